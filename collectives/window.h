@@ -1,0 +1,97 @@
+/* The window: collectives of ranks that can load and store each other's memory.
+ *
+ * docs/design.md and DESIGN.md section 3 have the shape and its nine rules. One window serves one
+ * communicator whose ranks all live on one node. Its operations run in sequence on every rank; each is
+ * a resumable run: begin, then advance until done. advance never blocks, so the engine can move a
+ * window run along with everything else; window_drive is the calling thread's fast driver for
+ * the blocking case. Calls for one window are made by one thread at a time (the engine's lock). */
+#ifndef COLLECTIVES_WINDOW_H
+#define COLLECTIVES_WINDOW_H
+
+#include "core/wait.h"
+
+#include <tutti/tutti.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct window;
+
+enum collective {
+	COLL_ALL_REDUCE,
+	COLL_ALL_GATHER,
+	COLL_REDUCE_SCATTER,
+	COLL_BROADCAST,
+	COLL_BARRIER,
+	COLL_MEM_ALLOC,      /* not data: agrees on a piece of shared memory */
+	COLL_COUNT,
+};
+
+/* One call, as the ranks agree on it, and this rank's own buffers. */
+struct call_args {
+	enum collective collective;
+	tutti_dtype dtype;
+	tutti_op op;
+	int root;
+	size_t count;                 /* elements, as the API counts them                       */
+	const void *send;
+	void *recv;
+	uint64_t sequence;            /* of this communicator                                   */
+	uint32_t fingerprint;         /* of everything that ranks must agree on; never 0        */
+};
+
+struct window_config {
+	int rank, size;
+	uint64_t comm_id[2];
+	size_t window_bytes;          /* staging of one rank                                    */
+	struct wait_policy policy;
+};
+
+/* Collective over the ranks of the node: the lowest makes the segment and passes it on. */
+tutti_status window_join(struct window **window, const struct window_config *config,
+                         uint64_t deadline_ns);
+/* All n ranks of one process at once (tutti_init_all): one mapping. configs[i] is rank i's. */
+tutti_status window_join_all(struct window **windows, const struct window_config *configs, int n);
+void window_destroy(struct window *window);    /* NULL is fine */
+
+/* One operation under way. Lives in the work; the window keeps no pointer to a finished one. */
+struct window_run {
+	struct call_args args;
+	uint32_t number;              /* which operation of the window this is                  */
+	uint32_t phase, piece;        /* where it stands                                        */
+	/* the window's own, from here on */
+	uint64_t state[12];
+};
+
+/* Starts the next operation. At most one is under way: the caller keeps the others queued. */
+void window_begin(struct window *window, struct window_run *run, const struct call_args *args);
+/* Moves it as far as it goes without waiting. OK: done. IN_PROGRESS: not yet; *moved says whether
+ * anything happened. An error: the sentence is this thread's last error. */
+tutti_status window_advance(struct window *window, struct window_run *run, bool *moved);
+/* begin was called; returns when done, at the deadline (TIMEOUT, the sentence names the missing
+ * ranks), when *stop is not 0 (ABORTED), or when a rank of the node has died or failed (PEER). Times are
+ * only taken once the wait has turned slow. background, when not NULL, is called now and then while
+ * waiting (the engine's other work); it must not touch this window. */
+tutti_status window_drive(struct window *window, struct window_run *run, uint64_t timeout_ns,
+                          const volatile int *stop, void (*background)(void *arg), void *arg);
+/* Which ranks a run waits for, as "ranks 1, 3": for hang reports. Returns text. */
+const char *window_explain(const struct window *window, const struct window_run *run, char *text,
+                           size_t text_bytes);
+/* Tells the other ranks that this one has failed: their runs end in PEER, with this sentence. */
+void window_fail(struct window *window, tutti_status status, const char *sentence);
+
+/* For a thread that sleeps on descriptors: readable, after window_arm returned false, when an advance
+ * of run may get on. window_arm true: it may already. window_disarm when awake again. */
+int window_event_fd(struct window *window);
+bool window_arm(struct window *window, const struct window_run *run);
+void window_disarm(struct window *window);
+
+/* tutti_mem_alloc: the window run of COLL_MEM_ALLOC (args.count bytes) leaves the memory here. */
+void *window_run_memory(const struct window_run *run);
+/* From any thread; TUTTI_ERR_INVALID when ptr is no allocation. Known per process. */
+tutti_status window_mem_free(void *ptr);
+
+/* Traffic since the window was made: through staging, and in all. */
+void window_stats(const struct window *window, uint64_t *window_bytes, uint64_t *staged_bytes);
+
+#endif

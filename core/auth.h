@@ -1,0 +1,42 @@
+/* Proof of the job's secret, both ways, in three fixed-size messages. No I/O here: the caller moves
+ * the bytes, blocking or not. Keyed with libsodium's crypto_auth (HMAC-SHA-512-256).
+ *
+ *     dialer   -> listener   hello   magic, nonce, 32 bytes of context (who calls, what for)
+ *     listener -> dialer     answer  nonce, MAC(key, "answer", both nonces, context)
+ *     dialer   -> listener   proof   MAC(key, "proof", both nonces, context)
+ *
+ * Nothing that a stranger sends is believed before its MAC was checked, and an answer cannot be
+ * reflected as a proof. */
+#ifndef CORE_AUTH_H
+#define CORE_AUTH_H
+
+#include <tutti/transport.h>
+
+#define AUTH_CONTEXT_BYTES 32
+#define AUTH_HELLO_BYTES 72
+#define AUTH_ANSWER_BYTES 64
+#define AUTH_PROOF_BYTES 32
+
+struct auth {
+	uint8_t key[TUTTI_KEY_BYTES], context[AUTH_CONTEXT_BYTES];
+	uint8_t dialer_nonce[32], listener_nonce[32];
+};
+
+/* Hashes a secret of any length into the key. */
+void auth_key_from_secret(uint8_t key[TUTTI_KEY_BYTES], const char *secret);
+void auth_random(void *bytes, size_t n);
+
+/* The dialer's side. check_answer and the listener's check_proof return AUTH on a wrong MAC, and
+ * leave the sentence to the caller, who knows the address. */
+void auth_hello(struct auth *a, const uint8_t key[TUTTI_KEY_BYTES],
+                const uint8_t context[AUTH_CONTEXT_BYTES], uint8_t hello[AUTH_HELLO_BYTES]);
+tutti_status auth_check_answer(struct auth *a, const uint8_t answer[AUTH_ANSWER_BYTES],
+                               uint8_t proof[AUTH_PROOF_BYTES]);
+/* The listener's side. take_hello: AUTH when the magic is not ours. a->context is then the
+ * dialer's claim, to be believed after check_proof. */
+tutti_status auth_take_hello(struct auth *a, const uint8_t key[TUTTI_KEY_BYTES],
+                             const uint8_t hello[AUTH_HELLO_BYTES],
+                             uint8_t answer[AUTH_ANSWER_BYTES]);
+tutti_status auth_check_proof(const struct auth *a, const uint8_t proof[AUTH_PROOF_BYTES]);
+
+#endif

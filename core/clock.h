@@ -1,0 +1,32 @@
+/* Time: monotonic nanoseconds, and deadlines as points on that scale. */
+#ifndef CORE_CLOCK_H
+#define CORE_CLOCK_H
+
+#include <stdint.h>
+#include <time.h>
+
+#define DEADLINE_NONE UINT64_MAX
+
+static inline uint64_t clock_now_ns(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static inline uint64_t deadline_after_ms(int64_t ms)
+{
+	return clock_now_ns() + (uint64_t)ms * 1000000u;
+}
+
+/* For poll(2): milliseconds until the deadline, rounded up, at most max_ms, 0 when it has passed. */
+static inline int deadline_poll_ms(uint64_t deadline_ns, int max_ms)
+{
+	uint64_t now = clock_now_ns();
+	if (now >= deadline_ns)
+		return 0;
+	uint64_t ms = (deadline_ns - now + 999999u) / 1000000u;
+	return ms > (uint64_t)max_ms ? max_ms : (int)ms;
+}
+
+#endif

@@ -1,0 +1,51 @@
+/* Every TUTTI_ environment variable: one typed table. A variable that is not in it, or a value out of
+ * range, is an error at init with a suggestion. Read once per tutti_init, never later. */
+#ifndef CORE_ENV_H
+#define CORE_ENV_H
+
+#include <tutti/tutti.h>
+
+#include <stdint.h>
+#include <stdio.h>
+
+/*      field          variable                   unit     min  max          default  help  */
+#define ENV_NUMBERS(X)                                                                             \
+	X(timeout_ms, "TUTTI_TIMEOUT_MS", "ms", 1, 86400000, 300000,                               \
+	  "deadline of every wait, where the call and the config name none")                       \
+	X(port, "TUTTI_PORT", "port", 0, 65535, 0,                                                 \
+	  "where rank 0 serves the store when the launcher owns MASTER_PORT; 0: probed")           \
+	X(insecure, "TUTTI_INSECURE", "0 or 1", 0, 1, 0,                                           \
+	  "1: join across machines without a secret")                                              \
+	X(window, "TUTTI_WINDOW", "0 or 1", 0, 1, 1,                                               \
+	  "0: ranks of a node use messages instead of shared memory windows")                      \
+	X(window_bytes, "TUTTI_WINDOW_BYTES", "bytes", 65536, 1073741824, 8388608,                 \
+	  "shared staging memory of each rank")                                                    \
+	X(scratch_bytes, "TUTTI_SCRATCH_BYTES", "bytes", 65536, 1073741824, 4194304,               \
+	  "private memory of each rank for messages on their way")                                 \
+	X(slice_bytes, "TUTTI_SLICE_BYTES", "bytes", 64, 67108864, 131072,                         \
+	  "the longest piece a message is cut into")
+
+#define ENV_TEXTS(X)                                                                               \
+	X(log, "TUTTI_LOG", "off|info|debug", "what is written to stderr")                         \
+	X(secret, "TUTTI_SECRET", "", "the job's secret")                                          \
+	X(secret_file, "TUTTI_SECRET_FILE", "", "a file with the job's secret")                    \
+	X(transports, "TUTTI_TRANSPORTS", "", "shm,tcp: only these; ^shm: all but these")          \
+	X(transport_plugin, "TUTTI_TRANSPORT_PLUGIN", "", "a shared object with one more")         \
+	X(algo, "TUTTI_ALGO", "", "all_reduce:64K-1M=ring,broadcast=direct")                       \
+	X(host_id, "TUTTI_HOST_ID", "", "ranks with the same text count as one machine")           \
+	X(address, "TUTTI_ADDRESS", "", "the local address that peers connect to")
+
+struct env {
+#define FIELD(field, name, unit, min, max, init, help) int64_t field;
+	ENV_NUMBERS(FIELD)
+#undef FIELD
+#define FIELD(field, name, choices, help) const char *field;   /* NULL: not set; getenv's memory */
+	ENV_TEXTS(FIELD)
+#undef FIELD
+};
+
+/* Reads and checks the whole environment. Bytes take K, M, G. INVALID with a sentence otherwise. */
+tutti_status env_load(struct env *env);
+void env_print(FILE *file);            /* the table, for tools and documents */
+
+#endif

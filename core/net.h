@@ -1,0 +1,32 @@
+/* Sockets with deadlines: what rendezvous, tcp and shm share. All descriptors are non-blocking and
+ * close-on-exec; SIGPIPE never happens; every call that can wait takes a deadline (core/clock.h). */
+#ifndef CORE_NET_H
+#define CORE_NET_H
+
+#include <tutti/tutti.h>
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* host NULL: all interfaces. port 0: any; *bound_port says which. */
+tutti_status net_listen(const char *host, int port, int backlog, int *fd, int *bound_port);
+/* Retries while nobody listens, until the deadline; the sentence names host:port. */
+tutti_status net_connect(const char *host, int port, uint64_t deadline_ns, int *fd);
+/* Waits for one connection. TIMEOUT at the deadline. */
+tutti_status net_accept(int listen_fd, uint64_t deadline_ns, int *fd);
+
+tutti_status net_send_all(int fd, const void *data, size_t bytes, uint64_t deadline_ns);
+tutti_status net_recv_all(int fd, void *data, size_t bytes, uint64_t deadline_ns);  /* EOF: PEER */
+
+/* Unix sockets in the abstract namespace (no file is ever made). Connecting retries while nobody
+ * listens. net_unix_check: OK when the other end belongs to this user, else AUTH. */
+tutti_status net_unix_listen(const char *name, int backlog, int *fd);
+tutti_status net_unix_connect(const char *name, uint64_t deadline_ns, int *fd);
+tutti_status net_unix_check(int fd, int *pid);
+/* n descriptors (at most 64) with bytes of payload (at least 1). Receiver owns what it gets. */
+tutti_status net_send_fds(int fd, const void *data, size_t bytes, const int *fds, int n,
+                          uint64_t deadline_ns);
+tutti_status net_recv_fds(int fd, void *data, size_t bytes, int *fds, int n,
+                          uint64_t deadline_ns);
+
+#endif

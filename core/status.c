@@ -1,0 +1,67 @@
+/* Statuses and this thread's last error. */
+#include "core/status.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static _Thread_local char sentence[ERROR_BYTES];
+
+enum {
+#define ORDER(name, symbol, text) STATUS_ORDER_##name,
+	STATUS_LIST(ORDER)
+#undef ORDER
+};
+#define CHECK(name, symbol, text)                                                                  \
+	_Static_assert((int)STATUS_ORDER_##name == (int)TUTTI_##symbol, "order of " #name);
+STATUS_LIST(CHECK)
+#undef CHECK
+
+const char *tutti_status_string(tutti_status status)
+{
+	switch (status) {
+#define CASE(name, symbol, text)                                                                   \
+	case TUTTI_##symbol:                                                                       \
+		return text;
+		STATUS_LIST(CASE)
+#undef CASE
+	case TUTTI_STATUS_MAX_:
+		break;
+	}
+	return "unknown status";
+}
+
+tutti_status fail(tutti_status status, const char *format, ...)
+{
+	char text[ERROR_BYTES]; /* the arguments may point into the old sentence */
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(text, sizeof text, format, args);
+	va_end(args);
+	memcpy(sentence, text, sizeof text);
+	return status;
+}
+
+tutti_status fail_errno(const char *format, ...)
+{
+	char text[ERROR_BYTES];
+	int error = errno;
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(text, sizeof text, format, args);
+	va_end(args);
+	return fail(TUTTI_ERR_SYSTEM, "%.400s: %s (errno %d)", text, strerror(error), error);
+}
+
+const char *last_error(void)
+{
+	return sentence;
+}
+
+void last_error_clear(void)
+{
+	sentence[0] = '\0';
+}

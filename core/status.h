@@ -1,0 +1,42 @@
+/* Statuses: their names, TRY, and the sentence that explains this thread's last failure. */
+#ifndef CORE_STATUS_H
+#define CORE_STATUS_H
+
+#include <tutti/tutti.h>
+
+/* Every status with its short text; the order is tutti.h's and is checked at compile time. */
+#define STATUS_LIST(X)                                                                             \
+	X(OK, OK, "success")                                                                       \
+	X(IN_PROGRESS, IN_PROGRESS, "still in progress")                                           \
+	X(INVALID, ERR_INVALID, "invalid argument")                                                \
+	X(MEMORY, ERR_MEMORY, "out of memory")                                                     \
+	X(SYSTEM, ERR_SYSTEM, "system call failed")                                                \
+	X(TIMEOUT, ERR_TIMEOUT, "deadline passed")                                                 \
+	X(PEER, ERR_PEER, "a peer went away")                                                      \
+	X(MISMATCH, ERR_MISMATCH, "ranks made different calls")                                    \
+	X(ABORTED, ERR_ABORTED, "aborted")                                                         \
+	X(AUTH, ERR_AUTH, "authentication failed")                                                 \
+	X(UNSUPPORTED, ERR_UNSUPPORTED, "not supported here")                                      \
+	X(DEVICE, ERR_DEVICE, "device error")                                                      \
+	X(INTERNAL, ERR_INTERNAL, "internal error")
+
+/* Passes a failure up, silently: whoever decided it has explained it. */
+#define TRY(expression)                                                                            \
+	do {                                                                                       \
+		tutti_status try_status_ = (expression);                                           \
+		if (try_status_ != TUTTI_OK)                                                       \
+			return try_status_;                                                        \
+	} while (0)
+
+#define ERROR_BYTES 512
+
+/* Records one full sentence as this thread's last error and returns status. */
+tutti_status fail(tutti_status status, const char *format, ...)
+	__attribute__((format(printf, 2, 3), cold));
+/* The same for a system call: appends errno's text. Status SYSTEM. */
+tutti_status fail_errno(const char *format, ...) __attribute__((format(printf, 1, 2), cold));
+
+const char *last_error(void);      /* "" when there is none; this thread's, until its next call */
+void last_error_clear(void);
+
+#endif

@@ -1,0 +1,35 @@
+/* How a thread waits for another rank: the one place that says when to spin, yield and sleep.
+ *
+ * With at least a core per waiting thread of this node a look costs nothing and waking up costs
+ * 30 us: spin long, then yield. With more threads than cores a spin keeps the one waited for from
+ * running: yield at once, sleep after ~20. Helper threads count as ranks' threads. */
+#ifndef CORE_WAIT_H
+#define CORE_WAIT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct wait_policy {
+	uint32_t spins;        /* looks with a pause between them                              */
+	uint32_t yields;       /* then looks with sched_yield between them; then sleep         */
+};
+
+struct wait {
+	struct wait_policy policy;
+	uint32_t looks;
+};
+
+/* threads: how many threads of this node may wait at the same time. Cores are counted with
+ * sched_getaffinity, once. */
+struct wait_policy wait_policy_for(int threads);
+
+static inline void wait_begin(struct wait *w, struct wait_policy policy)
+{
+	w->policy = policy;
+	w->looks = 0;
+}
+
+/* After a look that found nothing. False: it is time to sleep (futex, poll), at most 1 ms a time. */
+bool wait_again(struct wait *w);
+
+#endif

@@ -1,0 +1,152 @@
+/* What a transport is: how bytes get from one rank to another.
+ *
+ * A transport is a table of functions (struct tutti_transport), one constant per kind of wire. It
+ * knows nothing of collectives. Everything it does for one rank of one communicator hangs off an
+ * endpoint; an ordered pair of byte streams to one peer is a conn; one posted send or receive is an
+ * io. Third parties build a transport as a shared object that exports
+ *
+ *     const struct tutti_transport *tutti_transport_plugin(void);
+ *
+ * and name it in TUTTI_TRANSPORT_PLUGIN=path. docs/transports.md says how to write one.
+ *
+ * Rules, for every transport:
+ *   threads    the functions of one endpoint and its conns are called by one thread at a time (the
+ *              engine's lock sees to it); different endpoints may be used at once.
+ *   blocking   open and destroy may block for a moment; nothing else may, ever.
+ *   order      a conn is two independent FIFO streams. The n-th send of one end meets the n-th recv of
+ *              the other. Completions of one direction arrive in the order of posting.
+ *   sizes      both ends of a message name the same bytes and the same tag; where they differ, the
+ *              receiver's io ends in TUTTI_ERR_MISMATCH. bytes may be 0: such an io is a message too.
+ *   buffering  a send may complete before the peer has posted its recv, or only after; callers may
+ *              rely on neither. A recv never has to wait for this rank's own sends.
+ *   failure    when a conn fails, every io posted on it, and every later one, completes with the same
+ *              status, and conn->error holds one sentence that names the peer. A failed conn touches
+ *              no buffer.
+ *   ownership  an io and its buffer belong to the transport from send/recv until the io is on the
+ *              done list, or until close(conn) returns.
+ */
+#ifndef TUTTI_TRANSPORT_H
+#define TUTTI_TRANSPORT_H
+
+#include <tutti/tutti.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TUTTI_TRANSPORT_ABI 1
+#define TUTTI_ADDRESS_BYTES 256     /* the longest address an endpoint may have */
+#define TUTTI_KEY_BYTES 32
+
+/* Kinds of memory. A mask of kinds has bit 1 << kind. */
+enum { TUTTI_MEMORY_HOST = 0, TUTTI_MEMORY_CUDA = 1, TUTTI_MEMORY_KINDS = 8 };
+
+struct tutti_transport;
+struct tutti_conn;
+
+/* One posted operation: a send, a receive, or an operation of a memory kind. */
+struct tutti_io {
+	struct tutti_io *next;      /* the transport's queue, then the done list               */
+	void *buf;                  /* read by send, written by recv                           */
+	size_t bytes;
+	uint32_t tag;               /* the same on both ends: a fingerprint of the call        */
+	tutti_status status;        /* written before the io goes on the done list             */
+	struct tutti_conn *conn;    /* written by send and recv                                */
+	void *map;                  /* what map returned for buf's memory, or NULL             */
+	size_t moved;               /* the transport's own: bytes through so far               */
+};
+
+/* Completions are data: a FIFO of finished ios. */
+struct tutti_done {
+	struct tutti_io *head, **tail;
+};
+
+static inline void tutti_done_init(struct tutti_done *done)
+{
+	done->head = NULL;
+	done->tail = &done->head;
+}
+
+static inline void tutti_done_push(struct tutti_done *done, struct tutti_io *io,
+                                   tutti_status status)
+{
+	io->status = status;
+	io->next = NULL;
+	*done->tail = io;
+	done->tail = &io->next;
+}
+
+static inline struct tutti_io *tutti_done_pop(struct tutti_done *done)
+{
+	struct tutti_io *io = done->head;
+	if (io && !(done->head = io->next))
+		done->tail = &done->head;
+	return io;
+}
+
+struct tutti_endpoint_config {
+	int rank, size;                     /* in the communicator                             */
+	const char *host_id;                /* equal for ranks that count as one machine       */
+	uint64_t comm_id[2];                /* the same on all ranks, unguessable              */
+	uint8_t key[TUTTI_KEY_BYTES];       /* proves membership of the job to its peers       */
+	const char *address;                /* a local address to prefer, or NULL              */
+	int timeout_ms;                     /* bound on establishing a conn                    */
+	void *context;                      /* sim: the simulated world                        */
+};
+
+/* Bases: a transport's own structs begin with these. */
+struct tutti_endpoint {
+	const struct tutti_transport *transport;
+	size_t address_bytes;
+	uint8_t address[TUTTI_ADDRESS_BYTES];  /* handed to every peer as it is                */
+};
+
+struct tutti_conn {
+	struct tutti_endpoint *endpoint;
+	int peer, channel;
+	tutti_status status;                /* TUTTI_OK until it fails                         */
+	char error[240];                    /* then one sentence                               */
+};
+
+struct tutti_transport {
+	uint32_t abi;                       /* TUTTI_TRANSPORT_ABI                             */
+	const char *name;
+	uint32_t kinds;                     /* memory that send reads and recv writes in place */
+
+	/* Makes this rank's endpoint: listeners, the address. Errors: SYSTEM, MEMORY, UNSUPPORTED. */
+	tutti_status (*open)(struct tutti_endpoint **endpoint,
+	                     const struct tutti_endpoint_config *config);
+	/* How well peer can be reached: 0 not at all; the larger the better (MB/s, roughly). Both
+	 * ends of a pair must get the same answer from each other's addresses. */
+	int (*reach)(struct tutti_endpoint *endpoint, int peer, const uint8_t *address,
+	             size_t address_bytes);
+	/* Begins to connect and returns at once; ios may be posted at once and flow when the wire is
+	 * there. Both ends call it; at most once per (peer, channel). */
+	tutti_status (*connect)(struct tutti_endpoint *endpoint, int peer, int channel,
+	                        const uint8_t *address, size_t address_bytes,
+	                        struct tutti_conn **conn);
+	void (*send)(struct tutti_conn *conn, struct tutti_io *io);
+	void (*recv)(struct tutti_conn *conn, struct tutti_io *io);
+	/* Moves what can be moved, appends what finished; 0 when nothing happened. */
+	int (*progress)(struct tutti_endpoint *endpoint, struct tutti_done *done);
+	/* Forgets what is posted (those ios appear on no done list) and frees the conn. What was sent
+	 * and had completed still reaches a peer that receives it. NULL is fine. */
+	void (*close)(struct tutti_conn *conn);
+	void (*destroy)(struct tutti_endpoint *endpoint);   /* after its conns; NULL is fine   */
+
+	/* Optional from here on; NULL where a transport has none. */
+
+	/* A descriptor that turns readable, after arm returned 0, when progress has work again: what
+	 * a thread with nothing to do sleeps on. arm returns 1 when there is work already. */
+	int (*event_fd)(struct tutti_endpoint *endpoint);
+	int (*arm)(struct tutti_endpoint *endpoint);
+	/* Registers memory of a kind, so that ios may carry io->map. */
+	tutti_status (*map)(struct tutti_endpoint *endpoint, int kind, void *ptr, size_t bytes,
+	                    void **map);
+	void (*unmap)(struct tutti_endpoint *endpoint, void *map);
+};
+
+#ifdef __cplusplus
+}
+#endif
+#endif

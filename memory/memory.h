@@ -1,0 +1,53 @@
+/* Kinds of memory: host, and others that the CPU may not touch (CUDA; a test's own).
+ *
+ * alloc, free, copy and reduce of a kind are posted on a queue, like a transport's sends, and finish
+ * then or later. Host memory finishes at once. A queue belongs to one engine and is used under its
+ * lock. */
+#ifndef MEMORY_MEMORY_H
+#define MEMORY_MEMORY_H
+
+#include <tutti/transport.h>
+
+#include <stdbool.h>
+
+struct memory_queue {                   /* a kind's own struct begins with this */
+	const struct memory_kind *kind;
+};
+
+enum memory_op { MEMORY_ALLOC, MEMORY_FREE, MEMORY_COPY, MEMORY_REDUCE, MEMORY_FINISH };
+
+/* One posted operation. Owned by the kind until it is on the done list. */
+struct memory_io {
+	struct tutti_io io;             /* alloc writes io.buf; alloc and free use io.bytes      */
+	enum memory_op op;
+	void *dst;                      /* copy, reduce, finish                                  */
+	const void *const *src;         /* copy has one; the array lives as long as the io       */
+	int n_src;
+	size_t count;                   /* elements; copy: bytes                                 */
+	tutti_dtype dtype;
+	tutti_op reduce_op;
+	int divisor;                    /* as in memory/reduce.h                                 */
+};
+
+struct memory_kind {
+	const char *name;
+	int id;                                             /* TUTTI_MEMORY_...                  */
+	bool (*owns)(const void *ptr);
+	tutti_status (*open)(struct memory_queue **queue);
+	/* Does io->op. Copies go between this kind and itself or host memory. */
+	void (*post)(struct memory_queue *queue, struct memory_io *io, struct tutti_done *done);
+	int (*progress)(struct memory_queue *queue, struct tutti_done *done);
+	/* Drops what is posted: afterwards no io is touched and no done list sees it. */
+	void (*cancel)(struct memory_queue *queue);
+	void (*close)(struct memory_queue *queue);
+};
+
+extern const struct memory_kind memory_host;
+
+/* Adds a kind (a test's, CUDA's) for this process; ids are 0..TUTTI_MEMORY_KINDS-1. */
+tutti_status memory_register(const struct memory_kind *kind);
+const struct memory_kind *memory_kind(int id);             /* NULL: not registered           */
+/* Which kind ptr belongs to; host when no other claims it. NULL is host. */
+const struct memory_kind *memory_of(const void *ptr);
+
+#endif

@@ -1,0 +1,24 @@
+/* Reductions over n sources at once, in one fixed association.
+ *
+ * The association is a binary tree over the sources by distance 1, 2, 4, ...: s0+s1, s2+s3, then
+ * (s0+s1)+(s2+s3), and so on. 16- and 8-bit floats are widened to f32 and rounded once; integers of an
+ * average are summed exactly in a wider type. NaN results are the canonical quiet NaN; MIN and MAX
+ * propagate NaN and order -0 below +0. The instructions are chosen at run time (AVX2, AVX-512) and give
+ * the same bits. Pointers need no alignment; sources must not overlap destinations, but a destination
+ * may be one of the sources. */
+#ifndef MEMORY_REDUCE_H
+#define MEMORY_REDUCE_H
+
+#include <tutti/tutti.h>
+
+#define REDUCE_SOURCES 1024     /* the most sources of one call */
+
+/* Every one of the n_dst destinations gets the result. divisor: what an AVG is divided by at the end;
+ * 0 leaves the sum (a partial result). Other ops ignore it. */
+void reduce(void *const *dst, int n_dst, const void *const *src, int n_src, size_t count,
+            tutti_dtype dtype, tutti_op op, int divisor);
+/* The end of a sum that was built from partial ones: divides an AVG in place; nothing for other ops.
+ * Integers: not exact where a partial sum has overflowed; callers average integers by reduce(). */
+void reduce_finish(void *dst, size_t count, tutti_dtype dtype, tutti_op op, int divisor);
+
+#endif

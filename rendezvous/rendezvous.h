@@ -1,0 +1,46 @@
+/* How ranks find each other: who we are (from the launcher's environment or a config), and one
+ * meeting place in which all ranks exchange small records before there is a communicator. */
+#ifndef RENDEZVOUS_RENDEZVOUS_H
+#define RENDEZVOUS_RENDEZVOUS_H
+
+#include "core/env.h"
+
+#include <tutti/transport.h>
+
+enum job_meeting { JOB_ALONE, JOB_TCP, JOB_FILE };
+
+/* Who this process is. Strings are copies. */
+struct job {
+	int rank, size;
+	int local_rank, local_size;          /* the launcher's word; -1: unknown            */
+	enum job_meeting meeting;
+	char launcher[24];                   /* "tuttirun", "torchrun", "slurm", ... for the log */
+	char host[256];                      /* JOB_TCP: where rank 0 serves                */
+	int port;
+	int port_is_taken;                   /* the launcher owns it: probe upward from port + 1 */
+	char path[512];                      /* JOB_FILE                                    */
+	char secret[256];                    /* "" when none was given                      */
+};
+
+/* Reads config, then the environment. INVALID with a sentence when they contradict each other. */
+tutti_status job_find(struct job *job, const tutti_config *config, const struct env *env);
+
+struct rendezvous;
+
+/* Meets the other ranks: serves (rank 0) or connects, proves the secret both ways. */
+tutti_status rendezvous_join(struct rendezvous **rendezvous, const struct job *job,
+                             const struct env *env, uint64_t deadline_ns);
+/* Every rank gives bytes (the same number everywhere) and gets size * bytes, in rank order. The
+ * sentence of a TIMEOUT names the ranks that are missing. Any number of rounds. */
+tutti_status rendezvous_all_gather(struct rendezvous *rendezvous, const void *mine, size_t bytes,
+                                   void *all, uint64_t deadline_ns);
+/* The job's key and this communicator's number: the same on all ranks, unguessable. */
+void rendezvous_identity(const struct rendezvous *rendezvous, uint8_t key[TUTTI_KEY_BYTES],
+                         uint64_t comm_id[2]);
+/* NULL is fine. Rank 0 stays until every rank that joined has got its last answer, or the deadline. */
+void rendezvous_leave(struct rendezvous *rendezvous, uint64_t deadline_ns);
+
+/* tutti_rendezvous_open's server: a thread that serves one meeting, wherever rank 0 is. */
+tutti_status rendezvous_serve(char *url, size_t url_bytes, const struct env *env);
+
+#endif

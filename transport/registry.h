@@ -1,0 +1,18 @@
+/* The transports of this build, best first, and the plugin that TUTTI_TRANSPORT_PLUGIN names. */
+#ifndef TRANSPORT_REGISTRY_H
+#define TRANSPORT_REGISTRY_H
+
+#include "core/env.h"
+
+#include <tutti/transport.h>
+
+#define TRANSPORTS_MAX 8
+
+extern const struct tutti_transport transport_shm, transport_tcp;
+
+/* The transports that filter ("shm,tcp" or "^verbs"; NULL: all) admits. INVALID names an unknown one
+ * and lists those that are here. */
+tutti_status transport_list(const struct tutti_transport **list, int *count, const char *filter,
+                            const struct env *env);
+
+#endif
