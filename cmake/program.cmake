@@ -1,0 +1,12 @@
+# tutti_program(NAME [INSTALL] source...): a program that uses the library as its users do. It sees
+# <tutti/...> and its own folder, and none of our internal headers.
+function(tutti_program name)
+	cmake_parse_arguments(PARSE_ARGV 1 program INSTALL "" "")
+	add_executable(${name} ${program_UNPARSED_ARGUMENTS})
+	target_link_libraries(${name} PRIVATE tutti_warnings tutti m)
+	# Found beside the library, wherever the tree is installed.
+	set_target_properties(${name} PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+	if(program_INSTALL)
+		set_property(GLOBAL APPEND PROPERTY TUTTI_INSTALLED_PROGRAMS ${name})
+	endif()
+endfunction()
