@@ -33,6 +33,9 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#ifdef __GNUC__
+#pragma GCC visibility push(default)
+#endif
 
 #define TUTTI_TRANSPORT_ABI 1
 #define TUTTI_ADDRESS_BYTES 256     /* the longest address an endpoint may have */
@@ -146,6 +149,9 @@ struct tutti_transport {
 	void (*unmap)(struct tutti_endpoint *endpoint, void *map);
 };
 
+#ifdef __GNUC__
+#pragma GCC visibility pop
+#endif
 #ifdef __cplusplus
 }
 #endif
