@@ -17,7 +17,7 @@ void log_line(const char *format, ...)
 {
 	char line[1024];
 	int n = log_rank < 0 ? snprintf(line, sizeof line, "tutti: ")
-	                     : snprintf(line, sizeof line, "tutti: rank %d: ", log_rank);
+			     : snprintf(line, sizeof line, "tutti: rank %d: ", log_rank);
 	va_list args;
 
 	va_start(args, format);

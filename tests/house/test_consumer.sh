@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# What would break: everybody who links an installed Tutti from a folder of their own. Installs into a
+# scratch folder, moves it, and builds a program with pkg-config and with find_package, shared and static.
+set -eu
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+cmake --install "$BUILD_DIR" --prefix "$scratch/first" >"$scratch/install.log"
+mv "$scratch/first" "$scratch/tutti"            # what is installed may be moved
+cp -r "$SOURCE_DIR/tests/house/consumer" "$scratch/user"
+cd "$scratch/user"
+
+run()
+{
+	local out
+	out=$(env "${@:2}" "$scratch/tutti/bin/tuttirun" -n 2 "$1")
+	[ "$(grep -c 'of 2, tutti 0\.1\.0: ok' <<<"$out")" = 2 ] || {
+		echo "$1 under tuttirun said: $out"
+		exit 1
+	}
+	echo "$1: ok"
+}
+
+pc_dir=$(dirname "$(find "$scratch/tutti" -name tutti.pc)")
+lib_dir=$(dirname "$(find "$scratch/tutti" -name libtutti.a)")
+export PKG_CONFIG_PATH=$pc_dir
+# shellcheck disable=SC2046
+{
+	gcc main.c -o pc_shared $(pkg-config --cflags --libs tutti)
+	gcc main.c -o pc_static -static $(pkg-config --static --cflags --libs tutti) 2>warnings ||
+		{ cat warnings; exit 1; }
+}
+run ./pc_shared LD_LIBRARY_PATH="$lib_dir"
+run ./pc_static
+! ldd pc_static 2>/dev/null | grep -q tutti
+
+cmake -S . -B build -DCMAKE_PREFIX_PATH="$scratch/tutti" >/dev/null
+cmake --build build >/dev/null
+run build/consumer_shared
+run build/consumer_static
+! ldd build/consumer_static | grep -q tutti

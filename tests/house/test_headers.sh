@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# What would break: users whose compiler is stricter than ours or speaks C++, and files that only compile
+# because of what they include before.
+set -u
+cd "$SOURCE_DIR" || exit 1
+failures=0
+strict="-Wall -Wextra -Wpedantic -Werror -fsyntax-only -Iinclude"
+
+try()
+{
+	# shellcheck disable=SC2086
+	if ! echo "#include <$header>" | "$@" $strict -; then
+		echo "$header does not stand alone under: $*"
+		failures=1
+	fi
+}
+
+for header in tutti/tutti.h tutti/train.h tutti/transport.h; do
+	try gcc -x c -std=c11 -Wstrict-prototypes
+	try g++ -x c++ -std=c++11
+done
+strict="-Wall -Wextra -Werror -fsyntax-only -I. -Iinclude -D_GNU_SOURCE"
+for header in */*.h transport/*/*.h; do
+	case $header in
+	core/* | memory/* | transport/* | rendezvous/* | collectives/* | train/*) try gcc -x c -std=c11 ;;
+	esac
+done
+exit $failures

@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# What would break: a program whose own symbols collide with ours, and a library that grows past its limit.
+set -u
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+failures=0
+
+complain()
+{
+	echo "$*"
+	failures=1
+}
+
+# Reads nm's output; fails on any name that is not ours.
+only_tutti()
+{
+	! awk 'NF >= 3 { print $3 }' | grep -v '^tutti_'
+}
+
+# The check sees what it is for.
+printf 'int tutti_fine;\nint foreign;\n' >"$scratch/a.c"
+gcc -shared -fPIC -o "$scratch/a.so" "$scratch/a.c"
+nm -D --defined-only "$scratch/a.so" | only_tutti >/dev/null && complain "a foreign name went unseen"
+
+so=$BUILD_DIR/libtutti.so archive=$BUILD_DIR/libtutti.a
+nm -D --defined-only "$so" | only_tutti || complain "$so shows names that are not ours"
+nm -g --defined-only "$archive" | only_tutti || complain "$archive shows names that are not ours"
+
+# Every function of the public headers is there, built or refusing with UNSUPPORTED.
+nm -D --defined-only "$so" | awk '{ print $3 }' | sort >"$scratch/there"
+cat "$SOURCE_DIR"/include/tutti/{tutti,train}.h | gcc -fpreprocessed -dD -E -P - 2>/dev/null |
+	grep -oE '\btutti_[a-z0-9_]+\(' | tr -d '(' | sort -u >"$scratch/declared"
+[ "$(wc -l <"$scratch/declared")" -gt 50 ] || complain "found no declarations in the headers"
+comm -13 "$scratch/there" "$scratch/declared" >"$scratch/missing"
+[ ! -s "$scratch/missing" ] ||
+	complain "declared, but not in libtutti.so: $(tr '\n' ' ' <"$scratch/missing")"
+
+readelf -d "$so" | grep -q 'SONAME.*\[libtutti\.so\.0\]' || complain "the SONAME is not libtutti.so.0"
+strip -o "$scratch/stripped" "$so"
+bytes=$(stat -c %s "$scratch/stripped")
+[ "$bytes" -lt 1500000 ] || complain "libtutti.so has $bytes bytes; the limit is 1.5 MB"
+exit $failures
