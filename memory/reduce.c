@@ -1,0 +1,175 @@
+/* Reductions: cuts the call into blocks that stay in L1 and walks the tree over the sources. What
+ * is done to a block is in reduce_template.h; the average of integers, exact and slow, is here. */
+#include "memory/reduce.h"
+
+#include "memory/dtype.h"
+#include "memory/reduce_kernels.h"
+
+#include <assert.h>
+#include <stdint.h>
+#include <string.h>
+
+#define LEVELS 11 /* partial results at most: log2(REDUCE_SOURCES) + 1 */
+
+typedef void merge_fn(void *out, const void *a, const void *b, size_t n);
+typedef void widen_fn(void *acc, const void *src, size_t n);
+
+/* One call, cut down to the elements of one block: [first, first + n). */
+struct block {
+	const void *const *src;
+	int n_src;
+	size_t first, n, bytes; /* bytes: of one element in memory */
+	widen_fn *widen;
+	merge_fn *merge;
+};
+
+/* Complete subtrees over the sources, oldest and largest first. */
+struct partials {
+	_Alignas(64) char acc[LEVELS][REDUCE_BLOCK_BYTES];
+	int leaves[LEVELS];
+	int depth;
+};
+
+static const void *source(const struct block *b, int i)
+{
+	return (const char *)b->src[i] + b->first * b->bytes;
+}
+
+/* Puts the subtree over source i, or over i and i + 1 where both exist, on top. */
+static void push_leaves(const struct block *b, struct partials *p, int i)
+{
+	bool pair = i + 1 < b->n_src;
+	char *top = p->acc[p->depth];
+
+	if (b->widen) {
+		b->widen(top, source(b, i), b->n);
+		if (pair) {
+			char *next = p->acc[p->depth + 1];
+			b->widen(next, source(b, i + 1), b->n);
+			b->merge(top, top, next, b->n);
+		}
+	} else if (pair) {
+		b->merge(top, source(b, i), source(b, i + 1), b->n);
+	} else {
+		memcpy(top, source(b, i), b->n * b->bytes);
+	}
+	p->leaves[p->depth++] = 2;
+}
+
+static void merge_top(const struct block *b, struct partials *p)
+{
+	char *below = p->acc[p->depth - 2];
+
+	b->merge(below, below, p->acc[p->depth - 1], b->n);
+	p->leaves[p->depth - 2] *= 2;
+	p->depth--;
+}
+
+/* Leaves the result in acc[0]. Subtrees of the same size merge as soon as there are two, the rest
+ * from the right at the end: the tree of distances 1, 2, 4, ... */
+static void walk_tree(const struct block *b, struct partials *p)
+{
+	p->depth = 0;
+	for (int i = 0; i < b->n_src; i += 2) {
+		push_leaves(b, p, i);
+		while (p->depth > 1 && p->leaves[p->depth - 1] == p->leaves[p->depth - 2])
+			merge_top(b, p);
+	}
+	while (p->depth > 1)
+		merge_top(b, p);
+}
+
+/* What follows the tree: divide, make NaNs canonical, round. The result lies where it returns. */
+static const char *finish_block(const struct reduce_kernels *k, struct partials *p, size_t n,
+				tutti_dtype dtype, int divisor)
+{
+	if (dtype == TUTTI_F64)
+		k->finish_f64(p->acc[0], n, divisor);
+	else if (dtype_is_float(dtype))
+		k->finish_f32(p->acc[0], n, divisor);
+	if (!k->narrow[dtype])
+		return p->acc[0];
+	k->narrow[dtype](p->acc[1], p->acc[0], n);
+	return p->acc[1];
+}
+
+static void store_block(void *const *dst, int n_dst, const struct block *b, const char *result)
+{
+	for (int d = 0; d < n_dst; d++)
+		memcpy((char *)dst[d] + b->first * b->bytes, result, b->n * b->bytes);
+}
+
+/* Exact: 1,024 integers of 64 bits fit into 75. Sums of integers need no fixed order. */
+#define AVERAGE(wide, type, tag)                                                                   \
+	static void average_##tag(const struct block *b, void *result, int divisor)                \
+	{                                                                                          \
+		for (size_t i = 0; i < b->n; i++) {                                                \
+			wide sum = 0;                                                              \
+			type x;                                                                    \
+			for (int s = 0; s < b->n_src; s++) {                                       \
+				memcpy(&x, (const char *)source(b, s) + i * sizeof x, sizeof x);   \
+				sum += x;                                                          \
+			}                                                                          \
+			x = (type)(sum / divisor);                                                 \
+			memcpy((char *)result + i * sizeof x, &x, sizeof x);                       \
+		}                                                                                  \
+	}
+AVERAGE(int64_t, int8_t, i8)
+AVERAGE(int64_t, uint8_t, u8)
+AVERAGE(int64_t, int16_t, i16)
+AVERAGE(int64_t, uint16_t, u16)
+AVERAGE(int64_t, int32_t, i32)
+AVERAGE(int64_t, uint32_t, u32)
+AVERAGE(__int128, int64_t, i64)
+AVERAGE(__int128, uint64_t, u64)
+
+typedef void average_fn(const struct block *b, void *result, int divisor);
+static average_fn *const averages[REDUCE_DTYPES] = {
+	[TUTTI_I8] = average_i8,   [TUTTI_U8] = average_u8,   [TUTTI_I16] = average_i16,
+	[TUTTI_U16] = average_u16, [TUTTI_I32] = average_i32, [TUTTI_U32] = average_u32,
+	[TUTTI_I64] = average_i64, [TUTTI_U64] = average_u64,
+};
+
+void reduce_with(const struct reduce_kernels *k, const struct reduction *r)
+{
+	bool widened = k->widen[r->dtype] != NULL;
+	tutti_op op = r->op == TUTTI_AVG ? TUTTI_SUM : r->op;
+	int divisor = r->op == TUTTI_AVG ? r->divisor : 0;
+	average_fn *average = divisor ? averages[r->dtype] : NULL;
+	struct block b = {.src = r->src,
+			  .n_src = r->n_src,
+			  .bytes = dtype_bytes(r->dtype),
+			  .widen = k->widen[r->dtype],
+			  .merge = k->merge[widened ? TUTTI_F32 : r->dtype][op]};
+	size_t most = REDUCE_BLOCK_BYTES / (widened ? sizeof(float) : b.bytes);
+	struct partials p;
+
+	for (; b.first < r->count; b.first += b.n) {
+		const char *result = p.acc[0];
+		b.n = r->count - b.first < most ? r->count - b.first : most;
+		if (average) {
+			average(&b, p.acc[0], divisor);
+		} else {
+			walk_tree(&b, &p);
+			result = finish_block(k, &p, b.n, r->dtype, divisor);
+		}
+		store_block(r->dst, r->n_dst, &b, result);
+	}
+}
+
+void reduce(void *const *dst, int n_dst, const void *const *src, int n_src, size_t count,
+	    tutti_dtype dtype, tutti_op op, int divisor)
+{
+	assert(n_dst >= 1 && n_src >= 1 && n_src <= REDUCE_SOURCES && divisor >= 0);
+	assert(op_fits(op, dtype));
+	reduce_with(&reduce_kernels_base,
+		    &(struct reduction){dst, src, n_dst, n_src, count, dtype, op, divisor});
+}
+
+void reduce_finish(void *dst, size_t count, tutti_dtype dtype, tutti_op op, int divisor)
+{
+	const void *src = dst;
+
+	if (op == TUTTI_AVG && divisor != 0)
+		reduce(&dst, 1, &src, 1, count, dtype, op, divisor);
+}

@@ -1,0 +1,43 @@
+/* The loops of reduce.c, compiled once for each instruction set from memory/reduce_template.h.
+ *
+ * Accumulators: f32 for floats of 16 and 8 bits, for others the type itself. No pointer is aligned.
+ */
+#ifndef MEMORY_REDUCE_KERNELS_H
+#define MEMORY_REDUCE_KERNELS_H
+
+#include <tutti/tutti.h>
+
+#include <stdbool.h>
+
+#define REDUCE_DTYPES      14
+#define REDUCE_OPS         8
+#define REDUCE_BLOCK_BYTES 2048 /* of accumulators: a block and its partials stay in L1 */
+
+struct reduce_kernels {
+	const char *name;
+	/* acc = src, and dst = acc rounded; NULL: the accumulator is the type itself. narrow wants
+	 * canonical NaNs. */
+	void (*widen[REDUCE_DTYPES])(void *acc, const void *src, size_t n);
+	void (*narrow[REDUCE_DTYPES])(void *dst, const void *acc, size_t n);
+	/* out = a (op) b; out may be a or b. Not for dtypes that are widened, nor for AVG. */
+	void (*merge[REDUCE_DTYPES][REDUCE_OPS])(void *out, const void *a, const void *b, size_t n);
+	/* Makes NaNs canonical after dividing by divisor where that is not 0. */
+	void (*finish_f32)(void *acc, size_t n, int divisor);
+	void (*finish_f64)(void *acc, size_t n, int divisor);
+};
+
+extern const struct reduce_kernels reduce_kernels_base;
+
+/* reduce()'s arguments, and reduce() with the kernels of the caller's choice: for tests. */
+struct reduction {
+	void *const *dst;
+	const void *const *src;
+	int n_dst, n_src;
+	size_t count;
+	tutti_dtype dtype;
+	tutti_op op;
+	int divisor;
+};
+void reduce_with(const struct reduce_kernels *kernels, const struct reduction *r);
+
+#endif

@@ -1,0 +1,170 @@
+/* The text of reduce_kernels: included once by each file that is compiled for an instruction set,
+ * with REDUCE_KERNELS naming what it defines. Plain loops that compilers make vector code of; all
+ * of it gives the same bits everywhere: no contraction, no reassociation, no approximate
+ * instruction. */
+#include "memory/reduce_kernels.h"
+#include "memory/small_float.h"
+
+/* No iteration reads what another one writes: out is a or b, or apart from both. */
+#ifdef __clang__
+#define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
+/*      type      tag */
+#define UNSIGNED(X)                                                                                \
+	X(uint8_t, u8)                                                                             \
+	X(uint16_t, u16)                                                                           \
+	X(uint32_t, u32)                                                                           \
+	X(uint64_t, u64)
+#define SIGNED(X)                                                                                  \
+	X(int8_t, i8)                                                                              \
+	X(int16_t, i16)                                                                            \
+	X(int32_t, i32)                                                                            \
+	X(int64_t, i64)
+#define FLOATS(X)                                                                                  \
+	X(float, f32)                                                                              \
+	X(double, f64)
+
+#define ACCESS(type, tag)                                                                          \
+	static inline type get_##tag(const void *p, size_t i)                                      \
+	{                                                                                          \
+		type x;                                                                            \
+		memcpy(&x, (const char *)p + i * sizeof x, sizeof x);                              \
+		return x;                                                                          \
+	}                                                                                          \
+	static inline void put_##tag(void *p, size_t i, type x)                                    \
+	{                                                                                          \
+		memcpy((char *)p + i * sizeof x, &x, sizeof x);                                    \
+	}
+UNSIGNED(ACCESS)
+SIGNED(ACCESS)
+FLOATS(ACCESS)
+
+#define MERGE(op, type, tag, expression)                                                           \
+	static void op##_##tag(void *out, const void *a, const void *b, size_t n)                  \
+	{                                                                                          \
+		INDEPENDENT                                                                        \
+		for (size_t i = 0; i < n; i++) {                                                   \
+			type x = get_##tag(a, i), y = get_##tag(b, i);                             \
+			put_##tag(out, i, (type)(expression));                                     \
+		}                                                                                  \
+	}
+
+/* Unsigned arithmetic wraps, and gives signed sums and products the same bits. 1u keeps small types
+ * from being multiplied as int, which may overflow. */
+#define MERGE_BITS(type, tag)                                                                      \
+	MERGE(sum, type, tag, x + y)                                                               \
+	MERGE(prod, type, tag, 1u * x * y)                                                         \
+	MERGE(band, type, tag, x &y)                                                               \
+	MERGE(bor, type, tag, x | y)                                                               \
+	MERGE(bxor, type, tag, x ^ y)
+#define MERGE_ORDER(type, tag)                                                                     \
+	MERGE(min, type, tag, x < y ? x : y)                                                       \
+	MERGE(max, type, tag, x < y ? y : x)
+UNSIGNED(MERGE_BITS)
+UNSIGNED(MERGE_ORDER)
+SIGNED(MERGE_ORDER)
+
+/* Equal floats differ at most in the sign of zero: a set sign wins MIN, a clear one MAX. x + y is
+ * the shortest way to a NaN. */
+#define MERGE_FLOATS(type, tag, bits)                                                              \
+	static inline type of_##bits(bits##_t u)                                                   \
+	{                                                                                          \
+		type x;                                                                            \
+		memcpy(&x, &u, sizeof x);                                                          \
+		return x;                                                                          \
+	}                                                                                          \
+	static inline bits##_t bits_##tag(type x)                                                  \
+	{                                                                                          \
+		bits##_t u;                                                                        \
+		memcpy(&u, &x, sizeof u);                                                          \
+		return u;                                                                          \
+	}                                                                                          \
+	static inline type least_##tag(type x, type y)                                             \
+	{                                                                                          \
+		type r = x < y ? x : y;                                                            \
+		r = x == y ? of_##bits(bits_##tag(x) | bits_##tag(y)) : r;                         \
+		return __builtin_isunordered(x, y) ? x + y : r;                                    \
+	}                                                                                          \
+	static inline type greatest_##tag(type x, type y)                                          \
+	{                                                                                          \
+		type r = x < y ? y : x;                                                            \
+		r = x == y ? of_##bits(bits_##tag(x) & bits_##tag(y)) : r;                         \
+		return __builtin_isunordered(x, y) ? x + y : r;                                    \
+	}                                                                                          \
+	MERGE(sum, type, tag, x + y)                                                               \
+	MERGE(prod, type, tag, x *y)                                                               \
+	MERGE(min, type, tag, least_##tag(x, y))                                                   \
+	MERGE(max, type, tag, greatest_##tag(x, y))                                                \
+	static void finish_##tag(void *acc, size_t n, int divisor)                                 \
+	{                                                                                          \
+		type by = divisor ? (type)divisor : (type)1;                                       \
+		const type nan = (type)__builtin_nan("");                                          \
+		INDEPENDENT                                                                        \
+		for (size_t i = 0; i < n; i++) {                                                   \
+			type x = get_##tag(acc, i) / by;                                           \
+			put_##tag(acc, i, x != x ? nan : x);                                       \
+		}                                                                                  \
+	}
+MERGE_FLOATS(float, f32, uint32)
+MERGE_FLOATS(double, f64, uint64)
+
+#define CONVERT(name, storage, widened, narrowed)                                                  \
+	static void widen_##name(void *acc, const void *src, size_t n)                             \
+	{                                                                                          \
+		INDEPENDENT                                                                        \
+		for (size_t i = 0; i < n; i++) {                                                   \
+			uint32_t x = get_##storage(src, i);                                        \
+			put_f32(acc, i, widened);                                                  \
+		}                                                                                  \
+	}                                                                                          \
+	static void narrow_##name(void *dst, const void *acc, size_t n)                            \
+	{                                                                                          \
+		INDEPENDENT                                                                        \
+		for (size_t i = 0; i < n; i++) {                                                   \
+			float x = get_f32(acc, i);                                                 \
+			put_##storage(dst, i, narrowed);                                           \
+		}                                                                                  \
+	}
+CONVERT(f16, u16, small_widen(x, SMALL_F16), (uint16_t)small_narrow(x, SMALL_F16))
+CONVERT(bf16, u16, bf16_widen((uint16_t)x), bf16_narrow(x))
+CONVERT(e4m3, u8, small_widen(x, SMALL_E4M3), (uint8_t)small_narrow(x, SMALL_E4M3))
+CONVERT(e5m2, u8, small_widen(x, SMALL_E5M2), (uint8_t)small_narrow(x, SMALL_E5M2))
+
+#define ROW_FLOAT(tag)                                                                             \
+	{                                                                                          \
+		[TUTTI_SUM] = sum_##tag, [TUTTI_PROD] = prod_##tag, [TUTTI_MIN] = min_##tag,       \
+		[TUTTI_MAX] = max_##tag,                                                           \
+	}
+#define ROW_INTEGER(bits, tag)                                                                     \
+	{                                                                                          \
+		[TUTTI_SUM] = sum_##bits, [TUTTI_PROD] = prod_##bits, [TUTTI_MIN] = min_##tag,     \
+		[TUTTI_MAX] = max_##tag, [TUTTI_BAND] = band_##bits, [TUTTI_BOR] = bor_##bits,     \
+		[TUTTI_BXOR] = bxor_##bits,                                                        \
+	}
+
+const struct reduce_kernels REDUCE_KERNELS = {
+	.name = REDUCE_KERNELS_NAME,
+	.widen = {[TUTTI_F16] = widen_f16,
+		  [TUTTI_BF16] = widen_bf16,
+		  [TUTTI_F8_E4M3] = widen_e4m3,
+		  [TUTTI_F8_E5M2] = widen_e5m2},
+	.narrow = {[TUTTI_F16] = narrow_f16,
+		   [TUTTI_BF16] = narrow_bf16,
+		   [TUTTI_F8_E4M3] = narrow_e4m3,
+		   [TUTTI_F8_E5M2] = narrow_e5m2},
+	.merge = {[TUTTI_F32] = ROW_FLOAT(f32),
+		  [TUTTI_F64] = ROW_FLOAT(f64),
+		  [TUTTI_I8] = ROW_INTEGER(u8, i8),
+		  [TUTTI_U8] = ROW_INTEGER(u8, u8),
+		  [TUTTI_I16] = ROW_INTEGER(u16, i16),
+		  [TUTTI_U16] = ROW_INTEGER(u16, u16),
+		  [TUTTI_I32] = ROW_INTEGER(u32, i32),
+		  [TUTTI_U32] = ROW_INTEGER(u32, u32),
+		  [TUTTI_I64] = ROW_INTEGER(u64, i64),
+		  [TUTTI_U64] = ROW_INTEGER(u64, u64)},
+	.finish_f32 = finish_f32,
+	.finish_f64 = finish_f64,
+};
