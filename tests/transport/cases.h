@@ -1,0 +1,30 @@
+/* The suite's test cases, by file. */
+#ifndef TESTS_TRANSPORT_CASES_H
+#define TESTS_TRANSPORT_CASES_H
+
+/* messages.c: what is sent arrives, in order, whatever its size */
+void test_order_and_sizes(void **state);
+void test_empty_messages(void **state);
+void test_unaligned(void **state);
+void test_small_messages(void **state);
+void test_huge_exchange(void **state);
+void test_sends_before_recvs(void **state);
+void test_recvs_before_sends(void **state);
+void test_many_peers(void **state);
+void test_channels(void **state);
+void test_communicators(void **state);
+void test_early_connect(void **state);
+
+/* endings.c: mismatch, close, peers that go away or never come */
+void test_mismatch_bytes(void **state);
+void test_mismatch_tag(void **state);
+void test_close_forgets(void **state);
+void test_close_delivers(void **state);
+void test_close_ends_peer(void **state);
+void test_post_on_failed(void **state);
+void test_unused_endpoints(void **state);
+void test_never_connected(void **state);
+void test_gone_before_connect(void **state);
+void test_killed_in_world(void **state);
+
+#endif

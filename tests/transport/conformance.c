@@ -1,0 +1,50 @@
+/* The list of the suite's cases. */
+#include "tests/transport/conformance.h"
+#include "tests/transport/cases.h"
+#include "tests/transport/world.h"
+
+#include "core/clock.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+const struct conformance *subject;
+uint64_t test_seed;
+
+static const struct CMUnitTest everywhere[] = {
+	cmocka_unit_test(test_order_and_sizes),    cmocka_unit_test(test_empty_messages),
+	cmocka_unit_test(test_unaligned),          cmocka_unit_test(test_small_messages),
+	cmocka_unit_test(test_huge_exchange),      cmocka_unit_test(test_sends_before_recvs),
+	cmocka_unit_test(test_recvs_before_sends), cmocka_unit_test(test_many_peers),
+	cmocka_unit_test(test_channels),           cmocka_unit_test(test_communicators),
+	cmocka_unit_test(test_early_connect),      cmocka_unit_test(test_mismatch_bytes),
+	cmocka_unit_test(test_mismatch_tag),       cmocka_unit_test(test_close_forgets),
+	cmocka_unit_test(test_close_delivers),     cmocka_unit_test(test_close_ends_peer),
+	cmocka_unit_test(test_post_on_failed),     cmocka_unit_test(test_unused_endpoints),
+};
+
+static const struct CMUnitTest real[] = {
+	cmocka_unit_test(test_never_connected),
+	cmocka_unit_test(test_gone_before_connect),
+};
+
+static const struct CMUnitTest simulated[] = {
+	cmocka_unit_test(test_killed_in_world),
+};
+
+int conformance_main(const struct conformance *tested)
+{
+	const char *seed = getenv("TEST_SEED");
+	int failed;
+
+	subject = tested;
+	test_seed = seed ? strtoull(seed, NULL, 0) : clock_now_ns() ^ (unsigned)getpid();
+	printf("%s: TEST_SEED=%llu\n", subject->transport->name, (unsigned long long)test_seed);
+	failed = cmocka_run_group_tests_name("everywhere", everywhere, NULL, NULL);
+	if (subject->world_create)
+		failed += cmocka_run_group_tests_name("simulated", simulated, NULL, NULL);
+	else
+		failed += cmocka_run_group_tests_name("real", real, NULL, NULL);
+	return failed;
+}

@@ -1,0 +1,290 @@
+/* Cases of the suite: how connections end. Mismatch, close, peers that go away or never come. */
+#include "tests/transport/cases.h"
+#include "tests/transport/world.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The conn has failed with status, and its sentence names the peer. */
+static void expect_failed(const struct tutti_conn *conn, tutti_status status)
+{
+	char name[32];
+
+	snprintf(name, sizeof name, "rank %d", conn->peer);
+	assert_int_equal(conn->status, status);
+	if (!strstr(conn->error, name))
+		fail_msg("no \"%s\" in: \"%s\"", name, conn->error);
+}
+
+static void mismatch(size_t sent, uint32_t sent_tag, size_t received, uint32_t received_tag)
+{
+	struct world w;
+	struct post send, recvs[2];
+	char *out = calloc(1, sent), *in = calloc(1, received);
+
+	world_open(&w, 2);
+	world_pair(&w, 0, 1, 0);
+	post_send(&send, w.conns[0][1][0], out, sent, sent_tag);
+	post_recv(&recvs[0], w.conns[1][0][0], in, received, received_tag);
+	post_recv(&recvs[1], w.conns[1][0][0], in, received, received_tag);
+	world_finish(&w, recvs, 2);
+	assert_int_equal(recvs[0].io.status, TUTTI_ERR_MISMATCH);
+	assert_int_equal(recvs[1].io.status, TUTTI_ERR_MISMATCH);
+	assert_true(recvs[0].when < recvs[1].when);
+	expect_failed(w.conns[1][0][0], TUTTI_ERR_MISMATCH);
+	world_close(&w);
+	free(out);
+	free(in);
+}
+
+void test_mismatch_bytes(void **state)
+{
+	(void)state;
+	mismatch(100, 5, 200, 5);
+	mismatch(200, 5, 100, 5);
+	mismatch(300000, 5, 8, 5);
+	mismatch(8, 5, 300000, 5);
+}
+
+void test_mismatch_tag(void **state)
+{
+	(void)state;
+	mismatch(64, 5, 64, 6);
+	mismatch(300000, 5, 300000, 6);
+}
+
+/* After close no buffer and no io of the conn is touched: they are overwritten, and stay as they
+ * are although the peer sends what they were posted for. */
+void test_close_forgets(void **state)
+{
+	enum { N = 8 };
+	const size_t bytes = 100000;
+	struct world w;
+	static struct post recvs[N], sends[N], peer_sends[N], before[N];
+	uint8_t *in = calloc(N, bytes), *out = calloc(N, bytes), *peer_out = calloc(N, bytes);
+
+	(void)state;
+	world_open(&w, 2);
+	world_pair(&w, 0, 1, 0);
+	for (uint32_t i = 0; i < N; i++) {
+		post_recv(&recvs[i], w.conns[0][1][0], in + i * bytes, bytes, i);
+		post_send(&sends[i], w.conns[0][1][0], out + i * bytes, bytes, i);
+	}
+	world_pump_for(&w, 3);
+	world_hang_up(&w, 0, 1, 0);
+	memset(in, 0x5a, N * bytes);
+	memset(recvs, 0x5a, sizeof recvs);
+	memset(sends, 0x5a, sizeof sends);
+	memcpy(before, recvs, sizeof recvs);
+	free(out);
+	for (uint32_t i = 0; i < N; i++) {
+		post_send(&peer_sends[i], w.conns[1][0][0], peer_out + i * bytes, bytes, i);
+		world_pump_for(&w, 200);
+	}
+	for (size_t i = 0; i < N * bytes; i++)
+		if (in[i] != 0x5a)
+			fail_msg("byte %zu was written after close", i);
+	assert_memory_equal(recvs, before, sizeof recvs);
+	assert_memory_equal(sends, before, sizeof sends);
+	world_close(&w);
+	free(in);
+	free(peer_out);
+}
+
+/* What was sent and had completed before close still arrives, even when the one that closes had not
+ * read what its peer sent. */
+void test_close_delivers(void **state)
+{
+	enum { N = 40 };
+	const size_t bytes = 50000;
+	struct world w;
+	static struct post sends[N], recvs[N], unread[2];
+	uint8_t *out[N], *in = malloc(bytes), *other = calloc(1, bytes);
+	int completed = 0;
+
+	(void)state;
+	world_open(&w, 2);
+	world_pair(&w, 0, 1, 0);
+	post_send(&unread[0], w.conns[1][0][0], other, bytes, 1);
+	post_send(&unread[1], w.conns[1][0][0], other, bytes, 1);
+	for (int i = 0; i < N; i++) {
+		out[i] = malloc(bytes);
+		bytes_fill(out[i], bytes, (uint64_t)i + 1);
+		post_send(&sends[i], w.conns[0][1][0], out[i], bytes, 1);
+	}
+	world_pump_for(&w, 3000);
+	while (completed < N && sends[completed].is_done)
+		completed++;
+	world_hang_up(&w, 0, 1, 0);
+	for (int i = 0; i < N; i++)
+		free(out[i]);
+	for (int i = 0; i < completed; i++) {
+		post_recv(&recvs[i], w.conns[1][0][0], in, bytes, 1);
+		world_expect_ok(&w, &recvs[i], 1);
+		expect_bytes(in, bytes, (uint64_t)i + 1);
+	}
+	world_hang_up(&w, 1, 0, 0);
+	free(in);
+	free(other);
+	world_close(&w);
+}
+
+void test_close_ends_peer(void **state)
+{
+	const size_t bytes = (size_t)32 << 20;
+	struct world w;
+	struct post recvs[2], send, first;
+	uint8_t *out = calloc(1, bytes), *in = calloc(1, bytes), one = 1, got = 0;
+
+	(void)state;
+	world_open(&w, 3);
+	world_pair(&w, 0, 1, 0);
+	world_pair(&w, 1, 2, 0);
+	post_recv(&first, w.conns[1][0][0], &got, 1, 1);
+	post_send(&send, w.conns[0][1][0], &one, 1, 1);
+	world_expect_ok(&w, &first, 1);
+	post_recv(&recvs[0], w.conns[1][0][0], in, bytes, 1);
+	post_recv(&recvs[1], w.conns[1][0][0], in, bytes, 1);
+	post_send(&send, w.conns[1][0][0], out, bytes, 1);
+	world_pump_for(&w, 20);
+	world_hang_up(&w, 0, 1, 0);
+	world_finish(&w, recvs, 2);
+	world_finish(&w, &send, 1);
+	assert_int_equal(recvs[0].io.status, TUTTI_ERR_PEER);
+	assert_int_equal(recvs[1].io.status, TUTTI_ERR_PEER);
+	expect_failed(w.conns[1][0][0], TUTTI_ERR_PEER);
+
+	/* Other conns of that endpoint go on. */
+	post_recv(&first, w.conns[1][2][0], &got, 1, 1);
+	post_send(&send, world_conn(&w, 2, 1, 0), &one, 1, 1);
+	world_expect_ok(&w, &first, 1);
+	free(out);
+	free(in);
+	world_close(&w);
+}
+
+void test_post_on_failed(void **state)
+{
+	struct world w;
+	struct post posts[3];
+	uint8_t byte = 0x77;
+
+	(void)state;
+	world_open(&w, 2);
+	world_pair(&w, 0, 1, 0);
+	post_recv(&posts[0], w.conns[0][1][0], &byte, 1, 1);
+	world_pump_for(&w, 100);
+	world_hang_up(&w, 1, 0, 0);
+	world_finish(&w, posts, 1);
+	post_send(&posts[1], w.conns[0][1][0], &byte, 1, 1);
+	post_recv(&posts[2], w.conns[0][1][0], &byte, 1, 1);
+	assert_false(posts[1].is_done || posts[2].is_done);
+	world_finish(&w, posts, 3);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(posts[i].io.status, TUTTI_ERR_PEER);
+	assert_int_equal(byte, 0x77);
+
+	/* An io that has failed but was not reported yet is forgotten by close, too. */
+	post_recv(&posts[2], w.conns[0][1][0], &byte, 1, 1);
+	world_hang_up(&w, 0, 1, 0);
+	world_pump_for(&w, 100);
+	assert_false(posts[2].is_done);
+	world_close(&w);
+}
+
+void test_unused_endpoints(void **state)
+{
+	struct world w;
+
+	(void)state;
+	subject->transport->close(NULL);
+	subject->transport->destroy(NULL);
+	for (int size = 1; size <= 3; size++) {
+		world_open(&w, size);
+		world_pump_for(&w, 5);
+		world_close(&w);
+	}
+	/* Conns that never carried anything, closed before and after they are up. */
+	for (int passes = 0; passes < 30; passes++) {
+		world_open(&w, 3);
+		world_pair(&w, 0, 1, 0);
+		world_pair(&w, 2, 1, 1);
+		world_conn(&w, 0, 2, 0);
+		world_pump_for(&w, passes);
+		world_close(&w);
+	}
+}
+
+/* The peer is there but never connects: the ios end by the endpoint's timeout. */
+void test_never_connected(void **state)
+{
+	(void)state;
+	for (int rank = 0; rank < 2; rank++) {
+		struct world w;
+		struct post posts[2];
+		uint64_t word = 0;
+		world_open_with(&w, 2, 300);
+		post_recv(&posts[0], world_conn(&w, rank, 1 - rank, 0), &word, sizeof word, 1);
+		post_send(&posts[1], w.conns[rank][1 - rank][0], &word, sizeof word, 1);
+		world_finish(&w, posts, 1);
+		assert_int_equal(posts[0].io.status, TUTTI_ERR_TIMEOUT);
+		expect_failed(w.conns[rank][1 - rank][0], TUTTI_ERR_TIMEOUT);
+		world_close(&w);
+	}
+}
+
+/* The peer's endpoint is gone before we connect to it. */
+void test_gone_before_connect(void **state)
+{
+	(void)state;
+	for (int rank = 0; rank < 2; rank++) {
+		struct world w;
+		struct post recv;
+		struct tutti_endpoint gone;
+		uint64_t word = 0;
+		tutti_status status;
+
+		world_open_with(&w, 2, 300);
+		gone = *w.endpoints[1 - rank];
+		subject->transport->destroy(w.endpoints[1 - rank]);
+		w.endpoints[1 - rank] = NULL;
+		status = subject->transport->connect(w.endpoints[rank], 1 - rank, 0, gone.address,
+						     gone.address_bytes,
+						     &w.conns[rank][1 - rank][0]);
+		assert_int_equal(status, TUTTI_OK);
+		post_recv(&recv, w.conns[rank][1 - rank][0], &word, sizeof word, 1);
+		world_finish(&w, &recv, 1);
+		assert_true(recv.io.status == TUTTI_ERR_PEER ||
+			    recv.io.status == TUTTI_ERR_TIMEOUT);
+		expect_failed(w.conns[rank][1 - rank][0], recv.io.status);
+		world_close(&w);
+	}
+}
+
+/* A rank of a simulated world dies in the middle of an exchange. */
+void test_killed_in_world(void **state)
+{
+	enum { N = 10 };
+	struct world w;
+	struct post sends[N], recvs[N];
+	uint8_t out[N] = {0}, in[N];
+
+	(void)state;
+	world_open(&w, 3);
+	world_pair(&w, 0, 1, 0);
+	world_pair(&w, 0, 2, 0);
+	for (int i = 0; i < N; i++) {
+		post_send(&sends[i], w.conns[0][1][0], &out[i], 1, 1);
+		post_recv(&recvs[i], w.conns[0][1][0], &in[i], 1, 1);
+	}
+	world_pump_for(&w, 4);
+	subject->world_kill(w.context, 1);
+	world_finish(&w, recvs, N);
+	world_finish(&w, sends, N);
+	for (int i = 0; i < N; i++)
+		assert_int_equal(recvs[i].io.status, TUTTI_ERR_PEER);
+	expect_failed(w.conns[0][1][0], TUTTI_ERR_PEER);
+	assert_int_equal(w.conns[0][2][0]->status, TUTTI_OK);
+	world_close(&w);
+}
