@@ -1,8 +1,11 @@
 /* sim: a simulated network of n ranks in one thread, seeded, with a virtual clock.
  *
- * A message takes alpha + bytes * beta on its link, links are per ordered pair. order SIM_RANDOM delivers
- * in any order that the conns' FIFO rule allows, as the seed says, and reads the sender's buffer only
- * at delivery (the harshest meaning of a send); SIM_TIMED delivers by virtual time and predicts. */
+ * A message takes alpha + bytes * beta on its link, links are per ordered pair and serve one message
+ * at a time. order SIM_RANDOM delivers in any order that the conns' FIFO rule allows, as the seed
+ * says; a send completes at delivery and its buffer is read only then (the harshest meaning of a
+ * send), or early, copied, in a step of its own (the mildest), as the seed says. SIM_TIMED delivers
+ * by virtual time and predicts; there a send completes at delivery. progress only hands out what
+ * sim_step has done. */
 #ifndef TRANSPORT_SIM_SIM_H
 #define TRANSPORT_SIM_SIM_H
 
@@ -24,13 +27,15 @@ struct sim_config {
 
 struct sim;
 tutti_status sim_create(struct sim **sim, const struct sim_config *config);
-void sim_destroy(struct sim *sim);
+void sim_destroy(struct sim *sim);      /* after its endpoints; NULL is fine */
 /* Delivers the next message. Returns 0 when nothing is deliverable; else the two ranks whose endpoints
- * now have completions are in ranks. */
+ * now have completions are in ranks (one rank twice when only its own end has: an early send, or what
+ * a close, a kill or a failed conn has ended, which is told before the next message moves). */
 int sim_step(struct sim *sim, int ranks[2]);
 uint64_t sim_now_ns(void *sim);        /* the virtual clock; fits engine_config.now_ns */
 uint64_t sim_messages(const struct sim *sim);
-/* Faults: the rank's process dies now; the next message of a pair arrives delay_ns later. */
+/* Faults: the rank's process dies now, and what is on its way from and to it is lost; the next message
+ * of a pair arrives delay_ns later. (SIM_RANDOM: when the clock gets there, or nothing else is left.) */
 void sim_kill(struct sim *sim, int rank);
 void sim_delay(struct sim *sim, int from, int to, uint64_t delay_ns);
 /* Moves the clock when nothing is under way (for deadlines). */

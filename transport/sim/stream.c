@@ -1,0 +1,250 @@
+/* How a message moves: from the sender's queue to the head receive, or early into the network's own
+ * memory; and what becomes of both queues when an end fails or leaves. */
+#include "transport/sim/internal.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What the network buffers, over all links. */
+#define COPIED_BYTES_MAX ((size_t)4 << 20)
+
+static struct message *message_new(struct sim *sim)
+{
+	struct message *m = sim->free_messages;
+
+	if (m)
+		sim->free_messages = m->next;
+	else
+		m = malloc(sizeof(*m));
+	return m;
+}
+
+static void message_free(struct sim *sim, struct message *m)
+{
+	if (m->copy) {
+		sim->copied_bytes -= m->bytes;
+		free(m->copy);
+	}
+	m->next = sim->free_messages;
+	sim->free_messages = m;
+}
+
+static uint64_t wire_ns(double ns)
+{
+	return ns > 0 ? (uint64_t)(ns + 0.5) : 0;
+}
+
+static uint64_t arrival_ns(struct sim *sim, struct stream *stream, size_t bytes)
+{
+	struct link *link = stream->link;
+	uint64_t at = sim->now_ns;
+
+	if (sim->config.order == SIM_TIMED) {
+		if (link->busy_until_ns > at)
+			at = link->busy_until_ns;
+		at += wire_ns((double)bytes * sim->config.beta_ns);
+		link->busy_until_ns = at;
+		at += wire_ns(sim->config.alpha_ns);
+	}
+	at += link->delay_ns;
+	link->delay_ns = 0;
+	if (at < stream->last_arrival_ns)
+		at = stream->last_arrival_ns;
+	return stream->last_arrival_ns = at;
+}
+
+bool stream_push(struct sim *sim, struct stream *stream, struct tutti_io *io)
+{
+	struct message *m = message_new(sim);
+
+	if (!m)
+		return false;
+	*m = (struct message){.io = io, .bytes = io->bytes, .tag = io->tag};
+	m->wants_copy = sim->config.order == SIM_RANDOM && sim_random(sim) % 2;
+	m->arrives_ns = arrival_ns(sim, stream, io->bytes);
+	*stream->tail = m;
+	stream->tail = &m->next;
+	if (!stream->unsent)
+		stream->unsent = m;
+	return true;
+}
+
+static void pop_message(struct sim *sim, struct stream *stream)
+{
+	struct message *m = stream->head;
+
+	if (!(stream->head = m->next))
+		stream->tail = &stream->head;
+	if (stream->unsent == m)
+		stream->unsent = m->next;
+	message_free(sim, m);
+}
+
+void stream_drop_sends(struct sim *sim, struct stream *stream, bool is_completing,
+		       tutti_status status)
+{
+	struct message **at = &stream->head;
+
+	while (*at && (*at)->io == NULL)
+		at = &(*at)->next;
+	stream->tail = at;
+	stream->unsent = NULL;
+	for (struct message *m = *at, *next; m; m = next) {
+		next = m->next;
+		if (is_completing)
+			conn_complete(stream->sender, m->io, status);
+		message_free(sim, m);
+	}
+	*at = NULL;
+	stream_refresh(sim, stream);
+}
+
+/* All that is on the wire is lost. Sends that wait still belong to their conn. */
+void stream_drop_messages(struct sim *sim, struct stream *stream)
+{
+	while (stream->head && !stream->head->io)
+		pop_message(sim, stream);
+}
+
+bool stream_can_deliver(const struct sim *sim, const struct stream *stream)
+{
+	return stream->head && stream->recvs.head &&
+	       (sim->config.order == SIM_TIMED || stream->head->arrives_ns <= sim->now_ns);
+}
+
+bool stream_can_copy(const struct sim *sim, const struct stream *stream)
+{
+	const struct message *m = stream->unsent;
+	return m && m->wants_copy && sim->copied_bytes + m->bytes <= COPIED_BYTES_MAX;
+}
+
+void stream_refresh(struct sim *sim, struct stream *stream)
+{
+	struct agenda *agenda = &sim->agenda;
+	bool is_matched = stream->head && stream->recvs.head;
+	uint64_t arrives_ns = is_matched ? stream->head->arrives_ns : 0;
+
+	if (!is_matched || (sim->config.order == SIM_RANDOM && arrives_ns <= sim->now_ns))
+		agenda_set_not_due(agenda, &stream->entry);
+	else if (!stream->entry.due_at)
+		agenda_set_due(agenda, &stream->entry,
+			       arrives_ns > sim->now_ns ? arrives_ns : sim->now_ns);
+	if (sim->config.order == SIM_RANDOM)
+		agenda_set_ready(agenda, &stream->entry,
+				 stream_can_deliver(sim, stream) || stream_can_copy(sim, stream));
+}
+
+/* The other end is gone for good and nothing of it is left to receive. */
+static void check_drained(struct sim_conn *conn)
+{
+	if (conn->base.status == TUTTI_OK && conn->in->sender_gone && !conn->in->head)
+		conn_fail(conn, TUTTI_ERR_PEER, "Rank %d closed its connection to rank %d.",
+			  conn->base.peer, conn->in->link->to);
+}
+
+void stream_deliver(struct sim *sim, struct stream *stream)
+{
+	struct message *m = stream->head;
+	struct tutti_io *recv = stream->recvs.head;
+	struct sim_conn *receiver = stream->receiver;
+
+	sim->messages++;
+	agenda_set_not_due(&sim->agenda, &stream->entry);
+	if (sim->config.order == SIM_RANDOM)
+		sim->now_ns +=
+			wire_ns(sim->config.alpha_ns + (double)m->bytes * sim->config.beta_ns);
+	if (m->bytes != recv->bytes || m->tag != recv->tag) {
+		size_t bytes = m->bytes;
+		uint32_t tag = m->tag;
+		if (m->io)
+			conn_complete(stream->sender, m->io, TUTTI_OK);
+		pop_message(sim, stream);
+		conn_fail(receiver, TUTTI_ERR_MISMATCH,
+			  "Rank %d sent %zu bytes (call %08x) where rank %d expects %zu bytes "
+			  "(call %08x): the ranks made different calls.",
+			  stream->link->from, bytes, tag, stream->link->to, recv->bytes, recv->tag);
+		return;
+	}
+	if (!sim->config.dry && m->bytes)
+		memcpy(recv->buf, m->io ? m->io->buf : m->copy, m->bytes);
+	if (m->io)
+		conn_complete(stream->sender, m->io, TUTTI_OK);
+	tutti_done_pop(&stream->recvs);
+	conn_complete(receiver, recv, TUTTI_OK);
+	pop_message(sim, stream);
+	stream_refresh(sim, stream);
+	check_drained(receiver);
+}
+
+/* The send completes now, with its bytes in the network's memory. */
+void stream_copy(struct sim *sim, struct stream *stream)
+{
+	struct message *m = stream->unsent;
+
+	m->wants_copy = false;
+	if (!sim->config.dry && m->bytes) {
+		if (!(m->copy = malloc(m->bytes))) {
+			stream_refresh(sim, stream); /* then it waits for its receive */
+			return;
+		}
+		memcpy(m->copy, m->io->buf, m->bytes);
+		sim->copied_bytes += m->bytes;
+	}
+	conn_complete(stream->sender, m->io, TUTTI_OK);
+	m->io = NULL;
+	stream->unsent = m->next;
+	stream_refresh(sim, stream);
+}
+
+void conn_complete(struct sim_conn *conn, struct tutti_io *io, tutti_status status)
+{
+	struct sim_endpoint *endpoint = (struct sim_endpoint *)conn->base.endpoint;
+	struct sim *sim = endpoint->sim;
+
+	tutti_done_push(&endpoint->done, io, status);
+	if (endpoint->has_news)
+		return;
+	endpoint->has_news = true;
+	endpoint->next_news = NULL;
+	*sim->news_tail = endpoint;
+	sim->news_tail = &endpoint->next_news;
+}
+
+void conn_fail(struct sim_conn *conn, tutti_status status, const char *format, ...)
+{
+	struct sim *sim = conn_sim(conn);
+	struct tutti_io *recv;
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(conn->base.error, sizeof conn->base.error, format, args);
+	va_end(args);
+	conn->base.status = status;
+	stream_drop_sends(sim, conn->out, true, status);
+	while ((recv = tutti_done_pop(&conn->in->recvs)))
+		conn_complete(conn, recv, status);
+	conn_leave(conn);
+}
+
+/* What has completed stays in the streams for the other end. What it still sends goes nowhere:
+ * those sends complete, because a send says no more than that its buffer is free. */
+void conn_leave(struct sim_conn *conn)
+{
+	struct sim *sim = conn_sim(conn);
+	struct sim_conn *other = conn->out->receiver;
+
+	tutti_done_init(&conn->in->recvs);
+	stream_refresh(sim, conn->in);
+	stream_drop_sends(sim, conn->out, false, TUTTI_OK);
+	if (conn->out->sender_gone)
+		return;
+	conn->out->sender_gone = true;
+	conn->in->receiver_gone = true;
+	if (!other || other->base.status != TUTTI_OK)
+		return;
+	check_drained(other);
+	if (other->base.status == TUTTI_OK)
+		stream_drop_sends(sim, other->out, true, TUTTI_OK);
+}
