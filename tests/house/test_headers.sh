@@ -22,6 +22,7 @@ done
 strict="-Wall -Wextra -Werror -fsyntax-only -I. -Iinclude -D_GNU_SOURCE"
 for header in */*.h transport/*/*.h; do
 	case $header in
+	*_template.h) ;;            # included with its parameters defined
 	core/* | memory/* | transport/* | rendezvous/* | collectives/* | train/*) try gcc -x c -std=c11 ;;
 	esac
 done
