@@ -1,0 +1,83 @@
+/* A port is reserved by binding it and never listening: rank 0 can still bind and listen beside the
+ * reservation, since both allow reuse, while another tuttirun's reservation, bound before it allows
+ * reuse, finds it taken. So jobs that start at the same moment get different ports. */
+#include "meeting.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define FIRST_PORT 29500 /* torchrun's */
+#define PORTS      1000  /* tried upward from there */
+
+/* The reservation's descriptor, or -1 with errno. */
+static int reserve(int port)
+{
+	struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+	int yes = 1, error;
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return -1;
+	address.sin_addr.s_addr = htonl(INADDR_ANY);
+	if (bind(fd, (struct sockaddr *)&address, sizeof address) == 0 &&
+	    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == 0)
+		return fd;
+	error = errno;
+	close(fd);
+	errno = error;
+	return -1;
+}
+
+static int reserve_given(struct meeting *m)
+{
+	m->reserved_fd = reserve(m->port);
+	if (m->reserved_fd >= 0)
+		return 0;
+	fprintf(stderr, "tuttirun: port %d cannot be used: %s. Choose another one%s.\n", m->port,
+		strerror(errno), errno == EADDRINUSE ? ", or none for the next free one" : "");
+	return 1;
+}
+
+static int reserve_next(struct meeting *m)
+{
+	for (m->port = FIRST_PORT; m->port < FIRST_PORT + PORTS; m->port++) {
+		m->reserved_fd = reserve(m->port);
+		if (m->reserved_fd >= 0)
+			return 0;
+	}
+	fprintf(stderr, "tuttirun: no port from %d to %d can be used: %s.\n", FIRST_PORT,
+		FIRST_PORT + PORTS - 1, strerror(errno));
+	return 1;
+}
+
+/* 256 random bits in hexadecimal. */
+static int make_secret(char secret[65])
+{
+	unsigned char bits[32];
+
+	if (getrandom(bits, sizeof bits, 0) != (ssize_t)sizeof bits) {
+		fprintf(stderr, "tuttirun: no random bits for the job's secret: %s.\n",
+			strerror(errno));
+		return 1;
+	}
+	for (size_t i = 0; i < sizeof bits; i++)
+		snprintf(secret + 2 * i, 3, "%02x", bits[i]);
+	return 0;
+}
+
+int meeting_prepare(struct meeting *m, const struct options *o)
+{
+	*m = (struct meeting){.reserved_fd = -1, .port = o->master_port};
+	m->host = o->master_host ? o->master_host : "127.0.0.1";
+	if (o->nodes == 1 && make_secret(m->secret) != 0)
+		return 1;
+	if (o->node_rank > 0)
+		return 0;
+	return m->port ? reserve_given(m) : reserve_next(m);
+}

@@ -1,0 +1,17 @@
+/* Where the ranks of a job meet and by what they know each other: an address, a port, a secret. */
+#ifndef LAUNCH_MEETING_H
+#define LAUNCH_MEETING_H
+
+#include "options.h"
+
+struct meeting {
+	const char *host;
+	int port;
+	int reserved_fd;      /* keeps the port from other jobs while this one runs; -1: not ours */
+	char secret[65];      /* "": the user's own, in the environment already                   */
+};
+
+/* Returns 0, or the exit code after a sentence on stderr. */
+int meeting_prepare(struct meeting *meeting, const struct options *options);
+
+#endif

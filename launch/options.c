@@ -1,0 +1,165 @@
+#include "options.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char usage_line[] =
+	"usage: tuttirun -n RANKS [--nnodes N --node-rank K --master HOST:PORT] [--master-port P]\n"
+	"                [--timeout S] [-p] [--] PROGRAM [ARGUMENTS]\n";
+
+static const char help[] =
+	"\n"
+	"Runs PROGRAM as the ranks of one job and passes their output on, line by line.\n"
+	"\n"
+	"  -n, --ranks N       ranks on this machine; every machine of a job has as many\n"
+	"      --nnodes N      machines in the job (1); run tuttirun once on each of them\n"
+	"      --node-rank K   which of them this is, from 0\n"
+	"      --master H:P    where rank 0 serves: a name or address of machine 0, and a port\n"
+	"      --master-port P the port (29500 or, where it is taken, the next free one)\n"
+	"      --timeout S     ends the job after S seconds, with exit code 124\n"
+	"  -p, --prefix        begins every line with the rank it came from\n"
+	"  -h, --help\n"
+	"\n"
+	"The first rank that fails ends the job: the others get SIGTERM and, 2 s later, SIGKILL;\n"
+	"tuttirun exits with that rank's code, or with 128 + the signal that killed it.\n"
+	"SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on; a second SIGINT kills.\n"
+	"Ranks find RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, NODE_RANK, MASTER_ADDR,\n"
+	"MASTER_PORT and TUTTI_SECRET in their environment. On one machine the secret is fresh "
+	"for\n"
+	"every job; for several, set TUTTI_SECRET or TUTTI_SECRET_FILE, the same on all of them.\n";
+
+__attribute__((format(printf, 1, 2))) static int wrong(const char *format, ...)
+{
+	va_list args;
+
+	fputs("tuttirun: ", stderr);
+	va_start(args, format);
+	vfprintf(stderr, format, args);
+	va_end(args);
+	fprintf(stderr, "\n%s", usage_line);
+	return 2;
+}
+
+static int parse_int(const char *text, int min, int max, int *value)
+{
+	char *end;
+	long n;
+
+	errno = 0;
+	n = strtol(text, &end, 10);
+	if (errno || end == text || *end || n < min || n > max)
+		return 0;
+	*value = (int)n;
+	return 1;
+}
+
+static int parse_seconds(const char *text, double *value)
+{
+	char *end;
+	double s = strtod(text, &end);
+
+	if (end == text || *end || !isfinite(s) || s <= 0 || s > 1e8)
+		return 0;
+	*value = s;
+	return 1;
+}
+
+/* "host:port" or "[v6 address]:port". Cuts text in place. */
+static int parse_master(char *text, const char **host, int *port)
+{
+	char *colon = strrchr(text, ':');
+
+	if (!colon || colon == text || !parse_int(colon + 1, 1, 65535, port))
+		return 0;
+	*colon = '\0';
+	if (text[0] == '[' && colon[-1] == ']') {
+		colon[-1] = '\0';
+		text++;
+	}
+	*host = text;
+	return *text != '\0';
+}
+
+/* What single options cannot show: those that need each other. */
+static int check(const struct options *o, int own_port, int node_given)
+{
+	if (o->ranks == 0)
+		return wrong("-n is missing: how many ranks shall run?");
+	if (!*o->program)
+		return wrong("the program is missing.");
+	if (o->nodes == 1 && o->node_rank > 0)
+		return wrong("--node-rank %d needs --nnodes.", o->node_rank);
+	if (o->node_rank >= o->nodes)
+		return wrong("--node-rank %d is not below --nnodes %d.", o->node_rank, o->nodes);
+	if (o->nodes > 1 && !node_given)
+		return wrong("--nnodes %d needs --node-rank.", o->nodes);
+	if (o->nodes > 1 && !o->master_host)
+		return wrong("--nnodes %d needs --master HOST:PORT of node 0.", o->nodes);
+	if (o->master_host && own_port)
+		return wrong("--master names the port already; --master-port is one too many.");
+	if (o->nodes > 1 && !getenv("TUTTI_SECRET") && !getenv("TUTTI_SECRET_FILE"))
+		return wrong("several nodes need the same secret: set TUTTI_SECRET or "
+			     "TUTTI_SECRET_FILE on each of them.");
+	return -1;
+}
+
+int options_parse(struct options *o, int argc, char **argv)
+{
+	enum { NNODES = 256, NODE_RANK, MASTER, MASTER_PORT, TIMEOUT };
+	static const struct option longs[] = {
+		{"ranks", 1, NULL, 'n'},
+		{"nnodes", 1, NULL, NNODES},
+		{"node-rank", 1, NULL, NODE_RANK},
+		{"master", 1, NULL, MASTER},
+		{"master-port", 1, NULL, MASTER_PORT},
+		{"timeout", 1, NULL, TIMEOUT},
+		{"prefix", 0, NULL, 'p'},
+		{"help", 0, NULL, 'h'},
+		{NULL, 0, NULL, 0},
+	};
+	int own_port = 0, node_given = 0, ok = 1, c;
+
+	*o = (struct options){.nodes = 1};
+	opterr = 0;
+	while ((c = getopt_long(argc, argv, "+:n:ph", longs, NULL)) != -1) {
+		switch (c) {
+		case 'n':
+			ok = parse_int(optarg, 1, RANKS_MAX, &o->ranks);
+			break;
+		case NNODES:
+			ok = parse_int(optarg, 1, 65536, &o->nodes);
+			break;
+		case NODE_RANK:
+			ok = node_given = parse_int(optarg, 0, 65535, &o->node_rank);
+			break;
+		case MASTER:
+			ok = parse_master(optarg, &o->master_host, &o->master_port);
+			break;
+		case MASTER_PORT:
+			ok = own_port = parse_int(optarg, 1, 65535, &o->master_port);
+			break;
+		case TIMEOUT:
+			ok = parse_seconds(optarg, &o->timeout_s);
+			break;
+		case 'p':
+			o->prefix = 1;
+			break;
+		case 'h':
+			printf("%s%s", usage_line, help);
+			return 0;
+		case ':':
+			return wrong("%s needs a value.", argv[optind - 1]);
+		default:
+			return wrong("unknown option %s.", argv[optind - 1]);
+		}
+		if (!ok)
+			return wrong("'%s' is not a value for this option.", optarg);
+	}
+	o->program = argv + optind;
+	return check(o, own_port, node_given);
+}

@@ -1,0 +1,123 @@
+#include "output.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <string.h>
+#include <unistd.h>
+
+static void drop(char *data, size_t *bytes, size_t n)
+{
+	memmove(data, data + n, *bytes - n);
+	*bytes -= n;
+}
+
+static void append(struct sink *sink, const char *data, size_t bytes)
+{
+	memcpy(sink->data + sink->bytes, data, bytes);
+	sink->bytes += bytes;
+	if (bytes > 0)
+		sink->is_mid_line = data[bytes - 1] != '\n';
+}
+
+/* How many of the rest bytes at data may travel now: a line, a piece of one that fills the buffer
+ * or that no more will come of, or everything when raw. 0: wait for more. */
+static size_t piece(const struct stream *s, const char *data, size_t rest)
+{
+	const char *newline;
+
+	if (s->is_raw)
+		return rest;
+	newline = memchr(data, '\n', rest);
+	if (newline)
+		return (size_t)(newline - data) + 1;
+	return rest == STREAM_BYTES || s->fd < 0 ? rest : 0;
+}
+
+void stream_pass(struct stream *s)
+{
+	size_t done = 0, n;
+
+	while ((n = piece(s, s->data + done, s->bytes - done)) > 0) {
+		size_t prefix = s->is_mid_line ? 0 : strlen(s->prefix);
+		bool ends = s->data[done + n - 1] == '\n';
+		bool is_last = s->fd < 0 && done + n == s->bytes && !s->is_raw;
+
+		if (s->sink->bytes + prefix + n + 1 > SINK_BYTES)
+			break;
+		append(s->sink, s->prefix, prefix);
+		append(s->sink, s->data + done, n);
+		if (is_last && !ends)
+			append(s->sink, "\n", 1); /* so that the next rank's line is its own */
+		s->is_mid_line = !ends;
+		done += n;
+	}
+	drop(s->data, &s->bytes, done);
+}
+
+bool stream_has_room(const struct stream *s)
+{
+	return s->bytes < STREAM_BYTES;
+}
+
+void stream_close(struct stream *s)
+{
+	if (s->fd >= 0)
+		close(s->fd);
+	s->fd = -1;
+	stream_pass(s);
+}
+
+bool stream_pump(struct stream *s)
+{
+	ssize_t n;
+
+	if (s->fd < 0 || !stream_has_room(s))
+		return false;
+	n = read(s->fd, s->data + s->bytes, STREAM_BYTES - s->bytes);
+	if (n < 0)
+		return errno == EINTR;
+	if (n == 0) {
+		stream_close(s);
+		return false;
+	}
+	s->bytes += (size_t)n;
+	stream_pass(s);
+	return true;
+}
+
+/* At most PIPE_BUF bytes, which a pipe takes at once after POLLOUT; whole lines where possible, so
+ * that stdout and stderr on one terminal do not cut each other's. */
+static size_t write_size(const struct sink *sink)
+{
+	size_t n = sink->bytes < PIPE_BUF ? sink->bytes : PIPE_BUF;
+	const char *newline = memrchr(sink->data, '\n', n);
+
+	return newline ? (size_t)(newline - sink->data) + 1 : n;
+}
+
+void sink_write(struct sink *sink)
+{
+	size_t n = write_size(sink);
+	ssize_t written = write(sink->fd, sink->data, n);
+
+	if (written < 0 && errno != EINTR && errno != EAGAIN) {
+		sink->is_broken = true;
+		sink->bytes = 0;
+	} else if (written > 0) {
+		drop(sink->data, &sink->bytes, (size_t)written);
+	}
+}
+
+void sink_say(struct sink *sink, const char *line)
+{
+	size_t n = strlen(line);
+
+	if (sink->bytes + n + 1 > SINK_BYTES) {
+		if (write(sink->fd, line, n) < 0)
+			sink->is_broken = true;
+		return;
+	}
+	if (sink->is_mid_line)
+		append(sink, "\n", 1);
+	append(sink, line, n);
+}

@@ -1,0 +1,45 @@
+/* The ranks' output on its way to ours: whole lines, never mixed, never blocking the launcher.
+ *
+ * A stream is one rank's stdout or stderr, a sink is ours. A line goes from stream to sink when the
+ * sink has room; while it has none the stream is not read, and the rank waits as it would for any slow
+ * reader. Lines longer than a buffer travel in pieces. */
+#ifndef LAUNCH_OUTPUT_H
+#define LAUNCH_OUTPUT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define STREAM_BYTES 65536
+#define SINK_BYTES   (2 * STREAM_BYTES)
+
+struct sink {
+	int fd;
+	bool is_broken;              /* nobody reads it any more                            */
+	bool is_mid_line;
+	size_t bytes;
+	char data[SINK_BYTES];
+};
+
+struct stream {
+	int fd;                      /* -1: ended                                           */
+	bool is_raw;                 /* pass bytes on as they come, not line by line        */
+	bool is_mid_line;            /* the sink has the beginning of this line             */
+	char prefix[16];
+	struct sink *sink;
+	size_t bytes;
+	char data[STREAM_BYTES];
+};
+
+/* Reads once what there is and passes lines on. Returns false when there was nothing to read. */
+bool stream_pump(struct stream *stream);
+/* Passes on what fits; the last line as well once the stream has ended. */
+void stream_pass(struct stream *stream);
+bool stream_has_room(const struct stream *stream);
+void stream_close(struct stream *stream);
+
+/* One write that does not block, given that poll said POLLOUT. */
+void sink_write(struct sink *sink);
+/* A line of the launcher's own. */
+void sink_say(struct sink *sink, const char *line);
+
+#endif

@@ -1,0 +1,44 @@
+/* The ranks as processes: started, signalled, observed. */
+#ifndef LAUNCH_RANKS_H
+#define LAUNCH_RANKS_H
+
+#include "meeting.h"
+#include "output.h"
+
+#include <signal.h>
+#include <sys/types.h>
+
+/* A rank leads a process group of its own, so that signals reach its children as well. It is not
+ * reaped before the end: until then nobody else can get its number, and signals stay safe. */
+struct rank {
+	int number;               /* in the whole job                                       */
+	pid_t pid;                /* 0: not started                                         */
+	bool has_ended;
+	int exit_code, exit_signal;
+	struct stream out, err;
+};
+
+struct ranks {
+	int n, alive;
+	struct rank *rank;
+	struct sink out, err;
+	int input_fd;             /* ours to rank 0's stdin when that is a terminal; else -1 */
+};
+
+struct start {
+	const struct options *options;
+	const struct meeting *meeting;
+	const sigset_t *signals;             /* the mask the ranks shall have               */
+	pid_t launcher;
+};
+
+/* Starts all; returns 0, or the exit code after a sentence on stderr, with none left running. */
+int ranks_start(struct ranks *ranks, const struct start *start);
+/* Looks who has ended since; returns one that failed, or NULL. Among several it is one that was killed:
+ * more likely the cause than an exit, which may be a survivor's complaint. Never blocks. */
+struct rank *ranks_observe(struct ranks *ranks);
+void ranks_signal(const struct ranks *ranks, int signal);
+/* Reaps all that were started, waiting for them. */
+void ranks_finish(struct ranks *ranks);
+
+#endif

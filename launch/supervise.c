@@ -1,0 +1,303 @@
+#include "supervise.h"
+
+#include "input.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#define FAILED_GRACE_MS 2000  /* from SIGTERM to SIGKILL after a failure or the timeout          */
+#define ASKED_GRACE_MS  30000 /* after a signal from outside: time for a checkpoint              */
+#define LINGER_MS       1000  /* for output of a rank's children once all ranks have ended       */
+#define NEVER           UINT64_MAX
+
+struct job {
+	struct ranks *ranks;
+	const struct options *options;
+	struct input input;
+	int signal_fd;
+	int exit_code, interrupts, turn;
+	bool is_ending; /* somebody, we or a signal, has told the ranks to end   */
+	uint64_t timeout_at, kill_at, leave_at;
+	struct pollfd *poll; /* signals, input, two sinks, then two streams a rank    */
+};
+
+enum { AT_SIGNALS, AT_INPUT, AT_OUT, AT_ERR, AT_STREAMS };
+
+static uint64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+void supervise_signals(sigset_t *signals)
+{
+	static const int list[] = {SIGCHLD, SIGINT,  SIGTERM, SIGHUP, SIGUSR1,
+				   SIGUSR2, SIGTSTP, SIGCONT, 0};
+
+	sigemptyset(signals);
+	for (int i = 0; list[i]; i++)
+		sigaddset(signals, list[i]);
+}
+
+static struct stream *stream_of(const struct job *j, int index)
+{
+	struct rank *rank = &j->ranks->rank[index / 2];
+
+	return index % 2 ? &rank->err : &rank->out;
+}
+
+static int streams(const struct job *j)
+{
+	return 2 * j->ranks->n;
+}
+
+static void end_job(struct job *j, int exit_code)
+{
+	j->exit_code = exit_code;
+	if (j->is_ending)
+		return;
+	j->is_ending = true;
+	j->kill_at = now_ms() + FAILED_GRACE_MS;
+	ranks_signal(j->ranks, SIGTERM);
+	ranks_signal(j->ranks, SIGCONT); /* a stopped process does not see SIGTERM before */
+}
+
+/* The rank's own last words come first. */
+static void report(struct job *j, struct rank *rank)
+{
+	char line[160];
+	const char *rest = j->ranks->n * j->options->nodes > 1 ? "; the job was ended" : "";
+
+	while (stream_pump(&rank->out))
+		continue;
+	while (stream_pump(&rank->err))
+		continue;
+	if (rank->exit_signal)
+		snprintf(line, sizeof line,
+			 "tuttirun: rank %d (pid %d) was killed by signal %d (%s)%s\n",
+			 rank->number, (int)rank->pid, rank->exit_signal,
+			 strsignal(rank->exit_signal), rest);
+	else
+		snprintf(line, sizeof line, "tuttirun: rank %d (pid %d) exited with code %d%s\n",
+			 rank->number, (int)rank->pid, rank->exit_code, rest);
+	sink_say(&j->ranks->err, line);
+}
+
+static void observe(struct job *j)
+{
+	struct rank *failed = ranks_observe(j->ranks);
+
+	if (failed && j->exit_code == 0) {
+		report(j, failed);
+		end_job(j, failed->exit_signal ? 128 + failed->exit_signal : failed->exit_code);
+	}
+	if (j->ranks->alive == 0 && j->leave_at == NEVER)
+		j->leave_at = now_ms() + LINGER_MS;
+}
+
+static void pass_end_signal(struct job *j, int signal)
+{
+	if (signal == SIGINT && ++j->interrupts >= 2) {
+		ranks_signal(j->ranks, SIGKILL);
+		return;
+	}
+	ranks_signal(j->ranks, signal);
+	if (!j->is_ending)
+		j->kill_at = now_ms() + ASKED_GRACE_MS;
+	j->is_ending = true;
+}
+
+static void handle_signal(struct job *j, int signal)
+{
+	switch (signal) {
+	case SIGCHLD:
+		observe(j);
+		break;
+	case SIGINT:
+	case SIGTERM:
+	case SIGHUP:
+		pass_end_signal(j, signal);
+		break;
+	case SIGTSTP:
+		ranks_signal(j->ranks, SIGSTOP);
+		raise(SIGSTOP);
+		break;
+	default: /* SIGUSR1, SIGUSR2, SIGCONT */
+		ranks_signal(j->ranks, signal);
+	}
+}
+
+static void handle_signals(struct job *j)
+{
+	struct signalfd_siginfo info;
+
+	while (read(j->signal_fd, &info, sizeof info) == (ssize_t)sizeof info)
+		handle_signal(j, (int)info.ssi_signo);
+}
+
+static void handle_deadlines(struct job *j)
+{
+	uint64_t now = now_ms();
+	char line[120];
+
+	if (now >= j->timeout_at) {
+		j->timeout_at = NEVER;
+		snprintf(line, sizeof line,
+			 "tuttirun: the job was ended: it ran longer than %g s (--timeout)\n",
+			 j->options->timeout_s);
+		sink_say(&j->ranks->err, line);
+		end_job(j, 124);
+	}
+	if (now >= j->kill_at) {
+		j->kill_at = NEVER;
+		ranks_signal(j->ranks, SIGKILL);
+	}
+}
+
+static int until_deadline(const struct job *j)
+{
+	uint64_t at = j->timeout_at, now = now_ms();
+
+	at = j->kill_at < at ? j->kill_at : at;
+	if (j->leave_at > now) /* later only a reader of ours is waited for */
+		at = j->leave_at < at ? j->leave_at : at;
+	if (at == NEVER)
+		return -1;
+	if (at <= now)
+		return 0;
+	return at - now > 1000000 ? 1000000 : (int)(at - now);
+}
+
+static void set_interests(struct job *j)
+{
+	struct ranks *r = j->ranks;
+
+	j->poll[AT_SIGNALS] = (struct pollfd){.fd = j->signal_fd, .events = POLLIN};
+	j->poll[AT_INPUT] = input_interest(&j->input);
+	j->poll[AT_OUT] = (struct pollfd){.fd = r->out.bytes ? r->out.fd : -1, .events = POLLOUT};
+	j->poll[AT_ERR] = (struct pollfd){.fd = r->err.bytes ? r->err.fd : -1, .events = POLLOUT};
+	for (int i = 0; i < streams(j); i++) {
+		struct stream *s = stream_of(j, i);
+
+		j->poll[AT_STREAMS + i] = (struct pollfd){
+			.fd = stream_has_room(s) ? s->fd : -1,
+			.events = POLLIN,
+		};
+	}
+}
+
+/* Nobody reads this sink any more: its ranks shall notice as they would without a launcher. */
+static void break_streams(struct job *j, const struct sink *sink)
+{
+	for (int i = 0; i < streams(j); i++) {
+		struct stream *s = stream_of(j, i);
+
+		if (s->sink == sink) {
+			s->bytes = 0;
+			stream_close(s);
+		}
+	}
+}
+
+static void move_output(struct job *j)
+{
+	for (int i = AT_OUT; i <= AT_ERR; i++) {
+		struct sink *sink = i == AT_OUT ? &j->ranks->out : &j->ranks->err;
+
+		if (j->poll[i].revents)
+			sink_write(sink);
+		if (sink->is_broken)
+			break_streams(j, sink);
+	}
+	/* Another one begins each time, so that a talkative rank does not keep the others out. */
+	j->turn++;
+	for (int k = 0; k < streams(j); k++) {
+		int i = (k + j->turn) % streams(j);
+
+		stream_pass(stream_of(j, i));
+		if (j->poll[AT_STREAMS + i].revents)
+			stream_pump(stream_of(j, i));
+	}
+}
+
+/* All ranks have ended, but somebody holds their pipes: a child that was left behind. */
+static void leave_streams(struct job *j)
+{
+	for (int i = 0; i < streams(j); i++) {
+		struct stream *s = stream_of(j, i);
+
+		if (s->fd >= 0 && (s->bytes == 0 || j->is_ending)) {
+			stream_pump(s);
+			stream_close(s);
+		}
+	}
+}
+
+static bool is_over(struct job *j)
+{
+	bool is_late = now_ms() >= j->leave_at;
+
+	if (j->ranks->alive > 0)
+		return false;
+	if (is_late)
+		leave_streams(j);
+	if (is_late && j->is_ending)
+		return true; /* perhaps with output that nobody takes */
+	for (int i = 0; i < streams(j); i++) {
+		if (stream_of(j, i)->fd >= 0 || stream_of(j, i)->bytes > 0)
+			return false;
+	}
+	return j->ranks->out.bytes == 0 && j->ranks->err.bytes == 0;
+}
+
+static void turn(struct job *j)
+{
+	set_interests(j);
+	if (poll(j->poll, (nfds_t)(AT_STREAMS + streams(j)), until_deadline(j)) < 0)
+		return; /* interrupted: look again */
+	if (j->poll[AT_INPUT].revents)
+		input_pump(&j->input);
+	move_output(j);
+	if (j->poll[AT_SIGNALS].revents)
+		handle_signals(j);
+	handle_deadlines(j);
+}
+
+int supervise(struct ranks *ranks, const struct options *options, int signal_fd)
+{
+	struct job j = {
+		.ranks = ranks,
+		.options = options,
+		.input.to_fd = ranks->input_fd,
+		.signal_fd = signal_fd,
+		.timeout_at = NEVER,
+		.kill_at = NEVER,
+		.leave_at = NEVER,
+	};
+
+	if (options->timeout_s > 0)
+		j.timeout_at = now_ms() + (uint64_t)(options->timeout_s * 1000);
+	j.poll = calloc((size_t)(AT_STREAMS + 2 * ranks->n), sizeof *j.poll);
+	if (!j.poll) {
+		fprintf(stderr, "tuttirun: no memory to watch %d ranks.\n", ranks->n);
+		ranks_signal(ranks, SIGKILL);
+		return 1;
+	}
+	while (!is_over(&j))
+		turn(&j);
+	if (j.is_ending)
+		ranks_signal(ranks, SIGKILL); /* what is left of the ranks' process groups */
+	ranks->input_fd = j.input.to_fd;
+	free(j.poll);
+	return j.exit_code;
+}

@@ -1,0 +1,12 @@
+/* The life of a job once its ranks run. */
+#ifndef LAUNCH_SUPERVISE_H
+#define LAUNCH_SUPERVISE_H
+
+#include "ranks.h"
+
+/* Passes output and signals on until the job is over; returns tuttirun's exit code. signal_fd: a
+ * signalfd with supervise_signals, which are blocked. */
+int supervise(struct ranks *ranks, const struct options *options, int signal_fd);
+void supervise_signals(sigset_t *signals);
+
+#endif

@@ -1,0 +1,85 @@
+/* tuttirun: starts the ranks of a job on this machine, passes output and signals through, and ends
+ * all when one fails. It knows nothing of what the ranks say to each other; to the library it is a
+ * set of environment variables (set_environment in ranks.c). */
+#include "meeting.h"
+#include "options.h"
+#include "ranks.h"
+#include "supervise.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+/* So that no pipe of ours becomes somebody's stdout. */
+static void open_missing_streams(void)
+{
+	int fd;
+
+	do
+		fd = open("/dev/null", O_RDWR);
+	while (fd >= 0 && fd <= STDERR_FILENO);
+	if (fd >= 0)
+		close(fd);
+}
+
+/* Two pipes a rank, and some: more than the usual 1,024 when there are many ranks. */
+static void allow_descriptors(int ranks)
+{
+	rlim_t needed = 2 * (rlim_t)ranks + 32;
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed)
+		return;
+	limit.rlim_cur = needed < limit.rlim_max ? needed : limit.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &limit); /* if it fails, so does pipe(), with a sentence */
+}
+
+/* From here on signals wait in the descriptor. SIGHUP stays ignored if it was (nohup). The others
+ * do not: a script's background jobs have SIGINT ignored, and still it shall end the job. */
+static int take_signals(sigset_t *old)
+{
+	static const int heard[] = {SIGCHLD, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
+	sigset_t ours;
+	int fd;
+
+	supervise_signals(&ours);
+	sigprocmask(SIG_BLOCK, &ours, old);
+	signal(SIGPIPE, SIG_IGN);
+	for (int i = 0; i < (int)(sizeof heard / sizeof *heard); i++)
+		signal(heard[i], SIG_DFL);
+	fd = signalfd(-1, &ours, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (fd < 0)
+		fprintf(stderr, "tuttirun: signals cannot be received: %s.\n", strerror(errno));
+	return fd;
+}
+
+int main(int argc, char **argv)
+{
+	static struct ranks ranks;
+	struct options options;
+	struct meeting meeting;
+	sigset_t signals;
+	int code = options_parse(&options, argc, argv);
+	int signal_fd;
+
+	if (code >= 0)
+		return code;
+	open_missing_streams();
+	allow_descriptors(options.ranks);
+	code = meeting_prepare(&meeting, &options);
+	if (code != 0)
+		return code;
+	signal_fd = take_signals(&signals);
+	if (signal_fd < 0)
+		return 1;
+	code = ranks_start(&ranks, &(struct start){&options, &meeting, &signals, getpid()});
+	if (code != 0)
+		return code;
+	code = supervise(&ranks, &options, signal_fd);
+	ranks_finish(&ranks);
+	return code;
+}

@@ -1,0 +1,180 @@
+#!/usr/bin/env bash
+# What would break: how jobs are started, heard, signalled and ended. Every wait is for a condition (a line in
+# a fifo, its end) and has `timeout` around it.
+set -u
+run="timeout -k 5 60 $BUILD_DIR/launch/tuttirun"
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+cd "$scratch" || exit 1
+unset TUTTI_SECRET TUTTI_SECRET_FILE
+failures=0
+
+complain()
+{
+	echo "FAILED: $*"
+	failures=1
+}
+
+# expect CODE COMMAND...: runs it with its output in ./out and ./err.
+expect()
+{
+	local code=$1 got
+	shift
+	"$@" >out 2>err
+	got=$?
+	[ "$got" = "$code" ] || complain "exit code $got instead of $code from: $* ($(head -3 err))"
+}
+
+said()
+{
+	grep -qE "$1" "${2:-err}" || complain "no '$1' in ${2:-err}: $(head -3 "${2:-err}")"
+}
+
+# ---- the environment of the ranks
+# shellcheck disable=SC2016
+expect 0 $run -n 3 sh -c 'echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $NODE_RANK $GROUP_RANK $MASTER_ADDR'
+sort out | cmp -s - <(printf '%d 3 %d 3 0 0 127.0.0.1\n' 0 0 1 1 2 2) || complain "environment: $(cat out)"
+# shellcheck disable=SC2016
+expect 0 $run -n 2 sh -c 'echo $TUTTI_SECRET $MASTER_PORT $TUTTIRUN_JOB'
+[ "$(sort -u out | grep -cE '^[0-9a-f]{64} [0-9]+ [0-9]+$')" = 1 ] || complain "secret: $(cat out)"
+cut -d' ' -f1 out | sort -u >first
+# shellcheck disable=SC2016
+expect 0 $run -n 1 sh -c 'echo $TUTTI_SECRET'
+cmp -s first out && complain "two jobs have the same secret"
+
+# ---- ports: a job keeps its port from others, which move on or are told
+# shellcheck disable=SC2016
+expect 0 $run -n 1 sh -c 'echo $MASTER_PORT; exec "$@"' - $run -n 1 sh -c 'echo $MASTER_PORT'
+[ "$(sort -u out | wc -l)" = 2 ] || complain "two jobs at once have one port: $(cat out)"
+# shellcheck disable=SC2016
+expect 1 $run -n 1 sh -c 'exec "$@" --master-port $MASTER_PORT -n 1 true' - $run
+said 'port [0-9]+ cannot be used'
+
+# ---- output: whole lines, to where they belong, nothing lost, nothing in memory without end
+expect 0 $run -n 4 sh -c 'seq 50000; seq 50001 60000 >&2'
+for _ in 1 2 3 4; do seq 50000; done | sort | cmp -s - <(sort out) || complain "stdout is not what was written"
+for _ in 1 2 3 4; do seq 50001 60000; done | sort | cmp -s - <(sort err) || complain "stderr is not what was written"
+expect 0 $run -n 2 printf 'a\nlast'
+sort out | cmp -s - <(printf 'a\na\nlast\nlast\n') || complain "last lines without newline: $(cat out)"
+expect 0 $run -p -n 2 printf 'a\nb'
+sort out | cmp -s - <(printf '[0] a\n[0] b\n[1] a\n[1] b\n') || complain "prefix: $(cat out)"
+expect 0 $run -n 1 printf 'a\0b\nlast'
+cmp -s out <(printf 'a\0b\nlast') || complain "one rank's output is not passed byte for byte"
+expect 0 $run -n 2 sh -c 'head -c 300000 /dev/zero | tr "\0" x; echo'
+[ "$(wc -c <out) $(wc -l <out)" = "600002 2" ] || complain "lines longer than any buffer: $(wc out)"
+$run -n 4 yes 2>err | head -1 >out
+[ "${PIPESTATUS[0]}" = 141 ] || complain "the end of its reader did not end the job"
+
+# ---- input
+seq 3 >in
+expect 0 $run -n 3 cat <in
+cmp -s out in || complain "stdin did not reach rank 0, and only it: $(cat out)"
+
+# ---- ends
+expect 0 $run -n 3 true
+# shellcheck disable=SC2016
+expect 7 $run -n 3 sh -c '[ $RANK = 1 ] && exit 7; exec sleep 1000'
+said '^tuttirun: rank 1 \(pid [0-9]+\) exited with code 7; the job was ended$'
+[ "$(wc -l <err)" = 1 ] || complain "more than one line on a failure: $(cat err)"
+# shellcheck disable=SC2016
+expect 137 $run -n 3 sh -c 'trap "" TERM; [ $RANK = 2 ] && echo last words && kill -9 $$; while :; do sleep 1000; done'
+said '^tuttirun: rank 2 \(pid [0-9]+\) was killed by signal 9 \(Killed\); the job was ended$'
+said 'last words' out
+# shellcheck disable=SC2016
+expect 3 $run -n 2 sh -c '[ $RANK = 0 ] && exec sleep 1000; printf half >&2; exit 3'
+cmp -s <(head -1 err) <(echo half) || complain "the launcher's line is not one of its own: $(cat err)"
+expect 124 $run --timeout 0.2 -n 2 sleep 1000
+said 'it ran longer than 0.2 s'
+expect 127 $run -n 2 ./there-is-none
+said "'./there-is-none' cannot be started: No such file"
+expect 126 $run -n 2 /etc/passwd
+
+# ---- children of ranks: ended with a failed job, not waited for without end
+# Everybody holds the fifo: its end shows that nobody is left.
+mkfifo alive
+# shellcheck disable=SC2016
+$run -n 2 sh -c 'exec 9>alive; sh -c "trap : TERM; echo >&9; while :; do sleep 1000; done" & [ $RANK = 0 ] && wait; read x <go; exit 5' 2>err &
+mkfifo go
+timeout 30 sh -c 'exec <alive; read x; read x; echo >go; cat' || complain "children of a failed job live on"
+wait $!
+[ $? = 5 ] || complain "exit code of a rank with children"
+
+# ---- signals
+# with_ranks SCRIPT ACTION: two ranks run SCRIPT, which says "ready" through fd 9; then ACTION with $pid.
+with_ranks()
+{
+	rm -f ready
+	mkfifo ready
+	"$BUILD_DIR/launch/tuttirun" --timeout 50 -n 2 sh -c "exec 9>ready; $1" >out 2>err &
+	pid=$!
+	timeout 60 bash -c "exec <ready; read x; read x; pid=$pid; $2; cat >/dev/null" || complain "ranks outlived: $2"
+	wait $pid
+	code=$?
+}
+
+with_ranks 'trap "echo got; exit 0" USR1; echo >&9; while :; do sleep 1000 & wait; done' 'kill -USR1 $pid'
+[ "$code $(grep -c got out)" = "0 2" ] || complain "SIGUSR1: code $code, $(cat out)"
+for signal in INT:130 TERM:143 HUP:129; do
+	with_ranks 'echo >&9; exec sleep 1000' "kill -${signal%:*} \$pid"
+	[ "$code" = "${signal#*:}" ] || complain "SIG${signal%:*}: code $code"
+done
+with_ranks 'trap "echo saved; exit 0" TERM; echo >&9; while :; do sleep 1000 & wait; done' 'kill -TERM $pid'
+[ "$code $(grep -c saved out)" = "0 2" ] || complain "ranks that end well after SIGTERM: code $code"
+with_ranks 'trap "echo first >&9" INT; echo >&9; while :; do sleep 1000 & wait; done' \
+	'kill -INT $pid; read x; kill -INT $pid'
+[ "$code" = 137 ] || complain "a second SIGINT: code $code"
+with_ranks 'echo >&9; exec sleep 1000' 'kill -KILL $pid'
+[ "$code" = 137 ] || complain "the launcher was not killed: code $code"
+
+# A reader that does not read stops the output, not the launcher.
+rm -f ready
+mkfifo ready full
+exec 8<>full
+"$BUILD_DIR/launch/tuttirun" --timeout 50 -n 2 sh -c 'exec 9>ready; echo >&9; exec yes' >full 2>err &
+pid=$!
+timeout 60 bash -c "exec <ready; read x; read x; kill -TERM $pid; cat" || complain "ranks outlived a full pipe"
+wait $pid
+[ $? = 143 ] || complain "SIGTERM with a full pipe"
+exec 8>&-
+
+# ---- several nodes
+expect 2 $run -n 1 --nnodes 2 --node-rank 0 --master 127.0.0.1:29600 true
+said 'TUTTI_SECRET'
+export TUTTI_SECRET=ours
+# shellcheck disable=SC2016
+show='echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE node $NODE_RANK $MASTER_ADDR:$MASTER_PORT $TUTTI_SECRET'
+expect 0 $run -n 2 --nnodes 2 --node-rank 1 --master node0:29600 sh -c "$show"
+sort out | cmp -s - <(printf '%s node 1 node0:29600 ours\n' '2/4 0/2' '3/4 1/2') || complain "node 1: $(cat out)"
+unset TUTTI_SECRET
+
+# ---- bad lines
+expect 0 $run --help
+said 'usage: tuttirun' out
+while read -r line; do
+	# shellcheck disable=SC2086
+	expect 2 $run $line
+	said 'usage: tuttirun'
+	[ ! -s out ] || complain "stdout of: tuttirun $line"
+done <<-'END'
+
+	true
+	-n
+	-n 0 true
+	-n -1 true
+	-n 2x true
+	-n 99999999999 true
+	-n 2
+	-n 2 --
+	--wrong -n 2 true
+	-x -n 2 true
+	-n 2 --timeout 0 true
+	-n 2 --timeout never true
+	-n 2 --master-port 70000 true
+	-n 2 --nnodes 2 true
+	-n 2 --nnodes 2 --node-rank 2 --master h:1 true
+	-n 2 --nnodes 2 --node-rank 0 true
+	-n 2 --nnodes 2 --node-rank 0 --master h true
+	-n 2 --node-rank 1 true
+	-n 2 --master h:1 --master-port 1 true
+END
+exit $failures
