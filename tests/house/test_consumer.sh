@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What would break: everybody who links an installed Tutti from a folder of their own. Installs into a
-# scratch folder, moves it, and builds a program with pkg-config and with find_package, shared and static.
+# scratch folder, moves it, and builds programs with pkg-config and with find_package, shared and static.
 set -eu
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
@@ -29,6 +29,16 @@ export PKG_CONFIG_PATH=$pc_dir
 	gcc main.c -o pc_static -static $(pkg-config --static --cflags --libs tutti) 2>warnings ||
 		{ cat warnings; exit 1; }
 }
+# The README's example is a program that works.
+sed -n '/^    #include <tutti/,/^    }$/ s/^    //p' "$SOURCE_DIR/README.md" >hello.c
+# shellcheck disable=SC2046
+gcc -Wall -Wextra -Werror hello.c -o hello $(pkg-config --cflags --libs tutti) -Wl,-rpath,"$lib_dir"
+hello=$("$scratch/tutti/bin/tuttirun" -n 4 ./hello | sort)
+[ "$hello" = "$(printf 'rank %d of 4: 4\n' 0 1 2 3)" ] || {
+	echo "the README's example said: $hello"
+	exit 1
+}
+
 run ./pc_shared LD_LIBRARY_PATH="$lib_dir"
 run ./pc_static
 ! ldd pc_static 2>/dev/null | grep -q tutti
