@@ -1,11 +1,11 @@
 /* Reductions over n sources at once, in one fixed association.
  *
  * The association is a binary tree over the sources by distance 1, 2, 4, ...: s0+s1, s2+s3, then
- * (s0+s1)+(s2+s3), and so on. 16- and 8-bit floats are widened to f32 and rounded once; integers of an
- * average are summed exactly in a wider type. NaN results are the canonical quiet NaN; MIN and MAX
- * propagate NaN and order -0 below +0. f8_e4m3 does not saturate: small_float.h. The instructions are chosen at run time (AVX2, AVX-512) and give
- * the same bits. Pointers need no alignment; sources must not overlap destinations, but a destination
- * may be one of the sources. */
+ * (s0+s1)+(s2+s3), and so on. 16- and 8-bit floats are widened to f32 and rounded once
+ * (small_float.h: f8_e4m3 does not saturate); integers of an average are summed exactly in a wider type.
+ * NaN results are the canonical quiet NaN; MIN and MAX propagate NaN and order -0 below +0. The
+ * instructions are chosen at run time (AVX2, AVX-512) and give the same bits. Pointers need no
+ * alignment; sources must not overlap destinations, but a destination may be one of the sources. */
 #ifndef MEMORY_REDUCE_H
 #define MEMORY_REDUCE_H
 
