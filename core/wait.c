@@ -1,0 +1,61 @@
+/* How long to look before sleeping. The numbers are measured ones: see docs/performance.md. */
+#include "core/wait.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <unistd.h>
+
+/* With a core each: about 1 ms of looks with a pause, about 1 ms of looks with a yield. */
+#define SPINS_ALONE  20000u
+#define YIELDS_ALONE 2000u
+/* With more threads than cores. */
+#define YIELDS_CROWDED 20u
+
+static pthread_once_t counted = PTHREAD_ONCE_INIT;
+static int cores;
+
+static void count_cores(void)
+{
+	cpu_set_t set;
+
+	/* Fails on machines with more cores than a cpu_set_t holds; then all online ones are ours.
+	 */
+	if (sched_getaffinity(0, sizeof set, &set) == 0)
+		cores = CPU_COUNT(&set);
+	else
+		cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
+	if (cores < 1)
+		cores = 1;
+}
+
+struct wait_policy wait_policy_for(int threads)
+{
+	pthread_once(&counted, count_cores);
+	if (threads <= cores)
+		return (struct wait_policy){SPINS_ALONE, YIELDS_ALONE};
+	return (struct wait_policy){0, YIELDS_CROWDED};
+}
+
+static inline void pause_core(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield");
+#endif
+}
+
+bool wait_again(struct wait *w)
+{
+	if (w->looks < w->policy.spins) {
+		w->looks++;
+		pause_core();
+		return true;
+	}
+	if (w->looks - w->policy.spins < w->policy.yields) {
+		w->looks++;
+		sched_yield();
+		return true;
+	}
+	return false;
+}
