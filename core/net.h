@@ -8,18 +8,28 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* host NULL: all interfaces. port 0: any; *bound_port says which. */
+/* host NULL: all interfaces. port 0: any; *bound_port (may be NULL) says which. When SYSTEM is
+ * returned errno says why (EADDRINUSE: somebody else has the port). */
 tutti_status net_listen(const char *host, int port, int backlog, int *fd, int *bound_port);
 /* Retries while nobody listens, until the deadline; the sentence names host:port. */
 tutti_status net_connect(const char *host, int port, uint64_t deadline_ns, int *fd);
+/* One attempt at each of host's addresses: IN_PROGRESS when none answers now (errno says why), so
+ * that the caller may try elsewhere or again. Names are looked up by the system's resolver, whose
+ * time is its own. */
+tutti_status net_try_connect(const char *host, int port, uint64_t deadline_ns, int *fd);
+/* Sleeps a little, longer with every attempt (counted from 0), never past the deadline. */
+void net_pause(int attempt, uint64_t deadline_ns);
 /* Waits for one connection. TIMEOUT at the deadline. */
 tutti_status net_accept(int listen_fd, uint64_t deadline_ns, int *fd);
 
 tutti_status net_send_all(int fd, const void *data, size_t bytes, uint64_t deadline_ns);
 tutti_status net_recv_all(int fd, void *data, size_t bytes, uint64_t deadline_ns);  /* EOF: PEER */
 
+/* Waits until fd is ready for events (poll's). TIMEOUT at the deadline, after one look. */
+tutti_status net_wait(int fd, short events, uint64_t deadline_ns);
+
 /* Unix sockets in the abstract namespace (no file is ever made). Connecting retries while nobody
- * listens. net_unix_check: OK when the other end belongs to this user, else AUTH. */
+ * listens. net_unix_check: OK when the other end belongs to this user, else AUTH; pid may be NULL. */
 tutti_status net_unix_listen(const char *name, int backlog, int *fd);
 tutti_status net_unix_connect(const char *name, uint64_t deadline_ns, int *fd);
 tutti_status net_unix_check(int fd, int *pid);

@@ -1,0 +1,221 @@
+/* Unix sockets in the abstract namespace: who is at the other end, and descriptors passed along. */
+#include "core/net.h"
+
+#include "core/clock.h"
+#include "core/status.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define FDS_MAX 64
+
+static tutti_status unix_address(const char *name, struct sockaddr_un *address, socklen_t *length)
+{
+	size_t n = strlen(name);
+
+	memset(address, 0, sizeof *address);
+	address->sun_family = AF_UNIX;
+	if (n == 0 || n > sizeof address->sun_path - 1)
+		return fail(TUTTI_ERR_INVALID,
+			    "the name of a Unix socket has 1 to %zu bytes, not %zu",
+			    sizeof address->sun_path - 1, n);
+	memcpy(address->sun_path + 1, name, n); /* after a zero byte: no file */
+	*length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n);
+	return TUTTI_OK;
+}
+
+static tutti_status unix_socket(int *fd)
+{
+	*fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (*fd >= 0)
+		return TUTTI_OK;
+	if (errno == EMFILE || errno == ENFILE)
+		return fail_errno("cannot make a socket because too many files are open (raise "
+				  "`ulimit -n`)");
+	return fail_errno("cannot make a socket");
+}
+
+tutti_status net_unix_listen(const char *name, int backlog, int *fd)
+{
+	struct sockaddr_un address;
+	socklen_t length;
+	int s;
+
+	TRY(unix_address(name, &address, &length));
+	TRY(unix_socket(&s));
+	if (bind(s, (struct sockaddr *)&address, length) < 0 || listen(s, backlog) < 0) {
+		int error = errno;
+		fail_errno("cannot listen on the Unix socket @%s", name);
+		close(s);
+		errno = error;
+		return TUTTI_ERR_SYSTEM;
+	}
+	*fd = s;
+	return TUTTI_OK;
+}
+
+tutti_status net_unix_connect(const char *name, uint64_t deadline_ns, int *fd)
+{
+	struct sockaddr_un address;
+	socklen_t length;
+	int s;
+
+	TRY(unix_address(name, &address, &length));
+	TRY(unix_socket(&s));
+	for (int attempt = 0; connect(s, (struct sockaddr *)&address, length) < 0; attempt++) {
+		int error = errno;
+
+		if (error == EINTR)
+			continue;
+		/* EAGAIN: the listener's backlog is full. */
+		if (error != ECONNREFUSED && error != EAGAIN) {
+			fail_errno("cannot connect to the Unix socket @%s", name);
+			close(s);
+			return TUTTI_ERR_SYSTEM;
+		}
+		if (clock_now_ns() >= deadline_ns) {
+			close(s);
+			return fail(TUTTI_ERR_TIMEOUT, "nobody listens at the Unix socket @%s (%s)",
+				    name, strerror(error));
+		}
+		net_pause(attempt, deadline_ns);
+	}
+	*fd = s;
+	return TUTTI_OK;
+}
+
+tutti_status net_unix_check(int fd, int *pid)
+{
+	struct ucred peer;
+	socklen_t length = sizeof peer;
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) < 0)
+		return fail_errno("cannot ask who is at the other end of a Unix socket");
+	if (peer.uid != geteuid())
+		return fail(
+			TUTTI_ERR_AUTH,
+			"process %d at the other end of a Unix socket belongs to user %u, not to "
+			"user %u",
+			(int)peer.pid, (unsigned)peer.uid, (unsigned)geteuid());
+	if (pid)
+		*pid = (int)peer.pid;
+	return TUTTI_OK;
+}
+
+union fds_message {
+	struct cmsghdr align;
+	char bytes[CMSG_SPACE(FDS_MAX * sizeof(int))];
+};
+
+static tutti_status check_fds(size_t bytes, int n)
+{
+	if (bytes == 0 || n < 0 || n > FDS_MAX)
+		return fail(TUTTI_ERR_INVALID,
+			    "a message with descriptors has at least 1 byte and at most %d "
+			    "descriptors, not %zu and %d",
+			    FDS_MAX, bytes, n);
+	return TUTTI_OK;
+}
+
+/* OK: a sendmsg or recvmsg that moved nothing may be tried again. */
+static tutti_status message_again(int fd, short events, uint64_t deadline_ns)
+{
+	if (errno == EINTR)
+		return TUTTI_OK;
+	if (errno == EAGAIN)
+		return net_wait(fd, events, deadline_ns);
+	if (errno == EPIPE || errno == ECONNRESET)
+		return fail(TUTTI_ERR_PEER, "the other end of a Unix socket went away (%s)",
+			    strerror(errno));
+	return fail_errno("cannot pass descriptors over a Unix socket");
+}
+
+tutti_status net_send_fds(int fd, const void *data, size_t bytes, const int *fds, int n,
+			  uint64_t deadline_ns)
+{
+	union fds_message control = {0};
+	struct iovec payload = {.iov_base = (void *)(uintptr_t)data, .iov_len = bytes};
+	struct msghdr message = {.msg_iov = &payload, .msg_iovlen = 1};
+	ssize_t sent;
+
+	TRY(check_fds(bytes, n));
+	if (n > 0) {
+		struct cmsghdr *header;
+		message.msg_control = control.bytes;
+		message.msg_controllen = CMSG_SPACE((size_t)n * sizeof *fds);
+		header = CMSG_FIRSTHDR(&message);
+		header->cmsg_level = SOL_SOCKET;
+		header->cmsg_type = SCM_RIGHTS;
+		header->cmsg_len = CMSG_LEN((size_t)n * sizeof *fds);
+		memcpy(CMSG_DATA(header), fds, (size_t)n * sizeof *fds);
+	}
+	while ((sent = sendmsg(fd, &message, MSG_NOSIGNAL)) < 0)
+		TRY(message_again(fd, POLLOUT, deadline_ns));
+	/* The descriptors went with the first byte. */
+	return net_send_all(fd, (const char *)data + sent, bytes - (size_t)sent, deadline_ns);
+}
+
+static void close_all(const int *fds, int n)
+{
+	for (int i = 0; i < n; i++)
+		close(fds[i]);
+}
+
+/* How many descriptors came with message; they are ours from now on. */
+static int take_fds(struct msghdr *message, int fds[FDS_MAX])
+{
+	int n = 0;
+
+	for (struct cmsghdr *h = CMSG_FIRSTHDR(message); h; h = CMSG_NXTHDR(message, h)) {
+		if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
+			continue;
+		size_t bytes = h->cmsg_len - CMSG_LEN(0);
+		memcpy(fds + n, CMSG_DATA(h), bytes);
+		n += (int)(bytes / sizeof *fds);
+	}
+	return n;
+}
+
+tutti_status net_recv_fds(int fd, void *data, size_t bytes, int *fds, int n, uint64_t deadline_ns)
+{
+	union fds_message control;
+	struct iovec payload = {.iov_base = data, .iov_len = bytes};
+	struct msghdr message = {.msg_iov = &payload, .msg_iovlen = 1};
+	int got_fds[FDS_MAX], got;
+	ssize_t received;
+	tutti_status status;
+
+	TRY(check_fds(bytes, n));
+	do {
+		message.msg_control = control.bytes;
+		message.msg_controllen = sizeof control.bytes;
+		received = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
+		if (received < 0)
+			TRY(message_again(fd, POLLIN, deadline_ns));
+	} while (received < 0);
+	if (received == 0)
+		return fail(TUTTI_ERR_PEER,
+			    "the other end closed a Unix socket before it passed %d "
+			    "descriptors",
+			    n);
+	got = take_fds(&message, got_fds);
+	status = net_recv_all(fd, (char *)data + received, bytes - (size_t)received, deadline_ns);
+	if (status == TUTTI_OK && (message.msg_flags & MSG_CTRUNC))
+		status = fail(TUTTI_ERR_SYSTEM,
+			      "only %d of %d descriptors could be received (raise "
+			      "`ulimit -n`)",
+			      got, n);
+	else if (status == TUTTI_OK && got != n)
+		status = fail(TUTTI_ERR_MISMATCH, "%d descriptors came where %d were expected", got,
+			      n);
+	if (status == TUTTI_OK)
+		memcpy(fds, got_fds, (size_t)n * sizeof *fds);
+	else
+		close_all(got_fds, got);
+	return status;
+}
