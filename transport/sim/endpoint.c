@@ -84,18 +84,18 @@ static void meet(struct sim *sim, struct sim_conn *conn, int rank)
 	int peer = conn->base.peer;
 
 	if (sim->ranks[rank].is_dead || sim->ranks[peer].is_dead)
-		conn_fail(conn, TUTTI_ERR_PEER, "Rank %d died (sim_kill).",
+		conn_fail(conn, TUTTI_ERR_PEER, "Lost rank %d: it died (sim_kill).",
 			  sim->ranks[peer].is_dead ? peer : rank);
 	else if (conn->in->sender_gone && !conn->in->head)
-		conn_fail(conn, TUTTI_ERR_PEER, "Rank %d closed its connection to rank %d.", peer,
-			  rank);
+		conn_fail(conn, TUTTI_ERR_PEER,
+			  "Lost rank %d: it closed its connection to rank %d.", peer, rank);
 	else if (conn->in->sender_gone)
 		return; /* what it left behind can still be received */
 	else if (conn->in->sender)
 		leave_callers(conn->in->sender);
 	else if (is_gone(sim, peer, endpoint->comm_id))
-		conn_fail(conn, TUTTI_ERR_PEER, "Rank %d had left when rank %d connected to it.",
-			  peer, rank);
+		conn_fail(conn, TUTTI_ERR_PEER,
+			  "Lost rank %d: it had left when rank %d connected to it.", peer, rank);
 	else
 		enter_callers(&sim->ranks[peer], conn);
 }
@@ -228,7 +228,8 @@ static void sim_endpoint_destroy(struct tutti_endpoint *base)
 			continue;
 		leave_callers(c);
 		if (c->base.status == TUTTI_OK)
-			conn_fail(c, TUTTI_ERR_PEER, "Rank %d left without connecting to rank %d.",
+			conn_fail(c, TUTTI_ERR_PEER,
+				  "Lost rank %d: it left without connecting to rank %d.",
 				  endpoint->rank, caller->rank);
 	}
 }

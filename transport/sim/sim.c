@@ -273,7 +273,8 @@ static void kill_stream(struct sim *sim, struct stream *stream, int rank)
 	}
 	for (int i = 0; i < 2; i++)
 		if (ends[i] && ends[i]->base.status == TUTTI_OK)
-			conn_fail(ends[i], TUTTI_ERR_PEER, "Rank %d died (sim_kill).", rank);
+			conn_fail(ends[i], TUTTI_ERR_PEER, "Lost rank %d: it died (sim_kill).",
+				  rank);
 }
 
 void sim_kill(struct sim *sim, int rank)

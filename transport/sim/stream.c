@@ -140,8 +140,9 @@ void stream_refresh(struct sim *sim, struct stream *stream)
 static void check_drained(struct sim_conn *conn)
 {
 	if (conn->base.status == TUTTI_OK && conn->in->sender_gone && !conn->in->head)
-		conn_fail(conn, TUTTI_ERR_PEER, "Rank %d closed its connection to rank %d.",
-			  conn->base.peer, conn->in->link->to);
+		conn_fail(conn, TUTTI_ERR_PEER,
+			  "Lost rank %d: it closed its connection to rank %d.", conn->base.peer,
+			  conn->in->link->to);
 }
 
 void stream_deliver(struct sim *sim, struct stream *stream)
@@ -162,9 +163,9 @@ void stream_deliver(struct sim *sim, struct stream *stream)
 			conn_complete(stream->sender, m->io, TUTTI_OK);
 		pop_message(sim, stream);
 		conn_fail(receiver, TUTTI_ERR_MISMATCH,
-			  "Rank %d sent %zu bytes (call %08x) where rank %d expects %zu bytes "
-			  "(call %08x): the ranks made different calls.",
-			  stream->link->from, bytes, tag, stream->link->to, recv->bytes, recv->tag);
+			  "Message of %zu bytes (call %08x) from rank %d where rank %d expects "
+			  "%zu bytes (call %08x): the ranks made different calls.",
+			  bytes, tag, stream->link->from, stream->link->to, recv->bytes, recv->tag);
 		return;
 	}
 	if (!sim->config.dry && m->bytes)
