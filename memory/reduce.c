@@ -6,6 +6,7 @@
 #include "memory/reduce_kernels.h"
 
 #include <assert.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -144,6 +145,8 @@ void reduce_with(const struct reduce_kernels *k, const struct reduction *r)
 	size_t most = REDUCE_BLOCK_BYTES / (widened ? sizeof(float) : b.bytes);
 	struct partials p;
 
+	if (op == TUTTI_SUM && !average && k->sum[r->dtype] && r->n_src <= REDUCE_FUSED)
+		b.first = k->sum[r->dtype](r) / b.bytes;
 	for (; b.first < r->count; b.first += b.n) {
 		const char *result = p.acc[0];
 		b.n = r->count - b.first < most ? r->count - b.first : most;
@@ -157,12 +160,41 @@ void reduce_with(const struct reduce_kernels *k, const struct reduction *r)
 	}
 }
 
+int reduce_kernels_list(const struct reduce_kernels *list[3])
+{
+	int n = 0;
+
+	list[n++] = &reduce_kernels_base;
+#ifdef __x86_64__
+	if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c"))
+		list[n++] = &reduce_kernels_avx2;
+	if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+	    __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
+		list[n++] = &reduce_kernels_avx512;
+#endif
+	return n;
+}
+
+const struct reduce_kernels *reduce_kernels_here(void)
+{
+	/* Whoever comes first finds out; all find the same. */
+	static _Atomic(const struct reduce_kernels *) here;
+	const struct reduce_kernels *best = atomic_load_explicit(&here, memory_order_acquire);
+
+	if (best == NULL) {
+		const struct reduce_kernels *list[3];
+		best = list[reduce_kernels_list(list) - 1];
+		atomic_store_explicit(&here, best, memory_order_release);
+	}
+	return best;
+}
+
 void reduce(void *const *dst, int n_dst, const void *const *src, int n_src, size_t count,
 	    tutti_dtype dtype, tutti_op op, int divisor)
 {
 	assert(n_dst >= 1 && n_src >= 1 && n_src <= REDUCE_SOURCES && divisor >= 0);
 	assert(op_fits(op, dtype));
-	reduce_with(&reduce_kernels_base,
+	reduce_with(reduce_kernels_here(),
 		    &(struct reduction){dst, src, n_dst, n_src, count, dtype, op, divisor});
 }
 

@@ -11,10 +11,25 @@
 
 #define REDUCE_DTYPES      14
 #define REDUCE_OPS         8
+#define REDUCE_FUSED 8
 #define REDUCE_BLOCK_BYTES 2048 /* of accumulators: a block and its partials stay in L1 */
+
+/* reduce()'s arguments. */
+struct reduction {
+	void *const *dst;
+	const void *const *src;
+	int n_dst, n_src;
+	size_t count;
+	tutti_dtype dtype;
+	tutti_op op;
+	int divisor;
+};
 
 struct reduce_kernels {
 	const char *name;
+	/* Sums and averages of at most REDUCE_FUSED sources, whole, in one pass; returns how many
+	 * bytes of a buffer are done: all but a few elements. NULL: there is none. */
+	size_t (*sum[REDUCE_DTYPES])(const struct reduction *r);
 	/* acc = src, and dst = acc rounded; NULL: the accumulator is the type itself. narrow wants
 	 * canonical NaNs. */
 	void (*widen[REDUCE_DTYPES])(void *acc, const void *src, size_t n);
@@ -27,17 +42,16 @@ struct reduce_kernels {
 };
 
 extern const struct reduce_kernels reduce_kernels_base;
+#ifdef __x86_64__
+extern const struct reduce_kernels reduce_kernels_avx2, reduce_kernels_avx512;
+#endif
+/* The best of this machine. */
+const struct reduce_kernels *reduce_kernels_here(void);
+/* All that this machine can run; returns how many. */
+int reduce_kernels_list(const struct reduce_kernels *list[3]);
 
-/* reduce()'s arguments, and reduce() with the kernels of the caller's choice: for tests. */
-struct reduction {
-	void *const *dst;
-	const void *const *src;
-	int n_dst, n_src;
-	size_t count;
-	tutti_dtype dtype;
-	tutti_op op;
-	int divisor;
-};
+
+/* What reduce() calls, with the kernels of the caller's choice: for tests. */
 void reduce_with(const struct reduce_kernels *kernels, const struct reduction *r);
 
 #endif

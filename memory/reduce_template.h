@@ -4,6 +4,9 @@
  * instruction. */
 #include "memory/reduce_kernels.h"
 #include "memory/small_float.h"
+#ifdef __F16C__
+#include "memory/f16c.h"
+#endif
 
 /* No iteration reads what another one writes: out is a or b, or apart from both. */
 #ifdef __clang__
@@ -128,10 +131,64 @@ MERGE_FLOATS(double, f64, uint64)
 			put_##storage(dst, i, narrowed);                                           \
 		}                                                                                  \
 	}
+#ifdef __F16C__
+static void widen_f16(void *acc, const void *src, size_t n)
+{
+	size_t i = 0;
+	for (; i + 8 <= n; i += 8)
+		_mm256_storeu_ps((float *)acc + i, f16_widen_32((const uint16_t *)src + i));
+	for (; i < n; i++)
+		put_f32(acc, i, small_widen(get_u16(src, i), SMALL_F16));
+}
+
+static void narrow_f16(void *dst, const void *acc, size_t n)
+{
+	size_t i = 0;
+	for (; i + 8 <= n; i += 8)
+		f16_narrow_32((uint16_t *)dst + i, _mm256_loadu_ps((const float *)acc + i));
+	for (; i < n; i++)
+		put_u16(dst, i, (uint16_t)small_narrow(get_f32(acc, i), SMALL_F16));
+}
+#else
 CONVERT(f16, u16, small_widen(x, SMALL_F16), (uint16_t)small_narrow(x, SMALL_F16))
+#endif
 CONVERT(bf16, u16, bf16_widen((uint16_t)x), bf16_narrow(x))
 CONVERT(e4m3, u8, small_widen(x, SMALL_E4M3), (uint8_t)small_narrow(x, SMALL_E4M3))
 CONVERT(e5m2, u8, small_widen(x, SMALL_E5M2), (uint8_t)small_narrow(x, SMALL_E5M2))
+
+/* Sums: as wide as this instruction set goes, then 16 bytes; the last elements are reduce.c's. */
+#define INLINE static inline __attribute__((always_inline))
+#define PASTE_(a, b, c) a##b##c
+#define PASTE(a, b, c)  PASTE_(a, b, c)
+#define F16_WIDEN(width)  PASTE(f16_widen_, width, )
+#define F16_NARROW(width) PASTE(f16_narrow_, width, )
+
+#define VECTOR(name) PASTE(name, _, WIDTH)
+#define WIDTH 16
+#include "memory/reduce_sum.h"
+#undef WIDTH
+#if defined(__AVX512F__)
+#define WIDTH 64
+#include "memory/reduce_sum.h"
+#elif defined(__AVX2__)
+#define WIDTH 32
+#include "memory/reduce_sum.h"
+#else
+#define WIDTH 16
+#endif
+
+#define SUM(tag)                                                                                   \
+	static size_t fused_sum_##tag(const struct reduction *r)                                   \
+	{                                                                                          \
+		size_t at = VECTOR(sum_##tag)(r, 0);                                               \
+		return WIDTH > 16 ? sum_##tag##_16(r, at) : at;                                    \
+	}
+SUM(f32)
+SUM(f64)
+SUM(bf16)
+#ifdef __F16C__
+SUM(f16)
+#endif
 
 #define ROW_FLOAT(tag)                                                                             \
 	{                                                                                          \
@@ -165,6 +222,12 @@ const struct reduce_kernels REDUCE_KERNELS = {
 		  [TUTTI_U32] = ROW_INTEGER(u32, u32),
 		  [TUTTI_I64] = ROW_INTEGER(u64, i64),
 		  [TUTTI_U64] = ROW_INTEGER(u64, u64)},
+	.sum = {[TUTTI_F32] = fused_sum_f32,
+                [TUTTI_F64] = fused_sum_f64,
+#ifdef __F16C__
+                [TUTTI_F16] = fused_sum_f16,
+#endif
+                [TUTTI_BF16] = fused_sum_bf16},
 	.finish_f32 = finish_f32,
 	.finish_f64 = finish_f64,
 };

@@ -18,6 +18,7 @@
 #include <string.h>
 
 #define F32_NAN          UINT32_C(0x7fc00000)
+#define F64_NAN          UINT64_C(0x7ff8000000000000)
 #define F32_ONE_EXPONENT (UINT32_C(1) << 23)
 
 struct small_float {

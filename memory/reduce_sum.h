@@ -1,0 +1,214 @@
+/* Sums of at most REDUCE_FUSED sources of floats in one pass: each source is loaded once, the tree is
+ * added up in registers, and the result is stored to every destination from there.
+ *
+ * Included by reduce_template.h once for each width, with WIDTH, the bytes of a vector, and VECTOR(name),
+ * which names what belongs to it. A value is two vectors, so that 16-bit floats unpack into one. */
+
+typedef float VECTOR(floats) __attribute__((vector_size(WIDTH)));
+typedef double VECTOR(doubles) __attribute__((vector_size(WIDTH)));
+typedef uint32_t VECTOR(words) __attribute__((vector_size(WIDTH)));
+typedef uint64_t VECTOR(quads) __attribute__((vector_size(WIDTH)));
+
+struct VECTOR(value) {
+	VECTOR(floats) low, high;
+};
+
+typedef struct VECTOR(value) VECTOR(load_fn)(const char *src);
+typedef struct VECTOR(value) VECTOR(add_fn)(struct VECTOR(value) a, struct VECTOR(value) b);
+typedef struct VECTOR(value) VECTOR(end_fn)(struct VECTOR(value) x, float by);
+typedef void VECTOR(store_fn)(char *dst, struct VECTOR(value) x);
+
+/* What an element type needs. All of it is constant where it is used, and everything is inlined. */
+struct VECTOR(type) {
+	size_t element, step;           /* bytes of an element, and of what one value stands for */
+	VECTOR(load_fn) *load;
+	VECTOR(add_fn) *add;
+	VECTOR(end_fn) *end;
+	VECTOR(store_fn) *store;
+};
+
+INLINE struct VECTOR(value) VECTOR(add_f32)(struct VECTOR(value) a, struct VECTOR(value) b)
+{
+	return (struct VECTOR(value)){a.low + b.low, a.high + b.high};
+}
+
+INLINE VECTOR(floats) VECTOR(canonical_f32)(VECTOR(floats) x)
+{
+	VECTOR(words) is_nan = (VECTOR(words))(x != x);
+	return (VECTOR(floats))(((VECTOR(words))x & ~is_nan) | (is_nan & F32_NAN));
+}
+
+/* Divides, where by is not 0, and makes NaNs canonical. */
+INLINE struct VECTOR(value) VECTOR(end_f32)(struct VECTOR(value) x, float by)
+{
+	if (by != 0) {
+		x.low /= by;
+		x.high /= by;
+	}
+	return (struct VECTOR(value)){VECTOR(canonical_f32)(x.low), VECTOR(canonical_f32)(x.high)};
+}
+
+/* Two whole vectors: f32 and f64. */
+INLINE struct VECTOR(value) VECTOR(load_whole)(const char *src)
+{
+	struct VECTOR(value) x;
+	memcpy(&x, src, sizeof x);
+	return x;
+}
+
+INLINE void VECTOR(store_whole)(char *dst, struct VECTOR(value) x)
+{
+	memcpy(dst, &x, sizeof x);
+}
+
+INLINE struct VECTOR(value) VECTOR(add_f64)(struct VECTOR(value) a, struct VECTOR(value) b)
+{
+	VECTOR(doubles) low = (VECTOR(doubles))a.low + (VECTOR(doubles))b.low;
+	VECTOR(doubles) high = (VECTOR(doubles))a.high + (VECTOR(doubles))b.high;
+	return (struct VECTOR(value)){(VECTOR(floats))low, (VECTOR(floats))high};
+}
+
+INLINE VECTOR(floats) VECTOR(end_half_f64)(VECTOR(floats) half, float by)
+{
+	VECTOR(doubles) x = (VECTOR(doubles))half;
+	if (by != 0)
+		x /= (double)by;
+	VECTOR(quads) is_nan = (VECTOR(quads))(x != x);
+	return (VECTOR(floats))(((VECTOR(quads))x & ~is_nan) | (is_nan & F64_NAN));
+}
+
+INLINE struct VECTOR(value) VECTOR(end_f64)(struct VECTOR(value) x, float by)
+{
+	return (struct VECTOR(value)){VECTOR(end_half_f64)(x.low, by),
+	                              VECTOR(end_half_f64)(x.high, by)};
+}
+
+/* bf16 is the upper half of f32: of each pair, the one at the lower address goes into low. */
+INLINE struct VECTOR(value) VECTOR(load_bf16)(const char *src)
+{
+	VECTOR(words) pairs;
+	memcpy(&pairs, src, sizeof pairs);
+	return (struct VECTOR(value)){(VECTOR(floats))(pairs << 16),
+	                              (VECTOR(floats))(pairs & UINT32_C(0xffff0000))};
+}
+
+INLINE VECTOR(words) VECTOR(round_bf16)(VECTOR(floats) x)
+{
+	VECTOR(words) bits = (VECTOR(words))x;
+	return bits + 0x7fff + ((bits >> 16) & 1);
+}
+
+INLINE void VECTOR(store_bf16)(char *dst, struct VECTOR(value) x)
+{
+	VECTOR(words) low = VECTOR(round_bf16)(x.low) >> 16;
+	VECTOR(words) pairs = low | (VECTOR(round_bf16)(x.high) & UINT32_C(0xffff0000));
+	memcpy(dst, &pairs, sizeof pairs);
+}
+
+/* Conversions by the processor round as small_narrow does. */
+#ifdef __F16C__
+INLINE struct VECTOR(value) VECTOR(load_f16)(const char *src)
+{
+	return (struct VECTOR(value)){(VECTOR(floats))F16_WIDEN(WIDTH)(src),
+	                              (VECTOR(floats))F16_WIDEN(WIDTH)(src + WIDTH / 2)};
+}
+
+INLINE void VECTOR(store_f16)(char *dst, struct VECTOR(value) x)
+{
+	F16_NARROW(WIDTH)(dst, x.low);
+	F16_NARROW(WIDTH)(dst + WIDTH / 2, x.high);
+}
+#endif
+
+INLINE struct VECTOR(value) VECTOR(sum)(struct VECTOR(type) t, const char *const *src, int n,
+                                        size_t at, float by)
+{
+	struct VECTOR(value) v[REDUCE_FUSED];
+
+	for (int i = 0; i < n; i++)
+		v[i] = t.load(src[i] + at);
+	for (int i = 0; i + 1 < n; i += 2)
+		v[i] = t.add(v[i], v[i + 1]);
+	for (int i = 0; i + 2 < n; i += 4)
+		v[i] = t.add(v[i], v[i + 2]);
+	return t.end(n > 4 ? t.add(v[0], v[4]) : v[0], by);
+}
+
+/* From byte at on; returns where less than a value is left. n is a constant. */
+INLINE size_t VECTOR(sums_of)(struct VECTOR(type) t, const struct reduction *r, int n, size_t at)
+{
+	const char *src[REDUCE_FUSED];
+	size_t bytes = r->count * t.element;
+	float by = r->op == TUTTI_AVG ? (float)r->divisor : 0;
+
+	for (int i = 0; i < n; i++)
+		src[i] = r->src[i];
+	for (; at + t.step <= bytes; at += t.step) {
+		struct VECTOR(value) x = VECTOR(sum)(t, src, n, at, by);
+		for (int d = 0; d < r->n_dst; d++)
+			t.store((char *)r->dst[d] + at, x);
+	}
+	return at;
+}
+
+INLINE size_t VECTOR(sums)(struct VECTOR(type) t, const struct reduction *r, size_t at)
+{
+	switch (r->n_src) {
+	case 1:
+		return VECTOR(sums_of)(t, r, 1, at);
+	case 2:
+		return VECTOR(sums_of)(t, r, 2, at);
+	case 3:
+		return VECTOR(sums_of)(t, r, 3, at);
+	case 4:
+		return VECTOR(sums_of)(t, r, 4, at);
+	case 5:
+		return VECTOR(sums_of)(t, r, 5, at);
+	case 6:
+		return VECTOR(sums_of)(t, r, 6, at);
+	case 7:
+		return VECTOR(sums_of)(t, r, 7, at);
+	case 8:
+		return VECTOR(sums_of)(t, r, 8, at);
+	default:
+		return at;
+	}
+}
+
+static size_t VECTOR(sum_f32)(const struct reduction *r, size_t at)
+{
+	struct VECTOR(type) t = {4,
+	                         2 * WIDTH,
+	                         VECTOR(load_whole),
+	                         VECTOR(add_f32),
+	                         VECTOR(end_f32),
+	                         VECTOR(store_whole)};
+	return VECTOR(sums)(t, r, at);
+}
+
+static size_t VECTOR(sum_f64)(const struct reduction *r, size_t at)
+{
+	struct VECTOR(type) t = {8,
+	                         2 * WIDTH,
+	                         VECTOR(load_whole),
+	                         VECTOR(add_f64),
+	                         VECTOR(end_f64),
+	                         VECTOR(store_whole)};
+	return VECTOR(sums)(t, r, at);
+}
+
+static size_t VECTOR(sum_bf16)(const struct reduction *r, size_t at)
+{
+	struct VECTOR(type) t = {
+		2, WIDTH, VECTOR(load_bf16), VECTOR(add_f32), VECTOR(end_f32), VECTOR(store_bf16)};
+	return VECTOR(sums)(t, r, at);
+}
+
+#ifdef __F16C__
+static size_t VECTOR(sum_f16)(const struct reduction *r, size_t at)
+{
+	struct VECTOR(type) t = {
+		2, WIDTH, VECTOR(load_f16), VECTOR(add_f32), VECTOR(end_f32), VECTOR(store_f16)};
+	return VECTOR(sums)(t, r, at);
+}
+#endif
