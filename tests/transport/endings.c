@@ -216,18 +216,22 @@ void test_unused_endpoints(void **state)
 	}
 }
 
-/* The peer is there but never connects: the ios end by the endpoint's timeout. */
+/* The peer is stopped and never connects: the ios end by the endpoint's timeout. */
 void test_never_connected(void **state)
 {
 	(void)state;
 	for (int rank = 0; rank < 2; rank++) {
 		struct world w;
 		struct post posts[2];
+		struct tutti_endpoint *stopped;
 		uint64_t word = 0;
 		world_open_with(&w, 2, 300);
 		post_recv(&posts[0], world_conn(&w, rank, 1 - rank, 0), &word, sizeof word, 1);
 		post_send(&posts[1], w.conns[rank][1 - rank][0], &word, sizeof word, 1);
-		world_finish(&w, posts, 1);
+		stopped = w.endpoints[1 - rank];
+		w.endpoints[1 - rank] = NULL;
+		world_finish(&w, posts, 2);
+		w.endpoints[1 - rank] = stopped;
 		assert_int_equal(posts[0].io.status, TUTTI_ERR_TIMEOUT);
 		expect_failed(w.conns[rank][1 - rank][0], TUTTI_ERR_TIMEOUT);
 		world_close(&w);

@@ -1,0 +1,246 @@
+/* What an endpoint tells its peers: which machine it is on, its port, and the addresses of its
+ * interfaces. And the other way: in which order to dial what a peer has told. */
+#include "transport/tcp/tcp.h"
+
+#include "core/status.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#define MAGIC       0x31706374u /* "tcp1" */
+#define FIXED_BYTES 16          /* magic 4, machine 8, port 2, flags 1, count 1           */
+#define ITEM_BYTES  17          /* family 1, address 16                                   */
+#define ITEMS       ((TUTTI_ADDRESS_BYTES - FIXED_BYTES) / ITEM_BYTES)
+
+#define SAME_MACHINE_MBS  3000
+#define OTHER_MACHINE_MBS 1000
+
+enum { FLAG_PREFERRED = 1 };
+
+_Static_assert(ITEMS + 1 <= TCP_CANDIDATES, "every address and loopback can be tried");
+
+struct item {
+	uint8_t family; /* 4 or 6 */
+	uint8_t bytes[16];
+};
+
+struct blob {
+	uint64_t machine;
+	uint16_t port;
+	uint8_t flags, count;
+	struct item items[ITEMS];
+};
+
+/* Equal for processes that reach each other over loopback: the same boot of the same kernel and the
+ * same network namespace. TUTTI_HOST_ID plays no part, so that one machine can stand for several.
+ */
+static uint64_t machine_id(void)
+{
+	char text[96] = "";
+	struct stat ns = {0};
+	uint64_t hash = 0xcbf29ce484222325u;
+	FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+
+	if (file) {
+		if (!fgets(text, 64, file))
+			text[0] = '\0';
+		fclose(file);
+	}
+	if (stat("/proc/self/ns/net", &ns) == 0)
+		snprintf(text + strlen(text), 32, " %llu", (unsigned long long)ns.st_ino);
+	for (const char *p = text; *p; p++)
+		hash = (hash ^ (uint8_t)*p) * 0x100000001b3u;
+	return text[0] ? hash : 0;
+}
+
+static void blob_write(struct tcp_endpoint *ep, const struct blob *blob)
+{
+	const uint32_t magic = MAGIC;
+	uint8_t *p = ep->base.address;
+
+	memcpy(p, &magic, 4);
+	memcpy(p + 4, &blob->machine, 8);
+	memcpy(p + 12, &blob->port, 2);
+	p[14] = blob->flags;
+	p[15] = blob->count;
+	memcpy(p + FIXED_BYTES, blob->items, (size_t)blob->count * ITEM_BYTES);
+	ep->base.address_bytes = FIXED_BYTES + (size_t)blob->count * ITEM_BYTES;
+}
+
+static bool blob_read(struct blob *blob, const uint8_t *p, size_t bytes)
+{
+	const uint32_t magic = MAGIC;
+
+	if (bytes < FIXED_BYTES || memcmp(p, &magic, 4) != 0 || p[15] > ITEMS ||
+	    bytes != FIXED_BYTES + (size_t)p[15] * ITEM_BYTES)
+		return false;
+	memcpy(&blob->machine, p + 4, 8);
+	memcpy(&blob->port, p + 12, 2);
+	blob->flags = p[14];
+	blob->count = p[15];
+	memcpy(blob->items, p + FIXED_BYTES, (size_t)blob->count * ITEM_BYTES);
+	return true;
+}
+
+static void blob_add(struct blob *blob, const struct item *item)
+{
+	for (int i = 0; i < blob->count; i++)
+		if (memcmp(&blob->items[i], item, sizeof *item) == 0)
+			return;
+	if (blob->count < ITEMS)
+		blob->items[blob->count++] = *item;
+}
+
+static bool item_from_sockaddr(struct item *item, const struct sockaddr *sockaddr)
+{
+	memset(item, 0, sizeof *item);
+	if (sockaddr && sockaddr->sa_family == AF_INET) {
+		item->family = 4;
+		memcpy(item->bytes, &((const struct sockaddr_in *)(const void *)sockaddr)->sin_addr,
+		       4);
+		return true;
+	}
+	if (sockaddr && sockaddr->sa_family == AF_INET6) {
+		const struct in6_addr *in6 =
+			&((const struct sockaddr_in6 *)(const void *)sockaddr)->sin6_addr;
+		item->family = 6;
+		memcpy(item->bytes, in6, 16);
+		return !IN6_IS_ADDR_LINKLOCAL(in6);
+	}
+	return false;
+}
+
+/* A literal address (which may be another machine's that forwards to us) or an interface's name. */
+static tutti_status add_preferred(struct blob *blob, const struct ifaddrs *interfaces,
+				  const char *preferred)
+{
+	struct item item = {0};
+
+	if (inet_pton(AF_INET, preferred, item.bytes) == 1)
+		item.family = 4;
+	else if (inet_pton(AF_INET6, preferred, item.bytes) == 1)
+		item.family = 6;
+	if (item.family)
+		blob_add(blob, &item);
+	for (const struct ifaddrs *i = interfaces; i && !item.family; i = i->ifa_next)
+		if (strcmp(i->ifa_name, preferred) == 0 && item_from_sockaddr(&item, i->ifa_addr))
+			blob_add(blob, &item);
+	if (blob->count == 0)
+		return fail(TUTTI_ERR_UNSUPPORTED,
+			    "tcp: TUTTI_ADDRESS=%s is neither an address nor an interface of this "
+			    "machine that has one",
+			    preferred);
+	blob->flags |= FLAG_PREFERRED;
+	return TUTTI_OK;
+}
+
+static void add_interfaces(struct blob *blob, const struct ifaddrs *interfaces, uint8_t family)
+{
+	for (const struct ifaddrs *i = interfaces; i; i = i->ifa_next) {
+		struct item item;
+		if (!(i->ifa_flags & IFF_UP) || (i->ifa_flags & IFF_LOOPBACK))
+			continue;
+		if (item_from_sockaddr(&item, i->ifa_addr) && item.family == family)
+			blob_add(blob, &item);
+	}
+}
+
+tutti_status tcp_address_make(struct tcp_endpoint *ep, const char *preferred)
+{
+	struct blob blob = {.machine = machine_id(), .port = (uint16_t)ep->port};
+	struct sockaddr_storage own = {0};
+	socklen_t own_bytes = sizeof own;
+	struct ifaddrs *interfaces = NULL;
+	tutti_status status = TUTTI_OK;
+
+	if (getsockname(ep->listener.fd, (struct sockaddr *)&own, &own_bytes) != 0)
+		return fail_errno("tcp: getsockname");
+	if (getifaddrs(&interfaces) != 0)
+		return fail_errno("tcp: getifaddrs");
+	if (preferred && preferred[0])
+		status = add_preferred(&blob, interfaces, preferred);
+	add_interfaces(&blob, interfaces, 4);
+	if (own.ss_family == AF_INET6)
+		add_interfaces(&blob, interfaces, 6);
+	freeifaddrs(interfaces);
+	TRY(status);
+	blob_write(ep, &blob);
+	return TUTTI_OK;
+}
+
+static bool is_same_machine(const struct blob *a, const struct blob *b)
+{
+	return a->machine != 0 && a->machine == b->machine;
+}
+
+int tcp_address_reach(const struct tcp_endpoint *ep, const uint8_t *address, size_t bytes)
+{
+	struct blob mine, theirs;
+
+	if (!blob_read(&mine, ep->base.address, ep->base.address_bytes) ||
+	    !blob_read(&theirs, address, bytes))
+		return 0;
+	if (is_same_machine(&mine, &theirs))
+		return SAME_MACHINE_MBS;
+	return mine.count && theirs.count ? OTHER_MACHINE_MBS : 0;
+}
+
+static void address_from_item(struct tcp_address *address, const struct item *item, uint16_t port)
+{
+	memset(address, 0, sizeof *address);
+	if (item->family == 4) {
+		struct sockaddr_in *in = (struct sockaddr_in *)&address->sockaddr;
+		in->sin_family = AF_INET;
+		in->sin_port = htons(port);
+		memcpy(&in->sin_addr, item->bytes, 4);
+		address->bytes = sizeof *in;
+	} else {
+		struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)&address->sockaddr;
+		in6->sin6_family = AF_INET6;
+		in6->sin6_port = htons(port);
+		memcpy(&in6->sin6_addr, item->bytes, 16);
+		address->bytes = sizeof *in6;
+	}
+}
+
+int tcp_address_candidates(const struct tcp_endpoint *ep, const uint8_t *address, size_t bytes,
+			   struct tcp_address list[TCP_CANDIDATES])
+{
+	static const struct item loopback = {4, {127, 0, 0, 1}};
+	struct blob mine, theirs;
+	int count = 0, next = 0;
+
+	if (!blob_read(&mine, ep->base.address, ep->base.address_bytes) ||
+	    !blob_read(&theirs, address, bytes))
+		return 0;
+	if (theirs.count && (theirs.flags & FLAG_PREFERRED))
+		address_from_item(&list[count++], &theirs.items[next++], theirs.port);
+	if (is_same_machine(&mine, &theirs))
+		address_from_item(&list[count++], &loopback, theirs.port);
+	while (next < theirs.count)
+		address_from_item(&list[count++], &theirs.items[next++], theirs.port);
+	return count;
+}
+
+void tcp_address_print(const struct sockaddr *sockaddr, char text[TCP_TEXT_BYTES])
+{
+	char host[INET6_ADDRSTRLEN] = "?";
+
+	if (sockaddr->sa_family == AF_INET) {
+		const struct sockaddr_in *in = (const struct sockaddr_in *)(const void *)sockaddr;
+		inet_ntop(AF_INET, &in->sin_addr, host, sizeof host);
+		snprintf(text, TCP_TEXT_BYTES, "%s:%d", host, ntohs(in->sin_port));
+	} else if (sockaddr->sa_family == AF_INET6) {
+		const struct sockaddr_in6 *in6 =
+			(const struct sockaddr_in6 *)(const void *)sockaddr;
+		inet_ntop(AF_INET6, &in6->sin6_addr, host, sizeof host);
+		snprintf(text, TCP_TEXT_BYTES, "[%s]:%d", host, ntohs(in6->sin6_port));
+	} else {
+		snprintf(text, TCP_TEXT_BYTES, "an unknown address");
+	}
+}

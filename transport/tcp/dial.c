@@ -1,0 +1,190 @@
+/* The dialing side of a connection: tries the peer's addresses one after another until one of them
+ * proves the job's key, without ever waiting. */
+#include "transport/tcp/tcp.h"
+
+#include "core/clock.h"
+#include "core/log.h"
+#include "core/status.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define CANDIDATE_MS 2000u /* for one address, when there are others                */
+
+static void dial_next(struct tcp_conn *c);
+
+/* This address did not lead to the peer: on to the next one. */
+static void give_up(struct tcp_conn *c, const char *why)
+{
+	log_debug("tcp: rank %d not reached at %s: %s", c->base.peer, c->where, why);
+	tcp_watch_close(tcp_endpoint_of(c), &c->watch);
+	c->state = CONN_DIALING;
+	dial_next(c);
+}
+
+static void give_up_errno(struct tcp_conn *c, int error)
+{
+	c->dial->refused += error == ECONNREFUSED;
+	give_up(c, strerror(error));
+}
+
+/* Returns false when this address cannot be dialed at all. */
+static bool dial_one(struct tcp_conn *c, const struct tcp_address *address)
+{
+	struct tcp_endpoint *ep = tcp_endpoint_of(c);
+	const struct sockaddr *sockaddr = (const struct sockaddr *)&address->sockaddr;
+	int error = 0;
+
+	tcp_address_print(sockaddr, c->where);
+	c->watch.fd = socket(sockaddr->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (c->watch.fd < 0)
+		return false;
+	tcp_tune(c->watch.fd);
+	if (connect(c->watch.fd, sockaddr, address->bytes) != 0 && errno != EINPROGRESS &&
+	    errno != EINTR)
+		error = errno;
+	else if (tcp_watch_add(ep, &c->watch, EPOLLIN | EPOLLOUT | EPOLLRDHUP) != TUTTI_OK)
+		error = ENOMEM;
+	if (error == 0)
+		return true;
+	c->dial->refused += error == ECONNREFUSED;
+	tcp_watch_close(ep, &c->watch);
+	return false;
+}
+
+static void dial_next(struct tcp_conn *c)
+{
+	struct tcp_dial *d = c->dial;
+	int rank = tcp_endpoint_of(c)->rank;
+
+	while (d->next < d->count) {
+		if (!dial_one(c, &d->candidates[d->next++]))
+			continue;
+		d->give_up_ns = d->count > 1 ? deadline_after_ms(CANDIDATE_MS) : DEADLINE_NONE;
+		return;
+	}
+	/* Its listener was there before its address was handed out: refused means gone. */
+	if (d->refused == d->count) {
+		tcp_conn_fail(c, TUTTI_ERR_PEER,
+			      "rank %d is gone: nobody listens at its address (tcp %s, channel %d) "
+			      "when rank %d connects",
+			      c->base.peer, c->where, c->base.channel, rank);
+		return;
+	}
+	if (d->unproved > 0) {
+		tcp_conn_fail(
+			c, TUTTI_ERR_AUTH,
+			"whoever listens at the address of rank %d (tcp %s, channel %d) could "
+			"not prove the job's secret to rank %d",
+			c->base.peer, c->where, c->base.channel, rank);
+		return;
+	}
+	d->next = 0;
+	d->refused = 0;
+	d->is_resting = true;
+}
+
+void tcp_dial_begin(struct tcp_conn *c)
+{
+	dial_next(c);
+}
+
+/* Who calls whom and what for: both ends must mean the same. */
+void tcp_context(uint8_t context[AUTH_CONTEXT_BYTES], const struct tcp_endpoint *ep, int from,
+		 int to, int channel)
+{
+	const int32_t numbers[4] = {from, to, channel, 1 /* version of what follows */};
+
+	_Static_assert(sizeof ep->comm_id + sizeof numbers == AUTH_CONTEXT_BYTES, "context");
+	memcpy(context, ep->comm_id, sizeof ep->comm_id);
+	memcpy(context + sizeof ep->comm_id, numbers, sizeof numbers);
+}
+
+static void greet(struct tcp_conn *c)
+{
+	struct tcp_endpoint *ep = tcp_endpoint_of(c);
+	uint8_t context[AUTH_CONTEXT_BYTES], hello[AUTH_HELLO_BYTES];
+
+	tcp_context(context, ep, ep->rank, c->base.peer, c->base.channel);
+	auth_hello(&c->dial->auth, ep->key, context, hello);
+	/* A fresh socket's buffer holds more than this. */
+	if (send(c->watch.fd, hello, sizeof hello, MSG_NOSIGNAL) != (ssize_t)sizeof hello) {
+		give_up(c, "the greeting could not be sent");
+		return;
+	}
+	c->dial->answered = 0;
+	c->state = CONN_GREETING;
+}
+
+static void take_answer(struct tcp_conn *c)
+{
+	struct tcp_dial *d = c->dial;
+	uint8_t proof[AUTH_PROOF_BYTES];
+
+	if (auth_check_answer(&d->auth, d->answer, proof) != TUTTI_OK) {
+		d->unproved++;
+		give_up(c, "wrong answer");
+	} else if (send(c->watch.fd, proof, sizeof proof, MSG_NOSIGNAL) != (ssize_t)sizeof proof) {
+		give_up(c, "the proof could not be sent");
+	} else {
+		tcp_conn_up(c);
+	}
+}
+
+static void read_answer(struct tcp_conn *c)
+{
+	struct tcp_dial *d = c->dial;
+
+	while (d->answered < sizeof d->answer) {
+		ssize_t n = recv(c->watch.fd, d->answer + d->answered,
+				 sizeof d->answer - d->answered, 0);
+		if (n > 0) {
+			d->answered += (size_t)n;
+			continue;
+		}
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n == 0)
+			give_up(c, "it hung up");
+		else if (errno != EAGAIN)
+			give_up(c, strerror(errno));
+		return;
+	}
+	take_answer(c);
+}
+
+void tcp_dial_event(struct tcp_conn *c)
+{
+	struct sockaddr_storage peer;
+	socklen_t bytes = sizeof peer, error_bytes = sizeof(int);
+	int error = 0;
+
+	if (c->state == CONN_DIALING) {
+		if (getsockopt(c->watch.fd, SOL_SOCKET, SO_ERROR, &error, &error_bytes) != 0)
+			error = errno;
+		if (error) {
+			give_up_errno(c, error);
+			return;
+		}
+		if (getpeername(c->watch.fd, (struct sockaddr *)&peer, &bytes) != 0)
+			return;
+		greet(c);
+	}
+	if (c->state == CONN_GREETING)
+		read_answer(c);
+}
+
+void tcp_dial_tick(struct tcp_conn *c, uint64_t now_ns)
+{
+	struct tcp_dial *d = c->dial;
+
+	if (d->is_resting) {
+		d->is_resting = false;
+		dial_next(c);
+	} else if (now_ns >= d->give_up_ns) {
+		give_up(c, "no answer");
+	}
+}

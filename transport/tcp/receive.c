@@ -1,0 +1,202 @@
+/* The socket into posted receives. Small messages are read many at a time into the connection's
+ * read-ahead buffer; large payloads go straight to where they belong. */
+#include "transport/tcp/tcp.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#define DIRECT_BYTES 8192u        /* from here on a payload is not read ahead              */
+#define READ_BYTES   (512u << 10) /* in one call, so that sending gets its turn            */
+#define READS        4            /* in one visit                                          */
+
+static uint32_t buffered(const struct tcp_conn *c)
+{
+	return c->ahead_end - c->ahead_at;
+}
+
+bool tcp_can_take(const struct tcp_conn *c)
+{
+	return c->recvs.head && buffered(c) >= (c->in_payload ? 1 : TCP_HEADER_BYTES);
+}
+
+static void mismatch(struct tcp_conn *c, uint64_t bytes, uint32_t tag)
+{
+	const struct tutti_io *io = c->recvs.head;
+
+	tcp_conn_fail(c, TUTTI_ERR_MISMATCH,
+		      "rank %d sent %llu bytes (tag %#x) where rank %d expects %zu bytes (tag %#x; "
+		      "tcp, channel %d, message %u): the ranks did not make the same calls",
+		      c->base.peer, (unsigned long long)bytes, tag, tcp_endpoint_of(c)->rank,
+		      io->bytes, io->tag, c->base.channel, c->received);
+}
+
+/* Returns false when the connection has failed. */
+static bool take_header(struct tcp_conn *c, const uint8_t header[TCP_HEADER_BYTES])
+{
+	const struct tutti_io *io = c->recvs.head;
+	uint64_t bytes;
+	uint32_t words[2];
+
+	memcpy(&bytes, header, 8);
+	memcpy(words, header + 8, 8);
+	bytes = le64toh(bytes);
+	words[0] = le32toh(words[0]);
+	words[1] = le32toh(words[1]);
+	if (words[1] != c->received) {
+		tcp_conn_fail(
+			c, TUTTI_ERR_INTERNAL,
+			"the stream from rank %d (tcp %s, channel %d) is out of step: message "
+			"%u came as number %u",
+			c->base.peer, c->where, c->base.channel, c->received, words[1]);
+		return false;
+	}
+	if (bytes != io->bytes || words[0] != io->tag) {
+		mismatch(c, bytes, words[0]);
+		return false;
+	}
+	c->in_payload = true;
+	return true;
+}
+
+static void finish_if_whole(struct tcp_conn *c)
+{
+	if (c->recvs.head->moved < c->recvs.head->bytes)
+		return;
+	c->in_payload = false;
+	c->received++;
+	tcp_conn_finish(c, &c->recvs);
+}
+
+/* Hands out what lies in the read-ahead buffer. */
+static bool take_buffered(struct tcp_conn *c)
+{
+	bool moved = false;
+
+	while (tcp_can_take(c)) {
+		struct tutti_io *io = c->recvs.head;
+		size_t n;
+		moved = true;
+		if (!c->in_payload) {
+			const uint8_t *header = c->ahead + c->ahead_at;
+			c->ahead_at += TCP_HEADER_BYTES;
+			if (!take_header(c, header))
+				return true;
+		}
+		n = io->bytes - io->moved < buffered(c) ? io->bytes - io->moved : buffered(c);
+		if (n > 0)
+			memcpy((uint8_t *)io->buf + io->moved, c->ahead + c->ahead_at, n);
+		io->moved += n;
+		c->ahead_at += (uint32_t)n;
+		finish_if_whole(c);
+	}
+	return moved;
+}
+
+/* Where the next bytes of the stream go: what is missing of a header, the payload, and what comes
+ * after it. At most three places. */
+struct places {
+	struct iovec iov[3];
+	int count;
+	size_t bytes;
+	size_t header, payload; /* of which                                      */
+};
+
+static void places_add(struct places *p, void *data, size_t bytes)
+{
+	p->iov[p->count].iov_base = data;
+	p->iov[p->count].iov_len = bytes;
+	p->count++;
+	p->bytes += bytes;
+}
+
+/* Before: everything that could be taken from the buffer was; what is left of it is a part of a
+ * header, and is moved to its front. */
+static void plan_read(struct tcp_conn *c, struct places *p)
+{
+	struct tutti_io *io = c->recvs.head;
+	uint32_t have = buffered(c);
+	size_t left = io->bytes - io->moved;
+
+	p->count = 0;
+	p->bytes = p->header = p->payload = 0;
+	memmove(c->ahead, c->ahead + c->ahead_at, have);
+	c->ahead_at = 0;
+	c->ahead_end = have;
+	if (left < DIRECT_BYTES) {
+		if (c->in_payload)
+			places_add(p, (uint8_t *)io->buf + io->moved, p->payload = left);
+		places_add(p, c->ahead + have, TCP_AHEAD_BYTES - have);
+		return;
+	}
+	if (!c->in_payload)
+		places_add(p, c->ahead + have, p->header = TCP_HEADER_BYTES - have);
+	p->payload = left < READ_BYTES ? left : READ_BYTES;
+	places_add(p, (uint8_t *)io->buf + io->moved, p->payload);
+	/* The next header with it; more would only be copied once more. */
+	if (p->payload == left)
+		places_add(p, c->ahead + have + p->header, TCP_HEADER_BYTES);
+}
+
+/* n bytes have arrived in the places. */
+static void accept_read(struct tcp_conn *c, const struct places *p, size_t n)
+{
+	struct tutti_io *io = c->recvs.head;
+	size_t header = n < p->header ? n : p->header;
+	size_t payload = n - header < p->payload ? n - header : p->payload;
+
+	c->ahead_end += (uint32_t)(n - payload);
+	if (p->header > 0) {
+		if (c->ahead_end < TCP_HEADER_BYTES)
+			return;
+		c->ahead_at += TCP_HEADER_BYTES;
+		if (!take_header(c, c->ahead))
+			return;
+	}
+	io->moved += payload;
+	if (c->in_payload)
+		finish_if_whole(c);
+}
+
+/* One system call. Returns whether bytes came. */
+static bool read_once(struct tcp_conn *c)
+{
+	struct places p;
+	struct msghdr message = {.msg_iov = p.iov};
+	ssize_t n;
+
+	plan_read(c, &p);
+	message.msg_iovlen = (size_t)p.count;
+	do
+		n = p.count == 1 ? recv(c->watch.fd, p.iov[0].iov_base, p.bytes, MSG_DONTWAIT)
+				 : recvmsg(c->watch.fd, &message, MSG_DONTWAIT);
+	while (n < 0 && errno == EINTR);
+	if (n < (ssize_t)p.bytes && !c->at_end)
+		c->may_read = false;
+	if (n > 0)
+		accept_read(c, &p, (size_t)n);
+	else if (n == 0)
+		tcp_conn_lost(c, c->write_error);
+	else if (errno != EAGAIN)
+		tcp_conn_lost(c, errno);
+	else
+		c->may_read = false;
+	return n >= 0 || errno != EAGAIN;
+}
+
+bool tcp_receive_some(struct tcp_conn *c)
+{
+	bool moved = take_buffered(c);
+
+	for (int i = 0; i < READS && c->recvs.head; i++) {
+		if (!read_once(c))
+			break;
+		moved = true;
+		take_buffered(c);
+		if (!c->may_read)
+			break;
+	}
+	return moved;
+}

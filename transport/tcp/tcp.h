@@ -1,0 +1,192 @@
+/* tcp: one socket per (communicator, peer, channel). What the files of this folder share.
+ *
+ *     address.c   what an endpoint tells its peers, and where to dial
+ *     dial.c      the side with the higher rank dials          \  both prove the job's key
+ *     guests.c    the other side accepts, and drops strangers  /
+ *     conn.c      a connection from connect to close
+ *     send.c      posted sends into the socket, many at a time
+ *     receive.c   the socket into posted receives
+ *     tcp.c       the endpoint: progress, sleeping, the table
+ *
+ * On the wire a message is a header of 16 bytes (bytes: 8, tag: 4, number of the message in its
+ * direction: 4; little-endian) and its payload. */
+#ifndef TRANSPORT_TCP_TCP_H
+#define TRANSPORT_TCP_TCP_H
+
+#include "core/auth.h"
+
+#include <tutti/transport.h>
+
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/epoll.h>
+
+#define TCP_HEADER_BYTES 16
+#define TCP_AHEAD_BYTES  65536u /* read in one call where messages are small            */
+#define TCP_CANDIDATES   17     /* addresses of one peer that are tried                 */
+#define TCP_CHANNELS     256    /* of one peer                                          */
+#define TCP_GUESTS       64     /* accepted and not yet proved, besides one per rank    */
+#define TCP_GUEST_MS     10000  /* a stranger's time to prove itself                    */
+#define TCP_LINGER_MS    10000  /* a closed connection's time to deliver what was sent  */
+#define TCP_LEAVE_MS     500    /* how long destroy waits for that                      */
+#define TCP_TICK_MS      50     /* how exact these times are                            */
+#define TCP_EVENTS       64     /* taken from epoll at once                             */
+#define TCP_TEXT_BYTES   64     /* an address as text                                   */
+
+/* What epoll's data points to. */
+enum tcp_watched { WATCH_LISTENER, WATCH_TIMER, WATCH_GUEST, WATCH_CONN };
+
+struct tcp_watch {
+	enum tcp_watched kind;
+	int fd; /* -1: none                                      */
+};
+
+struct tcp_address {
+	struct sockaddr_storage sockaddr;
+	socklen_t bytes;
+};
+
+/* Where a connection stands. WAITING: for the peer to dial. CLOSING: no io will be touched any
+ * more; what the kernel has taken is being delivered. */
+enum tcp_state { CONN_WAITING, CONN_DIALING, CONN_GREETING, CONN_UP, CONN_CLOSING, CONN_CLOSED };
+
+/* The state of dialing; freed when the connection is up. */
+struct tcp_dial {
+	struct tcp_address candidates[TCP_CANDIDATES];
+	int count, next;       /* next candidate                                */
+	int refused, unproved; /* in this round                                 */
+	bool is_resting;       /* until the next tick                           */
+	uint64_t give_up_ns;   /* on this candidate                             */
+	struct auth auth;
+	uint8_t answer[AUTH_ANSWER_BYTES];
+	size_t answered;
+};
+
+struct tcp_queue {
+	struct tutti_io *head, **tail;
+};
+
+struct tcp_conn {
+	struct tutti_conn base;
+	struct tcp_watch watch;
+	enum tcp_state state;
+	bool is_owned;            /* by the caller: close was not called yet       */
+	bool is_busy;             /* on the endpoint's busy list                   */
+	bool may_read, may_write; /* as far as epoll and the last call said        */
+	bool at_end;              /* the peer has hung up: reading will tell       */
+	int write_error;          /* errno; reading goes on until it ends as well  */
+	struct tcp_conn *next, *next_busy;
+	uint64_t deadline_ns; /* of connecting, then of closing                */
+	struct tcp_dial *dial;
+	char where[TCP_TEXT_BYTES]; /* the peer's address                            */
+
+	struct tcp_queue sends, recvs;
+	uint32_t sent, received;      /* messages                                      */
+	bool in_payload;              /* the header of recvs.head has been taken       */
+	uint32_t ahead_at, ahead_end; /* bytes of ahead that were read but not taken   */
+	uint8_t *ahead;
+};
+
+/* An accepted socket that belongs to no conn yet. */
+struct tcp_guest {
+	struct tcp_watch watch;
+	struct tcp_guest *next;
+	bool has_greeted, is_known; /* the hello came; the proof was right           */
+	int peer, channel;          /* believed once is_known                        */
+	uint64_t deadline_ns;
+	struct auth auth;
+	uint8_t bytes[AUTH_HELLO_BYTES];
+	size_t have;
+	char from[TCP_TEXT_BYTES];
+};
+
+struct tcp_endpoint {
+	struct tutti_endpoint base;
+	int rank, size, timeout_ms;
+	uint64_t comm_id[2];
+	uint8_t key[TUTTI_KEY_BYTES];
+	int port;
+	int epoll_fd;
+	struct tcp_watch listener, timer;
+	struct tcp_conn *conns, *busy;
+	struct tcp_guest *guests; /* oldest first                                  */
+	int strangers;            /* guests that are not known                     */
+	int unsettled;            /* conns that are connecting or closing          */
+	bool is_ticking, accept_again;
+	struct tutti_done finished; /* ios that ended outside of progress            */
+
+	/* progress looks at epoll when wants_look, else only at the conns it expects news from */
+	bool wants_look;
+	unsigned passes;
+	int waiting; /* conns with posted receives, last time         */
+
+	struct epoll_event events[TCP_EVENTS];
+	int event_at, event_count;
+};
+
+/* address.c */
+tutti_status tcp_address_make(struct tcp_endpoint *ep, const char *preferred);
+int tcp_address_reach(const struct tcp_endpoint *ep, const uint8_t *address, size_t bytes);
+/* Candidates in the order in which to try them; 0: there is none. */
+int tcp_address_candidates(const struct tcp_endpoint *ep, const uint8_t *address, size_t bytes,
+			   struct tcp_address list[TCP_CANDIDATES]);
+void tcp_address_print(const struct sockaddr *sockaddr, char text[TCP_TEXT_BYTES]);
+
+/* dial.c */
+void tcp_dial_begin(struct tcp_conn *c);
+void tcp_dial_event(struct tcp_conn *c);
+void tcp_dial_tick(struct tcp_conn *c, uint64_t now_ns);
+/* What both ends prove to each other: which communicator, who calls whom. */
+void tcp_context(uint8_t context[AUTH_CONTEXT_BYTES], const struct tcp_endpoint *ep, int from,
+		 int to, int channel);
+
+/* guests.c */
+void tcp_guests_accept(struct tcp_endpoint *ep);
+void tcp_guest_event(struct tcp_endpoint *ep, struct tcp_guest *guest);
+void tcp_guests_tick(struct tcp_endpoint *ep, uint64_t now_ns);
+/* The guest that came for this peer and channel becomes the conn's socket, if it is there. */
+void tcp_guest_adopt(struct tcp_conn *c);
+void tcp_guests_free(struct tcp_endpoint *ep);
+
+/* conn.c */
+tutti_status tcp_connect(struct tutti_endpoint *endpoint, int peer, int channel,
+			 const uint8_t *address, size_t address_bytes, struct tutti_conn **conn);
+void tcp_close(struct tutti_conn *conn);
+void tcp_send(struct tutti_conn *conn, struct tutti_io *io);
+void tcp_recv(struct tutti_conn *conn, struct tutti_io *io);
+void tcp_conn_up(struct tcp_conn *c);
+void tcp_conn_event(struct tcp_conn *c, uint32_t events);
+void tcp_conn_tick(struct tcp_conn *c, uint64_t now_ns);
+/* Everything posted ends with status; the sentence says which rank and why. */
+void tcp_conn_fail(struct tcp_conn *c, tutti_status status, const char *format, ...)
+	__attribute__((format(printf, 3, 4), cold));
+/* The peer went away: error is errno, 0 for an orderly end. */
+void tcp_conn_lost(struct tcp_conn *c, int error) __attribute__((cold));
+void tcp_conn_free(struct tcp_conn *c);
+struct tutti_io *tcp_queue_pop(struct tcp_queue *q);
+void tcp_conn_finish(struct tcp_conn *c, struct tcp_queue *q); /* its head is done, OK */
+
+/* send.c, receive.c: move what can be moved; return whether anything was. */
+bool tcp_send_some(struct tcp_conn *c);
+bool tcp_receive_some(struct tcp_conn *c);
+bool tcp_can_take(const struct tcp_conn *c); /* what was read ahead is enough to get on */
+
+/* tcp.c */
+tutti_status tcp_watch_add(struct tcp_endpoint *ep, struct tcp_watch *watch, uint32_t events);
+void tcp_watch_close(struct tcp_endpoint *ep, struct tcp_watch *watch);
+void tcp_ticking(struct tcp_endpoint *ep); /* after unsettled or strangers changed */
+void tcp_tune(int fd);
+
+static inline struct tcp_endpoint *tcp_endpoint_of(const struct tcp_conn *c)
+{
+	return (struct tcp_endpoint *)c->base.endpoint;
+}
+
+static inline struct tcp_conn *tcp_conn_of(struct tcp_watch *watch)
+{
+	return (struct tcp_conn *)((char *)watch - offsetof(struct tcp_conn, watch));
+}
+
+#endif
