@@ -19,10 +19,10 @@ for header in tutti/tutti.h tutti/train.h tutti/transport.h; do
 	try gcc -x c -std=c11 -Wstrict-prototypes
 	try g++ -x c++ -std=c++11
 done
-strict="-Wall -Wextra -Werror -fsyntax-only -I. -Iinclude -D_GNU_SOURCE"
+strict="-Wall -Wextra -Wno-psabi -Werror -fsyntax-only -I. -Iinclude -D_GNU_SOURCE"
 for header in */*.h transport/*/*.h; do
+	grep -q '^#ifndef' "$header" || continue    # a template, included with its parameters defined
 	case $header in
-	*_template.h) ;;            # included with its parameters defined
 	core/* | memory/* | transport/* | rendezvous/* | collectives/* | train/*) try gcc -x c -std=c11 ;;
 	esac
 done
