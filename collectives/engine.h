@@ -1,8 +1,8 @@
 /* The engine: runs plans and windows of one communicator on this rank.
  *
  * It owns the connections, the runs under way and their order, and knows neither collectives nor
- * transports. One lock; whoever waits makes progress under it, and the process's one helper thread does
- * while asynchronous works are under way and nobody waits. */
+ * transports. One lock; whoever waits makes progress under it, and the process's one helper thread
+ * does while asynchronous works are under way and nobody waits. */
 #ifndef COLLECTIVES_ENGINE_H
 #define COLLECTIVES_ENGINE_H
 
@@ -14,24 +14,25 @@
 #include <tutti/transport.h>
 
 struct engine;
-struct work;
+struct tutti_work;
 
 /* Where to reach each rank: an endpoint of ours and the address of theirs. */
 struct route {
-	struct tutti_endpoint *endpoint;       /* NULL: this rank itself, or unreachable        */
+	struct tutti_endpoint *endpoint; /* NULL: this rank itself, or unreachable        */
 	uint8_t address[TUTTI_ADDRESS_BYTES];
 	size_t address_bytes;
 };
 
 struct engine_config {
 	int rank, size;
-	struct tutti_endpoint **endpoints;     /* all that progress must visit; engine owns them */
+	struct tutti_endpoint **endpoints; /* all that progress must visit; engine owns them */
 	int endpoint_count;
-	const struct route *routes;            /* size of them, copied                          */
-	struct window *window;                 /* or NULL; the engine owns it                   */
+	const struct route *routes; /* size of them, copied                          */
+	struct window *window;      /* or NULL; the engine owns it                   */
 	size_t slice_bytes, scratch_bytes;
-	struct wait_policy policy;
-	uint64_t (*now_ns)(void *arg);         /* NULL: the machine's clock                     */
+	struct wait_policy policy, helper_policy;
+	uint64_t (*now_ns)(void *arg); /* NULL: the machine's clock. With a clock of its own
+					* the engine moves by engine_progress alone      */
 	void *now_arg;
 };
 
@@ -39,27 +40,30 @@ tutti_status engine_create(struct engine **engine, const struct engine_config *c
 /* Ends what is pending with ABORTED, closes connections, endpoints and window. NULL is fine. */
 void engine_destroy(struct engine *engine);
 
-/* The elements of a call cut into chunks: chunk c is elements [c*each, (c+1)*each), short at the end. */
+/* The elements of a call cut into chunks: chunk c is elements [c*each, (c+1)*each), short at the
+ * end. */
 struct layout {
-	size_t each, total;                    /* elements                                      */
+	size_t each, total; /* elements                                      */
 };
 
 /* What to do: a plan with its buffers, or a call for the window (plan NULL). */
 struct job_spec {
-	const struct plan *plan;               /* lives as long as the engine                   */
+	const struct plan *plan; /* lives as long as the engine                   */
 	struct layout layout;
-	uint32_t width;                        /* scratch chunks it needs, the same on all ranks */
-	const struct memory_kind *memory;      /* of the caller's buffers                       */
+	uint32_t width;                   /* scratch chunks it needs, the same on all ranks */
+	const struct memory_kind *memory; /* of the caller's buffers                       */
+	size_t send_bytes, recv_bytes;    /* their lengths on this rank                    */
 	struct call_args args;
-	const char *algorithm;                 /* for sentences                                 */
+	const char *name, *algorithm; /* of the call, for sentences                    */
 	int timeout_ms;
 	tutti_done_fn done;
 	void *done_arg;
 };
 
-/* Starts it and returns at once. *work is held twice: by the engine until it ends, by the caller until
- * work_release. Fails with the sticky status of the communicator, or MEMORY. */
-tutti_status engine_submit(struct engine *engine, const struct job_spec *spec, struct work **work);
+/* Starts it and returns at once. *work is held twice: by the engine until it ends, by the caller
+ * until work_release. Fails with the sticky status of the communicator, or MEMORY. */
+tutti_status engine_submit(struct engine *engine, const struct job_spec *spec,
+			   struct tutti_work **work);
 /* The blocking call: the shortest way from here to the window or the wire. */
 tutti_status engine_run(struct engine *engine, const struct job_spec *spec);
 
@@ -68,13 +72,14 @@ bool engine_progress(struct engine *engine);
 /* From any thread, any time: the first failure sticks, everything pending ends with it. */
 void engine_fail(struct engine *engine, tutti_status status, const char *sentence);
 tutti_status engine_status(const struct engine *engine);
-const char *engine_error(const struct engine *engine);   /* "" until it failed */
+const char *engine_error(const struct engine *engine); /* "" until it failed */
 void engine_stats(const struct engine *engine, tutti_stats *stats);
 
-/* From any thread. timeout_ms 0: as long as it takes. */
-tutti_status work_wait(struct work *work, int timeout_ms);
-tutti_status work_test(struct work *work, bool *is_done);
-void work_release(struct work *work);
-void *work_memory(const struct work *work);              /* COLL_MEM_ALLOC's result */
+/* From any thread. timeout_ms 0: as long as it takes. Releases and forgets *work, but on
+ * IN_PROGRESS. */
+tutti_status work_wait(struct tutti_work **work, int timeout_ms);
+tutti_status work_test(struct tutti_work *work, bool *is_done);
+void work_release(struct tutti_work *work);
+void *work_memory(const struct tutti_work *work); /* COLL_MEM_ALLOC's result */
 
 #endif

@@ -73,7 +73,7 @@ tutti_status window_advance(struct window *window, struct window_run *run, bool 
  * only taken once the wait has turned slow. background, when not NULL, is called now and then while
  * waiting (the engine's other work); it must not touch this window. */
 tutti_status window_drive(struct window *window, struct window_run *run, uint64_t timeout_ns,
-                          const volatile int *stop, void (*background)(void *arg), void *arg);
+                          const _Atomic int *stop, void (*background)(void *arg), void *arg);
 /* Which ranks a run waits for, as "ranks 1, 3": for hang reports. Returns text. */
 const char *window_explain(const struct window *window, const struct window_run *run, char *text,
                            size_t text_bytes);
@@ -91,7 +91,7 @@ void *window_run_memory(const struct window_run *run);
 /* From any thread; TUTTI_ERR_INVALID when ptr is no allocation. Known per process. */
 tutti_status window_mem_free(void *ptr);
 
-/* Traffic since the window was made: through staging, and in all. */
+/* Traffic since the window was made: in all, and through staging. From any thread. */
 void window_stats(const struct window *window, uint64_t *window_bytes, uint64_t *staged_bytes);
 
 #endif

@@ -39,6 +39,7 @@ struct memory_kind {
 	int (*progress)(struct memory_queue *queue, struct tutti_done *done);
 	/* Drops what is posted: afterwards no io is touched and no done list sees it. */
 	void (*cancel)(struct memory_queue *queue);
+	/* Also frees what was allocated through this queue and not freed. */
 	void (*close)(struct memory_queue *queue);
 };
 

@@ -1,0 +1,121 @@
+/* How a communicator fails: the first failure sticks, everything under way ends with it, and after
+ * that nothing of ours touches a caller's buffer. Also what may be asked of an engine at any time.
+ */
+#include "collectives/run.h"
+
+#include "core/log.h"
+
+#include <stdio.h>
+
+void engine_fail(struct engine *e, tutti_status status, const char *sentence)
+{
+	pthread_mutex_lock(&e->fail_lock);
+	if (!atomic_load_explicit(&e->stop, memory_order_relaxed)) {
+		snprintf(e->error, sizeof e->error, "%s", sentence);
+		atomic_store_explicit(&e->status, (int)status, memory_order_release);
+		/* Partner: every wait of this communicator looks at stop. */
+		atomic_store_explicit(&e->stop, 1, memory_order_release);
+		log_info("the communicator failed: %s", e->error);
+	}
+	pthread_mutex_unlock(&e->fail_lock);
+	/* Whoever holds the lock, this thread perhaps, cleans up at the end of its pass. */
+	if (pthread_mutex_trylock(&e->lock) == 0) {
+		engine_clean_up(e);
+		pthread_mutex_unlock(&e->lock);
+	}
+}
+
+void engine_fail_in(struct engine *e, const struct tutti_work *work, tutti_status status,
+		    const char *why)
+{
+	char text[ERROR_BYTES];
+	snprintf(text, sizeof text, "rank %d: %s #%llu (%s): %.400s", e->config.rank,
+		 work->spec.name, (unsigned long long)work->spec.args.sequence,
+		 work->spec.algorithm, why);
+	engine_fail(e, status, text);
+}
+
+void engine_io_failed(struct engine *e, struct tutti_io *io)
+{
+	struct engine_io *own = (struct engine_io *)io;
+	const struct tutti_work *work =
+		own->work ? own->work : ((struct step_io *)io)->lane->run->work;
+	bool of_conn = !own->work && io->conn && io->conn->status != TUTTI_OK;
+	engine_fail_in(e, work, io->status,
+		       of_conn ? io->conn->error : tutti_status_string(io->status));
+}
+
+/* After this nothing of ours touches a buffer of the caller. */
+void engine_clean_up(struct engine *e)
+{
+	if (e->is_clean)
+		return;
+	e->is_clean = true;
+	for (int i = 0; i < e->config.size; i++)
+		if (e->conns[i]) {
+			e->conns[i]->endpoint->transport->close(e->conns[i]);
+			e->conns[i] = NULL;
+		}
+	for (int i = 0; i < TUTTI_MEMORY_KINDS; i++)
+		if (e->queues[i])
+			e->queues[i]->kind->cancel(e->queues[i]);
+	if (e->config.window)
+		window_fail(e->config.window, engine_status(e), e->error);
+	tutti_done_init(&e->done);
+	e->dirty = NULL;
+	e->dirty_tail = &e->dirty;
+	e->window_head = NULL;
+	e->window_tail = &e->window_head;
+	e->ended = NULL;
+	for (int s = 0; s < 2; s++)
+		for (int i = 0; i < e->config.size; i++)
+			e->streams[s][i] = (struct stream){NULL, &e->streams[s][i].head};
+	while (e->works)
+		work_finish(e, e->works, engine_status(e));
+}
+
+static void explain_wait(struct engine *e, struct tutti_work *work)
+{
+	char who[256], text[ERROR_BYTES];
+	if (work->run)
+		run_explain(work->run, who, sizeof who);
+	else if (work->has_begun)
+		window_explain(e->config.window, &work->window, who, sizeof who);
+	else
+		snprintf(who, sizeof who, "for earlier calls");
+	snprintf(text, sizeof text, "waited %d ms %s; is every rank alive and in this call?",
+		 work->spec.timeout_ms, who);
+	engine_fail_in(e, work, TUTTI_ERR_TIMEOUT, text);
+}
+
+void engine_check_deadlines(struct engine *e)
+{
+	uint64_t now = engine_now(e);
+	struct tutti_work *late = NULL;
+	for (struct tutti_work *work = e->works; work; work = work->next)
+		if (work->deadline_ns <= now)
+			late = work; /* the oldest is the last */
+	if (late)
+		explain_wait(e, late);
+}
+
+tutti_status engine_status(const struct engine *e)
+{
+	return (tutti_status)atomic_load_explicit(&((struct engine *)(uintptr_t)e)->status,
+						  memory_order_acquire);
+}
+
+const char *engine_error(const struct engine *e)
+{
+	return engine_status(e) == TUTTI_OK ? "" : e->error;
+}
+
+void engine_stats(const struct engine *engine, tutti_stats *stats)
+{
+	struct engine *e = (struct engine *)(uintptr_t)engine;
+	stats->messages = atomic_load_explicit(&e->messages, memory_order_relaxed);
+	stats->sent_bytes = atomic_load_explicit(&e->sent_bytes, memory_order_relaxed);
+	stats->received_bytes = atomic_load_explicit(&e->received_bytes, memory_order_relaxed);
+	if (e->config.window)
+		window_stats(e->config.window, &stats->window_bytes, &stats->staged_bytes);
+}

@@ -1,0 +1,237 @@
+/* The helper: one thread per process that moves asynchronous works along while nobody waits for
+ * them, and calls their callbacks. It starts with the first asynchronous call and sleeps in poll
+ * while nothing is under way. */
+#include "collectives/run.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define HELPER_FDS 64
+
+static struct {
+	pthread_mutex_t life; /* of starting and stopping the thread                  */
+	pthread_mutex_t lock; /* of the list and of at                                */
+	pthread_cond_t changed;
+	struct engine *first, *at; /* at: the engine that the thread is using now          */
+	pthread_t thread;
+	bool runs, stops;
+	int wake_fd;
+	atomic_int is_asleep;
+} helper = {.life = PTHREAD_MUTEX_INITIALIZER,
+	    .lock = PTHREAD_MUTEX_INITIALIZER,
+	    .changed = PTHREAD_COND_INITIALIZER,
+	    .wake_fd = -1};
+
+void helper_wake(void)
+{
+	uint64_t one = 1;
+	/* Partner: the exchange in doze. Full eventfds wake just as well. */
+	if (atomic_load(&helper.is_asleep) && atomic_exchange(&helper.is_asleep, 0))
+		if (write(helper.wake_fd, &one, sizeof one) < 0)
+			return;
+}
+
+/* Moves one engine along; false when there was nothing to move. */
+static bool attend(struct engine *e)
+{
+	bool moved = false;
+	if (pthread_mutex_trylock(&e->lock) == 0) {
+		moved = engine_pass(e);
+		pthread_mutex_unlock(&e->lock);
+	}
+	while (helper_call_back(e))
+		moved = true;
+	return moved;
+}
+
+/* Calls visit for every engine with asynchronous works, without the list's lock. Returns how many.
+ */
+static int for_each_busy(void (*visit)(struct engine *e, void *arg), void *arg)
+{
+	int busy = 0;
+	pthread_mutex_lock(&helper.lock);
+	for (struct engine *e = helper.first; e; e = e->next_helped) {
+		if (atomic_load(&e->async_works) == 0)
+			continue;
+		busy++;
+		helper.at = e;
+		pthread_mutex_unlock(&helper.lock);
+		visit(e, arg);
+		pthread_mutex_lock(&helper.lock);
+		helper.at = NULL;
+		pthread_cond_broadcast(&helper.changed);
+	}
+	pthread_mutex_unlock(&helper.lock);
+	return busy;
+}
+
+struct round {
+	bool moved;
+	struct wait_policy policy;
+};
+
+static void visit_attend(struct engine *e, void *arg)
+{
+	struct round *round = arg;
+	round->moved |= attend(e);
+	round->policy = e->config.helper_policy;
+}
+
+struct sleep {
+	struct pollfd fds[HELPER_FDS];
+	int n;
+	bool has_work, is_blind; /* blind: some engine's descriptors could not be had     */
+};
+
+static void visit_arm(struct engine *e, void *arg)
+{
+	struct sleep *s = arg;
+	if (pthread_mutex_trylock(&e->lock) != 0) {
+		s->is_blind = true;
+		return;
+	}
+	int n = e->stop ? -1 : engine_arm(e, s->fds + s->n, HELPER_FDS - s->n);
+	pthread_mutex_unlock(&e->lock);
+	if (n < 0)
+		s->has_work = true;
+	else
+		s->n += n;
+	s->is_blind |= s->n > HELPER_FDS - 8;
+}
+
+static void visit_disarm(struct engine *e, void *arg)
+{
+	(void)arg;
+	if (pthread_mutex_trylock(&e->lock) == 0) {
+		engine_disarm(e);
+		pthread_mutex_unlock(&e->lock);
+	}
+}
+
+static bool stops(void)
+{
+	pthread_mutex_lock(&helper.lock);
+	bool is_over = helper.stops;
+	pthread_mutex_unlock(&helper.lock);
+	return is_over;
+}
+
+/* Sleeps until something happens: without a bound when nothing is under way. */
+static void doze(void)
+{
+	struct sleep s = {.n = 1};
+	uint64_t count;
+
+	s.fds[0] = (struct pollfd){.fd = helper.wake_fd, .events = POLLIN};
+	/* Partner: helper_wake after async_works grew. Both sides write, then look at the other's.
+	 */
+	atomic_store(&helper.is_asleep, 1);
+	int busy = for_each_busy(visit_arm, &s);
+	if (!s.has_work && !stops())
+		poll(s.fds, (nfds_t)s.n, busy == 0 ? -1 : s.is_blind ? 1 : 10);
+	atomic_store(&helper.is_asleep, 0);
+	if (s.fds[0].revents && read(helper.wake_fd, &count, sizeof count) < 0 && errno != EAGAIN)
+		return;
+	if (busy)
+		for_each_busy(visit_disarm, NULL);
+}
+
+static void *help(void *arg)
+{
+	struct wait w;
+	struct wait_policy none = {0, 0};
+	(void)arg;
+
+	wait_begin(&w, none);
+	while (!stops()) {
+		struct round round = {false, none};
+		int busy = for_each_busy(visit_attend, &round);
+		if (round.moved) {
+			wait_begin(&w, round.policy);
+			continue;
+		}
+		if (busy == 0 || !wait_again(&w))
+			doze();
+	}
+	return NULL;
+}
+
+/* The host program's signals are not ours to take. */
+static int start_thread(void)
+{
+	sigset_t all, old;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	int error = pthread_create(&helper.thread, NULL, help, NULL);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	return error;
+}
+
+static tutti_status start(void)
+{
+	helper.stops = false;
+	helper.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (helper.wake_fd < 0)
+		return fail_errno("eventfd for the helper thread");
+	int error = start_thread();
+	if (error) {
+		close(helper.wake_fd);
+		errno = error;
+		return fail_errno("the helper thread could not be started");
+	}
+	helper.runs = true;
+	return TUTTI_OK;
+}
+
+tutti_status helper_attach(struct engine *e)
+{
+	tutti_status status = TUTTI_OK;
+	pthread_mutex_lock(&helper.life);
+	if (!e->is_helped) {
+		if (!helper.runs)
+			status = start();
+		if (status == TUTTI_OK) {
+			pthread_mutex_lock(&helper.lock);
+			e->next_helped = helper.first;
+			helper.first = e;
+			e->is_helped = true;
+			pthread_mutex_unlock(&helper.lock);
+		}
+	}
+	pthread_mutex_unlock(&helper.life);
+	return status;
+}
+
+static void unlink_engine(struct engine *e)
+{
+	struct engine **at = &helper.first;
+	while (*at != e)
+		at = &(*at)->next_helped;
+	*at = e->next_helped;
+	e->is_helped = false;
+}
+
+/* Callbacks that are still to come are waited for: a tutti_done_fn may not block. */
+void helper_detach(struct engine *e)
+{
+	pthread_mutex_lock(&helper.life);
+	if (e->is_helped) {
+		pthread_mutex_lock(&helper.lock);
+		while (helper.at == e || atomic_load(&e->async_works) > 0)
+			pthread_cond_wait(&helper.changed, &helper.lock);
+		unlink_engine(e);
+		helper.stops = helper.first == NULL;
+		pthread_mutex_unlock(&helper.lock);
+	}
+	if (helper.runs && helper.stops) {
+		helper_wake();
+		pthread_join(helper.thread, NULL);
+		close(helper.wake_fd);
+		helper.wake_fd = -1;
+		helper.runs = false;
+	}
+	pthread_mutex_unlock(&helper.life);
+}

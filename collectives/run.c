@@ -1,0 +1,451 @@
+/* Runs plans: issues steps in lane order when what they depend on is done, posts them, and follows
+ * the completions. Nothing here waits, allocates (after run_create) or recurses. */
+#include "collectives/run.h"
+
+#include "memory/dtype.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- shapes and addresses ---------------------------------------------------------------- */
+
+static size_t slice_length(const struct run *r, uint32_t shape, uint32_t slice)
+{
+	const struct layout *l = &r->work->spec.layout;
+	size_t first = (size_t)shape * l->each, at = (size_t)slice * r->slice_elements;
+	size_t chunk = first >= l->total            ? 0
+		       : l->total - first < l->each ? l->total - first
+						    : l->each;
+	if (at >= chunk)
+		return 0;
+	return chunk - at < r->slice_elements ? chunk - at : r->slice_elements;
+}
+
+static uint8_t *address(const struct run *r, struct ref ref, uint32_t slice)
+{
+	if (ref.buf == BUF_TMP) {
+		const struct tmp_chunk *t = &r->plan->tmp[ref.chunk];
+		return r->tmp[t->pool] +
+		       ((size_t)t->index * r->slots + slice % r->slots) * r->slice_stride;
+	}
+	return r->base[ref.buf] +
+	       ((size_t)ref.chunk * r->work->spec.layout.each + (size_t)slice * r->slice_elements) *
+		       r->element;
+}
+
+/* ---- creation ------------------------------------------------------------------------------ */
+
+/* Slices depend on nothing but what all ranks agree on: both ends cut alike. */
+static void cut(const struct engine *e, struct run *r, const struct job_spec *spec)
+{
+	size_t each = spec->layout.each, width = spec->width ? spec->width : 1;
+	size_t bytes = e->config.scratch_bytes / (width * RUN_SLOTS);
+
+	if (bytes > e->config.slice_bytes)
+		bytes = e->config.slice_bytes;
+	r->element = dtype_bytes(spec->args.dtype);
+	size_t longest = bytes / r->element ? bytes / r->element : 1;
+	r->slices = each > longest ? (uint32_t)((each + longest - 1) / longest) : 1;
+	r->slice_elements = (each + r->slices - 1) / r->slices;
+	if (r->slices > 1) /* whole cache lines, if the data are aligned */
+		r->slice_elements = (r->slice_elements + 63) / 64 * 64;
+	r->slices = r->slice_elements
+			    ? (uint32_t)((each + r->slice_elements - 1) / r->slice_elements)
+			    : 1;
+	r->interleave = r->slices < RUN_INTERLEAVE ? r->slices : RUN_INTERLEAVE;
+	r->slots = r->slices < RUN_SLOTS ? r->slices : RUN_SLOTS;
+	r->slice_stride = (r->slice_elements * r->element + 63) / 64 * 64;
+}
+
+static uint32_t lane_depth(const struct run *r, const struct lane *l)
+{
+	size_t all = (size_t)l->count * r->slices;
+	return all < LANE_DEPTH ? (uint32_t)all : LANE_DEPTH;
+}
+
+/* Hands out pieces of one block, or, while base is NULL, counts how large it must be. */
+struct arena {
+	uint8_t *base;
+	size_t used;
+};
+
+static void *take(struct arena *a, size_t n, size_t size)
+{
+	size_t at = a->used;
+	a->used += (n * size + 63) / 64 * 64;
+	return a->base ? a->base + at : NULL;
+}
+
+static void lay_out_lane(struct run *r, struct arena *a, uint32_t i)
+{
+	const struct lane *l = &r->plan->lanes[i];
+	uint32_t depth = lane_depth(r, l), srcs = l->peer < 0 ? r->plan->max_srcs : 2;
+	struct step_io *ios = take(a, depth, sizeof *ios);
+	const void **src = take(a, (size_t)depth * srcs, sizeof *src);
+	uint8_t *landing = l->reduces ? take(a, depth, r->slice_stride) : NULL;
+
+	if (!a->base)
+		return;
+	memset(ios, 0, depth * sizeof *ios);
+	r->lanes[i] = (struct lane_run){
+		.run = r, .lane = l, .depth = depth, .ios = ios, .landing = landing};
+	for (uint32_t k = 0; k < depth; k++) {
+		ios[k].src = src + (size_t)k * srcs;
+		ios[k].lane = &r->lanes[i];
+	}
+}
+
+static size_t lay_out(struct run *r, uint8_t *base)
+{
+	struct arena a = {base, 0};
+	const struct plan *p = r->plan;
+
+	take(&a, 1, sizeof *r);
+	r->left = take(&a, r->slots, sizeof *r->left);
+	r->pending = take(&a, (size_t)p->count * r->slots, sizeof *r->pending);
+	r->lanes = take(&a, p->lane_count, sizeof *r->lanes);
+	for (uint32_t i = 0; i < p->lane_count; i++)
+		lay_out_lane(r, &a, i);
+	r->tmp[POOL_HOST] = take(&a, (size_t)p->pool_chunks[POOL_HOST] * r->slots, r->slice_stride);
+	return a.used;
+}
+
+static struct run *block_of(struct engine *e, size_t bytes)
+{
+	for (struct run **at = &e->free_runs; *at; at = &(*at)->next_free)
+		if ((*at)->block_bytes >= bytes && (*at)->block_bytes / 4 <= bytes + 65536) {
+			struct run *r = *at;
+			*at = r->next_free;
+			e->free_run_count--;
+			return r;
+		}
+	struct run *r = aligned_alloc(64, (bytes + 63) / 64 * 64);
+	if (r)
+		r->block_bytes = bytes;
+	return r;
+}
+
+/* Every communicator keeps a few blocks, so that a training loop's calls allocate nothing. */
+void run_recycle(struct engine *e, struct run *r)
+{
+	if (e->free_run_count >= 8) {
+		free(r);
+		return;
+	}
+	r->next_free = e->free_runs;
+	e->free_runs = r;
+	e->free_run_count++;
+}
+
+static void refill_slot(struct run *r, uint32_t slot)
+{
+	const struct plan *p = r->plan;
+	r->left[slot] = p->count;
+	for (uint32_t i = 0; i < p->count; i++)
+		r->pending[(size_t)i * r->slots + slot] = p->steps[i].deps;
+}
+
+static void mark_dirty(struct engine *e, struct lane_run *l)
+{
+	if (l->is_dirty)
+		return;
+	l->is_dirty = true;
+	l->next_dirty = NULL;
+	*e->dirty_tail = l;
+	e->dirty_tail = &l->next_dirty;
+}
+
+/* The order of submission is the order of messages: lanes queue up now, whenever the run starts. */
+static void join_streams(struct engine *e, struct run *r)
+{
+	for (uint32_t i = 0; i < r->plan->lane_count; i++) {
+		struct lane_run *l = &r->lanes[i];
+		if (l->lane->peer < 0)
+			continue;
+		l->stream = &e->streams[l->lane->sends][l->lane->peer];
+		*l->stream->tail = l;
+		l->stream->tail = &l->next_in_stream;
+	}
+}
+
+tutti_status run_create(struct engine *e, struct tutti_work *work)
+{
+	struct run head = {.work = work, .plan = work->spec.plan};
+	cut(e, &head, &work->spec);
+	size_t bytes = lay_out(&head, NULL);
+	struct run *r = block_of(e, bytes);
+	if (!r)
+		return fail(TUTTI_ERR_MEMORY, "rank %d: %s: no memory for %zu bytes of scratch",
+			    e->config.rank, work->spec.name, bytes);
+	head.block_bytes = r->block_bytes;
+	*r = head;
+	lay_out(r, (uint8_t *)r);
+	r->base[BUF_IN] = (uint8_t *)(uintptr_t)work->spec.args.send;
+	r->base[BUF_OUT] = work->spec.args.recv;
+	for (uint32_t s = 0; s < r->slots; s++)
+		refill_slot(r, s);
+	join_streams(e, r);
+	work->run = r;
+	return TUTTI_OK;
+}
+
+void run_start(struct engine *e, struct run *r)
+{
+	r->is_started = true;
+	for (uint32_t i = 0; i < r->plan->lane_count; i++)
+		mark_dirty(e, &r->lanes[i]);
+	if (r->plan->count == 0)
+		engine_work_ended(e, r->work);
+}
+
+/* ---- completion ---------------------------------------------------------------------------- */
+
+static void slice_done(struct engine *e, struct run *r)
+{
+	while (r->finished < r->slices && r->left[r->finished % r->slots] == 0) {
+		refill_slot(r, r->finished % r->slots);
+		r->finished++;
+	}
+	if (r->finished == r->slices) {
+		engine_work_ended(e, r->work);
+		return;
+	}
+	for (uint32_t i = 0; i < r->plan->lane_count; i++)
+		mark_dirty(e, &r->lanes[i]);
+}
+
+static void step_done(struct engine *e, struct run *r, uint32_t step, uint32_t slice)
+{
+	const struct plan *p = r->plan;
+	const struct step *s = &p->steps[step];
+	uint32_t slot = slice % r->slots;
+
+	for (uint32_t i = s->succ; i < s->succ + s->succs; i++)
+		if (--r->pending[(size_t)p->edges[i] * r->slots + slot] == 0)
+			mark_dirty(e, &r->lanes[p->steps[p->edges[i]].lane]);
+	if (--r->left[slot] == 0)
+		slice_done(e, r);
+}
+
+/* ---- issuing ------------------------------------------------------------------------------- */
+
+static void post_local(struct engine *e, struct run *r, struct step_io *io, uint32_t n_src)
+{
+	const struct step *s = &r->plan->steps[io->step];
+	struct memory_queue *q = e->queues[r->work->spec.memory->id];
+
+	io->base.op.dst = address(r, s->dst, io->slice);
+	io->base.op.src = io->src;
+	io->base.op.n_src = (int)n_src;
+	io->base.op.count = slice_length(r, s->shape, io->slice);
+	io->base.op.dtype = r->work->spec.args.dtype;
+	io->base.op.reduce_op = r->work->spec.args.op;
+	io->base.op.divisor = s->kind == STEP_FINISH || s->ends_average ? r->plan->size : 0;
+	io->base.op.op = s->kind == STEP_COPY     ? MEMORY_COPY
+			 : s->kind == STEP_FINISH ? MEMORY_FINISH
+						  : MEMORY_REDUCE;
+	if (s->kind == STEP_COPY)
+		io->base.op.count *= r->element;
+	q->kind->post(q, &io->base.op, &e->done);
+}
+
+static void post_remote(struct engine *e, struct lane_run *l, struct step_io *io)
+{
+	struct run *r = l->run;
+	const struct step *s = &r->plan->steps[io->step];
+	struct tutti_conn *conn = engine_conn(e, s->peer);
+
+	if (!conn)
+		return; /* the engine has failed */
+	io->base.op.io.bytes = slice_length(r, s->shape, io->slice) * r->element;
+	io->base.op.io.tag = r->work->spec.args.fingerprint;
+	io->base.op.io.map = NULL;
+	if (s->kind == STEP_SEND)
+		io->base.op.io.buf = address(r, r->plan->refs[s->src], io->slice);
+	else if (s->kind == STEP_RECV)
+		io->base.op.io.buf = address(r, s->dst, io->slice);
+	else
+		io->base.op.io.buf = l->landing + (size_t)(io - l->ios) * r->slice_stride;
+	if (s->kind == STEP_SEND)
+		conn->endpoint->transport->send(conn, &io->base.op.io);
+	else
+		conn->endpoint->transport->recv(conn, &io->base.op.io);
+}
+
+/* Steps with nothing to do take no io: both ends skip empty slices alike. */
+static bool is_empty(const struct run *r, const struct step *s, uint32_t slice)
+{
+	if (slice_length(r, s->shape, slice) == 0)
+		return true;
+	if (s->kind == STEP_FINISH)
+		return r->work->spec.args.op != TUTTI_AVG;
+	return s->kind == STEP_COPY &&
+	       address(r, s->dst, slice) == address(r, r->plan->refs[s->src], slice);
+}
+
+static void issue_step(struct engine *e, struct lane_run *l, uint32_t step, uint32_t slice)
+{
+	struct run *r = l->run;
+	const struct step *s = &r->plan->steps[step];
+
+	if (is_empty(r, s, slice)) {
+		step_done(e, r, step, slice);
+		return;
+	}
+	struct step_io *io = &l->ios[l->posted++ % l->depth];
+	io->step = step;
+	io->slice = slice;
+	io->is_done = io->has_landed = false;
+	if (s->peer >= 0) {
+		post_remote(e, l, io);
+		return;
+	}
+	for (uint32_t k = 0; k < s->srcs; k++)
+		io->src[k] = address(r, r->plan->refs[s->src + k], slice);
+	post_local(e, r, io, s->srcs);
+}
+
+/* The cursor goes through rounds of interleave slices; in a round, step by step, slice by slice. */
+static void advance_cursor(struct lane_run *l)
+{
+	const struct run *r = l->run;
+	uint32_t in_round =
+		r->slices - l->base < r->interleave ? r->slices - l->base : r->interleave;
+
+	if (++l->offset < in_round)
+		return;
+	l->offset = 0;
+	if (++l->index < l->lane->count)
+		return;
+	l->index = 0;
+	l->base += in_round;
+	l->is_issued = l->base == r->slices;
+}
+
+static void leave_stream(struct engine *e, struct lane_run *l)
+{
+	struct stream *s = l->stream;
+	if (!s)
+		return;
+	assert(s->head == l);
+	if (!(s->head = l->next_in_stream))
+		s->tail = &s->head;
+	else
+		mark_dirty(e, s->head);
+}
+
+/* Issues what is next on the lane for as long as nothing is in its way. A slice may start once the
+ * one that used its slot before is finished on this rank. */
+static void issue_lane(struct engine *e, struct lane_run *l)
+{
+	struct run *r = l->run;
+
+	if (!r->is_started || l->is_issued || (l->stream && l->stream->head != l))
+		return;
+	while (!l->is_issued && l->posted - l->retired < l->depth && !e->stop) {
+		uint32_t slice = l->base + l->offset;
+		uint32_t step = r->plan->order[l->lane->first + l->index];
+		if (slice >= r->finished + r->slots ||
+		    r->pending[(size_t)step * r->slots + slice % r->slots])
+			return;
+		advance_cursor(l);
+		issue_step(e, l, step, slice);
+	}
+	if (l->is_issued)
+		leave_stream(e, l);
+}
+
+/* Only the holder of the lock writes; anybody reads. */
+static void add(_Atomic uint64_t *counter, uint64_t n)
+{
+	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
+			      memory_order_relaxed);
+}
+
+static void count_traffic(struct engine *e, const struct step_io *io, const struct step *s)
+{
+	if (s->kind == STEP_SEND) {
+		add(&e->messages, 1);
+		add(&e->sent_bytes, io->base.op.io.bytes);
+	} else if (s->peer >= 0 && !io->has_landed) {
+		add(&e->received_bytes, io->base.op.io.bytes);
+	}
+}
+
+/* What has landed is reduced while it is hot. */
+static void reduce_landed(struct engine *e, struct run *r, struct step_io *io)
+{
+	const struct step *s = &r->plan->steps[io->step];
+	io->has_landed = true;
+	io->src[0] = address(r, r->plan->refs[s->src], io->slice);
+	io->src[1] = io->base.op.io.buf;
+	post_local(e, r, io, 2);
+}
+
+static void complete(struct engine *e, struct step_io *io)
+{
+	struct lane_run *l = io->lane;
+	struct run *r = l->run;
+	const struct step *s = &r->plan->steps[io->step];
+
+	count_traffic(e, io, s);
+	if (s->kind == STEP_RECV_REDUCE && !io->has_landed) {
+		reduce_landed(e, r, io);
+		return;
+	}
+	io->is_done = true;
+	while (l->retired != l->posted && l->ios[l->retired % l->depth].is_done)
+		l->retired++;
+	mark_dirty(e, l);
+	step_done(e, r, io->step, io->slice);
+}
+
+bool run_pump(struct engine *e)
+{
+	bool moved = false;
+	struct tutti_io *io;
+
+	while ((e->done.head || e->dirty) && !e->stop) {
+		moved = true;
+		if ((io = tutti_done_pop(&e->done))) {
+			if (io->status != TUTTI_OK)
+				engine_io_failed(e, io);
+			else if (((struct engine_io *)io)->work)
+				engine_io_done(e, (struct engine_io *)io);
+			else
+				complete(e, (struct step_io *)io);
+			continue;
+		}
+		struct lane_run *l = e->dirty;
+		if (!(e->dirty = l->next_dirty))
+			e->dirty_tail = &e->dirty;
+		l->is_dirty = false;
+		issue_lane(e, l);
+	}
+	return moved;
+}
+
+/* ---- where it stands ----------------------------------------------------------------------- */
+
+const char *run_explain(const struct run *r, char *text, size_t text_bytes)
+{
+	size_t at = 0;
+	text[0] = '\0';
+	for (int sends = 0; sends < 2 && at == 0; sends++)
+		for (uint32_t i = 0; i < r->plan->lane_count && at < text_bytes; i++) {
+			const struct lane_run *l = &r->lanes[i];
+			if (l->lane->peer < 0 || l->lane->sends != (bool)sends ||
+			    l->posted == l->retired)
+				continue;
+			at += (size_t)snprintf(text + at, text_bytes - at, "%s%d",
+					       at      ? ", "
+					       : sends ? "to send to rank "
+						       : "for rank ",
+					       l->lane->peer);
+		}
+	if (at == 0)
+		snprintf(text, text_bytes, "for earlier calls");
+	return text;
+}

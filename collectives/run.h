@@ -1,0 +1,173 @@
+/* Inside the engine: what engine.c, run.c, work.c and helper.c share. Everything here is under the
+ * engine's lock unless it says otherwise. */
+#ifndef COLLECTIVES_RUN_H
+#define COLLECTIVES_RUN_H
+
+#include "collectives/engine.h"
+#include "core/status.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define RUN_INTERLEAVE   4    /* slices whose steps alternate on a lane                        */
+#define RUN_SLOTS        8    /* slices under way at once: two rounds of them                  */
+#define LANE_DEPTH       8    /* ios posted at once on a lane                                  */
+#define ENGINE_WORKS_MAX 1024 /* works under way at once; submit waits for room                */
+
+struct lane_run;
+struct run;
+
+/* The lanes of successive works that use one direction of one connection, in order of submission:
+ * the first issues until it has issued everything. */
+struct stream {
+	struct lane_run *head, **tail;
+};
+
+/* What the engine posts. Transports see op.io, memory kinds op. */
+struct engine_io {
+	struct memory_io op;
+	struct tutti_work *work; /* whose memory or bounce this is; NULL: a step's    */
+};
+
+/* One step on one slice. */
+struct step_io {
+	struct engine_io base;
+	struct lane_run *lane;
+	uint32_t step, slice;
+	bool is_done, has_landed; /* has_landed: a RECV_REDUCE that is now reducing    */
+	const void **src;         /* room for what op.src points to                    */
+};
+
+struct lane_run {
+	struct run *run;
+	const struct lane *lane;
+	struct stream *stream; /* NULL: local                                       */
+	struct lane_run *next_in_stream, *next_dirty;
+	uint32_t base, index, offset;    /* cursor: first slice of the round, step, slice in it */
+	uint32_t posted, retired, depth; /* ios[posted % depth] is the next free one          */
+	bool is_dirty, is_issued;        /* is_issued: the cursor is at the end               */
+	struct step_io *ios;
+	uint8_t *landing; /* depth pieces of a slice, for RECV_REDUCE          */
+};
+
+/* One execution of a plan. One block of memory, reused for later runs. */
+struct run {
+	struct tutti_work *work;
+	struct run *next_free;
+	size_t block_bytes;
+	const struct plan *plan;
+	uint8_t *base[2], *tmp[2]; /* IN, OUT; POOL_HOST, POOL_KIND                     */
+	size_t element, slice_elements, slice_stride;
+	uint32_t slices, interleave, slots;
+	uint32_t finished; /* slices, counted from the first                    */
+	bool is_started;
+	uint32_t *left;    /* by slot: steps to go                              */
+	uint32_t *pending; /* [step * slots + slot]: what a step still waits for */
+	struct lane_run *lanes;
+	struct engine_io kind_memory; /* alloc and free of tmp[POOL_KIND]                  */
+};
+
+/* A window call on memory that the CPU may not touch travels through host copies. */
+struct bounce {
+	uint8_t *send, *recv; /* one block; recv NULL: none was needed             */
+	struct engine_io in, out;
+	const void *in_src, *out_src;
+};
+
+enum work_stage { WORK_PREPARES, WORK_RUNS, WORK_CLEANS_UP };
+
+struct tutti_work {
+	struct engine *engine;
+	struct tutti_work *next, *prev; /* under way; next alone: free, or waiting for callback */
+	struct tutti_work *next_window, *next_ended;
+	struct job_spec spec;
+	enum work_stage stage;
+	bool is_async, has_begun; /* has_begun: window_begin was called                */
+	uint64_t deadline_ns;
+	struct run *run;
+	struct window_run window;
+	struct bounce bounce;
+	atomic_int refs;    /* any thread                                        */
+	atomic_int is_done; /* any thread; its release publishes status          */
+	tutti_status status;
+};
+
+struct engine {
+	struct engine_config config;
+	pthread_mutex_t lock;
+	struct route *routes;
+	struct tutti_conn **conns;
+	struct stream *streams[2]; /* [sends][peer]                                     */
+	struct tutti_done done;
+	struct memory_queue *queues[TUTTI_MEMORY_KINDS];
+	struct lane_run *dirty, **dirty_tail;
+	struct tutti_work *works; /* under way, newest first                           */
+	int work_count;
+	struct tutti_work *window_head, **window_tail;
+	struct tutti_work *ended; /* to be finished when the pass is over              */
+	struct run *free_runs;
+	int free_run_count;
+	uint32_t passes;
+	bool is_clean; /* after a failure: nothing of ours is posted any more */
+
+	/* Any thread, without the lock. */
+	atomic_int stop;           /* not 0: failed; the holder of the lock cleans up   */
+	pthread_mutex_t fail_lock; /* of status and error, written once                 */
+	atomic_int status;
+	char error[ERROR_BYTES];
+	atomic_int refs;        /* the owner, and every work outside                 */
+	atomic_int async_works; /* under way: what the helper is there for           */
+	_Atomic uint64_t messages, sent_bytes, received_bytes;
+	pthread_mutex_t list_lock; /* of the two lists below; nothing is called under it */
+	struct tutti_work *free_works;
+	struct tutti_work *called, **called_tail; /* ended, their callback not yet called     */
+
+	/* helper.c */
+	struct engine *next_helped;
+	bool is_helped;
+};
+
+/* run.c */
+tutti_status run_create(struct engine *e, struct tutti_work *work);
+void run_start(struct engine *e, struct run *run);
+bool run_pump(struct engine *e); /* handles completions and issues what may be issued */
+void run_recycle(struct engine *e, struct run *run);
+const char *run_explain(const struct run *run, char *text, size_t text_bytes);
+
+/* engine.c */
+bool engine_pass(struct engine *e);   /* one pass over everything                          */
+void engine_settle(struct engine *e); /* what can be done without asking anybody           */
+struct tutti_conn *engine_conn(struct engine *e, int peer); /* NULL: the engine has failed   */
+uint64_t engine_now(const struct engine *e);
+void engine_unref(struct engine *e); /* no lock */
+/* Sleeps, without the lock, until an endpoint or the window has news, or 1 ms. */
+void engine_sleep(struct engine *e);
+/* Fills fds with what to sleep on. Returns how many, or -1: there is work already. */
+struct pollfd;
+int engine_arm(struct engine *e, struct pollfd *fds, int max);
+void engine_disarm(struct engine *e);
+
+/* submit.c */
+/* Its plan or window operation is over: cleans up, and finishes it at the end of the pass. */
+void engine_work_ended(struct engine *e, struct tutti_work *work);
+void engine_io_done(struct engine *e, struct engine_io *io); /* io->work is not NULL */
+
+/* fail.c */
+void engine_fail_in(struct engine *e, const struct tutti_work *work, tutti_status status,
+		    const char *why);
+void engine_io_failed(struct engine *e, struct tutti_io *io);
+void engine_clean_up(struct engine *e); /* after a failure; once */
+void engine_check_deadlines(struct engine *e);
+
+/* work.c */
+struct tutti_work *work_new(struct engine *e);
+void work_finish(struct engine *e, struct tutti_work *work, tutti_status status);
+
+/* helper.c: the process's one helper thread */
+tutti_status helper_attach(struct engine *e);
+void helper_detach(struct engine *e); /* returns when the helper is done with e            */
+void helper_wake(void);
+/* Calls what waits in e->called. Without any lock. Returns whether there was anything. */
+bool helper_call_back(struct engine *e);
+
+#endif

@@ -1,0 +1,213 @@
+/* The way in: a call becomes a work, its plan or window operation begins, and on the way out
+ * whatever was needed for it is given back. */
+#include "collectives/run.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static tutti_status open_queue(struct engine *e, const struct memory_kind *kind)
+{
+	return e->queues[kind->id] ? TUTTI_OK : kind->open(&e->queues[kind->id]);
+}
+
+static void post_memory(struct engine *e, struct tutti_work *work, struct engine_io *io,
+			enum memory_op op)
+{
+	struct memory_queue *q = e->queues[work->spec.memory->id];
+	io->work = work;
+	io->op.op = op;
+	q->kind->post(q, &io->op, &e->done);
+}
+
+static void post_bounce(struct engine *e, struct tutti_work *work, struct engine_io *io, void *dst,
+			const void **src)
+{
+	io->op.dst = dst;
+	io->op.src = src;
+	io->op.n_src = 1;
+	post_memory(e, work, io, MEMORY_COPY);
+}
+
+/* A window call on such memory goes through host copies, so that all ranks still take one path. */
+static tutti_status prepare_bounce(struct engine *e, struct tutti_work *work)
+{
+	struct bounce *b = &work->bounce;
+	const struct job_spec *spec = &work->spec;
+
+	b->send = malloc(spec->send_bytes + spec->recv_bytes + 1);
+	if (!b->send)
+		return fail(TUTTI_ERR_MEMORY, "rank %d: %s: no memory for %zu bytes of staging",
+			    e->config.rank, spec->name, spec->send_bytes + spec->recv_bytes);
+	b->recv = b->send + spec->send_bytes;
+	b->in_src = spec->args.send;
+	b->out_src = b->recv;
+	b->in.op.count = spec->send_bytes;
+	b->out.op.count = spec->recv_bytes;
+	if (spec->send_bytes) {
+		work->stage = WORK_PREPARES;
+		post_bounce(e, work, &b->in, b->send, &b->in_src);
+	}
+	return TUTTI_OK;
+}
+
+void engine_io_done(struct engine *e, struct engine_io *io)
+{
+	struct tutti_work *work = io->work;
+	if (work->stage == WORK_CLEANS_UP) { /* given back, or copied out */
+		work->next_ended = e->ended;
+		e->ended = work;
+		return;
+	}
+	work->stage = WORK_RUNS;
+	if (work->run) {
+		work->run->tmp[POOL_KIND] = io->op.io.buf;
+		run_start(e, work->run);
+	}
+}
+
+static tutti_status begin_plan(struct engine *e, struct tutti_work *work)
+{
+	TRY(run_create(e, work));
+	struct run *r = work->run;
+	size_t bytes = (size_t)r->plan->pool_chunks[POOL_KIND] * r->slots * r->slice_stride;
+	if (bytes == 0) {
+		work->stage = WORK_RUNS;
+		run_start(e, r);
+		return TUTTI_OK;
+	}
+	r->kind_memory = (struct engine_io){.op.io.bytes = bytes};
+	post_memory(e, work, &r->kind_memory, MEMORY_ALLOC);
+	return TUTTI_OK;
+}
+
+static tutti_status begin_window(struct engine *e, struct tutti_work *work)
+{
+	assert(e->config.window);
+	work->stage = WORK_RUNS;
+	if (work->spec.memory->id != TUTTI_MEMORY_HOST)
+		TRY(prepare_bounce(e, work));
+	work->next_window = NULL;
+	*e->window_tail = work;
+	e->window_tail = &work->next_window;
+	return TUTTI_OK;
+}
+
+void engine_work_ended(struct engine *e, struct tutti_work *work)
+{
+	struct bounce *b = &work->bounce;
+	work->stage = WORK_CLEANS_UP;
+	if (work->run && work->run->tmp[POOL_KIND]) {
+		struct engine_io *io = &work->run->kind_memory;
+		io->op.io.buf = work->run->tmp[POOL_KIND];
+		post_memory(e, work, io, MEMORY_FREE);
+	} else if (b->send && work->spec.recv_bytes) {
+		post_bounce(e, work, &b->out, work->spec.args.recv, &b->out_src);
+	} else {
+		work->next_ended = e->ended;
+		e->ended = work;
+	}
+}
+
+/* A full queue makes room by progress, bounded by the deadline of the oldest work. */
+static void make_room(struct engine *e)
+{
+	struct wait w;
+	wait_begin(&w, e->config.policy);
+	while (e->work_count >= ENGINE_WORKS_MAX && !e->stop) {
+		if (engine_pass(e) || wait_again(&w))
+			continue;
+		pthread_mutex_unlock(&e->lock);
+		engine_sleep(e);
+		pthread_mutex_lock(&e->lock);
+	}
+}
+
+/* Under the lock. */
+static tutti_status submit(struct engine *e, const struct job_spec *spec, bool is_async,
+			   struct tutti_work **out)
+{
+	make_room(e);
+	if (e->stop)
+		return engine_status(e);
+	TRY(open_queue(e, spec->memory));
+	struct tutti_work *work = work_new(e);
+	if (!work)
+		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for a call", e->config.rank);
+	work->spec = *spec;
+	work->is_async = is_async;
+	work->deadline_ns = engine_now(e) + (uint64_t)spec->timeout_ms * 1000000u;
+	work->next = e->works;
+	if (e->works)
+		e->works->prev = work;
+	e->works = work;
+	e->work_count++;
+	if (is_async)
+		atomic_fetch_add(&e->async_works, 1);
+	tutti_status status = spec->plan ? begin_plan(e, work) : begin_window(e, work);
+	if (status != TUTTI_OK) { /* other ranks will wait for this call in vain */
+		engine_fail(e, status, last_error());
+		engine_clean_up(e);
+		work_release(work);
+		return status;
+	}
+	engine_settle(e);
+	*out = work;
+	return TUTTI_OK;
+}
+
+tutti_status engine_submit(struct engine *e, const struct job_spec *spec, struct tutti_work **work)
+{
+	if (!e->config.now_ns && !e->is_helped)
+		TRY(helper_attach(e));
+	pthread_mutex_lock(&e->lock);
+	tutti_status status = submit(e, spec, true, work);
+	pthread_mutex_unlock(&e->lock);
+	if (status == TUTTI_OK && !e->config.now_ns)
+		helper_wake();
+	return status;
+}
+
+static void progress_others(void *arg)
+{
+	struct engine *e = arg;
+	if (e->works)
+		engine_pass(e);
+}
+
+/* The window's fast driver, when nothing stands before this call. Under the lock. */
+static tutti_status drive_window(struct engine *e, const struct job_spec *spec)
+{
+	struct window_run run;
+	window_begin(e->config.window, &run, &spec->args);
+	tutti_status status =
+		window_drive(e->config.window, &run, (uint64_t)spec->timeout_ms * 1000000u,
+			     &e->stop, e->works ? progress_others : NULL, e);
+	if (__builtin_expect(status == TUTTI_OK, 1))
+		return TUTTI_OK;
+	if (!e->stop) {
+		struct tutti_work named = {.spec = *spec};
+		char why[ERROR_BYTES];
+		snprintf(why, sizeof why, "%s", last_error());
+		engine_fail_in(e, &named, status, why);
+	}
+	engine_clean_up(e);
+	return engine_status(e);
+}
+
+tutti_status engine_run(struct engine *e, const struct job_spec *spec)
+{
+	struct tutti_work *work;
+
+	pthread_mutex_lock(&e->lock);
+	if (!spec->plan && !e->window_head && !e->stop && spec->memory->id == TUTTI_MEMORY_HOST) {
+		tutti_status status = drive_window(e, spec);
+		pthread_mutex_unlock(&e->lock);
+		return status;
+	}
+	tutti_status status = submit(e, spec, false, &work);
+	pthread_mutex_unlock(&e->lock);
+	if (status != TUTTI_OK)
+		return status;
+	return work_wait(&work, 0);
+}

@@ -1,0 +1,155 @@
+/* Works: what a caller holds of a call under way, and how threads wait for one. */
+#include "collectives/run.h"
+
+#include "core/clock.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct tutti_work *work_new(struct engine *e)
+{
+	pthread_mutex_lock(&e->list_lock);
+	struct tutti_work *work = e->free_works;
+	if (work)
+		e->free_works = work->next;
+	pthread_mutex_unlock(&e->list_lock);
+	if (!work && !(work = malloc(sizeof *work)))
+		return NULL;
+	memset(work, 0, sizeof *work);
+	work->engine = e;
+	work->refs = 2; /* the engine's until it ends, the caller's */
+	atomic_fetch_add_explicit(&e->refs, 1, memory_order_relaxed);
+	return work;
+}
+
+/* The last holder gives it back; a list keeps them until the engine goes. */
+static void unref(struct tutti_work *work)
+{
+	struct engine *e = work->engine;
+	if (atomic_fetch_sub_explicit(&work->refs, 1, memory_order_acq_rel) != 1)
+		return;
+	pthread_mutex_lock(&e->list_lock);
+	work->next = e->free_works;
+	e->free_works = work;
+	pthread_mutex_unlock(&e->list_lock);
+	engine_unref(e);
+}
+
+void work_release(struct tutti_work *work)
+{
+	if (work)
+		unref(work);
+}
+
+static void unlink_work(struct engine *e, struct tutti_work *work)
+{
+	if (work->prev)
+		work->prev->next = work->next;
+	else
+		e->works = work->next;
+	if (work->next)
+		work->next->prev = work->prev;
+	e->work_count--;
+}
+
+/* Callbacks run on the helper, without any lock. */
+static void hand_to_helper(struct engine *e, struct tutti_work *work)
+{
+	pthread_mutex_lock(&e->list_lock);
+	work->next = NULL;
+	*e->called_tail = work;
+	e->called_tail = &work->next;
+	pthread_mutex_unlock(&e->list_lock);
+	if (!e->config.now_ns)
+		helper_wake();
+}
+
+static void no_longer_async(struct engine *e, struct tutti_work *work)
+{
+	if (work->is_async)
+		atomic_fetch_sub(&e->async_works, 1);
+	unref(work);
+}
+
+bool helper_call_back(struct engine *e)
+{
+	pthread_mutex_lock(&e->list_lock);
+	struct tutti_work *work = e->called;
+	if (work && !(e->called = work->next))
+		e->called_tail = &e->called;
+	pthread_mutex_unlock(&e->list_lock);
+	if (!work)
+		return false;
+	work->spec.done(work->spec.done_arg, work->status);
+	no_longer_async(e, work);
+	return true;
+}
+
+void work_finish(struct engine *e, struct tutti_work *work, tutti_status status)
+{
+	bool calls = work->spec.done != NULL;
+
+	unlink_work(e, work);
+	if (work->run)
+		run_recycle(e, work->run);
+	work->run = NULL;
+	free(work->bounce.send);
+	work->bounce.send = NULL;
+	work->status = status;
+	/* Partner: work_test and work_wait. */
+	atomic_store_explicit(&work->is_done, 1, memory_order_release);
+	if (calls)
+		hand_to_helper(e, work); /* still the helper's business until it was called */
+	else
+		no_longer_async(e, work);
+}
+
+tutti_status work_test(struct tutti_work *work, bool *is_done)
+{
+	struct engine *e = work->engine;
+	*is_done = atomic_load_explicit(&work->is_done, memory_order_acquire);
+	if (!*is_done && pthread_mutex_trylock(&e->lock) == 0) {
+		if (!atomic_load_explicit(&work->is_done, memory_order_acquire))
+			engine_pass(e);
+		pthread_mutex_unlock(&e->lock);
+		*is_done = atomic_load_explicit(&work->is_done, memory_order_acquire);
+	}
+	return *is_done ? work->status : TUTTI_OK;
+}
+
+/* Whoever waits makes progress; where another thread is at it already, looks on. */
+tutti_status work_wait(struct tutti_work **held, int timeout_ms)
+{
+	struct tutti_work *work = *held;
+	struct engine *e = work->engine;
+	uint64_t deadline = timeout_ms > 0 ? deadline_after_ms(timeout_ms) : DEADLINE_NONE;
+	struct wait w;
+
+	wait_begin(&w, e->config.policy);
+	while (!atomic_load_explicit(&work->is_done, memory_order_acquire)) {
+		bool moved = false;
+		if (pthread_mutex_trylock(&e->lock) == 0) {
+			moved = engine_pass(e);
+			pthread_mutex_unlock(&e->lock);
+		}
+		if (moved) {
+			w.looks = 0;
+			continue;
+		}
+		if (deadline != DEADLINE_NONE && clock_now_ns() >= deadline)
+			return atomic_load_explicit(&work->is_done, memory_order_acquire)
+				       ? work_wait(held, 0)
+				       : TUTTI_IN_PROGRESS;
+		if (!wait_again(&w))
+			engine_sleep(e);
+	}
+	tutti_status status = work->status;
+	*held = NULL;
+	unref(work);
+	return status;
+}
+
+void *work_memory(const struct tutti_work *work)
+{
+	return window_run_memory(&work->window);
+}

@@ -1,0 +1,53 @@
+/* n ranks in one thread over the simulated network: the real engine, the real plans. */
+#ifndef TESTS_COLLECTIVES_SIM_RANKS_H
+#define TESTS_COLLECTIVES_SIM_RANKS_H
+
+#include "collectives/engine.h"
+#include "collectives/select.h"
+#include "transport/sim/sim.h"
+
+struct sim_ranks {
+	int size;
+	struct sim *sim;
+	struct engine **engines;
+};
+
+struct sim_ranks_config {
+	struct sim_config sim;
+	size_t slice_bytes, scratch_bytes; /* 0: 128 KiB, 4 MiB */
+};
+
+void sim_ranks_open(struct sim_ranks *ranks, const struct sim_ranks_config *config);
+void sim_ranks_close(struct sim_ranks *ranks);
+/* Delivers until nothing is deliverable and no rank moves. */
+void sim_ranks_run(struct sim_ranks *ranks);
+
+/* One collective over all ranks: buffers, plans, the expectation. */
+struct trial {
+	const struct algorithm *algorithm;
+	size_t count; /* as the API counts */
+	tutti_dtype dtype;
+	tutti_op op;
+	int root;
+	bool in_place;
+	bool staged;    /* on the proof kind's memory */
+	uint64_t seed;  /* of the data */
+	int timeout_ms; /* 0: long */
+};
+
+struct trial_run {
+	struct trial trial;
+	int size;
+	size_t send_bytes, recv_bytes, element;
+	struct plan **plans;
+	void **send, **recv; /* the kind's memory when staged */
+	struct tutti_work **works;
+};
+
+/* Submits on every rank. damage, when not NULL, may alter a plan before it is used. */
+void trial_start(struct trial_run *run, struct sim_ranks *ranks, const struct trial *trial,
+		 void (*damage)(struct plan *plan, void *arg), void *arg);
+/* After sim_ranks_run: NULL when every rank has the right bytes, else what is wrong. Frees. */
+const char *trial_end(struct trial_run *run);
+
+#endif

@@ -1,0 +1,333 @@
+/* Without this an algorithm could deliver wrong bytes, or never end, for some rank count, shape,
+ * slicing or order of delivery; and a plan that has lost an edge would go unnoticed. */
+#include "sim_ranks.h"
+
+#include "tests/memory/proof_kind.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const char *try_once(const struct trial *trial, const struct sim_ranks_config *config,
+			    void (*damage)(struct plan *, void *), void *arg)
+{
+	struct sim_ranks ranks;
+	struct trial_run run;
+
+	sim_ranks_open(&ranks, config);
+	trial_start(&run, &ranks, trial, damage, arg);
+	sim_ranks_run(&ranks);
+	bool ended = true;
+	for (int r = 0; r < run.size; r++) {
+		bool is_done = false;
+		if (run.works[r])
+			work_test(run.works[r], &is_done);
+		ended &= is_done;
+	}
+	/* A hang must not outlive the test: destroy would wait for it. */
+	for (int r = 0; r < run.size && !ended; r++)
+		engine_fail(ranks.engines[r], TUTTI_ERR_ABORTED, "the simulation has stopped");
+	const char *wrong = trial_end(&run);
+	sim_ranks_close(&ranks);
+	return ended ? wrong : "a rank never ends";
+}
+
+static uint64_t mix(uint64_t *state)
+{
+	*state ^= *state << 13;
+	*state ^= *state >> 7;
+	*state ^= *state << 17;
+	return *state;
+}
+
+static void check(const struct trial *trial, int size, size_t slice, uint64_t seed)
+{
+	struct sim_ranks_config config = {.sim = {.size = size, .seed = seed, .order = SIM_RANDOM},
+					  .slice_bytes = slice,
+					  .scratch_bytes = 1 << 20};
+	const char *wrong = try_once(trial, &config, NULL, NULL);
+	if (wrong)
+		fail_msg("%s %s, %d ranks, count %zu, root %d, in place %d, staged %d, slice %zu, "
+			 "seed %llu: %s",
+			 collective_name(trial->algorithm->collective), trial->algorithm->name,
+			 size, trial->count, trial->root, trial->in_place, trial->staged, slice,
+			 (unsigned long long)seed, wrong);
+}
+
+/* Counts that do not divide, fewer elements than ranks, none; slices from one to dozens. */
+static const struct {
+	size_t count, slice;
+} shapes[] = {{0, 64}, {1, 64}, {3, 64}, {17, 64}, {64, 64}, {301, 64}, {1000, 256}, {2311, 128}};
+#define SHAPES (sizeof shapes / sizeof shapes[0])
+
+static void every_shape(const struct algorithm *a, int size, bool staged, uint64_t *seed)
+{
+	for (size_t s = 0; s < SHAPES; s++)
+		for (int in_place = 0; in_place < 2; in_place++) {
+			struct trial t = {.algorithm = a,
+					  .count = shapes[s].count,
+					  .dtype = mix(seed) % 2 ? TUTTI_I32 : TUTTI_I64,
+					  .op = a->is_exact && mix(seed) % 2 ? TUTTI_AVG
+									     : TUTTI_SUM,
+					  .in_place = in_place,
+					  .staged = staged,
+					  .seed = mix(seed)};
+			if (a->collective == COLL_BROADCAST)
+				t.root = (int)(mix(seed) % (uint64_t)size);
+			check(&t, size, shapes[s].slice, mix(seed));
+		}
+}
+
+static uint64_t first_seed(void)
+{
+	const char *text = getenv("SEED");
+	uint64_t seed = text ? strtoull(text, NULL, 0) : 20261120;
+	print_message("seed %llu (SEED=... repeats it)\n", (unsigned long long)seed);
+	return seed ? seed : 1;
+}
+
+static void test_every_algorithm(void **state)
+{
+	uint64_t seed = first_seed();
+	(void)state;
+	for (int i = 0; algorithm_at(i); i++)
+		for (int size = 1; algorithm_at(i)->build && size <= 33; size++)
+			every_shape(algorithm_at(i), size, false, &seed);
+}
+
+static void test_every_root(void **state)
+{
+	uint64_t seed = first_seed();
+	(void)state;
+	for (int i = 0; algorithm_at(i); i++)
+		for (int size = 2; size <= 9; size++)
+			for (int root = 0; root < size; root++) {
+				struct trial t = {.algorithm = algorithm_at(i),
+						  .count = 77,
+						  .dtype = TUTTI_I32,
+						  .root = root,
+						  .seed = mix(&seed)};
+				if (t.algorithm->build && t.algorithm->collective == COLL_BROADCAST)
+					check(&t, size, 64, mix(&seed));
+			}
+}
+
+/* Memory that neither the CPU nor the transport may touch: everything is staged. */
+static void test_staged(void **state)
+{
+	uint64_t seed = first_seed();
+	(void)state;
+	assert_int_equal(proof_kind_use(seed), TUTTI_OK);
+	for (int i = 0; algorithm_at(i); i++)
+		for (int size = 1; algorithm_at(i)->build && size <= 8; size++)
+			every_shape(algorithm_at(i), size, true, &seed);
+	assert_int_equal(proof_allocated(), 0);
+}
+
+/* Several works under way on the same ranks share lanes in order of submission. */
+static void test_many_works(void **state)
+{
+	uint64_t seed = first_seed();
+	struct trial_run run[24];
+	(void)state;
+	for (int round = 0; round < 40; round++) {
+		struct sim_ranks_config config = {
+			.sim = {.size = 1 + (int)(mix(&seed) % 8), .seed = mix(&seed)},
+			.slice_bytes = 64,
+			.scratch_bytes = 65536};
+		struct sim_ranks ranks;
+		sim_ranks_open(&ranks, &config);
+		for (int k = 0; k < 24; k++) {
+			const struct algorithm *a;
+			do
+				a = algorithm_at((int)(mix(&seed) % 20));
+			while (!a || !a->build);
+			struct trial t = {.algorithm = a,
+					  .count = mix(&seed) % 300,
+					  .dtype = TUTTI_I64,
+					  .in_place = mix(&seed) % 2,
+					  .seed = mix(&seed)};
+			trial_start(&run[k], &ranks, &t, NULL, NULL);
+		}
+		sim_ranks_run(&ranks);
+		for (int k = 0; k < 24; k++) {
+			const char *wrong = trial_end(&run[k]);
+			if (wrong)
+				fail_msg("round %d work %d: %s", round, k, wrong);
+		}
+		sim_ranks_close(&ranks);
+	}
+}
+
+/* ---- damaged plans are caught ------------------------------------------------------------------
+ */
+
+struct damage {
+	int rank;
+	uint32_t pick; /* which of the edges that may be dropped */
+	bool done;
+};
+
+/* Takes away the pick-th edge from a step that makes data to the send of these data. Other edges
+ * may be implied by the order of a lane or by what peers wait for. */
+static void drop_edge(struct plan *p, void *arg)
+{
+	struct damage *d = arg;
+	uint32_t seen = 0;
+	for (uint32_t i = 0; p->rank == d->rank && i < p->count; i++)
+		for (uint32_t k = 0; k < p->steps[i].succs; k++) {
+			struct step *s = &p->steps[i];
+			uint32_t *edge = &p->edges[s->succ + k];
+			if (p->steps[*edge].kind != STEP_SEND || s->kind == STEP_SEND ||
+			    seen++ != d->pick)
+				continue;
+			p->steps[*edge].deps--;
+			*edge = p->edges[s->succ + --s->succs];
+			d->done = true;
+			return;
+		}
+}
+
+/* Sends the neighbouring chunk instead. */
+static void shift_index(struct plan *p, void *arg)
+{
+	struct damage *d = arg;
+	for (uint32_t i = 0; p->rank == d->rank && i < p->count; i++) {
+		struct ref *r = &p->refs[p->steps[i].src];
+		if (p->steps[i].kind == STEP_SEND && r->buf != BUF_TMP && p->chunks[r->buf] > 1) {
+			r->chunk = (r->chunk + 1) % p->chunks[r->buf];
+			d->done = true;
+			return;
+		}
+	}
+}
+
+/* Whether some order of delivery shows the damage. */
+static bool is_caught(const char *name, void (*damage)(struct plan *, void *), struct damage *d)
+{
+	for (uint64_t seed = 1; seed <= 40; seed++) {
+		struct trial t = {.algorithm = algorithm_find(COLL_ALL_REDUCE, name),
+				  .count = 500,
+				  .dtype = TUTTI_I64,
+				  .in_place = seed % 2,
+				  .seed = seed};
+		struct sim_ranks_config config = {.sim = {.size = 4, .seed = seed},
+						  .slice_bytes = 64,
+						  .scratch_bytes = 65536};
+		if (try_once(&t, &config, damage, d) && d->done)
+			return true;
+		if (!d->done)
+			return false;
+	}
+	return false;
+}
+
+static void every_edge(const char *name)
+{
+	int edges = 0;
+	for (int rank = 0; rank < 4; rank++)
+		for (uint32_t pick = 0;; pick++, edges++) {
+			struct damage d = {.rank = rank, .pick = pick};
+			bool is_seen = is_caught(name, drop_edge, &d);
+			if (!d.done)
+				break;
+			if (!is_seen)
+				fail_msg("%s: nobody noticed that rank %d lost edge %u", name, rank,
+					 pick);
+		}
+	print_message("%s: %d dropped edges, all noticed\n", name, edges);
+	assert_true(edges >= 4);
+}
+
+static void test_damage_is_caught(void **state)
+{
+	const char *const names[] = {"ring", "direct"};
+	(void)state;
+	for (int i = 0; i < 2; i++)
+		for (int rank = 0; rank < 4; rank++) {
+			struct damage d = {.rank = rank};
+			assert_true(is_caught(names[i], shift_index, &d));
+		}
+	every_edge("ring");
+	every_edge("direct");
+	every_edge("doubling");
+}
+
+/* One rank that makes no call: the others' deadline names it. */
+static void test_deadline(void **state)
+{
+	(void)state;
+	struct sim_ranks ranks;
+	struct sim_ranks_config config = {.sim = {.size = 3, .seed = 5}};
+	struct trial_run run;
+	struct trial t = {.algorithm = algorithm_find(COLL_ALL_REDUCE, "direct"),
+			  .count = 100,
+			  .dtype = TUTTI_I32,
+			  .timeout_ms = 250};
+
+	sim_ranks_open(&ranks, &config);
+	engine_fail(ranks.engines[2], TUTTI_ERR_ABORTED, "left out");
+	trial_start(&run, &ranks, &t, NULL, NULL);
+	sim_ranks_run(&ranks);
+	bool is_done;
+	assert_int_equal(work_test(run.works[0], &is_done), TUTTI_OK);
+	assert_false(is_done);
+	sim_advance(ranks.sim, 251000000);
+	sim_ranks_run(&ranks);
+	assert_int_equal(work_test(run.works[0], &is_done), TUTTI_ERR_TIMEOUT);
+	assert_true(is_done);
+	assert_non_null(strstr(engine_error(ranks.engines[0]), "rank 2"));
+	assert_non_null(strstr(engine_error(ranks.engines[0]), "250 ms"));
+	assert_non_null(trial_end(&run));
+	sim_ranks_close(&ranks);
+}
+
+/* A rank dies in the middle: its peers end with PEER and name it. */
+static void test_death(void **state)
+{
+	(void)state;
+	for (int after = 0; after < 12; after++) {
+		struct sim_ranks ranks;
+		struct sim_ranks_config config = {.sim = {.size = 4, .seed = 7 + (uint64_t)after}};
+		struct trial_run run;
+		struct trial t = {.algorithm = algorithm_find(COLL_ALL_REDUCE, "ring"),
+				  .count = 1000,
+				  .dtype = TUTTI_I32};
+		int who[2], named = 0;
+
+		sim_ranks_open(&ranks, &config);
+		trial_start(&run, &ranks, &t, NULL, NULL);
+		for (int k = 0; k < after && sim_step(ranks.sim, who); k++) {
+			engine_progress(ranks.engines[who[0]]);
+			engine_progress(ranks.engines[who[1]]);
+		}
+		sim_kill(ranks.sim, 1);
+		sim_ranks_run(&ranks);
+		for (int r = 0; r < 4; r++)
+			named += r != 1 && engine_status(ranks.engines[r]) == TUTTI_ERR_PEER &&
+				 strstr(engine_error(ranks.engines[r]), "ank 1 died") != NULL;
+		assert_true(named >= 1);
+		for (int r = 0; r < 4; r++)
+			engine_fail(ranks.engines[r], TUTTI_ERR_ABORTED, "over");
+		trial_end(&run);
+		sim_ranks_close(&ranks);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_every_algorithm),
+		cmocka_unit_test(test_every_root),
+		cmocka_unit_test(test_staged),
+		cmocka_unit_test(test_many_works),
+		cmocka_unit_test(test_damage_is_caught),
+		cmocka_unit_test(test_deadline),
+		cmocka_unit_test(test_death),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,9 @@
+# Collectives are tried on the proof kind's memory too.
+tutti_test_helpers(memory)
+target_link_libraries(tests_collectives PUBLIC tests_memory)
+file(GLOB collectives_tests RELATIVE ${CMAKE_CURRENT_SOURCE_DIR}/collectives
+	${CMAKE_CURRENT_SOURCE_DIR}/collectives/test_*.c)
+foreach(source IN LISTS collectives_tests)
+	get_filename_component(name ${source} NAME_WE)
+	target_link_libraries(${name} PRIVATE tests_memory)
+endforeach()
