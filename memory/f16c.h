@@ -2,6 +2,8 @@
 #ifndef MEMORY_F16C_H
 #define MEMORY_F16C_H
 
+#ifdef __F16C__
+
 #include <immintrin.h>
 #include <string.h>
 
@@ -39,4 +41,5 @@ F16C_INLINE void f16_narrow_64(void *dst, __m512 x)
 }
 #endif
 
+#endif
 #endif

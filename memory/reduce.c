@@ -131,7 +131,7 @@ static average_fn *const averages[REDUCE_DTYPES] = {
 	[TUTTI_I64] = average_i64, [TUTTI_U64] = average_u64,
 };
 
-void reduce_with(const struct reduce_kernels *k, const struct reduction *r)
+static void reduce_blocks(const struct reduce_kernels *k, const struct reduction *r)
 {
 	bool widened = k->widen[r->dtype] != NULL;
 	tutti_op op = r->op == TUTTI_AVG ? TUTTI_SUM : r->op;
@@ -145,8 +145,6 @@ void reduce_with(const struct reduce_kernels *k, const struct reduction *r)
 	size_t most = REDUCE_BLOCK_BYTES / (widened ? sizeof(float) : b.bytes);
 	struct partials p;
 
-	if (op == TUTTI_SUM && !average && k->sum[r->dtype] && r->n_src <= REDUCE_FUSED)
-		b.first = k->sum[r->dtype](r) / b.bytes;
 	for (; b.first < r->count; b.first += b.n) {
 		const char *result = p.acc[0];
 		b.n = r->count - b.first < most ? r->count - b.first : most;
@@ -158,6 +156,16 @@ void reduce_with(const struct reduce_kernels *k, const struct reduction *r)
 		}
 		store_block(r->dst, r->n_dst, &b, result);
 	}
+}
+
+void reduce_with(const struct reduce_kernels *k, const struct reduction *r)
+{
+	bool is_sum = r->op == TUTTI_SUM || r->op == TUTTI_AVG;
+
+	if (is_sum && r->n_src <= REDUCE_FUSED && k->sum[r->dtype])
+		k->sum[r->dtype](r);
+	else
+		reduce_blocks(k, r);
 }
 
 int reduce_kernels_list(const struct reduce_kernels *list[3])

@@ -27,9 +27,8 @@ struct reduction {
 
 struct reduce_kernels {
 	const char *name;
-	/* Sums and averages of at most REDUCE_FUSED sources, whole, in one pass; returns how many
-	 * bytes of a buffer are done: all but a few elements. NULL: there is none. */
-	size_t (*sum[REDUCE_DTYPES])(const struct reduction *r);
+	/* Whole sums and averages of at most REDUCE_FUSED sources, in one pass. NULL: there is none. */
+	void (*sum[REDUCE_DTYPES])(const struct reduction *r);
 	/* acc = src, and dst = acc rounded; NULL: the accumulator is the type itself. narrow wants
 	 * canonical NaNs. */
 	void (*widen[REDUCE_DTYPES])(void *acc, const void *src, size_t n);

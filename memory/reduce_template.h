@@ -2,11 +2,9 @@
  * with REDUCE_KERNELS naming what it defines. Plain loops that compilers make vector code of; all
  * of it gives the same bits everywhere: no contraction, no reassociation, no approximate
  * instruction. */
+#include "memory/f16c.h"
 #include "memory/reduce_kernels.h"
 #include "memory/small_float.h"
-#ifdef __F16C__
-#include "memory/f16c.h"
-#endif
 
 /* No iteration reads what another one writes: out is a or b, or apart from both. */
 #ifdef __clang__
@@ -103,60 +101,72 @@ SIGNED(MERGE_ORDER)
 	MERGE(max, type, tag, greatest_##tag(x, y))                                                \
 	static void finish_##tag(void *acc, size_t n, int divisor)                                 \
 	{                                                                                          \
-		type by = divisor ? (type)divisor : (type)1;                                       \
 		const type nan = (type)__builtin_nan("");                                          \
+		if (divisor) {                                                                     \
+			INDEPENDENT                                                                \
+			for (size_t i = 0; i < n; i++)                                             \
+				put_##tag(acc, i, get_##tag(acc, i) / (type)divisor);              \
+		}                                                                                  \
 		INDEPENDENT                                                                        \
 		for (size_t i = 0; i < n; i++) {                                                   \
-			type x = get_##tag(acc, i) / by;                                           \
+			type x = get_##tag(acc, i);                                                \
 			put_##tag(acc, i, x != x ? nan : x);                                       \
 		}                                                                                  \
 	}
 MERGE_FLOATS(float, f32, uint32)
 MERGE_FLOATS(double, f64, uint64)
 
-#define CONVERT(name, storage, widened, narrowed)                                                  \
-	static void widen_##name(void *acc, const void *src, size_t n)                             \
+#define CONVERT(tag, storage, widened, narrowed)                                                   \
+	static inline float get_##tag(const void *p, size_t i)                                     \
 	{                                                                                          \
-		INDEPENDENT                                                                        \
-		for (size_t i = 0; i < n; i++) {                                                   \
-			uint32_t x = get_##storage(src, i);                                        \
-			put_f32(acc, i, widened);                                                  \
-		}                                                                                  \
+		uint32_t x = get_##storage(p, i);                                                  \
+		return widened;                                                                    \
 	}                                                                                          \
-	static void narrow_##name(void *dst, const void *acc, size_t n)                            \
+	static inline void put_##tag(void *p, size_t i, float x)                                   \
+	{                                                                                          \
+		put_##storage(p, i, narrowed);                                                     \
+	}                                                                                          \
+	static void widen_##tag(void *acc, const void *src, size_t n)                              \
 	{                                                                                          \
 		INDEPENDENT                                                                        \
-		for (size_t i = 0; i < n; i++) {                                                   \
-			float x = get_f32(acc, i);                                                 \
-			put_##storage(dst, i, narrowed);                                           \
-		}                                                                                  \
+		for (size_t i = 0; i < n; i++)                                                     \
+			put_f32(acc, i, get_##tag(src, i));                                        \
+	}                                                                                          \
+	static void narrow_##tag(void *dst, const void *acc, size_t n)                             \
+	{                                                                                          \
+		INDEPENDENT                                                                        \
+		for (size_t i = 0; i < n; i++)                                                     \
+			put_##tag(dst, i, get_f32(acc, i));                                        \
 	}
-#ifdef __F16C__
-static void widen_f16(void *acc, const void *src, size_t n)
-{
-	size_t i = 0;
-	for (; i + 8 <= n; i += 8)
-		_mm256_storeu_ps((float *)acc + i, f16_widen_32((const uint16_t *)src + i));
-	for (; i < n; i++)
-		put_f32(acc, i, small_widen(get_u16(src, i), SMALL_F16));
-}
-
-static void narrow_f16(void *dst, const void *acc, size_t n)
-{
-	size_t i = 0;
-	for (; i + 8 <= n; i += 8)
-		f16_narrow_32((uint16_t *)dst + i, _mm256_loadu_ps((const float *)acc + i));
-	for (; i < n; i++)
-		put_u16(dst, i, (uint16_t)small_narrow(get_f32(acc, i), SMALL_F16));
-}
-#else
 CONVERT(f16, u16, small_widen(x, SMALL_F16), (uint16_t)small_narrow(x, SMALL_F16))
-#endif
 CONVERT(bf16, u16, bf16_widen((uint16_t)x), bf16_narrow(x))
 CONVERT(e4m3, u8, small_widen(x, SMALL_E4M3), (uint8_t)small_narrow(x, SMALL_E4M3))
 CONVERT(e5m2, u8, small_widen(x, SMALL_E5M2), (uint8_t)small_narrow(x, SMALL_E5M2))
 
-/* Sums: as wide as this instruction set goes, then 16 bytes; the last elements are reduce.c's. */
+/* f16 has instructions, which round alike. */
+#ifdef __F16C__
+static void widen_f16_fast(void *acc, const void *src, size_t n)
+{
+	size_t i = 0;
+	for (; i + 8 <= n; i += 8)
+		_mm256_storeu_ps((float *)acc + i, f16_widen_32((const uint16_t *)src + i));
+	widen_f16((float *)acc + i, (const uint16_t *)src + i, n - i);
+}
+
+static void narrow_f16_fast(void *dst, const void *acc, size_t n)
+{
+	size_t i = 0;
+	for (; i + 8 <= n; i += 8)
+		f16_narrow_32((uint16_t *)dst + i, _mm256_loadu_ps((const float *)acc + i));
+	narrow_f16((uint16_t *)dst + i, (const float *)acc + i, n - i);
+}
+#else
+#define widen_f16_fast  widen_f16
+#define narrow_f16_fast narrow_f16
+#endif
+
+/* ---- sums in one pass: as wide as this instruction set goes, then 16 bytes, then one by one ---- */
+
 #define INLINE static inline __attribute__((always_inline))
 #define PASTE_(a, b, c) a##b##c
 #define PASTE(a, b, c)  PASTE_(a, b, c)
@@ -165,30 +175,48 @@ CONVERT(e5m2, u8, small_widen(x, SMALL_E5M2), (uint8_t)small_narrow(x, SMALL_E5M
 
 #define VECTOR(name) PASTE(name, _, WIDTH)
 #define WIDTH 16
-#include "memory/reduce_sum.h"
+#include "memory/reduce_sum_template.h"
 #undef WIDTH
 #if defined(__AVX512F__)
 #define WIDTH 64
-#include "memory/reduce_sum.h"
+#include "memory/reduce_sum_template.h"
 #elif defined(__AVX2__)
 #define WIDTH 32
-#include "memory/reduce_sum.h"
+#include "memory/reduce_sum_template.h"
 #else
 #define WIDTH 16
 #endif
 
-#define SUM(tag)                                                                                   \
-	static size_t fused_sum_##tag(const struct reduction *r)                                   \
+#define SUM(tag, acc, load, store)                                                                 \
+	static void sum_rest_##tag(const struct reduction *r, size_t i)                            \
 	{                                                                                          \
-		size_t at = VECTOR(sum_##tag)(r, 0);                                               \
-		return WIDTH > 16 ? sum_##tag##_16(r, at) : at;                                    \
+		acc v[REDUCE_FUSED], by = r->op == TUTTI_AVG ? (acc)r->divisor : 0;                \
+		for (; i < r->count; i++) {                                                        \
+			for (int s = 0; s < r->n_src; s++)                                         \
+				v[s] = load(r->src[s], i);                                         \
+			for (int far = 1; far < r->n_src; far *= 2)                                \
+				for (int s = 0; s + far < r->n_src; s += 2 * far)                  \
+					v[s] += v[s + far];                                        \
+			acc x = by != 0 ? v[0] / by : v[0];                                        \
+			x = x != x ? (acc)__builtin_nan("") : x;                                   \
+			for (int d = 0; d < r->n_dst; d++)                                         \
+				store(r->dst[d], i, x);                                            \
+		}                                                                                  \
+	}                                                                                          \
+	static void fused_sum_##tag(const struct reduction *r)                                     \
+	{                                                                                          \
+		size_t i = VECTOR(sum_##tag)(r, 0);                                                \
+		i = WIDTH > 16 ? sum_##tag##_16(r, i) : i;                                         \
+		sum_rest_##tag(r, i);                                                              \
 	}
-SUM(f32)
-SUM(f64)
-SUM(bf16)
+SUM(f32, float, get_f32, put_f32)
+SUM(f64, double, get_f64, put_f64)
+SUM(bf16, float, get_bf16, put_bf16)
 #ifdef __F16C__
-SUM(f16)
+SUM(f16, float, get_f16, put_f16)
 #endif
+
+/* ---- the table ---- */
 
 #define ROW_FLOAT(tag)                                                                             \
 	{                                                                                          \
@@ -204,11 +232,11 @@ SUM(f16)
 
 const struct reduce_kernels REDUCE_KERNELS = {
 	.name = REDUCE_KERNELS_NAME,
-	.widen = {[TUTTI_F16] = widen_f16,
+	.widen = {[TUTTI_F16] = widen_f16_fast,
 		  [TUTTI_BF16] = widen_bf16,
 		  [TUTTI_F8_E4M3] = widen_e4m3,
 		  [TUTTI_F8_E5M2] = widen_e5m2},
-	.narrow = {[TUTTI_F16] = narrow_f16,
+	.narrow = {[TUTTI_F16] = narrow_f16_fast,
 		   [TUTTI_BF16] = narrow_bf16,
 		   [TUTTI_F8_E4M3] = narrow_e4m3,
 		   [TUTTI_F8_E5M2] = narrow_e5m2},

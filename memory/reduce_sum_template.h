@@ -48,17 +48,24 @@ INLINE struct VECTOR(value) VECTOR(end_f32)(struct VECTOR(value) x, float by)
 	return (struct VECTOR(value)){VECTOR(canonical_f32)(x.low), VECTOR(canonical_f32)(x.high)};
 }
 
-/* Two whole vectors: f32 and f64. */
+/* f32 and f64: two whole vectors; of the narrowest only one, so that few elements are left over. */
+#define WHOLE_STEP (WIDTH == 16 ? (size_t)16 : (size_t)(2 * WIDTH))
+
 INLINE struct VECTOR(value) VECTOR(load_whole)(const char *src)
 {
-	struct VECTOR(value) x;
-	memcpy(&x, src, sizeof x);
+	struct VECTOR(value) x = {{0}, {0}};
+
+	memcpy(&x.low, src, WIDTH);
+	if (WHOLE_STEP > WIDTH)
+		memcpy(&x.high, src + WIDTH, WIDTH);
 	return x;
 }
 
 INLINE void VECTOR(store_whole)(char *dst, struct VECTOR(value) x)
 {
-	memcpy(dst, &x, sizeof x);
+	memcpy(dst, &x.low, WIDTH);
+	if (WHOLE_STEP > WIDTH)
+		memcpy(dst + WIDTH, &x.high, WIDTH);
 }
 
 INLINE struct VECTOR(value) VECTOR(add_f64)(struct VECTOR(value) a, struct VECTOR(value) b)
@@ -134,11 +141,12 @@ INLINE struct VECTOR(value) VECTOR(sum)(struct VECTOR(type) t, const char *const
 	return t.end(n > 4 ? t.add(v[0], v[4]) : v[0], by);
 }
 
-/* From byte at on; returns where less than a value is left. n is a constant. */
-INLINE size_t VECTOR(sums_of)(struct VECTOR(type) t, const struct reduction *r, int n, size_t at)
+/* From element first on; returns the first one that is left because it makes no whole value. n is a
+ * constant. */
+INLINE size_t VECTOR(sums_of)(struct VECTOR(type) t, const struct reduction *r, int n, size_t first)
 {
 	const char *src[REDUCE_FUSED];
-	size_t bytes = r->count * t.element;
+	size_t at = first * t.element, bytes = r->count * t.element;
 	float by = r->op == TUTTI_AVG ? (float)r->divisor : 0;
 
 	for (int i = 0; i < n; i++)
@@ -148,67 +156,69 @@ INLINE size_t VECTOR(sums_of)(struct VECTOR(type) t, const struct reduction *r, 
 		for (int d = 0; d < r->n_dst; d++)
 			t.store((char *)r->dst[d] + at, x);
 	}
-	return at;
+	return at / t.element;
 }
 
-INLINE size_t VECTOR(sums)(struct VECTOR(type) t, const struct reduction *r, size_t at)
+INLINE size_t VECTOR(sums)(struct VECTOR(type) t, const struct reduction *r, size_t first)
 {
 	switch (r->n_src) {
 	case 1:
-		return VECTOR(sums_of)(t, r, 1, at);
+		return VECTOR(sums_of)(t, r, 1, first);
 	case 2:
-		return VECTOR(sums_of)(t, r, 2, at);
+		return VECTOR(sums_of)(t, r, 2, first);
 	case 3:
-		return VECTOR(sums_of)(t, r, 3, at);
+		return VECTOR(sums_of)(t, r, 3, first);
 	case 4:
-		return VECTOR(sums_of)(t, r, 4, at);
+		return VECTOR(sums_of)(t, r, 4, first);
 	case 5:
-		return VECTOR(sums_of)(t, r, 5, at);
+		return VECTOR(sums_of)(t, r, 5, first);
 	case 6:
-		return VECTOR(sums_of)(t, r, 6, at);
+		return VECTOR(sums_of)(t, r, 6, first);
 	case 7:
-		return VECTOR(sums_of)(t, r, 7, at);
+		return VECTOR(sums_of)(t, r, 7, first);
 	case 8:
-		return VECTOR(sums_of)(t, r, 8, at);
+		return VECTOR(sums_of)(t, r, 8, first);
 	default:
-		return at;
+		return first;
 	}
 }
 
-static size_t VECTOR(sum_f32)(const struct reduction *r, size_t at)
+static size_t VECTOR(sum_f32)(const struct reduction *r, size_t first)
 {
 	struct VECTOR(type) t = {4,
-	                         2 * WIDTH,
+	                         WHOLE_STEP,
 	                         VECTOR(load_whole),
 	                         VECTOR(add_f32),
 	                         VECTOR(end_f32),
 	                         VECTOR(store_whole)};
-	return VECTOR(sums)(t, r, at);
+	return VECTOR(sums)(t, r, first);
 }
 
-static size_t VECTOR(sum_f64)(const struct reduction *r, size_t at)
+static size_t VECTOR(sum_f64)(const struct reduction *r, size_t first)
 {
 	struct VECTOR(type) t = {8,
-	                         2 * WIDTH,
+	                         WHOLE_STEP,
 	                         VECTOR(load_whole),
 	                         VECTOR(add_f64),
 	                         VECTOR(end_f64),
 	                         VECTOR(store_whole)};
-	return VECTOR(sums)(t, r, at);
+	return VECTOR(sums)(t, r, first);
 }
 
-static size_t VECTOR(sum_bf16)(const struct reduction *r, size_t at)
+static size_t VECTOR(sum_bf16)(const struct reduction *r, size_t first)
 {
 	struct VECTOR(type) t = {
 		2, WIDTH, VECTOR(load_bf16), VECTOR(add_f32), VECTOR(end_f32), VECTOR(store_bf16)};
-	return VECTOR(sums)(t, r, at);
+	return VECTOR(sums)(t, r, first);
 }
 
 #ifdef __F16C__
-static size_t VECTOR(sum_f16)(const struct reduction *r, size_t at)
+static size_t VECTOR(sum_f16)(const struct reduction *r, size_t first)
 {
 	struct VECTOR(type) t = {
 		2, WIDTH, VECTOR(load_f16), VECTOR(add_f32), VECTOR(end_f32), VECTOR(store_f16)};
-	return VECTOR(sums)(t, r, at);
+	return VECTOR(sums)(t, r, first);
 }
 #endif
+
+#undef WHOLE_STEP
