@@ -122,11 +122,11 @@ int options_parse(struct options *o, int argc, char **argv)
 		{"help", 0, NULL, 'h'},
 		{NULL, 0, NULL, 0},
 	};
-	int own_port = 0, node_given = 0, ok = 1, c;
+	int own_port = 0, node_given = 0, ok = 1, which = -1, c;
 
 	*o = (struct options){.nodes = 1};
 	opterr = 0;
-	while ((c = getopt_long(argc, argv, "+:n:ph", longs, NULL)) != -1) {
+	while ((c = getopt_long(argc, argv, "+:n:ph", longs, &which)) != -1) {
 		switch (c) {
 		case 'n':
 			ok = parse_int(optarg, 1, RANKS_MAX, &o->ranks);
@@ -158,7 +158,8 @@ int options_parse(struct options *o, int argc, char **argv)
 			return wrong("unknown option %s.", argv[optind - 1]);
 		}
 		if (!ok)
-			return wrong("'%s' is not a value for this option.", optarg);
+			return wrong("'%s' is not a value for --%s.", optarg,
+				     c == 'n' ? "ranks" : longs[which].name);
 	}
 	o->program = argv + optind;
 	return check(o, own_port, node_given);
