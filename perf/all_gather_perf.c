@@ -1,0 +1,48 @@
+/* Benchmark of tutti_all_gather. The size is that of the gathered whole. */
+#include "collective.h"
+
+static struct shape shape(size_t elements, int rank, int ranks)
+{
+	size_t count = elements / (size_t)ranks;
+
+	return (struct shape){
+		.count = count,
+		.send = count,
+		.recv = count * (size_t)ranks,
+		.send_in_place = count * (size_t)rank,
+	};
+}
+
+static tutti_status call(const struct operation *o)
+{
+	return tutti_all_gather(o->send, o->recv, o->count, o->dtype, o->comm, o->call);
+}
+
+/* Block r is what rank r sent. */
+static uint64_t wrong(const struct arrival *a)
+{
+	struct span block = {.iteration = a->iteration, .count = a->count};
+	uint64_t sum = 0;
+
+	for (int rank = 0; rank < a->ranks; rank++)
+		sum += values_wrong(a->values, rank, block,
+				    a->recv + (size_t)rank * a->count * a->values->element_bytes);
+	return sum;
+}
+
+static double bus_factor(int ranks)
+{
+	return (double)(ranks - 1) / ranks;
+}
+
+int main(int argc, char **argv)
+{
+	return perf_main(argc, argv,
+			 &(struct collective){
+				 .name = "all_gather",
+				 .shape = shape,
+				 .call = call,
+				 .wrong = wrong,
+				 .bus_factor = bus_factor,
+			 });
+}

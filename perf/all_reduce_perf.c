@@ -1,0 +1,39 @@
+/* Benchmark of tutti_all_reduce. */
+#include "collective.h"
+
+static struct shape shape(size_t elements, int rank, int ranks)
+{
+	(void)rank, (void)ranks;
+	return (struct shape){.count = elements, .send = elements, .recv = elements};
+}
+
+static tutti_status call(const struct operation *o)
+{
+	return tutti_all_reduce(o->send, o->recv, o->count, o->dtype, o->op, o->comm, o->call);
+}
+
+static uint64_t wrong(const struct arrival *a)
+{
+	struct span all = {.iteration = a->iteration, .count = a->count};
+
+	return values_wrong(a->values, VALUES_RESULT, all, a->recv);
+}
+
+/* Every element travels to be reduced and travels back, but for a rank's own share. */
+static double bus_factor(int ranks)
+{
+	return 2.0 * (ranks - 1) / ranks;
+}
+
+int main(int argc, char **argv)
+{
+	return perf_main(argc, argv,
+			 &(struct collective){
+				 .name = "all_reduce",
+				 .is_reduced = true,
+				 .shape = shape,
+				 .call = call,
+				 .wrong = wrong,
+				 .bus_factor = bus_factor,
+			 });
+}

@@ -1,0 +1,44 @@
+/* One measurement: a collective at one size, verified. Knows nothing of sweeps and tables. */
+#ifndef PERF_BENCH_H
+#define PERF_BENCH_H
+
+#include "options.h"
+
+/* Passes a failed call up; who began it says what happened. */
+#define TRY(expression)                                                                            \
+	do {                                                                                       \
+		tutti_status try_status_ = (expression);                                           \
+		if (try_status_ != TUTTI_OK)                                                       \
+			return try_status_;                                                        \
+	} while (0)
+
+struct bench {
+	const struct options *options;
+	const struct collective *collective;
+	tutti_comm *comm;
+	int rank, ranks;
+	size_t area_bytes;
+	unsigned char *send, *recv;  /* area_bytes each                                          */
+	tutti_work **works;          /* one for each call of an iteration                        */
+	struct values values;        /* of the dtype and op that are measured now                */
+	uint64_t iteration;          /* so many calls were made; every one has data of its own   */
+};
+
+struct sample {
+	tutti_dtype dtype;
+	tutti_op op;
+	int root;
+	bool in_place;
+	struct shape shape;
+	double seconds;              /* out: of one call, over all ranks as -a says              */
+	uint64_t wrong;              /* out: elements, on all ranks                              */
+};
+
+/* The memory for the whole sweep. */
+tutti_status bench_init(struct bench *bench, const struct options *options,
+                        const struct collective *collective, tutti_comm *comm);
+void bench_finish(struct bench *bench);
+/* Collective. Fills in the result. */
+tutti_status bench_measure(struct bench *bench, struct sample *sample);
+
+#endif

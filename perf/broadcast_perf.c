@@ -1,0 +1,39 @@
+/* Benchmark of tutti_broadcast. */
+#include "collective.h"
+
+static struct shape shape(size_t elements, int rank, int ranks)
+{
+	(void)rank, (void)ranks;
+	return (struct shape){.count = elements, .send = elements, .recv = elements};
+}
+
+static tutti_status call(const struct operation *o)
+{
+	return tutti_broadcast(o->send, o->recv, o->count, o->dtype, o->root, o->comm, o->call);
+}
+
+static uint64_t wrong(const struct arrival *a)
+{
+	struct span all = {.iteration = a->iteration, .count = a->count};
+
+	return values_wrong(a->values, a->root, all, a->recv);
+}
+
+static double bus_factor(int ranks)
+{
+	(void)ranks;
+	return 1;
+}
+
+int main(int argc, char **argv)
+{
+	return perf_main(argc, argv,
+			 &(struct collective){
+				 .name = "broadcast",
+				 .has_root = true,
+				 .shape = shape,
+				 .call = call,
+				 .wrong = wrong,
+				 .bus_factor = bus_factor,
+			 });
+}

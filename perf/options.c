@@ -1,0 +1,305 @@
+#include "options.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BYTES_MAX ((size_t)1 << 46)
+
+enum { DIRTY = 256, ZERO_COPY, RANKS };
+
+static const char usage_line[] =
+	"usage: %s_perf [--ranks N] [-b MIN] [-e MAX] [-i STEP | -f FACTOR] [-n ITERATIONS]\n"
+	"       [-w WARMUPS] [-m CALLS] [-c 0|1] [-d TYPE] [-o OP] [-r ROOT] [-z 0|1] [-t N] [-g "
+	"N]\n"
+	"       [-u ELEMENTS] [-a 0|1|2|3] [--dirty 0|1] [--zero-copy]\n";
+
+static const char help[] =
+	"\n"
+	"  --ranks N             starts itself N times under tuttirun; without it this is one rank "
+	"of\n"
+	"                        the job that tuttirun, torchrun, mpirun or srun has started\n"
+	"  -t, --nthreads N      ranks as threads of this process\n"
+	"  -g, --ngpus N         -t times as many: on a CPU each is a thread too\n"
+	"  -b, --minbytes SIZE   first size of the sweep, K, M and G allowed (32M)\n"
+	"  -e, --maxbytes SIZE   last size (32M)\n"
+	"  -i, --stepbytes SIZE  from one size to the next: so much more (1M)\n"
+	"  -f, --stepfactor F    or so many times as much\n"
+	"  -n, --iters N         timed iterations (20)\n"
+	"  -w, --warmup_iters N  iterations before them (1)\n"
+	"  -m, --agg_iters N     calls under way at once in an iteration (1)\n"
+	"  -c, --check 0|1       verifies every iteration on every rank (1)\n"
+	"  -d, --datatype TYPE   float double half bfloat16 f8e4m3 f8e5m2, int8 to uint64, all "
+	"(float)\n"
+	"  -o, --op OP           sum prod min max avg, band bor bxor of integers, all (sum)\n"
+	"  -r, --root RANK       or all (0)\n"
+	"  -z, --blocking 0|1    0: asynchronous calls, waited for (1)\n"
+	"  -u, --unalign N       buffers begin N elements past a cache line (0)\n"
+	"  -a, --average 0..3    time of rank 0, mean, least or most of all ranks (1)\n"
+	"      --dirty 0|1       writes the buffers before every iteration even with -c 0 (1)\n"
+	"      --zero-copy       buffers from tutti_mem_alloc\n"
+	"  -h, --help\n";
+
+/* Under a launcher one rank explains, all fail. */
+static bool is_speaker(void)
+{
+	const char *rank = getenv("RANK");
+
+	return !rank || strcmp(rank, "0") == 0;
+}
+
+__attribute__((format(printf, 2, 3))) static int wrong(const struct collective *c,
+						       const char *format, ...)
+{
+	va_list args;
+
+	if (!is_speaker())
+		return 2;
+	fprintf(stderr, "%s_perf: ", c->name);
+	va_start(args, format);
+	vfprintf(stderr, format, args);
+	va_end(args);
+	fputc('\n', stderr);
+	fprintf(stderr, usage_line, c->name);
+	return 2;
+}
+
+static int wrong_value(const struct collective *c, int option, const char *value)
+{
+	if (option == DIRTY || option == RANKS)
+		return wrong(c, "'%s' is not a value for --%s.", value,
+			     option == RANKS ? "ranks" : "dirty");
+	return wrong(c, "'%s' is not a value for -%c.", value, option);
+}
+
+static bool parse_int(const char *text, int min, int *value)
+{
+	char *end;
+	long n;
+
+	errno = 0;
+	n = strtol(text, &end, 10);
+	if (errno || end == text || *end || n < min || n > 1000000000)
+		return false;
+	*value = (int)n;
+	return true;
+}
+
+/* 4096, 4K, 0.5M, 1G. */
+static bool parse_bytes(const char *text, size_t *bytes)
+{
+	static const char units[] = "KMG";
+	char *end;
+	double value = strtod(text, &end);
+	const char *unit = *end ? strchr(units, *end >= 'a' ? *end - 32 : *end) : NULL;
+
+	if (end == text || !isfinite(value) || value < 0)
+		return false;
+	if (unit) {
+		value = ldexp(value, 10 * (int)(unit - units + 1));
+		end++;
+	}
+	if (*end || value > (double)BYTES_MAX)
+		return false;
+	*bytes = (size_t)value;
+	return true;
+}
+
+static bool parse_dtype(const char *text, int *value)
+{
+	tutti_dtype dtype;
+
+	*value = ALL;
+	if (strcmp(text, "all") == 0)
+		return true;
+	if (!element_parse(text, &dtype))
+		return false;
+	*value = (int)dtype;
+	return true;
+}
+
+static bool parse_op(const char *text, int *value)
+{
+	tutti_op op;
+
+	*value = ALL;
+	if (strcmp(text, "all") == 0)
+		return true;
+	if (!operation_parse(text, &op))
+		return false;
+	*value = (int)op;
+	return true;
+}
+
+static bool parse_root(const char *text, int *value)
+{
+	*value = ALL;
+	return strcmp(text, "all") == 0 || parse_int(text, 0, value);
+}
+
+static bool parse_within(const char *text, int max, int *value)
+{
+	return parse_int(text, 0, value) && *value <= max;
+}
+
+struct given {
+	bool min, max, step, factor;
+	int step_factor, gpus;
+};
+
+static bool parse_one(struct options *o, struct given *given, int option, const char *text)
+{
+	switch (option) {
+	case 'b':
+		return given->min = parse_bytes(text, &o->min_bytes);
+	case 'e':
+		return given->max = parse_bytes(text, &o->max_bytes);
+	case 'i':
+		return given->step = parse_bytes(text, &o->step_bytes);
+	case 'f':
+		return given->factor = parse_int(text, 0, &given->step_factor);
+	case 'n':
+		return parse_int(text, 1, &o->iterations);
+	case 'w':
+		return parse_int(text, 0, &o->warmups);
+	case 'm':
+		return parse_int(text, 1, &o->aggregated) && o->aggregated <= 1024;
+	case 'c':
+		return parse_int(text, 0, &o->check);
+	case 'd':
+		return parse_dtype(text, &o->dtype);
+	case 'o':
+		return parse_op(text, &o->op);
+	case 'r':
+		return parse_root(text, &o->root);
+	case 'z':
+		return parse_within(text, 3, &o->blocking);
+	case 't':
+		return parse_int(text, 1, &o->threads) && o->threads <= 1024;
+	case 'g':
+		return parse_int(text, 1, &given->gpus) && given->gpus <= 1024;
+	case 'u':
+		return parse_within(text, 65536, &o->unalign);
+	case 'a':
+		return parse_within(text, 3, &o->average);
+	case DIRTY:
+		return parse_within(text, 1, &o->dirty);
+	default:
+		return parse_int(text, 1, &o->ranks);
+	}
+}
+
+/* A sweep that does not grow has one size, and is asked for as one; everything else would not end.
+ */
+static int check_sizes(struct options *o, const struct given *given, const struct collective *c)
+{
+	if (!given->max && o->max_bytes < o->min_bytes)
+		o->max_bytes = o->min_bytes;
+	if (!given->min && o->min_bytes > o->max_bytes)
+		o->min_bytes = o->max_bytes;
+	if (o->min_bytes > o->max_bytes)
+		return wrong(c, "-b %zu is more than -e %zu.", o->min_bytes, o->max_bytes);
+	if (given->step && given->factor)
+		return wrong(c, "-i and -f exclude each other.");
+	if (o->min_bytes < o->max_bytes && given->step && o->step_bytes == 0)
+		return wrong(c, "-i 0 never reaches -e.");
+	if (o->min_bytes < o->max_bytes && given->factor && given->step_factor < 2)
+		return wrong(c, "-f %d never reaches -e.", given->step_factor);
+	o->step_factor = given->factor ? (size_t)given->step_factor : 0;
+	return -1;
+}
+
+static int check(struct options *o, const struct given *given, const struct collective *c)
+{
+	o->threads *= given->gpus;
+	if (o->threads > 1024)
+		return wrong(c, "-t times -g is %d; 1024 ranks in a process are the most.",
+			     o->threads);
+	if (o->ranks && o->threads > 1)
+		return wrong(c, "--ranks starts processes, -t and -g threads: take one of them.");
+	if ((o->ranks || o->threads > 1) && getenv("WORLD_SIZE"))
+		return wrong(c, "--ranks, -t and -g are for a run without launcher, and WORLD_SIZE "
+				"is set.");
+	if (o->op != ALL && o->dtype != ALL && c->is_reduced &&
+	    !operation_fits((tutti_op)o->op, (tutti_dtype)o->dtype))
+		return wrong(c, "-o %s is for integers, not for %s.",
+			     operation_name((tutti_op)o->op), element_name((tutti_dtype)o->dtype));
+	return check_sizes(o, given, c);
+}
+
+int options_parse(struct options *o, int argc, char **argv, const struct collective *c)
+{
+	static const struct option longs[] = {
+		{"minbytes", 1, NULL, 'b'},  {"maxbytes", 1, NULL, 'e'},
+		{"stepbytes", 1, NULL, 'i'}, {"stepfactor", 1, NULL, 'f'},
+		{"iters", 1, NULL, 'n'},     {"warmup_iters", 1, NULL, 'w'},
+		{"agg_iters", 1, NULL, 'm'}, {"check", 1, NULL, 'c'},
+		{"datatype", 1, NULL, 'd'},  {"op", 1, NULL, 'o'},
+		{"root", 1, NULL, 'r'},      {"blocking", 1, NULL, 'z'},
+		{"nthreads", 1, NULL, 't'},  {"ngpus", 1, NULL, 'g'},
+		{"unalign", 1, NULL, 'u'},   {"average", 1, NULL, 'a'},
+		{"dirty", 1, NULL, DIRTY},   {"zero-copy", 0, NULL, ZERO_COPY},
+		{"ranks", 1, NULL, RANKS},   {"help", 0, NULL, 'h'},
+		{NULL, 0, NULL, 0},
+	};
+	struct given given = {.gpus = 1};
+	int option;
+
+	*o = (struct options){
+		.min_bytes = 32 << 20,
+		.max_bytes = 32 << 20,
+		.step_bytes = 1 << 20,
+		.iterations = 20,
+		.warmups = 1,
+		.aggregated = 1,
+		.check = 1,
+		.dirty = 1,
+		.op = TUTTI_SUM,
+		.blocking = 1,
+		.threads = 1,
+		.average = 1,
+	};
+	opterr = 0;
+	while ((option = getopt_long(argc, argv, ":b:e:i:f:n:w:m:c:d:o:r:z:t:g:u:a:h", longs,
+				     NULL)) != -1) {
+		if (option == 'h') {
+			printf(usage_line, c->name);
+			fputs(help, stdout);
+			return 0;
+		}
+		if (option == ':')
+			return wrong(c, "%s needs a value.", argv[optind - 1]);
+		if (option == '?')
+			return wrong(c, "unknown option %s.", argv[optind - 1]);
+		if (option == ZERO_COPY)
+			o->zero_copy = 1;
+		else if (!parse_one(o, &given, option, optarg))
+			return wrong_value(c, option, optarg);
+	}
+	if (optind < argc)
+		return wrong(c, "'%s' belongs to no option.", argv[optind]);
+	return check(o, &given, c);
+}
+
+size_t options_next_size(const struct options *o, size_t bytes, size_t element)
+{
+	size_t next;
+
+	if (o->step_factor == 0)
+		next = bytes + o->step_bytes;
+	else if (bytes == 0)
+		next = element; /* from nothing the first step is one element */
+	else
+		next = bytes * o->step_factor;
+	return next <= bytes || next > o->max_bytes ? SIZE_MAX : next;
+}
+
+bool options_include(const struct options *o, tutti_dtype dtype, tutti_op op)
+{
+	return (o->dtype == ALL || o->dtype == (int)dtype) && (o->op == ALL || o->op == (int)op);
+}

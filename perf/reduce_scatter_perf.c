@@ -1,0 +1,49 @@
+/* Benchmark of tutti_reduce_scatter. The size is that of what each rank sends. */
+#include "collective.h"
+
+static struct shape shape(size_t elements, int rank, int ranks)
+{
+	size_t count = elements / (size_t)ranks;
+
+	return (struct shape){
+		.count = count,
+		.send = count * (size_t)ranks,
+		.recv = count,
+		.recv_in_place = count * (size_t)rank,
+	};
+}
+
+static tutti_status call(const struct operation *o)
+{
+	return tutti_reduce_scatter(o->send, o->recv, o->count, o->dtype, o->op, o->comm, o->call);
+}
+
+/* A rank gets its own block of the result. */
+static uint64_t wrong(const struct arrival *a)
+{
+	struct span block = {
+		.iteration = a->iteration,
+		.first = (size_t)a->rank * a->count,
+		.count = a->count,
+	};
+
+	return values_wrong(a->values, VALUES_RESULT, block, a->recv);
+}
+
+static double bus_factor(int ranks)
+{
+	return (double)(ranks - 1) / ranks;
+}
+
+int main(int argc, char **argv)
+{
+	return perf_main(argc, argv,
+			 &(struct collective){
+				 .name = "reduce_scatter",
+				 .is_reduced = true,
+				 .shape = shape,
+				 .call = call,
+				 .wrong = wrong,
+				 .bus_factor = bus_factor,
+			 });
+}

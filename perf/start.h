@@ -1,0 +1,13 @@
+/* Becomes the ranks: processes through tuttirun, or threads of this process. */
+#ifndef PERF_START_H
+#define PERF_START_H
+
+#include <tutti/tutti.h>
+
+/* Replaces this process by `tuttirun -n ranks` on the same command line without --ranks. Returns the exit
+ * code after a sentence on stderr when that fails. */
+int start_processes(int ranks, int argc, char **argv);
+/* body(comm, arg) in each of n threads; returns the highest of their exit codes. */
+int start_threads(int n, int (*body)(tutti_comm *comm, const void *arg), const void *arg);
+
+#endif

@@ -1,0 +1,266 @@
+#include "values.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Iterations begin at different places of the period, far apart: it is prime, so all of them
+ * differ. */
+#define ITERATION_STRIDE 2887
+
+struct maker {
+	int ranks;
+	tutti_dtype dtype;
+	tutti_op op;
+	bool is_reduced;
+	int active;    /* ranks whose contribution at an index matters; the others' is neutral */
+	int64_t limit; /* of a value's magnitude, in units                                     */
+	int64_t unit;
+};
+
+/* splitmix64's finishing steps. */
+static uint64_t mix(uint64_t x)
+{
+	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+	x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+	return x ^ (x >> 31);
+}
+
+static uint64_t random_bits(uint64_t a, uint64_t b)
+{
+	return mix(a * 0x9e3779b97f4a7c15u + mix(b + 0x632be59bd9b4e019u));
+}
+
+static int64_t at_least_1(int64_t n)
+{
+	return n > 1 ? n : 1;
+}
+
+static int at_most(int n, int64_t max)
+{
+	return n < max ? n : (int)max;
+}
+
+/* Sums: active * limit * unit integers are exact, so every partial sum is. Averages of floats are
+ * sums of multiples of the number of ranks, where the type has room for that. */
+static void plan_sums(struct maker *m)
+{
+	int64_t exact = element_exact(m->dtype);
+
+	m->unit = 1;
+	if (m->op == TUTTI_AVG && element_is_float(m->dtype) && m->ranks <= exact)
+		m->unit = m->ranks;
+	m->limit = at_least_1(exact / m->unit / m->ranks);
+	m->active = at_most(m->ranks, exact / m->unit / m->limit);
+}
+
+static struct maker plan(int ranks, tutti_dtype dtype, tutti_op op, bool is_reduced)
+{
+	struct maker m = {ranks, dtype, op, is_reduced, ranks, element_exact(dtype), 1};
+
+	if (op == TUTTI_SUM || op == TUTTI_AVG)
+		plan_sums(&m);
+	else if (op == TUTTI_PROD)
+		m.active = at_most(ranks, 5); /* 3 * 2^5 fits in 7 bits */
+	return m;
+}
+
+static int64_t integer_in(uint64_t bits, int64_t limit, bool is_signed)
+{
+	uint64_t span = (uint64_t)limit * (is_signed ? 2 : 1) + 1;
+
+	return (int64_t)(bits % span) - (is_signed ? limit : 0);
+}
+
+/* Powers of two from a few ranks, 3 from one, signs from all where there are signs. */
+static double factor(const struct maker *m, int turn, uint64_t bits)
+{
+	double value = turn == 0 ? 3 : 1;
+
+	if (turn < m->active && (bits & 1))
+		value *= 2;
+	else if (turn < m->active && (bits & 2) && element_is_float(m->dtype))
+		value /= 2;
+	return (bits & 4) && element_is_signed(m->dtype) ? -value : value;
+}
+
+/* Of many ands or ors of plain random bits little would be left: rare zeros, or rare ones. */
+static uint64_t bit_pattern(tutti_op op, uint64_t bits)
+{
+	uint64_t rare = bits & mix(bits) & mix(bits + 1);
+
+	return op == TUTTI_BAND ? ~rare : op == TUTTI_BOR ? rare : bits;
+}
+
+/* Rank's value at index as a number: of a float type or an integer within 2^62. */
+static double float_value(const struct maker *m, int rank, size_t index)
+{
+	uint64_t bits = random_bits((uint64_t)rank + 1, index);
+	int turn = (int)(((uint64_t)rank + random_bits(0, index)) % (uint64_t)m->ranks);
+
+	if (m->op == TUTTI_PROD)
+		return factor(m, turn, bits);
+	if (turn >= m->active)
+		return 0;
+	return (double)(integer_in(bits, m->limit, true) * m->unit);
+}
+
+static int64_t integer_value(const struct maker *m, int rank, size_t index)
+{
+	uint64_t bits = random_bits((uint64_t)rank + 1, index);
+	int turn = (int)(((uint64_t)rank + random_bits(0, index)) % (uint64_t)m->ranks);
+
+	if (m->op >= TUTTI_BAND)
+		return (int64_t)bit_pattern(m->op, bits);
+	if (m->op == TUTTI_PROD)
+		return (int64_t)factor(m, turn, bits);
+	return turn < m->active ? integer_in(bits, m->limit, element_is_signed(m->dtype)) : 0;
+}
+
+static uint64_t value_bits(const struct maker *m, int rank, size_t index)
+{
+	if (!m->is_reduced)
+		return random_bits((uint64_t)rank + 1, index);
+	if (element_is_float(m->dtype))
+		return float_bits(m->dtype, float_value(m, rank, index));
+	return (uint64_t)integer_value(m, rank, index);
+}
+
+static double float_combine(tutti_op op, double a, double b)
+{
+	switch (op) {
+	case TUTTI_PROD:
+		return a * b;
+	case TUTTI_MIN:
+		return a < b ? a : b;
+	case TUTTI_MAX:
+		return a > b ? a : b;
+	default:
+		return a + b;
+	}
+}
+
+static int64_t integer_combine(tutti_op op, int64_t a, int64_t b)
+{
+	switch (op) {
+	case TUTTI_PROD:
+		return a * b;
+	case TUTTI_MIN:
+		return a < b ? a : b;
+	case TUTTI_MAX:
+		return a > b ? a : b;
+	case TUTTI_BAND:
+		return a & b;
+	case TUTTI_BOR:
+		return a | b;
+	case TUTTI_BXOR:
+		return a ^ b;
+	default:
+		return a + b;
+	}
+}
+
+/* The quotient in the precision that the library accumulates in. */
+static double average(const struct maker *m, double sum)
+{
+	if (m->dtype == TUTTI_F64)
+		return sum / m->ranks;
+	return (double)((float)sum / (float)m->ranks);
+}
+
+static uint64_t result_bits(const struct maker *m, size_t index)
+{
+	if (element_is_float(m->dtype)) {
+		double r = float_value(m, 0, index);
+
+		for (int rank = 1; rank < m->ranks; rank++)
+			r = float_combine(m->op, r, float_value(m, rank, index));
+		return float_bits(m->dtype, m->op == TUTTI_AVG ? average(m, r) : r);
+	}
+	int64_t r = integer_value(m, 0, index);
+
+	for (int rank = 1; rank < m->ranks; rank++)
+		r = integer_combine(m->op, r, integer_value(m, rank, index));
+	return (uint64_t)(m->op == TUTTI_AVG ? r / m->ranks : r);
+}
+
+static unsigned char *table_of(const struct values *v, int rank)
+{
+	size_t number = rank == VALUES_RESULT ? (size_t)v->ranks : (size_t)rank;
+
+	return v->tables + number * VALUES_PERIOD * v->element_bytes;
+}
+
+bool values_init(struct values *v, int ranks, tutti_dtype dtype, tutti_op op, bool is_reduced)
+{
+	struct maker m = plan(ranks, dtype, op, is_reduced);
+
+	v->ranks = ranks;
+	v->element_bytes = element_bytes(dtype);
+	v->tables = malloc(((size_t)ranks + 1) * VALUES_PERIOD * v->element_bytes);
+	if (!v->tables)
+		return false;
+	for (int rank = VALUES_RESULT; rank < ranks; rank++) {
+		unsigned char *table = table_of(v, rank);
+
+		for (size_t i = 0; i < VALUES_PERIOD; i++) {
+			uint64_t bits = rank >= 0    ? value_bits(&m, rank, i)
+					: is_reduced ? result_bits(&m, i)
+						     : 0;
+
+			/* Little-endian, as are all machines that Tutti runs on: the low bytes. */
+			memcpy(table + i * v->element_bytes, &bits, v->element_bytes);
+		}
+	}
+	return true;
+}
+
+void values_finish(struct values *v)
+{
+	free(v->tables);
+	v->tables = NULL;
+}
+
+/* The next piece of a span that lies in one period: where in the table, and how many elements. */
+static size_t piece(struct span span, size_t done, size_t *at)
+{
+	size_t rest = span.count - done;
+
+	*at = (size_t)((span.iteration * ITERATION_STRIDE + span.first + done) % VALUES_PERIOD);
+	return rest < VALUES_PERIOD - *at ? rest : VALUES_PERIOD - *at;
+}
+
+void values_fill(const struct values *v, int rank, struct span span, void *data)
+{
+	const unsigned char *table = table_of(v, rank);
+	size_t size = v->element_bytes, at, n;
+
+	for (size_t done = 0; done < span.count; done += n) {
+		n = piece(span, done, &at);
+		memcpy((unsigned char *)data + done * size, table + at * size, n * size);
+	}
+}
+
+static uint64_t differing(const unsigned char *a, const unsigned char *b, size_t n, size_t size)
+{
+	uint64_t wrong = 0;
+
+	if (memcmp(a, b, n * size) == 0)
+		return 0;
+	for (size_t i = 0; i < n; i++)
+		wrong += memcmp(a + i * size, b + i * size, size) != 0;
+	return wrong;
+}
+
+uint64_t values_wrong(const struct values *v, int rank, struct span span, const void *data)
+{
+	const unsigned char *table = table_of(v, rank);
+	size_t size = v->element_bytes, at, n;
+	uint64_t wrong = 0;
+
+	for (size_t done = 0; done < span.count; done += n) {
+		n = piece(span, done, &at);
+		wrong += differing((const unsigned char *)data + done * size, table + at * size, n,
+				   size);
+	}
+	return wrong;
+}
