@@ -1,0 +1,78 @@
+/* What a shm endpoint tells its peers, and which peers share its node: the same machine since the
+ * same boot, network namespace (it holds the abstract sockets), user, and host id (which tests and
+ * users set to make one machine count as several). */
+#include "transport/shm/shm.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct shm_address {
+	uint64_t identity[2];
+	char name[40];
+};
+
+_Static_assert(sizeof(struct shm_address) <= TUTTI_ADDRESS_BYTES, "an address fits");
+
+/* FNV-1a, twice with different starts: against chance only, strangers are kept out elsewhere. */
+static void identity_add(uint64_t identity[2], const void *bytes, size_t n)
+{
+	const uint8_t *p = bytes;
+
+	for (size_t i = 0; i < n; i++)
+		for (int k = 0; k < 2; k++)
+			identity[k] = (identity[k] ^ p[i]) * 0x100000001b3u;
+}
+
+static void identity_of(uint64_t identity[2], const char *host_id)
+{
+	char boot[64] = "";
+	struct stat net = {0};
+	uid_t uid = geteuid();
+	int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+
+	identity[0] = 0xcbf29ce484222325u;
+	identity[1] = 0x84222325cbf29ce4u;
+	/* What cannot be read stays zero: then the host id alone tells machines apart. */
+	if (fd >= 0) {
+		if (read(fd, boot, sizeof boot) < 0)
+			boot[0] = '\0';
+		close(fd);
+	}
+	if (stat("/proc/self/ns/net", &net) < 0)
+		net = (struct stat){0};
+	identity_add(identity, boot, sizeof boot);
+	identity_add(identity, &net.st_dev, sizeof net.st_dev);
+	identity_add(identity, &net.st_ino, sizeof net.st_ino);
+	identity_add(identity, &uid, sizeof uid);
+	if (host_id)
+		identity_add(identity, host_id, strlen(host_id));
+}
+
+void shm_address_make(struct tutti_endpoint *endpoint, const char *host_id, const char *name)
+{
+	struct shm_address address = {0};
+
+	identity_of(address.identity, host_id);
+	snprintf(address.name, sizeof address.name, "%s", name);
+	memcpy(endpoint->address, &address, sizeof address);
+	endpoint->address_bytes = sizeof address;
+}
+
+bool shm_address_read(const struct tutti_endpoint *endpoint, const uint8_t *bytes,
+		      size_t address_bytes, char name[40])
+{
+	struct shm_address mine, theirs;
+
+	if (address_bytes != sizeof theirs)
+		return false;
+	memcpy(&mine, endpoint->address, sizeof mine);
+	memcpy(&theirs, bytes, sizeof theirs);
+	if (memcmp(mine.identity, theirs.identity, sizeof mine.identity) != 0)
+		return false;
+	theirs.name[sizeof theirs.name - 1] = '\0';
+	memcpy(name, theirs.name, sizeof theirs.name);
+	return true;
+}

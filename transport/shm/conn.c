@@ -1,0 +1,312 @@
+/* Posted ios through the rings of one conn. A large message moves on in pieces, so that one side
+ * copies in while the other copies out. */
+#include "transport/shm/shm.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+/* What precedes a payload. It begins at a multiple of 64 and so never wraps: a small message is one
+ * cache line, and two messages never share one. */
+struct frame {
+	uint64_t bytes;
+	uint32_t tag;
+	uint32_t number; /* of the message: it shows a peer that has lost count */
+};
+
+#define FRAME_ALIGN 64
+
+static size_t padding(uint64_t index)
+{
+	return (size_t)(-index & (FRAME_ALIGN - 1));
+}
+
+static size_t min_size(size_t a, size_t b)
+{
+	return a < b ? a : b;
+}
+
+static struct shm_endpoint *endpoint_of(const struct shm_conn *conn)
+{
+	return (struct shm_endpoint *)conn->base.endpoint;
+}
+
+static bool is_sent_somewhere(const struct shm_conn *conn)
+{
+	return conn->state == SHM_OPEN || conn->state == SHM_ENDED;
+}
+
+static void activate(struct shm_conn *conn)
+{
+	struct shm_endpoint *endpoint = endpoint_of(conn);
+
+	if (conn->is_active)
+		return;
+	conn->is_active = true;
+	conn->next_active = endpoint->active;
+	conn->active_link = &endpoint->active;
+	if (endpoint->active)
+		endpoint->active->active_link = &conn->next_active;
+	endpoint->active = conn;
+}
+
+void shm_conn_deactivate(struct shm_conn *conn)
+{
+	if (!conn->is_active)
+		return;
+	conn->is_active = false;
+	*conn->active_link = conn->next_active;
+	if (conn->next_active)
+		conn->next_active->active_link = conn->active_link;
+}
+
+static void complete(struct shm_conn *conn, struct tutti_done *queue, tutti_status status)
+{
+	tutti_done_push(&endpoint_of(conn)->done, tutti_done_pop(queue), status);
+}
+
+void shm_conn_fail(struct shm_conn *conn, tutti_status status, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(conn->base.error, sizeof conn->base.error, format, args);
+	va_end(args);
+	conn->base.status = status;
+	conn->state = SHM_FAILED;
+	while (conn->sends.head)
+		complete(conn, &conn->sends, status);
+	while (conn->recvs.head)
+		complete(conn, &conn->recvs, status);
+	shm_conn_deactivate(conn);
+	shm_meet_settle(conn);
+	shm_watch_close(&conn->watch);
+	segment_close(conn->segment);
+	conn->segment = NULL;
+}
+
+/* ---- sending ---------------------------------------------------------------------------- */
+
+static void publish(struct shm_conn *conn)
+{
+	if (ring_publish(&conn->out))
+		shm_bell(conn);
+}
+
+static bool can_send(struct shm_conn *conn)
+{
+	size_t want = 1;
+
+	if (!conn->in_payload[0])
+		want = padding(conn->out.written) + sizeof(struct frame);
+	return ring_room(&conn->out, want) >= want;
+}
+
+static void send_frame(struct shm_conn *conn, const struct tutti_io *io)
+{
+	const struct frame frame = {io->bytes, io->tag, conn->sent++};
+
+	ring_write(&conn->out, NULL, padding(conn->out.written));
+	ring_write(&conn->out, &frame, sizeof frame);
+	conn->in_payload[0] = true;
+}
+
+/* At most one ring full, so that other conns get their turn. */
+static bool move_sends(struct shm_conn *conn)
+{
+	struct ring_writer *out = &conn->out;
+	uint64_t begin = out->written;
+	struct tutti_io *io;
+
+	while ((io = conn->sends.head) && out->written - begin < out->capacity) {
+		if (!conn->in_payload[0]) {
+			if (!can_send(conn))
+				break;
+			send_frame(conn, io);
+		}
+		size_t want = min_size(io->bytes - io->moved, SHM_PIECE_BYTES);
+		size_t n = min_size(ring_room(out, want), want);
+		ring_write(out, (const uint8_t *)io->buf + io->moved, n);
+		io->moved += n;
+		if (io->moved == io->bytes) {
+			conn->in_payload[0] = false;
+			complete(conn, &conn->sends, TUTTI_OK);
+		} else if (n == 0) {
+			break;
+		}
+		if (out->written - out->published >= SHM_PIECE_BYTES)
+			publish(conn);
+	}
+	publish(conn);
+	return out->written != begin;
+}
+
+/* ---- receiving -------------------------------------------------------------------------- */
+
+static void release(struct shm_conn *conn)
+{
+	if (ring_release(&conn->in))
+		shm_bell(conn);
+}
+
+static bool can_recv(struct shm_conn *conn)
+{
+	size_t want = 1;
+
+	if (!conn->in_payload[1])
+		want = padding(conn->in.read) + sizeof(struct frame);
+	return ring_available(&conn->in, want) >= want;
+}
+
+/* False: the conn has failed. */
+static bool recv_frame(struct shm_conn *conn, const struct tutti_io *io)
+{
+	int peer = conn->base.peer, rank = endpoint_of(conn)->rank;
+	struct frame frame; /* a copy: the peer can still write to the ring */
+
+	ring_read(&conn->in, NULL, padding(conn->in.read));
+	ring_read(&conn->in, &frame, sizeof frame);
+	if (frame.number != conn->received++) {
+		shm_conn_fail(conn, TUTTI_ERR_PEER,
+			      "Lost rank %d: the memory it shares with rank %d is damaged.", peer,
+			      rank);
+		return false;
+	}
+	if (frame.bytes != io->bytes || frame.tag != io->tag) {
+		shm_conn_fail(conn, TUTTI_ERR_MISMATCH,
+			      "Message of %llu bytes (call %08x) from rank %d where rank %d "
+			      "expects %zu bytes (call %08x): the ranks made different calls.",
+			      (unsigned long long)frame.bytes, frame.tag, peer, rank, io->bytes,
+			      io->tag);
+		return false;
+	}
+	conn->in_payload[1] = true;
+	return true;
+}
+
+static bool move_recvs(struct shm_conn *conn)
+{
+	struct ring_reader *in = &conn->in;
+	uint64_t begin = in->read;
+	struct tutti_io *io;
+
+	while ((io = conn->recvs.head) && in->read - begin < in->capacity) {
+		if (!conn->in_payload[1]) {
+			if (!can_recv(conn))
+				break;
+			if (!recv_frame(conn, io))
+				return true;
+		}
+		size_t want = min_size(io->bytes - io->moved, SHM_PIECE_BYTES);
+		size_t n = min_size(ring_available(in, want), want);
+		ring_read(in, (uint8_t *)io->buf + io->moved, n);
+		io->moved += n;
+		if (io->moved == io->bytes) {
+			conn->in_payload[1] = false;
+			complete(conn, &conn->recvs, TUTTI_OK);
+		} else if (n == 0) {
+			break;
+		}
+		if (in->read - in->released >= SHM_PIECE_BYTES)
+			release(conn);
+	}
+	release(conn);
+	return in->read != begin;
+}
+
+/* ---- both ------------------------------------------------------------------------------- */
+
+/* The peer is gone. Sends end well, since one that completes says only that its buffer is free; the
+ * conn fails when nothing is left to receive. */
+static bool move_ended(struct shm_conn *conn)
+{
+	bool is_moving = move_recvs(conn);
+
+	while (conn->sends.head) {
+		is_moving = true;
+		complete(conn, &conn->sends, TUTTI_OK);
+	}
+	if (conn->state == SHM_FAILED)
+		return true;
+	size_t seen = ring_available(&conn->in, 0);
+	bool is_empty = ring_available(&conn->in, seen + 1) == 0;
+	if (!is_empty && (is_moving || !conn->recvs.head))
+		return is_moving;
+	shm_conn_fail(conn, TUTTI_ERR_PEER,
+		      "Lost rank %d: it left or died (the end of its shared memory connection to "
+		      "rank %d).",
+		      conn->base.peer, endpoint_of(conn)->rank);
+	return true;
+}
+
+bool shm_conn_move(struct shm_conn *conn)
+{
+	bool is_moving = false;
+
+	if (conn->state == SHM_ENDED) {
+		is_moving = move_ended(conn);
+	} else {
+		if (conn->sends.head)
+			is_moving |= move_sends(conn);
+		if (conn->recvs.head)
+			is_moving |= move_recvs(conn);
+	}
+	if (conn->state == SHM_FAILED)
+		return true;
+	if (conn->out.is_broken || conn->in.is_broken) {
+		shm_conn_fail(conn, TUTTI_ERR_PEER,
+			      "Lost rank %d: the memory it shares with rank %d is damaged.",
+			      conn->base.peer, endpoint_of(conn)->rank);
+		return true;
+	}
+	if (!conn->sends.head && !conn->recvs.head)
+		shm_conn_deactivate(conn);
+	return is_moving;
+}
+
+void shm_conn_opened(struct shm_conn *conn)
+{
+	conn->state = SHM_OPEN;
+	if (conn->sends.head || conn->recvs.head)
+		activate(conn);
+}
+
+void shm_conn_ended(struct shm_conn *conn)
+{
+	shm_meet_settle(conn);
+	conn->state = SHM_ENDED;
+	shm_conn_move(conn);
+}
+
+void shm_conn_post(struct shm_conn *conn, struct tutti_io *io, bool is_send)
+{
+	struct tutti_done *queue = is_send ? &conn->sends : &conn->recvs;
+	bool is_first = !queue->head;
+
+	io->conn = &conn->base;
+	io->moved = 0;
+	tutti_done_push(queue, io, TUTTI_IN_PROGRESS);
+	if (conn->state == SHM_FAILED) {
+		complete(conn, queue, conn->base.status);
+		return;
+	}
+	if (!is_sent_somewhere(conn))
+		return;
+	activate(conn);
+	/* The peer may wait for it: into the ring at once. */
+	if (is_send && is_first)
+		shm_conn_move(conn);
+}
+
+void shm_conn_sleeps(struct shm_conn *conn, bool sleeps)
+{
+	if (!sleeps || conn->recvs.head)
+		ring_reader_sleeps(&conn->in, sleeps);
+	if (!sleeps || conn->sends.head)
+		ring_writer_sleeps(&conn->out, sleeps);
+}
+
+bool shm_conn_has_work(struct shm_conn *conn)
+{
+	return conn->state == SHM_ENDED || conn->in.is_broken || conn->out.is_broken ||
+	       (conn->recvs.head && can_recv(conn)) || (conn->sends.head && can_send(conn));
+}

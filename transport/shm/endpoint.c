@@ -1,0 +1,283 @@
+/* The endpoint of shm: one pass over its active conns, sleeping, and the table of functions. */
+#include "transport/shm/shm.h"
+
+#include "core/auth.h"
+#include "core/clock.h"
+#include "core/net.h"
+#include "core/status.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#define SHM_REACH 20000
+
+static size_t ring_bytes_for(int size)
+{
+	size_t bytes = SHM_RING_BYTES;
+
+	while (bytes > SEGMENT_RING_MIN && 2 * bytes * (size_t)size > SHM_RINGS_BYTES)
+		bytes /= 2;
+	return bytes;
+}
+
+static tutti_status listen_somewhere(struct shm_endpoint *endpoint, const char *host_id)
+{
+	uint64_t random[2];
+	char name[40];
+
+	/* Everybody on the machine can read the names of abstract sockets: nothing of ours is in
+	 * it. */
+	auth_random(random, sizeof random);
+	snprintf(name, sizeof name, "tutti-%016llx%016llx", (unsigned long long)random[0],
+		 (unsigned long long)random[1]);
+	TRY(net_unix_listen(name, SHM_BACKLOG, &endpoint->listener.fd));
+	shm_address_make(&endpoint->base, host_id, name);
+	return TUTTI_OK;
+}
+
+static tutti_status open_descriptors(struct shm_endpoint *endpoint, const char *host_id)
+{
+	TRY(listen_somewhere(endpoint, host_id));
+	endpoint->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	endpoint->timer.fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	if (endpoint->epoll_fd < 0 || endpoint->timer.fd < 0)
+		return fail_errno("Cannot make rank %d's shared memory endpoint", endpoint->rank);
+	TRY(shm_watch_add(endpoint, &endpoint->listener));
+	return shm_watch_add(endpoint, &endpoint->timer);
+}
+
+static void shm_destroy(struct tutti_endpoint *base)
+{
+	struct shm_endpoint *endpoint = (struct shm_endpoint *)base;
+
+	if (!endpoint)
+		return;
+	assert(!endpoint->conns); /* conns are closed first */
+	while (endpoint->greetings)
+		shm_greeting_drop(endpoint, endpoint->greetings);
+	while (endpoint->graves) {
+		struct shm_greeting *grave = endpoint->graves;
+		endpoint->graves = grave->next;
+		free(grave);
+	}
+	shm_watch_close(&endpoint->listener);
+	shm_watch_close(&endpoint->timer);
+	if (endpoint->epoll_fd >= 0)
+		close(endpoint->epoll_fd);
+	free(endpoint);
+}
+
+static tutti_status shm_open(struct tutti_endpoint **out,
+			     const struct tutti_endpoint_config *config)
+{
+	struct shm_endpoint *endpoint = calloc(1, sizeof(*endpoint));
+
+	if (!endpoint)
+		return fail(TUTTI_ERR_MEMORY, "No memory for rank %d's shared memory endpoint.",
+			    config->rank);
+	endpoint->base.transport = &transport_shm;
+	endpoint->rank = config->rank;
+	endpoint->size = config->size;
+	endpoint->timeout_ms = config->timeout_ms;
+	memcpy(endpoint->comm_id, config->comm_id, sizeof endpoint->comm_id);
+	endpoint->ring_bytes = ring_bytes_for(config->size);
+	endpoint->epoll_fd = -1;
+	endpoint->listener = (struct shm_watch){SHM_LISTENER, -1};
+	endpoint->timer = (struct shm_watch){SHM_TIMER, -1};
+	tutti_done_init(&endpoint->done);
+	tutti_status status = open_descriptors(endpoint, config->host_id);
+	if (status != TUTTI_OK) {
+		shm_destroy(&endpoint->base);
+		return status;
+	}
+	*out = &endpoint->base;
+	return TUTTI_OK;
+}
+
+static int shm_reach(struct tutti_endpoint *endpoint, int peer, const uint8_t *address,
+		     size_t address_bytes)
+{
+	char name[40];
+
+	(void)peer;
+	return shm_address_read(endpoint, address, address_bytes, name) ? SHM_REACH : 0;
+}
+
+/* ---- sleeping --------------------------------------------------------------------------- */
+
+static void set_timer(struct shm_endpoint *endpoint, uint64_t due_ns)
+{
+	struct itimerspec when = {0};
+
+	if (due_ns == DEADLINE_NONE && !endpoint->is_timed)
+		return;
+	endpoint->is_timed = due_ns != DEADLINE_NONE;
+	if (endpoint->is_timed) {
+		when.it_value.tv_sec = (time_t)(due_ns / 1000000000u);
+		when.it_value.tv_nsec = (long)(due_ns % 1000000000u);
+		if (due_ns == 0)
+			when.it_value.tv_nsec = 1; /* zero would stop it */
+	}
+	int rc = timerfd_settime(endpoint->timer.fd, TFD_TIMER_ABSTIME, &when, NULL);
+	assert(rc == 0);
+}
+
+static void disarm(struct shm_endpoint *endpoint)
+{
+	endpoint->is_armed = false;
+	endpoint->passes = 0; /* what woke us may be a socket */
+	for (struct shm_conn *conn = endpoint->active; conn; conn = conn->next_active)
+		shm_conn_sleeps(conn, false);
+}
+
+/* Somebody may sleep on event_fd, and what it was armed for has changed. */
+static void kick(struct shm_endpoint *endpoint)
+{
+	if (!endpoint->is_armed)
+		return;
+	disarm(endpoint);
+	set_timer(endpoint, 0);
+}
+
+static int shm_event_fd(struct tutti_endpoint *endpoint)
+{
+	return ((struct shm_endpoint *)endpoint)->epoll_fd;
+}
+
+static int shm_arm(struct tutti_endpoint *base)
+{
+	struct shm_endpoint *endpoint = (struct shm_endpoint *)base;
+	bool is_work = endpoint->done.head != NULL;
+
+	endpoint->is_armed = true;
+	for (struct shm_conn *conn = endpoint->active; conn && !is_work; conn = conn->next_active) {
+		shm_conn_sleeps(conn, true);
+		is_work = shm_conn_has_work(conn);
+	}
+	/* Bells that are left from earlier would keep event_fd readable. */
+	if (is_work || shm_meet_look(endpoint)) {
+		disarm(endpoint);
+		return 1;
+	}
+	set_timer(endpoint, shm_meet_due_ns(endpoint));
+	return 0;
+}
+
+/* ---- the table -------------------------------------------------------------------------- */
+
+static tutti_status shm_connect(struct tutti_endpoint *base, int peer, int channel,
+				const uint8_t *address, size_t address_bytes,
+				struct tutti_conn **out)
+{
+	struct shm_endpoint *endpoint = (struct shm_endpoint *)base;
+	struct shm_conn *conn = calloc(1, sizeof(*conn));
+
+	assert(peer != endpoint->rank);
+	if (!conn)
+		return fail(TUTTI_ERR_MEMORY, "No memory for a connection to rank %d.", peer);
+	if (!shm_address_read(base, address, address_bytes, conn->name)) {
+		free(conn);
+		return fail(TUTTI_ERR_UNSUPPORTED,
+			    "Rank %d shares no memory with rank %d: it is on another node.", peer,
+			    endpoint->rank);
+	}
+	conn->base.endpoint = base;
+	conn->base.peer = peer;
+	conn->base.channel = channel;
+	conn->watch = (struct shm_watch){SHM_CONN, -1};
+	conn->deadline_ns = deadline_after_ms(endpoint->timeout_ms);
+	tutti_done_init(&conn->sends);
+	tutti_done_init(&conn->recvs);
+	conn->next = endpoint->conns;
+	endpoint->conns = conn;
+	kick(endpoint);
+	shm_meet_begin(conn);
+	*out = &conn->base;
+	return TUTTI_OK;
+}
+
+static void shm_send(struct tutti_conn *conn, struct tutti_io *io)
+{
+	kick((struct shm_endpoint *)conn->endpoint);
+	shm_conn_post((struct shm_conn *)conn, io, true);
+}
+
+static void shm_recv(struct tutti_conn *conn, struct tutti_io *io)
+{
+	kick((struct shm_endpoint *)conn->endpoint);
+	shm_conn_post((struct shm_conn *)conn, io, false);
+}
+
+static int shm_progress(struct tutti_endpoint *base, struct tutti_done *done)
+{
+	struct shm_endpoint *endpoint = (struct shm_endpoint *)base;
+	bool is_moving = false;
+
+	if (endpoint->is_armed)
+		disarm(endpoint);
+	if (endpoint->unsettled || endpoint->passes++ % SHM_LOOK_PASSES == 0)
+		is_moving = shm_meet_look(endpoint);
+	for (struct shm_conn *conn = endpoint->active, *next; conn; conn = next) {
+		next = conn->next_active;
+		is_moving |= shm_conn_move(conn);
+	}
+	if (!endpoint->done.head)
+		return is_moving;
+	*done->tail = endpoint->done.head;
+	done->tail = endpoint->done.tail;
+	tutti_done_init(&endpoint->done);
+	return 1;
+}
+
+/* Ios that have ended and that no progress has fetched are forgotten, too. */
+static void forget_done(struct shm_endpoint *endpoint, const struct tutti_conn *conn)
+{
+	struct tutti_done all = endpoint->done;
+
+	if (!all.head)
+		return;
+	tutti_done_init(&endpoint->done);
+	for (struct tutti_io *io; (io = tutti_done_pop(&all));)
+		if (io->conn != conn)
+			tutti_done_push(&endpoint->done, io, io->status);
+}
+
+static void shm_close(struct tutti_conn *base)
+{
+	struct shm_conn *conn = (struct shm_conn *)base;
+
+	if (!conn)
+		return;
+	struct shm_endpoint *endpoint = (struct shm_endpoint *)base->endpoint;
+	struct shm_conn **at = &endpoint->conns;
+	while (*at != conn)
+		at = &(*at)->next;
+	*at = conn->next;
+	shm_conn_deactivate(conn);
+	shm_meet_settle(conn);
+	shm_watch_close(&conn->watch);
+	segment_close(conn->segment);
+	forget_done(endpoint, base);
+	free(conn);
+}
+
+const struct tutti_transport transport_shm = {
+	.abi = TUTTI_TRANSPORT_ABI,
+	.name = "shm",
+	.kinds = 1u << TUTTI_MEMORY_HOST,
+	.open = shm_open,
+	.reach = shm_reach,
+	.connect = shm_connect,
+	.send = shm_send,
+	.recv = shm_recv,
+	.progress = shm_progress,
+	.close = shm_close,
+	.destroy = shm_destroy,
+	.event_fd = shm_event_fd,
+	.arm = shm_arm,
+};

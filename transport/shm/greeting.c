@@ -1,0 +1,212 @@
+/* Accepted sockets that belong to no conn yet: strangers until their hello, then guests. Who is
+ * another user, says nonsense, or says nothing for too long, is dropped, and nobody is disturbed.
+ */
+#include "transport/shm/shm.h"
+
+#include "core/clock.h"
+#include "core/log.h"
+#include "core/net.h"
+#include "core/status.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define ACCEPTS 16 /* in one look */
+
+void shm_greeting_drop(struct shm_endpoint *endpoint, struct shm_greeting *greeting)
+{
+	struct shm_greeting **at = &endpoint->greetings;
+
+	while (*at != greeting)
+		at = &(*at)->next;
+	*at = greeting->next;
+	*(greeting->is_known ? &endpoint->guests : &endpoint->strangers) -= 1;
+	shm_watch_close(&greeting->watch);
+	segment_close(greeting->segment);
+	/* The look that is under way may still hold an event of it. */
+	greeting->next = endpoint->graves;
+	endpoint->graves = greeting;
+}
+
+struct shm_greeting *shm_greeting_find(const struct shm_endpoint *endpoint, int from, int channel)
+{
+	struct shm_greeting *greeting = endpoint->greetings;
+
+	while (greeting && (!greeting->is_known || greeting->purpose != SHM_LANE ||
+			    greeting->from != from || greeting->channel != channel))
+		greeting = greeting->next;
+	return greeting;
+}
+
+static struct shm_conn *find_conn(const struct shm_endpoint *endpoint, int peer, int channel)
+{
+	struct shm_conn *conn = endpoint->conns;
+
+	while (conn && (conn->base.peer != peer || conn->base.channel != channel))
+		conn = conn->next;
+	return conn;
+}
+
+/* IN_PROGRESS: nothing has come yet. */
+static tutti_status read_hello(int fd, struct shm_hello *hello, int *memfd)
+{
+	ssize_t n = recv(fd, hello, sizeof *hello, MSG_DONTWAIT | MSG_PEEK);
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return TUTTI_IN_PROGRESS;
+	/* A hello is one piece: less is somebody else's. */
+	if (n != sizeof *hello || hello->magic != SHM_MAGIC)
+		return fail(TUTTI_ERR_AUTH, "Not a hello.");
+	if (hello->purpose == SHM_LANE)
+		return net_recv_fds(fd, hello, sizeof *hello, memfd, 1, 0);
+	return net_recv_all(fd, hello, sizeof *hello, 0);
+}
+
+static bool is_for_us(const struct shm_endpoint *endpoint, const struct shm_hello *hello)
+{
+	bool is_dialer = hello->from > endpoint->rank;
+
+	return hello->comm_id[0] == endpoint->comm_id[0] &&
+	       hello->comm_id[1] == endpoint->comm_id[1] && hello->to == endpoint->rank &&
+	       hello->from >= 0 && hello->from < endpoint->size && hello->from != hello->to &&
+	       hello->purpose == (is_dialer ? SHM_LANE : SHM_VIGIL);
+}
+
+/* What a hello that is for us leads to. False: drop it. */
+static bool take_hello(struct shm_endpoint *endpoint, struct shm_greeting *greeting,
+		       const struct shm_hello *hello, int memfd)
+{
+	struct shm_conn *conn = find_conn(endpoint, hello->from, hello->channel);
+
+	if (!is_for_us(endpoint, hello) || endpoint->guests >= SHM_GUESTS * endpoint->size) {
+		fail(TUTTI_ERR_AUTH, "It calls another communicator or rank.");
+		return false;
+	}
+	greeting->purpose = hello->purpose;
+	greeting->from = hello->from;
+	greeting->channel = hello->channel;
+	if (hello->purpose == SHM_LANE) {
+		bool is_expected = conn ? conn->state == SHM_WAITING || conn->state == SHM_DIALING
+					: !shm_greeting_find(endpoint, hello->from, hello->channel);
+		if (!is_expected ||
+		    segment_open(&greeting->segment, hello->ring_bytes, memfd) != TUTTI_OK)
+			return false;
+	}
+	greeting->is_known = true;
+	endpoint->strangers--;
+	endpoint->guests++;
+	if (hello->purpose == SHM_LANE && conn)
+		shm_meet_adopt(conn, greeting);
+	return true;
+}
+
+static void stranger_event(struct shm_endpoint *endpoint, struct shm_greeting *greeting)
+{
+	struct shm_hello hello;
+	int memfd = -1;
+	tutti_status status = read_hello(greeting->watch.fd, &hello, &memfd);
+
+	if (status == TUTTI_IN_PROGRESS)
+		return;
+	if (status != TUTTI_OK || !take_hello(endpoint, greeting, &hello, memfd)) {
+		log_info("shm: dropped a connection that is not this communicator's: %s",
+			 last_error());
+		shm_greeting_drop(endpoint, greeting);
+	}
+	if (memfd >= 0)
+		close(memfd);
+}
+
+void shm_greeting_event(struct shm_endpoint *endpoint, struct shm_greeting *greeting)
+{
+	bool has_bytes = false;
+
+	if (!greeting->is_known)
+		stranger_event(endpoint, greeting);
+	else if (shm_socket_drain(greeting->watch.fd, &has_bytes))
+		return;
+	else if (greeting->purpose == SHM_LANE)
+		shm_watch_close(&greeting->watch); /* what it sent waits for our connect */
+	else
+		shm_greeting_drop(endpoint, greeting);
+}
+
+static void drop_oldest_stranger(struct shm_endpoint *endpoint)
+{
+	struct shm_greeting *oldest = NULL;
+
+	for (struct shm_greeting *g = endpoint->greetings; g; g = g->next)
+		if (!g->is_known)
+			oldest = g;
+	assert(oldest);
+	shm_greeting_drop(endpoint, oldest);
+}
+
+static void welcome(struct shm_endpoint *endpoint, int fd)
+{
+	struct shm_greeting *greeting = calloc(1, sizeof(*greeting));
+
+	if (!greeting || net_unix_check(fd, NULL) != TUTTI_OK) {
+		log_info("shm: dropped a connection: %s", last_error());
+		free(greeting);
+		close(fd);
+		return;
+	}
+	if (endpoint->strangers >= SHM_STRANGERS)
+		drop_oldest_stranger(endpoint);
+	greeting->watch = (struct shm_watch){.kind = SHM_GREETING, .fd = fd};
+	greeting->deadline_ns = deadline_after_ms(SHM_STRANGER_MS);
+	greeting->next = endpoint->greetings;
+	endpoint->greetings = greeting;
+	endpoint->strangers++;
+	if (shm_watch_add(endpoint, &greeting->watch) != TUTTI_OK)
+		shm_greeting_drop(endpoint, greeting);
+	else
+		stranger_event(endpoint, greeting); /* dialers say hello at once */
+}
+
+static bool accept_one(struct shm_endpoint *endpoint)
+{
+	int fd = accept4(endpoint->listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+	if (fd >= 0)
+		welcome(endpoint, fd);
+	else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
+		log_info("shm: cannot accept a connection (errno %d)", errno);
+	return fd >= 0;
+}
+
+void shm_greetings_accept(struct shm_endpoint *endpoint)
+{
+	for (int i = 0; i < ACCEPTS && accept_one(endpoint); i++)
+		continue;
+}
+
+void shm_greetings_catch_up(struct shm_endpoint *endpoint)
+{
+	for (int i = 0; i < SHM_BACKLOG && accept_one(endpoint); i++)
+		continue;
+	for (struct shm_greeting *g = endpoint->greetings, *next; g; g = next) {
+		next = g->next;
+		if (!g->is_known)
+			stranger_event(endpoint, g);
+	}
+}
+
+bool shm_greetings_expire(struct shm_endpoint *endpoint, uint64_t now_ns)
+{
+	bool is_anything = false;
+
+	for (struct shm_greeting *g = endpoint->greetings, *next; g; g = next) {
+		next = g->next;
+		if (g->is_known || now_ns < g->deadline_ns)
+			continue;
+		log_info("shm: dropped a connection that said nothing");
+		shm_greeting_drop(endpoint, g);
+		is_anything = true;
+	}
+	return is_anything;
+}

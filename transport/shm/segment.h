@@ -1,0 +1,26 @@
+/* The memory of one lane: two rings in a memfd, one in each direction. No name, no limit by /dev/shm,
+ * gone with its last user. */
+#ifndef TRANSPORT_SHM_SEGMENT_H
+#define TRANSPORT_SHM_SEGMENT_H
+
+#include "transport/shm/ring.h"
+
+#include <tutti/tutti.h>
+
+#define SEGMENT_RING_MIN ((size_t)16 << 10)
+#define SEGMENT_RING_MAX ((size_t)1 << 30)
+
+struct segment;
+
+/* The caller closes *fd when the peer has it. */
+tutti_status segment_create(struct segment **segment, size_t ring_bytes, int *fd);
+/* fd comes from the peer and is trusted with nothing: it must be sealed and of the right size. The
+ * caller keeps fd. Ends in one process share one mapping. */
+tutti_status segment_open(struct segment **segment, size_t ring_bytes, int fd);
+void segment_close(struct segment *segment);    /* NULL is fine */
+
+/* The ends of this side: the creator writes ring 0 and reads ring 1. */
+void segment_rings(const struct segment *segment, bool is_creator, struct ring_writer *out,
+                   struct ring_reader *in);
+
+#endif

@@ -1,0 +1,149 @@
+/* shm: a lane of bytes between two ranks of one node. What the files of this folder share.
+ *
+ *     address.c   what an endpoint tells its peers; which peers are on this node
+ *     meet.c      how two ends find each other over Unix sockets, and what those sockets say
+ *     greeting.c  accepted sockets that belong to no conn yet; strangers
+ *     conn.c      posted ios through the rings
+ *     endpoint.c  the endpoint: progress, sleeping, the table
+ *     segment.c   the memory of a lane          ring.c   one ring of bytes in it
+ *
+ * Each endpoint listens on an abstract Unix socket. The higher rank of a pair dials and passes a memfd
+ * with two rings; the lower rank dials as well, only to notice when the higher one leaves before it
+ * has done so. The socket of a lane stays open: its end is the peer's end, and a byte on it wakes a
+ * sleeper. In a ring, a message is a frame of 16 bytes at a multiple of 64, and its payload. */
+#ifndef TRANSPORT_SHM_SHM_H
+#define TRANSPORT_SHM_SHM_H
+
+#include "transport/shm/ring.h"
+#include "transport/shm/segment.h"
+
+#include <tutti/transport.h>
+
+#define SHM_RING_BYTES    ((size_t)256 << 10)   /* of one direction, while the world is small    */
+#define SHM_RINGS_BYTES   ((size_t)8 << 20)     /* of all conns of a rank, were there one each   */
+#define SHM_PIECE_BYTES   ((size_t)32 << 10)    /* a large message moves on by this much         */
+#define SHM_STRANGERS     64                    /* sockets that have not said who they are       */
+#define SHM_STRANGER_MS   5000                  /* and how long they may take                    */
+#define SHM_GUESTS        16                    /* known sockets that wait for our connect, a rank */
+#define SHM_BACKLOG       1024                  /* connections that wait for our accept           */
+#define SHM_REDIAL_MS     1                     /* when the peer's backlog is full               */
+#define SHM_LOOK_PASSES   32                    /* idle passes between two looks at the sockets  */
+
+/* What epoll's data points to. */
+enum shm_watched { SHM_LISTENER, SHM_TIMER, SHM_GREETING, SHM_CONN };
+
+struct shm_watch {
+	enum shm_watched kind;
+	int fd;                         /* -1: none                                             */
+};
+
+/* What one tells whom one dials. */
+enum shm_purpose { SHM_LANE = 1, SHM_VIGIL = 2 };   /* a memfd comes along; I wait for your lane */
+
+#define SHM_MAGIC 0x31306d73u                       /* the form of the hello and of the frames   */
+
+struct shm_hello {
+	uint32_t magic;
+	uint32_t purpose;
+	int32_t from, to, channel;
+	uint32_t reserved;
+	uint64_t comm_id[2];
+	uint64_t ring_bytes;
+};
+
+/* Where a conn stands. DIALING: the peer could not be dialled yet; WAITING: for the peer's lane; ENDED:
+ * the peer is gone, what it left in the ring can still be received. */
+enum shm_state { SHM_DIALING, SHM_WAITING, SHM_OPEN, SHM_ENDED, SHM_FAILED };
+
+struct shm_conn {
+	struct tutti_conn base;
+	struct shm_watch watch;
+	enum shm_state state;
+	bool is_settled;                /* no deadline and no timer any more                     */
+	bool peer_left;                 /* before there was a lane                               */
+	bool is_active;                 /* on the endpoint's list: has ios, and a lane           */
+	bool in_payload[2];             /* of the first send; of the first recv                  */
+	struct shm_conn *next;
+	struct shm_conn *next_active, **active_link;
+	uint64_t deadline_ns;           /* of settling                                           */
+	char name[40];                  /* the peer's listener                                   */
+	struct segment *segment;
+	struct ring_writer out;
+	struct ring_reader in;
+	struct tutti_done sends, recvs; /* posted                                                */
+	uint32_t sent, received;        /* messages                                              */
+};
+
+/* An accepted socket that belongs to no conn yet. */
+struct shm_greeting {
+	struct shm_watch watch;
+	struct shm_greeting *next;
+	bool is_known;                  /* the hello came and is for us; the rest is from it     */
+	enum shm_purpose purpose;
+	int from, channel;
+	struct segment *segment;
+	uint64_t deadline_ns;           /* while not known                                       */
+};
+
+struct shm_endpoint {
+	struct tutti_endpoint base;
+	int rank, size, timeout_ms;
+	uint64_t comm_id[2];
+	size_t ring_bytes;
+	int epoll_fd;
+	struct shm_watch listener, timer;
+	struct shm_conn *conns, *active;
+	struct shm_greeting *greetings, *graves;        /* graves: freed after a look            */
+	int strangers, guests, unsettled;
+	bool is_armed, is_timed;
+	unsigned passes;
+	struct tutti_done done;
+};
+
+extern const struct tutti_transport transport_shm;
+
+/* address.c */
+void shm_address_make(struct tutti_endpoint *endpoint, const char *host_id, const char *name);
+/* The peer's listener, when it is on this node. */
+bool shm_address_read(const struct tutti_endpoint *endpoint, const uint8_t *address,
+		      size_t address_bytes, char name[40]);
+
+/* meet.c */
+tutti_status shm_watch_add(struct shm_endpoint *endpoint, struct shm_watch *watch);
+void shm_watch_close(struct shm_watch *watch);
+/* Bytes that wait at a socket are taken. False: the other end is gone. */
+bool shm_socket_drain(int fd, bool *is_anything);
+void shm_bell(const struct shm_conn *conn);
+void shm_meet_begin(struct shm_conn *conn);
+/* greeting's socket and segment become conn's. */
+void shm_meet_adopt(struct shm_conn *conn, struct shm_greeting *greeting);
+void shm_meet_settle(struct shm_conn *conn);
+/* One look at all sockets and deadlines. Returns whether anything happened. */
+bool shm_meet_look(struct shm_endpoint *endpoint);
+/* When the next look is due even though no socket has news; DEADLINE_NONE: never. */
+uint64_t shm_meet_due_ns(const struct shm_endpoint *endpoint);
+
+/* greeting.c */
+void shm_greetings_accept(struct shm_endpoint *endpoint);
+/* Everything that came before now has been seen. */
+void shm_greetings_catch_up(struct shm_endpoint *endpoint);
+void shm_greeting_event(struct shm_endpoint *endpoint, struct shm_greeting *greeting);
+void shm_greeting_drop(struct shm_endpoint *endpoint, struct shm_greeting *greeting);
+bool shm_greetings_expire(struct shm_endpoint *endpoint, uint64_t now_ns);
+struct shm_greeting *shm_greeting_find(const struct shm_endpoint *endpoint, int from, int channel);
+
+/* conn.c */
+void shm_conn_fail(struct shm_conn *conn, tutti_status status, const char *format, ...)
+	__attribute__((format(printf, 3, 4), cold));
+void shm_conn_post(struct shm_conn *conn, struct tutti_io *io, bool is_send);
+/* Moves what can be moved, a bounded amount. */
+bool shm_conn_move(struct shm_conn *conn);
+/* The lane is there; the peer's end of it is gone. */
+void shm_conn_opened(struct shm_conn *conn);
+void shm_conn_ended(struct shm_conn *conn);
+/* Says to the peer that this side sleeps; then whether it may not, because there is work. */
+void shm_conn_sleeps(struct shm_conn *conn, bool sleeps);
+bool shm_conn_has_work(struct shm_conn *conn);
+void shm_conn_deactivate(struct shm_conn *conn);
+
+#endif
