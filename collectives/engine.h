@@ -73,6 +73,8 @@ bool engine_progress(struct engine *engine);
 void engine_fail(struct engine *engine, tutti_status status, const char *sentence);
 tutti_status engine_status(const struct engine *engine);
 const char *engine_error(const struct engine *engine); /* "" until it failed */
+/* The rank whose connection broke, when that was the failure; else -1. */
+int engine_failed_peer(const struct engine *engine);
 void engine_stats(const struct engine *engine, tutti_stats *stats);
 
 /* From any thread. timeout_ms 0: as long as it takes. Releases and forgets *work, but on
@@ -80,6 +82,7 @@ void engine_stats(const struct engine *engine, tutti_stats *stats);
 tutti_status work_wait(struct tutti_work **work, int timeout_ms);
 tutti_status work_test(struct tutti_work *work, bool *is_done);
 void work_release(struct tutti_work *work);
+void work_retain(struct tutti_work *work);        /* one release more is due */
 void *work_memory(const struct tutti_work *work); /* COLL_MEM_ALLOC's result */
 
 #endif

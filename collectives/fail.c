@@ -41,6 +41,8 @@ void engine_io_failed(struct engine *e, struct tutti_io *io)
 	const struct tutti_work *work =
 		own->work ? own->work : ((struct step_io *)io)->lane->run->work;
 	bool of_conn = !own->work && io->conn && io->conn->status != TUTTI_OK;
+	if (of_conn && io->status == TUTTI_ERR_PEER && !e->stop)
+		atomic_store_explicit(&e->failed_peer, io->conn->peer + 1, memory_order_relaxed);
 	engine_fail_in(e, work, io->status,
 		       of_conn ? io->conn->error : tutti_status_string(io->status));
 }
@@ -108,6 +110,11 @@ tutti_status engine_status(const struct engine *e)
 const char *engine_error(const struct engine *e)
 {
 	return engine_status(e) == TUTTI_OK ? "" : e->error;
+}
+
+int engine_failed_peer(const struct engine *e)
+{
+	return engine_status(e) == TUTTI_ERR_PEER ? e->failed_peer - 1 : -1;
 }
 
 void engine_stats(const struct engine *engine, tutti_stats *stats)

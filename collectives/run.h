@@ -111,9 +111,9 @@ struct engine {
 	bool is_clean; /* after a failure: nothing of ours is posted any more */
 
 	/* Any thread, without the lock. */
-	atomic_int stop;           /* not 0: failed; the holder of the lock cleans up   */
-	pthread_mutex_t fail_lock; /* of status and error, written once                 */
-	atomic_int status;
+	atomic_int stop;                /* not 0: failed; the holder of the lock cleans up   */
+	pthread_mutex_t fail_lock;      /* of status and error, written once                 */
+	atomic_int status, failed_peer; /* failed_peer: rank + 1, or 0                       */
 	char error[ERROR_BYTES];
 	atomic_int refs;        /* the owner, and every work outside                 */
 	atomic_int async_works; /* under way: what the helper is there for           */

@@ -41,6 +41,11 @@ void work_release(struct tutti_work *work)
 		unref(work);
 }
 
+void work_retain(struct tutti_work *work)
+{
+	atomic_fetch_add_explicit(&work->refs, 1, memory_order_relaxed);
+}
+
 static void unlink_work(struct engine *e, struct tutti_work *work)
 {
 	if (work->prev)

@@ -309,7 +309,7 @@ static void test_death(void **state)
 		sim_ranks_run(&ranks);
 		for (int r = 0; r < 4; r++)
 			named += r != 1 && engine_status(ranks.engines[r]) == TUTTI_ERR_PEER &&
-				 strstr(engine_error(ranks.engines[r]), "ank 1 died") != NULL;
+				 strstr(engine_error(ranks.engines[r]), "Lost rank 1") != NULL;
 		assert_true(named >= 1);
 		for (int r = 0; r < 4; r++)
 			engine_fail(ranks.engines[r], TUTTI_ERR_ABORTED, "over");

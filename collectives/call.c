@@ -1,0 +1,140 @@
+/* One call's way from the API to the engine: sequence and fingerprint, algorithm, cached plan, and
+ * the choice between waiting here and handing out a handle. */
+#include "collectives/comm.h"
+
+#include "memory/dtype.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+/* What ranks must agree on, in 32 bits that are never 0. */
+static uint32_t fingerprint(const struct call_args *a)
+{
+	uint64_t h = a->sequence * 0x9e3779b97f4a7c15u;
+	h ^= ((uint64_t)a->collective << 48) ^ ((uint64_t)a->dtype << 40) ^
+	     ((uint64_t)a->op << 32) ^ (uint64_t)(uint32_t)a->root;
+	h *= 0xbf58476d1ce4e5b9u;
+	h ^= h >> 29;
+	h = (h ^ a->count) * 0x94d049bb133111ebu;
+	return (uint32_t)(h >> 32) | 1;
+}
+
+static int index_of(const struct algorithm *a)
+{
+	return (int)(a - algorithm_at(0));
+}
+
+/* One plan serves every size, pointer and dtype. */
+static tutti_status find_plan(struct tutti_comm *comm, const struct algorithm *a, int root,
+			      bool in_place, bool staged, const struct plan **plan)
+{
+	struct cached_plan **list = &comm->plans[index_of(a)], *c;
+
+	assert(index_of(a) < COMM_ALGORITHMS_MAX);
+	for (c = *list; c; c = c->next)
+		if (c->root == root && c->in_place == in_place && c->staged == staged) {
+			*plan = c->plan;
+			return TUTTI_OK;
+		}
+	c = malloc(sizeof *c);
+	struct plan *made = algorithm_plan(a, comm->rank, comm->size, root, in_place, staged);
+	if (!c || !made) {
+		free(c);
+		plan_free(made);
+		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for the plan of %s %s",
+			    comm->rank, collective_name(a->collective), a->name);
+	}
+	*c = (struct cached_plan){*list, made, root, in_place, staged};
+	*list = c;
+	*plan = made;
+	return TUTTI_OK;
+}
+
+static struct layout layout_of(const struct tutti_comm *comm, const struct algorithm *a,
+			       const struct call_args *args)
+{
+	size_t n = (size_t)comm->size;
+	if (a->collective == COLL_BARRIER)
+		return (struct layout){1, 1};
+	if (a->in_parts && a->out_parts) {
+		size_t each = (args->count + n - 1) / n;
+		if (each >= 1024) /* whole cache lines, if the data are aligned */
+			each = (each + 63) / 64 * 64;
+		return (struct layout){each, args->count};
+	}
+	return (struct layout){args->count,
+			       a->in_parts || a->out_parts ? args->count * n : args->count};
+}
+
+static void measure(const struct tutti_comm *comm, struct job_spec *spec)
+{
+	const struct call_args *a = &spec->args;
+	size_t bytes = a->count * dtype_bytes(a->dtype), n = (size_t)comm->size;
+
+	spec->send_bytes = spec->recv_bytes = bytes;
+	if (a->collective == COLL_REDUCE_SCATTER)
+		spec->send_bytes *= n;
+	else if (a->collective == COLL_ALL_GATHER)
+		spec->recv_bytes *= n;
+	else if (a->collective == COLL_BROADCAST && comm->rank != a->root)
+		spec->send_bytes = 0;
+	else if (a->collective == COLL_BARRIER || a->collective == COLL_MEM_ALLOC)
+		spec->send_bytes = spec->recv_bytes = 0;
+}
+
+static tutti_status add_plan(struct tutti_comm *comm, const struct algorithm *a,
+			     struct job_spec *spec)
+{
+	bool staged = !(comm->kinds_in_place & 1u << spec->memory->id);
+	bool in_place = spec->args.send == spec->args.recv;
+	int root = spec->args.collective == COLL_BROADCAST ? spec->args.root : 0;
+
+	spec->layout = layout_of(comm, a, &spec->args);
+	spec->width = a->width(comm->size);
+	return find_plan(comm, a, root, in_place, staged, &spec->plan);
+}
+
+static tutti_status start(struct tutti_comm *comm, const struct job_spec *spec,
+			  const tutti_call *call)
+{
+	struct tutti_work *work;
+	if (!call || (!call->work && !call->done))
+		return engine_run(comm->engine, spec);
+	TRY(engine_submit(comm->engine, spec, &work));
+	if (call->work)
+		*call->work = work;
+	else
+		work_release(work);
+	return TUTTI_OK;
+}
+
+/* Under the rule that an invalid call uses no sequence number: args were checked before. */
+tutti_status comm_call(struct tutti_comm *comm, struct call_args *args, const tutti_call *call)
+{
+	const struct algorithm *a = NULL;
+	tutti_status status = engine_status(comm->engine);
+	if (__builtin_expect(status != TUTTI_OK, 0))
+		return fail(status, "%s", engine_error(comm->engine));
+	if (args->collective != COLL_MEM_ALLOC)
+		TRY(select_algorithm(&comm->select, args, &a));
+	args->sequence = atomic_load_explicit(&comm->sequence, memory_order_relaxed);
+	args->fingerprint = fingerprint(args);
+	struct job_spec spec = {.args = *args,
+				.memory = memory_of(args->recv),
+				.name = collective_name(args->collective),
+				.algorithm = a ? a->name : "window",
+				.timeout_ms = call && call->timeout_ms ? call->timeout_ms
+								       : comm->timeout_ms};
+	if (call) {
+		spec.done = call->done;
+		spec.done_arg = call->done_arg;
+	}
+	measure(comm, &spec);
+	if (a && a->build)
+		TRY(add_plan(comm, a, &spec));
+	atomic_store_explicit(&comm->sequence, args->sequence + 1, memory_order_relaxed);
+	status = start(comm, &spec, call);
+	if (__builtin_expect(status != TUTTI_OK && engine_status(comm->engine) != TUTTI_OK, 0))
+		return fail(status, "%s", engine_error(comm->engine));
+	return status;
+}

@@ -1,0 +1,80 @@
+/* A communicator: who its ranks are, how they reach each other, its engine and its plans. */
+#ifndef COLLECTIVES_COMM_H
+#define COLLECTIVES_COMM_H
+
+#include "collectives/engine.h"
+#include "collectives/select.h"
+#include "core/env.h"
+#include "core/status.h"
+#include "transport/registry.h"
+
+#include <stdatomic.h>
+
+#define HOST_ID_BYTES 96
+
+/* What a rank tells the others when it joins. All ranks lay it out alike: same library, same
+ * machine word order, checked by version. */
+struct member_address {
+	char transport[16];
+	uint32_t bytes;
+	uint8_t address[TUTTI_ADDRESS_BYTES];
+};
+struct member {
+	char version[16], host_id[HOST_ID_BYTES];
+	int64_t window, window_bytes, scratch_bytes, slice_bytes, deterministic;
+	char algo[256], transports[64];
+	int32_t status; /* of this rank's preparations                           */
+	uint32_t addresses;
+	struct member_address address[TRANSPORTS_MAX];
+};
+
+/* A built plan, kept for the communicator's life. */
+struct cached_plan {
+	struct cached_plan *next;
+	struct plan *plan;
+	int root;
+	bool in_place, staged;
+};
+
+#define COMM_ALGORITHMS_MAX 32
+
+struct tutti_comm {
+	int rank, size, local_rank, local_size, node_rank, num_nodes;
+	uint64_t id[2];
+	uint8_t key[TUTTI_KEY_BYTES];
+	struct env env;
+	int timeout_ms;
+	bool deterministic;
+	const char *filter; /* of transports; the caller's until joining is over     */
+	char host_id[HOST_ID_BYTES];
+	const struct tutti_transport *transports[TRANSPORTS_MAX];
+	struct tutti_endpoint *endpoints[TRANSPORTS_MAX];
+	int endpoint_count;
+	uint32_t kinds_in_place; /* memory that every transport in use reads and writes   */
+	struct route *routes;    /* only while joining                                    */
+	struct window *window;   /* the engine's, once there is one                       */
+	bool may_window;
+	struct engine *engine;
+	struct select select;
+	struct cached_plan *plans[COMM_ALGORITHMS_MAX];
+	_Atomic uint64_t sequence; /* collectives issued                                    */
+};
+
+/* join.c: makes a communicator in steps, so that ranks of one process can take them together. */
+tutti_status comm_new(struct tutti_comm **comm, const tutti_config *config, const struct env *env,
+		      int rank, int size);
+tutti_status comm_describe(struct tutti_comm *comm, struct member *member);
+/* members in rank order. Finds nodes and routes; INVALID when settings disagree. */
+tutti_status comm_meet(struct tutti_comm *comm, const struct member *members);
+struct window_config comm_window_config(const struct tutti_comm *comm);
+tutti_status comm_start(struct tutti_comm *comm);
+void comm_free(struct tutti_comm *comm);
+
+/* call.c: issues one validated call. */
+tutti_status comm_call(struct tutti_comm *comm, struct call_args *args, const tutti_call *call);
+
+/* alloc.c: tutti_mem_alloc where ranks share no window */
+tutti_status private_alloc(void **ptr, size_t bytes);
+tutti_status private_free(void *ptr);
+
+#endif

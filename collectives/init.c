@@ -1,0 +1,241 @@
+/* tutti_init and its kin: from a launcher's environment, or a config, to a communicator. */
+#include "collectives/comm.h"
+
+#include "core/auth.h"
+#include "core/clock.h"
+#include "core/log.h"
+#include "rendezvous/rendezvous.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const tutti_config no_config;
+
+static tutti_status check_config(const tutti_config *config)
+{
+	if (config->timeout_ms < 0)
+		return fail(TUTTI_ERR_INVALID, "config.timeout_ms is %d: it must not be negative",
+			    config->timeout_ms);
+	if (config->device)
+		return fail(TUTTI_ERR_UNSUPPORTED,
+			    "config.device is %d, but this build has no CUDA: set it to 0",
+			    config->device);
+	if (config->deterministic < 0 || config->deterministic > 1)
+		return fail(TUTTI_ERR_INVALID, "config.deterministic is %d: it must be 0 or 1",
+			    config->deterministic);
+	return TUTTI_OK;
+}
+
+/* Every rank learns whether all have done their part; the sentence of the first that has not. */
+struct verdict {
+	int32_t status, has_window;
+	char sentence[ERROR_BYTES];
+};
+
+static tutti_status agree(struct tutti_comm *comm, struct rendezvous *meeting, tutti_status status,
+			  bool *all_have_window, uint64_t deadline)
+{
+	struct verdict mine = {.status = (int32_t)status, .has_window = comm->window != NULL};
+	struct verdict *all = calloc((size_t)comm->size, sizeof *all);
+	if (!all)
+		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory to join", comm->rank);
+	if (status != TUTTI_OK)
+		memcpy(mine.sentence, last_error(), strlen(last_error()) + 1);
+	tutti_status met = rendezvous_all_gather(meeting, &mine, sizeof mine, all, deadline);
+	*all_have_window = true;
+	for (int r = 0; met == TUTTI_OK && r < comm->size; r++) {
+		*all_have_window &= all[r].has_window;
+		if (all[r].status == TUTTI_OK)
+			continue;
+		all[r].sentence[ERROR_BYTES - 1] = '\0';
+		met = r == comm->rank ? fail(status, "%s", mine.sentence)
+				      : fail((tutti_status)all[r].status, "rank %d: %.480s", r,
+					     all[r].sentence);
+	}
+	free(all);
+	return met;
+}
+
+/* Ranks of a node that cannot open their window go on without one, together. */
+static tutti_status open_window(struct tutti_comm *comm, struct rendezvous *meeting,
+				uint64_t deadline)
+{
+	bool all = false;
+	if (comm->may_window) {
+		struct window_config config = comm_window_config(comm);
+		uint64_t soon = deadline_after_ms(10000);
+		tutti_status status =
+			window_join(&comm->window, &config, soon < deadline ? soon : deadline);
+		if (status != TUTTI_OK)
+			log_info("no window, messages instead: %s", last_error());
+	}
+	TRY(agree(comm, meeting, TUTTI_OK, &all, deadline));
+	if (!all) {
+		window_destroy(comm->window);
+		comm->window = NULL;
+	}
+	return TUTTI_OK;
+}
+
+static tutti_status meet(struct tutti_comm *comm, struct rendezvous *meeting, uint64_t deadline)
+{
+	struct member mine, *all = calloc((size_t)comm->size, sizeof *all);
+	bool unused;
+	if (!all)
+		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory to join", comm->rank);
+	rendezvous_identity(meeting, comm->key, comm->id);
+	tutti_status status = comm_describe(comm, &mine);
+	/* A rank that cannot go on says so in the first round, and why in the second. */
+	tutti_status agreed = agree(comm, meeting, status, &unused, deadline);
+	if (agreed == TUTTI_OK)
+		agreed = rendezvous_all_gather(meeting, &mine, sizeof mine, all, deadline);
+	if (agreed == TUTTI_OK) {
+		status = comm_meet(comm, all);
+		agreed = agree(comm, meeting, status, &unused, deadline);
+	}
+	free(all);
+	TRY(agreed);
+	return open_window(comm, meeting, deadline);
+}
+
+static tutti_status join(struct tutti_comm *comm, const struct job *job)
+{
+	uint64_t deadline = deadline_after_ms(comm->timeout_ms);
+	struct rendezvous *meeting;
+	bool unused;
+
+	TRY(rendezvous_join(&meeting, job, &comm->env, deadline));
+	tutti_status status = meet(comm, meeting, deadline);
+	if (status == TUTTI_OK) {
+		status = comm_start(comm);
+		status = agree(comm, meeting, status, &unused, deadline);
+	}
+	rendezvous_leave(meeting, deadline);
+	return status;
+}
+
+tutti_status tutti_init(tutti_comm **out, const tutti_config *config)
+{
+	struct env env;
+	struct job job;
+	struct tutti_comm *comm;
+	struct member alone;
+
+	last_error_clear();
+	if (!out)
+		return fail(TUTTI_ERR_INVALID, "tutti_init: comm is NULL");
+	if (!config)
+		config = &no_config;
+	TRY(env_load(&env));
+	TRY(check_config(config));
+	TRY(job_find(&job, config, &env));
+	log_set_rank(job.rank);
+	TRY(comm_new(&comm, config, &env, job.rank, job.size));
+	tutti_status status;
+	if (job.size > 1) {
+		status = join(comm, &job);
+	} else {
+		status = comm_describe(comm, &alone);
+		if (status == TUTTI_OK)
+			status = comm_meet(comm, &alone);
+		if (status == TUTTI_OK)
+			status = comm_start(comm);
+	}
+	if (status != TUTTI_OK) {
+		comm_free(comm);
+		return status;
+	}
+	*out = comm;
+	return TUTTI_OK;
+}
+
+/* ---- ranks of one process -------------------------------------------------------------------- */
+
+static tutti_status open_windows(struct tutti_comm **comms, int n)
+{
+	struct window_config *configs = calloc((size_t)n, sizeof *configs);
+	struct window **windows = calloc((size_t)n, sizeof(struct window *));
+	tutti_status status = TUTTI_ERR_MEMORY;
+	if (configs && windows) {
+		for (int r = 0; r < n; r++)
+			configs[r] = comm_window_config(comms[r]);
+		status = window_join_all(windows, configs, n);
+		for (int r = 0; status == TUTTI_OK && r < n; r++)
+			comms[r]->window = windows[r];
+		if (status != TUTTI_OK)
+			log_info("no window, messages instead: %s", last_error());
+	}
+	free(configs);
+	free(windows);
+	return status == TUTTI_ERR_MEMORY ? status : TUTTI_OK;
+}
+
+static tutti_status join_all(struct tutti_comm **comms, int n, const tutti_config *config,
+			     const struct env *env)
+{
+	struct member *members = calloc((size_t)n, sizeof *members);
+	uint64_t id[2];
+	uint8_t key[TUTTI_KEY_BYTES];
+	tutti_status status =
+		members ? TUTTI_OK : fail(TUTTI_ERR_MEMORY, "no memory to join %d ranks", n);
+
+	auth_random(id, sizeof id);
+	auth_random(key, sizeof key);
+	for (int r = 0; status == TUTTI_OK && r < n; r++) {
+		status = comm_new(&comms[r], config, env, r, n);
+		if (status == TUTTI_OK) {
+			memcpy(comms[r]->id, id, sizeof id);
+			memcpy(comms[r]->key, key, sizeof key);
+			status = comm_describe(comms[r], &members[r]);
+		}
+	}
+	for (int r = 0; status == TUTTI_OK && r < n; r++)
+		status = comm_meet(comms[r], members);
+	if (status == TUTTI_OK && n > 1 && comms[0]->may_window)
+		status = open_windows(comms, n);
+	for (int r = 0; status == TUTTI_OK && r < n; r++)
+		status = comm_start(comms[r]);
+	free(members);
+	return status;
+}
+
+tutti_status tutti_init_all(tutti_comm **comms, int n, const tutti_config *config)
+{
+	struct env env;
+
+	last_error_clear();
+	if (!comms || n < 1)
+		return fail(TUTTI_ERR_INVALID, "tutti_init_all: comms is %p and n is %d",
+			    (void *)comms, n);
+	if (!config)
+		config = &no_config;
+	TRY(env_load(&env));
+	TRY(check_config(config));
+	struct tutti_comm **made = calloc((size_t)n, sizeof(struct tutti_comm *));
+	if (!made)
+		return fail(TUTTI_ERR_MEMORY, "no memory for %d communicators", n);
+	tutti_status status = join_all(made, n, config, &env);
+	for (int r = 0; r < n; r++)
+		if (status == TUTTI_OK)
+			comms[r] = made[r];
+		else
+			comm_free(made[r]);
+	free(made);
+	return status;
+}
+
+tutti_status tutti_rendezvous_open(char *url, size_t url_bytes)
+{
+	struct env env;
+	last_error_clear();
+	if (!url || url_bytes == 0)
+		return fail(TUTTI_ERR_INVALID,
+			    "tutti_rendezvous_open: there is no room for the URL");
+	TRY(env_load(&env));
+	return rendezvous_serve(url, url_bytes, &env);
+}
+
+void tutti_comm_destroy(tutti_comm *comm)
+{
+	comm_free(comm);
+}

@@ -1,0 +1,291 @@
+/* Joining: ranks tell each other where they are, find their nodes and routes, open the window where
+ * all share a node, and start the engine. Only then there is a communicator. */
+#include "collectives/comm.h"
+
+#include "core/clock.h"
+#include "core/log.h"
+#include "rendezvous/rendezvous.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- what a rank is -------------------------------------------------------------------------- */
+
+/* Ranks share a host when they run on the same boot of a kernel and in the same network, for that
+ * is where abstract sockets reach. */
+static void find_host_id(char *id, size_t bytes, const struct env *env)
+{
+	char boot[48] = "", net[40] = "";
+	FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+	if (file) {
+		if (!fgets(boot, sizeof boot, file))
+			boot[0] = '\0';
+		fclose(file);
+		boot[strcspn(boot, "\n")] = '\0';
+	}
+	if (readlink("/proc/self/ns/net", net, sizeof net - 1) < 0)
+		net[0] = '\0';
+	if (!boot[0])
+		gethostname(boot, sizeof boot - 1);
+	snprintf(id, bytes, "%.40s/%.24s/%.24s", boot, net, env->host_id ? env->host_id : "");
+}
+
+tutti_status comm_new(struct tutti_comm **out, const tutti_config *config, const struct env *env,
+		      int rank, int size)
+{
+	struct tutti_comm *comm = calloc(1, sizeof *comm);
+	if (!comm)
+		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for a communicator", rank);
+	comm->rank = rank;
+	comm->size = size;
+	comm->local_size = comm->num_nodes = 1;
+	comm->env = *env;
+	comm->timeout_ms = config->timeout_ms ? config->timeout_ms : (int)env->timeout_ms;
+	comm->deterministic = config->deterministic;
+	comm->filter = config->transports ? config->transports : env->transports;
+	find_host_id(comm->host_id, sizeof comm->host_id, env);
+	*out = comm;
+	return TUTTI_OK;
+}
+
+static tutti_status open_endpoints(struct tutti_comm *comm)
+{
+	struct tutti_endpoint_config config = {.rank = comm->rank,
+					       .size = comm->size,
+					       .host_id = comm->host_id,
+					       .comm_id = {comm->id[0], comm->id[1]},
+					       .address = comm->env.address,
+					       .timeout_ms = comm->timeout_ms};
+	const struct tutti_transport *list[TRANSPORTS_MAX];
+	int count;
+
+	memcpy(config.key, comm->key, sizeof config.key);
+	TRY(transport_list(list, &count, comm->filter, &comm->env));
+	for (int i = 0; i < count; i++) {
+		comm->may_window |= strcmp(list[i]->name, "shm") == 0;
+		TRY(list[i]->open(&comm->endpoints[comm->endpoint_count], &config));
+		comm->transports[comm->endpoint_count++] = list[i];
+	}
+	return TUTTI_OK;
+}
+
+static tutti_status describe(struct tutti_comm *comm, struct member *m)
+{
+	const struct env *env = &comm->env;
+	const char *algo = env->algo ? env->algo : "";
+	if (strlen(algo) >= sizeof m->algo)
+		return fail(TUTTI_ERR_INVALID, "TUTTI_ALGO is longer than %zu bytes",
+			    sizeof m->algo - 1);
+	TRY(select_parse(&comm->select, algo));
+	snprintf(m->version, sizeof m->version, "%s", tutti_version());
+	snprintf(m->host_id, sizeof m->host_id, "%s", comm->host_id);
+	snprintf(m->algo, sizeof m->algo, "%s", algo);
+	m->window = env->window;
+	m->window_bytes = env->window_bytes;
+	m->scratch_bytes = env->scratch_bytes;
+	m->slice_bytes = env->slice_bytes;
+	m->deterministic = comm->deterministic;
+	TRY(open_endpoints(comm));
+	for (int i = 0; i < comm->endpoint_count; i++) {
+		struct member_address *a = &m->address[m->addresses++];
+		snprintf(a->transport, sizeof a->transport, "%s", comm->transports[i]->name);
+		a->bytes = (uint32_t)comm->endpoints[i]->address_bytes;
+		memcpy(a->address, comm->endpoints[i]->address, a->bytes);
+		snprintf(m->transports + strlen(m->transports),
+			 sizeof m->transports - strlen(m->transports), "%s%s", i ? "," : "",
+			 comm->transports[i]->name);
+	}
+	return TUTTI_OK;
+}
+
+/* A rank that fails here still tells the others, so that none waits for it. */
+tutti_status comm_describe(struct tutti_comm *comm, struct member *member)
+{
+	memset(member, 0, sizeof *member);
+	if (comm->size == 1)
+		return select_parse(&comm->select, comm->env.algo);
+	tutti_status status = describe(comm, member);
+	member->status = (int32_t)status;
+	return status;
+}
+
+/* ---- who the others are ---------------------------------------------------------------------- */
+
+static tutti_status differ(int rank, const char *what, const char *theirs, const char *ours)
+{
+	return fail(TUTTI_ERR_INVALID, "rank %d has %s %s, rank 0 has %s: all ranks need the same",
+		    rank, what, theirs[0] ? theirs : "unset", ours[0] ? ours : "unset");
+}
+
+static tutti_status differ_number(int rank, const char *what, int64_t theirs, int64_t ours)
+{
+	char a[24], b[24];
+	snprintf(a, sizeof a, "%lld", (long long)theirs);
+	snprintf(b, sizeof b, "%lld", (long long)ours);
+	return differ(rank, what, a, b);
+}
+
+static tutti_status check_alike(const struct member *members, int size)
+{
+	const struct member *m0 = &members[0];
+	for (int r = 0; r < size; r++) {
+		const struct member *m = &members[r];
+		if (m->status != TUTTI_OK)
+			return fail((tutti_status)m->status, "rank %d could not join: %s", r,
+				    tutti_status_string((tutti_status)m->status));
+		if (strcmp(m->version, m0->version) != 0)
+			return differ(r, "Tutti", m->version, m0->version);
+		if (strcmp(m->algo, m0->algo) != 0)
+			return differ(r, "TUTTI_ALGO", m->algo, m0->algo);
+		if (strcmp(m->transports, m0->transports) != 0)
+			return differ(r, "transports", m->transports, m0->transports);
+		if (m->window != m0->window)
+			return differ_number(r, "TUTTI_WINDOW", m->window, m0->window);
+		if (m->window_bytes != m0->window_bytes)
+			return differ_number(r, "TUTTI_WINDOW_BYTES", m->window_bytes,
+					     m0->window_bytes);
+		if (m->scratch_bytes != m0->scratch_bytes)
+			return differ_number(r, "TUTTI_SCRATCH_BYTES", m->scratch_bytes,
+					     m0->scratch_bytes);
+		if (m->slice_bytes != m0->slice_bytes)
+			return differ_number(r, "TUTTI_SLICE_BYTES", m->slice_bytes,
+					     m0->slice_bytes);
+		if (m->deterministic != m0->deterministic)
+			return differ_number(r, "config.deterministic", m->deterministic,
+					     m0->deterministic);
+	}
+	return TUTTI_OK;
+}
+
+static bool is_first_of_node(const struct member *members, int rank)
+{
+	for (int r = 0; r < rank; r++)
+		if (strcmp(members[r].host_id, members[rank].host_id) == 0)
+			return false;
+	return true;
+}
+
+static void find_nodes(struct tutti_comm *comm, const struct member *members)
+{
+	const char *mine = members[comm->rank].host_id;
+	int first = comm->rank;
+
+	comm->local_rank = comm->local_size = comm->num_nodes = comm->node_rank = 0;
+	for (int r = 0; r < comm->size; r++)
+		if (strcmp(members[r].host_id, mine) == 0) {
+			comm->local_rank += r < comm->rank;
+			comm->local_size++;
+			first = r < first ? r : first;
+		}
+	for (int r = 0; r < comm->size; r++)
+		if (is_first_of_node(members, r)) {
+			comm->node_rank += r < first;
+			comm->num_nodes++;
+		}
+}
+
+/* The best of the transports that reach the peer. */
+static tutti_status find_route(struct tutti_comm *comm, const struct member *members, int peer)
+{
+	const struct member *m = &members[peer];
+	struct route *route = &comm->routes[peer];
+	int best = 0;
+
+	for (int i = 0; i < comm->endpoint_count; i++) {
+		const struct member_address *a = &m->address[i];
+		struct tutti_endpoint *ep = comm->endpoints[i];
+		if (a->bytes > TUTTI_ADDRESS_BYTES)
+			return fail(TUTTI_ERR_INTERNAL, "rank %d sent an address of %u bytes", peer,
+				    a->bytes);
+		int reach = ep->transport->reach(ep, peer, a->address, a->bytes);
+		if (reach <= best)
+			continue;
+		best = reach;
+		*route = (struct route){.endpoint = ep, .address_bytes = a->bytes};
+		memcpy(route->address, a->address, a->bytes);
+	}
+	if (!best)
+		return fail(TUTTI_ERR_UNSUPPORTED,
+			    "rank %d cannot reach rank %d by any of its transports (%s)",
+			    comm->rank, peer, m->transports);
+	comm->kinds_in_place &= route->endpoint->transport->kinds;
+	log_debug("rank %d is reached by %s", peer, route->endpoint->transport->name);
+	return TUTTI_OK;
+}
+
+tutti_status comm_meet(struct tutti_comm *comm, const struct member *members)
+{
+	comm->kinds_in_place = ~0u;
+	if (comm->size == 1)
+		return TUTTI_OK;
+	TRY(check_alike(members, comm->size));
+	find_nodes(comm, members);
+	comm->may_window = comm->may_window && comm->env.window && comm->num_nodes == 1;
+	comm->routes = calloc((size_t)comm->size, sizeof *comm->routes);
+	if (!comm->routes)
+		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for %d routes", comm->rank,
+			    comm->size);
+	for (int peer = 0; peer < comm->size; peer++)
+		if (peer != comm->rank)
+			TRY(find_route(comm, members, peer));
+	return TUTTI_OK;
+}
+
+/* ---- starting -------------------------------------------------------------------------------- */
+
+struct window_config comm_window_config(const struct tutti_comm *comm)
+{
+	return (struct window_config){.rank = comm->rank,
+				      .size = comm->size,
+				      .comm_id = {comm->id[0], comm->id[1]},
+				      .window_bytes = (size_t)comm->env.window_bytes,
+				      .policy = wait_policy_for(comm->local_size)};
+}
+
+tutti_status comm_start(struct tutti_comm *comm)
+{
+	struct engine_config config = {.rank = comm->rank,
+				       .size = comm->size,
+				       .endpoints = comm->endpoints,
+				       .endpoint_count = comm->endpoint_count,
+				       .routes = comm->routes,
+				       .window = comm->window,
+				       .slice_bytes = (size_t)comm->env.slice_bytes,
+				       .scratch_bytes = (size_t)comm->env.scratch_bytes,
+				       .policy = wait_policy_for(comm->local_size),
+				       .helper_policy = wait_policy_for(2 * comm->local_size)};
+	TRY(engine_create(&comm->engine, &config));
+	free(comm->routes);
+	comm->routes = NULL;
+	comm->filter = NULL;
+	comm->select.size = comm->size;
+	comm->select.has_window = comm->window != NULL;
+	comm->select.deterministic = comm->deterministic;
+	log_info("rank %d of %d, node %d of %d, window %s", comm->rank, comm->size, comm->node_rank,
+		 comm->num_nodes, comm->window ? "on" : "off");
+	return TUTTI_OK;
+}
+
+void comm_free(struct tutti_comm *comm)
+{
+	if (!comm)
+		return;
+	if (comm->engine) {
+		engine_destroy(comm->engine);
+	} else {
+		window_destroy(comm->window);
+		for (int i = 0; i < comm->endpoint_count; i++)
+			comm->endpoints[i]->transport->destroy(comm->endpoints[i]);
+	}
+	for (int i = 0; i < COMM_ALGORITHMS_MAX; i++)
+		while (comm->plans[i]) {
+			struct cached_plan *c = comm->plans[i];
+			comm->plans[i] = c->next;
+			plan_free(c->plan);
+			free(c);
+		}
+	free(comm->routes);
+	free(comm);
+}
