@@ -4,19 +4,30 @@
 
 enum log_level { LOG_OFF, LOG_INFO, LOG_DEBUG };
 
-extern enum log_level log_level;       /* set once, at init, from the environment */
+extern enum log_level log_level;       /* read and set with log_at and log_set_level only */
+
+/* At every init, from the environment; ranks may be threads, hence atomic. */
+static inline void log_set_level(enum log_level level)
+{
+	__atomic_store_n(&log_level, level, __ATOMIC_RELAXED);
+}
+
+static inline _Bool log_at(enum log_level level)
+{
+	return __builtin_expect(__atomic_load_n(&log_level, __ATOMIC_RELAXED) >= level, 0) != 0;
+}
 
 void log_line(const char *format, ...) __attribute__((format(printf, 1, 2), cold));
 void log_set_rank(int rank);           /* this thread's lines say "rank N" from now on; -1: none */
 
 #define log_info(...)                                                                              \
 	do {                                                                                       \
-		if (__builtin_expect(log_level >= LOG_INFO, 0))                                    \
+		if (log_at(LOG_INFO))                                                              \
 			log_line(__VA_ARGS__);                                                     \
 	} while (0)
 #define log_debug(...)                                                                             \
 	do {                                                                                       \
-		if (__builtin_expect(log_level >= LOG_DEBUG, 0))                                   \
+		if (log_at(LOG_DEBUG))                                                             \
 			log_line(__VA_ARGS__);                                                     \
 	} while (0)
 

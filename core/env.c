@@ -1,0 +1,252 @@
+/* The table of TUTTI_ variables, read and checked. What they mean is their users' business. */
+#include "core/env.h"
+
+#include "core/log.h"
+#include "core/status.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PREFIX         "TUTTI_"
+#define NAME_MAX_BYTES 64
+
+struct number {
+	const char *name, *unit;
+	int64_t min, max, init;
+	const char *help;
+	size_t offset;
+};
+
+struct text {
+	const char *name, *choices, *help;
+	size_t offset;
+};
+
+static const struct number numbers[] = {
+#define ROW(field, name, unit, min, max, init, help)                                               \
+	{name, unit, min, max, init, help, offsetof(struct env, field)},
+	ENV_NUMBERS(ROW)
+#undef ROW
+};
+
+static const struct text texts[] = {
+#define ROW(field, name, choices, help) {name, choices, help, offsetof(struct env, field)},
+	ENV_TEXTS(ROW)
+#undef ROW
+};
+
+#define NUMBERS (sizeof numbers / sizeof *numbers)
+#define TEXTS   (sizeof texts / sizeof *texts)
+#define NAMES   (NUMBERS + TEXTS)
+
+extern char **environ;
+
+static const char *name_of(size_t i)
+{
+	return i < NUMBERS ? numbers[i].name : texts[i - NUMBERS].name;
+}
+
+/* How many letters must be changed, inserted, removed or swapped with their neighbour to make b of
+ * a. Both are at most NAME_MAX_BYTES long. */
+static int edit_distance(const char *a, const char *b)
+{
+	int rows[3][NAME_MAX_BYTES + 1]; /* the current row and the two before it, in turn */
+	int m = (int)strlen(a), n = (int)strlen(b);
+
+	for (int j = 0; j <= n; j++)
+		rows[0][j] = j;
+	for (int i = 1; i <= m; i++) {
+		int *row = rows[i % 3], *up = rows[(i + 2) % 3], *upper = rows[(i + 1) % 3];
+		row[0] = i;
+		for (int j = 1; j <= n; j++) {
+			int best = up[j - 1] + (a[i - 1] != b[j - 1]);
+			best = up[j] + 1 < best ? up[j] + 1 : best;
+			best = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
+			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+			    upper[j - 2] + 1 < best)
+				best = upper[j - 2] + 1;
+			row[j] = best;
+		}
+	}
+	return rows[m % 3][n];
+}
+
+static tutti_status unknown_name(const char *name)
+{
+	const char *nearest = NULL;
+	int least = 5; /* further away it is not a slip of the finger */
+	char list[ERROR_BYTES] = "";
+	size_t used = 0;
+
+	for (size_t i = 0; i < NAMES; i++) {
+		int distance = edit_distance(name, name_of(i));
+		if (distance < least) {
+			least = distance;
+			nearest = name_of(i);
+		}
+		if (used < sizeof list)
+			used += (size_t)snprintf(list + used, sizeof list - used, "%s%s",
+						 i ? ", " : "", name_of(i) + strlen(PREFIX));
+	}
+	if (nearest)
+		return fail(TUTTI_ERR_INVALID, "%s is not a variable of Tutti: did you mean %s?",
+			    name, nearest);
+	return fail(TUTTI_ERR_INVALID, "%s is not a variable of Tutti: those are " PREFIX "... %s",
+		    name, list);
+}
+
+static tutti_status check_names(void)
+{
+	for (char **entry = environ; entry && *entry; entry++) {
+		char name[NAME_MAX_BYTES + 1];
+		bool is_known = false;
+
+		if (strncmp(*entry, PREFIX, strlen(PREFIX)) != 0)
+			continue;
+		snprintf(name, sizeof name, "%.*s", (int)strcspn(*entry, "="), *entry);
+		for (size_t i = 0; i < NAMES && !is_known; i++)
+			is_known = strcmp(name, name_of(i)) == 0;
+		if (!is_known)
+			return unknown_name(name);
+	}
+	return TUTTI_OK;
+}
+
+/* What a suffix multiplies by; 0: it is none. */
+static int64_t suffix_factor(const char *suffix, bool is_bytes)
+{
+	static const char letters[] = "KMG";
+	const char *letter;
+
+	if (*suffix == '\0')
+		return 1;
+	if (!is_bytes || suffix[1] != '\0')
+		return 0;
+	letter = strchr(letters, toupper((unsigned char)*suffix));
+	return letter ? INT64_C(1) << 10 * (letter - letters + 1) : 0;
+}
+
+static tutti_status bad_number(const struct number *n, const char *text, const char *what)
+{
+	bool is_bytes = strcmp(n->unit, "bytes") == 0;
+	bool is_flag = strcmp(n->unit, "0 or 1") == 0;
+
+	if (is_flag)
+		return fail(TUTTI_ERR_INVALID, "%s=%.100s %s: it is 0 or 1 (default %lld)", n->name,
+			    text, what, (long long)n->init);
+	return fail(TUTTI_ERR_INVALID,
+		    "%s=%.100s %s: it is a number of %s from %lld to %lld%s "
+		    "(default %lld)",
+		    n->name, text, what, n->unit, (long long)n->min, (long long)n->max,
+		    is_bytes ? ", with K, M or G where you like" : "", (long long)n->init);
+}
+
+static tutti_status load_number(const struct number *n, const char *text, int64_t *value)
+{
+	char *end;
+	long long v;
+	int64_t factor;
+
+	*value = n->init;
+	if (!text)
+		return TUTTI_OK;
+	if (!isdigit((unsigned char)*text) && *text != '-')
+		return bad_number(n, text, "is not a number");
+	errno = 0;
+	v = strtoll(text, &end, 10);
+	factor = suffix_factor(end, strcmp(n->unit, "bytes") == 0);
+	if (end == text || factor == 0)
+		return bad_number(n, text, "is not a number");
+	if (errno == ERANGE || v < n->min / factor || v > n->max / factor || v * factor < n->min)
+		return bad_number(n, text, "is out of range");
+	*value = v * factor;
+	return TUTTI_OK;
+}
+
+static bool is_among(const char *choices, const char *text)
+{
+	size_t n = strlen(text);
+
+	for (const char *choice = choices; *choice; choice += *choice == '|') {
+		size_t length = strcspn(choice, "|");
+		if (length == n && strncmp(choice, text, n) == 0)
+			return true;
+		choice += length;
+	}
+	return false;
+}
+
+static tutti_status load_text(const struct text *t, const char *text, const char **value)
+{
+	*value = text;
+	if (!text)
+		return TUTTI_OK;
+	/* Mostly a variable of a script that was not set: never taken for "no secret". */
+	if (*text == '\0')
+		return fail(TUTTI_ERR_INVALID, "%s is set but empty: unset it or give it a value",
+			    t->name);
+	if (*t->choices && !is_among(t->choices, text))
+		return fail(TUTTI_ERR_INVALID, "%s=%.100s is not one of %s", t->name, text,
+			    t->choices);
+	return TUTTI_OK;
+}
+
+static enum log_level level_named(const char *name)
+{
+	if (!name || strcmp(name, "off") == 0)
+		return LOG_OFF;
+	return strcmp(name, "info") == 0 ? LOG_INFO : LOG_DEBUG;
+}
+
+tutti_status env_load(struct env *env)
+{
+	struct env loaded;
+
+	TRY(check_names());
+	for (size_t i = 0; i < NUMBERS; i++)
+		TRY(load_number(&numbers[i], getenv(numbers[i].name),
+				(int64_t *)((char *)&loaded + numbers[i].offset)));
+	for (size_t i = 0; i < TEXTS; i++)
+		TRY(load_text(&texts[i], getenv(texts[i].name),
+			      (const char **)((char *)&loaded + texts[i].offset)));
+	*env = loaded;
+	log_set_level(level_named(env->log));
+	return TUTTI_OK;
+}
+
+static void print_size(FILE *file, int64_t v, bool is_bytes)
+{
+	static const char *const letters[] = {"", "K", "M", "G"};
+	int i = 0;
+
+	while (is_bytes && i < 3 && v >= 1024 && v % 1024 == 0) {
+		v /= 1024;
+		i++;
+	}
+	fprintf(file, "%lld%s", (long long)v, letters[i]);
+}
+
+void env_print(FILE *file)
+{
+	for (size_t i = 0; i < NUMBERS; i++) {
+		const struct number *n = &numbers[i];
+		bool is_bytes = strcmp(n->unit, "bytes") == 0;
+
+		fprintf(file, "%-24s %s", n->name, n->help);
+		fprintf(file, " [%s, ", n->unit);
+		print_size(file, n->min, is_bytes);
+		fprintf(file, " to ");
+		print_size(file, n->max, is_bytes);
+		fprintf(file, ", default ");
+		print_size(file, n->init, is_bytes);
+		fprintf(file, "]\n");
+	}
+	for (size_t i = 0; i < TEXTS; i++) {
+		const struct text *t = &texts[i];
+		fprintf(file, "%-24s %s", t->name, t->help);
+		fprintf(file, *t->choices ? " [%s]\n" : "%s\n", t->choices);
+	}
+}
