@@ -100,27 +100,28 @@ wait $!
 [ $? = 5 ] || complain "exit code of a rank with children"
 
 # ---- signals
-# with_ranks SCRIPT ACTION: two ranks run SCRIPT, which says "ready" through fd 9; then ACTION with $pid.
+# with_ranks SCRIPT ACTION: two ranks run SCRIPT, which says "ready" through fd 9; then ACTION with $pid. A read
+# from fd 8 never ends; signals interrupt it, and no child is there that would outlive the rank.
 with_ranks()
 {
-	rm -f ready
-	mkfifo ready
-	"$BUILD_DIR/launch/tuttirun" --timeout 50 -n 2 sh -c "exec 9>ready; $1" >out 2>err &
+	rm -f ready never
+	mkfifo ready never
+	"$BUILD_DIR/launch/tuttirun" --timeout 50 -n 2 sh -c "exec 9>ready 8<>never; $1" >out 2>err &
 	pid=$!
 	timeout 60 bash -c "exec <ready; read x; read x; pid=$pid; $2; cat >/dev/null" || complain "ranks outlived: $2"
 	wait $pid
 	code=$?
 }
 
-with_ranks 'trap "echo got; exit 0" USR1; echo >&9; while :; do sleep 1000 & wait; done' 'kill -USR1 $pid'
+with_ranks 'trap "echo got; exit 0" USR1; echo >&9; while :; do read x <&8; done' 'kill -USR1 $pid'
 [ "$code $(grep -c got out)" = "0 2" ] || complain "SIGUSR1: code $code, $(cat out)"
 for signal in INT:130 TERM:143 HUP:129; do
 	with_ranks 'echo >&9; exec sleep 1000' "kill -${signal%:*} \$pid"
 	[ "$code" = "${signal#*:}" ] || complain "SIG${signal%:*}: code $code"
 done
-with_ranks 'trap "echo saved; exit 0" TERM; echo >&9; while :; do sleep 1000 & wait; done' 'kill -TERM $pid'
+with_ranks 'trap "echo saved; exit 0" TERM; echo >&9; while :; do read x <&8; done' 'kill -TERM $pid'
 [ "$code $(grep -c saved out)" = "0 2" ] || complain "ranks that end well after SIGTERM: code $code"
-with_ranks 'trap "echo first >&9" INT; echo >&9; while :; do sleep 1000 & wait; done' \
+with_ranks 'trap "echo first >&9" INT; echo >&9; while :; do read x <&8; done' \
 	'kill -INT $pid; read x; kill -INT $pid'
 [ "$code" = 137 ] || complain "a second SIGINT: code $code"
 with_ranks 'echo >&9; exec sleep 1000' 'kill -KILL $pid'
