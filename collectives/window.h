@@ -47,20 +47,33 @@ struct window_config {
 	struct wait_policy policy;
 };
 
-/* Collective over the ranks of the node: the lowest makes the segment and passes it on. */
+/* Collective over the ranks of the node: the lowest makes the segment and passes it on. UNSUPPORTED, on
+ * all ranks, where that cannot be done; a rank that does not come shows at the deadline. */
 tutti_status window_join(struct window **window, const struct window_config *config,
                          uint64_t deadline_ns);
 /* All n ranks of one process at once (tutti_init_all): one mapping. configs[i] is rank i's. */
 tutti_status window_join_all(struct window **windows, const struct window_config *configs, int n);
 void window_destroy(struct window *window);    /* NULL is fine */
 
-/* One operation under way. Lives in the work; the window keeps no pointer to a finished one. */
+/* How an operation goes on once all ranks' lines are there: window_internal.h. */
+struct window_path;
+
+/* One operation under way. Lives in the work; the window keeps no pointer to a finished one. What comes
+ * after args is the window's own. */
 struct window_run {
 	struct call_args args;
-	uint32_t number;              /* which operation of the window this is                  */
-	uint32_t phase, piece;        /* where it stands                                        */
-	/* the window's own, from here on */
-	uint64_t state[12];
+	uint32_t number;              /* which operation of the window this is; wraps           */
+	uint32_t phase;
+	int peer;                     /* the rank looked at next                                */
+	uint32_t step, steps;         /* of the path                                            */
+	const struct window_path *path;
+	size_t bytes;                 /* one rank's contribution; reduce_scatter: its share     */
+	size_t each;                  /* elements of a piece                                    */
+	uint64_t pieces;
+	bool first_is_staged;
+	tutti_status outcome;         /* all ranks' verdict on a run that came to its end       */
+	uint64_t memory_id;
+	void *memory;
 };
 
 /* Starts the next operation. At most one is under way: the caller keeps the others queued. */
@@ -71,7 +84,7 @@ tutti_status window_advance(struct window *window, struct window_run *run, bool 
 /* begin was called; returns when done, at the deadline (TIMEOUT, the sentence names the missing
  * ranks), when *stop is not 0 (ABORTED), or when a rank of the node has died or failed (PEER). Times are
  * only taken once the wait has turned slow. background, when not NULL, is called now and then while
- * waiting (the engine's other work); it must not touch this window. */
+ * waiting (the engine's other work); it must not touch this window. stop may be NULL. */
 tutti_status window_drive(struct window *window, struct window_run *run, uint64_t timeout_ns,
                           const _Atomic int *stop, void (*background)(void *arg), void *arg);
 /* Which ranks a run waits for, as "ranks 1, 3": for hang reports. Returns text. */

@@ -1,0 +1,186 @@
+/* How a window's run ends badly, and the sentences that say why: ranks that made different calls, a
+ * deadline, a rank that has failed or died. */
+#include "collectives/window_internal.h"
+
+#include "memory/dtype.h"
+
+#include <poll.h>
+#include <stdio.h>
+
+/* Looked at in one poll; more are looked at in turn. */
+#define POLL_AT_ONCE 64
+
+static const char *const names[COLL_COUNT] = {
+	[COLL_ALL_REDUCE] = "all_reduce",
+	[COLL_ALL_GATHER] = "all_gather",
+	[COLL_REDUCE_SCATTER] = "reduce_scatter",
+	[COLL_BROADCAST] = "broadcast",
+	[COLL_BARRIER] = "barrier",
+	[COLL_MEM_ALLOC] = "mem_alloc",
+};
+
+tutti_status failure_stick(struct window *w, tutti_status status)
+{
+	if (w->failed == TUTTI_OK) {
+		w->failed = status;
+		snprintf(w->error, sizeof w->error, "%s", last_error());
+	}
+	return status;
+}
+
+/* "all_reduce(f32, 1024, sum) as #17" */
+static const char *describe(const struct window *w, uint32_t number, int rank, char *text,
+			    size_t text_bytes)
+{
+	const struct call_note *n = &w->areas[rank].notes[number & 1];
+	const char *name =
+		n->collective >= 0 && n->collective < COLL_COUNT ? names[n->collective] : "?";
+	const char *type = dtype_name((tutti_dtype)n->dtype), *op = op_name((tutti_op)n->op);
+	unsigned long long count = n->count, sequence = n->sequence;
+
+	switch (n->collective) {
+	case COLL_ALL_REDUCE:
+	case COLL_REDUCE_SCATTER:
+		snprintf(text, text_bytes, "%s(%s, %llu, %s) as #%llu", name, type, count, op,
+			 sequence);
+		break;
+	case COLL_BROADCAST:
+		snprintf(text, text_bytes, "%s(%s, %llu, root %d) as #%llu", name, type, count,
+			 n->root, sequence);
+		break;
+	case COLL_ALL_GATHER:
+		snprintf(text, text_bytes, "%s(%s, %llu) as #%llu", name, type, count, sequence);
+		break;
+	default:
+		snprintf(text, text_bytes, "%s(%llu) as #%llu", name, count, sequence);
+	}
+	return text;
+}
+
+tutti_status failure_mismatch(struct window *w, const struct window_run *run, int peer)
+{
+	int low = peer < w->rank ? peer : w->rank, high = peer < w->rank ? w->rank : peer;
+	char first[128], second[128];
+
+	return fail(TUTTI_ERR_MISMATCH,
+		    "The ranks did not make the same call: rank %d called %s, "
+		    "rank %d called %s.",
+		    low, describe(w, run->number, low, first, sizeof first), high,
+		    describe(w, run->number, high, second, sizeof second));
+}
+
+/* Whether run still waits for rank in particular. */
+static bool is_missing(const struct window *w, const struct window_run *run, int rank)
+{
+	struct need need;
+
+	if (rank == w->rank || window_is_over(run))
+		return false;
+	if (window_at_lines(run)) {
+		struct line *line = line_of(w, run->number, rank);
+		return (uint32_t)atomic_load_explicit(&line->header, memory_order_acquire) !=
+		       run->number;
+	}
+	if (run->step >= run->steps)
+		return false;
+	need = run->path->need(w, run);
+	if (!need.value || (need.only >= 0 && need.only != rank))
+		return false;
+	return atomic_load_explicit(&w->areas[rank].words[need.word].value, memory_order_acquire) <
+	       need.value;
+}
+
+const char *window_explain(const struct window *w, const struct window_run *run, char *text,
+			   size_t text_bytes)
+{
+	size_t used = 0;
+	int found = 0;
+
+	text[0] = '\0';
+	for (int rank = 0; rank < w->size && used + 16 < text_bytes; rank++) {
+		if (is_missing(w, run, rank))
+			used += (size_t)snprintf(text + used, text_bytes - used, "%s%d",
+						 found++ ? ", " : "ranks ", rank);
+	}
+	if (found == 1) { /* "ranks 3" -> "rank 3" */
+		memmove(text + 4, text + 5, strlen(text + 5) + 1);
+	} else if (!found) {
+		snprintf(text, text_bytes, "no rank");
+	}
+	return text;
+}
+
+tutti_status failure_timeout(struct window *w, const struct window_run *run, uint64_t timeout_ns)
+{
+	char who[256], what[128];
+
+	return fail(TUTTI_ERR_TIMEOUT,
+		    "Rank %d waited %.3f s in %s, and %s did not come. Is a rank slow, dead or "
+		    "elsewhere? TUTTI_TIMEOUT_MS is the time to wait.",
+		    w->rank, (double)timeout_ns * 1e-9,
+		    describe(w, run->number, w->rank, what, sizeof what),
+		    window_explain(w, run, who, sizeof who));
+}
+
+void window_fail(struct window *w, tutti_status status, const char *sentence)
+{
+	uint32_t none = 0;
+
+	if (atomic_load_explicit(&w->area->failure, memory_order_relaxed))
+		return;
+	snprintf(w->area->sentence, sizeof w->area->sentence, "%s", sentence);
+	/* Pairs with the acquire in failure_seen. */
+	atomic_compare_exchange_strong(&w->area->failure, &none, (uint32_t)status);
+	atomic_fetch_add(&w->head->failures, 1);
+	if (w->failed == TUTTI_OK) {
+		w->failed = status;
+		snprintf(w->error, sizeof w->error, "%s", sentence);
+	}
+	bell_wake_all(w);
+}
+
+tutti_status failure_seen(struct window *w)
+{
+	for (int rank = 0; rank < w->size; rank++) {
+		uint32_t failure =
+			atomic_load_explicit(&w->areas[rank].failure, memory_order_acquire);
+		if (!failure || rank == w->rank)
+			continue;
+		if (failure == TUTTI_ERR_MISMATCH)
+			return fail(TUTTI_ERR_MISMATCH, "%.500s", w->areas[rank].sentence);
+		return fail(TUTTI_ERR_PEER, "Rank %d has failed: %.440s", rank,
+			    w->areas[rank].sentence);
+	}
+	return TUTTI_OK;
+}
+
+/* A rank may have posted what we wait for and then ended, so the dead are those that are still
+ * missing after their end was seen. */
+static tutti_status see_dead(struct window *w, const struct window_run *run, int rank)
+{
+	char what[128];
+
+	if (!is_missing(w, run, rank))
+		return TUTTI_OK;
+	return fail(TUTTI_ERR_PEER,
+		    "The process of rank %d has ended, and rank %d waits for it in %s.", rank,
+		    w->rank, describe(w, run->number, w->rank, what, sizeof what));
+}
+
+tutti_status failure_deaths(struct window *w, const struct window_run *run)
+{
+	for (int first = 0; first < w->size; first += POLL_AT_ONCE) {
+		struct pollfd fds[POLL_AT_ONCE];
+		int n = w->size - first < POLL_AT_ONCE ? w->size - first : POLL_AT_ONCE;
+
+		for (int i = 0; i < n; i++)
+			fds[i] = (struct pollfd){w->segment->pid_fds[first + i], POLLIN, 0};
+		if (poll(fds, (nfds_t)n, 0) <= 0)
+			continue;
+		for (int i = 0; i < n; i++) {
+			if (fds[i].revents)
+				TRY(see_dead(w, run, first + i));
+		}
+	}
+	return TUTTI_OK;
+}

@@ -1,0 +1,259 @@
+/* The inside of a window: the segment that the ranks share, and what window_*.c files know of each
+ * other. Nobody else includes it.
+ *
+ * The segment, one memfd:
+ *
+ *     head       geometry, the count of sleepers, the count of failures
+ *     areas      per rank: flags, doorbell, what it calls, why it failed; written by that rank
+ *     lines      per (parity of the operation's number, rank): header and a small payload
+ *     slots      per rank: WINDOW_SLOTS staging slots
+ *
+ * Numbers. The n-th operation of a window has the 32-bit number first + n, which wraps; it starts
+ * near the wrap, so that every run of every build passes it. Staging has 64-bit generations, which
+ * do not wrap: a slot's generation is its piece's position among all pieces that were ever staged.
+ */
+#ifndef COLLECTIVES_WINDOW_INTERNAL_H
+#define COLLECTIVES_WINDOW_INTERNAL_H
+
+#include "collectives/window.h"
+#include "core/status.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#define WINDOW_FIRST_NUMBER (UINT32_MAX - 63)
+#define WINDOW_MAX_RANKS    1024 /* as many sources as reduce() takes */
+#define WINDOW_SLOTS        4u   /* at least 3: see window_staged.c */
+#define WINDOW_ALIGN        128u /* two cache lines: the adjacent-line prefetcher's unit */
+#define KNOWN_ALLOCATIONS   16u
+#define LINE_PAYLOAD        56u /* bytes that travel in the header's own cache line */
+#define LINE_BODY           64u /* where a longer payload begins in its line */
+
+struct line {
+	_Alignas(WINDOW_ALIGN) _Atomic uint64_t header; /* number | fingerprint << 32 */
+	uint8_t payload[LINE_PAYLOAD];
+};
+
+/* What a rank says in its line when the data is too long for it. An id of 0: not in memory that the
+ * other ranks can reach. */
+struct line_buffers {
+	uint64_t send_id, recv_id; /* the allocations ... */
+	uint64_t send_offset, recv_offset; /* ... and where in them */
+	uint32_t is_staged; /* its first piece is in its slot already */
+};
+
+/* Words that only grow, one writer each. */
+enum word {
+	WORD_STAGED, /* generations this rank has put into its slots */
+	WORD_TAKEN,  /* generations of which this rank touches no other's slot any more */
+	WORDS,
+};
+struct word_line {
+	_Alignas(WINDOW_ALIGN) _Atomic uint64_t value;
+};
+
+/* A rank's call, to explain a mismatch with; written before the line with the same parity. */
+struct call_note {
+	int collective, dtype, op, root;
+	uint64_t count, sequence;
+};
+
+struct rank_area {
+	struct word_line words[WORDS];
+	_Alignas(WINDOW_ALIGN) _Atomic uint32_t bell; /* the futex; written by wakers */
+	_Atomic uint32_t sleeps_for; /* awake: 0; sleeping: 1 + the rank it waits for */
+	_Atomic uint32_t is_armed;   /* sleeps on its event fd */
+	_Alignas(WINDOW_ALIGN) struct call_note notes[2];
+	_Alignas(WINDOW_ALIGN) _Atomic uint32_t failure; /* a status, after the sentence */
+	char sentence[ERROR_BYTES];
+	tutti_status memory_status; /* of the last COLL_MEM_ALLOC; before WORD_TAKEN */
+	uint64_t process;           /* process_token() of the rank */
+};
+
+struct geometry {
+	int size;
+	uint64_t small_bytes; /* the longest payload of a line */
+	uint64_t line_bytes, slot_bytes;
+	uint64_t areas_at, lines_at, slots_at, total_bytes;
+};
+
+struct segment_head {
+	struct geometry geometry;
+	_Alignas(WINDOW_ALIGN) _Atomic uint32_t sleepers; /* ranks asleep or armed */
+	_Alignas(WINDOW_ALIGN) _Atomic uint32_t failures; /* ranks that have failed */
+	_Atomic uint32_t needs_fence; /* some rank's kernel has no membarrier */
+};
+
+/* This process's mapping of a segment; ranks as threads share one. */
+struct segment {
+	struct segment_head *head;
+	size_t bytes;
+	int size;
+	atomic_int users;
+	int *event_fds; /* one per rank */
+	int *pid_fds;   /* one per rank; -1: this process, or unknown */
+};
+
+struct window {
+	int rank, size;
+	uint32_t number;     /* of the latest operation */
+	uint64_t generation; /* the next one to be staged */
+	struct segment_head *head;
+	uint8_t *lines, *slots;
+	struct rank_area *areas, *area; /* area: this rank's */
+	size_t line_bytes, slot_bytes, small_bytes;
+	struct wait_policy policy;
+	uint64_t *seen[WORDS]; /* per rank: the largest value of a word seen so far */
+	const void **src;      /* per rank, for reduce() */
+	void **dst;
+	uint8_t **peer_send, **peer_recv; /* zero copy: where this process sees the buffers */
+	struct segment *segment;
+	uint64_t comm_id[2];
+	uint64_t allocations; /* how many were made here: names them */
+	struct {
+		uint64_t id;
+		uint8_t *base;
+	} known[KNOWN_ALLOCATIONS]; /* memory_base's answers; they never change */
+	int *sockets;               /* leader: one per rank; others: [0] to the leader; or NULL */
+	tutti_status failed;        /* sticky; the sentence is in error */
+	char error[ERROR_BYTES];
+	_Atomic uint64_t total_bytes, staged_bytes;
+	uint64_t checked_ns; /* when it last looked for dead peers */
+	bool is_armed;       /* between window_arm and window_disarm */
+};
+
+/* What the next step of a run waits for: a word of every other rank, or of one only. */
+struct need {
+	enum word word;
+	uint64_t value; /* 0: nothing */
+	int only;       /* -1: all */
+};
+
+struct window_path {
+	const char *name;
+	struct need (*need)(const struct window *window, const struct window_run *run);
+	tutti_status (*step)(struct window *window, struct window_run *run);
+};
+
+extern const struct window_path window_staged, window_zero_copy, window_memory;
+
+static inline struct line *line_of(const struct window *w, uint32_t number, int rank)
+{
+	size_t index = (size_t)(number & 1) * (size_t)w->size + (size_t)rank;
+	return (struct line *)(void *)(w->lines + index * w->line_bytes);
+}
+
+static inline void *line_payload(struct line *line, size_t bytes)
+{
+	return bytes <= LINE_PAYLOAD ? (void *)line->payload : (uint8_t *)line + LINE_BODY;
+}
+
+static inline uint64_t line_header(const struct window_run *run)
+{
+	return run->number | (uint64_t)run->args.fingerprint << 32;
+}
+
+/* What rank said in its line of this run. */
+static inline struct line_buffers line_buffers_of(const struct window *w,
+						  const struct window_run *run, int rank)
+{
+	struct line_buffers buffers;
+	memcpy(&buffers, line_of(w, run->number, rank)->payload, sizeof buffers);
+	return buffers;
+}
+
+static inline uint8_t *slot_of(const struct window *w, uint64_t generation, int rank)
+{
+	return w->slots + ((size_t)rank * WINDOW_SLOTS + generation % WINDOW_SLOTS) * w->slot_bytes;
+}
+
+/* window_bell.c: waking whoever sleeps. A post is a release store of a line's header or a word;
+ * each is followed by bell_ring. */
+void bell_wake(struct window *window);
+void bell_wake_all(struct window *window);
+void bell_full_fence(struct window *window);
+
+/* Pairs with the sleeper's count in bell_enter(): our store, then this load. Without a fence
+ * between them a sleeper may be missed: a futex sleep is timed (1 ms at most), and a sleeper on
+ * descriptors runs membarrier, which puts the fence here; where it cannot, needs_fence is set for
+ * good. */
+static inline void bell_ring(struct window *w)
+{
+	atomic_signal_fence(memory_order_seq_cst);
+	if (__builtin_expect(atomic_load_explicit(&w->head->needs_fence, memory_order_relaxed), 0))
+		bell_full_fence(w);
+	if (__builtin_expect(atomic_load_explicit(&w->head->sleepers, memory_order_relaxed), 0))
+		bell_wake(w);
+}
+
+static inline void word_post(struct window *w, enum word word, uint64_t value)
+{
+	atomic_store_explicit(&w->area->words[word].value, value, memory_order_release);
+	bell_ring(w);
+}
+
+/* Whether rank's word has come to value. Pairs with word_post. */
+static inline bool word_reached(struct window *w, enum word word, int rank, uint64_t value)
+{
+	uint64_t *seen = &w->seen[word][rank];
+	if (*seen < value)
+		*seen = atomic_load_explicit(&w->areas[rank].words[word].value,
+					     memory_order_acquire);
+	return *seen >= value;
+}
+
+bool window_at_lines(const struct window_run *run); /* waits for the others' lines */
+bool window_is_over(const struct window_run *run);
+/* Whether run may get on, without moving it. */
+bool window_is_ready(struct window *window, const struct window_run *run);
+/* The rank that run waits for next; -1: none. */
+int window_waits_for(struct window *window, const struct window_run *run);
+
+/* window_bell.c */
+void bell_open(struct window *window); /* once, at join */
+void bell_sleep(struct window *window, const struct window_run *run); /* at most 1 ms */
+
+/* window_small.c: what fits a line. */
+bool small_fits(const struct window *window, const struct call_args *args, size_t bytes);
+void small_write(struct window *window, const struct window_run *run, struct line *line);
+void small_finish(struct window *window, const struct window_run *run);
+
+/* window_staged.c. staged_begin cuts the call into pieces; staged_first puts piece 0 into its slot
+ * if the slot is free, before the line is posted. */
+void staged_begin(struct window *window, struct window_run *run);
+bool staged_first(struct window *window, struct window_run *run);
+
+/* window_zero_copy.c. publish fills in ids, or 0 where a buffer that peers need is not reachable;
+ * begin decides with all ranks' lines: false, on every rank alike, when some rank needs staging. */
+void zero_copy_publish(struct window *window, const struct call_args *args,
+		       struct line_buffers *buffers);
+bool zero_copy_begin(struct window *window, struct window_run *run);
+
+/* window_memory.c: the allocations of this process. */
+struct reach {
+	uint64_t id; /* 0: in no allocation */
+	uint64_t offset;
+};
+struct reach memory_find(const void *ptr, size_t bytes);
+/* Where this process sees allocation id, when every rank of this window does; else NULL. */
+uint8_t *memory_base(struct window *window, uint64_t id);
+void memory_begin(struct window *window, struct window_run *run);
+uint64_t process_token(void);
+
+/* window_failure.c */
+tutti_status failure_stick(struct window *window, tutti_status status); /* last_error is kept */
+tutti_status failure_mismatch(struct window *window, const struct window_run *run, int peer);
+tutti_status failure_timeout(struct window *window, const struct window_run *run,
+			     uint64_t timeout_ns);
+tutti_status failure_seen(struct window *window); /* another rank's window_fail */
+tutti_status failure_deaths(struct window *window, const struct window_run *run);
+
+/* window_segment.c */
+tutti_status segment_geometry(struct geometry *geometry, const struct window_config *config);
+tutti_status segment_create(const struct geometry *geometry, struct segment **segment, int *fd);
+tutti_status segment_open(struct segment **segment, int fd);
+tutti_status shared_create(const char *name, size_t bytes, int *fd); /* sealed, zero-filled */
+tutti_status shared_map(int fd, size_t bytes, void **base);          /* 2 MiB aligned */
+void segment_drop(struct segment *segment); /* NULL is fine */
+
+#endif

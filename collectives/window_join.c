@@ -1,0 +1,439 @@
+/* How the ranks of a node come to share a window: the leader, rank 0, makes the segment and passes
+ * it to each of the others over an abstract Unix socket. Both ends check that the other is this
+ * user's; the socket's name and the hello are made from the communicator's id, which strangers do
+ * not know.
+ *
+ *     member -> leader   hello     who am I
+ *     leader -> member   welcome   the segment; then, rank by rank, its doorbell and its process
+ *     member -> leader   a status
+ *     leader -> member   a status: OK when all ranks said OK
+ *
+ * So all ranks get their window or none does. The sockets stay, to pass tutti_mem_alloc's memory.
+ */
+#include "collectives/window_internal.h"
+
+#include "core/clock.h"
+#include "core/net.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define HELLO_MAGIC 0x7475747469303177u
+/* Connections that have not said hello yet: more than that are left in the backlog. */
+#define PENDING_MAX 16
+
+struct hello {
+	uint64_t magic, comm_id[2];
+	int32_t rank, size;
+};
+
+struct welcome {
+	int32_t status;
+	uint8_t has_process[WINDOW_MAX_RANKS]; /* a pidfd follows the doorbell */
+};
+
+static void socket_name(char *name, size_t bytes, const uint64_t comm_id[2])
+{
+	uint64_t h = comm_id[0] ^ (comm_id[1] << 32 | comm_id[1] >> 32);
+
+	h = (h ^ h >> 30) * 0xbf58476d1ce4e5b9u;
+	h = (h ^ h >> 27) * 0x94d049bb133111ebu;
+	snprintf(name, bytes, "tutti-window-%016llx", (unsigned long long)(h ^ h >> 31));
+}
+
+/* ---- the window of one rank, once the segment is mapped -------------------------------- */
+
+static bool allocate(struct window *w)
+{
+	size_t n = (size_t)w->size;
+	bool is_whole = true;
+
+	for (int word = 0; word < WORDS; word++) {
+		w->seen[word] = calloc(n, sizeof *w->seen[word]);
+		is_whole = is_whole && w->seen[word];
+	}
+	w->src = calloc(n, sizeof *w->src);
+	w->dst = calloc(n, sizeof *w->dst);
+	w->peer_send = calloc(n, sizeof *w->peer_send);
+	w->peer_recv = calloc(n, sizeof *w->peer_recv);
+	return is_whole && w->src && w->dst && w->peer_send && w->peer_recv;
+}
+
+static tutti_status window_new(struct window **window, struct segment *segment,
+			       const struct window_config *config)
+{
+	const struct geometry *g = &segment->head->geometry;
+	uint8_t *base = (uint8_t *)segment->head;
+	struct window *w = calloc(1, sizeof *w);
+
+	if (!w)
+		return fail(TUTTI_ERR_MEMORY, "No memory for a window.");
+	w->rank = config->rank;
+	w->size = config->size;
+	w->policy = config->policy;
+	memcpy(w->comm_id, config->comm_id, sizeof w->comm_id);
+	w->number = WINDOW_FIRST_NUMBER;
+	w->head = segment->head;
+	w->areas = (struct rank_area *)(void *)(base + g->areas_at);
+	w->area = w->areas + w->rank;
+	w->lines = base + g->lines_at;
+	w->slots = base + g->slots_at;
+	w->line_bytes = g->line_bytes;
+	w->slot_bytes = g->slot_bytes;
+	w->small_bytes = g->small_bytes;
+	if (!allocate(w)) {
+		window_destroy(w);
+		return fail(TUTTI_ERR_MEMORY, "No memory for a window of %d ranks.", w->size);
+	}
+	w->area->process = process_token();
+	w->segment = segment;
+	bell_open(w);
+	*window = w;
+	return TUTTI_OK;
+}
+
+void window_destroy(struct window *w)
+{
+	if (!w)
+		return;
+	for (int i = 0; w->sockets && i < (w->rank == 0 ? w->size : 1); i++) {
+		if (w->sockets[i] >= 0)
+			close(w->sockets[i]);
+	}
+	for (int word = 0; word < WORDS; word++)
+		free(w->seen[word]);
+	segment_drop(w->segment);
+	free(w->sockets);
+	free(w->src);
+	free(w->dst);
+	free(w->peer_send);
+	free(w->peer_recv);
+	free(w);
+}
+
+/* Ranks of this process cannot die alone. */
+static void forget_own_process(struct window *w)
+{
+	for (int rank = 0; rank < w->size; rank++) {
+		int *fd = &w->segment->pid_fds[rank];
+		if (*fd >= 0 && w->areas[rank].process == process_token()) {
+			close(*fd);
+			*fd = -1;
+		}
+	}
+}
+
+/* ---- the leader ------------------------------------------------------------------------ */
+
+/* The connections so far: those that said who they are, and those that have not yet. */
+struct gathering {
+	const struct window_config *config;
+	int *sockets, *pids, missing;
+	int pending[PENDING_MAX], pending_count;
+};
+
+/* A connection that is nobody's is closed, and nobody is told. */
+static void take_hello(struct gathering *g, int fd)
+{
+	const struct window_config *c = g->config;
+	struct hello hello;
+	int pid;
+
+	if (recv(fd, &hello, sizeof hello, MSG_DONTWAIT) != (ssize_t)sizeof hello ||
+	    hello.magic != HELLO_MAGIC || memcmp(hello.comm_id, c->comm_id, sizeof c->comm_id) ||
+	    hello.size != c->size || hello.rank <= 0 || hello.rank >= c->size ||
+	    g->sockets[hello.rank] >= 0 || net_unix_check(fd, &pid) != TUTTI_OK) {
+		close(fd);
+		return;
+	}
+	g->sockets[hello.rank] = fd;
+	g->pids[hello.rank] = pid;
+	g->missing--;
+}
+
+static tutti_status gather_some(struct gathering *g, int listener, uint64_t deadline_ns)
+{
+	struct pollfd fds[PENDING_MAX + 1];
+	int n = g->pending_count, fd;
+
+	for (int i = 0; i < n; i++)
+		fds[i] = (struct pollfd){g->pending[i], POLLIN, 0};
+	fds[n] = (struct pollfd){n < PENDING_MAX ? listener : -1, POLLIN, 0};
+	if (poll(fds, (nfds_t)n + 1, deadline_poll_ms(deadline_ns, 1000)) < 0)
+		return TUTTI_OK; /* EINTR: the caller comes again */
+	g->pending_count = 0;
+	for (int i = 0; i < n; i++) {
+		if (fds[i].revents)
+			take_hello(g, fds[i].fd);
+		else
+			g->pending[g->pending_count++] = fds[i].fd;
+	}
+	if (fds[n].revents) {
+		TRY(net_accept(listener, deadline_ns, &fd));
+		g->pending[g->pending_count++] = fd;
+	}
+	return TUTTI_OK;
+}
+
+static tutti_status gather(struct gathering *g, int listener, uint64_t deadline_ns)
+{
+	tutti_status status = TUTTI_OK;
+
+	while (g->missing > 0 && status == TUTTI_OK) {
+		status = gather_some(g, listener, deadline_ns);
+		if (g->missing > 0 && clock_now_ns() >= deadline_ns)
+			status = fail(TUTTI_ERR_TIMEOUT, "%d of %d ranks did not come", g->missing,
+				      g->config->size);
+	}
+	for (int i = 0; i < g->pending_count; i++)
+		close(g->pending[i]);
+	return status;
+}
+
+static void open_processes(struct segment *s, const int *pids)
+{
+	for (int rank = 0; rank < s->size; rank++) {
+		int pid = rank == 0 ? (int)getpid() : pids[rank];
+		if (pid > 0)
+			s->pid_fds[rank] = (int)syscall(SYS_pidfd_open, pid, 0);
+	}
+}
+
+static tutti_status welcome_one(const struct segment *s, int memory, int socket,
+				uint64_t deadline_ns)
+{
+	struct welcome welcome = {TUTTI_OK, {0}};
+
+	for (int rank = 0; rank < s->size; rank++)
+		welcome.has_process[rank] = s->pid_fds[rank] >= 0;
+	TRY(net_send_fds(socket, &welcome, sizeof welcome, &memory, 1, deadline_ns));
+	for (int rank = 0; rank < s->size; rank++) {
+		int fds[2] = {s->event_fds[rank], s->pid_fds[rank]};
+		TRY(net_send_fds(socket, &rank, sizeof rank, fds, 1 + welcome.has_process[rank],
+				 deadline_ns));
+	}
+	return TUTTI_OK;
+}
+
+/* Passes the segment to all, and finds out whether all have it. */
+static tutti_status welcome_all(const struct segment *s, int memory, const int *sockets,
+				uint64_t deadline_ns)
+{
+	int32_t answer;
+
+	for (int rank = 1; rank < s->size; rank++)
+		TRY(welcome_one(s, memory, sockets[rank], deadline_ns));
+	for (int rank = 1; rank < s->size; rank++) {
+		TRY(net_recv_all(sockets[rank], &answer, sizeof answer, deadline_ns));
+		if (answer != TUTTI_OK)
+			return fail((tutti_status)answer, "rank %d could not map it (%s)", rank,
+				    tutti_status_string((tutti_status)answer));
+	}
+	return TUTTI_OK;
+}
+
+static tutti_status make_window(struct window **window, const struct window_config *config,
+				struct gathering *g, uint64_t deadline_ns)
+{
+	struct geometry geometry;
+	struct segment *segment;
+	tutti_status status;
+	int memory;
+
+	TRY(segment_geometry(&geometry, config));
+	TRY(segment_create(&geometry, &segment, &memory));
+	open_processes(segment, g->pids);
+	status = window_new(window, segment, config);
+	if (status != TUTTI_OK) {
+		segment_drop(segment);
+	} else {
+		status = welcome_all(segment, memory, g->sockets, deadline_ns);
+	}
+	close(memory);
+	return status;
+}
+
+static tutti_status lead(struct window **window, const struct window_config *config,
+			 struct gathering *g, uint64_t deadline_ns)
+{
+	char name[64];
+	int listener;
+	tutti_status status;
+
+	socket_name(name, sizeof name, config->comm_id);
+	TRY(net_unix_listen(name, config->size, &listener));
+	status = gather(g, listener, deadline_ns);
+	close(listener);
+	TRY(status);
+	status = make_window(window, config, g, deadline_ns);
+	/* A member that cannot be told any more finds out at its deadline. */
+	for (int rank = 1; rank < config->size; rank++) {
+		int32_t verdict = (int32_t)status;
+		(void)!send(g->sockets[rank], &verdict, sizeof verdict,
+			    MSG_NOSIGNAL | MSG_DONTWAIT);
+	}
+	return status;
+}
+
+static tutti_status join_as_leader(struct window **window, const struct window_config *config,
+				   uint64_t deadline_ns)
+{
+	size_t n = (size_t)config->size;
+	struct gathering g = {
+		config, malloc(n * sizeof(int)), calloc(n, sizeof(int)), config->size - 1, {0}, 0};
+	struct window *w = NULL;
+	tutti_status status = TUTTI_ERR_MEMORY;
+
+	for (size_t i = 0; g.sockets && i < n; i++)
+		g.sockets[i] = -1;
+	if (!g.sockets || !g.pids)
+		fail(status, "No memory to gather %d ranks.", config->size);
+	else
+		status = lead(&w, config, &g, deadline_ns);
+	free(g.pids);
+	if (w)
+		w->sockets = g.sockets;
+	if (status == TUTTI_OK) {
+		*window = w;
+		return status;
+	}
+	for (size_t i = 0; !w && g.sockets && i < n; i++) {
+		if (g.sockets[i] >= 0)
+			close(g.sockets[i]);
+	}
+	if (!w)
+		free(g.sockets);
+	window_destroy(w);
+	return status;
+}
+
+/* ---- the others ------------------------------------------------------------------------ */
+
+static tutti_status receive_segment(struct segment **segment, int socket, int size,
+				    uint64_t deadline_ns)
+{
+	struct welcome welcome;
+	struct segment *s;
+	int memory;
+	tutti_status status;
+
+	TRY(net_recv_fds(socket, &welcome, sizeof welcome, &memory, 1, deadline_ns));
+	status = segment_open(&s, memory);
+	close(memory);
+	TRY(status);
+	if (s->size != size)
+		status = fail(TUTTI_ERR_MISMATCH, "the window is for %d ranks, not %d", s->size,
+			      size);
+	for (int i = 0; i < size && status == TUTTI_OK; i++) {
+		int rank, fds[2] = {-1, -1};
+		status = net_recv_fds(socket, &rank, sizeof rank, fds, 1 + welcome.has_process[i],
+				      deadline_ns);
+		s->event_fds[i] = fds[0];
+		s->pid_fds[i] = fds[1];
+	}
+	if (status != TUTTI_OK) {
+		segment_drop(s);
+		return status;
+	}
+	*segment = s;
+	return TUTTI_OK;
+}
+
+static tutti_status follow(struct window **window, const struct window_config *config, int socket,
+			   uint64_t deadline_ns)
+{
+	struct hello hello = {
+		HELLO_MAGIC, {config->comm_id[0], config->comm_id[1]}, config->rank, config->size};
+	struct segment *segment;
+	int32_t verdict = TUTTI_OK;
+	tutti_status status;
+
+	TRY(net_unix_check(socket, NULL));
+	TRY(net_send_all(socket, &hello, sizeof hello, deadline_ns));
+	TRY(receive_segment(&segment, socket, config->size, deadline_ns));
+	status = window_new(window, segment, config);
+	if (status != TUTTI_OK) {
+		segment_drop(segment);
+		verdict = (int32_t)status;
+	}
+	TRY(net_send_all(socket, &verdict, sizeof verdict, deadline_ns));
+	TRY(status);
+	TRY(net_recv_all(socket, &verdict, sizeof verdict, deadline_ns));
+	if (verdict != TUTTI_OK)
+		return fail((tutti_status)verdict, "the leader gave up (%s)",
+			    tutti_status_string((tutti_status)verdict));
+	return TUTTI_OK;
+}
+
+static tutti_status join_as_member(struct window **window, const struct window_config *config,
+				   uint64_t deadline_ns)
+{
+	int *sockets = malloc(sizeof *sockets);
+	struct window *w = NULL;
+	char name[64];
+	tutti_status status;
+
+	if (!sockets)
+		return fail(TUTTI_ERR_MEMORY, "No memory to join a window.");
+	socket_name(name, sizeof name, config->comm_id);
+	status = net_unix_connect(name, deadline_ns, &sockets[0]);
+	if (status != TUTTI_OK) {
+		free(sockets);
+		return status;
+	}
+	status = follow(&w, config, sockets[0], deadline_ns);
+	if (w) {
+		w->sockets = sockets;
+	} else {
+		close(sockets[0]);
+		free(sockets);
+	}
+	if (status == TUTTI_OK)
+		*window = w;
+	else
+		window_destroy(w);
+	return status;
+}
+
+tutti_status window_join(struct window **window, const struct window_config *config,
+			 uint64_t deadline_ns)
+{
+	struct window *w = NULL;
+	tutti_status status = config->rank == 0 ? join_as_leader(&w, config, deadline_ns)
+						: join_as_member(&w, config, deadline_ns);
+	if (status != TUTTI_OK)
+		return fail(TUTTI_ERR_UNSUPPORTED,
+			    "Rank %d shares no memory with the other ranks of its node: %s",
+			    config->rank, last_error());
+	forget_own_process(w);
+	*window = w;
+	return TUTTI_OK;
+}
+
+/* ---- ranks as threads ------------------------------------------------------------------ */
+
+tutti_status window_join_all(struct window **windows, const struct window_config *configs, int n)
+{
+	struct geometry geometry;
+	struct segment *segment;
+	tutti_status status = TUTTI_OK;
+	int memory, made = 0;
+
+	TRY(segment_geometry(&geometry, configs));
+	TRY(segment_create(&geometry, &segment, &memory));
+	close(memory);
+	for (; made < n && status == TUTTI_OK; made++) {
+		status = window_new(&windows[made], segment, &configs[made]);
+		if (status != TUTTI_OK)
+			break;
+		atomic_fetch_add(&segment->users, 1);
+	}
+	segment_drop(segment); /* the windows hold it now */
+	while (status != TUTTI_OK && made > 0)
+		window_destroy(windows[--made]);
+	return status;
+}

@@ -1,0 +1,196 @@
+/* Shared memory without a name: sealed memfds, where things lie in a window's segment, and this
+ * process's mappings of them. Nothing outlives the processes that map it. */
+#include "collectives/window_internal.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define HUGE_PAGE          (2u << 20)
+#define SMALL_BYTES        16384u
+#define SLOT_BYTES         (128u << 10) /* a core for every rank: what stays in its cache         */
+#define SLOT_BYTES_CROWDED (1u << 20)   /* fewer cores: every wait is a switch, so make few       */
+#define SEALS              (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+
+static uint64_t round_up(uint64_t bytes, uint64_t unit)
+{
+	return (bytes + unit - 1) / unit * unit;
+}
+
+/* window_bytes holds two lines, the area and the slots of a rank. */
+tutti_status segment_geometry(struct geometry *g, const struct window_config *config)
+{
+	uint64_t size = (uint64_t)config->size, fixed;
+	uint64_t slot = config->policy.spins ? SLOT_BYTES : SLOT_BYTES_CROWDED;
+
+	if (config->size > WINDOW_MAX_RANKS)
+		return fail(TUTTI_ERR_UNSUPPORTED,
+			    "%d ranks on one node are more than a window's %d.", config->size,
+			    WINDOW_MAX_RANKS);
+	g->size = config->size;
+	g->small_bytes =
+		SMALL_BYTES < config->window_bytes / 8 ? SMALL_BYTES : config->window_bytes / 8;
+	g->line_bytes = round_up(LINE_BODY + g->small_bytes, WINDOW_ALIGN);
+	fixed = 2 * g->line_bytes + sizeof(struct rank_area);
+	if (config->window_bytes < fixed + WINDOW_SLOTS * WINDOW_ALIGN * size)
+		return fail(TUTTI_ERR_UNSUPPORTED,
+			    "TUTTI_WINDOW_BYTES=%zu is too little for a window of %d ranks.",
+			    config->window_bytes, config->size);
+	if (slot > (config->window_bytes - fixed) / WINDOW_SLOTS)
+		slot = (config->window_bytes - fixed) / WINDOW_SLOTS;
+	g->slot_bytes = slot / WINDOW_ALIGN * WINDOW_ALIGN;
+	g->areas_at = round_up(sizeof(struct segment_head), WINDOW_ALIGN);
+	g->lines_at = g->areas_at + size * sizeof(struct rank_area);
+	g->slots_at = round_up(g->lines_at + 2 * size * g->line_bytes, 4096);
+	g->total_bytes = round_up(g->slots_at + size * WINDOW_SLOTS * g->slot_bytes, 4096);
+	return TUTTI_OK;
+}
+
+tutti_status shared_create(const char *name, size_t bytes, int *fd)
+{
+	int made = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	tutti_status status;
+
+	if (made < 0)
+		return fail_errno("Shared memory cannot be made (memfd_create)");
+	if (ftruncate(made, (off_t)bytes) == 0 && fcntl(made, F_ADD_SEALS, SEALS) == 0) {
+		*fd = made;
+		return TUTTI_OK;
+	}
+	status = fail_errno("Shared memory of %zu bytes cannot be made", bytes);
+	close(made);
+	return status;
+}
+
+/* What another process passed on: it must be as long as said, and stay so, or a load could be a
+ * SIGBUS. */
+static tutti_status check_shared(int fd, size_t bytes)
+{
+	struct stat st;
+	int seals = fcntl(fd, F_GET_SEALS);
+
+	if (seals < 0 || (seals & SEALS) != SEALS || fstat(fd, &st) != 0 || st.st_size < 0 ||
+	    (uint64_t)st.st_size < bytes)
+		return fail(TUTTI_ERR_UNSUPPORTED,
+			    "The shared memory that was passed here is not sealed or too short.");
+	return TUTTI_OK;
+}
+
+tutti_status shared_map(int fd, size_t bytes, void **base)
+{
+	size_t mapped = round_up(bytes, 4096), room = mapped + HUGE_PAGE;
+	uint8_t *space, *at;
+	size_t before;
+
+	TRY(check_shared(fd, bytes));
+	space = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (space == MAP_FAILED)
+		return fail_errno("Address space for %zu bytes of shared memory", bytes);
+	before = round_up((uintptr_t)space, HUGE_PAGE) - (uintptr_t)space;
+	at = space + before;
+	if (mmap(at, mapped, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
+		tutti_status status = fail_errno("Mapping %zu bytes of shared memory", bytes);
+		munmap(space, room);
+		return status;
+	}
+	if (before)
+		munmap(space, before);
+	munmap(at + mapped, room - before - mapped);
+	/* Refused where the system has none to give: then 4 KiB pages. */
+	madvise(at, mapped, MADV_HUGEPAGE);
+	*base = at;
+	return TUTTI_OK;
+}
+
+static struct segment *segment_new(int size)
+{
+	struct segment *s = calloc(1, sizeof *s);
+
+	if (!s)
+		return NULL;
+	s->event_fds = malloc((size_t)size * sizeof *s->event_fds);
+	s->pid_fds = malloc((size_t)size * sizeof *s->pid_fds);
+	for (int i = 0; s->event_fds && s->pid_fds && i < size; i++)
+		s->event_fds[i] = s->pid_fds[i] = -1;
+	s->size = size;
+	atomic_init(&s->users, 1);
+	if (!s->event_fds || !s->pid_fds) {
+		segment_drop(s);
+		return NULL;
+	}
+	return s;
+}
+
+tutti_status segment_open(struct segment **segment, int fd)
+{
+	struct geometry geometry;
+	struct segment *s;
+	void *base;
+	tutti_status status;
+
+	if (pread(fd, &geometry, sizeof geometry, 0) != (ssize_t)sizeof geometry)
+		return fail_errno("Reading the head of a window");
+	s = segment_new(geometry.size);
+	if (!s)
+		return fail(TUTTI_ERR_MEMORY, "No memory for a window.");
+	status = shared_map(fd, geometry.total_bytes, &base);
+	if (status != TUTTI_OK) {
+		segment_drop(s);
+		return status;
+	}
+	s->head = base;
+	s->bytes = round_up(geometry.total_bytes, 4096);
+	*segment = s;
+	return TUTTI_OK;
+}
+
+static tutti_status make_doorbells(struct segment *s)
+{
+	for (int i = 0; i < s->size; i++) {
+		s->event_fds[i] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+		if (s->event_fds[i] < 0)
+			return fail_errno("Making the doorbell of rank %d (eventfd)", i);
+	}
+	return TUTTI_OK;
+}
+
+tutti_status segment_create(const struct geometry *geometry, struct segment **segment, int *fd)
+{
+	struct segment *s = NULL;
+	tutti_status status;
+
+	TRY(shared_create("tutti-window", geometry->total_bytes, fd));
+	if (pwrite(*fd, geometry, sizeof *geometry, 0) != (ssize_t)sizeof *geometry)
+		status = fail_errno("Writing the head of a window");
+	else
+		status = segment_open(&s, *fd);
+	if (status == TUTTI_OK)
+		status = make_doorbells(s);
+	if (status != TUTTI_OK) {
+		segment_drop(s);
+		close(*fd);
+		return status;
+	}
+	*segment = s;
+	return TUTTI_OK;
+}
+
+void segment_drop(struct segment *s)
+{
+	if (!s || atomic_fetch_sub(&s->users, 1) > 1)
+		return;
+	for (int i = 0; i < s->size; i++) {
+		if (s->event_fds && s->event_fds[i] >= 0)
+			close(s->event_fds[i]);
+		if (s->pid_fds && s->pid_fds[i] >= 0)
+			close(s->pid_fds[i]);
+	}
+	if (s->head)
+		munmap(s->head, s->bytes);
+	free(s->event_fds);
+	free(s->pid_fds);
+	free(s);
+}

@@ -1,0 +1,67 @@
+/* Ranks that share a window, for the window's tests: as threads on one mapping or as processes; calls
+ * with known values; what every element must be. Everything is checked with team_check, which prints and
+ * aborts the rank: cmocka's assertions do not work outside the main thread. */
+#ifndef TESTS_WINDOW_TEAM_H
+#define TESTS_WINDOW_TEAM_H
+
+#include "collectives/window.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define TEAM_TIMEOUT_NS 100000000000u
+
+#define team_check(condition, ...)                                                                 \
+	do {                                                                                       \
+		if (!(condition)) {                                                                \
+			fprintf(stderr, "%s:%d: %s: ", __FILE__, __LINE__, #condition);            \
+			fprintf(stderr, __VA_ARGS__);                                              \
+			fprintf(stderr, "\n");                                                     \
+			abort();                                                                   \
+		}                                                                                  \
+	} while (0)
+
+struct team {
+	int size;
+	bool are_processes;
+	size_t window_bytes;            /* 0: 8 MiB */
+	bool is_crowded;                /* the policy for more ranks than cores, whatever is true */
+	void (*member)(struct window *window, int rank, void *arg);
+	void *arg;
+};
+
+/* Runs member on every rank; returns how many ended badly (only processes can). */
+int team_run(const struct team *team);
+/* A seed: TEST_SEED, or a new one. Printed. */
+uint64_t team_seed(void);
+uint64_t team_random(uint64_t a, uint64_t b, uint64_t c);       /* a hash of the three */
+
+struct call {
+	enum collective collective;
+	tutti_dtype dtype;
+	tutti_op op;
+	int root;
+	size_t count;
+	uint64_t seed;                  /* of the values */
+};
+
+/* How one rank makes the call. Ranks may differ. */
+struct manner {
+	bool is_in_place, is_async;
+	size_t send_shift, recv_shift;  /* bytes off alignment */
+	uint8_t *send_arena, *recv_arena; /* or NULL: ordinary memory */
+};
+
+size_t call_send_bytes(const struct call *call, int size);
+size_t call_recv_bytes(const struct call *call, int size);
+/* Fills buffers, makes the call, checks every byte of the result and around it. */
+void call_make(struct window *window, int rank, int size, const struct call *call,
+               const struct manner *manner);
+struct call_args call_args_for(const struct call *call, const void *send, void *recv);
+
+/* Shared memory of this rank, through COLL_MEM_ALLOC. */
+uint8_t *team_alloc(struct window *window, size_t bytes);
+/* begin and drive. */
+tutti_status team_drive(struct window *window, const struct call_args *args);
+
+#endif
