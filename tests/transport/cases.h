@@ -27,4 +27,14 @@ void test_never_connected(void **state);
 void test_gone_before_connect(void **state);
 void test_killed_in_world(void **state);
 
+/* sleeping.c: event_fd and arm; several threads */
+void test_idle_uses_no_cpu(void **state);
+void test_wakes_for_message(void **state);
+void test_threads_never_miss(void **state);
+
+/* processes.c: ranks in processes of their own */
+void test_processes_exchange(void **state);
+void test_process_killed(void **state);
+void test_process_leaves(void **state);
+
 #endif

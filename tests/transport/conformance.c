@@ -27,6 +27,18 @@ static const struct CMUnitTest everywhere[] = {
 static const struct CMUnitTest real[] = {
 	cmocka_unit_test(test_never_connected),
 	cmocka_unit_test(test_gone_before_connect),
+	cmocka_unit_test(test_threads_never_miss),
+};
+
+static const struct CMUnitTest sleeping[] = {
+	cmocka_unit_test(test_idle_uses_no_cpu),
+	cmocka_unit_test(test_wakes_for_message),
+};
+
+static const struct CMUnitTest processes[] = {
+	cmocka_unit_test(test_processes_exchange),
+	cmocka_unit_test(test_process_killed),
+	cmocka_unit_test(test_process_leaves),
 };
 
 static const struct CMUnitTest simulated[] = {
@@ -43,8 +55,11 @@ int conformance_main(const struct conformance *tested)
 	printf("%s: TEST_SEED=%llu\n", subject->transport->name, (unsigned long long)test_seed);
 	failed = cmocka_run_group_tests_name("everywhere", everywhere, NULL, NULL);
 	if (subject->world_create)
-		failed += cmocka_run_group_tests_name("simulated", simulated, NULL, NULL);
-	else
-		failed += cmocka_run_group_tests_name("real", real, NULL, NULL);
+		return failed + cmocka_run_group_tests_name("simulated", simulated, NULL, NULL);
+	failed += cmocka_run_group_tests_name("real", real, NULL, NULL);
+	if (subject->transport->event_fd)
+		failed += cmocka_run_group_tests_name("sleeping", sleeping, NULL, NULL);
+	if (!subject->is_one_process)
+		failed += cmocka_run_group_tests_name("processes", processes, NULL, NULL);
 	return failed;
 }

@@ -15,6 +15,8 @@
 
 #include <tutti/transport.h>
 
+#include <stdbool.h>
+
 struct conformance {
 	const struct tutti_transport *transport;
 
@@ -23,6 +25,8 @@ struct conformance {
 	void (*world_destroy)(void *world);
 	int (*world_step)(void *world); /* 0: nothing is on its way                 */
 	void (*world_kill)(void *world, int rank);
+
+	bool is_one_process; /* reaches only ranks of its own process    */
 };
 
 int conformance_main(const struct conformance *subject);
