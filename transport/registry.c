@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct tutti_transport *const built_in[] = {&transport_tcp};
+static const struct tutti_transport *const built_in[] = {&transport_shm, &transport_tcp};
 
 #define BUILT_IN ((int)(sizeof built_in / sizeof *built_in))
 _Static_assert(BUILT_IN < TRANSPORTS_MAX, "a plugin has room");

@@ -1,0 +1,324 @@
+/* Without this, ranks as threads of one process could get wrong bytes, block each other or race:
+ * blocking and asynchronous calls, several works and communicators at once, callbacks, waits from
+ * other threads. */
+#include <tutti/tutti.h>
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define RANKS_MAX 8
+
+struct rank {
+	tutti_comm *comm, *other;
+	pthread_t thread;
+	void (*body)(struct rank *);
+	int wrong;
+	char why[200];
+};
+
+static void blame(struct rank *r, const char *what, tutti_status status)
+{
+	if (r->wrong++)
+		return;
+	snprintf(r->why, sizeof r->why, "rank %d: %s: %s: %.120s", tutti_rank(r->comm), what,
+		 tutti_status_string(status), tutti_comm_error(r->comm));
+}
+
+static void expect(struct rank *r, const char *what, tutti_status status)
+{
+	if (status != TUTTI_OK)
+		blame(r, what, status);
+}
+
+static void *enter(void *arg)
+{
+	struct rank *r = arg;
+	r->body(r);
+	return NULL;
+}
+
+/* Runs body on n ranks, a thread each, over the given transports (NULL: all, with the window). */
+static void with_ranks(int n, const char *transports, void (*body)(struct rank *))
+{
+	struct rank ranks[RANKS_MAX] = {{0}};
+	tutti_comm *comms[RANKS_MAX], *others[RANKS_MAX];
+	tutti_config config = {.transports = transports, .timeout_ms = 60000};
+
+	if (tutti_init_all(comms, n, &config) != TUTTI_OK ||
+	    tutti_init_all(others, n, &config) != TUTTI_OK)
+		fail_msg("%d ranks over %s: %s", n, transports ? transports : "all",
+			 tutti_comm_error(NULL));
+	for (int r = 0; r < n; r++) {
+		ranks[r] = (struct rank){.comm = comms[r], .other = others[r], .body = body};
+		assert_int_equal(pthread_create(&ranks[r].thread, NULL, enter, &ranks[r]), 0);
+	}
+	for (int r = 0; r < n; r++)
+		pthread_join(ranks[r].thread, NULL);
+	for (int r = 0; r < n; r++) {
+		tutti_comm_destroy(comms[r]);
+		tutti_comm_destroy(others[r]);
+	}
+	for (int r = 0; r < n; r++)
+		if (ranks[r].wrong)
+			fail_msg("%d ranks over %s: %s", n, transports ? transports : "all",
+				 ranks[r].why);
+}
+
+static void everywhere(void (*body)(struct rank *))
+{
+	static const char *const transports[] = {"tcp", "shm", NULL};
+	static const int sizes[] = {1, 2, 3, 5, 8};
+	for (size_t t = 0; t < 3; t++)
+		for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
+			with_ranks(sizes[s], transports[t], body);
+}
+
+static int32_t value(int rank, size_t i, int call)
+{
+	return (int32_t)((uint32_t)(rank + 1) * 1000003u + (uint32_t)i * 7919u +
+			 (uint32_t)call * 31u);
+}
+
+static int32_t sum(int size, size_t i, int call)
+{
+	uint32_t s = 0;
+	for (int r = 0; r < size; r++)
+		s += (uint32_t)value(r, i, call);
+	return (int32_t)s;
+}
+
+static void fill(int32_t *buf, size_t n, int rank, int call)
+{
+	for (size_t i = 0; i < n; i++)
+		buf[i] = value(rank, i, call);
+}
+
+static void check_sum(struct rank *r, const int32_t *buf, size_t n, int call, const char *what)
+{
+	for (size_t i = 0; i < n; i++)
+		if (buf[i] != sum(tutti_size(r->comm), i, call)) {
+			blame(r, what, TUTTI_OK);
+			return;
+		}
+}
+
+/* ---- blocking
+ * ------------------------------------------------------------------------------------ */
+
+static void all_reduce_sizes(struct rank *r)
+{
+	static const size_t counts[] = {0, 1, 5, 12, 13, 100, 4097, 70001};
+	for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++) {
+		size_t n = counts[c];
+		int32_t *buf = malloc(n * 4 + 4), *out = malloc(n * 4 + 4);
+		fill(buf, n, tutti_rank(r->comm), (int)c);
+		expect(r, "all_reduce",
+		       tutti_all_reduce(buf, out, n, TUTTI_I32, TUTTI_SUM, r->comm, NULL));
+		check_sum(r, out, n, (int)c, "all_reduce bytes");
+		expect(r, "all_reduce in place",
+		       tutti_all_reduce(buf, buf, n, TUTTI_I32, TUTTI_SUM, r->comm, NULL));
+		check_sum(r, buf, n, (int)c, "all_reduce in place bytes");
+		free(buf);
+		free(out);
+	}
+}
+
+static void other_collectives(struct rank *r)
+{
+	int me = tutti_rank(r->comm), size = tutti_size(r->comm);
+	size_t n = 3001, all = n * (size_t)size;
+	int32_t *mine = malloc(n * 4), *buf = malloc(all * 4);
+
+	fill(mine, n, me, 1);
+	expect(r, "all_gather", tutti_all_gather(mine, buf, n, TUTTI_I32, r->comm, NULL));
+	for (size_t i = 0; i < all; i++)
+		if (buf[i] != value((int)(i / n), i % n, 1))
+			blame(r, "all_gather bytes", TUTTI_OK);
+	fill(buf, all, me, 2);
+	expect(r, "reduce_scatter",
+	       tutti_reduce_scatter(buf, mine, n, TUTTI_I32, TUTTI_SUM, r->comm, NULL));
+	for (size_t i = 0; i < n; i++)
+		if (mine[i] != sum(size, (size_t)me * n + i, 2))
+			blame(r, "reduce_scatter bytes", TUTTI_OK);
+	for (int root = 0; root < size; root++) {
+		fill(mine, n, me, 3);
+		expect(r, "broadcast",
+		       tutti_broadcast(mine, mine, n, TUTTI_I32, root, r->comm, NULL));
+		for (size_t i = 0; i < n; i++)
+			if (mine[i] != value(root, i, 3))
+				blame(r, "broadcast bytes", TUTTI_OK);
+	}
+	expect(r, "barrier", tutti_barrier(r->comm, NULL));
+	free(mine);
+	free(buf);
+}
+
+static void test_blocking(void **state)
+{
+	(void)state;
+	everywhere(all_reduce_sizes);
+	everywhere(other_collectives);
+}
+
+/* ---- asynchronous
+ * -------------------------------------------------------------------------------- */
+
+#define WORKS 12
+
+static void called(void *arg, tutti_status status)
+{
+	atomic_fetch_add((atomic_int *)arg, status == TUTTI_OK ? 1 : 1000);
+}
+
+/* Works on two communicators, waited for out of order, tested, released; callbacks. */
+static void many_works(struct rank *r)
+{
+	static const size_t n = 5000;
+	int me = tutti_rank(r->comm);
+	int32_t *buf[WORKS];
+	tutti_work *work[WORKS] = {0};
+	atomic_int calls = 0;
+
+	for (int k = 0; k < WORKS; k++) {
+		tutti_call call = {.work = &work[k], .done = called, .done_arg = &calls};
+		buf[k] = malloc(n * 4);
+		fill(buf[k], n, me, k);
+		expect(r, "submit",
+		       tutti_all_reduce(buf[k], buf[k], n, TUTTI_I32, TUTTI_SUM,
+					k % 3 ? r->comm : r->other, &call));
+	}
+	for (int k = WORKS - 1; k > 5; k--)
+		expect(r, "wait", tutti_work_wait(&work[k], 0));
+	for (int k = 0, is_done = 0; k <= 5; k++, is_done = 0) {
+		while (!is_done)
+			expect(r, "test", tutti_work_test(work[k], &is_done));
+		tutti_work_release(&work[k]);
+	}
+	while (atomic_load(&calls) < WORKS)
+		if (tutti_comm_status(r->comm) != TUTTI_OK) {
+			blame(r, "callbacks", TUTTI_OK);
+			break;
+		}
+	if (atomic_load(&calls) != WORKS)
+		blame(r, "a callback came twice or with an error", TUTTI_OK);
+	for (int k = 0; k < WORKS; k++) {
+		check_sum(r, buf[k], n, k, "asynchronous bytes");
+		free(buf[k]);
+	}
+}
+
+/* Nobody waits: the works end by themselves, and destroy ends what is released. */
+static void by_themselves(struct rank *r)
+{
+	static const size_t n = 20000;
+	int32_t *buf = malloc(n * 4);
+	atomic_int calls = 0;
+	tutti_call call = {.done = called, .done_arg = &calls};
+
+	fill(buf, n, tutti_rank(r->comm), 9);
+	expect(r, "submit", tutti_all_reduce(buf, buf, n, TUTTI_I32, TUTTI_SUM, r->comm, &call));
+	while (atomic_load(&calls) == 0)
+		if (tutti_comm_status(r->comm) != TUTTI_OK)
+			break;
+	check_sum(r, buf, n, 9, "bytes of a call that nobody waited for");
+	free(buf);
+}
+
+/* Asynchronous on even ranks, blocking on odd ones. */
+static void mixed(struct rank *r)
+{
+	static const size_t n = 3000;
+	int32_t *buf = malloc(n * 4);
+	for (int k = 0; k < 20; k++) {
+		tutti_work *work = NULL;
+		tutti_call call = {.work = &work};
+		bool waits = (tutti_rank(r->comm) + k) % 2;
+		fill(buf, n, tutti_rank(r->comm), k);
+		expect(r, "call",
+		       tutti_all_reduce(buf, buf, k % 4 ? n : 3, TUTTI_I32, TUTTI_SUM, r->comm,
+					waits ? NULL : &call));
+		expect(r, "wait", tutti_work_wait(&work, 0));
+		check_sum(r, buf, k % 4 ? n : 3, k, "bytes of mixed calls");
+	}
+	free(buf);
+}
+
+static void test_asynchronous(void **state)
+{
+	(void)state;
+	everywhere(many_works);
+	everywhere(by_themselves);
+	everywhere(mixed);
+}
+
+/* ---- deadlines, abort, mistakes
+ * ------------------------------------------------------------------ */
+
+static atomic_int named;
+
+/* The last rank never calls: the others fail, and whoever waits for it directly names it. */
+static void one_is_missing(struct rank *r)
+{
+	int32_t x = 1;
+	char name[20];
+	int missing = tutti_size(r->comm) - 1;
+	tutti_call call = {.timeout_ms = 200};
+	if (tutti_rank(r->comm) == missing || tutti_size(r->comm) == 1)
+		return;
+	tutti_status status = tutti_all_reduce(&x, &x, 1, TUTTI_I32, TUTTI_SUM, r->comm, &call);
+	/* The first to time out closes its connections: others may hear of that instead. */
+	if (status != TUTTI_ERR_TIMEOUT && status != TUTTI_ERR_PEER)
+		blame(r, "a call without its last rank", status);
+	snprintf(name, sizeof name, "%d", missing);
+	const char *waited = strstr(tutti_comm_error(r->comm), "waited");
+	if (waited && strstr(waited, name))
+		atomic_fetch_add(&named, 1);
+	if (tutti_barrier(r->comm, NULL) != status)
+		blame(r, "the failure is not sticky", status);
+}
+
+static void *abort_soon(void *arg)
+{
+	tutti_comm_abort(arg);
+	return NULL;
+}
+
+static void aborted(struct rank *r)
+{
+	int32_t x = 1;
+	pthread_t thread;
+	if (tutti_rank(r->comm) != 0 || tutti_size(r->comm) == 1)
+		return;
+	pthread_create(&thread, NULL, abort_soon, r->comm);
+	tutti_status status = tutti_all_reduce(&x, &x, 1, TUTTI_I32, TUTTI_SUM, r->comm, NULL);
+	pthread_join(thread, NULL);
+	if (status != TUTTI_ERR_ABORTED)
+		blame(r, "an aborted call", status);
+}
+
+static void test_deadlines(void **state)
+{
+	(void)state;
+	everywhere(one_is_missing);
+	assert_true(atomic_load(&named) >= 3 * 4);
+	everywhere(aborted);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_blocking),
+		cmocka_unit_test(test_asynchronous),
+		cmocka_unit_test(test_deadlines),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
