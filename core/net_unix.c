@@ -43,7 +43,7 @@ static tutti_status unix_socket(int *fd)
 tutti_status net_unix_listen(const char *name, int backlog, int *fd)
 {
 	struct sockaddr_un address;
-	socklen_t length;
+	socklen_t length = 0; /* as gcc does not see that fail() never returns OK */
 	int s;
 
 	TRY(unix_address(name, &address, &length));
@@ -62,7 +62,7 @@ tutti_status net_unix_listen(const char *name, int backlog, int *fd)
 tutti_status net_unix_connect(const char *name, uint64_t deadline_ns, int *fd)
 {
 	struct sockaddr_un address;
-	socklen_t length;
+	socklen_t length = 0; /* as gcc does not see that fail() never returns OK */
 	int s;
 
 	TRY(unix_address(name, &address, &length));

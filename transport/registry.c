@@ -120,7 +120,7 @@ static tutti_status take_names(bool *is_named, const struct tutti_transport *con
 tutti_status transport_list(const struct tutti_transport **list, int *count, const char *filter,
 			    const struct env *env)
 {
-	const struct tutti_transport *all[TRANSPORTS_MAX];
+	const struct tutti_transport *all[TRANSPORTS_MAX] = {NULL};
 	bool is_named[TRANSPORTS_MAX] = {false}, names_what_is_out = filter && filter[0] == '^';
 	int here = 0, admitted = 0;
 
