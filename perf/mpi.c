@@ -1,7 +1,7 @@
 /* MPI behind the few calls that the benchmark driver makes, so that Open MPI and MPICH are measured
  * by the very same loop. Not a way to use Tutti over MPI: it knows a blocking all_reduce on
  * MPI_COMM_WORLD. */
-#include "../start.h"
+#include "start.h"
 
 #include <mpi.h>
 #include <stdio.h>
