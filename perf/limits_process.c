@@ -1,0 +1,163 @@
+/* What a rank costs as a process: time to join, processor time while idle, memory. */
+#include "limits.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define JOINS        5
+#define IDLE_SECONDS 5
+#define PAYLOAD      ((size_t)64 << 20)
+
+static struct shared *open_shared(void)
+{
+	struct shared *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE,
+				     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	return shared == MAP_FAILED ? NULL : shared;
+}
+
+static tutti_comm *join(struct trial *t)
+{
+	tutti_comm *comm;
+
+	if (tutti_init(&comm, &t->config) == TUTTI_OK)
+		return comm;
+	fprintf(stderr, "limits: rank %d: %s\n", t->rank, tutti_comm_error(NULL));
+	_exit(1);
+}
+
+static int join_body(struct trial *t)
+{
+	tutti_comm *comm;
+	double start;
+
+	limits_meet(t, 0);
+	start = limits_now();
+	comm = join(t);
+	t->shared->figures[t->rank][0] = limits_now() - start;
+	tutti_comm_destroy(comm);
+	return 0;
+}
+
+/* The slowest rank's time, best and worst of a few joins. */
+int limits_join(void)
+{
+	struct shared *shared = open_shared();
+	double best = 1e9, worst = 0;
+
+	if (!shared)
+		return 1;
+	for (int i = 0; i < JOINS; i++) {
+		double slowest = 0;
+
+		if (limits_run(LIMITS_RANKS, shared, join_body) != 0)
+			return 1;
+		for (int rank = 0; rank < LIMITS_RANKS; rank++) {
+			double s = shared->figures[rank][0];
+
+			slowest = s > slowest ? s : slowest;
+		}
+		best = slowest < best ? slowest : best;
+		worst = slowest > worst ? slowest : worst;
+	}
+	printf("tutti_init of %d local ranks: %.1f to %.1f ms (slowest rank, %d times)\n",
+	       LIMITS_RANKS, best * 1e3, worst * 1e3, JOINS);
+	munmap(shared, sizeof *shared);
+	return 0;
+}
+
+static double processor_seconds(void)
+{
+	struct rusage u;
+
+	getrusage(RUSAGE_SELF, &u);
+	return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+	       (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-6;
+}
+
+static int idle_body(struct trial *t)
+{
+	tutti_comm *comm = join(t);
+	double before;
+
+	if (tutti_barrier(comm, NULL) != TUTTI_OK)
+		return 1;
+	before = processor_seconds();
+	sleep(IDLE_SECONDS);
+	t->shared->figures[t->rank][0] = (processor_seconds() - before) / IDLE_SECONDS;
+	limits_meet(t, 0);
+	tutti_comm_destroy(comm);
+	return 0;
+}
+
+int limits_idle(void)
+{
+	struct shared *shared = open_shared();
+
+	if (!shared || limits_run(2, shared, idle_body) != 0)
+		return 1;
+	printf("processor time of a rank with nothing under way: %.3f %% (%d s)\n",
+	       shared->figures[0][0] * 100, IDLE_SECONDS);
+	munmap(shared, sizeof *shared);
+	return 0;
+}
+
+/* Kilobytes of a line of /proc/self/smaps_rollup. */
+static double rollup(const char *name)
+{
+	char line[200];
+	double kilobytes = 0;
+	FILE *file = fopen("/proc/self/smaps_rollup", "r");
+
+	while (file && fgets(line, sizeof line, file)) {
+		if (strncmp(line, name, strlen(name)) == 0)
+			kilobytes = strtod(line + strlen(name), NULL);
+	}
+	if (file)
+		fclose(file);
+	return kilobytes;
+}
+
+/* Memory shared with n others counts by an n-th. */
+static int memory_body(struct trial *t)
+{
+	char *buffer = malloc(PAYLOAD);
+	double before;
+	tutti_comm *comm;
+
+	if (!buffer)
+		return 1;
+	memset(buffer, 0, PAYLOAD);
+	before = rollup("Pss:");
+	comm = join(t);
+	for (size_t bytes = 8; bytes <= PAYLOAD; bytes *= 4) {
+		if (tutti_all_reduce(buffer, buffer, bytes / 4, TUTTI_F32, TUTTI_SUM, comm, NULL) !=
+		    TUTTI_OK)
+			return 1;
+	}
+	t->shared->figures[t->rank][0] = rollup("Pss:") - before;
+	limits_meet(t, 0);
+	tutti_comm_destroy(comm);
+	free(buffer);
+	return 0;
+}
+
+int limits_memory(void)
+{
+	struct shared *shared = open_shared();
+
+	if (!shared)
+		return 1;
+	for (int ranks = 2; ranks <= LIMITS_RANKS; ranks *= 2) {
+		if (limits_run(ranks, shared, memory_body) != 0)
+			return 1;
+		printf("memory of a rank among %d after all_reduce up to %zu MiB: %.1f MiB\n",
+		       ranks, PAYLOAD >> 20, shared->figures[0][0] / 1024);
+	}
+	munmap(shared, sizeof *shared);
+	return 0;
+}
