@@ -250,8 +250,8 @@ tutti_status failure_deaths(struct window *window, const struct window_run *run)
 
 /* window_segment.c */
 tutti_status segment_geometry(struct geometry *geometry, const struct window_config *config);
-tutti_status segment_create(const struct geometry *geometry, struct segment **segment, int *fd);
-tutti_status segment_open(struct segment **segment, int fd);
+tutti_status window_segment_create(const struct geometry *geometry, struct segment **segment, int *fd);
+tutti_status window_segment_open(struct segment **segment, int fd);
 tutti_status shared_create(const char *name, size_t bytes, int *fd); /* sealed, zero-filled */
 tutti_status shared_map(int fd, size_t bytes, void **base);          /* 2 MiB aligned */
 void segment_drop(struct segment *segment); /* NULL is fine */

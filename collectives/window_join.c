@@ -245,7 +245,7 @@ static tutti_status make_window(struct window **window, const struct window_conf
 	int memory;
 
 	TRY(segment_geometry(&geometry, config));
-	TRY(segment_create(&geometry, &segment, &memory));
+	TRY(window_segment_create(&geometry, &segment, &memory));
 	open_processes(segment, g->pids);
 	status = window_new(window, segment, config);
 	if (status != TUTTI_OK) {
@@ -322,7 +322,7 @@ static tutti_status receive_segment(struct segment **segment, int socket, int si
 	tutti_status status;
 
 	TRY(net_recv_fds(socket, &welcome, sizeof welcome, &memory, 1, deadline_ns));
-	status = segment_open(&s, memory);
+	status = window_segment_open(&s, memory);
 	close(memory);
 	TRY(status);
 	if (s->size != size)
@@ -424,7 +424,7 @@ tutti_status window_join_all(struct window **windows, const struct window_config
 	int memory, made = 0;
 
 	TRY(segment_geometry(&geometry, configs));
-	TRY(segment_create(&geometry, &segment, &memory));
+	TRY(window_segment_create(&geometry, &segment, &memory));
 	close(memory);
 	for (; made < n && status == TUTTI_OK; made++) {
 		status = window_new(&windows[made], segment, &configs[made]);

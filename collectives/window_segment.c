@@ -124,7 +124,7 @@ static struct segment *segment_new(int size)
 	return s;
 }
 
-tutti_status segment_open(struct segment **segment, int fd)
+tutti_status window_segment_open(struct segment **segment, int fd)
 {
 	struct geometry geometry;
 	struct segment *s;
@@ -157,7 +157,8 @@ static tutti_status make_doorbells(struct segment *s)
 	return TUTTI_OK;
 }
 
-tutti_status segment_create(const struct geometry *geometry, struct segment **segment, int *fd)
+tutti_status window_segment_create(const struct geometry *geometry, struct segment **segment,
+				   int *fd)
 {
 	struct segment *s = NULL;
 	tutti_status status;
@@ -166,7 +167,7 @@ tutti_status segment_create(const struct geometry *geometry, struct segment **se
 	if (pwrite(*fd, geometry, sizeof *geometry, 0) != (ssize_t)sizeof *geometry)
 		status = fail_errno("Writing the head of a window");
 	else
-		status = segment_open(&s, *fd);
+		status = window_segment_open(&s, *fd);
 	if (status == TUTTI_OK)
 		status = make_doorbells(s);
 	if (status != TUTTI_OK) {
