@@ -7,7 +7,7 @@ void table_begin(const struct bench *b)
 {
 	const struct options *o = b->options;
 
-	printf("# %s_perf (%s), %d ranks on %d nodes\n", b->collective->name, tutti_version(),
+	printf("# %s_perf (%s), %d ranks, %d nodes\n", b->collective->name, tutti_version(),
 	       b->ranks, tutti_num_nodes(b->comm));
 	printf("# minBytes %zu maxBytes %zu step: %zu(%s) warmup iters: %d iters: %d agg iters: %d "
 	       "validation: %d dirty: %d zero copy: %d\n",

@@ -1,0 +1,178 @@
+/* What would break: benchmarks of results that nobody looked at. The calls here go wrong on
+ * purpose, once and in one element, and the measurement must say so whichever call and element it
+ * was. */
+#include "perf/bench.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define COUNT      1000
+#define ITERATIONS 6
+#define WARMUPS    2
+
+/* What the next calls do wrong, by call number; -1: nothing. */
+static struct {
+	int corrupts_result, corrupts_send, does_nothing;
+	int calls;
+	const void *seen[64];
+} plan;
+
+static struct shape shape(size_t elements, int rank, int ranks)
+{
+	(void)rank, (void)ranks;
+	return (struct shape){.count = elements, .send = elements, .recv = elements};
+}
+
+static tutti_status call(const struct operation *o)
+{
+	int number = plan.calls++;
+
+	plan.seen[number % 64] = o->recv;
+	if (number == plan.does_nothing)
+		return TUTTI_OK;
+	if (tutti_all_reduce(o->send, o->recv, o->count, o->dtype, o->op, o->comm, o->call) !=
+	    TUTTI_OK)
+		return TUTTI_ERR_INTERNAL;
+	if (number == plan.corrupts_result)
+		((unsigned char *)o->recv)[(o->count / 2) * 4] ^= 1;
+	if (number == plan.corrupts_send)
+		((unsigned char *)o->send)[(o->count - 1) * 4] ^= 1;
+	return TUTTI_OK;
+}
+
+static uint64_t wrong(const struct arrival *a)
+{
+	struct span all = {.iteration = a->iteration, .count = a->count};
+
+	return values_wrong(a->values, VALUES_RESULT, all, a->recv);
+}
+
+static const struct collective collective = {
+	.name = "all_reduce", .is_reduced = true, .shape = shape, .call = call, .wrong = wrong};
+
+static struct options options_with(int check)
+{
+	return (struct options){
+		.max_bytes = COUNT * 4,
+		.iterations = ITERATIONS,
+		.warmups = WARMUPS,
+		.aggregated = 1,
+		.blocking = 1,
+		.check = check,
+		.dirty = 1,
+		.average = 1,
+	};
+}
+
+static uint64_t measure(tutti_comm *comm, const struct options *options, bool in_place)
+{
+	struct sample sample = {.dtype = TUTTI_F32, .op = TUTTI_SUM, .in_place = in_place};
+	struct bench bench;
+
+	plan.calls = 0;
+	assert_int_equal(bench_init(&bench, options, &collective, comm), TUTTI_OK);
+	assert_true(values_init(&bench.values, 1, TUTTI_F32, TUTTI_SUM, true));
+	sample.shape = shape(COUNT, 0, 1);
+	assert_int_equal(bench_measure(&bench, &sample), TUTTI_OK);
+	assert_int_equal(plan.calls, ITERATIONS + WARMUPS);
+	bench_finish(&bench);
+	return sample.wrong;
+}
+
+static void nothing_goes_wrong(void)
+{
+	plan.corrupts_result = plan.corrupts_send = plan.does_nothing = -1;
+}
+
+static void right_results_are_right(void **state)
+{
+	struct options options = options_with(1);
+
+	nothing_goes_wrong();
+	assert_int_equal(measure(*state, &options, false), 0);
+	assert_int_equal(measure(*state, &options, true), 0);
+}
+
+static void every_iteration_is_verified(void **state)
+{
+	struct options options = options_with(1);
+
+	nothing_goes_wrong();
+	for (int i = 0; i < WARMUPS + ITERATIONS; i++) {
+		plan.corrupts_result = i;
+		assert_int_equal(measure(*state, &options, false), 1);
+		assert_int_equal(measure(*state, &options, true), 1);
+	}
+}
+
+static void what_was_sent_must_stay(void **state)
+{
+	struct options options = options_with(1);
+
+	nothing_goes_wrong();
+	plan.corrupts_send = WARMUPS + 1;
+	assert_int_equal(measure(*state, &options, false), 1);
+}
+
+/* Results of the call before do not pass for results of this one. */
+static void an_untouched_buffer_is_wrong(void **state)
+{
+	struct options options = options_with(1);
+
+	nothing_goes_wrong();
+	plan.does_nothing = WARMUPS + 3;
+	assert_int_equal(measure(*state, &options, false), COUNT);
+}
+
+static void unchecked_runs_count_nothing(void **state)
+{
+	struct options options = options_with(0);
+
+	nothing_goes_wrong();
+	plan.corrupts_result = WARMUPS;
+	assert_int_equal(measure(*state, &options, false), 0);
+}
+
+/* A burst's calls must not find what an earlier one has left in the cache. */
+static void calls_of_a_burst_have_their_own_buffers(void **state)
+{
+	struct options options = options_with(1);
+
+	nothing_goes_wrong();
+	measure(*state, &options, false);
+	for (int i = WARMUPS; i < WARMUPS + ITERATIONS; i++) {
+		for (int k = WARMUPS; k < i; k++)
+			assert_ptr_not_equal(plan.seen[i], plan.seen[k]);
+	}
+}
+
+static int open_world(void **state)
+{
+	return tutti_init_all((tutti_comm **)state, 1, NULL) != TUTTI_OK;
+}
+
+static int close_world(void **state)
+{
+	tutti_comm_destroy(*state);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(right_results_are_right),
+		cmocka_unit_test(every_iteration_is_verified),
+		cmocka_unit_test(what_was_sent_must_stay),
+		cmocka_unit_test(an_untouched_buffer_is_wrong),
+		cmocka_unit_test(unchecked_runs_count_nothing),
+		cmocka_unit_test(calls_of_a_burst_have_their_own_buffers),
+	};
+
+	return cmocka_run_group_tests(tests, open_world, close_world);
+}
