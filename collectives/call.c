@@ -117,10 +117,15 @@ tutti_status comm_call(struct tutti_comm *comm, struct call_args *args, const tu
 		return fail(status, "%s", engine_error(comm->engine));
 	if (args->collective != COLL_MEM_ALLOC)
 		TRY(select_algorithm(&comm->select, args, &a));
+	const struct memory_kind *memory = memory_of(args->recv);
+	if (args->send != args->recv && args->send && memory_of(args->send) != memory)
+		return fail(TUTTI_ERR_INVALID, "%s: send is %s memory and recv is %s memory",
+			    collective_name(args->collective), memory_of(args->send)->name,
+			    memory->name);
 	args->sequence = atomic_load_explicit(&comm->sequence, memory_order_relaxed);
 	args->fingerprint = fingerprint(args);
 	struct job_spec spec = {.args = *args,
-				.memory = memory_of(args->recv),
+				.memory = memory,
 				.name = collective_name(args->collective),
 				.algorithm = a ? a->name : "window",
 				.timeout_ms = call && call->timeout_ms ? call->timeout_ms

@@ -1,0 +1,193 @@
+/* Without this a call could allocate on its way, every time, or the helper thread could wake up
+ * while nothing is under way. */
+#include <tutti/tutti.h>
+
+#include <poll.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+
+#include <cmocka.h>
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define COUNTS_ALLOCATIONS 0 /* the sanitizers have an allocator of their own */
+#else
+#define COUNTS_ALLOCATIONS 1
+
+/* Every allocation of this process passes here. */
+extern void *__libc_malloc(size_t bytes);
+extern void *__libc_calloc(size_t n, size_t bytes);
+extern void *__libc_realloc(void *ptr, size_t bytes);
+extern void *__libc_memalign(size_t alignment, size_t bytes);
+#endif
+static atomic_long allocations;
+#if COUNTS_ALLOCATIONS
+void *malloc(size_t bytes)
+{
+	atomic_fetch_add(&allocations, 1);
+	return __libc_malloc(bytes);
+}
+
+void *calloc(size_t n, size_t bytes)
+{
+	atomic_fetch_add(&allocations, 1);
+	return __libc_calloc(n, bytes);
+}
+
+void *realloc(void *ptr, size_t bytes)
+{
+	atomic_fetch_add(&allocations, 1);
+	return __libc_realloc(ptr, bytes);
+}
+
+void *aligned_alloc(size_t alignment, size_t bytes)
+{
+	atomic_fetch_add(&allocations, 1);
+	return __libc_memalign(alignment, bytes);
+}
+#endif
+
+#define RANKS 3
+#define COUNT 60000
+
+static pthread_barrier_t together;
+static const char *transports;
+static tutti_comm *comms[RANKS];
+static float *buffers[RANKS];
+static atomic_int failures;
+
+static void round_of_calls(int r)
+{
+	tutti_work *work[4] = {0};
+	tutti_status status = TUTTI_OK;
+	for (int k = 0; k < 4; k++) {
+		tutti_call call = {.work = &work[k]};
+		status |= tutti_all_reduce(buffers[r], buffers[r], COUNT >> (4 * k), TUTTI_F32,
+					   TUTTI_MAX, comms[r], &call);
+	}
+	for (int k = 0; k < 4; k++)
+		status |= tutti_work_wait(&work[k], 0);
+	for (size_t count = 1; count <= COUNT; count *= 39)
+		status |= tutti_all_reduce(buffers[r], buffers[r], count, TUTTI_F32, TUTTI_MAX,
+					   comms[r], NULL);
+	status |= tutti_broadcast(buffers[r], buffers[r], 5000, TUTTI_F32, 1, comms[r], NULL);
+	status |= tutti_barrier(comms[r], NULL);
+	if (status != TUTTI_OK)
+		atomic_fetch_add(&failures, 1);
+}
+
+/* The first rounds build plans and fill the free lists; the later ones are counted. */
+static void *rank(void *arg)
+{
+	int r = *(int *)arg;
+	for (int round = 0; round < 20; round++)
+		round_of_calls(r);
+	pthread_barrier_wait(&together);
+	if (r == 0)
+		atomic_store(&allocations, 0);
+	pthread_barrier_wait(&together);
+	for (int round = 0; round < 20; round++)
+		round_of_calls(r);
+	pthread_barrier_wait(&together);
+	return NULL;
+}
+
+static void run_ranks(void)
+{
+	pthread_t threads[RANKS];
+	int numbers[RANKS];
+	tutti_config config = {.transports = transports, .timeout_ms = 60000};
+
+	pthread_barrier_init(&together, NULL, RANKS);
+	assert_int_equal(tutti_init_all(comms, RANKS, &config), TUTTI_OK);
+	for (int r = 0; r < RANKS; r++) {
+		numbers[r] = r;
+		buffers[r] = calloc(COUNT, sizeof(float));
+		pthread_create(&threads[r], NULL, rank, &numbers[r]);
+	}
+	for (int r = 0; r < RANKS; r++)
+		pthread_join(threads[r], NULL);
+	pthread_barrier_destroy(&together);
+	assert_int_equal(atomic_load(&failures), 0);
+}
+
+static void close_ranks(void)
+{
+	for (int r = 0; r < RANKS; r++)
+		tutti_comm_destroy(comms[r]);
+	for (int r = 0; r < RANKS; r++)
+		free(buffers[r]);
+}
+
+static void test_no_allocation(void **state)
+{
+	static const char *const all[] = {"tcp", "shm", NULL};
+	(void)state;
+	for (int t = 0; t < 3; t++) {
+		transports = all[t];
+		run_ranks();
+		if (COUNTS_ALLOCATIONS)
+			assert_int_equal(atomic_load(&allocations), 0);
+		close_ranks();
+	}
+}
+
+/* All threads of this process that sleep without a bound switch nothing: not one wake-up may be
+ * seen beyond this thread's own. */
+static void test_idle(void **state)
+{
+	struct rusage before, after;
+	(void)state;
+	transports = NULL;
+	run_ranks();
+	/* The helper goes to bed soon after the last work; give it as long as it takes. */
+	for (int tries = 0;; tries++) {
+		getrusage(RUSAGE_SELF, &before);
+		poll(NULL, 0, 100);
+		getrusage(RUSAGE_SELF, &after);
+		if (after.ru_nvcsw - before.ru_nvcsw <= 1)
+			break;
+		assert_true(tries < 50);
+	}
+	close_ranks();
+}
+
+/* A communicator of one rank has no thread: nothing but this thread switches. */
+static void test_alone(void **state)
+{
+	tutti_comm *comm;
+	float x = 3, y = 0;
+	char path[64];
+	int threads = 0;
+	(void)state;
+	unsetenv("WORLD_SIZE");
+	unsetenv("RANK");
+	assert_int_equal(tutti_init(&comm, NULL), TUTTI_OK);
+	assert_int_equal(tutti_all_reduce(&x, &y, 1, TUTTI_F32, TUTTI_SUM, comm, NULL), TUTTI_OK);
+	assert_true(y == 3);
+	FILE *file = fopen("/proc/self/status", "r");
+	assert_non_null(file);
+	while (fgets(path, sizeof path, file))
+		sscanf(path, "Threads: %d", &threads);
+	fclose(file);
+#if !defined(__SANITIZE_THREAD__)
+	assert_int_equal(threads, 1);
+#endif
+	tutti_comm_destroy(comm);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_alone),
+		cmocka_unit_test(test_no_allocation),
+		cmocka_unit_test(test_idle),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
