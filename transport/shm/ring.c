@@ -13,7 +13,7 @@
 /* The other side's index may be anything: other processes write it. */
 static bool is_possible(uint64_t written, uint64_t read, size_t capacity)
 {
-	return written - read <= capacity; /* unsigned: also wrong when read > written */
+	return read <= written && written - read <= capacity;
 }
 
 size_t ring_room(struct ring_writer *ring, size_t want)
