@@ -30,7 +30,7 @@ static struct shm_endpoint *endpoint_of(const struct shm_conn *conn)
 	return (struct shm_endpoint *)conn->base.endpoint;
 }
 
-static bool is_sent_somewhere(const struct shm_conn *conn)
+static bool has_lane(const struct shm_conn *conn)
 {
 	return conn->state == SHM_OPEN || conn->state == SHM_ENDED;
 }
@@ -215,27 +215,34 @@ static bool move_recvs(struct shm_conn *conn)
 
 /* ---- both ------------------------------------------------------------------------------- */
 
-/* The peer is gone. Sends end well, since one that completes says only that its buffer is free; the
- * conn fails when nothing is left to receive. */
+static bool has_nothing_left(struct shm_conn *conn)
+{
+	size_t seen = ring_available(&conn->in, 0);
+
+	return ring_available(&conn->in, seen + 1) == 0;
+}
+
+/* The peer is gone. The conn fails, and all that is posted with it, when what the peer left has
+ * been received. While it waits for receives of the caller, sends end well: one that completes says
+ * no more than that its buffer is free. */
 static bool move_ended(struct shm_conn *conn)
 {
 	bool is_moving = move_recvs(conn);
 
-	while (conn->sends.head) {
-		is_moving = true;
-		complete(conn, &conn->sends, TUTTI_OK);
-	}
-	if (conn->state == SHM_FAILED)
+	if (conn->state == SHM_FAILED || (is_moving && conn->recvs.head))
 		return true;
-	size_t seen = ring_available(&conn->in, 0);
-	bool is_empty = ring_available(&conn->in, seen + 1) == 0;
-	if (!is_empty && (is_moving || !conn->recvs.head))
-		return is_moving;
-	shm_conn_fail(conn, TUTTI_ERR_PEER,
-		      "Lost rank %d: it left or died (the end of its shared memory connection to "
-		      "rank %d).",
-		      conn->base.peer, endpoint_of(conn)->rank);
-	return true;
+	if (conn->recvs.head || has_nothing_left(conn)) {
+		shm_conn_fail(conn, TUTTI_ERR_PEER,
+			      "Lost rank %d: it left or died (the end of its shared memory "
+			      "connection to rank %d).",
+			      conn->base.peer, endpoint_of(conn)->rank);
+		return true;
+	}
+	while (conn->sends.head) {
+		complete(conn, &conn->sends, TUTTI_OK);
+		is_moving = true;
+	}
+	return is_moving;
 }
 
 bool shm_conn_move(struct shm_conn *conn)
@@ -289,7 +296,7 @@ void shm_conn_post(struct shm_conn *conn, struct tutti_io *io, bool is_send)
 		complete(conn, queue, conn->base.status);
 		return;
 	}
-	if (!is_sent_somewhere(conn))
+	if (!has_lane(conn))
 		return;
 	activate(conn);
 	/* The peer may wait for it: into the ring at once. */
