@@ -1,0 +1,26 @@
+/* Errors of the training layer. It stands on the public API alone, so it leaves its sentences
+ * through tutti_set_error, where tutti_comm_error(NULL) finds them. */
+#ifndef TRAIN_EXPLAIN_H
+#define TRAIN_EXPLAIN_H
+
+#include <tutti/tutti.h>
+
+/* Passes a failure up, silently: whoever decided it has explained it. */
+#define TRY(expression)                                                                            \
+	do {                                                                                       \
+		tutti_status try_status_ = (expression);                                           \
+		if (try_status_ != TUTTI_OK)                                                       \
+			return try_status_;                                                        \
+	} while (0)
+
+/* Records one full sentence as this thread's last error and returns status. */
+tutti_status train_fail(tutti_status status, const char *format, ...)
+	__attribute__((format(printf, 2, 3), cold));
+
+/* This thread's last sentence, for a cleanup before tutti_set_error returns it. */
+struct kept_error {
+	char sentence[512];
+};
+struct kept_error train_keep_error(void);
+
+#endif

@@ -1,0 +1,230 @@
+/* Micro-batches and hooks: counts the uses of units and finds out where gradients become final.
+ *
+ * Forwards before the micro-batch's first backward count; a unit is finished when as many of its
+ * backwards have ended, a parameter when all units that use it and ran forward are finished.
+ * Nothing here waits for another rank, but for the one small collective that all_done asks for. */
+#include "train/bucket.h"
+#include "train/explain.h"
+
+#include <math.h>
+
+static const char *const pass_verbs[] = {"", "forward", "backward"};
+
+static const char *unit_name(const tutti_trainer *trainer, int unit)
+{
+	return trainer->model.units[unit].name;
+}
+
+static tutti_status check_closed(const tutti_trainer *trainer, const char *function)
+{
+	if (trainer->open_pass == UNIT_NONE)
+		return TUTTI_OK;
+	const char *verb = pass_verbs[trainer->open_pass];
+	return train_fail(TUTTI_ERR_INVALID,
+			  "%s: unit '%s' is still in %s: call tutti_%s_end for it first.", function,
+			  unit_name(trainer, trainer->open_unit), verb, verb);
+}
+
+static tutti_status check_micro_batch(const tutti_trainer *trainer, tutti_pass pass, double items,
+				      const int *all_done)
+{
+	if (pass < TUTTI_PASS_LAST || pass > TUTTI_PASS_EVAL)
+		return train_fail(TUTTI_ERR_INVALID, "tutti_micro_batch: there is no pass %d.",
+				  (int)pass);
+	if (!(items >= 0) || isinf(items))
+		return train_fail(TUTTI_ERR_INVALID,
+				  "tutti_micro_batch: %g is no number of items; 0 or more are.",
+				  items);
+	if (trainer->step == STEP_LAST)
+		return train_fail(TUTTI_ERR_INVALID,
+				  "tutti_micro_batch: this step's last micro-batch has begun: call "
+				  "tutti_step or tutti_grads_finish before another one.");
+	if (all_done && trainer->step == STEP_OPEN && pass != TUTTI_PASS_EVAL)
+		return train_fail(TUTTI_ERR_INVALID,
+				  "tutti_micro_batch: all_done may be asked on a step's first "
+				  "micro-batch or on EVAL; pass NULL elsewhere.");
+	return check_closed(trainer, "tutti_micro_batch");
+}
+
+/* The caller's question whether anybody has data. */
+static tutti_status ask_all_done(tutti_trainer *trainer, double items, int *all_done)
+{
+	double most = items;
+
+	TRY(trainer_all_reduce(trainer, &most, 1, TUTTI_MAX));
+	*all_done = most == 0;
+	return TUTTI_OK;
+}
+
+static tutti_status begin_step(tutti_trainer *trainer)
+{
+	for (int b = 0; b < trainer->model.buffer_count; b++) {
+		const struct buffer *buffer = &trainer->model.buffers[b];
+		TRY(trainer_broadcast(trainer, buffer->data, buffer->count, buffer->dtype, 0));
+	}
+	buckets_zero(trainer);
+	trainer->items = 0;
+	trainer->step = STEP_OPEN;
+	return TUTTI_OK;
+}
+
+tutti_status tutti_micro_batch(tutti_trainer *trainer, tutti_pass pass, double items, int *all_done)
+{
+	TRY(trainer_check(trainer, "tutti_micro_batch"));
+	TRY(check_micro_batch(trainer, pass, items, all_done));
+	if (all_done) {
+		TRY(ask_all_done(trainer, items, all_done));
+		if (*all_done)
+			return TUTTI_OK;
+	}
+	if (pass != TUTTI_PASS_EVAL) {
+		if (trainer->step == STEP_CLOSED)
+			TRY(begin_step(trainer));
+		trainer->items += items;
+	}
+	if (pass == TUTTI_PASS_LAST) {
+		trainer->step = STEP_LAST;
+		buckets_reset(trainer);
+	}
+	for (int u = 0; u < trainer->model.unit_count; u++)
+		trainer->units[u] = (struct unit_state){0};
+	trainer->pass = pass;
+	trainer->in_batch = true;
+	trainer->backward_begun = false;
+	return TUTTI_OK;
+}
+
+float tutti_grad_scale(const tutti_trainer *trainer)
+{
+	(void)trainer; /* no loss scaling yet: trainer_create refuses it */
+	return 1.0f;
+}
+
+static tutti_status check_unit(const tutti_trainer *trainer, const char *function, int unit)
+{
+	TRY(trainer_check(trainer, function));
+	if (unit < 0 || unit >= trainer->model.unit_count)
+		return train_fail(TUTTI_ERR_INVALID, "%s: there is no unit %d among %d.", function,
+				  unit, trainer->model.unit_count);
+	if (!trainer->in_batch)
+		return train_fail(TUTTI_ERR_INVALID,
+				  "%s: no micro-batch has begun: call tutti_micro_batch first.",
+				  function);
+	return TUTTI_OK;
+}
+
+static tutti_status unit_end(tutti_trainer *trainer, const char *function, int unit,
+			     enum unit_pass pass)
+{
+	TRY(check_unit(trainer, function, unit));
+	if (trainer->open_pass != pass || trainer->open_unit != unit)
+		return train_fail(TUTTI_ERR_INVALID,
+				  "%s: unit '%s' is not in %s: its begin is missing.", function,
+				  unit_name(trainer, unit), pass_verbs[pass]);
+	trainer->open_pass = UNIT_NONE;
+	return TUTTI_OK;
+}
+
+tutti_status tutti_forward_begin(tutti_trainer *trainer, int unit)
+{
+	TRY(check_unit(trainer, "tutti_forward_begin", unit));
+	TRY(check_closed(trainer, "tutti_forward_begin"));
+	if (!trainer->backward_begun)
+		trainer->units[unit].uses++;
+	trainer->open_unit = unit;
+	trainer->open_pass = UNIT_FORWARD;
+	return TUTTI_OK;
+}
+
+tutti_status tutti_forward_end(tutti_trainer *trainer, int unit)
+{
+	return unit_end(trainer, "tutti_forward_end", unit, UNIT_FORWARD);
+}
+
+/* All forwards are counted: a parameter waits for the units that ran. */
+static void begin_backward(tutti_trainer *trainer)
+{
+	for (int p = 0; p < trainer->model.param_count; p++)
+		trainer->tensors[p].pending = 0;
+	for (int i = 0; i < trainer->model.use_count; i++) {
+		const struct use *use = &trainer->model.uses[i];
+		if (trainer->units[use->unit].uses > 0)
+			trainer->tensors[use->param].pending++;
+	}
+	trainer->backward_begun = true;
+}
+
+static tutti_status check_backward(const tutti_trainer *trainer, int unit)
+{
+	const struct unit_state *state = &trainer->units[unit];
+
+	if (trainer->pass == TUTTI_PASS_EVAL)
+		return train_fail(TUTTI_ERR_INVALID,
+				  "tutti_backward_begin: unit '%s' in a micro-batch of "
+				  "TUTTI_PASS_EVAL, which is forward only.",
+				  unit_name(trainer, unit));
+	if (state->finished >= state->uses)
+		return train_fail(TUTTI_ERR_INVALID,
+				  "tutti_backward_begin: unit '%s' ran forward %d times in this "
+				  "micro-batch and backward as often already.",
+				  unit_name(trainer, unit), state->uses);
+	return TUTTI_OK;
+}
+
+tutti_status tutti_backward_begin(tutti_trainer *trainer, int unit)
+{
+	TRY(check_unit(trainer, "tutti_backward_begin", unit));
+	TRY(check_closed(trainer, "tutti_backward_begin"));
+	TRY(check_backward(trainer, unit));
+	if (!trainer->backward_begun)
+		begin_backward(trainer);
+	trainer->open_unit = unit;
+	trainer->open_pass = UNIT_BACKWARD;
+	return TUTTI_OK;
+}
+
+/* The unit's last backward has ended: it adds to no gradient any more. */
+static tutti_status unit_finished(tutti_trainer *trainer, int unit)
+{
+	for (int i = trainer->model.use_count - 1; i >= 0; i--) {
+		int param = trainer->model.uses[i].param;
+		struct tensor *tensor = &trainer->tensors[param];
+		if (trainer->model.uses[i].unit != unit || --tensor->pending > 0)
+			continue;
+		if (trainer->pass == TUTTI_PASS_LAST && tensor->grad && !tensor->is_ready)
+			TRY(bucket_param_ready(trainer, param));
+	}
+	return TUTTI_OK;
+}
+
+tutti_status tutti_backward_end(tutti_trainer *trainer, int unit)
+{
+	TRY(unit_end(trainer, "tutti_backward_end", unit, UNIT_BACKWARD));
+	if (++trainer->units[unit].finished < trainer->units[unit].uses)
+		return TUTTI_OK;
+	return unit_finished(trainer, unit);
+}
+
+tutti_status tutti_grad_ready(tutti_trainer *trainer, int param)
+{
+	TRY(trainer_check_param(trainer, "tutti_grad_ready", param));
+	const char *name = trainer->model.params[param].name;
+	if (!trainer->in_batch || trainer->pass == TUTTI_PASS_EVAL)
+		return train_fail(TUTTI_ERR_INVALID,
+				  "tutti_grad_ready: parameter '%s', but no micro-batch with a "
+				  "backward is under way.",
+				  name);
+	if (!trainer->tensors[param].grad)
+		return train_fail(TUTTI_ERR_INVALID,
+				  "tutti_grad_ready: parameter '%s' is frozen and has no gradient.",
+				  name);
+	if (trainer->pass == TUTTI_PASS_ACCUMULATE)
+		return TUTTI_OK;
+	if (trainer->tensors[param].is_ready)
+		return train_fail(
+			TUTTI_ERR_INVALID,
+			"tutti_grad_ready: the gradient of parameter '%s' is final already "
+			"in this micro-batch.",
+			name);
+	return bucket_param_ready(trainer, param);
+}

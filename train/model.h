@@ -1,0 +1,56 @@
+/* The model: tables of what there is to train. Plain values, so that a trainer has a copy of its
+ * own and several ranks of one process may read the same model. */
+#ifndef TRAIN_MODEL_H
+#define TRAIN_MODEL_H
+
+#include <tutti/train.h>
+
+#include <stdbool.h>
+
+enum { MODEL_NAME_BYTES = 128, MODEL_DIMS = 8 };
+
+struct unit {
+	char name[MODEL_NAME_BYTES];
+};
+
+struct param {
+	char name[MODEL_NAME_BYTES];
+	int unit, group, ndim;
+	int64_t shape[MODEL_DIMS];
+	size_t count; /* elements, all of them f32 */
+	unsigned flags;
+	bool is_extern; /* data and grad are the caller's */
+	float *data, *grad;
+};
+
+/* The unit adds to the parameter's gradient: its own unit, and those of tutti_model_unit_uses. */
+struct use {
+	int param, unit;
+};
+
+struct buffer {
+	char name[MODEL_NAME_BYTES];
+	tutti_dtype dtype;
+	size_t count;
+	void *data; /* the caller's */
+};
+
+struct tutti_model {
+	struct unit *units;
+	struct param *params;
+	struct use *uses;
+	struct buffer *buffers;
+	int unit_count, param_count, use_count, buffer_count;
+};
+
+/* A deep copy into to, which is overwritten; MEMORY leaves nothing to free. */
+tutti_status model_copy(struct tutti_model *to, const struct tutti_model *from);
+/* Frees the tables, not the struct. */
+void model_finish(struct tutti_model *model);
+
+static inline bool param_is_trained(const struct param *param)
+{
+	return !(param->flags & TUTTI_PARAM_FROZEN);
+}
+
+#endif
