@@ -1,0 +1,195 @@
+/* The GPT: which layers, in which units, and where the hooks are. The arithmetic is in layers.c.
+ *
+ * Each unit's part is between its begin and its end, in forward and in backward. That is all the
+ * trainer needs: the end of a unit's backward starts its gradients on their way to the other ranks.
+ */
+#include "activations.h"
+
+#include <string.h>
+
+static float *data(const struct gpt *gpt, int param)
+{
+	return tutti_param_data(gpt->trainer, param);
+}
+
+static float *grad(const struct gpt *gpt, int param)
+{
+	return tutti_param_grad(gpt->trainer, param);
+}
+
+/* The stream that a layer writes: the next block's, or the head's. */
+static float *stream_after(const struct gpt *gpt, int layer)
+{
+	struct gpt_activations *a = gpt->activations;
+	return layer + 1 < gpt->shape.layers ? a->blocks[layer + 1].in : a->out;
+}
+
+static struct attention_shape attention_of(const struct gpt *gpt)
+{
+	return (struct attention_shape){gpt->activations->sequences, gpt->shape.length,
+					gpt->shape.channels, gpt->shape.heads};
+}
+
+/* x (n, c) = token_w (vocab, c)[token] + position_w (length, c)[position] */
+static void embed_forward(struct gpt *gpt)
+{
+	const struct gpt_activations *a = gpt->activations;
+	const float *token_w = data(gpt, gpt->token_w), *position_w = data(gpt, gpt->position_w);
+	float *x = stream_after(gpt, -1);
+	int c = gpt->shape.channels;
+
+	for (int r = 0; r < a->n; r++)
+		for (int j = 0; j < c; j++)
+			x[r * c + j] = token_w[a->tokens[r] * c + j] +
+				       position_w[r % gpt->shape.length * c + j];
+}
+
+static void embed_backward(struct gpt *gpt)
+{
+	const struct gpt_activations *a = gpt->activations;
+	float *token_grad = grad(gpt, gpt->token_w), *position_grad = grad(gpt, gpt->position_w);
+	int c = gpt->shape.channels;
+
+	for (int r = 0; r < a->n; r++)
+		for (int j = 0; j < c; j++) {
+			float dx = a->stream_grad[r * c + j];
+			token_grad[a->tokens[r] * c + j] += dx;
+			position_grad[r % gpt->shape.length * c + j] += dx;
+		}
+}
+
+/* out (count) = a + b */
+static void add(float *out, const float *a, const float *b, int count)
+{
+	for (int i = 0; i < count; i++)
+		out[i] = a[i] + b[i];
+}
+
+/* middle = in + proj(attention(qkv(norm1(in)))); out = middle + down(gelu(up(norm2(middle)))) */
+static void block_forward(struct gpt *gpt, int layer)
+{
+	const struct gpt_block_ids *id = &gpt->blocks[layer];
+	const struct block_activations *b = &gpt->activations->blocks[layer];
+	float *branch = gpt->activations->narrow_grad; /* not yet used for gradients */
+	int n = gpt->activations->n, c = gpt->shape.channels;
+
+	layernorm_forward(b->norm1, b->stats1, b->in, data(gpt, id->norm1_w),
+			  data(gpt, id->norm1_b), n, c);
+	linear_forward(b->qkv, b->norm1, data(gpt, id->qkv_w), data(gpt, id->qkv_b), n, c, 3 * c);
+	attention_forward(b->mixed, b->weights, b->qkv, attention_of(gpt));
+	linear_forward(branch, b->mixed, data(gpt, id->proj_w), data(gpt, id->proj_b), n, c, c);
+	add(b->middle, b->in, branch, n * c);
+
+	layernorm_forward(b->norm2, b->stats2, b->middle, data(gpt, id->norm2_w),
+			  data(gpt, id->norm2_b), n, c);
+	linear_forward(b->up, b->norm2, data(gpt, id->up_w), data(gpt, id->up_b), n, c, 4 * c);
+	gelu_forward(b->gelu, b->up, n * 4 * c);
+	linear_forward(branch, b->gelu, data(gpt, id->down_w), data(gpt, id->down_b), n, 4 * c, c);
+	add(stream_after(gpt, layer), b->middle, branch, n * c);
+}
+
+/* stream_grad is the gradient of the block's output, then of its middle, then of its input. */
+static void block_backward(struct gpt *gpt, int layer)
+{
+	const struct gpt_block_ids *id = &gpt->blocks[layer];
+	const struct gpt_activations *a = gpt->activations;
+	const struct block_activations *b = &a->blocks[layer];
+	int n = a->n, c = gpt->shape.channels;
+	struct linear_grads down = {a->wide_grad, grad(gpt, id->down_w), grad(gpt, id->down_b),
+				    a->scratch};
+	struct linear_grads up = {a->narrow_grad, grad(gpt, id->up_w), grad(gpt, id->up_b),
+				  a->scratch};
+	struct linear_grads proj = {a->narrow_grad, grad(gpt, id->proj_w), grad(gpt, id->proj_b),
+				    a->scratch};
+	struct linear_grads qkv = {a->narrow_grad, grad(gpt, id->qkv_w), grad(gpt, id->qkv_b),
+				   a->scratch};
+	struct norm_grads norm2 = {a->stream_grad, grad(gpt, id->norm2_w), grad(gpt, id->norm2_b)};
+	struct norm_grads norm1 = {a->stream_grad, grad(gpt, id->norm1_w), grad(gpt, id->norm1_b)};
+
+	linear_backward(&down, a->stream_grad, b->gelu, data(gpt, id->down_w), n, 4 * c, c);
+	gelu_backward(a->wide_grad, b->up, n * 4 * c);
+	linear_backward(&up, a->wide_grad, b->norm2, data(gpt, id->up_w), n, c, 4 * c);
+	layernorm_backward(norm2, a->narrow_grad, b->middle, b->stats2, data(gpt, id->norm2_w), n,
+			   c);
+
+	linear_backward(&proj, a->stream_grad, b->mixed, data(gpt, id->proj_w), n, c, c);
+	attention_backward(a->wide_grad, a->scratch, a->narrow_grad, b->qkv, b->weights,
+			   attention_of(gpt));
+	linear_backward(&qkv, a->wide_grad, b->norm1, data(gpt, id->qkv_w), n, c, 3 * c);
+	layernorm_backward(norm1, a->narrow_grad, b->in, b->stats1, data(gpt, id->norm1_w), n, c);
+}
+
+/* logits (n, vocab) = norm(out (n, c)) * transposed token_w (vocab, c) */
+static void head_forward(struct gpt *gpt)
+{
+	const struct gpt_activations *a = gpt->activations;
+	int n = a->n, c = gpt->shape.channels, vocab = gpt->shape.vocab;
+
+	layernorm_forward(a->norm, a->stats, a->out, data(gpt, gpt->norm_w), data(gpt, gpt->norm_b),
+			  n, c);
+	transpose(a->scratch, data(gpt, gpt->token_w), vocab, c);
+	memset(a->logits, 0, (size_t)(n * vocab) * sizeof(float));
+	matmul_add(a->logits, a->norm, a->scratch, n, c, vocab);
+}
+
+/* logits are their own gradient by now. */
+static void head_backward(struct gpt *gpt)
+{
+	const struct gpt_activations *a = gpt->activations;
+	int n = a->n, c = gpt->shape.channels, vocab = gpt->shape.vocab;
+	struct norm_grads norm = {a->stream_grad, grad(gpt, gpt->norm_w), grad(gpt, gpt->norm_b)};
+
+	memset(a->narrow_grad, 0, (size_t)(n * c) * sizeof(float));
+	matmul_add(a->narrow_grad, a->logits, data(gpt, gpt->token_w), n, vocab, c);
+	matmul_transposed_add(grad(gpt, gpt->token_w), a->logits, a->norm, vocab, n, c);
+	memset(a->stream_grad, 0, (size_t)(n * c) * sizeof(float));
+	layernorm_backward(norm, a->narrow_grad, a->out, a->stats, data(gpt, gpt->norm_w), n, c);
+}
+
+void gpt_forward(struct gpt *gpt, const unsigned char *tokens, int sequences)
+{
+	tutti_trainer *trainer = gpt->trainer;
+
+	gpt->activations->tokens = tokens;
+	gpt->activations->sequences = sequences;
+	gpt->activations->n = sequences * gpt->shape.length;
+	must(tutti_forward_begin(trainer, gpt->embed_unit));
+	embed_forward(gpt);
+	must(tutti_forward_end(trainer, gpt->embed_unit));
+	for (int l = 0; l < gpt->shape.layers; l++) {
+		must(tutti_forward_begin(trainer, gpt->blocks[l].unit));
+		block_forward(gpt, l);
+		must(tutti_forward_end(trainer, gpt->blocks[l].unit));
+	}
+	must(tutti_forward_begin(trainer, gpt->head_unit));
+	head_forward(gpt);
+	must(tutti_forward_end(trainer, gpt->head_unit));
+}
+
+const float *gpt_logits(const struct gpt *gpt)
+{
+	return gpt->activations->logits;
+}
+
+double gpt_loss(struct gpt *gpt, const unsigned char *targets, int with_gradient)
+{
+	return softmax_loss(gpt->activations->logits, targets, gpt->activations->n,
+			    gpt->shape.vocab, with_gradient);
+}
+
+void gpt_backward(struct gpt *gpt)
+{
+	tutti_trainer *trainer = gpt->trainer;
+
+	must(tutti_backward_begin(trainer, gpt->head_unit));
+	head_backward(gpt);
+	must(tutti_backward_end(trainer, gpt->head_unit));
+	for (int l = gpt->shape.layers - 1; l >= 0; l--) {
+		must(tutti_backward_begin(trainer, gpt->blocks[l].unit));
+		block_backward(gpt, l);
+		must(tutti_backward_end(trainer, gpt->blocks[l].unit));
+	}
+	must(tutti_backward_begin(trainer, gpt->embed_unit));
+	embed_backward(gpt);
+	must(tutti_backward_end(trainer, gpt->embed_unit));
+}

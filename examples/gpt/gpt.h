@@ -1,0 +1,53 @@
+/* A small GPT: characters in, the next character out. Its parameters belong to a trainer. */
+#ifndef EXAMPLES_GPT_GPT_H
+#define EXAMPLES_GPT_GPT_H
+
+#include <tutti/train.h>
+
+enum { GPT_MAX_LAYERS = 16, GPT_MAX_PARAMS = 4 + 12 * GPT_MAX_LAYERS };
+
+struct gpt_shape {
+	int vocab, length, layers, heads, channels;    /* length: tokens in a sequence */
+};
+
+/* Indices in the model. */
+struct gpt_block_ids {
+	int unit;
+	int norm1_w, norm1_b, qkv_w, qkv_b, proj_w, proj_b;
+	int norm2_w, norm2_b, up_w, up_b, down_w, down_b;
+};
+
+struct gpt_activations;
+
+struct gpt {
+	struct gpt_shape shape;
+	tutti_trainer *trainer;
+	int embed_unit, head_unit, token_w, position_w, norm_w, norm_b;
+	struct gpt_block_ids blocks[GPT_MAX_LAYERS];
+	int params;                                    /* their indices are 0 .. params - 1    */
+	size_t counts[GPT_MAX_PARAMS];                 /* elements of each                     */
+	struct gpt_activations *activations;
+};
+
+/* Describes the parameters in units: the embedding, each block, the head. */
+void gpt_register(struct gpt *gpt, struct gpt_shape shape, tutti_model *model);
+/* The trainer was made of that model: sets first values, makes room for max_sequences. */
+void gpt_start(struct gpt *gpt, tutti_trainer *trainer, int max_sequences);
+void gpt_finish(struct gpt *gpt);
+size_t gpt_param_count(const struct gpt *gpt);
+/* The same number only where every bit of the parameters is the same. Collective. */
+uint64_t gpt_fingerprint(const struct gpt *gpt);
+
+/* tokens (sequences, length). Afterwards gpt_logits has the scores of every next token. */
+void gpt_forward(struct gpt *gpt, const unsigned char *tokens, int sequences);
+const float *gpt_logits(const struct gpt *gpt);        /* (sequences, length, vocab) */
+/* The cross entropy summed over all targets (sequences, length). Logits turn into gradients for gpt_backward
+ * when with_gradient. */
+double gpt_loss(struct gpt *gpt, const unsigned char *targets, int with_gradient);
+void gpt_backward(struct gpt *gpt);
+
+/* For calls that can only fail when ranks or machines do: says why and ends the program. */
+void must(tutti_status status);
+int must_index(int index);
+
+#endif

@@ -1,0 +1,248 @@
+/* Trains a small character-level GPT with Tutti, on one rank or many.
+ *
+ *     gpt                                   alone
+ *     tuttirun -n 4 gpt my_text.txt         on four ranks
+ *
+ * The batch of a step is the same however many ranks share it: every sequence is drawn by its
+ * number, and rank r of n takes its n-th part. Gradients are sums over characters and the trainer
+ * divides them once by all characters of the step, so the loss is that of a single rank. */
+#include "gpt.h"
+#include "options.h"
+#include "text.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { LAYERS = 2, HEADS = 4, CHANNELS = 64, SAMPLE_BYTES = 240, SAMPLE_STREAM = 1 << 30 };
+
+struct run {
+	struct options options;
+	struct text text;
+	tutti_comm *comm;
+	int rank, size;
+	tutti_trainer *trainer;
+	struct gpt gpt;
+	unsigned char *tokens, *targets; /* (sequences of this rank, length)                 */
+	FILE *losses;                    /* NULL: nobody wants them, or this is not rank 0   */
+};
+
+static double seconds_now(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* This rank's sequences [first, last) of the step's batch. */
+static int load_batch(struct run *run, int step)
+{
+	const struct options *o = &run->options;
+	int first = (int)((int64_t)o->batch * run->rank / run->size);
+	int last = (int)((int64_t)o->batch * (run->rank + 1) / run->size);
+	size_t length = (size_t)o->length, places = run->text.count - length;
+
+	for (int i = first; i < last; i++) {
+		size_t row = (size_t)(i - first) * length;
+		size_t begin = tutti_random(o->seed, (uint64_t)step, 0, (uint64_t)i) % places;
+		memcpy(run->tokens + row, run->text.tokens + begin, length);
+		memcpy(run->targets + row, run->text.tokens + begin + 1, length);
+	}
+	return last - first;
+}
+
+/* Returns the mean loss of the global batch. */
+static double train_step(struct run *run, int step)
+{
+	const tutti_optimizer adamw = {.kind = TUTTI_ADAMW,
+				       .lr = run->options.lr,
+				       .beta1 = 0.9f,
+				       .beta2 = 0.95f,
+				       .eps = 1e-8f,
+				       .weight_decay = 0.1f};
+	int sequences = load_batch(run, step);
+	double items = (double)sequences * run->options.length, mean;
+
+	must(tutti_micro_batch(run->trainer, TUTTI_PASS_LAST, items, NULL));
+	gpt_forward(&run->gpt, run->tokens, sequences);
+	double loss = gpt_loss(&run->gpt, run->targets, 1);
+	gpt_backward(&run->gpt);
+	must(tutti_step(run->trainer, &adamw, 1, NULL));
+	must(tutti_means(run->trainer, &loss, &items, &mean, 1));
+	return mean;
+}
+
+static double waited(const struct run *run)
+{
+	tutti_train_stats stats;
+	must(tutti_trainer_stats(run->trainer, &stats));
+	return stats.exposed_seconds;
+}
+
+static void train(struct run *run)
+{
+	const struct options *o = &run->options;
+	double since = seconds_now(), waited_since = waited(run);
+	int reported = -1;
+
+	for (int step = 0; step < o->steps; step++) {
+		double loss = train_step(run, step);
+		if (run->losses)
+			fprintf(run->losses, "%d %.9f\n", step, loss);
+		if (step % 20 != 0 && step + 1 != o->steps)
+			continue;
+		double now = seconds_now(), waited_now = waited(run);
+		if (run->rank == 0)
+			printf("step %4d   loss %.4f   %6.0f tokens/s   %4.1f %% waiting for "
+			       "ranks\n",
+			       step, loss, (step - reported) * o->batch * o->length / (now - since),
+			       100 * (waited_now - waited_since) / (now - since));
+		fflush(stdout);
+		since = now;
+		waited_since = waited_now;
+		reported = step;
+	}
+}
+
+/* Draws from softmax(scores / 0.8). */
+static int draw(const float *scores, int vocab, double uniform)
+{
+	double sum = 0, running = 0;
+
+	for (int v = 0; v < vocab; v++)
+		sum += exp((double)scores[v] / 0.8);
+	for (int v = 0; v < vocab; v++) {
+		running += exp((double)scores[v] / 0.8);
+		if (running >= uniform * sum)
+			return v;
+	}
+	return vocab - 1;
+}
+
+/* Every rank computes the same text, since a strategy that shards parameters needs them all; rank 0
+ * prints it. The last tokens are the window; the rest of it is padding that causal attention never
+ * looks at. */
+static void sample(struct run *run)
+{
+	int length = run->options.length, vocab = run->text.vocab, filled = 1;
+	unsigned char *window = run->tokens;
+
+	memset(window, 0, (size_t)length);
+	if (run->rank == 0)
+		printf("\nwhat it writes now:\n");
+	for (int i = 0; i < SAMPLE_BYTES; i++) {
+		must(tutti_micro_batch(run->trainer, TUTTI_PASS_EVAL, 1, NULL));
+		gpt_forward(&run->gpt, window, 1);
+		double uniform = tutti_random(run->options.seed, (uint64_t)i, SAMPLE_STREAM, 0) /
+				 4294967296.0;
+		const float *scores = gpt_logits(&run->gpt) + (filled - 1) * vocab;
+		int next = draw(scores, vocab, uniform);
+		if (run->rank == 0)
+			putchar(run->text.bytes[next]);
+		if (filled == length)
+			memmove(window, window + 1, (size_t)length - 1);
+		else
+			filled++;
+		window[filled - 1] = (unsigned char)next;
+	}
+	if (run->rank == 0)
+		printf("\n\n");
+}
+
+static void start(struct run *run)
+{
+	const struct options *o = &run->options;
+	const struct gpt_shape shape = {run->text.vocab, o->length, LAYERS, HEADS, CHANNELS};
+	const tutti_train_config config = {.strategy = o->strategy,
+					   .max_grad_norm = 1,
+					   .seed = o->seed,
+					   .check_replicas_every = 50};
+	size_t most = (size_t)(o->batch / run->size + 1) * (size_t)o->length;
+	tutti_model *model;
+
+	must(tutti_model_create(&model));
+	gpt_register(&run->gpt, shape, model);
+	must(tutti_trainer_create(&run->trainer, model, run->comm, &config));
+	tutti_model_destroy(model);
+	gpt_start(&run->gpt, run->trainer, o->batch / run->size + 1);
+	run->tokens = malloc(most);
+	run->targets = malloc(most);
+}
+
+static void introduce(const struct run *run)
+{
+	const struct options *o = &run->options;
+
+	if (run->rank != 0)
+		return;
+	printf("a GPT of %zu parameters, %zu characters of text, %d different ones\n",
+	       gpt_param_count(&run->gpt), run->text.count, run->text.vocab);
+	printf("%d rank%s share%s %d sequences of %d characters a step\n", run->size,
+	       run->size > 1 ? "s" : "", run->size > 1 ? "" : "s", o->batch, o->length);
+}
+
+static void finish(struct run *run)
+{
+	must(tutti_check_replicas(run->trainer));
+	uint64_t fingerprint = gpt_fingerprint(&run->gpt);
+	if (run->rank == 0)
+		printf("parameters are the same to the bit on %d rank%s, fingerprint %016llx\n",
+		       run->size, run->size > 1 ? "s" : "", (unsigned long long)fingerprint);
+	gpt_finish(&run->gpt);
+	tutti_trainer_destroy(run->trainer);
+	tutti_comm_destroy(run->comm);
+	text_free(&run->text);
+	free(run->tokens);
+	free(run->targets);
+}
+
+/* Returns 0, or -1 after saying why. */
+static int open_losses(struct run *run)
+{
+	const char *name = run->options.dump_loss;
+
+	if (!name || run->rank != 0)
+		return 0;
+	run->losses = fopen(name, "w");
+	if (!run->losses)
+		fprintf(stderr, "gpt: cannot write %s: %s\n", name, strerror(errno));
+	return run->losses ? 0 : -1;
+}
+
+/* A loss file that is not whole is worse than none. */
+static int close_losses(struct run *run)
+{
+	if (!run->losses || fclose(run->losses) == 0)
+		return 0;
+	fprintf(stderr, "gpt: cannot write %s: %s\n", run->options.dump_loss, strerror(errno));
+	return -1;
+}
+
+int main(int argc, char **argv)
+{
+	static struct run run;
+	char error[256];
+	int stop = options_read(&run.options, argc, argv);
+
+	if (stop)
+		return stop - 1;
+	if (text_read(&run.text, run.options.paths, run.options.path_count,
+		      (size_t)run.options.length + 1, error) != 0) {
+		fprintf(stderr, "gpt: %s\n", error);
+		return 2;
+	}
+	must(tutti_init(&run.comm, NULL));
+	run.rank = tutti_rank(run.comm);
+	run.size = tutti_size(run.comm);
+	if (open_losses(&run) != 0)
+		return 2;
+	start(&run);
+	introduce(&run);
+	train(&run);
+	sample(&run);
+	finish(&run);
+	return close_losses(&run) == 0 ? 0 : 1;
+}

@@ -1,0 +1,198 @@
+/* The GPT's parameters and its memory: what is registered, first values, activations. */
+#include "activations.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void must(tutti_status status)
+{
+	if (status == TUTTI_OK)
+		return;
+	fprintf(stderr, "gpt: %s: %s\n", tutti_status_string(status), tutti_comm_error(NULL));
+	exit(1);
+}
+
+int must_index(int index)
+{
+	if (index < 0)
+		must(TUTTI_ERR_INVALID);
+	return index;
+}
+
+/* Where parameters are being registered. */
+struct unit {
+	tutti_model *model;
+	int index;
+	const char *name;
+};
+
+static struct unit add_unit(tutti_model *model, const char *name)
+{
+	return (struct unit){model, must_index(tutti_model_unit(model, name)), name};
+}
+
+/* A vector (norm or bias) when rows is 1: those do not decay. */
+static int add_param(struct gpt *gpt, struct unit unit, const char *name, int rows, int cols)
+{
+	const int64_t shape[] = {rows, cols};
+	char full[64];
+	int is_vector = rows == 1;
+
+	snprintf(full, sizeof full, "%s.%s", unit.name, name);
+	int param = tutti_model_param(unit.model, unit.index, full, is_vector ? 1 : 2,
+				      shape + is_vector, is_vector ? TUTTI_PARAM_NO_DECAY : 0);
+	gpt->counts[must_index(param)] = (size_t)rows * (size_t)cols;
+	gpt->params = param + 1;
+	return param;
+}
+
+static void register_block(struct gpt *gpt, tutti_model *model, int layer)
+{
+	struct gpt_block_ids *ids = &gpt->blocks[layer];
+	int c = gpt->shape.channels;
+	char name[32];
+
+	snprintf(name, sizeof name, "block.%d", layer);
+	struct unit unit = add_unit(model, name);
+	ids->unit = unit.index;
+	ids->norm1_w = add_param(gpt, unit, "norm1_w", 1, c);
+	ids->norm1_b = add_param(gpt, unit, "norm1_b", 1, c);
+	ids->qkv_w = add_param(gpt, unit, "qkv_w", c, 3 * c);
+	ids->qkv_b = add_param(gpt, unit, "qkv_b", 1, 3 * c);
+	ids->proj_w = add_param(gpt, unit, "proj_w", c, c);
+	ids->proj_b = add_param(gpt, unit, "proj_b", 1, c);
+	ids->norm2_w = add_param(gpt, unit, "norm2_w", 1, c);
+	ids->norm2_b = add_param(gpt, unit, "norm2_b", 1, c);
+	ids->up_w = add_param(gpt, unit, "up_w", c, 4 * c);
+	ids->up_b = add_param(gpt, unit, "up_b", 1, 4 * c);
+	ids->down_w = add_param(gpt, unit, "down_w", 4 * c, c);
+	ids->down_b = add_param(gpt, unit, "down_b", 1, c);
+}
+
+void gpt_register(struct gpt *gpt, struct gpt_shape shape, tutti_model *model)
+{
+	memset(gpt, 0, sizeof *gpt);
+	gpt->shape = shape;
+	struct unit embedding = add_unit(model, "embedding");
+	gpt->embed_unit = embedding.index;
+	gpt->token_w = add_param(gpt, embedding, "token_w", shape.vocab, shape.channels);
+	gpt->position_w = add_param(gpt, embedding, "position_w", shape.length, shape.channels);
+	for (int l = 0; l < shape.layers; l++)
+		register_block(gpt, model, l);
+	struct unit head = add_unit(model, "head");
+	gpt->head_unit = head.index;
+	gpt->norm_w = add_param(gpt, head, "norm_w", 1, shape.channels);
+	gpt->norm_b = add_param(gpt, head, "norm_b", 1, shape.channels);
+	/* Tied: the head scores a token by its embedding, so both add to one gradient. */
+	must(tutti_model_unit_uses(model, gpt->head_unit, gpt->token_w));
+}
+
+static void init_block(const struct gpt *gpt, const struct gpt_block_ids *ids)
+{
+	/* What adds to the residual stream starts smaller, the more layers do. */
+	float small = 0.02f / sqrtf(2 * (float)gpt->shape.layers);
+
+	must(tutti_param_init_constant(gpt->trainer, ids->norm1_w, 1));
+	must(tutti_param_init_constant(gpt->trainer, ids->norm2_w, 1));
+	must(tutti_param_init_normal(gpt->trainer, ids->qkv_w, 0, 0.02f));
+	must(tutti_param_init_normal(gpt->trainer, ids->proj_w, 0, small));
+	must(tutti_param_init_normal(gpt->trainer, ids->up_w, 0, 0.02f));
+	must(tutti_param_init_normal(gpt->trainer, ids->down_w, 0, small));
+}
+
+/* Carves count floats off *memory; with memory NULL it only counts. */
+static float *carve(float *memory, size_t *used, int count)
+{
+	float *piece = memory ? memory + *used : NULL;
+	*used += ((size_t)count + 15) & ~(size_t)15;
+	return piece;
+}
+
+static size_t lay_out(struct gpt_activations *a, struct gpt_shape s, int sequences, float *memory)
+{
+	int n = sequences * s.length, c = s.channels, widest = s.vocab > 4 * c ? s.vocab : 4 * c;
+	size_t used = 0;
+
+	for (int l = 0; l < s.layers; l++) {
+		struct block_activations *b = &a->blocks[l];
+		b->in = carve(memory, &used, n * c);
+		b->norm1 = carve(memory, &used, n * c);
+		b->qkv = carve(memory, &used, n * 3 * c);
+		b->weights = carve(memory, &used, n * s.heads * s.length);
+		b->mixed = carve(memory, &used, n * c);
+		b->middle = carve(memory, &used, n * c);
+		b->norm2 = carve(memory, &used, n * c);
+		b->up = carve(memory, &used, n * 4 * c);
+		b->gelu = carve(memory, &used, n * 4 * c);
+		b->stats1.mean = carve(memory, &used, n);
+		b->stats1.rstd = carve(memory, &used, n);
+		b->stats2.mean = carve(memory, &used, n);
+		b->stats2.rstd = carve(memory, &used, n);
+	}
+	a->out = carve(memory, &used, n * c);
+	a->norm = carve(memory, &used, n * c);
+	a->logits = carve(memory, &used, n * s.vocab);
+	a->stats.mean = carve(memory, &used, n);
+	a->stats.rstd = carve(memory, &used, n);
+	a->stream_grad = carve(memory, &used, n * c);
+	a->wide_grad = carve(memory, &used, n * 4 * c);
+	a->narrow_grad = carve(memory, &used, n * c);
+	a->scratch = carve(memory, &used, c * widest > s.length ? c * widest : s.length);
+	return used;
+}
+
+void gpt_start(struct gpt *gpt, tutti_trainer *trainer, int max_sequences)
+{
+	struct gpt_activations *a = calloc(1, sizeof *a);
+	float *memory =
+		a ? calloc(lay_out(a, gpt->shape, max_sequences, NULL), sizeof(float)) : NULL;
+
+	if (!memory) {
+		fprintf(stderr, "gpt: there is no memory for %d sequences\n", max_sequences);
+		exit(1);
+	}
+	lay_out(a, gpt->shape, max_sequences, memory);
+	a->memory = memory;
+	gpt->activations = a;
+	gpt->trainer = trainer;
+	must(tutti_param_init_normal(trainer, gpt->token_w, 0, 0.02f));
+	must(tutti_param_init_normal(trainer, gpt->position_w, 0, 0.02f));
+	must(tutti_param_init_constant(trainer, gpt->norm_w, 1));
+	for (int l = 0; l < gpt->shape.layers; l++)
+		init_block(gpt, &gpt->blocks[l]);
+}
+
+size_t gpt_param_count(const struct gpt *gpt)
+{
+	size_t sum = 0;
+
+	for (int p = 0; p < gpt->params; p++)
+		sum += gpt->counts[p];
+	return sum;
+}
+
+/* FNV-1a, a 32-bit word at a time. */
+uint64_t gpt_fingerprint(const struct gpt *gpt)
+{
+	uint64_t hash = 0xcbf29ce484222325u;
+	uint32_t word;
+	float value;
+
+	for (int p = 0; p < gpt->params; p++)
+		for (size_t i = 0; i < gpt->counts[p]; i++) {
+			must(tutti_param_read(gpt->trainer, p, i, 1, &value));
+			memcpy(&word, &value, sizeof word);
+			hash = (hash ^ word) * 0x100000001b3u;
+		}
+	return hash;
+}
+
+void gpt_finish(struct gpt *gpt)
+{
+	if (gpt->activations)
+		free(gpt->activations->memory);
+	free(gpt->activations);
+	gpt->activations = NULL;
+}
