@@ -20,7 +20,8 @@ enum phase { PHASE_LINES, PHASE_SMALL, PHASE_STEPS, PHASE_DONE, PHASE_FAILED };
 #define STEPS_AT_ONCE 16u
 /* drive looks after its stop word, its deadline and the dead every so many looks. */
 #define LOOKS_PER_CHECK   64u
-#define ROUNDS_PER_CHECK  8u
+#define STEPS_PER_CHECK   48u
+#define WAITS_PER_CHECK   8u
 #define DEATH_INTERVAL_NS 5000000u
 
 /* One writer; window_stats reads from any thread. */
@@ -70,6 +71,7 @@ void window_begin(struct window *w, struct window_run *run, const struct call_ar
 	run->args = *args;
 	run->peer = 0;
 	run->step = run->steps = 0;
+	run->pieces = 0;
 	run->memory = NULL;
 	run->outcome = TUTTI_OK;
 	if (w->failed != TUTTI_OK) {
@@ -346,12 +348,12 @@ tutti_status window_drive(struct window *w, struct window_run *run, uint64_t tim
 	struct patience patience = {timeout_ns, 0, stop, background, arg};
 	tutti_status status;
 
-	/* A long run is many short waits: its deadline is checked between its steps, too. */
-	if (run->phase != PHASE_SMALL)
+	/* A long run is many short waits: its deadline is checked between them, too. */
+	if (run->pieces > 1)
 		patience.start_ns = clock_now_ns();
-	for (uint32_t rounds = 1;; rounds++) {
-		status = move(w, run, STEPS_AT_ONCE);
-		if (status == TUTTI_IN_PROGRESS && rounds % ROUNDS_PER_CHECK == 0)
+	for (uint32_t waits = 1;; waits++) {
+		status = move(w, run, STEPS_PER_CHECK);
+		if (status == TUTTI_IN_PROGRESS && waits % WAITS_PER_CHECK == 0)
 			status = check(w, run, &patience);
 		if (status == TUTTI_IN_PROGRESS)
 			status = wait_for_peers(w, run, &patience);

@@ -9,11 +9,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define HUGE_PAGE          (2u << 20)
-#define SMALL_BYTES        16384u
-#define SLOT_BYTES         (128u << 10) /* a core for every rank: what stays in its cache         */
-#define SLOT_BYTES_CROWDED (1u << 20)   /* fewer cores: every wait is a switch, so make few       */
-#define SEALS              (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+#define HUGE_PAGE (2u << 20)
+#define SEALS     (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+
+/* What is best with a core for every rank, and with fewer. small_bytes: up to there one wait and
+ * reading all of everybody's data beat two waits and reading a share of it. slot_bytes: what stays
+ * in a core's cache; where every wait is a switch of threads, few long pieces are better. */
+static const struct shape {
+	uint64_t small_bytes, slot_bytes;
+} roomy = {1024, 128u << 10}, crowded = {8192, 1u << 20};
 
 static uint64_t round_up(uint64_t bytes, uint64_t unit)
 {
@@ -24,15 +28,17 @@ static uint64_t round_up(uint64_t bytes, uint64_t unit)
 tutti_status segment_geometry(struct geometry *g, const struct window_config *config)
 {
 	uint64_t size = (uint64_t)config->size, fixed;
-	uint64_t slot = config->policy.spins ? SLOT_BYTES : SLOT_BYTES_CROWDED;
+	struct shape shape = config->policy.spins ? roomy : crowded;
+	uint64_t slot = shape.slot_bytes;
 
 	if (config->size > WINDOW_MAX_RANKS)
 		return fail(TUTTI_ERR_UNSUPPORTED,
 			    "%d ranks on one node are more than a window's %d.", config->size,
 			    WINDOW_MAX_RANKS);
 	g->size = config->size;
-	g->small_bytes =
-		SMALL_BYTES < config->window_bytes / 8 ? SMALL_BYTES : config->window_bytes / 8;
+	g->small_bytes = shape.small_bytes;
+	if (g->small_bytes > config->window_bytes / 8)
+		g->small_bytes = config->window_bytes / 8;
 	g->line_bytes = round_up(LINE_BODY + g->small_bytes, WINDOW_ALIGN);
 	fixed = 2 * g->line_bytes + sizeof(struct rank_area);
 	if (config->window_bytes < fixed + WINDOW_SLOTS * WINDOW_ALIGN * size)

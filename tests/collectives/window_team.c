@@ -41,17 +41,29 @@ static void *thread_main(void *arg)
 	return NULL;
 }
 
-static int run_threads(const struct team *team)
+void team_open(const struct team *team, struct window **windows)
 {
 	uint64_t id[2] = {team_random(1, (uint64_t)getpid(), clock_now_ns()), 7};
 	struct window_config configs[MAX_RANKS];
-	struct window *windows[MAX_RANKS];
-	struct member members[MAX_RANKS];
-	pthread_t threads[MAX_RANKS];
 
 	for (int rank = 0; rank < team->size; rank++)
 		configs[rank] = config_for(team, rank, id);
 	team_check(window_join_all(windows, configs, team->size) == TUTTI_OK, "%s", last_error());
+}
+
+void team_close(struct window **windows, int size)
+{
+	for (int rank = 0; rank < size; rank++)
+		window_destroy(windows[rank]);
+}
+
+static int run_threads(const struct team *team)
+{
+	struct window *windows[MAX_RANKS];
+	struct member members[MAX_RANKS];
+	pthread_t threads[MAX_RANKS];
+
+	team_open(team, windows);
 	for (int rank = 0; rank < team->size; rank++) {
 		members[rank] = (struct member){team, windows[rank], rank};
 		team_check(!pthread_create(&threads[rank], NULL, thread_main, &members[rank]),
@@ -59,8 +71,7 @@ static int run_threads(const struct team *team)
 	}
 	for (int rank = 0; rank < team->size; rank++)
 		pthread_join(threads[rank], NULL);
-	for (int rank = 0; rank < team->size; rank++)
-		window_destroy(windows[rank]);
+	team_close(windows, team->size);
 	return 0;
 }
 

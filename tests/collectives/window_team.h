@@ -32,6 +32,9 @@ struct team {
 
 /* Runs member on every rank; returns how many ended badly (only processes can). */
 int team_run(const struct team *team);
+/* The windows of a team of threads, without the threads: begin and advance let one thread play them all. */
+void team_open(const struct team *team, struct window **windows);
+void team_close(struct window **windows, int size);
 /* A seed: TEST_SEED, or a new one. Printed. */
 uint64_t team_seed(void);
 uint64_t team_random(uint64_t a, uint64_t b, uint64_t c);       /* a hash of the three */

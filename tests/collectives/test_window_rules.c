@@ -1,0 +1,433 @@
+/* Would break: the rules of a window (docs/design.md). Each test says which line of the window,
+ * changed, makes it fail. One thread plays all ranks, so every order of events is as written or
+ * drawn from a seed. */
+#include "window_team.h"
+
+#include "collectives/window_internal.h"
+#include "core/status.h"
+#include "memory/dtype.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define RANKS 4
+
+static uint64_t seed;
+
+static tutti_status advance(struct window *window, struct window_run *run)
+{
+	bool moved;
+	return window_advance(window, run, &moved);
+}
+
+/* ---- rule 1: every rank posts in every operation and waits for all --------------------- */
+
+/* Killed: see_lines lets the root of a broadcast (or a barrier, or count 0) go at once. */
+static void test_nobody_runs_ahead(void **state)
+{
+	struct team team = {.size = 2};
+	struct window *windows[2];
+	static const size_t counts[] = {0, 1, 300, 100000};
+
+	(void)state;
+	team_open(&team, windows);
+	for (int collective = 0; collective <= COLL_BARRIER; collective++) {
+		for (int c = 0; c < 8; c++) {
+			struct call call = {(enum collective)collective,
+					    TUTTI_U8,
+					    TUTTI_SUM,
+					    c % 2,
+					    counts[c / 2],
+					    5};
+			uint8_t *buffers = calloc(4, 200000);
+			struct call_args args = call_args_for(&call, buffers, buffers + 200000);
+			struct call_args args2 =
+				call_args_for(&call, buffers + 400000, buffers + 600000);
+			struct window_run first, second;
+			tutti_status status0 = TUTTI_IN_PROGRESS, status1 = TUTTI_IN_PROGRESS;
+
+			window_begin(windows[call.root], &first, &args);
+			for (int i = 0; i < 5; i++)
+				assert_int_equal(advance(windows[call.root], &first),
+						 TUTTI_IN_PROGRESS);
+			window_begin(windows[1 - call.root], &second, &args2);
+			while (status0 || status1) {
+				status0 = advance(windows[call.root], &first);
+				status1 = advance(windows[1 - call.root], &second);
+				assert_true(status0 == TUTTI_OK || status0 == TUTTI_IN_PROGRESS);
+				assert_true(status1 == TUTTI_OK || status1 == TUTTI_IN_PROGRESS);
+			}
+			free(buffers);
+		}
+	}
+	team_close(windows, 2);
+}
+
+/* ---- one thread plays all ranks, in any order ------------------------------------------ */
+
+struct player {
+	struct call call;
+	struct window_run run;
+	uint8_t *send, *recv;
+	uint64_t next; /* the call it makes next */
+	bool is_busy;
+};
+
+static struct call drawn_call(uint64_t i)
+{
+	static const size_t limits[] = {2, 40, 600, 4000};
+	uint64_t h = team_random(seed, i, 7);
+	struct call call = {(enum collective)(h % 5), TUTTI_I32, TUTTI_SUM,
+			    (int)(h >> 8) & 3,        0,         seed + i};
+
+	call.root %= RANKS;
+	call.count = (h >> 32) % limits[h >> 20 & 3];
+	return call;
+}
+
+/* Values without window_team's help, because begin and the check are far apart here. */
+static int32_t value(const struct call *call, int rank, size_t i)
+{
+	return (int32_t)(team_random(call->seed, (uint64_t)rank, i) % 1000);
+}
+
+static void start(struct window *window, struct player *p, int rank)
+{
+	struct call_args args;
+
+	p->call = drawn_call(p->next++);
+	args = call_args_for(&p->call, p->send, p->recv);
+	for (size_t i = 0; i < p->call.count * RANKS; i++)
+		memcpy(p->send + 4 * i, &(int32_t){value(&p->call, rank, i)}, 4);
+	memset(p->recv, 0x5a, p->call.count * RANKS * 4);
+	/* Ranks differ in what they pass: some in place, some not. */
+	if (team_random(p->call.seed, (uint64_t)rank, 3) % 2 &&
+	    (p->call.collective == COLL_ALL_REDUCE || p->call.collective == COLL_BROADCAST))
+		args.recv = p->send;
+	window_begin(window, &p->run, &args);
+	p->is_busy = true;
+}
+
+static int32_t wanted(const struct call *call, int rank, size_t i)
+{
+	int32_t sum = 0;
+
+	if (call->collective == COLL_ALL_GATHER)
+		return value(call, (int)(i / call->count), i % call->count);
+	if (call->collective == COLL_BROADCAST)
+		return value(call, call->root, i);
+	for (int r = 0; r < RANKS; r++)
+		sum += value(call, r,
+			     call->collective == COLL_REDUCE_SCATTER
+				     ? (size_t)rank * call->count + i
+				     : i);
+	return sum;
+}
+
+static void finish(struct player *p, int rank)
+{
+	size_t n = call_recv_bytes(&p->call, RANKS) / 4;
+
+	for (size_t i = 0; i < n; i++) {
+		int32_t got;
+		memcpy(&got, (uint8_t *)p->run.args.recv + 4 * i, 4);
+		team_check(got == wanted(&p->call, rank, i),
+			   "call %llu, collective %d, count %zu, rank %d, element %zu: %d, not %d",
+			   (unsigned long long)p->next - 1, (int)p->call.collective, p->call.count,
+			   rank, i, got, wanted(&p->call, rank, i));
+	}
+	p->is_busy = false;
+}
+
+/* Advances ranks in an order from the seed: often one of them many times in a row, so that ranks
+ * get as far ahead of each other as the window allows. Every call's values are checked. Killed:
+ * WINDOW_SLOTS 2; slot_is_free always 0; TAKEN not posted by a broadcast's root; a generation not
+ * counted by one path; header compared with >= (the numbers wrap after 64 calls); a line posted in
+ * another parity; staging before the others' TAKEN. */
+static void play(uint64_t calls, bool is_crowded)
+{
+	struct team team = {.size = RANKS, .window_bytes = 65536, .is_crowded = is_crowded};
+	struct window *windows[RANKS];
+	struct player players[RANKS] = {0};
+	uint64_t turn = 0;
+	int done = 0;
+
+	team_open(&team, windows);
+	for (int rank = 0; rank < RANKS; rank++) {
+		players[rank].send = malloc(4 * RANKS * 4000);
+		players[rank].recv = malloc(4 * RANKS * 4000);
+	}
+	while (done < RANKS) {
+		uint64_t h = team_random(seed, turn++, 99);
+		int rank = (int)(h % RANKS), burst = h >> 8 & 3 ? 1 : (int)(h >> 16 & 63);
+		struct player *p = &players[rank];
+		for (; burst >= 0 && (p->is_busy || p->next < calls); burst--) {
+			if (!p->is_busy)
+				start(windows[rank], p, rank);
+			tutti_status status = advance(windows[rank], &p->run);
+			team_check(status == TUTTI_OK || status == TUTTI_IN_PROGRESS, "%s",
+				   last_error());
+			if (status == TUTTI_OK) {
+				finish(p, rank);
+				done += p->next == calls;
+			}
+		}
+		team_check(turn < calls * 100000, "the ranks wait for each other for ever");
+	}
+	for (int rank = 0; rank < RANKS; rank++) {
+		free(players[rank].send);
+		free(players[rank].recv);
+	}
+	team_close(windows, RANKS);
+}
+
+static void test_any_order(void **state)
+{
+	(void)state;
+	for (int round = 0; round < 4; round++, seed++)
+		play(400, round % 2);
+}
+
+static void test_numbers_wrap(void **state)
+{
+	struct team team = {.size = 1};
+	struct window *windows[1];
+	struct call_args args = {.collective = COLL_BARRIER, .fingerprint = 1};
+	struct window_run run;
+	uint32_t first = 0;
+	int wraps = 0;
+
+	(void)state;
+	team_open(&team, windows);
+	for (int i = 0; i < 200; i++) {
+		window_begin(windows[0], &run, &args);
+		assert_int_equal(advance(windows[0], &run), TUTTI_OK);
+		wraps += run.number < first;
+		first = run.number;
+	}
+	assert_int_equal(wraps, 1);
+	team_close(windows, 1);
+}
+
+/* ---- rule 3: nobody sleeps for good ---------------------------------------------------- */
+
+struct sleeper {
+	struct window *window;
+	struct window_run run;
+	struct call_args args;
+	atomic_int ready;
+	tutti_status status;
+};
+
+static void *sleep_in_drive(void *arg)
+{
+	struct sleeper *s = arg;
+	window_begin(s->window, &s->run, &s->args);
+	s->status = window_drive(s->window, &s->run, TEAM_TIMEOUT_NS, NULL, NULL, NULL);
+	return NULL;
+}
+
+/* A flag that is posted without a look for sleepers stands for a load that overtook its store.
+ * Killed: bell_sleep's futex without a timeout. */
+static void test_missed_sleeper_wakes(void **state)
+{
+	struct team team = {.size = 2, .is_crowded = true};
+	struct window *windows[2];
+	struct sleeper s = {.args = {.collective = COLL_BARRIER, .fingerprint = 9}};
+	pthread_t thread;
+	struct line *line;
+
+	(void)state;
+	alarm(60);
+	team_open(&team, windows);
+	s.window = windows[0];
+	assert_int_equal(pthread_create(&thread, NULL, sleep_in_drive, &s), 0);
+	while (!atomic_load(&windows[0]->area->sleeps_for))
+		sched_yield();
+	line = line_of(windows[1], WINDOW_FIRST_NUMBER + 1, 1);
+	atomic_store(&line->header, (WINDOW_FIRST_NUMBER + 1) | (uint64_t)9 << 32);
+	pthread_join(thread, NULL);
+	assert_int_equal(s.status, TUTTI_OK);
+	team_close(windows, 2);
+	alarm(0);
+}
+
+/* A sleeper is woken, not only timed: with the timer alone, 300 sleeps are 0.3 s, and waking must
+ * be seen on the bell. Killed: bell_wake does nothing. */
+static void test_post_rings(void **state)
+{
+	struct team team = {.size = 2, .is_crowded = true};
+	struct window *windows[2];
+	struct sleeper s = {.args = {.collective = COLL_BARRIER, .fingerprint = 9}};
+	uint32_t rings = 0;
+
+	(void)state;
+	alarm(60);
+	team_open(&team, windows);
+	s.window = windows[0];
+	while (!rings) {
+		struct window_run run;
+		pthread_t thread;
+		assert_int_equal(pthread_create(&thread, NULL, sleep_in_drive, &s), 0);
+		while (!atomic_load(&windows[0]->area->sleeps_for))
+			sched_yield();
+		window_begin(windows[1], &run, &s.args);
+		while (advance(windows[1], &run) == TUTTI_IN_PROGRESS)
+			sched_yield();
+		pthread_join(thread, NULL);
+		rings = atomic_load(&windows[0]->area->bell);
+	}
+	team_close(windows, 2);
+	alarm(0);
+}
+
+/* ---- rule 4: a run may be begun, advanced and driven in any mix ------------------------ */
+
+static void *half_driven(void *arg)
+{
+	struct sleeper *s = arg;
+
+	window_begin(s->window, &s->run, &s->args);
+	for (int i = 0; i < 3; i++)
+		advance(s->window, &s->run);
+	s->status = window_drive(s->window, &s->run, TEAM_TIMEOUT_NS, NULL, NULL, NULL);
+	return NULL;
+}
+
+/* Killed: drive begins anew what advance has begun (run->step = 0, run->peer = 0 with a step done).
+ */
+static void test_drive_takes_over(void **state)
+{
+	struct team team = {.size = 2, .window_bytes = 65536};
+	struct window *windows[2];
+	enum { COUNT = 50000 };
+	static int32_t a[COUNT], b[COUNT];
+
+	(void)state;
+	alarm(60);
+	team_open(&team, windows);
+	for (int round = 0; round < 20; round++) {
+		struct sleeper s = {.window = windows[0]};
+		struct window_run run;
+		struct call_args args;
+		pthread_t thread;
+		for (int i = 0; i < COUNT; i++) {
+			a[i] = i;
+			b[i] = 3 * i + round;
+		}
+		args = (struct call_args){
+			COLL_ALL_REDUCE, TUTTI_I32, TUTTI_SUM, 0, COUNT, b, b, 1, 7};
+		s.args = args;
+		s.args.send = s.args.recv = a;
+		assert_int_equal(pthread_create(&thread, NULL, half_driven, &s), 0);
+		window_begin(windows[1], &run, &args);
+		while (advance(windows[1], &run) == TUTTI_IN_PROGRESS)
+			sched_yield();
+		pthread_join(thread, NULL);
+		assert_int_equal(s.status, TUTTI_OK);
+		for (int i = 0; i < COUNT; i++) {
+			assert_int_equal(a[i], 4 * i + round);
+			assert_int_equal(b[i], 4 * i + round);
+		}
+	}
+	team_close(windows, 2);
+	alarm(0);
+}
+
+/* ---- rule 8: the doorbell -------------------------------------------------------------- */
+
+static void *ring_later(void *arg)
+{
+	struct sleeper *s = arg;
+
+	while (!atomic_load(&s->ready))
+		sched_yield();
+	window_begin(s->window, &s->run, &s->args);
+	while ((s->status = advance(s->window, &s->run)) == TUTTI_IN_PROGRESS)
+		sched_yield();
+	return NULL;
+}
+
+/* Killed: wake() without its write to the event fd; window_arm without counting itself
+ * (bell_enter); window_arm without its last look. */
+static void test_doorbell(void **state)
+{
+	struct team team = {.size = 2};
+	struct window *windows[2];
+
+	(void)state;
+	alarm(100);
+	team_open(&team, windows);
+	for (int round = 0; round < 2000; round++) {
+		struct sleeper s = {.window = windows[1],
+				    .args = {.collective = COLL_BARRIER, .fingerprint = 9}};
+		struct pollfd fd = {window_event_fd(windows[0]), POLLIN, 0};
+		struct window_run run;
+		pthread_t thread;
+		assert_int_equal(pthread_create(&thread, NULL, ring_later, &s), 0);
+		window_begin(windows[0], &run, &s.args);
+		/* Even rounds: the post comes after we are armed. Odd ones: whenever it likes. */
+		if (round % 2)
+			atomic_store(&s.ready, 1);
+		if (!window_arm(windows[0], &run)) {
+			atomic_store(&s.ready, 1);
+			assert_int_equal(poll(&fd, 1, 20000), 1);
+			window_disarm(windows[0]);
+		}
+		while (advance(windows[0], &run) == TUTTI_IN_PROGRESS)
+			sched_yield();
+		pthread_join(thread, NULL);
+		assert_int_equal(s.status, TUTTI_OK);
+	}
+	assert_int_equal(atomic_load(&windows[0]->head->sleepers), 0);
+	team_close(windows, 2);
+	alarm(0);
+}
+
+/* After window_disarm the descriptor is quiet again. */
+static void test_doorbell_is_quiet(void **state)
+{
+	struct team team = {.size = 2};
+	struct window *windows[2];
+	struct call_args args = {.collective = COLL_BARRIER, .fingerprint = 9};
+	struct window_run run, other;
+	struct pollfd fd;
+
+	(void)state;
+	team_open(&team, windows);
+	fd = (struct pollfd){window_event_fd(windows[0]), POLLIN, 0};
+	window_begin(windows[0], &run, &args);
+	assert_false(window_arm(windows[0], &run));
+	assert_int_equal(poll(&fd, 1, 0), 0);
+	window_begin(windows[1], &other, &args);
+	assert_int_equal(poll(&fd, 1, 0), 1);
+	window_disarm(windows[0]);
+	assert_int_equal(poll(&fd, 1, 0), 0);
+	assert_int_equal(advance(windows[0], &run), TUTTI_OK);
+	assert_int_equal(advance(windows[1], &other), TUTTI_OK);
+	team_close(windows, 2);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_nobody_runs_ahead),
+		cmocka_unit_test(test_any_order),
+		cmocka_unit_test(test_numbers_wrap),
+		cmocka_unit_test(test_missed_sleeper_wakes),
+		cmocka_unit_test(test_post_rings),
+		cmocka_unit_test(test_drive_takes_over),
+		cmocka_unit_test(test_doorbell),
+		cmocka_unit_test(test_doorbell_is_quiet),
+	};
+	seed = team_seed();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
