@@ -1,6 +1,7 @@
 /* tuttirun: starts the ranks of a job on this machine, passes output and signals through, and ends
  * all when one fails. It knows nothing of what the ranks say to each other; to the library it is a
  * set of environment variables (set_environment in ranks.c). */
+#include "guard.h"
 #include "meeting.h"
 #include "options.h"
 #include "ranks.h"
@@ -65,6 +66,7 @@ int main(int argc, char **argv)
 	sigset_t signals;
 	int code = options_parse(&options, argc, argv);
 	int signal_fd;
+	pid_t guard;
 
 	if (code >= 0)
 		return code;
@@ -79,7 +81,9 @@ int main(int argc, char **argv)
 	code = ranks_start(&ranks, &(struct start){&options, &meeting, &signals, getpid()});
 	if (code != 0)
 		return code;
+	guard = guard_start(&ranks);
 	code = supervise(&ranks, &options, signal_fd);
+	guard_end(guard);
 	ranks_finish(&ranks);
 	return code;
 }

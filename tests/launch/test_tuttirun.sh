@@ -126,6 +126,8 @@ with_ranks 'trap "echo first >&9" INT; echo >&9; while :; do read x <&8; done' \
 [ "$code" = 137 ] || complain "a second SIGINT: code $code"
 with_ranks 'echo >&9; exec sleep 1000' 'kill -KILL $pid'
 [ "$code" = 137 ] || complain "the launcher was not killed: code $code"
+with_ranks 'sh -c "echo >&9; read x <&8" & wait' 'kill -KILL $pid'
+[ "$code" = 137 ] || complain "the launcher was not killed: code $code"
 
 # A reader that does not read stops the output, not the launcher.
 rm -f ready
