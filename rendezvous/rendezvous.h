@@ -17,7 +17,10 @@ struct job {
 	char launcher[24];                   /* "tuttirun", "torchrun", "slurm", ... for the log */
 	char host[256];                      /* JOB_TCP: where rank 0 serves                */
 	int port;
-	int port_is_taken;                   /* the launcher owns it: probe upward from port + 1 */
+	int port_is_taken;                   /* by the launcher, or maybe by somebody: rank 0 takes
+	                                      * one above it, and the others probe upward  */
+	int is_served;                       /* by tutti_rendezvous_open's process: rank 0 connects
+	                                      * like the others; host is then a list "a,b"  */
 	char path[512];                      /* JOB_FILE                                    */
 	char secret[256];                    /* "" when none was given                      */
 };

@@ -1,0 +1,246 @@
+/* tuttirun, torchrun and people who set RANK themselves; Open MPI; Slurm; TF_CONFIG. The order is
+ * that of nearness: mpirun inside a Slurm job leaves both kinds of variables, and the inner one
+ * counts. */
+#include "rendezvous/launcher.h"
+
+#include "core/status.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static tutti_status parse_int(const char *name, const char *text, int min, int max, int *value)
+{
+	char *end;
+	long v;
+
+	errno = 0;
+	v = strtol(text, &end, 10);
+	if (end == text || *end || errno || v < min || v > max)
+		return fail(TUTTI_ERR_INVALID, "%s=%.60s is not a number from %d to %d", name, text,
+			    min, max);
+	*value = (int)v;
+	return TUTTI_OK;
+}
+
+/* A variable that may be missing: then *value stays. */
+static tutti_status read_int(const char *name, int min, int max, int *value)
+{
+	const char *text = getenv(name);
+	return text ? parse_int(name, text, min, max, value) : TUTTI_OK;
+}
+
+static tutti_status need_int(const char *name, const char *because, int max, int *value)
+{
+	const char *text = getenv(name);
+	if (!text)
+		return fail(TUTTI_ERR_INVALID, "%s is set but %s is not: a job needs both", because,
+			    name);
+	return parse_int(name, text, 0, max, value);
+}
+
+/* Rank, size and their local twins, under the names that a launcher gives them. */
+struct names {
+	const char *rank, *size, *local_rank, *local_size;
+};
+
+static tutti_status read_who(struct job *job, struct names n)
+{
+	TRY(need_int(n.rank, n.size, WORLD_MAX - 1, &job->rank));
+	TRY(need_int(n.size, n.rank, WORLD_MAX, &job->size));
+	TRY(read_int(n.local_rank, 0, WORLD_MAX - 1, &job->local_rank));
+	if (n.local_size)
+		TRY(read_int(n.local_size, 1, WORLD_MAX, &job->local_size));
+	if (job->size == 0)
+		return fail(TUTTI_ERR_INVALID, "%s=0: a world has at least one rank", n.size);
+	if (job->rank >= job->size)
+		return fail(TUTTI_ERR_INVALID,
+			    "%s=%d is not a rank of a world with %s=%d: ranks "
+			    "count from 0",
+			    n.rank, job->rank, n.size, job->size);
+	if (job->local_size > job->size)
+		return fail(TUTTI_ERR_INVALID, "%s=%d is more than %s=%d", n.local_size,
+			    job->local_size, n.size, job->size);
+	if (job->local_size > 0 && job->local_rank >= job->local_size)
+		return fail(TUTTI_ERR_INVALID, "%s=%d is not below %s=%d", n.local_rank,
+			    job->local_rank, n.local_size, job->local_size);
+	return TUTTI_OK;
+}
+
+static tutti_status copy_host(struct job *job, const char *name, const char *host)
+{
+	size_t n = strlen(host);
+
+	if (n == 0 || n >= sizeof job->host)
+		return fail(TUTTI_ERR_INVALID, "%s is not a host name: it has %zu bytes", name, n);
+	memcpy(job->host, host, n + 1);
+	return TUTTI_OK;
+}
+
+tutti_status launcher_master(struct job *job)
+{
+	const char *host = getenv("MASTER_ADDR"), *port = getenv("MASTER_PORT");
+
+	if (!host || !port)
+		return fail(TUTTI_ERR_INVALID,
+			    "%s is not set: the %d ranks of the world need MASTER_ADDR and "
+			    "MASTER_PORT (or a rendezvous in their config) to find rank 0",
+			    host ? "MASTER_PORT" : "MASTER_ADDR", job->size);
+	TRY(copy_host(job, "MASTER_ADDR", host));
+	return parse_int("MASTER_PORT", port, 1, 65535, &job->port);
+}
+
+/* A port for job number n that all its ranks come to alone. Another job may have the same, so rank
+ * 0 takes the first free one above. */
+static tutti_status derive_port(struct job *job, uint64_t n)
+{
+	if (getenv("MASTER_PORT"))
+		return read_int("MASTER_PORT", 1, 65535, &job->port);
+	job->port = DERIVED_PORT_FIRST + (int)(n % DERIVED_PORTS);
+	job->port_is_taken = 1;
+	return TUTTI_OK;
+}
+
+static uint64_t hash_text(const char *text)
+{
+	uint64_t h = UINT64_C(14695981039346656037); /* FNV-1a */
+
+	for (; *text; text++)
+		h = (h ^ (unsigned char)*text) * UINT64_C(1099511628211);
+	return h ^ h >> 32;
+}
+
+/* ---- tuttirun, torchrun, by hand ---- */
+
+static bool ranks_are_here(void)
+{
+	return getenv("RANK") || getenv("WORLD_SIZE");
+}
+
+static tutti_status ranks_who(struct job *job)
+{
+	const char *name = getenv("TUTTIRUN_JOB")          ? "tuttirun"
+			   : getenv("TORCHELASTIC_RUN_ID") ? "torchrun"
+							   : "environment";
+
+	snprintf(job->launcher, sizeof job->launcher, "%s", name);
+	return read_who(job,
+			(struct names){"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"});
+}
+
+/* torchrun's agent serves a store of its own at MASTER_PORT. */
+static tutti_status ranks_where(struct job *job)
+{
+	TRY(launcher_master(job));
+	job->port_is_taken = !getenv("TUTTIRUN_JOB") && getenv("TORCHELASTIC_RUN_ID");
+	return TUTTI_OK;
+}
+
+/* ---- Open MPI ---- */
+
+static bool openmpi_is_here(void)
+{
+	return getenv("OMPI_COMM_WORLD_RANK") || getenv("OMPI_COMM_WORLD_SIZE");
+}
+
+static tutti_status openmpi_who(struct job *job)
+{
+	return read_who(job,
+			(struct names){"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+				       "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"});
+}
+
+static tutti_status openmpi_where(struct job *job)
+{
+	const char *host = getenv("MASTER_ADDR"), *number = getenv("PMIX_NAMESPACE");
+
+	if (!host && job->local_size != job->size)
+		return fail(TUTTI_ERR_INVALID,
+			    "mpirun has started %d ranks on several machines (%d here): say where "
+			    "rank 0 is with mpirun -x MASTER_ADDR=<host of rank 0>",
+			    job->size, job->local_size);
+	TRY(copy_host(job, "MASTER_ADDR", host ? host : "127.0.0.1"));
+	if (!number)
+		number = getenv("OMPI_MCA_ess_base_jobid");
+	return derive_port(job, hash_text(number ? number : "openmpi"));
+}
+
+/* ---- Slurm ---- */
+
+/* A batch script itself has Slurm's variables too, but is not one of srun's tasks. */
+static bool slurm_is_here(void)
+{
+	const char *environment = getenv("ENVIRONMENT");
+
+	if (environment && strcmp(environment, "BATCH") == 0 && !getenv("SLURM_STEP_ID"))
+		return false;
+	return getenv("SLURM_PROCID") && (getenv("SLURM_NTASKS") || getenv("SLURM_STEP_NUM_TASKS"));
+}
+
+static tutti_status slurm_who(struct job *job)
+{
+	const char *size = getenv("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
+	return read_who(job, (struct names){"SLURM_PROCID", size, "SLURM_LOCALID", NULL});
+}
+
+static tutti_status slurm_where(struct job *job)
+{
+	static const char *const lists[] = {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST",
+					    "SLURM_NODELIST"};
+	const char *host = getenv("MASTER_ADDR"), *list = NULL;
+	int number = 0, step = 0;
+
+	for (size_t i = 0; i < 3 && !list; i++)
+		list = getenv(lists[i]);
+	if (!host && !list)
+		return fail(TUTTI_ERR_INVALID,
+			    "SLURM_PROCID is set but neither SLURM_JOB_NODELIST nor "
+			    "MASTER_ADDR says where rank 0 is");
+	if (host)
+		TRY(copy_host(job, "MASTER_ADDR", host));
+	else
+		TRY(hostlist_first(list, job->host, sizeof job->host));
+	TRY(read_int("SLURM_JOB_ID", 0, 0x7fffffff, &number));
+	/* Names that are not numbers are steps of Slurm's own. */
+	if (getenv("SLURM_STEP_ID"))
+		step = atoi(getenv("SLURM_STEP_ID"));
+	return derive_port(job, (uint64_t)number * 31 + (uint64_t)step * 17);
+}
+
+/* ---- TensorFlow ---- */
+
+static bool tf_is_here(void)
+{
+	return getenv("TF_CONFIG") != NULL;
+}
+
+static tutti_status tf_who(struct job *job)
+{
+	return tf_config_read(job, getenv("TF_CONFIG"));
+}
+
+static tutti_status tf_where(struct job *job)
+{
+	struct job again;
+
+	TRY(tf_config_read(&again, getenv("TF_CONFIG")));
+	memcpy(job->host, again.host, sizeof job->host);
+	job->port = again.port;
+	return TUTTI_OK;
+}
+
+const struct launcher *launcher_here(void)
+{
+	static const struct launcher launchers[] = {
+		{"environment", ranks_are_here, ranks_who, ranks_where},
+		{"openmpi", openmpi_is_here, openmpi_who, openmpi_where},
+		{"slurm", slurm_is_here, slurm_who, slurm_where},
+		{"tf_config", tf_is_here, tf_who, tf_where},
+	};
+
+	for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++)
+		if (launchers[i].is_here())
+			return &launchers[i];
+	return NULL;
+}

@@ -1,0 +1,246 @@
+/* URLs and this machine's addresses. Nothing here talks to another rank. */
+#include "rendezvous/place.h"
+
+#include "core/auth.h"
+#include "core/net.h"
+#include "core/status.h"
+#include "rendezvous/launcher.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define BACKLOG       1024
+#define ADDRESSES_MAX 5
+
+static const char tcp_scheme[] = "tcp://", file_scheme[] = "file://", tutti_scheme[] = "tutti://";
+
+static bool skip_prefix(const char **text, const char *prefix)
+{
+	size_t n = strlen(prefix);
+
+	if (strncmp(*text, prefix, n) != 0)
+		return false;
+	*text += n;
+	return true;
+}
+
+static tutti_status parse_file(struct job *job, const char *path)
+{
+	size_t n = strlen(path);
+
+	if (path[0] != '/' || path[1] == '\0' || n >= sizeof job->path)
+		return fail(TUTTI_ERR_INVALID,
+			    "the rendezvous file://%.200s is not file:// and an "
+			    "absolute path of at most %zu bytes",
+			    path, sizeof job->path - 1);
+	memcpy(job->path, path, n + 1);
+	job->meeting = JOB_FILE;
+	return TUTTI_OK;
+}
+
+/* host,host:port/secret */
+static tutti_status parse_tutti(struct job *job, const char *rest)
+{
+	const char *slash = strchr(rest, '/');
+	const char *colon = slash ? memrchr(rest, ':', (size_t)(slash - rest)) : NULL;
+	char port[16] = "", unused[HOST_BYTES];
+	size_t hosts = colon ? (size_t)(colon - rest) : 0;
+
+	if (colon && slash - colon < 8)
+		snprintf(port, sizeof port, "x%.*s", (int)(slash - colon), colon);
+	if (hosts == 0 || hosts >= sizeof job->host ||
+	    !split_host_port(port, unused, sizeof unused, &job->port) ||
+	    strlen(slash + 1) != SECRET_HEX_BYTES - 1 ||
+	    strspn(slash + 1, "0123456789abcdef") != SECRET_HEX_BYTES - 1)
+		return fail(TUTTI_ERR_INVALID, "the rendezvous is not a URL that "
+					       "tutti_rendezvous_open has made: is it cut off?");
+	memcpy(job->host, rest, hosts);
+	job->host[hosts] = '\0';
+	memcpy(job->secret, slash + 1, SECRET_HEX_BYTES);
+	job->is_served = 1;
+	job->meeting = JOB_TCP;
+	return TUTTI_OK;
+}
+
+tutti_status place_parse(struct job *job, const char *url)
+{
+	const char *rest = url;
+
+	job->port_is_taken = 0;
+	if (skip_prefix(&rest, file_scheme))
+		return parse_file(job, rest);
+	if (skip_prefix(&rest, tutti_scheme))
+		return parse_tutti(job, rest);
+	if (!skip_prefix(&rest, tcp_scheme))
+		return fail(TUTTI_ERR_INVALID,
+			    "the rendezvous \"%.20s...\" is none of tcp://host:port, "
+			    "file:///path and a URL of tutti_rendezvous_open",
+			    url);
+	if (!split_host_port(rest, job->host, sizeof job->host, &job->port))
+		return fail(TUTTI_ERR_INVALID,
+			    "the rendezvous tcp://%.200s is not tcp://host:port "
+			    "with a port from 1 to 65535",
+			    rest);
+	job->meeting = JOB_TCP;
+	return TUTTI_OK;
+}
+
+void place_secret(char hex[SECRET_HEX_BYTES])
+{
+	uint8_t bytes[(SECRET_HEX_BYTES - 1) / 2];
+
+	auth_random(bytes, sizeof bytes);
+	sodium_bin2hex(hex, SECRET_HEX_BYTES, bytes, sizeof bytes);
+	sodium_memzero(bytes, sizeof bytes);
+}
+
+/* Not loopback, not link-local: what another machine might reach. */
+static bool is_public(const struct ifaddrs *i)
+{
+	if (!i->ifa_addr || !(i->ifa_flags & IFF_UP) || (i->ifa_flags & IFF_LOOPBACK))
+		return false;
+	if (i->ifa_addr->sa_family == AF_INET6)
+		return !IN6_IS_ADDR_LINKLOCAL(&((struct sockaddr_in6 *)i->ifa_addr)->sin6_addr);
+	return i->ifa_addr->sa_family == AF_INET;
+}
+
+static void append_host(char hosts[HOST_BYTES], const char *host)
+{
+	size_t n = strlen(hosts);
+	const char *format = strchr(host, ':') ? "%s[%s]" : "%s%s";
+
+	if (n + strlen(host) + 4 < HOST_BYTES)
+		snprintf(hosts + n, HOST_BYTES - n, format, n ? "," : "", host);
+}
+
+static void own_hosts(char hosts[HOST_BYTES], const struct env *env)
+{
+	struct ifaddrs *list = NULL;
+	int n = 1;
+
+	if (env->address)
+		append_host(hosts, env->address);
+	else if (getifaddrs(&list) == 0)
+		for (struct ifaddrs *i = list; i && n < ADDRESSES_MAX; i = i->ifa_next) {
+			char text[INET6_ADDRSTRLEN];
+			socklen_t length = sizeof(struct sockaddr_in6);
+			if (!is_public(i))
+				continue;
+			if (i->ifa_addr->sa_family == AF_INET)
+				length = sizeof(struct sockaddr_in);
+			if (getnameinfo(i->ifa_addr, length, text, sizeof text, NULL, 0,
+					NI_NUMERICHOST) == 0) {
+				append_host(hosts, text);
+				n++;
+			}
+		}
+	if (list)
+		freeifaddrs(list);
+	append_host(hosts, "127.0.0.1");
+}
+
+tutti_status place_url(char *url, size_t url_bytes, const char *secret, int port,
+		       const struct env *env)
+{
+	char hosts[HOST_BYTES] = "";
+	int n;
+
+	own_hosts(hosts, env);
+	n = snprintf(url, url_bytes, "%s%s:%d/%s", tutti_scheme, hosts, port, secret);
+	if (n < 0 || (size_t)n >= url_bytes) {
+		if (url_bytes)
+			url[0] = '\0';
+		return fail(TUTTI_ERR_INVALID,
+			    "%zu bytes are too few for the rendezvous URL: it has "
+			    "%d (give it %d)",
+			    url_bytes, n + 1, URL_BYTES);
+	}
+	return TUTTI_OK;
+}
+
+bool place_next_host(const char **list, char host[HOST_BYTES])
+{
+	size_t n = strcspn(*list, ",");
+	const char *from = *list;
+
+	if (n == 0 || n >= HOST_BYTES)
+		return false;
+	*list += n + (from[n] == ',');
+	if (n > 2 && from[0] == '[' && from[n - 1] == ']') {
+		from++;
+		n -= 2;
+	}
+	memcpy(host, from, n);
+	host[n] = '\0';
+	return true;
+}
+
+static bool is_any(const char *host)
+{
+	return strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0 || strcmp(host, "*") == 0;
+}
+
+/* Only an address of this machine can be bound. */
+static bool can_bind(const struct addrinfo *at)
+{
+	int fd = socket(at->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	bool can;
+
+	if (fd < 0)
+		return false;
+	can = bind(fd, at->ai_addr, at->ai_addrlen) == 0;
+	close(fd);
+	return can;
+}
+
+tutti_status place_is_here(const char *host, bool *is_here)
+{
+	struct addrinfo hints = {.ai_socktype = SOCK_DGRAM}, *list;
+	int rc;
+
+	*is_here = is_any(host);
+	if (*is_here)
+		return TUTTI_OK;
+	rc = getaddrinfo(host, NULL, &hints, &list);
+	if (rc != 0) {
+		fail(TUTTI_ERR_SYSTEM, "the host name %.200s cannot be resolved: %s", host,
+		     gai_strerror(rc));
+		return TUTTI_IN_PROGRESS;
+	}
+	for (struct addrinfo *at = list; at && !*is_here; at = at->ai_next)
+		*is_here = can_bind(at);
+	freeaddrinfo(list);
+	return TUTTI_OK;
+}
+
+/* Of a name, this machine's idea (Debian: 127.0.1.1) may not be the others'. */
+static bool is_exact(const char *host)
+{
+	struct in6_addr address;
+
+	return strcmp(host, "localhost") == 0 || inet_pton(AF_INET, host, &address) == 1 ||
+	       inet_pton(AF_INET6, host, &address) == 1;
+}
+
+tutti_status place_listen(const char *host, int port, int *fd, int *bound_port)
+{
+	if (host && is_exact(host) && !is_any(host)) {
+		/* localhost has two addresses, and everybody tries this one. */
+		bool is_name = strcmp(host, "localhost") == 0;
+		tutti_status status =
+			net_listen(is_name ? "127.0.0.1" : host, port, BACKLOG, fd, bound_port);
+		/* Translated on its way here, maybe. */
+		if (status == TUTTI_OK || errno != EADDRNOTAVAIL)
+			return status;
+	}
+	return net_listen(NULL, port, BACKLOG, fd, bound_port);
+}
