@@ -1,0 +1,210 @@
+/* What a connection says, in the order of its stages. A stranger who says anything wrong is closed
+ * without a word; a rank that breaks the protocol counts as gone. */
+#include "rendezvous/caller.h"
+
+#include "core/log.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* Reads in a row from one connection, so that none starves the others. */
+#define READS_MAX 64
+
+static void await(struct caller *c, enum caller_stage stage, uint8_t *into, size_t bytes)
+{
+	c->stage = stage;
+	c->into = into;
+	c->need = bytes;
+	c->have = 0;
+}
+
+struct caller *caller_new(int fd, uint64_t deadline_ns)
+{
+	struct caller *c = calloc(1, sizeof *c);
+
+	if (!c)
+		return NULL;
+	c->fd = fd;
+	c->rank = -1;
+	c->deadline_ns = deadline_ns;
+	c->bye_deadline_ns = DEADLINE_NONE;
+	await(c, CALLER_HELLO, c->in, AUTH_HELLO_BYTES);
+	return c;
+}
+
+void caller_free(struct caller *c, struct host *host)
+{
+	if (c->rank >= 0)
+		meeting_leave(&host->meeting, c->rank, c->said_bye);
+	close(c->fd);
+	sodium_memzero(&c->auth, sizeof c->auth);
+	free(c);
+}
+
+void caller_send(struct caller *c, struct frame head, const uint8_t *body)
+{
+	assert(!caller_is_sending(c));
+	frame_put(c->out, head);
+	c->out_bytes = FRAME_BYTES;
+	c->body = body;
+	c->body_bytes = head.bytes;
+	c->sent = 0;
+	caller_write(c);
+}
+
+void caller_tell(struct caller *c, const struct meeting *m)
+{
+	struct frame f = {FRAME_FAILURE, (uint32_t)strlen(m->sentence), (uint64_t)m->status};
+
+	await(c, CALLER_TOLD, c->in, sizeof c->in);
+	caller_send(c, f, (const uint8_t *)m->sentence);
+}
+
+void caller_write(struct caller *c)
+{
+	while (caller_is_sending(c) && !c->is_closed) {
+		bool in_body = c->sent >= c->out_bytes;
+		const uint8_t *from =
+			in_body ? c->body + (c->sent - c->out_bytes) : c->out + c->sent;
+		size_t bytes = (in_body ? c->out_bytes + c->body_bytes : c->out_bytes) - c->sent;
+		ssize_t n = send(c->fd, from, bytes, MSG_NOSIGNAL);
+
+		if (n >= 0)
+			c->sent += (size_t)n;
+		else if (errno == EAGAIN)
+			return;
+		else if (errno != EINTR)
+			c->is_closed = true;
+	}
+	/* Nothing follows the news of a failure; the caller closes when it has read it. */
+	if (c->stage == CALLER_TOLD && !caller_is_sending(c))
+		shutdown(c->fd, SHUT_WR);
+}
+
+/* ---- what it says ---- */
+
+static void take_hello(struct caller *c, struct host *host)
+{
+	if (auth_take_hello(&c->auth, host->key, c->in, c->out) != TUTTI_OK) {
+		log_info("dropped a connection that does not speak Tutti's protocol");
+		c->is_closed = true;
+		return;
+	}
+	c->out_bytes = AUTH_ANSWER_BYTES;
+	await(c, CALLER_PROOF, c->in, AUTH_PROOF_BYTES);
+	caller_write(c);
+}
+
+static void take_proof(struct caller *c)
+{
+	if (auth_check_proof(&c->auth, c->in) != TUTTI_OK || caller_is_sending(c)) {
+		log_info("dropped a connection that does not know the job's secret");
+		c->is_closed = true;
+		return;
+	}
+	await(c, CALLER_NAME, c->in, FRAME_BYTES + FRAME_HELLO_BYTES);
+}
+
+static void take_name(struct caller *c, struct host *host)
+{
+	struct frame f = frame_get(c->in);
+	const uint8_t *body = c->in + FRAME_BYTES;
+	uint32_t version = get_u32(body), rank = get_u32(body + 4), size = get_u32(body + 8);
+
+	await(c, CALLER_HEAD, c->in, FRAME_BYTES);
+	if (f.kind != FRAME_HELLO || f.bytes != FRAME_HELLO_BYTES || rank > INT32_MAX ||
+	    size > INT32_MAX)
+		c->is_closed = true;
+	else if (version != FRAME_VERSION)
+		meeting_fail(
+			&host->meeting, TUTTI_ERR_MISMATCH,
+			"rank %u speaks version %u of the joining protocol, this process %d: all "
+			"ranks need the same version of Tutti",
+			rank, version, FRAME_VERSION);
+	else if (meeting_join(&host->meeting, (int)rank, (int)size, deadline_from_left(f.value)))
+		c->rank = (int)rank;
+}
+
+static void take_record(struct caller *c, struct host *host, struct frame f)
+{
+	uint8_t *into;
+
+	if (!host->meeting.is_complete || host->meeting.seats[c->rank] != SEAT_TAKEN ||
+	    caller_is_sending(c)) {
+		c->is_closed = true; /* two records in a round, or one before its time */
+		return;
+	}
+	into = meeting_record(&host->meeting, c->rank, f.bytes, deadline_from_left(f.value));
+	if (into)
+		await(c, CALLER_BODY, into, f.bytes);
+}
+
+static void take_head(struct caller *c, struct host *host)
+{
+	struct frame f = frame_get(c->in);
+
+	await(c, CALLER_HEAD, c->in, FRAME_BYTES);
+	if (f.kind == FRAME_RECORD && !c->said_bye) {
+		take_record(c, host, f);
+	} else if (f.kind == FRAME_BYE && f.bytes == 0 && !c->said_bye) {
+		c->said_bye = true;
+		c->bye_deadline_ns = deadline_from_left(f.value);
+		meeting_leave(&host->meeting, c->rank, true);
+	} else {
+		c->is_closed = true;
+	}
+}
+
+static void take(struct caller *c, struct host *host)
+{
+	switch (c->stage) {
+	case CALLER_HELLO:
+		take_hello(c, host);
+		break;
+	case CALLER_PROOF:
+		take_proof(c);
+		break;
+	case CALLER_NAME:
+		take_name(c, host);
+		break;
+	case CALLER_HEAD:
+		take_head(c, host);
+		break;
+	case CALLER_BODY:
+		await(c, CALLER_HEAD, c->in, FRAME_BYTES);
+		host->round_closed |= meeting_gave(&host->meeting, c->rank);
+		break;
+	case CALLER_TOLD:
+		c->have = 0;
+		break;
+	}
+}
+
+void caller_read(struct caller *c, struct host *host)
+{
+	for (int i = 0; i < READS_MAX && !c->is_closed; i++) {
+		/* A failed meeting answers nobody any more; who has not been told yet waits. */
+		if (host->meeting.status != TUTTI_OK && caller_is_rank(c))
+			return;
+		if (c->have == c->need) {
+			take(c, host);
+			continue;
+		}
+		ssize_t n = recv(c->fd, c->into + c->have, c->need - c->have, 0);
+		if (n > 0)
+			c->have += (size_t)n;
+		else if (n < 0 && errno == EINTR)
+			continue;
+		else if (n < 0 && errno == EAGAIN)
+			return;
+		else
+			c->is_closed = true; /* closed or broken */
+		if (!c->is_closed && c->have == c->need)
+			take(c, host);
+	}
+}

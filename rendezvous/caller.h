@@ -1,0 +1,63 @@
+/* One connection of the server: from stranger to rank. Reads and writes without ever blocking. */
+#ifndef RENDEZVOUS_CALLER_H
+#define RENDEZVOUS_CALLER_H
+
+#include "core/auth.h"
+#include "rendezvous/frame.h"
+#include "rendezvous/meeting.h"
+
+enum caller_stage {
+	CALLER_HELLO,           /* a stranger: auth's hello is awaited     */
+	CALLER_PROOF,           /* a stranger: auth's proof is awaited     */
+	CALLER_NAME,            /* proved; its HELLO frame is awaited      */
+	CALLER_HEAD,            /* a rank: a frame's header is awaited     */
+	CALLER_BODY,            /* a rank: its record is awaited           */
+	CALLER_TOLD,            /* told of a failure: what it says is thrown away until it closes */
+};
+
+struct caller {
+	int fd, rank;                       /* rank -1: not known yet                          */
+	enum caller_stage stage;
+	uint64_t deadline_ns;               /* until it has said who it is                     */
+	struct auth auth;
+	uint8_t in[AUTH_HELLO_BYTES], *into;
+	size_t need, have;
+	uint8_t out[AUTH_ANSWER_BYTES];     /* the header, then a body that somebody else owns */
+	const uint8_t *body;
+	size_t out_bytes, body_bytes, sent;
+	bool said_bye, is_closed;           /* closed: to be freed                             */
+	uint64_t bye_deadline_ns;
+};
+
+/* What a caller needs to know of its server. */
+struct host {
+	struct meeting meeting;
+	uint8_t key[TUTTI_KEY_BYTES];
+	bool round_closed;                  /* set by a caller: its record was the last        */
+};
+
+struct caller *caller_new(int fd, uint64_t deadline_ns);
+/* Leaves the meeting, closes, frees. */
+void caller_free(struct caller *caller, struct host *host);
+static inline bool caller_is_stranger(const struct caller *caller)
+{
+	return caller->stage < CALLER_HEAD;
+}
+/* Proved, named, and not told of a failure. */
+static inline bool caller_is_rank(const struct caller *caller)
+{
+	return caller->stage == CALLER_HEAD || caller->stage == CALLER_BODY;
+}
+static inline bool caller_is_sending(const struct caller *caller)
+{
+	return caller->sent < caller->out_bytes + caller->body_bytes;
+}
+/* Moves what can be moved in either direction. */
+void caller_read(struct caller *caller, struct host *host);
+void caller_write(struct caller *caller);
+/* Queues a frame; body is not copied. Only while nothing is being sent. */
+void caller_send(struct caller *caller, struct frame head, const uint8_t *body);
+/* The meeting has failed: its sentence, and nothing after it. */
+void caller_tell(struct caller *caller, const struct meeting *meeting);
+
+#endif

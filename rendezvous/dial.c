@@ -1,0 +1,176 @@
+/* Until a server has proved that it knows the job's key, whatever answers may be anybody: another
+ * program, another job, this job's last meeting on its way out. Those are passed over. */
+#include "rendezvous/dial.h"
+
+#include "core/auth.h"
+#include "core/clock.h"
+#include "core/net.h"
+#include "core/status.h"
+#include "rendezvous/frame.h"
+#include "rendezvous/notice.h"
+#include "rendezvous/secret.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* How long one address may take to answer: at first, and after some rounds through all. */
+#define ATTEMPT_MIN_MS 500
+#define ATTEMPT_MAX_MS 8000
+
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* IN_PROGRESS: whoever is there is none of ours. AUTH: it answered, but with another key. */
+static tutti_status shake_hands(int fd, const uint8_t key[TUTTI_KEY_BYTES], const struct job *job,
+				uint64_t attempt_ns, uint64_t deadline_ns)
+{
+	static const uint8_t context[AUTH_CONTEXT_BYTES] = "tutti rendezvous";
+	uint8_t hello[AUTH_HELLO_BYTES], answer[AUTH_ANSWER_BYTES];
+	uint8_t reply[AUTH_PROOF_BYTES + FRAME_BYTES + FRAME_HELLO_BYTES] = {0};
+	uint8_t *frame = reply + AUTH_PROOF_BYTES, *body = frame + FRAME_BYTES;
+	struct auth auth;
+
+	auth_hello(&auth, key, context, hello);
+	if (net_send_all(fd, hello, sizeof hello, attempt_ns) != TUTTI_OK ||
+	    net_recv_all(fd, answer, sizeof answer, attempt_ns) != TUTTI_OK)
+		return TUTTI_IN_PROGRESS;
+	TRY(auth_check_answer(&auth, answer, reply));
+	frame_put(frame,
+		  (struct frame){FRAME_HELLO, FRAME_HELLO_BYTES, deadline_left_ms(deadline_ns)});
+	put_u32(body, FRAME_VERSION);
+	put_u32(body + 4, (uint32_t)job->rank);
+	put_u32(body + 8, (uint32_t)job->size);
+	if (net_send_all(fd, reply, sizeof reply, attempt_ns) != TUTTI_OK)
+		return TUTTI_IN_PROGRESS;
+	return TUTTI_OK;
+}
+
+tutti_status dial_own(int fd, const uint8_t key[TUTTI_KEY_BYTES], const struct job *job,
+		      uint64_t deadline_ns)
+{
+	tutti_status status = shake_hands(fd, key, job, deadline_ns, deadline_ns);
+
+	if (status == TUTTI_OK)
+		return TUTTI_OK;
+	return fail(TUTTI_ERR_TIMEOUT, "rank 0 could not join its own meeting before the deadline");
+}
+
+static tutti_status dial_one(const struct dial *dial, const char *host, int port,
+			     const struct job *job, uint64_t attempt_ns, uint64_t deadline_ns,
+			     int *fd)
+{
+	tutti_status status;
+
+	TRY(net_try_connect(host, port, attempt_ns, fd));
+	status = shake_hands(*fd, dial->key, job, attempt_ns, deadline_ns);
+	if (status == TUTTI_OK)
+		return TUTTI_OK;
+	close(*fd);
+	if (status == TUTTI_ERR_AUTH)
+		fail(status,
+		     "who listens at %.200s:%d cannot prove that it knows this rank's secret: "
+		     "it is another job, another program, or the secrets differ",
+		     host, port);
+	else
+		fail(status, "who listens at %.200s:%d does not answer as rank 0 of a job would",
+		     host, port);
+	return status;
+}
+
+/* Once through all addresses. */
+static tutti_status dial_all(const struct dial *dial, const struct job *job, uint64_t attempt_ms,
+			     uint64_t deadline_ns, int *fd)
+{
+	const char *list = dial->hosts;
+	char host[HOST_BYTES];
+	bool wrong_key = false;
+
+	while (place_next_host(&list, host)) {
+		for (int i = 0; i < dial->ports; i++) {
+			uint64_t attempt_ns =
+				earlier(deadline_after_ms((int64_t)attempt_ms), deadline_ns);
+			tutti_status status = dial_one(dial, host, dial->port + i, job, attempt_ns,
+						       deadline_ns, fd);
+			wrong_key |= status == TUTTI_ERR_AUTH;
+			if (status != TUTTI_IN_PROGRESS && status != TUTTI_ERR_AUTH)
+				return status;
+		}
+	}
+	if (dial->ports > 1)
+		fail(TUTTI_ERR_TIMEOUT,
+		     "nobody who knows this rank's secret listens at %.200s on "
+		     "the ports %d to %d",
+		     dial->hosts, dial->port, dial->port + dial->ports - 1);
+	return wrong_key ? TUTTI_ERR_AUTH : TUTTI_IN_PROGRESS;
+}
+
+static tutti_status find_by_file(struct dial *dial, const struct job *job)
+{
+	struct job there = {0};
+	char url[URL_BYTES];
+
+	TRY(notice_read(job->path, !job->secret[0], url));
+	TRY(place_parse(&there, url));
+	memcpy(dial->hosts, there.host, sizeof dial->hosts);
+	dial->port = there.port;
+	secret_key(dial->key, there.secret, job->secret, 0);
+	return TUTTI_OK;
+}
+
+/* IN_PROGRESS: it cannot be known yet. */
+static tutti_status find(struct dial *dial, const struct job *job, const struct env *env,
+			 uint64_t deadline_ns)
+{
+	dial->ports = 1;
+	dial->is_only = false;
+	if (job->meeting == JOB_FILE)
+		return find_by_file(dial, job);
+	memcpy(dial->hosts, job->host, sizeof dial->hosts);
+	if (!secret_is_given(dial->key, job, env)) {
+		TRY(secret_check_here(job));
+		return secret_ask(job->port, deadline_ns, dial->key, &dial->port);
+	}
+	dial->port = job->port_is_taken ? job->port + 1 : job->port;
+	dial->ports = job->port_is_taken ? PROBED_PORTS : 1;
+	dial->is_only = dial->ports == 1 && !job->is_served;
+	return TUTTI_OK;
+}
+
+static tutti_status give_up(tutti_status status, const struct job *job, uint64_t begun_ns)
+{
+	char why[ERROR_BYTES];
+
+	snprintf(why, sizeof why, "%s", last_error());
+	return fail(status, "rank %d of %d gave up after %llu ms: %.380s: %s is missing", job->rank,
+		    job->size, (unsigned long long)(clock_now_ns() - begun_ns) / 1000000, why,
+		    job->is_served ? "the process that called tutti_rendezvous_open" : "rank 0");
+}
+
+tutti_status dial_meeting(struct dial *dial, const struct job *job, const struct env *env,
+			  uint64_t deadline_ns, int *fd)
+{
+	uint64_t begun_ns = clock_now_ns(), attempt_ms = ATTEMPT_MIN_MS;
+	bool wrong_key = false;
+
+	for (int attempt = 0;; attempt++) {
+		tutti_status status = find(dial, job, env, deadline_ns);
+
+		if (status == TUTTI_OK) {
+			status = dial_all(dial, job, attempt_ms, deadline_ns, fd);
+			wrong_key = status == TUTTI_ERR_AUTH;
+			attempt_ms = earlier(attempt_ms + attempt_ms / 2, ATTEMPT_MAX_MS);
+			if (wrong_key && !dial->is_only)
+				status = TUTTI_IN_PROGRESS;
+		}
+		if (status != TUTTI_IN_PROGRESS)
+			return status;
+		if (clock_now_ns() >= deadline_ns)
+			return give_up(wrong_key ? TUTTI_ERR_AUTH : TUTTI_ERR_TIMEOUT, job,
+				       begun_ns);
+		net_pause(attempt, deadline_ns);
+	}
+}

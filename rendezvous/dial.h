@@ -1,0 +1,26 @@
+/* A rank's way to the meeting: finding the server, proving the secret, saying who it is. */
+#ifndef RENDEZVOUS_DIAL_H
+#define RENDEZVOUS_DIAL_H
+
+#include "rendezvous/place.h"
+
+#include <tutti/transport.h>
+
+/* Where to look, and with which key. */
+struct dial {
+	char hosts[HOST_BYTES];            /* "a,b"                                           */
+	int port, ports;                   /* how many from port on                           */
+	bool is_only;                      /* whoever answers there wrongly is an error       */
+	uint8_t key[TUTTI_KEY_BYTES];
+};
+
+#define PROBED_PORTS 16
+
+/* Connects and says hello, again and again until the deadline. dial says where at last. */
+tutti_status dial_meeting(struct dial *dial, const struct job *job, const struct env *env,
+                          uint64_t deadline_ns, int *fd);
+/* The same over a connection that is there already. */
+tutti_status dial_own(int fd, const uint8_t key[TUTTI_KEY_BYTES], const struct job *job,
+                      uint64_t deadline_ns);
+
+#endif

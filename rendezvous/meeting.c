@@ -1,0 +1,227 @@
+/* Joining, rounds and verdicts. */
+#include "rendezvous/meeting.h"
+
+#include "core/clock.h"
+#include "rendezvous/frame.h"
+#include "rendezvous/launcher.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+tutti_status meeting_init(struct meeting *m, int size, uint64_t deadline_ns)
+{
+	*m = (struct meeting){.size = size, .deadline_ns = deadline_ns};
+	m->seats = calloc((size_t)(size ? size : WORLD_MAX), 1);
+	if (!m->seats)
+		return fail(TUTTI_ERR_MEMORY, "no memory for a meeting of %d ranks", size);
+	return TUTTI_OK;
+}
+
+void meeting_finish(struct meeting *m)
+{
+	free(m->seats);
+	free(m->gather);
+	free(m->answer);
+}
+
+void meeting_fail(struct meeting *m, tutti_status status, const char *format, ...)
+{
+	va_list args;
+
+	if (m->status != TUTTI_OK)
+		return; /* the first failure is the one to know */
+	m->status = status;
+	va_start(args, format);
+	vsnprintf(m->sentence, sizeof m->sentence, format, args);
+	va_end(args);
+}
+
+static void earlier(struct meeting *m, uint64_t deadline_ns)
+{
+	if (deadline_ns < m->deadline_ns)
+		m->deadline_ns = deadline_ns;
+}
+
+bool meeting_join(struct meeting *m, int rank, int size, uint64_t deadline_ns)
+{
+	if (m->status != TUTTI_OK)
+		return false;
+	if (size < 1 || size > WORLD_MAX || rank < 0 || rank >= size) {
+		meeting_fail(m, TUTTI_ERR_INVALID, "a process says it is rank %d of %d", rank,
+			     size);
+		return false;
+	}
+	if (m->size == 0) {
+		m->size = size;
+		m->size_said_by = rank;
+	}
+	if (size != m->size) {
+		meeting_fail(m, TUTTI_ERR_MISMATCH,
+			     "rank %d says the world has %d ranks, rank %d says %d", rank, size,
+			     m->size_said_by, m->size);
+		return false;
+	}
+	if (m->seats[rank] != SEAT_EMPTY) {
+		meeting_fail(m, TUTTI_ERR_MISMATCH,
+			     "two processes say they are rank %d of %d: each rank is started once",
+			     rank, size);
+		return false;
+	}
+	m->seats[rank] = SEAT_TAKEN;
+	earlier(m, deadline_ns);
+	if (++m->joined == m->size) {
+		m->is_complete = true;
+		m->deadline_ns = DEADLINE_NONE;
+	}
+	return true;
+}
+
+/* The round's first record says how long all are. */
+static bool open_round(struct meeting *m, int rank, size_t bytes)
+{
+	size_t all = bytes * (size_t)m->size;
+
+	if (bytes > RECORD_MAX || all > ANSWER_MAX) {
+		meeting_fail(m, TUTTI_ERR_INVALID,
+			     "rank %d gave %zu bytes to a round of %d ranks: that is too much",
+			     rank, bytes, m->size);
+		return false;
+	}
+	m->gather = malloc(all ? all : 1);
+	if (!m->gather) {
+		meeting_fail(m, TUTTI_ERR_MEMORY, "no memory for a round of %d times %zu bytes",
+			     m->size, bytes);
+		return false;
+	}
+	m->record_bytes = bytes;
+	m->bytes_said_by = rank;
+	return true;
+}
+
+/* A round can not be completed without those that have left. */
+static void check_presence(struct meeting *m)
+{
+	int first = 0;
+
+	if (!m->gather || m->left == 0)
+		return;
+	while (m->seats[first] != SEAT_LEFT)
+		first++;
+	meeting_fail(m, TUTTI_ERR_PEER,
+		     "rank %d went away while the other ranks still exchange what joining needs",
+		     first);
+}
+
+uint8_t *meeting_record(struct meeting *m, int rank, size_t bytes, uint64_t deadline_ns)
+{
+	assert(m->is_complete && m->seats[rank] == SEAT_TAKEN);
+	if (m->status != TUTTI_OK)
+		return NULL;
+	if (!m->gather && !open_round(m, rank, bytes))
+		return NULL;
+	if (bytes != m->record_bytes) {
+		meeting_fail(
+			m, TUTTI_ERR_MISMATCH,
+			"rank %d gave %zu bytes where rank %d gave %zu, in one round of joining",
+			rank, bytes, m->bytes_said_by, m->record_bytes);
+		return NULL;
+	}
+	earlier(m, deadline_ns);
+	check_presence(m);
+	return m->status == TUTTI_OK ? m->gather + (size_t)rank * bytes : NULL;
+}
+
+bool meeting_gave(struct meeting *m, int rank)
+{
+	assert(m->gather && m->seats[rank] == SEAT_TAKEN);
+	m->seats[rank] = SEAT_GAVE;
+	if (m->status != TUTTI_OK || ++m->given < m->size)
+		return false;
+	memset(m->seats, SEAT_TAKEN, (size_t)m->size);
+	free(m->answer);
+	m->answer = m->gather;
+	m->answer_bytes = m->record_bytes * (size_t)m->size;
+	m->gather = NULL;
+	m->given = 0;
+	m->deadline_ns = DEADLINE_NONE;
+	return true;
+}
+
+void meeting_leave(struct meeting *m, int rank, bool said_bye)
+{
+	if (m->seats[rank] == SEAT_LEFT)
+		return;
+	bool mid_round = m->seats[rank] == SEAT_GAVE;
+	m->seats[rank] = SEAT_LEFT;
+	m->left++;
+	if (!m->is_complete)
+		meeting_fail(m, TUTTI_ERR_PEER,
+			     "rank %d %s while the %d ranks of the job were joining", rank,
+			     said_bye ? "left" : "went away (has it died?)", m->size);
+	else if (mid_round || (m->gather && !said_bye))
+		meeting_fail(m, TUTTI_ERR_PEER,
+			     "rank %d %s while the ranks exchanged what joining needs", rank,
+			     said_bye ? "left" : "went away (has it died?)");
+	else
+		check_presence(m);
+}
+
+void meeting_tick(struct meeting *m, uint64_t now_ns)
+{
+	char missing[300];
+
+	if (m->status != TUTTI_OK || now_ns < m->deadline_ns)
+		return;
+	if (m->size == 0) {
+		meeting_fail(m, TUTTI_ERR_TIMEOUT, "no rank came");
+		return;
+	}
+	meeting_list(m, m->is_complete ? SEAT_GAVE : SEAT_TAKEN, missing, sizeof missing);
+	if (m->is_complete)
+		meeting_fail(
+			m, TUTTI_ERR_TIMEOUT,
+			"the deadline passed while the %d ranks were joining: %s of them stopped "
+			"answering",
+			m->size, missing);
+	else
+		meeting_fail(m, TUTTI_ERR_TIMEOUT,
+			     "the deadline passed before all %d ranks had joined: %s missing",
+			     m->size, missing);
+}
+
+/* The ranks from *rank on that are next in the list; false when there are none. */
+static bool next_run(const struct meeting *m, enum seat limit, int *rank, int *last)
+{
+	while (*rank < m->size && m->seats[*rank] >= limit)
+		++*rank;
+	if (*rank == m->size)
+		return false;
+	*last = *rank;
+	while (*last + 1 < m->size && m->seats[*last + 1] < limit)
+		++*last;
+	return true;
+}
+
+void meeting_list(const struct meeting *m, enum seat limit, char *text, size_t bytes)
+{
+	int count = 0, last, listed = 0;
+	size_t n;
+
+	for (int r = 0; r < m->size; r++)
+		count += m->seats[r] < limit;
+	n = (size_t)snprintf(text, bytes, count == 1 ? "rank" : "ranks");
+	for (int r = 0; next_run(m, limit, &r, &last); r = last + 1) {
+		if (n + 48 > bytes) {
+			snprintf(text + n, bytes - n, " and %d more", count - listed);
+			return;
+		}
+		n += (size_t)snprintf(text + n, bytes - n, "%s %d", listed ? "," : "", r);
+		if (last > r)
+			n += (size_t)snprintf(text + n, bytes - n, last > r + 1 ? " to %d" : ", %d",
+					      last);
+		listed += last - r + 1;
+	}
+}

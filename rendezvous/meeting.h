@@ -1,0 +1,48 @@
+/* What the server of a meeting knows: who has come, what they gave in this round, and the verdict when it
+ * fails. Pure state: no sockets, no clock; whoever calls brings the time. */
+#ifndef RENDEZVOUS_MEETING_H
+#define RENDEZVOUS_MEETING_H
+
+#include "core/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum seat { SEAT_EMPTY, SEAT_TAKEN, SEAT_GAVE, SEAT_LEFT };
+
+struct meeting {
+	int size, size_said_by;          /* size 0: nobody has said yet                         */
+	uint8_t *seats;                  /* enum seat of every rank                             */
+	int joined, left;
+	bool is_complete;                /* all have joined; never unset                        */
+	uint64_t deadline_ns;            /* of joining, then of the open round: the earliest    */
+
+	int given, bytes_said_by;        /* records of the open round; 0: no round is open      */
+	size_t record_bytes;
+	uint8_t *gather, *answer;        /* the open round's; the last closed one's             */
+	size_t answer_bytes;
+
+	tutti_status status;             /* not OK: the meeting has failed, for everybody       */
+	char sentence[ERROR_BYTES];
+};
+
+/* size 0: the first rank to join says it. */
+tutti_status meeting_init(struct meeting *meeting, int size, uint64_t deadline_ns);
+void meeting_finish(struct meeting *meeting);
+
+/* Every function below may end in a failure of the meeting (false, status and sentence are set). */
+bool meeting_join(struct meeting *meeting, int rank, int size, uint64_t deadline_ns);
+/* Where the rank's record goes; NULL: failed. Then meeting_gave when it is there: true when it was the
+ * round's last, and answer holds all. */
+uint8_t *meeting_record(struct meeting *meeting, int rank, size_t bytes, uint64_t deadline_ns);
+bool meeting_gave(struct meeting *meeting, int rank);
+/* The rank has gone, with a word (BYE) or without. */
+void meeting_leave(struct meeting *meeting, int rank, bool said_bye);
+void meeting_tick(struct meeting *meeting, uint64_t now_ns);
+void meeting_fail(struct meeting *meeting, tutti_status status, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/* "rank 2", "ranks 1, 3 to 5 and 9": those whose seat is below limit. */
+void meeting_list(const struct meeting *meeting, enum seat limit, char *text, size_t bytes);
+
+#endif

@@ -1,0 +1,353 @@
+/* Joining, rounds and leaving, as a rank sees them. Rank 0 runs the server (server.c) beside it and
+ * talks to it over a pair of sockets, as every other rank does over TCP. */
+#include "rendezvous/rendezvous.h"
+
+#include "core/auth.h"
+#include "core/clock.h"
+#include "core/log.h"
+#include "core/net.h"
+#include "core/status.h"
+#include "rendezvous/dial.h"
+#include "rendezvous/frame.h"
+#include "rendezvous/notice.h"
+#include "rendezvous/secret.h"
+#include "rendezvous/server.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* How much longer than its deadline a rank waits for the server's sentence about it. */
+#define GRACE_NS (2000 * UINT64_C(1000000))
+
+struct rendezvous {
+	int rank, size, fd;
+	uint8_t key[TUTTI_KEY_BYTES];
+	uint64_t comm_id[2];
+	struct server *server; /* rank 0's, or NULL                                   */
+	bool is_served;
+	char where[HOST_BYTES + 16]; /* for sentences                                       */
+};
+
+/* ---- frames from the server ---- */
+
+static uint64_t with_grace(uint64_t deadline_ns)
+{
+	return deadline_ns > DEADLINE_NONE - GRACE_NS ? deadline_ns : deadline_ns + GRACE_NS;
+}
+
+/* The server is gone or silent. */
+static tutti_status lost(const struct rendezvous *r, tutti_status status)
+{
+	const char *who = r->is_served ? "the process that called tutti_rendezvous_open" : "rank 0";
+
+	if (status == TUTTI_ERR_PEER)
+		return fail(status,
+			    "%s, which serves the joining ranks at %s, went away (has it "
+			    "died?)",
+			    who, r->where);
+	if (status == TUTTI_ERR_TIMEOUT)
+		return fail(status,
+			    "%s, which serves the joining ranks at %s, did not answer before "
+			    "the deadline",
+			    who, r->where);
+	return status;
+}
+
+/* The sentence that ends the meeting for everybody. */
+static tutti_status take_failure(struct rendezvous *r, struct frame f, uint64_t deadline_ns)
+{
+	char text[ERROR_BYTES] = "";
+
+	if (f.bytes >= sizeof text || f.value <= TUTTI_IN_PROGRESS || f.value > TUTTI_ERR_INTERNAL)
+		return lost(r, TUTTI_ERR_PEER);
+	tutti_status status = net_recv_all(r->fd, text, f.bytes, deadline_ns);
+	if (status != TUTTI_OK)
+		return lost(r, status);
+	for (char *c = text; *c; c++)
+		if ((unsigned char)*c < 32)
+			*c = '?';
+	return fail((tutti_status)f.value, "%s", text);
+}
+
+static tutti_status receive(struct rendezvous *r, enum frame_kind kind, void *body, size_t bytes,
+			    uint64_t deadline_ns)
+{
+	uint8_t head[FRAME_BYTES];
+	struct frame f;
+	tutti_status status;
+
+	deadline_ns = with_grace(deadline_ns);
+	status = net_recv_all(r->fd, head, sizeof head, deadline_ns);
+	if (status != TUTTI_OK)
+		return lost(r, status);
+	f = frame_get(head);
+	if (f.kind == FRAME_FAILURE)
+		return take_failure(r, f, deadline_ns);
+	if (f.kind != (uint32_t)kind || f.bytes != bytes)
+		return fail(TUTTI_ERR_INTERNAL,
+			    "the meeting at %s answered rank %d with frame %u of "
+			    "%u bytes instead of %d of %zu",
+			    r->where, r->rank, f.kind, f.bytes, (int)kind, bytes);
+	status = net_recv_all(r->fd, body, bytes, deadline_ns);
+	return status == TUTTI_OK ? TUTTI_OK : lost(r, status);
+}
+
+static tutti_status await_welcome(struct rendezvous *r, uint64_t deadline_ns)
+{
+	uint8_t body[FRAME_WELCOME_BYTES];
+
+	TRY(receive(r, FRAME_WELCOME, body, sizeof body, deadline_ns));
+	r->comm_id[0] = get_u64(body);
+	r->comm_id[1] = get_u64(body + 8);
+	return TUTTI_OK;
+}
+
+/* ---- joining ---- */
+
+static tutti_status listen_above(const struct job *job, int *fd, int *port)
+{
+	for (int i = 1; i <= PROBED_PORTS && job->port + i <= 65535; i++) {
+		tutti_status status = place_listen(job->host, job->port + i, fd, port);
+		if (status == TUTTI_OK || errno != EADDRINUSE)
+			return status;
+	}
+	return fail(TUTTI_ERR_SYSTEM,
+		    "rank 0 cannot serve the joining ranks: the ports %d to %d are "
+		    "all in use (TUTTI_PORT names another)",
+		    job->port + 1, job->port + PROBED_PORTS);
+}
+
+static tutti_status listen_tcp(const struct job *job, const struct env *env,
+			       struct server_config *config)
+{
+	tutti_status status;
+
+	if (!secret_is_given(config->key, job, env)) {
+		status = secret_check_here(job);
+		if (status != TUTTI_OK)
+			return status == TUTTI_IN_PROGRESS ? TUTTI_ERR_SYSTEM : status;
+		auth_random(config->key, sizeof config->key);
+		TRY(secret_listen(job->port, &config->unix_fd));
+	}
+	if (job->port_is_taken)
+		return listen_above(job, &config->listen_fd, &config->port);
+	status = place_listen(job->host, job->port, &config->listen_fd, &config->port);
+	if (status != TUTTI_OK && errno == EADDRINUSE)
+		return fail(status,
+			    "rank 0 cannot serve the joining ranks at %.200s:%d: another "
+			    "process listens there (choose another port)",
+			    job->host, job->port);
+	return status;
+}
+
+static tutti_status listen_file(const struct job *job, const struct env *env,
+				struct server_config *config, char url[URL_BYTES])
+{
+	char secret[SECRET_HEX_BYTES];
+
+	place_secret(secret);
+	secret_key(config->key, secret, job->secret, 0);
+	TRY(place_listen(NULL, 0, &config->listen_fd, &config->port));
+	TRY(place_url(url, URL_BYTES, secret, config->port, env));
+	return notice_publish(job->path, url);
+}
+
+static void close_config(struct server_config *config)
+{
+	if (config->listen_fd >= 0)
+		close(config->listen_fd);
+	if (config->unix_fd >= 0)
+		close(config->unix_fd);
+}
+
+/* Rank 0: the server's thread, and this rank's own way to it. */
+static tutti_status start_serving(struct rendezvous *r, const struct job *job,
+				  struct server_config *config)
+{
+	int pair[2];
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0) {
+		tutti_status status = fail_errno("rank 0 cannot make a socket");
+		close_config(config);
+		return status;
+	}
+	r->fd = pair[0];
+	config->own_fd = pair[1];
+	memcpy(r->key, config->key, sizeof r->key);
+	TRY(server_start(&r->server, config));
+	return dial_own(r->fd, r->key, job, config->deadline_ns);
+}
+
+static tutti_status join_serving(struct rendezvous *r, const struct job *job, const struct env *env,
+				 uint64_t deadline_ns)
+{
+	struct server_config config = {.listen_fd = -1,
+				       .unix_fd = -1,
+				       .own_fd = -1,
+				       .size = job->size,
+				       .deadline_ns = deadline_ns};
+	bool is_file = job->meeting == JOB_FILE;
+	char url[URL_BYTES] = "";
+	tutti_status status =
+		is_file ? listen_file(job, env, &config, url) : listen_tcp(job, env, &config);
+
+	if (status != TUTTI_OK) {
+		close_config(&config);
+		return status;
+	}
+	if (is_file)
+		snprintf(r->where, sizeof r->where, "port %d", config.port);
+	else
+		snprintf(r->where, sizeof r->where, "%s:%d", job->host, config.port);
+	log_info("serves the joining ranks at %s", r->where);
+	status = start_serving(r, job, &config);
+	if (status == TUTTI_OK)
+		status = await_welcome(r, deadline_ns);
+	if (is_file)
+		notice_remove(job->path, url);
+	sodium_memzero(&config.key, sizeof config.key);
+	sodium_memzero(url, sizeof url);
+	return status;
+}
+
+static tutti_status join_dialing(struct rendezvous *r, const struct job *job, const struct env *env,
+				 uint64_t deadline_ns)
+{
+	struct dial dial;
+
+	r->is_served = job->is_served;
+	TRY(dial_meeting(&dial, job, env, deadline_ns, &r->fd));
+	memcpy(r->key, dial.key, sizeof r->key);
+	sodium_memzero(&dial.key, sizeof dial.key);
+	snprintf(r->where, sizeof r->where, "%s:%d", dial.hosts, dial.port);
+	return await_welcome(r, deadline_ns);
+}
+
+/* Nobody to meet: no socket, no thread. */
+static void join_alone(struct rendezvous *r)
+{
+	auth_random(r->key, sizeof r->key);
+	auth_random(r->comm_id, sizeof r->comm_id);
+}
+
+static void finish(struct rendezvous *r)
+{
+	if (r->fd >= 0)
+		close(r->fd);
+	if (r->server)
+		server_join(r->server);
+	sodium_memzero(&r->key, sizeof r->key);
+	free(r);
+}
+
+tutti_status rendezvous_join(struct rendezvous **rendezvous, const struct job *job,
+			     const struct env *env, uint64_t deadline_ns)
+{
+	struct rendezvous *r = calloc(1, sizeof *r);
+	tutti_status status = TUTTI_OK;
+
+	if (!r)
+		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory to join", job->rank);
+	r->rank = job->rank;
+	r->size = job->size;
+	r->fd = -1;
+	if (job->meeting == JOB_ALONE)
+		join_alone(r);
+	else if (job->rank == 0 && !job->is_served)
+		status = join_serving(r, job, env, deadline_ns);
+	else
+		status = join_dialing(r, job, env, deadline_ns);
+	if (status != TUTTI_OK) {
+		finish(r);
+		return status;
+	}
+	log_debug("all %d ranks have joined", r->size);
+	*rendezvous = r;
+	return TUTTI_OK;
+}
+
+/* ---- rounds ---- */
+
+tutti_status rendezvous_all_gather(struct rendezvous *r, const void *mine, size_t bytes, void *all,
+				   uint64_t deadline_ns)
+{
+	uint8_t head[FRAME_BYTES];
+	tutti_status status;
+
+	if (bytes > RECORD_MAX || bytes * (size_t)r->size > ANSWER_MAX)
+		return fail(TUTTI_ERR_INVALID,
+			    "rank %d gives %zu bytes to a round of %d ranks: that is "
+			    "too much",
+			    r->rank, bytes, r->size);
+	if (r->fd < 0) {
+		memcpy(all, mine, bytes);
+		return TUTTI_OK;
+	}
+	frame_put(head,
+		  (struct frame){FRAME_RECORD, (uint32_t)bytes, deadline_left_ms(deadline_ns)});
+	status = net_send_all(r->fd, head, sizeof head, with_grace(deadline_ns));
+	if (status == TUTTI_OK)
+		status = net_send_all(r->fd, mine, bytes, with_grace(deadline_ns));
+	/* Refused bytes are explained by what the server has said before. */
+	if (status != TUTTI_OK && status != TUTTI_ERR_PEER)
+		return lost(r, status);
+	return receive(r, FRAME_ANSWER, all, bytes * (size_t)r->size, deadline_ns);
+}
+
+void rendezvous_identity(const struct rendezvous *r, uint8_t key[TUTTI_KEY_BYTES],
+			 uint64_t comm_id[2])
+{
+	uint8_t text[24] = "identity";
+
+	put_u64(text + 8, r->comm_id[0]);
+	put_u64(text + 16, r->comm_id[1]);
+	crypto_generichash(key, TUTTI_KEY_BYTES, text, sizeof text, r->key, sizeof r->key);
+	comm_id[0] = r->comm_id[0];
+	comm_id[1] = r->comm_id[1];
+}
+
+void rendezvous_leave(struct rendezvous *r, uint64_t deadline_ns)
+{
+	uint8_t head[FRAME_BYTES];
+
+	if (!r)
+		return;
+	frame_put(head, (struct frame){FRAME_BYE, 0, deadline_left_ms(deadline_ns)});
+	/* A server that is gone needs no word. */
+	if (r->fd >= 0 && net_send_all(r->fd, head, sizeof head, deadline_ns) == TUTTI_OK &&
+	    r->server) {
+		server_join(r->server); /* while our end is open: it waits for the others */
+		r->server = NULL;
+	}
+	finish(r);
+}
+
+/* ---- a meeting without a rank ---- */
+
+tutti_status rendezvous_serve(char *url, size_t url_bytes, const struct env *env)
+{
+	struct server_config config = {.listen_fd = -1,
+				       .unix_fd = -1,
+				       .own_fd = -1,
+				       .deadline_ns = deadline_after_ms(env->timeout_ms)};
+	char secret[SECRET_HEX_BYTES];
+	tutti_status status;
+
+	place_secret(secret);
+	secret_key(config.key, secret, "", 0);
+	TRY(place_listen(NULL, 0, &config.listen_fd, &config.port));
+	status = place_url(url, url_bytes, secret, config.port, env);
+	if (status == TUTTI_OK)
+		status = server_start(NULL, &config);
+	else
+		close_config(&config);
+	sodium_memzero(&config.key, sizeof config.key);
+	sodium_memzero(secret, sizeof secret);
+	return status;
+}

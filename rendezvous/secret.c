@@ -1,0 +1,130 @@
+/* Keys of meetings. No sentence and no log line here ever shows one. */
+#include "rendezvous/secret.h"
+
+#include "core/auth.h"
+#include "core/clock.h"
+#include "core/log.h"
+#include "core/net.h"
+#include "core/status.h"
+#include "rendezvous/frame.h"
+#include "rendezvous/place.h"
+#include "rendezvous/server.h"
+
+#include <errno.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define NAME_BYTES 64
+#define ASK_MS     2000
+
+void secret_key(uint8_t key[TUTTI_KEY_BYTES], const char *secret, const char *second, int port)
+{
+	uint8_t first_key[TUTTI_KEY_BYTES], second_key[TUTTI_KEY_BYTES], text[16] = "meeting";
+
+	auth_key_from_secret(first_key, secret);
+	auth_key_from_secret(second_key, second);
+	put_u32(text + 8, (uint32_t)port);
+	crypto_generichash_state state;
+	crypto_generichash_init(&state, first_key, sizeof first_key, TUTTI_KEY_BYTES);
+	crypto_generichash_update(&state, second_key, sizeof second_key);
+	crypto_generichash_update(&state, text, sizeof text);
+	crypto_generichash_final(&state, key, TUTTI_KEY_BYTES);
+	sodium_memzero(first_key, sizeof first_key);
+	sodium_memzero(second_key, sizeof second_key);
+	sodium_memzero(&state, sizeof state);
+}
+
+bool secret_is_given(uint8_t key[TUTTI_KEY_BYTES], const struct job *job, const struct env *env)
+{
+	int port = job->port_is_taken ? job->port : 0;
+
+	if (job->secret[0]) {
+		secret_key(key, job->secret, "", port);
+		return true;
+	}
+	if (!env->insecure)
+		return false;
+	log_info("TUTTI_INSECURE=1: whoever reaches rank 0 may join");
+	secret_key(key, "", "", port);
+	return true;
+}
+
+tutti_status secret_check_here(const struct job *job)
+{
+	bool is_here;
+
+	TRY(place_is_here(job->host, &is_here));
+	if (is_here)
+		return TUTTI_OK;
+	return fail(
+		TUTTI_ERR_AUTH,
+		"rank %d is to meet rank 0 at %.200s, which is not this machine, and across "
+		"machines ranks join only with a secret: set TUTTI_SECRET or TUTTI_SECRET_FILE to "
+		"the same on all ranks (or TUTTI_INSECURE=1 where nobody else can reach them)",
+		job->rank, job->host);
+}
+
+static void name_of(char name[NAME_BYTES], int port)
+{
+	snprintf(name, NAME_BYTES, "tutti-rendezvous-%u-%d", (unsigned)geteuid(), port);
+}
+
+tutti_status secret_listen(int port, int *unix_fd)
+{
+	char name[NAME_BYTES];
+	tutti_status status;
+
+	name_of(name, port);
+	status = net_unix_listen(name, 1024, unix_fd);
+	if (status != TUTTI_OK && errno == EADDRINUSE)
+		return fail(TUTTI_ERR_SYSTEM,
+			    "another job of this machine meets at port %d already: choose another "
+			    "MASTER_PORT, or give each job a TUTTI_SECRET",
+			    port);
+	return status;
+}
+
+static tutti_status receive_offer(int fd, uint64_t deadline_ns, uint8_t key[TUTTI_KEY_BYTES],
+				  int *real_port)
+{
+	uint8_t offer[OFFER_BYTES];
+	tutti_status status;
+
+	/* Anybody may take the name: what counts is who has. */
+	TRY(net_unix_check(fd, NULL));
+	status = net_recv_all(fd, offer, sizeof offer, deadline_ns);
+	if (status == TUTTI_ERR_PEER || status == TUTTI_ERR_TIMEOUT) {
+		fail(status, "rank 0 offered no secret on its Unix socket");
+		return TUTTI_IN_PROGRESS;
+	}
+	TRY(status);
+	memcpy(key, offer, TUTTI_KEY_BYTES);
+	*real_port = (int)get_u32(offer + TUTTI_KEY_BYTES);
+	sodium_memzero(offer, sizeof offer);
+	return TUTTI_OK;
+}
+
+tutti_status secret_ask(int port, uint64_t deadline_ns, uint8_t key[TUTTI_KEY_BYTES],
+			int *real_port)
+{
+	uint64_t soon_ns = deadline_after_ms(ASK_MS);
+	char name[NAME_BYTES];
+	tutti_status status;
+	int fd;
+
+	name_of(name, port);
+	status = net_unix_connect(name, 0, &fd); /* one attempt: the caller tries again */
+	if (status == TUTTI_ERR_TIMEOUT) {
+		fail(status,
+		     "no process of this user serves a job at port %d of this machine (and "
+		     "this rank was given no secret to look further)",
+		     port);
+		return TUTTI_IN_PROGRESS;
+	}
+	TRY(status);
+	status = receive_offer(fd, soon_ns < deadline_ns ? soon_ns : deadline_ns, key, real_port);
+	close(fd);
+	return status;
+}

@@ -1,0 +1,22 @@
+/* Where the key of a meeting comes from: the job's secret; or, on one machine, rank 0's word to processes
+ * of the same user; or, when TUTTI_INSECURE=1 says so, nowhere. */
+#ifndef RENDEZVOUS_SECRET_H
+#define RENDEZVOUS_SECRET_H
+
+#include "rendezvous/rendezvous.h"
+
+#include <stdbool.h>
+
+/* Of two secrets (one may be "") and the port whose neighbours are probed (0: none are), so that a probe
+ * takes no other job with the same secret for its own. */
+void secret_key(uint8_t key[TUTTI_KEY_BYTES], const char *secret, const char *second, int port);
+/* Does the job's key come from a secret (or from TUTTI_INSECURE)? Then it is written. */
+bool secret_is_given(uint8_t key[TUTTI_KEY_BYTES], const struct job *job, const struct env *env);
+/* Ranks without a secret must be on the machine that host is. IN_PROGRESS: host has no address now. */
+tutti_status secret_check_here(const struct job *job);
+/* The Unix socket of the meeting at port, for the server; and the other ranks' question to it:
+ * IN_PROGRESS when nobody is there. */
+tutti_status secret_listen(int port, int *unix_fd);
+tutti_status secret_ask(int port, uint64_t deadline_ns, uint8_t key[TUTTI_KEY_BYTES], int *real_port);
+
+#endif
