@@ -107,17 +107,27 @@ static void drain(struct engine *e)
 	}
 }
 
+/* A failed engine leaves no listener behind either: who connects later is refused instead of kept
+ * waiting. */
+void engine_disconnect(struct engine *e)
+{
+	for (int i = 0; i < e->config.size; i++)
+		if (e->conns[i]) {
+			e->conns[i]->endpoint->transport->close(e->conns[i]);
+			e->conns[i] = NULL;
+		}
+	for (int i = 0; i < e->config.endpoint_count; i++)
+		e->config.endpoints[i]->transport->destroy(e->config.endpoints[i]);
+	e->config.endpoint_count = 0;
+}
+
 void engine_destroy(struct engine *e)
 {
 	if (!e)
 		return;
 	drain(e);
 	helper_detach(e);
-	for (int i = 0; i < e->config.size; i++)
-		if (e->conns[i])
-			e->conns[i]->endpoint->transport->close(e->conns[i]);
-	for (int i = 0; i < e->config.endpoint_count; i++)
-		e->config.endpoints[i]->transport->destroy(e->config.endpoints[i]);
+	engine_disconnect(e);
 	window_destroy(e->config.window);
 	for (int i = 0; i < TUTTI_MEMORY_KINDS; i++)
 		if (e->queues[i])

@@ -53,11 +53,7 @@ void engine_clean_up(struct engine *e)
 	if (e->is_clean)
 		return;
 	e->is_clean = true;
-	for (int i = 0; i < e->config.size; i++)
-		if (e->conns[i]) {
-			e->conns[i]->endpoint->transport->close(e->conns[i]);
-			e->conns[i] = NULL;
-		}
+	engine_disconnect(e);
 	for (int i = 0; i < TUTTI_MEMORY_KINDS; i++)
 		if (e->queues[i])
 			e->queues[i]->kind->cancel(e->queues[i]);

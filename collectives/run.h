@@ -138,6 +138,7 @@ const char *run_explain(const struct run *run, char *text, size_t text_bytes);
 bool engine_pass(struct engine *e);   /* one pass over everything                          */
 void engine_settle(struct engine *e); /* what can be done without asking anybody           */
 struct tutti_conn *engine_conn(struct engine *e, int peer); /* NULL: the engine has failed   */
+void engine_disconnect(struct engine *e); /* closes connections and endpoints */
 uint64_t engine_now(const struct engine *e);
 void engine_unref(struct engine *e); /* no lock */
 /* Sleeps, without the lock, until an endpoint or the window has news, or 1 ms. */

@@ -305,6 +305,32 @@ static void aborted(struct rank *r)
 		blame(r, "an aborted call", status);
 }
 
+static atomic_int mismatches;
+
+/* Rank 0 makes another call than the others: nobody hangs, nobody gets bytes of the wrong call. */
+static void different_calls(struct rank *r)
+{
+	int32_t in[40] = {0}, out[40];
+	tutti_status status;
+	if (tutti_size(r->comm) == 1)
+		return;
+	if (tutti_rank(r->comm) == 0)
+		status = tutti_all_reduce(in, out, 40, TUTTI_I32, TUTTI_SUM, r->comm, NULL);
+	else
+		status = tutti_all_reduce(in, out, 39, TUTTI_I32, TUTTI_SUM, r->comm, NULL);
+	if (status != TUTTI_ERR_MISMATCH && status != TUTTI_ERR_PEER)
+		blame(r, "calls that differ", status);
+	if (status == TUTTI_ERR_MISMATCH)
+		atomic_fetch_add(&mismatches, 1);
+}
+
+static void test_mismatch(void **state)
+{
+	(void)state;
+	everywhere(different_calls);
+	assert_true(atomic_load(&mismatches) >= 3 * 4);
+}
+
 static void test_deadlines(void **state)
 {
 	(void)state;
@@ -319,6 +345,7 @@ int main(void)
 		cmocka_unit_test(test_blocking),
 		cmocka_unit_test(test_asynchronous),
 		cmocka_unit_test(test_deadlines),
+		cmocka_unit_test(test_mismatch),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
