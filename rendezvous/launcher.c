@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,10 +60,13 @@ static tutti_status read_who(struct job *job, struct names n)
 			    "%s=%d is not a rank of a world with %s=%d: ranks "
 			    "count from 0",
 			    n.rank, job->rank, n.size, job->size);
+	if (job->local_size <= 0)
+		return TUTTI_OK;
+	assert(n.local_size && n.local_rank);
 	if (job->local_size > job->size)
 		return fail(TUTTI_ERR_INVALID, "%s=%d is more than %s=%d", n.local_size,
 			    job->local_size, n.size, job->size);
-	if (job->local_size > 0 && job->local_rank >= job->local_size)
+	if (job->local_rank >= job->local_size)
 		return fail(TUTTI_ERR_INVALID, "%s=%d is not below %s=%d", n.local_rank,
 			    job->local_rank, n.local_size, job->local_size);
 	return TUTTI_OK;

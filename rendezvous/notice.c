@@ -3,6 +3,7 @@
 
 #include "core/status.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -86,6 +87,7 @@ tutti_status notice_read(const char *path, bool need_owner, char url[URL_BYTES])
 		status = fail_errno("cannot read the rendezvous file %.300s", path);
 	close(fd);
 	TRY(status);
+	assert(n >= 0);
 	url[n] = '\0';
 	url[strcspn(url, "\n")] = '\0';
 	if (n == 0) {

@@ -110,7 +110,7 @@ static tutti_status add_unit(struct tutti_model *model, const char *name, int *i
 
 int tutti_model_unit(tutti_model *model, const char *name)
 {
-	int index;
+	int index = -1;
 	return add_unit(model, name, &index) == TUTTI_OK ? index : -1;
 }
 
@@ -269,6 +269,6 @@ int tutti_model_buffer(tutti_model *model, const char *name, tutti_dtype dtype, 
 		       void *data)
 {
 	struct buffer buffer = {.dtype = dtype, .count = count, .data = data};
-	int index;
+	int index = -1;
 	return add_buffer(model, name, &buffer, &index) == TUTTI_OK ? index : -1;
 }
