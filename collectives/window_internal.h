@@ -248,6 +248,9 @@ tutti_status failure_timeout(struct window *window, const struct window_run *run
 tutti_status failure_seen(struct window *window); /* another rank's window_fail */
 tutti_status failure_deaths(struct window *window, const struct window_run *run);
 
+/* window_join.c: where the leader listens. */
+void window_socket_name(char *name, size_t bytes, const uint64_t comm_id[2]);
+
 /* window_segment.c */
 tutti_status segment_geometry(struct geometry *geometry, const struct window_config *config);
 tutti_status window_segment_create(const struct geometry *geometry, struct segment **segment, int *fd);

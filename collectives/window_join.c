@@ -36,7 +36,7 @@ struct welcome {
 	uint8_t has_process[WINDOW_MAX_RANKS]; /* a pidfd follows the doorbell */
 };
 
-static void socket_name(char *name, size_t bytes, const uint64_t comm_id[2])
+void window_socket_name(char *name, size_t bytes, const uint64_t comm_id[2])
 {
 	uint64_t h = comm_id[0] ^ (comm_id[1] << 32 | comm_id[1] >> 32);
 
@@ -264,7 +264,7 @@ static tutti_status lead(struct window **window, const struct window_config *con
 	int listener;
 	tutti_status status;
 
-	socket_name(name, sizeof name, config->comm_id);
+	window_socket_name(name, sizeof name, config->comm_id);
 	TRY(net_unix_listen(name, config->size, &listener));
 	status = gather(g, listener, deadline_ns);
 	close(listener);
@@ -379,7 +379,7 @@ static tutti_status join_as_member(struct window **window, const struct window_c
 
 	if (!sockets)
 		return fail(TUTTI_ERR_MEMORY, "No memory to join a window.");
-	socket_name(name, sizeof name, config->comm_id);
+	window_socket_name(name, sizeof name, config->comm_id);
 	status = net_unix_connect(name, deadline_ns, &sockets[0]);
 	if (status != TUTTI_OK) {
 		free(sockets);

@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 #define ARENA_BYTES (2u << 20)
-#define CALLS       120
+#define CALLS       60
 
 static uint64_t seed;
 

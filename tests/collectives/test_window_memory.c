@@ -1,0 +1,214 @@
+/* Would break: memory that all ranks of a node can reach: allocated by agreement, used without
+ * staging from any communicator, freed by each rank for itself. */
+#include "window_team.h"
+
+#include "collectives/window_internal.h"
+#include "core/clock.h"
+#include "core/status.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define BYTES (1u << 20)
+#define COUNT 50000
+
+static uint64_t staged(const struct window *window)
+{
+	uint64_t all, bytes;
+	window_stats(window, &all, &bytes);
+	return bytes;
+}
+
+static void call_on(struct window *window, int rank, int size, enum collective collective,
+		    uint8_t *arena, bool in_place)
+{
+	struct call call = {collective,
+			    TUTTI_F32,
+			    TUTTI_SUM,
+			    size - 1,
+			    collective == COLL_REDUCE_SCATTER || collective == COLL_ALL_GATHER
+				    ? COUNT / 4
+				    : COUNT,
+			    3};
+	struct manner manner = {.is_in_place = in_place,
+				.send_shift = (size_t)rank * 4,
+				.send_arena = arena,
+				.recv_arena = arena ? arena + BYTES / 2 : NULL};
+	call_make(window, rank, size, &call, &manner);
+}
+
+/* ---- zero copy ------------------------------------------------------------------------- */
+
+/* Killed: zero_copy_publish gives no id; zero_copy_begin always false. */
+static void use_shared(struct window *window, int rank, void *arg)
+{
+	int size = *(int *)arg;
+	uint8_t *arena = team_alloc(window, BYTES);
+	uint64_t all, bytes;
+
+	for (size_t i = 0; i < BYTES; i++)
+		team_check(arena[i] == 0, "byte %zu is not zero", i);
+	for (int collective = 0; collective < COLL_BARRIER; collective++) {
+		call_on(window, rank, size, (enum collective)collective, arena, false);
+		call_on(window, rank, size, (enum collective)collective, arena, true);
+		/* Half of the ranks in place. */
+		call_on(window, rank, size, (enum collective)collective, arena, rank % 2);
+	}
+	window_stats(window, &all, &bytes);
+	team_check(all > 0 && bytes == 0, "%llu bytes were staged", (unsigned long long)bytes);
+	/* One rank without it: all stage. */
+	call_on(window, rank, size, COLL_ALL_REDUCE, rank == 0 ? NULL : arena, false);
+	team_check(staged(window) == COUNT * 4, "staged");
+	/* Of a broadcast only the root's matters. */
+	call_on(window, rank, size, COLL_BROADCAST, rank == size - 1 ? arena : NULL, false);
+	team_check(staged(window) == COUNT * 4, "not staged");
+	team_check(window_mem_free(arena) == TUTTI_OK, "%s", last_error());
+	team_check(window_mem_free(arena) == TUTTI_ERR_INVALID, "freed twice");
+	team_check(window_mem_free(&size) == TUTTI_ERR_INVALID, "freed a stranger");
+}
+
+static void test_zero_copy(void **state)
+{
+	(void)state;
+	for (int processes = 0; processes < 2; processes++) {
+		for (int size = 2; size <= 3; size++) {
+			struct team team = {.size = size,
+					    .are_processes = processes,
+					    .member = use_shared,
+					    .arg = &size};
+			assert_int_equal(team_run(&team), 0);
+		}
+	}
+}
+
+/* ---- who reaches what ------------------------------------------------------------------ */
+
+static struct window *join(const uint64_t *id, uint64_t which, int rank, int size)
+{
+	struct window_config config = {
+		rank, size, {id[0] + which, id[1]}, 8u << 20, wait_policy_for(3)};
+	struct window *window;
+
+	team_check(window_join(&window, &config, deadline_after_ms(60000)) == TUTTI_OK, "%s",
+		   last_error());
+	return window;
+}
+
+/* Ranks 0 and 1 share memory that rank 2 has not; all three make calls with it.
+ * Killed: has_process always true (rank 0 believes that all reach it, rank 2 knows better). */
+static void reach_member(const uint64_t *id, int rank)
+{
+	struct window *all = join(id, 0, rank, 3);
+	struct window *part = join(id, rank < 2 ? 1 : 2, rank < 2 ? rank : 0, rank < 2 ? 2 : 1);
+	uint8_t *partial = team_alloc(part, BYTES), *whole = team_alloc(all, BYTES);
+
+	for (int collective = 0; collective < COLL_BARRIER; collective++)
+		call_on(all, rank, 3, (enum collective)collective, partial, false);
+	team_check(staged(all) > 0, "memory that rank 2 has not was used without staging");
+	/* What the larger one has allocated serves the smaller one. */
+	call_on(part, rank % 2, rank < 2 ? 2 : 1, COLL_ALL_REDUCE, whole, false);
+	team_check(staged(part) == 0, "memory of another communicator was staged");
+	/* Rank 0 has freed its own; the others' is still reached by all. */
+	if (rank == 0)
+		window_mem_free(whole);
+	uint64_t before = staged(all);
+	call_on(all, rank, 3, COLL_BROADCAST, rank == 0 ? NULL : whole, false);
+	team_check(staged(all) == before, "a rank's own free took away another's memory");
+	if (rank != 0)
+		window_mem_free(whole);
+	/* The communicators may go before their memory. */
+	window_destroy(part);
+	window_destroy(all);
+	memset(partial, 1, BYTES);
+	team_check(window_mem_free(partial) == TUTTI_OK, "%s", last_error());
+}
+
+static void test_reach(void **state)
+{
+	uint64_t id[2] = {clock_now_ns(), (uint64_t)getpid()};
+	pid_t pids[3];
+
+	(void)state;
+	for (int rank = 0; rank < 3; rank++) {
+		pids[rank] = fork();
+		assert_true(pids[rank] >= 0);
+		if (pids[rank] == 0) {
+			alarm(100);
+			reach_member(id, rank);
+			_exit(0);
+		}
+	}
+	for (int rank = 0; rank < 3; rank++) {
+		int status;
+		assert_int_equal(waitpid(pids[rank], &status, 0), pids[rank]);
+		assert_int_equal(status, 0);
+	}
+}
+
+/* ---- running out, and giving back ------------------------------------------------------ */
+
+static int mappings(void)
+{
+	FILE *maps = fopen("/proc/self/maps", "r");
+	char line[512];
+	int n = 0;
+
+	while (maps && fgets(line, sizeof line, maps))
+		n += strstr(line, "memfd:tutti-memory") != NULL;
+	fclose(maps);
+	return n;
+}
+
+/* Killed: the leader keeps its allocation when it was refused; reap() does nothing. */
+static void allocate_much(struct window *window, int rank, void *arg)
+{
+	struct call_args args = {
+		.collective = COLL_MEM_ALLOC, .count = (size_t)1 << 50, .fingerprint = 5};
+	int size = *(int *)arg, last;
+	uint8_t *arena;
+
+	team_check(team_drive(window, &args) == TUTTI_ERR_MEMORY, "too much was given");
+	team_check(strstr(last_error(), "rank 0"), "%s", last_error());
+	/* A verdict of all ranks: the window goes on. */
+	call_on(window, rank, size, COLL_ALL_REDUCE, NULL, false);
+	for (int i = 0; i < 50; i++) {
+		arena = team_alloc(window, (size_t)i << 14);
+		if (i)
+			memset(arena, rank, (size_t)i << 14);
+		team_check(window_mem_free(arena) == TUTTI_OK, "%s", last_error());
+	}
+	arena = team_alloc(window, 1);
+	last = mappings();
+	team_check(last <= 4 * size, "%d mappings are left over", last);
+	team_check(window_mem_free(arena) == TUTTI_OK, "%s", last_error());
+}
+
+static void test_allocations_end(void **state)
+{
+	(void)state;
+	for (int processes = 0; processes < 2; processes++) {
+		int size = 2;
+		struct team team = {.size = size,
+				    .are_processes = processes,
+				    .member = allocate_much,
+				    .arg = &size};
+		assert_int_equal(team_run(&team), 0);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_zero_copy),
+		cmocka_unit_test(test_reach),
+		cmocka_unit_test(test_allocations_end),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
