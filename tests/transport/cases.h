@@ -21,6 +21,7 @@ void test_mismatch_tag(void **state);
 void test_close_forgets(void **state);
 void test_close_delivers(void **state);
 void test_close_ends_peer(void **state);
+void test_close_ends_many(void **state);
 void test_post_on_failed(void **state);
 void test_unused_endpoints(void **state);
 void test_never_connected(void **state);

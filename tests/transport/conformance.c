@@ -21,7 +21,8 @@ static const struct CMUnitTest everywhere[] = {
 	cmocka_unit_test(test_early_connect),      cmocka_unit_test(test_mismatch_bytes),
 	cmocka_unit_test(test_mismatch_tag),       cmocka_unit_test(test_close_forgets),
 	cmocka_unit_test(test_close_delivers),     cmocka_unit_test(test_close_ends_peer),
-	cmocka_unit_test(test_post_on_failed),     cmocka_unit_test(test_unused_endpoints),
+	cmocka_unit_test(test_close_ends_many),    cmocka_unit_test(test_post_on_failed),
+	cmocka_unit_test(test_unused_endpoints),
 };
 
 static const struct CMUnitTest real[] = {

@@ -164,6 +164,47 @@ void test_close_ends_peer(void **state)
 	world_close(&w);
 }
 
+/* Many peers send a last message and hang up at once: the message arrives, then the end shows. */
+void test_close_ends_many(void **state)
+{
+	enum { PEERS = WORLD_RANKS - 1 };
+	struct world w;
+	struct post first[PEERS + 1], sends[PEERS + 1], recvs[PEERS + 1][2];
+	struct tutti_endpoint *busy;
+	uint64_t out = 7, in[PEERS + 1][2] = {{0}};
+
+	(void)state;
+	world_open(&w, WORLD_RANKS);
+	for (int p = 1; p <= PEERS; p++) {
+		world_pair(&w, 0, p, 0);
+		post_recv(&first[p], w.conns[0][p][0], &in[p][0], sizeof in[p][0], 1);
+		post_send(&sends[p], w.conns[p][0][0], &out, sizeof out, 1);
+	}
+	world_expect_ok(&w, first + 1, PEERS);
+	world_expect_ok(&w, sends + 1, PEERS);
+	for (int p = 1; p <= PEERS; p++) {
+		post_recv(&recvs[p][0], w.conns[0][p][0], &in[p][0], sizeof in[p][0], 1);
+		post_recv(&recvs[p][1], w.conns[0][p][0], &in[p][1], sizeof in[p][1], 1);
+	}
+	world_pump_for(&w, 10);
+	busy = w.endpoints[0];
+	w.endpoints[0] = NULL;
+	for (int p = 1; p <= PEERS; p++)
+		post_send(&sends[p], w.conns[p][0][0], &out, sizeof out, 1);
+	world_pump_for(&w, 10);
+	for (int p = 1; p <= PEERS; p++)
+		world_hang_up(&w, p, 0, 0);
+	w.endpoints[0] = busy;
+	for (int p = 1; p <= PEERS; p++) {
+		world_finish(&w, recvs[p], 2);
+		if (sends[p].is_done)
+			assert_int_equal(recvs[p][0].io.status, TUTTI_OK);
+		assert_int_equal(recvs[p][1].io.status, TUTTI_ERR_PEER);
+		expect_failed(w.conns[0][p][0], TUTTI_ERR_PEER);
+	}
+	world_close(&w);
+}
+
 void test_post_on_failed(void **state)
 {
 	struct world w;

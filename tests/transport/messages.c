@@ -310,10 +310,11 @@ void test_channels(void **state)
 
 	(void)state;
 	world_open(&w, 2);
-	for (int c = WORLD_CHANNELS - 1; c >= 0; c--) {
+	for (int c = 0; c < WORLD_CHANNELS; c++)
+		world_conn(&w, 1, 0, c);
+	world_pump_for(&w, 300);
+	for (int c = WORLD_CHANNELS - 1; c >= 0; c--)
 		world_conn(&w, 0, 1, c);
-		world_conn(&w, 1, 0, WORLD_CHANNELS - 1 - c);
-	}
 	post_send(&stuck, w.conns[0][1][0], big, bytes, 1);
 	world_pump_for(&w, 500);
 	for (int c = 1; c < WORLD_CHANNELS; c++) {
