@@ -53,6 +53,13 @@ void *aligned_alloc(size_t alignment, size_t bytes)
 }
 #endif
 
+/* What this thread's own sleep costs; ThreadSanitizer has a thread that wakes now and then. */
+#if defined(__SANITIZE_THREAD__)
+#define OWN_SWITCHES 4
+#else
+#define OWN_SWITCHES 1
+#endif
+
 #define RANKS 3
 #define COUNT 60000
 
@@ -151,7 +158,7 @@ static void test_idle(void **state)
 		getrusage(RUSAGE_SELF, &before);
 		poll(NULL, 0, 100);
 		getrusage(RUSAGE_SELF, &after);
-		if (after.ru_nvcsw - before.ru_nvcsw <= 1)
+		if (after.ru_nvcsw - before.ru_nvcsw <= OWN_SWITCHES)
 			break;
 		assert_true(tries < 50);
 	}

@@ -4,6 +4,7 @@
 #include <tutti/tutti.h>
 
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -252,12 +253,80 @@ static void mixed(struct rank *r)
 	free(buf);
 }
 
+/* A callback may issue the next call. */
+struct chain {
+	struct rank *rank;
+	int32_t value;
+	atomic_int links;
+};
+
+static void next_link(void *arg, tutti_status status)
+{
+	struct chain *c = arg;
+	tutti_call call = {.done = next_link, .done_arg = c};
+	int links = atomic_load(&c->links) + 1;
+	if (status != TUTTI_OK)
+		blame(c->rank, "a link of the chain", status);
+	if (links < 10 && status == TUTTI_OK)
+		expect(c->rank, "a call from a callback",
+		       tutti_all_reduce(&c->value, &c->value, 1, TUTTI_I32, TUTTI_MAX,
+					c->rank->comm, &call));
+	atomic_store(&c->links, status == TUTTI_OK ? links : 10);
+}
+
+static void chained(struct rank *r)
+{
+	struct chain c = {.rank = r, .value = tutti_rank(r->comm)};
+	tutti_call call = {.done = next_link, .done_arg = &c};
+	expect(r, "the first link",
+	       tutti_all_reduce(&c.value, &c.value, 1, TUTTI_I32, TUTTI_MAX, r->comm, &call));
+	while (atomic_load(&c.links) < 10)
+		sched_yield();
+	if (c.value != tutti_size(r->comm) - 1)
+		blame(r, "the chain's value", TUTTI_OK);
+}
+
+static void *wait_elsewhere(void *arg)
+{
+	tutti_work **work = arg;
+	return (void *)(intptr_t)tutti_work_wait(work, 0);
+}
+
+/* A wait of its own timeout leaves the work under way; another thread may wait for it. */
+static void impatient(struct rank *r)
+{
+	int32_t x = 1;
+	void *status;
+	pthread_t thread;
+	tutti_work *work = NULL;
+	tutti_call call = {.work = &work};
+	bool is_last = tutti_rank(r->comm) == tutti_size(r->comm) - 1;
+
+	if (tutti_size(r->comm) > 1 && !is_last) {
+		expect(r, "submit",
+		       tutti_all_reduce(&x, &x, 1, TUTTI_I32, TUTTI_SUM, r->comm, &call));
+		if (tutti_work_wait(&work, 1) != TUTTI_IN_PROGRESS || !work)
+			blame(r, "a wait that gives up", TUTTI_OK);
+	}
+	/* The last rank comes only after the others have given up. */
+	expect(r, "barrier", tutti_barrier(r->other, NULL));
+	if (!work)
+		expect(r, "submit",
+		       tutti_all_reduce(&x, &x, 1, TUTTI_I32, TUTTI_SUM, r->comm, &call));
+	pthread_create(&thread, NULL, wait_elsewhere, &work);
+	pthread_join(thread, &status);
+	if ((tutti_status)(intptr_t)status != TUTTI_OK || work || x != tutti_size(r->comm))
+		blame(r, "a wait on another thread", (tutti_status)(intptr_t)status);
+}
+
 static void test_asynchronous(void **state)
 {
 	(void)state;
 	everywhere(many_works);
 	everywhere(by_themselves);
 	everywhere(mixed);
+	everywhere(chained);
+	everywhere(impatient);
 }
 
 /* ---- deadlines, abort, mistakes
