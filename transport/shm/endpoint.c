@@ -104,8 +104,10 @@ static int shm_reach(struct tutti_endpoint *endpoint, int peer, const uint8_t *a
 {
 	char name[40];
 
-	(void)peer;
-	return shm_address_read(endpoint, address, address_bytes, name) ? SHM_REACH : 0;
+	if (peer == ((struct shm_endpoint *)endpoint)->rank ||
+	    !shm_address_read(endpoint, address, address_bytes, name))
+		return 0;
+	return SHM_REACH;
 }
 
 /* ---- sleeping --------------------------------------------------------------------------- */
