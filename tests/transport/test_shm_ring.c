@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -184,6 +185,77 @@ static void test_sleepers(void **state)
 	fixture_close(&d.f);
 }
 
+/* One end of two rings that never spins on an index: whenever nothing is there it says that it
+ * sleeps and waits for its bell, a word it spins on, so that the two get close often. */
+struct player {
+	struct ring_writer out;
+	struct ring_reader in;
+	atomic_uint *bell, *other_bell;
+	uint64_t random;
+	unsigned rounds;
+};
+
+static void await_byte(struct player *p)
+{
+	while (!ring_available(&p->in, 1)) {
+		unsigned seen = atomic_load(p->bell);
+		ring_reader_sleeps(&p->in, true);
+		if (ring_available(&p->in, 1))
+			break;
+		for (unsigned i = 1; atomic_load(p->bell) == seen; i++)
+			if (i % 256 == 0)
+				sched_yield();
+	}
+	ring_reader_sleeps(&p->in, false);
+	ring_read(&p->in, NULL, 1);
+	ring_release(&p->in);
+}
+
+static void play_byte(struct player *p)
+{
+	for (volatile uint64_t delay = next(&p->random) % 64; delay > 0; delay--)
+		continue;
+	assert_true(ring_room(&p->out, 1) > 0);
+	ring_write(&p->out, NULL, 1);
+	if (ring_publish(&p->out))
+		atomic_fetch_add(p->other_bell, 1);
+}
+
+static void *answer(void *arg)
+{
+	struct player *p = arg;
+
+	for (unsigned i = 0; i < p->rounds; i++) {
+		await_byte(p);
+		play_byte(p);
+	}
+	return NULL;
+}
+
+static void test_close_calls(void **state)
+{
+	(void)state;
+	const unsigned rounds = 300000;
+	struct fixture there, back;
+	atomic_uint bells[2];
+	pthread_t thread;
+
+	fixture_open(&there, 1024);
+	fixture_open(&back, 1024);
+	atomic_init(&bells[0], 0);
+	atomic_init(&bells[1], 0);
+	struct player a = {there.writer, back.reader, &bells[0], &bells[1], 1, rounds};
+	struct player b = {back.writer, there.reader, &bells[1], &bells[0], 2, rounds};
+	assert_int_equal(pthread_create(&thread, NULL, answer, &b), 0);
+	for (unsigned i = 0; i < rounds; i++) {
+		play_byte(&a);
+		await_byte(&a);
+	}
+	pthread_join(thread, NULL);
+	fixture_close(&there);
+	fixture_close(&back);
+}
+
 /* Whatever the other side stores, it is at most seen as broken. */
 static void test_hostile_indices(void **state)
 {
@@ -248,9 +320,8 @@ static void test_foreign_memory(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_bytes),
-		cmocka_unit_test(test_sleepers),
-		cmocka_unit_test(test_hostile_indices),
+		cmocka_unit_test(test_bytes),          cmocka_unit_test(test_sleepers),
+		cmocka_unit_test(test_close_calls),    cmocka_unit_test(test_hostile_indices),
 		cmocka_unit_test(test_foreign_memory),
 	};
 	alarm(100); /* a lost wake-up ends here */
