@@ -274,7 +274,7 @@ static void alone_is_without_sockets_and_threads(void **state)
 
 int main(void)
 {
-	int fds = ranks_count_dir("/proc/self/fd");
+	int fds = ranks_count_dir("/proc/self/fd"), threads = ranks_count_dir("/proc/self/task");
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(alone_is_without_sockets_and_threads),
 		cmocka_unit_test(threads_meet),
@@ -296,7 +296,7 @@ int main(void)
 	alarm(110);
 	failed = cmocka_run_group_tests(tests, NULL, NULL);
 	/* The servers of URLs end on their own, a moment after their ranks. */
-	if (ranks_wait_for_dir("/proc/self/task", 1) && ranks_count_dir("/proc/self/fd") == fds)
+	if (ranks_wait_for_dir("/proc/self/task", threads) && ranks_count_dir("/proc/self/fd") == fds)
 		return failed;
 	fprintf(stderr, "descriptors or threads were left behind\n");
 	return failed + 1;
