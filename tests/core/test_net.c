@@ -13,7 +13,6 @@
 #include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
-#include <stdatomic.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -298,7 +297,7 @@ static void too_many_files_are_explained(void **state)
 
 /* ---- signals ---- */
 
-static atomic_int ticks; /* lock-free, so right in a handler */
+static volatile sig_atomic_t ticks;
 
 static void tick(int number)
 {

@@ -5,6 +5,7 @@
 #include "memory/dtype.h"
 #include "memory/reduce.h"
 #include "memory/reduce_kernels.h"
+#include "twin.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -41,66 +42,6 @@ static size_t random_below(size_t n)
 	return (size_t)(random_u64() % n);
 }
 
-/* ---- the twin: small floats through exact doubles ---- */
-
-struct format {
-	int exponent, mantissa;
-	int is_e4m3;
-};
-
-static struct format format_of(tutti_dtype dtype)
-{
-	switch ((int)dtype) {
-	case TUTTI_F16:
-		return (struct format){5, 10, 0};
-	case TUTTI_BF16:
-		return (struct format){8, 7, 0};
-	case TUTTI_F8_E5M2:
-		return (struct format){5, 2, 0};
-	default:
-		return (struct format){4, 3, 1};
-	}
-}
-
-static double decode(uint32_t bits, struct format f)
-{
-	int e = (int)(bits >> f.mantissa) & ((1 << f.exponent) - 1);
-	int m = (int)bits & ((1 << f.mantissa) - 1), bias = (1 << (f.exponent - 1)) - 1;
-	double sign = bits >> (f.exponent + f.mantissa) ? -1.0 : 1.0;
-
-	if (f.is_e4m3 && e == 15 && m == 7)
-		return (double)NAN;
-	if (!f.is_e4m3 && e == (1 << f.exponent) - 1)
-		return m ? (double)NAN : sign * (double)INFINITY;
-	if (e == 0)
-		return sign * ldexp(m, 1 - bias - f.mantissa);
-	return sign * ldexp((1 << f.mantissa) + m, e - bias - f.mantissa);
-}
-
-static uint32_t encode(double x, struct format f)
-{
-	int bias = (1 << (f.exponent - 1)) - 1, e;
-	uint32_t sign = signbit(x) ? 1u << (f.exponent + f.mantissa) : 0;
-	uint32_t all = (1u << f.exponent) - 1;
-	uint32_t nan = f.is_e4m3 ? 0x7f : all << f.mantissa | 1u << (f.mantissa - 1);
-	uint32_t infinite = f.is_e4m3 ? nan : all << f.mantissa | sign;
-	double largest = decode(f.is_e4m3 ? 0x7e : (all << f.mantissa) - 1, f);
-
-	if (isnan(x))
-		return nan;
-	if (isinf(x))
-		return infinite;
-	if (x == 0)
-		return sign;
-	frexp(x, &e); /* |x| is in [2^(e-1), 2^e) */
-	e = e - 1 < 1 - bias ? 1 - bias : e - 1;
-	double steps = nearbyint(ldexp(fabs(x), f.mantissa - e)); /* ties to even */
-	if (ldexp(steps, e - f.mantissa) > largest)
-		return infinite;
-	/* steps of the smallest exponent count subnormals too; a carry moves to the next one. */
-	return sign | (((uint32_t)(e - 1 + bias) << f.mantissa) + (uint32_t)steps);
-}
-
 /* ---- the twin: elements ---- */
 
 union value {
@@ -127,7 +68,7 @@ static union value element(const void *p, size_t i, tutti_dtype dtype)
 
 	memcpy(&v.u, (const char *)p + i * bytes, bytes);
 	if (is_small(dtype))
-		v.f = (float)decode((uint32_t)v.u, format_of(dtype));
+		v.f = (float)twin_decode((uint32_t)v.u, twin_format(dtype));
 	else if (is_signed(dtype) && bytes < 8 && v.u >> (8 * bytes - 1))
 		v.u |= UINT64_MAX << (8 * bytes);
 	return v;
@@ -193,7 +134,7 @@ static uint64_t float_bits(union value v, tutti_dtype dtype)
 	if (dtype == TUTTI_F64)
 		return isnan(v.d) ? UINT64_C(0x7ff8000000000000) : v.u;
 	if (is_small(dtype))
-		return encode((double)v.f, format_of(dtype));
+		return twin_encode((double)v.f, twin_format(dtype));
 	uint32_t bits;
 	memcpy(&bits, &v.f, sizeof bits);
 	return isnan(v.f) ? 0x7fc00000 : bits;

@@ -1,0 +1,205 @@
+/* The program: api [--threads N] [--proof] [--forced] [--exact] [--quick] pass ...
+ *
+ * Without --threads it is one rank of a job that the environment describes. */
+#include "api.h"
+
+#include "buffer.h"
+#include "data.h"
+
+#ifdef API_PROOF
+#include "../memory/proof_kind.h"
+#endif
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define ARENA_BYTES ((size_t)24 << 20)
+
+static const struct {
+	const char *name;
+	void (*run)(struct api *api);
+} passes[] = {
+	{"world", pass_world},     {"small", pass_small},   {"large", pass_large},
+	{"bits", pass_bits},       {"flight", pass_flight}, {"errors", pass_errors},
+	{"unbuilt", pass_unbuilt},
+};
+#define PASSES ((int)(sizeof passes / sizeof passes[0]))
+
+/* The command line, for all ranks of this process. */
+struct options {
+	int threads;
+	struct api api; /* the flags and the seed */
+	bool wanted[PASSES];
+};
+
+void api_fail(const struct api *api, const char *file, int line, const char *format, ...)
+{
+	char text[1000];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(text, sizeof text, format, args);
+	va_end(args);
+	fprintf(stderr, "%s:%d: rank %d of %d, SEED=%llu: %s\n", file, line, api->rank, api->size,
+		(unsigned long long)api->seed, text);
+	_exit(1);
+}
+
+uint64_t random_next(uint64_t *state)
+{
+	uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
+	z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+	z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+	return z ^ (z >> 31);
+}
+
+void pass_world(struct api *api)
+{
+	tutti_comm *comm = api->comm;
+	tutti_stats before = {0}, after = {0};
+	float x = 1;
+
+	CHECK(api, tutti_rank(comm) == api->rank && tutti_size(comm) == api->size,
+	      "rank %d, size %d", tutti_rank(comm), tutti_size(comm));
+	CHECK(api, tutti_local_size(comm) >= 1 && tutti_local_size(comm) <= api->size,
+	      "local size %d", tutti_local_size(comm));
+	CHECK(api, tutti_local_rank(comm) >= 0 && tutti_local_rank(comm) < tutti_local_size(comm),
+	      "local rank %d", tutti_local_rank(comm));
+	CHECK(api, tutti_node_rank(comm) >= 0 && tutti_node_rank(comm) < tutti_num_nodes(comm),
+	      "node %d of %d", tutti_node_rank(comm), tutti_num_nodes(comm));
+	CHECK(api, tutti_comm_status(comm) == TUTTI_OK, "status %d", (int)tutti_comm_status(comm));
+	CHECK(api, tutti_comm_failed(comm, NULL, 0) == 0, "failed ranks");
+	CHECK(api, strlen(tutti_version()) >= 5, "version '%s'", tutti_version());
+	CHECK_OK(api, tutti_comm_stats(comm, &before));
+	CHECK_OK(api, tutti_all_reduce(&x, &x, 1, TUTTI_F32, TUTTI_SUM, comm, NULL));
+	CHECK(api, x == (float)api->size, "%d ones are %g", api->size, (double)x);
+	CHECK_OK(api, tutti_comm_stats(comm, &after));
+	CHECK(api, after.collectives == before.collectives + 1, "%llu collectives, then %llu",
+	      (unsigned long long)before.collectives, (unsigned long long)after.collectives);
+}
+
+static void run_passes(const struct options *options, tutti_comm *comm)
+{
+	struct api api = options->api;
+
+	api.comm = comm;
+	api.rank = tutti_rank(comm);
+	api.size = tutti_size(comm);
+	api.shared = api.seed;
+	api.own = api.seed + 1000003 * ((uint64_t)api.rank + 1);
+	CHECK(&api, api.size <= API_RANKS, "at most %d ranks", API_RANKS);
+	buffer_arena_open(&api, ARENA_BYTES);
+	for (int i = 0; i < PASSES; i++)
+		if (options->wanted[i])
+			passes[i].run(&api);
+	CHECK_OK(&api, tutti_barrier(comm, NULL));
+	if (api.arena)
+		buffer_arena_close(&api);
+	tutti_comm_destroy(comm);
+}
+
+/* ---- ranks as threads ---- */
+
+struct thread {
+	const struct options *options;
+	tutti_comm *comm;
+	pthread_t id;
+};
+
+static void *thread_main(void *arg)
+{
+	struct thread *thread = arg;
+	run_passes(thread->options, thread->comm);
+	return NULL;
+}
+
+static void run_threads(const struct options *options)
+{
+	struct thread threads[API_RANKS];
+	tutti_comm *comms[API_RANKS];
+	int n = options->threads;
+
+	CHECK(&options->api, n >= 1 && n <= API_RANKS, "--threads %d", n);
+	CHECK_OK(&options->api, tutti_init_all(comms, n, NULL));
+	for (int i = 0; i < n; i++) {
+		CHECK(&options->api, tutti_rank(comms[i]) == i, "communicator %d is rank %d", i,
+		      tutti_rank(comms[i]));
+		threads[i] = (struct thread){.options = options, .comm = comms[i]};
+		int error = pthread_create(&threads[i].id, NULL, thread_main, &threads[i]);
+		CHECK(&options->api, error == 0, "pthread_create: %s", strerror(error));
+	}
+	for (int i = 0; i < n; i++)
+		pthread_join(threads[i].id, NULL);
+}
+
+/* ---- the command line ---- */
+
+static void usage(const char *argument)
+{
+	fprintf(stderr,
+		"'%s'? api [--threads N] [--proof] [--forced] [--exact] [--quick] pass ...\n",
+		argument);
+	exit(2);
+}
+
+static void use_proof(struct options *options)
+{
+#ifdef API_PROOF
+	options->api.proof = true;
+	CHECK_OK(&options->api, proof_kind_use(options->api.seed));
+#else
+	(void)options;
+	usage("--proof without the objects");
+#endif
+}
+
+static void parse_pass(struct options *options, const char *name)
+{
+	for (int i = 0; i < PASSES; i++) {
+		if (strcmp(passes[i].name, name) == 0) {
+			options->wanted[i] = true;
+			return;
+		}
+	}
+	usage(name);
+}
+
+static void parse(struct options *options, int argc, char **argv)
+{
+	for (int i = 1; i < argc; i++) {
+		if (strcmp(argv[i], "--threads") == 0 && i + 1 < argc)
+			options->threads = atoi(argv[++i]);
+		else if (strcmp(argv[i], "--proof") == 0)
+			use_proof(options);
+		else if (strcmp(argv[i], "--forced") == 0)
+			options->api.forced = true;
+		else if (strcmp(argv[i], "--exact") == 0)
+			options->api.exact = true;
+		else if (strcmp(argv[i], "--quick") == 0)
+			options->api.quick = true;
+		else
+			parse_pass(options, argv[i]);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	struct options options = {.api = {.rank = -1}};
+	const char *seed = getenv("SEED");
+	tutti_comm *comm;
+
+	data_init();
+	options.api.seed = seed ? strtoull(seed, NULL, 0) : 1;
+	parse(&options, argc, argv);
+	if (options.threads) {
+		run_threads(&options);
+		return 0;
+	}
+	CHECK_OK(&options.api, tutti_init(&comm, NULL));
+	run_passes(&options, comm);
+	return 0;
+}

@@ -1,0 +1,82 @@
+# The public API as processes and as threads, in every way ranks can be connected. `api` uses the library
+# as users do; `api_objects` is linked with the objects, for the proof kind of memory and for sanitizers
+# that want to see everything.
+set(api_sources api_main.c batch.c buffer.c data.c errors.c passes.c)
+list(TRANSFORM api_sources PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/api/)
+
+add_executable(api ${api_sources})
+target_link_libraries(api PRIVATE tutti_warnings tutti Threads::Threads m)
+tutti_test_helpers(memory)
+add_executable(api_objects ${api_sources})
+target_compile_definitions(api_objects PRIVATE API_PROOF)
+target_link_libraries(api_objects PRIVATE tutti_objects tests_memory)
+add_executable(ranks api/ranks_main.c)
+target_link_libraries(ranks PRIVATE tutti_warnings)
+
+# api_test(NAME N [PROOF] [RANKS option...] [ARGUMENTS argument...]): N processes.
+function(api_test name n)
+	cmake_parse_arguments(PARSE_ARGV 2 api "PROOF" "" "RANKS;ARGUMENTS")
+	set(program api)
+	if(api_PROOF)
+		set(program api_objects)
+		list(PREPEND api_ARGUMENTS --proof)
+	endif()
+	math(EXPR deadline "${test_timeout} - 10")
+	string(LENGTH "${name}" seed)
+	add_test(NAME api/${name}_${n} COMMAND ranks -n ${n} -t ${deadline} -e SEED=${n}${seed} ${api_RANKS}
+		$<TARGET_FILE:${program}> ${api_ARGUMENTS})
+	tutti_test_properties(api/${name}_${n} api)
+endfunction()
+
+# api_threads_test(NAME N [ENVIRONMENT variable=value...] [ARGUMENTS argument...]): N threads of one process,
+# in which sanitizers see all ranks.
+function(api_threads_test name n)
+	cmake_parse_arguments(PARSE_ARGV 2 api "" "" "ENVIRONMENT;ARGUMENTS")
+	add_test(NAME api/threads_${name}_${n} COMMAND env SEED=${n}7 ${api_ENVIRONMENT}
+		$<TARGET_FILE:api_objects> --threads ${n} ${api_ARGUMENTS})
+	tutti_test_properties(api/threads_${name}_${n} collectives)
+endfunction()
+
+set(shm TUTTI_WINDOW=0 TUTTI_TRANSPORTS=shm)
+set(tcp TUTTI_WINDOW=0 TUTTI_TRANSPORTS=tcp)
+set(shm_ranks -e TUTTI_WINDOW=0 -e TUTTI_TRANSPORTS=shm)
+set(tcp_ranks -e TUTTI_WINDOW=0 -e TUTTI_TRANSPORTS=tcp)
+set(everything world errors unbuilt small large bits flight)
+
+foreach(n 1 2 3 4 5 8)
+	api_test(default ${n} ARGUMENTS ${everything})
+	api_test(shm ${n} RANKS ${shm_ranks} ARGUMENTS ${everything})
+	api_test(tcp ${n} RANKS ${tcp_ranks} ARGUMENTS ${everything})
+endforeach()
+foreach(n 2 3 4 5 8)
+	api_test(two_machines ${n} RANKS -2 ARGUMENTS ${everything})
+endforeach()
+
+# Each algorithm by force, on what it can do. Those that follow the fixed tree are held to its bits.
+set(forced --forced --quick small large bits)
+set(ring all_reduce=ring,reduce_scatter=ring,all_gather=ring,broadcast=ring)
+set(doubling all_reduce=doubling,broadcast=doubling,barrier=doubling)
+set(direct all_reduce=direct,reduce_scatter=direct,all_gather=direct,broadcast=direct)
+set(window all_reduce=window,reduce_scatter=window,all_gather=window,broadcast=window,barrier=window)
+foreach(n 2 3 5 8)
+	api_test(ring ${n} RANKS ${shm_ranks} -e TUTTI_ALGO=${ring} ARGUMENTS ${forced})
+	api_test(doubling ${n} RANKS ${tcp_ranks} -e TUTTI_ALGO=${doubling} ARGUMENTS ${forced})
+	api_test(direct ${n} RANKS ${shm_ranks} -e TUTTI_ALGO=${direct} ARGUMENTS --exact ${forced})
+	api_test(window ${n} RANKS -e TUTTI_ALGO=${window} ARGUMENTS --exact ${forced})
+endforeach()
+
+# Memory that the CPU may not touch, on some of the ranks in some of the calls.
+api_test(proof 1 PROOF ARGUMENTS --quick small large bits flight)
+api_test(proof 4 PROOF ARGUMENTS --quick small large bits flight)
+api_test(proof_shm 3 PROOF RANKS ${shm_ranks} ARGUMENTS --quick small large bits flight)
+api_test(proof_tcp 4 PROOF RANKS ${tcp_ranks} ARGUMENTS --quick small large bits flight)
+api_test(proof_two_machines 5 PROOF RANKS -2 ARGUMENTS --quick small large bits flight)
+
+foreach(n 1 2 4 8)
+	api_threads_test(default ${n} ARGUMENTS ${everything})
+endforeach()
+api_threads_test(shm 3 ENVIRONMENT ${shm} ARGUMENTS --quick ${everything})
+api_threads_test(tcp 3 ENVIRONMENT ${tcp} ARGUMENTS --quick ${everything})
+api_threads_test(proof 2 ARGUMENTS --proof --quick ${everything})
+api_threads_test(proof_tcp 3 ENVIRONMENT ${tcp} ARGUMENTS --proof --quick ${everything})
+api_threads_test(proof_shm 4 ENVIRONMENT ${shm} ARGUMENTS --proof --quick ${everything})
