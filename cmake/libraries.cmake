@@ -2,6 +2,7 @@
 
 add_library(tutti SHARED)
 target_link_libraries(tutti PRIVATE tutti_objects)
+target_link_options(tutti PRIVATE -Wl,-z,defs)
 set_target_properties(tutti PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}
 	LINKER_LANGUAGE C)
 

@@ -5,9 +5,9 @@
 #include <sched.h>
 #include <unistd.h>
 
-/* With a core each: about 10 us of looks with a pause, then about 2 ms of looks with a yield. A yield
- * costs a third of a microsecond when nothing else wants the core, and gives it away when something
- * does: the machine's other programs, or the very rank that is waited for. */
+/* With a core each: about 10 us of looks with a pause, then about 2 ms of looks with a yield. A
+ * yield costs a third of a microsecond when nothing else wants the core, and gives it away when
+ * something does: the machine's other programs, or the very rank that is waited for. */
 #define SPINS_ALONE  200u
 #define YIELDS_ALONE 4000u
 /* With more threads than cores. */

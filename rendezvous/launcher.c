@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,22 +50,22 @@ static tutti_status read_who(struct job *job, struct names n)
 	TRY(need_int(n.rank, n.size, WORLD_MAX - 1, &job->rank));
 	TRY(need_int(n.size, n.rank, WORLD_MAX, &job->size));
 	TRY(read_int(n.local_rank, 0, WORLD_MAX - 1, &job->local_rank));
-	if (n.local_size)
-		TRY(read_int(n.local_size, 1, WORLD_MAX, &job->local_size));
 	if (job->size == 0)
 		return fail(TUTTI_ERR_INVALID, "%s=0: a world has at least one rank", n.size);
 	if (job->rank >= job->size)
 		return fail(TUTTI_ERR_INVALID,
-			    "%s=%d is not a rank of a world with %s=%d: ranks "
-			    "count from 0",
-			    n.rank, job->rank, n.size, job->size);
-	if (job->local_size <= 0)
-		return TUTTI_OK;
-	assert(n.local_size && n.local_rank);
+			    "%s=%d is not a rank of a world with %s=%d: ranks count from 0", n.rank,
+			    job->rank, n.size, job->size);
+	return TUTTI_OK;
+}
+
+static tutti_status read_local_size(struct job *job, struct names n)
+{
+	TRY(read_int(n.local_size, 1, WORLD_MAX, &job->local_size));
 	if (job->local_size > job->size)
 		return fail(TUTTI_ERR_INVALID, "%s=%d is more than %s=%d", n.local_size,
 			    job->local_size, n.size, job->size);
-	if (job->local_rank >= job->local_size)
+	if (job->local_size > 0 && job->local_rank >= job->local_size)
 		return fail(TUTTI_ERR_INVALID, "%s=%d is not below %s=%d", n.local_rank,
 			    job->local_rank, n.local_size, job->local_size);
 	return TUTTI_OK;
@@ -124,13 +123,14 @@ static bool ranks_are_here(void)
 
 static tutti_status ranks_who(struct job *job)
 {
+	struct names names = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
 	const char *name = getenv("TUTTIRUN_JOB")          ? "tuttirun"
 			   : getenv("TORCHELASTIC_RUN_ID") ? "torchrun"
 							   : "environment";
 
 	snprintf(job->launcher, sizeof job->launcher, "%s", name);
-	return read_who(job,
-			(struct names){"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"});
+	TRY(read_who(job, names));
+	return read_local_size(job, names);
 }
 
 /* torchrun's agent serves a store of its own at MASTER_PORT. */
@@ -150,9 +150,11 @@ static bool openmpi_is_here(void)
 
 static tutti_status openmpi_who(struct job *job)
 {
-	return read_who(job,
-			(struct names){"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-				       "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"});
+	struct names names = {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+			      "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"};
+
+	TRY(read_who(job, names));
+	return read_local_size(job, names);
 }
 
 static tutti_status openmpi_where(struct job *job)

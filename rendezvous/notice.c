@@ -3,7 +3,6 @@
 
 #include "core/status.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -83,11 +82,12 @@ tutti_status notice_read(const char *path, bool need_owner, char url[URL_BYTES])
 		return fail_errno("cannot open the rendezvous file %.300s", path);
 	status = need_owner ? check_owner(fd, path) : TUTTI_OK;
 	n = status == TUTTI_OK ? read(fd, url, URL_BYTES - 1) : 0;
-	if (n < 0)
+	if (n < 0) {
 		status = fail_errno("cannot read the rendezvous file %.300s", path);
+		n = 0;
+	}
 	close(fd);
 	TRY(status);
-	assert(n >= 0);
 	url[n] = '\0';
 	url[strcspn(url, "\n")] = '\0';
 	if (n == 0) {

@@ -13,6 +13,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <stdatomic.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -297,7 +298,7 @@ static void too_many_files_are_explained(void **state)
 
 /* ---- signals ---- */
 
-static volatile sig_atomic_t ticks;
+static atomic_int ticks; /* lock-free, so right in a handler */
 
 static void tick(int number)
 {
