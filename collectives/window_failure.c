@@ -162,6 +162,7 @@ static tutti_status see_dead(struct window *w, const struct window_run *run, int
 
 	if (!is_missing(w, run, rank))
 		return TUTTI_OK;
+	TRY(failure_seen(w)); /* it may have failed, said why, and left */
 	return fail(TUTTI_ERR_PEER,
 		    "The process of rank %d has ended, and rank %d waits for it in %s.", rank,
 		    w->rank, describe(w, run->number, w->rank, what, sizeof what));

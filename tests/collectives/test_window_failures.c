@@ -230,6 +230,7 @@ static void call_for_ever(struct window *window, int rank, void *arg)
 	}
 	snprintf(results->error[rank], ERROR_BYTES, "%s", last_error());
 	results->status[rank] = status;
+	window_fail(window, status, results->error[rank]); /* as the engine does */
 	if (rank != 0)
 		return;
 	/* Not rank 0's call: it was told by rank 1's death, and does not hang in the next. */
