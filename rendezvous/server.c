@@ -206,8 +206,10 @@ static void speak(struct server *s, uint64_t now_ns)
 	struct meeting *m = &s->host.meeting;
 
 	if (m->status != TUTTI_OK) {
-		if (!s->failed_ns)
+		if (!s->failed_ns) {
 			s->failed_ns = now_ns;
+			s->told += m->left; /* they need not hear it */
+		}
 		tell_all(s);
 	} else if (m->is_complete && !s->is_welcomed) {
 		/* Before anybody knows that all are here: whoever comes from now on comes to the
