@@ -131,7 +131,7 @@ static int memory_body(struct trial *t)
 
 	if (!buffer)
 		return 1;
-	memset(buffer, 0, PAYLOAD);
+	memset(buffer, 1, PAYLOAD); /* not 0, which may leave the pages out */
 	before = rollup("Pss:");
 	comm = join(t);
 	for (size_t bytes = 8; bytes <= PAYLOAD; bytes *= 4) {
