@@ -236,7 +236,8 @@ void trial_start(struct trial_run *run, struct sim_ranks *ranks, const struct tr
 					.algorithm = trial->algorithm->name,
 					.timeout_ms =
 						trial->timeout_ms ? trial->timeout_ms : 3600000};
-		if (engine_submit(ranks->engines[r], &spec, &run->works[r]) != TUTTI_OK)
+		if (r + 1 == trial->absent ||
+		    engine_submit(ranks->engines[r], &spec, &run->works[r]) != TUTTI_OK)
 			run->works[r] = NULL;
 	}
 }

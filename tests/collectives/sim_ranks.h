@@ -33,6 +33,7 @@ struct trial {
 	bool staged;    /* on the proof kind's memory */
 	uint64_t seed;  /* of the data */
 	int timeout_ms; /* 0: long */
+	int absent;     /* rank + 1 of one that makes no call; 0: all do */
 };
 
 struct trial_run {
