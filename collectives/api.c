@@ -50,7 +50,7 @@ struct buffers {
 	const void *send;
 	void *recv;
 	size_t send_bytes, recv_bytes;
-	const void *in_place_send;
+	uintptr_t in_place_send; /* a number: as a pointer it may lie outside of all memory */
 };
 
 static tutti_status check_buffers(const char *name, const struct buffers *b)
@@ -60,7 +60,7 @@ static tutti_status check_buffers(const char *name, const struct buffers *b)
 			    !b->send && b->send_bytes ? "send" : "recv");
 	uintptr_t s = (uintptr_t)b->send, r = (uintptr_t)b->recv;
 	bool apart = s + b->send_bytes <= r || r + b->recv_bytes <= s;
-	if (b->send == b->in_place_send || apart || !b->send_bytes || !b->recv_bytes)
+	if (s == b->in_place_send || apart || !b->send_bytes || !b->recv_bytes)
 		return TUTTI_OK;
 	return fail(TUTTI_ERR_INVALID,
 		    "%s: send (%p, %zu bytes) and recv (%p, %zu bytes) overlap, and not in place",
@@ -74,7 +74,8 @@ tutti_status tutti_all_reduce(const void *send, void *recv, size_t count, tutti_
 	TRY(check_common("all_reduce", comm, count, dtype, call));
 	TRY(check_op("all_reduce", op, dtype));
 	size_t bytes = count * dtype_bytes(dtype);
-	TRY(check_buffers("all_reduce", &(struct buffers){send, recv, bytes, bytes, recv}));
+	TRY(check_buffers("all_reduce",
+			  &(struct buffers){send, recv, bytes, bytes, (uintptr_t)recv}));
 	struct call_args args = {.collective = COLL_ALL_REDUCE,
 				 .dtype = dtype,
 				 .op = op,
@@ -93,7 +94,7 @@ tutti_status tutti_reduce_scatter(const void *send, void *recv, size_t count, tu
 	size_t bytes = count * dtype_bytes(dtype);
 	TRY(check_buffers("reduce_scatter",
 			  &(struct buffers){send, recv, bytes * (size_t)comm->size, bytes,
-					    (char *)recv - (size_t)comm->rank * bytes}));
+					    (uintptr_t)recv - (size_t)comm->rank * bytes}));
 	struct call_args args = {.collective = COLL_REDUCE_SCATTER,
 				 .dtype = dtype,
 				 .op = op,
@@ -111,7 +112,7 @@ tutti_status tutti_all_gather(const void *send, void *recv, size_t count, tutti_
 	size_t bytes = count * dtype_bytes(dtype);
 	TRY(check_buffers("all_gather",
 			  &(struct buffers){send, recv, bytes, bytes * (size_t)comm->size,
-					    (char *)recv + (size_t)comm->rank * bytes}));
+					    (uintptr_t)recv + (size_t)comm->rank * bytes}));
 	struct call_args args = {.collective = COLL_ALL_GATHER,
 				 .dtype = dtype,
 				 .count = count,
@@ -130,7 +131,8 @@ tutti_status tutti_broadcast(const void *send, void *recv, size_t count, tutti_d
 	size_t bytes = count * dtype_bytes(dtype);
 	if (comm->rank != root)
 		send = recv;
-	TRY(check_buffers("broadcast", &(struct buffers){send, recv, bytes, bytes, recv}));
+	TRY(check_buffers("broadcast",
+			  &(struct buffers){send, recv, bytes, bytes, (uintptr_t)recv}));
 	struct call_args args = {.collective = COLL_BROADCAST,
 				 .dtype = dtype,
 				 .root = root,
