@@ -190,4 +190,36 @@ static inline void ranks_fork(struct rank_run *runs, int n)
 	}
 }
 
+static inline uint64_t ranks_later(void)
+{
+	return deadline_after_ms(LONG_MS);
+}
+
+static inline void ranks_expect(const struct rank_run *run, tutti_status status, const char *says)
+{
+	if (run->status != status || !strstr(run->error, says))
+		fail_msg("rank %d: status %d \"%s\" instead of %d and \"%s\"", run->job.rank,
+			 run->status, run->error, status, says);
+	assert_null(strstr(run->error, "the secret of this test"));
+}
+
+static inline void ranks_expect_well(const struct rank_run *runs, int n)
+{
+	for (int r = 0; r < n; r++) {
+		if (runs[r].status != TUTTI_OK)
+			fail_msg("rank %d: %s", r, runs[r].error);
+		assert_int_equal(runs[r].rounds_right, runs[r].rounds);
+	}
+}
+
+static inline void ranks_start(struct rank_run *run)
+{
+	assert_int_equal(pthread_create(&run->thread, NULL, ranks_main, run), 0);
+}
+
+static inline void ranks_finish(struct rank_run *run)
+{
+	pthread_join(run->thread, NULL);
+}
+
 #endif

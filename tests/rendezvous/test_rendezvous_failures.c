@@ -15,43 +15,11 @@
 
 #define SHORT_MS 500
 
-static uint64_t later(void)
-{
-	return deadline_after_ms(LONG_MS);
-}
-
-static void expect(const struct rank_run *run, tutti_status status, const char *says)
-{
-	if (run->status != status || !strstr(run->error, says))
-		fail_msg("rank %d: status %d \"%s\" instead of %d and \"%s\"", run->job.rank,
-			 run->status, run->error, status, says);
-	assert_null(strstr(run->error, "the secret of this test"));
-}
-
-static void expect_well(const struct rank_run *runs, int n)
-{
-	for (int r = 0; r < n; r++) {
-		if (runs[r].status != TUTTI_OK)
-			fail_msg("rank %d: %s", r, runs[r].error);
-		assert_int_equal(runs[r].rounds_right, runs[r].rounds);
-	}
-}
-
-static void start(struct rank_run *run)
-{
-	assert_int_equal(pthread_create(&run->thread, NULL, ranks_main, run), 0);
-}
-
-static void finish(struct rank_run *run)
-{
-	pthread_join(run->thread, NULL);
-}
-
 static int call(int port)
 {
 	int fd = -1;
 
-	assert_int_equal(net_connect("127.0.0.1", port, later(), &fd), TUTTI_OK);
+	assert_int_equal(net_connect("127.0.0.1", port, ranks_later(), &fd), TUTTI_OK);
 	return fd;
 }
 
@@ -63,7 +31,7 @@ static int call_as(int port, int rank, int size)
 	int fd = call(port);
 
 	secret_key(key, "the secret of this test", "", 0);
-	assert_int_equal(dial_own(fd, key, &job, later()), TUTTI_OK);
+	assert_int_equal(dial_own(fd, key, &job, ranks_later()), TUTTI_OK);
 	return fd;
 }
 
@@ -71,7 +39,7 @@ static void expect_closed(int fd)
 {
 	char bytes[256];
 
-	assert_int_equal(net_recv_all(fd, bytes, sizeof bytes, later()), TUTTI_ERR_PEER);
+	assert_int_equal(net_recv_all(fd, bytes, sizeof bytes, ranks_later()), TUTTI_ERR_PEER);
 	close(fd);
 }
 
@@ -81,12 +49,12 @@ static void expect_told(int fd, tutti_status status, const char *says)
 	char text[ERROR_BYTES] = "";
 	struct frame f;
 
-	assert_int_equal(net_recv_all(fd, head, sizeof head, later()), TUTTI_OK);
+	assert_int_equal(net_recv_all(fd, head, sizeof head, ranks_later()), TUTTI_OK);
 	f = frame_get(head);
 	assert_int_equal(f.kind, FRAME_FAILURE);
 	assert_int_equal(f.value, status);
 	assert_in_range(f.bytes, 1, sizeof text - 1);
-	assert_int_equal(net_recv_all(fd, text, f.bytes, later()), TUTTI_OK);
+	assert_int_equal(net_recv_all(fd, text, f.bytes, ranks_later()), TUTTI_OK);
 	if (!strstr(text, says))
 		fail_msg("\"%s\" does not say \"%s\"", text, says);
 	close(fd);
@@ -102,16 +70,16 @@ static void a_wrong_secret_is_the_strangers_problem(void **state)
 	ranks_prepare(runs, 3, ranks_free_port());
 	stranger = runs[1];
 	strcpy(stranger.job.secret, "a wrong secret");
-	start(&runs[0]);
-	start(&stranger);
-	finish(&stranger);
-	expect(&stranger, TUTTI_ERR_AUTH, "cannot prove that it knows this rank's secret");
+	ranks_start(&runs[0]);
+	ranks_start(&stranger);
+	ranks_finish(&stranger);
+	ranks_expect(&stranger, TUTTI_ERR_AUTH, "cannot prove that it knows this rank's secret");
 	assert_null(strstr(stranger.error, "a wrong secret"));
-	start(&runs[1]);
-	start(&runs[2]);
+	ranks_start(&runs[1]);
+	ranks_start(&runs[2]);
 	for (int r = 0; r < 3; r++)
-		finish(&runs[r]);
-	expect_well(runs, 3);
+		ranks_finish(&runs[r]);
+	ranks_expect_well(runs, 3);
 }
 
 static void no_secret_is_not_the_jobs_secret(void **state)
@@ -120,23 +88,23 @@ static void no_secret_is_not_the_jobs_secret(void **state)
 
 	(void)state;
 	ranks_prepare(runs, 2, ranks_free_port());
-	start(&runs[0]);
+	ranks_start(&runs[0]);
 	stranger = runs[1];
 	stranger.job.secret[0] = '\0';
 	stranger.timeout_ms = SHORT_MS;
-	start(&stranger);
-	finish(&stranger);
-	expect(&stranger, TUTTI_ERR_TIMEOUT, "this rank was given no secret");
+	ranks_start(&stranger);
+	ranks_finish(&stranger);
+	ranks_expect(&stranger, TUTTI_ERR_TIMEOUT, "this rank was given no secret");
 	stranger = runs[1];
 	stranger.job.secret[0] = '\0';
 	stranger.env.insecure = 1;
-	start(&stranger);
-	finish(&stranger);
-	expect(&stranger, TUTTI_ERR_AUTH, "secret");
-	start(&runs[1]);
-	finish(&runs[0]);
-	finish(&runs[1]);
-	expect_well(runs, 2);
+	ranks_start(&stranger);
+	ranks_finish(&stranger);
+	ranks_expect(&stranger, TUTTI_ERR_AUTH, "secret");
+	ranks_start(&runs[1]);
+	ranks_finish(&runs[0]);
+	ranks_finish(&runs[1]);
+	ranks_expect_well(runs, 2);
 }
 
 static void strangers_are_dropped(void **state)
@@ -151,16 +119,16 @@ static void strangers_are_dropped(void **state)
 
 	(void)state;
 	ranks_prepare(runs, 3, port);
-	start(&runs[0]);
+	ranks_start(&runs[0]);
 	silent = call(port);
 	curt = call(port);
-	assert_int_equal(net_send_all(curt, "TUT", 3, later()), TUTTI_OK);
+	assert_int_equal(net_send_all(curt, "TUT", 3, ranks_later()), TUTTI_OK);
 	fd = call(port);
-	assert_int_equal(net_send_all(fd, http, sizeof http, later()), TUTTI_OK);
+	assert_int_equal(net_send_all(fd, http, sizeof http, ranks_later()), TUTTI_OK);
 	expect_closed(fd);
 	fd = call(port);
 	auth_random(garbage, sizeof garbage);
-	net_send_all(fd, garbage, sizeof garbage, later());
+	net_send_all(fd, garbage, sizeof garbage, ranks_later());
 	expect_closed(fd);
 	fd = call(port);
 	close(fd);
@@ -168,15 +136,15 @@ static void strangers_are_dropped(void **state)
 	fd = call(port);
 	auth_random(key, sizeof key);
 	auth_hello(&auth, key, garbage, hello);
-	assert_int_equal(net_send_all(fd, hello, sizeof hello, later()), TUTTI_OK);
-	assert_int_equal(net_recv_all(fd, answer, sizeof answer, later()), TUTTI_OK);
-	net_send_all(fd, garbage, 200, later());
+	assert_int_equal(net_send_all(fd, hello, sizeof hello, ranks_later()), TUTTI_OK);
+	assert_int_equal(net_recv_all(fd, answer, sizeof answer, ranks_later()), TUTTI_OK);
+	net_send_all(fd, garbage, 200, ranks_later());
 	expect_closed(fd);
-	start(&runs[2]);
-	start(&runs[1]);
+	ranks_start(&runs[2]);
+	ranks_start(&runs[1]);
 	for (int r = 0; r < 3; r++)
-		finish(&runs[r]);
-	expect_well(runs, 3);
+		ranks_finish(&runs[r]);
+	ranks_expect_well(runs, 3);
 	close(silent);
 	close(curt);
 }
@@ -189,13 +157,13 @@ static void a_crowd_of_strangers_gives_way(void **state)
 
 	(void)state;
 	ranks_prepare(runs, 2, port);
-	start(&runs[0]);
+	ranks_start(&runs[0]);
 	for (int i = 0; i < 100; i++)
 		crowd[i] = call(port);
-	start(&runs[1]);
-	finish(&runs[0]);
-	finish(&runs[1]);
-	expect_well(runs, 2);
+	ranks_start(&runs[1]);
+	ranks_finish(&runs[0]);
+	ranks_finish(&runs[1]);
+	ranks_expect_well(runs, 2);
 	for (int i = 0; i < 100; i++)
 		close(crowd[i]);
 }
@@ -210,13 +178,13 @@ static void giant_records_end_the_join(void **state)
 
 	(void)state;
 	ranks_prepare(runs, 2, port);
-	start(&runs[0]);
+	ranks_start(&runs[0]);
 	fd = call_as(port, 1, 2);
-	assert_int_equal(net_recv_all(fd, bytes, sizeof bytes, later()), TUTTI_OK);
+	assert_int_equal(net_recv_all(fd, bytes, sizeof bytes, ranks_later()), TUTTI_OK);
 	assert_int_equal(frame_get(bytes).kind, FRAME_WELCOME);
 	frame_put(bytes, (struct frame){FRAME_RECORD, UINT32_MAX, UINT64_MAX});
-	assert_int_equal(net_send_all(fd, bytes, FRAME_BYTES, later()), TUTTI_OK);
-	finish(&runs[0]);
+	assert_int_equal(net_send_all(fd, bytes, FRAME_BYTES, ranks_later()), TUTTI_OK);
+	ranks_finish(&runs[0]);
 	assert_int_not_equal(runs[0].status, TUTTI_OK);
 	assert_non_null(strstr(runs[0].error, "rank 1 gave 4294967295 bytes"));
 	close(fd);
@@ -234,13 +202,13 @@ static void nonsense_after_the_welcome_counts_as_death(void **state)
 		int port = ranks_free_port(), fd;
 
 		ranks_prepare(runs, 2, port);
-		start(&runs[0]);
+		ranks_start(&runs[0]);
 		fd = call_as(port, 1, 2);
-		assert_int_equal(net_recv_all(fd, bytes, sizeof bytes, later()), TUTTI_OK);
+		assert_int_equal(net_recv_all(fd, bytes, sizeof bytes, ranks_later()), TUTTI_OK);
 		frame_put(bytes, nonsense[i]);
-		assert_int_equal(net_send_all(fd, bytes, FRAME_BYTES, later()), TUTTI_OK);
-		finish(&runs[0]);
-		expect(&runs[0], TUTTI_ERR_PEER, "rank 1 went away");
+		assert_int_equal(net_send_all(fd, bytes, FRAME_BYTES, ranks_later()), TUTTI_OK);
+		ranks_finish(&runs[0]);
+		ranks_expect(&runs[0], TUTTI_ERR_PEER, "rank 1 went away");
 		close(fd);
 	}
 }
@@ -254,8 +222,8 @@ static void sizes_that_disagree_are_said_to_all(void **state)
 	runs[2].job.size = 4;
 	ranks_run(runs, 3);
 	for (int r = 0; r < 3; r++)
-		expect(&runs[r], TUTTI_ERR_MISMATCH,
-		       "rank 2 says the world has 4 ranks, rank 0 says 3");
+		ranks_expect(&runs[r], TUTTI_ERR_MISMATCH,
+			     "rank 2 says the world has 4 ranks, rank 0 says 3");
 }
 
 static void a_rank_twice_is_said_to_all(void **state)
@@ -267,7 +235,8 @@ static void a_rank_twice_is_said_to_all(void **state)
 	runs[3].job.rank = 2;
 	ranks_run(runs, 4);
 	for (int r = 0; r < 4; r++)
-		expect(&runs[r], TUTTI_ERR_MISMATCH, "two processes say they are rank 2 of 4");
+		ranks_expect(&runs[r], TUTTI_ERR_MISMATCH,
+			     "two processes say they are rank 2 of 4");
 }
 
 static void records_that_disagree_are_said_to_all(void **state)
@@ -279,9 +248,9 @@ static void records_that_disagree_are_said_to_all(void **state)
 	runs[1].max_record = 50;
 	ranks_run(runs, 3);
 	for (int r = 0; r < 3; r++) {
-		expect(&runs[r], TUTTI_ERR_MISMATCH, "rank 1");
-		expect(&runs[r], TUTTI_ERR_MISMATCH, "49");
-		expect(&runs[r], TUTTI_ERR_MISMATCH, "99");
+		ranks_expect(&runs[r], TUTTI_ERR_MISMATCH, "rank 1");
+		ranks_expect(&runs[r], TUTTI_ERR_MISMATCH, "49");
+		ranks_expect(&runs[r], TUTTI_ERR_MISMATCH, "99");
 	}
 }
 
@@ -293,13 +262,13 @@ static void late_ranks_are_told(void **state)
 
 	(void)state;
 	ranks_prepare(run, 3, port);
-	start(&run[0]);
+	ranks_start(&run[0]);
 	wrong = call_as(port, 1, 9);
 	expect_told(wrong, TUTTI_ERR_MISMATCH, "rank 1 says the world has 9 ranks");
 	late = call_as(port, 2, 3);
 	expect_told(late, TUTTI_ERR_MISMATCH, "rank 1 says the world has 9 ranks");
-	finish(&run[0]);
-	expect(&run[0], TUTTI_ERR_MISMATCH, "rank 1 says the world has 9 ranks");
+	ranks_finish(&run[0]);
+	ranks_expect(&run[0], TUTTI_ERR_MISMATCH, "rank 1 says the world has 9 ranks");
 }
 
 /* ---- ranks that are missing ---- */
@@ -312,26 +281,26 @@ static void no_listener_is_named(void **state)
 	(void)state;
 	ranks_prepare(runs, 2, ranks_free_port());
 	runs[1].timeout_ms = SHORT_MS;
-	start(&runs[1]);
-	finish(&runs[1]);
+	ranks_start(&runs[1]);
+	ranks_finish(&runs[1]);
 	snprintf(where, sizeof where, "127.0.0.1:%d", runs[1].job.port);
-	expect(&runs[1], TUTTI_ERR_TIMEOUT, where);
-	expect(&runs[1], TUTTI_ERR_TIMEOUT, "rank 0 is missing");
+	ranks_expect(&runs[1], TUTTI_ERR_TIMEOUT, where);
+	ranks_expect(&runs[1], TUTTI_ERR_TIMEOUT, "rank 0 is missing");
 	/* The same while it may be at several ports, or in a file. */
 	ranks_prepare(runs, 2, ranks_free_port());
 	runs[1].job.port_is_taken = 1;
 	runs[1].timeout_ms = SHORT_MS;
-	start(&runs[1]);
-	finish(&runs[1]);
-	expect(&runs[1], TUTTI_ERR_TIMEOUT, "on the ports");
-	expect(&runs[1], TUTTI_ERR_TIMEOUT, "rank 0 is missing");
+	ranks_start(&runs[1]);
+	ranks_finish(&runs[1]);
+	ranks_expect(&runs[1], TUTTI_ERR_TIMEOUT, "on the ports");
+	ranks_expect(&runs[1], TUTTI_ERR_TIMEOUT, "rank 0 is missing");
 	ranks_prepare(runs, 2, 0);
 	runs[1].job.meeting = JOB_FILE;
 	runs[1].timeout_ms = SHORT_MS;
 	strcpy(runs[1].job.path, "/tmp/tuttitest-there-is-no/such-file");
-	start(&runs[1]);
-	finish(&runs[1]);
-	expect(&runs[1], TUTTI_ERR_TIMEOUT, "no rendezvous file /tmp/tuttitest-there-is-no");
+	ranks_start(&runs[1]);
+	ranks_finish(&runs[1]);
+	ranks_expect(&runs[1], TUTTI_ERR_TIMEOUT, "no rendezvous file /tmp/tuttitest-there-is-no");
 }
 
 static void missing_ranks_are_named_to_all(void **state)
@@ -344,12 +313,14 @@ static void missing_ranks_are_named_to_all(void **state)
 		for (int r = 0; r < 4 && !has_secret; r++)
 			runs[r].job.secret[0] = '\0';
 		runs[0].timeout_ms = SHORT_MS; /* the others would wait longer */
-		start(&runs[0]);
-		start(&runs[2]);
-		finish(&runs[0]);
-		finish(&runs[2]);
-		expect(&runs[0], TUTTI_ERR_TIMEOUT, "all 4 ranks had joined: ranks 1, 3 missing");
-		expect(&runs[2], TUTTI_ERR_TIMEOUT, "all 4 ranks had joined: ranks 1, 3 missing");
+		ranks_start(&runs[0]);
+		ranks_start(&runs[2]);
+		ranks_finish(&runs[0]);
+		ranks_finish(&runs[2]);
+		ranks_expect(&runs[0], TUTTI_ERR_TIMEOUT,
+			     "all 4 ranks had joined: ranks 1, 3 missing");
+		ranks_expect(&runs[2], TUTTI_ERR_TIMEOUT,
+			     "all 4 ranks had joined: ranks 1, 3 missing");
 	}
 }
 
@@ -367,8 +338,8 @@ static void a_rank_that_leaves_is_named_to_all(void **state)
 	ranks_prepare(runs, 3, ranks_free_port());
 	runs[1].between = go;
 	ranks_run(runs, 3);
-	expect(&runs[0], TUTTI_ERR_PEER, "rank 1 ");
-	expect(&runs[2], TUTTI_ERR_PEER, "rank 1 ");
+	ranks_expect(&runs[0], TUTTI_ERR_PEER, "rank 1 ");
+	ranks_expect(&runs[2], TUTTI_ERR_PEER, "rank 1 ");
 }
 
 static void *leave_slowly(void *arg)
@@ -377,9 +348,9 @@ static void *leave_slowly(void *arg)
 	struct rendezvous *r = NULL;
 	char byte;
 
-	run->status = rendezvous_join(&r, &run->job, &run->env, later());
+	run->status = rendezvous_join(&r, &run->job, &run->env, ranks_later());
 	if (run->status == TUTTI_OK && read(*(int *)run->arg, &byte, 1) == 0)
-		rendezvous_leave(r, later());
+		rendezvous_leave(r, ranks_later());
 	return NULL;
 }
 
@@ -400,14 +371,14 @@ static void a_silent_rank_is_named_to_all(void **state)
 	runs[0].between = runs[2].between = shorten;
 	runs[1].arg = &hold[0];
 	assert_int_equal(pthread_create(&runs[1].thread, NULL, leave_slowly, &runs[1]), 0);
-	start(&runs[0]);
-	start(&runs[2]);
-	finish(&runs[0]);
-	finish(&runs[2]);
+	ranks_start(&runs[0]);
+	ranks_start(&runs[2]);
+	ranks_finish(&runs[0]);
+	ranks_finish(&runs[2]);
 	close(hold[1]);
-	finish(&runs[1]);
-	expect(&runs[0], TUTTI_ERR_TIMEOUT, "rank 1 of them stopped answering");
-	expect(&runs[2], TUTTI_ERR_TIMEOUT, "rank 1 of them stopped answering");
+	ranks_finish(&runs[1]);
+	ranks_expect(&runs[0], TUTTI_ERR_TIMEOUT, "rank 1 of them stopped answering");
+	ranks_expect(&runs[2], TUTTI_ERR_TIMEOUT, "rank 1 of them stopped answering");
 	close(hold[0]);
 }
 
@@ -420,13 +391,13 @@ static void death_while_joining_is_said_to_all(void **state)
 
 	(void)state;
 	ranks_prepare(runs, 3, port);
-	start(&runs[0]);
+	ranks_start(&runs[0]);
 	fd = call_as(port, 1, 3);
 	close(fd);
-	start(&runs[2]);
-	finish(&runs[0]);
-	finish(&runs[2]);
-	expect(&runs[0], TUTTI_ERR_PEER, "rank 1 went away (has it died?)");
+	ranks_start(&runs[2]);
+	ranks_finish(&runs[0]);
+	ranks_finish(&runs[2]);
+	ranks_expect(&runs[0], TUTTI_ERR_PEER, "rank 1 went away (has it died?)");
 	/* Rank 2 may have come so late that nobody is there any more to tell it. */
 	assert_int_not_equal(runs[2].status, TUTTI_OK);
 }
@@ -454,15 +425,15 @@ static void one_dies(int victim)
 	}
 	for (int r = 0; r < 4; r++)
 		if (r != victim)
-			start(&runs[r]);
+			ranks_start(&runs[r]);
 	for (int r = 0; r < 4; r++)
 		if (r != victim)
-			finish(&runs[r]);
+			ranks_finish(&runs[r]);
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_true(WIFSIGNALED(status));
 	for (int r = 0; r < 4; r++)
 		if (r != victim)
-			expect(&runs[r], TUTTI_ERR_PEER, victim ? "rank 2" : "rank 0");
+			ranks_expect(&runs[r], TUTTI_ERR_PEER, victim ? "rank 2" : "rank 0");
 }
 
 static void death_in_a_round_is_said_to_all(void **state)
@@ -475,173 +446,6 @@ static void the_death_of_rank_0_is_noticed(void **state)
 {
 	(void)state;
 	one_dies(0);
-}
-
-/* ---- places ---- */
-
-static void a_taken_port_is_named(void **state)
-{
-	struct rank_run runs[2];
-	int fds[17], port = 0, n = 0;
-	char where[64];
-
-	(void)state;
-	ranks_prepare(runs, 2, 0);
-	assert_int_equal(net_listen("127.0.0.1", 0, 1, &fds[0], &port), TUTTI_OK);
-	runs[0].job.port = port;
-	start(&runs[0]);
-	finish(&runs[0]);
-	snprintf(where, sizeof where, "127.0.0.1:%d: another process listens there", port);
-	expect(&runs[0], TUTTI_ERR_SYSTEM, where);
-	close(fds[0]);
-
-	/* All that could be probed are. */
-	port = ranks_free_port();
-	for (n = 0; n < 16; n++)
-		assert_int_equal(net_listen("127.0.0.1", port + 1 + n, 1, &fds[n], NULL), TUTTI_OK);
-	ranks_prepare(runs, 2, port);
-	runs[0].job.port_is_taken = 1;
-	start(&runs[0]);
-	finish(&runs[0]);
-	expect(&runs[0], TUTTI_ERR_SYSTEM, "are all in use (TUTTI_PORT names another)");
-	while (n > 0)
-		close(fds[--n]);
-}
-
-static void a_second_job_without_a_secret_is_named(void **state)
-{
-	struct rank_run runs[2];
-	int unix_fd;
-
-	(void)state;
-	ranks_prepare(runs, 2, ranks_free_port());
-	runs[0].job.secret[0] = '\0';
-	assert_int_equal(secret_listen(runs[0].job.port, &unix_fd), TUTTI_OK);
-	start(&runs[0]);
-	finish(&runs[0]);
-	expect(&runs[0], TUTTI_ERR_SYSTEM, "another job of this machine meets at port");
-	close(unix_fd);
-}
-
-static void across_machines_a_secret_is_needed(void **state)
-{
-	struct rank_run runs[2];
-
-	(void)state;
-	for (int r = 0; r < 2; r++) {
-		ranks_prepare(runs, 2, 29500);
-		runs[r].job.secret[0] = '\0';
-		strcpy(runs[r].job.host, "192.0.2.1"); /* for documents: nobody has it */
-		start(&runs[r]);
-		finish(&runs[r]);
-		expect(&runs[r], TUTTI_ERR_AUTH, "192.0.2.1");
-		expect(&runs[r], TUTTI_ERR_AUTH, "TUTTI_SECRET or TUTTI_SECRET_FILE");
-		expect(&runs[r], TUTTI_ERR_AUTH, "TUTTI_INSECURE=1");
-	}
-}
-
-static void another_user_gets_no_key(void **state)
-{
-	struct rank_run runs[2];
-	char name[64], byte;
-	int fd, status = 0;
-	pid_t child;
-
-	(void)state;
-	if (geteuid() != 0)
-		skip(); /* only root can become somebody else */
-	ranks_prepare(runs, 2, ranks_free_port());
-	runs[0].job.secret[0] = runs[1].job.secret[0] = '\0';
-	snprintf(name, sizeof name, "tutti-rendezvous-0-%d", runs[0].job.port);
-	child = fork();
-	if (child == 0) {
-		alarm(60);
-		if (setresuid(65534, 65534, 65534) != 0 ||
-		    net_unix_connect(name, later(), &fd) != TUTTI_OK)
-			_exit(2);
-		_exit(net_recv_all(fd, &byte, 1, later()) == TUTTI_OK);
-	}
-	start(&runs[0]);
-	assert_int_equal(waitpid(child, &status, 0), child);
-	assert_int_equal(status, 0);
-	start(&runs[1]);
-	finish(&runs[0]);
-	finish(&runs[1]);
-	expect_well(runs, 2);
-}
-
-static void files_that_are_not_ours_are_left_alone(void **state)
-{
-	char dir[] = "/tmp/tuttitest-XXXXXX", path[64], url[URL_BYTES], text[64] = "";
-	struct rank_run runs[2];
-	FILE *file;
-
-	(void)state;
-	assert_non_null(mkdtemp(dir));
-	snprintf(path, sizeof path, "%s/thesis.txt", dir);
-	file = fopen(path, "w");
-	fputs("years of work", file);
-	fclose(file);
-	for (int r = 0; r < 2; r++) {
-		ranks_prepare(runs, 2, 0);
-		runs[r].job.meeting = JOB_FILE;
-		strcpy(runs[r].job.path, path);
-		start(&runs[r]);
-		finish(&runs[r]);
-		expect(&runs[r], TUTTI_ERR_INVALID, "something else is in it");
-	}
-	file = fopen(path, "r");
-	assert_non_null(fgets(text, sizeof text, file));
-	fclose(file);
-	assert_string_equal(text, "years of work");
-	/* Somebody else's rendezvous file, in a folder that all may write to. */
-	file = fopen(path, "w");
-	fprintf(file, "tutti://127.0.0.1:1/%064d\n", 1);
-	fclose(file);
-	assert_int_equal(notice_read(path, true, url), TUTTI_OK);
-	if (geteuid() == 0) {
-		assert_int_equal(chown(path, 65534, 65534), 0);
-		assert_int_equal(notice_read(path, true, url), TUTTI_ERR_AUTH);
-		assert_non_null(strstr(last_error(), "65534"));
-		assert_int_equal(notice_read(path, false, url), TUTTI_OK);
-	}
-	unlink(path);
-	assert_int_equal(rmdir(dir), 0);
-}
-
-static void rank_0_says_what_is_wrong_with_its_file(void **state)
-{
-	struct rank_run runs[2];
-
-	(void)state;
-	ranks_prepare(runs, 2, 0);
-	runs[0].job.meeting = JOB_FILE;
-	strcpy(runs[0].job.path, "/tmp/tuttitest-there-is-no/such-file");
-	start(&runs[0]);
-	finish(&runs[0]);
-	expect(&runs[0], TUTTI_ERR_SYSTEM, "/tmp/tuttitest-there-is-no/such-file");
-}
-
-/* ---- the server of a URL ---- */
-
-static void a_url_nobody_uses_ends(void **state)
-{
-	struct env env = {.timeout_ms = SHORT_MS};
-	struct rank_run runs[2];
-	char url[URL_BYTES];
-	int threads = ranks_count_dir("/proc/self/task");
-
-	(void)state;
-	assert_int_equal(rendezvous_serve(url, sizeof url, &env), TUTTI_OK);
-	assert_true(ranks_wait_for_dir("/proc/self/task", threads));
-	ranks_prepare(runs, 2, 0);
-	tutti_config config = {.rank = 0, .world_size = 2, .rendezvous = url};
-	assert_int_equal(job_find(&runs[0].job, &config, &env), TUTTI_OK);
-	runs[0].timeout_ms = SHORT_MS;
-	start(&runs[0]);
-	finish(&runs[0]);
-	expect(&runs[0], TUTTI_ERR_TIMEOUT, "the process that called tutti_rendezvous_open");
-	assert_null(strstr(runs[0].error, runs[0].job.secret));
 }
 
 int main(void)
@@ -665,13 +469,6 @@ int main(void)
 		cmocka_unit_test(death_while_joining_is_said_to_all),
 		cmocka_unit_test(death_in_a_round_is_said_to_all),
 		cmocka_unit_test(the_death_of_rank_0_is_noticed),
-		cmocka_unit_test(a_taken_port_is_named),
-		cmocka_unit_test(a_second_job_without_a_secret_is_named),
-		cmocka_unit_test(across_machines_a_secret_is_needed),
-		cmocka_unit_test(another_user_gets_no_key),
-		cmocka_unit_test(files_that_are_not_ours_are_left_alone),
-		cmocka_unit_test(rank_0_says_what_is_wrong_with_its_file),
-		cmocka_unit_test(a_url_nobody_uses_ends),
 	};
 	int failed;
 
