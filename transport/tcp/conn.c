@@ -113,10 +113,31 @@ void tcp_conn_up(struct tcp_conn *c)
 {
 	free(c->dial);
 	c->dial = NULL;
-	c->may_read = c->may_write = true;
+	c->may_read = c->may_write = c->is_watched = true;
 	set_state(c, CONN_UP);
 	log_debug("tcp: rank %d is connected at %s, channel %d", c->base.peer, c->where,
 		  c->base.channel);
+}
+
+/* Being watched makes every message dearer, so a conn that is looked at all the time is not;
+ * whoever stops looking watches it first, and learns what came in between. */
+void tcp_conn_watch(struct tcp_conn *c)
+{
+	c->calm = 0;
+	if (c->is_watched || c->watch.fd < 0)
+		return;
+	c->is_watched = true;
+	if (tcp_watch_add(tcp_endpoint_of(c), &c->watch, EPOLLIN | EPOLLOUT | EPOLLRDHUP) !=
+	    TUTTI_OK)
+		tcp_conn_fail(c, TUTTI_ERR_SYSTEM,
+			      "the connection to rank %d (tcp %s) cannot be watched: %.100s",
+			      c->base.peer, c->where, last_error());
+}
+
+void tcp_conn_unwatch(struct tcp_conn *c)
+{
+	if (epoll_ctl(tcp_endpoint_of(c)->epoll_fd, EPOLL_CTL_DEL, c->watch.fd, NULL) == 0)
+		c->is_watched = false;
 }
 
 static void post(struct tcp_conn *c, struct tcp_queue *q, struct tutti_io *io)
@@ -154,6 +175,7 @@ void tcp_recv(struct tutti_conn *conn, struct tutti_io *io)
 static void end_socket(struct tcp_conn *c)
 {
 	tcp_watch_close(tcp_endpoint_of(c), &c->watch);
+	c->is_watched = false;
 	free(c->dial);
 	c->dial = NULL;
 	set_state(c, CONN_CLOSED);
@@ -185,6 +207,8 @@ static void begin_closing(struct tcp_conn *c)
 	c->deadline_ns = deadline_after_ms(TCP_LINGER_MS);
 	set_state(c, CONN_CLOSING);
 	linger(c);
+	if (c->state == CONN_CLOSING)
+		tcp_conn_watch(c);
 }
 
 void tcp_conn_fail(struct tcp_conn *c, tutti_status status, const char *format, ...)

@@ -8,9 +8,10 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-#define DIRECT_BYTES 8192u        /* from here on a payload is not read ahead              */
-#define READ_BYTES   (512u << 10) /* in one call, so that sending gets its turn            */
-#define READS        4            /* in one visit                                          */
+#define DIRECT_BYTES   8192u        /* from here on a payload is not read ahead              */
+#define READ_BYTES     (512u << 10) /* in one call, so that sending gets its turn            */
+#define AHEAD_MESSAGES 32           /* that are read in one call                             */
+#define READS          4            /* in one visit                                          */
 
 static uint32_t buffered(const struct tcp_conn *c)
 {
@@ -112,6 +113,22 @@ static void places_add(struct places *p, void *data, size_t bytes)
 	p->bytes += bytes;
 }
 
+/* How much to read ahead: what is posted and small, and one header of what is not. Nothing that
+ * nobody waits for: the kernel keeps that, and makes the peer wait when it is much. */
+static size_t wanted(const struct tcp_conn *c)
+{
+	const struct tutti_io *io = c->recvs.head;
+	size_t bytes = (c->in_payload ? 0 : TCP_HEADER_BYTES) + io->bytes - io->moved;
+
+	for (int i = 1; i < AHEAD_MESSAGES && (io = io->next); i++) {
+		bytes += TCP_HEADER_BYTES;
+		if (io->bytes >= DIRECT_BYTES)
+			break;
+		bytes += io->bytes;
+	}
+	return bytes;
+}
+
 /* Before: everything that could be taken from the buffer was; what is left of it is a part of a
  * header, and is moved to its front. */
 static void plan_read(struct tcp_conn *c, struct places *p)
@@ -126,9 +143,10 @@ static void plan_read(struct tcp_conn *c, struct places *p)
 	c->ahead_at = 0;
 	c->ahead_end = have;
 	if (left < DIRECT_BYTES) {
-		if (c->in_payload)
-			places_add(p, (uint8_t *)io->buf + io->moved, p->payload = left);
-		places_add(p, c->ahead + have, TCP_AHEAD_BYTES - have);
+		size_t bytes = wanted(c);
+		if (bytes > TCP_AHEAD_BYTES)
+			bytes = TCP_AHEAD_BYTES;
+		places_add(p, c->ahead + have, bytes - have);
 		return;
 	}
 	if (!c->in_payload)
@@ -136,7 +154,7 @@ static void plan_read(struct tcp_conn *c, struct places *p)
 	p->payload = left < READ_BYTES ? left : READ_BYTES;
 	places_add(p, (uint8_t *)io->buf + io->moved, p->payload);
 	/* The next header with it; more would only be copied once more. */
-	if (p->payload == left)
+	if (p->payload == left && io->next)
 		places_add(p, c->ahead + have + p->header, TCP_HEADER_BYTES);
 }
 

@@ -123,6 +123,12 @@ static bool conn_visit(struct tcp_conn *c, bool is_direct)
 		moved |= tcp_receive_some(c);
 	if (c->write_error && !c->recvs.head && c->base.status == TUTTI_OK)
 		tcp_conn_lost(c, c->write_error);
+	if (c->state != CONN_UP)
+		return moved;
+	if (!is_direct || !c->may_write)
+		tcp_conn_watch(c);
+	else if (c->is_watched && moved && ++c->calm > TCP_CALM)
+		tcp_conn_unwatch(c);
 	return moved;
 }
 
@@ -175,6 +181,14 @@ static int tcp_event_fd(struct tutti_endpoint *endpoint)
 	return ((struct tcp_endpoint *)endpoint)->epoll_fd;
 }
 
+/* Nobody will look at these conns for a while. */
+static void watch_busy(struct tcp_endpoint *ep)
+{
+	for (struct tcp_conn *c = ep->busy; c; c = c->next_busy)
+		if (c->state == CONN_UP)
+			tcp_conn_watch(c);
+}
+
 static bool has_work(const struct tcp_endpoint *ep)
 {
 	if (ep->finished.head)
@@ -195,6 +209,7 @@ static int tcp_arm(struct tutti_endpoint *endpoint)
 {
 	struct tcp_endpoint *ep = (struct tcp_endpoint *)endpoint;
 
+	watch_busy(ep);
 	for (int i = 0; i < 8; i++)
 		if (harvest(ep) == 0)
 			return has_work(ep);

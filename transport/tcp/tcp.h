@@ -31,6 +31,7 @@
 #define TCP_GUEST_MS     10000  /* a stranger's time to prove itself                    */
 #define TCP_LINGER_MS    10000  /* a closed connection's time to deliver what was sent  */
 #define TCP_LEAVE_MS     500    /* how long destroy waits for that                      */
+#define TCP_CALM         64     /* visits without need of epoll, until it is left */
 #define TCP_TICK_MS      50     /* how exact these times are                            */
 #define TCP_EVENTS       64     /* taken from epoll at once                             */
 #define TCP_TEXT_BYTES   64     /* an address as text                                   */
@@ -74,6 +75,8 @@ struct tcp_conn {
 	enum tcp_state state;
 	bool is_owned;            /* by the caller: close was not called yet       */
 	bool is_busy;             /* on the endpoint's busy list                   */
+	bool is_watched;          /* by epoll */
+	int calm;                 /* visits that needed no epoll, in a row */
 	bool may_read, may_write; /* as far as epoll and the last call said        */
 	bool at_end;              /* the peer has hung up: reading will tell       */
 	int write_error;          /* errno; reading goes on until it ends as well  */
@@ -157,6 +160,8 @@ void tcp_close(struct tutti_conn *conn);
 void tcp_send(struct tutti_conn *conn, struct tutti_io *io);
 void tcp_recv(struct tutti_conn *conn, struct tutti_io *io);
 void tcp_conn_up(struct tcp_conn *c);
+void tcp_conn_watch(struct tcp_conn *c);
+void tcp_conn_unwatch(struct tcp_conn *c);
 void tcp_conn_event(struct tcp_conn *c, uint32_t events);
 void tcp_conn_tick(struct tcp_conn *c, uint64_t now_ns);
 /* Everything posted ends with status; the sentence says which rank and why. */
