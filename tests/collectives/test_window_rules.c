@@ -4,9 +4,11 @@
 #include "window_team.h"
 
 #include "collectives/window_internal.h"
+#include "core/clock.h"
 #include "core/status.h"
 #include "memory/dtype.h"
 
+#include <limits.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
@@ -154,7 +156,7 @@ static void finish(struct player *p, int rank)
  * another parity; staging before the others' TAKEN. */
 static void play(uint64_t calls, bool is_crowded)
 {
-	struct team team = {.size = RANKS, .window_bytes = 65536, .is_crowded = is_crowded};
+	struct team team = {.size = RANKS, .window_bytes = 12000, .is_crowded = is_crowded};
 	struct window *windows[RANKS];
 	struct player players[RANKS] = {0};
 	uint64_t turn = 0;
@@ -392,7 +394,8 @@ static void test_doorbell(void **state)
 	alarm(0);
 }
 
-/* After window_disarm the descriptor is quiet again. */
+/* What came before window_arm is there; after window_disarm the descriptor is quiet again. Killed:
+ * window_arm without its last look. */
 static void test_doorbell_is_quiet(void **state)
 {
 	struct team team = {.size = 2};
@@ -413,7 +416,86 @@ static void test_doorbell_is_quiet(void **state)
 	assert_int_equal(poll(&fd, 1, 0), 0);
 	assert_int_equal(advance(windows[0], &run), TUTTI_OK);
 	assert_int_equal(advance(windows[1], &other), TUTTI_OK);
+	window_begin(windows[1], &other, &args);
+	window_begin(windows[0], &run, &args);
+	assert_true(window_arm(windows[0], &run));
+	assert_int_equal(atomic_load(&windows[0]->head->sleepers), 0);
 	team_close(windows, 2);
+}
+
+/* ---- the load that overtakes the store ------------------------------------------------- */
+
+struct litmus {
+	struct window *window;
+	struct call_args args;
+	atomic_int go, done;
+};
+
+/* As many as can be done in a while: a slow machine does fewer. */
+#define LITMUS_ROUNDS 100000
+#define LITMUS_NS     3000000000u
+
+static void *post_at_once(void *arg)
+{
+	struct litmus *l = arg;
+
+	for (int round = 1; round <= LITMUS_ROUNDS; round++) {
+		struct window_run run;
+		for (int looks = 0; atomic_load_explicit(&l->go, memory_order_acquire) < round;)
+			if (++looks > 2000)
+				sched_yield();
+		if (atomic_load(&l->go) == INT_MAX)
+			return NULL;
+		/* With the count in this core's cache, the load is much faster than the store. */
+		for (volatile int i = round % 128; i > 0; i--)
+			atomic_load(&l->window->head->sleepers);
+		window_begin(l->window, &run, &l->args);
+		atomic_store_explicit(&l->done, round, memory_order_release);
+		while (advance(l->window, &run) == TUTTI_IN_PROGRESS)
+			sched_yield();
+	}
+	return NULL;
+}
+
+/* One rank arms while another posts: either the first sees the post or the second sees it armed.
+ * Killed, on two cores, nearly always: window_arm without membarrier. */
+static void test_litmus(void **state)
+{
+	struct team team = {.size = 2};
+	struct window *windows[2];
+	struct litmus l = {.args = {.collective = COLL_BARRIER, .fingerprint = 9}};
+	pthread_t thread;
+	uint64_t end = clock_now_ns() + LITMUS_NS;
+	int lost = 0;
+
+	(void)state;
+	if (wait_policy_for(2).spins == 0)
+		skip();
+	alarm(100);
+	team_open(&team, windows);
+	l.window = windows[1];
+	assert_int_equal(pthread_create(&thread, NULL, post_at_once, &l), 0);
+	for (int round = 1; round <= LITMUS_ROUNDS && clock_now_ns() < end; round++) {
+		struct pollfd fd = {window_event_fd(windows[0]), POLLIN, 0};
+		struct window_run run;
+		window_begin(windows[0], &run, &l.args);
+		atomic_store_explicit(&l.go, round, memory_order_release);
+		for (volatile int i = round / 128 % 128; i > 0; i--)
+			;
+		if (!window_arm(windows[0], &run)) {
+			while (atomic_load_explicit(&l.done, memory_order_acquire) != round)
+				sched_yield();
+			lost += poll(&fd, 1, 0) != 1;
+			window_disarm(windows[0]);
+		}
+		while (advance(windows[0], &run) == TUTTI_IN_PROGRESS)
+			sched_yield();
+	}
+	atomic_store(&l.go, INT_MAX);
+	pthread_join(thread, NULL);
+	assert_int_equal(lost, 0);
+	team_close(windows, 2);
+	alarm(0);
 }
 
 int main(void)
@@ -427,6 +509,7 @@ int main(void)
 		cmocka_unit_test(test_drive_takes_over),
 		cmocka_unit_test(test_doorbell),
 		cmocka_unit_test(test_doorbell_is_quiet),
+		cmocka_unit_test(test_litmus),
 	};
 	seed = team_seed();
 	return cmocka_run_group_tests(tests, NULL, NULL);
