@@ -1,0 +1,94 @@
+/* See hand.h. */
+#include "tests/transport/hand.h"
+
+#include "core/clock.h"
+#include "transport/registry.h"
+
+#include <arpa/inet.h>
+#include <endian.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+void hand_setup(void)
+{
+	static const struct conformance tcp = {.transport = &transport_tcp};
+	const char *seed = getenv("TEST_SEED");
+
+	subject = &tcp;
+	test_seed = seed ? strtoull(seed, NULL, 0) : clock_now_ns();
+	printf("TEST_SEED=%llu\n", (unsigned long long)test_seed);
+}
+
+int hand_dial(const struct world *w, int to)
+{
+	const struct tcp_endpoint *ep = (const struct tcp_endpoint *)w->endpoints[to];
+	struct sockaddr_in at = {.sin_family = AF_INET,
+				 .sin_port = htons((uint16_t)ep->port),
+				 .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	assert_true(fd >= 0);
+	assert_int_equal(connect(fd, (struct sockaddr *)&at, sizeof at), 0);
+	return fd;
+}
+
+bool hand_read(struct world *w, int fd, void *buf, size_t n)
+{
+	uint64_t deadline = deadline_after_ms(WORLD_PATIENCE_MS);
+	size_t have = 0;
+
+	while (have < n) {
+		ssize_t got = recv(fd, (uint8_t *)buf + have, n - have, MSG_DONTWAIT);
+		if (got == 0 || (got < 0 && errno != EAGAIN))
+			return false;
+		if (got > 0)
+			have += (size_t)got;
+		world_pump(w);
+		assert_true(clock_now_ns() < deadline);
+	}
+	return true;
+}
+
+void hand_write(int fd, const void *buf, size_t n)
+{
+	assert_int_equal(send(fd, buf, n, MSG_NOSIGNAL), n);
+}
+
+bool hand_prove(struct world *w, int fd, int from, int to, int channel)
+{
+	struct tcp_endpoint as = {0};
+	struct auth auth;
+	uint8_t context[AUTH_CONTEXT_BYTES], hello[AUTH_HELLO_BYTES], answer[AUTH_ANSWER_BYTES];
+	uint8_t proof[AUTH_PROOF_BYTES];
+
+	memcpy(as.comm_id, w->configs[to].comm_id, sizeof as.comm_id);
+	tcp_context(context, &as, from, to, channel);
+	auth_hello(&auth, w->configs[to].key, context, hello);
+	hand_write(fd, hello, sizeof hello);
+	if (!hand_read(w, fd, answer, sizeof answer))
+		return false;
+	assert_int_equal(auth_check_answer(&auth, answer, proof), TUTTI_OK);
+	hand_write(fd, proof, sizeof proof);
+	return true;
+}
+
+void hand_header(uint8_t header[TCP_HEADER_BYTES], uint64_t bytes, uint32_t tag, uint32_t number)
+{
+	uint64_t wire_bytes = htole64(bytes);
+	uint32_t words[2] = {htole32(tag), htole32(number)};
+
+	memcpy(header, &wire_bytes, 8);
+	memcpy(header + 8, words, 8);
+}
+
+void hand_expect_end(struct world *w, int fd)
+{
+	uint8_t byte;
+
+	assert_false(hand_read(w, fd, &byte, 1));
+	close(fd);
+}

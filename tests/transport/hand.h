@@ -1,0 +1,23 @@
+/* A peer made by hand: a plain socket that speaks tcp's wire format to an endpoint of the world,
+ * rightly or wrongly. For tcp's own tests. */
+#ifndef TESTS_TRANSPORT_HAND_H
+#define TESTS_TRANSPORT_HAND_H
+
+#include "tests/transport/world.h"
+
+#include "transport/tcp/tcp.h"
+
+/* tcp is the subject, with a seed of this run. */
+void hand_setup(void);
+/* A socket, connected to the listener of this rank. */
+int hand_dial(const struct world *w, int to);
+/* Reads n bytes while the world goes on. False when the other end hung up first. */
+bool hand_read(struct world *w, int fd, void *buf, size_t n);
+void hand_write(int fd, const void *buf, size_t n);
+/* Says hello as rank from and proves the key. False when it is not answered, or wrongly. */
+bool hand_prove(struct world *w, int fd, int from, int to, int channel);
+void hand_header(uint8_t header[TCP_HEADER_BYTES], uint64_t bytes, uint32_t tag, uint32_t number);
+/* The endpoint has hung up: waits for it. */
+void hand_expect_end(struct world *w, int fd);
+
+#endif
