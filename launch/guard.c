@@ -1,44 +1,65 @@
 #include "guard.h"
 
+#include "options.h"
+
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Nobody writes to the pipe; its end is the launcher's. */
-__attribute__((noreturn)) static void guard(const struct ranks *ranks, int launcher)
+/* The end of the pipe comes when the launcher has gone: the ranks' copies of it were closed by
+ * exec. */
+__attribute__((noreturn)) static void watch(int fd)
 {
+	static pid_t ranks[RANKS_MAX];
+	int n = 0;
 	sigset_t all;
-	char byte;
 
 	sigfillset(&all);
 	sigprocmask(SIG_BLOCK, &all, NULL);
 	setpgid(0, 0);
-	dup2(launcher, STDIN_FILENO);
+	dup2(fd, STDIN_FILENO);
 	close_range(STDIN_FILENO + 1, ~0u, 0);
-	while (read(STDIN_FILENO, &byte, 1) > 0)
+	while (n < RANKS_MAX && read(STDIN_FILENO, &ranks[n], sizeof ranks[n]) == sizeof ranks[n])
+		n++;
+	for (char byte; read(STDIN_FILENO, &byte, 1) > 0;)
 		continue;
-	ranks_signal(ranks, SIGKILL);
+	for (int i = 0; i < n; i++)
+		kill(-ranks[i], SIGKILL);
 	_exit(0);
 }
 
-pid_t guard_start(const struct ranks *ranks)
+struct guard guard_start(void)
 {
+	struct guard guard = {-1, -1};
 	int ends[2];
-	pid_t pid;
 
 	if (pipe2(ends, O_CLOEXEC) != 0)
-		return -1;
-	pid = fork();
-	if (pid == 0)
-		guard(ranks, ends[0]);
-	close(ends[0]); /* the other end stays open as long as this process lives */
-	return pid;
+		return guard;
+	guard.fd = ends[1];
+	guard.pid = fork();
+	if (guard.pid == 0)
+		watch(ends[0]);
+	close(ends[0]);
+	return guard;
 }
 
-void guard_end(pid_t pid)
+void guard_join(const struct guard *guard)
 {
-	if (pid <= 0)
+	pid_t self = getpid();
+
+	/* Without a guard there is nobody to tell. */
+	if (guard->pid > 0 && write(guard->fd, &self, sizeof self) < 0)
 		return;
-	kill(pid, SIGKILL);
-	waitpid(pid, NULL, 0);
+}
+
+/* Killed before the pipe ends, or it would take that for the launcher's death. */
+void guard_end(struct guard *guard)
+{
+	if (guard->pid > 0) {
+		kill(guard->pid, SIGKILL);
+		waitpid(guard->pid, NULL, 0);
+	}
+	if (guard->fd >= 0)
+		close(guard->fd);
 }

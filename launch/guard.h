@@ -3,11 +3,17 @@
 #ifndef LAUNCH_GUARD_H
 #define LAUNCH_GUARD_H
 
-#include "ranks.h"
+#include <sys/types.h>
 
-/* Returns its pid, or -1: then there is none, which only a killed launcher's job would notice. */
-pid_t guard_start(const struct ranks *ranks);
+struct guard {
+	pid_t pid;      /* -1: there is none, which only a killed launcher's job would notice */
+	int fd;         /* ranks say here who they are, before anything of theirs runs        */
+};
+
+struct guard guard_start(void);
+/* In a rank that is about to become its program; the descriptor closes with exec. */
+void guard_join(const struct guard *guard);
 /* The job has ended in order; nobody needs guarding. */
-void guard_end(pid_t guard);
+void guard_end(struct guard *guard);
 
 #endif

@@ -66,6 +66,7 @@ __attribute__((noreturn)) static void become(const struct start *s, const struct
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != s->launcher)
 		_exit(1);
+	guard_join(s->guard);
 	set_environment(s, local, number);
 	set_input(p, local);
 	dup2(p->out[1], STDOUT_FILENO);

@@ -2,6 +2,7 @@
 #ifndef LAUNCH_RANKS_H
 #define LAUNCH_RANKS_H
 
+#include "guard.h"
 #include "meeting.h"
 #include "output.h"
 
@@ -28,6 +29,7 @@ struct ranks {
 struct start {
 	const struct options *options;
 	const struct meeting *meeting;
+	const struct guard *guard;
 	const sigset_t *signals;             /* the mask the ranks shall have               */
 	pid_t launcher;
 };

@@ -66,7 +66,7 @@ int main(int argc, char **argv)
 	sigset_t signals;
 	int code = options_parse(&options, argc, argv);
 	int signal_fd;
-	pid_t guard;
+	struct guard guard;
 
 	if (code >= 0)
 		return code;
@@ -78,12 +78,12 @@ int main(int argc, char **argv)
 	signal_fd = take_signals(&signals);
 	if (signal_fd < 0)
 		return 1;
-	code = ranks_start(&ranks, &(struct start){&options, &meeting, &signals, getpid()});
-	if (code != 0)
-		return code;
-	guard = guard_start(&ranks);
-	code = supervise(&ranks, &options, signal_fd);
-	guard_end(guard);
-	ranks_finish(&ranks);
+	guard = guard_start();
+	code = ranks_start(&ranks, &(struct start){&options, &meeting, &guard, &signals, getpid()});
+	if (code == 0) {
+		code = supervise(&ranks, &options, signal_fd);
+		ranks_finish(&ranks);
+	}
+	guard_end(&guard);
 	return code;
 }
