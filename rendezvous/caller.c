@@ -81,9 +81,6 @@ void caller_write(struct caller *c)
 		else if (errno != EINTR)
 			c->is_closed = true;
 	}
-	/* Nothing follows the news of a failure; the caller closes when it has read it. */
-	if (c->stage == CALLER_TOLD && !caller_is_sending(c))
-		shutdown(c->fd, SHUT_WR);
 }
 
 /* ---- what it says ---- */

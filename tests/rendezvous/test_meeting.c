@@ -174,6 +174,12 @@ static void leaving_is_no_failure_until_somebody_waits(void **state)
 	assert_null(meeting_record(&m, 0, 4, 500));
 	expect(&m, TUTTI_ERR_PEER, "rank 1");
 	meeting_finish(&m);
+
+	m = with(3, 3);
+	give(&m, 0, "abc", false);
+	meeting_leave(&m, 1, true);
+	expect(&m, TUTTI_ERR_PEER, "rank 1");
+	meeting_finish(&m);
 }
 
 static void records_have_one_size(void **state)

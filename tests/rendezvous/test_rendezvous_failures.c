@@ -149,6 +149,36 @@ static void strangers_are_dropped(void **state)
 	close(curt);
 }
 
+/* Everything is right but the proof: the server must look at it before it believes the rest. */
+static void a_claim_without_a_proof_is_not_believed(void **state)
+{
+	struct rank_run runs[2];
+	int port = ranks_free_port(), fd;
+	struct auth auth;
+	uint8_t key[TUTTI_KEY_BYTES], hello[AUTH_HELLO_BYTES], answer[AUTH_ANSWER_BYTES];
+	uint8_t reply[AUTH_PROOF_BYTES + FRAME_BYTES + FRAME_HELLO_BYTES] = {0};
+
+	(void)state;
+	ranks_prepare(runs, 2, port);
+	ranks_start(&runs[0]);
+	fd = call(port);
+	auth_random(key, sizeof key);
+	auth_hello(&auth, key, reply, hello);
+	assert_int_equal(net_send_all(fd, hello, sizeof hello, ranks_later()), TUTTI_OK);
+	assert_int_equal(net_recv_all(fd, answer, sizeof answer, ranks_later()), TUTTI_OK);
+	frame_put(reply + AUTH_PROOF_BYTES,
+		  (struct frame){FRAME_HELLO, FRAME_HELLO_BYTES, UINT64_MAX});
+	put_u32(reply + AUTH_PROOF_BYTES + FRAME_BYTES, FRAME_VERSION);
+	put_u32(reply + AUTH_PROOF_BYTES + FRAME_BYTES + 4, 1);
+	put_u32(reply + AUTH_PROOF_BYTES + FRAME_BYTES + 8, 2);
+	assert_int_equal(net_send_all(fd, reply, sizeof reply, ranks_later()), TUTTI_OK);
+	expect_closed(fd);
+	ranks_start(&runs[1]);
+	ranks_finish(&runs[0]);
+	ranks_finish(&runs[1]);
+	ranks_expect_well(runs, 2);
+}
+
 /* More than the server has places for. */
 static void a_crowd_of_strangers_gives_way(void **state)
 {
@@ -157,6 +187,8 @@ static void a_crowd_of_strangers_gives_way(void **state)
 
 	(void)state;
 	ranks_prepare(runs, 2, port);
+	/* Less than a lonely stranger is allowed. */
+	runs[0].timeout_ms = runs[1].timeout_ms = 8000;
 	ranks_start(&runs[0]);
 	for (int i = 0; i < 100; i++)
 		crowd[i] = call(port);
@@ -342,15 +374,20 @@ static void a_rank_that_leaves_is_named_to_all(void **state)
 	ranks_expect(&runs[2], TUTTI_ERR_PEER, "rank 1 ");
 }
 
-static void *leave_slowly(void *arg)
+static void *give_late(void *arg)
 {
 	struct rank_run *run = arg;
 	struct rendezvous *r = NULL;
 	char byte;
 
 	run->status = rendezvous_join(&r, &run->job, &run->env, ranks_later());
-	if (run->status == TUTTI_OK && read(*(int *)run->arg, &byte, 1) == 0)
-		rendezvous_leave(r, ranks_later());
+	if (run->status != TUTTI_OK)
+		return NULL;
+	/* When all the others have given up, and rank 0 is gone: what was said lies waiting. */
+	assert_int_equal(read(*(int *)run->arg, &byte, 1), 0);
+	run->status = ranks_round(run, r, 1);
+	snprintf(run->error, sizeof run->error, "%s", last_error());
+	rendezvous_leave(r, ranks_later());
 	return NULL;
 }
 
@@ -370,7 +407,7 @@ static void a_silent_rank_is_named_to_all(void **state)
 	ranks_prepare(runs, 3, ranks_free_port());
 	runs[0].between = runs[2].between = shorten;
 	runs[1].arg = &hold[0];
-	assert_int_equal(pthread_create(&runs[1].thread, NULL, leave_slowly, &runs[1]), 0);
+	assert_int_equal(pthread_create(&runs[1].thread, NULL, give_late, &runs[1]), 0);
 	ranks_start(&runs[0]);
 	ranks_start(&runs[2]);
 	ranks_finish(&runs[0]);
@@ -379,6 +416,7 @@ static void a_silent_rank_is_named_to_all(void **state)
 	ranks_finish(&runs[1]);
 	ranks_expect(&runs[0], TUTTI_ERR_TIMEOUT, "rank 1 of them stopped answering");
 	ranks_expect(&runs[2], TUTTI_ERR_TIMEOUT, "rank 1 of them stopped answering");
+	ranks_expect(&runs[1], TUTTI_ERR_TIMEOUT, "rank 1 of them stopped answering");
 	close(hold[0]);
 }
 
@@ -455,6 +493,7 @@ int main(void)
 		cmocka_unit_test(a_wrong_secret_is_the_strangers_problem),
 		cmocka_unit_test(no_secret_is_not_the_jobs_secret),
 		cmocka_unit_test(strangers_are_dropped),
+		cmocka_unit_test(a_claim_without_a_proof_is_not_believed),
 		cmocka_unit_test(a_crowd_of_strangers_gives_way),
 		cmocka_unit_test(giant_records_end_the_join),
 		cmocka_unit_test(nonsense_after_the_welcome_counts_as_death),

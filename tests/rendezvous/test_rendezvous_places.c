@@ -9,8 +9,6 @@
 
 #define SHORT_MS 500
 
-/* ---- places ---- */
-
 static void a_taken_port_is_named(void **state)
 {
 	struct rank_run runs[2];
@@ -102,6 +100,44 @@ static void another_user_gets_no_key(void **state)
 	ranks_expect_well(runs, 2);
 }
 
+/* Somebody else has taken the name under which rank 0 would offer the key: nothing is taken from
+ * him. */
+static void another_users_key_is_not_taken(void **state)
+{
+	struct rank_run runs[2];
+	int ready[2], status = 0, listener, fd;
+	char byte;
+	pid_t child;
+
+	(void)state;
+	if (geteuid() != 0)
+		skip(); /* only root can become somebody else */
+	ranks_prepare(runs, 2, ranks_free_port());
+	runs[1].job.secret[0] = '\0';
+	assert_int_equal(pipe(ready), 0);
+	child = fork();
+	if (child == 0) {
+		char name[64], offer[36] = "a key of his";
+		alarm(60);
+		snprintf(name, sizeof name, "tutti-rendezvous-0-%d", runs[1].job.port);
+		if (setresuid(65534, 65534, 65534) != 0 ||
+		    net_unix_listen(name, 4, &listener) != TUTTI_OK ||
+		    write(ready[1], "r", 1) != 1 ||
+		    net_accept(listener, ranks_later(), &fd) != TUTTI_OK)
+			_exit(1);
+		net_send_all(fd, offer, sizeof offer, ranks_later());
+		_exit(0);
+	}
+	assert_int_equal(read(ready[0], &byte, 1), 1);
+	ranks_start(&runs[1]);
+	ranks_finish(&runs[1]);
+	ranks_expect(&runs[1], TUTTI_ERR_AUTH, "belongs to user 65534");
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	close(ready[0]);
+	close(ready[1]);
+}
+
 static void files_that_are_not_ours_are_left_alone(void **state)
 {
 	char dir[] = "/tmp/tuttitest-XXXXXX", path[64], url[URL_BYTES], text[64] = "";
@@ -184,6 +220,7 @@ int main(void)
 		cmocka_unit_test(a_second_job_without_a_secret_is_named),
 		cmocka_unit_test(across_machines_a_secret_is_needed),
 		cmocka_unit_test(another_user_gets_no_key),
+		cmocka_unit_test(another_users_key_is_not_taken),
 		cmocka_unit_test(files_that_are_not_ours_are_left_alone),
 		cmocka_unit_test(rank_0_says_what_is_wrong_with_its_file),
 		cmocka_unit_test(a_url_nobody_uses_ends),
