@@ -69,9 +69,10 @@ void window_begin(struct window *w, struct window_run *run, const struct call_ar
 	struct line *line;
 
 	run->args = *args;
-	run->peer = 0;
+	run->peer = w->rank == 0; /* no rank waits for itself */
 	run->step = run->steps = 0;
 	run->pieces = 0;
+	run->cut = 0;
 	run->memory = NULL;
 	run->outcome = TUTTI_OK;
 	if (w->failed != TUTTI_OK) {
@@ -79,9 +80,8 @@ void window_begin(struct window *w, struct window_run *run, const struct call_ar
 		return;
 	}
 	run->number = ++w->number;
-	run->bytes = args->collective == COLL_BARRIER || args->collective == COLL_MEM_ALLOC
-			     ? 0
-			     : args->count * dtype_bytes(args->dtype);
+	run->unit = args->collective < COLL_BARRIER ? dtype_bytes(args->dtype) : 0;
+	run->bytes = args->count * run->unit;
 	count(&w->total_bytes, run->bytes);
 	line = line_of(w, run->number, w->rank);
 	note_call(w, run);
@@ -283,15 +283,19 @@ int window_waits_for(struct window *w, const struct window_run *run)
 
 bool window_is_ready(struct window *w, const struct window_run *run)
 {
-	int peer = window_waits_for(w, run);
-	struct line *line;
-
-	if (peer < 0 || atomic_load_explicit(&w->head->failures, memory_order_acquire))
+	if (!window_at_lines(run)) {
+		if (window_waits_for(w, run) < 0)
+			return true;
+	} else if (run->peer == w->size) {
 		return true;
-	if (run->phase == PHASE_STEPS)
-		return false;
-	line = line_of(w, run->number, peer); /* a line that disagrees counts */
-	return (uint32_t)atomic_load_explicit(&line->header, memory_order_acquire) == run->number;
+	} else {
+		/* The first one missing; a line that disagrees counts. */
+		struct line *line = line_of(w, run->number, run->peer);
+		uint64_t header = atomic_load_explicit(&line->header, memory_order_acquire);
+		if ((uint32_t)header == run->number)
+			return true;
+	}
+	return atomic_load_explicit(&w->head->failures, memory_order_acquire) != 0;
 }
 
 /* One blocking wait's bounds, and how long it has lasted. */

@@ -68,8 +68,10 @@ struct window_run {
 	uint32_t step, steps;         /* of the path                                            */
 	const struct window_path *path;
 	size_t bytes;                 /* one rank's contribution; reduce_scatter: its share     */
+	size_t unit;                  /* bytes of an element                                    */
 	size_t each;                  /* elements of a piece                                    */
 	uint64_t pieces;
+	size_t cut, share;            /* a share is what a rank reduces of cut elements         */
 	bool first_is_staged;
 	tutti_status outcome;         /* all ranks' verdict on a run that came to its end       */
 	uint64_t memory_id;

@@ -167,6 +167,33 @@ static inline uint8_t *slot_of(const struct window *w, uint64_t generation, int 
 	return w->slots + ((size_t)rank * WINDOW_SLOTS + generation % WINDOW_SLOTS) * w->slot_bytes;
 }
 
+/* How many elements of the run bytes are; units are powers of two. */
+static inline size_t units_of(size_t bytes, const struct window_run *run)
+{
+	return bytes >> __builtin_ctzl(run->unit);
+}
+
+/* Elements cut into one share for each rank: whole lines, so that no two ranks write to the same one. The
+ * last shares may be short or empty. */
+struct range {
+	size_t first, count;
+};
+static inline struct range share_of(const struct window *w, struct window_run *run, size_t count,
+                                    int rank)
+{
+	size_t line = units_of(WINDOW_ALIGN, run), first;
+
+	if (run->cut != count) {
+		run->cut = count;
+		run->share = (count + (size_t)w->size - 1) / (size_t)w->size;
+		run->share = (run->share + line - 1) & ~(line - 1);
+	}
+	first = run->share * (size_t)rank;
+	if (first >= count)
+		return (struct range){count, 0};
+	return (struct range){first, count - first < run->share ? count - first : run->share};
+}
+
 /* window_bell.c: waking whoever sleeps. A post is a release store of a line's header or a word;
  * each is followed by bell_ring. */
 void bell_wake(struct window *window);

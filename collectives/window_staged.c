@@ -23,37 +23,12 @@
 
 _Static_assert(WINDOW_SLOTS >= 3, "stage k would overwrite piece k - 2 before it is copied out");
 
-/* A run of elements. */
-struct range {
-	size_t first, count;
-};
-
-static size_t element_bytes(const struct window_run *run)
-{
-	return dtype_bytes(run->args.dtype);
-}
-
 static struct range piece_of(const struct window_run *run, uint64_t k)
 {
 	struct range piece = {(size_t)k * run->each, run->each};
 	if (piece.count > run->args.count - piece.first)
 		piece.count = run->args.count - piece.first;
 	return piece;
-}
-
-/* The part of a piece that rank reduces; whole lines, so that no two ranks write to the same one.
- */
-static struct range slice_of(const struct window *w, const struct window_run *run,
-			     struct range piece, int rank)
-{
-	size_t line = WINDOW_ALIGN / element_bytes(run);
-	size_t each = (piece.count + (size_t)w->size - 1) / (size_t)w->size;
-	struct range slice;
-
-	each = (each + line - 1) / line * line;
-	slice.first = each * (size_t)rank < piece.count ? each * (size_t)rank : piece.count;
-	slice.count = piece.count - slice.first < each ? piece.count - slice.first : each;
-	return slice;
 }
 
 /* Bytes of a slot that one rank's block of a piece takes in a reduce_scatter. */
@@ -66,8 +41,9 @@ void staged_begin(struct window *w, struct window_run *run)
 {
 	bool is_scatter = run->args.collective == COLL_REDUCE_SCATTER;
 
-	run->each = (is_scatter ? block_bytes(w) : w->slot_bytes) / element_bytes(run);
-	run->pieces = (run->args.count + run->each - 1) / run->each;
+	run->each = units_of(is_scatter ? block_bytes(w) : w->slot_bytes, run);
+	run->pieces =
+		run->args.count <= run->each ? 1 : (run->args.count + run->each - 1) / run->each;
 	run->steps = (uint32_t)(run->pieces + 2) * 3;
 }
 
@@ -75,7 +51,7 @@ void staged_begin(struct window *w, struct window_run *run)
 static void copy(const struct window_run *run, void *dst, size_t to, const void *src, size_t from,
 		 size_t n)
 {
-	size_t each = element_bytes(run);
+	size_t each = run->unit;
 	if (n)
 		memcpy((uint8_t *)dst + to * each, (const uint8_t *)src + from * each, n * each);
 }
@@ -85,7 +61,7 @@ static void copy(const struct window_run *run, void *dst, size_t to, const void 
 static void stage_all_reduce(struct window *w, struct window_run *run, struct range piece,
 			     uint8_t *slot)
 {
-	struct range own = slice_of(w, run, piece, w->rank);
+	struct range own = share_of(w, run, piece.count, w->rank);
 	size_t end = own.first + own.count;
 
 	copy(run, slot, 0, run->args.send, piece.first, own.first);
@@ -128,8 +104,8 @@ static void stage(struct window *w, struct window_run *run, uint64_t k)
 static void take_all_reduce(struct window *w, struct window_run *run, struct range piece,
 			    uint64_t generation)
 {
-	struct range own = slice_of(w, run, piece, w->rank);
-	size_t each = element_bytes(run), at = (piece.first + own.first) * each;
+	struct range own = share_of(w, run, piece.count, w->rank);
+	size_t each = run->unit, at = (piece.first + own.first) * each;
 
 	for (int rank = 0; rank < w->size; rank++) {
 		uint8_t *slot = slot_of(w, generation, rank) + own.first * each;
@@ -144,7 +120,7 @@ static void take_all_reduce(struct window *w, struct window_run *run, struct ran
 static void take_reduce_scatter(struct window *w, struct window_run *run, struct range piece,
 				uint64_t generation)
 {
-	size_t each = element_bytes(run), block = (size_t)w->rank * block_bytes(w);
+	size_t each = run->unit, block = (size_t)w->rank * block_bytes(w);
 	void *dst = (uint8_t *)run->args.recv + piece.first * each;
 
 	for (int rank = 0; rank < w->size; rank++)
@@ -158,8 +134,7 @@ static void take_all_gather(struct window *w, struct window_run *run, struct ran
 			    uint64_t generation)
 {
 	size_t own = (size_t)w->rank * run->args.count;
-	bool in_place =
-		(const uint8_t *)run->args.recv + own * element_bytes(run) == run->args.send;
+	bool in_place = (const uint8_t *)run->args.recv + own * run->unit == run->args.send;
 
 	/* Each rank begins with its neighbour, so that not all read the same slot at once. */
 	for (int i = 1; i < w->size; i++) {
@@ -206,7 +181,7 @@ static void take(struct window *w, struct window_run *run, uint64_t k)
 
 static void finish_all_reduce(struct window *w, struct window_run *run, uint64_t k)
 {
-	struct range piece = piece_of(run, k), own = slice_of(w, run, piece, w->rank);
+	struct range piece = piece_of(run, k), own = share_of(w, run, piece.count, w->rank);
 	uint8_t *slot = slot_of(w, w->generation + k, w->rank);
 	size_t end = own.first + own.count;
 
@@ -218,14 +193,29 @@ static void finish_all_reduce(struct window *w, struct window_run *run, uint64_t
 
 enum stage { STAGE, TAKE, FINISH, STAGES };
 
-/* Which piece step is about, and what it does with it; false: with none, at either end. */
-static bool job_of(const struct window_run *run, enum stage *stage, uint64_t *k)
+/* Which piece a step is about, and what it does with it; false: nothing. Steps go round by round,
+ * and TAKE is one round behind STAGE, FINISH two. */
+static bool job_of(const struct window_run *run, uint32_t step, enum stage *stage, uint64_t *k)
 {
-	uint64_t lag = run->step % STAGES;
+	uint64_t lag = step % STAGES, round = step / STAGES;
 
 	*stage = (enum stage)lag;
-	*k = run->step / STAGES - lag;
-	return run->step / STAGES >= lag && *k < run->pieces;
+	*k = round - lag;
+	if (round < lag || *k >= run->pieces)
+		return false;
+	if (*stage == FINISH)
+		return run->args.collective == COLL_ALL_REDUCE;
+	return *stage != STAGE || *k > 0 || !run->first_is_staged;
+}
+
+/* Leaves run at the last step with nothing to do before the next one with something, or the end. */
+static void skip_idle(struct window_run *run)
+{
+	enum stage stage;
+	uint64_t k;
+
+	while (run->step + 1 < run->steps && !job_of(run, run->step + 1, &stage, &k))
+		run->step++;
 }
 
 static bool stages(const struct window *w, const struct window_run *run)
@@ -246,21 +236,17 @@ static struct need staged_need(const struct window *w, const struct window_run *
 	enum stage stage;
 	uint64_t k;
 
-	if (!job_of(run, &stage, &k))
+	if (!job_of(run, run->step, &stage, &k))
 		return need;
 	if (stage == STAGE) {
 		if (stages(w, run))
 			need.value = slot_is_free(w->generation + k);
-	} else if (stage == TAKE) {
-		need.word = WORD_STAGED;
-		if (run->args.collective != COLL_BROADCAST)
-			need.value = w->generation + k + 1;
-		else if (run->args.root != w->rank) {
-			need.value = w->generation + k + 1;
-			need.only = run->args.root;
-		}
-	} else if (run->args.collective == COLL_ALL_REDUCE) {
+	} else if (stage == FINISH) {
 		need.value = w->generation + k + 1;
+	} else if (run->args.collective != COLL_BROADCAST) {
+		need = (struct need){WORD_STAGED, w->generation + k + 1, -1};
+	} else if (run->args.root != w->rank) {
+		need = (struct need){WORD_STAGED, w->generation + k + 1, run->args.root};
 	}
 	return need;
 }
@@ -270,17 +256,23 @@ static tutti_status staged_step(struct window *w, struct window_run *run)
 	enum stage kind;
 	uint64_t k;
 
-	if (!job_of(run, &kind, &k))
+	if (!job_of(run, run->step, &kind, &k)) {
+		skip_idle(run);
 		return TUTTI_OK;
-	if (kind == STAGE && !(k == 0 && run->first_is_staged)) {
+	}
+	switch (kind) {
+	case STAGE:
 		stage(w, run, k);
 		word_post(w, WORD_STAGED, w->generation + k + 1);
-	} else if (kind == TAKE) {
+		break;
+	case TAKE:
 		take(w, run, k);
 		word_post(w, WORD_TAKEN, w->generation + k + 1);
-	} else if (kind == FINISH && run->args.collective == COLL_ALL_REDUCE) {
+		break;
+	default:
 		finish_all_reduce(w, run, k);
 	}
+	skip_idle(run);
 	return TUTTI_OK;
 }
 

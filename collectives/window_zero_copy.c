@@ -60,34 +60,28 @@ static bool find_peer(struct window *w, const struct window_run *run, int rank)
 	return true;
 }
 
-/* What this rank moves, in elements: its slice, or (all_gather, broadcast) all of each block. */
-static void own_share(const struct window *w, const struct window_run *run, size_t *first,
-		      size_t *count)
+/* What this rank moves, in elements: its share, or (but for all_reduce) as much of each block as
+ * all. */
+static struct range own_share(const struct window *w, struct window_run *run)
 {
-	size_t n = run->args.count, line = WINDOW_ALIGN / dtype_bytes(run->args.dtype), each;
-
-	*first = 0;
-	*count = n;
-	if (run->args.collective != COLL_ALL_REDUCE)
-		return;
-	each = ((n + (size_t)w->size - 1) / (size_t)w->size + line - 1) / line * line;
-	*first = each * (size_t)w->rank < n ? each * (size_t)w->rank : n;
-	*count = n - *first < each ? n - *first : each;
+	if (run->args.collective == COLL_ALL_REDUCE)
+		return share_of(w, run, run->args.count, w->rank);
+	return (struct range){0, run->args.count};
 }
 
 bool zero_copy_begin(struct window *w, struct window_run *run)
 {
-	size_t first, count;
+	struct range own;
 
 	for (int rank = 0; rank < w->size; rank++) {
 		if (is_read(&run->args, rank) && !find_peer(w, run, rank))
 			return false;
 	}
-	own_share(w, run, &first, &count);
+	own = own_share(w, run);
 	run->path = &window_zero_copy;
 	run->pieces = 1; /* one generation, of a slot that stays empty */
-	run->each = STEP_BYTES / dtype_bytes(run->args.dtype);
-	run->steps = (uint32_t)((count + run->each - 1) / run->each) + 2;
+	run->each = units_of(STEP_BYTES, run);
+	run->steps = (uint32_t)((own.count * run->unit + STEP_BYTES - 1) / STEP_BYTES) + 2;
 	return true;
 }
 
@@ -99,7 +93,7 @@ static void copy(void *dst, const void *src, size_t bytes)
 
 static void reduce_part(struct window *w, struct window_run *run, size_t first, size_t count)
 {
-	size_t each = dtype_bytes(run->args.dtype);
+	size_t each = run->unit;
 	bool is_scatter = run->args.collective == COLL_REDUCE_SCATTER;
 	size_t from = first + (is_scatter ? (size_t)w->rank * run->args.count : 0);
 	int outputs = is_scatter ? 1 : w->size;
@@ -115,7 +109,7 @@ static void reduce_part(struct window *w, struct window_run *run, size_t first, 
 
 static void gather_part(struct window *w, struct window_run *run, size_t first, size_t count)
 {
-	size_t each = dtype_bytes(run->args.dtype);
+	size_t each = run->unit;
 
 	for (int i = 1; i <= w->size; i++) {
 		int rank = (w->rank + i) % w->size;
@@ -128,7 +122,7 @@ static void gather_part(struct window *w, struct window_run *run, size_t first, 
 
 static void move_part(struct window *w, struct window_run *run, size_t first, size_t count)
 {
-	size_t each = dtype_bytes(run->args.dtype);
+	size_t each = run->unit;
 	int root = run->args.root;
 
 	switch (run->args.collective) {
@@ -157,7 +151,8 @@ static struct need zero_copy_need(const struct window *w, const struct window_ru
 
 static tutti_status zero_copy_step(struct window *w, struct window_run *run)
 {
-	size_t first, count, done = (size_t)run->step * run->each;
+	struct range own;
+	size_t done = (size_t)run->step * run->each;
 
 	if (run->step == run->steps - 1)
 		return TUTTI_OK;
@@ -165,9 +160,9 @@ static tutti_status zero_copy_step(struct window *w, struct window_run *run)
 		word_post(w, WORD_TAKEN, w->generation + 1);
 		return TUTTI_OK;
 	}
-	own_share(w, run, &first, &count);
-	count = count - done < run->each ? count - done : run->each;
-	move_part(w, run, first + done, count);
+	own = own_share(w, run);
+	own.count = own.count - done < run->each ? own.count - done : run->each;
+	move_part(w, run, own.first + done, own.count);
 	return TUTTI_OK;
 }
 
