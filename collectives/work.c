@@ -2,6 +2,7 @@
 #include "collectives/run.h"
 
 #include "core/clock.h"
+#include "core/status.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -109,6 +110,14 @@ void work_finish(struct engine *e, struct tutti_work *work, tutti_status status)
 		no_longer_async(e, work);
 }
 
+/* A thread that learns of a failure by waiting has the sentence too. */
+static tutti_status verdict(const struct tutti_work *work)
+{
+	if (__builtin_expect(work->status != TUTTI_OK, 0))
+		return fail(work->status, "%s", engine_error(work->engine));
+	return TUTTI_OK;
+}
+
 tutti_status work_test(struct tutti_work *work, bool *is_done)
 {
 	struct engine *e = work->engine;
@@ -119,7 +128,7 @@ tutti_status work_test(struct tutti_work *work, bool *is_done)
 		pthread_mutex_unlock(&e->lock);
 		*is_done = atomic_load_explicit(&work->is_done, memory_order_acquire);
 	}
-	return *is_done ? work->status : TUTTI_OK;
+	return *is_done ? verdict(work) : TUTTI_OK;
 }
 
 /* Whoever waits makes progress; where another thread is at it already, looks on. */
@@ -148,7 +157,7 @@ tutti_status work_wait(struct tutti_work **held, int timeout_ms)
 		if (!wait_again(&w))
 			engine_sleep(e);
 	}
-	tutti_status status = work->status;
+	tutti_status status = verdict(work);
 	*held = NULL;
 	unref(work);
 	return status;
