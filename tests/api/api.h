@@ -57,5 +57,11 @@ void pass_bits(struct api *api);        /* rounded sums: the same bits on every 
 void pass_flight(struct api *api);      /* many works in flight, calls out of callbacks          */
 void pass_errors(struct api *api);      /* bad arguments: said, nothing sent, life goes on       */
 void pass_unbuilt(struct api *api);     /* functions to come: UNSUPPORTED with a sentence        */
+/* These end the communicator. */
+void pass_leave(struct api *api);
+void pass_death(struct api *api);
+void pass_late(struct api *api);
+void pass_differ(struct api *api);
+void pass_abort(struct api *api);
 
 #endif

@@ -25,7 +25,8 @@ static const struct {
 } passes[] = {
 	{"world", pass_world},     {"small", pass_small},   {"large", pass_large},
 	{"bits", pass_bits},       {"flight", pass_flight}, {"errors", pass_errors},
-	{"unbuilt", pass_unbuilt},
+	{"unbuilt", pass_unbuilt}, {"leave", pass_leave},   {"death", pass_death},
+	{"late", pass_late},       {"differ", pass_differ}, {"abort", pass_abort},
 };
 #define PASSES ((int)(sizeof passes / sizeof passes[0]))
 
@@ -96,6 +97,8 @@ static void run_passes(const struct options *options, tutti_comm *comm)
 	for (int i = 0; i < PASSES; i++)
 		if (options->wanted[i])
 			passes[i].run(&api);
+	if (api.comm == NULL)
+		return; /* the last pass has ended it */
 	CHECK_OK(&api, tutti_barrier(comm, NULL));
 	if (api.arena)
 		buffer_arena_close(&api);

@@ -70,8 +70,8 @@ static void add_reductions(struct api *api, struct list *list, tutti_dtype dtype
 {
 	for (int name = CALL_ALL_REDUCE; name <= CALL_REDUCE_SCATTER; name++) {
 		for (size_t i = 0; i < SMALL_COUNTS; i++) {
-			/* Every third, so that all counts meet all dtypes, though not all ops. */
-			bool taken = random_below(&api->shared, 3) == 0;
+			/* Every fourth, so that all counts meet all dtypes, though not all ops. */
+			bool taken = random_below(&api->shared, 4) == 0;
 			if (!taken || !drawn(api, 6))
 				continue;
 			list_add(api, list,

@@ -1,7 +1,8 @@
 # The public API as processes and as threads, in every way ranks can be connected. `api` uses the library
 # as users do; `api_objects` is linked with the objects, for the proof kind of memory and for sanitizers
 # that want to see everything.
-set(api_sources api_main.c batch.c buffer.c data.c errors.c passes.c)
+set(api_sources api_main.c batch.c buffer.c data.c endings.c errors.c
+	passes.c)
 list(TRANSFORM api_sources PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/api/)
 
 add_executable(api ${api_sources})
@@ -62,7 +63,18 @@ foreach(n 2 3 5 8)
 	api_test(ring ${n} RANKS ${shm_ranks} -e TUTTI_ALGO=${ring} ARGUMENTS ${forced})
 	api_test(doubling ${n} RANKS ${tcp_ranks} -e TUTTI_ALGO=${doubling} ARGUMENTS ${forced})
 	api_test(direct ${n} RANKS ${shm_ranks} -e TUTTI_ALGO=${direct} ARGUMENTS --exact ${forced})
-	api_test(window ${n} RANKS -e TUTTI_ALGO=${window} ARGUMENTS --exact ${forced})
+	if(TUTTI_WINDOW)
+		api_test(window ${n} RANKS -e TUTTI_ALGO=${window} ARGUMENTS --exact ${forced})
+	endif()
+endforeach()
+
+foreach(ending leave death late differ abort)
+	foreach(n 2 3 4)
+		api_test(${ending} ${n} ARGUMENTS ${ending})
+		api_test(${ending}_shm ${n} RANKS ${shm_ranks} ARGUMENTS ${ending})
+		api_test(${ending}_tcp ${n} RANKS ${tcp_ranks} ARGUMENTS ${ending})
+	endforeach()
+	api_test(${ending}_two_machines 4 RANKS -2 ARGUMENTS ${ending})
 endforeach()
 
 # Memory that the CPU may not touch, on some of the ranks in some of the calls.

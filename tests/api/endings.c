@@ -1,0 +1,239 @@
+/* How a communicator ends: left with works under way, or failed by a death, a deadline, a mismatch,
+ * an abort. These passes are the last of a run. They need ranks that are processes of their own. */
+#include "batch.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define COUNT 50000
+
+/* ---- a way for ranks to talk when the communicator cannot: datagrams to rank 0 ---- */
+
+static socklen_t address_of(struct sockaddr_un *address)
+{
+	*address = (struct sockaddr_un){.sun_family = AF_UNIX};
+	int n = snprintf(address->sun_path + 1, sizeof address->sun_path - 1, "tutti-api-%s-%ld",
+			 getenv("MASTER_PORT"), (long)getppid());
+	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+}
+
+static int open_reports(struct api *api)
+{
+	struct sockaddr_un address;
+	struct timeval limit = {.tv_sec = API_WAIT_S};
+	socklen_t length = address_of(&address);
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	CHECK(api, fd >= 0, "socket");
+	if (api->rank == 0)
+		CHECK(api, bind(fd, (struct sockaddr *)&address, length) == 0, "bind");
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+	CHECK_OK(api, tutti_barrier(api->comm, NULL));
+	return fd;
+}
+
+static void report(struct api *api, int fd, tutti_status status)
+{
+	struct sockaddr_un address;
+	socklen_t length = address_of(&address);
+	CHECK(api, sendto(fd, &status, sizeof status, 0, (struct sockaddr *)&address, length) > 0,
+	      "sendto");
+}
+
+/* Rank 0: waits for n reports; whether any of them is wanted. */
+static bool any_reported(struct api *api, int fd, int n, tutti_status wanted)
+{
+	bool found = false;
+	while (n-- > 0) {
+		tutti_status status;
+		CHECK(api, recv(fd, &status, sizeof status, 0) > 0, "a rank never reports");
+		found |= status == wanted;
+	}
+	return found;
+}
+
+/* ---- calls that must fail ---- */
+
+/* Makes the call blocking or waits for a work, by turns of the rank. Both must explain the failure.
+ */
+static tutti_status failing_call(struct api *api, size_t count, int timeout_ms)
+{
+	float *x = calloc(count, sizeof *x);
+	tutti_work *work = NULL;
+	tutti_call call = {.timeout_ms = timeout_ms};
+	tutti_status status;
+
+	CHECK(api, x, "no memory");
+	if (api->rank % 2)
+		call.work = &work;
+	status = tutti_all_reduce(x, x, count, TUTTI_F32, TUTTI_SUM, api->comm, &call);
+	if (status == TUTTI_OK)
+		status = tutti_work_wait(&work, 0);
+	CHECK(api, status != TUTTI_OK, "a call that cannot succeed did");
+	CHECK(api, strlen(tutti_comm_error(NULL)) > 15, "%s is explained by '%s'",
+	      tutti_status_string(status), tutti_comm_error(NULL));
+	free(x);
+	return status;
+}
+
+/* The failure sticks: the same status and sentence, whatever comes later. */
+static void check_sticky(struct api *api, tutti_status status)
+{
+	char sentence[1000];
+	float x = 1;
+
+	snprintf(sentence, sizeof sentence, "%s", tutti_comm_error(api->comm));
+	CHECK(api, tutti_comm_status(api->comm) == status, "failed with %s, status is %s",
+	      tutti_status_string(status), tutti_status_string(tutti_comm_status(api->comm)));
+	for (int i = 0; i < 3; i++) {
+		tutti_status later =
+			tutti_all_reduce(&x, &x, 1, TUTTI_F32, TUTTI_SUM, api->comm, NULL);
+		CHECK(api, later == status, "a later call: %s", tutti_status_string(later));
+	}
+	CHECK(api, strcmp(sentence, tutti_comm_error(api->comm)) == 0, "'%s' became '%s'", sentence,
+	      tutti_comm_error(api->comm));
+}
+
+/* "rank 0", "ranks 1, 0" */
+static bool names_rank(const struct api *api, int rank)
+{
+	char one[32], more[32];
+	const char *sentence = tutti_comm_error(api->comm);
+
+	snprintf(one, sizeof one, "rank %d", rank);
+	snprintf(more, sizeof more, ", %d", rank);
+	return strstr(sentence, one) || strstr(sentence, more);
+}
+
+static void leave(struct api *api)
+{
+	tutti_comm_destroy(api->comm);
+	api->comm = NULL;
+	if (api->arena)
+		buffer_arena_close(api);
+}
+
+/* ---- the passes ---- */
+
+/* Destroy lets works end, and their handles outlive the communicator. */
+void pass_leave(struct api *api)
+{
+	enum { WORKS = 6 };
+	static const size_t counts[WORKS] = {1, 100, COUNT, 7, 0, 3000};
+	tutti_work *works[WORKS];
+	int32_t *data[WORKS], sum = api->size * (api->size + 1) / 2;
+
+	for (int i = 0; i < WORKS; i++) {
+		tutti_call call = {.work = &works[i]};
+		data[i] = malloc(counts[i] * sizeof *data[i] + 1);
+		CHECK(api, data[i], "no memory");
+		for (size_t k = 0; k < counts[i]; k++)
+			data[i][k] = api->rank + 1;
+		CHECK_OK(api, tutti_all_reduce(data[i], data[i], counts[i], TUTTI_I32, TUTTI_SUM,
+					       api->comm, &call));
+	}
+	leave(api);
+	for (int i = WORKS - 1; i >= 0; i--) {
+		CHECK_OK(api, tutti_work_wait(&works[i], 0));
+		for (size_t k = 0; k < counts[i]; k++)
+			CHECK(api, data[i][k] == sum, "work %d, element %zu: %d", i, k, data[i][k]);
+		free(data[i]);
+	}
+}
+
+/* The last rank's process ends without a word. Who sees that first says so; others may see them
+ * leave. */
+void pass_death(struct api *api)
+{
+	int fd = open_reports(api), dead = api->size - 1, ranks[API_RANKS];
+
+	if (api->rank == dead)
+		_exit(0);
+	tutti_status status = failing_call(api, COUNT, 0);
+	CHECK(api, status == TUTTI_ERR_PEER, "%s: %s", tutti_status_string(status),
+	      tutti_comm_error(api->comm));
+	check_sticky(api, status);
+	int failed = tutti_comm_failed(api->comm, ranks, API_RANKS);
+	CHECK(api, failed == 0 || (failed == 1 && ranks[0] != api->rank),
+	      "%d ranks have failed, the first is %d", failed, ranks[0]);
+	report(api, fd, names_rank(api, dead) ? TUTTI_OK : status);
+	if (api->rank == 0)
+		CHECK(api, any_reported(api, fd, api->size - 1, TUTTI_OK),
+		      "rank %d has died, and nobody says so; here: %s", dead,
+		      tutti_comm_error(api->comm));
+	close(fd);
+	leave(api);
+}
+
+/* Rank 0 does not come. */
+void pass_late(struct api *api)
+{
+	int fd = open_reports(api);
+
+	if (api->rank == 0) {
+		CHECK(api, any_reported(api, fd, api->size - 1, TUTTI_ERR_TIMEOUT),
+		      "no rank's deadline has passed");
+		CHECK(api, failing_call(api, COUNT, 0) != TUTTI_ERR_TIMEOUT,
+		      "the ranks that gave up told nobody");
+	} else {
+		tutti_status status = failing_call(api, COUNT, 300);
+		CHECK(api, status != TUTTI_ERR_TIMEOUT || names_rank(api, 0),
+		      "missing is rank 0: %s", tutti_comm_error(api->comm));
+		check_sticky(api, status);
+		report(api, fd, status);
+	}
+	close(fd);
+	leave(api);
+}
+
+/* Rank 0 makes another call than the others. */
+void pass_differ(struct api *api)
+{
+	int fd = open_reports(api);
+	tutti_status status = failing_call(api, api->rank ? COUNT : COUNT - 1, 0);
+	const char *sentence = tutti_comm_error(api->comm);
+
+	/* Ranks that share memory show each other's calls; messages only have their fingerprints.
+	 */
+	if (status == TUTTI_ERR_MISMATCH && strstr(sentence, "window"))
+		CHECK(api, strstr(sentence, "50000") && strstr(sentence, "49999"),
+		      "does not show both calls: %s", sentence);
+	else if (status == TUTTI_ERR_MISMATCH)
+		CHECK(api, strstr(sentence, "call"), "does not speak of calls: %s", sentence);
+	else
+		CHECK(api, status == TUTTI_ERR_PEER, "%s: %s", tutti_status_string(status),
+		      sentence);
+	check_sticky(api, status);
+	report(api, fd, status);
+	if (api->rank == 0)
+		CHECK(api, any_reported(api, fd, api->size, TUTTI_ERR_MISMATCH),
+		      "no rank saw the mismatch");
+	close(fd);
+	leave(api);
+}
+
+/* The last rank aborts while the others wait for it. */
+void pass_abort(struct api *api)
+{
+	int fd = open_reports(api);
+	tutti_status status;
+
+	if (api->rank == api->size - 1) {
+		CHECK_OK(api, tutti_comm_abort(api->comm));
+		status = failing_call(api, COUNT, 0);
+		CHECK(api, status == TUTTI_ERR_ABORTED, "after abort: %s",
+		      tutti_status_string(status));
+	} else {
+		status = failing_call(api, COUNT, 0);
+		CHECK(api, status == TUTTI_ERR_ABORTED || status == TUTTI_ERR_PEER, "%s: %s",
+		      tutti_status_string(status), tutti_comm_error(api->comm));
+	}
+	check_sticky(api, status);
+	close(fd);
+	leave(api);
+}
