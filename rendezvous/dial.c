@@ -59,14 +59,21 @@ tutti_status dial_own(int fd, const uint8_t key[TUTTI_KEY_BYTES], const struct j
 	return fail(TUTTI_ERR_TIMEOUT, "rank 0 could not join its own meeting before the deadline");
 }
 
-static tutti_status dial_one(const struct dial *dial, const char *host, int port,
-			     const struct job *job, uint64_t attempt_ns, uint64_t deadline_ns,
-			     int *fd)
+/* One rank's call of one meeting. */
+struct call {
+	const struct dial *dial;
+	const struct job *job;
+	uint64_t attempt_ms, deadline_ns;
+};
+
+static tutti_status dial_one(const struct call *call, const char *host, int port, int *fd)
 {
+	uint64_t attempt_ns =
+		earlier(deadline_after_ms((int64_t)call->attempt_ms), call->deadline_ns);
 	tutti_status status;
 
 	TRY(net_try_connect(host, port, attempt_ns, fd));
-	status = shake_hands(*fd, dial->key, job, attempt_ns, deadline_ns);
+	status = shake_hands(*fd, call->dial->key, call->job, attempt_ns, call->deadline_ns);
 	if (status == TUTTI_OK)
 		return TUTTI_OK;
 	close(*fd);
@@ -82,19 +89,16 @@ static tutti_status dial_one(const struct dial *dial, const char *host, int port
 }
 
 /* Once through all addresses. */
-static tutti_status dial_all(const struct dial *dial, const struct job *job, uint64_t attempt_ms,
-			     uint64_t deadline_ns, int *fd)
+static tutti_status dial_all(const struct call *call, int *fd)
 {
+	const struct dial *dial = call->dial;
 	const char *list = dial->hosts;
 	char host[HOST_BYTES];
 	bool wrong_key = false;
 
 	while (place_next_host(&list, host)) {
-		for (int i = 0; i < dial->ports; i++) {
-			uint64_t attempt_ns =
-				earlier(deadline_after_ms((int64_t)attempt_ms), deadline_ns);
-			tutti_status status = dial_one(dial, host, dial->port + i, job, attempt_ns,
-						       deadline_ns, fd);
+		for (int i = 0; i < dial->ports && dial->port + i <= 65535; i++) {
+			tutti_status status = dial_one(call, host, dial->port + i, fd);
 			wrong_key |= status == TUTTI_ERR_AUTH;
 			if (status != TUTTI_IN_PROGRESS && status != TUTTI_ERR_AUTH)
 				return status;
@@ -102,8 +106,7 @@ static tutti_status dial_all(const struct dial *dial, const struct job *job, uin
 	}
 	if (dial->ports > 1)
 		fail(TUTTI_ERR_TIMEOUT,
-		     "nobody who knows this rank's secret listens at %.200s on "
-		     "the ports %d to %d",
+		     "nobody who knows this rank's secret listens at %.200s on the ports %d to %d",
 		     dial->hosts, dial->port, dial->port + dial->ports - 1);
 	return wrong_key ? TUTTI_ERR_AUTH : TUTTI_IN_PROGRESS;
 }
@@ -140,11 +143,13 @@ static tutti_status find(struct dial *dial, const struct job *job, const struct 
 	return TUTTI_OK;
 }
 
-static tutti_status give_up(tutti_status status, const struct job *job, uint64_t begun_ns)
+/* wrong_key: what was said of one who answered with another key; "" when nobody did. */
+static tutti_status give_up(const char *wrong_key, const struct job *job, uint64_t begun_ns)
 {
+	tutti_status status = *wrong_key ? TUTTI_ERR_AUTH : TUTTI_ERR_TIMEOUT;
 	char why[ERROR_BYTES];
 
-	snprintf(why, sizeof why, "%s", last_error());
+	snprintf(why, sizeof why, "%s", *wrong_key ? wrong_key : last_error());
 	return fail(status, "rank %d of %d gave up after %llu ms: %.380s: %s is missing", job->rank,
 		    job->size, (unsigned long long)(clock_now_ns() - begun_ns) / 1000000, why,
 		    job->is_served ? "the process that called tutti_rendezvous_open" : "rank 0");
@@ -153,24 +158,26 @@ static tutti_status give_up(tutti_status status, const struct job *job, uint64_t
 tutti_status dial_meeting(struct dial *dial, const struct job *job, const struct env *env,
 			  uint64_t deadline_ns, int *fd)
 {
-	uint64_t begun_ns = clock_now_ns(), attempt_ms = ATTEMPT_MIN_MS;
-	bool wrong_key = false;
+	struct call call = {dial, job, ATTEMPT_MIN_MS, deadline_ns};
+	uint64_t begun_ns = clock_now_ns();
+	char wrong_key[ERROR_BYTES] = "";
 
 	for (int attempt = 0;; attempt++) {
 		tutti_status status = find(dial, job, env, deadline_ns);
 
 		if (status == TUTTI_OK) {
-			status = dial_all(dial, job, attempt_ms, deadline_ns, fd);
-			wrong_key = status == TUTTI_ERR_AUTH;
-			attempt_ms = earlier(attempt_ms + attempt_ms / 2, ATTEMPT_MAX_MS);
-			if (wrong_key && !dial->is_only)
+			status = dial_all(&call, fd);
+			call.attempt_ms =
+				earlier(call.attempt_ms + call.attempt_ms / 2, ATTEMPT_MAX_MS);
+			if (status == TUTTI_ERR_AUTH && !dial->is_only) {
+				snprintf(wrong_key, sizeof wrong_key, "%s", last_error());
 				status = TUTTI_IN_PROGRESS;
+			}
 		}
 		if (status != TUTTI_IN_PROGRESS)
 			return status;
 		if (clock_now_ns() >= deadline_ns)
-			return give_up(wrong_key ? TUTTI_ERR_AUTH : TUTTI_ERR_TIMEOUT, job,
-				       begun_ns);
+			return give_up(wrong_key, job, begun_ns);
 		net_pause(attempt, deadline_ns);
 	}
 }

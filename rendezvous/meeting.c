@@ -188,8 +188,8 @@ void meeting_tick(struct meeting *m, uint64_t now_ns)
 			m->size, missing);
 	else
 		meeting_fail(m, TUTTI_ERR_TIMEOUT,
-			     "the deadline passed before all %d ranks had joined: %s missing",
-			     m->size, missing);
+			     "the deadline passed before all %d ranks had joined: %s missing%s",
+			     m->size, missing, m->hint ? m->hint : "");
 }
 
 /* The ranks from *rank on that are next in the list; false when there are none. */

@@ -16,6 +16,7 @@ struct meeting {
 	int joined, left;
 	bool is_complete;                /* all have joined; never unset                        */
 	uint64_t deadline_ns;            /* of joining, then of the open round: the earliest    */
+	const char *hint;                /* why ranks may be missing; NULL: no idea             */
 
 	int given, bytes_said_by;        /* records of the open round; 0: no round is open      */
 	size_t record_bytes;

@@ -358,6 +358,9 @@ static tutti_status prepare(struct server *s, const struct server_config *config
 	s->idle_for_ns = left_ns > least_ns ? left_ns : least_ns;
 	s->idle_ns = now_ns + s->idle_for_ns;
 	TRY(meeting_init(&s->host.meeting, config->size, config->deadline_ns));
+	if (config->unix_fd >= 0)
+		s->host.meeting.hint = " (there is no TUTTI_SECRET, so that only processes of this "
+				       "machine and user can join)";
 	if (!make_room(s))
 		return fail(TUTTI_ERR_MEMORY, "no memory to serve the meeting of the ranks");
 	if (config->own_fd >= 0) {

@@ -82,6 +82,27 @@ static void a_wrong_secret_is_the_strangers_problem(void **state)
 	ranks_expect_well(runs, 3);
 }
 
+/* Where rank 0 may be at several ports, the answer of one is not the last word. */
+static void a_wrong_secret_is_said_after_all_ports(void **state)
+{
+	struct rank_run runs[2], stranger;
+
+	(void)state;
+	ranks_prepare(runs, 2, ranks_free_port());
+	runs[0].job.port_is_taken = runs[1].job.port_is_taken = 1;
+	stranger = runs[1];
+	strcpy(stranger.job.secret, "a wrong secret");
+	stranger.timeout_ms = SHORT_MS;
+	ranks_start(&runs[0]);
+	ranks_start(&stranger);
+	ranks_finish(&stranger);
+	ranks_expect(&stranger, TUTTI_ERR_AUTH, "nobody who knows this rank's secret listens");
+	ranks_start(&runs[1]);
+	ranks_finish(&runs[0]);
+	ranks_finish(&runs[1]);
+	ranks_expect_well(runs, 2);
+}
+
 static void no_secret_is_not_the_jobs_secret(void **state)
 {
 	struct rank_run runs[2], stranger;
@@ -353,6 +374,8 @@ static void missing_ranks_are_named_to_all(void **state)
 			     "all 4 ranks had joined: ranks 1, 3 missing");
 		ranks_expect(&runs[2], TUTTI_ERR_TIMEOUT,
 			     "all 4 ranks had joined: ranks 1, 3 missing");
+		assert_int_equal(strstr(runs[2].error, "there is no TUTTI_SECRET") == NULL,
+				 has_secret);
 	}
 }
 
@@ -491,6 +514,7 @@ int main(void)
 	int fds = ranks_count_dir("/proc/self/fd");
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_wrong_secret_is_the_strangers_problem),
+		cmocka_unit_test(a_wrong_secret_is_said_after_all_ports),
 		cmocka_unit_test(no_secret_is_not_the_jobs_secret),
 		cmocka_unit_test(strangers_are_dropped),
 		cmocka_unit_test(a_claim_without_a_proof_is_not_believed),
