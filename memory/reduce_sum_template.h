@@ -141,22 +141,38 @@ INLINE struct VECTOR(value) VECTOR(sum)(struct VECTOR(type) t, const char *const
 	return t.end(n > 4 ? t.add(v[0], v[4]) : v[0], by);
 }
 
-/* From element first on; returns the first one that is left because it makes no whole value. n is a
- * constant. */
-INLINE size_t VECTOR(sums_of)(struct VECTOR(type) t, const struct reduction *r, int n, size_t first)
+/* From element first on; returns the first one that is left because it makes no whole value. n and n_dst
+ * are constants; n_dst 0: as many as the reduction says. */
+INLINE size_t VECTOR(sums_to)(struct VECTOR(type) t, const struct reduction *r, int n, int n_dst,
+                              size_t first)
 {
 	const char *src[REDUCE_FUSED];
+	char *dst[REDUCE_FUSED];
 	size_t at = first * t.element, bytes = r->count * t.element;
 	float by = r->op == TUTTI_AVG ? (float)r->divisor : 0;
 
 	for (int i = 0; i < n; i++)
 		src[i] = r->src[i];
+	for (int d = 0; d < n_dst; d++)
+		dst[d] = r->dst[d];
 	for (; at + t.step <= bytes; at += t.step) {
 		struct VECTOR(value) x = VECTOR(sum)(t, src, n, at, by);
-		for (int d = 0; d < r->n_dst; d++)
+		for (int d = 0; d < n_dst; d++)
+			t.store(dst[d] + at, x);
+		for (int d = 0; n_dst == 0 && d < r->n_dst; d++)
 			t.store((char *)r->dst[d] + at, x);
 	}
 	return at / t.element;
+}
+
+/* One destination, or as many as sources, is what collectives ask for. */
+INLINE size_t VECTOR(sums_of)(struct VECTOR(type) t, const struct reduction *r, int n, size_t first)
+{
+	if (r->n_dst == 1)
+		return VECTOR(sums_to)(t, r, n, 1, first);
+	if (r->n_dst == n)
+		return VECTOR(sums_to)(t, r, n, n, first);
+	return VECTOR(sums_to)(t, r, n, 0, first);
 }
 
 INLINE size_t VECTOR(sums)(struct VECTOR(type) t, const struct reduction *r, size_t first)
