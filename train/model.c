@@ -94,7 +94,7 @@ static tutti_status check_name(const char *what, const char *name)
 	return TUTTI_OK;
 }
 
-static tutti_status add_unit(struct tutti_model *model, const char *name, int *index)
+static tutti_status add_unit(struct tutti_model *model, const char *name)
 {
 	if (!model)
 		return train_fail(TUTTI_ERR_INVALID, "tutti_model_unit needs a model, not NULL.");
@@ -103,15 +103,13 @@ static tutti_status add_unit(struct tutti_model *model, const char *name, int *i
 		if (strcmp(model->units[i].name, name) == 0)
 			return train_fail(TUTTI_ERR_INVALID, "There are two units '%s'.", name);
 	TRY(grow((void **)&model->units, model->unit_count, sizeof *model->units));
-	*index = model->unit_count++;
-	strcpy(model->units[*index].name, name);
+	strcpy(model->units[model->unit_count++].name, name);
 	return TUTTI_OK;
 }
 
 int tutti_model_unit(tutti_model *model, const char *name)
 {
-	int index = -1;
-	return add_unit(model, name, &index) == TUTTI_OK ? index : -1;
+	return add_unit(model, name) == TUTTI_OK ? model->unit_count - 1 : -1;
 }
 
 static tutti_status check_shape(struct param *param, int ndim, const int64_t *shape)
@@ -246,7 +244,7 @@ tutti_status tutti_model_param_group(tutti_model *model, int param, int group)
 }
 
 static tutti_status add_buffer(struct tutti_model *model, const char *name,
-			       const struct buffer *buffer, int *index)
+			       const struct buffer *buffer)
 {
 	if (!model || !buffer->data)
 		return train_fail(TUTTI_ERR_INVALID,
@@ -259,9 +257,9 @@ static tutti_status add_buffer(struct tutti_model *model, const char *name,
 		if (strcmp(model->buffers[i].name, name) == 0)
 			return train_fail(TUTTI_ERR_INVALID, "There are two buffers '%s'.", name);
 	TRY(grow((void **)&model->buffers, model->buffer_count, sizeof *model->buffers));
-	*index = model->buffer_count++;
-	model->buffers[*index] = *buffer;
-	strcpy(model->buffers[*index].name, name);
+	struct buffer *added = &model->buffers[model->buffer_count++];
+	*added = *buffer;
+	strcpy(added->name, name);
 	return TUTTI_OK;
 }
 
@@ -269,6 +267,5 @@ int tutti_model_buffer(tutti_model *model, const char *name, tutti_dtype dtype, 
 		       void *data)
 {
 	struct buffer buffer = {.dtype = dtype, .count = count, .data = data};
-	int index = -1;
-	return add_buffer(model, name, &buffer, &index) == TUTTI_OK ? index : -1;
+	return add_buffer(model, name, &buffer) == TUTTI_OK ? model->buffer_count - 1 : -1;
 }
