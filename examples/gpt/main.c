@@ -54,13 +54,22 @@ static int load_batch(struct run *run, int step)
 	return last - first;
 }
 
+/* Rises for 20 steps, then falls to nothing along a half cosine. */
+static float learning_rate(const struct options *o, int step)
+{
+	float done = (float)step / (float)o->steps;
+	float rise = step < 20 ? (float)(step + 1) / 20 : 1;
+
+	return o->lr * rise * (0.5f + 0.5f * cosf(3.14159265f * done));
+}
+
 /* Returns the mean loss of the global batch. */
 static double train_step(struct run *run, int step)
 {
 	const tutti_optimizer adamw = {.kind = TUTTI_ADAMW,
-				       .lr = run->options.lr,
+				       .lr = learning_rate(&run->options, step),
 				       .beta1 = 0.9f,
-				       .beta2 = 0.95f,
+				       .beta2 = 0.99f,
 				       .eps = 1e-8f,
 				       .weight_decay = 0.1f};
 	int sequences = load_batch(run, step);
@@ -107,15 +116,15 @@ static void train(struct run *run)
 	}
 }
 
-/* Draws from softmax(scores / 0.8). */
+/* Draws from softmax(scores / 0.7): the likely is a little likelier. */
 static int draw(const float *scores, int vocab, double uniform)
 {
 	double sum = 0, running = 0;
 
 	for (int v = 0; v < vocab; v++)
-		sum += exp((double)scores[v] / 0.8);
+		sum += exp((double)scores[v] / 0.7);
 	for (int v = 0; v < vocab; v++) {
-		running += exp((double)scores[v] / 0.8);
+		running += exp((double)scores[v] / 0.7);
 		if (running >= uniform * sum)
 			return v;
 	}
@@ -130,7 +139,7 @@ static void sample(struct run *run)
 	int length = run->options.length, vocab = run->text.vocab, filled = 1;
 	unsigned char *window = run->tokens;
 
-	memset(window, 0, (size_t)length);
+	memset(window, text_token(&run->text, '\n'), (size_t)length);
 	if (run->rank == 0)
 		printf("\nwhat it writes now:\n");
 	for (int i = 0; i < SAMPLE_BYTES; i++) {

@@ -16,7 +16,7 @@ static const char usage[] =
 	"  --steps N          updates (200)\n"
 	"  --batch N          sequences in a step, of all ranks together (8)\n"
 	"  --seq N            characters in a sequence (64)\n"
-	"  --lr X             AdamW's learning rate (0.001)\n"
+	"  --lr X             AdamW's highest learning rate (0.002)\n"
 	"  --seed N           of first values and of the choice of sequences (1)\n"
 	"  --strategy S       ddp, zero1, zero2, fsdp, hsdp or local_sgd (ddp)\n"
 	"  --dump-loss FILE   rank 0 writes a line with step and loss for every step\n";
@@ -99,7 +99,7 @@ int options_read(struct options *options, int argc, char **argv)
 	};
 	int option, which = 0;
 
-	*options = (struct options){.steps = 200, .batch = 8, .length = 64, .lr = 1e-3f, .seed = 1};
+	*options = (struct options){.steps = 200, .batch = 8, .length = 64, .lr = 2e-3f, .seed = 1};
 	while ((option = getopt_long(argc, argv, "h", longs, &which)) != -1) {
 		if (option == 'h') {
 			fputs(usage, stdout);

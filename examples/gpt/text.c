@@ -110,6 +110,14 @@ int text_read(struct text *text, char *const *paths, int count, size_t at_least,
 	return 0;
 }
 
+unsigned char text_token(const struct text *text, char byte)
+{
+	for (int token = 0; token < text->vocab; token++)
+		if (text->bytes[token] == (unsigned char)byte)
+			return (unsigned char)token;
+	return 0;
+}
+
 void text_free(struct text *text)
 {
 	free(text->tokens);

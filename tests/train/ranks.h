@@ -1,0 +1,29 @@
+/* Runs a function on n ranks: as threads of this process, or as processes. What fails is counted, not
+ * jumped out of, since cmocka's assertions belong to the main thread. */
+#ifndef TESTS_TRAIN_RANKS_H
+#define TESTS_TRAIN_RANKS_H
+
+#include <tutti/train.h>
+
+typedef void (*rank_fn)(tutti_comm *comm, void *arg);
+
+/* Returns how many checks failed on all ranks together. */
+int ranks_as_threads(int n, rank_fn fn, void *arg);
+/* Returns how many ranks failed. Call it before the process has threads. */
+int ranks_as_processes(int n, rank_fn fn, void *arg);
+
+void check_failed(const char *file, int line, const char *what);
+
+#define CHECK(condition)                                                                           \
+	do {                                                                                       \
+		if (!(condition))                                                                  \
+			check_failed(__FILE__, __LINE__, #condition);                              \
+	} while (0)
+
+/* A call that must fail with status, and with a sentence that has text in it. */
+void check_error(const char *file, int line, tutti_status got, tutti_status status, const char *text);
+#define CHECK_ERROR(call, status, text) check_error(__FILE__, __LINE__, call, status, text)
+/* Functions that return an index or a pointer: only the sentence tells. */
+#define CHECK_SENTENCE(text) check_error(__FILE__, __LINE__, TUTTI_OK, TUTTI_OK, text)
+
+#endif

@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# What would break: a loss that depends on the number of ranks, replicas that differ in a bit, and bad
+# input that is taken or explained badly.
+set -eu
+gpt=$BUILD_DIR/examples/gpt/gpt
+tuttirun=$BUILD_DIR/launch/tuttirun
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+cd "$scratch"
+failures=0
+
+# Text that every Debian has.
+cat /usr/share/common-licenses/* >text
+
+"$gpt" --dump-loss 1.loss text >1.txt
+fingerprint=$(grep -o 'fingerprint [0-9a-f]*' 1.txt)
+[ -n "$fingerprint" ]
+awk 'NR == 1 { first = $2 } { last = $2 } END { exit !(NR == 200 && last < first - 1.5) }' 1.loss || {
+	echo "200 steps learned nothing"
+	failures=1
+}
+
+for n in 2 4; do
+	"$tuttirun" -n "$n" "$gpt" --dump-loss "$n.loss" text >"$n.txt"
+	paste 1.loss "$n.loss" | awk -v n="$n" '
+		{ difference = $2 - $4; if (difference < 0) difference = -difference }
+		difference > largest { largest = difference }
+		END { print n " ranks: largest difference " largest + 0 " in " NR " steps"
+			exit !(NR == 200 && largest <= 2e-5) }' || failures=1
+	grep -q "parameters are the same to the bit on $n ranks, fingerprint" "$n.txt" || failures=1
+done
+
+# refused STATUS SENTENCE ARGUMENT...
+refused()
+{
+	local status=0
+	"$gpt" "${@:3}" >out 2>&1 || status=$?
+	if [ "$status" != "$1" ] || ! grep -q -- "$2" out; then
+		echo "gpt ${*:3}: status $status and '$(cat out)'; expected $1 and '$2'"
+		failures=1
+	fi
+}
+echo "too short" >short
+refused 2 'cannot read nowhere: No such file' nowhere
+refused 2 'cannot read nowhere: No such file' text nowhere
+refused 2 'the text has 10 bytes, too few' short
+refused 2 '--steps x is not possible' --steps x text
+refused 2 '--strategy what is not possible' --strategy what text
+refused 2 'usage' --what text
+refused 2 'cannot write' --dump-loss /nowhere/loss text
+refused 0 'usage' --help
+refused 1 'TUTTI_FSDP is not built yet' --strategy fsdp text
+if [ "$(id -u)" != 0 ]; then
+	chmod 0 short
+	refused 2 'cannot read short: Permission denied' short
+fi
+exit $failures

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# What would break: an existing trainer that takes more than 15 changed lines to become data-parallel, or
+# learns something else then. Builds examples/link in a folder of its own against the installed library.
+set -eu
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+cp -r "$SOURCE_DIR/examples/link" "$scratch/link"
+cd "$scratch/link"
+changed=$(diff serial.c parallel.c | grep -c '^[<>]' || true)
+[ "$changed" -ge 1 ] && [ "$changed" -le 15 ] || {
+	echo "serial.c becomes parallel.c by $changed changed lines; 1 to 15 are allowed"
+	exit 1
+}
+
+cmake --install "$BUILD_DIR" --prefix "$scratch/tutti" >/dev/null
+lib_dir=$(dirname "$(find "$scratch/tutti" -name 'libtutti.so' | head -1)")
+cmake -S . -B build -DCMAKE_PREFIX_PATH="$scratch/tutti" >/dev/null
+cmake --build build >/dev/null
+make -s PKG_CONFIG_PATH="$lib_dir/pkgconfig"
+export LD_LIBRARY_PATH=$lib_dir
+
+# same_losses WHAT: the losses on stdin are those of serial.
+./serial >serial.txt
+same_losses()
+{
+	paste serial.txt - | awk -v what="$1" '
+		{ difference = $4 - $8; if (difference < 0) difference = -difference }
+		$2 != $6 || !(difference <= 2e-5) { print what ": " $0; bad = 1 }
+		END { if (NR < 10) { print what ": only " NR " losses"; bad = 1 } exit bad }'
+}
+build/serial | same_losses "cmake's serial"
+build/parallel | same_losses "parallel alone"
+./parallel | same_losses "make's parallel alone"
+for n in 2 3 4; do
+	"$scratch/tutti/bin/tuttirun" -n "$n" build/parallel | same_losses "$n ranks"
+done
+"$scratch/tutti/bin/tuttirun" -n 2 ./parallel | same_losses "make's parallel, 2 ranks"
+echo "$changed changed lines, the same losses"

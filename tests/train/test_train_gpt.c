@@ -1,0 +1,188 @@
+/* What would break: a backward that is not the derivative of its forward, and a loss that depends
+ * on the number of ranks. */
+#include "ranks.h"
+
+#include "examples/gpt/gpt.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { SEQUENCES = 6, MAX_TOKENS = 64 };
+
+static const struct gpt_shape tiny = {
+	.vocab = 11, .length = 6, .layers = 2, .heads = 2, .channels = 8};
+
+struct small_gpt {
+	struct gpt gpt;
+	tutti_trainer *trainer;
+	unsigned char tokens[MAX_TOKENS], targets[MAX_TOKENS];
+};
+
+static void start(struct small_gpt *small, tutti_comm *comm, const tutti_train_config *config)
+{
+	tutti_model *model;
+
+	must(tutti_model_create(&model));
+	gpt_register(&small->gpt, tiny, model);
+	must(tutti_trainer_create(&small->trainer, model, comm, config));
+	tutti_model_destroy(model);
+	gpt_start(&small->gpt, small->trainer, SEQUENCES);
+}
+
+static void finish(struct small_gpt *small)
+{
+	gpt_finish(&small->gpt);
+	tutti_trainer_destroy(small->trainer);
+}
+
+/* Sequences [first, last) of a batch. */
+static void load(struct small_gpt *small, int step, int first, int last)
+{
+	for (int i = first * tiny.length; i < last * tiny.length; i++) {
+		uint64_t place = (uint64_t)i;
+		int at = i - first * tiny.length;
+		small->tokens[at] = (unsigned char)(tutti_random(1, (uint64_t)step, 0, place) % 11);
+		small->targets[at] =
+			(unsigned char)(tutti_random(1, (uint64_t)step, 1, place) % 11);
+	}
+}
+
+static double loss_of(struct small_gpt *small)
+{
+	must(tutti_micro_batch(small->trainer, TUTTI_PASS_EVAL, 1, NULL));
+	gpt_forward(&small->gpt, small->tokens, SEQUENCES);
+	return gpt_loss(&small->gpt, small->targets, 0);
+}
+
+/* The slope of the loss along one coordinate, from four points: the error falls with the fourth
+ * power of the distance, so that it can be large against f32's rounding. */
+static double slope(struct small_gpt *small, float *x)
+{
+	const float distance = 0.02f, before = *x;
+	double points[4];
+
+	for (int i = 0; i < 4; i++) {
+		const float steps[] = {-2, -1, 1, 2};
+		*x = before + steps[i] * distance;
+		points[i] = loss_of(small);
+	}
+	*x = before;
+	return (points[0] - 8 * points[1] + 8 * points[2] - points[3]) / (12 * (double)distance);
+}
+
+/* Every element of every parameter. Values are made large first, so that all paths matter. */
+static void gradients(tutti_comm *comm, void *arg)
+{
+	(void)arg;
+	const tutti_train_config config = {.seed = 3};
+	static struct small_gpt small;
+	static float grads[8192];
+	size_t next = 0;
+	double worst = 0;
+
+	start(&small, comm, &config);
+	for (int p = 0; p < small.gpt.params; p++)
+		must(tutti_param_init_normal(small.trainer, p, p == small.gpt.norm_w ? 1 : 0,
+					     0.4f));
+	load(&small, 0, 0, SEQUENCES);
+	must(tutti_micro_batch(small.trainer, TUTTI_PASS_LAST, 1, NULL));
+	gpt_forward(&small.gpt, small.tokens, SEQUENCES);
+	gpt_loss(&small.gpt, small.targets, 1);
+	gpt_backward(&small.gpt);
+	must(tutti_grads_finish(small.trainer, NULL));
+	CHECK(gpt_param_count(&small.gpt) < 8192);
+	for (int p = 0; p < small.gpt.params; p++) {
+		memcpy(grads + next, tutti_param_grad(small.trainer, p),
+		       small.gpt.counts[p] * sizeof *grads);
+		next += small.gpt.counts[p];
+	}
+	next = 0;
+	for (int p = 0; p < small.gpt.params; p++) {
+		float *x = tutti_param_data(small.trainer, p);
+		for (size_t i = 0; i < small.gpt.counts[p]; i++, next++) {
+			double error = fabs(slope(&small, x + i) - (double)grads[next]);
+			worst = fmax(worst, error / (1 + fabs((double)grads[next])));
+		}
+	}
+	printf("%zu slopes, largest error %g\n", next, worst);
+	CHECK(worst < 3e-3);
+	finish(&small);
+}
+
+static void test_gradients(void **state)
+{
+	(void)state;
+	assert_int_equal(ranks_as_threads(1, gradients, NULL), 0);
+}
+
+struct curve {
+	int steps;
+	double losses[50];
+	uint64_t fingerprints[8];
+};
+
+static void train(tutti_comm *comm, void *arg)
+{
+	const tutti_optimizer adamw = {.kind = TUTTI_ADAMW,
+				       .lr = 0.01f,
+				       .beta1 = 0.9f,
+				       .beta2 = 0.95f,
+				       .eps = 1e-8f,
+				       .weight_decay = 0.1f};
+	const tutti_train_config config = {
+		.seed = 3, .max_grad_norm = 1, .check_replicas_every = 10};
+	struct curve *curve = arg;
+	struct small_gpt small;
+	int rank = tutti_rank(comm), size = tutti_size(comm);
+	int first = SEQUENCES * rank / size, last = SEQUENCES * (rank + 1) / size;
+
+	start(&small, comm, &config);
+	for (int step = 0; step < 50; step++) {
+		double items = (double)(last - first) * tiny.length, mean;
+		load(&small, step % 5, first, last);
+		must(tutti_micro_batch(small.trainer, TUTTI_PASS_LAST, items, NULL));
+		gpt_forward(&small.gpt, small.tokens, last - first);
+		double loss = gpt_loss(&small.gpt, small.targets, 1);
+		gpt_backward(&small.gpt);
+		must(tutti_step(small.trainer, &adamw, 1, NULL));
+		must(tutti_means(small.trainer, &loss, &items, &mean, 1));
+		if (rank == 0)
+			curve->losses[step] = mean;
+	}
+	must(tutti_check_replicas(small.trainer));
+	curve->fingerprints[rank] = gpt_fingerprint(&small.gpt);
+	finish(&small);
+}
+
+/* 4 and 5 of 6 sequences: uneven shares; 8: ranks without any. */
+static void test_loss_equality(void **state)
+{
+	(void)state;
+	static struct curve one, many;
+
+	assert_int_equal(ranks_as_threads(1, train, &one), 0);
+	printf("loss %g to %g\n", one.losses[0], one.losses[49]);
+	assert_true(one.losses[49] < one.losses[0] - 0.1);
+	for (int n = 2; n <= 8; n++) {
+		assert_int_equal(ranks_as_threads(n, train, &many), 0);
+		for (int step = 0; step < 50; step++)
+			assert_true(fabs(one.losses[step] - many.losses[step]) < 2e-5);
+		for (int r = 1; r < n; r++)
+			assert_true(many.fingerprints[r] == many.fingerprints[0]);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_gradients),
+		cmocka_unit_test(test_loss_equality),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

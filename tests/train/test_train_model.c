@@ -1,0 +1,177 @@
+/* What would break: bad registrations that are taken, and unbuilt functions that pretend to work.
+ */
+#include "ranks.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const int64_t shape[] = {2, 3};
+
+static void registration(tutti_comm *comm, void *arg)
+{
+	(void)comm, (void)arg;
+	tutti_model *model;
+	const int64_t bad[] = {2, 0}, huge[] = {INT64_MAX, 4};
+	float data[6], grad[6];
+	char name[200];
+
+	CHECK_ERROR(tutti_model_create(NULL), TUTTI_ERR_INVALID, "NULL");
+	CHECK(tutti_model_create(&model) == TUTTI_OK);
+	CHECK(tutti_model_param(model, 0, "w", 2, shape, 0) == -1);
+	CHECK_SENTENCE("'w' belongs to unit 0, but the model has 0 units");
+	CHECK(tutti_model_unit(model, "first") == 0);
+	CHECK(tutti_model_unit(model, "first") == -1);
+	CHECK_SENTENCE("two units 'first'");
+	CHECK(tutti_model_unit(model, "second") == 1);
+	CHECK(tutti_model_param(model, 0, "w", 2, shape, 0) == 0);
+	CHECK(tutti_model_param(model, 0, "w", 2, shape, 0) == -1);
+	CHECK_SENTENCE("two parameters 'w'");
+	CHECK(tutti_model_param(model, 0, "b", 2, bad, 0) == -1);
+	CHECK_SENTENCE("Dimension 1 of parameter 'b' is 0");
+	CHECK(tutti_model_param(model, 0, "b", 2, huge, 0) == -1);
+	CHECK(tutti_model_param(model, 0, "b", 9, shape, 0) == -1);
+	CHECK(tutti_model_param(model, 0, "b", 1, NULL, 0) == -1);
+	CHECK(tutti_model_param(model, 0, "b", 2, shape, 64) == -1);
+	CHECK_SENTENCE("unknown flags 0x40");
+	CHECK(tutti_model_param(model, 0, NULL, 2, shape, 0) == -1);
+	CHECK(tutti_model_param(model, 0, "two\nlines", 2, shape, 0) == -1);
+	memset(name, 'x', sizeof name);
+	name[sizeof name - 1] = '\0';
+	CHECK(tutti_model_param(model, 0, name, 2, shape, 0) == -1);
+	CHECK_SENTENCE("199 bytes");
+	CHECK(tutti_model_param(NULL, 0, "b", 2, shape, 0) == -1);
+
+	CHECK(tutti_model_param_extern(model, 0, "e", 2, shape, TUTTI_F32, NULL, grad, 0) == -1);
+	CHECK(tutti_model_param_extern(model, 0, "e", 2, shape, TUTTI_F32, data, NULL, 0) == -1);
+	CHECK_SENTENCE("not frozen");
+	CHECK(tutti_model_param_extern(model, 0, "e", 2, shape, TUTTI_BF16, data, grad, 0) == -1);
+	CHECK_SENTENCE("'e' is not TUTTI_F32");
+	CHECK(tutti_model_param_extern(model, 0, "e", 2, shape, TUTTI_F32, data, NULL,
+				       TUTTI_PARAM_FROZEN) == 1);
+
+	CHECK_ERROR(tutti_model_unit_uses(model, 2, 0), TUTTI_ERR_INVALID, "no unit 2 among 2");
+	CHECK_ERROR(tutti_model_unit_uses(model, 1, 2), TUTTI_ERR_INVALID, "no parameter 2");
+	CHECK(tutti_model_unit_uses(model, 1, 0) == TUTTI_OK);
+	CHECK_ERROR(tutti_model_param_group(model, 0, -1), TUTTI_ERR_INVALID, "negative");
+	CHECK(tutti_model_buffer(model, "mean", (tutti_dtype)99, 6, data) == -1);
+	CHECK(tutti_model_buffer(model, "mean", TUTTI_F32, 6, NULL) == -1);
+	CHECK(tutti_model_buffer(model, "mean", TUTTI_F32, 6, data) == 0);
+	CHECK(tutti_model_buffer(model, "mean", TUTTI_F32, 6, data) == -1);
+	tutti_model_destroy(model);
+	tutti_model_destroy(NULL);
+}
+
+static void unbuilt(tutti_comm *comm, void *arg)
+{
+	(void)arg;
+	static const struct {
+		tutti_train_config config;
+		const char *name;
+	} configs[] = {
+		{{.strategy = TUTTI_ZERO1}, "TUTTI_ZERO1"},
+		{{.strategy = TUTTI_ZERO2}, "TUTTI_ZERO2"},
+		{{.strategy = TUTTI_FSDP}, "TUTTI_FSDP"},
+		{{.strategy = TUTTI_HSDP}, "TUTTI_HSDP"},
+		{{.strategy = TUTTI_LOCAL_SGD}, "TUTTI_LOCAL_SGD"},
+		{{.param_dtype = TUTTI_BF16}, "param_dtype"},
+		{{.grad_dtype = TUTTI_F16}, "grad_dtype"},
+		{{.reduce_dtype = TUTTI_BF16}, "reduce_dtype"},
+		{{.stochastic_rounding = 1}, "stochastic_rounding"},
+		{{.loss_scale = -1}, "loss_scale"},
+		{{.offload_optimizer = 1}, "offload_optimizer"},
+		{{.offload_dir = "/tmp"}, "offload_dir"},
+		{{.on_device = 1}, "on_device"},
+		{{.stream = (void *)1}, "stream"},
+		{{.deterministic = 1}, "deterministic"},
+		{{.deterministic = 2}, "deterministic"},
+	};
+	tutti_model *model;
+	tutti_trainer *trainer;
+	int64_t step;
+
+	CHECK(tutti_model_create(&model) == TUTTI_OK);
+	CHECK(tutti_model_unit(model, "unit") == 0);
+	CHECK(tutti_model_param(model, 0, "w", 2, shape, 0) == 0);
+	for (size_t i = 0; i < sizeof configs / sizeof *configs; i++)
+		CHECK_ERROR(tutti_trainer_create(&trainer, model, comm, &configs[i].config),
+			    TUTTI_ERR_UNSUPPORTED, configs[i].name);
+	CHECK(tutti_model_state(model, "s", &step, sizeof step, 0) == -1);
+	CHECK_SENTENCE("tutti_model_state");
+	CHECK(tutti_trainer_create(&trainer, model, comm, NULL) == TUTTI_OK);
+	CHECK_ERROR(tutti_save(trainer, "/tmp", 1), TUTTI_ERR_UNSUPPORTED, "tutti_save");
+	CHECK_ERROR(tutti_save_wait(trainer), TUTTI_ERR_UNSUPPORTED, "tutti_save_wait");
+	CHECK_ERROR(tutti_load(trainer, "/tmp", &step), TUTTI_ERR_UNSUPPORTED, "tutti_load");
+	CHECK_ERROR(tutti_export_safetensors(trainer, "f"), TUTTI_ERR_UNSUPPORTED, "tutti_export");
+	CHECK_ERROR(tutti_import_safetensors(trainer, "f"), TUTTI_ERR_UNSUPPORTED, "tutti_import");
+	tutti_trainer_destroy(trainer);
+	tutti_trainer_destroy(NULL);
+	tutti_model_destroy(model);
+}
+
+static void bad_configs(tutti_comm *comm, void *arg)
+{
+	(void)arg;
+	const tutti_train_config negative = {.max_grad_norm = -1}, reserved = {.reserved = {1}};
+	const tutti_train_config strange = {.strategy = (tutti_strategy)77},
+				 tight = {.memory_limit = 95};
+	const tutti_train_config enough = {.memory_limit = 96},
+				 every = {.check_replicas_every = -1};
+	tutti_train_stats stats;
+	tutti_model *model;
+	tutti_trainer *trainer;
+
+	CHECK(tutti_model_create(&model) == TUTTI_OK);
+	CHECK(tutti_model_unit(model, "unit") == 0);
+	CHECK(tutti_model_param(model, 0, "w", 2, shape, 0) == 0);
+	CHECK_ERROR(tutti_trainer_create(NULL, model, comm, NULL), TUTTI_ERR_INVALID, "NULL");
+	CHECK_ERROR(tutti_trainer_create(&trainer, NULL, comm, NULL), TUTTI_ERR_INVALID, "NULL");
+	CHECK_ERROR(tutti_trainer_create(&trainer, model, NULL, NULL), TUTTI_ERR_INVALID, "NULL");
+	CHECK_ERROR(tutti_trainer_create(&trainer, model, comm, &negative), TUTTI_ERR_INVALID,
+		    "max_grad_norm");
+	CHECK_ERROR(tutti_trainer_create(&trainer, model, comm, &every), TUTTI_ERR_INVALID,
+		    "check_replicas_every");
+	CHECK_ERROR(tutti_trainer_create(&trainer, model, comm, &reserved), TUTTI_ERR_INVALID,
+		    "reserved");
+	CHECK_ERROR(tutti_trainer_create(&trainer, model, comm, &strange), TUTTI_ERR_INVALID,
+		    "no strategy 77");
+	CHECK_ERROR(tutti_trainer_create(&trainer, model, comm, &tight), TUTTI_ERR_MEMORY,
+		    "needs 96 bytes");
+	CHECK(tutti_memory_estimate(model, 4, NULL, &stats) == TUTTI_OK);
+	CHECK(stats.param_bytes == 24 && stats.grad_bytes == 24 && stats.optimizer_bytes == 48);
+	CHECK_ERROR(tutti_memory_estimate(model, 0, NULL, &stats), TUTTI_ERR_INVALID, "world");
+	CHECK(tutti_trainer_create(&trainer, model, comm, &enough) == TUTTI_OK);
+	tutti_trainer_destroy(trainer);
+	tutti_model_destroy(model);
+}
+
+static void test_registration(void **state)
+{
+	(void)state;
+	assert_int_equal(ranks_as_threads(1, registration, NULL), 0);
+}
+
+static void test_unbuilt(void **state)
+{
+	(void)state;
+	assert_int_equal(ranks_as_threads(2, unbuilt, NULL), 0);
+}
+
+static void test_bad_configs(void **state)
+{
+	(void)state;
+	assert_int_equal(ranks_as_threads(2, bad_configs, NULL), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_registration),
+		cmocka_unit_test(test_unbuilt),
+		cmocka_unit_test(test_bad_configs),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

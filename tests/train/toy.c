@@ -1,0 +1,103 @@
+/* The toy model. */
+#include "toy.h"
+
+#include "ranks.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const int64_t counts[TOY_PARAMS] = {33, 5, 1, 64, 17, 40, 3};
+static const int units[TOY_PARAMS] = {0, 0, 1, 1, 2, 3, 3};
+
+size_t toy_count(int param)
+{
+	return (size_t)counts[param];
+}
+
+void toy_register(struct toy *toy, tutti_comm *comm, int is_extern)
+{
+	char name[32];
+
+	memset(toy, 0, sizeof *toy);
+	toy->rank = tutti_rank(comm);
+	toy->size = tutti_size(comm);
+	toy->is_extern = is_extern;
+	CHECK(tutti_model_create(&toy->model) == TUTTI_OK);
+	for (int u = 0; u < TOY_UNITS; u++) {
+		snprintf(name, sizeof name, "unit.%d", u);
+		CHECK(tutti_model_unit(toy->model, name) == u);
+	}
+	for (int p = 0; p < TOY_PARAMS; p++) {
+		snprintf(name, sizeof name, "param.%d", p);
+		int id = is_extern
+				 ? tutti_model_param_extern(toy->model, units[p], name, 1,
+							    &counts[p], TUTTI_F32, toy->data[p],
+							    toy->grad[p], 0)
+				 : tutti_model_param(toy->model, units[p], name, 1, &counts[p], 0);
+		CHECK(id == p);
+	}
+	CHECK(tutti_model_unit_uses(toy->model, TOY_UNITS - 1, 0) == TUTTI_OK);
+}
+
+void toy_train(struct toy *toy, tutti_comm *comm, const tutti_train_config *config)
+{
+	CHECK(tutti_trainer_create(&toy->trainer, toy->model, comm, config) == TUTTI_OK);
+	tutti_model_destroy(toy->model);
+	toy->model = NULL;
+	for (int p = 0; p < TOY_PARAMS; p++)
+		CHECK(tutti_param_init_normal(toy->trainer, p, 0.5f, 2) == TUTTI_OK);
+}
+
+void toy_destroy(struct toy *toy)
+{
+	tutti_trainer_destroy(toy->trainer);
+	tutti_model_destroy(toy->model);
+}
+
+static int piece(int param, size_t index, int unit, int sample)
+{
+	return (sample * 31 + param * 7 + (int)index * 3 + unit * 5) % 17 - 8;
+}
+
+static int uses(int unit, int param)
+{
+	return units[param] == unit || (param == 0 && unit == TOY_UNITS - 1);
+}
+
+void toy_backward(struct toy *toy, int unit, int first, int last)
+{
+	for (int p = 0; p < TOY_PARAMS; p++) {
+		float *grad = tutti_param_grad(toy->trainer, p);
+		for (size_t i = 0; uses(unit, p) && grad && i < toy_count(p); i++)
+			for (int sample = first; sample < last; sample++)
+				grad[i] += (float)piece(p, i, unit, sample);
+	}
+}
+
+void toy_micro_batch(struct toy *toy, tutti_pass pass, int batch, int samples)
+{
+	tutti_trainer *t = toy->trainer;
+	int first = batch * 1000 + samples * toy->rank / toy->size;
+	int last = batch * 1000 + samples * (toy->rank + 1) / toy->size;
+
+	CHECK(tutti_micro_batch(t, pass, last - first, NULL) == TUTTI_OK);
+	for (int u = 0; u < TOY_UNITS; u++) {
+		CHECK(tutti_forward_begin(t, u) == TUTTI_OK);
+		CHECK(tutti_forward_end(t, u) == TUTTI_OK);
+	}
+	for (int u = TOY_UNITS - 1; u >= 0 && pass != TUTTI_PASS_EVAL; u--) {
+		CHECK(tutti_backward_begin(t, u) == TUTTI_OK);
+		toy_backward(toy, u, first, last);
+		CHECK(tutti_backward_end(t, u) == TUTTI_OK);
+	}
+}
+
+double toy_sum(int param, size_t index, int batch, int samples)
+{
+	int sum = 0;
+
+	for (int unit = 0; unit < TOY_UNITS; unit++)
+		for (int s = 0; uses(unit, param) && s < samples; s++)
+			sum += piece(param, index, unit, batch * 1000 + s);
+	return sum;
+}
