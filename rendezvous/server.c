@@ -20,7 +20,7 @@
 #define HANDSHAKE_MS  10000 /* how long one of them may take ...                               */
 #define HANDSHAKE_CROWDED_MS                                                                       \
 	1000              /* ... and while all places of strangers are taken                 */
-#define LINGER_MS   1000  /* after a failure: for late ranks, and until it has been read     */
+#define LINGER_MS   2000  /* after a failure: for late ranks, and until it has been read     */
 #define IDLE_MIN_MS 60000 /* a meeting without a round ends after this, or its joining time  */
 #define POLL_MAX_MS 60000
 
