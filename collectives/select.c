@@ -208,7 +208,9 @@ static const char *default_name(const struct select *s, const struct call_args *
 
 	switch (args->collective) {
 	case COLL_ALL_REDUCE:
-		if (bytes <= 8192 || (!few && bytes <= 65536))
+		/* Two ranks that exchange all they have send direct exchange's bytes in half its
+		 * rounds. */
+		if (s->size <= 2 || bytes <= 8192 || (!few && bytes <= 65536))
 			return "doubling";
 		return few || bytes <= 1 << 20 ? "direct" : "ring";
 	case COLL_ALL_GATHER:
