@@ -11,6 +11,7 @@ void test_huge_exchange(void **state);
 void test_sends_before_recvs(void **state);
 void test_recvs_before_sends(void **state);
 void test_many_peers(void **state);
+void test_change_of_habit(void **state);
 void test_channels(void **state);
 void test_communicators(void **state);
 void test_early_connect(void **state);

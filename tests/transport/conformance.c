@@ -17,12 +17,12 @@ static const struct CMUnitTest everywhere[] = {
 	cmocka_unit_test(test_unaligned),          cmocka_unit_test(test_small_messages),
 	cmocka_unit_test(test_huge_exchange),      cmocka_unit_test(test_sends_before_recvs),
 	cmocka_unit_test(test_recvs_before_sends), cmocka_unit_test(test_many_peers),
-	cmocka_unit_test(test_channels),           cmocka_unit_test(test_communicators),
-	cmocka_unit_test(test_early_connect),      cmocka_unit_test(test_mismatch_bytes),
-	cmocka_unit_test(test_mismatch_tag),       cmocka_unit_test(test_close_forgets),
-	cmocka_unit_test(test_close_delivers),     cmocka_unit_test(test_close_ends_peer),
-	cmocka_unit_test(test_close_ends_many),    cmocka_unit_test(test_post_on_failed),
-	cmocka_unit_test(test_unused_endpoints),
+	cmocka_unit_test(test_change_of_habit),    cmocka_unit_test(test_channels),
+	cmocka_unit_test(test_communicators),      cmocka_unit_test(test_early_connect),
+	cmocka_unit_test(test_mismatch_bytes),     cmocka_unit_test(test_mismatch_tag),
+	cmocka_unit_test(test_close_forgets),      cmocka_unit_test(test_close_delivers),
+	cmocka_unit_test(test_close_ends_peer),    cmocka_unit_test(test_close_ends_many),
+	cmocka_unit_test(test_post_on_failed),     cmocka_unit_test(test_unused_endpoints),
 };
 
 static const struct CMUnitTest real[] = {

@@ -299,6 +299,60 @@ void test_many_peers(void **state)
 	world_close(&w);
 }
 
+static void ping_pong(struct world *w, int a, int b, int times)
+{
+	struct post sends[2], recvs[2];
+	uint64_t out[2] = {1, 2}, in[2];
+
+	for (int i = 0; i < times; i++) {
+		post_recv(&recvs[0], world_conn(w, a, b, 0), &in[0], sizeof in[0], 1);
+		post_recv(&recvs[1], world_conn(w, b, a, 0), &in[1], sizeof in[1], 1);
+		post_send(&sends[0], world_conn(w, a, b, 0), &out[0], sizeof out[0], 1);
+		post_send(&sends[1], world_conn(w, b, a, 0), &out[1], sizeof out[1], 1);
+		world_expect_ok(w, recvs, 2);
+		world_expect_ok(w, sends, 2);
+		assert_true(in[0] == out[1] && in[1] == out[0]);
+	}
+}
+
+/* A long talk with one peer, which a transport may get used to; then with it a message that does
+ * not fit anywhere, and then all peers at once. */
+void test_change_of_habit(void **state)
+{
+	const size_t bytes = (size_t)16 << 20;
+	struct world w;
+	struct post send, recvs[WORLD_RANKS], sends[WORLD_RANKS];
+	void *out = bytes_new(bytes, 4), *in = bytes_new(bytes, 0);
+	uint64_t words[WORLD_RANKS] = {0};
+
+	(void)state;
+	world_open(&w, WORLD_RANKS);
+	ping_pong(&w, 0, 1, 300);
+	post_send(&send, w.conns[0][1][0], out, bytes, 5);
+	world_pump_for(&w, 500);
+	post_recv(&recvs[0], w.conns[1][0][0], in, bytes, 5);
+	world_expect_ok(&w, recvs, 1);
+	world_expect_ok(&w, &send, 1);
+	expect_bytes(in, bytes, 4);
+
+	ping_pong(&w, 0, 1, 300);
+	for (int p = 1; p < WORLD_RANKS; p++) {
+		world_conn(&w, p, 0, 0);
+		post_recv(&recvs[p], world_conn(&w, 0, p, 0), &words[p], sizeof words[p], 6);
+	}
+	world_pump_for(&w, 500);
+	for (int p = 1; p < WORLD_RANKS; p++) {
+		post_send(&sends[p], w.conns[p][0][0], out, sizeof words[p], 6);
+		world_expect_ok(&w, &recvs[p], 1);
+		world_expect_ok(&w, &sends[p], 1);
+	}
+	for (int p = 1; p < WORLD_RANKS; p++)
+		expect_bytes(&words[p], sizeof words[p], 4);
+	free(out);
+	free(in);
+	world_close(&w);
+}
+
 /* Channels are independent: one that nobody receives from holds up no other. */
 void test_channels(void **state)
 {
