@@ -110,7 +110,7 @@ static void test_cut_short(void **state)
 		world_finish(&w, &recv, 1);
 		assert_int_equal(recv.io.status, TUTTI_ERR_PEER);
 		assert_non_null(strstr(w.conns[0][1][0]->error, "rank 1"));
-		assert_non_null(strstr(w.conns[0][1][0]->error, "127.0.0.1"));
+		assert_non_null(strstr(w.conns[0][1][0]->error, "tcp 127.0.0.1:"));
 		post_send(&send, w.conns[0][1][0], message, 1, 1);
 		world_finish(&w, &send, 1);
 		assert_int_equal(send.io.status, TUTTI_ERR_PEER);

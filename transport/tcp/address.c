@@ -13,8 +13,8 @@
 #include <sys/stat.h>
 
 #define MAGIC       0x31706374u /* "tcp1" */
-#define FIXED_BYTES 16          /* magic 4, machine 8, port 2, flags 1, count 1           */
-#define ITEM_BYTES  17          /* family 1, address 16                                   */
+#define FIXED_BYTES 16          /* magic 4, machine 8, port 2, flags 1, count 1 */
+#define ITEM_BYTES  17          /* family 1, address 16 */
 #define ITEMS       ((TUTTI_ADDRESS_BYTES - FIXED_BYTES) / ITEM_BYTES)
 
 #define SAME_MACHINE_MBS  3000
@@ -229,18 +229,20 @@ int tcp_address_candidates(const struct tcp_endpoint *ep, const uint8_t *address
 
 void tcp_address_print(const struct sockaddr *sockaddr, char text[TCP_TEXT_BYTES])
 {
+	const struct sockaddr_in *in = (const struct sockaddr_in *)(const void *)sockaddr;
+	const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)(const void *)sockaddr;
 	char host[INET6_ADDRSTRLEN] = "?";
 
 	if (sockaddr->sa_family == AF_INET) {
-		const struct sockaddr_in *in = (const struct sockaddr_in *)(const void *)sockaddr;
 		inet_ntop(AF_INET, &in->sin_addr, host, sizeof host);
 		snprintf(text, TCP_TEXT_BYTES, "%s:%d", host, ntohs(in->sin_port));
-	} else if (sockaddr->sa_family == AF_INET6) {
-		const struct sockaddr_in6 *in6 =
-			(const struct sockaddr_in6 *)(const void *)sockaddr;
+	} else if (sockaddr->sa_family != AF_INET6) {
+		snprintf(text, TCP_TEXT_BYTES, "an unknown address");
+	} else if (IN6_IS_ADDR_V4MAPPED(&in6->sin6_addr)) {
+		inet_ntop(AF_INET, &in6->sin6_addr.s6_addr[12], host, sizeof host);
+		snprintf(text, TCP_TEXT_BYTES, "%s:%d", host, ntohs(in6->sin6_port));
+	} else {
 		inet_ntop(AF_INET6, &in6->sin6_addr, host, sizeof host);
 		snprintf(text, TCP_TEXT_BYTES, "[%s]:%d", host, ntohs(in6->sin6_port));
-	} else {
-		snprintf(text, TCP_TEXT_BYTES, "an unknown address");
 	}
 }

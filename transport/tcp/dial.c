@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define CANDIDATE_MS 2000u /* for one address, when there are others                */
+#define CANDIDATE_MS 2000u /* for one address, when there are others */
 
 static void dial_next(struct tcp_conn *c);
 

@@ -8,10 +8,10 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-#define DIRECT_BYTES   8192u        /* from here on a payload is not read ahead              */
-#define READ_BYTES     (512u << 10) /* in one call, so that sending gets its turn            */
-#define AHEAD_MESSAGES 32           /* that are read in one call                             */
-#define READS          4            /* in one visit                                          */
+#define DIRECT_BYTES   8192u        /* from here on a payload is not read ahead */
+#define READ_BYTES     (512u << 10) /* in one call, so that sending gets its turn */
+#define AHEAD_MESSAGES 32           /* that are read in one call */
+#define READS          4            /* in one visit */
 
 static uint32_t buffered(const struct tcp_conn *c)
 {
@@ -102,7 +102,7 @@ struct places {
 	struct iovec iov[3];
 	int count;
 	size_t bytes;
-	size_t header, payload; /* of which                                      */
+	size_t header, payload; /* of which */
 };
 
 static void places_add(struct places *p, void *data, size_t bytes)

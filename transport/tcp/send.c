@@ -8,8 +8,8 @@
 #include <sys/uio.h>
 
 #define BATCH_MESSAGES 32
-#define BATCH_BYTES    (512u << 10) /* so that receiving gets its turn                       */
-#define BATCHES        4            /* in one visit                                          */
+#define BATCH_BYTES    (512u << 10) /* so that receiving gets its turn */
+#define BATCHES        4            /* in one visit */
 #define COPY_BYTES     512          /* payloads up to this long are copied next to their header */
 
 /* What goes into one system call. Headers and small payloads are copied side by side, for a piece

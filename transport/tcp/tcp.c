@@ -17,8 +17,8 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#define DIRECT_CONNS 2   /* so few are polled without asking epoll                */
-#define LOOK_EVERY   16u /* passes, when epoll need not be asked at all           */
+#define DIRECT_CONNS 2   /* so few are polled without asking epoll */
+#define LOOK_EVERY   16u /* passes, when epoll need not be asked at all */
 
 void tcp_tune(int fd)
 {

@@ -24,24 +24,24 @@
 #include <sys/epoll.h>
 
 #define TCP_HEADER_BYTES 16
-#define TCP_AHEAD_BYTES  65536u /* read in one call where messages are small            */
-#define TCP_CANDIDATES   17     /* addresses of one peer that are tried                 */
-#define TCP_CHANNELS     256    /* of one peer                                          */
-#define TCP_GUESTS       64     /* accepted and not yet proved, besides one per rank    */
-#define TCP_GUEST_MS     10000  /* a stranger's time to prove itself                    */
-#define TCP_LINGER_MS    10000  /* a closed connection's time to deliver what was sent  */
-#define TCP_LEAVE_MS     500    /* how long destroy waits for that                      */
+#define TCP_AHEAD_BYTES  65536u /* read in one call where messages are small */
+#define TCP_CANDIDATES   17     /* addresses of one peer that are tried */
+#define TCP_CHANNELS     256    /* of one peer */
+#define TCP_GUESTS       64     /* accepted and not yet proved, besides one per rank */
+#define TCP_GUEST_MS     10000  /* a stranger's time to prove itself */
+#define TCP_LINGER_MS    10000  /* a closed connection's time to deliver what was sent */
+#define TCP_LEAVE_MS     500    /* how long destroy waits for that */
 #define TCP_CALM         64     /* visits without need of epoll, until it is left */
-#define TCP_TICK_MS      50     /* how exact these times are                            */
-#define TCP_EVENTS       64     /* taken from epoll at once                             */
-#define TCP_TEXT_BYTES   64     /* an address as text                                   */
+#define TCP_TICK_MS      50     /* how exact these times are */
+#define TCP_EVENTS       64     /* taken from epoll at once */
+#define TCP_TEXT_BYTES   64     /* an address as text */
 
 /* What epoll's data points to. */
 enum tcp_watched { WATCH_LISTENER, WATCH_TIMER, WATCH_GUEST, WATCH_CONN };
 
 struct tcp_watch {
 	enum tcp_watched kind;
-	int fd; /* -1: none                                      */
+	int fd; /* -1: none */
 };
 
 struct tcp_address {
@@ -56,10 +56,10 @@ enum tcp_state { CONN_WAITING, CONN_DIALING, CONN_GREETING, CONN_UP, CONN_CLOSIN
 /* The state of dialing; freed when the connection is up. */
 struct tcp_dial {
 	struct tcp_address candidates[TCP_CANDIDATES];
-	int count, next;       /* next candidate                                */
-	int refused, unproved; /* in this round                                 */
-	bool is_resting;       /* until the next tick                           */
-	uint64_t give_up_ns;   /* on this candidate                             */
+	int count, next;       /* next candidate */
+	int refused, unproved; /* in this round */
+	bool is_resting;       /* until the next tick */
+	uint64_t give_up_ns;   /* on this candidate */
 	struct auth auth;
 	uint8_t answer[AUTH_ANSWER_BYTES];
 	size_t answered;
@@ -73,22 +73,22 @@ struct tcp_conn {
 	struct tutti_conn base;
 	struct tcp_watch watch;
 	enum tcp_state state;
-	bool is_owned;            /* by the caller: close was not called yet       */
-	bool is_busy;             /* on the endpoint's busy list                   */
+	bool is_owned;            /* by the caller: close was not called yet */
+	bool is_busy;             /* on the endpoint's busy list */
 	bool is_watched;          /* by epoll */
 	int calm;                 /* visits that needed no epoll, in a row */
-	bool may_read, may_write; /* as far as epoll and the last call said        */
-	bool at_end;              /* the peer has hung up: reading will tell       */
-	int write_error;          /* errno; reading goes on until it ends as well  */
+	bool may_read, may_write; /* as far as epoll and the last call said */
+	bool at_end;              /* the peer has hung up: reading will tell */
+	int write_error;          /* errno; reading goes on until it ends as well */
 	struct tcp_conn *next, *next_busy;
-	uint64_t deadline_ns; /* of connecting, then of closing                */
+	uint64_t deadline_ns; /* of connecting, then of closing */
 	struct tcp_dial *dial;
-	char where[TCP_TEXT_BYTES]; /* the peer's address                            */
+	char where[TCP_TEXT_BYTES]; /* the peer's address */
 
 	struct tcp_queue sends, recvs;
-	uint32_t sent, received;      /* messages                                      */
-	bool in_payload;              /* the header of recvs.head has been taken       */
-	uint32_t ahead_at, ahead_end; /* bytes of ahead that were read but not taken   */
+	uint32_t sent, received;      /* messages */
+	bool in_payload;              /* the header of recvs.head has been taken */
+	uint32_t ahead_at, ahead_end; /* bytes of ahead that were read but not taken */
 	uint8_t *ahead;
 };
 
@@ -96,8 +96,8 @@ struct tcp_conn {
 struct tcp_guest {
 	struct tcp_watch watch;
 	struct tcp_guest *next;
-	bool has_greeted, is_known; /* the hello came; the proof was right           */
-	int peer, channel;          /* believed once is_known                        */
+	bool has_greeted, is_known; /* the hello came; the proof was right */
+	int peer, channel;          /* believed once is_known */
 	uint64_t deadline_ns;
 	struct auth auth;
 	uint8_t bytes[AUTH_HELLO_BYTES];
@@ -114,16 +114,16 @@ struct tcp_endpoint {
 	int epoll_fd;
 	struct tcp_watch listener, timer;
 	struct tcp_conn *conns, *busy;
-	struct tcp_guest *guests; /* oldest first                                  */
-	int strangers;            /* guests that are not known                     */
-	int unsettled;            /* conns that are connecting or closing          */
+	struct tcp_guest *guests; /* oldest first */
+	int strangers;            /* guests that are not known */
+	int unsettled;            /* conns that are connecting or closing */
 	bool is_ticking, accept_again;
-	struct tutti_done finished; /* ios that ended outside of progress            */
+	struct tutti_done finished; /* ios that ended outside of progress */
 
 	/* progress looks at epoll when wants_look, else only at the conns it expects news from */
 	bool wants_look;
 	unsigned passes;
-	int waiting; /* conns with posted receives, last time         */
+	int waiting; /* conns with posted receives, last time */
 
 	struct epoll_event events[TCP_EVENTS];
 	int event_at, event_count;
