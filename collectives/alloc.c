@@ -70,6 +70,8 @@ tutti_status tutti_mem_alloc(void **ptr, size_t bytes, tutti_comm *comm)
 	if (bytes > (size_t)PTRDIFF_MAX / (size_t)comm->size)
 		return fail(TUTTI_ERR_INVALID, "tutti_mem_alloc: %zu bytes on each of %d ranks",
 			    bytes, comm->size);
+	if (engine_status(comm->engine) != TUTTI_OK)
+		return fail(engine_status(comm->engine), "%s", engine_error(comm->engine));
 	if (!comm->window)
 		return private_alloc(ptr, bytes);
 	struct call_args args = {.collective = COLL_MEM_ALLOC, .dtype = TUTTI_U8, .count = bytes};

@@ -89,6 +89,20 @@ void engine_unref(struct engine *e)
 	free(e);
 }
 
+/* Partner: engine_fail sets stop and then tries the lock. Whichever of the two comes second sees
+ * the other, so that the other ranks hear of a failure even if no further call is made here. */
+void engine_unlock(struct engine *e)
+{
+	for (;;) {
+		if (e->stop)
+			engine_clean_up(e);
+		bool is_clean = e->is_clean;
+		pthread_mutex_unlock(&e->lock);
+		if (is_clean || !e->stop || pthread_mutex_trylock(&e->lock) != 0)
+			return;
+	}
+}
+
 /* Pending works end first, by themselves or at their deadline. */
 static void drain(struct engine *e)
 {
@@ -97,7 +111,7 @@ static void drain(struct engine *e)
 	for (;;) {
 		pthread_mutex_lock(&e->lock);
 		bool moved = engine_pass(e), is_over = !e->works;
-		pthread_mutex_unlock(&e->lock);
+		engine_unlock(e);
 		if (is_over)
 			return;
 		if (moved)
@@ -121,23 +135,35 @@ void engine_disconnect(struct engine *e)
 	e->config.endpoint_count = 0;
 }
 
-void engine_destroy(struct engine *e)
+/* Under the lock: a thread that waits for a work that has just ended may look in once more. */
+static void take_apart(struct engine *e)
 {
-	if (!e)
-		return;
-	drain(e);
-	helper_detach(e);
 	engine_disconnect(e);
 	window_destroy(e->config.window);
+	e->config.window = NULL;
 	for (int i = 0; i < TUTTI_MEMORY_KINDS; i++)
-		if (e->queues[i])
+		if (e->queues[i]) {
 			e->queues[i]->kind->close(e->queues[i]);
+			e->queues[i] = NULL;
+		}
 	while (e->free_runs) {
 		struct run *r = e->free_runs;
 		e->free_runs = r->next_free;
 		free(r);
 	}
 	free_tables(e);
+	e->is_clean = true;
+}
+
+void engine_destroy(struct engine *e)
+{
+	if (!e)
+		return;
+	drain(e);
+	helper_detach(e);
+	pthread_mutex_lock(&e->lock);
+	take_apart(e);
+	pthread_mutex_unlock(&e->lock);
 	engine_unref(e);
 }
 
@@ -190,8 +216,10 @@ static bool advance_window(struct engine *e)
 		engine_fail_in(e, work, status, last_error());
 		return true;
 	}
-	if (!(e->window_head = work->next_window))
+	if (!(e->window_head = work->next_window)) {
 		e->window_tail = &e->window_head;
+		engine_disarm(e); /* the helper may sleep on: the next submit wakes it */
+	}
 	engine_work_ended(e, work);
 	return true;
 }
@@ -241,7 +269,7 @@ bool engine_progress(struct engine *e)
 {
 	pthread_mutex_lock(&e->lock);
 	bool moved = engine_pass(e);
-	pthread_mutex_unlock(&e->lock);
+	engine_unlock(e);
 	if (e->config.now_ns)
 		while (helper_call_back(e))
 			moved = true;
@@ -260,6 +288,7 @@ int engine_arm(struct engine *e, struct pollfd *fds, int max)
 		fds[n++] = (struct pollfd){.fd = ep->transport->event_fd(ep), .events = POLLIN};
 	}
 	if (e->window_head && e->window_head->has_begun && n < max) {
+		window_disarm(e->config.window); /* another thread's: one arms, one disarms */
 		if (window_arm(e->config.window, &e->window_head->window))
 			return -1;
 		fds[n++] =
@@ -270,7 +299,7 @@ int engine_arm(struct engine *e, struct pollfd *fds, int max)
 
 void engine_disarm(struct engine *e)
 {
-	if (e->config.window && e->window_head)
+	if (e->config.window)
 		window_disarm(e->config.window);
 }
 
@@ -280,12 +309,12 @@ void engine_sleep(struct engine *e)
 	int n = 0;
 	if (pthread_mutex_trylock(&e->lock) == 0) { /* else another thread is at it */
 		n = e->stop ? -1 : engine_arm(e, fds, 8);
-		pthread_mutex_unlock(&e->lock);
+		engine_unlock(e);
 	}
 	if (n >= 0)
 		poll(fds, (nfds_t)n, 1);
 	if (pthread_mutex_trylock(&e->lock) == 0) {
 		engine_disarm(e);
-		pthread_mutex_unlock(&e->lock);
+		engine_unlock(e);
 	}
 }

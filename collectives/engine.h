@@ -37,7 +37,8 @@ struct engine_config {
 };
 
 tutti_status engine_create(struct engine **engine, const struct engine_config *config);
-/* Ends what is pending with ABORTED, closes connections, endpoints and window. NULL is fine. */
+/* Pending works end first, by themselves or at their deadline; then connections, endpoints and the
+ * window go. NULL is fine. */
 void engine_destroy(struct engine *engine);
 
 /* The elements of a call cut into chunks: chunk c is elements [c*each, (c+1)*each), short at the

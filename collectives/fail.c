@@ -18,11 +18,9 @@ void engine_fail(struct engine *e, tutti_status status, const char *sentence)
 		log_info("the communicator failed: %s", e->error);
 	}
 	pthread_mutex_unlock(&e->fail_lock);
-	/* Whoever holds the lock, this thread perhaps, cleans up at the end of its pass. */
-	if (pthread_mutex_trylock(&e->lock) == 0) {
-		engine_clean_up(e);
-		pthread_mutex_unlock(&e->lock);
-	}
+	/* Whoever holds the lock, this thread perhaps, cleans up when it lets go. */
+	if (pthread_mutex_trylock(&e->lock) == 0)
+		engine_unlock(e);
 }
 
 void engine_fail_in(struct engine *e, const struct tutti_work *work, tutti_status status,
@@ -75,7 +73,9 @@ void engine_clean_up(struct engine *e)
 static void explain_wait(struct engine *e, struct tutti_work *work)
 {
 	char who[256], text[ERROR_BYTES];
-	if (work->run)
+	if (work->stage == WORK_PREPARES)
+		snprintf(who, sizeof who, "for staging in %s memory", work->spec.memory->name);
+	else if (work->run)
 		run_explain(work->run, who, sizeof who);
 	else if (work->has_begun)
 		window_explain(e->config.window, &work->window, who, sizeof who);

@@ -40,7 +40,7 @@ static bool attend(struct engine *e)
 	bool moved = false;
 	if (pthread_mutex_trylock(&e->lock) == 0) {
 		moved = engine_pass(e);
-		pthread_mutex_unlock(&e->lock);
+		engine_unlock(e);
 	}
 	while (helper_call_back(e))
 		moved = true;
@@ -94,7 +94,7 @@ static void visit_arm(struct engine *e, void *arg)
 		return;
 	}
 	int n = e->stop ? -1 : engine_arm(e, s->fds + s->n, HELPER_FDS - s->n);
-	pthread_mutex_unlock(&e->lock);
+	engine_unlock(e);
 	if (n < 0)
 		s->has_work = true;
 	else
@@ -107,7 +107,7 @@ static void visit_disarm(struct engine *e, void *arg)
 	(void)arg;
 	if (pthread_mutex_trylock(&e->lock) == 0) {
 		engine_disarm(e);
-		pthread_mutex_unlock(&e->lock);
+		engine_unlock(e);
 	}
 }
 
@@ -214,24 +214,41 @@ static void unlink_engine(struct engine *e)
 	e->is_helped = false;
 }
 
-/* Callbacks that are still to come are waited for: a tutti_done_fn may not block. */
+static bool is_unused(void)
+{
+	pthread_mutex_lock(&helper.lock);
+	bool is_empty = helper.first == NULL;
+	pthread_mutex_unlock(&helper.lock);
+	return is_empty;
+}
+
+/* The thread has no engine left, so it is in no callback either. */
+static void stop(void)
+{
+	pthread_mutex_lock(&helper.lock);
+	helper.stops = true;
+	pthread_mutex_unlock(&helper.lock);
+	helper_wake();
+	pthread_join(helper.thread, NULL);
+	close(helper.wake_fd);
+	helper.wake_fd = -1;
+	helper.runs = false;
+}
+
+/* Callbacks that are still to come are waited for: a tutti_done_fn may not block. It may issue
+ * another communicator's first asynchronous call, which takes life. */
 void helper_detach(struct engine *e)
 {
+	if (!e->is_helped)
+		return;
+	pthread_mutex_lock(&helper.lock);
+	while (helper.at == e || atomic_load(&e->async_works) > 0)
+		pthread_cond_wait(&helper.changed, &helper.lock);
+	unlink_engine(e);
+	pthread_mutex_unlock(&helper.lock);
+
 	pthread_mutex_lock(&helper.life);
-	if (e->is_helped) {
-		pthread_mutex_lock(&helper.lock);
-		while (helper.at == e || atomic_load(&e->async_works) > 0)
-			pthread_cond_wait(&helper.changed, &helper.lock);
-		unlink_engine(e);
-		helper.stops = helper.first == NULL;
-		pthread_mutex_unlock(&helper.lock);
-	}
-	if (helper.runs && helper.stops) {
-		helper_wake();
-		pthread_join(helper.thread, NULL);
-		close(helper.wake_fd);
-		helper.wake_fd = -1;
-		helper.runs = false;
-	}
+	if (helper.runs && is_unused()) /* only holders of life add engines */
+		stop();
 	pthread_mutex_unlock(&helper.life);
 }

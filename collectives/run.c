@@ -127,16 +127,21 @@ static struct run *block_of(struct engine *e, size_t bytes)
 	return r;
 }
 
-/* Every communicator keeps a few blocks, so that a training loop's calls allocate nothing. */
+/* Every communicator keeps a few blocks, so that a training loop's calls allocate nothing. The one
+ * that has lain there longest goes, lest the sizes of long ago keep out those of today. */
 void run_recycle(struct engine *e, struct run *r)
 {
-	if (e->free_run_count >= 8) {
-		free(r);
-		return;
-	}
 	r->next_free = e->free_runs;
 	e->free_runs = r;
-	e->free_run_count++;
+	if (e->free_run_count < FREE_RUNS_MAX) {
+		e->free_run_count++;
+		return;
+	}
+	struct run **last = &e->free_runs;
+	while ((*last)->next_free)
+		last = &(*last)->next_free;
+	free(*last);
+	*last = NULL;
 }
 
 static void refill_slot(struct run *r, uint32_t slot)

@@ -12,6 +12,7 @@
 #define RUN_INTERLEAVE   4    /* slices whose steps alternate on a lane                        */
 #define RUN_SLOTS        8    /* slices under way at once: two rounds of them                  */
 #define LANE_DEPTH       8    /* ios posted at once on a lane                                  */
+#define FREE_RUNS_MAX    8    /* blocks kept for runs to come                                  */
 #define ENGINE_WORKS_MAX 1024 /* works under way at once; submit waits for room                */
 
 struct lane_run;
@@ -138,9 +139,11 @@ const char *run_explain(const struct run *run, char *text, size_t text_bytes);
 bool engine_pass(struct engine *e);   /* one pass over everything                          */
 void engine_settle(struct engine *e); /* what can be done without asking anybody           */
 struct tutti_conn *engine_conn(struct engine *e, int peer); /* NULL: the engine has failed   */
-void engine_disconnect(struct engine *e); /* closes connections and endpoints */
+void engine_disconnect(struct engine *e);                   /* closes connections and endpoints */
 uint64_t engine_now(const struct engine *e);
 void engine_unref(struct engine *e); /* no lock */
+/* How every holder of the lock lets it go: a failure that came meanwhile is cleaned up. */
+void engine_unlock(struct engine *e);
 /* Sleeps, without the lock, until an endpoint or the window has news, or 1 ms. */
 void engine_sleep(struct engine *e);
 /* Fills fds with what to sleep on. Returns how many, or -1: there is work already. */

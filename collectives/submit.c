@@ -117,23 +117,35 @@ static void make_room(struct engine *e)
 	while (e->work_count >= ENGINE_WORKS_MAX && !e->stop) {
 		if (engine_pass(e) || wait_again(&w))
 			continue;
-		pthread_mutex_unlock(&e->lock);
+		engine_unlock(e);
 		engine_sleep(e);
 		pthread_mutex_lock(&e->lock);
 	}
 }
 
-/* Under the lock. */
+static tutti_status new_work(struct engine *e, const struct job_spec *spec,
+			     struct tutti_work **work)
+{
+	TRY(open_queue(e, spec->memory));
+	*work = work_new(e);
+	return *work ? TUTTI_OK
+		     : fail(TUTTI_ERR_MEMORY, "rank %d: no memory for a call", e->config.rank);
+}
+
+/* Under the lock. The call has its sequence number: where it fails here, other ranks would wait for
+ * it in vain, so the communicator fails. */
 static tutti_status submit(struct engine *e, const struct job_spec *spec, bool is_async,
 			   struct tutti_work **out)
 {
+	struct tutti_work *work;
 	make_room(e);
 	if (e->stop)
 		return engine_status(e);
-	TRY(open_queue(e, spec->memory));
-	struct tutti_work *work = work_new(e);
-	if (!work)
-		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for a call", e->config.rank);
+	tutti_status status = new_work(e, spec, &work);
+	if (status != TUTTI_OK) {
+		engine_fail(e, status, last_error());
+		return status;
+	}
 	work->spec = *spec;
 	work->is_async = is_async;
 	work->deadline_ns = engine_now(e) + (uint64_t)spec->timeout_ms * 1000000u;
@@ -144,8 +156,9 @@ static tutti_status submit(struct engine *e, const struct job_spec *spec, bool i
 	e->work_count++;
 	if (is_async)
 		atomic_fetch_add(&e->async_works, 1);
-	tutti_status status = spec->plan ? begin_plan(e, work) : begin_window(e, work);
-	if (status != TUTTI_OK) { /* other ranks will wait for this call in vain */
+	status = spec->plan ? begin_plan(e, work) : begin_window(e, work);
+	if (status != TUTTI_OK) {
+		work->spec.done = NULL; /* its caller learns it from the return value, once */
 		engine_fail(e, status, last_error());
 		engine_clean_up(e);
 		work_release(work);
@@ -156,13 +169,25 @@ static tutti_status submit(struct engine *e, const struct job_spec *spec, bool i
 	return TUTTI_OK;
 }
 
+/* Alone on host memory a call ends as it is submitted: no thread is started for that. */
+static bool needs_helper(const struct engine *e, const struct job_spec *spec)
+{
+	return !e->config.now_ns && !e->is_helped &&
+	       (e->config.size > 1 || spec->done || spec->memory->id != TUTTI_MEMORY_HOST);
+}
+
 tutti_status engine_submit(struct engine *e, const struct job_spec *spec, struct tutti_work **work)
 {
-	if (!e->config.now_ns && !e->is_helped)
-		TRY(helper_attach(e));
+	if (needs_helper(e, spec)) {
+		tutti_status attached = helper_attach(e);
+		if (attached != TUTTI_OK) { /* other ranks will wait for this call in vain */
+			engine_fail(e, attached, last_error());
+			return attached;
+		}
+	}
 	pthread_mutex_lock(&e->lock);
 	tutti_status status = submit(e, spec, true, work);
-	pthread_mutex_unlock(&e->lock);
+	engine_unlock(e);
 	if (status == TUTTI_OK && !e->config.now_ns)
 		helper_wake();
 	return status;
@@ -202,11 +227,11 @@ tutti_status engine_run(struct engine *e, const struct job_spec *spec)
 	pthread_mutex_lock(&e->lock);
 	if (!spec->plan && !e->window_head && !e->stop && spec->memory->id == TUTTI_MEMORY_HOST) {
 		tutti_status status = drive_window(e, spec);
-		pthread_mutex_unlock(&e->lock);
+		engine_unlock(e);
 		return status;
 	}
 	tutti_status status = submit(e, spec, false, &work);
-	pthread_mutex_unlock(&e->lock);
+	engine_unlock(e);
 	if (status != TUTTI_OK)
 		return status;
 	return work_wait(&work, 0);

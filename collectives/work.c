@@ -125,7 +125,7 @@ tutti_status work_test(struct tutti_work *work, bool *is_done)
 	if (!*is_done && pthread_mutex_trylock(&e->lock) == 0) {
 		if (!atomic_load_explicit(&work->is_done, memory_order_acquire))
 			engine_pass(e);
-		pthread_mutex_unlock(&e->lock);
+		engine_unlock(e);
 		*is_done = atomic_load_explicit(&work->is_done, memory_order_acquire);
 	}
 	return *is_done ? verdict(work) : TUTTI_OK;
@@ -144,7 +144,7 @@ tutti_status work_wait(struct tutti_work **held, int timeout_ms)
 		bool moved = false;
 		if (pthread_mutex_trylock(&e->lock) == 0) {
 			moved = engine_pass(e);
-			pthread_mutex_unlock(&e->lock);
+			engine_unlock(e);
 		}
 		if (moved) {
 			w.looks = 0;
