@@ -6,6 +6,9 @@
 #include "memory/reduce_kernels.h"
 
 #include <assert.h>
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
 #include <stdatomic.h>
 #include <stdint.h>
 #include <string.h>
@@ -174,7 +177,8 @@ int reduce_kernels_list(const struct reduce_kernels *list[3])
 
 	list[n++] = &reduce_kernels_base;
 #ifdef __x86_64__
-	if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c"))
+	unsigned a, b, c = 0, d;
+	if (__builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C))
 		list[n++] = &reduce_kernels_avx2;
 	if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
 	    __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))

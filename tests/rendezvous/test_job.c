@@ -331,8 +331,8 @@ static void urls(void **state)
 		"udp://h:1",
 		"tutti://h:1/",
 		"tutti://h:1",
-		"tutti://:1/0123456789abcdef0123456789abcdef0123456789abcdef012345678"
-		"9abcdef"};
+		("tutti://:1/0123456789abcdef0123456789abcdef0123456789abcdef012345678"
+		 "9abcdef")};
 	char url[URL_BYTES], made[URL_BYTES];
 
 	(void)state;

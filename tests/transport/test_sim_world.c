@@ -339,8 +339,8 @@ static void test_delay(void **state)
 {
 	(void)state;
 	for (int order = SIM_RANDOM; order <= SIM_TIMED; order++) {
-		struct net net =
-			net_open((struct sim_config){.size = 3, .seed = 5, .order = order});
+		struct net net = net_open(
+			(struct sim_config){.size = 3, .seed = 5, .order = (enum sim_order)order});
 		struct tutti_conn *conns[4] = {net_connect(&net, 0, 2), net_connect(&net, 2, 0),
 					       net_connect(&net, 1, 2), net_connect(&net, 2, 1)};
 		struct tutti_io ios[4] = {{0}};
