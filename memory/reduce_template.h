@@ -58,7 +58,7 @@ FLOATS(ACCESS)
 #define MERGE_BITS(type, tag)                                                                      \
 	MERGE(sum, type, tag, x + y)                                                               \
 	MERGE(prod, type, tag, 1u * x * y)                                                         \
-	MERGE(band, type, tag, x &y)                                                               \
+	MERGE(band, type, tag, x & y)                                                              \
 	MERGE(bor, type, tag, x | y)                                                               \
 	MERGE(bxor, type, tag, x ^ y)
 #define MERGE_ORDER(type, tag)                                                                     \
@@ -96,7 +96,7 @@ SIGNED(MERGE_ORDER)
 		return __builtin_isunordered(x, y) ? x + y : r;                                    \
 	}                                                                                          \
 	MERGE(sum, type, tag, x + y)                                                               \
-	MERGE(prod, type, tag, x *y)                                                               \
+	MERGE(prod, type, tag, x * y)                                                              \
 	MERGE(min, type, tag, least_##tag(x, y))                                                   \
 	MERGE(max, type, tag, greatest_##tag(x, y))                                                \
 	static void finish_##tag(void *acc, size_t n, int divisor)                                 \
