@@ -17,7 +17,7 @@
  * in a core's cache; where every wait is a switch of threads, few long pieces are better. */
 static const struct shape {
 	uint64_t small_bytes, slot_bytes;
-} roomy = {1024, 128u << 10}, crowded = {8192, 1u << 20};
+} roomy = {512, 128u << 10}, crowded = {8192, 1u << 20};
 
 static uint64_t round_up(uint64_t bytes, uint64_t unit)
 {
