@@ -95,6 +95,12 @@ tutti_status window_mem_free(void *ptr)
 	return fail(TUTTI_ERR_INVALID, "%p was not allocated by tutti_mem_alloc", ptr);
 }
 
+tutti_status window_mem_withdraw(struct window *window)
+{
+	assert(!window);
+	return TUTTI_OK;
+}
+
 void window_stats(const struct window *window, uint64_t *window_bytes, uint64_t *staged_bytes)
 {
 	(void)window;

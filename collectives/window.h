@@ -105,6 +105,10 @@ void window_disarm(struct window *window);
 void *window_run_memory(const struct window_run *run);
 /* From any thread; TUTTI_ERR_INVALID when ptr is no allocation. Known per process. */
 tutti_status window_mem_free(void *ptr);
+/* After a failure: all memory of this process that a rank of the window in another process can reach is
+ * made private, at the same addresses with the same contents, so that a stopped rank that wakes up cannot
+ * store into it. Ordinary memory from then on; window_mem_free as before. SYSTEM when it fails. */
+tutti_status window_mem_withdraw(struct window *window);
 
 /* Traffic since the window was made: in all, and through staging. From any thread. */
 void window_stats(const struct window *window, uint64_t *window_bytes, uint64_t *staged_bytes);

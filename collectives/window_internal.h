@@ -258,14 +258,23 @@ bool zero_copy_begin(struct window *window, struct window_run *run);
 
 /* window_memory.c: the allocations of this process. */
 struct reach {
-	uint64_t id; /* 0: in no allocation */
+	uint64_t id;                    /* 0: in no allocation */
 	uint64_t offset;
 };
 struct reach memory_find(const void *ptr, size_t bytes);
 /* Where this process sees allocation id, when every rank of this window does; else NULL. */
 uint8_t *memory_base(struct window *window, uint64_t id);
-void memory_begin(struct window *window, struct window_run *run);
 uint64_t process_token(void);
+/* How long the memfd of an allocation is; and for allocation run->memory_id, run->memory being this rank's
+ * region afterwards: maps it from fd; finds it mapped by another rank of this process; forgets it, when
+ * some rank could not map it. */
+size_t memory_total(const struct window *window, size_t bytes);
+tutti_status memory_map(struct window *window, struct window_run *run, int fd);
+bool memory_adopt(struct window *window, struct window_run *run);
+void memory_discard(uint64_t id);
+
+/* window_alloc.c */
+void memory_begin(struct window *window, struct window_run *run);
 
 /* window_failure.c */
 tutti_status failure_stick(struct window *window, tutti_status status); /* last_error is kept */

@@ -1,13 +1,13 @@
-/* tutti_mem_alloc on a node: one memfd with a region for each rank, mapped whole by every process.
+/* The shared allocations of this process: each one memfd with a region for each rank, mapped whole
+ * by every process. How ranks agree on a new one is in window_alloc.c.
  *
- * The allocations of a process are known by address (memory_find, on the way of every long call)
+ * They are known by address (memory_find, on the way of every long call)
  * and by id (memory_base). An allocation stays mapped here until every rank has freed its region:
  * until then another rank may still say "my buffer is in there", and all must agree that all can
  * reach it. What is freed gives its pages back at once; what remains is address space. */
 #include "collectives/window_internal.h"
 
 #include "core/clock.h"
-#include "core/net.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -16,11 +16,9 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
-#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #define ALLOCATIONS_MAX 1024u
-#define PASS_TIMEOUT_NS 1000000000u
 
 /* At the end of the memfd: who still uses his region. */
 struct control {
@@ -36,6 +34,7 @@ struct allocation {
 	size_t bytes, stride;
 	int size, owned; /* owned: regions of this process not yet freed         */
 	bool *is_own;
+	bool is_withdrawn;   /* own regions are private now: never published again    */
 	uint64_t *processes; /* who has it mapped, by rank                           */
 	struct control *control;
 };
@@ -70,7 +69,7 @@ static void table_write(void)
 
 	atomic_fetch_add(&table.version, 1);
 	for (struct allocation *a = allocations; a; a = a->next) {
-		if (a->owned > 0) {
+		if (a->owned > 0 && !a->is_withdrawn) {
 			uintptr_t first = (uintptr_t)a->base;
 			table_set(count++, first, first + a->stride * (size_t)a->size, a->id);
 		}
@@ -193,7 +192,7 @@ static uint64_t pid_space(void)
 static size_t stride_of(size_t bytes)
 {
 	size_t unit = bytes >= 1u << 20 ? 2u << 20 : 4096;
-	return (bytes + unit - 1) / unit * unit;
+	return bytes ? (bytes + unit - 1) / unit * unit : unit;
 }
 
 static void allocation_free(struct allocation *a)
@@ -207,17 +206,24 @@ static void allocation_free(struct allocation *a)
 	free(a);
 }
 
+size_t memory_total(const struct window *w, size_t bytes)
+{
+	size_t page = 4096, control = (size_t)w->size * sizeof(struct control);
+
+	return stride_of(bytes) * (size_t)w->size + (control + page - 1) / page * page;
+}
+
 static struct allocation *allocation_new(const struct window *w, uint64_t id, size_t bytes)
 {
 	struct allocation *a = calloc(1, sizeof *a);
-	size_t n = (size_t)w->size, page = 4096;
+	size_t n = (size_t)w->size;
 
 	if (!a)
 		return NULL;
 	a->id = id;
 	a->size = w->size;
-	a->stride = stride_of(bytes ? bytes : 1);
-	a->bytes = a->stride * n + (n * sizeof(struct control) + page - 1) / page * page;
+	a->stride = stride_of(bytes);
+	a->bytes = memory_total(w, bytes);
 	a->is_own = calloc(n, sizeof *a->is_own);
 	a->processes = calloc(n, sizeof *a->processes);
 	if (!a->is_own || !a->processes) {
@@ -256,6 +262,11 @@ static void own(struct allocation *a, int rank)
 	table_write();
 }
 
+static uint8_t *region_of(const struct allocation *a, int rank)
+{
+	return a->base + (size_t)rank * a->stride;
+}
+
 static bool is_gone(const struct allocation *a, int rank)
 {
 	const struct control *c = &a->control[rank];
@@ -289,7 +300,7 @@ static void reap(void)
  * used. */
 static void disown(struct allocation *a, int rank)
 {
-	uint8_t *region = a->base + (size_t)rank * a->stride;
+	uint8_t *region = region_of(a, rank);
 
 	a->is_own[rank] = false;
 	a->owned--;
@@ -300,11 +311,66 @@ static void disown(struct allocation *a, int rank)
 	reap();
 }
 
+tutti_status memory_map(struct window *w, struct window_run *run, int fd)
+{
+	struct allocation *a = allocation_new(w, run->memory_id, run->args.count);
+	tutti_status status;
+	void *base;
+
+	if (!a)
+		return fail(TUTTI_ERR_MEMORY, "No memory to note an allocation.");
+	status = shared_map(fd, a->bytes, &base);
+	if (status == TUTTI_OK) {
+		a->base = base;
+		a->control = (struct control *)(void *)region_of(a, a->size);
+		run->memory = region_of(a, w->rank);
+		pthread_mutex_lock(&lock);
+		reap();
+		status = insert(a);
+		if (status == TUTTI_OK)
+			own(a, w->rank);
+		pthread_mutex_unlock(&lock);
+	}
+	if (status != TUTTI_OK)
+		allocation_free(a);
+	return status;
+}
+
+bool memory_adopt(struct window *w, struct window_run *run)
+{
+	struct allocation *a;
+
+	pthread_mutex_lock(&lock);
+	for (a = allocations; a && a->id != run->memory_id; a = a->next)
+		;
+	if (a) {
+		own(a, w->rank);
+		run->memory = region_of(a, w->rank);
+	}
+	pthread_mutex_unlock(&lock);
+	return a != NULL;
+}
+
+void memory_discard(uint64_t id)
+{
+	pthread_mutex_lock(&lock);
+	for (struct allocation **at = &allocations; *at; at = &(*at)->next) {
+		struct allocation *a = *at;
+		if (a->id == id) {
+			*at = a->next;
+			allocation_free(a);
+			break;
+		}
+	}
+	table_write();
+	pthread_mutex_unlock(&lock);
+}
+
 static struct allocation *find_region(const void *ptr, int *rank)
 {
 	for (struct allocation *a = allocations; a; a = a->next) {
 		for (int r = 0; r < a->size; r++) {
-			if (a->is_own[r] && a->base + (size_t)r * a->stride == ptr) {
+			if (a->is_own[r] && region_of(a, r) == ptr) {
 				*rank = r;
 				return a;
 			}
@@ -329,208 +395,47 @@ tutti_status window_mem_free(void *ptr)
 	return TUTTI_OK;
 }
 
-/* ---- the run of COLL_MEM_ALLOC --------------------------------------------------------- */
+/* ---- after a failure ------------------------------------------------------------------- */
 
-/* Every rank computes the same. */
-static uint64_t next_id(struct window *w)
+/* The same bytes at the same address, but nobody else's. */
+static tutti_status make_private(uint8_t *region, size_t bytes)
 {
-	uint64_t h = w->comm_id[0] ^ (w->comm_id[1] + ++w->allocations * 0x9e3779b97f4a7c15u);
+	void *copy = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-	h = (h ^ h >> 30) * 0xbf58476d1ce4e5b9u;
-	h = (h ^ h >> 27) * 0x94d049bb133111ebu;
-	h ^= h >> 31;
-	return h ? h : 1;
-}
-
-void memory_begin(struct window *w, struct window_run *run)
-{
-	run->path = &window_memory;
-	run->pieces = 1; /* one generation, of a slot that stays empty */
-	run->steps = 2;
-	run->memory_id = next_id(w);
-}
-
-/* Takes a: lists it, or frees it. */
-static tutti_status map_and_own(struct window *w, struct window_run *run, struct allocation *a,
-				int fd)
-{
-	void *base;
-	tutti_status status = shared_map(fd, a->bytes, &base);
-
-	if (status != TUTTI_OK) {
-		allocation_free(a);
-		return status;
-	}
-	a->base = base;
-	a->control = (struct control *)(void *)(a->base + a->stride * (size_t)a->size);
-	run->memory = a->base + (size_t)w->rank * a->stride;
-	pthread_mutex_lock(&lock);
-	reap();
-	status = insert(a);
-	if (status == TUTTI_OK)
-		own(a, w->rank);
-	else
-		allocation_free(a);
-	pthread_mutex_unlock(&lock);
-	return status;
-}
-
-static tutti_status check_room(const struct window_run *run, const struct allocation *a)
-{
-	struct sysinfo info;
-
-	if (sysinfo(&info) == 0 && a->bytes / info.mem_unit > info.totalram)
-		return fail(TUTTI_ERR_MEMORY,
-			    "%zu bytes for each of %d ranks are more than this machine has.",
-			    run->args.count, a->size);
+	if (copy == MAP_FAILED)
+		return fail_errno("Taking %zu bytes of shared memory back", bytes);
+	memcpy(copy, region, bytes);
+	madvise(region, bytes, MADV_REMOVE); /* the shared pages: nobody needs them any more */
+	if (mremap(copy, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, region) == MAP_FAILED)
+		return fail_errno("Taking %zu bytes of shared memory back", bytes);
 	return TUTTI_OK;
 }
 
-static tutti_status pass_on(struct window *w, const struct window_run *run, int fd)
+static bool is_shared_with(const struct allocation *a, const struct window *w)
 {
-	for (int rank = 1; w->sockets && rank < w->size; rank++)
-		TRY(net_send_fds(w->sockets[rank], &run->memory_id, sizeof run->memory_id, &fd, 1,
-				 clock_now_ns() + PASS_TIMEOUT_NS));
-	return TUTTI_OK;
-}
-
-/* The leader's part. */
-static tutti_status make(struct window *w, struct window_run *run)
-{
-	struct allocation *a = allocation_new(w, run->memory_id, run->args.count);
-	tutti_status status;
-	int fd;
-
-	if (!a)
-		return fail(TUTTI_ERR_MEMORY, "No memory to note an allocation.");
-	status = check_room(run, a);
-	if (status == TUTTI_OK)
-		status = shared_create("tutti-memory", a->bytes, &fd);
-	if (status != TUTTI_OK) {
-		allocation_free(a);
-		return status;
+	for (int rank = 0; rank < w->size; rank++) {
+		uint64_t process = w->areas[rank].process;
+		if (process != process_token() && has_process(a, process))
+			return true;
 	}
-	status = map_and_own(w, run, a, fd);
-	if (status == TUTTI_OK)
-		status = pass_on(w, run, fd);
-	close(fd);
-	return status;
+	return false;
 }
 
-/* What the leader sent is here, since it said so; an earlier one's that nobody took may lie before
- * it. */
-static tutti_status receive(struct window *w, struct window_run *run, int *fd)
+tutti_status window_mem_withdraw(struct window *w)
 {
-	for (;;) {
-		uint64_t id;
-		TRY(net_recv_fds(w->sockets[0], &id, sizeof id, fd, 1,
-				 clock_now_ns() + PASS_TIMEOUT_NS));
-		if (id == run->memory_id)
-			return TUTTI_OK;
-		close(*fd);
-	}
-}
-
-/* A rank of the leader's process, or the second of another one, finds it mapped. */
-static bool adopt(struct window *w, struct window_run *run)
-{
-	struct allocation *a;
+	tutti_status status = TUTTI_OK;
 
 	pthread_mutex_lock(&lock);
-	for (a = allocations; a && a->id != run->memory_id; a = a->next)
-		;
-	if (a) {
-		own(a, w->rank);
-		run->memory = a->base + (size_t)w->rank * a->stride;
-	}
-	pthread_mutex_unlock(&lock);
-	return a != NULL;
-}
-
-/* The others' part. */
-static tutti_status take(struct window *w, struct window_run *run)
-{
-	struct allocation *a;
-	tutti_status status;
-	int fd = -1;
-
-	if (w->areas[0].memory_status != TUTTI_OK)
-		return w->areas[0].memory_status;
-	if (w->sockets)
-		TRY(receive(w, run, &fd));
-	if (adopt(w, run)) {
-		status = TUTTI_OK;
-	} else {
-		a = allocation_new(w, run->memory_id, run->args.count);
-		status = a ? map_and_own(w, run, a, fd)
-			   : fail(TUTTI_ERR_MEMORY, "No memory to note an allocation.");
-	}
-	if (fd >= 0)
-		close(fd);
-	return status;
-}
-
-/* Some rank could not map it, so no rank will use it. */
-static void discard(uint64_t id)
-{
-	pthread_mutex_lock(&lock);
-	for (struct allocation **at = &allocations; *at; at = &(*at)->next) {
-		struct allocation *a = *at;
-		if (a->id == id) {
-			*at = a->next;
-			allocation_free(a);
-			break;
+	for (struct allocation *a = allocations; a; a = a->next) {
+		if (a->is_withdrawn || !is_shared_with(a, w))
+			continue;
+		a->is_withdrawn = true;
+		for (int rank = 0; rank < a->size && status == TUTTI_OK; rank++) {
+			if (a->is_own[rank])
+				status = make_private(region_of(a, rank), a->stride);
 		}
 	}
 	table_write();
 	pthread_mutex_unlock(&lock);
-}
-
-/* All ranks come to the same verdict: all have it, or none. */
-static tutti_status verdict(struct window *w, struct window_run *run)
-{
-	for (int rank = 0; rank < w->size; rank++) {
-		if (w->areas[rank].memory_status == TUTTI_OK)
-			continue;
-		discard(run->memory_id);
-		run->memory = NULL;
-		return fail(TUTTI_ERR_MEMORY,
-			    "tutti_mem_alloc of %zu bytes on each of %d ranks: rank %d has failed "
-			    "(%s).",
-			    run->args.count, w->size, rank,
-			    tutti_status_string(w->areas[rank].memory_status));
-	}
-	return TUTTI_OK;
-}
-
-static struct need memory_need(const struct window *w, const struct window_run *run)
-{
-	struct need need = {WORD_TAKEN, w->generation + 1, -1};
-
-	if (run->step == 0) {
-		need.word = WORD_STAGED;
-		need.only = 0;
-		if (w->rank == 0)
-			need.value = 0;
-	}
-	return need;
-}
-
-static tutti_status memory_step(struct window *w, struct window_run *run)
-{
-	if (run->step == 0) {
-		w->area->memory_status = w->rank == 0 ? make(w, run) : take(w, run);
-		word_post(w, WORD_STAGED, w->generation + 1);
-		word_post(w, WORD_TAKEN, w->generation + 1);
-	} else {
-		run->outcome = verdict(w, run);
-	}
-	return TUTTI_OK;
-}
-
-const struct window_path window_memory = {"allocation", memory_need, memory_step};
-
-void *window_run_memory(const struct window_run *run)
-{
-	return run->memory;
+	return status;
 }

@@ -6,6 +6,7 @@
 #include "core/clock.h"
 #include "core/status.h"
 
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -203,12 +204,54 @@ static void test_allocations_end(void **state)
 	}
 }
 
+/* ---- rule 7: a stopped rank that wakes up ---------------------------------------------- */
+
+/* Rank 1 stores into rank 0's region after rank 0 has taken it back.
+ * Killed: make_private keeps the mapping (no mremap); the table keeps what is withdrawn. */
+static void wake_late(struct window *window, int rank, void *arg)
+{
+	atomic_int *phase = arg;
+	uint8_t *arena = team_alloc(window, BYTES), *other = arena - 2 * BYTES;
+
+	if (rank == 1) {
+		while (atomic_load(phase) == 0)
+			sched_yield();
+		memset(other, 99, BYTES);
+		atomic_store(phase, 2);
+		call_on(window, rank, 2, COLL_ALL_REDUCE, arena, false);
+		return;
+	}
+	memset(arena, 7, BYTES);
+	team_check(window_mem_withdraw(window) == TUTTI_OK, "%s", last_error());
+	atomic_store(phase, 1);
+	while (atomic_load(phase) != 2)
+		sched_yield();
+	for (size_t i = 0; i < BYTES; i++)
+		team_check(arena[i] == 7, "byte %zu was overwritten", i);
+	/* Ordinary memory now: the other rank's is staged with it. */
+	call_on(window, rank, 2, COLL_ALL_REDUCE, arena, false);
+	team_check(staged(window) == COUNT * 4, "not staged");
+	team_check(window_mem_free(arena) == TUTTI_OK, "%s", last_error());
+}
+
+static void test_late_waker(void **state)
+{
+	atomic_int *phase =
+		mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct team team = {.size = 2, .are_processes = true, .member = wake_late, .arg = phase};
+
+	(void)state;
+	assert_int_equal(team_run(&team), 0);
+	munmap(phase, 4096);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_zero_copy),
 		cmocka_unit_test(test_reach),
 		cmocka_unit_test(test_allocations_end),
+		cmocka_unit_test(test_late_waker),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
