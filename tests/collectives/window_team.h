@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define TEAM_TIMEOUT_NS 100000000000u
+#define TEAM_TIMEOUT_NS 30000000000u
 
 #define team_check(condition, ...)                                                                 \
 	do {                                                                                       \
