@@ -13,7 +13,8 @@
 #include <unistd.h>
 
 #define FIRST_PORT 29500 /* torchrun's */
-#define PORTS      1000  /* tried upward from there */
+#define PORTS      1000  /* tried upward from the first */
+#define PORT_MAX   65535
 
 /* The reservation's descriptor, or -1 with errno. */
 static int reserve(int port)
@@ -34,26 +35,45 @@ static int reserve(int port)
 	return -1;
 }
 
+/* The other machines of the job know this port only. */
 static int reserve_given(struct meeting *m)
 {
 	m->reserved_fd = reserve(m->port);
 	if (m->reserved_fd >= 0)
 		return 0;
-	fprintf(stderr, "tuttirun: port %d cannot be used: %s. Choose another one%s.\n", m->port,
-		strerror(errno), errno == EADDRINUSE ? ", or none for the next free one" : "");
+	fprintf(stderr,
+		"tuttirun: port %d cannot be used: %s. Choose another one, the same on all "
+		"machines.\n",
+		m->port, strerror(errno));
 	return 1;
 }
 
-static int reserve_next(struct meeting *m)
+static int reserve_next(struct meeting *m, int first)
 {
-	for (m->port = FIRST_PORT; m->port < FIRST_PORT + PORTS; m->port++) {
+	int end = first + PORTS < PORT_MAX + 1 ? first + PORTS : PORT_MAX + 1;
+
+	for (m->port = first; m->port < end; m->port++) {
 		m->reserved_fd = reserve(m->port);
 		if (m->reserved_fd >= 0)
 			return 0;
+		if (errno != EADDRINUSE)
+			break;
 	}
-	fprintf(stderr, "tuttirun: no port from %d to %d can be used: %s.\n", FIRST_PORT,
-		FIRST_PORT + PORTS - 1, strerror(errno));
+	fprintf(stderr, "tuttirun: no port from %d to %d can be used: %s.\n", first, end - 1,
+		strerror(errno));
 	return 1;
+}
+
+/* A port that was asked for and is taken: on one machine nobody else needs to know the one that is.
+ */
+static int reserve_near(struct meeting *m)
+{
+	int asked = m->port, code = reserve_next(m, asked);
+
+	if (code == 0 && m->port != asked)
+		fprintf(stderr, "tuttirun: port %d is taken; the job uses port %d\n", asked,
+			m->port);
+	return code;
 }
 
 /* 256 random bits in hexadecimal. */
@@ -79,5 +99,7 @@ int meeting_prepare(struct meeting *m, const struct options *o)
 		return 1;
 	if (o->node_rank > 0)
 		return 0;
-	return m->port ? reserve_given(m) : reserve_next(m);
+	if (!m->port)
+		return reserve_next(m, FIRST_PORT);
+	return o->nodes == 1 ? reserve_near(m) : reserve_given(m);
 }

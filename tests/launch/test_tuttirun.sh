@@ -42,12 +42,16 @@ cut -d' ' -f1 out | sort -u >first
 expect 0 $run -n 1 sh -c 'echo $TUTTI_SECRET'
 cmp -s first out && complain "two jobs have the same secret"
 
-# ---- ports: a job keeps its port from others, which move on or are told
+# ---- ports: a job keeps its port from others, which move on or, with several machines, are told
 # shellcheck disable=SC2016
 expect 0 $run -n 1 sh -c 'echo $MASTER_PORT; exec "$@"' - $run -n 1 sh -c 'echo $MASTER_PORT'
 [ "$(sort -u out | wc -l)" = 2 ] || complain "two jobs at once have one port: $(cat out)"
 # shellcheck disable=SC2016
-expect 1 $run -n 1 sh -c 'exec "$@" --master-port $MASTER_PORT -n 1 true' - $run
+expect 0 $run -n 1 sh -c 'echo $MASTER_PORT; exec "$@" --master-port $MASTER_PORT -n 1 sh -c "echo \$MASTER_PORT"' - $run
+[ "$(sort -u out | wc -l)" = 2 ] || complain "a port that is taken was used: $(cat out)"
+said 'port [0-9]+ is taken; the job uses port [0-9]+'
+# shellcheck disable=SC2016
+expect 1 $run -n 1 sh -c 'TUTTI_SECRET=x exec "$@" --nnodes 2 --node-rank 0 --master 127.0.0.1:$MASTER_PORT -n 1 true' - $run
 said 'port [0-9]+ cannot be used'
 
 # ---- output: whole lines, to where they belong, nothing lost, nothing in memory without end
