@@ -123,8 +123,10 @@ static void take_name(struct caller *c, struct host *host)
 			"rank %u speaks version %u of the joining protocol, this process %d: all "
 			"ranks need the same version of Tutti",
 			rank, version, FRAME_VERSION);
-	else if (meeting_join(&host->meeting, (int)rank, (int)size, deadline_from_left(f.value)))
+	else if (meeting_join(&host->meeting, (int)rank, (int)size, deadline_from_left(f.value))) {
 		c->rank = (int)rank;
+		meeting_compare_hosts(&host->meeting, (int)rank, get_u32(body + 12));
+	}
 }
 
 static void take_record(struct caller *c, struct host *host, struct frame f)

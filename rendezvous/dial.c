@@ -44,6 +44,7 @@ static tutti_status shake_hands(int fd, const uint8_t key[TUTTI_KEY_BYTES], cons
 	put_u32(body, FRAME_VERSION);
 	put_u32(body + 4, (uint32_t)job->rank);
 	put_u32(body + 8, (uint32_t)job->size);
+	put_u32(body + 12, job->hosts);
 	if (net_send_all(fd, reply, sizeof reply, attempt_ns) != TUTTI_OK)
 		return TUTTI_IN_PROGRESS;
 	return TUTTI_OK;

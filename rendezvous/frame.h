@@ -1,7 +1,7 @@
 /* The frames that ranks and the meeting's server exchange, after core/auth.h's handshake. All numbers are
  * little-endian; no frame is believed to be longer than its kind may be.
  *
- *     HELLO     rank -> server   u32 version, rank, size, 0      value: ms until its deadline
+ *     HELLO     rank -> server   u32 version, rank, size, hosts     value: ms until its deadline
  *     RECORD    rank -> server   its record of this round        value: ms until its deadline
  *     BYE       rank -> server   nothing                         value: ms it may still wait
  *     WELCOME   server -> rank   u64 comm_id[2]                  all ranks have joined

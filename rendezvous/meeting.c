@@ -79,6 +79,22 @@ bool meeting_join(struct meeting *m, int rank, int size, uint64_t deadline_ns)
 	return true;
 }
 
+bool meeting_compare_hosts(struct meeting *m, int rank, uint32_t hosts)
+{
+	if (m->hosts == 0) {
+		m->hosts = hosts;
+		m->hosts_said_by = rank;
+	}
+	if (hosts == 0 || hosts == m->hosts)
+		return true;
+	meeting_fail(
+		m, TUTTI_ERR_MISMATCH,
+		"rank %d and rank %d have different lists of the job's %d hosts (the cluster in "
+		"TF_CONFIG): all ranks need the same",
+		rank, m->hosts_said_by, m->size);
+	return false;
+}
+
 /* The round's first record says how long all are. */
 static bool open_round(struct meeting *m, int rank, size_t bytes)
 {

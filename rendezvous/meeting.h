@@ -12,6 +12,8 @@ enum seat { SEAT_EMPTY, SEAT_TAKEN, SEAT_GAVE, SEAT_LEFT };
 
 struct meeting {
 	int size, size_said_by;          /* size 0: nobody has said yet                         */
+	uint32_t hosts;                  /* hash of the first list of hosts that came; 0: none  */
+	int hosts_said_by;
 	uint8_t *seats;                  /* enum seat of every rank                             */
 	int joined, left;
 	bool is_complete;                /* all have joined; never unset                        */
@@ -33,6 +35,8 @@ void meeting_finish(struct meeting *meeting);
 
 /* Every function below may end in a failure of the meeting (false, status and sentence are set). */
 bool meeting_join(struct meeting *meeting, int rank, int size, uint64_t deadline_ns);
+/* hosts: a hash of the list of all hosts that the rank's launcher gave it; 0: it has none. */
+bool meeting_compare_hosts(struct meeting *meeting, int rank, uint32_t hosts);
 /* Where the rank's record goes; NULL: failed. Then meeting_gave when it is there: true when it was the
  * round's last, and answer holds all. */
 uint8_t *meeting_record(struct meeting *meeting, int rank, size_t bytes, uint64_t deadline_ns);

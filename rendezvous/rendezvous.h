@@ -22,6 +22,8 @@ struct job {
 	int is_served;                       /* by tutti_rendezvous_open's process: rank 0 connects
 	                                      * like the others; host is then a list "a,b"  */
 	char path[512];                      /* JOB_FILE                                    */
+	uint32_t hosts;                      /* a hash of the launcher's list of all ranks' hosts, which
+	                                      * all ranks must have alike; 0: there is none */
 	char secret[256];                    /* "" when none was given                      */
 };
 

@@ -18,9 +18,24 @@ struct cluster {
 	int index;
 	bool has_task;
 	char bad_address[ADDRESS_BYTES];
+	uint32_t hash; /* of who is where */
 };
 
-static void read_addresses(struct json *j, struct cluster *c, int *count, char *first)
+/* FNV-1a of place, added up, so that the order of "chief" and "worker" in the text means nothing.
+ */
+static uint32_t hash_of(const char *list, int index, const char *address)
+{
+	char place[ADDRESS_BYTES + 48];
+	uint32_t hash = 2166136261u;
+
+	snprintf(place, sizeof place, "%s %d %s", list, index, address);
+	for (const char *at = place; *at; at++)
+		hash = (hash ^ (uint8_t)*at) * 16777619u;
+	return hash;
+}
+
+static void read_addresses(struct json *j, struct cluster *c, const char *list, int *count,
+			   char *first)
 {
 	char address[ADDRESS_BYTES], host[ADDRESS_BYTES];
 	int port;
@@ -32,6 +47,7 @@ static void read_addresses(struct json *j, struct cluster *c, int *count, char *
 			memcpy(c->bad_address, address, sizeof address);
 		if (*count == 0)
 			memcpy(first, address, sizeof address);
+		c->hash += hash_of(list, *count, address);
 		if (++*count > WORLD_MAX)
 			j->error = "it has too many workers";
 	}
@@ -43,9 +59,9 @@ static void read_cluster(struct json *j, struct cluster *c)
 
 	for (json_open(j, '{'); json_key(j, key, sizeof key);) {
 		if (strcmp(key, "worker") == 0)
-			read_addresses(j, c, &c->workers, c->first_worker);
+			read_addresses(j, c, key, &c->workers, c->first_worker);
 		else if (strcmp(key, "chief") == 0)
-			read_addresses(j, c, &c->chiefs, c->first_chief);
+			read_addresses(j, c, key, &c->chiefs, c->first_chief);
 		else
 			json_skip(j);
 	}
@@ -128,6 +144,7 @@ tutti_status tf_config_read(struct job *job, const char *text)
 	if (status == TUTTI_OK) {
 		job->rank = c->index + (strcmp(c->type, "worker") == 0 ? c->chiefs : 0);
 		job->size = c->chiefs + c->workers;
+		job->hosts = c->hash ? c->hash : 1;
 		split_host_port(c->chiefs ? c->first_chief : c->first_worker, job->host,
 				sizeof job->host, &job->port);
 	}

@@ -79,6 +79,22 @@ static void sizes_that_disagree_are_named(void **state)
 	meeting_finish(&m);
 }
 
+static void hosts_that_disagree_are_named(void **state)
+{
+	struct meeting m = with(5, 5);
+
+	(void)state;
+	assert_true(meeting_compare_hosts(&m, 3, 0));
+	assert_true(meeting_compare_hosts(&m, 1, 77));
+	assert_true(meeting_compare_hosts(&m, 0, 77));
+	assert_true(meeting_compare_hosts(&m, 4, 0));
+	assert_int_equal(m.status, TUTTI_OK);
+	assert_false(meeting_compare_hosts(&m, 2, 78));
+	expect(&m, TUTTI_ERR_MISMATCH,
+	       "rank 2 and rank 1 have different lists of the job's 5 hosts");
+	meeting_finish(&m);
+}
+
 static void a_rank_joins_once(void **state)
 {
 	struct meeting m = with(3, 2);
@@ -210,6 +226,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(rounds_collect_in_rank_order),
 		cmocka_unit_test(sizes_that_disagree_are_named),
+		cmocka_unit_test(hosts_that_disagree_are_named),
 		cmocka_unit_test(a_rank_joins_once),
 		cmocka_unit_test(impossible_ranks_are_refused),
 		cmocka_unit_test(missing_ranks_are_named),

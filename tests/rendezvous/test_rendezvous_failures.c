@@ -279,6 +279,20 @@ static void sizes_that_disagree_are_said_to_all(void **state)
 			     "rank 2 says the world has 4 ranks, rank 0 says 3");
 }
 
+static void hosts_that_disagree_are_said_to_all(void **state)
+{
+	struct rank_run runs[3];
+
+	(void)state;
+	ranks_prepare(runs, 3, ranks_free_port());
+	for (int r = 0; r < 3; r++)
+		runs[r].job.hosts = r == 1 ? 5 : 4;
+	ranks_run(runs, 3);
+	for (int r = 0; r < 3; r++)
+		ranks_expect(&runs[r], TUTTI_ERR_MISMATCH,
+			     "have different lists of the job's 3 hosts");
+}
+
 static void a_rank_twice_is_said_to_all(void **state)
 {
 	struct rank_run runs[4];
@@ -522,6 +536,7 @@ int main(void)
 		cmocka_unit_test(giant_records_end_the_join),
 		cmocka_unit_test(nonsense_after_the_welcome_counts_as_death),
 		cmocka_unit_test(sizes_that_disagree_are_said_to_all),
+		cmocka_unit_test(hosts_that_disagree_are_said_to_all),
 		cmocka_unit_test(a_rank_twice_is_said_to_all),
 		cmocka_unit_test(records_that_disagree_are_said_to_all),
 		cmocka_unit_test(late_ranks_are_told),

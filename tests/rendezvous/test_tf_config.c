@@ -58,6 +58,33 @@ static void workers_and_chiefs(void **state)
 	       0, 1, "a", 1);
 }
 
+static uint32_t hosts_of(const char *cluster)
+{
+	struct job job = {0};
+	char text[200];
+
+	snprintf(text, sizeof text,
+		 "{\"cluster\": {%s}, \"task\": {\"type\": \"worker\", \"index\": 0}}", cluster);
+	assert_int_equal(tf_config_read(&job, text), TUTTI_OK);
+	return job.hosts;
+}
+
+static void lists_of_hosts_are_told_apart(void **state)
+{
+	uint32_t hosts = hosts_of("\"worker\": [\"a:1\", \"b:2\"], \"chief\": [\"c:3\"]");
+
+	(void)state;
+	assert_int_not_equal(hosts, 0);
+	assert_int_equal(
+		hosts,
+		hosts_of("\"chief\":[\"c:3\"], \"ps\":[\"d:1\"],\"worker\":[\"a:1\",\"b:2\"]"));
+	assert_int_not_equal(hosts,
+			     hosts_of("\"worker\": [\"b:2\", \"a:1\"], \"chief\": [\"c:3\"]"));
+	assert_int_not_equal(hosts,
+			     hosts_of("\"worker\": [\"a:1\", \"b:3\"], \"chief\": [\"c:3\"]"));
+	assert_int_not_equal(hosts, hosts_of("\"worker\": [\"c:3\", \"a:1\", \"b:2\"]"));
+}
+
 static void the_environment_is_read(void **state)
 {
 	struct env env = {.timeout_ms = 1000};
@@ -185,6 +212,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(workers_and_chiefs),
+		cmocka_unit_test(lists_of_hosts_are_told_apart),
 		cmocka_unit_test(the_environment_is_read),
 		cmocka_unit_test(what_is_missing_is_named),
 		cmocka_unit_test(what_is_not_json_is_refused),
