@@ -136,7 +136,7 @@ static tutti_status find(struct dial *dial, const struct job *job, const struct 
 	memcpy(dial->hosts, job->host, sizeof dial->hosts);
 	if (!secret_is_given(dial->key, job, env)) {
 		TRY(secret_check_here(job));
-		return secret_ask(job->port, deadline_ns, dial->key, &dial->port);
+		return secret_ask(job, deadline_ns, dial->key, &dial->port);
 	}
 	dial->port = job->port_is_taken ? job->port + 1 : job->port;
 	dial->ports = job->port_is_taken ? PROBED_PORTS : 1;

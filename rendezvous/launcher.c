@@ -161,6 +161,12 @@ static tutti_status openmpi_where(struct job *job)
 {
 	const char *host = getenv("MASTER_ADDR"), *number = getenv("PMIX_NAMESPACE");
 
+	if (!host && job->local_size < 0)
+		return fail(TUTTI_ERR_INVALID,
+			    "OMPI_COMM_WORLD_LOCAL_SIZE is not set: whether the %d ranks share a "
+			    "machine "
+			    "is not known, so say where rank 0 is with MASTER_ADDR",
+			    job->size);
 	if (!host && job->local_size != job->size)
 		return fail(TUTTI_ERR_INVALID,
 			    "mpirun has started %d ranks on several machines (%d here): say where "

@@ -106,7 +106,7 @@ static tutti_status receive_offer(int fd, uint64_t deadline_ns, uint8_t key[TUTT
 	return TUTTI_OK;
 }
 
-tutti_status secret_ask(int port, uint64_t deadline_ns, uint8_t key[TUTTI_KEY_BYTES],
+tutti_status secret_ask(const struct job *job, uint64_t deadline_ns, uint8_t key[TUTTI_KEY_BYTES],
 			int *real_port)
 {
 	uint64_t soon_ns = deadline_after_ms(ASK_MS);
@@ -114,13 +114,13 @@ tutti_status secret_ask(int port, uint64_t deadline_ns, uint8_t key[TUTTI_KEY_BY
 	tutti_status status;
 	int fd;
 
-	name_of(name, port);
+	name_of(name, job->port);
 	status = net_unix_connect(name, 0, &fd); /* one attempt: the caller tries again */
 	if (status == TUTTI_ERR_TIMEOUT) {
 		fail(status,
-		     "no process of this user serves a job at port %d of this machine (and "
-		     "this rank was given no secret to look further)",
-		     port);
+		     "no process of this user serves a job at %.200s:%d on this machine (and this "
+		     "rank was given no secret to look further)",
+		     job->host, job->port);
 		return TUTTI_IN_PROGRESS;
 	}
 	TRY(status);

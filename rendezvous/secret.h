@@ -17,6 +17,6 @@ tutti_status secret_check_here(const struct job *job);
 /* The Unix socket of the meeting at port, for the server; and the other ranks' question to it:
  * IN_PROGRESS when nobody is there. */
 tutti_status secret_listen(int port, int *unix_fd);
-tutti_status secret_ask(int port, uint64_t deadline_ns, uint8_t key[TUTTI_KEY_BYTES], int *real_port);
+tutti_status secret_ask(const struct job *job, uint64_t deadline_ns, uint8_t key[TUTTI_KEY_BYTES], int *real_port);
 
 #endif
