@@ -23,6 +23,9 @@ static tutti_status check_config(const tutti_config *config)
 	if (config->deterministic < 0 || config->deterministic > 1)
 		return fail(TUTTI_ERR_INVALID, "config.deterministic is %d: it must be 0 or 1",
 			    config->deterministic);
+	if (memcmp(config->reserved, no_config.reserved, sizeof config->reserved) != 0)
+		return fail(TUTTI_ERR_INVALID,
+			    "config.reserved is not zero: zero-initialise the config");
 	return TUTTI_OK;
 }
 

@@ -100,12 +100,22 @@ static tutti_status describe(struct tutti_comm *comm, struct member *m)
 	return TUTTI_OK;
 }
 
+/* Opens nothing, but a setting that a larger world refuses is refused here too. */
+static tutti_status describe_alone(struct tutti_comm *comm)
+{
+	const struct tutti_transport *list[TRANSPORTS_MAX];
+	int count;
+
+	TRY(transport_list(list, &count, comm->filter, &comm->env));
+	return select_parse(&comm->select, comm->env.algo);
+}
+
 /* A rank that fails here still tells the others, so that none waits for it. */
 tutti_status comm_describe(struct tutti_comm *comm, struct member *member)
 {
 	memset(member, 0, sizeof *member);
 	if (comm->size == 1)
-		return select_parse(&comm->select, comm->env.algo);
+		return describe_alone(comm);
 	tutti_status status = describe(comm, member);
 	member->status = (int32_t)status;
 	return status;

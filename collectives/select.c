@@ -136,12 +136,12 @@ static tutti_status parse_rule(struct select_rule *r, const char *rule)
 {
 	char text[128];
 	snprintf(text, sizeof text, "%s", rule);
-	char *name = strchr(text, '='), *range = strchr(text, ':');
+	char *name = strchr(text, '='), *range;
 	if (!name)
 		return fail(TUTTI_ERR_INVALID,
 			    "TUTTI_ALGO: \"%s\" is not like all_reduce:64K-1M=ring", rule);
 	*name++ = '\0';
-	if (range)
+	if ((range = strchr(text, ':')))
 		*range++ = '\0';
 	*r = (struct select_rule){.collective = COLL_COUNT, .last = SIZE_MAX};
 	for (int c = 0; c < COLL_MEM_ALLOC; c++)
