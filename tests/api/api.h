@@ -55,6 +55,7 @@ void pass_small(struct api *api);       /* every collective x dtype x op x small
 void pass_large(struct api *api);       /* the same with a few large counts                      */
 void pass_bits(struct api *api);        /* rounded sums: the same bits on every rank             */
 void pass_flight(struct api *api);      /* many works in flight, calls out of callbacks          */
+void pass_zero_copy(struct api *api);   /* the window's: shared memory is not staged             */
 void pass_errors(struct api *api);      /* bad arguments: said, nothing sent, life goes on       */
 void pass_unbuilt(struct api *api);     /* functions to come: UNSUPPORTED with a sentence        */
 /* These end the communicator. */

@@ -79,9 +79,13 @@ static void notice_wait(struct api *api, struct notice *notice, const char *what
 
 /* ---- buffers of a call ---- */
 
-static enum buffer_kind random_kind(struct api *api)
+static enum buffer_kind random_kind(struct api *api, enum call_style shared_memory)
 {
 	uint64_t r = random_below(&api->own, 4);
+	if (shared_memory == STYLE_ALL)
+		return BUFFER_SHARED;
+	if (shared_memory == STYLE_NONE && !api->proof)
+		return BUFFER_HOST;
 	if (api->proof && r < 2)
 		return BUFFER_PROOF;
 	return r == 3 ? BUFFER_SHARED : BUFFER_HOST;
@@ -102,7 +106,8 @@ static void sizes_of(struct api *api, struct flight *f)
 /* Both pointers; the buffers of one call are of one kind as far as the CPU may not touch it. */
 static void make_buffers(struct api *api, struct flight *f)
 {
-	enum buffer_kind kind = random_kind(api), other = random_kind(api);
+	enum call_style style = f->spec->shared_memory;
+	enum buffer_kind kind = random_kind(api, style), other = random_kind(api, style);
 	bool mixed = (kind == BUFFER_PROOF) != (other == BUFFER_PROOF);
 
 	sizes_of(api, f);
@@ -329,15 +334,27 @@ static void check(struct api *api, const struct flight *f)
 
 /* ---- batches ---- */
 
+static void choose(struct api *api, struct flight *f)
+{
+	const struct call_spec *spec = f->spec;
+
+	f->in_place = spec->in_place == STYLE_ALL ||
+		      (spec->in_place == STYLE_OWN && random_below(&api->own, 2));
+	if (spec->blocking == STYLE_ALL)
+		f->mode = (enum call_mode)random_below(&api->own, MODE_WAIT);
+	else if (spec->blocking == STYLE_NONE)
+		f->mode = (enum call_mode)(MODE_WAIT + random_below(&api->own, MODES - MODE_WAIT));
+	else
+		f->mode = (enum call_mode)random_below(&api->own, MODES);
+}
+
 static void flight_open(struct api *api, struct flight *f, const struct call_spec *spec, bool plain)
 {
 	*f = (struct flight){.spec = spec};
 	pthread_mutex_init(&f->notice.lock, NULL);
 	pthread_cond_init(&f->notice.changed, NULL);
-	if (!plain) {
-		f->in_place = random_below(&api->own, 2);
-		f->mode = (enum call_mode)random_below(&api->own, MODES);
-	}
+	if (!plain)
+		choose(api, f);
 	make_buffers(api, f);
 	/* Not the host's: without work and done it would only be enqueued. */
 	if (f->mode == MODE_ZERO && f->recv.kind == BUFFER_PROOF)

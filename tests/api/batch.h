@@ -15,12 +15,17 @@ enum call_name {
 	CALLS,
 };
 
+/* What is drawn for a call: often every rank does it its own way, and often all do it alike, because
+ * the fastest paths are there for that. */
+enum call_style { STYLE_OWN, STYLE_ALL, STYLE_NONE, STYLES };
+
 /* What all ranks agree on. */
 struct call_spec {
 	enum call_name name;
 	size_t count;
 	int root;
 	struct data data;
+	enum call_style in_place, blocking, shared_memory;
 };
 
 #define BATCH_MOST 64

@@ -294,3 +294,32 @@ void pass_flight(struct api *api)
 		many_at_once(api);
 	calls_out_of_callbacks(api);
 }
+
+/* ---- pass_zero_copy ---- */
+
+static uint64_t staged_by(struct api *api, float *x, size_t count)
+{
+	tutti_stats before = {0}, after = {0};
+
+	for (size_t i = 0; i < count; i++)
+		x[i] = (float)(api->rank + 1);
+	CHECK_OK(api, tutti_comm_stats(api->comm, &before));
+	CHECK_OK(api, tutti_all_reduce(x, x, count, TUTTI_F32, TUTTI_SUM, api->comm, NULL));
+	CHECK_OK(api, tutti_comm_stats(api->comm, &after));
+	for (size_t i = 0; i < count; i++)
+		CHECK(api, x[i] == (float)(api->size * (api->size + 1) / 2), "element %zu is %g", i,
+		      (double)x[i]);
+	return after.staged_bytes - before.staged_bytes;
+}
+
+void pass_zero_copy(struct api *api)
+{
+	enum { FLOATS = 100000 };
+	float *ordinary = malloc(FLOATS * sizeof *ordinary);
+
+	CHECK(api, api->arena && ordinary, "no memory of tutti_mem_alloc");
+	CHECK(api, staged_by(api, ordinary, FLOATS) > 0, "ordinary memory is not staged");
+	CHECK(api, staged_by(api, (float *)api->arena + 64, FLOATS) == 0,
+	      "shared memory is staged");
+	free(ordinary);
+}

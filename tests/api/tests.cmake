@@ -64,7 +64,8 @@ foreach(n 2 3 5 8)
 	api_test(doubling ${n} RANKS ${tcp_ranks} -e TUTTI_ALGO=${doubling} ARGUMENTS ${forced})
 	api_test(direct ${n} RANKS ${shm_ranks} -e TUTTI_ALGO=${direct} ARGUMENTS --exact ${forced})
 	if(TUTTI_WINDOW)
-		api_test(window ${n} RANKS -e TUTTI_ALGO=${window} ARGUMENTS --exact ${forced})
+		api_test(window ${n} RANKS -e TUTTI_ALGO=${window}
+			ARGUMENTS --exact ${forced} zero_copy)
 	endif()
 endforeach()
 
