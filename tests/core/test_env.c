@@ -219,6 +219,28 @@ static void the_table_is_printed(void **state)
 	free(text);
 }
 
+/* docs/environment.md is written by hand around this table, and must hold it as it is. */
+static void the_table_is_documented(void **state)
+{
+	const char *root = getenv("SOURCE_DIR");
+	char *table = NULL, path[512], page[16384] = "";
+	size_t bytes = 0;
+	FILE *file = open_memstream(&table, &bytes);
+
+	(void)state;
+	env_print(file);
+	fclose(file);
+	snprintf(path, sizeof path, "%s/docs/environment.md", root ? root : ".");
+	file = fopen(path, "r");
+	assert_non_null(file);
+	page[fread(page, 1, sizeof page - 1, file)] = '\0';
+	fclose(file);
+	for (char *line = strtok(table, "\n"); line; line = strtok(NULL, "\n"))
+		if (!strstr(page, line))
+			fail_msg("docs/environment.md lacks this line: %s", line);
+	free(table);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup(name, clean)
@@ -234,6 +256,7 @@ int main(void)
 		TEST(an_empty_secret_is_not_no_secret),
 		TEST(secrets_are_not_printed),
 		TEST(the_table_is_printed),
+		TEST(the_table_is_documented),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
