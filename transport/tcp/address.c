@@ -143,7 +143,9 @@ static void add_interfaces(struct blob *blob, const struct ifaddrs *interfaces, 
 {
 	for (const struct ifaddrs *i = interfaces; i; i = i->ifa_next) {
 		struct item item;
-		if (!(i->ifa_flags & IFF_UP) || (i->ifa_flags & IFF_LOOPBACK))
+		/* A bridge that nothing is plugged into is up, but does not run. */
+		if (!(i->ifa_flags & IFF_UP) || !(i->ifa_flags & IFF_RUNNING) ||
+		    (i->ifa_flags & IFF_LOOPBACK))
 			continue;
 		if (item_from_sockaddr(&item, i->ifa_addr) && item.family == family)
 			blob_add(blob, &item);
