@@ -19,7 +19,7 @@ void doubling_all_reduce(struct plan *p, struct group g, struct span in, struct 
 		return;
 	}
 	if (g.size == 1)
-		plan_copy(p, out, in);
+		plan_reduce(p, out, &in, 1); /* NaNs become canonical here too */
 	if (g.me < extra) {
 		plan_recv_reduce(p, member(g, g.me + pow2), out, in);
 		in = out;

@@ -12,7 +12,7 @@ void ring_reduce_scatter(struct plan *p, struct group g, struct span in, struct 
 	struct span sum = part(in, g.me - 1, n);
 
 	if (n == 1)
-		plan_copy(p, out, in);
+		plan_reduce(p, out, &in, 1); /* NaNs become canonical here too */
 	for (int k = 1; k < n; k++) {
 		struct span mine = part(in, g.me - k - 1, n);
 		plan_send(p, next, sum);
@@ -45,7 +45,7 @@ void ring_all_reduce(struct plan *p, struct group g, struct span in, struct span
 	int n = g.size, next = member(g, g.me + 1), prev = member(g, g.me - 1);
 
 	if (n == 1)
-		plan_copy(p, out, in);
+		plan_reduce(p, out, &in, 1); /* NaNs become canonical here too */
 	for (int k = 1; k < n; k++) {
 		struct span mine = part(in, g.me - k - 1, n);
 		plan_send(p, next, part(k == 1 ? in : out, g.me - k, n));

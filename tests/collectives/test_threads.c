@@ -163,11 +163,32 @@ static void other_collectives(struct rank *r)
 	free(buf);
 }
 
+/* Whatever NaN comes in, the canonical one comes out, alone as well. */
+static void canonical_nans(struct rank *r)
+{
+	static const size_t counts[] = {1, 37, 5000};
+	uint32_t in[5000], out[5000];
+	tutti_op ops[] = {TUTTI_SUM, TUTTI_MAX, TUTTI_AVG};
+	for (int k = 0; k < 9; k++) {
+		for (size_t i = 0; i < 5000; i++)
+			in[i] = i % 2 ? 0xffc01234u : 0x7f800001u + (uint32_t)i;
+		void *to = k % 2 ? in : out;
+		const uint32_t *got = to;
+		expect(r, "all_reduce",
+		       tutti_all_reduce(in, to, counts[k / 3], TUTTI_F32, ops[k % 3], r->comm,
+					NULL));
+		for (size_t i = 0; i < counts[k / 3]; i++)
+			if (got[i] != 0x7fc00000u)
+				blame(r, "a NaN of its own", TUTTI_OK);
+	}
+}
+
 static void test_blocking(void **state)
 {
 	(void)state;
 	everywhere(all_reduce_sizes);
 	everywhere(other_collectives);
+	everywhere(canonical_nans);
 }
 
 /* ---- asynchronous
