@@ -72,13 +72,14 @@ void engine_clean_up(struct engine *e)
 
 static void explain_wait(struct engine *e, struct tutti_work *work)
 {
-	char who[256], text[ERROR_BYTES];
+	char ranks[200], who[256], text[ERROR_BYTES];
 	if (work->stage == WORK_PREPARES)
 		snprintf(who, sizeof who, "for staging in %s memory", work->spec.memory->name);
 	else if (work->run)
 		run_explain(work->run, who, sizeof who);
 	else if (work->has_begun)
-		window_explain(e->config.window, &work->window, who, sizeof who);
+		snprintf(who, sizeof who, "for %s",
+			 window_explain(e->config.window, &work->window, ranks, sizeof ranks));
 	else
 		snprintf(who, sizeof who, "for earlier calls");
 	snprintf(text, sizeof text, "waited %d ms %s; is every rank alive and in this call?",
