@@ -434,23 +434,34 @@ bool run_pump(struct engine *e)
 
 /* ---- where it stands ----------------------------------------------------------------------- */
 
-const char *run_explain(const struct run *r, char *text, size_t text_bytes)
+/* Lists the peers of the lanes that have something posted, in one direction. Returns how many. */
+static int list_peers(const struct run *r, bool sends, char *text, size_t text_bytes)
 {
+	int n = 0;
 	size_t at = 0;
 	text[0] = '\0';
-	for (int sends = 0; sends < 2 && at == 0; sends++)
-		for (uint32_t i = 0; i < r->plan->lane_count && at < text_bytes; i++) {
-			const struct lane_run *l = &r->lanes[i];
-			if (l->lane->peer < 0 || l->lane->sends != (bool)sends ||
-			    l->posted == l->retired)
-				continue;
-			at += (size_t)snprintf(text + at, text_bytes - at, "%s%d",
-					       at      ? ", "
-					       : sends ? "to send to rank "
-						       : "for rank ",
-					       l->lane->peer);
-		}
-	if (at == 0)
+	for (uint32_t i = 0; i < r->plan->lane_count && at < text_bytes; i++) {
+		const struct lane_run *l = &r->lanes[i];
+		if (l->lane->peer < 0 || l->lane->sends != sends || l->posted == l->retired)
+			continue;
+		at += (size_t)snprintf(text + at, text_bytes - at, "%s%d", n++ ? ", " : "",
+				       l->lane->peer);
+	}
+	return n;
+}
+
+const char *run_explain(const struct run *r, char *text, size_t text_bytes)
+{
+	char peers[200];
+	int n = list_peers(r, false, peers, sizeof peers);
+	const char *what = "for";
+	if (n == 0) {
+		n = list_peers(r, true, peers, sizeof peers);
+		what = "to send to";
+	}
+	if (n == 0)
 		snprintf(text, text_bytes, "for earlier calls");
+	else
+		snprintf(text, text_bytes, "%s rank%s %s", what, n > 1 ? "s" : "", peers);
 	return text;
 }
