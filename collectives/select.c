@@ -192,8 +192,12 @@ static const char *why_not(const struct select *s, const struct algorithm *a,
 {
 	if (!a->build && !s->has_window)
 		return "the ranks do not share memory (or TUTTI_WINDOW=0, or a filter without shm)";
-	if (!is_reduction(args->collective) || a->is_exact)
+	if (!is_reduction(args->collective))
 		return NULL;
+	if (a->is_exact)
+		return a->build && s->size > PLAN_SOURCES_MAX
+			       ? "direct exchange reduces at most 1024 contributions at once"
+			       : NULL;
 	if (args->op == TUTTI_AVG && !dtype_is_float(args->dtype))
 		return "an average of integers needs all contributions at once";
 	if (s->deterministic)
@@ -212,9 +216,14 @@ static const char *default_name(const struct select *s, const struct call_args *
 		 * rounds. */
 		if (s->size <= 2 || bytes <= 8192 || (!few && bytes <= 65536))
 			return "doubling";
+		if (s->size > PLAN_SOURCES_MAX)
+			return "ring";
 		return few || bytes <= 1 << 20 ? "direct" : "ring";
-	case COLL_ALL_GATHER:
 	case COLL_REDUCE_SCATTER:
+		if (s->size > PLAN_SOURCES_MAX)
+			return "ring";
+		/* fall through */
+	case COLL_ALL_GATHER:
 		return few || bytes <= 65536 ? "direct" : "ring";
 	case COLL_BROADCAST:
 		return bytes <= 65536 || s->size <= 2 ? "doubling" : "ring";
@@ -244,5 +253,8 @@ tutti_status select_algorithm(const struct select *s, const struct call_args *ar
 	if (why_not(s, a, args))
 		a = algorithm_find(args->collective, "direct");
 	*algorithm = a;
-	return TUTTI_OK;
+	const char *why = why_not(s, a, args);
+	return why ? fail(TUTTI_ERR_UNSUPPORTED, "no algorithm serves %s on %d ranks: %s",
+			  collective_name(args->collective), s->size, why)
+		   : TUTTI_OK;
 }
