@@ -99,15 +99,18 @@ static void check_sticky(struct api *api, tutti_status status)
 	      tutti_comm_error(api->comm));
 }
 
-/* "rank 0", "ranks 1, 0" */
+/* "rank 0", "ranks 0, 1", "ranks 1, 0" */
 static bool names_rank(const struct api *api, int rank)
 {
-	char one[32], more[32];
-	const char *sentence = tutti_comm_error(api->comm);
+	static const char *const forms[] = {"rank %d", "ranks %d", ", %d"};
+	bool found = false;
 
-	snprintf(one, sizeof one, "rank %d", rank);
-	snprintf(more, sizeof more, ", %d", rank);
-	return strstr(sentence, one) || strstr(sentence, more);
+	for (int i = 0; i < 3; i++) {
+		char name[32];
+		snprintf(name, sizeof name, forms[i], rank);
+		found |= strstr(tutti_comm_error(api->comm), name) != NULL;
+	}
+	return found;
 }
 
 static void leave(struct api *api)
@@ -170,6 +173,15 @@ void pass_death(struct api *api)
 	leave(api);
 }
 
+/* May succeed or not. */
+static void early_call(struct api *api)
+{
+	float *x = calloc(COUNT, sizeof *x);
+	CHECK(api, x, "no memory");
+	(void)tutti_all_reduce(x, x, COUNT, TUTTI_F32, TUTTI_SUM, api->comm, NULL);
+	free(x);
+}
+
 /* Rank 0 does not come. */
 void pass_late(struct api *api)
 {
@@ -178,6 +190,8 @@ void pass_late(struct api *api)
 	if (api->rank == 0) {
 		CHECK(api, any_reported(api, fd, api->size - 1, TUTTI_ERR_TIMEOUT),
 		      "no rank's deadline has passed");
+		if (api->size == 2) /* all that is exchanged may be on its way already */
+			early_call(api);
 		CHECK(api, failing_call(api, COUNT, 0) != TUTTI_ERR_TIMEOUT,
 		      "the ranks that gave up told nobody");
 	} else {
