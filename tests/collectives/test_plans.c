@@ -281,7 +281,7 @@ static void test_deadline(void **state)
 	assert_int_equal(work_test(run.works[0], &is_done), TUTTI_ERR_TIMEOUT);
 	assert_true(is_done);
 	/* Rank 1 is there, but waits for rank 2 as well. */
-	assert_non_null(strstr(engine_error(ranks.engines[0]), "for ranks 1, 2;"));
+	assert_non_null(strstr(engine_error(ranks.engines[0]), "for ranks 2, 1;"));
 	assert_non_null(strstr(engine_error(ranks.engines[0]), "250 ms"));
 	assert_non_null(trial_end(&run));
 	sim_ranks_close(&ranks);
