@@ -1,6 +1,7 @@
 /* Without this the helper thread and a destroy could wait for each other, a thread that slept could
  * leave the window's bell armed for good, or a call of a world of one could start a thread. */
 #include "collectives/comm.h"
+#include "collectives/run.h"
 #include "collectives/window_internal.h"
 
 #include <pthread.h>
@@ -126,12 +127,32 @@ static void test_alone(void **state)
 	tutti_comm_destroy(comm);
 }
 
+/* As many ranks as cores may spin; their helper threads are more threads than cores and may not. */
+static void test_helpers_count(void **state)
+{
+	tutti_comm *comms[64];
+	cpu_set_t cores;
+	(void)state;
+	assert_int_equal(sched_getaffinity(0, sizeof cores, &cores), 0);
+	int n = CPU_COUNT(&cores) < 64 ? CPU_COUNT(&cores) : 64;
+	assert_int_equal(tutti_init_all(comms, n, NULL), TUTTI_OK);
+	for (int r = 0; r < n; r++) {
+		const struct engine_config *config = &comms[r]->engine->config;
+		assert_true(config->policy.spins > 0);
+		if (CPU_COUNT(&cores) <= 64)
+			assert_int_equal(config->helper_policy.spins, 0);
+	}
+	for (int r = 0; r < n; r++)
+		tutti_comm_destroy(comms[r]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_alone),
 		cmocka_unit_test(test_callback_during_destroy),
 		cmocka_unit_test(test_bell),
+		cmocka_unit_test(test_helpers_count),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
