@@ -8,25 +8,31 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 cd "$scratch"
 failures=0
+# 200 steps are what is promised; under a sanitizer fewer see the same code.
+steps=200 learned=1.5
+if grep -q '^CMAKE_C_FLAGS:.*-fsanitize' "$BUILD_DIR/CMakeCache.txt"; then
+	steps=30 learned=0.5
+fi
 
 # Text that every Debian has.
 cat /usr/share/common-licenses/* >text
 
-"$gpt" --dump-loss 1.loss text >1.txt
+"$gpt" --steps "$steps" --dump-loss 1.loss text >1.txt
 fingerprint=$(grep -o 'fingerprint [0-9a-f]*' 1.txt)
 [ -n "$fingerprint" ]
-awk 'NR == 1 { first = $2 } { last = $2 } END { exit !(NR == 200 && last < first - 1.5) }' 1.loss || {
-	echo "200 steps learned nothing"
+awk -v steps="$steps" -v learned="$learned" 'NR == 1 { first = $2 } { last = $2 }
+	END { exit !(NR == steps && last < first - learned) }' 1.loss || {
+	echo "$steps steps learned nothing"
 	failures=1
 }
 
 for n in 2 4; do
-	"$tuttirun" -n "$n" "$gpt" --dump-loss "$n.loss" text >"$n.txt"
-	paste 1.loss "$n.loss" | awk -v n="$n" '
+	"$tuttirun" -n "$n" "$gpt" --steps "$steps" --dump-loss "$n.loss" text >"$n.txt"
+	paste 1.loss "$n.loss" | awk -v n="$n" -v steps="$steps" '
 		{ difference = $2 - $4; if (difference < 0) difference = -difference }
 		difference > largest { largest = difference }
 		END { print n " ranks: largest difference " largest + 0 " in " NR " steps"
-			exit !(NR == 200 && largest <= 2e-5) }' || failures=1
+			exit !(NR == steps && largest <= 2e-5) }' || failures=1
 	grep -q "parameters are the same to the bit on $n ranks, fingerprint" "$n.txt" || failures=1
 done
 

@@ -13,11 +13,13 @@ changed=$(diff serial.c parallel.c | grep -c '^[<>]' || true)
 	exit 1
 }
 
+# A library built with a sanitizer wants programs built with it.
+flags=$(sed -n 's/^CMAKE_C_FLAGS:[A-Z]*=//p' "$BUILD_DIR/CMakeCache.txt")
 cmake --install "$BUILD_DIR" --prefix "$scratch/tutti" >/dev/null
 lib_dir=$(dirname "$(find "$scratch/tutti" -name 'libtutti.so' | head -1)")
-cmake -S . -B build -DCMAKE_PREFIX_PATH="$scratch/tutti" >/dev/null
+cmake -S . -B build -DCMAKE_PREFIX_PATH="$scratch/tutti" -DCMAKE_C_FLAGS="$flags" >/dev/null
 cmake --build build >/dev/null
-make -s PKG_CONFIG_PATH="$lib_dir/pkgconfig"
+make -s PKG_CONFIG_PATH="$lib_dir/pkgconfig" CFLAGS="-O2 $flags"
 export LD_LIBRARY_PATH=$lib_dir
 
 # same_losses WHAT: the losses on stdin are those of serial.
