@@ -16,8 +16,8 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
-#define DISCARD_BYTES (1u << 20)
-#define DISCARD_CALLS 16 /* at a time, so that a peer that pours does not hold us */
+#define DISCARD_BYTES 32768
+#define DISCARD_CALLS 256 /* at a time, so that a peer that pours does not hold us */
 
 static bool is_unsettled(enum tcp_state state)
 {
@@ -186,11 +186,12 @@ static void end_socket(struct tcp_conn *c)
  */
 static void linger(struct tcp_conn *c)
 {
+	uint8_t dropped[DISCARD_BYTES];
 	ssize_t n = 1;
 	int undelivered = 0;
 
 	for (int i = 0; i < DISCARD_CALLS && n > 0; i++)
-		n = recv(c->watch.fd, NULL, DISCARD_BYTES, MSG_TRUNC | MSG_DONTWAIT);
+		n = recv(c->watch.fd, dropped, sizeof dropped, MSG_DONTWAIT);
 	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR) ||
 	    ioctl(c->watch.fd, SIOCOUTQ, &undelivered) != 0 || undelivered == 0)
 		end_socket(c);
