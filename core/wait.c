@@ -1,11 +1,12 @@
-/* How long to look before sleeping. The numbers are measured ones: see docs/performance.md. */
+/* How long to look before sleeping. What was tried: docs/performance.md, "How long a wait spins".
+ */
 #include "core/wait.h"
 
 #include <pthread.h>
 #include <sched.h>
 #include <unistd.h>
 
-/* With a core each: about 10 us of looks with a pause, then about 2 ms of looks with a yield. A
+/* With a core each: about 10 us of looks with a pause, then 1-2 ms of looks with a yield. A
  * yield costs a third of a microsecond when nothing else wants the core, and gives it away when
  * something does: the machine's other programs, or the very rank that is waited for. */
 #define SPINS_ALONE  200u
