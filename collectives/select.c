@@ -52,18 +52,6 @@ static const struct algorithm table[] = {
 };
 #define ALGORITHMS ((int)(sizeof table / sizeof table[0]))
 
-static const char *const names[COLL_COUNT] = {[COLL_ALL_REDUCE] = "all_reduce",
-					      [COLL_ALL_GATHER] = "all_gather",
-					      [COLL_REDUCE_SCATTER] = "reduce_scatter",
-					      [COLL_BROADCAST] = "broadcast",
-					      [COLL_BARRIER] = "barrier",
-					      [COLL_MEM_ALLOC] = "mem_alloc"};
-
-const char *collective_name(enum collective collective)
-{
-	return (unsigned)collective < COLL_COUNT ? names[collective] : "?";
-}
-
 const struct algorithm *algorithm_at(int i)
 {
 	return i < ALGORITHMS ? &table[i] : NULL;
@@ -144,8 +132,8 @@ static tutti_status parse_rule(struct select_rule *r, const char *rule)
 	if ((range = strchr(text, ':')))
 		*range++ = '\0';
 	*r = (struct select_rule){.collective = COLL_COUNT, .last = SIZE_MAX};
-	for (int c = 0; c < COLL_MEM_ALLOC; c++)
-		if (strcmp(names[c], text) == 0)
+	for (int c = 0; c < COLL_PATTERNS; c++)
+		if (strcmp(collective_name((enum collective)c), text) == 0)
 			r->collective = (enum collective)c;
 	if (r->collective == COLL_COUNT)
 		return fail(

@@ -15,7 +15,6 @@ struct algorithm {
 	uint32_t (*width)(int size); /* scratch chunks at the most, the same on all ranks      */
 };
 
-const char *collective_name(enum collective collective);
 /* NULL when there is none of that name. */
 const struct algorithm *algorithm_find(enum collective collective, const char *name);
 const struct algorithm *algorithm_at(int i); /* for tools and tests: NULL past the last one */

@@ -8,6 +8,7 @@
 #ifndef COLLECTIVES_WINDOW_H
 #define COLLECTIVES_WINDOW_H
 
+#include "collectives/calls.h"
 #include "core/wait.h"
 
 #include <tutti/tutti.h>
@@ -16,29 +17,6 @@
 #include <stdint.h>
 
 struct window;
-
-enum collective {
-	COLL_ALL_REDUCE,
-	COLL_ALL_GATHER,
-	COLL_REDUCE_SCATTER,
-	COLL_BROADCAST,
-	COLL_BARRIER,
-	COLL_MEM_ALLOC,      /* not data: agrees on a piece of shared memory */
-	COLL_COUNT,
-};
-
-/* One call, as the ranks agree on it, and this rank's own buffers. */
-struct call_args {
-	enum collective collective;
-	tutti_dtype dtype;
-	tutti_op op;
-	int root;
-	size_t count;                 /* elements, as the API counts them                       */
-	const void *send;
-	void *recv;
-	uint64_t sequence;            /* of this communicator                                   */
-	uint32_t fingerprint;         /* of everything that ranks must agree on; never 0        */
-};
 
 struct window_config {
 	int rank, size;

@@ -2,22 +2,11 @@
  * deadline, a rank that has failed or died. */
 #include "collectives/window_internal.h"
 
-#include "memory/dtype.h"
-
 #include <poll.h>
 #include <stdio.h>
 
 /* Looked at in one poll; more are looked at in turn. */
 #define POLL_AT_ONCE 64
-
-static const char *const names[COLL_COUNT] = {
-	[COLL_ALL_REDUCE] = "all_reduce",
-	[COLL_ALL_GATHER] = "all_gather",
-	[COLL_REDUCE_SCATTER] = "reduce_scatter",
-	[COLL_BROADCAST] = "broadcast",
-	[COLL_BARRIER] = "barrier",
-	[COLL_MEM_ALLOC] = "mem_alloc",
-};
 
 tutti_status failure_stick(struct window *w, tutti_status status)
 {
@@ -28,33 +17,10 @@ tutti_status failure_stick(struct window *w, tutti_status status)
 	return status;
 }
 
-/* "all_reduce(f32, 1024, sum) as #17" */
 static const char *describe(const struct window *w, uint32_t number, int rank, char *text,
 			    size_t text_bytes)
 {
-	const struct call_note *n = &w->areas[rank].notes[number & 1];
-	const char *name =
-		n->collective >= 0 && n->collective < COLL_COUNT ? names[n->collective] : "?";
-	const char *type = dtype_name((tutti_dtype)n->dtype), *op = op_name((tutti_op)n->op);
-	unsigned long long count = n->count, sequence = n->sequence;
-
-	switch (n->collective) {
-	case COLL_ALL_REDUCE:
-	case COLL_REDUCE_SCATTER:
-		snprintf(text, text_bytes, "%s(%s, %llu, %s) as #%llu", name, type, count, op,
-			 sequence);
-		break;
-	case COLL_BROADCAST:
-		snprintf(text, text_bytes, "%s(%s, %llu, root %d) as #%llu", name, type, count,
-			 n->root, sequence);
-		break;
-	case COLL_ALL_GATHER:
-		snprintf(text, text_bytes, "%s(%s, %llu) as #%llu", name, type, count, sequence);
-		break;
-	default:
-		snprintf(text, text_bytes, "%s(%llu) as #%llu", name, count, sequence);
-	}
-	return text;
+	return call_in_words(&w->areas[rank].notes[number & 1], text, text_bytes);
 }
 
 tutti_status failure_mismatch(struct window *w, const struct window_run *run, int peer)

@@ -52,18 +52,12 @@ struct word_line {
 	_Alignas(WINDOW_ALIGN) _Atomic uint64_t value;
 };
 
-/* A rank's call, to explain a mismatch with; written before the line with the same parity. */
-struct call_note {
-	int collective, dtype, op, root;
-	uint64_t count, sequence;
-};
-
 struct rank_area {
 	struct word_line words[WORDS];
 	_Alignas(WINDOW_ALIGN) _Atomic uint32_t bell; /* the futex; written by wakers */
 	_Atomic uint32_t sleeps_for; /* awake: 0; sleeping: 1 + the rank it waits for */
 	_Atomic uint32_t is_armed;   /* sleeps on its event fd */
-	_Alignas(WINDOW_ALIGN) struct call_note notes[2];
+	_Alignas(WINDOW_ALIGN) struct call_note notes[2]; /* written before the line of that parity */
 	_Alignas(WINDOW_ALIGN) _Atomic uint32_t failure; /* a status, after the sentence */
 	char sentence[ERROR_BYTES];
 	tutti_status memory_status; /* of the last COLL_MEM_ALLOC; before WORD_TAKEN */

@@ -37,7 +37,7 @@ extern "C" {
 #pragma GCC visibility push(default)
 #endif
 
-#define TUTTI_TRANSPORT_ABI 1
+#define TUTTI_TRANSPORT_ABI 2
 #define TUTTI_ADDRESS_BYTES 256     /* the longest address an endpoint may have */
 #define TUTTI_KEY_BYTES 32
 
@@ -47,17 +47,61 @@ enum { TUTTI_MEMORY_HOST = 0, TUTTI_MEMORY_CUDA = 1, TUTTI_MEMORY_KINDS = 8 };
 struct tutti_transport;
 struct tutti_conn;
 
-/* One posted operation: a send, a receive, or an operation of a memory kind. */
+/* A part of a message that lies in several places. */
+struct tutti_piece {
+	void *buf;
+	size_t bytes;
+};
+
+/* One posted operation: a send, a receive, or an operation of a memory kind. Its bytes are one message,
+ * whether they lie at buf or, when pieces is not NULL, one after the other in so many pieces (none of
+ * them empty, bytes in all); the peer need not cut it alike. tutti_io_here and tutti_io_moved walk
+ * through either. */
 struct tutti_io {
 	struct tutti_io *next;      /* the transport's queue, then the done list               */
 	void *buf;                  /* read by send, written by recv                           */
 	size_t bytes;
+	const struct tutti_piece *pieces;   /* the poster's, until the io is done; or NULL      */
+	uint32_t piece_count;
 	uint32_t tag;               /* the same on both ends: a fingerprint of the call        */
 	tutti_status status;        /* written before the io goes on the done list             */
 	struct tutti_conn *conn;    /* written by send and recv                                */
 	void *map;                  /* what map returned for buf's memory, or NULL             */
-	size_t moved;               /* the transport's own: bytes through so far               */
+	size_t moved;               /* the transport's own: bytes through so far ...           */
+	uint32_t piece;             /* ... and with pieces the one that it is in,              */
+	size_t in_piece;            /* and how far. send and recv set all three to 0           */
 };
+
+/* Where the io's next byte lies, and how many may be moved there at once: 0 at the end. */
+static inline void *tutti_io_here(const struct tutti_io *io, size_t *bytes)
+{
+	if (!io->pieces) {
+		*bytes = io->bytes - io->moved;
+		return (char *)io->buf + io->moved;
+	}
+	if (io->piece == io->piece_count) {
+		*bytes = 0;
+		return NULL;
+	}
+	*bytes = io->pieces[io->piece].bytes - io->in_piece;
+	return (char *)io->pieces[io->piece].buf + io->in_piece;
+}
+
+/* So many bytes more have gone through; they may span pieces. */
+static inline void tutti_io_moved(struct tutti_io *io, size_t bytes)
+{
+	io->moved += bytes;
+	while (io->pieces && bytes > 0) {
+		size_t rest = io->pieces[io->piece].bytes - io->in_piece;
+		size_t step = bytes < rest ? bytes : rest;
+		io->in_piece += step;
+		bytes -= step;
+		if (io->in_piece == io->pieces[io->piece].bytes) {
+			io->piece++;
+			io->in_piece = 0;
+		}
+	}
+}
 
 /* Completions are data: a FIFO of finished ios. */
 struct tutti_done {

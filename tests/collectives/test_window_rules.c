@@ -325,8 +325,14 @@ static void test_drive_takes_over(void **state)
 			a[i] = i;
 			b[i] = 3 * i + round;
 		}
-		args = (struct call_args){
-			COLL_ALL_REDUCE, TUTTI_I32, TUTTI_SUM, 0, COUNT, b, b, 1, 7};
+		args = (struct call_args){.collective = COLL_ALL_REDUCE,
+					  .dtype = TUTTI_I32,
+					  .op = TUTTI_SUM,
+					  .count = COUNT,
+					  .send = b,
+					  .recv = b,
+					  .sequence = 1,
+					  .fingerprint = 7};
 		s.args = args;
 		s.args.send = s.args.recv = a;
 		assert_int_equal(pthread_create(&thread, NULL, half_driven, &s), 0);

@@ -261,9 +261,15 @@ struct call_args call_args_for(const struct call *call, const void *send, void *
 	uint64_t print = team_random((uint64_t)call->collective << 32 | (uint64_t)call->dtype,
 				     (uint64_t)call->op << 32 | (uint64_t)call->root, call->count);
 
-	return (struct call_args){call->collective,   call->dtype, call->op, call->root,
-				  call->count,        send,        recv,     call->seed,
-				  (uint32_t)print | 1};
+	return (struct call_args){.collective = call->collective,
+				  .dtype = call->dtype,
+				  .op = call->op,
+				  .root = call->root,
+				  .count = call->count,
+				  .send = send,
+				  .recv = recv,
+				  .sequence = call->seed,
+				  .fingerprint = (uint32_t)print | 1};
 }
 
 static void fill(const struct call *call, int rank, int size, uint8_t *send)
