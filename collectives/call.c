@@ -74,7 +74,7 @@ static void measure(const struct tutti_comm *comm, struct job_spec *spec)
 	spec->send_bytes = spec->recv_bytes = bytes;
 	if (a->collective == COLL_REDUCE_SCATTER)
 		spec->send_bytes *= n;
-	else if (a->collective == COLL_ALL_GATHER)
+	else if (collective_pattern(a->collective) == COLL_ALL_GATHER)
 		spec->recv_bytes *= n;
 	else if (a->collective == COLL_BROADCAST && comm->rank != a->root)
 		spec->send_bytes = 0;
@@ -123,6 +123,8 @@ tutti_status comm_call(struct tutti_comm *comm, struct call_args *args, const tu
 			    collective_name(args->collective), memory_of(args->send)->name,
 			    memory->name);
 	args->sequence = atomic_load_explicit(&comm->sequence, memory_order_relaxed);
+	if (call_is_later_round(args))
+		args->sequence--; /* its first round's */
 	args->fingerprint = fingerprint(args);
 	struct job_spec spec = {.args = *args,
 				.memory = memory,

@@ -63,6 +63,10 @@ const char *call_in_words(const struct call_note *n, char *text, size_t text_byt
 	case COLL_ALL_TO_ALLV:
 		snprintf(text, text_bytes, "%s(%s) as #%llu", name, type, sequence);
 		break;
+	case COLL_SPLIT:
+	case COLL_DUP:
+		snprintf(text, text_bytes, "%s() as #%llu", name, sequence);
+		break;
 	default:
 		snprintf(text, text_bytes, "%s(%llu) as #%llu", name, count, sequence);
 	}

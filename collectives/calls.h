@@ -24,8 +24,8 @@ enum collective {
 	COLL_GATHERV,
 	COLL_SCATTERV,
 	COLL_ALL_TO_ALLV,
-	COLL_SPLIT, /* an all_gather of what the ranks ask for                     */
-	COLL_DUP,
+	COLL_SPLIT, /* all_gathers of what the ranks ask for: root is the round,    */
+	COLL_DUP,   /* counted from 0; all rounds have one sequence number          */
 	COLL_MEM_ALLOC, /* not data: agrees on a piece of shared memory              */
 	COLL_COUNT,
 };
@@ -59,6 +59,11 @@ struct call_args {
 	uint64_t sequence;            /* of this communicator                                   */
 	uint32_t fingerprint;         /* of everything that ranks must agree on; never 0        */
 };
+
+static inline _Bool call_is_later_round(const struct call_args *args)
+{
+	return (args->collective == COLL_SPLIT || args->collective == COLL_DUP) && args->root > 0;
+}
 
 /* What is kept of a call, to explain a mismatch with and to tell where a rank is. */
 struct call_note {

@@ -171,6 +171,7 @@ tutti_status select_parse(struct select *s, const char *text)
 
 static bool is_reduction(enum collective c)
 {
+	c = collective_pattern(c);
 	return c == COLL_ALL_REDUCE || c == COLL_REDUCE_SCATTER;
 }
 
@@ -198,7 +199,7 @@ static const char *default_name(const struct select *s, const struct call_args *
 	size_t bytes = args->count * dtype_bytes(args->dtype);
 	bool few = s->size <= 16;
 
-	switch (args->collective) {
+	switch (collective_pattern(args->collective)) {
 	case COLL_ALL_REDUCE:
 		/* Two ranks that exchange all they have send direct exchange's bytes in half its
 		 * rounds. */
@@ -224,10 +225,11 @@ tutti_status select_algorithm(const struct select *s, const struct call_args *ar
 			      const struct algorithm **algorithm)
 {
 	size_t bytes = args->count * dtype_bytes(args->dtype);
+	enum collective c = collective_pattern(args->collective);
 	const struct algorithm *a = NULL;
 
 	for (int i = 0; i < s->rules && !a; i++)
-		if (s->rule[i].collective == args->collective && bytes >= s->rule[i].first &&
+		if (s->rule[i].collective == c && bytes >= s->rule[i].first &&
 		    bytes <= s->rule[i].last)
 			a = s->rule[i].algorithm;
 	if (a) {
@@ -237,9 +239,9 @@ tutti_status select_algorithm(const struct select *s, const struct call_args *ar
 				  a->name, collective_name(args->collective), why)
 			   : TUTTI_OK;
 	}
-	a = algorithm_find(args->collective, s->has_window ? "window" : default_name(s, args));
+	a = algorithm_find(c, s->has_window ? "window" : default_name(s, args));
 	if (why_not(s, a, args))
-		a = algorithm_find(args->collective, "direct");
+		a = algorithm_find(c, "direct");
 	*algorithm = a;
 	const char *why = why_not(s, a, args);
 	return why ? fail(TUTTI_ERR_UNSUPPORTED, "no algorithm serves %s on %d ranks: %s",

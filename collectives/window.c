@@ -80,15 +80,16 @@ void window_begin(struct window *w, struct window_run *run, const struct call_ar
 		return;
 	}
 	run->number = ++w->number;
-	run->unit = args->collective < COLL_BARRIER ? dtype_bytes(args->dtype) : 0;
+	note_call(w, run); /* by its own name; from here on it is what its data do */
+	run->args.collective = collective_pattern(args->collective);
+	run->unit = run->args.collective < COLL_BARRIER ? dtype_bytes(args->dtype) : 0;
 	run->bytes = args->count * run->unit;
 	count(&w->total_bytes, run->bytes);
 	line = line_of(w, run->number, w->rank);
-	note_call(w, run);
 	if (args->collective == COLL_MEM_ALLOC) {
 		memory_begin(w, run);
 		run->phase = PHASE_LINES;
-	} else if (small_fits(w, args, run->bytes)) {
+	} else if (small_fits(w, &run->args, run->bytes)) {
 		small_write(w, run, line);
 		run->phase = PHASE_SMALL;
 	} else {
