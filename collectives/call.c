@@ -7,18 +7,6 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* What ranks must agree on, in 32 bits that are never 0. */
-static uint32_t fingerprint(const struct call_args *a)
-{
-	uint64_t h = a->sequence * 0x9e3779b97f4a7c15u;
-	h ^= ((uint64_t)a->collective << 48) ^ ((uint64_t)a->dtype << 40) ^
-	     ((uint64_t)a->op << 32) ^ (uint64_t)(uint32_t)a->root;
-	h *= 0xbf58476d1ce4e5b9u;
-	h ^= h >> 29;
-	h = (h ^ a->count) * 0x94d049bb133111ebu;
-	return (uint32_t)(h >> 32) | 1;
-}
-
 static int index_of(const struct algorithm *a)
 {
 	return (int)(a - algorithm_at(0));
@@ -108,8 +96,19 @@ static tutti_status start(struct tutti_comm *comm, const struct job_spec *spec,
 	return TUTTI_OK;
 }
 
+/* Here the call becomes the communicator's next. Of a split's rounds the first alone is noted. */
+static void take_number(struct tutti_comm *comm, const struct call_args *args,
+			const struct noted *noted)
+{
+	if (call_is_later_round(args))
+		return;
+	recorder_note(comm->recorder, args->sequence, noted);
+	comm->fingerprint = noted->fingerprint;
+	atomic_store_explicit(&comm->sequence, args->sequence + 1, memory_order_relaxed);
+}
+
 /* Under the rule that an invalid call uses no sequence number: args were checked before. */
-tutti_status comm_call(struct tutti_comm *comm, struct call_args *args, const tutti_call *call)
+static tutti_status issue(struct tutti_comm *comm, struct call_args *args, const tutti_call *call)
 {
 	const struct algorithm *a = NULL;
 	tutti_status status = engine_status(comm->engine);
@@ -125,7 +124,8 @@ tutti_status comm_call(struct tutti_comm *comm, struct call_args *args, const tu
 	args->sequence = atomic_load_explicit(&comm->sequence, memory_order_relaxed);
 	if (call_is_later_round(args))
 		args->sequence--; /* its first round's */
-	args->fingerprint = fingerprint(args);
+	struct noted noted = noted_of(args, comm->size, comm->fingerprint);
+	args->fingerprint = noted.fingerprint;
 	struct job_spec spec = {.args = *args,
 				.memory = memory,
 				.name = collective_name(args->collective),
@@ -139,9 +139,33 @@ tutti_status comm_call(struct tutti_comm *comm, struct call_args *args, const tu
 	measure(comm, &spec);
 	if (a && a->build)
 		TRY(add_plan(comm, a, &spec));
-	atomic_store_explicit(&comm->sequence, args->sequence + 1, memory_order_relaxed);
+	take_number(comm, args, &noted);
 	status = start(comm, &spec, call);
 	if (__builtin_expect(status != TUTTI_OK && engine_status(comm->engine) != TUTTI_OK, 0))
 		return fail(status, "%s", engine_error(comm->engine));
+	return status;
+}
+
+tutti_status comm_enter(struct tutti_comm *comm, const char *name)
+{
+	if (__builtin_expect(!atomic_exchange_explicit(&comm->is_issuing, 1, memory_order_acquire),
+			     1))
+		return TUTTI_OK;
+	return fail(TUTTI_ERR_INVALID,
+		    "%s: another thread is in a call of this communicator on rank %d: one thread "
+		    "at a time issues calls",
+		    name, comm->rank);
+}
+
+void comm_leave(struct tutti_comm *comm)
+{
+	atomic_store_explicit(&comm->is_issuing, 0, memory_order_release);
+}
+
+tutti_status comm_call(struct tutti_comm *comm, struct call_args *args, const tutti_call *call)
+{
+	TRY(comm_enter(comm, collective_name(args->collective)));
+	tutti_status status = issue(comm, args, call);
+	comm_leave(comm);
 	return status;
 }

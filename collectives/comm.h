@@ -3,6 +3,7 @@
 #define COLLECTIVES_COMM_H
 
 #include "collectives/engine.h"
+#include "collectives/recorder.h"
 #include "collectives/select.h"
 #include "core/env.h"
 #include "core/status.h"
@@ -58,6 +59,9 @@ struct tutti_comm {
 	struct select select;
 	struct cached_plan *plans[COMM_ALGORITHMS_MAX];
 	_Atomic uint64_t sequence; /* collectives issued                                    */
+	struct recorder *recorder; /* what they were                                        */
+	uint32_t fingerprint;      /* of the latest and all before it; 0: none yet          */
+	atomic_int is_issuing;     /* a thread is in a call                                 */
 };
 
 /* join.c: makes a communicator in steps, so that ranks of one process can take them together. */
@@ -70,8 +74,12 @@ struct window_config comm_window_config(const struct tutti_comm *comm);
 tutti_status comm_start(struct tutti_comm *comm);
 void comm_free(struct tutti_comm *comm);
 
-/* call.c: issues one validated call. */
+/* call.c: issues one validated call. INVALID when another thread is issuing on comm. */
 tutti_status comm_call(struct tutti_comm *comm, struct call_args *args, const tutti_call *call);
+/* Around whatever else issues on comm: INVALID, with a sentence that begins with name, while another thread
+ * does. A blocking call leaves when it returns, an asynchronous one when it is submitted. */
+tutti_status comm_enter(struct tutti_comm *comm, const char *name);
+void comm_leave(struct tutti_comm *comm);
 
 /* alloc.c: tutti_mem_alloc where ranks share no window */
 tutti_status private_alloc(void **ptr, size_t bytes);

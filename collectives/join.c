@@ -266,6 +266,10 @@ tutti_status comm_start(struct tutti_comm *comm)
 				       .scratch_bytes = (size_t)comm->env.scratch_bytes,
 				       .policy = wait_policy_for(comm->local_size),
 				       .helper_policy = wait_policy_for(2 * comm->local_size)};
+	comm->recorder = recorder_new();
+	if (!comm->recorder)
+		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for a flight recorder",
+			    comm->rank);
 	TRY(engine_create(&comm->engine, &config));
 	free(comm->routes);
 	comm->routes = NULL;
@@ -296,6 +300,7 @@ void comm_free(struct tutti_comm *comm)
 			plan_free(c->plan);
 			free(c);
 		}
+	recorder_free(comm->recorder);
 	free(comm->routes);
 	free(comm);
 }
