@@ -174,19 +174,25 @@ uint64_t engine_now(const struct engine *e)
 
 /* ---- connections --------------------------------------------------------------------------- */
 
-struct tutti_conn *engine_conn(struct engine *e, int peer)
+struct tutti_conn *engine_connect(struct engine *e, int peer, int channel)
 {
-	if (e->conns[peer])
-		return e->conns[peer];
 	const struct route *r = &e->routes[peer];
+	struct tutti_conn *conn = NULL;
 	tutti_status status = TUTTI_ERR_UNSUPPORTED;
 	if (!r->endpoint)
 		fail(status, "rank %d has no way to rank %d", e->config.rank, peer);
 	else
-		status = r->endpoint->transport->connect(r->endpoint, peer, 0, r->address,
-							 r->address_bytes, &e->conns[peer]);
+		status = r->endpoint->transport->connect(r->endpoint, peer, channel, r->address,
+							 r->address_bytes, &conn);
 	if (status != TUTTI_OK)
 		engine_fail(e, status, last_error());
+	return conn;
+}
+
+struct tutti_conn *engine_conn(struct engine *e, int peer)
+{
+	if (!e->conns[peer])
+		e->conns[peer] = engine_connect(e, peer, 0);
 	return e->conns[peer];
 }
 

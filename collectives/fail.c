@@ -37,8 +37,8 @@ void engine_io_failed(struct engine *e, struct tutti_io *io)
 {
 	struct engine_io *own = (struct engine_io *)io;
 	const struct tutti_work *work =
-		own->work ? own->work : ((struct step_io *)io)->lane->run->work;
-	bool of_conn = !own->work && io->conn && io->conn->status != TUTTI_OK;
+		own->owner == IO_STEP ? ((struct step_io *)io)->lane->run->work : own->work;
+	bool of_conn = own->owner != IO_WORK && io->conn && io->conn->status != TUTTI_OK;
 	if (of_conn && io->status == TUTTI_ERR_PEER && !e->stop)
 		atomic_store_explicit(&e->failed_peer, io->conn->peer + 1, memory_order_relaxed);
 	engine_fail_in(e, work, io->status,

@@ -407,6 +407,16 @@ static void complete(struct engine *e, struct step_io *io)
 	step_done(e, r, io->step, io->slice);
 }
 
+static void finish_io(struct engine *e, struct engine_io *io)
+{
+	if (io->op.io.status != TUTTI_OK)
+		engine_io_failed(e, &io->op.io);
+	else if (io->owner == IO_WORK)
+		engine_io_done(e, io);
+	else
+		complete(e, (struct step_io *)io);
+}
+
 bool run_pump(struct engine *e)
 {
 	bool moved = false;
@@ -415,12 +425,7 @@ bool run_pump(struct engine *e)
 	while ((e->done.head || e->dirty) && !e->stop) {
 		moved = true;
 		if ((io = tutti_done_pop(&e->done))) {
-			if (io->status != TUTTI_OK)
-				engine_io_failed(e, io);
-			else if (((struct engine_io *)io)->work)
-				engine_io_done(e, (struct engine_io *)io);
-			else
-				complete(e, (struct step_io *)io);
+			finish_io(e, (struct engine_io *)io);
 			continue;
 		}
 		struct lane_run *l = e->dirty;

@@ -24,10 +24,17 @@ struct stream {
 	struct lane_run *head, **tail;
 };
 
+/* What an io was posted for, and so who hears of its end. */
+enum io_owner {
+	IO_STEP, /* a plan's step: a struct step_io                                      */
+	IO_WORK, /* memory or a bounce of a work                                         */
+};
+
 /* What the engine posts. Transports see op.io, memory kinds op. */
 struct engine_io {
 	struct memory_io op;
-	struct tutti_work *work; /* whose memory or bounce this is; NULL: a step's    */
+	enum io_owner owner;
+	struct tutti_work *work; /* IO_WORK: whose                                    */
 };
 
 /* One step on one slice. */
@@ -139,6 +146,8 @@ const char *run_explain(const struct run *run, char *text, size_t text_bytes);
 bool engine_pass(struct engine *e);   /* one pass over everything                          */
 void engine_settle(struct engine *e); /* what can be done without asking anybody           */
 struct tutti_conn *engine_conn(struct engine *e, int peer); /* NULL: the engine has failed   */
+/* A connection of its own on a channel that is not 0: the caller's to keep and to close. */
+struct tutti_conn *engine_connect(struct engine *e, int peer, int channel);
 void engine_disconnect(struct engine *e);                   /* closes connections and endpoints */
 uint64_t engine_now(const struct engine *e);
 void engine_unref(struct engine *e); /* no lock */
@@ -154,7 +163,7 @@ void engine_disarm(struct engine *e);
 /* submit.c */
 /* Its plan or window operation is over: cleans up, and finishes it at the end of the pass. */
 void engine_work_ended(struct engine *e, struct tutti_work *work);
-void engine_io_done(struct engine *e, struct engine_io *io); /* io->work is not NULL */
+void engine_io_done(struct engine *e, struct engine_io *io); /* of IO_WORK */
 
 /* fail.c */
 void engine_fail_in(struct engine *e, const struct tutti_work *work, tutti_status status,

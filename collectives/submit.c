@@ -15,6 +15,7 @@ static void post_memory(struct engine *e, struct tutti_work *work, struct engine
 			enum memory_op op)
 {
 	struct memory_queue *q = e->queues[work->spec.memory->id];
+	io->owner = IO_WORK;
 	io->work = work;
 	io->op.op = op;
 	q->kind->post(q, &io->op, &e->done);
