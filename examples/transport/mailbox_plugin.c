@@ -93,9 +93,7 @@ static int deliver(struct mail_conn *from, struct mail_conn *to)
 				  recv->bytes, recv->tag);
 			return 1;
 		}
-		if (send->bytes > 0)
-			memcpy(recv->buf, send->buf, send->bytes);
-		send->moved = recv->moved = send->bytes;
+		tutti_io_copy(recv, send);
 		finish(from, &from->sends, TUTTI_OK);
 		finish(to, &to->recvs, TUTTI_OK);
 	}
@@ -236,7 +234,7 @@ static tutti_status mail_connect(struct tutti_endpoint *endpoint, int peer, int 
 static void post(struct mail_conn *conn, struct tutti_done *queue, struct tutti_io *io)
 {
 	io->conn = &conn->base;
-	io->moved = 0;
+	tutti_io_rewind(io);
 	pthread_mutex_lock(&lock);
 	if (conn->base.status == TUTTI_OK)
 		tutti_done_push(queue, io, TUTTI_OK);

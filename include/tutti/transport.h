@@ -30,6 +30,8 @@
 
 #include <tutti/tutti.h>
 
+#include <string.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -55,7 +57,7 @@ struct tutti_piece {
 
 /* One posted operation: a send, a receive, or an operation of a memory kind. Its bytes are one message,
  * whether they lie at buf or, when pieces is not NULL, one after the other in so many pieces (none of
- * them empty, bytes in all); the peer need not cut it alike. tutti_io_here and tutti_io_moved walk
+ * them empty, bytes in all); the peer need not cut it alike. tutti_io_rewind, _here and _moved walk
  * through either. */
 struct tutti_io {
 	struct tutti_io *next;      /* the transport's queue, then the done list               */
@@ -71,6 +73,12 @@ struct tutti_io {
 	uint32_t piece;             /* ... and with pieces the one that it is in,              */
 	size_t in_piece;            /* and how far. send and recv set all three to 0           */
 };
+
+static inline void tutti_io_rewind(struct tutti_io *io)
+{
+	io->moved = io->in_piece = 0;
+	io->piece = 0;
+}
 
 /* Where the io's next byte lies, and how many may be moved there at once: 0 at the end. */
 static inline void *tutti_io_here(const struct tutti_io *io, size_t *bytes)
@@ -100,6 +108,21 @@ static inline void tutti_io_moved(struct tutti_io *io, size_t bytes)
 			io->piece++;
 			io->in_piece = 0;
 		}
+	}
+}
+
+/* For a transport that has both ends at hand: what from still has goes to where to is. */
+static inline void tutti_io_copy(struct tutti_io *to, struct tutti_io *from)
+{
+	size_t room, left;
+	void *dst, *src;
+
+	while ((dst = tutti_io_here(to, &room)), (src = tutti_io_here(from, &left)),
+	       room > 0 && left > 0) {
+		size_t bytes = room < left ? room : left;
+		memcpy(dst, src, bytes);
+		tutti_io_moved(to, bytes);
+		tutti_io_moved(from, bytes);
 	}
 }
 

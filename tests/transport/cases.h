@@ -16,6 +16,12 @@ void test_channels(void **state);
 void test_communicators(void **state);
 void test_early_connect(void **state);
 
+/* pieces.c: messages whose bytes lie in many places */
+void test_pieces_random(void **state);
+void test_pieces_of_one_byte(void **state);
+void test_pieces_huge(void **state);
+void test_pieces_mismatch(void **state);
+
 /* endings.c: mismatch, close, peers that go away or never come */
 void test_mismatch_bytes(void **state);
 void test_mismatch_tag(void **state);

@@ -19,6 +19,8 @@ static const struct CMUnitTest everywhere[] = {
 	cmocka_unit_test(test_recvs_before_sends), cmocka_unit_test(test_many_peers),
 	cmocka_unit_test(test_change_of_habit),    cmocka_unit_test(test_channels),
 	cmocka_unit_test(test_communicators),      cmocka_unit_test(test_early_connect),
+	cmocka_unit_test(test_pieces_random),      cmocka_unit_test(test_pieces_of_one_byte),
+	cmocka_unit_test(test_pieces_huge),        cmocka_unit_test(test_pieces_mismatch),
 	cmocka_unit_test(test_mismatch_bytes),     cmocka_unit_test(test_mismatch_tag),
 	cmocka_unit_test(test_close_forgets),      cmocka_unit_test(test_close_delivers),
 	cmocka_unit_test(test_close_ends_peer),    cmocka_unit_test(test_close_ends_many),

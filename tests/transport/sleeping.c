@@ -194,9 +194,23 @@ static bool wait_all(struct sleeper *s, struct post *posts, int left)
 	return true;
 }
 
+/* Some messages go, and some are taken, in two pieces that lie side by side. */
+static void cut(struct tutti_io *io, struct tutti_piece pieces[2], uint64_t *random)
+{
+	size_t first = io->bytes < 2 ? 0 : random_below(random, io->bytes);
+
+	if (first == 0)
+		return;
+	pieces[0] = (struct tutti_piece){io->buf, first};
+	pieces[1] = (struct tutti_piece){(uint8_t *)io->buf + first, io->bytes - first};
+	io->pieces = pieces;
+	io->piece_count = 2;
+}
+
 static bool round_of_all(struct sleeper *s, int round, uint8_t *out, uint8_t *in, size_t stride)
 {
 	struct post posts[2 * THREADS];
+	struct tutti_piece pieces[2 * THREADS][2];
 	uint64_t random = test_seed ^ (uint64_t)(round * THREADS + s->rank);
 
 	memset(posts, 0, sizeof posts);
@@ -214,6 +228,8 @@ static bool round_of_all(struct sleeper *s, int round, uint8_t *out, uint8_t *in
 					  .bytes = size_of(p, s->rank, round),
 					  .tag = (uint32_t)round};
 		bytes_fill(send->buf, send->bytes, (uint64_t)(s->rank * 1000 + round));
+		cut(send, pieces[2 * p], &random);
+		cut(recv, pieces[2 * p + 1], &random);
 		subject->transport->send(conn, send);
 		subject->transport->recv(conn, recv);
 	}

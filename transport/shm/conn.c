@@ -123,10 +123,12 @@ static bool move_sends(struct shm_conn *conn)
 				break;
 			send_frame(conn, io);
 		}
-		size_t want = min_size(io->bytes - io->moved, SHM_PIECE_BYTES);
+		size_t here;
+		const void *from = tutti_io_here(io, &here);
+		size_t want = min_size(here, SHM_PIECE_BYTES);
 		size_t n = min_size(ring_room(out, want), want);
-		ring_write(out, (const uint8_t *)io->buf + io->moved, n);
-		io->moved += n;
+		ring_write(out, from, n);
+		tutti_io_moved(io, n);
 		if (io->moved == io->bytes) {
 			conn->in_payload[0] = false;
 			complete(conn, &conn->sends, TUTTI_OK);
@@ -196,10 +198,12 @@ static bool move_recvs(struct shm_conn *conn)
 			if (!recv_frame(conn, io))
 				return true;
 		}
-		size_t want = min_size(io->bytes - io->moved, SHM_PIECE_BYTES);
+		size_t here;
+		void *to = tutti_io_here(io, &here);
+		size_t want = min_size(here, SHM_PIECE_BYTES);
 		size_t n = min_size(ring_available(in, want), want);
-		ring_read(in, (uint8_t *)io->buf + io->moved, n);
-		io->moved += n;
+		ring_read(in, to, n);
+		tutti_io_moved(io, n);
 		if (io->moved == io->bytes) {
 			conn->in_payload[1] = false;
 			complete(conn, &conn->recvs, TUTTI_OK);
@@ -290,7 +294,7 @@ void shm_conn_post(struct shm_conn *conn, struct tutti_io *io, bool is_send)
 	bool is_first = !queue->head;
 
 	io->conn = &conn->base;
-	io->moved = 0;
+	tutti_io_rewind(io);
 	tutti_done_push(queue, io, TUTTI_IN_PROGRESS);
 	if (conn->state == SHM_FAILED) {
 		complete(conn, queue, conn->base.status);

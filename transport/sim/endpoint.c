@@ -137,6 +137,7 @@ static void sim_send(struct tutti_conn *base, struct tutti_io *io)
 	struct sim *sim = conn_sim(conn);
 
 	io->conn = base;
+	tutti_io_rewind(io);
 	if (base->status != TUTTI_OK || conn->out->receiver_gone) {
 		conn_complete(conn, io, base->status);
 		return;
@@ -155,6 +156,7 @@ static void sim_recv(struct tutti_conn *base, struct tutti_io *io)
 	struct sim_conn *conn = (struct sim_conn *)base;
 
 	io->conn = base;
+	tutti_io_rewind(io);
 	if (base->status != TUTTI_OK) {
 		conn_complete(conn, io, base->status);
 		return;

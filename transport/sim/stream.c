@@ -168,8 +168,10 @@ void stream_deliver(struct sim *sim, struct stream *stream)
 			  bytes, tag, stream->link->from, stream->link->to, recv->bytes, recv->tag);
 		return;
 	}
-	if (!sim->config.dry && m->bytes)
-		memcpy(recv->buf, m->io ? m->io->buf : m->copy, m->bytes);
+	if (!sim->config.dry) {
+		struct tutti_io copied = {.buf = m->copy, .bytes = m->bytes};
+		tutti_io_copy(recv, m->io ? m->io : &copied);
+	}
 	if (m->io)
 		conn_complete(stream->sender, m->io, TUTTI_OK);
 	tutti_done_pop(&stream->recvs);
@@ -190,7 +192,8 @@ void stream_copy(struct sim *sim, struct stream *stream)
 			stream_refresh(sim, stream); /* then it waits for its receive */
 			return;
 		}
-		memcpy(m->copy, m->io->buf, m->bytes);
+		struct tutti_io copy = {.buf = m->copy, .bytes = m->bytes};
+		tutti_io_copy(&copy, m->io);
 		sim->copied_bytes += m->bytes;
 	}
 	conn_complete(stream->sender, m->io, TUTTI_OK);

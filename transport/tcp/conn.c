@@ -146,7 +146,7 @@ static void post(struct tcp_conn *c, struct tcp_queue *q, struct tutti_io *io)
 
 	io->conn = &c->base;
 	io->next = NULL;
-	io->moved = 0;
+	tutti_io_rewind(io);
 	if (c->base.status != TUTTI_OK) {
 		tutti_done_push(&ep->finished, io, c->base.status);
 		return;

@@ -12,6 +12,7 @@
 #define READ_BYTES     (512u << 10) /* in one call, so that sending gets its turn */
 #define AHEAD_MESSAGES 32           /* that are read in one call */
 #define READS          4            /* in one visit */
+#define PIECES         128          /* of a message, filled in one call */
 
 static uint32_t buffered(const struct tcp_conn *c)
 {
@@ -71,6 +72,20 @@ static void finish_if_whole(struct tcp_conn *c)
 	tcp_conn_finish(c, &c->recvs);
 }
 
+static void take_payload(struct tcp_conn *c, struct tutti_io *io)
+{
+	size_t bytes;
+	void *to;
+
+	while ((to = tutti_io_here(io, &bytes)), bytes > 0 && buffered(c) > 0) {
+		if (bytes > buffered(c))
+			bytes = buffered(c);
+		memcpy(to, c->ahead + c->ahead_at, bytes);
+		tutti_io_moved(io, bytes);
+		c->ahead_at += (uint32_t)bytes;
+	}
+}
+
 /* Hands out what lies in the read-ahead buffer. */
 static bool take_buffered(struct tcp_conn *c)
 {
@@ -78,7 +93,6 @@ static bool take_buffered(struct tcp_conn *c)
 
 	while (tcp_can_take(c)) {
 		struct tutti_io *io = c->recvs.head;
-		size_t n;
 		moved = true;
 		if (!c->in_payload) {
 			const uint8_t *header = c->ahead + c->ahead_at;
@@ -86,20 +100,16 @@ static bool take_buffered(struct tcp_conn *c)
 			if (!take_header(c, header))
 				return true;
 		}
-		n = io->bytes - io->moved < buffered(c) ? io->bytes - io->moved : buffered(c);
-		if (n > 0)
-			memcpy((uint8_t *)io->buf + io->moved, c->ahead + c->ahead_at, n);
-		io->moved += n;
-		c->ahead_at += (uint32_t)n;
+		take_payload(c, io);
 		finish_if_whole(c);
 	}
 	return moved;
 }
 
-/* Where the next bytes of the stream go: what is missing of a header, the payload, and what comes
- * after it. At most three places. */
+/* Where the next bytes of the stream go: what is missing of a header, the payload, and the header
+ * that comes after it. */
 struct places {
-	struct iovec iov[3];
+	struct iovec iov[PIECES + 2];
 	int count;
 	size_t bytes;
 	size_t header, payload; /* of which */
@@ -129,33 +139,62 @@ static size_t wanted(const struct tcp_conn *c)
 	return bytes;
 }
 
+static void add_payload(struct places *p, const struct tutti_io *io)
+{
+	size_t bytes, begun = io->in_piece;
+
+	if (!io->pieces) {
+		bytes = io->bytes - io->moved;
+		p->payload = bytes < READ_BYTES ? bytes : READ_BYTES;
+		places_add(p, (uint8_t *)io->buf + io->moved, p->payload);
+		return;
+	}
+	for (uint32_t i = io->piece; i < io->piece_count && i - io->piece < PIECES;
+	     i++, begun = 0) {
+		bytes = io->pieces[i].bytes - begun;
+		if (bytes > READ_BYTES - p->payload)
+			bytes = READ_BYTES - p->payload;
+		if (bytes == 0)
+			return;
+		p->payload += bytes;
+		places_add(p, (uint8_t *)io->pieces[i].buf + begun, bytes);
+	}
+}
+
+/* Straight to where it belongs. Returns false when that is not worth it: a message in so many small
+ * pieces that reading ahead takes more of it at once. */
+static bool plan_direct(struct tcp_conn *c, struct places *p, uint32_t have)
+{
+	const struct tutti_io *io = c->recvs.head;
+
+	if (!c->in_payload)
+		places_add(p, c->ahead + have, p->header = TCP_HEADER_BYTES - have);
+	add_payload(p, io);
+	/* The next header with it; more would only be copied once more. */
+	if (p->payload == io->bytes - io->moved && io->next)
+		places_add(p, c->ahead + have + p->header, TCP_HEADER_BYTES);
+	return p->payload >= DIRECT_BYTES;
+}
+
 /* Before: everything that could be taken from the buffer was; what is left of it is a part of a
  * header, and is moved to its front. */
 static void plan_read(struct tcp_conn *c, struct places *p)
 {
-	struct tutti_io *io = c->recvs.head;
+	const struct tutti_io *io = c->recvs.head;
 	uint32_t have = buffered(c);
-	size_t left = io->bytes - io->moved;
+	size_t bytes;
 
 	p->count = 0;
 	p->bytes = p->header = p->payload = 0;
 	memmove(c->ahead, c->ahead + c->ahead_at, have);
 	c->ahead_at = 0;
 	c->ahead_end = have;
-	if (left < DIRECT_BYTES) {
-		size_t bytes = wanted(c);
-		if (bytes > TCP_AHEAD_BYTES)
-			bytes = TCP_AHEAD_BYTES;
-		places_add(p, c->ahead + have, bytes - have);
+	if (io->bytes - io->moved >= DIRECT_BYTES && plan_direct(c, p, have))
 		return;
-	}
-	if (!c->in_payload)
-		places_add(p, c->ahead + have, p->header = TCP_HEADER_BYTES - have);
-	p->payload = left < READ_BYTES ? left : READ_BYTES;
-	places_add(p, (uint8_t *)io->buf + io->moved, p->payload);
-	/* The next header with it; more would only be copied once more. */
-	if (p->payload == left && io->next)
-		places_add(p, c->ahead + have + p->header, TCP_HEADER_BYTES);
+	p->count = 0;
+	p->bytes = p->header = p->payload = 0;
+	bytes = wanted(c);
+	places_add(p, c->ahead + have, (bytes < TCP_AHEAD_BYTES ? bytes : TCP_AHEAD_BYTES) - have);
 }
 
 /* n bytes have arrived in the places. */
@@ -173,7 +212,7 @@ static void accept_read(struct tcp_conn *c, const struct places *p, size_t n)
 		if (!take_header(c, c->ahead))
 			return;
 	}
-	io->moved += payload;
+	tutti_io_moved(io, payload);
 	if (c->in_payload)
 		finish_if_whole(c);
 }

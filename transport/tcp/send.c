@@ -8,17 +8,19 @@
 #include <sys/uio.h>
 
 #define BATCH_MESSAGES 32
+#define BATCH_PLACES   128          /* that their bytes lie in */
 #define BATCH_BYTES    (512u << 10) /* so that receiving gets its turn */
 #define BATCHES        4            /* in one visit */
-#define COPY_BYTES     512          /* payloads up to this long are copied next to their header */
+#define COPY_BYTES     512          /* pieces up to this long are copied next to their header */
+#define COPIES_BYTES   (BATCH_MESSAGES * (TCP_HEADER_BYTES + COPY_BYTES))
 
-/* What goes into one system call. Headers and small payloads are copied side by side, for a piece
+/* What goes into one system call. Headers and small payloads are copied side by side, for a place
  * costs the kernel more than a copy of this size. */
 struct batch {
-	struct iovec iov[2 * BATCH_MESSAGES];
+	struct iovec iov[BATCH_PLACES];
 	int iov_count;
 	size_t bytes, copied;
-	uint8_t copies[BATCH_MESSAGES * (TCP_HEADER_BYTES + COPY_BYTES)];
+	uint8_t copies[COPIES_BYTES];
 };
 
 static void batch_add(struct batch *b, void *data, size_t bytes)
@@ -44,7 +46,14 @@ static void batch_copy(struct batch *b, const void *data, size_t bytes)
 	batch_add(b, copy, bytes);
 }
 
-static void add_header(struct batch *b, const struct tutti_io *io, uint32_t number)
+/* Each message needs room for its header and something more. */
+static bool is_full(const struct batch *b)
+{
+	return b->bytes >= BATCH_BYTES || b->iov_count > BATCH_PLACES - 2 ||
+	       b->copied > COPIES_BYTES - TCP_HEADER_BYTES - COPY_BYTES;
+}
+
+static void add_header(struct batch *b, const struct tutti_io *io, uint32_t number, uint32_t begun)
 {
 	const struct {
 		uint64_t bytes;
@@ -52,33 +61,50 @@ static void add_header(struct batch *b, const struct tutti_io *io, uint32_t numb
 	} header = {htole64(io->bytes), htole32(io->tag), htole32(number)};
 
 	_Static_assert(sizeof header == TCP_HEADER_BYTES, "header");
-	batch_copy(b, (const uint8_t *)&header + io->moved, sizeof header - io->moved);
+	batch_copy(b, (const uint8_t *)&header + begun, sizeof header - begun);
 }
 
-/* A send's moved counts its header, too. Only the first of the queue may have begun. */
+/* Returns false when a part of it must wait for the next batch. */
+static bool add_piece(struct batch *b, void *data, size_t bytes)
+{
+	size_t part = bytes < BATCH_BYTES ? bytes : BATCH_BYTES;
+
+	if (part > COPY_BYTES)
+		batch_add(b, data, part);
+	else if (part > 0)
+		batch_copy(b, data, part);
+	return part == bytes;
+}
+
+static bool add_payload(struct batch *b, const struct tutti_io *io)
+{
+	size_t begun = io->in_piece;
+
+	if (!io->pieces)
+		return add_piece(b, (uint8_t *)io->buf + io->moved, io->bytes - io->moved);
+	for (uint32_t i = io->piece; i < io->piece_count; i++, begun = 0) {
+		const struct tutti_piece *piece = &io->pieces[i];
+		if (is_full(b) ||
+		    !add_piece(b, (uint8_t *)piece->buf + begun, piece->bytes - begun))
+			return false;
+	}
+	return true;
+}
+
+/* Only the first of the queue may have begun. */
 static void gather(const struct tcp_conn *c, struct batch *b)
 {
-	uint32_t n = 0;
+	uint32_t n = 0, begun = c->header_sent;
 
 	b->iov_count = 0;
 	b->bytes = b->copied = 0;
-	for (struct tutti_io *io = c->sends.head; io; io = io->next, n++) {
-		size_t begun = 0, left;
-		if (n == BATCH_MESSAGES || b->bytes >= BATCH_BYTES)
+	for (struct tutti_io *io = c->sends.head; io; io = io->next, n++, begun = 0) {
+		if (n == BATCH_MESSAGES || is_full(b))
 			return;
-		if (io->moved < TCP_HEADER_BYTES)
-			add_header(b, io, c->sent + n);
-		else
-			begun = io->moved - TCP_HEADER_BYTES;
-		left = io->bytes - begun;
-		if (left > BATCH_BYTES) {
-			batch_add(b, (uint8_t *)io->buf + begun, BATCH_BYTES);
+		if (begun < TCP_HEADER_BYTES)
+			add_header(b, io, c->sent + n, begun);
+		if (!add_payload(b, io))
 			return;
-		}
-		if (left > COPY_BYTES)
-			batch_add(b, (uint8_t *)io->buf + begun, left);
-		else if (left > 0)
-			batch_copy(b, (uint8_t *)io->buf + begun, left);
 	}
 }
 
@@ -99,13 +125,20 @@ static void account(struct tcp_conn *c, size_t bytes)
 {
 	while (c->sends.head) {
 		struct tutti_io *io = c->sends.head;
-		size_t left = TCP_HEADER_BYTES + io->bytes - io->moved;
+		size_t header = TCP_HEADER_BYTES - c->header_sent, left = io->bytes - io->moved;
+		if (bytes < header) {
+			c->header_sent += (uint32_t)bytes;
+			return;
+		}
+		bytes -= header;
 		if (bytes < left) {
-			io->moved += bytes;
+			c->header_sent = TCP_HEADER_BYTES;
+			tutti_io_moved(io, bytes);
 			return;
 		}
 		bytes -= left;
 		io->moved = io->bytes;
+		c->header_sent = 0;
 		c->sent++;
 		tcp_conn_finish(c, &c->sends);
 		if (bytes == 0)

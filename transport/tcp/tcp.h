@@ -87,6 +87,7 @@ struct tcp_conn {
 
 	struct tcp_queue sends, recvs;
 	uint32_t sent, received;      /* messages */
+	uint32_t header_sent;         /* bytes of the header of sends.head */
 	bool in_payload;              /* the header of recvs.head has been taken */
 	uint32_t ahead_at, ahead_end; /* bytes of ahead that were read but not taken */
 	uint8_t *ahead;
