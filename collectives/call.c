@@ -108,7 +108,7 @@ static void take_number(struct tutti_comm *comm, const struct call_args *args,
 }
 
 /* Under the rule that an invalid call uses no sequence number: args were checked before. */
-static tutti_status issue(struct tutti_comm *comm, struct call_args *args, const tutti_call *call)
+tutti_status comm_issue(struct tutti_comm *comm, struct call_args *args, const tutti_call *call)
 {
 	const struct algorithm *a = NULL;
 	tutti_status status = engine_status(comm->engine);
@@ -165,7 +165,7 @@ void comm_leave(struct tutti_comm *comm)
 tutti_status comm_call(struct tutti_comm *comm, struct call_args *args, const tutti_call *call)
 {
 	TRY(comm_enter(comm, collective_name(args->collective)));
-	tutti_status status = issue(comm, args, call);
+	tutti_status status = comm_issue(comm, args, call);
 	comm_leave(comm);
 	return status;
 }

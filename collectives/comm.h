@@ -41,12 +41,15 @@ struct cached_plan {
 
 struct tutti_comm {
 	int rank, size, local_rank, local_size, node_rank, num_nodes;
+	int crowd;         /* the job's ranks on this node: how many threads may wait here, in
+			    * this communicator and in its relatives, at the same time     */
+	int *parent_ranks; /* by rank, in the communicator it came from; NULL: from none   */
 	uint64_t id[2];
 	uint8_t key[TUTTI_KEY_BYTES];
-	struct env env;
+	struct env env; /* its texts are our own: children are made from them         */
 	int timeout_ms;
 	bool deterministic;
-	const char *filter; /* of transports; the caller's until joining is over     */
+	char *filter; /* of transports, or NULL                                       */
 	char host_id[HOST_ID_BYTES];
 	const struct tutti_transport *transports[TRANSPORTS_MAX];
 	struct tutti_endpoint *endpoints[TRANSPORTS_MAX];
@@ -64,6 +67,9 @@ struct tutti_comm {
 	atomic_int is_issuing;     /* a thread is in a call                                 */
 };
 
+/* init.c: INVALID and UNSUPPORTED what no communicator can have. */
+tutti_status comm_check_config(const tutti_config *config);
+
 /* join.c: makes a communicator in steps, so that ranks of one process can take them together. */
 tutti_status comm_new(struct tutti_comm **comm, const tutti_config *config, const struct env *env,
 		      int rank, int size);
@@ -80,6 +86,8 @@ tutti_status comm_call(struct tutti_comm *comm, struct call_args *args, const tu
  * does. A blocking call leaves when it returns, an asynchronous one when it is submitted. */
 tutti_status comm_enter(struct tutti_comm *comm, const char *name);
 void comm_leave(struct tutti_comm *comm);
+/* comm_call in between: for what is made of several calls. */
+tutti_status comm_issue(struct tutti_comm *comm, struct call_args *args, const tutti_call *call);
 
 /* alloc.c: tutti_mem_alloc where ranks share no window */
 tutti_status private_alloc(void **ptr, size_t bytes);

@@ -11,7 +11,7 @@
 
 static const tutti_config no_config;
 
-static tutti_status check_config(const tutti_config *config)
+tutti_status comm_check_config(const tutti_config *config)
 {
 	if (config->timeout_ms < 0)
 		return fail(TUTTI_ERR_INVALID, "config.timeout_ms is %d: it must not be negative",
@@ -130,7 +130,7 @@ tutti_status tutti_init(tutti_comm **out, const tutti_config *config)
 	if (!config)
 		config = &no_config;
 	TRY(env_load(&env));
-	TRY(check_config(config));
+	TRY(comm_check_config(config));
 	TRY(job_find(&job, config, &env));
 	log_set_rank(job.rank);
 	TRY(comm_new(&comm, config, &env, job.rank, job.size));
@@ -213,7 +213,7 @@ tutti_status tutti_init_all(tutti_comm **comms, int n, const tutti_config *confi
 	if (!config)
 		config = &no_config;
 	TRY(env_load(&env));
-	TRY(check_config(config));
+	TRY(comm_check_config(config));
 	struct tutti_comm **made = calloc((size_t)n, sizeof(struct tutti_comm *));
 	if (!made)
 		return fail(TUTTI_ERR_MEMORY, "no memory for %d communicators", n);

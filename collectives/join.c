@@ -32,6 +32,31 @@ static void find_host_id(char *id, size_t bytes, const struct env *env)
 	snprintf(id, bytes, "%.40s/%.24s/%.24s", boot, net, env->host_id ? env->host_id : "");
 }
 
+/* Not the secret's: nobody needs it once the ranks have met. */
+static bool copy_texts(struct tutti_comm *comm, const char *filter)
+{
+	const char **texts[] = {&comm->env.transports, &comm->env.transport_plugin, &comm->env.algo,
+				&comm->env.address, &comm->env.host_id};
+	bool is_whole = true;
+
+	comm->env.secret = comm->env.secret_file = comm->env.log = NULL;
+	for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+		const char *text = *texts[i];
+		*texts[i] = text ? strdup(text) : NULL;
+		is_whole &= !text || *texts[i];
+	}
+	comm->filter = filter ? strdup(filter) : NULL;
+	return is_whole && (!filter || comm->filter);
+}
+
+static void free_texts(struct tutti_comm *comm)
+{
+	const char *texts[] = {comm->env.transports, comm->env.transport_plugin, comm->env.algo,
+			       comm->env.address,    comm->env.host_id,          comm->filter};
+	for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+		free((void *)(uintptr_t)texts[i]);
+}
+
 tutti_status comm_new(struct tutti_comm **out, const tutti_config *config, const struct env *env,
 		      int rank, int size)
 {
@@ -40,12 +65,14 @@ tutti_status comm_new(struct tutti_comm **out, const tutti_config *config, const
 		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for a communicator", rank);
 	comm->rank = rank;
 	comm->size = size;
-	comm->local_size = comm->num_nodes = 1;
+	comm->local_size = comm->num_nodes = comm->crowd = 1;
 	comm->env = *env;
 	comm->timeout_ms = config->timeout_ms ? config->timeout_ms : (int)env->timeout_ms;
 	comm->deterministic = config->deterministic;
-	comm->filter = config->transports ? config->transports : env->transports;
-	find_host_id(comm->host_id, sizeof comm->host_id, env);
+	if (!copy_texts(comm, config->transports ? config->transports : env->transports)) {
+		comm_free(comm);
+		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for a communicator", rank);
+	}
 	*out = comm;
 	return TUTTI_OK;
 }
@@ -79,6 +106,8 @@ static tutti_status describe(struct tutti_comm *comm, struct member *m)
 		return fail(TUTTI_ERR_INVALID, "TUTTI_ALGO is longer than %zu bytes",
 			    sizeof m->algo - 1);
 	TRY(select_parse(&comm->select, algo));
+	if (!comm->host_id[0]) /* else it is the parent's */
+		find_host_id(comm->host_id, sizeof comm->host_id, env);
 	snprintf(m->version, sizeof m->version, "%s", tutti_version());
 	snprintf(m->host_id, sizeof m->host_id, "%s", comm->host_id);
 	snprintf(m->algo, sizeof m->algo, "%s", algo);
@@ -232,6 +261,8 @@ tutti_status comm_meet(struct tutti_comm *comm, const struct member *members)
 		return TUTTI_OK;
 	TRY(check_alike(members, comm->size));
 	find_nodes(comm, members);
+	if (comm->crowd < comm->local_size)
+		comm->crowd = comm->local_size;
 	comm->may_window = comm->may_window && comm->env.window && comm->num_nodes == 1;
 	comm->routes = calloc((size_t)comm->size, sizeof *comm->routes);
 	if (!comm->routes)
@@ -251,7 +282,7 @@ struct window_config comm_window_config(const struct tutti_comm *comm)
 				      .size = comm->size,
 				      .comm_id = {comm->id[0], comm->id[1]},
 				      .window_bytes = (size_t)comm->env.window_bytes,
-				      .policy = wait_policy_for(comm->local_size)};
+				      .policy = wait_policy_for(comm->crowd)};
 }
 
 tutti_status comm_start(struct tutti_comm *comm)
@@ -264,8 +295,8 @@ tutti_status comm_start(struct tutti_comm *comm)
 				       .window = comm->window,
 				       .slice_bytes = (size_t)comm->env.slice_bytes,
 				       .scratch_bytes = (size_t)comm->env.scratch_bytes,
-				       .policy = wait_policy_for(comm->local_size),
-				       .helper_policy = wait_policy_for(2 * comm->local_size)};
+				       .policy = wait_policy_for(comm->crowd),
+				       .helper_policy = wait_policy_for(2 * comm->crowd)};
 	comm->recorder = recorder_new();
 	if (!comm->recorder)
 		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for a flight recorder",
@@ -273,7 +304,6 @@ tutti_status comm_start(struct tutti_comm *comm)
 	TRY(engine_create(&comm->engine, &config));
 	free(comm->routes);
 	comm->routes = NULL;
-	comm->filter = NULL;
 	comm->select.size = comm->size;
 	comm->select.has_window = comm->window != NULL;
 	comm->select.deterministic = comm->deterministic;
@@ -302,5 +332,7 @@ void comm_free(struct tutti_comm *comm)
 		}
 	recorder_free(comm->recorder);
 	free(comm->routes);
+	free(comm->parent_ranks);
+	free_texts(comm);
 	free(comm);
 }

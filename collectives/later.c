@@ -7,19 +7,6 @@ static tutti_status later(const char *name)
 		    tutti_version());
 }
 
-tutti_status tutti_comm_split(tutti_comm *comm, int color, int key, const tutti_config *config,
-			      tutti_comm **child)
-{
-	(void)comm, (void)color, (void)key, (void)config, (void)child;
-	return later("tutti_comm_split");
-}
-
-tutti_status tutti_comm_dup(tutti_comm *comm, tutti_comm **copy)
-{
-	(void)comm, (void)copy;
-	return later("tutti_comm_dup");
-}
-
 tutti_status tutti_comm_shrink(tutti_comm *comm, tutti_comm **survivors)
 {
 	(void)comm, (void)survivors;

@@ -86,7 +86,9 @@ int tutti_num_nodes(const tutti_comm *comm)
 /* A communicator that was not made from another is its own parent. */
 int tutti_parent_rank(const tutti_comm *comm, int rank)
 {
-	return comm && rank >= 0 && rank < comm->size ? rank : -1;
+	if (!comm || rank < 0 || rank >= comm->size)
+		return -1;
+	return comm->parent_ranks ? comm->parent_ranks[rank] : rank;
 }
 
 tutti_status tutti_comm_status(const tutti_comm *comm)

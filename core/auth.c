@@ -56,6 +56,22 @@ void auth_key_from_secret(uint8_t key[TUTTI_KEY_BYTES], const char *secret)
 			   sizeof domain - 1);
 }
 
+void auth_derive(uint8_t out[TUTTI_KEY_BYTES], const uint8_t key[TUTTI_KEY_BYTES],
+		 const char *label, const void *what, size_t bytes)
+{
+	crypto_auth_hmacsha512256_state state; /* what crypto_auth is */
+	uint8_t padded[16] = {0};
+	size_t length = strlen(label);
+
+	assert(length <= sizeof padded);
+	memcpy(padded, label, length);
+	pthread_once(&started, start_sodium);
+	crypto_auth_hmacsha512256_init(&state, key, TUTTI_KEY_BYTES);
+	crypto_auth_hmacsha512256_update(&state, padded, sizeof padded);
+	crypto_auth_hmacsha512256_update(&state, what, bytes);
+	crypto_auth_hmacsha512256_final(&state, out);
+}
+
 static struct transcript transcript_of(const struct auth *a, const char label[LABEL_BYTES])
 {
 	struct transcript t;

@@ -130,8 +130,6 @@ static void unbuilt_communicators(struct api *api, uint64_t sequence)
 	tutti_comm *other = NULL;
 	int flag = 1;
 
-	UNBUILT(tutti_comm_split(api->comm, 0, 0, NULL, &other));
-	UNBUILT(tutti_comm_dup(api->comm, &other));
 	UNBUILT(tutti_comm_shrink(api->comm, &other));
 	UNBUILT(tutti_comm_agree(api->comm, &flag));
 }

@@ -141,6 +141,29 @@ static void another_context_is_refused(void **state)
 	assert_int_equal(auth_check_answer(&t.dialer, t.answer, t.proof), TUTTI_ERR_AUTH);
 }
 
+static void derived_keys_differ(void **state)
+{
+	static const struct {
+		const char *label, *what;
+	} of[] = {{"id", "ab"}, {"key", "ab"}, {"key", "ac"}, {"key", "a"}, {"keya", "b"}};
+	uint8_t key[2][TUTTI_KEY_BYTES], made[12][TUTTI_KEY_BYTES];
+	size_t n = 0;
+
+	(void)state;
+	auth_key_from_secret(key[0], "a secret");
+	auth_key_from_secret(key[1], "another");
+	memcpy(made[n++], key[0], sizeof key[0]);
+	memcpy(made[n++], key[1], sizeof key[1]);
+	for (int i = 0; i < 10; i++)
+		auth_derive(made[n++], key[i / 5], of[i % 5].label, of[i % 5].what,
+			    strlen(of[i % 5].what));
+	for (size_t i = 0; i < n; i++)
+		for (size_t j = 0; j < i; j++)
+			assert_memory_not_equal(made[i], made[j], TUTTI_KEY_BYTES);
+	auth_derive(made[0], key[1], "key", "ac", 2);
+	assert_memory_equal(made[0], made[9], TUTTI_KEY_BYTES);
+}
+
 static void random_bytes_differ(void **state)
 {
 	uint8_t a[32], b[32];
@@ -161,6 +184,7 @@ int main(void)
 		cmocka_unit_test(an_answer_is_no_proof),
 		cmocka_unit_test(a_proof_is_good_once),
 		cmocka_unit_test(another_context_is_refused),
+		cmocka_unit_test(derived_keys_differ),
 		cmocka_unit_test(random_bytes_differ),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
