@@ -1,6 +1,7 @@
 /* The collectives of tutti.h: each checks its arguments and becomes one call. */
 #include "collectives/comm.h"
 #include "memory/dtype.h"
+#include "memory/ops.h"
 
 /* No sequence number is used and nothing is sent when a check fails. */
 static tutti_status check_common(const char *name, const tutti_comm *comm, size_t count,
@@ -30,10 +31,14 @@ static tutti_status check_common(const char *name, const tutti_comm *comm, size_
 static tutti_status check_op(const char *name, tutti_op op, tutti_dtype dtype)
 {
 	if (!op_is_known(op))
-		return fail(TUTTI_ERR_INVALID, "%s: %d is no operation", name, (int)op);
+		return fail(TUTTI_ERR_INVALID, "%s: there is no operation %d, or it was destroyed",
+			    name, (int)op);
 	if (!op_fits(op, dtype))
 		return fail(TUTTI_ERR_INVALID, "%s: %s does not work on %s", name, op_name(op),
 			    dtype_name(dtype));
+	if (op_scalar(op)) /* until plans and the window scale what they first read */
+		return fail(TUTTI_ERR_UNSUPPORTED, "%s: scaled sums are not built yet in Tutti %s",
+			    name, tutti_version());
 	return TUTTI_OK;
 }
 

@@ -2,6 +2,7 @@
 #include "collectives/calls.h"
 
 #include "memory/dtype.h"
+#include "memory/ops.h"
 
 #include <stdio.h>
 

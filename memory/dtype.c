@@ -1,4 +1,4 @@
-/* Element types and operations: one table each. */
+/* Element types: one table. */
 #include "memory/dtype.h"
 
 /* Order: tutti.h's. */
@@ -14,11 +14,6 @@ static const struct {
 	[TUTTI_I16] = {2, "i16", false},        [TUTTI_U16] = {2, "u16", false},
 	[TUTTI_I32] = {4, "i32", false},        [TUTTI_U32] = {4, "u32", false},
 	[TUTTI_I64] = {8, "i64", false},        [TUTTI_U64] = {8, "u64", false},
-};
-
-static const char *const ops[] = {
-	[TUTTI_SUM] = "sum", [TUTTI_PROD] = "prod", [TUTTI_MIN] = "min", [TUTTI_MAX] = "max",
-	[TUTTI_AVG] = "avg", [TUTTI_BAND] = "band", [TUTTI_BOR] = "bor", [TUTTI_BXOR] = "bxor",
 };
 
 /* Callers hand in whatever number they have: it is compared as unsigned, so negative is unknown. */
@@ -40,21 +35,4 @@ const char *dtype_name(tutti_dtype dtype)
 bool dtype_is_float(tutti_dtype dtype)
 {
 	return dtype_is_known(dtype) && dtypes[dtype].is_float;
-}
-
-bool op_is_known(tutti_op op)
-{
-	return (unsigned)op < sizeof ops / sizeof ops[0];
-}
-
-const char *op_name(tutti_op op)
-{
-	return op_is_known(op) ? ops[op] : "?";
-}
-
-bool op_fits(tutti_op op, tutti_dtype dtype)
-{
-	if (!op_is_known(op) || !dtype_is_known(dtype))
-		return false;
-	return op < TUTTI_BAND || !dtypes[dtype].is_float;
 }

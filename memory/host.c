@@ -1,6 +1,7 @@
 /* Host memory: every operation is finished when post returns. Its queue has no state. */
 #include "core/status.h"
 #include "memory/memory.h"
+#include "memory/ops.h"
 #include "memory/reduce.h"
 
 #include <stdlib.h>
@@ -52,6 +53,9 @@ static tutti_status host_do(struct memory_io *io)
 		return TUTTI_OK;
 	case MEMORY_FINISH:
 		reduce_finish(io->dst, io->count, io->dtype, io->reduce_op, io->divisor);
+		return TUTTI_OK;
+	case MEMORY_SCALE:
+		scale(io->dst, io->src[0], op_scalar(io->reduce_op), io->count, io->dtype);
 		return TUTTI_OK;
 	}
 	return fail(TUTTI_ERR_INTERNAL, "Host memory has no operation %d.", (int)io->op);

@@ -14,18 +14,18 @@ struct memory_queue {                   /* a kind's own struct begins with this 
 	const struct memory_kind *kind;
 };
 
-enum memory_op { MEMORY_ALLOC, MEMORY_FREE, MEMORY_COPY, MEMORY_REDUCE, MEMORY_FINISH };
+enum memory_op { MEMORY_ALLOC, MEMORY_FREE, MEMORY_COPY, MEMORY_REDUCE, MEMORY_FINISH, MEMORY_SCALE };
 
 /* One posted operation. Owned by the kind until it is on the done list. */
 struct memory_io {
 	struct tutti_io io;             /* alloc writes io.buf; alloc and free use io.bytes      */
 	enum memory_op op;
-	void *dst;                      /* copy, reduce, finish                                  */
-	const void *const *src;         /* copy has one; the array lives as long as the io       */
+	void *dst;                      /* all that move data                                    */
+	const void *const *src;         /* copy, scale: one; the array lives as long as the io   */
 	int n_src;
 	size_t count;                   /* elements; copy: bytes                                 */
 	tutti_dtype dtype;
-	tutti_op reduce_op;
+	tutti_op reduce_op;             /* scale: the scaled sum, whose scalar dst = scalar * src takes */
 	int divisor;                    /* as in memory/reduce.h                                 */
 };
 

@@ -3,6 +3,7 @@
 #include "memory/reduce.h"
 
 #include "memory/dtype.h"
+#include "memory/ops.h"
 #include "memory/reduce_kernels.h"
 
 #include <assert.h>
@@ -25,6 +26,8 @@ struct block {
 	size_t first, n, bytes; /* bytes: of one element in memory */
 	widen_fn *widen;
 	merge_fn *merge;
+	const struct op_user *user; /* merges instead of merge; or NULL */
+	tutti_dtype dtype;
 };
 
 /* Complete subtrees over the sources, oldest and largest first. */
@@ -39,6 +42,27 @@ static const void *source(const struct block *b, int i)
 	return (const char *)b->src[i] + b->first * b->bytes;
 }
 
+/* out = x (op) y, by the caller's function, which gets its operands where their type may lie. */
+static void merge_by_user(const struct block *b, char *out, const void *x, const void *y)
+{
+	_Alignas(64) char aligned[REDUCE_BLOCK_BYTES];
+
+	if (out != x)
+		memcpy(out, x, b->n * b->bytes);
+	if ((uintptr_t)y % b->bytes != 0)
+		y = memcpy(aligned, y, b->n * b->bytes);
+	b->user->fn(out, y, b->n, b->dtype, b->user->arg);
+}
+
+/* out may be x. */
+static void merge(const struct block *b, char *out, const void *x, const void *y)
+{
+	if (b->user)
+		merge_by_user(b, out, x, y);
+	else
+		b->merge(out, x, y, b->n);
+}
+
 /* Puts the subtree over source i, or over i and i + 1 where both exist, on top. */
 static void push_leaves(const struct block *b, struct partials *p, int i)
 {
@@ -50,10 +74,10 @@ static void push_leaves(const struct block *b, struct partials *p, int i)
 		if (pair) {
 			char *next = p->acc[p->depth + 1];
 			b->widen(next, source(b, i + 1), b->n);
-			b->merge(top, top, next, b->n);
+			merge(b, top, top, next);
 		}
 	} else if (pair) {
-		b->merge(top, source(b, i), source(b, i + 1), b->n);
+		merge(b, top, source(b, i), source(b, i + 1));
 	} else {
 		memcpy(top, source(b, i), b->n * b->bytes);
 	}
@@ -64,7 +88,7 @@ static void merge_top(const struct block *b, struct partials *p)
 {
 	char *below = p->acc[p->depth - 2];
 
-	b->merge(below, below, p->acc[p->depth - 1], b->n);
+	merge(b, below, below, p->acc[p->depth - 1]);
 	p->leaves[p->depth - 2] *= 2;
 	p->depth--;
 }
@@ -201,13 +225,36 @@ const struct reduce_kernels *reduce_kernels_here(void)
 	return best;
 }
 
+/* The caller's function knows no accumulators and no end: blocks are merged and stored. */
+static void reduce_by_user(const struct op_user *user, const struct reduction *r)
+{
+	struct block b = {.src = r->src,
+			  .n_src = r->n_src,
+			  .bytes = dtype_bytes(r->dtype),
+			  .dtype = r->dtype,
+			  .user = user};
+	size_t most = REDUCE_BLOCK_BYTES / b.bytes;
+	struct partials p;
+
+	for (; b.first < r->count; b.first += b.n) {
+		b.n = r->count - b.first < most ? r->count - b.first : most;
+		walk_tree(&b, &p);
+		store_block(r->dst, r->n_dst, &b, p.acc[0]);
+	}
+}
+
 void reduce(void *const *dst, int n_dst, const void *const *src, int n_src, size_t count,
 	    tutti_dtype dtype, tutti_op op, int divisor)
 {
+	struct reduction r = {dst, src, n_dst, n_src, count, dtype, op_kernel(op), divisor};
+	const struct op_user *user = op_user(r.op);
+
 	assert(n_dst >= 1 && n_src >= 1 && n_src <= REDUCE_SOURCES && divisor >= 0);
-	assert(op_fits(op, dtype));
-	reduce_with(reduce_kernels_here(),
-		    &(struct reduction){dst, src, n_dst, n_src, count, dtype, op, divisor});
+	assert(user ? dtype_bytes(dtype) > 0 : op_fits(r.op, dtype));
+	if (user)
+		reduce_by_user(user, &r);
+	else
+		reduce_with(reduce_kernels_here(), &r);
 }
 
 void reduce_finish(void *dst, size_t count, tutti_dtype dtype, tutti_op op, int divisor)

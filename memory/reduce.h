@@ -5,7 +5,13 @@
  * (small_float.h: f8_e4m3 does not saturate); integers of an average are summed exactly in a wider type.
  * NaN results are the canonical quiet NaN; MIN and MAX propagate NaN and order -0 below +0. The
  * instructions are chosen at run time (AVX2, AVX-512) and give the same bits. Pointers need no
- * alignment; sources must not overlap destinations, but a destination may be one of the sources. */
+ * alignment; sources must not overlap destinations, but a destination may be one of the sources.
+ *
+ * A scaled sum (ops.h) is the sum of what scale() made before. A caller's function reduces in the same
+ * association, in pieces of at most 2 KiB: fn(inout, in, count, ...) with count > 0, inout = inout (op) in, the
+ * sources of inout before those of in; both pointers are aligned to the element, whatever the buffers are.
+ * None of the rules of NaNs, widening and averages applies to it. It is called by whichever thread moves
+ * the call on, several at once on different communicators, under locks: it may call nothing of Tutti. */
 #ifndef MEMORY_REDUCE_H
 #define MEMORY_REDUCE_H
 

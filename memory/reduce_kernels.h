@@ -25,6 +25,14 @@ struct reduction {
 	int divisor;
 };
 
+/* scale()'s arguments. */
+struct scaling {
+	void *dst;
+	const void *src, *scalar;
+	size_t count;
+	tutti_dtype dtype;
+};
+
 struct reduce_kernels {
 	const char *name;
 	/* Whole sums and averages of at most REDUCE_FUSED sources, in one pass. NULL: there is none. */
@@ -35,6 +43,8 @@ struct reduce_kernels {
 	void (*narrow[REDUCE_DTYPES])(void *dst, const void *acc, size_t n);
 	/* out = a (op) b; out may be a or b. Not for dtypes that are widened, nor for AVG. */
 	void (*merge[REDUCE_DTYPES][REDUCE_OPS])(void *out, const void *a, const void *b, size_t n);
+	/* dst = scalar * src; dst may be src. Not for dtypes that are widened. NaNs are canonical. */
+	void (*scale[REDUCE_DTYPES])(void *dst, const void *src, const void *scalar, size_t n);
 	/* Makes NaNs canonical after dividing by divisor where that is not 0. */
 	void (*finish_f32)(void *acc, size_t n, int divisor);
 	void (*finish_f64)(void *acc, size_t n, int divisor);
@@ -49,8 +59,9 @@ const struct reduce_kernels *reduce_kernels_here(void);
 /* All that this machine can run; returns how many. */
 int reduce_kernels_list(const struct reduce_kernels *list[3]);
 
-
-/* What reduce() calls, with the kernels of the caller's choice: for tests. */
+/* What reduce() and scale() call, with the kernels of the caller's choice: for tests. r->op is no created
+ * one. */
 void reduce_with(const struct reduce_kernels *kernels, const struct reduction *r);
+void scale_with(const struct reduce_kernels *kernels, const struct scaling *s);
 
 #endif

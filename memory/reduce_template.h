@@ -61,10 +61,19 @@ FLOATS(ACCESS)
 	MERGE(band, type, tag, x & y)                                                              \
 	MERGE(bor, type, tag, x | y)                                                               \
 	MERGE(bxor, type, tag, x ^ y)
+#define SCALE_BITS(type, tag)                                                                      \
+	static void scale_##tag(void *dst, const void *src, const void *scalar, size_t n)          \
+	{                                                                                          \
+		type by = get_##tag(scalar, 0);                                                    \
+		INDEPENDENT                                                                        \
+		for (size_t i = 0; i < n; i++)                                                     \
+			put_##tag(dst, i, (type)(1u * by * get_##tag(src, i)));                    \
+	}
 #define MERGE_ORDER(type, tag)                                                                     \
 	MERGE(min, type, tag, x < y ? x : y)                                                       \
 	MERGE(max, type, tag, x < y ? y : x)
 UNSIGNED(MERGE_BITS)
+UNSIGNED(SCALE_BITS)
 UNSIGNED(MERGE_ORDER)
 SIGNED(MERGE_ORDER)
 
@@ -99,6 +108,15 @@ SIGNED(MERGE_ORDER)
 	MERGE(prod, type, tag, x * y)                                                              \
 	MERGE(min, type, tag, least_##tag(x, y))                                                   \
 	MERGE(max, type, tag, greatest_##tag(x, y))                                                \
+	static void scale_##tag(void *dst, const void *src, const void *scalar, size_t n)          \
+	{                                                                                          \
+		type by = get_##tag(scalar, 0);                                                    \
+		INDEPENDENT                                                                        \
+		for (size_t i = 0; i < n; i++) {                                                   \
+			type x = get_##tag(src, i) * by;                                           \
+			put_##tag(dst, i, x != x ? (type)__builtin_nan("") : x);                   \
+		}                                                                                  \
+	}                                                                                          \
 	static void finish_##tag(void *acc, size_t n, int divisor)                                 \
 	{                                                                                          \
 		const type nan = (type)__builtin_nan("");                                          \
@@ -250,6 +268,16 @@ const struct reduce_kernels REDUCE_KERNELS = {
 		  [TUTTI_U32] = ROW_INTEGER(u32, u32),
 		  [TUTTI_I64] = ROW_INTEGER(u64, i64),
 		  [TUTTI_U64] = ROW_INTEGER(u64, u64)},
+	.scale = {[TUTTI_F32] = scale_f32,
+		  [TUTTI_F64] = scale_f64,
+		  [TUTTI_I8] = scale_u8,
+		  [TUTTI_U8] = scale_u8,
+		  [TUTTI_I16] = scale_u16,
+		  [TUTTI_U16] = scale_u16,
+		  [TUTTI_I32] = scale_u32,
+		  [TUTTI_U32] = scale_u32,
+		  [TUTTI_I64] = scale_u64,
+		  [TUTTI_U64] = scale_u64},
 	.sum = {[TUTTI_F32] = fused_sum_f32,
                 [TUTTI_F64] = fused_sum_f64,
 #ifdef __F16C__

@@ -3,6 +3,7 @@
 #include "window_team.h"
 
 #include "memory/dtype.h"
+#include "memory/ops.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -4,6 +4,7 @@
 
 #include "core/status.h"
 #include "memory/dtype.h"
+#include "memory/ops.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

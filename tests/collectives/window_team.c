@@ -4,6 +4,7 @@
 #include "core/clock.h"
 #include "core/status.h"
 #include "memory/dtype.h"
+#include "memory/ops.h"
 
 #include <pthread.h>
 #include <sched.h>

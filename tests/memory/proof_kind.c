@@ -3,6 +3,7 @@
 
 #include "core/status.h"
 #include "memory/dtype.h"
+#include "memory/ops.h"
 #include "memory/reduce.h"
 
 #include <assert.h>
@@ -187,7 +188,7 @@ static bool overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes
 
 static bool moves_data(const struct memory_io *io)
 {
-	return io->op == MEMORY_COPY || io->op == MEMORY_REDUCE || io->op == MEMORY_FINISH;
+	return io->op != MEMORY_ALLOC && io->op != MEMORY_FREE;
 }
 
 static bool reads_or_writes(const struct memory_io *io, const void *p, size_t bytes)
@@ -256,6 +257,10 @@ static tutti_status do_io(struct memory_io *io)
 		return TUTTI_OK;
 	case MEMORY_REDUCE:
 		return do_reduce(io);
+	case MEMORY_SCALE:
+		scale(reach(io->dst), reach(io->src[0]), op_scalar(io->reduce_op), io->count,
+		      io->dtype);
+		return TUTTI_OK;
 	case MEMORY_FINISH:
 		reduce_finish(reach(io->dst), io->count, io->dtype, io->reduce_op, io->divisor);
 		return TUTTI_OK;

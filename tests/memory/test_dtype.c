@@ -1,5 +1,6 @@
 /* Breaks when a dtype has the wrong size or name, or when an op is let through that cannot work. */
 #include "memory/dtype.h"
+#include "memory/ops.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

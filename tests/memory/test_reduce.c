@@ -3,6 +3,7 @@
  * when two instruction sets disagree. The twin below computes element by element, converts small
  * floats through exact doubles, and shares nothing with memory/. */
 #include "memory/dtype.h"
+#include "memory/ops.h"
 #include "memory/reduce.h"
 #include "memory/reduce_kernels.h"
 #include "twin.h"

@@ -2,6 +2,7 @@
  * values are compared with the library's own reductions in every order, and single errors must be
  * counted. */
 #include "memory/dtype.h"
+#include "memory/ops.h"
 #include "memory/reduce.h"
 #include "perf/values.h"
 

@@ -1,0 +1,54 @@
+/* What a tutti_op number means: the operations of tutti.h, and those that callers created.
+ *
+ * Created ones (a caller's function, or a scaled sum) lie in one bounded table of the process. Any thread
+ * may create, destroy and look up at any time; lookups take no lock. What a number stands for is found
+ * until the op is destroyed, and beyond that as long as somebody holds it. */
+#ifndef MEMORY_OPS_H
+#define MEMORY_OPS_H
+
+#include <tutti/tutti.h>
+
+#include <stdbool.h>
+
+#define OPS_FIRST      64       /* the number of the first created op                          */
+#define OPS_MOST       1024     /* created and not destroyed, or still held by a call          */
+#define OPS_NAME_BYTES 64       /* with the zero at the end                                    */
+
+/* A caller's function; see reduce.h for how it is called. */
+struct op_user {
+	tutti_reduce_fn fn;
+	void *arg;
+};
+
+/* Built in, or created and not destroyed. */
+bool op_is_known(tutti_op op);
+/* Known, and works on dtype: bitwise ones on integers only, a scaled sum on its own dtype only, a caller's
+ * function on all. */
+bool op_fits(tutti_op op, tutti_dtype dtype);
+/* "sum", "user op 'name'", "scaled sum"; "?" when unknown. Lives as long as the op. */
+const char *op_name(tutti_op op);
+/* The same on all ranks for the same op, where the numbers of created ones differ: of a built-in op its
+ * number, of a caller's function a hash of its name, of all scaled sums one constant. */
+uint32_t op_identity(tutti_op op);
+/* The name behind an identity, which may be another rank's; "?" where no op here has it. Returns name. */
+const char *op_identity_name(uint32_t identity, char *name, size_t name_bytes);
+/* What reduce() does for it: the sum for a scaled sum, whose inputs are scaled before, else op itself. */
+tutti_op op_kernel(tutti_op op);
+const void *op_scalar(tutti_op op);             /* a scaled sum's, one element of its dtype; else NULL */
+const struct op_user *op_user(tutti_op op);     /* NULL: not a caller's function                       */
+
+/* dst = scalar * src, all of dtype; dst may be src, any other overlap is none of it. Floats of 16 and 8 bits
+ * multiply in f32 and round once, integers wrap, NaN results are canonical. Pointers need no alignment. */
+void scale(void *dst, const void *src, const void *scalar, size_t count, tutti_dtype dtype);
+
+/* name and scalar are copied. MEMORY when OPS_MOST are there. */
+tutti_status op_add_user(tutti_op *op, const char *name, struct op_user user);
+tutti_status op_add_scaled(tutti_op *op, const void *scalar, tutti_dtype dtype);
+/* Unknown to new calls from here on. Nothing for what was not created. */
+void op_remove(tutti_op op);
+/* A call under way keeps its op's function, scalar and name, also when the op is destroyed meanwhile. Both
+ * are nothing for built-in ops. */
+void op_hold(tutti_op op);
+void op_release(tutti_op op);
+
+#endif
