@@ -3,6 +3,7 @@
 #include "collectives/comm.h"
 
 #include "memory/dtype.h"
+#include "memory/ops.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -121,6 +122,9 @@ tutti_status comm_issue(struct tutti_comm *comm, struct call_args *args, const t
 		return fail(TUTTI_ERR_INVALID, "%s: send is %s memory and recv is %s memory",
 			    collective_name(args->collective), memory_of(args->send)->name,
 			    memory->name);
+	if (memory->id != TUTTI_MEMORY_HOST && op_user(args->op))
+		return fail(TUTTI_ERR_INVALID, "%s: %s works on host memory only, not on %s memory",
+			    collective_name(args->collective), op_name(args->op), memory->name);
 	args->sequence = atomic_load_explicit(&comm->sequence, memory_order_relaxed);
 	if (call_is_later_round(args))
 		args->sequence--; /* its first round's */

@@ -34,9 +34,11 @@ const char *collective_name(enum collective collective)
 const char *call_in_words(const struct call_note *n, char *text, size_t text_bytes)
 {
 	const char *name = collective_name((enum collective)n->collective);
-	const char *type = dtype_name((tutti_dtype)n->dtype), *op = op_name((tutti_op)n->op);
+	const char *type = dtype_name((tutti_dtype)n->dtype), *op;
+	char op_text[OPS_NAME_BYTES + 16];
 	unsigned long long count = n->count, sequence = n->sequence;
 
+	op = op_identity_name((uint32_t)n->op, op_text, sizeof op_text);
 	switch (n->collective) {
 	case COLL_ALL_REDUCE:
 	case COLL_REDUCE_SCATTER:

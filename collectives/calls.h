@@ -67,7 +67,7 @@ static inline _Bool call_is_later_round(const struct call_args *args)
 
 /* What is kept of a call, to explain a mismatch with and to tell where a rank is. */
 struct call_note {
-	int collective, dtype, op, root;
+	int collective, dtype, op, root; /* op: its op_identity(), as another rank may have noted it */
 	uint64_t count, sequence;
 };
 

@@ -19,24 +19,6 @@ tutti_status tutti_comm_agree(tutti_comm *comm, int *flag)
 	return later("tutti_comm_agree");
 }
 
-tutti_status tutti_op_create(tutti_op *op, const char *name, tutti_reduce_fn fn, void *arg)
-{
-	(void)op, (void)name, (void)fn, (void)arg;
-	return later("tutti_op_create");
-}
-
-tutti_status tutti_op_create_scaled(tutti_op *op, const void *scalar, tutti_dtype dtype)
-{
-	(void)op, (void)scalar, (void)dtype;
-	return later("tutti_op_create_scaled");
-}
-
-/* No operation was ever created, so there is none to destroy. */
-void tutti_op_destroy(tutti_op op)
-{
-	(void)op;
-}
-
 tutti_status tutti_reduce(const void *send, void *recv, size_t count, tutti_dtype dtype,
 			  tutti_op op, int root, tutti_comm *comm, const tutti_call *call)
 {

@@ -1,6 +1,8 @@
 /* The flight recorder: notes and how to compare them. */
 #include "collectives/recorder.h"
 
+#include "memory/ops.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +39,7 @@ struct noted noted_of(const struct call_args *a, int size, uint32_t previous)
 {
 	struct noted n = {.what = (uint64_t)a->collective << 48 | (uint64_t)(a->dtype & 255) << 40 |
 				  (uint32_t)a->root,
-			  .op = (uint32_t)a->op,
+			  .op = op_identity(a->op),
 			  .counts = hash_of_counts(a, size),
 			  .count = a->count,
 			  .sequence = (uint32_t)a->sequence};

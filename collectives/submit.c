@@ -1,6 +1,7 @@
 /* The way in: a call becomes a work, its plan or window operation begins, and on the way out
  * whatever was needed for it is given back. */
 #include "collectives/run.h"
+#include "memory/ops.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -148,6 +149,7 @@ static tutti_status submit(struct engine *e, const struct job_spec *spec, bool i
 		return status;
 	}
 	work->spec = *spec;
+	op_hold(spec->args.op);
 	work->is_async = is_async;
 	work->deadline_ns = engine_now(e) + (uint64_t)spec->timeout_ms * 1000000u;
 	work->next = e->works;

@@ -13,6 +13,7 @@
 
 #include "core/clock.h"
 #include "memory/dtype.h"
+#include "memory/ops.h"
 
 enum phase { PHASE_LINES, PHASE_SMALL, PHASE_STEPS, PHASE_DONE, PHASE_FAILED };
 
@@ -36,7 +37,7 @@ static void note_call(struct window *w, const struct window_run *run)
 	struct call_note *note = &w->area->notes[run->number & 1];
 	note->collective = (int)run->args.collective;
 	note->dtype = (int)run->args.dtype;
-	note->op = (int)run->args.op;
+	note->op = (int)op_identity(run->args.op);
 	note->root = run->args.root;
 	note->count = run->args.count;
 	note->sequence = run->args.sequence;

@@ -3,6 +3,7 @@
 
 #include "core/clock.h"
 #include "core/status.h"
+#include "memory/ops.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -101,6 +102,7 @@ void work_finish(struct engine *e, struct tutti_work *work, tutti_status status)
 	work->run = NULL;
 	free(work->bounce.send);
 	work->bounce.send = NULL;
+	op_release(work->spec.args.op);
 	work->status = status;
 	/* Partner: work_test and work_wait. */
 	atomic_store_explicit(&work->is_done, 1, memory_order_release);

@@ -95,7 +95,10 @@ uint32_t op_identity(tutti_op op)
 
 const char *op_identity_name(uint32_t identity, char *name, size_t name_bytes)
 {
-	const char *found = identity < BUILT_IN ? built_in[identity] : "?";
+	const char *found = identity < BUILT_IN           ? built_in[identity]
+			    : identity & IDENTITY_USER    ? "a user op not known on this rank"
+			    : identity == IDENTITY_SCALED ? "scaled sum"
+							  : "?";
 
 	pthread_mutex_lock(&table_lock);
 	for (int i = 0; i < OPS_MOST; i++)

@@ -30,7 +30,8 @@ const char *op_name(tutti_op op);
 /* The same on all ranks for the same op, where the numbers of created ones differ: of a built-in op its
  * number, of a caller's function a hash of its name, of all scaled sums one constant. */
 uint32_t op_identity(tutti_op op);
-/* The name behind an identity, which may be another rank's; "?" where no op here has it. Returns name. */
+/* The name behind an identity, which may be of another rank: "sum", "user op 'name'", "a user op not known on
+ * this rank", "scaled sum"; else "?". Returns name. */
 const char *op_identity_name(uint32_t identity, char *name, size_t name_bytes);
 /* What reduce() does for it: the sum for a scaled sum, whose inputs are scaled before, else op itself. */
 tutti_op op_kernel(tutti_op op);

@@ -100,6 +100,21 @@ static void bad_setup(struct api *api, uint64_t sequence)
 	INVALID(tutti_mem_alloc(NULL, 100, api->comm));
 }
 
+static void bad_ops(struct api *api, uint64_t sequence)
+{
+	float a[4] = {0}, b[4];
+	tutti_op op = TUTTI_SUM;
+
+	INVALID(tutti_op_create(&op, "", NULL, NULL));
+	INVALID(tutti_op_create_scaled(&op, NULL, TUTTI_F32));
+	INVALID(tutti_op_create_scaled(NULL, a, TUTTI_F32));
+	CHECK(api, tutti_op_create_scaled(&op, a, TUTTI_F32) == TUTTI_OK, "op_create_scaled: %s",
+	      tutti_comm_error(NULL));
+	INVALID(tutti_all_reduce(a, b, 2, TUTTI_F64, op, api->comm, NULL));
+	tutti_op_destroy(op);
+	INVALID(tutti_all_reduce(a, b, 4, TUTTI_F32, op, api->comm, NULL));
+}
+
 /* Only some ranks err: nothing was sent, so the others never notice. */
 void pass_errors(struct api *api)
 {
@@ -115,6 +130,8 @@ void pass_errors(struct api *api)
 			bad_numbers(api, sequence);
 		if (round == 0 || api->rank % 3 == 0)
 			bad_overlaps(api, sequence);
+		if (round == 0 || api->rank % 3 == 1)
+			bad_ops(api, sequence);
 		if (round == 0)
 			bad_setup(api, sequence);
 		spec.data.seed = random_next(&api->shared);
@@ -132,14 +149,6 @@ static void unbuilt_communicators(struct api *api, uint64_t sequence)
 
 	UNBUILT(tutti_comm_shrink(api->comm, &other));
 	UNBUILT(tutti_comm_agree(api->comm, &flag));
-}
-
-static void unbuilt_ops(struct api *api, uint64_t sequence)
-{
-	tutti_op op = TUTTI_SUM;
-	float scalar = 2;
-
-	UNBUILT(tutti_op_create_scaled(&op, &scalar, TUTTI_F32));
 }
 
 static void unbuilt_collectives(struct api *api, uint64_t sequence)
@@ -169,7 +178,6 @@ void pass_unbuilt(struct api *api)
 	uint64_t sequence = tutti_comm_sequence(api->comm);
 
 	unbuilt_communicators(api, sequence);
-	unbuilt_ops(api, sequence);
 	unbuilt_collectives(api, sequence);
 	batch_simple(api, &barrier);
 }

@@ -106,6 +106,8 @@ static void identities_follow_names(void **state)
 	assert_string_equal(op_identity_name(op_identity(c), text, sizeof text),
 			    "user op 'min abs'");
 	assert_string_equal(op_identity_name(op_identity(s), text, sizeof text), "scaled sum");
+	assert_string_equal(op_identity_name(1u << 31, text, sizeof text),
+			    "a user op not known on this rank");
 	assert_string_equal(op_identity_name(12345, text, sizeof text), "?");
 	tutti_op all[] = {a, b, c, s, t};
 	for (int n = 0; n < 5; n++)
