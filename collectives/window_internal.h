@@ -78,12 +78,14 @@ struct segment_head {
 	_Atomic uint32_t needs_fence; /* some rank's kernel has no membarrier */
 };
 
-/* This process's mapping of a segment; ranks as threads share one. */
+/* This process's mapping of a segment; ranks as threads share one, however they come by it: what one
+ * does with memory after the other then happens after it at one address. */
 struct segment {
+	struct segment *next; /* of this process */
+	uint64_t file[2];     /* device and inode of the memory */
 	struct segment_head *head;
 	size_t bytes;
-	int size;
-	atomic_int users;
+	int size, users;
 	int *event_fds; /* one per rank */
 	int *pid_fds;   /* one per rank; -1: this process, or unknown */
 };
@@ -285,6 +287,9 @@ void window_socket_name(char *name, size_t bytes, const uint64_t comm_id[2]);
 tutti_status segment_geometry(struct geometry *geometry, const struct window_config *config);
 tutti_status window_segment_create(const struct geometry *geometry, struct segment **segment, int *fd);
 tutti_status window_segment_open(struct segment **segment, int fd);
+/* The descriptors that came for rank: kept, or closed where this process has them already. */
+void segment_take_fds(struct segment *segment, int rank, int event_fd, int pid_fd);
+void segment_hold(struct segment *segment); /* one segment_drop more is due */
 tutti_status shared_create(const char *name, size_t bytes, int *fd); /* sealed, zero-filled */
 tutti_status shared_map(int fd, size_t bytes, void **base);          /* 2 MiB aligned */
 void segment_drop(struct segment *segment); /* NULL is fine */

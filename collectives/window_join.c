@@ -115,18 +115,6 @@ void window_destroy(struct window *w)
 	free(w);
 }
 
-/* Ranks of this process cannot die alone. */
-static void forget_own_process(struct window *w)
-{
-	for (int rank = 0; rank < w->size; rank++) {
-		int *fd = &w->segment->pid_fds[rank];
-		if (*fd >= 0 && w->areas[rank].process == process_token()) {
-			close(*fd);
-			*fd = -1;
-		}
-	}
-}
-
 /* ---- the leader ------------------------------------------------------------------------ */
 
 /* The connections so far: those that said who they are, and those that have not yet. */
@@ -197,19 +185,30 @@ static tutti_status gather(struct gathering *g, int listener, uint64_t deadline_
 static void open_processes(struct segment *s, const int *pids)
 {
 	for (int rank = 0; rank < s->size; rank++) {
-		int pid = rank == 0 ? (int)getpid() : pids[rank];
-		if (pid > 0)
-			s->pid_fds[rank] = (int)syscall(SYS_pidfd_open, pid, 0);
+		if (pids[rank] > 0)
+			s->pid_fds[rank] = (int)syscall(SYS_pidfd_open, pids[rank], 0);
 	}
 }
 
-static tutti_status welcome_one(const struct segment *s, int memory, int socket,
-				uint64_t deadline_ns)
+/* Ranks of one process cannot die alone. All have answered, and none has been told to begin. */
+static void forget_own_process(struct segment *s, const int *pids)
+{
+	for (int rank = 0; rank < s->size; rank++) {
+		if (s->pid_fds[rank] < 0 || pids[rank] != pids[0])
+			continue;
+		close(s->pid_fds[rank]);
+		s->pid_fds[rank] = -1;
+	}
+}
+
+static tutti_status welcome_one(const struct segment *s, int memory, const struct gathering *g,
+				int to, uint64_t deadline_ns)
 {
 	struct welcome welcome = {TUTTI_OK, {0}};
+	int socket = g->sockets[to];
 
 	for (int rank = 0; rank < s->size; rank++)
-		welcome.has_process[rank] = s->pid_fds[rank] >= 0;
+		welcome.has_process[rank] = s->pid_fds[rank] >= 0 && g->pids[rank] != g->pids[to];
 	TRY(net_send_fds(socket, &welcome, sizeof welcome, &memory, 1, deadline_ns));
 	for (int rank = 0; rank < s->size; rank++) {
 		int fds[2] = {s->event_fds[rank], s->pid_fds[rank]};
@@ -220,15 +219,15 @@ static tutti_status welcome_one(const struct segment *s, int memory, int socket,
 }
 
 /* Passes the segment to all, and finds out whether all have it. */
-static tutti_status welcome_all(const struct segment *s, int memory, const int *sockets,
+static tutti_status welcome_all(const struct segment *s, int memory, const struct gathering *g,
 				uint64_t deadline_ns)
 {
 	int32_t answer;
 
 	for (int rank = 1; rank < s->size; rank++)
-		TRY(welcome_one(s, memory, sockets[rank], deadline_ns));
+		TRY(welcome_one(s, memory, g, rank, deadline_ns));
 	for (int rank = 1; rank < s->size; rank++) {
-		TRY(net_recv_all(sockets[rank], &answer, sizeof answer, deadline_ns));
+		TRY(net_recv_all(g->sockets[rank], &answer, sizeof answer, deadline_ns));
 		if (answer != TUTTI_OK)
 			return fail((tutti_status)answer, "rank %d could not map it (%s)", rank,
 				    tutti_status_string((tutti_status)answer));
@@ -251,7 +250,8 @@ static tutti_status make_window(struct window **window, const struct window_conf
 	if (status != TUTTI_OK) {
 		segment_drop(segment);
 	} else {
-		status = welcome_all(segment, memory, g->sockets, deadline_ns);
+		status = welcome_all(segment, memory, g, deadline_ns);
+		forget_own_process(segment, g->pids);
 	}
 	close(memory);
 	return status;
@@ -264,6 +264,7 @@ static tutti_status lead(struct window **window, const struct window_config *con
 	int listener;
 	tutti_status status;
 
+	g->pids[0] = (int)getpid();
 	window_socket_name(name, sizeof name, config->comm_id);
 	TRY(net_unix_listen(name, config->size, &listener));
 	status = gather(g, listener, deadline_ns);
@@ -332,8 +333,8 @@ static tutti_status receive_segment(struct segment **segment, int socket, int si
 		int rank, fds[2] = {-1, -1};
 		status = net_recv_fds(socket, &rank, sizeof rank, fds, 1 + welcome.has_process[i],
 				      deadline_ns);
-		s->event_fds[i] = fds[0];
-		s->pid_fds[i] = fds[1];
+		if (status == TUTTI_OK)
+			segment_take_fds(s, i, fds[0], fds[1]);
 	}
 	if (status != TUTTI_OK) {
 		segment_drop(s);
@@ -409,7 +410,6 @@ tutti_status window_join(struct window **window, const struct window_config *con
 		return fail(TUTTI_ERR_UNSUPPORTED,
 			    "Rank %d shares no memory with the other ranks of its node: %s",
 			    config->rank, last_error());
-	forget_own_process(w);
 	*window = w;
 	return TUTTI_OK;
 }
@@ -430,7 +430,7 @@ tutti_status window_join_all(struct window **windows, const struct window_config
 		status = window_new(&windows[made], segment, &configs[made]);
 		if (status != TUTTI_OK)
 			break;
-		atomic_fetch_add(&segment->users, 1);
+		segment_hold(segment);
 	}
 	segment_drop(segment); /* the windows hold it now */
 	while (status != TUTTI_OK && made > 0)

@@ -3,6 +3,7 @@
 #include "collectives/window_internal.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -18,6 +19,11 @@
 static const struct shape {
 	uint64_t small_bytes, slot_bytes;
 } roomy = {512, 128u << 10}, crowded = {8192, 1u << 20};
+
+/* All that this process has mapped; the lock is also that of their users and descriptors, until a
+ * window is up: then they stay as they are. */
+static pthread_mutex_t segments_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct segment *segments;
 
 static uint64_t round_up(uint64_t bytes, uint64_t unit)
 {
@@ -111,6 +117,21 @@ tutti_status shared_map(int fd, size_t bytes, void **base)
 	return TUTTI_OK;
 }
 
+static void segment_free(struct segment *s)
+{
+	for (int i = 0; i < s->size; i++) {
+		if (s->event_fds && s->event_fds[i] >= 0)
+			close(s->event_fds[i]);
+		if (s->pid_fds && s->pid_fds[i] >= 0)
+			close(s->pid_fds[i]);
+	}
+	if (s->head)
+		munmap(s->head, s->bytes);
+	free(s->event_fds);
+	free(s->pid_fds);
+	free(s);
+}
+
 static struct segment *segment_new(int size)
 {
 	struct segment *s = calloc(1, sizeof *s);
@@ -122,15 +143,15 @@ static struct segment *segment_new(int size)
 	for (int i = 0; s->event_fds && s->pid_fds && i < size; i++)
 		s->event_fds[i] = s->pid_fds[i] = -1;
 	s->size = size;
-	atomic_init(&s->users, 1);
+	s->users = 1;
 	if (!s->event_fds || !s->pid_fds) {
-		segment_drop(s);
+		segment_free(s);
 		return NULL;
 	}
 	return s;
 }
 
-tutti_status window_segment_open(struct segment **segment, int fd)
+static tutti_status map_segment(struct segment **segment, int fd)
 {
 	struct geometry geometry;
 	struct segment *s;
@@ -144,13 +165,83 @@ tutti_status window_segment_open(struct segment **segment, int fd)
 		return fail(TUTTI_ERR_MEMORY, "No memory for a window.");
 	status = shared_map(fd, geometry.total_bytes, &base);
 	if (status != TUTTI_OK) {
-		segment_drop(s);
+		segment_free(s);
 		return status;
 	}
 	s->head = base;
 	s->bytes = round_up(geometry.total_bytes, 4096);
 	*segment = s;
 	return TUTTI_OK;
+}
+
+/* Under the lock: another rank of this process may come with the same memory. */
+static tutti_status find_or_map(struct segment **segment, int fd)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) != 0)
+		return fail_errno("The shared memory that was passed here (fstat)");
+	for (struct segment *s = segments; s; s = s->next) {
+		if (s->file[0] != st.st_dev || s->file[1] != st.st_ino)
+			continue;
+		s->users++;
+		*segment = s;
+		return TUTTI_OK;
+	}
+	TRY(map_segment(segment, fd));
+	(*segment)->file[0] = st.st_dev;
+	(*segment)->file[1] = st.st_ino;
+	(*segment)->next = segments;
+	segments = *segment;
+	return TUTTI_OK;
+}
+
+tutti_status window_segment_open(struct segment **segment, int fd)
+{
+	pthread_mutex_lock(&segments_lock);
+	tutti_status status = find_or_map(segment, fd);
+	pthread_mutex_unlock(&segments_lock);
+	return status;
+}
+
+void segment_take_fds(struct segment *s, int rank, int event_fd, int pid_fd)
+{
+	pthread_mutex_lock(&segments_lock);
+	bool is_known = s->event_fds[rank] >= 0;
+	if (!is_known) {
+		s->event_fds[rank] = event_fd;
+		s->pid_fds[rank] = pid_fd;
+	}
+	pthread_mutex_unlock(&segments_lock);
+	if (!is_known)
+		return;
+	close(event_fd);
+	if (pid_fd >= 0)
+		close(pid_fd);
+}
+
+void segment_hold(struct segment *s)
+{
+	pthread_mutex_lock(&segments_lock);
+	s->users++;
+	pthread_mutex_unlock(&segments_lock);
+}
+
+void segment_drop(struct segment *s)
+{
+	struct segment **at = &segments;
+
+	if (!s)
+		return;
+	pthread_mutex_lock(&segments_lock);
+	bool is_last = --s->users == 0;
+	while (is_last && *at != s)
+		at = &(*at)->next;
+	if (is_last)
+		*at = s->next;
+	pthread_mutex_unlock(&segments_lock);
+	if (is_last)
+		segment_free(s);
 }
 
 static tutti_status make_doorbells(struct segment *s)
@@ -183,21 +274,4 @@ tutti_status window_segment_create(const struct geometry *geometry, struct segme
 	}
 	*segment = s;
 	return TUTTI_OK;
-}
-
-void segment_drop(struct segment *s)
-{
-	if (!s || atomic_fetch_sub(&s->users, 1) > 1)
-		return;
-	for (int i = 0; i < s->size; i++) {
-		if (s->event_fds && s->event_fds[i] >= 0)
-			close(s->event_fds[i]);
-		if (s->pid_fds && s->pid_fds[i] >= 0)
-			close(s->pid_fds[i]);
-	}
-	if (s->head)
-		munmap(s->head, s->bytes);
-	free(s->event_fds);
-	free(s->pid_fds);
-	free(s);
 }

@@ -124,6 +124,7 @@ static struct call_spec draw_call(struct api *api)
 		op = (tutti_op)random_below(&api->shared, OPS);
 	while (!data_fits(op, dtype));
 	spec.count = spec.name == CALL_BARRIER ? 0 : random_below(&api->shared, most);
+	spec.shared_memory = (enum call_style)random_below(&api->shared, STYLES);
 	spec.root = (int)random_below(&api->shared, (uint64_t)api->size);
 	spec.data = (struct data){.kind = reduces ? DATA_EXACT : DATA_BITS,
 				  .seed = random_next(&api->shared),

@@ -9,6 +9,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -181,6 +182,68 @@ static void test_nothing_is_left(void **state)
 	assert_true(entries_of("/dev/shm") <= before);
 }
 
+/* ---- two processes, two ranks each ----------------------------------------------------- */
+
+struct lodger {
+	const uint64_t *id;
+	int rank;
+	struct window *window;
+	pthread_t thread;
+};
+
+static void *join_and_meet(void *arg)
+{
+	struct lodger *l = arg;
+	struct window_config c = config(l->id, l->rank, 4);
+	struct call_args args = {.collective = COLL_BARRIER, .fingerprint = 1};
+
+	team_check(window_join(&l->window, &c, deadline_after_ms(60000)) == TUTTI_OK, "%s",
+		   last_error());
+	team_check(team_drive(l->window, &args) == TUTTI_OK, "%s", last_error());
+	return NULL;
+}
+
+/* One mapping for both, who watch the other process and not their own. */
+static void two_lodgers(const uint64_t *id, int first)
+{
+	struct lodger lodgers[2];
+	int files = entries_of("/proc/self/fd");
+
+	for (int i = 0; i < 2; i++) {
+		lodgers[i] = (struct lodger){.id = id, .rank = first + i};
+		team_check(pthread_create(&lodgers[i].thread, NULL, join_and_meet, &lodgers[i]) ==
+				   0,
+			   "a thread");
+	}
+	for (int i = 0; i < 2; i++)
+		pthread_join(lodgers[i].thread, NULL);
+	const struct segment *s = lodgers[0].window->segment;
+	team_check(lodgers[1].window->segment == s, "two mappings in one process");
+	for (int rank = 0; rank < 4; rank++) {
+		bool is_own = rank / 2 == first / 2;
+		team_check((s->pid_fds[rank] < 0) == is_own, "rank %d watches rank %d: %d", first,
+			   rank, s->pid_fds[rank]);
+		team_check(s->event_fds[rank] >= 0, "rank %d has no doorbell", rank);
+	}
+	/* Doorbells, the other process twice, sockets: of rank 0 to all, of the others to it. */
+	int more = entries_of("/proc/self/fd") - files;
+	team_check(more == 4 + 2 + (first == 0 ? 4 : 2), "%d descriptors", more);
+	window_destroy(lodgers[0].window);
+	window_destroy(lodgers[1].window);
+	team_check(entries_of("/proc/self/fd") == files, "descriptors are left");
+}
+
+/* Killed: a mapping for each; the own process watched; doorbells taken twice. */
+static void test_two_lodgers(void **state)
+{
+	uint64_t id[2] = {clock_now_ns(), (uint64_t)getpid() + 4};
+	pid_t first = start(two_lodgers, id, 0), second = start(two_lodgers, id, 2);
+
+	(void)state;
+	assert_int_equal(end(first), 0);
+	assert_int_equal(end(second), 0);
+}
+
 /* ---- a small /dev/shm ------------------------------------------------------------------ */
 
 static void with_small_shm(const uint64_t *id, int rank)
@@ -224,7 +287,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_strangers),       cmocka_unit_test(test_missing_rank),
 		cmocka_unit_test(test_too_little_room), cmocka_unit_test(test_nothing_is_left),
-		cmocka_unit_test(test_small_shm),
+		cmocka_unit_test(test_small_shm),       cmocka_unit_test(test_two_lodgers),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
