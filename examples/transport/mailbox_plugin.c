@@ -217,7 +217,8 @@ static tutti_status mail_connect(struct tutti_endpoint *endpoint, int peer, int 
 	conn->base.endpoint = endpoint;
 	conn->base.peer = peer;
 	conn->base.channel = channel;
-	conn->deadline_ms = now_ms() + (uint64_t)ep->timeout_ms;
+	conn->deadline_ms =
+		channel == TUTTI_CHANNEL_PATIENT ? UINT64_MAX : now_ms() + (uint64_t)ep->timeout_ms;
 	tutti_done_init(&conn->sends);
 	tutti_done_init(&conn->recvs);
 	pthread_mutex_lock(&lock);

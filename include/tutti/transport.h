@@ -154,13 +154,18 @@ static inline struct tutti_io *tutti_done_pop(struct tutti_done *done)
 	return io;
 }
 
+/* The channel of point-to-point messages, whose peer may connect at any time or never: its conns wait for
+ * that without a bound. Who waits for what they carry has a deadline of its own. */
+#define TUTTI_CHANNEL_PATIENT 1
+
 struct tutti_endpoint_config {
 	int rank, size;                     /* in the communicator                             */
 	const char *host_id;                /* equal for ranks that count as one machine       */
 	uint64_t comm_id[2];                /* the same on all ranks, unguessable              */
 	uint8_t key[TUTTI_KEY_BYTES];       /* proves membership of the job to its peers       */
 	const char *address;                /* a local address to prefer, or NULL              */
-	int timeout_ms;                     /* bound on establishing a conn                    */
+	int timeout_ms;                     /* bound on establishing a conn, but one of        */
+	                                    /* TUTTI_CHANNEL_PATIENT                           */
 	void *context;                      /* sim: the simulated world                        */
 };
 

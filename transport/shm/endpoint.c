@@ -192,7 +192,9 @@ static tutti_status shm_connect(struct tutti_endpoint *base, int peer, int chann
 	conn->base.peer = peer;
 	conn->base.channel = channel;
 	conn->watch = (struct shm_watch){SHM_CONN, -1};
-	conn->deadline_ns = deadline_after_ms(endpoint->timeout_ms);
+	conn->deadline_ns = channel == TUTTI_CHANNEL_PATIENT
+				    ? DEADLINE_NONE
+				    : deadline_after_ms(endpoint->timeout_ms);
 	tutti_done_init(&conn->sends);
 	tutti_done_init(&conn->recvs);
 	conn->next = endpoint->conns;

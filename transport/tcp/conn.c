@@ -69,7 +69,8 @@ static tutti_status conn_new(struct tcp_conn **conn, struct tcp_endpoint *ep, in
 	c->watch = (struct tcp_watch){WATCH_CONN, -1};
 	c->state = CONN_CLOSED;
 	c->is_owned = true;
-	c->deadline_ns = deadline_after_ms(ep->timeout_ms);
+	c->deadline_ns = channel == TUTTI_CHANNEL_PATIENT ? DEADLINE_NONE
+							  : deadline_after_ms(ep->timeout_ms);
 	queue_init(&c->sends);
 	queue_init(&c->recvs);
 	c->next = ep->conns;

@@ -19,6 +19,12 @@ static uint32_t buffered(const struct tcp_conn *c)
 	return c->ahead_end - c->ahead_at;
 }
 
+bool tcp_has_unread(const struct tcp_conn *c)
+{
+	uint8_t byte;
+	return buffered(c) || recv(c->watch.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+}
+
 bool tcp_can_take(const struct tcp_conn *c)
 {
 	return c->recvs.head && buffered(c) >= (c->in_payload ? 1 : TCP_HEADER_BYTES);

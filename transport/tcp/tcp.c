@@ -113,6 +113,22 @@ static int harvest(struct tcp_endpoint *ep)
 	return n > 0 ? n : 0;
 }
 
+/* The peer takes nothing any more. What it sent before is still there for receives to come: until
+ * they have had it, sends end well, for one that completes says no more than that its buffer is
+ * free. */
+static bool end_writing(struct tcp_conn *c)
+{
+	bool moved = c->sends.head != NULL;
+
+	if (!tcp_has_unread(c)) {
+		tcp_conn_lost(c, c->write_error);
+		return true;
+	}
+	while (c->sends.head)
+		tcp_conn_finish(c, &c->sends);
+	return moved;
+}
+
 static bool conn_visit(struct tcp_conn *c, bool is_direct)
 {
 	bool moved = false;
@@ -122,7 +138,7 @@ static bool conn_visit(struct tcp_conn *c, bool is_direct)
 	if (c->recvs.head && (c->may_read || is_direct || tcp_can_take(c)))
 		moved |= tcp_receive_some(c);
 	if (c->write_error && !c->recvs.head && c->base.status == TUTTI_OK)
-		tcp_conn_lost(c, c->write_error);
+		moved |= end_writing(c);
 	if (c->state != CONN_UP)
 		return moved;
 	if (!is_direct || !c->may_write)

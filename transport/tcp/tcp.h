@@ -178,6 +178,7 @@ void tcp_conn_finish(struct tcp_conn *c, struct tcp_queue *q); /* its head is do
 bool tcp_send_some(struct tcp_conn *c);
 bool tcp_receive_some(struct tcp_conn *c);
 bool tcp_can_take(const struct tcp_conn *c); /* what was read ahead is enough to get on */
+bool tcp_has_unread(const struct tcp_conn *c);
 
 /* tcp.c */
 tutti_status tcp_watch_add(struct tcp_endpoint *ep, struct tcp_watch *watch, uint32_t events);
