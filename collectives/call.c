@@ -83,8 +83,8 @@ static tutti_status add_plan(struct tutti_comm *comm, const struct algorithm *a,
 	return find_plan(comm, a, root, in_place, staged, &spec->plan);
 }
 
-static tutti_status start(struct tutti_comm *comm, const struct job_spec *spec,
-			  const tutti_call *call)
+tutti_status comm_start_job(struct tutti_comm *comm, const struct job_spec *spec,
+			    const tutti_call *call)
 {
 	struct tutti_work *work;
 	if (!call || (!call->work && !call->done))
@@ -144,7 +144,7 @@ tutti_status comm_issue(struct tutti_comm *comm, struct call_args *args, const t
 	if (a && a->build)
 		TRY(add_plan(comm, a, &spec));
 	take_number(comm, args, &noted);
-	status = start(comm, &spec, call);
+	status = comm_start_job(comm, &spec, call);
 	if (__builtin_expect(status != TUTTI_OK && engine_status(comm->engine) != TUTTI_OK, 0))
 		return fail(status, "%s", engine_error(comm->engine));
 	return status;

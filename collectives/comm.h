@@ -82,6 +82,9 @@ void comm_free(struct tutti_comm *comm);
 
 /* call.c: issues one validated call. INVALID when another thread is issuing on comm. */
 tutti_status comm_call(struct tutti_comm *comm, struct call_args *args, const tutti_call *call);
+/* Waits for the job here, or hands out its work: as call says. */
+tutti_status comm_start_job(struct tutti_comm *comm, const struct job_spec *spec,
+			    const tutti_call *call);
 /* Around whatever else issues on comm: INVALID, with a sentence that begins with name, while another thread
  * does. A blocking call leaves when it returns, an asynchronous one when it is submitted. */
 tutti_status comm_enter(struct tutti_comm *comm, const char *name);

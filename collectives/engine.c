@@ -110,7 +110,7 @@ static void drain(struct engine *e)
 	wait_begin(&w, e->config.policy);
 	for (;;) {
 		pthread_mutex_lock(&e->lock);
-		bool moved = engine_pass(e), is_over = !e->works;
+		bool moved = engine_pass(e), is_over = !e->works && p2p_is_drained(e);
 		engine_unlock(e);
 		if (is_over)
 			return;
@@ -125,6 +125,7 @@ static void drain(struct engine *e)
  * waiting. */
 void engine_disconnect(struct engine *e)
 {
+	p2p_disconnect(e);
 	for (int i = 0; i < e->config.size; i++)
 		if (e->conns[i]) {
 			e->conns[i]->endpoint->transport->close(e->conns[i]);
@@ -151,6 +152,8 @@ static void take_apart(struct engine *e)
 		e->free_runs = r->next_free;
 		free(r);
 	}
+	p2p_clean_up(e);
+	p2p_free(e);
 	free_tables(e);
 	e->is_clean = true;
 }
@@ -160,6 +163,7 @@ void engine_destroy(struct engine *e)
 	if (!e)
 		return;
 	drain(e);
+	p2p_leave(e);
 	helper_detach(e);
 	pthread_mutex_lock(&e->lock);
 	take_apart(e);
@@ -251,7 +255,7 @@ bool engine_pass(struct engine *e)
 {
 	bool moved = false;
 
-	for (int i = 0; i < e->config.endpoint_count && e->works; i++) {
+	for (int i = 0; i < e->config.endpoint_count && (e->works || e->loose); i++) {
 		struct tutti_endpoint *ep = e->config.endpoints[i];
 		moved |= ep->transport->progress(ep, &e->done) > 0;
 	}

@@ -6,6 +6,7 @@
 #ifndef COLLECTIVES_ENGINE_H
 #define COLLECTIVES_ENGINE_H
 
+#include "collectives/p2p.h"
 #include "collectives/plan.h"
 #include "collectives/window.h"
 #include "core/wait.h"
@@ -47,7 +48,7 @@ struct layout {
 	size_t each, total; /* elements                                      */
 };
 
-/* What to do: a plan with its buffers, or a call for the window (plan NULL). */
+/* What to do: a plan with its buffers, a send or recv (p2p.side), or a call for the window. */
 struct job_spec {
 	const struct plan *plan; /* lives as long as the engine                   */
 	struct layout layout;
@@ -55,6 +56,7 @@ struct job_spec {
 	const struct memory_kind *memory; /* of the caller's buffers                       */
 	size_t send_bytes, recv_bytes;    /* their lengths on this rank                    */
 	struct call_args args;
+	struct p2p_args p2p;
 	const char *name, *algorithm; /* of the call, for sentences                    */
 	int timeout_ms;
 	tutti_done_fn done;

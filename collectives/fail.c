@@ -26,10 +26,13 @@ void engine_fail(struct engine *e, tutti_status status, const char *sentence)
 void engine_fail_in(struct engine *e, const struct tutti_work *work, tutti_status status,
 		    const char *why)
 {
-	char text[ERROR_BYTES];
-	snprintf(text, sizeof text, "rank %d: %s #%llu (%s): %.400s", e->config.rank,
-		 work->spec.name, (unsigned long long)work->spec.args.sequence,
-		 work->spec.algorithm, why);
+	char text[ERROR_BYTES], call[100];
+	if (work->spec.p2p.side)
+		p2p_in_words(work, call, sizeof call);
+	else
+		snprintf(call, sizeof call, "%s #%llu (%s)", work->spec.name,
+			 (unsigned long long)work->spec.args.sequence, work->spec.algorithm);
+	snprintf(text, sizeof text, "rank %d: %s: %.380s", e->config.rank, call, why);
 	engine_fail(e, status, text);
 }
 
@@ -52,6 +55,7 @@ void engine_clean_up(struct engine *e)
 		return;
 	e->is_clean = true;
 	engine_disconnect(e);
+	p2p_clean_up(e);
 	for (int i = 0; i < TUTTI_MEMORY_KINDS; i++)
 		if (e->queues[i])
 			e->queues[i]->kind->cancel(e->queues[i]);
@@ -77,13 +81,15 @@ static void explain_wait(struct engine *e, struct tutti_work *work)
 		snprintf(who, sizeof who, "for staging in %s memory", work->spec.memory->name);
 	else if (work->run)
 		run_explain(work->run, who, sizeof who);
+	else if (work->message)
+		p2p_explain(work, who, sizeof who);
 	else if (work->has_begun)
 		snprintf(who, sizeof who, "for %s",
 			 window_explain(e->config.window, &work->window, ranks, sizeof ranks));
 	else
 		snprintf(who, sizeof who, "for earlier calls");
-	snprintf(text, sizeof text, "waited %d ms %s; is every rank alive and in this call?",
-		 work->spec.timeout_ms, who);
+	snprintf(text, sizeof text, "waited %d ms %s%s", work->spec.timeout_ms, who,
+		 work->message ? "" : "; is every rank alive and in this call?");
 	engine_fail_in(e, work, TUTTI_ERR_TIMEOUT, text);
 }
 

@@ -93,20 +93,6 @@ tutti_status tutti_all_to_allv(const void *send, const size_t *send_counts,
 	return later("tutti_all_to_allv");
 }
 
-tutti_status tutti_send(const void *buf, size_t count, tutti_dtype dtype, int peer,
-			tutti_comm *comm, const tutti_call *call)
-{
-	(void)buf, (void)count, (void)dtype, (void)peer, (void)comm, (void)call;
-	return later("tutti_send");
-}
-
-tutti_status tutti_recv(void *buf, size_t count, tutti_dtype dtype, int peer, tutti_comm *comm,
-			const tutti_call *call)
-{
-	(void)buf, (void)count, (void)dtype, (void)peer, (void)comm, (void)call;
-	return later("tutti_recv");
-}
-
 tutti_status tutti_group_begin(void)
 {
 	return later("tutti_group_begin");

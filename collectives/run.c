@@ -409,7 +409,9 @@ static void complete(struct engine *e, struct step_io *io)
 
 static void finish_io(struct engine *e, struct engine_io *io)
 {
-	if (io->op.io.status != TUTTI_OK)
+	if (io->owner == IO_P2P)
+		(io->op.io.status == TUTTI_OK ? p2p_io_done : p2p_io_failed)(e, io);
+	else if (io->op.io.status != TUTTI_OK)
 		engine_io_failed(e, &io->op.io);
 	else if (io->owner == IO_WORK)
 		engine_io_done(e, io);

@@ -28,6 +28,7 @@ struct stream {
 enum io_owner {
 	IO_STEP, /* a plan's step: a struct step_io                                      */
 	IO_WORK, /* memory or a bounce of a work                                         */
+	IO_P2P,  /* point-to-point: a struct p2p_io                                      */
 };
 
 /* What the engine posts. Transports see op.io, memory kinds op. */
@@ -94,6 +95,7 @@ struct tutti_work {
 	uint64_t deadline_ns;
 	struct run *run;
 	struct window_run window;
+	struct p2p_message *message; /* a send or recv                                  */
 	struct bounce bounce;
 	atomic_int refs;    /* any thread                                        */
 	atomic_int is_done; /* any thread; its release publishes status          */
@@ -117,6 +119,8 @@ struct engine {
 	int free_run_count;
 	uint32_t passes;
 	bool is_clean; /* after a failure: nothing of ours is posted any more */
+	struct p2p *p2p; /* NULL: no message was sent or received yet           */
+	int loose;       /* its ios that belong to no work                      */
 
 	/* Any thread, without the lock. */
 	atomic_int stop;                /* not 0: failed; the holder of the lock cleans up   */

@@ -65,6 +65,8 @@ void engine_io_done(struct engine *e, struct engine_io *io)
 	if (work->run) {
 		work->run->tmp[POOL_KIND] = io->op.io.buf;
 		run_start(e, work->run);
+	} else if (work->message) {
+		p2p_prepared(e, work);
 	}
 }
 
@@ -93,6 +95,21 @@ static tutti_status begin_window(struct engine *e, struct tutti_work *work)
 	*e->window_tail = work;
 	e->window_tail = &work->next_window;
 	return TUTTI_OK;
+}
+
+static tutti_status begin_p2p(struct engine *e, struct tutti_work *work)
+{
+	work->stage = WORK_RUNS;
+	if (work->spec.memory->id != TUTTI_MEMORY_HOST)
+		TRY(prepare_bounce(e, work));
+	return p2p_begin(e, work);
+}
+
+static tutti_status begin(struct engine *e, struct tutti_work *work)
+{
+	if (work->spec.plan)
+		return begin_plan(e, work);
+	return work->spec.p2p.side ? begin_p2p(e, work) : begin_window(e, work);
 }
 
 void engine_work_ended(struct engine *e, struct tutti_work *work)
@@ -159,7 +176,7 @@ static tutti_status submit(struct engine *e, const struct job_spec *spec, bool i
 	e->work_count++;
 	if (is_async)
 		atomic_fetch_add(&e->async_works, 1);
-	status = spec->plan ? begin_plan(e, work) : begin_window(e, work);
+	status = begin(e, work);
 	if (status != TUTTI_OK) {
 		work->spec.done = NULL; /* its caller learns it from the return value, once */
 		engine_fail(e, status, last_error());
@@ -176,7 +193,8 @@ static tutti_status submit(struct engine *e, const struct job_spec *spec, bool i
 static bool needs_helper(const struct engine *e, const struct job_spec *spec)
 {
 	return !e->config.now_ns && !e->is_helped &&
-	       (e->config.size > 1 || spec->done || spec->memory->id != TUTTI_MEMORY_HOST);
+	       (e->config.size > 1 || spec->done || spec->p2p.side ||
+		spec->memory->id != TUTTI_MEMORY_HOST);
 }
 
 tutti_status engine_submit(struct engine *e, const struct job_spec *spec, struct tutti_work **work)
@@ -199,7 +217,7 @@ tutti_status engine_submit(struct engine *e, const struct job_spec *spec, struct
 static void progress_others(void *arg)
 {
 	struct engine *e = arg;
-	if (e->works)
+	if (e->works || e->loose)
 		engine_pass(e);
 }
 
@@ -210,7 +228,7 @@ static tutti_status drive_window(struct engine *e, const struct job_spec *spec)
 	window_begin(e->config.window, &run, &spec->args);
 	tutti_status status =
 		window_drive(e->config.window, &run, (uint64_t)spec->timeout_ms * 1000000u,
-			     &e->stop, e->works ? progress_others : NULL, e);
+			     &e->stop, e->works || e->loose ? progress_others : NULL, e);
 	if (__builtin_expect(status == TUTTI_OK, 1))
 		return TUTTI_OK;
 	if (!e->stop) {
@@ -223,19 +241,40 @@ static tutti_status drive_window(struct engine *e, const struct job_spec *spec)
 	return engine_status(e);
 }
 
+/* A send that was copied may still be on its way when its call is over: the helper sees to it. */
+static tutti_status see_off(struct engine *e)
+{
+	pthread_mutex_lock(&e->lock);
+	if (e->loose && !e->stop)
+		engine_pass(e);
+	bool is_over = !e->loose || e->config.now_ns;
+	engine_unlock(e);
+	if (is_over)
+		return TUTTI_OK;
+	tutti_status status = e->is_helped ? TUTTI_OK : helper_attach(e);
+	if (status == TUTTI_OK)
+		helper_wake();
+	else
+		engine_fail(e, status, last_error());
+	return status;
+}
+
 tutti_status engine_run(struct engine *e, const struct job_spec *spec)
 {
 	struct tutti_work *work;
 
 	pthread_mutex_lock(&e->lock);
-	if (!spec->plan && !e->window_head && !e->stop && spec->memory->id == TUTTI_MEMORY_HOST) {
+	if (!spec->plan && !spec->p2p.side && !e->window_head && !e->stop &&
+	    spec->memory->id == TUTTI_MEMORY_HOST) {
 		tutti_status status = drive_window(e, spec);
 		engine_unlock(e);
 		return status;
 	}
 	tutti_status status = submit(e, spec, false, &work);
 	engine_unlock(e);
-	if (status != TUTTI_OK)
-		return status;
-	return work_wait(&work, 0);
+	if (status == TUTTI_OK)
+		status = work_wait(&work, 0);
+	if (status == TUTTI_OK && spec->p2p.side)
+		status = see_off(e);
+	return status;
 }

@@ -100,6 +100,8 @@ void work_finish(struct engine *e, struct tutti_work *work, tutti_status status)
 	if (work->run)
 		run_recycle(e, work->run);
 	work->run = NULL;
+	if (work->message)
+		p2p_finish(e, work);
 	free(work->bounce.send);
 	work->bounce.send = NULL;
 	op_release(work->spec.args.op);

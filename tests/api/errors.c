@@ -166,8 +166,6 @@ static void unbuilt_collectives(struct api *api, uint64_t sequence)
 	UNBUILT(tutti_gatherv(a, b, counts, NULL, TUTTI_F32, 0, comm, NULL));
 	UNBUILT(tutti_scatterv(a, b, counts, NULL, TUTTI_F32, 0, comm, NULL));
 	UNBUILT(tutti_all_to_allv(a, counts, NULL, b, counts, NULL, TUTTI_F32, comm, NULL));
-	UNBUILT(tutti_send(a, COUNT, TUTTI_F32, 0, comm, NULL));
-	UNBUILT(tutti_recv(b, COUNT, TUTTI_F32, 0, comm, NULL));
 	UNBUILT(tutti_group_begin());
 	UNBUILT(tutti_group_end(NULL));
 }

@@ -1,0 +1,121 @@
+/* tutti_send and tutti_recv: each checks its arguments and becomes one job of the engine. They use
+ * no sequence number of the communicator's. */
+#include "collectives/comm.h"
+#include "memory/dtype.h"
+
+static tutti_status check_peer(const char *name, const tutti_comm *comm, int peer, bool sends)
+{
+	if (peer >= 0 && peer < comm->size)
+		return TUTTI_OK;
+	if (peer == TUTTI_ANY)
+		return sends ? fail(TUTTI_ERR_INVALID,
+				    "%s: TUTTI_ANY is for recv: a send names its peer", name)
+			     : TUTTI_OK;
+	return fail(TUTTI_ERR_INVALID, "%s: peer %d is not in 0..%d", name, peer, comm->size - 1);
+}
+
+static tutti_status check_call(const char *name, const tutti_call *call)
+{
+	if (!call)
+		return TUTTI_OK;
+	if (call->tag < 0)
+		return fail(TUTTI_ERR_INVALID, "%s: call.tag is %d: it must not be negative", name,
+			    call->tag);
+	if (call->timeout_ms < 0)
+		return fail(TUTTI_ERR_INVALID, "%s: call.timeout_ms is %d: it must not be negative",
+			    name, call->timeout_ms);
+	if (call->stream)
+		return fail(TUTTI_ERR_UNSUPPORTED,
+			    "%s: call.stream is set, but this build has no CUDA", name);
+	return TUTTI_OK;
+}
+
+struct message {
+	enum p2p_side side;
+	void *buf; /* of a send: not written                                      */
+	size_t count;
+	tutti_dtype dtype;
+	int peer;
+};
+
+static tutti_status check(const char *name, const struct message *m, const tutti_comm *comm,
+			  const tutti_call *call)
+{
+	if (!comm)
+		return fail(TUTTI_ERR_INVALID, "%s: comm is NULL", name);
+	size_t element = dtype_bytes(m->dtype);
+	if (element == 0)
+		return fail(TUTTI_ERR_INVALID, "%s: %d is no dtype", name, (int)m->dtype);
+	if (m->count > (size_t)PTRDIFF_MAX / element)
+		return fail(TUTTI_ERR_INVALID,
+			    "%s: %zu elements of %zu bytes are more than memory can hold", name,
+			    m->count, element);
+	if (!m->buf && m->count)
+		return fail(TUTTI_ERR_INVALID, "%s: buf is NULL", name);
+	TRY(check_peer(name, comm, m->peer, m->side == P2P_SEND));
+	return check_call(name, call);
+}
+
+static struct job_spec spec_of(const char *name, const struct message *m,
+			       const struct tutti_comm *comm, const tutti_call *call)
+{
+	bool sends = m->side == P2P_SEND;
+	size_t bytes = m->count * dtype_bytes(m->dtype);
+	struct job_spec spec = {.memory = memory_of(m->buf),
+				.send_bytes = sends ? bytes : 0,
+				.recv_bytes = sends ? 0 : bytes,
+				.args = {.dtype = m->dtype,
+					 .count = m->count,
+					 .send = sends ? m->buf : NULL,
+					 .recv = sends ? NULL : m->buf},
+				.p2p = {.side = m->side, .peer = m->peer},
+				.name = name,
+				.algorithm = "p2p",
+				.timeout_ms = call && call->timeout_ms ? call->timeout_ms
+								       : comm->timeout_ms};
+	if (call) {
+		spec.p2p.tag = call->tag;
+		spec.p2p.source = call->source;
+		spec.done = call->done;
+		spec.done_arg = call->done_arg;
+	}
+	return spec;
+}
+
+static tutti_status issue(const char *name, const struct message *m, struct tutti_comm *comm,
+			  const tutti_call *call)
+{
+	tutti_status status = engine_status(comm->engine);
+	if (status != TUTTI_OK)
+		return fail(status, "%s", engine_error(comm->engine));
+	struct job_spec spec = spec_of(name, m, comm, call);
+	status = comm_start_job(comm, &spec, call);
+	if (status != TUTTI_OK && engine_status(comm->engine) != TUTTI_OK)
+		return fail(status, "%s", engine_error(comm->engine));
+	return status;
+}
+
+static tutti_status pass_on(const char *name, const struct message *m, struct tutti_comm *comm,
+			    const tutti_call *call)
+{
+	last_error_clear();
+	TRY(check(name, m, comm, call));
+	TRY(comm_enter(comm, name));
+	tutti_status status = issue(name, m, comm, call);
+	comm_leave(comm);
+	return status;
+}
+
+tutti_status tutti_send(const void *buf, size_t count, tutti_dtype dtype, int peer,
+			tutti_comm *comm, const tutti_call *call)
+{
+	struct message m = {P2P_SEND, (void *)(uintptr_t)buf, count, dtype, peer};
+	return pass_on("send", &m, comm, call);
+}
+
+tutti_status tutti_recv(void *buf, size_t count, tutti_dtype dtype, int peer, tutti_comm *comm,
+			const tutti_call *call)
+{
+	struct message m = {P2P_RECV, buf, count, dtype, peer};
+	return pass_on("recv", &m, comm, call);
+}
