@@ -1,6 +1,7 @@
 /* One operation of a window, from begin to done: post this rank's line, see everybody's, then go
  * the path that the lines agree on. How data moves is in window_small.c, window_staged.c and
- * window_zero_copy.c; how ranks came to share memory in window_join.c.
+ * window_zero_copy.c, and what ranks tell each other of their blocks in window_pairs.c; how ranks
+ * came to share memory in window_join.c.
  *
  * Why two lines a rank (by the parity of the operation's number) are enough. A rank writes line k +
  * 2 only in operation k + 2, so after it has finished k + 1, so after it has seen every line k + 1.
@@ -25,13 +26,6 @@ enum phase { PHASE_LINES, PHASE_SMALL, PHASE_STEPS, PHASE_DONE, PHASE_FAILED };
 #define WAITS_PER_CHECK   8u
 #define DEATH_INTERVAL_NS 5000000u
 
-/* One writer; window_stats reads from any thread. */
-static void count(_Atomic uint64_t *total, size_t bytes)
-{
-	uint64_t before = atomic_load_explicit(total, memory_order_relaxed);
-	atomic_store_explicit(total, before + bytes, memory_order_relaxed);
-}
-
 static void note_call(struct window *w, const struct window_run *run)
 {
 	struct call_note *note = &w->area->notes[run->number & 1];
@@ -50,17 +44,46 @@ static void line_post(struct window *w, const struct window_run *run)
 	bell_ring(w);
 }
 
+/* The sizes of its blocks: of all ranks the same, or as the caller's arrays say. */
+static void measure(struct window *w, struct window_run *run)
+{
+	const struct call_args *a = &run->args;
+	const size_t *counts = a->counts[SEND_SIDE];
+	bool has_data = run->pattern != COLL_BARRIER && a->collective != COLL_MEM_ALLOC;
+
+	run->unit = has_data ? dtype_bytes(a->dtype) : 0;
+	run->own = run->largest = a->count;
+	run->total = a->count * (size_t)w->size;
+	if (!counts)
+		return;
+	run->own = counts[w->rank];
+	run->largest = run->total = 0;
+	for (int rank = 0; rank < w->size; rank++) {
+		run->total += counts[rank];
+		if (run->largest < counts[rank])
+			run->largest = counts[rank];
+	}
+}
+
 /* A call too long for a line: says where its buffers are. A rank whose buffers the others cannot
  * reach knows that all will stage, so it stages at once, and its line says that too: one wait less.
  */
 static void begin_long(struct window *w, struct window_run *run, struct line *line)
 {
 	struct line_buffers buffers = {0};
+	bool stages = true;
 
 	run->path = NULL;
+	if (has_counts(run))
+		pairs_publish(w, run);
 	staged_begin(w, run);
-	zero_copy_publish(w, &run->args, &buffers);
-	run->first_is_staged = !buffers.send_id && staged_first(w, run);
+	if (run->args.collective == COLL_ALL_TO_ALLV) {
+		pairs_write(w, run, line, &buffers);
+		stages = buffers.sends == SENDS_MUCH; /* else it may all be in the lines */
+	}
+	if (zero_copy_publish(w, run, &buffers))
+		stages = false;
+	run->first_is_staged = stages && staged_first(w, run);
 	buffers.is_staged = run->first_is_staged;
 	memcpy(line->payload, &buffers, sizeof buffers);
 }
@@ -81,16 +104,16 @@ void window_begin(struct window *w, struct window_run *run, const struct call_ar
 		return;
 	}
 	run->number = ++w->number;
-	note_call(w, run); /* by its own name; from here on it is what its data do */
-	run->args.collective = collective_pattern(args->collective);
-	run->unit = run->args.collective < COLL_BARRIER ? dtype_bytes(args->dtype) : 0;
-	run->bytes = args->count * run->unit;
-	count(&w->total_bytes, run->bytes);
+	run->pattern = collective_pattern(args->collective);
+	measure(w, run);
+	count_bytes(&w->total_bytes,
+		    (run->pattern == COLL_ALL_TO_ALL ? run->total : run->own) * run->unit);
 	line = line_of(w, run->number, w->rank);
+	note_call(w, run);
 	if (args->collective == COLL_MEM_ALLOC) {
 		memory_begin(w, run);
 		run->phase = PHASE_LINES;
-	} else if (small_fits(w, &run->args, run->bytes)) {
+	} else if (small_fits(w, run)) {
 		small_write(w, run, line);
 		run->phase = PHASE_SMALL;
 	} else {
@@ -132,25 +155,36 @@ static tutti_status see_mismatch(struct window *w, const struct window_run *run)
 }
 
 /* The lines are all there, and every rank decides alike from them. */
-static void choose_path(struct window *w, struct window_run *run)
+static tutti_status choose_path(struct window *w, struct window_run *run)
 {
 	run->phase = PHASE_STEPS;
-	if (run->path || zero_copy_begin(w, run))
-		return;
-	run->path = &window_staged;
-	for (int peer = 0; peer < w->size; peer++) {
-		if (peer != w->rank && line_buffers_of(w, run, peer).is_staged)
-			w->seen[WORD_STAGED][peer] = w->generation + 1;
+	if (run->path)
+		return TUTTI_OK;
+	if (run->args.collective == COLL_ALL_TO_ALLV) {
+		TRY(pairs_agree(w, run));
+		if (pairs_finish(w, run)) {
+			run->steps = 0;
+			run->pieces = 0;
+			return TUTTI_OK;
+		}
 	}
-	count(&w->staged_bytes, run->bytes);
+	if (zero_copy_begin(w, run))
+		return TUTTI_OK;
+	staged_agree(w, run);
+	return TUTTI_OK;
+}
+
+static bool concerns(const struct window *w, const struct window_run *run, struct need need,
+		     int rank)
+{
+	return rank != w->rank && (!need.of || need.of(w, run, rank));
 }
 
 static bool need_met(struct window *w, struct window_run *run, struct need need)
 {
-	if (need.only >= 0)
-		return word_reached(w, need.word, need.only, need.value);
 	for (; run->peer < w->size; run->peer++) {
-		if (run->peer != w->rank && !word_reached(w, need.word, run->peer, need.value))
+		if (concerns(w, run, need, run->peer) &&
+		    !word_reached(w, need.word, run->peer, need.value))
 			return false;
 	}
 	return true;
@@ -183,7 +217,7 @@ static tutti_status move(struct window *w, struct window_run *run, uint32_t limi
 	case PHASE_LINES:
 		TRY(see_lines(w, run));
 		run->peer = 0;
-		choose_path(w, run);
+		TRY(choose_path(w, run));
 		/* fall through */
 	case PHASE_STEPS:
 		TRY(do_steps(w, run, limit));
@@ -274,10 +308,8 @@ int window_waits_for(struct window *w, const struct window_run *run)
 	need = run->path->need(w, run);
 	if (!need.value)
 		return -1;
-	if (need.only >= 0)
-		return word_reached(w, need.word, need.only, need.value) ? -1 : need.only;
 	for (int peer = run->peer; peer < w->size; peer++) {
-		if (peer != w->rank && !word_reached(w, need.word, peer, need.value))
+		if (concerns(w, run, need, peer) && !word_reached(w, need.word, peer, need.value))
 			return peer;
 	}
 	return -1;

@@ -33,11 +33,13 @@ tutti_status window_join(struct window **window, const struct window_config *con
 tutti_status window_join_all(struct window **windows, const struct window_config *configs, int n);
 void window_destroy(struct window *window);    /* NULL is fine */
 
-/* How an operation goes on once all ranks' lines are there: window_internal.h. */
+/* How an operation goes on once all ranks' lines are there, and what lies in staged pieces:
+ * window_internal.h. */
 struct window_path;
+struct window_moves;
 
 /* One operation under way. Lives in the work; the window keeps no pointer to a finished one. What comes
- * after args is the window's own. */
+ * after args is the window's own. The arrays of args (counts, offsets) live as long as the run. */
 struct window_run {
 	struct call_args args;
 	uint32_t number;              /* which operation of the window this is; wraps           */
@@ -45,8 +47,11 @@ struct window_run {
 	int peer;                     /* the rank looked at next                                */
 	uint32_t step, steps;         /* of the path                                            */
 	const struct window_path *path;
-	size_t bytes;                 /* one rank's contribution; reduce_scatter: its share     */
+	const struct window_moves *moves;
+	enum collective pattern;      /* collective_pattern() of it                             */
 	size_t unit;                  /* bytes of an element                                    */
+	size_t own, largest, total;   /* elements: of this rank's block, of the largest, of all */
+	size_t stream_bytes;          /* all_to_allv: what this rank sends to others            */
 	size_t each;                  /* elements of a piece                                    */
 	uint64_t pieces;
 	size_t cut, share;            /* a share is what a rank reduces of cut elements         */
@@ -88,7 +93,9 @@ tutti_status window_mem_free(void *ptr);
  * store into it. Ordinary memory from then on; window_mem_free as before. SYSTEM when it fails. */
 tutti_status window_mem_withdraw(struct window *window);
 
-/* Traffic since the window was made: in all, and through staging. From any thread. */
+/* Traffic since the window was made. window_bytes: the blocks of this rank in every call, its own
+ * contribution or share; of an all_to_all all that it sends. staged_bytes: what it has copied into its
+ * slots. From any thread. */
 void window_stats(const struct window *window, uint64_t *window_bytes, uint64_t *staged_bytes);
 
 #endif

@@ -112,17 +112,17 @@ static tutti_status verdict(struct window *w, struct window_run *run)
 	return TUTTI_OK;
 }
 
+static bool of_leader(const struct window *w, const struct window_run *run, int rank)
+{
+	(void)w, (void)run;
+	return rank == 0;
+}
+
 static struct need memory_need(const struct window *w, const struct window_run *run)
 {
-	struct need need = {WORD_TAKEN, w->generation + 1, -1};
-
-	if (run->step == 0) {
-		need.word = WORD_STAGED;
-		need.only = 0;
-		if (w->rank == 0)
-			need.value = 0;
-	}
-	return need;
+	if (run->step == 0)
+		return (struct need){WORD_STAGED, w->generation + 1, of_leader};
+	return (struct need){WORD_TAKEN, w->generation + 1, NULL};
 }
 
 static tutti_status memory_step(struct window *w, struct window_run *run)

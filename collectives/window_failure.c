@@ -50,7 +50,7 @@ static bool is_missing(const struct window *w, const struct window_run *run, int
 	if (run->step >= run->steps)
 		return false;
 	need = run->path->need(w, run);
-	if (!need.value || (need.only >= 0 && need.only != rank))
+	if (!need.value || (need.of && !need.of(w, run, rank)))
 		return false;
 	return atomic_load_explicit(&w->areas[rank].words[need.word].value, memory_order_acquire) <
 	       need.value;

@@ -6,6 +6,7 @@
  *     head       geometry, the count of sleepers, the count of failures
  *     areas      per rank: flags, doorbell, what it calls, why it failed; written by that rank
  *     lines      per (parity of the operation's number, rank): header and a small payload
+ *     rows       per (parity, rank): what its blocks for each other rank are, where those cannot know it
  *     slots      per rank: WINDOW_SLOTS staging slots
  *
  * Numbers. The n-th operation of a window has the 32-bit number first + n, which wraps; it starts
@@ -40,6 +41,20 @@ struct line_buffers {
 	uint64_t send_id, recv_id; /* the allocations ... */
 	uint64_t send_offset, recv_offset; /* ... and where in them */
 	uint32_t is_staged; /* its first piece is in its slot already */
+	/* all_to_allv: */
+	uint32_t sends;     /* enum line_sends */
+	uint64_t pieces;    /* that its blocks make in its slots */
+	uint64_t balance;   /* window_pairs.c */
+};
+_Static_assert(sizeof(struct line_buffers) <= LINE_PAYLOAD, "the body is an all_to_allv's data");
+enum line_sends { SENDS_NOTHING, SENDS_IN_LINE, SENDS_MUCH };
+
+/* What a rank says about one other rank in its row: of the block that it sends to it, but in gatherv,
+ * where the root tells what it receives from it. */
+struct pair {
+	uint64_t count, offset; /* elements; where they begin in the buffer */
+	uint64_t start;         /* where in the stream: see window_staged_copy.c; bytes */
+	uint64_t expected;      /* all_to_allv: elements that it expects from that rank */
 };
 
 /* Words that only grow, one writer each. */
@@ -67,8 +82,8 @@ struct rank_area {
 struct geometry {
 	int size;
 	uint64_t small_bytes; /* the longest payload of a line */
-	uint64_t line_bytes, slot_bytes;
-	uint64_t areas_at, lines_at, slots_at, total_bytes;
+	uint64_t line_bytes, row_bytes, slot_bytes;
+	uint64_t areas_at, lines_at, rows_at, slots_at, total_bytes;
 };
 
 struct segment_head {
@@ -95,14 +110,15 @@ struct window {
 	uint32_t number;     /* of the latest operation */
 	uint64_t generation; /* the next one to be staged */
 	struct segment_head *head;
-	uint8_t *lines, *slots;
+	uint8_t *lines, *rows, *slots;
 	struct rank_area *areas, *area; /* area: this rank's */
-	size_t line_bytes, slot_bytes, small_bytes;
+	size_t line_bytes, row_bytes, slot_bytes, small_bytes;
 	struct wait_policy policy;
 	uint64_t *seen[WORDS]; /* per rank: the largest value of a word seen so far */
 	const void **src;      /* per rank, for reduce() */
 	void **dst;
 	uint8_t **peer_send, **peer_recv; /* zero copy: where this process sees the buffers */
+	struct deal *deals;    /* per rank: its place in the slots of a reduce_scatterv */
 	struct segment *segment;
 	uint64_t comm_id[2];
 	uint64_t allocations; /* how many were made here: names them */
@@ -118,11 +134,11 @@ struct window {
 	bool is_armed;       /* between window_arm and window_disarm */
 };
 
-/* What the next step of a run waits for: a word of every other rank, or of one only. */
+/* What the next step of a run waits for: a word of the other ranks, or of those that matter. */
 struct need {
 	enum word word;
 	uint64_t value; /* 0: nothing */
-	int only;       /* -1: all */
+	bool (*of)(const struct window *window, const struct window_run *run, int rank); /* NULL: all */
 };
 
 struct window_path {
@@ -132,6 +148,25 @@ struct window_path {
 };
 
 extern const struct window_path window_staged, window_zero_copy, window_memory;
+
+/* Staged: what lies in the pieces of a collective. */
+struct window_moves {
+	/* Sets each and pieces, the same on all ranks (but all_to_allv: this rank's; staged_agree follows). */
+	void (*cut)(struct window *window, struct window_run *run);
+	/* Whether from puts something into its slot that to takes out in piece k; NULL: always. from and to
+	 * differ. */
+	bool (*passes)(const struct window *window, const struct window_run *run, uint64_t k, int from,
+	               int to);
+	/* Copies into this rank's slot what others will read. Returns bytes. */
+	size_t (*stage)(struct window *window, struct window_run *run, uint64_t k);
+	/* Reduces or copies what this rank needs out of the others' slots. */
+	void (*take)(struct window *window, struct window_run *run, uint64_t k);
+	/* Copies out of this rank's own slot what the others' take has put there; or NULL. */
+	void (*finish)(struct window *window, struct window_run *run, uint64_t k);
+};
+
+extern const struct window_moves moves_all_reduce, moves_reduce, moves_reduce_scatter;
+extern const struct window_moves moves_broadcast, moves_gather, moves_stream;
 
 static inline struct line *line_of(const struct window *w, uint32_t number, int rank)
 {
@@ -163,17 +198,59 @@ static inline uint8_t *slot_of(const struct window *w, uint64_t generation, int 
 	return w->slots + ((size_t)rank * WINDOW_SLOTS + generation % WINDOW_SLOTS) * w->slot_bytes;
 }
 
+static inline struct pair *row_of(const struct window *w, uint32_t number, int rank)
+{
+	size_t index = (size_t)(number & 1) * (size_t)w->size + (size_t)rank;
+	return (struct pair *)(void *)(w->rows + index * w->row_bytes);
+}
+
+/* One writer; window_stats reads from any thread. */
+static inline void count_bytes(_Atomic uint64_t *total, size_t bytes)
+{
+	uint64_t before = atomic_load_explicit(total, memory_order_relaxed);
+	atomic_store_explicit(total, before + bytes, memory_order_relaxed);
+}
+
 /* How many elements of the run bytes are; units are powers of two. */
 static inline size_t units_of(size_t bytes, const struct window_run *run)
 {
 	return bytes >> __builtin_ctzl(run->unit);
 }
 
-/* Elements cut into one share for each rank: whole lines, so that no two ranks write to the same one. The
- * last shares may be short or empty. */
 struct range {
 	size_t first, count;
 };
+
+/* Rank's block in a buffer that has one for each rank. */
+static inline struct range block_of(const struct window_run *run, int side, int rank)
+{
+	const struct call_args *a = &run->args;
+
+	if (a->counts[side])
+		return (struct range){a->offsets[side][rank], a->counts[side][rank]};
+	return (struct range){(size_t)rank * a->count, a->count};
+}
+
+static inline bool has_counts(const struct window_run *run)
+{
+	return run->args.counts[SEND_SIDE] != NULL;
+}
+
+/* Elements [first, first + most) of count. */
+static inline struct range part_of(size_t count, size_t first, size_t most)
+{
+	if (first >= count)
+		return (struct range){count, 0};
+	return (struct range){first, count - first < most ? count - first : most};
+}
+
+/* Where a rank's block lies in the slots of a reduce_scatter, and how much of it a piece has. */
+struct deal {
+	size_t at, each; /* bytes, elements */
+};
+
+/* Elements cut into one share for each rank: whole lines, so that no two ranks write to the same one. The
+ * last shares may be short or empty. */
 static inline struct range share_of(const struct window *w, struct window_run *run, size_t count,
                                     int rank)
 {
@@ -185,9 +262,7 @@ static inline struct range share_of(const struct window *w, struct window_run *r
 		run->share = (run->share + line - 1) & ~(line - 1);
 	}
 	first = run->share * (size_t)rank;
-	if (first >= count)
-		return (struct range){count, 0};
-	return (struct range){first, count - first < run->share ? count - first : run->share};
+	return part_of(count, first, run->share);
 }
 
 /* window_bell.c: waking whoever sleeps. A post is a release store of a line's header or a word;
@@ -237,18 +312,34 @@ void bell_open(struct window *window); /* once, at join */
 void bell_sleep(struct window *window, const struct window_run *run); /* at most 1 ms */
 
 /* window_small.c: what fits a line. */
-bool small_fits(const struct window *window, const struct call_args *args, size_t bytes);
+bool small_fits(const struct window *window, const struct window_run *run);
 void small_write(struct window *window, const struct window_run *run, struct line *line);
 void small_finish(struct window *window, const struct window_run *run);
 
+/* window_pairs.c: counts of blocks that the other ranks cannot know. publish writes this rank's row,
+ * where the call needs one, before its line; agree, when all lines are there, finds out alike on all ranks
+ * of an all_to_allv whether what is sent is what is expected: MISMATCH. */
+void pairs_publish(struct window *window, struct window_run *run);
+tutti_status pairs_agree(const struct window *window, const struct window_run *run);
+/* An all_to_allv: pairs_write says in buffers what this rank sends, and puts it into the line's body if
+ * it fits; pairs_finish copies out, or returns false on all ranks alike when some rank's did not fit. */
+void pairs_write(struct window *window, const struct window_run *run, struct line *line,
+                 struct line_buffers *buffers);
+bool pairs_finish(struct window *window, const struct window_run *run);
+
 /* window_staged.c. staged_begin cuts the call into pieces; staged_first puts piece 0 into its slot
- * if the slot is free, before the line is posted. */
+ * if the slot is free, before the line is posted. staged_agree: all lines are there. */
 void staged_begin(struct window *window, struct window_run *run);
 bool staged_first(struct window *window, struct window_run *run);
+void staged_agree(struct window *window, struct window_run *run);
 
-/* window_zero_copy.c. publish fills in ids, or 0 where a buffer that peers need is not reachable;
- * begin decides with all ranks' lines: false, on every rank alike, when some rank needs staging. */
-void zero_copy_publish(struct window *window, const struct call_args *args,
+/* window_staged_copy.c: the part of the blocks that rank from sends to others which is to's. */
+struct range stream_of(const struct window *window, const struct window_run *run, int from, int to);
+
+/* window_zero_copy.c. publish fills in ids, or 0 where a buffer that peers need is not reachable, and
+ * returns whether, for all that this rank knows, there may be no staging; begin decides with all ranks'
+ * lines: false, on every rank alike, when some rank needs staging. */
+bool zero_copy_publish(struct window *window, const struct window_run *run,
 		       struct line_buffers *buffers);
 bool zero_copy_begin(struct window *window, struct window_run *run);
 

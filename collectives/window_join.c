@@ -60,7 +60,8 @@ static bool allocate(struct window *w)
 	w->dst = calloc(n, sizeof *w->dst);
 	w->peer_send = calloc(n, sizeof *w->peer_send);
 	w->peer_recv = calloc(n, sizeof *w->peer_recv);
-	return is_whole && w->src && w->dst && w->peer_send && w->peer_recv;
+	w->deals = calloc(n, sizeof *w->deals);
+	return is_whole && w->src && w->dst && w->peer_send && w->peer_recv && w->deals;
 }
 
 static tutti_status window_new(struct window **window, struct segment *segment,
@@ -81,8 +82,10 @@ static tutti_status window_new(struct window **window, struct segment *segment,
 	w->areas = (struct rank_area *)(void *)(base + g->areas_at);
 	w->area = w->areas + w->rank;
 	w->lines = base + g->lines_at;
+	w->rows = base + g->rows_at;
 	w->slots = base + g->slots_at;
 	w->line_bytes = g->line_bytes;
+	w->row_bytes = g->row_bytes;
 	w->slot_bytes = g->slot_bytes;
 	w->small_bytes = g->small_bytes;
 	if (!allocate(w)) {
@@ -111,6 +114,7 @@ void window_destroy(struct window *w)
 	free(w->src);
 	free(w->dst);
 	free(w->peer_send);
+	free(w->deals);
 	free(w->peer_recv);
 	free(w);
 }

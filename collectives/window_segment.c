@@ -30,7 +30,7 @@ static uint64_t round_up(uint64_t bytes, uint64_t unit)
 	return (bytes + unit - 1) / unit * unit;
 }
 
-/* window_bytes holds two lines, the area and the slots of a rank. */
+/* window_bytes holds two lines, two rows, the area and the slots of a rank. */
 tutti_status segment_geometry(struct geometry *g, const struct window_config *config)
 {
 	uint64_t size = (uint64_t)config->size, fixed;
@@ -46,7 +46,8 @@ tutti_status segment_geometry(struct geometry *g, const struct window_config *co
 	if (g->small_bytes > config->window_bytes / 8)
 		g->small_bytes = config->window_bytes / 8;
 	g->line_bytes = round_up(LINE_BODY + g->small_bytes, WINDOW_ALIGN);
-	fixed = 2 * g->line_bytes + sizeof(struct rank_area);
+	g->row_bytes = round_up(size * sizeof(struct pair), WINDOW_ALIGN);
+	fixed = 2 * (g->line_bytes + g->row_bytes) + sizeof(struct rank_area);
 	if (config->window_bytes < fixed + WINDOW_SLOTS * WINDOW_ALIGN * size)
 		return fail(TUTTI_ERR_UNSUPPORTED,
 			    "TUTTI_WINDOW_BYTES=%zu is too little for a window of %d ranks.",
@@ -56,7 +57,8 @@ tutti_status segment_geometry(struct geometry *g, const struct window_config *co
 	g->slot_bytes = slot / WINDOW_ALIGN * WINDOW_ALIGN;
 	g->areas_at = round_up(sizeof(struct segment_head), WINDOW_ALIGN);
 	g->lines_at = g->areas_at + size * sizeof(struct rank_area);
-	g->slots_at = round_up(g->lines_at + 2 * size * g->line_bytes, 4096);
+	g->rows_at = g->lines_at + 2 * size * g->line_bytes;
+	g->slots_at = round_up(g->rows_at + 2 * size * g->row_bytes, 4096);
 	g->total_bytes = round_up(g->slots_at + size * WINDOW_SLOTS * g->slot_bytes, 4096);
 	return TUTTI_OK;
 }

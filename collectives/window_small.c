@@ -1,82 +1,162 @@
 /* Calls whose data fits the ranks' lines: everybody posts it with the line, and reads it off all
  * the others'. One wait in all. Up to LINE_PAYLOAD bytes it is one transfer of one cache line per
- * pair. */
+ * pair. (What an all_to_allv puts into lines is in window_pairs.c.) */
 #include "collectives/window_internal.h"
 
-#include "memory/dtype.h"
 #include "memory/reduce.h"
 
-/* What this rank puts in its line. */
-static size_t contribution(const struct window *w, const struct call_args *args, size_t bytes)
+/* The longest that some rank puts in its line: the same on all ranks. */
+static size_t payload_bytes(const struct window_run *run)
 {
-	switch (args->collective) {
+	switch (run->pattern) {
 	case COLL_REDUCE_SCATTER:
-		return bytes * (size_t)w->size;
-	case COLL_BROADCAST:
-	case COLL_ALL_REDUCE:
-	case COLL_ALL_GATHER:
-		return bytes;
+	case COLL_SCATTER:
+	case COLL_ALL_TO_ALL:
+		return run->total * run->unit;
 	default:
-		return 0;
+		return run->largest * run->unit;
 	}
 }
 
-bool small_fits(const struct window *w, const struct call_args *args, size_t bytes)
+bool small_fits(const struct window *w, const struct window_run *run)
 {
-	return contribution(w, args, bytes) <= w->small_bytes;
+	return run->args.collective != COLL_ALL_TO_ALLV && payload_bytes(run) <= w->small_bytes;
+}
+
+/* ---- writing ------------------------------------------------------------------------------- */
+
+static void put(const struct window_run *run, void *dst, const void *src, size_t count)
+{
+	if (count)
+		memcpy(dst, src, count * run->unit);
+}
+
+/* All blocks of send, one behind the other. */
+static void put_blocks(const struct window *w, const struct window_run *run, uint8_t *dst)
+{
+	const uint8_t *send = run->args.send;
+
+	if (!has_counts(run)) {
+		put(run, dst, send, run->total);
+		return;
+	}
+	for (int rank = 0; rank < w->size; rank++) {
+		struct range block = block_of(run, SEND_SIDE, rank);
+		if (block.count)
+			put(run, dst, send + block.first * run->unit, block.count);
+		dst += block.count * run->unit;
+	}
 }
 
 void small_write(struct window *w, const struct window_run *run, struct line *line)
 {
-	size_t bytes = contribution(w, &run->args, run->bytes);
+	void *payload = line_payload(line, payload_bytes(run));
+	bool is_root = run->args.root == w->rank;
 
-	if (run->args.collective == COLL_BROADCAST && run->args.root != w->rank)
-		return;
-	if (bytes)
-		memcpy(line_payload(line, bytes), run->args.send, bytes);
+	switch (run->pattern) {
+	case COLL_SCATTER:
+		if (is_root)
+			put_blocks(w, run, payload);
+		break;
+	case COLL_REDUCE_SCATTER:
+	case COLL_ALL_TO_ALL:
+		put_blocks(w, run, payload);
+		break;
+	case COLL_BROADCAST:
+		if (!is_root)
+			break;
+		/* fall through */
+	default:
+		if (run->unit)
+			put(run, payload, run->args.send, run->own);
+	}
 }
 
-/* recv = the ranks' blocks, block bytes long and offset bytes into their payloads, reduced. */
-static void small_reduce(struct window *w, const struct window_run *run, size_t offset,
-			 size_t bytes)
+/* ---- reading ------------------------------------------------------------------------------- */
+
+static const uint8_t *payload_of(const struct window *w, const struct window_run *run, int rank)
+{
+	return line_payload(line_of(w, run->number, rank), payload_bytes(run));
+}
+
+/* Where this rank's block begins among put_blocks(). */
+static size_t own_place(const struct window *w, const struct window_run *run)
+{
+	size_t elements = run->own * (size_t)w->rank;
+
+	if (has_counts(run)) {
+		elements = 0;
+		for (int rank = 0; rank < w->rank; rank++)
+			elements += run->args.counts[SEND_SIDE][rank];
+	}
+	return elements * run->unit;
+}
+
+/* recv = the ranks' blocks, offset bytes into their payloads, reduced. */
+static void small_reduce(struct window *w, const struct window_run *run, size_t offset)
 {
 	void *recv = run->args.recv;
 
-	for (int rank = 0; rank < w->size; rank++) {
-		struct line *line = line_of(w, run->number, rank);
-		w->src[rank] = (uint8_t *)line_payload(line, bytes) + offset;
-	}
-	reduce(&recv, 1, w->src, w->size, run->args.count, run->args.dtype, run->args.op, w->size);
+	for (int rank = 0; rank < w->size; rank++)
+		w->src[rank] = payload_of(w, run, rank) + offset;
+	reduce(&recv, 1, w->src, w->size, run->own, run->args.dtype, run->args.op, w->size);
 }
 
-static void small_gather(struct window *w, const struct window_run *run)
+/* Every rank's block: of all that it wrote (gather), or from offset on. */
+static void small_gather(const struct window *w, const struct window_run *run, size_t offset)
 {
-	for (int rank = 0; rank < w->size; rank++)
-		memcpy((uint8_t *)run->args.recv + (size_t)rank * run->bytes,
-		       line_payload(line_of(w, run->number, rank), run->bytes), run->bytes);
+	uint8_t *recv = run->args.recv;
+
+	for (int rank = 0; rank < w->size; rank++) {
+		struct range block = block_of(run, RECV_SIDE, rank);
+		if (block.count)
+			memcpy(recv + block.first * run->unit, payload_of(w, run, rank) + offset,
+			       block.count * run->unit);
+	}
+}
+
+/* This rank's block out of the root's payload. */
+static void small_take(const struct window *w, const struct window_run *run, size_t offset)
+{
+	if (run->own)
+		memcpy(run->args.recv, payload_of(w, run, run->args.root) + offset,
+		       run->own * run->unit);
 }
 
 void small_finish(struct window *w, const struct window_run *run)
 {
-	const struct call_args *args = &run->args;
-	size_t bytes = run->bytes;
+	bool is_root = run->args.root == w->rank;
 
-	if (!bytes)
+	if (!run->total || !run->unit)
 		return;
-	switch (args->collective) {
+	switch (run->pattern) {
+	case COLL_REDUCE:
+		if (!is_root)
+			break;
+		/* fall through */
 	case COLL_ALL_REDUCE:
-		small_reduce(w, run, 0, bytes);
+		small_reduce(w, run, 0);
 		break;
 	case COLL_REDUCE_SCATTER:
-		small_reduce(w, run, (size_t)w->rank * bytes, bytes * (size_t)w->size);
+		if (run->own)
+			small_reduce(w, run, own_place(w, run));
 		break;
+	case COLL_GATHER:
+		if (!is_root)
+			break;
+		/* fall through */
 	case COLL_ALL_GATHER:
-		small_gather(w, run);
+		small_gather(w, run, 0);
+		break;
+	case COLL_ALL_TO_ALL:
+		small_gather(w, run, own_place(w, run));
 		break;
 	case COLL_BROADCAST:
-		if (w->rank != args->root || args->recv != args->send)
-			memcpy(args->recv, line_payload(line_of(w, run->number, args->root), bytes),
-			       bytes);
+		if (!is_root || run->args.recv != run->args.send)
+			small_take(w, run, 0);
+		break;
+	case COLL_SCATTER:
+		small_take(w, run, own_place(w, run));
 		break;
 	default:
 		break;

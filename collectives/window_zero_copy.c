@@ -1,72 +1,151 @@
 /* Buffers that all ranks of the window can reach (tutti_mem_alloc): no staging, two waits in all.
  *
  * When all lines are there, every rank's input is ready and every rank's output may be written.
- * Then all_reduce       each rank loads its slice from all P inputs and stores the result into all
- * P outputs: 2 n bytes of traffic per rank, the least there is reduce_scatter   each rank reduces
- * its block out of all inputs into its own output all_gather       each rank copies the others'
- * inputs broadcast        each rank copies the root's and nobody returns before all have said that
- * they are done with its buffers. */
+ * Then all_reduce      each rank loads its slice from all P inputs and stores the result into all P
+ *                     outputs: 2 n bytes of traffic per rank, the least there is
+ *     reduce          the same, with the root's output alone
+ *     reduce_scatter  each rank reduces its block out of all inputs into its own output
+ *     all_gather, all_to_all, broadcast, scatter
+ *                     each rank copies its blocks out of the others' inputs, or the root's
+ *     gather          each rank copies its block into the root's output
+ * and nobody returns before all have said that they are done with its buffers. */
 #include "collectives/window_internal.h"
 
-#include "memory/dtype.h"
 #include "memory/reduce.h"
 
 /* What one step moves, so that advance never takes long. */
 #define STEP_BYTES (256u << 10)
 
-/* Which ranks' inputs the others read: only the root's, or all. */
-static bool is_read(const struct call_args *args, int rank)
-{
-	return args->collective != COLL_BROADCAST || args->root == rank;
-}
+/* ---- which buffers must be reachable ------------------------------------------------------- */
 
-void zero_copy_publish(struct window *w, const struct call_args *args, struct line_buffers *buffers)
-{
-	size_t bytes = args->count * dtype_bytes(args->dtype), all = bytes * (size_t)w->size;
-	struct reach send, recv = {0, 0};
+/* Which of rank's buffers the others use. */
+struct use {
+	bool send, recv;
+};
 
-	if (!is_read(args, w->rank))
-		return;
-	send = memory_find(args->send, args->collective == COLL_REDUCE_SCATTER ? all : bytes);
-	if (args->collective == COLL_ALL_REDUCE) {
-		recv = args->recv == args->send ? send : memory_find(args->recv, bytes);
-		if (!recv.id || !memory_base(w, recv.id))
-			return;
+static struct use use_of(const struct window_run *run, int rank)
+{
+	bool is_root = run->args.root == rank;
+
+	switch (run->pattern) {
+	case COLL_ALL_REDUCE:
+		return (struct use){true, true};
+	case COLL_REDUCE:
+		return (struct use){true, is_root};
+	case COLL_BROADCAST:
+	case COLL_SCATTER:
+		return (struct use){is_root, false};
+	case COLL_GATHER:
+		return (struct use){false, is_root};
+	case COLL_ALL_GATHER:
+		return (struct use){block_of(run, SEND_SIDE, rank).count > 0, false};
+	default:
+		return (struct use){true, false};
 	}
-	if (!send.id || !memory_base(w, send.id))
-		return;
-	*buffers = (struct line_buffers){send.id, recv.id, send.offset, recv.offset, 0};
 }
 
-/* An allocation is usable when the processes that have it include all of this window's. Those that
- * have it all know that, and one that has not is not included: so every rank comes to the same
- * answer. */
-static bool find_peer(struct window *w, const struct window_run *run, int rank)
+/* Up to where a buffer with a block for each rank is used: bytes. */
+static size_t end_of_blocks(const struct window *w, const struct window_run *run, int side)
 {
-	struct line_buffers buffers = line_buffers_of(w, run, rank);
-	uint8_t *send = buffers.send_id ? memory_base(w, buffers.send_id) : NULL;
-	uint8_t *recv = NULL;
+	size_t end = 0;
 
-	if (!send)
+	for (int rank = 0; rank < w->size; rank++) {
+		struct range block = block_of(run, side, rank);
+		if (block.count && end < block.first + block.count)
+			end = block.first + block.count;
+	}
+	return end * run->unit;
+}
+
+static struct reach find_send(const struct window *w, const struct window_run *run)
+{
+	bool has_blocks = run->pattern == COLL_REDUCE_SCATTER || run->pattern == COLL_SCATTER ||
+			  run->pattern == COLL_ALL_TO_ALL;
+
+	return memory_find(run->args.send,
+			   has_blocks ? end_of_blocks(w, run, SEND_SIDE) : run->own * run->unit);
+}
+
+static struct reach find_recv(const struct window *w, const struct window_run *run)
+{
+	return memory_find(run->args.recv, run->pattern == COLL_GATHER
+						   ? end_of_blocks(w, run, RECV_SIDE)
+						   : run->own * run->unit);
+}
+
+/* A rank that only sends to a root that may be reachable guesses by its own buffer. */
+static bool guess(const struct window *w, const struct window_run *run)
+{
+	return run->pattern == COLL_GATHER && run->own && find_send(w, run).id;
+}
+
+bool zero_copy_publish(struct window *w, const struct window_run *run, struct line_buffers *buffers)
+{
+	struct use use = use_of(run, w->rank);
+	struct reach send = {0, 0}, recv = {0, 0};
+
+	if (run->args.collective == COLL_ALL_TO_ALLV && buffers->sends == SENDS_NOTHING)
+		return true;
+	if (!use.send && !use.recv)
+		return guess(w, run);
+	if (use.send)
+		send = find_send(w, run);
+	if (use.send && (!send.id || !memory_base(w, send.id)))
 		return false;
-	if (run->args.collective == COLL_ALL_REDUCE) {
-		recv = memory_base(w, buffers.recv_id);
-		if (!recv)
-			return false;
-		recv += buffers.recv_offset;
-	}
-	w->peer_send[rank] = send + buffers.send_offset;
-	w->peer_recv[rank] = recv;
+	if (use.recv)
+		recv = run->args.recv == run->args.send ? send : find_recv(w, run);
+	if (use.recv && (!recv.id || !memory_base(w, recv.id)))
+		return false;
+	buffers->send_id = send.id;
+	buffers->send_offset = send.offset;
+	buffers->recv_id = recv.id;
+	buffers->recv_offset = recv.offset;
 	return true;
 }
 
-/* What this rank moves, in elements: its share, or (but for all_reduce) as much of each block as
- * all. */
+/* Where this process sees a buffer. An allocation is usable when the processes that have it include
+ * all of this window's. Those that have it all know that, and one that has not is not included: so
+ * every rank comes to the same answer. */
+static uint8_t *find_buffer(struct window *w, uint64_t id, uint64_t offset)
+{
+	uint8_t *base = id ? memory_base(w, id) : NULL;
+	return base ? base + offset : NULL;
+}
+
+static bool find_peer(struct window *w, const struct window_run *run, int rank)
+{
+	struct line_buffers buffers = line_buffers_of(w, run, rank);
+	struct use use = use_of(run, rank);
+
+	if (run->args.collective == COLL_ALL_TO_ALLV && buffers.sends == SENDS_NOTHING)
+		return true;
+	if (use.send)
+		w->peer_send[rank] = find_buffer(w, buffers.send_id, buffers.send_offset);
+	if (use.recv)
+		w->peer_recv[rank] = find_buffer(w, buffers.recv_id, buffers.recv_offset);
+	return (!use.send || w->peer_send[rank]) && (!use.recv || w->peer_recv[rank]);
+}
+
+/* What this rank moves, in elements: its share, or as much of each block as of all. */
 static struct range own_share(const struct window *w, struct window_run *run)
 {
-	if (run->args.collective == COLL_ALL_REDUCE)
+	size_t most = 0;
+
+	switch (run->pattern) {
+	case COLL_ALL_REDUCE:
+	case COLL_REDUCE:
 		return share_of(w, run, run->args.count, w->rank);
-	return (struct range){0, run->args.count};
+	case COLL_ALL_GATHER:
+		return (struct range){0, run->largest};
+	case COLL_ALL_TO_ALL:
+		for (int rank = 0; rank < w->size; rank++) {
+			size_t count = block_of(run, RECV_SIDE, rank).count;
+			most = most < count ? count : most;
+		}
+		return (struct range){0, most};
+	default:
+		return (struct range){0, run->own};
+	}
 }
 
 bool zero_copy_begin(struct window *w, struct window_run *run)
@@ -74,85 +153,141 @@ bool zero_copy_begin(struct window *w, struct window_run *run)
 	struct range own;
 
 	for (int rank = 0; rank < w->size; rank++) {
-		if (is_read(&run->args, rank) && !find_peer(w, run, rank))
+		if (!find_peer(w, run, rank))
 			return false;
 	}
 	own = own_share(w, run);
 	run->path = &window_zero_copy;
 	run->pieces = 1; /* one generation, of a slot that stays empty */
 	run->each = units_of(STEP_BYTES, run);
-	run->steps = (uint32_t)((own.count * run->unit + STEP_BYTES - 1) / STEP_BYTES) + 2;
+	run->steps = (uint32_t)((own.count + run->each - 1) / run->each) + 2;
 	return true;
 }
 
-static void copy(void *dst, const void *src, size_t bytes)
+/* ---- reducing ------------------------------------------------------------------------------ */
+
+/* Where in rank's send buffer its block for this rank begins, or in a gather's root's recv:
+ * elements. */
+static size_t place_at(const struct window *w, const struct window_run *run, int rank)
 {
-	if (dst != src)
-		memcpy(dst, src, bytes);
+	if (has_counts(run))
+		return row_of(w, run->number, rank)[w->rank].offset;
+	return (size_t)w->rank * run->args.count;
 }
 
-static void reduce_part(struct window *w, struct window_run *run, size_t first, size_t count)
+static void reduce_part(struct window *w, struct window_run *run, struct range part)
 {
 	size_t each = run->unit;
-	bool is_scatter = run->args.collective == COLL_REDUCE_SCATTER;
-	size_t from = first + (is_scatter ? (size_t)w->rank * run->args.count : 0);
-	int outputs = is_scatter ? 1 : w->size;
+	bool is_scatter = run->pattern == COLL_REDUCE_SCATTER;
+	int outputs = 1;
 
 	for (int rank = 0; rank < w->size; rank++) {
+		size_t from = part.first + (is_scatter ? place_at(w, run, rank) : 0);
 		w->src[rank] = w->peer_send[rank] + from * each;
-		w->dst[rank] = w->peer_recv[rank] + first * each;
 	}
-	if (is_scatter)
-		w->dst[0] = (uint8_t *)run->args.recv + first * each;
-	reduce(w->dst, outputs, w->src, w->size, count, run->args.dtype, run->args.op, w->size);
+	if (is_scatter) {
+		w->dst[0] = (uint8_t *)run->args.recv + part.first * each;
+	} else if (run->pattern == COLL_REDUCE) {
+		w->dst[0] = w->peer_recv[run->args.root] + part.first * each;
+	} else {
+		outputs = w->size;
+		for (int rank = 0; rank < w->size; rank++)
+			w->dst[rank] = w->peer_recv[rank] + part.first * each;
+	}
+	reduce(w->dst, outputs, w->src, w->size, part.count, run->args.dtype, run->args.op,
+	       w->size);
 }
 
-static void gather_part(struct window *w, struct window_run *run, size_t first, size_t count)
-{
-	size_t each = run->unit;
+/* ---- copying ------------------------------------------------------------------------------- */
 
+/* The part of a block of count elements. */
+static void copy(const struct window_run *run, uint8_t *dst, const uint8_t *src, size_t count,
+		 struct range part)
+{
+	size_t from = part.first * run->unit, n = part_of(count, part.first, part.count).count;
+
+	if (n && dst != src)
+		memcpy(dst + from, src + from, n * run->unit);
+}
+
+static const uint8_t *send_at(const struct window *w, const struct window_run *run, int rank,
+			      size_t element)
+{
+	const uint8_t *send = rank == w->rank ? run->args.send : w->peer_send[rank];
+	return send + element * run->unit;
+}
+
+/* all_gather, all_to_all */
+static void copy_blocks(struct window *w, const struct window_run *run, struct range part)
+{
+	/* Each rank begins with its neighbour, so that not all read the same memory at once. */
 	for (int i = 1; i <= w->size; i++) {
-		int rank = (w->rank + i) % w->size;
-		size_t to = (size_t)rank * run->args.count + first;
-		const void *from = rank == w->rank ? run->args.send : w->peer_send[rank];
-		copy((uint8_t *)run->args.recv + to * each, (const uint8_t *)from + first * each,
-		     count * each);
+		int rank = w->rank + i < w->size ? w->rank + i : w->rank + i - w->size;
+		struct range block = block_of(run, RECV_SIDE, rank);
+		size_t from = run->pattern == COLL_ALL_GATHER ? 0 : place_at(w, run, rank);
+		if (block.count)
+			copy(run, (uint8_t *)run->args.recv + block.first * run->unit,
+			     send_at(w, run, rank, from), block.count, part);
 	}
 }
 
-static void move_part(struct window *w, struct window_run *run, size_t first, size_t count)
+static void copy_to_root(struct window *w, const struct window_run *run, struct range part)
 {
-	size_t each = run->unit;
+	int root = run->args.root;
+	uint8_t *recv = root == w->rank ? run->args.recv : w->peer_recv[root];
+
+	copy(run, recv + place_at(w, run, root) * run->unit, run->args.send, run->own, part);
+}
+
+static void move_part(struct window *w, struct window_run *run, struct range part)
+{
 	int root = run->args.root;
 
-	switch (run->args.collective) {
+	switch (run->pattern) {
 	case COLL_ALL_GATHER:
-		gather_part(w, run, first, count);
+	case COLL_ALL_TO_ALL:
+		copy_blocks(w, run, part);
+		break;
+	case COLL_GATHER:
+		copy_to_root(w, run, part);
 		break;
 	case COLL_BROADCAST:
-		copy((uint8_t *)run->args.recv + first * each,
-		     (root == w->rank ? (const uint8_t *)run->args.send : w->peer_send[root]) +
-			     first * each,
-		     count * each);
+		copy(run, run->args.recv, send_at(w, run, root, 0), run->own, part);
+		break;
+	case COLL_SCATTER:
+		copy(run, run->args.recv, send_at(w, run, root, place_at(w, run, root)), run->own,
+		     part);
 		break;
 	default:
-		reduce_part(w, run, first, count);
+		reduce_part(w, run, part);
 	}
+}
+
+/* ---- the order of it all ------------------------------------------------------------------- */
+
+/* Whether rank uses this rank's buffers. */
+static bool uses_ours(const struct window *w, const struct window_run *run, int rank)
+{
+	if (run->pattern == COLL_ALL_GATHER)
+		return true;
+	return row_of(w, run->number, w->rank)[rank].count > 0;
 }
 
 /* The last step waits until the others are done with this rank's buffers. */
 static struct need zero_copy_need(const struct window *w, const struct window_run *run)
 {
-	struct need need = {WORD_TAKEN, 0, -1};
-	if (run->step == run->steps - 1 && is_read(&run->args, w->rank))
+	struct need need = {WORD_TAKEN, 0, has_counts(run) ? uses_ours : NULL};
+	struct use use = use_of(run, w->rank);
+
+	if (run->step == run->steps - 1 && (use.send || use.recv))
 		need.value = w->generation + 1;
 	return need;
 }
 
 static tutti_status zero_copy_step(struct window *w, struct window_run *run)
 {
-	struct range own;
 	size_t done = (size_t)run->step * run->each;
+	struct range own, part;
 
 	if (run->step == run->steps - 1)
 		return TUTTI_OK;
@@ -161,8 +296,9 @@ static tutti_status zero_copy_step(struct window *w, struct window_run *run)
 		return TUTTI_OK;
 	}
 	own = own_share(w, run);
-	own.count = own.count - done < run->each ? own.count - done : run->each;
-	move_part(w, run, own.first + done, own.count);
+	part = part_of(own.count, done, run->each);
+	part.first += own.first;
+	move_part(w, run, part);
 	return TUTTI_OK;
 }
 

@@ -48,10 +48,13 @@ static void every_size(struct window *window, int rank, void *arg)
 	uint8_t *arena = team_alloc(window, ARENA_BYTES);
 	uint64_t i = 0;
 
-	for (int collective = COLL_ALL_REDUCE; collective <= COLL_BARRIER; collective++) {
+	for (int collective = 0; collective < COLL_MEM_ALLOC; collective++) {
 		for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++, i++) {
 			struct call call = {(enum collective)collective, TUTTI_F32, TUTTI_SUM,
 					    (int)(i % (uint64_t)size),   sizes[s],  seed + i};
+			/* A block for each rank: no less crosses the same thresholds. */
+			if (s % 2 && call.count > 1000)
+				call.count /= (size_t)size;
 			struct manner m = random_manner(rank, i, arena);
 			if (call_send_bytes(&call, size) > ARENA_BYTES / 2 - 256 ||
 			    call_recv_bytes(&call, size) > ARENA_BYTES / 2 - 256)
@@ -86,12 +89,12 @@ static void every_type(struct window *window, int rank, void *arg)
 			if (!op_fits((tutti_op)op, (tutti_dtype)dtype))
 				continue;
 			for (size_t c = 0; c < sizeof counts / sizeof *counts; c++, i++) {
-				struct call call = {i % 2 ? COLL_ALL_REDUCE : COLL_REDUCE_SCATTER,
-						    (tutti_dtype)dtype,
-						    (tutti_op)op,
-						    0,
-						    counts[c] + i % 2,
-						    seed + i};
+				static const enum collective reducing[] = {
+					COLL_ALL_REDUCE, COLL_REDUCE_SCATTER, COLL_REDUCE,
+					COLL_REDUCE_SCATTERV};
+				struct call call = {reducing[i / 4 % 4], (tutti_dtype)dtype,
+						    (tutti_op)op,        (int)(i % (uint64_t)size),
+						    counts[c] + i % 2,   seed + i};
 				struct manner m = random_manner(rank, i, arena);
 				call_make(window, rank, size, &call, &m);
 			}
@@ -115,7 +118,7 @@ static void test_every_type(void **state)
 static struct call random_call(uint64_t i, int size)
 {
 	uint64_t h = team_random(seed, i, 7);
-	struct call call = {(enum collective)(h % 5),
+	struct call call = {(enum collective)(h % COLL_MEM_ALLOC),
 			    (tutti_dtype)((h >> 8) % 14),
 			    (tutti_op)((h >> 16) % 8),
 			    (int)((h >> 24) % (uint64_t)size),
@@ -134,7 +137,7 @@ static void mixed(struct window *window, int rank, void *arg)
 	int size = *(int *)arg;
 	uint8_t *arena = team_alloc(window, ARENA_BYTES);
 
-	for (uint64_t i = 0; i < 150; i++) {
+	for (uint64_t i = 0; i < 300; i++) {
 		struct call call = random_call(i, size);
 		struct manner m = random_manner(rank, i, arena);
 		if (call_send_bytes(&call, size) > ARENA_BYTES / 2 - 256 ||

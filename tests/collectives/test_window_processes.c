@@ -16,15 +16,15 @@
 #include <cmocka.h>
 
 #define ARENA_BYTES (2u << 20)
-#define CALLS       60
+#define CALLS       120
 
 static uint64_t seed;
 
 static struct call random_call(uint64_t i, int size)
 {
-	static const size_t limits[] = {4, 20, 3000, 200000};
+	static const size_t limits[] = {4, 20, 3000, 60000};
 	uint64_t h = team_random(seed, i, 7);
-	struct call call = {(enum collective)(h % 5),
+	struct call call = {(enum collective)(h % COLL_MEM_ALLOC),
 			    (tutti_dtype)((h >> 8) % 14),
 			    (tutti_op)((h >> 16) % 8),
 			    (int)((h >> 24) % (uint64_t)size),

@@ -13,8 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define MAX_RANKS 16
-#define GUARD     64
+#define GUARD 64
 
 /* ---- teams ----------------------------------------------------------------------------- */
 
@@ -45,7 +44,7 @@ static void *thread_main(void *arg)
 void team_open(const struct team *team, struct window **windows)
 {
 	uint64_t id[2] = {team_random(1, (uint64_t)getpid(), clock_now_ns()), 7};
-	struct window_config configs[MAX_RANKS];
+	struct window_config configs[TEAM_RANKS];
 
 	for (int rank = 0; rank < team->size; rank++)
 		configs[rank] = config_for(team, rank, id);
@@ -60,9 +59,9 @@ void team_close(struct window **windows, int size)
 
 static int run_threads(const struct team *team)
 {
-	struct window *windows[MAX_RANKS];
-	struct member members[MAX_RANKS];
-	pthread_t threads[MAX_RANKS];
+	struct window *windows[TEAM_RANKS];
+	struct member members[TEAM_RANKS];
+	pthread_t threads[TEAM_RANKS];
 
 	team_open(team, windows);
 	for (int rank = 0; rank < team->size; rank++) {
@@ -91,7 +90,7 @@ static void process_main(const struct team *team, int rank, const uint64_t id[2]
 static int run_processes(const struct team *team)
 {
 	uint64_t id[2] = {team_random(2, (uint64_t)getpid(), clock_now_ns()), 9};
-	pid_t pids[MAX_RANKS];
+	pid_t pids[TEAM_RANKS];
 	int bad = 0;
 
 	fflush(NULL);
@@ -113,7 +112,7 @@ static int run_processes(const struct team *team)
 
 int team_run(const struct team *team)
 {
-	team_check(team->size <= MAX_RANKS, "%d ranks", team->size);
+	team_check(team->size <= TEAM_RANKS, "%d ranks", team->size);
 	return team->are_processes ? run_processes(team) : run_threads(team);
 }
 
@@ -142,20 +141,28 @@ uint64_t team_random(uint64_t a, uint64_t b, uint64_t c)
 
 /* ---- values ---------------------------------------------------------------------------- */
 
-/* What rank contributes at index: small enough to be exact in dtype, and so are all results. */
-static int64_t value_at(const struct call *call, int rank, size_t index)
+static bool reduces(enum collective c)
 {
-	uint64_t h = team_random(call->seed, (uint64_t)rank, index);
+	return c == COLL_ALL_REDUCE || c == COLL_REDUCE ||
+	       collective_pattern(c) == COLL_REDUCE_SCATTER;
+}
+
+/* What rank contributes at index of its block for a rank (block 0, when it has one): small enough
+ * to be exact in dtype, and so are all results. */
+static int64_t value_at(const struct call *call, int rank, int block, size_t index)
+{
+	uint64_t place = (uint64_t)block << 48 | index;
+	uint64_t h = team_random(call->seed, (uint64_t)rank, place);
 	bool is_tiny = call->dtype == TUTTI_F8_E4M3 || call->dtype == TUTTI_F8_E5M2;
 
-	if (call->collective != COLL_ALL_REDUCE && call->collective != COLL_REDUCE_SCATTER)
+	if (!reduces(call->collective))
 		return (int64_t)(h % 8);
 	switch (call->op) {
 	case TUTTI_PROD:
 		return 1 + (int64_t)(h % 2);
 	case TUTTI_AVG:
 		if (dtype_is_float(call->dtype)) /* the same on all ranks */
-			return (int64_t)(team_random(call->seed, 99, index) % 4);
+			return (int64_t)(team_random(call->seed, 99, place) % 4);
 		return (int64_t)(h % 100);
 	case TUTTI_SUM:
 		return (int64_t)(h % (is_tiny ? 2 : 9));
@@ -184,12 +191,12 @@ static int64_t combine(tutti_op op, int64_t a, int64_t b)
 	}
 }
 
-static int64_t reduced_at(const struct call *call, int size, size_t index)
+static int64_t reduced_at(const struct call *call, int size, int block, size_t index)
 {
-	int64_t result = value_at(call, 0, index);
+	int64_t result = value_at(call, 0, block, index);
 
 	for (int rank = 1; rank < size; rank++)
-		result = combine(call->op, result, value_at(call, rank, index));
+		result = combine(call->op, result, value_at(call, rank, block, index));
 	return call->op == TUTTI_AVG ? result / size : result;
 }
 
@@ -237,25 +244,102 @@ static void put(uint8_t *at, tutti_dtype dtype, int64_t value)
 	memcpy(at, &bits, dtype_bytes(dtype)); /* little-endian */
 }
 
-/* ---- calls ----------------------------------------------------------------------------- */
+/* ---- blocks ---------------------------------------------------------------------------- */
+
+bool call_is_v(enum collective collective)
+{
+	return collective >= COLL_ALL_GATHERV && collective <= COLL_ALL_TO_ALLV;
+}
+
+/* Very unequal: none, all, few, any; and now and then none at all. */
+size_t call_block(const struct call *call, int from, int to)
+{
+	uint64_t h;
+
+	if (!call_is_v(call->collective))
+		return call->count;
+	if (call->collective != COLL_ALL_TO_ALLV)
+		from = 0;
+	h = team_random(call->seed, (uint64_t)from + 500, (uint64_t)to);
+	if (team_random(call->seed, 8, 8) % 16 == 0)
+		return 0;
+	switch (h % 4) {
+	case 0:
+		return 0;
+	case 1:
+		return call->count;
+	case 2:
+		return h / 4 % 5 < call->count ? h / 4 % 5 : call->count;
+	default:
+		return h / 4 % (call->count + 1);
+	}
+}
+
+/* Lays the blocks of a v-variant out in an order and with gaps of this rank's own. */
+static void lay_out(const struct call *call, int rank, int which, struct side *side)
+{
+	uint64_t h = team_random(call->seed, (uint64_t)rank + 700, (uint64_t)which);
+	bool is_v = call_is_v(call->collective) && side->blocks > 1;
+	int n = side->blocks, step = is_v && h % 2 ? n - 1 : 1;
+	int block = is_v ? (int)(h / 2 % (uint64_t)n) : 0;
+
+	side->end = 0;
+	for (int i = 0; i < n; i++, block = (block + step) % n) {
+		if (is_v)
+			side->end += team_random(h, (uint64_t)i, 1) % 4 * (h / 64 % 3);
+		side->first[block] = side->end;
+		side->end += side->count[block];
+	}
+}
+
+/* rank's side of the call, with the counts of its blocks. */
+static struct side side_of(const struct call *call, int rank, int size, int which)
+{
+	enum collective pattern = collective_pattern(call->collective);
+	bool is_root = rank == call->root, sends = which == SEND_SIDE;
+	struct side side = {.blocks = 1};
+
+	if (pattern == COLL_BARRIER)
+		side.blocks = 0;
+	else if (pattern == COLL_ALL_TO_ALL ||
+		 pattern == (sends ? COLL_REDUCE_SCATTER : COLL_ALL_GATHER))
+		side.blocks = size;
+	else if (pattern == (sends ? COLL_SCATTER : COLL_GATHER))
+		side.blocks = is_root ? size : 0;
+	else if (pattern == COLL_REDUCE && !sends && !is_root)
+		side.blocks = 0;
+	for (int i = 0; i < side.blocks; i++) {
+		int peer = side.blocks > 1 ? i : rank;
+		side.count[i] = sends ? call_block(call, rank, peer) : call_block(call, peer, rank);
+		if (call->collective != COLL_ALL_TO_ALLV)
+			side.count[i] = call_block(call, 0, peer);
+	}
+	lay_out(call, rank, which, &side);
+	return side;
+}
+
+static size_t longest(const struct call *call, int size, int which)
+{
+	size_t most = 0;
+
+	for (int rank = 0; rank < size; rank++) {
+		struct side side = side_of(call, rank, size, which);
+		most = side.end > most ? side.end : most;
+	}
+	return most * dtype_bytes(call->dtype);
+}
 
 size_t call_send_bytes(const struct call *call, int size)
 {
-	size_t bytes = call->count * dtype_bytes(call->dtype);
-
-	if (call->collective == COLL_BARRIER)
-		return 0;
-	return call->collective == COLL_REDUCE_SCATTER ? bytes * (size_t)size : bytes;
+	return longest(call, size, SEND_SIDE);
 }
 
 size_t call_recv_bytes(const struct call *call, int size)
 {
-	size_t bytes = call->count * dtype_bytes(call->dtype);
-
-	if (call->collective == COLL_BARRIER)
-		return 0;
-	return call->collective == COLL_ALL_GATHER ? bytes * (size_t)size : bytes;
+	return longest(call, size, RECV_SIDE);
 }
+
+/* ---- calls ----------------------------------------------------------------------------- */
 
 struct call_args call_args_for(const struct call *call, const void *send, void *recv)
 {
@@ -273,48 +357,161 @@ struct call_args call_args_for(const struct call *call, const void *send, void *
 				  .fingerprint = (uint32_t)print | 1};
 }
 
-static void fill(const struct call *call, int rank, int size, uint8_t *send)
+/* What rank's element i of a block of its send is. */
+static int64_t sent_at(const struct made *m, int block, size_t i)
 {
-	size_t each = dtype_bytes(call->dtype), n = call_send_bytes(call, size) / each;
-
-	if (call->collective == COLL_BROADCAST && rank != call->root)
-		return;
-	for (size_t i = 0; i < n; i++)
-		put(send + i * each, call->dtype, value_at(call, rank, i));
+	return value_at(&m->call, m->rank, m->send.blocks > 1 ? block : 0, i);
 }
 
-static int64_t expected_at(const struct call *call, int rank, int size, size_t i)
+static int64_t expected_at(const struct made *m, int block, size_t i)
 {
-	switch (call->collective) {
+	const struct call *call = &m->call;
+
+	switch (collective_pattern(call->collective)) {
 	case COLL_ALL_REDUCE:
-		return reduced_at(call, size, i);
+	case COLL_REDUCE:
+		return reduced_at(call, m->size, 0, i);
 	case COLL_REDUCE_SCATTER:
-		return reduced_at(call, size, (size_t)rank * call->count + i);
-	case COLL_ALL_GATHER:
-		return value_at(call, (int)(i / call->count), i % call->count);
+		return reduced_at(call, m->size, m->size > 1 ? m->rank : 0, i);
+	case COLL_BROADCAST:
+		return value_at(call, call->root, 0, i);
+	case COLL_SCATTER:
+		return value_at(call, call->root, m->rank, i);
+	case COLL_ALL_TO_ALL:
+		return value_at(call, block, m->rank, i);
 	default:
-		return value_at(call, call->root, i);
+		return value_at(call, block, 0, i);
 	}
 }
 
-static void verify(const struct call *call, int rank, int size, const uint8_t *recv)
+static void fill(const struct made *m, const struct side *side, uint8_t *buffer,
+		 int64_t (*value)(const struct made *m, int block, size_t i))
 {
-	size_t each = dtype_bytes(call->dtype), n = call_recv_bytes(call, size) / each;
+	size_t each = dtype_bytes(m->call.dtype);
 
-	for (size_t i = 0; i < n; i++) {
-		uint8_t want[8];
-		put(want, call->dtype, expected_at(call, rank, size, i));
-		team_check(!memcmp(want, recv + i * each, each),
-			   "rank %d of %d: collective %d, %s, %s, count %zu, root %d: element %zu",
-			   rank, size, (int)call->collective, dtype_name(call->dtype),
-			   op_name(call->op), call->count, call->root, i);
+	for (int block = 0; block < side->blocks; block++) {
+		for (size_t i = 0; i < side->count[block]; i++)
+			put(buffer + (side->first[block] + i) * each, m->call.dtype,
+			    value(m, block, i));
 	}
 }
 
-static void check_guard(const uint8_t *at, const char *which)
+static void make_room(struct made *m, int which, const struct side *side, uint8_t *arena,
+		      size_t shift)
 {
-	for (int i = 0; i < GUARD; i++)
-		team_check(at[i] == 0xa5, "the bytes %s the result were written to", which);
+	m->room_bytes[which] = side->end * dtype_bytes(m->call.dtype) + 2 * GUARD + shift;
+	m->rooms[which] = arena ? arena : malloc(m->room_bytes[which]);
+	memset(m->rooms[which], 0xa5, m->room_bytes[which]);
+	m->buffers[which] = m->rooms[which] + GUARD + shift;
+}
+
+/* In place there is one room, and the shorter buffer is a part of the longer one. */
+static void make_rooms(struct made *m)
+{
+	size_t each = dtype_bytes(m->call.dtype);
+	enum collective pattern = collective_pattern(m->call.collective);
+	bool in_place = m->manner.is_in_place && m->send.blocks && m->recv.blocks &&
+			pattern != COLL_ALL_TO_ALL;
+	bool recv_is_longer = m->recv.blocks > m->send.blocks;
+
+	m->rooms[SEND_SIDE] = m->rooms[RECV_SIDE] = NULL;
+	m->buffers[SEND_SIDE] = m->buffers[RECV_SIDE] = NULL;
+	if (m->send.blocks && !(in_place && recv_is_longer))
+		make_room(m, SEND_SIDE, &m->send, m->manner.send_arena, m->manner.send_shift);
+	if (m->recv.blocks && !(in_place && !recv_is_longer))
+		make_room(m, RECV_SIDE, &m->recv, m->manner.recv_arena, m->manner.recv_shift);
+	if (in_place && recv_is_longer)
+		m->buffers[SEND_SIDE] = m->buffers[RECV_SIDE] + m->recv.first[m->rank] * each;
+	else if (in_place)
+		m->buffers[RECV_SIDE] = m->buffers[SEND_SIDE] +
+					(m->send.blocks > 1 ? m->send.first[m->rank] : 0) * each;
+	if (m->send.blocks && !(pattern == COLL_BROADCAST && m->rank != m->call.root))
+		fill(m, &m->send, m->buffers[SEND_SIDE], sent_at);
+	for (int which = 0; which < 2; which++) {
+		m->before[which] = m->rooms[which] ? malloc(m->room_bytes[which]) : NULL;
+		if (m->rooms[which])
+			memcpy(m->before[which], m->rooms[which], m->room_bytes[which]);
+	}
+}
+
+/* The arrays of a v-variant, as calls.h describes them. */
+static void set_counts(struct made *m, struct call_args *args)
+{
+	bool is_pairwise = m->call.collective == COLL_ALL_TO_ALLV;
+
+	args->count = 0;
+	for (int which = 0; which < 2; which++) {
+		const struct side *side = which == SEND_SIDE ? &m->send : &m->recv;
+		const struct side *other = which == SEND_SIDE ? &m->recv : &m->send;
+		for (int i = 0; i < m->size; i++) {
+			m->counts[which][i] =
+				is_pairwise ? side->count[i] : call_block(&m->call, 0, i);
+			m->offsets[which][i] = side->blocks == m->size    ? side->first[i]
+					       : other->blocks == m->size ? other->first[i]
+									  : 0;
+			if (which == SEND_SIDE && !is_pairwise)
+				args->count += m->counts[which][i];
+		}
+		args->counts[which] = m->counts[which];
+		args->offsets[which] = m->offsets[which];
+	}
+	args->fingerprint ^= (uint32_t)team_random(m->call.seed, 3, 3) << 1;
+}
+
+void made_begin(struct made *m, struct window *window, int rank, const struct call *call,
+		const struct manner *manner)
+{
+	struct call_args args;
+
+	m->call = *call;
+	m->manner = *manner;
+	m->window = window;
+	m->rank = rank;
+	m->send = side_of(call, rank, m->size, SEND_SIDE);
+	m->recv = side_of(call, rank, m->size, RECV_SIDE);
+	make_rooms(m);
+	args = call_args_for(call, m->send.end ? m->buffers[SEND_SIDE] : NULL,
+			     m->recv.end ? m->buffers[RECV_SIDE] : NULL);
+	if (call_is_v(call->collective))
+		set_counts(m, &args);
+	window_begin(window, &m->run, &args);
+}
+
+static void compare(const struct made *m, int which, const uint8_t *want)
+{
+	const struct call *call = &m->call;
+
+	for (size_t i = 0; i < m->room_bytes[which]; i++) {
+		long at = (long)i - (m->buffers[which] - m->rooms[which]);
+		team_check(m->rooms[which][i] == want[i],
+			   "rank %d of %d: %s(%s, %s, count %zu, root %d, seed %llu): byte %ld of "
+			   "%s is "
+			   "%d, not %d",
+			   m->rank, m->size, collective_name(call->collective),
+			   dtype_name(call->dtype), op_name(call->op), call->count, call->root,
+			   (unsigned long long)call->seed, at, which == SEND_SIDE ? "send" : "recv",
+			   m->rooms[which][i], want[i]);
+	}
+}
+
+/* Every byte of the rooms is as before, but the result. */
+void made_check(struct made *m)
+{
+	int which = m->rooms[RECV_SIDE] ? RECV_SIDE : SEND_SIDE;
+
+	if (m->recv.blocks)
+		fill(m, &m->recv, m->before[which] + (m->buffers[RECV_SIDE] - m->rooms[which]),
+		     expected_at);
+	for (which = 0; which < 2; which++) {
+		uint8_t *arena = which == SEND_SIDE ? m->manner.send_arena : m->manner.recv_arena;
+		if (!m->rooms[which])
+			continue;
+		if (memcmp(m->rooms[which], m->before[which], m->room_bytes[which]))
+			compare(m, which, m->before[which]);
+		free(m->before[which]);
+		if (!arena)
+			free(m->rooms[which]);
+	}
 }
 
 static tutti_status advance_until_done(struct window *window, struct window_run *run)
@@ -331,67 +528,18 @@ static tutti_status advance_until_done(struct window *window, struct window_run 
 	return status;
 }
 
-/* An arena is the rank's own shared memory: send at its begin, recv in its second half. */
-struct buffers {
-	uint8_t *send_room, *recv_room, *send, *recv;
-};
-
-static struct buffers make_buffers(const struct call *call, int rank, int size,
-				   const struct manner *m)
-{
-	size_t send_bytes = call_send_bytes(call, size), recv_bytes = call_recv_bytes(call, size);
-	size_t own = (size_t)rank * call->count * dtype_bytes(call->dtype);
-	struct buffers b = {m->send_arena, m->recv_arena, NULL, NULL};
-
-	if (!b.send_room)
-		b.send_room = malloc(send_bytes + 2 * GUARD + m->send_shift);
-	if (!b.recv_room)
-		b.recv_room = malloc(recv_bytes + 2 * GUARD + m->recv_shift);
-	b.send = b.send_room + GUARD + m->send_shift;
-	b.recv = b.recv_room + GUARD + m->recv_shift;
-	if (m->is_in_place && call->collective == COLL_REDUCE_SCATTER)
-		b.recv = b.send + own;
-	else if (m->is_in_place && call->collective == COLL_ALL_GATHER)
-		b.send = b.recv + own;
-	else if (m->is_in_place)
-		b.recv = b.send;
-	if (b.recv != b.send + own || call->collective != COLL_REDUCE_SCATTER)
-		memset(b.recv - GUARD, 0xa5, recv_bytes + 2 * GUARD);
-	if (!m->is_in_place)
-		memset(b.send - GUARD, 0xa5, send_bytes + 2 * GUARD);
-	fill(call, rank, size, b.send);
-	return b;
-}
-
 void call_make(struct window *window, int rank, int size, const struct call *call,
-	       const struct manner *m)
+	       const struct manner *manner)
 {
-	struct buffers b = make_buffers(call, rank, size, m);
-	struct call_args args = call_args_for(call, b.send, b.recv);
-	size_t send_bytes = call_send_bytes(call, size), recv_bytes = call_recv_bytes(call, size);
-	struct window_run run;
+	struct made made = {.size = size};
 	tutti_status status;
 
-	window_begin(window, &run, &args);
-	status = m->is_async ? advance_until_done(window, &run)
-			     : window_drive(window, &run, TEAM_TIMEOUT_NS, NULL, NULL, NULL);
+	made_begin(&made, window, rank, call, manner);
+	status = manner->is_async
+			 ? advance_until_done(window, &made.run)
+			 : window_drive(window, &made.run, TEAM_TIMEOUT_NS, NULL, NULL, NULL);
 	team_check(status == TUTTI_OK, "rank %d: %s", rank, last_error());
-	verify(call, rank, size, b.recv);
-	if (!m->is_in_place || call->collective != COLL_REDUCE_SCATTER) {
-		check_guard(b.recv - GUARD, "before");
-		check_guard(b.recv + recv_bytes, "after");
-	}
-	if (!m->is_in_place) {
-		uint8_t *again = malloc(send_bytes + 1);
-		memcpy(again, b.send, send_bytes);
-		fill(call, rank, size, again);
-		team_check(!memcmp(again, b.send, send_bytes), "rank %d: send was changed", rank);
-		free(again);
-	}
-	if (!m->send_arena)
-		free(b.send_room);
-	if (!m->recv_arena)
-		free(b.recv_room);
+	made_check(&made);
 }
 
 tutti_status team_drive(struct window *window, const struct call_args *args)

@@ -44,8 +44,8 @@ struct call {
 	tutti_dtype dtype;
 	tutti_op op;
 	int root;
-	size_t count;
-	uint64_t seed;                  /* of the values */
+	size_t count;                   /* v-variants: the most of a block; the counts are drawn from seed */
+	uint64_t seed;                  /* of the values and counts */
 };
 
 /* How one rank makes the call. Ranks may differ. */
@@ -55,11 +55,43 @@ struct manner {
 	uint8_t *send_arena, *recv_arena; /* or NULL: ordinary memory */
 };
 
+bool call_is_v(enum collective collective);
+/* The longest that a rank's buffer is. */
 size_t call_send_bytes(const struct call *call, int size);
 size_t call_recv_bytes(const struct call *call, int size);
-/* Fills buffers, makes the call, checks every byte of the result and around it. */
+/* Elements that rank from sends to rank to, in an all_to_allv; else of rank to's block. */
+size_t call_block(const struct call *call, int from, int to);
+
+#define TEAM_RANKS 16
+
+/* One side of a rank's call: its blocks, for v-variants with gaps and in any order. */
+struct side {
+	int blocks;                     /* 0: no buffer; 1: one block, the first                 */
+	size_t count[TEAM_RANKS], first[TEAM_RANKS];
+	size_t end;
+};
+
+/* A call under way on one rank. */
+struct made {
+	struct call call;
+	struct manner manner;
+	struct window *window;
+	struct window_run run;
+	int rank, size;
+	struct side send, recv;
+	size_t counts[2][TEAM_RANKS], offsets[2][TEAM_RANKS];
+	uint8_t *rooms[2], *before[2], *buffers[2];
+	size_t room_bytes[2];
+};
+/* Fills buffers and begins. */
+void made_begin(struct made *made, struct window *window, int rank, const struct call *call,
+                const struct manner *manner);
+/* When the run is done: checks every byte of the result and around it. */
+void made_check(struct made *made);
+/* Both, and all between. */
 void call_make(struct window *window, int rank, int size, const struct call *call,
                const struct manner *manner);
+/* Of a collective that has one count. */
 struct call_args call_args_for(const struct call *call, const void *send, void *recv);
 
 /* Shared memory of this rank, through COLL_MEM_ALLOC. */

@@ -1,0 +1,197 @@
+/* What lies in the pieces of a staged collective that reduces. take is an n-ary reduction of this
+ * rank's part of the piece out of all slots at once.
+ *
+ * For all_reduce the result goes back into the very lines of the slots that it was read from: no
+ * lines of a result area to fetch, and each owner copies out what lies in its own slot. reduce does
+ * the same, but only the root's slot gets the result, so all ranks reduce and only one copies out.
+ */
+#include "collectives/window_internal.h"
+
+#include "memory/reduce.h"
+
+/* From element from of src to element to of dst; returns bytes. */
+static size_t copy(const struct window_run *run, void *dst, size_t to, const void *src, size_t from,
+		   size_t count)
+{
+	size_t each = run->unit;
+
+	if (count)
+		memcpy((uint8_t *)dst + to * each, (const uint8_t *)src + from * each,
+		       count * each);
+	return count * each;
+}
+
+static const uint8_t *at(const struct window_run *run, const void *buffer, size_t element)
+{
+	return (const uint8_t *)buffer + element * run->unit;
+}
+
+static void reduce_into(struct window *w, const struct window_run *run, int outputs, size_t count)
+{
+	reduce(w->dst, outputs, w->src, w->size, count, run->args.dtype, run->args.op, w->size);
+}
+
+/* ---- all_reduce and reduce ----------------------------------------------------------------- */
+
+static struct range piece_of(const struct window_run *run, uint64_t k)
+{
+	return part_of(run->args.count, (size_t)k * run->each, run->each);
+}
+
+static void cut_whole(struct window *w, struct window_run *run)
+{
+	run->each = units_of(w->slot_bytes, run);
+	run->pieces = (run->args.count + run->each - 1) / run->each;
+}
+
+static size_t stage_whole(struct window *w, struct window_run *run, uint64_t k)
+{
+	uint8_t *slot = slot_of(w, w->generation + k, w->rank);
+	struct range piece = piece_of(run, k), own = share_of(w, run, piece.count, w->rank);
+	size_t end = own.first + own.count, staged;
+
+	staged = copy(run, slot, 0, run->args.send, piece.first, own.first);
+	return staged + copy(run, slot, end, run->args.send, piece.first + end, piece.count - end);
+}
+
+/* Sets the sources of this rank's share of piece k, and returns the share. */
+static struct range find_share(struct window *w, struct window_run *run, uint64_t k)
+{
+	struct range piece = piece_of(run, k), own = share_of(w, run, piece.count, w->rank);
+
+	for (int rank = 0; rank < w->size; rank++)
+		w->src[rank] = slot_of(w, w->generation + k, rank) + own.first * run->unit;
+	w->src[w->rank] = at(run, run->args.send, piece.first + own.first);
+	return own;
+}
+
+static void take_all_reduce(struct window *w, struct window_run *run, uint64_t k)
+{
+	struct range own = find_share(w, run, k);
+
+	for (int rank = 0; rank < w->size; rank++)
+		w->dst[rank] = slot_of(w, w->generation + k, rank) + own.first * run->unit;
+	w->dst[w->rank] =
+		(uint8_t *)run->args.recv + (piece_of(run, k).first + own.first) * run->unit;
+	reduce_into(w, run, w->size, own.count);
+}
+
+static void take_reduce(struct window *w, struct window_run *run, uint64_t k)
+{
+	struct range own = find_share(w, run, k);
+
+	if (w->rank == run->args.root)
+		w->dst[0] = (uint8_t *)run->args.recv +
+			    (piece_of(run, k).first + own.first) * run->unit;
+	else
+		w->dst[0] = slot_of(w, w->generation + k, run->args.root) + own.first * run->unit;
+	reduce_into(w, run, 1, own.count);
+}
+
+static void finish_whole(struct window *w, struct window_run *run, uint64_t k)
+{
+	struct range piece = piece_of(run, k), own = share_of(w, run, piece.count, w->rank);
+	uint8_t *slot = slot_of(w, w->generation + k, w->rank);
+	size_t end = own.first + own.count;
+
+	copy(run, run->args.recv, piece.first, slot, 0, own.first);
+	copy(run, run->args.recv, piece.first + end, slot, end, piece.count - end);
+}
+
+/* ---- reduce_scatter ------------------------------------------------------------------------ */
+
+/* Every piece has a part of every block, so that all ranks reduce at once: equal parts of equal
+ * blocks, else parts in proportion, in whole lines and at least one. */
+static struct deal deal_of(const struct window *w, const struct window_run *run, int rank)
+{
+	if (has_counts(run))
+		return w->deals[rank];
+	return (struct deal){(size_t)rank * (run->each * run->unit), run->each};
+}
+
+static size_t lines_of(const struct window_run *run, size_t count)
+{
+	return (count * run->unit + WINDOW_ALIGN - 1) / WINDOW_ALIGN;
+}
+
+static void deal_slots(struct window *w, struct window_run *run)
+{
+	const size_t *counts = run->args.counts[SEND_SIDE];
+	size_t lines = w->slot_bytes / WINDOW_ALIGN - (size_t)w->size, all = 0, used = 0;
+
+	for (int rank = 0; rank < w->size; rank++)
+		all += lines_of(run, counts[rank]);
+	run->pieces = 0;
+	for (int rank = 0; rank < w->size; rank++) {
+		size_t block = lines_of(run, counts[rank]),
+		       each = block ? 1 + lines * block / all : 0;
+		w->deals[rank] =
+			(struct deal){used * WINDOW_ALIGN, units_of(each * WINDOW_ALIGN, run)};
+		used += each;
+		if (block && run->pieces < (block + each - 1) / each)
+			run->pieces = (block + each - 1) / each;
+	}
+}
+
+static void cut_blocks(struct window *w, struct window_run *run)
+{
+	size_t block = w->slot_bytes / (size_t)w->size / WINDOW_ALIGN * WINDOW_ALIGN;
+
+	if (has_counts(run)) {
+		deal_slots(w, run);
+		return;
+	}
+	run->each = units_of(block, run);
+	run->pieces = (run->args.count + run->each - 1) / run->each;
+}
+
+static struct range dealt(const struct window *w, const struct window_run *run, uint64_t k,
+			  int rank)
+{
+	struct range block = block_of(run, SEND_SIDE, rank);
+	size_t each = deal_of(w, run, rank).each;
+	return part_of(block.count, (size_t)k * each, each);
+}
+
+static bool passes_part(const struct window *w, const struct window_run *run, uint64_t k, int from,
+			int to)
+{
+	(void)from;
+	return dealt(w, run, k, to).count > 0;
+}
+
+static size_t stage_parts(struct window *w, struct window_run *run, uint64_t k)
+{
+	uint8_t *slot = slot_of(w, w->generation + k, w->rank);
+	size_t staged = 0;
+
+	for (int rank = 0; rank < w->size; rank++) {
+		struct range part = dealt(w, run, k, rank);
+		if (rank != w->rank)
+			staged +=
+				copy(run, slot + deal_of(w, run, rank).at, 0, run->args.send,
+				     block_of(run, SEND_SIDE, rank).first + part.first, part.count);
+	}
+	return staged;
+}
+
+static void take_part(struct window *w, struct window_run *run, uint64_t k)
+{
+	size_t place = deal_of(w, run, w->rank).at;
+	struct range part = dealt(w, run, k, w->rank);
+
+	if (!part.count)
+		return;
+	for (int rank = 0; rank < w->size; rank++)
+		w->src[rank] = slot_of(w, w->generation + k, rank) + place;
+	w->src[w->rank] =
+		at(run, run->args.send, block_of(run, SEND_SIDE, w->rank).first + part.first);
+	w->dst[0] = (uint8_t *)run->args.recv + part.first * run->unit;
+	reduce_into(w, run, 1, part.count);
+}
+
+const struct window_moves moves_all_reduce = {cut_whole, NULL, stage_whole, take_all_reduce,
+					      finish_whole};
+const struct window_moves moves_reduce = {cut_whole, NULL, stage_whole, take_reduce, finish_whole};
+const struct window_moves moves_reduce_scatter = {cut_blocks, passes_part, stage_parts, take_part,
+						  NULL};
