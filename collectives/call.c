@@ -2,7 +2,6 @@
  * the choice between waiting here and handing out a handle. */
 #include "collectives/comm.h"
 
-#include "memory/dtype.h"
 #include "memory/ops.h"
 
 #include <assert.h>
@@ -14,73 +13,58 @@ static int index_of(const struct algorithm *a)
 }
 
 /* One plan serves every size, pointer and dtype. */
-static tutti_status find_plan(struct tutti_comm *comm, const struct algorithm *a, int root,
-			      bool in_place, bool staged, const struct plan **plan)
+static tutti_status find_plan(struct tutti_comm *comm, const struct algorithm *a,
+			      const struct plan_key *key, const struct plan **plan)
 {
 	struct cached_plan **list = &comm->plans[index_of(a)], *c;
 
 	assert(index_of(a) < COMM_ALGORITHMS_MAX);
 	for (c = *list; c; c = c->next)
-		if (c->root == root && c->in_place == in_place && c->staged == staged) {
+		if (c->root == key->root && c->in_place == key->in_place &&
+		    c->options.staged == key->options.staged &&
+		    c->options.scaled == key->options.scaled) {
 			*plan = c->plan;
 			return TUTTI_OK;
 		}
 	c = malloc(sizeof *c);
-	struct plan *made = algorithm_plan(a, comm->rank, comm->size, root, in_place, staged);
+	struct plan *made = algorithm_plan(a, key);
 	if (!c || !made) {
 		free(c);
 		plan_free(made);
 		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for the plan of %s %s",
 			    comm->rank, collective_name(a->collective), a->name);
 	}
-	*c = (struct cached_plan){*list, made, root, in_place, staged};
+	*c = (struct cached_plan){*list, made, key->root, key->in_place, key->options};
 	*list = c;
 	*plan = made;
 	return TUTTI_OK;
 }
 
-static struct layout layout_of(const struct tutti_comm *comm, const struct algorithm *a,
-			       const struct call_args *args)
-{
-	size_t n = (size_t)comm->size;
-	if (a->collective == COLL_BARRIER)
-		return (struct layout){1, 1};
-	if (a->in_parts && a->out_parts) {
-		size_t each = (args->count + n - 1) / n;
-		if (each >= 1024) /* whole cache lines, if the data are aligned */
-			each = (each + 63) / 64 * 64;
-		return (struct layout){each, args->count};
-	}
-	return (struct layout){args->count,
-			       a->in_parts || a->out_parts ? args->count * n : args->count};
-}
-
-static void measure(const struct tutti_comm *comm, struct job_spec *spec)
-{
-	const struct call_args *a = &spec->args;
-	size_t bytes = a->count * dtype_bytes(a->dtype), n = (size_t)comm->size;
-
-	spec->send_bytes = spec->recv_bytes = bytes;
-	if (a->collective == COLL_REDUCE_SCATTER)
-		spec->send_bytes *= n;
-	else if (collective_pattern(a->collective) == COLL_ALL_GATHER)
-		spec->recv_bytes *= n;
-	else if (a->collective == COLL_BROADCAST && comm->rank != a->root)
-		spec->send_bytes = 0;
-	else if (a->collective == COLL_BARRIER || a->collective == COLL_MEM_ALLOC)
-		spec->send_bytes = spec->recv_bytes = 0;
-}
-
 static tutti_status add_plan(struct tutti_comm *comm, const struct algorithm *a,
 			     struct job_spec *spec)
 {
-	bool staged = !(comm->kinds_in_place & 1u << spec->memory->id);
-	bool in_place = spec->args.send == spec->args.recv;
-	int root = spec->args.collective == COLL_BROADCAST ? spec->args.root : 0;
+	struct plan_key key = {.rank = comm->rank,
+			       .size = comm->size,
+			       .root = collective_has_root(a->collective) ? spec->args.root : 0,
+			       .in_place = spec->args.send == spec->args.recv,
+			       .nodes = comm->select.nodes};
+	key.options.staged = !(comm->kinds_in_place & 1u << spec->memory->id);
+	key.options.scaled = op_scalar(spec->args.op) != NULL;
+	spec->layout = layout_of(&spec->args, comm->size, algorithm_split(a, comm->size));
+	spec->width = algorithm_width(a, comm->size, key.options);
+	spec->checks_counts = spec->args.collective == COLL_ALL_TO_ALLV;
+	return find_plan(comm, a, &key, &spec->plan);
+}
 
-	spec->layout = layout_of(comm, a, &spec->args);
-	spec->width = a->width(comm->size);
-	return find_plan(comm, a, root, in_place, staged, &spec->plan);
+/* The kind of memory of the call's buffers; a rank that has none of them here says host. */
+static tutti_status find_memory(const struct call_args *a, const struct memory_kind **memory)
+{
+	*memory = memory_of(a->recv ? a->recv : a->send);
+	if (a->send && a->recv && a->send != a->recv && memory_of(a->send) != *memory)
+		return fail(TUTTI_ERR_INVALID, "%s: send is %s memory and recv is %s memory",
+			    collective_name(a->collective), memory_of(a->send)->name,
+			    (*memory)->name);
+	return TUTTI_OK;
 }
 
 tutti_status comm_start_job(struct tutti_comm *comm, const struct job_spec *spec,
@@ -117,11 +101,8 @@ tutti_status comm_issue(struct tutti_comm *comm, struct call_args *args, const t
 		return fail(status, "%s", engine_error(comm->engine));
 	if (args->collective != COLL_MEM_ALLOC)
 		TRY(select_algorithm(&comm->select, args, &a));
-	const struct memory_kind *memory = memory_of(args->recv);
-	if (args->send != args->recv && args->send && memory_of(args->send) != memory)
-		return fail(TUTTI_ERR_INVALID, "%s: send is %s memory and recv is %s memory",
-			    collective_name(args->collective), memory_of(args->send)->name,
-			    memory->name);
+	const struct memory_kind *memory;
+	TRY(find_memory(args, &memory));
 	if (memory->id != TUTTI_MEMORY_HOST && op_user(args->op))
 		return fail(TUTTI_ERR_INVALID, "%s: %s works on host memory only, not on %s memory",
 			    collective_name(args->collective), op_name(args->op), memory->name);
@@ -140,7 +121,8 @@ tutti_status comm_issue(struct tutti_comm *comm, struct call_args *args, const t
 		spec.done = call->done;
 		spec.done_arg = call->done_arg;
 	}
-	measure(comm, &spec);
+	spec.send_bytes = layout_extent(args, comm->rank, comm->size, SEND_SIDE);
+	spec.recv_bytes = layout_extent(args, comm->rank, comm->size, RECV_SIDE);
 	if (a && a->build)
 		TRY(add_plan(comm, a, &spec));
 	take_number(comm, args, &noted);

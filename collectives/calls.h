@@ -60,6 +60,12 @@ struct call_args {
 	uint32_t fingerprint;         /* of everything that ranks must agree on; never 0        */
 };
 
+static inline _Bool collective_has_root(enum collective pattern)
+{
+	return pattern == COLL_BROADCAST || pattern == COLL_REDUCE || pattern == COLL_GATHER ||
+	       pattern == COLL_SCATTER;
+}
+
 static inline _Bool call_is_later_round(const struct call_args *args)
 {
 	return (args->collective == COLL_SPLIT || args->collective == COLL_DUP) && args->root > 0;

@@ -34,10 +34,11 @@ struct cached_plan {
 	struct cached_plan *next;
 	struct plan *plan;
 	int root;
-	bool in_place, staged;
+	bool in_place;
+	struct plan_options options;
 };
 
-#define COMM_ALGORITHMS_MAX 32
+#define COMM_ALGORITHMS_MAX 64
 
 struct tutti_comm {
 	int rank, size, local_rank, local_size, node_rank, num_nodes;
@@ -61,6 +62,8 @@ struct tutti_comm {
 	struct engine *engine;
 	struct select select;
 	struct cached_plan *plans[COMM_ALGORITHMS_MAX];
+	size_t *packed[2]; /* by side: the offsets of a v-variant called with NULL for them */
+	struct nodes nodes; /* where the ranks are; count 0: nodes of different sizes       */
 	_Atomic uint64_t sequence; /* collectives issued                                    */
 	struct recorder *recorder; /* what they were                                        */
 	uint32_t fingerprint;      /* of the latest and all before it; 0: none yet          */

@@ -58,3 +58,95 @@ void direct_broadcast(struct plan *p, struct group g, struct span in, struct spa
 	else
 		plan_recv(p, member(g, 0), out);
 }
+
+/* The root reduces all contributions at once: one round, but all bytes through the root's link. */
+void direct_reduce(struct plan *p, struct group g, struct span in, struct span out)
+{
+	struct span source[PLAN_SOURCES_MAX];
+
+	assert(g.size <= PLAN_SOURCES_MAX);
+	if (g.me != 0) {
+		plan_send(p, member(g, 0), in);
+		return;
+	}
+	for (int k = 1; k < g.size; k++) {
+		int rank =
+			modulo(g.shift + k, g.size); /* the association is by rank, whatever root */
+		source[rank] = plan_scratch(p, in);
+		plan_recv(p, member(g, k), source[rank]);
+	}
+	source[g.shift] = in;
+	plan_reduce(p, out, source, (uint32_t)g.size);
+}
+
+/* Block of member k: blocks are in the order of ranks, members begin with the root. */
+static struct span block(struct group g, struct span all, int k)
+{
+	return part(all, g.shift + k, g.size);
+}
+
+void direct_gather(struct plan *p, struct group g, struct span in, struct span out)
+{
+	if (g.me != 0) {
+		plan_send(p, member(g, 0), in);
+		return;
+	}
+	for (int k = 1; k < g.size; k++)
+		plan_recv(p, member(g, k), block(g, out, k));
+	plan_copy(p, block(g, out, 0), in);
+}
+
+void direct_scatter(struct plan *p, struct group g, struct span in, struct span out)
+{
+	if (g.me != 0) {
+		plan_recv(p, member(g, 0), out);
+		return;
+	}
+	for (int k = 1; k < g.size; k++)
+		plan_send(p, member(g, k), block(g, in, k));
+	plan_copy(p, out, block(g, in, 0));
+}
+
+void direct_all_to_all(struct plan *p, struct group g, struct span in, struct span out)
+{
+	for (int k = 1; k < g.size; k++) {
+		plan_send(p, member(g, g.me + k), part(in, g.me + k, g.size));
+		plan_recv(p, member(g, g.me - k), part(out, g.me - k, g.size));
+	}
+	plan_copy(p, part(out, g.me, g.size), part(in, g.me, g.size));
+}
+
+/* ---- costs: everything at once, so one round; a rank's own link carries all -------------------
+ */
+
+struct cost direct_all_reduce_cost(struct place p)
+{
+	double f = (double)(p.ranks - 1) / p.ranks;
+	struct cost c = cost_flat(p, 2, 2 * f, (double)p.ranks / p.nodes);
+	c.reduced = f;
+	return c;
+}
+
+/* all_gather, reduce_scatter and all_to_all, by bytes of a block. */
+struct cost direct_phase_cost(struct place p)
+{
+	struct cost c = cost_flat(p, 1, p.ranks - 1, (double)p.ranks / p.nodes);
+	return c;
+}
+
+struct cost direct_broadcast_cost(struct place p)
+{
+	return cost_flat(p, 1, p.ranks - 1, 1);
+}
+
+struct cost direct_reduce_cost(struct place p)
+{
+	struct cost c = cost_flat(p, 1, p.ranks - 1, 1);
+	c.reduced = p.ranks - 1;
+	return c;
+}
+
+struct cost direct_gather_cost(struct place p)
+{
+	return cost_flat(p, 1, p.ranks - 1, 1);
+}

@@ -62,3 +62,22 @@ void doubling_barrier(struct plan *p, struct group g, struct span in, struct spa
 		plan_recv_reduce(p, member(g, g.me - far), token, token);
 	}
 }
+
+/* Ranks past the largest power of two add a round before and one after. */
+struct cost doubling_all_reduce_cost(struct place p)
+{
+	int down = log2_up(p.ranks + 1) - 1, rounds = down + (1 << down == p.ranks ? 0 : 2);
+	struct cost c = cost_flat(p, rounds, rounds, (double)p.ranks / p.nodes);
+	c.reduced = rounds;
+	return c;
+}
+
+struct cost doubling_broadcast_cost(struct place p)
+{
+	return cost_flat(p, log2_up(p.ranks), log2_up(p.ranks), 1);
+}
+
+struct cost doubling_barrier_cost(struct place p)
+{
+	return cost_flat(p, log2_up(p.ranks), 0, 1);
+}

@@ -81,6 +81,7 @@ void engine_unref(struct engine *e)
 	while (e->free_works) {
 		struct tutti_work *work = e->free_works;
 		e->free_works = work->next;
+		free(work->tables);
 		free(work);
 	}
 	pthread_mutex_destroy(&e->lock);

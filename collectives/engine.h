@@ -6,6 +6,7 @@
 #ifndef COLLECTIVES_ENGINE_H
 #define COLLECTIVES_ENGINE_H
 
+#include "collectives/layout.h"
 #include "collectives/p2p.h"
 #include "collectives/plan.h"
 #include "collectives/window.h"
@@ -42,12 +43,6 @@ tutti_status engine_create(struct engine **engine, const struct engine_config *c
  * window go. NULL is fine. */
 void engine_destroy(struct engine *engine);
 
-/* The elements of a call cut into chunks: chunk c is elements [c*each, (c+1)*each), short at the
- * end. */
-struct layout {
-	size_t each, total; /* elements                                      */
-};
-
 /* What to do: a plan with its buffers, a send or recv (p2p.side), or a call for the window. */
 struct job_spec {
 	const struct plan *plan; /* lives as long as the engine                   */
@@ -55,6 +50,7 @@ struct job_spec {
 	uint32_t width;                   /* scratch chunks it needs, the same on all ranks */
 	const struct memory_kind *memory; /* of the caller's buffers                       */
 	size_t send_bytes, recv_bytes;    /* their lengths on this rank                    */
+	bool checks_counts;               /* all_to_allv: pairs compare their counts        */
 	struct call_args args;
 	struct p2p_args p2p;
 	const char *name, *algorithm; /* of the call, for sentences                    */

@@ -331,6 +331,9 @@ void comm_free(struct tutti_comm *comm)
 			free(c);
 		}
 	recorder_free(comm->recorder);
+	for (int side = 0; side < 2; side++)
+		free(comm->packed[side]);
+	free((int *)(uintptr_t)comm->nodes.rank);
 	free(comm->routes);
 	free(comm->parent_ranks);
 	free_texts(comm);

@@ -23,8 +23,11 @@ struct builder {
 	struct edge *edge;
 	struct reader *reader;
 	uint32_t *lane_of[2]; /* [sends][peer] -> lane + 1; local work is peer == size */
+	uint32_t *told;       /* [step]: the latest step that waits for it, + 1        */
+	uint32_t *scaled_of;  /* [chunk of IN]: its scaled copy in TMP, + 1            */
 	uint32_t edges, readers, refs;
-	uint32_t edge_cap, reader_cap, ref_cap, step_cap, lane_cap, tmp_cap, chunk_cap;
+	uint32_t edge_cap, reader_cap, ref_cap, step_cap, told_cap, lane_cap, tmp_cap, chunk_cap;
+	uint32_t pace_from, pace_to; /* sends wait for the receives among these steps    */
 	bool failed;
 };
 
@@ -43,7 +46,21 @@ static void *grow(struct builder *b, void *array, uint32_t need, uint32_t *cap, 
 	return moved;
 }
 
-struct plan *plan_new(int rank, int size, struct plan_shape shape, bool staged)
+static void open_tables(struct plan *p)
+{
+	struct builder *b = p->builder;
+	for (int buf = 0; buf < 2; buf++)
+		if (!(b->chunk[buf] = calloc(p->chunks[buf] + 1, sizeof(struct tracked))))
+			b->failed = true;
+	for (int s = 0; s < 2; s++)
+		if (!(b->lane_of[s] = calloc((size_t)p->size + 1, sizeof(uint32_t))))
+			b->failed = true;
+	if (!(b->scaled_of = calloc(p->chunks[BUF_IN] + 1, sizeof(uint32_t))))
+		b->failed = true;
+	b->readers = 1;
+}
+
+struct plan *plan_new(int rank, int size, struct plan_shape shape, struct plan_options options)
 {
 	struct plan *p = calloc(1, sizeof *p);
 	struct builder *b = calloc(1, sizeof *b);
@@ -56,22 +73,11 @@ struct plan *plan_new(int rank, int size, struct plan_shape shape, bool staged)
 			   .size = size,
 			   .chunks = {shape.in_chunks, shape.out_chunks, 0},
 			   .shape_base = {shape.in_base, shape.out_base},
-			   .staged = staged,
-			   .max_srcs = 1,
+			   .options = options,
+			   .max_refs = 1,
 			   .builder = b};
-	for (int buf = 0; buf < 2; buf++)
-		if (!(b->chunk[buf] = calloc(p->chunks[buf] + 1, sizeof(struct tracked))))
-			b->failed = true;
-	for (int s = 0; s < 2; s++)
-		if (!(b->lane_of[s] = calloc((size_t)size + 1, sizeof(uint32_t))))
-			b->failed = true;
-	b->readers = 1;
+	open_tables(p);
 	return p;
-}
-
-static uint32_t shape_of(const struct plan *p, struct ref r)
-{
-	return r.buf == BUF_TMP ? p->tmp[r.chunk].shape : r.chunk + p->shape_base[r.buf];
 }
 
 static struct tracked *tracked(struct plan *p, struct ref r)
@@ -83,36 +89,46 @@ static struct tracked *tracked(struct plan *p, struct ref r)
 static void depend(struct plan *p, uint32_t from, uint32_t to)
 {
 	struct builder *b = p->builder;
-	if (from == 0 || from - 1 == to)
+	if (from == 0 || from - 1 == to || b->told[from - 1] == to + 1)
 		return;
 	b->edge = grow(b, b->edge, b->edges, &b->edge_cap, sizeof *b->edge);
 	if (b->failed)
 		return;
 	b->edge[b->edges++] = (struct edge){from - 1, to};
+	b->told[from - 1] = to + 1;
 	p->steps[from - 1].succs++;
 	p->steps[to].deps++;
+}
+
+static void add_ref(struct plan *p, uint32_t step, struct ref r)
+{
+	struct builder *b = p->builder;
+	p->refs = grow(b, p->refs, b->refs, &b->ref_cap, sizeof *p->refs);
+	if (b->failed)
+		return;
+	p->refs[b->refs++] = r;
+	if (++p->steps[step].refs > p->max_refs)
+		p->max_refs = p->steps[step].refs;
 }
 
 static void reads(struct plan *p, uint32_t step, struct ref r)
 {
 	struct builder *b = p->builder;
 	struct tracked *c = tracked(p, r);
+	add_ref(p, step, r);
 	b->reader = grow(b, b->reader, b->readers, &b->reader_cap, sizeof *b->reader);
-	p->refs = grow(b, p->refs, b->refs, &b->ref_cap, sizeof *p->refs);
 	if (b->failed)
 		return;
 	depend(p, c->writer, step); /* read after write */
 	b->reader[b->readers] = (struct reader){step + 1, c->readers};
 	c->readers = b->readers++;
-	p->refs[b->refs++] = r;
-	p->steps[step].srcs++;
-	if (p->steps[step].srcs > p->max_srcs)
-		p->max_srcs = p->steps[step].srcs;
 }
 
 static void writes(struct plan *p, uint32_t step, struct ref r)
 {
 	struct builder *b = p->builder;
+	if (b->failed)
+		return;
 	struct tracked *c = tracked(p, r);
 	if (!c->readers)
 		depend(p, c->writer, step); /* write after write */
@@ -138,15 +154,17 @@ static uint32_t lane(struct plan *p, int peer, bool sends)
 
 /* Appends a step; callers then say what it reads and, last, what it writes. False: out of memory.
  */
-static bool append(struct plan *p, enum step_kind kind, int peer, struct ref dst, uint32_t shape)
+static bool append(struct plan *p, enum step_kind kind, int peer, struct ref dst)
 {
 	struct builder *b = p->builder;
 	p->steps = grow(b, p->steps, p->count, &b->step_cap, sizeof *p->steps);
+	b->told = grow(b, b->told, p->count, &b->told_cap, sizeof *b->told);
 	uint32_t on = lane(p, peer, kind == STEP_SEND);
 	if (b->failed)
 		return false;
-	p->steps[p->count++] = (struct step){
-		.kind = kind, .peer = peer, .dst = dst, .src = b->refs, .shape = shape, .lane = on};
+	b->told[p->count] = 0;
+	p->steps[p->count++] =
+		(struct step){.kind = kind, .peer = peer, .dst = dst, .ref = b->refs, .lane = on};
 	return true;
 }
 
@@ -166,51 +184,131 @@ static struct ref scratch(struct plan *p, uint32_t shape, enum tmp_pool pool)
 
 static bool is_reachable(const struct plan *p, struct ref r)
 {
-	return !p->staged || (r.buf == BUF_TMP && p->tmp[r.chunk].pool == POOL_HOST);
+	return !p->options.staged || (r.buf == BUF_TMP && p->tmp[r.chunk].pool == POOL_HOST);
 }
 
-static void copy_chunk(struct plan *p, struct ref to, struct ref from)
+static enum tmp_pool scratch_pool(const struct plan *p)
 {
-	if (p->builder->failed || !append(p, STEP_COPY, -1, to, shape_of(p, to)))
+	return p->options.staged ? POOL_KIND : POOL_HOST;
+}
+
+/* A step of this rank alone: to = from. */
+static void local_step(struct plan *p, enum step_kind kind, struct ref to, struct ref from)
+{
+	if (p->builder->failed || !append(p, kind, -1, to))
 		return;
-	assert(shape_of(p, to) == shape_of(p, from) || to.buf != from.buf);
+	assert(plan_shape_of(p, to) == plan_shape_of(p, from) || to.buf != from.buf);
 	reads(p, p->count - 1, from);
 	writes(p, p->count - 1, to);
 }
 
-static void receive_chunk(struct plan *p, int peer, struct ref to)
+/* What an algorithm reads. The first time it reads this rank's own data, a scaled plan scales them:
+ * in place, or once into scratch. */
+static struct ref source(struct plan *p, struct ref r)
 {
-	bool direct = is_reachable(p, to);
-	struct ref landed = direct ? to : scratch(p, shape_of(p, to), POOL_HOST);
-	if (p->builder->failed || !append(p, STEP_RECV, peer, landed, shape_of(p, to)))
-		return;
-	writes(p, p->count - 1, landed);
-	if (!direct)
-		copy_chunk(p, to, landed);
+	struct builder *b = p->builder;
+	if (!p->options.scaled || b->failed || r.buf == BUF_TMP || tracked(p, r)->writer)
+		return r;
+	if (r.buf == BUF_OUT) {
+		local_step(p, STEP_SCALE, r, r);
+		return r;
+	}
+	if (!b->scaled_of[r.chunk]) {
+		struct ref copy = scratch(p, plan_shape_of(p, r), scratch_pool(p));
+		local_step(p, STEP_SCALE, copy, r);
+		b->scaled_of[r.chunk] = copy.chunk + 1;
+	}
+	return (struct ref){BUF_TMP, b->scaled_of[r.chunk] - 1};
+}
+
+static struct ref chunk_of(struct span s, uint32_t i)
+{
+	return (struct ref){s.buf, span_chunk(s, i)};
+}
+
+/* Where the transport finds the bytes of r. */
+static struct ref staged_source(struct plan *p, struct ref r)
+{
+	if (p->builder->failed || is_reachable(p, r))
+		return r;
+	struct ref staged = scratch(p, plan_shape_of(p, r), POOL_HOST);
+	local_step(p, STEP_COPY, staged, r);
+	return staged;
+}
+
+/* Room for the chunks of a message on the stack; longer messages take it from the heap. */
+#define REFS_AT_HAND 64
+
+static struct ref *refs_of(struct plan *p, struct span s, struct ref *at_hand)
+{
+	struct ref *refs = s.count <= REFS_AT_HAND ? at_hand : malloc(s.count * sizeof *refs);
+	if (!refs)
+		p->builder->failed = true;
+	return refs;
 }
 
 void plan_send(struct plan *p, int peer, struct span src)
 {
+	struct builder *b = p->builder;
+	struct ref at_hand[REFS_AT_HAND], *refs = refs_of(p, src, at_hand);
+
 	assert(peer >= 0 && peer < p->size && peer != p->rank);
-	for (uint32_t i = 0; i < src.count && !p->builder->failed; i++) {
-		struct ref from = {src.buf, src.first + i};
-		if (!is_reachable(p, from)) {
-			struct ref staged = scratch(p, shape_of(p, from), POOL_HOST);
-			if (p->builder->failed)
-				return;
-			copy_chunk(p, staged, from);
-			from = staged;
-		}
-		if (append(p, STEP_SEND, peer, (struct ref){0}, shape_of(p, from)))
-			reads(p, p->count - 1, from);
+	for (uint32_t i = 0; i < src.count && !b->failed; i++)
+		refs[i] = staged_source(p, source(p, chunk_of(src, i)));
+	if (!b->failed && src.count && append(p, STEP_SEND, peer, (struct ref){0})) {
+		for (uint32_t i = 0; i < src.count; i++)
+			reads(p, p->count - 1, refs[i]);
+		for (uint32_t i = b->pace_from; i < b->pace_to && !b->failed; i++)
+			if (p->steps[i].kind == STEP_RECV || p->steps[i].kind == STEP_RECV_REDUCE)
+				depend(p, i + 1, p->count - 1);
+	}
+	if (refs != at_hand)
+		free(refs);
+}
+
+void plan_pace(struct plan *p)
+{
+	p->builder->pace_from = p->builder->pace_to;
+	p->builder->pace_to = p->count;
+}
+
+/* One message into the chunks landed. */
+static void receive(struct plan *p, int peer, const struct ref *landed, uint32_t n)
+{
+	if (p->builder->failed || n == 0 || !append(p, STEP_RECV, peer, (struct ref){0}))
+		return;
+	for (uint32_t i = 0; i < n; i++) {
+		add_ref(p, p->count - 1, landed[i]);
+		writes(p, p->count - 1, landed[i]);
 	}
 }
 
 void plan_recv(struct plan *p, int peer, struct span dst)
 {
+	struct ref at_hand[REFS_AT_HAND], *landed = refs_of(p, dst, at_hand);
+
 	assert(peer >= 0 && peer < p->size && peer != p->rank);
+	for (uint32_t i = 0; i < dst.count && !p->builder->failed; i++) {
+		landed[i] = chunk_of(dst, i);
+		if (!is_reachable(p, landed[i]))
+			landed[i] = scratch(p, plan_shape_of(p, landed[i]), POOL_HOST);
+	}
+	if (!p->builder->failed)
+		receive(p, peer, landed, dst.count);
 	for (uint32_t i = 0; i < dst.count && !p->builder->failed; i++)
-		receive_chunk(p, peer, (struct ref){dst.buf, dst.first + i});
+		if (landed[i].buf != dst.buf || landed[i].chunk != span_chunk(dst, i))
+			local_step(p, STEP_COPY, chunk_of(dst, i), landed[i]);
+	if (landed != at_hand)
+		free(landed);
+}
+
+static void reduce_two(struct plan *p, int peer, struct ref to, const struct ref *from, uint32_t n)
+{
+	if (!append(p, peer >= 0 ? STEP_RECV_REDUCE : STEP_REDUCE, peer, to))
+		return;
+	for (uint32_t i = 0; i < n; i++)
+		reads(p, p->count - 1, from[i]);
+	writes(p, p->count - 1, to);
 }
 
 /* A receive must never wait for this rank's own sends, or two ranks that send to each other first
@@ -219,68 +317,57 @@ void plan_recv(struct plan *p, int peer, struct span dst)
 void plan_recv_reduce(struct plan *p, int peer, struct span dst, struct span src)
 {
 	assert(peer >= 0 && peer < p->size && peer != p->rank && dst.count == src.count);
+	if (p->builder->failed || dst.count == 0)
+		return;
+	struct ref to = chunk_of(dst, 0), from = source(p, chunk_of(src, 0));
+	bool waits = tracked(p, to)->writer || tracked(p, to)->readers || tracked(p, from)->writer;
+	if (dst.count == 1 && !waits && !p->options.staged) {
+		reduce_two(p, peer, to, &from, 1);
+		return;
+	}
+	struct span landed = plan_scratch(p, dst);
+	plan_recv(p, peer, landed);
 	for (uint32_t i = 0; i < dst.count && !p->builder->failed; i++) {
-		struct ref to = {dst.buf, dst.first + i}, from = {src.buf, src.first + i};
-		struct tracked *t = tracked(p, to);
-		bool waits = t->writer || t->readers || tracked(p, from)->writer;
-		bool lands = waits || p->staged;
-		enum tmp_pool pool = p->staged ? POOL_KIND : POOL_HOST;
-		struct ref landed = lands ? scratch(p, shape_of(p, to), pool) : to;
-		if (p->builder->failed)
-			return;
-		if (lands)
-			receive_chunk(p, peer, landed);
-		if (!append(p, lands ? STEP_REDUCE : STEP_RECV_REDUCE, lands ? -1 : peer, to,
-			    shape_of(p, to)))
-			return;
-		reads(p, p->count - 1, from);
-		if (lands)
-			reads(p, p->count - 1, landed);
-		writes(p, p->count - 1, to);
+		struct ref both[2] = {source(p, chunk_of(src, i)), chunk_of(landed, i)};
+		reduce_two(p, -1, chunk_of(dst, i), both, 2);
 	}
 }
 
 void plan_reduce(struct plan *p, struct span dst, const struct span *src, uint32_t n)
 {
 	for (uint32_t i = 0; i < dst.count && !p->builder->failed; i++) {
-		struct ref to = {dst.buf, dst.first + i};
-		if (!append(p, STEP_REDUCE, -1, to, shape_of(p, to)))
-			return;
-		p->steps[p->count - 1].ends_average = true;
 		for (uint32_t k = 0; k < n; k++)
-			reads(p, p->count - 1, (struct ref){src[k].buf, src[k].first + i});
-		if (!p->builder->failed)
-			writes(p, p->count - 1, to);
+			source(p, chunk_of(src[k], i)); /* scaling steps come before this one */
+		if (!append(p, STEP_REDUCE, -1, chunk_of(dst, i)))
+			return;
+		uint32_t step = p->count - 1;
+		p->steps[step].ends_average = true;
+		for (uint32_t k = 0; k < n; k++)
+			reads(p, step, source(p, chunk_of(src[k], i)));
+		writes(p, step, chunk_of(dst, i));
 	}
 }
 
 void plan_copy(struct plan *p, struct span dst, struct span src)
 {
-	if (dst.buf == src.buf && dst.first == src.first)
-		return;
-	for (uint32_t i = 0; i < dst.count; i++)
-		copy_chunk(p, (struct ref){dst.buf, dst.first + i},
-			   (struct ref){src.buf, src.first + i});
+	for (uint32_t i = 0; i < dst.count && !p->builder->failed; i++) {
+		struct ref to = chunk_of(dst, i), from = source(p, chunk_of(src, i));
+		if (to.buf != from.buf || to.chunk != from.chunk)
+			local_step(p, STEP_COPY, to, from);
+	}
 }
 
 void plan_finish(struct plan *p, struct span dst)
 {
-	for (uint32_t i = 0; i < dst.count && !p->builder->failed; i++) {
-		struct ref to = {dst.buf, dst.first + i};
-		if (!append(p, STEP_FINISH, -1, to, shape_of(p, to)))
-			return;
-		reads(p, p->count - 1, to);
-		if (!p->builder->failed)
-			writes(p, p->count - 1, to);
-	}
+	for (uint32_t i = 0; i < dst.count; i++)
+		local_step(p, STEP_FINISH, chunk_of(dst, i), chunk_of(dst, i));
 }
 
 struct span plan_scratch(struct plan *p, struct span like)
 {
 	uint32_t first = p->chunks[BUF_TMP];
 	for (uint32_t i = 0; i < like.count && !p->builder->failed; i++)
-		scratch(p, shape_of(p, (struct ref){like.buf, like.first + i}),
-			p->staged ? POOL_KIND : POOL_HOST);
+		scratch(p, plan_shape_of(p, chunk_of(like, i)), scratch_pool(p));
 	return span(BUF_TMP, first, like.count);
 }
 
@@ -317,6 +404,8 @@ static void builder_free(struct builder *b)
 		free(b->chunk[buf]);
 	free(b->edge);
 	free(b->reader);
+	free(b->told);
+	free(b->scaled_of);
 	free(b->lane_of[0]);
 	free(b->lane_of[1]);
 	free(b);

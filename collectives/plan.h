@@ -17,11 +17,12 @@
 enum plan_buf { BUF_IN, BUF_OUT, BUF_TMP, BUF_COUNT };
 
 enum step_kind {
-	STEP_SEND,        /* src to peer                                                     */
-	STEP_RECV,        /* dst from peer                                                   */
-	STEP_RECV_REDUCE, /* dst = src (op) what arrives                                     */
-	STEP_REDUCE,      /* dst = src[0] (op) src[1] ... in the fixed association           */
-	STEP_COPY,        /* dst = src                                                       */
+	STEP_SEND,        /* refs to peer, as one message                                    */
+	STEP_RECV,        /* refs from peer, as one message                                  */
+	STEP_RECV_REDUCE, /* dst = ref (op) what arrives                                     */
+	STEP_REDUCE,      /* dst = ref[0] (op) ref[1] ... in the fixed association           */
+	STEP_COPY,        /* dst = ref                                                       */
+	STEP_SCALE,       /* dst = ref times this rank's scalar                              */
 	STEP_FINISH,      /* the sum in dst is complete: divide it when the op is an average */
 };
 
@@ -32,10 +33,9 @@ struct ref {
 
 struct step {
 	enum step_kind kind;
-	int peer; /* -1 for a local step                                       */
-	struct ref dst;
-	uint32_t src, srcs;   /* slice of plan->refs: what the step reads                  */
-	uint32_t shape;       /* the chunk of the call's layout whose length this step has */
+	int peer;             /* -1 for a local step                                       */
+	struct ref dst;       /* of all but SEND and RECV                                  */
+	uint32_t ref, refs;   /* slice of plan->refs: what it reads; RECV: what it writes  */
 	uint32_t lane;        /* the ordered stream it is issued on                        */
 	uint32_t deps;        /* how many earlier steps it waits for                       */
 	uint32_t succ, succs; /* slice of plan->edges: the steps that wait for it          */
@@ -56,11 +56,23 @@ struct lane {
 	uint32_t first, count; /* slice of plan->order                                      */
 };
 
+/* How many chunks IN and OUT have; the layout's chunk that chunk 0 of each is. */
+struct plan_shape {
+	uint32_t in_chunks, out_chunks;
+	uint32_t in_base, out_base;
+};
+
+struct plan_options {
+	bool staged; /* IN and OUT are memory that no transport touches: every byte on its
+		      * way passes through host chunks of TMP                          */
+	bool scaled; /* each rank's input counts times its scalar                       */
+};
+
 struct plan {
 	int rank, size;
 	uint32_t chunks[BUF_COUNT];
 	uint32_t shape_base[2]; /* IN and OUT: the layout's chunk that chunk 0 is            */
-	bool staged;            /* IN and OUT are memory that no transport touches           */
+	struct plan_options options;
 	struct step *steps;
 	uint32_t count;
 	struct lane *lanes;
@@ -70,27 +82,30 @@ struct plan {
 	struct ref *refs;
 	struct tmp_chunk *tmp;
 	uint32_t pool_chunks[2]; /* TMP: how many chunks lie in each pool                     */
-	uint32_t max_srcs;       /* the most chunks that one step reads                       */
+	uint32_t max_refs;       /* the most chunks of one step                               */
 	struct builder *builder; /* only while building                                       */
 };
 
-/* How many chunks IN and OUT have; shape_base: see above, zero for whole buffers. */
-struct plan_shape {
-	uint32_t in_chunks, out_chunks;
-	uint32_t in_base, out_base;
-};
-
-/* staged: every byte on its way passes through host chunks of TMP. NULL when out of memory, now or
- * while building (plan_end); a plan that failed to grow accepts more steps and drops them. */
-struct plan *plan_new(int rank, int size, struct plan_shape shape, bool staged);
+/* NULL when out of memory, now or while building (plan_end); a plan that failed to grow accepts more
+ * steps and drops them. */
+struct plan *plan_new(int rank, int size, struct plan_shape shape, struct plan_options options);
 struct plan *plan_end(struct plan *plan);
 void plan_free(struct plan *plan);
 
-/* A run of chunks. The functions below append one step per chunk. */
+/* The layout's chunk that r is as long as. */
+static inline uint32_t plan_shape_of(const struct plan *plan, struct ref r)
+{
+	return r.buf == BUF_TMP ? plan->tmp[r.chunk].shape : r.chunk + plan->shape_base[r.buf];
+}
+
+/* Chunks of one buffer: count of them from the from-th on. Of those that start with first they are every
+ * stride-th, and with of not 0 the of-th is followed by the 0-th again. */
 struct span {
 	uint32_t buf, first, count;
+	uint32_t from, of, stride;
 };
 
+/* One message, whatever the span: the peer receives a span of equal lengths in one message too. */
 void plan_send(struct plan *plan, int peer, struct span src);
 /* Where dst is still being sent the receive waits for that send: right only when what arrives
  * cannot exist before the peer has got it, as in an all_gather after a reduce_scatter. */
@@ -105,42 +120,124 @@ void plan_copy(struct plan *plan, struct span dst, struct span src);
 void plan_finish(struct plan *plan, struct span dst);
 /* Fresh scratch, as long as the chunks of like. */
 struct span plan_scratch(struct plan *plan, struct span like);
+/* Sends after this wait for the receives before it: paces an exchange, round by round. */
+void plan_pace(struct plan *plan);
 
 static inline struct span span(uint32_t buf, uint32_t first, uint32_t count)
 {
-	return (struct span){buf, first, count};
+	return (struct span){buf, first, count, 0, 0, 1};
+}
+
+static inline uint32_t span_chunk(struct span s, uint32_t i)
+{
+	uint32_t at = s.from + i;
+	return s.first + (s.of ? at % s.of : at) * s.stride;
+}
+
+static inline int modulo(int i, int n)
+{
+	return ((i % n) + n) % n;
 }
 
 /* Part i (modulo n) of n equal parts. */
 static inline struct span part(struct span s, int i, int n)
 {
 	uint32_t each = s.count / (uint32_t)n;
-	return (struct span){s.buf, s.first + (uint32_t)(((i % n) + n) % n) * each, each};
+	s.from += (uint32_t)modulo(i, n) * each;
+	s.count = each;
+	return s;
 }
+
+/* k of n equal parts, from part i on; after the last comes the first. s is not cyclic itself. */
+static inline struct span parts(struct span s, int i, int k, int n)
+{
+	uint32_t each = s.count / (uint32_t)n;
+	s.first += s.from * s.stride;
+	s.of = s.count;
+	s.from = (uint32_t)modulo(i, n) * each;
+	s.count = (uint32_t)k * each;
+	return s;
+}
+
+/* The n-th, 2n-th ... part of n equal ones beginning with part i: s is not cyclic. */
+static inline struct span every(struct span s, int i, int n)
+{
+	s.first += (s.from + (uint32_t)i) * s.stride;
+	s.from = 0;
+	s.count = (s.count - (uint32_t)i + (uint32_t)n - 1) / (uint32_t)n;
+	s.stride *= (uint32_t)n;
+	return s;
+}
+
+/* Where the ranks are: count nodes with local ranks each; rank[i * local + k] is the k-th of node i. */
+struct nodes {
+	int count, local;
+	const int *rank;
+};
 
 /* The ranks that an algorithm runs among: me, counted from 0, of size. shift renumbers them, so
  * that the root of a broadcast is member 0. */
 struct group {
 	int me, size, first, stride, shift;
+	const int *ranks;          /* member i is ranks[first + i * stride]; NULL: that number itself */
+	const struct nodes *nodes; /* NULL unless every node has as many ranks, at least two nodes */
 };
 
 static inline int member(struct group g, int i)
 {
-	return g.first + (((i + g.shift) % g.size + g.size) % g.size) * g.stride;
+	int at = g.first + modulo(i + g.shift, g.size) * g.stride;
+	return g.ranks ? g.ranks[at] : at;
 }
 
-/* The algorithms, by file. in and out have the group's size of chunks where the collective has
- * parts, one chunk elsewhere; in == out is in place. */
-void ring_all_reduce(struct plan *plan, struct group g, struct span in, struct span out);
-void ring_reduce_scatter(struct plan *plan, struct group g, struct span in, struct span out);
-void ring_all_gather(struct plan *plan, struct group g, struct span in, struct span out);
-void ring_broadcast(struct plan *plan, struct group g, struct span in, struct span out);
-void doubling_all_reduce(struct plan *plan, struct group g, struct span in, struct span out);
-void doubling_broadcast(struct plan *plan, struct group g, struct span in, struct span out);
-void doubling_barrier(struct plan *plan, struct group g, struct span in, struct span out);
-void direct_all_reduce(struct plan *plan, struct group g, struct span in, struct span out);
-void direct_reduce_scatter(struct plan *plan, struct group g, struct span in, struct span out);
-void direct_all_gather(struct plan *plan, struct group g, struct span in, struct span out);
-void direct_broadcast(struct plan *plan, struct group g, struct span in, struct span out);
+/* ---- what an algorithm costs ------------------------------------------------------------------ */
+
+/* Seconds = sum over links of rounds * alpha + bytes * n * beta + depth * slice * beta, and reduced * n *
+ * gamma, where n is the bytes of the call as the API counts them (of one block in gather and the like). */
+enum link { LINK_LOCAL, LINK_NET, LINKS }; /* within a node, between nodes */
+struct cost {
+	struct {
+		double rounds, bytes, depth; /* depth: slices that go by before the last link is busy */
+	} link[LINKS];
+	double reduced;
+};
+
+struct place {
+	int ranks, nodes; /* nodes with equally many ranks                               */
+};
+
+/* For algorithms that do not look at nodes: the slowest link in use counts, and crossing ranks of a node use
+ * it at once. */
+static inline struct cost cost_flat(struct place p, double rounds, double bytes, double crossing)
+{
+	struct cost c = {0};
+	enum link l = p.nodes > 1 ? LINK_NET : LINK_LOCAL;
+	c.link[l].rounds = rounds;
+	c.link[l].bytes = bytes * (p.nodes > 1 ? crossing : 1);
+	return c;
+}
+
+static inline int log2_up(int n)
+{
+	int log = 0;
+	while (1 << log < n)
+		log++;
+	return log;
+}
+
+/* ---- the algorithms ---------------------------------------------------------------------------- */
+
+/* What an algorithm is to select.c: how it builds rank g.me's plan, and what it costs. in and out have a
+ * chunk, or what cut says, for every block of the collective; in == out is in place. */
+typedef void algorithm_fn(struct plan *plan, struct group g, struct span in, struct span out);
+typedef struct cost cost_fn(struct place place);
+
+algorithm_fn ring_all_reduce, ring_reduce_scatter, ring_all_gather, ring_broadcast;
+cost_fn ring_all_reduce_cost, ring_phase_cost, ring_broadcast_cost;
+algorithm_fn doubling_all_reduce, doubling_broadcast, doubling_barrier;
+cost_fn doubling_all_reduce_cost, doubling_broadcast_cost, doubling_barrier_cost;
+algorithm_fn direct_all_reduce, direct_reduce_scatter, direct_all_gather, direct_broadcast;
+algorithm_fn direct_reduce, direct_gather, direct_scatter, direct_all_to_all;
+cost_fn direct_all_reduce_cost, direct_phase_cost, direct_broadcast_cost, direct_reduce_cost,
+	direct_gather_cost;
 
 #endif

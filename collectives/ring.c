@@ -65,3 +65,23 @@ void ring_broadcast(struct plan *p, struct group g, struct span in, struct span 
 	if (g.me < g.size - 1)
 		plan_send(p, member(g, g.me + 1), g.me == 0 ? in : out);
 }
+
+struct cost ring_all_reduce_cost(struct place p)
+{
+	struct cost c = cost_flat(p, 2 * (p.ranks - 1), 2.0 * (p.ranks - 1) / p.ranks, 1);
+	c.reduced = (double)(p.ranks - 1) / p.ranks;
+	return c;
+}
+
+/* reduce_scatter and all_gather, by bytes of a block. */
+struct cost ring_phase_cost(struct place p)
+{
+	return cost_flat(p, p.ranks - 1, p.ranks - 1, 1);
+}
+
+struct cost ring_broadcast_cost(struct place p)
+{
+	struct cost c = cost_flat(p, p.ranks - 1, 1, 1);
+	c.link[p.nodes > 1 ? LINK_NET : LINK_LOCAL].depth = p.ranks - 2;
+	return c;
+}

@@ -13,11 +13,9 @@
 
 static size_t slice_length(const struct run *r, uint32_t shape, uint32_t slice)
 {
-	const struct layout *l = &r->work->spec.layout;
-	size_t first = (size_t)shape * l->each, at = (size_t)slice * r->slice_elements;
-	size_t chunk = first >= l->total            ? 0
-		       : l->total - first < l->each ? l->total - first
-						    : l->each;
+	size_t at = (size_t)slice * r->slice_elements;
+	size_t chunk = layout_length(&r->work->spec.layout, shape);
+
 	if (at >= chunk)
 		return 0;
 	return chunk - at < r->slice_elements ? chunk - at : r->slice_elements;
@@ -30,33 +28,36 @@ static uint8_t *address(const struct run *r, struct ref ref, uint32_t slice)
 		return r->tmp[t->pool] +
 		       ((size_t)t->index * r->slots + slice % r->slots) * r->slice_stride;
 	}
-	return r->base[ref.buf] +
-	       ((size_t)ref.chunk * r->work->spec.layout.each + (size_t)slice * r->slice_elements) *
-		       r->element;
+	size_t first = layout_offset(&r->work->spec.layout, (int)ref.buf, ref.chunk,
+				     plan_shape_of(r->plan, ref));
+	return r->base[ref.buf] + (first + (size_t)slice * r->slice_elements) * r->element;
 }
 
 /* ---- creation ------------------------------------------------------------------------------ */
 
-/* Slices depend on nothing but what all ranks agree on: both ends cut alike. */
+/* Both ends cut a message alike: the length of a slice depends on nothing but what all ranks agree
+ * on. Of v-variants they may not know each other's longest chunk, so there it is a constant. */
 static void cut(const struct engine *e, struct run *r, const struct job_spec *spec)
 {
-	size_t each = spec->layout.each, width = spec->width ? spec->width : 1;
+	size_t longest = layout_longest(&spec->layout), width = spec->width ? spec->width : 1;
 	size_t bytes = e->config.scratch_bytes / (width * RUN_SLOTS);
 
 	if (bytes > e->config.slice_bytes)
 		bytes = e->config.slice_bytes;
 	r->element = dtype_bytes(spec->args.dtype);
-	size_t longest = bytes / r->element ? bytes / r->element : 1;
-	r->slices = each > longest ? (uint32_t)((each + longest - 1) / longest) : 1;
-	r->slice_elements = (each + r->slices - 1) / r->slices;
-	if (r->slices > 1) /* whole cache lines, if the data are aligned */
+	size_t most = bytes / r->element ? bytes / r->element : 1;
+	r->slices = longest > most ? (uint32_t)((longest + most - 1) / most) : 1;
+	r->slice_elements = spec->layout.blocks ? most : (longest + r->slices - 1) / r->slices;
+	if (r->slices > 1 && !spec->layout.blocks) /* whole cache lines, if the data are aligned */
 		r->slice_elements = (r->slice_elements + 63) / 64 * 64;
 	r->slices = r->slice_elements
-			    ? (uint32_t)((each + r->slice_elements - 1) / r->slice_elements)
+			    ? (uint32_t)((longest + r->slice_elements - 1) / r->slice_elements)
 			    : 1;
+	r->slices = r->slices ? r->slices : 1;
 	r->interleave = r->slices < RUN_INTERLEAVE ? r->slices : RUN_INTERLEAVE;
 	r->slots = r->slices < RUN_SLOTS ? r->slices : RUN_SLOTS;
-	r->slice_stride = (r->slice_elements * r->element + 63) / 64 * 64;
+	size_t stride = longest < r->slice_elements ? longest : r->slice_elements;
+	r->slice_stride = (stride * r->element + 63) / 64 * 64;
 }
 
 static uint32_t lane_depth(const struct run *r, const struct lane *l)
@@ -81,9 +82,11 @@ static void *take(struct arena *a, size_t n, size_t size)
 static void lay_out_lane(struct run *r, struct arena *a, uint32_t i)
 {
 	const struct lane *l = &r->plan->lanes[i];
-	uint32_t depth = lane_depth(r, l), srcs = l->peer < 0 ? r->plan->max_srcs : 2;
+	uint32_t depth = lane_depth(r, l), srcs = l->peer < 0 ? r->plan->max_refs : 2;
+	uint32_t pieces = l->peer < 0 || r->plan->max_refs == 1 ? 0 : r->plan->max_refs;
 	struct step_io *ios = take(a, depth, sizeof *ios);
 	const void **src = take(a, (size_t)depth * srcs, sizeof *src);
+	struct tutti_piece *piece = take(a, (size_t)depth * pieces, sizeof *piece);
 	uint8_t *landing = l->reduces ? take(a, depth, r->slice_stride) : NULL;
 
 	if (!a->base)
@@ -93,6 +96,7 @@ static void lay_out_lane(struct run *r, struct arena *a, uint32_t i)
 		.run = r, .lane = l, .depth = depth, .ios = ios, .landing = landing};
 	for (uint32_t k = 0; k < depth; k++) {
 		ios[k].src = src + (size_t)k * srcs;
+		ios[k].pieces = piece + (size_t)k * pieces;
 		ios[k].lane = &r->lanes[i];
 	}
 }
@@ -236,6 +240,14 @@ static void step_done(struct engine *e, struct run *r, uint32_t step, uint32_t s
 
 /* ---- issuing ------------------------------------------------------------------------------- */
 
+static enum memory_op local_op(enum step_kind kind)
+{
+	return kind == STEP_COPY     ? MEMORY_COPY
+	       : kind == STEP_FINISH ? MEMORY_FINISH
+	       : kind == STEP_SCALE  ? MEMORY_SCALE
+				     : MEMORY_REDUCE;
+}
+
 static void post_local(struct engine *e, struct run *r, struct step_io *io, uint32_t n_src)
 {
 	const struct step *s = &r->plan->steps[io->step];
@@ -244,50 +256,105 @@ static void post_local(struct engine *e, struct run *r, struct step_io *io, uint
 	io->base.op.dst = address(r, s->dst, io->slice);
 	io->base.op.src = io->src;
 	io->base.op.n_src = (int)n_src;
-	io->base.op.count = slice_length(r, s->shape, io->slice);
+	io->base.op.count = slice_length(r, plan_shape_of(r->plan, s->dst), io->slice);
 	io->base.op.dtype = r->work->spec.args.dtype;
 	io->base.op.reduce_op = r->work->spec.args.op;
 	io->base.op.divisor = s->kind == STEP_FINISH || s->ends_average ? r->plan->size : 0;
-	io->base.op.op = s->kind == STEP_COPY     ? MEMORY_COPY
-			 : s->kind == STEP_FINISH ? MEMORY_FINISH
-						  : MEMORY_REDUCE;
+	io->base.op.op = local_op(s->kind);
 	if (s->kind == STEP_COPY)
 		io->base.op.count *= r->element;
 	q->kind->post(q, &io->base.op, &e->done);
 }
 
+/* The chunks of a message, those that lie side by side as one piece. Returns how many pieces. */
+static uint32_t gather_pieces(const struct run *r, const struct step *s, struct step_io *io)
+{
+	struct tutti_piece *piece = io->pieces;
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < s->refs; i++) {
+		struct ref ref = r->plan->refs[s->ref + i];
+		size_t bytes = slice_length(r, plan_shape_of(r->plan, ref), io->slice) * r->element;
+		uint8_t *at = address(r, ref, io->slice);
+		if (bytes == 0)
+			continue;
+		if (n && (uint8_t *)piece[n - 1].buf + piece[n - 1].bytes == at)
+			piece[n - 1].bytes += bytes;
+		else
+			piece[n++] = (struct tutti_piece){at, bytes};
+		io->base.op.io.bytes += bytes;
+	}
+	return n;
+}
+
+static void lay_message(const struct lane_run *l, const struct step *s, struct step_io *io)
+{
+	const struct run *r = l->run;
+	struct tutti_io *t = &io->base.op.io;
+	struct ref first = s->kind == STEP_RECV_REDUCE ? s->dst : r->plan->refs[s->ref];
+
+	t->pieces = NULL;
+	if (s->kind != STEP_RECV_REDUCE && s->refs > 1) {
+		t->bytes = 0;
+		t->piece_count = gather_pieces(r, s, io);
+		t->buf = io->pieces[0].buf;
+		if (t->piece_count > 1)
+			t->pieces = io->pieces;
+		return;
+	}
+	t->bytes = slice_length(r, plan_shape_of(r->plan, first), io->slice) * r->element;
+	t->buf = s->kind == STEP_RECV_REDUCE ? l->landing + (size_t)(io - l->ios) * r->slice_stride
+					     : address(r, first, io->slice);
+}
+
+/* A pair whose counts differ notices at its first message. */
+static uint32_t message_tag(const struct run *r, const struct step *s)
+{
+	uint32_t tag = r->work->spec.args.fingerprint;
+	if (!r->work->spec.checks_counts)
+		return tag;
+	uint32_t shape = plan_shape_of(r->plan, r->plan->refs[s->ref]);
+	uint64_t count = layout_length(&r->work->spec.layout, shape) * 0x9e3779b97f4a7c15u;
+	return tag ^ (uint32_t)(count >> 32);
+}
+
 static void post_remote(struct engine *e, struct lane_run *l, struct step_io *io)
 {
-	struct run *r = l->run;
-	const struct step *s = &r->plan->steps[io->step];
+	const struct step *s = &l->run->plan->steps[io->step];
 	struct tutti_conn *conn = engine_conn(e, s->peer);
 
 	if (!conn)
 		return; /* the engine has failed */
-	io->base.op.io.bytes = slice_length(r, s->shape, io->slice) * r->element;
-	io->base.op.io.tag = r->work->spec.args.fingerprint;
+	lay_message(l, s, io);
+	io->base.op.io.tag = message_tag(l->run, s);
 	io->base.op.io.map = NULL;
-	if (s->kind == STEP_SEND)
-		io->base.op.io.buf = address(r, r->plan->refs[s->src], io->slice);
-	else if (s->kind == STEP_RECV)
-		io->base.op.io.buf = address(r, s->dst, io->slice);
-	else
-		io->base.op.io.buf = l->landing + (size_t)(io - l->ios) * r->slice_stride;
 	if (s->kind == STEP_SEND)
 		conn->endpoint->transport->send(conn, &io->base.op.io);
 	else
 		conn->endpoint->transport->recv(conn, &io->base.op.io);
 }
 
+static bool is_empty_message(const struct run *r, const struct step *s, uint32_t slice)
+{
+	if (r->work->spec.checks_counts && slice == 0)
+		return false;
+	for (uint32_t i = 0; i < s->refs; i++)
+		if (slice_length(r, plan_shape_of(r->plan, r->plan->refs[s->ref + i]), slice))
+			return false;
+	return true;
+}
+
 /* Steps with nothing to do take no io: both ends skip empty slices alike. */
 static bool is_empty(const struct run *r, const struct step *s, uint32_t slice)
 {
-	if (slice_length(r, s->shape, slice) == 0)
+	if (s->kind == STEP_SEND || s->kind == STEP_RECV)
+		return is_empty_message(r, s, slice);
+	if (slice_length(r, plan_shape_of(r->plan, s->dst), slice) == 0)
 		return true;
 	if (s->kind == STEP_FINISH)
 		return r->work->spec.args.op != TUTTI_AVG;
 	return s->kind == STEP_COPY &&
-	       address(r, s->dst, slice) == address(r, r->plan->refs[s->src], slice);
+	       address(r, s->dst, slice) == address(r, r->plan->refs[s->ref], slice);
 }
 
 static void issue_step(struct engine *e, struct lane_run *l, uint32_t step, uint32_t slice)
@@ -307,9 +374,9 @@ static void issue_step(struct engine *e, struct lane_run *l, uint32_t step, uint
 		post_remote(e, l, io);
 		return;
 	}
-	for (uint32_t k = 0; k < s->srcs; k++)
-		io->src[k] = address(r, r->plan->refs[s->src + k], slice);
-	post_local(e, r, io, s->srcs);
+	for (uint32_t k = 0; k < s->refs; k++)
+		io->src[k] = address(r, r->plan->refs[s->ref + k], slice);
+	post_local(e, r, io, s->refs);
 }
 
 /* The cursor goes through rounds of interleave slices; in a round, step by step, slice by slice. */
@@ -384,7 +451,7 @@ static void reduce_landed(struct engine *e, struct run *r, struct step_io *io)
 {
 	const struct step *s = &r->plan->steps[io->step];
 	io->has_landed = true;
-	io->src[0] = address(r, r->plan->refs[s->src], io->slice);
+	io->src[0] = address(r, r->plan->refs[s->ref], io->slice);
 	io->src[1] = io->base.op.io.buf;
 	post_local(e, r, io, 2);
 }

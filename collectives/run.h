@@ -44,7 +44,8 @@ struct step_io {
 	struct lane_run *lane;
 	uint32_t step, slice;
 	bool is_done, has_landed; /* has_landed: a RECV_REDUCE that is now reducing    */
-	const void **src;         /* room for what op.src points to                    */
+	const void **src;         /* room for what op.src points to ...                */
+	struct tutti_piece *pieces; /* ... and for a message's pieces                    */
 };
 
 struct lane_run {
@@ -79,8 +80,9 @@ struct run {
 /* A window call on memory that the CPU may not touch travels through host copies. */
 struct bounce {
 	uint8_t *send, *recv; /* one block; recv NULL: none was needed             */
-	struct engine_io in, out;
-	const void *in_src, *out_src;
+	struct engine_io in, gaps, out;
+	const void *in_src, *gaps_src, *out_src;
+	int preparing; /* copies still to come before it runs              */
 };
 
 enum work_stage { WORK_PREPARES, WORK_RUNS, WORK_CLEANS_UP };
@@ -90,6 +92,8 @@ struct tutti_work {
 	struct tutti_work *next, *prev; /* under way; next alone: free, or waiting for callback */
 	struct tutti_work *next_window, *next_ended;
 	struct job_spec spec;
+	size_t *tables; /* the counts and offsets of a v-variant; kept for later works */
+	size_t table_room;
 	enum work_stage stage;
 	bool is_async, has_begun; /* has_begun: window_begin was called                */
 	uint64_t deadline_ns;

@@ -1,6 +1,7 @@
 /* The table of algorithms and the choice among them. */
 #include "collectives/select.h"
 
+#include "collectives/layout.h"
 #include "core/status.h"
 #include "memory/dtype.h"
 
@@ -21,33 +22,49 @@ static uint32_t width_size(int size)
 
 static uint32_t width_log(int size)
 {
-	uint32_t width = 2;
-	for (int n = 1; n < size; n *= 2)
-		width++;
-	return width;
+	return 2 + (uint32_t)log2_up(size);
 }
 
 #define WINDOW(collective)                                                                         \
 	{                                                                                          \
-		collective, "window", NULL, false, false, true, width_one                          \
+		collective, "window", NULL, NULL, CUT_NONE, ADDS_ONCE, 0, width_one                \
 	}
 
 static const struct algorithm table[] = {
-	{COLL_ALL_REDUCE, "ring", ring_all_reduce, true, true, false, width_one},
-	{COLL_ALL_REDUCE, "doubling", doubling_all_reduce, false, false, false, width_log},
-	{COLL_ALL_REDUCE, "direct", direct_all_reduce, true, true, true, width_size},
+	{COLL_ALL_REDUCE, "ring", ring_all_reduce, ring_all_reduce_cost, CUT_RANKS, ADDS_ANYHOW, 0,
+	 width_one},
+	{COLL_ALL_REDUCE, "doubling", doubling_all_reduce, doubling_all_reduce_cost, CUT_NONE,
+	 ADDS_FIXED_POW2, 0, width_log},
+	{COLL_ALL_REDUCE, "direct", direct_all_reduce, direct_all_reduce_cost, CUT_RANKS, ADDS_ONCE,
+	 0, width_size},
 	WINDOW(COLL_ALL_REDUCE),
-	{COLL_REDUCE_SCATTER, "ring", ring_reduce_scatter, true, false, false, width_size},
-	{COLL_REDUCE_SCATTER, "direct", direct_reduce_scatter, true, false, true, width_size},
+	{COLL_REDUCE_SCATTER, "ring", ring_reduce_scatter, ring_phase_cost, CUT_NONE, ADDS_ANYHOW,
+	 0, width_size},
+	{COLL_REDUCE_SCATTER, "direct", direct_reduce_scatter, direct_phase_cost, CUT_NONE,
+	 ADDS_ONCE, 0, width_size},
 	WINDOW(COLL_REDUCE_SCATTER),
-	{COLL_ALL_GATHER, "ring", ring_all_gather, false, true, true, width_one},
-	{COLL_ALL_GATHER, "direct", direct_all_gather, false, true, true, width_one},
+	{COLL_ALL_GATHER, "ring", ring_all_gather, ring_phase_cost, CUT_NONE, ADDS_ONCE, 0,
+	 width_one},
+	{COLL_ALL_GATHER, "direct", direct_all_gather, direct_phase_cost, CUT_NONE, ADDS_ONCE, 0,
+	 width_one},
 	WINDOW(COLL_ALL_GATHER),
-	{COLL_BROADCAST, "ring", ring_broadcast, false, false, true, width_one},
-	{COLL_BROADCAST, "doubling", doubling_broadcast, false, false, true, width_one},
-	{COLL_BROADCAST, "direct", direct_broadcast, false, false, true, width_one},
+	{COLL_BROADCAST, "ring", ring_broadcast, ring_broadcast_cost, CUT_NONE, ADDS_ONCE, 0,
+	 width_one},
+	{COLL_BROADCAST, "doubling", doubling_broadcast, doubling_broadcast_cost, CUT_NONE,
+	 ADDS_ONCE, 0, width_one},
+	{COLL_BROADCAST, "direct", direct_broadcast, direct_broadcast_cost, CUT_NONE, ADDS_ONCE, 0,
+	 width_one},
 	WINDOW(COLL_BROADCAST),
-	{COLL_BARRIER, "doubling", doubling_barrier, false, false, true, width_log},
+	{COLL_REDUCE, "direct", direct_reduce, direct_reduce_cost, CUT_NONE, ADDS_ONCE, 0,
+	 width_size},
+	{COLL_GATHER, "direct", direct_gather, direct_gather_cost, CUT_NONE, ADDS_ONCE, 0,
+	 width_one},
+	{COLL_SCATTER, "direct", direct_scatter, direct_gather_cost, CUT_NONE, ADDS_ONCE, 0,
+	 width_one},
+	{COLL_ALL_TO_ALL, "direct", direct_all_to_all, direct_phase_cost, CUT_NONE, ADDS_ONCE, 0,
+	 width_one},
+	{COLL_BARRIER, "doubling", doubling_barrier, doubling_barrier_cost, CUT_NONE, ADDS_ANYHOW,
+	 0, width_log},
 	WINDOW(COLL_BARRIER),
 };
 #define ALGORITHMS ((int)(sizeof table / sizeof table[0]))
@@ -65,23 +82,62 @@ const struct algorithm *algorithm_find(enum collective collective, const char *n
 	return NULL;
 }
 
-struct plan *algorithm_plan(const struct algorithm *a, int rank, int size, int root, bool in_place,
-			    bool staged)
+uint32_t algorithm_split(const struct algorithm *a, int size)
 {
-	uint32_t n = (uint32_t)size, in = a->in_parts ? n : 1, out = a->out_parts ? n : 1;
-	struct plan_shape shape = {.in_chunks = in, .out_chunks = out};
-	if (in < out)
-		shape.in_base = (uint32_t)rank;
-	if (out < in)
-		shape.out_base = (uint32_t)rank;
-	struct plan *p = plan_new(rank, size, shape, staged);
+	switch (a->cut) {
+	case CUT_NONE:
+		return 1;
+	case CUT_HALVES:
+		return 2;
+	case CUT_RANKS:
+		return (uint32_t)size;
+	case CUT_RANKS_TWICE:
+		return 2 * (uint32_t)size;
+	}
+	return 1;
+}
+
+/* Chunks count by blocks; a side of one block is this rank's of the other side's. The blocks that
+ * all_to_all receives have lengths of their own. */
+static struct plan_shape shape_of(const struct algorithm *a, int rank, int size)
+{
+	uint32_t split = algorithm_split(a, size), n = (uint32_t)size;
+	bool in = collective_has_blocks(a->collective, SEND_SIDE);
+	bool out = collective_has_blocks(a->collective, RECV_SIDE);
+	struct plan_shape s = {split * (in ? n : 1), split * (out ? n : 1), 0, 0};
+	if (!in && out)
+		s.in_base = split * (uint32_t)rank;
+	else if (in && !out)
+		s.out_base = split * (uint32_t)rank;
+	else if (in && out)
+		s.out_base = split * n;
+	return s;
+}
+
+struct plan *algorithm_plan(const struct algorithm *a, const struct plan_key *key)
+{
+	struct plan_shape shape = shape_of(a, key->rank, key->size);
+	struct plan *p = plan_new(key->rank, key->size, shape, key->options);
 	if (!p)
 		return NULL;
-	struct span to = span(BUF_OUT, 0, out), from = span(BUF_IN, 0, in);
-	struct group g = {
-		.me = (rank - root + size) % size, .size = size, .stride = 1, .shift = root};
-	a->build(p, g, in_place && in == out ? to : from, to);
+	struct span to = span(BUF_OUT, 0, shape.out_chunks),
+		    from = span(BUF_IN, 0, shape.in_chunks);
+	struct group g = {.me = modulo(key->rank - key->root, key->size),
+			  .size = key->size,
+			  .stride = 1,
+			  .shift = key->root,
+			  .nodes = key->nodes};
+	bool is_vector = !collective_has_blocks(a->collective, SEND_SIDE) &&
+			 !collective_has_blocks(a->collective, RECV_SIDE);
+	a->build(p, g, key->in_place && is_vector ? to : from, to);
 	return plan_end(p);
+}
+
+uint32_t algorithm_width(const struct algorithm *a, int size, struct plan_options options)
+{
+	uint32_t split = algorithm_split(a, size);
+	bool blocks = collective_has_blocks(a->collective, SEND_SIDE);
+	return a->width(size) + (options.scaled ? split * (blocks ? (uint32_t)size : 1) : 0);
 }
 
 /* ---- TUTTI_ALGO ------------------------------------------------------------------------------ */
@@ -139,7 +195,7 @@ static tutti_status parse_rule(struct select_rule *r, const char *rule)
 		return fail(
 			TUTTI_ERR_INVALID,
 			"TUTTI_ALGO: \"%s\" is no collective; there are all_reduce, all_gather, "
-			"reduce_scatter, broadcast, barrier",
+			"reduce_scatter, broadcast, barrier, reduce, gather, scatter, all_to_all",
 			text);
 	if (range)
 		TRY(parse_range(r, rule, range));
@@ -171,25 +227,40 @@ tutti_status select_parse(struct select *s, const char *text)
 
 static bool is_reduction(enum collective c)
 {
-	c = collective_pattern(c);
-	return c == COLL_ALL_REDUCE || c == COLL_REDUCE_SCATTER;
+	return c == COLL_ALL_REDUCE || c == COLL_REDUCE_SCATTER || c == COLL_REDUCE;
+}
+
+/* Partial sums of narrow floats are rounded on their way. */
+static bool is_narrow(tutti_dtype dtype)
+{
+	return dtype_is_float(dtype) && dtype_bytes(dtype) < 4;
+}
+
+static bool is_fixed(const struct algorithm *a, int size, tutti_dtype dtype)
+{
+	bool pow2 = (size & (size - 1)) == 0;
+	return a->adds == ADDS_ONCE ||
+	       (!is_narrow(dtype) &&
+		(a->adds == ADDS_FIXED || (a->adds == ADDS_FIXED_POW2 && pow2)));
 }
 
 /* An average of integers is exact only where all contributions meet in a wider type. */
-static const char *why_not(const struct select *s, const struct algorithm *a,
+const char *select_why_not(const struct select *s, const struct algorithm *a,
 			   const struct call_args *args)
 {
 	if (!a->build && !s->has_window)
 		return "the ranks do not share memory (or TUTTI_WINDOW=0, or a filter without shm)";
-	if (!is_reduction(args->collective))
+	if ((a->needs & NEEDS_NODES) && !s->nodes)
+		return "it needs several nodes with equally many ranks";
+	if ((a->needs & NEEDS_EQUAL_BLOCKS) && args->counts[SEND_SIDE])
+		return "it needs blocks of equal size";
+	if (!is_reduction(a->collective))
 		return NULL;
-	if (a->is_exact)
-		return a->build && s->size > PLAN_SOURCES_MAX
-			       ? "direct exchange reduces at most 1024 contributions at once"
-			       : NULL;
-	if (args->op == TUTTI_AVG && !dtype_is_float(args->dtype))
+	if (a->build && a->adds == ADDS_ONCE && s->size > PLAN_SOURCES_MAX)
+		return "direct exchange reduces at most 1024 contributions at once";
+	if (a->adds != ADDS_ONCE && args->op == TUTTI_AVG && !dtype_is_float(args->dtype))
 		return "an average of integers needs all contributions at once";
-	if (s->deterministic)
+	if (s->deterministic && !is_fixed(a, s->size, args->dtype))
 		return "config.deterministic admits only the fixed association";
 	return NULL;
 }
@@ -216,34 +287,43 @@ static const char *default_name(const struct select *s, const struct call_args *
 		return few || bytes <= 65536 ? "direct" : "ring";
 	case COLL_BROADCAST:
 		return bytes <= 65536 || s->size <= 2 ? "doubling" : "ring";
-	default:
+	case COLL_BARRIER:
 		return "doubling";
+	default:
+		return "direct";
 	}
+}
+
+static const struct algorithm *forced(const struct select *s, enum collective pattern, size_t bytes)
+{
+	for (int i = 0; i < s->rules; i++)
+		if (s->rule[i].collective == pattern && bytes >= s->rule[i].first &&
+		    bytes <= s->rule[i].last)
+			return s->rule[i].algorithm;
+	return NULL;
 }
 
 tutti_status select_algorithm(const struct select *s, const struct call_args *args,
 			      const struct algorithm **algorithm)
 {
-	size_t bytes = args->count * dtype_bytes(args->dtype);
-	enum collective c = collective_pattern(args->collective);
-	const struct algorithm *a = NULL;
+	enum collective pattern = collective_pattern(args->collective);
+	const struct algorithm *a = forced(s, pattern, args->count * dtype_bytes(args->dtype));
+	const char *why;
 
-	for (int i = 0; i < s->rules && !a; i++)
-		if (s->rule[i].collective == c && bytes >= s->rule[i].first &&
-		    bytes <= s->rule[i].last)
-			a = s->rule[i].algorithm;
 	if (a) {
-		const char *why = why_not(s, a, args);
+		why = select_why_not(s, a, args);
 		*algorithm = a;
 		return why ? fail(TUTTI_ERR_UNSUPPORTED, "TUTTI_ALGO forces %s for %s, but %s",
 				  a->name, collective_name(args->collective), why)
 			   : TUTTI_OK;
 	}
-	a = algorithm_find(c, s->has_window ? "window" : default_name(s, args));
-	if (why_not(s, a, args))
-		a = algorithm_find(c, "direct");
+	a = s->has_window ? algorithm_find(pattern, "window") : NULL;
+	if (!a)
+		a = algorithm_find(pattern, default_name(s, args));
+	if (select_why_not(s, a, args))
+		a = algorithm_find(pattern, "direct");
 	*algorithm = a;
-	const char *why = why_not(s, a, args);
+	why = select_why_not(s, a, args);
 	return why ? fail(TUTTI_ERR_UNSUPPORTED, "no algorithm serves %s on %d ranks: %s",
 			  collective_name(args->collective), s->size, why)
 		   : TUTTI_OK;

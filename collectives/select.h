@@ -5,22 +5,44 @@
 #include "collectives/plan.h"
 #include "collectives/window.h"
 
+/* Into how many chunks a block is cut; of a vector (all_reduce, reduce, broadcast) there is one block. */
+enum cut { CUT_NONE, CUT_HALVES, CUT_RANKS, CUT_RANKS_TWICE };
+
+/* How an algorithm adds: all contributions at once in the fixed association, rounding once; two at a time in
+ * that association, which is the same bits unless partial sums are rounded to a narrow type (for powers
+ * of two of ranks only, or for all); or in an order of its own. */
+enum adds { ADDS_ONCE, ADDS_FIXED, ADDS_FIXED_POW2, ADDS_ANYHOW };
+
+/* What an algorithm needs. */
+enum { NEEDS_NODES = 1, NEEDS_EQUAL_BLOCKS = 2 }; /* several nodes of equally many ranks; no v-variants */
+
 struct algorithm {
-	enum collective collective;
+	enum collective collective; /* a pattern                                                */
 	const char *name;
-	void (*build)(struct plan *, struct group, struct span in,
-		      struct span out); /* NULL: window */
-	bool in_parts, out_parts;       /* a chunk for every rank, or one                         */
-	bool is_exact;               /* reduces all contributions at once, fixed association    */
-	uint32_t (*width)(int size); /* scratch chunks at the most, the same on all ranks      */
+	algorithm_fn *build; /* NULL: the window                                          */
+	cost_fn *cost;
+	enum cut cut;
+	enum adds adds;
+	unsigned needs;
+	uint32_t (*width)(int size); /* scratch chunks at the most, the same on all ranks       */
 };
 
 /* NULL when there is none of that name. */
 const struct algorithm *algorithm_find(enum collective collective, const char *name);
 const struct algorithm *algorithm_at(int i); /* for tools and tests: NULL past the last one */
-/* Builds the plan of one rank. NULL when out of memory. */
-struct plan *algorithm_plan(const struct algorithm *a, int rank, int size, int root, bool in_place,
-			    bool staged);
+uint32_t algorithm_split(const struct algorithm *a, int size);
+
+/* What makes the plan of one rank. nodes: NULL unless there are several with equally many ranks. */
+struct plan_key {
+	int rank, size, root;
+	bool in_place;
+	struct plan_options options;
+	const struct nodes *nodes;
+};
+/* NULL when out of memory. */
+struct plan *algorithm_plan(const struct algorithm *a, const struct plan_key *key);
+/* Scratch chunks at the most, for the options too. */
+uint32_t algorithm_width(const struct algorithm *a, int size, struct plan_options options);
 
 /* TUTTI_ALGO, parsed: "all_reduce:64K-1M=ring,broadcast=direct". Sizes are count * bytes of the
  * call; the first rule that fits is taken. */
@@ -32,12 +54,16 @@ struct select_rule {
 };
 struct select {
 	int size;
+	const struct nodes *nodes; /* NULL: one node, or nodes of different sizes           */
 	bool has_window, deterministic;
 	int rules;
 	struct select_rule rule[SELECT_RULES_MAX];
 };
 /* INVALID names what is wrong and lists what there is. text may be NULL. */
 tutti_status select_parse(struct select *select, const char *text);
+/* Why a cannot serve the call; NULL: it can. */
+const char *select_why_not(const struct select *select, const struct algorithm *a,
+			   const struct call_args *args);
 /* Depends on nothing but what all ranks agree on. UNSUPPORTED: a forced one cannot run, and why. */
 tutti_status select_algorithm(const struct select *select, const struct call_args *args,
 			      const struct algorithm **algorithm);

@@ -6,6 +6,7 @@
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static tutti_status open_queue(struct engine *e, const struct memory_kind *kind)
 {
@@ -46,9 +47,16 @@ static tutti_status prepare_bounce(struct engine *e, struct tutti_work *work)
 	b->out_src = b->recv;
 	b->in.op.count = spec->send_bytes;
 	b->out.op.count = spec->recv_bytes;
-	if (spec->send_bytes) {
+	bool has_gaps = spec->args.counts[RECV_SIDE] && spec->recv_bytes;
+	b->preparing = (spec->send_bytes != 0) + has_gaps;
+	if (b->preparing)
 		work->stage = WORK_PREPARES;
+	if (spec->send_bytes)
 		post_bounce(e, work, &b->in, b->send, &b->in_src);
+	if (has_gaps) { /* what lies between the blocks goes back as it was */
+		b->gaps_src = spec->args.recv;
+		b->gaps.op.count = spec->recv_bytes;
+		post_bounce(e, work, &b->gaps, b->recv, &b->gaps_src);
 	}
 	return TUTTI_OK;
 }
@@ -61,6 +69,8 @@ void engine_io_done(struct engine *e, struct engine_io *io)
 		e->ended = work;
 		return;
 	}
+	if (work->bounce.preparing && --work->bounce.preparing)
+		return;
 	work->stage = WORK_RUNS;
 	if (work->run) {
 		work->run->tmp[POOL_KIND] = io->op.io.buf;
@@ -142,6 +152,33 @@ static void make_room(struct engine *e)
 	}
 }
 
+/* The caller's counts and offsets are gone when an asynchronous call has returned. */
+static tutti_status keep_tables(struct engine *e, struct tutti_work *work)
+{
+	struct call_args *a = &work->spec.args;
+	size_t n = (size_t)e->config.size, *to;
+	if (!a->counts[SEND_SIDE])
+		return TUTTI_OK;
+	if (work->table_room < 4 * n) {
+		if (!(to = realloc(work->tables, 4 * n * sizeof *to)))
+			return fail(TUTTI_ERR_MEMORY, "rank %d: %s: no memory for %zu counts",
+				    e->config.rank, work->spec.name, 4 * n);
+		work->tables = to;
+		work->table_room = 4 * n;
+	}
+	to = work->tables;
+	for (int side = 0; side < 2; side++, to += 2 * n) {
+		memcpy(to, a->counts[side], n * sizeof *to);
+		memcpy(to + n, a->offsets[side], n * sizeof *to);
+		a->counts[side] = to;
+		a->offsets[side] = to + n;
+		work->spec.layout.counts[side] = to;
+		if (work->spec.layout.offsets[side])
+			work->spec.layout.offsets[side] = to + n;
+	}
+	return TUTTI_OK;
+}
+
 static tutti_status new_work(struct engine *e, const struct job_spec *spec,
 			     struct tutti_work **work)
 {
@@ -176,7 +213,9 @@ static tutti_status submit(struct engine *e, const struct job_spec *spec, bool i
 	e->work_count++;
 	if (is_async)
 		atomic_fetch_add(&e->async_works, 1);
-	status = begin(e, work);
+	status = keep_tables(e, work);
+	if (status == TUTTI_OK)
+		status = begin(e, work);
 	if (status != TUTTI_OK) {
 		work->spec.done = NULL; /* its caller learns it from the return value, once */
 		engine_fail(e, status, last_error());

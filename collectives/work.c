@@ -15,9 +15,12 @@ struct tutti_work *work_new(struct engine *e)
 	if (work)
 		e->free_works = work->next;
 	pthread_mutex_unlock(&e->list_lock);
-	if (!work && !(work = malloc(sizeof *work)))
+	if (!work && !(work = calloc(1, sizeof *work)))
 		return NULL;
+	size_t *tables = work->tables, room = work->table_room;
 	memset(work, 0, sizeof *work);
+	work->tables = tables;
+	work->table_room = room;
 	work->engine = e;
 	work->refs = 2; /* the engine's until it ends, the caller's */
 	atomic_fetch_add_explicit(&e->refs, 1, memory_order_relaxed);

@@ -90,11 +90,12 @@ void sim_ranks_run(struct sim_ranks *ranks)
 /* ---- data --------------------------------------------------------------------------------------
  */
 
-/* Small integers that differ by rank and index and whose sums are exact in every dtype used here.
- */
-static int64_t value(const struct trial *t, int rank, size_t i)
+/* Small integers that differ by rank, block and index and whose sums are exact in every dtype used
+ * here. */
+static int64_t value(const struct trial *t, int rank, size_t block, size_t i)
 {
-	uint64_t x = (uint64_t)rank * 0x9e3779b97f4a7c15u + i * 0xbf58476d1ce4e5b9u + t->seed;
+	uint64_t x = (uint64_t)rank * 0x9e3779b97f4a7c15u + i * 0xbf58476d1ce4e5b9u + t->seed +
+		     block * 0xd6e8feb86659fd93u;
 	x ^= x >> 29;
 	x *= 0x94d049bb133111ebu;
 	return (int64_t)((x >> 40) % 1000) - 500;
@@ -114,91 +115,221 @@ static void put(void *buf, size_t i, tutti_dtype dtype, int64_t v)
 	}
 }
 
-static int64_t combined(const struct trial *t, int size, size_t i)
+static int64_t combined(const struct trial_run *run, size_t block, size_t i)
 {
 	int64_t sum = 0;
-	for (int r = 0; r < size; r++)
-		sum += value(t, r, i);
-	return t->op == TUTTI_AVG ? sum / size : sum;
+	for (int r = 0; r < run->size; r++)
+		sum += value(&run->trial, r, block, i);
+	return run->trial.op == TUTTI_AVG ? sum / run->size : sum;
 }
 
-/* Element i of rank's result. */
-static int64_t expected(const struct trial_run *run, int rank, size_t i)
+/* Element i of block of rank's result. */
+static int64_t expected(const struct trial_run *run, int rank, size_t block, size_t i)
 {
 	const struct trial *t = &run->trial;
 	switch (t->algorithm->collective) {
 	case COLL_ALL_REDUCE:
-		return combined(t, run->size, i);
+	case COLL_REDUCE:
+		return combined(run, 0, i);
 	case COLL_REDUCE_SCATTER:
-		return combined(t, run->size, (size_t)rank * t->count + i);
+		return combined(run, (size_t)rank, i);
 	case COLL_ALL_GATHER:
-		return value(t, (int)(i / t->count), i % t->count);
+	case COLL_GATHER:
+		return value(t, (int)block, 0, i);
+	case COLL_SCATTER:
+		return value(t, t->root, (size_t)rank, i);
+	case COLL_ALL_TO_ALL:
+		return value(t, (int)block, (size_t)rank, i);
 	case COLL_BROADCAST:
-		return value(t, t->root, i);
+		return value(t, t->root, 0, i);
 	default:
 		return 0;
 	}
 }
 
-/* ---- a trial
- * ------------------------------------------------------------------------------------- */
+/* ---- buffers --------------------------------------------------------------------------------- */
 
-static void *room(const struct trial *t, size_t bytes)
+/* Of block: from a rank to a rank where these differ by pair, else the block's own. */
+static size_t count_of(const struct trial *t, size_t from, size_t to)
 {
-	void *p = t->staged ? proof_alloc(bytes + 1) : calloc(1, bytes + 1);
+	if (t->algorithm->collective == COLL_BARRIER)
+		return 0;
+	if (!t->uneven)
+		return t->count;
+	uint64_t x = (t->seed + from * 0x9e3779b97f4a7c15u + to * 0xbf58476d1ce4e5b9u) | 1;
+	x ^= x >> 31;
+	x *= 0x94d049bb133111ebu;
+	return (x >> 60) % 4 == 0 ? 0 : (size_t)(x >> 33) % (2 * t->count + 1);
+}
+
+static bool has_side(const struct trial_run *run, int rank, int side)
+{
+	enum collective c = run->trial.algorithm->collective;
+	if (rank == run->trial.root || !collective_has_root(c))
+		return true;
+	return side == (c == COLL_BROADCAST || c == COLL_SCATTER ? RECV_SIDE : SEND_SIDE);
+}
+
+/* Where the rank's blocks of a side are: one after the other, with gaps in v-variants. The tables always
+ * have an entry for every rank, as the API wants them. */
+static void lay_out(struct trial_run *run, int rank, int side)
+{
+	const struct trial *t = &run->trial;
+	struct trial_side *s = &run->sides[side][rank];
+	enum collective c = t->algorithm->collective;
+	size_t at = 0, n = (size_t)run->size, me = (size_t)rank;
+
+	s->blocks = collective_has_blocks(c, side) ? n : 1;
+	s->counts = calloc(n, sizeof(size_t));
+	s->offsets = calloc(n, sizeof(size_t));
+	assert(s->counts && s->offsets);
+	for (size_t i = 0; i < n; i++) {
+		s->counts[i] = c != COLL_ALL_TO_ALL ? count_of(t, i, 0)
+			       : side == SEND_SIDE  ? count_of(t, me, i)
+						    : count_of(t, i, me);
+		s->offsets[i] = at;
+		at += s->counts[i] + (t->uneven ? i % 3 : 0);
+	}
+	if (!collective_has_blocks(c, SEND_SIDE) && !collective_has_blocks(c, RECV_SIDE))
+		at = s->counts[0];
+	else if (s->blocks == 1)
+		at = s->counts[rank];
+	s->bytes = at * run->element;
+}
+
+static size_t block_count(const struct trial_side *s, int rank, size_t block)
+{
+	return s->blocks == 1 ? s->counts[rank] : s->counts[block];
+}
+
+static size_t block_at(const struct trial_side *s, size_t block)
+{
+	return s->blocks == 1 ? 0 : s->offsets[block];
+}
+
+#define GUARD 64
+
+static char *room(const struct trial *t, size_t bytes)
+{
+	char *p = t->staged ? proof_alloc(bytes + GUARD) : malloc(bytes + GUARD);
 	assert(p);
 	return p;
 }
 
-static void fill(struct trial_run *run, int rank)
+static void write_side(const struct trial_run *run, char *to, const char *data, size_t bytes)
+{
+	if (run->trial.staged)
+		proof_write(to, data, bytes);
+	else
+		memcpy(to, data, bytes);
+}
+
+/* What the side holds before the call (done false), or after it: its own data, or the result; what lies
+ * between and after the blocks never changes. */
+static char *image(const struct trial_run *run, int rank, int side, bool done)
 {
 	const struct trial *t = &run->trial;
-	char *data = calloc(1, run->send_bytes + 1);
+	const struct trial_side *s = &run->sides[side][rank];
+	char *data = malloc(s->bytes + GUARD);
 	assert(data);
-	for (size_t i = 0; i < run->send_bytes / run->element; i++)
-		put(data, i, t->dtype, value(t, rank, i));
-	if (t->staged)
-		proof_write(run->send[rank], data, run->send_bytes);
-	else
-		memcpy(run->send[rank], data, run->send_bytes);
-	free(data);
+	memset(data, 0xa5, s->bytes + GUARD);
+	for (size_t b = 0; b < s->blocks; b++)
+		for (size_t i = 0; i < block_count(s, rank, b); i++)
+			put(data, block_at(s, b) + i, t->dtype,
+			    done ? expected(run, rank, b, i) : value(t, rank, b, i));
+	return data;
+}
+
+/* In place the one side lies in the other's block of this rank. */
+static void borrow(struct trial_run *run, int rank)
+{
+	struct trial_side *send = &run->sides[SEND_SIDE][rank], *recv = &run->sides[RECV_SIDE][rank];
+	bool send_is_larger = send->blocks > recv->blocks;
+	struct trial_side *outer = send_is_larger ? send : recv;
+	struct trial_side *inner = send_is_larger ? recv : send;
+	size_t at = outer->blocks > 1 ? outer->offsets[rank] : 0;
+
+	inner->base = outer->base + at * run->element;
+	inner->is_borrowed = true;
 }
 
 static void make_buffers(struct trial_run *run, int rank)
 {
 	const struct trial *t = &run->trial;
-	size_t n = (size_t)run->size, bytes = t->count * run->element;
-	enum collective c = t->algorithm->collective;
-
-	run->send_bytes = c == COLL_REDUCE_SCATTER ? n * bytes : c == COLL_BARRIER ? 0 : bytes;
-	run->recv_bytes = c == COLL_ALL_GATHER ? n * bytes : c == COLL_BARRIER ? 0 : bytes;
-	if (!t->in_place) {
-		run->send[rank] = room(t, run->send_bytes);
-		run->recv[rank] = room(t, run->recv_bytes);
-	} else if (c == COLL_ALL_GATHER) {
-		run->recv[rank] = room(t, run->recv_bytes);
-		run->send[rank] = (char *)run->recv[rank] + (size_t)rank * bytes;
-	} else {
-		run->send[rank] = room(t, run->send_bytes);
-		run->recv[rank] = c == COLL_REDUCE_SCATTER
-					  ? (char *)run->send[rank] + (size_t)rank * bytes
-					  : run->send[rank];
+	for (int side = 0; side < 2; side++) {
+		struct trial_side *s = &run->sides[side][rank];
+		lay_out(run, rank, side);
+		if (!has_side(run, rank, side))
+			continue;
+		s->base = room(t, s->bytes);
+		char *data = image(run, rank, side, false);
+		if (side == RECV_SIDE)
+			memset(data, 0xa5, s->bytes);
+		write_side(run, s->base, data, s->bytes + GUARD);
+		free(data);
 	}
-	if (c != COLL_BROADCAST || rank == t->root)
-		fill(run, rank);
+	struct trial_side *send = &run->sides[SEND_SIDE][rank], *recv = &run->sides[RECV_SIDE][rank];
+	if (!t->in_place || !send->base || !recv->base ||
+	    t->algorithm->collective == COLL_ALL_TO_ALL)
+		return;
+	struct trial_side *inner = send->blocks > recv->blocks ? recv : send;
+	char *lone = inner->base;
+	borrow(run, rank);
+	char *data = image(run, rank, SEND_SIDE, false);
+	write_side(run, send->base, data, send->bytes);
+	free(data);
+	if (t->staged)
+		proof_free(lone);
+	else
+		free(lone);
 }
 
-static struct layout layout_of(const struct trial_run *run)
+/* ---- a trial --------------------------------------------------------------------------------- */
+
+static enum collective variant(const struct trial *t)
+{
+	static const enum collective v[COLL_PATTERNS] = {[COLL_ALL_GATHER] = COLL_ALL_GATHERV,
+							 [COLL_REDUCE_SCATTER] = COLL_REDUCE_SCATTERV,
+							 [COLL_GATHER] = COLL_GATHERV,
+							 [COLL_SCATTER] = COLL_SCATTERV,
+							 [COLL_ALL_TO_ALL] = COLL_ALL_TO_ALLV};
+	return t->uneven ? v[t->algorithm->collective] : t->algorithm->collective;
+}
+
+static struct call_args args_of(const struct trial_run *run, int rank)
 {
 	const struct trial *t = &run->trial;
-	size_t n = (size_t)run->size;
+	struct call_args a = {.collective = variant(t),
+			      .dtype = t->dtype,
+			      .op = t->op,
+			      .root = t->root,
+			      .count = t->count,
+			      .send = run->sides[SEND_SIDE][rank].base,
+			      .recv = run->sides[RECV_SIDE][rank].base,
+			      .fingerprint = 1};
+	for (int side = 0; t->uneven && side < 2; side++) {
+		a.counts[side] = run->sides[side][rank].counts;
+		a.offsets[side] = run->sides[side][rank].offsets;
+	}
 	if (t->algorithm->collective == COLL_BARRIER)
-		return (struct layout){1, 1};
-	if (t->algorithm->in_parts && t->algorithm->out_parts)
-		return (struct layout){(t->count + n - 1) / n, t->count};
-	if (t->algorithm->in_parts || t->algorithm->out_parts)
-		return (struct layout){t->count, t->count * n};
-	return (struct layout){t->count, t->count};
+		a.send = a.recv = NULL;
+	return a;
+}
+
+static struct job_spec spec_of(const struct trial_run *run, int rank)
+{
+	const struct trial *t = &run->trial;
+	struct plan_options options = {.staged = t->staged};
+	struct job_spec spec = {.plan = run->plans[rank],
+				.args = args_of(run, rank),
+				.memory = t->staged ? &memory_proof : &memory_host,
+				.name = collective_name(variant(t)),
+				.algorithm = t->algorithm->name,
+				.timeout_ms = t->timeout_ms ? t->timeout_ms : 3600000};
+	spec.layout = layout_of(&spec.args, run->size, algorithm_split(t->algorithm, run->size));
+	spec.width = algorithm_width(t->algorithm, run->size, options);
+	spec.checks_counts = spec.args.collective == COLL_ALL_TO_ALLV;
+	return spec;
 }
 
 void trial_start(struct trial_run *run, struct sim_ranks *ranks, const struct trial *trial,
@@ -209,33 +340,24 @@ void trial_start(struct trial_run *run, struct sim_ranks *ranks, const struct tr
 				  .size = ranks->size,
 				  .element = dtype_bytes(trial->dtype),
 				  .plans = calloc(n, sizeof(struct plan *)),
-				  .send = calloc(n, sizeof(void *)),
-				  .recv = calloc(n, sizeof(void *)),
+				  .sides = {calloc(n, sizeof(struct trial_side)),
+					    calloc(n, sizeof(struct trial_side))},
 				  .works = calloc(n, sizeof(struct tutti_work *))};
-	assert(run->plans && run->send && run->recv && run->works);
+	assert(run->plans && run->sides[0] && run->sides[1] && run->works);
 	for (int r = 0; r < run->size; r++) {
 		make_buffers(run, r);
-		run->plans[r] = algorithm_plan(trial->algorithm, r, run->size, trial->root,
-					       trial->in_place, trial->staged);
+		struct plan_key key = {.rank = r,
+				       .size = run->size,
+				       .root = trial->root,
+				       .in_place = run->sides[SEND_SIDE][r].base ==
+						   run->sides[RECV_SIDE][r].base,
+				       .options = {.staged = trial->staged},
+				       .nodes = trial->nodes};
+		run->plans[r] = algorithm_plan(trial->algorithm, &key);
 		assert(run->plans[r]);
 		if (damage)
 			damage(run->plans[r], arg);
-		struct job_spec spec = {.plan = run->plans[r],
-					.layout = layout_of(run),
-					.width = trial->algorithm->width(run->size),
-					.memory = trial->staged ? &memory_proof : &memory_host,
-					.args = {.collective = trial->algorithm->collective,
-						 .dtype = trial->dtype,
-						 .op = trial->op,
-						 .root = trial->root,
-						 .count = trial->count,
-						 .send = run->send[r],
-						 .recv = run->recv[r],
-						 .fingerprint = 1},
-					.name = collective_name(trial->algorithm->collective),
-					.algorithm = trial->algorithm->name,
-					.timeout_ms =
-						trial->timeout_ms ? trial->timeout_ms : 3600000};
+		struct job_spec spec = spec_of(run, r);
 		if (r + 1 == trial->absent ||
 		    engine_submit(ranks->engines[r], &spec, &run->works[r]) != TUTTI_OK)
 			run->works[r] = NULL;
@@ -245,38 +367,43 @@ void trial_start(struct trial_run *run, struct sim_ranks *ranks, const struct tr
 static const char *verify(const struct trial_run *run, int rank)
 {
 	static char text[200];
-	char *got = malloc(run->recv_bytes + 1), want[8];
+	const struct trial_side *s = &run->sides[RECV_SIDE][rank];
+	bool is_inner = s->is_borrowed; /* then what follows is send's, and no guard */
+	size_t bytes = s->bytes + (is_inner ? 0 : GUARD);
 	const char *wrong = NULL;
 
+	if (!s->base || run->trial.algorithm->collective == COLL_BARRIER)
+		return NULL;
+	char *want = image(run, rank, RECV_SIDE, true), *got = malloc(bytes + 1);
 	assert(got);
 	if (run->trial.staged)
-		proof_read(got, run->recv[rank], run->recv_bytes);
+		proof_read(got, s->base, bytes);
 	else
-		memcpy(got, run->recv[rank], run->recv_bytes);
-	for (size_t i = 0; i < run->recv_bytes / run->element && !wrong; i++) {
-		put(want, 0, run->trial.dtype, expected(run, rank, i));
-		if (memcmp(got + i * run->element, want, run->element) != 0) {
-			snprintf(text, sizeof text, "rank %d has a wrong element %zu", rank, i);
+		memcpy(got, s->base, bytes);
+	for (size_t i = 0; i < bytes && !wrong; i++)
+		if (got[i] != want[i]) {
+			snprintf(text, sizeof text, "rank %d has a wrong element %zu%s", rank,
+				 i / run->element, i >= s->bytes ? " (past the end)" : "");
 			wrong = text;
 		}
-	}
 	free(got);
+	free(want);
 	return wrong;
 }
 
 static void free_rank(struct trial_run *run, int r)
 {
-	bool send_is_base =
-		!run->trial.in_place || run->trial.algorithm->collective != COLL_ALL_GATHER;
-	void *base = send_is_base ? run->send[r] : run->recv[r];
-	if (run->trial.staged)
-		proof_free(base);
-	else
-		free(base);
-	if (!run->trial.in_place && run->trial.staged)
-		proof_free(run->recv[r]);
-	else if (!run->trial.in_place)
-		free(run->recv[r]);
+	for (int side = 0; side < 2; side++) {
+		struct trial_side *s = &run->sides[side][r];
+		free(s->counts);
+		free(s->offsets);
+		if (s->is_borrowed || !s->base)
+			continue;
+		if (run->trial.staged)
+			proof_free(s->base);
+		else
+			free(s->base);
+	}
 	plan_free(run->plans[r]);
 }
 
@@ -298,8 +425,8 @@ const char *trial_end(struct trial_run *run)
 	for (int r = 0; r < run->size; r++)
 		free_rank(run, r);
 	free(run->plans);
-	free(run->send);
-	free(run->recv);
+	free(run->sides[0]);
+	free(run->sides[1]);
 	free(run->works);
 	return wrong;
 }

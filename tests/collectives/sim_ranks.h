@@ -25,23 +25,32 @@ void sim_ranks_run(struct sim_ranks *ranks);
 /* One collective over all ranks: buffers, plans, the expectation. */
 struct trial {
 	const struct algorithm *algorithm;
-	size_t count; /* as the API counts */
+	size_t count; /* as the API counts; uneven: blocks have up to twice that many */
 	tutti_dtype dtype;
 	tutti_op op;
 	int root;
 	bool in_place;
-	bool staged;    /* on the proof kind's memory */
-	uint64_t seed;  /* of the data */
-	int timeout_ms; /* 0: long */
-	int absent;     /* rank + 1 of one that makes no call; 0: all do */
+	bool staged;               /* on the proof kind's memory */
+	bool uneven;               /* the v-variant, with gaps between the blocks */
+	const struct nodes *nodes; /* or NULL */
+	uint64_t seed;             /* of the data */
+	int timeout_ms;            /* 0: long */
+	int absent;                /* rank + 1 of one that makes no call; 0: all do */
+};
+
+/* One side's buffer of one rank. */
+struct trial_side {
+	char *base; /* the kind's memory when staged; its blocks, and a guard after them */
+	size_t bytes, blocks, *counts, *offsets;
+	bool is_borrowed; /* lies in the other side's */
 };
 
 struct trial_run {
 	struct trial trial;
 	int size;
-	size_t send_bytes, recv_bytes, element;
+	size_t element;
 	struct plan **plans;
-	void **send, **recv; /* the kind's memory when staged */
+	struct trial_side *sides[2]; /* per rank */
 	struct tutti_work **works;
 };
 

@@ -64,20 +64,33 @@ static const struct {
 } shapes[] = {{0, 64}, {1, 64}, {3, 64}, {17, 64}, {64, 64}, {301, 64}, {1000, 256}, {2311, 128}};
 #define SHAPES (sizeof shapes / sizeof shapes[0])
 
+static bool has_blocks(const struct algorithm *a)
+{
+	return collective_has_blocks(a->collective, SEND_SIDE) ||
+	       collective_has_blocks(a->collective, RECV_SIDE);
+}
+
+static struct trial any_trial(const struct algorithm *a, int size, uint64_t *seed)
+{
+	struct trial t = {.algorithm = a,
+			  .dtype = mix(seed) % 2 ? TUTTI_I32 : TUTTI_I64,
+			  .op = a->adds == ADDS_ONCE && mix(seed) % 2 ? TUTTI_AVG : TUTTI_SUM,
+			  .seed = mix(seed)};
+	if (collective_has_root(a->collective))
+		t.root = (int)(mix(seed) % (uint64_t)size);
+	if (has_blocks(a) && !(a->needs & NEEDS_EQUAL_BLOCKS))
+		t.uneven = mix(seed) % 2;
+	return t;
+}
+
 static void every_shape(const struct algorithm *a, int size, bool staged, uint64_t *seed)
 {
 	for (size_t s = 0; s < SHAPES; s++)
 		for (int in_place = 0; in_place < 2; in_place++) {
-			struct trial t = {.algorithm = a,
-					  .count = shapes[s].count,
-					  .dtype = mix(seed) % 2 ? TUTTI_I32 : TUTTI_I64,
-					  .op = a->is_exact && mix(seed) % 2 ? TUTTI_AVG
-									     : TUTTI_SUM,
-					  .in_place = in_place,
-					  .staged = staged,
-					  .seed = mix(seed)};
-			if (a->collective == COLL_BROADCAST)
-				t.root = (int)(mix(seed) % (uint64_t)size);
+			struct trial t = any_trial(a, size, seed);
+			t.count = shapes[s].count / (has_blocks(a) && size > 8 ? 4 : 1);
+			t.in_place = in_place;
+			t.staged = staged;
 			check(&t, size, shapes[s].slice, mix(seed));
 		}
 }
@@ -106,12 +119,11 @@ static void test_every_root(void **state)
 	for (int i = 0; algorithm_at(i); i++)
 		for (int size = 2; size <= 9; size++)
 			for (int root = 0; root < size; root++) {
-				struct trial t = {.algorithm = algorithm_at(i),
-						  .count = 77,
-						  .dtype = TUTTI_I32,
-						  .root = root,
-						  .seed = mix(&seed)};
-				if (t.algorithm->build && t.algorithm->collective == COLL_BROADCAST)
+				struct trial t = any_trial(algorithm_at(i), size, &seed);
+				t.count = 77;
+				t.root = root;
+				if (t.algorithm->build &&
+				    collective_has_root(t.algorithm->collective))
 					check(&t, size, 64, mix(&seed));
 			}
 }
@@ -144,13 +156,11 @@ static void test_many_works(void **state)
 		for (int k = 0; k < 24; k++) {
 			const struct algorithm *a;
 			do
-				a = algorithm_at((int)(mix(&seed) % 20));
+				a = algorithm_at((int)(mix(&seed) % 40));
 			while (!a || !a->build);
-			struct trial t = {.algorithm = a,
-					  .count = mix(&seed) % 300,
-					  .dtype = TUTTI_I64,
-					  .in_place = mix(&seed) % 2,
-					  .seed = mix(&seed)};
+			struct trial t = any_trial(a, config.sim.size, &seed);
+			t.count = mix(&seed) % 300;
+			t.in_place = mix(&seed) % 2;
 			trial_start(&run[k], &ranks, &t, NULL, NULL);
 		}
 		sim_ranks_run(&ranks);
@@ -197,7 +207,7 @@ static void shift_index(struct plan *p, void *arg)
 {
 	struct damage *d = arg;
 	for (uint32_t i = 0; p->rank == d->rank && i < p->count; i++) {
-		struct ref *r = &p->refs[p->steps[i].src];
+		struct ref *r = &p->refs[p->steps[i].ref];
 		if (p->steps[i].kind == STEP_SEND && r->buf != BUF_TMP && p->chunks[r->buf] > 1) {
 			r->chunk = (r->chunk + 1) % p->chunks[r->buf];
 			d->done = true;

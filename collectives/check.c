@@ -1,0 +1,157 @@
+/* The checks of arguments. */
+#include "collectives/check.h"
+
+#include "collectives/layout.h"
+#include "memory/dtype.h"
+#include "memory/ops.h"
+
+#include <stdlib.h>
+
+tutti_status check_common(const char *name, const tutti_comm *comm, size_t count, tutti_dtype dtype,
+			  const tutti_call *call)
+{
+	if (!comm)
+		return fail(TUTTI_ERR_INVALID, "%s: comm is NULL", name);
+	size_t element = dtype_bytes(dtype);
+	if (element == 0)
+		return fail(TUTTI_ERR_INVALID, "%s: %d is no dtype", name, (int)dtype);
+	if (count > (size_t)PTRDIFF_MAX / element / (size_t)comm->size)
+		return fail(
+			TUTTI_ERR_INVALID,
+			"%s: %zu elements of %zu bytes for %d ranks are more than memory can hold",
+			name, count, element, comm->size);
+	if (!call)
+		return TUTTI_OK;
+	if (call->timeout_ms < 0)
+		return fail(TUTTI_ERR_INVALID, "%s: call.timeout_ms is %d: it must not be negative",
+			    name, call->timeout_ms);
+	if (call->stream)
+		return fail(TUTTI_ERR_UNSUPPORTED,
+			    "%s: call.stream is set, but this build has no CUDA", name);
+	return TUTTI_OK;
+}
+
+tutti_status check_op(const char *name, tutti_op op, tutti_dtype dtype)
+{
+	if (!op_is_known(op))
+		return fail(TUTTI_ERR_INVALID, "%s: there is no operation %d, or it was destroyed",
+			    name, (int)op);
+	if (!op_fits(op, dtype))
+		return fail(TUTTI_ERR_INVALID, "%s: %s does not work on %s", name, op_name(op),
+			    dtype_name(dtype));
+	return TUTTI_OK;
+}
+
+tutti_status check_rank(const char *name, const tutti_comm *comm, const char *what, int rank)
+{
+	if (rank < 0 || rank >= comm->size)
+		return fail(TUTTI_ERR_INVALID, "%s: %s %d is not in 0..%d", name, what, rank,
+			    comm->size - 1);
+	return TUTTI_OK;
+}
+
+/* ---- overlap --------------------------------------------------------------------------------- */
+
+/* Bytes of memory; numbers, since as pointers they may lie outside of all memory. */
+struct bytes {
+	uintptr_t first, end;
+};
+
+static int blocks_of(const struct call_args *a, int side, int size)
+{
+	return collective_has_blocks(collective_pattern(a->collective), side) ? size : 1;
+}
+
+/* Block i of a side: of a side with one block the rank's own. */
+static struct bytes block_of(const struct call_args *a, const tutti_comm *comm, int side, int i)
+{
+	size_t unit = dtype_bytes(a->dtype), count = a->count, at = a->count * (size_t)i;
+	uintptr_t base = (uintptr_t)(side == SEND_SIDE ? a->send : a->recv);
+	bool alone = blocks_of(a, side, comm->size) == 1;
+
+	if (a->counts[side]) {
+		count = a->counts[side][alone ? comm->rank : i];
+		at = alone ? 0 : a->offsets[side][i];
+	}
+	return (struct bytes){base + at * unit, base + (at + count) * unit};
+}
+
+static bool overlap(struct bytes a, struct bytes b)
+{
+	return a.first < a.end && b.first < b.end && a.first < b.end && b.first < a.end;
+}
+
+/* Whether the call is in place: what each side has for this rank lies at one address. */
+static bool is_in_place(const struct call_args *a, const tutti_comm *comm)
+{
+	int own[2];
+	for (int side = 0; side < 2; side++)
+		own[side] = blocks_of(a, side, comm->size) == 1 ? 0 : comm->rank;
+	return collective_pattern(a->collective) != COLL_ALL_TO_ALL &&
+	       block_of(a, comm, SEND_SIDE, own[SEND_SIDE]).first ==
+		       block_of(a, comm, RECV_SIDE, own[RECV_SIDE]).first;
+}
+
+tutti_status check_buffers(const struct call_args *a, const tutti_comm *comm)
+{
+	const char *name = collective_name(a->collective);
+	size_t send = layout_extent(a, comm->rank, comm->size, SEND_SIDE);
+	size_t recv = layout_extent(a, comm->rank, comm->size, RECV_SIDE);
+	uintptr_t s = (uintptr_t)a->send, r = (uintptr_t)a->recv;
+
+	if ((!a->send && send) || (!a->recv && recv))
+		return fail(TUTTI_ERR_INVALID, "%s: %s is NULL", name,
+			    !a->send && send ? "send" : "recv");
+	if (!overlap((struct bytes){s, s + send}, (struct bytes){r, r + recv}) ||
+	    is_in_place(a, comm))
+		return TUTTI_OK;
+	for (int i = 0; i < blocks_of(a, SEND_SIDE, comm->size); i++)
+		for (int k = 0; k < blocks_of(a, RECV_SIDE, comm->size); k++)
+			if (overlap(block_of(a, comm, SEND_SIDE, i),
+				    block_of(a, comm, RECV_SIDE, k)))
+				return fail(TUTTI_ERR_INVALID,
+					    "%s: send (%p, %zu bytes) and recv (%p, %zu bytes) "
+					    "overlap, and not in place",
+					    name, a->send, send, a->recv, recv);
+	return TUTTI_OK;
+}
+
+/* ---- v-variants ------------------------------------------------------------------------------ */
+
+static tutti_status pack(struct tutti_comm *comm, int side, const size_t *counts)
+{
+	size_t at = 0, n = (size_t)comm->size;
+	if (!comm->packed[side] && !(comm->packed[side] = calloc(n, sizeof(size_t))))
+		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for %zu offsets", comm->rank, n);
+	for (size_t i = 0; i < n; i++) {
+		comm->packed[side][i] = at;
+		at += counts[i];
+	}
+	return TUTTI_OK;
+}
+
+tutti_status check_counts(struct call_args *a, int side, tutti_comm *comm, const size_t *counts,
+			  const size_t *offsets)
+{
+	const char *name = collective_name(a->collective);
+	size_t most = (size_t)PTRDIFF_MAX / dtype_bytes(a->dtype), sum = 0;
+
+	if (!counts)
+		return fail(TUTTI_ERR_INVALID, "%s: counts is NULL", name);
+	for (int i = 0; i < comm->size; i++) {
+		size_t at = offsets ? offsets[i] : 0;
+		if (counts[i] > most - sum || at > most - counts[i])
+			return fail(TUTTI_ERR_INVALID,
+				    "%s: %zu elements at offset %zu for rank %d are more than "
+				    "memory can hold",
+				    name, counts[i], at, i);
+		sum += counts[i];
+	}
+	if (!offsets)
+		TRY(pack(comm, side, counts));
+	a->counts[side] = counts;
+	a->offsets[side] = offsets ? offsets : comm->packed[side];
+	if (a->collective != COLL_ALL_TO_ALLV)
+		a->count = sum;
+	return TUTTI_OK;
+}
