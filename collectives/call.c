@@ -5,6 +5,7 @@
 #include "memory/ops.h"
 
 #include <assert.h>
+#include <sched.h>
 #include <stdlib.h>
 
 static int index_of(const struct algorithm *a)
@@ -71,8 +72,10 @@ tutti_status comm_start_job(struct tutti_comm *comm, const struct job_spec *spec
 			    const tutti_call *call)
 {
 	struct tutti_work *work;
-	if (!call || (!call->work && !call->done))
+	if (!call || (!call->work && !call->done)) {
+		atomic_store_explicit(&comm->is_issuing, 2, memory_order_relaxed);
 		return engine_run(comm->engine, spec);
+	}
 	TRY(engine_submit(comm->engine, spec, &work));
 	if (call->work)
 		*call->work = work;
@@ -132,10 +135,29 @@ tutti_status comm_issue(struct tutti_comm *comm, struct call_args *args, const t
 	return status;
 }
 
+/* A callback may run before the call that it belongs to has returned to its thread: it waits for that. */
+static bool comes_after(struct tutti_comm *comm)
+{
+	int state = 0;
+	while (engine_in_callback() && state != 2) {
+		state = 0;
+		if (atomic_compare_exchange_weak_explicit(&comm->is_issuing, &state, 1,
+							  memory_order_acquire,
+							  memory_order_relaxed))
+			return true;
+		sched_yield();
+	}
+	return false;
+}
+
 tutti_status comm_enter(struct tutti_comm *comm, const char *name)
 {
-	if (__builtin_expect(!atomic_exchange_explicit(&comm->is_issuing, 1, memory_order_acquire),
-			     1))
+	int free = 0;
+	if (__builtin_expect(atomic_compare_exchange_strong_explicit(&comm->is_issuing, &free, 1,
+								     memory_order_acquire,
+								     memory_order_relaxed),
+			     1) ||
+	    comes_after(comm))
 		return TUTTI_OK;
 	return fail(TUTTI_ERR_INVALID,
 		    "%s: another thread is in a call of this communicator on rank %d: one thread "

@@ -67,7 +67,7 @@ struct tutti_comm {
 	_Atomic uint64_t sequence; /* collectives issued                                    */
 	struct recorder *recorder; /* what they were                                        */
 	uint32_t fingerprint;      /* of the latest and all before it; 0: none yet          */
-	atomic_int is_issuing;     /* a thread is in a call                                 */
+	atomic_int is_issuing;     /* a thread is in a call: 1, or 2 when it waits there    */
 };
 
 /* init.c: INVALID and UNSUPPORTED what no communicator can have. */

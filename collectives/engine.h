@@ -76,6 +76,9 @@ const char *engine_error(const struct engine *engine); /* "" until it failed */
 int engine_failed_peer(const struct engine *engine);
 void engine_stats(const struct engine *engine, tutti_stats *stats);
 
+/* Whether this thread is inside a work's done function. */
+bool engine_in_callback(void);
+
 /* From any thread. timeout_ms 0: as long as it takes. Releases and forgets *work, but on
  * IN_PROGRESS. */
 tutti_status work_wait(struct tutti_work **work, int timeout_ms);

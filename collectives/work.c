@@ -81,6 +81,13 @@ static void no_longer_async(struct engine *e, struct tutti_work *work)
 	unref(work);
 }
 
+static _Thread_local bool is_calling_back;
+
+bool engine_in_callback(void)
+{
+	return is_calling_back;
+}
+
 bool helper_call_back(struct engine *e)
 {
 	pthread_mutex_lock(&e->list_lock);
@@ -90,7 +97,9 @@ bool helper_call_back(struct engine *e)
 	pthread_mutex_unlock(&e->list_lock);
 	if (!work)
 		return false;
+	is_calling_back = true;
 	work->spec.done(work->spec.done_arg, work->status);
+	is_calling_back = false;
 	no_longer_async(e, work);
 	return true;
 }
