@@ -135,7 +135,8 @@ tutti_status comm_issue(struct tutti_comm *comm, struct call_args *args, const t
 	return status;
 }
 
-/* A callback may run before the call that it belongs to has returned to its thread: it waits for that. */
+/* A callback may run before the call that it belongs to has returned to its thread: it waits for
+ * that. */
 static bool comes_after(struct tutti_comm *comm)
 {
 	int state = 0;

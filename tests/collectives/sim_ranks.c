@@ -170,8 +170,8 @@ static bool has_side(const struct trial_run *run, int rank, int side)
 	return side == (c == COLL_BROADCAST || c == COLL_SCATTER ? RECV_SIDE : SEND_SIDE);
 }
 
-/* Where the rank's blocks of a side are: one after the other, with gaps in v-variants. The tables always
- * have an entry for every rank, as the API wants them. */
+/* Where the rank's blocks of a side are: one after the other, with gaps in v-variants. The tables
+ * always have an entry for every rank, as the API wants them. */
 static void lay_out(struct trial_run *run, int rank, int side)
 {
 	const struct trial *t = &run->trial;
@@ -224,8 +224,8 @@ static void write_side(const struct trial_run *run, char *to, const char *data, 
 		memcpy(to, data, bytes);
 }
 
-/* What the side holds before the call (done false), or after it: its own data, or the result; what lies
- * between and after the blocks never changes. */
+/* What the side holds before the call (done false), or after it: its own data, or the result; what
+ * lies between and after the blocks never changes. */
 static char *image(const struct trial_run *run, int rank, int side, bool done)
 {
 	const struct trial *t = &run->trial;
@@ -243,7 +243,8 @@ static char *image(const struct trial_run *run, int rank, int side, bool done)
 /* In place the one side lies in the other's block of this rank. */
 static void borrow(struct trial_run *run, int rank)
 {
-	struct trial_side *send = &run->sides[SEND_SIDE][rank], *recv = &run->sides[RECV_SIDE][rank];
+	struct trial_side *send = &run->sides[SEND_SIDE][rank],
+			  *recv = &run->sides[RECV_SIDE][rank];
 	bool send_is_larger = send->blocks > recv->blocks;
 	struct trial_side *outer = send_is_larger ? send : recv;
 	struct trial_side *inner = send_is_larger ? recv : send;
@@ -268,7 +269,8 @@ static void make_buffers(struct trial_run *run, int rank)
 		write_side(run, s->base, data, s->bytes + GUARD);
 		free(data);
 	}
-	struct trial_side *send = &run->sides[SEND_SIDE][rank], *recv = &run->sides[RECV_SIDE][rank];
+	struct trial_side *send = &run->sides[SEND_SIDE][rank],
+			  *recv = &run->sides[RECV_SIDE][rank];
 	if (!t->in_place || !send->base || !recv->base ||
 	    t->algorithm->collective == COLL_ALL_TO_ALL)
 		return;
@@ -289,7 +291,8 @@ static void make_buffers(struct trial_run *run, int rank)
 static enum collective variant(const struct trial *t)
 {
 	static const enum collective v[COLL_PATTERNS] = {[COLL_ALL_GATHER] = COLL_ALL_GATHERV,
-							 [COLL_REDUCE_SCATTER] = COLL_REDUCE_SCATTERV,
+							 [COLL_REDUCE_SCATTER] =
+								 COLL_REDUCE_SCATTERV,
 							 [COLL_GATHER] = COLL_GATHERV,
 							 [COLL_SCATTER] = COLL_SCATTERV,
 							 [COLL_ALL_TO_ALL] = COLL_ALL_TO_ALLV};
