@@ -4,6 +4,7 @@
 #include "collectives/layout.h"
 #include "core/status.h"
 #include "memory/dtype.h"
+#include "memory/ops.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -250,6 +251,8 @@ const char *select_why_not(const struct select *s, const struct algorithm *a,
 {
 	if (!a->build && !s->has_window)
 		return "the ranks do not share memory (or TUTTI_WINDOW=0, or a filter without shm)";
+	if (!a->build && op_scalar(args->op))
+		return "the window does not scale inputs yet";
 	if ((a->needs & NEEDS_NODES) && !s->nodes)
 		return "it needs several nodes with equally many ranks";
 	if ((a->needs & NEEDS_EQUAL_BLOCKS) && args->counts[SEND_SIDE])

@@ -1,6 +1,8 @@
 /* The way in: a call becomes a work, its plan or window operation begins, and on the way out
  * whatever was needed for it is given back. */
 #include "collectives/run.h"
+
+#include "memory/ops.h"
 #include "memory/ops.h"
 
 #include <assert.h>

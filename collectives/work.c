@@ -4,6 +4,7 @@
 #include "core/clock.h"
 #include "core/status.h"
 #include "memory/ops.h"
+#include "memory/ops.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -108,6 +109,7 @@ void work_finish(struct engine *e, struct tutti_work *work, tutti_status status)
 {
 	bool calls = work->spec.done != NULL;
 
+	op_release(work->spec.args.op);
 	unlink_work(e, work);
 	if (work->run)
 		run_recycle(e, work->run);

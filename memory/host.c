@@ -51,9 +51,6 @@ static tutti_status host_do(struct memory_io *io)
 		reduce(&io->dst, 1, io->src, io->n_src, io->count, io->dtype, io->reduce_op,
 		       io->divisor);
 		return TUTTI_OK;
-	case MEMORY_SCALE:
-		scale(io->dst, io->src[0], op_scalar(io->reduce_op), io->count, io->dtype);
-		return TUTTI_OK;
 	case MEMORY_FINISH:
 		reduce_finish(io->dst, io->count, io->dtype, io->reduce_op, io->divisor);
 		return TUTTI_OK;
