@@ -153,11 +153,6 @@ static void unbuilt_communicators(struct api *api, uint64_t sequence)
 
 static void unbuilt_collectives(struct api *api, uint64_t sequence)
 {
-	float a[COUNT * API_RANKS] = {0}, b[COUNT * API_RANKS] = {0};
-	tutti_comm *comm = api->comm;
-
-	UNBUILT(tutti_send(a, COUNT, TUTTI_F32, 0, comm, NULL));
-	UNBUILT(tutti_recv(b, COUNT, TUTTI_F32, 0, comm, NULL));
 	UNBUILT(tutti_group_begin());
 	UNBUILT(tutti_group_end(NULL));
 }
