@@ -3,6 +3,7 @@
 #include "memory/reduce.h"
 
 #include "memory/dtype.h"
+#include "memory/float_unit.h"
 #include "memory/ops.h"
 #include "memory/reduce_kernels.h"
 
@@ -251,10 +252,13 @@ void reduce(void *const *dst, int n_dst, const void *const *src, int n_src, size
 
 	assert(n_dst >= 1 && n_src >= 1 && n_src <= REDUCE_SOURCES && divisor >= 0);
 	assert(user ? dtype_bytes(dtype) > 0 : op_fits(r.op, dtype));
-	if (user)
+	if (user) {
 		reduce_by_user(user, &r);
-	else
-		reduce_with(reduce_kernels_here(), &r);
+		return;
+	}
+	uint64_t unit = float_unit_begin();
+	reduce_with(reduce_kernels_here(), &r);
+	float_unit_end(unit);
 }
 
 void reduce_finish(void *dst, size_t count, tutti_dtype dtype, tutti_op op, int divisor)

@@ -1,5 +1,6 @@
 /* Scaled inputs: dst = scalar * src. Floats of 16 and 8 bits go through f32, a block at a time. */
 #include "memory/dtype.h"
+#include "memory/float_unit.h"
 #include "memory/ops.h"
 #include "memory/reduce_kernels.h"
 
@@ -32,5 +33,7 @@ void scale_with(const struct reduce_kernels *k, const struct scaling *s)
 void scale(void *dst, const void *src, const void *scalar, size_t count, tutti_dtype dtype)
 {
 	assert(dtype_bytes(dtype) > 0);
+	uint64_t unit = float_unit_begin();
 	scale_with(reduce_kernels_here(), &(struct scaling){dst, src, scalar, count, dtype});
+	float_unit_end(unit);
 }

@@ -1,4 +1,5 @@
-/* Small floats through exact doubles: the plain twin of memory/small_float.h, sharing nothing with it. */
+/* The plain twins of memory/small_float.h and of reductions, sharing nothing with them: small floats go
+ * through exact doubles. */
 #ifndef TESTS_MEMORY_TWIN_H
 #define TESTS_MEMORY_TWIN_H
 
@@ -6,6 +7,7 @@
 
 #include <math.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct twin_format {
@@ -66,5 +68,11 @@ static inline uint32_t twin_encode(double x, struct twin_format f)
 	/* Steps of the smallest exponent count subnormals too; a carry moves to the next exponent. */
 	return sign | (((uint32_t)(e - 1 + bias) << f.mantissa) + (uint32_t)steps);
 }
+
+#define TWIN_SOURCES 1024
+
+/* The bits of element i of the result, by the fixed tree. Integers: as many bits as the dtype has count. */
+struct reduction;
+uint64_t twin_reduce(const struct reduction *r, size_t i);
 
 #endif
