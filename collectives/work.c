@@ -118,7 +118,6 @@ void work_finish(struct engine *e, struct tutti_work *work, tutti_status status)
 		p2p_finish(e, work);
 	free(work->bounce.send);
 	work->bounce.send = NULL;
-	op_release(work->spec.args.op);
 	work->status = status;
 	/* Partner: work_test and work_wait. */
 	atomic_store_explicit(&work->is_done, 1, memory_order_release);

@@ -235,7 +235,9 @@ void op_release(tutti_op op)
 	if (!is_created(op))
 		return;
 	pthread_mutex_lock(&table_lock);
-	if ((c = find(op)) && c->holds)
+	if ((c = find(op))) {
+		assert(c->holds > 0);
 		c->holds--;
+	}
 	pthread_mutex_unlock(&table_lock);
 }
