@@ -1,6 +1,7 @@
 /* One call's way from the API to the engine: sequence and fingerprint, algorithm, cached plan, and
  * the choice between waiting here and handing out a handle. */
 #include "collectives/comm.h"
+#include "collectives/group.h"
 
 #include "memory/ops.h"
 
@@ -109,6 +110,8 @@ tutti_status comm_issue(struct tutti_comm *comm, struct call_args *args, const t
 	if (memory->id != TUTTI_MEMORY_HOST && op_user(args->op))
 		return fail(TUTTI_ERR_INVALID, "%s: %s works on host memory only, not on %s memory",
 			    collective_name(args->collective), op_name(args->op), memory->name);
+	if (group_is_open())
+		return group_add_call(comm, args, call);
 	args->sequence = atomic_load_explicit(&comm->sequence, memory_order_relaxed);
 	if (call_is_later_round(args))
 		args->sequence--; /* its first round's */

@@ -1,6 +1,7 @@
 /* The checks of arguments. */
 #include "collectives/check.h"
 
+#include "collectives/group.h"
 #include "collectives/layout.h"
 #include "memory/dtype.h"
 #include "memory/ops.h"
@@ -10,6 +11,7 @@
 tutti_status check_common(const char *name, const tutti_comm *comm, size_t count, tutti_dtype dtype,
 			  const tutti_call *call)
 {
+	group_note_errors();
 	if (!comm)
 		return fail(TUTTI_ERR_INVALID, "%s: comm is NULL", name);
 	size_t element = dtype_bytes(dtype);
@@ -25,7 +27,7 @@ tutti_status check_common(const char *name, const tutti_comm *comm, size_t count
 	if (call->timeout_ms < 0)
 		return fail(TUTTI_ERR_INVALID, "%s: call.timeout_ms is %d: it must not be negative",
 			    name, call->timeout_ms);
-	if (call->stream)
+	if (call->stream && !group_is_open())
 		return fail(TUTTI_ERR_UNSUPPORTED,
 			    "%s: call.stream is set, but this build has no CUDA", name);
 	return TUTTI_OK;

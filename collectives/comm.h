@@ -88,6 +88,9 @@ tutti_status comm_call(struct tutti_comm *comm, struct call_args *args, const tu
 /* Waits for the job here, or hands out its work: as call says. */
 tutti_status comm_start_job(struct tutti_comm *comm, const struct job_spec *spec,
 			    const tutti_call *call);
+/* p2p_call.c: the same for a send or recv. */
+tutti_status p2p_issue(struct tutti_comm *comm, const struct job_spec *spec,
+		       const tutti_call *call);
 /* Around whatever else issues on comm: INVALID, with a sentence that begins with name, while another thread
  * does. A blocking call leaves when it returns, an asynchronous one when it is submitted. */
 tutti_status comm_enter(struct tutti_comm *comm, const char *name);

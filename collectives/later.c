@@ -18,14 +18,3 @@ tutti_status tutti_comm_agree(tutti_comm *comm, int *flag)
 	(void)comm, (void)flag;
 	return later("tutti_comm_agree");
 }
-
-tutti_status tutti_group_begin(void)
-{
-	return later("tutti_group_begin");
-}
-
-tutti_status tutti_group_end(const tutti_call *call)
-{
-	(void)call;
-	return later("tutti_group_end");
-}

@@ -1,6 +1,6 @@
 /* tutti_send and tutti_recv: each checks its arguments and becomes one job of the engine. They use
  * no sequence number of the communicator's. */
-#include "collectives/comm.h"
+#include "collectives/group.h"
 #include "memory/dtype.h"
 
 static tutti_status check_peer(const char *name, const tutti_comm *comm, int peer, bool sends)
@@ -24,7 +24,7 @@ static tutti_status check_call(const char *name, const tutti_call *call)
 	if (call->timeout_ms < 0)
 		return fail(TUTTI_ERR_INVALID, "%s: call.timeout_ms is %d: it must not be negative",
 			    name, call->timeout_ms);
-	if (call->stream)
+	if (call->stream && !group_is_open())
 		return fail(TUTTI_ERR_UNSUPPORTED,
 			    "%s: call.stream is set, but this build has no CUDA", name);
 	return TUTTI_OK;
@@ -82,14 +82,13 @@ static struct job_spec spec_of(const char *name, const struct message *m,
 	return spec;
 }
 
-static tutti_status issue(const char *name, const struct message *m, struct tutti_comm *comm,
-			  const tutti_call *call)
+tutti_status p2p_issue(struct tutti_comm *comm, const struct job_spec *spec, const tutti_call *call)
 {
+	TRY(comm_enter(comm, spec->name));
 	tutti_status status = engine_status(comm->engine);
-	if (status != TUTTI_OK)
-		return fail(status, "%s", engine_error(comm->engine));
-	struct job_spec spec = spec_of(name, m, comm, call);
-	status = comm_start_job(comm, &spec, call);
+	if (status == TUTTI_OK)
+		status = comm_start_job(comm, spec, call);
+	comm_leave(comm);
 	if (status != TUTTI_OK && engine_status(comm->engine) != TUTTI_OK)
 		return fail(status, "%s", engine_error(comm->engine));
 	return status;
@@ -99,11 +98,11 @@ static tutti_status pass_on(const char *name, const struct message *m, struct tu
 			    const tutti_call *call)
 {
 	last_error_clear();
+	group_note_errors();
 	TRY(check(name, m, comm, call));
-	TRY(comm_enter(comm, name));
-	tutti_status status = issue(name, m, comm, call);
-	comm_leave(comm);
-	return status;
+	struct job_spec spec = spec_of(name, m, comm, call);
+	return group_is_open() ? group_add_message(comm, &spec, call)
+			       : p2p_issue(comm, &spec, call);
 }
 
 tutti_status tutti_send(const void *buf, size_t count, tutti_dtype dtype, int peer,

@@ -87,6 +87,17 @@ struct bounce {
 
 enum work_stage { WORK_PREPARES, WORK_RUNS, WORK_CLEANS_UP };
 
+/* What the one work of a group holds. */
+struct work_parts {
+	struct tutti_work **part; /* so many, each held once                            */
+	size_t count;
+	struct engine **engine; /* of the parts, each once                            */
+	size_t engine_count;
+	_Atomic size_t left; /* parts under way, and one while they are being started */
+	atomic_int status;   /* the first failure; who writes it writes why, too      */
+	char why[ERROR_BYTES];
+};
+
 struct tutti_work {
 	struct engine *engine;
 	struct tutti_work *next, *prev; /* under way; next alone: free, or waiting for callback */
@@ -101,7 +112,9 @@ struct tutti_work {
 	struct window_run window;
 	struct p2p_message *message; /* a send or recv                                  */
 	struct bounce bounce;
-	atomic_int refs;    /* any thread                                        */
+	struct tutti_work *whole; /* the group's work that this is a part of; or NULL    */
+	struct work_parts *parts; /* of a group's work; it is on none of the lists       */
+	atomic_int refs;          /* any thread                                        */
 	atomic_int is_done; /* any thread; its release publishes status          */
 	tutti_status status;
 };
@@ -117,6 +130,7 @@ struct engine {
 	struct lane_run *dirty, **dirty_tail;
 	struct tutti_work *works; /* under way, newest first                           */
 	int work_count;
+	int groups; /* that start their calls now, without waiting for room            */
 	struct tutti_work *window_head, **window_tail;
 	struct tutti_work *ended; /* to be finished when the pass is over              */
 	struct run *free_runs;
@@ -183,6 +197,18 @@ void engine_check_deadlines(struct engine *e);
 /* work.c */
 struct tutti_work *work_new(struct engine *e);
 void work_finish(struct engine *e, struct tutti_work *work, tutti_status status);
+void work_end(struct engine *e, struct tutti_work *work); /* publishes its status            */
+
+/* work_parts.c */
+/* A group's work: made for up to count parts; then parts are added, and it is sealed. false: it has none.
+ * Until then it cannot end. Parts are given away to it. No lock. */
+tutti_status work_new_whole(struct tutti_work **whole, struct engine *e, size_t count,
+			    const tutti_call *call);
+void work_add_part(struct tutti_work *whole, struct tutti_work *part);
+void work_note_error(struct tutti_work *whole, tutti_status status, const char *why);
+bool work_seal(struct tutti_work *whole);
+void work_part_ended(struct engine *e, struct tutti_work *whole, tutti_status status);
+void work_free_whole(struct tutti_work *whole);
 
 /* helper.c: the process's one helper thread */
 tutti_status helper_attach(struct engine *e);

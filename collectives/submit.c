@@ -145,7 +145,7 @@ static void make_room(struct engine *e)
 {
 	struct wait w;
 	wait_begin(&w, e->config.policy);
-	while (e->work_count >= ENGINE_WORKS_MAX && !e->stop) {
+	while (e->work_count >= ENGINE_WORKS_MAX && !e->groups && !e->stop) {
 		if (engine_pass(e) || wait_again(&w))
 			continue;
 		engine_unlock(e);

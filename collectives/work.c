@@ -34,6 +34,10 @@ static void unref(struct tutti_work *work)
 	struct engine *e = work->engine;
 	if (atomic_fetch_sub_explicit(&work->refs, 1, memory_order_acq_rel) != 1)
 		return;
+	if (work->parts) {
+		work_free_whole(work);
+		return;
+	}
 	pthread_mutex_lock(&e->list_lock);
 	work->next = e->free_works;
 	e->free_works = work;
@@ -105,9 +109,20 @@ bool helper_call_back(struct engine *e)
 	return true;
 }
 
-void work_finish(struct engine *e, struct tutti_work *work, tutti_status status)
+void work_end(struct engine *e, struct tutti_work *work)
 {
 	bool calls = work->spec.done != NULL;
+	/* Partner: work_test and work_wait. */
+	atomic_store_explicit(&work->is_done, 1, memory_order_release);
+	if (calls)
+		hand_to_helper(e, work); /* still the helper's business until it was called */
+	else
+		no_longer_async(e, work);
+}
+
+void work_finish(struct engine *e, struct tutti_work *work, tutti_status status)
+{
+	struct tutti_work *whole = work->whole;
 
 	op_release(work->spec.args.op);
 	unlink_work(e, work);
@@ -119,60 +134,84 @@ void work_finish(struct engine *e, struct tutti_work *work, tutti_status status)
 	free(work->bounce.send);
 	work->bounce.send = NULL;
 	work->status = status;
-	/* Partner: work_test and work_wait. */
-	atomic_store_explicit(&work->is_done, 1, memory_order_release);
-	if (calls)
-		hand_to_helper(e, work); /* still the helper's business until it was called */
-	else
-		no_longer_async(e, work);
+	work_end(e, work);
+	if (whole)
+		work_part_ended(e, whole, status);
 }
 
 /* A thread that learns of a failure by waiting has the sentence too. */
 static tutti_status verdict(const struct tutti_work *work)
 {
 	if (__builtin_expect(work->status != TUTTI_OK, 0))
-		return fail(work->status, "%s", engine_error(work->engine));
+		return fail(work->status, "%s",
+			    work->parts ? work->parts->why : engine_error(work->engine));
 	return TUTTI_OK;
 }
 
-tutti_status work_test(struct tutti_work *work, bool *is_done)
+static bool is_done(struct tutti_work *work)
+{
+	return atomic_load_explicit(&work->is_done, memory_order_acquire);
+}
+
+/* Where another thread is at it already, nothing is left to do here. */
+static bool pass(struct engine *e)
+{
+	bool moved = false;
+	if (pthread_mutex_trylock(&e->lock) == 0) {
+		moved = engine_pass(e);
+		engine_unlock(e);
+	}
+	return moved;
+}
+
+static bool make_progress(struct tutti_work *work)
+{
+	bool moved = false;
+	if (!work->parts)
+		return pass(work->engine);
+	for (size_t i = 0; i < work->parts->engine_count && !is_done(work); i++)
+		moved |= pass(work->parts->engine[i]);
+	return moved;
+}
+
+/* On news of one engine that still has to do with it; for those of another at most 1 ms. */
+static void sleep_for(struct tutti_work *work)
 {
 	struct engine *e = work->engine;
-	*is_done = atomic_load_explicit(&work->is_done, memory_order_acquire);
-	if (!*is_done && pthread_mutex_trylock(&e->lock) == 0) {
-		if (!atomic_load_explicit(&work->is_done, memory_order_acquire))
-			engine_pass(e);
-		engine_unlock(e);
-		*is_done = atomic_load_explicit(&work->is_done, memory_order_acquire);
+	for (size_t i = 0; work->parts && i < work->parts->count; i++)
+		if (!is_done(work->parts->part[i])) {
+			e = work->parts->part[i]->engine;
+			break;
+		}
+	engine_sleep(e);
+}
+
+tutti_status work_test(struct tutti_work *work, bool *done)
+{
+	if (!(*done = is_done(work))) {
+		make_progress(work);
+		*done = is_done(work);
 	}
-	return *is_done ? verdict(work) : TUTTI_OK;
+	return *done ? verdict(work) : TUTTI_OK;
 }
 
 /* Whoever waits makes progress; where another thread is at it already, looks on. */
 tutti_status work_wait(struct tutti_work **held, int timeout_ms)
 {
 	struct tutti_work *work = *held;
-	struct engine *e = work->engine;
 	uint64_t deadline = timeout_ms > 0 ? deadline_after_ms(timeout_ms) : DEADLINE_NONE;
 	struct wait w;
 
-	wait_begin(&w, e->config.policy);
-	while (!atomic_load_explicit(&work->is_done, memory_order_acquire)) {
-		bool moved = false;
-		if (pthread_mutex_trylock(&e->lock) == 0) {
-			moved = engine_pass(e);
-			engine_unlock(e);
-		}
-		if (moved) {
+	wait_begin(&w, work->engine->config.policy);
+	while (!is_done(work)) {
+		if (make_progress(work)) {
 			w.looks = 0;
 			continue;
 		}
 		if (deadline != DEADLINE_NONE && clock_now_ns() >= deadline)
-			return atomic_load_explicit(&work->is_done, memory_order_acquire)
-				       ? work_wait(held, 0)
-				       : TUTTI_IN_PROGRESS;
+			return is_done(work) ? work_wait(held, 0) : TUTTI_IN_PROGRESS;
 		if (!wait_again(&w))
-			engine_sleep(e);
+			sleep_for(work);
 	}
 	tutti_status status = verdict(work);
 	*held = NULL;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 static _Thread_local char sentence[ERROR_BYTES];
+static _Thread_local struct kept_error *kept_error;
 
 enum {
 #define ORDER(name, symbol, text) STATUS_ORDER_##name,
@@ -41,7 +42,16 @@ tutti_status fail(tutti_status status, const char *format, ...)
 	vsnprintf(text, sizeof text, format, args);
 	va_end(args);
 	memcpy(sentence, text, sizeof text);
+	if (kept_error && kept_error->status == TUTTI_OK) {
+		kept_error->status = status;
+		memcpy(kept_error->sentence, text, sizeof text);
+	}
 	return status;
+}
+
+void fail_keep(struct kept_error *kept)
+{
+	kept_error = kept;
 }
 
 tutti_status fail_errno(const char *format, ...)

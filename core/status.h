@@ -36,6 +36,13 @@ tutti_status fail(tutti_status status, const char *format, ...)
 /* The same for a system call: appends errno's text. Status SYSTEM. */
 tutti_status fail_errno(const char *format, ...) __attribute__((format(printf, 1, 2), cold));
 
+/* The first failure of this thread from fail_keep on is kept there too; NULL: no more. */
+struct kept_error {
+	tutti_status status; /* TUTTI_OK: none yet */
+	char sentence[ERROR_BYTES];
+};
+void fail_keep(struct kept_error *kept);
+
 const char *last_error(void);      /* "" when there is none; this thread's, until its next call */
 void last_error_clear(void);
 

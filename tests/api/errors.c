@@ -151,18 +151,11 @@ static void unbuilt_communicators(struct api *api, uint64_t sequence)
 	UNBUILT(tutti_comm_agree(api->comm, &flag));
 }
 
-static void unbuilt_collectives(struct api *api, uint64_t sequence)
-{
-	UNBUILT(tutti_group_begin());
-	UNBUILT(tutti_group_end(NULL));
-}
-
 void pass_unbuilt(struct api *api)
 {
 	struct call_spec barrier = {.name = CALL_BARRIER};
 	uint64_t sequence = tutti_comm_sequence(api->comm);
 
 	unbuilt_communicators(api, sequence);
-	unbuilt_collectives(api, sequence);
 	batch_simple(api, &barrier);
 }

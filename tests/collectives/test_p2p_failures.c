@@ -147,8 +147,9 @@ static void test_death(void **arg)
 		sim_messages_open(&ranks, 4, 31 + steps);
 		works[0] = sim_send(ranks.engines[0], big[0], sizeof big[0], 3, 1);
 		works[1] = sim_recv(ranks.engines[1], got[1], sizeof got[1], 3, 1);
-		sim_recv(ranks.engines[3], got[3], sizeof got[3], 0, 1);
-		sim_send(ranks.engines[3], big[3], sizeof big[3], 1, 2 /* not what it wants */);
+		work_release(sim_recv(ranks.engines[3], got[3], sizeof got[3], 0, 1));
+		/* Not what rank 1 wants. */
+		work_release(sim_send(ranks.engines[3], big[3], sizeof big[3], 1, 2));
 		works[2] = sim_send(ranks.engines[2], big[2], 100, 3, 1);
 		for (uint64_t k = 0; k < steps && sim_step(ranks.sim, who); k++) {
 			engine_progress(ranks.engines[who[0]]);
