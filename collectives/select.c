@@ -130,7 +130,10 @@ struct plan *algorithm_plan(const struct algorithm *a, const struct plan_key *ke
 			  .nodes = key->nodes};
 	bool is_vector = !collective_has_blocks(a->collective, SEND_SIDE) &&
 			 !collective_has_blocks(a->collective, RECV_SIDE);
-	a->build(p, g, key->in_place && is_vector ? to : from, to);
+	/* Off the root of a reduce there is no OUT to work in, even if the caller names one pointer
+	 * twice. */
+	bool has_out = a->collective != COLL_REDUCE || key->rank == key->root;
+	a->build(p, g, key->in_place && is_vector && has_out ? to : from, to);
 	return plan_end(p);
 }
 
