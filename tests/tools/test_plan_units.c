@@ -1,0 +1,80 @@
+/* Without this tutti-plan could take a rate of bits for one of bytes, or print a wrong unit. */
+#include "tools/tutti-plan/units.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+static void test_bytes(void **state)
+{
+	static const struct {
+		const char *text;
+		size_t bytes;
+	} right[] = {{"0", 0},         {"8", 8},        {"64K", 65536},       {"64KiB", 65536},
+		     {"0.5M", 524288}, {"1M", 1048576}, {"64 MiB", 67108864}, {"1G", 1073741824},
+		     {"12B", 12}};
+	static const char *const wrong[] = {"", "K", "-1", "1T3", "64KB/s", "1 2", "nan", "1e30"};
+	size_t bytes;
+	(void)state;
+	for (size_t i = 0; i < sizeof right / sizeof right[0]; i++) {
+		assert_true(units_bytes(right[i].text, &bytes));
+		assert_int_equal(bytes, right[i].bytes);
+	}
+	for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+		assert_false(units_bytes(wrong[i], &bytes));
+}
+
+static void assert_close(double a, double b)
+{
+	assert_true(a > b * 0.999999 && a < b * 1.000001);
+}
+
+static void test_times_and_rates(void **state)
+{
+	double x;
+	(void)state;
+	assert_true(units_seconds("2us", &x));
+	assert_close(x, 2e-6);
+	assert_true(units_seconds("1.5 ms", &x));
+	assert_close(x, 1.5e-3);
+	assert_true(units_seconds("500ns", &x));
+	assert_close(x, 5e-7);
+	assert_false(units_seconds("2", &x));
+	assert_false(units_seconds("-2us", &x));
+	assert_true(units_rate("25GB/s", &x));
+	assert_close(1 / x, 25e9);
+	assert_true(units_rate("200Gbit/s", &x));
+	assert_close(1 / x, 25e9);
+	assert_true(units_rate("1 GiB/s", &x));
+	assert_close(1 / x, 1073741824.0);
+	assert_false(units_rate("0GB/s", &x));
+	assert_false(units_rate("25GB", &x));
+}
+
+static void test_words(void **state)
+{
+	char text[32];
+	(void)state;
+	assert_string_equal(units_bytes_in_words(8, text, sizeof text), "8 B");
+	assert_string_equal(units_bytes_in_words(65536, text, sizeof text), "64 KiB");
+	assert_string_equal(units_bytes_in_words(1.5 * 1048576, text, sizeof text), "1.5 MiB");
+	assert_string_equal(units_seconds_in_words(2e-6, text, sizeof text), "2.00 us");
+	assert_string_equal(units_seconds_in_words(12.34e-3, text, sizeof text), "12.3 ms");
+	assert_string_equal(units_seconds_in_words(0.99996, text, sizeof text), "1.00 s");
+	assert_string_equal(units_seconds_in_words(123e-9, text, sizeof text), "123 ns");
+	assert_string_equal(units_seconds_in_words(240, text, sizeof text), "240 s");
+	assert_string_equal(units_rate_in_words(4e-11, text, sizeof text), "25 GB/s");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_bytes),
+		cmocka_unit_test(test_times_and_rates),
+		cmocka_unit_test(test_words),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

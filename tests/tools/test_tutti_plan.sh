@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# What would break: tutti-plan's command line. What it prints of right plans and damaged ones, its tables and
+# drawings, its exit codes, and a full sentence for every line that it cannot do.
+set -u
+plan=$BUILD_DIR/tools/tutti-plan
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+failures=0
+
+# expect CODE PATTERN WORD...: the exit code, and a line that matches on stdout or stderr.
+expect()
+{
+	local code=$1 pattern=$2 got
+	shift 2
+	"$plan" "$@" >"$scratch/out" 2>&1
+	got=$?
+	if [ $got != "$code" ] || ! grep -qE -- "$pattern" "$scratch/out"; then
+		echo "tutti-plan $*: exit code $got, not $code, or no line like '$pattern':"
+		sed 's/^/    /' "$scratch/out"
+		failures=1
+	fi
+}
+
+expect 0 '^usage: tutti-plan show' --help
+expect 0 'rank 1 of 4: 13 steps on 3 lanes' show all_reduce ring 4 --rank 1
+expect 0 '^ +7 +send OUT\[1\] to rank 2 +to 2 +6$' show all_reduce ring 4 --rank 1
+expect 0 'rank 7 of 8' show all_reduce ring 8
+expect 0 'scaled' show all_reduce ring 2 --scaled
+
+expect 0 'all_reduce ring: 4 calls checked, nothing wrong|all_reduce ring: [0-9]+ calls' check all_reduce ring 8
+expect 0 'all_reduce doubling: .* nothing wrong' check all_reduce 5
+expect 0 'barrier doubling: .* nothing wrong' check all 1-6,9
+expect 1 'Rank 2: step 4 \(send OUT\[3\] to rank 3\) does not wait for step 3' \
+	check all_reduce ring 4 --damage edge:2:4
+expect 1 'Rank [0-9]+: step [0-9]+ ' check all_reduce ring 8 --damage drop:3:5
+expect 1 "adds rank [0-9]+'s contribution twice" check all_reduce direct 4 --damage double:2:6
+expect 1 'of other chunks' check all_reduce ring 4 --damage shift:1:2
+
+expect 0 '^\*' explain all_reduce 1M --ranks 16 --nodes 4
+expect 0 'no: config.deterministic' explain all_reduce 1M --ranks 16 --nodes 4 --deterministic
+expect 0 'no: direct exchange reduces at most 1024' explain all_reduce 1M --ranks 2000
+expect 0 'TUTTI_ALGO=broadcast=ring' explain broadcast 1M --ranks 5
+
+expect 0 '^ +512 ' simulate all_reduce 1M --ranks 512 --alpha 2us --beta 25GB/s --svg "$scratch/a.svg"
+grep -q '</svg>' "$scratch/a.svg" && grep -q '>512<' "$scratch/a.svg" && grep -q '>ring<' "$scratch/a.svg" || {
+	echo "the drawing lacks its end, an axis or a legend"
+	failures=1
+}
+expect 0 '^ +1024 .*~' simulate all_reduce 1K --ranks 1024 --effort 0.001 --svg "$scratch/b.svg"
+grep -q 'stroke-dasharray' "$scratch/b.svg" && grep -q 'extrapolated' "$scratch/b.svg" || {
+	echo "the drawing does not show what was extrapolated"
+	failures=1
+}
+expect 0 'of 2048 ranks: direct exchange' simulate all_reduce 8 --ranks 2048
+expect 0 '^ +16 ' simulate all_reduce 1M --ranks 16 --nodes 4 --local-alpha 500ns
+expect 1 'could not be written' simulate barrier 0 --ranks 4 --svg "$scratch/no/such/folder.svg"
+
+# What cannot be done: exit code 2 and a sentence.
+refused()
+{
+	expect 2 '^tutti-plan: .*\. tutti-plan --help says more\.$' "$@"
+}
+refused
+refused dance
+refused show
+refused show all_reduce
+refused show all_reduce ring
+refused show all_reduce ring eight
+refused show all_reduce ring 8 9
+refused show all_reduce ring 8 --rank 8
+refused show all_reduce window 8
+refused show all_reduce triangle 8
+refused show all_produce ring 8
+refused show all_reduce ring 0
+refused show all_reduce ring 70000
+refused show all_reduce ring 8 --root 8
+refused show all_reduce ring 8 --nodes 3
+refused show all_reduce ring 8 --colour
+refused check all_reduce ring 8-4
+refused check all_reduce ring 5000
+refused check all_reduce ring 4 --damage 7
+refused check all 4 --damage drop:0:0
+refused explain all_reduce 1M
+refused explain all_reduce big --ranks 4
+refused explain all_reduce 1M --ranks 4 --op band
+refused explain all_reduce 1M --ranks 4 --dtype float
+refused simulate all_reduce 1M --ranks 16-32
+refused simulate all_reduce 1M --ranks 16 --alpha 2
+refused simulate all_reduce 1M --ranks 16 --beta 25GB
+refused simulate all_reduce 1M --ranks 16 --alpha 1us --overhead 2us
+refused simulate all_reduce 1M --ranks 16 --effort none
+refused simulate all 1M --ranks 16
+
+exit $failures

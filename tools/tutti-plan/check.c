@@ -1,0 +1,137 @@
+/* The driver of all checks, and the first: are the arrays of every plan what plan.h says they are?
+ * The other checks index by them. */
+#include "check.h"
+
+#include "must.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+bool check_says(struct finding *f, const char *format, ...)
+{
+	va_list args;
+	va_start(args, format);
+	vsnprintf(f->text, sizeof f->text, format, args);
+	va_end(args);
+	return false;
+}
+
+bool check_plans(const struct plan_set *set, struct finding *f)
+{
+	return check_arrays(set, f) && check_messages(set, f) && check_order(set, f) &&
+	       check_execution(set, false, f) && check_execution(set, true, f);
+}
+
+static bool check_refs(const struct plan *p, uint32_t step, struct finding *f)
+{
+	struct refs sides[2] = {look_reads(p, step), look_writes(p, step)};
+	for (int side = 0; side < 2; side++)
+		for (uint32_t i = 0; i < sides[side].n; i++) {
+			struct ref r = sides[side].at[i];
+			if (r.buf >= BUF_COUNT || r.chunk >= p->chunks[r.buf])
+				return check_says(f,
+						  "Rank %d: step %u names chunk %u of buffer %u, "
+						  "which there is not.",
+						  p->rank, step, r.chunk, r.buf);
+		}
+	return true;
+}
+
+static bool has_peer(const struct step *s)
+{
+	return s->kind == STEP_SEND || s->kind == STEP_RECV || s->kind == STEP_RECV_REDUCE;
+}
+
+static bool check_step(const struct plan *p, uint32_t step, struct finding *f)
+{
+	const struct step *s = &p->steps[step];
+	char words[512];
+
+	if (!check_refs(p, step, f))
+		return false;
+	look_step_in_words(p, step, words, sizeof words);
+	if (has_peer(s) && (s->peer < 0 || s->peer >= p->size || s->peer == p->rank))
+		return check_says(f, "Rank %d: %s has no such peer.", p->rank, words);
+	if (s->lane >= p->lane_count || p->lanes[s->lane].peer != (has_peer(s) ? s->peer : -1) ||
+	    p->lanes[s->lane].sends != (s->kind == STEP_SEND))
+		return check_says(f, "Rank %d: %s is on a lane that leads elsewhere.", p->rank,
+				  words);
+	for (uint32_t k = 0; k < s->succs; k++)
+		if (p->edges[s->succ + k] >= p->count)
+			return check_says(f, "Rank %d: step %u is waited for by step %u of %u.",
+					  p->rank, step, p->edges[s->succ + k], p->count);
+	return true;
+}
+
+/* Every step once, on its own lane. */
+static bool check_lanes(const struct plan *p, struct finding *f)
+{
+	uint32_t *times = must_alloc(p->count, sizeof *times);
+	bool ok = true;
+
+	for (uint32_t l = 0; l < p->lane_count && ok; l++)
+		for (uint32_t i = 0; i < p->lanes[l].count && ok; i++) {
+			uint32_t step = p->order[p->lanes[l].first + i];
+			if (step >= p->count || p->steps[step].lane != l)
+				ok = check_says(f, "Rank %d: lane %u has step %u of another lane.",
+						p->rank, l, step);
+			else
+				times[step]++;
+		}
+	for (uint32_t s = 0; s < p->count && ok; s++)
+		if (times[s] != 1)
+			ok = check_says(f, "Rank %d: step %u is issued %u times.", p->rank, s,
+					times[s]);
+	free(times);
+	return ok;
+}
+
+static bool check_counts(const struct plan *p, struct finding *f)
+{
+	struct before before = look_before(p);
+	char words[512];
+	bool ok = true;
+
+	for (uint32_t s = 0; s < p->count && ok; s++)
+		if (before.first[s + 1] - before.first[s] != p->steps[s].deps)
+			ok = check_says(f, "Rank %d: %s waits for %u steps, but %u lead to it.",
+					p->rank, look_step_in_words(p, s, words, sizeof words),
+					p->steps[s].deps, before.first[s + 1] - before.first[s]);
+	look_before_free(&before);
+	return ok;
+}
+
+bool check_arrays(const struct plan_set *set, struct finding *f)
+{
+	for (int r = 0; r < set->size; r++) {
+		const struct plan *p = set->of[r];
+		for (uint32_t s = 0; s < p->count; s++)
+			if (!check_step(p, s, f))
+				return false;
+		if (!check_lanes(p, f) || !check_counts(p, f))
+			return false;
+	}
+	return true;
+}
+
+void lane_map_open(struct lane_map *map, const struct plan_set *set)
+{
+	size_t n = (size_t)set->size;
+
+	map->size = set->size;
+	for (int sends = 0; sends < 2; sends++)
+		map->of[sends] = must_alloc(n * n, sizeof(uint32_t));
+	for (int r = 0; r < set->size; r++)
+		for (uint32_t l = 0; l < set->of[r]->lane_count; l++) {
+			const struct lane *lane = &set->of[r]->lanes[l];
+			if (lane->peer >= 0)
+				map->of[lane->sends][(size_t)r * n + (size_t)lane->peer] = l + 1;
+		}
+}
+
+void lane_map_close(struct lane_map *map)
+{
+	free(map->of[0]);
+	free(map->of[1]);
+}

@@ -1,0 +1,395 @@
+#include "clock.h"
+
+#include "events.h"
+#include "must.h"
+
+#include "collectives/run.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { ARRIVES, LANDED, SENT, COMPUTED };
+
+struct lane_clock {
+	uint32_t base, index, offset;      /* cursor: as in run.c                             */
+	uint32_t posted, retired, depth;   /* ios                                             */
+	uint32_t started, landed, matched; /* messages: on their way; here; of a posted io    */
+	uint32_t ios;                      /* the lane's first                                */
+	bool is_dirty;
+};
+
+struct io {
+	uint32_t step, slice;
+	bool is_done;
+};
+
+struct rank_clock {
+	uint64_t send_free, receive_free, compute_free;
+	uint32_t finished; /* slices */
+};
+
+struct clock {
+	const struct world *world;
+	const struct machine *machine;
+	struct slices slices;
+	uint32_t slots, interleave;
+	struct lane_clock *lanes;
+	struct io *ios;
+	struct rank_clock *ranks;
+	uint64_t *node_free[2]; /* of the node's port: in, out                              */
+	uint32_t *pending;      /* [step * slots + slot]                                    */
+	uint32_t *left;         /* [rank * slots + slot]                                    */
+	uint32_t *dirty;
+	size_t dirty_count, dirty_room;
+	struct events events;
+	struct run_time result;
+};
+
+struct slices clock_cut(const struct machine *m, double chunk_bytes, uint32_t width)
+{
+	size_t longest = (size_t)ceil(chunk_bytes / (double)m->element);
+	size_t bytes = m->scratch_bytes / ((width ? width : 1) * (size_t)RUN_SLOTS);
+
+	if (bytes > m->slice_bytes)
+		bytes = m->slice_bytes;
+	size_t most = bytes / m->element ? bytes / m->element : 1;
+	size_t slices = longest > most ? (longest + most - 1) / most : 1;
+	size_t each = (longest + slices - 1) / slices;
+	if (slices > 1)
+		each = (each + 63) / 64 * 64;
+	slices = each ? (longest + each - 1) / each : 1;
+	return (struct slices){(uint32_t)slices, chunk_bytes, (double)(each * m->element)};
+}
+
+static uint64_t ticks(double seconds)
+{
+	return (uint64_t)(seconds * 1e12 + 0.5);
+}
+
+static uint64_t later(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+static double slice_bytes(const struct clock *c, const struct io *io)
+{
+	double at = io->slice * c->slices.slice, left = c->slices.chunk - at;
+	return left < 0 ? 0 : left < c->slices.slice ? left : c->slices.slice;
+}
+
+static double message_bytes(const struct clock *c, const struct io *io)
+{
+	return slice_bytes(c, io) * c->world->steps[io->step].chunks;
+}
+
+/* ---- completion ------------------------------------------------------------------------------ */
+
+static void mark_dirty(struct clock *c, uint32_t lane)
+{
+	if (c->lanes[lane].is_dirty)
+		return;
+	c->lanes[lane].is_dirty = true;
+	c->dirty = must_grow(c->dirty, c->dirty_count, &c->dirty_room, sizeof *c->dirty);
+	c->dirty[c->dirty_count++] = lane;
+}
+
+static void refill(struct clock *c, uint32_t rank, uint32_t slot)
+{
+	const struct world *w = c->world;
+	for (uint32_t s = w->first_step[rank]; s < w->first_step[rank + 1]; s++)
+		c->pending[(size_t)s * c->slots + slot] = w->steps[s].deps;
+	c->left[(size_t)rank * c->slots + slot] = w->first_step[rank + 1] - w->first_step[rank];
+}
+
+static void slice_done(struct clock *c, uint32_t rank)
+{
+	struct rank_clock *r = &c->ranks[rank];
+	while (r->finished < c->slices.count &&
+	       c->left[(size_t)rank * c->slots + r->finished % c->slots] == 0) {
+		refill(c, rank, r->finished % c->slots);
+		r->finished++;
+	}
+	for (uint32_t l = c->world->first_lane[rank];
+	     r->finished < c->slices.count && l < c->world->first_lane[rank + 1]; l++)
+		mark_dirty(c, l);
+}
+
+static void complete(struct clock *c, uint32_t lane, uint32_t at)
+{
+	const struct world *w = c->world;
+	struct lane_clock *l = &c->lanes[lane];
+	struct io *io = &c->ios[l->ios + at];
+	const struct world_step *s = &w->steps[io->step];
+	uint32_t slot = io->slice % c->slots, rank = w->lanes[lane].rank;
+
+	io->is_done = true;
+	while (l->retired != l->posted && c->ios[l->ios + l->retired % l->depth].is_done)
+		l->retired++;
+	mark_dirty(c, lane);
+	for (uint32_t k = s->succ; k < s->succ + s->succs; k++)
+		if (--c->pending[(size_t)w->edges[k] * c->slots + slot] == 0)
+			mark_dirty(c, w->steps[w->edges[k]].lane);
+	if (--c->left[(size_t)rank * c->slots + slot] == 0)
+		slice_done(c, rank);
+}
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+static const struct link_speed *speed_of(const struct clock *c, uint32_t lane)
+{
+	return &c->machine->link[c->world->lanes[lane].link];
+}
+
+/* The port of the lane's node, if its messages use it. One rank that stands for all shares it with
+ * itself. */
+static uint64_t *node_port(struct clock *c, uint32_t lane, bool sends)
+{
+	const struct world *w = c->world;
+	if (w->lanes[lane].link != LINK_NET || w->local == 1 || w->symmetry != SYMMETRY_NONE)
+		return NULL;
+	return &c->node_free[sends][w->lanes[lane].rank / (uint32_t)w->local];
+}
+
+static uint64_t wire_ticks(const struct clock *c, uint32_t lane, double bytes)
+{
+	const struct world *w = c->world;
+	bool shares = w->lanes[lane].link == LINK_NET && w->symmetry != SYMMETRY_NONE;
+	return ticks(bytes * speed_of(c, lane)->beta * (shares ? w->local : 1));
+}
+
+static void compute(struct clock *c, uint32_t lane, uint32_t at, double bytes)
+{
+	uint64_t *free_at = &c->ranks[c->world->lanes[lane].rank].compute_free;
+	*free_at = later(c->events.now, *free_at) + ticks(bytes * c->machine->gamma);
+	events_add(&c->events,
+		   (struct event){.at = *free_at, .kind = COMPUTED, .lane = lane, .io = at});
+}
+
+/* What has landed meets the receives that are posted. */
+static void match(struct clock *c, uint32_t lane)
+{
+	struct lane_clock *l = &c->lanes[lane];
+	while (l->matched < l->landed && l->matched < l->posted) {
+		uint32_t at = l->matched++ % l->depth;
+		const struct io *io = &c->ios[l->ios + at];
+		if (c->world->steps[io->step].kind == STEP_RECV_REDUCE)
+			compute(c, lane, at, slice_bytes(c, io));
+		else
+			complete(c, lane, at);
+	}
+}
+
+/* Its first byte is at the receiver's port. */
+static void arrive(struct clock *c, const struct event *e)
+{
+	uint64_t *rank_free = &c->ranks[c->world->lanes[e->lane].rank].receive_free;
+	uint64_t *node_free = node_port(c, e->lane, false);
+	uint64_t begin = later(e->at, *rank_free) + ticks(speed_of(c, e->lane)->overhead);
+
+	if (node_free)
+		begin = later(begin, *node_free);
+	*rank_free = begin + wire_ticks(c, e->lane, e->bytes);
+	if (node_free)
+		*node_free = *rank_free;
+	events_add(&c->events, (struct event){.at = *rank_free, .kind = LANDED, .lane = e->lane});
+}
+
+static void start_message(struct clock *c, uint32_t lane, uint32_t at)
+{
+	const struct link_speed *speed = speed_of(c, lane);
+	double bytes = message_bytes(c, &c->ios[c->lanes[lane].ios + at]);
+	uint64_t *rank_free = &c->ranks[c->world->lanes[lane].rank].send_free;
+	uint64_t *node_free = node_port(c, lane, true);
+	uint64_t begin = later(c->events.now, *rank_free) + ticks(speed->overhead);
+
+	if (node_free)
+		begin = later(begin, *node_free);
+	*rank_free = begin + wire_ticks(c, lane, bytes);
+	if (node_free)
+		*node_free = *rank_free;
+	c->result.messages++;
+	c->result.bytes += (uint64_t)bytes;
+	events_add(&c->events,
+		   (struct event){.at = *rank_free, .kind = SENT, .lane = lane, .io = at});
+	uint64_t first_byte =
+		begin - ticks(speed->overhead) + ticks(speed->alpha) - ticks(speed->overhead);
+	events_add(&c->events, (struct event){.at = later(first_byte, c->events.now),
+					      .kind = ARRIVES,
+					      .lane = c->world->lanes[lane].other,
+					      .bytes = (float)bytes});
+}
+
+static void start_messages(struct clock *c, uint32_t lane)
+{
+	struct lane_clock *l = &c->lanes[lane];
+	const struct lane_clock *other = &c->lanes[c->world->lanes[lane].other];
+	while (l->started < l->posted && (!c->machine->rendezvous || l->started < other->posted)) {
+		l->started++;
+		start_message(c, lane, (l->started - 1) % l->depth);
+	}
+}
+
+/* ---- issuing -------------------------------------------------------------------------------- */
+
+static void post(struct clock *c, uint32_t lane, uint32_t step, uint32_t slice)
+{
+	const struct world_lane *to = &c->world->lanes[lane];
+	const struct world_step *s = &c->world->steps[step];
+	struct lane_clock *l = &c->lanes[lane];
+	uint32_t at = l->posted++ % l->depth;
+	struct io *io = &c->ios[l->ios + at];
+
+	*io = (struct io){step, slice, false};
+	if (to->is_local) {
+		double adds = s->kind == STEP_REDUCE ? (double)s->chunks - 1 : 0;
+		compute(c, lane, at, slice_bytes(c, io) * adds);
+	} else if (to->sends) {
+		start_messages(c, lane);
+	} else {
+		match(c, lane);
+		if (c->machine->rendezvous)
+			start_messages(c, to->other);
+	}
+}
+
+static bool advance_cursor(struct clock *c, uint32_t lane)
+{
+	struct lane_clock *l = &c->lanes[lane];
+	uint32_t left = c->slices.count - l->base;
+	uint32_t in_round = left < c->interleave ? left : c->interleave;
+
+	if (++l->offset < in_round)
+		return true;
+	l->offset = 0;
+	if (++l->index < c->world->lanes[lane].count)
+		return true;
+	l->index = 0;
+	l->base += in_round;
+	return l->base < c->slices.count;
+}
+
+static void issue(struct clock *c, uint32_t lane)
+{
+	const struct world_lane *l = &c->world->lanes[lane];
+	struct lane_clock *at = &c->lanes[lane];
+
+	at->is_dirty = false;
+	while (at->base < c->slices.count && at->posted - at->retired < at->depth) {
+		uint32_t slice = at->base + at->offset;
+		uint32_t step = c->world->order[l->first + at->index];
+		if (slice >= c->ranks[l->rank].finished + c->slots ||
+		    c->pending[(size_t)step * c->slots + slice % c->slots])
+			return;
+		advance_cursor(c, lane);
+		post(c, lane, step, slice);
+	}
+}
+
+static int by_number(const void *a, const void *b)
+{
+	const uint32_t *x = a, *y = b;
+	return (*x > *y) - (*x < *y);
+}
+
+/* In the order of lanes, so that one rank that stands for all does as each of them would. */
+static void issue_dirty(struct clock *c)
+{
+	while (c->dirty_count) {
+		size_t n = c->dirty_count;
+		if (n > 1)
+			qsort(c->dirty, n, sizeof *c->dirty, by_number);
+		for (size_t i = 0; i < n; i++)
+			issue(c, c->dirty[i]);
+		memmove(c->dirty, c->dirty + n, (c->dirty_count - n) * sizeof *c->dirty);
+		c->dirty_count -= n;
+	}
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+static void open_lanes(struct clock *c)
+{
+	const struct world *w = c->world;
+	size_t ios = 0;
+
+	c->lanes = must_alloc(w->lane_count, sizeof *c->lanes);
+	for (uint32_t l = 0; l < w->lane_count; l++) {
+		size_t all = (size_t)w->lanes[l].count * c->slices.count;
+		c->lanes[l].depth = all < LANE_DEPTH ? (uint32_t)all : LANE_DEPTH;
+		c->lanes[l].ios = (uint32_t)ios;
+		ios += c->lanes[l].depth;
+	}
+	c->ios = must_alloc(ios, sizeof *c->ios);
+}
+
+static void clock_open(struct clock *c)
+{
+	const struct world *w = c->world;
+	size_t ranks = (size_t)w->ranks;
+
+	c->slots = c->slices.count < RUN_SLOTS ? c->slices.count : RUN_SLOTS;
+	c->interleave = c->slices.count < RUN_INTERLEAVE ? c->slices.count : RUN_INTERLEAVE;
+	open_lanes(c);
+	c->ranks = must_alloc(ranks, sizeof *c->ranks);
+	for (int sends = 0; sends < 2; sends++)
+		c->node_free[sends] =
+			must_alloc(ranks / (size_t)w->local + 1, sizeof **c->node_free);
+	c->pending = must_alloc(w->step_count * c->slots, sizeof *c->pending);
+	c->left = must_alloc(ranks * c->slots, sizeof *c->left);
+	events_open(&c->events);
+	for (uint32_t r = 0; r < (uint32_t)w->ranks; r++)
+		for (uint32_t s = 0; s < c->slots; s++)
+			refill(c, r, s);
+	for (uint32_t l = 0; l < w->lane_count; l++)
+		mark_dirty(c, l);
+}
+
+static void clock_close(struct clock *c)
+{
+	free(c->lanes);
+	free(c->ios);
+	free(c->ranks);
+	free(c->node_free[0]);
+	free(c->node_free[1]);
+	free(c->pending);
+	free(c->left);
+	free(c->dirty);
+	events_close(&c->events);
+}
+
+static void happen(struct clock *c, const struct event *e)
+{
+	switch (e->kind) {
+	case ARRIVES:
+		arrive(c, e);
+		break;
+	case LANDED:
+		c->lanes[e->lane].landed++;
+		match(c, e->lane);
+		break;
+	default:
+		complete(c, e->lane, e->io);
+	}
+}
+
+struct run_time clock_run(const struct world *w, const struct machine *m, struct slices slices)
+{
+	struct clock c = {.world = w, .machine = m, .slices = slices, .result = {.stuck = -1}};
+	const struct event *due;
+	size_t n;
+
+	clock_open(&c);
+	issue_dirty(&c);
+	while ((n = events_take(&c.events, &due))) {
+		for (size_t i = 0; i < n; i++)
+			happen(&c, &due[i]);
+		issue_dirty(&c);
+	}
+	for (int r = w->ranks - 1; r >= 0; r--)
+		if (w->first_step[r + 1] > w->first_step[r] && c.ranks[r].finished < slices.count)
+			c.result.stuck = r;
+	c.result.seconds = (double)c.events.now * 1e-12;
+	struct run_time result = c.result;
+	clock_close(&c);
+	return result;
+}

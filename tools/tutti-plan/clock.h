@@ -1,0 +1,39 @@
+/* Runs a world in virtual time and says how long it takes.
+ *
+ * A message of b bytes takes alpha + b * beta. For overhead + b * beta of it it has its sender's send port to
+ * itself, and then its receiver's receive port; between nodes it also shares its node's port, for b * beta.
+ * A reduction takes gamma for each byte that it adds; copies are free. Sends leave in the order in which they
+ * become ready. Slices, lanes and depths are those of run.c. */
+#ifndef TUTTI_PLAN_CLOCK_H
+#define TUTTI_PLAN_CLOCK_H
+
+#include "world.h"
+
+/* Seconds; seconds for a byte. */
+struct link_speed {
+	double alpha, overhead, beta;
+};
+
+struct machine {
+	struct link_speed link[LINKS];
+	double gamma;
+	size_t element, slice_bytes, scratch_bytes;
+	bool rendezvous; /* a send waits until its receive is posted */
+};
+
+/* How a chunk is cut, by the rules of run.c. */
+struct slices {
+	uint32_t count;
+	double chunk, slice; /* bytes; chunk on the average, when it is not whole */
+};
+struct slices clock_cut(const struct machine *machine, double chunk_bytes, uint32_t width);
+
+struct run_time {
+	double seconds;
+	uint64_t messages, bytes; /* sent, by all ranks of the world */
+	int stuck;                /* the first rank that never ended, or -1 */
+};
+struct run_time clock_run(const struct world *world, const struct machine *machine,
+			  struct slices slices);
+
+#endif

@@ -1,0 +1,111 @@
+/* tutti-plan explain: what every algorithm should take, which is chosen, and what forces another.
+ */
+#include "arguments.h"
+#include "cases.h"
+#include "predict.h"
+#include "units.h"
+
+#include "core/status.h"
+#include "memory/dtype.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Simulated beside the formula as long as that takes no time to speak of. */
+#define STEPS_QUICK 2e6
+
+static void print_seconds(double seconds)
+{
+	char time[32];
+	printf("  %10s", units_seconds_in_words(seconds, time, sizeof time));
+}
+
+static void print_algorithm(const struct arguments *a, struct question q, const char *why,
+			    bool is_chosen)
+{
+	printf("%c %-12s", is_chosen ? '*' : ' ', q.algorithm->name);
+	if (!q.algorithm->cost || cases_why_not(q.algorithm, q.ranks, q.nodes)) {
+		printf("  %10s  %10s", "-", "-");
+	} else {
+		struct point p = predict(&q);
+		print_seconds(predict_formula(&q));
+		if (p.how == HOW_SIMULATED)
+			print_seconds(p.seconds);
+		else
+			printf("  %10s", "-");
+	}
+	if (why)
+		printf("  no: %s\n", why);
+	else
+		printf("  TUTTI_ALGO=%s=%s\n", collective_name(a->collective), q.algorithm->name);
+}
+
+static void print_call(const struct arguments *a, const struct call_args *args)
+{
+	struct call_note note = {.collective = (int)args->collective,
+				 .dtype = (int)args->dtype,
+				 .op = (int)args->op,
+				 .root = args->root,
+				 .count = args->count};
+	char words[128], *number;
+
+	call_in_words(&note, words, sizeof words);
+	if ((number = strstr(words, " as #")))
+		*number = '\0';
+	printf("%s on %d ranks", words, a->ranges[0].first);
+	if (a->nodes)
+		printf(" of %d node%s", a->nodes, a->nodes > 1 ? "s" : "");
+	puts(a->deterministic ? ", deterministic" : "");
+}
+
+static void print_machine(const struct arguments *a)
+{
+	static const char *const links[] = {"within a node", "between nodes"};
+	char alpha[32], beta[32];
+
+	for (int l = a->nodes > 1 ? 0 : LINK_NET; l < LINKS; l++)
+		printf("%s: alpha %s, beta %s; ", links[l],
+		       units_seconds_in_words(a->machine.link[l].alpha, alpha, sizeof alpha),
+		       units_rate_in_words(a->machine.link[l].beta, beta, sizeof beta));
+	printf("gamma %s\n", units_rate_in_words(a->machine.gamma, beta, sizeof beta));
+}
+
+int explain(const struct arguments *a)
+{
+	int ranks = a->ranges[0].first, nodes = a->nodes ? a->nodes : 1;
+	static const int none;
+	struct nodes where = {nodes, ranks / nodes, &none};
+	struct select select = {.size = ranks,
+				.nodes = nodes > 1 ? &where : NULL,
+				.has_window = a->nodes == 1,
+				.deterministic = a->deterministic};
+	struct call_args args = {.collective = a->collective,
+				 .dtype = a->dtype,
+				 .op = a->op,
+				 .root = a->root < 0 ? 0 : a->root,
+				 .count = a->bytes / dtype_bytes(a->dtype)};
+	const struct algorithm *chosen = NULL;
+	tutti_status status = select_parse(&select, getenv("TUTTI_ALGO"));
+
+	if (status == TUTTI_OK)
+		status = select_algorithm(&select, &args, &chosen);
+	print_call(a, &args);
+	print_machine(a);
+	printf("  %-12s  %10s  %10s\n", "algorithm", "formula", "simulated");
+	for (int i = 0; algorithm_at(i); i++) {
+		struct question q = {.algorithm = algorithm_at(i),
+				     .ranks = ranks,
+				     .nodes = nodes,
+				     .root = args.root,
+				     .bytes = (double)a->bytes,
+				     .machine = &a->machine,
+				     .steps_max = STEPS_QUICK};
+		if (q.algorithm->collective == a->collective)
+			print_algorithm(a, q, select_why_not(&select, q.algorithm, &args),
+					status == TUTTI_OK && chosen == q.algorithm);
+	}
+	if (status != TUTTI_OK)
+		printf("%s.\n", last_error());
+	return status == TUTTI_OK ? 0 : 1;
+}

@@ -1,0 +1,198 @@
+#include "look.h"
+
+#include "must.h"
+
+#include <stdio.h>
+#include <string.h>
+
+void look_open(struct plan_set *set)
+{
+	set->of = NULL;
+	set->ranks = must_alloc((size_t)set->size, sizeof(int));
+	for (int r = 0; r < set->size; r++)
+		set->ranks[r] = r;
+}
+
+void look_close(struct plan_set *set)
+{
+	for (int r = 0; set->of && r < set->size; r++)
+		plan_free(set->of[r]);
+	free(set->of);
+	free(set->ranks);
+	set->of = NULL;
+	set->ranks = NULL;
+}
+
+struct plan *look_build(const struct plan_set *set, int rank)
+{
+	struct nodes nodes = {set->nodes, set->size / set->nodes, set->ranks};
+	struct plan_key key = {.rank = rank,
+			       .size = set->size,
+			       .root = set->root,
+			       .in_place = set->in_place,
+			       .options = set->options,
+			       .nodes = set->nodes > 1 ? &nodes : NULL};
+	return must_have(algorithm_plan(set->algorithm, &key));
+}
+
+void look_build_all(struct plan_set *set)
+{
+	set->of = must_alloc((size_t)set->size, sizeof(struct plan *));
+	for (int r = 0; r < set->size; r++)
+		set->of[r] = look_build(set, r);
+}
+
+static struct refs listed(const struct plan *p, const struct step *s)
+{
+	return (struct refs){p->refs + s->ref, s->refs};
+}
+
+struct refs look_reads(const struct plan *p, uint32_t step)
+{
+	const struct step *s = &p->steps[step];
+	return s->kind == STEP_RECV ? (struct refs){NULL, 0} : listed(p, s);
+}
+
+struct refs look_writes(const struct plan *p, uint32_t step)
+{
+	const struct step *s = &p->steps[step];
+	if (s->kind == STEP_RECV)
+		return listed(p, s);
+	return s->kind == STEP_SEND ? (struct refs){NULL, 0} : (struct refs){&s->dst, 1};
+}
+
+struct refs look_message(const struct plan *p, uint32_t step)
+{
+	return p->steps[step].kind == STEP_SEND ? look_reads(p, step) : look_writes(p, step);
+}
+
+bool look_receives(const struct plan *p, uint32_t step)
+{
+	return p->steps[step].kind == STEP_RECV || p->steps[step].kind == STEP_RECV_REDUCE;
+}
+
+uint32_t look_cells(const struct plan *p)
+{
+	return p->chunks[BUF_IN] + p->chunks[BUF_OUT] + p->chunks[BUF_TMP];
+}
+
+/* In place the chunk of IN that is as long as a chunk of OUT is that chunk. */
+uint32_t look_cell(const struct plan *p, struct ref r, bool in_place)
+{
+	uint32_t in = p->chunks[BUF_IN], out = p->chunks[BUF_OUT];
+	uint32_t at = r.chunk + p->shape_base[BUF_IN];
+
+	if (r.buf == BUF_TMP)
+		return in + out + r.chunk;
+	if (r.buf == BUF_OUT)
+		return in + r.chunk;
+	if (in_place && at >= p->shape_base[BUF_OUT] && at - p->shape_base[BUF_OUT] < out)
+		return in + at - p->shape_base[BUF_OUT];
+	return r.chunk;
+}
+
+struct before look_before(const struct plan *p)
+{
+	struct before b = {must_alloc(p->count + 2, sizeof(uint32_t)), NULL};
+	uint32_t edges = 0;
+
+	for (uint32_t i = 0; i < p->count; i++)
+		for (uint32_t k = 0; k < p->steps[i].succs; k++, edges++)
+			b.first[p->edges[p->steps[i].succ + k] + 2]++;
+	b.at = must_alloc(edges, sizeof(uint32_t));
+	for (uint32_t i = 2; i < p->count + 2; i++)
+		b.first[i] += b.first[i - 1];
+	for (uint32_t i = 0; i < p->count; i++)
+		for (uint32_t k = 0; k < p->steps[i].succs; k++)
+			b.at[b.first[p->edges[p->steps[i].succ + k] + 1]++] = i;
+	return b;
+}
+
+void look_before_free(struct before *b)
+{
+	free(b->first);
+	free(b->at);
+}
+
+/* ---- in words -------------------------------------------------------------------------------- */
+
+#define CHUNK_LISTS_MAX 6
+
+/* How many of refs from i on are a run of neighbours. */
+static uint32_t neighbours(struct refs refs, uint32_t i)
+{
+	uint32_t n = 1;
+	while (i + n < refs.n && refs.at[i + n].buf == refs.at[i].buf &&
+	       refs.at[i + n].chunk == refs.at[i].chunk + n)
+		n++;
+	return n;
+}
+
+const char *look_refs_in_words(struct refs refs, char *text, size_t bytes)
+{
+	static const char *const names[] = {"IN", "OUT", "scratch"};
+	size_t at = 0;
+	uint32_t lists = 0;
+
+	snprintf(text, bytes, "nothing");
+	for (uint32_t i = 0, n; i < refs.n && at < bytes; i += n, lists++) {
+		const char *name = refs.at[i].buf < BUF_COUNT ? names[refs.at[i].buf] : "?";
+		const char *comma = i ? ", " : "";
+		n = neighbours(refs, i);
+		if (lists == CHUNK_LISTS_MAX) {
+			snprintf(text + at, bytes - at, " and %u more", refs.n - i);
+			break;
+		}
+		if (n == 1)
+			at += (size_t)snprintf(text + at, bytes - at, "%s%s[%u]", comma, name,
+					       refs.at[i].chunk);
+		else
+			at += (size_t)snprintf(text + at, bytes - at, "%s%s[%u..%u]", comma, name,
+					       refs.at[i].chunk, refs.at[i].chunk + n - 1);
+	}
+	return text;
+}
+
+#define REFS_IN_WORDS 160
+
+const char *look_deed_in_words(const struct plan *p, uint32_t step, char *text, size_t bytes)
+{
+	const struct step *s = &p->steps[step];
+	char reads[REFS_IN_WORDS], writes[REFS_IN_WORDS];
+
+	look_refs_in_words(look_reads(p, step), reads, sizeof reads);
+	look_refs_in_words(look_writes(p, step), writes, sizeof writes);
+	switch (s->kind) {
+	case STEP_SEND:
+		snprintf(text, bytes, "send %s to rank %d", reads, s->peer);
+		break;
+	case STEP_RECV:
+		snprintf(text, bytes, "receive %s from rank %d", writes, s->peer);
+		break;
+	case STEP_RECV_REDUCE:
+		snprintf(text, bytes, "%s = %s + what comes from rank %d", writes, reads, s->peer);
+		break;
+	case STEP_REDUCE:
+		snprintf(text, bytes, "%s = sum of %s", writes, reads);
+		break;
+	case STEP_COPY:
+		snprintf(text, bytes, "%s = %s", writes, reads);
+		break;
+	case STEP_SCALE:
+		snprintf(text, bytes, "%s = %s, scaled", writes, reads);
+		break;
+	case STEP_FINISH:
+		snprintf(text, bytes, "%s is complete", writes);
+		break;
+	default:
+		snprintf(text, bytes, "of kind %d, which there is not", (int)s->kind);
+	}
+	return text;
+}
+
+const char *look_step_in_words(const struct plan *p, uint32_t step, char *text, size_t bytes)
+{
+	char deed[400];
+	snprintf(text, bytes, "step %u (%s)", step, look_deed_in_words(p, step, deed, sizeof deed));
+	return text;
+}

@@ -1,0 +1,55 @@
+/* Looks into plans: those of all ranks together, what a step reads and writes, which steps it waits for, and
+ * how to say so. The rest of the program knows a plan's arrays through this. */
+#ifndef TUTTI_PLAN_LOOK_H
+#define TUTTI_PLAN_LOOK_H
+
+#include "collectives/plan.h"
+#include "collectives/select.h"
+
+/* One call's plans, all ranks. */
+struct plan_set {
+	const struct algorithm *algorithm;
+	int size, root;
+	int nodes;              /* with equally many ranks each, one after the other            */
+	bool in_place;
+	struct plan_options options;
+	int *ranks;             /* 0, 1, 2 ...: what struct nodes wants; look_open makes it     */
+	struct plan **of;       /* by rank                                                     */
+};
+
+/* Makes what plans are built with, of a set whose other fields have been filled in. */
+void look_open(struct plan_set *set);
+void look_close(struct plan_set *set); /* frees the plans too */
+/* The plan of one rank; all of them, in set->of. Both end the program when there is no memory. */
+struct plan *look_build(const struct plan_set *set, int rank);
+void look_build_all(struct plan_set *set);
+
+/* refs[0..n-1], in the order in which they count. */
+struct refs {
+	const struct ref *at;
+	uint32_t n;
+};
+struct refs look_reads(const struct plan *plan, uint32_t step);
+struct refs look_writes(const struct plan *plan, uint32_t step);
+/* What goes over the wire: the chunks as long as those of the message of a step with a peer. */
+struct refs look_message(const struct plan *plan, uint32_t step);
+bool look_receives(const struct plan *plan, uint32_t step);
+
+/* Where a chunk lies: numbers below look_cells, the same for two chunks that are the same memory. */
+uint32_t look_cells(const struct plan *plan);
+uint32_t look_cell(const struct plan *plan, struct ref ref, bool in_place);
+
+/* The steps that each step waits for: of step s at[first[s]] ... at[first[s + 1] - 1]. */
+struct before {
+	uint32_t *first, *at;
+};
+struct before look_before(const struct plan *plan);
+void look_before_free(struct before *before);
+
+/* "IN[3]", "scratch[0..2]"; and "step 7 (receive OUT[3] from rank 1)". Both return text. */
+const char *look_refs_in_words(struct refs refs, char *text, size_t bytes);
+const char *look_step_in_words(const struct plan *plan, uint32_t step, char *text, size_t bytes);
+/* The step without its number. */
+const char *look_deed_in_words(const struct plan *plan, uint32_t step, char *text, size_t bytes);
+
+#endif

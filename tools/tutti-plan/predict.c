@@ -1,0 +1,87 @@
+#include "predict.h"
+
+#include "cases.h"
+
+static struct slices slices_of(const struct question *q)
+{
+	double chunk = q->bytes / algorithm_split(q->algorithm, q->ranks);
+	uint32_t width = algorithm_width(q->algorithm, q->ranks, (struct plan_options){0});
+
+	/* A barrier's token is one element. */
+	if (q->algorithm->collective == COLL_BARRIER)
+		chunk = (double)q->machine->element;
+	return clock_cut(q->machine, chunk, width);
+}
+
+double predict_formula(const struct question *q)
+{
+	struct cost c = q->algorithm->cost((struct place){q->ranks, q->nodes});
+	const struct machine *m = q->machine;
+	struct slices slices = slices_of(q);
+	double slice = slices.slice < slices.chunk ? slices.slice : slices.chunk;
+	double seconds = c.reduced * q->bytes * m->gamma;
+
+	for (int l = 0; l < LINKS; l++)
+		seconds += c.link[l].rounds * m->link[l].alpha +
+			   (c.link[l].bytes * q->bytes + c.link[l].depth * slice) * m->link[l].beta;
+	return seconds;
+}
+
+struct point predict(const struct question *q)
+{
+	struct point p = {.ranks = q->ranks, .how = HOW_NOT};
+	struct plan_set set = {.algorithm = q->algorithm,
+			       .size = q->ranks,
+			       .nodes = q->nodes,
+			       .root = q->root,
+			       .in_place = true};
+	struct slices slices;
+	struct world world;
+
+	if ((p.why = cases_why_not(q->algorithm, q->ranks, q->nodes)))
+		return p;
+	slices = slices_of(q);
+	p.how = HOW_FORMULA;
+	look_open(&set);
+	if (world_open(&world, &set, (size_t)(q->steps_max / slices.count), false)) {
+		struct run_time time = clock_run(&world, q->machine, slices);
+		p.seconds = time.seconds;
+		p.how = HOW_SIMULATED;
+		if (time.stuck >= 0) {
+			p.how = HOW_NOT;
+			p.why = "its plans never end";
+		}
+		world_close(&world);
+	}
+	look_close(&set);
+	return p;
+}
+
+void predict_curve(struct question q, int local, struct point *points, int n)
+{
+	double factor = 1;
+	bool beyond = false;
+
+	for (int i = 0; i < n; i++) {
+		struct point *p = &points[i];
+		q.ranks = p->ranks;
+		q.nodes = q.ranks > local ? q.ranks / local : 1;
+		if (q.nodes * local != q.ranks && q.nodes > 1) {
+			p->how = HOW_NOT;
+			p->why = "the nodes would not be equally full";
+			continue;
+		}
+		if (!beyond)
+			*p = predict(&q);
+		else if ((p->why = cases_why_not(q.algorithm, q.ranks, q.nodes)))
+			p->how = HOW_NOT;
+		else
+			p->how = HOW_FORMULA;
+		if (p->how == HOW_SIMULATED && predict_formula(&q) > 0)
+			factor = p->seconds / predict_formula(&q);
+		if (p->how == HOW_FORMULA) {
+			beyond = true;
+			p->seconds = factor * predict_formula(&q);
+		}
+	}
+}

@@ -1,0 +1,61 @@
+#include "promise.h"
+
+bool promise_reduces(enum collective c)
+{
+	return c == COLL_ALL_REDUCE || c == COLL_REDUCE_SCATTER || c == COLL_REDUCE;
+}
+
+static struct content nothing(void)
+{
+	return (struct content){HOLDS_NOTHING, 0, -1};
+}
+
+static struct content block_of(uint32_t block, int rank)
+{
+	return (struct content){HOLDS_ONE_RANK, block, rank};
+}
+
+static struct content before(const struct plan_set *set, int rank, uint32_t chunk)
+{
+	const struct plan *p = set->of[rank];
+	enum collective c = set->algorithm->collective;
+
+	if ((c == COLL_BROADCAST || c == COLL_SCATTER) && rank != set->root)
+		return nothing();
+	/* A block that goes to one rank has the number of that rank; else it has its owner's. */
+	if (c == COLL_ALL_TO_ALL)
+		return block_of(chunk, rank);
+	return block_of(chunk + p->shape_base[BUF_IN], rank);
+}
+
+static struct content after(const struct plan_set *set, int rank, uint32_t chunk)
+{
+	const struct plan *p = set->of[rank];
+	enum collective c = set->algorithm->collective;
+	uint32_t split = algorithm_split(set->algorithm, set->size);
+	uint32_t block = chunk + p->shape_base[BUF_OUT];
+
+	switch (c) {
+	case COLL_ALL_GATHER:
+		return block_of(block, (int)(chunk / split));
+	case COLL_GATHER:
+		return rank == set->root ? block_of(block, (int)(chunk / split)) : nothing();
+	case COLL_BROADCAST:
+	case COLL_SCATTER:
+		return block_of(block, set->root);
+	case COLL_ALL_TO_ALL:
+		return block_of((uint32_t)rank * split + chunk % split, (int)(chunk / split));
+	case COLL_ALL_REDUCE:
+	case COLL_REDUCE_SCATTER:
+		return (struct content){HOLDS_ALL_RANKS, block, -1};
+	case COLL_REDUCE:
+		return rank == set->root ? (struct content){HOLDS_ALL_RANKS, block, -1} : nothing();
+	default:
+		return nothing();
+	}
+}
+
+struct content promise_of(const struct plan_set *set, int rank, struct ref r)
+{
+	return r.buf == BUF_IN ? before(set, rank, r.chunk) : after(set, rank, r.chunk);
+}

@@ -1,0 +1,162 @@
+/* tutti-plan simulate: the table and the drawing of time against ranks. */
+#include "arguments.h"
+#include "chart.h"
+#include "must.h"
+#include "units.h"
+
+#include "collectives/layout.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define POINTS_MAX 20
+#define CURVES_MAX 32
+
+/* 2, 4, 8 ... and the number itself. */
+static int list_ranks(int most, int *ranks)
+{
+	int n = 0;
+	for (int p = 2; p < most; p *= 2)
+		ranks[n++] = p;
+	ranks[n++] = most;
+	return n;
+}
+
+static void link_in_words(const struct link_speed *l, char *text, size_t bytes)
+{
+	char alpha[32], beta[32], overhead[32];
+	units_seconds_in_words(l->alpha, alpha, sizeof alpha);
+	units_rate_in_words(l->beta, beta, sizeof beta);
+	units_seconds_in_words(l->overhead, overhead, sizeof overhead);
+	snprintf(text, bytes, "alpha %s (overhead %s), beta %s", alpha, overhead, beta);
+}
+
+static void machine_in_words(const struct arguments *a, char *text, size_t bytes)
+{
+	const struct machine *m = &a->machine;
+	char net[120], local[120], gamma[32];
+
+	link_in_words(&m->link[LINK_NET], net, sizeof net);
+	link_in_words(&m->link[LINK_LOCAL], local, sizeof local);
+	units_rate_in_words(m->gamma, gamma, sizeof gamma);
+	if (a->nodes > 1)
+		snprintf(text, bytes, "%d ranks a node: %s; between nodes: %s; gamma %s",
+			 a->ranges[0].first / a->nodes, local, net, gamma);
+	else
+		snprintf(text, bytes, "%s, gamma %s", net, gamma);
+}
+
+static void call_in_title(const struct arguments *a, char *text, size_t bytes)
+{
+	bool blocks = collective_has_blocks(a->collective, SEND_SIDE) ||
+		      collective_has_blocks(a->collective, RECV_SIDE);
+	char size[32];
+
+	units_bytes_in_words((double)a->bytes, size, sizeof size);
+	if (a->collective == COLL_BARRIER)
+		snprintf(text, bytes, "barrier");
+	else
+		snprintf(text, bytes, "%s of %s%s", collective_name(a->collective), size,
+			 a->collective == COLL_ALL_TO_ALL ? " for each pair"
+			 : blocks                         ? " for each rank"
+							  : "");
+}
+
+/* The least of those that were found the same way is marked; the formula is no match for a
+ * simulation. */
+static int fastest(const struct curve *curves, int n, int k)
+{
+	int best = -1;
+	for (int i = 0; i < n; i++) {
+		const struct point *p = &curves[i].points[k];
+		if (p->how != HOW_NOT && (best < 0 || p->seconds < curves[best].points[k].seconds))
+			best = i;
+	}
+	return best;
+}
+
+static void print_table(const struct curve *curves, int n, const int *ranks, int points)
+{
+	bool formula = false;
+	char time[32], cell[48];
+
+	printf("%8s", "ranks");
+	for (int i = 0; i < n; i++)
+		printf("  %12s", curves[i].name);
+	puts("");
+	for (int k = 0; k < points; k++) {
+		printf("%8d", ranks[k]);
+		for (int i = 0; i < n; i++) {
+			const struct point *p = &curves[i].points[k];
+			units_seconds_in_words(p->seconds, time, sizeof time);
+			snprintf(cell, sizeof cell, "%s%s%s", p->how == HOW_FORMULA ? "~" : "",
+				 p->how == HOW_NOT ? "-" : time,
+				 fastest(curves, n, k) == i ? "*" : " ");
+			printf("  %12s", cell);
+			formula |= p->how == HOW_FORMULA;
+		}
+		puts("");
+	}
+	puts("* the least of the line");
+	if (formula)
+		puts("~ too much to simulate: the cost formula goes on from the last point "
+		     "(--effort allows more)");
+}
+
+static void print_reasons(const struct curve *curves, int n, int points)
+{
+	for (int i = 0; i < n; i++)
+		for (int k = 0; k < points; k++)
+			if (curves[i].points[k].how == HOW_NOT) {
+				printf("- %s of %d ranks: %s\n", curves[i].name,
+				       curves[i].points[k].ranks, curves[i].points[k].why);
+				break;
+			}
+}
+
+static int draw(const struct arguments *a, struct chart *chart)
+{
+	FILE *file = fopen(a->svg, "w");
+	if (file)
+		chart_draw(file, chart);
+	if (!file || ferror(file) | fclose(file)) {
+		fprintf(stderr, "tutti-plan: '%s' could not be written: %s.\n", a->svg,
+			strerror(errno));
+		return 1;
+	}
+	return 0;
+}
+
+int simulate(const struct arguments *a)
+{
+	struct curve curves[CURVES_MAX];
+	int ranks[POINTS_MAX], points = list_ranks(a->ranges[0].first, ranks), n = 0;
+	char title[120], machine[400];
+	struct question q = {.root = a->root < 0 ? 0 : a->root,
+			     .bytes = (double)a->bytes,
+			     .machine = &a->machine,
+			     .steps_max = a->effort * 1e6};
+	int local = a->nodes > 1 ? a->ranges[0].first / a->nodes : a->ranges[0].first;
+
+	call_in_title(a, title, sizeof title);
+	machine_in_words(a, machine, sizeof machine);
+	printf("%s, predicted, not measured\n%s\n", title, machine);
+	for (int i = 0; algorithm_at(i) && n < CURVES_MAX; i++) {
+		q.algorithm = algorithm_at(i);
+		if (q.algorithm->collective != a->collective || !q.algorithm->build)
+			continue;
+		struct point *p = must_alloc((size_t)points, sizeof *p);
+		for (int k = 0; k < points; k++)
+			p[k].ranks = ranks[k];
+		predict_curve(q, local, p, points);
+		curves[n++] = (struct curve){q.algorithm->name, p};
+	}
+	print_table(curves, n, ranks, points);
+	print_reasons(curves, n, points);
+	struct chart chart = {title, machine, curves, n, points};
+	int code = a->svg ? draw(a, &chart) : 0;
+	for (int i = 0; i < n; i++)
+		free(curves[i].points);
+	return code;
+}

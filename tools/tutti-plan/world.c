@@ -1,0 +1,156 @@
+#include "world.h"
+
+#include "must.h"
+
+#include <string.h>
+
+/* ---- appending plans ------------------------------------------------------------------------- */
+
+static void add_edges(struct world *w, const struct plan *p, uint32_t step, uint32_t first)
+{
+	for (uint32_t k = 0; k < p->steps[step].succs; k++) {
+		w->edges = must_grow(w->edges, w->edge_count, &w->edges_room, sizeof *w->edges);
+		w->edges[w->edge_count++] = first + p->edges[p->steps[step].succ + k];
+	}
+}
+
+static void add_steps(struct world *w, const struct plan *p)
+{
+	uint32_t first = (uint32_t)w->step_count, first_lane = (uint32_t)w->lane_count;
+
+	for (uint32_t i = 0; i < p->count; i++) {
+		const struct step *s = &p->steps[i];
+		w->steps = must_grow(w->steps, w->step_count, &w->steps_room, sizeof *w->steps);
+		w->order = must_grow(w->order, w->step_count, &w->order_room, sizeof *w->order);
+		w->order[w->step_count] = first + p->order[i];
+		w->steps[w->step_count++] = (struct world_step){.lane = first_lane + s->lane,
+								.deps = s->deps,
+								.succ = (uint32_t)w->edge_count,
+								.succs = s->succs,
+								.chunks = s->refs,
+								.kind = (uint8_t)s->kind};
+		add_edges(w, p, i, first);
+	}
+}
+
+static void add_rank(struct world *w, const struct plan_set *set, const struct plan *p, int rank)
+{
+	uint32_t first = (uint32_t)w->step_count;
+
+	w->first_step[rank] = first;
+	w->first_lane[rank] = (uint32_t)w->lane_count;
+	add_steps(w, p);
+	for (uint32_t l = 0; l < p->lane_count; l++) {
+		const struct lane *lane = &p->lanes[l];
+		w->lanes = must_grow(w->lanes, w->lane_count, &w->lanes_room, sizeof *w->lanes);
+		w->lanes[w->lane_count] = (struct world_lane){.rank = (uint32_t)rank,
+							      .first = first + lane->first,
+							      .count = lane->count,
+							      .other = (uint32_t)w->lane_count,
+							      .sends = lane->sends,
+							      .is_local = lane->peer < 0};
+		if (lane->peer >= 0) /* until they are joined: the peer's number */
+			w->lanes[w->lane_count].other = (uint32_t)lane->peer;
+		if (lane->peer >= 0)
+			w->lanes[w->lane_count].link =
+				(uint8_t)world_link(set, p->rank, lane->peer);
+		w->lane_count++;
+	}
+}
+
+/* ---- joining lanes to their other ends ------------------------------------------------------- */
+
+/* Who receives, from whom, on which lane. */
+struct end {
+	uint32_t rank, peer, lane;
+};
+
+static int by_names(const void *a, const void *b)
+{
+	const struct end *x = a, *y = b;
+	if (x->rank != y->rank)
+		return x->rank < y->rank ? -1 : 1;
+	return (x->peer > y->peer) - (x->peer < y->peer);
+}
+
+/* How the lane's receiver calls itself and its sender. Where one rank stands for all it is both:
+ * the sender is the peer as seen from rank 0, and rank 0 as seen from the peer it sends to. */
+static struct end names_of(const struct world *w, const struct plan_set *set, uint32_t lane)
+{
+	const struct world_lane *l = &w->lanes[lane];
+	int peer = (int)l->other;
+
+	if (w->symmetry == SYMMETRY_NONE)
+		return l->sends ? (struct end){l->other, l->rank, lane}
+				: (struct end){l->rank, l->other, lane};
+	return (struct end){0,
+			    (uint32_t)(l->sends ? symmetry_name(w->symmetry, set, peer, 0)
+						: symmetry_name(w->symmetry, set, 0, peer)),
+			    lane};
+}
+
+/* False: a lane has no other end. */
+static bool join(struct world *w, const struct plan_set *set)
+{
+	struct end *ends = must_alloc(w->lane_count, sizeof *ends);
+	size_t n = 0, joined = 0, sends = 0;
+
+	for (uint32_t l = 0; l < w->lane_count; l++)
+		if (!w->lanes[l].sends && !w->lanes[l].is_local)
+			ends[n++] = names_of(w, set, l);
+	qsort(ends, n, sizeof *ends, by_names);
+	for (uint32_t l = 0; l < w->lane_count; l++) {
+		if (!w->lanes[l].sends)
+			continue;
+		struct end name = names_of(w, set, l);
+		struct end *end = bsearch(&name, ends, n, sizeof *ends, by_names);
+		sends++;
+		if (!end || w->lanes[end->lane].count != w->lanes[l].count)
+			break;
+		w->lanes[l].other = end->lane;
+		joined++;
+	}
+	for (uint32_t l = 0; l < w->lane_count && joined == sends; l++)
+		if (w->lanes[l].sends)
+			w->lanes[w->lanes[l].other].other = l;
+	free(ends);
+	return joined == sends && joined == n;
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+bool world_open(struct world *w, const struct plan_set *set, size_t steps_max, bool exact)
+{
+	memset(w, 0, sizeof *w);
+	w->size = set->size;
+	w->local = set->size / set->nodes;
+	w->symmetry = exact ? SYMMETRY_NONE : symmetry_of(set);
+	w->ranks = w->symmetry == SYMMETRY_NONE ? set->size : 1;
+	w->first_step = must_alloc((size_t)w->ranks + 1, sizeof(uint32_t));
+	w->first_lane = must_alloc((size_t)w->ranks + 1, sizeof(uint32_t));
+	bool fits = true;
+	for (int r = 0; r < w->ranks && fits; r++) {
+		struct plan *p = look_build(set, r);
+		fits = w->step_count + p->count <= steps_max;
+		if (fits)
+			add_rank(w, set, p, r);
+		plan_free(p);
+	}
+	w->first_step[w->ranks] = (uint32_t)w->step_count;
+	w->first_lane[w->ranks] = (uint32_t)w->lane_count;
+	if (fits && join(w, set))
+		return true;
+	world_close(w);
+	return false;
+}
+
+void world_close(struct world *w)
+{
+	free(w->steps);
+	free(w->lanes);
+	free(w->edges);
+	free(w->order);
+	free(w->first_step);
+	free(w->first_lane);
+	memset(w, 0, sizeof *w);
+}
