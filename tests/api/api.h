@@ -57,6 +57,7 @@ void pass_bits(struct api *api);        /* rounded sums: the same bits on every 
 void pass_flight(struct api *api);      /* many works in flight, calls out of callbacks          */
 void pass_zero_copy(struct api *api);   /* the window's: shared memory is not staged             */
 void pass_errors(struct api *api);      /* bad arguments: said, nothing sent, life goes on       */
+void pass_messages(struct api *api);    /* sends, receives, groups, between all pairs           */
 void pass_split(struct api *api);       /* children of communicators, and theirs                 */
 void pass_unbuilt(struct api *api);     /* functions to come: UNSUPPORTED with a sentence        */
 /* These end the communicator. */

@@ -2,7 +2,7 @@
 # as users do; `api_objects` is linked with the objects, for the proof kind of memory and for sanitizers
 # that want to see everything.
 set(api_sources api_main.c batch.c buffer.c data.c endings.c errors.c
-	passes.c split.c)
+	messages.c passes.c split.c)
 list(TRANSFORM api_sources PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/api/)
 
 add_executable(api ${api_sources})
@@ -42,7 +42,7 @@ set(shm TUTTI_WINDOW=0 TUTTI_TRANSPORTS=shm)
 set(tcp TUTTI_WINDOW=0 TUTTI_TRANSPORTS=tcp)
 set(shm_ranks -e TUTTI_WINDOW=0 -e TUTTI_TRANSPORTS=shm)
 set(tcp_ranks -e TUTTI_WINDOW=0 -e TUTTI_TRANSPORTS=tcp)
-set(everything world errors unbuilt split small large bits flight)
+set(everything world errors unbuilt split messages small large bits flight)
 
 foreach(n 1 2 3 4 5 8)
 	api_test(default ${n} ARGUMENTS ${everything})
@@ -79,11 +79,11 @@ foreach(ending leave death late differ abort)
 endforeach()
 
 # Memory that the CPU may not touch, on some of the ranks in some of the calls.
-api_test(proof 1 PROOF ARGUMENTS --quick small large bits flight)
-api_test(proof 4 PROOF ARGUMENTS --quick small large bits flight)
-api_test(proof_shm 3 PROOF RANKS ${shm_ranks} ARGUMENTS --quick small large bits flight)
-api_test(proof_tcp 4 PROOF RANKS ${tcp_ranks} ARGUMENTS --quick small large bits flight)
-api_test(proof_two_machines 5 PROOF RANKS -2 ARGUMENTS --quick small large bits flight)
+api_test(proof 1 PROOF ARGUMENTS --quick messages small large bits flight)
+api_test(proof 4 PROOF ARGUMENTS --quick messages small large bits flight)
+api_test(proof_shm 3 PROOF RANKS ${shm_ranks} ARGUMENTS --quick messages small large bits flight)
+api_test(proof_tcp 4 PROOF RANKS ${tcp_ranks} ARGUMENTS --quick messages small large bits flight)
+api_test(proof_two_machines 5 PROOF RANKS -2 ARGUMENTS --quick messages small large bits flight)
 
 foreach(n 1 2 4 8)
 	api_threads_test(default ${n} ARGUMENTS ${everything})

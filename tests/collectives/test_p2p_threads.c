@@ -283,6 +283,22 @@ static void test_random_programs(void **state)
 			with_ranks(1 + (int)(seed * 2 - 1), transports[t], seed, random_program);
 }
 
+/* A transport that somebody else has written serves them as well. */
+static void test_plugin(void **state)
+{
+	char path[1024];
+	(void)state;
+
+	if (!getenv("BUILD_DIR"))
+		fail_msg("BUILD_DIR is not set: run this by ctest");
+	snprintf(path, sizeof path, "%s/tests/mailbox_plugin.so", getenv("BUILD_DIR"));
+	setenv("TUTTI_TRANSPORT_PLUGIN", path, 1);
+	with_ranks(3, "mailbox", 1, ring);
+	with_ranks(3, "mailbox", 2, beside_collectives);
+	with_ranks(4, "mailbox", 3, random_program);
+	unsetenv("TUTTI_TRANSPORT_PLUGIN");
+}
+
 /* ---- from anybody, leaving
  * ------------------------------------------------------------------------ */
 
@@ -434,9 +450,9 @@ static void test_invalid(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_simple),  cmocka_unit_test(test_random_programs),
-		cmocka_unit_test(test_leaving), cmocka_unit_test(test_failures),
-		cmocka_unit_test(test_invalid),
+		cmocka_unit_test(test_simple),   cmocka_unit_test(test_random_programs),
+		cmocka_unit_test(test_plugin),   cmocka_unit_test(test_leaving),
+		cmocka_unit_test(test_failures), cmocka_unit_test(test_invalid),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
