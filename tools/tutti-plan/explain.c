@@ -8,6 +8,7 @@
 #include "core/status.h"
 #include "memory/dtype.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,7 +54,7 @@ static void print_call(const struct arguments *a, const struct call_args *args)
 	call_in_words(&note, words, sizeof words);
 	if ((number = strstr(words, " as #")))
 		*number = '\0';
-	printf("%s on %d ranks", words, a->ranges[0].first);
+	printf("%s on %d rank%s", words, a->ranges[0].first, a->ranges[0].first > 1 ? "s" : "");
 	if (a->nodes)
 		printf(" of %d node%s", a->nodes, a->nodes > 1 ? "s" : "");
 	puts(a->deterministic ? ", deterministic" : "");
@@ -61,7 +62,8 @@ static void print_call(const struct arguments *a, const struct call_args *args)
 
 static void print_machine(const struct arguments *a)
 {
-	static const char *const links[] = {"within a node", "between nodes"};
+	const char *const links[] = {"within a node",
+				     a->nodes > 1 ? "between nodes" : "every link"};
 	char alpha[32], beta[32];
 
 	for (int l = a->nodes > 1 ? 0 : LINK_NET; l < LINKS; l++)
@@ -69,6 +71,63 @@ static void print_machine(const struct arguments *a)
 		       units_seconds_in_words(a->machine.link[l].alpha, alpha, sizeof alpha),
 		       units_rate_in_words(a->machine.link[l].beta, beta, sizeof beta));
 	printf("gamma %s\n", units_rate_in_words(a->machine.gamma, beta, sizeof beta));
+}
+
+/* The admitted algorithm with the least formula, or NULL. */
+static const struct algorithm *cheapest(const struct select *select, struct question q,
+					struct call_args args)
+{
+	const struct algorithm *best = NULL;
+	double least = 0;
+
+	args.count = (size_t)q.bytes / dtype_bytes(args.dtype);
+	for (int i = 0; (q.algorithm = algorithm_at(i)); i++) {
+		if (q.algorithm->collective != args.collective || !q.algorithm->cost ||
+		    select_why_not(select, q.algorithm, &args))
+			continue;
+		double seconds = predict_formula(&q);
+		if (!best || seconds < least) {
+			best = q.algorithm;
+			least = seconds;
+		}
+	}
+	return best;
+}
+
+/* 65536 as TUTTI_ALGO has it: 64K. */
+static void print_power(int shift)
+{
+	static const char *const units[] = {"", "K", "M", "G"};
+	printf("%d%s", 1 << shift % 10, units[shift / 10]);
+}
+
+#define LARGEST 36 /* sizes up to 2^36 */
+
+/* What the formula alone would choose for powers of two, as an override. */
+static void print_rules(const struct select *select, struct question q,
+			const struct call_args *args)
+{
+	const struct algorithm *last = NULL;
+
+	printf("by the formula alone: TUTTI_ALGO=");
+	for (int shift = 0; shift <= LARGEST; shift++) {
+		q.bytes = ldexp(1, shift);
+		const struct algorithm *best = cheapest(select, q, *args);
+		if (!best || best == last)
+			continue;
+		if (last) {
+			print_power(shift - 1);
+			printf("=%s,", last->name);
+		}
+		printf("%s:", collective_name(args->collective));
+		if (last)
+			print_power(shift - 1);
+		else
+			printf("0");
+		printf("-");
+		last = best;
+	}
+	printf("=%s\n", last ? last->name : "");
 }
 
 int explain(const struct arguments *a)
@@ -107,5 +166,10 @@ int explain(const struct arguments *a)
 	}
 	if (status != TUTTI_OK)
 		printf("%s.\n", last_error());
+	if (a->collective != COLL_BARRIER)
+		print_rules(
+			&select,
+			(struct question){.ranks = ranks, .nodes = nodes, .machine = &a->machine},
+			&args);
 	return status == TUTTI_OK ? 0 : 1;
 }
