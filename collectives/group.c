@@ -87,7 +87,7 @@ static tutti_status copy_tables(struct collected *m)
 tutti_status group_add_call(struct tutti_comm *comm, const struct call_args *args,
 			    const tutti_call *call)
 {
-	struct collected *m;
+	struct collected *m = NULL;
 	group_note_errors();
 	if (args->collective >= COLL_SPLIT)
 		return fail(TUTTI_ERR_INVALID, "%s is not possible inside a group",
@@ -104,7 +104,7 @@ tutti_status group_add_call(struct tutti_comm *comm, const struct call_args *arg
 tutti_status group_add_message(struct tutti_comm *comm, const struct job_spec *spec,
 			       const tutti_call *call)
 {
-	struct collected *m;
+	struct collected *m = NULL;
 	group_note_errors();
 	TRY(new_collected(open_batch, comm, call, &m));
 	m->message = *spec;
