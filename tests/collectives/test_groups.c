@@ -249,14 +249,14 @@ static void test_waits_elsewhere(void **state)
 	for (int t = 0; t < 3; t++) {
 		struct rank ranks[2] = {{0}};
 		tutti_comm *comms[2];
-		float a[2][100] = {{0}};
+		float out[100] = {0}, in[2][100];
 		open_all(comms, 2, transports[t]);
 		for (int r = 0; r < 2; r++) {
 			tutti_call call = {.work = &ranks[r].work};
 			ok(tutti_group_begin());
 			ok(tutti_barrier(comms[r], NULL));
-			ok(tutti_send(a[0], 100, TUTTI_F32, !r, comms[r], NULL));
-			ok(tutti_recv(a[1], 100, TUTTI_F32, !r, comms[r], NULL));
+			ok(tutti_send(out, 100, TUTTI_F32, !r, comms[r], NULL));
+			ok(tutti_recv(in[r], 100, TUTTI_F32, !r, comms[r], NULL));
 			ok(tutti_group_end(&call));
 			if (r == 0) {
 				assert_int_equal(tutti_work_wait(&ranks[0].work, 2),
