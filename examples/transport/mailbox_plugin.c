@@ -14,13 +14,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 /* Our structs begin with transport.h's: a pointer to one is a pointer to the other. */
 struct mail_endpoint {
 	struct tutti_endpoint base;
-	int rank, timeout_ms;
+	int rank;
 	uint64_t comm_id[2];
 	struct mail_conn *conns;
 	struct tutti_done finished; /* for the next progress                                */
@@ -31,7 +30,6 @@ struct mail_conn {
 	struct mail_conn *next;         /* of this endpoint                                     */
 	struct mail_conn *other;        /* the peer's end, once it has connected                */
 	struct tutti_done sends, recvs; /* posted, in order; a done list serves as a queue      */
-	uint64_t deadline_ms;           /* for the peer to connect                              */
 };
 
 /* What a peer is told. It reaches us if it is in this process. */
@@ -44,14 +42,6 @@ static const struct tutti_transport mailbox;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards everything here       */
 static struct mail_endpoint *endpoints[256];             /* of this process              */
-
-static uint64_t now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
 
 static struct mail_endpoint *endpoint_of(const struct mail_conn *conn)
 {
@@ -114,7 +104,6 @@ static tutti_status mail_open(struct tutti_endpoint **endpoint,
 	ep->base.address_bytes = sizeof address;
 	memcpy(ep->base.address, &address, sizeof address);
 	ep->rank = config->rank;
-	ep->timeout_ms = config->timeout_ms;
 	memcpy(ep->comm_id, config->comm_id, sizeof ep->comm_id);
 	tutti_done_init(&ep->finished);
 	pthread_mutex_lock(&lock);
@@ -143,6 +132,17 @@ static int mail_reach(struct tutti_endpoint *endpoint, int peer, const uint8_t *
 	return memcmp(theirs.magic, "mailbox", 8) == 0 && theirs.pid == getpid() ? 100 : 0;
 }
 
+static struct mail_endpoint *find_peer(const struct mail_conn *conn)
+{
+	const struct mail_endpoint *mine = endpoint_of(conn);
+
+	for (size_t i = 0; i < sizeof endpoints / sizeof *endpoints; i++)
+		if (endpoints[i] && endpoints[i]->rank == conn->base.peer &&
+		    memcmp(endpoints[i]->comm_id, mine->comm_id, sizeof mine->comm_id) == 0)
+			return endpoints[i];
+	return NULL;
+}
+
 static int mail_progress(struct tutti_endpoint *endpoint, struct tutti_done *done)
 {
 	struct mail_endpoint *ep = (struct mail_endpoint *)endpoint;
@@ -153,10 +153,10 @@ static int mail_progress(struct tutti_endpoint *endpoint, struct tutti_done *don
 	for (struct mail_conn *conn = ep->conns; conn; conn = conn->next) {
 		if (conn->other)
 			moved |= deliver(conn, conn->other) | deliver(conn->other, conn);
-		else if (conn->base.status == TUTTI_OK && now_ms() > conn->deadline_ms)
-			conn_fail(conn, TUTTI_ERR_TIMEOUT,
-				  "rank %d did not connect to rank %d within %d ms",
-				  conn->base.peer, ep->rank, ep->timeout_ms);
+		else if (conn->base.status == TUTTI_OK && !find_peer(conn))
+			conn_fail(conn, TUTTI_ERR_PEER,
+				  "rank %d had left when rank %d connected to it", conn->base.peer,
+				  ep->rank);
 	}
 	while ((io = tutti_done_pop(&ep->finished))) {
 		tutti_done_push(done, io, io->status);
@@ -186,19 +186,12 @@ static void mail_destroy(struct tutti_endpoint *endpoint)
 /* The peer's end of this conn, if it is there and still alone. */
 static struct mail_conn *find_other(const struct mail_conn *conn)
 {
-	const struct mail_endpoint *mine = endpoint_of(conn);
+	const struct mail_endpoint *peer = find_peer(conn);
 
-	for (size_t i = 0; i < sizeof endpoints / sizeof *endpoints; i++) {
-		struct mail_endpoint *ep = endpoints[i];
-		if (!ep || ep->rank != conn->base.peer ||
-		    memcmp(ep->comm_id, mine->comm_id, sizeof ep->comm_id) != 0)
-			continue;
-		for (struct mail_conn *other = ep->conns; other; other = other->next)
-			if (other->base.peer == mine->rank && !other->other &&
-			    other->base.channel == conn->base.channel &&
-			    other->base.status == TUTTI_OK)
-				return other;
-	}
+	for (struct mail_conn *other = peer ? peer->conns : NULL; other; other = other->next)
+		if (other->base.peer == endpoint_of(conn)->rank && !other->other &&
+		    other->base.channel == conn->base.channel && other->base.status == TUTTI_OK)
+			return other;
 	return NULL;
 }
 
@@ -217,8 +210,6 @@ static tutti_status mail_connect(struct tutti_endpoint *endpoint, int peer, int 
 	conn->base.endpoint = endpoint;
 	conn->base.peer = peer;
 	conn->base.channel = channel;
-	conn->deadline_ms =
-		channel == TUTTI_CHANNEL_PATIENT ? UINT64_MAX : now_ms() + (uint64_t)ep->timeout_ms;
 	tutti_done_init(&conn->sends);
 	tutti_done_init(&conn->recvs);
 	pthread_mutex_lock(&lock);

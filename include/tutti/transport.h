@@ -154,8 +154,8 @@ static inline struct tutti_io *tutti_done_pop(struct tutti_done *done)
 	return io;
 }
 
-/* The channel of point-to-point messages, whose peer may connect at any time or never: its conns wait for
- * that without a bound. Who waits for what they carry has a deadline of its own. */
+/* The channel of point-to-point messages, whose peer may be busy elsewhere at any time: its conns wait
+ * for it without a bound. Who waits for what they carry has a deadline of its own. */
 #define TUTTI_CHANNEL_PATIENT 1
 
 struct tutti_endpoint_config {
@@ -164,7 +164,7 @@ struct tutti_endpoint_config {
 	uint64_t comm_id[2];                /* the same on all ranks, unguessable              */
 	uint8_t key[TUTTI_KEY_BYTES];       /* proves membership of the job to its peers       */
 	const char *address;                /* a local address to prefer, or NULL              */
-	int timeout_ms;                     /* bound on establishing a conn, but one of        */
+	int timeout_ms;                     /* bound on reaching a peer's endpoint, but on     */
 	                                    /* TUTTI_CHANNEL_PATIENT                           */
 	void *context;                      /* sim: the simulated world                        */
 };
@@ -196,7 +196,10 @@ struct tutti_transport {
 	int (*reach)(struct tutti_endpoint *endpoint, int peer, const uint8_t *address,
 	             size_t address_bytes);
 	/* Begins to connect and returns at once; ios may be posted at once and flow when the wire is
-	 * there. Both ends call it; at most once per (peer, channel). */
+	 * there. Both ends call it, in any order and however far apart; at most once per (peer,
+	 * channel). Until the peer does, what is posted waits, and no other conn or channel is held
+	 * up. timeout_ms bounds how long it may take to reach the peer's endpoint, not how long the
+	 * peer takes to call connect. A peer whose endpoint is gone ends the conn with PEER. */
 	tutti_status (*connect)(struct tutti_endpoint *endpoint, int peer, int channel,
 	                        const uint8_t *address, size_t address_bytes,
 	                        struct tutti_conn **conn);

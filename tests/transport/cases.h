@@ -13,6 +13,8 @@ void test_recvs_before_sends(void **state);
 void test_many_peers(void **state);
 void test_change_of_habit(void **state);
 void test_channels(void **state);
+void test_channels_unopened(void **state);
+void test_both_connect(void **state);
 void test_communicators(void **state);
 void test_early_connect(void **state);
 
@@ -32,6 +34,8 @@ void test_close_ends_many(void **state);
 void test_post_on_failed(void **state);
 void test_unused_endpoints(void **state);
 void test_never_connected(void **state);
+void test_left_before_connect(void **state);
+void test_stopped(void **state);
 void test_gone_before_connect(void **state);
 void test_killed_in_world(void **state);
 

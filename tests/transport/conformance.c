@@ -25,10 +25,11 @@ static const struct CMUnitTest everywhere[] = {
 	cmocka_unit_test(test_close_forgets),      cmocka_unit_test(test_close_delivers),
 	cmocka_unit_test(test_close_ends_peer),    cmocka_unit_test(test_close_ends_many),
 	cmocka_unit_test(test_post_on_failed),     cmocka_unit_test(test_unused_endpoints),
+	cmocka_unit_test(test_channels_unopened),  cmocka_unit_test(test_both_connect),
+	cmocka_unit_test(test_never_connected),    cmocka_unit_test(test_left_before_connect),
 };
 
 static const struct CMUnitTest real[] = {
-	cmocka_unit_test(test_never_connected),
 	cmocka_unit_test(test_gone_before_connect),
 	cmocka_unit_test(test_threads_never_miss),
 };
@@ -39,6 +40,7 @@ static const struct CMUnitTest sleeping[] = {
 };
 
 static const struct CMUnitTest processes[] = {
+	cmocka_unit_test(test_stopped),
 	cmocka_unit_test(test_processes_exchange),
 	cmocka_unit_test(test_process_killed),
 	cmocka_unit_test(test_process_leaves),

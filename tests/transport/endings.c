@@ -2,6 +2,8 @@
 #include "tests/transport/cases.h"
 #include "tests/transport/world.h"
 
+#include "core/clock.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -257,8 +259,55 @@ void test_unused_endpoints(void **state)
 	}
 }
 
-/* The peer is stopped and never connects: the ios end by the endpoint's timeout. */
+/* The peer is alive but has no use for this conn, for longer than connecting may take: the conn
+ * waits, and works when the peer connects after all. */
 void test_never_connected(void **state)
+{
+	(void)state;
+	for (int rank = 0; rank < 2; rank++) {
+		uint64_t deadline, words[2] = {0, 0}, out = 12345;
+		int peer = 1 - rank;
+		struct post posts[4];
+		struct world w;
+		world_open_with(&w, 2, 150);
+		post_recv(&posts[0], world_conn(&w, rank, peer, 0), &words[0], sizeof out, 1);
+		post_send(&posts[1], w.conns[rank][peer][0], &out, sizeof out, 1);
+		deadline = deadline_after_ms(400);
+		while (clock_now_ns() < deadline)
+			world_pump(&w);
+		assert_false(posts[0].is_done);
+		assert_int_equal(w.conns[rank][peer][0]->status, TUTTI_OK);
+		post_send(&posts[2], world_conn(&w, peer, rank, 0), &out, sizeof out, 1);
+		post_recv(&posts[3], w.conns[peer][rank][0], &words[1], sizeof out, 1);
+		world_expect_ok(&w, posts, 4);
+		assert_true(words[0] == out && words[1] == out);
+		world_close(&w);
+	}
+}
+
+/* The peer is alive and has no use for this conn, and then it leaves. */
+void test_left_before_connect(void **state)
+{
+	(void)state;
+	for (int rank = 0; rank < 2; rank++) {
+		struct post posts[2];
+		uint64_t word = 0;
+		struct world w;
+		world_open(&w, 2);
+		post_recv(&posts[0], world_conn(&w, rank, 1 - rank, 0), &word, sizeof word, 1);
+		post_send(&posts[1], w.conns[rank][1 - rank][0], &word, sizeof word, 1);
+		world_pump_for(&w, (int)(test_seed % 2) * 500);
+		subject->transport->destroy(w.endpoints[1 - rank]);
+		w.endpoints[1 - rank] = NULL;
+		world_finish(&w, posts, 2);
+		assert_int_equal(posts[0].io.status, TUTTI_ERR_PEER);
+		expect_failed(w.conns[rank][1 - rank][0], TUTTI_ERR_PEER);
+		world_close(&w);
+	}
+}
+
+/* The peer is stopped: the ios end by the endpoint's timeout. */
+void test_stopped(void **state)
 {
 	(void)state;
 	for (int rank = 0; rank < 2; rank++) {

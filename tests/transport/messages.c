@@ -388,6 +388,85 @@ void test_channels(void **state)
 	world_close(&w);
 }
 
+/* A channel that the peer has not opened yet holds up no other, however much is posted on it; what
+ * was posted then still arrives. The channels are opened in different orders at both ends. */
+void test_channels_unopened(void **state)
+{
+	const size_t bytes = (size_t)3 << 20;
+	uint8_t *big = bytes_new(bytes, 7), *big_in[2] = {bytes_new(bytes, 0), bytes_new(bytes, 0)};
+
+	(void)state;
+	for (int n = 0; n < 6; n++) {
+		int late = n / 2, early = (late + 1) % 3, rank = n % 2, peer = 1 - rank;
+		uint64_t out[3] = {1, 2, 3}, in[3] = {0};
+		struct post stuck[4], recvs[3], sends[3];
+		struct world w;
+		world_open(&w, 2);
+		for (int c = 0; c < 3; c++)
+			world_conn(&w, rank, peer, (early + c) % 3);
+		post_send(&stuck[0], w.conns[rank][peer][late], big, bytes, 1);
+		post_recv(&stuck[1], w.conns[rank][peer][late], big_in[0], bytes, 2);
+		world_pump_for(&w, 200);
+		for (int c = 2; c >= 0; c--) {
+			if (c == late)
+				continue;
+			post_recv(&recvs[c], world_conn(&w, peer, rank, c), &in[c], 8, 3);
+			post_send(&sends[c], w.conns[rank][peer][c], &out[c], 8, 3);
+			world_expect_ok(&w, &recvs[c], 1);
+			world_expect_ok(&w, &sends[c], 1);
+			assert_int_equal(in[c], out[c]);
+		}
+		assert_false(stuck[1].is_done);
+		post_recv(&stuck[2], world_conn(&w, peer, rank, late), big_in[1], bytes, 1);
+		post_send(&stuck[3], w.conns[peer][rank][late], big, bytes, 2);
+		world_expect_ok(&w, stuck, 4);
+		for (int i = 0; i < 2; i++) {
+			expect_bytes(big_in[i], bytes, 7);
+			memset(big_in[i], 0, bytes);
+		}
+		world_close(&w);
+	}
+	free(big);
+	free(big_in[0]);
+	free(big_in[1]);
+}
+
+/* Both ends connect and post at about the same time, and only one of them is given time now and
+ * then: there is one conn in the end, and it loses nothing. */
+void test_both_connect(void **state)
+{
+	enum { ROUNDS = 60, N = 3 };
+	uint64_t random = test_seed;
+
+	(void)state;
+	for (int round = 0; round < ROUNDS; round++) {
+		int first = (int)random_below(&random, 2);
+		struct post sends[2][N], recvs[2][N];
+		uint64_t out[2][N], in[2][N] = {{0}};
+		struct world w;
+		world_open(&w, 2);
+		for (int n = 0; n < 2; n++) {
+			int rank = n ? 1 - first : first;
+			for (int i = 0; i < N; i++) {
+				struct tutti_conn *conn = world_conn(&w, rank, 1 - rank, 0);
+				out[rank][i] = random_next(&random);
+				post_send(&sends[rank][i], conn, &out[rank][i], 8, 1);
+				post_recv(&recvs[rank][i], conn, &in[rank][i], 8, 1);
+			}
+			world_pump_only(&w, rank, (int)random_below(&random, 20));
+		}
+		for (int i = 0; i < 20; i++)
+			world_pump_only(&w, (int)random_below(&random, 2),
+					(int)random_below(&random, 4));
+		for (int rank = 0; rank < 2; rank++) {
+			world_expect_ok(&w, recvs[rank], N);
+			world_expect_ok(&w, sends[rank], N);
+			assert_memory_equal(in[rank], out[1 - rank], sizeof in[rank]);
+		}
+		world_close(&w);
+	}
+}
+
 /* Several communicators of the same ranks in one process do not hear each other. */
 void test_communicators(void **state)
 {

@@ -110,19 +110,30 @@ static void collect(struct world *w, struct tutti_done *done)
 	}
 }
 
+static bool pump_one(struct world *w, int rank)
+{
+	struct tutti_done done;
+	bool moved;
+
+	tutti_done_init(&done);
+	moved = subject->transport->progress(w->endpoints[rank], &done) != 0;
+	collect(w, &done);
+	return moved;
+}
+
+void world_pump_only(struct world *w, int rank, int passes)
+{
+	for (int i = 0; i < passes; i++)
+		pump_one(w, rank);
+}
+
 bool world_pump(struct world *w)
 {
 	bool moved = false;
 
-	for (int r = 0; r < w->size; r++) {
-		struct tutti_done done;
-		tutti_done_init(&done);
-		if (!w->endpoints[r])
-			continue;
-		if (subject->transport->progress(w->endpoints[r], &done))
-			moved = true;
-		collect(w, &done);
-	}
+	for (int r = 0; r < w->size; r++)
+		if (w->endpoints[r])
+			moved |= pump_one(w, r);
 	if (!moved && subject->world_step)
 		moved = subject->world_step(w->context) != 0;
 	if (!moved)

@@ -58,6 +58,8 @@ void post_recv(struct post *post, struct tutti_conn *conn, void *buf, size_t byt
 /* One pass over all endpoints (and the simulated world). Returns whether anything happened. */
 bool world_pump(struct world *w);
 void world_pump_for(struct world *w, int passes);
+/* Passes over one endpoint alone. */
+void world_pump_only(struct world *w, int rank, int passes);
 /* Until all n are done; fails the test when that takes too long. */
 void world_finish(struct world *w, const struct post *posts, int n);
 /* As finish, and every one of them is OK. */

@@ -89,7 +89,7 @@ void shm_conn_fail(struct shm_conn *conn, tutti_status status, const char *forma
 static void publish(struct shm_conn *conn)
 {
 	if (ring_publish(&conn->out))
-		shm_bell(conn);
+		shm_bell(conn->watch.fd);
 }
 
 static bool can_send(struct shm_conn *conn)
@@ -147,7 +147,7 @@ static bool move_sends(struct shm_conn *conn)
 static void release(struct shm_conn *conn)
 {
 	if (ring_release(&conn->in))
-		shm_bell(conn);
+		shm_bell(conn->watch.fd);
 }
 
 static bool can_recv(struct shm_conn *conn)

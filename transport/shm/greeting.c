@@ -98,6 +98,7 @@ static bool take_hello(struct shm_endpoint *endpoint, struct shm_greeting *greet
 	greeting->is_known = true;
 	endpoint->strangers--;
 	endpoint->guests++;
+	shm_bell(greeting->watch.fd);
 	if (hello->purpose == SHM_LANE && conn)
 		shm_meet_adopt(conn, greeting);
 	return true;

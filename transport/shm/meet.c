@@ -53,10 +53,9 @@ bool shm_socket_drain(int fd, bool *is_anything)
 }
 
 /* When the socket is full of bells the peer has enough of them. */
-void shm_bell(const struct shm_conn *conn)
+void shm_bell(int fd)
 {
-	ssize_t n =
-		conn->watch.fd < 0 ? 0 : send(conn->watch.fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+	ssize_t n = fd < 0 ? 0 : send(fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 	(void)n;
 }
 
@@ -163,7 +162,16 @@ void shm_meet_settle(struct shm_conn *conn)
 	conn->is_settled = true;
 }
 
-/* The peer's lane has come. It learns from one byte that this end exists. */
+/* The peer has left before there was a lane: unsettled_look sees what remains to be done. */
+static void peer_left(struct shm_conn *conn)
+{
+	conn->peer_left = true;
+	if (conn->is_settled)
+		endpoint_of(conn)->unsettled++;
+	conn->is_settled = false;
+}
+
+/* The peer's lane has come. */
 void shm_meet_adopt(struct shm_conn *conn, struct shm_greeting *greeting)
 {
 	struct shm_endpoint *endpoint = endpoint_of(conn);
@@ -182,11 +190,8 @@ void shm_meet_adopt(struct shm_conn *conn, struct shm_greeting *greeting)
 		shm_conn_ended(conn);
 		return;
 	}
-	if (epoll_ctl(endpoint->epoll_fd, EPOLL_CTL_MOD, conn->watch.fd, &event) < 0) {
+	if (epoll_ctl(endpoint->epoll_fd, EPOLL_CTL_MOD, conn->watch.fd, &event) < 0)
 		fail_dial(conn, fail_errno("cannot watch a descriptor"));
-		return;
-	}
-	shm_bell(conn);
 }
 
 /* ---- looking ---------------------------------------------------------------------------- */
@@ -196,7 +201,7 @@ static void conn_event(struct shm_conn *conn)
 	bool has_bytes = false;
 	bool is_there = shm_socket_drain(conn->watch.fd, &has_bytes);
 
-	if (conn->state == SHM_OPEN && has_bytes)
+	if (has_bytes)
 		shm_meet_settle(conn);
 	if (is_there)
 		return;
@@ -204,7 +209,7 @@ static void conn_event(struct shm_conn *conn)
 	if (conn->state == SHM_OPEN)
 		shm_conn_ended(conn);
 	else
-		conn->peer_left = true;
+		peer_left(conn);
 }
 
 /* watch may be closed by what came before it in the same look. */
@@ -252,10 +257,11 @@ static bool unsettled_look(struct shm_endpoint *endpoint, uint64_t now_ns)
 				      "(shared memory).",
 				      conn->base.peer, endpoint->rank);
 		else if (now_ns >= conn->deadline_ns)
-			shm_conn_fail(conn, TUTTI_ERR_TIMEOUT,
-				      "No answer from rank %d within %d ms: it does not connect to "
-				      "rank %d (shared memory).",
-				      conn->base.peer, endpoint->timeout_ms, endpoint->rank);
+			shm_conn_fail(
+				conn, TUTTI_ERR_TIMEOUT,
+				"No answer from rank %d within %d ms when rank %d connects to "
+				"it (shared memory).",
+				conn->base.peer, endpoint->timeout_ms, endpoint->rank);
 	}
 	return endpoint->unsettled != before;
 }

@@ -9,8 +9,9 @@
  *
  * Each endpoint listens on an abstract Unix socket. The higher rank of a pair dials and passes a memfd
  * with two rings; the lower rank dials as well, only to notice when the higher one leaves before it
- * has done so. The socket of a lane stays open: its end is the peer's end, and a byte on it wakes a
- * sleeper. In a ring, a message is a frame of 16 bytes at a multiple of 64, and its payload. */
+ * has done so. A byte that comes back says that the endpoint has heard it, whether or not it has
+ * connected yet; from then on there is no deadline. The socket of a lane stays open: its end is the
+ * peer's end, and a byte on it wakes a sleeper. In a ring, a message is a frame of 16 bytes at a multiple of 64, and its payload. */
 #ifndef TRANSPORT_SHM_SHM_H
 #define TRANSPORT_SHM_SHM_H
 
@@ -59,7 +60,7 @@ struct shm_conn {
 	struct tutti_conn base;
 	struct shm_watch watch;
 	enum shm_state state;
-	bool is_settled;                /* no deadline and no timer any more                     */
+	bool is_settled;                /* the peer's endpoint is there: no deadline, no timer   */
 	bool peer_left;                 /* before there was a lane                               */
 	bool is_active;                 /* on the endpoint's list: has ios, and a lane           */
 	bool in_payload[2];             /* of the first send; of the first recv                  */
@@ -113,7 +114,7 @@ tutti_status shm_watch_add(struct shm_endpoint *endpoint, struct shm_watch *watc
 void shm_watch_close(struct shm_watch *watch);
 /* Bytes that wait at a socket are taken. False: the other end is gone. */
 bool shm_socket_drain(int fd, bool *is_anything);
-void shm_bell(const struct shm_conn *conn);
+void shm_bell(int fd);
 void shm_meet_begin(struct shm_conn *conn);
 /* greeting's socket and segment become conn's. */
 void shm_meet_adopt(struct shm_conn *conn, struct shm_greeting *greeting);

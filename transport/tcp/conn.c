@@ -53,6 +53,11 @@ void tcp_conn_finish(struct tcp_conn *c, struct tcp_queue *q)
 	tutti_done_push(&tcp_endpoint_of(c)->finished, tcp_queue_pop(q), TUTTI_OK);
 }
 
+static uint64_t connect_deadline(const struct tcp_endpoint *ep, int channel)
+{
+	return channel == TUTTI_CHANNEL_PATIENT ? DEADLINE_NONE : deadline_after_ms(ep->timeout_ms);
+}
+
 static tutti_status conn_new(struct tcp_conn **conn, struct tcp_endpoint *ep, int peer, int channel)
 {
 	struct tcp_conn *c = calloc(1, sizeof *c);
@@ -69,8 +74,7 @@ static tutti_status conn_new(struct tcp_conn **conn, struct tcp_endpoint *ep, in
 	c->watch = (struct tcp_watch){WATCH_CONN, -1};
 	c->state = CONN_CLOSED;
 	c->is_owned = true;
-	c->deadline_ns = channel == TUTTI_CHANNEL_PATIENT ? DEADLINE_NONE
-							  : deadline_after_ms(ep->timeout_ms);
+	c->deadline_ns = connect_deadline(ep, channel);
 	queue_init(&c->sends);
 	queue_init(&c->recvs);
 	c->next = ep->conns;
@@ -88,9 +92,7 @@ tutti_status tcp_connect(struct tutti_endpoint *endpoint, int peer, int channel,
 	assert(peer >= 0 && peer < ep->size && peer != ep->rank);
 	assert(channel >= 0 && channel < TCP_CHANNELS);
 	TRY(conn_new(&c, ep, peer, channel));
-	if (ep->rank < peer) {
-		set_state(c, CONN_WAITING);
-		tcp_guest_adopt(c);
+	if (tcp_guest_adopt(c)) {
 		*conn = &c->base;
 		return TUTTI_OK;
 	}
@@ -104,8 +106,13 @@ tutti_status tcp_connect(struct tutti_endpoint *endpoint, int peer, int channel,
 		return fail(status, "tcp: rank %d has no address that rank %d can connect to", peer,
 			    ep->rank);
 	}
-	set_state(c, CONN_DIALING);
-	tcp_dial_begin(c);
+	if (ep->rank > peer) {
+		set_state(c, CONN_DIALING);
+		tcp_dial_begin(c);
+	} else {
+		c->dial->give_up_ns = deadline_after_ms(TCP_YIELD_MS);
+		set_state(c, CONN_WAITING);
+	}
 	*conn = &c->base;
 	return TUTTI_OK;
 }
@@ -327,24 +334,28 @@ void tcp_conn_event(struct tcp_conn *c, uint32_t events)
 		c->may_write = true;
 }
 
+/* The peer may have no use for this conn yet, or be gone: dialing tells. */
+static void stop_waiting(struct tcp_conn *c)
+{
+	c->deadline_ns = connect_deadline(tcp_endpoint_of(c), c->base.channel);
+	set_state(c, CONN_DIALING);
+	tcp_dial_begin(c);
+}
+
 static void connect_timed_out(struct tcp_conn *c)
 {
 	struct tcp_endpoint *ep = tcp_endpoint_of(c);
 
-	if (c->state == CONN_WAITING)
-		tcp_conn_fail(c, TUTTI_ERR_TIMEOUT,
-			      "rank %d did not connect to rank %d (tcp port %d, channel %d) within "
-			      "%d ms",
-			      c->base.peer, ep->rank, ep->port, c->base.channel, ep->timeout_ms);
-	else
-		tcp_conn_fail(c, TUTTI_ERR_TIMEOUT,
-			      "rank %d at tcp %s did not accept the connection of rank %d (channel "
-			      "%d) within %d ms",
-			      c->base.peer, c->where, ep->rank, c->base.channel, ep->timeout_ms);
+	tcp_conn_fail(c, TUTTI_ERR_TIMEOUT,
+		      "rank %d at tcp %s did not accept the connection of rank %d (channel %d) "
+		      "within %d ms",
+		      c->base.peer, c->where, ep->rank, c->base.channel, ep->timeout_ms);
 }
 
 void tcp_conn_tick(struct tcp_conn *c, uint64_t now_ns)
 {
+	bool is_wanted = c->sends.head || c->recvs.head;
+
 	if (!is_unsettled(c->state))
 		return;
 	if (c->state == CONN_CLOSING) {
@@ -354,9 +365,12 @@ void tcp_conn_tick(struct tcp_conn *c, uint64_t now_ns)
 			linger(c);
 		if (c->state == CONN_CLOSED && !c->is_owned)
 			tcp_conn_free(c);
+	} else if (c->state == CONN_WAITING) {
+		if (is_wanted && now_ns >= c->dial->give_up_ns)
+			stop_waiting(c);
 	} else if (now_ns >= c->deadline_ns) {
 		connect_timed_out(c);
-	} else if (c->state != CONN_WAITING) {
+	} else {
 		tcp_dial_tick(c, now_ns);
 	}
 }

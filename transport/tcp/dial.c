@@ -1,5 +1,11 @@
 /* The dialing side of a connection: tries the peer's addresses one after another until one of them
- * proves the job's key, without ever waiting. */
+ * proves the job's key, without ever waiting.
+ *
+ * Both ends may dial. Who dials is up when it sends its proof, who accepts when that comes; both
+ * then refuse the other's hellos. So that two crossing dials cannot both end well, the higher rank
+ * keeps its proof back while a hello that it has answered may still turn into the lower rank's
+ * proof. Then the lower rank's connection is the one; and if the higher rank's proof was sent
+ * before the lower one's hello came, it is the higher rank's. */
 #include "transport/tcp/tcp.h"
 
 #include "core/clock.h"
@@ -67,7 +73,7 @@ static void dial_next(struct tcp_conn *c)
 		return;
 	}
 	/* Its listener was there before its address was handed out: refused means gone. */
-	if (d->refused == d->count) {
+	if (d->refused == d->count && !tcp_guest_is_near(c)) {
 		tcp_conn_fail(c, TUTTI_ERR_PEER,
 			      "rank %d is gone: nobody listens at its address (tcp %s, channel %d) "
 			      "when rank %d connects",
@@ -116,22 +122,49 @@ static void greet(struct tcp_conn *c)
 		return;
 	}
 	c->dial->answered = 0;
+	c->dial->has_proof = false;
 	c->state = CONN_GREETING;
+}
+
+static void prove(struct tcp_conn *c)
+{
+	struct tcp_dial *d = c->dial;
+
+	if (tcp_endpoint_of(c)->rank > c->base.peer && tcp_guest_is_near(c))
+		return;
+	if (send(c->watch.fd, d->proof, sizeof d->proof, MSG_NOSIGNAL) != (ssize_t)sizeof d->proof)
+		give_up(c, "the proof could not be sent");
+	else
+		tcp_conn_up(c);
+}
+
+void tcp_dial_resume(struct tcp_conn *c)
+{
+	if (c->state == CONN_GREETING && c->dial->has_proof)
+		prove(c);
 }
 
 static void take_answer(struct tcp_conn *c)
 {
 	struct tcp_dial *d = c->dial;
-	uint8_t proof[AUTH_PROOF_BYTES];
 
-	if (auth_check_answer(&d->auth, d->answer, proof) != TUTTI_OK) {
+	if (auth_check_answer(&d->auth, d->answer, d->proof) != TUTTI_OK) {
 		d->unproved++;
 		give_up(c, "wrong answer");
-	} else if (send(c->watch.fd, proof, sizeof proof, MSG_NOSIGNAL) != (ssize_t)sizeof proof) {
-		give_up(c, "the proof could not be sent");
-	} else {
-		tcp_conn_up(c);
+		return;
 	}
+	d->has_proof = true;
+	prove(c);
+}
+
+/* It keeps its proof back, so nothing more can come but the end. */
+static void check_end(struct tcp_conn *c)
+{
+	char byte;
+	ssize_t n = recv(c->watch.fd, &byte, 1, 0);
+
+	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+		give_up(c, "it hung up");
 }
 
 static void read_answer(struct tcp_conn *c)
@@ -173,7 +206,9 @@ void tcp_dial_event(struct tcp_conn *c)
 			return;
 		greet(c);
 	}
-	if (c->state == CONN_GREETING)
+	if (c->state == CONN_GREETING && c->dial->has_proof)
+		check_end(c);
+	else if (c->state == CONN_GREETING)
 		read_answer(c);
 }
 
@@ -184,7 +219,7 @@ void tcp_dial_tick(struct tcp_conn *c, uint64_t now_ns)
 	if (d->is_resting) {
 		d->is_resting = false;
 		dial_next(c);
-	} else if (now_ns >= d->give_up_ns) {
+	} else if (now_ns >= d->give_up_ns && !d->has_proof) {
 		give_up(c, "no answer");
 	}
 }

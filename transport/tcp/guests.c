@@ -1,6 +1,6 @@
 /* Accepted sockets. A guest is a stranger until it has proved the job's key; strangers are few, are
- * dropped when their time is up, and disturb nobody. A known guest waits for this rank to connect.
- */
+ * dropped when their time is up, and disturb nobody. A known guest, one per peer and channel, waits
+ * for this rank to connect. */
 #include "transport/tcp/tcp.h"
 
 #include "core/clock.h"
@@ -25,10 +25,33 @@ static void guest_free(struct tcp_endpoint *ep, struct tcp_guest *guest)
 	tcp_ticking(ep);
 }
 
+static struct tcp_conn *conn_for(struct tcp_endpoint *ep, int peer, int channel)
+{
+	for (struct tcp_conn *c = ep->conns; c; c = c->next)
+		if (c->is_owned && c->base.peer == peer && c->base.channel == channel)
+			return c;
+	return NULL;
+}
+
 static void guest_drop(struct tcp_endpoint *ep, struct tcp_guest *guest, const char *why)
 {
+	bool was_near = guest->has_greeted && !guest->is_known;
+	struct tcp_conn *c = was_near ? conn_for(ep, guest->peer, guest->channel) : NULL;
+
 	log_info("tcp: dropped a connection from %s: %s", guest->from, why);
 	guest_free(ep, guest);
+	if (c)
+		tcp_dial_resume(c);
+}
+
+bool tcp_guest_is_near(const struct tcp_conn *c)
+{
+	const struct tcp_guest *guest = tcp_endpoint_of(c)->guests;
+
+	while (guest && (!guest->has_greeted || guest->is_known || guest->peer != c->base.peer ||
+			 guest->channel != c->base.channel))
+		guest = guest->next;
+	return guest != NULL;
 }
 
 /* Makes room: who has been a stranger for longest goes first. */
@@ -101,9 +124,16 @@ static bool take_context(struct tcp_endpoint *ep, struct tcp_guest *guest)
 	guest->peer = numbers[0];
 	guest->channel = numbers[2];
 	tcp_context(expected, ep, guest->peer, ep->rank, guest->channel);
-	return memcmp(expected, guest->auth.context, sizeof expected) == 0 &&
-	       guest->peer > ep->rank && guest->peer < ep->size && guest->channel >= 0 &&
+	return memcmp(expected, guest->auth.context, sizeof expected) == 0 && guest->peer >= 0 &&
+	       guest->peer < ep->size && guest->peer != ep->rank && guest->channel >= 0 &&
 	       guest->channel < TCP_CHANNELS;
+}
+
+/* Whether a guest may still become this conn's socket. (NULL: it will be kept.) */
+static bool is_open(const struct tcp_conn *c)
+{
+	return !c || c->state == CONN_WAITING || c->state == CONN_DIALING ||
+	       c->state == CONN_GREETING;
 }
 
 static const char *take_hello(struct tcp_endpoint *ep, struct tcp_guest *guest)
@@ -114,18 +144,12 @@ static const char *take_hello(struct tcp_endpoint *ep, struct tcp_guest *guest)
 		return "it is no rank of a job";
 	if (!take_context(ep, guest))
 		return "it asked for another communicator or rank";
+	if (!is_open(conn_for(ep, guest->peer, guest->channel)))
+		return "this connection is there already";
 	if (send(guest->watch.fd, answer, sizeof answer, MSG_NOSIGNAL) != (ssize_t)sizeof answer)
 		return "it could not be answered";
 	guest->has_greeted = true;
 	guest->have = 0;
-	return NULL;
-}
-
-static struct tcp_conn *conn_for(struct tcp_endpoint *ep, int peer, int channel)
-{
-	for (struct tcp_conn *c = ep->conns; c; c = c->next)
-		if (c->is_owned && c->base.peer == peer && c->base.channel == channel)
-			return c;
 	return NULL;
 }
 
@@ -148,7 +172,7 @@ static const char *take_proof(struct tcp_endpoint *ep, struct tcp_guest *guest)
 	if (auth_check_proof(&guest->auth, guest->bytes) != TUTTI_OK)
 		return "it could not prove the job's secret";
 	c = conn_for(ep, guest->peer, guest->channel);
-	if (c && c->state != CONN_WAITING)
+	if (!is_open(c))
 		return "this connection is there already";
 	drop_older_twin(ep, guest);
 	guest->is_known = true;
@@ -180,21 +204,32 @@ static bool guest_read(struct tcp_guest *guest, size_t bytes, const char **probl
 	return true;
 }
 
-void tcp_guest_event(struct tcp_endpoint *ep, struct tcp_guest *guest)
+/* Afterwards the guest may be gone: dropped, or somebody's socket. */
+static void guest_look(struct tcp_endpoint *ep, struct tcp_guest *guest, bool is_late)
 {
 	const char *problem = NULL;
 
-	if (guest->is_known)
-		return;
 	if (!guest->has_greeted && guest_read(guest, AUTH_HELLO_BYTES, &problem))
 		problem = take_hello(ep, guest);
-	if (!problem && guest->has_greeted && guest_read(guest, AUTH_PROOF_BYTES, &problem))
+	if (!problem && guest->has_greeted && guest_read(guest, AUTH_PROOF_BYTES, &problem)) {
 		problem = take_proof(ep, guest);
+		if (!problem)
+			return;
+	}
+	if (!problem && is_late)
+		problem = "it sent no proof in time";
 	if (problem)
 		guest_drop(ep, guest, problem);
 }
 
-void tcp_guest_adopt(struct tcp_conn *c)
+void tcp_guest_event(struct tcp_endpoint *ep, struct tcp_guest *guest)
+{
+	if (!guest->is_known)
+		guest_look(ep, guest, false);
+}
+
+/* A dial of its own that is under way ends with this. */
+bool tcp_guest_adopt(struct tcp_conn *c)
 {
 	struct tcp_endpoint *ep = tcp_endpoint_of(c);
 	struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
@@ -205,25 +240,34 @@ void tcp_guest_adopt(struct tcp_conn *c)
 		    guest->channel != c->base.channel)
 			continue;
 		memcpy(c->where, guest->from, sizeof c->where);
+		tcp_watch_close(ep, &c->watch);
 		c->watch.fd = guest->watch.fd;
 		guest->watch.fd = -1;
 		guest_free(ep, guest);
 		/* It is watched already and memory was taken then, so this cannot fail. */
 		epoll_ctl(ep->epoll_fd, EPOLL_CTL_MOD, c->watch.fd, &event);
 		tcp_conn_up(c);
-		return;
+		return true;
 	}
+	return false;
+}
+
+static struct tcp_guest *late_stranger(const struct tcp_endpoint *ep, uint64_t now_ns)
+{
+	struct tcp_guest *guest = ep->guests;
+
+	while (guest && (guest->is_known || now_ns < guest->deadline_ns))
+		guest = guest->next;
+	return guest;
 }
 
 void tcp_guests_tick(struct tcp_endpoint *ep, uint64_t now_ns)
 {
-	struct tcp_guest *guest = ep->guests, *next;
+	struct tcp_guest *late;
 
-	for (; guest; guest = next) {
-		next = guest->next;
-		if (!guest->is_known && now_ns >= guest->deadline_ns)
-			guest_drop(ep, guest, "it sent no proof in time");
-	}
+	/* Its proof may lie here already, and we have been busy. */
+	while ((late = late_stranger(ep, now_ns)))
+		guest_look(ep, late, true);
 	if (ep->accept_again)
 		tcp_guests_accept(ep);
 }

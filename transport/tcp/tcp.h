@@ -1,8 +1,8 @@
 /* tcp: one socket per (communicator, peer, channel). What the files of this folder share.
  *
  *     address.c   what an endpoint tells its peers, and where to dial
- *     dial.c      the side with the higher rank dials          \  both prove the job's key
- *     guests.c    the other side accepts, and drops strangers  /
+ *     dial.c      dialing the peer                             \  both prove the job's key
+ *     guests.c    accepting who dials, and dropping strangers  /
  *     conn.c      a connection from connect to close
  *     send.c      posted sends into the socket, many at a time
  *     receive.c   the socket into posted receives
@@ -32,6 +32,7 @@
 #define TCP_LINGER_MS    10000  /* a closed connection's time to deliver what was sent */
 #define TCP_LEAVE_MS     500    /* how long destroy waits for that */
 #define TCP_CALM         64     /* visits without need of epoll, until it is left */
+#define TCP_YIELD_MS     25     /* a lower rank's, to a higher one that may be dialing */
 #define TCP_TICK_MS      50     /* how exact these times are */
 #define TCP_EVENTS       64     /* taken from epoll at once */
 #define TCP_TEXT_BYTES   64     /* an address as text */
@@ -49,7 +50,9 @@ struct tcp_address {
 	socklen_t bytes;
 };
 
-/* Where a connection stands. WAITING: for the peer to dial. CLOSING: no io will be touched any
+/* Where a connection stands. Both ends may dial; the first proof that arrives decides, and crossing
+ * dials are the lower rank's (dial.c). The higher rank dials at once, the lower one only if it has
+ * something posted and the higher one did not: that is WAITING. CLOSING: no io will be touched any
  * more; what the kernel has taken is being delivered. */
 enum tcp_state { CONN_WAITING, CONN_DIALING, CONN_GREETING, CONN_UP, CONN_CLOSING, CONN_CLOSED };
 
@@ -59,10 +62,11 @@ struct tcp_dial {
 	int count, next;       /* next candidate */
 	int refused, unproved; /* in this round */
 	bool is_resting;       /* until the next tick */
-	uint64_t give_up_ns;   /* on this candidate */
+	uint64_t give_up_ns;   /* on this candidate; WAITING: on the peer's dialing */
 	struct auth auth;
-	uint8_t answer[AUTH_ANSWER_BYTES];
+	uint8_t answer[AUTH_ANSWER_BYTES], proof[AUTH_PROOF_BYTES];
 	size_t answered;
+	bool has_proof; /* the answer was right */
 };
 
 struct tcp_queue {
@@ -142,6 +146,8 @@ void tcp_address_print(const struct sockaddr *sockaddr, char text[TCP_TEXT_BYTES
 void tcp_dial_begin(struct tcp_conn *c);
 void tcp_dial_event(struct tcp_conn *c);
 void tcp_dial_tick(struct tcp_conn *c, uint64_t now_ns);
+/* A guest of this peer and channel has gone without a proof. */
+void tcp_dial_resume(struct tcp_conn *c);
 /* What both ends prove to each other: which communicator, who calls whom. */
 void tcp_context(uint8_t context[AUTH_CONTEXT_BYTES], const struct tcp_endpoint *ep, int from,
 		 int to, int channel);
@@ -150,8 +156,10 @@ void tcp_context(uint8_t context[AUTH_CONTEXT_BYTES], const struct tcp_endpoint 
 void tcp_guests_accept(struct tcp_endpoint *ep);
 void tcp_guest_event(struct tcp_endpoint *ep, struct tcp_guest *guest);
 void tcp_guests_tick(struct tcp_endpoint *ep, uint64_t now_ns);
-/* The guest that came for this peer and channel becomes the conn's socket, if it is there. */
-void tcp_guest_adopt(struct tcp_conn *c);
+/* The guest that came for this peer and channel becomes the conn's socket; false: there is none. */
+bool tcp_guest_adopt(struct tcp_conn *c);
+/* Somebody who may be this peer was answered, and its proof is still to come. */
+bool tcp_guest_is_near(const struct tcp_conn *c);
 void tcp_guests_free(struct tcp_endpoint *ep);
 
 /* conn.c */
