@@ -1,0 +1,220 @@
+/* Would break: a split in which ranks fail, call something else, do not come, abort: all get an
+ * error, and nothing is left. */
+#include "split_team.h"
+
+#include "core/clock.h"
+
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* ---- too few descriptors --------------------------------------------------------------- */
+
+static atomic_int room; /* descriptors that there are for the next split */
+
+/* The ranks are threads, so some or all of them fail somewhere; still all fail or none does. */
+static void with_little_room(struct rank *r)
+{
+	tutti_comm *child = NULL;
+	int files = 0;
+	struct rlimit limit, whole;
+
+	EXPECT_OK(r, tutti_barrier(r->comm, NULL));
+	check_sum(r, r->comm); /* the parent's connections are there */
+	EXPECT_OK(r, tutti_barrier(r->comm, NULL));
+	if (r->me == 0) {
+		files = entries_of("/proc/self/fd") - 3; /* ., .. and its own */
+		getrlimit(RLIMIT_NOFILE, &whole);
+		limit = whole;
+		limit.rlim_cur = (rlim_t)(files + atomic_load(&room));
+		setrlimit(RLIMIT_NOFILE, &limit);
+	}
+	EXPECT_OK(r, tutti_barrier(r->comm, NULL));
+	keep(r, tutti_comm_split(r->comm, r->me / 2, 0, NULL, &child));
+	EXPECT_OK(r, tutti_barrier(r->comm, NULL));
+	if (r->me == 0)
+		setrlimit(RLIMIT_NOFILE, &whole);
+	EXPECT_OK(r, tutti_barrier(r->comm, NULL));
+	if (child)
+		check_sum(r, child);
+	tutti_comm_destroy(child);
+	EXPECT_OK(r, tutti_barrier(r->comm, NULL));
+	if (r->me == 0)
+		EXPECT(r, entries_of("/proc/self/fd") - 3 == files, "room for %d: %d became %d",
+		       atomic_load(&room), files, entries_of("/proc/self/fd") - 3);
+	EXPECT_OK(r, tutti_barrier(r->comm, NULL));
+	EXPECT_OK(r, tutti_comm_dup(r->comm, &child));
+	check_sum(r, child);
+	tutti_comm_destroy(child);
+}
+
+static void test_little_room(void **state)
+{
+	static const tutti_config config = {.timeout_ms = 2000};
+	static const char *const words[] = {"comm_split #", "rank", "child", NULL};
+	struct team team;
+	int refused = 0;
+
+	(void)state;
+	for (int n = 0; n < 30; n = n * 5 / 3 + 1) {
+		atomic_store(&room, n);
+		with_team(&team, 4, &config, with_little_room);
+		check_verdict(&team, team.rank[0].status,
+			      team.rank[0].status == TUTTI_OK ? words + 3 : words);
+		refused += team.rank[0].status == TUTTI_ERR_SYSTEM;
+	}
+	assert_true(refused >= 3);
+}
+
+/* ---- other calls, no call -------------------------------------------------------------- */
+
+/* The last rank makes another call. */
+static void differ(struct rank *r)
+{
+	bool is_odd = r->me == r->size - 1;
+	tutti_comm *child = NULL;
+	int32_t x = 1;
+
+	if (!is_odd)
+		keep(r, tutti_comm_split(r->comm, 0, 0, NULL, &child));
+	else if (*(const char *)r->team->arg == 'd')
+		keep(r, tutti_comm_dup(r->comm, &child));
+	else
+		keep(r, tutti_all_reduce(&x, &x, 1, TUTTI_I32, TUTTI_SUM, r->comm, NULL));
+	EXPECT(r,
+	       r->status == TUTTI_ERR_MISMATCH || r->status == TUTTI_ERR_PEER ||
+		       r->status == TUTTI_ERR_TIMEOUT,
+	       "%s: %s", tutti_status_string(r->status), r->sentence);
+	EXPECT(r, !child, "a child");
+	EXPECT(r, tutti_comm_status(r->comm) == r->status, "not sticky");
+}
+
+static void test_mismatch(void **state)
+{
+	static const char *const others[] = {"all_reduce", "dup"};
+	struct team team;
+
+	(void)state;
+	for (size_t w = 0; w < WIRES; w++)
+		for (int i = 0; i < 2; i++) {
+			int mismatches = 0;
+			tutti_config config = wires[w];
+			config.timeout_ms = 2000;
+			team.arg = others[i];
+			with_team(&team, 3, &config, differ);
+			for (int k = 0; k < 3; k++)
+				mismatches += team.rank[k].status == TUTTI_ERR_MISMATCH;
+			assert_true(mismatches > 0);
+		}
+}
+
+/* A rank that does not come, or comes late: by then the others are gone. */
+static void miss(struct rank *r)
+{
+	tutti_comm *child = NULL;
+
+	if (r->me == 1)
+		return;
+	keep(r, tutti_comm_split(r->comm, r->me, 0, NULL, &child));
+	EXPECT(r, r->status == TUTTI_ERR_TIMEOUT || r->status == TUTTI_ERR_PEER, "%s: %s",
+	       tutti_status_string(r->status), r->sentence);
+	EXPECT(r, tutti_comm_status(r->comm) == r->status && !child, "not sticky");
+}
+
+static void test_missing(void **state)
+{
+	struct team team;
+
+	(void)state;
+	for (size_t w = 0; w < WIRES; w++) {
+		tutti_config config = wires[w];
+		int files = entries_of("/proc/self/fd");
+		config.timeout_ms = 200;
+		with_team(&team, 4, &config, miss);
+		assert_int_equal(entries_of("/proc/self/fd"), files);
+	}
+}
+
+/* ---- abort ----------------------------------------------------------------------------- */
+
+struct lot {
+	uint64_t spins;
+	tutti_comm *victim;
+};
+
+static void *abort_later(void *arg)
+{
+	struct lot *lot = arg;
+	for (uint64_t i = 0; i < lot->spins; i++)
+		sched_yield();
+	tutti_comm_abort(lot->victim);
+	return NULL;
+}
+
+/* Splits until the parent is gone, whatever round it is in then. Who has a child can use it no
+ * longer than all others have it. */
+static void split_until_aborted(struct rank *r)
+{
+	struct lot lot = {*(const uint64_t *)r->team->arg, r->comm};
+	pthread_t thread;
+
+	if (r->me == 1)
+		EXPECT(r, pthread_create(&thread, NULL, abort_later, &lot) == 0, "a thread");
+	for (int i = 0; r->status == TUTTI_OK; i++) {
+		tutti_comm *child = NULL;
+		int32_t x = 1;
+		if (keep(r, tutti_comm_split(r->comm, (r->me + i) % 2, 0, NULL, &child)) !=
+		    TUTTI_OK)
+			break;
+		tutti_status used = tutti_all_reduce(&x, &x, 1, TUTTI_I32, TUTTI_SUM, child, NULL);
+		EXPECT(r, used == TUTTI_OK || used == TUTTI_ERR_PEER || used == TUTTI_ERR_ABORTED,
+		       "%s: %.150s", tutti_status_string(used), tutti_comm_error(child));
+		tutti_comm_destroy(child);
+	}
+	EXPECT(r,
+	       r->status == TUTTI_ERR_ABORTED || r->status == TUTTI_ERR_PEER ||
+		       r->status == TUTTI_ERR_TIMEOUT,
+	       "%s: %.150s", tutti_status_string(r->status), r->sentence);
+	if (r->me == 1)
+		pthread_join(thread, NULL);
+}
+
+static void test_abort(void **state)
+{
+	const char *given = getenv("SEED");
+	uint64_t seed = given ? strtoull(given, NULL, 0) : clock_now_ns(), spins;
+	struct team team;
+
+	(void)state;
+	print_message("SEED=%llu\n", (unsigned long long)seed);
+	for (size_t w = 0; w < WIRES; w++)
+		for (int i = 0; i < 6; i++) {
+			int files = entries_of("/proc/self/fd");
+			tutti_config config = wires[w];
+			config.timeout_ms = 4000; /* half of it is the patience of a window */
+			seed = seed * 6364136223846793005u + 1442695040888963407u;
+			spins = (seed >> 33) % 3000;
+			team.arg = &spins;
+			with_team(&team, 4, &config, split_until_aborted);
+			assert_int_equal(entries_of("/proc/self/fd"), files);
+		}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_little_room),
+		cmocka_unit_test(test_mismatch),
+		cmocka_unit_test(test_missing),
+		cmocka_unit_test(test_abort),
+	};
+	alarm(250);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
