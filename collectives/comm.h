@@ -27,6 +27,7 @@ struct member {
 	int32_t status; /* of this rank's preparations                           */
 	uint32_t addresses;
 	struct member_address address[TRANSPORTS_MAX];
+	struct member_address control; /* for the control ring */
 };
 
 /* A built plan, kept for the communicator's life. */
@@ -55,6 +56,8 @@ struct tutti_comm {
 	const struct tutti_transport *transports[TRANSPORTS_MAX];
 	struct tutti_endpoint *endpoints[TRANSPORTS_MAX];
 	int endpoint_count;
+	struct tutti_endpoint *control_endpoint; /* until the control ring has it        */
+	struct route neighbours[CONTROL_LINKS];  /* by it                                */
 	uint32_t kinds_in_place; /* memory that every transport in use reads and writes   */
 	struct route *routes;    /* only while joining                                    */
 	struct window *window;   /* the engine's, once there is one                       */
@@ -65,7 +68,7 @@ struct tutti_comm {
 	size_t *packed[2]; /* by side: the offsets of a v-variant called with NULL for them */
 	struct nodes nodes; /* where the ranks are; count 0: nodes of different sizes       */
 	_Atomic uint64_t sequence; /* collectives issued                                    */
-	struct recorder *recorder; /* what they were                                        */
+	struct recorder *recorder, *own_recorder; /* what they were; own: not the window's   */
 	uint32_t fingerprint;      /* of the latest and all before it; 0: none yet          */
 	atomic_int is_issuing;     /* a thread is in a call: 1, or 2 when it waits there    */
 };
@@ -81,6 +84,9 @@ tutti_status comm_describe(struct tutti_comm *comm, struct member *member);
 tutti_status comm_meet(struct tutti_comm *comm, const struct member *members);
 struct window_config comm_window_config(const struct tutti_comm *comm);
 tutti_status comm_start(struct tutti_comm *comm);
+/* After comm_start of all ranks of this process, and before anybody is told that the communicator is there:
+ * returns when the control ring is up. Nothing where there is a window. */
+tutti_status comm_connect(struct tutti_comm *comm, uint64_t deadline_ns);
 void comm_free(struct tutti_comm *comm);
 
 /* call.c: issues one validated call. INVALID when another thread is issuing on comm. */
@@ -92,7 +98,9 @@ tutti_status comm_start_job(struct tutti_comm *comm, const struct job_spec *spec
 tutti_status p2p_issue(struct tutti_comm *comm, const struct job_spec *spec,
 		       const tutti_call *call);
 /* Around whatever else issues on comm: INVALID, with a sentence that begins with name, while another thread
- * does. A blocking call leaves when it returns, an asynchronous one when it is submitted. */
+ * does. A blocking call leaves when it returns (and sets comm->issue to ISSUE_BLOCKS before it waits), an
+ * asynchronous one when it is submitted. A callback waits for a submission, which is short: it may be called
+ * before its own call's submission has returned. */
 tutti_status comm_enter(struct tutti_comm *comm, const char *name);
 void comm_leave(struct tutti_comm *comm);
 /* comm_call in between: for what is made of several calls. */

@@ -74,6 +74,19 @@ tutti_status engine_create(struct engine **engine, const struct engine_config *c
 	return TUTTI_OK;
 }
 
+static void heed(void *arg, const struct notice *notice)
+{
+	engine_take_notice(arg, notice);
+}
+
+tutti_status engine_open_control(struct engine *e)
+{
+	control_bind(e->config.control, heed, helper_wake, e);
+	TRY(helper_attach(e));
+	helper_wake();
+	return TUTTI_OK;
+}
+
 void engine_unref(struct engine *e)
 {
 	if (atomic_fetch_sub_explicit(&e->refs, 1, memory_order_acq_rel) != 1)
@@ -95,11 +108,14 @@ void engine_unref(struct engine *e)
 void engine_unlock(struct engine *e)
 {
 	for (;;) {
+		if (e->has_notice && !e->stop)
+			engine_heed(e);
 		if (e->stop)
 			engine_clean_up(e);
 		bool is_clean = e->is_clean;
 		pthread_mutex_unlock(&e->lock);
-		if (is_clean || !e->stop || pthread_mutex_trylock(&e->lock) != 0)
+		if (is_clean || (!e->stop && e->has_notice != HEED_NEW) ||
+		    pthread_mutex_trylock(&e->lock) != 0)
 			return;
 	}
 }
@@ -166,10 +182,17 @@ void engine_destroy(struct engine *e)
 	drain(e);
 	p2p_leave(e);
 	helper_detach(e);
+	control_destroy(e->config.control);
+	e->config.control = NULL;
 	pthread_mutex_lock(&e->lock);
 	take_apart(e);
 	pthread_mutex_unlock(&e->lock);
 	engine_unref(e);
+}
+
+tutti_status engine_wait_control(struct engine *e, uint64_t deadline_ns)
+{
+	return e->config.control ? control_wait(e->config.control, deadline_ns) : TUTTI_OK;
 }
 
 uint64_t engine_now(const struct engine *e)
@@ -224,7 +247,7 @@ static bool advance_window(struct engine *e)
 	if (status == TUTTI_IN_PROGRESS)
 		return moved;
 	if (status != TUTTI_OK) {
-		engine_fail_in(e, work, status, last_error());
+		engine_window_failed(e, work, status);
 		return true;
 	}
 	if (!(e->window_head = work->next_window)) {
@@ -270,7 +293,7 @@ bool engine_pass(struct engine *e)
 	}
 	finish_ended(e);
 	if (e->works && (e->config.now_ns || ++e->passes % (moved ? 256 : 32) == 0))
-		engine_check_deadlines(e);
+		engine_watch(e);
 	if (e->stop)
 		engine_clean_up(e);
 	return moved;
@@ -326,6 +349,7 @@ void engine_sleep(struct engine *e)
 		poll(fds, (nfds_t)n, 1);
 	if (pthread_mutex_trylock(&e->lock) == 0) {
 		engine_disarm(e);
+		e->passes |= 31; /* after a sleep the clock is cheap: see engine_pass */
 		engine_unlock(e);
 	}
 }

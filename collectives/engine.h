@@ -6,6 +6,7 @@
 #ifndef COLLECTIVES_ENGINE_H
 #define COLLECTIVES_ENGINE_H
 
+#include "collectives/control.h"
 #include "collectives/layout.h"
 #include "collectives/p2p.h"
 #include "collectives/plan.h"
@@ -31,6 +32,7 @@ struct engine_config {
 	int endpoint_count;
 	const struct route *routes; /* size of them, copied                          */
 	struct window *window;      /* or NULL; the engine owns it                   */
+	struct control *control;    /* without a window: or NULL; the engine owns it */
 	size_t slice_bytes, scratch_bytes;
 	struct wait_policy policy, helper_policy;
 	uint64_t (*now_ns)(void *arg); /* NULL: the machine's clock. With a clock of its own
@@ -39,6 +41,10 @@ struct engine_config {
 };
 
 tutti_status engine_create(struct engine **engine, const struct engine_config *config);
+/* The helper thread serves the control ring from here on. */
+tutti_status engine_open_control(struct engine *engine);
+/* Returns when the control ring, if there is one, is up. */
+tutti_status engine_wait_control(struct engine *engine, uint64_t deadline_ns);
 /* Pending works end first, by themselves or at their deadline; then connections, endpoints and the
  * window go. NULL is fine. */
 void engine_destroy(struct engine *engine);
@@ -72,7 +78,7 @@ bool engine_progress(struct engine *engine);
 void engine_fail(struct engine *engine, tutti_status status, const char *sentence);
 tutti_status engine_status(const struct engine *engine);
 const char *engine_error(const struct engine *engine); /* "" until it failed */
-/* The rank whose connection broke, when that was the failure; else -1. */
+/* The rank that has died, when that was the failure; else -1. */
 int engine_failed_peer(const struct engine *engine);
 void engine_stats(const struct engine *engine, tutti_stats *stats);
 

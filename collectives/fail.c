@@ -7,33 +7,69 @@
 
 #include <stdio.h>
 
-void engine_fail(struct engine *e, tutti_status status, const char *sentence)
+void engine_fail_naming(struct engine *e, tutti_status status, int dead, const char *sentence)
 {
 	pthread_mutex_lock(&e->fail_lock);
-	if (!atomic_load_explicit(&e->stop, memory_order_relaxed)) {
+	bool is_first = !atomic_load_explicit(&e->stop, memory_order_relaxed);
+	if (is_first) {
 		snprintf(e->error, sizeof e->error, "%s", sentence);
+		atomic_store_explicit(&e->failed_peer, dead + 1, memory_order_relaxed);
 		atomic_store_explicit(&e->status, (int)status, memory_order_release);
 		/* Partner: every wait of this communicator looks at stop. */
 		atomic_store_explicit(&e->stop, 1, memory_order_release);
 		log_info("the communicator failed: %s", e->error);
 	}
 	pthread_mutex_unlock(&e->fail_lock);
+	if (is_first && e->config.control)
+		control_tell(e->config.control, status, dead, e->work_count, e->error);
 	/* Whoever holds the lock, this thread perhaps, cleans up when it lets go. */
 	if (pthread_mutex_trylock(&e->lock) == 0)
 		engine_unlock(e);
 }
 
-void engine_fail_in(struct engine *e, const struct tutti_work *work, tutti_status status,
-		    const char *why)
+void engine_fail(struct engine *e, tutti_status status, const char *sentence)
 {
-	char text[ERROR_BYTES], call[100];
+	engine_fail_naming(e, status, -1, sentence);
+}
+
+static const char *in_words(const struct engine *e, const struct tutti_work *work, const char *why,
+			    char *text)
+{
+	char call[100];
 	if (work->spec.p2p.side)
 		p2p_in_words(work, call, sizeof call);
 	else
 		snprintf(call, sizeof call, "%s #%llu (%s)", work->spec.name,
 			 (unsigned long long)work->spec.args.sequence, work->spec.algorithm);
-	snprintf(text, sizeof text, "rank %d: %s: %.380s", e->config.rank, call, why);
-	engine_fail(e, status, text);
+	snprintf(text, ERROR_BYTES, "rank %d: %s: %.380s", e->config.rank, call, why);
+	return text;
+}
+
+void engine_fail_in(struct engine *e, const struct tutti_work *work, tutti_status status,
+		    const char *why)
+{
+	char text[ERROR_BYTES];
+	engine_fail(e, status, in_words(e, work, why, text));
+}
+
+/* What is everybody's failure has the same sentence on every rank. */
+void engine_window_failed(struct engine *e, const struct tutti_work *work, tutti_status status)
+{
+	char why[ERROR_BYTES];
+	snprintf(why, sizeof why, "%s", last_error());
+	if (status == TUTTI_ERR_MISMATCH || status == TUTTI_ERR_PEER || status == TUTTI_ERR_ABORTED)
+		engine_fail_naming(e, status, window_dead(e->config.window), why);
+	else
+		engine_fail_in(e, work, status, why);
+}
+
+void engine_lost(struct engine *e, const struct tutti_work *work, int peer, tutti_status status,
+		 const char *why)
+{
+	char text[ERROR_BYTES];
+	in_words(e, work, why, text);
+	if (!engine_suspect(e, work, peer, status, text))
+		engine_fail_naming(e, status, status == TUTTI_ERR_PEER ? peer : -1, text);
 }
 
 void engine_io_failed(struct engine *e, struct tutti_io *io)
@@ -42,10 +78,10 @@ void engine_io_failed(struct engine *e, struct tutti_io *io)
 	const struct tutti_work *work =
 		own->owner == IO_STEP ? ((struct step_io *)io)->lane->run->work : own->work;
 	bool of_conn = own->owner != IO_WORK && io->conn && io->conn->status != TUTTI_OK;
-	if (of_conn && io->status == TUTTI_ERR_PEER && !e->stop)
-		atomic_store_explicit(&e->failed_peer, io->conn->peer + 1, memory_order_relaxed);
-	engine_fail_in(e, work, io->status,
-		       of_conn ? io->conn->error : tutti_status_string(io->status));
+	if (of_conn)
+		engine_lost(e, work, io->conn->peer, io->status, io->conn->error);
+	else
+		engine_fail_in(e, work, io->status, tutti_status_string(io->status));
 }
 
 /* After this nothing of ours touches a buffer of the caller. */
@@ -72,36 +108,6 @@ void engine_clean_up(struct engine *e)
 			e->streams[s][i] = (struct stream){NULL, &e->streams[s][i].head};
 	while (e->works)
 		work_finish(e, e->works, engine_status(e));
-}
-
-static void explain_wait(struct engine *e, struct tutti_work *work)
-{
-	char ranks[200], who[256], text[ERROR_BYTES];
-	if (work->stage == WORK_PREPARES)
-		snprintf(who, sizeof who, "for staging in %s memory", work->spec.memory->name);
-	else if (work->run)
-		run_explain(work->run, who, sizeof who);
-	else if (work->message)
-		p2p_explain(work, who, sizeof who);
-	else if (work->has_begun)
-		snprintf(who, sizeof who, "for %s",
-			 window_explain(e->config.window, &work->window, ranks, sizeof ranks));
-	else
-		snprintf(who, sizeof who, "for earlier calls");
-	snprintf(text, sizeof text, "waited %d ms %s%s", work->spec.timeout_ms, who,
-		 work->message ? "" : "; is every rank alive and in this call?");
-	engine_fail_in(e, work, TUTTI_ERR_TIMEOUT, text);
-}
-
-void engine_check_deadlines(struct engine *e)
-{
-	uint64_t now = engine_now(e);
-	struct tutti_work *late = NULL;
-	for (struct tutti_work *work = e->works; work; work = work->next)
-		if (work->deadline_ns <= now)
-			late = work; /* the oldest is the last */
-	if (late)
-		explain_wait(e, late);
 }
 
 tutti_status engine_status(const struct engine *e)

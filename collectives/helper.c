@@ -1,6 +1,6 @@
 /* The helper: one thread per process that moves asynchronous works along while nobody waits for
- * them, and calls their callbacks. It starts with the first asynchronous call and sleeps in poll
- * while nothing is under way. */
+ * them, calls their callbacks, and serves the control rings. It starts with the first control ring
+ * or asynchronous call and sleeps in poll while nothing is under way. */
 #include "collectives/run.h"
 
 #include <errno.h>
@@ -9,7 +9,9 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define HELPER_FDS 64
+#define HELPER_FDS      64
+#define CONTROL_FDS     512
+#define CONTROLS_ROUNDS 256 /* while there is no time to sleep, the rings are served so often */
 
 static struct {
 	pthread_mutex_t life; /* of starting and stopping the thread                  */
@@ -47,16 +49,26 @@ static bool attend(struct engine *e)
 	return moved;
 }
 
-/* Calls visit for every engine with asynchronous works, without the list's lock. Returns how many.
- */
-static int for_each_busy(void (*visit)(struct engine *e, void *arg), void *arg)
+static bool is_busy(struct engine *e)
 {
-	int busy = 0;
+	return atomic_load(&e->async_works) > 0;
+}
+
+static bool has_control(struct engine *e)
+{
+	return e->config.control != NULL;
+}
+
+/* Calls visit for every engine that is one of those, without the list's lock. Returns how many. */
+static int for_each(bool (*is_one)(struct engine *e), void (*visit)(struct engine *e, void *arg),
+		    void *arg)
+{
+	int found = 0;
 	pthread_mutex_lock(&helper.lock);
 	for (struct engine *e = helper.first; e; e = e->next_helped) {
-		if (atomic_load(&e->async_works) == 0)
+		if (!is_one(e))
 			continue;
-		busy++;
+		found++;
 		helper.at = e;
 		pthread_mutex_unlock(&helper.lock);
 		visit(e, arg);
@@ -65,7 +77,7 @@ static int for_each_busy(void (*visit)(struct engine *e, void *arg), void *arg)
 		pthread_cond_broadcast(&helper.changed);
 	}
 	pthread_mutex_unlock(&helper.lock);
-	return busy;
+	return found;
 }
 
 struct round {
@@ -81,9 +93,11 @@ static void visit_attend(struct engine *e, void *arg)
 }
 
 struct sleep {
-	struct pollfd fds[HELPER_FDS];
-	int n;
+	struct pollfd fds[HELPER_FDS + CONTROL_FDS];
+	int n, controls_at;      /* the control rings' descriptors begin here             */
+	int control_ms;          /* when they are due in any case; -1: never              */
 	bool has_work, is_blind; /* blind: some engine's descriptors could not be had     */
+	bool controls_due;
 };
 
 static void visit_arm(struct engine *e, void *arg)
@@ -102,11 +116,32 @@ static void visit_arm(struct engine *e, void *arg)
 	s->is_blind |= s->n > HELPER_FDS - 8;
 }
 
+static void visit_control(struct engine *e, void *arg)
+{
+	(void)arg;
+	control_progress(e->config.control);
+}
+
+static void visit_arm_control(struct engine *e, void *arg)
+{
+	struct sleep *s = arg;
+	if (s->n == HELPER_FDS + CONTROL_FDS) {
+		s->control_ms = 10;
+		return;
+	}
+	int n = control_arm(e->config.control, &s->fds[s->n], &s->control_ms);
+	if (n < 0)
+		s->controls_due = true;
+	else
+		s->n += n;
+}
+
 static void visit_disarm(struct engine *e, void *arg)
 {
 	(void)arg;
 	if (pthread_mutex_trylock(&e->lock) == 0) {
 		engine_disarm(e);
+		e->passes |= 31; /* after a sleep the clock is cheap: see engine_pass */
 		engine_unlock(e);
 	}
 }
@@ -119,24 +154,41 @@ static bool stops(void)
 	return is_over;
 }
 
-/* Sleeps until something happens: without a bound when nothing is under way. */
-static void doze(void)
+static int sooner(int a_ms, int b_ms)
 {
-	struct sleep s = {.n = 1};
+	return a_ms < 0 || (b_ms >= 0 && b_ms < a_ms) ? b_ms : a_ms;
+}
+
+/* Sleeps until something happens: without a bound when nothing is under way. Returns whether the
+ * control rings are to be served. */
+static bool doze(void)
+{
+	struct sleep s = {.n = 1, .control_ms = -1};
 	uint64_t count;
+	int ready = 1;
 
 	s.fds[0] = (struct pollfd){.fd = helper.wake_fd, .events = POLLIN};
 	/* Partner: helper_wake after async_works grew. Both sides write, then look at the other's.
 	 */
 	atomic_store(&helper.is_asleep, 1);
-	int busy = for_each_busy(visit_arm, &s);
-	if (!s.has_work && !stops())
-		poll(s.fds, (nfds_t)s.n, busy == 0 ? -1 : s.is_blind ? 1 : 10);
+	int busy = for_each(is_busy, visit_arm, &s);
+	s.controls_at = s.n;
+	for_each(has_control, visit_arm_control, &s);
+	if (!s.has_work && !s.controls_due && !stops())
+		ready = poll(s.fds, (nfds_t)s.n,
+			     sooner(busy == 0    ? -1
+				    : s.is_blind ? 1
+						 : 10,
+				    s.control_ms));
 	atomic_store(&helper.is_asleep, 0);
 	if (s.fds[0].revents && read(helper.wake_fd, &count, sizeof count) < 0 && errno != EAGAIN)
-		return;
+		return true;
 	if (busy)
-		for_each_busy(visit_disarm, NULL);
+		for_each(is_busy, visit_disarm, NULL);
+	s.controls_due |= ready == 0 && s.control_ms >= 0;
+	for (int i = s.controls_at; i < s.n; i++)
+		s.controls_due |= s.fds[i].revents != 0;
+	return s.controls_due;
 }
 
 static void *help(void *arg)
@@ -145,16 +197,21 @@ static void *help(void *arg)
 	struct wait_policy none = {0, 0};
 	(void)arg;
 
+	bool controls_due = true;
+
 	wait_begin(&w, none);
-	while (!stops()) {
+	for (unsigned rounds = 1; !stops(); rounds++) {
 		struct round round = {false, none};
-		int busy = for_each_busy(visit_attend, &round);
+		if (controls_due || rounds % CONTROLS_ROUNDS == 0)
+			for_each(has_control, visit_control, NULL);
+		controls_due = false;
+		int busy = for_each(is_busy, visit_attend, &round);
 		if (round.moved) {
 			wait_begin(&w, round.policy);
 			continue;
 		}
 		if (busy == 0 || !wait_again(&w))
-			doze();
+			controls_due = doze();
 	}
 	return NULL;
 }

@@ -111,6 +111,8 @@ static tutti_status join(struct tutti_comm *comm, const struct job *job)
 	tutti_status status = meet(comm, meeting, deadline);
 	if (status == TUTTI_OK) {
 		status = comm_start(comm);
+		if (status == TUTTI_OK)
+			status = comm_connect(comm, deadline);
 		status = agree(comm, meeting, status, &unused, deadline);
 	}
 	rendezvous_leave(meeting, deadline);
@@ -198,6 +200,8 @@ static tutti_status join_all(struct tutti_comm **comms, int n, const tutti_confi
 		status = open_windows(comms, n);
 	for (int r = 0; status == TUTTI_OK && r < n; r++)
 		status = comm_start(comms[r]);
+	for (int r = 0; status == TUTTI_OK && r < n; r++)
+		status = comm_connect(comms[r], deadline_after_ms(comms[r]->timeout_ms));
 	free(members);
 	return status;
 }

@@ -11,6 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define CONNECT_MS 20000
+
 /* ---- what a rank is -------------------------------------------------------------------------- */
 
 /* Ranks share a host when they run on the same boot of a kernel and in the same network, for that
@@ -77,6 +79,17 @@ tutti_status comm_new(struct tutti_comm **out, const tutti_config *config, const
 	return TUTTI_OK;
 }
 
+/* By tcp, which reaches everybody, or the first there is. */
+static tutti_status open_control(struct tutti_comm *comm, const struct tutti_transport *const *list,
+				 int count, const struct tutti_endpoint_config *config)
+{
+	const struct tutti_transport *best = list[0];
+	for (int i = 0; i < count; i++)
+		if (strcmp(list[i]->name, "tcp") == 0)
+			best = list[i];
+	return best->open(&comm->control_endpoint, config);
+}
+
 static tutti_status open_endpoints(struct tutti_comm *comm)
 {
 	struct tutti_endpoint_config config = {.rank = comm->rank,
@@ -95,7 +108,7 @@ static tutti_status open_endpoints(struct tutti_comm *comm)
 		TRY(list[i]->open(&comm->endpoints[comm->endpoint_count], &config));
 		comm->transports[comm->endpoint_count++] = list[i];
 	}
-	return TUTTI_OK;
+	return open_control(comm, list, count, &config);
 }
 
 static tutti_status describe(struct tutti_comm *comm, struct member *m)
@@ -126,6 +139,9 @@ static tutti_status describe(struct tutti_comm *comm, struct member *m)
 			 sizeof m->transports - strlen(m->transports), "%s%s", i ? "," : "",
 			 comm->transports[i]->name);
 	}
+	const struct tutti_endpoint *control = comm->control_endpoint;
+	m->control.bytes = (uint32_t)control->address_bytes;
+	memcpy(m->control.address, control->address, control->address_bytes);
 	return TUTTI_OK;
 }
 
@@ -254,6 +270,19 @@ static tutti_status find_route(struct tutti_comm *comm, const struct member *mem
 	return TUTTI_OK;
 }
 
+/* The control ring goes by one transport; where that does not reach, the ring is open. */
+static void find_neighbour(struct tutti_comm *comm, const struct member *members, int i)
+{
+	int peer = (comm->rank + (i ? 1 : comm->size - 1)) % comm->size;
+	const struct member_address *a = &members[peer].control;
+	struct tutti_endpoint *ep = comm->control_endpoint;
+
+	if (a->bytes > TUTTI_ADDRESS_BYTES || !ep->transport->reach(ep, peer, a->address, a->bytes))
+		return;
+	comm->neighbours[i] = (struct route){.endpoint = ep, .address_bytes = a->bytes};
+	memcpy(comm->neighbours[i].address, a->address, a->bytes);
+}
+
 tutti_status comm_meet(struct tutti_comm *comm, const struct member *members)
 {
 	comm->kinds_in_place = ~0u;
@@ -271,6 +300,8 @@ tutti_status comm_meet(struct tutti_comm *comm, const struct member *members)
 	for (int peer = 0; peer < comm->size; peer++)
 		if (peer != comm->rank)
 			TRY(find_route(comm, members, peer));
+	for (int i = 0; i < CONTROL_LINKS; i++)
+		find_neighbour(comm, members, i);
 	return TUTTI_OK;
 }
 
@@ -285,6 +316,49 @@ struct window_config comm_window_config(const struct tutti_comm *comm)
 				      .policy = wait_policy_for(comm->crowd)};
 }
 
+/* Only where there is no window: it does what the control ring is for. */
+static tutti_status open_ring(struct tutti_comm *comm, struct control **control)
+{
+	struct control_config config = {.rank = comm->rank,
+					.size = comm->size,
+					.endpoint = comm->control_endpoint,
+					.recorder = comm->recorder};
+
+	comm->control_endpoint = NULL;
+	if (config.endpoint && comm->window) {
+		config.endpoint->transport->destroy(config.endpoint);
+		return TUTTI_OK;
+	}
+	if (comm->size == 1)
+		return TUTTI_OK;
+	for (int i = 0; i < CONTROL_LINKS; i++) {
+		const struct route *r = &comm->neighbours[i];
+		if (!r->endpoint)
+			continue;
+		config.neighbours[i].address = r->address;
+		config.neighbours[i].address_bytes = r->address_bytes;
+	}
+	return control_create(control, &config);
+}
+
+static tutti_status start_engine(struct tutti_comm *comm, const struct engine_config *config)
+{
+	tutti_status status = engine_create(&comm->engine, config);
+	if (status != TUTTI_OK)
+		control_destroy(config->control);
+	else if (config->control)
+		status = engine_open_control(comm->engine);
+	return status;
+}
+
+/* All neighbours have started, or one has failed to and may never connect: that need not take long.
+ */
+tutti_status comm_connect(struct tutti_comm *comm, uint64_t deadline_ns)
+{
+	uint64_t soon = deadline_after_ms(CONNECT_MS);
+	return engine_wait_control(comm->engine, soon < deadline_ns ? soon : deadline_ns);
+}
+
 tutti_status comm_start(struct tutti_comm *comm)
 {
 	struct engine_config config = {.rank = comm->rank,
@@ -297,11 +371,13 @@ tutti_status comm_start(struct tutti_comm *comm)
 				       .scratch_bytes = (size_t)comm->env.scratch_bytes,
 				       .policy = wait_policy_for(comm->crowd),
 				       .helper_policy = wait_policy_for(2 * comm->crowd)};
-	comm->recorder = recorder_new();
+	comm->own_recorder = comm->window ? NULL : recorder_new();
+	comm->recorder = comm->window ? window_recorder(comm->window) : comm->own_recorder;
 	if (!comm->recorder)
 		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for a flight recorder",
 			    comm->rank);
-	TRY(engine_create(&comm->engine, &config));
+	TRY(open_ring(comm, &config.control));
+	TRY(start_engine(comm, &config));
 	free(comm->routes);
 	comm->routes = NULL;
 	comm->select.size = comm->size;
@@ -330,7 +406,9 @@ void comm_free(struct tutti_comm *comm)
 			plan_free(c->plan);
 			free(c);
 		}
-	recorder_free(comm->recorder);
+	if (comm->control_endpoint)
+		comm->control_endpoint->transport->destroy(comm->control_endpoint);
+	recorder_free(comm->own_recorder);
 	for (int side = 0; side < 2; side++)
 		free(comm->packed[side]);
 	free((int *)(uintptr_t)comm->nodes.rank);

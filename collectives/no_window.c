@@ -66,6 +66,35 @@ void window_fail(struct window *window, tutti_status status, const char *sentenc
 	assert(!window);
 }
 
+int window_dead(const struct window *window)
+{
+	assert(!window);
+	return -1;
+}
+
+struct recorder *window_recorder(const struct window *window)
+{
+	assert(!window);
+	return NULL;
+}
+
+tutti_status window_look(struct window *window, uint64_t sequence, bool is_bad)
+{
+	(void)sequence;
+	(void)is_bad;
+	assert(!window);
+	return TUTTI_OK;
+}
+
+const char *window_missing(const struct window *window, uint64_t sequence, char *text,
+			   size_t text_bytes)
+{
+	(void)window;
+	(void)sequence;
+	(void)text_bytes;
+	return text;
+}
+
 int window_event_fd(struct window *window)
 {
 	assert(!window);

@@ -51,9 +51,7 @@ static void fail_for(struct p2p_peer *peer, const struct tutti_work *work)
 		engine_fail_in(e, work, TUTTI_ERR_PEER, why);
 		return;
 	}
-	if (peer->status == TUTTI_ERR_PEER && !e->stop)
-		atomic_store_explicit(&e->failed_peer, peer->rank + 1, memory_order_relaxed);
-	engine_fail_in(e, work, peer->status, peer->why);
+	engine_lost(e, work, peer->rank, peer->status, peer->why);
 }
 
 void p2p_check_gone(struct p2p *p)

@@ -88,8 +88,7 @@ bool recorder_find(const struct recorder *recorder, uint64_t sequence, struct no
 }
 
 /* A fingerprint covers all calls before, so the first difference is found by halving. */
-bool recorders_differ(const struct recorder *a, const struct recorder *b, uint64_t last,
-		      uint64_t *sequence)
+bool recorders_differ(const struct recorder *a, const struct recorder *b, uint64_t *sequence)
 {
 	uint64_t ends[2] = {recorder_issued(a), recorder_issued(b)};
 	uint64_t end = ends[0] < ends[1] ? ends[0] : ends[1];
@@ -97,8 +96,6 @@ bool recorders_differ(const struct recorder *a, const struct recorder *b, uint64
 	uint64_t low = newest > RECORDER_NOTES ? newest - RECORDER_NOTES : 0, high;
 	struct noted x, y;
 
-	if (end > last + 1)
-		end = last + 1;
 	if (end <= low || !recorder_find(a, end - 1, &x) || !recorder_find(b, end - 1, &y) ||
 	    x.fingerprint == y.fingerprint)
 		return false;

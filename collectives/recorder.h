@@ -47,9 +47,8 @@ static inline uint64_t recorder_issued(const struct recorder *recorder)
 				    memory_order_acquire);
 }
 
-/* The first calls in which two ranks differ, of those that both recorders still have, up to last. */
-bool recorders_differ(const struct recorder *a, const struct recorder *b, uint64_t last,
-		      uint64_t *sequence);
+/* The first calls in which two ranks differ, of those that both recorders still have. */
+bool recorders_differ(const struct recorder *a, const struct recorder *b, uint64_t *sequence);
 
 struct call_note noted_note(const struct noted *noted, uint64_t sequence);
 /* "The ranks did not make the same call: rank 0 called ..., rank 2 called ....". Returns text. */

@@ -119,6 +119,14 @@ struct tutti_work {
 	tutti_status status;
 };
 
+/* A connection broke. That is the failure only if nobody explains it within a moment: see watch.c. */
+struct suspect {
+	tutti_status status; /* OK: none */
+	int peer;            /* PEER: whose it was; else -1 */
+	uint64_t since_ns;
+	char sentence[ERROR_BYTES];
+};
+
 struct engine {
 	struct engine_config config;
 	pthread_mutex_t lock;
@@ -129,13 +137,16 @@ struct engine {
 	struct memory_queue *queues[TUTTI_MEMORY_KINDS];
 	struct lane_run *dirty, **dirty_tail;
 	struct tutti_work *works; /* under way, newest first                           */
-	int work_count;
+	atomic_int work_count; /* written under the lock */
 	int groups; /* that start their calls now, without waiting for room            */
 	struct tutti_work *window_head, **window_tail;
 	struct tutti_work *ended; /* to be finished when the pass is over              */
 	struct run *free_runs;
 	int free_run_count;
 	uint32_t passes;
+	struct suspect suspect;
+	uint64_t heeded_ns; /* when the notice was first looked at                       */
+	uint64_t looked_ns; /* when watch last asked around */
 	bool is_clean; /* after a failure: nothing of ours is posted any more */
 	struct p2p *p2p; /* NULL: no message was sent or received yet           */
 	int loose;       /* its ios that belong to no work                      */
@@ -145,6 +156,9 @@ struct engine {
 	pthread_mutex_t fail_lock;      /* of status and error, written once                 */
 	atomic_int status, failed_peer; /* failed_peer: rank + 1, or 0                       */
 	char error[ERROR_BYTES];
+	struct notice notice; /* under fail_lock: what another rank has failed with      */
+	char notice_sentence[ERROR_BYTES];
+	atomic_int has_notice;  /* enum heed                                             */
 	atomic_int refs;        /* the owner, and every work outside                 */
 	atomic_int async_works; /* under way: what the helper is there for           */
 	_Atomic uint64_t messages, sent_bytes, received_bytes;
@@ -192,7 +206,25 @@ void engine_fail_in(struct engine *e, const struct tutti_work *work, tutti_statu
 		    const char *why);
 void engine_io_failed(struct engine *e, struct tutti_io *io);
 void engine_clean_up(struct engine *e); /* after a failure; once */
-void engine_check_deadlines(struct engine *e);
+/* dead: the rank whose death it was, or -1. From any thread, with or without the lock. */
+void engine_fail_naming(struct engine *e, tutti_status status, int dead, const char *sentence);
+/* work's connection to peer is lost, for why; that is the failure unless somebody knows better. */
+void engine_lost(struct engine *e, const struct tutti_work *work, int peer, tutti_status status,
+		 const char *why);
+/* The window's verdict on a call; the sentence is this thread's last error. */
+void engine_window_failed(struct engine *e, const struct tutti_work *work, tutti_status status);
+
+/* watch.c */
+enum heed { HEED_NOTHING, HEED_NEW, HEED_LATER };
+/* Takes note of a failure of all; from any thread, without the lock. */
+void engine_take_notice(struct engine *e, const struct notice *notice);
+/* Fails with it, unless calls are under way that may well come to a good end first: then later. */
+void engine_heed(struct engine *e);
+void engine_watch(struct engine *e); /* now and then while works are under way */
+/* A connection that work used (or NULL) has failed. True: it waits for somebody to explain that, and the
+ * engine fails later; false: there is nobody, or nothing to explain. */
+bool engine_suspect(struct engine *e, const struct tutti_work *work, int peer, tutti_status status,
+		    const char *sentence);
 
 /* work.c */
 struct tutti_work *work_new(struct engine *e);

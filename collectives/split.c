@@ -287,6 +287,12 @@ static void give_up(struct split *s)
 	comm_free(s->child);
 }
 
+static tutti_status start_child(struct split *s)
+{
+	TRY(comm_start(s->child));
+	return comm_connect(s->child, s->deadline_ns);
+}
+
 static tutti_status make_all(struct split *s, int color, int key)
 {
 	bool unused;
@@ -294,7 +300,7 @@ static tutti_status make_all(struct split *s, int color, int key)
 	TRY(ask(s, color, key));
 	TRY(meet(s, color));
 	if (s->child)
-		remember(s, comm_start(s->child));
+		remember(s, start_child(s));
 	return agree(s, &unused);
 }
 

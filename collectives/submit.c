@@ -197,6 +197,8 @@ static tutti_status submit(struct engine *e, const struct job_spec *spec, bool i
 {
 	struct tutti_work *work;
 	make_room(e);
+	if (e->has_notice && !e->stop)
+		engine_heed(e);
 	if (e->stop)
 		return engine_status(e);
 	tutti_status status = new_work(e, spec, &work);
@@ -274,9 +276,7 @@ static tutti_status drive_window(struct engine *e, const struct job_spec *spec)
 		return TUTTI_OK;
 	if (!e->stop) {
 		struct tutti_work named = {.spec = *spec};
-		char why[ERROR_BYTES];
-		snprintf(why, sizeof why, "%s", last_error());
-		engine_fail_in(e, &named, status, why);
+		engine_window_failed(e, &named, status);
 	}
 	engine_clean_up(e);
 	return engine_status(e);

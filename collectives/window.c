@@ -25,6 +25,7 @@ enum phase { PHASE_LINES, PHASE_SMALL, PHASE_STEPS, PHASE_DONE, PHASE_FAILED };
 #define STEPS_PER_CHECK   48u
 #define WAITS_PER_CHECK   8u
 #define DEATH_INTERVAL_NS 5000000u
+#define NOTES_INTERVAL_NS 20000000u
 
 static void note_call(struct window *w, const struct window_run *run)
 {
@@ -252,6 +253,10 @@ static tutti_status see_trouble(struct window *w, struct window_run *run, uint64
 	}
 	if (atomic_load_explicit(&w->head->failures, memory_order_acquire))
 		TRY(failure_seen(w));
+	if (now_ns - w->compared_ns >= NOTES_INTERVAL_NS) {
+		w->compared_ns = now_ns;
+		TRY(notes_compare(w));
+	}
 	if (now_ns - w->checked_ns < DEATH_INTERVAL_NS)
 		return TUTTI_IN_PROGRESS;
 	w->checked_ns = now_ns;

@@ -75,8 +75,21 @@ tutti_status window_drive(struct window *window, struct window_run *run, uint64_
 /* Which ranks a run waits for, as "ranks 1, 3": for hang reports. Returns text. */
 const char *window_explain(const struct window *window, const struct window_run *run, char *text,
                            size_t text_bytes);
-/* Tells the other ranks that this one has failed: their runs end in PEER, with this sentence. */
+/* Tells the other ranks that this one has failed: their runs end in PEER, or MISMATCH or ABORTED if that
+ * is what it was, with this sentence. */
 void window_fail(struct window *window, tutti_status status, const char *sentence);
+/* The rank that has died when that was the failure, here or as another rank told; else -1. */
+int window_dead(const struct window *window);
+
+/* This rank's flight recorder, which the others can see. Lives as long as the window. */
+struct recorder;
+struct recorder *window_recorder(const struct window *window);
+/* What can end the wait of a call that goes by messages: a failure, another call, a rank that has left or
+ * died before it made the call; is_bad: or after. OK: nothing. The sentence is this thread's last error. */
+tutti_status window_look(struct window *window, uint64_t sequence, bool is_bad);
+/* The ranks that have not made call sequence, as "ranks 1, 3"; "" for none. Returns text. */
+const char *window_missing(const struct window *window, uint64_t sequence, char *text,
+                           size_t text_bytes);
 
 /* For a thread that sleeps on descriptors: readable, after window_arm returned false, when an advance
  * of run may get on. window_arm true: it may already. window_disarm when awake again. */

@@ -28,6 +28,7 @@ tutti_status failure_mismatch(struct window *w, const struct window_run *run, in
 	int low = peer < w->rank ? peer : w->rank, high = peer < w->rank ? w->rank : peer;
 	char first[128], second[128];
 
+	TRY(notes_compare(w)); /* the lines may differ because an earlier call did */
 	return fail(TUTTI_ERR_MISMATCH,
 		    "The ranks did not make the same call: rank %d called %s, "
 		    "rank %d called %s.",
@@ -95,6 +96,7 @@ void window_fail(struct window *w, tutti_status status, const char *sentence)
 	if (atomic_load_explicit(&w->area->failure, memory_order_relaxed))
 		return;
 	snprintf(w->area->sentence, sizeof w->area->sentence, "%s", sentence);
+	w->area->dead = w->dead;
 	/* Pairs with the acquire in failure_seen. */
 	atomic_compare_exchange_strong(&w->area->failure, &none, (uint32_t)status);
 	atomic_fetch_add(&w->head->failures, 1);
@@ -112,8 +114,10 @@ tutti_status failure_seen(struct window *w)
 			atomic_load_explicit(&w->areas[rank].failure, memory_order_acquire);
 		if (!failure || rank == w->rank)
 			continue;
-		if (failure == TUTTI_ERR_MISMATCH)
-			return fail(TUTTI_ERR_MISMATCH, "%.500s", w->areas[rank].sentence);
+		w->dead = w->areas[rank].dead;
+		if (failure == TUTTI_ERR_MISMATCH || failure == TUTTI_ERR_PEER ||
+		    failure == TUTTI_ERR_ABORTED)
+			return fail((tutti_status)failure, "%.500s", w->areas[rank].sentence);
 		return fail(TUTTI_ERR_PEER, "Rank %d has failed: %.440s", rank,
 			    w->areas[rank].sentence);
 	}
@@ -122,20 +126,26 @@ tutti_status failure_seen(struct window *w)
 
 /* A rank may have posted what we wait for and then ended, so the dead are those that are still
  * missing after their end was seen. */
-static tutti_status see_dead(struct window *w, const struct window_run *run, int rank)
+static tutti_status see_gone(struct window *w, const struct window_run *run, int rank)
 {
 	char what[128];
 
 	if (!is_missing(w, run, rank))
 		return TUTTI_OK;
 	TRY(failure_seen(w)); /* it may have failed, said why, and left */
+	w->dead = rank + 1;
 	return fail(TUTTI_ERR_PEER,
-		    "The process of rank %d has ended, and rank %d waits for it in %s.", rank,
-		    w->rank, describe(w, run->number, w->rank, what, sizeof what));
+		    rank_has_left(w, rank)
+			    ? "Rank %d has left the communicator, and rank %d waits for it in %s."
+			    : "The process of rank %d has ended, and rank %d waits for it in %s.",
+		    rank, w->rank, describe(w, run->number, w->rank, what, sizeof what));
 }
 
 tutti_status failure_deaths(struct window *w, const struct window_run *run)
 {
+	for (int rank = 0; rank < w->size; rank++)
+		if (rank_has_left(w, rank))
+			TRY(see_gone(w, run, rank));
 	for (int first = 0; first < w->size; first += POLL_AT_ONCE) {
 		struct pollfd fds[POLL_AT_ONCE];
 		int n = w->size - first < POLL_AT_ONCE ? w->size - first : POLL_AT_ONCE;
@@ -146,7 +156,7 @@ tutti_status failure_deaths(struct window *w, const struct window_run *run)
 			continue;
 		for (int i = 0; i < n; i++) {
 			if (fds[i].revents)
-				TRY(see_dead(w, run, first + i));
+				TRY(see_gone(w, run, first + i));
 		}
 	}
 	return TUTTI_OK;

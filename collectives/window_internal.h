@@ -8,6 +8,7 @@
  *     lines      per (parity of the operation's number, rank): header and a small payload
  *     rows       per (parity, rank): what its blocks for each other rank are, where those cannot know it
  *     slots      per rank: WINDOW_SLOTS staging slots
+ *     recorders  per rank: its latest calls, those that go by messages too
  *
  * Numbers. The n-th operation of a window has the 32-bit number first + n, which wraps; it starts
  * near the wrap, so that every run of every build passes it. Staging has 64-bit generations, which
@@ -16,6 +17,7 @@
 #ifndef COLLECTIVES_WINDOW_INTERNAL_H
 #define COLLECTIVES_WINDOW_INTERNAL_H
 
+#include "collectives/recorder.h"
 #include "collectives/window.h"
 #include "core/status.h"
 
@@ -75,6 +77,7 @@ struct rank_area {
 	_Alignas(WINDOW_ALIGN) struct call_note notes[2]; /* written before the line of that parity */
 	_Alignas(WINDOW_ALIGN) _Atomic uint32_t failure; /* a status, after the sentence */
 	char sentence[ERROR_BYTES];
+	int32_t dead;               /* before failure: 1 + the rank that has died, or 0 */
 	tutti_status memory_status; /* of the last COLL_MEM_ALLOC; before WORD_TAKEN */
 	uint64_t process;           /* process_token() of the rank */
 };
@@ -83,7 +86,7 @@ struct geometry {
 	int size;
 	uint64_t small_bytes; /* the longest payload of a line */
 	uint64_t line_bytes, row_bytes, slot_bytes;
-	uint64_t areas_at, lines_at, rows_at, slots_at, total_bytes;
+	uint64_t areas_at, lines_at, rows_at, slots_at, recorders_at, total_bytes;
 };
 
 struct segment_head {
@@ -112,6 +115,7 @@ struct window {
 	struct segment_head *head;
 	uint8_t *lines, *rows, *slots;
 	struct rank_area *areas, *area; /* area: this rank's */
+	struct recorder *recorders;
 	size_t line_bytes, row_bytes, slot_bytes, small_bytes;
 	struct wait_policy policy;
 	uint64_t *seen[WORDS]; /* per rank: the largest value of a word seen so far */
@@ -131,6 +135,8 @@ struct window {
 	char error[ERROR_BYTES];
 	_Atomic uint64_t total_bytes, staged_bytes;
 	uint64_t checked_ns; /* when it last looked for dead peers */
+	uint64_t compared_ns; /* and at the others' calls */
+	int dead;             /* 1 + the rank whose death was the failure; 0: none */
 	bool is_armed;       /* between window_arm and window_disarm */
 };
 
@@ -370,6 +376,11 @@ tutti_status failure_timeout(struct window *window, const struct window_run *run
 			     uint64_t timeout_ns);
 tutti_status failure_seen(struct window *window); /* another rank's window_fail */
 tutti_status failure_deaths(struct window *window, const struct window_run *run);
+
+/* window_notes.c. notes_compare: MISMATCH when another rank has made another call than this one. */
+tutti_status notes_compare(struct window *window);
+bool rank_has_left(const struct window *window, int rank);  /* by window_destroy */
+bool rank_has_ended(const struct window *window, int rank); /* its process       */
 
 /* window_join.c: where the leader listens. */
 void window_socket_name(char *name, size_t bytes, const uint64_t comm_id[2]);

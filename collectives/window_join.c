@@ -84,6 +84,7 @@ static tutti_status window_new(struct window **window, struct segment *segment,
 	w->lines = base + g->lines_at;
 	w->rows = base + g->rows_at;
 	w->slots = base + g->slots_at;
+	w->recorders = (struct recorder *)(void *)(base + g->recorders_at);
 	w->line_bytes = g->line_bytes;
 	w->row_bytes = g->row_bytes;
 	w->slot_bytes = g->slot_bytes;
@@ -109,6 +110,8 @@ void window_destroy(struct window *w)
 	}
 	for (int word = 0; word < WORDS; word++)
 		free(w->seen[word]);
+	if (w->segment) /* it is the others' to see */
+		atomic_store_explicit(&w->recorders[w->rank].has_left, 1, memory_order_release);
 	segment_drop(w->segment);
 	free(w->sockets);
 	free(w->src);

@@ -30,7 +30,7 @@ static uint64_t round_up(uint64_t bytes, uint64_t unit)
 	return (bytes + unit - 1) / unit * unit;
 }
 
-/* window_bytes holds two lines, two rows, the area and the slots of a rank. */
+/* window_bytes holds two lines, two rows, the area and the slots of a rank; its recorder comes on top. */
 tutti_status segment_geometry(struct geometry *g, const struct window_config *config)
 {
 	uint64_t size = (uint64_t)config->size, fixed;
@@ -59,7 +59,8 @@ tutti_status segment_geometry(struct geometry *g, const struct window_config *co
 	g->lines_at = g->areas_at + size * sizeof(struct rank_area);
 	g->rows_at = g->lines_at + 2 * size * g->line_bytes;
 	g->slots_at = round_up(g->rows_at + 2 * size * g->row_bytes, 4096);
-	g->total_bytes = round_up(g->slots_at + size * WINDOW_SLOTS * g->slot_bytes, 4096);
+	g->recorders_at = round_up(g->slots_at + size * WINDOW_SLOTS * g->slot_bytes, 4096);
+	g->total_bytes = round_up(g->recorders_at + size * sizeof(struct recorder), 4096);
 	return TUTTI_OK;
 }
 

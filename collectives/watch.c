@@ -1,0 +1,188 @@
+/* Waits that last: what the engine looks at once a call has turned slow. Deadlines; who may know
+ * why it does not come to its end (the window, the control ring); and connections that broke, whose
+ * sentence counts only when nobody has a better one. */
+#include "collectives/run.h"
+
+#include <stdio.h>
+
+#define SLOW_NS     20000000u   /* from here on a call asks around                              */
+#define INTERVAL_NS 1000000u    /* between two looks                                            */
+#define HOPELESS_NS 1000000000u /* from here on a death matters to all calls                    */
+#define GRACE_NS    200000000u  /* how long a broken connection waits for an explanation        */
+#define ASK_NS      200000000u  /* before a deadline, at most: who is missing?                  */
+
+static bool is_collective(const struct tutti_work *work)
+{
+	return work->spec.args.fingerprint != 0;
+}
+
+static uint64_t age(const struct tutti_work *work, uint64_t now)
+{
+	uint64_t start = work->deadline_ns - (uint64_t)work->spec.timeout_ms * 1000000u;
+	return now > start ? now - start : 0;
+}
+
+/* ---- deadlines ----------------------------------------------------------------------------- */
+
+static const char *missing_ranks(struct engine *e, const struct tutti_work *work, char *text,
+				 size_t text_bytes)
+{
+	uint64_t sequence = work->spec.args.sequence;
+	text[0] = '\0';
+	if (!is_collective(work))
+		return text;
+	if (e->config.window)
+		return window_missing(e->config.window, sequence, text, text_bytes);
+	if (e->config.control)
+		return control_missing(e->config.control, sequence, text, text_bytes);
+	return text;
+}
+
+static void explain_wait(struct engine *e, struct tutti_work *work)
+{
+	char ranks[200], who[256], absent[128], text[ERROR_BYTES];
+	if (work->stage == WORK_PREPARES)
+		snprintf(who, sizeof who, "for staging in %s memory", work->spec.memory->name);
+	else if (work->run)
+		run_explain(work->run, who, sizeof who);
+	else if (work->message)
+		p2p_explain(work, who, sizeof who);
+	else if (work->has_begun)
+		snprintf(who, sizeof who, "for %s",
+			 window_explain(e->config.window, &work->window, ranks, sizeof ranks));
+	else
+		snprintf(who, sizeof who, "for earlier calls");
+	missing_ranks(e, work, absent, sizeof absent);
+	if (absent[0])
+		snprintf(text, sizeof text, "waited %d ms %s; not in this call: %s",
+			 work->spec.timeout_ms, who, absent);
+	else
+		snprintf(text, sizeof text, "waited %d ms %s%s", work->spec.timeout_ms, who,
+			 work->message ? "" : "; is every rank alive and in this call?");
+	engine_fail_in(e, work, TUTTI_ERR_TIMEOUT, text);
+}
+
+/* ---- who knows more ------------------------------------------------------------------------ */
+
+/* Not the simulator's ranks: they have only their connections. */
+static bool may_be_explained(const struct engine *e)
+{
+	return !e->config.now_ns && (e->config.window || e->config.control);
+}
+
+static void look(struct engine *e, uint64_t sequence, bool is_bad)
+{
+	if (e->config.window) {
+		tutti_status status = window_look(e->config.window, sequence, is_bad);
+		if (status != TUTTI_OK)
+			engine_fail_naming(e, status, window_dead(e->config.window), last_error());
+	} else {
+		control_slow(e->config.control, sequence, is_bad);
+	}
+}
+
+bool engine_suspect(struct engine *e, const struct tutti_work *work, int peer, tutti_status status,
+		    const char *sentence)
+{
+	struct suspect *s = &e->suspect;
+	bool is_curable = status == TUTTI_ERR_PEER || status == TUTTI_ERR_MISMATCH;
+
+	if (!is_curable || !may_be_explained(e))
+		return false;
+	if (s->status != TUTTI_OK || e->stop)
+		return true;
+	s->status = status;
+	s->peer = status == TUTTI_ERR_PEER ? peer : -1;
+	s->since_ns = engine_now(e);
+	snprintf(s->sentence, sizeof s->sentence, "%s", sentence);
+	look(e, work && is_collective(work) ? work->spec.args.sequence : NO_CALL, true);
+	return true;
+}
+
+static void look_around(struct engine *e, const struct tutti_work *oldest, uint64_t now)
+{
+	struct suspect *s = &e->suspect;
+	bool is_suspect = s->status != TUTTI_OK;
+	uint64_t lasts = oldest ? age(oldest, now) : 0;
+
+	if (now - e->looked_ns < INTERVAL_NS || (lasts < SLOW_NS && !is_suspect))
+		return;
+	e->looked_ns = now;
+	look(e, oldest ? oldest->spec.args.sequence : NO_CALL, is_suspect || lasts > HOPELESS_NS);
+	if (is_suspect && !e->stop && now - s->since_ns > GRACE_NS)
+		engine_fail_naming(e, s->status, s->peer, s->sentence);
+}
+
+static void ask_around(struct engine *e, const struct tutti_work *oldest, uint64_t now)
+{
+	uint64_t early = (uint64_t)oldest->spec.timeout_ms * 1000000u / 4;
+
+	if (early > ASK_NS)
+		early = ASK_NS;
+	if (e->config.control && oldest->deadline_ns - now < early)
+		control_ask(e->config.control, oldest->spec.args.sequence);
+}
+
+/* ---- failures of all ----------------------------------------------------------------------- */
+
+void engine_take_notice(struct engine *e, const struct notice *notice)
+{
+	pthread_mutex_lock(&e->fail_lock);
+	if (e->notice.status == TUTTI_OK) {
+		snprintf(e->notice_sentence, sizeof e->notice_sentence, "%s", notice->sentence);
+		e->notice = *notice;
+		e->notice.sentence = e->notice_sentence;
+		/* Partner: engine_unlock, as for engine_fail. */
+		atomic_store(&e->has_notice, HEED_NEW);
+	}
+	pthread_mutex_unlock(&e->fail_lock);
+	if (pthread_mutex_trylock(&e->lock) == 0)
+		engine_unlock(e);
+}
+
+/* The rank that failed had made all calls before notice.sequence: what it sent for them has arrived
+ * or is on its way. */
+static bool may_end_well(const struct engine *e, const struct notice *notice, uint64_t now)
+{
+	if (e->suspect.status != TUTTI_OK || now - e->heeded_ns > GRACE_NS)
+		return false;
+	for (const struct tutti_work *work = e->works; work; work = work->next)
+		if (is_collective(work) && work->spec.args.sequence < notice->sequence)
+			return true;
+	return false;
+}
+
+void engine_heed(struct engine *e)
+{
+	uint64_t now = engine_now(e);
+	pthread_mutex_lock(&e->fail_lock);
+	struct notice notice = e->notice;
+	pthread_mutex_unlock(&e->fail_lock);
+
+	if (atomic_exchange(&e->has_notice, HEED_LATER) == HEED_NEW)
+		e->heeded_ns = now;
+	if (!may_end_well(e, &notice, now))
+		engine_fail_naming(e, notice.status, notice.dead, notice.sentence);
+}
+
+void engine_watch(struct engine *e)
+{
+	uint64_t now = engine_now(e);
+	struct tutti_work *late = NULL, *oldest = NULL;
+
+	for (struct tutti_work *work = e->works; work; work = work->next) { /* the oldest is last */
+		if (work->deadline_ns <= now)
+			late = work;
+		if (is_collective(work))
+			oldest = work;
+	}
+	if (late) {
+		explain_wait(e, late);
+		return;
+	}
+	if (!may_be_explained(e))
+		return;
+	if (oldest)
+		ask_around(e, oldest, now);
+	look_around(e, oldest, now);
+}
