@@ -98,7 +98,7 @@ tutti_status comm_start_job(struct tutti_comm *comm, const struct job_spec *spec
 tutti_status p2p_issue(struct tutti_comm *comm, const struct job_spec *spec,
 		       const tutti_call *call);
 /* Around whatever else issues on comm: INVALID, with a sentence that begins with name, while another thread
- * does. A blocking call leaves when it returns (and sets comm->issue to ISSUE_BLOCKS before it waits), an
+ * does. A blocking call leaves when it returns (and sets is_issuing to 2 before it waits), an
  * asynchronous one when it is submitted. A callback waits for a submission, which is short: it may be called
  * before its own call's submission has returned. */
 tutti_status comm_enter(struct tutti_comm *comm, const char *name);
