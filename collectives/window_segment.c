@@ -30,7 +30,8 @@ static uint64_t round_up(uint64_t bytes, uint64_t unit)
 	return (bytes + unit - 1) / unit * unit;
 }
 
-/* window_bytes holds two lines, two rows, the area and the slots of a rank; its recorder comes on top. */
+/* window_bytes holds two lines, two rows, the area and the slots of a rank; its recorder comes on
+ * top. */
 tutti_status segment_geometry(struct geometry *g, const struct window_config *config)
 {
 	uint64_t size = (uint64_t)config->size, fixed;
