@@ -5,11 +5,11 @@
 #include <math.h>
 
 #define WIDTH  860
-#define HEIGHT 480
+#define HEIGHT 490
 #define LEFT   84
 #define RIGHT  640
-#define TOP    64
-#define BOTTOM 420
+#define TOP    74
+#define BOTTOM 430
 
 /* Told apart by the colour-blind too (Okabe, Ito); after eight the dots change. */
 static const char *const colours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
@@ -223,9 +223,10 @@ void chart_draw(FILE *f, const struct chart *c)
 		"<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
 		"viewBox=\"0 0 %d %d\" font-family=\"sans-serif\" font-size=\"12\">\n"
 		"<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n"
-		"<text x=\"%d\" y=\"26\" font-size=\"16\">%s</text>\n",
+		"<text x=\"%d\" y=\"24\" font-size=\"16\">%s</text>\n",
 		WIDTH, HEIGHT, WIDTH, HEIGHT, LEFT, c->title);
-	text(f, LEFT, 46, "start", c->subtitle);
+	text(f, LEFT, 44, "start", c->subtitle[0]);
+	text(f, LEFT, 62, "start", c->subtitle[1]);
 	draw_time_axis(f, &s);
 	draw_rank_axis(f, &s);
 	fprintf(f,

@@ -12,7 +12,7 @@ struct curve {
 };
 
 struct chart {
-	const char *title, *subtitle;
+	const char *title, *subtitle[2]; /* the second may be empty */
 	struct curve *curves;
 	int curve_count, point_count; /* every curve has the same ranks */
 };

@@ -2,6 +2,11 @@
 
 #include "cases.h"
 
+#include <math.h>
+
+/* However many steps a point may take: of a world with more there would not be enough memory. */
+#define WORLD_STEPS_MAX 32e6
+
 static struct slices slices_of(const struct question *q)
 {
 	double chunk = q->bytes / algorithm_split(q->algorithm, q->ranks);
@@ -43,7 +48,8 @@ struct point predict(const struct question *q)
 	slices = slices_of(q);
 	p.how = HOW_FORMULA;
 	look_open(&set);
-	if (world_open(&world, &set, (size_t)(q->steps_max / slices.count), false)) {
+	double most = fmin(q->steps_max / slices.count, WORLD_STEPS_MAX);
+	if (world_open(&world, &set, (size_t)most, false)) {
 		struct run_time time = clock_run(&world, q->machine, slices);
 		p.seconds = time.seconds;
 		p.how = HOW_SIMULATED;

@@ -32,7 +32,8 @@ static void link_in_words(const struct link_speed *l, char *text, size_t bytes)
 	snprintf(text, bytes, "alpha %s (overhead %s), beta %s", alpha, overhead, beta);
 }
 
-static void machine_in_words(const struct arguments *a, char *text, size_t bytes)
+/* A line, or one for what is between nodes and one for what is inside. */
+static void machine_in_words(const struct arguments *a, char text[2][200])
 {
 	const struct machine *m = &a->machine;
 	char net[120], local[120], gamma[32];
@@ -40,11 +41,12 @@ static void machine_in_words(const struct arguments *a, char *text, size_t bytes
 	link_in_words(&m->link[LINK_NET], net, sizeof net);
 	link_in_words(&m->link[LINK_LOCAL], local, sizeof local);
 	units_rate_in_words(m->gamma, gamma, sizeof gamma);
+	snprintf(text[0], sizeof text[0], "%s%s; gamma %s", a->nodes > 1 ? "between nodes: " : "",
+		 net, gamma);
+	text[1][0] = '\0';
 	if (a->nodes > 1)
-		snprintf(text, bytes, "%d ranks a node: %s; between nodes: %s; gamma %s",
-			 a->ranges[0].first / a->nodes, local, net, gamma);
-	else
-		snprintf(text, bytes, "%s, gamma %s", net, gamma);
+		snprintf(text[1], sizeof text[1], "inside a node, of %d ranks: %s",
+			 a->ranges[0].first / a->nodes, local);
 }
 
 static void call_in_title(const struct arguments *a, char *text, size_t bytes)
@@ -132,7 +134,7 @@ int simulate(const struct arguments *a)
 {
 	struct curve curves[CURVES_MAX];
 	int ranks[POINTS_MAX], points = list_ranks(a->ranges[0].first, ranks), n = 0;
-	char title[120], machine[400];
+	char title[120], machine[2][200];
 	struct question q = {.root = a->root < 0 ? 0 : a->root,
 			     .bytes = (double)a->bytes,
 			     .machine = &a->machine,
@@ -140,8 +142,9 @@ int simulate(const struct arguments *a)
 	int local = a->nodes > 1 ? a->ranges[0].first / a->nodes : a->ranges[0].first;
 
 	call_in_title(a, title, sizeof title);
-	machine_in_words(a, machine, sizeof machine);
-	printf("%s, predicted, not measured\n%s\n", title, machine);
+	machine_in_words(a, machine);
+	printf("%s, predicted, not measured\n%s\n%s%s", title, machine[0], machine[1],
+	       machine[1][0] ? "\n" : "");
 	for (int i = 0; algorithm_at(i) && n < CURVES_MAX; i++) {
 		q.algorithm = algorithm_at(i);
 		if (q.algorithm->collective != a->collective || !q.algorithm->build)
@@ -154,7 +157,7 @@ int simulate(const struct arguments *a)
 	}
 	print_table(curves, n, ranks, points);
 	print_reasons(curves, n, points);
-	struct chart chart = {title, machine, curves, n, points};
+	struct chart chart = {title, {machine[0], machine[1]}, curves, n, points};
 	int code = a->svg ? draw(a, &chart) : 0;
 	for (int i = 0; i < n; i++)
 		free(curves[i].points);
