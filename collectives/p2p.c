@@ -77,6 +77,7 @@ static struct p2p *p2p_of(struct engine *e)
 
 static void free_peer(struct p2p_peer *peer)
 {
+	p2p_forget_unexpected(peer);
 	if (peer->slots)
 		free(peer->slots[0].data);
 	free(peer->slots);

@@ -232,6 +232,7 @@ struct p2p_arrival *p2p_keep_request(struct p2p_peer *peer, const struct p2p_hea
 struct p2p_arrival *p2p_keep_eager(struct p2p_peer *peer, const struct p2p_header *h);
 void p2p_hand_over(struct p2p_arrival *a, struct p2p_message *m); /* eager, landed: copies     */
 void p2p_send_self(struct p2p_message *m);
+void p2p_forget_unexpected(struct p2p_peer *peer);
 
 /* p2p_failure.c */
 void p2p_mismatch(struct p2p_message *recv, struct p2p_peer *peer, const struct p2p_header *h);

@@ -117,12 +117,24 @@ static void take_off(struct p2p_arrival *a)
 		peer->unexpected_tail = at;
 }
 
-static void forget_request(struct p2p_arrival *a)
+/* One that lies in a slot stays with it. */
+static void forget(struct p2p_arrival *a)
 {
 	struct p2p *p = a->peer->p2p;
+	if (a->data)
+		return;
 	a->peer->requests--;
 	a->next = p->free_arrivals;
 	p->free_arrivals = a;
+}
+
+void p2p_forget_unexpected(struct p2p_peer *peer)
+{
+	while (peer->unexpected) {
+		struct p2p_arrival *a = peer->unexpected;
+		take_off(a);
+		forget(a);
+	}
 }
 
 /* ---- their meeting
@@ -152,6 +164,7 @@ static void meet(struct p2p_message *m, struct p2p_arrival *a)
 	take_off(a);
 	if (!p2p_fits(m, &a->header)) {
 		p2p_mismatch(m, peer, &a->header);
+		forget(a);
 		return;
 	}
 	m->peer = peer;
@@ -172,7 +185,7 @@ static void meet(struct p2p_message *m, struct p2p_arrival *a)
 		m->is_met = true;
 		p2p_send_clear(m, a->header.id);
 	}
-	forget_request(a);
+	forget(a);
 }
 
 static struct p2p_arrival *find_arrival(const struct p2p_peer *peer, int tag)
