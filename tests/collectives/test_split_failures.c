@@ -91,7 +91,7 @@ static void differ(struct rank *r)
 	EXPECT(r,
 	       r->status == TUTTI_ERR_MISMATCH || r->status == TUTTI_ERR_PEER ||
 		       r->status == TUTTI_ERR_TIMEOUT,
-	       "%s: %s", tutti_status_string(r->status), r->sentence);
+	       "%s: %.150s", tutti_status_string(r->status), r->sentence);
 	EXPECT(r, !child, "a child");
 	EXPECT(r, tutti_comm_status(r->comm) == r->status, "not sticky");
 }
@@ -123,7 +123,7 @@ static void miss(struct rank *r)
 	if (r->me == 1)
 		return;
 	keep(r, tutti_comm_split(r->comm, r->me, 0, NULL, &child));
-	EXPECT(r, r->status == TUTTI_ERR_TIMEOUT || r->status == TUTTI_ERR_PEER, "%s: %s",
+	EXPECT(r, r->status == TUTTI_ERR_TIMEOUT || r->status == TUTTI_ERR_PEER, "%s: %.150s",
 	       tutti_status_string(r->status), r->sentence);
 	EXPECT(r, tutti_comm_status(r->comm) == r->status && !child, "not sticky");
 }
