@@ -35,18 +35,20 @@ struct flight {
 	size_t send_bytes, recv_bytes, own; /* own: offset of the own block where it is shared */
 	const char *send_ptr;
 	char *recv_ptr;
+	tutti_op op;
+	bool op_is_open; /* made for this call, and not destroyed yet */
 	tutti_work *work;
 	struct notice notice;
 };
 
 const char *call_describe(const struct call_spec *spec, char *text)
 {
-	static const char *const names[] = {"all_reduce", "reduce_scatter", "all_gather",
-					    "broadcast", "barrier"};
-	bool reduces = spec->name <= CALL_REDUCE_SCATTER;
+	static const char *const names[] = {"all_reduce", "reduce_scatter", "reduce",
+					    "all_gather", "broadcast",      "barrier"};
+	bool reduces = spec->name <= CALL_REDUCE;
 	snprintf(text, 100, "%s of %zu %s%s%s, root %d", names[spec->name], spec->count,
 		 data_dtype_name(spec->data.dtype), reduces ? ", " : "",
-		 reduces ? data_op_name(spec->data.op) : "", spec->root);
+		 reduces ? data_op_name(&spec->data) : "", spec->root);
 	return text;
 }
 
@@ -100,6 +102,8 @@ static void sizes_of(struct api *api, struct flight *f)
 
 	f->send_bytes = scatters ? all : bytes;
 	f->recv_bytes = gathers ? all : bytes;
+	if (f->spec->name == CALL_REDUCE && api->rank != f->spec->root)
+		f->recv_bytes = 0;
 	f->own = gathers || scatters ? bytes * (size_t)api->rank : 0;
 }
 
@@ -108,6 +112,10 @@ static void make_buffers(struct api *api, struct flight *f)
 {
 	enum call_style style = f->spec->shared_memory;
 	enum buffer_kind kind = random_kind(api, style), other = random_kind(api, style);
+	if (f->spec->data.maker == DATA_USER) { /* host memory only */
+		kind = kind == BUFFER_PROOF ? BUFFER_HOST : kind;
+		other = other == BUFFER_PROOF ? BUFFER_HOST : other;
+	}
 	bool mixed = (kind == BUFFER_PROOF) != (other == BUFFER_PROOF);
 
 	sizes_of(api, f);
@@ -154,11 +162,14 @@ static tutti_status issue(struct api *api, struct flight *f, const tutti_call *c
 
 	switch (s->name) {
 	case CALL_ALL_REDUCE:
-		return tutti_all_reduce(f->send_ptr, f->recv_ptr, s->count, dtype, s->data.op,
-					api->comm, call);
+		return tutti_all_reduce(f->send_ptr, f->recv_ptr, s->count, dtype, f->op, api->comm,
+					call);
 	case CALL_REDUCE_SCATTER:
-		return tutti_reduce_scatter(f->send_ptr, f->recv_ptr, s->count, dtype, s->data.op,
+		return tutti_reduce_scatter(f->send_ptr, f->recv_ptr, s->count, dtype, f->op,
 					    api->comm, call);
+	case CALL_REDUCE: /* off the root a recv is not looked at */
+		return tutti_reduce(f->send_ptr, f->recv_ptr, s->count, dtype, f->op, s->root,
+				    api->comm, call);
 	case CALL_ALL_GATHER:
 		return tutti_all_gather(f->send_ptr, f->recv_ptr, s->count, dtype, api->comm, call);
 	case CALL_BROADCAST:
@@ -167,6 +178,13 @@ static tutti_status issue(struct api *api, struct flight *f, const tutti_call *c
 	default:
 		return tutti_barrier(api->comm, call);
 	}
+}
+
+static void close_op(struct flight *f)
+{
+	if (f->op_is_open)
+		own_op_close(&f->spec->data, f->op);
+	f->op_is_open = false;
 }
 
 static void start(struct api *api, struct flight *f)
@@ -196,6 +214,8 @@ static void start(struct api *api, struct flight *f)
 	      (unsigned long long)before, (unsigned long long)tutti_comm_sequence(api->comm));
 	if (f->mode == MODE_RELEASE)
 		tutti_work_release(&f->work);
+	if (random_below(&api->own, 2)) /* its calls under way keep an op */
+		close_op(f);
 }
 
 /* ---- complete ---- */
@@ -254,6 +274,9 @@ static void expected(struct api *api, const struct flight *f, char *out)
 	switch (s->name) {
 	case CALL_ALL_REDUCE:
 		data_expect(&s->data, 0, s->count, out);
+		break;
+	case CALL_REDUCE:
+		data_expect(&s->data, 0, f->recv_bytes ? s->count : 0, out);
 		break;
 	case CALL_REDUCE_SCATTER:
 		data_expect(&s->data, s->count * (size_t)api->rank, s->count, out);
@@ -355,6 +378,8 @@ static void flight_open(struct api *api, struct flight *f, const struct call_spe
 	pthread_cond_init(&f->notice.changed, NULL);
 	if (!plain)
 		choose(api, f);
+	CHECK_OK(api, own_op_open(&spec->data, api->rank, &f->op));
+	f->op_is_open = spec->data.maker != DATA_BUILT_IN;
 	make_buffers(api, f);
 	/* Not the host's: without work and done it would only be enqueued. */
 	if (f->mode == MODE_ZERO && f->recv.kind == BUFFER_PROOF)
@@ -373,6 +398,7 @@ static void flight_close(struct api *api, struct flight *f)
 	pthread_mutex_unlock(&f->notice.lock);
 	CHECK(api, times == (has_done && !f->skipped), "%s: its callback came %d times",
 	      call_describe(f->spec, text), times);
+	close_op(f);
 	pthread_mutex_destroy(&f->notice.lock);
 	pthread_cond_destroy(&f->notice.changed);
 	buffer_destroy(&f->recv);

@@ -9,6 +9,7 @@
 enum call_name {
 	CALL_ALL_REDUCE,
 	CALL_REDUCE_SCATTER,
+	CALL_REDUCE, /* the last that reduces */
 	CALL_ALL_GATHER,
 	CALL_BROADCAST,
 	CALL_BARRIER,

@@ -10,13 +10,15 @@ static struct call_spec make_spec(struct api *api, enum call_name name, tutti_dt
 				  tutti_op op, size_t count)
 {
 	struct call_spec spec = {.name = name, .count = count};
-	bool reduces = name == CALL_ALL_REDUCE || name == CALL_REDUCE_SCATTER;
+	bool reduces = name <= CALL_REDUCE;
 
 	spec.data = (struct data){.kind = reduces ? DATA_EXACT : DATA_BITS,
 				  .seed = random_next(&api->shared),
 				  .dtype = dtype,
 				  .op = op,
 				  .ranks = api->size};
+	if (name == CALL_REDUCE)
+		spec.root = (int)random_below(&api->shared, (uint64_t)api->size);
 	return spec;
 }
 
@@ -66,16 +68,19 @@ static bool drawn(struct api *api, uint64_t one_in)
 static const size_t small_counts[] = {0, 1, 2, 3, 5, 7, 11, 12, 13, 24, 25, 47, 48, 49, 97, 1000};
 #define SMALL_COUNTS (sizeof small_counts / sizeof small_counts[0])
 
-static void add_reductions(struct api *api, struct list *list, tutti_dtype dtype, tutti_op op)
+static void add_reductions(struct api *api, struct list *list, tutti_dtype dtype, tutti_op op,
+			   enum data_maker maker)
 {
-	for (int name = CALL_ALL_REDUCE; name <= CALL_REDUCE_SCATTER; name++) {
+	for (int name = CALL_ALL_REDUCE; name <= CALL_REDUCE; name++) {
 		for (size_t i = 0; i < SMALL_COUNTS; i++) {
-			/* Every fourth, so that all counts meet all dtypes, though not all ops. */
-			bool taken = random_below(&api->shared, 4) == 0;
+			/* Every sixth, so that all counts meet all dtypes, though not all ops. */
+			bool taken = random_below(&api->shared, 6) == 0;
 			if (!taken || !drawn(api, 6))
 				continue;
-			list_add(api, list,
-				 make_spec(api, (enum call_name)name, dtype, op, small_counts[i]));
+			struct call_spec spec =
+				make_spec(api, (enum call_name)name, dtype, op, small_counts[i]);
+			spec.data.maker = maker;
+			list_add(api, list, spec);
 		}
 	}
 }
@@ -105,7 +110,10 @@ void pass_small(struct api *api)
 	for (int dtype = 0; dtype < DTYPES; dtype++) {
 		for (int op = 0; op < OPS; op++)
 			if (data_fits((tutti_op)op, (tutti_dtype)dtype))
-				add_reductions(api, &list, (tutti_dtype)dtype, (tutti_op)op);
+				add_reductions(api, &list, (tutti_dtype)dtype, (tutti_op)op,
+					       DATA_BUILT_IN);
+		add_reductions(api, &list, (tutti_dtype)dtype, TUTTI_SUM, DATA_USER);
+		add_reductions(api, &list, (tutti_dtype)dtype, TUTTI_SUM, DATA_SCALED);
 		add_movements(api, &list, (tutti_dtype)dtype);
 	}
 	list_run(api, &list, 5);
@@ -131,6 +139,11 @@ static void add_large(struct api *api, struct list *list, tutti_dtype dtype)
 	list_add(api, list, make_spec(api, CALL_ALL_REDUCE, dtype, random_op(api, dtype), count));
 	list_add(api, list,
 		 make_spec(api, CALL_REDUCE_SCATTER, dtype, random_op(api, dtype), count / n));
+	spec = make_spec(api, (enum call_name)random_below(&api->shared, CALL_REDUCE + 1), dtype,
+			 TUTTI_SUM, count / n);
+	spec.data.maker = random_below(&api->shared, 2) ? DATA_USER : DATA_SCALED;
+	list_add(api, list, spec);
+	list_add(api, list, make_spec(api, CALL_REDUCE, dtype, random_op(api, dtype), count));
 	list_add(api, list, make_spec(api, CALL_ALL_GATHER, dtype, TUTTI_SUM, count / n));
 	spec = make_spec(api, CALL_BROADCAST, dtype, TUTTI_SUM, count);
 	spec.root = (int)random_below(&api->shared, n);
@@ -232,6 +245,8 @@ static void many_at_once(struct api *api)
 			count = 0;
 		specs[i] = make_spec(api, name, dtype, random_op(api, dtype), count);
 		specs[i].root = (int)random_below(&api->shared, (uint64_t)api->size);
+		if (name <= CALL_REDUCE)
+			own_op_draw(&specs[i].data, &api->shared);
 	}
 	batch_run(api, specs, BATCH_MOST);
 }

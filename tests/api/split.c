@@ -117,7 +117,7 @@ static struct call_spec draw_call(struct api *api)
 	struct call_spec spec = {.name = (enum call_name)random_below(&api->shared, CALLS)};
 	uint64_t most = random_below(&api->shared, 8) ? 60 : 5000;
 	tutti_dtype dtype = (tutti_dtype)random_below(&api->shared, DTYPES);
-	bool reduces = spec.name <= CALL_REDUCE_SCATTER;
+	bool reduces = spec.name <= CALL_REDUCE;
 	tutti_op op;
 
 	do
@@ -131,6 +131,8 @@ static struct call_spec draw_call(struct api *api)
 				  .dtype = dtype,
 				  .op = op,
 				  .ranks = api->size};
+	if (reduces)
+		own_op_draw(&spec.data, &api->shared);
 	return spec;
 }
 

@@ -2,7 +2,7 @@
 # as users do; `api_objects` is linked with the objects, for the proof kind of memory and for sanitizers
 # that want to see everything.
 set(api_sources api_main.c batch.c buffer.c data.c endings.c errors.c
-	messages.c passes.c split.c)
+	messages.c own_ops.c passes.c split.c)
 list(TRANSFORM api_sources PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/api/)
 
 add_executable(api ${api_sources})
