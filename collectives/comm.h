@@ -66,7 +66,7 @@ struct tutti_comm {
 	struct select select;
 	struct cached_plan *plans[COMM_ALGORITHMS_MAX];
 	size_t *packed[2]; /* by side: the offsets of a v-variant called with NULL for them */
-	struct nodes nodes; /* where the ranks are; count 0: nodes of different sizes       */
+	struct nodes nodes; /* what select.nodes points to                                  */
 	_Atomic uint64_t sequence; /* collectives issued                                    */
 	struct recorder *recorder, *own_recorder; /* what they were; own: not the window's   */
 	uint32_t fingerprint;      /* of the latest and all before it; 0: none yet          */

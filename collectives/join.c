@@ -214,31 +214,66 @@ static tutti_status check_alike(const struct member *members, int size)
 	return TUTTI_OK;
 }
 
-static bool is_first_of_node(const struct member *members, int rank)
+/* number[r]: rank r's node, counted in the order in which they first appear. Returns how many there
+ * are. */
+static int number_nodes(const struct member *members, int size, int *number, int *first)
 {
-	for (int r = 0; r < rank; r++)
-		if (strcmp(members[r].host_id, members[rank].host_id) == 0)
+	int nodes = 0;
+	for (int r = 0; r < size; r++) {
+		int k = 0;
+		while (k < nodes && strcmp(members[first[k]].host_id, members[r].host_id) != 0)
+			k++;
+		if (k == nodes)
+			first[nodes++] = r;
+		number[r] = k;
+	}
+	return nodes;
+}
+
+/* Whether the ranks' nodes are as n says. */
+static bool are_nodes(struct nodes n, const int *number, int size)
+{
+	for (int r = 0; r < size; r++)
+		if (node_of(&n, r) != number[r])
 			return false;
 	return true;
 }
 
-static void find_nodes(struct tutti_comm *comm, const struct member *members)
+/* Nodes of equally many ranks in a regular order, for the algorithms of two levels. */
+static void find_order(struct tutti_comm *comm, const int *number)
 {
-	const char *mine = members[comm->rank].host_id;
-	int first = comm->rank;
+	int count = comm->num_nodes, local = comm->size / count;
+	struct nodes by_node = {count, local, local, 1}, in_turn = {count, local, 1, count};
 
-	comm->local_rank = comm->local_size = comm->num_nodes = comm->node_rank = 0;
-	for (int r = 0; r < comm->size; r++)
-		if (strcmp(members[r].host_id, mine) == 0) {
-			comm->local_rank += r < comm->rank;
-			comm->local_size++;
-			first = r < first ? r : first;
-		}
-	for (int r = 0; r < comm->size; r++)
-		if (is_first_of_node(members, r)) {
-			comm->node_rank += r < first;
-			comm->num_nodes++;
-		}
+	comm->select.num_nodes = count;
+	if (count == 1 || local < 2 || count * local != comm->size)
+		return;
+	if (are_nodes(by_node, number, comm->size))
+		comm->nodes = by_node;
+	else if (are_nodes(in_turn, number, comm->size))
+		comm->nodes = in_turn;
+	else
+		return;
+	comm->select.nodes = &comm->nodes;
+}
+
+static tutti_status find_nodes(struct tutti_comm *comm, const struct member *members)
+{
+	size_t n = (size_t)comm->size;
+	int *number = malloc(2 * n * sizeof *number);
+	if (!number)
+		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for the nodes of %zu ranks",
+			    comm->rank, n);
+	comm->num_nodes = number_nodes(members, comm->size, number, number + n);
+	comm->node_rank = number[comm->rank];
+	comm->local_rank = comm->local_size = 0;
+	for (int r = 0; r < comm->size; r++) {
+		comm->local_rank += number[r] == comm->node_rank && r < comm->rank;
+		comm->local_size += number[r] == comm->node_rank;
+	}
+	find_order(comm, number);
+	free(number);
+	return TUTTI_OK;
 }
 
 /* The best of the transports that reach the peer. */
@@ -289,7 +324,7 @@ tutti_status comm_meet(struct tutti_comm *comm, const struct member *members)
 	if (comm->size == 1)
 		return TUTTI_OK;
 	TRY(check_alike(members, comm->size));
-	find_nodes(comm, members);
+	TRY(find_nodes(comm, members));
 	if (comm->crowd < comm->local_size)
 		comm->crowd = comm->local_size;
 	comm->may_window = comm->may_window && comm->env.window && comm->num_nodes == 1;
@@ -411,7 +446,6 @@ void comm_free(struct tutti_comm *comm)
 	recorder_free(comm->own_recorder);
 	for (int side = 0; side < 2; side++)
 		free(comm->packed[side]);
-	free((int *)(uintptr_t)comm->nodes.rank);
 	free(comm->routes);
 	free(comm->parent_ranks);
 	free_texts(comm);

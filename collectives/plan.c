@@ -28,7 +28,7 @@ struct builder {
 	uint32_t edges, readers, refs;
 	uint32_t edge_cap, reader_cap, ref_cap, step_cap, told_cap, lane_cap, tmp_cap, chunk_cap;
 	uint32_t pace_from, pace_to; /* sends wait for the receives among these steps    */
-	bool failed;
+	bool is_partial, failed;
 };
 
 /* Makes room for one more; on failure the builder stays usable and plan_end says so. */
@@ -341,7 +341,7 @@ void plan_reduce(struct plan *p, struct span dst, const struct span *src, uint32
 		if (!append(p, STEP_REDUCE, -1, chunk_of(dst, i)))
 			return;
 		uint32_t step = p->count - 1;
-		p->steps[step].ends_average = true;
+		p->steps[step].ends_average = !p->builder->is_partial;
 		for (uint32_t k = 0; k < n; k++)
 			reads(p, step, source(p, chunk_of(src[k], i)));
 		writes(p, step, chunk_of(dst, i));
@@ -359,8 +359,13 @@ void plan_copy(struct plan *p, struct span dst, struct span src)
 
 void plan_finish(struct plan *p, struct span dst)
 {
-	for (uint32_t i = 0; i < dst.count; i++)
+	for (uint32_t i = 0; i < dst.count && !p->builder->is_partial; i++)
 		local_step(p, STEP_FINISH, chunk_of(dst, i), chunk_of(dst, i));
+}
+
+void plan_partial(struct plan *p, bool partial)
+{
+	p->builder->is_partial = partial;
 }
 
 struct span plan_scratch(struct plan *p, struct span like)

@@ -118,6 +118,8 @@ void plan_reduce(struct plan *plan, struct span dst, const struct span *src, uin
 void plan_copy(struct plan *plan, struct span dst, struct span src);
 /* The sums in dst, built by plan_recv_reduce, are complete. */
 void plan_finish(struct plan *plan, struct span dst);
+/* While partial, sums that reduce and finish complete are parts of longer ones: no average ends there. */
+void plan_partial(struct plan *plan, bool partial);
 /* Fresh scratch, as long as the chunks of like. */
 struct span plan_scratch(struct plan *plan, struct span like);
 /* Sends after this wait for the receives before it: paces an exchange, round by round. */
@@ -169,24 +171,54 @@ static inline struct span every(struct span s, int i, int n)
 	return s;
 }
 
-/* Where the ranks are: count nodes with local ranks each; rank[i * local + k] is the k-th of node i. */
+/* Where the ranks are, when count nodes have local of them each, numbered node by node or in turn: the k-th of
+ * node i is rank i * node_step + k * local_step. */
 struct nodes {
-	int count, local;
-	const int *rank;
+	int count, local, node_step, local_step;
 };
+
+static inline struct nodes nodes_in_order(int ranks, int count)
+{
+	return (struct nodes){count, ranks / count, ranks / count, 1};
+}
 
 /* The ranks that an algorithm runs among: me, counted from 0, of size. shift renumbers them, so
  * that the root of a broadcast is member 0. */
 struct group {
 	int me, size, first, stride, shift;
-	const int *ranks;          /* member i is ranks[first + i * stride]; NULL: that number itself */
-	const struct nodes *nodes; /* NULL unless every node has as many ranks, at least two nodes */
+	const struct nodes *nodes; /* NULL: one node, or ranks in no such order                    */
 };
 
 static inline int member(struct group g, int i)
 {
-	int at = g.first + modulo(i + g.shift, g.size) * g.stride;
-	return g.ranks ? g.ranks[at] : at;
+	return g.first + modulo(i + g.shift, g.size) * g.stride;
+}
+
+/* Among the ranks of my node; and among those that have my place in their nodes. */
+static inline int place_in_node(const struct nodes *n, int rank)
+{
+	return rank / n->local_step % n->local;
+}
+
+static inline int node_of(const struct nodes *n, int rank)
+{
+	return rank / n->node_step % n->count;
+}
+
+static inline struct group group_in_node(const struct nodes *n, int rank)
+{
+	return (struct group){.me = place_in_node(n, rank),
+	                      .size = n->local,
+	                      .first = node_of(n, rank) * n->node_step,
+	                      .stride = n->local_step};
+}
+
+static inline struct group group_across(const struct nodes *n, int rank)
+{
+	return (struct group){.me = node_of(n, rank),
+	                      .size = n->count,
+	                      .first = place_in_node(n, rank) * n->local_step,
+	                      .stride = n->node_step};
 }
 
 /* ---- what an algorithm costs ------------------------------------------------------------------ */
@@ -239,5 +271,8 @@ algorithm_fn direct_all_reduce, direct_reduce_scatter, direct_all_gather, direct
 algorithm_fn direct_reduce, direct_gather, direct_scatter, direct_all_to_all;
 cost_fn direct_all_reduce_cost, direct_phase_cost, direct_broadcast_cost, direct_reduce_cost,
 	direct_gather_cost;
+
+algorithm_fn two_level_all_reduce, two_level_reduce_scatter, two_level_all_gather, two_level_broadcast;
+cost_fn two_level_all_reduce_cost, two_level_phase_cost, two_level_broadcast_cost;
 
 #endif

@@ -21,6 +21,11 @@ static uint32_t width_size(int size)
 	return (uint32_t)size;
 }
 
+static uint32_t width_two_sizes(int size)
+{
+	return 2 * (uint32_t)size;
+}
+
 static uint32_t width_log(int size)
 {
 	return 2 + (uint32_t)log2_up(size);
@@ -38,16 +43,22 @@ static const struct algorithm table[] = {
 	 ADDS_FIXED_POW2, 0, width_log},
 	{COLL_ALL_REDUCE, "direct", direct_all_reduce, direct_all_reduce_cost, CUT_RANKS, ADDS_ONCE,
 	 0, width_size},
+	{COLL_ALL_REDUCE, "two_level", two_level_all_reduce, two_level_all_reduce_cost, CUT_RANKS,
+	 ADDS_ANYHOW, NEEDS_NODES, width_size},
 	WINDOW(COLL_ALL_REDUCE),
 	{COLL_REDUCE_SCATTER, "ring", ring_reduce_scatter, ring_phase_cost, CUT_NONE, ADDS_ANYHOW,
 	 0, width_size},
 	{COLL_REDUCE_SCATTER, "direct", direct_reduce_scatter, direct_phase_cost, CUT_NONE,
 	 ADDS_ONCE, 0, width_size},
+	{COLL_REDUCE_SCATTER, "two_level", two_level_reduce_scatter, two_level_phase_cost, CUT_NONE,
+	 ADDS_ANYHOW, NEEDS_NODES, width_two_sizes},
 	WINDOW(COLL_REDUCE_SCATTER),
 	{COLL_ALL_GATHER, "ring", ring_all_gather, ring_phase_cost, CUT_NONE, ADDS_ONCE, 0,
 	 width_one},
 	{COLL_ALL_GATHER, "direct", direct_all_gather, direct_phase_cost, CUT_NONE, ADDS_ONCE, 0,
 	 width_one},
+	{COLL_ALL_GATHER, "two_level", two_level_all_gather, two_level_phase_cost, CUT_NONE,
+	 ADDS_ONCE, NEEDS_NODES, width_one},
 	WINDOW(COLL_ALL_GATHER),
 	{COLL_BROADCAST, "ring", ring_broadcast, ring_broadcast_cost, CUT_NONE, ADDS_ONCE, 0,
 	 width_one},
@@ -55,6 +66,8 @@ static const struct algorithm table[] = {
 	 ADDS_ONCE, 0, width_one},
 	{COLL_BROADCAST, "direct", direct_broadcast, direct_broadcast_cost, CUT_NONE, ADDS_ONCE, 0,
 	 width_one},
+	{COLL_BROADCAST, "two_level", two_level_broadcast, two_level_broadcast_cost, CUT_RANKS,
+	 ADDS_ONCE, NEEDS_NODES, width_one},
 	WINDOW(COLL_BROADCAST),
 	{COLL_REDUCE, "direct", direct_reduce, direct_reduce_cost, CUT_NONE, ADDS_ONCE, 0,
 	 width_size},
@@ -257,7 +270,8 @@ const char *select_why_not(const struct select *s, const struct algorithm *a,
 	if (!a->build && op_scalar(args->op))
 		return "the window does not scale inputs yet";
 	if ((a->needs & NEEDS_NODES) && !s->nodes)
-		return "it needs several nodes with equally many ranks";
+		return "it needs several nodes of equally many ranks, more than one, numbered node "
+		       "by node or in turn";
 	if ((a->needs & NEEDS_EQUAL_BLOCKS) && args->counts[SEND_SIDE])
 		return "it needs blocks of equal size";
 	if (!is_reduction(a->collective))

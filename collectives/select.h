@@ -32,7 +32,7 @@ const struct algorithm *algorithm_find(enum collective collective, const char *n
 const struct algorithm *algorithm_at(int i); /* for tools and tests: NULL past the last one */
 uint32_t algorithm_split(const struct algorithm *a, int size);
 
-/* What makes the plan of one rank. nodes: NULL unless there are several with equally many ranks. */
+/* What makes the plan of one rank. nodes: NULL for an algorithm that does not need them. */
 struct plan_key {
 	int rank, size, root;
 	bool in_place;
@@ -54,7 +54,8 @@ struct select_rule {
 };
 struct select {
 	int size;
-	const struct nodes *nodes; /* NULL: one node, or nodes of different sizes           */
+	int num_nodes;
+	const struct nodes *nodes; /* NULL: one node, or nodes that are not alike           */
 	bool has_window, deterministic;
 	int rules;
 	struct select_rule rule[SELECT_RULES_MAX];

@@ -92,13 +92,22 @@ void sim_ranks_run(struct sim_ranks *ranks)
 
 /* Small integers that differ by rank, block and index and whose sums are exact in every dtype used
  * here. */
-static int64_t value(const struct trial *t, int rank, size_t block, size_t i)
+static int64_t plain_value(const struct trial *t, int rank, size_t block, size_t i)
 {
 	uint64_t x = (uint64_t)rank * 0x9e3779b97f4a7c15u + i * 0xbf58476d1ce4e5b9u + t->seed +
 		     block * 0xd6e8feb86659fd93u;
 	x ^= x >> 29;
 	x *= 0x94d049bb133111ebu;
 	return (int64_t)((x >> 40) % 1000) - 500;
+}
+
+/* Divisible by 1 to 12. */
+#define ANY_SIZE 27720
+
+static int64_t value(const struct trial *t, int rank, size_t block, size_t i)
+{
+	int64_t v = plain_value(t, rank, block, i);
+	return t->whole_average ? v % 10 * ANY_SIZE : v;
 }
 
 static void put(void *buf, size_t i, tutti_dtype dtype, int64_t v)

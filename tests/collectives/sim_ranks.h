@@ -31,6 +31,7 @@ struct trial {
 	int root;
 	bool in_place;
 	bool staged;               /* on the proof kind's memory */
+	bool whole_average;        /* contributions are multiples of the size: floats average exactly */
 	bool uneven;               /* the v-variant, with gaps between the blocks */
 	const struct nodes *nodes; /* or NULL */
 	uint64_t seed;             /* of the data */

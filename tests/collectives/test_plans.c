@@ -70,6 +70,12 @@ static bool has_blocks(const struct algorithm *a)
 	       collective_has_blocks(a->collective, RECV_SIDE);
 }
 
+/* Has plans, and for any number of ranks: test_nodes.c has those that need nodes. */
+static bool is_flat(const struct algorithm *a)
+{
+	return a->build && !(a->needs & NEEDS_NODES);
+}
+
 static struct trial any_trial(const struct algorithm *a, int size, uint64_t *seed)
 {
 	struct trial t = {.algorithm = a,
@@ -108,7 +114,7 @@ static void test_every_algorithm(void **state)
 	uint64_t seed = first_seed();
 	(void)state;
 	for (int i = 0; algorithm_at(i); i++)
-		for (int size = 1; algorithm_at(i)->build && size <= 33; size++)
+		for (int size = 1; is_flat(algorithm_at(i)) && size <= 33; size++)
 			every_shape(algorithm_at(i), size, false, &seed);
 }
 
@@ -122,7 +128,7 @@ static void test_every_root(void **state)
 				struct trial t = any_trial(algorithm_at(i), size, &seed);
 				t.count = 77;
 				t.root = root;
-				if (t.algorithm->build &&
+				if (is_flat(t.algorithm) &&
 				    collective_has_root(t.algorithm->collective))
 					check(&t, size, 64, mix(&seed));
 			}
@@ -135,7 +141,7 @@ static void test_staged(void **state)
 	(void)state;
 	assert_int_equal(proof_kind_use(seed), TUTTI_OK);
 	for (int i = 0; algorithm_at(i); i++)
-		for (int size = 1; algorithm_at(i)->build && size <= 8; size++)
+		for (int size = 1; is_flat(algorithm_at(i)) && size <= 8; size++)
 			every_shape(algorithm_at(i), size, true, &seed);
 	assert_int_equal(proof_allocated(), 0);
 }
@@ -157,7 +163,7 @@ static void test_many_works(void **state)
 			const struct algorithm *a;
 			do
 				a = algorithm_at((int)(mix(&seed) % 40));
-			while (!a || !a->build);
+			while (!a || !is_flat(a));
 			struct trial t = any_trial(a, config.sim.size, &seed);
 			t.count = mix(&seed) % 300;
 			t.in_place = mix(&seed) % 2;

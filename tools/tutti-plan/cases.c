@@ -16,8 +16,7 @@ static bool has_in_place(enum collective c)
 
 const char *cases_why_not(const struct algorithm *a, int size, int nodes)
 {
-	static const int none;
-	struct nodes where = {nodes, size / nodes, &none};
+	struct nodes where = nodes_in_order(size, nodes);
 	struct select select = {.size = size, .nodes = nodes > 1 ? &where : NULL};
 	struct call_args args = {.collective = a->collective, .op = TUTTI_SUM, .count = 1};
 	return a->build ? select_why_not(&select, a, &args)

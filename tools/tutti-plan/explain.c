@@ -133,8 +133,7 @@ static void print_rules(const struct select *select, struct question q,
 int explain(const struct arguments *a)
 {
 	int ranks = a->ranges[0].first, nodes = a->nodes ? a->nodes : 1;
-	static const int none;
-	struct nodes where = {nodes, ranks / nodes, &none};
+	struct nodes where = nodes_in_order(ranks, nodes);
 	struct select select = {.size = ranks,
 				.nodes = nodes > 1 ? &where : NULL,
 				.has_window = a->nodes == 1,

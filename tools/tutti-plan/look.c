@@ -8,9 +8,6 @@
 void look_open(struct plan_set *set)
 {
 	set->of = NULL;
-	set->ranks = must_alloc((size_t)set->size, sizeof(int));
-	for (int r = 0; r < set->size; r++)
-		set->ranks[r] = r;
 }
 
 void look_close(struct plan_set *set)
@@ -18,14 +15,12 @@ void look_close(struct plan_set *set)
 	for (int r = 0; set->of && r < set->size; r++)
 		plan_free(set->of[r]);
 	free(set->of);
-	free(set->ranks);
 	set->of = NULL;
-	set->ranks = NULL;
 }
 
 struct plan *look_build(const struct plan_set *set, int rank)
 {
-	struct nodes nodes = {set->nodes, set->size / set->nodes, set->ranks};
+	struct nodes nodes = nodes_in_order(set->size, set->nodes);
 	struct plan_key key = {.rank = rank,
 			       .size = set->size,
 			       .root = set->root,

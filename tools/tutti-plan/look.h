@@ -13,7 +13,6 @@ struct plan_set {
 	int nodes;              /* with equally many ranks each, one after the other            */
 	bool in_place;
 	struct plan_options options;
-	int *ranks;             /* 0, 1, 2 ...: what struct nodes wants; look_open makes it     */
 	struct plan **of;       /* by rank                                                     */
 };
 
