@@ -59,6 +59,7 @@ void pass_zero_copy(struct api *api);   /* the window's: shared memory is not st
 void pass_errors(struct api *api);      /* bad arguments: said, nothing sent, life goes on       */
 void pass_messages(struct api *api);    /* sends, receives, groups, between all pairs           */
 void pass_split(struct api *api);       /* children of communicators, and theirs                 */
+void pass_split_nodes(struct api *api); /* ... who share memory or not                           */
 void pass_unbuilt(struct api *api);     /* functions to come: UNSUPPORTED with a sentence        */
 /* These end the communicator. */
 void pass_leave(struct api *api);
@@ -66,5 +67,6 @@ void pass_death(struct api *api);
 void pass_late(struct api *api);
 void pass_differ(struct api *api);
 void pass_abort(struct api *api);
+void pass_split_death(struct api *api);
 
 #endif

@@ -23,11 +23,23 @@ static const struct {
 	const char *name;
 	void (*run)(struct api *api);
 } passes[] = {
-	{"world", pass_world},       {"small", pass_small},     {"large", pass_large},
-	{"bits", pass_bits},         {"flight", pass_flight},   {"zero_copy", pass_zero_copy},
-	{"errors", pass_errors},     {"unbuilt", pass_unbuilt}, {"split", pass_split},
-	{"messages", pass_messages}, {"leave", pass_leave},     {"death", pass_death},
-	{"late", pass_late},         {"differ", pass_differ},   {"abort", pass_abort},
+	{"world", pass_world},
+	{"small", pass_small},
+	{"large", pass_large},
+	{"bits", pass_bits},
+	{"flight", pass_flight},
+	{"zero_copy", pass_zero_copy},
+	{"errors", pass_errors},
+	{"unbuilt", pass_unbuilt},
+	{"split", pass_split},
+	{"messages", pass_messages},
+	{"leave", pass_leave},
+	{"death", pass_death},
+	{"late", pass_late},
+	{"differ", pass_differ},
+	{"abort", pass_abort},
+	{"split_nodes", pass_split_nodes},
+	{"split_death", pass_split_death},
 };
 #define PASSES ((int)(sizeof passes / sizeof passes[0]))
 

@@ -3,8 +3,10 @@
 #include "batch.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define NOBODY ((tutti_comm *)(uintptr_t)1)
 
@@ -165,6 +167,20 @@ static tutti_comm *give_birth(struct api *api, const struct family *f)
 	return child;
 }
 
+/* Memory of the child's own, known to no other rank. */
+static void calls_on_its_memory(struct api *api)
+{
+	struct api world = *api;
+
+	world.arena = NULL;
+	buffer_arena_open(&world, 1 << 20);
+	some_calls(&world, 3);
+	CHECK_OK(api, tutti_barrier(api->comm, NULL));
+	if (world.arena)
+		buffer_arena_close(&world);
+	api->shared = world.shared;
+}
+
 /* A child, calls in it, its children. */
 static void generations(struct api *api, int depth)
 {
@@ -177,6 +193,8 @@ static void generations(struct api *api, int depth)
 	if (child) {
 		struct api world = world_of(api, &f, child);
 		some_calls(&world, 4);
+		if (random_below(&world.shared, 3) == 0)
+			calls_on_its_memory(&world);
 		if (depth > 1)
 			generations(&world, depth - 1);
 		some_calls(&world, 1);
@@ -286,4 +304,75 @@ void pass_split(struct api *api)
 	siblings(api);
 	orphans(api);
 	at_the_same_time(api);
+}
+
+/* ---- on nodes ---- */
+
+/* Children of whole nodes share memory, whatever their parent's ranks do, and lose it again where
+ * theirs span nodes. */
+void pass_split_nodes(struct api *api)
+{
+	tutti_comm *node, *across;
+	tutti_stats stats;
+	float x[100] = {1};
+
+	CHECK_OK(api, tutti_comm_split(api->comm, tutti_node_rank(api->comm), 0, NULL, &node));
+	CHECK_OK(api, tutti_comm_split(api->comm, tutti_local_rank(api->comm), 0, NULL, &across));
+	CHECK(api, tutti_num_nodes(node) == 1 && tutti_local_size(node) == tutti_size(node),
+	      "%d nodes in a node", tutti_num_nodes(node));
+	CHECK(api, tutti_local_size(across) == 1 && tutti_num_nodes(across) == tutti_size(across),
+	      "%d ranks of a node across nodes", tutti_local_size(across));
+	CHECK_OK(api, tutti_all_reduce(x, x, 100, TUTTI_F32, TUTTI_SUM, node, NULL));
+	CHECK_OK(api, tutti_all_reduce(x, x, 100, TUTTI_F32, TUTTI_SUM, across, NULL));
+	CHECK(api, tutti_size(across) < tutti_num_nodes(api->comm) || x[0] == (float)api->size,
+	      "%d ones are %g", api->size, (double)x[0]);
+	CHECK_OK(api, tutti_comm_stats(node, &stats));
+	CHECK(api, stats.messages == 0 && (stats.window_bytes > 0 || tutti_size(node) == 1),
+	      "in the node: %llu messages, %llu bytes through the window",
+	      (unsigned long long)stats.messages, (unsigned long long)stats.window_bytes);
+	CHECK_OK(api, tutti_comm_stats(across, &stats));
+	CHECK(api, stats.window_bytes == 0 && (stats.messages > 0 || tutti_size(across) == 1),
+	      "across: %llu messages, %llu bytes through the window",
+	      (unsigned long long)stats.messages, (unsigned long long)stats.window_bytes);
+	tutti_comm_destroy(node);
+	tutti_comm_destroy(across);
+}
+
+/* ---- a death ---- */
+
+static void *die_soon(void *arg)
+{
+	for (uint64_t i = *(const uint64_t *)arg; i > 0; i--)
+		sched_yield();
+	_exit(0);
+}
+
+/* The last rank's process ends without a word in one of its splits; the others, in whatever round
+ * they are, all come to an error. */
+void pass_split_death(struct api *api)
+{
+	uint64_t yields = random_below(&api->own, 4000);
+	tutti_status status = TUTTI_OK;
+	pthread_t thread;
+
+	CHECK_OK(api, tutti_barrier(api->comm, NULL));
+	if (api->rank == api->size - 1)
+		CHECK(api, pthread_create(&thread, NULL, die_soon, &yields) == 0, "a thread");
+	while (status == TUTTI_OK) {
+		tutti_comm *child = NULL;
+		float x = 1;
+		status = tutti_comm_split(api->comm, api->rank % 2, 0, NULL, &child);
+		if (status == TUTTI_OK)
+			(void)tutti_all_reduce(&x, &x, 1, TUTTI_F32, TUTTI_SUM, child, NULL);
+		tutti_comm_destroy(child);
+	}
+	CHECK(api, status == TUTTI_ERR_PEER || status == TUTTI_ERR_TIMEOUT, "%s: %s",
+	      tutti_status_string(status), tutti_comm_error(NULL));
+	CHECK(api, strlen(tutti_comm_error(NULL)) > 15, "explained by '%s'",
+	      tutti_comm_error(NULL));
+	CHECK(api, tutti_comm_status(api->comm) == status, "it does not stick");
+	tutti_comm_destroy(api->comm);
+	api->comm = NULL;
+	if (api->arena)
+		buffer_arena_close(api);
 }

@@ -78,6 +78,18 @@ foreach(ending leave death late differ abort)
 	api_test(${ending}_two_machines 4 RANKS -2 ARGUMENTS ${ending})
 endforeach()
 
+# The deadline bounds how long a rank waits for one that has died on its way into a child's window.
+foreach(n 2 3 4 6)
+	api_test(split_death ${n} RANKS -e TUTTI_TIMEOUT_MS=5000 ARGUMENTS split_death)
+	api_test(split_death_tcp ${n} RANKS ${tcp_ranks} -e TUTTI_TIMEOUT_MS=5000 ARGUMENTS split_death)
+endforeach()
+api_test(split_death_two_machines 5 RANKS -2 -e TUTTI_TIMEOUT_MS=5000 ARGUMENTS split_death)
+if(TUTTI_WINDOW)
+	foreach(n 1 2 3 4 7)
+		api_test(split_nodes ${n} RANKS -2 ARGUMENTS split_nodes)
+	endforeach()
+endif()
+
 # Memory that the CPU may not touch, on some of the ranks in some of the calls.
 api_test(proof 1 PROOF ARGUMENTS --quick messages small large bits flight)
 api_test(proof 4 PROOF ARGUMENTS --quick messages small large bits flight)
