@@ -188,6 +188,35 @@ static void assert_sentence(tutti_status status, tutti_status expected, const ch
 		fail_msg("\"%s\" does not say \"%s\"", tutti_comm_error(NULL), words);
 }
 
+/* Between a member call and the group's end its op may go. */
+static void a_group_keeps_its_ops(void **state)
+{
+	(void)state;
+	struct world w;
+	size_t calls = 0;
+	world_open(&w, 3, NULL);
+	assert_int_equal(tutti_group_begin(), TUTTI_OK);
+	for (int r = 0; r < 3; r++) {
+		tutti_op op;
+		assert_int_equal(tutti_op_create(&op, "max abs", max_abs, &calls), TUTTI_OK);
+		((double *)w.send[r])[0] = r == 1 ? -7 : r;
+		assert_int_equal(
+			tutti_all_reduce(w.send[r], w.recv[r], 1, TUTTI_F64, op, w.comm[r], NULL),
+			TUTTI_OK);
+		tutti_op_destroy(op);
+	}
+	for (int i = 0; i < 1024; i++) { /* their places would all be taken again */
+		tutti_op other;
+		assert_int_equal(tutti_op_create(&other, "other", multiply_complex, NULL),
+				 TUTTI_OK);
+		tutti_op_destroy(other);
+	}
+	assert_int_equal(tutti_group_end(NULL), TUTTI_OK);
+	for (int r = 0; r < 3; r++)
+		assert_true(((double *)w.recv[r])[0] == 7);
+	world_close(&w);
+}
+
 static void different_names_are_a_mismatch(void **state)
 {
 	(void)state;
@@ -256,6 +285,7 @@ int main(void)
 		cmocka_unit_test(bad_ops_are_refused),
 		cmocka_unit_test(a_bad_op_in_a_call_is_refused),
 		cmocka_unit_test(user_ops_reduce_everywhere),
+		cmocka_unit_test(a_group_keeps_its_ops),
 		cmocka_unit_test(different_names_are_a_mismatch),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
