@@ -53,6 +53,7 @@ static void measure(struct window *w, struct window_run *run)
 	bool has_data = run->pattern != COLL_BARRIER && a->collective != COLL_MEM_ALLOC;
 
 	run->unit = has_data ? dtype_bytes(a->dtype) : 0;
+	run->scalar = a->op >= OPS_FIRST ? op_scalar(a->op) : NULL;
 	run->own = run->largest = a->count;
 	run->total = a->count * (size_t)w->size;
 	if (!counts)

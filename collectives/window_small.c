@@ -3,6 +3,7 @@
  * pair. (What an all_to_allv puts into lines is in window_pairs.c.) */
 #include "collectives/window_internal.h"
 
+#include "memory/ops.h"
 #include "memory/reduce.h"
 
 /* The longest that some rank puts in its line: the same on all ranks. */
@@ -27,7 +28,9 @@ bool small_fits(const struct window *w, const struct window_run *run)
 
 static void put(const struct window_run *run, void *dst, const void *src, size_t count)
 {
-	if (count)
+	if (count && run->scalar)
+		scale(dst, src, run->scalar, count, run->args.dtype);
+	else if (count)
 		memcpy(dst, src, count * run->unit);
 }
 

@@ -4,26 +4,30 @@
  * For all_reduce the result goes back into the very lines of the slots that it was read from: no
  * lines of a result area to fetch, and each owner copies out what lies in its own slot. reduce does
  * the same, but only the root's slot gets the result, so all ranks reduce and only one copies out.
- */
+ *
+ * The input of a scaled sum is multiplied on its way into the slot; this rank's own part goes
+ * there, too, and is reduced from there. */
 #include "collectives/window_internal.h"
 
+#include "memory/ops.h"
 #include "memory/reduce.h"
-
-/* From element from of src to element to of dst; returns bytes. */
-static size_t copy(const struct window_run *run, void *dst, size_t to, const void *src, size_t from,
-		   size_t count)
-{
-	size_t each = run->unit;
-
-	if (count)
-		memcpy((uint8_t *)dst + to * each, (const uint8_t *)src + from * each,
-		       count * each);
-	return count * each;
-}
 
 static const uint8_t *at(const struct window_run *run, const void *buffer, size_t element)
 {
 	return (const uint8_t *)buffer + element * run->unit;
+}
+
+/* From element from of send to element to of a slot; returns bytes. */
+static size_t put(const struct window_run *run, uint8_t *slot, size_t to, size_t from, size_t count)
+{
+	size_t each = run->unit;
+
+	if (count && run->scalar)
+		scale(slot + to * each, at(run, run->args.send, from), run->scalar, count,
+		      run->args.dtype);
+	else if (count)
+		memcpy(slot + to * each, at(run, run->args.send, from), count * each);
+	return count * each;
 }
 
 static void reduce_into(struct window *w, const struct window_run *run, int outputs, size_t count)
@@ -50,8 +54,10 @@ static size_t stage_whole(struct window *w, struct window_run *run, uint64_t k)
 	struct range piece = piece_of(run, k), own = share_of(w, run, piece.count, w->rank);
 	size_t end = own.first + own.count, staged;
 
-	staged = copy(run, slot, 0, run->args.send, piece.first, own.first);
-	return staged + copy(run, slot, end, run->args.send, piece.first + end, piece.count - end);
+	if (run->scalar)
+		return put(run, slot, 0, piece.first, piece.count);
+	staged = put(run, slot, 0, piece.first, own.first);
+	return staged + put(run, slot, end, piece.first + end, piece.count - end);
 }
 
 /* Sets the sources of this rank's share of piece k, and returns the share. */
@@ -61,7 +67,8 @@ static struct range find_share(struct window *w, struct window_run *run, uint64_
 
 	for (int rank = 0; rank < w->size; rank++)
 		w->src[rank] = slot_of(w, w->generation + k, rank) + own.first * run->unit;
-	w->src[w->rank] = at(run, run->args.send, piece.first + own.first);
+	if (!run->scalar)
+		w->src[w->rank] = at(run, run->args.send, piece.first + own.first);
 	return own;
 }
 
@@ -88,14 +95,23 @@ static void take_reduce(struct window *w, struct window_run *run, uint64_t k)
 	reduce_into(w, run, 1, own.count);
 }
 
+/* From element from of a slot to element to of recv. */
+static void get(const struct window_run *run, size_t to, const uint8_t *slot, size_t from,
+		size_t count)
+{
+	if (count)
+		memcpy((uint8_t *)run->args.recv + to * run->unit, at(run, slot, from),
+		       count * run->unit);
+}
+
 static void finish_whole(struct window *w, struct window_run *run, uint64_t k)
 {
 	struct range piece = piece_of(run, k), own = share_of(w, run, piece.count, w->rank);
 	uint8_t *slot = slot_of(w, w->generation + k, w->rank);
 	size_t end = own.first + own.count;
 
-	copy(run, run->args.recv, piece.first, slot, 0, own.first);
-	copy(run, run->args.recv, piece.first + end, slot, end, piece.count - end);
+	get(run, piece.first, slot, 0, own.first);
+	get(run, piece.first + end, slot, end, piece.count - end);
 }
 
 /* ---- reduce_scatter ------------------------------------------------------------------------ */
@@ -167,10 +183,10 @@ static size_t stage_parts(struct window *w, struct window_run *run, uint64_t k)
 
 	for (int rank = 0; rank < w->size; rank++) {
 		struct range part = dealt(w, run, k, rank);
-		if (rank != w->rank)
+		if (rank != w->rank || run->scalar)
 			staged +=
-				copy(run, slot + deal_of(w, run, rank).at, 0, run->args.send,
-				     block_of(run, SEND_SIDE, rank).first + part.first, part.count);
+				put(run, slot + deal_of(w, run, rank).at, 0,
+				    block_of(run, SEND_SIDE, rank).first + part.first, part.count);
 	}
 	return staged;
 }
@@ -184,8 +200,9 @@ static void take_part(struct window *w, struct window_run *run, uint64_t k)
 		return;
 	for (int rank = 0; rank < w->size; rank++)
 		w->src[rank] = slot_of(w, w->generation + k, rank) + place;
-	w->src[w->rank] =
-		at(run, run->args.send, block_of(run, SEND_SIDE, w->rank).first + part.first);
+	if (!run->scalar)
+		w->src[w->rank] = at(run, run->args.send,
+				     block_of(run, SEND_SIDE, w->rank).first + part.first);
 	w->dst[0] = (uint8_t *)run->args.recv + part.first * run->unit;
 	reduce_into(w, run, 1, part.count);
 }

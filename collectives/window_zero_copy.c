@@ -1,14 +1,17 @@
 /* Buffers that all ranks of the window can reach (tutti_mem_alloc): no staging, two waits in all.
  *
  * When all lines are there, every rank's input is ready and every rank's output may be written.
- * Then all_reduce      each rank loads its slice from all P inputs and stores the result into all P
+ *
+ *     all_reduce      each rank loads its slice from all P inputs and stores the result into all P
  *                     outputs: 2 n bytes of traffic per rank, the least there is
  *     reduce          the same, with the root's output alone
  *     reduce_scatter  each rank reduces its block out of all inputs into its own output
  *     all_gather, all_to_all, broadcast, scatter
  *                     each rank copies its blocks out of the others' inputs, or the root's
  *     gather          each rank copies its block into the root's output
- * and nobody returns before all have said that they are done with its buffers. */
+ *
+ * and nobody returns before all have said that they are done with its buffers. The inputs of a
+ * scaled sum must be multiplied first, so it is always staged. */
 #include "collectives/window_internal.h"
 
 #include "memory/reduce.h"
@@ -84,6 +87,8 @@ bool zero_copy_publish(struct window *w, const struct window_run *run, struct li
 	struct use use = use_of(run, w->rank);
 	struct reach send = {0, 0}, recv = {0, 0};
 
+	if (run->scalar)
+		return false;
 	if (run->args.collective == COLL_ALL_TO_ALLV && buffers->sends == SENDS_NOTHING)
 		return true;
 	if (!use.send && !use.recv)
@@ -152,6 +157,8 @@ bool zero_copy_begin(struct window *w, struct window_run *run)
 {
 	struct range own;
 
+	if (run->scalar)
+		return false;
 	for (int rank = 0; rank < w->size; rank++) {
 		if (!find_peer(w, run, rank))
 			return false;

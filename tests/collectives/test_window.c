@@ -85,16 +85,17 @@ static void every_type(struct window *window, int rank, void *arg)
 	uint64_t i = 0;
 
 	for (int dtype = 0; dtype <= TUTTI_U64; dtype++) {
-		for (int op = 0; op <= TUTTI_BXOR; op++) {
-			if (!op_fits((tutti_op)op, (tutti_dtype)dtype))
+		for (uint64_t o = 0; o < 10; o++) {
+			tutti_op op = team_op(o, (tutti_dtype)dtype);
+			if (o > 0 && op == TUTTI_SUM)
 				continue;
 			for (size_t c = 0; c < sizeof counts / sizeof *counts; c++, i++) {
 				static const enum collective reducing[] = {
 					COLL_ALL_REDUCE, COLL_REDUCE_SCATTER, COLL_REDUCE,
 					COLL_REDUCE_SCATTERV};
-				struct call call = {reducing[i / 4 % 4], (tutti_dtype)dtype,
-						    (tutti_op)op,        (int)(i % (uint64_t)size),
-						    counts[c] + i % 2,   seed + i};
+				struct call call = {
+					reducing[i / 4 % 4],       (tutti_dtype)dtype, op,
+					(int)(i % (uint64_t)size), counts[c] + i % 2,  seed + i};
 				struct manner m = random_manner(rank, i, arena);
 				call_make(window, rank, size, &call, &m);
 			}
@@ -120,14 +121,13 @@ static struct call random_call(uint64_t i, int size)
 	uint64_t h = team_random(seed, i, 7);
 	struct call call = {(enum collective)(h % COLL_MEM_ALLOC),
 			    (tutti_dtype)((h >> 8) % 14),
-			    (tutti_op)((h >> 16) % 8),
+			    TUTTI_SUM,
 			    (int)((h >> 24) % (uint64_t)size),
 			    0,
 			    seed + i};
 	static const size_t limits[] = {4, 20, 3000, 50000};
 
-	if (!op_fits(call.op, call.dtype))
-		call.op = TUTTI_SUM;
+	call.op = team_op(h >> 16 & 255, call.dtype);
 	call.count = (h >> 32) % limits[h >> 20 & 3];
 	return call;
 }

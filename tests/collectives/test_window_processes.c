@@ -26,13 +26,12 @@ static struct call random_call(uint64_t i, int size)
 	uint64_t h = team_random(seed, i, 7);
 	struct call call = {(enum collective)(h % COLL_MEM_ALLOC),
 			    (tutti_dtype)((h >> 8) % 14),
-			    (tutti_op)((h >> 16) % 8),
+			    TUTTI_SUM,
 			    (int)((h >> 24) % (uint64_t)size),
 			    0,
 			    seed + i};
 
-	if (!op_fits(call.op, call.dtype))
-		call.op = TUTTI_SUM;
+	call.op = team_op(h >> 16 & 255, call.dtype);
 	call.count = (h >> 32) % limits[h >> 20 & 3];
 	return call;
 }

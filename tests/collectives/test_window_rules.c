@@ -91,6 +91,7 @@ static struct call drawn_call(uint64_t i)
 			    seed + i};
 
 	call.count = (h >> 32) % limits[h >> 20 & 3];
+	call.op = team_op(h >> 40 & 255, call.dtype);
 	return call;
 }
 

@@ -147,13 +147,46 @@ static bool reduces(enum collective c)
 	       collective_pattern(c) == COLL_REDUCE_SCATTER;
 }
 
+tutti_op team_op(uint64_t random, tutti_dtype dtype)
+{
+	tutti_op op = (tutti_op)(random % 10);
+
+	if (op == 8)
+		return TEAM_SCALED;
+	if (op == 9)
+		return dtype == TUTTI_I32 ? TEAM_USER : TUTTI_SUM;
+	return op_fits(op, dtype) ? op : TUTTI_SUM;
+}
+
+static void add_i32(void *inout, const void *in, size_t count, tutti_dtype dtype, void *arg)
+{
+	int32_t *x = inout;
+	const int32_t *y = in;
+
+	team_check(dtype == TUTTI_I32 && arg == NULL, "wrong arguments");
+	for (size_t i = 0; i < count; i++)
+		x[i] += y[i];
+}
+
+static bool is_tiny(const struct call *call)
+{
+	return call->dtype == TUTTI_F8_E4M3 || call->dtype == TUTTI_F8_E5M2;
+}
+
+/* Rank's own scalar: small, so that sums stay exact. */
+static int64_t scalar_of(const struct call *call, int rank)
+{
+	if (call->op != TEAM_SCALED)
+		return 1;
+	return is_tiny(call) ? rank > 0 : 1 + rank % 3;
+}
+
 /* What rank contributes at index of its block for a rank (block 0, when it has one): small enough
  * to be exact in dtype, and so are all results. */
 static int64_t value_at(const struct call *call, int rank, int block, size_t index)
 {
 	uint64_t place = (uint64_t)block << 48 | index;
 	uint64_t h = team_random(call->seed, (uint64_t)rank, place);
-	bool is_tiny = call->dtype == TUTTI_F8_E4M3 || call->dtype == TUTTI_F8_E5M2;
 
 	if (!reduces(call->collective))
 		return (int64_t)(h % 8);
@@ -165,9 +198,9 @@ static int64_t value_at(const struct call *call, int rank, int block, size_t ind
 			return (int64_t)(team_random(call->seed, 99, place) % 4);
 		return (int64_t)(h % 100);
 	case TUTTI_SUM:
-		return (int64_t)(h % (is_tiny ? 2 : 9));
+		return (int64_t)(h % (is_tiny(call) ? 2 : 9));
 	default:
-		return (int64_t)(h % 8);
+		return (int64_t)(h % (call->op == TEAM_SCALED && is_tiny(call) ? 2 : 8));
 	}
 }
 
@@ -193,10 +226,11 @@ static int64_t combine(tutti_op op, int64_t a, int64_t b)
 
 static int64_t reduced_at(const struct call *call, int size, int block, size_t index)
 {
-	int64_t result = value_at(call, 0, block, index);
+	int64_t result = scalar_of(call, 0) * value_at(call, 0, block, index);
 
 	for (int rank = 1; rank < size; rank++)
-		result = combine(call->op, result, value_at(call, rank, block, index));
+		result = combine(call->op, result,
+				 scalar_of(call, rank) * value_at(call, rank, block, index));
 	return call->op == TUTTI_AVG ? result / size : result;
 }
 
@@ -458,6 +492,21 @@ static void set_counts(struct made *m, struct call_args *args)
 	args->fingerprint ^= (uint32_t)team_random(m->call.seed, 3, 3) << 1;
 }
 
+static tutti_op make_op(const struct call *call, int rank)
+{
+	tutti_op op = call->op;
+	uint8_t scalar[8];
+
+	if (op == TEAM_SCALED) {
+		put(scalar, call->dtype, scalar_of(call, rank));
+		team_check(op_add_scaled(&op, scalar, call->dtype) == TUTTI_OK, "%s", last_error());
+	} else if (op == TEAM_USER) {
+		team_check(op_add_user(&op, "team", (struct op_user){add_i32, NULL}) == TUTTI_OK,
+			   "%s", last_error());
+	}
+	return op;
+}
+
 void made_begin(struct made *m, struct window *window, int rank, const struct call *call,
 		const struct manner *manner)
 {
@@ -472,6 +521,7 @@ void made_begin(struct made *m, struct window *window, int rank, const struct ca
 	make_rooms(m);
 	args = call_args_for(call, m->send.end ? m->buffers[SEND_SIDE] : NULL,
 			     m->recv.end ? m->buffers[RECV_SIDE] : NULL);
+	args.op = m->op = reduces(call->collective) ? make_op(call, rank) : TUTTI_SUM;
 	if (call_is_v(call->collective))
 		set_counts(m, &args);
 	window_begin(window, &m->run, &args);
@@ -488,7 +538,7 @@ static void compare(const struct made *m, int which, const uint8_t *want)
 			   "%s is "
 			   "%d, not %d",
 			   m->rank, m->size, collective_name(call->collective),
-			   dtype_name(call->dtype), op_name(call->op), call->count, call->root,
+			   dtype_name(call->dtype), op_name(m->op), call->count, call->root,
 			   (unsigned long long)call->seed, at, which == SEND_SIDE ? "send" : "recv",
 			   m->rooms[which][i], want[i]);
 	}
@@ -512,6 +562,7 @@ void made_check(struct made *m)
 		if (!arena)
 			free(m->rooms[which]);
 	}
+	op_remove(m->op);
 }
 
 static tutti_status advance_until_done(struct window *window, struct window_run *run)

@@ -39,6 +39,12 @@ void team_close(struct window **windows, int size);
 uint64_t team_seed(void);
 uint64_t team_random(uint64_t a, uint64_t b, uint64_t c);       /* a hash of the three */
 
+/* Beside the built-in ones, of struct call: every rank has one of its own, made for the call. */
+#define TEAM_SCALED ((tutti_op)1000000)
+#define TEAM_USER   ((tutti_op)1000001)  /* a sum; of i32 only */
+/* One that fits, drawn from random. */
+tutti_op team_op(uint64_t random, tutti_dtype dtype);
+
 struct call {
 	enum collective collective;
 	tutti_dtype dtype;
@@ -79,6 +85,7 @@ struct made {
 	struct window_run run;
 	int rank, size;
 	struct side send, recv;
+	tutti_op op;                    /* this rank's own, if the call's is none that is built in */
 	size_t counts[2][TEAM_RANKS], offsets[2][TEAM_RANKS];
 	uint8_t *rooms[2], *before[2], *buffers[2];
 	size_t room_bytes[2];
