@@ -61,6 +61,14 @@ struct manner {
 	uint8_t *send_arena, *recv_arena; /* or NULL: ordinary memory */
 };
 
+/* window_values.c. What rank contributes at index of its block for a rank (block 0, when it has one), small
+ * enough to be exact in dtype, and what all ranks' make together; a value as an element; rank's own op. */
+bool call_reduces(enum collective collective);
+int64_t call_value(const struct call *call, int rank, int block, size_t index);
+int64_t call_reduced(const struct call *call, int size, int block, size_t index);
+void call_put(uint8_t *at, tutti_dtype dtype, int64_t value);
+tutti_op call_op(const struct call *call, int rank);
+
 bool call_is_v(enum collective collective);
 /* The longest that a rank's buffer is. */
 size_t call_send_bytes(const struct call *call, int size);

@@ -1,0 +1,161 @@
+/* What ranks contribute to a call of the window's tests, and what every element of its result must
+ * be: see window_team.h. */
+#include "window_team.h"
+
+#include "core/status.h"
+#include "memory/dtype.h"
+#include "memory/ops.h"
+
+#include <string.h>
+
+bool call_reduces(enum collective c)
+{
+	return c == COLL_ALL_REDUCE || c == COLL_REDUCE ||
+	       collective_pattern(c) == COLL_REDUCE_SCATTER;
+}
+
+tutti_op team_op(uint64_t random, tutti_dtype dtype)
+{
+	tutti_op op = (tutti_op)(random % 10);
+
+	if (op == 8)
+		return TEAM_SCALED;
+	if (op == 9)
+		return dtype == TUTTI_I32 ? TEAM_USER : TUTTI_SUM;
+	return op_fits(op, dtype) ? op : TUTTI_SUM;
+}
+
+static void add_i32(void *inout, const void *in, size_t count, tutti_dtype dtype, void *arg)
+{
+	int32_t *x = inout;
+	const int32_t *y = in;
+
+	team_check(dtype == TUTTI_I32 && arg == NULL, "wrong arguments");
+	for (size_t i = 0; i < count; i++)
+		x[i] += y[i];
+}
+
+static bool is_tiny(const struct call *call)
+{
+	return call->dtype == TUTTI_F8_E4M3 || call->dtype == TUTTI_F8_E5M2;
+}
+
+/* Rank's own scalar: small, so that sums stay exact. */
+static int64_t scalar_of(const struct call *call, int rank)
+{
+	if (call->op != TEAM_SCALED)
+		return 1;
+	return is_tiny(call) ? rank > 0 : 1 + rank % 3;
+}
+
+/* What rank contributes at index of its block for a rank (block 0, when it has one): small enough
+ * to be exact in dtype, and so are all results. */
+int64_t call_value(const struct call *call, int rank, int block, size_t index)
+{
+	uint64_t place = (uint64_t)block << 48 | index;
+	uint64_t h = team_random(call->seed, (uint64_t)rank, place);
+
+	if (!call_reduces(call->collective))
+		return (int64_t)(h % 8);
+	switch (call->op) {
+	case TUTTI_PROD:
+		return 1 + (int64_t)(h % 2);
+	case TUTTI_AVG:
+		if (dtype_is_float(call->dtype)) /* the same on all ranks */
+			return (int64_t)(team_random(call->seed, 99, place) % 4);
+		return (int64_t)(h % 100);
+	case TUTTI_SUM:
+		return (int64_t)(h % (is_tiny(call) ? 2 : 9));
+	default:
+		return (int64_t)(h % (call->op == TEAM_SCALED && is_tiny(call) ? 2 : 8));
+	}
+}
+
+static int64_t combine(tutti_op op, int64_t a, int64_t b)
+{
+	switch (op) {
+	case TUTTI_PROD:
+		return a * b;
+	case TUTTI_MIN:
+		return a < b ? a : b;
+	case TUTTI_MAX:
+		return a > b ? a : b;
+	case TUTTI_BAND:
+		return a & b;
+	case TUTTI_BOR:
+		return a | b;
+	case TUTTI_BXOR:
+		return a ^ b;
+	default:
+		return a + b;
+	}
+}
+
+int64_t call_reduced(const struct call *call, int size, int block, size_t index)
+{
+	int64_t result = scalar_of(call, 0) * call_value(call, 0, block, index);
+
+	for (int rank = 1; rank < size; rank++)
+		result = combine(call->op, result,
+				 scalar_of(call, rank) * call_value(call, rank, block, index));
+	return call->op == TUTTI_AVG ? result / size : result;
+}
+
+/* A float with so many bits; value is a small whole number that it holds exactly. */
+static uint64_t small_float(int64_t value, int mantissa_bits, int bias)
+{
+	int exponent = 0;
+
+	if (value == 0)
+		return 0;
+	while (value >> (exponent + 1))
+		exponent++;
+	return ((uint64_t)(exponent + bias) << mantissa_bits) |
+	       (((uint64_t)value << mantissa_bits >> exponent) & ((1u << mantissa_bits) - 1));
+}
+
+void call_put(uint8_t *at, tutti_dtype dtype, int64_t value)
+{
+	uint64_t bits = (uint64_t)value;
+	float f = (float)value;
+	double d = (double)value;
+
+	switch (dtype) {
+	case TUTTI_F32:
+		memcpy(at, &f, sizeof f);
+		return;
+	case TUTTI_F64:
+		memcpy(at, &d, sizeof d);
+		return;
+	case TUTTI_F16:
+		bits = small_float(value, 10, 15);
+		break;
+	case TUTTI_BF16:
+		bits = small_float(value, 7, 127);
+		break;
+	case TUTTI_F8_E4M3:
+		bits = small_float(value, 3, 7);
+		break;
+	case TUTTI_F8_E5M2:
+		bits = small_float(value, 2, 15);
+		break;
+	default:
+		break;
+	}
+	memcpy(at, &bits, dtype_bytes(dtype)); /* little-endian */
+}
+
+tutti_op call_op(const struct call *call, int rank)
+{
+	tutti_op op = call->op;
+	uint8_t scalar[8];
+
+	if (op == TEAM_SCALED) {
+		call_put(scalar, call->dtype, scalar_of(call, rank));
+		team_check(op_add_scaled(&op, scalar, call->dtype) == TUTTI_OK, "%s", last_error());
+	} else if (op == TEAM_USER) {
+		team_check(op_add_user(&op, "team", (struct op_user){add_i32, NULL}) == TUTTI_OK,
+			   "%s", last_error());
+	}
+	return op;
+}
