@@ -83,7 +83,6 @@ static int damage_everything(const struct algorithm *a, int size, int nodes)
 
 	if (cases_why_not(a, size, nodes))
 		return 0;
-	look_open(&set);
 	look_build_all(&set);
 	for (int rank = 0; rank < size; rank++)
 		for (uint32_t step = 0; step < set.of[rank]->count; step++)
@@ -92,7 +91,7 @@ static int damage_everything(const struct algorithm *a, int size, int nodes)
 				for (; try_damage(&set, &o); o.which++)
 					tried++;
 			}
-	look_close(&set);
+	look_free_all(&set);
 	return tried;
 }
 
@@ -118,14 +117,13 @@ static void test_sentence(void **state)
 	struct finding finding;
 	(void)state;
 
-	look_open(&set);
 	look_build_all(&set);
 	assert_true(check_plans(&set, &finding));
 	assert_true(damage_plan(set.of[2], DAMAGE_EDGE, 2, 0));
 	assert_false(check_plans(&set, &finding));
 	assert_non_null(
 		strstr(finding.text, "Rank 2: step 2 (send OUT[0] to rank 3) does not wait"));
-	look_close(&set);
+	look_free_all(&set);
 }
 
 static void test_parse(void **state)

@@ -45,6 +45,9 @@ static const char help[] =
 	"  --alpha TIME        what a message takes, whatever its size (5us)\n"
 	"  --beta RATE         how fast its bytes go (10GB/s)\n"
 	"  --overhead TIME     for how much of alpha it occupies its ports (all of it)\n"
+	"  --node-beta RATE    how fast the bytes of all ranks of a node leave and enter it, "
+	"together\n"
+	"                      (as --beta)\n"
 	"  --local-alpha, --local-beta, --local-overhead\n"
 	"                      the same inside a node (1us, 10GB/s), if --nodes is given\n"
 	"  --gamma RATE        how fast a rank adds (10GB/s)\n"
@@ -70,6 +73,7 @@ enum {
 	ALPHA,
 	BETA,
 	OVERHEAD,
+	NODE_BETA,
 	LOCAL_ALPHA,
 	LOCAL_BETA,
 	LOCAL_OVERHEAD,
@@ -95,6 +99,7 @@ static const struct option names[] = {
 	{"alpha", required_argument, NULL, ALPHA},
 	{"beta", required_argument, NULL, BETA},
 	{"overhead", required_argument, NULL, OVERHEAD},
+	{"node-beta", required_argument, NULL, NODE_BETA},
 	{"local-alpha", required_argument, NULL, LOCAL_ALPHA},
 	{"local-beta", required_argument, NULL, LOCAL_BETA},
 	{"local-overhead", required_argument, NULL, LOCAL_OVERHEAD},
@@ -204,6 +209,8 @@ static bool parse_machine(struct machine *m, int option, const char *value)
 		return units_rate(value, &net->beta);
 	case OVERHEAD:
 		return units_seconds(value, &net->overhead);
+	case NODE_BETA:
+		return units_rate(value, &m->node_beta);
 	case LOCAL_ALPHA:
 		return units_seconds(value, &local->alpha);
 	case LOCAL_BETA:
@@ -390,6 +397,8 @@ static int complete_machine(struct arguments *a)
 	}
 	if (a->nodes <= 1)
 		m->link[LINK_LOCAL] = m->link[LINK_NET];
+	if (m->node_beta == 0)
+		m->node_beta = m->link[LINK_NET].beta;
 	m->element = dtype_bytes(a->dtype);
 	return -1;
 }

@@ -9,7 +9,7 @@ static void describe(const struct plan_set *set)
 	printf("%s %s, %d ranks", collective_name(set->algorithm->collective), set->algorithm->name,
 	       set->size);
 	if (set->nodes > 1)
-		printf(" on %d nodes", set->nodes);
+		printf(" on %d nodes%s", set->nodes, set->in_turn ? " in turn" : "");
 	if (set->root)
 		printf(", root %d", set->root);
 	printf("%s%s%s", set->in_place ? ", in place" : "", set->options.staged ? ", staged" : "",
@@ -27,10 +27,7 @@ static bool check_size(const struct arguments *a, const struct algorithm *algori
 			      .nodes = a->nodes,
 			      .thorough = size <= 64 && !a->has_damage,
 			      .damage = a->has_damage ? &a->damage : NULL};
-	int nodes = a->nodes ? a->nodes : (algorithm->needs & NEEDS_NODES) ? size : 1;
 
-	if (cases_why_not(algorithm, size, nodes))
-		return true;
 	bool ok = check_cases(&cases, &finding);
 	*checked += cases.checked;
 	if (ok)

@@ -153,8 +153,27 @@ static uint64_t *node_port(struct clock *c, uint32_t lane, bool sends)
 static uint64_t wire_ticks(const struct clock *c, uint32_t lane, double bytes)
 {
 	const struct world *w = c->world;
-	bool shares = w->lanes[lane].link == LINK_NET && w->symmetry != SYMMETRY_NONE;
-	return ticks(bytes * speed_of(c, lane)->beta * (shares ? w->local : 1));
+	double beta = speed_of(c, lane)->beta;
+	bool shares =
+		w->lanes[lane].link == LINK_NET && w->local > 1 && w->symmetry != SYMMETRY_NONE;
+	return ticks(bytes * (shares ? fmax(beta, w->local * c->machine->node_beta) : beta));
+}
+
+/* Takes the ports of the lane's rank and node, not before begin. Returns when the bytes are
+ * through. */
+static uint64_t occupy(struct clock *c, uint32_t lane, uint64_t begin, double bytes)
+{
+	bool sends = c->world->lanes[lane].sends;
+	struct rank_clock *rank = &c->ranks[c->world->lanes[lane].rank];
+	uint64_t *rank_free = sends ? &rank->send_free : &rank->receive_free;
+	uint64_t *node_free = node_port(c, lane, sends);
+
+	begin = later(begin, *rank_free) + ticks(speed_of(c, lane)->overhead);
+	if (node_free) {
+		begin = later(begin, *node_free);
+		*node_free = begin + ticks(bytes * c->machine->node_beta);
+	}
+	return *rank_free = begin + wire_ticks(c, lane, bytes);
 }
 
 static void compute(struct clock *c, uint32_t lane, uint32_t at, double bytes)
@@ -182,38 +201,24 @@ static void match(struct clock *c, uint32_t lane)
 /* Its first byte is at the receiver's port. */
 static void arrive(struct clock *c, const struct event *e)
 {
-	uint64_t *rank_free = &c->ranks[c->world->lanes[e->lane].rank].receive_free;
-	uint64_t *node_free = node_port(c, e->lane, false);
-	uint64_t begin = later(e->at, *rank_free) + ticks(speed_of(c, e->lane)->overhead);
-
-	if (node_free)
-		begin = later(begin, *node_free);
-	*rank_free = begin + wire_ticks(c, e->lane, e->bytes);
-	if (node_free)
-		*node_free = *rank_free;
-	events_add(&c->events, (struct event){.at = *rank_free, .kind = LANDED, .lane = e->lane});
+	uint64_t end = occupy(c, e->lane, e->at, e->bytes);
+	events_add(&c->events, (struct event){.at = end, .kind = LANDED, .lane = e->lane});
 }
 
 static void start_message(struct clock *c, uint32_t lane, uint32_t at)
 {
 	const struct link_speed *speed = speed_of(c, lane);
 	double bytes = message_bytes(c, &c->ios[c->lanes[lane].ios + at]);
-	uint64_t *rank_free = &c->ranks[c->world->lanes[lane].rank].send_free;
-	uint64_t *node_free = node_port(c, lane, true);
-	uint64_t begin = later(c->events.now, *rank_free) + ticks(speed->overhead);
+	uint64_t end = occupy(c, lane, c->events.now, bytes);
+	/* Where the receiver's port is free the message lands alpha + bytes * beta after it left.
+	 */
+	uint64_t at_port = end - wire_ticks(c, lane, bytes) - ticks(speed->overhead) +
+			   ticks(speed->alpha) - ticks(speed->overhead);
 
-	if (node_free)
-		begin = later(begin, *node_free);
-	*rank_free = begin + wire_ticks(c, lane, bytes);
-	if (node_free)
-		*node_free = *rank_free;
 	c->result.messages++;
 	c->result.bytes += (uint64_t)bytes;
-	events_add(&c->events,
-		   (struct event){.at = *rank_free, .kind = SENT, .lane = lane, .io = at});
-	uint64_t first_byte =
-		begin - ticks(speed->overhead) + ticks(speed->alpha) - ticks(speed->overhead);
-	events_add(&c->events, (struct event){.at = later(first_byte, c->events.now),
+	events_add(&c->events, (struct event){.at = end, .kind = SENT, .lane = lane, .io = at});
+	events_add(&c->events, (struct event){.at = later(at_port, c->events.now),
 					      .kind = ARRIVES,
 					      .lane = c->world->lanes[lane].other,
 					      .bytes = (float)bytes});

@@ -1,7 +1,7 @@
 /* Runs a world in virtual time and says how long it takes.
  *
  * A message of b bytes takes alpha + b * beta. For overhead + b * beta of it it has its sender's send port to
- * itself, and then its receiver's receive port; between nodes it also shares its node's port, for b * beta.
+ * itself, and then its receiver's receive port; between nodes it also shares its node's ports, for b * node_beta.
  * A reduction takes gamma for each byte that it adds; copies are free. Sends leave in the order in which they
  * become ready. Slices, lanes and depths are those of run.c. */
 #ifndef TUTTI_PLAN_CLOCK_H
@@ -16,7 +16,7 @@ struct link_speed {
 
 struct machine {
 	struct link_speed link[LINKS];
-	double gamma;
+	double node_beta, gamma;
 	size_t element, slice_bytes, scratch_bytes;
 	bool rendezvous; /* a send waits until its receive is posted */
 };

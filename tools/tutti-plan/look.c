@@ -5,22 +5,17 @@
 #include <stdio.h>
 #include <string.h>
 
-void look_open(struct plan_set *set)
+struct nodes look_nodes(const struct plan_set *set)
 {
-	set->of = NULL;
-}
-
-void look_close(struct plan_set *set)
-{
-	for (int r = 0; set->of && r < set->size; r++)
-		plan_free(set->of[r]);
-	free(set->of);
-	set->of = NULL;
+	int local = set->size / set->nodes;
+	if (set->in_turn)
+		return (struct nodes){set->nodes, local, 1, set->nodes};
+	return nodes_in_order(set->size, set->nodes);
 }
 
 struct plan *look_build(const struct plan_set *set, int rank)
 {
-	struct nodes nodes = nodes_in_order(set->size, set->nodes);
+	struct nodes nodes = look_nodes(set);
 	struct plan_key key = {.rank = rank,
 			       .size = set->size,
 			       .root = set->root,
@@ -35,6 +30,14 @@ void look_build_all(struct plan_set *set)
 	set->of = must_alloc((size_t)set->size, sizeof(struct plan *));
 	for (int r = 0; r < set->size; r++)
 		set->of[r] = look_build(set, r);
+}
+
+void look_free_all(struct plan_set *set)
+{
+	for (int r = 0; set->of && r < set->size; r++)
+		plan_free(set->of[r]);
+	free(set->of);
+	set->of = NULL;
 }
 
 static struct refs listed(const struct plan *p, const struct step *s)

@@ -10,18 +10,19 @@
 struct plan_set {
 	const struct algorithm *algorithm;
 	int size, root;
-	int nodes;              /* with equally many ranks each, one after the other            */
+	int nodes;              /* with equally many ranks each                                */
+	bool in_turn;           /* ranks are numbered node after node in turn, not node by node */
 	bool in_place;
 	struct plan_options options;
 	struct plan **of;       /* by rank                                                     */
 };
 
-/* Makes what plans are built with, of a set whose other fields have been filled in. */
-void look_open(struct plan_set *set);
-void look_close(struct plan_set *set); /* frees the plans too */
-/* The plan of one rank; all of them, in set->of. Both end the program when there is no memory. */
+/* The plan of one rank, of a set whose other fields have been filled in; all of them, in set->of. Both end the
+ * program when there is no memory. */
 struct plan *look_build(const struct plan_set *set, int rank);
 void look_build_all(struct plan_set *set);
+void look_free_all(struct plan_set *set);
+struct nodes look_nodes(const struct plan_set *set);
 
 /* refs[0..n-1], in the order in which they count. */
 struct refs {

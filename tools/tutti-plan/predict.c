@@ -47,7 +47,6 @@ struct point predict(const struct question *q)
 		return p;
 	slices = slices_of(q);
 	p.how = HOW_FORMULA;
-	look_open(&set);
 	double most = fmin(q->steps_max / slices.count, WORLD_STEPS_MAX);
 	if (world_open(&world, &set, (size_t)most, false)) {
 		struct run_time time = clock_run(&world, q->machine, slices);
@@ -59,7 +58,6 @@ struct point predict(const struct question *q)
 		}
 		world_close(&world);
 	}
-	look_close(&set);
 	return p;
 }
 

@@ -69,7 +69,6 @@ int show(const struct arguments *a)
 			a->algorithm->name, set.size, why);
 		return 1;
 	}
-	look_open(&set);
 	for (int r = first; r <= last; r++) {
 		struct plan *p = look_build(&set, r);
 		if (r > first)
@@ -77,6 +76,5 @@ int show(const struct arguments *a)
 		print_plan(&set, p);
 		plan_free(p);
 	}
-	look_close(&set);
 	return 0;
 }

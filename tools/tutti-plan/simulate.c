@@ -36,7 +36,7 @@ static void link_in_words(const struct link_speed *l, char *text, size_t bytes)
 static void machine_in_words(const struct arguments *a, char text[2][200])
 {
 	const struct machine *m = &a->machine;
-	char net[120], local[120], gamma[32];
+	char net[120], local[120], gamma[32], node[32];
 
 	link_in_words(&m->link[LINK_NET], net, sizeof net);
 	link_in_words(&m->link[LINK_LOCAL], local, sizeof local);
@@ -45,8 +45,9 @@ static void machine_in_words(const struct arguments *a, char text[2][200])
 		 net, gamma);
 	text[1][0] = '\0';
 	if (a->nodes > 1)
-		snprintf(text[1], sizeof text[1], "inside a node, of %d ranks: %s",
-			 a->ranges[0].first / a->nodes, local);
+		snprintf(text[1], sizeof text[1], "a node, of %d ranks: %s; inside: %s",
+			 a->ranges[0].first / a->nodes,
+			 units_rate_in_words(m->node_beta, node, sizeof node), local);
 }
 
 static void call_in_title(const struct arguments *a, char *text, size_t bytes)

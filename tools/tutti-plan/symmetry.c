@@ -8,8 +8,8 @@
 
 enum link world_link(const struct plan_set *set, int a, int b)
 {
-	int local = set->size / set->nodes;
-	return a / local == b / local ? LINK_LOCAL : LINK_NET;
+	struct nodes nodes = look_nodes(set);
+	return node_of(&nodes, a) == node_of(&nodes, b) ? LINK_LOCAL : LINK_NET;
 }
 
 int symmetry_name(enum symmetry symmetry, const struct plan_set *set, int rank, int peer)
