@@ -89,10 +89,14 @@ bool check_cases(struct cases *c, struct finding *f)
 	int first = c->nodes ? c->nodes : looks_at_nodes ? 2 : 1;
 	int last = c->nodes ? c->nodes : looks_at_nodes ? c->size / 2 : 1;
 
-	for (int nodes = first; nodes <= last; nodes++)
+	/* Of many ranks few nodes and small ones. */
+	for (int nodes = first; nodes <= last; nodes++) {
+		if (c->size > 16 && nodes > 3 && c->size / nodes > 3)
+			continue;
 		for (int in_turn = 0; in_turn < (looks_at_nodes ? 2 : 1); in_turn++)
 			if (c->size % nodes == 0 &&
 			    !check_roots(c, (struct layer){nodes, in_turn}, f))
 				return false;
+	}
 	return true;
 }

@@ -135,7 +135,8 @@ int explain(const struct arguments *a)
 	int ranks = a->ranges[0].first, nodes = a->nodes ? a->nodes : 1;
 	struct nodes where = nodes_in_order(ranks, nodes);
 	struct select select = {.size = ranks,
-				.nodes = nodes > 1 ? &where : NULL,
+				.num_nodes = nodes,
+				.nodes = nodes > 1 && nodes < ranks ? &where : NULL,
 				.has_window = a->nodes == 1,
 				.deterministic = a->deterministic};
 	struct call_args args = {.collective = a->collective,
