@@ -262,6 +262,35 @@ static void test_alone(void **state)
 		with_team(&team, 3, &wires[w], alone);
 }
 
+/* ---- what it costs ---------------------------------------------------------------------- */
+
+/* Four short all_gathers, however many children there are. */
+static void count_messages(struct rank *r)
+{
+	tutti_stats before, after;
+	tutti_comm *child;
+
+	EXPECT_OK(r, tutti_comm_stats(r->comm, &before));
+	for (int colors = 1; colors <= r->size; colors++) {
+		EXPECT_OK(r, tutti_comm_split(r->comm, r->me % colors, 0, NULL, &child));
+		tutti_comm_destroy(child);
+	}
+	EXPECT_OK(r, tutti_comm_stats(r->comm, &after));
+	uint64_t n = (uint64_t)r->size, messages = after.messages - before.messages;
+	EXPECT(r, messages <= n * 4 * (n - 1), "%d splits cost %d messages", r->size,
+	       (int)messages);
+	EXPECT(r, messages >= n * 4, "messages are not counted");
+	EXPECT(r, after.collectives - before.collectives == n, "%d calls",
+	       (int)(after.collectives - before.collectives));
+}
+
+static void test_traffic(void **state)
+{
+	struct team team;
+	(void)state;
+	with_team(&team, 8, &wires[2], count_messages);
+}
+
 /* ---- where it may not be -----------------------------------------------------------------------
  */
 
@@ -297,6 +326,7 @@ int main(void)
 		cmocka_unit_test(test_configs), cmocka_unit_test(test_inheritance),
 		cmocka_unit_test(test_names),   cmocka_unit_test(test_leaks),
 		cmocka_unit_test(test_alone),   cmocka_unit_test(test_out_of_place),
+		cmocka_unit_test(test_traffic),
 	};
 	alarm(250);
 	return cmocka_run_group_tests(tests, NULL, NULL);
