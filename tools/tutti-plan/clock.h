@@ -10,12 +10,12 @@
 #include "world.h"
 
 /* Seconds; seconds for a byte. */
-struct link_speed {
+struct wire_speed {
 	double alpha, overhead, beta;
 };
 
 struct machine {
-	struct link_speed link[LINKS];
+	struct wire_speed link[LINKS];
 	double node_beta, gamma;
 	size_t element, slice_bytes, scratch_bytes;
 	bool rendezvous; /* a send waits until its receive is posted */
