@@ -21,50 +21,18 @@ void recorder_free(struct recorder *r)
 }
 
 /* Two v-calls are one call when all ranks name the same counts, in the same order. */
-static uint32_t hash_of_counts(const struct call_args *a, int size)
+uint32_t hash_of_counts(const struct call_args *a, int size)
 {
 	const size_t *counts = a->counts[RECV_SIDE] ? a->counts[RECV_SIDE] : a->counts[SEND_SIDE];
 	uint64_t h = 0x9e3779b97f4a7c15u;
 
-	if (!counts || a->collective == COLL_ALL_TO_ALLV) /* there each pair has its own */
+	if (a->collective == COLL_ALL_TO_ALLV) /* there each pair has its own */
 		return 0;
 	for (int i = 0; i < size; i++) {
 		h = (h ^ counts[i]) * 0xbf58476d1ce4e5b9u;
 		h ^= h >> 31;
 	}
 	return (uint32_t)(h >> 32) | 1;
-}
-
-struct noted noted_of(const struct call_args *a, int size, uint32_t previous)
-{
-	struct noted n = {.what = (uint64_t)a->collective << 48 | (uint64_t)(a->dtype & 255) << 40 |
-				  (uint32_t)a->root,
-			  .op = op_identity(a->op),
-			  .counts = hash_of_counts(a, size),
-			  .count = a->count,
-			  .sequence = (uint32_t)a->sequence};
-	uint64_t h = (n.what ^ (uint64_t)previous << 8) * 0xbf58476d1ce4e5b9u;
-	h ^= h >> 29;
-	h = (h ^ ((uint64_t)n.op << 32 | n.counts)) * 0x94d049bb133111ebu;
-	h ^= h >> 32;
-	h = (h ^ a->count ^ (a->sequence << 32)) * 0x9e3779b97f4a7c15u;
-	n.fingerprint = (uint32_t)(h >> 32) | 1;
-	return n;
-}
-
-/* Invalid while its words are written: partner is recorder_find, which looks at the last word
- * before and after the others. */
-void recorder_note(struct recorder *r, uint64_t sequence, const struct noted *n)
-{
-	_Atomic uint64_t *words = r->entries[sequence % RECORDER_NOTES].words;
-
-	atomic_store_explicit(&words[3], 0, memory_order_relaxed);
-	atomic_store_explicit(&words[0], n->what, memory_order_release);
-	atomic_store_explicit(&words[1], (uint64_t)n->op << 32 | n->counts, memory_order_release);
-	atomic_store_explicit(&words[2], n->count, memory_order_release);
-	atomic_store_explicit(&words[3], (uint64_t)n->sequence << 32 | n->fingerprint,
-			      memory_order_release);
-	atomic_store_explicit(&r->issued, sequence + 1, memory_order_release);
 }
 
 bool recorder_find(const struct recorder *recorder, uint64_t sequence, struct noted *n)

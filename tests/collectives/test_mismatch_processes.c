@@ -1,0 +1,321 @@
+/* Would break: ranks that are processes, on one node and on several: one is killed, aborts, leaves,
+ * makes no call, or another one than the rest, and all others are told who and what; also those
+ * that were far away and those that were busy elsewhere. And ranks that end without a word after
+ * their last call harm nobody. */
+#include "any_call.h"
+
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define RANKS  5
+#define BEFORE 6 /* calls that all make */
+
+/* What the ranks leave for the test to look at. */
+static struct shared {
+	atomic_int ended; /* ranks that have reported */
+	struct report {
+		tutti_status status;
+		int failed, first_failed;
+		char error[600];
+	} reports[RANKS];
+} * shared;
+
+static const struct way {
+	const char *name, *window, *transports;
+	int nodes;
+} ways[] = {
+	{"window", "1", "shm,tcp", 1},    {"shm", "0", "shm", 1},        {"tcp", "0", "tcp", 1},
+	{"two nodes", "1", "shm,tcp", 2}, {"five nodes", "1", "tcp", 5},
+};
+#define WAYS (sizeof ways / sizeof ways[0])
+
+static const struct any_call sums = {COLL_ALL_REDUCE, TUTTI_F32, TUTTI_SUM, 0, 3000, 0};
+static const struct any_call other = {COLL_BROADCAST, TUTTI_F32, TUTTI_SUM, 0, 3000, 0};
+static const struct any_call barrier = {COLL_BARRIER, TUTTI_F32, TUTTI_SUM, 0, 0, 0};
+
+/* ---- ranks --------------------------------------------------------------------------------- */
+
+static tutti_status make(tutti_comm *comm, const struct any_call *call)
+{
+	struct any_made made;
+	tutti_status status = any_start(&made, call, comm, NULL);
+	if (status == TUTTI_OK && !any_is_right(&made))
+		status = TUTTI_ERR_INTERNAL;
+	any_free(&made);
+	return status;
+}
+
+static tutti_status make_before(tutti_comm *comm)
+{
+	tutti_status status = TUTTI_OK;
+	for (int k = 0; k < BEFORE && status == TUTTI_OK; k++)
+		status = make(comm, k % 2 ? &sums : &barrier);
+	return status;
+}
+
+static tutti_status until_failed(tutti_comm *comm)
+{
+	tutti_status status = TUTTI_OK;
+	while (status == TUTTI_OK)
+		status = make(comm, &sums);
+	return status;
+}
+
+static void report(tutti_comm *comm, tutti_status status)
+{
+	struct report *r = &shared->reports[tutti_rank(comm)];
+	r->status = status;
+	r->failed = tutti_comm_failed(comm, &r->first_failed, 1);
+	snprintf(r->error, sizeof r->error, "%s", tutti_comm_error(comm));
+	atomic_fetch_add(&shared->ended, 1);
+}
+
+static void wait_for_reports(int n)
+{
+	while (atomic_load(&shared->ended) < n)
+		sched_yield();
+}
+
+/* The odd rank of each trouble is number 2. */
+#define ODD 2
+
+static void killed(tutti_comm *comm)
+{
+	tutti_status status = make_before(comm);
+	if (tutti_rank(comm) == ODD)
+		raise(SIGKILL);
+	report(comm, status == TUTTI_OK ? until_failed(comm) : status);
+}
+
+static void aborts(tutti_comm *comm)
+{
+	tutti_status status = make_before(comm);
+	if (tutti_rank(comm) == ODD)
+		tutti_comm_abort(comm);
+	report(comm, status == TUTTI_OK ? until_failed(comm) : status);
+}
+
+static void leaves(tutti_comm *comm)
+{
+	tutti_status status = make_before(comm);
+	if (tutti_rank(comm) == ODD) {
+		tutti_comm_destroy(comm);
+		wait_for_reports(RANKS - 1);
+		_exit(0);
+	}
+	report(comm, status == TUTTI_OK ? until_failed(comm) : status);
+}
+
+static void absent(tutti_comm *comm)
+{
+	tutti_status status = make_before(comm);
+	if (tutti_rank(comm) == ODD)
+		wait_for_reports(RANKS - 1);
+	report(comm, status == TUTTI_OK ? until_failed(comm) : status);
+}
+
+static void differs(tutti_comm *comm)
+{
+	tutti_status status = make_before(comm);
+	if (status == TUTTI_OK)
+		status = make(comm, tutti_rank(comm) == ODD ? &other : &sums);
+	report(comm, status == TUTTI_OK ? until_failed(comm) : status);
+}
+
+/* Only two ranks, which are no neighbours, come to the call; the others are elsewhere until those
+ * two know. */
+static void differs_from_afar(tutti_comm *comm)
+{
+	int rank = tutti_rank(comm);
+	tutti_status status = make_before(comm);
+	if (rank != 0 && rank != ODD)
+		wait_for_reports(2);
+	if (status == TUTTI_OK)
+		status = make(comm, rank == ODD ? &other : &sums);
+	report(comm, status == TUTTI_OK ? until_failed(comm) : status);
+}
+
+static void ends_without_a_word(tutti_comm *comm)
+{
+	report(comm, make_before(comm));
+	_exit(0);
+}
+
+/* ---- the test ------------------------------------------------------------------------------ */
+
+static void be_rank(int rank, const char *url, const struct way *way, void (*body)(tutti_comm *))
+{
+	char node[16];
+	tutti_comm *comm;
+	tutti_config config = {.rank = rank,
+			       .world_size = RANKS,
+			       .rendezvous = url,
+			       .timeout_ms = body == absent ? 700 : 40000};
+
+	alarm(30);
+	snprintf(node, sizeof node, "node%d", rank * way->nodes / RANKS);
+	setenv("TUTTI_HOST_ID", node, 1);
+	setenv("TUTTI_WINDOW", way->window, 1);
+	setenv("TUTTI_TRANSPORTS", way->transports, 1);
+	if (tutti_init(&comm, &config) != TUTTI_OK) {
+		fprintf(stderr, "%s: rank %d: %s\n", way->name, rank, tutti_comm_error(NULL));
+		_exit(1);
+	}
+	body(comm);
+	tutti_comm_destroy(comm);
+	_exit(0);
+}
+
+static void run(const struct way *way, void (*body)(tutti_comm *))
+{
+	char url[512];
+	pid_t pids[RANKS];
+
+	memset(shared, 0, sizeof *shared);
+	assert_int_equal(tutti_rendezvous_open(url, sizeof url), TUTTI_OK);
+	for (int r = 0; r < RANKS; r++) {
+		pids[r] = fork();
+		assert_true(pids[r] >= 0);
+		if (pids[r] == 0)
+			be_rank(r, url, way, body);
+	}
+	for (int r = 0; r < RANKS; r++) {
+		int status = 0;
+		assert_int_equal(waitpid(pids[r], &status, 0), pids[r]);
+		bool is_killed = WIFSIGNALED(status) && body == killed && r == ODD;
+		if (status != 0 && !is_killed)
+			fail_msg("%s: rank %d ended with %#x", way->name, r, (unsigned)status);
+	}
+}
+
+static bool names_odd(const char *error)
+{
+	return strstr(error, "ank 2") || strstr(error, "ranks 2");
+}
+
+#define check(r, condition)                                                                        \
+	if (!(condition))                                                                          \
+	fail_msg("%s: rank %d: not %s: %s: %d failed, first %d: %s", way->name, r, #condition,     \
+		 tutti_status_string(got->status), got->failed, got->first_failed, got->error)
+
+static void test_killed(void **state)
+{
+	(void)state;
+	for (const struct way *way = ways; way < ways + WAYS; way++) {
+		run(way, killed);
+		for (int r = 0; r < RANKS; r++) {
+			const struct report *got = &shared->reports[r];
+			if (r == ODD)
+				continue;
+			check(r, got->status == TUTTI_ERR_PEER);
+			check(r, names_odd(got->error));
+			check(r, got->failed == 1 && got->first_failed == ODD);
+		}
+	}
+}
+
+static void test_aborts(void **state)
+{
+	(void)state;
+	for (const struct way *way = ways; way < ways + WAYS; way++) {
+		run(way, aborts);
+		for (int r = 0; r < RANKS; r++) {
+			const struct report *got = &shared->reports[r];
+			check(r, got->status == TUTTI_ERR_ABORTED);
+			check(r, names_odd(got->error));
+		}
+	}
+}
+
+static void test_leaves(void **state)
+{
+	(void)state;
+	for (const struct way *way = ways; way < ways + WAYS; way++) {
+		run(way, leaves);
+		for (int r = 0; r < RANKS; r++) {
+			const struct report *got = &shared->reports[r];
+			if (r == ODD)
+				continue;
+			check(r, got->status == TUTTI_ERR_PEER);
+			check(r, names_odd(got->error));
+		}
+	}
+}
+
+static void test_absent(void **state)
+{
+	(void)state;
+	for (const struct way *way = ways; way < ways + WAYS; way++) {
+		int timeouts = 0;
+		run(way, absent);
+		for (int r = 0; r < RANKS; r++) {
+			const struct report *got = &shared->reports[r];
+			timeouts += got->status == TUTTI_ERR_TIMEOUT;
+			check(r, got->status == TUTTI_ERR_TIMEOUT || got->status == TUTTI_ERR_PEER);
+			check(r, names_odd(got->error));
+		}
+		if (timeouts == 0)
+			fail_msg("%s: no rank's deadline has passed", way->name);
+	}
+}
+
+static void check_mismatch(const struct way *way)
+{
+	char most[128], odd[128];
+	any_words(&sums, RANKS, BEFORE, most, sizeof most);
+	any_words(&other, RANKS, BEFORE, odd, sizeof odd);
+	for (int r = 0; r < RANKS; r++) {
+		const struct report *got = &shared->reports[r];
+		check(r, got->status == TUTTI_ERR_MISMATCH);
+		check(r, strstr(got->error, most) && strstr(got->error, odd));
+		check(r, strstr(got->error, "rank 2 called broadcast"));
+	}
+}
+
+static void test_differs(void **state)
+{
+	(void)state;
+	for (const struct way *way = ways; way < ways + WAYS; way++) {
+		run(way, differs);
+		check_mismatch(way);
+		run(way, differs_from_afar);
+		check_mismatch(way);
+	}
+}
+
+static void test_ends_without_a_word(void **state)
+{
+	(void)state;
+	for (const struct way *way = ways; way < ways + WAYS; way++) {
+		run(way, ends_without_a_word);
+		for (int r = 0; r < RANKS; r++) {
+			const struct report *got = &shared->reports[r];
+			check(r, got->status == TUTTI_OK);
+		}
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_killed),  cmocka_unit_test(test_aborts),
+		cmocka_unit_test(test_leaves),  cmocka_unit_test(test_absent),
+		cmocka_unit_test(test_differs), cmocka_unit_test(test_ends_without_a_word),
+	};
+	shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+		      0);
+	if (shared == MAP_FAILED)
+		return 1;
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
