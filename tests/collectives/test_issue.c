@@ -227,8 +227,8 @@ static void *issue_many(void *arg)
 		tutti_work *old = c->works[k % WORKS];
 		c->works[k % WORKS] = work;
 		pthread_mutex_unlock(&c->lock);
-		if (status == TUTTI_OK)
-			status = tutti_work_wait(&old, 0);
+		tutti_status waited = tutti_work_wait(&old, 0);
+		status = status == TUTTI_OK ? waited : status;
 	}
 	return (void *)(intptr_t)status;
 }

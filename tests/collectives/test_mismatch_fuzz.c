@@ -160,11 +160,12 @@ static void *run(void *arg)
 		r->status = any_start(&made[started], &r->program.calls[started], r->comm,
 				      waits ? NULL : &works[started]);
 	}
+	tutti_status ended = r->status;
 	for (int k = 0; k < started; k++) {
 		bool waited = r->program.waits >> k & 1;
-		bool failed_here = k == started - 1 && r->status != TUTTI_OK;
-		if (waited || failed_here)
-			take(r, &made[k], failed_here ? r->status : TUTTI_OK);
+		bool is_last = k == started - 1;
+		if (waited || (is_last && ended != TUTTI_OK))
+			take(r, &made[k], is_last ? ended : TUTTI_OK);
 		else
 			take(r, &made[k], tutti_work_wait(&works[k], 0));
 	}
