@@ -79,15 +79,19 @@ tutti_status comm_new(struct tutti_comm **out, const tutti_config *config, const
 	return TUTTI_OK;
 }
 
-/* By tcp, which reaches everybody, or the first there is. */
+/* By tcp, which reaches everybody, or the first there is. Its id is another, lest a transport take
+ * the two endpoints of a rank for one. */
 static tutti_status open_control(struct tutti_comm *comm, const struct tutti_transport *const *list,
 				 int count, const struct tutti_endpoint_config *config)
 {
 	const struct tutti_transport *best = list[0];
+	struct tutti_endpoint_config own = *config;
+
+	own.comm_id[1] = ~own.comm_id[1];
 	for (int i = 0; i < count; i++)
 		if (strcmp(list[i]->name, "tcp") == 0)
 			best = list[i];
-	return best->open(&comm->control_endpoint, config);
+	return best->open(&comm->control_endpoint, &own);
 }
 
 static tutti_status open_endpoints(struct tutti_comm *comm)
