@@ -69,7 +69,6 @@ int control_arm(struct control *control, struct pollfd *fd, int *timeout_ms);
 /* A wait in call sequence, the oldest of this rank or NO_CALL, has turned slow or, is_bad, looks broken:
  * tells the neighbours, once for each call, and fails it if it is known to be in vain. To be called again
  * and again. */
-#define NO_CALL UINT64_MAX
 void control_slow(struct control *control, uint64_t sequence, bool is_bad);
 /* The deadline of call sequence is near: asks who has not made it. Once for each call. */
 void control_ask(struct control *control, uint64_t sequence);

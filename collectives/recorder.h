@@ -12,6 +12,8 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#define NO_CALL UINT64_MAX /* a sequence number that no call has                          */
+
 #define RECORDER_NOTES 1024u /* a power of two */
 
 /* A call as it is compared and as it travels; four words. */

@@ -99,11 +99,12 @@ bool engine_suspect(struct engine *e, const struct tutti_work *work, int peer, t
 	return true;
 }
 
-static void look_around(struct engine *e, const struct tutti_work *oldest, uint64_t now)
+/* lasts: of the oldest work, be it a message; oldest: the oldest collective. */
+static void look_around(struct engine *e, const struct tutti_work *oldest, uint64_t lasts,
+			uint64_t now)
 {
 	struct suspect *s = &e->suspect;
 	bool is_suspect = s->status != TUTTI_OK;
-	uint64_t lasts = oldest ? age(oldest, now) : 0;
 
 	if (now - e->looked_ns < INTERVAL_NS || (lasts < SLOW_NS && !is_suspect))
 		return;
@@ -169,12 +170,14 @@ void engine_watch(struct engine *e)
 {
 	uint64_t now = engine_now(e);
 	struct tutti_work *late = NULL, *oldest = NULL;
+	uint64_t lasts = 0;
 
 	for (struct tutti_work *work = e->works; work; work = work->next) { /* the oldest is last */
 		if (work->deadline_ns <= now)
 			late = work;
 		if (is_collective(work))
 			oldest = work;
+		lasts = age(work, now);
 	}
 	if (late) {
 		explain_wait(e, late);
@@ -184,5 +187,5 @@ void engine_watch(struct engine *e)
 		return;
 	if (oldest)
 		ask_around(e, oldest, now);
-	look_around(e, oldest, now);
+	look_around(e, oldest, lasts, now);
 }

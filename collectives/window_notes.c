@@ -69,11 +69,14 @@ tutti_status window_look(struct window *w, uint64_t sequence, bool is_bad)
 		bool left = rank_has_left(w, rank), made_it;
 		if (rank == w->rank || (!left && !rank_has_ended(w, rank)))
 			continue;
-		made_it = recorder_issued(&w->recorders[rank]) > sequence;
+		/* In no call a rank may leave: who waits for a message of its own sees to that. */
+		made_it = sequence == NO_CALL || recorder_issued(&w->recorders[rank]) > sequence;
 		if (made_it && (left || !is_bad))
 			continue;
 		TRY(failure_seen(w)); /* it may have failed, said why, and left */
 		w->dead = rank + 1;
+		if (sequence == NO_CALL)
+			return fail(TUTTI_ERR_PEER, "The process of rank %d has ended.", rank);
 		return fail(TUTTI_ERR_PEER,
 			    left ? "Rank %d has left the communicator, and rank %d waits in call "
 				   "#%llu."

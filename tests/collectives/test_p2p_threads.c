@@ -354,9 +354,32 @@ static void sent_and_left(struct rank *r)
 	}
 }
 
+/* The last rank leaves without a word: who waits for it does not wait for the deadline, nor does
+ * anybody else; what was sent to it keeps nobody. */
+static void left_without_a_word(struct rank *r)
+{
+	int32_t word = 1;
+	tutti_status status;
+	if (r->size == 1)
+		return;
+	if (r->rank == r->size - 1) {
+		tutti_comm_destroy(r->comm);
+		r->comm = NULL;
+		return;
+	}
+	if (r->rank == 0)
+		expect(r, "send", tutti_send(&word, 1, TUTTI_I32, r->size - 1, r->comm, NULL));
+	/* The others wait for the failure of rank 0, which concerns all. */
+	status = tutti_recv(&word, 1, TUTTI_I32, r->rank == 0 ? r->size - 1 : TUTTI_ANY, r->comm,
+			    NULL);
+	if (status != TUTTI_ERR_PEER)
+		blame(r, "a recv from a rank that has left", status);
+}
+
 static void test_leaving(void **state)
 {
 	(void)state;
+	everywhere(left_without_a_word);
 	everywhere(master_and_workers);
 	everywhere(sent_and_left);
 }
@@ -406,8 +429,11 @@ static void aborted(struct rank *r)
 	if (r->size != 2)
 		return;
 	/* Both have spoken on the channel, so that the failure is seen there. */
-	expect(r, "send", tutti_send(&r->rank, 1, TUTTI_I32, !r->rank, r->comm, NULL));
+	if (r->rank == 0)
+		expect(r, "send", tutti_send(&r->rank, 1, TUTTI_I32, 1, r->comm, NULL));
 	expect(r, "recv", tutti_recv(big[r->rank], 1, TUTTI_I32, !r->rank, r->comm, NULL));
+	if (r->rank == 1)
+		expect(r, "send", tutti_send(&r->rank, 1, TUTTI_I32, 0, r->comm, NULL));
 	if (r->rank == 0)
 		pthread_create(&thread, NULL, abort_it, r->comm);
 	tutti_status status = tutti_recv(big[r->rank], 50000, TUTTI_F32, !r->rank, r->comm, NULL);
