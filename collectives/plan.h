@@ -271,6 +271,8 @@ algorithm_fn direct_all_reduce, direct_reduce_scatter, direct_all_gather, direct
 algorithm_fn direct_reduce, direct_gather, direct_scatter, direct_all_to_all;
 cost_fn direct_all_reduce_cost, direct_phase_cost, direct_broadcast_cost, direct_reduce_cost,
 	direct_gather_cost;
+algorithm_fn circulant_all_reduce, circulant_reduce_scatter, circulant_all_gather;
+cost_fn circulant_all_reduce_cost, circulant_reduce_scatter_cost, circulant_all_gather_cost;
 
 algorithm_fn two_level_all_reduce, two_level_reduce_scatter, two_level_all_gather, two_level_broadcast;
 cost_fn two_level_all_reduce_cost, two_level_phase_cost, two_level_broadcast_cost;

@@ -31,6 +31,12 @@ static uint32_t width_log(int size)
 	return 2 + (uint32_t)log2_up(size);
 }
 
+/* Half the blocks' sums, and all that arrive. */
+static uint32_t width_circulant(int size)
+{
+	return (uint32_t)size + (uint32_t)size / 2;
+}
+
 #define WINDOW(collective)                                                                         \
 	{                                                                                          \
 		collective, "window", NULL, NULL, CUT_NONE, ADDS_ONCE, 0, width_one                \
@@ -45,6 +51,8 @@ static const struct algorithm table[] = {
 	 0, width_size},
 	{COLL_ALL_REDUCE, "two_level", two_level_all_reduce, two_level_all_reduce_cost, CUT_RANKS,
 	 ADDS_ANYHOW, NEEDS_NODES, width_size},
+	{COLL_ALL_REDUCE, "circulant", circulant_all_reduce, circulant_all_reduce_cost, CUT_RANKS,
+	 ADDS_ANYHOW, 0, width_size},
 	WINDOW(COLL_ALL_REDUCE),
 	{COLL_REDUCE_SCATTER, "ring", ring_reduce_scatter, ring_phase_cost, CUT_NONE, ADDS_ANYHOW,
 	 0, width_size},
@@ -52,6 +60,8 @@ static const struct algorithm table[] = {
 	 ADDS_ONCE, 0, width_size},
 	{COLL_REDUCE_SCATTER, "two_level", two_level_reduce_scatter, two_level_phase_cost, CUT_NONE,
 	 ADDS_ANYHOW, NEEDS_NODES, width_two_sizes},
+	{COLL_REDUCE_SCATTER, "circulant", circulant_reduce_scatter, circulant_reduce_scatter_cost,
+	 CUT_NONE, ADDS_ANYHOW, 0, width_circulant},
 	WINDOW(COLL_REDUCE_SCATTER),
 	{COLL_ALL_GATHER, "ring", ring_all_gather, ring_phase_cost, CUT_NONE, ADDS_ONCE, 0,
 	 width_one},
@@ -59,6 +69,8 @@ static const struct algorithm table[] = {
 	 width_one},
 	{COLL_ALL_GATHER, "two_level", two_level_all_gather, two_level_phase_cost, CUT_NONE,
 	 ADDS_ONCE, NEEDS_NODES, width_one},
+	{COLL_ALL_GATHER, "circulant", circulant_all_gather, circulant_all_gather_cost, CUT_NONE,
+	 ADDS_ONCE, 0, width_one},
 	WINDOW(COLL_ALL_GATHER),
 	{COLL_BROADCAST, "ring", ring_broadcast, ring_broadcast_cost, CUT_NONE, ADDS_ONCE, 0,
 	 width_one},
