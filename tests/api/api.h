@@ -64,6 +64,7 @@ void pass_unbuilt(struct api *api);     /* functions to come: UNSUPPORTED with a
 /* These end the communicator. */
 void pass_leave(struct api *api);
 void pass_death(struct api *api);
+void pass_deserted(struct api *api);
 void pass_late(struct api *api);
 void pass_differ(struct api *api);
 void pass_abort(struct api *api);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define LETTERS 30
 
@@ -206,4 +207,35 @@ void pass_messages(struct api *api)
 {
 	for (int round = 0; round < (api->quick ? 3 : 8); round++)
 		one_round(api);
+}
+
+/* ---- a death ---- */
+
+/* The last rank dies, and nobody has spoken with it: one sends to it, one waits for it, others for
+ * anybody. */
+void pass_deserted(struct api *api)
+{
+	enum { COUNT = 100000 };
+	int dead = api->size - 1, source;
+	float *x = calloc(COUNT, sizeof *x);
+	tutti_call call = {.source = &source};
+	tutti_status status;
+
+	CHECK(api, x, "no memory");
+	CHECK_OK(api, tutti_barrier(api->comm, NULL));
+	if (api->rank == dead)
+		_exit(0);
+	if (api->rank % 3 == 0)
+		status = tutti_send(x, COUNT, TUTTI_F32, dead, api->comm, &call);
+	else
+		status = tutti_recv(x, COUNT, TUTTI_F32, api->rank % 3 == 1 ? dead : TUTTI_ANY,
+				    api->comm, &call);
+	CHECK(api, status == TUTTI_ERR_PEER, "%s: %s", tutti_status_string(status),
+	      tutti_comm_error(api->comm));
+	CHECK(api, tutti_send(x, 1, TUTTI_F32, 0, api->comm, NULL) == status, "it is not sticky");
+	free(x);
+	tutti_comm_destroy(api->comm);
+	api->comm = NULL;
+	if (api->arena)
+		buffer_arena_close(api);
 }

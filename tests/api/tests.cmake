@@ -90,6 +90,11 @@ if(TUTTI_WINDOW)
 	endforeach()
 endif()
 
+api_test(deserted 4 ARGUMENTS deserted)
+api_test(deserted_shm 4 RANKS ${shm_ranks} ARGUMENTS deserted)
+api_test(deserted_tcp 4 RANKS ${tcp_ranks} ARGUMENTS deserted)
+api_test(deserted_two_machines 5 RANKS -2 ARGUMENTS deserted)
+
 # Memory that the CPU may not touch, on some of the ranks in some of the calls.
 api_test(proof 1 PROOF ARGUMENTS --quick messages small large bits flight)
 api_test(proof 4 PROOF ARGUMENTS --quick messages small large bits flight)

@@ -17,6 +17,7 @@
 #include <cmocka.h>
 
 #define RANKS_MAX 8
+#define N         3
 #define LONG      100000 /* elements: more than any eager limit */
 
 static const char *const transports[] = {"tcp", "shm", NULL};
@@ -150,7 +151,7 @@ static void test_one_thread(void **state)
 /* Several communicators of the same ranks, other orders of calls on each rank: one handle. */
 static void test_many_communicators(void **state)
 {
-	enum { COMMS = 4, N = 3 };
+	enum { COMMS = 4 };
 	tutti_comm *comms[COMMS][N];
 	int32_t x[COMMS][N][100];
 	(void)state;
@@ -175,6 +176,74 @@ static void test_many_communicators(void **state)
 	}
 	for (int c = 0; c < COMMS; c++)
 		close_all(comms[c], N);
+}
+
+static void add(void *inout, const void *in, size_t count, tutti_dtype dtype, void *arg)
+{
+	int32_t *x = inout;
+	const int32_t *y = in;
+	(void)dtype;
+	(void)arg;
+	for (size_t i = 0; i < count; i++)
+		x[i] += y[i];
+}
+
+/* Rank r's blocks: p + 1 elements from rank p; (p + r) % N elements between ranks p and r. */
+static void check_blocks(int r, const int32_t *all, const int32_t *from)
+{
+	int at = 0, got = 0;
+	for (int p = 0; p < N; p++) {
+		int first = 0;
+		for (int i = 0; i <= p; i++)
+			assert_int_equal(all[at++], 10 * p + i);
+		for (int q = 0; q < r; q++)
+			first += (p + q) % N;
+		for (int i = 0; i < (p + r) % N; i++)
+			assert_int_equal(from[got++], 10 * p + first + i);
+	}
+}
+
+/* What a call's arguments point to is the caller's again before the group ends: tables, its
+ * operation. */
+static void copied_arguments(const char *transport)
+{
+	tutti_comm *comms[N];
+	int32_t mine[N][6], all[N][6], from[N][6], one[N], sum[N];
+	size_t counts[N], pairs[N];
+	tutti_op op;
+
+	open_all(comms, N, transport);
+	ok(tutti_op_create(&op, "add", add, NULL));
+	ok(tutti_group_begin());
+	for (int r = 0; r < N; r++) {
+		one[r] = r + 1;
+		for (int i = 0; i < 6; i++)
+			mine[r][i] = 10 * r + i;
+		for (int p = 0; p < N; p++) {
+			counts[p] = (size_t)p + 1;
+			pairs[p] = (size_t)((r + p) % N);
+		}
+		ok(tutti_all_gatherv(mine[r], all[r], counts, NULL, TUTTI_I32, comms[r], NULL));
+		ok(tutti_all_to_allv(mine[r], pairs, NULL, from[r], pairs, NULL, TUTTI_I32,
+				     comms[r], NULL));
+		ok(tutti_all_reduce(&one[r], &sum[r], 1, TUTTI_I32, op, comms[r], NULL));
+		for (int p = 0; p < N; p++)
+			counts[p] = pairs[p] = 1000000;
+	}
+	tutti_op_destroy(op);
+	ok(tutti_group_end(NULL));
+	for (int r = 0; r < N; r++) {
+		assert_int_equal(sum[r], 6);
+		check_blocks(r, all[r], from[r]);
+	}
+	close_all(comms, N);
+}
+
+static void test_arguments_are_copied(void **state)
+{
+	(void)state;
+	for (int t = 0; t < 3; t++)
+		copied_arguments(transports[t]);
 }
 
 /* ---- a thread each
@@ -423,10 +492,15 @@ static void test_handles(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_one_thread), cmocka_unit_test(test_many_communicators),
-		cmocka_unit_test(test_crossed),    cmocka_unit_test(test_waits_elsewhere),
-		cmocka_unit_test(test_many_calls), cmocka_unit_test(test_invalid),
-		cmocka_unit_test(test_failures),   cmocka_unit_test(test_handles),
+		cmocka_unit_test(test_one_thread),
+		cmocka_unit_test(test_many_communicators),
+		cmocka_unit_test(test_arguments_are_copied),
+		cmocka_unit_test(test_crossed),
+		cmocka_unit_test(test_waits_elsewhere),
+		cmocka_unit_test(test_many_calls),
+		cmocka_unit_test(test_invalid),
+		cmocka_unit_test(test_failures),
+		cmocka_unit_test(test_handles),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
