@@ -29,6 +29,7 @@ void test_mismatch_bytes(void **state);
 void test_mismatch_tag(void **state);
 void test_close_forgets(void **state);
 void test_close_delivers(void **state);
+void test_last_notice(void **state);
 void test_close_ends_peer(void **state);
 void test_close_ends_many(void **state);
 void test_post_on_failed(void **state);

@@ -27,6 +27,7 @@ static const struct CMUnitTest everywhere[] = {
 	cmocka_unit_test(test_post_on_failed),     cmocka_unit_test(test_unused_endpoints),
 	cmocka_unit_test(test_channels_unopened),  cmocka_unit_test(test_both_connect),
 	cmocka_unit_test(test_never_connected),    cmocka_unit_test(test_left_before_connect),
+	cmocka_unit_test(test_last_notice),
 };
 
 static const struct CMUnitTest real[] = {

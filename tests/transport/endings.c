@@ -132,6 +132,70 @@ void test_close_delivers(void **state)
 	world_close(&w);
 }
 
+/* A rank sends a last notice of 640 bytes on one of its channels, and leaves with everything else
+ * unread that its peer has sent it on all of them. The peer, which goes on sending, still gets the
+ * notice: whether it had connected that channel before or does so only now. */
+static void last_notice(int closer, bool is_late, int unread)
+{
+	enum { CHANNELS = 3, NOTICE = 640, BYTES = 300000 };
+	static uint8_t out[BYTES], notice[NOTICE], in[NOTICE];
+	static struct post before[CHANNELS][8], after[CHANNELS], sends[CHANNELS], recvs[2];
+	int peer = 1 - closer;
+	struct tutti_endpoint gone;
+	struct tutti_conn **conn;
+	struct world w;
+
+	world_open(&w, 2);
+	gone = *w.endpoints[closer];
+	conn = &w.conns[peer][closer][CHANNELS - 1];
+	bytes_fill(notice, sizeof notice, test_seed);
+	memset(in, 0, sizeof in);
+	for (int c = 0; c < CHANNELS; c++) {
+		world_conn(&w, closer, peer, c);
+		if (c < CHANNELS - 1 || !is_late)
+			world_conn(&w, peer, closer, c);
+		for (int i = 0; i < unread && w.conns[peer][closer][c]; i++)
+			post_send(&before[c][i], w.conns[peer][closer][c], out, BYTES, 5);
+	}
+	for (int i = 0; i < 2000; i++)
+		world_pump(&w);
+	for (int c = CHANNELS - 1; c >= 0; c--)
+		post_send(&sends[c], w.conns[closer][peer][c], notice, NOTICE, 6);
+	for (int i = 0; i < 2000 && !sends[CHANNELS - 1].is_done; i++)
+		world_pump_only(&w, closer, 1);
+	for (int c = 0; c < CHANNELS; c++)
+		world_hang_up(&w, closer, peer, c);
+	subject->transport->destroy(w.endpoints[closer]);
+	w.endpoints[closer] = NULL;
+	/* What it sends now meets a socket that is gone. */
+	for (int c = 0; c < CHANNELS; c++)
+		if (w.conns[peer][closer][c])
+			post_send(&after[c], w.conns[peer][closer][c], out, BYTES, 7);
+	world_pump_for(&w, 200);
+	if (is_late)
+		assert_int_equal(subject->transport->connect(w.endpoints[peer], closer,
+							     CHANNELS - 1, gone.address,
+							     gone.address_bytes, conn),
+				 TUTTI_OK);
+	for (int i = 0; i < 2; i++)
+		post_recv(&recvs[i], *conn, in, NOTICE, 6);
+	world_finish(&w, recvs, 2);
+	if (sends[CHANNELS - 1].is_done) {
+		assert_int_equal(recvs[0].io.status, TUTTI_OK);
+		expect_bytes(in, sizeof in, test_seed);
+	}
+	assert_int_equal(recvs[1].io.status, TUTTI_ERR_PEER);
+	expect_failed(*conn, TUTTI_ERR_PEER);
+	world_close(&w);
+}
+
+void test_last_notice(void **state)
+{
+	(void)state;
+	for (int n = 0; n < 12; n++)
+		last_notice(n % 2, n / 2 % 2, n / 4 * 4);
+}
+
 void test_close_ends_peer(void **state)
 {
 	const size_t bytes = (size_t)32 << 20;
