@@ -15,7 +15,7 @@ struct message {
 	size_t bytes;
 	uint32_t tag;
 	bool wants_copy;                /* the seed says that this send may complete early      */
-	uint64_t arrives_ns;
+	uint64_t arrives_ns;            /* with ports: its first byte, until it has landed      */
 };
 
 struct stream {
@@ -28,6 +28,7 @@ struct stream {
 	bool sender_gone, receiver_gone;
 	struct message *head, **tail;
 	struct message *unsent;         /* the first whose send has not completed               */
+	struct message *flying;         /* with ports: the first that has not landed            */
 	struct tutti_done recvs;        /* the posted receives                                  */
 	uint64_t last_arrival_ns;
 };
@@ -35,6 +36,7 @@ struct stream {
 struct link {
 	struct link *next;              /* of its hash bucket                                   */
 	int from, to;
+	double alpha_ns, beta_ns;
 	struct stream *streams;
 	uint64_t busy_until_ns;         /* the wire is taken by earlier messages                */
 	uint64_t delay_ns;              /* of the next message (sim_delay)                      */
@@ -59,8 +61,10 @@ struct sim_conn {
 
 struct sim_rank {
 	bool is_dead;
+	int node;
 	struct sim_endpoint *endpoints;
 	struct sim_conn *callers;       /* conns to this rank whose other end is not there yet  */
+	uint64_t sends_until_ns, receives_until_ns;     /* its ports are taken                  */
 };
 
 struct sim {
@@ -89,6 +93,14 @@ void conn_fail(struct sim_conn *conn, tutti_status status, const char *format, .
 /* This end leaves: forgets what is posted and lets the other end know. */
 void conn_leave(struct sim_conn *conn);
 
+/* costs.c: when a message arrives. */
+void cost_of_link(const struct sim *sim, struct link *link);
+uint64_t cost_ns(const struct link *link, size_t bytes);
+/* It leaves now: when it arrives, or with ports its first byte. */
+uint64_t cost_depart_ns(struct sim *sim, struct stream *stream, size_t bytes);
+/* Its first byte is here: when all of it is. */
+uint64_t cost_land_ns(struct sim *sim, const struct stream *stream, const struct message *m);
+
 bool stream_push(struct sim *sim, struct stream *stream, struct tutti_io *io);
 /* Sends that have not completed leave the stream: they complete with status, or are forgotten. */
 void stream_drop_sends(struct sim *sim, struct stream *stream, bool is_completing,
@@ -98,6 +110,9 @@ void stream_drop_messages(struct sim *sim, struct stream *stream);
 void stream_refresh(struct sim *sim, struct stream *stream);
 /* What sim_step has chosen: one message moves, or (early) one send completes. */
 void stream_deliver(struct sim *sim, struct stream *stream);
+/* With ports: the next that is due on it is a first byte; that message takes the receiver's port. */
+bool stream_can_land(const struct sim *sim, const struct stream *stream);
+void stream_land(struct sim *sim, struct stream *stream);
 bool stream_can_copy(const struct sim *sim, const struct stream *stream);
 void stream_copy(struct sim *sim, struct stream *stream);
 bool stream_can_deliver(const struct sim *sim, const struct stream *stream);

@@ -16,6 +16,7 @@ tutti_status sim_create(struct sim **out, const struct sim_config *config)
 
 	if (sim) {
 		sim->config = *config;
+		sim->config.nodes = NULL; /* the caller's */
 		sim->random = config->seed;
 		sim->news_tail = &sim->news;
 		sim->ranks = calloc((size_t)config->size, sizeof(*sim->ranks));
@@ -27,6 +28,8 @@ tutti_status sim_create(struct sim **out, const struct sim_config *config)
 		return fail(TUTTI_ERR_MEMORY, "No memory for a simulation of %d ranks.",
 			    config->size);
 	}
+	for (int rank = 0; rank < config->size; rank++)
+		sim->ranks[rank].node = config->nodes ? config->nodes[rank] : rank;
 	*out = sim;
 	return TUTTI_OK;
 }
@@ -112,6 +115,11 @@ static struct stream *choose_by_time(struct sim *sim)
 	return stream;
 }
 
+static struct stream *choose(struct sim *sim)
+{
+	return sim->config.order == SIM_TIMED ? choose_by_time(sim) : choose_random(sim);
+}
+
 int sim_step(struct sim *sim, int ranks[2])
 {
 	struct sim_endpoint *told = next_news(sim);
@@ -120,8 +128,9 @@ int sim_step(struct sim *sim, int ranks[2])
 		ranks[0] = ranks[1] = told->rank;
 		return 1;
 	}
-	struct stream *stream =
-		sim->config.order == SIM_TIMED ? choose_by_time(sim) : choose_random(sim);
+	struct stream *stream;
+	while ((stream = choose(sim)) && stream_can_land(sim, stream))
+		stream_land(sim, stream);
 	if (!stream)
 		return 0;
 	ranks[0] = stream->link->from;
@@ -201,6 +210,7 @@ static struct link *make_link(struct sim *sim, int from, int to)
 	size_t bucket = bucket_of(sim, from, to);
 	link->from = from;
 	link->to = to;
+	cost_of_link(sim, link);
 	link->next = sim->buckets[bucket];
 	sim->buckets[bucket] = link;
 	return link;

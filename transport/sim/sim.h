@@ -1,7 +1,9 @@
 /* sim: a simulated network of n ranks in one thread, seeded, with a virtual clock.
  *
- * A message takes alpha + bytes * beta on its link, links are per ordered pair and serve one message
- * at a time. order SIM_RANDOM delivers in any order that the conns' FIFO rule allows, as the seed
+ * A message takes alpha + bytes * beta on its link; between ranks of one node, if nodes are given, both
+ * are the local ones. Links are per ordered pair and serve one message at a time. With ports a rank as
+ * a whole sends one message at a time, and receives one at a time, in the order of arrival: that is
+ * what makes many senders of one receiver slow. order SIM_RANDOM delivers in any order that the conns' FIFO rule allows, as the seed
  * says; a send completes at delivery and its buffer is read only then (the harshest meaning of a
  * send), or early, copied, in a step of its own (the mildest), as the seed says. SIM_TIMED delivers
  * by virtual time and predicts; there a send completes at delivery. progress only hands out what
@@ -22,6 +24,9 @@ struct sim_config {
 	uint64_t seed;
 	enum sim_order order;
 	double alpha_ns, beta_ns;      /* of a message; per byte                                */
+	const int *nodes;              /* of each rank, copied; NULL: there are no local links  */
+	double local_alpha_ns, local_beta_ns;
+	bool has_ports;                /* matters to SIM_TIMED only                             */
 	bool dry;                      /* move no bytes: buffers may be NULL                    */
 };
 

@@ -31,30 +31,6 @@ static void message_free(struct sim *sim, struct message *m)
 	sim->free_messages = m;
 }
 
-static uint64_t wire_ns(double ns)
-{
-	return ns > 0 ? (uint64_t)(ns + 0.5) : 0;
-}
-
-static uint64_t arrival_ns(struct sim *sim, struct stream *stream, size_t bytes)
-{
-	struct link *link = stream->link;
-	uint64_t at = sim->now_ns;
-
-	if (sim->config.order == SIM_TIMED) {
-		if (link->busy_until_ns > at)
-			at = link->busy_until_ns;
-		at += wire_ns((double)bytes * sim->config.beta_ns);
-		link->busy_until_ns = at;
-		at += wire_ns(sim->config.alpha_ns);
-	}
-	at += link->delay_ns;
-	link->delay_ns = 0;
-	if (at < stream->last_arrival_ns)
-		at = stream->last_arrival_ns;
-	return stream->last_arrival_ns = at;
-}
-
 bool stream_push(struct sim *sim, struct stream *stream, struct tutti_io *io)
 {
 	struct message *m = message_new(sim);
@@ -63,11 +39,13 @@ bool stream_push(struct sim *sim, struct stream *stream, struct tutti_io *io)
 		return false;
 	*m = (struct message){.io = io, .bytes = io->bytes, .tag = io->tag};
 	m->wants_copy = sim->config.order == SIM_RANDOM && sim_random(sim) % 2;
-	m->arrives_ns = arrival_ns(sim, stream, io->bytes);
+	m->arrives_ns = cost_depart_ns(sim, stream, io->bytes);
 	*stream->tail = m;
 	stream->tail = &m->next;
 	if (!stream->unsent)
 		stream->unsent = m;
+	if (!stream->flying && sim->config.has_ports && sim->config.order == SIM_TIMED)
+		stream->flying = m;
 	return true;
 }
 
@@ -90,7 +68,7 @@ void stream_drop_sends(struct sim *sim, struct stream *stream, bool is_completin
 	while (*at && (*at)->io == NULL)
 		at = &(*at)->next;
 	stream->tail = at;
-	stream->unsent = NULL;
+	stream->unsent = stream->flying = NULL; /* a copied one never flies */
 	for (struct message *m = *at, *next; m; m = next) {
 		next = m->next;
 		if (is_completing)
@@ -120,9 +98,52 @@ bool stream_can_copy(const struct sim *sim, const struct stream *stream)
 	return m && m->wants_copy && sim->copied_bytes + m->bytes <= COPIED_BYTES_MAX;
 }
 
+/* When something happens on it next; UINT64_MAX: nothing. */
+static uint64_t next_due_ns(const struct stream *stream)
+{
+	uint64_t due_ns = UINT64_MAX;
+
+	if (stream->head && stream->recvs.head && stream->head != stream->flying)
+		due_ns = stream->head->arrives_ns;
+	if (stream->flying && stream->flying->arrives_ns < due_ns)
+		due_ns = stream->flying->arrives_ns;
+	return due_ns;
+}
+
+static void refresh_with_ports(struct sim *sim, struct stream *stream)
+{
+	struct agenda_entry *entry = &stream->entry;
+	uint64_t due_ns = next_due_ns(stream);
+
+	if (due_ns < sim->now_ns)
+		due_ns = sim->now_ns;
+	if (entry->due_at && entry->due_ns == due_ns)
+		return;
+	agenda_set_not_due(&sim->agenda, entry);
+	if (due_ns != UINT64_MAX)
+		agenda_set_due(&sim->agenda, entry, due_ns);
+}
+
+bool stream_can_land(const struct sim *sim, const struct stream *stream)
+{
+	return stream->flying && stream->flying->arrives_ns <= sim->now_ns;
+}
+
+void stream_land(struct sim *sim, struct stream *stream)
+{
+	stream->flying->arrives_ns = cost_land_ns(sim, stream, stream->flying);
+	stream->flying = stream->flying->next;
+	refresh_with_ports(sim, stream);
+}
+
 void stream_refresh(struct sim *sim, struct stream *stream)
 {
 	struct agenda *agenda = &sim->agenda;
+
+	if (sim->config.has_ports && sim->config.order == SIM_TIMED) {
+		refresh_with_ports(sim, stream);
+		return;
+	}
 	bool is_matched = stream->head && stream->recvs.head;
 	uint64_t arrives_ns = is_matched ? stream->head->arrives_ns : 0;
 
@@ -154,8 +175,7 @@ void stream_deliver(struct sim *sim, struct stream *stream)
 	sim->messages++;
 	agenda_set_not_due(&sim->agenda, &stream->entry);
 	if (sim->config.order == SIM_RANDOM)
-		sim->now_ns +=
-			wire_ns(sim->config.alpha_ns + (double)m->bytes * sim->config.beta_ns);
+		sim->now_ns += cost_ns(stream->link, m->bytes);
 	if (m->bytes != recv->bytes || m->tag != recv->tag) {
 		size_t bytes = m->bytes;
 		uint32_t tag = m->tag;
