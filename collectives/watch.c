@@ -9,7 +9,7 @@
 #define INTERVAL_NS 1000000u    /* between two looks                                            */
 #define HOPELESS_NS 1000000000u /* from here on a death matters to all calls                    */
 #define GRACE_NS    200000000u  /* how long a broken connection waits for an explanation        */
-#define ASK_NS      200000000u  /* before a deadline, at most: who is missing?                  */
+#define ASK_NS      1000000000u /* before a deadline, at most: who is missing?                  */
 
 static bool is_collective(const struct tutti_work *work)
 {
@@ -116,7 +116,7 @@ static void look_around(struct engine *e, const struct tutti_work *oldest, uint6
 
 static void ask_around(struct engine *e, const struct tutti_work *oldest, uint64_t now)
 {
-	uint64_t early = (uint64_t)oldest->spec.timeout_ms * 1000000u / 4;
+	uint64_t early = (uint64_t)oldest->spec.timeout_ms * 1000000u / 2;
 
 	if (early > ASK_NS)
 		early = ASK_NS;
