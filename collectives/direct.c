@@ -127,10 +127,17 @@ struct cost direct_all_reduce_cost(struct place p)
 	return c;
 }
 
-/* all_gather, reduce_scatter and all_to_all, by bytes of a block. */
+/* all_gather and all_to_all, by bytes of a block. */
 struct cost direct_phase_cost(struct place p)
 {
 	struct cost c = cost_flat(p, 1, p.ranks - 1, (double)p.ranks / p.nodes);
+	return c;
+}
+
+struct cost direct_reduce_scatter_cost(struct place p)
+{
+	struct cost c = direct_phase_cost(p);
+	c.reduced = p.ranks - 1;
 	return c;
 }
 

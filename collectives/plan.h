@@ -99,10 +99,10 @@ static inline uint32_t plan_shape_of(const struct plan *plan, struct ref r)
 }
 
 /* Chunks of one buffer: count of them from the from-th on. Of those that start with first they are every
- * stride-th, and with of not 0 the of-th is followed by the 0-th again. */
+ * stride-th, or the first run of every stride, and with of not 0 the of-th is followed by the 0-th again. */
 struct span {
 	uint32_t buf, first, count;
-	uint32_t from, of, stride;
+	uint32_t from, of, stride, run;
 };
 
 /* One message, whatever the span: the peer receives a span of equal lengths in one message too. */
@@ -127,13 +127,13 @@ void plan_pace(struct plan *plan);
 
 static inline struct span span(uint32_t buf, uint32_t first, uint32_t count)
 {
-	return (struct span){buf, first, count, 0, 0, 1};
+	return (struct span){buf, first, count, 0, 0, 1, 1};
 }
 
 static inline uint32_t span_chunk(struct span s, uint32_t i)
 {
-	uint32_t at = s.from + i;
-	return s.first + (s.of ? at % s.of : at) * s.stride;
+	uint32_t at = s.of ? (s.from + i) % s.of : s.from + i;
+	return s.first + at / s.run * s.stride + at % s.run;
 }
 
 static inline int modulo(int i, int n)
@@ -168,6 +168,17 @@ static inline struct span every(struct span s, int i, int n)
 	s.from = 0;
 	s.count = (s.count - (uint32_t)i + (uint32_t)n - 1) / (uint32_t)n;
 	s.stride *= (uint32_t)n;
+	return s;
+}
+
+/* From the beginning of s on count chunks in runs of run, the beginnings of two being stride apart. */
+static inline struct span runs(struct span s, int count, int run, int stride)
+{
+	s.first += s.from * s.stride;
+	s.from = 0;
+	s.count = (uint32_t)count;
+	s.run = (uint32_t)run;
+	s.stride = (uint32_t)stride;
 	return s;
 }
 
@@ -264,15 +275,25 @@ typedef void algorithm_fn(struct plan *plan, struct group g, struct span in, str
 typedef struct cost cost_fn(struct place place);
 
 algorithm_fn ring_all_reduce, ring_reduce_scatter, ring_all_gather, ring_broadcast;
+algorithm_fn ring_reduce;
 cost_fn ring_all_reduce_cost, ring_phase_cost, ring_broadcast_cost;
+cost_fn ring_reduce_scatter_cost, ring_reduce_cost;
 algorithm_fn doubling_all_reduce, doubling_broadcast, doubling_barrier;
 cost_fn doubling_all_reduce_cost, doubling_broadcast_cost, doubling_barrier_cost;
 algorithm_fn direct_all_reduce, direct_reduce_scatter, direct_all_gather, direct_broadcast;
 algorithm_fn direct_reduce, direct_gather, direct_scatter, direct_all_to_all;
 cost_fn direct_all_reduce_cost, direct_phase_cost, direct_broadcast_cost, direct_reduce_cost,
-	direct_gather_cost;
+	direct_gather_cost, direct_reduce_scatter_cost;
 algorithm_fn circulant_all_reduce, circulant_reduce_scatter, circulant_all_gather;
 cost_fn circulant_all_reduce_cost, circulant_reduce_scatter_cost, circulant_all_gather_cost;
+algorithm_fn knomial_all_reduce, knomial_broadcast, knomial_reduce, knomial_gather, knomial_scatter;
+cost_fn knomial_all_reduce_cost, knomial_broadcast_cost, knomial_reduce_cost, knomial_gather_cost;
+algorithm_fn tree_all_reduce, tree_broadcast, tree_reduce;
+cost_fn tree_all_reduce_cost, tree_broadcast_cost, tree_reduce_cost;
+algorithm_fn rings_all_reduce, rings_reduce_scatter, rings_all_gather;
+cost_fn rings_all_reduce_cost, rings_reduce_scatter_cost, rings_all_gather_cost;
+algorithm_fn spread_broadcast, bruck_all_to_all, pairwise_all_to_all;
+cost_fn spread_broadcast_cost, bruck_all_to_all_cost, pairwise_all_to_all_cost;
 
 algorithm_fn two_level_all_reduce, two_level_reduce_scatter, two_level_all_gather, two_level_broadcast;
 cost_fn two_level_all_reduce_cost, two_level_phase_cost, two_level_broadcast_cost;

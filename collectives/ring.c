@@ -66,6 +66,24 @@ void ring_broadcast(struct plan *p, struct group g, struct span in, struct span 
 		plan_send(p, member(g, g.me + 1), g.me == 0 ? in : out);
 }
 
+/* The other way round: sums stream towards member 0. */
+void ring_reduce(struct plan *p, struct group g, struct span in, struct span out)
+{
+	if (g.size == 1) {
+		plan_reduce(p, out, &in, 1);
+		return;
+	}
+	if (g.me < g.size - 1) {
+		struct span sum = g.me == 0 ? out : plan_scratch(p, in);
+		plan_recv_reduce(p, member(g, g.me + 1), sum, in);
+		in = sum;
+	}
+	if (g.me > 0)
+		plan_send(p, member(g, g.me - 1), in);
+	else
+		plan_finish(p, out);
+}
+
 struct cost ring_all_reduce_cost(struct place p)
 {
 	struct cost c = cost_flat(p, 2 * (p.ranks - 1), 2.0 * (p.ranks - 1) / p.ranks, 1);
@@ -73,15 +91,29 @@ struct cost ring_all_reduce_cost(struct place p)
 	return c;
 }
 
-/* reduce_scatter and all_gather, by bytes of a block. */
+/* all_gather, by bytes of a block. */
 struct cost ring_phase_cost(struct place p)
 {
 	return cost_flat(p, p.ranks - 1, p.ranks - 1, 1);
+}
+
+struct cost ring_reduce_scatter_cost(struct place p)
+{
+	struct cost c = ring_phase_cost(p);
+	c.reduced = p.ranks - 1;
+	return c;
 }
 
 struct cost ring_broadcast_cost(struct place p)
 {
 	struct cost c = cost_flat(p, p.ranks - 1, 1, 1);
 	c.link[p.nodes > 1 ? LINK_NET : LINK_LOCAL].depth = p.ranks - 2;
+	return c;
+}
+
+struct cost ring_reduce_cost(struct place p)
+{
+	struct cost c = ring_broadcast_cost(p);
+	c.reduced = 1;
 	return c;
 }

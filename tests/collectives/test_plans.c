@@ -180,7 +180,7 @@ static void test_many_works(void **state)
 		for (int k = 0; k < 24; k++) {
 			const struct algorithm *a;
 			do
-				a = algorithm_at((int)(mix(&seed) % 40));
+				a = algorithm_at((int)(mix(&seed) % 64));
 			while (!a || !is_flat(a));
 			struct trial t = any_trial(a, config.sim.size, &seed);
 			t.count = mix(&seed) % 300;

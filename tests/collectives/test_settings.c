@@ -74,7 +74,7 @@ static void refused_alone(const char *name, const char *value, const char *says)
 static void one_rank_alone_looks_at_its_settings(void **state)
 {
 	(void)state;
-	refused_alone("TUTTI_ALGO", "all_reduce=tree", "names no algorithm of all_reduce");
+	refused_alone("TUTTI_ALGO", "all_reduce=oak", "names no algorithm of all_reduce");
 	refused_alone("TUTTI_TRANSPORTS", "shm,tpc", "there is no transport \"tpc\"");
 	refused_alone("TUTTI_TRANSPORTS", "^shm,tcp", "leaves no transport");
 	refused_alone("TUTTI_TRANSPORT_PLUGIN", "/there/is/no/such.so", "/there/is/no/such.so");
