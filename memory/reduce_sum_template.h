@@ -38,13 +38,15 @@ INLINE VECTOR(floats) VECTOR(canonical_f32)(VECTOR(floats) x)
 	return (VECTOR(floats))(((VECTOR(words))x & ~is_nan) | (is_nan & F32_NAN));
 }
 
-/* Divides, where by is not 0, and makes NaNs canonical. */
+/* Divides, where by is not 0, and makes NaNs canonical where there are any. */
 INLINE struct VECTOR(value) VECTOR(end_f32)(struct VECTOR(value) x, float by)
 {
-	if (by != 0) {
+	if (DIVIDES(by)) {
 		x.low /= by;
 		x.high /= by;
 	}
+	if (__builtin_expect(!NAN_IN(f32, WIDTH)(x.low, x.high), 1))
+		return x;
 	return (struct VECTOR(value)){VECTOR(canonical_f32)(x.low), VECTOR(canonical_f32)(x.high)};
 }
 
@@ -75,19 +77,22 @@ INLINE struct VECTOR(value) VECTOR(add_f64)(struct VECTOR(value) a, struct VECTO
 	return (struct VECTOR(value)){(VECTOR(floats))low, (VECTOR(floats))high};
 }
 
-INLINE VECTOR(floats) VECTOR(end_half_f64)(VECTOR(floats) half, float by)
+INLINE VECTOR(floats) VECTOR(canonical_f64)(VECTOR(floats) half)
 {
 	VECTOR(doubles) x = (VECTOR(doubles))half;
-	if (by != 0)
-		x /= (double)by;
 	VECTOR(quads) is_nan = (VECTOR(quads))(x != x);
 	return (VECTOR(floats))(((VECTOR(quads))x & ~is_nan) | (is_nan & F64_NAN));
 }
 
 INLINE struct VECTOR(value) VECTOR(end_f64)(struct VECTOR(value) x, float by)
 {
-	return (struct VECTOR(value)){VECTOR(end_half_f64)(x.low, by),
-	                              VECTOR(end_half_f64)(x.high, by)};
+	if (DIVIDES(by)) {
+		x.low = (VECTOR(floats))((VECTOR(doubles))x.low / (double)by);
+		x.high = (VECTOR(floats))((VECTOR(doubles))x.high / (double)by);
+	}
+	if (__builtin_expect(!NAN_IN(f64, WIDTH)(x.low, x.high), 1))
+		return x;
+	return (struct VECTOR(value)){VECTOR(canonical_f64)(x.low), VECTOR(canonical_f64)(x.high)};
 }
 
 /* bf16 is the upper half of f32: of each pair, the one at the lower address goes into low. */
@@ -102,7 +107,11 @@ INLINE struct VECTOR(value) VECTOR(load_bf16)(const char *src)
 INLINE VECTOR(words) VECTOR(round_bf16)(VECTOR(floats) x)
 {
 	VECTOR(words) bits = (VECTOR(words))x;
+#if WIDTH == 64
+	return (VECTOR(words))round_to_bf16_64((__m512i)bits);
+#else
 	return bits + 0x7fff + ((bits >> 16) & 1);
+#endif
 }
 
 INLINE void VECTOR(store_bf16)(char *dst, struct VECTOR(value) x)

@@ -5,6 +5,7 @@
 #include "memory/f16c.h"
 #include "memory/reduce_kernels.h"
 #include "memory/small_float.h"
+#include "memory/vector_nan.h"
 
 /* No iteration reads what another one writes: out is a or b, or apart from both. */
 #ifdef __clang__
@@ -190,6 +191,8 @@ static void narrow_f16_fast(void *dst, const void *acc, size_t n)
 #define PASTE(a, b, c)  PASTE_(a, b, c)
 #define F16_WIDEN(width)  PASTE(f16_widen_, width, )
 #define F16_NARROW(width) PASTE(f16_narrow_, width, )
+#define NAN_IN(tag, width) PASTE(nan_in_##tag##_, width, )
+#define DIVIDES(by)        (bits_of_f32(by) != 0) /* as integers: the ports of vectors are busy */
 
 #define VECTOR(name) PASTE(name, _, WIDTH)
 #define WIDTH 16
