@@ -59,6 +59,8 @@ void p2p_check_gone(struct p2p *p)
 	struct p2p_peer *peer = NULL;
 	struct tutti_work *oldest = NULL;
 
+	if (!p->any_gone)
+		return;
 	for (struct tutti_work *work = p->engine->works; work; work = work->next) {
 		struct p2p_peer *gone = work->message && work->stage != WORK_CLEANS_UP
 						? waits_in_vain(p, work->message)
@@ -76,7 +78,7 @@ static void lose(struct p2p_peer *peer, const struct tutti_io *io)
 {
 	if (peer->is_lost)
 		return;
-	peer->is_lost = true;
+	peer->is_lost = peer->p2p->any_gone = true;
 	peer->status = io->status;
 	snprintf(peer->why, sizeof peer->why, "%s",
 		 io->conn->status != TUTTI_OK ? io->conn->error : tutti_status_string(io->status));

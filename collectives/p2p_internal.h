@@ -166,6 +166,7 @@ struct p2p {
 	struct p2p_peer **peers; /* NULL: not needed yet                                  */
 	struct p2p_queue any;    /* recvs from anybody that wait                          */
 	uint64_t stamp;
+	bool any_gone; /* some peer has left or is lost                                       */
 	struct p2p_message *free_messages;
 	struct p2p_arrival *free_arrivals;
 	int unsent; /* ios of eager sends under way                                       */

@@ -146,7 +146,7 @@ static void take(struct p2p_peer *peer, const struct p2p_header *h)
 		p2p_take_mismatch(peer, h);
 		break;
 	case P2P_LEAVING:
-		peer->has_left = true;
+		peer->has_left = peer->p2p->any_gone = true;
 		p2p_check_gone(peer->p2p);
 		break;
 	default:
