@@ -318,7 +318,7 @@ void bell_open(struct window *window); /* once, at join */
 void bell_sleep(struct window *window, const struct window_run *run); /* at most 1 ms */
 
 /* window_small.c: what fits a line. */
-bool small_fits(const struct window *window, const struct window_run *run);
+bool small_fits(const struct window *window, struct window_run *run);
 void small_write(struct window *window, const struct window_run *run, struct line *line);
 void small_finish(struct window *window, const struct window_run *run);
 

@@ -19,9 +19,10 @@ static size_t payload_bytes(const struct window_run *run)
 	}
 }
 
-bool small_fits(const struct window *w, const struct window_run *run)
+bool small_fits(const struct window *w, struct window_run *run)
 {
-	return run->args.collective != COLL_ALL_TO_ALLV && payload_bytes(run) <= w->small_bytes;
+	run->payload = payload_bytes(run);
+	return run->payload <= w->small_bytes && run->args.collective != COLL_ALL_TO_ALLV;
 }
 
 /* ---- writing ------------------------------------------------------------------------------- */
@@ -53,7 +54,7 @@ static void put_blocks(const struct window *w, const struct window_run *run, uin
 
 void small_write(struct window *w, const struct window_run *run, struct line *line)
 {
-	void *payload = line_payload(line, payload_bytes(run));
+	void *payload = line_payload(line, run->payload);
 	bool is_root = run->args.root == w->rank;
 
 	switch (run->pattern) {
@@ -70,7 +71,7 @@ void small_write(struct window *w, const struct window_run *run, struct line *li
 			break;
 		/* fall through */
 	default:
-		if (run->unit)
+		if (run->payload)
 			put(run, payload, run->args.send, run->own);
 	}
 }
@@ -79,7 +80,7 @@ void small_write(struct window *w, const struct window_run *run, struct line *li
 
 static const uint8_t *payload_of(const struct window *w, const struct window_run *run, int rank)
 {
-	return line_payload(line_of(w, run->number, rank), payload_bytes(run));
+	return line_payload(line_of(w, run->number, rank), run->payload);
 }
 
 /* Where this rank's block begins among put_blocks(). */
@@ -130,7 +131,7 @@ void small_finish(struct window *w, const struct window_run *run)
 {
 	bool is_root = run->args.root == w->rank;
 
-	if (!run->total || !run->unit)
+	if (!run->payload)
 		return;
 	switch (run->pattern) {
 	case COLL_REDUCE:
