@@ -4,7 +4,6 @@
 #include "collectives/layout.h"
 #include "core/status.h"
 #include "memory/dtype.h"
-#include "memory/ops.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -313,8 +312,6 @@ const char *select_why_not(const struct select *s, const struct algorithm *a,
 {
 	if (!a->build && !s->has_window)
 		return "the ranks do not share memory (or TUTTI_WINDOW=0, or a filter without shm)";
-	if (!a->build && op_scalar(args->op))
-		return "the window does not scale inputs yet";
 	if ((a->needs & NEEDS_NODES) && !s->nodes)
 		return "it needs several nodes of equally many ranks, more than one, numbered node "
 		       "by node or in turn";
