@@ -14,6 +14,14 @@ tutti_status window_join(struct window **window, const struct window_config *con
 	return fail(TUTTI_ERR_UNSUPPORTED, "rank %d: this build has no window", config->rank);
 }
 
+tutti_status window_join_unless(struct window **window, const struct window_config *config,
+				uint64_t deadline_ns, bool (*is_over)(void *arg), void *arg)
+{
+	(void)is_over;
+	(void)arg;
+	return window_join(window, config, deadline_ns);
+}
+
 tutti_status window_join_all(struct window **windows, const struct window_config *configs, int n)
 {
 	(void)n;

@@ -230,6 +230,11 @@ static tutti_status make_child(struct split *s, int color, struct member *mine)
 	return comm_describe(child, mine);
 }
 
+static bool parent_has_failed(void *parent)
+{
+	return engine_is_broken(((struct tutti_comm *)parent)->engine);
+}
+
 /* Without a window there are messages, so this cannot fail. */
 static void open_window(const struct split *s)
 {
@@ -240,7 +245,8 @@ static void open_window(const struct split *s)
 		return;
 	struct window_config config = comm_window_config(child);
 	patience_ms = patience_ms < WINDOW_MS_MAX ? patience_ms : WINDOW_MS_MAX;
-	if (window_join(&child->window, &config, deadline_after_ms(patience_ms)) != TUTTI_OK)
+	if (window_join_unless(&child->window, &config, deadline_after_ms(patience_ms),
+			       parent_has_failed, s->parent) != TUTTI_OK)
 		log_info("no window, messages instead: %s", last_error());
 }
 

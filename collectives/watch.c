@@ -124,6 +124,17 @@ static void ask_around(struct engine *e, const struct tutti_work *oldest, uint64
 		control_ask(e->config.control, oldest->spec.args.sequence);
 }
 
+bool engine_is_broken(struct engine *e)
+{
+	if (engine_status(e) == TUTTI_OK && may_be_explained(e)) {
+		pthread_mutex_lock(&e->lock);
+		if (!e->stop)
+			look(e, NO_CALL, true);
+		engine_unlock(e);
+	}
+	return engine_status(e) != TUTTI_OK;
+}
+
 /* ---- failures of all ----------------------------------------------------------------------- */
 
 void engine_take_notice(struct engine *e, const struct notice *notice)

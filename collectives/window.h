@@ -29,6 +29,9 @@ struct window_config {
  * all ranks, where that cannot be done; a rank that does not come shows at the deadline. */
 tutti_status window_join(struct window **window, const struct window_config *config,
                          uint64_t deadline_ns);
+/* The same, but given up soon when is_over(arg): asked now and then while ranks are missing. */
+tutti_status window_join_unless(struct window **window, const struct window_config *config,
+                                uint64_t deadline_ns, bool (*is_over)(void *arg), void *arg);
 /* All n ranks of one process at once (tutti_init_all): one mapping. configs[i] is rank i's. */
 tutti_status window_join_all(struct window **windows, const struct window_config *configs, int n);
 void window_destroy(struct window *window);    /* NULL is fine */

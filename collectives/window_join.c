@@ -124,6 +124,22 @@ void window_destroy(struct window *w)
 
 /* ---- the leader ------------------------------------------------------------------------ */
 
+/* Until when it is worth to wait for the others. */
+struct patience {
+	uint64_t deadline_ns;
+	bool (*is_over)(void *arg); /* or NULL */
+	void *arg;
+};
+
+#define ASK_MS 20 /* is_over, while waiting */
+
+static tutti_status still_worth(const struct patience *p)
+{
+	if (p->is_over && p->is_over(p->arg))
+		return fail(TUTTI_ERR_ABORTED, "it is not needed any more");
+	return TUTTI_OK;
+}
+
 /* The connections so far: those that said who they are, and those that have not yet. */
 struct gathering {
 	const struct window_config *config;
@@ -150,15 +166,16 @@ static void take_hello(struct gathering *g, int fd)
 	g->missing--;
 }
 
-static tutti_status gather_some(struct gathering *g, int listener, uint64_t deadline_ns)
+static tutti_status gather_some(struct gathering *g, int listener, const struct patience *p)
 {
 	struct pollfd fds[PENDING_MAX + 1];
 	int n = g->pending_count, fd;
+	int sleep_ms = deadline_poll_ms(p->deadline_ns, p->is_over ? ASK_MS : 1000);
 
 	for (int i = 0; i < n; i++)
 		fds[i] = (struct pollfd){g->pending[i], POLLIN, 0};
 	fds[n] = (struct pollfd){n < PENDING_MAX ? listener : -1, POLLIN, 0};
-	if (poll(fds, (nfds_t)n + 1, deadline_poll_ms(deadline_ns, 1000)) < 0)
+	if (poll(fds, (nfds_t)n + 1, sleep_ms) < 0)
 		return TUTTI_OK; /* EINTR: the caller comes again */
 	g->pending_count = 0;
 	for (int i = 0; i < n; i++) {
@@ -168,19 +185,19 @@ static tutti_status gather_some(struct gathering *g, int listener, uint64_t dead
 			g->pending[g->pending_count++] = fds[i].fd;
 	}
 	if (fds[n].revents) {
-		TRY(net_accept(listener, deadline_ns, &fd));
+		TRY(net_accept(listener, p->deadline_ns, &fd));
 		g->pending[g->pending_count++] = fd;
 	}
-	return TUTTI_OK;
+	return g->missing > 0 ? still_worth(p) : TUTTI_OK;
 }
 
-static tutti_status gather(struct gathering *g, int listener, uint64_t deadline_ns)
+static tutti_status gather(struct gathering *g, int listener, const struct patience *p)
 {
 	tutti_status status = TUTTI_OK;
 
 	while (g->missing > 0 && status == TUTTI_OK) {
-		status = gather_some(g, listener, deadline_ns);
-		if (g->missing > 0 && clock_now_ns() >= deadline_ns)
+		status = gather_some(g, listener, p);
+		if (g->missing > 0 && status == TUTTI_OK && clock_now_ns() >= p->deadline_ns)
 			status = fail(TUTTI_ERR_TIMEOUT, "%d of %d ranks did not come", g->missing,
 				      g->config->size);
 	}
@@ -265,7 +282,7 @@ static tutti_status make_window(struct window **window, const struct window_conf
 }
 
 static tutti_status lead(struct window **window, const struct window_config *config,
-			 struct gathering *g, uint64_t deadline_ns)
+			 struct gathering *g, const struct patience *p)
 {
 	char name[64];
 	int listener;
@@ -274,10 +291,10 @@ static tutti_status lead(struct window **window, const struct window_config *con
 	g->pids[0] = (int)getpid();
 	window_socket_name(name, sizeof name, config->comm_id);
 	TRY(net_unix_listen(name, config->size, &listener));
-	status = gather(g, listener, deadline_ns);
+	status = gather(g, listener, p);
 	close(listener);
 	TRY(status);
-	status = make_window(window, config, g, deadline_ns);
+	status = make_window(window, config, g, p->deadline_ns);
 	/* A member that cannot be told any more finds out at its deadline. */
 	for (int rank = 1; rank < config->size; rank++) {
 		int32_t verdict = (int32_t)status;
@@ -288,7 +305,7 @@ static tutti_status lead(struct window **window, const struct window_config *con
 }
 
 static tutti_status join_as_leader(struct window **window, const struct window_config *config,
-				   uint64_t deadline_ns)
+				   const struct patience *p)
 {
 	size_t n = (size_t)config->size;
 	struct gathering g = {
@@ -301,7 +318,7 @@ static tutti_status join_as_leader(struct window **window, const struct window_c
 	if (!g.sockets || !g.pids)
 		fail(status, "No memory to gather %d ranks.", config->size);
 	else
-		status = lead(&w, config, &g, deadline_ns);
+		status = lead(&w, config, &g, p);
 	free(g.pids);
 	if (w)
 		w->sockets = g.sockets;
@@ -377,23 +394,39 @@ static tutti_status follow(struct window **window, const struct window_config *c
 	return TUTTI_OK;
 }
 
+/* Retries until the leader listens. */
+static tutti_status connect_to_leader(const struct window_config *config, const struct patience *p,
+				      int *fd)
+{
+	char name[64];
+	tutti_status status;
+
+	window_socket_name(name, sizeof name, config->comm_id);
+	if (!p->is_over)
+		return net_unix_connect(name, p->deadline_ns, fd);
+	do {
+		uint64_t soon = deadline_after_ms(ASK_MS);
+		TRY(still_worth(p));
+		status = net_unix_connect(name, soon < p->deadline_ns ? soon : p->deadline_ns, fd);
+	} while (status == TUTTI_ERR_TIMEOUT && clock_now_ns() < p->deadline_ns);
+	return status;
+}
+
 static tutti_status join_as_member(struct window **window, const struct window_config *config,
-				   uint64_t deadline_ns)
+				   const struct patience *p)
 {
 	int *sockets = malloc(sizeof *sockets);
 	struct window *w = NULL;
-	char name[64];
 	tutti_status status;
 
 	if (!sockets)
 		return fail(TUTTI_ERR_MEMORY, "No memory to join a window.");
-	window_socket_name(name, sizeof name, config->comm_id);
-	status = net_unix_connect(name, deadline_ns, &sockets[0]);
+	status = connect_to_leader(config, p, &sockets[0]);
 	if (status != TUTTI_OK) {
 		free(sockets);
 		return status;
 	}
-	status = follow(&w, config, sockets[0], deadline_ns);
+	status = follow(&w, config, sockets[0], p->deadline_ns);
 	if (w) {
 		w->sockets = sockets;
 	} else {
@@ -410,9 +443,16 @@ static tutti_status join_as_member(struct window **window, const struct window_c
 tutti_status window_join(struct window **window, const struct window_config *config,
 			 uint64_t deadline_ns)
 {
+	return window_join_unless(window, config, deadline_ns, NULL, NULL);
+}
+
+tutti_status window_join_unless(struct window **window, const struct window_config *config,
+				uint64_t deadline_ns, bool (*is_over)(void *arg), void *arg)
+{
+	struct patience patience = {deadline_ns, is_over, arg};
 	struct window *w = NULL;
-	tutti_status status = config->rank == 0 ? join_as_leader(&w, config, deadline_ns)
-						: join_as_member(&w, config, deadline_ns);
+	tutti_status status = config->rank == 0 ? join_as_leader(&w, config, &patience)
+						: join_as_member(&w, config, &patience);
 	if (status != TUTTI_OK)
 		return fail(TUTTI_ERR_UNSUPPORTED,
 			    "Rank %d shares no memory with the other ranks of its node: %s",
