@@ -4,8 +4,10 @@
 
 #include "core/clock.h"
 
+#include <arpa/inet.h>
 #include <dirent.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -208,12 +210,60 @@ static void test_late_proof(void **state)
 	world_close(&w);
 }
 
+/* Over loopback neither end is paced by timers; a peer across a network has what the system says.
+ */
+static void test_congestion(void **state)
+{
+	static const struct {
+		const char *text;
+		bool is_loopback;
+	} addresses[] = {{"127.0.0.1", true},
+			 {"127.9.9.9", true},
+			 {"10.0.0.1", false},
+			 {"128.0.0.1", false}};
+	struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+	char name[TCP_CONGESTION_BYTES + 1] = "";
+	const struct tcp_endpoint *ep;
+	struct talk t;
+	struct world w;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof addresses / sizeof *addresses; i++) {
+		struct sockaddr_in four = {.sin_family = AF_INET};
+		assert_int_equal(inet_pton(AF_INET, addresses[i].text, &four.sin_addr), 1);
+		assert_int_equal(tcp_address_is_loopback((struct sockaddr *)&four),
+				 addresses[i].is_loopback);
+	}
+	assert_true(tcp_address_is_loopback((struct sockaddr *)&six));
+	inet_pton(AF_INET6, "::ffff:127.0.0.1", &six.sin6_addr);
+	assert_true(tcp_address_is_loopback((struct sockaddr *)&six));
+	inet_pton(AF_INET6, "::ffff:10.0.0.1", &six.sin6_addr);
+	assert_false(tcp_address_is_loopback((struct sockaddr *)&six));
+
+	world_open(&w, 2);
+	ep = (struct tcp_endpoint *)w.endpoints[0];
+	talk_post(&t, &w, 0);
+	talk_post(&t, &w, 1);
+	talk_finish(&t, &w);
+	for (int r = 0; r < 2; r++) {
+		int fd = conn_of(&w, r)->watch.fd;
+		socklen_t bytes = TCP_CONGESTION_BYTES;
+		assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &bytes), 0);
+		assert_true(strcmp(name, "cubic") == 0 || strcmp(name, "reno") == 0);
+		tcp_tune_far(ep, fd);
+		bytes = TCP_CONGESTION_BYTES;
+		assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &bytes), 0);
+		assert_string_equal(name, ep->congestion);
+	}
+	world_close(&w);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_crossing),   cmocka_unit_test(test_lower_wins),
 		cmocka_unit_test(test_first_wins), cmocka_unit_test(test_held_back),
-		cmocka_unit_test(test_late_proof),
+		cmocka_unit_test(test_late_proof), cmocka_unit_test(test_congestion),
 	};
 
 	hand_setup();

@@ -229,6 +229,19 @@ int tcp_address_candidates(const struct tcp_endpoint *ep, const uint8_t *address
 	return count;
 }
 
+bool tcp_address_is_loopback(const struct sockaddr *sockaddr)
+{
+	const struct sockaddr_in *in = (const struct sockaddr_in *)(const void *)sockaddr;
+	const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)(const void *)sockaddr;
+
+	if (sockaddr->sa_family == AF_INET)
+		return ntohl(in->sin_addr.s_addr) >> 24 == 127;
+	if (sockaddr->sa_family != AF_INET6)
+		return false;
+	return IN6_IS_ADDR_LOOPBACK(&in6->sin6_addr) ||
+	       (IN6_IS_ADDR_V4MAPPED(&in6->sin6_addr) && in6->sin6_addr.s6_addr[12] == 127);
+}
+
 void tcp_address_print(const struct sockaddr *sockaddr, char text[TCP_TEXT_BYTES])
 {
 	const struct sockaddr_in *in = (const struct sockaddr_in *)(const void *)sockaddr;

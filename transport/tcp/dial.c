@@ -49,6 +49,8 @@ static bool dial_one(struct tcp_conn *c, const struct tcp_address *address)
 	if (c->watch.fd < 0)
 		return false;
 	tcp_tune(c->watch.fd);
+	if (tcp_address_is_loopback(sockaddr))
+		tcp_tune_loopback(c->watch.fd);
 	if (connect(c->watch.fd, sockaddr, address->bytes) != 0 && errno != EINPROGRESS &&
 	    errno != EINTR)
 		error = errno;

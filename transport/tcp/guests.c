@@ -84,6 +84,8 @@ static void guest_add(struct tcp_endpoint *ep, int fd, const struct sockaddr *so
 	ep->strangers++;
 	tcp_ticking(ep);
 	tcp_tune(fd);
+	if (!tcp_address_is_loopback(sockaddr))
+		tcp_tune_far(ep, fd);
 	if (tcp_watch_add(ep, &guest->watch, EPOLLIN | EPOLLOUT | EPOLLRDHUP) != TUTTI_OK)
 		guest_drop(ep, guest, "it cannot be watched");
 }

@@ -31,6 +31,36 @@ void tcp_tune(int fd)
 	setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
 }
 
+/* Controls made for networks, bbr above all, pace what they send by timers. Over loopback that cost
+ * half the throughput and saves nothing, for nothing is lost there. It must be so before the
+ * connection is up: a socket that was paced once stays paced. */
+void tcp_tune_loopback(int fd)
+{
+	static const char *const unpaced[] = {"cubic", "reno"};
+
+	for (size_t i = 0; i < sizeof unpaced / sizeof *unpaced; i++)
+		if (setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, unpaced[i],
+			       (socklen_t)strlen(unpaced[i])) == 0)
+			return;
+}
+
+void tcp_tune_far(const struct tcp_endpoint *ep, int fd)
+{
+	if (ep->congestion[0])
+		setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, ep->congestion,
+			   (socklen_t)strlen(ep->congestion));
+}
+
+static void tune_listener(struct tcp_endpoint *ep)
+{
+	socklen_t bytes = sizeof ep->congestion - 1;
+
+	if (getsockopt(ep->listener.fd, IPPROTO_TCP, TCP_CONGESTION, ep->congestion, &bytes) != 0)
+		ep->congestion[0] = '\0';
+	else
+		tcp_tune_loopback(ep->listener.fd);
+}
+
 /* Edge-triggered: whoever gets an event takes all there is, or remembers that there is more. */
 tutti_status tcp_watch_add(struct tcp_endpoint *ep, struct tcp_watch *watch, uint32_t events)
 {
@@ -261,6 +291,7 @@ static tutti_status open_descriptors(struct tcp_endpoint *ep)
 	int backlog = ep->size > SOMAXCONN ? ep->size : SOMAXCONN;
 
 	TRY(net_listen(NULL, 0, backlog, &ep->listener.fd, &ep->port));
+	tune_listener(ep);
 	ep->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (ep->epoll_fd < 0)
 		return fail_errno("tcp: epoll_create1");

@@ -36,6 +36,7 @@
 #define TCP_TICK_MS      50     /* how exact these times are */
 #define TCP_EVENTS       64     /* taken from epoll at once */
 #define TCP_TEXT_BYTES   64     /* an address as text */
+#define TCP_CONGESTION_BYTES 16 /* the kernel's bound on such a name */
 
 /* What epoll's data points to. */
 enum tcp_watched { WATCH_LISTENER, WATCH_TIMER, WATCH_GUEST, WATCH_CONN };
@@ -116,6 +117,7 @@ struct tcp_endpoint {
 	uint64_t comm_id[2];
 	uint8_t key[TUTTI_KEY_BYTES];
 	int port;
+	char congestion[TCP_CONGESTION_BYTES]; /* the system's control; "": unknown */
 	int epoll_fd;
 	struct tcp_watch listener, timer;
 	struct tcp_conn *conns, *busy;
@@ -140,6 +142,7 @@ int tcp_address_reach(const struct tcp_endpoint *ep, const uint8_t *address, siz
 /* Candidates in the order in which to try them; 0: there is none. */
 int tcp_address_candidates(const struct tcp_endpoint *ep, const uint8_t *address, size_t bytes,
 			   struct tcp_address list[TCP_CANDIDATES]);
+bool tcp_address_is_loopback(const struct sockaddr *sockaddr);
 void tcp_address_print(const struct sockaddr *sockaddr, char text[TCP_TEXT_BYTES]);
 
 /* dial.c */
@@ -193,6 +196,10 @@ tutti_status tcp_watch_add(struct tcp_endpoint *ep, struct tcp_watch *watch, uin
 void tcp_watch_close(struct tcp_endpoint *ep, struct tcp_watch *watch);
 void tcp_ticking(struct tcp_endpoint *ep); /* after unsettled or strangers changed */
 void tcp_tune(int fd);
+/* Congestion control for a peer that no network lies before. The listener has it, and so has what it
+ * accepts; tcp_tune_far gives that back what the system takes by default. */
+void tcp_tune_loopback(int fd);
+void tcp_tune_far(const struct tcp_endpoint *ep, int fd);
 
 static inline struct tcp_endpoint *tcp_endpoint_of(const struct tcp_conn *c)
 {
