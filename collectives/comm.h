@@ -66,6 +66,8 @@ struct tutti_comm {
 	struct select select;
 	struct cached_plan *plans[COMM_ALGORITHMS_MAX];
 	size_t *packed[2]; /* by side: the offsets of a v-variant called with NULL for them */
+	bool has_links;      /* select.links were in TUTTI_LINKS, on all ranks              */
+	int partners[LINKS]; /* with whom this rank measures its links; -1: nobody          */
 	struct nodes nodes; /* what select.nodes points to                                  */
 	_Atomic uint64_t sequence; /* collectives issued                                    */
 	struct recorder *recorder, *own_recorder; /* what they were; own: not the window's   */

@@ -116,13 +116,20 @@ void direct_all_to_all(struct plan *p, struct group g, struct span in, struct sp
 	plan_copy(p, part(out, g.me, g.size), part(in, g.me, g.size));
 }
 
-/* ---- costs: everything at once, so one round; a rank's own link carries all -------------------
+/* ---- costs: everything at once, so few rounds, but many messages ------------------------------
  */
+
+static struct cost at_once(struct place p, double phases, double bytes, double crossing)
+{
+	struct cost c = cost_flat(p, phases, bytes, crossing);
+	c.link[p.nodes > 1 ? LINK_NET : LINK_LOCAL].messages = phases * (p.ranks - 1);
+	return c;
+}
 
 struct cost direct_all_reduce_cost(struct place p)
 {
 	double f = (double)(p.ranks - 1) / p.ranks;
-	struct cost c = cost_flat(p, 2, 2 * f, (double)p.ranks / p.nodes);
+	struct cost c = at_once(p, 2, 2 * f, (double)p.ranks / p.nodes);
 	c.reduced = f;
 	return c;
 }
@@ -130,8 +137,7 @@ struct cost direct_all_reduce_cost(struct place p)
 /* all_gather and all_to_all, by bytes of a block. */
 struct cost direct_phase_cost(struct place p)
 {
-	struct cost c = cost_flat(p, 1, p.ranks - 1, (double)p.ranks / p.nodes);
-	return c;
+	return at_once(p, 1, p.ranks - 1, (double)p.ranks / p.nodes);
 }
 
 struct cost direct_reduce_scatter_cost(struct place p)
@@ -143,17 +149,17 @@ struct cost direct_reduce_scatter_cost(struct place p)
 
 struct cost direct_broadcast_cost(struct place p)
 {
-	return cost_flat(p, 1, p.ranks - 1, 1);
+	return at_once(p, 1, p.ranks - 1, 1);
 }
 
 struct cost direct_reduce_cost(struct place p)
 {
-	struct cost c = cost_flat(p, 1, p.ranks - 1, 1);
+	struct cost c = at_once(p, 1, p.ranks - 1, 1);
 	c.reduced = p.ranks - 1;
 	return c;
 }
 
 struct cost direct_gather_cost(struct place p)
 {
-	return cost_flat(p, 1, p.ranks - 1, 1);
+	return at_once(p, 1, p.ranks - 1, 1);
 }

@@ -83,6 +83,7 @@ const char *engine_error(const struct engine *engine); /* "" until it failed */
 /* The rank that has died, when that was the failure; else -1. */
 int engine_failed_peer(const struct engine *engine);
 void engine_stats(const struct engine *engine, tutti_stats *stats);
+void engine_forget_stats(struct engine *engine); /* counts messages from here on */
 
 /* Whether this thread is inside a work's done function. */
 bool engine_in_callback(void);

@@ -135,3 +135,12 @@ void engine_stats(const struct engine *engine, tutti_stats *stats)
 	if (e->config.window)
 		window_stats(e->config.window, &stats->window_bytes, &stats->staged_bytes);
 }
+
+void engine_forget_stats(struct engine *e)
+{
+	pthread_mutex_lock(&e->lock);
+	atomic_store_explicit(&e->messages, 0, memory_order_relaxed);
+	atomic_store_explicit(&e->sent_bytes, 0, memory_order_relaxed);
+	atomic_store_explicit(&e->received_bytes, 0, memory_order_relaxed);
+	engine_unlock(e);
+}

@@ -261,6 +261,19 @@ static void find_order(struct tutti_comm *comm, const int *number)
 	comm->select.nodes = &comm->nodes;
 }
 
+/* Neighbours in a node, and the first ranks of neighbouring nodes. first: of each node. */
+static void find_partners(struct tutti_comm *comm, const int *number, const int *first)
+{
+	int other = comm->node_rank ^ 1, place = 0;
+
+	comm->partners[LINK_LOCAL] = comm->partners[LINK_NET] = -1;
+	for (int r = 0; r < comm->size; r++)
+		if (number[r] == comm->node_rank && place++ == (comm->local_rank ^ 1))
+			comm->partners[LINK_LOCAL] = r;
+	if (comm->local_rank == 0 && other < comm->num_nodes)
+		comm->partners[LINK_NET] = first[other];
+}
+
 static tutti_status find_nodes(struct tutti_comm *comm, const struct member *members)
 {
 	size_t n = (size_t)comm->size;
@@ -276,6 +289,7 @@ static tutti_status find_nodes(struct tutti_comm *comm, const struct member *mem
 		comm->local_size += number[r] == comm->node_rank;
 	}
 	find_order(comm, number);
+	find_partners(comm, number, number + n);
 	free(number);
 	return TUTTI_OK;
 }
@@ -422,6 +436,13 @@ tutti_status comm_start(struct tutti_comm *comm)
 	comm->select.size = comm->size;
 	comm->select.has_window = comm->window != NULL;
 	comm->select.deterministic = comm->deterministic;
+	comm->select.slice_bytes = (size_t)comm->env.slice_bytes;
+	comm->select.scratch_bytes = (size_t)comm->env.scratch_bytes;
+	struct links links =
+		comm->select.links; /* a parent's; else the defaults until they are measured */
+	if (links.gamma == 0)
+		links = links_default();
+	select_prepare(&comm->select, &links);
 	log_info("rank %d of %d, node %d of %d, window %s", comm->rank, comm->size, comm->node_rank,
 		 comm->num_nodes, comm->window ? "on" : "off");
 	return TUTTI_OK;

@@ -234,12 +234,13 @@ static inline struct group group_across(const struct nodes *n, int rank)
 
 /* ---- what an algorithm costs ------------------------------------------------------------------ */
 
-/* Seconds = sum over links of rounds * alpha + bytes * n * beta + depth * slice * beta, and reduced * n *
- * gamma, where n is the bytes of the call as the API counts them (of one block in gather and the like). */
+/* Seconds = sum over links of rounds * alpha + (messages - rounds) * overhead + bytes * n * beta + depth * slice *
+ * beta, and reduced * n * gamma, where n is the bytes of the call as the API counts them (of one block in gather and the like). */
 enum link { LINK_LOCAL, LINK_NET, LINKS }; /* within a node, between nodes */
 struct cost {
 	struct {
-		double rounds, bytes, depth; /* depth: slices that go by before the last link is busy */
+		double rounds, messages; /* one after the other; that one rank sends at the most */
+		double bytes, depth; /* depth: slices that go by before the last link is busy    */
 	} link[LINKS];
 	double reduced;
 };
@@ -254,7 +255,7 @@ static inline struct cost cost_flat(struct place p, double rounds, double bytes,
 {
 	struct cost c = {0};
 	enum link l = p.nodes > 1 ? LINK_NET : LINK_LOCAL;
-	c.link[l].rounds = rounds;
+	c.link[l].rounds = c.link[l].messages = rounds;
 	c.link[l].bytes = bytes * (p.nodes > 1 ? crossing : 1);
 	return c;
 }

@@ -328,33 +328,66 @@ const char *select_why_not(const struct select *s, const struct algorithm *a,
 	return NULL;
 }
 
-static const char *default_name(const struct select *s, const struct call_args *args)
+/* Bytes of the pieces that run.c cuts a chunk into. */
+static double slice_of(const struct select *s, const struct algorithm *a, double bytes)
 {
-	size_t bytes = args->count * dtype_bytes(args->dtype);
-	bool few = s->size <= 16;
+	double scratch = s->scratch_bytes ? (double)s->scratch_bytes : 4 << 20;
+	double slice = s->slice_bytes ? (double)s->slice_bytes : 128 << 10;
+	double chunk = bytes / algorithm_split(a, s->size), room = scratch / a->width(s->size) / 8;
 
-	switch (collective_pattern(args->collective)) {
-	case COLL_ALL_REDUCE:
-		/* Two ranks that exchange all they have send direct exchange's bytes in half its
-		 * rounds. */
-		if (s->size <= 2 || bytes <= 8192 || (!few && bytes <= 65536))
-			return "doubling";
-		if (s->size > PLAN_SOURCES_MAX)
-			return "ring";
-		return few || bytes <= 1 << 20 ? "direct" : "ring";
-	case COLL_REDUCE_SCATTER:
-		if (s->size > PLAN_SOURCES_MAX)
-			return "ring";
-		/* fall through */
-	case COLL_ALL_GATHER:
-		return few || bytes <= 65536 ? "direct" : "ring";
-	case COLL_BROADCAST:
-		return bytes <= 65536 || s->size <= 2 ? "doubling" : "ring";
-	case COLL_BARRIER:
-		return "doubling";
-	default:
-		return "direct";
+	slice = slice < room ? slice : room;
+	return slice < chunk ? slice : chunk;
+}
+
+double select_seconds(const struct select *s, const struct algorithm *a, double bytes)
+{
+	struct cost c = a->cost((struct place){s->size, s->num_nodes > 1 ? s->num_nodes : 1});
+	return links_seconds(&s->links, &c, bytes, slice_of(s, a, bytes));
+}
+
+/* The cheapest that can serve the call; NULL: none. */
+static const struct algorithm *find_cheapest(const struct select *s, const struct call_args *args,
+					     double bytes)
+{
+	const struct algorithm *best = NULL;
+	double least = 0;
+
+	for (int i = 0; i < ALGORITHMS; i++) {
+		const struct algorithm *a = &table[i];
+		if (a->collective != collective_pattern(args->collective) || !a->cost ||
+		    select_why_not(s, a, args))
+			continue;
+		double seconds = select_seconds(s, a, bytes);
+		if (!best || seconds < least) {
+			best = a;
+			least = seconds;
+		}
 	}
+	return best;
+}
+
+void select_prepare(struct select *s, const struct links *links)
+{
+	s->links = *links;
+	for (int c = 0; c < COLL_PATTERNS; c++)
+		for (int size = 0; size < SELECT_SIZES; size++) {
+			struct call_args args = {.collective = (enum collective)c};
+			const struct algorithm *a = find_cheapest(s, &args, (double)(1ull << size));
+			s->cheapest[c][size] = a ? (int8_t)(a - table) : -1;
+		}
+}
+
+/* Sizes between powers of two go with the lower one: all ranks of a call have the same bytes. */
+static const struct algorithm *cheapest(const struct select *s, const struct call_args *args,
+					size_t bytes)
+{
+	int size = bytes ? 63 - __builtin_clzll(bytes) : 0, found;
+
+	size = size < SELECT_SIZES ? size : SELECT_SIZES - 1;
+	found = s->cheapest[collective_pattern(args->collective)][size];
+	if (found >= 0 && !select_why_not(s, &table[found], args))
+		return &table[found];
+	return find_cheapest(s, args, (double)(1ull << size));
 }
 
 static const struct algorithm *forced(const struct select *s, enum collective pattern, size_t bytes)
@@ -366,28 +399,35 @@ static const struct algorithm *forced(const struct select *s, enum collective pa
 	return NULL;
 }
 
+/* What costs count: bytes of one block, of v-variants the average. */
+static size_t bytes_of(const struct select *s, const struct call_args *args)
+{
+	size_t bytes = args->count * dtype_bytes(args->dtype);
+	if (!args->counts[SEND_SIDE])
+		return bytes;
+	return bytes /
+	       (size_t)s->size; /* 0 for all_to_allv: ranks do not know each other's counts */
+}
+
 tutti_status select_algorithm(const struct select *s, const struct call_args *args,
 			      const struct algorithm **algorithm)
 {
 	enum collective pattern = collective_pattern(args->collective);
-	const struct algorithm *a = forced(s, pattern, args->count * dtype_bytes(args->dtype));
+	size_t bytes = bytes_of(s, args);
+	const struct algorithm *a = forced(s, pattern, bytes), *window;
 	const char *why;
 
-	if (a) {
-		why = select_why_not(s, a, args);
-		*algorithm = a;
-		return why ? fail(TUTTI_ERR_UNSUPPORTED, "TUTTI_ALGO forces %s for %s, but %s",
-				  a->name, collective_name(args->collective), why)
-			   : TUTTI_OK;
-	}
-	a = s->has_window ? algorithm_find(pattern, "window") : NULL;
-	if (!a)
-		a = algorithm_find(pattern, default_name(s, args));
-	if (select_why_not(s, a, args))
-		a = algorithm_find(pattern, "direct");
 	*algorithm = a;
-	why = select_why_not(s, a, args);
-	return why ? fail(TUTTI_ERR_UNSUPPORTED, "no algorithm serves %s on %d ranks: %s",
-			  collective_name(args->collective), s->size, why)
-		   : TUTTI_OK;
+	if (a && (why = select_why_not(s, a, args)))
+		return fail(TUTTI_ERR_UNSUPPORTED, "TUTTI_ALGO forces %s for %s, but %s", a->name,
+			    collective_name(args->collective), why);
+	if (a)
+		return TUTTI_OK;
+	window = s->has_window ? algorithm_find(pattern, "window") : NULL;
+	*algorithm = window && !select_why_not(s, window, args) ? window : cheapest(s, args, bytes);
+	if (*algorithm)
+		return TUTTI_OK;
+	why = select_why_not(s, algorithm_find(pattern, "direct"), args);
+	return fail(TUTTI_ERR_UNSUPPORTED, "no algorithm serves %s on %d ranks: %s",
+		    collective_name(args->collective), s->size, why ? why : "there is none");
 }

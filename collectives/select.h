@@ -2,6 +2,7 @@
 #ifndef COLLECTIVES_SELECT_H
 #define COLLECTIVES_SELECT_H
 
+#include "collectives/links.h"
 #include "collectives/plan.h"
 #include "collectives/window.h"
 
@@ -47,6 +48,7 @@ uint32_t algorithm_width(const struct algorithm *a, int size, struct plan_option
 /* TUTTI_ALGO, parsed: "all_reduce:64K-1M=ring,broadcast=direct". Sizes are count * bytes of the
  * call; the first rule that fits is taken. */
 #define SELECT_RULES_MAX 16
+#define SELECT_SIZES     48 /* powers of two of bytes */
 struct select_rule {
 	enum collective collective;
 	size_t first, last; /* bytes, both included */
@@ -57,11 +59,18 @@ struct select {
 	int num_nodes;
 	const struct nodes *nodes; /* NULL: one node, or nodes that are not alike           */
 	bool has_window, deterministic;
+	size_t slice_bytes, scratch_bytes; /* 0: 128 KiB, 4 MiB                               */
+	struct links links;                /* see select_prepare                              */
+	int8_t cheapest[COLL_PATTERNS][SELECT_SIZES]; /* in the table, for sums of f32        */
 	int rules;
 	struct select_rule rule[SELECT_RULES_MAX];
 };
 /* INVALID names what is wrong and lists what there is. text may be NULL. */
 tutti_status select_parse(struct select *select, const char *text);
+/* Predicts with these links from now on, and works out what is cheapest for each size. */
+void select_prepare(struct select *select, const struct links *links);
+/* Seconds that a should take for a call of bytes, as the API counts them; a has a cost. */
+double select_seconds(const struct select *select, const struct algorithm *a, double bytes);
 /* Why a cannot serve the call; NULL: it can. */
 const char *select_why_not(const struct select *select, const struct algorithm *a,
 			   const struct call_args *args);

@@ -295,6 +295,7 @@ static void give_up(struct split *s)
 
 static tutti_status start_child(struct split *s)
 {
+	s->child->select.links = s->parent->select.links; /* they use the same */
 	TRY(comm_start(s->child));
 	return comm_connect(s->child, s->deadline_ns);
 }

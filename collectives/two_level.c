@@ -104,6 +104,8 @@ struct cost two_level_all_reduce_cost(struct place p)
 	c.link[LINK_LOCAL].bytes = 2 * f;
 	c.link[LINK_NET].rounds = p.nodes <= FEW_NODES ? 2 : 2 * (p.nodes - 1);
 	c.link[LINK_NET].bytes = 2 * g;
+	c.link[LINK_LOCAL].messages = 2 * (local - 1);
+	c.link[LINK_NET].messages = 2 * (p.nodes - 1);
 	c.reduced = f + g / local;
 	return c;
 }
@@ -117,6 +119,8 @@ struct cost two_level_phase_cost(struct place p)
 	c.link[LINK_LOCAL].bytes = (local - 1) * p.nodes;
 	c.link[LINK_NET].rounds = p.nodes <= FEW_NODES ? 1 : p.nodes - 1;
 	c.link[LINK_NET].bytes = (p.nodes - 1) * local;
+	c.link[LINK_LOCAL].messages = local - 1;
+	c.link[LINK_NET].messages = p.nodes - 1;
 	return c;
 }
 
@@ -128,5 +132,7 @@ struct cost two_level_broadcast_cost(struct place p)
 	c.link[LINK_LOCAL].bytes = 2 * f;
 	c.link[LINK_NET].rounds = log2_up(p.nodes);
 	c.link[LINK_NET].bytes = log2_up(p.nodes);
+	c.link[LINK_LOCAL].messages = 2 * (local - 1);
+	c.link[LINK_NET].messages = log2_up(p.nodes);
 	return c;
 }

@@ -15,6 +15,8 @@ static const char *chosen(struct select select, enum collective collective, size
 	struct call_args args = {
 		.collective = collective, .dtype = dtype, .op = op, .count = count};
 	const struct algorithm *a = NULL;
+	struct links links = links_default();
+	select_prepare(&select, &links);
 	return select_algorithm(&select, &args, &a) == TUTTI_OK ? a->name : "none";
 }
 
@@ -22,9 +24,12 @@ static void test_many_ranks(void **state)
 {
 	struct select s = {.size = 2000};
 	(void)state;
-	assert_string_equal(chosen(s, COLL_ALL_REDUCE, 100000, TUTTI_F32, TUTTI_SUM), "ring");
-	assert_string_equal(chosen(s, COLL_REDUCE_SCATTER, 1, TUTTI_F32, TUTTI_SUM), "ring");
-	assert_string_equal(chosen(s, COLL_ALL_GATHER, 1, TUTTI_F32, TUTTI_SUM), "direct");
+	for (size_t count = 1; count < 1 << 30; count *= 8) {
+		assert_string_not_equal(chosen(s, COLL_ALL_REDUCE, count, TUTTI_F32, TUTTI_SUM),
+					"direct");
+		assert_string_not_equal(chosen(s, COLL_REDUCE_SCATTER, count, TUTTI_F32, TUTTI_SUM),
+					"direct");
+	}
 	assert_string_equal(chosen(s, COLL_ALL_REDUCE, 1, TUTTI_I32, TUTTI_AVG), "none");
 	assert_non_null(strstr(last_error(), "1024"));
 	s.deterministic = true;
@@ -35,12 +40,41 @@ static void test_one_association(void **state)
 {
 	struct select s = {.size = 5};
 	(void)state;
-	assert_string_equal(chosen(s, COLL_ALL_REDUCE, 1, TUTTI_F32, TUTTI_SUM), "doubling");
+	assert_string_not_equal(chosen(s, COLL_ALL_REDUCE, 1, TUTTI_F32, TUTTI_SUM), "none");
 	assert_string_equal(chosen(s, COLL_ALL_REDUCE, 1, TUTTI_I8, TUTTI_AVG), "direct");
 	s.deterministic = true;
 	assert_string_equal(chosen(s, COLL_ALL_REDUCE, 1, TUTTI_F32, TUTTI_SUM), "direct");
 	s.has_window = true;
 	assert_string_equal(chosen(s, COLL_ALL_REDUCE, 1, TUTTI_F32, TUTTI_SUM), "window");
+}
+
+/* The cheapest by the links' speeds, which are the same on all ranks. */
+static void test_links_decide(void **state)
+{
+	struct select s = {.size = 8};
+	struct call_args args = {.collective = COLL_ALL_REDUCE, .dtype = TUTTI_F32, .count = 2};
+	struct links links = {.link = {{1e-3, 1e-3, 1e-9}, {1e-3, 1e-3, 1e-9}}, .gamma = 1e-12};
+	const struct algorithm *a;
+	double least = 1e9;
+
+	(void)state;
+	select_prepare(&s, &links); /* slow to start: the fewest messages */
+	assert_int_equal(select_algorithm(&s, &args, &a), TUTTI_OK);
+	struct cost c = a->cost((struct place){8, 1});
+	assert_true(c.link[LINK_LOCAL].rounds <= 3 && c.link[LINK_LOCAL].messages <= 3);
+	links.link[LINK_LOCAL] = (struct link_speed){1e-9, 1e-9, 1e-6};
+	select_prepare(&s, &links); /* slow to carry: the fewest bytes */
+	args.count = 1 << 20;
+	assert_int_equal(select_algorithm(&s, &args, &a), TUTTI_OK);
+	assert_true(a->cost((struct place){8, 1}).link[LINK_LOCAL].bytes < 1.76);
+	for (int i = 0; algorithm_at(i); i++) {
+		const struct algorithm *b = algorithm_at(i);
+		if (b->collective != COLL_ALL_REDUCE || select_why_not(&s, b, &args))
+			continue;
+		double seconds = select_seconds(&s, b, 4 << 20);
+		least = seconds < least ? seconds : least;
+	}
+	assert_true(select_seconds(&s, a, 4 << 20) <= least);
 }
 
 static void test_forced(void **state)
@@ -62,6 +96,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_many_ranks),
 		cmocka_unit_test(test_one_association),
+		cmocka_unit_test(test_links_decide),
 		cmocka_unit_test(test_forced),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

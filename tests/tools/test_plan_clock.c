@@ -20,7 +20,7 @@
 
 static struct machine machine_of(size_t slice)
 {
-	struct wire_speed link = {ALPHA, ALPHA, BETA};
+	struct link_speed link = {ALPHA, ALPHA, BETA};
 	return (struct machine){.link = {link, link},
 				.node_beta = BETA,
 				.gamma = GAMMA,
@@ -124,8 +124,8 @@ static void test_nodes_share_a_port(void **state)
 	double n = 1 << 16;
 	(void)state;
 	m.gamma = 0;
-	m.link[LINK_LOCAL] = (struct wire_speed){0, 0, 0};
-	m.link[LINK_NET] = (struct wire_speed){0, 0, BETA};
+	m.link[LINK_LOCAL] = (struct link_speed){0, 0, 0};
+	m.link[LINK_NET] = (struct link_speed){0, 0, BETA};
 	assert_near(run(&set, &m, n, true).seconds, 2 * n * BETA);
 	/* As fast as its two ranks together, and message after message. */
 	m.node_beta = BETA / 2;
@@ -242,7 +242,7 @@ static void test_engine_takes_as_long(void **state)
 	(void)state;
 	whole.gamma = sliced.gamma = 0;
 	for (int l = 0; l < LINKS; l++)
-		sliced.link[l] = (struct wire_speed){0, 0, 1e-9};
+		sliced.link[l] = (struct link_speed){0, 0, 1e-9};
 	for (int i = 0; i < 5; i++) {
 		const struct algorithm *a = algorithm_find(tried[i].collective, tried[i].name);
 		assert_non_null(a);

@@ -201,7 +201,7 @@ static bool parse_op(const char *text, tutti_op *op)
 
 static bool parse_machine(struct machine *m, int option, const char *value)
 {
-	struct wire_speed *net = &m->link[LINK_NET], *local = &m->link[LINK_LOCAL];
+	struct link_speed *net = &m->link[LINK_NET], *local = &m->link[LINK_LOCAL];
 	switch (option) {
 	case ALPHA:
 		return units_seconds(value, &net->alpha);

@@ -135,7 +135,7 @@ static void complete(struct clock *c, uint32_t lane, uint32_t at)
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-static const struct wire_speed *speed_of(const struct clock *c, uint32_t lane)
+static const struct link_speed *speed_of(const struct clock *c, uint32_t lane)
 {
 	return &c->machine->link[c->world->lanes[lane].link];
 }
@@ -207,7 +207,7 @@ static void arrive(struct clock *c, const struct event *e)
 
 static void start_message(struct clock *c, uint32_t lane, uint32_t at)
 {
-	const struct wire_speed *speed = speed_of(c, lane);
+	const struct link_speed *speed = speed_of(c, lane);
 	double bytes = message_bytes(c, &c->ios[c->lanes[lane].ios + at]);
 	uint64_t end = occupy(c, lane, c->events.now, bytes);
 	/* Where the receiver's port is free the message lands alpha + bytes * beta after it left.

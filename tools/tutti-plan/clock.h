@@ -9,13 +9,11 @@
 
 #include "world.h"
 
-/* Seconds; seconds for a byte. */
-struct wire_speed {
-	double alpha, overhead, beta;
-};
+#include "collectives/links.h"
 
+/* Seconds; seconds for a byte; see links.h. */
 struct machine {
-	struct wire_speed link[LINKS];
+	struct link_speed link[LINKS];
 	double node_beta, gamma;
 	size_t element, slice_bytes, scratch_bytes;
 	bool rendezvous; /* a send waits until its receive is posted */

@@ -137,6 +137,8 @@ int explain(const struct arguments *a)
 	struct select select = {.size = ranks,
 				.num_nodes = nodes,
 				.nodes = nodes > 1 && nodes < ranks ? &where : NULL,
+				.slice_bytes = a->machine.slice_bytes,
+				.scratch_bytes = a->machine.scratch_bytes,
 				.has_window = a->nodes == 1,
 				.deterministic = a->deterministic};
 	struct call_args args = {.collective = a->collective,
@@ -145,7 +147,12 @@ int explain(const struct arguments *a)
 				 .root = a->root < 0 ? 0 : a->root,
 				 .count = a->bytes / dtype_bytes(a->dtype)};
 	const struct algorithm *chosen = NULL;
+	struct links links = {.gamma = a->machine.gamma};
 	tutti_status status = select_parse(&select, getenv("TUTTI_ALGO"));
+
+	for (int l = 0; l < LINKS; l++)
+		links.link[l] = a->machine.link[l];
+	select_prepare(&select, &links);
 
 	if (status == TUTTI_OK)
 		status = select_algorithm(&select, &args, &chosen);

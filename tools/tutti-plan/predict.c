@@ -22,14 +22,13 @@ double predict_formula(const struct question *q)
 {
 	struct cost c = q->algorithm->cost((struct place){q->ranks, q->nodes});
 	const struct machine *m = q->machine;
+	struct links links = {.gamma = m->gamma};
 	struct slices slices = slices_of(q);
-	double slice = slices.slice < slices.chunk ? slices.slice : slices.chunk;
-	double seconds = c.reduced * q->bytes * m->gamma;
 
 	for (int l = 0; l < LINKS; l++)
-		seconds += c.link[l].rounds * m->link[l].alpha +
-			   (c.link[l].bytes * q->bytes + c.link[l].depth * slice) * m->link[l].beta;
-	return seconds;
+		links.link[l] = m->link[l];
+	return links_seconds(&links, &c, q->bytes,
+			     slices.slice < slices.chunk ? slices.slice : slices.chunk);
 }
 
 struct point predict(const struct question *q)

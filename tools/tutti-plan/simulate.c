@@ -23,7 +23,7 @@ static int list_ranks(int most, int *ranks)
 	return n;
 }
 
-static void link_in_words(const struct wire_speed *l, char *text, size_t bytes)
+static void link_in_words(const struct link_speed *l, char *text, size_t bytes)
 {
 	char alpha[32], beta[32], overhead[32];
 	units_seconds_in_words(l->alpha, alpha, sizeof alpha);

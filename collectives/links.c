@@ -1,0 +1,135 @@
+/* Speeds of links: defaults, medians, a file of them, and seconds for a cost. */
+#include "collectives/links.h"
+
+#include "core/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define FIELDS (3 * LINKS + 1)
+
+struct links links_default(void)
+{
+	return (struct links){.link = {[LINK_LOCAL] = {1e-6, 0.3e-6, 1 / 4e9},
+				       [LINK_NET] = {20e-6, 4e-6, 1 / 1.2e9}},
+			      .gamma = 1 / 8e9};
+}
+
+static void spread(const struct links *l, double *field)
+{
+	for (int i = 0; i < LINKS; i++) {
+		field[3 * i] = l->link[i].alpha;
+		field[3 * i + 1] = l->link[i].overhead;
+		field[3 * i + 2] = l->link[i].beta;
+	}
+	field[3 * LINKS] = l->gamma;
+}
+
+static void collect(struct links *l, const double *field)
+{
+	for (int i = 0; i < LINKS; i++)
+		l->link[i] = (struct link_speed){field[3 * i], field[3 * i + 1], field[3 * i + 2]};
+	l->gamma = field[3 * LINKS];
+}
+
+void links_round(struct links *l)
+{
+	double field[FIELDS];
+	spread(l, field);
+	for (int i = 0; i < FIELDS; i++)
+		field[i] = field[i] > 0 ? exp2(round(log2(field[i]))) : 0;
+	collect(l, field);
+}
+
+static int compare(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+	return (x > y) - (x < y);
+}
+
+void links_median(struct links *links, const struct links *of, int n, double *values)
+{
+	double field[FIELDS], one[FIELDS];
+	spread(links, field);
+	for (int f = 0; f < FIELDS; f++) {
+		size_t found = 0;
+		for (int r = 0; r < n; r++) {
+			spread(&of[r], one);
+			if (one[f] > 0)
+				values[found++] = one[f];
+		}
+		qsort(values, found, sizeof *values, compare);
+		if (found)
+			field[f] = values[found / 2];
+	}
+	collect(links, field);
+}
+
+double links_seconds(const struct links *links, const struct cost *c, double bytes, double slice)
+{
+	double seconds = c->reduced * bytes * links->gamma;
+	for (int i = 0; i < LINKS; i++) {
+		const struct link_speed *l = &links->link[i];
+		double more = c->link[i].messages - c->link[i].rounds;
+		seconds += c->link[i].rounds * l->alpha + (more > 0 ? more * l->overhead : 0) +
+			   (c->link[i].bytes * bytes + c->link[i].depth * slice) * l->beta;
+	}
+	return seconds;
+}
+
+/* ---- the file -------------------------------------------------------------------------------- */
+
+/* "key alpha overhead beta alpha overhead beta gamma" */
+static bool parse(const char *line, const char *key, double *field)
+{
+	size_t n = strlen(key);
+	if (strncmp(line, key, n) != 0 || line[n] != ' ')
+		return false;
+	char *at = (char *)(uintptr_t)line + n;
+	for (int f = 0; f < FIELDS; f++) {
+		char *end;
+		field[f] = strtod(at, &end);
+		if (end == at || !(field[f] >= 0 && field[f] < 1e3))
+			return false;
+		at = end;
+	}
+	return true;
+}
+
+bool links_read(struct links *links, const char *path, const char *key)
+{
+	char line[512];
+	double field[FIELDS];
+	bool found = false;
+	FILE *file = fopen(path, "re");
+	if (!file)
+		return false;
+	while (fgets(line, sizeof line, file))
+		if (parse(line, key, field)) {
+			collect(links, field); /* the last one counts */
+			found = true;
+		}
+	fclose(file);
+	return found;
+}
+
+void links_append(const struct links *links, const char *path, const char *key)
+{
+	double field[FIELDS];
+	char line[512];
+	spread(links, field);
+	int n = snprintf(line, sizeof line, "%s", key);
+	for (int f = 0; f < FIELDS && n < (int)sizeof line - 32; f++)
+		n += snprintf(line + n, sizeof line - (size_t)n, " %.9g", field[f]);
+	line[n++] = '\n';
+	int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+	if (fd < 0 || write(fd, line, (size_t)n) != n) /* one write, so that ranks do not mix */
+		log_info("%s: the measured links cannot be kept: %s", path, strerror(errno));
+	if (fd >= 0)
+		close(fd);
+}
