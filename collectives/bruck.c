@@ -27,7 +27,7 @@ static struct span with_bit(struct span slots, int first, int bit)
 void bruck_all_to_all(struct plan *p, struct group g, struct span in, struct span out)
 {
 	int n = g.size;
-	struct span slots = plan_scratch(p, in), landed = plan_scratch(p, in);
+	struct span slots = plan_scratch(p, parts(in, g.me, n, n)), landed = plan_scratch(p, slots);
 
 	plan_copy(p, part(out, g.me, n), part(in, g.me, n));
 	plan_copy(p, parts(slots, 1, n - 1, n), parts(in, g.me + 1, n - 1, n));

@@ -5,9 +5,10 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* Who last wrote a chunk, and who has read it since. Numbers are index + 1; 0 is none. */
+/* Who last wrote a chunk, who has read it since, and in which chunk of TMP the transport finds the
+ * same bytes. Numbers are index + 1; 0 is none. */
 struct tracked {
-	uint32_t writer, readers;
+	uint32_t writer, readers, staged;
 };
 
 struct reader {
@@ -134,7 +135,7 @@ static void writes(struct plan *p, uint32_t step, struct ref r)
 		depend(p, c->writer, step); /* write after write */
 	for (uint32_t i = c->readers; i; i = b->reader[i].next)
 		depend(p, b->reader[i].step, step); /* write after read */
-	*c = (struct tracked){step + 1, 0};
+	*c = (struct tracked){step + 1, 0, 0};
 }
 
 static uint32_t lane(struct plan *p, int peer, bool sends)
@@ -226,13 +227,16 @@ static struct ref chunk_of(struct span s, uint32_t i)
 	return (struct ref){s.buf, span_chunk(s, i)};
 }
 
-/* Where the transport finds the bytes of r. */
+/* Where the transport finds the bytes of r: copied there once, however many ranks they go to. */
 static struct ref staged_source(struct plan *p, struct ref r)
 {
 	if (p->builder->failed || is_reachable(p, r))
 		return r;
+	if (tracked(p, r)->staged)
+		return (struct ref){BUF_TMP, tracked(p, r)->staged - 1};
 	struct ref staged = scratch(p, plan_shape_of(p, r), POOL_HOST);
 	local_step(p, STEP_COPY, staged, r);
+	tracked(p, r)->staged = staged.chunk + 1;
 	return staged;
 }
 
@@ -296,8 +300,10 @@ void plan_recv(struct plan *p, int peer, struct span dst)
 	if (!p->builder->failed)
 		receive(p, peer, landed, dst.count);
 	for (uint32_t i = 0; i < dst.count && !p->builder->failed; i++)
-		if (landed[i].buf != dst.buf || landed[i].chunk != span_chunk(dst, i))
+		if (landed[i].buf != dst.buf || landed[i].chunk != span_chunk(dst, i)) {
 			local_step(p, STEP_COPY, chunk_of(dst, i), landed[i]);
+			tracked(p, chunk_of(dst, i))->staged = landed[i].chunk + 1;
+		}
 	if (landed != at_hand)
 		free(landed);
 }

@@ -195,11 +195,27 @@ struct plan *algorithm_plan(const struct algorithm *a, const struct plan_key *ke
 	return plan_end(p);
 }
 
+static bool is_reduction(enum collective c)
+{
+	return c == COLL_ALL_REDUCE || c == COLL_REDUCE_SCATTER || c == COLL_REDUCE;
+}
+
+/* A staged plan has a chunk for whatever it sends or receives, and reductions one more for what
+ * lands; a scaled one has the scaled inputs, and sums of them land before they are added. */
 uint32_t algorithm_width(const struct algorithm *a, int size, struct plan_options options)
 {
-	uint32_t split = algorithm_split(a, size);
-	bool blocks = collective_has_blocks(a->collective, SEND_SIDE);
-	return a->width(size) + (options.scaled ? split * (blocks ? (uint32_t)size : 1) : 0);
+	uint32_t split = algorithm_split(a, size), n = (uint32_t)size, width = a->width(size);
+	bool in = collective_has_blocks(a->collective, SEND_SIDE);
+	uint32_t chunks = split * (in || collective_has_blocks(a->collective, RECV_SIDE) ? n : 1);
+	uint32_t extra = 0;
+
+	if (options.scaled)
+		extra += split * (in ? n : 1) + (is_reduction(a->collective) ? chunks : 0);
+	if (options.staged && is_reduction(a->collective))
+		extra += 4 * (chunks > width ? chunks : width);
+	else if (options.staged) /* with more scratch than blocks they come by again and again */
+		extra += chunks * (width > chunks ? (uint32_t)log2_up(size) : 2);
+	return width + extra;
 }
 
 /* ---- TUTTI_ALGO ------------------------------------------------------------------------------ */
@@ -286,11 +302,6 @@ tutti_status select_parse(struct select *s, const char *text)
 }
 
 /* ---- the choice ------------------------------------------------------------------------------ */
-
-static bool is_reduction(enum collective c)
-{
-	return c == COLL_ALL_REDUCE || c == COLL_REDUCE_SCATTER || c == COLL_REDUCE;
-}
 
 /* Partial sums of narrow floats are rounded on their way. */
 static bool is_narrow(tutti_dtype dtype)

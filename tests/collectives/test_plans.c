@@ -136,6 +136,25 @@ static void test_every_algorithm(void **state)
 						  &seed);
 }
 
+/* Those whose messages grow like the logarithm of the ranks. */
+static void test_many_ranks(void **state)
+{
+	static const char *const names[] = {"doubling", "circulant", "knomial", "tree", "bruck"};
+	static const int sizes[] = {100, 127, 128, 1000};
+	uint64_t seed = first_seed();
+	(void)state;
+	for (int i = 0; algorithm_at(i); i++)
+		for (int k = 0; k < 5; k++)
+			for (int s = 0; s < 4 && strcmp(algorithm_at(i)->name, names[k]) == 0;
+			     s++) {
+				struct trial t = any_trial(algorithm_at(i), sizes[s], &seed);
+				t.count = has_blocks(t.algorithm) ? 1 + mix(&seed) % 2
+								  : mix(&seed) % 300;
+				if (is_tried(t.algorithm))
+					check(&t, sizes[s], 4096, mix(&seed));
+			}
+}
+
 static void test_every_root(void **state)
 {
 	uint64_t seed = first_seed();
@@ -162,6 +181,41 @@ static void test_staged(void **state)
 		for (int size = 1; is_tried(algorithm_at(i)) && size <= 8; size++)
 			every_shape(algorithm_at(i), size, true, &seed);
 	assert_int_equal(proof_allocated(), 0);
+}
+
+/* Scratch that slices are cut for is what plans use, on every rank, wherever their data are. */
+static void width_holds(const struct algorithm *a, int size, struct plan_options options)
+{
+	uint32_t most = 0;
+	for (int r = 0; r < size; r++)
+		for (int in_place = 0; in_place < 2; in_place++) {
+			struct plan_key key = {.rank = r,
+					       .size = size,
+					       .root = collective_has_root(a->collective) ? size / 3
+											  : 0,
+					       .in_place = in_place,
+					       .options = options};
+			struct plan *p = algorithm_plan(a, &key);
+			assert_non_null(p);
+			if (p->pool_chunks[POOL_HOST] + p->pool_chunks[POOL_KIND] > most)
+				most = p->pool_chunks[POOL_HOST] + p->pool_chunks[POOL_KIND];
+			plan_free(p);
+		}
+	if (most > algorithm_width(a, size, options))
+		fail_msg("%s %s, %d ranks, staged %d, scaled %d: %u chunks of scratch, not %u",
+			 collective_name(a->collective), a->name, size, options.staged,
+			 options.scaled, most, algorithm_width(a, size, options));
+}
+
+static void test_width(void **state)
+{
+	(void)state;
+	for (int i = 0; algorithm_at(i); i++)
+		for (int size = 1; is_tried(algorithm_at(i)) && size <= 33; size += 1 + size / 12)
+			for (int k = 0; k < 4; k++)
+				width_holds(
+					algorithm_at(i), size,
+					(struct plan_options){.staged = k % 2, .scaled = k / 2});
 }
 
 /* Several works under way on the same ranks share lanes in order of submission. */
@@ -357,8 +411,10 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_every_algorithm),
+		cmocka_unit_test(test_many_ranks),
 		cmocka_unit_test(test_every_root),
 		cmocka_unit_test(test_staged),
+		cmocka_unit_test(test_width),
 		cmocka_unit_test(test_many_works),
 		cmocka_unit_test(test_damage_is_caught),
 		cmocka_unit_test(test_deadline),
