@@ -200,22 +200,17 @@ static bool is_reduction(enum collective c)
 	return c == COLL_ALL_REDUCE || c == COLL_REDUCE_SCATTER || c == COLL_REDUCE;
 }
 
-/* A staged plan has a chunk for whatever it sends or receives, and reductions one more for what
- * lands; a scaled one has the scaled inputs, and sums of them land before they are added. */
+/* Scaled inputs, and sums of them land before they are added. Staged plans need more, but it may
+ * depend on nothing that differs by rank: slices are cut by it. */
 uint32_t algorithm_width(const struct algorithm *a, int size, struct plan_options options)
 {
-	uint32_t split = algorithm_split(a, size), n = (uint32_t)size, width = a->width(size);
+	uint32_t split = algorithm_split(a, size), n = (uint32_t)size;
 	bool in = collective_has_blocks(a->collective, SEND_SIDE);
-	uint32_t chunks = split * (in || collective_has_blocks(a->collective, RECV_SIDE) ? n : 1);
-	uint32_t extra = 0;
+	bool out = collective_has_blocks(a->collective, RECV_SIDE);
+	uint32_t inputs = split * (in ? n : 1), chunks = in || out ? split * n : inputs;
 
-	if (options.scaled)
-		extra += split * (in ? n : 1) + (is_reduction(a->collective) ? chunks : 0);
-	if (options.staged && is_reduction(a->collective))
-		extra += 4 * (chunks > width ? chunks : width);
-	else if (options.staged) /* with more scratch than blocks they come by again and again */
-		extra += chunks * (width > chunks ? (uint32_t)log2_up(size) : 2);
-	return width + extra;
+	return a->width(size) + (options.scaled ? inputs : 0) +
+	       (options.scaled && is_reduction(a->collective) ? chunks : 0);
 }
 
 /* ---- TUTTI_ALGO ------------------------------------------------------------------------------ */

@@ -212,10 +212,9 @@ static void test_width(void **state)
 	(void)state;
 	for (int i = 0; algorithm_at(i); i++)
 		for (int size = 1; is_tried(algorithm_at(i)) && size <= 33; size += 1 + size / 12)
-			for (int k = 0; k < 4; k++)
-				width_holds(
-					algorithm_at(i), size,
-					(struct plan_options){.staged = k % 2, .scaled = k / 2});
+			for (int k = 0; k < 2; k++)
+				width_holds(algorithm_at(i), size,
+					    (struct plan_options){.scaled = k});
 }
 
 /* Several works under way on the same ranks share lanes in order of submission. */
