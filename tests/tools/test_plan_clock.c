@@ -21,9 +21,8 @@
 static struct machine machine_of(size_t slice)
 {
 	struct link_speed link = {ALPHA, ALPHA, BETA};
-	return (struct machine){.link = {link, link},
+	return (struct machine){.links = {{link, link}, GAMMA},
 				.node_beta = BETA,
-				.gamma = GAMMA,
 				.element = 4,
 				.slice_bytes = slice,
 				.scratch_bytes = 1 << 26};
@@ -123,9 +122,9 @@ static void test_nodes_share_a_port(void **state)
 	struct machine m = machine_of(1 << 20);
 	double n = 1 << 16;
 	(void)state;
-	m.gamma = 0;
-	m.link[LINK_LOCAL] = (struct link_speed){0, 0, 0};
-	m.link[LINK_NET] = (struct link_speed){0, 0, BETA};
+	m.links.gamma = 0;
+	m.links.link[LINK_LOCAL] = (struct link_speed){0, 0, 0};
+	m.links.link[LINK_NET] = (struct link_speed){0, 0, BETA};
 	assert_near(run(&set, &m, n, true).seconds, 2 * n * BETA);
 	/* As fast as its two ranks together, and message after message. */
 	m.node_beta = BETA / 2;
@@ -142,7 +141,8 @@ static bool test_symmetry_at(const struct algorithm *a, int size, double bytes, 
 
 	if (cases_why_not(a, size, 1))
 		return false;
-	m.link[LINK_LOCAL].overhead = m.link[LINK_NET].overhead = ALPHA / (size % 3 + 1);
+	m.links.link[LINK_LOCAL].overhead = m.links.link[LINK_NET].overhead =
+		ALPHA / (size % 3 + 1);
 	if (symmetry_of(&set) != SYMMETRY_NONE) {
 		struct run_time one = run(&set, &m, bytes, false);
 		struct run_time all = run(&set, &m, bytes, true);
@@ -194,8 +194,8 @@ static double engine_seconds(const struct algorithm *a, int size, size_t count,
 	struct sim_ranks_config config = {.sim = {.size = size,
 						  .seed = 1,
 						  .order = SIM_TIMED,
-						  .alpha_ns = m->link[0].alpha * 1e9,
-						  .beta_ns = m->link[0].beta * 1e9},
+						  .alpha_ns = m->links.link[0].alpha * 1e9,
+						  .beta_ns = m->links.link[0].beta * 1e9},
 					  .slice_bytes = m->slice_bytes,
 					  .scratch_bytes = m->scratch_bytes};
 	struct trial trial = {.algorithm = a, .count = count, .dtype = TUTTI_I32, .seed = 1};
@@ -240,9 +240,9 @@ static void test_engine_takes_as_long(void **state)
 		     {COLL_ALL_REDUCE, "doubling"}};
 	struct machine whole = machine_of(1 << 20), sliced = machine_of(1024);
 	(void)state;
-	whole.gamma = sliced.gamma = 0;
+	whole.links.gamma = sliced.links.gamma = 0;
 	for (int l = 0; l < LINKS; l++)
-		sliced.link[l] = (struct link_speed){0, 0, 1e-9};
+		sliced.links.link[l] = (struct link_speed){0, 0, 1e-9};
 	for (int i = 0; i < 5; i++) {
 		const struct algorithm *a = algorithm_find(tried[i].collective, tried[i].name);
 		assert_non_null(a);

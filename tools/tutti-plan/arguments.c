@@ -42,15 +42,18 @@ static const char help[] =
 	"                      show: the plan for such buffers, or for a scaled sum\n"
 	"  --damage WHAT:RANK:STEP[:WHICH]\n"
 	"                      check: drop, shift, double or edge; to see what check says of it\n"
-	"  --alpha TIME        what a message takes, whatever its size (5us)\n"
-	"  --beta RATE         how fast its bytes go (10GB/s)\n"
-	"  --overhead TIME     for how much of alpha it occupies its ports (all of it)\n"
+	"  --links FILE        the links that were measured last into a file that TUTTI_LINKS "
+	"names;\n"
+	"                      else what the library assumes, in brackets\n"
+	"  --alpha TIME        what a message takes, whatever its size (20us)\n"
+	"  --overhead TIME     for how much of alpha it occupies its ports (all, or 4us)\n"
+	"  --beta RATE         how fast its bytes go (1.2GB/s)\n"
 	"  --node-beta RATE    how fast the bytes of all ranks of a node leave and enter it, "
 	"together\n"
 	"                      (as --beta)\n"
-	"  --local-alpha, --local-beta, --local-overhead\n"
-	"                      the same inside a node (1us, 10GB/s), if --nodes is given\n"
-	"  --gamma RATE        how fast a rank adds (10GB/s)\n"
+	"  --local-alpha, --local-overhead, --local-beta\n"
+	"                      inside a node (1us, 300ns, 4GB/s), if --nodes is given\n"
+	"  --gamma RATE        how fast a rank adds (8GB/s)\n"
 	"  --slice SIZE        TUTTI_SLICE_BYTES (128K)\n"
 	"  --scratch SIZE      TUTTI_SCRATCH_BYTES (4M)\n"
 	"  --dtype TYPE --op OP --deterministic\n"
@@ -80,6 +83,7 @@ enum {
 	GAMMA,
 	SLICE,
 	SCRATCH,
+	LINKS_FILE,
 	DTYPE,
 	OP,
 	DETERMINISTIC,
@@ -106,6 +110,7 @@ static const struct option names[] = {
 	{"gamma", required_argument, NULL, GAMMA},
 	{"slice", required_argument, NULL, SLICE},
 	{"scratch", required_argument, NULL, SCRATCH},
+	{"links", required_argument, NULL, LINKS_FILE},
 	{"dtype", required_argument, NULL, DTYPE},
 	{"op", required_argument, NULL, OP},
 	{"deterministic", no_argument, NULL, DETERMINISTIC},
@@ -201,7 +206,7 @@ static bool parse_op(const char *text, tutti_op *op)
 
 static bool parse_machine(struct machine *m, int option, const char *value)
 {
-	struct link_speed *net = &m->link[LINK_NET], *local = &m->link[LINK_LOCAL];
+	struct link_speed *net = &m->links.link[LINK_NET], *local = &m->links.link[LINK_LOCAL];
 	switch (option) {
 	case ALPHA:
 		return units_seconds(value, &net->alpha);
@@ -218,7 +223,7 @@ static bool parse_machine(struct machine *m, int option, const char *value)
 	case LOCAL_OVERHEAD:
 		return units_seconds(value, &local->overhead);
 	case GAMMA:
-		return units_rate(value, &m->gamma);
+		return units_rate(value, &m->links.gamma);
 	case SLICE:
 		return units_bytes(value, &m->slice_bytes) && m->slice_bytes >= 64;
 	case SCRATCH:
@@ -247,6 +252,9 @@ static bool parse_option(struct arguments *a, int option, const char *value)
 		return a->options.scaled = true;
 	case DAMAGE:
 		return a->has_damage = damage_parse(value, &a->damage);
+	case LINKS_FILE:
+		a->links = value;
+		return *value != '\0';
 	case DTYPE:
 		return parse_dtype(value, &a->dtype);
 	case OP:
@@ -384,21 +392,48 @@ static int check_together(const struct arguments *a)
 	return -1;
 }
 
-/* Overheads that were not given are all of alpha; without nodes there is one kind of link. */
+/* The last line of a file that TUTTI_LINKS named. */
+static bool read_links(const char *path, struct links *links)
+{
+	char key[256] = "", line[512], word[256];
+	FILE *file = fopen(path, "r");
+
+	while (file && fgets(line, sizeof line, file))
+		if (sscanf(line, "%255s", word) == 1)
+			snprintf(key, sizeof key, "%s", word);
+	if (file)
+		fclose(file);
+	return key[0] && links_read(links, path, key);
+}
+
+static void complete(double *given, double known)
+{
+	if (*given < 0)
+		*given = known;
+}
+
+/* What was not given is as it was measured, or as the library assumes where nothing was; an alpha
+ * without an overhead is all overhead. Without nodes there is one kind of link. */
 static int complete_machine(struct arguments *a)
 {
 	struct machine *m = &a->machine;
+	struct links known = links_default();
 
+	if (a->links && !read_links(a->links, &known))
+		return wrong("'%s' has no measured links; TUTTI_LINKS makes such a file.",
+			     a->links);
 	for (int l = 0; l < LINKS; l++) {
-		if (m->link[l].overhead < 0)
-			m->link[l].overhead = m->link[l].alpha;
-		if (m->link[l].overhead > m->link[l].alpha)
+		struct link_speed *s = &m->links.link[l];
+		complete(&s->overhead, s->alpha < 0 ? known.link[l].overhead : s->alpha);
+		complete(&s->alpha, known.link[l].alpha);
+		complete(&s->beta, known.link[l].beta);
+		if (s->overhead > s->alpha)
 			return wrong("The overhead is a part of alpha; it cannot be more.");
 	}
+	complete(&m->links.gamma, known.gamma);
 	if (a->nodes <= 1)
-		m->link[LINK_LOCAL] = m->link[LINK_NET];
-	if (m->node_beta == 0)
-		m->node_beta = m->link[LINK_NET].beta;
+		m->links.link[LINK_LOCAL] = m->links.link[LINK_NET];
+	complete(&m->node_beta, m->links.link[LINK_NET].beta);
 	m->element = dtype_bytes(a->dtype);
 	return -1;
 }
@@ -407,16 +442,14 @@ int arguments_parse(struct arguments *a, int argc, char **argv)
 {
 	int option, code;
 
-	*a = (struct arguments){
-		.collective = COLL_COUNT,
-		.rank = -1,
-		.root = -1,
-		.effort = 30,
-		.machine = {
-			.link = {[LINK_LOCAL] = {1e-6, -1, 1e-10}, [LINK_NET] = {5e-6, -1, 1e-10}},
-			.gamma = 1e-10,
-			.slice_bytes = 131072,
-			.scratch_bytes = 4194304}};
+	*a = (struct arguments){.collective = COLL_COUNT,
+				.rank = -1,
+				.root = -1,
+				.effort = 30,
+				.machine = {.links = {{{-1, -1, -1}, {-1, -1, -1}}, -1},
+					    .node_beta = -1,
+					    .slice_bytes = 131072,
+					    .scratch_bytes = 4194304}};
 	opterr = 0;
 	while ((option = getopt_long(argc, argv, "h", names, NULL)) != -1) {
 		if (option == 'h') {

@@ -27,7 +27,7 @@ struct arguments {
 	struct damage_order damage;
 	struct machine machine;
 	double effort; /* simulate: at most so many steps and slices for a point    */
-	const char *svg;
+	const char *svg, *links; /* NULL: not given                                       */
 	tutti_op op;
 	tutti_dtype dtype;
 	bool deterministic;

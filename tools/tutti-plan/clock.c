@@ -137,7 +137,7 @@ static void complete(struct clock *c, uint32_t lane, uint32_t at)
 
 static const struct link_speed *speed_of(const struct clock *c, uint32_t lane)
 {
-	return &c->machine->link[c->world->lanes[lane].link];
+	return &c->machine->links.link[c->world->lanes[lane].link];
 }
 
 /* The port of the lane's node, if its messages use it. One rank that stands for all shares it with
@@ -179,7 +179,7 @@ static uint64_t occupy(struct clock *c, uint32_t lane, uint64_t begin, double by
 static void compute(struct clock *c, uint32_t lane, uint32_t at, double bytes)
 {
 	uint64_t *free_at = &c->ranks[c->world->lanes[lane].rank].compute_free;
-	*free_at = later(c->events.now, *free_at) + ticks(bytes * c->machine->gamma);
+	*free_at = later(c->events.now, *free_at) + ticks(bytes * c->machine->links.gamma);
 	events_add(&c->events,
 		   (struct event){.at = *free_at, .kind = COMPUTED, .lane = lane, .io = at});
 }

@@ -9,12 +9,9 @@
 
 #include "world.h"
 
-#include "collectives/links.h"
-
-/* Seconds; seconds for a byte; see links.h. */
 struct machine {
-	struct link_speed link[LINKS];
-	double node_beta, gamma;
+	struct links links;
+	double node_beta;
 	size_t element, slice_bytes, scratch_bytes;
 	bool rendezvous; /* a send waits until its receive is posted */
 };

@@ -68,9 +68,9 @@ static void print_machine(const struct arguments *a)
 
 	for (int l = a->nodes > 1 ? 0 : LINK_NET; l < LINKS; l++)
 		printf("%s: alpha %s, beta %s; ", links[l],
-		       units_seconds_in_words(a->machine.link[l].alpha, alpha, sizeof alpha),
-		       units_rate_in_words(a->machine.link[l].beta, beta, sizeof beta));
-	printf("gamma %s\n", units_rate_in_words(a->machine.gamma, beta, sizeof beta));
+		       units_seconds_in_words(a->machine.links.link[l].alpha, alpha, sizeof alpha),
+		       units_rate_in_words(a->machine.links.link[l].beta, beta, sizeof beta));
+	printf("gamma %s\n", units_rate_in_words(a->machine.links.gamma, beta, sizeof beta));
 }
 
 /* The admitted algorithm with the least formula, or NULL. */
@@ -137,23 +137,19 @@ int explain(const struct arguments *a)
 	struct select select = {.size = ranks,
 				.num_nodes = nodes,
 				.nodes = nodes > 1 && nodes < ranks ? &where : NULL,
-				.slice_bytes = a->machine.slice_bytes,
-				.scratch_bytes = a->machine.scratch_bytes,
 				.has_window = a->nodes == 1,
-				.deterministic = a->deterministic};
+				.deterministic = a->deterministic,
+				.slice_bytes = a->machine.slice_bytes,
+				.scratch_bytes = a->machine.scratch_bytes};
 	struct call_args args = {.collective = a->collective,
 				 .dtype = a->dtype,
 				 .op = a->op,
 				 .root = a->root < 0 ? 0 : a->root,
 				 .count = a->bytes / dtype_bytes(a->dtype)};
 	const struct algorithm *chosen = NULL;
-	struct links links = {.gamma = a->machine.gamma};
 	tutti_status status = select_parse(&select, getenv("TUTTI_ALGO"));
 
-	for (int l = 0; l < LINKS; l++)
-		links.link[l] = a->machine.link[l];
-	select_prepare(&select, &links);
-
+	select_prepare(&select, &a->machine.links);
 	if (status == TUTTI_OK)
 		status = select_algorithm(&select, &args, &chosen);
 	print_call(a, &args);

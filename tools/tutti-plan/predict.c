@@ -21,14 +21,9 @@ static struct slices slices_of(const struct question *q)
 double predict_formula(const struct question *q)
 {
 	struct cost c = q->algorithm->cost((struct place){q->ranks, q->nodes});
-	const struct machine *m = q->machine;
-	struct links links = {.gamma = m->gamma};
 	struct slices slices = slices_of(q);
 
-	for (int l = 0; l < LINKS; l++)
-		links.link[l] = m->link[l];
-	return links_seconds(&links, &c, q->bytes,
-			     slices.slice < slices.chunk ? slices.slice : slices.chunk);
+	return links_seconds(&q->machine->links, &c, q->bytes, fmin(slices.slice, slices.chunk));
 }
 
 struct point predict(const struct question *q)

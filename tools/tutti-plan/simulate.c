@@ -38,9 +38,9 @@ static void machine_in_words(const struct arguments *a, char text[2][200])
 	const struct machine *m = &a->machine;
 	char net[120], local[120], gamma[32], node[32];
 
-	link_in_words(&m->link[LINK_NET], net, sizeof net);
-	link_in_words(&m->link[LINK_LOCAL], local, sizeof local);
-	units_rate_in_words(m->gamma, gamma, sizeof gamma);
+	link_in_words(&m->links.link[LINK_NET], net, sizeof net);
+	link_in_words(&m->links.link[LINK_LOCAL], local, sizeof local);
+	units_rate_in_words(m->links.gamma, gamma, sizeof gamma);
 	snprintf(text[0], sizeof text[0], "%s%s; gamma %s", a->nodes > 1 ? "between nodes: " : "",
 		 net, gamma);
 	text[1][0] = '\0';
@@ -118,6 +118,24 @@ static void print_reasons(const struct curve *curves, int n, int points)
 			}
 }
 
+/* Algorithms that serve no number of ranks get a reason, and no column. Returns how many have one.
+ */
+static int put_shown_first(struct curve *curves, int n, int points)
+{
+	int shown = 0;
+	for (int i = 0; i < n; i++) {
+		bool any = false;
+		for (int k = 0; k < points; k++)
+			any |= curves[i].points[k].how != HOW_NOT;
+		if (!any)
+			continue;
+		struct curve curve = curves[i];
+		memmove(&curves[shown + 1], &curves[shown], (size_t)(i - shown) * sizeof *curves);
+		curves[shown++] = curve;
+	}
+	return shown;
+}
+
 static int draw(const struct arguments *a, struct chart *chart)
 {
 	FILE *file = fopen(a->svg, "w");
@@ -156,9 +174,10 @@ int simulate(const struct arguments *a)
 		predict_curve(q, local, p, points);
 		curves[n++] = (struct curve){q.algorithm->name, p};
 	}
-	print_table(curves, n, ranks, points);
+	int shown = put_shown_first(curves, n, points);
+	print_table(curves, shown, ranks, points);
 	print_reasons(curves, n, points);
-	struct chart chart = {title, {machine[0], machine[1]}, curves, n, points};
+	struct chart chart = {title, {machine[0], machine[1]}, curves, shown, points};
 	int code = a->svg ? draw(a, &chart) : 0;
 	for (int i = 0; i < n; i++)
 		free(curves[i].points);
