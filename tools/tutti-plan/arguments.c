@@ -60,7 +60,7 @@ static const char help[] =
 	"                      explain: the call (f32, sum) and the communicator\n"
 	"  --svg FILE          simulate: draws time against ranks\n"
 	"  --effort N          simulate: at most N million steps for a point of a curve; beyond,\n"
-	"                      the cost formula goes on from the last point (30)\n"
+	"                      the cost formula goes on from the last point (20)\n"
 	"  --help\n";
 
 /* Options without a letter. */
@@ -445,7 +445,7 @@ int arguments_parse(struct arguments *a, int argc, char **argv)
 	*a = (struct arguments){.collective = COLL_COUNT,
 				.rank = -1,
 				.root = -1,
-				.effort = 30,
+				.effort = 20,
 				.machine = {.links = {{{-1, -1, -1}, {-1, -1, -1}}, -1},
 					    .node_beta = -1,
 					    .slice_bytes = 131072,

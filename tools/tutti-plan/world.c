@@ -117,6 +117,9 @@ static bool join(struct world *w, const struct plan_set *set)
 	return joined == sends && joined == n;
 }
 
+/* Chunks that plans have and name, of all ranks together: a few seconds. */
+#define WORK_MAX 100000000
+
 /* ---- all of it ------------------------------------------------------------------------------- */
 
 bool world_open(struct world *w, const struct plan_set *set, size_t steps_max, bool exact)
@@ -129,9 +132,11 @@ bool world_open(struct world *w, const struct plan_set *set, size_t steps_max, b
 	w->first_step = must_alloc((size_t)w->ranks + 1, sizeof(uint32_t));
 	w->first_lane = must_alloc((size_t)w->ranks + 1, sizeof(uint32_t));
 	bool fits = true;
+	size_t work = 0; /* plans of few steps may name many chunks */
 	for (int r = 0; r < w->ranks && fits; r++) {
 		struct plan *p = look_build(set, r);
-		fits = w->step_count + p->count <= steps_max;
+		work += look_cells(p) + (p->count ? p->steps[p->count - 1].ref : 0);
+		fits = w->step_count + p->count <= steps_max && work <= WORK_MAX;
 		if (fits)
 			add_rank(w, set, p, r);
 		plan_free(p);

@@ -38,7 +38,7 @@ struct world {
 	size_t steps_room, lanes_room, edges_room, order_room;
 };
 
-/* False: it would have more than steps_max steps; there is no world then. exact: all ranks, whatever they
+/* False: it would have more than steps_max steps, or take as long to build; there is no world then. exact: all ranks, whatever they
  * have in common. set->of is not looked at. */
 bool world_open(struct world *world, const struct plan_set *set, size_t steps_max, bool exact);
 void world_close(struct world *world);
