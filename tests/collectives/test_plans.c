@@ -332,9 +332,9 @@ static void every_edge(const char *name)
 
 static void test_damage_is_caught(void **state)
 {
-	const char *const names[] = {"ring", "direct"};
+	const char *const names[] = {"ring", "direct", "circulant", "rings"};
 	(void)state;
-	for (int i = 0; i < 2; i++)
+	for (int i = 0; i < 4; i++)
 		for (int rank = 0; rank < 4; rank++) {
 			struct damage d = {.rank = rank};
 			assert_true(is_caught(names[i], shift_index, &d));
@@ -342,6 +342,10 @@ static void test_damage_is_caught(void **state)
 	every_edge("ring");
 	every_edge("direct");
 	every_edge("doubling");
+	every_edge("circulant");
+	every_edge("tree");
+	every_edge("rings");
+	every_edge("knomial");
 }
 
 /* One rank that makes no call: the others' deadline names it. */
