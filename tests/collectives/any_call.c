@@ -198,16 +198,3 @@ const char *any_words(const struct any_call *c, int size, uint64_t sequence, cha
 			note.count += c->count + (size_t)r * c->shift;
 	return call_in_words(&note, text, text_bytes);
 }
-
-bool any_is_built(enum collective collective)
-{
-	struct any_call call = {.collective = collective, .count = 1, .dtype = TUTTI_F32};
-	struct any_made made;
-	tutti_comm *alone;
-	if (tutti_init_all(&alone, 1, NULL) != TUTTI_OK)
-		abort();
-	tutti_status status = any_start(&made, &call, alone, NULL);
-	any_free(&made);
-	tutti_comm_destroy(alone);
-	return status != TUTTI_ERR_UNSUPPORTED;
-}

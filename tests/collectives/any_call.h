@@ -35,7 +35,5 @@ void any_free(struct any_made *made);
 /* In the words of a mismatch. Returns text. */
 const char *any_words(const struct any_call *call, int size, uint64_t sequence, char *text,
                       size_t text_bytes);
-/* Whether this library has it: a world of one can make it. */
-bool any_is_built(enum collective collective);
 
 #endif

@@ -114,6 +114,34 @@ static void set_way(const struct way *way)
 		unsetenv("TUTTI_ALGO");
 }
 
+static void open_ranks(tutti_comm **comms, int n, const struct way *way)
+{
+	tutti_config config = {.timeout_ms = 60000};
+	set_way(way);
+	if (tutti_init_all(comms, n, &config) != TUTTI_OK)
+		fail_msg("%s: %s", way->name, tutti_comm_error(NULL));
+}
+
+/* body on n ranks, a thread each. The alarm is far above need, and below the deadline that would
+ * end a hang. */
+static void run_ranks(struct rank *ranks, tutti_comm **comms, int n, void *(*body)(void *))
+{
+	alarm(50);
+	for (int r = 0; r < n; r++) {
+		ranks[r].comm = comms[r];
+		assert_int_equal(pthread_create(&ranks[r].thread, NULL, body, &ranks[r]), 0);
+	}
+	for (int r = 0; r < n; r++)
+		pthread_join(ranks[r].thread, NULL);
+	alarm(0);
+}
+
+static void close_ranks(tutti_comm **comms, int n)
+{
+	for (int r = 0; r < n; r++)
+		tutti_comm_destroy(comms[r]);
+}
+
 static void check_rank(const struct pair *pair, const struct way *way, const struct rank *r, int n)
 {
 	char most[128], odd[128];
@@ -129,36 +157,23 @@ static void differ(const struct pair *pair, const struct way *way, int n, int od
 {
 	tutti_comm *comms[ANY_RANKS];
 	struct rank ranks[ANY_RANKS] = {{0}};
-	tutti_config config = {.timeout_ms = 60000};
 
-	if (tutti_init_all(comms, n, &config) != TUTTI_OK)
-		fail_msg("%s: %s", way->name, tutti_comm_error(NULL));
-	alarm(50); /* far above need, and below the deadline that would end a hang */
-	for (int r = 0; r < n; r++) {
-		ranks[r].comm = comms[r];
-		ranks[r].call = r == odd ? pair->odd : pair->most;
-		assert_int_equal(pthread_create(&ranks[r].thread, NULL, take_part, &ranks[r]), 0);
-	}
+	open_ranks(comms, n, way);
 	for (int r = 0; r < n; r++)
-		pthread_join(ranks[r].thread, NULL);
-	alarm(0);
+		ranks[r].call = r == odd ? pair->odd : pair->most;
+	run_ranks(ranks, comms, n, take_part);
 	for (int r = 0; r < n; r++)
 		check_rank(pair, way, &ranks[r], n);
-	for (int r = 0; r < n; r++)
-		tutti_comm_destroy(comms[r]);
+	close_ranks(comms, n);
 }
 
 static void test_pairs(void **state)
 {
 	(void)state;
 	for (size_t p = 0; p < PAIRS; p++) {
-		if (!any_is_built(pairs[p].most.collective) ||
-		    !any_is_built(pairs[p].odd.collective))
-			continue;
 		for (size_t w = 0; w < WAYS; w++) {
 			static const int sizes[] = {2, 3, 5};
 			int n = sizes[(p + w) % 3];
-			set_way(&ways[w]);
 			differ(&pairs[p], &ways[w], n, (int)(p * 5 + w) % n);
 			if (w == 0 || w == 4)
 				differ(&pairs[p], &ways[w], n == 5 ? 2 : n + 1, n == 5 ? 0 : n / 2);
@@ -166,10 +181,73 @@ static void test_pairs(void **state)
 	}
 }
 
+/* The counts of all_to_allv are a matter of each pair. */
+static void test_pair_counts(void **state)
+{
+	static const struct any_call most = {COLL_ALL_TO_ALLV, TUTTI_F32, TUTTI_SUM, 0, 100, 0};
+	(void)state;
+	for (size_t w = 0; w < WAYS; w++) {
+		tutti_comm *comms[3];
+		struct rank ranks[3] = {{0}};
+		open_ranks(comms, 3, &ways[w]);
+		for (int r = 0; r < 3; r++)
+			ranks[r].call = most;
+		ranks[w % 3].call.count++;
+		run_ranks(ranks, comms, 3, take_part);
+		for (int r = 0; r < 3; r++)
+			if (ranks[r].status != TUTTI_ERR_MISMATCH)
+				fail_msg("%s: rank %d: %s: %s", ways[w].name, r,
+					 tutti_status_string(ranks[r].status), ranks[r].error);
+		close_ranks(comms, 3);
+	}
+}
+
+/* In a child the ranks 1 and 3 of its parent disagree; in the parent, and in the other child, all
+ * goes on. */
+static void *take_part_in_child(void *arg)
+{
+	static const struct any_call barrier = {COLL_BARRIER, TUTTI_F32, TUTTI_SUM, 0, 0, 0};
+	struct rank *r = arg, in_child = {0};
+	int rank = tutti_rank(r->comm);
+
+	r->status = tutti_comm_split(r->comm, rank % 2, 0, NULL, &in_child.comm);
+	if (r->status != TUTTI_OK)
+		return NULL;
+	in_child.call = pairs[rank % 2].most;
+	if (rank == 3)
+		in_child.call = pairs[1].odd;
+	take_part(&in_child);
+	r->status = make(r, &barrier);
+	if (r->status == TUTTI_OK)
+		r->status = in_child.status;
+	snprintf(r->error, sizeof r->error, "%s", in_child.error);
+	tutti_comm_destroy(in_child.comm);
+	return NULL;
+}
+
+static void test_children(void **state)
+{
+	(void)state;
+	for (size_t w = 0; w < WAYS; w++) {
+		tutti_comm *comms[5];
+		struct rank ranks[5] = {{0}};
+		open_ranks(comms, 5, &ways[w]);
+		run_ranks(ranks, comms, 5, take_part_in_child);
+		for (int r = 0; r < 5; r++)
+			if (r % 2)
+				check_rank(&pairs[1], &ways[w], &ranks[r], 2);
+			else if (ranks[r].status != TUTTI_OK)
+				fail_msg("%s: rank %d: %s", ways[w].name, r, ranks[r].error);
+		close_ranks(comms, 5);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_pairs),
+		cmocka_unit_test(test_pair_counts),
+		cmocka_unit_test(test_children),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,28 +27,19 @@ static uint64_t next_random(uint64_t *seed)
 	return x ^ (x >> 31);
 }
 
-static enum collective built[COLL_COUNT];
-static int built_count;
-
-static void find_built(void)
-{
-	for (int c = 0; c <= COLL_ALL_TO_ALLV; c++)
-		if (any_is_built((enum collective)c))
-			built[built_count++] = (enum collective)c;
-}
-
 static struct any_call random_call(uint64_t *seed, int n)
 {
 	static const tutti_dtype dtypes[] = {TUTTI_F32, TUTTI_I32, TUTTI_F64};
 	uint64_t size = next_random(seed) % 4;
-	struct any_call call = {.collective = built[next_random(seed) % (uint64_t)built_count],
-				.dtype = dtypes[next_random(seed) % 3],
-				.op = next_random(seed) % 2 ? TUTTI_SUM : TUTTI_MAX,
-				.root = (int)(next_random(seed) % (uint64_t)n),
-				.count = next_random(seed) % (size == 0   ? 4
-							      : size == 3 ? 40000
-									  : 1200),
-				.shift = next_random(seed) % 3};
+	struct any_call call = {
+		.collective = (enum collective)(next_random(seed) % (COLL_ALL_TO_ALLV + 1)),
+		.dtype = dtypes[next_random(seed) % 3],
+		.op = next_random(seed) % 2 ? TUTTI_SUM : TUTTI_MAX,
+		.root = (int)(next_random(seed) % (uint64_t)n),
+		.count = next_random(seed) % (size == 0   ? 4
+					      : size == 3 ? 40000
+							  : 1200),
+		.shift = next_random(seed) % 3};
 	if (call.collective == COLL_ALL_TO_ALLV)
 		call.shift = 0;
 	if (call.collective == COLL_BARRIER)
@@ -257,7 +248,6 @@ static void test_programs(void **state)
 	uint64_t seed = given ? strtoull(given, NULL, 0) : (uint64_t)time(NULL);
 	(void)state;
 
-	find_built();
 	print_message("TEST_SEED=%llu\n", (unsigned long long)seed);
 	for (uint64_t k = 0; k < TRIALS; k++)
 		trial(given && k == 0 ? seed : seed * 1000 + k);
