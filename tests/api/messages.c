@@ -23,8 +23,9 @@ struct letter {
 	tutti_work *sent, *received;
 };
 
-/* All ranks draw the same letters. */
-static void draw(struct api *api, struct letter *letters)
+/* All ranks draw the same letters. A receive from anybody has a tag that no other letter of any
+ * round has: a rank that is a round ahead may send already. */
+static void draw(struct api *api, struct letter *letters, int round)
 {
 	for (int i = 0; i < LETTERS; i++) {
 		struct letter *l = &letters[i];
@@ -34,7 +35,7 @@ static void draw(struct api *api, struct letter *letters)
 				     .tag = (int)random_below(&api->shared, 3),
 				     .from_anybody = random_below(&api->shared, 4) == 0};
 		if (l->from_anybody)
-			l->tag = 100 + i;
+			l->tag = 100 + round * LETTERS + i;
 		l->count = size < 7    ? random_below(&api->shared, 200)
 			   : size < 11 ? random_below(&api->shared, 5000)
 				       : random_below(&api->shared, 150000);
@@ -175,14 +176,14 @@ static void check_letter(struct api *api, struct letter *l)
 	free(got);
 }
 
-static void one_round(struct api *api)
+static void one_round(struct api *api, int round)
 {
 	struct letter letters[LETTERS];
 	enum letter_style style = (enum letter_style)random_below(&api->own, LETTER_STYLES);
 	uint64_t sequence = tutti_comm_sequence(api->comm);
 	int32_t sum = api->rank + 1;
 
-	draw(api, letters);
+	draw(api, letters, round);
 	for (int i = 0; i < LETTERS; i++)
 		make_room(api, &letters[i]);
 	if (style != ONE_BY_ONE)
@@ -206,7 +207,7 @@ static void one_round(struct api *api)
 void pass_messages(struct api *api)
 {
 	for (int round = 0; round < (api->quick ? 3 : 8); round++)
-		one_round(api);
+		one_round(api, round);
 }
 
 /* ---- a death ---- */
