@@ -13,6 +13,9 @@ target_compile_definitions(api_objects PRIVATE API_PROOF)
 target_link_libraries(api_objects PRIVATE tutti_objects tests_memory)
 add_executable(ranks api/ranks_main.c)
 target_link_libraries(ranks PRIVATE tutti_warnings)
+add_executable(hash_main api/hash_main.c)
+target_link_libraries(hash_main PRIVATE tutti_warnings tutti m)
+add_dependencies(hash_main ranks)
 
 # api_test(NAME N [PROOF] [RANKS option...] [ARGUMENTS argument...]): N processes.
 function(api_test name n)
@@ -109,3 +112,9 @@ api_threads_test(tcp 3 ENVIRONMENT ${tcp} ARGUMENTS --quick ${everything})
 api_threads_test(proof 2 ARGUMENTS --proof --quick ${everything})
 api_threads_test(proof_tcp 3 ENVIRONMENT ${tcp} ARGUMENTS --proof --quick ${everything})
 api_threads_test(proof_shm 4 ENVIRONMENT ${shm} ARGUMENTS --proof --quick ${everything})
+
+# The same bits by every path.
+foreach(n 2 3 4 5 7 8)
+	add_test(NAME api/hash_${n} COMMAND hash_main ${n})
+	tutti_test_properties(api/hash_${n} api)
+endforeach()
