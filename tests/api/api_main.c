@@ -33,6 +33,7 @@ static const struct {
 	{"unbuilt", pass_unbuilt},
 	{"split", pass_split},
 	{"messages", pass_messages},
+	{"programs", pass_programs},
 	{"deserted", pass_deserted},
 	{"leave", pass_leave},
 	{"death", pass_death},

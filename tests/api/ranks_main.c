@@ -1,8 +1,9 @@
-/* ranks -n N [-t SECONDS] [-2] [-e NAME=VALUE]... program [argument]...
+/* ranks -n N [-t SECONDS] [-2] [-m M] [-e NAME=VALUE]... program [argument]...
  *
  * Runs a program as the N ranks of a job on this machine, with the variables that launchers set,
  * and ends with 0 when all of them do. Otherwise it shows what they wrote; at the deadline, and
- * when one has failed, it ends the others. -2: the two halves of the ranks count as two machines.
+ * when one has failed, it ends the others. -m: the ranks, cut in M runs of the
+ * same length (the last may be shorter), count as M machines; -2 is -m 2.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -30,7 +31,7 @@ struct rank {
 };
 
 static struct rank ranks[RANKS_MOST];
-static int n = 1, seconds = 110, two_machines;
+static int n = 1, seconds = 110, machines = 1;
 
 static long long now_ms(void)
 {
@@ -69,17 +70,19 @@ static void set_number(const char *name, int value)
 /* What a launcher tells rank i. */
 static void set_environment(int i, int port)
 {
-	int split = two_machines ? (n + 1) / 2 : n, second = i >= split;
+	int most = (n + machines - 1) / machines, first = i / most * most;
+	char host[32];
 
 	set_number("RANK", i);
 	set_number("WORLD_SIZE", n);
-	set_number("LOCAL_RANK", second ? i - split : i);
-	set_number("LOCAL_WORLD_SIZE", second ? n - split : split);
+	set_number("LOCAL_RANK", i - first);
+	set_number("LOCAL_WORLD_SIZE", n - first < most ? n - first : most);
 	setenv("MASTER_ADDR", "127.0.0.1", 1);
 	set_number("MASTER_PORT", port);
 	setenv("TUTTI_SECRET", "not much of a secret", 0);
-	if (two_machines)
-		setenv("TUTTI_HOST_ID", second ? "second" : "first", 1);
+	snprintf(host, sizeof host, "machine %d", i / most);
+	if (machines > 1)
+		setenv("TUTTI_HOST_ID", host, 1);
 }
 
 static void start(int i, int port, char **argv)
@@ -186,19 +189,21 @@ static int run(void)
 int main(int argc, char **argv)
 {
 	int option;
-	while ((option = getopt(argc, argv, "+n:t:2e:")) != -1) {
+	while ((option = getopt(argc, argv, "+n:t:2m:e:")) != -1) {
 		if (option == 'n')
 			n = atoi(optarg);
 		else if (option == 't')
 			seconds = atoi(optarg);
 		else if (option == '2')
-			two_machines = 1;
+			machines = 2;
+		else if (option == 'm')
+			machines = atoi(optarg);
 		else if (option != 'e' || putenv(optarg) != 0)
 			return 2;
 	}
-	if (n < 1 || n > RANKS_MOST || optind == argc) {
-		fprintf(stderr,
-			"ranks -n N [-t seconds] [-2] [-e NAME=VALUE]... program [argument]...\n");
+	if (n < 1 || n > RANKS_MOST || machines < 1 || optind == argc) {
+		fprintf(stderr, "ranks -n N [-t seconds] [-2] [-m M] [-e NAME=VALUE]... program "
+				"[argument]...\n");
 		return 2;
 	}
 	int port = free_port();

@@ -2,7 +2,7 @@
 # as users do; `api_objects` is linked with the objects, for the proof kind of memory and for sanitizers
 # that want to see everything.
 set(api_sources api_main.c batch.c buffer.c data.c endings.c errors.c
-	messages.c own_ops.c passes.c split.c)
+	messages.c own_ops.c part.c part_issue.c passes.c programs.c split.c)
 list(TRANSFORM api_sources PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/api/)
 
 add_executable(api ${api_sources})
@@ -96,6 +96,24 @@ api_test(deserted 4 ARGUMENTS deserted)
 api_test(deserted_shm 4 RANKS ${shm_ranks} ARGUMENTS deserted)
 api_test(deserted_tcp 4 RANKS ${tcp_ranks} ARGUMENTS deserted)
 api_test(deserted_two_machines 5 RANKS -2 ARGUMENTS deserted)
+
+# Random programs of everything; script/soak runs longer ones, with new seeds.
+foreach(n 1 2 4 7)
+	api_test(programs ${n} ARGUMENTS programs)
+endforeach()
+foreach(n 2 5)
+	api_test(programs_shm ${n} RANKS ${shm_ranks} ARGUMENTS programs)
+endforeach()
+foreach(n 3 4)
+	api_test(programs_tcp ${n} RANKS ${tcp_ranks} ARGUMENTS programs)
+endforeach()
+# These seeds have found children that kept their parent's nodes.
+api_test(programs_2_nodes 8 RANKS -m 2 -e SEED=12 ARGUMENTS programs)
+api_test(programs_3_nodes 6 RANKS -m 3 -e SEED=13 ARGUMENTS programs)
+api_threads_test(programs 3 ARGUMENTS programs)
+api_threads_test(programs 8 ARGUMENTS programs)
+api_threads_test(programs_shm 4 ENVIRONMENT ${shm} ARGUMENTS programs)
+api_threads_test(programs_tcp 6 ENVIRONMENT ${tcp} ARGUMENTS programs)
 
 # Memory that the CPU may not touch, on some of the ranks in some of the calls.
 api_test(proof 1 PROOF ARGUMENTS --quick messages small large bits flight)
