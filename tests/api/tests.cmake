@@ -110,6 +110,9 @@ endforeach()
 # These seeds have found children that kept their parent's nodes.
 api_test(programs_2_nodes 8 RANKS -m 2 -e SEED=12 ARGUMENTS programs)
 api_test(programs_3_nodes 6 RANKS -m 3 -e SEED=13 ARGUMENTS programs)
+set(logarithmic all_to_all=bruck,scatter=knomial,gather=knomial,reduce=knomial,broadcast=knomial)
+api_test(programs_logarithmic 7 RANKS ${tcp_ranks} -e TUTTI_ALGO=${logarithmic}
+	ARGUMENTS --forced programs)
 api_threads_test(programs 3 ARGUMENTS programs)
 api_threads_test(programs 8 ARGUMENTS programs)
 api_threads_test(programs_shm 4 ENVIRONMENT ${shm} ARGUMENTS programs)
