@@ -138,12 +138,47 @@ static void test_average(void **state)
 	}
 }
 
+/* What a rank sends: twice its node's share within the node, and a node's part of that across; no
+ * more bytes than a ring, and one message for each peer and phase. */
+static void test_traffic(void **state)
+{
+	(void)state;
+	for (size_t s = 0; s < 6; s++) {
+		int count = shapes[s][0], local = shapes[s][1], size = count * local;
+		struct nodes nodes = nodes_in_order(size, count);
+		struct trial t = {.algorithm = algorithm_find(COLL_ALL_REDUCE, "two_level"),
+				  .count = 240,
+				  .dtype = TUTTI_I64,
+				  .nodes = &nodes,
+				  .seed = s};
+		struct sim_ranks_config config = {.sim = {.size = size, .seed = s + 1}};
+		struct sim_ranks ranks;
+		struct trial_run trial;
+		tutti_stats stats;
+
+		sim_ranks_open(&ranks, &config);
+		trial_start(&trial, &ranks, &t, NULL, NULL);
+		sim_ranks_run(&ranks);
+		uint64_t all = 240 * 8, share = all / (uint64_t)local;
+		uint64_t within = 2 * share * (uint64_t)(local - 1);
+		uint64_t across = 2 * (share / (uint64_t)count) * (uint64_t)(count - 1);
+		for (int r = 0; r < size; r++) {
+			engine_stats(ranks.engines[r], &stats);
+			assert_int_equal(stats.sent_bytes, within + across);
+			assert_int_equal(stats.messages, 2 * (local - 1) + 2 * (count - 1));
+		}
+		assert_null(trial_end(&trial));
+		sim_ranks_close(&ranks);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_every_shape),
 		cmocka_unit_test(test_staged),
 		cmocka_unit_test(test_average),
+		cmocka_unit_test(test_traffic),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
