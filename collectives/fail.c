@@ -72,13 +72,33 @@ void engine_lost(struct engine *e, const struct tutti_work *work, int peer, tutt
 		engine_fail_naming(e, status, status == TUTTI_ERR_PEER ? peer : -1, text);
 }
 
+/* The counts of a pair are in no note: who sees them differ says it. */
+static void counts_differ(struct engine *e, const struct tutti_work *work,
+			  const struct tutti_io *io)
+{
+	char text[ERROR_BYTES];
+	int peer = io->conn->peer;
+	size_t count = work->spec.args.counts[RECV_SIDE][peer];
+
+	snprintf(text, sizeof text,
+		 "The ranks did not make the same call: in %s #%llu rank %d expects %zu elements "
+		 "from rank "
+		 "%d, which sends another number or made another call (%.200s)",
+		 work->spec.name, (unsigned long long)work->spec.args.sequence, e->config.rank,
+		 count, peer, io->conn->error);
+	if (!engine_suspect(e, work, peer, TUTTI_ERR_MISMATCH, text))
+		engine_fail_naming(e, TUTTI_ERR_MISMATCH, -1, text);
+}
+
 void engine_io_failed(struct engine *e, struct tutti_io *io)
 {
 	struct engine_io *own = (struct engine_io *)io;
 	const struct tutti_work *work =
 		own->owner == IO_STEP ? ((struct step_io *)io)->lane->run->work : own->work;
 	bool of_conn = own->owner != IO_WORK && io->conn && io->conn->status != TUTTI_OK;
-	if (of_conn)
+	if (of_conn && io->status == TUTTI_ERR_MISMATCH && work && work->spec.checks_counts)
+		counts_differ(e, work, io);
+	else if (of_conn)
 		engine_lost(e, work, io->conn->peer, io->status, io->conn->error);
 	else
 		engine_fail_in(e, work, io->status, tutti_status_string(io->status));

@@ -9,9 +9,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-#define FIELDS (3 * LINKS + 1)
+#define FIELDS         (3 * LINKS + 1)
+#define FILE_BYTES_MAX (1 << 20)
 
 struct links links_default(void)
 {
@@ -94,11 +96,29 @@ static bool parse(const char *line, const char *key, double *field)
 	for (int f = 0; f < FIELDS; f++) {
 		char *end;
 		field[f] = strtod(at, &end);
-		if (end == at || !(field[f] >= 0 && field[f] < 1e3))
+		if (end == at || !(field[f] > 0 && field[f] < 1e3))
 			return false;
 		at = end;
 	}
 	return true;
+}
+
+/* NULL for what is no file, such as a pipe that nobody writes to, or far too long to be this one.
+ */
+static FILE *open_small(const char *path)
+{
+	struct stat stat;
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	if (fd < 0)
+		return NULL;
+	FILE *file = NULL;
+	if (fstat(fd, &stat) == 0 && S_ISREG(stat.st_mode) && stat.st_size <= FILE_BYTES_MAX)
+		file = fdopen(fd, "r");
+	else
+		log_info("%s: not a file of measured links", path);
+	if (!file)
+		close(fd);
+	return file;
 }
 
 bool links_read(struct links *links, const char *path, const char *key)
@@ -106,7 +126,7 @@ bool links_read(struct links *links, const char *path, const char *key)
 	char line[512];
 	double field[FIELDS];
 	bool found = false;
-	FILE *file = fopen(path, "re");
+	FILE *file = open_small(path);
 	if (!file)
 		return false;
 	while (fgets(line, sizeof line, file))
@@ -127,7 +147,7 @@ void links_append(const struct links *links, const char *path, const char *key)
 	for (int f = 0; f < FIELDS && n < (int)sizeof line - 32; f++)
 		n += snprintf(line + n, sizeof line - (size_t)n, " %.9g", field[f]);
 	line[n++] = '\n';
-	int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+	int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0600);
 	if (fd < 0 || write(fd, line, (size_t)n) != n) /* one write, so that ranks do not mix */
 		log_info("%s: the measured links cannot be kept: %s", path, strerror(errno));
 	if (fd >= 0)

@@ -5,6 +5,7 @@
 #include "core/status.h"
 #include "memory/dtype.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -222,10 +223,13 @@ uint32_t algorithm_width(const struct algorithm *a, int size, struct plan_option
 static const char *parse_bytes(const char *text, size_t *bytes)
 {
 	char *end;
+	errno = 0;
 	unsigned long long n = strtoull(text, &end, 10);
-	if (end == text || *text == '-')
+	if (end == text || *text < '0' || *text > '9')
 		return NULL;
 	int shift = *end == 'K' ? 10 : *end == 'M' ? 20 : *end == 'G' ? 30 : 0;
+	if (errno || n > SIZE_MAX >> shift)
+		return NULL;
 	*bytes = (size_t)n << shift;
 	return shift ? end + 1 : end;
 }
@@ -243,9 +247,13 @@ static tutti_status list_names(const char *rule, enum collective c)
 
 static tutti_status parse_range(struct select_rule *r, const char *rule, const char *range)
 {
-	const char *at = parse_bytes(range, &r->first);
-	if (at && *at == '-')
-		at = at[1] ? parse_bytes(at + 1, &r->last) : at + 1;
+	const char *at = *range == '-' ? range : parse_bytes(range, &r->first);
+	if (at && !*at)
+		r->last = r->first; /* one size */
+	else if (at && *at == '-' && at[1])
+		at = parse_bytes(at + 1, &r->last);
+	else if (at == range || (at && *at++ != '-'))
+		at = NULL;
 	if (!at || *at || r->first > r->last)
 		return fail(TUTTI_ERR_INVALID,
 			    "TUTTI_ALGO: the sizes of \"%s\" are not like 64K-1M", rule);

@@ -3,7 +3,6 @@
 #include "collectives/run.h"
 
 #include "memory/ops.h"
-#include "memory/ops.h"
 
 #include <assert.h>
 #include <stdio.h>

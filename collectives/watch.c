@@ -8,7 +8,8 @@
 #define SLOW_NS     20000000u   /* from here on a call asks around                              */
 #define INTERVAL_NS 1000000u    /* between two looks                                            */
 #define HOPELESS_NS 1000000000u /* from here on a death matters to all calls                    */
-#define GRACE_NS    200000000u  /* how long a broken connection waits for an explanation        */
+#define GRACE_NS    200000000u  /* how long a broken connection waits for an explanation ...    */
+#define EXPLAIN_NS  50000000u   /* ... and a message that is not the expected one: it comes first */
 #define ASK_NS      1000000000u /* before a deadline, at most: who is missing?                  */
 
 static bool is_collective(const struct tutti_work *work)
@@ -89,7 +90,10 @@ bool engine_suspect(struct engine *e, const struct tutti_work *work, int peer, t
 
 	if (!is_curable || !may_be_explained(e))
 		return false;
-	if (s->status != TUTTI_OK || e->stop)
+	/* A connection may have broken because its other end saw the mismatch. */
+	bool is_news = s->status == TUTTI_OK ||
+		       (s->status == TUTTI_ERR_PEER && status == TUTTI_ERR_MISMATCH);
+	if (!is_news || e->stop)
 		return true;
 	s->status = status;
 	s->peer = status == TUTTI_ERR_PEER ? peer : -1;
@@ -110,7 +114,8 @@ static void look_around(struct engine *e, const struct tutti_work *oldest, uint6
 		return;
 	e->looked_ns = now;
 	look(e, oldest ? oldest->spec.args.sequence : NO_CALL, is_suspect || lasts > HOPELESS_NS);
-	if (is_suspect && !e->stop && now - s->since_ns > GRACE_NS)
+	uint64_t grace = s->status == TUTTI_ERR_MISMATCH ? EXPLAIN_NS : GRACE_NS;
+	if (is_suspect && !e->stop && now - s->since_ns > grace)
 		engine_fail_naming(e, s->status, s->peer, s->sentence);
 }
 

@@ -5,7 +5,11 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -78,6 +82,35 @@ static void test_links_decide(void **state)
 	assert_true(select_seconds(&s, a, 4 << 20) <= least);
 }
 
+/* What is no file of links is as if it were not there: nothing hangs on it. */
+static void test_links_file(void **state)
+{
+	char folder[] = "/tmp/tutti_links_XXXXXX", path[64], pipe[64];
+	struct links links = links_default(), read = {0};
+
+	(void)state;
+	assert_non_null(mkdtemp(folder));
+	snprintf(path, sizeof path, "%s/links", folder);
+	snprintf(pipe, sizeof pipe, "%s/pipe", folder);
+	assert_int_equal(mkfifo(pipe, 0600), 0);
+	assert_false(links_read(&read, path, "here"));
+	assert_false(links_read(&read, pipe, "here"));
+	links_append(&links, pipe, "here"); /* nobody reads it */
+	assert_false(links_read(&read, folder, "here"));
+	links_append(&links, path, "here");
+	assert_false(links_read(&read, path, "her"));
+	assert_true(links_read(&read, path, "here"));
+	assert_true(memcmp(&links.gamma, &read.gamma, sizeof read.gamma) == 0);
+	FILE *file = fopen(path, "w");
+	assert_non_null(file);
+	fputs("here 0 0 0 0 0 0 0\nhere 1 1\nhere -1 1 1 1 1 1 1\nhere nan 1 1 1 1 1 1\n", file);
+	fclose(file);
+	assert_false(links_read(&read, path, "here"));
+	unlink(path);
+	unlink(pipe);
+	rmdir(folder);
+}
+
 static void test_forced(void **state)
 {
 	struct select s = {.size = 5};
@@ -90,14 +123,28 @@ static void test_forced(void **state)
 	assert_int_equal(select_parse(&s, "all_reduce=rong"), TUTTI_ERR_INVALID);
 	assert_int_equal(select_parse(&s, "all_redice=ring"), TUTTI_ERR_INVALID);
 	assert_int_equal(select_parse(&s, "all_reduce:8-4=ring"), TUTTI_ERR_INVALID);
+	assert_int_equal(select_parse(&s, "all_reduce:20000000000G-=ring"), TUTTI_ERR_INVALID);
+	assert_int_equal(select_parse(&s, "all_reduce:99999999999999999999-=ring"),
+			 TUTTI_ERR_INVALID);
+	assert_int_equal(select_parse(&s, "all_reduce:-=ring"), TUTTI_ERR_INVALID);
+	assert_int_equal(select_parse(&s, "all_reduce:4x=ring"), TUTTI_ERR_INVALID);
+	assert_int_equal(select_parse(&s, "all_reduce:=ring"), TUTTI_ERR_INVALID);
+	assert_int_equal(select_parse(&s, "all_reduce:8=ring"), TUTTI_OK); /* one size */
+	assert_int_equal(s.rule[0].first, 8);
+	assert_int_equal(s.rule[0].last, 8);
+	assert_int_equal(select_parse(&s, "all_reduce:-1K=ring"), TUTTI_OK);
+	assert_int_equal(s.rule[0].first, 0);
+	assert_int_equal(s.rule[0].last, 1024);
+	assert_int_equal(select_parse(&s, "all_reduce:2M-=ring"), TUTTI_OK);
+	assert_int_equal(s.rule[0].first, 2 << 20);
+	assert_true(s.rule[0].last == SIZE_MAX);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_many_ranks),
-		cmocka_unit_test(test_one_association),
-		cmocka_unit_test(test_links_decide),
+		cmocka_unit_test(test_many_ranks),   cmocka_unit_test(test_one_association),
+		cmocka_unit_test(test_links_decide), cmocka_unit_test(test_links_file),
 		cmocka_unit_test(test_forced),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
