@@ -366,7 +366,7 @@ static void enter(const struct way *way)
 		for (int p = 0; strcmp(names[i], way->algorithm) == 0 && p < PATTERNS; p++)
 			if (has[i][p])
 				snprintf(forced + strlen(forced), sizeof forced - strlen(forced),
-					 "%s%s=%s", forced[0] ? "," : "", patterns[p], names[i]);
+					 "%s%s=%.24s", forced[0] ? "," : "", patterns[p], names[i]);
 	set("TUTTI_ALGO", forced[0] ? forced : NULL);
 	set("TUTTI_TRANSPORTS", way->transports);
 	set("TUTTI_WINDOW", way->window);
