@@ -46,18 +46,25 @@ static void die(const char *what)
 	exit(2);
 }
 
+/* Below the ports that systems hand out by themselves: programs that join again and again need it
+ * free in between, when nobody holds it. */
+enum { PORT_FIRST = 12000, PORTS = 20000 };
+
 static int free_port(void)
 {
-	struct sockaddr_in address = {.sin_family = AF_INET};
-	socklen_t length = sizeof address;
-	int fd = socket(AF_INET, SOCK_STREAM, 0);
-
-	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) != 0 ||
-	    getsockname(fd, (struct sockaddr *)&address, &length) != 0)
-		die("a free port");
-	close(fd);
-	return ntohs(address.sin_port);
+	struct sockaddr_in address = {.sin_family = AF_INET,
+				      .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	for (int i = 0; i < 100; i++) {
+		int port = PORT_FIRST + (int)(((unsigned)getpid() * 31u + (unsigned)i) % PORTS);
+		int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		address.sin_port = htons((uint16_t)port);
+		int bound = bind(fd, (struct sockaddr *)&address, sizeof address);
+		close(fd);
+		if (bound == 0)
+			return port;
+	}
+	die("a free port");
+	return 0;
 }
 
 static void set_number(const char *name, int value)
