@@ -9,3 +9,5 @@ foreach(source IN LISTS collectives_tests)
 		target_link_libraries(${name} PRIVATE tests_memory)
 	endif()
 endforeach()
+# It loads the example of a transport; add_dependencies takes targets that come later.
+add_dependencies(test_p2p_threads mailbox_plugin)
