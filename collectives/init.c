@@ -219,6 +219,7 @@ tutti_status tutti_init(tutti_comm **out, const tutti_config *config)
 		comm_free(comm);
 		return status;
 	}
+	last_error_clear(); /* what was tried again is no error */
 	*out = comm;
 	return TUTTI_OK;
 }

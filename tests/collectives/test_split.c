@@ -245,8 +245,9 @@ static void alone(struct rank *r)
 	check_sum(r, child);
 	check_sum(r, grandchild);
 	EXPECT_OK(r, tutti_barrier(r->comm, NULL));
+	/* Fewer: what other ranks needed to connect is gone meanwhile. */
 	if (r->me == 0)
-		EXPECT(r, entries_of("/proc/self/fd") == files, "%d descriptors became %d", files,
+		EXPECT(r, entries_of("/proc/self/fd") <= files, "%d descriptors became %d", files,
 		       entries_of("/proc/self/fd"));
 	EXPECT(r, child->endpoint_count == 0 && !child->window, "a child of one has endpoints");
 	EXPECT_OK(r, tutti_barrier(r->comm, NULL));
