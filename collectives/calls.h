@@ -66,6 +66,17 @@ static inline _Bool collective_has_root(enum collective pattern)
 	       pattern == COLL_SCATTER;
 }
 
+static inline _Bool collective_reduces(enum collective pattern)
+{
+	return pattern == COLL_ALL_REDUCE || pattern == COLL_REDUCE_SCATTER || pattern == COLL_REDUCE;
+}
+
+/* A v-variant: counts and offsets say how long the blocks are. */
+static inline _Bool collective_has_counts(enum collective c)
+{
+	return c >= COLL_ALL_GATHERV && c <= COLL_ALL_TO_ALLV;
+}
+
 static inline _Bool call_is_later_round(const struct call_args *args)
 {
 	return (args->collective == COLL_SPLIT || args->collective == COLL_DUP) && args->root > 0;

@@ -1,4 +1,5 @@
-/* The checks of arguments. */
+/* The checks of arguments, the same for every collective: what differs is in calls.h and layout.h.
+ */
 #include "collectives/check.h"
 
 #include "collectives/group.h"
@@ -33,7 +34,7 @@ tutti_status check_common(const char *name, const tutti_comm *comm, size_t count
 	return TUTTI_OK;
 }
 
-tutti_status check_op(const char *name, tutti_op op, tutti_dtype dtype)
+static tutti_status check_op(const char *name, tutti_op op, tutti_dtype dtype)
 {
 	if (!op_is_known(op))
 		return fail(TUTTI_ERR_INVALID, "%s: there is no operation %d, or it was destroyed",
@@ -44,11 +45,18 @@ tutti_status check_op(const char *name, tutti_op op, tutti_dtype dtype)
 	return TUTTI_OK;
 }
 
-tutti_status check_rank(const char *name, const tutti_comm *comm, const char *what, int rank)
+/* Buffers that only the root has are not looked at elsewhere. */
+static tutti_status check_root(struct call_args *a, enum collective pattern, const tutti_comm *comm)
 {
-	if (rank < 0 || rank >= comm->size)
-		return fail(TUTTI_ERR_INVALID, "%s: %s %d is not in 0..%d", name, what, rank,
-			    comm->size - 1);
+	if (a->root < 0 || a->root >= comm->size)
+		return fail(TUTTI_ERR_INVALID, "%s: root %d is not in 0..%d",
+			    collective_name(a->collective), a->root, comm->size - 1);
+	if (comm->rank == a->root)
+		return TUTTI_OK;
+	if (pattern == COLL_REDUCE || pattern == COLL_GATHER)
+		a->recv = NULL;
+	else
+		a->send = pattern == COLL_BROADCAST ? a->recv : NULL;
 	return TUTTI_OK;
 }
 
@@ -94,7 +102,7 @@ static bool is_in_place(const struct call_args *a, const tutti_comm *comm)
 		       block_of(a, comm, RECV_SIDE, own[RECV_SIDE]).first;
 }
 
-tutti_status check_buffers(const struct call_args *a, const tutti_comm *comm)
+static tutti_status check_buffers(const struct call_args *a, const tutti_comm *comm)
 {
 	const char *name = collective_name(a->collective);
 	size_t send = layout_extent(a, comm->rank, comm->size, SEND_SIDE);
@@ -132,11 +140,11 @@ static tutti_status pack(struct tutti_comm *comm, int side, const size_t *counts
 	return TUTTI_OK;
 }
 
-tutti_status check_counts(struct call_args *a, int side, tutti_comm *comm, const size_t *counts,
-			  const size_t *offsets)
+static tutti_status check_side(struct call_args *a, int side, tutti_comm *comm)
 {
-	const char *name = collective_name(a->collective);
+	const size_t *counts = a->counts[side], *offsets = a->offsets[side];
 	size_t most = (size_t)PTRDIFF_MAX / dtype_bytes(a->dtype), sum = 0;
+	const char *name = collective_name(a->collective);
 
 	if (!counts)
 		return fail(TUTTI_ERR_INVALID, "%s: counts is NULL", name);
@@ -149,11 +157,46 @@ tutti_status check_counts(struct call_args *a, int side, tutti_comm *comm, const
 				    name, counts[i], at, i);
 		sum += counts[i];
 	}
-	if (!offsets)
+	if (!offsets) {
 		TRY(pack(comm, side, counts));
-	a->counts[side] = counts;
-	a->offsets[side] = offsets ? offsets : comm->packed[side];
+		a->offsets[side] = comm->packed[side];
+	}
 	if (a->collective != COLL_ALL_TO_ALLV)
 		a->count = sum;
 	return TUTTI_OK;
+}
+
+/* Where every rank has the same counts they came as those of the sending side, and are those of
+ * both. */
+static tutti_status check_counts(struct call_args *a, tutti_comm *comm)
+{
+	TRY(check_side(a, SEND_SIDE, comm));
+	if (a->collective != COLL_ALL_TO_ALLV) {
+		a->counts[RECV_SIDE] = a->counts[SEND_SIDE];
+		a->offsets[RECV_SIDE] = a->offsets[SEND_SIDE];
+		return TUTTI_OK;
+	}
+	TRY(check_side(a, RECV_SIDE, comm));
+	size_t out = a->counts[SEND_SIDE][comm->rank], in = a->counts[RECV_SIDE][comm->rank];
+	return out == in ? TUTTI_OK
+			 : fail(TUTTI_ERR_INVALID,
+				"%s: rank %d sends itself %zu elements and expects %zu",
+				collective_name(a->collective), comm->rank, out, in);
+}
+
+tutti_status check_and_call(struct call_args *a, tutti_comm *comm, const tutti_call *call)
+{
+	enum collective pattern = collective_pattern(a->collective);
+	const char *name = collective_name(a->collective);
+
+	last_error_clear();
+	TRY(check_common(name, comm, a->count, a->dtype, call));
+	if (collective_reduces(pattern))
+		TRY(check_op(name, a->op, a->dtype));
+	if (collective_has_root(pattern))
+		TRY(check_root(a, pattern, comm));
+	if (collective_has_counts(a->collective))
+		TRY(check_counts(a, comm));
+	TRY(check_buffers(a, comm));
+	return comm_call(comm, a, call);
 }

@@ -1,19 +1,16 @@
-/* What is checked of a call's arguments before it uses a sequence number or sends anything. Each function
- * returns OK, or INVALID (UNSUPPORTED for a stream without CUDA) with a sentence that begins with name. */
+/* From a public function to a call: what is checked of the arguments before it uses a sequence number or sends
+ * anything. An error is INVALID (UNSUPPORTED for a stream without CUDA) with a sentence that begins with
+ * the call's name. */
 #ifndef COLLECTIVES_CHECK_H
 #define COLLECTIVES_CHECK_H
 
 #include "collectives/comm.h"
 
+/* Of collectives and messages: comm, dtype, a count that memory can hold for every rank, and call's own. */
 tutti_status check_common(const char *name, const tutti_comm *comm, size_t count, tutti_dtype dtype,
 			  const tutti_call *call);
-tutti_status check_op(const char *name, tutti_op op, tutti_dtype dtype);
-tutti_status check_rank(const char *name, const tutti_comm *comm, const char *what, int rank);
-/* Both buffers of a complete call: not NULL where they hold anything, and apart, or in place. */
-tutti_status check_buffers(const struct call_args *args, const tutti_comm *comm);
-/* Fills args->counts and offsets of a side, offsets NULL meaning packed, and checks that the sum fits
- * into memory. */
-tutti_status check_counts(struct call_args *args, int side, tutti_comm *comm, const size_t *counts,
-			  const size_t *offsets);
+/* Checks args as the caller gave them, forgets the buffers that are not looked at on this rank, packs blocks
+ * whose offsets are NULL, and makes the call. */
+tutti_status check_and_call(struct call_args *args, tutti_comm *comm, const tutti_call *call);
 
 #endif

@@ -1,5 +1,6 @@
 /* tutti_send and tutti_recv: each checks its arguments and becomes one job of the engine. They use
  * no sequence number of the communicator's. */
+#include "collectives/check.h"
 #include "collectives/group.h"
 #include "memory/dtype.h"
 
@@ -14,22 +15,6 @@ static tutti_status check_peer(const char *name, const tutti_comm *comm, int pee
 	return fail(TUTTI_ERR_INVALID, "%s: peer %d is not in 0..%d", name, peer, comm->size - 1);
 }
 
-static tutti_status check_call(const char *name, const tutti_call *call)
-{
-	if (!call)
-		return TUTTI_OK;
-	if (call->tag < 0)
-		return fail(TUTTI_ERR_INVALID, "%s: call.tag is %d: it must not be negative", name,
-			    call->tag);
-	if (call->timeout_ms < 0)
-		return fail(TUTTI_ERR_INVALID, "%s: call.timeout_ms is %d: it must not be negative",
-			    name, call->timeout_ms);
-	if (call->stream && !group_is_open())
-		return fail(TUTTI_ERR_UNSUPPORTED,
-			    "%s: call.stream is set, but this build has no CUDA", name);
-	return TUTTI_OK;
-}
-
 struct message {
 	enum p2p_side side;
 	void *buf; /* of a send: not written                                      */
@@ -41,19 +26,14 @@ struct message {
 static tutti_status check(const char *name, const struct message *m, const tutti_comm *comm,
 			  const tutti_call *call)
 {
-	if (!comm)
-		return fail(TUTTI_ERR_INVALID, "%s: comm is NULL", name);
-	size_t element = dtype_bytes(m->dtype);
-	if (element == 0)
-		return fail(TUTTI_ERR_INVALID, "%s: %d is no dtype", name, (int)m->dtype);
-	if (m->count > (size_t)PTRDIFF_MAX / element)
-		return fail(TUTTI_ERR_INVALID,
-			    "%s: %zu elements of %zu bytes are more than memory can hold", name,
-			    m->count, element);
+	TRY(check_common(name, comm, m->count, m->dtype, call));
 	if (!m->buf && m->count)
 		return fail(TUTTI_ERR_INVALID, "%s: buf is NULL", name);
 	TRY(check_peer(name, comm, m->peer, m->side == P2P_SEND));
-	return check_call(name, call);
+	if (call && call->tag < 0)
+		return fail(TUTTI_ERR_INVALID, "%s: call.tag is %d: it must not be negative", name,
+			    call->tag);
+	return TUTTI_OK;
 }
 
 static struct job_spec spec_of(const char *name, const struct message *m,
@@ -98,7 +78,6 @@ static tutti_status pass_on(const char *name, const struct message *m, struct tu
 			    const tutti_call *call)
 {
 	last_error_clear();
-	group_note_errors();
 	TRY(check(name, m, comm, call));
 	struct job_spec spec = spec_of(name, m, comm, call);
 	return group_is_open() ? group_add_message(comm, &spec, call)

@@ -200,11 +200,6 @@ struct plan *algorithm_plan(const struct algorithm *a, const struct plan_key *ke
 	return plan_end(p);
 }
 
-static bool is_reduction(enum collective c)
-{
-	return c == COLL_ALL_REDUCE || c == COLL_REDUCE_SCATTER || c == COLL_REDUCE;
-}
-
 /* Scaled inputs, and sums of them land before they are added. Staged plans need more, but it may
  * depend on nothing that differs by rank: slices are cut by it. */
 uint32_t algorithm_width(const struct algorithm *a, int size, struct plan_options options)
@@ -215,7 +210,7 @@ uint32_t algorithm_width(const struct algorithm *a, int size, struct plan_option
 	uint32_t inputs = split * (in ? n : 1), chunks = in || out ? split * n : inputs;
 
 	return a->width(size) + (options.scaled ? inputs : 0) +
-	       (options.scaled && is_reduction(a->collective) ? chunks : 0);
+	       (options.scaled && collective_reduces(a->collective) ? chunks : 0);
 }
 
 /* ---- TUTTI_ALGO ------------------------------------------------------------------------------ */
@@ -335,7 +330,7 @@ const char *select_why_not(const struct select *s, const struct algorithm *a,
 		       "by node or in turn";
 	if ((a->needs & NEEDS_EQUAL_BLOCKS) && args->counts[SEND_SIDE])
 		return "it needs blocks of equal size";
-	if (!is_reduction(a->collective))
+	if (!collective_reduces(a->collective))
 		return NULL;
 	if (a->build && a->adds == ADDS_ONCE && s->size > PLAN_SOURCES_MAX)
 		return "direct exchange reduces at most 1024 contributions at once";
