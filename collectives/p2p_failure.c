@@ -6,6 +6,8 @@
 
 #include <stdio.h>
 
+#define NAMED_MAX 12 /* ranks in a sentence */
+
 /* ---- peers that are gone
  * ------------------------------------------------------------------------- */
 
@@ -23,7 +25,8 @@ static bool all_gone(const struct p2p *p)
 }
 
 /* The peer for whose sake m can not end any more; NULL: it still can. Who waits for anybody goes on
- * when a rank has left in peace, or never spoke here; but not when one that spoke has died. */
+ * when a rank has left in peace, or never spoke here, as long as another is there; but not when one
+ * that spoke has died. */
 static struct p2p_peer *waits_in_vain(const struct p2p *p, const struct p2p_message *m)
 {
 	struct p2p_peer *last = NULL;
@@ -33,25 +36,69 @@ static struct p2p_peer *waits_in_vain(const struct p2p *p, const struct p2p_mess
 		struct p2p_peer *peer = p->peers[r];
 		if (!peer || !is_gone(peer))
 			continue;
-		last = peer;
+		if (!last || !peer->has_left)
+			last = peer;
 		if (peer->is_heard && !peer->has_left)
 			return peer;
 	}
 	return all_gone(p) ? last : NULL;
 }
 
+/* "ranks 1, 3 have left": those that said so, or those that did not. Returns how many. */
+static int list_gone(const struct p2p *p, bool has_left, char *text, size_t text_bytes)
+{
+	char ranks[100] = "";
+	size_t at = 0;
+	int n = 0;
+
+	for (int r = 0; r < p->engine->config.size; r++) {
+		const struct p2p_peer *peer = p->peers[r];
+		if (r == p->engine->config.rank || !peer || peer->has_left != has_left)
+			continue;
+		if (n++ < NAMED_MAX)
+			at += (size_t)snprintf(ranks + at, sizeof ranks - at, "%s%d",
+					       at ? ", " : "", r);
+	}
+	if (n > NAMED_MAX)
+		snprintf(ranks + at, sizeof ranks - at, " and %d more", n - NAMED_MAX);
+	snprintf(text, text_bytes, "rank%s %s %s", n > 1 ? "s" : "", ranks,
+		 has_left ? (n > 1 ? "have left the communicator (tutti_comm_destroy)"
+				   : "has left the communicator (tutti_comm_destroy)")
+		 : n > 1  ? "are gone"
+			  : "is gone");
+	return n;
+}
+
+/* Why a recv from anybody is in vain: everybody's name, and how the last of them was lost. */
+static void nobody_left(const struct p2p_peer *last, char *why, size_t why_bytes)
+{
+	char left[180] = "", lost[180] = "";
+	int n = list_gone(last->p2p, true, left, sizeof left);
+	int m = list_gone(last->p2p, false, lost, sizeof lost);
+
+	if (m == 0)
+		snprintf(why, why_bytes, "nobody is left who could send: %s", left);
+	else
+		snprintf(why, why_bytes, "nobody is left who could send: %s%s%s (%.150s)",
+			 n ? left : "", n ? "; " : "", lost, last->why);
+}
+
 static void fail_for(struct p2p_peer *peer, const struct tutti_work *work)
 {
 	struct engine *e = p2p_engine(peer);
-	char why[300];
+	char why[480];
 
-	if (peer->has_left) {
+	if (!work->message->peer && all_gone(peer->p2p))
+		nobody_left(peer, why, sizeof why);
+	else if (peer->has_left)
 		snprintf(why, sizeof why, "rank %d has left the communicator (tutti_comm_destroy)",
 			 peer->rank);
+	else
+		snprintf(why, sizeof why, "%s", peer->why);
+	if (peer->has_left)
 		engine_fail_in(e, work, TUTTI_ERR_PEER, why);
-		return;
-	}
-	engine_lost(e, work, peer->rank, peer->status, peer->why);
+	else
+		engine_lost(e, work, peer->rank, peer->status, why);
 }
 
 void p2p_check_gone(struct p2p *p)
