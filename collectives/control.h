@@ -28,7 +28,6 @@ struct pollfd;
 #define CONTROL_CHANNEL 2
 #define CONTROL_LINKS   2
 
-
 /* A failure that everybody is to have. */
 struct notice {
 	tutti_status status;    /* OK: none                                                    */
@@ -75,6 +74,9 @@ void control_ask(struct control *control, uint64_t sequence);
 /* The answer, as "ranks 1, 3"; "" when there is none. Returns text. */
 const char *control_missing(struct control *control, uint64_t sequence, char *text,
                             size_t text_bytes);
+/* After control_ask and control_slow: whether the question has come home, all have made this call, and all
+ * made the same one, since on its way every two neighbours have compared their notes. */
+bool control_all_agree(struct control *control, uint64_t sequence);
 /* This rank's communicator has failed, with pending calls that were not done: tells the others. Once. */
 void control_tell(struct control *control, tutti_status status, int dead, int pending,
                   const char *sentence);

@@ -72,8 +72,17 @@ struct control {
 	char sentence[ERROR_BYTES];
 };
 
-/* control.c */
+/* control_ring.c */
 void control_post(struct control_link *link, const struct control_message *message);
+/* What waited to be said before does not matter any more. */
+void control_post_last(struct control_link *link, const struct control_message *message);
+void control_listen(struct control_link *link);
+/* One pass over the endpoint; whether anything moved. */
+bool control_pass(struct control *c);
+/* Until nothing moves. Whoever has used the endpoint leaves it armed: another thread may sleep on it. */
+void control_settle(struct control *c);
+/* Unlocks, and hands out what was decided and sent before. */
+void control_unlock(struct control *c);
 struct control_link *control_other(struct control_link *link); /* NULL: of two ranks */
 /* The first verdict stays, and everybody is told. */
 void control_decide(struct control *c, const struct notice *notice);

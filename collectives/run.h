@@ -124,6 +124,7 @@ struct suspect {
 	tutti_status status; /* OK: none */
 	int peer;            /* PEER: whose it was; else -1 */
 	uint64_t since_ns;
+	uint64_t sequence; /* of the call that saw it, or NO_CALL */
 	char sentence[ERROR_BYTES];
 };
 

@@ -8,9 +8,12 @@
 #define SLOW_NS     20000000u   /* from here on a call asks around                              */
 #define INTERVAL_NS 1000000u    /* between two looks                                            */
 #define HOPELESS_NS 1000000000u /* from here on a death matters to all calls                    */
-#define GRACE_NS    200000000u  /* how long a broken connection waits for an explanation ...    */
-#define EXPLAIN_NS  50000000u   /* ... and a message that is not the expected one: it comes first */
-#define ASK_NS      1000000000u /* before a deadline, at most: who is missing?                  */
+#define GRACE_NS    2000000000u /* how long a broken connection waits for an explanation ...    */
+#define EXPLAIN_NS                                                                                 \
+	1000000000u         /* ... and a message that is not the expected one: it comes first      \
+			     */
+#define ENDS_NS 200000000u  /* what was on its way when another rank failed arrives by then */
+#define ASK_NS  1000000000u /* before a deadline, at most: who is missing?                  */
 
 static bool is_collective(const struct tutti_work *work)
 {
@@ -98,9 +101,25 @@ bool engine_suspect(struct engine *e, const struct tutti_work *work, int peer, t
 	s->status = status;
 	s->peer = status == TUTTI_ERR_PEER ? peer : -1;
 	s->since_ns = engine_now(e);
+	s->sequence = work && is_collective(work) ? work->spec.args.sequence : NO_CALL;
 	snprintf(s->sentence, sizeof s->sentence, "%s", sentence);
-	look(e, work && is_collective(work) ? work->spec.args.sequence : NO_CALL, true);
+	look(e, s->sequence, true);
 	return true;
+}
+
+/* What this rank has seen is all that there is to say: nobody explains it, or nobody can. */
+static bool is_left_unexplained(struct engine *e, uint64_t now)
+{
+	const struct suspect *s = &e->suspect;
+
+	if (s->status != TUTTI_ERR_MISMATCH)
+		return now - s->since_ns > GRACE_NS;
+	if (e->config.control && s->sequence != NO_CALL) {
+		control_ask(e->config.control, s->sequence);
+		if (control_all_agree(e->config.control, s->sequence))
+			return true;
+	}
+	return now - s->since_ns > EXPLAIN_NS;
 }
 
 /* lasts: of the oldest work, be it a message; oldest: the oldest collective. */
@@ -114,8 +133,7 @@ static void look_around(struct engine *e, const struct tutti_work *oldest, uint6
 		return;
 	e->looked_ns = now;
 	look(e, oldest ? oldest->spec.args.sequence : NO_CALL, is_suspect || lasts > HOPELESS_NS);
-	uint64_t grace = s->status == TUTTI_ERR_MISMATCH ? EXPLAIN_NS : GRACE_NS;
-	if (is_suspect && !e->stop && now - s->since_ns > grace)
+	if (is_suspect && !e->stop && is_left_unexplained(e, now))
 		engine_fail_naming(e, s->status, s->peer, s->sentence);
 }
 
@@ -161,7 +179,7 @@ void engine_take_notice(struct engine *e, const struct notice *notice)
  * or is on its way. */
 static bool may_end_well(const struct engine *e, const struct notice *notice, uint64_t now)
 {
-	if (e->suspect.status != TUTTI_OK || now - e->heeded_ns > GRACE_NS)
+	if (e->suspect.status != TUTTI_OK || now - e->heeded_ns > ENDS_NS)
 		return false;
 	for (const struct tutti_work *work = e->works; work; work = work->next)
 		if (is_collective(work) && work->spec.args.sequence < notice->sequence)

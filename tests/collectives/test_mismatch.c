@@ -202,6 +202,41 @@ static void test_pair_counts(void **state)
 	}
 }
 
+/* Rank 2 sends nothing to rank 0, which expects 10 elements; rank 1, with the right counts, has
+ * ended this call and waits in the next. */
+static void *send_too_little(void *arg)
+{
+	struct rank *r = arg;
+	int rank = tutti_rank(r->comm);
+	size_t sends[3] = {rank == 2 ? 0 : 10, 10, 10}, receives[3] = {10, 10, 10};
+	float send[30] = {0}, recv[30];
+
+	r->status = tutti_all_to_allv(send, sends, NULL, recv, receives, NULL, TUTTI_F32, r->comm,
+				      NULL);
+	for (int k = 0; k < AFTER && r->status == TUTTI_OK; k++)
+		r->status = tutti_barrier(r->comm, NULL);
+	snprintf(r->error, sizeof r->error, "%s", tutti_comm_error(r->comm));
+	return NULL;
+}
+
+static void test_counts_of_others(void **state)
+{
+	(void)state;
+	for (size_t w = 0; w < WAYS; w++) {
+		tutti_comm *comms[3];
+		struct rank ranks[3] = {{0}};
+		open_ranks(comms, 3, &ways[w]);
+		run_ranks(ranks, comms, 3, send_too_little);
+		for (int r = 0; r < 3; r++)
+			if (ranks[r].status != TUTTI_ERR_MISMATCH ||
+			    !strstr(ranks[r].error, "10") || !strstr(ranks[r].error, "rank 2") ||
+			    !strstr(ranks[r].error, "ank 0"))
+				fail_msg("%s: rank %d: %s: %s", ways[w].name, r,
+					 tutti_status_string(ranks[r].status), ranks[r].error);
+		close_ranks(comms, 3);
+	}
+}
+
 /* In a child the ranks 1 and 3 of its parent disagree; in the parent, and in the other child, all
  * goes on. */
 static void *take_part_in_child(void *arg)
@@ -247,6 +282,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_pairs),
 		cmocka_unit_test(test_pair_counts),
+		cmocka_unit_test(test_counts_of_others),
 		cmocka_unit_test(test_children),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -17,13 +18,14 @@
 
 /* ---- the callers' functions ---- */
 
-/* arg: the sum of counts, so that a test sees it called. */
+/* arg: the sum of counts, so that a test sees it called; by several threads at once, as the header
+ * says. */
 static void max_abs(void *inout, const void *in, size_t count, tutti_dtype dtype, void *arg)
 {
 	double *x = inout;
 	const double *y = in;
 	assert_int_equal(dtype, TUTTI_F64);
-	*(size_t *)arg += count;
+	atomic_fetch_add((atomic_size_t *)arg, count);
 	for (size_t i = 0; i < count; i++)
 		x[i] = fabs(x[i]) < fabs(y[i]) ? fabs(y[i]) : fabs(x[i]);
 }
@@ -112,7 +114,7 @@ static void wait_all(struct world *w)
 static void reduces_max_abs(struct world *w, size_t count)
 {
 	tutti_op op[RANKS_MAX];
-	size_t calls[RANKS_MAX] = {0};
+	atomic_size_t calls[RANKS_MAX] = {0};
 	for (int r = 0; r < w->size; r++) {
 		assert_int_equal(tutti_op_create(&op[r], "max abs", max_abs, &calls[r]), TUTTI_OK);
 		for (size_t i = 0; i < count; i++)
@@ -193,7 +195,7 @@ static void a_group_keeps_its_ops(void **state)
 {
 	(void)state;
 	struct world w;
-	size_t calls = 0;
+	atomic_size_t calls = 0;
 	world_open(&w, 3, NULL);
 	assert_int_equal(tutti_group_begin(), TUTTI_OK);
 	for (int r = 0; r < 3; r++) {
@@ -262,7 +264,7 @@ static void a_bad_op_in_a_call_is_refused(void **state)
 	(void)state;
 	struct world w;
 	float f = 2;
-	size_t calls = 0;
+	atomic_size_t calls = 0;
 	tutti_op gone, scaled;
 	world_open(&w, 1, NULL);
 	assert_int_equal(tutti_op_create(&gone, "gone", max_abs, &calls), TUTTI_OK);
