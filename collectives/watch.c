@@ -8,12 +8,10 @@
 #define SLOW_NS     20000000u   /* from here on a call asks around                              */
 #define INTERVAL_NS 1000000u    /* between two looks                                            */
 #define HOPELESS_NS 1000000000u /* from here on a death matters to all calls                    */
-#define GRACE_NS    2000000000u /* how long a broken connection waits for an explanation ...    */
-#define EXPLAIN_NS                                                                                 \
-	1000000000u         /* ... and a message that is not the expected one: it comes first      \
-			     */
-#define ENDS_NS 200000000u  /* what was on its way when another rank failed arrives by then */
-#define ASK_NS  1000000000u /* before a deadline, at most: who is missing?                  */
+#define GRACE_NS    2000000000u /* a broken connection waits so long for an explanation,        */
+#define EXPLAIN_NS  1000000000u /* an unexpected message shorter, so that it comes first        */
+#define ENDS_NS     200000000u  /* what was on its way when another rank failed arrives by then */
+#define ASK_NS      1000000000u /* before a deadline, at most: who is missing?                  */
 
 static bool is_collective(const struct tutti_work *work)
 {
@@ -214,7 +212,11 @@ void engine_watch(struct engine *e)
 		lasts = age(work, now);
 	}
 	if (late) {
-		explain_wait(e, late);
+		if (e->suspect.status != TUTTI_OK && !e->stop)
+			engine_fail_naming(e, e->suspect.status, e->suspect.peer,
+					   e->suspect.sentence);
+		else
+			explain_wait(e, late);
 		return;
 	}
 	if (!may_be_explained(e))
