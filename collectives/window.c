@@ -27,17 +27,6 @@ enum phase { PHASE_LINES, PHASE_SMALL, PHASE_STEPS, PHASE_DONE, PHASE_FAILED };
 #define DEATH_INTERVAL_NS 5000000u
 #define NOTES_INTERVAL_NS 20000000u
 
-static void note_call(struct window *w, const struct window_run *run)
-{
-	struct call_note *note = &w->area->notes[run->number & 1];
-	note->collective = (int)run->args.collective;
-	note->dtype = (int)run->args.dtype;
-	note->op = (int)op_identity(run->args.op);
-	note->root = run->args.root;
-	note->count = run->args.count;
-	note->sequence = run->args.sequence;
-}
-
 static void line_post(struct window *w, const struct window_run *run)
 {
 	struct line *line = line_of(w, run->number, w->rank);
@@ -111,7 +100,6 @@ void window_begin(struct window *w, struct window_run *run, const struct call_ar
 	count_bytes(&w->total_bytes,
 		    (run->pattern == COLL_ALL_TO_ALL ? run->total : run->own) * run->unit);
 	line = line_of(w, run->number, w->rank);
-	note_call(w, run);
 	if (args->collective == COLL_MEM_ALLOC) {
 		memory_begin(w, run);
 		run->phase = PHASE_LINES;

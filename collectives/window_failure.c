@@ -17,12 +17,30 @@ tutti_status failure_stick(struct window *w, tutti_status status)
 	return status;
 }
 
-static const char *describe(const struct window *w, uint32_t number, int rank, char *text,
-			    size_t text_bytes)
+const char *failure_own_call(const struct window *w, const struct window_run *run, char *text,
+			     size_t text_bytes)
 {
-	return call_in_words(&w->areas[rank].notes[number & 1], text, text_bytes);
+	struct noted noted = noted_of(&run->args, w->size, 0);
+	struct call_note note = noted_note(&noted, run->args.sequence);
+	return call_in_words(&note, text, text_bytes);
 }
 
+static const char *call_of(const struct window *w, const struct window_run *run, int rank,
+			   char *text, size_t text_bytes)
+{
+	struct noted noted;
+
+	if (rank == w->rank)
+		return failure_own_call(w, run, text, text_bytes);
+	if (!recorder_find(&w->recorders[rank], run->args.sequence, &noted)) {
+		snprintf(text, text_bytes, "another");
+		return text;
+	}
+	struct call_note note = noted_note(&noted, run->args.sequence);
+	return call_in_words(&note, text, text_bytes);
+}
+
+/* The recorders of two ranks whose lines differ do so as well, but for the rounds of a split. */
 tutti_status failure_mismatch(struct window *w, const struct window_run *run, int peer)
 {
 	int low = peer < w->rank ? peer : w->rank, high = peer < w->rank ? w->rank : peer;
@@ -32,8 +50,8 @@ tutti_status failure_mismatch(struct window *w, const struct window_run *run, in
 	return fail(TUTTI_ERR_MISMATCH,
 		    "The ranks did not make the same call: rank %d called %s, "
 		    "rank %d called %s.",
-		    low, describe(w, run->number, low, first, sizeof first), high,
-		    describe(w, run->number, high, second, sizeof second));
+		    low, call_of(w, run, low, first, sizeof first), high,
+		    call_of(w, run, high, second, sizeof second));
 }
 
 /* Whether run still waits for rank in particular. */
@@ -84,8 +102,7 @@ tutti_status failure_timeout(struct window *w, const struct window_run *run, uin
 	return fail(TUTTI_ERR_TIMEOUT,
 		    "Rank %d waited %.3f s in %s, and %s did not come. Is a rank slow, dead or "
 		    "elsewhere? TUTTI_TIMEOUT_MS is the time to wait.",
-		    w->rank, (double)timeout_ns * 1e-9,
-		    describe(w, run->number, w->rank, what, sizeof what),
+		    w->rank, (double)timeout_ns * 1e-9, failure_own_call(w, run, what, sizeof what),
 		    window_explain(w, run, who, sizeof who));
 }
 
@@ -138,7 +155,7 @@ static tutti_status see_gone(struct window *w, const struct window_run *run, int
 		    rank_has_left(w, rank)
 			    ? "Rank %d has left the communicator, and rank %d waits for it in %s."
 			    : "The process of rank %d has ended, and rank %d waits for it in %s.",
-		    rank, w->rank, describe(w, run->number, w->rank, what, sizeof what));
+		    rank, w->rank, failure_own_call(w, run, what, sizeof what));
 }
 
 tutti_status failure_deaths(struct window *w, const struct window_run *run)

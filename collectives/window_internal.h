@@ -74,7 +74,6 @@ struct rank_area {
 	_Alignas(WINDOW_ALIGN) _Atomic uint32_t bell; /* the futex; written by wakers */
 	_Atomic uint32_t sleeps_for; /* awake: 0; sleeping: 1 + the rank it waits for */
 	_Atomic uint32_t is_armed;   /* sleeps on its event fd */
-	_Alignas(WINDOW_ALIGN) struct call_note notes[2]; /* written before the line of that parity */
 	_Alignas(WINDOW_ALIGN) _Atomic uint32_t failure; /* a status, after the sentence */
 	char sentence[ERROR_BYTES];
 	int32_t dead;               /* before failure: 1 + the rank that has died, or 0 */
@@ -372,6 +371,9 @@ void memory_begin(struct window *window, struct window_run *run);
 /* window_failure.c */
 tutti_status failure_stick(struct window *window, tutti_status status); /* last_error is kept */
 tutti_status failure_mismatch(struct window *window, const struct window_run *run, int peer);
+/* This rank's call in words. Returns text. */
+const char *failure_own_call(const struct window *window, const struct window_run *run, char *text,
+			     size_t text_bytes);
 tutti_status failure_timeout(struct window *window, const struct window_run *run,
 			     uint64_t timeout_ns);
 tutti_status failure_seen(struct window *window); /* another rank's window_fail */

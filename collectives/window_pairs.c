@@ -65,11 +65,11 @@ static tutti_status disagree(const struct window *w, const struct window_run *ru
 	unsigned long long expected = row_of(w, run->number, to)[from].expected;
 	char what[128];
 
-	call_in_words(&w->areas[w->rank].notes[run->number & 1], what, sizeof what);
 	return fail(TUTTI_ERR_MISMATCH,
 		    "The ranks' counts do not agree in %s: rank %d sends %llu elements to rank %d, "
 		    "rank %d expects %llu from rank %d.",
-		    what, from, sent, to, to, expected, from);
+		    failure_own_call(w, run, what, sizeof what), from, sent, to, to, expected,
+		    from);
 }
 
 tutti_status pairs_agree(const struct window *w, const struct window_run *run)
