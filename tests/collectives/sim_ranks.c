@@ -442,3 +442,45 @@ const char *trial_end(struct trial_run *run)
 	free(run->works);
 	return wrong;
 }
+
+/* ---- whole tries --------------------------------------------------------------------------- */
+
+const char *trial_try(const struct trial *trial, const struct sim_ranks_config *config,
+		      void (*damage)(struct plan *plan, void *arg), void *arg)
+{
+	struct sim_ranks ranks;
+	struct trial_run run;
+	bool ended = true;
+
+	sim_ranks_open(&ranks, config);
+	trial_start(&run, &ranks, trial, damage, arg);
+	sim_ranks_run(&ranks);
+	for (int r = 0; r < run.size; r++) {
+		bool is_done = false;
+		if (run.works[r])
+			work_test(run.works[r], &is_done);
+		ended &= is_done;
+	}
+	/* A hang must not outlive the test: destroy would wait for it. */
+	for (int r = 0; r < run.size && !ended; r++)
+		engine_fail(ranks.engines[r], TUTTI_ERR_ABORTED, "the simulation has stopped");
+	const char *wrong = trial_end(&run);
+	sim_ranks_close(&ranks);
+	return ended ? wrong : "a rank never ends";
+}
+
+uint64_t sim_first_seed(void)
+{
+	const char *text = getenv("SEED");
+	uint64_t seed = text ? strtoull(text, NULL, 0) : 20261120;
+	printf("seed %llu (SEED=... repeats it)\n", (unsigned long long)seed);
+	return seed ? seed : 1;
+}
+
+uint64_t sim_mix(uint64_t *state)
+{
+	*state ^= *state << 13;
+	*state ^= *state >> 7;
+	*state ^= *state << 17;
+	return *state;
+}

@@ -60,5 +60,12 @@ void trial_start(struct trial_run *run, struct sim_ranks *ranks, const struct tr
 		 void (*damage)(struct plan *plan, void *arg), void *arg);
 /* After sim_ranks_run: NULL when every rank has the right bytes, else what is wrong. Frees. */
 const char *trial_end(struct trial_run *run);
+/* All of it, on ranks of its own: NULL, or what is wrong; "a rank never ends" is not waited for. */
+const char *trial_try(const struct trial *trial, const struct sim_ranks_config *config,
+		      void (*damage)(struct plan *plan, void *arg), void *arg);
+
+/* The seed of a test, printed; SEED=... in the environment repeats a run. */
+uint64_t sim_first_seed(void);
+uint64_t sim_mix(uint64_t *state); /* the next number */
 
 #endif

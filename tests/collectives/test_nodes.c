@@ -6,50 +6,15 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include <cmocka.h>
-
-static uint64_t mix(uint64_t *state)
-{
-	*state ^= *state << 13;
-	*state ^= *state >> 7;
-	*state ^= *state << 17;
-	return *state;
-}
-
-static uint64_t first_seed(void)
-{
-	const char *text = getenv("SEED");
-	uint64_t seed = text ? strtoull(text, NULL, 0) : 20261120;
-	print_message("seed %llu (SEED=... repeats it)\n", (unsigned long long)seed);
-	return seed ? seed : 1;
-}
 
 static const char *run(const struct trial *t, int size, uint64_t seed)
 {
 	struct sim_ranks_config config = {.sim = {.size = size, .seed = seed, .order = SIM_RANDOM},
 					  .slice_bytes = 64 << seed % 4,
 					  .scratch_bytes = 1 << 20};
-	struct sim_ranks ranks;
-	struct trial_run trial;
-	bool ended = true, is_done;
-
-	sim_ranks_open(&ranks, &config);
-	trial_start(&trial, &ranks, t, NULL, NULL);
-	sim_ranks_run(&ranks);
-	for (int r = 0; r < size; r++) {
-		is_done = false;
-		if (trial.works[r])
-			work_test(trial.works[r], &is_done);
-		ended &= is_done;
-	}
-	for (int r = 0; r < size && !ended; r++)
-		engine_fail(ranks.engines[r], TUTTI_ERR_ABORTED, "the simulation has stopped");
-	const char *wrong = trial_end(&trial);
-	sim_ranks_close(&ranks);
-	return ended ? wrong : "a rank never ends";
+	return trial_try(t, &config, NULL, NULL);
 }
 
 /* Fewer elements than ranks, counts that do not divide, none. */
@@ -70,11 +35,11 @@ static void every_call(const struct algorithm *a, const struct nodes *nodes, boo
 					  .root = root,
 					  .in_place = how % 2,
 					  .staged = staged,
-					  .uneven =
-						  !is_rooted && a->cut == CUT_NONE && mix(seed) % 2,
+					  .uneven = !is_rooted && a->cut == CUT_NONE &&
+						    sim_mix(seed) % 2,
 					  .nodes = nodes,
-					  .seed = mix(seed)};
-			uint64_t order = mix(seed);
+					  .seed = sim_mix(seed)};
+			uint64_t order = sim_mix(seed);
 			const char *wrong = run(&t, size, order);
 			if (wrong)
 				fail_msg("%s %s, %d nodes of %d ranks, node step %d, count %zu, "
@@ -90,7 +55,7 @@ static const int shapes[][2] = {{2, 2}, {2, 3}, {3, 2}, {2, 4}, {4, 2}, {3, 5}, 
 
 static void every_shape(bool staged, size_t most)
 {
-	uint64_t seed = first_seed();
+	uint64_t seed = sim_first_seed();
 	int tried = 0;
 	for (int i = 0; algorithm_at(i); i++)
 		for (size_t s = 0; algorithm_at(i)->needs & NEEDS_NODES && s < most; s++) {

@@ -12,44 +12,12 @@
 
 #include <cmocka.h>
 
-static const char *try_once(const struct trial *trial, const struct sim_ranks_config *config,
-			    void (*damage)(struct plan *, void *), void *arg)
-{
-	struct sim_ranks ranks;
-	struct trial_run run;
-
-	sim_ranks_open(&ranks, config);
-	trial_start(&run, &ranks, trial, damage, arg);
-	sim_ranks_run(&ranks);
-	bool ended = true;
-	for (int r = 0; r < run.size; r++) {
-		bool is_done = false;
-		if (run.works[r])
-			work_test(run.works[r], &is_done);
-		ended &= is_done;
-	}
-	/* A hang must not outlive the test: destroy would wait for it. */
-	for (int r = 0; r < run.size && !ended; r++)
-		engine_fail(ranks.engines[r], TUTTI_ERR_ABORTED, "the simulation has stopped");
-	const char *wrong = trial_end(&run);
-	sim_ranks_close(&ranks);
-	return ended ? wrong : "a rank never ends";
-}
-
-static uint64_t mix(uint64_t *state)
-{
-	*state ^= *state << 13;
-	*state ^= *state >> 7;
-	*state ^= *state << 17;
-	return *state;
-}
-
 static void check(const struct trial *trial, int size, size_t slice, uint64_t seed)
 {
 	struct sim_ranks_config config = {.sim = {.size = size, .seed = seed, .order = SIM_RANDOM},
 					  .slice_bytes = slice,
 					  .scratch_bytes = 1 << 20};
-	const char *wrong = try_once(trial, &config, NULL, NULL);
+	const char *wrong = trial_try(trial, &config, NULL, NULL);
 	if (wrong)
 		fail_msg("%s %s, %d ranks, count %zu, root %d, in place %d, staged %d, slice %zu, "
 			 "seed %llu: %s",
@@ -79,13 +47,13 @@ static bool is_flat(const struct algorithm *a)
 static struct trial any_trial(const struct algorithm *a, int size, uint64_t *seed)
 {
 	struct trial t = {.algorithm = a,
-			  .dtype = mix(seed) % 2 ? TUTTI_I32 : TUTTI_I64,
-			  .op = a->adds == ADDS_ONCE && mix(seed) % 2 ? TUTTI_AVG : TUTTI_SUM,
-			  .seed = mix(seed)};
+			  .dtype = sim_mix(seed) % 2 ? TUTTI_I32 : TUTTI_I64,
+			  .op = a->adds == ADDS_ONCE && sim_mix(seed) % 2 ? TUTTI_AVG : TUTTI_SUM,
+			  .seed = sim_mix(seed)};
 	if (collective_has_root(a->collective))
-		t.root = (int)(mix(seed) % (uint64_t)size);
+		t.root = (int)(sim_mix(seed) % (uint64_t)size);
 	if (has_blocks(a) && !(a->needs & NEEDS_EQUAL_BLOCKS))
-		t.uneven = mix(seed) % 2;
+		t.uneven = sim_mix(seed) % 2;
 	return t;
 }
 
@@ -94,9 +62,9 @@ static void try_shape(const struct algorithm *a, int size, size_t shape, bool st
 {
 	struct trial t = any_trial(a, size, seed);
 	t.count = shapes[shape].count / (has_blocks(a) && size > 8 ? 4 : 1);
-	t.in_place = mix(seed) % 2;
+	t.in_place = sim_mix(seed) % 2;
 	t.staged = staged;
-	check(&t, size, shapes[shape].slice, mix(seed));
+	check(&t, size, shapes[shape].slice, sim_mix(seed));
 }
 
 static void every_shape(const struct algorithm *a, int size, bool staged, uint64_t *seed)
@@ -112,18 +80,10 @@ static bool is_tried(const struct algorithm *a)
 	return is_flat(a) && (!only || strcmp(only, a->name) == 0);
 }
 
-static uint64_t first_seed(void)
-{
-	const char *text = getenv("SEED");
-	uint64_t seed = text ? strtoull(text, NULL, 0) : 20261120;
-	print_message("seed %llu (SEED=... repeats it)\n", (unsigned long long)seed);
-	return seed ? seed : 1;
-}
-
 /* Many ranks send many messages, so the more there are the fewer shapes. */
 static void test_every_algorithm(void **state)
 {
-	uint64_t seed = first_seed();
+	uint64_t seed = sim_first_seed();
 	(void)state;
 	for (int i = 0; algorithm_at(i); i++)
 		for (int size = 1; is_tried(algorithm_at(i)) && size <= 64; size++)
@@ -132,7 +92,7 @@ static void test_every_algorithm(void **state)
 			else
 				for (int k = size <= 20 ? 2 : 0; k >= 0; k--)
 					try_shape(algorithm_at(i), size,
-						  mix(&seed) % (size <= 20 ? SHAPES : 5), false,
+						  sim_mix(&seed) % (size <= 20 ? SHAPES : 5), false,
 						  &seed);
 }
 
@@ -141,23 +101,23 @@ static void test_many_ranks(void **state)
 {
 	static const char *const names[] = {"doubling", "circulant", "knomial", "tree", "bruck"};
 	static const int sizes[] = {100, 127, 128, 1000};
-	uint64_t seed = first_seed();
+	uint64_t seed = sim_first_seed();
 	(void)state;
 	for (int i = 0; algorithm_at(i); i++)
 		for (int k = 0; k < 5; k++)
 			for (int s = 0; s < 4 && strcmp(algorithm_at(i)->name, names[k]) == 0;
 			     s++) {
 				struct trial t = any_trial(algorithm_at(i), sizes[s], &seed);
-				t.count = has_blocks(t.algorithm) ? 1 + mix(&seed) % 2
-								  : mix(&seed) % 300;
+				t.count = has_blocks(t.algorithm) ? 1 + sim_mix(&seed) % 2
+								  : sim_mix(&seed) % 300;
 				if (is_tried(t.algorithm))
-					check(&t, sizes[s], 4096, mix(&seed));
+					check(&t, sizes[s], 4096, sim_mix(&seed));
 			}
 }
 
 static void test_every_root(void **state)
 {
-	uint64_t seed = first_seed();
+	uint64_t seed = sim_first_seed();
 	(void)state;
 	for (int i = 0; algorithm_at(i); i++)
 		for (int size = 2; size <= 9; size++)
@@ -167,14 +127,14 @@ static void test_every_root(void **state)
 				t.root = root;
 				if (is_tried(t.algorithm) &&
 				    collective_has_root(t.algorithm->collective))
-					check(&t, size, 64, mix(&seed));
+					check(&t, size, 64, sim_mix(&seed));
 			}
 }
 
 /* Memory that neither the CPU nor the transport may touch: everything is staged. */
 static void test_staged(void **state)
 {
-	uint64_t seed = first_seed();
+	uint64_t seed = sim_first_seed();
 	(void)state;
 	assert_int_equal(proof_kind_use(seed), TUTTI_OK);
 	for (int i = 0; algorithm_at(i); i++)
@@ -220,12 +180,12 @@ static void test_width(void **state)
 /* Several works under way on the same ranks share lanes in order of submission. */
 static void test_many_works(void **state)
 {
-	uint64_t seed = first_seed();
+	uint64_t seed = sim_first_seed();
 	struct trial_run run[24];
 	(void)state;
 	for (int round = 0; round < 40; round++) {
 		struct sim_ranks_config config = {
-			.sim = {.size = 1 + (int)(mix(&seed) % 8), .seed = mix(&seed)},
+			.sim = {.size = 1 + (int)(sim_mix(&seed) % 8), .seed = sim_mix(&seed)},
 			.slice_bytes = 64,
 			.scratch_bytes = 65536};
 		struct sim_ranks ranks;
@@ -233,11 +193,11 @@ static void test_many_works(void **state)
 		for (int k = 0; k < 24; k++) {
 			const struct algorithm *a;
 			do
-				a = algorithm_at((int)(mix(&seed) % 64));
+				a = algorithm_at((int)(sim_mix(&seed) % 64));
 			while (!a || !is_flat(a));
 			struct trial t = any_trial(a, config.sim.size, &seed);
-			t.count = mix(&seed) % 300;
-			t.in_place = mix(&seed) % 2;
+			t.count = sim_mix(&seed) % 300;
+			t.in_place = sim_mix(&seed) % 2;
 			trial_start(&run[k], &ranks, &t, NULL, NULL);
 		}
 		sim_ranks_run(&ranks);
@@ -305,7 +265,7 @@ static bool is_caught(const char *name, void (*damage)(struct plan *, void *), s
 		struct sim_ranks_config config = {.sim = {.size = 4, .seed = seed},
 						  .slice_bytes = 64,
 						  .scratch_bytes = 65536};
-		if (try_once(&t, &config, damage, d) && d->done)
+		if (trial_try(&t, &config, damage, d) && d->done)
 			return true;
 		if (!d->done)
 			return false;
