@@ -212,9 +212,9 @@ void engine_watch(struct engine *e)
 		lasts = age(work, now);
 	}
 	if (late) {
-		if (e->suspect.status != TUTTI_OK && !e->stop)
-			engine_fail_naming(e, e->suspect.status, e->suspect.peer,
-					   e->suspect.sentence);
+		/* A connection that broke just before may be of one whose deadline came first. */
+		if (e->suspect.status == TUTTI_ERR_MISMATCH)
+			engine_fail_naming(e, e->suspect.status, -1, e->suspect.sentence);
 		else
 			explain_wait(e, late);
 		return;
