@@ -119,12 +119,17 @@ static void leaves(tutti_comm *comm)
 	report(comm, status == TUTTI_OK ? until_failed(comm) : status);
 }
 
+/* Only the calls are short of time: joining may take long on a busy machine. */
 static void absent(tutti_comm *comm)
 {
+	const tutti_call hasty = {.timeout_ms = 700};
+	float sum = 1;
 	tutti_status status = make_before(comm);
 	if (tutti_rank(comm) == ODD)
 		wait_for_reports(RANKS - 1);
-	report(comm, status == TUTTI_OK ? until_failed(comm) : status);
+	while (status == TUTTI_OK)
+		status = tutti_all_reduce(&sum, &sum, 1, TUTTI_F32, TUTTI_SUM, comm, &hasty);
+	report(comm, status);
 }
 
 static void differs(tutti_comm *comm)
@@ -160,10 +165,8 @@ static void be_rank(int rank, const char *url, const struct way *way, void (*bod
 {
 	char node[16];
 	tutti_comm *comm;
-	tutti_config config = {.rank = rank,
-			       .world_size = RANKS,
-			       .rendezvous = url,
-			       .timeout_ms = body == absent ? 700 : 40000};
+	tutti_config config = {
+		.rank = rank, .world_size = RANKS, .rendezvous = url, .timeout_ms = 40000};
 
 	alarm(30);
 	snprintf(node, sizeof node, "node%d", rank * way->nodes / RANKS);
