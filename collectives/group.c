@@ -38,8 +38,7 @@ void group_note_errors(void)
 		fail_keep(&open_batch->error);
 }
 
-/* ---- collecting --------------------------------------------------------------------------------
- */
+/* ---- collecting ----------------------------------------------------------------------------- */
 
 /* The next member; it counts once it is complete. */
 static tutti_status new_collected(struct batch *b, struct tutti_comm *comm, const tutti_call *call,
@@ -114,8 +113,7 @@ tutti_status group_add_message(struct tutti_comm *comm, const struct job_spec *s
 	return TUTTI_OK;
 }
 
-/* ---- starting -----------------------------------------------------------------------------------
- */
+/* ---- starting ------------------------------------------------------------------------------- */
 
 /* More works than may else be under way: a call that waits for room would keep those behind it,
  * which it may need, from starting. */
@@ -193,8 +191,7 @@ static tutti_status run(struct batch *b, const tutti_call *call)
 	return TUTTI_OK;
 }
 
-/* ---- the API
- * --------------------------------------------------------------------------------------- */
+/* ---- the API -------------------------------------------------------------------------------- */
 
 tutti_status tutti_group_begin(void)
 {

@@ -54,8 +54,7 @@ void p2p_let_go(struct p2p *p)
 		atomic_fetch_sub(&p->engine->async_works, 1);
 }
 
-/* ---- an engine's, a peer's --------------------------------------------------------------------
- */
+/* ---- an engine's, a peer's ------------------------------------------------------------------ */
 
 static struct p2p *p2p_of(struct engine *e)
 {
@@ -119,8 +118,7 @@ struct p2p_peer *p2p_peer(struct p2p *p, int rank)
 	return peer;
 }
 
-/* ---- a work ------------------------------------------------------------------------------------
- */
+/* ---- a work --------------------------------------------------------------------------------- */
 
 static struct p2p_message *new_message(struct p2p *p)
 {
@@ -201,8 +199,7 @@ void p2p_finish(struct engine *e, struct tutti_work *work)
 	work->message = NULL;
 }
 
-/* ---- ends of ios --------------------------------------------------------------------------------
- */
+/* ---- ends of ios ---------------------------------------------------------------------------- */
 
 void p2p_io_done(struct engine *e, struct engine_io *io)
 {
@@ -217,8 +214,7 @@ void p2p_io_done(struct engine *e, struct engine_io *io)
 		p2p_sent(own);
 }
 
-/* ---- the end
- * -------------------------------------------------------------------------------------- */
+/* ---- the end -------------------------------------------------------------------------------- */
 
 bool p2p_is_drained(struct engine *e)
 {

@@ -8,8 +8,7 @@
 
 #define NAMED_MAX 12 /* ranks in a sentence */
 
-/* ---- peers that are gone
- * ------------------------------------------------------------------------- */
+/* ---- peers that are gone -------------------------------------------------------------------- */
 
 static bool is_gone(const struct p2p_peer *peer)
 {
@@ -158,8 +157,7 @@ void p2p_nonsense(struct p2p_peer *peer, const char *what)
 	engine_fail(p2p_engine(peer), TUTTI_ERR_INTERNAL, text);
 }
 
-/* ---- a send and a recv that do not fit
- * ------------------------------------------------------------ */
+/* ---- a send and a recv that do not fit ------------------------------------------------------ */
 
 /* The same sentence on both ranks. */
 static void fail_mismatch(struct engine *e, int from, int to, const struct p2p_header *h)
@@ -204,8 +202,7 @@ void p2p_take_mismatch(struct p2p_peer *peer, const struct p2p_header *h)
 	fail_mismatch(e, e->config.rank, peer->rank, h);
 }
 
-/* ---- words
- * ------------------------------------------------------------------------------------------ */
+/* ---- words ---------------------------------------------------------------------------------- */
 
 static void call_words(const struct tutti_work *work, enum p2p_side side, char *text, size_t bytes)
 {

@@ -10,13 +10,14 @@
  * On the wire everything is a header of fixed size, some followed by a payload; both are ordinary
  * ios.
  *
- *     EAGER, payload               a short message. It lies in a slot of the receiver until a recv
- * asks for it. The sender keeps the list of free slots: they are its credit. REQUEST a message that
- * is long, or for which no slot is free ... CLEAR                        ... a recv has asked for
- * it: the receiver's answer ... DATA, payload, DATA, ...     ... in pieces, from and into the
- * callers' buffers CREDIT                       slots that are free again; every other header may
- * carry some too MISMATCH                     the recv that met a message has another count or
- * dtype LEAVING                      the last one: tutti_comm_destroy
+ *     EAGER, payload  sender    a short message: it lies in a slot of the receiver until a recv asks
+ *                               for it. The sender keeps the list of free slots: its credit
+ *     REQUEST         sender    a message that is long, or for which no slot is free ...
+ *     CLEAR           receiver  ... a recv has asked for it ...
+ *     DATA, payload   sender    ... in pieces, each with a header, from and into the callers' buffers
+ *     CREDIT          receiver  slots that are free again; every other header may carry some too
+ *     MISMATCH        receiver  the recv that met a message has another count or dtype
+ *     LEAVING         either    the last one: tutti_comm_destroy
  */
 #ifndef COLLECTIVES_P2P_INTERNAL_H
 #define COLLECTIVES_P2P_INTERNAL_H

@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- recvs that wait
- * ------------------------------------------------------------------------------ */
+/* ---- recvs that wait ------------------------------------------------------------------------ */
 
 static struct p2p_message *first_of(const struct p2p_queue *q, int tag)
 {
@@ -37,8 +36,7 @@ bool p2p_fits(const struct p2p_message *m, const struct p2p_header *h)
 	return h->count == spec->args.count && h->dtype == (uint32_t)spec->args.dtype;
 }
 
-/* ---- messages that wait
- * ----------------------------------------------------------------------------- */
+/* ---- messages that wait --------------------------------------------------------------------- */
 
 static struct p2p_arrival *keep(struct p2p_peer *peer, struct p2p_arrival *a,
 				const struct p2p_header *h)
@@ -137,8 +135,7 @@ void p2p_forget_unexpected(struct p2p_peer *peer)
 	}
 }
 
-/* ---- their meeting
- * ------------------------------------------------------------------------------------ */
+/* ---- their meeting -------------------------------------------------------------------------- */
 
 static void receive_copy(struct p2p_message *m, const void *data)
 {
@@ -224,8 +221,7 @@ void p2p_post(struct p2p_message *m)
 		p2p_check_gone(p);
 }
 
-/* ---- this rank itself
- * ----------------------------------------------------------------------------------- */
+/* ---- this rank itself ----------------------------------------------------------------------- */
 
 void p2p_send_self(struct p2p_message *m)
 {

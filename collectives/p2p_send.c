@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- posting -----------------------------------------------------------------------------------
- */
+/* ---- posting -------------------------------------------------------------------------------- */
 
 static void post(struct p2p_peer *peer, struct p2p_io *io, void *buf, size_t bytes)
 {
@@ -46,8 +45,7 @@ static void count_sent(struct engine *e, size_t bytes)
 	atomic_fetch_add_explicit(&e->sent_bytes, bytes, memory_order_relaxed);
 }
 
-/* ---- slots
- * --------------------------------------------------------------------------------------- */
+/* ---- slots ---------------------------------------------------------------------------------- */
 
 static void make_slots(struct p2p_peer *peer)
 {
@@ -127,8 +125,7 @@ void p2p_give_back(struct p2p_peer *peer, uint32_t id)
 		p2p_note(peer, &peer->credit, P2P_CREDIT);
 }
 
-/* ---- messages
- * -------------------------------------------------------------------------------------- */
+/* ---- messages ------------------------------------------------------------------------------- */
 
 static struct p2p_header header_of(const struct p2p_message *m, enum p2p_kind kind, uint32_t id)
 {
@@ -209,8 +206,7 @@ void p2p_send_on(struct p2p_peer *peer)
 	}
 }
 
-/* ---- long ones
- * -------------------------------------------------------------------------------------- */
+/* ---- long ones ------------------------------------------------------------------------------ */
 
 static void send_piece(struct p2p_message *m, struct p2p_leg *leg)
 {
@@ -260,8 +256,7 @@ void p2p_cleared(struct p2p_peer *peer, uint32_t id)
 	send_pieces(m);
 }
 
-/* ---- ends
- * --------------------------------------------------------------------------------------------- */
+/* ---- ends ----------------------------------------------------------------------------------- */
 
 static void note_sent(struct p2p_peer *peer, struct p2p_note *note)
 {

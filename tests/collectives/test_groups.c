@@ -46,8 +46,7 @@ static int32_t value(int from, int to, size_t i)
 	return (int32_t)((uint32_t)from * 1000003u + (uint32_t)to * 10007u + (uint32_t)i);
 }
 
-/* ---- all ranks in one thread
- * --------------------------------------------------------------------- */
+/* ---- all ranks in one thread ---------------------------------------------------------------- */
 
 struct done {
 	atomic_int calls, status;
@@ -246,8 +245,7 @@ static void test_arguments_are_copied(void **state)
 		copied_arguments(transports[t]);
 }
 
-/* ---- a thread each
- * -------------------------------------------------------------------------------- */
+/* ---- a thread each -------------------------------------------------------------------------- */
 
 struct rank {
 	tutti_comm *comm;
@@ -343,8 +341,7 @@ static void test_waits_elsewhere(void **state)
 	}
 }
 
-/* ---- more than fits
- * ----------------------------------------------------------------------------------- */
+/* ---- more than fits ------------------------------------------------------------------------- */
 
 /* More calls than works may otherwise be under way, in the worst order. */
 static void test_many_calls(void **state)
@@ -371,8 +368,7 @@ static void test_many_calls(void **state)
 	close_all(comms, 2);
 }
 
-/* ---- mistakes, failures
- * --------------------------------------------------------------------------------- */
+/* ---- mistakes, failures --------------------------------------------------------------------- */
 
 static void test_invalid(void **state)
 {

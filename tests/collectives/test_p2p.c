@@ -15,8 +15,7 @@
 
 #include <cmocka.h>
 
-/* ---- random programs
- * -------------------------------------------------------------------------------- */
+/* ---- random programs ------------------------------------------------------------------------ */
 
 #define MESSAGES  120
 #define ANY_TAG   9
@@ -217,8 +216,7 @@ static void test_random_programs_staged(void **arg)
 		random_program(1 + (int)(seed % 8), seed * 104729, true);
 }
 
-/* ---- tags, floods, bounds
- * ----------------------------------------------------------------------------- */
+/* ---- tags, floods, bounds ------------------------------------------------------------------- */
 
 /* Messages of tag 1 that nobody asks for, short and long, do not hold up tag 2. */
 static void test_tags_do_not_wait(void **arg)

@@ -13,8 +13,7 @@
 
 #include <cmocka.h>
 
-/* ---- what goes wrong
- * ------------------------------------------------------------------------------------ */
+/* ---- what goes wrong ------------------------------------------------------------------------ */
 
 static void expect_failure(struct engine *e, tutti_status status, const char *words)
 {

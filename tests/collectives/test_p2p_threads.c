@@ -92,8 +92,7 @@ static uint64_t below(uint64_t *state, uint64_t n)
 	return random_next(state) % n;
 }
 
-/* ---- simple ------------------------------------------------------------------------------------
- */
+/* ---- simple --------------------------------------------------------------------------------- */
 
 static int32_t value(int from, int to, size_t i)
 {
@@ -176,8 +175,7 @@ static void test_simple(void **state)
 	everywhere(beside_collectives);
 }
 
-/* ---- random programs ---------------------------------------------------------------------------
- */
+/* ---- random programs ------------------------------------------------------------------------ */
 
 #define MESSAGES 150
 
@@ -299,8 +297,7 @@ static void test_plugin(void **state)
 	unsetenv("TUTTI_TRANSPORT_PLUGIN");
 }
 
-/* ---- from anybody, leaving
- * ------------------------------------------------------------------------ */
+/* ---- from anybody, leaving ------------------------------------------------------------------ */
 
 #define TASKS 40
 
@@ -384,8 +381,7 @@ static void test_leaving(void **state)
 	everywhere(sent_and_left);
 }
 
-/* ---- what goes wrong
- * ------------------------------------------------------------------------------ */
+/* ---- what goes wrong ------------------------------------------------------------------------ */
 
 static void mismatch(struct rank *r)
 {

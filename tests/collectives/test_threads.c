@@ -112,8 +112,7 @@ static void check_sum(struct rank *r, const int32_t *buf, size_t n, int call, co
 		}
 }
 
-/* ---- blocking
- * ------------------------------------------------------------------------------------ */
+/* ---- blocking ------------------------------------------------------------------------------- */
 
 static void all_reduce_sizes(struct rank *r)
 {
@@ -191,8 +190,7 @@ static void test_blocking(void **state)
 	everywhere(canonical_nans);
 }
 
-/* ---- asynchronous
- * -------------------------------------------------------------------------------- */
+/* ---- asynchronous --------------------------------------------------------------------------- */
 
 #define WORKS 12
 
@@ -350,8 +348,7 @@ static void test_asynchronous(void **state)
 	everywhere(impatient);
 }
 
-/* ---- deadlines, abort, mistakes
- * ------------------------------------------------------------------ */
+/* ---- deadlines, abort, mistakes ------------------------------------------------------------- */
 
 static atomic_int named;
 
