@@ -1,15 +1,16 @@
 /* Benchmark of tutti_all_gather. The size is that of the gathered whole. */
 #include "collective.h"
 
-static struct shape shape(size_t elements, int rank, int ranks)
+static struct shape shape(size_t elements, struct place at)
 {
-	size_t count = elements / (size_t)ranks;
+	size_t count = elements / (size_t)at.ranks;
 
 	return (struct shape){
 		.count = count,
+		.whole = count * (size_t)at.ranks,
 		.send = count,
-		.recv = count * (size_t)ranks,
-		.send_in_place = count * (size_t)rank,
+		.recv = count * (size_t)at.ranks,
+		.send_in_place = count * (size_t)at.rank,
 	};
 }
 
@@ -24,7 +25,7 @@ static uint64_t wrong(const struct arrival *a)
 	struct span block = {.iteration = a->iteration, .count = a->count};
 	uint64_t sum = 0;
 
-	for (int rank = 0; rank < a->ranks; rank++)
+	for (int rank = 0; rank < a->at.ranks; rank++)
 		sum += values_wrong(a->values, rank, block,
 				    a->recv + (size_t)rank * a->count * a->values->element_bytes);
 	return sum;

@@ -1,10 +1,11 @@
 /* Benchmark of tutti_all_reduce. */
 #include "collective.h"
 
-static struct shape shape(size_t elements, int rank, int ranks)
+static struct shape shape(size_t elements, struct place at)
 {
-	(void)rank, (void)ranks;
-	return (struct shape){.count = elements, .send = elements, .recv = elements};
+	(void)at;
+	return (struct shape){
+		.count = elements, .whole = elements, .send = elements, .recv = elements};
 }
 
 static tutti_status call(const struct operation *o)

@@ -2,25 +2,18 @@
  * written, each call has its own, and the ranks meet in a barrier; the clock runs from there to the
  * return of the last call; then everything that arrived is compared. A burst is one call, or as
  * many as keep the buffers small: so a call of a microsecond is not timed by a clock that takes a
- * tenth of one, and no call finds data that it has seen before. */
+ * tenth of one, and no call finds data that it has seen before. For percentiles the clock is looked
+ * at before and after every call of a burst. */
 #include "bench.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define BURST_BYTES 32768
 #define ALIGNMENT   64
 #define POISON      0xa5
-
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 /* Without writing nor checking, all iterations are one burst over the same buffers. */
 static bool is_touched(const struct options *o)
@@ -28,19 +21,33 @@ static bool is_touched(const struct options *o)
 	return o->check || o->dirty;
 }
 
+/* A barrier is verified by the clock, which several nodes do not share. */
+bool bench_is_checked(const struct bench *b)
+{
+	return b->options->check && (b->collective->wrong || tutti_num_nodes(b->comm) == 1);
+}
+
+bool bench_is_stamped(const struct bench *b)
+{
+	return b->options->percentiles || (!b->collective->wrong && bench_is_checked(b));
+}
+
 /* From one call's buffer to the next one's. */
 static size_t stride_of(const struct options *o, const struct shape *shape, size_t element)
 {
-	size_t elements = shape->send > shape->recv ? shape->send : shape->recv;
-	size_t bytes = (elements + (size_t)o->unalign) * element;
+	size_t bytes = (shape->whole + (size_t)o->unalign) * element;
 
 	return (bytes + ALIGNMENT) / ALIGNMENT * ALIGNMENT;
 }
 
-static int burst_of(const struct options *o, size_t stride)
+/* How many iterations; never more than there is room for their stamps. */
+static int burst_of(const struct bench *b, size_t stride)
 {
+	const struct options *o = b->options;
 	size_t n = BURST_BYTES / stride / (size_t)o->aggregated;
 
+	if (!is_touched(o))
+		n = bench_is_stamped(b) ? STAMPS_MAX : (size_t)o->iterations;
 	n = n < 1 ? 1 : n;
 	return n < (size_t)o->iterations ? (int)n : o->iterations;
 }
@@ -51,10 +58,12 @@ static size_t area_bytes_of(const struct bench *b)
 	const struct options *o = b->options;
 	size_t most = BURST_BYTES;
 
+	if (!b->collective->shape)
+		return most;
 	for (int dtype = 0; dtype < DTYPES; dtype++) {
 		size_t element = element_bytes((tutti_dtype)dtype);
-		struct shape shape =
-			b->collective->shape(o->max_bytes / element, b->rank, b->ranks);
+		struct shape shape = b->collective->shape(o->max_bytes / element,
+							  (struct place){b->rank, b->ranks, 0});
 		size_t bytes = stride_of(o, &shape, element) * (size_t)o->aggregated;
 
 		if ((o->dtype == ALL || o->dtype == dtype) && bytes > most)
@@ -71,8 +80,8 @@ static tutti_status area_open(const struct bench *b, unsigned char **area)
 		TRY(tutti_mem_alloc(&memory, b->area_bytes, b->comm));
 	} else {
 		if (posix_memalign(&memory, 4096, b->area_bytes) != 0) {
-			fprintf(stderr, "%s_perf: no memory for %zu bytes.\n", b->collective->name,
-				b->area_bytes);
+			fprintf(stderr, "%s: no memory for %zu bytes.\n",
+				program_invocation_short_name, b->area_bytes);
 			return TUTTI_ERR_MEMORY;
 		}
 		memset(memory, 0, b->area_bytes);
@@ -103,6 +112,8 @@ tutti_status bench_init(struct bench *b, const struct options *o, const struct c
 	b->works = calloc((size_t)o->aggregated, sizeof *b->works);
 	if (!b->works)
 		return TUTTI_ERR_MEMORY;
+	if (o->percentiles && !latencies_init(&b->latencies, (size_t)o->iterations))
+		return TUTTI_ERR_MEMORY;
 	TRY(area_open(b, &b->send));
 	return area_open(b, &b->recv);
 }
@@ -112,6 +123,7 @@ void bench_finish(struct bench *b)
 	area_close(b, b->send);
 	area_close(b, b->recv);
 	values_finish(&b->values);
+	latencies_finish(&b->latencies);
 	free(b->works);
 }
 
@@ -128,8 +140,8 @@ static struct operation buffers(const struct bench *b, const struct sample *s, i
 		recv += s->shape.recv_in_place * element;
 	}
 	return (struct operation){
-		.send = send,
-		.recv = recv,
+		.send = s->shape.send ? send : NULL,
+		.recv = s->shape.recv ? recv : NULL,
 		.count = s->shape.count,
 		.dtype = s->dtype,
 		.op = s->op,
@@ -148,12 +160,14 @@ static void fill(struct bench *b, const struct sample *s, int slots)
 	for (int slot = 0; slot < slots; slot++) {
 		struct operation o = buffers(b, s, slot);
 
-		memset(o.recv, POISON, s->shape.recv * b->values.element_bytes);
+		if (o.recv)
+			memset(o.recv, POISON, s->shape.recv * b->values.element_bytes);
 		values_fill(&b->values, b->rank, sent(b, s, slot), (void *)o.send);
 	}
 }
 
-/* What arrived, and what was sent: that must be as it was. */
+/* What arrived, and what was sent: that must be as it was, where nothing had to arrive in its
+ * place. */
 static uint64_t count_wrong(const struct bench *b, const struct sample *s, int slots)
 {
 	uint64_t wrong = 0;
@@ -164,14 +178,12 @@ static uint64_t count_wrong(const struct bench *b, const struct sample *s, int s
 			.values = &b->values,
 			.recv = o.recv,
 			.count = s->shape.count,
-			.rank = b->rank,
-			.ranks = b->ranks,
-			.root = s->root,
+			.at = {b->rank, b->ranks, s->root},
 			.iteration = b->iteration + (uint64_t)slot,
 		};
 
 		wrong += b->collective->wrong(&a);
-		if (!s->in_place)
+		if (!s->in_place || !s->shape.recv)
 			wrong += values_wrong(&b->values, b->rank, sent(b, s, slot), o.send);
 	}
 	return wrong;
@@ -193,38 +205,67 @@ static tutti_status iterate_async(struct bench *b, const struct sample *s, int f
 	return TUTTI_OK;
 }
 
+static tutti_status iterate_once(struct bench *b, const struct sample *s, int first)
+{
+	struct operation o = buffers(b, s, first);
+
+	if (b->options->aggregated > 1 || b->options->blocking == 0)
+		return iterate_async(b, s, first);
+	return b->collective->call(&o);
+}
+
 static tutti_status iterate(struct bench *b, const struct sample *s, int n)
 {
-	int calls = b->options->aggregated;
-	bool is_async = calls > 1 || b->options->blocking == 0;
+	int calls = is_touched(b->options) ? b->options->aggregated : 0;
+
+	for (int i = 0; i < n; i++)
+		TRY(iterate_once(b, s, i * calls));
+	return TUTTI_OK;
+}
+
+static tutti_status iterate_stamped(struct bench *b, const struct sample *s, int n)
+{
+	int calls = is_touched(b->options) ? b->options->aggregated : 0;
 
 	for (int i = 0; i < n; i++) {
-		int first = is_touched(b->options) ? i * calls : 0;
-
-		if (is_async) {
-			TRY(iterate_async(b, s, first));
-		} else {
-			struct operation o = buffers(b, s, first);
-
-			TRY(b->collective->call(&o));
-		}
+		b->stamps.enter[i] = stamps_now();
+		TRY(iterate_once(b, s, i * calls));
+		b->stamps.leave[i] = stamps_now();
 	}
+	return TUTTI_OK;
+}
+
+static tutti_status verify(struct bench *b, struct sample *s, int n)
+{
+	uint64_t early;
+
+	if (!bench_is_checked(b))
+		return TUTTI_OK;
+	if (b->collective->wrong) {
+		s->wrong += count_wrong(b, s, n * b->options->aggregated);
+		return TUTTI_OK;
+	}
+	TRY(stamps_early(&b->stamps, (size_t)n, b->comm, &early));
+	s->wrong += early;
 	return TUTTI_OK;
 }
 
 static tutti_status burst(struct bench *b, struct sample *s, int n)
 {
 	int slots = n * b->options->aggregated;
-	double start;
+	bool is_stamped = bench_is_stamped(b);
+	uint64_t start;
 
-	if (is_touched(b->options))
+	if (is_touched(b->options) && b->collective->shape)
 		fill(b, s, slots);
 	TRY(tutti_barrier(b->comm, NULL));
-	start = now();
-	TRY(iterate(b, s, n));
-	s->seconds += now() - start;
-	if (b->options->check)
-		s->wrong += count_wrong(b, s, slots);
+	start = stamps_now();
+	TRY(is_stamped ? iterate_stamped(b, s, n) : iterate(b, s, n));
+	s->seconds += is_stamped ? stamps_seconds(&b->stamps, (size_t)n)
+				 : (double)(stamps_now() - start) * 1e-9;
+	if (b->options->percentiles)
+		latencies_add(&b->latencies, &b->stamps, (size_t)n);
+	TRY(verify(b, s, n));
 	b->iteration += (uint64_t)slots;
 	return TUTTI_OK;
 }
@@ -246,20 +287,36 @@ static tutti_status combine(struct bench *b, struct sample *s)
 tutti_status bench_measure(struct bench *b, struct sample *s)
 {
 	const struct options *o = b->options;
-	int most = burst_of(o, stride_of(o, &s->shape, b->values.element_bytes)), n;
+	int most = burst_of(b, stride_of(o, &s->shape, b->values.element_bytes)), n;
 
 	s->wrong = 0;
-	if (!is_touched(o)) {
-		most = o->iterations;
+	if (!is_touched(o) && b->collective->shape)
 		fill(b, s, o->aggregated);
-	}
 	for (int i = 0; i < o->warmups; i++)
 		TRY(burst(b, s, 1));
 	s->seconds = 0;
+	b->latencies.count = 0;
 	for (int done = 0; done < o->iterations; done += n) {
 		n = o->iterations - done < most ? o->iterations - done : most;
 		TRY(burst(b, s, n));
 	}
 	s->seconds /= (double)o->iterations * o->aggregated;
-	return combine(b, s);
+	TRY(combine(b, s));
+	return o->percentiles ? latencies_combine(&b->latencies, b->comm, &s->percentiles)
+			      : TUTTI_OK;
+}
+
+size_t sample_bytes(const struct sample *s)
+{
+	return s->shape.whole * element_bytes(s->dtype);
+}
+
+double sample_algbw(const struct sample *s)
+{
+	return s->seconds > 0 ? (double)sample_bytes(s) / s->seconds * 1e-9 : 0;
+}
+
+double sample_busbw(const struct sample *s, const struct bench *b)
+{
+	return sample_algbw(s) * b->collective->bus_factor(b->ranks);
 }

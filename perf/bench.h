@@ -3,6 +3,7 @@
 #define PERF_BENCH_H
 
 #include "options.h"
+#include "stamps.h"
 
 /* Passes a failed call up; who began it says what happened. */
 #define TRY(expression)                                                                            \
@@ -21,6 +22,8 @@ struct bench {
 	unsigned char *send, *recv;  /* area_bytes each                                          */
 	tutti_work **works;          /* one for each call of an iteration                        */
 	struct values values;        /* of the dtype and op that are measured now                */
+	struct stamps stamps;        /* of the burst that runs, where calls are timed singly     */
+	struct latencies latencies;  /* of the measurement that runs, with --percentiles         */
 	uint64_t iteration;          /* so many calls were made; every one has data of its own   */
 };
 
@@ -28,17 +31,27 @@ struct sample {
 	tutti_dtype dtype;
 	tutti_op op;
 	int root;
-	bool in_place;
+	bool in_place, is_left_out;
 	struct shape shape;
 	double seconds;              /* out: of one call, over all ranks as -a says              */
-	uint64_t wrong;              /* out: elements, on all ranks                              */
+	uint64_t wrong;              /* out: elements on all ranks; of barriers, returns         */
+	struct percentiles percentiles; /* out, with --percentiles                               */
 };
 
 /* The memory for the whole sweep. */
 tutti_status bench_init(struct bench *bench, const struct options *options,
                         const struct collective *collective, tutti_comm *comm);
 void bench_finish(struct bench *bench);
+/* Whether every call is timed by itself: for percentiles, and to verify a barrier. */
+bool bench_is_stamped(const struct bench *bench);
+/* Whether what is measured can be verified, and -c asks for it. */
+bool bench_is_checked(const struct bench *bench);
 /* Collective. Fills in the result. */
 tutti_status bench_measure(struct bench *bench, struct sample *sample);
+
+/* nccl-tests' figures of a measurement: bytes, and GB/s. */
+size_t sample_bytes(const struct sample *sample);
+double sample_algbw(const struct sample *sample);
+double sample_busbw(const struct sample *sample, const struct bench *bench);
 
 #endif

@@ -1,10 +1,11 @@
 /* Benchmark of tutti_broadcast. */
 #include "collective.h"
 
-static struct shape shape(size_t elements, int rank, int ranks)
+static struct shape shape(size_t elements, struct place at)
 {
-	(void)rank, (void)ranks;
-	return (struct shape){.count = elements, .send = elements, .recv = elements};
+	(void)at;
+	return (struct shape){
+		.count = elements, .whole = elements, .send = elements, .recv = elements};
 }
 
 static tutti_status call(const struct operation *o)
@@ -16,7 +17,7 @@ static uint64_t wrong(const struct arrival *a)
 {
 	struct span all = {.iteration = a->iteration, .count = a->count};
 
-	return values_wrong(a->values, a->root, all, a->recv);
+	return values_wrong(a->values, a->at.root, all, a->recv);
 }
 
 static double bus_factor(int ranks)

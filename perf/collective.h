@@ -4,10 +4,15 @@
 
 #include "values.h"
 
+struct place {
+	int rank, ranks, root;
+};
+
 /* In elements. In place both buffers lie in one, the parts that send and recv are at these offsets. */
 struct shape {
 	size_t count;                     /* the argument of the call                    */
-	size_t send, recv;                /* how many the buffers hold                   */
+	size_t whole;                     /* nccl-tests' "size": the same on every rank  */
+	size_t send, recv;                /* how many the buffers hold; of 0: NULL       */
 	size_t send_in_place, recv_in_place;
 };
 
@@ -27,16 +32,18 @@ struct arrival {
 	const struct values *values;
 	const unsigned char *recv;
 	size_t count;
-	int rank, ranks, root;
+	struct place at;
 	uint64_t iteration;
 };
 
 struct collective {
 	const char *name;
-	bool is_reduced, has_root;
-	/* For a message of that many elements (nccl-tests' "size"), which may round it down. */
-	struct shape (*shape)(size_t elements, int rank, int ranks);
+	bool is_reduced, has_root, is_never_in_place;
+	/* For a message of that many elements (nccl-tests' "size"), which may round it down. NULL: it
+	 * carries no data, as a barrier. */
+	struct shape (*shape)(size_t elements, struct place at);
 	tutti_status (*call)(const struct operation *operation);
+	/* NULL without data: then nobody may return from a call that somebody has not yet made. */
 	uint64_t (*wrong)(const struct arrival *arrival);
 	double (*bus_factor)(int ranks);  /* busbw / algbw, as nccl-tests defines it     */
 };

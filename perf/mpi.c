@@ -1,15 +1,27 @@
-/* MPI behind the few calls that the benchmark driver makes, so that Open MPI and MPICH are measured
- * by the very same loop. Not a way to use Tutti over MPI: it knows a blocking all_reduce on
+/* MPI behind the calls that the benchmark driver makes, so that Open MPI and MPICH are measured by
+ * the very same loop. Not a way to use Tutti over MPI: it knows blocking collectives on
  * MPI_COMM_WORLD. */
+#include "library.h"
 #include "start.h"
 
 #include <mpi.h>
+#include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct tutti_comm {
 	int rank, size;
 };
+
+/* Passes a failed call up. */
+#define TRY(expression)                                                                            \
+	do {                                                                                       \
+		tutti_status try_status_ = (expression);                                           \
+		if (try_status_ != TUTTI_OK)                                                       \
+			return try_status_;                                                        \
+	} while (0)
 
 static const char *sentence = "";
 
@@ -25,6 +37,13 @@ static tutti_status result_of(int code)
 	return code == MPI_SUCCESS ? TUTTI_OK : TUTTI_ERR_SYSTEM;
 }
 
+/* MPI counts with int. */
+static tutti_status check(size_t count, const tutti_comm *comm)
+{
+	return count > INT_MAX / (size_t)comm->size ? refuse("MPI counts with int") : TUTTI_OK;
+}
+
+/* MPI_DATATYPE_NULL: MPI has no such numbers. */
 static MPI_Datatype type_of(tutti_dtype dtype)
 {
 	switch (dtype) {
@@ -53,6 +72,16 @@ static MPI_Datatype type_of(tutti_dtype dtype)
 	}
 }
 
+/* What is only moved may be of a type of the same size. */
+static MPI_Datatype moved_type(tutti_dtype dtype)
+{
+	MPI_Datatype type = type_of(dtype);
+
+	if (type != MPI_DATATYPE_NULL)
+		return type;
+	return element_bytes(dtype) == 1 ? MPI_UINT8_T : MPI_UINT16_T;
+}
+
 static MPI_Op op_of(tutti_op op)
 {
 	switch (op) {
@@ -64,9 +93,46 @@ static MPI_Op op_of(tutti_op op)
 		return MPI_MIN;
 	case TUTTI_MAX:
 		return MPI_MAX;
+	case TUTTI_BAND:
+		return MPI_BAND;
+	case TUTTI_BOR:
+		return MPI_BOR;
+	case TUTTI_BXOR:
+		return MPI_BXOR;
 	default:
 		return MPI_OP_NULL;
 	}
+}
+
+/* Their sentences begin differently: "Open MPI v4.1.4, package ...", "MPICH Version:      4.0.2"
+ * and lines of more. */
+const char *library_name(void)
+{
+	static char text[MPI_MAX_LIBRARY_VERSION_STRING], number[32];
+	int length;
+
+	MPI_Get_library_version(text, &length);
+	text[strcspn(text, ",\n")] = '\0';
+	if (sscanf(text, "MPICH Version: %31s", number) == 1)
+		snprintf(text, sizeof text, "MPICH %s", number);
+	return text;
+}
+
+const char *library_refuses(const struct request *r)
+{
+	if (r->is_async)
+		return "the programs of MPI make blocking calls only, no -z 0 and no -m";
+	if (r->is_zero_copy)
+		return "MPI has no memory like that of --zero-copy";
+	if (!r->collective->is_reduced)
+		return NULL;
+	if (type_of(r->dtype) == MPI_DATATYPE_NULL)
+		return "MPI has no such type";
+	if (op_of(r->op) == MPI_OP_NULL)
+		return "MPI has no such operation";
+	if (r->in_place && strcmp(r->collective->name, "reduce_scatter") == 0)
+		return "in place MPI leaves the result elsewhere";
+	return NULL;
 }
 
 tutti_status tutti_init(tutti_comm **comm, const tutti_config *config)
@@ -105,19 +171,6 @@ int tutti_num_nodes(const tutti_comm *comm)
 	return 1;
 }
 
-const char *tutti_version(void)
-{
-	static char text[MPI_MAX_LIBRARY_VERSION_STRING];
-	int length;
-
-	MPI_Get_library_version(text, &length);
-	for (char *c = text; *c; c++) {
-		if (*c == ',' || *c == '\n')
-			*c = '\0';
-	}
-	return text;
-}
-
 const char *tutti_comm_error(const tutti_comm *comm)
 {
 	(void)comm;
@@ -135,26 +188,101 @@ tutti_status tutti_barrier(tutti_comm *comm, const tutti_call *call)
 	return result_of(MPI_Barrier(MPI_COMM_WORLD));
 }
 
-/* What MPI_Allreduce cannot do, or not here. */
-static tutti_status check(size_t count, tutti_dtype dtype, tutti_op op, const tutti_call *call)
-{
-	if (call)
-		return refuse("the MPI benchmark makes blocking calls only: no -z 0, no -m");
-	if (type_of(dtype) == MPI_DATATYPE_NULL || op_of(op) == MPI_OP_NULL)
-		return refuse("MPI has no such type or operation");
-	return count > 0x7fffffff ? refuse("MPI counts with int") : TUTTI_OK;
-}
-
 tutti_status tutti_all_reduce(const void *send, void *recv, size_t count, tutti_dtype dtype,
 			      tutti_op op, tutti_comm *comm, const tutti_call *call)
 {
-	tutti_status status = check(count, dtype, op, call);
-
-	(void)comm;
-	if (status != TUTTI_OK)
-		return status;
+	(void)call;
+	TRY(check(count, comm));
 	return result_of(MPI_Allreduce(send == recv ? MPI_IN_PLACE : send, recv, (int)count,
 				       type_of(dtype), op_of(op), MPI_COMM_WORLD));
+}
+
+tutti_status tutti_reduce(const void *send, void *recv, size_t count, tutti_dtype dtype,
+			  tutti_op op, int root, tutti_comm *comm, const tutti_call *call)
+{
+	bool in_place = comm->rank == root && send == recv;
+
+	(void)call;
+	TRY(check(count, comm));
+	return result_of(MPI_Reduce(in_place ? MPI_IN_PLACE : send, recv, (int)count,
+				    type_of(dtype), op_of(op), root, MPI_COMM_WORLD));
+}
+
+/* MPI's has one buffer. */
+tutti_status tutti_broadcast(const void *send, void *recv, size_t count, tutti_dtype dtype,
+			     int root, tutti_comm *comm, const tutti_call *call)
+{
+	bool is_root = comm->rank == root;
+
+	(void)call;
+	TRY(check(count, comm));
+	TRY(result_of(MPI_Bcast(is_root ? (void *)send : recv, (int)count, moved_type(dtype), root,
+				MPI_COMM_WORLD)));
+	if (is_root && send != recv && count > 0)
+		memcpy(recv, send, count * element_bytes(dtype));
+	return TUTTI_OK;
+}
+
+/* Where rank's block of count elements begins. */
+static const void *block(const void *base, int rank, size_t count, tutti_dtype dtype)
+{
+	return (const char *)base + (size_t)rank * count * element_bytes(dtype);
+}
+
+tutti_status tutti_all_gather(const void *send, void *recv, size_t count, tutti_dtype dtype,
+			      tutti_comm *comm, const tutti_call *call)
+{
+	bool in_place = send == block(recv, comm->rank, count, dtype);
+	MPI_Datatype type = moved_type(dtype);
+
+	(void)call;
+	TRY(check(count, comm));
+	return result_of(MPI_Allgather(in_place ? MPI_IN_PLACE : send, (int)count, type, recv,
+				       (int)count, type, MPI_COMM_WORLD));
+}
+
+tutti_status tutti_reduce_scatter(const void *send, void *recv, size_t count, tutti_dtype dtype,
+				  tutti_op op, tutti_comm *comm, const tutti_call *call)
+{
+	(void)call;
+	TRY(check(count, comm));
+	return result_of(MPI_Reduce_scatter_block(send, recv, (int)count, type_of(dtype), op_of(op),
+						  MPI_COMM_WORLD));
+}
+
+tutti_status tutti_gather(const void *send, void *recv, size_t count, tutti_dtype dtype, int root,
+			  tutti_comm *comm, const tutti_call *call)
+{
+	bool in_place = comm->rank == root && send == block(recv, root, count, dtype);
+	MPI_Datatype type = moved_type(dtype);
+
+	(void)call;
+	TRY(check(count, comm));
+	return result_of(MPI_Gather(in_place ? MPI_IN_PLACE : send, (int)count, type, recv,
+				    (int)count, type, root, MPI_COMM_WORLD));
+}
+
+tutti_status tutti_scatter(const void *send, void *recv, size_t count, tutti_dtype dtype, int root,
+			   tutti_comm *comm, const tutti_call *call)
+{
+	bool in_place = comm->rank == root && recv == block(send, root, count, dtype);
+	MPI_Datatype type = moved_type(dtype);
+
+	(void)call;
+	TRY(check(count, comm));
+	return result_of(MPI_Scatter(send, (int)count, type, in_place ? MPI_IN_PLACE : recv,
+				     (int)count, type, root, MPI_COMM_WORLD));
+}
+
+tutti_status tutti_all_to_all(const void *send, void *recv, size_t count, tutti_dtype dtype,
+			      tutti_comm *comm, const tutti_call *call)
+{
+	MPI_Datatype type = moved_type(dtype);
+
+	(void)call;
+	TRY(check(count, comm));
+	return result_of(
+		MPI_Alltoall(send, (int)count, type, recv, (int)count, type, MPI_COMM_WORLD));
 }
 
 tutti_status tutti_work_wait(tutti_work **work, int timeout_ms)
@@ -166,7 +294,7 @@ tutti_status tutti_work_wait(tutti_work **work, int timeout_ms)
 tutti_status tutti_mem_alloc(void **ptr, size_t bytes, tutti_comm *comm)
 {
 	(void)ptr, (void)bytes, (void)comm;
-	return refuse("MPI has no memory like tutti_mem_alloc's: no --zero-copy");
+	return refuse("no memory of all ranks");
 }
 
 tutti_status tutti_mem_free(void *ptr)
@@ -178,13 +306,15 @@ tutti_status tutti_mem_free(void *ptr)
 int start_processes(int ranks, int argc, char **argv)
 {
 	(void)argc;
-	fprintf(stderr, "%s: start it with: mpirun -n %d %s\n", argv[0], ranks, argv[0]);
+	fprintf(stderr, "%s: start it with: " MPIRUN " -n %d %s\n", program_invocation_short_name,
+		ranks, argv[0]);
 	return 2;
 }
 
 int start_threads(int n, int (*body)(tutti_comm *comm, const void *arg), const void *arg)
 {
 	(void)n, (void)body, (void)arg;
-	fputs("MPI ranks are processes: no -t, no -g.\n", stderr);
+	fprintf(stderr, "%s: MPI's ranks are processes: no -t, no -g.\n",
+		program_invocation_short_name);
 	return 2;
 }

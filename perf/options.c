@@ -11,13 +11,15 @@
 
 #define BYTES_MAX ((size_t)1 << 46)
 
-enum { DIRTY = 256, ZERO_COPY, RANKS };
+#define PERCENTILES_MAX 10000000 /* calls whose times are kept: 80 MB */
+
+enum { DIRTY = 256, ZERO_COPY, RANKS, PERCENTILES };
 
 static const char usage_line[] =
-	"usage: %s_perf [--ranks N] [-b MIN] [-e MAX] [-i STEP | -f FACTOR] [-n ITERATIONS]\n"
+	"usage: %s [--ranks N] [-b MIN] [-e MAX] [-i STEP | -f FACTOR] [-n ITERATIONS]\n"
 	"       [-w WARMUPS] [-m CALLS] [-c 0|1] [-d TYPE] [-o OP] [-r ROOT] [-z 0|1] [-t N] [-g "
 	"N]\n"
-	"       [-u ELEMENTS] [-a 0|1|2|3] [--dirty 0|1] [--zero-copy]\n";
+	"       [-u ELEMENTS] [-a 0|1|2|3] [--dirty 0|1] [--zero-copy] [--percentiles] [-J FILE]\n";
 
 static const char help[] =
 	"\n"
@@ -43,28 +45,33 @@ static const char help[] =
 	"  -a, --average 0..3    time of rank 0, mean, least or most of all ranks (1)\n"
 	"      --dirty 0|1       writes the buffers before every iteration even with -c 0 (1)\n"
 	"      --zero-copy       buffers from tutti_mem_alloc\n"
+	"      --percentiles     times every call by itself: the median, the 99th percentile, the "
+	"least and\n"
+	"                        the most, each call being as long as on its slowest rank; a look "
+	"at the\n"
+	"                        clock is in every time, and the header says how long that takes\n"
+	"  -J, --json FILE       the same as JSON, too\n"
 	"  -h, --help\n";
 
-__attribute__((format(printf, 2, 3))) static int wrong(const struct collective *c,
-						       const char *format, ...)
+__attribute__((format(printf, 1, 2))) static int wrong(const char *format, ...)
 {
 	va_list args;
 
-	fprintf(stderr, "%s_perf: ", c->name);
+	fprintf(stderr, "%s: ", program_invocation_short_name);
 	va_start(args, format);
 	vfprintf(stderr, format, args);
 	va_end(args);
 	fputc('\n', stderr);
-	fprintf(stderr, usage_line, c->name);
+	fprintf(stderr, usage_line, program_invocation_short_name);
 	return 2;
 }
 
-static int wrong_value(const struct collective *c, int option, const char *value)
+static int wrong_value(int option, const char *value)
 {
 	if (option == DIRTY || option == RANKS)
-		return wrong(c, "'%s' is not a value for --%s.", value,
+		return wrong("'%s' is not a value for --%s.", value,
 			     option == RANKS ? "ranks" : "dirty");
-	return wrong(c, "'%s' is not a value for -%c.", value, option);
+	return wrong("'%s' is not a value for -%c.", value, option);
 }
 
 static bool parse_int(const char *text, int min, int *value)
@@ -177,6 +184,9 @@ static bool parse_one(struct options *o, struct given *given, int option, const 
 		return parse_within(text, 65536, &o->unalign);
 	case 'a':
 		return parse_within(text, 3, &o->average);
+	case 'J':
+		o->json = text;
+		return *text != '\0';
 	case DIRTY:
 		return parse_within(text, 1, &o->dirty);
 	default:
@@ -186,20 +196,20 @@ static bool parse_one(struct options *o, struct given *given, int option, const 
 
 /* A sweep that does not grow has one size, and is asked for as one; everything else would not end.
  */
-static int check_sizes(struct options *o, const struct given *given, const struct collective *c)
+static int check_sizes(struct options *o, const struct given *given)
 {
 	if (!given->max && o->max_bytes < o->min_bytes)
 		o->max_bytes = o->min_bytes;
 	if (!given->min && o->min_bytes > o->max_bytes)
 		o->min_bytes = o->max_bytes;
 	if (o->min_bytes > o->max_bytes)
-		return wrong(c, "-b %zu is more than -e %zu.", o->min_bytes, o->max_bytes);
+		return wrong("-b %zu is more than -e %zu.", o->min_bytes, o->max_bytes);
 	if (given->step && given->factor)
-		return wrong(c, "-i and -f exclude each other.");
+		return wrong("-i and -f exclude each other.");
 	if (o->min_bytes < o->max_bytes && given->step && o->step_bytes == 0)
-		return wrong(c, "-i 0 never reaches -e.");
+		return wrong("-i 0 never reaches -e.");
 	if (o->min_bytes < o->max_bytes && given->factor && given->step_factor < 2)
-		return wrong(c, "-f %d never reaches -e.", given->step_factor);
+		return wrong("-f %d never reaches -e.", given->step_factor);
 	o->step_factor = given->factor ? (size_t)given->step_factor : 0;
 	return -1;
 }
@@ -208,18 +218,23 @@ static int check(struct options *o, const struct given *given, const struct coll
 {
 	o->threads *= given->gpus;
 	if (o->threads > 1024)
-		return wrong(c, "-t times -g is %d; 1024 ranks in a process are the most.",
+		return wrong("-t times -g is %d; 1024 ranks in a process are the most.",
 			     o->threads);
 	if (o->ranks && o->threads > 1)
-		return wrong(c, "--ranks starts processes, -t and -g threads: take one of them.");
+		return wrong("--ranks starts processes, -t and -g threads: take one of them.");
 	if ((o->ranks || o->threads > 1) && getenv("WORLD_SIZE"))
-		return wrong(c, "--ranks, -t and -g are for a run without launcher, and WORLD_SIZE "
-				"is set.");
+		return wrong("--ranks, -t and -g are for a run without launcher, and WORLD_SIZE "
+			     "is set.");
+	if (o->percentiles && o->aggregated > 1)
+		return wrong("--percentiles times single calls: no -m.");
+	if (o->percentiles && o->iterations > PERCENTILES_MAX)
+		return wrong("--percentiles keeps the time of every call: at most -n %d.",
+			     PERCENTILES_MAX);
 	if (o->op != ALL && o->dtype != ALL && c->is_reduced &&
 	    !operation_fits((tutti_op)o->op, (tutti_dtype)o->dtype))
-		return wrong(c, "-o %s is for integers, not for %s.",
-			     operation_name((tutti_op)o->op), element_name((tutti_dtype)o->dtype));
-	return check_sizes(o, given, c);
+		return wrong("-o %s is for integers, not for %s.", operation_name((tutti_op)o->op),
+			     element_name((tutti_dtype)o->dtype));
+	return check_sizes(o, given);
 }
 
 int options_parse(struct options *o, int argc, char **argv, const struct collective *c)
@@ -235,6 +250,7 @@ int options_parse(struct options *o, int argc, char **argv, const struct collect
 		{"unalign", 1, NULL, 'u'},   {"average", 1, NULL, 'a'},
 		{"dirty", 1, NULL, DIRTY},   {"zero-copy", 0, NULL, ZERO_COPY},
 		{"ranks", 1, NULL, RANKS},   {"help", 0, NULL, 'h'},
+		{"json", 1, NULL, 'J'},      {"percentiles", 0, NULL, PERCENTILES},
 		{NULL, 0, NULL, 0},
 	};
 	struct given given = {.gpus = 1};
@@ -255,24 +271,26 @@ int options_parse(struct options *o, int argc, char **argv, const struct collect
 		.average = 1,
 	};
 	opterr = 0;
-	while ((option = getopt_long(argc, argv, ":b:e:i:f:n:w:m:c:d:o:r:z:t:g:u:a:h", longs,
+	while ((option = getopt_long(argc, argv, ":b:e:i:f:n:w:m:c:d:o:r:z:t:g:u:a:J:h", longs,
 				     NULL)) != -1) {
 		if (option == 'h') {
-			printf(usage_line, c->name);
+			printf(usage_line, program_invocation_short_name);
 			fputs(help, stdout);
 			return 0;
 		}
 		if (option == ':')
-			return wrong(c, "%s needs a value.", argv[optind - 1]);
+			return wrong("%s needs a value.", argv[optind - 1]);
 		if (option == '?')
-			return wrong(c, "unknown option %s.", argv[optind - 1]);
+			return wrong("unknown option %s.", argv[optind - 1]);
 		if (option == ZERO_COPY)
 			o->zero_copy = 1;
+		else if (option == PERCENTILES)
+			o->percentiles = 1;
 		else if (!parse_one(o, &given, option, optarg))
-			return wrong_value(c, option, optarg);
+			return wrong_value(option, optarg);
 	}
 	if (optind < argc)
-		return wrong(c, "'%s' belongs to no option.", argv[optind]);
+		return wrong("'%s' belongs to no option.", argv[optind]);
 	return check(o, &given, c);
 }
 

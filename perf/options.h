@@ -21,6 +21,8 @@ struct options {
 	int unalign;                    /* -u: the buffers' first element                          */
 	int average;                    /* -a                                                      */
 	int zero_copy;
+	int percentiles;                /* also of single calls                                    */
+	const char *json;               /* -J FILE                                                 */
 	int ranks;                      /* --ranks: processes to start; 0: this one is a rank      */
 };
 

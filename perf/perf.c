@@ -2,10 +2,12 @@
 #include "collective.h"
 
 #include "bench.h"
+#include "library.h"
 #include "options.h"
 #include "start.h"
 #include "table.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -14,15 +16,41 @@ struct job {
 	struct table table;
 };
 
-static tutti_status measure_size(struct job *j, struct sample sample, size_t bytes)
+static struct request request_of(const struct options *o, const struct collective *c)
+{
+	return (struct request){
+		.collective = c,
+		.is_async = o->aggregated > 1 || o->blocking == 0,
+		.is_zero_copy = o->zero_copy,
+	};
+}
+
+/* Why the library cannot be asked for that measurement; NULL: it can. */
+static const char *refusal(const struct bench *b, const struct sample *s)
+{
+	struct request request = request_of(b->options, b->collective);
+
+	request.dtype = s->dtype;
+	request.op = s->op;
+	request.in_place = s->in_place;
+	return library_refuses(&request);
+}
+
+/* Elements of the message, which a barrier has none of. */
+static tutti_status measure_size(struct job *j, struct sample sample, size_t elements)
 {
 	struct bench *b = &j->bench;
+	const struct collective *c = b->collective;
 	struct sample both[2];
 
-	sample.shape = b->collective->shape(bytes / element_bytes(sample.dtype), b->rank, b->ranks);
+	if (c->shape)
+		sample.shape = c->shape(elements, (struct place){b->rank, b->ranks, sample.root});
 	for (int i = 0; i < 2; i++) {
 		both[i] = sample;
 		both[i].in_place = i == 1;
+		both[i].is_left_out = i == 1 && (c->is_never_in_place || refusal(b, &both[i]));
+		if (both[i].is_left_out)
+			continue;
 		TRY(bench_measure(b, &both[i]));
 		j->table.failed += b->rank != 0 && both[i].wrong != 0;
 	}
@@ -38,7 +66,7 @@ static tutti_status sweep_sizes(struct job *j, struct sample sample)
 
 	for (size_t bytes = o->min_bytes; bytes != SIZE_MAX;
 	     bytes = options_next_size(o, bytes, element))
-		TRY(measure_size(j, sample, bytes));
+		TRY(measure_size(j, sample, bytes / element));
 	return TUTTI_OK;
 }
 
@@ -61,11 +89,31 @@ static tutti_status sweep_roots(struct job *j, struct sample sample)
 	return TUTTI_OK;
 }
 
+/* One type and operation; of those that -d all and -o all ask for, what the library lacks is left
+ * out. */
+static tutti_status sweep_one(struct job *j, struct sample sample)
+{
+	const struct collective *c = j->bench.collective;
+	const char *why = refusal(&j->bench, &sample);
+	char subject[64];
+
+	if (!why)
+		return sweep_roots(j, sample);
+	snprintf(subject, sizeof subject, "%s %s", element_name(sample.dtype),
+		 c->is_reduced ? operation_name(sample.op) : "is left out");
+	if (j->bench.rank == 0)
+		table_left_out(subject, why);
+	return TUTTI_OK;
+}
+
 /* Types outside, then operations, as nccl-tests has it. What reduces nothing has one operation. */
 static tutti_status sweep(struct job *j)
 {
 	const struct options *o = j->bench.options;
 	bool is_reduced = j->bench.collective->is_reduced;
+
+	if (!j->bench.collective->shape)
+		return measure_size(j, (struct sample){0}, 0);
 
 	for (int dtype = 0; dtype < DTYPES; dtype++) {
 		for (int op = 0; op < (is_reduced ? OPS : 1); op++) {
@@ -75,7 +123,7 @@ static tutti_status sweep(struct job *j)
 						   : o->dtype == ALL || o->dtype == dtype;
 
 			if (is_asked)
-				TRY(sweep_roots(j, s));
+				TRY(sweep_one(j, s));
 		}
 	}
 	return TUTTI_OK;
@@ -86,17 +134,34 @@ struct plan {
 	const struct collective *collective;
 };
 
+/* What the line asks for and cannot get, as a sentence; NULL: nothing. */
+static const char *impossible(const struct plan *plan, int ranks)
+{
+	const struct options *o = plan->options;
+	const struct collective *c = plan->collective;
+	struct request request = request_of(o, c);
+	static _Thread_local char text[100];
+
+	if (c->has_root && o->root >= ranks) {
+		snprintf(text, sizeof text, "-r %d, but there are %d ranks", o->root, ranks);
+		return text;
+	}
+	request.dtype = o->dtype == ALL ? TUTTI_I32 : (tutti_dtype)o->dtype;
+	request.op = o->op == ALL ? TUTTI_SUM : (tutti_op)o->op;
+	return library_refuses(&request);
+}
+
 /* One rank's whole part. Returns its exit code. */
 static int run(tutti_comm *comm, const void *arg)
 {
 	const struct plan *plan = arg;
 	struct job job = {0};
+	const char *why = impossible(plan, tutti_size(comm));
 	tutti_status status;
 
-	if (plan->collective->has_root && plan->options->root >= tutti_size(comm)) {
+	if (why) {
 		if (tutti_rank(comm) == 0)
-			fprintf(stderr, "%s_perf: -r %d, but there are %d ranks.\n",
-				plan->collective->name, plan->options->root, tutti_size(comm));
+			fprintf(stderr, "%s: %s.\n", program_invocation_short_name, why);
 		return 2;
 	}
 	status = bench_init(&job.bench, plan->options, plan->collective, comm);
@@ -105,7 +170,7 @@ static int run(tutti_comm *comm, const void *arg)
 	if (status == TUTTI_OK)
 		status = sweep(&job);
 	if (status != TUTTI_OK)
-		fprintf(stderr, "%s_perf: rank %d: %s: %s\n", plan->collective->name,
+		fprintf(stderr, "%s: rank %d: %s: %s\n", program_invocation_short_name,
 			job.bench.rank, tutti_status_string(status), tutti_comm_error(NULL));
 	else if (job.bench.rank == 0)
 		table_end(&job.table);
@@ -122,12 +187,12 @@ int perf_main(int argc, char **argv, const struct collective *collective)
 
 	if (code >= 0)
 		return code;
-	if (options.ranks)
-		return start_processes(options.ranks, argc, argv);
+	if (options.ranks && (code = start_processes(options.ranks, argc, argv)) >= 0)
+		return code;
 	if (options.threads > 1)
 		return start_threads(options.threads, run, &plan);
 	if (tutti_init(&comm, NULL) != TUTTI_OK) {
-		fprintf(stderr, "%s_perf: tutti_init failed: %s\n", collective->name,
+		fprintf(stderr, "%s: tutti_init failed: %s\n", program_invocation_short_name,
 			tutti_comm_error(NULL));
 		return 3;
 	}

@@ -1,15 +1,16 @@
 /* Benchmark of tutti_reduce_scatter. The size is that of what each rank sends. */
 #include "collective.h"
 
-static struct shape shape(size_t elements, int rank, int ranks)
+static struct shape shape(size_t elements, struct place at)
 {
-	size_t count = elements / (size_t)ranks;
+	size_t count = elements / (size_t)at.ranks;
 
 	return (struct shape){
 		.count = count,
-		.send = count * (size_t)ranks,
+		.whole = count * (size_t)at.ranks,
+		.send = count * (size_t)at.ranks,
 		.recv = count,
-		.recv_in_place = count * (size_t)rank,
+		.recv_in_place = count * (size_t)at.rank,
 	};
 }
 
@@ -23,7 +24,7 @@ static uint64_t wrong(const struct arrival *a)
 {
 	struct span block = {
 		.iteration = a->iteration,
-		.first = (size_t)a->rank * a->count,
+		.first = (size_t)a->at.rank * a->count,
 		.count = a->count,
 	};
 

@@ -1,44 +1,73 @@
 #include "table.h"
 
+#include "library.h"
+
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+
+static void print_header(bool has_percentiles)
+{
+	static const char titles[2][90] = {
+		" %10s %13s %9s %7s %7s %8s %7s %7s %6s %8s %7s %7s %6s",
+		" %8s %8s %8s %8s %8s %8s %8s %8s",
+	};
+
+	printf("#\n# %52s%32s", "out-of-place", "in-place");
+	if (has_percentiles)
+		printf("%36s%36s", "out-of-place, a call", "in-place, a call");
+	printf("\n#");
+	printf(titles[0], "size", "count", "type", "redop", "root", "time", "algbw", "busbw",
+	       "#wrong", "time", "algbw", "busbw", "#wrong");
+	if (has_percentiles)
+		printf(titles[1], "p50", "p99", "min", "max", "p50", "p99", "min", "max");
+	printf("\n#");
+	printf(titles[0], "(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)",
+	       "(GB/s)", "(GB/s)", "");
+	if (has_percentiles)
+		printf(titles[1], "(us)", "(us)", "(us)", "(us)", "(us)", "(us)", "(us)", "(us)");
+	putchar('\n');
+}
 
 void table_begin(const struct bench *b)
 {
 	const struct options *o = b->options;
 
-	printf("# %s_perf (%s), %d ranks, %d nodes\n", b->collective->name, tutti_version(),
+	printf("# %s (%s), %d ranks, %d nodes\n", program_invocation_short_name, library_name(),
 	       b->ranks, tutti_num_nodes(b->comm));
 	printf("# minBytes %zu maxBytes %zu step: %zu(%s) warmup iters: %d iters: %d agg iters: %d "
 	       "validation: %d dirty: %d zero copy: %d\n",
 	       o->min_bytes, o->max_bytes, o->step_factor ? o->step_factor : o->step_bytes,
 	       o->step_factor ? "factor" : "bytes", o->warmups, o->iterations, o->aggregated,
 	       o->check > 0, o->check || o->dirty, o->zero_copy);
+	if (bench_is_stamped(b))
+		printf("# Every call is timed by itself: one look at the clock, %.0f ns, is in "
+		       "each.\n",
+		       stamps_clock_ns());
+	if (o->check && !bench_is_checked(b))
+		printf("# Not verified: that takes one clock, and there are several nodes.\n");
 	if (b->ranks == 1)
 		printf("# One rank talks to nobody: use --ranks N, -t N or a launcher.\n");
-	printf("#\n# %52s%32s\n", "out-of-place", "in-place");
-	printf("# %10s %13s %9s %7s %7s %8s %7s %7s %6s %8s %7s %7s %6s\n", "size", "count", "type",
-	       "redop", "root", "time", "algbw", "busbw", "#wrong", "time", "algbw", "busbw",
-	       "#wrong");
-	printf("# %10s %13s %9s %7s %7s %8s %7s %7s %6s %8s %7s %7s %6s\n", "(B)", "(elements)", "",
-	       "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(GB/s)", "(GB/s)", "");
+	print_header(o->percentiles);
 	fflush(stdout);
 }
 
-static size_t bytes_of(const struct sample *s)
+void table_left_out(const char *subject, const char *why)
 {
-	size_t elements = s->shape.send > s->shape.recv ? s->shape.send : s->shape.recv;
-
-	return elements * element_bytes(s->dtype);
+	printf("# %s: %s.\n", subject, why);
+	fflush(stdout);
 }
 
 static void print_sample(struct table *t, const struct bench *b, const struct sample *s)
 {
-	double algorithm = s->seconds > 0 ? (double)bytes_of(s) / s->seconds * 1e-9 : 0;
-	double bus = algorithm * b->collective->bus_factor(b->ranks);
+	double bus = sample_busbw(s, b);
 
-	printf(" %8.2f %7.2f %7.2f", s->seconds * 1e6, algorithm, bus);
-	if (b->options->check)
+	if (s->is_left_out) {
+		printf(" %8s %7s %7s %6s", "N/A", "N/A", "N/A", "N/A");
+		return;
+	}
+	printf(" %8.2f %7.2f %7.2f", s->seconds * 1e6, sample_algbw(s), bus);
+	if (bench_is_checked(b))
 		printf(" %6" PRIu64, s->wrong);
 	else
 		printf(" %6s", "N/A");
@@ -47,15 +76,28 @@ static void print_sample(struct table *t, const struct bench *b, const struct sa
 	t->failed += s->wrong != 0;
 }
 
+static void print_percentiles(const struct sample *s)
+{
+	const struct percentiles *p = &s->percentiles;
+
+	if (s->is_left_out)
+		printf(" %8s %8s %8s %8s", "N/A", "N/A", "N/A", "N/A");
+	else
+		printf(" %8.2f %8.2f %8.2f %8.2f", p->p50, p->p99, p->min, p->max);
+}
+
 void table_row(struct table *t, const struct bench *b, const struct sample samples[2])
 {
 	const struct sample *s = &samples[0];
+	const struct collective *c = b->collective;
 
-	printf("%12zu %13zu %9s %7s %7d", bytes_of(s), s->shape.count, element_name(s->dtype),
-	       b->collective->is_reduced ? operation_name(s->op) : "none",
-	       b->collective->has_root ? s->root : -1);
+	printf("%12zu %13zu %9s %7s %7d", sample_bytes(s), s->shape.count,
+	       c->shape ? element_name(s->dtype) : "none",
+	       c->is_reduced ? operation_name(s->op) : "none", c->has_root ? s->root : -1);
 	print_sample(t, b, &samples[0]);
 	print_sample(t, b, &samples[1]);
+	for (int i = 0; b->options->percentiles && i < 2; i++)
+		print_percentiles(&samples[i]);
 	putchar('\n');
 	fflush(stdout);
 }

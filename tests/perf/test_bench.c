@@ -23,10 +23,11 @@ static struct {
 	const void *seen[64];
 } plan;
 
-static struct shape shape(size_t elements, int rank, int ranks)
+static struct shape shape(size_t elements, struct place at)
 {
-	(void)rank, (void)ranks;
-	return (struct shape){.count = elements, .send = elements, .recv = elements};
+	(void)at;
+	return (struct shape){
+		.count = elements, .whole = elements, .send = elements, .recv = elements};
 }
 
 static tutti_status call(const struct operation *o)
@@ -78,7 +79,7 @@ static uint64_t measure(tutti_comm *comm, const struct options *options, bool in
 	plan.calls = 0;
 	assert_int_equal(bench_init(&bench, options, &collective, comm), TUTTI_OK);
 	assert_true(values_init(&bench.values, 1, TUTTI_F32, TUTTI_SUM, true));
-	sample.shape = shape(COUNT, 0, 1);
+	sample.shape = shape(COUNT, (struct place){0, 1, 0});
 	assert_int_equal(bench_measure(&bench, &sample), TUTTI_OK);
 	assert_int_equal(plan.calls, ITERATIONS + WARMUPS);
 	bench_finish(&bench);

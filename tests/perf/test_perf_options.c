@@ -118,7 +118,9 @@ static void bad_lines_are_usage_errors(void **state)
 {
 	static const char *const lines[] = {
 		"-x",
-		"-J a.json",
+		"-J",
+		"--percentiles -m 2",
+		"--percentiles -n 10000001",
 		"stray",
 		"-b",
 		"-b 1X",

@@ -1,0 +1,20 @@
+/* What is measured behind the calls of tutti.h: Tutti, or a peer that makes those calls with its own. A program
+ * is linked with one of library.c, mpi.c and gloo.cc. */
+#ifndef PERF_LIBRARY_H
+#define PERF_LIBRARY_H
+
+#include "collective.h"
+
+/* A kind of call. */
+struct request {
+	const struct collective *collective;
+	tutti_dtype dtype;
+	tutti_op op;
+	bool in_place, is_async, is_zero_copy;
+};
+
+const char *library_name(void);      /* with its version: "Tutti 0.1.0" */
+/* Why it cannot be asked for that, as a sentence without its full stop; NULL: it can. */
+const char *library_refuses(const struct request *request);
+
+#endif

@@ -1,0 +1,52 @@
+/* Benchmark of tutti_scatter. The size is that of what the root hands out. */
+#include "collective.h"
+
+static struct shape shape(size_t elements, struct place at)
+{
+	size_t count = elements / (size_t)at.ranks;
+	bool is_root = at.rank == at.root;
+
+	return (struct shape){
+		.count = count,
+		.whole = count * (size_t)at.ranks,
+		.send = is_root ? count * (size_t)at.ranks : 0,
+		.recv = count,
+		.recv_in_place = is_root ? count * (size_t)at.rank : 0,
+	};
+}
+
+static tutti_status call(const struct operation *o)
+{
+	return tutti_scatter(o->send, o->recv, o->count, o->dtype, o->root, o->comm, o->call);
+}
+
+/* A rank gets its own block of what the root has sent. */
+static uint64_t wrong(const struct arrival *a)
+{
+	struct span block = {
+		.iteration = a->iteration,
+		.first = (size_t)a->at.rank * a->count,
+		.count = a->count,
+	};
+
+	return values_wrong(a->values, a->at.root, block, a->recv);
+}
+
+/* All but the root's own share travels over the root's link. */
+static double bus_factor(int ranks)
+{
+	return (double)(ranks - 1) / ranks;
+}
+
+int main(int argc, char **argv)
+{
+	return perf_main(argc, argv,
+			 &(struct collective){
+				 .name = "scatter",
+				 .has_root = true,
+				 .shape = shape,
+				 .call = call,
+				 .wrong = wrong,
+				 .bus_factor = bus_factor,
+			 });
+}

@@ -1,0 +1,108 @@
+#include "stamps.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define CLOCK_LOOKS 1001
+#define PIECE       65536 /* latencies that are combined at once */
+
+uint64_t stamps_now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static int ascending(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* Ten at a time: it counts in whole nanoseconds. */
+double stamps_clock_ns(void)
+{
+	uint64_t took[CLOCK_LOOKS];
+
+	for (int i = 0; i < CLOCK_LOOKS; i++) {
+		uint64_t start = stamps_now(), end = start;
+
+		for (int k = 0; k < 10; k++)
+			end = stamps_now();
+		took[i] = end - start;
+	}
+	qsort(took, CLOCK_LOOKS, sizeof *took, ascending);
+	return (double)took[CLOCK_LOOKS / 2] / 10;
+}
+
+double stamps_seconds(const struct stamps *s, size_t n)
+{
+	uint64_t sum = 0;
+
+	for (size_t i = 0; i < n; i++)
+		sum += s->leave[i] - s->enter[i];
+	return (double)sum * 1e-9;
+}
+
+tutti_status stamps_early(const struct stamps *s, size_t n, tutti_comm *comm, uint64_t *early)
+{
+	uint64_t last[STAMPS_MAX];
+	tutti_status status;
+
+	memcpy(last, s->enter, n * sizeof *last);
+	status = tutti_all_reduce(last, last, n, TUTTI_U64, TUTTI_MAX, comm, NULL);
+	if (status != TUTTI_OK)
+		return status;
+	*early = 0;
+	for (size_t i = 0; i < n; i++)
+		*early += s->leave[i] < last[i];
+	return TUTTI_OK;
+}
+
+bool latencies_init(struct latencies *l, size_t room)
+{
+	*l = (struct latencies){.room = room, .ns = calloc(room, sizeof *l->ns)};
+	return l->ns != NULL;
+}
+
+void latencies_finish(struct latencies *l)
+{
+	free(l->ns);
+	l->ns = NULL;
+}
+
+void latencies_add(struct latencies *l, const struct stamps *s, size_t n)
+{
+	for (size_t i = 0; i < n && l->count < l->room; i++)
+		l->ns[l->count++] = s->leave[i] - s->enter[i];
+}
+
+/* The least that so many of a hundred calls do not pass. */
+static double microseconds_at(const struct latencies *l, size_t percent)
+{
+	size_t place = (l->count * percent + 99) / 100;
+
+	return (double)l->ns[place > 0 ? place - 1 : 0] * 1e-3;
+}
+
+tutti_status latencies_combine(struct latencies *l, tutti_comm *comm, struct percentiles *p)
+{
+	for (size_t done = 0, n; done < l->count; done += n) {
+		uint64_t *piece = l->ns + done;
+		tutti_status status;
+
+		n = l->count - done < PIECE ? l->count - done : PIECE;
+		status = tutti_all_reduce(piece, piece, n, TUTTI_U64, TUTTI_MAX, comm, NULL);
+		if (status != TUTTI_OK)
+			return status;
+	}
+	qsort(l->ns, l->count, sizeof *l->ns, ascending);
+	p->min = microseconds_at(l, 0);
+	p->p50 = microseconds_at(l, 50);
+	p->p99 = microseconds_at(l, 99);
+	p->max = microseconds_at(l, 100);
+	return TUTTI_OK;
+}
