@@ -2,6 +2,7 @@
 #include "collective.h"
 
 #include "bench.h"
+#include "json.h"
 #include "library.h"
 #include "options.h"
 #include "start.h"
@@ -14,6 +15,7 @@
 struct job {
 	struct bench bench;
 	struct table table;
+	struct json json; /* rank 0's */
 };
 
 static struct request request_of(const struct options *o, const struct collective *c)
@@ -54,8 +56,11 @@ static tutti_status measure_size(struct job *j, struct sample sample, size_t ele
 		TRY(bench_measure(b, &both[i]));
 		j->table.failed += b->rank != 0 && both[i].wrong != 0;
 	}
-	if (b->rank == 0)
+	if (b->rank == 0) {
 		table_row(&j->table, b, both);
+		json_row(&j->json, b, &both[0]);
+		json_row(&j->json, b, &both[1]);
+	}
 	return TUTTI_OK;
 }
 
@@ -151,6 +156,33 @@ static const char *impossible(const struct plan *plan, int ranks)
 	return library_refuses(&request);
 }
 
+/* Collective: rank 0 opens the file, and all of them hear of it. */
+static bool open_json(struct job *j, const struct options *o, tutti_comm *comm)
+{
+	int32_t is_open = 1;
+
+	if (!o->json)
+		return true;
+	if (tutti_rank(comm) == 0)
+		is_open = json_open(&j->json, o->json);
+	return tutti_all_reduce(&is_open, &is_open, 1, TUTTI_I32, TUTTI_MIN, comm, NULL) ==
+		       TUTTI_OK &&
+	       is_open;
+}
+
+static tutti_status measure(struct job *j, const struct plan *plan, tutti_comm *comm)
+{
+	TRY(bench_init(&j->bench, plan->options, plan->collective, comm));
+	if (j->bench.rank == 0) {
+		table_begin(&j->bench);
+		json_begin(&j->json, &j->bench);
+	}
+	TRY(sweep(j));
+	if (j->bench.rank == 0)
+		table_end(&j->table);
+	return TUTTI_OK;
+}
+
 /* One rank's whole part. Returns its exit code. */
 static int run(tutti_comm *comm, const void *arg)
 {
@@ -158,24 +190,24 @@ static int run(tutti_comm *comm, const void *arg)
 	struct job job = {0};
 	const char *why = impossible(plan, tutti_size(comm));
 	tutti_status status;
+	bool is_written;
 
 	if (why) {
 		if (tutti_rank(comm) == 0)
 			fprintf(stderr, "%s: %s.\n", program_invocation_short_name, why);
 		return 2;
 	}
-	status = bench_init(&job.bench, plan->options, plan->collective, comm);
-	if (status == TUTTI_OK && job.bench.rank == 0)
-		table_begin(&job.bench);
-	if (status == TUTTI_OK)
-		status = sweep(&job);
+	if (!open_json(&job, plan->options, comm)) {
+		json_close(&job.json, false);
+		return 2;
+	}
+	status = measure(&job, plan, comm);
 	if (status != TUTTI_OK)
 		fprintf(stderr, "%s: rank %d: %s: %s\n", program_invocation_short_name,
-			job.bench.rank, tutti_status_string(status), tutti_comm_error(NULL));
-	else if (job.bench.rank == 0)
-		table_end(&job.table);
+			tutti_rank(comm), tutti_status_string(status), tutti_comm_error(NULL));
+	is_written = json_close(&job.json, status == TUTTI_OK);
 	bench_finish(&job.bench);
-	return status != TUTTI_OK ? 3 : job.table.failed ? 1 : 0;
+	return status != TUTTI_OK || !is_written ? 3 : job.table.failed ? 1 : 0;
 }
 
 int perf_main(int argc, char **argv, const struct collective *collective)

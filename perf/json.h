@@ -1,0 +1,22 @@
+/* The results as JSON, for programs: docs/performance.md has its form. Nothing of the environment is in it. */
+#ifndef PERF_JSON_H
+#define PERF_JSON_H
+
+#include "bench.h"
+
+#include <stdio.h>
+
+struct json {
+	const char *path;            /* NULL: not asked for, and nothing here does anything */
+	FILE *file;
+	int rows;
+};
+
+/* Opens the file; false after a sentence on stderr. */
+bool json_open(struct json *json, const char *path);
+void json_begin(struct json *json, const struct bench *bench);
+void json_row(struct json *json, const struct bench *bench, const struct sample *sample);
+/* The end of the file; false, after a sentence, when it could not be written. An incomplete one is removed. */
+bool json_close(struct json *json, bool is_complete);
+
+#endif
