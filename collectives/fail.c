@@ -32,24 +32,55 @@ void engine_fail(struct engine *e, tutti_status status, const char *sentence)
 	engine_fail_naming(e, status, -1, sentence);
 }
 
+static const char *call_words(const struct tutti_work *work, char *text, size_t text_bytes)
+{
+	if (work->spec.p2p.side)
+		return p2p_in_words(work, text, text_bytes);
+	snprintf(text, text_bytes, "%s #%llu (%s)", work->spec.name,
+		 (unsigned long long)work->spec.args.sequence, work->spec.algorithm);
+	return text;
+}
+
 static const char *in_words(const struct engine *e, const struct tutti_work *work, const char *why,
 			    char *text)
 {
 	char call[100];
-	if (work->spec.p2p.side)
-		p2p_in_words(work, call, sizeof call);
-	else
-		snprintf(call, sizeof call, "%s #%llu (%s)", work->spec.name,
-			 (unsigned long long)work->spec.args.sequence, work->spec.algorithm);
-	snprintf(text, ERROR_BYTES, "rank %d: %s: %.380s", e->config.rank, call, why);
+	snprintf(text, ERROR_BYTES, "rank %d: %s: %.380s", e->config.rank,
+		 call_words(work, call, sizeof call), why);
 	return text;
+}
+
+static unsigned long long ms_since(const struct engine *e, uint64_t start_ns)
+{
+	return (engine_now(e) - start_ns) / 1000000u;
+}
+
+/* Not the peer's fault: it may be waiting for what this rank could not issue yet. */
+void engine_fail_outside(struct engine *e)
+{
+	struct tutti_work named = {.engine = e, .spec = *e->outside}, *oldest = e->works;
+	char call[100], why[400], text[ERROR_BYTES];
+
+	while (oldest->next)
+		oldest = oldest->next;
+	snprintf(why, sizeof why,
+		 "%d works are under way on this communicator (at most %d): waited %llu ms for one "
+		 "of them to end; the oldest, %s, has lasted %llu ms; wait for some before issuing "
+		 "more, or issue them in a group",
+		 e->work_count, ENGINE_WORKS_MAX, ms_since(e, e->outside_since_ns),
+		 call_words(oldest, call, sizeof call),
+		 ms_since(e, oldest->deadline_ns - (uint64_t)oldest->spec.timeout_ms * 1000000u));
+	engine_fail(e, TUTTI_ERR_TIMEOUT, in_words(e, &named, why, text));
 }
 
 void engine_fail_in(struct engine *e, const struct tutti_work *work, tutti_status status,
 		    const char *why)
 {
 	char text[ERROR_BYTES];
-	engine_fail(e, status, in_words(e, work, why, text));
+	if (status == TUTTI_ERR_TIMEOUT && e->outside && e->work_count >= ENGINE_WORKS_MAX)
+		engine_fail_outside(e);
+	else
+		engine_fail(e, status, in_words(e, work, why, text));
 }
 
 /* What is everybody's failure has the same sentence on every rank. */

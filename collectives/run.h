@@ -140,6 +140,8 @@ struct engine {
 	struct tutti_work *works; /* under way, newest first                           */
 	atomic_int work_count; /* written under the lock */
 	int groups; /* that start their calls now, without waiting for room            */
+	const struct job_spec *outside; /* the call that waits for room, or NULL, ...           */
+	uint64_t outside_since_ns;      /* ... and since when                                   */
 	struct tutti_work *window_head, **window_tail;
 	struct tutti_work *ended; /* to be finished when the pass is over              */
 	struct run *free_runs;
@@ -205,6 +207,8 @@ void engine_io_done(struct engine *e, struct engine_io *io); /* of IO_WORK */
 /* fail.c */
 void engine_fail_in(struct engine *e, const struct tutti_work *work, tutti_status status,
 		    const char *why);
+/* The call that waits for room has waited too long, or what keeps it out has. */
+void engine_fail_outside(struct engine *e);
 void engine_io_failed(struct engine *e, struct tutti_io *io);
 void engine_clean_up(struct engine *e); /* after a failure; once */
 /* dead: the rank whose death it was, or -1. From any thread, with or without the lock. */

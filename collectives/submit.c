@@ -139,18 +139,32 @@ void engine_work_ended(struct engine *e, struct tutti_work *work)
 	}
 }
 
-/* A full queue makes room by progress, bounded by the deadline of the oldest work. */
-static void make_room(struct engine *e)
+static bool is_full(const struct engine *e)
+{
+	return e->work_count >= ENGINE_WORKS_MAX && !e->groups && !e->stop;
+}
+
+/* A full queue makes room by progress, within the time of the call that wants it. */
+static void make_room(struct engine *e, const struct job_spec *spec)
 {
 	struct wait w;
+
+	if (__builtin_expect(!is_full(e), 1))
+		return;
 	wait_begin(&w, e->config.policy);
-	while (e->work_count >= ENGINE_WORKS_MAX && !e->groups && !e->stop) {
-		if (engine_pass(e) || wait_again(&w))
-			continue;
-		engine_unlock(e);
-		engine_sleep(e);
-		pthread_mutex_lock(&e->lock);
+	e->outside = spec;
+	e->outside_since_ns = engine_now(e);
+	uint64_t deadline_ns = e->outside_since_ns + (uint64_t)spec->timeout_ms * 1000000u;
+	while (is_full(e)) {
+		if (engine_now(e) >= deadline_ns) {
+			engine_fail_outside(e);
+		} else if (!engine_pass(e) && !wait_again(&w)) {
+			engine_unlock(e);
+			engine_sleep(e);
+			pthread_mutex_lock(&e->lock);
+		}
 	}
+	e->outside = NULL;
 }
 
 /* The caller's counts and offsets are gone when an asynchronous call has returned. */
@@ -195,7 +209,7 @@ static tutti_status submit(struct engine *e, const struct job_spec *spec, bool i
 			   struct tutti_work **out)
 {
 	struct tutti_work *work;
-	make_room(e);
+	make_room(e, spec);
 	if (e->has_notice && !e->stop)
 		engine_heed(e);
 	if (e->stop)
