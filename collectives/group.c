@@ -107,7 +107,6 @@ tutti_status group_add_message(struct tutti_comm *comm, const struct job_spec *s
 	group_note_errors();
 	TRY(new_collected(open_batch, comm, call, &m));
 	m->message = *spec;
-	m->message.done = NULL;
 	open_batch->count++;
 	fail_keep(NULL);
 	return TUTTI_OK;
@@ -127,14 +126,16 @@ static void widen(const struct batch *b, int by)
 	}
 }
 
-static tutti_status start_member(struct collected *m, int timeout_ms, struct tutti_work **part)
+static tutti_status start_member(struct collected *m, int timeout_ms, tutti_call *call)
 {
-	tutti_call call = {.work = part, .timeout_ms = m->timeout_ms ? m->timeout_ms : timeout_ms};
+	call->timeout_ms = m->timeout_ms ? m->timeout_ms : timeout_ms;
 	if (m->message.p2p.side == P2P_NONE)
-		return comm_call(m->comm, &m->args, &call);
-	if (call.timeout_ms)
-		m->message.timeout_ms = call.timeout_ms;
-	return p2p_issue(m->comm, &m->message, &call);
+		return comm_call(m->comm, &m->args, call);
+	if (call->timeout_ms)
+		m->message.timeout_ms = call->timeout_ms;
+	m->message.done = call->done;
+	m->message.done_arg = call->done_arg;
+	return p2p_issue(m->comm, &m->message, call);
 }
 
 /* One that cannot start does not keep the others from it: other ranks have started theirs. */
@@ -146,7 +147,8 @@ static tutti_status start_all(struct batch *b, struct tutti_work *whole, int tim
 	widen(b, 1);
 	for (size_t i = 0; i < b->count; i++) {
 		struct tutti_work *part = NULL;
-		tutti_status status = start_member(&b->members[i], timeout_ms, &part);
+		tutti_call call = {.work = &part};
+		tutti_status status = start_member(&b->members[i], timeout_ms, &call);
 		if (status == TUTTI_OK) {
 			work_add_part(whole, part);
 			continue;
@@ -159,6 +161,20 @@ static tutti_status start_all(struct batch *b, struct tutti_work *whole, int tim
 	}
 	widen(b, -1);
 	return first == TUTTI_OK ? TUTTI_OK : fail(first, "%s", why);
+}
+
+/* One call is its own group's work: it waits as the end says. */
+static tutti_status run_alone(struct batch *b, const tutti_call *call)
+{
+	tutti_call own = {.work = call->work, .done = call->done, .done_arg = call->done_arg};
+	bool is_async = call->work || call->done;
+
+	if (is_async)
+		widen(b, 1);
+	tutti_status status = start_member(&b->members[0], call->timeout_ms, &own);
+	if (is_async)
+		widen(b, -1);
+	return status;
 }
 
 static tutti_status run(struct batch *b, const tutti_call *call)
@@ -175,6 +191,8 @@ static tutti_status run(struct batch *b, const tutti_call *call)
 			call->done(call->done_arg, TUTTI_OK);
 		return TUTTI_OK;
 	}
+	if (b->count == 1)
+		return run_alone(b, call);
 	TRY(work_new_whole(&whole, b->members[0].comm->engine, b->count, call));
 	tutti_status status = start_all(b, whole, call->timeout_ms);
 	bool any = work_seal(whole);

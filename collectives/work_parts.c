@@ -5,28 +5,31 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* One block: the work, what it holds, and the two tables of that. */
+struct whole {
+	struct tutti_work work;
+	struct work_parts parts;
+	void *tables[];
+};
+
 tutti_status work_new_whole(struct tutti_work **out, struct engine *e, size_t count,
 			    const tutti_call *call)
 {
-	struct tutti_work *whole = calloc(1, sizeof *whole);
-	struct work_parts *parts = calloc(1, sizeof *parts);
-	void **tables = calloc(2 * count, sizeof *tables);
+	struct whole *block = calloc(1, sizeof *block + 2 * count * sizeof block->tables[0]);
+	if (!block)
+		return fail(TUTTI_ERR_MEMORY, "no memory for a group of %zu calls", count);
 	tutti_status status = TUTTI_OK;
-
-	if (!whole || !parts || !tables)
-		status = fail(TUTTI_ERR_MEMORY, "no memory for a group of %zu calls", count);
-	else if (call->done && !e->config.now_ns)
+	if (call->done && !e->config.now_ns)
 		status = helper_attach(e); /* who calls it */
 	if (status != TUTTI_OK) {
-		free(whole);
-		free(parts);
-		free(tables);
+		free(block);
 		return status;
 	}
-	parts->part = (struct tutti_work **)tables;
-	parts->engine = (struct engine **)(tables + count);
-	parts->left = 1;
-	whole->parts = parts;
+	struct tutti_work *whole = &block->work;
+	block->parts.part = (struct tutti_work **)block->tables;
+	block->parts.engine = (struct engine **)(block->tables + count);
+	block->parts.left = 1;
+	whole->parts = &block->parts;
 	whole->engine = e;
 	atomic_fetch_add_explicit(&e->refs, 1, memory_order_relaxed);
 	whole->spec.done = call->done;
@@ -41,13 +44,10 @@ tutti_status work_new_whole(struct tutti_work **out, struct engine *e, size_t co
 
 void work_free_whole(struct tutti_work *whole)
 {
-	struct work_parts *parts = whole->parts;
-	for (size_t i = 0; i < parts->count; i++)
-		work_release(parts->part[i]);
+	for (size_t i = 0; i < whole->parts->count; i++)
+		work_release(whole->parts->part[i]);
 	engine_unref(whole->engine);
-	free(parts->part);
-	free(parts);
-	free(whole);
+	free((struct whole *)whole);
 }
 
 void work_note_error(struct tutti_work *whole, tutti_status status, const char *why)

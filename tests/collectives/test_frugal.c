@@ -162,6 +162,34 @@ static void test_no_allocation(void **state)
 	}
 }
 
+static long allocations_of_group(tutti_comm *comm, int calls)
+{
+	float x[16] = {0};
+	atomic_store(&allocations, 0);
+	assert_int_equal(tutti_group_begin(), TUTTI_OK);
+	for (int i = 0; i < calls; i++)
+		assert_int_equal(
+			tutti_all_reduce(&x[i], &x[i], 1, TUTTI_F32, TUTTI_SUM, comm, NULL),
+			TUTTI_OK);
+	assert_int_equal(tutti_group_end(NULL), TUTTI_OK);
+	return atomic_load(&allocations);
+}
+
+/* What is collected, its table and the one work: not more for more calls. */
+static void test_groups(void **state)
+{
+	tutti_comm *comm;
+	(void)state;
+	assert_int_equal(tutti_init_all(&comm, 1, NULL), TUTTI_OK);
+	allocations_of_group(comm, 16);
+	long one = allocations_of_group(comm, 1), many = allocations_of_group(comm, 16);
+	if (COUNTS_ALLOCATIONS) {
+		assert_int_equal(one, 2);
+		assert_int_equal(many, 3);
+	}
+	tutti_comm_destroy(comm);
+}
+
 /* All threads of this process that sleep without a bound switch nothing: not one wake-up may be
  * seen beyond this thread's own. */
 static void test_idle(void **state)
@@ -211,6 +239,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_alone),
 		cmocka_unit_test(test_no_allocation),
+		cmocka_unit_test(test_groups),
 		cmocka_unit_test(test_idle),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -368,6 +368,37 @@ static void test_many_calls(void **state)
 	close_all(comms, 2);
 }
 
+/* ---- a single call --------------------------------------------------------------------------- */
+
+/* It ends as the group's call says, not as its own. */
+static void test_one_call(void **state)
+{
+	(void)state;
+	for (size_t t = 0; t < sizeof transports / sizeof transports[0]; t++)
+		for (enum how how = 0; how < WAYS; how++) {
+			tutti_comm *comms[2];
+			int32_t out = (int32_t)(t * 10) + (int32_t)how, in = -1;
+			tutti_work *ignored = NULL;
+			tutti_call own = {.tag = 1, .work = &ignored}, tag = {.tag = 1};
+
+			open_all(comms, 2, transports[t]);
+			ok(tutti_group_begin());
+			ok(tutti_send(&out, 1, TUTTI_I32, 1, comms[0], &own));
+			end_group(how);
+			ok(tutti_group_begin());
+			ok(tutti_recv(&in, 1, TUTTI_I32, 0, comms[1], &tag));
+			end_group(how);
+			assert_int_equal(in, out);
+			assert_null(ignored);
+			ok(tutti_group_begin());
+			ok(tutti_recv(&in, 1, TUTTI_I32, 0, comms[1], &tag));
+			assert_int_equal(tutti_group_end(&(tutti_call){.timeout_ms = 50}),
+					 TUTTI_ERR_TIMEOUT);
+			assert_non_null(strstr(tutti_comm_error(NULL), "recv(i32, 1, tag 1)"));
+			close_all(comms, 2);
+		}
+}
+
 /* ---- mistakes, failures --------------------------------------------------------------------- */
 
 static void test_invalid(void **state)
@@ -494,6 +525,7 @@ int main(void)
 		cmocka_unit_test(test_crossed),
 		cmocka_unit_test(test_waits_elsewhere),
 		cmocka_unit_test(test_many_calls),
+		cmocka_unit_test(test_one_call),
 		cmocka_unit_test(test_invalid),
 		cmocka_unit_test(test_failures),
 		cmocka_unit_test(test_handles),
