@@ -1,5 +1,6 @@
-/* Gloo behind the calls that the benchmark driver makes, over TCP on loopback. Not a way to use Tutti over Gloo: it
- * knows blocking collectives of processes that it has forked itself. C++, because that is Gloo's API. */
+/* Gloo behind the calls that the benchmark driver makes, over TCP on loopback. Not a way to use
+ * Tutti over Gloo: it knows blocking collectives of processes that it has forked itself. C++,
+ * because that is Gloo's API. */
 extern "C" {
 #include "library.h"
 #include "start.h"
@@ -37,14 +38,14 @@ extern "C" {
 
 struct tutti_comm {
 	std::shared_ptr<gloo::rendezvous::Context> context;
-	uint32_t tag;                /* of the next call              */
-	std::vector<char> scratch;   /* for a reduce off the root     */
+	uint32_t tag;              /* of the next call              */
+	std::vector<char> scratch; /* for a reduce off the root     */
 };
 
 /* Who this process is, from before the fork. */
 static struct {
 	int rank = 0, size = 1;
-	std::string folder;          /* where the ranks find each other */
+	std::string folder; /* where the ranks find each other */
 } self;
 
 static char sentence[512];
@@ -194,8 +195,7 @@ tutti_status tutti_all_reduce(const void *send, void *recv, size_t count, tutti_
 		gloo::allreduce(options);
 	};
 
-	return count == 0 ? TUTTI_OK
-			  : attempt([&] { with_type_of(element_bytes(dtype), body); });
+	return count == 0 ? TUTTI_OK : attempt([&] { with_type_of(element_bytes(dtype), body); });
 }
 
 /* Gloo's needs room for the result on every rank. */
@@ -219,8 +219,7 @@ tutti_status tutti_reduce(const void *send, void *recv, size_t count, tutti_dtyp
 		gloo::reduce(options);
 	};
 
-	return count == 0 ? TUTTI_OK
-			  : attempt([&] { with_type_of(element_bytes(dtype), body); });
+	return count == 0 ? TUTTI_OK : attempt([&] { with_type_of(element_bytes(dtype), body); });
 }
 
 tutti_status tutti_broadcast(const void *send, void *recv, size_t count, tutti_dtype dtype,
@@ -389,7 +388,8 @@ tutti_status tutti_mem_free(void *)
 
 /* ---- the ranks -------------------------------------------------------------------------- */
 
-/* Waits for all of them; when one has failed, the others may wait for it for long, and are ended. */
+/* Waits for all of them; when one has failed, the others may wait for it for long, and are ended.
+ */
 static int reap(const std::vector<pid_t> &ranks)
 {
 	int code = 0, status;

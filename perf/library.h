@@ -10,6 +10,7 @@ struct request {
 	const struct collective *collective;
 	tutti_dtype dtype;
 	tutti_op op;
+	int root;
 	bool in_place, is_async, is_zero_copy;
 };
 

@@ -118,6 +118,17 @@ const char *library_name(void)
 	return text;
 }
 
+/* MPICH 4.0 takes MPI_IN_PLACE for an address when the root is not rank 0, from 4 KiB on. */
+static const char *refuses_reduce(const struct request *r)
+{
+#ifdef MPICH_VERSION
+	if (r->in_place && r->root != 0 && strcmp(r->collective->name, "reduce") == 0)
+		return "MPICH crashes where the root is not rank 0";
+#endif
+	(void)r;
+	return NULL;
+}
+
 const char *library_refuses(const struct request *r)
 {
 	if (r->is_async)
@@ -131,8 +142,8 @@ const char *library_refuses(const struct request *r)
 	if (op_of(r->op) == MPI_OP_NULL)
 		return "MPI has no such operation";
 	if (r->in_place && strcmp(r->collective->name, "reduce_scatter") == 0)
-		return "in place MPI leaves the result elsewhere";
-	return NULL;
+		return "MPI leaves the result elsewhere";
+	return refuses_reduce(r);
 }
 
 tutti_status tutti_init(tutti_comm **comm, const tutti_config *config)

@@ -34,6 +34,7 @@ static const char *refusal(const struct bench *b, const struct sample *s)
 
 	request.dtype = s->dtype;
 	request.op = s->op;
+	request.root = s->root;
 	request.in_place = s->in_place;
 	return library_refuses(&request);
 }
@@ -75,6 +76,17 @@ static tutti_status sweep_sizes(struct job *j, struct sample sample)
 	return TUTTI_OK;
 }
 
+/* Why that half of the table is empty, where the library is the reason. */
+static void explain_in_place(const struct bench *b, struct sample sample)
+{
+	const char *why;
+
+	sample.in_place = true;
+	why = refusal(b, &sample);
+	if (why && b->rank == 0 && !b->collective->is_never_in_place)
+		table_left_out("in place", why);
+}
+
 static tutti_status sweep_roots(struct job *j, struct sample sample)
 {
 	struct bench *b = &j->bench;
@@ -89,8 +101,10 @@ static tutti_status sweep_roots(struct job *j, struct sample sample)
 	values_finish(&b->values);
 	if (!values_init(&b->values, b->ranks, sample.dtype, sample.op, b->collective->is_reduced))
 		return TUTTI_ERR_MEMORY;
-	for (sample.root = first; sample.root <= last; sample.root++)
+	for (sample.root = first; sample.root <= last; sample.root++) {
+		explain_in_place(b, sample);
 		TRY(sweep_sizes(j, sample));
+	}
 	return TUTTI_OK;
 }
 
@@ -202,10 +216,13 @@ static int run(tutti_comm *comm, const void *arg)
 		return 2;
 	}
 	status = measure(&job, plan, comm);
+	is_written = json_close(&job.json, status == TUTTI_OK);
+	if (status == TUTTI_OK)
+		status =
+			tutti_barrier(comm, NULL); /* nobody's exit code ends the job before that */
 	if (status != TUTTI_OK)
 		fprintf(stderr, "%s: rank %d: %s: %s\n", program_invocation_short_name,
 			tutti_rank(comm), tutti_status_string(status), tutti_comm_error(NULL));
-	is_written = json_close(&job.json, status == TUTTI_OK);
 	bench_finish(&job.bench);
 	return status != TUTTI_OK || !is_written ? 3 : job.table.failed ? 1 : 0;
 }

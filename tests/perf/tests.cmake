@@ -4,9 +4,19 @@ target_sources(test_values PRIVATE ${driver}/values.c ${driver}/elements.c)
 target_sources(test_perf_options PRIVATE ${driver}/options.c ${driver}/elements.c)
 target_sources(test_bench PRIVATE ${driver}/bench.c ${driver}/stamps.c ${driver}/values.c ${driver}/elements.c)
 
-# Benchmarks that go wrong.
-foreach(name wrong)
-	tutti_program(${name}_perf perf/${name}_main.c)
-	target_include_directories(${name}_perf PRIVATE ${PROJECT_SOURCE_DIR})
-	target_link_libraries(${name}_perf PRIVATE perf_tutti perf_driver)
+# Benchmarks that go wrong: the collective's program and what spoils its calls.
+set(wraps all_reduce all_gather reduce_scatter broadcast reduce gather scatter all_to_all barrier)
+list(TRANSFORM wraps PREPEND "LINKER:--wrap=tutti_")
+add_library(sabotage OBJECT perf/sabotage_main.c)
+target_link_libraries(sabotage PUBLIC tutti_warnings)
+target_include_directories(sabotage PRIVATE ${PROJECT_SOURCE_DIR}/include)
+target_link_options(sabotage INTERFACE ${wraps})
+file(GLOB programs CONFIGURE_DEPENDS ${driver}/*_perf.c)
+foreach(program IN LISTS programs)
+	get_filename_component(name ${program} NAME_WE)
+	tutti_program(wrong_${name} ${program})
+	target_link_libraries(wrong_${name} PRIVATE sabotage perf_tutti perf_driver)
 endforeach()
+
+# MPI's ranks spin: next to another test both would be slow.
+set_tests_properties(perf/test_openmpi perf/test_mpich PROPERTIES PROCESSORS 2)

@@ -1,0 +1,71 @@
+# What the tests of benchmark programs share. To be sourced; leaves the caller in a scratch folder, with
+# $bin, $run, $failures, and the functions below.
+bin=$BUILD_DIR/perf
+run="timeout -k 5 100"
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+cd "$scratch" || exit 1
+unset WORLD_SIZE RANK
+failures=0
+collectives="all_reduce all_gather reduce_scatter broadcast reduce gather scatter all_to_all barrier"
+
+complain()
+{
+	echo "FAILED: $*"
+	failures=1
+}
+
+# expect CODE COMMAND...: runs it with its output in ./out and ./err, the table's rows in ./rows.
+expect()
+{
+	local code=$1 got
+	shift
+	"$@" >out 2>err
+	got=$?
+	[ "$got" = "$code" ] || complain "exit code $got instead of $code from: $* ($(head -3 err))"
+	grep -v '^#' out >rows
+}
+
+# all_right N [N/A]: N rows of 13 columns, nothing wrong in any; given N/A, none is in place.
+all_right()
+{
+	[ "$(wc -l <rows)" = "$1" ] || complain "$(wc -l <rows) rows instead of $1"
+	awk -v in_place="${2:-0}" 'NF != 13 || $9 != "0" || $13 != in_place { bad = 1 } END { exit bad }' rows ||
+		complain "a row is not right: $(cat rows)"
+}
+
+# in_place_of COLLECTIVE: what its column says when all is right.
+in_place_of()
+{
+	case $1 in
+	all_to_all | barrier | "${2:-}") echo N/A ;;
+	*) echo 0 ;;
+	esac
+}
+
+# rows_of COLLECTIVE N: N, or the one row of a barrier.
+rows_of()
+{
+	[ "$1" = barrier ] && echo 1 || echo "$2"
+}
+
+# Percentiles that are there and ordered: min <= p50 <= p99 <= max.
+ordered()
+{
+	awk 'NF != 21 { bad = 1 }
+		{ for (i = 14; i <= 18; i += 4)
+			if ($i != "N/A" && !($(i + 2) > 0 && $(i + 2) <= $i && $i <= $(i + 1) && $(i + 1) <= $(i + 3)))
+				bad = 1 }
+		END { exit bad || NR == 0 }' rows || complain "percentiles: $(cat rows)"
+}
+
+# json FILE EXPRESSION: what is true of the document d.
+json()
+{
+	python3 - "$1" "$2" <<'END' || complain "$2: $(cat "$1")"
+import json, sys
+d = json.load(open(sys.argv[1]))
+rows = d["rows"]
+sys.exit(not eval(sys.argv[2]))
+END
+}
