@@ -20,6 +20,7 @@
 #include "collectives/recorder.h"
 #include "collectives/window.h"
 #include "core/status.h"
+#include "memory/weave.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -122,6 +123,7 @@ struct window {
 	void **dst;
 	uint8_t **peer_send, **peer_recv; /* zero copy: where this process sees the buffers */
 	struct deal *deals;    /* per rank: its place in the slots of a reduce_scatterv */
+	struct weave weave;    /* what the staged round under way is to do */
 	struct segment *segment;
 	uint64_t comm_id[2];
 	uint64_t allocations; /* how many were made here: names them */
@@ -154,7 +156,8 @@ struct window_path {
 
 extern const struct window_path window_staged, window_zero_copy, window_memory;
 
-/* Staged: what lies in the pieces of a collective. */
+/* Staged: what lies in the pieces of a collective. stage, take and finish put what they do into the window's
+ * weave, which runs when the round is complete. */
 struct window_moves {
 	/* Sets each and pieces, the same on all ranks (but all_to_allv: this rank's; staged_agree follows). */
 	void (*cut)(struct window *window, struct window_run *run);

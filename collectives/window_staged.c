@@ -7,16 +7,16 @@
  *     take     it reduces or copies what it needs out of the others' slots
  *     finish   all_reduce and a reduce's root only: it copies out of its own slot what others have
  *              put there
- * Stages of several pieces overlap: stage k, take k - 1, finish k - 2, in that order, so that the
- * others' part of k - 1 is done while this rank copies. The slot of piece k is the one of piece k -
- * WINDOW_SLOTS:
+ * Round r stages piece r, takes r - 1 and finishes r - 2: when all three may be done they are done
+ * together (memory/weave.h), so that while lines come from other cores this one copies what is
+ * near. Then the words say so. The slot of piece k is the one of piece k - WINDOW_SLOTS:
  * - the others must have taken that piece: their WORD_TAKEN says so, and it grows by the same
  * number in every collective on every rank, so it holds for pieces of earlier calls as well. Once
  * all lines of this call are there all pieces of earlier ones have been taken, so then only the
  * ranks that this call's piece went to matter;
- * - this rank must have finished it: the order above has finished piece k - 3 when k is staged, so
- * three slots are enough and two are not. How many pieces there are depends only on what all ranks
- * agree on or tell each other, never on a rank's own pointers. */
+ * - this rank must have finished it: piece k - 3 is finished before the round of k begins, but k -
+ * 2 only in it, so three slots are enough and two are not. How many pieces there are depends only
+ * on what all ranks agree on or tell each other, never on a rank's own pointers. */
 #include "collectives/window_internal.h"
 
 #include <assert.h>
@@ -144,28 +144,33 @@ static void stage(struct window *w, struct window_run *run, uint64_t k)
 	count_bytes(&w->staged_bytes, run->moves->stage(w, run, k));
 }
 
+/* All of round's needs are met and its jobs are known. */
+static void end_round(struct window *w, struct window_run *run, uint32_t round)
+{
+	weave_run(&w->weave);
+	if (round < run->pieces && (round > 0 || !run->first_is_staged))
+		word_post(w, WORD_STAGED, w->generation + round + 1);
+	if (round >= TAKE && round - TAKE < run->pieces)
+		word_post(w, WORD_TAKEN, w->generation + round - TAKE + 1);
+}
+
 static tutti_status staged_step(struct window *w, struct window_run *run)
 {
+	uint32_t round = run->step / STAGES;
 	enum stage kind;
 	uint64_t k;
 
-	if (!job_of(w, run, run->step, &kind, &k)) {
-		skip_idle(w, run);
-		return TUTTI_OK;
-	}
-	switch (kind) {
-	case STAGE:
-		stage(w, run, k);
-		word_post(w, WORD_STAGED, w->generation + k + 1);
-		break;
-	case TAKE:
-		run->moves->take(w, run, k);
-		word_post(w, WORD_TAKEN, w->generation + k + 1);
-		break;
-	default:
-		run->moves->finish(w, run, k);
+	if (job_of(w, run, run->step, &kind, &k)) {
+		if (kind == STAGE)
+			stage(w, run, k);
+		else if (kind == TAKE)
+			run->moves->take(w, run, k);
+		else
+			run->moves->finish(w, run, k);
 	}
 	skip_idle(w, run);
+	if ((run->step + 1) / STAGES != round)
+		end_round(w, run, round);
 	return TUTTI_OK;
 }
 
@@ -179,6 +184,7 @@ bool staged_first(struct window *w, struct window_run *run)
 			return false;
 	}
 	stage(w, run, 0);
+	weave_run(&w->weave);
 	/* No bell: the line that follows says it again. */
 	atomic_store_explicit(&w->area->words[WORD_STAGED].value, w->generation + 1,
 			      memory_order_release);

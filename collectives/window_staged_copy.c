@@ -6,16 +6,14 @@
  * block, and a rank's block for itself, is copied in parts along with the pieces. */
 #include "collectives/window_internal.h"
 
-/* From element from of src to element to of dst. */
-static void copy(const struct window_run *run, void *dst, size_t to, const void *src, size_t from,
-		 size_t count)
+/* count elements from element from of src to element to of dst. */
+static void copy(struct window *w, const struct window_run *run, void *dst, size_t to,
+		 const void *src, size_t from, size_t count)
 {
 	size_t each = run->unit;
-	uint8_t *d = (uint8_t *)dst + to * each;
-	const uint8_t *s = (const uint8_t *)src + from * each;
 
-	if (count && d != s)
-		memcpy(d, s, count * each);
+	weave_copy(&w->weave, (uint8_t *)dst + to * each, (const uint8_t *)src + from * each,
+		   count * each);
 }
 
 static struct range piece_of(const struct window_run *run, uint64_t k, size_t count)
@@ -44,7 +42,7 @@ static size_t stage_broadcast(struct window *w, struct window_run *run, uint64_t
 
 	if (w->rank != run->args.root)
 		return 0;
-	copy(run, slot_of(w, w->generation + k, w->rank), 0, run->args.send, piece.first,
+	copy(w, run, slot_of(w, w->generation + k, w->rank), 0, run->args.send, piece.first,
 	     piece.count);
 	return piece.count * run->unit;
 }
@@ -54,9 +52,9 @@ static void take_broadcast(struct window *w, struct window_run *run, uint64_t k)
 	struct range piece = piece_of(run, k, run->args.count);
 
 	if (w->rank == run->args.root)
-		copy(run, run->args.recv, piece.first, run->args.send, piece.first, piece.count);
+		copy(w, run, run->args.recv, piece.first, run->args.send, piece.first, piece.count);
 	else
-		copy(run, run->args.recv, piece.first,
+		copy(w, run, run->args.recv, piece.first,
 		     slot_of(w, w->generation + k, run->args.root), 0, piece.count);
 }
 
@@ -80,7 +78,7 @@ static size_t stage_block(struct window *w, struct window_run *run, uint64_t k)
 
 	if (w->size == 1 || (run->pattern == COLL_GATHER && run->args.root == w->rank))
 		return 0;
-	copy(run, slot_of(w, w->generation + k, w->rank), 0, run->args.send, piece.first,
+	copy(w, run, slot_of(w, w->generation + k, w->rank), 0, run->args.send, piece.first,
 	     piece.count);
 	return piece.count * run->unit;
 }
@@ -93,10 +91,10 @@ static void take_blocks(struct window *w, struct window_run *run, uint64_t k)
 		struct range block = block_of(run, RECV_SIDE, rank);
 		struct range piece = piece_of(run, k, block.count);
 		if (rank != w->rank)
-			copy(run, run->args.recv, block.first + piece.first,
+			copy(w, run, run->args.recv, block.first + piece.first,
 			     slot_of(w, w->generation + k, rank), 0, piece.count);
 		else
-			copy(run, run->args.recv, block.first + piece.first, run->args.send,
+			copy(w, run, run->args.recv, block.first + piece.first, run->args.send,
 			     piece.first, piece.count);
 	}
 }
@@ -168,9 +166,9 @@ static size_t stage_stream(struct window *w, struct window_run *run, uint64_t k)
 		struct part part = part_in(w, stream_of(w, run, w->rank, rank), k);
 		if (!part.bytes)
 			continue;
-		memcpy(slot + part.in_slot,
-		       send + block_of(run, SEND_SIDE, rank).first * run->unit + part.in_block,
-		       part.bytes);
+		weave_copy(&w->weave, slot + part.in_slot,
+			   send + block_of(run, SEND_SIDE, rank).first * run->unit + part.in_block,
+			   part.bytes);
 		staged += part.bytes;
 	}
 	return staged;
@@ -190,8 +188,7 @@ static void take_own(struct window *w, struct window_run *run, uint64_t k)
 	const uint8_t *from = (const uint8_t *)run->args.send + block.first * run->unit;
 	uint8_t *to = place_for(run, w->rank);
 
-	if (part.bytes && from != to)
-		memcpy(to + part.in_block, from + part.in_block, part.bytes);
+	weave_copy(&w->weave, to + part.in_block, from + part.in_block, part.bytes);
 }
 
 static void take_parts(struct window *w, struct window_run *run, uint64_t k)
@@ -202,9 +199,8 @@ static void take_parts(struct window *w, struct window_run *run, uint64_t k)
 		if (!scatters(run, rank))
 			continue;
 		part = part_in(w, stream_of(w, run, rank, w->rank), k);
-		if (part.bytes)
-			memcpy(place_for(run, rank) + part.in_block,
-			       slot_of(w, w->generation + k, rank) + part.in_slot, part.bytes);
+		weave_copy(&w->weave, place_for(run, rank) + part.in_block,
+			   slot_of(w, w->generation + k, rank) + part.in_slot, part.bytes);
 	}
 	if (scatters(run, w->rank))
 		take_own(w, run, k);

@@ -10,29 +10,30 @@
 #include "collectives/window_internal.h"
 
 #include "memory/ops.h"
-#include "memory/reduce.h"
 
 static const uint8_t *at(const struct window_run *run, const void *buffer, size_t element)
 {
 	return (const uint8_t *)buffer + element * run->unit;
 }
 
-/* From element from of send to element to of a slot; returns bytes. */
-static size_t put(const struct window_run *run, uint8_t *slot, size_t to, size_t from, size_t count)
+/* From element from of send to to, in a slot; returns bytes. */
+static size_t put(struct window *w, const struct window_run *run, uint8_t *to, struct range from)
 {
-	size_t each = run->unit;
+	const uint8_t *send = at(run, run->args.send, from.first);
 
-	if (count && run->scalar)
-		scale(slot + to * each, at(run, run->args.send, from), run->scalar, count,
-		      run->args.dtype);
-	else if (count)
-		memcpy(slot + to * each, at(run, run->args.send, from), count * each);
-	return count * each;
+	if (from.count && run->scalar)
+		scale(to, send, run->scalar, from.count, run->args.dtype);
+	else
+		weave_copy(&w->weave, to, send, from.count * run->unit);
+	return from.count * run->unit;
 }
 
 static void reduce_into(struct window *w, const struct window_run *run, int outputs, size_t count)
 {
-	reduce(w->dst, outputs, w->src, w->size, count, run->args.dtype, run->args.op, w->size);
+	struct reduction r = {w->dst, w->src,          outputs,      w->size,
+			      count,  run->args.dtype, run->args.op, w->size};
+
+	weave_reduce(&w->weave, &r);
 }
 
 /* ---- all_reduce and reduce ----------------------------------------------------------------- */
@@ -51,13 +52,16 @@ static void cut_whole(struct window *w, struct window_run *run)
 static size_t stage_whole(struct window *w, struct window_run *run, uint64_t k)
 {
 	uint8_t *slot = slot_of(w, w->generation + k, w->rank);
-	struct range piece = piece_of(run, k), own = share_of(w, run, piece.count, w->rank);
-	size_t end = own.first + own.count, staged;
+	struct range piece = piece_of(run, k);
+	size_t staged = 0;
 
-	if (run->scalar)
-		return put(run, slot, 0, piece.first, piece.count);
-	staged = put(run, slot, 0, piece.first, own.first);
-	return staged + put(run, slot, end, piece.first + end, piece.count - end);
+	for (int rank = 0; rank < w->size; rank++) {
+		struct range share = share_of(w, run, piece.count, rank);
+		struct range from = {piece.first + share.first, share.count};
+		if (rank != w->rank || run->scalar)
+			staged += put(w, run, slot + share.first * run->unit, from);
+	}
+	return staged;
 }
 
 /* Sets the sources of this rank's share of piece k, and returns the share. */
@@ -95,23 +99,18 @@ static void take_reduce(struct window *w, struct window_run *run, uint64_t k)
 	reduce_into(w, run, 1, own.count);
 }
 
-/* From element from of a slot to element to of recv. */
-static void get(const struct window_run *run, size_t to, const uint8_t *slot, size_t from,
-		size_t count)
-{
-	if (count)
-		memcpy((uint8_t *)run->args.recv + to * run->unit, at(run, slot, from),
-		       count * run->unit);
-}
-
 static void finish_whole(struct window *w, struct window_run *run, uint64_t k)
 {
-	struct range piece = piece_of(run, k), own = share_of(w, run, piece.count, w->rank);
-	uint8_t *slot = slot_of(w, w->generation + k, w->rank);
-	size_t end = own.first + own.count;
+	struct range piece = piece_of(run, k);
+	const uint8_t *slot = slot_of(w, w->generation + k, w->rank);
+	uint8_t *recv = (uint8_t *)run->args.recv + piece.first * run->unit;
 
-	get(run, piece.first, slot, 0, own.first);
-	get(run, piece.first + end, slot, end, piece.count - end);
+	for (int rank = 0; rank < w->size; rank++) {
+		struct range share = share_of(w, run, piece.count, rank);
+		size_t from = share.first * run->unit;
+		if (rank != w->rank)
+			weave_copy(&w->weave, recv + from, slot + from, share.count * run->unit);
+	}
 }
 
 /* ---- reduce_scatter ------------------------------------------------------------------------ */
@@ -183,10 +182,9 @@ static size_t stage_parts(struct window *w, struct window_run *run, uint64_t k)
 
 	for (int rank = 0; rank < w->size; rank++) {
 		struct range part = dealt(w, run, k, rank);
+		part.first += block_of(run, SEND_SIDE, rank).first;
 		if (rank != w->rank || run->scalar)
-			staged +=
-				put(run, slot + deal_of(w, run, rank).at, 0,
-				    block_of(run, SEND_SIDE, rank).first + part.first, part.count);
+			staged += put(w, run, slot + deal_of(w, run, rank).at, part);
 	}
 	return staged;
 }

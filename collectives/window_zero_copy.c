@@ -14,8 +14,6 @@
  * scaled sum must be multiplied first, so it is always staged. */
 #include "collectives/window_internal.h"
 
-#include "memory/reduce.h"
-
 /* What one step moves, so that advance never takes long. */
 #define STEP_BYTES (256u << 10)
 
@@ -201,20 +199,21 @@ static void reduce_part(struct window *w, struct window_run *run, struct range p
 		for (int rank = 0; rank < w->size; rank++)
 			w->dst[rank] = w->peer_recv[rank] + part.first * each;
 	}
-	reduce(w->dst, outputs, w->src, w->size, part.count, run->args.dtype, run->args.op,
-	       w->size);
+	struct reduction r = {w->dst,     w->src,          outputs,      w->size,
+			      part.count, run->args.dtype, run->args.op, w->size};
+	weave_reduce(&w->weave, &r);
 }
 
 /* ---- copying ------------------------------------------------------------------------------- */
 
 /* The part of a block of count elements. */
-static void copy(const struct window_run *run, uint8_t *dst, const uint8_t *src, size_t count,
-		 struct range part)
+static void copy(struct window *w, const struct window_run *run, uint8_t *dst, const uint8_t *src,
+		 size_t count, struct range part)
 {
 	size_t from = part.first * run->unit, n = part_of(count, part.first, part.count).count;
 
-	if (n && dst != src)
-		memcpy(dst + from, src + from, n * run->unit);
+	if (dst != src)
+		weave_copy(&w->weave, dst + from, src + from, n * run->unit);
 }
 
 static const uint8_t *send_at(const struct window *w, const struct window_run *run, int rank,
@@ -233,7 +232,7 @@ static void copy_blocks(struct window *w, const struct window_run *run, struct r
 		struct range block = block_of(run, RECV_SIDE, rank);
 		size_t from = run->pattern == COLL_ALL_GATHER ? 0 : place_at(w, run, rank);
 		if (block.count)
-			copy(run, (uint8_t *)run->args.recv + block.first * run->unit,
+			copy(w, run, (uint8_t *)run->args.recv + block.first * run->unit,
 			     send_at(w, run, rank, from), block.count, part);
 	}
 }
@@ -243,7 +242,7 @@ static void copy_to_root(struct window *w, const struct window_run *run, struct 
 	int root = run->args.root;
 	uint8_t *recv = root == w->rank ? run->args.recv : w->peer_recv[root];
 
-	copy(run, recv + place_at(w, run, root) * run->unit, run->args.send, run->own, part);
+	copy(w, run, recv + place_at(w, run, root) * run->unit, run->args.send, run->own, part);
 }
 
 static void move_part(struct window *w, struct window_run *run, struct range part)
@@ -259,11 +258,11 @@ static void move_part(struct window *w, struct window_run *run, struct range par
 		copy_to_root(w, run, part);
 		break;
 	case COLL_BROADCAST:
-		copy(run, run->args.recv, send_at(w, run, root, 0), run->own, part);
+		copy(w, run, run->args.recv, send_at(w, run, root, 0), run->own, part);
 		break;
 	case COLL_SCATTER:
-		copy(run, run->args.recv, send_at(w, run, root, place_at(w, run, root)), run->own,
-		     part);
+		copy(w, run, run->args.recv, send_at(w, run, root, place_at(w, run, root)),
+		     run->own, part);
 		break;
 	default:
 		reduce_part(w, run, part);
@@ -306,6 +305,7 @@ static tutti_status zero_copy_step(struct window *w, struct window_run *run)
 	part = part_of(own.count, done, run->each);
 	part.first += own.first;
 	move_part(w, run, part);
+	weave_run(&w->weave);
 	return TUTTI_OK;
 }
 

@@ -186,12 +186,19 @@ static void reduce_blocks(const struct reduce_kernels *k, const struct reduction
 	}
 }
 
-void reduce_with(const struct reduce_kernels *k, const struct reduction *r)
+reduce_sum_fn *reduce_sum_of(const struct reduce_kernels *k, const struct reduction *r)
 {
 	bool is_sum = r->op == TUTTI_SUM || r->op == TUTTI_AVG;
 
-	if (is_sum && r->n_src <= REDUCE_FUSED && k->sum[r->dtype])
-		k->sum[r->dtype](r);
+	return is_sum && r->n_src <= REDUCE_FUSED ? k->sum[r->dtype] : NULL;
+}
+
+void reduce_with(const struct reduce_kernels *k, const struct reduction *r)
+{
+	reduce_sum_fn *sum = reduce_sum_of(k, r);
+
+	if (sum)
+		sum(r, 0);
 	else
 		reduce_blocks(k, r);
 }

@@ -35,8 +35,9 @@ struct scaling {
 
 struct reduce_kernels {
 	const char *name;
-	/* Whole sums and averages of at most REDUCE_FUSED sources, in one pass. NULL: there is none. */
-	void (*sum[REDUCE_DTYPES])(const struct reduction *r);
+	/* Sums and averages of at most REDUCE_FUSED sources, in one pass, from element first to r->count. NULL:
+	 * there is none. */
+	void (*sum[REDUCE_DTYPES])(const struct reduction *r, size_t first);
 	/* acc = src, and dst = acc rounded; NULL: the accumulator is the type itself. narrow wants
 	 * canonical NaNs. */
 	void (*widen[REDUCE_DTYPES])(void *acc, const void *src, size_t n);
@@ -45,6 +46,7 @@ struct reduce_kernels {
 	void (*merge[REDUCE_DTYPES][REDUCE_OPS])(void *out, const void *a, const void *b, size_t n);
 	/* dst = scalar * src; dst may be src. Not for dtypes that are widened. NaNs are canonical. */
 	void (*scale[REDUCE_DTYPES])(void *dst, const void *src, const void *scalar, size_t n);
+	void (*copy)(void *dst, const void *src, size_t bytes); /* a short one */
 	/* Makes NaNs canonical after dividing by divisor where that is not 0. */
 	void (*finish_f32)(void *acc, size_t n, int divisor);
 	void (*finish_f64)(void *acc, size_t n, int divisor);
@@ -58,6 +60,10 @@ extern const struct reduce_kernels reduce_kernels_avx2, reduce_kernels_avx512;
 const struct reduce_kernels *reduce_kernels_here(void);
 /* All that this machine can run; returns how many. */
 int reduce_kernels_list(const struct reduce_kernels *list[3]);
+
+/* The kernel that does r in one pass, so that it may be done part by part; or NULL. */
+typedef void reduce_sum_fn(const struct reduction *r, size_t first);
+reduce_sum_fn *reduce_sum_of(const struct reduce_kernels *kernels, const struct reduction *r);
 
 /* What reduce() and scale() call, with the kernels of the caller's choice: for tests. r->op is no created
  * one. */

@@ -224,9 +224,11 @@ static void narrow_f16_fast(void *dst, const void *acc, size_t n)
 				store(r->dst[d], i, x);                                            \
 		}                                                                                  \
 	}                                                                                          \
-	static void fused_sum_##tag(const struct reduction *r)                                     \
+	static void fused_sum_##tag(const struct reduction *r, size_t first)                       \
 	{                                                                                          \
-		size_t i = VECTOR(sum_##tag)(r, 0);                                                \
+		size_t i = VECTOR(sum_##tag)(r, first);                                            \
+		if (i == r->count)                                                                 \
+			return;                                                                    \
 		i = WIDTH > 16 ? sum_##tag##_16(r, i) : i;                                         \
 		sum_rest_##tag(r, i);                                                              \
 	}
@@ -236,6 +238,22 @@ SUM(bf16, float, get_bf16, put_bf16)
 #ifdef __F16C__
 SUM(f16, float, get_f16, put_f16)
 #endif
+
+/* Short copies: of few whole vectors, without a look at what would be best. */
+static void copy_short(void *dst, const void *src, size_t bytes)
+{
+	size_t at = 0;
+
+	for (; at + 4 * WIDTH <= bytes; at += 4 * WIDTH) {
+		VECTOR(words) v[4];
+		for (int i = 0; i < 4; i++)
+			memcpy(&v[i], (const char *)src + at + i * WIDTH, WIDTH);
+		for (int i = 0; i < 4; i++)
+			memcpy((char *)dst + at + i * WIDTH, &v[i], WIDTH);
+	}
+	if (at < bytes)
+		memcpy((char *)dst + at, (const char *)src + at, bytes - at);
+}
 
 /* ---- the table ---- */
 
@@ -287,6 +305,7 @@ const struct reduce_kernels REDUCE_KERNELS = {
                 [TUTTI_F16] = fused_sum_f16,
 #endif
                 [TUTTI_BF16] = fused_sum_bf16},
+	.copy = copy_short,
 	.finish_f32 = finish_f32,
 	.finish_f64 = finish_f64,
 };

@@ -1,0 +1,88 @@
+/* Copies and a reduction at once. Blocks are so short that the processor, while it waits for lines
+ * of one, has already come to the next. */
+#include "memory/weave.h"
+
+#include "memory/dtype.h"
+#include "memory/float_unit.h"
+#include "memory/ops.h"
+#include "memory/reduce.h"
+
+#include <string.h>
+
+#define BLOCK_BYTES 1024u
+#define STREAMS     4 /* at least: fewer strands are begun in several places */
+
+static size_t least(size_t a, size_t b)
+{
+	return a < b ? a : b;
+}
+
+void weave_copy(struct weave *w, void *dst, const void *src, size_t bytes)
+{
+	if (!bytes || dst == src)
+		return;
+	if (w->n_copies == WEAVE_COPIES)
+		weave_run(w);
+	w->copies[w->n_copies++] = (struct strand){dst, src, bytes};
+}
+
+void weave_reduce(struct weave *w, const struct reduction *r)
+{
+	struct reduction kernels = *r;
+
+	kernels.op = op_kernel(r->op);
+	if (w->reduction.count)
+		weave_run(w);
+	if (reduce_sum_of(reduce_kernels_here(), &kernels)) {
+		w->reduction = kernels;
+		w->unit_shift = __builtin_ctzl(dtype_bytes(r->dtype));
+	} else {
+		reduce(r->dst, r->n_dst, r->src, r->n_src, r->count, r->dtype, r->op, r->divisor);
+	}
+}
+
+/* From byte from on, of each; part is the reduction, to be cut. */
+static void do_block(const struct weave *w, const struct reduce_kernels *k, struct reduction *part,
+		     size_t from)
+{
+	int unit = w->unit_shift;
+	size_t end = w->reduction.count << unit;
+
+	if (from < end) {
+		part->count = least(end, from + BLOCK_BYTES) >> unit;
+		k->sum[part->dtype](part, from >> unit);
+	}
+	for (int i = 0; i < w->n_copies; i++) {
+		const struct strand *s = &w->copies[i];
+		if (from < s->bytes)
+			k->copy(s->dst + from, s->src + from, least(s->bytes - from, BLOCK_BYTES));
+	}
+}
+
+static size_t longest_of(const struct weave *w)
+{
+	size_t longest = w->reduction.count << w->unit_shift;
+
+	for (int i = 0; i < w->n_copies; i++)
+		longest = longest < w->copies[i].bytes ? w->copies[i].bytes : longest;
+	return longest;
+}
+
+void weave_run(struct weave *w)
+{
+	const struct reduce_kernels *k = reduce_kernels_here();
+	size_t strands = (size_t)w->n_copies + (w->reduction.count > 0), places = 1, stretch;
+	struct reduction part = w->reduction;
+	uint64_t settings = float_unit_begin();
+
+	if (strands && strands < STREAMS)
+		places = (STREAMS + strands - 1) / strands;
+	stretch = (longest_of(w) / places / BLOCK_BYTES + 1) * BLOCK_BYTES;
+	for (size_t at = 0; at < stretch; at += BLOCK_BYTES) {
+		for (size_t place = 0; place < places; place++)
+			do_block(w, k, &part, place * stretch + at);
+	}
+	float_unit_end(settings);
+	w->n_copies = 0;
+	w->reduction.count = 0;
+}
