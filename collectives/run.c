@@ -62,8 +62,12 @@ static void cut(const struct engine *e, struct run *r, const struct job_spec *sp
 
 static uint32_t lane_depth(const struct run *r, const struct lane *l)
 {
-	size_t all = (size_t)l->count * r->slices;
-	return all < LANE_DEPTH ? (uint32_t)all : LANE_DEPTH;
+	size_t all = (size_t)l->count * r->slices, depth = LANE_DEPTH;
+	size_t landings = l->reduces && r->slice_stride ? LANDING_BYTES / r->slice_stride : depth;
+
+	if (depth > landings)
+		depth = landings > 2 ? landings : 2;
+	return all < depth ? (uint32_t)all : (uint32_t)depth;
 }
 
 /* Hands out pieces of one block, or, while base is NULL, counts how large it must be. */

@@ -12,6 +12,7 @@
 #define RUN_INTERLEAVE   4    /* slices whose steps alternate on a lane                        */
 #define RUN_SLOTS        8    /* slices under way at once: two rounds of them                  */
 #define LANE_DEPTH       8    /* ios posted at once on a lane                                  */
+#define LANDING_BYTES    (1u << 20) /* on a lane, unless two slices are more                   */
 #define FREE_RUNS_MAX    8    /* blocks kept for runs to come                                  */
 #define ENGINE_WORKS_MAX 1024 /* works under way at once; submit waits for room                */
 

@@ -345,7 +345,7 @@ const char *select_why_not(const struct select *s, const struct algorithm *a,
 static double slice_of(const struct select *s, const struct algorithm *a, double bytes)
 {
 	double scratch = s->scratch_bytes ? (double)s->scratch_bytes : 4 << 20;
-	double slice = s->slice_bytes ? (double)s->slice_bytes : 128 << 10;
+	double slice = s->slice_bytes ? (double)s->slice_bytes : 256 << 10;
 	double chunk = bytes / algorithm_split(a, s->size), room = scratch / a->width(s->size) / 8;
 
 	slice = slice < room ? slice : room;

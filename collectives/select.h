@@ -59,7 +59,7 @@ struct select {
 	int num_nodes;
 	const struct nodes *nodes; /* NULL: one node, or nodes that are not alike           */
 	bool has_window, deterministic;
-	size_t slice_bytes, scratch_bytes; /* 0: 128 KiB, 4 MiB                               */
+	size_t slice_bytes, scratch_bytes; /* 0: 256 KiB, 4 MiB                               */
 	struct links links;                /* see select_prepare                              */
 	int8_t cheapest[COLL_PATTERNS][SELECT_SIZES]; /* in the table, for sums of f32        */
 	int rules;

@@ -22,7 +22,7 @@
 	  "shared staging memory of each rank")                                                    \
 	X(scratch_bytes, "TUTTI_SCRATCH_BYTES", "bytes", 65536, 1073741824, 4194304,               \
 	  "private memory of each rank for messages on their way")                                 \
-	X(slice_bytes, "TUTTI_SLICE_BYTES", "bytes", 64, 67108864, 131072,                         \
+	X(slice_bytes, "TUTTI_SLICE_BYTES", "bytes", 64, 67108864, 262144,                         \
 	  "the longest piece a message is cut into")
 
 #define ENV_TEXTS(X)                                                                               \

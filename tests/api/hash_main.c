@@ -380,7 +380,7 @@ static void enter(const struct way *way)
 		 way->is_free ? "not deterministic" : "deterministic", layouts[way->layout], forced,
 		 way->transports ? way->transports : "all", way->window ? way->window : "1",
 		 way->window_bytes ? way->window_bytes : "8M",
-		 way->slice_bytes ? way->slice_bytes : "128K", way->shared ? ", zero copy" : "",
+		 way->slice_bytes ? way->slice_bytes : "256K", way->shared ? ", zero copy" : "",
 		 way->later ? ", asynchronous" : "");
 	const tutti_config config = {.deterministic = !way->is_free};
 	ok(tutti_init(&comm, &config), "init");

@@ -54,7 +54,7 @@ static const char help[] =
 	"  --local-alpha, --local-overhead, --local-beta\n"
 	"                      inside a node (1us, 300ns, 4GB/s), if --nodes is given\n"
 	"  --gamma RATE        how fast a rank adds (8GB/s)\n"
-	"  --slice SIZE        TUTTI_SLICE_BYTES (128K)\n"
+	"  --slice SIZE        TUTTI_SLICE_BYTES (256K)\n"
 	"  --scratch SIZE      TUTTI_SCRATCH_BYTES (4M)\n"
 	"  --dtype TYPE --op OP --deterministic\n"
 	"                      explain: the call (f32, sum) and the communicator\n"
@@ -448,7 +448,7 @@ int arguments_parse(struct arguments *a, int argc, char **argv)
 				.effort = 20,
 				.machine = {.links = {{{-1, -1, -1}, {-1, -1, -1}}, -1},
 					    .node_beta = -1,
-					    .slice_bytes = 131072,
+					    .slice_bytes = 262144,
 					    .scratch_bytes = 4194304}};
 	opterr = 0;
 	while ((option = getopt_long(argc, argv, "h", names, NULL)) != -1) {
