@@ -20,3 +20,7 @@ endforeach()
 
 # MPI's ranks spin: next to another test both would be slow.
 set_tests_properties(perf/test_openmpi perf/test_mpich PROPERTIES PROCESSORS 2)
+
+# Stands for all benchmark programs where their times must be known.
+add_executable(fake_perf perf/fake_main.c)
+target_link_libraries(fake_perf PRIVATE tutti_warnings)

@@ -1,0 +1,167 @@
+"""Who is compared: Tutti and every peer that is installed, with the settings each is known to be fast with."""
+import os
+import re
+import shutil
+import subprocess
+
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "gather", "scatter",
+               "all_to_all", "barrier")
+OVER = ("shm", "tcp")
+# Large blocks stay on the heap instead of being mapped and faulted in for every call.
+MALLOC = {"MALLOC_MMAP_THRESHOLD_": "4294967296", "MALLOC_TRIM_THRESHOLD_": "4294967296"}
+# What would make a contender another one than it says.
+FOREIGN = ("TUTTI_", "OMPI_", "PMIX_", "MPIR_", "MPICH_", "HYDRA_", "UCX_", "FI_", "GLOO_", "MALLOC_")
+RANK_NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+class Contender:
+    """A library with settings: how its programs are started."""
+
+    def __init__(self, name, library, **how):
+        self.name, self.library = name, library
+        self.launcher = how.get("launcher", [])      # "{ranks}" stands for their number
+        self.prefix = how.get("prefix", "")          # of its programs' names
+        self.env = how.get("env", {})
+        self.options = how.get("options", [])        # of the program
+        self.build = how["build"]
+        self.version = how.get("version", "")
+
+    @property
+    def is_ours(self):
+        return self.library == "Tutti"
+
+    def program(self, collective):
+        return os.path.join(self.build, "perf", f"{self.prefix}{collective}_perf")
+
+    def command(self, collective, ranks):
+        launcher = [word.format(ranks=ranks) for word in self.launcher]
+        return launcher + [self.program(collective)] + self.options
+
+    def settings(self):
+        """For people: what is set apart from the number of ranks, without paths."""
+        words = [f"{name}={value}" for name, value in self.env.items()]
+        skip = ("-n", "{ranks}", "--")
+        words += [word for word in self.launcher[1:] if word not in skip] + self.options
+        return " ".join(words) or "none"
+
+
+def clean_environment():
+    """(environment, names that were left out of it)."""
+    env, dropped = {}, []
+    for name, value in os.environ.items():
+        if name.startswith(FOREIGN) or name in RANK_NAMES:
+            dropped.append(name)
+        else:
+            env[name] = value
+    env.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+    return env, sorted(dropped)
+
+
+def output_of(*command):
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.decode(errors="replace")
+
+
+def launcher_of(library, names):
+    """The first of the names that is this library's mpirun."""
+    for name in names:
+        path = shutil.which(name)
+        if path and library in output_of(path, "--version"):
+            return path
+    return None
+
+
+def tutti(build, over, name="Tutti", zero_copy=False):
+    env = {"TUTTI_TRANSPORTS": "tcp", "TUTTI_WINDOW": "0"} if over == "tcp" else {}
+    return Contender(f"{name}, zero copy" if zero_copy else name, "Tutti", build=build, env=env,
+                     launcher=[os.path.join(build, "launch", "tuttirun"), "-n", "{ranks}", "--"],
+                     options=["--zero-copy"] if zero_copy else [])
+
+
+def open_mpi(build, over):
+    mpirun = launcher_of("Open MPI", ("mpirun.openmpi", "mpirun"))
+    if not mpirun:
+        return [], "Open MPI is not here: Debian's openmpi-bin and libopenmpi-dev bring it."
+    info = output_of(shutil.which("ompi_info") or "ompi_info", "--parsable")
+    version = re.search(r"mpirun \(Open MPI\) (\S+)", output_of(mpirun, "--version"))
+    version = "Open MPI " + (version[1] if version else "of an unknown version")
+    base = [mpirun, "-n", "{ranks}", "--oversubscribe", "--mca", "pml"]
+    malloc = [word for name, value in MALLOC.items() for word in ("-x", f"{name}={value}")]
+
+    def variant(name, words):
+        return Contender(name, "Open MPI", build=build, prefix="openmpi_", version=version,
+                         launcher=base + words)
+
+    if over == "tcp":
+        stock = ["ob1", "--mca", "btl", "self,tcp"]
+        found = [variant("Open MPI", stock), variant("Open MPI, malloc", stock + malloc)]
+        tls = "tcp,self"
+    else:
+        stock = ["ob1", "--mca", "btl", "self,vader"]
+        no_cma = stock + ["--mca", "btl_vader_single_copy_mechanism", "none"]
+        found = [variant("Open MPI", stock), variant("Open MPI, malloc", stock + malloc),
+                 variant("Open MPI, no CMA", no_cma), variant("Open MPI, no CMA, malloc", no_cma + malloc)]
+        tls = "sm,self"
+    if "mca:pml:ucx" in info:
+        found.append(variant("Open MPI, UCX", ["ucx", "--mca", "pml_ucx_tls", "any", "--mca",
+                                               "pml_ucx_devices", "any", "-x", f"UCX_TLS={tls}"]))
+    return found, None
+
+
+def mpich(build, over):
+    mpirun = launcher_of("HYDRA", ("mpirun.mpich", "mpiexec.mpich", "mpirun", "mpiexec.hydra"))
+    if not mpirun:
+        return [], "MPICH is not here: Debian's mpich and libmpich-dev bring it."
+    about = output_of(mpirun, "--version")
+    version = re.search(r"Version:\s+(\S+)", about)
+    device = re.search(r"--with-device=([\w:]+)", about)
+    device = device[1] if device else "ch4"
+    # Without shared memory everything goes through the device's network library, and that over tcp.
+    network = {"FI_PROVIDER": "tcp"} if "ofi" in device else {"UCX_TLS": "tcp,self"}
+    env = dict(network, MPIR_CVAR_NOLOCAL="1") if over == "tcp" else {}
+    version = f"MPICH {version[1] if version else 'of an unknown version'} ({device})"
+    return [Contender("MPICH", "MPICH", build=build, prefix="mpich_", version=version, env=env,
+                      launcher=[mpirun, "-n", "{ranks}"])], None
+
+
+def gloo(build, over):
+    if over != "tcp":
+        return [], None
+    package = output_of("dpkg-query", "-W", "-f", "${Version}", "libgloo-dev").strip()
+    return [Contender("Gloo", "Gloo", build=build, prefix="gloo_", version=f"Gloo {package}".strip(),
+                      launcher=[os.path.join(build, "launch", "tuttirun"), "-n", "{ranks}", "--"])], None
+
+
+PEERS = ((open_mpi, "Open MPI", "openmpi-bin and libopenmpi-dev"), (mpich, "MPICH", "mpich and libmpich-dev"),
+         (gloo, "Gloo", "libgloo-dev"))
+
+
+def all_contenders(build, over):
+    """Ours first. Returns (contenders, sentences on peers that are not here)."""
+    found = [tutti(build, over)]
+    if over == "shm":
+        found.append(tutti(build, over, zero_copy=True))
+    missing = []
+    for peer, _, _ in PEERS:
+        here, why_not = peer(build, over)
+        found += here
+        if why_not:
+            missing.append(why_not)
+    return found, missing
+
+
+def without_program(contenders, collective):
+    """(those that can be started, sentences on libraries whose program was not built)."""
+    ready = [c for c in contenders if os.access(c.program(collective), os.X_OK)]
+    packages = {library: names for _, library, names in PEERS}
+    lacking = {c.library for c in contenders if c not in ready}
+    return ready, [f"{library} is left out of {collective}: {_program(library)}{collective}_perf was not built; "
+                   f"CMake builds it where Debian's {packages.get(library, 'packages')} are installed."
+                   for library in sorted(lacking)]
+
+
+def _program(library):
+    return {"Open MPI": "openmpi_", "MPICH": "mpich_", "Gloo": "gloo_"}.get(library, "")

@@ -1,0 +1,151 @@
+"""A comparison's results as one HTML page that needs no other file."""
+from html import escape
+
+from harness import bounds, curves, tables, targets
+from harness.sizes import text_of
+from harness.spread import median
+
+STYLE = """
+body { font: 15px/1.45 system-ui, sans-serif; color: #1c2430; background: #f6f7f9; margin: 2em auto; max-width: 1320px;
+  padding: 0 1em }
+h1 { font-size: 1.6em } h2 { font-size: 1.15em; margin-top: 2em }
+table { border-collapse: collapse; background: #fff; margin: 1em 0; display: block; overflow-x: auto }
+td, th { border: 1px solid #d5dae1; padding: .3em .6em; text-align: right; vertical-align: top; white-space: nowrap }
+td:first-child, th:first-child { text-align: left }
+.peers td { text-align: left; white-space: normal }
+.reached { background: #d8f0dc } .nearly { background: #fdf1c7 } .missed { background: #f9d5d3 }
+.none { color: #8a93a0 } small { color: #5b6675 }
+.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(380px, 1fr)); gap: 1em }
+.chart { background: #fff; border: 1px solid #d5dae1; padding: .6em }
+.chart svg { width: 100%; height: auto } .chart text { font: 11px system-ui, sans-serif; fill: #404a58 }
+.legend svg { width: 26px; height: 8px } .legend span { margin-right: 1em; font-size: 13px; white-space: nowrap }
+.grid { stroke: #e4e8ed; stroke-width: 1 } .warning { background: #f9d5d3; padding: .6em }
+"""
+
+
+def bus_factor(collective, ranks):
+    """As nccl-tests defines it: what makes a link's speed of size / time."""
+    if collective == "all_reduce":
+        return 2 * (ranks - 1) / ranks
+    if collective in ("broadcast", "reduce", "barrier"):
+        return 1
+    return (ranks - 1) / ranks
+
+
+def state_class(verdict):
+    if verdict.worst is None:
+        return "none"
+    if verdict.worst >= verdict.target:
+        return "reached"
+    return "nearly" if verdict.worst >= targets.FLOOR * verdict.target else "missed"
+
+
+def verdict_cell(verdicts):
+    if not verdicts:
+        return "<td></td>"
+    order = ("missed", "nearly", "reached", "none")
+    worst = min((state_class(v) for v in verdicts), key=order.index)
+    lines = []
+    for v in verdicts:
+        against = f" ({escape(v.against)})" if len(verdicts) > 1 else ""
+        if v.worst is None:
+            lines.append(f"{v.target:g}x{against}: not measured")
+            continue
+        sizes = "; ".join(f"{text_of(s) if s else 'no data'}: {m:.2f} ({low:.2f}-{high:.2f})"
+                          for s, (low, m, high) in v.sizes.items())
+        lines.append(f'<span title="{escape(sizes)}">{v.target:g}x{against}: <b>{v.worst:.2f}</b> at worst, '
+                     f'{v.mean:.2f} in the mean<br><small>{v.state}</small></span>')
+    return f'<td class="{worst}">{"<br>".join(lines)}</td>'
+
+
+def targets_table(table):
+    ranks = sorted({r for _, row in table for r in row})
+    head = "".join(f"<th>{r} ranks</th>" for r in ranks)
+    rows = "".join(f"<tr><td>{escape(name)}</td>" + "".join(verdict_cell(row.get(r)) for r in ranks) + "</tr>"
+                   for name, row in table)
+    return f"<table><tr><th></th>{head}</tr>{rows}</table>"
+
+
+def charts_of(results, place, points):
+    names = list(dict.fromkeys(name for p in points for name in p.times))
+    sized = [p for p in points if p.size]
+    if not sized:
+        return ""
+    times = {n: [(p.size, median(p.times[n])) for p in sized if n in p.times] for n in names}
+    limits = {}
+    for p in sized:
+        for name, microseconds in bounds.lines_at(results.limits, place, p.size).items():
+            limits.setdefault(name, []).append((p.size, microseconds))
+    factor = bus_factor(place.collective, place.ranks)
+
+    def bandwidth(curve):
+        return [(size, size * factor / us / 1e3) for size, us in curve]
+
+    ticks = [(4 ** k, text_of(4 ** k)) for k in range(1, 16)]
+    throughput = {n: bandwidth(c) for n, c in limits.items() if n not in ("flag", "loopback latency")}
+    return ('<div class="pair"><div class="chart">' + curves.draw(times, limits, "time, us", ticks)
+            + '</div><div class="chart">'
+            + curves.draw({n: bandwidth(c) for n, c in times.items()}, throughput, "bus bandwidth, GB/s", ticks)
+            + "</div></div>")
+
+
+def times_table(points):
+    """tables.table_of, as HTML."""
+    rows = [line.strip("| ").split(" | ") for line in tables.table_of(points).splitlines()]
+
+    def bold(text):
+        return escape(text).replace("**", "<b>", 1).replace("**", "</b>", 1)
+
+    head = "".join(f"<th>{escape(w)}</th>" for w in rows[0])
+    body = "".join("<tr>" + "".join(f"<td>{bold(w)}</td>" for w in row) + "</tr>" for row in rows[2:])
+    return f"<table><tr>{head}</tr>{body}</table>"
+
+
+def limits_text(limits):
+    if not limits:
+        return "<p>The machine's limits were not measured.</p>"
+    rows = "".join(f"<tr><td>{escape(b['pattern'])}</td><td>{b['cores']}</td><td>{text_of(b['bytes'])}</td>"
+                   f"<td>{b['GBps']:.1f}</td></tr>" for b in limits.get("bandwidth", ()))
+    mode = "far from" if bounds.cores_are_far(limits) else "near"
+    words = (f"A flag from core to core: {limits.get('flag_ns', 0):.0f} ns (the cores are {mode} each other). Loopback TCP: "
+             f"{limits.get('loopback_latency_us', 0):.2f} us one way, {limits.get('loopback_GBps', 0):.2f} GB/s of both "
+             "directions together.")
+    return (f"<p>{words}</p><table><tr><th>pattern</th><th>cores</th><th>buffer</th><th>GB/s</th></tr>{rows}</table>"
+            f"<p><small>{escape(bounds.__doc__.strip().splitlines()[0])}</small></p>"
+            f"<pre>{escape(chr(10).join(bounds.__doc__.strip().splitlines()[2:]))}</pre>")
+
+
+def head_of(results):
+    parts = []
+    if results.failed:
+        parts.append(f'<p class="warning"><b>{escape(results.failed)}</b></p>')
+    if results.notes:
+        parts.append("<ul>" + "".join(f"<li>{escape(note)}</li>" for note in results.notes) + "</ul>")
+    rows = "".join(f"<tr><td>{escape(name)}</td><td>{escape(str(value))}</td></tr>"
+                   for name, value in results.machine.items() if value != "")
+    parts.append(f'<h2>The machine</h2><table class="peers">{rows}</table>{limits_text(results.limits)}')
+    rows = "".join("<tr>" + "".join(f"<td>{escape(word)}</td>" for word in line) + "</tr>"
+                   for line in results.peer_lines())
+    parts.append('<h2>Who is compared</h2><table class="peers"><tr><th>over</th><th>contender</th><th>version</th>'
+                 f"<th>settings</th></tr>{rows}</table>")
+    settings = ", ".join(f"{name} {value}" for name, value in results.settings.items())
+    parts.append(f"<p>Settings: {escape(settings)}. Times are medians over the rounds of the mean time of a call; a ratio is "
+                 "taken within each round, the best peer's time by ours: median, and in brackets the middle half. "
+                 "Above 1 Tutti is faster.</p>")
+    return "".join(parts)
+
+
+def html_of(results):
+    parts = ["<h1>Tutti and its peers</h1>", head_of(results), "<h2>Targets</h2><p>f32 sum all_reduce; the worst size of "
+             "each class counts. Green: reached; yellow: at least 85 %; red: less. The sizes show under the pointer.</p>"]
+    first, others, bf16 = results.verdict_tables()
+    parts.append(targets_table(first))
+    if others:
+        parts.append(f"<p>The other collectives, every size:</p>{targets_table(others)}")
+    if bf16:
+        parts.append(f"<p>bf16's speed per byte against f32's:</p>{targets_table(bf16)}")
+    for place, dtype, points in results.places():
+        parts.append(f"<h2>{escape(str(place))}, {escape(dtype)}</h2>{charts_of(results, place, points)}"
+                     f"{times_table(points)}")
+    return (f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Tutti and its peers</title><style>{STYLE}'
+            f"</style></head><body>{''.join(parts)}</body></html>\n")

@@ -1,0 +1,116 @@
+"""Who is measured when: every round measures every contender once, one after the other, so that all see the
+same machine. The first round verifies, warms up, and finds out how many iterations the others need."""
+from harness import run
+
+BUDGET_S = 0.12         # of one start of a program, apart from starting
+# Iterations by the unit's last size: those of the first round, the fewest, the most.
+ITERATIONS = ((1 << 10, 20, 50, 20000), (64 << 10, 8, 20, 5000), (4 << 20, 3, 5, 500), (1 << 60, 1, 2, 20))
+
+
+class Place:
+    """Where a comparison is made: the transport, the ranks, and the call."""
+
+    def __init__(self, over, ranks, collective):
+        self.over, self.ranks, self.collective = over, ranks, collective
+
+    def __str__(self):
+        return f"{self.collective}, {self.ranks} ranks, {'TCP' if self.over == 'tcp' else 'shared memory'}"
+
+
+class Point:
+    """One size in one place: each contender's microseconds, round by round."""
+
+    def __init__(self, place, dtype, size):
+        self.place, self.dtype, self.size = place, dtype, size
+        self.times = {}
+
+    def add(self, name, microseconds):
+        self.times.setdefault(name, []).append(microseconds)
+
+    def keep_whole_rounds(self):
+        """After an interruption some have been measured once more than others."""
+        least = min((len(t) for t in self.times.values()), default=0)
+        self.times = {name: t[:least] for name, t in self.times.items()} if least else {}
+
+
+class Settings:
+    def __init__(self, **given):
+        self.rounds = given.get("rounds", 8)
+        self.dirty = given.get("dirty", True)
+        self.in_place = given.get("in_place", True)
+        self.timeout = given.get("timeout", 120)
+        self.env = given.get("env")
+        self.say = given.get("say", print)
+
+
+class Rounds:
+    """Measures units in one place. broken: {contender: why it was left out}; it holds for the whole place."""
+
+    def __init__(self, settings, place, contenders):
+        self.settings, self.place = settings, place
+        self.contenders = contenders
+        self.broken = {}
+        self.libraries = {}
+
+    def measure_unit(self, sizes, dtypes, into):
+        """Appends a point for each type and size to into, at once, so that an interruption leaves what there is."""
+        points = {(d, s): Point(self.place, d, s) for d in dtypes for s in sizes}
+        into += points.values()
+        iterations = {}
+        for turn in range(self.settings.rounds + 1):
+            for dtype in dtypes:
+                for contender in self.in_turn(turn):
+                    self.measure_once(contender, dtype, sizes, turn, iterations, points)
+
+    def in_turn(self, turn):
+        """A different one goes first in every round: nobody always runs after the same other one."""
+        n = turn % len(self.contenders)
+        return self.contenders[n:] + self.contenders[:n]
+
+    def measure_once(self, contender, dtype, sizes, turn, iterations, points):
+        key = (contender.name, dtype)
+        if key in self.broken:
+            return
+        first = turn == 0
+        options = ["-d", dtype, "-c", str(int(first)), "--dirty", str(int(self.settings.dirty)), "-w", "2",
+                   "-n", str(bounds_of(sizes)[0] if first else iterations[key])]
+        env = dict(self.settings.env, **contender.env)
+        command = contender.command(self.place.collective, self.place.ranks)
+        try:
+            result, rows, _ = run.run_unit(command, env, sizes, options, self.settings.timeout)
+            times = run.times_of(rows, sizes, self.settings.in_place)
+        except run.WrongResult as wrong:
+            raise run.WrongResult(f"{contender.name} {wrong} in {self.place}, {dtype}, {sizes[0]} to {sizes[-1]} B.",
+                                  "\n".join(wrong.lines)) from wrong
+        except run.Failure as failure:
+            self.leave_out(key, failure, points)
+            return
+        self.libraries.setdefault(contender.library, str(result.get("library", "")))
+        if first:
+            iterations[key] = iterations_for(sizes, times)
+            return
+        for size, microseconds in times.items():
+            points[dtype, size].add(contender.name, microseconds)
+
+    def leave_out(self, key, failure, points):
+        """Half measured is not measured: what it has of this unit goes too."""
+        name, dtype = key
+        self.broken[key] = str(failure)
+        self.settings.say(f"{name} is left out of {self.place}, {dtype}, from here on: it {failure}. Its last lines:")
+        for line in failure.lines:
+            self.settings.say(f"    {line}")
+        for point in points.values():
+            if point.dtype == dtype:
+                point.times.pop(name, None)
+
+
+def bounds_of(sizes):
+    return next(bounds[1:] for bounds in ITERATIONS if sizes[-1] <= bounds[0])
+
+
+def iterations_for(sizes, times):
+    """As many as fit into the budget: a call, twice since it is measured out of place too, and writing its
+    buffers, at about two bytes a nanosecond."""
+    _, least, most = bounds_of(sizes)
+    seconds = sum(2 * (times[size] * 1e-6 + 2 * size / 2e9) for size in sizes)
+    return max(least, min(most, int(BUDGET_S / seconds)))

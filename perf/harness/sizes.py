@@ -1,0 +1,73 @@
+"""Message sizes: how they are written, printed, and put into units that run within about a second.
+
+A unit is a list of sizes that one start of a program measures. The machine's cores change their mood within
+seconds, so everybody measures a unit before anybody measures it again, and before the next one.
+"""
+UNITS = {"K": 10, "M": 20, "G": 30}
+# Sizes up to each of these share a unit; above the last every size has its own.
+UNIT_ENDS = (1 << 10, 64 << 10, 4 << 20)
+# What issue and report speak of: name, first and last size.
+CLASSES = (("8-56 B", 8, 56), ("64 B - 1 KiB", 64, 1 << 10), ("4-64 KiB", 4 << 10, 64 << 10),
+           ("256 KiB - 4 MiB", 256 << 10, 4 << 20), ("16-64 MiB", 16 << 20, 64 << 20))
+
+
+def parse_bytes(text):
+    """4096, 4K, 1M; ValueError for anything else."""
+    shift = UNITS.get(text[-1:].upper(), 0)
+    number = int(text[:-1] if shift else text)
+    if number < 1:
+        raise ValueError(text)
+    return number << shift
+
+
+def parse_sizes(text):
+    """16,1K,64K or 16-64M*4: from 16 B to 64 MiB, each four times the one before (by itself: twice)."""
+    sizes = set()
+    for item in text.split(","):
+        ends, _, factor = item.partition("*")
+        first, dash, last = ends.partition("-")
+        size, end = parse_bytes(first), parse_bytes(last if dash else first)
+        factor = int(factor or 2)
+        if factor < 2 or end < size:
+            raise ValueError(item)
+        while size <= end:
+            sizes.add(size)
+            size *= factor
+    return sorted(sizes)
+
+
+def text_of(size):
+    for unit, shift in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if size >= 1 << shift and size % (1 << shift) == 0:
+            return f"{size >> shift} {unit}"
+    return f"{size} B"
+
+
+def progressions(sizes):
+    """Cuts the sizes into runs that a program's -b, -e and -f can say: (first, last, factor)."""
+    runs = []
+    for size in sizes:
+        if runs:
+            first, last, factor = runs[-1]
+            if size % last == 0 and (first == last or size == last * factor):
+                runs[-1] = (first, size, size // last)
+                continue
+        runs.append((size, size, 2))
+    return runs
+
+
+def units_of(sizes):
+    """[[sizes of a unit], ...]: of about the same duration, and one start of a program each."""
+    units = []
+    start = 0
+    for end in UNIT_ENDS:
+        units.append([s for s in sizes if start < s <= end])
+        start = end
+    units += [[s] for s in sizes if s > start]
+    return [list(run_sizes(*run)) for unit in units for run in progressions(unit)]
+
+
+def run_sizes(first, last, factor):
+    while first <= last:
+        yield first
+        first *= factor

@@ -1,0 +1,139 @@
+"""What is to be reached: ratios to the best peer, by size class and number of ranks, and what was.
+
+Judged is the worst size of a class; a class counts as far as it was measured.
+"""
+from harness import bounds
+from harness.spread import geometric_mean, median, middle_half, ratios
+
+FLOOR = 0.85
+KIB, MIB = 1 << 10, 1 << 20
+ANY = (1, 1 << 62)
+ORDINARY, ZERO_COPY = "Tutti", "Tutti, zero copy"
+PEERS, STOCK, GLOO, NOT_GLOO, LIMIT = "best peer", "Open MPI", "Gloo", "best but Gloo", "2-in-2-out limit"
+OTHERS = ("all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", "barrier")
+OTHERS_TARGET = 1.5
+BF16_TARGET = 0.8
+
+# over, name, our contender, first and last size, {ranks: [(target, against)]}
+ROWS = (
+    ("shm", "shared memory, 8-56 B", ORDINARY, 8, 56,
+     {2: [(2.0, PEERS)], 4: [(2.3, PEERS)], 8: [(2.2, PEERS)]}),
+    ("shm", "shared memory, 64 B - 1 KiB", ORDINARY, 64, KIB,
+     {2: [(1.8, PEERS)], 4: [(2.4, PEERS)], 8: [(2.8, PEERS)]}),
+    ("shm", "shared memory, 4 - 64 KiB", ORDINARY, 4 * KIB, 64 * KIB,
+     {2: [(2.0, PEERS)], 4: [(2.3, PEERS)], 8: [(2.6, PEERS)]}),
+    ("shm", "shared memory, 256 KiB - 4 MiB", ORDINARY, 256 * KIB, 4 * MIB,
+     {2: [(2.0, PEERS)], 4: [(3.0, PEERS)], 8: [(2.4, PEERS)]}),
+    ("shm", "shared memory, 16 - 64 MiB", ORDINARY, 16 * MIB, 64 * MIB,
+     {2: [(2.0, PEERS), (5.0, STOCK)], 4: [(2.4, PEERS)], 8: [(2.1, PEERS)]}),
+    ("shm", "zero copy, 256 KiB - 4 MiB", ZERO_COPY, 256 * KIB, 4 * MIB,
+     {2: [(3.0, PEERS)], 4: [(5.0, PEERS)], 8: [(4.0, PEERS)]}),
+    ("shm", "zero copy, 16 - 64 MiB", ZERO_COPY, 16 * MIB, 64 * MIB,
+     {2: [(2.4, PEERS), (0.8, LIMIT)], 4: [(4.5, PEERS)], 8: [(4.5, PEERS)]}),
+    ("tcp", "TCP, to 16 KiB", ORDINARY, 1, 16 * KIB,
+     {2: [(1.6, NOT_GLOO), (15, GLOO)], 4: [(2.2, NOT_GLOO), (20, GLOO)], 8: [(1.9, NOT_GLOO), (15, GLOO)]}),
+    ("tcp", "TCP, 64 KiB - 64 MiB", ORDINARY, 64 * KIB, 64 * MIB,
+     {2: [(1.8, NOT_GLOO), (3, GLOO)], 4: [(1.7, NOT_GLOO), (2, GLOO)], 8: [(1.6, NOT_GLOO), (2.4, GLOO)]}),
+)
+FAR_TARGET = ("shared memory, 64 B - 1 KiB", 2, 1.3)    # where the cores are far from each other
+
+
+class Verdict:
+    """A target at one place: the worst size's ratio, all sizes' mean, and how it counts."""
+
+    def __init__(self, what, ranks, target, against, found):
+        self.what, self.ranks, self.target, self.against = what, ranks, target, against
+        self.sizes = found                                       # {size: (low, ratio, high)}
+        self.worst = min((f[1] for f in found.values()), default=None)
+        self.mean = geometric_mean([f[1] for f in found.values()]) if found else None
+
+    @property
+    def state(self):
+        if self.worst is None:
+            return "not measured"
+        if self.worst >= self.target:
+            return "reached"
+        if self.worst >= FLOOR * self.target:
+            return f"{self.worst / self.target:.0%} of it"
+        return "missed"
+
+
+def is_peer(name):
+    return not name.startswith("Tutti")
+
+
+def best_peer(point, wanted=is_peer):
+    """The name of the fastest at this size by its median, or None."""
+    names = [n for n in point.times if wanted(n) and is_peer(n)]
+    return min(names, key=lambda n: median(point.times[n]), default=None)
+
+
+def ratio_to(point, ours, against, limits=None):
+    """(low, median, high) over the rounds, of the others' time to ours; None where one of them is missing."""
+    if not point.times.get(ours):
+        return None
+    if against == LIMIT:
+        limit = bounds.lines_at(limits, point.place, point.size).get("2 in 2 out")
+        return limit and middle_half([limit / t for t in point.times[ours]])
+    wanted = {PEERS: is_peer, NOT_GLOO: lambda n: n != "Gloo"}.get(against, lambda n: n == against)
+    peer = best_peer(point, wanted)
+    return peer and middle_half(ratios(point.times[peer], point.times[ours]))
+
+
+def judge(points, limits, what, target, ours, against):
+    found = {p.size: ratio_to(p, ours, against, limits) for p in points}
+    ranks = points[0].place.ranks if points else 0
+    return Verdict(what, ranks, target, against, {s: f for s, f in sorted(found.items()) if f})
+
+
+def within(points, place_of, first, last, dtype="float"):
+    return [p for p in points if place_of(p.place) and p.dtype == dtype and first <= p.size <= last]
+
+
+def all_reduce_verdicts(points, limits):
+    """[[row's name, {ranks: [verdicts]}], ...] of the table."""
+    table = []
+    for over, name, ours, first, last, cells in ROWS:
+        row = {}
+        for ranks, wanted in cells.items():
+            here = within(points, lambda p, o=over, r=ranks: p.over == o and p.ranks == r
+                          and p.collective == "all_reduce", first, last)
+            row[ranks] = []
+            for target, against in wanted:
+                if (name, ranks) == FAR_TARGET[:2] and bounds.cores_are_far(limits):
+                    target = FAR_TARGET[2]
+                row[ranks].append(judge(here, limits, name, target, ours, against))
+        table.append((name, row))
+    return table
+
+
+def other_verdicts(points, limits):
+    """The same for the other collectives: every size class together."""
+    table = []
+    for collective in OTHERS:
+        for over in ("shm", "tcp"):
+            row = {}
+            for ranks in sorted({p.place.ranks for p in points}):
+                here = within(points, lambda p, o=over, r=ranks, c=collective: p.over == o and p.ranks == r
+                              and p.collective == c, 0, ANY[1])
+                if here:
+                    row[ranks] = [judge(here, limits, collective, OTHERS_TARGET, ORDINARY, PEERS)]
+            if row:
+                table.append((f"{collective}, {'TCP' if over == 'tcp' else 'shared memory'}", row))
+    return table
+
+
+def bf16_verdicts(points):
+    """bf16's speed per byte to f32's, the same rounds: [(row's name, {ranks: [verdict]})]."""
+    table = {}
+    for p in points:
+        if p.dtype != "bfloat16" or p.place.collective != "all_reduce":
+            continue
+        f32 = [q for q in points if q.dtype == "float" and q.place is p.place and q.size == p.size]
+        for ours in (ORDINARY, ZERO_COPY):
+            if f32 and f32[0].times.get(ours) and p.times.get(ours):
+                name = f"bf16 to f32, {'TCP' if p.place.over == 'tcp' else 'shared memory'}" + ours[len(ORDINARY):]
+                row = table.setdefault(name, {}).setdefault(p.place.ranks, {})
+                row[p.size] = middle_half(ratios(f32[0].times[ours], p.times[ours]))
+    return [(name, {ranks: [Verdict(name, ranks, BF16_TARGET, "f32", found)] for ranks, found in row.items()})
+            for name, row in table.items()]

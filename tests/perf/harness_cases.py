@@ -1,0 +1,94 @@
+"""What would break: sizes that are not the ones asked for, and a test of noise that sees ghosts or nothing."""
+import os
+import random
+import sys
+import unittest
+
+sys.path.insert(0, os.path.join(os.environ["SOURCE_DIR"], "perf"))
+from harness import bounds, rounds, sizes, spread, targets  # noqa: E402
+
+LIMITS = {"cores": 2, "flag_ns": 60, "loopback_latency_us": 3, "loopback_GBps": 4, "bandwidth": [
+    {"pattern": "2 in 2 out", "cores": 2, "bytes": 1 << 20, "GBps": 80},
+    {"pattern": "2 in 2 out", "cores": 2, "bytes": 1 << 24, "GBps": 20},
+    {"pattern": "2 in 2 out", "cores": 1, "bytes": 1 << 20, "GBps": 1},
+    {"pattern": "copy", "cores": 2, "bytes": 1 << 20, "GBps": 10}]}
+
+
+class Sizes(unittest.TestCase):
+    def test_written(self):
+        self.assertEqual(sizes.parse_sizes("1K,16"), [16, 1024])
+        self.assertEqual(sizes.parse_sizes("8-130*4,16M"), [8, 32, 128, 16 << 20])
+        self.assertEqual(sizes.parse_sizes("1-4"), [1, 2, 4])
+        for bad in ("", "0", "K", "4-2", "1-8*1", "1-", "x", "-4"):
+            with self.assertRaises(ValueError, msg=bad):
+                sizes.parse_sizes(bad)
+
+    def test_units_are_progressions_that_hold_every_size_once(self):
+        seed = int(os.environ.get("SEED", random.randrange(1 << 30)))
+        print(f"seed {seed}")
+        chance = random.Random(seed)
+        for _ in range(300):
+            asked = sorted({chance.choice((1, 2, 3, 7)) << chance.randrange(26) for _ in range(chance.randrange(1, 12))})
+            units = sizes.units_of(asked)
+            self.assertEqual(sorted(s for unit in units for s in unit), asked)
+            for unit in units:
+                factors = {b / a for a, b in zip(unit, unit[1:])}
+                self.assertLessEqual(len(factors), 1, unit)
+                self.assertTrue(all(f == int(f) and f >= 2 for f in factors), unit)
+
+
+class Noise(unittest.TestCase):
+    def test_signed_ranks(self):
+        self.assertEqual(spread.wilcoxon_greater([1] * 8), 1 / 256)
+        self.assertEqual(spread.wilcoxon_greater([-1] * 8), 1)
+        # Ranks 1 2 3, the smallest negative: 5 or more out of 0 1 2 3 3 4 5 6.
+        self.assertEqual(spread.wilcoxon_greater([-1, 2, 3]), 2 / 8)
+        self.assertEqual(spread.wilcoxon_greater([0, 0]), 1)
+
+    def test_effect_and_significance_are_both_asked_for(self):
+        old = [1.0] * 8
+        self.assertTrue(spread.is_slower([1.1] * 8, old, 0.03, 0.01))
+        self.assertFalse(spread.is_slower([1.02] * 8, old, 0.03, 0.01))
+        self.assertFalse(spread.is_slower([1.1] * 6 + [0.5] * 2, old, 0.03, 0.01))
+
+    def test_equal_ones_are_seldom_found_to_differ(self):
+        chance = random.Random(7)
+        found = sum(spread.wilcoxon_greater([chance.gauss(0, 1) for _ in range(8)]) < 0.05 for _ in range(2000))
+        self.assertTrue(40 < found < 140, found)          # 5 % of 2000, and what luck does to it
+
+
+class Limits(unittest.TestCase):
+    def setUp(self):
+        self.place = rounds.Place("shm", 2, "all_reduce")
+
+    def test_lines(self):
+        lines = bounds.lines_at(LIMITS, self.place, 1 << 20)
+        self.assertAlmostEqual(lines["flag"], 0.06)
+        self.assertAlmostEqual(lines["copy"], 2 * (1 << 20) / 10e3)
+        self.assertAlmostEqual(lines["2 in 2 out"], 4 * (1 << 20) / 80e3)
+        between = bounds.pattern_rate(LIMITS, "2 in 2 out", 1 << 22)
+        self.assertAlmostEqual(between / 40e9, 1)         # half way on log axes
+        tcp = bounds.lines_at(LIMITS, rounds.Place("tcp", 4, "broadcast"), 1 << 20)
+        self.assertAlmostEqual(tcp["loopback stream"], 3 * (1 << 20) / 4e3)
+        self.assertEqual(bounds.lines_at(None, self.place, 16), {})
+
+    def test_verdicts(self):
+        point = rounds.Point(self.place, "float", 16 << 20)
+        point.times = {"Tutti": [1, 1, 1, 1], "Tutti, zero copy": [4000.0] * 4, "Open MPI": [2.5] * 4, "MPICH": [1.8] * 4}
+        table = dict(targets.all_reduce_verdicts([point], LIMITS))
+        best, stock = table["shared memory, 16 - 64 MiB"][2]
+        self.assertEqual((best.state, stock.state), ("90% of it", "missed"))
+        limit = table["zero copy, 16 - 64 MiB"][2][1]
+        self.assertAlmostEqual(limit.worst, 4 * (16 << 20) / 20e3 / 4000)
+        self.assertEqual(table["TCP, to 16 KiB"][2][0].state, "not measured")
+
+    def test_far_cores_have_a_target_of_their_own(self):
+        point = rounds.Point(self.place, "float", 64)
+        point.times = {"Tutti": [1.0], "MPICH": [1.4]}
+        states = [dict(targets.all_reduce_verdicts([point], dict(LIMITS, flag_ns=ns)))["shared memory, 64 B - 1 KiB"][2][0]
+                  .state for ns in (60, 250)]
+        self.assertEqual(states, ["missed", "reached"])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=0)

@@ -1,0 +1,130 @@
+#!/usr/bin/env bash
+# What would break: a comparison that blames the wrong one, hides who failed, or shows a wrong result as a time.
+# The builds and the peers are fakes with times that are known.
+set -u
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+cd "$scratch" || exit 1
+. "$SOURCE_DIR/tests/perf/fake_build.sh"
+failures=0
+
+complain()
+{
+	echo "FAILED: $*"
+	failures=1
+}
+
+# compare CODE WORD...: runs it on the fake build, with its output in ./out.
+compare()
+{
+	local code=$1 got
+	shift
+	timeout -k 5 100 "$SOURCE_DIR/perf/compare" --build "$scratch/build" "$@" >out 2>&1
+	got=$?
+	[ "$got" = "$code" ] || complain "exit code $got instead of $code from compare $*: $(tail -5 out)"
+}
+
+says()
+{
+	grep -qF -- "$1" "${2:-out}" || complain "'$1' is not in ${2:-out}: $(head -c 600 "${2:-out}")"
+}
+
+fake_build "$scratch/build"
+mkdir bin
+fake_launcher bin/mpirun.openmpi 'mpirun (Open MPI) 4.1.9'
+fake_launcher bin/mpirun.mpich "$(printf 'HYDRA build details:\n Version:  4.0.9\n --with-device=ch4:ofi')"
+printf '#!/bin/sh\necho mca:pml:ucx:version\n' >bin/ompi_info
+chmod +x bin/ompi_info
+export PATH=$scratch/bin:$PATH
+
+# ---- ratios are those of the times that were made up, the best peer is the best one
+export FAKE='openmpi_=x3;mpich_=x2'
+compare 0 --sizes 16,1K,64K --rounds 4 --out result
+says '| 16 B |'
+says '| MPICH |'                                                          # the best peer at each size
+ratio=$(sed -n 's/^| 1 KiB [^*]*\*\*\([0-9.]*\)\*\* .*/\1/p' out)
+awk -v r="$ratio" 'BEGIN { exit !(r > 1.9 && r < 2.1) }' || complain "a ratio of 2 came out as '$ratio'"
+says 'shared memory: Open MPI, no CMA, malloc; '
+says 'UCX_TLS=sm,self'
+says '2x: 2.0'                                                            # a target and what was reached
+for file in results.csv results.json table.md report.html; do
+	[ -s "result/$file" ] || complain "$file was not written"
+done
+[ "$(wc -l <result/results.csv)" = $((1 + 3 * 4 * 8)) ] || complain "$(wc -l <result/results.csv) lines in the CSV"
+says '<polyline' result/report.html
+says 'class="reached"' result/report.html
+grep -qE "$(hostname)|$scratch|${USER:-nobody-at-all}@" result/* && complain "host, user or path in a result"
+python3 - <<'END' || complain "results.json is not as it should be"
+import json
+result = json.load(open("result/results.json"))
+assert result["complete"] and len(result["points"]) == 3, result
+assert all(len(t) == 4 for p in result["points"] for t in p["times_us"].values())
+END
+
+# ---- every way to talk, several types, what has no size
+compare 0 --over shm,tcp --sizes 64K --rounds 2 --dtype float,bfloat16 --collectives all_reduce,barrier --out all
+says 'tcp,self'
+says 'FI_PROVIDER=tcp MPIR_CVAR_NOLOCAL=1'
+says 'Gloo' all/table.md
+says 'bf16 to f32, TCP' all/table.md
+says '## barrier, 2 ranks, TCP, float' all/table.md
+
+# ---- who is missing is named with what brings it
+rm build/perf/mpich_all_reduce_perf
+compare 0 --sizes 16 --rounds 2
+says "MPICH is left out of all_reduce: mpich_all_reduce_perf was not built"
+says 'mpich and libmpich-dev'
+ln build/program build/perf/mpich_all_reduce_perf
+fake_launcher bin/mpirun.mpich 'somebody else'
+if ! command -v mpiexec.hydra >/dev/null; then
+	compare 0 --sizes 16 --rounds 2
+	says "MPICH is not here: Debian's mpich and libmpich-dev bring it."
+fi
+rm bin/mpirun.mpich
+fake_launcher bin/mpirun.mpich HYDRA
+
+# ---- a contender that fails or hangs is left out, and said to be
+FAKE='mpich_=dies@3' compare 0 --sizes 16 --rounds 4 --out dies
+says 'MPICH is left out of all_reduce, 2 ranks, shared memory, float, from here on: it ended with exit code 3'
+says '    the sentence before it died'
+says 'it ended with exit code 3' dies/report.html
+! grep -q ',MPICH,' dies/results.csv || complain "half measured times are in the CSV"
+FAKE='mpich_=hangs' compare 0 --sizes 16 --rounds 2 --timeout 1
+says 'it did not end within 1 s'
+says '    the line before it hung'
+FAKE='build/perf/all_reduce=dies' compare 3 --sizes 16 --rounds 2
+says 'Tutti is left out of all_reduce'
+
+# ---- a wrong result fails everything
+FAKE='mpich_=wrong@3' compare 1 --sizes 16,1K --rounds 4 --out wrong
+says 'MPICH gave WRONG VALUES in all_reduce, 2 ranks, shared memory, float, 16 to 1024 B.'
+says 'WRONG VALUES' wrong/report.html
+says '"complete": false' wrong/results.json
+
+# ---- an interrupted run keeps what it has, and leaves no process
+FAKE='mpich_broadcast=hangs' timeout --foreground -k 5 100 "$SOURCE_DIR/perf/compare" --build build --out interrupted \
+	--collectives all_reduce,broadcast --sizes 16 --rounds 2 >out 2>&1 &
+pid=$!
+until grep -q '## all_reduce' out && [ -e build/perf/mpich_broadcast_perf.starts ]; do
+	kill -0 $pid 2>/dev/null || break
+	read -rt 0.1 <> <(:)
+done
+kill -TERM $pid
+wait $pid
+says 'Interrupted'
+says ',all_reduce,float,16,MPICH,2,' interrupted/results.csv
+says '"complete": false' interrupted/results.json
+pgrep -f "$scratch/build/perf" && complain "processes are left"
+
+# ---- lines that cannot be understood
+for words in "--collectives all_reduce,nonsense" "--rounds 0" "--rounds 1" "--ranks 1" "--ranks two" "--sizes 0" \
+	"--sizes 4K-1K" "--sizes 1-9*1" "--over pigeon" "--dtype float80" "--build nowhere" "--unknown"; do
+	# shellcheck disable=SC2086
+	compare 2 $words
+	says 'usage: compare'
+done
+compare 2 --build nowhere
+says 'there is no build of Tutti in nowhere'
+
+python3 -B "$SOURCE_DIR/tests/perf/harness_cases.py" || failures=1
+exit $failures
