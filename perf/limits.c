@@ -1,77 +1,84 @@
-/* limits: what Tutti costs apart from the data it moves. A rank is a process that this program
- * forks, so that the ranks can also be timed without the library, over memory they share. */
+/* limits: what the machine can do, and what Tutti costs apart from the data it moves. Only the
+ * command line; the measurements are in the files beside this one. */
 #include "limits.h"
 
-#include <sched.h>
+#include <getopt.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
-double limits_now(void)
+static const struct part {
+	const char *name, *what;
+	int (*measure)(void);
+} parts[] = {
+	{"bandwidth", "memory bandwidth in the access patterns of collectives", limits_bandwidth},
+	{"flag", "one signal from core to core", limits_flag},
+	{"loopback", "TCP over loopback", limits_loopback},
+	{"call", "one blocking call against a bare exchange of lines", limits_call},
+	{"join", "how long tutti_init takes", limits_join},
+	{"idle", "processor time of a rank that has nothing to do", limits_idle},
+	{"memory", "of a rank", limits_memory},
+};
+
+#define PARTS (sizeof parts / sizeof *parts)
+
+static const char usage[] = "usage: limits [-J FILE] [PART...]\n";
+
+static void print_help(void)
 {
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+	fputs(usage, stdout);
+	puts("What this machine can do, and what Tutti costs apart from the data. All parts, or "
+	     "these:");
+	for (size_t i = 0; i < PARTS; i++)
+		printf("  %-10s  %s\n", parts[i].name, parts[i].what);
+	puts("-J FILE writes the figures as JSON too.");
 }
 
-void limits_meet(struct trial *t, int point)
+static const struct part *find(const char *name)
 {
-	atomic_fetch_add(&t->shared->arrived[point], 1);
-	while (atomic_load(&t->shared->arrived[point]) < t->ranks)
-		sched_yield();
+	for (size_t i = 0; i < PARTS; i++) {
+		if (strcmp(parts[i].name, name) == 0)
+			return &parts[i];
+	}
+	fprintf(stderr, "limits: there is no part '%s'.\n%s", name, usage);
+	return NULL;
 }
 
-static int wait_for(const pid_t *pids, int n)
+static int measure(char **names, int n)
 {
-	int failed = 0, status;
+	const struct part *part;
+	int failed = 0;
 
 	for (int i = 0; i < n; i++) {
-		if (waitpid(pids[i], &status, 0) < 0 || status != 0)
-			failed = 1;
+		if (!find(names[i]))
+			return 2;
+	}
+	for (size_t i = 0; n == 0 && i < PARTS; i++)
+		failed |= parts[i].measure();
+	for (int i = 0; i < n; i++) {
+		part = find(names[i]);
+		failed |= part->measure();
 	}
 	return failed;
 }
 
-int limits_run(int ranks, struct shared *shared, int (*body)(struct trial *trial))
-{
-	char url[512];
-	pid_t pids[LIMITS_RANKS];
-	int started = 0;
-
-	memset(shared, 0, sizeof *shared);
-	if (tutti_rendezvous_open(url, sizeof url) != TUTTI_OK) {
-		fprintf(stderr, "limits: %s\n", tutti_comm_error(NULL));
-		return 1;
-	}
-	fflush(stdout);
-	for (; started < ranks; started++) {
-		struct trial t = {.rank = started, .ranks = ranks, .shared = shared};
-
-		t.config = (tutti_config){
-			.rank = started,
-			.world_size = ranks,
-			.rendezvous = url,
-			.timeout_ms = 60000,
-		};
-		pids[started] = fork();
-		if (pids[started] == 0)
-			_exit(body(&t));
-		if (pids[started] < 0)
-			break;
-	}
-	return wait_for(pids, started) || started < ranks;
-}
-
 int main(int argc, char **argv)
 {
-	if (argc > 1) {
-		fprintf(stderr, "usage: %s\nPrints what Tutti costs apart from the data.\n",
-			argv[0]);
-		return strcmp(argv[1], "--help") == 0 ? 0 : 2;
+	static const struct option longs[] = {{"help", 0, NULL, 'h'}, {NULL, 0, NULL, 0}};
+	const char *path = NULL;
+	int option, code;
+
+	while ((option = getopt_long(argc, argv, "J:h", longs, NULL)) != -1) {
+		if (option == 'h') {
+			print_help();
+			return 0;
+		}
+		if (option != 'J') {
+			fputs(usage, stderr);
+			return 2;
+		}
+		path = optarg;
 	}
-	return limits_call() | limits_join() | limits_idle() | limits_memory();
+	code = measure(argv + optind, argc - optind);
+	return code == 0 && path ? limits_write(path) : code;
 }

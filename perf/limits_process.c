@@ -12,14 +12,6 @@
 #define IDLE_SECONDS 5
 #define PAYLOAD      ((size_t)64 << 20)
 
-static struct shared *open_shared(void)
-{
-	struct shared *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE,
-				     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-
-	return shared == MAP_FAILED ? NULL : shared;
-}
-
 static tutti_comm *join(struct trial *t)
 {
 	tutti_comm *comm;
@@ -46,7 +38,7 @@ static int join_body(struct trial *t)
 /* The slowest rank's time, best and worst of a few joins. */
 int limits_join(void)
 {
-	struct shared *shared = open_shared();
+	struct shared *shared = limits_shared();
 	double best = 1e9, worst = 0;
 
 	if (!shared)
@@ -66,6 +58,8 @@ int limits_join(void)
 	}
 	printf("tutti_init of %d local ranks: %.1f to %.1f ms (slowest rank, %d times)\n",
 	       LIMITS_RANKS, best * 1e3, worst * 1e3, JOINS);
+	limits_figure("join_8_best_ms", best * 1e3);
+	limits_figure("join_8_worst_ms", worst * 1e3);
 	munmap(shared, sizeof *shared);
 	return 0;
 }
@@ -96,12 +90,13 @@ static int idle_body(struct trial *t)
 
 int limits_idle(void)
 {
-	struct shared *shared = open_shared();
+	struct shared *shared = limits_shared();
 
 	if (!shared || limits_run(2, shared, idle_body) != 0)
 		return 1;
 	printf("processor time of a rank with nothing under way: %.3f %% (%d s)\n",
 	       shared->figures[0][0] * 100, IDLE_SECONDS);
+	limits_figure("idle_percent", shared->figures[0][0] * 100);
 	munmap(shared, sizeof *shared);
 	return 0;
 }
@@ -148,15 +143,18 @@ static int memory_body(struct trial *t)
 
 int limits_memory(void)
 {
-	struct shared *shared = open_shared();
+	struct shared *shared = limits_shared();
+
+	static const char *const names[] = {"memory_2_MiB", "memory_4_MiB", "memory_8_MiB"};
 
 	if (!shared)
 		return 1;
-	for (int ranks = 2; ranks <= LIMITS_RANKS; ranks *= 2) {
+	for (int ranks = 2, i = 0; ranks <= LIMITS_RANKS; ranks *= 2, i++) {
 		if (limits_run(ranks, shared, memory_body) != 0)
 			return 1;
 		printf("memory of a rank among %d after all_reduce up to %zu MiB: %.1f MiB\n",
 		       ranks, PAYLOAD >> 20, shared->figures[0][0] / 1024);
+		limits_figure(names[i], shared->figures[0][0] / 1024);
 	}
 	munmap(shared, sizeof *shared);
 	return 0;

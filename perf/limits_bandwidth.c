@@ -1,0 +1,243 @@
+/* Memory bandwidth as collectives use memory. Every core's buffers are written by that core right
+ * before, so what another core wants lies as modified lines in this one's caches, as far as it
+ * fits: no loop finds data where it has left them itself.
+ *
+ *     reduce       c = a + b, all three the core's own: 2 in, 1 out
+ *     copy         the next core's buffer into one of its own; counted are the bytes copied
+ *     2 in 2 out   two cores halve the work: a = b = a + b, a of the one and b of the other
+ *
+ * In the first and the last all bytes loaded and stored count. The buffers are shared memory, as
+ * the library's are. */
+#include "limits.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define BUFFERS  3
+#define MOST     ((size_t)64 << 20)
+#define TRIES    41
+#define WARMUPS  3
+#define VECTOR   64
+#define INLINE   static inline __attribute__((always_inline))
+#define PER_LINE (VECTOR / sizeof(float))
+
+typedef float vector __attribute__((vector_size(VECTOR)));
+
+enum pattern { REDUCE, COPY, TWO_IN_TWO_OUT, PATTERNS };
+static const char *const names[PATTERNS] = {"reduce", "copy", "2 in 2 out"};
+static const size_t sizes[] = {64 << 10, 1 << 20, 16 << 20, MOST};
+
+#define SIZES (sizeof sizes / sizeof *sizes)
+
+struct memory {
+	unsigned char *base; /* a core's buffers, one after the other, then the next core's */
+	double *seconds;     /* of [core][size][pattern][try]                               */
+};
+
+INLINE void reduce_any(vector *c, const vector *a, const vector *b, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		c[i] = a[i] + b[i];
+}
+
+INLINE void two_out_any(vector *a, vector *b, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		a[i] = b[i] = a[i] + b[i];
+}
+
+static void reduce_plain(vector *c, const vector *a, const vector *b, size_t n)
+{
+	reduce_any(c, a, b, n);
+}
+
+static void two_out_plain(vector *a, vector *b, size_t n)
+{
+	two_out_any(a, b, n);
+}
+
+#if defined(__x86_64__)
+#define WIDE __attribute__((target("avx512f")))
+static bool is_wide(void)
+{
+	return __builtin_cpu_supports("avx512f");
+}
+#else
+#define WIDE
+static bool is_wide(void)
+{
+	return false;
+}
+#endif
+
+WIDE static void reduce_wide(vector *c, const vector *a, const vector *b, size_t n)
+{
+	reduce_any(c, a, b, n);
+}
+
+WIDE static void two_out_wide(vector *a, vector *b, size_t n)
+{
+	two_out_any(a, b, n);
+}
+
+static void *buffer(const struct memory *m, int core, int which)
+{
+	return m->base + ((size_t)core * BUFFERS + (size_t)which) * MOST;
+}
+
+static double *seconds_of(const struct memory *m, int core, size_t size, enum pattern pattern)
+{
+	return m->seconds + (((size_t)core * SIZES + size) * PATTERNS + pattern) * TRIES;
+}
+
+static void run_pattern(struct trial *t, enum pattern pattern, size_t bytes)
+{
+	const struct memory *m = t->arg;
+	vector *a = buffer(m, t->rank & ~1, 0), *b = buffer(m, t->rank | (t->ranks > 1), 0);
+	size_t vectors = bytes / VECTOR, share = t->ranks > 1 ? vectors / 2 : vectors;
+
+	switch (pattern) {
+	case REDUCE:
+		(is_wide() ? reduce_wide : reduce_plain)(buffer(m, t->rank, 2),
+							 buffer(m, t->rank, 0),
+							 buffer(m, t->rank, 1), vectors);
+		break;
+	case COPY:
+		memcpy(buffer(m, t->rank, 2), buffer(m, (t->rank + 1) % t->ranks, 0), bytes);
+		break;
+	default:
+		if (t->ranks == 1)
+			b = buffer(m, 0, 1);
+		a += (size_t)(t->rank & 1) * share;
+		b += (size_t)(t->rank & 1) * share;
+		(is_wide() ? two_out_wide : two_out_plain)(a, b, share);
+	}
+}
+
+/* Those of this core's buffers that the pattern uses, each try with other values: no store writes
+ * what is there already. */
+static void dirty(struct trial *t, enum pattern pattern, size_t bytes, int try)
+{
+	static const bool uses[PATTERNS][2][BUFFERS] = {
+		[REDUCE] = {{true, true, true}, {true, true, true}},
+		[COPY] = {{true, false, true}, {true, false, true}},
+		[TWO_IN_TWO_OUT] = {{true, false, false}, {false, true, false}},
+	};
+
+	for (int i = 0; i < BUFFERS; i++) {
+		float *at = buffer(t->arg, t->rank, i);
+
+		if (!uses[pattern][t->rank & 1][i] && (t->ranks > 1 || i != 1))
+			continue;
+		for (size_t k = 0; k < bytes / sizeof *at; k++)
+			at[k] = (float)(try + i + 1);
+	}
+}
+
+/* Again and again the same: what is to be found is not what a cold TLB costs. */
+static void try_pattern(struct trial *t, size_t size, enum pattern pattern)
+{
+	int tries = sizes[size] > (8 << 20) ? TRIES / 4 : TRIES;
+	double *seconds = seconds_of(t->arg, t->rank, size, pattern), start;
+
+	for (int try = -WARMUPS; try < tries; try++) {
+		dirty(t, pattern, sizes[size], try);
+		limits_meet_again(t);
+		start = limits_now();
+		run_pattern(t, pattern, sizes[size]);
+		if (try >= 0)
+			seconds[try] = limits_now() - start;
+		limits_meet_again(t);
+	}
+}
+
+static int body(struct trial *t)
+{
+	for (size_t size = 0; size < SIZES; size++) {
+		for (int pattern = 0; pattern < PATTERNS; pattern++)
+			try_pattern(t, size, (enum pattern)pattern);
+	}
+	return 0;
+}
+
+/* What all cores together moved, a second, in the middle try; each is as long as its slowest core.
+ */
+static double rate_of(const struct memory *m, int cores, size_t size, enum pattern pattern)
+{
+	static const double counted[PATTERNS] = {3, 1, 2};
+	double rates[TRIES], bytes = counted[pattern] * (double)sizes[size] * cores;
+	int n = 0;
+
+	if (pattern == TWO_IN_TWO_OUT && cores == 1)
+		bytes *= 2;
+	for (int try = 0; try < TRIES; try++) {
+		double slowest = 0;
+
+		for (int core = 0; core < cores; core++) {
+			double s = seconds_of(m, core, size, pattern)[try];
+
+			slowest = s > slowest ? s : slowest;
+		}
+		if (slowest > 0)
+			rates[n++] = bytes / slowest / 1e9;
+	}
+	return limits_middle(rates, n, 0.5);
+}
+
+static int measure(struct shared *shared, struct memory *m, int cores)
+{
+	struct trial t = {.ranks = cores, .shared = shared, .arg = m};
+
+	if (limits_run_pinned(t, body) != 0)
+		return 1;
+	for (int pattern = 0; pattern < PATTERNS; pattern++) {
+		if (pattern == COPY && cores == 1)
+			continue;
+		printf("%s, %d core%s, GB/s:", names[pattern], cores, cores > 1 ? "s" : "");
+		for (size_t size = 0; size < SIZES; size++) {
+			double rate = rate_of(m, cores, size, (enum pattern)pattern);
+
+			printf(" %zu KiB %.1f%s", sizes[size] >> 10, rate,
+			       size + 1 < SIZES ? "," : "\n");
+			limits_bandwidth_figure(names[pattern], cores, sizes[size], rate);
+		}
+	}
+	return 0;
+}
+
+static void *map(size_t bytes)
+{
+	void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+			  MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (base != MAP_FAILED)
+		return base;
+	perror("limits: mmap");
+	return NULL;
+}
+
+/* One core, and all of them but an odd one. */
+int limits_bandwidth(void)
+{
+	int cores = limits_cores() & ~1, failed = 1;
+	size_t most = (size_t)LIMITS_RANKS * SIZES * PATTERNS * TRIES * sizeof(double);
+	size_t room = (size_t)(cores + 1) * BUFFERS * MOST;
+	struct memory m = {.base = map(room), .seconds = map(most)};
+	struct shared *shared = limits_shared();
+
+	if (m.base && m.seconds && shared) {
+		failed = measure(shared, &m, 1);
+		memset(m.seconds, 0, most);
+		if (cores > 1)
+			failed |= measure(shared, &m, cores);
+	}
+	if (m.base)
+		munmap(m.base, room);
+	if (m.seconds)
+		munmap(m.seconds, most);
+	if (shared)
+		munmap(shared, sizeof *shared);
+	return failed;
+}
