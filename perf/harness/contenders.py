@@ -33,15 +33,17 @@ class Contender:
     def program(self, collective):
         return os.path.join(self.build, "perf", f"{self.prefix}{collective}_perf")
 
-    def command(self, collective, ranks):
+    def command(self, collective, ranks, wrap=()):
+        """wrap: words before the program, such as chrt's."""
         launcher = [word.format(ranks=ranks) for word in self.launcher]
-        return launcher + [self.program(collective)] + self.options
+        options = [word.format(ranks=ranks) for word in self.options]
+        return launcher + list(wrap) + [self.program(collective)] + options
 
     def settings(self):
         """For people: what is set apart from the number of ranks, without paths."""
         words = [f"{name}={value}" for name, value in self.env.items()]
-        skip = ("-n", "{ranks}", "--")
-        words += [word for word in self.launcher[1:] if word not in skip] + self.options
+        skip = ("-n", "--ranks", "{ranks}", "--")
+        words += [word for word in self.launcher[1:] + self.options if word not in skip]
         return " ".join(words) or "none"
 
 
@@ -132,7 +134,7 @@ def gloo(build, over):
         return [], None
     package = output_of("dpkg-query", "-W", "-f", "${Version}", "libgloo-dev").strip()
     return [Contender("Gloo", "Gloo", build=build, prefix="gloo_", version=f"Gloo {package}".strip(),
-                      launcher=[os.path.join(build, "launch", "tuttirun"), "-n", "{ranks}", "--"])], None
+                      options=["--ranks", "{ranks}"])], None
 
 
 PEERS = ((open_mpi, "Open MPI", "openmpi-bin and libopenmpi-dev"), (mpich, "MPICH", "mpich and libmpich-dev"),

@@ -20,12 +20,9 @@ class Place:
 class Point:
     """One size in one place: each contender's microseconds, round by round."""
 
-    def __init__(self, place, dtype, size):
+    def __init__(self, place, dtype, size, names=()):
         self.place, self.dtype, self.size = place, dtype, size
-        self.times = {}
-
-    def add(self, name, microseconds):
-        self.times.setdefault(name, []).append(microseconds)
+        self.times = {name: [] for name in names}
 
     def keep_whole_rounds(self):
         """After an interruption some have been measured once more than others."""
@@ -40,6 +37,7 @@ class Settings:
         self.in_place = given.get("in_place", True)
         self.timeout = given.get("timeout", 120)
         self.env = given.get("env")
+        self.wrap = given.get("wrap", ())
         self.say = given.get("say", print)
 
 
@@ -54,7 +52,8 @@ class Rounds:
 
     def measure_unit(self, sizes, dtypes, into):
         """Appends a point for each type and size to into, at once, so that an interruption leaves what there is."""
-        points = {(d, s): Point(self.place, d, s) for d in dtypes for s in sizes}
+        points = {(d, s): Point(self.place, d, s, [c.name for c in self.contenders if (c.name, d) not in self.broken])
+                  for d in dtypes for s in sizes}
         into += points.values()
         iterations = {}
         for turn in range(self.settings.rounds + 1):
@@ -75,7 +74,7 @@ class Rounds:
         options = ["-d", dtype, "-c", str(int(first)), "--dirty", str(int(self.settings.dirty)), "-w", "2",
                    "-n", str(bounds_of(sizes)[0] if first else iterations[key])]
         env = dict(self.settings.env, **contender.env)
-        command = contender.command(self.place.collective, self.place.ranks)
+        command = contender.command(self.place.collective, self.place.ranks, self.settings.wrap)
         try:
             result, rows, _ = run.run_unit(command, env, sizes, options, self.settings.timeout)
             times = run.times_of(rows, sizes, self.settings.in_place)
@@ -90,7 +89,7 @@ class Rounds:
             iterations[key] = iterations_for(sizes, times)
             return
         for size, microseconds in times.items():
-            points[dtype, size].add(contender.name, microseconds)
+            points[dtype, size].times[contender.name].append(microseconds)
 
     def leave_out(self, key, failure, points):
         """Half measured is not measured: what it has of this unit goes too."""

@@ -1,0 +1,59 @@
+"""Lists on the command line, the same for perf/compare and perf/regress."""
+import argparse
+
+from harness import contenders, sizes
+
+MAX_RANKS = 1024
+TYPES = ("float", "double", "half", "bfloat16", "int8", "int32", "int64")
+
+
+def list_of(name, allowed):
+    def parse(text):
+        words = text.split(",")
+        for word in words:
+            if word not in allowed:
+                raise argparse.ArgumentTypeError(f"'{word}' is not a {name}; there are {', '.join(allowed)}")
+        return list(dict.fromkeys(words))
+    return parse
+
+
+def rank_list(text):
+    try:
+        ranks = [int(word) for word in text.split(",")]
+    except ValueError:
+        ranks = [0]
+    if not all(2 <= n <= MAX_RANKS for n in ranks):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a list of numbers from 2 to {MAX_RANKS}")
+    return ranks
+
+
+def size_list(text):
+    try:
+        return sizes.parse_sizes(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a list of sizes such as 16,1K or 8-64M*4") from None
+
+
+def at_least(least, why):
+    def parse(text):
+        if not text.isdigit() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"'{text}' rounds {why}")
+        return int(text)
+    return parse
+
+
+def add_common(parser, default):
+    """What is measured. default: {option: value}."""
+    def add(name, parse, help_text):
+        parser.add_argument(f"--{name}", type=parse, default=parse(default[name]), metavar="LIST",
+                            help=f"{help_text} ({default[name]})")
+
+    add("collectives", list_of("collective", contenders.COLLECTIVES), ", ".join(contenders.COLLECTIVES))
+    add("ranks", rank_list, "numbers of ranks")
+    add("sizes", size_list, "bytes: 16,1K or 8-64M*4, from 8 to 64M by factors of 4")
+    add("over", list_of("way", contenders.OVER), "what the ranks talk over: shm, tcp")
+    add("dtype", list_of("type", TYPES), "element types")
+    parser.add_argument("--no-dirty", action="store_true", help="calls find the buffers as the last one left them")
+    parser.add_argument("--out-of-place", action="store_true",
+                        help="two buffers; by itself one, where that is possible")
+    parser.add_argument("--timeout", type=float, default=120, metavar="S", help="for one start of a program (120)")

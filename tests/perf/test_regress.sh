@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# What would break: a slowdown that is not found, and a change that is blamed for the machine's noise. The builds
+# are fakes whose times are made up from a seed.
+set -u
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+cd "$scratch" || exit 1
+. "$SOURCE_DIR/tests/perf/fake_build.sh"
+failures=0
+
+complain()
+{
+	echo "FAILED: $*"
+	failures=1
+}
+
+# regress CODE WORD...: with its output in ./out.
+regress()
+{
+	local code=$1 got
+	shift
+	timeout -k 5 100 "$SOURCE_DIR/perf/regress" "$@" >out 2>&1
+	got=$?
+	[ "$got" = "$code" ] || complain "exit code $got instead of $code from regress $*: $(tail -5 out)"
+}
+
+says()
+{
+	grep -qF -- "$1" out || complain "'$1' is not in the output: $(head -c 600 out)"
+}
+
+fake_build old
+fake_build new
+some="--over shm --ranks 2 --sizes 16,64,256,1K --rounds 8"
+
+# ---- equal builds: noise of 5 % and some seeds; a slowdown of 10 % is found in it
+export FAKE_NOISE=0.05
+for FAKE_SEED in 1 2 3; do
+	export FAKE_SEED
+	# shellcheck disable=SC2086
+	regress 0 old new $some
+	says 'Nothing got slower.'
+done
+FAKE_NOISE=0.02
+# shellcheck disable=SC2086
+FAKE='new/perf=x1.1' regress 1 old new $some
+says 'Slower:'
+says 'all_reduce, 2 ranks, shared memory, float, 64 B: 1.'
+says 'float, zero copy, 1 KiB: 1.'
+# shellcheck disable=SC2086
+FAKE='old/perf=x1.1' regress 0 old new $some                  # faster is not slower
+# shellcheck disable=SC2086
+FAKE='new/perf=x1.01' regress 0 old new $some                 # and 1 % is not worth a word
+
+# ---- what was slower only once is not blamed: the first nine starts only, which are the first set of rounds
+rm old/perf/*.starts new/perf/*.starts
+FAKE='old/perf=x1.2@10;new/perf=x1.2' regress 0 old new --over tcp --ranks 2 --sizes 16 --rounds 8
+says 'slower once, not again'
+
+# ---- wrong values, failures, and lines that cannot be understood
+FAKE='new/perf=wrong' regress 1 old new --sizes 16
+says 'new gave WRONG VALUES'
+FAKE='new/perf=dies' regress 3 old new --over tcp --ranks 2 --sizes 16
+says 'new is left out of all_reduce'
+says '    the sentence before it died'
+regress 3 old nowhere-at-all
+says "'nowhere-at-all' is neither a folder with a build"
+for words in "old" "old new --rounds 0" "old new --rounds 6" "old new --collectives none" "old new --sizes x"; do
+	# shellcheck disable=SC2086
+	regress 2 $words
+	says 'usage: regress'
+done
+exit $failures
