@@ -53,13 +53,16 @@ static long count_start(const char *path)
 	return starts;
 }
 
+/* The same in every scratch folder: only the build's name and what is in it count. */
 static uint64_t seed_of(const char *path, long start)
 {
-	const char *seed = getenv("FAKE_SEED");
+	const char *seed = getenv("FAKE_SEED"), *tail = path + strlen(path);
 	char text[4200];
 	uint64_t hash = 1469598103934665603u;
 
-	snprintf(text, sizeof text, "%s %s %ld", seed ? seed : "1", path, start);
+	for (int slashes = 0; tail > path && slashes < 3; tail--)
+		slashes += *tail == '/';
+	snprintf(text, sizeof text, "%s %s %ld", seed ? seed : "1", tail + 1, start);
 	for (const char *c = text; *c; c++)
 		hash = (hash ^ (unsigned char)*c) * 1099511628211u;
 	return hash;

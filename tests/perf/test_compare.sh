@@ -46,7 +46,7 @@ ratio=$(sed -n 's/^| 1 KiB [^*]*\*\*\([0-9.]*\)\*\* .*/\1/p' out)
 awk -v r="$ratio" 'BEGIN { exit !(r > 1.9 && r < 2.1) }' || complain "a ratio of 2 came out as '$ratio'"
 says 'shared memory: Open MPI, no CMA, malloc; '
 says 'UCX_TLS=sm,self'
-says '2x: 2.0'                                                            # a target and what was reached
+grep -qE '\| 2x: (1.9|2.0)' out || complain "no target and what was reached: $(tail -12 out)"
 for file in results.csv results.json table.md report.html; do
 	[ -s "result/$file" ] || complain "$file was not written"
 done
@@ -125,6 +125,21 @@ for words in "--collectives all_reduce,nonsense" "--rounds 0" "--rounds 1" "--ra
 done
 compare 2 --build nowhere
 says 'there is no build of Tutti in nowhere'
+
+# ---- the limits, as far as they are quick
+limits="timeout -k 5 100 $BUILD_DIR/perf/limits"
+$limits -J limits.json flag loopback >out 2>&1 || complain "limits: $(cat out)"
+says 'loopback TCP: '
+python3 - <<'END' || complain "limits.json is not as it should be: $(cat limits.json)"
+import json
+limits = json.load(open("limits.json"))
+assert limits["loopback_GBps"] > 0 and limits["loopback_latency_us"] > 0 and limits["bandwidth"] == [], limits
+assert limits["cores"] == 1 or limits["flag_low_ns"] <= limits["flag_ns"] <= limits["flag_high_ns"], limits
+END
+$limits nonsense >out 2>&1
+[ $? = 2 ] || complain "limits nonsense is not refused"
+$limits -J nowhere/limits.json idle-not >out 2>&1
+[ $? = 2 ] || complain "limits measured something before it read its line"
 
 python3 -B "$SOURCE_DIR/tests/perf/harness_cases.py" || failures=1
 exit $failures
