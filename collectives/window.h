@@ -57,6 +57,7 @@ struct window_run {
 	size_t stream_bytes;          /* all_to_allv: what this rank sends to others            */
 	const void *scalar;           /* of a scaled sum: its input is multiplied with it       */
 	size_t payload;               /* bytes of the longest that a rank has for its line      */
+	size_t piece_bytes;           /* of a slot that a piece takes at the most               */
 	size_t each;                  /* elements of a piece                                    */
 	uint64_t pieces;
 	size_t cut, share;            /* a share is what a rank reduces of cut elements         */

@@ -36,15 +36,43 @@ static const struct window_moves *const moves_of[COLL_PATTERNS] = {
 
 enum stage { STAGE, TAKE, FINISH, STAGES };
 
+/* Of calls that no cache holds; see piece_bytes. */
+#define SHORT_PIECE ((size_t)128 << 10)
+
 static void set_steps(struct window_run *run)
 {
 	assert(run->pieces < UINT32_MAX / STAGES - 2);
 	run->steps = (uint32_t)(run->pieces + 2) * STAGES;
 }
 
+static size_t staged_bytes(const struct window_run *run)
+{
+	switch (run->pattern) {
+	case COLL_ALL_REDUCE:
+	case COLL_REDUCE:
+	case COLL_ALL_GATHER:
+		return run->largest * run->unit;
+	case COLL_REDUCE_SCATTER:
+		return run->total * run->unit;
+	default:
+		return 0;
+	}
+}
+
+/* With more ranks than cores slots are long, for the fewest switches of threads. A call of which
+ * every rank stages much goes through memory then, from each rank's stage to the next one's take;
+ * its pieces are short enough to stay in the caches. */
+static size_t piece_bytes(const struct window *w, const struct window_run *run)
+{
+	bool is_much = staged_bytes(run) / (size_t)w->size > w->slot_bytes / 2;
+
+	return is_much && w->slot_bytes > SHORT_PIECE ? SHORT_PIECE : w->slot_bytes;
+}
+
 void staged_begin(struct window *w, struct window_run *run)
 {
 	run->moves = moves_of[run->pattern];
+	run->piece_bytes = piece_bytes(w, run);
 	run->moves->cut(w, run);
 	if (run->pieces == 0)
 		run->pieces = 1;

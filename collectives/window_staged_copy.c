@@ -23,7 +23,8 @@ static struct range piece_of(const struct window_run *run, uint64_t k, size_t co
 
 static void cut_blocks(struct window *w, struct window_run *run)
 {
-	run->each = units_of(w->slot_bytes, run);
+	(void)w;
+	run->each = units_of(run->piece_bytes, run);
 	run->pieces = (run->largest + run->each - 1) / run->each;
 }
 
@@ -118,9 +119,9 @@ struct part {
 	size_t in_slot, in_block, bytes;
 };
 
-static struct part part_in(const struct window *w, struct range stream, uint64_t k)
+static struct part part_in(const struct window_run *run, struct range stream, uint64_t k)
 {
-	size_t first = (size_t)k * w->slot_bytes, end = first + w->slot_bytes;
+	size_t first = (size_t)k * run->piece_bytes, end = first + run->piece_bytes;
 	size_t low = stream.first > first ? stream.first : first;
 	size_t high = stream.first + stream.count < end ? stream.first + stream.count : end;
 
@@ -140,19 +141,20 @@ static void cut_stream(struct window *w, struct window_run *run)
 {
 	size_t own = run->own, others = run->total - own;
 
+	(void)w;
 	if (run->pattern == COLL_SCATTER) {
 		own = block_of(run, SEND_SIDE, run->args.root).count;
 		others = run->total - own;
 	}
 	if (others < own)
 		others = own;
-	run->pieces = (others * run->unit + w->slot_bytes - 1) / w->slot_bytes;
+	run->pieces = (others * run->unit + run->piece_bytes - 1) / run->piece_bytes;
 }
 
 static bool passes_part(const struct window *w, const struct window_run *run, uint64_t k, int from,
 			int to)
 {
-	return scatters(run, from) && part_in(w, stream_of(w, run, from, to), k).bytes > 0;
+	return scatters(run, from) && part_in(run, stream_of(w, run, from, to), k).bytes > 0;
 }
 
 static size_t stage_stream(struct window *w, struct window_run *run, uint64_t k)
@@ -163,7 +165,7 @@ static size_t stage_stream(struct window *w, struct window_run *run, uint64_t k)
 
 	for (int i = 1; scatters(run, w->rank) && i < w->size; i++) {
 		int rank = w->rank + i < w->size ? w->rank + i : w->rank + i - w->size;
-		struct part part = part_in(w, stream_of(w, run, w->rank, rank), k);
+		struct part part = part_in(run, stream_of(w, run, w->rank, rank), k);
 		if (!part.bytes)
 			continue;
 		weave_copy(&w->weave, slot + part.in_slot,
@@ -184,7 +186,7 @@ static uint8_t *place_for(const struct window_run *run, int rank)
 static void take_own(struct window *w, struct window_run *run, uint64_t k)
 {
 	struct range block = block_of(run, SEND_SIDE, w->rank);
-	struct part part = part_in(w, (struct range){0, block.count * run->unit}, k);
+	struct part part = part_in(run, (struct range){0, block.count * run->unit}, k);
 	const uint8_t *from = (const uint8_t *)run->args.send + block.first * run->unit;
 	uint8_t *to = place_for(run, w->rank);
 
@@ -198,7 +200,7 @@ static void take_parts(struct window *w, struct window_run *run, uint64_t k)
 		struct part part;
 		if (!scatters(run, rank))
 			continue;
-		part = part_in(w, stream_of(w, run, rank, w->rank), k);
+		part = part_in(run, stream_of(w, run, rank, w->rank), k);
 		weave_copy(&w->weave, place_for(run, rank) + part.in_block,
 			   slot_of(w, w->generation + k, rank) + part.in_slot, part.bytes);
 	}

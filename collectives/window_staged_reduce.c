@@ -45,7 +45,8 @@ static struct range piece_of(const struct window_run *run, uint64_t k)
 
 static void cut_whole(struct window *w, struct window_run *run)
 {
-	run->each = units_of(w->slot_bytes, run);
+	(void)w;
+	run->each = units_of(run->piece_bytes, run);
 	run->pieces = (run->args.count + run->each - 1) / run->each;
 }
 
@@ -132,7 +133,7 @@ static size_t lines_of(const struct window_run *run, size_t count)
 static void deal_slots(struct window *w, struct window_run *run)
 {
 	const size_t *counts = run->args.counts[SEND_SIDE];
-	size_t lines = w->slot_bytes / WINDOW_ALIGN - (size_t)w->size, all = 0, used = 0;
+	size_t lines = run->piece_bytes / WINDOW_ALIGN - (size_t)w->size, all = 0, used = 0;
 
 	for (int rank = 0; rank < w->size; rank++)
 		all += lines_of(run, counts[rank]);
@@ -150,7 +151,7 @@ static void deal_slots(struct window *w, struct window_run *run)
 
 static void cut_blocks(struct window *w, struct window_run *run)
 {
-	size_t block = w->slot_bytes / (size_t)w->size / WINDOW_ALIGN * WINDOW_ALIGN;
+	size_t block = run->piece_bytes / (size_t)w->size / WINDOW_ALIGN * WINDOW_ALIGN;
 
 	if (has_counts(run)) {
 		deal_slots(w, run);
