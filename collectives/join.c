@@ -250,7 +250,6 @@ static void find_order(struct tutti_comm *comm, const int *number)
 	struct nodes by_node = {count, local, local, 1}, in_turn = {count, local, 1, count};
 
 	comm->select.num_nodes = count;
-	comm->select.nodes = NULL; /* a child has its parent's here */
 	if (count == 1 || local < 2 || count * local != comm->size)
 		return;
 	if (are_nodes(by_node, number, comm->size))

@@ -403,8 +403,13 @@ static const struct algorithm *cheapest(const struct select *s, const struct cal
 	return find_cheapest(s, args, (double)(1ull << size));
 }
 
-static const struct algorithm *forced(const struct select *s, enum collective pattern, size_t bytes)
+/* TUTTI_ALGO speaks of the caller's calls, not of the all_gather inside a split. */
+static const struct algorithm *forced(const struct select *s, enum collective collective,
+				      size_t bytes)
 {
+	enum collective pattern = collective_pattern(collective);
+	if (collective == COLL_SPLIT || collective == COLL_DUP)
+		return NULL;
 	for (int i = 0; i < s->rules; i++)
 		if (s->rule[i].collective == pattern && bytes >= s->rule[i].first &&
 		    bytes <= s->rule[i].last)
@@ -427,7 +432,7 @@ tutti_status select_algorithm(const struct select *s, const struct call_args *ar
 {
 	enum collective pattern = collective_pattern(args->collective);
 	size_t bytes = bytes_of(s, args);
-	const struct algorithm *a = forced(s, pattern, bytes), *window;
+	const struct algorithm *a = forced(s, args->collective, bytes), *window;
 	const char *why;
 
 	*algorithm = a;

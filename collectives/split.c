@@ -220,6 +220,8 @@ static tutti_status make_child(struct split *s, int color, struct member *mine)
 	memcpy(child->host_id, s->parent->host_id, sizeof child->host_id);
 	child->crowd = s->parent->crowd;
 	child->select = s->parent->select;
+	child->select.nodes = NULL; /* those were the parent's; a child of one rank has none */
+	child->select.num_nodes = 1;
 	derive_identity(s, child, color);
 	child->parent_ranks = calloc((size_t)size, sizeof *child->parent_ranks);
 	s->members = calloc((size_t)size, sizeof *s->members);

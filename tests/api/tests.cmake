@@ -113,6 +113,17 @@ api_test(programs_3_nodes 6 RANKS -m 3 -e SEED=13 ARGUMENTS programs)
 set(logarithmic all_to_all=bruck,scatter=knomial,gather=knomial,reduce=knomial,broadcast=knomial)
 api_test(programs_logarithmic 7 RANKS ${tcp_ranks} -e TUTTI_ALGO=${logarithmic}
 	ARGUMENTS --forced programs)
+set(pipelined all_reduce=rings,reduce_scatter=rings,all_gather=rings,broadcast=tree,reduce=tree)
+set(balanced all_reduce=circulant,reduce_scatter=circulant,all_gather=circulant,broadcast=spread,reduce=ring)
+set(lanes all_reduce=two_level,reduce_scatter=two_level,all_gather=two_level,broadcast=two_level)
+api_test(programs_pipelined 5 RANKS ${tcp_ranks} -e TUTTI_ALGO=${pipelined},all_to_all=pairwise
+	ARGUMENTS --forced programs)
+api_test(programs_balanced 6 RANKS ${shm_ranks} -e TUTTI_ALGO=${balanced},all_to_all=direct
+	ARGUMENTS --forced programs)
+api_test(programs_tree 7 RANKS ${shm_ranks} -e TUTTI_ALGO=all_reduce=tree,broadcast=ring,reduce=direct
+	ARGUMENTS --forced programs)
+api_test(programs_lanes_2_nodes 8 RANKS -m 2 -e TUTTI_ALGO=${lanes} ARGUMENTS --forced programs)
+api_test(programs_lanes_3_nodes 6 RANKS -m 3 -e TUTTI_ALGO=${lanes} ARGUMENTS --forced programs)
 api_threads_test(programs 3 ARGUMENTS programs)
 api_threads_test(programs 8 ARGUMENTS programs)
 api_threads_test(programs_shm 4 ENVIRONMENT ${shm} ARGUMENTS programs)
