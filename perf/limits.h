@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #define LIMITS_RANKS 8
+#define LIMITS_MOST  128        /* of scale_point */
 
 /* One rank's line of the plainest possible small all_reduce: see raw_all_reduce. */
 struct raw_line {
@@ -23,7 +24,7 @@ struct shared {
 	_Alignas(128) _Atomic int gate;               /* one that is used again and again         */
 	_Atomic int port;                             /* of limits_loopback                       */
 	struct raw_line lines[2][LIMITS_RANKS];       /* by parity                                */
-	double figures[LIMITS_RANKS][4];              /* what each rank found                     */
+	double figures[LIMITS_MOST][8];               /* what each rank found                     */
 };
 
 struct trial {
@@ -44,6 +45,7 @@ void limits_meet_again(struct trial *trial);
 struct shared *limits_shared(void);
 int limits_cores(void);                               /* that this process may use, at most LIMITS_RANKS */
 double limits_now(void);
+double limits_rollup(const char *name);               /* kilobytes, of a line of /proc/self/smaps_rollup */
 double limits_middle(double *values, int n, double share);   /* sorts; share 0.5: the median         */
 
 /* For -J: what the measurements found. */

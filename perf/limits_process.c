@@ -101,22 +101,6 @@ int limits_idle(void)
 	return 0;
 }
 
-/* Kilobytes of a line of /proc/self/smaps_rollup. */
-static double rollup(const char *name)
-{
-	char line[200];
-	double kilobytes = 0;
-	FILE *file = fopen("/proc/self/smaps_rollup", "r");
-
-	while (file && fgets(line, sizeof line, file)) {
-		if (strncmp(line, name, strlen(name)) == 0)
-			kilobytes = strtod(line + strlen(name), NULL);
-	}
-	if (file)
-		fclose(file);
-	return kilobytes;
-}
-
 /* Memory shared with n others counts by an n-th. */
 static int memory_body(struct trial *t)
 {
@@ -127,14 +111,14 @@ static int memory_body(struct trial *t)
 	if (!buffer)
 		return 1;
 	memset(buffer, 1, PAYLOAD); /* not 0, which may leave the pages out */
-	before = rollup("Pss:");
+	before = limits_rollup("Pss:");
 	comm = join(t);
 	for (size_t bytes = 8; bytes <= PAYLOAD; bytes *= 4) {
 		if (tutti_all_reduce(buffer, buffer, bytes / 4, TUTTI_F32, TUTTI_SUM, comm, NULL) !=
 		    TUTTI_OK)
 			return 1;
 	}
-	t->shared->figures[t->rank][0] = rollup("Pss:") - before;
+	t->shared->figures[t->rank][0] = limits_rollup("Pss:") - before;
 	limits_meet(t, 0);
 	tutti_comm_destroy(comm);
 	free(buffer);

@@ -21,6 +21,21 @@ double limits_now(void)
 	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+double limits_rollup(const char *name)
+{
+	char line[200];
+	double kilobytes = 0;
+	FILE *file = fopen("/proc/self/smaps_rollup", "r");
+
+	while (file && fgets(line, sizeof line, file)) {
+		if (strncmp(line, name, strlen(name)) == 0)
+			kilobytes = strtod(line + strlen(name), NULL);
+	}
+	if (file)
+		fclose(file);
+	return kilobytes;
+}
+
 static int by_value(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
@@ -103,7 +118,7 @@ static int wait_for(const pid_t *pids, int n)
 int limits_run(int ranks, struct shared *shared, int (*body)(struct trial *trial))
 {
 	char url[512];
-	pid_t pids[LIMITS_RANKS];
+	pid_t pids[LIMITS_MOST];
 	int started = 0;
 
 	memset(shared, 0, sizeof *shared);

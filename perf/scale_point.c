@@ -1,0 +1,221 @@
+/* scale_point: what one communicator of so many local ranks costs: time to join, memory of a rank,
+ * and the latency of small calls. One point of perf/scale's table. */
+#include "limits.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define LARGEST ((size_t)1 << 20) /* bytes of the largest call before memory is looked at */
+#define CALLS   100
+#define ROUNDS  5
+
+enum { INIT_S, INIT_KIB, USED_KIB, SHARED_KIB, ALL_REDUCE_S, BARRIER_S, FIGURES };
+static const char *const names[FIGURES] = {"init_ms",    "init_KiB",      "used_KiB",
+					   "shared_KiB", "all_reduce_us", "barrier_us"};
+static const double units[FIGURES] = {1e3, 1, 1, 1, 1e6, 1e6};
+
+/* Kilobytes of memory that ranks share: of all mappings of Tutti's memfds, each file counted once.
+ */
+static double shared_kilobytes(void)
+{
+	char line[512];
+	double bytes = 0;
+	FILE *file = fopen("/proc/self/maps", "r");
+
+	while (file && fgets(line, sizeof line, file)) {
+		unsigned long from, to;
+
+		if (strstr(line, "memfd:tutti-window") && sscanf(line, "%lx-%lx", &from, &to) == 2)
+			bytes += (double)(to - from);
+	}
+	if (file)
+		fclose(file);
+	return bytes / 1024;
+}
+
+static bool use(tutti_comm *comm, unsigned char *buffer)
+{
+	for (size_t bytes = 8; bytes <= LARGEST; bytes *= 8) {
+		if (tutti_all_reduce(buffer, buffer, bytes / 4, TUTTI_F32, TUTTI_SUM, comm, NULL) !=
+		    TUTTI_OK)
+			return false;
+	}
+	return tutti_barrier(comm, NULL) == TUTTI_OK;
+}
+
+static bool call(tutti_comm *comm, bool is_barrier)
+{
+	float data[4] = {0};
+
+	if (is_barrier)
+		return tutti_barrier(comm, NULL) == TUTTI_OK;
+	return tutti_all_reduce(data, data, 4, TUTTI_F32, TUTTI_SUM, comm, NULL) == TUTTI_OK;
+}
+
+/* The middle of a few rounds of many calls. */
+static bool latency(tutti_comm *comm, bool is_barrier, double *seconds)
+{
+	double rounds[ROUNDS];
+
+	for (int i = 0; i < ROUNDS; i++) {
+		double start = limits_now();
+
+		for (int k = 0; k < CALLS; k++) {
+			if (!call(comm, is_barrier))
+				return false;
+		}
+		rounds[i] = (limits_now() - start) / CALLS;
+	}
+	*seconds = limits_middle(rounds, ROUNDS, 0.5);
+	return true;
+}
+
+/* All that is measured on a rank that has joined; memory by one rank of each process. */
+static bool measure(struct trial *t, tutti_comm *comm, double before, bool is_alone)
+{
+	double *figures = t->shared->figures[t->rank];
+	unsigned char *buffer = calloc(1, LARGEST);
+	bool is_well = buffer && tutti_barrier(comm, NULL) == TUTTI_OK;
+
+	if (is_well && is_alone) {
+		memset(buffer, 1, LARGEST); /* its own pages are not the library's */
+		figures[INIT_KIB] = limits_rollup("Pss:") - before - LARGEST / 1024.0;
+		figures[SHARED_KIB] = shared_kilobytes() / t->ranks;
+	}
+	is_well = is_well && use(comm, buffer);
+	if (is_well && is_alone)
+		figures[USED_KIB] = limits_rollup("Pss:") - before - LARGEST / 1024.0;
+	is_well = is_well && tutti_barrier(comm, NULL) == TUTTI_OK &&
+		  latency(comm, false, &figures[ALL_REDUCE_S]) &&
+		  latency(comm, true, &figures[BARRIER_S]) && tutti_barrier(comm, NULL) == TUTTI_OK;
+	if (!is_well)
+		fprintf(stderr, "scale_point: rank %d: %s\n", t->rank, tutti_comm_error(NULL));
+	free(buffer);
+	return is_well;
+}
+
+static int process_body(struct trial *t)
+{
+	double before = limits_rollup("Pss:"), start;
+	tutti_comm *comm;
+	bool is_well;
+
+	alarm(120);
+	limits_meet(t, 0);
+	start = limits_now();
+	if (tutti_init(&comm, &t->config) != TUTTI_OK) {
+		fprintf(stderr, "scale_point: rank %d: %s\n", t->rank, tutti_comm_error(NULL));
+		return 1;
+	}
+	t->shared->figures[t->rank][INIT_S] = limits_now() - start;
+	is_well = measure(t, comm, before, true);
+	tutti_comm_destroy(comm);
+	return !is_well;
+}
+
+struct thread {
+	struct trial trial;
+	tutti_comm *comm;
+	pthread_t id;
+	bool is_well;
+};
+
+static void *thread_body(void *arg)
+{
+	struct thread *t = arg;
+
+	t->is_well = measure(&t->trial, t->comm, 0, false);
+	return NULL;
+}
+
+static bool run_threads(struct thread *threads, tutti_comm **comms, struct trial like)
+{
+	int started = 0;
+	bool is_well = true;
+
+	for (; started < like.ranks; started++) {
+		struct thread *t = &threads[started];
+
+		t->trial = like;
+		t->trial.rank = started;
+		t->comm = comms[started];
+		if (pthread_create(&t->id, NULL, thread_body, t) != 0)
+			break;
+	}
+	if (started < like.ranks)
+		tutti_comm_abort(comms[0]);
+	for (int i = 0; i < started; i++) {
+		pthread_join(threads[i].id, NULL);
+		is_well = is_well && threads[i].is_well;
+	}
+	return is_well && started == like.ranks;
+}
+
+/* The process' memory is that of all ranks: each has its share of it. */
+static int measure_threads(struct trial t)
+{
+	static struct thread threads[LIMITS_MOST];
+	tutti_comm *comms[LIMITS_MOST];
+	double before = limits_rollup("Pss:"), start = limits_now(), share = 1.0 / t.ranks;
+	double *figures = t.shared->figures[0];
+	bool is_well;
+
+	if (tutti_init_all(comms, t.ranks, NULL) != TUTTI_OK) {
+		fprintf(stderr, "scale_point: %s\n", tutti_comm_error(NULL));
+		return 1;
+	}
+	figures[INIT_S] = limits_now() - start;
+	figures[INIT_KIB] = (limits_rollup("Pss:") - before) * share;
+	figures[SHARED_KIB] = shared_kilobytes() * share;
+	is_well = run_threads(threads, comms, t);
+	figures[USED_KIB] = (limits_rollup("Pss:") - before) * share;
+	for (int i = 0; i < t.ranks; i++)
+		tutti_comm_destroy(comms[i]);
+	return !is_well;
+}
+
+/* Joining is over with the slowest; memory is what a rank takes in the mean; time is rank 0's. */
+static void print(struct trial t, bool has_processes)
+{
+	printf("{\"ranks\": %d, \"kind\": \"%s\"", t.ranks,
+	       has_processes ? "processes" : "threads");
+	for (int figure = 0; figure < FIGURES; figure++) {
+		double value = t.shared->figures[0][figure], sum = 0;
+
+		for (int rank = 0; has_processes && rank < t.ranks; rank++) {
+			double each = t.shared->figures[rank][figure];
+
+			sum += each;
+			value = figure == INIT_S && each > value ? each : value;
+		}
+		if (has_processes && figure != INIT_S && figure < ALL_REDUCE_S)
+			value = sum / t.ranks;
+		printf(", \"%s\": %.6g", names[figure], value * units[figure]);
+	}
+	printf("}\n");
+}
+
+int main(int argc, char **argv)
+{
+	bool has_processes = argc == 3 && strcmp(argv[1], "processes") == 0;
+	struct trial t = {.shared = limits_shared()};
+
+	t.ranks = argc == 3 ? atoi(argv[2]) : 0;
+	if ((!has_processes && (argc != 3 || strcmp(argv[1], "threads") != 0)) || t.ranks < 2 ||
+	    t.ranks > LIMITS_MOST) {
+		fprintf(stderr, "usage: scale_point processes|threads RANKS     (2 to %d)\n",
+			LIMITS_MOST);
+		return 2;
+	}
+	alarm(120);
+	if (!t.shared ||
+	    (has_processes ? limits_run(t.ranks, t.shared, process_body) : measure_threads(t)) != 0)
+		return 1;
+	print(t, has_processes);
+	return 0;
+}

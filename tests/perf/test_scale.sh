@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# What would break: the table of what a rank costs: points that are missing, and figures that nobody measured.
+set -u
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+cd "$scratch" || exit 1
+unset WORLD_SIZE RANK
+failures=0
+
+complain()
+{
+	echo "FAILED: $*"
+	failures=1
+}
+
+scale="timeout -k 5 100 $SOURCE_DIR/perf/scale --build $BUILD_DIR"
+$scale --ranks 2,5 --rounds 1 --out result >out 2>&1 || complain "scale: $(cat out)"
+[ "$(grep -cE '^\| [25] \| (processes|threads) \|( [0-9.]+ \|){6}$' result/scale.md)" = 4 ] || complain "the table: $(cat out)"
+# Shared memory was found, and a rank's share of it is not more than its budget (8 MiB and 33 KiB).
+awk -F, 'NR > 1 && !($4 > 0 && $7 > 100 && $7 < 8226 && $8 > 0 && $9 > 0) { bad = 1 } END { exit bad || NR != 5 }' \
+	result/scale.csv || complain "the figures: $(cat result/scale.csv)"
+for words in "--ranks 1" "--ranks x" "--rounds 0" "--kinds fibers" "--build nowhere"; do
+	# shellcheck disable=SC2086
+	$scale $words >out 2>&1
+	[ $? = 2 ] || complain "$words is not refused"
+	grep -q '^usage: scale' out || complain "no usage line after $words"
+done
+for words in "processes" "processes 1" "threads 100000" "fibers 2"; do
+	# shellcheck disable=SC2086
+	"$BUILD_DIR/perf/scale_point" $words >out 2>&1
+	[ $? = 2 ] || complain "scale_point $words is not refused"
+done
+exit $failures
