@@ -69,11 +69,16 @@ static tutti_status find_memory(const struct call_args *a, const struct memory_k
 	return TUTTI_OK;
 }
 
+static bool waits_here(const tutti_call *call)
+{
+	return !call || (!call->work && !call->done);
+}
+
 tutti_status comm_start_job(struct tutti_comm *comm, const struct job_spec *spec,
 			    const tutti_call *call)
 {
 	struct tutti_work *work;
-	if (!call || (!call->work && !call->done)) {
+	if (waits_here(call)) {
 		atomic_store_explicit(&comm->is_issuing, 2, memory_order_relaxed);
 		return engine_run(comm->engine, spec);
 	}
@@ -94,6 +99,33 @@ static void take_number(struct tutti_comm *comm, const struct call_args *args,
 	recorder_note(comm->recorder, args->sequence, noted);
 	comm->fingerprint = noted->fingerprint;
 	atomic_store_explicit(&comm->sequence, args->sequence + 1, memory_order_relaxed);
+}
+
+static int timeout_of(const struct tutti_comm *comm, const tutti_call *call)
+{
+	return call && call->timeout_ms ? call->timeout_ms : comm->timeout_ms;
+}
+
+/* A job of its own, with all that the engine may want to know of it. */
+static tutti_status issue_job(struct tutti_comm *comm, const struct call_args *args,
+			      const struct algorithm *a, const struct noted *noted,
+			      const tutti_call *call)
+{
+	struct job_spec spec = {.args = *args,
+				.memory = memory_of(args->recv ? args->recv : args->send),
+				.name = collective_name(args->collective),
+				.algorithm = a ? a->name : "window",
+				.timeout_ms = timeout_of(comm, call)};
+	if (call) {
+		spec.done = call->done;
+		spec.done_arg = call->done_arg;
+	}
+	spec.send_bytes = layout_extent(args, comm->rank, comm->size, SEND_SIDE);
+	spec.recv_bytes = layout_extent(args, comm->rank, comm->size, RECV_SIDE);
+	if (a && a->build)
+		TRY(add_plan(comm, a, &spec));
+	take_number(comm, args, noted);
+	return comm_start_job(comm, &spec, call);
 }
 
 /* Under the rule that an invalid call uses no sequence number: args were checked before. */
@@ -117,22 +149,13 @@ tutti_status comm_issue(struct tutti_comm *comm, struct call_args *args, const t
 		args->sequence--; /* its first round's */
 	struct noted noted = noted_of(args, comm->size, comm->fingerprint);
 	args->fingerprint = noted.fingerprint;
-	struct job_spec spec = {.args = *args,
-				.memory = memory,
-				.name = collective_name(args->collective),
-				.algorithm = a ? a->name : "window",
-				.timeout_ms = call && call->timeout_ms ? call->timeout_ms
-								       : comm->timeout_ms};
-	if (call) {
-		spec.done = call->done;
-		spec.done_arg = call->done_arg;
+	if (waits_here(call) && a && !a->build && memory->id == TUTTI_MEMORY_HOST) {
+		take_number(comm, args, &noted);
+		atomic_store_explicit(&comm->is_issuing, 2, memory_order_relaxed);
+		status = engine_run_window(comm->engine, args, timeout_of(comm, call));
+	} else {
+		status = issue_job(comm, args, a, &noted, call);
 	}
-	spec.send_bytes = layout_extent(args, comm->rank, comm->size, SEND_SIDE);
-	spec.recv_bytes = layout_extent(args, comm->rank, comm->size, RECV_SIDE);
-	if (a && a->build)
-		TRY(add_plan(comm, a, &spec));
-	take_number(comm, args, &noted);
-	status = comm_start_job(comm, &spec, call);
 	if (__builtin_expect(status != TUTTI_OK && engine_status(comm->engine) != TUTTI_OK, 0))
 		return fail(status, "%s", engine_error(comm->engine));
 	return status;

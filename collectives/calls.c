@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-static const char *const names[COLL_COUNT] = {
+const char *const collective_names[COLL_COUNT] = {
 	[COLL_ALL_REDUCE] = "all_reduce",
 	[COLL_ALL_GATHER] = "all_gather",
 	[COLL_REDUCE_SCATTER] = "reduce_scatter",
@@ -25,11 +25,6 @@ static const char *const names[COLL_COUNT] = {
 	[COLL_DUP] = "comm_dup",
 	[COLL_MEM_ALLOC] = "mem_alloc",
 };
-
-const char *collective_name(enum collective collective)
-{
-	return (unsigned)collective < COLL_COUNT ? names[collective] : "?";
-}
 
 const char *call_in_words(const struct call_note *n, char *text, size_t text_bytes)
 {

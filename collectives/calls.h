@@ -88,7 +88,13 @@ struct call_note {
 	uint64_t count, sequence;
 };
 
-const char *collective_name(enum collective collective);
+extern const char *const collective_names[COLL_COUNT];
+
+static inline const char *collective_name(enum collective collective)
+{
+	return (unsigned)collective < COLL_COUNT ? collective_names[collective] : "?";
+}
+
 /* "all_reduce(f32, 1024, sum) as #17"; a number that is no collective is a "?". Returns text. */
 const char *call_in_words(const struct call_note *note, char *text, size_t text_bytes);
 

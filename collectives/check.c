@@ -18,7 +18,9 @@ tutti_status check_common(const char *name, const tutti_comm *comm, size_t count
 	size_t element = dtype_bytes(dtype);
 	if (element == 0)
 		return fail(TUTTI_ERR_INVALID, "%s: %d is no dtype", name, (int)dtype);
-	if (count > (size_t)PTRDIFF_MAX / element / (size_t)comm->size)
+	size_t bytes; /* without a division: that costs more than all other checks together */
+	if (__builtin_mul_overflow(count, element * (size_t)comm->size, &bytes) ||
+	    bytes > PTRDIFF_MAX)
 		return fail(
 			TUTTI_ERR_INVALID,
 			"%s: %zu elements of %zu bytes for %d ranks are more than memory can hold",
@@ -94,10 +96,14 @@ static bool overlap(struct bytes a, struct bytes b)
 /* Whether the call is in place: what each side has for this rank lies at one address. */
 static bool is_in_place(const struct call_args *a, const tutti_comm *comm)
 {
+	enum collective pattern = collective_pattern(a->collective);
 	int own[2];
+
+	if (pattern == COLL_ALL_REDUCE || pattern == COLL_REDUCE || pattern == COLL_BROADCAST)
+		return a->send == a->recv; /* what follows comes to the same */
 	for (int side = 0; side < 2; side++)
 		own[side] = blocks_of(a, side, comm->size) == 1 ? 0 : comm->rank;
-	return collective_pattern(a->collective) != COLL_ALL_TO_ALL &&
+	return pattern != COLL_ALL_TO_ALL &&
 	       block_of(a, comm, SEND_SIDE, own[SEND_SIDE]).first ==
 		       block_of(a, comm, RECV_SIDE, own[RECV_SIDE]).first;
 }

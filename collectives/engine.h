@@ -69,8 +69,10 @@ struct job_spec {
  * until work_release. Fails with the sticky status of the communicator, or MEMORY. */
 tutti_status engine_submit(struct engine *engine, const struct job_spec *spec,
 			   struct tutti_work **work);
-/* The blocking call: the shortest way from here to the window or the wire. */
+/* The blocking call: the shortest way from here to the wire. */
 tutti_status engine_run(struct engine *engine, const struct job_spec *spec);
+/* The same to the window, for a call on host memory. */
+tutti_status engine_run_window(struct engine *engine, const struct call_args *args, int timeout_ms);
 
 /* One pass over everything; for the simulator and the helper. Returns whether anything happened. */
 bool engine_progress(struct engine *engine);

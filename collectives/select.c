@@ -6,6 +6,7 @@
 #include "memory/dtype.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -427,22 +428,38 @@ static size_t bytes_of(const struct select *s, const struct call_args *args)
 	       (size_t)s->size; /* 0 for all_to_allv: ranks do not know each other's counts */
 }
 
+/* Found by its name once: every small call asks. */
+static const struct algorithm *window_of(enum collective pattern)
+{
+	static const struct algorithm *_Atomic found[COLL_PATTERNS];
+	const struct algorithm *a = atomic_load_explicit(&found[pattern], memory_order_relaxed);
+
+	if (__builtin_expect(!a, 0)) {
+		a = algorithm_find(pattern, "window");
+		atomic_store_explicit(&found[pattern], a, memory_order_relaxed);
+	}
+	return a;
+}
+
 tutti_status select_algorithm(const struct select *s, const struct call_args *args,
 			      const struct algorithm **algorithm)
 {
 	enum collective pattern = collective_pattern(args->collective);
-	size_t bytes = bytes_of(s, args);
-	const struct algorithm *a = forced(s, args->collective, bytes), *window;
+	const struct algorithm *a;
 	const char *why;
 
-	*algorithm = a;
+	if (s->has_window && !s->rules) { /* it serves every call */
+		*algorithm = window_of(pattern);
+		return TUTTI_OK;
+	}
+	size_t bytes = bytes_of(s, args);
+	*algorithm = a = forced(s, args->collective, bytes);
 	if (a && (why = select_why_not(s, a, args)))
 		return fail(TUTTI_ERR_UNSUPPORTED, "TUTTI_ALGO forces %s for %s, but %s", a->name,
 			    collective_name(args->collective), why);
 	if (a)
 		return TUTTI_OK;
-	window = s->has_window ? algorithm_find(pattern, "window") : NULL;
-	*algorithm = window && !select_why_not(s, window, args) ? window : cheapest(s, args, bytes);
+	*algorithm = s->has_window ? window_of(pattern) : cheapest(s, args, bytes);
 	if (*algorithm)
 		return TUTTI_OK;
 	why = select_why_not(s, algorithm_find(pattern, "direct"), args);

@@ -277,22 +277,50 @@ static void progress_others(void *arg)
 		engine_pass(e);
 }
 
-/* The window's fast driver, when nothing stands before this call. Under the lock. */
-static tutti_status drive_window(struct engine *e, const struct job_spec *spec)
+static struct job_spec window_spec(const struct call_args *args, int timeout_ms)
 {
-	struct window_run run;
-	window_begin(e->config.window, &run, &spec->args);
-	tutti_status status =
-		window_drive(e->config.window, &run, (uint64_t)spec->timeout_ms * 1000000u,
-			     &e->stop, e->works || e->loose ? progress_others : NULL, e);
-	if (__builtin_expect(status == TUTTI_OK, 1))
-		return TUTTI_OK;
+	return (struct job_spec){.args = *args,
+				 .memory = &memory_host,
+				 .name = collective_name(args->collective),
+				 .algorithm = "window",
+				 .timeout_ms = timeout_ms};
+}
+
+static __attribute__((cold)) void window_run_failed(struct engine *e, const struct call_args *args,
+						    int timeout_ms, tutti_status status)
+{
 	if (!e->stop) {
-		struct tutti_work named = {.spec = *spec};
+		struct tutti_work named = {.spec = window_spec(args, timeout_ms)};
 		engine_window_failed(e, &named, status);
 	}
 	engine_clean_up(e);
+}
+
+/* The window's fast driver, when nothing stands before this call. Under the lock. */
+static tutti_status drive_window(struct engine *e, const struct call_args *args, int timeout_ms)
+{
+	struct window_run run;
+	window_begin(e->config.window, &run, args);
+	tutti_status status =
+		window_drive(e->config.window, &run, (uint64_t)timeout_ms * 1000000u, &e->stop,
+			     e->works || e->loose ? progress_others : NULL, e);
+	if (__builtin_expect(status == TUTTI_OK, 1))
+		return TUTTI_OK;
+	window_run_failed(e, args, timeout_ms, status);
 	return engine_status(e);
+}
+
+tutti_status engine_run_window(struct engine *e, const struct call_args *args, int timeout_ms)
+{
+	pthread_mutex_lock(&e->lock);
+	if (__builtin_expect(!e->window_head && !e->stop, 1)) {
+		tutti_status status = drive_window(e, args, timeout_ms);
+		engine_unlock(e);
+		return status;
+	}
+	pthread_mutex_unlock(&e->lock);
+	struct job_spec spec = window_spec(args, timeout_ms);
+	return engine_run(e, &spec);
 }
 
 /* A send that was copied may still be on its way when its call is over: the helper sees to it. */
@@ -318,12 +346,6 @@ tutti_status engine_run(struct engine *e, const struct job_spec *spec)
 	struct tutti_work *work;
 
 	pthread_mutex_lock(&e->lock);
-	if (!spec->plan && !spec->p2p.side && !e->window_head && !e->stop &&
-	    spec->memory->id == TUTTI_MEMORY_HOST) {
-		tutti_status status = drive_window(e, spec);
-		engine_unlock(e);
-		return status;
-	}
 	tutti_status status = submit(e, spec, false, &work);
 	engine_unlock(e);
 	if (status == TUTTI_OK)

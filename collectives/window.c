@@ -3,23 +3,40 @@
  * window_zero_copy.c, and what ranks tell each other of their blocks in window_pairs.c; how ranks
  * came to share memory in window_join.c.
  *
- * Why two lines a rank (by the parity of the operation's number) are enough. A rank writes line k +
- * 2 only in operation k + 2, so after it has finished k + 1, so after it has seen every line k + 1.
- * A peer posts its line k + 1 after it has finished k, and it reads lines k only in k. So when line
- * k is overwritten by k + 2 nobody reads it any more. Every step of this needs that every rank
- * posts a line in every operation, and finishes none before it has seen all of them: also a
- * barrier, also the root of a broadcast, also a call for 0 elements. And a look finds k or an older
- * number, never a newer one, so comparing for equality is enough and the number may wrap. */
+ * Every rank posts a line in every operation: also in a barrier, also the root of a broadcast, also
+ * for 0 elements. It waits for the lines of those whose data it needs: of all, or, when the data
+ * are in the lines and go from or to a root, of the root, or of nobody. So a root whose broadcasts
+ * are short runs ahead.
+ *
+ * How far, and why a line is not overwritten while somebody reads it. A rank has WINDOW_LINES
+ * lines, used in turn; line k goes where line k - WINDOW_LINES was. A rank reads the others' lines
+ * m only in operation m, and posts its own line m + 1 after that. So before it writes line k a rank
+ * has seen that every other has posted line k - WINDOW_LINES + 1, or a later one. That is its room.
+ * Where that is not known already it waits until the others have come half the way, so that it
+ * looks once in so many calls. What takes more than lines (rows, slots, the callers' memory) begins
+ * when every other rank has finished the operation before the last: line k - 1 was seen of all.
+ *
+ * Nobody waits for ever: of the ranks that wait take one in the earliest operation; all others have
+ * posted the line before that, so it has room, and those that have room post what it waits for.
+ *
+ * A rank that reads line k finds k or an older number there, since the one who writes k +
+ * WINDOW_LINES waits for it: comparing for equality is enough. Who looks for room may find a newer
+ * one. Numbers wrap, so newer means the sign of the difference; a header of 0 is none, as no
+ * fingerprint is 0. */
 #include "collectives/window_internal.h"
 
 #include "core/clock.h"
+#include "core/prefetch.h"
 #include "memory/dtype.h"
 #include "memory/ops.h"
 
-enum phase { PHASE_LINES, PHASE_SMALL, PHASE_STEPS, PHASE_DONE, PHASE_FAILED };
+enum phase { PHASE_ROOM, PHASE_LINES, PHASE_SMALL, PHASE_STEPS, PHASE_DONE, PHASE_FAILED };
 
 /* advance gives way after so many steps, each of which moves at most a slot or so. */
 #define STEPS_AT_ONCE 16u
+/* The first looks come one after the other: most waits of ranks with a core each end within a few
+ * hundred nanoseconds, and a pause between looks adds a tenth to a small call. */
+#define EAGER_LOOKS 200
 /* drive looks after its stop word, its deadline and the dead every so many looks. */
 #define LOOKS_PER_CHECK   64u
 #define STEPS_PER_CHECK   48u
@@ -32,6 +49,9 @@ static void line_post(struct window *w, const struct window_run *run)
 	struct line *line = line_of(w, run->number, w->rank);
 	atomic_store_explicit(&line->header, line_header(run), memory_order_release);
 	bell_ring(w);
+	/* The others have the next line in their caches. It is taken from them now, while this rank
+	 * waits, and not when it posts that line. */
+	prefetch_to_write(line_of(w, run->number + 1, w->rank));
 }
 
 /* The sizes of its blocks: of all ranks the same, or as the caller's arrays say. */
@@ -79,12 +99,49 @@ static void begin_long(struct window *w, struct window_run *run, struct line *li
 	memcpy(line->payload, &buffers, sizeof buffers);
 }
 
+/* Whose lines run waits for: [peer, peers), but for its own. */
+static void set_peers(const struct window *w, struct window_run *run)
+{
+	enum collective pattern = run->is_small ? run->pattern : COLL_PATTERNS;
+	bool from_root = pattern == COLL_BROADCAST || pattern == COLL_SCATTER;
+	bool to_root = pattern == COLL_REDUCE || pattern == COLL_GATHER;
+
+	run->peer = w->rank == 0;
+	run->peers = w->size;
+	run->sees_all = true;
+	if (!from_root && !to_root)
+		return;
+	run->sees_all = to_root && run->args.root == w->rank;
+	if (from_root && run->args.root != w->rank) {
+		run->peer = run->args.root;
+		run->peers = run->peer + 1;
+	} else if (!run->sees_all) {
+		run->peer = run->peers;
+	}
+}
+
+/* There is room: says what this rank has to say. */
+static void enter(struct window *w, struct window_run *run)
+{
+	struct line *line = line_of(w, run->number, w->rank);
+
+	if (run->is_small) {
+		small_write(w, run, line);
+		run->phase = PHASE_SMALL;
+	} else if (run->args.collective == COLL_MEM_ALLOC) {
+		memory_begin(w, run);
+		run->phase = PHASE_LINES;
+	} else {
+		begin_long(w, run, line);
+		run->phase = PHASE_LINES;
+	}
+	line_post(w, run);
+	set_peers(w, run);
+}
+
 void window_begin(struct window *w, struct window_run *run, const struct call_args *args)
 {
-	struct line *line;
-
 	run->args = *args;
-	run->peer = w->rank == 0; /* no rank waits for itself */
 	run->step = run->steps = 0;
 	run->pieces = 0;
 	run->cut = 0;
@@ -99,28 +156,58 @@ void window_begin(struct window *w, struct window_run *run, const struct call_ar
 	measure(w, run);
 	count_bytes(&w->total_bytes,
 		    (run->pattern == COLL_ALL_TO_ALL ? run->total : run->own) * run->unit);
-	line = line_of(w, run->number, w->rank);
-	if (args->collective == COLL_MEM_ALLOC) {
-		memory_begin(w, run);
-		run->phase = PHASE_LINES;
-	} else if (small_fits(w, run)) {
-		small_write(w, run, line);
-		run->phase = PHASE_SMALL;
-	} else {
-		begin_long(w, run, line);
-		run->phase = PHASE_LINES;
+	run->is_small = args->collective != COLL_MEM_ALLOC && small_fits(w, run);
+	run->room = run->number - (run->is_small ? WINDOW_LINES - 1 : 1);
+	if (__builtin_expect((int32_t)(run->room - w->others) <= 0, 1)) {
+		enter(w, run);
+		return;
 	}
-	line_post(w, run);
+	run->phase = PHASE_ROOM;
+	run->peer = 0;
+	if (run->is_small)
+		run->room = run->number - WINDOW_LINES / 2;
 }
 
-/* OK when every rank's line is there and agrees with ours. Remembers how far it came. */
-static tutti_status see_lines(struct window *w, struct window_run *run)
+bool window_lacks_room(const struct window *w, const struct window_run *run, int rank)
+{
+	uint64_t got;
+
+	if (run->phase != PHASE_ROOM || rank == w->rank)
+		return false;
+	got = atomic_load_explicit(&line_of(w, run->room, rank)->header, memory_order_acquire);
+	return got == 0 || (int32_t)((uint32_t)got - run->room) < 0;
+}
+
+/* OK when there is room. What this rank finds there without having waited for it before must agree,
+ * too. */
+static tutti_status see_room(struct window *w, struct window_run *run)
+{
+	uint64_t mine =
+		atomic_load_explicit(&line_of(w, run->room, w->rank)->header, memory_order_relaxed);
+
+	for (; run->peer < w->size; run->peer++) {
+		struct line *line = line_of(w, run->room, run->peer);
+		if (window_lacks_room(w, run, run->peer))
+			return TUTTI_IN_PROGRESS;
+		uint64_t got = atomic_load_explicit(&line->header, memory_order_acquire);
+		if ((uint32_t)got == run->room && got != mine)
+			return failure_mismatch(w, run, run->peer);
+	}
+	w->others = run->room;
+	return TUTTI_OK;
+}
+
+/* OK when the lines that run waits for are there and agree with ours. Remembers how far it came. A
+ * line that is not there is looked at so many times in a row. */
+static tutti_status see_lines(struct window *w, struct window_run *run, int looks)
 {
 	uint64_t want = line_header(run);
 
-	for (; run->peer < w->size; run->peer++) {
+	for (; run->peer < run->peers; run->peer++) {
 		struct line *line = line_of(w, run->number, run->peer);
 		uint64_t got = atomic_load_explicit(&line->header, memory_order_acquire);
+		for (int i = 1; got != want && i < looks; i++)
+			got = atomic_load_explicit(&line->header, memory_order_acquire);
 		if (__builtin_expect(got == want, 1))
 			continue;
 		if ((uint32_t)got == run->number)
@@ -135,7 +222,7 @@ static tutti_status see_mismatch(struct window *w, const struct window_run *run)
 {
 	uint64_t want = line_header(run);
 
-	for (int peer = run->peer + 1; peer < w->size; peer++) {
+	for (int peer = 0; peer < w->size; peer++) {
 		struct line *line = line_of(w, run->number, peer);
 		uint64_t got = atomic_load_explicit(&line->header, memory_order_acquire);
 		if ((uint32_t)got == run->number && got != want)
@@ -196,16 +283,23 @@ static tutti_status do_steps(struct window *w, struct window_run *run, uint32_t 
 	return TUTTI_OK;
 }
 
-/* As far as it goes, but at most limit steps. */
-static tutti_status move(struct window *w, struct window_run *run, uint32_t limit)
+/* As far as it goes, but at most limit steps; looks: see_lines. */
+static tutti_status move(struct window *w, struct window_run *run, uint32_t limit, int looks)
 {
+	if (__builtin_expect(run->phase == PHASE_ROOM, 0)) {
+		TRY(see_room(w, run));
+		enter(w, run);
+	}
 	switch ((enum phase)run->phase) {
 	case PHASE_SMALL:
-		TRY(see_lines(w, run));
+		TRY(see_lines(w, run, looks));
+		if (run->sees_all)
+			w->others = run->number;
 		small_finish(w, run);
 		break;
 	case PHASE_LINES:
-		TRY(see_lines(w, run));
+		TRY(see_lines(w, run, looks));
+		w->others = run->number;
 		run->peer = 0;
 		TRY(choose_path(w, run));
 		/* fall through */
@@ -214,6 +308,7 @@ static tutti_status move(struct window *w, struct window_run *run, uint32_t limi
 		break;
 	case PHASE_DONE:
 		return run->outcome;
+	case PHASE_ROOM:
 	case PHASE_FAILED:
 		return fail(w->failed, "%s", w->error);
 	}
@@ -264,7 +359,7 @@ tutti_status window_advance(struct window *w, struct window_run *run, bool *move
 {
 	int peer = run->peer;
 	uint32_t phase = run->phase, step = run->step;
-	tutti_status status = move(w, run, STEPS_AT_ONCE);
+	tutti_status status = move(w, run, STEPS_AT_ONCE, 1);
 
 	*moved = run->peer != peer || run->phase != phase || run->step != step;
 	if (status == TUTTI_IN_PROGRESS && !*moved)
@@ -288,9 +383,15 @@ int window_waits_for(struct window *w, const struct window_run *run)
 
 	if (window_is_over(run))
 		return -1;
+	if (run->phase == PHASE_ROOM) {
+		for (int peer = run->peer; peer < w->size; peer++)
+			if (window_lacks_room(w, run, peer))
+				return peer;
+		return -1;
+	}
 	if (window_at_lines(run)) {
 		uint64_t want = line_header(run);
-		for (int peer = run->peer; peer < w->size; peer++) {
+		for (int peer = run->peer; peer < run->peers; peer++) {
 			struct line *line = line_of(w, run->number, peer);
 			if (atomic_load_explicit(&line->header, memory_order_acquire) != want)
 				return peer;
@@ -314,7 +415,7 @@ bool window_is_ready(struct window *w, const struct window_run *run)
 	if (!window_at_lines(run)) {
 		if (window_waits_for(w, run) < 0)
 			return true;
-	} else if (run->peer == w->size) {
+	} else if (run->peer == run->peers) {
 		return true;
 	} else {
 		/* The first one missing; a line that disagrees counts. */
@@ -378,13 +479,14 @@ tutti_status window_drive(struct window *w, struct window_run *run, uint64_t tim
 			  const _Atomic int *stop, void (*background)(void *arg), void *arg)
 {
 	struct patience patience = {timeout_ns, 0, stop, background, arg};
+	int looks = w->policy.spins ? EAGER_LOOKS : 1;
 	tutti_status status;
 
 	/* A long run is many short waits: its deadline is checked between them, too. */
 	if (run->pieces > 1)
 		patience.start_ns = clock_now_ns();
 	for (uint32_t waits = 1;; waits++) {
-		status = move(w, run, STEPS_PER_CHECK);
+		status = move(w, run, STEPS_PER_CHECK, looks);
 		if (status == TUTTI_IN_PROGRESS && waits % WAITS_PER_CHECK == 0)
 			status = check(w, run, &patience);
 		if (status == TUTTI_IN_PROGRESS)

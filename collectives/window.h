@@ -46,8 +46,10 @@ struct window_moves;
 struct window_run {
 	struct call_args args;
 	uint32_t number;              /* which operation of the window this is; wraps           */
+	uint32_t room;                /* what the others have posted before it posts: window.c  */
+	bool is_small, sees_all;      /* its data are in the lines; it waits for all others     */
 	uint32_t phase;
-	int peer;                     /* the rank looked at next                                */
+	int peer, peers;              /* the rank looked at next; up to there it waits for lines */
 	uint32_t step, steps;         /* of the path                                            */
 	const struct window_path *path;
 	const struct window_moves *moves;

@@ -61,10 +61,13 @@ static bool is_missing(const struct window *w, const struct window_run *run, int
 
 	if (rank == w->rank || window_is_over(run))
 		return false;
+	if (window_lacks_room(w, run, rank))
+		return true;
 	if (window_at_lines(run)) {
 		struct line *line = line_of(w, run->number, rank);
-		return (uint32_t)atomic_load_explicit(&line->header, memory_order_acquire) !=
-		       run->number;
+		return rank >= run->peer && rank < run->peers &&
+		       (uint32_t)atomic_load_explicit(&line->header, memory_order_acquire) !=
+			       run->number;
 	}
 	if (run->step >= run->steps)
 		return false;

@@ -5,8 +5,9 @@
  *
  *     head       geometry, the count of sleepers, the count of failures
  *     areas      per rank: flags, doorbell, what it calls, why it failed; written by that rank
- *     lines      per (parity of the operation's number, rank): header and a small payload
- *     rows       per (parity, rank): what its blocks for each other rank are, where those cannot know it
+ *     lines      per (operation's number modulo WINDOW_LINES, rank): header and a small payload
+ *     rows       per (parity of the number, rank): what its blocks for each other rank are, where those
+ *                cannot know it
  *     slots      per rank: WINDOW_SLOTS staging slots
  *     recorders  per rank: its latest calls, those that go by messages too
  *
@@ -27,6 +28,7 @@
 
 #define WINDOW_FIRST_NUMBER (UINT32_MAX - 63)
 #define WINDOW_MAX_RANKS    1024 /* as many sources as reduce() takes */
+#define WINDOW_LINES        32u  /* of a rank; a power of two: see window.c */
 #define WINDOW_SLOTS        4u   /* at least 3: see window_staged.c */
 #define WINDOW_ALIGN        128u /* two cache lines: the adjacent-line prefetcher's unit */
 #define KNOWN_ALLOCATIONS   16u
@@ -111,6 +113,7 @@ struct segment {
 struct window {
 	int rank, size;
 	uint32_t number;     /* of the latest operation */
+	uint32_t others;     /* every other rank has posted this line, at the least */
 	uint64_t generation; /* the next one to be staged */
 	struct segment_head *head;
 	uint8_t *lines, *rows, *slots;
@@ -178,7 +181,7 @@ extern const struct window_moves moves_broadcast, moves_gather, moves_stream;
 
 static inline struct line *line_of(const struct window *w, uint32_t number, int rank)
 {
-	size_t index = (size_t)(number & 1) * (size_t)w->size + (size_t)rank;
+	size_t index = (size_t)(number % WINDOW_LINES) * (size_t)w->size + (size_t)rank;
 	return (struct line *)(void *)(w->lines + index * w->line_bytes);
 }
 
@@ -309,6 +312,8 @@ static inline bool word_reached(struct window *w, enum word word, int rank, uint
 }
 
 bool window_at_lines(const struct window_run *run); /* waits for the others' lines */
+/* Whether run, which has not posted its line, still waits for rank to come near enough. */
+bool window_lacks_room(const struct window *window, const struct window_run *run, int rank);
 bool window_is_over(const struct window_run *run);
 /* Whether run may get on, without moving it. */
 bool window_is_ready(struct window *window, const struct window_run *run);

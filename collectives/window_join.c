@@ -77,7 +77,7 @@ static tutti_status window_new(struct window **window, struct segment *segment,
 	w->size = config->size;
 	w->policy = config->policy;
 	memcpy(w->comm_id, config->comm_id, sizeof w->comm_id);
-	w->number = WINDOW_FIRST_NUMBER;
+	w->number = w->others = WINDOW_FIRST_NUMBER;
 	w->head = segment->head;
 	w->areas = (struct rank_area *)(void *)(base + g->areas_at);
 	w->area = w->areas + w->rank;

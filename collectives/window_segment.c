@@ -30,25 +30,29 @@ static uint64_t round_up(uint64_t bytes, uint64_t unit)
 	return (bytes + unit - 1) / unit * unit;
 }
 
-/* window_bytes holds two lines, two rows, the area and the slots of a rank; its recorder comes on
+/* window_bytes holds the lines, two rows, the area and the slots of a rank; its recorder comes on
  * top. */
 tutti_status segment_geometry(struct geometry *g, const struct window_config *config)
 {
 	uint64_t size = (uint64_t)config->size, fixed;
 	struct shape shape = config->policy.spins ? roomy : crowded;
-	uint64_t slot = shape.slot_bytes;
+	uint64_t slot = shape.slot_bytes, line;
 
 	if (config->size > WINDOW_MAX_RANKS)
 		return fail(TUTTI_ERR_UNSUPPORTED,
 			    "%d ranks on one node are more than a window's %d.", config->size,
 			    WINDOW_MAX_RANKS);
 	g->size = config->size;
+	/* Lines have half of it at the most. */
+	line = config->window_bytes / (2 * WINDOW_LINES) / WINDOW_ALIGN * WINDOW_ALIGN;
+	if (line < WINDOW_ALIGN)
+		line = WINDOW_ALIGN;
 	g->small_bytes = shape.small_bytes;
-	if (g->small_bytes > config->window_bytes / 8)
-		g->small_bytes = config->window_bytes / 8;
+	if (g->small_bytes > line - LINE_BODY)
+		g->small_bytes = line - LINE_BODY;
 	g->line_bytes = round_up(LINE_BODY + g->small_bytes, WINDOW_ALIGN);
 	g->row_bytes = round_up(size * sizeof(struct pair), WINDOW_ALIGN);
-	fixed = 2 * (g->line_bytes + g->row_bytes) + sizeof(struct rank_area);
+	fixed = WINDOW_LINES * g->line_bytes + 2 * g->row_bytes + sizeof(struct rank_area);
 	if (config->window_bytes < fixed + WINDOW_SLOTS * WINDOW_ALIGN * size)
 		return fail(TUTTI_ERR_UNSUPPORTED,
 			    "TUTTI_WINDOW_BYTES=%zu is too little for a window of %d ranks.",
@@ -58,7 +62,7 @@ tutti_status segment_geometry(struct geometry *g, const struct window_config *co
 	g->slot_bytes = slot / WINDOW_ALIGN * WINDOW_ALIGN;
 	g->areas_at = round_up(sizeof(struct segment_head), WINDOW_ALIGN);
 	g->lines_at = g->areas_at + size * sizeof(struct rank_area);
-	g->rows_at = g->lines_at + 2 * size * g->line_bytes;
+	g->rows_at = g->lines_at + WINDOW_LINES * size * g->line_bytes;
 	g->slots_at = round_up(g->rows_at + 2 * size * g->row_bytes, 4096);
 	g->recorders_at = round_up(g->slots_at + size * WINDOW_SLOTS * g->slot_bytes, 4096);
 	g->total_bytes = round_up(g->recorders_at + size * sizeof(struct recorder), 4096);

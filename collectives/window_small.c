@@ -3,6 +3,7 @@
  * pair. (What an all_to_allv puts into lines is in window_pairs.c.) */
 #include "collectives/window_internal.h"
 
+#include "collectives/layout.h"
 #include "memory/ops.h"
 #include "memory/reduce.h"
 
@@ -96,13 +97,28 @@ static size_t own_place(const struct window *w, const struct window_run *run)
 	return elements * run->unit;
 }
 
+/* Where rank's block for this rank is, offset bytes into its payload. This rank's own is taken from
+ * its buffer: what it has just stored into its line may still be on its way, and a load would wait
+ * for it. */
+static const uint8_t *block_from(const struct window *w, const struct window_run *run, int rank,
+				 size_t offset)
+{
+	const uint8_t *send = run->args.send;
+
+	if (rank != w->rank || run->scalar)
+		return payload_of(w, run, rank) + offset;
+	if (!collective_has_blocks(run->pattern, SEND_SIDE))
+		return send;
+	return send + block_of(run, SEND_SIDE, rank).first * run->unit;
+}
+
 /* recv = the ranks' blocks, offset bytes into their payloads, reduced. */
 static void small_reduce(struct window *w, const struct window_run *run, size_t offset)
 {
 	void *recv = run->args.recv;
 
 	for (int rank = 0; rank < w->size; rank++)
-		w->src[rank] = payload_of(w, run, rank) + offset;
+		w->src[rank] = block_from(w, run, rank, offset);
 	reduce(&recv, 1, w->src, w->size, run->own, run->args.dtype, run->args.op, w->size);
 }
 
@@ -113,18 +129,20 @@ static void small_gather(const struct window *w, const struct window_run *run, s
 
 	for (int rank = 0; rank < w->size; rank++) {
 		struct range block = block_of(run, RECV_SIDE, rank);
-		if (block.count)
-			memcpy(recv + block.first * run->unit, payload_of(w, run, rank) + offset,
-			       block.count * run->unit);
+		uint8_t *to = recv + block.first * run->unit;
+		const uint8_t *from = block_from(w, run, rank, offset);
+		if (block.count && to != from)
+			memcpy(to, from, block.count * run->unit);
 	}
 }
 
 /* This rank's block out of the root's payload. */
 static void small_take(const struct window *w, const struct window_run *run, size_t offset)
 {
-	if (run->own)
-		memcpy(run->args.recv, payload_of(w, run, run->args.root) + offset,
-		       run->own * run->unit);
+	const uint8_t *from = block_from(w, run, run->args.root, offset);
+
+	if (run->own && from != run->args.recv)
+		memcpy(run->args.recv, from, run->own * run->unit);
 }
 
 void small_finish(struct window *w, const struct window_run *run)
@@ -156,8 +174,7 @@ void small_finish(struct window *w, const struct window_run *run)
 		small_gather(w, run, own_place(w, run));
 		break;
 	case COLL_BROADCAST:
-		if (!is_root || run->args.recv != run->args.send)
-			small_take(w, run, 0);
+		small_take(w, run, 0);
 		break;
 	case COLL_SCATTER:
 		small_take(w, run, own_place(w, run));

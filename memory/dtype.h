@@ -5,8 +5,18 @@
 #include <tutti/tutti.h>
 
 #include <stdbool.h>
+#include <stdint.h>
 
-size_t dtype_bytes(tutti_dtype dtype);         /* 0: unknown */
+#define DTYPE_COUNT (TUTTI_U64 + 1)
+
+extern const uint8_t dtype_sizes[DTYPE_COUNT];
+
+/* 0: unknown. Callers hand in whatever number they have: compared as unsigned, negative is unknown. */
+static inline size_t dtype_bytes(tutti_dtype dtype)
+{
+	return (unsigned)dtype < DTYPE_COUNT ? dtype_sizes[dtype] : 0;
+}
+
 const char *dtype_name(tutti_dtype dtype);     /* "f32", "bf16", "f8_e4m3", ... */
 bool dtype_is_float(tutti_dtype dtype);
 

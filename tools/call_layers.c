@@ -41,17 +41,9 @@ static tutti_status call_window(struct tutti_comm *comm, float *data)
 
 static tutti_status call_engine(struct tutti_comm *comm, float *data)
 {
-	struct job_spec spec = {
-		.args = arguments(data),
-		.memory = memory_of(data),
-		.name = "all_reduce",
-		.algorithm = "window",
-		.timeout_ms = 60000,
-		.send_bytes = 16,
-		.recv_bytes = 16,
-	};
+	struct call_args args = arguments(data);
 
-	return engine_run(comm->engine, &spec);
+	return engine_run_window(comm->engine, &args, 60000);
 }
 
 static tutti_status call_api(struct tutti_comm *comm, float *data)

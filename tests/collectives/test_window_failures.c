@@ -84,9 +84,9 @@ static void check_mismatch(struct call_args a, struct call_args b, const char *f
 static void test_mismatch(void **state)
 {
 	(void)state;
-	check_mismatch(call(COLL_ALL_REDUCE, 3, 0, 0), call(COLL_BROADCAST, 3, 2, 2),
+	check_mismatch(call(COLL_ALL_REDUCE, 3, 0, 0), call(COLL_BROADCAST, 3, 1, 2),
 		       "rank 0 called all_reduce(f32, 3, sum) as #17",
-		       "rank 2 called broadcast(f32, 3, root 2) as #17");
+		       "rank 2 called broadcast(f32, 3, root 1) as #17");
 	/* A long call and a small one wait at the same place. */
 	check_mismatch(call(COLL_ALL_REDUCE, 3, 0, 0), call(COLL_ALL_REDUCE, 200000, 0, 2),
 		       "rank 0 called all_reduce(f32, 3, sum)",

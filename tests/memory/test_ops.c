@@ -173,7 +173,7 @@ static void three_a_plus_b(void *inout, const void *in, size_t count, tutti_dtyp
 
 static uint8_t expected_byte(const uint8_t *const *src, int n, size_t at)
 {
-	uint8_t v[40];
+	uint8_t v[40] = {0};
 	for (int s = 0; s < n; s++)
 		v[s] = src[s][at];
 	for (int far = 1; far < n; far *= 2)
