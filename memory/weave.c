@@ -9,8 +9,9 @@
 
 #include <string.h>
 
-#define BLOCK_BYTES 1024u
-#define STREAMS     4 /* at least: fewer strands are begun in several places */
+#define BLOCK_BYTES  1024u
+#define COPY_LONGEST (128u << 10) /* what is longer goes past the caches: memcpy knows best how */
+#define STREAMS      4            /* at least: fewer strands are begun in several places */
 
 static size_t least(size_t a, size_t b)
 {
@@ -21,6 +22,10 @@ void weave_copy(struct weave *w, void *dst, const void *src, size_t bytes)
 {
 	if (!bytes || dst == src)
 		return;
+	if (bytes > COPY_LONGEST) {
+		memcpy(dst, src, bytes);
+		return;
+	}
 	if (w->n_copies == WEAVE_COPIES)
 		weave_run(w);
 	w->copies[w->n_copies++] = (struct strand){dst, src, bytes};
@@ -71,12 +76,11 @@ static size_t longest_of(const struct weave *w)
 void weave_run(struct weave *w)
 {
 	const struct reduce_kernels *k = reduce_kernels_here();
-	size_t strands = (size_t)w->n_copies + (w->reduction.count > 0), places = 1, stretch;
 	struct reduction part = w->reduction;
+	size_t strands = (size_t)w->n_copies + (part.count > 0);
+	size_t places = strands ? (STREAMS + strands - 1) / strands : 1, stretch;
 	uint64_t settings = float_unit_begin();
 
-	if (strands && strands < STREAMS)
-		places = (STREAMS + strands - 1) / strands;
 	stretch = (longest_of(w) / places / BLOCK_BYTES + 1) * BLOCK_BYTES;
 	for (size_t at = 0; at < stretch; at += BLOCK_BYTES) {
 		for (size_t place = 0; place < places; place++)

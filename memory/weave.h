@@ -26,7 +26,7 @@ struct weave {
 	int unit_shift;             /* of its elements' bytes */
 };
 
-/* Adds to what weave_run does; when there is no room, runs first. Nothing that is written overlaps with
+/* Adds to what weave_run does; when there is no room, runs first. A long copy is done at once. Nothing that is written overlaps with
  * anything else, but a destination of the reduction may be one of its sources; so may that of a copy,
  * which is then nothing. */
 void weave_copy(struct weave *weave, void *dst, const void *src, size_t bytes);
