@@ -87,6 +87,7 @@ struct rank_area {
 struct geometry {
 	int size;
 	uint64_t small_bytes; /* the longest payload of a line */
+	uint64_t small_all_reduce; /* of an all_reduce's */
 	uint64_t line_bytes, row_bytes, slot_bytes;
 	uint64_t areas_at, lines_at, rows_at, slots_at, recorders_at, total_bytes;
 };
@@ -119,7 +120,7 @@ struct window {
 	uint8_t *lines, *rows, *slots;
 	struct rank_area *areas, *area; /* area: this rank's */
 	struct recorder *recorders;
-	size_t line_bytes, row_bytes, slot_bytes, small_bytes;
+	size_t line_bytes, row_bytes, slot_bytes, small_bytes, small_all_reduce;
 	struct wait_policy policy;
 	uint64_t *seen[WORDS]; /* per rank: the largest value of a word seen so far */
 	const void **src;      /* per rank, for reduce() */

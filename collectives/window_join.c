@@ -89,6 +89,7 @@ static tutti_status window_new(struct window **window, struct segment *segment,
 	w->row_bytes = g->row_bytes;
 	w->slot_bytes = g->slot_bytes;
 	w->small_bytes = g->small_bytes;
+	w->small_all_reduce = g->small_all_reduce;
 	if (!allocate(w)) {
 		window_destroy(w);
 		return fail(TUTTI_ERR_MEMORY, "No memory for a window of %d ranks.", w->size);

@@ -13,12 +13,17 @@
 #define HUGE_PAGE (2u << 20)
 #define SEALS     (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
-/* What is best with a core for every rank, and with fewer. small_bytes: up to there one wait and
- * reading all of everybody's data beat two waits and reading a share of it. slot_bytes: what stays
- * in a core's cache; where every wait is a switch of threads, few long pieces are better. */
-static const struct shape {
-	uint64_t small_bytes, slot_bytes;
-} roomy = {512, 128u << 10}, crowded = {8192, 1u << 20};
+/* Up to there one wait and reading everybody's data beat two waits and reading a share of it. More
+ * would drive the callers' data out of the cache. */
+#define SMALL_BYTES 8192u
+/* In an all_reduce with a core each the shares are worth it when a rank would read so much of
+ * others. */
+#define ALL_REDUCE_READS 2048u
+
+/* What is best with a core for every rank, and with fewer: what stays in a core's cache; where
+ * every wait is a switch of threads, few long pieces are better. */
+#define ROOMY_SLOT   (128u << 10)
+#define CROWDED_SLOT (1u << 20)
 
 /* All that this process has mapped; the lock is also that of their users and descriptors, until a
  * window is up: then they stay as they are. */
@@ -35,8 +40,7 @@ static uint64_t round_up(uint64_t bytes, uint64_t unit)
 tutti_status segment_geometry(struct geometry *g, const struct window_config *config)
 {
 	uint64_t size = (uint64_t)config->size, fixed;
-	struct shape shape = config->policy.spins ? roomy : crowded;
-	uint64_t slot = shape.slot_bytes, line;
+	uint64_t slot = config->policy.spins ? ROOMY_SLOT : CROWDED_SLOT, line;
 
 	if (config->size > WINDOW_MAX_RANKS)
 		return fail(TUTTI_ERR_UNSUPPORTED,
@@ -47,9 +51,14 @@ tutti_status segment_geometry(struct geometry *g, const struct window_config *co
 	line = config->window_bytes / (2 * WINDOW_LINES) / WINDOW_ALIGN * WINDOW_ALIGN;
 	if (line < WINDOW_ALIGN)
 		line = WINDOW_ALIGN;
-	g->small_bytes = shape.small_bytes;
+	g->small_bytes = SMALL_BYTES;
 	if (g->small_bytes > line - LINE_BODY)
 		g->small_bytes = line - LINE_BODY;
+	g->small_all_reduce = g->small_bytes;
+	if (config->policy.spins && size > 1 && g->small_bytes > ALL_REDUCE_READS / (size - 1))
+		g->small_all_reduce = ALL_REDUCE_READS / (size - 1);
+	if (g->small_all_reduce < LINE_PAYLOAD)
+		g->small_all_reduce = LINE_PAYLOAD;
 	g->line_bytes = round_up(LINE_BODY + g->small_bytes, WINDOW_ALIGN);
 	g->row_bytes = round_up(size * sizeof(struct pair), WINDOW_ALIGN);
 	fixed = WINDOW_LINES * g->line_bytes + 2 * g->row_bytes + sizeof(struct rank_area);

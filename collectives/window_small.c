@@ -23,6 +23,8 @@ static size_t payload_bytes(const struct window_run *run)
 bool small_fits(const struct window *w, struct window_run *run)
 {
 	run->payload = payload_bytes(run);
+	if (run->pattern == COLL_ALL_REDUCE)
+		return run->payload <= w->small_all_reduce;
 	return run->payload <= w->small_bytes && run->args.collective != COLL_ALL_TO_ALLV;
 }
 
