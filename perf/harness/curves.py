@@ -67,7 +67,8 @@ def style_of(name, index):
     return {"colour": colour, "width": 2.4 if name.startswith("Tutti") else 1.4, "dash": "", "marks": True}
 
 
-LIMIT_DASHES = ("6 3", "2 3", "9 3 2 3")
+LIMIT_DASHES = {"flag": "6 3", "loopback latency": "6 3", "copy": "2 3", "loopback stream": "2 3", "2 in 2 out": "9 3 2 3"}
+FAR_BELOW = 5       # limits are left out where they are so many times below everything measured
 
 
 def draw(series, limits, words, ticks):
@@ -75,13 +76,16 @@ def draw(series, limits, words, ticks):
     shown = {name: points for name, points in {**series, **limits}.items() if points}
     if not any(name in shown for name in series):
         return "<p>Nothing was measured here.</p>"
+    floor = min(b for name in series for _, b in shown.get(name, ())) / FAR_BELOW
+    shown = {name: [p for p in points if p[1] >= floor] for name, points in shown.items()}
+    shown = {name: points for name, points in shown.items() if points}
     xs = [a for points in shown.values() for a, _ in points]
     ys = [b for points in shown.values() for _, b in points]
     x, y = Axis(xs, LEFT, WIDTH - RIGHT), Axis(ys, HEIGHT - BOTTOM, TOP)
     parts, legend = grid(x, y, [t for t in ticks if x.holds(t[0])], words), []
     styles = [(name, style_of(name, i)) for i, name in enumerate(series) if name in shown]
-    styles += [(name, {"colour": "#444", "width": 1.2, "dash": LIMIT_DASHES[i % 3], "marks": False})
-               for i, name in enumerate(limits) if name in shown]
+    styles += [(name, {"colour": "#444", "width": 1.2, "dash": LIMIT_DASHES.get(name, "4 4"), "marks": False})
+               for name in limits if name in shown]
     for name, style in styles:
         parts.append(curve(x, y, shown[name], style, name))
         legend.append(f'<span><svg width="26" height="8"><line x1="0" x2="26" y1="4" y2="4" stroke="{style["colour"]}"'

@@ -53,6 +53,11 @@ done
 [ "$(wc -l <result/results.csv)" = $((1 + 3 * 4 * 8)) ] || complain "$(wc -l <result/results.csv) lines in the CSV"
 says '<polyline' result/report.html
 says 'class="reached"' result/report.html
+python3 - <<'END' || complain "a curve is not XML"
+import re, xml.dom.minidom
+curves = re.findall("<svg viewBox.*?</svg>", open("result/report.html").read(), re.S)
+assert len(curves) == 2 and all(xml.dom.minidom.parseString(curve) for curve in curves), curves
+END
 grep -qE "$(hostname)|$scratch|${USER:-nobody-at-all}@" result/* && complain "host, user or path in a result"
 python3 - <<'END' || complain "results.json is not as it should be"
 import json
