@@ -127,11 +127,14 @@ void tree_broadcast(struct plan *p, struct group g, struct span in, struct span 
 		plan_copy(p, out, in);
 }
 
-/* Going through depth nodes, slices at half the bandwidth: each one's link carries two halves. */
+/* Going through depth nodes, slices at half the bandwidth: each one's link carries two halves. A
+ * node has two messages in every round. */
 static struct cost one_way(struct place p)
 {
 	struct cost c = cost_flat(p, log2_up(p.ranks), 1, 1);
-	c.link[p.nodes > 1 ? LINK_NET : LINK_LOCAL].depth = 2 * (log2_up(p.ranks) - 1);
+	enum link l = p.nodes > 1 ? LINK_NET : LINK_LOCAL;
+	c.link[l].messages = 2 * log2_up(p.ranks);
+	c.link[l].depth = 2 * (log2_up(p.ranks) - 1);
 	return c;
 }
 
@@ -152,6 +155,7 @@ struct cost tree_all_reduce_cost(struct place p)
 	struct cost c = tree_reduce_cost(p);
 	for (int l = 0; l < LINKS; l++) {
 		c.link[l].rounds *= 2;
+		c.link[l].messages *= 2;
 		c.link[l].bytes *= 2;
 		c.link[l].depth *= 2;
 	}
