@@ -15,7 +15,7 @@ complain()
 
 scale="timeout -k 5 100 $SOURCE_DIR/perf/scale --build $BUILD_DIR"
 $scale --ranks 2,5 --rounds 1 --out result >out 2>&1 || complain "scale: $(cat out)"
-[ "$(grep -cE '^\| [25] \| (processes|threads) \|( [0-9.]+ \|){6}$' result/scale.md)" = 4 ] || complain "the table: $(cat out)"
+[ "$(grep -cE '^\| [25] \| (processes|threads) \|( -?[0-9.]+ \|){6}$' result/scale.md)" = 4 ] || complain "the table: $(cat out)"
 # Shared memory was found, and a rank's share of it is not more than its budget (8 MiB and 33 KiB).
 least=100
 if grep -q '^TUTTI_WINDOW:BOOL=OFF' "$BUILD_DIR/CMakeCache.txt"; then
