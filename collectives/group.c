@@ -163,18 +163,20 @@ static tutti_status start_all(struct batch *b, struct tutti_work *whole, int tim
 	return first == TUTTI_OK ? TUTTI_OK : fail(first, "%s", why);
 }
 
-/* One call is its own group's work: it waits as the end says. */
+/* One call is its own group's work. It is issued like the others and only then waited for, since a
+ * call of a group does not wait for room. */
 static tutti_status run_alone(struct batch *b, const tutti_call *call)
 {
+	struct tutti_work *work;
 	tutti_call own = {.work = call->work, .done = call->done, .done_arg = call->done_arg};
-	bool is_async = call->work || call->done;
+	bool waits = !call->work && !call->done;
 
-	if (is_async)
-		widen(b, 1);
+	if (waits)
+		own.work = &work;
+	widen(b, 1);
 	tutti_status status = start_member(&b->members[0], call->timeout_ms, &own);
-	if (is_async)
-		widen(b, -1);
-	return status;
+	widen(b, -1);
+	return status == TUTTI_OK && waits ? work_wait(&work, 0) : status;
 }
 
 static tutti_status run(struct batch *b, const tutti_call *call)
@@ -185,8 +187,6 @@ static tutti_status run(struct batch *b, const tutti_call *call)
 	if (!call)
 		call = &none;
 	if (b->count == 0) {
-		if (call->work)
-			*call->work = NULL;
 		if (call->done)
 			call->done(call->done_arg, TUTTI_OK);
 		return TUTTI_OK;
@@ -252,6 +252,8 @@ tutti_status tutti_group_end(const tutti_call *call)
 	if (!b)
 		return fail(TUTTI_ERR_INVALID,
 			    "tutti_group_end: this thread has begun no group that it could end");
+	if (call && call->work)
+		*call->work = NULL; /* also of an inner end, which makes no work */
 	if (--b->depth > 0)
 		return b->error.status == TUTTI_OK ? TUTTI_OK
 						   : fail(b->error.status, "%s", b->error.sentence);

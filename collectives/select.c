@@ -338,7 +338,10 @@ const char *select_why_not(const struct select *s, const struct algorithm *a,
 	if (a->adds != ADDS_ONCE && args->op == TUTTI_AVG && !dtype_is_float(args->dtype))
 		return "an average of integers needs all contributions at once";
 	if (s->deterministic && !is_fixed(a, s->size, args->dtype))
-		return "config.deterministic admits only the fixed association";
+		return a->adds == ADDS_FIXED
+			       ? "it rounds partial sums of 16- and 8-bit floats, which "
+				 "config.deterministic does not admit"
+			       : "config.deterministic admits only the fixed association";
 	return NULL;
 }
 

@@ -112,11 +112,9 @@ static bool is_left_unexplained(struct engine *e, uint64_t now)
 
 	if (s->status != TUTTI_ERR_MISMATCH)
 		return now - s->since_ns > GRACE_NS;
-	if (e->config.control && s->sequence != NO_CALL) {
-		control_ask(e->config.control, s->sequence);
-		if (control_all_agree(e->config.control, s->sequence))
-			return true;
-	}
+	if (e->config.control && s->sequence != NO_CALL &&
+	    control_all_agree(e->config.control, s->sequence))
+		return true;
 	return now - s->since_ns > EXPLAIN_NS;
 }
 
@@ -135,14 +133,21 @@ static void look_around(struct engine *e, const struct tutti_work *oldest, uint6
 		engine_fail_naming(e, s->status, s->peer, s->sentence);
 }
 
-static void ask_around(struct engine *e, const struct tutti_work *oldest, uint64_t now)
+/* There is one question at a time: about the call that a mismatch was seen in, or else about the
+ * one whose deadline comes next. */
+static void ask_around(struct engine *e, const struct tutti_work *next, uint64_t now)
 {
-	uint64_t early = (uint64_t)oldest->spec.timeout_ms * 1000000u / 2;
+	const struct suspect *s = &e->suspect;
+	uint64_t early = (uint64_t)next->spec.timeout_ms * 1000000u / 2;
 
 	if (early > ASK_NS)
 		early = ASK_NS;
-	if (e->config.control && oldest->deadline_ns - now < early)
-		control_ask(e->config.control, oldest->spec.args.sequence);
+	if (!e->config.control)
+		return;
+	if (s->status == TUTTI_ERR_MISMATCH && s->sequence != NO_CALL)
+		control_ask(e->config.control, s->sequence);
+	else if (next->deadline_ns - now < early)
+		control_ask(e->config.control, next->spec.args.sequence);
 }
 
 bool engine_is_broken(struct engine *e)
@@ -201,14 +206,16 @@ void engine_heed(struct engine *e)
 void engine_watch(struct engine *e)
 {
 	uint64_t now = engine_now(e);
-	struct tutti_work *late = NULL, *oldest = NULL;
+	struct tutti_work *late = NULL, *oldest = NULL, *next = NULL;
 	uint64_t lasts = 0;
 
 	for (struct tutti_work *work = e->works; work; work = work->next) { /* the oldest is last */
 		if (work->deadline_ns <= now)
 			late = work;
-		if (is_collective(work))
+		if (is_collective(work)) {
 			oldest = work;
+			next = !next || work->deadline_ns < next->deadline_ns ? work : next;
+		}
 		lasts = age(work, now);
 	}
 	if (late) {
@@ -221,7 +228,7 @@ void engine_watch(struct engine *e)
 	}
 	if (!may_be_explained(e))
 		return;
-	if (oldest)
-		ask_around(e, oldest, now);
+	if (next)
+		ask_around(e, next, now);
 	look_around(e, oldest, lasts, now);
 }

@@ -132,6 +132,28 @@ static void absent(tutti_comm *comm)
 	report(comm, status);
 }
 
+/* The call that comes to its deadline stands behind one that has time. */
+static void absent_from_two(tutti_comm *comm)
+{
+	static float sums_of[2] = {1, 1};
+	const tutti_call hasty = {.timeout_ms = 700};
+	tutti_work *work = NULL;
+	const tutti_call later = {.work = &work};
+	tutti_status status = make_before(comm);
+
+	if (tutti_rank(comm) == ODD)
+		wait_for_reports(RANKS - 1);
+	if (status == TUTTI_OK)
+		status = tutti_all_reduce(&sums_of[0], &sums_of[0], 1, TUTTI_F32, TUTTI_SUM, comm,
+					  &later);
+	if (status == TUTTI_OK)
+		status = tutti_all_reduce(&sums_of[1], &sums_of[1], 1, TUTTI_F32, TUTTI_SUM, comm,
+					  &hasty);
+	report(comm, status);
+	if (work)
+		tutti_work_wait(&work, 0);
+}
+
 static void differs(tutti_comm *comm)
 {
 	tutti_status status = make_before(comm);
@@ -298,6 +320,7 @@ static void test_absent(void **state)
 {
 	(void)state;
 	on_every_way(absent, true, look_absent);
+	on_every_way(absent_from_two, true, look_absent);
 }
 
 static void look_mismatch(const struct way *way, int r, const struct report *got)

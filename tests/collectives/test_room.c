@@ -107,6 +107,50 @@ static void test_room_comes(void **state)
 	}
 }
 
+/* A call of a group waits for no room, also if it is the only one: what would make room may wait
+ * for it. */
+static void *send_then_receive_in_groups(void *arg)
+{
+	static uint64_t large[2][20000];
+	tutti_comm *comm = arg;
+	int me = tutti_rank(comm);
+	tutti_call call = {.tag = 9};
+
+	fill(comm, false, ENGINE_WORKS_MAX);
+	if (tutti_group_begin() != TUTTI_OK)
+		return "group_begin";
+	tutti_status status = me == 0 ? tutti_send(large[0], 20000, TUTTI_U64, 1, comm, &call)
+				      : tutti_recv(large[1], 20000, TUTTI_U64, 0, comm, &call);
+	if (status != TUTTI_OK || tutti_group_end(NULL) != TUTTI_OK)
+		return "the group";
+	for (int i = 0; i < ENGINE_WORKS_MAX; i++)
+		if (tutti_group_begin() != TUTTI_OK || issue(comm, true, LONG_MS) != TUTTI_OK ||
+		    tutti_group_end(NULL) != TUTTI_OK)
+			return "a send";
+	return NULL;
+}
+
+static void test_group_of_one(void **state)
+{
+	(void)state;
+	for (int w = 0; w < 3; w++) {
+		tutti_comm *comms[2];
+		pthread_t threads[2];
+		void *failed[2];
+		open_two(comms, ways[w]);
+		for (int r = 0; r < 2; r++)
+			pthread_create(&threads[r], NULL, send_then_receive_in_groups, comms[r]);
+		for (int r = 0; r < 2; r++)
+			pthread_join(threads[r], &failed[r]);
+		for (int r = 0; r < 2; r++)
+			if (failed[r])
+				fail_msg("rank %d: %s: %s", r, (char *)failed[r],
+					 tutti_comm_error(comms[r]));
+		tutti_comm_destroy(comms[0]);
+		tutti_comm_destroy(comms[1]);
+	}
+}
+
 /* ---- both sides -------------------------------------------------------------------------------
  */
 
@@ -154,9 +198,8 @@ static void test_both_sides(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_own_deadline),
-		cmocka_unit_test(test_deadline_of_another),
-		cmocka_unit_test(test_room_comes),
+		cmocka_unit_test(test_own_deadline), cmocka_unit_test(test_deadline_of_another),
+		cmocka_unit_test(test_room_comes),   cmocka_unit_test(test_group_of_one),
 		cmocka_unit_test(test_both_sides),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -334,14 +334,19 @@ static int find_words(struct arguments *a, int n, char **words)
 {
 	int code, at = 2;
 
-	if (n < 2)
+	if (n < 1)
 		return wrong("There is nothing to do.");
-	if ((code = find_verb(a, words[0])) >= 0 || (code = find_collective(a, words[1])) >= 0)
+	if ((code = find_verb(a, words[0])) >= 0)
+		return code;
+	if (n < 2)
+		return wrong("%s what? A collective is missing.", words[0]);
+	if ((code = find_collective(a, words[1])) >= 0)
 		return code;
 	if (a->verb == VERB_EXPLAIN || a->verb == VERB_SIMULATE) {
-		if (n < 3 || !units_bytes(words[at], &a->bytes))
-			return wrong("'%s' is not a size such as 8, 64K or 1M.",
-				     n < 3 ? "" : words[at]);
+		if (n < 3)
+			return wrong("A size such as 8, 64K or 1M is missing.");
+		if (!units_bytes(words[at], &a->bytes))
+			return wrong("'%s' is not a size such as 8, 64K or 1M.", words[at]);
 		at++;
 	} else if (a->collective != COLL_COUNT && n > at &&
 		   (words[at][0] < '0' || words[at][0] > '9')) {
