@@ -204,20 +204,28 @@ static bool is_silent(struct control *c)
 	return silent;
 }
 
-static void say_goodbye(struct control *c)
+void control_leave(struct control *c)
 {
 	struct control_message m = {.kind = CONTROL_LEAVING,
 				    .origin = c->config.rank,
 				    .issued = recorder_issued(c->config.recorder)};
-	uint64_t deadline = deadline_after_ms(GOODBYE_MS);
 
+	pthread_mutex_lock(&c->lock);
 	m.first = m.issued > CONTROL_NOTES ? m.issued - CONTROL_NOTES : 0;
 	while (m.first + m.count < m.issued &&
 	       recorder_find(c->config.recorder, m.first + m.count, &m.notes[m.count]))
 		m.count++;
-	if (!c->has_failed)
-		for (int i = 0; i < c->link_count; i++)
-			control_post_last(&c->links[i], &m);
+	for (int i = 0; i < c->link_count && !c->has_failed && !c->is_leaving; i++)
+		control_post_last(&c->links[i], &m);
+	c->is_leaving = true;
+	control_settle(c);
+	control_unlock(c);
+}
+
+static void send_the_rest(struct control *c)
+{
+	uint64_t deadline = deadline_after_ms(GOODBYE_MS);
+
 	while (!is_silent(c) && clock_now_ns() < deadline) {
 		struct pollfd none;
 		poll(&none, 0, 1);
@@ -229,7 +237,9 @@ void control_destroy(struct control *c)
 	if (!c)
 		return;
 	c->heed = NULL;
-	say_goodbye(c);
+	c->wake = NULL;
+	control_leave(c);
+	send_the_rest(c);
 	for (int i = 0; i < c->link_count; i++)
 		if (c->links[i].conn)
 			c->links[i].conn->endpoint->transport->close(c->links[i].conn);

@@ -57,7 +57,10 @@ void control_bind(struct control *control, void (*heed)(void *arg, const struct 
                   void (*wake)(void), void *arg);
 /* Returns when both neighbours are connected. Their threads have to make progress meanwhile. */
 tutti_status control_wait(struct control *control, uint64_t deadline_ns);
-/* Says goodbye, unless the communicator has failed. Nobody else may use it any more. NULL is fine. */
+/* This rank makes no calls any more: says so, once, unless the communicator has failed. It still serves the
+ * ring, but its neighbours pass nothing on through it. */
+void control_leave(struct control *control);
+/* Leaves. Nobody else may use it any more. NULL is fine. */
 void control_destroy(struct control *control);
 
 /* From any thread. */

@@ -67,6 +67,7 @@ struct control {
 	int dead;                       /* a rank that has died, or -1                   */
 	char death[ERROR_BYTES];
 	bool has_failed;                /* FAILED is on its way: nothing else matters    */
+	bool is_leaving;                /* LEAVING was said                              */
 	bool is_delivered;              /* heed was called, once the lock was free       */
 	struct notice verdict;
 	char sentence[ERROR_BYTES];

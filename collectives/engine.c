@@ -120,15 +120,29 @@ void engine_unlock(struct engine *e)
 	}
 }
 
-/* Pending works end first, by themselves or at their deadline. */
+static void leave(struct engine *e)
+{
+	if (e->config.window)
+		window_leave(e->config.window);
+	if (e->config.control)
+		control_leave(e->config.control);
+}
+
+/* Pending works end first, by themselves or at their deadline. Sends that nobody has received yet
+ * come last, after the others know that this rank makes no calls any more: they may wait in one. */
 static void drain(struct engine *e)
 {
+	bool has_left = false;
 	struct wait w;
 	wait_begin(&w, e->config.policy);
 	for (;;) {
 		pthread_mutex_lock(&e->lock);
-		bool moved = engine_pass(e), is_over = !e->works && p2p_is_drained(e);
+		bool moved = engine_pass(e), may_leave = !e->works,
+		     is_over = may_leave && p2p_is_drained(e);
 		engine_unlock(e);
+		if (may_leave && !has_left)
+			leave(e);
+		has_left |= may_leave;
 		if (is_over)
 			return;
 		if (moved)

@@ -34,7 +34,8 @@ tutti_status window_join_unless(struct window **window, const struct window_conf
                                 uint64_t deadline_ns, bool (*is_over)(void *arg), void *arg);
 /* All n ranks of one process at once (tutti_init_all): one mapping. configs[i] is rank i's. */
 tutti_status window_join_all(struct window **windows, const struct window_config *configs, int n);
-void window_destroy(struct window *window);    /* NULL is fine */
+void window_leave(struct window *window); /* this rank makes no calls any more: the others see it */
+void window_destroy(struct window *window);    /* leaves; NULL is fine */
 
 /* How an operation goes on once all ranks' lines are there, and what lies in staged pieces:
  * window_internal.h. */

@@ -390,7 +390,7 @@ tutti_status failure_deaths(struct window *window, const struct window_run *run)
 
 /* window_notes.c. notes_compare: MISMATCH when another rank has made another call than this one. */
 tutti_status notes_compare(struct window *window);
-bool rank_has_left(const struct window *window, int rank);  /* by window_destroy */
+bool rank_has_left(const struct window *window, int rank);  /* by window_leave */
 bool rank_has_ended(const struct window *window, int rank); /* its process       */
 
 /* window_join.c: where the leader listens. */

@@ -101,6 +101,11 @@ static tutti_status window_new(struct window **window, struct segment *segment,
 	return TUTTI_OK;
 }
 
+void window_leave(struct window *w)
+{
+	atomic_store_explicit(&w->recorders[w->rank].has_left, 1, memory_order_release);
+}
+
 void window_destroy(struct window *w)
 {
 	if (!w)
@@ -111,8 +116,8 @@ void window_destroy(struct window *w)
 	}
 	for (int word = 0; word < WORDS; word++)
 		free(w->seen[word]);
-	if (w->segment) /* it is the others' to see */
-		atomic_store_explicit(&w->recorders[w->rank].has_left, 1, memory_order_release);
+	if (w->segment)
+		window_leave(w);
 	segment_drop(w->segment);
 	free(w->sockets);
 	free(w->src);

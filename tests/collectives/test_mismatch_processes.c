@@ -119,6 +119,22 @@ static void leaves(tutti_comm *comm)
 	report(comm, status == TUTTI_OK ? until_failed(comm) : status);
 }
 
+/* It has a send under way that nobody receives, and waits for that in tutti_comm_destroy. */
+static void leaves_a_message(tutti_comm *comm)
+{
+	const uint64_t word = 1;
+	tutti_status status = make_before(comm);
+	if (tutti_rank(comm) != ODD) {
+		report(comm, status == TUTTI_OK ? until_failed(comm) : status);
+		return;
+	}
+	if (tutti_send(&word, 1, TUTTI_U64, ODD + 1, comm, NULL) != TUTTI_OK)
+		_exit(2);
+	tutti_comm_destroy(comm);
+	wait_for_reports(RANKS - 1);
+	_exit(0);
+}
+
 /* Only the calls are short of time: joining may take long on a busy machine. */
 static void absent(tutti_comm *comm)
 {
@@ -303,6 +319,7 @@ static void test_leaves(void **state)
 {
 	(void)state;
 	on_every_way(leaves, false, look_left);
+	on_every_way(leaves_a_message, false, look_left);
 }
 
 /* The first deadline that passes is a TIMEOUT there, and a failed peer elsewhere. */
