@@ -10,6 +10,7 @@
 #define HOPELESS_NS 1000000000u /* from here on a death matters to all calls                    */
 #define GRACE_NS    2000000000u /* a broken connection waits so long for an explanation,        */
 #define EXPLAIN_NS  1000000000u /* an unexpected message shorter, so that it comes first        */
+#define LOST_NS     200000000u  /* a connection that only a send or recv waits for              */
 #define ENDS_NS     200000000u  /* what was on its way when another rank failed arrives by then */
 #define ASK_NS      1000000000u /* before a deadline, at most: who is missing?                  */
 
@@ -111,7 +112,7 @@ static bool is_left_unexplained(struct engine *e, uint64_t now)
 	const struct suspect *s = &e->suspect;
 
 	if (s->status != TUTTI_ERR_MISMATCH)
-		return now - s->since_ns > GRACE_NS;
+		return now - s->since_ns > (s->sequence == NO_CALL ? LOST_NS : GRACE_NS);
 	if (e->config.control && s->sequence != NO_CALL &&
 	    control_all_agree(e->config.control, s->sequence))
 		return true;
