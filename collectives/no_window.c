@@ -28,6 +28,11 @@ tutti_status window_join_all(struct window **windows, const struct window_config
 	return window_join(windows, configs, 0);
 }
 
+void window_leave(struct window *window)
+{
+	assert(!window);
+}
+
 void window_destroy(struct window *window)
 {
 	assert(!window);
