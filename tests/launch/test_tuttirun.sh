@@ -3,27 +3,8 @@
 # a fifo, its end) and has `timeout` around it.
 set -u
 run="timeout -k 5 60 $BUILD_DIR/launch/tuttirun"
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-cd "$scratch" || exit 1
+. "$SOURCE_DIR/tests/scratch.sh"
 unset TUTTI_SECRET TUTTI_SECRET_FILE
-failures=0
-
-complain()
-{
-	echo "FAILED: $*"
-	failures=1
-}
-
-# expect CODE COMMAND...: runs it with its output in ./out and ./err.
-expect()
-{
-	local code=$1 got
-	shift
-	"$@" >out 2>err
-	got=$?
-	[ "$got" = "$code" ] || complain "exit code $got instead of $code from: $* ($(head -3 err))"
-}
 
 said()
 {

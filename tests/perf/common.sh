@@ -2,27 +2,14 @@
 # $bin, $run, $failures, and the functions below.
 bin=$BUILD_DIR/perf
 run="timeout -k 5 100"
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-cd "$scratch" || exit 1
+. "$SOURCE_DIR/tests/scratch.sh"
 unset WORLD_SIZE RANK
-failures=0
 collectives="all_reduce all_gather reduce_scatter broadcast reduce gather scatter all_to_all barrier"
 
-complain()
+# expect_rows CODE COMMAND...: as expect, with the table's rows in ./rows.
+expect_rows()
 {
-	echo "FAILED: $*"
-	failures=1
-}
-
-# expect CODE COMMAND...: runs it with its output in ./out and ./err, the table's rows in ./rows.
-expect()
-{
-	local code=$1 got
-	shift
-	"$@" >out 2>err
-	got=$?
-	[ "$got" = "$code" ] || complain "exit code $got instead of $code from: $* ($(head -3 err))"
+	expect "$@"
 	grep -v '^#' out >rows
 }
 

@@ -2,17 +2,8 @@
 # What would break: a comparison that blames the wrong one, hides who failed, or shows a wrong result as a time.
 # The builds and the peers are fakes with times that are known.
 set -u
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-cd "$scratch" || exit 1
+. "$SOURCE_DIR/tests/scratch.sh"
 . "$SOURCE_DIR/tests/perf/fake_build.sh"
-failures=0
-
-complain()
-{
-	echo "FAILED: $*"
-	failures=1
-}
 
 # compare CODE WORD...: runs it on the fake build, with its output in ./out.
 compare()

@@ -6,31 +6,31 @@ set -u
 # ---- started in every way
 for collective in $collectives; do
 	na=$(in_place_of $collective)
-	expect 0 $run "$bin/${collective}_perf" -t 2 -b 0 -e 8K -f 8 -n 3
+	expect_rows 0 $run "$bin/${collective}_perf" -t 2 -b 0 -e 8K -f 8 -n 3
 	all_right "$(rows_of $collective 5)" "$na"
-	expect 0 $run "$bin/${collective}_perf" --ranks 3 -b 0 -e 48K -f 8 -n 3
+	expect_rows 0 $run "$bin/${collective}_perf" --ranks 3 -b 0 -e 48K -f 8 -n 3
 	all_right "$(rows_of $collective 6)" "$na"
-	expect 0 $run "$BUILD_DIR/launch/tuttirun" -n 2 "$bin/${collective}_perf" -b 1M -e 1M -n 2
+	expect_rows 0 $run "$BUILD_DIR/launch/tuttirun" -n 2 "$bin/${collective}_perf" -b 1M -e 1M -n 2
 	all_right 1 "$na"
 	[ $collective = barrier ] || [ "$(cut -c-12 rows)" = "     1048576" ] ||
 		complain "size of $collective: $(cat rows)"
 done
-expect 0 $run "$bin/all_reduce_perf" -b 16 -e 64 -f 2
+expect_rows 0 $run "$bin/all_reduce_perf" -b 16 -e 64 -f 2
 all_right 3
 grep -q 'One rank talks to nobody' out || complain "a run of one rank says nothing about it"
-expect 0 $run "$bin/all_reduce_perf" -t 1 -g 2 -b 64 -e 64
+expect_rows 0 $run "$bin/all_reduce_perf" -t 1 -g 2 -b 64 -e 64
 all_right 1
 grep -q '^# all_reduce_perf (Tutti [0-9.]*), 2 ranks,' out || complain "the header: $(head -1 out)"
 
 # ---- every type and operation, every root
-expect 0 $run "$bin/all_reduce_perf" -t 3 -d all -o all -b 1K -e 1K -n 2
+expect_rows 0 $run "$bin/all_reduce_perf" -t 3 -d all -o all -b 1K -e 1K -n 2
 all_right 94                       # 6 float types x 5 operations + 8 integer types x 8
-expect 0 $run "$bin/reduce_scatter_perf" -t 2 -d all -o all -b 1K -e 1K -n 2
+expect_rows 0 $run "$bin/reduce_scatter_perf" -t 2 -d all -o all -b 1K -e 1K -n 2
 all_right 94
-expect 0 $run "$bin/all_gather_perf" -t 2 -d all -b 1K -e 1K -n 2
+expect_rows 0 $run "$bin/all_gather_perf" -t 2 -d all -b 1K -e 1K -n 2
 all_right 14
 for collective in broadcast reduce gather scatter; do
-	expect 0 $run "$bin/${collective}_perf" -t 3 -r all -b 1K -e 1K -n 2
+	expect_rows 0 $run "$bin/${collective}_perf" -t 3 -r all -b 1K -e 1K -n 2
 	all_right 3
 	[ "$(awk '{ print $5 }' rows | xargs)" = "0 1 2" ] || complain "-r all: $(cat rows)"
 done
@@ -38,25 +38,25 @@ done
 # ---- ways to call
 for options in "-m 3" "-z 0" "-u 1" "-a 0" "-a 2" "-a 3" "-w 0" "--zero-copy"; do
 	# shellcheck disable=SC2086
-	expect 0 $run "$bin/all_reduce_perf" --ranks 2 -b 4 -e 64K -f 128 -n 3 $options
+	expect_rows 0 $run "$bin/all_reduce_perf" --ranks 2 -b 4 -e 64K -f 128 -n 3 $options
 	all_right 3
 	# shellcheck disable=SC2086
-	expect 0 $run "$bin/barrier_perf" --ranks 2 -n 3 $options
+	expect_rows 0 $run "$bin/barrier_perf" --ranks 2 -n 3 $options
 	all_right 1 N/A
 done
 for options in "-c 0" "-c 0 --dirty 0"; do
 	# shellcheck disable=SC2086
-	expect 0 $run "$bin/all_reduce_perf" -t 2 -b 4 -e 4 -n 3 $options
+	expect_rows 0 $run "$bin/all_reduce_perf" -t 2 -b 4 -e 4 -n 3 $options
 	[ "$(awk '{ print $9, $13 }' rows)" = "N/A N/A" ] || complain "unchecked: $(cat rows)"
 done
 # Ranks on several nodes have no common clock to verify a barrier by.
-expect 0 $run "$BUILD_DIR/launch/tuttirun" -n 2 bash -c "TUTTI_HOST_ID=\$RANK exec $bin/barrier_perf -n 3"
+expect_rows 0 $run "$BUILD_DIR/launch/tuttirun" -n 2 bash -c "TUTTI_HOST_ID=\$RANK exec $bin/barrier_perf -n 3"
 [ "$(awk '{ print $9, $13 }' rows)" = "N/A N/A" ] || complain "a barrier of two nodes: $(cat rows)"
 grep -q 'Not verified' out || complain "two nodes' barrier says nothing"
 
 # ---- percentiles and JSON
 for collective in $collectives; do
-	expect 0 $run "$bin/${collective}_perf" --ranks 2 -b 4 -e 4K -f 32 -n 40 --percentiles -J $collective.json
+	expect_rows 0 $run "$bin/${collective}_perf" --ranks 2 -b 4 -e 4K -f 32 -n 40 --percentiles -J $collective.json
 	ordered
 	json $collective.json "d['program'] == '${collective}_perf' and d['ranks'] == 2 and d['settings']['iters'] == 40 \
 		and d['library'].startswith('Tutti ') and all(r['wrong'] == 0 and r['time_us'] > 0 and \
@@ -69,39 +69,39 @@ json reduce.json "rows[0]['root'] == 0 and rows[0]['op'] == 'sum' and rows[0]['d
 json all_to_all.json "len(rows) == 3 and rows[0]['op'] == 'none'"
 json barrier.json "len(rows) == 1 and rows[0]['bytes'] == 0 and rows[0]['dtype'] == 'none'"
 # Of the environment nothing.
-expect 0 env -C / HOSTNAME=here USER=nobody SECRET=word "$bin/all_reduce_perf" -t 2 -b 4 -e 8 -f 2 -n 3 -c 0 -J "$scratch/a.json"
+expect_rows 0 env -C / HOSTNAME=here USER=nobody SECRET=word "$bin/all_reduce_perf" -t 2 -b 4 -e 8 -f 2 -n 3 -c 0 -J "$scratch/a.json"
 json a.json "all(r['wrong'] is None and 'p50_us' not in r for r in rows)"
 ! grep -qE "here|word|$scratch|nobody" a.json || complain "the environment shows: $(cat a.json)"
 for how in "-t 2" "--ranks 2"; do
 	# shellcheck disable=SC2086
-	expect 2 $run "$bin/all_reduce_perf" $how -b 4 -e 4 -J nowhere/a.json
+	expect_rows 2 $run "$bin/all_reduce_perf" $how -b 4 -e 4 -J nowhere/a.json
 	grep -q 'cannot write nowhere/a.json: No such' err || complain "an impossible file: $(cat err)"
 	[ ! -s rows ] || complain "measured all the same: $(cat rows)"
 done
-expect 3 $run "$bin/all_reduce_perf" -t 2 -b 4 -e 4 -n 3 -J /dev/full
+expect_rows 3 $run "$bin/all_reduce_perf" -t 2 -b 4 -e 4 -n 3 -J /dev/full
 grep -q 'cannot write /dev/full: No space' err || complain "a full disk: $(cat err)"
 
 # ---- what goes wrong: two elements, one that arrived and one that was sent, of the last of 3 ranks
 for collective in $collectives; do
 	wrong=$BUILD_DIR/tests/wrong_${collective}_perf
 	if [ $collective = barrier ]; then
-		expect 1 $run "$wrong" --ranks 3 -n 6 -w 0 -z 0 -J wrong.json
+		expect_rows 1 $run "$wrong" --ranks 3 -n 6 -w 0 -z 0 -J wrong.json
 		[ "$(awk '{ print ($9 > 0) }' rows)" = 1 ] || complain "wrong barriers: $(cat rows)"
 	else
-		expect 1 $run "$wrong" --ranks 3 -r 2 -b 480 -e 480 -n 6 -w 0 -J wrong.json
+		expect_rows 1 $run "$wrong" --ranks 3 -r 2 -b 480 -e 480 -n 6 -w 0 -J wrong.json
 		[ "$(awk '{ print $9, $13 }' rows)" = "2 $(in_place_of $collective)" ] ||
 			complain "wrong elements of $collective: $(cat rows)"
 	fi
 	json wrong.json "rows[0]['wrong'] > 0"
 	grep -q 'Out of bounds values : 1 FAILED' out || complain "wrong values are not summed up: $(cat out)"
 done
-expect 2 $run "$bin/broadcast_perf" -t 2 -r 2 -b 4 -e 4
+expect_rows 2 $run "$bin/broadcast_perf" -t 2 -r 2 -b 4 -e 4
 grep -q 'there are 2 ranks' err || complain "-r 2 of 2 ranks: $(cat err)"
 for options in "-x" "-d int7" "-o most" "-b 2 -e 1" "stray" "--ranks 2 -t 2" "-J" "--percentiles -m 2"; do
 	# shellcheck disable=SC2086
-	expect 2 $run "$bin/all_reduce_perf" $options
+	expect_rows 2 $run "$bin/all_reduce_perf" $options
 	grep -q '^usage: all_reduce_perf' err || complain "no usage line after $options"
 done
-expect 2 $run "$BUILD_DIR/launch/tuttirun" -n 2 "$bin/all_reduce_perf" --ranks 2
+expect_rows 2 $run "$BUILD_DIR/launch/tuttirun" -n 2 "$bin/all_reduce_perf" --ranks 2
 grep -q '^usage' err || complain "no usage line from two ranks: $(cat err)"
 exit $failures

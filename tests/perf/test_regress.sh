@@ -2,17 +2,8 @@
 # What would break: a slowdown that is not found, and a change that is blamed for the machine's noise. The builds
 # are fakes whose times are made up from a seed.
 set -u
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-cd "$scratch" || exit 1
+. "$SOURCE_DIR/tests/scratch.sh"
 . "$SOURCE_DIR/tests/perf/fake_build.sh"
-failures=0
-
-complain()
-{
-	echo "FAILED: $*"
-	failures=1
-}
 
 # regress CODE WORD...: with its output in ./out.
 regress()

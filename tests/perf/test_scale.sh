@@ -1,17 +1,8 @@
 #!/usr/bin/env bash
 # What would break: the table of what a rank costs: points that are missing, and figures that nobody measured.
 set -u
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-cd "$scratch" || exit 1
+. "$SOURCE_DIR/tests/scratch.sh"
 unset WORLD_SIZE RANK
-failures=0
-
-complain()
-{
-	echo "FAILED: $*"
-	failures=1
-}
 
 scale="timeout -k 5 100 $SOURCE_DIR/perf/scale --build $BUILD_DIR"
 $scale --ranks 2,5 --rounds 1 --out result >out 2>&1 || complain "scale: $(cat out)"
