@@ -113,8 +113,7 @@ static void counts_differ(struct engine *e, const struct tutti_work *work,
 
 	snprintf(text, sizeof text,
 		 "The ranks did not make the same call: in %s #%llu rank %d expects %zu elements "
-		 "from rank "
-		 "%d, which sends another number or made another call (%.200s)",
+		 "from rank %d, which sends another number or made another call (%.200s)",
 		 work->spec.name, (unsigned long long)work->spec.args.sequence, e->config.rank,
 		 count, peer, io->conn->error);
 	if (!engine_suspect(e, work, peer, TUTTI_ERR_MISMATCH, text))

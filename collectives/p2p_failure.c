@@ -46,7 +46,7 @@ static struct p2p_peer *waits_in_vain(const struct p2p *p, const struct p2p_mess
 /* "ranks 1, 3 have left": those that said so, or those that did not. Returns how many. */
 static int list_gone(const struct p2p *p, bool has_left, char *text, size_t text_bytes)
 {
-	char ranks[100] = "";
+	char ranks[NAMED_MAX * 12 + 24] = ""; /* ", " and the ten digits that a rank may have */
 	size_t at = 0;
 	int n = 0;
 

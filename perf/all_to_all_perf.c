@@ -23,17 +23,8 @@ static uint64_t wrong(const struct arrival *a)
 		.first = (size_t)a->at.rank * a->count,
 		.count = a->count,
 	};
-	uint64_t sum = 0;
 
-	for (int rank = 0; rank < a->at.ranks; rank++)
-		sum += values_wrong(a->values, rank, block,
-				    a->recv + (size_t)rank * a->count * a->values->element_bytes);
-	return sum;
-}
-
-static double bus_factor(int ranks)
-{
-	return (double)(ranks - 1) / ranks;
+	return wrong_blocks(a, block);
 }
 
 int main(int argc, char **argv)
@@ -45,6 +36,6 @@ int main(int argc, char **argv)
 				 .shape = shape,
 				 .call = call,
 				 .wrong = wrong,
-				 .bus_factor = bus_factor,
+				 .bus_factor = bus_share,
 			 });
 }

@@ -24,20 +24,10 @@ static tutti_status call(const struct operation *o)
 static uint64_t wrong(const struct arrival *a)
 {
 	struct span block = {.iteration = a->iteration, .count = a->count};
-	uint64_t sum = 0;
 
 	if (a->at.rank != a->at.root)
 		return 0;
-	for (int rank = 0; rank < a->at.ranks; rank++)
-		sum += values_wrong(a->values, rank, block,
-				    a->recv + (size_t)rank * a->count * a->values->element_bytes);
-	return sum;
-}
-
-/* All but the root's own share travels over the root's link. */
-static double bus_factor(int ranks)
-{
-	return (double)(ranks - 1) / ranks;
+	return wrong_blocks(a, block);
 }
 
 int main(int argc, char **argv)
@@ -49,6 +39,6 @@ int main(int argc, char **argv)
 				 .shape = shape,
 				 .call = call,
 				 .wrong = wrong,
-				 .bus_factor = bus_factor,
+				 .bus_factor = bus_share,
 			 });
 }

@@ -31,11 +31,6 @@ static uint64_t wrong(const struct arrival *a)
 	return values_wrong(a->values, VALUES_RESULT, block, a->recv);
 }
 
-static double bus_factor(int ranks)
-{
-	return (double)(ranks - 1) / ranks;
-}
-
 int main(int argc, char **argv)
 {
 	return perf_main(argc, argv,
@@ -45,6 +40,6 @@ int main(int argc, char **argv)
 				 .shape = shape,
 				 .call = call,
 				 .wrong = wrong,
-				 .bus_factor = bus_factor,
+				 .bus_factor = bus_share,
 			 });
 }

@@ -32,12 +32,6 @@ static uint64_t wrong(const struct arrival *a)
 	return values_wrong(a->values, a->at.root, block, a->recv);
 }
 
-/* All but the root's own share travels over the root's link. */
-static double bus_factor(int ranks)
-{
-	return (double)(ranks - 1) / ranks;
-}
-
 int main(int argc, char **argv)
 {
 	return perf_main(argc, argv,
@@ -47,6 +41,6 @@ int main(int argc, char **argv)
 				 .shape = shape,
 				 .call = call,
 				 .wrong = wrong,
-				 .bus_factor = bus_factor,
+				 .bus_factor = bus_share,
 			 });
 }
