@@ -79,10 +79,13 @@ tutti_status tutti_mem_alloc(void **ptr, size_t bytes, tutti_comm *comm)
 	struct tutti_work *held = work;
 	work_retain(held);
 	tutti_status status = work_wait(&work, 0);
-	if (status == TUTTI_OK)
-		*ptr = work_memory(held);
+	void *memory = work_memory(held);
 	work_release(held);
-	return status;
+	TRY(status);
+	if (comm->env.huge_pages)
+		window_mem_enlarge(memory, bytes, comm->size);
+	*ptr = memory;
+	return TUTTI_OK;
 }
 
 tutti_status tutti_mem_free(void *ptr)

@@ -108,6 +108,9 @@ void window_disarm(struct window *window);
 
 /* tutti_mem_alloc: the window run of COLL_MEM_ALLOC (args.count bytes) leaves the memory here. */
 void *window_run_memory(const struct window_run *run);
+/* Fresh memory of so many bytes, of each rank, is put into 2 MiB pages; what cannot be stays as it is. The
+ * rank's own, before others use it. */
+void window_mem_enlarge(void *ptr, size_t bytes, int ranks);
 /* From any thread; TUTTI_ERR_INVALID when ptr is no allocation. Known per process. */
 tutti_status window_mem_free(void *ptr);
 /* After a failure: all memory of this process that a rank of the window in another process can reach is

@@ -18,6 +18,8 @@
 	  "1: join across machines without a secret")                                              \
 	X(window, "TUTTI_WINDOW", "0 or 1", 0, 1, 1,                                               \
 	  "0: ranks of a node use messages instead of shared memory windows")                      \
+	X(huge_pages, "TUTTI_HUGE_PAGES", "0 or 1", 0, 1, 1,                                       \
+	  "0: tutti_mem_alloc takes 2 MiB pages only where the system gives them by itself")       \
 	X(window_bytes, "TUTTI_WINDOW_BYTES", "bytes", 65536, 1073741824, 8388608,                 \
 	  "shared staging memory of each rank")                                                    \
 	X(scratch_bytes, "TUTTI_SCRATCH_BYTES", "bytes", 65536, 1073741824, 4194304,               \
