@@ -194,7 +194,7 @@ static bool doze(void)
 static void *help(void *arg)
 {
 	struct wait w;
-	struct wait_policy none = {0, 0};
+	struct wait_policy none = {0};
 	(void)arg;
 
 	bool controls_due = true;

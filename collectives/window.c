@@ -377,35 +377,36 @@ bool window_is_over(const struct window_run *run)
 	return run->phase == PHASE_DONE || run->phase == PHASE_FAILED;
 }
 
+struct need window_need(const struct window *w, const struct window_run *run)
+{
+	if (run->phase != PHASE_STEPS || run->step >= run->steps)
+		return (struct need){0};
+	return run->path->need(w, run);
+}
+
+bool window_lacks(struct window *w, const struct window_run *run, struct need need, int rank)
+{
+	if (rank < run->peer || window_is_over(run))
+		return false;
+	if (run->phase == PHASE_ROOM)
+		return window_lacks_room(w, run, rank);
+	if (window_at_lines(run)) {
+		struct line *line = line_of(w, run->number, rank);
+		return rank < run->peers && rank != w->rank &&
+		       atomic_load_explicit(&line->header, memory_order_acquire) !=
+			       line_header(run);
+	}
+	return need.value && concerns(w, run, need, rank) &&
+	       !word_reached(w, need.word, rank, need.value);
+}
+
 int window_waits_for(struct window *w, const struct window_run *run)
 {
-	struct need need;
+	struct need need = window_need(w, run);
 
-	if (window_is_over(run))
-		return -1;
-	if (run->phase == PHASE_ROOM) {
-		for (int peer = run->peer; peer < w->size; peer++)
-			if (window_lacks_room(w, run, peer))
-				return peer;
-		return -1;
-	}
-	if (window_at_lines(run)) {
-		uint64_t want = line_header(run);
-		for (int peer = run->peer; peer < run->peers; peer++) {
-			struct line *line = line_of(w, run->number, peer);
-			if (atomic_load_explicit(&line->header, memory_order_acquire) != want)
-				return peer;
-		}
-		return -1;
-	}
-	if (run->step >= run->steps)
-		return -1;
-	need = run->path->need(w, run);
-	if (!need.value)
-		return -1;
-	for (int peer = run->peer; peer < w->size; peer++) {
-		if (concerns(w, run, need, peer) && !word_reached(w, need.word, peer, need.value))
-			return peer;
+	for (int rank = run->peer; rank < w->size; rank++) {
+		if (window_lacks(w, run, need, rank))
+			return rank;
 	}
 	return -1;
 }
@@ -463,7 +464,8 @@ static tutti_status wait_for_peers(struct window *w, struct window_run *run, str
 
 	wait_begin(&wait, w->policy);
 	for (uint32_t looks = 1; !window_is_ready(w, run); looks++) {
-		bool is_tired = !wait_again(&wait);
+		bool is_tired = !(w->policy.apart && !near_awaited(w, run) ? wait_again_apart(&wait)
+									   : wait_again(&wait));
 		if (is_tired || looks % LOOKS_PER_CHECK == 0) {
 			tutti_status status = check(w, run, p);
 			if (status != TUTTI_IN_PROGRESS)

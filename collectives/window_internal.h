@@ -77,7 +77,8 @@ struct rank_area {
 	_Alignas(WINDOW_ALIGN) _Atomic uint32_t bell; /* the futex; written by wakers */
 	_Atomic uint32_t sleeps_for; /* awake: 0; sleeping: 1 + the rank it waits for */
 	_Atomic uint32_t is_armed;   /* sleeps on its event fd */
-	_Alignas(WINDOW_ALIGN) _Atomic uint32_t failure; /* a status, after the sentence */
+	_Alignas(WINDOW_ALIGN) _Atomic int32_t cpu; /* 1 + where it was last; 0: unknown */
+	_Atomic uint32_t failure; /* a status, after the sentence */
 	char sentence[ERROR_BYTES];
 	int32_t dead;               /* before failure: 1 + the rank that has died, or 0 */
 	tutti_status memory_status; /* of the last COLL_MEM_ALLOC; before WORD_TAKEN */
@@ -316,10 +317,17 @@ bool window_at_lines(const struct window_run *run); /* waits for the others' lin
 /* Whether run, which has not posted its line, still waits for rank to come near enough. */
 bool window_lacks_room(const struct window *window, const struct window_run *run, int rank);
 bool window_is_over(const struct window_run *run);
+/* What the step that run has come to waits for; and whether it, or what comes before the steps, waits for
+ * rank. */
+struct need window_need(const struct window *window, const struct window_run *run);
+bool window_lacks(struct window *window, const struct window_run *run, struct need need, int rank);
 /* Whether run may get on, without moving it. */
 bool window_is_ready(struct window *window, const struct window_run *run);
 /* The rank that run waits for next; -1: none. */
 int window_waits_for(struct window *window, const struct window_run *run);
+
+/* window_near.c: whether run may wait for a rank that is on this CPU. */
+bool near_awaited(struct window *window, const struct window_run *run);
 
 /* window_bell.c */
 void bell_open(struct window *window); /* once, at join */

@@ -2,7 +2,9 @@
  *
  * With at least a core per waiting thread of this node a look costs nothing and waking up costs
  * 30 us: spin long, then yield. With more threads than cores a spin keeps the one waited for from
- * running: yield at once, sleep after ~20. Helper threads count as ranks' threads. */
+ * running: yield at once, sleep after ~20. But not where all that is waited for runs on other CPUs: then
+ * those on this one wait for the same, and a switch to them and back only makes this one late. Helper
+ * threads count as ranks' threads. */
 #ifndef CORE_WAIT_H
 #define CORE_WAIT_H
 
@@ -12,11 +14,12 @@
 struct wait_policy {
 	uint32_t spins;        /* looks with a pause between them                              */
 	uint32_t yields;       /* then looks with sched_yield between them; then sleep         */
+	uint32_t apart;        /* looks with a pause before each yield that lets nobody on     */
 };
 
 struct wait {
 	struct wait_policy policy;
-	uint32_t looks;
+	uint32_t looks, apart;
 };
 
 /* threads: how many threads of this node may wait at the same time. Cores are counted with
@@ -26,10 +29,12 @@ struct wait_policy wait_policy_for(int threads);
 static inline void wait_begin(struct wait *w, struct wait_policy policy)
 {
 	w->policy = policy;
-	w->looks = 0;
+	w->looks = w->apart = 0;
 }
 
 /* After a look that found nothing. False: it is time to sleep (futex, poll), at most 1 ms a time. */
 bool wait_again(struct wait *w);
+/* The same, when this thread has reason to believe that whatever it waits for runs on other CPUs. */
+bool wait_again_apart(struct wait *w);
 
 #endif

@@ -143,7 +143,7 @@ static void test_missing_rank(void **state)
 
 static void test_too_little_room(void **state)
 {
-	struct window_config c = {0, 300, {1, 2}, 65536, {0, 20}};
+	struct window_config c = {0, 300, {1, 2}, 65536, {.yields = 20}};
 	struct window *window[300];
 
 	(void)state;

@@ -4,6 +4,7 @@
 #include "core/clock.h"
 #include "core/status.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <sched.h>
 #include <string.h>
@@ -26,7 +27,7 @@ static struct window_config config_for(const struct team *team, int rank, const 
 	if (!config.window_bytes)
 		config.window_bytes = 8u << 20;
 	if (team->is_crowded)
-		config.policy = (struct wait_policy){0, 20};
+		config.policy = wait_policy_for(INT_MAX);
 	return config;
 }
 

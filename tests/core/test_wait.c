@@ -1,11 +1,22 @@
-/* Breaks when a waiting thread never gets to sleep, or when crowded threads spin. */
+/* Breaks when a waiting thread never gets to sleep, when crowded threads spin, or give the CPU away
+ * for nobody. */
 #include "core/wait.h"
 
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <cmocka.h>
+
+static int yields;
+
+/* The C library's. */
+int sched_yield(void)
+{
+	yields++;
+	return 0;
+}
 
 static void looks_are_counted(void **state)
 {
@@ -13,7 +24,7 @@ static void looks_are_counted(void **state)
 	int looks = 0;
 
 	(void)state;
-	wait_begin(&w, (struct wait_policy){3, 2});
+	wait_begin(&w, (struct wait_policy){.spins = 3, .yields = 2});
 	while (wait_again(&w))
 		looks++;
 	assert_int_equal(looks, 5);
@@ -23,6 +34,40 @@ static void looks_are_counted(void **state)
 	assert_true(wait_again(&w));
 }
 
+/* Each yield only after so many looks, and then sleep, however long the spins were. */
+static void apart_a_yield_comes_late(void **state)
+{
+	struct wait w;
+
+	(void)state;
+	yields = 0;
+	wait_begin(&w, (struct wait_policy){.yields = 2, .apart = 5});
+	for (int look = 1; look <= 12; look++) {
+		assert_true(wait_again_apart(&w));
+		assert_int_equal(yields, look / 6);
+	}
+	for (int look = 0; look < 5; look++)
+		assert_true(wait_again_apart(&w));
+	assert_false(wait_again_apart(&w));
+	assert_int_equal(yields, 2);
+}
+
+/* Who comes to wait for a neighbour gives way at once. */
+static void near_a_yield_comes_at_once(void **state)
+{
+	struct wait w;
+
+	(void)state;
+	yields = 0;
+	wait_begin(&w, (struct wait_policy){.yields = 2, .apart = 5});
+	assert_true(wait_again_apart(&w));
+	assert_true(wait_again(&w));
+	assert_int_equal(yields, 1);
+	assert_true(wait_again(&w));
+	assert_false(wait_again(&w));
+	assert_int_equal(yields, 2);
+}
+
 static void crowded_threads_do_not_spin(void **state)
 {
 	struct wait_policy alone = wait_policy_for(1);
@@ -30,8 +75,10 @@ static void crowded_threads_do_not_spin(void **state)
 
 	(void)state;
 	assert_true(alone.spins >= 100);
+	assert_int_equal(alone.apart, 0);
 	assert_int_equal(crowded.spins, 0);
 	assert_in_range(crowded.yields, 1, 100);
+	assert_in_range(crowded.apart, 1, 1000);
 }
 
 static void largest_policy_does_not_wrap(void **state)
@@ -39,7 +86,7 @@ static void largest_policy_does_not_wrap(void **state)
 	struct wait w;
 
 	(void)state;
-	wait_begin(&w, (struct wait_policy){UINT32_MAX, UINT32_MAX});
+	wait_begin(&w, (struct wait_policy){.spins = UINT32_MAX, .yields = UINT32_MAX});
 	w.looks = UINT32_MAX;
 	assert_true(wait_again(&w));
 }
@@ -48,6 +95,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(looks_are_counted),
+		cmocka_unit_test(apart_a_yield_comes_late),
+		cmocka_unit_test(near_a_yield_comes_at_once),
 		cmocka_unit_test(crowded_threads_do_not_spin),
 		cmocka_unit_test(largest_policy_does_not_wrap),
 	};

@@ -1,0 +1,35 @@
+/* Which ranks share this one's CPU: with more ranks than cores, a rank that waits gives the CPU
+ * away when one that it waits for needs it, and only then (core/wait.h).
+ *
+ * Every rank says where it runs whenever it waits. It may be elsewhere by the time that somebody
+ * looks, so this is a hint: a wrong one costs a switch of threads or a few microseconds. */
+#include "collectives/window_internal.h"
+
+#include <sched.h>
+
+/* 1 + the CPU; 0 where the kernel does not tell. About a nanosecond: the C library looks it up in
+ * memory. The word is written only when it changes, since the others have it in their caches. */
+static int32_t say_where(struct window *w)
+{
+	int32_t cpu = sched_getcpu() + 1;
+
+	if (atomic_load_explicit(&w->area->cpu, memory_order_relaxed) != cpu)
+		atomic_store_explicit(&w->area->cpu, cpu, memory_order_relaxed);
+	return cpu;
+}
+
+bool near_awaited(struct window *w, const struct window_run *run)
+{
+	struct need need = window_need(w, run);
+	int32_t here = say_where(w);
+
+	for (int rank = 0; rank < w->size; rank++) {
+		int32_t there = atomic_load_explicit(&w->areas[rank].cpu, memory_order_relaxed);
+		/* Lines of ranks elsewhere are not looked at: that would take them from their
+		 * writers. */
+		if ((there == here || !there || !here) && rank != w->rank &&
+		    window_lacks(w, run, need, rank))
+			return true;
+	}
+	return false;
+}
