@@ -89,7 +89,7 @@ static void begin_long(struct window *w, struct window_run *run, struct line *li
 		pairs_publish(w, run);
 	staged_begin(w, run);
 	if (run->args.collective == COLL_ALL_TO_ALLV) {
-		pairs_write(w, run, line, &buffers);
+		pairs_write(w, run, &buffers);
 		stages = buffers.sends == SENDS_MUCH; /* else it may all be in the lines */
 	}
 	if (zero_copy_publish(w, run, &buffers))
@@ -126,7 +126,7 @@ static void enter(struct window *w, struct window_run *run)
 	struct line *line = line_of(w, run->number, w->rank);
 
 	if (run->is_small) {
-		small_write(w, run, line);
+		small_write(w, run);
 		run->phase = PHASE_SMALL;
 	} else if (run->args.collective == COLL_MEM_ALLOC) {
 		memory_begin(w, run);
@@ -136,6 +136,8 @@ static void enter(struct window *w, struct window_run *run)
 		run->phase = PHASE_LINES;
 	}
 	line_post(w, run);
+	if (run->is_small && run->payload > LINE_PAYLOAD && w->policy.spins)
+		small_hand_over(w, run);
 	set_peers(w, run);
 }
 

@@ -5,7 +5,8 @@
  *
  *     head       geometry, the count of sleepers, the count of failures
  *     areas      per rank: flags, doorbell, what it calls, why it failed; written by that rank
- *     lines      per (operation's number modulo WINDOW_LINES, rank): header and a small payload
+ *     lines      per (operation's number modulo WINDOW_LINES, rank): header and a short payload
+ *     bodies     the same for payloads of more than LINE_BODY_BYTES
  *     rows       per (parity of the number, rank): what its blocks for each other rank are, where those
  *                cannot know it
  *     slots      per rank: WINDOW_SLOTS staging slots
@@ -33,7 +34,9 @@
 #define WINDOW_ALIGN        128u /* two cache lines: the adjacent-line prefetcher's unit */
 #define KNOWN_ALLOCATIONS   16u
 #define LINE_PAYLOAD        56u /* bytes that travel in the header's own cache line */
-#define LINE_BODY           64u /* where a longer payload begins in its line */
+#define LINE_BODY           64u /* where a longer payload begins in its line ... */
+#define LINE_BODY_BYTES     1024u /* ... if it is not longer than that: short lines share few pages */
+#define BODY_GAP            2048u /* behind each body: what the hardware fetches ahead is nobody's */
 
 struct line {
 	_Alignas(WINDOW_ALIGN) _Atomic uint64_t header; /* number | fingerprint << 32 */
@@ -89,8 +92,8 @@ struct geometry {
 	int size;
 	uint64_t small_bytes; /* the longest payload of a line */
 	uint64_t small_all_reduce; /* of an all_reduce's */
-	uint64_t line_bytes, row_bytes, slot_bytes;
-	uint64_t areas_at, lines_at, rows_at, slots_at, recorders_at, total_bytes;
+	uint64_t line_bytes, body_bytes, row_bytes, slot_bytes; /* from one to the next */
+	uint64_t areas_at, lines_at, bodies_at, rows_at, slots_at, recorders_at, total_bytes;
 };
 
 struct segment_head {
@@ -118,10 +121,10 @@ struct window {
 	uint32_t others;     /* every other rank has posted this line, at the least */
 	uint64_t generation; /* the next one to be staged */
 	struct segment_head *head;
-	uint8_t *lines, *rows, *slots;
+	uint8_t *lines, *bodies, *rows, *slots;
 	struct rank_area *areas, *area; /* area: this rank's */
 	struct recorder *recorders;
-	size_t line_bytes, row_bytes, slot_bytes, small_bytes, small_all_reduce;
+	size_t line_bytes, body_bytes, row_bytes, slot_bytes, small_bytes, small_all_reduce;
 	struct wait_policy policy;
 	uint64_t *seen[WORDS]; /* per rank: the largest value of a word seen so far */
 	const void **src;      /* per rank, for reduce() */
@@ -181,15 +184,26 @@ struct window_moves {
 extern const struct window_moves moves_all_reduce, moves_reduce, moves_reduce_scatter;
 extern const struct window_moves moves_broadcast, moves_gather, moves_stream;
 
-static inline struct line *line_of(const struct window *w, uint32_t number, int rank)
+static inline size_t line_index(const struct window *w, uint32_t number, int rank)
 {
-	size_t index = (size_t)(number % WINDOW_LINES) * (size_t)w->size + (size_t)rank;
-	return (struct line *)(void *)(w->lines + index * w->line_bytes);
+	return (size_t)(number % WINDOW_LINES) * (size_t)w->size + (size_t)rank;
 }
 
-static inline void *line_payload(struct line *line, size_t bytes)
+static inline struct line *line_of(const struct window *w, uint32_t number, int rank)
 {
-	return bytes <= LINE_PAYLOAD ? (void *)line->payload : (uint8_t *)line + LINE_BODY;
+	return (struct line *)(void *)(w->lines + line_index(w, number, rank) * w->line_bytes);
+}
+
+/* Where rank's payload lies, when the longest of all ranks' is of so many bytes. */
+static inline uint8_t *payload_of(const struct window *w, uint32_t number, int rank, size_t longest)
+{
+	struct line *line = line_of(w, number, rank);
+
+	if (longest <= LINE_PAYLOAD)
+		return line->payload;
+	if (longest <= LINE_BODY_BYTES)
+		return (uint8_t *)line + LINE_BODY;
+	return w->bodies + line_index(w, number, rank) * w->body_bytes;
 }
 
 static inline uint64_t line_header(const struct window_run *run)
@@ -335,7 +349,10 @@ void bell_sleep(struct window *window, const struct window_run *run); /* at most
 
 /* window_small.c: what fits a line. */
 bool small_fits(const struct window *window, struct window_run *run);
-void small_write(struct window *window, const struct window_run *run, struct line *line);
+void small_write(struct window *window, const struct window_run *run);
+/* After the line was posted, where every rank has a core: what this rank has written on its way to the others, and
+ * what it will write in a next call of this length on its way to here, while it waits. */
+void small_hand_over(struct window *window, const struct window_run *run);
 void small_finish(struct window *window, const struct window_run *run);
 
 /* window_pairs.c: counts of blocks that the other ranks cannot know. publish writes this rank's row,
@@ -343,10 +360,9 @@ void small_finish(struct window *window, const struct window_run *run);
  * of an all_to_allv whether what is sent is what is expected: MISMATCH. */
 void pairs_publish(struct window *window, struct window_run *run);
 tutti_status pairs_agree(const struct window *window, const struct window_run *run);
-/* An all_to_allv: pairs_write says in buffers what this rank sends, and puts it into the line's body if
- * it fits; pairs_finish copies out, or returns false on all ranks alike when some rank's did not fit. */
-void pairs_write(struct window *window, const struct window_run *run, struct line *line,
-                 struct line_buffers *buffers);
+/* An all_to_allv: pairs_write says in buffers what this rank sends, and puts it into its payload if it
+ * fits; pairs_finish copies out, or returns false on all ranks alike when some rank's did not fit. */
+void pairs_write(struct window *window, const struct window_run *run, struct line_buffers *buffers);
 bool pairs_finish(struct window *window, const struct window_run *run);
 
 /* window_staged.c. staged_begin cuts the call into pieces; staged_first puts piece 0 into its slot

@@ -82,10 +82,12 @@ static tutti_status window_new(struct window **window, struct segment *segment,
 	w->areas = (struct rank_area *)(void *)(base + g->areas_at);
 	w->area = w->areas + w->rank;
 	w->lines = base + g->lines_at;
+	w->bodies = base + g->bodies_at;
 	w->rows = base + g->rows_at;
 	w->slots = base + g->slots_at;
 	w->recorders = (struct recorder *)(void *)(base + g->recorders_at);
 	w->line_bytes = g->line_bytes;
+	w->body_bytes = g->body_bytes;
 	w->row_bytes = g->row_bytes;
 	w->slot_bytes = g->slot_bytes;
 	w->small_bytes = g->small_bytes;

@@ -106,8 +106,7 @@ static void write_blocks(const struct window *w, const struct window_run *run, u
 	}
 }
 
-void pairs_write(struct window *w, const struct window_run *run, struct line *line,
-		 struct line_buffers *buffers)
+void pairs_write(struct window *w, const struct window_run *run, struct line_buffers *buffers)
 {
 	buffers->pieces = run->pieces;
 	buffers->balance = balance_of(w, run);
@@ -116,7 +115,7 @@ void pairs_write(struct window *w, const struct window_run *run, struct line *li
 		buffers->sends = SENDS_MUCH;
 	} else if (run->stream_bytes) {
 		buffers->sends = SENDS_IN_LINE;
-		write_blocks(w, run, (uint8_t *)line + LINE_BODY);
+		write_blocks(w, run, payload_of(w, run->number, w->rank, w->small_bytes));
 	}
 }
 
@@ -131,7 +130,7 @@ bool pairs_finish(struct window *w, const struct window_run *run)
 	}
 	for (int rank = 0; rank < w->size; rank++) {
 		struct range block = block_of(run, RECV_SIDE, rank);
-		const uint8_t *from = (uint8_t *)line_of(w, run->number, rank) + LINE_BODY +
+		const uint8_t *from = payload_of(w, run->number, rank, w->small_bytes) +
 				      row_of(w, run->number, rank)[w->rank].start;
 		if (!block.count)
 			continue;

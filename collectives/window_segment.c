@@ -15,10 +15,11 @@
 
 /* Up to there one wait and reading everybody's data beat two waits and reading a share of it. More
  * would drive the callers' data out of the cache. */
-#define SMALL_BYTES 8192u
+#define ROOMY_SMALL   16384u
+#define CROWDED_SMALL 8192u
 /* In an all_reduce with a core each the shares are worth it when a rank would read so much of
  * others. */
-#define ALL_REDUCE_READS 2048u
+#define ALL_REDUCE_READS 4096u
 
 /* What is best with a core for every rank, and with fewer: what stays in a core's cache; where
  * every wait is a switch of threads, few long pieces are better. */
@@ -35,33 +36,47 @@ static uint64_t round_up(uint64_t bytes, uint64_t unit)
 	return (bytes + unit - 1) / unit * unit;
 }
 
+/* Lines and bodies have half of window_bytes at the most; where that is little, there are no
+ * bodies. */
+static void set_lines(struct geometry *g, const struct window_config *config)
+{
+	uint64_t most = config->window_bytes / (2 * WINDOW_LINES) / WINDOW_ALIGN * WINDOW_ALIGN;
+	bool is_roomy = config->policy.spins != 0;
+
+	g->line_bytes = round_up(LINE_BODY + LINE_BODY_BYTES, WINDOW_ALIGN);
+	g->small_bytes = is_roomy ? ROOMY_SMALL : CROWDED_SMALL;
+	g->body_bytes = g->small_bytes + BODY_GAP;
+	if (most < g->line_bytes + g->body_bytes) {
+		most = most < WINDOW_ALIGN ? WINDOW_ALIGN : most;
+		g->line_bytes = most < g->line_bytes ? most : g->line_bytes;
+		g->small_bytes = g->line_bytes - LINE_BODY;
+		if (g->small_bytes > LINE_BODY_BYTES)
+			g->small_bytes = LINE_BODY_BYTES;
+		g->body_bytes = 0;
+	}
+	g->small_all_reduce = g->small_bytes;
+	if (is_roomy && g->size > 1 && g->small_bytes > ALL_REDUCE_READS / (unsigned)(g->size - 1))
+		g->small_all_reduce = ALL_REDUCE_READS / (unsigned)(g->size - 1);
+	if (g->small_all_reduce < LINE_PAYLOAD)
+		g->small_all_reduce = LINE_PAYLOAD;
+}
+
 /* window_bytes holds the lines, two rows, the area and the slots of a rank; its recorder comes on
  * top. */
 tutti_status segment_geometry(struct geometry *g, const struct window_config *config)
 {
 	uint64_t size = (uint64_t)config->size, fixed;
-	uint64_t slot = config->policy.spins ? ROOMY_SLOT : CROWDED_SLOT, line;
+	uint64_t slot = config->policy.spins ? ROOMY_SLOT : CROWDED_SLOT;
 
 	if (config->size > WINDOW_MAX_RANKS)
 		return fail(TUTTI_ERR_UNSUPPORTED,
 			    "%d ranks on one node are more than a window's %d.", config->size,
 			    WINDOW_MAX_RANKS);
 	g->size = config->size;
-	/* Lines have half of it at the most. */
-	line = config->window_bytes / (2 * WINDOW_LINES) / WINDOW_ALIGN * WINDOW_ALIGN;
-	if (line < WINDOW_ALIGN)
-		line = WINDOW_ALIGN;
-	g->small_bytes = SMALL_BYTES;
-	if (g->small_bytes > line - LINE_BODY)
-		g->small_bytes = line - LINE_BODY;
-	g->small_all_reduce = g->small_bytes;
-	if (config->policy.spins && size > 1 && g->small_bytes > ALL_REDUCE_READS / (size - 1))
-		g->small_all_reduce = ALL_REDUCE_READS / (size - 1);
-	if (g->small_all_reduce < LINE_PAYLOAD)
-		g->small_all_reduce = LINE_PAYLOAD;
-	g->line_bytes = round_up(LINE_BODY + g->small_bytes, WINDOW_ALIGN);
+	set_lines(g, config);
 	g->row_bytes = round_up(size * sizeof(struct pair), WINDOW_ALIGN);
-	fixed = WINDOW_LINES * g->line_bytes + 2 * g->row_bytes + sizeof(struct rank_area);
+	fixed = WINDOW_LINES * (g->line_bytes + g->body_bytes) + 2 * g->row_bytes +
+		sizeof(struct rank_area);
 	if (config->window_bytes < fixed + WINDOW_SLOTS * WINDOW_ALIGN * size)
 		return fail(TUTTI_ERR_UNSUPPORTED,
 			    "TUTTI_WINDOW_BYTES=%zu is too little for a window of %d ranks.",
@@ -71,7 +86,8 @@ tutti_status segment_geometry(struct geometry *g, const struct window_config *co
 	g->slot_bytes = slot / WINDOW_ALIGN * WINDOW_ALIGN;
 	g->areas_at = round_up(sizeof(struct segment_head), WINDOW_ALIGN);
 	g->lines_at = g->areas_at + size * sizeof(struct rank_area);
-	g->rows_at = g->lines_at + WINDOW_LINES * size * g->line_bytes;
+	g->bodies_at = g->lines_at + WINDOW_LINES * size * g->line_bytes;
+	g->rows_at = g->bodies_at + WINDOW_LINES * size * g->body_bytes;
 	g->slots_at = round_up(g->rows_at + 2 * size * g->row_bytes, 4096);
 	g->recorders_at = round_up(g->slots_at + size * WINDOW_SLOTS * g->slot_bytes, 4096);
 	g->total_bytes = round_up(g->recorders_at + size * sizeof(struct recorder), 4096);

@@ -4,6 +4,7 @@
 #include "collectives/window_internal.h"
 
 #include "collectives/layout.h"
+#include "core/prefetch.h"
 #include "memory/ops.h"
 #include "memory/reduce.h"
 
@@ -30,74 +31,132 @@ bool small_fits(const struct window *w, struct window_run *run)
 
 /* ---- writing ------------------------------------------------------------------------------- */
 
-static void put(const struct window_run *run, void *dst, const void *src, size_t count)
+/* Where a rank's block begins among all blocks, one behind the other. */
+static size_t place_of(const struct window_run *run, int rank)
 {
-	if (count && run->scalar)
-		scale(dst, src, run->scalar, count, run->args.dtype);
-	else if (count)
-		memcpy(dst, src, count * run->unit);
+	size_t elements = run->own * (size_t)rank;
+
+	if (has_counts(run)) {
+		elements = 0;
+		for (int i = 0; i < rank; i++)
+			elements += run->args.counts[SEND_SIDE][i];
+	}
+	return elements * run->unit;
 }
 
-/* All blocks of send, one behind the other. */
+/* What this rank puts into its payload: bytes [0, first) and [second, end). What only it would read
+ * stays out, but for scaled inputs, which have no other place. */
+struct written {
+	size_t first, second, end;
+};
+
+static struct written written_by(const struct window *w, const struct window_run *run)
+{
+	bool is_root = run->args.root == w->rank;
+	size_t whole = run->total * run->unit, own = run->own * run->unit, place;
+
+	switch (run->pattern) {
+	case COLL_SCATTER:
+		if (!is_root)
+			return (struct written){0};
+		/* fall through */
+	case COLL_REDUCE_SCATTER:
+	case COLL_ALL_TO_ALL:
+		if (run->scalar)
+			return (struct written){whole, whole, whole};
+		place = place_of(run, w->rank);
+		return (struct written){place, place + own, whole};
+	case COLL_BROADCAST:
+		return (struct written){is_root ? own : 0, 0, 0};
+	case COLL_REDUCE:
+	case COLL_GATHER:
+		return (struct written){is_root && !run->scalar ? 0 : own, 0, 0};
+	default:
+		return (struct written){own, 0, 0};
+	}
+}
+
+static bool is_from_root(enum collective pattern)
+{
+	return pattern == COLL_BROADCAST || pattern == COLL_SCATTER;
+}
+
+static void put(const struct window_run *run, void *dst, const void *src, size_t bytes)
+{
+	if (bytes && run->scalar)
+		scale(dst, src, run->scalar, units_of(bytes, run), run->args.dtype);
+	else if (bytes)
+		memcpy(dst, src, bytes);
+}
+
+/* Blocks that lie anywhere. */
 static void put_blocks(const struct window *w, const struct window_run *run, uint8_t *dst)
 {
 	const uint8_t *send = run->args.send;
 
-	if (!has_counts(run)) {
-		put(run, dst, send, run->total);
-		return;
-	}
 	for (int rank = 0; rank < w->size; rank++) {
 		struct range block = block_of(run, SEND_SIDE, rank);
-		if (block.count)
-			put(run, dst, send + block.first * run->unit, block.count);
+		if (block.count && (rank != w->rank || run->scalar))
+			put(run, dst, send + block.first * run->unit, block.count * run->unit);
 		dst += block.count * run->unit;
 	}
 }
 
-void small_write(struct window *w, const struct window_run *run, struct line *line)
+/* Behind each other in the line's body, or beyond. */
+static void write_body(struct window *w, const struct window_run *run)
 {
-	void *payload = line_payload(line, run->payload);
-	bool is_root = run->args.root == w->rank;
+	uint8_t *payload = payload_of(w, run->number, w->rank, run->payload);
+	struct written written = written_by(w, run);
+	const uint8_t *send = run->args.send;
 
-	switch (run->pattern) {
-	case COLL_SCATTER:
-		if (is_root)
-			put_blocks(w, run, payload);
-		break;
-	case COLL_REDUCE_SCATTER:
-	case COLL_ALL_TO_ALL:
+	if (has_counts(run) && written.end) {
 		put_blocks(w, run, payload);
-		break;
-	case COLL_BROADCAST:
-		if (!is_root)
-			break;
-		/* fall through */
-	default:
-		if (run->payload)
-			put(run, payload, run->args.send, run->own);
+		return;
 	}
+	put(run, payload, send, written.first);
+	put(run, payload + written.second, send + written.second, written.end - written.second);
+}
+
+void small_write(struct window *w, const struct window_run *run)
+{
+	if (run->payload > LINE_PAYLOAD || has_counts(run))
+		write_body(w, run);
+	else if (!is_from_root(run->pattern) || run->args.root == w->rank)
+		put(run, line_of(w, run->number, w->rank)->payload, run->args.send, run->payload);
+}
+
+/* Where a call waits for all ranks each is about to read what the others have written, and finds up
+ * to so many bytes sooner if they push them out of their caches. A root that runs ahead is itself
+ * what the others wait for. */
+#define PUSHED_BYTES 4096u
+
+static void push_lines(const uint8_t *payload, size_t first, size_t end)
+{
+	for (size_t at = first; at < end; at += CACHE_LINE)
+		push_out(payload + at);
+}
+
+static void claim_lines(const uint8_t *payload, size_t first, size_t end)
+{
+	for (size_t at = first; at < end; at += CACHE_LINE)
+		prefetch_to_write(payload + at);
+}
+
+void small_hand_over(struct window *w, const struct window_run *run)
+{
+	struct written written = written_by(w, run);
+	const uint8_t *payload = payload_of(w, run->number, w->rank, run->payload);
+
+	if (!collective_has_root(run->pattern) && run->own * run->unit <= PUSHED_BYTES) {
+		push_lines(payload, 0, written.first);
+		push_lines(payload, written.second, written.end);
+	}
+	payload = payload_of(w, run->number + 1, w->rank, run->payload);
+	claim_lines(payload, 0, written.first);
+	claim_lines(payload, written.second, written.end);
 }
 
 /* ---- reading ------------------------------------------------------------------------------- */
-
-static const uint8_t *payload_of(const struct window *w, const struct window_run *run, int rank)
-{
-	return line_payload(line_of(w, run->number, rank), run->payload);
-}
-
-/* Where this rank's block begins among put_blocks(). */
-static size_t own_place(const struct window *w, const struct window_run *run)
-{
-	size_t elements = run->own * (size_t)w->rank;
-
-	if (has_counts(run)) {
-		elements = 0;
-		for (int rank = 0; rank < w->rank; rank++)
-			elements += run->args.counts[SEND_SIDE][rank];
-	}
-	return elements * run->unit;
-}
 
 /* Where rank's block for this rank is, offset bytes into its payload. This rank's own is taken from
  * its buffer: what it has just stored into its line may still be on its way, and a load would wait
@@ -108,7 +167,7 @@ static const uint8_t *block_from(const struct window *w, const struct window_run
 	const uint8_t *send = run->args.send;
 
 	if (rank != w->rank || run->scalar)
-		return payload_of(w, run, rank) + offset;
+		return payload_of(w, run->number, rank, run->payload) + offset;
 	if (!collective_has_blocks(run->pattern, SEND_SIDE))
 		return send;
 	return send + block_of(run, SEND_SIDE, rank).first * run->unit;
@@ -163,7 +222,7 @@ void small_finish(struct window *w, const struct window_run *run)
 		break;
 	case COLL_REDUCE_SCATTER:
 		if (run->own)
-			small_reduce(w, run, own_place(w, run));
+			small_reduce(w, run, place_of(run, w->rank));
 		break;
 	case COLL_GATHER:
 		if (!is_root)
@@ -173,13 +232,13 @@ void small_finish(struct window *w, const struct window_run *run)
 		small_gather(w, run, 0);
 		break;
 	case COLL_ALL_TO_ALL:
-		small_gather(w, run, own_place(w, run));
+		small_gather(w, run, place_of(run, w->rank));
 		break;
 	case COLL_BROADCAST:
 		small_take(w, run, 0);
 		break;
 	case COLL_SCATTER:
-		small_take(w, run, own_place(w, run));
+		small_take(w, run, place_of(run, w->rank));
 		break;
 	default:
 		break;

@@ -1,6 +1,10 @@
-/* Hints to the cache of this core; never needed, only faster. */
+/* Hints to the caches; never needed, only faster. */
 #ifndef CORE_PREFETCH_H
 #define CORE_PREFETCH_H
+
+#include <stddef.h>
+
+#define CACHE_LINE 64u
 
 /* The cache line of at comes to this core for writing: other cores' copies are gone when the store comes. The
  * compiler's own builtin only reads, unless it may assume the instruction, which every x86-64 processor
@@ -11,6 +15,18 @@ static inline void prefetch_to_write(const void *at)
 	__asm__ volatile("prefetchw %0" ::"m"(*(const char *)at));
 #else
 	__builtin_prefetch(at, 1);
+#endif
+}
+
+/* What this core has written goes out to the cache that the cores share, where another one finds it sooner than in
+ * here. No-op where it is not known, as above; the next store pays for it, so such lines want the hint
+ * above, too. */
+static inline void push_out(const void *at)
+{
+#if defined(__x86_64__)
+	__asm__ volatile("cldemote %0" ::"m"(*(const char *)at));
+#else
+	(void)at;
 #endif
 }
 
