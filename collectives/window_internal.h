@@ -115,6 +115,17 @@ struct segment {
 	int *pid_fds;   /* one per rank; -1: this process, or unknown */
 };
 
+/* A rank's place among the CPUs. */
+struct spread {
+	uint32_t waits;
+	uint64_t looked_ns, used_ns; /* the last look: when, and this thread's processor time */
+	int32_t cpu; /* 1 + where it was then */
+	int ranks;   /* and how many were there */
+	int32_t from;   /* it has moved, on trial, from here; 0: no */
+	uint64_t share; /* and that CPU's time for ranks, of a thousand */
+	uint64_t rest_ns, again_ns; /* after a move that was none for the better: until when it stays */
+};
+
 struct window {
 	int rank, size;
 	uint32_t number;     /* of the latest operation */
@@ -135,6 +146,7 @@ struct window {
 	struct segment *segment;
 	uint64_t comm_id[2];
 	uint64_t allocations; /* how many were made here: names them */
+	struct spread spread;
 	struct {
 		uint64_t id;
 		uint8_t *base;
@@ -341,7 +353,11 @@ bool window_is_ready(struct window *window, const struct window_run *run);
 int window_waits_for(struct window *window, const struct window_run *run);
 
 /* window_near.c: whether run may wait for a rank that is on this CPU. */
+int32_t near_say(struct window *window); /* this rank's CPU, as in its area */
 bool near_awaited(struct window *window, const struct window_run *run);
+
+/* window_spread.c: from the calling thread, now and then while it waits. */
+void spread_look(struct window *window);
 
 /* window_bell.c */
 void bell_open(struct window *window); /* once, at join */

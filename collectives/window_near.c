@@ -9,7 +9,7 @@
 
 /* 1 + the CPU; 0 where the kernel does not tell. About a nanosecond: the C library looks it up in
  * memory. The word is written only when it changes, since the others have it in their caches. */
-static int32_t say_where(struct window *w)
+int32_t near_say(struct window *w)
 {
 	int32_t cpu = sched_getcpu() + 1;
 
@@ -21,7 +21,7 @@ static int32_t say_where(struct window *w)
 bool near_awaited(struct window *w, const struct window_run *run)
 {
 	struct need need = window_need(w, run);
-	int32_t here = say_where(w);
+	int32_t here = near_say(w);
 
 	for (int rank = 0; rank < w->size; rank++) {
 		int32_t there = atomic_load_explicit(&w->areas[rank].cpu, memory_order_relaxed);

@@ -37,8 +37,10 @@ struct wait_policy wait_policy_for(int threads)
 {
 	pthread_once(&counted, count_cores);
 	if (threads <= cores)
-		return (struct wait_policy){.spins = SPINS_ALONE, .yields = YIELDS_ALONE};
-	return (struct wait_policy){.yields = YIELDS_CROWDED, .apart = APART_CROWDED};
+		return (struct wait_policy){
+			.spins = SPINS_ALONE, .yields = YIELDS_ALONE, .threads = threads};
+	return (struct wait_policy){
+		.yields = YIELDS_CROWDED, .apart = APART_CROWDED, .threads = threads};
 }
 
 static inline void pause_core(void)
