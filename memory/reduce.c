@@ -198,7 +198,7 @@ void reduce_with(const struct reduce_kernels *k, const struct reduction *r)
 	reduce_sum_fn *sum = reduce_sum_of(k, r);
 
 	if (sum)
-		sum(r, 0);
+		sum(r, 0, 0);
 	else
 		reduce_blocks(k, r);
 }

@@ -35,9 +35,10 @@ struct scaling {
 
 struct reduce_kernels {
 	const char *name;
-	/* Sums and averages of at most REDUCE_FUSED sources, in one pass, from element first to r->count. NULL:
+	/* Sums and averages of at most REDUCE_FUSED sources, in one pass, from element first to r->count. While it
+	 * sums it fetches what lies so many bytes ahead in every source, also beyond its end; 0: nothing. NULL:
 	 * there is none. */
-	void (*sum[REDUCE_DTYPES])(const struct reduction *r, size_t first);
+	void (*sum[REDUCE_DTYPES])(const struct reduction *r, size_t first, size_t ahead);
 	/* acc = src, and dst = acc rounded; NULL: the accumulator is the type itself. narrow wants
 	 * canonical NaNs. */
 	void (*widen[REDUCE_DTYPES])(void *acc, const void *src, size_t n);
@@ -62,7 +63,7 @@ const struct reduce_kernels *reduce_kernels_here(void);
 int reduce_kernels_list(const struct reduce_kernels *list[3]);
 
 /* The kernel that does r in one pass, so that it may be done part by part; or NULL. */
-typedef void reduce_sum_fn(const struct reduction *r, size_t first);
+typedef void reduce_sum_fn(const struct reduction *r, size_t first, size_t ahead);
 reduce_sum_fn *reduce_sum_of(const struct reduce_kernels *kernels, const struct reduction *r);
 
 /* What reduce() and scale() call, with the kernels of the caller's choice: for tests. r->op is no created

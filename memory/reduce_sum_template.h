@@ -150,10 +150,16 @@ INLINE struct VECTOR(value) VECTOR(sum)(struct VECTOR(type) t, const char *const
 	return t.end(n > 4 ? t.add(v[0], v[4]) : v[0], by);
 }
 
+INLINE void VECTOR(fetch)(const char *at, size_t bytes)
+{
+	for (size_t i = 0; i < bytes; i += 64)
+		__builtin_prefetch(at + i);
+}
+
 /* From element first on; returns the first one that is left because it makes no whole value. n and n_dst
  * are constants; n_dst 0: as many as the reduction says. */
 INLINE size_t VECTOR(sums_to)(struct VECTOR(type) t, const struct reduction *r, int n, int n_dst,
-                              size_t first)
+                              size_t first, size_t ahead)
 {
 	const char *src[REDUCE_FUSED];
 	char *dst[REDUCE_FUSED];
@@ -165,6 +171,8 @@ INLINE size_t VECTOR(sums_to)(struct VECTOR(type) t, const struct reduction *r, 
 	for (int d = 0; d < n_dst; d++)
 		dst[d] = r->dst[d];
 	for (; at + t.step <= bytes; at += t.step) {
+		for (int i = 0; WIDTH >= 32 && ahead && i < n; i++)
+			VECTOR(fetch)(src[i] + at + ahead, t.step);
 		struct VECTOR(value) x = VECTOR(sum)(t, src, n, at, by);
 		for (int d = 0; d < n_dst; d++)
 			t.store(dst[d] + at, x);
@@ -175,40 +183,42 @@ INLINE size_t VECTOR(sums_to)(struct VECTOR(type) t, const struct reduction *r, 
 }
 
 /* One destination, or as many as sources, is what collectives ask for. */
-INLINE size_t VECTOR(sums_of)(struct VECTOR(type) t, const struct reduction *r, int n, size_t first)
+INLINE size_t VECTOR(sums_of)(struct VECTOR(type) t, const struct reduction *r, int n,
+                              size_t first, size_t ahead)
 {
 	if (r->n_dst == 1)
-		return VECTOR(sums_to)(t, r, n, 1, first);
+		return VECTOR(sums_to)(t, r, n, 1, first, ahead);
 	if (r->n_dst == n)
-		return VECTOR(sums_to)(t, r, n, n, first);
-	return VECTOR(sums_to)(t, r, n, 0, first);
+		return VECTOR(sums_to)(t, r, n, n, first, ahead);
+	return VECTOR(sums_to)(t, r, n, 0, first, ahead);
 }
 
-INLINE size_t VECTOR(sums)(struct VECTOR(type) t, const struct reduction *r, size_t first)
+INLINE size_t VECTOR(sums)(struct VECTOR(type) t, const struct reduction *r, size_t first,
+                           size_t ahead)
 {
 	switch (r->n_src) {
 	case 1:
-		return VECTOR(sums_of)(t, r, 1, first);
+		return VECTOR(sums_of)(t, r, 1, first, ahead);
 	case 2:
-		return VECTOR(sums_of)(t, r, 2, first);
+		return VECTOR(sums_of)(t, r, 2, first, ahead);
 	case 3:
-		return VECTOR(sums_of)(t, r, 3, first);
+		return VECTOR(sums_of)(t, r, 3, first, ahead);
 	case 4:
-		return VECTOR(sums_of)(t, r, 4, first);
+		return VECTOR(sums_of)(t, r, 4, first, ahead);
 	case 5:
-		return VECTOR(sums_of)(t, r, 5, first);
+		return VECTOR(sums_of)(t, r, 5, first, ahead);
 	case 6:
-		return VECTOR(sums_of)(t, r, 6, first);
+		return VECTOR(sums_of)(t, r, 6, first, ahead);
 	case 7:
-		return VECTOR(sums_of)(t, r, 7, first);
+		return VECTOR(sums_of)(t, r, 7, first, ahead);
 	case 8:
-		return VECTOR(sums_of)(t, r, 8, first);
+		return VECTOR(sums_of)(t, r, 8, first, ahead);
 	default:
 		return first;
 	}
 }
 
-static size_t VECTOR(sum_f32)(const struct reduction *r, size_t first)
+static size_t VECTOR(sum_f32)(const struct reduction *r, size_t first, size_t ahead)
 {
 	struct VECTOR(type) t = {4,
 	                         WHOLE_STEP,
@@ -216,10 +226,10 @@ static size_t VECTOR(sum_f32)(const struct reduction *r, size_t first)
 	                         VECTOR(add_f32),
 	                         VECTOR(end_f32),
 	                         VECTOR(store_whole)};
-	return VECTOR(sums)(t, r, first);
+	return VECTOR(sums)(t, r, first, ahead);
 }
 
-static size_t VECTOR(sum_f64)(const struct reduction *r, size_t first)
+static size_t VECTOR(sum_f64)(const struct reduction *r, size_t first, size_t ahead)
 {
 	struct VECTOR(type) t = {8,
 	                         WHOLE_STEP,
@@ -227,22 +237,22 @@ static size_t VECTOR(sum_f64)(const struct reduction *r, size_t first)
 	                         VECTOR(add_f64),
 	                         VECTOR(end_f64),
 	                         VECTOR(store_whole)};
-	return VECTOR(sums)(t, r, first);
+	return VECTOR(sums)(t, r, first, ahead);
 }
 
-static size_t VECTOR(sum_bf16)(const struct reduction *r, size_t first)
+static size_t VECTOR(sum_bf16)(const struct reduction *r, size_t first, size_t ahead)
 {
 	struct VECTOR(type) t = {
 		2, WIDTH, VECTOR(load_bf16), VECTOR(add_f32), VECTOR(end_f32), VECTOR(store_bf16)};
-	return VECTOR(sums)(t, r, first);
+	return VECTOR(sums)(t, r, first, ahead);
 }
 
 #ifdef __F16C__
-static size_t VECTOR(sum_f16)(const struct reduction *r, size_t first)
+static size_t VECTOR(sum_f16)(const struct reduction *r, size_t first, size_t ahead)
 {
 	struct VECTOR(type) t = {
 		2, WIDTH, VECTOR(load_f16), VECTOR(add_f32), VECTOR(end_f32), VECTOR(store_f16)};
-	return VECTOR(sums)(t, r, first);
+	return VECTOR(sums)(t, r, first, ahead);
 }
 #endif
 

@@ -224,12 +224,12 @@ static void narrow_f16_fast(void *dst, const void *acc, size_t n)
 				store(r->dst[d], i, x);                                            \
 		}                                                                                  \
 	}                                                                                          \
-	static void fused_sum_##tag(const struct reduction *r, size_t first)                       \
+	static void fused_sum_##tag(const struct reduction *r, size_t first, size_t ahead)         \
 	{                                                                                          \
-		size_t i = VECTOR(sum_##tag)(r, first);                                            \
+		size_t i = VECTOR(sum_##tag)(r, first, ahead);                                     \
 		if (i == r->count)                                                                 \
 			return;                                                                    \
-		i = WIDTH > 16 ? sum_##tag##_16(r, i) : i;                                         \
+		i = WIDTH > 16 ? sum_##tag##_16(r, i, 0) : i;                                      \
 		sum_rest_##tag(r, i);                                                              \
 	}
 SUM(f32, float, get_f32, put_f32)
