@@ -280,6 +280,8 @@ int options_parse(struct options *o, int argc, char **argv, const struct collect
 		}
 		if (option == ':')
 			return wrong("%s needs a value.", argv[optind - 1]);
+		if (option == '?' && optopt > 0 && optopt < 128)
+			return wrong("unknown option -%c.", optopt);
 		if (option == '?')
 			return wrong("unknown option %s.", argv[optind - 1]);
 		if (option == ZERO_COPY)

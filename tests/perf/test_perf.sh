@@ -102,6 +102,10 @@ for options in "-x" "-d int7" "-o most" "-b 2 -e 1" "stray" "--ranks 2 -t 2" "-J
 	expect_rows 2 $run "$bin/all_reduce_perf" $options
 	grep -q '^usage: all_reduce_perf' err || complain "no usage line after $options"
 done
+expect_rows 2 $run "$bin/all_reduce_perf" -xq -n 2
+grep -q 'unknown option -x\.' err || complain "-xq: $(head -1 err)"
+expect_rows 2 $run "$bin/all_reduce_perf" --exact -n 2
+grep -q 'unknown option --exact\.' err || complain "--exact: $(head -1 err)"
 expect_rows 2 $run "$BUILD_DIR/launch/tuttirun" -n 2 "$bin/all_reduce_perf" --ranks 2
 grep -q '^usage' err || complain "no usage line from two ranks: $(cat err)"
 exit $failures
