@@ -46,19 +46,12 @@ static const struct part *find(const char *name)
 
 static int measure(char **names, int n)
 {
-	const struct part *part;
 	int failed = 0;
 
-	for (int i = 0; i < n; i++) {
-		if (!find(names[i]))
-			return 2;
-	}
 	for (size_t i = 0; n == 0 && i < PARTS; i++)
 		failed |= parts[i].measure();
-	for (int i = 0; i < n; i++) {
-		part = find(names[i]);
-		failed |= part->measure();
-	}
+	for (int i = 0; i < n; i++)
+		failed |= find(names[i])->measure();
 	return failed;
 }
 
@@ -79,6 +72,12 @@ int main(int argc, char **argv)
 		}
 		path = optarg;
 	}
+	for (int i = optind; i < argc; i++) {
+		if (!find(argv[i]))
+			return 2;
+	}
+	if (path && !limits_open(path))
+		return 2;
 	code = measure(argv + optind, argc - optind);
-	return code == 0 && path ? limits_write(path) : code;
+	return code | limits_close(code == 0);
 }

@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define FIGURES 64
 #define ROWS    64
@@ -40,6 +42,11 @@ void limits_bandwidth_figure(const char *pattern, int cores, size_t bytes, doubl
 	rows[row_count++].gigabytes = gigabytes;
 }
 
+static struct {
+	const char *path;
+	FILE *file;
+} output;
+
 static void write_all(FILE *file)
 {
 	fprintf(file, "{\"program\": \"limits\", \"library\": \"Tutti %s\", \"cores\": %d",
@@ -56,14 +63,41 @@ static void write_all(FILE *file)
 	fprintf(file, "]}\n");
 }
 
-int limits_write(const char *path)
+static bool complain(void)
 {
-	FILE *file = fopen(path, "w");
+	fprintf(stderr, "limits: %s cannot be written: %s.\n", output.path, strerror(errno));
+	return false;
+}
 
-	if (file)
-		write_all(file);
-	if (file && fclose(file) == 0)
+bool limits_open(const char *path)
+{
+	output.path = path;
+	output.file = fopen(path, "we"); /* measurements fork, and end without flushing */
+	return output.file || complain();
+}
+
+/* A device or a pipe that was named as the file stays. */
+static void take_away(void)
+{
+	struct stat status;
+
+	if (lstat(output.path, &status) == 0 && S_ISREG(status.st_mode))
+		unlink(output.path);
+}
+
+int limits_close(bool is_complete)
+{
+	bool is_written;
+
+	if (!output.file)
 		return 0;
-	fprintf(stderr, "limits: %s cannot be written: %s.\n", path, strerror(errno));
-	return 1;
+	if (is_complete)
+		write_all(output.file);
+	is_written = fclose(output.file) == 0;
+	if (is_complete && is_written)
+		return 0;
+	if (is_complete)
+		complain();
+	take_away();
+	return is_complete;
 }
