@@ -1,5 +1,8 @@
-"""Lists on the command line, the same for perf/compare and perf/regress."""
+"""What is on the command line, the same for perf/compare, perf/regress and perf/scale, and what ends them early."""
 import argparse
+import os
+import signal
+import tempfile
 
 from harness import contenders, sizes
 
@@ -24,7 +27,7 @@ def rank_list(text):
         ranks = [0]
     if not all(2 <= n <= MAX_RANKS for n in ranks):
         raise argparse.ArgumentTypeError(f"'{text}' is not a list of numbers from 2 to {MAX_RANKS}")
-    return ranks
+    return list(dict.fromkeys(ranks))
 
 
 def size_list(text):
@@ -42,6 +45,39 @@ def at_least(least, why):
     return parse
 
 
+def between(low, high):
+    """Numbers above low and below high: nan and inf are neither."""
+    def parse(text):
+        value = float(text)
+        if not low < value < high:
+            raise argparse.ArgumentTypeError(f"'{text}' is not above {low:g} and below {high:g}")
+        return value
+    parse.__name__ = "number"
+    return parse
+
+
+def check_out(parser, folder):
+    """Before anything is measured: the folder is made, and can be written to."""
+    try:
+        if folder:
+            os.makedirs(folder, exist_ok=True)
+            tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        parser.error(f"--out {folder}: {error.strerror}")
+
+
+def interrupt_once():
+    """Ctrl-C, and SIGTERM, raise KeyboardInterrupt; more of them do not disturb the tidying up after it."""
+    def interrupt(_signal, _frame):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
+    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+        signal.signal(signal.SIGINT, interrupt)
+
+
 def add_common(parser, default):
     """What is measured. default: {option: value}."""
     def add(name, parse, help_text):
@@ -56,4 +92,5 @@ def add_common(parser, default):
     parser.add_argument("--no-dirty", action="store_true", help="calls find the buffers as the last one left them")
     parser.add_argument("--out-of-place", action="store_true",
                         help="two buffers; by itself one, where that is possible")
-    parser.add_argument("--timeout", type=float, default=120, metavar="S", help="for one start of a program (120)")
+    parser.add_argument("--timeout", type=between(0, 1e6), default=120, metavar="S",
+                        help="for one start of a program (120)")

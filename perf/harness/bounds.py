@@ -4,7 +4,7 @@
     copy             those, at the rate at which all cores copy lines that another core has just written
     2 in 2 out       zero-copy all_reduce: every rank loads its share of P buffers and stores it into P: 2 n a
                      rank, at the rate measured for just that pattern
-    flag, loopback latency   one signal from core to core; no call is over sooner
+    flag, loopback latency   one signal from core to core; no call in which everybody waits for all is over sooner
     loopback stream  copied(P, n), at the rate of a TCP connection over loopback that is busy in both directions
 """
 import json
@@ -16,6 +16,7 @@ import tempfile
 PARTS = ["bandwidth", "flag", "loopback"]
 FAR_NS = 150        # a flag that takes longer than this goes between cores that are far from each other
 ALL_REDUCE_WAYS = 2
+WAITS_FOR_ALL = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")   # a root may run ahead
 
 
 def measure(build, env):
@@ -49,6 +50,8 @@ def pattern_rate(limits, pattern, working_set):
 def copied(collective, ranks, size):
     if collective == "barrier":
         return 0
+    if collective in ("gather", "scatter"):    # the root has it all, the others their parts
+        return (ranks - 1) * size / ranks
     ways = ALL_REDUCE_WAYS if collective == "all_reduce" else 1
     return ways * (ranks - 1) * size
 
@@ -58,12 +61,13 @@ def lines_at(limits, place, size):
     if not limits:
         return {}
     lines = {}
+    waits = place.collective in WAITS_FOR_ALL
     if place.over == "tcp":
-        lines["loopback latency"] = limits.get("loopback_latency_us")
+        lines["loopback latency"] = waits and limits.get("loopback_latency_us")
         rate = limits.get("loopback_GBps")
         lines["loopback stream"] = rate and copied(place.collective, place.ranks, size) / rate / 1e3
         return {name: us for name, us in lines.items() if us}
-    lines["flag"] = limits.get("flag_ns") and limits["flag_ns"] / 1e3
+    lines["flag"] = waits and limits.get("flag_ns", 0) / 1e3
     working_set = size * place.ranks // 2    # the patterns are measured with a buffer of that many for each of 2
     rate = pattern_rate(limits, "copy", working_set)
     lines["copy"] = rate and copied(place.collective, place.ranks, size) / rate * 1e6

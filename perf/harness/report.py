@@ -51,9 +51,10 @@ def verdict_cell(verdicts):
         if v.worst is None:
             lines.append(f"{v.target:g}x{against}: not measured")
             continue
+        at = f" ({text_of(v.worst_size)})" if v.worst_size else ""
         sizes = "; ".join(f"{text_of(s) if s else 'no data'}: {m:.2f} ({low:.2f}-{high:.2f})"
                           for s, (low, m, high) in v.sizes.items())
-        lines.append(f'<span title="{escape(sizes)}">{v.target:g}x{against}: <b>{v.worst:.2f}</b> at worst, '
+        lines.append(f'<span title="{escape(sizes)}">{v.target:g}x{against}: <b>{v.worst:.2f}</b> at worst{at}, '
                      f'{v.mean:.2f} in the mean<br><small>{v.state}</small></span>')
     return f'<td class="{worst}">{"<br>".join(lines)}</td>'
 
@@ -144,6 +145,9 @@ def html_of(results):
         parts.append(f"<p>The other collectives, every size:</p>{targets_table(others)}")
     if bf16:
         parts.append(f"<p>bf16's speed per byte against f32's:</p>{targets_table(bf16)}")
+    if results.shortfalls():
+        items = "".join(f"<li>{escape(sentence)}</li>" for sentence in results.shortfalls())
+        parts.append(f"<p>Where targets were not reached:</p><ul>{items}</ul>")
     for place, dtype, points in results.places():
         parts.append(f"<h2>{escape(str(place))}, {escape(dtype)}</h2>{charts_of(results, place, points)}"
                      f"{times_table(points)}")

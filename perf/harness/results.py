@@ -3,7 +3,7 @@ import csv
 import json
 import os
 
-from harness import machine, report, tables, targets
+from harness import machine, report, shortfalls, tables, targets
 
 
 class Results:
@@ -33,6 +33,9 @@ class Results:
         return (targets.all_reduce_verdicts(self.points, self.limits), targets.other_verdicts(self.points, self.limits),
                 targets.bf16_verdicts(self.points))
 
+    def shortfalls(self):
+        return shortfalls.sentences(self.verdict_tables(), self.limits)
+
     def peer_lines(self):
         lines = []
         for over, contenders in self.contenders.items():
@@ -48,6 +51,7 @@ def as_json(results):
         "failed": results.failed, "notes": results.notes, "settings": results.settings,
         "machine": results.machine, "limits": results.limits, "libraries": results.libraries,
         "contenders": [dict(zip(("over", "name", "version", "settings"), line)) for line in results.peer_lines()],
+        "shortfalls": results.shortfalls(),
         "points": [{"over": p.place.over, "ranks": p.place.ranks, "collective": p.place.collective,
                     "dtype": p.dtype, "bytes": p.size, "times_us": p.times} for p in results.points],
     }

@@ -1,10 +1,16 @@
 """Who is measured when: every round measures every contender once, one after the other, so that all see the
 same machine. The first round verifies, warms up, and finds out how many iterations the others need."""
 from harness import run
+from harness.sizes import text_of, units_of as units_of_sizes
 
 BUDGET_S = 0.12         # of one start of a program, apart from starting
 # Iterations by the unit's last size: those of the first round, the fewest, the most.
 ITERATIONS = ((1 << 10, 20, 50, 20000), (64 << 10, 8, 20, 5000), (4 << 20, 3, 5, 500), (1 << 60, 1, 2, 20))
+
+
+# Whose size is that of all ranks' parts together.
+PARTED = ("all_gather", "reduce_scatter", "gather", "scatter", "all_to_all")
+ELEMENT_BYTES = {"float": 4, "double": 8, "half": 2, "bfloat16": 2, "int8": 1, "int32": 4, "int64": 8}
 
 
 class Place:
@@ -15,6 +21,18 @@ class Place:
 
     def __str__(self):
         return f"{self.collective}, {self.ranks} ranks, {'TCP' if self.over == 'tcp' else 'shared memory'}"
+
+
+def units_of(place, sizes, dtypes):
+    """(units of sizes, types, a sentence or None): what to measure there. Of nothing nobody measures the time: a
+    size without an element for every rank is left out. A barrier has no size: one measurement of 8 bytes."""
+    if place.collective == "barrier":
+        return [[8]], dtypes[:1], None
+    least = max(ELEMENT_BYTES[d] for d in dtypes) * (place.ranks if place.collective in PARTED else 1)
+    small = [s for s in sizes if s < least]
+    sentence = small and (f"{', '.join(map(text_of, small))} {'are' if small[1:] else 'is'} left out of {place}: one element "
+                          f"for everybody takes {least} B.")
+    return units_of_sizes([s for s in sizes if s >= least]), dtypes, sentence or None
 
 
 class Point:

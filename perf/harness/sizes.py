@@ -4,6 +4,7 @@ A unit is a list of sizes that one start of a program measures. The machine's co
 seconds, so everybody measures a unit before anybody measures it again, and before the next one.
 """
 UNITS = {"K": 10, "M": 20, "G": 30}
+MOST = 1 << 46      # that the programs take
 # Sizes up to each of these share a unit; above the last every size has its own.
 UNIT_ENDS = (1 << 10, 64 << 10, 4 << 20)
 # What issue and report speak of: name, first and last size.
@@ -14,10 +15,10 @@ CLASSES = (("8-56 B", 8, 56), ("64 B - 1 KiB", 64, 1 << 10), ("4-64 KiB", 4 << 1
 def parse_bytes(text):
     """4096, 4K, 1M; ValueError for anything else."""
     shift = UNITS.get(text[-1:].upper(), 0)
-    number = int(text[:-1] if shift else text)
-    if number < 1:
+    digits = text[:-1] if shift else text
+    if not digits.isdecimal() or not 1 <= int(digits) << shift <= MOST:
         raise ValueError(text)
-    return number << shift
+    return int(digits) << shift
 
 
 def parse_sizes(text):

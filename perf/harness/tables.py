@@ -39,7 +39,8 @@ def table_of(points):
 def verdict_text(verdict):
     if verdict.worst is None:
         return f"{verdict.target:g}x: not measured"
-    return f"{verdict.target:g}x: {verdict.worst:.2f} at worst, {verdict.mean:.2f} in the mean: {verdict.state}"
+    at = f" ({text_of(verdict.worst_size)})" if verdict.worst_size else ""
+    return f"{verdict.target:g}x: {verdict.worst:.2f} at worst{at}, {verdict.mean:.2f} in the mean: {verdict.state}"
 
 
 def targets_of(table):
@@ -60,6 +61,8 @@ def markdown(results):
     parts.append("| over | contender | version | settings |\n|---|---|---|---|\n" + "\n".join(
         "| " + " | ".join(line) + " |" for line in results.peer_lines()))
     parts += [targets_of(table) for table in results.verdict_tables() if table]
+    if results.shortfalls():
+        parts.append("Where targets were not reached:\n\n" + "\n".join(f"- {s}" for s in results.shortfalls()))
     for place, dtype, points in results.places():
         parts += [f"## {place}, {dtype}", table_of(points)]
     return "\n\n".join(parts) + "\n"

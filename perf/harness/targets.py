@@ -44,8 +44,10 @@ class Verdict:
     def __init__(self, what, ranks, target, against, found):
         self.what, self.ranks, self.target, self.against = what, ranks, target, against
         self.sizes = found                                       # {size: (low, ratio, high)}
-        self.worst = min((f[1] for f in found.values()), default=None)
+        self.worst_size = min(found, key=lambda size: found[size][1], default=None)
+        self.worst = found[self.worst_size][1] if found else None
         self.mean = geometric_mean([f[1] for f in found.values()]) if found else None
+        self.ours, self.point = None, None       # whose ratio, and at what point of measurement it is the worst
 
     @property
     def state(self):
@@ -53,13 +55,17 @@ class Verdict:
             return "not measured"
         if self.worst >= self.target:
             return "reached"
-        if self.worst >= FLOOR * self.target:
-            return f"{self.worst / self.target:.0%} of it"
-        return "missed"
+        share = f"{self.worst / self.target:.0%} of it"
+        return share if self.worst >= FLOOR * self.target else f"missed: {share}"
 
 
 def is_peer(name):
     return not name.startswith("Tutti")
+
+
+def wanted_of(against):
+    """Which contenders are meant by that."""
+    return {PEERS: is_peer, NOT_GLOO: lambda n: n != "Gloo"}.get(against, lambda n: n == against)
 
 
 def best_peer(point, wanted=is_peer):
@@ -75,15 +81,17 @@ def ratio_to(point, ours, against, limits=None):
     if against == LIMIT:
         limit = bounds.lines_at(limits, point.place, point.size).get("2 in 2 out")
         return limit and middle_half([limit / t for t in point.times[ours]])
-    wanted = {PEERS: is_peer, NOT_GLOO: lambda n: n != "Gloo"}.get(against, lambda n: n == against)
-    peer = best_peer(point, wanted)
+    peer = best_peer(point, wanted_of(against))
     return peer and middle_half(ratios(point.times[peer], point.times[ours]))
 
 
 def judge(points, limits, what, target, ours, against):
     found = {p.size: ratio_to(p, ours, against, limits) for p in points}
     ranks = points[0].place.ranks if points else 0
-    return Verdict(what, ranks, target, against, {s: f for s, f in sorted(found.items()) if f})
+    verdict = Verdict(what, ranks, target, against, {s: f for s, f in sorted(found.items()) if f})
+    verdict.ours = ours
+    verdict.point = next((p for p in points if p.size == verdict.worst_size), None)
+    return verdict
 
 
 def within(points, place_of, first, last, dtype="float"):

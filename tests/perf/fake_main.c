@@ -5,6 +5,7 @@
  * counts; behaviour@4 holds from the fourth start on.
  *     x2.5   so many times as slow        dies    exit code 3 after a sentence
  *     wrong  wrong values, exit code 1    hangs   does not end
+ *     removes   the folder "late" here, then as if nothing were
  * FAKE_NOISE (0.02) is the noise's width, FAKE_SEED its seed; every start has noise of its own. */
 #include <stdint.h>
 #include <stdio.h>
@@ -135,6 +136,8 @@ int main(int argc, char **argv)
 		alarm(600); /* whoever waits for it has given up long before */
 		pause();
 	}
+	if (strcmp(b.what, "removes") == 0 && rmdir("late") == 0)
+		symlink("/nowhere", "late");
 	write_rows(argv, &b, seed_of(argv[0], start));
 	return strcmp(b.what, "wrong") == 0;
 }

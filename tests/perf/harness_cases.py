@@ -5,7 +5,7 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.join(os.environ["SOURCE_DIR"], "perf"))
-from harness import bounds, rounds, sizes, spread, targets  # noqa: E402
+from harness import bounds, rounds, shortfalls, sizes, spread, targets  # noqa: E402
 
 LIMITS = {"cores": 2, "flag_ns": 60, "loopback_latency_us": 3, "loopback_GBps": 4, "bandwidth": [
     {"pattern": "2 in 2 out", "cores": 2, "bytes": 1 << 20, "GBps": 80},
@@ -72,12 +72,23 @@ class Limits(unittest.TestCase):
         self.assertAlmostEqual(tcp["loopback stream"], 3 * (1 << 20) / 4e3)
         self.assertEqual(bounds.lines_at(None, self.place, 16), {})
 
+    def test_what_a_root_alone_has_is_copied_once(self):
+        for collective in ("gather", "scatter"):
+            lines = bounds.lines_at(LIMITS, rounds.Place("tcp", 4, collective), 1 << 20)
+            self.assertAlmostEqual(lines["loopback stream"], 3 / 4 * (1 << 20) / 4e3)
+
+    def test_who_need_not_wait_is_not_held_by_a_latency(self):
+        for over, name in (("shm", "flag"), ("tcp", "loopback latency")):
+            waits = {c: name in bounds.lines_at(LIMITS, rounds.Place(over, 2, c), 16)
+                     for c in ("all_reduce", "barrier", "all_to_all", "broadcast", "reduce", "gather", "scatter")}
+            self.assertEqual([c for c, has in waits.items() if has], ["all_reduce", "barrier", "all_to_all"])
+
     def test_verdicts(self):
         point = rounds.Point(self.place, "float", 16 << 20)
         point.times = {"Tutti": [1, 1, 1, 1], "Tutti, zero copy": [4000.0] * 4, "Open MPI": [2.5] * 4, "MPICH": [1.8] * 4}
         table = dict(targets.all_reduce_verdicts([point], LIMITS))
         best, stock = table["shared memory, 16 - 64 MiB"][2]
-        self.assertEqual((best.state, stock.state), ("90% of it", "missed"))
+        self.assertEqual((best.state, stock.state), ("90% of it", "missed: 50% of it"))
         limit = table["zero copy, 16 - 64 MiB"][2][1]
         self.assertAlmostEqual(limit.worst, 4 * (16 << 20) / 20e3 / 4000)
         self.assertEqual(table["TCP, to 16 KiB"][2][0].state, "not measured")
@@ -87,7 +98,31 @@ class Limits(unittest.TestCase):
         point.times = {"Tutti": [1.0], "MPICH": [1.4]}
         states = [dict(targets.all_reduce_verdicts([point], dict(LIMITS, flag_ns=ns)))["shared memory, 64 B - 1 KiB"][2][0]
                   .state for ns in (60, 250)]
-        self.assertEqual(states, ["missed", "reached"])
+        self.assertEqual(states, ["missed: 78% of it", "reached"])
+
+
+class Shortfalls(unittest.TestCase):
+    def test_by_how_much_where_and_what_the_limits_say(self):
+        point = rounds.Point(rounds.Place("shm", 2, "all_reduce"), "float", 1 << 20)
+        good = rounds.Point(point.place, "float", 4 << 20)
+        point.times = {"Tutti": [300.0], "MPICH": [450.0], "Open MPI": [460.0]}
+        good.times = {"Tutti": [1000.0], "MPICH": [2500.0]}
+        table = targets.all_reduce_verdicts([good, point], LIMITS)
+        sentence, = shortfalls.sentences([table], LIMITS)
+        self.assertEqual(sentence, "shared memory, 256 KiB - 4 MiB, 2 ranks: 1.50 of the 2 asked (75 %) at 1 MiB: 300 us against "
+                         "450 of MPICH; 225 us would reach it, and the limit copy is 210 us.")
+        point.times["MPICH"] = [400.0]
+        sentence, = shortfalls.sentences([targets.all_reduce_verdicts([point], LIMITS)], LIMITS)
+        self.assertIn("200 us would reach it, which the limit copy, 210 us, does not allow", sentence)
+
+
+class Sized(unittest.TestCase):
+    def test_what_has_no_element_for_everybody_is_left_out(self):
+        units, _, sentence = rounds.units_of(rounds.Place("shm", 8, "all_gather"), [8, 16, 64], ["bfloat16", "float"])
+        self.assertEqual(units, [[64]])
+        self.assertIn("8 B, 16 B are left out of all_gather, 8 ranks, shared memory: ", sentence)
+        self.assertEqual(rounds.units_of(rounds.Place("shm", 8, "all_reduce"), [4], ["float"])[::2], ([[4]], None))
+        self.assertEqual(rounds.units_of(rounds.Place("shm", 8, "barrier"), [4], ["float"])[::2], ([[8]], None))
 
 
 if __name__ == "__main__":

@@ -114,13 +114,25 @@ pgrep -f "$scratch/build/perf" && complain "processes are left"
 
 # ---- lines that cannot be understood
 for words in "--collectives all_reduce,nonsense" "--rounds 0" "--rounds 1" "--ranks 1" "--ranks two" "--sizes 0" \
-	"--sizes 4K-1K" "--sizes 1-9*1" "--over pigeon" "--dtype float80" "--build nowhere" "--unknown"; do
+	"--sizes 4K-1K" "--sizes 1-9*1" "--sizes 65537G" "--sizes 1_0" "--over pigeon" "--dtype float80" "--build nowhere" \
+	"--timeout 0" "--timeout -1" "--timeout nan" "--timeout inf" "--out build/program" "--out /proc/nowhere" "--unknown"; do
 	# shellcheck disable=SC2086
 	compare 2 $words
 	says 'usage: compare'
 done
 compare 2 --build nowhere
 says 'there is no build of Tutti in nowhere'
+
+# ---- a size that has no element for every rank is not measured: its times would be those of nothing
+compare 0 --sizes 3,8 --rounds 2
+says '3 B is left out of all_reduce, 2 ranks, shared memory: one element for everybody takes 4 B.'
+! grep -q '^| 3 B |' out || complain "3 B of f32 were measured"
+compare 0 --sizes 3 --rounds 2
+
+# ---- what cannot be written in the end is said, after the tables
+FAKE='mpich_=removes' compare 3 --sizes 16 --rounds 2 --out late
+says '| 16 B |'
+says 'compare: the results could not be written'
 
 # ---- the limits, as far as they are quick
 limits="timeout -k 5 100 $BUILD_DIR/perf/limits"
@@ -134,6 +146,8 @@ assert limits["cores"] == 1 or limits["flag_low_ns"] <= limits["flag_ns"] <= lim
 END
 $limits nonsense >out 2>&1
 [ $? = 2 ] || complain "limits nonsense is not refused"
+$limits -J nowhere/limits.json bandwidth flag loopback call join idle memory >out 2>&1
+[ $? = 2 ] && [ "$(wc -l <out)" = 1 ] || complain "limits measures before it knows where to write: $(cat out)"
 $limits -J nowhere/limits.json idle-not >out 2>&1
 [ $? = 2 ] || complain "limits measured something before it read its line"
 

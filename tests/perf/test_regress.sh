@@ -56,7 +56,8 @@ says 'new is left out of all_reduce'
 says '    the sentence before it died'
 regress 3 old nowhere-at-all
 says "'nowhere-at-all' is neither a folder with a build"
-for words in "old" "old new --rounds 0" "old new --rounds 6" "old new --collectives none" "old new --sizes x"; do
+for words in "old" "old new --rounds 0" "old new --rounds 6" "old new --collectives none" "old new --sizes x" \
+	"old new --effect nan" "old new --effect -1" "old new --significance 0" "old new --significance 2"; do
 	# shellcheck disable=SC2086
 	regress 2 $words
 	says 'usage: regress'

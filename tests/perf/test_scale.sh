@@ -14,7 +14,7 @@ if grep -q '^TUTTI_WINDOW:BOOL=OFF' "$BUILD_DIR/CMakeCache.txt"; then
 fi
 awk -F, -v least=$least 'NR > 1 && !($4 > 0 && $7 > least && $7 < 8226 && $8 > 0 && $9 > 0) { bad = 1 } END { exit bad || NR != 5 }' \
 	result/scale.csv || complain "the figures: $(cat result/scale.csv)"
-for words in "--ranks 1" "--ranks x" "--rounds 0" "--kinds fibers" "--build nowhere"; do
+for words in "--ranks 1" "--ranks x" "--ranks 129" "--out /proc/nowhere" "--rounds 0" "--kinds fibers" "--build nowhere"; do
 	# shellcheck disable=SC2086
 	$scale $words >out 2>&1
 	[ $? = 2 ] || complain "$words is not refused"
