@@ -170,14 +170,16 @@ void window_begin(struct window *w, struct window_run *run, const struct call_ar
 		run->room = run->number - WINDOW_LINES / 2;
 }
 
+static bool has_posted(const struct window *w, uint32_t number, int rank)
+{
+	uint64_t got =
+		atomic_load_explicit(&line_of(w, number, rank)->header, memory_order_acquire);
+	return got != 0 && (int32_t)((uint32_t)got - number) >= 0;
+}
+
 bool window_lacks_room(const struct window *w, const struct window_run *run, int rank)
 {
-	uint64_t got;
-
-	if (run->phase != PHASE_ROOM || rank == w->rank)
-		return false;
-	got = atomic_load_explicit(&line_of(w, run->room, rank)->header, memory_order_acquire);
-	return got == 0 || (int32_t)((uint32_t)got - run->room) < 0;
+	return run->phase == PHASE_ROOM && rank != w->rank && !has_posted(w, run->room, rank);
 }
 
 /* OK when there is room. What this rank finds there without having waited for it before must agree,
@@ -402,6 +404,15 @@ bool window_lacks(struct window *w, const struct window_run *run, struct need ne
 	       !word_reached(w, need.word, rank, need.value);
 }
 
+bool window_trails(struct window *w, const struct window_run *run, struct need need, int rank)
+{
+	if (run->phase == PHASE_ROOM)
+		return !has_posted(w, run->number - 1, rank);
+	if (window_at_lines(run))
+		return !has_posted(w, run->number, rank);
+	return need.value && !word_reached(w, need.word, rank, need.value);
+}
+
 int window_waits_for(struct window *w, const struct window_run *run)
 {
 	struct need need = window_need(w, run);
@@ -469,8 +480,8 @@ static tutti_status wait_for_peers(struct window *w, struct window_run *run, str
 	if (w->policy.apart && w->size >= w->policy.threads && ++w->spread.waits % 64 == 0)
 		spread_look(w);
 	for (uint32_t looks = 1; !window_is_ready(w, run); looks++) {
-		bool is_tired = !(w->policy.apart && !near_awaited(w, run) ? wait_again_apart(&wait)
-									   : wait_again(&wait));
+		bool is_tired = !(w->policy.apart && !near_trails(w, run) ? wait_again_apart(&wait)
+									  : wait_again(&wait));
 		if (is_tired || looks % LOOKS_PER_CHECK == 0) {
 			tutti_status status = check(w, run, p);
 			if (status != TUTTI_IN_PROGRESS)

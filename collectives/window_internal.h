@@ -343,18 +343,19 @@ bool window_at_lines(const struct window_run *run); /* waits for the others' lin
 /* Whether run, which has not posted its line, still waits for rank to come near enough. */
 bool window_lacks_room(const struct window *window, const struct window_run *run, int rank);
 bool window_is_over(const struct window_run *run);
-/* What the step that run has come to waits for; and whether it, or what comes before the steps, waits for
- * rank. */
+/* What the step that run has come to waits for; whether it, or what comes before the steps, waits for rank; and
+ * whether rank has not come as far as run, awaited or not. */
 struct need window_need(const struct window *window, const struct window_run *run);
 bool window_lacks(struct window *window, const struct window_run *run, struct need need, int rank);
+bool window_trails(struct window *window, const struct window_run *run, struct need need, int rank);
 /* Whether run may get on, without moving it. */
 bool window_is_ready(struct window *window, const struct window_run *run);
 /* The rank that run waits for next; -1: none. */
 int window_waits_for(struct window *window, const struct window_run *run);
 
-/* window_near.c: whether run may wait for a rank that is on this CPU. */
+/* window_near.c: whether a rank on this CPU trails run. */
 int32_t near_say(struct window *window); /* this rank's CPU, as in its area */
-bool near_awaited(struct window *window, const struct window_run *run);
+bool near_trails(struct window *window, const struct window_run *run);
 
 /* window_spread.c: from the calling thread, now and then while it waits. */
 void spread_look(struct window *window);

@@ -1,5 +1,6 @@
 /* Which ranks share this one's CPU: with more ranks than cores, a rank that waits gives the CPU
- * away when one that it waits for needs it, and only then (core/wait.h).
+ * away when another there has not come as far as it has, and only then (core/wait.h). That one may
+ * be awaited, or may get on where this one cannot.
  *
  * Every rank says where it runs whenever it waits. It may be elsewhere by the time that somebody
  * looks, so this is a hint: a wrong one costs a switch of threads or a few microseconds. */
@@ -18,7 +19,7 @@ int32_t near_say(struct window *w)
 	return cpu;
 }
 
-bool near_awaited(struct window *w, const struct window_run *run)
+bool near_trails(struct window *w, const struct window_run *run)
 {
 	struct need need = window_need(w, run);
 	int32_t here = near_say(w);
@@ -28,7 +29,7 @@ bool near_awaited(struct window *w, const struct window_run *run)
 		/* Lines of ranks elsewhere are not looked at: that would take them from their
 		 * writers. */
 		if ((there == here || !there || !here) && rank != w->rank &&
-		    window_lacks(w, run, need, rank))
+		    window_trails(w, run, need, rank))
 			return true;
 	}
 	return false;
