@@ -36,8 +36,11 @@ static const struct window_moves *const moves_of[COLL_PATTERNS] = {
 
 enum stage { STAGE, TAKE, FINISH, STAGES };
 
-/* Of calls that no cache holds; see piece_bytes. */
-#define SHORT_PIECE ((size_t)128 << 10)
+/* With more ranks than cores; see piece_bytes. */
+#define SHORT_PIECE      ((size_t)128 << 10)
+#define ALL_REDUCE_LEAST ((size_t)64 << 10)
+#define ALL_REDUCE_EACH  ((size_t)16 << 10) /* of a piece, for each rank */
+#define BROADCAST_PIECES 4u
 
 static void set_steps(struct window_run *run)
 {
@@ -59,14 +62,43 @@ static size_t staged_bytes(const struct window_run *run)
 	}
 }
 
+/* A broadcast's root stages while the others copy what it has staged before. */
+static size_t broadcast_piece(const struct window_run *run)
+{
+	size_t bytes = run->args.count * run->unit / BROADCAST_PIECES;
+
+	bytes = (bytes + WINDOW_ALIGN - 1) / WINDOW_ALIGN * WINDOW_ALIGN;
+	return bytes > SHORT_PIECE ? bytes : SHORT_PIECE;
+}
+
+/* All ranks touch a piece three times, so it is short from early on; but a round costs the more the
+ * more ranks take turns. What another core reads must not be in the writer's first-level cache any
+ * more, where it takes three times as long: so no less than 64 KiB. */
+static size_t all_reduce_piece(const struct window *w, const struct window_run *run)
+{
+	size_t size = (size_t)w->size, each = size * ALL_REDUCE_EACH;
+
+	if (staged_bytes(run) / size <= each * size / 2)
+		return w->slot_bytes;
+	return each > ALL_REDUCE_LEAST ? each : ALL_REDUCE_LEAST;
+}
+
 /* With more ranks than cores slots are long, for the fewest switches of threads. A call of which
  * every rank stages much goes through memory then, from each rank's stage to the next one's take;
  * its pieces are short enough to stay in the caches. */
 static size_t piece_bytes(const struct window *w, const struct window_run *run)
 {
-	bool is_much = staged_bytes(run) / (size_t)w->size > w->slot_bytes / 2;
+	size_t piece = w->slot_bytes;
 
-	return is_much && w->slot_bytes > SHORT_PIECE ? SHORT_PIECE : w->slot_bytes;
+	if (w->slot_bytes <= SHORT_PIECE) /* as it is with a core for every rank */
+		return w->slot_bytes;
+	if (run->pattern == COLL_BROADCAST)
+		piece = broadcast_piece(run);
+	else if (run->pattern == COLL_ALL_REDUCE)
+		piece = all_reduce_piece(w, run);
+	else if (staged_bytes(run) / (size_t)w->size > w->slot_bytes / 2)
+		piece = SHORT_PIECE;
+	return piece < w->slot_bytes ? piece : w->slot_bytes;
 }
 
 void staged_begin(struct window *w, struct window_run *run)
