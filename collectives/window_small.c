@@ -148,6 +148,7 @@ void small_hand_over(struct window *w, const struct window_run *run)
 	const uint8_t *payload = payload_of(w, run->number, w->rank, run->payload);
 
 	if (!collective_has_root(run->pattern) && run->own * run->unit <= PUSHED_BYTES) {
+		wait_for_stores();
 		push_lines(payload, 0, written.first);
 		push_lines(payload, written.second, written.end);
 	}

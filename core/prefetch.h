@@ -18,9 +18,17 @@ static inline void prefetch_to_write(const void *at)
 #endif
 }
 
+/* Returns when what this core has stored so far is in its cache. */
+static inline void wait_for_stores(void)
+{
+#if defined(__x86_64__)
+	__asm__ volatile("lock orq $0, (%%rsp)" ::: "memory");
+#endif
+}
+
 /* What this core has written goes out to the cache that the cores share, where another one finds it sooner than in
- * here. No-op where it is not known, as above; the next store pays for it, so such lines want the hint
- * above, too. */
+ * here. No-op where it is not known, as above. It may overtake the store, and the line is fetched twice
+ * then: hence wait_for_stores. The next store pays for it, so such lines want prefetch_to_write, too. */
 static inline void push_out(const void *at)
 {
 #if defined(__x86_64__)
