@@ -1,6 +1,7 @@
 """What the machine's measured limits (from the program limits) say that a collective cannot beat.
 
-    copied(P, n)     bytes that all ranks together must get from others, whatever the algorithm
+    copied(P, n)     bytes that all ranks together must get from others, whatever the algorithm, in buffers of their own.
+                     With zero copy results may stay in the cache of the core that stored them: it can go below that
     copy             those, at the rate at which all cores copy lines that another core has just written
     2 in 2 out       zero-copy all_reduce: every rank loads its share of P buffers and stores it into P: 2 n a
                      rank, at the rate measured for just that pattern

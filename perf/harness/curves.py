@@ -62,6 +62,13 @@ def curve(x, y, points, style, name):
             f' stroke-dasharray="{style["dash"]}"/>' + (marks if style["marks"] else ""))
 
 
+def spread_of(x, y, at, colour):
+    """The middle half of the rounds, an upright line through the point."""
+    value, low, high = at
+    return (f'<line class="spread" x1="{x.at(value):.1f}" x2="{x.at(value):.1f}" y1="{y.at(low):.1f}" y2="{y.at(high):.1f}"'
+            f' stroke="{colour}" stroke-width="1"/>')
+
+
 def style_of(name, index):
     colour = COLOURS.get(name, SPARE[index % len(SPARE)])
     return {"colour": colour, "width": 2.4 if name.startswith("Tutti") else 1.4, "dash": "", "marks": True}
@@ -71,8 +78,8 @@ LIMIT_DASHES = {"flag": "6 3", "loopback latency": "6 3", "copy": "2 3", "loopba
 FAR_BELOW = 5       # limits are left out where they are so many times below everything measured
 
 
-def draw(series, limits, words, ticks):
-    """series and limits: {name: [(x, y)]}. Returns the SVG with its legend below it."""
+def draw(series, spreads, limits, words, ticks):
+    """series and limits: {name: [(x, y)]}; spreads: {name: [(x, low, high)]}. Returns the SVG with its legend below it."""
     shown = {name: points for name, points in {**series, **limits}.items() if points}
     if not any(name in shown for name in series):
         return "<p>Nothing was measured here.</p>"
@@ -80,7 +87,7 @@ def draw(series, limits, words, ticks):
     shown = {name: [p for p in points if p[1] >= floor] for name, points in shown.items()}
     shown = {name: points for name, points in shown.items() if points}
     xs = [a for points in shown.values() for a, _ in points]
-    ys = [b for points in shown.values() for _, b in points]
+    ys = [b for points in shown.values() for _, b in points] + [y for s in spreads.values() for at in s for y in at[1:]]
     x, y = Axis(xs, LEFT, WIDTH - RIGHT), Axis(ys, HEIGHT - BOTTOM, TOP)
     parts, legend = grid(x, y, [t for t in ticks if x.holds(t[0])], words), []
     styles = [(name, style_of(name, i)) for i, name in enumerate(series) if name in shown]
@@ -88,6 +95,7 @@ def draw(series, limits, words, ticks):
                for name in limits if name in shown]
     for name, style in styles:
         parts.append(curve(x, y, shown[name], style, name))
+        parts += [spread_of(x, y, at, style["colour"]) for at in spreads.get(name, ())]
         legend.append(f'<span><svg width="26" height="8"><line x1="0" x2="26" y1="4" y2="4" stroke="{style["colour"]}"'
                       f' stroke-width="{style["width"]}" stroke-dasharray="{style["dash"]}"/></svg> '
                       f'{escape(name)}{"" if name in series else " (limit)"}</span>')

@@ -3,7 +3,7 @@ from html import escape
 
 from harness import bounds, curves, tables, targets
 from harness.sizes import text_of
-from harness.spread import median
+from harness.spread import median, middle_half
 
 STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; color: #1c2430; background: #f6f7f9; margin: 2em auto; max-width: 1320px;
@@ -73,6 +73,7 @@ def charts_of(results, place, points):
     if not sized:
         return ""
     times = {n: [(p.size, median(p.times[n])) for p in sized if n in p.times] for n in names}
+    spreads = {n: [(p.size, *middle_half(p.times[n])[::2]) for p in sized if n in p.times] for n in names}
     limits = {}
     for p in sized:
         for name, microseconds in bounds.lines_at(results.limits, place, p.size).items():
@@ -80,14 +81,14 @@ def charts_of(results, place, points):
     factor = bus_factor(place.collective, place.ranks)
 
     def bandwidth(curve):
-        return [(size, size * factor / us / 1e3) for size, us in curve]
+        return [(size, *(size * factor / us / 1e3 for us in found)) for size, *found in curve]
 
     ticks = [(4 ** k, text_of(4 ** k)) for k in range(1, 16)]
     throughput = {n: bandwidth(c) for n, c in limits.items() if n not in ("flag", "loopback latency")}
-    return ('<div class="pair"><div class="chart">' + curves.draw(times, limits, "time, us", ticks)
+    return ('<div class="pair"><div class="chart">' + curves.draw(times, spreads, limits, "time, us", ticks)
             + '</div><div class="chart">'
-            + curves.draw({n: bandwidth(c) for n, c in times.items()}, throughput, "bus bandwidth, GB/s", ticks)
-            + "</div></div>")
+            + curves.draw({n: bandwidth(c) for n, c in times.items()}, {n: bandwidth(c) for n, c in spreads.items()}, throughput,
+                          "bus bandwidth, GB/s", ticks) + "</div></div>")
 
 
 def times_table(points):
@@ -131,14 +132,14 @@ def head_of(results):
                  f"<th>settings</th></tr>{rows}</table>")
     settings = ", ".join(f"{name} {value}" for name, value in results.settings.items())
     parts.append(f"<p>Settings: {escape(settings)}. Times are medians over the rounds of the mean time of a call; a ratio is "
-                 "taken within each round, the best peer's time by ours: median, and in brackets the middle half. "
-                 "Above 1 Tutti is faster.</p>")
+                 "taken within each round, the best peer's time by ours: median, and in brackets the middle half, which the curves "
+                 "show as upright lines. Above 1 Tutti is faster.</p>")
     return "".join(parts)
 
 
 def html_of(results):
-    parts = ["<h1>Tutti and its peers</h1>", head_of(results), "<h2>Targets</h2><p>f32 sum all_reduce; the worst size of "
-             "each class counts. Green: reached; yellow: at least 85 %; red: less. The sizes show under the pointer.</p>"]
+    parts = ["<h1>Tutti and its peers</h1>", head_of(results), "<h2>Targets</h2><p>f32 sum all_reduce; the worst of "
+             "those sizes of a class that were measured counts. Green: reached; yellow: at least 85 %; red: less. The sizes show under the pointer.</p>"]
     first, others, bf16 = results.verdict_tables()
     parts.append(targets_table(first))
     if others:

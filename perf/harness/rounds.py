@@ -113,7 +113,7 @@ class Rounds:
         """Half measured is not measured: what it has of this unit goes too."""
         name, dtype = key
         self.broken[key] = str(failure)
-        self.settings.say(f"{name} is left out of {self.place}, {dtype}, from here on: it {failure}. Its last lines:")
+        self.settings.say(f"{name} is left out of {self.place}, {dtype}, from here on: {failure}. Its last lines:")
         for line in failure.lines:
             self.settings.say(f"    {line}")
         for point in points.values():

@@ -7,6 +7,7 @@ import tempfile
 import time
 
 WRONG = 1     # the programs' exit code for wrong values
+REFUSED = 2   # and for what cannot be had
 LAST_LINES = 12
 
 
@@ -16,6 +17,14 @@ class Failure(Exception):
     def __init__(self, sentence, output=""):
         super().__init__(sentence)
         self.lines = [l for l in output.splitlines() if l.strip()][-LAST_LINES:]
+
+
+class Refusal(Failure):
+    """It cannot be had from that library: the program's own words, and exit code 2."""
+
+    def __init__(self, output):
+        said = next((l.partition("_perf: ")[2] for l in output.splitlines() if "_perf: " in l), "")
+        super().__init__(f"{said.rstrip('.')} (exit code 2)" if said else "it ended with exit code 2", output)
 
 
 class WrongResult(Failure):
@@ -71,7 +80,7 @@ def run_program(command, env, timeout):
         output.seek(0)
         text = output.read().decode(errors="replace")
     if hung:
-        raise Failure(f"did not end within {timeout:g} s", text)
+        raise Failure(f"it did not end within {timeout:g} s", text)
     return process.returncode, text
 
 
@@ -81,7 +90,7 @@ def rows_of(path, output):
             result = json.load(file)
         return result, result["rows"]
     except (OSError, ValueError, KeyError) as error:
-        raise Failure("ended without a result in JSON", output) from error
+        raise Failure("it ended without a result in JSON", output) from error
 
 
 def run_unit(command, env, sizes, options, timeout):
@@ -96,8 +105,10 @@ def run_unit(command, env, sizes, options, timeout):
         # mpirun's own failures have exit code 1 too; then the program has not printed its first line.
         if code == WRONG and "_perf (" in output:
             raise WrongResult("gave WRONG VALUES", output)
+        if code == REFUSED:
+            raise Refusal(output)
         if code != 0:
-            raise Failure(f"ended with exit code {code}", output)
+            raise Failure(f"it ended with exit code {code}", output)
         result, rows = rows_of(path, output)
     if any(row.get("wrong") for row in rows):
         raise WrongResult("gave WRONG VALUES", output)
@@ -109,8 +120,8 @@ def times_of(rows, sizes, in_place):
     rounds its size down, or has none (barrier), answers in the order of the sizes asked for."""
     wanted = [r for r in rows if r.get("in_place") == in_place] or rows
     if len(wanted) != len(sizes):
-        raise Failure(f"answered with {len(wanted)} rows for {len(sizes)} sizes")
+        raise Failure(f"it answered with {len(wanted)} rows for {len(sizes)} sizes")
     times = {size: float(row["time_us"]) for size, row in zip(sizes, wanted)}
     if not all(t > 0 for t in times.values()):
-        raise Failure("answered with a time that is not above zero")
+        raise Failure("it answered with a time that is not above zero")
     return times

@@ -5,6 +5,7 @@ from harness.sizes import text_of
 from harness.spread import median
 from harness.tables import us
 
+FAR_BELOW = 10
 
 def sentences(verdict_tables, limits):
     """verdict_tables: [[(row's name, {ranks: [verdicts]})], ...]."""
@@ -25,12 +26,12 @@ def sentence(verdict, limits):
 
 
 def limit(verdict, limits, needed):
-    """The highest of the limits that hold for that way."""
+    """The highest of the limits that hold for that way, unless it is too far off to explain anything."""
     lines = bounds.lines_at(limits, verdict.point.place, verdict.worst_size)
     lines.pop("copy" if verdict.ours == targets.ZERO_COPY else "2 in 2 out", None)
-    if not lines:
+    name = max(lines, key=lines.get, default=None)
+    if not name or lines[name] < needed / FAR_BELOW:
         return ""
-    name = max(lines, key=lines.get)
     if lines[name] > needed:
         return f", which the limit {name}, {us(lines[name])} us, does not allow"
     return f", and the limit {name} is {us(lines[name])} us"

@@ -5,6 +5,7 @@
  * counts; behaviour@4 holds from the fourth start on.
  *     x2.5   so many times as slow        dies    exit code 3 after a sentence
  *     wrong  wrong values, exit code 1    hangs   does not end
+ *     refuses  exit code 2 after a sentence
  *     removes   the folder "late" here, then as if nothing were
  * FAKE_NOISE (0.02) is the noise's width, FAKE_SEED its seed; every start has noise of its own. */
 #include <stdint.h>
@@ -129,6 +130,10 @@ int main(int argc, char **argv)
 	if (strcmp(b.what, "dies") == 0) {
 		puts("the sentence before it died");
 		return 3;
+	}
+	if (strcmp(b.what, "refuses") == 0) {
+		puts("fake_perf: there is no such type.");
+		return 2;
 	}
 	if (strcmp(b.what, "hangs") == 0) {
 		puts("the line before it hung");

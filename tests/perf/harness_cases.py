@@ -114,6 +114,8 @@ class Shortfalls(unittest.TestCase):
         point.times["MPICH"] = [400.0]
         sentence, = shortfalls.sentences([targets.all_reduce_verdicts([point], LIMITS)], LIMITS)
         self.assertIn("200 us would reach it, which the limit copy, 210 us, does not allow", sentence)
+        sentence, = shortfalls.sentences([targets.all_reduce_verdicts([point], None)], dict(LIMITS, bandwidth=[]))
+        self.assertTrue(sentence.endswith("200 us would reach it."), sentence)
 
 
 class Sized(unittest.TestCase):

@@ -43,6 +43,7 @@ for file in results.csv results.json table.md report.html; do
 done
 [ "$(wc -l <result/results.csv)" = $((1 + 3 * 4 * 8)) ] || complain "$(wc -l <result/results.csv) lines in the CSV"
 says '<polyline' result/report.html
+[ "$(grep -o 'class="spread"' result/report.html | wc -l)" = $((2 * 3 * 8)) ] || complain "not every point shows its spread"
 says 'class="reached"' result/report.html
 python3 - <<'END' || complain "a curve is not XML"
 import re, xml.dom.minidom
@@ -85,6 +86,8 @@ says 'MPICH is left out of all_reduce, 2 ranks, shared memory, float, from here 
 says '    the sentence before it died'
 says 'it ended with exit code 3' dies/report.html
 ! grep -q ',MPICH,' dies/results.csv || complain "half measured times are in the CSV"
+FAKE='mpich_=refuses' compare 0 --sizes 16 --rounds 2 --out refuses
+says 'MPICH is left out of all_reduce, 2 ranks, shared memory, float, since there is no such type (exit code 2).' refuses/table.md
 FAKE='mpich_=hangs' compare 0 --sizes 16 --rounds 2 --timeout 1
 says 'it did not end within 1 s'
 says '    the line before it hung'
