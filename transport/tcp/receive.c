@@ -11,6 +11,7 @@
 #define DIRECT_BYTES   8192u        /* from here on a payload is not read ahead */
 #define READ_BYTES     (512u << 10) /* in one call, so that sending gets its turn */
 #define AHEAD_MESSAGES 32           /* that are read in one call */
+#define EAGER_BYTES    8192u        /* read in one call though less is posted */
 #define READS          4            /* in one visit */
 #define PIECES         128          /* of a message, filled in one call */
 
@@ -129,8 +130,10 @@ static void places_add(struct places *p, void *data, size_t bytes)
 	p->bytes += bytes;
 }
 
-/* How much to read ahead: what is posted and small, and one header of what is not. Nothing that
- * nobody waits for: the kernel keeps that, and makes the peer wait when it is much. */
+/* How much to read ahead: what is posted and small, and one header of what is not. A little more may
+ * come with it: where a peer runs ahead of us, as a root does, one call then brings the messages of
+ * many receives to come. No more than a little: what nobody waits for stays in the kernel, which
+ * makes the peer wait when it is much. */
 static size_t wanted(const struct tcp_conn *c)
 {
 	const struct tutti_io *io = c->recvs.head;
@@ -139,10 +142,10 @@ static size_t wanted(const struct tcp_conn *c)
 	for (int i = 1; i < AHEAD_MESSAGES && (io = io->next); i++) {
 		bytes += TCP_HEADER_BYTES;
 		if (io->bytes >= DIRECT_BYTES)
-			break;
+			return bytes;
 		bytes += io->bytes;
 	}
-	return bytes;
+	return bytes > EAGER_BYTES ? bytes : EAGER_BYTES;
 }
 
 static void add_payload(struct places *p, const struct tutti_io *io)
