@@ -149,17 +149,22 @@ struct cost direct_reduce_scatter_cost(struct place p)
 
 struct cost direct_broadcast_cost(struct place p)
 {
-	return at_once(p, 1, p.ranks - 1, 1);
+	return cost_uneven(at_once(p, 1, p.ranks - 1, 1), p, 1, p.ranks - 1);
 }
 
 struct cost direct_reduce_cost(struct place p)
 {
 	struct cost c = at_once(p, 1, p.ranks - 1, 1);
 	c.reduced = p.ranks - 1;
-	return c;
+	return cost_uneven(c, p, 1, (p.ranks - 1) / 2.0);
 }
 
 struct cost direct_gather_cost(struct place p)
 {
-	return at_once(p, 1, p.ranks - 1, 1);
+	return cost_uneven(at_once(p, 1, p.ranks - 1, 1), p, 1, (p.ranks - 1) / 2.0);
+}
+
+struct cost direct_scatter_cost(struct place p)
+{
+	return direct_broadcast_cost(p);
 }

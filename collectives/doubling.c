@@ -74,7 +74,8 @@ struct cost doubling_all_reduce_cost(struct place p)
 
 struct cost doubling_broadcast_cost(struct place p)
 {
-	return cost_flat(p, log2_up(p.ranks), log2_up(p.ranks), 1);
+	return cost_uneven(cost_flat(p, log2_up(p.ranks), log2_up(p.ranks), 1), p, 1,
+			   log2_up(p.ranks));
 }
 
 struct cost doubling_barrier_cost(struct place p)

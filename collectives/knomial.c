@@ -134,17 +134,27 @@ void knomial_scatter(struct plan *p, struct group g, struct span in, struct span
 /* ---- costs -------------------------------------------------------------------------------------
  */
 
+static int root_sends(int ranks)
+{
+	int sends = 0;
+	for (int far = 1; far < ranks; far *= RADIX)
+		for (int to = far; to < RADIX * far && to < ranks; to += far)
+			sends++;
+	return sends;
+}
+
 struct cost knomial_broadcast_cost(struct place p)
 {
 	int rounds = (log2_up(p.ranks) + 1) / 2;
-	return cost_flat(p, rounds, (RADIX - 1) * rounds, 1);
+	struct cost c = cost_flat(p, rounds, (RADIX - 1) * rounds, 1);
+	return cost_uneven(c, p, 1, root_sends(p.ranks));
 }
 
 struct cost knomial_reduce_cost(struct place p)
 {
 	struct cost c = cost_flat(p, log2_up(p.ranks), log2_up(p.ranks), 1);
 	c.reduced = log2_up(p.ranks);
-	return c;
+	return cost_uneven(c, p, 1, log2_up(p.ranks) / 2.0);
 }
 
 struct cost knomial_all_reduce_cost(struct place p)
@@ -152,11 +162,17 @@ struct cost knomial_all_reduce_cost(struct place p)
 	int up = log2_up(p.ranks), down = (up + 1) / 2;
 	struct cost c = cost_flat(p, up + down, up + (RADIX - 1) * down, 1);
 	c.reduced = up;
+	c = cost_uneven(c, p, 2, root_sends(p.ranks));
+	c.busiest.bytes += up / 2.0; /* what the root gets; short messages are quickly read */
 	return c;
 }
 
 /* The root's link carries every block once. */
 struct cost knomial_gather_cost(struct place p)
 {
-	return cost_flat(p, log2_up(p.ranks), p.ranks - 1, 1);
+	struct cost c = cost_flat(p, log2_up(p.ranks), p.ranks - 1, 1);
+	c = cost_uneven(c, p, 1, log2_up(p.ranks));
+	c.mean.bytes = log2_up(p.ranks) / 2.0;
+	c.busiest.bytes = p.ranks - 1;
+	return c;
 }

@@ -14,18 +14,22 @@ struct link_speed {
 struct links {
 	struct link_speed link[LINKS];
 	double gamma;
+	double cores; /* of a node, for its ranks to share; 0: enough, or unknown */
 };
 
 /* What is taken where nothing was measured: shared memory in a node, a 10 Gb/s network between. */
 struct links links_default(void);
-/* To the nearest power of two, so that two measurements of one machine agree but rarely. */
+/* Speeds to the nearest power of two, so that two measurements of one machine agree but rarely. */
 void links_round(struct links *links);
 /* Of the n ranks' measurements, field by field; ranks that measured nothing have 0 there. What nobody measured
  * stays as it is in links. values: room for n. */
 void links_median(struct links *links, const struct links *of, int n, double *values);
 
-/* slice: bytes of the pieces that chunks are cut into. */
-double links_seconds(const struct links *links, const struct cost *cost, double bytes, double slice);
+/* slice: bytes of the pieces that chunks are cut into. Where a node's ranks share cores nobody waits long for what is on
+ * its way, but all for the cores: there the messages, bytes and sums of all ranks count, or those of the busiest one where
+ * it keeps one core busy for longer than all keep all. */
+double links_seconds(const struct links *links, struct place place, const struct cost *cost, double bytes,
+		     double slice);
 
 /* A file of measured links, a line for each key (a word). read: false when it is not there; both are quiet about
  * files that cannot be read or written, which costs a measurement and no more. */

@@ -4,6 +4,7 @@
 #include "collectives/measure.h"
 
 #include "core/clock.h"
+#include "core/wait.h"
 #include "memory/memory.h"
 #include "memory/reduce.h"
 
@@ -14,6 +15,7 @@
 
 #define SMALL_BYTES  8
 #define ROUNDS       4
+#define MANY_ROUNDS  16 /* where ranks run ahead of each other: their skew is in it once */
 #define BURST        16
 #define PEERS        3 /* of a rank at once */
 #define LONG_BYTES   (128 << 10)
@@ -103,8 +105,9 @@ static tutti_status measure_node(struct tutti_comm *comm, void *buffer, struct l
 	int peers = comm->size - 1 < PEERS ? comm->size - 1 : PEERS;
 	double one, several, bulk;
 
-	TRY(time_plan(comm, all_at_once(comm, 1, ROUNDS), SMALL_BYTES, buffer, &one));
+	TRY(time_plan(comm, all_at_once(comm, 1, MANY_ROUNDS), SMALL_BYTES, buffer, &one));
 	TRY(time_plan(comm, all_at_once(comm, peers, ROUNDS), SMALL_BYTES, buffer, &several));
+	one *= (double)ROUNDS / MANY_ROUNDS;
 	TRY(time_plan(comm, all_at_once(comm, 1, ROUNDS), LONG_BYTES, buffer, &bulk));
 	speed->alpha = one / ROUNDS;
 	if (several > one && peers > 1)
@@ -168,6 +171,7 @@ tutti_status measure_links(struct tutti_comm *comm, struct links *links)
 	else
 		status = measure_pairs(comm, buffer, links);
 	links->gamma = measure_sum(buffer);
+	links->cores = wait_cores();
 	free(buffer);
 	return status;
 }

@@ -239,10 +239,16 @@ static inline struct group group_across(const struct nodes *n, int rank)
 enum link { LINK_LOCAL, LINK_NET, LINKS }; /* within a node, between nodes */
 struct cost {
 	struct {
-		double rounds, messages; /* one after the other; that one rank sends at the most */
+		double rounds, messages; /* one after the other; that one rank sends or gets at the most */
 		double bytes, depth; /* depth: slices that go by before the last link is busy    */
 	} link[LINKS];
 	double reduced;
+	/* Ranks that share cores wait for each other's work instead: see links_seconds. What a rank sends and reduces
+	 * on the average where not all do the same (0: they do), and what the busiest one sends then, or half of what
+	 * it gets, which is about as much work. */
+	struct {
+		double messages, bytes, reduced;
+	} mean, busiest;
 };
 
 struct place {
@@ -257,6 +263,16 @@ static inline struct cost cost_flat(struct place p, double rounds, double bytes,
 	enum link l = p.nodes > 1 ? LINK_NET : LINK_LOCAL;
 	c.link[l].rounds = c.link[l].messages = rounds;
 	c.link[l].bytes = bytes * (p.nodes > 1 ? crossing : 1);
+	return c;
+}
+
+/* A tree or a star: all ranks but one send so many messages of n bytes, on the average, and one so many. */
+static inline struct cost cost_uneven(struct cost c, struct place p, double messages, double busiest)
+{
+	c.mean.messages = c.mean.bytes = messages * (p.ranks - 1) / p.ranks;
+	c.busiest.messages = c.busiest.bytes = busiest > 1 ? busiest : 1;
+	c.mean.reduced = c.reduced > 0 ? (double)(p.ranks - 1) / p.ranks : 0;
+	c.busiest.reduced = c.reduced;
 	return c;
 }
 
@@ -284,7 +300,7 @@ cost_fn doubling_all_reduce_cost, doubling_broadcast_cost, doubling_barrier_cost
 algorithm_fn direct_all_reduce, direct_reduce_scatter, direct_all_gather, direct_broadcast;
 algorithm_fn direct_reduce, direct_gather, direct_scatter, direct_all_to_all;
 cost_fn direct_all_reduce_cost, direct_phase_cost, direct_broadcast_cost, direct_reduce_cost,
-	direct_gather_cost, direct_reduce_scatter_cost;
+	direct_gather_cost, direct_scatter_cost, direct_reduce_scatter_cost;
 algorithm_fn circulant_all_reduce, circulant_reduce_scatter, circulant_all_gather;
 cost_fn circulant_all_reduce_cost, circulant_reduce_scatter_cost, circulant_all_gather_cost;
 algorithm_fn knomial_all_reduce, knomial_broadcast, knomial_reduce, knomial_gather, knomial_scatter;

@@ -108,12 +108,14 @@ struct cost ring_broadcast_cost(struct place p)
 {
 	struct cost c = cost_flat(p, p.ranks - 1, 1, 1);
 	c.link[p.nodes > 1 ? LINK_NET : LINK_LOCAL].depth = p.ranks - 2;
-	return c;
+	return cost_uneven(c, p, 1, 1);
 }
 
 struct cost ring_reduce_cost(struct place p)
 {
 	struct cost c = ring_broadcast_cost(p);
 	c.reduced = 1;
+	c.mean.reduced = c.mean.bytes;
+	c.busiest.reduced = 1;
 	return c;
 }

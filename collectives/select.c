@@ -116,7 +116,7 @@ static const struct algorithm table[] = {
 	{COLL_GATHER, "knomial", knomial_gather, knomial_gather_cost, CUT_NONE, ADDS_ONCE, 0,
 	 width_size},
 	WINDOW(COLL_GATHER),
-	{COLL_SCATTER, "direct", direct_scatter, direct_gather_cost, CUT_NONE, ADDS_ONCE, 0,
+	{COLL_SCATTER, "direct", direct_scatter, direct_scatter_cost, CUT_NONE, ADDS_ONCE, 0,
 	 width_one},
 	{COLL_SCATTER, "knomial", knomial_scatter, knomial_gather_cost, CUT_NONE, ADDS_ONCE, 0,
 	 width_size},
@@ -358,8 +358,9 @@ static double slice_of(const struct select *s, const struct algorithm *a, double
 
 double select_seconds(const struct select *s, const struct algorithm *a, double bytes)
 {
-	struct cost c = a->cost((struct place){s->size, s->num_nodes > 1 ? s->num_nodes : 1});
-	return links_seconds(&s->links, &c, bytes, slice_of(s, a, bytes));
+	struct place place = {s->size, s->num_nodes > 1 ? s->num_nodes : 1};
+	struct cost c = a->cost(place);
+	return links_seconds(&s->links, place, &c, bytes, slice_of(s, a, bytes));
 }
 
 /* The cheapest that can serve the call; NULL: none. */

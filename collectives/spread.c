@@ -29,6 +29,11 @@ struct cost spread_broadcast_cost(struct place p)
 	struct cost c = cost_flat(p, log2_up(p.ranks), f, (double)p.ranks / p.nodes);
 	enum link l = p.nodes > 1 ? LINK_NET : LINK_LOCAL;
 	c.link[l].rounds += log2_up(p.ranks);
+	c.link[l].messages += log2_up(p.ranks);
 	c.link[l].bytes += f;
+	c.mean.messages = log2_up(p.ranks) + f;
+	c.mean.bytes = f + log2_up(p.ranks) / 2.0 / p.ranks;
+	c.busiest.messages = 2 * log2_up(p.ranks);
+	c.busiest.bytes = 2 * f;
 	return c;
 }

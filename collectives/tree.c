@@ -135,6 +135,9 @@ static struct cost one_way(struct place p)
 	enum link l = p.nodes > 1 ? LINK_NET : LINK_LOCAL;
 	c.link[l].messages = 2 * log2_up(p.ranks);
 	c.link[l].depth = 2 * (log2_up(p.ranks) - 1);
+	c = cost_uneven(c, p, 2, 2);
+	c.mean.bytes /= 2;
+	c.busiest.bytes /= 2;
 	return c;
 }
 
@@ -147,6 +150,8 @@ struct cost tree_reduce_cost(struct place p)
 {
 	struct cost c = one_way(p);
 	c.reduced = 1;
+	c.mean.reduced = c.mean.bytes;
+	c.busiest.reduced = 1;
 	return c;
 }
 
@@ -159,5 +164,9 @@ struct cost tree_all_reduce_cost(struct place p)
 		c.link[l].bytes *= 2;
 		c.link[l].depth *= 2;
 	}
+	c.mean.messages *= 2;
+	c.mean.bytes *= 2;
+	c.busiest.messages *= 2;
+	c.busiest.bytes *= 2;
 	return c;
 }

@@ -33,10 +33,15 @@ static void count_cores(void)
 		cores = 1;
 }
 
-struct wait_policy wait_policy_for(int threads)
+int wait_cores(void)
 {
 	pthread_once(&counted, count_cores);
-	if (threads <= cores)
+	return cores;
+}
+
+struct wait_policy wait_policy_for(int threads)
+{
+	if (threads <= wait_cores())
 		return (struct wait_policy){
 			.spins = SPINS_ALONE, .yields = YIELDS_ALONE, .threads = threads};
 	return (struct wait_policy){

@@ -27,6 +27,9 @@ struct wait {
  * sched_getaffinity, once. */
 struct wait_policy wait_policy_for(int threads);
 
+/* Cores that this process may use, as they are counted for that. */
+int wait_cores(void);
+
 static inline void wait_begin(struct wait *w, struct wait_policy policy)
 {
 	w->policy = policy;

@@ -3,6 +3,7 @@
 #include "collectives/select.h"
 #include "core/status.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -82,6 +83,69 @@ static void test_links_decide(void **state)
 	assert_true(select_seconds(&s, a, 4 << 20) <= least);
 }
 
+static void assert_cheapest(int size, double cores, enum collective collective, const char *name)
+{
+	struct select s = {.size = size};
+	struct links links = {
+		.link = {{1e-5, 1e-5, 1e-10}, {1e-5, 1e-5, 1e-10}}, .gamma = 1e-12, .cores = cores};
+	struct call_args args = {.collective = collective, .dtype = TUTTI_F32, .count = 1};
+	const struct algorithm *a;
+
+	select_prepare(&s, &links);
+	assert_int_equal(select_algorithm(&s, &args, &a), TUTTI_OK);
+	assert_string_equal(a->name, name);
+}
+
+/* Where ranks share cores the messages of all count, and those of the busiest; with a core each,
+ * rounds do. */
+static void test_shared_cores(void **state)
+{
+	(void)state;
+	assert_cheapest(8, 0, COLL_ALL_REDUCE, "doubling");
+	assert_cheapest(8, 8, COLL_ALL_REDUCE, "doubling");
+	assert_cheapest(8, 2, COLL_ALL_REDUCE, "knomial");
+	assert_cheapest(8, 2, COLL_REDUCE, "direct");
+	assert_cheapest(8, 2, COLL_SCATTER, "knomial");
+	assert_cheapest(4, 2, COLL_BROADCAST, "doubling"); /* a flat tree's root sends all three */
+}
+
+/* Sends of all ranks' plans, and of the rank that has the most. */
+static void count_sends(const struct algorithm *a, int size, double *all, double *most)
+{
+	*all = *most = 0;
+	for (int rank = 0; rank < size; rank++) {
+		struct plan_key key = {.rank = rank, .size = size, .in_place = true};
+		struct plan *p = algorithm_plan(a, &key);
+		double sends = 0;
+		assert_non_null(p);
+		for (uint32_t i = 0; i < p->count; i++)
+			sends += p->steps[i].kind == STEP_SEND;
+		plan_free(p);
+		*all += sends;
+		*most = sends > *most ? sends : *most;
+	}
+}
+
+/* What costs say of all ranks' messages is what the plans send. */
+static void test_means(void **state)
+{
+	(void)state;
+	for (int i = 0; algorithm_at(i); i++)
+		for (int size = 2; size <= 33; size++) {
+			const struct algorithm *a = algorithm_at(i);
+			double all, most;
+			if (!a->cost || (a->needs & NEEDS_NODES))
+				continue;
+			struct cost c = a->cost((struct place){size, 1});
+			count_sends(a, size, &all, &most);
+			if (c.mean.messages > 0)
+				assert_true(fabs(c.mean.messages * size - all) < 1e-6);
+			else
+				assert_true(all <= c.link[LINK_LOCAL].messages * size + 1e-6);
+			assert_true(c.busiest.messages + 1e-6 >= most || c.mean.messages <= 0);
+		}
+}
+
 /* What is no file of links is as if it were not there: nothing hangs on it. */
 static void test_links_file(void **state)
 {
@@ -103,7 +167,9 @@ static void test_links_file(void **state)
 	assert_true(memcmp(&links.gamma, &read.gamma, sizeof read.gamma) == 0);
 	FILE *file = fopen(path, "w");
 	assert_non_null(file);
-	fputs("here 0 0 0 0 0 0 0\nhere 1 1\nhere -1 1 1 1 1 1 1\nhere nan 1 1 1 1 1 1\n", file);
+	fputs("here 0 0 0 0 0 0 0 1\nhere 1 1\nhere -1 1 1 1 1 1 1 1\nhere nan 1 1 1 1 1 1 1\nhere "
+	      "1 1 1 1 1 1 1\n",
+	      file);
 	fclose(file);
 	assert_false(links_read(&read, path, "here"));
 	unlink(path);
@@ -145,7 +211,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_many_ranks),   cmocka_unit_test(test_one_association),
 		cmocka_unit_test(test_links_decide), cmocka_unit_test(test_links_file),
-		cmocka_unit_test(test_forced),
+		cmocka_unit_test(test_forced),       cmocka_unit_test(test_shared_cores),
+		cmocka_unit_test(test_means),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

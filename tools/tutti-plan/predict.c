@@ -20,10 +20,12 @@ static struct slices slices_of(const struct question *q)
 
 double predict_formula(const struct question *q)
 {
-	struct cost c = q->algorithm->cost((struct place){q->ranks, q->nodes});
+	struct place place = {q->ranks, q->nodes > 1 ? q->nodes : 1};
+	struct cost c = q->algorithm->cost(place);
 	struct slices slices = slices_of(q);
 
-	return links_seconds(&q->machine->links, &c, q->bytes, fmin(slices.slice, slices.chunk));
+	return links_seconds(&q->machine->links, place, &c, q->bytes,
+			     fmin(slices.slice, slices.chunk));
 }
 
 struct point predict(const struct question *q)

@@ -130,10 +130,10 @@ static void places_add(struct places *p, void *data, size_t bytes)
 	p->bytes += bytes;
 }
 
-/* How much to read ahead: what is posted and small, and one header of what is not. A little more may
- * come with it: where a peer runs ahead of us, as a root does, one call then brings the messages of
- * many receives to come. No more than a little: what nobody waits for stays in the kernel, which
- * makes the peer wait when it is much. */
+/* How much to read ahead: what is posted and small, and one header of what is not. A little more
+ * may come with it: where a peer runs ahead of us, as a root does, one call then brings the
+ * messages of many receives to come. No more than a little: what nobody waits for stays in the
+ * kernel, which makes the peer wait when it is much. */
 static size_t wanted(const struct tcp_conn *c)
 {
 	const struct tutti_io *io = c->recvs.head;
