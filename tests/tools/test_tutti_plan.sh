@@ -37,6 +37,10 @@ expect 1 "adds rank [0-9]+'s contribution twice" check all_reduce direct 4 --dam
 expect 1 'of other chunks' check all_reduce ring 4 --damage shift:1:2
 
 expect 0 '^\*' explain all_reduce 1M --ranks 16 --nodes 4
+printf 'here:tcp 1e-5 1e-5 1e-10 1e-5 1e-5 1e-10 1e-11 2\n' >"$scratch/links"
+expect 0 '^\* knomial' explain all_reduce 1K --ranks 8 --links "$scratch/links"
+expect 0 '^\* doubling' explain all_reduce 1K --ranks 2 --links "$scratch/links"
+expect 0 'ranks share 2 cores' explain all_reduce 1K --ranks 8 --links "$scratch/links"
 expect 0 'no: config.deterministic' explain all_reduce 1M --ranks 16 --nodes 4 --deterministic
 expect 0 'no: direct exchange reduces at most 1024' explain all_reduce 1M --ranks 2000
 expect 0 'TUTTI_ALGO=broadcast=ring' explain broadcast 1M --ranks 5

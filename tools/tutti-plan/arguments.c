@@ -436,6 +436,7 @@ static int complete_machine(struct arguments *a)
 			return wrong("The overhead is a part of alpha; it cannot be more.");
 	}
 	complete(&m->links.gamma, known.gamma);
+	m->links.cores = known.cores;
 	if (a->nodes <= 1)
 		m->links.link[LINK_LOCAL] = m->links.link[LINK_NET];
 	complete(&m->node_beta, m->links.link[LINK_NET].beta);

@@ -71,6 +71,11 @@ static void print_machine(const struct arguments *a)
 		       units_seconds_in_words(a->machine.links.link[l].alpha, alpha, sizeof alpha),
 		       units_rate_in_words(a->machine.links.link[l].beta, beta, sizeof beta));
 	printf("gamma %s\n", units_rate_in_words(a->machine.links.gamma, beta, sizeof beta));
+	if (a->nodes <= 1 && a->machine.links.cores > 0)
+		printf("A node's ranks share %g cores: the formula counts that, the simulation "
+		       "gives each "
+		       "its own.\n",
+		       a->machine.links.cores);
 }
 
 /* The admitted algorithm with the least formula, or NULL. */
