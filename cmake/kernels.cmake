@@ -11,4 +11,15 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|AMD64)$")
 		COMPILE_OPTIONS "${kernel_flags};${avx2_flags}")
 	set_source_files_properties(memory/reduce_avx512.c PROPERTIES
 		COMPILE_OPTIONS "${kernel_flags};${avx512_flags}")
+	# Compilers of before 2021 lack these; then so does the binary, and those files are empty.
+	include(CheckCCompilerFlag)
+	check_c_compiler_flag("-mavx512bf16 -mavx512fp16" HAS_AVX512_FP16)
+	if(HAS_AVX512_FP16)
+		set_source_files_properties(memory/reduce_avx512_bf16.c PROPERTIES
+			COMPILE_OPTIONS "${kernel_flags};${avx512_flags};-mavx512bf16")
+		set_source_files_properties(memory/reduce_avx512_fp16.c PROPERTIES
+			COMPILE_OPTIONS "${kernel_flags};${avx512_flags};-mavx512fp16")
+		set_source_files_properties(memory/reduce.c memory/reduce_avx512.c PROPERTIES
+			COMPILE_DEFINITIONS REDUCE_HAS_FP16)
+	endif()
 endif()

@@ -203,18 +203,51 @@ void reduce_with(const struct reduce_kernels *k, const struct reduction *r)
 		reduce_blocks(k, r);
 }
 
-int reduce_kernels_list(const struct reduce_kernels *list[3])
+#ifdef __x86_64__
+static bool has_f16c(void)
+{
+	unsigned a, b, c = 0, d;
+	return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
+static bool has_avx512(void)
+{
+	return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+	       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+}
+
+/* Asked by number: compilers know the names only of late. */
+#ifdef REDUCE_HAS_FP16
+static bool has_avx512_bf16(void)
+{
+	unsigned a = 0, b, c, d;
+	return has_avx512() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 5);
+}
+
+static bool has_avx512_fp16(void)
+{
+	unsigned a, b, c, d = 0;
+	return has_avx512_bf16() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & 1u << 23);
+}
+#endif
+#endif
+
+int reduce_kernels_list(const struct reduce_kernels *list[REDUCE_KERNELS_MOST])
 {
 	int n = 0;
 
 	list[n++] = &reduce_kernels_base;
 #ifdef __x86_64__
-	unsigned a, b, c = 0, d;
-	if (__builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C))
+	if (__builtin_cpu_supports("avx2") && has_f16c())
 		list[n++] = &reduce_kernels_avx2;
-	if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-	    __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
+	if (has_avx512())
 		list[n++] = &reduce_kernels_avx512;
+#ifdef REDUCE_HAS_FP16
+	if (has_avx512_bf16())
+		list[n++] = &reduce_kernels_avx512_bf16;
+	if (has_avx512_fp16())
+		list[n++] = &reduce_kernels_avx512_fp16;
+#endif
 #endif
 	return n;
 }
@@ -226,7 +259,7 @@ const struct reduce_kernels *reduce_kernels_here(void)
 	const struct reduce_kernels *best = atomic_load_explicit(&here, memory_order_acquire);
 
 	if (best == NULL) {
-		const struct reduce_kernels *list[3];
+		const struct reduce_kernels *list[REDUCE_KERNELS_MOST];
 		best = list[reduce_kernels_list(list) - 1];
 		atomic_store_explicit(&here, best, memory_order_release);
 	}

@@ -56,11 +56,16 @@ struct reduce_kernels {
 extern const struct reduce_kernels reduce_kernels_base;
 #ifdef __x86_64__
 extern const struct reduce_kernels reduce_kernels_avx2, reduce_kernels_avx512;
+extern const struct reduce_kernels reduce_kernels_avx512_bf16, reduce_kernels_avx512_fp16;
+/* Of their own files. */
+void reduce_sum_bf16_avx512(const struct reduction *r, size_t first, size_t ahead);
+void reduce_sum_f16_avx512(const struct reduction *r, size_t first, size_t ahead);
 #endif
 /* The best of this machine. */
 const struct reduce_kernels *reduce_kernels_here(void);
 /* All that this machine can run; returns how many. */
-int reduce_kernels_list(const struct reduce_kernels *list[3]);
+#define REDUCE_KERNELS_MOST 5
+int reduce_kernels_list(const struct reduce_kernels *list[REDUCE_KERNELS_MOST]);
 
 /* The kernel that does r in one pass, so that it may be done part by part; or NULL. */
 typedef void reduce_sum_fn(const struct reduction *r, size_t first, size_t ahead);

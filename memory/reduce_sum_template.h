@@ -38,13 +38,20 @@ INLINE VECTOR(floats) VECTOR(canonical_f32)(VECTOR(floats) x)
 	return (VECTOR(floats))(((VECTOR(words))x & ~is_nan) | (is_nan & F32_NAN));
 }
 
-/* Divides, where by is not 0, and makes NaNs canonical where there are any. */
-INLINE struct VECTOR(value) VECTOR(end_f32)(struct VECTOR(value) x, float by)
+/* Divides, where by is not 0. */
+INLINE struct VECTOR(value) VECTOR(divide_f32)(struct VECTOR(value) x, float by)
 {
 	if (DIVIDES(by)) {
 		x.low /= by;
 		x.high /= by;
 	}
+	return x;
+}
+
+/* Divides, and makes NaNs canonical where there are any. */
+INLINE struct VECTOR(value) VECTOR(end_f32)(struct VECTOR(value) x, float by)
+{
+	x = VECTOR(divide_f32)(x, by);
 	if (__builtin_expect(!NAN_IN(f32, WIDTH)(x.low, x.high), 1))
 		return x;
 	return (struct VECTOR(value)){VECTOR(canonical_f32)(x.low), VECTOR(canonical_f32)(x.high)};
@@ -114,11 +121,25 @@ INLINE VECTOR(words) VECTOR(round_bf16)(VECTOR(floats) x)
 #endif
 }
 
+/* What is stored is in low. */
+INLINE struct VECTOR(value) VECTOR(end_bf16)(struct VECTOR(value) x, float by)
+{
+	x = VECTOR(divide_f32)(x, by);
+#if WIDTH == 64 && defined(BF16_BY_INSTRUCTION)
+	if (__builtin_expect(bf16_is_plain_64((__m512)x.low, (__m512)x.high), 1)) {
+		x.low = (VECTOR(floats))bf16_pack_64((__m512)x.low, (__m512)x.high);
+		return x;
+	}
+#endif
+	x = VECTOR(end_f32)(x, 0);
+	x.low = (VECTOR(floats))(VECTOR(round_bf16)(x.low) >> 16 |
+				 (VECTOR(round_bf16)(x.high) & UINT32_C(0xffff0000)));
+	return x;
+}
+
 INLINE void VECTOR(store_bf16)(char *dst, struct VECTOR(value) x)
 {
-	VECTOR(words) low = VECTOR(round_bf16)(x.low) >> 16;
-	VECTOR(words) pairs = low | (VECTOR(round_bf16)(x.high) & UINT32_C(0xffff0000));
-	memcpy(dst, &pairs, sizeof pairs);
+	memcpy(dst, &x.low, sizeof x.low);
 }
 
 /* Conversions by the processor round as small_narrow does. */
@@ -133,6 +154,36 @@ INLINE void VECTOR(store_f16)(char *dst, struct VECTOR(value) x)
 {
 	F16_NARROW(WIDTH)(dst, x.low);
 	F16_NARROW(WIDTH)(dst + WIDTH / 2, x.high);
+}
+#endif
+
+/* Two f16 added and rounded once. That is what comes of their sum in f32, rounded again: 24 bits are twice 11
+ * and two, enough for the first rounding never to matter; subnormal sums are exact. */
+#if WIDTH == 64 && defined(__AVX512FP16__)
+INLINE struct VECTOR(value) VECTOR(add_f16)(struct VECTOR(value) a, struct VECTOR(value) b)
+{
+	return (struct VECTOR(value)){
+		(VECTOR(floats))_mm512_add_ph((__m512h)a.low, (__m512h)b.low),
+		(VECTOR(floats))_mm512_add_ph((__m512h)a.high, (__m512h)b.high)};
+}
+
+INLINE __mmask32 VECTOR(nans_in_f16)(VECTOR(floats) a, VECTOR(floats) b)
+{
+	return _mm512_mask_cmp_ph_mask(UINT32_MAX, (__m512h)a, (__m512h)b, _CMP_UNORD_Q);
+}
+
+INLINE VECTOR(floats) VECTOR(canonical_f16)(VECTOR(floats) x)
+{
+	__mmask32 is_nan = VECTOR(nans_in_f16)(x, x);
+	return (VECTOR(floats))_mm512_mask_mov_epi16((__m512i)x, is_nan, _mm512_set1_epi16(0x7e00));
+}
+
+INLINE struct VECTOR(value) VECTOR(end_f16)(struct VECTOR(value) x, float by)
+{
+	(void)by;
+	if (__builtin_expect(!VECTOR(nans_in_f16)(x.low, x.high), 1))
+		return x;
+	return (struct VECTOR(value)){VECTOR(canonical_f16)(x.low), VECTOR(canonical_f16)(x.high)};
 }
 #endif
 
@@ -243,13 +294,23 @@ static size_t VECTOR(sum_f64)(const struct reduction *r, size_t first, size_t ah
 static size_t VECTOR(sum_bf16)(const struct reduction *r, size_t first, size_t ahead)
 {
 	struct VECTOR(type) t = {
-		2, WIDTH, VECTOR(load_bf16), VECTOR(add_f32), VECTOR(end_f32), VECTOR(store_bf16)};
+		2, WIDTH, VECTOR(load_bf16), VECTOR(add_f32), VECTOR(end_bf16), VECTOR(store_bf16)};
 	return VECTOR(sums)(t, r, first, ahead);
 }
 
 #ifdef __F16C__
 static size_t VECTOR(sum_f16)(const struct reduction *r, size_t first, size_t ahead)
 {
+#if WIDTH == 64 && defined(__AVX512FP16__)
+	struct VECTOR(type) pair = {2,
+	                            WHOLE_STEP,
+	                            VECTOR(load_whole),
+	                            VECTOR(add_f16),
+	                            VECTOR(end_f16),
+	                            VECTOR(store_whole)};
+	if (r->n_src == 2 && (r->op == TUTTI_SUM || r->divisor == 0))
+		return VECTOR(sums_of)(pair, r, 2, first, ahead);
+#endif
 	struct VECTOR(type) t = {
 		2, WIDTH, VECTOR(load_f16), VECTOR(add_f32), VECTOR(end_f32), VECTOR(store_f16)};
 	return VECTOR(sums)(t, r, first, ahead);

@@ -1,7 +1,8 @@
 /* The text of reduce_kernels: included once by each file that is compiled for an instruction set,
- * with REDUCE_KERNELS naming what it defines. Plain loops that compilers make vector code of; all
+ * with REDUCE_KERNELS naming what it defines, or REDUCE_SUMS_ONLY when it wants no more than some sums. Plain loops that compilers make vector code of; all
  * of it gives the same bits everywhere: no contraction, no reassociation, no approximate
  * instruction. */
+#include "memory/bf16.h"
 #include "memory/f16c.h"
 #include "memory/reduce_kernels.h"
 #include "memory/small_float.h"
@@ -237,6 +238,8 @@ SUM(f64, double, get_f64, put_f64)
 SUM(bf16, float, get_bf16, put_bf16)
 #ifdef __F16C__
 SUM(f16, float, get_f16, put_f16)
+#else
+#define fused_sum_f16 NULL
 #endif
 
 /* Short copies: of few whole vectors, without a look at what would be best. */
@@ -269,43 +272,47 @@ static void copy_short(void *dst, const void *src, size_t bytes)
 		[TUTTI_BXOR] = bxor_##bits,                                                        \
 	}
 
-const struct reduce_kernels REDUCE_KERNELS = {
-	.name = REDUCE_KERNELS_NAME,
-	.widen = {[TUTTI_F16] = widen_f16_fast,
-		  [TUTTI_BF16] = widen_bf16,
-		  [TUTTI_F8_E4M3] = widen_e4m3,
-		  [TUTTI_F8_E5M2] = widen_e5m2},
-	.narrow = {[TUTTI_F16] = narrow_f16_fast,
-		   [TUTTI_BF16] = narrow_bf16,
-		   [TUTTI_F8_E4M3] = narrow_e4m3,
-		   [TUTTI_F8_E5M2] = narrow_e5m2},
-	.merge = {[TUTTI_F32] = ROW_FLOAT(f32),
-		  [TUTTI_F64] = ROW_FLOAT(f64),
-		  [TUTTI_I8] = ROW_INTEGER(u8, i8),
-		  [TUTTI_U8] = ROW_INTEGER(u8, u8),
-		  [TUTTI_I16] = ROW_INTEGER(u16, i16),
-		  [TUTTI_U16] = ROW_INTEGER(u16, u16),
-		  [TUTTI_I32] = ROW_INTEGER(u32, i32),
-		  [TUTTI_U32] = ROW_INTEGER(u32, u32),
-		  [TUTTI_I64] = ROW_INTEGER(u64, i64),
-		  [TUTTI_U64] = ROW_INTEGER(u64, u64)},
-	.scale = {[TUTTI_F32] = scale_f32,
-		  [TUTTI_F64] = scale_f64,
-		  [TUTTI_I8] = scale_u8,
-		  [TUTTI_U8] = scale_u8,
-		  [TUTTI_I16] = scale_u16,
-		  [TUTTI_U16] = scale_u16,
-		  [TUTTI_I32] = scale_u32,
-		  [TUTTI_U32] = scale_u32,
-		  [TUTTI_I64] = scale_u64,
-		  [TUTTI_U64] = scale_u64},
-	.sum = {[TUTTI_F32] = fused_sum_f32,
-                [TUTTI_F64] = fused_sum_f64,
-#ifdef __F16C__
-                [TUTTI_F16] = fused_sum_f16,
+/* The sums of 16-bit floats are what the latest instruction sets do otherwise. */
+#define TABLE(label, f16_sum, bf16_sum)                                                            \
+	{                                                                                          \
+		.name = label,                                                                     \
+		.widen = {[TUTTI_F16] = widen_f16_fast,                                            \
+			  [TUTTI_BF16] = widen_bf16,                                               \
+			  [TUTTI_F8_E4M3] = widen_e4m3,                                            \
+			  [TUTTI_F8_E5M2] = widen_e5m2},                                           \
+		.narrow = {[TUTTI_F16] = narrow_f16_fast,                                          \
+			   [TUTTI_BF16] = narrow_bf16,                                             \
+			   [TUTTI_F8_E4M3] = narrow_e4m3,                                          \
+			   [TUTTI_F8_E5M2] = narrow_e5m2},                                         \
+		.merge = {[TUTTI_F32] = ROW_FLOAT(f32),                                            \
+			  [TUTTI_F64] = ROW_FLOAT(f64),                                            \
+			  [TUTTI_I8] = ROW_INTEGER(u8, i8),                                        \
+			  [TUTTI_U8] = ROW_INTEGER(u8, u8),                                        \
+			  [TUTTI_I16] = ROW_INTEGER(u16, i16),                                     \
+			  [TUTTI_U16] = ROW_INTEGER(u16, u16),                                     \
+			  [TUTTI_I32] = ROW_INTEGER(u32, i32),                                     \
+			  [TUTTI_U32] = ROW_INTEGER(u32, u32),                                     \
+			  [TUTTI_I64] = ROW_INTEGER(u64, i64),                                     \
+			  [TUTTI_U64] = ROW_INTEGER(u64, u64)},                                    \
+		.scale = {[TUTTI_F32] = scale_f32,                                                 \
+			  [TUTTI_F64] = scale_f64,                                                 \
+			  [TUTTI_I8] = scale_u8,                                                   \
+			  [TUTTI_U8] = scale_u8,                                                   \
+			  [TUTTI_I16] = scale_u16,                                                 \
+			  [TUTTI_U16] = scale_u16,                                                 \
+			  [TUTTI_I32] = scale_u32,                                                 \
+			  [TUTTI_U32] = scale_u32,                                                 \
+			  [TUTTI_I64] = scale_u64,                                                 \
+			  [TUTTI_U64] = scale_u64},                                                \
+		.sum = {[TUTTI_F32] = fused_sum_f32,                                               \
+			[TUTTI_F64] = fused_sum_f64,                                               \
+			[TUTTI_F16] = f16_sum,                                                     \
+			[TUTTI_BF16] = bf16_sum},                                                  \
+		.copy = copy_short,                                                                \
+		.finish_f32 = finish_f32,                                                          \
+		.finish_f64 = finish_f64,                                                          \
+	}
+
+#ifndef REDUCE_SUMS_ONLY
+const struct reduce_kernels REDUCE_KERNELS = TABLE(REDUCE_KERNELS_NAME, fused_sum_f16, fused_sum_bf16);
 #endif
-                [TUTTI_BF16] = fused_sum_bf16},
-	.copy = copy_short,
-	.finish_f32 = finish_f32,
-	.finish_f64 = finish_f64,
-};

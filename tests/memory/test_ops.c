@@ -317,7 +317,7 @@ static void check_scale(const struct reduce_kernels *k, tutti_dtype dtype, size_
 static void scaled_inputs_have_the_plain_bits(void **state)
 {
 	(void)state;
-	const struct reduce_kernels *variants[4] = {NULL};
+	const struct reduce_kernels *variants[REDUCE_KERNELS_MOST + 1] = {NULL};
 	int n = reduce_kernels_list(variants);
 	static const size_t counts[] = {0, 1, 3, 100, 511, 512, 513, 3000};
 	for (int v = 0; v <= n; v++) /* the last is NULL: scale() itself */

@@ -21,7 +21,7 @@
 #define SOURCES_MOST 40
 #define GUARD        64
 
-static const struct reduce_kernels *variants[3];
+static const struct reduce_kernels *variants[REDUCE_KERNELS_MOST];
 static int n_variants;
 
 /* ---- random numbers ---- */

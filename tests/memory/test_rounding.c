@@ -22,7 +22,7 @@
 #endif
 #include <cmocka.h>
 
-static const struct reduce_kernels *variants[3];
+static const struct reduce_kernels *variants[REDUCE_KERNELS_MOST];
 static int n_variants;
 static const tutti_dtype small[] = {TUTTI_F16, TUTTI_BF16, TUTTI_F8_E4M3, TUTTI_F8_E5M2};
 
