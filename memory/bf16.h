@@ -17,9 +17,9 @@
 BF16_INLINE bool bf16_is_plain_64(__m512 a, __m512 b)
 {
 	enum { QUIET_NAN = 0x01, SUBNORMAL = 0x20, SIGNALLING_NAN = 0x80 };
-	const int odd = QUIET_NAN | SUBNORMAL | SIGNALLING_NAN;
+	enum { ODD = QUIET_NAN | SUBNORMAL | SIGNALLING_NAN };
 
-	return _kortestz_mask16_u8(_mm512_fpclass_ps_mask(a, odd), _mm512_fpclass_ps_mask(b, odd));
+	return _kortestz_mask16_u8(_mm512_fpclass_ps_mask(a, ODD), _mm512_fpclass_ps_mask(b, ODD));
 }
 
 /* Of each pair of bf16, low's at the lower address. */
