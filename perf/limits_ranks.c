@@ -3,10 +3,12 @@
 #include "limits.h"
 
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -104,6 +106,19 @@ static void pin(int rank)
 	}
 }
 
+/* A process that ends with its parent, whatever ends that: it may spin, and wait for others. */
+static pid_t start(void)
+{
+	pid_t parent = getpid(), pid = fork();
+
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (getppid() != parent)
+			_exit(1);
+	}
+	return pid;
+}
+
 static int wait_for(const pid_t *pids, int n)
 {
 	int failed = 0, status;
@@ -136,7 +151,7 @@ int limits_run(int ranks, struct shared *shared, int (*body)(struct trial *trial
 			.rendezvous = url,
 			.timeout_ms = 60000,
 		};
-		pids[started] = fork();
+		pids[started] = start();
 		if (pids[started] == 0)
 			_exit(body(&t));
 		if (pids[started] < 0)
@@ -153,7 +168,7 @@ int limits_run_pinned(struct trial t, int (*body)(struct trial *trial))
 	memset(t.shared, 0, sizeof *t.shared);
 	fflush(stdout);
 	for (; started < t.ranks; started++) {
-		pids[started] = fork();
+		pids[started] = start();
 		if (pids[started] < 0)
 			break;
 		if (pids[started] > 0)

@@ -10,7 +10,8 @@ OVER = ("shm", "tcp")
 # Large blocks stay on the heap instead of being mapped and faulted in for every call.
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": "4294967296", "MALLOC_TRIM_THRESHOLD_": "4294967296"}
 # What would make a contender another one than it says.
-FOREIGN = ("TUTTI_", "OMPI_", "PMIX_", "MPIR_", "MPICH_", "HYDRA_", "UCX_", "FI_", "GLOO_", "MALLOC_")
+FOREIGN = ("TUTTI_", "OMPI_", "PMIX_", "PMI_", "MPIR_", "MPICH_", "HYDRA_", "UCX_", "FI_", "GLOO_", "MALLOC_",
+           "GLIBC_TUNABLES")
 RANK_NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
