@@ -9,6 +9,8 @@ COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduc
 OVER = ("shm", "tcp")
 # Large blocks stay on the heap instead of being mapped and faulted in for every call.
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": "4294967296", "MALLOC_TRIM_THRESHOLD_": "4294967296"}
+# What a library has no call for, so that no package brings the program.
+LACKING = {("Gloo", "reduce_scatter"): "it has only an older class for one pair of buffers"}
 # What would make a contender another one than it says.
 FOREIGN = ("TUTTI_", "OMPI_", "PMIX_", "PMI_", "MPIR_", "MPICH_", "HYDRA_", "UCX_", "FI_", "GLOO_", "MALLOC_",
            "GLIBC_TUNABLES")
@@ -161,9 +163,15 @@ def without_program(contenders, collective):
     ready = [c for c in contenders if os.access(c.program(collective), os.X_OK)]
     packages = {library: names for _, library, names in PEERS}
     lacking = {c.library for c in contenders if c not in ready}
-    return ready, [f"{library} is left out of {collective}: {_program(library)}{collective}_perf was not built; "
-                   f"CMake builds it where Debian's {packages.get(library, 'packages')} are installed."
+    return ready, [f"{library} is left out of {collective}: {_why_not(library, collective, packages)}."
                    for library in sorted(lacking)]
+
+
+def _why_not(library, collective, packages):
+    if (library, collective) in LACKING:
+        return LACKING[library, collective]
+    return (f"{_program(library)}{collective}_perf was not built; CMake builds it where Debian's "
+            f"{packages.get(library, 'packages')} are installed")
 
 
 def _program(library):

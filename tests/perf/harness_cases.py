@@ -5,7 +5,7 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.join(os.environ["SOURCE_DIR"], "perf"))
-from harness import bounds, rounds, shortfalls, sizes, spread, targets  # noqa: E402
+from harness import bounds, contenders, rounds, shortfalls, sizes, spread, targets  # noqa: E402
 
 LIMITS = {"cores": 2, "flag_ns": 60, "loopback_latency_us": 3, "loopback_GBps": 4, "bandwidth": [
     {"pattern": "2 in 2 out", "cores": 2, "bytes": 1 << 20, "GBps": 80},
@@ -35,6 +35,15 @@ class Sizes(unittest.TestCase):
                 factors = {b / a for a, b in zip(unit, unit[1:])}
                 self.assertLessEqual(len(factors), 1, unit)
                 self.assertTrue(all(f == int(f) and f >= 2 for f in factors), unit)
+
+
+class Missing(unittest.TestCase):
+    def test_a_call_that_a_library_lacks_is_no_missing_package(self):
+        gloo = contenders.Contender("Gloo", "Gloo", build="/nowhere", prefix="gloo_")
+        for collective, reason in (("reduce_scatter", "older class"), ("all_reduce", "libgloo-dev")):
+            ready, sentences = contenders.without_program([gloo], collective)
+            self.assertEqual(ready, [])
+            self.assertIn(reason, sentences[0])
 
 
 class Noise(unittest.TestCase):
