@@ -63,12 +63,13 @@ static size_t staged_bytes(const struct window_run *run)
 }
 
 /* A broadcast's root stages while the others copy what it has staged before. */
-static size_t broadcast_piece(const struct window_run *run)
+static size_t broadcast_piece(const struct window *w, const struct window_run *run)
 {
-	size_t bytes = run->args.count * run->unit / BROADCAST_PIECES;
+	size_t bytes = run->args.count * run->unit / BROADCAST_PIECES, least = w->slot_bytes / 2;
 
-	bytes = (bytes + WINDOW_ALIGN - 1) / WINDOW_ALIGN * WINDOW_ALIGN;
-	return bytes > SHORT_PIECE ? bytes : SHORT_PIECE;
+	least = least < SHORT_PIECE ? least : SHORT_PIECE;
+	bytes = bytes > least ? bytes : least;
+	return (bytes + WINDOW_ALIGN - 1) / WINDOW_ALIGN * WINDOW_ALIGN;
 }
 
 /* All ranks touch a piece three times, so it is short from early on; but a round costs the more the
@@ -90,10 +91,10 @@ static size_t piece_bytes(const struct window *w, const struct window_run *run)
 {
 	size_t piece = w->slot_bytes;
 
-	if (w->slot_bytes <= SHORT_PIECE) /* as it is with a core for every rank */
-		return w->slot_bytes;
 	if (run->pattern == COLL_BROADCAST)
-		piece = broadcast_piece(run);
+		piece = broadcast_piece(w, run);
+	else if (piece <= SHORT_PIECE) /* as it is with a core for every rank */
+		return piece;
 	else if (run->pattern == COLL_ALL_REDUCE)
 		piece = all_reduce_piece(w, run);
 	else if (staged_bytes(run) / (size_t)w->size > w->slot_bytes / 2)
