@@ -195,6 +195,15 @@ tutti_status work_test(struct tutti_work *work, bool *done)
 	return *done ? verdict(work) : TUTTI_OK;
 }
 
+/* A look for messages is a system call or more, and lasts as long as ten at the window's lines. */
+static struct wait_policy policy_of(const struct engine *e)
+{
+	struct wait_policy policy = e->config.policy;
+	if (!e->config.window)
+		policy.spins /= 10;
+	return policy;
+}
+
 /* Whoever waits makes progress; where another thread is at it already, looks on. */
 tutti_status work_wait(struct tutti_work **held, int timeout_ms)
 {
@@ -202,7 +211,7 @@ tutti_status work_wait(struct tutti_work **held, int timeout_ms)
 	uint64_t deadline = timeout_ms > 0 ? deadline_after_ms(timeout_ms) : DEADLINE_NONE;
 	struct wait w;
 
-	wait_begin(&w, work->engine->config.policy);
+	wait_begin(&w, policy_of(work->engine));
 	while (!is_done(work)) {
 		if (make_progress(work)) {
 			w.looks = 0;
