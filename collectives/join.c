@@ -366,7 +366,9 @@ struct window_config comm_window_config(const struct tutti_comm *comm)
 				      .size = comm->size,
 				      .comm_id = {comm->id[0], comm->id[1]},
 				      .window_bytes = (size_t)comm->env.window_bytes,
-				      .policy = wait_policy_for(comm->crowd)};
+				      .policy = wait_policy_for(comm->crowd),
+				      /* A part of the ranks does not see where the others are. */
+				      .spreads = comm->env.spread && comm->size >= comm->crowd};
 }
 
 /* Only where there is no window: it does what the control ring is for. */

@@ -476,8 +476,7 @@ static tutti_status wait_for_peers(struct window *w, struct window_run *run, str
 	struct wait wait;
 
 	wait_begin(&wait, w->policy);
-	/* Not in a part of the ranks: it does not see where the others are. */
-	if (w->policy.apart && w->size >= w->policy.threads && ++w->spread.waits % 64 == 0)
+	if (w->spread.is_on && ++w->spread.waits % 64 == 0)
 		spread_look(w);
 	for (uint32_t looks = 1; !window_is_ready(w, run); looks++) {
 		bool is_tired = !(w->policy.apart && !near_trails(w, run) ? wait_again_apart(&wait)

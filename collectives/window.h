@@ -23,6 +23,7 @@ struct window_config {
 	uint64_t comm_id[2];
 	size_t window_bytes;          /* staging of one rank                                    */
 	struct wait_policy policy;
+	bool spreads;                 /* with more ranks than cores: see window_spread.c        */
 };
 
 /* Collective over the ranks of the node: the lowest makes the segment and passes it on. UNSUPPORTED, on

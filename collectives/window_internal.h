@@ -117,6 +117,7 @@ struct segment {
 
 /* A rank's place among the CPUs. */
 struct spread {
+	bool is_on;
 	uint32_t waits;
 	uint64_t looked_ns, used_ns; /* the last look: when, and this thread's processor time */
 	int32_t cpu; /* 1 + where it was then */

@@ -76,6 +76,7 @@ static tutti_status window_new(struct window **window, struct segment *segment,
 	w->rank = config->rank;
 	w->size = config->size;
 	w->policy = config->policy;
+	w->spread.is_on = config->spreads && config->policy.apart;
 	memcpy(w->comm_id, config->comm_id, sizeof w->comm_id);
 	w->number = w->others = WINDOW_FIRST_NUMBER;
 	w->head = segment->head;

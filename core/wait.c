@@ -42,10 +42,8 @@ int wait_cores(void)
 struct wait_policy wait_policy_for(int threads)
 {
 	if (threads <= wait_cores())
-		return (struct wait_policy){
-			.spins = SPINS_ALONE, .yields = YIELDS_ALONE, .threads = threads};
-	return (struct wait_policy){
-		.yields = YIELDS_CROWDED, .apart = APART_CROWDED, .threads = threads};
+		return (struct wait_policy){.spins = SPINS_ALONE, .yields = YIELDS_ALONE};
+	return (struct wait_policy){.yields = YIELDS_CROWDED, .apart = APART_CROWDED};
 }
 
 static inline void pause_core(void)

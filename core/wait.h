@@ -15,7 +15,6 @@ struct wait_policy {
 	uint32_t spins;        /* looks with a pause between them                              */
 	uint32_t yields;       /* then looks with sched_yield between them; then sleep         */
 	uint32_t apart;        /* looks with a pause before each yield that lets nobody on     */
-	int threads;           /* that may wait at the same time                               */
 };
 
 struct wait {

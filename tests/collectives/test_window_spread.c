@@ -3,6 +3,7 @@
  * CPUs and time are made up. */
 #include "window_team.h"
 
+#include "collectives/comm.h"
 #include "collectives/window_internal.h"
 
 #include <sched.h>
@@ -191,6 +192,22 @@ static void test_taken_back(void **state)
 	assert_int_equal(moves, 2);
 }
 
+/* Not in a part of the ranks, which does not see where the others are; and only where it is wanted.
+ */
+static void test_when(void **state)
+{
+	struct tutti_comm comm = {.size = RANKS, .crowd = RANKS, .env = {.spread = 1}};
+
+	(void)state;
+	assert_true(windows[0]->spread.is_on);
+	assert_true(comm_window_config(&comm).spreads);
+	comm.crowd++;
+	assert_false(comm_window_config(&comm).spreads);
+	comm.crowd--;
+	comm.env.spread = 0;
+	assert_false(comm_window_config(&comm).spreads);
+}
+
 #define spread_test(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 int main(void)
@@ -199,6 +216,7 @@ int main(void)
 		spread_test(test_spread), spread_test(test_not_at_once),
 		spread_test(test_mask),   spread_test(test_taken),
 		spread_test(test_shared), spread_test(test_taken_back),
+		spread_test(test_when),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,8 +22,12 @@ struct member {
 
 static struct window_config config_for(const struct team *team, int rank, const uint64_t id[2])
 {
-	struct window_config config = {
-		rank, team->size, {id[0], id[1]}, team->window_bytes, wait_policy_for(team->size)};
+	struct window_config config = {rank,
+				       team->size,
+				       {id[0], id[1]},
+				       team->window_bytes,
+				       wait_policy_for(team->size),
+				       team->is_crowded};
 	if (!config.window_bytes)
 		config.window_bytes = 8u << 20;
 	if (team->is_crowded)
