@@ -228,7 +228,7 @@ static void play(uint64_t calls, bool is_crowded)
 static void test_any_order(void **state)
 {
 	(void)state;
-	for (int round = 0; round < 4; round++, seed++)
+	for (int round = 0; round < 16; round++, seed++)
 		play(400, round % 2);
 }
 
