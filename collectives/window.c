@@ -103,7 +103,7 @@ static void begin_long(struct window *w, struct window_run *run, struct line *li
 static void set_peers(const struct window *w, struct window_run *run)
 {
 	enum collective pattern = run->is_small ? run->pattern : COLL_PATTERNS;
-	bool from_root = pattern == COLL_BROADCAST || pattern == COLL_SCATTER;
+	bool from_root = is_from_root(pattern);
 	bool to_root = pattern == COLL_REDUCE || pattern == COLL_GATHER;
 
 	run->peer = w->rank == 0;

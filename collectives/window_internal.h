@@ -276,6 +276,11 @@ static inline bool has_counts(const struct window_run *run)
 	return run->args.counts[SEND_SIDE] != NULL;
 }
 
+static inline bool is_from_root(enum collective pattern)
+{
+	return pattern == COLL_BROADCAST || pattern == COLL_SCATTER;
+}
+
 /* Elements [first, first + most) of count. */
 static inline struct range part_of(size_t count, size_t first, size_t most)
 {

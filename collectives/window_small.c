@@ -76,11 +76,6 @@ static struct written written_by(const struct window *w, const struct window_run
 	}
 }
 
-static bool is_from_root(enum collective pattern)
-{
-	return pattern == COLL_BROADCAST || pattern == COLL_SCATTER;
-}
-
 static void put(const struct window_run *run, void *dst, const void *src, size_t bytes)
 {
 	if (bytes && run->scalar)
