@@ -62,6 +62,18 @@ tutti_status tutti_comm_abort(tutti_comm *comm)
 	return TUTTI_OK;
 }
 
+tutti_status tutti_comm_config(const tutti_comm *comm, tutti_config *config)
+{
+	last_error_clear();
+	if (!comm || !config)
+		return fail(TUTTI_ERR_INVALID, "tutti_comm_config: %s is NULL",
+			    comm ? "config" : "comm");
+	*config = (tutti_config){.transports = comm->filter,
+				 .timeout_ms = comm->timeout_ms,
+				 .deterministic = comm->deterministic};
+	return TUTTI_OK;
+}
+
 int tutti_rank(const tutti_comm *comm)
 {
 	return comm ? comm->rank : -1;

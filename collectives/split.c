@@ -344,14 +344,12 @@ static tutti_status allocate(struct split *s)
 
 static tutti_status run(struct split *s, int color, int key, tutti_comm **out)
 {
-	const struct tutti_comm *parent = s->parent;
-	const tutti_config inherited = {.transports = parent->filter,
-					.timeout_ms = parent->timeout_ms,
-					.deterministic = parent->deterministic};
+	tutti_config inherited;
 
+	TRY(tutti_comm_config(s->parent, &inherited));
 	if (!s->config)
 		s->config = &inherited;
-	s->deadline_ns = deadline_after_ms(parent->timeout_ms);
+	s->deadline_ns = deadline_after_ms(s->parent->timeout_ms);
 	TRY(comm_enter(s->parent, collective_name(s->collective)));
 	tutti_status status = allocate(s);
 	if (status == TUTTI_OK)

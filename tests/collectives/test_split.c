@@ -100,6 +100,17 @@ static void inherit(struct rank *r)
 	EXPECT(r, (copy->window == NULL) == (r->comm->window == NULL), "window %p",
 	       (void *)copy->window);
 	EXPECT(r, changed->timeout_ms == 777 && !changed->deterministic, "not its own config");
+	tutti_config made_with, made_with_other;
+	EXPECT_OK(r, tutti_comm_config(child, &made_with));
+	EXPECT_OK(r, tutti_comm_config(changed, &made_with_other));
+	EXPECT(r, made_with.timeout_ms == parent->timeout_ms && made_with_other.timeout_ms == 777,
+	       "%d and %d ms", made_with.timeout_ms, made_with_other.timeout_ms);
+	EXPECT(r, made_with.deterministic == r->comm->deterministic, "deterministic");
+	EXPECT(r,
+	       !parent->transports || (made_with.transports &&
+				       strcmp(made_with.transports, parent->transports) == 0),
+	       "transports %s", made_with.transports ? made_with.transports : "none");
+	EXPECT(r, tutti_comm_config(child, NULL) == TUTTI_ERR_INVALID, "no place for it");
 	tutti_comm_destroy(child);
 	check_sum(r, copy);
 	tutti_comm_destroy(copy);
