@@ -4,18 +4,19 @@
 #include "train/kernels.h"
 #include "train/step.h"
 
-static tutti_status average_values(tutti_trainer *trainer, float *values, size_t count)
+/* elements: those of count that are no padding. */
+static tutti_status average_values(tutti_trainer *trainer, float *values, size_t count,
+				   size_t elements)
 {
 	if (count == 0)
 		return TUTTI_OK;
-	count_averaged(trainer, count * sizeof *values);
-	return tutti_all_reduce(values, values, count, TUTTI_F32, TUTTI_AVG, trainer->replicas,
-				NULL);
+	count_averaged(trainer, elements * sizeof *values);
+	return trainer_average(trainer, values, count);
 }
 
 static tutti_status average_piece(tutti_trainer *trainer, const struct piece *piece)
 {
-	TRY(average_values(trainer, piece->value, piece->count));
+	TRY(average_values(trainer, piece->value, piece->count, piece->count));
 	if (piece->low)
 		kernel_narrow(piece->low, trainer->config.param_dtype, piece->value, piece->count);
 	return TUTTI_OK;
@@ -25,8 +26,8 @@ static tutti_status average_piece(tutti_trainer *trainer, const struct piece *pi
 static tutti_status average_state(tutti_trainer *trainer, const struct piece *piece)
 {
 	if (piece->m)
-		TRY(average_values(trainer, piece->m, piece->count));
-	return piece->v ? average_values(trainer, piece->v, piece->count) : TUTTI_OK;
+		TRY(average_values(trainer, piece->m, piece->count, piece->count));
+	return piece->v ? average_values(trainer, piece->v, piece->count, piece->count) : TUTTI_OK;
 }
 
 static bool lies_together(const tutti_trainer *trainer, const struct block *block)
@@ -34,13 +35,13 @@ static bool lies_together(const tutti_trainer *trainer, const struct block *bloc
 	return !block->span->has_extern && trainer->config.param_dtype == TUTTI_F32;
 }
 
-static tutti_status average_all(tutti_trainer *trainer)
+tutti_status average(tutti_trainer *trainer)
 {
 	for (int b = 0; b < trainer->layout.trained_count; b++) {
 		struct block *block = &trainer->blocks[b];
 		if (lies_together(trainer, block))
 			TRY(average_values(trainer, (float *)(void *)block->data,
-					   block->span->count));
+					   block->span->count, block->span->elements));
 		for (int i = 0; i < block->piece_count; i++) {
 			const struct piece *piece = &trainer->pieces[block->first_piece + i];
 			if (!lies_together(trainer, block))
@@ -50,13 +51,4 @@ static tutti_status average_all(tutti_trainer *trainer)
 		}
 	}
 	return TUTTI_OK;
-}
-
-tutti_status average(tutti_trainer *trainer)
-{
-	double begin = seconds_now();
-	tutti_status status = average_all(trainer);
-
-	trainer->stats.exposed_seconds += seconds_now() - begin;
-	return status;
 }

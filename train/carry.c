@@ -2,6 +2,7 @@
  * ranks. Whoever had done most steps tells the others. */
 #include "train/explain.h"
 #include "train/memory.h"
+#include "train/together.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +19,8 @@ static bool is_same_model(const tutti_trainer *a, const tutti_trainer *b)
 	    a->config.param_dtype != b->config.param_dtype)
 		return false;
 	for (int p = 0; p < a->model.param_count; p++)
-		if (a->model.params[p].count != b->model.params[p].count)
+		if (a->model.params[p].count != b->model.params[p].count ||
+		    param_is_trained(&a->model.params[p]) != param_is_trained(&b->model.params[p]))
 			return false;
 	return true;
 }
@@ -37,21 +39,11 @@ static int best_of(const struct claim *claims, int size)
 static tutti_status carry(tutti_trainer *trainer, float *to, const float *from, size_t count,
 			  int root)
 {
-	if (trainer->rank == root && to != from)
-		memcpy(to, from, count * sizeof *to);
+	if (trainer->rank == root && from)
+		memmove(to, from, count * sizeof *to);
+	else if (trainer->rank == root)
+		memset(to, 0, count * sizeof *to); /* state that it never had */
 	return trainer_broadcast(trainer, to, count, TUTTI_F32, root);
-}
-
-static tutti_status carry_state(tutti_trainer *trainer, struct piece *to, int which,
-				const float *from, int root)
-{
-	int32_t has = trainer->rank == root && from;
-
-	TRY(trainer_broadcast(trainer, &has, 1, TUTTI_I32, root));
-	if (!has)
-		return TUTTI_OK;
-	TRY(state_make(trainer, to, which));
-	return carry(trainer, which == STATE_M ? to->m : to->v, from, to->count, root);
 }
 
 /* Where nothing is split a piece is a whole parameter, and both trainers have one of each. */
@@ -75,18 +67,76 @@ static tutti_status carry_values(tutti_trainer *trainer, const struct piece *to,
 	return to->low ? trainer_broadcast(trainer, to->low, to->count, dtype, root) : TUTTI_OK;
 }
 
+/* What a piece of the root's has. */
+struct facts {
+	int32_t optimizer, has_m, has_v;
+};
+
+/* Makes room for the optimizer state that the root has; what cannot be made is *lacks. */
+static tutti_status carry_facts(tutti_trainer *trainer, const tutti_trainer *before,
+				struct piece *to, int root, tutti_status *lacks)
+{
+	struct facts facts = {0};
+
+	if (trainer->rank == root) {
+		const struct piece *from = piece_of(before, to->param);
+		facts = (struct facts){before->tensors[to->param].optimizer, from->m != NULL,
+				       from->v != NULL};
+	}
+	TRY(trainer_broadcast(trainer, &facts, sizeof facts, TUTTI_U8, root));
+	trainer->tensors[to->param].optimizer = facts.optimizer;
+	if (facts.has_m && *lacks == TUTTI_OK)
+		*lacks = state_make(trainer, to, STATE_M);
+	if (facts.has_v && *lacks == TUTTI_OK)
+		*lacks = state_make(trainer, to, STATE_V);
+	return TUTTI_OK;
+}
+
 static tutti_status carry_piece(tutti_trainer *trainer, const tutti_trainer *before,
 				struct piece *to, int root)
 {
 	const struct piece none = {0};
 	const struct piece *from = trainer->rank == root ? piece_of(before, to->param) : &none;
-	int32_t optimizer = trainer->rank == root ? before->tensors[to->param].optimizer : -1;
 
 	TRY(carry_values(trainer, to, from, root));
-	TRY(trainer_broadcast(trainer, &optimizer, 1, TUTTI_I32, root));
-	trainer->tensors[to->param].optimizer = optimizer;
-	TRY(carry_state(trainer, to, STATE_M, from->m, root));
-	return carry_state(trainer, to, STATE_V, from->v, root);
+	if (to->m)
+		TRY(carry(trainer, to->m, from->m, to->count, root));
+	return to->v ? carry(trainer, to->v, from->v, to->count, root) : TUTTI_OK;
+}
+
+static tutti_status carry_pieces(tutti_trainer *trainer, const tutti_trainer *before, int root)
+{
+	tutti_status lacks = TUTTI_OK;
+
+	for (int i = 0; i < trainer->piece_count; i++)
+		TRY(carry_facts(trainer, before, &trainer->pieces[i], root, &lacks));
+	TRY(together(trainer, lacks));
+	for (int i = 0; i < trainer->piece_count; i++)
+		TRY(carry_piece(trainer, before, &trainer->pieces[i], root));
+	return TUTTI_OK;
+}
+
+/* A fixed loss scale is the config's. */
+static tutti_status carry_scale(tutti_trainer *trainer, const tutti_trainer *before, int root)
+{
+	struct scale *to = &trainer->scale;
+	float told[4] = {0};
+
+	if (trainer->rank == root) {
+		const struct scale *from = &before->scale;
+		told[0] = from->factor;
+		told[1] = from->divisor;
+		told[2] = (float)from->good_steps;
+		told[3] = from->is_known;
+	}
+	TRY(trainer_broadcast(trainer, told, 4, TUTTI_F32, root));
+	if (trainer->config.loss_scale < 0) {
+		to->factor = told[0];
+		to->good_steps = (int)told[2];
+	}
+	to->divisor = told[1];
+	to->is_known = told[3] > 0;
+	return TUTTI_OK;
 }
 
 static tutti_status carry_all(tutti_trainer *trainer, const tutti_trainer *before,
@@ -108,33 +158,39 @@ static tutti_status carry_all(tutti_trainer *trainer, const tutti_trainer *befor
 			TUTTI_ERR_UNSUPPORTED,
 			"tutti_trainer_continue: with sharded state what a dead rank had is "
 			"nowhere else: load a checkpoint.");
-	for (int i = 0; i < trainer->piece_count; i++)
-		TRY(carry_piece(trainer, before, &trainer->pieces[i], root));
-	if (trainer->rank == root)
-		trainer->scale = before->scale;
-	TRY(trainer_broadcast(trainer, &trainer->scale, sizeof trainer->scale, TUTTI_U8, root));
+	TRY(carry_pieces(trainer, before, root));
+	TRY(carry_scale(trainer, before, root));
 	trainer->steps = (uint64_t)claims[root].steps;
 	trainer->updates = (uint64_t)claims[root].updates;
 	return TUTTI_OK;
 }
 
+static tutti_status prepare(const tutti_trainer *trainer, const tutti_trainer *before,
+			    struct claim **claims)
+{
+	if (before && !is_same_model(trainer, before))
+		return train_fail(
+			TUTTI_ERR_INVALID,
+			"tutti_trainer_continue: the two trainers have different models.");
+	*claims = calloc((size_t)trainer->size, sizeof **claims);
+	return *claims ? TUTTI_OK
+		       : train_fail(TUTTI_ERR_MEMORY, "There is no memory for a trainer's tables.");
+}
+
 tutti_status tutti_trainer_continue(tutti_trainer *trainer, const tutti_trainer *before,
 				    int64_t *steps)
 {
+	struct claim *claims = NULL;
+	int64_t done = 0;
+
 	TRY(trainer_check(trainer, "tutti_trainer_continue"));
 	if (!steps || before == trainer)
 		return train_fail(TUTTI_ERR_INVALID,
 				  "tutti_trainer_continue needs a place for the steps, and another "
 				  "trainer than the one that goes on.");
-	if (before && !is_same_model(trainer, before))
-		return train_fail(
-			TUTTI_ERR_INVALID,
-			"tutti_trainer_continue: the two trainers have different models.");
-	struct claim *claims = calloc((size_t)trainer->size, sizeof *claims);
-	if (!claims)
-		return train_fail(TUTTI_ERR_MEMORY, "There is no memory for a trainer's tables.");
-	int64_t done = 0;
-	tutti_status status = carry_all(trainer, before, claims, &done);
+	tutti_status status = together(trainer, prepare(trainer, before, &claims));
+	if (status == TUTTI_OK)
+		status = carry_all(trainer, before, claims, &done);
 	free(claims);
 	if (status == TUTTI_OK)
 		*steps = done;

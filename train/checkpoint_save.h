@@ -19,7 +19,7 @@ struct checkpoint_part {
 	int timeout_ms;       /* of a disk that takes nothing; 0: 300000 */
 	size_t staging_bytes; /* 0: 64 MiB */
 	size_t piece_bytes;   /* a larger range becomes several pieces, each with a sum of its own:
-			       * who loads some of a piece reads   all of it. 0: 64 MiB */
+			       * who loads some of a piece reads all of it. 0: 64 MiB */
 };
 
 struct checkpoint_save;

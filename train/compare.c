@@ -5,6 +5,7 @@
  * explains. */
 #include "train/explain.h"
 #include "train/random.h"
+#include "train/together.h"
 #include "train/trainer.h"
 
 #include <stdarg.h>
@@ -119,20 +120,17 @@ static int shown(const char *line)
 }
 
 /* Ranks agree on who explains: the one whose text differs first, the lowest of those. */
-static tutti_status explain(tutti_trainer *trainer, const char *own, const char *first_rank)
+static tutti_status explain(tutti_trainer *trainer, const char *own, const char *first_rank,
+			    int32_t *lines)
 {
 	char sentence[EXPLANATION_BYTES] = "";
-	int32_t *lines = malloc((size_t)trainer->size * sizeof *lines);
-	if (!lines)
-		return train_fail(TUTTI_ERR_MEMORY, "There is no memory to compare models.");
-	lines[trainer->rank] = first_difference(&own, &first_rank);
-	tutti_status status = trainer_all_gather(trainer, lines, sizeof *lines);
 	int speaker = 0;
-	for (int r = 1; r < trainer->size && status == TUTTI_OK; r++)
+
+	lines[trainer->rank] = first_difference(&own, &first_rank);
+	TRY(trainer_all_gather(trainer, lines, sizeof *lines));
+	for (int r = 1; r < trainer->size; r++)
 		if (lines[r] >= 0 && (lines[speaker] < 0 || lines[r] < lines[speaker]))
 			speaker = r;
-	free(lines);
-	TRY(status);
 	if (speaker == trainer->rank)
 		snprintf(sentence, sizeof sentence,
 			 "The models differ: rank %d has %.*s, where rank 0 has %.*s; register the "
@@ -143,48 +141,58 @@ static tutti_status explain(tutti_trainer *trainer, const char *own, const char 
 	return train_fail(TUTTI_ERR_MISMATCH, "%s", sentence);
 }
 
-static tutti_status explain_difference(tutti_trainer *trainer, struct text *text, uint64_t bytes)
+static tutti_status need(const void *memory)
 {
-	char *first_rank = malloc(bytes + 1);
-	if (!first_rank)
-		return train_fail(TUTTI_ERR_MEMORY, "There is no memory to compare models.");
-	first_rank[bytes] = '\0';
-	if (trainer->rank == 0)
+	return memory ? TUTTI_OK
+		      : train_fail(TUTTI_ERR_MEMORY, "There is no memory to compare models.");
+}
+
+/* bytes: of rank 0's text. */
+static tutti_status explain_difference(tutti_trainer *trainer, const struct text *text,
+				       size_t bytes)
+{
+	size_t line_bytes = (size_t)trainer->size * sizeof(int32_t);
+	char *memory = calloc(1, line_bytes + bytes + 1);
+	char *first_rank = memory ? memory + line_bytes : NULL;
+	tutti_status status = together(trainer, need(memory));
+
+	if (status == TUTTI_OK && trainer->rank == 0)
 		memcpy(first_rank, text->bytes, bytes);
-	tutti_status status = trainer_broadcast(trainer, first_rank, bytes, TUTTI_I8, 0);
 	if (status == TUTTI_OK)
-		status = explain(trainer, text->bytes, first_rank);
-	free(first_rank);
+		status = trainer_broadcast(trainer, first_rank, bytes, TUTTI_I8, 0);
+	if (status == TUTTI_OK)
+		status = explain(trainer, text->bytes, first_rank, (int32_t *)(void *)memory);
+	free(memory);
 	return status;
 }
 
-static tutti_status compare_texts(tutti_trainer *trainer, struct text *text)
+/* What stands for a rank's text. */
+struct digest {
+	uint64_t bytes, hash;
+};
+
+static tutti_status compare_texts(tutti_trainer *trainer, const struct text *text,
+				  struct digest *all)
 {
-	uint64_t(*all)[2] = calloc((size_t)trainer->size, sizeof *all);
-	if (!all)
-		return train_fail(TUTTI_ERR_MEMORY, "There is no memory to compare models.");
-	all[trainer->rank][0] = text->used;
-	all[trainer->rank][1] = random_hash(text->bytes, text->used);
-	tutti_status status = trainer_all_gather(trainer, all, sizeof *all);
 	bool differs = false;
+
+	all[trainer->rank] = (struct digest){text->used, random_hash(text->bytes, text->used)};
+	TRY(trainer_all_gather(trainer, all, sizeof *all));
 	for (int r = 1; r < trainer->size; r++)
-		differs = differs || memcmp(all[r], all[0], sizeof *all) != 0;
-	uint64_t bytes = all[0][0];
-	free(all);
-	TRY(status);
-	return differs ? explain_difference(trainer, text, bytes) : TUTTI_OK;
+		differs = differs || memcmp(&all[r], &all[0], sizeof *all) != 0;
+	return differs ? explain_difference(trainer, text, (size_t)all[0].bytes) : TUTTI_OK;
 }
 
 tutti_status compare_models(tutti_trainer *trainer)
 {
+	struct digest *all = calloc((size_t)trainer->size, sizeof *all);
 	struct text text = {0};
 
 	describe(&text, trainer);
-	tutti_status status = TUTTI_ERR_MEMORY;
-	if (text.failed)
-		train_fail(status, "There is no memory for the model's description.");
-	else
-		status = compare_texts(trainer, &text);
+	tutti_status status = together(trainer, need(text.failed ? NULL : all));
+	if (status == TUTTI_OK)
+		status = compare_texts(trainer, &text, all);
 	free(text.bytes);
+	free(all);
 	return status;
 }

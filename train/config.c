@@ -157,11 +157,12 @@ tutti_status tutti_memory_estimate(const tutti_model *model, int world_size,
 	memset(stats, 0, sizeof *stats);
 	for (int r = 0; r < layout.shard_size; r++) {
 		tutti_train_stats one = {0};
-		memory_needed(&layout, model, config, r, &one);
+		memory_resident(&layout, model, config, r, &one);
 		size_t sum = one.param_bytes + one.grad_bytes + one.optimizer_bytes;
 		if (sum > stats->param_bytes + stats->grad_bytes + stats->optimizer_bytes)
 			*stats = one;
 	}
+	tutti_status status = memory_for_slots(&layout, model, config, &stats->gathered_peak_bytes);
 	layout_finish(&layout);
-	return TUTTI_OK;
+	return status;
 }

@@ -22,3 +22,17 @@ struct kept_error train_keep_error(void)
 	snprintf(kept.sentence, sizeof kept.sentence, "%s", tutti_comm_error(NULL));
 	return kept;
 }
+
+void train_note(struct first_failure *first, tutti_status status)
+{
+	if (first->status != TUTTI_OK || status == TUTTI_OK)
+		return;
+	first->status = status;
+	first->why = train_keep_error();
+}
+
+tutti_status train_first(const struct first_failure *first)
+{
+	return first->status == TUTTI_OK ? TUTTI_OK
+					 : tutti_set_error(first->status, first->why.sentence);
+}

@@ -23,4 +23,12 @@ struct kept_error {
 };
 struct kept_error train_keep_error(void);
 
+/* Of several things that are all done, whatever becomes of each: the first that failed. {0} at first. */
+struct first_failure {
+	tutti_status status;
+	struct kept_error why;
+};
+void train_note(struct first_failure *first, tutti_status status);
+tutti_status train_first(const struct first_failure *first);
+
 #endif

@@ -9,6 +9,7 @@
 
 #include "train/explain.h"
 #include "train/memory.h"
+#include "train/slots.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,7 +68,7 @@ static tutti_status compare_events(tutti_trainer *trainer, const int32_t *events
 			   base + me, event_name(trainer, events[me], own), base + r,
 			   event_name(trainer, events[r], other));
 		struct kept_error why = train_keep_error();
-		tutti_comm_abort(trainer->gather); /* what follows would never match */
+		trainer_abort(trainer); /* what follows would never match */
 		return tutti_set_error(TUTTI_ERR_MISMATCH, why.sentence);
 	}
 	return TUTTI_OK;
@@ -78,8 +79,12 @@ static tutti_status ask(tutti_trainer *trainer, int32_t *events, int32_t event, 
 	tutti_call call = {.work = work};
 
 	events[trainer->shard_rank] = event;
-	return tutti_all_gather(&events[trainer->shard_rank], events, 1, TUTTI_I32, trainer->gather,
-				&call);
+	trainer->stats.sent_other_bytes += (size_t)(trainer->layout.shard_size - 1) * sizeof event;
+	trainer->stats.collectives++;
+	return circle_status(trainer,
+			     tutti_all_gather(&events[trainer->shard_rank], events, 1, TUTTI_I32,
+					      trainer->gather, &call),
+			     IN_SHARD_GROUP);
 }
 
 tutti_status params_compare_order(tutti_trainer *trainer)
@@ -90,7 +95,7 @@ tutti_status params_compare_order(tutti_trainer *trainer)
 		return TUTTI_OK;
 	int32_t *events = trainer->step_events;
 	TRY(ask(trainer, events, EVENT_STEP, &work));
-	TRY(trainer_wait(trainer, &work));
+	TRY(trainer_wait(trainer, &work, IN_SHARD_GROUP));
 	return compare_events(trainer, events);
 }
 
@@ -110,46 +115,47 @@ static tutti_status block_gather(tutti_trainer *trainer, struct block *block, in
 		return TUTTI_OK;
 	TRY(pool_take(trainer, &trainer->data_pool, block_bytes(trainer, block),
 		      &block->data_slot));
-	block->data = trainer->data_pool.slots[block->data_slot];
+	block->data = trainer->data_pool.slots[block->data_slot].memory;
 	TRY(ask(trainer, block->events, event, &block->asking));
 	count_gathered(trainer, span->elements * dtype_bytes(trainer->config.param_dtype),
 		       trainer->layout.shard_size);
-	return tutti_all_gatherv(block->shard, block->data, span->shares, NULL,
-				 trainer->config.param_dtype, trainer->gather, &call);
+	return circle_status(trainer,
+			     tutti_all_gatherv(block->shard, block->data, span->shares, NULL,
+					       trainer->config.param_dtype, trainer->gather, &call),
+			     IN_SHARD_GROUP);
 }
 
 static tutti_status block_arrive(tutti_trainer *trainer, struct block *block)
 {
 	bool is_new = block->asking != NULL;
 
-	TRY(trainer_wait(trainer, &block->asking));
+	TRY(trainer_wait(trainer, &block->asking, IN_SHARD_GROUP));
 	if (is_new)
 		TRY(compare_events(trainer, block->events));
-	return trainer_wait(trainer, &block->gathering);
+	return trainer_wait(trainer, &block->gathering, IN_SHARD_GROUP);
 }
 
 static tutti_status block_free(tutti_trainer *trainer, struct block *block)
 {
 	if (!block->span->is_sharded || !block->data)
 		return TUTTI_OK;
-	tutti_status status = block_arrive(trainer, block);
+	struct first_failure arrived = {0};
+	train_note(&arrived, block_arrive(trainer, block));
 	tutti_work_wait(&block->gathering, 0); /* its memory is given away */
 	pool_give(trainer, &trainer->data_pool, block_bytes(trainer, block), block->data_slot);
 	block->data = NULL;
 	block->data_slot = NO_SLOT;
 	block->lingers = block->is_wanted = false;
-	return status;
+	return train_first(&arrived);
 }
 
 tutti_status params_drop(tutti_trainer *trainer)
 {
-	tutti_status first = TUTTI_OK;
+	struct first_failure first = {0};
 
-	for (int b = 0; b < trainer->layout.span_count; b++) {
-		tutti_status status = block_free(trainer, &trainer->blocks[b]);
-		first = first == TUTTI_OK ? status : first;
-	}
-	return first;
+	for (int b = 0; b < trainer->layout.span_count; b++)
+		train_note(&first, block_free(trainer, &trainer->blocks[b]));
+	return train_first(&first);
 }
 
 /* ---- the order of units ---- */
@@ -203,7 +209,7 @@ static void follow_plan(struct events *plan, int32_t event)
 static tutti_status gather_ahead(tutti_trainer *trainer, int32_t event)
 {
 	const struct events *plan = &trainer->plan;
-	int ahead = trainer->config.prefetch_units ? trainer->config.prefetch_units : 1;
+	int ahead = units_ahead(&trainer->config, &trainer->model);
 
 	for (int i = plan->next; i < plan->count && i < plan->next + ahead; i++) {
 		if (trainer->pass == TUTTI_PASS_EVAL && plan->list[i] % 4 == UNIT_BACKWARD)

@@ -42,6 +42,12 @@ static tutti_status check_micro_batch(const tutti_trainer *trainer, tutti_pass p
 		return train_fail(TUTTI_ERR_INVALID,
 				  "tutti_micro_batch: this step's last micro-batch has begun: call "
 				  "tutti_step or tutti_grads_finish before another one.");
+	if (trainer->owes_update && trainer->config.strategy == TUTTI_LOCAL_SGD &&
+	    pass != TUTTI_PASS_EVAL)
+		return train_fail(
+			TUTTI_ERR_INVALID,
+			"tutti_micro_batch: the last step ended with tutti_grads_finish: "
+			"call tutti_params_updated after the update, so that ranks average.");
 	if (all_done && trainer->step == STEP_OPEN && pass != TUTTI_PASS_EVAL)
 		return train_fail(TUTTI_ERR_INVALID,
 				  "tutti_micro_batch: all_done may be asked on a step's first "
@@ -61,6 +67,8 @@ static tutti_status ask_all_done(tutti_trainer *trainer, double items, int *all_
 
 static tutti_status begin_step(tutti_trainer *trainer, double items)
 {
+	if (trainer->owes_update) /* of the caller's own, who told nobody of it */
+		TRY(step_at_times(trainer));
 	for (int b = 0; b < trainer->model.buffer_count; b++) {
 		const struct buffer *buffer = &trainer->model.buffers[b];
 		TRY(trainer_broadcast(trainer, buffer->data, buffer->count, buffer->dtype, 0));
@@ -68,6 +76,8 @@ static tutti_status begin_step(tutti_trainer *trainer, double items)
 	TRY(scale_begin_step(trainer, items));
 	grads_zero(trainer);
 	trainer->items = 0;
+	trainer->batch_items = items;
+	trainer->is_uneven = false;
 	trainer->micro_batches = 0;
 	trainer->order = 0;
 	trainer->step = STEP_OPEN;
@@ -88,12 +98,17 @@ static tutti_status end_micro_batch(tutti_trainer *trainer)
 
 static tutti_status begin_micro_batch(tutti_trainer *trainer, tutti_pass pass, double items)
 {
+	if (pass == TUTTI_PASS_ACCUMULATE) {
+		TRY(params_drop(trainer)); /* their slots count */
+		TRY(grads_reserve(trainer));
+	}
 	TRY(end_micro_batch(trainer));
 	TRY(params_expect(trainer));
 	if (pass != TUTTI_PASS_EVAL) {
 		if (trainer->step == STEP_CLOSED)
 			TRY(begin_step(trainer, items));
 		trainer->items += items;
+		trainer->is_uneven = trainer->is_uneven || items != trainer->batch_items;
 		grads_expect(trainer);
 	}
 	if (pass == TUTTI_PASS_LAST)

@@ -177,6 +177,16 @@ void kernel_narrow(void *out, tutti_dtype dtype, const float *x, size_t count)
 	end(&before);
 }
 
+void kernel_convert(void *out, tutti_dtype dtype, const void *x, tutti_dtype x_dtype, size_t count)
+{
+	if (dtype == TUTTI_F32)
+		kernel_widen(out, x, x_dtype, count);
+	else if (x_dtype == TUTTI_F32)
+		kernel_narrow(out, dtype, x, count);
+	else if (count)
+		memcpy(out, x, count * sizeof(uint16_t));
+}
+
 void kernel_narrow_at_random(void *out, const float *x, size_t count,
 			     const struct kernel_rounding *r)
 {

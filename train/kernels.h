@@ -38,6 +38,8 @@ void kernel_sgd(const struct kernel_update *u, const tutti_optimizer *o);
 void kernel_widen(float *out, const void *x, tutti_dtype dtype, size_t count);
 /* out, of dtype, = x rounded. */
 void kernel_narrow(void *out, tutti_dtype dtype, const float *x, size_t count);
+/* One of the two, or a copy: dtypes are the same, or one of them is F32. */
+void kernel_convert(void *out, tutti_dtype dtype, const void *x, tutti_dtype x_dtype, size_t count);
 
 /* Which random numbers round: those of element first and the following ones of parameter param in this step. */
 struct kernel_rounding {

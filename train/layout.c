@@ -13,9 +13,6 @@
 
 #define FIRST_BUCKET_BYTES ((size_t)1 << 20)
 #define BUCKET_BYTES       ((size_t)25 << 20)
-/* Parameters begin on a cache line, shards on 16 bytes. */
-enum { PARAM_ELEMENTS = 16, SHARD_ELEMENTS = 4 };
-
 enum kind { TRAINED, TRAINED_WHOLE, FROZEN, FROZEN_WHOLE, KINDS };
 
 size_t dtype_bytes(tutti_dtype dtype)
@@ -66,11 +63,6 @@ static enum kind kind_of(const struct layout *layout, const struct param *param)
 	if (param_is_trained(param))
 		return is_whole ? TRAINED_WHOLE : TRAINED;
 	return is_whole ? FROZEN_WHOLE : FROZEN;
-}
-
-static size_t padded(size_t elements)
-{
-	return (elements + PARAM_ELEMENTS - 1) / PARAM_ELEMENTS * PARAM_ELEMENTS;
 }
 
 static size_t span_limit(const tutti_train_config *config, int spans_before)
@@ -144,73 +136,8 @@ static void place(struct layout *layout, const struct tutti_model *model, struct
 		int p = span->params[i];
 		layout->places[p].offset = span->count;
 		span->elements += model->params[p].count;
-		span->count +=
-			span->is_in_place ? model->params[p].count : padded(model->params[p].count);
-	}
-}
-
-/* Equal parts of what is not padding, wherever that cuts a parameter. */
-static void cut_flat(struct span *span, const struct layout *layout,
-		     const struct tutti_model *model, size_t ranks)
-{
-	size_t each = span->elements / ranks, more = span->elements % ranks, before = 0;
-	int i = 0;
-
-	for (size_t r = 0; r < ranks; r++) {
-		size_t target = each * r + more * r / ranks;
-		while (before + model->params[span->params[i]].count <= target)
-			before += model->params[span->params[i++]].count;
-		size_t cut = (target - before) / SHARD_ELEMENTS * SHARD_ELEMENTS;
-		span->cuts[r] = layout->places[span->params[i]].offset + cut;
-	}
-	span->cuts[0] = 0;
-	span->cuts[ranks] = span->count;
-}
-
-/* Longest first, each to the rank that has least so far over all spans. */
-static int lightest(const size_t *loads, int ranks)
-{
-	int best = 0;
-
-	for (int r = 1; r < ranks; r++)
-		if (loads[r] < loads[best])
-			best = r;
-	return best;
-}
-
-/* Whole tensors: a rank's lie together, so that its part is one range as well. owners is room for
- * an int a parameter of the model. */
-static void cut_whole(struct span *span, const struct tutti_model *model, size_t *loads, int ranks,
-		      int *owners)
-{
-	for (int i = 0; i < span->param_count; i++)
-		owners[span->params[i]] = -1;
-	for (int i = 0; i < span->param_count; i++) {
-		int next = -1;
-		for (int j = 0; j < span->param_count; j++) {
-			int p = span->params[j];
-			if (owners[p] < 0 &&
-			    (next < 0 || model->params[p].count > model->params[next].count))
-				next = p;
-		}
-		owners[next] = lightest(loads, ranks);
-		loads[owners[next]] += model->params[next].count;
-	}
-	int moved = 0;
-	for (int r = 0; r < ranks; r++)
-		for (int i = moved; i < span->param_count; i++)
-			if (owners[span->params[i]] == r) {
-				int p = span->params[i];
-				memmove(span->params + moved + 1, span->params + moved,
-					(size_t)(i - moved) * sizeof p);
-				span->params[moved++] = p;
-			}
-	size_t count = 0;
-	for (int r = 0, i = 0; r <= ranks; r++) {
-		span->cuts[r] = count;
-		for (; r < ranks && i < span->param_count && owners[span->params[i]] == r; i++)
-			count += span->is_in_place ? model->params[span->params[i]].count
-						   : padded(model->params[span->params[i]].count);
+		span->count += span->is_in_place ? model->params[p].count
+						 : param_room(model->params[p].count);
 	}
 }
 

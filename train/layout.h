@@ -64,4 +64,16 @@ size_t part_elements(const struct layout *layout, const struct tutti_model *mode
 
 size_t dtype_bytes(tutti_dtype dtype);
 
+/* Elements that a parameter takes in a span: the next one begins on a cache line. */
+static inline size_t param_room(size_t elements)
+{
+	return (elements + 15) / 16 * 16;
+}
+
+/* Sets span->cuts. Flat: equal parts of what is not padding, wherever that cuts a parameter. Whole: tensors,
+ * whose order in the span changes so that a rank's lie together; loads has what each rank has so far of
+ * other spans, owners is room for an int a parameter of the model. */
+void cut_flat(struct span *span, const struct layout *layout, const struct tutti_model *model, size_t ranks);
+void cut_whole(struct span *span, const struct tutti_model *model, size_t *loads, int ranks, int *owners);
+
 #endif

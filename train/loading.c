@@ -200,6 +200,9 @@ static tutti_status load_counts(const struct loading *in)
 	TRY(read_flat(in, "trainer", "counts", counts));
 	TRY(read_flat(in, "trainer", "scale", scales));
 	in->trainer->steps = (uint64_t)counts[0];
+	in->trainer->owes_update = in->trainer->is_apart = false;
+	in->trainer->missed = -1;
+	in->trainer->missed_status = TUTTI_OK;
 	in->trainer->updates = (uint64_t)counts[1];
 	in->trainer->skipped_param = -1;
 	if (in->trainer->config.loss_scale < 0) { /* else it is the config's */

@@ -3,6 +3,7 @@
 #include "train/memory.h"
 
 #include "train/explain.h"
+#include "train/slots.h"
 
 #include <stdlib.h>
 
@@ -120,55 +121,18 @@ static tutti_status place_regions(tutti_trainer *trainer)
 	return TUTTI_OK;
 }
 
-/* Slots for the units that are gathered at once; more are made where units come in an order that
- * needs them. */
-static tutti_status reserve_data(tutti_trainer *trainer)
+static tutti_status plan_pools(tutti_trainer *trainer)
 {
 	const struct layout *layout = &trainer->layout;
-	const tutti_train_config *c = &trainer->config;
-	size_t width = dtype_bytes(c->param_dtype), bytes = 0;
-	int most = 0, all = 0;
+	struct slot_sizes slots;
 
-	for (int s = 0; s < layout->span_count; s++) {
-		const struct span *span = &layout->spans[s];
-		bool is_passed_on = span->is_split && span->has_extern && !span->is_in_place;
-		if ((span->is_sharded || is_passed_on) && span->count * width > bytes)
-			bytes = span->count * width;
-		all += span->is_sharded;
-	}
-	for (int u = 0; u < trainer->model.unit_count; u++) {
-		int spans = 0;
-		for (const int *s = layout->unit_spans[u]; *s >= 0; s++)
-			spans += layout->spans[*s].is_sharded;
-		most = spans > most ? spans : most;
-	}
-	trainer->data_pool = (struct pool){.bytes = bytes};
-	int several = most * (1 + (c->prefetch_units ? c->prefetch_units : 1));
-	return pool_reserve(trainer, &trainer->data_pool,
-			    c->keep_after_forward || several > all ? all : several);
+	TRY(slots_for_units(&slots, layout, &trainer->model, &trainer->config));
+	TRY(pool_plan(&trainer->data_pool, &slots));
+	TRY(slots_for_grads(&slots, layout, &trainer->model, &trainer->config));
+	return pool_plan(&trainer->grad_pool, &slots);
 }
 
-static tutti_status reserve_grads(tutti_trainer *trainer)
-{
-	const tutti_train_config *c = &trainer->config;
-	size_t grad = dtype_bytes(c->grad_dtype), wire = dtype_bytes(c->reduce_dtype), bytes = 0;
-	int shared = 0, all = 0, each = c->grad_dtype == c->reduce_dtype ? 1 : 2;
-
-	for (int s = 0; s < trainer->layout.trained_count; s++) {
-		const struct span *span = &trainer->layout.spans[s];
-		if (span->keeps_grad)
-			continue;
-		size_t whole = span->count * (grad > wire ? grad : wire);
-		bytes = whole > bytes ? whole : bytes;
-		shared += span_is_shared(span, &trainer->model);
-		all++;
-	}
-	int enough = (2 + shared < all ? 2 + shared : all) * each;
-	trainer->grad_pool = (struct pool){.bytes = bytes, .enough = enough};
-	return pool_reserve(trainer, &trainer->grad_pool, enough);
-}
-
-tutti_status memory_place(tutti_trainer *trainer)
+tutti_status memory_tables(tutti_trainer *trainer)
 {
 	trainer->blocks = calloc((size_t)trainer->layout.span_count + 1, sizeof *trainer->blocks);
 	trainer->flights = calloc((size_t)trainer->layout.span_count + 1, sizeof *trainer->flights);
@@ -186,10 +150,14 @@ tutti_status memory_place(tutti_trainer *trainer)
 			return train_fail(TUTTI_ERR_MEMORY,
 					  "There is no memory for a trainer's tables.");
 	}
+	return plan_pools(trainer);
+}
+
+tutti_status memory_place(tutti_trainer *trainer)
+{
 	TRY(place_regions(trainer));
-	TRY(reserve_data(trainer));
-	TRY(reserve_grads(trainer));
-	return pieces_make(trainer);
+	TRY(pool_fill(trainer, &trainer->data_pool));
+	return pool_fill(trainer, &trainer->grad_pool);
 }
 
 void memory_free(tutti_trainer *trainer)

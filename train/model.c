@@ -81,27 +81,11 @@ static tutti_status grow(void **array, int count, size_t size)
 	return TUTTI_OK;
 }
 
-static tutti_status check_name(const char *what, const char *name)
-{
-	if (!name || !*name)
-		return train_fail(TUTTI_ERR_INVALID, "A %s needs a name.", what);
-	if (strlen(name) >= MODEL_NAME_BYTES)
-		return train_fail(
-			TUTTI_ERR_INVALID,
-			"The name of %s '%.40s...' has %zu bytes, more than the %d allowed.", what,
-			name, strlen(name), MODEL_NAME_BYTES - 1);
-	for (const char *c = name; *c; c++)
-		if ((unsigned char)*c < ' ')
-			return train_fail(TUTTI_ERR_INVALID,
-					  "The name of a %s has a control character in it.", what);
-	return TUTTI_OK;
-}
-
 static tutti_status add_unit(struct tutti_model *model, const char *name)
 {
 	if (!model)
 		return train_fail(TUTTI_ERR_INVALID, "tutti_model_unit needs a model, not NULL.");
-	TRY(check_name("unit", name));
+	TRY(model_check_name("unit", name));
 	for (int i = 0; i < model->unit_count; i++)
 		if (strcmp(model->units[i].name, name) == 0)
 			return train_fail(TUTTI_ERR_INVALID, "There are two units '%s'.", name);
@@ -155,10 +139,6 @@ static tutti_status check_param(struct tutti_model *model, const struct param *p
 			TUTTI_ERR_INVALID,
 			"The gradient of parameter '%s' is at NULL, but it is not frozen.",
 			param->name);
-	for (int i = 0; i < model->param_count; i++)
-		if (strcmp(model->params[i].name, param->name) == 0)
-			return train_fail(TUTTI_ERR_INVALID, "There are two parameters '%s'.",
-					  param->name);
 	return TUTTI_OK;
 }
 
@@ -175,7 +155,7 @@ static tutti_status add_param(struct tutti_model *model, struct param *param, co
 {
 	if (!model)
 		return train_fail(TUTTI_ERR_INVALID, "A parameter needs a model, not NULL.");
-	TRY(check_name("parameter", name));
+	TRY(model_check_tensor_name(model, "parameter", name));
 	strcpy(param->name, name);
 	TRY(check_shape(param, ndim, shape));
 	TRY(check_param(model, param));
@@ -255,13 +235,10 @@ static tutti_status add_buffer(struct tutti_model *model, const char *name,
 	if (!model || !buffer->data)
 		return train_fail(TUTTI_ERR_INVALID,
 				  "tutti_model_buffer needs a model and data, not NULL.");
-	TRY(check_name("buffer", name));
+	TRY(model_check_tensor_name(model, "buffer", name));
 	if (buffer->dtype < TUTTI_F32 || buffer->dtype > TUTTI_U64)
 		return train_fail(TUTTI_ERR_INVALID, "Buffer '%s' has an unknown type %d.", name,
 				  (int)buffer->dtype);
-	for (int i = 0; i < model->buffer_count; i++)
-		if (strcmp(model->buffers[i].name, name) == 0)
-			return train_fail(TUTTI_ERR_INVALID, "There are two buffers '%s'.", name);
 	TRY(grow((void **)&model->buffers, model->buffer_count, sizeof *model->buffers));
 	struct buffer *added = &model->buffers[model->buffer_count++];
 	*added = *buffer;
@@ -282,7 +259,7 @@ static tutti_status add_state(struct tutti_model *model, const char *name,
 	if (!model || (!state->data && state->bytes))
 		return train_fail(TUTTI_ERR_INVALID,
 				  "tutti_model_state needs a model and data, not NULL.");
-	TRY(check_name("state", name));
+	TRY(model_check_name("state", name));
 	for (int i = 0; i < model->state_count; i++)
 		if (strcmp(model->states[i].name, name) == 0)
 			return train_fail(TUTTI_ERR_INVALID, "There are two states '%s'.", name);

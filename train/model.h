@@ -58,6 +58,12 @@ tutti_status model_copy(struct tutti_model *to, const struct tutti_model *from);
 /* Frees the tables, not the struct. */
 void model_finish(struct tutti_model *model);
 
+/* INVALID: nothing can be called that. what: "unit", "state". */
+tutti_status model_check_name(const char *what, const char *name);
+/* The same of a "parameter" or "buffer", which also needs a name that no other of both has. */
+tutti_status model_check_tensor_name(const struct tutti_model *model, const char *what,
+				     const char *name);
+
 static inline bool param_is_trained(const struct param *param)
 {
 	return !(param->flags & TUTTI_PARAM_FROZEN);

@@ -2,6 +2,7 @@
  */
 #include "train/explain.h"
 #include "train/memory.h"
+#include "train/slots.h"
 
 #include <stdio.h>
 
@@ -57,78 +58,26 @@ static void need_span(const struct layout *layout, const struct tutti_model *mod
 		stats->optimizer_bytes += (width < sizeof(float) ? 3 : 2) * sizeof(float) * part;
 }
 
-/* The largest sum over a unit's sharded spans, and over all units. */
-static size_t need_gathered(const struct layout *layout, const struct tutti_model *model,
-			    const tutti_train_config *config)
+tutti_status memory_for_slots(const struct layout *layout, const struct tutti_model *model,
+			      const tutti_train_config *config, size_t *bytes)
 {
-	size_t most = 0, all = 0, width = dtype_bytes(config->param_dtype);
+	struct slot_sizes units, grads;
 
-	for (int u = 0; u < model->unit_count; u++) {
-		size_t unit = 0;
-		for (const int *s = layout->unit_spans[u]; *s >= 0; s++)
-			unit += layout->spans[*s].is_sharded ? layout->spans[*s].count * width : 0;
-		most = unit > most ? unit : most;
-	}
-	for (int s = 0; s < layout->span_count; s++)
-		all += layout->spans[s].is_sharded ? layout->spans[s].count * width : 0;
-	int ahead = config->prefetch_units ? config->prefetch_units : 1;
-	size_t several = config->keep_after_forward ? all : most * (size_t)(1 + ahead);
-	return several < all ? several : all;
+	TRY(slots_for_units(&units, layout, model, config));
+	*bytes = slots_sum(&units);
+	slots_finish(&units);
+	TRY(slots_for_grads(&grads, layout, model, config));
+	*bytes += slots_sum(&grads);
+	slots_finish(&grads);
+	return TUTTI_OK;
 }
 
-bool span_is_shared(const struct span *span, const struct tutti_model *model)
-{
-	for (int i = 0; i < span->param_count; i++) {
-		int users = 0;
-		for (int u = 0; u < model->use_count; u++)
-			users += model->uses[u].param == span->params[i];
-		if (users > 1)
-			return true;
-	}
-	return false;
-}
-
-/* Gradients that do not stay: two of the largest, since one is computed while the other is on its
- * way, and those that several units add to. */
-static size_t need_grads(const struct layout *layout, const struct tutti_model *model,
-			 const tutti_train_config *config)
-{
-	size_t most = 0, all = 0, shared = 0, width = dtype_bytes(config->grad_dtype);
-
-	if (config->grad_dtype != config->reduce_dtype)
-		width += dtype_bytes(config->reduce_dtype);
-	for (int s = 0; s < layout->trained_count; s++) {
-		size_t bytes = layout->spans[s].keeps_grad ? 0 : layout->spans[s].count * width;
-		most = bytes > most ? bytes : most;
-		all += bytes;
-		if (span_is_shared(&layout->spans[s], model))
-			shared += bytes;
-	}
-	return 2 * most + shared < all ? 2 * most + shared : all;
-}
-
-/* Values in the caller's memory go through a slot, one block at a time. */
-static size_t need_passage(const struct layout *layout, const tutti_train_config *config)
-{
-	size_t most = 0;
-
-	for (int s = 0; s < layout->span_count; s++) {
-		const struct span *span = &layout->spans[s];
-		if (span->is_split && span->has_extern && !span->is_in_place && span->count > most)
-			most = span->count;
-	}
-	return most * dtype_bytes(config->param_dtype);
-}
-
-void memory_needed(const struct layout *layout, const struct tutti_model *model,
-		   const tutti_train_config *config, int shard_rank, tutti_train_stats *stats)
+void memory_resident(const struct layout *layout, const struct tutti_model *model,
+		     const tutti_train_config *config, int shard_rank, tutti_train_stats *stats)
 {
 	stats->param_bytes = stats->grad_bytes = stats->optimizer_bytes = 0;
 	for (int s = 0; s < layout->span_count; s++)
 		need_span(layout, model, config, &layout->spans[s], shard_rank, stats);
-	stats->gathered_peak_bytes = need_gathered(layout, model, config) +
-				     need_grads(layout, model, config) +
-				     need_passage(layout, config);
 }
 
 /* 1,765,376 */

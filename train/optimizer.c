@@ -155,22 +155,20 @@ tutti_status optimizer_update(tutti_trainer *trainer, const tutti_optimizer *gro
 	return TUTTI_OK;
 }
 
-/* The author's gradient is the sum itself, or a copy of it. */
+/* The author's gradient is the sum itself, or a copy of it: one in f32 is as fine as that. */
 static void scale_piece(tutti_trainer *trainer, const struct piece *piece, float scale)
 {
 	tutti_dtype dtype = trainer->config.grad_dtype;
-	char *grad = param_grad(trainer, piece->param);
+	char *grads = param_grad(trainer, piece->param);
+	void *grad = grads ? at(grads, dtype, piece->first) : NULL;
 
-	kernel_scale(piece->sum, piece->sum_dtype, piece->count, scale);
-	if (!grad || at(grad, dtype, piece->first) == piece->sum)
+	if (grad && dtype == TUTTI_F32) {
+		kernel_scale_to(grad, piece->sum, piece->sum_dtype, piece->count, scale);
 		return;
-	grad = at(grad, dtype, piece->first);
-	if (dtype == piece->sum_dtype)
-		memcpy(grad, piece->sum, piece->count * dtype_bytes(dtype));
-	else if (dtype == TUTTI_F32)
-		kernel_widen((float *)(void *)grad, piece->sum, piece->sum_dtype, piece->count);
-	else
-		kernel_narrow(grad, dtype, piece->sum, piece->count);
+	}
+	kernel_scale(piece->sum, piece->sum_dtype, piece->count, scale);
+	if (grad && grad != piece->sum)
+		kernel_convert(grad, dtype, piece->sum, piece->sum_dtype, piece->count);
 }
 
 void optimizer_scale(tutti_trainer *trainer, float scale)

@@ -4,6 +4,7 @@
 #include "train/kernels.h"
 #include "train/random.h"
 #include "train/reduce.h"
+#include "train/step.h"
 
 #include <string.h>
 
@@ -180,13 +181,21 @@ tutti_status tutti_param_shard(tutti_trainer *trainer, int param, tutti_shard *s
 	if (!shard)
 		return train_fail(TUTTI_ERR_INVALID, "tutti_param_shard needs a shard, not NULL.");
 	const struct piece *piece = piece_of(trainer, param);
+	tutti_dtype dtype = trainer->config.grad_dtype;
+	char *grad = param_grad(trainer, param);
 	*shard = (tutti_shard){0};
-	if (piece)
-		*shard = (tutti_shard){.first = piece->first,
-				       .count = piece->count,
-				       .values = piece->value,
-				       .grad = piece->sum,
-				       .grad_dtype = piece->sum_dtype};
+	if (!piece)
+		return TUTTI_OK;
+	*shard = (tutti_shard){.first = piece->first,
+			       .count = piece->count,
+			       .values = piece->value,
+			       .grad = piece->sum,
+			       .grad_dtype = piece->sum_dtype};
+	bool stays = block_of(trainer, param)->span->keeps_grad;
+	if (grad && stays && dtype == TUTTI_F32) { /* as fine as what travelled, or finer */
+		shard->grad = grad + piece->first * sizeof(float);
+		shard->grad_dtype = dtype;
+	}
 	return TUTTI_OK;
 }
 
@@ -199,5 +208,7 @@ tutti_status tutti_params_updated(tutti_trainer *trainer)
 		if (piece->low && piece->value)
 			kernel_narrow(piece->low, dtype, piece->value, piece->count);
 	}
-	return publish_all(trainer);
+	bool owed = trainer->owes_update;
+	TRY(publish_all(trainer));
+	return owed ? step_at_times(trainer) : TUTTI_OK;
 }

@@ -52,12 +52,20 @@ tutti_status publish(tutti_trainer *trainer, int b)
 				TRY(publish_wait(trainer, before));
 		TRY(pool_take(trainer, &trainer->data_pool, span->count * width,
 			      &block->data_slot));
-		values = trainer->data_pool.slots[block->data_slot];
+		values = trainer->data_pool.slots[block->data_slot].memory;
 		copy_extern(trainer, block, values, true);
 	}
 	count_gathered(trainer, span->elements * width, trainer->layout.shard_size);
-	return tutti_all_gatherv(values + block->part.first * width, values, span->shares, NULL,
-				 trainer->config.param_dtype, trainer->gather, &call);
+	tutti_status status = circle_status(
+		trainer,
+		tutti_all_gatherv(values + block->part.first * width, values, span->shares, NULL,
+				  trainer->config.param_dtype, trainer->gather, &call),
+		IN_SHARD_GROUP);
+	if (status != TUTTI_OK && block->data_slot != NO_SLOT) {
+		pool_give(trainer, &trainer->data_pool, span->count * width, block->data_slot);
+		block->data_slot = NO_SLOT;
+	}
+	return status;
 }
 
 tutti_status publish_wait(tutti_trainer *trainer, int b)
@@ -66,11 +74,12 @@ tutti_status publish_wait(tutti_trainer *trainer, int b)
 
 	if (block->span->is_sharded || (!block->gathering && block->data_slot == NO_SLOT))
 		return TUTTI_OK;
-	tutti_status status = trainer_wait(trainer, &block->gathering);
+	tutti_status status = trainer_wait(trainer, &block->gathering, IN_SHARD_GROUP);
 	if (block->data_slot == NO_SLOT)
 		return status;
 	if (status == TUTTI_OK)
-		copy_extern(trainer, block, trainer->data_pool.slots[block->data_slot], false);
+		copy_extern(trainer, block, trainer->data_pool.slots[block->data_slot].memory,
+			    false);
 	pool_give(trainer, &trainer->data_pool,
 		  block->span->count * dtype_bytes(trainer->config.param_dtype), block->data_slot);
 	block->data_slot = NO_SLOT;
@@ -79,13 +88,11 @@ tutti_status publish_wait(tutti_trainer *trainer, int b)
 
 tutti_status publish_wait_all(tutti_trainer *trainer)
 {
-	tutti_status first = TUTTI_OK;
+	struct first_failure first = {0};
 
-	for (int b = 0; b < trainer->layout.span_count; b++) {
-		tutti_status status = publish_wait(trainer, b);
-		first = first == TUTTI_OK ? status : first;
-	}
-	return first;
+	for (int b = 0; b < trainer->layout.span_count; b++)
+		train_note(&first, publish_wait(trainer, b));
+	return train_first(&first);
 }
 
 tutti_status publish_all(tutti_trainer *trainer)

@@ -4,11 +4,7 @@
  * a part (ZeRO-2, FSDP) has a slot for each block from its first backward until the block's
  * reduce_scatter has ended, in every micro-batch, and adds the part that comes back to a sum;
  * deterministic modes keep slots until the step's last micro-batch, so that micro-batches are added
- * before ranks, as with DDP.
- *
- * A flight has up to two legs: among the ranks of the shard group, then, in the last micro-batch,
- * among replicas. Flights are in one queue, and legs start in its order, which is the same on all
- * ranks. */
+ * before ranks, as with DDP. */
 #include "train/reduce.h"
 
 #include "train/explain.h"
@@ -80,139 +76,14 @@ tutti_status grads_keep(tutti_trainer *trainer)
 	return TUTTI_OK;
 }
 
-/* ---- flights ---- */
-
-static struct flight *flight_at(tutti_trainer *trainer, int i)
-{
-	return &trainer->flights[(trainer->flight_first + i) % trainer->layout.span_count];
-}
-
-static void convert(void *to, tutti_dtype to_dtype, const void *from, tutti_dtype from_dtype,
-		    size_t count)
-{
-	if (to_dtype == from_dtype)
-		memcpy(to, from, count * dtype_bytes(to_dtype));
-	else if (to_dtype == TUTTI_F32)
-		kernel_widen(to, from, from_dtype, count);
-	else
-		kernel_narrow(to, to_dtype, from, count);
-}
-
-/* The part that came back joins those of earlier micro-batches. */
-static void fold(const tutti_trainer *trainer, const struct flight *flight)
-{
-	struct block *block = &trainer->blocks[flight->block];
-	tutti_dtype dtype = trainer->config.reduce_dtype;
-	const char *part = flight->wire + block->part.first * dtype_bytes(dtype);
-	size_t count = block->part.last - block->part.first;
-
-	if (block->span->keeps_grad)
-		return;
-	if (block->has_sum)
-		kernel_add(block->sum, block->sum_dtype, part, dtype, count);
-	else
-		convert(block->sum, block->sum_dtype, part, dtype, count);
-	block->has_sum = true;
-}
-
-static tutti_status reduce_shards(tutti_trainer *trainer, struct flight *flight)
-{
-	const struct block *block = &trainer->blocks[flight->block];
-	const struct span *span = block->span;
-	tutti_dtype dtype = trainer->config.reduce_dtype;
-	size_t width = dtype_bytes(dtype);
-	tutti_call call = {.work = &flight->work};
-
-	flight->stage = FLIGHT_SHARDS;
-	count_reduced(trainer, span->elements * width, trainer->layout.shard_size, !span->is_split);
-	if (!span->is_split)
-		return tutti_all_reduce(flight->wire, flight->wire, span->count, dtype, TUTTI_SUM,
-					trainer->reduce, &call);
-	return tutti_reduce_scatterv(flight->wire, flight->wire + block->part.first * width,
-				     span->shares, NULL, dtype, TUTTI_SUM, trainer->reduce, &call);
-}
-
-static tutti_status reduce_replicas(tutti_trainer *trainer, struct flight *flight)
-{
-	const struct block *block = &trainer->blocks[flight->block];
-	size_t count = block->part.last - block->part.first;
-	tutti_call call = {.work = &flight->work};
-
-	flight->stage = FLIGHT_REPLICAS;
-	count_reduced(trainer, block->part_elements * dtype_bytes(block->sum_dtype),
-		      trainer->replica_count, true);
-	return tutti_all_reduce(block->sum, block->sum, count, block->sum_dtype, TUTTI_SUM,
-				trainer->replicas, &call);
-}
-
-/* As far as it goes; with wait to its end. */
-static tutti_status advance(tutti_trainer *trainer, struct flight *flight, bool wait)
-{
-	while (flight->stage != FLIGHT_DONE) {
-		int is_done = 1;
-		if (!wait)
-			TRY(tutti_work_test(flight->work, &is_done));
-		if (!is_done)
-			return TUTTI_OK;
-		TRY(trainer_wait(trainer, &flight->work));
-		bool flies_on =
-			flight->stage == FLIGHT_SHARDS && flight->is_last && trainer->replicas;
-		if (flight->stage == FLIGHT_SHARDS)
-			fold(trainer, flight);
-		if (flies_on)
-			TRY(reduce_replicas(trainer, flight));
-		else
-			flight->stage = FLIGHT_DONE;
-	}
-	return TUTTI_OK;
-}
-
-/* The oldest flight ends, and its slots are free. */
-static tutti_status land(tutti_trainer *trainer)
-{
-	struct flight *flight = flight_at(trainer, 0);
-	struct block *block = &trainer->blocks[flight->block];
-	size_t count = block->span->count;
-	tutti_status status = advance(trainer, flight, true);
-
-	tutti_work_wait(&flight->work, 0); /* after a failure it may still be there */
-	if (flight->grad_slot != NO_SLOT)
-		pool_give(trainer, &trainer->grad_pool,
-			  count * dtype_bytes(trainer->config.grad_dtype), flight->grad_slot);
-	if (flight->wire_slot != NO_SLOT)
-		pool_give(trainer, &trainer->grad_pool,
-			  count * dtype_bytes(trainer->config.reduce_dtype), flight->wire_slot);
-	block->is_flying = false;
-	trainer->flight_first = (trainer->flight_first + 1) % trainer->layout.span_count;
-	trainer->flight_count--;
-	return status;
-}
-
-tutti_status grads_poll(tutti_trainer *trainer)
-{
-	for (int i = 0; i < trainer->flight_count; i++) {
-		struct flight *flight = flight_at(trainer, i);
-		TRY(advance(trainer, flight, false));
-		if (flight->stage == FLIGHT_SHARDS)
-			break; /* replicas are asked in order */
-	}
-	return TUTTI_OK;
-}
-
 /* ---- slots ---- */
 
-static bool pool_is_full(const struct pool *pool)
-{
-	for (int i = 0; i < pool->count; i++)
-		if (!pool->is_taken[i])
-			return false;
-	return pool->count >= pool->enough;
-}
-
+/* Rather waits for what is under way than takes another kind of slot: then those of plain order are
+ * enough in plain order. */
 static tutti_status take(tutti_trainer *trainer, size_t bytes, int *slot)
 {
-	while (trainer->flight_count > 0 && pool_is_full(&trainer->grad_pool))
-		TRY(land(trainer));
+	while (trainer->flight_count > 0 && !pool_has(&trainer->grad_pool, bytes))
+		TRY(flight_land(trainer));
 	return pool_take(trainer, &trainer->grad_pool, bytes, slot);
 }
 
@@ -224,7 +95,7 @@ tutti_status grad_make(tutti_trainer *trainer, int b)
 	if (!block->span->is_trained || block->span->keeps_grad || block->grad)
 		return TUTTI_OK;
 	TRY(take(trainer, block->span->count * dtype_bytes(dtype), &block->grad_slot));
-	block->grad = trainer->grad_pool.slots[block->grad_slot];
+	block->grad = trainer->grad_pool.slots[block->grad_slot].memory;
 	zero(block->grad, dtype, block->span->count);
 	return TUTTI_OK;
 }
@@ -245,8 +116,8 @@ static tutti_status load(tutti_trainer *trainer, struct flight *flight)
 	}
 	if (!span->keeps_grad) {
 		TRY(take(trainer, span->count * dtype_bytes(wire), &flight->wire_slot));
-		flight->wire = trainer->grad_pool.slots[flight->wire_slot];
-		convert(flight->wire, wire, block->grad, grad, span->count);
+		flight->wire = trainer->grad_pool.slots[flight->wire_slot].memory;
+		kernel_convert(flight->wire, wire, block->grad, grad, span->count);
 		return TUTTI_OK;
 	}
 	for (int i = 0; i < span->param_count; i++) {
@@ -254,7 +125,7 @@ static tutti_status load(tutti_trainer *trainer, struct flight *flight)
 		char *to = flight->wire + trainer->layout.places[p].offset * dtype_bytes(wire);
 		const void *from = param_grad(trainer, p);
 		if (from != to)
-			convert(to, wire, from, grad, trainer->model.params[p].count);
+			kernel_convert(to, wire, from, grad, trainer->model.params[p].count);
 	}
 	return TUTTI_OK;
 }
@@ -266,7 +137,7 @@ static tutti_status start(tutti_trainer *trainer, int b)
 
 	block->is_started = true;
 	while (block->is_flying)
-		TRY(land(trainer));
+		TRY(flight_land(trainer));
 	TRY(grad_make(trainer, b));
 	if (trainer->config.deterministic == 2)
 		tree_finish(trainer, b);
@@ -277,10 +148,7 @@ static tutti_status start(tutti_trainer *trainer, int b)
 		block->grad = NULL;
 		block->grad_slot = NO_SLOT;
 	}
-	block->is_flying = true;
-	struct flight *added = flight_at(trainer, trainer->flight_count++);
-	*added = flight;
-	return trainer->reduce ? reduce_shards(trainer, added) : reduce_replicas(trainer, added);
+	return flight_start(trainer, flight_add(trainer, &flight));
 }
 
 /* FSDP's blocks start when their unit has ended, whose order is the same on all ranks; others in
@@ -323,19 +191,4 @@ tutti_status grads_flush(tutti_trainer *trainer)
 			tree_finish(trainer, b);
 	}
 	return TUTTI_OK;
-}
-
-tutti_status grads_wait(tutti_trainer *trainer)
-{
-	tutti_status first = TUTTI_OK;
-	struct kept_error why = {""};
-
-	while (trainer->flight_count > 0) {
-		tutti_status status = land(trainer);
-		if (first == TUTTI_OK && status != TUTTI_OK) {
-			first = status;
-			why = train_keep_error();
-		}
-	}
-	return first == TUTTI_OK ? first : tutti_set_error(first, why.sentence);
 }

@@ -10,6 +10,9 @@ void *param_grad(const tutti_trainer *trainer, int param);
 /* The block's gradients travel at the end of this micro-batch. */
 bool block_reduces(const tutti_trainer *trainer, const struct block *block);
 
+/* Local, before a micro-batch of TUTTI_PASS_ACCUMULATE: takes what deterministic modes keep until the step's end. MEMORY,
+ * with the sum, on all ranks; nothing has begun then. */
+tutti_status grads_reserve(tutti_trainer *trainer);
 /* A step's first micro-batch begins: gradients are zero. */
 void grads_zero(tutti_trainer *trainer);
 /* A micro-batch begins: nothing is ready. */
@@ -28,8 +31,14 @@ tutti_status grads_flush(tutti_trainer *trainer);
 /* Until every block started is reduced or failed. Returns the first failure. */
 tutti_status grads_wait(tutti_trainer *trainer);
 
+/* Between reduce.c and flight.c. A flight is added behind all others, started, and ends when it is the
+ * oldest that is there; then its slots are free. */
+struct flight *flight_add(tutti_trainer *trainer, const struct flight *flight);
+tutti_status flight_start(tutti_trainer *trainer, struct flight *flight);
+tutti_status flight_land(tutti_trainer *trainer);
+
 /* deterministic = 2: micro-batches are added as a binary tree whose leaves are those of all ranks,
- * in their order. Puts this micro-batch's gradient into the tree, and leaves zero. */
+ * in their order; its levels are there (grads_reserve). Puts this micro-batch's gradient into the tree, and leaves zero. */
 tutti_status tree_push(tutti_trainer *trainer, int block);
 /* Adds what is in the tree to the gradient of the last one. */
 void tree_finish(tutti_trainer *trainer, int block);

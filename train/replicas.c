@@ -2,8 +2,10 @@
 #include "train/explain.h"
 #include "train/gather.h"
 #include "train/random.h"
+#include "train/together.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* The rank that is alone: the first one of first, first + step ... whose hash is not the most
  * common. -1: all are the same. hashes of one parameter lie stride apart. */
@@ -89,12 +91,30 @@ tutti_status tutti_check_replicas(tutti_trainer *trainer)
 	TRY(publish_wait_all(trainer));
 	size_t hashes_count = (size_t)trainer->size * (size_t)trainer->model.param_count;
 	uint64_t *hashes = malloc(hashes_count * sizeof *hashes + 1);
+	tutti_status status = TUTTI_OK;
 	if (!hashes)
-		return train_fail(TUTTI_ERR_MEMORY, "There is no memory for %zu hashes.",
-				  hashes_count);
-	tutti_status status = compare(trainer, hashes);
+		status = train_fail(TUTTI_ERR_MEMORY, "There is no memory for %zu hashes.",
+				    hashes_count);
+	status = together(trainer, status);
+	if (status == TUTTI_OK)
+		status = compare(trainer, hashes);
 	free(hashes);
 	return status;
+}
+
+enum { MEANS_AT_ONCE = 256 };
+
+static tutti_status means_of_some(tutti_trainer *trainer, const double *sums, const double *items,
+				  double *means, size_t n)
+{
+	double both[2 * MEANS_AT_ONCE];
+
+	memcpy(both, sums, n * sizeof *both);
+	memcpy(both + n, items, n * sizeof *both);
+	TRY(trainer_all_reduce(trainer, both, 2 * n, TUTTI_SUM));
+	for (size_t i = 0; i < n; i++)
+		means[i] = both[i] / both[n + i];
+	return TUTTI_OK;
 }
 
 tutti_status tutti_means(tutti_trainer *trainer, const double *sums, const double *items,
@@ -104,16 +124,9 @@ tutti_status tutti_means(tutti_trainer *trainer, const double *sums, const doubl
 	if (n < 0 || (n > 0 && (!sums || !items || !means)))
 		return train_fail(TUTTI_ERR_INVALID,
 				  "tutti_means needs sums, items and means for %d values.", n);
-	double *both = malloc(2 * (size_t)n * sizeof *both + 1);
-	if (!both)
-		return train_fail(TUTTI_ERR_MEMORY, "There is no memory for %d means.", n);
-	for (int i = 0; i < n; i++) {
-		both[i] = sums[i];
-		both[n + i] = items[i];
+	for (int i = 0; i < n; i += MEANS_AT_ONCE) {
+		int some = n - i < MEANS_AT_ONCE ? n - i : MEANS_AT_ONCE;
+		TRY(means_of_some(trainer, sums + i, items + i, means + i, (size_t)some));
 	}
-	tutti_status status = trainer_all_reduce(trainer, both, 2 * (size_t)n, TUTTI_SUM);
-	for (int i = 0; i < n && status == TUTTI_OK; i++)
-		means[i] = both[i] / both[n + i];
-	free(both);
-	return status;
+	return TUTTI_OK;
 }

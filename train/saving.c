@@ -125,7 +125,8 @@ tutti_status tutti_save(tutti_trainer *trainer, const char *dir, int64_t step)
 				  "tutti_save needs a folder, and a step that is not negative.");
 	const tutti_train_config *config = &trainer->config;
 	if (config->strategy == TUTTI_LOCAL_SGD && trainer->size > 1 &&
-	    trainer->steps % (uint64_t)config->local_sgd_steps != 0)
+	    (trainer->owes_update || trainer->is_apart ||
+	     trainer->steps % (uint64_t)config->local_sgd_steps != 0))
 		return train_fail(
 			TUTTI_ERR_INVALID,
 			"tutti_save: %llu steps are done, and ranks average every %d: between "

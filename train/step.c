@@ -11,6 +11,7 @@
 #include "train/reduce.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 static int first_missing(const tutti_trainer *trainer)
@@ -50,37 +51,73 @@ static tutti_status exchange(tutti_trainer *trainer, tutti_status local)
 {
 	struct ballot *own = &trainer->ballots[trainer->rank];
 
-	*own = (struct ballot){trainer->items, trainer->order, first_missing(trainer),
-			       (int32_t)local};
-	tutti_status status = grads_flush(trainer);
-	if (status == TUTTI_OK)
-		status = params_compare_order(trainer);
-	if (status == TUTTI_OK && !is_alone(trainer))
-		status = trainer_all_gather(trainer, trainer->ballots, sizeof *own);
-	struct kept_error why = train_keep_error();
-	tutti_status reduced = grads_wait(trainer);
-	if (status == TUTTI_OK)
-		return reduced;
-	return tutti_set_error(status, why.sentence);
+	*own = (struct ballot){.items = trainer->items,
+			       .order = trainer->order,
+			       .missing = first_missing(trainer),
+			       .status = (int32_t)local,
+			       .batches = trainer->micro_batches + 1,
+			       .is_uneven = trainer->is_uneven};
+	struct first_failure first = {0};
+	train_note(&first, grads_flush(trainer));
+	if (first.status == TUTTI_OK)
+		train_note(&first, params_compare_order(trainer));
+	if (first.status != TUTTI_OK)
+		trainer_abort(trainer); /* some of what others wait for has not started here */
+	/* Before the ballots: who has given up is not waited for there. */
+	train_note(&first, grads_wait(trainer));
+	if (first.status == TUTTI_OK && !is_alone(trainer))
+		train_note(&first, trainer_all_gather(trainer, trainer->ballots, sizeof *own));
+	return train_first(&first);
+}
+
+static tutti_status never_finished(const tutti_trainer *trainer, int rank, int missing,
+				   const char *so)
+{
+	const struct param *param = &trainer->model.params[missing];
+
+	return train_fail(
+		TUTTI_ERR_INVALID,
+		"Rank %d never finished the gradient of parameter '%s' of unit '%s' in %s: "
+		"end every backward of its units, call tutti_grad_ready, or register it as "
+		"TUTTI_PARAM_MAY_BE_UNUSED.",
+		rank, param->name, trainer->model.units[param->unit].name, so);
+}
+
+/* deterministic = 2: the tree over ranks continues that over micro-batches only where all have the
+ * same of it. */
+static tutti_status judge_evenness(const tutti_trainer *trainer, int rank)
+{
+	const struct ballot *own = &trainer->ballots[rank], *first = &trainer->ballots[0];
+	bool is_power = (own->batches & (own->batches - 1)) == 0;
+
+	if (trainer->config.deterministic != 2 || trainer->size == 1 || is_alone(trainer) ||
+	    (is_power && !own->is_uneven && own->batches == first->batches &&
+	     own->items == first->items))
+		return TUTTI_OK;
+	char others[64] = "";
+	if (rank > 0)
+		snprintf(others, sizeof others, ", rank 0 %g in %d", first->items, first->batches);
+	return train_fail(
+		TUTTI_ERR_INVALID,
+		"With deterministic = 2 all ranks have the same number, a power of two, of "
+		"micro-batches, all of the same items; rank %d had %g items in %d%s%s, so no "
+		"rank updates.",
+		rank, own->items, own->batches, own->is_uneven ? " of unequal numbers" : "",
+		others);
 }
 
 static tutti_status judge(const tutti_trainer *trainer, int rank)
 {
 	const struct ballot *ballot = &trainer->ballots[rank];
 
-	if (ballot->missing >= 0) {
-		const struct param *param = &trainer->model.params[ballot->missing];
-		return train_fail(TUTTI_ERR_INVALID,
-				  "Rank %d never finished the gradient of parameter '%s' of "
-				  "unit '%s' in this step, so no rank updates: end every "
-				  "backward of its units, call tutti_grad_ready, or register "
-				  "it as TUTTI_PARAM_MAY_BE_UNUSED.",
-				  rank, param->name, trainer->model.units[param->unit].name);
-	}
+	if (ballot->missing >= 0)
+		return never_finished(trainer, rank, ballot->missing,
+				      is_alone(trainer) ? "this step, so it does not update"
+							: "this step, so no rank updates");
 	if (ballot->status != TUTTI_OK)
 		return train_fail((tutti_status)ballot->status,
-				  "Rank %d has no room for the optimizer's state, so no "
-				  "rank updates.",
+				  "Rank %d could not make the optimizer's state, so no rank "
+				  "updates.",
 				  rank);
 	if (trainer->layout.by_unit && ballot->order != trainer->ballots[0].order)
 		return train_fail(TUTTI_ERR_MISMATCH,
@@ -88,7 +125,7 @@ static tutti_status judge(const tutti_trainer *trainer, int rank)
 				  "order, so no rank "
 				  "updates: with sharded parameters all ranks run the same.",
 				  rank);
-	return TUTTI_OK;
+	return judge_evenness(trainer, rank);
 }
 
 /* What the ballots say, the same on every rank. */
@@ -125,6 +162,14 @@ static tutti_status measure(tutti_trainer *trainer, tutti_step_info *info)
 	return TUTTI_OK;
 }
 
+/* The others' step counts, and averages are of the same steps on all ranks. */
+static void count_missed(tutti_trainer *trainer)
+{
+	trainer->missed = trainer->ballots[trainer->rank].missing;
+	trainer->missed_status = trainer->ballots[trainer->rank].status;
+	trainer->steps++;
+}
+
 /* Ends the step whatever happens: sums are there and info is filled, or all ranks have the same
  * error. factor: what makes the gradient of a sum. */
 static tutti_status finish(tutti_trainer *trainer, tutti_status local, tutti_step_info *info,
@@ -139,8 +184,11 @@ static tutti_status finish(tutti_trainer *trainer, tutti_status local, tutti_ste
 	info->loss_scale = trainer->scale.factor;
 	if (status == TUTTI_OK)
 		status = params_drop(trainer);
-	if (status == TUTTI_OK)
+	if (status == TUTTI_OK) {
 		status = verdict(trainer, &info->items);
+		if (status != TUTTI_OK && is_alone(trainer))
+			count_missed(trainer);
+	}
 	if (status != TUTTI_OK && status == local)
 		return tutti_set_error(local, own.sentence); /* which says more */
 	if (status == TUTTI_OK)
@@ -163,9 +211,10 @@ static tutti_status explain_skip(const tutti_trainer *trainer)
 				  "Step %llu was skipped: the norm of the gradients is not finite.",
 				  (unsigned long long)trainer->steps);
 	return train_fail(TUTTI_OK,
-			  "Step %llu was skipped on all ranks: the gradient of parameter '%s' has "
+			  "Step %llu was skipped on %s: the gradient of parameter '%s' has "
 			  "an infinity or NaN.",
 			  (unsigned long long)trainer->steps,
+			  is_alone(trainer) ? "this rank" : "all ranks",
 			  trainer->model.params[trainer->skipped_param].name);
 }
 
@@ -174,11 +223,37 @@ static bool is_time(const tutti_trainer *trainer, int every)
 	return every > 0 && trainer->steps % (uint64_t)every == 0;
 }
 
-/* What all ranks do at certain steps. */
-static tutti_status at_times(tutti_trainer *trainer)
+/* Ranks average when none of them has left out anything; else all hear of it. */
+static tutti_status average_together(tutti_trainer *trainer)
 {
+	struct ballot *ballots = trainer->ballots;
+
+	ballots[trainer->rank].missing = trainer->missed;
+	ballots[trainer->rank].status = trainer->missed_status;
+	trainer->missed = -1;
+	trainer->missed_status = TUTTI_OK;
+	trainer->is_apart = true;
+	TRY(trainer_all_gather(trainer, ballots, sizeof *ballots));
+	for (int r = 0; r < trainer->size; r++) {
+		if (ballots[r].missing >= 0)
+			return never_finished(trainer, r, ballots[r].missing,
+					      "a step since ranks averaged, so they do not now");
+		if (ballots[r].status != TUTTI_OK)
+			return train_fail((tutti_status)ballots[r].status,
+					  "Rank %d could not make the optimizer's state in a step "
+					  "since ranks averaged, so they do not now.",
+					  r);
+	}
+	TRY(average(trainer));
+	trainer->is_apart = false;
+	return TUTTI_OK;
+}
+
+tutti_status step_at_times(tutti_trainer *trainer)
+{
+	trainer->owes_update = false;
 	if (is_alone(trainer) && is_time(trainer, trainer->config.local_sgd_steps))
-		TRY(average(trainer));
+		TRY(average_together(trainer));
 	if (is_time(trainer, trainer->config.check_replicas_every) &&
 	    !(is_alone(trainer) && !is_time(trainer, trainer->config.local_sgd_steps)))
 		TRY(tutti_check_replicas(trainer));
@@ -205,13 +280,20 @@ tutti_status tutti_step(tutti_trainer *trainer, const tutti_optimizer *groups, i
 	info = info ? info : &own;
 	TRY(check_step(trainer, "tutti_step"));
 	TRY(optimizer_check(trainer, groups, num_groups));
-	TRY(finish(trainer, optimizer_prepare(trainer, groups), info, &factor));
-	if (!info->skipped) {
+	struct first_failure first = {0};
+	uint64_t before = trainer->steps;
+	train_note(&first, finish(trainer, optimizer_prepare(trainer, groups), info, &factor));
+	if (trainer->steps == before)
+		return train_first(&first);
+	if (first.status == TUTTI_OK && !info->skipped) {
 		trainer->updates++;
-		TRY(optimizer_update(trainer, groups, factor));
-		TRY(settle(trainer));
+		if (info->items > 0) /* who trains alone may have had none */
+			train_note(&first, optimizer_update(trainer, groups, factor));
+		train_note(&first, settle(trainer));
 	}
-	TRY(at_times(trainer));
+	train_note(&first, step_at_times(trainer));
+	if (first.status != TUTTI_OK)
+		return train_first(&first);
 	return info->skipped ? explain_skip(trainer) : TUTTI_OK;
 }
 
@@ -222,7 +304,16 @@ tutti_status tutti_grads_finish(tutti_trainer *trainer, tutti_step_info *info)
 
 	info = info ? info : &own;
 	TRY(check_step(trainer, "tutti_grads_finish"));
-	TRY(finish(trainer, TUTTI_OK, info, &factor));
-	optimizer_scale(trainer, factor);
-	return info->skipped ? explain_skip(trainer) : TUTTI_OK;
+	struct first_failure first = {0};
+	uint64_t before = trainer->steps;
+	train_note(&first, finish(trainer, TUTTI_OK, info, &factor));
+	if (trainer->steps == before)
+		return train_first(&first);
+	if (first.status == TUTTI_OK)
+		optimizer_scale(trainer, factor);
+	trainer->owes_update = first.status == TUTTI_OK && !info->skipped;
+	if (trainer->owes_update)
+		return TUTTI_OK;
+	train_note(&first, step_at_times(trainer));
+	return first.status == TUTTI_OK ? explain_skip(trainer) : train_first(&first);
 }

@@ -12,6 +12,8 @@ float scale_now(const tutti_trainer *trainer);
 /* A step of items, of all ranks, has ended. */
 void scale_end_step(tutti_trainer *trainer, double items, bool is_finite);
 
+/* After an update: what all ranks do at certain steps. Collective at those. */
+tutti_status step_at_times(tutti_trainer *trainer);
 /* Local SGD: all ranks get the mean of their values, and of their state where the config says so.
  * Collective. */
 tutti_status average(tutti_trainer *trainer);

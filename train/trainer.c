@@ -7,8 +7,10 @@
 #include "train/reduce.h"
 #include "train/saving.h"
 #include "train/step.h"
+#include "train/together.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 double seconds_now(void)
@@ -34,34 +36,39 @@ tutti_status trainer_check_param(const tutti_trainer *trainer, const char *funct
 	return TUTTI_OK;
 }
 
-static tutti_status allocate_tables(tutti_trainer *trainer)
+/* Until the first plan is seen: forward in the order of registration, and backward. */
+static void plan_units(struct events *plan, int units)
 {
-	const struct tutti_model *model = &trainer->model;
-
-	trainer->tensors = calloc((size_t)model->param_count + 1, sizeof *trainer->tensors);
-	trainer->units = calloc((size_t)model->unit_count + 1, sizeof *trainer->units);
-	trainer->ballots = calloc((size_t)trainer->size, sizeof *trainer->ballots);
-	trainer->step_events = calloc((size_t)trainer->size, sizeof *trainer->step_events);
-	if (!trainer->tensors || !trainer->units || !trainer->ballots || !trainer->step_events)
-		return train_fail(TUTTI_ERR_MEMORY, "There is no memory for a trainer's tables.");
-	for (int p = 0; p < model->param_count; p++)
-		trainer->tensors[p].optimizer = -1;
-	return TUTTI_OK;
+	plan->room = 2 * units;
+	for (int u = 0; u < units; u++)
+		plan->list[plan->count++] = unit_event(u, UNIT_FORWARD);
+	for (int u = units - 1; u >= 0; u--)
+		plan->list[plan->count++] = unit_event(u, UNIT_BACKWARD);
 }
 
-/* Until the first plan is seen: forward in the order of registration, and backward. */
-static tutti_status plan_units(tutti_trainer *trainer)
+static tutti_status make_tables(tutti_trainer *trainer, const tutti_model *model)
 {
-	int units = trainer->model.unit_count;
+	size_t params = (size_t)model->param_count, units = (size_t)model->unit_count;
 
-	trainer->plan.list = malloc((2 * (size_t)units + 1) * sizeof *trainer->plan.list);
-	if (!trainer->plan.list)
+	TRY(model_copy(&trainer->model, model));
+	if (trainer->config.offload_dir) {
+		trainer->offload_dir = strdup(trainer->config.offload_dir);
+		if (!trainer->offload_dir)
+			return train_fail(TUTTI_ERR_MEMORY,
+					  "There is no memory for a trainer's tables.");
+		trainer->config.offload_dir = trainer->offload_dir;
+	}
+	trainer->tensors = calloc(params + 1, sizeof *trainer->tensors);
+	trainer->units = calloc(units + 1, sizeof *trainer->units);
+	trainer->ballots = calloc((size_t)trainer->size, sizeof *trainer->ballots);
+	trainer->step_events = calloc((size_t)trainer->size, sizeof *trainer->step_events);
+	trainer->plan.list = malloc((2 * units + 1) * sizeof *trainer->plan.list);
+	if (!trainer->tensors || !trainer->units || !trainer->ballots || !trainer->step_events ||
+	    !trainer->plan.list)
 		return train_fail(TUTTI_ERR_MEMORY, "There is no memory for a trainer's tables.");
-	trainer->plan.room = 2 * units;
-	for (int u = 0; u < units; u++)
-		trainer->plan.list[trainer->plan.count++] = unit_event(u, UNIT_FORWARD);
-	for (int u = units - 1; u >= 0; u--)
-		trainer->plan.list[trainer->plan.count++] = unit_event(u, UNIT_BACKWARD);
+	for (size_t p = 0; p < params; p++)
+		trainer->tensors[p].optimizer = -1;
+	plan_units(&trainer->plan, model->unit_count);
 	return TUTTI_OK;
 }
 
@@ -69,11 +76,11 @@ static tutti_status plan_units(tutti_trainer *trainer)
  */
 static tutti_status split(tutti_trainer *trainer)
 {
-	const tutti_config config = {.deterministic = trainer->config.deterministic != 0};
+	tutti_config config;
 	int shards = trainer->layout.shard_size, group = trainer->rank / shards;
 
-	trainer->shard_rank = trainer->rank % shards;
-	trainer->replica_count = trainer->size / shards;
+	TRY(tutti_comm_config(trainer->comm, &config));
+	config.deterministic |= trainer->config.deterministic != 0;
 	if (shards > 1) {
 		TRY(tutti_comm_split(trainer->comm, group, trainer->rank, &config,
 				     &trainer->gather));
@@ -113,11 +120,15 @@ static tutti_status check_memory(tutti_trainer *trainer)
 {
 	tutti_train_stats needed = {0};
 
-	memory_needed(&trainer->layout, &trainer->model, &trainer->config,
-		      trainer->rank % trainer->layout.shard_size, &needed);
+	memory_resident(&trainer->layout, &trainer->model, &trainer->config,
+			trainer->rank % trainer->layout.shard_size, &needed);
+	TRY(memory_for_slots(&trainer->layout, &trainer->model, &trainer->config,
+			     &needed.gathered_peak_bytes));
 	TRY(memory_check(&trainer->config, &needed));
 	trainer->stats.param_bytes = needed.param_bytes;
 	trainer->stats.grad_bytes = needed.grad_bytes;
+	trainer->held_bytes = needed.param_bytes + needed.grad_bytes + needed.optimizer_bytes;
+	trainer->planned_bytes = trainer->held_bytes + needed.gathered_peak_bytes;
 	return TUTTI_OK; /* the optimizer's are counted when they are made */
 }
 
@@ -126,12 +137,16 @@ static tutti_status agree_on_memory(tutti_trainer *trainer)
 {
 	tutti_status status = check_memory(trainer);
 	struct kept_error why = train_keep_error();
-	double fails = status != TUTTI_OK;
+	double told[2] = {status != TUTTI_OK, (double)trainer->planned_bytes};
 
-	TRY(trainer_all_reduce(trainer, &fails, 1, TUTTI_MAX));
+	TRY(trainer_all_reduce(trainer, told, 2, TUTTI_MAX));
+	size_t more = (size_t)told[1] - trainer->planned_bytes;
+	trainer->planned_bytes += more;
+	if (trainer->layout.by_unit) /* what it needs beside the plan all need, and fail together */
+		trainer->held_bytes += more;
 	if (status != TUTTI_OK)
 		return tutti_set_error(status, why.sentence);
-	if (fails > 0)
+	if (told[0] > 0)
 		return train_fail(
 			TUTTI_ERR_MEMORY,
 			"Another rank, whose shards are a little larger, needs more than the "
@@ -140,23 +155,59 @@ static tutti_status agree_on_memory(tutti_trainer *trainer)
 	return TUTTI_OK;
 }
 
-static tutti_status build(tutti_trainer *trainer)
+/* Shard groups are ranks that follow each other: where they are to be nodes, nodes are to be that,
+ * and of one size. */
+static tutti_status check_nodes(tutti_trainer *trainer, int node)
+{
+	double ends[2] = {node, -node};
+
+	if (trainer->config.strategy != TUTTI_HSDP || trainer->config.shard_size)
+		return TUTTI_OK;
+	TRY(trainer_all_reduce(trainer, ends, 2, TUTTI_MIN));
+	if (ends[0] != -ends[1])
+		return train_fail(TUTTI_ERR_INVALID,
+				  "TUTTI_HSDP without shard_size takes the ranks of a node for a "
+				  "shard group, but nodes have from %d to %d of them: set it.",
+				  (int)ends[0], (int)-ends[1]);
+	double is_apart = trainer->rank % node != tutti_local_rank(trainer->comm);
+	TRY(trainer_all_reduce(trainer, &is_apart, 1, TUTTI_MAX));
+	if (is_apart > 0)
+		return train_fail(
+			TUTTI_ERR_INVALID,
+			"TUTTI_HSDP without shard_size takes the ranks of a node for a "
+			"shard group, but they do not follow each other: start ranks node by "
+			"node (srun --distribution=block), or set shard_size.");
+	return TUTTI_OK;
+}
+
+static tutti_status plan_memory(tutti_trainer *trainer, int node)
 {
 	const tutti_train_config *config = &trainer->config;
+	int shards = layout_shard_size(config, trainer->size, node);
+
+	TRY(config_check_world(config, trainer->size, node));
+	TRY(layout_make(&trainer->layout, &trainer->model, config, shards));
+	trainer->shard_rank = trainer->rank % shards;
+	trainer->replica_count = trainer->size / shards;
+	TRY(memory_tables(trainer));
+	return norm_create(trainer);
+}
+
+/* What one rank alone can fail at, all fail at. */
+static tutti_status build(tutti_trainer *trainer, const tutti_model *model)
+{
 	int node = tutti_local_size(trainer->comm);
 
-	TRY(allocate_tables(trainer));
+	TRY(together(trainer, make_tables(trainer, model)));
 	TRY(compare_models(trainer));
-	TRY(config_check_world(config, trainer->size, node));
-	TRY(layout_make(&trainer->layout, &trainer->model, config,
-			layout_shard_size(config, trainer->size, node)));
+	TRY(check_nodes(trainer, node));
+	TRY(together(trainer, plan_memory(trainer, node)));
 	TRY(agree_on_memory(trainer));
-	TRY(plan_units(trainer));
 	TRY(split(trainer));
-	TRY(norm_create(trainer));
 	TRY(memory_place(trainer));
+	TRY(together(trainer, pieces_make(trainer)));
 	scale_create(trainer);
-	trainer->skipped_param = -1;
+	trainer->skipped_param = trainer->missed = -1;
 	TRY(broadcast_values(trainer));
 	widen_values(trainer);
 	return TUTTI_OK;
@@ -175,16 +226,16 @@ tutti_status tutti_trainer_create(tutti_trainer **trainer, tutti_model *model, t
 	config = config ? config : &zero;
 	TRY(config_check(config));
 	TRY(config_check_model(config, model));
-	tutti_trainer *made = calloc(1, sizeof *made);
+	tutti_trainer first = {.comm = comm,
+			       .rank = tutti_rank(comm),
+			       .size = tutti_size(comm),
+			       .config = *config};
+	tutti_trainer *made = malloc(sizeof *made);
 	if (!made)
-		return train_fail(TUTTI_ERR_MEMORY, "There is no memory for a trainer.");
-	made->comm = comm;
-	made->rank = tutti_rank(comm);
-	made->size = tutti_size(comm);
-	made->config = *config;
-	tutti_status status = model_copy(&made->model, model);
-	if (status == TUTTI_OK)
-		status = build(made);
+		return together(&first,
+				train_fail(TUTTI_ERR_MEMORY, "There is no memory for a trainer."));
+	*made = first;
+	tutti_status status = build(made, model);
 	if (status != TUTTI_OK) {
 		struct kept_error why = train_keep_error();
 		tutti_trainer_destroy(made);
@@ -199,9 +250,11 @@ void tutti_trainer_destroy(tutti_trainer *trainer)
 	if (!trainer)
 		return;
 	saving_drop(trainer);
+	if (trainer->step != STEP_CLOSED) /* nobody may come any more to what is under way */
+		trainer_abort(trainer);
 	if (trainer->flight_count > 0)
 		grads_wait(trainer);
-	if (trainer->blocks) {
+	if (trainer->pieces) { /* before there are any nothing is under way */
 		publish_wait_all(trainer);
 		params_drop(trainer);
 	}
@@ -215,6 +268,7 @@ void tutti_trainer_destroy(tutti_trainer *trainer)
 	free(trainer->ballots);
 	free(trainer->shares);
 	free(trainer->step_events);
+	free(trainer->offload_dir);
 	free(trainer->plan.list);
 	free(trainer->seen.list);
 	model_finish(&trainer->model);

@@ -3,11 +3,14 @@
  *   trainer.c   create and destroy
  *   config.c    what a config may say
  *   compare.c   is it the same model on every rank?
- *   layout.c    which parameters travel as one, and whose part is which
- *   memory.c    where parameters, gradients and state lie, and what that adds up to
+ *   layout.c    which parameters travel as one; cut.c: and whose part is which
+ *   memory.c    where parameters, gradients and state lie; need.c: and what that adds up to
+ *   pool.c      where whole units and gradients lie; slots.c, plain_order.c: how many at once
  *   hooks.c     micro-batches, and where gradients become final
  *   gather.c    FSDP: parameters are there from a unit's begin to its end
- *   reduce.c    gradients on their way to their sums
+ *   reduce.c    gradients until they are on their way
+ *   flight.c    ... and until they are sums
+ *   reserve.c   deterministic modes: room for what micro-batches leave to the end of the step
  *   tree.c      deterministic = 2: the order in which micro-batches are added
  *   step.c      the end of a step: waits, agrees, divides, updates
  *   norm.c      the global norm
@@ -69,14 +72,22 @@ struct flight {
 	enum { FLIGHT_SHARDS, FLIGHT_REPLICAS, FLIGHT_DONE } stage;
 	bool is_last; /* of the step */
 	tutti_work *work;
+	tutti_status failed; /* not OK: it did not start, or did not end */
 };
 
-/* Buffers for the largest span, taken and given back by all ranks at the same calls. */
-struct pool {
-	void **slots;
-	bool *is_taken;
-	int count, enough; /* enough: from there on who needs one waits for a flight to end */
+/* A place for one block's values or gradients. */
+struct slot {
+	char *memory; /* NULL: not made */
 	size_t bytes;
+	bool is_taken;
+	bool is_planned; /* there on all ranks; else this one needed it once */
+	bool is_local;   /* ordinary memory; else in the region */
+};
+
+struct pool {
+	struct slot *slots;
+	int count;
+	void *region; /* of tutti_mem_alloc: what was planned at create */
 };
 
 struct unit_state {
@@ -103,6 +114,7 @@ struct ballot {
 	uint64_t order;  /* of its units in this step */
 	int32_t missing; /* the first parameter without its hook; -1: none */
 	int32_t status;  /* this rank cannot update: tutti_status */
+	int32_t batches, is_uneven; /* micro-batches of the step; they had unequal items */
 };
 
 struct tutti_trainer {
@@ -129,6 +141,9 @@ struct tutti_trainer {
 			  */
 	struct pool data_pool, grad_pool;
 	size_t transient_bytes; /* in slots now */
+	size_t held_bytes;      /* all that memory_limit is of: optimizer state as if of AdamW, and slots; with FSDP of the
+				   rank with most */
+	size_t planned_bytes;   /* the same without what some ranks need beside the plan, on the rank with most */
 
 	struct flight *flights; /* a ring, in the order in which they began */
 	int flight_first, flight_count;
@@ -138,13 +153,20 @@ struct tutti_trainer {
 	bool in_batch, backward_begun, units_ran;
 	tutti_pass pass;   /* of the micro-batch, while in_batch */
 	int micro_batches; /* of this step, that have ended */
+	int kept_levels;   /* deterministic: of the tree that have memory; without one 1: whole gradients have */
 	int open_unit;     /* between its begin and end, when open_pass is not NONE */
 	enum unit_pass open_pass;
 	struct events plan, seen; /* of the last training micro-batch, and of this one */
 	uint64_t order;           /* a hash of the step's units so far */
 	int32_t *step_events;     /* one a rank of the shard group */
-	double items;             /* here, in this step */
-	uint64_t steps, updates;  /* finished; of them with an update */
+	double items, batch_items; /* here, in this step; in its first micro-batch */
+	bool is_uneven;            /* other micro-batches have had other items */
+	int missed;                /* local SGD: without its hook since ranks averaged; -1: none */
+	int32_t missed_status;     /* ... and why this rank could not update */
+	bool is_apart;             /* the last average has failed: ranks differ */
+	bool owes_update;          /* after tutti_grads_finish, until tutti_params_updated */
+	char *offload_dir;         /* config.offload_dir */
+	uint64_t steps, updates; /* finished; of them with an update */
 	struct scale {
 		float factor,
 			divisor; /* of the loss; of what 16-bit gradients are kept small with */
@@ -181,14 +203,24 @@ tutti_status trainer_broadcast(tutti_trainer *trainer, void *data, size_t count,
 			       int root);
 /* The same among the ranks of a shard group. */
 tutti_status trainer_shard_gather(tutti_trainer *trainer, void *all, size_t bytes_each);
+tutti_status trainer_average(tutti_trainer *trainer, float *values, size_t count); /* replicas */
 tutti_status trainer_shard_broadcast(tutti_trainer *trainer, float *values, size_t count, int root);
 /* A collective on bytes has started: what it sends from one of ranks. */
 void count_reduced(tutti_trainer *trainer, size_t bytes, int ranks, bool is_all);
 void count_gathered(tutti_trainer *trainer, size_t bytes, int ranks);
 void count_averaged(tutti_trainer *trainer, size_t bytes);
 
-/* Waits, and counts it as time waited for communication. */
-tutti_status trainer_wait(tutti_trainer *trainer, tutti_work **work);
+/* The trainer's own communicators: of ranks that share a shard group (gather, reduce), and of those
+ * with the same part (replicas). */
+enum circle { IN_SHARD_GROUP, AMONG_REPLICAS };
+/* Waits, and counts it as time waited for communication. Ends early when the caller's communicator
+ * has failed. */
+tutti_status trainer_wait(tutti_trainer *trainer, tutti_work **work, enum circle circle);
+/* What a call on one of them has returned. The sentence of a failure says which ranks of the job its
+ * ranks are, or is that of the caller's communicator, where that has failed. */
+tutti_status circle_status(const tutti_trainer *trainer, tutti_status status, enum circle circle);
+/* All of them, here: waits end. */
+void trainer_abort(const tutti_trainer *trainer);
 double seconds_now(void); /* monotonic */
 
 #endif

@@ -5,20 +5,8 @@
 #include "train/kernels.h"
 #include "train/reduce.h"
 
-#include <stdlib.h>
+#include <assert.h>
 #include <string.h>
-
-static tutti_status make_level(tutti_trainer *trainer, struct block *block, int level)
-{
-	if (block->levels[level])
-		return TUTTI_OK;
-	block->levels[level] = malloc(block->span->count * sizeof(float));
-	if (!block->levels[level])
-		return train_fail(TUTTI_ERR_MEMORY,
-				  "There is no memory for the sums of deterministic = 2.");
-	trainer->stats.grad_bytes += block->span->elements * sizeof(float);
-	return TUTTI_OK;
-}
 
 static void add_levels(const tutti_trainer *trainer, const struct block *block, int last)
 {
@@ -40,7 +28,7 @@ tutti_status tree_push(tutti_trainer *trainer, int b)
 
 	while (trainer->micro_batches >> level & 1)
 		level++;
-	TRY(make_level(trainer, block, level));
+	assert(block->levels[level]);
 	TRY(grad_make(trainer, b));
 	add_levels(trainer, block, level);
 	for (int i = 0; i < block->span->param_count; i++) {
