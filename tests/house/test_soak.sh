@@ -4,7 +4,7 @@
 set -u
 . "$SOURCE_DIR/tests/scratch.sh"
 
-mkdir -p bin tree/script tree/tests tree/build/asan/tests
+mkdir -p bin tree/script tree/tests/train tree/build/asan/tests
 cp "$SOURCE_DIR/script/soak" "$SOURCE_DIR/script/fuzz" tree/script/
 echo 'int main(void) { return getenv("SEED") != 0; }' >tree/tests/test_seed.c
 # Only what the scripts need beside them: no clang.
@@ -26,8 +26,9 @@ soak()
 	grep -qF -- "$2" out || complain "'$2' is not in: $(cat out err)"
 }
 
+fake tree/tests/train/test_gpt.sh ''
 fake bin/cmake ''
-for name in test_refused test_refused_shrink test_rlimits; do
+for name in test_refused test_refused_shrink test_refused_trainer test_rlimits test_train_save_kill; do
 	fake tree/build/asan/tests/$name ''
 done
 for name in bootstrap test mutants faults chaos cross; do
@@ -37,6 +38,9 @@ soak 0 'fuzz: skipped, as clang or its libFuzzer is not here'
 grep -qE '^soak: .* passed; 1 skipped: script/fuzz$' out || complain "the last line: $(tail -1 out)"
 fake tree/script/cross 'exit 77'
 soak 0 'passed; 2 skipped: script/fuzz script/cross'
+fake tree/build/asan/tests/test_train_save_kill 'echo "a save is lost"; exit $((KILLS == 50))'
+soak 1 'a save is lost'
+fake tree/build/asan/tests/test_train_save_kill ''
 fake tree/script/fuzz 'echo "an input breaks it"; exit 1'
 soak 1 'an input breaks it'
 fake tree/script/fuzz ''

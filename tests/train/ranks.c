@@ -48,7 +48,12 @@ static void *thread_main(void *arg)
 
 int ranks_as_threads(int n, rank_fn fn, void *arg)
 {
-	tutti_config config = {.timeout_ms = TIMEOUT_MS};
+	return ranks_with_timeout(n, TIMEOUT_MS, fn, arg);
+}
+
+int ranks_with_timeout(int n, int timeout_ms, rank_fn fn, void *arg)
+{
+	tutti_config config = {.timeout_ms = timeout_ms};
 	tutti_comm *comms[MAX_RANKS];
 	struct rank ranks[MAX_RANKS];
 	int before = atomic_load(&failures);
@@ -83,7 +88,20 @@ static int process_main(const tutti_config *config, rank_fn fn, void *arg)
 	return atomic_load(&failures) != 0;
 }
 
+static void be_on_node(int node)
+{
+	char host[32];
+
+	snprintf(host, sizeof host, "node %d", node);
+	setenv("TUTTI_HOST_ID", host, 1);
+}
+
 int ranks_as_processes(int n, rank_fn fn, void *arg)
+{
+	return ranks_on_nodes(n, NULL, fn, arg);
+}
+
+int ranks_on_nodes(int n, const int *nodes, rank_fn fn, void *arg)
 {
 	char folder[] = "/tmp/tutti_train_XXXXXX", url[64], command[64];
 	int failed = 0, state;
@@ -98,6 +116,8 @@ int ranks_as_processes(int n, rank_fn fn, void *arg)
 		pid_t pid = fork();
 		if (pid < 0)
 			abort();
+		if (pid == 0 && nodes)
+			be_on_node(nodes[r]);
 		if (pid == 0)
 			_exit(process_main(&config, fn, arg));
 	}

@@ -9,8 +9,11 @@ typedef void (*rank_fn)(tutti_comm *comm, void *arg);
 
 /* Returns how many checks failed on all ranks together. */
 int ranks_as_threads(int n, rank_fn fn, void *arg);
+int ranks_with_timeout(int n, int timeout_ms, rank_fn fn, void *arg);
 /* Returns how many ranks failed. Call it before the process has threads. */
 int ranks_as_processes(int n, rank_fn fn, void *arg);
+/* The same on several machines, as far as Tutti can tell: rank r on number nodes[r]. */
+int ranks_on_nodes(int n, const int *nodes, rank_fn fn, void *arg);
 
 /* Collectives that a trainer has started. */
 uint64_t collectives(const tutti_trainer *trainer);

@@ -17,50 +17,77 @@ fi
 # Text that every Debian has.
 cat /usr/share/common-licenses/* >text
 
-"$gpt" --steps "$steps" --dump-loss 1.loss text >1.txt
-fingerprint=$(grep -o 'fingerprint [0-9a-f]*' 1.txt)
-[ -n "$fingerprint" ]
+# near FILE FILE LIMIT: losses of the same steps
+near()
+{
+	awk -v limit="$3" 'NR == FNR { of[$1] = $2; next }
+		{ d = $2 - of[$1]; if (d < 0) d = -d; rows++; if (!($1 in of) || d > limit) far = $0 " is not " of[$1] }
+		END { if (!rows || far) { print "losses: " far; exit 1 } }' "$1" "$2" || failures=1
+}
+
+# alone: what all others are compared with, in 1.csv and 1.loss. The other runs write no sample: its characters, one
+# forward of all ranks for each, would take most of the time.
+alone()
+{
+	rm -rf log
+	"$gpt" --steps "$steps" --dump-loss 1.loss --log log text >1.txt
+	mv log/metrics.csv 1.csv
+}
+
+# A strategy on so many ranks: the same batches, so the same learning rates need the same number of steps.
+# Columns are step, time, loss, norm of the gradients, rate.
+same_losses()
+{
+	local n=$1 strategy=$2
+	rm -rf log
+	"$tuttirun" -n "$n" "$gpt" --sample 0 --steps "$steps" --strategy "$strategy" "${@:3}" --log log text >"$n.txt"
+	paste -d , 1.csv log/metrics.csv | awk -F , -v n="$n" -v steps="$steps" -v strategy="$strategy" '
+		function far(a, b) { return a > b ? a - b : b - a }
+		NR == 1 { next }
+		{ rows += $1 == $6 && $3 > 0 && $4 > 0 }
+		far($3, $8) > loss { loss = far($3, $8) }
+		far($4, $9) / $4 > norm { norm = far($4, $9) / $4 }
+		END { print n " ranks, " strategy ": losses differ by " loss + 0 ", norms by " norm + 0 " of them, in " rows " steps"
+			exit !(rows == steps && loss <= 2e-5 && norm <= 1e-5) }' || failures=1
+	grep -q "parameters are the same to the bit on $n ranks, fingerprint" "$n.txt" || failures=1
+}
+
+alone
+grep -q 'fingerprint [0-9a-f]' 1.txt
 awk -v steps="$steps" -v learned="$learned" 'NR == 1 { first = $2 } { last = $2 }
 	END { exit !(NR == steps && last < first - learned) }' 1.loss || {
 	echo "$steps steps learned nothing"
 	failures=1
 }
-
-# A strategy on so many ranks: the same batches, so the same learning rates need the same number of steps.
-same_losses()
-{
-	local n=$1 strategy=$2
-	"$tuttirun" -n "$n" "$gpt" --steps "$steps" --strategy "$strategy" --dump-loss "$n.loss" text >"$n.txt"
-	paste 1.loss "$n.loss" | awk -v n="$n" -v steps="$steps" -v strategy="$strategy" '
-		{ difference = $2 - $4; if (difference < 0) difference = -difference }
-		difference > largest { largest = difference }
-		END { print n " ranks, " strategy ": largest difference " largest + 0 " in " NR " steps"
-			exit !(NR == steps && largest <= 2e-5) }' || failures=1
-	grep -q "parameters are the same to the bit on $n ranks, fingerprint" "$n.txt" || failures=1
-}
-
-same_losses 2 ddp
 same_losses 4 fsdp
 steps=30
-"$gpt" --steps "$steps" --dump-loss 1.loss text >1.txt
-same_losses 4 ddp
+alone
+same_losses 2 ddp
 same_losses 2 zero1
 same_losses 3 zero2
-same_losses 2 fsdp
-if [ -n "${TEST_WHOLE:-}" ]; then # script/soak: all of it, for as long as is promised
+same_losses 2 fsdp --sample 20 # all ranks gather for each character
+same_losses 4 hsdp --shard-size 2
+if [ -n "${GPT_WHOLE:-}" ]; then # script/soak: every strategy, for as long as is promised
 	steps=200
-	"$gpt" --steps "$steps" --dump-loss 1.loss text >1.txt
+	alone
 	for n in 2 4 8; do
-		for strategy in ddp zero1 zero2 fsdp hsdp; do
+		for strategy in ddp zero1 zero2 fsdp; do
 			same_losses "$n" "$strategy"
 		done
+		same_losses "$n" hsdp --shard-size 2
+	done
+	tail -1 1.loss >end.loss
+	for dtype in bf16 f16; do
+		"$tuttirun" -n 2 "$gpt" --steps "$steps" --strategy fsdp --dtype "$dtype" --loss-scale -1 --dump-loss low.loss text >/dev/null
+		tail -1 low.loss >low_end.loss
+		near end.loss low_end.loss 2e-2
 	done
 fi
 
 # fingerprint RANKS OPTION...: of ten steps
 fingerprint()
 {
-	"$tuttirun" -n "$1" "$gpt" --steps 10 "${@:2}" text | grep -o 'fingerprint [0-9a-f]*'
+	"$tuttirun" -n "$1" "$gpt" --sample 0 --steps 10 "${@:2}" text | grep -o 'fingerprint [0-9a-f]*'
 }
 
 # With deterministic = 2 and one sequence in a micro-batch: the same bits at every number of ranks and strategy.
@@ -74,32 +101,37 @@ for what in "2 ddp" "4 zero1" "4 zero2" "8 fsdp"; do
 	}
 done
 
-# near FILE FILE LIMIT: losses of the same steps
-near()
-{
-	awk -v limit="$3" 'NR == FNR { of[$1] = $2; next }
-		{ d = $2 - of[$1]; if (d < 0) d = -d; rows++; if (!($1 in of) || d > limit) far = $0 " is not " of[$1] }
-		END { if (!rows || far) { print "losses: " far; exit 1 } }' "$1" "$2" || failures=1
-}
-
-# Saved by FSDP on four ranks, continued by DDP on others; in bf16 by FSDP.
+# Saved by FSDP on four ranks, continued by DDP on others; of 16 bits by FSDP, with losses scaled for f16.
 steps=24
-"$gpt" --steps $steps --dump-loss whole.loss text >/dev/null
-"$tuttirun" -n 4 "$gpt" --steps $steps --strategy fsdp --save saved --save-every 12 --log logged --export all.safetensors \
-	--dump-loss saved.loss text >/dev/null
+"$gpt" --sample 0 --steps $steps --dump-loss whole.loss text >/dev/null
+"$tuttirun" -n 4 "$gpt" --sample 0 --steps $steps --strategy fsdp --save saved --save-every 12 --log logged \
+	--export all.safetensors --dump-loss saved.loss text >/dev/null
 near whole.loss saved.loss 2e-5
 [ "$(tail -n +2 logged/metrics.csv | wc -l)" = $steps ] || failures=1
 [ -d saved/step_00000024 ] && [ -s all.safetensors ] || failures=1
-for n in 1 3; do
+for n in 1 3 ${GPT_WHOLE:+2 8}; do
 	rm -rf again
 	mkdir again
 	cp -r saved/step_00000012 again/
-	"$tuttirun" -n $n "$gpt" --steps $steps --save again --dump-loss again.loss text >/dev/null
+	"$tuttirun" -n $n "$gpt" --sample 0 --steps $steps --save again --dump-loss again.loss text >/dev/null
 	[ "$(wc -l <again.loss)" = 12 ] || failures=1
 	near whole.loss again.loss 2e-5
 done
-"$tuttirun" -n 2 "$gpt" --steps $steps --strategy fsdp --dtype bf16 --reduce bf16 --dump-loss bf16.loss text >/dev/null
-near whole.loss bf16.loss 2e-2
+low()
+{
+	"$tuttirun" -n 2 "$gpt" --sample 0 --steps $steps --strategy fsdp "$@" --dump-loss low.loss text >low.txt
+}
+low --dtype bf16 --reduce bf16
+near whole.loss low.loss 2e-2
+low --dtype f16 --reduce f16 --loss-scale -1
+near whole.loss low.loss 2e-2
+# What does not fit f16 is skipped by all, and said.
+steps=2
+low --dtype f16 --reduce f16 --loss-scale 1e9
+grep -q 'Step 2 was skipped on all ranks: the gradient of parameter' low.txt || {
+	echo "a loss scale of 1e9 fits f16: $(cat low.txt)"
+	failures=1
+}
 
 # refused STATUS SENTENCE ARGUMENT...
 refused()
@@ -117,6 +149,8 @@ refused 2 'cannot read nowhere: No such file' text nowhere
 refused 2 'the text has 10 bytes, too few' short
 refused 2 '--steps x is not possible' --steps x text
 refused 2 '--strategy what is not possible' --strategy what text
+refused 2 '--dtype f64 is not possible' --dtype f64 text
+refused 1 'reduce_dtype 2 is neither' --dtype bf16 --reduce f16 text
 refused 2 'usage' --what text
 refused 2 'cannot write' --dump-loss /nowhere/loss text
 refused 0 'usage' --help

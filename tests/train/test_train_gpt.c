@@ -1,5 +1,5 @@
-/* What would break: a backward that is not the derivative of its forward, and a loss that depends
- * on the number of ranks. */
+/* What would break: a backward that is not the derivative of its forward, a loss that depends on
+ * the number of ranks, and parameters of 16 bits that are computed with as other numbers. */
 #include "ranks.h"
 
 #include "examples/gpt/gpt.h"
@@ -32,7 +32,7 @@ static void start(struct small_gpt *small, tutti_comm *comm, const tutti_train_c
 	gpt_register(&small->gpt, tiny, model);
 	must(tutti_trainer_create(&small->trainer, model, comm, config));
 	tutti_model_destroy(model);
-	gpt_start(&small->gpt, small->trainer, SEQUENCES, TUTTI_F32);
+	gpt_start(&small->gpt, small->trainer, SEQUENCES, config->param_dtype);
 }
 
 static void finish(struct small_gpt *small)
@@ -178,11 +178,72 @@ static void test_loss_equality(void **state)
 	}
 }
 
+/* What a forward computes from values that 16 bits hold. */
+struct scores {
+	tutti_dtype dtype; /* of the parameters */
+	int least,
+		bits; /* of the 16-bit type: its smallest exponent, and the bits behind the point */
+	float logits[MAX_TOKENS * 11];
+};
+
+/* The i-th value of parameter p: of embeddings, which the scores are products with, the smallest
+ * numbers. */
+static float value_of(const struct scores *scores, int p, size_t i)
+{
+	uint32_t drawn = tutti_random(5, 0, (uint64_t)p, i);
+	int exponent = p < 2 ? scores->least + (int)(drawn % 3) : -4 + (int)(drawn % 4);
+	int one = 1 << scores->bits, fraction = (int)(drawn >> 8) % one;
+	int is_subnormal = p < 2 && drawn >> 30 == 0;
+	double magnitude = is_subnormal ? ldexp(fraction, scores->least - scores->bits)
+					: ldexp(one + fraction, exponent - scores->bits);
+
+	return (float)(drawn & 128 ? -magnitude : magnitude);
+}
+
+static void score(tutti_comm *comm, void *arg)
+{
+	struct scores *scores = arg;
+	const tutti_train_config config = {.param_dtype = scores->dtype};
+	struct small_gpt small;
+
+	start(&small, comm, &config);
+	CHECK(small.gpt.token_w < 2 && small.gpt.position_w < 2);
+	for (int p = 0; p < small.gpt.params; p++)
+		for (size_t i = 0; i < small.gpt.counts[p]; i++) {
+			float value = value_of(scores, p, i);
+			must(tutti_param_write(small.trainer, p, i, 1, &value));
+		}
+	load(&small, 0, 0, SEQUENCES);
+	must(tutti_micro_batch(small.trainer, TUTTI_PASS_EVAL, 1, NULL));
+	gpt_forward(&small.gpt, small.tokens, SEQUENCES);
+	memcpy(scores->logits, gpt_logits(&small.gpt),
+	       SEQUENCES * (size_t)tiny.length * 11 * sizeof(float));
+	finish(&small);
+}
+
+static void test_16_bits(void **state)
+{
+	(void)state;
+	struct scores types[] = {{.dtype = TUTTI_F16, .least = -14, .bits = 10},
+				 {.dtype = TUTTI_BF16, .least = -20, .bits = 7}};
+	static struct scores narrow, wide;
+
+	for (int t = 0; t < 2; t++) {
+		narrow = wide = types[t];
+		wide.dtype = TUTTI_F32;
+		assert_int_equal(ranks_as_threads(1, score, &narrow), 0);
+		assert_int_equal(ranks_as_threads(1, score, &wide), 0);
+		assert_true(narrow.logits[0] != narrow.logits[1]);
+		assert_memory_equal(narrow.logits, wide.logits, sizeof wide.logits);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_gradients),
 		cmocka_unit_test(test_loss_equality),
+		cmocka_unit_test(test_16_bits),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

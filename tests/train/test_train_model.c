@@ -62,8 +62,49 @@ static void registration(tutti_comm *comm, void *arg)
 	CHECK(tutti_model_buffer(model, "mean", TUTTI_F32, 6, NULL) == -1);
 	CHECK(tutti_model_buffer(model, "mean", TUTTI_F32, 6, data) == 0);
 	CHECK(tutti_model_buffer(model, "mean", TUTTI_F32, 6, data) == -1);
+	CHECK_SENTENCE("two buffers 'mean'");
 	tutti_model_destroy(model);
 	tutti_model_destroy(NULL);
+}
+
+/* What a checkpoint or an export could not hold is refused before anything is trained. */
+static void names(tutti_comm *comm, void *arg)
+{
+	(void)comm, (void)arg;
+	static const char *const bad[] = {"caf\xe9", "\xc0\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80",
+					  "half \xe2\x82"};
+	tutti_model *model;
+	float data[6];
+
+	CHECK(tutti_model_create(&model) == TUTTI_OK);
+	CHECK(tutti_model_unit(model, "Gr\xc3\xb6\xc3\x9f"
+				      "e") == 0);
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+		CHECK(tutti_model_unit(model, bad[i]) == -1);
+		CHECK_SENTENCE("of a unit is not UTF-8");
+		CHECK(tutti_model_param(model, 0, bad[i], 2, shape, 0) == -1);
+		CHECK_SENTENCE("of a parameter is not UTF-8");
+		CHECK(tutti_model_param_extern(model, 0, bad[i], 2, shape, TUTTI_F32, data, data,
+					       0) == -1);
+		CHECK(tutti_model_buffer(model, bad[i], TUTTI_F32, 6, data) == -1);
+		CHECK_SENTENCE("of a buffer is not UTF-8");
+		CHECK(tutti_model_state(model, bad[i], data, sizeof data, 0) == -1);
+		CHECK_SENTENCE("of a state is not UTF-8");
+	}
+	CHECK(tutti_model_param(model, 0, "__metadata__", 2, shape, 0) == -1);
+	CHECK_SENTENCE("A parameter cannot be named '__metadata__'");
+	CHECK(tutti_model_buffer(model, "__metadata__", TUTTI_F32, 6, data) == -1);
+	CHECK_SENTENCE("A buffer cannot be named '__metadata__'");
+	CHECK(tutti_model_param(model, 0, "w", 2, shape, 0) == 0);
+	CHECK(tutti_model_buffer(model, "w", TUTTI_F32, 6, data) == -1);
+	CHECK_SENTENCE("There is a parameter 'w' already");
+	CHECK(tutti_model_buffer(model, "mean", TUTTI_F32, 6, data) == 0);
+	CHECK(tutti_model_param(model, 0, "mean", 2, shape, 0) == -1);
+	CHECK_SENTENCE("There is a buffer 'mean' already");
+	/* These are no tensors of a file, or of a kind of their own there. */
+	CHECK(tutti_model_unit(model, "w") == 1);
+	CHECK(tutti_model_state(model, "w", data, sizeof data, 0) == 0);
+	tutti_model_destroy(model);
 }
 
 static void unbuilt(tutti_comm *comm, void *arg)
@@ -165,6 +206,12 @@ static void test_registration(void **state)
 	assert_int_equal(ranks_as_threads(1, registration, NULL), 0);
 }
 
+static void test_names(void **state)
+{
+	(void)state;
+	assert_int_equal(ranks_as_threads(1, names, NULL), 0);
+}
+
 static void test_unbuilt(void **state)
 {
 	(void)state;
@@ -181,6 +228,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_registration),
+		cmocka_unit_test(test_names),
 		cmocka_unit_test(test_unbuilt),
 		cmocka_unit_test(test_bad_configs),
 	};

@@ -112,7 +112,8 @@ static void offloaded(tutti_comm *comm, void *arg)
 	toy_train(&toy, comm, &missing);
 	toy_micro_batch(&toy, TUTTI_PASS_LAST, 0, SAMPLES);
 	CHECK_ERROR(tutti_step(toy.trainer, &adamw, 1, NULL), TUTTI_ERR_SYSTEM,
-		    tutti_rank(comm) == 1 ? "'/nowhere/at/all'" : "Rank 1 has no room");
+		    tutti_rank(comm) == 1 ? "'/nowhere/at/all'"
+					  : "Rank 1 could not make the optimizer");
 	toy_destroy(&toy);
 }
 
@@ -137,20 +138,17 @@ static void test_offload(void **state)
 
 /* ---- an infinity on one rank ---- */
 
-static void infinite(tutti_comm *comm, void *arg)
-{
-	tutti_train_config config = {.strategy = *(const tutti_strategy *)arg,
-				     .param_dtype = TUTTI_F16,
-				     .loss_scale = -1};
-	float before[TOY_PARAMS][TOY_MAX] = {{0}}, after[TOY_PARAMS][TOY_MAX] = {{0}};
-	struct toy toy;
-	tutti_step_info info;
+static const tutti_train_config with_infinity[] = {
+	{.param_dtype = TUTTI_F16, .loss_scale = -1},
+	{.param_dtype = TUTTI_F16, .reduce_dtype = TUTTI_F16, .loss_scale = -1},
+	{.param_dtype = TUTTI_BF16, .reduce_dtype = TUTTI_BF16, .loss_scale = -1},
+	{.param_dtype = TUTTI_F32},
+};
 
-	toy_register(&toy, comm, 0);
-	toy_train(&toy, comm, &config);
-	tutti_trainer *t = toy.trainer;
-	read_values(t, before);
-	CHECK(tutti_grad_scale(t) == 65536);
+static void one_sample(struct toy *toy, float at_60)
+{
+	tutti_trainer *t = toy->trainer;
+
 	CHECK(tutti_micro_batch(t, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
 	for (int u = 0; u < TOY_UNITS; u++) {
 		CHECK(tutti_forward_begin(t, u) == TUTTI_OK);
@@ -159,30 +157,56 @@ static void infinite(tutti_comm *comm, void *arg)
 	for (int u = TOY_UNITS - 1; u >= 0; u--) {
 		CHECK(tutti_backward_begin(t, u) == TUTTI_OK);
 		float *grad = tutti_param_grad(t, 3);
-		if (u == 1 && grad && tutti_rank(comm) == tutti_size(comm) - 1)
-			grad[60] = INFINITY;
+		if (u == 1 && grad)
+			grad[60] += at_60;
 		CHECK(tutti_backward_end(t, u) == TUTTI_OK);
 	}
+}
+
+/* The last rank's. F16 gradients are also divided by the items of a step, a power of two. */
+static void infinite(tutti_comm *comm, void *arg)
+{
+	const tutti_train_config *config = arg;
+	float before[TOY_PARAMS][TOY_MAX] = {{0}}, after[TOY_PARAMS][TOY_MAX] = {{0}};
+	struct toy toy;
+	tutti_step_info info;
+	float factor = config->loss_scale < 0 ? 65536 : 1, half = factor > 1 ? 2 : 1;
+	float divisor = 1;
+
+	toy_register(&toy, comm, 0);
+	toy_train(&toy, comm, config);
+	tutti_trainer *t = toy.trainer;
+	read_values(t, before);
+	while (config->reduce_dtype == TUTTI_F16 && divisor < (float)toy.size)
+		divisor *= 2;
+	CHECK(tutti_grad_scale(t) == factor);
+	one_sample(&toy, toy.rank == toy.size - 1 ? INFINITY : 1);
 	CHECK(tutti_step(t, &adamw, 1, &info) == TUTTI_OK);
-	CHECK(info.skipped && info.loss_scale == 65536 && tutti_grad_scale(t) == 32768);
+	CHECK(info.skipped && info.loss_scale == factor);
+	CHECK(tutti_grad_scale(t) == factor / half / divisor);
 	CHECK(tutti_skipped_param(t) == 3);
 	CHECK(strstr(tutti_comm_error(NULL), "'param.3'") != NULL);
 	read_values(t, after);
 	CHECK(memcmp(before, after, sizeof before) == 0);
-	toy_micro_batch(&toy, TUTTI_PASS_LAST, 0, SAMPLES);
+	one_sample(&toy, 1);
 	CHECK(tutti_step(t, &adamw, 1, &info) == TUTTI_OK);
 	CHECK(!info.skipped && tutti_skipped_param(t) == -1);
+	read_values(t, after);
+	CHECK(before[3][60] != after[3][60]);
 	toy_destroy(&toy);
 }
 
 static void test_infinite(void **state)
 {
 	(void)state;
-	for (int s = 0; s < STRATEGIES; s++)
-		for (int n = 1; n <= 4; n++) {
-			tutti_strategy strategy = strategies[s];
-			assert_int_equal(ranks_as_threads(n, infinite, &strategy), 0);
-		}
+	for (size_t i = 0; i < sizeof with_infinity / sizeof *with_infinity; i++)
+		for (int s = 0; s <= STRATEGIES; s++)
+			for (int n = 1; n <= 4; n++) {
+				tutti_train_config config = with_infinity[i];
+				config.strategy = s < STRATEGIES ? strategies[s] : TUTTI_HSDP;
+				config.shard_size = n % 2 == 0 ? 2 : 1;
+				assert_int_equal(ranks_as_threads(n, infinite, &config), 0);
+			}
 }
 
 /* ---- deterministic = 2 ---- */

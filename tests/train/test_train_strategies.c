@@ -8,6 +8,7 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -49,24 +50,39 @@ static const struct variant variants[] = {
 	{"hsdp of one", {COMMON, .strategy = TUTTI_HSDP, .shard_size = 1}, 0, 1},
 };
 
-/* A training by a variant, and where rank 0 leaves what came out. */
+/* A training by a variant, and where rank 0 leaves what came out. in_groups: parameters of odd
+ * numbers by SGD with momentum, the others by AdamW, and rates that change every step. */
 struct run {
 	const struct variant *variant;
+	bool in_groups;
 	int micro_batches, deterministic;
 	float values[TOY_PARAMS][TOY_MAX];
 	float norms[STEPS];
 };
 
+static const tutti_optimizer *optimizers(tutti_optimizer groups[2], int step)
+{
+	groups[0] = adamw;
+	groups[0].lr = 0.05f / (float)(step + 1);
+	groups[1] = (tutti_optimizer){.kind = TUTTI_SGD,
+				      .lr = 0.25f * (float)(step + 1),
+				      .momentum = 0.9f,
+				      .weight_decay = 0.01f};
+	return groups;
+}
+
 static void train_steps(struct toy *toy, struct run *run, int rank)
 {
 	for (int step = 0; step < STEPS; step++) {
+		tutti_optimizer groups[2];
 		tutti_step_info info;
 		for (int m = 0; m < run->micro_batches; m++)
 			toy_micro_batch(toy,
 					m + 1 < run->micro_batches ? TUTTI_PASS_ACCUMULATE
 								   : TUTTI_PASS_LAST,
 					step * 10 + m, SAMPLES);
-		CHECK(tutti_step(toy->trainer, &adamw, 1, &info) == TUTTI_OK);
+		const tutti_optimizer *o = run->in_groups ? optimizers(groups, step) : &adamw;
+		CHECK(tutti_step(toy->trainer, o, run->in_groups ? 2 : 1, &info) == TUTTI_OK);
 		CHECK(!info.skipped && info.items == SAMPLES * run->micro_batches);
 		if (rank == 0)
 			run->norms[step] = info.grad_norm;
@@ -83,6 +99,8 @@ static void train(tutti_comm *comm, void *arg)
 
 	config.deterministic = run->deterministic;
 	toy_register(&toy, comm, run->variant->is_extern);
+	for (int p = 1; p < TOY_PARAMS && run->in_groups; p += 2)
+		CHECK(tutti_model_param_group(toy.model, p, 1) == TUTTI_OK);
 	toy_train(&toy, comm, &config);
 	train_steps(&toy, run, tutti_rank(comm));
 	CHECK(tutti_check_replicas(toy.trainer) == TUTTI_OK);
@@ -105,6 +123,22 @@ static void compare(const struct run *run, const struct run *expected, int n)
 	assert_memory_equal(run->norms, expected->norms, sizeof run->norms);
 }
 
+/* Every variant against expected, which is DDP's on one rank. */
+static void same_bits(const struct run *expected, int most)
+{
+	for (size_t v = 0; v < sizeof variants / sizeof *variants; v++)
+		for (int n = 1; n <= most; n++) {
+			struct run run = {.variant = &variants[v],
+					  .in_groups = expected->in_groups,
+					  .micro_batches = expected->micro_batches,
+					  .deterministic = 1};
+			if (n % variants[v].least != 0 || (n > 4 && n < 8))
+				continue;
+			assert_int_equal(ranks_as_threads(n, train, &run), 0);
+			compare(&run, expected, n);
+		}
+}
+
 static void test_same_bits(void **state)
 {
 	(void)state;
@@ -113,17 +147,73 @@ static void test_same_bits(void **state)
 				       .micro_batches = micro_batches,
 				       .deterministic = 1};
 		assert_int_equal(ranks_as_threads(1, train, &expected), 0);
-		for (size_t v = 0; v < sizeof variants / sizeof *variants; v++)
-			for (int n = 1; n <= 8; n++) {
-				struct run run = {.variant = &variants[v],
-						  .micro_batches = micro_batches,
-						  .deterministic = 1};
-				if (n % variants[v].least != 0 || (n > 4 && n < 8))
-					continue;
-				assert_int_equal(ranks_as_threads(n, train, &run), 0);
-				compare(&run, &expected, n);
-			}
+		same_bits(&expected, 8);
 	}
+}
+
+/* ---- groups, and rates that change ---- */
+
+struct plain {
+	double value, m, v;
+};
+
+static void update_plainly(struct plain *x, double gradient, const tutti_optimizer *o, int step)
+{
+	if (o->kind == TUTTI_SGD) {
+		x->m = (double)o->momentum * x->m + gradient + (double)o->weight_decay * x->value;
+		x->value -= (double)o->lr * x->m;
+		return;
+	}
+	x->m = (double)o->beta1 * x->m + (1 - (double)o->beta1) * gradient;
+	x->v = (double)o->beta2 * x->v + (1 - (double)o->beta2) * gradient * gradient;
+	double mean = x->m / (1 - pow((double)o->beta1, step + 1));
+	double square = x->v / (1 - pow((double)o->beta2, step + 1));
+	x->value -= (double)o->lr *
+		    (mean / (sqrt(square) + (double)o->eps) + (double)o->weight_decay * x->value);
+}
+
+/* One parameter of the run, from its first values, straight from the formulas. */
+static void check_plainly(const struct run *run, int param, const float *first)
+{
+	for (size_t i = 0; i < toy_count(param); i++) {
+		struct plain x = {.value = first[i]};
+		for (int step = 0; step < STEPS; step++) {
+			tutti_optimizer groups[2];
+			double clip = fmin(1, 3 / (double)run->norms[step]);
+			double sum = toy_sum(param, i, step * 10, SAMPLES);
+			optimizers(groups, step);
+			update_plainly(&x, clip * sum / SAMPLES, &groups[param % 2], step);
+		}
+		if (!(fabs(x.value - (double)run->values[param][i]) < 2e-5))
+			fail_msg("parameter %d, element %zu: %g instead of %g", param, i,
+				 (double)run->values[param][i], x.value);
+	}
+}
+
+static void first_values(tutti_comm *comm, void *arg)
+{
+	float(*values)[TOY_MAX] = arg;
+	struct toy toy;
+
+	toy_register(&toy, comm, 0);
+	toy_train(&toy, comm, &variants[0].config);
+	for (int p = 0; p < TOY_PARAMS; p++)
+		CHECK(tutti_param_read(toy.trainer, p, 0, toy_count(p), values[p]) == TUTTI_OK);
+	toy_destroy(&toy);
+}
+
+static void test_groups(void **state)
+{
+	struct run expected = {
+		.variant = &variants[0], .in_groups = true, .micro_batches = 1, .deterministic = 1};
+	float first[TOY_PARAMS][TOY_MAX];
+
+	(void)state;
+	assert_int_equal(ranks_as_threads(1, first_values, first), 0);
+	assert_int_equal(ranks_as_threads(1, train, &expected), 0);
+	for (int p = 0; p < TOY_PARAMS; p++)
+		check_plainly(&expected, p, first[p]);
+	same_bits(&expected, 4);
 }
 
 static void test_processes(void **state)
@@ -314,9 +404,9 @@ static void test_other_order(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_processes),   cmocka_unit_test(test_same_bits),
-		cmocka_unit_test(test_bytes),       cmocka_unit_test(test_freed),
-		cmocka_unit_test(test_other_order),
+		cmocka_unit_test(test_processes), cmocka_unit_test(test_same_bits),
+		cmocka_unit_test(test_bytes),     cmocka_unit_test(test_freed),
+		cmocka_unit_test(test_groups),    cmocka_unit_test(test_other_order),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

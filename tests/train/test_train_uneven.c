@@ -1,6 +1,6 @@
 /* What would break: gradients that depend on how samples are shared out, ranks that wait forever
- * because one has run out of data, and evaluations that count duplicates. The sampler and the
- * trainer together. */
+ * because one has run out of data, buffers that differ, and evaluations that count duplicates. The
+ * sampler and the trainer together. */
 #include "ranks.h"
 #include "toy.h"
 
@@ -34,16 +34,27 @@ static void finish_step(struct toy *toy, const int64_t *samples, int64_t count,
 	CHECK(tutti_grads_finish(t, info) == TUTTI_OK);
 }
 
-static void start(struct toy *toy, tutti_comm *comm)
+static const tutti_strategy strategies[] = {TUTTI_DDP, TUTTI_ZERO1, TUTTI_ZERO2, TUTTI_FSDP,
+					    TUTTI_HSDP};
+enum { STRATEGIES = sizeof strategies / sizeof *strategies };
+
+/* HSDP has groups of two, where ranks can be cut into them. statistic is a buffer, or NULL. */
+static void start(struct toy *toy, tutti_comm *comm, tutti_strategy strategy, double *statistic)
 {
+	const tutti_train_config config = {.strategy = strategy,
+					   .shard_size = tutti_size(comm) % 2 == 0 ? 2 : 1};
+
 	toy_register(toy, comm, 0);
-	toy_train(toy, comm, NULL);
+	if (statistic)
+		CHECK(tutti_model_buffer(toy->model, "statistic", TUTTI_F64, 1, statistic) == 0);
+	toy_train(toy, comm, &config);
 }
 
-/* From which position a run trains, and what rank 0 got in its steps. Every rank compares its own
- * gradients with those of the expected run, from the same position on. */
+/* From which position a run trains, and what rank 0 got in its steps. Every rank compares what it
+ * has of the gradients with those of the expected run, from the same position on. */
 struct run {
 	const struct run *expected;
+	tutti_strategy strategy;
 	int64_t position;
 	int steps;
 	float grads[STEPS][TOY_PARAMS][TOY_MAX];
@@ -52,10 +63,19 @@ struct run {
 static void keep_grads(struct toy *toy, const struct run *expected, int64_t step, struct run *run)
 {
 	float(*grads)[TOY_MAX] = run->grads[run->steps++];
+	tutti_shard mine;
 
-	for (int p = 0; p < TOY_PARAMS; p++)
-		memcpy(grads[p], tutti_param_grad(toy->trainer, p), toy_count(p) * sizeof(float));
-	CHECK(!expected || memcmp(grads, expected->grads[step], sizeof run->grads[0]) == 0);
+	for (int p = 0; p < TOY_PARAMS; p++) {
+		CHECK(tutti_param_shard(toy->trainer, p, &mine) == TUTTI_OK);
+		size_t bytes = mine.count * sizeof(float);
+		CHECK(run->strategy != TUTTI_DDP ||
+		      memcmp(tutti_param_grad(toy->trainer, p), mine.grad, bytes) == 0);
+		CHECK(expected || mine.count == toy_count(p));
+		if (mine.count)
+			memcpy(grads[p] + mine.first, mine.grad, bytes);
+		CHECK(!expected || memcmp(grads[p] + mine.first,
+					  expected->grads[step][p] + mine.first, bytes) == 0);
+	}
 }
 
 /* From where the run stands to the end of the second epoch. An epoch's last step has 2 samples for
@@ -65,6 +85,7 @@ static void train_to_the_end(tutti_comm *comm, void *arg)
 {
 	struct run *shared = arg, *run = calloc(1, sizeof *run);
 	const struct run *expected = shared->expected;
+	run->strategy = shared->strategy;
 	tutti_sampler sampler = {.count = COUNT,
 				 .batch = BATCH,
 				 .seed = 3,
@@ -77,16 +98,20 @@ static void train_to_the_end(tutti_comm *comm, void *arg)
 	tutti_step_info info;
 	struct toy toy;
 	int all_done = 0;
+	double statistic;
 
-	start(&toy, comm);
+	start(&toy, comm, run->strategy, &statistic);
 	for (;;) {
 		int is_over = sampler.position >= 2 * COUNT;
+		double kept = 100 * run->steps; /* rank 0's */
 		share.items = 0;
+		statistic = kept + toy.rank;
 		if (!is_over)
 			CHECK(tutti_sampler_next(&sampler, indices, BATCH, &share) == TUTTI_OK);
 		CHECK(tutti_micro_batch(toy.trainer, TUTTI_PASS_LAST, (double)share.items,
 					&all_done) == TUTTI_OK);
 		CHECK(all_done == is_over);
+		CHECK(statistic == kept + (all_done ? toy.rank : 0));
 		if (all_done || is_over || run->steps == STEPS)
 			break;
 		CHECK(toy.size != 3 || toy.rank != 2 || !share.is_last || share.items == 0);
@@ -111,31 +136,41 @@ static void test_training_is_the_same(void **state)
 	assert_true(one && other);
 	assert_int_equal(ranks_as_threads(1, train_to_the_end, one), 0);
 	assert_int_equal(one->steps, STEPS);
-	for (int n = 2; n <= 8; n++)
-		for (int skipped = 0; skipped < STEPS / 2; skipped += 2) {
-			memset(other, 0, sizeof *other);
-			other->expected = one;
-			other->position = skipped * BATCH;
-			assert_int_equal(ranks_as_threads(n, train_to_the_end, other), 0);
-			assert_int_equal(other->steps, STEPS - skipped);
-		}
+	for (int s = 0; s < STRATEGIES; s++)
+		for (int n = 2; n <= (s == 0 ? 8 : 4); n++)
+			for (int skipped = 0; skipped < STEPS / 2; skipped += s == 0 ? 2 : 4) {
+				memset(other, 0, sizeof *other);
+				other->expected = one;
+				other->strategy = strategies[s];
+				other->position = skipped * BATCH;
+				assert_int_equal(ranks_as_threads(n, train_to_the_end, other), 0);
+				assert_int_equal(other->steps, STEPS - skipped);
+			}
 	free(one);
 	free(other);
 }
 
-/* The gradient is the mean over items[r] samples from number first of each of three ranks' own. */
+/* What is here of the gradient is the mean over items[r] samples from number first of each of three
+ * ranks' own. */
 static void check_mean(struct toy *toy, int param, int first, const int64_t *items, double total)
 {
-	const float *grad = tutti_param_grad(toy->trainer, param);
+	tutti_shard mine;
 
-	for (size_t i = 0; i < toy_count(param); i++) {
+	CHECK(tutti_param_shard(toy->trainer, param, &mine) == TUTTI_OK);
+	for (size_t i = 0; i < mine.count; i++) {
 		double sum = 0;
 		for (int r = 0; r < 3; r++)
-			sum += toy_sum(param, i, r, first + (int)items[r]) -
-			       toy_sum(param, i, r, first);
-		CHECK(fabs(grad[i] - sum / total) <= 1e-6 * fabs(sum / total));
+			sum += toy_sum(param, mine.first + i, r, first + (int)items[r]) -
+			       toy_sum(param, mine.first + i, r, first);
+		CHECK(fabs(((const float *)mine.grad)[i] - sum / total) <=
+		      1e-6 * fabs(sum / total));
 	}
 }
+
+struct ends {
+	tutti_strategy strategy;
+	int at[3];
+};
 
 /* Ranks that each have data of their own, 1, 9 and 4 samples, two a step: who has run out goes on
  * with none until everybody has, and all of them leave at the same step. */
@@ -146,11 +181,12 @@ static void own_data(tutti_comm *comm, void *arg)
 	tutti_sampler_share share;
 	tutti_step_info info;
 	struct toy toy;
-	int steps = 0, all_done = 0, *ended_at = arg;
+	int steps = 0, all_done = 0;
+	struct ends *ends = arg;
 
 	for (int r = 0; r < 3; r++)
 		samplers[r] = (tutti_sampler){.count = counts[r], .batch = 2, .size = 1};
-	start(&toy, comm);
+	start(&toy, comm, ends->strategy, NULL);
 	for (;; steps++) {
 		int64_t indices[3][2], items[3] = {0}, total = 0;
 		for (int r = 0; r < 3; r++) {
@@ -173,18 +209,19 @@ static void own_data(tutti_comm *comm, void *arg)
 		for (int p = 0; p < TOY_PARAMS; p++)
 			check_mean(&toy, p, 2 * steps, items, (double)total);
 	}
-	ended_at[toy.rank] = steps;
+	ends->at[toy.rank] = steps;
 	toy_destroy(&toy);
 }
 
 static void test_own_data_runs_out(void **state)
 {
-	int ended_at[3] = {0};
-
 	(void)state;
-	assert_int_equal(ranks_as_threads(3, own_data, ended_at), 0);
-	for (int r = 0; r < 3; r++)
-		assert_int_equal(ended_at[r], 5);
+	for (int s = 0; s < STRATEGIES; s++) {
+		struct ends ends = {.strategy = strategies[s]};
+		assert_int_equal(ranks_as_threads(3, own_data, &ends), 0);
+		for (int r = 0; r < 3; r++)
+			assert_int_equal(ends.at[r], 5);
+	}
 }
 
 static double score(int64_t sample)
@@ -206,7 +243,7 @@ static void evaluate(tutti_comm *comm, void *arg)
 	tutti_sampler_share share;
 	struct toy toy;
 
-	start(&toy, comm);
+	start(&toy, comm, TUTTI_DDP, NULL);
 	do {
 		CHECK(tutti_sampler_next(&sampler, indices, BATCH, &share) == TUTTI_OK);
 		CHECK(tutti_micro_batch(toy.trainer, TUTTI_PASS_EVAL, (double)share.items, NULL) ==
