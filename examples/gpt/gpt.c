@@ -7,21 +7,35 @@
 
 #include <string.h>
 
-/* bf16 is the upper half of f32. */
-static const float *widen(float *wide, const uint16_t *narrow, size_t count)
+/* bf16 is the upper half of f32. f16 has 5 bits of exponent, whose zero is that of the smallest
+ * numbers, in steps of 2 to the power of -24. */
+static float widened(uint16_t x, tutti_dtype dtype)
 {
-	for (size_t i = 0; i < count; i++) {
-		uint32_t bits = (uint32_t)narrow[i] << 16;
-		memcpy(&wide[i], &bits, sizeof bits);
-	}
+	uint32_t sign = (uint32_t)(x & 0x8000) << 16, exponent = x >> 10 & 31, fraction = x & 0x3ff;
+	uint32_t bits = sign | (exponent == 31 ? 255u : exponent + 112) << 23 | fraction << 13;
+	float wide;
+
+	if (dtype == TUTTI_BF16)
+		bits = (uint32_t)x << 16;
+	else if (exponent == 0)
+		return (sign ? -0x1p-24f : 0x1p-24f) * (float)fraction;
+	memcpy(&wide, &bits, sizeof wide);
+	return wide;
+}
+
+static const float *widen(float *wide, const uint16_t *narrow, size_t count, tutti_dtype dtype)
+{
+	for (size_t i = 0; i < count; i++)
+		wide[i] = widened(narrow[i], dtype);
 	return wide;
 }
 
 static const float *data(const struct gpt *gpt, int param)
 {
 	const void *values = tutti_param_data(gpt->trainer, param);
-	return gpt->dtype == TUTTI_F32 ? values
-				       : widen(gpt->wide[param], values, gpt->counts[param]);
+	return gpt->dtype == TUTTI_F32
+		       ? values
+		       : widen(gpt->wide[param], values, gpt->counts[param], gpt->dtype);
 }
 
 static float *grad(const struct gpt *gpt, int param)

@@ -24,8 +24,8 @@ struct gpt_activations;
 struct gpt {
 	struct gpt_shape shape;
 	tutti_trainer *trainer;
-	tutti_dtype dtype;                             /* of parameters: f32 or bf16           */
-	float *wide[GPT_MAX_PARAMS];                   /* bf16: the open unit's in f32         */
+	tutti_dtype dtype;                             /* of parameters: f32, bf16 or f16      */
+	float *wide[GPT_MAX_PARAMS];                   /* of 16 bits: the open unit's in f32   */
 	int embed_unit, head_unit, token_w, position_w, norm_w, norm_b;
 	struct gpt_block_ids blocks[GPT_MAX_LAYERS];
 	int params;                                    /* their indices are 0 .. params - 1    */

@@ -153,7 +153,7 @@ static size_t lay_out(struct gpt_activations *a, struct gpt_shape s, int sequenc
 	return used;
 }
 
-/* bf16 parameters are computed with in f32. */
+/* Parameters of 16 bits are computed with in f32. */
 static void make_room_for_wide(struct gpt *gpt, tutti_dtype dtype)
 {
 	gpt->dtype = dtype;

@@ -24,8 +24,10 @@ static const char usage[] =
 	"  --lr X                AdamW's highest learning rate (0.002)\n"
 	"  --seed N              of first values and of the choice of sequences (1)\n"
 	"  --strategy S          ddp, zero1, zero2, fsdp, hsdp or local_sgd (ddp)\n"
-	"  --dtype T             of parameters: f32 or bf16, with a master copy in f32 (f32)\n"
-	"  --reduce T            of travelling gradients: f32, or bf16 where parameters are (f32)\n"
+	"  --dtype T             of parameters: f32, or bf16 or f16 with a master copy in f32 "
+	"(f32)\n"
+	"  --reduce T            of travelling gradients: f32, or the type of parameters (f32)\n"
+	"  --loss-scale X        losses are multiplied by it; below 0: dynamic; 0: none (0)\n"
 	"  --deterministic N     1: the same bits at every strategy; 2: at every number of ranks "
 	"too (0)\n"
 	"  --prefetch N          fsdp: units gathered ahead (1)\n"
@@ -38,13 +40,15 @@ static const char usage[] =
 	"  --save-every N        steps between them (50)\n"
 	"  --export FILE         all parameters in one safetensors file, at the end\n"
 	"  --log FOLDER          loss, norm and rate as CSV, JSON lines and for TensorBoard\n"
+	"  --report-every N      steps between lines with loss and speed (20)\n"
+	"  --sample N            characters that it writes at the end (240)\n"
 	"  --patience S          seconds for which ranks in the place of dead ones are waited for "
 	"(30)\n"
 	"  --dump-loss FILE      rank 0 writes a line with step and loss for every step\n";
 
 static const char *default_paths[] = {"/usr/share/common-licenses"};
 
-enum kind { INT, SIZE, SEED, REAL, TEXT, STRATEGY, DTYPE, FLAG };
+enum kind { INT, SIZE, SEED, REAL, SINGLE, TEXT, STRATEGY, DTYPE, FLAG };
 
 /* An option and the field that it sets. */
 #define FIELD(member) offsetof(struct options, member)
@@ -66,6 +70,7 @@ static const struct setting {
 	{"strategy", STRATEGY, FIELD(config.strategy), 0, 0},
 	{"dtype", DTYPE, FIELD(config.param_dtype), 0, 0},
 	{"reduce", DTYPE, FIELD(config.reduce_dtype), 0, 0},
+	{"loss-scale", SINGLE, FIELD(config.loss_scale), -1e9, 1e9},
 	{"deterministic", INT, FIELD(config.deterministic), 0, 2},
 	{"prefetch", INT, FIELD(config.prefetch_units), 1, 64},
 	{"shard-size", INT, FIELD(config.shard_size), 1, 65536},
@@ -77,6 +82,8 @@ static const struct setting {
 	{"save-every", INT, FIELD(save_every), 1, 1e9},
 	{"export", TEXT, FIELD(export_to), 0, 0},
 	{"log", TEXT, FIELD(log), 0, 0},
+	{"report-every", INT, FIELD(report_every), 1, 1e9},
+	{"sample", INT, FIELD(sample), 0, 1e9},
 	{"patience", INT, FIELD(patience_s), 1, 86400},
 	{"dump-loss", TEXT, FIELD(dump_loss), 0, 0},
 };
@@ -89,7 +96,8 @@ static int number(const char *text, const struct setting *setting, double *value
 	errno = 0;
 	*value = strtod(text, &end);
 	return errno == 0 && end != text && *end == '\0' && *value >= setting->least &&
-	       *value <= setting->most && (setting->kind == REAL || *value == floor(*value));
+	       *value <= setting->most &&
+	       (setting->kind == REAL || setting->kind == SINGLE || *value == floor(*value));
 }
 
 /* The index of name in names, which NULL ends; -1. */
@@ -105,7 +113,7 @@ static int take(struct options *o, const struct setting *setting, const char *te
 {
 	static const char *const strategies[] = {"ddp",  "zero1",     "zero2", "fsdp",
 						 "hsdp", "local_sgd", NULL};
-	static const char *const dtypes[] = {"f32", "bf16", NULL};
+	static const char *const dtypes[] = {"f32", "bf16", "f16", NULL};
 	void *field = (char *)o + setting->field;
 	double value = 0;
 	int which = 0;
@@ -123,7 +131,9 @@ static int take(struct options *o, const struct setting *setting, const char *te
 		return which >= 0;
 	case DTYPE:
 		which = index_of(text, dtypes);
-		*(tutti_dtype *)field = which == 1 ? TUTTI_BF16 : TUTTI_F32;
+		*(tutti_dtype *)field = which == 2   ? TUTTI_F16
+					: which == 1 ? TUTTI_BF16
+						     : TUTTI_F32;
 		return which >= 0;
 	default:
 		break;
@@ -136,6 +146,8 @@ static int take(struct options *o, const struct setting *setting, const char *te
 		*(size_t *)field = (size_t)value;
 	else if (setting->kind == SEED)
 		*(uint64_t *)field = (uint64_t)value;
+	else if (setting->kind == SINGLE)
+		*(float *)field = (float)value;
 	else
 		*(double *)field = value;
 	return 1;
@@ -167,6 +179,8 @@ int options_read(struct options *o, int argc, char **argv)
 		.lr = 2e-3,
 		.seed = 1,
 		.save_every = 50,
+		.report_every = 20,
+		.sample = 240,
 		.patience_s = 30,
 		.config = {.max_grad_norm = 1, .check_replicas_every = 50, .local_sgd_steps = 10}};
 	while ((option = getopt_long(argc, argv, "h", longs, &which)) != -1) {

@@ -15,6 +15,7 @@ struct options {
 	const char *dump_loss;               /* NULL: nowhere, as the following                   */
 	const char *save;                    /* checkpoints: loaded at the start, if there are any */
 	int save_every;
+	int report_every, sample;             /* steps; characters written at the end              */
 	const char *export_to;               /* one safetensors file, at the end                  */
 	const char *log;                     /* metrics                                           */
 	char *const *paths;

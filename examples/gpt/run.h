@@ -1,0 +1,38 @@
+/* One run of the program, on this rank: what its files share. */
+#ifndef EXAMPLES_GPT_RUN_H
+#define EXAMPLES_GPT_RUN_H
+
+#include "gpt.h"
+#include "options.h"
+#include "text.h"
+
+#include <stdint.h>
+#include <stdio.h>
+
+struct run {
+	struct options options;
+	struct text text;
+	tutti_comm *comm;
+	int world; /* ranks that there should be                       */
+	int rank, size;
+	int64_t done; /* steps that are finished                          */
+	tutti_trainer *trainer;
+	struct gpt gpt;
+	struct attempt { /* at those two, while ranks may die meanwhile      */
+		tutti_trainer *trainer;
+		struct gpt gpt;
+	} next;
+	unsigned char *tokens, *targets; /* (sequences of this rank, length)                 */
+	FILE *losses;                    /* NULL: nobody wants them, or this is not rank 0   */
+	tutti_metrics *metrics;          /* NULL: nobody wants them                          */
+	int loss_metric, norm_metric, rate_metric;
+};
+
+/* The metrics of this communicator, if any are wanted. */
+void log_start(struct run *run);
+/* The steps that are not done yet. Rank 0 prints how it goes. */
+void train(struct run *run);
+/* Rank 0 prints what the model writes now; all ranks compute it. */
+void sample(struct run *run);
+
+#endif

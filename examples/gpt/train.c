@@ -1,0 +1,145 @@
+/* The training loop: batches, steps and what is said of them. */
+#include "run.h"
+
+#include <math.h>
+#include <string.h>
+#include <time.h>
+
+static double seconds_now(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* This rank's sequences [first, last) of the step's batch. */
+static int load_batch(struct run *run, int step)
+{
+	const struct options *o = &run->options;
+	int first = (int)((int64_t)o->batch * run->rank / run->size);
+	int last = (int)((int64_t)o->batch * (run->rank + 1) / run->size);
+	size_t length = (size_t)o->length, places = run->text.count - length;
+
+	for (int i = first; i < last; i++) {
+		size_t row = (size_t)(i - first) * length;
+		size_t begin = tutti_random(o->seed, (uint64_t)step, 0, (uint64_t)i) % places;
+		memcpy(run->tokens + row, run->text.tokens + begin, length);
+		memcpy(run->targets + row, run->text.tokens + begin + 1, length);
+	}
+	return last - first;
+}
+
+/* Rises for 20 steps, then falls to nothing along a half cosine. */
+static float learning_rate(const struct options *o, int step)
+{
+	float done = (float)step / (float)o->steps;
+	float rise = step < 20 ? (float)(step + 1) / 20 : 1;
+
+	return (float)o->lr * rise * (0.5f + 0.5f * cosf(3.14159265f * done));
+}
+
+/* All micro-batches of a step: returns the loss summed over this rank's characters, which *items
+ * counts. */
+static double pass_all(struct run *run, int step, double *items)
+{
+	const struct options *o = &run->options;
+	int sequences = load_batch(run, step), parts = o->micro_batches;
+	double loss = 0;
+
+	*items = 0;
+	for (int m = 0; m < parts; m++) {
+		int first = sequences * m / parts, last = sequences * (m + 1) / parts;
+		size_t row = (size_t)first * (size_t)o->length;
+		double part = (double)(last - first) * o->length;
+		must(tutti_micro_batch(run->trainer,
+				       m + 1 < parts ? TUTTI_PASS_ACCUMULATE : TUTTI_PASS_LAST,
+				       part, NULL));
+		gpt_forward(&run->gpt, run->tokens + row, last - first);
+		loss += gpt_loss(&run->gpt, run->targets + row, 1);
+		gpt_backward(&run->gpt);
+		*items += part;
+	}
+	return loss;
+}
+
+void log_start(struct run *run)
+{
+	tutti_metrics_destroy(run->metrics);
+	run->metrics = NULL;
+	if (!run->options.log)
+		return;
+	must(tutti_metrics_create(&run->metrics, run->comm,
+				  &(tutti_metrics_config){.dir = run->options.log}));
+	run->loss_metric =
+		must_index(tutti_metrics_declare(run->metrics, "loss", TUTTI_METRIC_MEAN));
+	run->norm_metric =
+		must_index(tutti_metrics_declare(run->metrics, "grad_norm", TUTTI_METRIC_LAST));
+	run->rate_metric =
+		must_index(tutti_metrics_declare(run->metrics, "learning_rate", TUTTI_METRIC_LAST));
+}
+
+static void log_step(struct run *run, int step, double loss, double items, double norm, double rate)
+{
+	if (!run->metrics)
+		return;
+	must(tutti_metrics_add(run->metrics, run->loss_metric, loss, items));
+	must(tutti_metrics_add(run->metrics, run->norm_metric, norm, 1));
+	must(tutti_metrics_add(run->metrics, run->rate_metric, rate, 1));
+	must(tutti_metrics_step(run->metrics, step));
+}
+
+/* Returns the mean loss of the global batch. */
+static double train_step(struct run *run, int step)
+{
+	const struct options *o = &run->options;
+	const tutti_optimizer adamw = {.kind = TUTTI_ADAMW,
+				       .lr = learning_rate(o, step),
+				       .beta1 = 0.9f,
+				       .beta2 = 0.99f,
+				       .eps = 1e-8f,
+				       .weight_decay = 0.1f};
+	tutti_step_info info;
+	double items, mean, loss = pass_all(run, step, &items);
+
+	must(tutti_step(run->trainer, &adamw, 1, &info));
+	if (info.skipped && run->rank == 0)
+		printf("%s\n", tutti_comm_error(NULL));
+	run->done = step + 1;
+	must(tutti_means(run->trainer, &loss, &items, &mean, 1));
+	log_step(run, step, loss, items, (double)info.grad_norm, (double)adamw.lr);
+	if (o->save && (run->done % o->save_every == 0 || run->done == o->steps))
+		must(tutti_save(run->trainer, o->save, run->done));
+	return mean;
+}
+
+static double waited(const struct run *run)
+{
+	tutti_train_stats stats;
+	must(tutti_trainer_stats(run->trainer, &stats));
+	return stats.exposed_seconds;
+}
+
+void train(struct run *run)
+{
+	const struct options *o = &run->options;
+	double since = seconds_now(), waited_since = waited(run);
+	int reported = (int)run->done - 1;
+
+	for (int step = (int)run->done; step < o->steps; step++) {
+		double loss = train_step(run, step);
+		if (run->losses)
+			fprintf(run->losses, "%d %.9f\n", step, loss);
+		if (step % o->report_every != 0 && step + 1 != o->steps)
+			continue;
+		double now = seconds_now(), waited_now = waited(run);
+		if (run->rank == 0)
+			printf("step %4d   loss %.4f   %6.0f tokens/s   %4.1f %% waiting for "
+			       "ranks\n",
+			       step, loss, (step - reported) * o->batch * o->length / (now - since),
+			       100 * (waited_now - waited_since) / (now - since));
+		fflush(stdout);
+		since = now;
+		waited_since = waited_now;
+		reported = step;
+	}
+}
