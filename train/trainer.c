@@ -213,27 +213,37 @@ static tutti_status build(tutti_trainer *trainer, const tutti_model *model)
 	return TUTTI_OK;
 }
 
+static tutti_status check_arguments(tutti_trainer **trainer, const tutti_model *model,
+				    const tutti_train_config *config)
+{
+	if (!trainer || !model)
+		return train_fail(
+			TUTTI_ERR_INVALID,
+			"tutti_trainer_create needs a place for the trainer and a model, "
+			"not NULL.");
+	TRY(config_check(config));
+	return config_check_model(config, model);
+}
+
 tutti_status tutti_trainer_create(tutti_trainer **trainer, tutti_model *model, tutti_comm *comm,
 				  const tutti_train_config *config)
 {
 	const tutti_train_config zero = {0};
 
-	if (!trainer || !model || !comm)
-		return train_fail(
-			TUTTI_ERR_INVALID,
-			"tutti_trainer_create needs a place for the trainer, a model and a "
-			"communicator, not NULL.");
+	if (!comm)
+		return train_fail(TUTTI_ERR_INVALID,
+				  "tutti_trainer_create needs a communicator, not NULL.");
 	config = config ? config : &zero;
-	TRY(config_check(config));
-	TRY(config_check_model(config, model));
 	tutti_trainer first = {.comm = comm,
 			       .rank = tutti_rank(comm),
 			       .size = tutti_size(comm),
 			       .config = *config};
-	tutti_trainer *made = malloc(sizeof *made);
+	tutti_status local = check_arguments(trainer, model, config);
+	tutti_trainer *made = local == TUTTI_OK ? malloc(sizeof *made) : NULL;
+	if (local == TUTTI_OK && !made)
+		local = train_fail(TUTTI_ERR_MEMORY, "There is no memory for a trainer.");
 	if (!made)
-		return together(&first,
-				train_fail(TUTTI_ERR_MEMORY, "There is no memory for a trainer."));
+		return together(&first, local);
 	*made = first;
 	tutti_status status = build(made, model);
 	if (status != TUTTI_OK) {

@@ -225,12 +225,36 @@ static void test_ends_early(void **state)
 	pthread_barrier_destroy(&scene.is_out);
 }
 
+/* What one rank alone is wrong with is everybody's: nobody waits for a trainer that does not come. */
+static void wrong_on_one(tutti_comm *comm, void *arg)
+{
+	struct toy toy;
+	tutti_train_config config = {0};
+	int rank = tutti_rank(comm);
+
+	(void)arg;
+	toy_register(&toy, comm, 0);
+	if (rank == 1)
+		config.prefetch_units = -1;
+	CHECK_ERROR(tutti_trainer_create(&toy.trainer, toy.model, comm, &config), TUTTI_ERR_INVALID,
+		    rank == 1 ? "prefetch_units -1" : "On rank 1: prefetch_units -1");
+	CHECK_ERROR(tutti_trainer_create(&toy.trainer, rank == 0 ? NULL : toy.model, comm, NULL),
+		    TUTTI_ERR_INVALID, rank == 0 ? "a model" : "On rank 0: tutti_trainer_create");
+	toy_destroy(&toy);
+}
+
+static void test_wrong_on_one(void **state)
+{
+	(void)state;
+	assert_int_equal(ranks_with_timeout(3, 30000, wrong_on_one, NULL), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_deadline),   cmocka_unit_test(test_abort),
 		cmocka_unit_test(test_inherits),   cmocka_unit_test(test_sentences),
-		cmocka_unit_test(test_ends_early),
+		cmocka_unit_test(test_ends_early), cmocka_unit_test(test_wrong_on_one),
 	};
 	alarm(120);
 	return cmocka_run_group_tests(tests, NULL, NULL);

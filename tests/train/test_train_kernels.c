@@ -371,11 +371,20 @@ static void test_sum_of_squares(void **unused)
 	for_all(one_sum_of_squares);
 }
 
+/* Its exponent is that of infinity but for the lowest bit. */
+static float largest(tutti_dtype dtype)
+{
+	return dtype == TUTTI_F16 ? 65504.0f
+				  : of_bits(dtype == TUTTI_BF16 ? 0x7f7f0000 : 0x7f7fffff);
+}
+
 static void one_first_nonfinite(tutti_dtype dtype, size_t count, int flavour)
 {
 	size_t first = 0;
 
 	array_fill(&a1, dtype, count, 1);
+	for (size_t left = random_below(3); left > 0 && count; left--)
+		put(&a1, random_below(count), flavour ? largest(dtype) : -largest(dtype));
 	for (size_t left = random_below(3); left > 0 && count; left--)
 		put(&a1, random_below(count), flavour ? NAN : -INFINITY);
 	memcpy(a1.before, a1.memory, sizeof a1.memory);
