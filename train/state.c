@@ -84,6 +84,8 @@ void state_let_go(const tutti_trainer *trainer, const struct piece *piece, size_
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 
+	if (!piece->sum) /* frozen: it has no place in the files */
+		return;
 	for (int which = 0; which < STATES; which++) {
 		const struct state_file *file = &trainer->files[which];
 		if (!file->values)
