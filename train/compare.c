@@ -97,6 +97,8 @@ static void describe(struct text *text, const tutti_trainer *trainer)
 		append(text, "state '%s': %zu bytes%s\n", state->name, state->bytes,
 		       state->per_rank ? " of each rank" : "");
 	}
+	for (int u = 0; u < trainer->model.unit_count; u++)
+		append(text, "unit '%s'\n", trainer->model.units[u].name);
 	append(text, "nothing more\n");
 }
 

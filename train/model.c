@@ -99,8 +99,15 @@ int tutti_model_unit(tutti_model *model, const char *name)
 	return add_unit(model, name) == TUTTI_OK ? model->unit_count - 1 : -1;
 }
 
-static tutti_status check_shape(struct param *param, int ndim, const int64_t *shape)
+/* Of all parameters together, so that no sum of bytes (some 150 for each of them with all that
+ * deterministic = 2 keeps) is more than a size_t holds. */
+#define MOST_ELEMENTS ((size_t)1 << 48)
+
+static tutti_status check_shape(const struct tutti_model *model, struct param *param, int ndim,
+				const int64_t *shape)
 {
+	size_t left = MOST_ELEMENTS - model->elements;
+
 	if (ndim < 0 || ndim > MODEL_DIMS || (ndim > 0 && !shape))
 		return train_fail(TUTTI_ERR_INVALID,
 				  "Parameter '%s' has %d dimensions%s; 0 to %d are allowed.",
@@ -112,10 +119,11 @@ static tutti_status check_shape(struct param *param, int ndim, const int64_t *sh
 			return train_fail(TUTTI_ERR_INVALID,
 					  "Dimension %d of parameter '%s' is %lld, not positive.",
 					  i, param->name, (long long)shape[i]);
-		if ((uint64_t)shape[i] > (PTRDIFF_MAX / sizeof(float) - 64) / param->count)
+		if ((uint64_t)shape[i] > left / param->count)
 			return train_fail(TUTTI_ERR_INVALID,
-					  "Parameter '%s' has more bytes than can be addressed.",
-					  param->name);
+					  "With parameter '%s' the model has more than %zu "
+					  "elements.",
+					  param->name, MOST_ELEMENTS);
 		param->shape[i] = shape[i];
 		param->count *= (size_t)shape[i];
 	}
@@ -157,11 +165,12 @@ static tutti_status add_param(struct tutti_model *model, struct param *param, co
 		return train_fail(TUTTI_ERR_INVALID, "A parameter needs a model, not NULL.");
 	TRY(model_check_tensor_name(model, "parameter", name));
 	strcpy(param->name, name);
-	TRY(check_shape(param, ndim, shape));
+	TRY(check_shape(model, param, ndim, shape));
 	TRY(check_param(model, param));
 	TRY(grow((void **)&model->params, model->param_count, sizeof *model->params));
 	TRY(add_use(model, model->param_count, param->unit));
 	model->params[model->param_count++] = *param;
+	model->elements += param->count;
 	return TUTTI_OK;
 }
 

@@ -51,6 +51,7 @@ struct tutti_model {
 	struct buffer *buffers;
 	struct state *states;
 	int unit_count, param_count, use_count, buffer_count, state_count;
+	size_t elements; /* of all parameters */
 };
 
 /* A deep copy into to, which is overwritten; MEMORY leaves nothing to free. */

@@ -18,7 +18,7 @@ struct difference {
 	const char *name;
 	const int64_t *shape;
 	unsigned flags;
-	int group, is_missing, uses;
+	int group, is_missing, uses, more_units;
 	size_t buffer, bucket_bytes;
 	const char *sentence;
 };
@@ -44,6 +44,8 @@ static void differ(tutti_comm *comm, void *arg)
 		CHECK(tutti_model_param_group(model, 1, how->group) == TUTTI_OK);
 	if (how->uses)
 		CHECK(tutti_model_unit_uses(model, 1, 1) == TUTTI_OK);
+	if (how->more_units)
+		CHECK(tutti_model_unit(model, "of nothing") == 2);
 	CHECK(tutti_model_buffer(model, "mean", TUTTI_U8, how->buffer, buffer) == 0);
 	tutti_status status = tutti_trainer_create(&trainer, model, comm, &config);
 	if (tutti_size(comm) == 1) {
@@ -84,6 +86,11 @@ static void test_differences(void **state)
 		 .buffer = 5,
 		 .bucket_bytes = 9,
 		 .sentence = "bucket_bytes 9"},
+		{.name = "w",
+		 .shape = shape,
+		 .buffer = 5,
+		 .more_units = 1,
+		 .sentence = "has unit 'of nothing', where rank 0 has nothing more"},
 		{.is_missing = 1,
 		 .buffer = 5,
 		 .sentence = "has buffer 'mean': 5 of type 7, where rank 0 has parameter 'w'"},

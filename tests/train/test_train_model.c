@@ -34,6 +34,7 @@ static void registration(tutti_comm *comm, void *arg)
 	CHECK(tutti_model_param(model, 0, "b", 2, bad, 0) == -1);
 	CHECK_SENTENCE("Dimension 1 of parameter 'b' is 0");
 	CHECK(tutti_model_param(model, 0, "b", 2, huge, 0) == -1);
+	CHECK_SENTENCE("With parameter 'b' the model has more than 281474976710656 elements");
 	CHECK(tutti_model_param(model, 0, "b", 9, shape, 0) == -1);
 	CHECK(tutti_model_param(model, 0, "b", 1, NULL, 0) == -1);
 	CHECK(tutti_model_param(model, 0, "b", 2, shape, 64) == -1);
@@ -65,6 +66,31 @@ static void registration(tutti_comm *comm, void *arg)
 	CHECK_SENTENCE("two buffers 'mean'");
 	tutti_model_destroy(model);
 	tutti_model_destroy(NULL);
+}
+
+/* A sum of bytes that is too large for its type would be a small one. */
+static void large(tutti_comm *comm, void *arg)
+{
+	static const int64_t most = (int64_t)1 << 48, one = 1;
+	const tutti_train_config config = {.memory_limit = 1000},
+				 all = {.deterministic = 2, .strategy = TUTTI_FSDP};
+	tutti_train_stats stats;
+	tutti_model *model;
+	tutti_trainer *trainer;
+
+	(void)arg;
+	CHECK(tutti_model_create(&model) == TUTTI_OK);
+	CHECK(tutti_model_unit(model, "unit") == 0);
+	CHECK(tutti_model_param(model, 0, "w", 1, &most, 0) == 0);
+	CHECK(tutti_model_param(model, 0, "b", 1, &one, TUTTI_PARAM_FROZEN) == -1);
+	CHECK_SENTENCE("With parameter 'b'");
+	CHECK(tutti_memory_estimate(model, 1, NULL, &stats) == TUTTI_OK);
+	CHECK(stats.param_bytes == (size_t)1 << 50 && stats.optimizer_bytes == (size_t)1 << 51);
+	CHECK(tutti_memory_estimate(model, 65536, &all, &stats) == TUTTI_OK);
+	CHECK(stats.gathered_peak_bytes >= (size_t)1 << 50);
+	CHECK_ERROR(tutti_trainer_create(&trainer, model, comm, &config), TUTTI_ERR_MEMORY,
+		    "needs 4,503,599,627,370,496 B");
+	tutti_model_destroy(model);
 }
 
 /* What a checkpoint or an export could not hold is refused before anything is trained. */
@@ -206,6 +232,12 @@ static void test_registration(void **state)
 	assert_int_equal(ranks_as_threads(1, registration, NULL), 0);
 }
 
+static void test_large(void **state)
+{
+	(void)state;
+	assert_int_equal(ranks_as_threads(1, large, NULL), 0);
+}
+
 static void test_names(void **state)
 {
 	(void)state;
@@ -227,9 +259,8 @@ static void test_bad_configs(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_registration),
-		cmocka_unit_test(test_names),
-		cmocka_unit_test(test_unbuilt),
+		cmocka_unit_test(test_registration), cmocka_unit_test(test_names),
+		cmocka_unit_test(test_large),        cmocka_unit_test(test_unbuilt),
 		cmocka_unit_test(test_bad_configs),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
