@@ -2,6 +2,7 @@
  * travel together. */
 #include "train/explain.h"
 #include "train/kernels.h"
+#include "train/memory.h"
 #include "train/step.h"
 
 /* elements: those of count that are no padding. */
@@ -48,6 +49,7 @@ tutti_status average(tutti_trainer *trainer)
 				TRY(average_piece(trainer, piece));
 			if (trainer->config.local_sgd_state)
 				TRY(average_state(trainer, piece));
+			state_let_go(trainer, piece, 0, piece->count);
 		}
 	}
 	return TUTTI_OK;

@@ -111,8 +111,11 @@ static tutti_status carry_pieces(tutti_trainer *trainer, const tutti_trainer *be
 	for (int i = 0; i < trainer->piece_count; i++)
 		TRY(carry_facts(trainer, before, &trainer->pieces[i], root, &lacks));
 	TRY(together(trainer, lacks));
-	for (int i = 0; i < trainer->piece_count; i++)
-		TRY(carry_piece(trainer, before, &trainer->pieces[i], root));
+	for (int i = 0; i < trainer->piece_count; i++) {
+		struct piece *piece = &trainer->pieces[i];
+		TRY(carry_piece(trainer, before, piece, root));
+		state_let_go(trainer, piece, 0, piece->count);
+	}
 	return TUTTI_OK;
 }
 

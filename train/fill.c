@@ -63,7 +63,6 @@ tutti_status fill_piece(tutti_trainer *trainer, const struct piece *piece,
 		n = chunk_at(done, piece->count);
 		TRY(read_floats(stored, piece->first + done, n, values));
 		piece_write(trainer, piece, done, n, values);
-		state_let_go(trainer, piece, done, n);
 	}
 	return TUTTI_OK;
 }

@@ -202,12 +202,7 @@ tutti_status tutti_param_shard(tutti_trainer *trainer, int param, tutti_shard *s
 tutti_status tutti_params_updated(tutti_trainer *trainer)
 {
 	TRY(trainer_check(trainer, "tutti_params_updated"));
-	tutti_dtype dtype = trainer->config.param_dtype;
-	for (int i = 0; i < trainer->piece_count; i++) {
-		const struct piece *piece = &trainer->pieces[i];
-		if (piece->low && piece->value)
-			kernel_narrow(piece->low, dtype, piece->value, piece->count);
-	}
+	pieces_narrow(trainer);
 	bool owed = trainer->owes_update;
 	TRY(publish_all(trainer));
 	return owed ? step_at_times(trainer) : TUTTI_OK;

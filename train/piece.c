@@ -2,6 +2,7 @@
 #include "train/explain.h"
 #include "train/kernels.h"
 #include "train/memory.h"
+#include "train/random.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -99,6 +100,7 @@ void piece_read(const tutti_trainer *trainer, const struct piece *piece, size_t 
 		memcpy(values, piece->value + first, count * sizeof *values);
 	else
 		kernel_widen(values, at(piece->low, dtype, first), dtype, count);
+	state_let_go(trainer, piece, first, count);
 }
 
 void piece_write(tutti_trainer *trainer, const struct piece *piece, size_t first, size_t count,
@@ -110,4 +112,62 @@ void piece_write(tutti_trainer *trainer, const struct piece *piece, size_t first
 		memcpy(piece->value + first, values, count * sizeof *values);
 	if (piece->low)
 		kernel_narrow(at(piece->low, dtype, first), dtype, values, count);
+	state_let_go(trainer, piece, first, count);
+}
+
+/* ---- whole pieces, so many elements at a time ---- */
+
+enum { STRIDE = 1 << 14 };
+
+static size_t stride_at(const struct piece *piece, size_t first)
+{
+	return piece->count - first < STRIDE ? piece->count - first : STRIDE;
+}
+
+static bool has_master(const struct piece *piece)
+{
+	return piece->low && piece->value;
+}
+
+void pieces_widen(const tutti_trainer *trainer)
+{
+	tutti_dtype dtype = trainer->config.param_dtype;
+
+	for (int i = 0; i < trainer->piece_count; i++) {
+		const struct piece *piece = &trainer->pieces[i];
+		for (size_t first = 0, n; has_master(piece) && first < piece->count; first += n) {
+			n = stride_at(piece, first);
+			kernel_widen(piece->value + first, at(piece->low, dtype, first), dtype, n);
+			state_let_go(trainer, piece, first, n);
+		}
+	}
+}
+
+void pieces_narrow(const tutti_trainer *trainer)
+{
+	tutti_dtype dtype = trainer->config.param_dtype;
+
+	for (int i = 0; i < trainer->piece_count; i++) {
+		const struct piece *piece = &trainer->pieces[i];
+		for (size_t first = 0, n; has_master(piece) && first < piece->count; first += n) {
+			n = stride_at(piece, first);
+			kernel_narrow(at(piece->low, dtype, first), dtype, piece->value + first, n);
+			state_let_go(trainer, piece, first, n);
+		}
+	}
+}
+
+uint64_t piece_hash(const tutti_trainer *trainer, const struct piece *piece)
+{
+	tutti_dtype dtype = piece->value ? TUTTI_F32 : trainer->config.param_dtype;
+	char *values = piece->value ? (char *)piece->value : piece->low;
+	uint64_t hash = 0;
+
+	for (size_t first = 0, n; first < piece->count; first += n) {
+		n = stride_at(piece, first);
+		hash = random_mix(hash ^
+				  random_hash(at(values, dtype, first), n * dtype_bytes(dtype)));
+		state_let_go(trainer, piece, first, n);
+	}
+	return hash;
 }

@@ -21,6 +21,8 @@ struct piece {
 					  replicas share it */
 };
 
+/* The calls below let go of pages of offload_dir's files as soon as they have been through them. */
+
 /* f32 values of elements [first, first + count) of the piece. */
 void piece_read(const tutti_trainer *trainer, const struct piece *piece, size_t first, size_t count,
 		float *values);
@@ -28,5 +30,10 @@ void piece_read(const tutti_trainer *trainer, const struct piece *piece, size_t 
  */
 void piece_write(tutti_trainer *trainer, const struct piece *piece, size_t first, size_t count,
 		 const float *values);
+/* All master copies from what is rounded from them, or the other way round. */
+void pieces_widen(const tutti_trainer *trainer);
+void pieces_narrow(const tutti_trainer *trainer);
+/* Of the value's bits. */
+uint64_t piece_hash(const tutti_trainer *trainer, const struct piece *piece);
 
 #endif

@@ -46,10 +46,7 @@ static void hash_params(const tutti_trainer *trainer, uint64_t *hashes)
 			&trainer->blocks[trainer->layout.places[piece->param].span];
 		if (block->span->is_sharded ||
 		    (piece->low && piece->value && !block->span->is_split))
-			hashes[piece->param] ^=
-				piece->value
-					? random_hash(piece->value, piece->count * sizeof(float))
-					: random_hash(piece->low, piece->count * width);
+			hashes[piece->param] ^= piece_hash(trainer, piece);
 	}
 }
 

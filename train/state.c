@@ -79,21 +79,24 @@ tutti_status state_make(tutti_trainer *trainer, struct piece *piece, int which)
 	return TUTTI_OK;
 }
 
+/* Where a page is missing the kernel maps the whole folio that it is in, as far as it has that in
+ * memory: what has been let go of comes back with its neighbours. So whole folios go. */
+enum { FOLIO_BYTES = 2 << 20 };
+
 void state_let_go(const tutti_trainer *trainer, const struct piece *piece, size_t first,
 		  size_t count)
 {
-	size_t page = (size_t)sysconf(_SC_PAGESIZE);
-
 	if (!piece->sum) /* frozen: it has no place in the files */
 		return;
+	size_t begin = (piece->state_first + first) * sizeof(float) / FOLIO_BYTES;
+	size_t end = (piece->state_first + first + count) * sizeof(float) / FOLIO_BYTES + 1;
 	for (int which = 0; which < STATES; which++) {
 		const struct state_file *file = &trainer->files[which];
-		if (!file->values)
-			continue;
-		size_t begin = (piece->state_first + first) * sizeof(float) / page * page;
-		size_t end = (piece->state_first + first + count) * sizeof(float) / page * page;
-		if (end > begin)
-			madvise((char *)file->values + begin, end - begin, MADV_DONTNEED);
+		size_t from = begin * FOLIO_BYTES, to = end * FOLIO_BYTES;
+		if (to > file->bytes)
+			to = file->bytes;
+		if (file->values)
+			madvise((char *)file->values + from, to - from, MADV_DONTNEED);
 	}
 }
 

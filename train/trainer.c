@@ -1,7 +1,6 @@
 /* Making and unmaking a trainer. */
 #include "train/explain.h"
 #include "train/gather.h"
-#include "train/kernels.h"
 #include "train/memory.h"
 #include "train/norm.h"
 #include "train/reduce.h"
@@ -104,18 +103,6 @@ static tutti_status broadcast_values(tutti_trainer *trainer)
 	return TUTTI_OK;
 }
 
-/* Every rank's master copy begins with the values that all have. */
-static void widen_values(tutti_trainer *trainer)
-{
-	tutti_dtype dtype = trainer->config.param_dtype;
-
-	for (int i = 0; i < trainer->piece_count; i++) {
-		const struct piece *piece = &trainer->pieces[i];
-		if (piece->low && piece->value)
-			kernel_widen(piece->value, piece->low, dtype, piece->count);
-	}
-}
-
 static tutti_status check_memory(tutti_trainer *trainer)
 {
 	tutti_train_stats needed = {0};
@@ -209,7 +196,7 @@ static tutti_status build(tutti_trainer *trainer, const tutti_model *model)
 	scale_create(trainer);
 	trainer->skipped_param = trainer->missed = -1;
 	TRY(broadcast_values(trainer));
-	widen_values(trainer);
+	pieces_widen(trainer); /* master copies begin with the values that all have */
 	return TUTTI_OK;
 }
 
@@ -217,10 +204,9 @@ static tutti_status check_arguments(tutti_trainer **trainer, const tutti_model *
 				    const tutti_train_config *config)
 {
 	if (!trainer || !model)
-		return train_fail(
-			TUTTI_ERR_INVALID,
-			"tutti_trainer_create needs a place for the trainer and a model, "
-			"not NULL.");
+		return train_fail(TUTTI_ERR_INVALID,
+				  "tutti_trainer_create needs a place for the trainer and a model, "
+				  "not NULL.");
 	TRY(config_check(config));
 	return config_check_model(config, model);
 }

@@ -225,7 +225,8 @@ static void test_ends_early(void **state)
 	pthread_barrier_destroy(&scene.is_out);
 }
 
-/* What one rank alone is wrong with is everybody's: nobody waits for a trainer that does not come. */
+/* What one rank alone is wrong with is everybody's: nobody waits for a trainer that does not come.
+ */
 static void wrong_on_one(tutti_comm *comm, void *arg)
 {
 	struct toy toy;
