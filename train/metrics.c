@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static tutti_status check_config(const tutti_metrics_config *config)
+/* Rank 0 has the files: what another rank says of them does not matter. */
+static tutti_status check_config(const tutti_metrics_config *config, int rank)
 {
 	const tutti_metrics_config zero = {0};
 	const unsigned all = TUTTI_LOG_CSV | TUTTI_LOG_JSON | TUTTI_LOG_TENSORBOARD;
@@ -19,7 +20,7 @@ static tutti_status check_config(const tutti_metrics_config *config)
 			TUTTI_ERR_INVALID,
 			"tutti_metrics_config: an interval of %d steps; 1 is a row every step.",
 			config->interval);
-	if (config->formats & ~all)
+	if (rank == 0 && (config->formats & ~all))
 		return train_fail(
 			TUTTI_ERR_INVALID,
 			"tutti_metrics_config: formats 0x%x has bits that are no TUTTI_LOG_*.",
@@ -34,7 +35,7 @@ static tutti_status check_config(const tutti_metrics_config *config)
 static tutti_status make(tutti_metrics **metrics, tutti_comm *comm,
 			 const tutti_metrics_config *config)
 {
-	TRY(check_config(config));
+	TRY(check_config(config, tutti_rank(comm)));
 	tutti_metrics *made = calloc(1, sizeof *made);
 	if (!made)
 		return train_fail(TUTTI_ERR_MEMORY, "There is no memory for metrics.");

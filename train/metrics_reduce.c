@@ -26,13 +26,14 @@ static union word *record_of(const tutti_metrics *metrics, int rank)
 	return metrics->records + (size_t)rank * record_words(metrics);
 }
 
-/* This rank's part of what has to be there before the first row. */
+/* This rank's part of what has to be there before the first row. Where that fails more metrics may
+ * be declared before it is tried again, with longer records. */
 static tutti_status prepare(tutti_metrics *metrics)
 {
 	size_t words = (size_t)metrics->size * record_words(metrics);
 
-	if (!metrics->records)
-		metrics->records = malloc(words * sizeof *metrics->records);
+	free(metrics->records);
+	metrics->records = malloc(words * sizeof *metrics->records);
 	if (!metrics->records)
 		return train_fail(TUTTI_ERR_MEMORY,
 				  "Rank %d has no memory for %zu words of metrics.", metrics->rank,

@@ -162,12 +162,18 @@ static tutti_status measure(tutti_trainer *trainer, tutti_step_info *info)
 	return TUTTI_OK;
 }
 
+static void count_step(tutti_trainer *trainer)
+{
+	trainer->steps++;
+	trainer->is_apart = is_alone(trainer);
+}
+
 /* The others' step counts, and averages are of the same steps on all ranks. */
 static void count_missed(tutti_trainer *trainer)
 {
 	trainer->missed = trainer->ballots[trainer->rank].missing;
 	trainer->missed_status = trainer->ballots[trainer->rank].status;
-	trainer->steps++;
+	count_step(trainer);
 }
 
 /* Ends the step whatever happens: sums are there and info is filled, or all ranks have the same
@@ -199,7 +205,7 @@ static tutti_status finish(tutti_trainer *trainer, tutti_status local, tutti_ste
 	double clip = limit > 0 && info->grad_norm > limit ? limit / info->grad_norm : 1;
 	*factor = info->items > 0 ? (float)(clip / (info->items * (double)scale_now(trainer))) : 0;
 	scale_end_step(trainer, info->items, !info->skipped);
-	trainer->steps++;
+	count_step(trainer);
 	return TUTTI_OK;
 }
 
@@ -232,7 +238,6 @@ static tutti_status average_together(tutti_trainer *trainer)
 	ballots[trainer->rank].status = trainer->missed_status;
 	trainer->missed = -1;
 	trainer->missed_status = TUTTI_OK;
-	trainer->is_apart = true;
 	TRY(trainer_all_gather(trainer, ballots, sizeof *ballots));
 	for (int r = 0; r < trainer->size; r++) {
 		if (ballots[r].missing >= 0)

@@ -163,7 +163,7 @@ struct tutti_trainer {
 	bool is_uneven;            /* other micro-batches have had other items */
 	int missed;                /* local SGD: without its hook since ranks averaged; -1: none */
 	int32_t missed_status;     /* ... and why this rank could not update */
-	bool is_apart;             /* the last average has failed: ranks differ */
+	bool is_apart;             /* local SGD: a step was done since ranks averaged: they differ */
 	bool owes_update;          /* after tutti_grads_finish, until tutti_params_updated */
 	char *offload_dir;         /* config.offload_dir */
 	uint64_t steps, updates; /* finished; of them with an update */

@@ -1,6 +1,7 @@
 /* The GPT's parameters and its memory: what is registered, first values, activations. */
 #include "activations.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -112,45 +113,51 @@ static void init_block(const struct gpt *gpt, const struct gpt_block_ids *ids)
 	must(tutti_param_init_normal(gpt->trainer, ids->down_w, 0, small));
 }
 
-/* Carves count floats off *memory; with memory NULL it only counts. */
-static float *carve(float *memory, size_t *used, int count)
+/* Where tensors of floats lie one behind the other; with memory NULL they are only counted. */
+struct room {
+	float *memory;
+	size_t used, largest;
+};
+
+static float *carve(struct room *room, size_t count)
 {
-	float *piece = memory ? memory + *used : NULL;
-	*used += ((size_t)count + 15) & ~(size_t)15;
+	float *piece = room->memory ? room->memory + room->used : NULL;
+	room->used += (count + 15) & ~(size_t)15;
+	room->largest = count > room->largest ? count : room->largest;
 	return piece;
 }
 
-static size_t lay_out(struct gpt_activations *a, struct gpt_shape s, int sequences, float *memory)
+static void lay_out(struct gpt_activations *a, struct gpt_shape s, int sequences, struct room *room)
 {
-	int n = sequences * s.length, c = s.channels, widest = s.vocab > 4 * c ? s.vocab : 4 * c;
-	size_t used = 0;
+	size_t length = (size_t)s.length, n = (size_t)sequences * length, c = (size_t)s.channels;
+	size_t heads = (size_t)s.heads, vocab = (size_t)s.vocab;
+	size_t widest = vocab > 4 * c ? vocab : 4 * c;
 
 	for (int l = 0; l < s.layers; l++) {
 		struct block_activations *b = &a->blocks[l];
-		b->in = carve(memory, &used, n * c);
-		b->norm1 = carve(memory, &used, n * c);
-		b->qkv = carve(memory, &used, n * 3 * c);
-		b->weights = carve(memory, &used, n * s.heads * s.length);
-		b->mixed = carve(memory, &used, n * c);
-		b->middle = carve(memory, &used, n * c);
-		b->norm2 = carve(memory, &used, n * c);
-		b->up = carve(memory, &used, n * 4 * c);
-		b->gelu = carve(memory, &used, n * 4 * c);
-		b->stats1.mean = carve(memory, &used, n);
-		b->stats1.rstd = carve(memory, &used, n);
-		b->stats2.mean = carve(memory, &used, n);
-		b->stats2.rstd = carve(memory, &used, n);
+		b->in = carve(room, n * c);
+		b->norm1 = carve(room, n * c);
+		b->qkv = carve(room, n * 3 * c);
+		b->weights = carve(room, n * heads * length);
+		b->mixed = carve(room, n * c);
+		b->middle = carve(room, n * c);
+		b->norm2 = carve(room, n * c);
+		b->up = carve(room, n * 4 * c);
+		b->gelu = carve(room, n * 4 * c);
+		b->stats1.mean = carve(room, n);
+		b->stats1.rstd = carve(room, n);
+		b->stats2.mean = carve(room, n);
+		b->stats2.rstd = carve(room, n);
 	}
-	a->out = carve(memory, &used, n * c);
-	a->norm = carve(memory, &used, n * c);
-	a->logits = carve(memory, &used, n * s.vocab);
-	a->stats.mean = carve(memory, &used, n);
-	a->stats.rstd = carve(memory, &used, n);
-	a->stream_grad = carve(memory, &used, n * c);
-	a->wide_grad = carve(memory, &used, n * 4 * c);
-	a->narrow_grad = carve(memory, &used, n * c);
-	a->scratch = carve(memory, &used, c * widest > s.length ? c * widest : s.length);
-	return used;
+	a->out = carve(room, n * c);
+	a->norm = carve(room, n * c);
+	a->logits = carve(room, n * vocab);
+	a->stats.mean = carve(room, n);
+	a->stats.rstd = carve(room, n);
+	a->stream_grad = carve(room, n * c);
+	a->wide_grad = carve(room, n * 4 * c);
+	a->narrow_grad = carve(room, n * c);
+	a->scratch = carve(room, c * widest > length ? c * widest : length);
 }
 
 /* Parameters of 16 bits are computed with in f32. */
@@ -166,19 +173,35 @@ static void make_room_for_wide(struct gpt *gpt, tutti_dtype dtype)
 	}
 }
 
-void gpt_start(struct gpt *gpt, tutti_trainer *trainer, int max_sequences, tutti_dtype dtype)
+/* Layers find their way in a tensor by int. */
+static struct gpt_activations *make_activations(struct gpt_shape shape, int sequences)
 {
 	struct gpt_activations *a = calloc(1, sizeof *a);
-	float *memory =
-		a ? calloc(lay_out(a, gpt->shape, max_sequences, NULL), sizeof(float)) : NULL;
+	struct room room = {0};
 
-	if (!memory) {
-		fprintf(stderr, "gpt: there is no memory for %d sequences\n", max_sequences);
+	if (a)
+		lay_out(a, shape, sequences, &room);
+	if (room.largest > INT_MAX) {
+		fprintf(stderr,
+			"gpt: room for %d sequences of %d characters would be a tensor of %zu "
+			"numbers, where %d are possible: take fewer, or more ranks\n",
+			sequences, shape.length, room.largest, INT_MAX);
 		exit(1);
 	}
-	lay_out(a, gpt->shape, max_sequences, memory);
-	a->memory = memory;
-	gpt->activations = a;
+	room.memory = a ? calloc(room.used, sizeof(float)) : NULL;
+	if (!room.memory) {
+		fprintf(stderr, "gpt: there is no memory for %d sequences\n", sequences);
+		exit(1);
+	}
+	room.used = 0;
+	lay_out(a, shape, sequences, &room);
+	a->memory = room.memory;
+	return a;
+}
+
+void gpt_start(struct gpt *gpt, tutti_trainer *trainer, int max_sequences, tutti_dtype dtype)
+{
+	gpt->activations = make_activations(gpt->shape, max_sequences);
 	gpt->trainer = trainer;
 	make_room_for_wide(gpt, dtype);
 	must(tutti_param_init_normal(trainer, gpt->token_w, 0, embedding_std));

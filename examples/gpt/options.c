@@ -32,7 +32,8 @@ static const char usage[] =
 	"too (0)\n"
 	"  --prefetch N          fsdp: units gathered ahead (1)\n"
 	"  --shard-size N        hsdp: ranks in a shard group (those of a node)\n"
-	"  --local-steps N       local_sgd: steps between averages (10)\n"
+	"  --local-steps N       local_sgd: steps between averages (10), of which --steps is a "
+	"multiple\n"
 	"  --whole-tensors       shards are whole tensors\n"
 	"  --memory-limit N      bytes that a rank's trainer may hold (no limit)\n"
 	"  --offload FOLDER      optimizer state in files there\n"
@@ -159,6 +160,21 @@ static int complain(const char *name, const char *text)
 	return 3;
 }
 
+/* Between averages the ranks of local SGD have values of their own, which nobody can save, sample
+ * or export as one model. */
+static int check_average(const struct options *o, const char *name, int steps)
+{
+	int between = o->config.local_sgd_steps;
+
+	if (o->config.strategy != TUTTI_LOCAL_SGD || steps % between == 0)
+		return 0;
+	fprintf(stderr,
+		"gpt: --%s %d is not possible with local_sgd, whose ranks have the same values "
+		"only when they average (--local-steps %d): %lld is the next multiple\n",
+		name, steps, between, ((long long)steps / between + 1) * between);
+	return 3;
+}
+
 int options_read(struct options *o, int argc, char **argv)
 {
 	struct option longs[SETTINGS + 2] = {[SETTINGS] = {"help", no_argument, NULL, 'h'}};
@@ -197,6 +213,11 @@ int options_read(struct options *o, int argc, char **argv)
 	}
 	if (o->channels % o->heads != 0)
 		return complain("heads", "with a number of channels that it does not divide");
+	if (check_average(o, "steps", o->steps) != 0)
+		return 3;
+	if (o->save && o->save_every < o->steps &&
+	    check_average(o, "save-every", o->save_every) != 0)
+		return 3;
 	o->config.seed = o->seed;
 	o->config.offload_optimizer = o->config.offload_dir != NULL;
 	o->paths = optind < argc ? argv + optind : (char *const *)default_paths;

@@ -43,12 +43,13 @@ static float learning_rate(const struct options *o, int step)
 static double pass_all(struct run *run, int step, double *items)
 {
 	const struct options *o = &run->options;
-	int sequences = load_batch(run, step), parts = o->micro_batches;
+	int64_t sequences = load_batch(run, step), parts = o->micro_batches;
 	double loss = 0;
 
 	*items = 0;
 	for (int m = 0; m < parts; m++) {
-		int first = sequences * m / parts, last = sequences * (m + 1) / parts;
+		int first = (int)(sequences * m / parts);
+		int last = (int)(sequences * (m + 1) / parts);
 		size_t row = (size_t)first * (size_t)o->length;
 		double part = (double)(last - first) * o->length;
 		must(tutti_micro_batch(run->trainer,
@@ -132,10 +133,11 @@ void train(struct run *run)
 		if (step % o->report_every != 0 && step + 1 != o->steps)
 			continue;
 		double now = seconds_now(), waited_now = waited(run);
+		double tokens = (double)(step - reported) * o->batch * o->length;
 		if (run->rank == 0)
 			printf("step %4d   loss %.4f   %6.0f tokens/s   %4.1f %% waiting for "
 			       "ranks\n",
-			       step, loss, (step - reported) * o->batch * o->length / (now - since),
+			       step, loss, tokens / (now - since),
 			       100 * (waited_now - waited_since) / (now - since));
 		fflush(stdout);
 		since = now;

@@ -13,6 +13,10 @@ $training $small --ranks 2,4 --rounds 2 --strategies ddp,fsdp --out result >out 
 	complain "the table: $(cat out)"
 awk -F, 'NR > 1 && !($5 > 0 && $6 >= 0 && $6 < 100 && $7 > 1) { bad = 1 } END { exit bad || NR != 15 }' result/training.csv ||
 	complain "the figures: $(cat result/training.csv)"
+# Local SGD ends with an average, whatever --steps is: the first one does not count.
+# shellcheck disable=SC2086
+$training $small --steps 20 --ranks 2 --rounds 1 --strategies local_sgd >out 2>&1 || complain "local_sgd: $(cat out)"
+grep -q '^| local_sgd, 2 ranks, shm | [0-9]* |' out || complain "no row of local_sgd: $(cat out)"
 
 # A gpt that ends with another loss on two ranks is found out, and one that fails.
 mkdir -p fake/examples/gpt fake/launch

@@ -157,6 +157,31 @@ refused 0 'usage' --help
 refused 2 '--heads with a number' --heads 3 text
 refused 1 'needs 1,7[0-9,]* B: 4[0-9,]* parameters + 4[0-9,]* gradients + 8' --memory-limit 1000 text
 refused 1 "offload_dir '/nowhere': making a file failed" --offload /nowhere text
+# 2 to the power of 32 weights of attention, which were 0 of them.
+refused 1 '4 sequences of 4096 characters .* 4294967296 numbers' --batch 3 --seq 4096 --heads 64 --channels 64 --layers 1 \
+	--steps 1 text
+# More micro-batches than there is an int for, times sequences.
+tiny="--sample 0 --steps 1 --seq 1 --layers 1 --heads 1 --channels 1"
+# shellcheck disable=SC2086
+refused 0 'parameters are the same to the bit' $tiny --batch 65536 --micro-batches 40000 text
+# Local SGD ends with an average, and saves after one: what cannot is said before the first step.
+local="--strategy local_sgd --local-steps 10"
+# shellcheck disable=SC2086
+{
+	refused 2 '--steps 25 is not possible with .*--local-steps 10.* 30 is the next multiple' $local --steps 25 text
+	refused 2 '--steps 9 is not possible with .* 10 is the next' $local --steps 9 text
+	refused 2 '--save-every 15 is not possible with .* 20 is the next' $local --steps 30 --save nowhere --save-every 15 text
+}
+[ ! -e nowhere ] || failures=1
+# What can is not refused: no save comes, or only the last one.
+"$tuttirun" -n 2 "$gpt" --sample 0 --strategy local_sgd --local-steps 3 --steps 6 --save-every 4 --export local.safetensors text \
+	>local.txt
+"$tuttirun" -n 2 "$gpt" --sample 0 --strategy local_sgd --local-steps 3 --steps 6 --save-every 50 --save locals text >>local.txt
+[ "$(grep -c 'parameters are the same to the bit on 2 ranks' local.txt)" = 2 ] && [ -s local.safetensors ] &&
+	[ -d locals/step_00000006 ] || {
+	echo "local SGD of whole intervals: $(cat local.txt)"
+	failures=1
+}
 if [ "$(id -u)" != 0 ]; then
 	chmod 0 short
 	refused 2 'cannot read short: Permission denied' short

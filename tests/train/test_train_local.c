@@ -1,6 +1,6 @@
 /* What would break: local SGD whose ranks go on with optimizer state of their own where it was to
- * be averaged, or the other way round; and 16-bit parameters that are not what their averaged
- * master copy says.
+ * be averaged, or the other way round; 16-bit parameters that are not what their averaged master
+ * copy says; and a rank that is accused because others train alone.
  *
  * Every rank's training is computed once more in double precision, for all ranks at once. */
 #include "ranks.h"
@@ -12,6 +12,7 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -142,6 +143,23 @@ static void one_step(tutti_trainer *t, const struct run *run, int step)
 	CHECK(tutti_step(t, &run->optimizer, 1, NULL) == TUTTI_OK);
 }
 
+/* Between averages ranks differ, and none of them is at fault. */
+static void check_compared(tutti_trainer *t, int steps)
+{
+	uint64_t before = collectives(t);
+	char sentence[96];
+
+	if (t->size == 1 || steps % EVERY == 0) {
+		CHECK(tutti_check_replicas(t) == TUTTI_OK);
+		return;
+	}
+	snprintf(sentence, sizeof sentence,
+		 "tutti_check_replicas: %d steps are done, and ranks average every %d", steps,
+		 EVERY);
+	CHECK_ERROR(tutti_check_replicas(t), TUTTI_ERR_INVALID, sentence);
+	CHECK(collectives(t) == before);
+}
+
 static void train(tutti_comm *comm, void *arg)
 {
 	struct run *run = arg;
@@ -160,9 +178,11 @@ static void train(tutti_comm *comm, void *arg)
 	CHECK(tutti_trainer_create(&t, model, comm, &config) == TUTTI_OK);
 	tutti_model_destroy(model);
 	CHECK(tutti_param_init_constant(t, 0, 1) == TUTTI_OK);
+	CHECK(tutti_check_replicas(t) == TUTTI_OK);
 	for (int step = 0; step < STEPS; step++) {
 		one_step(t, run, step);
 		check_rank(t, run, step + 1);
+		check_compared(t, step + 1);
 	}
 	CHECK(tutti_trainer_stats(t, &stats) == TUTTI_OK);
 	if (t->rank == 0)

@@ -317,6 +317,55 @@ static void test_other_files(void **state)
 	remove_dir(&csv.job);
 }
 
+/* A file of more columns than were declared when the first step was refused for them: who declares
+ * the others then has a row of all. */
+enum { MORE = 40 };
+
+static void declares_the_rest(tutti_comm *comm, void *arg)
+{
+	const struct job *job = arg;
+	const tutti_metrics_config config = {.dir = job->dir, .formats = TUTTI_LOG_CSV};
+	tutti_metrics *metrics = NULL;
+	double value = 0;
+	char name[16];
+
+	CHECK(tutti_metrics_create(&metrics, comm, &config) == TUTTI_OK);
+	CHECK(tutti_metrics_declare(metrics, "loss", TUTTI_METRIC_SUM) == 0);
+	CHECK_ERROR(tutti_metrics_step(metrics, 0), TUTTI_ERR_INVALID, "is of something else");
+	for (int m = 1; m <= MORE; m++) {
+		snprintf(name, sizeof name, "x%d", m);
+		CHECK(tutti_metrics_declare(metrics, name, TUTTI_METRIC_SUM) == m);
+	}
+	for (int m = 0; m <= MORE; m++)
+		CHECK(tutti_metrics_add(metrics, m, m, 1) == TUTTI_OK);
+	CHECK(tutti_metrics_step(metrics, 0) == TUTTI_OK);
+	for (int m = 0; m <= MORE; m++)
+		CHECK(tutti_metrics_value(metrics, m, &value) == TUTTI_OK &&
+		      value == m * tutti_size(comm));
+	CHECK(tutti_metrics_flush(metrics) == TUTTI_OK);
+	tutti_metrics_destroy(metrics);
+}
+
+static void test_declared_after_refusal(void **state)
+{
+	(void)state;
+	static char text[TEXT_BYTES], head[MORE * 16];
+	struct job job = {0};
+	char *next = head + sprintf(head, "step,time,loss");
+
+	make_dir(&job);
+	for (int m = 1; m <= MORE; m++)
+		next += sprintf(next, ",x%d", m);
+	sprintf(next, "\n");
+	append_file(&job, "metrics.csv", head);
+	for (int n = 1; n <= 3; n++)
+		assert_int_equal(ranks_as_threads(n, declares_the_rest, &job), 0);
+	read_file(&job, "metrics.csv", text);
+	assert_int_equal(count_of(text, head), 1);
+	assert_int_equal(count_of(text, ",120\n"), 1); /* MORE on each of 3 ranks */
+	remove_dir(&job);
+}
+
 /* Rows into a full device: OK for everybody when it happens, as the others cannot know yet, then
  * said to all. */
 static void full_device(tutti_comm *comm, void *arg)
@@ -517,10 +566,15 @@ static void test_comma(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_read_back),    cmocka_unit_test(test_text),
-		cmocka_unit_test(test_half_rows),    cmocka_unit_test(test_other_files),
-		cmocka_unit_test(test_full_device),  cmocka_unit_test(test_no_directory),
-		cmocka_unit_test(test_half_a_write), cmocka_unit_test(test_comma),
+		cmocka_unit_test(test_read_back),
+		cmocka_unit_test(test_text),
+		cmocka_unit_test(test_half_rows),
+		cmocka_unit_test(test_other_files),
+		cmocka_unit_test(test_full_device),
+		cmocka_unit_test(test_no_directory),
+		cmocka_unit_test(test_half_a_write),
+		cmocka_unit_test(test_comma),
+		cmocka_unit_test(test_declared_after_refusal),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

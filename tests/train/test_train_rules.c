@@ -74,9 +74,11 @@ static void own_update(tutti_comm *comm, void *arg)
 		CHECK(tutti_grads_finish(t, NULL) == TUTTI_OK);
 		CHECK_ERROR(tutti_micro_batch(t, TUTTI_PASS_LAST, 1, NULL), TUTTI_ERR_INVALID,
 			    "tutti_params_updated");
-		if (size > 1)
+		if (size > 1) {
 			CHECK_ERROR(tutti_save(t, "/nowhere/at/all", 1), TUTTI_ERR_INVALID,
 				    "averages");
+			CHECK_ERROR(tutti_check_replicas(t), TUTTI_ERR_INVALID, "averages");
+		}
 		CHECK(tutti_param_shard(t, 0, &shard) == TUTTI_OK && shard.count == 6);
 		for (size_t i = 0; i < shard.count; i++)
 			shard.values[i] -= ((float *)shard.grad)[i];
@@ -112,10 +114,11 @@ static void missed_hook(tutti_comm *comm, void *arg)
 				    "Rank 1 never finished the gradient of parameter 'w' of unit "
 				    "'u' in "
 				    "a step since ranks averaged, so they do not now");
-		if (step == 2) /* each has values of its own */
+		if (step == 2) { /* each has values of its own */
 			CHECK_ERROR(tutti_save(t, "/nowhere/at/all", 3), TUTTI_ERR_INVALID,
 				    "averages");
-		else if (forgets)
+			CHECK_ERROR(tutti_check_replicas(t), TUTTI_ERR_INVALID, "averages");
+		} else if (forgets)
 			CHECK_ERROR(status, TUTTI_ERR_INVALID, "so it does not update");
 		else
 			CHECK(status == TUTTI_OK);

@@ -491,6 +491,14 @@ static void alone(tutti_comm *comm, void *arg)
 	CHECK(tutti_step(toy.trainer, &adamw, 1, NULL) == TUTTI_OK);
 	CHECK_ERROR(tutti_save(toy.trainer, dir, 3), TUTTI_ERR_INVALID, "3 steps are done");
 	toy_destroy(&toy);
+	/* What was loaded is the same on all ranks, after however many steps they average now. */
+	const tutti_train_config rarely = {COMMON, .strategy = TUTTI_LOCAL_SGD,
+					   .local_sgd_steps = 5};
+	toy_register(&toy, comm, 0);
+	toy_train(&toy, comm, &rarely);
+	CHECK(tutti_load(toy.trainer, dir, &step) == TUTTI_OK && step == 2);
+	CHECK(tutti_check_replicas(toy.trainer) == TUTTI_OK);
+	toy_destroy(&toy);
 }
 
 static void local_sgd(void **state)
