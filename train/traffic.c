@@ -47,20 +47,25 @@ tutti_status circle_status(const tutti_trainer *trainer, tutti_status status, en
 		return TUTTI_OK;
 	int shards = trainer->layout.shard_size, first = trainer->rank - trainer->shard_rank;
 	struct kept_error why = train_keep_error();
+	/* Nobody but trainers knows these communicators. */
+	const char *who = status == TUTTI_ERR_ABORTED
+				  ? " That was a trainer which gave up its step: the error there "
+				    "says why."
+				  : "";
 
 	if (tutti_comm_status(trainer->comm) != TUTTI_OK) /* and so have they */
 		return tutti_set_error(tutti_comm_status(trainer->comm),
 				       tutti_comm_error(trainer->comm));
 	if (trainer->config.strategy != TUTTI_HSDP)
-		return tutti_set_error(status, why.sentence);
+		return train_fail(status, "%.400s%s", why.sentence, who);
 	if (circle == IN_SHARD_GROUP)
 		return train_fail(
 			status,
 			"Of the shard group, whose ranks 0 to %d are %d to %d of the job: "
-			"%s",
-			shards - 1, first, first + shards - 1, why.sentence);
-	return train_fail(status, "Of the replicas, whose rank r is %d + %d r of the job: %s",
-			  trainer->shard_rank, shards, why.sentence);
+			"%.300s%s",
+			shards - 1, first, first + shards - 1, why.sentence, who);
+	return train_fail(status, "Of the replicas, whose rank r is %d + %d r of the job: %.300s%s",
+			  trainer->shard_rank, shards, why.sentence, who);
 }
 
 /* One rank waits for nobody. */

@@ -160,6 +160,8 @@ static void loses_own(tutti_comm *comm, void *arg)
 		tutti_status status = run_step(toy.trainer);
 		CHECK(status == TUTTI_ERR_PEER || status == TUTTI_ERR_ABORTED);
 		CHECK_SENTENCE(is_hsdp ? "whose ranks 0 to 1 are 2 to 3 of the job" : "ank 1");
+		if (status == TUTTI_ERR_ABORTED)
+			CHECK_SENTENCE("a trainer which gave up its step");
 	}
 	pthread_barrier_wait(&scene->is_out);
 	toy_destroy(&toy);
