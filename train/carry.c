@@ -2,6 +2,7 @@
  * ranks. Whoever had done most steps tells the others. */
 #include "train/explain.h"
 #include "train/memory.h"
+#include "train/saving.h"
 #include "train/together.h"
 
 #include <stdlib.h>
@@ -171,6 +172,7 @@ static tutti_status carry_all(tutti_trainer *trainer, const tutti_trainer *befor
 static tutti_status prepare(const tutti_trainer *trainer, const tutti_trainer *before,
 			    struct claim **claims)
 {
+	TRY(saving_check_closed(trainer, "tutti_trainer_continue"));
 	if (before && !is_same_model(trainer, before))
 		return train_fail(
 			TUTTI_ERR_INVALID,

@@ -138,6 +138,8 @@ tutti_status config_check_world(const tutti_train_config *c, int world_size, int
 	return TUTTI_OK;
 }
 
+enum { MOST_RANKS = 1 << 24 };
+
 tutti_status tutti_memory_estimate(const tutti_model *model, int world_size,
 				   const tutti_train_config *config, tutti_train_stats *stats)
 {
@@ -145,11 +147,11 @@ tutti_status tutti_memory_estimate(const tutti_model *model, int world_size,
 	struct layout layout;
 
 	config = config ? config : &zero;
-	if (!model || !stats || world_size < 1)
+	if (!model || !stats || world_size < 1 || world_size > MOST_RANKS)
 		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_memory_estimate needs a model, a world of 1 or more and "
+				  "tutti_memory_estimate needs a model, a world of 1 to %d and "
 				  "stats; the world has %d.",
-				  world_size);
+				  MOST_RANKS, world_size);
 	TRY(config_check(config));
 	TRY(config_check_model(config, model));
 	TRY(config_check_world(config, world_size, world_size));

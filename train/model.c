@@ -3,6 +3,7 @@
 #include "train/model.h"
 
 #include "train/explain.h"
+#include "train/layout.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -142,6 +143,14 @@ static tutti_status check_param(struct tutti_model *model, const struct param *p
 	if (param->is_extern && !param->data)
 		return train_fail(TUTTI_ERR_INVALID, "The values of parameter '%s' are at NULL.",
 				  param->name);
+	uintptr_t odd = param->is_extern ? ((uintptr_t)param->data | (uintptr_t)param->grad) %
+						   dtype_bytes(param->dtype)
+					 : 0;
+	if (odd)
+		return train_fail(TUTTI_ERR_INVALID,
+				  "The values or gradients of parameter '%s' are at no address for "
+				  "numbers of %zu bytes.",
+				  param->name, dtype_bytes(param->dtype));
 	if (param->is_extern && param_is_trained(param) && !param->grad)
 		return train_fail(
 			TUTTI_ERR_INVALID,

@@ -202,6 +202,11 @@ tutti_status tutti_param_shard(tutti_trainer *trainer, int param, tutti_shard *s
 tutti_status tutti_params_updated(tutti_trainer *trainer)
 {
 	TRY(trainer_check(trainer, "tutti_params_updated"));
+	if (trainer->open_pass != UNIT_NONE)
+		return train_fail(TUTTI_ERR_INVALID,
+				  "tutti_params_updated: unit '%s' is open, and its values are "
+				  "in use.",
+				  trainer->model.units[trainer->open_unit].name);
 	pieces_narrow(trainer);
 	bool owed = trainer->owes_update;
 	TRY(publish_all(trainer));

@@ -158,7 +158,7 @@ static tutti_status measure(tutti_trainer *trainer, tutti_step_info *info)
 	double norm =
 		info->items > 0 ? sqrt(sum) / (info->items * (double)scale_now(trainer)) : sum;
 	info->grad_norm = (float)norm;
-	info->skipped = !isfinite(norm);
+	info->skipped = !isfinite(info->grad_norm); /* nothing could be divided by it */
 	return TUTTI_OK;
 }
 

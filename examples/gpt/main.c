@@ -165,7 +165,10 @@ static int open_losses(struct run *run)
 /* A loss file that is not whole is worse than none. */
 static int close_losses(struct run *run)
 {
-	if (!run->losses || fclose(run->losses) == 0)
+	if (!run->losses)
+		return 0;
+	bool was_written = !ferror(run->losses);
+	if (fclose(run->losses) == 0 && was_written)
 		return 0;
 	fprintf(stderr, "gpt: cannot write %s: %s\n", run->options.dump_loss, strerror(errno));
 	return -1;

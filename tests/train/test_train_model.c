@@ -3,6 +3,7 @@
 #include "ranks.h"
 
 #include <math.h>
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -50,6 +51,9 @@ static void registration(tutti_comm *comm, void *arg)
 	CHECK(tutti_model_param_extern(model, 0, "e", 2, shape, TUTTI_F32, NULL, grad, 0) == -1);
 	CHECK(tutti_model_param_extern(model, 0, "e", 2, shape, TUTTI_F32, data, NULL, 0) == -1);
 	CHECK_SENTENCE("not frozen");
+	CHECK(tutti_model_param_extern(model, 0, "e", 2, shape, TUTTI_F32, (char *)data + 2, grad,
+				       0) == -1);
+	CHECK_SENTENCE("'e' are at no address for numbers of 4 bytes");
 	CHECK(tutti_model_param_extern(model, 0, "e", 2, shape, TUTTI_F64, data, grad, 0) == -1);
 	CHECK_SENTENCE("'e' has type 1");
 	CHECK(tutti_model_param_extern(model, 0, "e", 2, shape, TUTTI_F32, data, NULL,
@@ -221,6 +225,8 @@ static void bad_configs(tutti_comm *comm, void *arg)
 	CHECK(tutti_memory_estimate(model, 4, NULL, &stats) == TUTTI_OK);
 	CHECK(stats.param_bytes == 24 && stats.grad_bytes == 24 && stats.optimizer_bytes == 48);
 	CHECK_ERROR(tutti_memory_estimate(model, 0, NULL, &stats), TUTTI_ERR_INVALID, "world");
+	CHECK_ERROR(tutti_memory_estimate(model, INT_MAX, NULL, &stats), TUTTI_ERR_INVALID,
+		    "the world has 2147483647");
 	CHECK(tutti_trainer_create(&trainer, model, comm, &enough) == TUTTI_OK);
 	tutti_trainer_destroy(trainer);
 	tutti_model_destroy(model);
