@@ -291,6 +291,27 @@ static void flipped_words(void **state)
 		     "part-00001-of-00002.safetensors");
 }
 
+/* Copied, or renamed, by somebody who is told the wrong step when he goes on from it. */
+static void renamed(void **state)
+{
+	struct checkpoint_found found;
+	char from[200], to[200];
+
+	(void)state;
+	save(1, 2);
+	save(2, 2);
+	path_of(from, "step_00000002");
+	path_of(to, "step_00000003");
+	assert_int_equal(rename(from, to), 0);
+	assert_found(1, 1);
+	assert_int_equal(checkpoint_dir_find(&found, dir), TUTTI_OK);
+	assert_non_null(strstr(found.sentence, "/step_00000003/index.json' is of step 2"));
+	free(found.path);
+	path_of(from, "step_00000001");
+	saved_remove(from);
+	assert_fails(checkpoint_dir_find(&found, dir), TUTTI_ERR_INVALID, "' is of step 2");
+}
+
 /* ---- what ranks say must be one checkpoint ---- */
 static void holes(void **state)
 {
@@ -584,6 +605,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(truncated, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(flipped, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(flipped_words, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(renamed, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(holes, make_folder, remove_folder),
 		cmocka_unit_test(differing_ranks),
 		cmocka_unit_test_setup_teardown(leftovers, make_folder, remove_folder),
