@@ -138,6 +138,7 @@ tutti_status tutti_export_safetensors(tutti_trainer *trainer, const char *file)
 	if (!file)
 		return train_fail(TUTTI_ERR_INVALID,
 				  "tutti_export_safetensors needs a file's name, not NULL.");
+	TRY(saving_check_average(trainer, "tutti_export_safetensors"));
 	tutti_status status = export(&out, file);
 	struct kept_error why = train_keep_error();
 	if (out.fd >= 0)

@@ -467,18 +467,26 @@ static void alone(tutti_comm *comm, void *arg)
 	const tutti_train_config config = {COMMON, .strategy = TUTTI_LOCAL_SGD,
 					   .local_sgd_steps = 2};
 	struct toy toy;
+	char path[200];
 	int64_t step;
 
 	(void)arg;
+	snprintf(path, sizeof path, "%s/model.safetensors", dir);
 	toy_register(&toy, comm, 0);
 	toy_train(&toy, comm, &config);
 	for (int i = 0; i < 2; i++) {
 		toy_micro_batch(&toy, TUTTI_PASS_LAST, i, SAMPLES);
 		CHECK(tutti_step(toy.trainer, &adamw, 1, NULL) == TUTTI_OK);
-		if (i == 0)
-			CHECK_ERROR(tutti_save(toy.trainer, dir, 1), TUTTI_ERR_INVALID,
-				    "1 steps are done, and ranks average every 2");
+		if (i > 0)
+			continue;
+		CHECK_ERROR(tutti_save(toy.trainer, dir, 1), TUTTI_ERR_INVALID,
+			    "tutti_save: 1 steps are done, and ranks average every 2");
+		CHECK_ERROR(
+			tutti_export_safetensors(toy.trainer, path), TUTTI_ERR_INVALID,
+			"tutti_export_safetensors: 1 steps are done, and ranks average every 2");
+		CHECK(access(path, F_OK) != 0);
 	}
+	CHECK(tutti_export_safetensors(toy.trainer, path) == TUTTI_OK);
 	CHECK(tutti_save(toy.trainer, dir, 2) == TUTTI_OK);
 	CHECK(tutti_save_wait(toy.trainer) == TUTTI_OK);
 	toy_destroy(&toy);
