@@ -95,7 +95,7 @@ static tutti_status stage_range(tutti_trainer *trainer, const struct saved_items
 		TRY(checkpoint_save_values(trainer->saving->save, i, values + done * width,
 					   n * width));
 		if (piece)
-			state_let_go(trainer, piece, piece->save_first + done, n);
+			state_let_go(trainer, piece, (size_t)range->first - piece->first + done, n);
 	}
 	return TUTTI_OK;
 }

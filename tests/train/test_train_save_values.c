@@ -1,11 +1,13 @@
 /* What would break: whoever loads a checkpoint that is whole, sums and all, and has numbers that no
- * trainer saves: a step of wild pointers, or gradients that are all infinite. */
+ * trainer saves: a step of wild pointers, or gradients that are all infinite. And who goes on from
+ * the optimizer state of several ranks, some of each. */
 #include "ranks.h"
 #include "saved.h"
 #include "toy.h"
 
 #include "train/disk.h"
 #include "train/safetensors.h"
+#include "train/trainer.h"
 
 #include <fcntl.h>
 #include <math.h>
@@ -190,10 +192,64 @@ static void numbers(void **state)
 	}
 }
 
+/* ---- local SGD, whose ranks may have optimizer state of their own ---- */
+static float of_rank_0[2][TOY_PARAMS][TOY_MAX]; /* m and v */
+
+static void compare_moments(const struct toy *toy, bool are_same)
+{
+	int differ = 0;
+
+	CHECK(toy->trainer->piece_count == TOY_PARAMS);
+	for (int i = 0; i < toy->trainer->piece_count; i++) {
+		const struct piece *piece = &toy->trainer->pieces[i];
+		size_t bytes = toy_count(piece->param) * sizeof(float);
+		CHECK(piece->count == toy_count(piece->param) && piece->m && piece->v);
+		differ += memcmp(piece->m, of_rank_0[0][piece->param], bytes) != 0;
+		differ += memcmp(piece->v, of_rank_0[1][piece->param], bytes) != 0;
+	}
+	CHECK(are_same == (differ == 0));
+}
+
+static void save_own_moments(tutti_comm *comm, void *arg)
+{
+	const tutti_train_config config = {.strategy = TUTTI_LOCAL_SGD,
+					   .local_sgd_steps = 2,
+					   .local_sgd_state = *(int *)arg,
+					   .seed = 7};
+	struct toy toy;
+	int64_t step;
+
+	toy_register(&toy, comm, 0);
+	toy_train(&toy, comm, &config);
+	one_step(&toy, 0);
+	one_step(&toy, 1);
+	for (int i = 0; i < TOY_PARAMS && toy.rank == 0; i++) {
+		const struct piece *piece = &toy.trainer->pieces[i];
+		memcpy(of_rank_0[0][piece->param], piece->m, piece->count * sizeof(float));
+		memcpy(of_rank_0[1][piece->param], piece->v, piece->count * sizeof(float));
+	}
+	CHECK(tutti_barrier(comm, NULL) == TUTTI_OK);
+	compare_moments(&toy, config.local_sgd_state || toy.rank == 0);
+	CHECK(tutti_save(toy.trainer, dir, 2) == TUTTI_OK);
+	CHECK(tutti_save_wait(toy.trainer) == TUTTI_OK);
+	one_step(&toy, 2);
+	CHECK(tutti_load(toy.trainer, dir, &step) == TUTTI_OK && step == 2);
+	compare_moments(&toy, true);
+	toy_destroy(&toy);
+}
+
+static void own_moments(void **state)
+{
+	(void)state;
+	for (int is_averaged = 0; is_averaged < 2; is_averaged++)
+		assert_int_equal(ranks_as_threads(3, save_own_moments, &is_averaged), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(numbers, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(own_moments, make_folder, remove_folder),
 	};
 	if (jansson_needed() != TUTTI_OK)
 		return saved_refusal();
