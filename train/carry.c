@@ -2,7 +2,6 @@
  * ranks. Whoever had done most steps tells the others. */
 #include "train/explain.h"
 #include "train/memory.h"
-#include "train/saving.h"
 #include "train/together.h"
 
 #include <stdlib.h>
@@ -172,7 +171,10 @@ static tutti_status carry_all(tutti_trainer *trainer, const tutti_trainer *befor
 static tutti_status prepare(const tutti_trainer *trainer, const tutti_trainer *before,
 			    struct claim **claims)
 {
-	TRY(saving_check_closed(trainer, "tutti_trainer_continue"));
+	if (trainer->step != STEP_CLOSED || trainer->open_pass != UNIT_NONE)
+		return train_fail(TUTTI_ERR_INVALID,
+				  "tutti_trainer_continue: the trainer that goes on is in the "
+				  "middle of a step.");
 	if (before && !is_same_model(trainer, before))
 		return train_fail(
 			TUTTI_ERR_INVALID,

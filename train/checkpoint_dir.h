@@ -59,7 +59,8 @@ tutti_status checkpoint_names(struct checkpoint_name **names, size_t *count, con
 void checkpoint_commit_text(char text[128], const char *index, size_t bytes);
 /* Removes what dead jobs have left below dir. What cannot be removed stays. */
 void checkpoint_sweep(const char *dir);
-/* path and the files in it. Folders in it stay, and path with them. */
+/* The files in path that a save has written, and path, if nothing else is in it. Links are not
+ * followed: where path is one, it goes, and what it leads to stays. */
 void checkpoint_remove(const char *path);
 
 #endif

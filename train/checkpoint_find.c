@@ -165,6 +165,18 @@ tutti_status checkpoint_dir_read(struct checkpoint_index *index, const char *pat
 }
 
 /* ---- the newest ---- */
+/* A folder that somebody has renamed, or whose index is another's, is not the step that it is taken
+ * for. */
+static tutti_status check_step(const struct checkpoint_index *index, const char *path, int64_t step)
+{
+	if (index->step == step)
+		return TUTTI_OK;
+	return train_fail(TUTTI_ERR_INVALID,
+			  "'%s/index.json' is of step %" PRId64
+			  ", its folder's name of step %" PRId64 ".",
+			  disk_shown(path), index->step, step);
+}
+
 /* OK, and found->path is set if it is whole; else what is wrong with it has been noted. */
 static tutti_status look_at(struct checkpoint_found *found, const char *dir,
 			    struct checkpoint_name name)
@@ -178,9 +190,12 @@ static tutti_status look_at(struct checkpoint_found *found, const char *dir,
 		return TUTTI_ERR_MEMORY;
 	tutti_status status = checkpoint_dir_read(&index, path);
 	if (status == TUTTI_OK) {
-		found->path = path;
-		found->step = index.step;
+		status = check_step(&index, path, name.step);
 		checkpoint_index_finish(&index);
+	}
+	if (status == TUTTI_OK) {
+		found->path = path;
+		found->step = name.step;
 		return TUTTI_OK;
 	}
 	free(path);

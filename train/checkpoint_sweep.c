@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const char suffix[] = ".lock";
@@ -29,14 +30,42 @@ static bool is_temporary(const char *name)
 	return strlen(token) == 16 && strspn(token, "0123456789abcdef") == 16;
 }
 
+/* What a save writes into a folder, to the byte. */
+static bool is_ours(const char *name)
+{
+	char again[CHECKPOINT_FILE_BYTES];
+	int rank, world_size;
+
+	if (strcmp(name, "index.json") == 0 || strcmp(name, "COMMIT") == 0)
+		return true;
+	if (sscanf(name, "part-%9d-of-%9d.", &rank, &world_size) != 2)
+		return false;
+	checkpoint_file_name(again, rank, world_size);
+	return strcmp(again, name) == 0;
+}
+
+static void remove_link(const char *path)
+{
+	struct stat about;
+
+	if (lstat(path, &about) == 0 && S_ISLNK(about.st_mode))
+		unlink(path);
+}
+
 void checkpoint_remove(const char *path)
 {
-	DIR *folder = opendir(path);
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	DIR *folder = fd >= 0 ? fdopendir(fd) : NULL;
 
-	if (!folder)
+	if (!folder && fd >= 0)
+		close(fd);
+	if (!folder) {
+		remove_link(path);
 		return;
+	}
 	for (struct dirent *entry; (entry = readdir(folder));)
-		unlinkat(dirfd(folder), entry->d_name, 0); /* refuses . and .. */
+		if (is_ours(entry->d_name))
+			unlinkat(dirfd(folder), entry->d_name, 0);
 	closedir(folder);
 	rmdir(path);
 }

@@ -1,6 +1,6 @@
 /* tutti_export_safetensors: all parameters and buffers in one file, which is made by rank 0 and
  * written by all ranks, each its own elements. It gets its name when it is whole; until then it is
- * file.tmp. */
+ * file.tmp-0123456789abcdef, which nobody has. */
 #include "train/disk.h"
 #include "train/explain.h"
 #include "train/jansson_needed.h"
@@ -9,15 +9,19 @@
 #include "train/together.h"
 
 #include <fcntl.h>
+#include <inttypes.h>
 #include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct exporting {
 	tutti_trainer *trainer;
 	struct safetensors plan;
+	uint64_t token; /* rank 0's */
 	char *temporary;
 	int fd;
 };
@@ -50,16 +54,48 @@ static tutti_status plan(struct exporting *out, const char *file)
 }
 
 /* ---- the file ---- */
+/* Rank 0: what the new file takes the place of must be a file; a rename asks nobody, and where root
+ * does it even /dev/null goes. So do links: /dev/stdout is one, and often leads to a file. */
+static tutti_status check_name(const char *file)
+{
+	struct stat about;
+
+	if (lstat(file, &about) != 0 || S_ISREG(about.st_mode))
+		return TUTTI_OK;
+	return train_fail(TUTTI_ERR_INVALID,
+			  "tutti_export_safetensors: '%s' is there, and no regular file%s: nothing "
+			  "is exported to it.",
+			  disk_shown(file), S_ISLNK(about.st_mode) ? " but a link" : "");
+}
+
+static tutti_status prepare(struct exporting *out, const char *file)
+{
+	TRY(plan(out, file));
+	if (out->trainer->rank > 0)
+		return TUTTI_OK;
+	TRY(check_name(file));
+	if (getrandom(&out->token, sizeof out->token, 0) != sizeof out->token)
+		return disk_fail("Asking for random bytes for", file);
+	return TUTTI_OK;
+}
+
 /* Rank 0 makes it; the others find it there. */
-static tutti_status open_file(struct exporting *out)
+static tutti_status open_file(struct exporting *out, const char *file)
 {
 	const struct safetensors *plan = &out->plan;
+	bool is_maker = out->trainer->rank == 0;
 
-	if (out->trainer->rank > 0) {
-		out->fd = open(out->temporary, O_RDWR | O_CLOEXEC);
-		return out->fd >= 0 ? TUTTI_OK : disk_fail("Opening", out->temporary);
+	if (asprintf(&out->temporary, "%s.tmp-%016" PRIx64, file, out->token) < 0) {
+		out->temporary = NULL;
+		return train_fail(TUTTI_ERR_MEMORY, "There is no memory to export '%s'.",
+				  disk_shown(file));
 	}
-	TRY(disk_create(&out->fd, out->temporary));
+	out->fd =
+		open(out->temporary, O_RDWR | O_CLOEXEC | (is_maker ? O_CREAT | O_EXCL : 0), 0666);
+	if (out->fd < 0)
+		return disk_fail(is_maker ? "Creating" : "Opening", out->temporary);
+	if (!is_maker)
+		return TUTTI_OK;
 	TRY(disk_write(out->fd, out->temporary, plan->header, (size_t)plan->data_at, 0));
 	return disk_resize(out->fd, out->temporary, plan->file_bytes);
 }
@@ -109,22 +145,14 @@ static tutti_status give_name(const struct exporting *out, const char *file)
 	return status;
 }
 
-static tutti_status prepare(struct exporting *out, const char *file)
-{
-	TRY(plan(out, file));
-	if (asprintf(&out->temporary, "%s.tmp", file) >= 0)
-		return TUTTI_OK;
-	out->temporary = NULL;
-	return train_fail(TUTTI_ERR_MEMORY, "There is no memory to export '%s'.", disk_shown(file));
-}
-
 static tutti_status export(struct exporting *out, const char *file)
 {
 	tutti_trainer *trainer = out->trainer;
 
 	TRY(together(trainer, prepare(out, file)));
-	TRY(together(trainer, trainer->rank == 0 ? open_file(out) : TUTTI_OK));
-	TRY(together(trainer, trainer->rank == 0 ? TUTTI_OK : open_file(out)));
+	TRY(trainer_broadcast(trainer, &out->token, sizeof out->token, TUTTI_U8, 0));
+	TRY(together(trainer, trainer->rank == 0 ? open_file(out, file) : TUTTI_OK));
+	TRY(together(trainer, trainer->rank == 0 ? TUTTI_OK : open_file(out, file)));
 	TRY(together(trainer, write_all(out)));
 	return together(trainer, give_name(out, file));
 }
@@ -138,12 +166,13 @@ tutti_status tutti_export_safetensors(tutti_trainer *trainer, const char *file)
 	if (!file)
 		return train_fail(TUTTI_ERR_INVALID,
 				  "tutti_export_safetensors needs a file's name, not NULL.");
+	TRY(saving_check_average(trainer, "tutti_export_safetensors"));
 	tutti_status status = export(&out, file);
 	struct kept_error why = train_keep_error();
+	if (out.fd >= 0 && status != TUTTI_OK && trainer->rank == 0)
+		unlink(out.temporary);
 	if (out.fd >= 0)
 		close(out.fd);
-	if (status != TUTTI_OK && out.temporary && trainer->rank == 0)
-		unlink(out.temporary);
 	safetensors_finish(&out.plan);
 	free(out.temporary);
 	return status == TUTTI_OK ? TUTTI_OK : tutti_set_error(status, why.sentence);

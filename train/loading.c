@@ -10,7 +10,9 @@
 #include "train/saving.h"
 #include "train/together.h"
 
+#include <float.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +30,9 @@ struct loading {
 	tutti_trainer *trainer;
 	struct checkpoint *checkpoint;
 	const char *path;
+	int32_t *optimizers; /* these numbers are read, and checked, before anything is changed */
+	int64_t counts[COUNTS];
+	double scales[SCALES];
 };
 
 /* ---- does it fit? ---- */
@@ -125,6 +130,89 @@ static tutti_status check(const struct loading *in)
 	return check_flat(in, "the trainer's", "trainer", "scale", TUTTI_F64, SCALES);
 }
 
+/* ---- do its numbers make sense? Sums do not say so where somebody else has made the file. ---- */
+static tutti_status read_flat(const struct loading *in, const char *kind, const char *name,
+			      void *values)
+{
+	const struct checkpoint_tensor *tensor = tensor_of(in, kind, name);
+	return checkpoint_read(in->checkpoint, tensor, 0, tensor->count, values);
+}
+
+static tutti_status check_number(const struct loading *in, bool is_right, const char *kind,
+				 const char *name, double value, const char *meaning)
+{
+	char file[CHECKPOINT_FILE_BYTES];
+
+	if (is_right)
+		return TUTTI_OK;
+	checkpoint_file_name(file, tensor_of(in, kind, name)->pieces[0].rank,
+			     checkpoint_index_of(in->checkpoint)->world_size);
+	return train_fail(TUTTI_ERR_INVALID,
+			  "tutti_load: the checkpoint '%s' is damaged: '%s' (%s) in %s is %.17g, "
+			  "and not %s.",
+			  disk_shown(in->path), name, kind, file, value, meaning);
+}
+
+static tutti_status read_optimizers(struct loading *in)
+{
+	const struct tutti_model *model = &in->trainer->model;
+
+	in->optimizers = calloc((size_t)model->param_count + 1, sizeof *in->optimizers);
+	if (!in->optimizers)
+		return train_fail(TUTTI_ERR_MEMORY, "There is no memory to read '%s'.",
+				  disk_shown(in->path));
+	for (int p = 0; p < model->param_count; p++) {
+		const char *name = model->params[p].name;
+		int32_t *kind = &in->optimizers[p];
+		TRY(check_flat(in, "the optimizer of", "optimizer", name, TUTTI_I32, 1));
+		TRY(read_flat(in, "optimizer", name, kind));
+		TRY(check_number(in, *kind == -1 || *kind == TUTTI_ADAMW || *kind == TUTTI_SGD,
+				 "optimizer", name, *kind, "a kind of optimizer, or -1 for none"));
+	}
+	return TUTTI_OK;
+}
+
+static tutti_status read_counts(struct loading *in)
+{
+	static const char *const meanings[COUNTS] = {"a number of steps", "a number of updates"};
+
+	TRY(read_flat(in, "trainer", "counts", in->counts));
+	for (int i = 0; i < COUNTS; i++)
+		TRY(check_number(in, in->counts[i] >= 0, "trainer", "counts", (double)in->counts[i],
+				 meanings[i]));
+	return TUTTI_OK;
+}
+
+/* As an f32. */
+static bool is_positive(double x)
+{
+	return x >= (double)FLT_TRUE_MIN && x <= (double)FLT_MAX;
+}
+
+static tutti_status read_scale(struct loading *in)
+{
+	const double *scales = in->scales;
+
+	TRY(read_flat(in, "trainer", "scale", in->scales));
+	TRY(check_number(in, is_positive(scales[0]), "trainer", "scale", scales[0],
+			 "a finite and positive loss scale"));
+	TRY(check_number(in, scales[1] >= 0 && scales[1] <= INT_MAX, "trainer", "scale", scales[1],
+			 "a number of good steps"));
+	TRY(check_number(in, is_positive(scales[2]), "trainer", "scale", scales[2],
+			 "a finite and positive divisor"));
+	double both = scales[0] / scales[2];
+	return check_number(in, is_positive(both), "trainer", "scale", both,
+			    "a finite and positive loss scale over its divisor");
+}
+
+static tutti_status look_at(struct loading *in)
+{
+	TRY(check(in));
+	TRY(read_optimizers(in));
+	TRY(read_counts(in));
+	return read_scale(in);
+}
+
 /* ---- read ---- */
 struct one {
 	struct checkpoint *checkpoint;
@@ -148,13 +236,6 @@ static bool stored_of(const struct loading *in, struct stored *stored, struct on
 	return true;
 }
 
-static tutti_status read_flat(const struct loading *in, const char *kind, const char *name,
-			      void *values)
-{
-	const struct checkpoint_tensor *tensor = tensor_of(in, kind, name);
-	return checkpoint_read(in->checkpoint, tensor, 0, tensor->count, values);
-}
-
 static tutti_status load_piece(const struct loading *in, struct piece *piece)
 {
 	const char *name = in->trainer->model.params[piece->param].name;
@@ -176,42 +257,25 @@ static tutti_status load_piece(const struct loading *in, struct piece *piece)
 	return fill_state(in->trainer, piece, STATE_V, has_v ? &stored : NULL);
 }
 
-static tutti_status load_optimizers(const struct loading *in)
+static void set_numbers(const struct loading *in)
 {
 	tutti_trainer *trainer = in->trainer;
+	struct scale *scale = &trainer->scale;
 
-	for (int p = 0; p < trainer->model.param_count; p++) {
-		const char *name = trainer->model.params[p].name;
-		const struct checkpoint_tensor *tensor = tensor_of(in, "optimizer", name);
-		int32_t kind = -1;
-		if (tensor && tensor->dtype == TUTTI_I32 && tensor->count == 1)
-			TRY(read_flat(in, "optimizer", name, &kind));
-		trainer->tensors[p].optimizer = kind;
+	for (int p = 0; p < trainer->model.param_count; p++)
+		trainer->tensors[p].optimizer = in->optimizers[p];
+	trainer->steps = (uint64_t)in->counts[0];
+	trainer->owes_update = trainer->is_apart = false;
+	trainer->missed = -1;
+	trainer->missed_status = TUTTI_OK;
+	trainer->updates = (uint64_t)in->counts[1];
+	trainer->skipped_param = -1;
+	if (trainer->config.loss_scale < 0) { /* else it is the config's */
+		scale->factor = (float)in->scales[0];
+		scale->good_steps = (int)in->scales[1];
 	}
-	return TUTTI_OK;
-}
-
-static tutti_status load_counts(const struct loading *in)
-{
-	struct scale *scale = &in->trainer->scale;
-	int64_t counts[COUNTS];
-	double scales[SCALES];
-
-	TRY(read_flat(in, "trainer", "counts", counts));
-	TRY(read_flat(in, "trainer", "scale", scales));
-	in->trainer->steps = (uint64_t)counts[0];
-	in->trainer->owes_update = in->trainer->is_apart = false;
-	in->trainer->missed = -1;
-	in->trainer->missed_status = TUTTI_OK;
-	in->trainer->updates = (uint64_t)counts[1];
-	in->trainer->skipped_param = -1;
-	if (in->trainer->config.loss_scale < 0) { /* else it is the config's */
-		scale->factor = (float)scales[0];
-		scale->good_steps = (int)scales[1];
-	}
-	scale->divisor = (float)scales[2];
-	scale->is_known = scales[3] != 0;
-	return TUTTI_OK;
+	scale->divisor = (float)in->scales[2];
+	scale->is_known = in->scales[3] != 0;
 }
 
 static tutti_status load_callers(const struct loading *in)
@@ -232,8 +296,7 @@ static tutti_status load_all(const struct loading *in)
 {
 	for (int i = 0; i < in->trainer->piece_count; i++)
 		TRY(load_piece(in, &in->trainer->pieces[i]));
-	TRY(load_optimizers(in));
-	TRY(load_counts(in));
+	set_numbers(in);
 	return load_callers(in);
 }
 
@@ -257,7 +320,7 @@ static tutti_status load_open(struct loading *in)
 {
 	tutti_trainer *trainer = in->trainer;
 
-	TRY(together(trainer, check(in)));
+	TRY(together(trainer, look_at(in)));
 	TRY(fill_begin(trainer, "tutti_load"));
 	TRY(together(trainer, load_all(in)));
 	return fill_end(trainer);
@@ -273,6 +336,7 @@ static tutti_status load(tutti_trainer *trainer, const char *dir, const struct f
 	if (status == TUTTI_OK)
 		status = load_open(&in);
 	checkpoint_close(in.checkpoint);
+	free(in.optimizers);
 	free(path);
 	return status;
 }

@@ -40,6 +40,19 @@ static void add_whole(struct saved_items *items, const char *kind, const char *n
 	range->count = count;
 }
 
+/* Which elements of the piece this rank saves. Optimizer state that each rank has of its own is
+ * rank 0's, as the counts and the loss scale are: what is saved together belongs together. */
+static struct range share_of(const tutti_trainer *trainer, const struct piece *piece,
+			     const void *values)
+{
+	const tutti_train_config *config = &trainer->config;
+	bool is_state = values == piece->m || values == piece->v;
+
+	if (is_state && config->strategy == TUTTI_LOCAL_SGD && !config->local_sgd_state)
+		return (struct range){0, trainer->rank == 0 ? piece->count : 0};
+	return (struct range){piece->save_first, piece->save_first + piece->save_count};
+}
+
 /* This rank's share of what lies at values, from the piece's first element on. */
 static void add_share(struct saved_items *items, const tutti_trainer *trainer,
 		      const struct piece *piece, const char *kind, tutti_dtype dtype,
@@ -49,13 +62,15 @@ static void add_share(struct saved_items *items, const tutti_trainer *trainer,
 
 	if (!values)
 		return;
-	const char *share = (const char *)values + piece->save_first * dtype_bytes(dtype);
+	struct range share = share_of(trainer, piece, values);
 	items->pieces[items->count] = piece;
-	struct checkpoint_range *range = add(items, kind, param->name, dtype, share);
+	struct checkpoint_range *range =
+		add(items, kind, param->name, dtype,
+		    (const char *)values + share.first * dtype_bytes(dtype));
 	range->tensor.ndim = param->ndim;
 	memcpy(range->tensor.shape, param->shape, sizeof param->shape);
-	range->first = piece->first + piece->save_first;
-	range->count = piece->save_count;
+	range->first = piece->first + share.first;
+	range->count = share.last - share.first;
 }
 
 static void add_pieces(struct saved_items *items, const tutti_trainer *trainer)

@@ -30,6 +30,20 @@ tutti_status saving_check_closed(const tutti_trainer *trainer, const char *funct
 	return TUTTI_OK;
 }
 
+tutti_status saving_check_average(const tutti_trainer *trainer, const char *function)
+{
+	const tutti_train_config *config = &trainer->config;
+
+	if (config->strategy != TUTTI_LOCAL_SGD || trainer->size == 1 ||
+	    (!trainer->owes_update && !trainer->is_apart &&
+	     trainer->steps % (uint64_t)config->local_sgd_steps == 0))
+		return TUTTI_OK;
+	return train_fail(TUTTI_ERR_INVALID,
+			  "%s: %llu steps are done, and ranks average every %d: between "
+			  "averages each has values of its own.",
+			  function, (unsigned long long)trainer->steps, config->local_sgd_steps);
+}
+
 void saving_drop(tutti_trainer *trainer)
 {
 	struct saving *saving = trainer->saving;
@@ -81,7 +95,7 @@ static tutti_status stage_range(tutti_trainer *trainer, const struct saved_items
 		TRY(checkpoint_save_values(trainer->saving->save, i, values + done * width,
 					   n * width));
 		if (piece)
-			state_let_go(trainer, piece, piece->save_first + done, n);
+			state_let_go(trainer, piece, (size_t)range->first - piece->first + done, n);
 	}
 	return TUTTI_OK;
 }
@@ -123,15 +137,7 @@ tutti_status tutti_save(tutti_trainer *trainer, const char *dir, int64_t step)
 	if (!dir || step < 0)
 		return train_fail(TUTTI_ERR_INVALID,
 				  "tutti_save needs a folder, and a step that is not negative.");
-	const tutti_train_config *config = &trainer->config;
-	if (config->strategy == TUTTI_LOCAL_SGD && trainer->size > 1 &&
-	    (trainer->owes_update || trainer->is_apart ||
-	     trainer->steps % (uint64_t)config->local_sgd_steps != 0))
-		return train_fail(
-			TUTTI_ERR_INVALID,
-			"tutti_save: %llu steps are done, and ranks average every %d: between "
-			"averages each has values of its own.",
-			(unsigned long long)trainer->steps, config->local_sgd_steps);
+	TRY(saving_check_average(trainer, "tutti_save"));
 	TRY(tutti_save_wait(trainer));
 	tutti_status status = begin(trainer, dir, step);
 	if (status != TUTTI_OK) {

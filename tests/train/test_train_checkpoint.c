@@ -291,6 +291,27 @@ static void flipped_words(void **state)
 		     "part-00001-of-00002.safetensors");
 }
 
+/* Copied, or renamed, by somebody who is told the wrong step when he goes on from it. */
+static void renamed(void **state)
+{
+	struct checkpoint_found found;
+	char from[200], to[200];
+
+	(void)state;
+	save(1, 2);
+	save(2, 2);
+	path_of(from, "step_00000002");
+	path_of(to, "step_00000003");
+	assert_int_equal(rename(from, to), 0);
+	assert_found(1, 1);
+	assert_int_equal(checkpoint_dir_find(&found, dir), TUTTI_OK);
+	assert_non_null(strstr(found.sentence, "/step_00000003/index.json' is of step 2"));
+	free(found.path);
+	path_of(from, "step_00000001");
+	saved_remove(from);
+	assert_fails(checkpoint_dir_find(&found, dir), TUTTI_ERR_INVALID, "' is of step 2");
+}
+
 /* ---- what ranks say must be one checkpoint ---- */
 static void holes(void **state)
 {
@@ -406,6 +427,81 @@ static void leftovers(void **state)
 	assert_int_equal(access(path, F_OK), 0);
 }
 
+static void link_to(const char *target, const char *name)
+{
+	char path[200];
+
+	path_of(path, name);
+	assert_int_equal(symlink(target, path), 0);
+}
+
+static bool is_there(const char *name)
+{
+	struct stat about;
+	char path[200];
+
+	path_of(path, name);
+	return lstat(path, &about) == 0;
+}
+
+/* A checkpoint that a user has moved to another disk, or anything that a link with one of our names
+ * leads to: the name goes, what it leads to is not ours. */
+static void links(void **state)
+{
+	(void)state;
+	save(7, 2);
+	char from[200], to[200];
+	path_of(from, "step_00000007");
+	path_of(to, "archive");
+	assert_int_equal(rename(from, to), 0);
+	link_to("archive", "step_00000007");
+	leave("precious", "COMMIT");
+	link_to("precious", ".step_00000001.tmp-0123456789abcdef");
+	assert_found(7, 0); /* links are read through */
+	save(7, 2);
+	assert_found(7, 0);
+	assert_true(is_there("step_00000007.1"));
+	assert_false(is_there("step_00000007"));
+	assert_int_equal(saved_count(to, "part-"), 2);
+	assert_true(is_there("archive/index.json") && is_there("archive/COMMIT"));
+	assert_true(is_there("precious/COMMIT"));
+	assert_false(is_there(".step_00000001.tmp-0123456789abcdef"));
+}
+
+/* Files that no save has written stay, and the folder that they are in. */
+static void foreign_files(void **state)
+{
+	static const char *const users[] = {"notes.txt", "part-00000-of-00002.safetensors.bak",
+					    "part-0-of-2.safetensors", "index.json~", ".COMMIT"};
+	char path[200], name[100];
+
+	(void)state;
+	save(7, 2);
+	leave(".step_00000001.tmp-00000000000000aa", "notes.txt");
+	leave("precious", "a");
+	link_to("../precious", "step_00000007/part-00002-of-00003.safetensors");
+	for (size_t i = 0; i < sizeof users / sizeof *users; i++) {
+		snprintf(name, sizeof name, "step_00000007/%s", users[i]);
+		leave(name, NULL);
+	}
+	save(7, 2);
+	assert_found(7, 0);
+	path_of(path, "step_00000007");
+	assert_int_equal(saved_count(path, ""), 2 + sizeof users / sizeof *users);
+	for (size_t i = 0; i < sizeof users / sizeof *users; i++) {
+		snprintf(name, sizeof name, "step_00000007/%s", users[i]);
+		assert_true(is_there(name));
+	}
+	assert_true(is_there("precious/a"));
+	assert_true(is_there(".step_00000001.tmp-00000000000000aa/notes.txt"));
+	/* A file of the user's with a checkpoint's name is none. */
+	path_of(path, "step_00000008");
+	leave("step_00000008", NULL);
+	save(8, 1);
+	assert_true(is_there("step_00000008") && is_there("step_00000008.1"));
+	assert_found(8, 0);
+}
+
 /* ---- large ---- */
 /* 12 GiB of f16 and three elements: more than 32 bits of either. */
 static const uint64_t giant = UINT64_C(3) << 31;
@@ -509,9 +605,12 @@ int main(void)
 		cmocka_unit_test_setup_teardown(truncated, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(flipped, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(flipped_words, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(renamed, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(holes, make_folder, remove_folder),
 		cmocka_unit_test(differing_ranks),
 		cmocka_unit_test_setup_teardown(leftovers, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(links, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(foreign_files, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(large, make_folder, remove_folder),
 	};
 	if (jansson_needed() != TUTTI_OK)

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -296,6 +297,69 @@ static void one_file(void **state)
 			    job.values[p][0] - narrow.values[p][0] < 0.1f);
 }
 
+/* What has the name already: files give way, anything else stays, and so does what a user has
+ * beside it. */
+static void export_names(tutti_comm *comm, void *arg)
+{
+	struct job job = {.variant = &fsdp, .optimizer = &adamw};
+	struct toy toy;
+	struct own own;
+	struct stat about;
+	char path[200], beside[200], kept[200], target[6] = "";
+
+	(void)arg;
+	start(&toy, &own, comm, &job);
+	snprintf(kept, sizeof kept, "%s/file", dir);
+	for (int i = 0; i < 4; i++) {
+		static const char *const names[] = {"folder", "pipe", "link", "dangling"};
+		snprintf(path, sizeof path, "%s/%s", dir, names[i]);
+		CHECK_ERROR(tutti_export_safetensors(toy.trainer, path), TUTTI_ERR_INVALID,
+			    "' is there, and no regular file");
+		CHECK(lstat(path, &about) == 0);
+		CHECK((about.st_mode & S_IFMT) == (i == 0 ? S_IFDIR : i == 1 ? S_IFIFO : S_IFLNK));
+	}
+	CHECK(readlink(path, target, sizeof target) > 0 && stat(kept, &about) == 0);
+	CHECK(about.st_size == 5);
+	snprintf(path, sizeof path, "%s/new", dir);
+	snprintf(beside, sizeof beside, "%s/new.tmp", dir);
+	for (int i = 0; i < 2; i++) { /* the second time it is there */
+		CHECK(tutti_export_safetensors(toy.trainer, path) == TUTTI_OK);
+		CHECK(stat(path, &about) == 0 && about.st_size > 1000);
+		CHECK(stat(beside, &about) == 0 && about.st_size == 5);
+	}
+	CHECK(saved_count(dir, "new") == 2);
+	toy_destroy(&toy);
+}
+
+static void write_five(const char *name)
+{
+	char path[200];
+	FILE *file;
+
+	snprintf(path, sizeof path, "%s/%s", dir, name);
+	assert_non_null(file = fopen(path, "w"));
+	assert_int_equal(fwrite("mine!", 1, 5, file), 5);
+	assert_int_equal(fclose(file), 0);
+}
+
+static void taken_names(void **state)
+{
+	char path[200];
+
+	(void)state;
+	write_five("file");
+	write_five("new.tmp");
+	snprintf(path, sizeof path, "%s/folder", dir);
+	assert_int_equal(mkdir(path, 0777), 0);
+	snprintf(path, sizeof path, "%s/pipe", dir);
+	assert_int_equal(mkfifo(path, 0666), 0);
+	snprintf(path, sizeof path, "%s/link", dir);
+	assert_int_equal(symlink("file", path), 0);
+	snprintf(path, sizeof path, "%s/dangling", dir);
+	assert_int_equal(symlink("nowhere", path), 0);
+	assert_int_equal(ranks_as_threads(3, export_names, NULL), 0);
+}
+
 /* ---- what does not go ---- */
 static void refusals(tutti_comm *comm, void *arg)
 {
@@ -315,7 +379,7 @@ static void refusals(tutti_comm *comm, void *arg)
 	CHECK_ERROR(tutti_save(toy.trainer, nowhere, 1), TUTTI_ERR_SYSTEM,
 		    "/nowhere/at/all' failed: No such file or directory (errno 2).");
 	CHECK_ERROR(tutti_export_safetensors(toy.trainer, nowhere), TUTTI_ERR_SYSTEM,
-		    "/nowhere/at/all.tmp' failed: No such file or directory (errno 2).");
+		    "/nowhere/at/all.tmp-");
 	CHECK(tutti_save_wait(toy.trainer) == TUTTI_OK);
 	/* One rank has another disk there, or another step. */
 	const char *here = tutti_rank(comm) == 1 ? nowhere : dir;
@@ -468,18 +532,26 @@ static void alone(tutti_comm *comm, void *arg)
 	const tutti_train_config config = {COMMON, .strategy = TUTTI_LOCAL_SGD,
 					   .local_sgd_steps = 2};
 	struct toy toy;
+	char path[200];
 	int64_t step;
 
 	(void)arg;
+	snprintf(path, sizeof path, "%s/model.safetensors", dir);
 	toy_register(&toy, comm, 0);
 	toy_train(&toy, comm, &config);
 	for (int i = 0; i < 2; i++) {
 		toy_micro_batch(&toy, TUTTI_PASS_LAST, i, SAMPLES);
 		CHECK(tutti_step(toy.trainer, &adamw, 1, NULL) == TUTTI_OK);
-		if (i == 0)
-			CHECK_ERROR(tutti_save(toy.trainer, dir, 1), TUTTI_ERR_INVALID,
-				    "1 steps are done, and ranks average every 2");
+		if (i > 0)
+			continue;
+		CHECK_ERROR(tutti_save(toy.trainer, dir, 1), TUTTI_ERR_INVALID,
+			    "tutti_save: 1 steps are done, and ranks average every 2");
+		CHECK_ERROR(
+			tutti_export_safetensors(toy.trainer, path), TUTTI_ERR_INVALID,
+			"tutti_export_safetensors: 1 steps are done, and ranks average every 2");
+		CHECK(access(path, F_OK) != 0);
 	}
+	CHECK(tutti_export_safetensors(toy.trainer, path) == TUTTI_OK);
 	CHECK(tutti_save(toy.trainer, dir, 2) == TUTTI_OK);
 	CHECK(tutti_save_wait(toy.trainer) == TUTTI_OK);
 	toy_destroy(&toy);
@@ -572,6 +644,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(one_moment, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(sixteen_bits, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(one_file, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(taken_names, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(refused, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(misfit, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(states, make_folder, remove_folder),
