@@ -132,15 +132,23 @@ tutti_status flight_land(tutti_trainer *trainer)
 	block->is_flying = false;
 	trainer->flight_first = (trainer->flight_first + 1) % trainer->layout.span_count;
 	trainer->flight_count--;
+	if (trainer->flights_done > 0)
+		trainer->flights_done--;
 	return train_first(&landed);
 }
 
+/* Looks at as few as may have something to do: hooks call it. Only with replicas besides shards has
+ * one behind another that is under way. */
 tutti_status grads_poll(tutti_trainer *trainer)
 {
-	for (int i = 0; i < trainer->flight_count; i++) {
+	bool has_legs = trainer->reduce && trainer->replicas;
+
+	for (int i = trainer->flights_done; i < trainer->flight_count; i++) {
 		struct flight *flight = flight_at(trainer, i);
 		TRY(advance(trainer, flight, false));
-		if (flight->stage == FLIGHT_SHARDS)
+		if (flight->stage == FLIGHT_DONE && i == trainer->flights_done)
+			trainer->flights_done++;
+		if (flight->stage == FLIGHT_SHARDS || (flight->stage != FLIGHT_DONE && !has_legs))
 			break; /* replicas are asked in order */
 	}
 	return TUTTI_OK;

@@ -2,6 +2,7 @@
 #include "train/explain.h"
 #include "train/gather.h"
 #include "train/random.h"
+#include "train/saving.h"
 #include "train/together.h"
 
 #include <stdlib.h>
@@ -82,25 +83,11 @@ static tutti_status compare(tutti_trainer *trainer, uint64_t *hashes)
 	return TUTTI_OK;
 }
 
-/* All ranks know without asking: who differs between averages is not at fault. */
-static tutti_status check_averaged(const tutti_trainer *trainer)
-{
-	const tutti_train_config *config = &trainer->config;
-
-	if (config->strategy != TUTTI_LOCAL_SGD || trainer->size == 1 ||
-	    !(trainer->owes_update || trainer->is_apart))
-		return TUTTI_OK;
-	return train_fail(
-		TUTTI_ERR_INVALID,
-		"tutti_check_replicas: %llu steps are done, and ranks average every %d: between "
-		"averages each has values of its own.",
-		(unsigned long long)trainer->steps, config->local_sgd_steps);
-}
-
 tutti_status tutti_check_replicas(tutti_trainer *trainer)
 {
 	TRY(trainer_check(trainer, "tutti_check_replicas"));
-	TRY(check_averaged(trainer));
+	/* Who differs between averages is not at fault. */
+	TRY(saving_check_average(trainer, "tutti_check_replicas"));
 	TRY(publish_wait_all(trainer));
 	size_t hashes_count = (size_t)trainer->size * (size_t)trainer->model.param_count;
 	uint64_t *hashes = malloc(hashes_count * sizeof *hashes + 1);

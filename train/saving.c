@@ -35,8 +35,7 @@ tutti_status saving_check_average(const tutti_trainer *trainer, const char *func
 	const tutti_train_config *config = &trainer->config;
 
 	if (config->strategy != TUTTI_LOCAL_SGD || trainer->size == 1 ||
-	    (!trainer->owes_update && !trainer->is_apart &&
-	     trainer->steps % (uint64_t)config->local_sgd_steps == 0))
+	    !(trainer->owes_update || trainer->is_apart))
 		return TUTTI_OK;
 	return train_fail(TUTTI_ERR_INVALID,
 			  "%s: %llu steps are done, and ranks average every %d: between "

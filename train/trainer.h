@@ -147,6 +147,7 @@ struct tutti_trainer {
 
 	struct flight *flights; /* a ring, in the order in which they began */
 	int flight_first, flight_count;
+	int flights_done; /* of them, at the front, that are known to be done */
 	int next_block; /* of those that start in the order of their index */
 
 	enum step_state step;

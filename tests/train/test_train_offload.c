@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include <cmocka.h>
 
@@ -18,6 +19,8 @@
  */
 enum { ELEMENTS = 1 << 21, RANKS = 2, MOST_KIB = 1024 };
 
+static const tutti_optimizer adamw = {
+	.kind = TUTTI_ADAMW, .lr = 0.05f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f};
 static char dir[64];
 
 /* Of the files' mappings in this process, so of all ranks. */
@@ -79,8 +82,6 @@ static void update(tutti_trainer *t)
 
 static void offloaded(tutti_comm *comm, void *arg)
 {
-	static const tutti_optimizer adamw = {
-		.kind = TUTTI_ADAMW, .lr = 0.05f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f};
 	static const int64_t count = ELEMENTS;
 	float *values = malloc(ELEMENTS * sizeof *values);
 	tutti_model *model;
@@ -135,8 +136,76 @@ static void test_files_leave(void **state)
 	}
 }
 
+/* Frozen parameters have no state in offload_dir's files: saving and loading lets go of pages of
+ * these files, and must not of those that lie behind them. */
+enum { FROZEN = 1 << 18, NEAR = 4 << 20 };
+
+static size_t count_other(const void *memory, size_t bytes, int value)
+{
+	const unsigned char *at = memory;
+	size_t count = 0;
+
+	for (size_t i = 0; i < bytes; i++)
+		count += at[i] != value;
+	return count;
+}
+
+static void frozen_on_disk(tutti_comm *comm, void *arg)
+{
+	static const int64_t few = 8, many = FROZEN;
+	float *read = malloc(FROZEN * sizeof *read);
+	tutti_model *model;
+	tutti_trainer *t;
+	const float one = 1;
+	int64_t step;
+
+	CHECK(tutti_model_create(&model) == TUTTI_OK);
+	CHECK(tutti_model_unit(model, "unit") == 0);
+	CHECK(tutti_model_param(model, 0, "w", 1, &few, 0) == 0);
+	CHECK(tutti_model_param(model, 0, "frozen", 1, &many, TUTTI_PARAM_FROZEN) == 1);
+	CHECK(tutti_trainer_create(&t, model, comm, arg) == TUTTI_OK);
+	CHECK(tutti_param_init_constant(t, 1, 1) == TUTTI_OK);
+	/* The files are mapped next, below this. */
+	void *near = mmap(NULL, NEAR, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	memset(near, 77, NEAR);
+	CHECK(tutti_micro_batch(t, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
+	CHECK(tutti_forward_begin(t, 0) == TUTTI_OK && tutti_forward_end(t, 0) == TUTTI_OK);
+	CHECK(tutti_backward_begin(t, 0) == TUTTI_OK && tutti_backward_end(t, 0) == TUTTI_OK);
+	CHECK(tutti_step(t, &adamw, 1, NULL) == TUTTI_OK);
+	if (jansson_needed() == TUTTI_OK) {
+		CHECK(tutti_save(t, dir, 1) == TUTTI_OK && tutti_save_wait(t) == TUTTI_OK);
+		CHECK(count_other(near, NEAR, 77) == 0);
+		CHECK(tutti_load(t, dir, &step) == TUTTI_OK && step == 1);
+	}
+	CHECK(tutti_param_write(t, 1, 0, 1, &one) == TUTTI_OK);
+	CHECK(count_other(near, NEAR, 77) == 0);
+	CHECK(tutti_param_read(t, 1, 0, FROZEN, read) == TUTTI_OK);
+	for (size_t i = 0; i < FROZEN; i++)
+		if (read[i] != 1) {
+			CHECK(read[i] == 1);
+			break;
+		}
+	munmap(near, NEAR);
+	tutti_trainer_destroy(t);
+	tutti_model_destroy(model);
+	free(read);
+}
+
+static void test_frozen(void **state)
+{
+	tutti_train_config config = {.strategy = TUTTI_ZERO1, .offload_dir = dir};
+
+	(void)state;
+	saved_folder(dir);
+	assert_int_equal(ranks_as_threads(1, frozen_on_disk, &config), 0);
+	saved_remove(dir);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_files_leave)};
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_files_leave),
+		cmocka_unit_test(test_frozen),
+	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

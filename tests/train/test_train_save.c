@@ -15,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -579,64 +578,6 @@ static void local_sgd(void **state)
 	assert_int_equal(ranks_as_threads(2, alone, NULL), 0);
 }
 
-/* Frozen parameters have no state in offload_dir's files: saving and loading lets go of pages of
- * these files, and must not of those that lie behind them. */
-enum { FROZEN = 1 << 18, NEAR = 4 << 20 };
-
-static size_t count_other(const void *memory, size_t bytes, int value)
-{
-	const unsigned char *at = memory;
-	size_t count = 0;
-
-	for (size_t i = 0; i < bytes; i++)
-		count += at[i] != value;
-	return count;
-}
-
-static void frozen_on_disk(tutti_comm *comm, void *arg)
-{
-	static const int64_t few = 8, many = FROZEN;
-	float *read = malloc(FROZEN * sizeof *read);
-	tutti_model *model;
-	tutti_trainer *t;
-	int64_t step;
-
-	(void)arg;
-	CHECK(tutti_model_create(&model) == TUTTI_OK);
-	CHECK(tutti_model_unit(model, "unit") == 0);
-	CHECK(tutti_model_param(model, 0, "w", 1, &few, 0) == 0);
-	CHECK(tutti_model_param(model, 0, "frozen", 1, &many, TUTTI_PARAM_FROZEN) == 1);
-	CHECK(tutti_trainer_create(&t, model, comm, &zero1_on_disk.config) == TUTTI_OK);
-	CHECK(tutti_param_init_constant(t, 1, 1) == TUTTI_OK);
-	/* The files are mapped next, below this. */
-	void *near = mmap(NULL, NEAR, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	memset(near, 77, NEAR);
-	CHECK(tutti_micro_batch(t, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
-	CHECK(tutti_forward_begin(t, 0) == TUTTI_OK && tutti_forward_end(t, 0) == TUTTI_OK);
-	CHECK(tutti_backward_begin(t, 0) == TUTTI_OK && tutti_backward_end(t, 0) == TUTTI_OK);
-	CHECK(tutti_step(t, &adamw, 1, NULL) == TUTTI_OK);
-	CHECK(tutti_save(t, dir, 1) == TUTTI_OK && tutti_save_wait(t) == TUTTI_OK);
-	CHECK(count_other(near, NEAR, 77) == 0);
-	CHECK(tutti_load(t, dir, &step) == TUTTI_OK && step == 1);
-	CHECK(count_other(near, NEAR, 77) == 0);
-	CHECK(tutti_param_read(t, 1, 0, FROZEN, read) == TUTTI_OK);
-	for (size_t i = 0; i < FROZEN; i++)
-		if (read[i] != 1) {
-			CHECK(read[i] == 1);
-			break;
-		}
-	munmap(near, NEAR);
-	tutti_trainer_destroy(t);
-	tutti_model_destroy(model);
-	free(read);
-}
-
-static void frozen_parameters(void **state)
-{
-	(void)state;
-	assert_int_equal(ranks_as_threads(1, frozen_on_disk, NULL), 0);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -650,7 +591,6 @@ int main(void)
 		cmocka_unit_test_setup_teardown(states, make_folder, remove_folder),
 		cmocka_unit_test(differing_states),
 		cmocka_unit_test_setup_teardown(local_sgd, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(frozen_parameters, make_folder, remove_folder),
 	};
 	if (jansson_needed() != TUTTI_OK)
 		return saved_refusal();

@@ -12,3 +12,5 @@ endforeach()
 foreach(name work_wait all_gather all_reduce)
 	target_link_options(test_train_exposed PRIVATE LINKER:--wrap=tutti_${name})
 endforeach()
+# How often hooks look at what is under way is counted.
+target_link_options(test_train_misuse PRIVATE LINKER:--wrap=tutti_work_test)
