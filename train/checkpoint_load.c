@@ -110,7 +110,8 @@ static tutti_status read_header(struct checkpoint *checkpoint, int rank, uint64_
 	safetensors_finish(header);
 	return train_fail(TUTTI_ERR_INVALID,
 			  "The header of '%s' has CRC-32C %08" PRIx32 " instead of %08" PRIx32
-			  ": what rank %d wrote is damaged.",
+			  ": what rank %d wrote is damaged. Without that folder the checkpoint "
+			  "before it is loaded.",
 			  disk_shown(checkpoint->open_path), crc32c, file->header_crc32c, rank);
 }
 
@@ -203,7 +204,9 @@ static tutti_status read_piece(struct checkpoint *checkpoint,
 			TUTTI_ERR_INVALID,
 			"Elements %" PRIu64 " to %" PRIu64
 			" of '%s' (%s), which rank %d wrote to '%s', have CRC-32C %08" PRIx32
-			" instead of %08" PRIx32 ": the file is damaged.",
+			" instead of %08" PRIx32
+			": the file is damaged. Without its folder the checkpoint before it is "
+			"loaded.",
 			piece->first, piece->first + piece->count, tensor->name, tensor->kind,
 			piece->rank, disk_shown(checkpoint->open_path), crc32c, piece->crc32c);
 	piece->is_sound = true;

@@ -149,7 +149,7 @@ static tutti_status check_number(const struct loading *in, bool is_right, const 
 			     checkpoint_index_of(in->checkpoint)->world_size);
 	return train_fail(TUTTI_ERR_INVALID,
 			  "tutti_load: the checkpoint '%s' is damaged: '%s' (%s) in %s is %.17g, "
-			  "and not %s.",
+			  "and not %s. Without that folder the one before it is loaded.",
 			  disk_shown(in->path), name, kind, file, value, meaning);
 }
 

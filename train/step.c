@@ -155,10 +155,10 @@ static tutti_status measure(tutti_trainer *trainer, tutti_step_info *info)
 	double sum;
 
 	TRY(norm_sum_of_squares(trainer, &sum, &trainer->skipped_param));
-	double norm =
-		info->items > 0 ? sqrt(sum) / (info->items * (double)scale_now(trainer)) : sum;
-	info->grad_norm = (float)norm;
-	info->skipped = !isfinite(info->grad_norm); /* nothing could be divided by it */
+	double divisor = info->items > 0 ? info->items * (double)scale_now(trainer) : 1;
+	info->grad_norm = (float)(sqrt(sum) / divisor);
+	/* As f32, in which updates are made. */
+	info->skipped = !isfinite(info->grad_norm) || !isfinite((float)(1 / divisor));
 	return TUTTI_OK;
 }
 
@@ -213,9 +213,11 @@ static tutti_status finish(tutti_trainer *trainer, tutti_status local, tutti_ste
 static tutti_status explain_skip(const tutti_trainer *trainer)
 {
 	if (trainer->skipped_param < 0)
-		return train_fail(TUTTI_OK,
-				  "Step %llu was skipped: the norm of the gradients is not finite.",
-				  (unsigned long long)trainer->steps);
+		return train_fail(
+			TUTTI_OK,
+			"Step %llu was skipped: the norm of the gradients over the items, or "
+			"what they are divided by, is no finite f32.",
+			(unsigned long long)trainer->steps);
 	return train_fail(TUTTI_OK,
 			  "Step %llu was skipped on %s: the gradient of parameter '%s' has "
 			  "an infinity or NaN.",
