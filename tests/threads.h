@@ -1,9 +1,10 @@
-/* How many threads this process has. One that has been joined may be listed for a moment more: the kernel wakes who
+/* How many threads this process has, and had when it was alone. One that has been joined may be listed for a moment more: the kernel wakes who
  * joins before it is done with the thread. */
 #ifndef TESTS_THREADS_H
 #define TESTS_THREADS_H
 
 #include <dirent.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -40,6 +41,21 @@ static inline int threads_alive(void)
 	if (directory)
 		closedir(directory);
 	return n;
+}
+
+static inline void *thread_of_no_use(void *arg)
+{
+	return arg;
+}
+
+/* Called by the only thread: 1, but 2 with ThreadSanitizer, whose own thread comes with the first that a process starts. */
+static inline int threads_alone(void)
+{
+	pthread_t thread;
+
+	if (pthread_create(&thread, NULL, thread_of_no_use, NULL) == 0)
+		pthread_join(thread, NULL);
+	return threads_alive();
 }
 
 #endif

@@ -201,6 +201,15 @@ int saved_count(const char *path, const char *start)
 	return n;
 }
 
+bool saved_has_python(void)
+{
+	bool has = system("command -v python3 >/dev/null") == 0;
+
+	if (!has)
+		printf("python3 is not installed\n");
+	return has;
+}
+
 int saved_refusal(void)
 {
 	struct checkpoint_dir made;

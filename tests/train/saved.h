@@ -33,6 +33,7 @@ void saved_remove(const char *path);
 /* Names below path that begin with start. */
 int saved_count(const char *path, const char *start);
 int saved_fds(void);
+bool saved_has_python(void); /* and says so where there is none */
 /* What a test ends with in a build without jansson: 77, or 1 where that build does not say why it
  * refuses. */
 int saved_refusal(void);

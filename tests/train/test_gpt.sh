@@ -17,12 +17,111 @@ fi
 # Text that every Debian has.
 cat /usr/share/common-licenses/* >text
 
-# near FILE FILE LIMIT: losses of the same steps
+# Numbers are looked at as text first: to mawk a NaN equals everything, and a word is 0.
+functions='function number(x) { return x ~ /^-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?$/ && x + 0 < 1e30 && x + 0 > -1e30 }
+	function far(a, b) { return a > b ? a - b : b - a }'
+
+# are_near FILE FILE LIMIT [ROWS]: losses of the same steps; the second file has all of the first's, or so many
+are_near()
+{
+	awk -v limit="$3" -v wanted="${4:-0}" "$functions"'
+		function good() {
+			return NF == 2 && number($1) && number($2) && !seen[$1]++ && ($1 in of) && number(of[$1]) &&
+				far($2, of[$1]) <= limit
+		}
+		FNR == 1 { file++ }
+		file == 1 { of[$1] = $2; all++; next }
+		good() { rows++; next }
+		{ wrong = "; " $0 " is not " of[$1] }
+		END {
+			if (!wanted) wanted = all
+			if (rows && rows == wanted && !wrong) exit 0
+			print "losses: " rows + 0 " of " wanted + 0 " steps are near" wrong
+			exit 1
+		}' "$1" "$2"
+}
+
 near()
 {
-	awk -v limit="$3" 'NR == FNR { of[$1] = $2; next }
-		{ d = $2 - of[$1]; if (d < 0) d = -d; rows++; if (!($1 in of) || d > limit) far = $0 " is not " of[$1] }
-		END { if (!rows || far) { print "losses: " far; exit 1 } }' "$1" "$2" || failures=1
+	are_near "$@" || failures=1
+}
+
+# are_same_metrics FILE FILE STEPS: of metrics.csv. Columns are step, time, loss, norm of the gradients, rate.
+are_same_metrics()
+{
+	paste -d , "$1" "$2" | awk -F , -v steps="$3" "$functions"'
+		function good() {
+			return NF == 10 && number($1) && number($3) && number($4) && number($8) && number($9) && $1 == $6 &&
+				!seen[$1]++ && $3 > 0 && $4 > 0 && far($3, $8) <= 2e-5 && far($4, $9) / $4 <= 1e-5
+		}
+		NR == 1 { next }
+		!good() { wrong = "; not " $0; next }
+		{ rows++ }
+		far($3, $8) > loss { loss = far($3, $8) }
+		far($4, $9) / $4 > norm { norm = far($4, $9) / $4 }
+		END {
+			print "losses differ by " loss + 0 ", norms by " norm + 0 " of them, in " rows + 0 " steps" wrong
+			exit !(rows == steps && !wrong)
+		}'
+}
+
+# verdict WANTED COMMAND...: where it says otherwise, what is compared below is worth nothing.
+verdict()
+{
+	local got=right
+	"${@:2}" >verdict.txt || got=wrong
+	[ "$got" = "$1" ] || {
+		echo "'${*:2}' found $got what is $1: $(cat verdict.txt), of $(tail -n 1 "$3") and $(tail -n 1 "$4")"
+		failures=1
+	}
+}
+
+# with_last FILE ROW: with that row, or none, in the last one's place
+with_last()
+{
+	head -n -1 "$1"
+	[ -z "$2" ] || echo "$2"
+}
+
+# The comparisons themselves, on a last row that must not pass, in either file or in both.
+test_comparisons()
+{
+	local row
+	printf '%s\n' '1 2.5' '2 2.25' '3 2' >good
+	for row in '3 nan' '3 -nan' '3 inf' '3 -inf' '3 1e999' '3 two' '3' '3 2 2' 'nan 2' '2 2.25'; do
+		with_last good "$row" >bad
+		verdict wrong are_near bad bad 2e-5
+	done
+	for row in '3 nan' '3 -nan' '3 inf' '3 -inf' '3 1e999' '3 two' '3' '' '2 2.25' '4 2' '3 2.1' '3 1.9'; do
+		with_last good "$row" >bad
+		verdict wrong are_near good bad 2e-5
+		verdict wrong are_near bad good 2e-5
+	done
+	verdict wrong are_near good /dev/null 2e-5
+	verdict wrong are_near /dev/null good 2e-5
+	verdict wrong are_near /dev/null /dev/null 2e-5
+	with_last good '3 2.00001' >last
+	verdict right are_near good last 2e-5
+	tail -n 1 good >last
+	verdict right are_near good last 2e-5 1
+	verdict wrong are_near good good 2e-5 1
+
+	printf '%s\n' 'step,time,loss,norm,rate' '1,9,2.5,3,0.1' '2,9,2.25,2,0.1' '3,9,2,1,0.1' >good
+	for row in 3,9,nan,1,0.1 3,9,2,nan,0.1 3,9,2,-nan,0.1 3,9,inf,1,0.1 3,9,2,inf,0.1 3,9,two,1,0.1 3,9,2,,0.1 3,9,2 \
+		'' 2,9,2.25,2,0.1; do
+		with_last good "$row" >bad
+		verdict wrong are_same_metrics good bad 3
+		verdict wrong are_same_metrics bad good 3
+		verdict wrong are_same_metrics bad bad 3
+	done
+	for row in 3,9,2.1,1,0.1 3,9,1.9,1,0.1 3,9,2,1.1,0.1 3,9,2,0.9,0.1 4,9,2,1,0.1; do
+		with_last good "$row" >bad
+		verdict wrong are_same_metrics good bad 3
+		verdict wrong are_same_metrics bad good 3
+	done
+	with_last good 3,8,2.00001,1.000001,0.2 >last
+	verdict right are_same_metrics good last 3
+	verdict wrong are_same_metrics good last 2
 }
 
 # alone: what all others are compared with, in 1.csv and 1.loss. The other runs write no sample: its characters, one
@@ -35,27 +134,21 @@ alone()
 }
 
 # A strategy on so many ranks: the same batches, so the same learning rates need the same number of steps.
-# Columns are step, time, loss, norm of the gradients, rate.
 same_losses()
 {
 	local n=$1 strategy=$2
 	rm -rf log
 	"$tuttirun" -n "$n" "$gpt" --sample 0 --steps "$steps" --strategy "$strategy" "${@:3}" --log log text >"$n.txt"
-	paste -d , 1.csv log/metrics.csv | awk -F , -v n="$n" -v steps="$steps" -v strategy="$strategy" '
-		function far(a, b) { return a > b ? a - b : b - a }
-		NR == 1 { next }
-		{ rows += $1 == $6 && $3 > 0 && $4 > 0 }
-		far($3, $8) > loss { loss = far($3, $8) }
-		far($4, $9) / $4 > norm { norm = far($4, $9) / $4 }
-		END { print n " ranks, " strategy ": losses differ by " loss + 0 ", norms by " norm + 0 " of them, in " rows " steps"
-			exit !(rows == steps && loss <= 2e-5 && norm <= 1e-5) }' || failures=1
+	echo -n "$n ranks, $strategy: "
+	are_same_metrics 1.csv log/metrics.csv "$steps" || failures=1
 	grep -q "parameters are the same to the bit on $n ranks, fingerprint" "$n.txt" || failures=1
 }
 
+test_comparisons
 alone
 grep -q 'fingerprint [0-9a-f]' 1.txt
-awk -v steps="$steps" -v learned="$learned" 'NR == 1 { first = $2 } { last = $2 }
-	END { exit !(NR == steps && last < first - learned) }' 1.loss || {
+awk -v steps="$steps" -v learned="$learned" "$functions"'NR == 1 { first = $2 } { last = $2 }
+	END { exit !(NR == steps && number(first) && number(last) && last < first - learned) }' 1.loss || {
 	echo "$steps steps learned nothing"
 	failures=1
 }
@@ -80,7 +173,7 @@ if [ -n "${GPT_WHOLE:-}" ]; then # script/soak: every strategy, for as long as i
 	for dtype in bf16 f16; do
 		"$tuttirun" -n 2 "$gpt" --steps "$steps" --strategy fsdp --dtype "$dtype" --loss-scale -1 --dump-loss low.loss text >/dev/null
 		tail -1 low.loss >low_end.loss
-		near end.loss low_end.loss 2e-2
+		near end.loss low_end.loss 2e-2 1
 	done
 fi
 
@@ -106,7 +199,7 @@ steps=24
 "$gpt" --sample 0 --steps $steps --dump-loss whole.loss text >/dev/null
 "$tuttirun" -n 4 "$gpt" --sample 0 --steps $steps --strategy fsdp --save saved --save-every 12 --log logged \
 	--export all.safetensors --dump-loss saved.loss text >/dev/null
-near whole.loss saved.loss 2e-5
+near whole.loss saved.loss 2e-5 $steps
 [ "$(tail -n +2 logged/metrics.csv | wc -l)" = $steps ] || failures=1
 [ -d saved/step_00000024 ] && [ -s all.safetensors ] || failures=1
 for n in 1 3 ${GPT_WHOLE:+2 8}; do
@@ -114,17 +207,16 @@ for n in 1 3 ${GPT_WHOLE:+2 8}; do
 	mkdir again
 	cp -r saved/step_00000012 again/
 	"$tuttirun" -n $n "$gpt" --sample 0 --steps $steps --save again --dump-loss again.loss text >/dev/null
-	[ "$(wc -l <again.loss)" = 12 ] || failures=1
-	near whole.loss again.loss 2e-5
+	near whole.loss again.loss 2e-5 12
 done
 low()
 {
 	"$tuttirun" -n 2 "$gpt" --sample 0 --steps $steps --strategy fsdp "$@" --dump-loss low.loss text >low.txt
 }
 low --dtype bf16 --reduce bf16
-near whole.loss low.loss 2e-2
+near whole.loss low.loss 2e-2 $steps
 low --dtype f16 --reduce f16 --loss-scale -1
-near whole.loss low.loss 2e-2
+near whole.loss low.loss 2e-2 $steps
 # What does not fit f16 is skipped by all, and said.
 steps=2
 low --dtype f16 --reduce f16 --loss-scale 1e9

@@ -6,6 +6,7 @@
 #include "train/trainer.h"
 
 #include <pthread.h>
+#include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -45,21 +46,57 @@ static tutti_status run_step(tutti_trainer *t)
 	return status == TUTTI_OK ? tutti_step(t, &sgd, 1, NULL) : status;
 }
 
+/* ---- a rank that waits for one that does not come ---- */
+
 struct watchdog {
 	pthread_t thread;
-	const tutti_trainer *trainer;
-	uint64_t before;
+	tutti_comm *comm;
+	sem_t is_waiting; /* the rank, on a communicator of the trainer's own */
 };
 
-/* As soon as something is under way on a communicator of the trainer's own. */
+/* Of the thread that is to say so at its next wait. */
+static _Thread_local struct watchdog *watched;
+
+static void say_that_it_waits(void)
+{
+	if (watched)
+		sem_post(&watched->is_waiting);
+	watched = NULL;
+}
+
+tutti_status __real_tutti_work_wait(tutti_work **work, int timeout_ms);
+tutti_status __wrap_tutti_work_wait(tutti_work **work, int timeout_ms);
+
+tutti_status __wrap_tutti_work_wait(tutti_work **work, int timeout_ms)
+{
+	say_that_it_waits();
+	return __real_tutti_work_wait(work, timeout_ms);
+}
+
 static void *abort_soon(void *arg)
 {
-	const struct watchdog *dog = arg;
+	struct watchdog *dog = arg;
 
-	while (__atomic_load_n(&dog->trainer->stats.collectives, __ATOMIC_RELAXED) == dog->before)
+	while (sem_wait(&dog->is_waiting) != 0)
 		;
-	tutti_comm_abort(dog->trainer->comm);
+	tutti_comm_abort(dog->comm);
 	return NULL;
+}
+
+static tutti_status run_step_that_is_aborted(tutti_trainer *t, tutti_comm *comm)
+{
+	struct watchdog dog = {.comm = comm};
+
+	sem_init(&dog.is_waiting, 0, 0);
+	if (pthread_create(&dog.thread, NULL, abort_soon, &dog) != 0)
+		abort();
+	watched = &dog;
+	tutti_status status = run_step(t);
+	CHECK(!watched);
+	say_that_it_waits();
+	pthread_join(dog.thread, NULL);
+	sem_destroy(&dog.is_waiting);
+	return status;
 }
 
 /* Rank 1 makes no step before rank 0 is out of its own. */
@@ -70,19 +107,11 @@ static void silent_rank(tutti_comm *comm, void *arg)
 
 	toy_register(&toy, comm, 0);
 	toy_train(&toy, comm, &scene->config);
-	if (tutti_rank(comm) == 0) {
-		struct watchdog dog = {.trainer = toy.trainer,
-				       .before = toy.trainer->stats.collectives};
-		if (scene->aborts)
-			pthread_create(&dog.thread, NULL, abort_soon, &dog);
-		tutti_status status = run_step(toy.trainer);
-		if (scene->aborts)
-			CHECK_ERROR(status, TUTTI_ERR_ABORTED, "tutti_comm_abort was called");
-		else
-			CHECK_ERROR(status, TUTTI_ERR_TIMEOUT, "rank 1");
-		if (scene->aborts)
-			pthread_join(dog.thread, NULL);
-	}
+	if (tutti_rank(comm) == 0 && scene->aborts)
+		CHECK_ERROR(run_step_that_is_aborted(toy.trainer, comm), TUTTI_ERR_ABORTED,
+			    "tutti_comm_abort was called");
+	else if (tutti_rank(comm) == 0)
+		CHECK_ERROR(run_step(toy.trainer), TUTTI_ERR_TIMEOUT, "rank 1");
 	pthread_barrier_wait(&scene->is_out);
 	toy_destroy(&toy);
 }

@@ -222,7 +222,8 @@ static void finish_in_16_bits(tutti_comm *comm, void *arg)
 	CHECK(tutti_grads_finish(t, NULL) == TUTTI_OK);
 	CHECK(tutti_param_shard(t, 0, &shard) == TUTTI_OK);
 	CHECK(shard.count == 0 || shard.grad_dtype == TUTTI_F32);
-	for (size_t i = 0; i < shard.count; i++)
+	bool is_mine = finished->strategy != TUTTI_DDP || tutti_rank(comm) == 0;
+	for (size_t i = 0; i < shard.count && is_mine; i++)
 		finished->grads[shard.first + i] = ((float *)shard.grad)[i];
 	tutti_trainer_destroy(t);
 }
@@ -290,6 +291,7 @@ static void test_poisoned(void **state)
 #else
 	(void)poisoned;
 	print_message("this build does not poison what is freed: debug builds do\n");
+	skip();
 #endif
 }
 

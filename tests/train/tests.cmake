@@ -14,3 +14,4 @@ foreach(name work_wait all_gather all_reduce)
 endforeach()
 # How often hooks look at what is under way is counted.
 target_link_options(test_train_misuse PRIVATE LINKER:--wrap=tutti_work_test)
+target_link_options(test_train_failures PRIVATE LINKER:--wrap=tutti_work_wait)
