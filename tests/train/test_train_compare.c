@@ -2,8 +2,11 @@
 #include "ranks.h"
 #include "toy.h"
 
+#include "train/trainer.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -177,6 +180,91 @@ static void test_drift(void **state)
 	assert_int_equal(ranks_as_processes(3, drift, NULL), 0);
 }
 
+/* ---- what is cut, and what is rounded ---- */
+
+/* The rank that drifts, and what of: a replica's values, or the master copy that they are rounded
+ * from. */
+struct drifting {
+	tutti_train_config config;
+	int ranks, culprit;
+	enum { VALUES, MASTER } what;
+};
+
+/* The last bit of the last element that the rank has of a parameter. */
+static void flip(const struct toy *toy, const struct drifting *how, int param)
+{
+	tutti_trainer *t = toy->trainer;
+
+	for (int i = 0; i < t->piece_count; i++) {
+		const struct piece *piece = &t->pieces[i];
+		if (piece->param != param)
+			continue;
+		CHECK((piece->low != NULL) == (how->config.param_dtype == TUTTI_BF16));
+		if (how->what == MASTER || !piece->low)
+			((uint32_t *)(void *)piece->value)[piece->count - 1] ^= 1;
+		else
+			((uint16_t *)piece->low)[piece->count - 1] ^= 1;
+		return;
+	}
+	CHECK(!"the rank has a part of the parameter");
+}
+
+static void drift_apart(tutti_comm *comm, void *arg)
+{
+	const struct drifting *how = arg;
+	const tutti_optimizer still = {.kind = TUTTI_SGD}; /* rounds, but moves nothing */
+	tutti_train_config config = how->config;
+	struct toy toy;
+	char sentence[96];
+
+	config.check_replicas_every = 2;
+	toy_register(&toy, comm, 0);
+	toy_train(&toy, comm, &config);
+	toy_micro_batch(&toy, TUTTI_PASS_LAST, 0, 8);
+	CHECK(tutti_step(toy.trainer, &still, 1, NULL) == TUTTI_OK);
+	CHECK(tutti_check_replicas(toy.trainer) == TUTTI_OK);
+	if (toy.rank == how->culprit)
+		flip(&toy, how, 3);
+	snprintf(sentence, sizeof sentence, "rank %d has other values of parameter 'param.3'",
+		 how->culprit);
+	CHECK_ERROR(tutti_check_replicas(toy.trainer), TUTTI_ERR_MISMATCH, sentence);
+	/* An update rounds the master copy again, and with ZeRO gives all what a value's owner has.
+	 */
+	bool mends = how->config.strategy == TUTTI_ZERO1 || how->config.strategy == TUTTI_ZERO2 ||
+		     (how->what == VALUES && how->config.param_dtype == TUTTI_BF16);
+	toy_micro_batch(&toy, TUTTI_PASS_LAST, 0, 8);
+	tutti_status status = tutti_step(toy.trainer, &still, 1, NULL);
+	if (mends)
+		CHECK(status == TUTTI_OK);
+	else
+		CHECK_ERROR(status, TUTTI_ERR_MISMATCH, sentence);
+	toy_destroy(&toy);
+}
+
+static void test_drift_of_shards(void **state)
+{
+	(void)state;
+	static struct drifting cases[] = {
+		{{.strategy = TUTTI_HSDP, .shard_size = 2}, 4, 2, VALUES},
+		{{.strategy = TUTTI_HSDP, .shard_size = 2}, 4, 3, VALUES},
+		{{.strategy = TUTTI_HSDP, .shard_size = 2}, 6, 1, VALUES}, /* most are right */
+		{{.strategy = TUTTI_HSDP, .shard_size = 2, .param_dtype = TUTTI_BF16},
+		 4,
+		 2,
+		 MASTER},
+		{{.strategy = TUTTI_ZERO1}, 2, 1, VALUES},
+		{{.strategy = TUTTI_ZERO1}, 4, 2, VALUES},
+		{{.strategy = TUTTI_ZERO1, .param_dtype = TUTTI_BF16}, 3, 2, VALUES},
+		{{.strategy = TUTTI_ZERO2, .param_dtype = TUTTI_BF16}, 3, 1, VALUES},
+		{{.strategy = TUTTI_DDP, .param_dtype = TUTTI_BF16}, 2, 1, MASTER},
+		{{.strategy = TUTTI_DDP, .param_dtype = TUTTI_BF16}, 3, 0, MASTER},
+		{{.strategy = TUTTI_DDP, .param_dtype = TUTTI_BF16}, 3, 2, VALUES},
+	};
+
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+		assert_int_equal(ranks_as_threads(cases[i].ranks, drift_apart, &cases[i]), 0);
+}
+
 /* The same arguments, the same number, on every machine for ever. */
 static void test_random(void **state)
 {
@@ -195,9 +283,8 @@ static void test_random(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_drift),
-		cmocka_unit_test(test_differences),
-		cmocka_unit_test(test_first_values),
+		cmocka_unit_test(test_drift),       cmocka_unit_test(test_drift_of_shards),
+		cmocka_unit_test(test_differences), cmocka_unit_test(test_first_values),
 		cmocka_unit_test(test_random),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,6 +3,7 @@ target_sources(test_train_gpt PRIVATE ${PROJECT_SOURCE_DIR}/examples/gpt/gpt.c
 	${PROJECT_SOURCE_DIR}/examples/gpt/model.c ${PROJECT_SOURCE_DIR}/examples/gpt/layers.c)
 # What is taken from tutti_mem_alloc is counted.
 target_link_options(test_train_memory PRIVATE LINKER:--wrap=tutti_mem_alloc)
+target_link_options(test_train_limit PRIVATE LINKER:--wrap=tutti_mem_alloc)
 target_link_options(test_train_resident PRIVATE LINKER:--wrap=tutti_mem_alloc LINKER:--wrap=tutti_mem_free)
 # What is written, synced and renamed is watched.
 foreach(name open pwrite ftruncate fsync mkdir rename rmdir)
