@@ -214,11 +214,19 @@ void comm_leave(struct tutti_comm *comm)
 	atomic_store_explicit(&comm->is_issuing, 0, memory_order_release);
 }
 
+void comm_lacks_memory(struct tutti_comm *comm)
+{
+	if (!group_is_open() && engine_status(comm->engine) == TUTTI_OK)
+		engine_fail(comm->engine, TUTTI_ERR_MEMORY, last_error());
+}
+
 tutti_status comm_call(struct tutti_comm *comm, struct call_args *args, const tutti_call *call)
 {
 	if (__builtin_expect(!enter_freely(comm), 0))
 		TRY(comm_enter(comm, collective_name(args->collective)));
 	tutti_status status = comm_issue(comm, args, call);
+	if (__builtin_expect(status == TUTTI_ERR_MEMORY, 0))
+		comm_lacks_memory(comm);
 	comm_leave(comm);
 	return status;
 }

@@ -247,6 +247,8 @@ static tutti_status call_with_counts(struct call_args *a, tutti_comm *comm, cons
 		status = check_buffers(a, comm);
 	if (status == TUTTI_OK)
 		status = comm_issue(comm, a, call);
+	if (status == TUTTI_ERR_MEMORY)
+		comm_lacks_memory(comm);
 	comm_leave(comm);
 	return status;
 }

@@ -146,6 +146,9 @@ void comm_leave(struct tutti_comm *comm);
  * communicator is aborted again (core/patience.h). */
 tutti_status comm_enter_recovery(struct tutti_comm *comm, const char *name);
 void comm_leave_recovery(struct tutti_comm *comm);
+/* This rank has no memory for the call that it is in, which the others make and would wait for: the
+ * communicator fails, with the thread's last sentence. Not in a group, whose calls come at its end or not at all. */
+void comm_lacks_memory(struct tutti_comm *comm);
 /* comm_call in between: for what is made of several calls. */
 tutti_status comm_issue(struct tutti_comm *comm, struct call_args *args, const tutti_call *call);
 
