@@ -13,20 +13,18 @@ endforeach()
 add_dependencies(test_p2p_threads mailbox_plugin)
 
 # All orders take a while: optimised in every build. The window with the fewest slots that do: its files once more.
-if(TUTTI_WINDOW)
-	target_compile_options(test_window_orders PRIVATE -O2)
-	file(GLOB window_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/collectives/window*.c)
-	add_executable(window_orders_3_slots collectives/test_window_orders.c ${window_sources}
-		$<FILTER:$<TARGET_OBJECTS:tutti_objects>,EXCLUDE,collectives/window[^/]*$>)
-	target_compile_options(window_orders_3_slots PRIVATE -O2)
-	target_compile_definitions(window_orders_3_slots PRIVATE WINDOW_SLOTS=3u
-		$<TARGET_PROPERTY:tutti_objects,INTERFACE_COMPILE_DEFINITIONS>)
-	target_sources(window_orders_3_slots PRIVATE collectives/window_team.c)
-	target_link_libraries(window_orders_3_slots PRIVATE PkgConfig::CMOCKA
-		$<TARGET_PROPERTY:tutti_objects,INTERFACE_LINK_LIBRARIES>)
-	add_test(NAME collectives/window_orders_3_slots COMMAND window_orders_3_slots)
-	tutti_test_properties(collectives/window_orders_3_slots collectives)
-endif()
+target_compile_options(test_window_orders PRIVATE -O2)
+file(GLOB window_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/collectives/window*.c)
+add_executable(window_orders_3_slots collectives/test_window_orders.c ${window_sources}
+	$<FILTER:$<TARGET_OBJECTS:tutti_objects>,EXCLUDE,collectives/window[^/]*$>)
+target_compile_options(window_orders_3_slots PRIVATE -O2)
+target_compile_definitions(window_orders_3_slots PRIVATE WINDOW_SLOTS=3u
+	$<TARGET_PROPERTY:tutti_objects,INTERFACE_COMPILE_DEFINITIONS>)
+target_sources(window_orders_3_slots PRIVATE collectives/window_team.c)
+target_link_libraries(window_orders_3_slots PRIVATE PkgConfig::CMOCKA
+	$<TARGET_PROPERTY:tutti_objects,INTERFACE_LINK_LIBRARIES>)
+add_test(NAME collectives/window_orders_3_slots COMMAND window_orders_3_slots)
+tutti_test_properties(collectives/window_orders_3_slots collectives)
 # A rank that dies at the question that it is to answer.
 target_link_options(test_grow_verdict PRIVATE LINKER:--wrap=comm_ask)
 # A message that is lost with its connection, and one that breaks before the other rank comes.
@@ -39,9 +37,7 @@ target_link_options(test_split_connect PRIVATE LINKER:--wrap=comm_start LINKER:-
 # on a machine that is busy.
 if(CMAKE_C_FLAGS MATCHES "-fsanitize")
 	set_tests_properties(collectives/test_plans PROPERTIES TIMEOUT 3600)
-	if(TUTTI_WINDOW)
-		set_tests_properties(collectives/test_window_orders collectives/window_orders_3_slots PROPERTIES TIMEOUT 3600)
-	endif()
+	set_tests_properties(collectives/test_window_orders collectives/window_orders_3_slots PROPERTIES TIMEOUT 3600)
 endif()
 # What only works values out, in memory of one thread: ThreadSanitizer would look at every element for nothing.
 if(CMAKE_C_FLAGS MATCHES "-fsanitize=thread")

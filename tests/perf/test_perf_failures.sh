@@ -61,11 +61,7 @@ done
 for how in "-t 2" "--ranks 2"; do
 	# shellcheck disable=SC2086
 	expect_rows 3 timeout -k 5 60 bash -c 'ulimit -v 300000; exec "$@"' - "$perf" $how --zero-copy -b 128M -n 1
-	if grep -q '^TUTTI_WINDOW:BOOL=OFF' "$BUILD_DIR/CMakeCache.txt"; then       # memory that nobody shares
-		says 'rank [01]: out of memory: tutti_mem_alloc: no memory for [0-9]{9} bytes: Cannot allocate'
-	else
-		says 'of [0-9]{9} bytes on each of 2 ranks: rank 0 has failed: .* [0-9]{9} bytes of shared memory: Cannot allocate'
-	fi
+	says 'of [0-9]{9} bytes on each of 2 ranks: rank 0 has failed: .* [0-9]{9} bytes of shared memory: Cannot allocate'
 	says '\(errno 12\); this process may map 307200000 bytes in all: raise .ulimit -v'
 done
 

@@ -261,12 +261,11 @@ static void check_variant(int variant, int ranks, int micro_batches)
 	large.stack.weight = LARGE;
 	assert_int_equal(ranks_as_threads(ranks, hold, &small), 0);
 	check_run(&small, ranks);
-	if (micro_batches == 2 || (micro_batches == 3 && !TUTTI_HAS_WINDOW))
+	if (micro_batches == 2)
 		return; /* for want of time */
 	assert_int_equal(ranks_as_threads(ranks, hold, &large), 0);
 	check_run(&large, ranks);
-	if (TUTTI_HAS_WINDOW)
-		check_growth(&small, &large, ranks);
+	check_growth(&small, &large, ranks);
 }
 
 static void held_by_all(void **state)
