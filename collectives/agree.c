@@ -3,7 +3,7 @@
 #include "collectives/group.h"
 
 #include "core/forks.h"
-#include "core/patience.h"
+#include "core/cancel.h"
 
 #include <stdlib.h>
 
@@ -17,13 +17,13 @@ tutti_status comm_enter_recovery(struct tutti_comm *comm, const char *name)
 {
 	TRY(comm_enter(comm, name));
 	comm->aborts_before = atomic_load(&comm->aborts);
-	patience_begin(is_aborted_again, comm);
+	cancel_begin(is_aborted_again, comm);
 	return TUTTI_OK;
 }
 
 void comm_leave_recovery(struct tutti_comm *comm)
 {
-	patience_end();
+	cancel_end();
 	council_leave(comm->council);
 	comm_leave(comm);
 }

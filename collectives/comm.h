@@ -143,7 +143,7 @@ tutti_status p2p_issue(struct tutti_comm *comm, struct job_spec *spec, const tut
 tutti_status comm_enter(struct tutti_comm *comm, const char *name);
 void comm_leave(struct tutti_comm *comm);
 /* The same around a call that works on a failed communicator too: who waits in between, this thread, goes on until the
- * communicator is aborted again (core/patience.h). */
+ * communicator is aborted again (core/cancel.h). */
 tutti_status comm_enter_recovery(struct tutti_comm *comm, const char *name);
 void comm_leave_recovery(struct tutti_comm *comm);
 /* This rank has no memory for the call that it is in, which the others make and would wait for: the

@@ -3,7 +3,7 @@
 #include "collectives/control_internal.h"
 
 #include "core/clock.h"
-#include "core/patience.h"
+#include "core/cancel.h"
 
 #include <assert.h>
 #include <poll.h>
@@ -200,7 +200,7 @@ tutti_status control_wait(struct control *c, uint64_t deadline_ns, bool (*is_ove
 			return status;
 		if (is_over && is_over(arg))
 			return fail(TUTTI_ERR_ABORTED, "it is not needed any more");
-		if (clock_now_ns() >= patience_until(deadline_ns))
+		if (clock_now_ns() >= cancel_deadline(deadline_ns))
 			return fail(TUTTI_ERR_TIMEOUT,
 				    "rank %d was not connected to its neighbours in time",
 				    c->config.rank);

@@ -5,7 +5,7 @@
 
 #include "core/clock.h"
 #include "core/log.h"
-#include "core/patience.h"
+#include "core/cancel.h"
 
 #include <poll.h>
 #include <stdatomic.h>
@@ -343,7 +343,7 @@ static void sleep_on(struct council *c)
 
 static bool is_over(struct inquiry *q, uint64_t now_ns)
 {
-	if (q->status == TUTTI_OK && patience_is_over())
+	if (q->status == TUTTI_OK && cancel_requested())
 		q->status = fail(TUTTI_ERR_ABORTED,
 				 "%s: tutti_comm_abort was called on rank %d while it waited here",
 				 q->question->name, q->council->config.rank);

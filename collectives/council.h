@@ -51,7 +51,7 @@ struct council_question {
 /* OK: marks (by rank) and records (by rank, record_bytes each) say what has been decided, the same for all ranks that
  * get an answer. Whoever is no member then takes part in no later question. Else the council of this rank has
  * failed for good: TIMEOUT, too few ranks came; PEER, the others went on without this one; MISMATCH, MEMORY; ABORTED,
- * this thread's patience was over (core/patience.h). */
+ * this thread's patience was over (core/cancel.h). */
 tutti_status council_ask(struct council *council, const struct council_question *question,
                          uint8_t *marks, void *records);
 /* After ABORTED and MEMORY: whoever waits for this rank, which takes part in no question any more, finds nobody there, so

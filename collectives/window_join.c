@@ -16,7 +16,7 @@
 
 #include "core/clock.h"
 #include "core/net.h"
-#include "core/patience.h"
+#include "core/cancel.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -236,7 +236,7 @@ static tutti_status gather_some(struct gathering *g, int listener, const struct 
 {
 	struct pollfd fds[PENDING_MAX + 1];
 	size_t n = g->pending_count;
-	int sleep_ms = patience_poll_ms(p->deadline_ns, ASK_MS);
+	int sleep_ms = cancel_poll_ms(p->deadline_ns, ASK_MS);
 
 	for (size_t i = 0; i < n; i++)
 		fds[i] = (struct pollfd){g->pending[i], POLLIN, 0};
@@ -259,7 +259,7 @@ static tutti_status gather(struct gathering *g, int listener, const struct join_
 	while (g->missing > 0 && status == TUTTI_OK) {
 		status = gather_some(g, listener, p);
 		if (g->missing > 0 && status == TUTTI_OK &&
-		    clock_now_ns() >= patience_until(p->deadline_ns))
+		    clock_now_ns() >= cancel_deadline(p->deadline_ns))
 			status = fail(TUTTI_ERR_TIMEOUT, "%d of %d ranks did not come", g->missing,
 				      g->config->size);
 	}
@@ -480,7 +480,7 @@ static tutti_status connect_to_leader(const struct window_config *config,
 		status = net_unix_connect(name, soon < p->deadline_ns ? soon : p->deadline_ns, fd);
 		if (status == TUTTI_ERR_TIMEOUT)
 			TRY(still_worth(p, config));
-	} while (status == TUTTI_ERR_TIMEOUT && clock_now_ns() < patience_until(p->deadline_ns));
+	} while (status == TUTTI_ERR_TIMEOUT && clock_now_ns() < cancel_deadline(p->deadline_ns));
 	return status;
 }
 

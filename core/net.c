@@ -3,7 +3,7 @@
 #include "core/net.h"
 
 #include "core/clock.h"
-#include "core/patience.h"
+#include "core/cancel.h"
 #include "core/status.h"
 
 #include <arpa/inet.h>
@@ -120,7 +120,7 @@ tutti_status net_listen(const char *host, int port, int backlog, int *fd, int *b
 static int one_poll(int fd, short events, uint64_t deadline_ns)
 {
 	struct pollfd p = {.fd = fd, .events = events};
-	return poll(&p, 1, patience_poll_ms(deadline_ns, POLL_MAX_MS));
+	return poll(&p, 1, cancel_poll_ms(deadline_ns, POLL_MAX_MS));
 }
 
 tutti_status net_wait(int fd, short events, uint64_t deadline_ns)
@@ -131,7 +131,7 @@ tutti_status net_wait(int fd, short events, uint64_t deadline_ns)
 			return TUTTI_OK;
 		if (rc < 0 && errno != EINTR)
 			return fail_errno("poll failed");
-		if (rc == 0 && clock_now_ns() >= patience_until(deadline_ns))
+		if (rc == 0 && clock_now_ns() >= cancel_deadline(deadline_ns))
 			return fail(TUTTI_ERR_TIMEOUT, "the deadline passed while waiting for a "
 						       "socket");
 	}
@@ -212,7 +212,7 @@ tutti_status net_try_connect(const char *host, int port, uint64_t deadline_ns, i
 void net_pause(int attempt, uint64_t deadline_ns)
 {
 	int ms = attempt < 6 ? 1 << attempt : PAUSE_MAX_MS;
-	poll(NULL, 0, patience_poll_ms(deadline_ns, ms));
+	poll(NULL, 0, cancel_poll_ms(deadline_ns, ms));
 }
 
 tutti_status net_connect(const char *host, int port, uint64_t deadline_ns, int *fd)
@@ -228,7 +228,7 @@ tutti_status net_connect(const char *host, int port, uint64_t deadline_ns, int *
 			return status;
 		if (errno == EADDRNOTAVAIL && now_ns >= patience_ns)
 			return TUTTI_ERR_SYSTEM;
-		if (now_ns >= patience_until(deadline_ns))
+		if (now_ns >= cancel_deadline(deadline_ns))
 			return fail(TUTTI_ERR_TIMEOUT, "%.400s: given up after %llu ms",
 				    last_error(),
 				    (unsigned long long)(now_ns - begun_ns) / 1000000);

@@ -2,8 +2,8 @@
 #include "core/net.h"
 
 #include "core/clock.h"
-#include "core/patience.h"
-#include "core/shortage.h"
+#include "core/cancel.h"
+#include "core/resource_limits.h"
 #include "core/status.h"
 
 #include <errno.h>
@@ -75,7 +75,7 @@ tutti_status net_unix_connect(const char *name, uint64_t deadline_ns, int *fd)
 			close(s);
 			return TUTTI_ERR_SYSTEM;
 		}
-		if (clock_now_ns() >= patience_until(deadline_ns)) {
+		if (clock_now_ns() >= cancel_deadline(deadline_ns)) {
 			close(s);
 			return fail(TUTTI_ERR_TIMEOUT, "nobody listens at the Unix socket @%s (%s)",
 				    name, strerror(error));
@@ -183,7 +183,7 @@ tutti_status net_recv_fds(int fd, void *data, size_t bytes, int *fds, int n, uin
 	union fds_message control;
 	struct iovec payload = {.iov_base = data, .iov_len = bytes};
 	struct msghdr message = {.msg_iov = &payload, .msg_iovlen = 1};
-	char shortage[SHORTAGE_BYTES];
+	char limit_text[RESOURCE_LIMIT_BYTES];
 	int got_fds[FDS_MAX], got;
 	ssize_t received;
 	tutti_status status;
@@ -205,7 +205,7 @@ tutti_status net_recv_fds(int fd, void *data, size_t bytes, int *fds, int n, uin
 	status = net_recv_all(fd, (char *)data + received, bytes - (size_t)received, deadline_ns);
 	if (status == TUTTI_OK && (message.msg_flags & MSG_CTRUNC) && got < n)
 		status = fail(TUTTI_ERR_SYSTEM, "only %d of %d descriptors could be received%s",
-			      got, n, shortage_text(EMFILE, shortage));
+			      got, n, resource_limit_text(EMFILE, limit_text));
 	else if (status == TUTTI_OK && got != n)
 		status = fail(TUTTI_ERR_MISMATCH, "%d descriptors came where %d were expected", got,
 			      n);

@@ -1,7 +1,7 @@
 /* Statuses and this thread's last error. */
 #include "core/status.h"
 
-#include "core/shortage.h"
+#include "core/resource_limits.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -60,7 +60,7 @@ void fail_keep(struct kept_error *kept)
 
 tutti_status fail_errno(const char *format, ...)
 {
-	char text[ERROR_BYTES], shortage[SHORTAGE_BYTES];
+	char text[ERROR_BYTES], limit_text[RESOURCE_LIMIT_BYTES];
 	int error = errno;
 	va_list args;
 
@@ -68,7 +68,7 @@ tutti_status fail_errno(const char *format, ...)
 	vsnprintf(text, sizeof text, format, args);
 	va_end(args);
 	return fail(TUTTI_ERR_SYSTEM, "%.340s: %s (errno %d)%s", text, strerror(error), error,
-		    shortage_text(error, shortage));
+		    resource_limit_text(error, limit_text));
 }
 
 const char *last_error(void)

@@ -31,7 +31,7 @@ struct caller {
 	const uint8_t *body;
 	size_t out_bytes, body_bytes, sent;
 	bool said_bye, is_closed;           /* closed: to be freed                             */
-	bool has_place;                     /* of a stranger's (core/strangers.h)              */
+	bool has_place;                     /* of a stranger's (core/admission.h)              */
 	uint64_t bye_deadline_ns;
 };
 

@@ -5,7 +5,7 @@
 #include "core/auth.h"
 #include "core/clock.h"
 #include "core/net.h"
-#include "core/patience.h"
+#include "core/cancel.h"
 #include "core/status.h"
 #include "rendezvous/frame.h"
 #include "rendezvous/notice.h"
@@ -256,7 +256,7 @@ tutti_status dial_meeting(struct dial *dial, const struct job *job, const struct
 		}
 		if (status != TUTTI_IN_PROGRESS)
 			return status;
-		if (clock_now_ns() >= patience_until(deadline_ns))
+		if (clock_now_ns() >= cancel_deadline(deadline_ns))
 			return give_up(&met, job, begun_ns);
 		net_pause(attempt, deadline_ns);
 	}
@@ -268,7 +268,7 @@ tutti_status dial_again(const struct dial *dial, const struct job *job, uint64_t
 	uint64_t begun_ns = clock_now_ns();
 	struct keys keys = {dial->key, NULL};
 
-	for (int attempt = 0; clock_now_ns() < patience_until(deadline_ns); attempt++) {
+	for (int attempt = 0; clock_now_ns() < cancel_deadline(deadline_ns); attempt++) {
 		uint64_t attempt_ns = earlier(deadline_after_ms(ATTEMPT_MAX_MS), deadline_ns);
 		tutti_status status;
 

@@ -6,7 +6,7 @@
 #include "core/auth.h"
 #include "core/clock.h"
 #include "core/log.h"
-#include "core/patience.h"
+#include "core/cancel.h"
 #include "core/status.h"
 #include "rendezvous/answer.h"
 #include "rendezvous/dial.h"
@@ -228,7 +228,7 @@ tutti_status rendezvous_join(struct rendezvous **rendezvous, const struct job *j
 	else
 		status = join_dialing(r, job, env, deadline_ns);
 	if (status != TUTTI_OK) {
-		if (patience_is_over())
+		if (cancel_requested())
 			rendezvous_leave(r, deadline_ns);
 		else
 			finish(r);
@@ -287,7 +287,7 @@ void rendezvous_leave(struct rendezvous *r, uint64_t deadline_ns)
 	if (!r)
 		return;
 	snprintf(sentence, sizeof sentence, "%s", last_error());
-	if (patience_is_over())
+	if (cancel_requested())
 		deadline_ns = deadline_after_ms(HURRY_MS);
 	frame_put(head, (struct frame){FRAME_BYE, 0, deadline_left_ms(deadline_ns)});
 	if (r->wire.fd >= 0 && wire_send(&r->wire, head, sizeof head, deadline_ns) != TUTTI_OK)

@@ -4,7 +4,7 @@
 #include "core/auth.h"
 #include "core/log.h"
 #include "core/net.h"
-#include "core/strangers.h"
+#include "core/admission.h"
 #include "rendezvous/caller.h"
 
 #include <errno.h>
@@ -56,7 +56,7 @@ void server_loop_free(struct server_loop *s)
 	close_fd(&s->config.own_fd);
 	for (int i = 0; i < s->count; i++) {
 		if (s->callers[i]->has_place)
-			strangers_leave();
+			admission_leave();
 		caller_free(s->callers[i], &s->host);
 	}
 	meeting_finish(&s->host.meeting);
@@ -107,7 +107,7 @@ static void give_place_back(struct server_loop *s, struct caller *c)
 		return;
 	c->has_place = false;
 	s->strangers--;
-	strangers_leave();
+	admission_leave();
 }
 
 /* Unless its proof lies here already: then it stays, and only its place is free. False: there is
@@ -137,12 +137,12 @@ static void welcome_stranger(struct server_loop *s, int fd)
 {
 	struct caller *c;
 
-	while (!strangers_enter(s->strangers, STRANGERS_MAX))
+	while (!admission_enter(s->strangers, STRANGERS_MAX))
 		drop_oldest_stranger(s);
 	c = add_caller(s, fd, deadline_after_ms(HANDSHAKE_MS));
 	s->turned_away = c ? 0 : s->turned_away + 1;
 	if (!c) {
-		strangers_leave();
+		admission_leave();
 		if (s->turned_away >= TURNED_AWAY_MAX)
 			meeting_fail(&s->host.meeting, TUTTI_ERR_MEMORY,
 				     "there is no memory to serve the meeting of the ranks: %d "

@@ -24,7 +24,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-struct shortage {
+struct limited {
 	int resource, victim; /* -1: all ranks */
 	rlim_t limit;
 	bool is_relative; /* descriptors beside those that are open already */
@@ -46,7 +46,7 @@ static rlim_t room_for(rlim_t more)
 
 static void shorten(int rank, void *arg)
 {
-	const struct shortage *s = arg;
+	const struct limited *s = arg;
 	struct rlimit limit;
 
 	if (s->victim >= 0 && s->victim != rank)
@@ -86,16 +86,16 @@ static void expect_well(struct scene *scene, const char *what)
  * so. Without a single one a rank has no way to the others: these could but wait. */
 static void descriptors_of(struct scene scene, int victim)
 {
-	struct shortage shortage = {RLIMIT_NOFILE, victim, victim > 0 ? 1 : 0, true};
+	struct limited limited = {RLIMIT_NOFILE, victim, victim > 0 ? 1 : 0, true};
 	char what[100];
 	int enough = 0;
 
 	scene.prepare = shorten;
-	scene.arg = &shortage;
-	for (; shortage.limit < 80 && enough < 3; shortage.limit++) {
+	scene.arg = &limited;
+	for (; limited.limit < 80 && enough < 3; limited.limit++) {
 		const struct outcome *outcomes;
 		bool is_well;
-		snprintf(what, sizeof what, "%d descriptors for rank %d of %d", (int)shortage.limit,
+		snprintf(what, sizeof what, "%d descriptors for rank %d of %d", (int)limited.limit,
 			 victim, scene.size);
 		outcomes = run(&scene, what);
 		is_well = ranks_all_well(outcomes, scene.size);
@@ -111,7 +111,7 @@ static void descriptors_of(struct scene scene, int victim)
 			fail_msg("%s: nobody speaks of the limit: %s", what, outcomes[0].job.error);
 	}
 	print_message("rank %d of %d, %s: %d descriptors are enough\n", victim, scene.size,
-		      scene.transports ? scene.transports : "all", (int)shortage.limit - 3);
+		      scene.transports ? scene.transports : "all", (int)limited.limit - 3);
 	assert_int_equal(enough, 3);
 }
 
@@ -133,8 +133,8 @@ static void few_descriptors(void **state)
 /* Nothing of ours is locked, and what is too long for a file goes by another way. */
 static void other_limits(void **state)
 {
-	struct shortage none_locked = {RLIMIT_MEMLOCK, -1, 0, false};
-	struct shortage no_files = {RLIMIT_FSIZE, 0, 1000, false};
+	struct limited none_locked = {RLIMIT_MEMLOCK, -1, 0, false};
+	struct limited no_files = {RLIMIT_FSIZE, 0, 1000, false};
 	struct scene scene = {.size = 3, .window = true, .prepare = shorten, .arg = &none_locked};
 
 	(void)state;
@@ -159,15 +159,15 @@ static void other_limits(void **state)
 static void little_address_space(void **state)
 {
 #ifdef MAY_LIMIT_ADDRESSES
-	struct shortage shortage = {RLIMIT_AS, 1, 0, false};
-	struct scene scene = {.size = 2, .prepare = shorten, .arg = &shortage};
+	struct limited limited = {RLIMIT_AS, 1, 0, false};
+	struct scene scene = {.size = 2, .prepare = shorten, .arg = &limited};
 
 	(void)state;
 	for (int i = 0; i < 2; i++) {
 		scene.window = i == 0;
 		for (rlim_t mib = 12; mib < 400; mib += mib / 3) {
 			char what[60];
-			shortage.limit = mib << 20;
+			limited.limit = mib << 20;
 			snprintf(what, sizeof what, "%d MiB of address space", (int)mib);
 			run(&scene, what);
 		}

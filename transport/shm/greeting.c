@@ -5,9 +5,9 @@
 #include "core/clock.h"
 #include "core/log.h"
 #include "core/net.h"
-#include "core/shortage.h"
+#include "core/resource_limits.h"
 #include "core/status.h"
-#include "core/strangers.h"
+#include "core/admission.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@
 static void give_place_back(struct shm_endpoint *endpoint)
 {
 	endpoint->strangers--;
-	strangers_leave();
+	admission_leave();
 }
 
 void shm_greeting_drop(struct shm_endpoint *endpoint, struct shm_greeting *greeting)
@@ -128,8 +128,8 @@ static void refuse_all(struct shm_endpoint *endpoint, const char *why, bool is_l
 
 static void refuse_for_files(struct shm_endpoint *endpoint, bool is_lost)
 {
-	char why[SHORTAGE_FILES_BYTES];
-	refuse_all(endpoint, shortage_of_files(why), is_lost);
+	char why[OPEN_FILES_LIMIT_BYTES];
+	refuse_all(endpoint, open_files_limit_text(why), is_lost);
 }
 
 /* What a hello that is for us leads to. False: drop it. */
@@ -227,7 +227,7 @@ static void welcome(struct shm_endpoint *endpoint, int fd)
 		return;
 	}
 	endpoint->spare = NULL;
-	while (!strangers_enter(endpoint->strangers, SHM_STRANGERS))
+	while (!admission_enter(endpoint->strangers, SHM_STRANGERS))
 		drop_oldest_stranger(endpoint);
 	greeting->watch = (struct shm_watch){.kind = SHM_GREETING, .fd = fd};
 	greeting->deadline_ns = deadline_after_ms(SHM_STRANGER_MS);

@@ -4,7 +4,7 @@
 
 #include "core/clock.h"
 #include "core/log.h"
-#include "core/shortage.h"
+#include "core/resource_limits.h"
 #include "core/status.h"
 
 #include <assert.h>

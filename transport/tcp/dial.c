@@ -10,7 +10,7 @@
 
 #include "core/clock.h"
 #include "core/log.h"
-#include "core/shortage.h"
+#include "core/resource_limits.h"
 #include "core/status.h"
 
 #include <assert.h>
@@ -75,7 +75,7 @@ static void dial_next(struct tcp_conn *c)
 	struct tcp_dial *d = c->dial;
 	bool is_healing = tcp_heal_is_under_way(c);
 	int rank = tcp_endpoint_of(c)->rank;
-	char files[SHORTAGE_FILES_BYTES];
+	char files[OPEN_FILES_LIMIT_BYTES];
 
 	if (d->next == 0 && is_healing)
 		c->resume.tries++;
@@ -88,7 +88,7 @@ static void dial_next(struct tcp_conn *c)
 		return;
 	}
 	if (d->is_full) {
-		tcp_conn_refuse(c, shortage_of_files(files));
+		tcp_conn_refuse(c, open_files_limit_text(files));
 		return;
 	}
 	if (d->is_unwatched) {

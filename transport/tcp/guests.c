@@ -6,9 +6,9 @@
 #include "core/clock.h"
 #include "core/log.h"
 #include "core/net.h"
-#include "core/shortage.h"
+#include "core/resource_limits.h"
 #include "core/status.h"
-#include "core/strangers.h"
+#include "core/admission.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@
 static void give_place_back(struct tcp_endpoint *ep)
 {
 	ep->strangers--;
-	strangers_leave();
+	admission_leave();
 	tcp_ticking(ep);
 }
 
@@ -143,7 +143,7 @@ static void guest_add(struct tcp_endpoint *ep, int fd, const struct sockaddr *so
 			refuse_all(ep, "there is no memory to accept connections");
 		return;
 	}
-	while (!strangers_enter(ep->strangers, TCP_GUESTS + ep->size))
+	while (!admission_enter(ep->strangers, TCP_GUESTS + ep->size))
 		drop_oldest_stranger(ep);
 	tcp_address_print(sockaddr, guest->from);
 	guest->is_local = tcp_address_is_loopback(sockaddr);
@@ -174,7 +174,7 @@ static void accept_later(struct tcp_endpoint *ep)
 
 void tcp_guests_accept(struct tcp_endpoint *ep)
 {
-	char files[SHORTAGE_FILES_BYTES];
+	char files[OPEN_FILES_LIMIT_BYTES];
 
 	ep->accept_again = false;
 	for (int i = 0; i < ACCEPTS_MAX; i++) {
@@ -196,7 +196,7 @@ void tcp_guests_accept(struct tcp_endpoint *ep)
 			log_seldom("tcp: rank %d cannot accept connections: %s", ep->rank,
 				   strerror(error));
 			if (error == EMFILE || error == ENFILE)
-				refuse_all(ep, shortage_of_files(files));
+				refuse_all(ep, open_files_limit_text(files));
 			break;
 		} else if (errno != EINTR && errno != ECONNABORTED && errno != EPROTO) {
 			log_seldom("tcp: accept: %s", strerror(errno));

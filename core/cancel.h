@@ -1,18 +1,18 @@
 /* A thread that meets others waits deep down, for sockets with deadlines, and another thread may want it back sooner.
  * It says once how it finds out, instead of through all that lies between: then all its deadlines have passed. */
-#ifndef CORE_PATIENCE_H
-#define CORE_PATIENCE_H
+#ifndef CORE_CANCEL_H
+#define CORE_CANCEL_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* From here on this thread asks is_over(arg) while it waits, until patience_end. Not nested. */
-void patience_begin(bool (*is_over)(void *arg), void *arg);
-void patience_end(void);
-bool patience_is_over(void);
+/* From here on this thread asks is_over(arg) while it waits, until cancel_end. Not nested. */
+void cancel_begin(bool (*is_over)(void *arg), void *arg);
+void cancel_end(void);
+bool cancel_requested(void);
 /* deadline_ns, or one that has passed when patience is over. */
-uint64_t patience_until(uint64_t deadline_ns);
+uint64_t cancel_deadline(uint64_t deadline_ns);
 /* For poll(2), as deadline_poll_ms, and not longer than until it is time to ask again. */
-int patience_poll_ms(uint64_t deadline_ns, int max_ms);
+int cancel_poll_ms(uint64_t deadline_ns, int max_ms);
 
 #endif

@@ -1,6 +1,6 @@
 /* The limits behind EMFILE, ENFILE, ENOMEM and EFBIG. Where several may have been met, the one that
  * is set is named. */
-#include "core/shortage.h"
+#include "core/resource_limits.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -18,45 +18,45 @@ static bool is_limited(int resource, unsigned long long *most)
 	return true;
 }
 
-static void no_memory(char text[SHORTAGE_BYTES])
+static void no_memory(char text[RESOURCE_LIMIT_BYTES])
 {
 	unsigned long long most;
 
 	if (is_limited(RLIMIT_AS, &most))
-		snprintf(text, SHORTAGE_BYTES,
+		snprintf(text, RESOURCE_LIMIT_BYTES,
 			 "; this process may map %llu bytes in all: raise `ulimit -v`", most);
 	else if (is_limited(RLIMIT_DATA, &most))
-		snprintf(text, SHORTAGE_BYTES,
+		snprintf(text, RESOURCE_LIMIT_BYTES,
 			 "; this process may have %llu bytes of data: raise `ulimit -d`", most);
 	else
-		snprintf(text, SHORTAGE_BYTES,
+		snprintf(text, RESOURCE_LIMIT_BYTES,
 			 "; ask for less, or see vm.overcommit_memory and vm.max_map_count");
 }
 
-const char *shortage_text(int error, char text[SHORTAGE_BYTES])
+const char *resource_limit_text(int error, char text[RESOURCE_LIMIT_BYTES])
 {
 	unsigned long long most;
 
 	text[0] = '\0';
 	if (error == EMFILE && is_limited(RLIMIT_NOFILE, &most))
-		snprintf(text, SHORTAGE_BYTES,
+		snprintf(text, RESOURCE_LIMIT_BYTES,
 			 "; this process may have %llu open: raise `ulimit -n`", most);
 	else if (error == ENFILE)
-		snprintf(text, SHORTAGE_BYTES,
+		snprintf(text, RESOURCE_LIMIT_BYTES,
 			 "; the whole machine has no more: raise fs.file-max");
 	else if (error == EFBIG && is_limited(RLIMIT_FSIZE, &most))
-		snprintf(text, SHORTAGE_BYTES,
+		snprintf(text, RESOURCE_LIMIT_BYTES,
 			 "; this process may make files of %llu bytes: raise `ulimit -f`", most);
 	else if (error == ENOMEM)
 		no_memory(text);
 	return text;
 }
 
-const char *shortage_of_files(char text[SHORTAGE_FILES_BYTES])
+const char *open_files_limit_text(char text[OPEN_FILES_LIMIT_BYTES])
 {
-	char limit[SHORTAGE_BYTES];
+	char limit[RESOURCE_LIMIT_BYTES];
 
-	snprintf(text, SHORTAGE_FILES_BYTES, "too many files are open%s",
-		 shortage_text(EMFILE, limit));
+	snprintf(text, OPEN_FILES_LIMIT_BYTES, "too many files are open%s",
+		 resource_limit_text(EMFILE, limit));
 	return text;
 }

@@ -1,5 +1,5 @@
 /* One count for the whole process. */
-#include "core/strangers.h"
+#include "core/admission.h"
 
 #include <assert.h>
 #include <stdatomic.h>
@@ -12,23 +12,23 @@ static int most_of_all(void)
 	struct rlimit limit;
 
 	if (getrlimit(RLIMIT_NOFILE, &limit) != 0 ||
-	    limit.rlim_cur / STRANGERS_SHARE > STRANGERS_MOST)
-		return STRANGERS_MOST;
-	return (int)(limit.rlim_cur / STRANGERS_SHARE);
+	    limit.rlim_cur / ADMISSION_SHARE > ADMISSION_MOST)
+		return ADMISSION_MOST;
+	return (int)(limit.rlim_cur / ADMISSION_SHARE);
 }
 
-bool strangers_enter(int mine, int most)
+bool admission_enter(int mine, int most)
 {
 	if (mine >= most)
 		return false;
 	/* Two that enter at the same time may be one too many: it is no exact bound. */
-	if (mine >= STRANGERS_LEAST && atomic_load(&strangers) >= most_of_all())
+	if (mine >= ADMISSION_LEAST && atomic_load(&strangers) >= most_of_all())
 		return false;
 	atomic_fetch_add(&strangers, 1);
 	return true;
 }
 
-void strangers_leave(void)
+void admission_leave(void)
 {
 	int before = atomic_fetch_sub(&strangers, 1);
 

@@ -1,6 +1,6 @@
 /* What would break: failures for lack of something that do not say which limit was met, or name one
  * that is not set. */
-#include "core/shortage.h"
+#include "core/resource_limits.h"
 #include "core/status.h"
 
 #include <errno.h>
@@ -16,14 +16,14 @@
 /* The text for error while the limit is so much; the old one comes back. */
 static const char *under(int resource, rlim_t limit, int error)
 {
-	static char text[SHORTAGE_BYTES];
+	static char text[RESOURCE_LIMIT_BYTES];
 	struct rlimit old, low;
 
 	assert_int_equal(getrlimit(resource, &old), 0);
 	low = old;
 	low.rlim_cur = limit;
 	assert_int_equal(setrlimit(resource, &low), 0);
-	shortage_text(error, text);
+	resource_limit_text(error, text);
 	assert_int_equal(setrlimit(resource, &old), 0);
 	return text;
 }
@@ -46,12 +46,12 @@ static void limits_are_named_with_their_numbers(void **state)
 
 static void what_is_no_limit_is_not_blamed(void **state)
 {
-	char text[SHORTAGE_BYTES] = "from before";
+	char text[RESOURCE_LIMIT_BYTES] = "from before";
 
 	(void)state;
-	assert_string_equal(shortage_text(ECONNREFUSED, text), "");
-	assert_string_equal(shortage_text(EFBIG, text), "");
-	assert_non_null(strstr(shortage_text(ENOMEM, text), "ask for less"));
+	assert_string_equal(resource_limit_text(ECONNREFUSED, text), "");
+	assert_string_equal(resource_limit_text(EFBIG, text), "");
+	assert_non_null(strstr(resource_limit_text(ENOMEM, text), "ask for less"));
 }
 
 /* Behind the errno's text, whatever came before it. */

@@ -1,6 +1,6 @@
 /* Breaks when connections that have proved nothing can take the descriptors that others need, or
  * make a process write without end. */
-#include "core/strangers.h"
+#include "core/admission.h"
 
 #include "core/clock.h"
 #include "core/log.h"
@@ -17,7 +17,7 @@
 
 static int enter_all(int mine, int most)
 {
-	while (strangers_enter(mine, most))
+	while (admission_enter(mine, most))
 		mine++;
 	return mine;
 }
@@ -25,7 +25,7 @@ static int enter_all(int mine, int most)
 static void leave_all(int n)
 {
 	while (n-- > 0)
-		strangers_leave();
+		admission_leave();
 }
 
 static void a_listener_has_a_bound(void **state)
@@ -34,9 +34,9 @@ static void a_listener_has_a_bound(void **state)
 
 	(void)state;
 	assert_int_equal(n, 20);
-	strangers_leave();
-	assert_true(strangers_enter(19, 20));
-	assert_false(strangers_enter(20, 20));
+	admission_leave();
+	assert_true(admission_enter(19, 20));
+	assert_false(admission_enter(20, 20));
 	leave_all(20);
 }
 
@@ -51,13 +51,13 @@ static void all_listeners_share_one(void **state)
 	small.rlim_cur = 80;
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &small), 0);
 	first = enter_all(0, 64);
-	assert_int_equal(first, 80 / STRANGERS_SHARE);
+	assert_int_equal(first, 80 / ADMISSION_SHARE);
 	/* Each has its least, so that none is deaf because others are crowded. */
 	second = enter_all(0, 64);
-	assert_int_equal(second, STRANGERS_LEAST);
+	assert_int_equal(second, ADMISSION_LEAST);
 	leave_all(first);
-	assert_int_equal(enter_all(second, 64), 80 / STRANGERS_SHARE);
-	leave_all(80 / STRANGERS_SHARE);
+	assert_int_equal(enter_all(second, 64), 80 / ADMISSION_SHARE);
+	leave_all(80 / ADMISSION_SHARE);
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
