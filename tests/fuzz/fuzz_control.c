@@ -4,7 +4,7 @@
 #include "foreign.h"
 #include "fuzz.h"
 
-#include "collectives/control_internal.h"
+#include "collectives/control/control_internal.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
 #include "foreign.h"
 #include "fuzz.h"
 
-#include "collectives/p2p_internal.h"
+#include "collectives/p2p/p2p_internal.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
  * byte says which. */
 #include "fuzz.h"
 
-#include "collectives/window_internal.h"
+#include "collectives/window/window_internal.h"
 #include "core/net.h"
 
 #include <string.h>

@@ -1,0 +1,73 @@
+/* What the trace says of an operation that has been waiting for long: for whom, in words. */
+#include "collectives/engine/run.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define TELL_NS 20000000u /* between two looks at one wait: who is missing may change */
+
+int work_explain(struct engine *e, const struct tutti_work *work, char *text, size_t text_bytes)
+{
+	char ranks[200], standing[200];
+
+	if (work->stage == WORK_PREPARES) {
+		snprintf(text, text_bytes, "for staging in %s memory", work->spec.memory->name);
+		return -1;
+	}
+	if (work->run) {
+		snprintf(text, text_bytes, "%s; %s", run_explain(work->run, ranks, sizeof ranks),
+			 run_standing(work->run, standing, sizeof standing));
+		return run_waits_for(work->run);
+	}
+	if (work->message) {
+		p2p_explain(work, text, text_bytes);
+		return work->spec.p2p.peer;
+	}
+	if (work->has_begun) {
+		snprintf(text, text_bytes, "for %s; %s",
+			 window_explain(e->config.window, &work->window, ranks, sizeof ranks),
+			 window_standing(&work->window, standing, sizeof standing));
+		return window_waits_for(e->config.window, &work->window);
+	}
+	snprintf(text, text_bytes, "for earlier calls");
+	return -1;
+}
+
+static void tell(struct engine *e, const struct trace_mark *mark, int rank, const char *text)
+{
+	struct trace_wait wait = {.ticks = ticks_now(trace_clock), .rank = rank};
+	uint64_t issued = atomic_load_explicit(&e->config.trace->issued, memory_order_relaxed);
+
+	wait.index = issued - (uint32_t)((uint32_t)issued - mark->index);
+	memcpy(wait.text, text, strlen(text) + 1);
+	trace_waits(e->config.trace, &wait);
+}
+
+static bool is_due(struct engine *e, const struct trace_mark *mark, uint64_t now)
+{
+	if (!e->config.trace || !mark->entry || now - e->told_ns < TELL_NS)
+		return false;
+	e->told_ns = now;
+	return true;
+}
+
+void work_tell(struct engine *e, const struct tutti_work *work, uint64_t now)
+{
+	const struct trace_mark *mark = &work->spec.trace;
+	char text[sizeof((struct trace_wait *)0)->text];
+
+	if (is_due(e, mark, now))
+		tell(e, mark, work_explain(e, work, text, sizeof text), text);
+}
+
+void window_tell(struct engine *e, struct window_run *run, const struct trace_mark *mark,
+		 uint64_t now)
+{
+	char ranks[200], text[sizeof((struct trace_wait *)0)->text];
+
+	if (!is_due(e, mark, now))
+		return;
+	snprintf(text, sizeof text, "for %s",
+		 window_explain(e->config.window, run, ranks, sizeof ranks));
+	tell(e, mark, window_waits_for(e->config.window, run), text);
+}
