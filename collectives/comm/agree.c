@@ -24,7 +24,7 @@ tutti_status comm_enter_recovery(struct tutti_comm *comm, const char *name)
 void comm_leave_recovery(struct tutti_comm *comm)
 {
 	cancel_end();
-	council_leave(comm->council);
+	consensus_leave(comm->consensus);
 	comm_leave(comm);
 }
 
@@ -34,13 +34,13 @@ static bool has_ended(void *arg, int rank)
 	return comm->window && window_has_ended(comm->window, rank);
 }
 
-tutti_status comm_ask(struct tutti_comm *comm, struct council_question *question, uint32_t which,
+tutti_status comm_ask(struct tutti_comm *comm, struct consensus_question *question, uint32_t which,
 		      uint8_t *marks, void *records)
 {
-	question->number = COUNCIL_NUMBER(comm->council_calls, which);
+	question->number = CONSENSUS_NUMBER(comm->consensus_calls, which);
 	question->has_ended = has_ended;
 	question->arg = comm;
-	return council_ask(comm->council, question, marks, records);
+	return consensus_ask(comm->consensus, question, marks, records);
 }
 
 static tutti_status agree(struct tutti_comm *comm, int *flag, uint8_t *marks, int32_t *flags)
@@ -48,10 +48,10 @@ static tutti_status agree(struct tutti_comm *comm, int *flag, uint8_t *marks, in
 	int32_t own = *flag;
 	int verdict = -1, taking_part = 0;
 	char absent[256];
-	struct council_question question = {
+	struct consensus_question question = {
 		.name = "tutti_comm_agree", .record = &own, .record_bytes = sizeof own};
 
-	comm->council_calls++;
+	comm->consensus_calls++;
 	TRY(comm_ask(comm, &question, CALL_AGREE, marks, flags));
 	for (int r = 0; r < comm->size; r++) {
 		if (marks[r] != MARK_MEMBER) {
@@ -67,7 +67,7 @@ static tutti_status agree(struct tutti_comm *comm, int *flag, uint8_t *marks, in
 	return fail(TUTTI_ERR_PEER,
 		    "tutti_comm_agree: %s took no part; the flag is that of the other %d of %d "
 		    "ranks, who all get it with this error",
-		    council_list(marks, comm->size, MARK_MISSING, absent, sizeof absent),
+		    consensus_list(marks, comm->size, MARK_MISSING, absent, sizeof absent),
 		    taking_part, comm->size);
 }
 

@@ -24,7 +24,7 @@ struct consensus {
 	struct links median;
 };
 
-static bool is_hearsay(int32_t status)
+static bool is_secondary_error(int32_t status)
 {
 	return status == TUTTI_ERR_PEER || status == TUTTI_ERR_TIMEOUT;
 }
@@ -44,7 +44,8 @@ static tutti_status judge(struct tutti_comm *comm, struct verdict *all, tutti_st
 
 	for (int r = 0; r < comm->size; r++)
 		if (all[r].status != TUTTI_OK &&
-		    (cause < 0 || (is_hearsay(all[cause].status) && !is_hearsay(all[r].status))))
+		    (cause < 0 ||
+		     (is_secondary_error(all[cause].status) && !is_secondary_error(all[r].status))))
 			cause = r;
 	if (cause < 0)
 		return TUTTI_OK;

@@ -62,7 +62,7 @@ tutti_status comm_new(struct tutti_comm **out, const tutti_config *config, const
 	comm->rank = rank;
 	comm->size = size;
 	comm->window_refusal = -1;
-	comm->local_size = comm->num_nodes = comm->crowd = 1;
+	comm->local_size = comm->num_nodes = comm->ranks_on_host = 1;
 	comm->cores = wait_cores();
 	comm->env = *env;
 	comm->timeout_ms = config->timeout_ms ? config->timeout_ms : (int)env->timeout_ms;
@@ -81,9 +81,10 @@ struct window_config comm_window_config(struct tutti_comm *comm)
 				      .size = comm->size,
 				      .comm_id = {comm->id[0], comm->id[1]},
 				      .window_bytes = (size_t)comm->env.window_bytes,
-				      .policy = wait_policy_on(comm->crowd, comm->cores),
+				      .policy = wait_policy_on(comm->ranks_on_host, comm->cores),
 				      /* A part of the ranks does not see where the others are. */
-				      .spreads = comm->env.spread && comm->size >= comm->crowd,
+				      .spreads =
+					      comm->env.spread && comm->size >= comm->ranks_on_host,
 				      /* With more of them slots are as fast, or faster. */
 				      .read_bytes = comm->size == 2 ? (size_t)comm->env.read : 0,
 				      .cores = comm->cores,
@@ -188,22 +189,22 @@ tutti_status comm_connect(struct tutti_comm *comm, uint64_t deadline_ns)
 
 tutti_status comm_start(struct tutti_comm *comm)
 {
-	struct engine_config config = {.rank = comm->rank,
-				       .size = comm->size,
-				       .endpoints = comm->endpoints,
-				       .endpoint_count = comm->endpoint_count,
-				       .routes = comm->routes,
-				       .window = comm->window,
-				       .slice_bytes = (size_t)comm->env.slice_bytes,
-				       .scratch_bytes = (size_t)comm->env.scratch_bytes,
-				       .linger_ms = (int)comm->env.reconnect_ms,
-				       .policy = wait_policy_on(comm->crowd, comm->cores),
-				       .helper_policy =
-					       wait_policy_on(2 * comm->crowd, comm->cores)};
+	struct engine_config config = {
+		.rank = comm->rank,
+		.size = comm->size,
+		.endpoints = comm->endpoints,
+		.endpoint_count = comm->endpoint_count,
+		.routes = comm->routes,
+		.window = comm->window,
+		.slice_bytes = (size_t)comm->env.slice_bytes,
+		.scratch_bytes = (size_t)comm->env.scratch_bytes,
+		.linger_ms = (int)comm->env.reconnect_ms,
+		.policy = wait_policy_on(comm->ranks_on_host, comm->cores),
+		.helper_policy = wait_policy_on(2 * comm->ranks_on_host, comm->cores)};
 	if (!comm->window && config.policy.apart) {
 		memcpy(config.near, comm->near, sizeof config.near);
-		config.near_count = comm->near_count;
-		config.near_me = comm->local_rank;
+		config.ranks_near_count = comm->ranks_near_count;
+		config.ranks_near_me = comm->local_rank;
 	}
 	comm->own_recorder = comm->window ? NULL : recorder_new();
 	comm->recorder = comm->window ? window_recorder(comm->window) : comm->own_recorder;
@@ -231,22 +232,22 @@ tutti_status comm_start(struct tutti_comm *comm)
 	select_prepare(&comm->select, &links);
 	log_info("rank %d of %d, node %d of %d, window %s, %d rank%s on %d core%s", comm->rank,
 		 comm->size, comm->node_rank, comm->num_nodes, comm->window ? "on" : "off",
-		 comm->crowd, comm->crowd == 1 ? "" : "s", comm->cores,
+		 comm->ranks_on_host, comm->ranks_on_host == 1 ? "" : "s", comm->cores,
 		 comm->cores == 1 ? "" : "s");
 	return TUTTI_OK;
 }
 
-tutti_status comm_keep_forebears(struct tutti_comm *child, const struct tutti_comm *comm)
+tutti_status comm_keep_ancestors(struct tutti_comm *child, const struct tutti_comm *comm)
 {
-	size_t most = (size_t)comm->forebear_count + 1;
+	size_t most = (size_t)comm->ancestor_count + 1;
 
-	child->forebears = calloc(most, sizeof(struct council *));
-	if (!child->forebears)
-		return fail(TUTTI_ERR_MEMORY, "no memory for %zu forebears", most);
-	for (int i = 0; i < comm->forebear_count; i++)
-		child->forebears[child->forebear_count++] = council_hold(comm->forebears[i]);
-	if (council_misses(comm->council))
-		child->forebears[child->forebear_count++] = council_hold(comm->council);
+	child->ancestors = calloc(most, sizeof(struct consensus *));
+	if (!child->ancestors)
+		return fail(TUTTI_ERR_MEMORY, "no memory for %zu ancestors", most);
+	for (int i = 0; i < comm->ancestor_count; i++)
+		child->ancestors[child->ancestor_count++] = consensus_hold(comm->ancestors[i]);
+	if (consensus_misses(comm->consensus))
+		child->ancestors[child->ancestor_count++] = consensus_hold(comm->consensus);
 	return TUTTI_OK;
 }
 
@@ -286,10 +287,10 @@ void comm_free(struct tutti_comm *comm)
 			plan_free(c->plan);
 			free(c);
 		}
-	council_drop(comm->council);
-	for (int i = 0; i < comm->forebear_count; i++)
-		council_drop(comm->forebears[i]);
-	free(comm->forebears);
+	consensus_drop(comm->consensus);
+	for (int i = 0; i < comm->ancestor_count; i++)
+		consensus_drop(comm->ancestors[i]);
+	free(comm->ancestors);
 	recorder_free(comm->own_recorder);
 	trace_close(comm->trace);
 	for (int side = 0; side < 2; side++)

@@ -23,7 +23,7 @@ struct member_address {
 	uint8_t address[TUTTI_ADDRESS_BYTES];
 };
 struct member {
-	struct whereabouts whereabouts;
+	struct cpu_location cpu_location;
 	struct wait_cpus cpus; /* that it may use                                       */
 	char version[16], host_id[HOST_ID_BYTES];
 	char host[64]; /* its name, for sentences                                */
@@ -33,7 +33,7 @@ struct member {
 	int32_t status; /* of this rank's preparations                           */
 	uint32_t addresses;
 	struct member_address address[TRANSPORTS_MAX];
-	struct member_address control, council; /* for the control ring; see council.h */
+	struct member_address control, consensus; /* for the control ring; see consensus.h */
 };
 
 /* A built plan, kept for the communicator's life. */
@@ -49,12 +49,12 @@ struct cached_plan {
 
 struct tutti_comm {
 	int rank, size, local_rank, local_size, node_rank, num_nodes;
-	int crowd;         /* the job's ranks on this node: how many threads may wait here, in
+	int ranks_on_host;         /* the job's ranks on this node: how many threads may wait here, in
 			    * this communicator and in its relatives, at the same time     */
-	struct whereabouts near[WHEREABOUTS_MAX]; /* the ranks of this node, where they might be
-						   * spread by them: near_count of them */
-	int near_count;
-	int cores;         /* that the crowd may use together                              */
+	struct cpu_location near[CPU_LOCATIONS_MAX]; /* the ranks of this node, where they might be
+						   * spread by them: ranks_near_count of them */
+	int ranks_near_count;
+	int cores;         /* that the ranks_on_host may use together                              */
 	int *parent_ranks; /* by rank, in the communicator it came from; NULL: from none   */
 	int parent_rank;   /* ours, while a job grows; -1: none                            */
 	uint64_t id[2];
@@ -69,12 +69,12 @@ struct tutti_comm {
 	int endpoint_count;
 	struct tutti_endpoint *control_endpoint; /* until the control ring has it        */
 	struct control_peer *peers;              /* all ranks, by it                     */
-	struct council *council;
-	uint32_t council_calls;   /* of tutti_comm_shrink and _agree                         */
+	struct consensus *consensus;
+	uint32_t consensus_calls;   /* of tutti_comm_shrink and _agree                         */
 	/* Of communicators that this one comes from, where a rank was left behind that may come back:
 	 * as long as this one lives it must not take them for deserted. */
-	struct council **forebears;
-	int forebear_count;
+	struct consensus **ancestors;
+	int ancestor_count;
 	uint32_t kinds_in_place; /* memory that every transport in use reads and writes   */
 	struct route *routes;    /* only while joining                                    */
 	struct window *window;   /* the engine's, once there is one                       */
@@ -126,8 +126,8 @@ tutti_status comm_connect_unless(struct tutti_comm *comm, uint64_t deadline_ns,
 /* Connections, endpoints, window: all that others could wait for. The last error stays. */
 void comm_close(struct tutti_comm *comm);
 void comm_free(struct tutti_comm *comm);
-/* child, which has none yet, comes from comm: holds its forebears, and its council if that misses a rank. */
-tutti_status comm_keep_forebears(struct tutti_comm *child, const struct tutti_comm *comm);
+/* child, which has none yet, comes from comm: holds its ancestors, and its consensus if that misses a rank. */
+tutti_status comm_keep_ancestors(struct tutti_comm *child, const struct tutti_comm *comm);
 
 /* call.c: issues one validated call. INVALID when another thread is issuing on comm. */
 tutti_status comm_call(struct tutti_comm *comm, struct call_args *args, const tutti_call *call);
@@ -152,10 +152,10 @@ void comm_lacks_memory(struct tutti_comm *comm);
 /* comm_call in between: for what is made of several calls. */
 tutti_status comm_issue(struct tutti_comm *comm, struct call_args *args, const tutti_call *call);
 
-/* agree.c: puts question to the ranks of comm that still take part, see council.h: of a call's, all are its own of these
+/* agree.c: puts question to the ranks of comm that still take part, see consensus.h: of a call's, all are its own of these
  * and a multiple of 4. Fills in number, has_ended and arg, which is comm for wait as well. */
 enum { CALL_AGREE, CALL_SHRINK, CALL_GROW };
-tutti_status comm_ask(struct tutti_comm *comm, struct council_question *question, uint32_t which,
+tutti_status comm_ask(struct tutti_comm *comm, struct consensus_question *question, uint32_t which,
 		      uint8_t *marks, void *records);
 
 /* alloc.c: tutti_mem_alloc where ranks share no window */

@@ -29,8 +29,9 @@ static tutti_status find_host_id(char *id, size_t bytes, const struct env *env)
 	return TUTTI_OK;
 }
 
-/* How long the council's connections wait for a rank that computes: whoever asks has a deadline. */
-#define COUNCIL_MS (20 * 86400000)
+/* How long the consensus's connections wait for a rank that computes: whoever asks has a deadline.
+ */
+#define CONSENSUS_MS (20 * 86400000)
 
 /* By tcp, which reaches everybody, or the first there is. */
 static const struct tutti_transport *widest(const struct tutti_transport *const *list, int count)
@@ -41,19 +42,19 @@ static const struct tutti_transport *widest(const struct tutti_transport *const 
 	return list[0];
 }
 
-static tutti_status open_council(struct tutti_comm *comm, const struct tutti_transport *transport,
-				 const struct tutti_endpoint_config *config)
+static tutti_status open_consensus(struct tutti_comm *comm, const struct tutti_transport *transport,
+				   const struct tutti_endpoint_config *config)
 {
-	struct council_config council = {
+	struct consensus_config consensus = {
 		.rank = comm->rank, .size = comm->size, .timeout_ms = comm->timeout_ms};
 
 	if (transport) {
 		struct tutti_endpoint_config own = *config;
 		own.comm_id[0] = ~own.comm_id[0];
-		own.timeout_ms = COUNCIL_MS;
-		TRY(transport->open(&council.endpoint, &own));
+		own.timeout_ms = CONSENSUS_MS;
+		TRY(transport->open(&consensus.endpoint, &own));
 	}
-	return council_create(&comm->council, &council);
+	return consensus_create(&comm->consensus, &consensus);
 }
 
 /* Their ids are others, lest a transport take the endpoints of a rank for one. */
@@ -64,7 +65,7 @@ static tutti_status open_control(struct tutti_comm *comm, const struct tutti_tra
 
 	own.comm_id[1] = ~own.comm_id[1];
 	TRY(transport->open(&comm->control_endpoint, &own));
-	return open_council(comm, transport, config);
+	return open_consensus(comm, transport, config);
 }
 
 static tutti_status open_endpoints(struct tutti_comm *comm)
@@ -122,7 +123,7 @@ static tutti_status describe(struct tutti_comm *comm, struct member *m)
 	if (gethostname(m->host, sizeof m->host - 1) != 0)
 		snprintf(m->host, sizeof m->host, "?");
 	snprintf(m->algo, sizeof m->algo, "%s", algo);
-	m->whereabouts = whereabouts_here();
+	m->cpu_location = cpu_location_here();
 	m->cpus = wait_cpus_here();
 	m->window = env->window;
 	m->window_bytes = env->window_bytes;
@@ -143,7 +144,7 @@ static tutti_status describe(struct tutti_comm *comm, struct member *m)
 			 comm->transports[i]->name);
 	}
 	note_address(&m->control, comm->control_endpoint);
-	note_address(&m->council, council_endpoint(comm->council));
+	note_address(&m->consensus, consensus_endpoint(comm->consensus));
 	return TUTTI_OK;
 }
 
@@ -154,7 +155,7 @@ static tutti_status describe_alone(struct tutti_comm *comm)
 	int count;
 
 	TRY(transport_list(list, &count, comm->filter, &comm->env));
-	TRY(open_council(comm, NULL, NULL));
+	TRY(open_consensus(comm, NULL, NULL));
 	return select_parse(&comm->select, comm->env.algo);
 }
 

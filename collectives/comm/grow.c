@@ -1,4 +1,4 @@
-/* tutti_comm_grow: new ranks join those who are there. These agree (council.h) on
+/* tutti_comm_grow: new ranks join those who are there. These agree (consensus.h) on
  *
  *     who          is there, and how many there are to be
  *     readiness    can everybody go to the meeting, and on whose machine is it?
@@ -62,7 +62,7 @@ static uint64_t left_ns(uint64_t until_ns)
 
 static tutti_status ask(struct grow *g, enum phase phase, const void *record, size_t record_bytes)
 {
-	struct council_question question = {
+	struct consensus_question question = {
 		.name = NAME,
 		.record = record,
 		.record_bytes = record_bytes,
@@ -124,25 +124,25 @@ static tutti_status check_sizes(const struct grow *g)
 /* As in the first communicator of the line, where that fits. */
 static void choose_numbers(struct grow *g)
 {
-	const int *founder = council_lineage(g->old->council)->founder;
+	const int *voter = consensus_quorum(g->old->consensus)->voter;
 	bool fits = true;
 
 	for (int r = 0; r < g->old->size; r++)
-		fits &= !is_member(g, r) || founder[r] < g->size;
+		fits &= !is_member(g, r) || voter[r] < g->size;
 	for (int r = 0, next = 0; r < g->old->size; r++)
 		if (is_member(g, r))
-			g->numbers[r] = fits ? founder[r] : next++;
+			g->numbers[r] = fits ? voter[r] : next++;
 }
 
-/* Founders that are neither here nor known to be dead. */
+/* Voters that are neither here nor known to be dead. */
 static int left_behind(const struct grow *g)
 {
-	const struct lineage *l = council_lineage(g->old->council);
+	const struct quorum *l = consensus_quorum(g->old->consensus);
 	int here = 0;
 
 	for (int r = 0; r < g->old->size; r++)
-		here += is_member(g, r) && !l->gone[l->founder[r]];
-	return lineage_alive(l) - here;
+		here += is_member(g, r) && !l->gone[l->voter[r]];
+	return quorum_alive(l) - here;
 }
 
 /* What one of them can prove is true for all. */
@@ -226,7 +226,7 @@ static tutti_status grow(struct grow *g)
 {
 	struct report own = {0};
 
-	g->old->council_calls++;
+	g->old->consensus_calls++;
 	TRY(get_ready(g));
 	log_info(NAME ": %d ranks wait for %d new ones", g->count, g->size - g->count);
 	tutti_status status = compare(g, ASK_VERDICTS, &own, arrive(g));

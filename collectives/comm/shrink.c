@@ -1,5 +1,5 @@
 /* tutti_comm_shrink: a new communicator of the ranks that live. It asks, one after the other
- * (council.h),
+ * (consensus.h),
  *
  *     who          is there? From then on everybody knows the group
  *     members      where are the endpoints of the new communicator to be found?
@@ -58,10 +58,10 @@ static void wake_others(void *arg, uint64_t waited_ns)
 /* IN_PROGRESS: one of the group is missing; all others have the same answer. */
 static tutti_status ask(struct shrink *s, enum phase phase, const void *record, size_t record_bytes)
 {
-	struct council_question question = {.name = NAME,
-					    .record = record,
-					    .record_bytes = record_bytes,
-					    .wait = phase == ASK_WHO ? wake_others : NULL};
+	struct consensus_question question = {.name = NAME,
+					      .record = record,
+					      .record_bytes = record_bytes,
+					      .wait = phase == ASK_WHO ? wake_others : NULL};
 	uint32_t which = 4 * (s->attempt * PHASES + phase) + CALL_SHRINK;
 
 	TRY(comm_ask(s->old, &question, which, s->marks, s->records));
@@ -147,7 +147,7 @@ static tutti_status find_group(struct shrink *s)
 static tutti_status derive_identity(const struct shrink *s)
 {
 	const struct tutti_comm *old = s->old;
-	const uint64_t of[4] = {old->id[0], old->id[1], old->council_calls, s->attempt};
+	const uint64_t of[4] = {old->id[0], old->id[1], old->consensus_calls, s->attempt};
 	size_t bytes = sizeof of + (size_t)old->size;
 	uint8_t *what = malloc(bytes), id[TUTTI_KEY_BYTES];
 
@@ -181,21 +181,21 @@ static tutti_status make_child(struct shrink *s, struct member *mine)
 		return fail(TUTTI_ERR_MEMORY, "no memory for %d survivors", s->size);
 	memcpy(child->parent_ranks, s->ranks, (size_t)s->size * sizeof *s->ranks);
 	TRY(derive_identity(s));
-	TRY(comm_keep_forebears(child, old));
+	TRY(comm_keep_ancestors(child, old));
 	TRY(comm_describe(child, mine));
-	return council_descend(child->council, old->council, s->ranks);
+	return consensus_descend(child->consensus, old->consensus, s->ranks);
 }
 
-/* Those of the old communicator's crowd that were here and are out wait here no more. */
-static void count_crowd(struct shrink *s)
+/* Those of the old communicator's ranks_on_host that were here and are out wait here no more. */
+static void count_ranks_on_host(struct shrink *s)
 {
 	int here = 0;
 
 	for (int i = 0; i < s->size; i++)
 		here += strcmp(s->members[i].host_id, s->members[s->rank].host_id) == 0;
-	s->child->crowd = s->old->crowd - (s->old->local_size - here);
-	if (s->child->crowd < 1)
-		s->child->crowd = 1;
+	s->child->ranks_on_host = s->old->ranks_on_host - (s->old->local_size - here);
+	if (s->child->ranks_on_host < 1)
+		s->child->ranks_on_host = 1;
 }
 
 static tutti_status gather_members(struct shrink *s)
@@ -210,7 +210,7 @@ static tutti_status gather_members(struct shrink *s)
 	for (int i = 0; i < s->size; i++)
 		s->members[i] = all[s->ranks[i]];
 	if (status == TUTTI_OK) {
-		count_crowd(s);
+		count_ranks_on_host(s);
 		remember(s, comm_meet(s->child, s->members));
 	}
 	return TUTTI_OK;
@@ -260,7 +260,7 @@ static tutti_status shrink(struct shrink *s)
 	uint32_t most = 2 * (uint32_t)s->old->size + 8;
 	tutti_status status = TUTTI_IN_PROGRESS;
 
-	s->old->council_calls++;
+	s->old->consensus_calls++;
 	if (engine_status(s->old->engine) != TUTTI_OK)
 		end_old(s->old);
 	for (; status == TUTTI_IN_PROGRESS && s->attempt < most; s->attempt++) {

@@ -89,7 +89,7 @@ static void remember(struct split *s, tutti_status status)
 }
 
 /* What a rank says of others, which is no cause where one speaks of itself. */
-static bool is_hearsay(int32_t status)
+static bool is_secondary_error(int32_t status)
 {
 	return status == TUTTI_ERR_PEER || status == TUTTI_ERR_TIMEOUT;
 }
@@ -103,7 +103,8 @@ static tutti_status explain(struct split *s)
 	TRY(all_gather(s, &s->own, sizeof s->own, all));
 	for (int r = 0; r < s->parent->size; r++)
 		if (all[r].status != TUTTI_OK &&
-		    (cause < 0 || (is_hearsay(all[cause].status) && !is_hearsay(all[r].status))))
+		    (cause < 0 ||
+		     (is_secondary_error(all[cause].status) && !is_secondary_error(all[r].status))))
 			cause = r;
 	if (cause >= 0)
 		return fail(status_said(all[cause].status), "%s #%llu: rank %d%.*s",
@@ -235,7 +236,7 @@ static tutti_status make_child(struct split *s, int color, struct member *mine)
 	TRY(comm_new(&child, s->config, &s->parent->env, rank, size));
 	s->child = child;
 	memcpy(child->host_id, s->parent->host_id, sizeof child->host_id);
-	child->crowd = s->parent->crowd;
+	child->ranks_on_host = s->parent->ranks_on_host;
 	child->cores = s->parent->cores;
 	child->select = s->parent->select;
 	child->select.nodes = NULL; /* those were the parent's; a child of one rank has none */
@@ -247,12 +248,12 @@ static tutti_status make_child(struct split *s, int color, struct member *mine)
 		return fail(TUTTI_ERR_MEMORY, "no memory for a child of %d ranks", size);
 	for (int r = 0; r < size; r++)
 		child->parent_ranks[r] = asks[r].rank;
-	TRY(comm_keep_forebears(child, s->parent));
+	TRY(comm_keep_ancestors(child, s->parent));
 	TRY(comm_describe(child, mine));
 	/* A copy goes on where its parent may, and nowhere else. */
 	if (size < s->parent->size)
 		return TUTTI_OK;
-	return council_descend(child->council, s->parent->council, child->parent_ranks);
+	return consensus_descend(child->consensus, s->parent->consensus, child->parent_ranks);
 }
 
 static bool parent_has_failed(void *parent)

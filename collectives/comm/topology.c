@@ -32,7 +32,7 @@ static bool is_sound(const struct member *m)
 			 memchr(m->transports, 0, sizeof m->transports);
 
 	if (!texts_end || m->control.bytes > TUTTI_ADDRESS_BYTES ||
-	    m->council.bytes > TUTTI_ADDRESS_BYTES)
+	    m->consensus.bytes > TUTTI_ADDRESS_BYTES)
 		return false;
 	for (int i = 0; i < TRANSPORTS_MAX; i++)
 		if (m->address[i].bytes > TUTTI_ADDRESS_BYTES)
@@ -165,12 +165,12 @@ static tutti_status find_nodes(struct tutti_comm *comm, const struct member *mem
 	return TUTTI_OK;
 }
 
-static bool is_known(const struct tutti_comm *comm, const struct whereabouts *w,
-		     const struct whereabouts *mine)
+static bool is_known(const struct tutti_comm *comm, const struct cpu_location *w,
+		     const struct cpu_location *mine)
 {
 	if (w->processes != mine->processes || w->processes == 0)
 		return false;
-	for (int i = 0; i < comm->near_count; i++)
+	for (int i = 0; i < comm->ranks_near_count; i++)
 		if (comm->near[i].thread == w->thread)
 			return false;
 	return true;
@@ -182,18 +182,18 @@ static void find_near(struct tutti_comm *comm, const struct member *members)
 {
 	const struct member *mine = &members[comm->rank];
 
-	comm->near_count = 0;
-	if (!comm->env.spread || comm->local_size < comm->crowd ||
-	    comm->local_size > WHEREABOUTS_MAX)
+	comm->ranks_near_count = 0;
+	if (!comm->env.spread || comm->local_size < comm->ranks_on_host ||
+	    comm->local_size > CPU_LOCATIONS_MAX)
 		return;
 	for (int r = 0; r < comm->size; r++) {
 		if (strcmp(members[r].host_id, mine->host_id) != 0)
 			continue;
-		if (!is_known(comm, &members[r].whereabouts, &mine->whereabouts)) {
-			comm->near_count = 0;
+		if (!is_known(comm, &members[r].cpu_location, &mine->cpu_location)) {
+			comm->ranks_near_count = 0;
 			return;
 		}
-		comm->near[comm->near_count++] = members[r].whereabouts;
+		comm->near[comm->ranks_near_count++] = members[r].cpu_location;
 	}
 }
 
@@ -253,9 +253,9 @@ static void find_peer(struct tutti_comm *comm, const struct member *members, int
 	struct tutti_endpoint *ep = comm->control_endpoint;
 	const struct member_address *a = &m->control;
 
-	peer->process = m->whereabouts.process;
-	peer->is_visible = strcmp(m->host_id, mine->host_id) == 0 && m->whereabouts.processes &&
-			   m->whereabouts.processes == mine->whereabouts.processes;
+	peer->process = m->cpu_location.process;
+	peer->is_visible = strcmp(m->host_id, mine->host_id) == 0 && m->cpu_location.processes &&
+			   m->cpu_location.processes == mine->cpu_location.processes;
 	memcpy(peer->host, m->host, sizeof peer->host - 1);
 	if (r == comm->rank || !ep->transport->reach(ep, r, a->address, a->bytes))
 		return;
@@ -283,8 +283,8 @@ tutti_status comm_meet(struct tutti_comm *comm, const struct member *members)
 	TRY(check_alike(members, comm->size));
 	TRY(find_nodes(comm, members));
 	TRY(find_cores(comm, members));
-	if (comm->crowd < comm->local_size)
-		comm->crowd = comm->local_size;
+	if (comm->ranks_on_host < comm->local_size)
+		comm->ranks_on_host = comm->local_size;
 	find_near(comm, members);
 	comm->may_window = comm->may_window && comm->env.window && comm->num_nodes == 1;
 	comm->routes = calloc((size_t)comm->size, sizeof *comm->routes);
@@ -296,7 +296,7 @@ tutti_status comm_meet(struct tutti_comm *comm, const struct member *members)
 			TRY(find_route(comm, members, peer));
 	TRY(find_peers(comm, members));
 	for (int peer = 0; peer < comm->size; peer++)
-		TRY(council_introduce(comm->council, peer, members[peer].council.address,
-				      members[peer].council.bytes));
+		TRY(consensus_introduce(comm->consensus, peer, members[peer].consensus.address,
+					members[peer].consensus.bytes));
 	return TUTTI_OK;
 }

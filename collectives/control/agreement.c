@@ -24,8 +24,8 @@ tutti_status agreement_init(struct agreement *a, const struct agreement_config *
 	memset(a, 0, sizeof *a);
 	a->seats = calloc(n, sizeof *a->seats);
 	a->gone = calloc(2 * n + config->record_bytes + 4 * value, 1);
-	status = config->lineage ? lineage_copy(&a->lineage, config->lineage)
-				 : lineage_begin(&a->lineage, config->size);
+	status = config->quorum ? quorum_copy(&a->quorum, config->quorum)
+				: quorum_begin(&a->quorum, config->size);
 	if (!a->seats || !a->gone || status != TUTTI_OK) {
 		agreement_finish(a);
 		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory to agree with %d ranks",
@@ -45,11 +45,11 @@ tutti_status agreement_init(struct agreement *a, const struct agreement_config *
 	a->begun_ns = config->now_ns + config->late_ns;
 	a->grace_ns = config->grace_ns;
 	a->beat_ns = beat > BEAT_MAX_NS ? BEAT_MAX_NS : beat < BEAT_MIN_NS ? BEAT_MIN_NS : beat;
-	a->leader = a->teller = -1;
+	a->leader = a->decided_by = -1;
 	memcpy(a->own, config->record, config->record_bytes);
 	for (int r = 0; r < a->size; r++) {
 		a->seats[r].is_candidate = config->candidates[r];
-		a->gone[r] = a->lineage.gone[a->lineage.founder[r]];
+		a->gone[r] = a->quorum.gone[a->quorum.voter[r]];
 		a->seats[r].is_dead = a->gone[r];
 	}
 	assert(a->seats[a->rank].is_candidate);
@@ -60,7 +60,7 @@ void agreement_finish(struct agreement *a)
 {
 	free(a->seats);
 	free(a->gone);
-	lineage_finish(&a->lineage);
+	quorum_finish(&a->quorum);
 	a->seats = NULL;
 	a->gone = NULL;
 }
@@ -104,7 +104,7 @@ static void elect(struct agreement *a, uint64_t now_ns)
 		a->seats[leader].due = AGREEMENT_ASK;
 }
 
-void agreement_bury(struct agreement *a, int rank, uint64_t now_ns)
+void agreement_mark_dead(struct agreement *a, int rank, uint64_t now_ns)
 {
 	struct agreement_seat *s = &a->seats[rank];
 	bool was_counted = a->phase == AGREEMENT_PROPOSES && s->has_joined;
@@ -113,7 +113,7 @@ void agreement_bury(struct agreement *a, int rank, uint64_t now_ns)
 		return;
 	s->is_dead = true;
 	a->gone[rank] = 1;
-	lineage_bury(&a->lineage, rank);
+	quorum_mark_dead(&a->quorum, rank);
 	s->has_joined = s->has_accepted = false;
 	s->due = AGREEMENT_NOTHING;
 	if (a->end != AGREEMENT_OPEN)
@@ -155,7 +155,7 @@ static void take_proposal(struct agreement *a, int from, const struct agreement_
 	/* What those may still have said, before they died, counts no more. */
 	for (int r = 0; r < a->size; r++)
 		if (m->gone[r] == 1)
-			agreement_bury(a, r, now_ns);
+			agreement_mark_dead(a, r, now_ns);
 	a->seats[from].due = AGREEMENT_ACCEPT;
 }
 
@@ -175,7 +175,7 @@ static void take(struct agreement *a, int from, const struct agreement_message *
 		break;
 	case AGREEMENT_DECIDE:
 		agreement_decide(a, m->value);
-		a->teller = from;
+		a->decided_by = from;
 		a->seats[from].due = AGREEMENT_KNOWN;
 		break;
 	case AGREEMENT_HOPELESS:
@@ -286,7 +286,7 @@ bool agreement_needs(const struct agreement *a, int rank)
 
 static bool has_found_it(const struct agreement *a)
 {
-	return a->teller < 0 && (a->end == AGREEMENT_DECIDED || a->end == AGREEMENT_LEFT_OUT);
+	return a->decided_by < 0 && (a->end == AGREEMENT_DECIDED || a->end == AGREEMENT_LEFT_OUT);
 }
 
 bool agreement_owes(const struct agreement *a, int rank)
@@ -311,7 +311,7 @@ void agreement_repeat(struct agreement *a, int rank)
 		s->due = AGREEMENT_ASK;
 	else if (has_found_it(a) && !s->knows)
 		s->due = AGREEMENT_DECIDE;
-	else if (a->end != AGREEMENT_OPEN && rank == a->teller)
+	else if (a->end != AGREEMENT_OPEN && rank == a->decided_by)
 		s->due = AGREEMENT_KNOWN;
 }
 

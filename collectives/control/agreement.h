@@ -15,7 +15,7 @@
  *     ASK      rank -> leader     I hear nothing from you: call me, or say what was decided
  *     KNOWN    rank -> leader     I have heard what was decided. Until then it is said again whenever it may be lost
  *
- * It is Paxos whose quorum is everybody who has joined, where enough have (lineage.h). docs/design.md says which ranks
+ * It is Paxos whose quorum is everybody who has joined, where enough have (quorum.h). docs/design.md says which ranks
  * may have different values in the end: none whose groups both have all of their members alive. */
 #ifndef COLLECTIVES_CONTROL_AGREEMENT_H
 #define COLLECTIVES_CONTROL_AGREEMENT_H
@@ -56,7 +56,7 @@ struct agreement_config {
 	const bool *candidates;         /* by rank, this one among them; copied                 */
 	const void *record;             /* copied                                              */
 	size_t record_bytes;            /* the same on all ranks                               */
-	const struct lineage *lineage;  /* copied; NULL: the ranks are its founders             */
+	const struct quorum *quorum;  /* copied; NULL: the ranks are its voters             */
 	uint64_t grace_ns;              /* how long a silent rank is waited for                 */
 	uint64_t late_ns;               /* and so much longer for one that has yet to begin     */
 	uint64_t now_ns;
@@ -90,7 +90,7 @@ struct agreement {
 	struct agreement_seat *seats;
 	uint8_t *gone;                  /* is_dead, as messages carry it                       */
 	uint8_t *here;                  /* has_joined, to be counted                           */
-	struct lineage lineage;
+	struct quorum quorum;
 	int leader;
 	uint64_t since_ns;              /* since when it is                                    */
 
@@ -106,7 +106,7 @@ struct agreement {
 	uint8_t *proposal, *best_value;
 
 	uint8_t *value;                 /* the decision; NO_QUORUM: its marks                   */
-	int teller;                     /* who has said it; -1: this rank found it              */
+	int decided_by;                     /* who has said it; -1: this rank found it              */
 };
 
 tutti_status agreement_init(struct agreement *a, const struct agreement_config *config);
@@ -115,7 +115,7 @@ void agreement_finish(struct agreement *a);
 /* What from said; what its pointers lead to is copied. */
 void agreement_hear(struct agreement *a, int from, const struct agreement_message *m, uint64_t now_ns);
 /* The process of this rank has ended, or it has left for good: proved, not guessed. */
-void agreement_bury(struct agreement *a, int rank, uint64_t now_ns);
+void agreement_mark_dead(struct agreement *a, int rank, uint64_t now_ns);
 /* After each of these, and as time goes by. */
 void agreement_step(struct agreement *a, uint64_t now_ns);
 /* Whether there is something to say to rank; if so it is said now. What m points to stays as it is until the next

@@ -146,7 +146,7 @@ static bool has_quorum(struct agreement *a)
 {
 	for (int r = 0; r < a->size; r++)
 		a->here[r] = a->seats[r].has_joined;
-	return lineage_has_quorum(&a->lineage, a->here);
+	return quorum_is_reached(&a->quorum, a->here);
 }
 
 static void give_up(struct agreement *a)

@@ -1,5 +1,5 @@
-/* See council.h: carries what an agreement has to say, and remembers the latest decisions for ranks
- * that missed them. */
+/* See consensus.h: carries what an agreement has to say, and remembers the latest decisions for
+ * ranks that missed them. */
 #include "collectives/control/consensus_link.h"
 #include "collectives/control/consensus.h"
 
@@ -25,13 +25,13 @@ struct decision {
 	uint8_t *value; /* NULL: none */
 };
 
-struct council {
+struct consensus {
 	atomic_int holders;
-	struct council_config config;
-	struct council_link *links; /* by rank                                             */
+	struct consensus_config config;
+	struct consensus_link *links; /* by rank                                             */
 	struct tutti_done done;
 	bool *members; /* by rank: who takes part in the next question                     */
-	struct lineage lineage;
+	struct quorum quorum;
 	bool misses;
 	struct decision past[PAST];
 	int past_at;
@@ -41,8 +41,8 @@ struct council {
 
 /* One question under way. */
 struct inquiry {
-	struct council *council;
-	const struct council_question *question;
+	struct consensus *consensus;
+	const struct consensus_question *question;
 	struct agreement agreement;
 	uint64_t begun_ns;
 	uint64_t farewell_ns; /* once it has ended                                         */
@@ -51,9 +51,9 @@ struct inquiry {
 
 /* ---- making and ending ----------------------------------------------------------------------- */
 
-tutti_status council_create(struct council **out, const struct council_config *config)
+tutti_status consensus_create(struct consensus **out, const struct consensus_config *config)
 {
-	struct council *c = calloc(1, sizeof *c);
+	struct consensus *c = calloc(1, sizeof *c);
 	size_t n = (size_t)config->size;
 	tutti_status status = TUTTI_ERR_MEMORY;
 
@@ -63,11 +63,11 @@ tutti_status council_create(struct council **out, const struct council_config *c
 		tutti_done_init(&c->done);
 		c->links = calloc(n, sizeof *c->links);
 		c->members = calloc(n, sizeof *c->members);
-		status = lineage_begin(&c->lineage, config->size);
+		status = quorum_begin(&c->quorum, config->size);
 	}
 	if (status != TUTTI_OK || !c->links || !c->members) {
 		if (c)
-			council_drop(c);
+			consensus_drop(c);
 		else if (config->endpoint)
 			config->endpoint->transport->destroy(config->endpoint);
 		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for its ways to %d ranks",
@@ -83,10 +83,10 @@ tutti_status council_create(struct council **out, const struct council_config *c
 	return TUTTI_OK;
 }
 
-tutti_status council_introduce(struct council *c, int rank, const uint8_t *address,
-			       size_t address_bytes)
+tutti_status consensus_introduce(struct consensus *c, int rank, const uint8_t *address,
+				 size_t address_bytes)
 {
-	struct council_link *l = &c->links[rank];
+	struct consensus_link *l = &c->links[rank];
 
 	if (address_bytes > sizeof l->address)
 		return fail(TUTTI_ERR_INTERNAL, "rank %d sent an address of %zu bytes", rank,
@@ -96,34 +96,34 @@ tutti_status council_introduce(struct council *c, int rank, const uint8_t *addre
 	return TUTTI_OK;
 }
 
-tutti_status council_descend(struct council *c, const struct council *old, const int *ranks)
+tutti_status consensus_descend(struct consensus *c, const struct consensus *old, const int *ranks)
 {
-	lineage_finish(&c->lineage);
-	return lineage_follow(&c->lineage, &old->lineage, ranks, c->config.size);
+	quorum_finish(&c->quorum);
+	return quorum_follow(&c->quorum, &old->quorum, ranks, c->config.size);
 }
 
-const struct lineage *council_lineage(const struct council *c)
+const struct quorum *consensus_quorum(const struct consensus *c)
 {
-	return &c->lineage;
+	return &c->quorum;
 }
 
-const struct tutti_endpoint *council_endpoint(const struct council *c)
+const struct tutti_endpoint *consensus_endpoint(const struct consensus *c)
 {
 	return c->config.endpoint;
 }
 
-struct council *council_hold(struct council *c)
+struct consensus *consensus_hold(struct consensus *c)
 {
 	atomic_fetch_add(&c->holders, 1);
 	return c;
 }
 
-void council_drop(struct council *c)
+void consensus_drop(struct consensus *c)
 {
 	if (!c || atomic_fetch_sub(&c->holders, 1) != 1)
 		return;
 	for (int r = 0; c->links && r < c->config.size; r++) {
-		council_link_close(&c->links[r]);
+		consensus_link_close(&c->links[r]);
 		free(c->links[r].in_bytes);
 		free(c->links[r].out_bytes);
 	}
@@ -131,20 +131,21 @@ void council_drop(struct council *c)
 		c->config.endpoint->transport->destroy(c->config.endpoint);
 	for (int i = 0; i < PAST; i++)
 		free(c->past[i].value);
-	lineage_finish(&c->lineage);
+	quorum_finish(&c->quorum);
 	free(c->links);
 	free(c->members);
 	free(c);
 }
 
-bool council_misses(const struct council *c)
+bool consensus_misses(const struct consensus *c)
 {
 	return c->misses;
 }
 
 /* ---- what was decided before ----------------------------------------------------------------- */
 
-static void remember(struct council *c, const struct council_question *q, const struct agreement *a)
+static void remember(struct consensus *c, const struct consensus_question *q,
+		     const struct agreement *a)
 {
 	struct decision *d = &c->past[c->past_at];
 	uint8_t *value = malloc(a->value_bytes);
@@ -156,17 +157,17 @@ static void remember(struct council *c, const struct council_question *q, const 
 	c->past_at = (c->past_at + 1) % PAST;
 }
 
-static tutti_status answer_late(struct council *c, struct council_link *l)
+static tutti_status answer_late(struct consensus *c, struct consensus_link *l)
 {
-	struct agreement_message m = {.kind = COUNCIL_LATE};
+	struct agreement_message m = {.kind = CONSENSUS_LATE};
 	size_t record_bytes = 0;
 
 	if (l->in.kind == AGREEMENT_KNOWN || l->in.kind == AGREEMENT_HOPELESS ||
-	    l->in.kind == COUNCIL_LATE || l->is_sending || l->is_lost)
+	    l->in.kind == CONSENSUS_LATE || l->is_sending || l->is_lost)
 		return TUTTI_OK;
 	if (l->in.kind == AGREEMENT_DECIDE)
 		m.kind = AGREEMENT_KNOWN; /* this rank has said so before, and that was lost */
-	for (int i = 0; i < PAST && m.kind == COUNCIL_LATE; i++) {
+	for (int i = 0; i < PAST && m.kind == CONSENSUS_LATE; i++) {
 		const struct decision *d = &c->past[i];
 		if (!d->value || d->number != l->in.number)
 			continue;
@@ -174,17 +175,17 @@ static tutti_status answer_late(struct council *c, struct council_link *l)
 		m.value = d->value;
 		record_bytes = d->record_bytes;
 	}
-	return council_link_send(l, l->in.number, record_bytes, &m);
+	return consensus_link_send(l, l->in.number, record_bytes, &m);
 }
 
 /* ---- what is heard --------------------------------------------------------------------------- */
 
-static tutti_status other_call(const struct inquiry *q, const struct council_link *l)
+static tutti_status other_call(const struct inquiry *q, const struct consensus_link *l)
 {
 	return fail(TUTTI_ERR_MISMATCH,
 		    "The ranks did not make the same call: rank %d called %s, and rank %d asks "
 		    "another question (%llx, not %llx)",
-		    q->council->config.rank, q->question->name, l->peer,
+		    q->consensus->config.rank, q->question->name, l->peer,
 		    (unsigned long long)l->in.number, (unsigned long long)q->question->number);
 }
 
@@ -193,11 +194,11 @@ static tutti_status left_out(const struct inquiry *q)
 	return fail(TUTTI_ERR_PEER,
 		    "%s: the others have gone on without rank %d: it did not come, or was not "
 		    "heard from, for as long as they waited",
-		    q->question->name, q->council->config.rank);
+		    q->question->name, q->consensus->config.rank);
 }
 
 /* Of another question than this one. */
-static tutti_status take_other(struct inquiry *q, struct council_link *l)
+static tutti_status take_other(struct inquiry *q, struct consensus_link *l)
 {
 	uint64_t own = q->question->number, theirs = l->in.number;
 	struct agreement_message ask = {.kind = AGREEMENT_ASK};
@@ -205,20 +206,20 @@ static tutti_status take_other(struct inquiry *q, struct council_link *l)
 	if (own >> CALL_BITS == theirs >> CALL_BITS && ((own ^ theirs) & 3))
 		return other_call(q, l);
 	if (theirs < own)
-		return answer_late(q->council, l);
+		return answer_late(q->consensus, l);
 	/* It knows how this one was decided. */
 	if (l->is_sending || l->is_lost)
 		return TUTTI_OK;
-	return council_link_send(l, own, q->question->record_bytes, &ask);
+	return consensus_link_send(l, own, q->question->record_bytes, &ask);
 }
 
-static tutti_status take_message(struct inquiry *q, struct council_link *l, uint64_t now_ns)
+static tutti_status take_message(struct inquiry *q, struct consensus_link *l, uint64_t now_ns)
 {
-	struct agreement_message m = council_link_message(l);
+	struct agreement_message m = consensus_link_message(l);
 
 	if (l->in.number != q->question->number)
 		return take_other(q, l);
-	if (l->in.kind == COUNCIL_LATE)
+	if (l->in.kind == CONSENSUS_LATE)
 		return left_out(q);
 	if (l->in.record_bytes != q->question->record_bytes && (m.record || m.value))
 		return other_call(q, l);
@@ -227,40 +228,40 @@ static tutti_status take_message(struct inquiry *q, struct council_link *l, uint
 }
 
 /* This question is decided and that is still being said: the next one comes after it. */
-static bool is_early(const struct inquiry *q, const struct council_link *l)
+static bool is_early(const struct inquiry *q, const struct consensus_link *l)
 {
 	return q->agreement.end != AGREEMENT_OPEN && l->in.number > q->question->number;
 }
 
 static bool take_messages(struct inquiry *q, uint64_t now_ns)
 {
-	struct council *c = q->council;
+	struct consensus *c = q->consensus;
 	bool any = false;
 
 	for (int r = 0; r < c->config.size; r++) {
-		struct council_link *l = &c->links[r];
+		struct consensus_link *l = &c->links[r];
 		if (!l->has_message || is_early(q, l))
 			continue;
 		any = true;
 		if (q->status == TUTTI_OK)
 			q->status = take_message(q, l, now_ns);
-		council_link_listen(l);
+		consensus_link_listen(l);
 	}
 	return any;
 }
 
 static void look_for_the_dead(struct inquiry *q, uint64_t now_ns)
 {
-	struct council *c = q->council;
-	const struct council_question *question = q->question;
+	struct consensus *c = q->consensus;
+	const struct consensus_question *question = q->question;
 
 	for (int r = 0; r < c->config.size; r++) {
 		if (r == c->config.rank || q->agreement.seats[r].is_dead)
 			continue;
-		if (council_link_is_refused(&c->links[r]) ||
+		if (consensus_link_is_refused(&c->links[r]) ||
 		    (question->has_ended && question->has_ended(question->arg, r))) {
 			log_info("rank %d is gone", r);
-			agreement_bury(&q->agreement, r, now_ns);
+			agreement_mark_dead(&q->agreement, r, now_ns);
 		}
 	}
 }
@@ -269,16 +270,16 @@ static void look_for_the_dead(struct inquiry *q, uint64_t now_ns)
 
 static void speak(struct inquiry *q, uint64_t now_ns)
 {
-	struct council *c = q->council;
+	struct consensus *c = q->consensus;
 	struct agreement_message m;
 
 	for (int r = 0; r < c->config.size && q->status == TUTTI_OK; r++) {
-		struct council_link *l = &c->links[r];
-		if (!agreement_needs(&q->agreement, r) || !council_link_open(l) || l->is_sending ||
-		    l->is_lost || !agreement_say(&q->agreement, r, &m, now_ns))
+		struct consensus_link *l = &c->links[r];
+		if (!agreement_needs(&q->agreement, r) || !consensus_link_open(l) ||
+		    l->is_sending || l->is_lost || !agreement_say(&q->agreement, r, &m, now_ns))
 			continue;
 		q->status =
-			council_link_send(l, q->question->number, q->question->record_bytes, &m);
+			consensus_link_send(l, q->question->number, q->question->record_bytes, &m);
 	}
 }
 
@@ -289,7 +290,7 @@ static bool is_silent(const struct inquiry *q)
 	const struct agreement *a = &q->agreement;
 
 	for (int r = 0; r < a->size; r++) {
-		const struct council_link *l = &q->council->links[r];
+		const struct consensus_link *l = &q->consensus->links[r];
 		bool is_there = l->conn && !l->is_lost;
 		if (a->value[r] != MARK_MEMBER || a->seats[r].is_dead)
 			continue;
@@ -306,7 +307,7 @@ static bool is_silent(const struct inquiry *q)
 
 static bool pass(struct inquiry *q)
 {
-	struct council *c = q->council;
+	struct consensus *c = q->consensus;
 	struct tutti_endpoint *ep = c->config.endpoint;
 	struct tutti_io *io;
 	bool moved = false;
@@ -316,15 +317,15 @@ static bool pass(struct inquiry *q)
 		/* Its conn may be gone by now, but the link it lies in is not. */
 		size_t at = (size_t)((char *)io - (char *)c->links) / sizeof *c->links;
 		moved = true;
-		council_link_done(&c->links[at], io);
+		consensus_link_done(&c->links[at], io);
 	}
 	for (int r = 0; r < c->config.size; r++)
-		if (c->links[r].conn && council_link_settle(&c->links[r]))
+		if (c->links[r].conn && consensus_link_settle(&c->links[r]))
 			agreement_repeat(&q->agreement, r);
 	return moved;
 }
 
-static void sleep_on(struct council *c)
+static void sleep_on(struct consensus *c)
 {
 	struct tutti_endpoint *ep = c->config.endpoint;
 	struct pollfd fd = {.fd = -1, .events = POLLIN};
@@ -346,15 +347,15 @@ static bool is_over(struct inquiry *q, uint64_t now_ns)
 	if (q->status == TUTTI_OK && cancel_requested())
 		q->status = fail(TUTTI_ERR_ABORTED,
 				 "%s: tutti_comm_abort was called on rank %d while it waited here",
-				 q->question->name, q->council->config.rank);
+				 q->question->name, q->consensus->config.rank);
 	if (q->status != TUTTI_OK)
 		return true;
 	if (q->agreement.end == AGREEMENT_OPEN) {
 		if (now_ns > q->agreement.begun_ns + GRACES * q->agreement.grace_ns)
 			q->status = fail(TUTTI_ERR_TIMEOUT,
 					 "%s: rank %d heard of no decision within %d times %d ms",
-					 q->question->name, q->council->config.rank, GRACES,
-					 q->council->config.timeout_ms);
+					 q->question->name, q->consensus->config.rank, GRACES,
+					 q->consensus->config.timeout_ms);
 		return q->status != TUTTI_OK;
 	}
 	if (!q->farewell_ns)
@@ -364,8 +365,8 @@ static bool is_over(struct inquiry *q, uint64_t now_ns)
 
 static void inquire(struct inquiry *q)
 {
-	struct council *c = q->council;
-	const struct council_question *question = q->question;
+	struct consensus *c = q->consensus;
+	const struct consensus_question *question = q->question;
 
 	for (;;) {
 		uint64_t now_ns = clock_now_ns();
@@ -383,8 +384,8 @@ static void inquire(struct inquiry *q)
 	}
 }
 
-const char *council_list(const uint8_t *marks, int size, enum agreement_mark mark, char *text,
-			 size_t text_bytes)
+const char *consensus_list(const uint8_t *marks, int size, enum agreement_mark mark, char *text,
+			   size_t text_bytes)
 {
 	size_t at = 0;
 	int n = 0;
@@ -405,7 +406,7 @@ const char *council_list(const uint8_t *marks, int size, enum agreement_mark mar
 static tutti_status too_few(const struct inquiry *q)
 {
 	const struct agreement *a = &q->agreement;
-	const struct lineage *lineage = &q->council->lineage;
+	const struct quorum *quorum = &q->consensus->quorum;
 	char absent[128], gone[128];
 	int here = 0, absentees = 0;
 
@@ -413,24 +414,24 @@ static tutti_status too_few(const struct inquiry *q)
 		here += a->value[r] == MARK_MEMBER;
 		absentees += a->value[r] == MARK_MISSING;
 	}
-	int before = lineage_alive(lineage) - here - absentees;
-	council_list(a->value, a->size, MARK_MISSING, absent, sizeof absent);
-	council_list(a->value, a->size, MARK_DEAD, gone, sizeof gone);
+	int before = quorum_alive(quorum) - here - absentees;
+	consensus_list(a->value, a->size, MARK_MISSING, absent, sizeof absent);
+	consensus_list(a->value, a->size, MARK_DEAD, gone, sizeof gone);
 	return fail(TUTTI_ERR_TIMEOUT,
 		    "%s: %d of %d ranks that may be alive are no majority, and cannot know whether "
 		    "the others go on: %s did not come within %d ms%s%s%s",
-		    q->question->name, here, lineage_alive(lineage),
-		    absent[0] ? absent : "those left behind", q->council->config.timeout_ms,
+		    q->question->name, here, quorum_alive(quorum),
+		    absent[0] ? absent : "those left behind", q->consensus->config.timeout_ms,
 		    before > 0 && absent[0] ? "; some were left behind before" : "",
 		    gone[0] ? "; gone for sure: " : "", gone);
 }
 
 static tutti_status conclude(struct inquiry *q, uint8_t *marks, void *records)
 {
-	struct council *c = q->council;
+	struct consensus *c = q->consensus;
 	const struct agreement *a = &q->agreement;
 
-	lineage_learn(&c->lineage, &a->lineage);
+	quorum_learn(&c->quorum, &a->quorum);
 	TRY(q->status);
 	if (a->end == AGREEMENT_NO_QUORUM)
 		return too_few(q);
@@ -443,21 +444,21 @@ static tutti_status conclude(struct inquiry *q, uint8_t *marks, void *records)
 		c->members[r] = marks[r] == MARK_MEMBER;
 		c->misses |= marks[r] == MARK_MISSING;
 		if (marks[r] == MARK_DEAD)
-			lineage_bury(&c->lineage, r);
+			quorum_mark_dead(&c->quorum, r);
 	}
 	return TUTTI_OK;
 }
 
-tutti_status council_ask(struct council *c, const struct council_question *question, uint8_t *marks,
-			 void *records)
+tutti_status consensus_ask(struct consensus *c, const struct consensus_question *question,
+			   uint8_t *marks, void *records)
 {
-	struct inquiry q = {.council = c, .question = question, .begun_ns = clock_now_ns()};
+	struct inquiry q = {.consensus = c, .question = question, .begun_ns = clock_now_ns()};
 	struct agreement_config config = {.rank = c->config.rank,
 					  .size = c->config.size,
 					  .candidates = c->members,
 					  .record = question->record,
 					  .record_bytes = question->record_bytes,
-					  .lineage = &c->lineage,
+					  .quorum = &c->quorum,
 					  .grace_ns = (uint64_t)c->config.timeout_ms * 1000000u,
 					  .late_ns = question->late_ns,
 					  .now_ns = q.begun_ns};
@@ -481,14 +482,14 @@ tutti_status council_ask(struct council *c, const struct council_question *quest
 	return status;
 }
 
-void council_leave(struct council *c)
+void consensus_leave(struct consensus *c)
 {
 	bool leaves = c->failed == TUTTI_ERR_ABORTED || c->failed == TUTTI_ERR_MEMORY;
 
 	if (!leaves || !c->config.endpoint || atomic_load(&c->holders) != 1)
 		return;
 	for (int r = 0; r < c->config.size; r++)
-		council_link_close(&c->links[r]);
+		consensus_link_close(&c->links[r]);
 	c->config.endpoint->transport->destroy(c->config.endpoint);
 	c->config.endpoint = NULL;
 }

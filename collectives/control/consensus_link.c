@@ -1,4 +1,4 @@
-/* See council_link.h. */
+/* See consensus_link.h. */
 #include "collectives/control/consensus_link.h"
 
 #include "core/clock.h"
@@ -15,7 +15,7 @@
 #define REST_MS       50
 #define RECORD_MAX    (64u << 10)
 
-static size_t body_bytes(const struct council_head *h, int size)
+static size_t body_bytes(const struct consensus_head *h, int size)
 {
 	size_t bytes = 0;
 
@@ -33,9 +33,9 @@ static bool needs_value(uint32_t kind)
 	return kind == AGREEMENT_PROPOSE || kind == AGREEMENT_DECIDE || kind == AGREEMENT_HOPELESS;
 }
 
-static bool is_right(const struct council_head *h, int size)
+static bool is_right(const struct consensus_head *h, int size)
 {
-	return h->magic == MAGIC && h->kind > AGREEMENT_NOTHING && h->kind <= COUNCIL_LATE &&
+	return h->magic == MAGIC && h->kind > AGREEMENT_NOTHING && h->kind <= CONSENSUS_LATE &&
 	       h->record_bytes <= RECORD_MAX && h->body_bytes == body_bytes(h, size) &&
 	       (h->has_value ||
 		(!needs_value(h->kind) && (h->kind != AGREEMENT_JOIN || h->accepted == 0)));
@@ -53,7 +53,7 @@ static bool make_room(uint8_t **bytes, size_t *room, size_t needed)
 	return true;
 }
 
-void council_link_listen(struct council_link *l)
+void consensus_link_listen(struct consensus_link *l)
 {
 	l->has_message = false;
 	if (!l->conn)
@@ -62,7 +62,7 @@ void council_link_listen(struct council_link *l)
 	l->endpoint->transport->recv(l->conn, &l->in_head);
 }
 
-bool council_link_open(struct council_link *l)
+bool consensus_link_open(struct consensus_link *l)
 {
 	if (l->conn)
 		return true;
@@ -76,30 +76,30 @@ bool council_link_open(struct council_link *l)
 		return false;
 	l->channel++;
 	l->was_heard = l->is_lost = l->is_sending = false;
-	council_link_listen(l);
+	consensus_link_listen(l);
 	return true;
 }
 
-bool council_link_is_refused(const struct council_link *l)
+bool consensus_link_is_refused(const struct consensus_link *l)
 {
 	return l->refusals >= REFUSALS;
 }
 
-tutti_status council_link_send(struct council_link *l, uint64_t number, size_t record_bytes,
-			       const struct agreement_message *m)
+tutti_status consensus_link_send(struct consensus_link *l, uint64_t number, size_t record_bytes,
+				 const struct agreement_message *m)
 {
 	const struct tutti_transport *t = l->endpoint->transport;
 	size_t value = m->value ? agreement_value_bytes(l->size, record_bytes) : 0;
 	uint8_t *at;
 
-	l->out = (struct council_head){.magic = MAGIC,
-				       .kind = (uint32_t)m->kind,
-				       .number = number,
-				       .ballot = m->ballot,
-				       .accepted = m->accepted,
-				       .is_fresh = m->is_fresh,
-				       .has_value = m->value != NULL,
-				       .record_bytes = (uint32_t)record_bytes};
+	l->out = (struct consensus_head){.magic = MAGIC,
+					 .kind = (uint32_t)m->kind,
+					 .number = number,
+					 .ballot = m->ballot,
+					 .accepted = m->accepted,
+					 .is_fresh = m->is_fresh,
+					 .has_value = m->value != NULL,
+					 .record_bytes = (uint32_t)record_bytes};
 	l->out.body_bytes = (uint32_t)body_bytes(&l->out, l->size);
 	if (!make_room(&l->out_bytes, &l->out_room, l->out.body_bytes))
 		return fail(TUTTI_ERR_MEMORY, "no memory for %u bytes to rank %d",
@@ -123,7 +123,7 @@ tutti_status council_link_send(struct council_link *l, uint64_t number, size_t r
 	return TUTTI_OK;
 }
 
-static void take_head(struct council_link *l)
+static void take_head(struct consensus_link *l)
 {
 	if (!is_right(&l->in, l->size) || !make_room(&l->in_bytes, &l->in_room, l->in.body_bytes)) {
 		l->is_lost = true;
@@ -138,7 +138,7 @@ static void take_head(struct council_link *l)
 	l->endpoint->transport->recv(l->conn, &l->in_body);
 }
 
-void council_link_done(struct council_link *l, const struct tutti_io *io)
+void consensus_link_done(struct consensus_link *l, const struct tutti_io *io)
 {
 	if (io->status != TUTTI_OK)
 		l->is_lost = true;
@@ -152,7 +152,7 @@ void council_link_done(struct council_link *l, const struct tutti_io *io)
 
 /* Both ends count channels: a connection that fails at one of them fails at the other, too, be it
  * that the other has not connected it yet. So both come to the same next one. */
-bool council_link_settle(struct council_link *l)
+bool consensus_link_settle(struct consensus_link *l)
 {
 	if (!l->is_lost || l->has_message) /* what came before the end is heard first */
 		return false;
@@ -165,11 +165,11 @@ bool council_link_settle(struct council_link *l)
 	l->refusals += !l->was_heard && is_refused;
 	l->failures += !l->was_heard;
 	l->rests_until_ns = deadline_after_ms(REST_MS);
-	council_link_close(l);
+	consensus_link_close(l);
 	return true;
 }
 
-struct agreement_message council_link_message(const struct council_link *l)
+struct agreement_message consensus_link_message(const struct consensus_link *l)
 {
 	struct agreement_message m = {.kind = (enum agreement_kind)l->in.kind,
 				      .is_fresh = l->in.is_fresh,
@@ -190,7 +190,7 @@ struct agreement_message council_link_message(const struct council_link *l)
 	return m;
 }
 
-void council_link_close(struct council_link *l)
+void consensus_link_close(struct consensus_link *l)
 {
 	if (l->conn)
 		l->endpoint->transport->close(l->conn);

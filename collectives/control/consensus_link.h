@@ -1,4 +1,4 @@
-/* A connection of the council to one rank, and what goes through it: a head, and what the head announces. */
+/* A connection of the consensus to one rank, and what goes through it: a head, and what the head announces. */
 #ifndef COLLECTIVES_CONTROL_CONSENSUS_LINK_H
 #define COLLECTIVES_CONTROL_CONSENSUS_LINK_H
 
@@ -7,18 +7,18 @@
 #include <tutti/transport.h>
 
 /* All ranks lay it out alike: same library, same machine word order, checked when they joined. */
-struct council_head {
-	uint32_t magic, kind;           /* enum agreement_kind, or COUNCIL_LATE                */
+struct consensus_head {
+	uint32_t magic, kind;           /* enum agreement_kind, or CONSENSUS_LATE                */
 	uint64_t number, ballot, accepted;
 	uint32_t is_fresh, has_value;
 	uint32_t record_bytes, body_bytes; /* of a record; of what follows                     */
 };
 
 /* In answer to a question that was decided so long ago that nobody remembers how. */
-#define COUNCIL_LATE AGREEMENT_KINDS
+#define CONSENSUS_LATE AGREEMENT_KINDS
 
-struct council_link {
-	int peer, size;                 /* of the council                                      */
+struct consensus_link {
+	int peer, size;                 /* of the consensus                                      */
 	struct tutti_endpoint *endpoint;
 	uint8_t address[TUTTI_ADDRESS_BYTES];
 	size_t address_bytes;
@@ -29,26 +29,26 @@ struct council_link {
 	uint64_t rests_until_ns;
 	bool was_heard, is_lost;        /* conn: something came; it has failed                 */
 	bool is_sending, has_message;
-	struct council_head in, out;
+	struct consensus_head in, out;
 	struct tutti_io in_head, in_body, out_head, out_body;
 	uint8_t *in_bytes, *out_bytes;
 	size_t in_room, out_room;
 };
 
 /* Whether it is connected or connecting now. False: it rests, or never again. */
-bool council_link_open(struct council_link *l);
+bool consensus_link_open(struct consensus_link *l);
 /* Nobody listens there. */
-bool council_link_is_refused(const struct council_link *l);
+bool consensus_link_is_refused(const struct consensus_link *l);
 /* Only while nothing is being sent. Copies m. MEMORY when that fails. */
-tutti_status council_link_send(struct council_link *l, uint64_t number, size_t record_bytes,
+tutti_status consensus_link_send(struct consensus_link *l, uint64_t number, size_t record_bytes,
                                const struct agreement_message *m);
 /* One of the link's ios is done. */
-void council_link_done(struct council_link *l, const struct tutti_io *io);
+void consensus_link_done(struct consensus_link *l, const struct tutti_io *io);
 /* After all ios that are done: closes a connection that has failed. Returns whether it did: what was sent may be lost. */
-bool council_link_settle(struct council_link *l);
-/* The message that has come, whose pointers are valid until council_link_listen. */
-struct agreement_message council_link_message(const struct council_link *l);
-void council_link_listen(struct council_link *l);
-void council_link_close(struct council_link *l);
+bool consensus_link_settle(struct consensus_link *l);
+/* The message that has come, whose pointers are valid until consensus_link_listen. */
+struct agreement_message consensus_link_message(const struct consensus_link *l);
+void consensus_link_listen(struct consensus_link *l);
+void consensus_link_close(struct consensus_link *l);
 
 #endif

@@ -161,10 +161,10 @@ tutti_status control_create(struct control **out, const struct control_config *c
 	return TUTTI_OK;
 }
 
-void control_bind(struct control *c, void (*heed)(void *arg, const struct notice *notice),
+void control_bind(struct control *c, void (*on_failure)(void *arg, const struct notice *notice),
 		  void (*wake)(void), void *arg)
 {
-	c->heed = heed;
+	c->on_failure = on_failure;
 	c->wake = wake;
 	c->arg = arg;
 }
@@ -251,7 +251,7 @@ void control_destroy(struct control *c)
 {
 	if (!c)
 		return;
-	c->heed = NULL;
+	c->on_failure = NULL;
 	c->wake = NULL;
 	control_leave(c);
 	send_the_rest(c);

@@ -62,9 +62,9 @@ struct control_config {
 
 /* Begins to connect to the neighbours and returns at once. */
 tutti_status control_create(struct control **control, const struct control_config *config);
-/* Before anything else. heed is told what this rank's communicator is to fail with, once, without the ring's
+/* Before anything else. on_failure is told what this rank's communicator is to fail with, once, without the ring's
  * lock; the other ranks know it by then. wake wakes a thread that sleeps on control_arm, to arm anew. */
-void control_bind(struct control *control, void (*heed)(void *arg, const struct notice *notice),
+void control_bind(struct control *control, void (*on_failure)(void *arg, const struct notice *notice),
                   void (*wake)(void), void *arg);
 /* Returns when both neighbours are connected, or soon after is_over(arg), which may be NULL. Their threads have to
  * make progress meanwhile. */
@@ -99,6 +99,6 @@ void control_tell(struct control *control, tutti_status status, int dead, int pe
 
 /* What another rank fails with when rank has failed with status and sentence: a mismatch, a death or an
  * abort is everybody's, anything else a peer's failure. Writes text, of ERROR_BYTES. */
-tutti_status control_hearsay(int rank, tutti_status status, const char *sentence, char *text);
+tutti_status control_remote_error(int rank, tutti_status status, const char *sentence, char *text);
 
 #endif

@@ -62,7 +62,7 @@ struct control {
 	struct control_config config;
 	struct control_known *known;    /* by rank                                       */
 	pthread_mutex_t lock;
-	void (*heed)(void *arg, const struct notice *notice);
+	void (*on_failure)(void *arg, const struct notice *notice);
 	void (*wake)(void);
 	void *arg;
 	struct control_link links[CONTROL_LINKS];
@@ -81,7 +81,7 @@ struct control {
 	char death[ERROR_BYTES];
 	bool has_failed;                /* FAILED is on its way: nothing else matters    */
 	bool is_leaving;                /* LEAVING was said                              */
-	bool is_delivered;              /* heed was called, once the lock was free       */
+	bool is_delivered;              /* on_failure was called, once the lock was free       */
 	struct notice verdict;
 	char sentence[ERROR_BYTES];
 };

@@ -85,7 +85,7 @@ void control_decide(struct control *c, const struct notice *notice)
 		control_post_last(&c->links[i], &m);
 }
 
-tutti_status control_hearsay(int rank, tutti_status status, const char *sentence, char *text)
+tutti_status control_remote_error(int rank, tutti_status status, const char *sentence, char *text)
 {
 	if (status == TUTTI_ERR_MISMATCH || status == TUTTI_ERR_PEER ||
 	    status == TUTTI_ERR_ABORTED) {
@@ -106,7 +106,7 @@ static void take_failure(struct control_link *l, struct control_message *m)
 				.is_common = m->is_common};
 	m->sentence[ERROR_BYTES - 1] = '\0';
 	if (!notice.is_common) {
-		notice.status = control_hearsay(m->origin, notice.status, m->sentence, text);
+		notice.status = control_remote_error(m->origin, notice.status, m->sentence, text);
 		notice.sentence = text;
 	}
 	control_decide(l->control, &notice);
@@ -297,8 +297,8 @@ void control_unlock(struct control *c)
 	pthread_mutex_unlock(&c->lock);
 	if (wakes && c->wake)
 		c->wake();
-	if (is_due && c->heed)
-		c->heed(c->arg, &c->verdict);
+	if (is_due && c->on_failure)
+		c->on_failure(c->arg, &c->verdict);
 }
 
 void control_progress(struct control *c)

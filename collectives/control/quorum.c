@@ -1,83 +1,82 @@
-/* See lineage.h. */
+/* See quorum.h. */
 #include "collectives/control/quorum.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static tutti_status make(struct lineage *l, int founders, int size)
+static tutti_status make(struct quorum *l, int voters, int size)
 {
-	*l = (struct lineage){.founders = founders, .size = size};
-	l->founder = calloc((size_t)size, sizeof *l->founder);
-	l->gone = calloc((size_t)founders, 1);
-	if (l->founder && l->gone)
+	*l = (struct quorum){.voters = voters, .size = size};
+	l->voter = calloc((size_t)size, sizeof *l->voter);
+	l->gone = calloc((size_t)voters, 1);
+	if (l->voter && l->gone)
 		return TUTTI_OK;
-	lineage_finish(l);
-	return fail(TUTTI_ERR_MEMORY, "no memory to count %d ranks", founders);
+	quorum_finish(l);
+	return fail(TUTTI_ERR_MEMORY, "no memory to count %d ranks", voters);
 }
 
-tutti_status lineage_begin(struct lineage *l, int size)
+tutti_status quorum_begin(struct quorum *l, int size)
 {
 	TRY(make(l, size, size));
 	for (int r = 0; r < size; r++)
-		l->founder[r] = r;
+		l->voter[r] = r;
 	return TUTTI_OK;
 }
 
-tutti_status lineage_follow(struct lineage *l, const struct lineage *old, const int *ranks,
-			    int size)
+tutti_status quorum_follow(struct quorum *l, const struct quorum *old, const int *ranks, int size)
 {
-	TRY(make(l, old->founders, size));
+	TRY(make(l, old->voters, size));
 	for (int r = 0; r < size; r++)
-		l->founder[r] = old->founder[ranks[r]];
-	memcpy(l->gone, old->gone, (size_t)old->founders);
+		l->voter[r] = old->voter[ranks[r]];
+	memcpy(l->gone, old->gone, (size_t)old->voters);
 	return TUTTI_OK;
 }
 
-tutti_status lineage_copy(struct lineage *l, const struct lineage *old)
+tutti_status quorum_copy(struct quorum *l, const struct quorum *old)
 {
-	TRY(make(l, old->founders, old->size));
-	memcpy(l->founder, old->founder, (size_t)old->size * sizeof *l->founder);
-	memcpy(l->gone, old->gone, (size_t)old->founders);
+	TRY(make(l, old->voters, old->size));
+	memcpy(l->voter, old->voter, (size_t)old->size * sizeof *l->voter);
+	memcpy(l->gone, old->gone, (size_t)old->voters);
 	return TUTTI_OK;
 }
 
-void lineage_finish(struct lineage *l)
+void quorum_finish(struct quorum *l)
 {
-	free(l->founder);
+	free(l->voter);
 	free(l->gone);
-	*l = (struct lineage){0};
+	*l = (struct quorum){0};
 }
 
-void lineage_bury(struct lineage *l, int rank)
+void quorum_mark_dead(struct quorum *l, int rank)
 {
-	l->gone[l->founder[rank]] = 1;
+	l->gone[l->voter[rank]] = 1;
 }
 
-void lineage_learn(struct lineage *l, const struct lineage *copy)
+void quorum_learn(struct quorum *l, const struct quorum *copy)
 {
-	for (int f = 0; f < l->founders; f++)
+	for (int f = 0; f < l->voters; f++)
 		l->gone[f] |= copy->gone[f];
 }
 
-int lineage_alive(const struct lineage *l)
+int quorum_alive(const struct quorum *l)
 {
 	int alive = 0;
 
-	for (int f = 0; f < l->founders; f++)
+	for (int f = 0; f < l->voters; f++)
 		alive += !l->gone[f];
 	return alive;
 }
 
-bool lineage_has_quorum(const struct lineage *l, const uint8_t *here)
+bool quorum_is_reached(const struct quorum *l, const uint8_t *here)
 {
-	int alive = lineage_alive(l), count = 0, lowest = 0;
+	int alive = quorum_alive(l), count = 0, lowest = 0;
 	bool lowest_is_here = false;
 
-	while (lowest < l->founders && l->gone[lowest])
+	while (lowest < l->voters && l->gone[lowest])
 		lowest++;
 	for (int r = 0; r < l->size; r++) {
 		count += here[r] != 0;
-		lowest_is_here |= here[r] && l->founder[r] == lowest;
+		lowest_is_here |= here[r] && l->voter[r] == lowest;
 	}
 	return 2 * count > alive || (2 * count == alive && lowest_is_here);
 }

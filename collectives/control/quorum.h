@@ -1,4 +1,4 @@
-/* Of whom a majority is asked: the ranks of the communicator that a line of shrinks began with, its founders. Who was
+/* Of whom a majority is asked: the ranks of the communicator that a line of shrinks began with, its voters. Who was
  * left behind on the way counts until it is proved dead, for it may go on with others who were. docs/design.md says why
  * no two groups then go on at the same time. */
 #ifndef COLLECTIVES_CONTROL_QUORUM_H
@@ -9,26 +9,26 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct lineage {
-	int founders, size;             /* size: of the present communicator                   */
-	int *founder;                   /* by its rank: which of them that was                 */
-	uint8_t *gone;                  /* by founder, 1: known to have died or left for good  */
+struct quorum {
+	int voters, size;             /* size: of the present communicator                   */
+	int *voter;                   /* by its rank: which of them that was                 */
+	uint8_t *gone;                  /* by voter, 1: known to have died or left for good  */
 };
 
-/* A communicator that comes from none: its ranks are the founders. */
-tutti_status lineage_begin(struct lineage *lineage, int size);
+/* A communicator that comes from none: its ranks are the voters. */
+tutti_status quorum_begin(struct quorum *quorum, int size);
 /* What is left of old: ranks (old ones, size of them) in their new order. */
-tutti_status lineage_follow(struct lineage *lineage, const struct lineage *old, const int *ranks, int size);
+tutti_status quorum_follow(struct quorum *quorum, const struct quorum *old, const int *ranks, int size);
 /* Everybody, in the old order. */
-tutti_status lineage_copy(struct lineage *lineage, const struct lineage *old);
-void lineage_finish(struct lineage *lineage);
+tutti_status quorum_copy(struct quorum *quorum, const struct quorum *old);
+void quorum_finish(struct quorum *quorum);
 
-void lineage_bury(struct lineage *lineage, int rank);
+void quorum_mark_dead(struct quorum *quorum, int rank);
 /* Those that a copy knows to be gone. */
-void lineage_learn(struct lineage *lineage, const struct lineage *copy);
-/* Founders that are not known to be gone. */
-int lineage_alive(const struct lineage *lineage);
+void quorum_learn(struct quorum *quorum, const struct quorum *copy);
+/* Voters that are not known to be gone. */
+int quorum_alive(const struct quorum *quorum);
 /* Whether those who are here (by rank, nonzero) may go on: more than half of these, or half of them with the lowest. */
-bool lineage_has_quorum(const struct lineage *lineage, const uint8_t *here);
+bool quorum_is_reached(const struct quorum *quorum, const uint8_t *here);
 
 #endif

@@ -76,14 +76,14 @@ tutti_status engine_create(struct engine **engine, const struct engine_config *c
 	return TUTTI_OK;
 }
 
-static void heed(void *arg, const struct notice *notice)
+static void on_failure(void *arg, const struct notice *notice)
 {
 	engine_take_notice(arg, notice);
 }
 
 tutti_status engine_open_control(struct engine *e)
 {
-	control_bind(e->config.control, heed, helper_wake, e);
+	control_bind(e->config.control, on_failure, helper_wake, e);
 	TRY(helper_attach(e));
 	helper_wake();
 	return TUTTI_OK;
@@ -112,12 +112,12 @@ void engine_unlock(struct engine *e)
 {
 	for (;;) {
 		if (e->has_notice && !e->stop)
-			engine_heed(e);
+			engine_act_on_notice(e);
 		if (e->stop)
 			engine_clean_up(e);
 		bool is_clean = e->is_clean;
 		pthread_mutex_unlock(&e->lock);
-		if (is_clean || (!e->stop && e->has_notice != HEED_NEW) ||
+		if (is_clean || (!e->stop && e->has_notice != NOTICE_NEW) ||
 		    pthread_mutex_trylock(&e->lock) != 0)
 			return;
 	}

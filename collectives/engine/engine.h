@@ -43,8 +43,8 @@ struct engine_config {
 	struct wait_policy policy, helper_policy;
 	/* The ranks of this node, this one among them, where they are to be spread over its CPUs by
 	 * where they run: without a window. */
-	struct whereabouts near[WHEREABOUTS_MAX];
-	int near_count, near_me;
+	struct cpu_location near[CPU_LOCATIONS_MAX];
+	int ranks_near_count, ranks_near_me;
 	uint64_t (*now_ns)(void *arg); /* NULL: the machine's clock. With a clock of its own
 					* the engine moves by engine_progress alone      */
 	void *now_arg;

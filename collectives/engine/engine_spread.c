@@ -11,14 +11,14 @@
 static int32_t cpu_of(void *arg, int place)
 {
 	const struct engine *e = arg;
-	return whereabouts_cpu(&e->config.near[place]);
+	return cpu_location_now(&e->config.near[place]);
 }
 
 /* The others know one thread of this rank: another one that makes calls stays where it is. */
 void engine_spread(struct engine *e)
 {
-	struct spread_node node = {.size = e->config.near_count,
-				   .me = e->config.near_me,
+	struct spread_node node = {.size = e->config.ranks_near_count,
+				   .me = e->config.ranks_near_me,
 				   .cpu_of = cpu_of,
 				   .arg = e,
 				   .pace_most_ns = PACE_MOST_NS};

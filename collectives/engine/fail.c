@@ -117,7 +117,7 @@ void engine_window_failed(struct engine *e, const struct tutti_work *work, tutti
 void engine_lost(struct engine *e, const struct tutti_work *work, int peer, tutti_status status,
 		 const char *why)
 {
-	char text[ERROR_BYTES], whole[ERROR_BYTES], standing[200];
+	char text[ERROR_BYTES], whole[ERROR_BYTES], progress_text[200];
 	size_t bytes = strlen(why);
 	/* The sentence goes on after its end. */
 	if (work->run && bytes > 0 && why[bytes - 1] == '.')
@@ -125,7 +125,7 @@ void engine_lost(struct engine *e, const struct tutti_work *work, int peer, tutt
 	snprintf(whole, sizeof whole, "%s", why);
 	if (work->run)
 		snprintf(whole, sizeof whole, "%.*s; %s", bytes < 220 ? (int)bytes : 220, why,
-			 run_standing(work->run, standing, sizeof standing));
+			 run_progress_text(work->run, progress_text, sizeof progress_text));
 	in_words(e, work, whole, text);
 	if (!engine_suspect(e, work, peer, status, text))
 		engine_fail_naming(e, status, status == TUTTI_ERR_PEER ? peer : -1, text);

@@ -394,7 +394,7 @@ static const struct step_io *next_message(const struct run *r, bool sends)
 	return NULL;
 }
 
-const char *run_standing(const struct run *r, char *text, size_t text_bytes)
+const char *run_progress_text(const struct run *r, char *text, size_t text_bytes)
 {
 	const struct step_io *io = next_message(r, false);
 	uint64_t done, all;

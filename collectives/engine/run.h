@@ -157,7 +157,7 @@ struct engine {
 	int free_run_count;
 	uint32_t passes;
 	struct suspect suspect;
-	uint64_t heeded_ns; /* when the notice was first looked at                       */
+	uint64_t notice_ns; /* when the notice was first looked at                       */
 	uint64_t looked_ns; /* when watch last asked around */
 	uint64_t told_ns;   /* when the trace was last told what is waited for */
 	bool is_clean; /* after a failure: nothing of ours is posted any more */
@@ -175,7 +175,7 @@ struct engine {
 	char error[ERROR_BYTES];
 	struct notice notice; /* under fail_lock: what another rank has failed with      */
 	char notice_sentence[ERROR_BYTES];
-	atomic_int has_notice;  /* enum heed                                             */
+	atomic_int has_notice;  /* enum notice_state                                             */
 	atomic_int refs;        /* the owner, and every work outside                 */
 	atomic_int async_works; /* under way: what the helper is there for           */
 	atomic_int is_dirty;    /* has failed, and the helper is to clean up         */
@@ -200,7 +200,7 @@ void run_start(struct engine *e, struct run *run);
 bool run_pump(struct engine *e); /* handles completions and issues what may be issued */
 const char *run_explain(const struct run *run, char *text, size_t text_bytes);
 /* How far it is, and what it waits for first. Returns text. */
-const char *run_standing(const struct run *run, char *text, size_t text_bytes);
+const char *run_progress_text(const struct run *run, char *text, size_t text_bytes);
 int run_waits_for(const struct run *run); /* one of the ranks, or -1 */
 
 /* engine.c */
@@ -260,11 +260,11 @@ void window_tell(struct engine *e, struct window_run *run, const struct trace_ma
 		 uint64_t now);
 
 /* watch.c */
-enum heed { HEED_NOTHING, HEED_NEW, HEED_LATER };
+enum notice_state { NOTICE_NONE, NOTICE_NEW, NOTICE_LATER };
 /* Takes note of a failure of all; from any thread, without the lock. */
 void engine_take_notice(struct engine *e, const struct notice *notice);
 /* Fails with it, unless calls are under way that may well come to a good end first: then later. */
-void engine_heed(struct engine *e);
+void engine_act_on_notice(struct engine *e);
 void engine_watch(struct engine *e); /* now and then while works are under way */
 /* A connection that work used (or NULL) has failed. True: it waits for somebody to explain that, and the
  * engine fails later; false: there is nobody, or nothing to explain. */

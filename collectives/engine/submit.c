@@ -214,7 +214,7 @@ static tutti_status submit(struct engine *e, const struct job_spec *spec, bool i
 	struct tutti_work *work;
 	make_room(e, spec);
 	if (e->has_notice && !e->stop)
-		engine_heed(e);
+		engine_act_on_notice(e);
 	if (e->stop)
 		return engine_status(e);
 	tutti_status status = new_work(e, spec, &work);
@@ -400,7 +400,8 @@ tutti_status engine_run(struct engine *e, const struct job_spec *spec)
 	pthread_mutex_lock(&e->lock);
 	tutti_status status = submit(e, spec, false, &work);
 	engine_unlock(e);
-	if (status == TUTTI_OK && e->config.near_count && ++e->spread.waits % WAITS_PER_LOOK == 0)
+	if (status == TUTTI_OK && e->config.ranks_near_count &&
+	    ++e->spread.waits % WAITS_PER_LOOK == 0)
 		engine_spread(e);
 	if (status == TUTTI_OK)
 		status = work_wait(&work, 0);

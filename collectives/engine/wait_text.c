@@ -8,7 +8,7 @@
 
 int work_explain(struct engine *e, const struct tutti_work *work, char *text, size_t text_bytes)
 {
-	char ranks[200], standing[200];
+	char ranks[200], progress_text[200];
 
 	if (work->stage == WORK_PREPARES) {
 		snprintf(text, text_bytes, "for staging in %s memory", work->spec.memory->name);
@@ -16,7 +16,7 @@ int work_explain(struct engine *e, const struct tutti_work *work, char *text, si
 	}
 	if (work->run) {
 		snprintf(text, text_bytes, "%s; %s", run_explain(work->run, ranks, sizeof ranks),
-			 run_standing(work->run, standing, sizeof standing));
+			 run_progress_text(work->run, progress_text, sizeof progress_text));
 		return run_waits_for(work->run);
 	}
 	if (work->message) {
@@ -26,7 +26,7 @@ int work_explain(struct engine *e, const struct tutti_work *work, char *text, si
 	if (work->has_begun) {
 		snprintf(text, text_bytes, "for %s; %s",
 			 window_explain(e->config.window, &work->window, ranks, sizeof ranks),
-			 window_standing(&work->window, standing, sizeof standing));
+			 window_progress_text(&work->window, progress_text, sizeof progress_text));
 		return window_waits_for(e->config.window, &work->window);
 	}
 	snprintf(text, text_bytes, "for earlier calls");

@@ -173,7 +173,7 @@ void engine_take_notice(struct engine *e, const struct notice *notice)
 		e->notice = *notice;
 		e->notice.sentence = e->notice_sentence;
 		/* Partner: engine_unlock, as for engine_fail. */
-		atomic_store(&e->has_notice, HEED_NEW);
+		atomic_store(&e->has_notice, NOTICE_NEW);
 	}
 	pthread_mutex_unlock(&e->fail_lock);
 	if (pthread_mutex_trylock(&e->lock) == 0)
@@ -184,7 +184,7 @@ void engine_take_notice(struct engine *e, const struct notice *notice)
  * or is on its way. */
 static bool may_end_well(const struct engine *e, const struct notice *notice, uint64_t now)
 {
-	if (e->suspect.status != TUTTI_OK || now - e->heeded_ns > ENDS_NS)
+	if (e->suspect.status != TUTTI_OK || now - e->notice_ns > ENDS_NS)
 		return false;
 	for (const struct tutti_work *work = e->works; work; work = work->next)
 		if (is_collective(work) && work->spec.args.sequence < notice->sequence)
@@ -209,7 +209,7 @@ static const char *with_own_call(struct engine *e, const struct notice *notice, 
 	return text;
 }
 
-void engine_heed(struct engine *e)
+void engine_act_on_notice(struct engine *e)
 {
 	char text[ERROR_BYTES];
 	uint64_t now = engine_now(e);
@@ -217,8 +217,8 @@ void engine_heed(struct engine *e)
 	struct notice notice = e->notice;
 	pthread_mutex_unlock(&e->fail_lock);
 
-	if (atomic_exchange(&e->has_notice, HEED_LATER) == HEED_NEW)
-		e->heeded_ns = now;
+	if (atomic_exchange(&e->has_notice, NOTICE_LATER) == NOTICE_NEW)
+		e->notice_ns = now;
 	if (!may_end_well(e, &notice, now))
 		engine_fail_naming(e, notice.status, notice.dead, with_own_call(e, &notice, text));
 }

@@ -23,42 +23,42 @@ static long membarrier(int command)
 	return syscall(SYS_membarrier, command, 0, 0);
 }
 
-void bell_open(struct window *w)
+void doorbell_open(struct window *w)
 {
 	if (membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) != 0)
 		atomic_store(&w->head->needs_fence, 1);
 }
 
 /* A read-modify-write is a full fence on every machine we know, and TSan understands it. */
-void bell_full_fence(struct window *w)
+void doorbell_full_fence(struct window *w)
 {
 	atomic_fetch_add(&w->head->sleepers, 0);
 }
 
-static void bell_enter(struct window *w)
+static void doorbell_enter(struct window *w)
 {
 	atomic_fetch_add(&w->head->sleepers, 1);
 }
 
-static void bell_leave(struct window *w)
+static void doorbell_leave(struct window *w)
 {
 	atomic_fetch_sub(&w->head->sleepers, 1);
 }
 
-void bell_sleep(struct window *w, const struct window_run *run)
+void doorbell_sleep(struct window *w, const struct window_run *run)
 {
 	struct timespec timeout = {0, SLEEP_NS};
-	uint32_t bell = atomic_load(&w->area->bell);
+	uint32_t doorbell = atomic_load(&w->area->doorbell);
 	int peer = window_waits_for(w, run);
 
 	if (peer < 0)
 		return;
 	atomic_store(&w->area->sleeps_for, (uint32_t)peer + 1);
-	bell_enter(w);
+	doorbell_enter(w);
 	/* EINTR, EAGAIN and ETIMEDOUT all mean: look again. */
 	if (!window_is_ready(w, run))
-		syscall(SYS_futex, &w->area->bell, FUTEX_WAIT, bell, &timeout, NULL, 0);
-	bell_leave(w);
+		syscall(SYS_futex, &w->area->doorbell, FUTEX_WAIT, doorbell, &timeout, NULL, 0);
+	doorbell_leave(w);
 	atomic_store(&w->area->sleeps_for, 0);
 }
 
@@ -68,8 +68,8 @@ static void wake(struct window *w, int rank)
 	struct rank_area *area = &w->areas[rank];
 
 	if (atomic_load(&area->sleeps_for)) {
-		atomic_fetch_add(&area->bell, 1);
-		syscall(SYS_futex, &area->bell, FUTEX_WAKE, 1, NULL, NULL, 0);
+		atomic_fetch_add(&area->doorbell, 1);
+		syscall(SYS_futex, &area->doorbell, FUTEX_WAKE, 1, NULL, NULL, 0);
 	}
 	/* The first to disarm it rings; a full counter is a ringing one. */
 	if (atomic_load(&area->is_armed) && atomic_exchange(&area->is_armed, 0) &&
@@ -77,7 +77,7 @@ static void wake(struct window *w, int rank)
 		fail_errno("The doorbell of rank %d cannot be rung", rank);
 }
 
-void bell_wake(struct window *w)
+void doorbell_wake(struct window *w)
 {
 	for (int rank = 0; rank < w->size; rank++) {
 		uint32_t sleeps_for = atomic_load(&w->areas[rank].sleeps_for);
@@ -86,7 +86,7 @@ void bell_wake(struct window *w)
 	}
 }
 
-void bell_wake_all(struct window *w)
+void doorbell_wake_all(struct window *w)
 {
 	for (int rank = 0; rank < w->size; rank++)
 		wake(w, rank);
@@ -99,7 +99,7 @@ int window_event_fd(struct window *w)
 
 bool window_arm(struct window *w, const struct window_run *run)
 {
-	bell_enter(w);
+	doorbell_enter(w);
 	w->is_armed = true;
 	atomic_store(&w->area->is_armed, 1);
 	if (!atomic_load(&w->head->needs_fence))
@@ -117,7 +117,7 @@ void window_disarm(struct window *w)
 	if (!w->is_armed)
 		return;
 	w->is_armed = false;
-	bell_leave(w);
+	doorbell_leave(w);
 	atomic_store(&w->area->is_armed, 0);
 	/* Nothing to read is fine; a ring after this one makes the next sleep short, no more. */
 	if (read(w->segment->event_fds[w->rank], &rings, sizeof rings) < 0)

@@ -11,7 +11,7 @@
 
 /* 1 + the CPU; 0 where the kernel does not tell. About a nanosecond: the C library looks it up in
  * memory. The word is written only when it changes, since the others have it in their caches. */
-int32_t near_say(struct window *w)
+int32_t same_cpu_say(struct window *w)
 {
 	int32_t cpu = sched_getcpu() + 1;
 
@@ -20,10 +20,10 @@ int32_t near_say(struct window *w)
 	return cpu;
 }
 
-bool near_trails(struct window *w, const struct window_run *run)
+bool same_cpu_trails(struct window *w, const struct window_run *run)
 {
 	struct need need = window_need(w, run);
-	int32_t here = near_say(w);
+	int32_t here = same_cpu_say(w);
 
 	for (int rank = 0; rank < w->size; rank++) {
 		int32_t there = atomic_load_explicit(&w->areas[rank].cpu, memory_order_relaxed);

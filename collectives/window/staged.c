@@ -261,7 +261,7 @@ bool staged_first(struct window *w, struct window_run *run)
 	}
 	stage(w, run, 0);
 	weave_run(&w->weave);
-	/* No bell: the line that follows says it again. */
+	/* No doorbell: the line that follows says it again. */
 	atomic_store_explicit(&w->area->words[WORD_STAGED].value, w->generation + 1,
 			      memory_order_release);
 	return true;

@@ -51,7 +51,7 @@ static void line_post(struct window *w, const struct window_run *run)
 {
 	struct line *line = line_of(w, run->number, w->rank);
 	atomic_store_explicit(&line->header, line_header(run), memory_order_release);
-	bell_ring(w);
+	doorbell_ring(w);
 	/* The others have the next line in their caches. It is taken from them now, while this rank
 	 * waits, and not when it posts that line. */
 	prefetch_to_write(line_of(w, run->number + 1, w->rank));
@@ -436,7 +436,7 @@ bool window_at_lines(const struct window_run *run)
 	return run->phase == PHASE_LINES || run->phase == PHASE_SMALL;
 }
 
-const char *window_standing(const struct window_run *run, char *text, size_t text_bytes)
+const char *window_progress_text(const struct window_run *run, char *text, size_t text_bytes)
 {
 	if (run->phase == PHASE_STEPS && run->path)
 		snprintf(text, text_bytes, "%s, step %u of %u", run->path->name, run->step + 1,
@@ -515,7 +515,7 @@ bool window_is_ready(struct window *w, const struct window_run *run)
 }
 
 /* One blocking wait's bounds, and how long it has lasted. */
-struct patience {
+struct wait_limit {
 	uint64_t timeout_ns, start_ns;
 	const _Atomic int *stop;
 	void (*background)(void *arg);
@@ -524,7 +524,7 @@ struct patience {
 
 /* Now and then while waiting. The clock is first read at the first of these calls, so a deadline
  * counts from at most LOOKS_PER_CHECK looks after the start of the wait. */
-static tutti_status check(struct window *w, struct window_run *run, struct patience *p)
+static tutti_status check(struct window *w, struct window_run *run, struct wait_limit *p)
 {
 	uint64_t now = clock_now_ns();
 	tutti_status status;
@@ -544,7 +544,7 @@ static tutti_status check(struct window *w, struct window_run *run, struct patie
 }
 
 /* Waits until run may get on (IN_PROGRESS), or must not wait any longer. */
-static tutti_status wait_for_peers(struct window *w, struct window_run *run, struct patience *p)
+static tutti_status wait_for_peers(struct window *w, struct window_run *run, struct wait_limit *p)
 {
 	struct wait wait;
 
@@ -552,15 +552,16 @@ static tutti_status wait_for_peers(struct window *w, struct window_run *run, str
 	if (w->spread.is_on && ++w->spread.waits % 64 == 0)
 		spread_look(w);
 	for (uint32_t looks = 1; !window_is_ready(w, run); looks++) {
-		bool is_tired = !(w->policy.apart && !near_trails(w, run) ? wait_again_apart(&wait)
-									  : wait_again(&wait));
+		bool is_tired =
+			!(w->policy.apart && !same_cpu_trails(w, run) ? wait_again_apart(&wait)
+								      : wait_again(&wait));
 		if (is_tired || looks % LOOKS_PER_CHECK == 0) {
 			tutti_status status = check(w, run, p);
 			if (status != TUTTI_IN_PROGRESS)
 				return status;
 		}
 		if (is_tired)
-			bell_sleep(w, run);
+			doorbell_sleep(w, run);
 	}
 	return TUTTI_IN_PROGRESS;
 }
@@ -568,19 +569,19 @@ static tutti_status wait_for_peers(struct window *w, struct window_run *run, str
 tutti_status window_drive(struct window *w, struct window_run *run, uint64_t timeout_ns,
 			  const _Atomic int *stop, void (*background)(void *arg), void *arg)
 {
-	struct patience patience = {timeout_ns, 0, stop, background, arg};
+	struct wait_limit wait_limit = {timeout_ns, 0, stop, background, arg};
 	int looks = w->policy.spins ? EAGER_LOOKS : 1;
 	tutti_status status;
 
 	/* A long run is many short waits: its deadline is checked between them, too. */
 	if (run->pieces > 1)
-		patience.start_ns = clock_now_ns();
+		wait_limit.start_ns = clock_now_ns();
 	for (uint32_t waits = 1;; waits++) {
 		status = move(w, run, STEPS_PER_CHECK, looks);
 		if (status == TUTTI_IN_PROGRESS && waits % WAITS_PER_CHECK == 0)
-			status = check(w, run, &patience);
+			status = check(w, run, &wait_limit);
 		if (status == TUTTI_IN_PROGRESS)
-			status = wait_for_peers(w, run, &patience);
+			status = wait_for_peers(w, run, &wait_limit);
 		if (status != TUTTI_IN_PROGRESS)
 			return ended(w, run, status);
 	}

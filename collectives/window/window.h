@@ -98,7 +98,7 @@ void window_watch(struct window *window, uint32_t silence_ms);
 const char *window_explain(const struct window *window, const struct window_run *run, char *text,
                            size_t text_bytes);
 /* How far it is: "staged, step 3 of 12". Returns text. */
-const char *window_standing(const struct window_run *run, char *text, size_t text_bytes);
+const char *window_progress_text(const struct window_run *run, char *text, size_t text_bytes);
 /* The one that it waits for next; -1: none. */
 int window_waits_for(struct window *window, const struct window_run *run);
 /* Tells the other ranks that this one has failed: their runs end in PEER, or MISMATCH or ABORTED if that

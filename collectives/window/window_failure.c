@@ -29,9 +29,9 @@ const char *failure_own_call(const struct window *w, const struct window_run *ru
 const char *failure_own_wait(const struct window *w, const struct window_run *run, char *text,
 			     size_t text_bytes)
 {
-	char call[128], standing[64];
+	char call[128], progress_text[64];
 	snprintf(text, text_bytes, "%s (window: %s)", failure_own_call(w, run, call, sizeof call),
-		 window_standing(run, standing, sizeof standing));
+		 window_progress_text(run, progress_text, sizeof progress_text));
 	return text;
 }
 
@@ -146,7 +146,7 @@ void window_fail(struct window *w, tutti_status status, const char *sentence)
 		w->failed = status;
 		snprintf(w->error, sizeof w->error, "%s", sentence);
 	}
-	bell_wake_all(w);
+	doorbell_wake_all(w);
 }
 
 tutti_status failure_seen(struct window *w)

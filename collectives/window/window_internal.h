@@ -89,7 +89,7 @@ struct word_line {
 
 struct rank_area {
 	struct word_line words[WORDS];
-	_Alignas(WINDOW_ALIGN) _Atomic uint32_t bell; /* the futex; written by wakers */
+	_Alignas(WINDOW_ALIGN) _Atomic uint32_t doorbell; /* the futex; written by wakers */
 	_Atomic uint32_t sleeps_for; /* awake: 0; sleeping: 1 + the rank it waits for */
 	_Atomic uint32_t is_armed;   /* sleeps on its event fd */
 	_Alignas(WINDOW_ALIGN) _Atomic int32_t cpu; /* 1 + where it was last; 0: unknown */
@@ -342,29 +342,29 @@ static inline struct range share_of(const struct window *w, struct window_run *r
 	return part_of(count, first, run->share);
 }
 
-/* window_bell.c: waking whoever sleeps. A post is a release store of a line's header or a word;
- * each is followed by bell_ring. */
-void bell_wake(struct window *window);
-void bell_wake_all(struct window *window);
-void bell_full_fence(struct window *window);
+/* window_doorbell.c: waking whoever sleeps. A post is a release store of a line's header or a word;
+ * each is followed by doorbell_ring. */
+void doorbell_wake(struct window *window);
+void doorbell_wake_all(struct window *window);
+void doorbell_full_fence(struct window *window);
 
-/* Pairs with the sleeper's count in bell_enter(): our store, then this load. Without a fence
+/* Pairs with the sleeper's count in doorbell_enter(): our store, then this load. Without a fence
  * between them a sleeper may be missed: a futex sleep is timed (1 ms at most), and a sleeper on
  * descriptors runs membarrier, which puts the fence here; where it cannot, needs_fence is set for
  * good. */
-static inline void bell_ring(struct window *w)
+static inline void doorbell_ring(struct window *w)
 {
 	atomic_signal_fence(memory_order_seq_cst);
 	if (__builtin_expect(atomic_load_explicit(&w->head->needs_fence, memory_order_relaxed), 0))
-		bell_full_fence(w);
+		doorbell_full_fence(w);
 	if (__builtin_expect(atomic_load_explicit(&w->head->sleepers, memory_order_relaxed), 0))
-		bell_wake(w);
+		doorbell_wake(w);
 }
 
 static inline void word_post(struct window *w, enum word word, uint64_t value)
 {
 	atomic_store_explicit(&w->area->words[word].value, value, memory_order_release);
-	bell_ring(w);
+	doorbell_ring(w);
 }
 
 /* What was read before has been read: no later load is done sooner. (C11's fence is unknown to TSan.) */
@@ -402,15 +402,15 @@ bool window_trails(struct window *window, const struct window_run *run, struct n
 bool window_is_ready(struct window *window, const struct window_run *run);
 
 /* window_near.c: whether a rank on this CPU trails run. */
-int32_t near_say(struct window *window); /* this rank's CPU, as in its area */
-bool near_trails(struct window *window, const struct window_run *run);
+int32_t same_cpu_say(struct window *window); /* this rank's CPU, as in its area */
+bool same_cpu_trails(struct window *window, const struct window_run *run);
 
 /* window_spread.c: from the calling thread, now and then while it waits. */
 void spread_look(struct window *window);
 
-/* window_bell.c */
-void bell_open(struct window *window); /* once, at join */
-void bell_sleep(struct window *window, const struct window_run *run); /* at most 1 ms */
+/* window_doorbell.c */
+void doorbell_open(struct window *window); /* once, at join */
+void doorbell_sleep(struct window *window, const struct window_run *run); /* at most 1 ms */
 
 /* window_small.c: what fits a line. */
 bool small_fits(const struct window *window, struct window_run *run);
@@ -525,14 +525,14 @@ bool rank_has_ended(const struct window *window, int rank); /* its process      
 
 /* window_join.c: where the leader listens; and what joining does at that listener, and over a connection to it.
  * Both close it where they do not keep it. */
-struct join_patience { /* until when it is worth to wait for the others */
+struct join_wait { /* until when it is worth to wait for the others */
 	uint64_t deadline_ns;
 	bool (*is_over)(void *arg); /* or NULL */
 	void *arg;
 };
 void window_socket_name(char *name, size_t bytes, const uint64_t comm_id[2]);
 tutti_status window_lead_at(struct window **window, const struct window_config *config, int listener,
-			    const struct join_patience *patience);
+			    const struct join_wait *wait_limit);
 tutti_status window_follow_over(struct window **window, const struct window_config *config, int socket,
 				uint64_t deadline_ns);
 

@@ -105,7 +105,7 @@ static tutti_status window_new(struct window **window, struct segment *segment,
 	}
 	read_say_process(w);
 	w->segment = segment;
-	bell_open(w);
+	doorbell_open(w);
 	*window = w;
 	return TUTTI_OK;
 }
@@ -162,7 +162,7 @@ static void refuse(const struct window_config *config)
 		net_unix_listen(name, config->size, config->refusal);
 }
 
-static tutti_status still_worth(const struct join_patience *p, const struct window_config *config)
+static tutti_status still_worth(const struct join_wait *p, const struct window_config *config)
 {
 	char name[64];
 	tutti_status status;
@@ -232,7 +232,7 @@ static tutti_status accept_pending(struct gathering *g, int listener, uint64_t d
 	return TUTTI_OK;
 }
 
-static tutti_status gather_some(struct gathering *g, int listener, const struct join_patience *p)
+static tutti_status gather_some(struct gathering *g, int listener, const struct join_wait *p)
 {
 	struct pollfd fds[PENDING_MAX + 1];
 	size_t n = g->pending_count;
@@ -252,7 +252,7 @@ static tutti_status gather_some(struct gathering *g, int listener, const struct 
 	return g->missing > 0 ? still_worth(p, g->config) : TUTTI_OK;
 }
 
-static tutti_status gather(struct gathering *g, int listener, const struct join_patience *p)
+static tutti_status gather(struct gathering *g, int listener, const struct join_wait *p)
 {
 	tutti_status status = TUTTI_OK;
 
@@ -344,7 +344,7 @@ static tutti_status make_window(struct window **window, const struct window_conf
 }
 
 static tutti_status lead(struct window **window, const struct window_config *config,
-			 struct gathering *g, int listener, const struct join_patience *p)
+			 struct gathering *g, int listener, const struct join_wait *p)
 {
 	tutti_status status;
 
@@ -363,7 +363,7 @@ static tutti_status lead(struct window **window, const struct window_config *con
 }
 
 tutti_status window_lead_at(struct window **window, const struct window_config *config,
-			    int listener, const struct join_patience *p)
+			    int listener, const struct join_wait *p)
 {
 	size_t n = (size_t)config->size;
 	struct gathering g = {
@@ -396,7 +396,7 @@ tutti_status window_lead_at(struct window **window, const struct window_config *
 }
 
 static tutti_status join_as_leader(struct window **window, const struct window_config *config,
-				   const struct join_patience *p)
+				   const struct join_wait *p)
 {
 	char name[64];
 	int listener;
@@ -468,8 +468,8 @@ static tutti_status follow(struct window **window, const struct window_config *c
 }
 
 /* Retries until the leader listens. */
-static tutti_status connect_to_leader(const struct window_config *config,
-				      const struct join_patience *p, int *fd)
+static tutti_status connect_to_leader(const struct window_config *config, const struct join_wait *p,
+				      int *fd)
 {
 	char name[64];
 	tutti_status status;
@@ -507,7 +507,7 @@ tutti_status window_follow_over(struct window **window, const struct window_conf
 }
 
 static tutti_status join_as_member(struct window **window, const struct window_config *config,
-				   const struct join_patience *p)
+				   const struct join_wait *p)
 {
 	int socket;
 
@@ -524,10 +524,10 @@ tutti_status window_join(struct window **window, const struct window_config *con
 tutti_status window_join_unless(struct window **window, const struct window_config *config,
 				uint64_t deadline_ns, bool (*is_over)(void *arg), void *arg)
 {
-	struct join_patience patience = {deadline_ns, is_over, arg};
+	struct join_wait wait_limit = {deadline_ns, is_over, arg};
 	struct window *w = NULL;
-	tutti_status status = config->rank == 0 ? join_as_leader(&w, config, &patience)
-						: join_as_member(&w, config, &patience);
+	tutti_status status = config->rank == 0 ? join_as_leader(&w, config, &wait_limit)
+						: join_as_member(&w, config, &wait_limit);
 	if (status != TUTTI_OK) {
 		char why[ERROR_BYTES];
 		snprintf(why, sizeof why, "%s", last_error());

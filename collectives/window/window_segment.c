@@ -18,24 +18,24 @@
 
 /* Up to there one wait and reading everybody's data beat two waits and reading a share of it. More
  * would drive the callers' data out of the cache. */
-#define ROOMY_SMALL   16384u
-#define CROWDED_SMALL 8192u
+#define ROOMY_SMALL          16384u
+#define OVERSUBSCRIBED_SMALL 8192u
 /* In an all_reduce with a core each the shares are worth it when a rank would read so much of
  * others. */
 #define ALL_REDUCE_READS 4096u
 
 /* What is best with a core for every rank, and with fewer: what stays in a core's cache; where
  * every wait is a switch of threads, few long pieces are better. */
-#define ROOMY_SLOT   (128u << 10)
-#define CROWDED_SLOT (1u << 20)
+#define ROOMY_SLOT          (128u << 10)
+#define OVERSUBSCRIBED_SLOT (1u << 20)
 
 /* A reduce that its root does alone, so that the others stage and are gone: with two ranks the root
  * reads as many lines of the other core as when both reduce a half; where ranks share two cores the
  * root's core has as much to do as when all ranks do, and nobody waits for a turn. With more cores
  * it is worth the switches of threads only. In slots, so that it goes with window_bytes. */
-#define BY_ROOT_PAIR    128u
-#define BY_ROOT_CROWDED 16u
-#define BY_ROOT_READS   (1u << 20)
+#define BY_ROOT_PAIR           128u
+#define BY_ROOT_OVERSUBSCRIBED 16u
+#define BY_ROOT_READS          (1u << 20)
 
 /* All that this process has mapped; the lock is also that of their users and descriptors, until a
  * window is up: then they stay as they are. */
@@ -55,7 +55,7 @@ static void set_lines(struct geometry *g, const struct window_config *config)
 	bool is_roomy = config->policy.spins != 0;
 
 	g->line_bytes = round_up(LINE_BODY + LINE_BODY_BYTES, WINDOW_ALIGN);
-	g->small_bytes = is_roomy ? ROOMY_SMALL : CROWDED_SMALL;
+	g->small_bytes = is_roomy ? ROOMY_SMALL : OVERSUBSCRIBED_SMALL;
 	g->body_bytes = g->small_bytes + BODY_GAP;
 	if (most < g->line_bytes + g->body_bytes) {
 		most = most < WINDOW_ALIGN ? WINDOW_ALIGN : most;
@@ -77,11 +77,11 @@ static uint64_t longest_by_root(const struct geometry *g, const struct window_co
 	bool is_roomy = config->policy.spins != 0;
 
 	if (g->size == 2)
-		return (is_roomy ? BY_ROOT_PAIR : BY_ROOT_CROWDED) * g->slot_bytes;
+		return (is_roomy ? BY_ROOT_PAIR : BY_ROOT_OVERSUBSCRIBED) * g->slot_bytes;
 	if (is_roomy || g->size < 2)
 		return 0;
 	if (config->cores == 2)
-		return BY_ROOT_CROWDED * g->slot_bytes;
+		return BY_ROOT_OVERSUBSCRIBED * g->slot_bytes;
 	return BY_ROOT_READS / (unsigned)(g->size - 1);
 }
 
@@ -90,7 +90,7 @@ static uint64_t longest_by_root(const struct geometry *g, const struct window_co
 tutti_status segment_geometry(struct geometry *g, const struct window_config *config)
 {
 	uint64_t size = (uint64_t)config->size, fixed;
-	uint64_t slot = config->policy.spins ? ROOMY_SLOT : CROWDED_SLOT;
+	uint64_t slot = config->policy.spins ? ROOMY_SLOT : OVERSUBSCRIBED_SLOT;
 
 	if (config->size > WINDOW_MAX_RANKS)
 		return fail(TUTTI_ERR_UNSUPPORTED,

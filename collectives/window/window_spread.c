@@ -13,5 +13,5 @@ void spread_look(struct window *w)
 	struct spread_node node = {.size = w->size, .me = w->rank, .cpu_of = cpu_of, .arg = w};
 
 	spread_among(&w->spread, &node);
-	near_say(w);
+	same_cpu_say(w);
 }

@@ -14,14 +14,14 @@
 
 #define AFTER_NAME 37 /* the CPU is so many fields behind the name; see proc(5) */
 
-struct whereabouts whereabouts_here(void)
+struct cpu_location cpu_location_here(void)
 {
 	struct stat space;
 	bool is_known = stat("/proc/self/ns/pid", &space) == 0;
 
-	return (struct whereabouts){.processes = is_known ? space.st_ino : 0,
-				    .process = (int32_t)getpid(),
-				    .thread = (int32_t)syscall(SYS_gettid)};
+	return (struct cpu_location){.processes = is_known ? space.st_ino : 0,
+				     .process = (int32_t)getpid(),
+				     .thread = (int32_t)syscall(SYS_gettid)};
 }
 
 /* The name is the program's own choice, and may have blanks and brackets in it. */
@@ -38,7 +38,7 @@ static int32_t cpu_in(const char *stat)
 	return end == at || cpu < 0 || cpu >= CPU_SETSIZE ? 0 : 1 + (int32_t)cpu;
 }
 
-int32_t whereabouts_cpu(const struct whereabouts *w)
+int32_t cpu_location_now(const struct cpu_location *w)
 {
 	char path[64], stat[1024];
 

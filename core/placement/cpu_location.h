@@ -4,16 +4,16 @@
 
 #include <stdint.h>
 
-#define WHEREABOUTS_MAX 16 /* ranks of a node that ask for each other's */
+#define CPU_LOCATIONS_MAX 16 /* ranks of a node that ask for each other's */
 
-struct whereabouts {
+struct cpu_location {
 	uint64_t processes; /* the namespace that the numbers are of; 0: not known */
 	int32_t process, thread;
 };
 
 /* Of the calling thread. */
-struct whereabouts whereabouts_here(void);
+struct cpu_location cpu_location_here(void);
 /* 1 + the CPU on which it runs, or ran last; 0: not known. A read of /proc, about 10 us. */
-int32_t whereabouts_cpu(const struct whereabouts *w);
+int32_t cpu_location_now(const struct cpu_location *w);
 
 #endif

@@ -183,7 +183,7 @@ static void test_fight(void **state)
 
 #define WORKS 8
 
-struct crowd {
+struct ranks_on_host {
 	tutti_comm *comm;
 	pthread_mutex_t lock; /* of the test's own list of works, not of the library's */
 	tutti_work *works[WORKS];
@@ -193,7 +193,7 @@ struct crowd {
 /* Asks whatever may be asked, and tests and releases works that another thread has issued. */
 static void *ask(void *arg)
 {
-	struct crowd *c = arg;
+	struct ranks_on_host *c = arg;
 	tutti_stats stats;
 	int ranks[2], is_done;
 
@@ -216,7 +216,7 @@ static void *ask(void *arg)
 
 static void *issue_many(void *arg)
 {
-	struct crowd *c = arg;
+	struct ranks_on_host *c = arg;
 	tutti_status status = TUTTI_OK;
 
 	for (unsigned k = 0; status == TUTTI_OK; k++) {
@@ -236,7 +236,7 @@ static void *issue_many(void *arg)
 static void crowd_around(const char *which)
 {
 	tutti_comm *comms[2];
-	struct crowd crowds[2] = {{0}};
+	struct ranks_on_host crowds[2] = {{0}};
 	pthread_t issuers[2], askers[2];
 
 	open_two(comms, which);
@@ -263,7 +263,7 @@ static void crowd_around(const char *which)
 		tutti_comm_destroy(comms[r]);
 }
 
-static void test_crowd(void **state)
+static void test_oversubscribed(void **state)
 {
 	(void)state;
 	for (int t = 0; t < 3; t++)
@@ -276,7 +276,7 @@ int main(void)
 		cmocka_unit_test(test_second_thread),
 		cmocka_unit_test(test_callback),
 		cmocka_unit_test(test_fight),
-		cmocka_unit_test(test_crowd),
+		cmocka_unit_test(test_oversubscribed),
 	};
 	alarm(200);
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -22,13 +22,13 @@ enum { ENDS_WELL, IS_WRONG = 10 };
 
 static bool dies_at_verdict; /* in this process */
 
-tutti_status __real_comm_ask(struct tutti_comm *comm, struct council_question *question,
+tutti_status __real_comm_ask(struct tutti_comm *comm, struct consensus_question *question,
 			     uint32_t which, uint8_t *marks, void *records);
-tutti_status __wrap_comm_ask(struct tutti_comm *comm, struct council_question *question,
+tutti_status __wrap_comm_ask(struct tutti_comm *comm, struct consensus_question *question,
 			     uint32_t which, uint8_t *marks, void *records);
 
 /* Everybody has arrived by then. */
-tutti_status __wrap_comm_ask(struct tutti_comm *comm, struct council_question *question,
+tutti_status __wrap_comm_ask(struct tutti_comm *comm, struct consensus_question *question,
 			     uint32_t which, uint8_t *marks, void *records)
 {
 	if (dies_at_verdict && which == 4 * ASK_VERDICTS + CALL_GROW)

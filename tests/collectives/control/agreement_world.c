@@ -239,7 +239,7 @@ static void go_on(struct world *w, int r)
 					  .candidates = candidates,
 					  .record = w->records[r],
 					  .record_bytes = WORLD_RECORD,
-					  .lineage = &old.lineage,
+					  .quorum = &old.quorum,
 					  .grace_ns = WORLD_GRACE,
 					  .late_ns = w->rules.late_ns,
 					  .now_ns = w->clocks_ns[r]};
@@ -271,7 +271,7 @@ static void prove(struct world *w, int dead, int to)
 {
 	if (dead == to || w->is_alive[dead] || !is_listening(w, to))
 		return;
-	agreement_bury(&w->ranks[to], dead, w->clocks_ns[to]);
+	agreement_mark_dead(&w->ranks[to], dead, w->clocks_ns[to]);
 	step(w, to);
 }
 

@@ -26,7 +26,7 @@
 struct member {
 	pthread_t thread;
 	int rank;
-	struct council *council;
+	struct consensus *consensus;
 	tutti_status status[QUESTIONS];
 	uint8_t marks[QUESTIONS][RANKS];
 	int records[QUESTIONS][RANKS];
@@ -42,13 +42,13 @@ static int late_rank;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static int breaks; /* so many, in locked hands */
-static _Thread_local struct council_link *to_late;
+static _Thread_local struct consensus_link *to_late;
 static _Thread_local int last_channel;
 
-void __real_council_link_done(struct council_link *l, const struct tutti_io *io);
-void __wrap_council_link_done(struct council_link *l, const struct tutti_io *io);
-bool __real_council_link_open(struct council_link *l);
-bool __wrap_council_link_open(struct council_link *l);
+void __real_consensus_link_done(struct consensus_link *l, const struct tutti_io *io);
+void __wrap_consensus_link_done(struct consensus_link *l, const struct tutti_io *io);
+bool __real_consensus_link_open(struct consensus_link *l);
+bool __wrap_consensus_link_open(struct consensus_link *l);
 
 static void break_socket(const struct tutti_conn *conn)
 {
@@ -60,25 +60,26 @@ static void break_socket(const struct tutti_conn *conn)
 }
 
 /* Its sender takes it for sent. */
-void __wrap_council_link_done(struct council_link *l, const struct tutti_io *io)
+void __wrap_consensus_link_done(struct consensus_link *l, const struct tutti_io *io)
 {
 	struct tutti_io failed = *io;
 
 	if (io != &l->in_head || io->status != TUTTI_OK || l->in.kind != lost_kind ||
-	    l->in.number != COUNCIL_NUMBER(1, 4 * lost_question) || atomic_exchange(&is_lost, 1)) {
-		__real_council_link_done(l, io);
+	    l->in.number != CONSENSUS_NUMBER(1, 4 * lost_question) ||
+	    atomic_exchange(&is_lost, 1)) {
+		__real_consensus_link_done(l, io);
 		return;
 	}
 	break_socket(l->conn);
 	failed.status = TUTTI_ERR_PEER;
-	__real_council_link_done(l, &failed);
+	__real_consensus_link_done(l, &failed);
 }
 
-bool __wrap_council_link_open(struct council_link *l)
+bool __wrap_consensus_link_open(struct consensus_link *l)
 {
 	if (l->peer == late_rank)
 		to_late = l;
-	return __real_council_link_open(l);
+	return __real_consensus_link_open(l);
 }
 
 /* One connection after the other, as soon as it is sought. */
@@ -110,12 +111,12 @@ static void *take_part(void *arg)
 	pthread_mutex_unlock(&lock);
 	for (int i = 0; i < QUESTIONS; i++) {
 		int record = 100 * i + m->rank;
-		struct council_question question = {.name = "test",
-						    .number = COUNCIL_NUMBER(1, 4 * i),
-						    .record = &record,
-						    .record_bytes = sizeof record,
-						    .wait = break_some};
-		m->status[i] = council_ask(m->council, &question, m->marks[i], m->records[i]);
+		struct consensus_question question = {.name = "test",
+						      .number = CONSENSUS_NUMBER(1, 4 * i),
+						      .record = &record,
+						      .record_bytes = sizeof record,
+						      .wait = break_some};
+		m->status[i] = consensus_ask(m->consensus, &question, m->marks[i], m->records[i]);
 	}
 	return NULL;
 }
@@ -130,17 +131,18 @@ static void found(struct member *members, const struct tutti_transport *transpor
 						    .host_id = "here",
 						    .comm_id = {7, (uint64_t)getpid()},
 						    .timeout_ms = TIMEOUT_MS};
-		struct council_config config = {.rank = r, .size = RANKS, .timeout_ms = TIMEOUT_MS};
+		struct consensus_config config = {
+			.rank = r, .size = RANKS, .timeout_ms = TIMEOUT_MS};
 		assert_int_equal(transport->open(&endpoints[r], &own), TUTTI_OK);
 		config.endpoint = endpoints[r];
 		members[r] = (struct member){.rank = r};
-		assert_int_equal(council_create(&members[r].council, &config), TUTTI_OK);
+		assert_int_equal(consensus_create(&members[r].consensus, &config), TUTTI_OK);
 	}
 	for (int r = 0; r < RANKS; r++)
 		for (int s = 0; s < RANKS; s++)
-			assert_int_equal(council_introduce(members[r].council, s,
-							   endpoints[s]->address,
-							   endpoints[s]->address_bytes),
+			assert_int_equal(consensus_introduce(members[r].consensus, s,
+							     endpoints[s]->address,
+							     endpoints[s]->address_bytes),
 					 TUTTI_OK);
 }
 
@@ -170,7 +172,7 @@ static void agree(const struct tutti_transport *transport)
 		assert_int_equal(pthread_join(members[r].thread, NULL), 0);
 	for (int r = 0; r < RANKS; r++) {
 		expect_agreed(&members[r]);
-		council_drop(members[r].council);
+		consensus_drop(members[r].consensus);
 	}
 }
 

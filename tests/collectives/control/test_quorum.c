@@ -12,27 +12,27 @@
 
 #define MOST 6
 
-/* Of founders, those in present are ranks of the communicator, and those in gone are known to be
+/* Of voters, those in present are ranks of the communicator, and those in gone are known to be
  * dead. */
-static bool may_go_on(int founders, unsigned present, unsigned gone, unsigned here)
+static bool may_go_on(int voters, unsigned present, unsigned gone, unsigned here)
 {
-	struct lineage first, l;
+	struct quorum first, l;
 	int ranks[MOST], size = 0;
 	uint8_t is_here[MOST] = {0};
 
-	for (int f = 0; f < founders; f++)
+	for (int f = 0; f < voters; f++)
 		if (present >> f & 1) {
 			is_here[size] = here >> f & 1;
 			ranks[size++] = f;
 		}
-	assert_int_equal(lineage_begin(&first, founders), TUTTI_OK);
-	for (int f = 0; f < founders; f++)
+	assert_int_equal(quorum_begin(&first, voters), TUTTI_OK);
+	for (int f = 0; f < voters; f++)
 		if (gone >> f & 1)
-			lineage_bury(&first, f);
-	assert_int_equal(lineage_follow(&l, &first, ranks, size), TUTTI_OK);
-	bool may = lineage_has_quorum(&l, is_here);
-	lineage_finish(&l);
-	lineage_finish(&first);
+			quorum_mark_dead(&first, f);
+	assert_int_equal(quorum_follow(&l, &first, ranks, size), TUTTI_OK);
+	bool may = quorum_is_reached(&l, is_here);
+	quorum_finish(&l);
+	quorum_finish(&first);
 	return may;
 }
 
@@ -60,7 +60,7 @@ static void groups_meet(void **state)
 	}
 }
 
-/* A majority of the founders it is, through any number of shrinks. */
+/* A majority of the voters it is, through any number of shrinks. */
 static void generations_count_alike(void **state)
 {
 	unsigned all = (1u << MOST) - 1;
@@ -78,7 +78,7 @@ static void generations_count_alike(void **state)
 static void cases(void **state)
 {
 	static const struct {
-		int founders;
+		int voters;
 		unsigned present, gone, here;
 		bool wanted;
 	} list[] = {
@@ -107,7 +107,7 @@ static void cases(void **state)
 	(void)state;
 
 	for (size_t i = 0; i < sizeof list / sizeof list[0]; i++)
-		if (may_go_on(list[i].founders, list[i].present, list[i].gone, list[i].here) !=
+		if (may_go_on(list[i].voters, list[i].present, list[i].gone, list[i].here) !=
 		    list[i].wanted)
 			fail_msg("case %zu", i);
 }

@@ -1,5 +1,5 @@
 /* Without this the helper thread and a destroy could wait for each other, a thread that slept could
- * leave the window's bell armed for good, or a call of a world of one could start a thread. */
+ * leave the window's doorbell armed for good, or a call of a world of one could start a thread. */
 #include "collectives/comm/comm.h"
 #include "collectives/engine/run.h"
 #include "collectives/window/window_internal.h"
@@ -63,12 +63,13 @@ static void test_callback_during_destroy(void **state)
 	assert_int_equal(late.status, TUTTI_OK);
 }
 
-/* ---- the bell ---------------------------------------------------------------------------------
+/* ---- the doorbell
+ * ---------------------------------------------------------------------------------
  */
 
 /* Rank 0's thread and the helper both sleep on the same window; then nobody does, and nobody may be
  * counted as asleep: every post of every rank would look for whom to wake. */
-static void test_bell(void **state)
+static void test_doorbell_fd(void **state)
 {
 	tutti_comm *comms[2];
 	float x[2] = {1, 2};
@@ -138,7 +139,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_alone),
 		cmocka_unit_test(test_callback_during_destroy),
-		cmocka_unit_test(test_bell),
+		cmocka_unit_test(test_doorbell_fd),
 		cmocka_unit_test(test_helpers_count),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

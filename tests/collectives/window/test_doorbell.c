@@ -41,7 +41,7 @@ static void *ring_later(void *arg)
 }
 
 /* Killed: wake() without its write to the event fd; window_arm without counting itself
- * (bell_enter); window_arm without its last look. */
+ * (doorbell_enter); window_arm without its last look. */
 static void test_doorbell(void **state)
 {
 	struct team team = {.size = 2};

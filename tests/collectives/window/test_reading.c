@@ -211,7 +211,7 @@ static void test_values(void **state)
 			struct team team = {.size = size,
 					    .read_bytes = 1,
 					    .are_processes = kind,
-					    .is_crowded = size % 2,
+					    .is_oversubscribed = size % 2,
 					    .member = make_calls,
 					    .arg = &size};
 			team.window_bytes = size % 2 ? 0 : 131072;
@@ -385,11 +385,13 @@ static struct call_args copying_call(uint64_t i, int rank)
 
 static void test_kill(void **state)
 {
-	struct team_kill plan = {
-		{.size = RANKS, .window_bytes = 1u << 20, .read_bytes = 1, .is_crowded = true},
-		copying_call,
-		.rounds = 6,
-		.most_calls = 50};
+	struct team_kill plan = {{.size = RANKS,
+				  .window_bytes = 1u << 20,
+				  .read_bytes = 1,
+				  .is_oversubscribed = true},
+				 copying_call,
+				 .rounds = 6,
+				 .most_calls = 50};
 	(void)state;
 	team_kill(&plan, seed);
 }

@@ -30,7 +30,7 @@ static struct window *windows[RANKS];
 
 static int set_up(void **state)
 {
-	struct team team = {.size = RANKS, .is_crowded = true};
+	struct team team = {.size = RANKS, .is_oversubscribed = true};
 
 	(void)state;
 	team_open(&team, windows);
@@ -81,21 +81,21 @@ static void test_lines(void **state)
 	for (int rank = 1; rank < RANKS; rank++)
 		runs_on(rank, rank / 2 + 1);
 	window_begin(windows[0], &runs[0], &args);
-	assert_true(near_trails(windows[0], &runs[0]));
+	assert_true(same_cpu_trails(windows[0], &runs[0]));
 	window_begin(windows[2], &runs[2], &args);
-	assert_true(near_trails(windows[0], &runs[0]));
+	assert_true(same_cpu_trails(windows[0], &runs[0]));
 	window_begin(windows[1], &runs[1], &args);
-	assert_false(near_trails(windows[0], &runs[0]));
+	assert_false(same_cpu_trails(windows[0], &runs[0]));
 	/* Rank 3 is seen to have moved here, or nowhere. */
 	runs_on(3, 1);
-	assert_true(near_trails(windows[0], &runs[0]));
+	assert_true(same_cpu_trails(windows[0], &runs[0]));
 	runs_on(3, 2);
-	assert_false(near_trails(windows[0], &runs[0]));
+	assert_false(same_cpu_trails(windows[0], &runs[0]));
 	runs_on(3, -1);
-	assert_true(near_trails(windows[0], &runs[0]));
+	assert_true(same_cpu_trails(windows[0], &runs[0]));
 	runs_on(3, 2);
 	window_begin(windows[3], &runs[3], &args);
-	assert_false(near_trails(windows[0], &runs[0]));
+	assert_false(same_cpu_trails(windows[0], &runs[0]));
 	all_advance(runs);
 }
 
@@ -109,13 +109,13 @@ static void test_says_where(void **state)
 	for (int rank = 0; rank < RANKS; rank++)
 		runs_on(rank, 3);
 	window_begin(windows[0], &runs[0], &args);
-	assert_false(near_trails(windows[0], &runs[0]));
+	assert_false(same_cpu_trails(windows[0], &runs[0]));
 	assert_int_equal(atomic_load(&windows[0]->area->cpu), 2);
 	here = 3;
-	assert_true(near_trails(windows[0], &runs[0]));
+	assert_true(same_cpu_trails(windows[0], &runs[0]));
 	assert_int_equal(atomic_load(&windows[0]->area->cpu), 4);
 	here = -1;
-	assert_true(near_trails(windows[0], &runs[0]));
+	assert_true(same_cpu_trails(windows[0], &runs[0]));
 	for (int rank = 1; rank < RANKS; rank++)
 		window_begin(windows[rank], &runs[rank], &args);
 	all_advance(runs);
@@ -147,7 +147,7 @@ static void test_roots(void **state)
 						 .root = 3};
 			window_begin(windows[rank], &runs[rank], &args);
 			if (rank < 3 && window_at_lines(&runs[rank]))
-				assert_int_equal(near_trails(windows[rank], &runs[rank]),
+				assert_int_equal(same_cpu_trails(windows[rank], &runs[rank]),
 						 call >= WINDOW_LINES && rank < 2);
 		}
 		all_advance(runs);
@@ -170,9 +170,9 @@ static void test_room(void **state)
 	assert_in_range(done, 1, WINDOW_LINES);
 	for (int rank = 1; rank < RANKS; rank++)
 		runs_on(rank, 2);
-	assert_false(near_trails(windows[0], &runs[0]));
+	assert_false(same_cpu_trails(windows[0], &runs[0]));
 	runs_on(2, 1);
-	assert_true(near_trails(windows[0], &runs[0]));
+	assert_true(same_cpu_trails(windows[0], &runs[0]));
 	for (int call = 0; call <= done; call++) {
 		for (int rank = 1; rank < RANKS; rank++) {
 			args.send = args.recv = data[rank];
@@ -181,7 +181,7 @@ static void test_room(void **state)
 				assert_int_equal(advance(rank, &runs[rank]), TUTTI_OK);
 		}
 	}
-	assert_false(near_trails(windows[0], &runs[0]));
+	assert_false(same_cpu_trails(windows[0], &runs[0]));
 	all_advance(runs);
 }
 
@@ -206,12 +206,12 @@ static void test_words(void **state)
 	/* Rank 0 has come to where it waits for the others' reductions. */
 	assert_int_equal(advance(0, &runs[0]), TUTTI_IN_PROGRESS);
 	assert_false(window_at_lines(&runs[0]));
-	assert_true(near_trails(windows[0], &runs[0]));
+	assert_true(same_cpu_trails(windows[0], &runs[0]));
 	for (int rank = 1; rank < RANKS; rank++)
 		runs_on(rank, 2);
-	assert_false(near_trails(windows[0], &runs[0]));
+	assert_false(same_cpu_trails(windows[0], &runs[0]));
 	runs_on(3, 1);
-	assert_true(near_trails(windows[0], &runs[0]));
+	assert_true(same_cpu_trails(windows[0], &runs[0]));
 	all_advance(runs);
 }
 
@@ -248,7 +248,7 @@ static int yields_of_drive(void)
 	return late.at_first;
 }
 
-/* Killed: wait_for_peers yields whatever near_trails says, or never. */
+/* Killed: wait_for_peers yields whatever same_cpu_trails says, or never. */
 static void test_drive(void **state)
 {
 	(void)state;

@@ -159,7 +159,7 @@ static void test_mixed(void **state)
 	for (int size = 2; size <= 4; size++) {
 		struct team team = {.size = size, .member = mixed, .arg = &size};
 		team.window_bytes = TINY_WINDOW;
-		team.is_crowded = size == 3;
+		team.is_oversubscribed = size == 3;
 		team_run(&team);
 	}
 }

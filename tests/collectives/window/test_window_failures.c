@@ -188,8 +188,8 @@ static void test_deadline_at_the_line(void **state)
 
 	(void)state;
 	alarm(60);
-	for (int crowded = 0; crowded < 2; crowded++) {
-		team.is_crowded = crowded;
+	for (int oversubscribed = 0; oversubscribed < 2; oversubscribed++) {
+		team.is_oversubscribed = oversubscribed;
 		team_open(&team, windows);
 		window_begin(windows[0], &runs[0], &args);
 		window_begin(windows[1], &runs[1], &args);
@@ -252,7 +252,7 @@ static void test_stop_and_failures(void **state)
 	(void)state;
 	alarm(60);
 	for (int kind = 0; kind < 4; kind++) {
-		struct team team = {.size = 2, .is_crowded = kind & 1};
+		struct team team = {.size = 2, .is_oversubscribed = kind & 1};
 		struct window *windows[2];
 		struct waiter w = {.args = call(COLL_BARRIER, 0, 0, 0)};
 		pthread_t thread;
@@ -272,7 +272,8 @@ static void test_stop_and_failures(void **state)
 	alarm(0);
 }
 
-/* A sleeper on descriptors hears of a failure, too. Killed: bell_wake_all left out of window_fail.
+/* A sleeper on descriptors hears of a failure, too. Killed: doorbell_wake_all left out of
+ * window_fail.
  */
 static void test_failure_rings(void **state)
 {
@@ -332,7 +333,7 @@ static struct call_args mixed_call(uint64_t i, int rank)
 /* Killed: failure_deaths left out of see_trouble; no pidfds passed at join. */
 static void test_kill_in_the_middle(void **state)
 {
-	struct team_kill plan = {{.size = 3, .window_bytes = 65536, .is_crowded = true},
+	struct team_kill plan = {{.size = 3, .window_bytes = 65536, .is_oversubscribed = true},
 				 mixed_call,
 				 .rounds = 4,
 				 .most_calls = 300};

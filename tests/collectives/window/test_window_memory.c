@@ -327,8 +327,8 @@ static void test_late(void **state)
 	uint8_t *arenas[LATE_RANKS];
 
 	(void)state;
-	for (int is_crowded = 0; is_crowded < 2; is_crowded++) {
-		struct team team = {.size = LATE_RANKS, .is_crowded = is_crowded};
+	for (int is_oversubscribed = 0; is_oversubscribed < 2; is_oversubscribed++) {
+		struct team team = {.size = LATE_RANKS, .is_oversubscribed = is_oversubscribed};
 		team_open(&team, windows);
 		allocate_all(windows, arenas);
 		for (size_t i = 0; i < sizeof collectives / sizeof *collectives; i++)

@@ -412,7 +412,7 @@ static void open_play(struct play *p, const struct program *program)
 {
 	struct team team = {.size = program->size,
 			    .window_bytes = least_window_bytes(program->size),
-			    .is_crowded = true}; /* on every machine the same */
+			    .is_oversubscribed = true}; /* on every machine the same */
 	struct segment_head *head;
 
 	*p = (struct play){.program = program};

@@ -70,7 +70,7 @@ static void test_stress(void **state)
 		struct team team = {
 			.size = size, .are_processes = true, .member = stress, .arg = &size};
 		team.window_bytes = size % 3 ? 65536u << (size % 4) : 0;
-		team.is_crowded = size % 2;
+		team.is_oversubscribed = size % 2;
 		assert_int_equal(team_run(&team), 0);
 	}
 }

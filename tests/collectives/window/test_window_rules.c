@@ -128,7 +128,7 @@ static void test_who_runs_ahead(void **state)
  * free. */
 static void check_long(enum collective collective, int first, int second)
 {
-	struct team team = {.size = 3, .is_crowded = true};
+	struct team team = {.size = 3, .is_oversubscribed = true};
 	struct window *windows[3];
 	struct made made[3] = {{.size = 3}, {.size = 3}, {.size = 3}};
 	struct made next[3] = {{.size = 3}, {.size = 3}, {.size = 3}};
@@ -245,9 +245,10 @@ static void start(struct window *window, struct player *p, int rank)
  * counted by one path; header compared with >= (the numbers wrap after 64 calls); a line posted in
  * another parity; staging before the others' TAKEN; rows written while the operation before the
  * last may still be read. */
-static void play(uint64_t calls, bool is_crowded)
+static void play(uint64_t calls, bool is_oversubscribed)
 {
-	struct team team = {.size = RANKS, .window_bytes = 20000, .is_crowded = is_crowded};
+	struct team team = {
+		.size = RANKS, .window_bytes = 20000, .is_oversubscribed = is_oversubscribed};
 	struct window *windows[RANKS];
 	struct player players[RANKS] = {0};
 	uint64_t turn = 0;
@@ -322,10 +323,10 @@ static void *sleep_in_drive(void *arg)
 }
 
 /* A flag that is posted without a look for sleepers stands for a load that overtook its store.
- * Killed: bell_sleep's futex without a timeout. */
+ * Killed: doorbell_sleep's futex without a timeout. */
 static void test_missed_sleeper_wakes(void **state)
 {
-	struct team team = {.size = 2, .is_crowded = true};
+	struct team team = {.size = 2, .is_oversubscribed = true};
 	struct window *windows[2];
 	struct sleeper s = {.args = {.collective = COLL_BARRIER, .fingerprint = 9}};
 	pthread_t thread;
@@ -347,10 +348,10 @@ static void test_missed_sleeper_wakes(void **state)
 }
 
 /* A sleeper is woken, not only timed: with the timer alone, 300 sleeps are 0.3 s, and waking must
- * be seen on the bell. Killed: bell_wake does nothing. */
+ * be seen on the doorbell. Killed: doorbell_wake does nothing. */
 static void test_post_rings(void **state)
 {
-	struct team team = {.size = 2, .is_crowded = true};
+	struct team team = {.size = 2, .is_oversubscribed = true};
 	struct window *windows[2];
 	struct sleeper s = {.args = {.collective = COLL_BARRIER, .fingerprint = 9}};
 	uint32_t rings = 0;
@@ -369,7 +370,7 @@ static void test_post_rings(void **state)
 		while (advance(windows[1], &run) == TUTTI_IN_PROGRESS)
 			sched_yield();
 		pthread_join(thread, NULL);
-		rings = atomic_load(&windows[0]->area->bell);
+		rings = atomic_load(&windows[0]->area->doorbell);
 	}
 	team_close(windows, 2);
 	alarm(0);

@@ -79,7 +79,7 @@ static void test_share(void **state)
 		for (int size = 2; size <= 4; size += 2) {
 			struct team team = {.size = size,
 					    .are_processes = kind & 1,
-					    .is_crowded = kind & 2,
+					    .is_oversubscribed = kind & 2,
 					    .member = share,
 					    .arg = &size};
 			assert_int_equal(team_run(&team), 0);

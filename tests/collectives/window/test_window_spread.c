@@ -70,7 +70,7 @@ static struct window *windows[RANKS];
 
 static int set_up(void **state)
 {
-	struct team team = {.size = RANKS, .is_crowded = true};
+	struct team team = {.size = RANKS, .is_oversubscribed = true};
 
 	(void)state;
 	now_ns = used_ns = 5000u * MS;
@@ -227,14 +227,14 @@ static void test_taken_back(void **state)
  */
 static void test_when(void **state)
 {
-	struct tutti_comm comm = {.size = RANKS, .crowd = RANKS, .env = {.spread = 1}};
+	struct tutti_comm comm = {.size = RANKS, .ranks_on_host = RANKS, .env = {.spread = 1}};
 
 	(void)state;
 	assert_true(windows[0]->spread.is_on);
 	assert_true(comm_window_config(&comm).spreads);
-	comm.crowd++;
+	comm.ranks_on_host++;
 	assert_false(comm_window_config(&comm).spreads);
-	comm.crowd--;
+	comm.ranks_on_host--;
 	comm.env.spread = 0;
 	assert_false(comm_window_config(&comm).spreads);
 }

@@ -31,13 +31,13 @@ static struct window_config config_for(const struct team *team, int rank, const 
 				       {id[0], id[1]},
 				       team->window_bytes,
 				       wait_policy_for(team->size),
-				       team->is_crowded,
+				       team->is_oversubscribed,
 				       team->read_bytes,
 				       wait_cores(),
 				       NULL};
 	if (!config.window_bytes)
 		config.window_bytes = 8u << 20;
-	if (team->is_crowded)
+	if (team->is_oversubscribed)
 		config.policy = wait_policy_for(INT_MAX);
 	return config;
 }

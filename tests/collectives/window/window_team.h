@@ -26,7 +26,7 @@ struct team {
 	bool are_processes;
 	size_t window_bytes;            /* 0: 8 MiB */
 	size_t read_bytes;              /* 0: never */
-	bool is_crowded;                /* the policy for more ranks than cores, whatever is true */
+	bool is_oversubscribed;                /* the policy for more ranks than cores, whatever is true */
 	void (*member)(struct window *window, int rank, void *arg);
 	void *arg;
 };

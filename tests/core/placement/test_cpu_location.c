@@ -79,7 +79,7 @@ static int bind_to_one(void)
 /* Threads that are on that CPU, and wait. */
 static struct parked {
 	pthread_t thread;
-	struct whereabouts at;
+	struct cpu_location at;
 } parked[RANKS - 1];
 static pthread_barrier_t all_there, may_go;
 
@@ -87,7 +87,7 @@ static void *park(void *arg)
 {
 	struct parked *p = arg;
 
-	p->at = whereabouts_here();
+	p->at = cpu_location_here();
 	pthread_barrier_wait(&all_there);
 	pthread_barrier_wait(&may_go);
 	return NULL;
@@ -120,18 +120,18 @@ static int tear_down(void **state)
 static void test_cpu(void **state)
 {
 	static const char *const names[] = {"plain", ") 7 (a) b", ""};
-	struct whereabouts none = parked[0].at;
+	struct cpu_location none = parked[0].at;
 
 	(void)state;
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
 		prctl(PR_SET_NAME, names[i]);
-		struct whereabouts mine = whereabouts_here();
-		assert_int_equal(whereabouts_cpu(&mine), here + 1);
+		struct cpu_location mine = cpu_location_here();
+		assert_int_equal(cpu_location_now(&mine), here + 1);
 	}
 	for (int i = 0; i < RANKS - 1; i++)
-		assert_int_equal(whereabouts_cpu(&parked[i].at), here + 1);
+		assert_int_equal(cpu_location_now(&parked[i].at), here + 1);
 	none.thread = -1;
-	assert_int_equal(whereabouts_cpu(&none), 0);
+	assert_int_equal(cpu_location_now(&none), 0);
 }
 
 static void fill(struct engine *e)
@@ -139,9 +139,9 @@ static void fill(struct engine *e)
 	memset(e, 0, sizeof *e);
 	for (int i = 0; i < RANKS - 1; i++)
 		e->config.near[i] = parked[i].at;
-	e->config.near[RANKS - 1] = whereabouts_here();
-	e->config.near_count = RANKS;
-	e->config.near_me = RANKS - 1;
+	e->config.near[RANKS - 1] = cpu_location_here();
+	e->config.ranks_near_count = RANKS;
+	e->config.ranks_near_me = RANKS - 1;
 }
 
 static void look(struct engine *e, uint64_t after_ms)
@@ -170,7 +170,7 @@ static void test_stays(void **state)
 
 	(void)state;
 	fill(&e);
-	e.config.near_me = 0;
+	e.config.ranks_near_me = 0;
 	e.config.near[0] = e.config.near[RANKS - 1];
 	e.config.near[RANKS - 1] = parked[0].at;
 	for (int i = 0; i < 10; i++)
@@ -189,9 +189,9 @@ static void test_pace(void **state)
 
 	(void)state;
 	fill(&e);
-	e.config.near_count = 1;
-	e.config.near_me = 0;
-	e.config.near[0] = whereabouts_here();
+	e.config.ranks_near_count = 1;
+	e.config.ranks_near_me = 0;
+	e.config.near[0] = cpu_location_here();
 	for (int ms = 0; ms < 1000; ms++) {
 		uint64_t before = e.spread.looked_ns;
 		look(&e, 1);
@@ -215,29 +215,30 @@ static int near(const struct tutti_comm *like)
 	/* There is no transport here: this fails, later. */
 	assert_int_equal(comm_meet(&comm, members), TUTTI_ERR_UNSUPPORTED);
 	free(comm.routes);
-	return comm.near_count;
+	return comm.ranks_near_count;
 }
 
 static void test_when(void **state)
 {
-	struct tutti_comm comm = {.rank = 1, .size = RANKS, .crowd = RANKS, .env = {.spread = 1}};
+	struct tutti_comm comm = {
+		.rank = 1, .size = RANKS, .ranks_on_host = RANKS, .env = {.spread = 1}};
 
 	(void)state;
 	for (int r = 0; r < RANKS; r++)
-		members[r].whereabouts = (struct whereabouts){77, 100 + r, 100 + r};
+		members[r].cpu_location = (struct cpu_location){77, 100 + r, 100 + r};
 	assert_int_equal(near(&comm), RANKS);
-	comm.crowd++; /* ranks that are not of this communicator */
+	comm.ranks_on_host++; /* ranks that are not of this communicator */
 	assert_int_equal(near(&comm), 0);
-	comm.crowd--;
+	comm.ranks_on_host--;
 	comm.env.spread = 0;
 	assert_int_equal(near(&comm), 0);
 	comm.env.spread = 1;
-	members[2].whereabouts.processes++; /* a container of its own */
+	members[2].cpu_location.processes++; /* a container of its own */
 	assert_int_equal(near(&comm), 0);
-	members[2].whereabouts = members[3].whereabouts; /* tutti_init_all */
+	members[2].cpu_location = members[3].cpu_location; /* tutti_init_all */
 	assert_int_equal(near(&comm), 0);
 	members[2].host_id[0] = 'x'; /* another node */
-	comm.crowd = RANKS - 1;
+	comm.ranks_on_host = RANKS - 1;
 	assert_int_equal(near(&comm), RANKS - 1);
 }
 
