@@ -111,7 +111,8 @@ static tutti_status issue_job(struct tutti_comm *comm, const struct call_args *a
 			      const struct algorithm *a, const struct noted *noted,
 			      const tutti_call *call)
 {
-	struct job_spec spec = {.args = *args,
+	struct job_spec spec = {.kind = a && a->build ? &plan_jobs : &window_jobs,
+				.args = *args,
 				.memory = memory_of(args->recv ? args->recv : args->send),
 				.name = collective_name(args->collective),
 				.algorithm = a ? a->name : "window",

@@ -1,5 +1,6 @@
-/* What the trace says of an operation that has been waiting for long: for whom, in words. */
-#include "collectives/engine/run.h"
+/* What an operation that has been waiting for long waits for, in words: for the trace and for error
+ * messages. */
+#include "collectives/engine/job.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -8,29 +9,11 @@
 
 int work_explain(struct engine *e, const struct tutti_work *work, char *text, size_t text_bytes)
 {
-	char ranks[200], progress_text[200];
-
 	if (work->stage == WORK_PREPARES) {
 		snprintf(text, text_bytes, "for staging in %s memory", work->spec.memory->name);
 		return -1;
 	}
-	if (work->run) {
-		snprintf(text, text_bytes, "%s; %s", run_explain(work->run, ranks, sizeof ranks),
-			 run_progress_text(work->run, progress_text, sizeof progress_text));
-		return run_waits_for(work->run);
-	}
-	if (work->message) {
-		p2p_explain(work, text, text_bytes);
-		return work->spec.p2p.peer;
-	}
-	if (work->has_begun) {
-		snprintf(text, text_bytes, "for %s; %s",
-			 window_explain(e->config.window, &work->window, ranks, sizeof ranks),
-			 window_progress_text(&work->window, progress_text, sizeof progress_text));
-		return window_waits_for(e->config.window, &work->window);
-	}
-	snprintf(text, text_bytes, "for earlier calls");
-	return -1;
+	return work->spec.kind->explain(e, work, text, text_bytes);
 }
 
 static void tell(struct engine *e, const struct trace_mark *mark, int rank, const char *text)
