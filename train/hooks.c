@@ -4,10 +4,10 @@
  * backwards have ended, a parameter when all units that use it and ran forward are finished.
  * Nothing here waits for another rank, but for the small collective that all_done asks for, for
  * what a step begins with, and with sharded parameters for a unit's values. */
-#include "train/explain.h"
-#include "train/gather.h"
-#include "train/reduce.h"
-#include "train/step.h"
+#include "train/base/train_error.h"
+#include "train/strategies/strategies.h"
+#include "train/strategies/grad_reduce.h"
+#include "train/trainer.h"
 
 #include <math.h>
 

@@ -1,10 +1,10 @@
 /* Parameters' values and gradients, as the author reads and sets them. */
-#include "train/explain.h"
-#include "train/gather.h"
-#include "train/kernels.h"
-#include "train/random.h"
-#include "train/reduce.h"
-#include "train/step.h"
+#include "train/base/train_error.h"
+#include "train/strategies/strategies.h"
+#include "train/precision/kernels.h"
+#include "train/base/random.h"
+#include "train/strategies/grad_reduce.h"
+#include "train/trainer.h"
 
 #include <string.h>
 

@@ -1,9 +1,9 @@
 /* Are all ranks' parameters the same to the bit? And means over ranks, the other small question. */
-#include "train/explain.h"
-#include "train/gather.h"
-#include "train/random.h"
-#include "train/saving.h"
-#include "train/together.h"
+#include "train/base/train_error.h"
+#include "train/strategies/strategies.h"
+#include "train/base/random.h"
+#include "train/checkpoint/checkpoint.h"
+#include "train/state/trainer_agree.h"
 
 #include <stdlib.h>
 #include <string.h>

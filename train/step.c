@@ -2,13 +2,13 @@
  *
  * Every rank tells every other how many items it had and whether a hook is missing, so that all of
  * them divide by the same number, update together or fail with the same sentence. */
-#include "train/step.h"
+#include "train/trainer.h"
 
-#include "train/explain.h"
-#include "train/gather.h"
-#include "train/norm.h"
-#include "train/optimizer.h"
-#include "train/reduce.h"
+#include "train/base/train_error.h"
+#include "train/strategies/strategies.h"
+#include "train/optimizer/grad_norm.h"
+#include "train/optimizer/optimizer.h"
+#include "train/strategies/grad_reduce.h"
 
 #include <math.h>
 #include <stdio.h>

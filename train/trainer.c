@@ -1,12 +1,12 @@
 /* Making and unmaking a trainer. */
-#include "train/explain.h"
-#include "train/gather.h"
-#include "train/memory.h"
-#include "train/norm.h"
-#include "train/reduce.h"
-#include "train/saving.h"
-#include "train/step.h"
-#include "train/together.h"
+#include "train/base/train_error.h"
+#include "train/strategies/strategies.h"
+#include "train/state/trainer_memory.h"
+#include "train/optimizer/grad_norm.h"
+#include "train/strategies/grad_reduce.h"
+#include "train/checkpoint/checkpoint.h"
+#include "train/trainer.h"
+#include "train/state/trainer_agree.h"
 
 #include <stdlib.h>
 #include <string.h>

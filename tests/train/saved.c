@@ -1,7 +1,7 @@
 /* A small model's checkpoints. */
 #include "saved.h"
 
-#include "train/safetensors.h"
+#include "train/checkpoint/safetensors.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -5,7 +5,7 @@
 #include "ranks.h"
 #include "toy.h"
 
-#include "train/kernels.h"
+#include "train/precision/kernels.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

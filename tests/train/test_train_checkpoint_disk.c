@@ -2,8 +2,8 @@
  * file's name and errno, nothing left behind, and older checkpoints as they were. */
 #include "saved.h"
 
-#include "train/disk.h"
-#include "train/staging.h"
+#include "train/checkpoint/disk.h"
+#include "train/checkpoint/staging.h"
 
 #include "../threads.h"
 

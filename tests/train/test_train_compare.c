@@ -2,7 +2,7 @@
 #include "ranks.h"
 #include "toy.h"
 
-#include "train/trainer.h"
+#include "train/state/trainer_state.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* Breaks when an exact sum of squares depends on the order, on the cut, or on the merge of its
  * limbs; when it is not the nearest f64 of what a plain sum of bits says; or when an infinity or a
  * NaN is lost. */
-#include "train/exact_sum.h"
+#include "train/precision/exact_sum.h"
 
 #include "../memory/twin.h"
 

@@ -3,7 +3,7 @@
 #include "ranks.h"
 #include "toy.h"
 
-#include "train/trainer.h"
+#include "train/state/trainer_state.h"
 
 #include <pthread.h>
 #include <semaphore.h>

@@ -1,10 +1,10 @@
 /* Breaks when a kernel of the training layer differs by one bit from its plain definition, on any
  * instruction set, at any count and alignment, with subnormal numbers, infinities and NaNs; when it
  * writes beside its arrays; or when the thread's floating point settings change a result. */
-#include "train/kernels.h"
+#include "train/precision/kernels.h"
 
 #include "../memory/twin.h"
-#include "train/kernel_table.h"
+#include "train/precision/kernel_table.h"
 
 #include <fenv.h>
 #include <math.h>

@@ -5,7 +5,7 @@
  * Every rank's training is computed once more in double precision, for all ranks at once. */
 #include "ranks.h"
 
-#include "train/trainer.h"
+#include "train/state/trainer_state.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -4,7 +4,7 @@
 #include "ranks.h"
 #include "toy.h"
 
-#include "train/trainer.h"
+#include "train/state/trainer_state.h"
 
 #include <math.h>
 #include <setjmp.h>

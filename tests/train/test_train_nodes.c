@@ -4,7 +4,7 @@
 #include "ranks.h"
 #include "stack.h"
 
-#include "train/trainer.h"
+#include "train/state/trainer_state.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

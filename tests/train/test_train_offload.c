@@ -3,7 +3,7 @@
 #include "ranks.h"
 #include "saved.h"
 
-#include "train/safetensors.h"
+#include "train/checkpoint/safetensors.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* What would break: samples drawn twice or never, epochs that are hardly shuffled, and checkpoints
  * that go on in another order. */
-#include "train/permutation.h"
+#include "train/data/permutation.h"
 
 #include <inttypes.h>
 #include <setjmp.h>

@@ -1,8 +1,8 @@
 /* Breaks when stochastic rounding is biased, depends on how an array is cut or on the instruction
  * set, repeats itself among steps, seeds or parameters, changes what BF16 can hold, or makes an
  * infinity of a finite number. */
-#include "train/kernel_table.h"
-#include "train/kernels.h"
+#include "train/precision/kernel_table.h"
+#include "train/precision/kernels.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -2,8 +2,8 @@
  * handed a file that is not what it says. */
 #include "saved.h"
 
-#include "train/disk.h"
-#include "train/safetensors.h"
+#include "train/checkpoint/disk.h"
+#include "train/checkpoint/safetensors.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

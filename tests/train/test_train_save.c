@@ -5,7 +5,7 @@
 #include "saved.h"
 #include "toy.h"
 
-#include "train/safetensors.h"
+#include "train/checkpoint/safetensors.h"
 
 #include "../threads.h"
 

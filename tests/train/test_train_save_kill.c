@@ -9,7 +9,7 @@
 #include "saved.h"
 #include "toy.h"
 
-#include "train/explain.h"
+#include "train/base/train_error.h"
 
 #include <errno.h>
 #include <fcntl.h>

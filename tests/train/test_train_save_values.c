@@ -5,9 +5,9 @@
 #include "saved.h"
 #include "toy.h"
 
-#include "train/disk.h"
-#include "train/safetensors.h"
-#include "train/trainer.h"
+#include "train/checkpoint/disk.h"
+#include "train/checkpoint/safetensors.h"
+#include "train/state/trainer_state.h"
 
 #include <fcntl.h>
 #include <math.h>

@@ -5,7 +5,7 @@
 #include "ranks.h"
 #include "stack.h"
 
-#include "train/trainer.h"
+#include "train/state/trainer_state.h"
 
 #include <inttypes.h>
 #include <setjmp.h>

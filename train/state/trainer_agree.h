@@ -1,0 +1,11 @@
+/* What one rank alone can fail at, all fail at. */
+#ifndef TRAIN_TOGETHER_H
+#define TRAIN_TOGETHER_H
+
+#include "train/state/trainer_state.h"
+
+/* Collective: OK when own is OK on every rank; else, on all of them, what the lowest rank has that
+ * failed, with its sentence. */
+tutti_status together(tutti_trainer *trainer, tutti_status own);
+
+#endif

@@ -1,0 +1,47 @@
+/* deterministic = 2: a binary counter of partial sums. After m micro-batches level l has the sum of
+ * 2^l of them where bit l of m is set; so rank r's sum is the same subtree as on one rank that had
+ * all micro-batches, and ranks are added by the communicator's tree above it. */
+#include "train/base/train_error.h"
+#include "train/precision/kernels.h"
+#include "train/strategies/grad_reduce.h"
+
+#include <assert.h>
+#include <string.h>
+
+static void add_levels(const tutti_trainer *trainer, const struct block *block, int last)
+{
+	for (int i = 0; i < block->span->param_count; i++) {
+		int p = block->span->params[i];
+		size_t offset = trainer->layout.places[p].offset,
+		       count = trainer->model.params[p].count;
+		for (int level = 0; level < last; level++)
+			if (trainer->micro_batches >> level & 1)
+				kernel_add(param_grad(trainer, p), TUTTI_F32,
+					   block->levels[level] + offset, TUTTI_F32, count);
+	}
+}
+
+tutti_status tree_push(tutti_trainer *trainer, int b)
+{
+	struct block *block = &trainer->blocks[b];
+	int level = 0;
+
+	while (trainer->micro_batches >> level & 1)
+		level++;
+	assert(block->levels[level]);
+	TRY(grad_make(trainer, b));
+	add_levels(trainer, block, level);
+	for (int i = 0; i < block->span->param_count; i++) {
+		int p = block->span->params[i];
+		size_t bytes = trainer->model.params[p].count * sizeof(float);
+		memcpy(block->levels[level] + trainer->layout.places[p].offset,
+		       param_grad(trainer, p), bytes);
+		memset(param_grad(trainer, p), 0, bytes);
+	}
+	return TUTTI_OK;
+}
+
+void tree_finish(tutti_trainer *trainer, int b)
+{
+	add_levels(trainer, &trainer->blocks[b], TREE_LEVELS - 1);
+}
