@@ -1,5 +1,5 @@
 /* Ranks as threads and as processes. */
-#include "ranks.h"
+#include "tests/train/ranks.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

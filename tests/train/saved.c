@@ -1,5 +1,5 @@
 /* A small model's checkpoints. */
-#include "saved.h"
+#include "tests/train/saved.h"
 
 #include "train/checkpoint/safetensors.h"
 
