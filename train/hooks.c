@@ -189,7 +189,7 @@ static void begin_backward(tutti_trainer *trainer)
 	for (int p = 0; p < trainer->model.param_count; p++)
 		trainer->tensors[p].pending = 0;
 	for (int i = 0; i < trainer->model.use_count; i++) {
-		const struct use *use = &trainer->model.uses[i];
+		const struct unit_use *use = &trainer->model.uses[i];
 		if (trainer->units[use->unit].uses > 0)
 			trainer->tensors[use->param].pending++;
 	}

@@ -15,16 +15,16 @@
 
 enum { EXPLANATION_BYTES = 480, SHOWN_BYTES = 150 };
 
-struct text {
+struct model_text {
 	char *bytes;
 	size_t used, room;
 	bool failed;
 };
 
-static void append(struct text *text, const char *format, ...)
+static void append(struct model_text *text, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 
-static void append(struct text *text, const char *format, ...)
+static void append(struct model_text *text, const char *format, ...)
 {
 	char piece[4 * MODEL_NAME_BYTES];
 	va_list args;
@@ -46,7 +46,7 @@ static void append(struct text *text, const char *format, ...)
 }
 
 /* What changes which collectives are issued or what the update does. */
-static void describe_config(struct text *text, const tutti_train_config *c)
+static void describe_config(struct model_text *text, const tutti_train_config *c)
 {
 	append(text,
 	       "config with strategy %d, types %d %d %d, stochastic_rounding %d, loss_scale %a, "
@@ -63,7 +63,7 @@ static void describe_config(struct text *text, const tutti_train_config *c)
 	       c->local_sgd_state, c->shard_size, (unsigned long long)c->seed);
 }
 
-static void describe_param(struct text *text, const struct tutti_model *model, int p)
+static void describe_param(struct model_text *text, const struct tutti_model *model, int p)
 {
 	const struct param *param = &model->params[p];
 
@@ -82,7 +82,7 @@ static void describe_param(struct text *text, const struct tutti_model *model, i
 	append(text, "\n");
 }
 
-static void describe(struct text *text, const tutti_trainer *trainer)
+static void describe(struct model_text *text, const tutti_trainer *trainer)
 {
 	describe_config(text, &trainer->config);
 	for (int p = 0; p < trainer->model.param_count; p++)
@@ -125,7 +125,7 @@ static int shown(const char *line)
 static tutti_status explain(tutti_trainer *trainer, const char *own, const char *first_rank,
 			    int32_t *lines)
 {
-	char sentence[EXPLANATION_BYTES] = "";
+	char message[EXPLANATION_BYTES] = "";
 	int speaker = 0;
 
 	lines[trainer->rank] = first_difference(&own, &first_rank);
@@ -134,13 +134,13 @@ static tutti_status explain(tutti_trainer *trainer, const char *own, const char 
 		if (lines[r] >= 0 && (lines[speaker] < 0 || lines[r] < lines[speaker]))
 			speaker = r;
 	if (speaker == trainer->rank)
-		snprintf(sentence, sizeof sentence,
+		snprintf(message, sizeof message,
 			 "The models differ: rank %d has %.*s, where rank 0 has %.*s; register the "
 			 "same "
 			 "model in the same order on every rank.",
 			 speaker, shown(own), own, shown(first_rank), first_rank);
-	TRY(trainer_broadcast(trainer, sentence, sizeof sentence, TUTTI_I8, speaker));
-	return train_fail(TUTTI_ERR_MISMATCH, "%s", sentence);
+	TRY(trainer_broadcast(trainer, message, sizeof message, TUTTI_I8, speaker));
+	return train_fail(TUTTI_ERR_MISMATCH, "%s", message);
 }
 
 static tutti_status need(const void *memory)
@@ -150,13 +150,13 @@ static tutti_status need(const void *memory)
 }
 
 /* bytes: of rank 0's text. */
-static tutti_status explain_difference(tutti_trainer *trainer, const struct text *text,
+static tutti_status explain_difference(tutti_trainer *trainer, const struct model_text *text,
 				       size_t bytes)
 {
 	size_t line_bytes = (size_t)trainer->size * sizeof(int32_t);
 	char *memory = calloc(1, line_bytes + bytes + 1);
 	char *first_rank = memory ? memory + line_bytes : NULL;
-	tutti_status status = together(trainer, need(memory));
+	tutti_status status = trainer_agree(trainer, need(memory));
 
 	if (status == TUTTI_OK && trainer->rank == 0)
 		memcpy(first_rank, text->bytes, bytes);
@@ -173,7 +173,7 @@ struct digest {
 	uint64_t bytes, hash;
 };
 
-static tutti_status compare_texts(tutti_trainer *trainer, const struct text *text,
+static tutti_status compare_texts(tutti_trainer *trainer, const struct model_text *text,
 				  struct digest *all)
 {
 	bool differs = false;
@@ -188,10 +188,10 @@ static tutti_status compare_texts(tutti_trainer *trainer, const struct text *tex
 tutti_status compare_models(tutti_trainer *trainer)
 {
 	struct digest *all = calloc((size_t)trainer->size, sizeof *all);
-	struct text text = {0};
+	struct model_text text = {0};
 
 	describe(&text, trainer);
-	tutti_status status = together(trainer, need(text.failed ? NULL : all));
+	tutti_status status = trainer_agree(trainer, need(text.failed ? NULL : all));
 	if (status == TUTTI_OK)
 		status = compare_texts(trainer, &text, all);
 	free(text.bytes);

@@ -26,19 +26,19 @@ void *tutti_param_grad(tutti_trainer *trainer, int param)
 	return param_grad(trainer, param);
 }
 
-static struct block *block_of(const tutti_trainer *trainer, int param)
+static struct bucket *block_of(const tutti_trainer *trainer, int param)
 {
-	return &trainer->blocks[trainer->layout.places[param].span];
+	return &trainer->buckets[trainer->layout.places[param].span];
 }
 
 /* This rank's piece of a parameter; NULL: it has none. */
 static const struct piece *piece_of(const tutti_trainer *trainer, int param)
 {
-	const struct block *block = block_of(trainer, param);
+	const struct bucket *bucket = block_of(trainer, param);
 
-	for (int i = 0; i < block->piece_count; i++)
-		if (trainer->pieces[block->first_piece + i].param == param)
-			return &trainer->pieces[block->first_piece + i];
+	for (int i = 0; i < bucket->piece_count; i++)
+		if (trainer->pieces[bucket->first_piece + i].param == param)
+			return &trainer->pieces[bucket->first_piece + i];
 	return NULL;
 }
 
@@ -136,11 +136,11 @@ static tutti_status check_range(const tutti_trainer *trainer, const char *functi
 static tutti_status read_shards(tutti_trainer *trainer, int param, size_t first, size_t count,
 				float *values)
 {
-	const struct span *span = block_of(trainer, param)->span;
+	const struct param_span *span = block_of(trainer, param)->span;
 	const struct piece *piece = piece_of(trainer, param);
 
 	for (int r = 0; r < trainer->layout.shard_size; r++) {
-		struct range part =
+		struct element_range part =
 			param_part(&trainer->layout, &trainer->model, param, span_part(span, r));
 		size_t begin = larger(first, part.first), end = smaller(first + count, part.last);
 		if (begin >= end)

@@ -144,7 +144,7 @@ tutti_status tutti_memory_estimate(const tutti_model *model, int world_size,
 				   const tutti_train_config *config, tutti_train_stats *stats)
 {
 	const tutti_train_config zero = {0};
-	struct layout layout;
+	struct model_layout layout;
 
 	config = config ? config : &zero;
 	if (!model || !stats || world_size < 1 || world_size > MOST_RANKS)

@@ -36,7 +36,7 @@ tutti_status trainer_check_param(const tutti_trainer *trainer, const char *funct
 }
 
 /* Until the first plan is seen: forward in the order of registration, and backward. */
-static void plan_units(struct events *plan, int units)
+static void plan_units(struct unit_events *plan, int units)
 {
 	plan->room = 2 * units;
 	for (int u = 0; u < units; u++)
@@ -59,10 +59,10 @@ static tutti_status make_tables(tutti_trainer *trainer, const tutti_model *model
 	}
 	trainer->tensors = calloc(params + 1, sizeof *trainer->tensors);
 	trainer->units = calloc(units + 1, sizeof *trainer->units);
-	trainer->ballots = calloc((size_t)trainer->size, sizeof *trainer->ballots);
+	trainer->reports = calloc((size_t)trainer->size, sizeof *trainer->reports);
 	trainer->step_events = calloc((size_t)trainer->size, sizeof *trainer->step_events);
 	trainer->plan.list = malloc((2 * units + 1) * sizeof *trainer->plan.list);
-	if (!trainer->tensors || !trainer->units || !trainer->ballots || !trainer->step_events ||
+	if (!trainer->tensors || !trainer->units || !trainer->reports || !trainer->step_events ||
 	    !trainer->plan.list)
 		return train_fail(TUTTI_ERR_MEMORY, "There is no memory for a trainer's tables.");
 	for (size_t p = 0; p < params; p++)
@@ -123,7 +123,7 @@ static tutti_status check_memory(tutti_trainer *trainer)
 static tutti_status agree_on_memory(tutti_trainer *trainer)
 {
 	tutti_status status = check_memory(trainer);
-	struct kept_error why = train_keep_error();
+	struct train_error why = train_last_error();
 	double told[2] = {status != TUTTI_OK, (double)trainer->planned_bytes};
 
 	TRY(trainer_all_reduce(trainer, told, 2, TUTTI_MAX));
@@ -132,7 +132,7 @@ static tutti_status agree_on_memory(tutti_trainer *trainer)
 	if (trainer->layout.by_unit) /* what it needs beside the plan all need, and fail together */
 		trainer->held_bytes += more;
 	if (status != TUTTI_OK)
-		return tutti_set_error(status, why.sentence);
+		return tutti_set_error(status, why.message);
 	if (told[0] > 0)
 		return train_fail(
 			TUTTI_ERR_MEMORY,
@@ -185,14 +185,14 @@ static tutti_status build(tutti_trainer *trainer, const tutti_model *model)
 {
 	int node = tutti_local_size(trainer->comm);
 
-	TRY(together(trainer, make_tables(trainer, model)));
+	TRY(trainer_agree(trainer, make_tables(trainer, model)));
 	TRY(compare_models(trainer));
 	TRY(check_nodes(trainer, node));
-	TRY(together(trainer, plan_memory(trainer, node)));
+	TRY(trainer_agree(trainer, plan_memory(trainer, node)));
 	TRY(agree_on_memory(trainer));
 	TRY(split(trainer));
 	TRY(memory_place(trainer));
-	TRY(together(trainer, pieces_make(trainer)));
+	TRY(trainer_agree(trainer, pieces_make(trainer)));
 	scale_create(trainer);
 	trainer->skipped_param = trainer->missed = -1;
 	TRY(broadcast_values(trainer));
@@ -229,13 +229,13 @@ tutti_status tutti_trainer_create(tutti_trainer **trainer, tutti_model *model, t
 	if (local == TUTTI_OK && !made)
 		local = train_fail(TUTTI_ERR_MEMORY, "There is no memory for a trainer.");
 	if (!made)
-		return together(&first, local);
+		return trainer_agree(&first, local);
 	*made = first;
 	tutti_status status = build(made, model);
 	if (status != TUTTI_OK) {
-		struct kept_error why = train_keep_error();
+		struct train_error why = train_last_error();
 		tutti_trainer_destroy(made);
-		return tutti_set_error(status, why.sentence);
+		return tutti_set_error(status, why.message);
 	}
 	*trainer = made;
 	return TUTTI_OK;
@@ -245,7 +245,7 @@ void tutti_trainer_destroy(tutti_trainer *trainer)
 {
 	if (!trainer)
 		return;
-	saving_drop(trainer);
+	checkpoint_abandon(trainer);
 	if (trainer->step != STEP_CLOSED) /* nobody may come any more to what is under way */
 		trainer_abort(trainer);
 	if (trainer->flight_count > 0)
@@ -261,7 +261,7 @@ void tutti_trainer_destroy(tutti_trainer *trainer)
 	tutti_comm_destroy(trainer->replicas);
 	free(trainer->tensors);
 	free(trainer->units);
-	free(trainer->ballots);
+	free(trainer->reports);
 	free(trainer->shares);
 	free(trainer->step_events);
 	free(trainer->offload_dir);

@@ -16,6 +16,6 @@ void scale_end_step(tutti_trainer *trainer, double items, bool is_finite);
 tutti_status step_at_times(tutti_trainer *trainer);
 /* Local SGD: all ranks get the mean of their values, and of their state where the config says so.
  * Collective. */
-tutti_status average(tutti_trainer *trainer);
+tutti_status local_sgd_average(tutti_trainer *trainer);
 
 #endif

@@ -110,7 +110,7 @@ static tutti_status carry_pieces(tutti_trainer *trainer, const tutti_trainer *be
 
 	for (int i = 0; i < trainer->piece_count; i++)
 		TRY(carry_facts(trainer, before, &trainer->pieces[i], root, &lacks));
-	TRY(together(trainer, lacks));
+	TRY(trainer_agree(trainer, lacks));
 	for (int i = 0; i < trainer->piece_count; i++) {
 		struct piece *piece = &trainer->pieces[i];
 		TRY(carry_piece(trainer, before, piece, root));
@@ -195,7 +195,7 @@ tutti_status tutti_trainer_continue(tutti_trainer *trainer, const tutti_trainer 
 		return train_fail(TUTTI_ERR_INVALID,
 				  "tutti_trainer_continue needs a place for the steps, and another "
 				  "trainer than the one that goes on.");
-	tutti_status status = together(trainer, prepare(trainer, before, &claims));
+	tutti_status status = trainer_agree(trainer, prepare(trainer, before, &claims));
 	if (status == TUTTI_OK)
 		status = carry_all(trainer, before, claims, &done);
 	free(claims);

@@ -230,11 +230,11 @@ static void missing(tutti_comm *comm, void *arg)
 	for (int u = TOY_UNITS - 1; u >= 0; u--)
 		if (u != 1 || rank != forgetful)
 			backward(&toy, u, rank, rank + 1);
-	char sentence[80];
-	snprintf(sentence, sizeof sentence,
+	char message[80];
+	snprintf(message, sizeof message,
 		 "Rank %d never finished the gradient of parameter 'param.2' of unit 'unit.1'",
 		 forgetful);
-	CHECK_ERROR(tutti_step(toy.trainer, &sgd, 1, NULL), TUTTI_ERR_INVALID, sentence);
+	CHECK_ERROR(tutti_step(toy.trainer, &sgd, 1, NULL), TUTTI_ERR_INVALID, message);
 	CHECK(memcmp(before, tutti_param_data(toy.trainer, 3), toy_count(3) * sizeof(float)) == 0);
 	toy_micro_batch(&toy, TUTTI_PASS_LAST, 4, 8);
 	CHECK(tutti_grads_finish(toy.trainer, NULL) == TUTTI_OK);

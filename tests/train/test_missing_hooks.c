@@ -58,16 +58,16 @@ static void named(tutti_comm *comm, void *arg)
 	const struct run *run = arg;
 	float before[TOY_PARAMS][TOY_MAX] = {{0}}, after[TOY_PARAMS][TOY_MAX] = {{0}};
 	struct toy toy;
-	char sentence[96];
+	char message[96];
 
 	toy_register(&toy, comm, 0);
 	toy_train(&toy, comm, &run->config);
 	read_values(toy.trainer, before);
-	snprintf(sentence, sizeof sentence,
+	snprintf(message, sizeof message,
 		 "Rank %d never finished the gradient of parameter 'param.2' of unit 'unit.1'",
 		 run->forgetful < 0 ? 0 : run->forgetful);
 	CHECK(micro_batch(&toy, run->forgetful < 0 || toy.rank == run->forgetful) == TUTTI_OK);
-	CHECK_ERROR(tutti_step(toy.trainer, &sgd, 1, NULL), TUTTI_ERR_INVALID, sentence);
+	CHECK_ERROR(tutti_step(toy.trainer, &sgd, 1, NULL), TUTTI_ERR_INVALID, message);
 	read_values(toy.trainer, after);
 	CHECK(memcmp(before, after, sizeof before) == 0);
 	toy_micro_batch(&toy, TUTTI_PASS_LAST, 4, 8);

@@ -23,7 +23,7 @@ struct difference {
 	unsigned flags;
 	int group, is_missing, uses, more_units;
 	size_t buffer, bucket_bytes;
-	const char *sentence;
+	const char *message;
 };
 
 static const struct difference same = {.name = "w", .shape = shape, .buffer = 5};
@@ -56,7 +56,7 @@ static void differ(tutti_comm *comm, void *arg)
 	} else {
 		char rank[32];
 		snprintf(rank, sizeof rank, "rank %d has", tutti_size(comm) - 1);
-		CHECK_ERROR(status, TUTTI_ERR_MISMATCH, d->sentence);
+		CHECK_ERROR(status, TUTTI_ERR_MISMATCH, d->message);
 		CHECK_SENTENCE(rank);
 	}
 	/* The communicator is as good as before. */
@@ -72,31 +72,31 @@ static void test_differences(void **state)
 		{.name = "v",
 		 .shape = shape,
 		 .buffer = 5,
-		 .sentence = "parameter 'v' of unit 'unit': f32 [4, 3], flags 0x0, group 0, where "
-			     "rank 0 "
-			     "has parameter 'w'"},
-		{.name = "w", .shape = turned, .buffer = 5, .sentence = "f32 [3, 4]"},
+		 .message = "parameter 'v' of unit 'unit': f32 [4, 3], flags 0x0, group 0, where "
+			    "rank 0 "
+			    "has parameter 'w'"},
+		{.name = "w", .shape = turned, .buffer = 5, .message = "f32 [3, 4]"},
 		{.name = "w",
 		 .shape = shape,
 		 .buffer = 5,
 		 .flags = TUTTI_PARAM_NO_DECAY,
-		 .sentence = "flags 0x1"},
-		{.name = "w", .shape = shape, .buffer = 5, .group = 2, .sentence = "group 2"},
-		{.name = "w", .shape = shape, .buffer = 5, .uses = 1, .sentence = "used by 'head'"},
-		{.name = "w", .shape = shape, .buffer = 6, .sentence = "buffer 'mean': 6"},
+		 .message = "flags 0x1"},
+		{.name = "w", .shape = shape, .buffer = 5, .group = 2, .message = "group 2"},
+		{.name = "w", .shape = shape, .buffer = 5, .uses = 1, .message = "used by 'head'"},
+		{.name = "w", .shape = shape, .buffer = 6, .message = "buffer 'mean': 6"},
 		{.name = "w",
 		 .shape = shape,
 		 .buffer = 5,
 		 .bucket_bytes = 9,
-		 .sentence = "bucket_bytes 9"},
+		 .message = "bucket_bytes 9"},
 		{.name = "w",
 		 .shape = shape,
 		 .buffer = 5,
 		 .more_units = 1,
-		 .sentence = "has unit 'of nothing', where rank 0 has nothing more"},
+		 .message = "has unit 'of nothing', where rank 0 has nothing more"},
 		{.is_missing = 1,
 		 .buffer = 5,
-		 .sentence = "has buffer 'mean': 5 of type 7, where rank 0 has parameter 'w'"},
+		 .message = "has buffer 'mean': 5 of type 7, where rank 0 has parameter 'w'"},
 	};
 	for (int n = 1; n <= 4; n++)
 		for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -162,13 +162,13 @@ static void drift(tutti_comm *comm, void *arg)
 		memcpy(&x[39], &bits, sizeof bits);
 	}
 	/* Of two ranks nobody can say which one is right: the first counts as right. */
-	char sentence[96];
-	snprintf(sentence, sizeof sentence,
+	char message[96];
+	snprintf(message, sizeof message,
 		 "after 2 steps: rank %d has other values of parameter 'param.5'", culprit);
 	toy_micro_batch(&toy, TUTTI_PASS_LAST, 0, 8);
 	CHECK(tutti_step(toy.trainer, &sgd, 1, NULL) == TUTTI_OK);
 	toy_micro_batch(&toy, TUTTI_PASS_LAST, 0, 8);
-	CHECK_ERROR(tutti_step(toy.trainer, &sgd, 1, NULL), TUTTI_ERR_MISMATCH, sentence);
+	CHECK_ERROR(tutti_step(toy.trainer, &sgd, 1, NULL), TUTTI_ERR_MISMATCH, message);
 	toy_destroy(&toy);
 }
 
@@ -215,7 +215,7 @@ static void drift_apart(tutti_comm *comm, void *arg)
 	const tutti_optimizer still = {.kind = TUTTI_SGD}; /* rounds, but moves nothing */
 	tutti_train_config config = how->config;
 	struct toy toy;
-	char sentence[96];
+	char message[96];
 
 	config.check_replicas_every = 2;
 	toy_register(&toy, comm, 0);
@@ -225,9 +225,9 @@ static void drift_apart(tutti_comm *comm, void *arg)
 	CHECK(tutti_check_replicas(toy.trainer) == TUTTI_OK);
 	if (toy.rank == how->culprit)
 		flip(&toy, how, 3);
-	snprintf(sentence, sizeof sentence, "rank %d has other values of parameter 'param.3'",
+	snprintf(message, sizeof message, "rank %d has other values of parameter 'param.3'",
 		 how->culprit);
-	CHECK_ERROR(tutti_check_replicas(toy.trainer), TUTTI_ERR_MISMATCH, sentence);
+	CHECK_ERROR(tutti_check_replicas(toy.trainer), TUTTI_ERR_MISMATCH, message);
 	/* An update rounds the master copy again, and with ZeRO gives all what a value's owner has.
 	 */
 	bool mends = how->config.strategy == TUTTI_ZERO1 || how->config.strategy == TUTTI_ZERO2 ||
@@ -237,7 +237,7 @@ static void drift_apart(tutti_comm *comm, void *arg)
 	if (mends)
 		CHECK(status == TUTTI_OK);
 	else
-		CHECK_ERROR(status, TUTTI_ERR_MISMATCH, sentence);
+		CHECK_ERROR(status, TUTTI_ERR_MISMATCH, message);
 	toy_destroy(&toy);
 }
 

@@ -6,33 +6,33 @@
 
 tutti_status train_fail(tutti_status status, const char *format, ...)
 {
-	char sentence[512];
+	char message[512];
 	va_list args;
 
 	va_start(args, format);
-	vsnprintf(sentence, sizeof sentence, format, args);
+	vsnprintf(message, sizeof message, format, args);
 	va_end(args);
-	return tutti_set_error(status, sentence);
+	return tutti_set_error(status, message);
 }
 
-struct kept_error train_keep_error(void)
+struct train_error train_last_error(void)
 {
-	struct kept_error kept;
+	struct train_error kept;
 
-	snprintf(kept.sentence, sizeof kept.sentence, "%s", tutti_comm_error(NULL));
+	snprintf(kept.message, sizeof kept.message, "%s", tutti_comm_error(NULL));
 	return kept;
 }
 
-void train_note(struct first_failure *first, tutti_status status)
+void failure_note(struct first_failure *first, tutti_status status)
 {
 	if (first->status != TUTTI_OK || status == TUTTI_OK)
 		return;
 	first->status = status;
-	first->why = train_keep_error();
+	first->why = train_last_error();
 }
 
-tutti_status train_first(const struct first_failure *first)
+tutti_status failure_first(const struct first_failure *first)
 {
 	return first->status == TUTTI_OK ? TUTTI_OK
-					 : tutti_set_error(first->status, first->why.sentence);
+					 : tutti_set_error(first->status, first->why.message);
 }

@@ -223,7 +223,7 @@ static void unlock(struct checkpoint_dir *made)
 	made->temporary[0] = '\0';
 }
 
-static tutti_status publish(struct checkpoint_dir *made, const char *path)
+static tutti_status publish_bucket(struct checkpoint_dir *made, const char *path)
 {
 	struct checkpoint_name *names, name = {.step = made->step};
 	size_t count;
@@ -255,7 +255,7 @@ tutti_status checkpoint_dir_commit(struct checkpoint_dir *made, const char *cons
 	if (status == TUTTI_OK)
 		status = write_index(path, &all);
 	if (status == TUTTI_OK)
-		status = publish(made, path);
+		status = publish_bucket(made, path);
 	free(path);
 	checkpoint_index_finish(&all);
 	return status;

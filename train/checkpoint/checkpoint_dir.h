@@ -23,7 +23,7 @@ struct checkpoint_dir {
  * temporary folder. dir itself is made where it is missing, its parent is not. SYSTEM, MEMORY,
  * INVALID (step is negative) leave nothing. */
 tutti_status checkpoint_dir_make(struct checkpoint_dir *made, const char *dir, int64_t step);
-/* Rank 0, when all ranks' files are written and synced: texts[rank] is what checkpoint_save_finish
+/* Rank 0, when all ranks' files are written and synced: texts[rank] is what checkpoint_writer_finish
  * gave there. Adds up the index, and makes the checkpoint one that is found. On an error older ones
  * are as they were. INVALID, MISMATCH: what the ranks have saved is not one whole checkpoint;
  * SYSTEM, MEMORY. */
@@ -36,7 +36,7 @@ struct checkpoint_found {
 	char *path; /* of the newest whole one, freed by the caller; NULL: there is none */
 	int64_t step;
 	int passed_over;    /* newer ones that are damaged */
-	char sentence[512]; /* what is wrong with the newest of them */
+	char message[512]; /* what is wrong with the newest of them */
 };
 /* INVALID: there are some below dir, but all of them are damaged. SYSTEM: dir cannot be read; that
  * it is not there is OK. */

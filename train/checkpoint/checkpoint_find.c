@@ -203,8 +203,7 @@ static tutti_status look_at(struct checkpoint_found *found, const char *dir,
 	if (status == TUTTI_ERR_MEMORY || status == TUTTI_ERR_UNSUPPORTED)
 		return status;
 	if (found->passed_over++ == 0)
-		snprintf(found->sentence, sizeof found->sentence, "%s",
-			 train_keep_error().sentence);
+		snprintf(found->message, sizeof found->message, "%s", train_last_error().message);
 	return TUTTI_OK;
 }
 
@@ -228,7 +227,7 @@ tutti_status checkpoint_dir_find(struct checkpoint_found *found, const char *dir
 	if (!looked.path && looked.passed_over)
 		return train_fail(TUTTI_ERR_INVALID,
 				  "All %d checkpoints below '%s' are damaged. The newest: %s",
-				  looked.passed_over, disk_shown(dir), looked.sentence);
+				  looked.passed_over, disk_shown(dir), looked.message);
 	*found = looked;
 	return TUTTI_OK;
 }

@@ -56,7 +56,7 @@ struct checkpoint_index {
 void checkpoint_file_name(char name[CHECKPOINT_FILE_BYTES], int rank, int world_size);
 void checkpoint_key(char key[CHECKPOINT_KEY_BYTES], const struct checkpoint_tensor *tensor,
 		    uint64_t first);
-/* 'h.0.w' (param): how sentences name a tensor. */
+/* 'h.0.w' (param): how messages name a tensor. */
 const char *checkpoint_tensor_words(char words[200], const struct checkpoint_tensor *tensor);
 /* INVALID unless kind is 1 to 31 of a-z, 0-9, '_', '.' and '-', the name fits, and the shape has a
  * count, which is found here. */
@@ -70,7 +70,7 @@ tutti_status checkpoint_piece_add(struct checkpoint_tensor *tensor, struct check
 /* By kind and name; INVALID: a tensor is there twice, or two pieces overlap. */
 tutti_status checkpoint_index_sort(struct checkpoint_index *index);
 /* All of part, which is sorted, goes into all, and part is empty afterwards. MISMATCH: the two are
- * not of one checkpoint, with a sentence; what all has then is of no use but to be finished. */
+ * not of one checkpoint, with a message; what all has then is of no use but to be finished. */
 tutti_status checkpoint_index_add(struct checkpoint_index *all, struct checkpoint_index *part);
 /* INVALID unless every rank's file and every element of every tensor is there. */
 tutti_status checkpoint_index_check(const struct checkpoint_index *index);

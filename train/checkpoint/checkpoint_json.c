@@ -110,7 +110,7 @@ tutti_status checkpoint_index_print(const struct checkpoint_index *index, char *
 }
 
 /* ---- read ---- */
-/* What is being read, for sentences. */
+/* What is being read, for messages. */
 struct reading {
 	struct checkpoint_index *index;
 	const char *path;

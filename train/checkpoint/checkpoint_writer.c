@@ -34,7 +34,7 @@ struct range_state {
 	size_t piece_count;
 };
 
-struct checkpoint_save {
+struct checkpoint_writer {
 	struct checkpoint_part part; /* dir and temporary are not used after create */
 	char *path;
 	struct range_state *ranges;
@@ -76,7 +76,7 @@ static tutti_status take_range(struct range_state *state, const struct checkpoin
 }
 
 /* The places of all ranges' pieces, in one array. */
-static tutti_status cut(struct checkpoint_save *save, const struct checkpoint_range *ranges)
+static tutti_status cut(struct checkpoint_writer *save, const struct checkpoint_range *ranges)
 {
 	for (size_t i = 0; i < save->range_count; i++)
 		save->place_count += save->ranges[i].piece_count;
@@ -99,7 +99,7 @@ static tutti_status cut(struct checkpoint_save *save, const struct checkpoint_ra
 }
 
 /* Each piece is a tensor of one dimension, named by its key. */
-static tutti_status list_pieces(const struct checkpoint_save *save, struct safetensor *list,
+static tutti_status list_pieces(const struct checkpoint_writer *save, struct safetensor *list,
 				char (*keys)[CHECKPOINT_KEY_BYTES])
 {
 	for (size_t i = 0; i < save->range_count; i++) {
@@ -116,7 +116,7 @@ static tutti_status list_pieces(const struct checkpoint_save *save, struct safet
 	return TUTTI_OK;
 }
 
-static tutti_status lay_out(struct checkpoint_save *save)
+static tutti_status lay_out(struct checkpoint_writer *save)
 {
 	size_t n = save->place_count ? save->place_count : 1;
 	struct safetensor *list = calloc(n, sizeof *list);
@@ -137,7 +137,7 @@ static tutti_status lay_out(struct checkpoint_save *save)
 
 /* ---- create ---- */
 /* The first thing that a rank finds out about a folder that not all of them share. */
-static tutti_status create_file(const struct checkpoint_save *save, int *fd)
+static tutti_status create_file(const struct checkpoint_writer *save, int *fd)
 {
 	tutti_status status = disk_create(fd, save->path);
 
@@ -150,7 +150,7 @@ static tutti_status create_file(const struct checkpoint_save *save, int *fd)
 	return status;
 }
 
-static tutti_status start_file(struct checkpoint_save *save)
+static tutti_status start_file(struct checkpoint_writer *save)
 {
 	int fd = -1;
 
@@ -168,7 +168,7 @@ static tutti_status start_file(struct checkpoint_save *save)
 	return status;
 }
 
-static tutti_status name_file(struct checkpoint_save *save)
+static tutti_status name_file(struct checkpoint_writer *save)
 {
 	char name[CHECKPOINT_FILE_BYTES];
 	char *folder = disk_join(save->part.dir, save->part.temporary);
@@ -180,7 +180,7 @@ static tutti_status name_file(struct checkpoint_save *save)
 	return save->path ? TUTTI_OK : TUTTI_ERR_MEMORY;
 }
 
-static tutti_status create(struct checkpoint_save *save, const struct checkpoint_range *ranges,
+static tutti_status create(struct checkpoint_writer *save, const struct checkpoint_range *ranges,
 			   size_t count)
 {
 	TRY(name_file(save));
@@ -195,12 +195,12 @@ static tutti_status create(struct checkpoint_save *save, const struct checkpoint
 	return start_file(save);
 }
 
-tutti_status checkpoint_save_create(struct checkpoint_save **save,
-				    const struct checkpoint_part *part,
-				    const struct checkpoint_range *ranges, size_t count)
+tutti_status checkpoint_writer_create(struct checkpoint_writer **save,
+				      const struct checkpoint_part *part,
+				      const struct checkpoint_range *ranges, size_t count)
 {
 	TRY(jansson_needed());
-	struct checkpoint_save *made = calloc(1, sizeof *made);
+	struct checkpoint_writer *made = calloc(1, sizeof *made);
 	if (!made)
 		return no_memory();
 	made->part = *part;
@@ -212,17 +212,17 @@ tutti_status checkpoint_save_create(struct checkpoint_save **save,
 		made->part.piece_bytes = DEFAULT_BYTES;
 	tutti_status status = create(made, ranges, count);
 	if (status != TUTTI_OK) {
-		struct kept_error kept = train_keep_error();
-		checkpoint_save_destroy(made);
-		return tutti_set_error(status, kept.sentence);
+		struct train_error kept = train_last_error();
+		checkpoint_writer_destroy(made);
+		return tutti_set_error(status, kept.message);
 	}
 	*save = made;
 	return TUTTI_OK;
 }
 
 /* ---- values ---- */
-tutti_status checkpoint_save_values(struct checkpoint_save *save, size_t range, const void *values,
-				    size_t bytes)
+tutti_status checkpoint_writer_values(struct checkpoint_writer *save, size_t range,
+				      const void *values, size_t bytes)
 {
 	if (range >= save->range_count ||
 	    bytes > save->ranges[range].bytes - save->ranges[range].done)
@@ -247,7 +247,8 @@ tutti_status checkpoint_save_values(struct checkpoint_save *save, size_t range, 
 /* ---- the end ---- */
 /* Ranges of one tensor become one tensor of the index: they are beside each other once it is
  * sorted. */
-static tutti_status index_range(struct checkpoint_index *index, const struct checkpoint_save *save,
+static tutti_status index_range(struct checkpoint_index *index,
+				const struct checkpoint_writer *save,
 				const struct range_state *state)
 {
 	struct checkpoint_tensor *last =
@@ -277,7 +278,7 @@ static int compare_ranges(const void *a, const void *b)
 	return kinds ? kinds : strcmp(x->tensor.name, y->tensor.name);
 }
 
-static tutti_status make_index(struct checkpoint_index *index, struct checkpoint_save *save)
+static tutti_status make_index(struct checkpoint_index *index, struct checkpoint_writer *save)
 {
 	struct checkpoint_file file = {.rank = save->part.rank, .bytes = save->file.file_bytes};
 
@@ -295,7 +296,7 @@ static tutti_status make_index(struct checkpoint_index *index, struct checkpoint
 	return checkpoint_index_sort(index);
 }
 
-static tutti_status check_done(const struct checkpoint_save *save)
+static tutti_status check_done(const struct checkpoint_writer *save)
 {
 	for (size_t i = 0; i < save->range_count; i++)
 		if (save->ranges[i].done != save->ranges[i].bytes)
@@ -308,7 +309,7 @@ static tutti_status check_done(const struct checkpoint_save *save)
 }
 
 /* The folder knows the file, on this rank's machine, too. */
-static tutti_status sync_folder(const struct checkpoint_save *save)
+static tutti_status sync_folder(const struct checkpoint_writer *save)
 {
 	char *folder = strdup(save->path);
 
@@ -320,7 +321,7 @@ static tutti_status sync_folder(const struct checkpoint_save *save)
 	return status;
 }
 
-tutti_status checkpoint_save_finish(struct checkpoint_save *save, char **text, size_t *bytes)
+tutti_status checkpoint_writer_finish(struct checkpoint_writer *save, char **text, size_t *bytes)
 {
 	struct checkpoint_index index = {0};
 
@@ -335,7 +336,7 @@ tutti_status checkpoint_save_finish(struct checkpoint_save *save, char **text, s
 	return status;
 }
 
-void checkpoint_save_destroy(struct checkpoint_save *save)
+void checkpoint_writer_destroy(struct checkpoint_writer *save)
 {
 	if (!save)
 		return;

@@ -22,23 +22,23 @@ struct checkpoint_part {
 			       * who loads some of a piece reads all of it. 0: 64 MiB */
 };
 
-struct checkpoint_save;
+struct checkpoint_writer;
 
 /* Makes the file and starts the thread that writes. The strings of part are copied. A tensor's
  * ranges do not overlap. SYSTEM, MEMORY, INVALID, UNSUPPORTED. */
-tutti_status checkpoint_save_create(struct checkpoint_save **save,
+tutti_status checkpoint_writer_create(struct checkpoint_writer **save,
 				    const struct checkpoint_part *part,
 				    const struct checkpoint_range *ranges, size_t count);
 /* The next bytes of a range: each range's are handed over from its first to its last, in any
  * portions, and ranges in any order. They are copied; waits only while the staging is full. SYSTEM,
  * TIMEOUT. */
-tutti_status checkpoint_save_values(struct checkpoint_save *save, size_t range, const void *values,
+tutti_status checkpoint_writer_values(struct checkpoint_writer *save, size_t range, const void *values,
 				    size_t bytes);
 /* All is written and synced. *text, which is the caller's to free, is what rank 0's
  * checkpoint_dir_commit wants of this rank. INVALID: a range has not had all of its values; SYSTEM,
  * TIMEOUT, MEMORY. */
-tutti_status checkpoint_save_finish(struct checkpoint_save *save, char **text, size_t *bytes);
+tutti_status checkpoint_writer_finish(struct checkpoint_writer *save, char **text, size_t *bytes);
 /* The thread has ended. Unless it was finished the file is removed. */
-void checkpoint_save_destroy(struct checkpoint_save *save);
+void checkpoint_writer_destroy(struct checkpoint_writer *save);
 
 #endif

@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A sentence has 512 bytes, a path up to 4096; the end of both matters most. */
+/* A message has 512 bytes, a path up to 4096; the end of both matters most. */
 enum { SHOWN_BYTES = 200, PORTION_BYTES = 1 << 30 };
 
 const char *disk_shown(const char *path)

@@ -1,4 +1,4 @@
-/* Files of the training layer: whole reads and writes at 64-bit places, and a sentence with the
+/* Files of the training layer: whole reads and writes at 64-bit places, and a message with the
  * file and errno when the system refuses one. Errors are SYSTEM unless said otherwise; a file beyond
  * RLIMIT_FSIZE is one, too, and no signal. Nothing here
  * belongs to a communicator. */
@@ -7,7 +7,7 @@
 
 #include <tutti/tutti.h>
 
-/* What a sentence shows of a path: all of it, or its end. */
+/* What a message shows of a path: all of it, or its end. */
 const char *disk_shown(const char *path);
 /* SYSTEM, with "what 'path' failed: " and errno's words. errno is the failure's, before and after.
  */

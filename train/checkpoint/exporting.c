@@ -149,31 +149,31 @@ static tutti_status export(struct exporting *out, const char *file)
 {
 	tutti_trainer *trainer = out->trainer;
 
-	TRY(together(trainer, prepare(out, file)));
+	TRY(trainer_agree(trainer, prepare(out, file)));
 	TRY(trainer_broadcast(trainer, &out->token, sizeof out->token, TUTTI_U8, 0));
-	TRY(together(trainer, trainer->rank == 0 ? open_file(out, file) : TUTTI_OK));
-	TRY(together(trainer, trainer->rank == 0 ? TUTTI_OK : open_file(out, file)));
-	TRY(together(trainer, write_all(out)));
-	return together(trainer, give_name(out, file));
+	TRY(trainer_agree(trainer, trainer->rank == 0 ? open_file(out, file) : TUTTI_OK));
+	TRY(trainer_agree(trainer, trainer->rank == 0 ? TUTTI_OK : open_file(out, file)));
+	TRY(trainer_agree(trainer, write_all(out)));
+	return trainer_agree(trainer, give_name(out, file));
 }
 
 tutti_status tutti_export_safetensors(tutti_trainer *trainer, const char *file)
 {
 	struct exporting out = {.trainer = trainer, .fd = -1};
 
-	TRY(saving_check_closed(trainer, "tutti_export_safetensors"));
+	TRY(trainer_check_closed(trainer, "tutti_export_safetensors"));
 	TRY(jansson_needed());
 	if (!file)
 		return train_fail(TUTTI_ERR_INVALID,
 				  "tutti_export_safetensors needs a file's name, not NULL.");
-	TRY(saving_check_average(trainer, "tutti_export_safetensors"));
+	TRY(trainer_check_averaged(trainer, "tutti_export_safetensors"));
 	tutti_status status = export(&out, file);
-	struct kept_error why = train_keep_error();
+	struct train_error why = train_last_error();
 	if (out.fd >= 0 && status != TUTTI_OK && trainer->rank == 0)
 		unlink(out.temporary);
 	if (out.fd >= 0)
 		close(out.fd);
 	safetensors_finish(&out.plan);
 	free(out.temporary);
-	return status == TUTTI_OK ? TUTTI_OK : tutti_set_error(status, why.sentence);
+	return status == TUTTI_OK ? TUTTI_OK : tutti_set_error(status, why.message);
 }

@@ -39,21 +39,21 @@ static tutti_status check(const struct importing *in)
 		    memcmp(tensor->shape, param->shape,
 			   (size_t)param->ndim * sizeof *param->shape) != 0)
 			return misfit(in, param->name, "has another shape in");
-		if (!fill_takes(tensor->type->dtype))
+		if (!restore_takes(tensor->type->dtype))
 			return misfit(in, param->name, "is not of F32, F64, F16 or BF16 in");
 	}
 	return TUTTI_OK;
 }
 
 /* ---- read ---- */
-struct one {
+struct import_source {
 	const struct importing *in;
 	const struct safetensor *tensor;
 };
 
 static tutti_status read_one(void *from, uint64_t first, uint64_t count, void *values)
 {
-	const struct one *one = from;
+	const struct import_source *one = from;
 	uint64_t width = one->tensor->type->bits / 8;
 
 	return disk_read(one->in->fd, one->in->path, values, (size_t)(count * width),
@@ -63,7 +63,7 @@ static tutti_status read_one(void *from, uint64_t first, uint64_t count, void *v
 static tutti_status import_buffer(const struct importing *in, const struct buffer *buffer)
 {
 	const struct safetensor *tensor = safetensors_find(&in->file, buffer->name);
-	struct one one = {in, tensor};
+	struct import_source one = {in, tensor};
 
 	if (!tensor)
 		return TUTTI_OK;
@@ -84,9 +84,10 @@ static tutti_status import_all(const struct importing *in)
 	for (int i = 0; i < trainer->piece_count; i++) {
 		const struct piece *piece = &trainer->pieces[i];
 		const char *name = trainer->model.params[piece->param].name;
-		struct one one = {in, safetensors_find(&in->file, name)};
-		struct stored stored = {read_one, &one, (tutti_dtype)one.tensor->type->dtype};
-		TRY(fill_piece(trainer, piece, &stored));
+		struct import_source one = {in, safetensors_find(&in->file, name)};
+		struct stored_tensor stored = {read_one, &one,
+					       (tutti_dtype)one.tensor->type->dtype};
+		TRY(restore_piece(trainer, piece, &stored));
 	}
 	for (int b = 0; b < trainer->model.buffer_count; b++)
 		TRY(import_buffer(in, &trainer->model.buffers[b]));
@@ -104,17 +105,17 @@ static tutti_status open_file(struct importing *in)
 
 static tutti_status import(struct importing *in)
 {
-	TRY(together(in->trainer, open_file(in)));
-	TRY(fill_begin(in->trainer, "tutti_import_safetensors"));
-	TRY(together(in->trainer, import_all(in)));
-	return fill_end(in->trainer);
+	TRY(trainer_agree(in->trainer, open_file(in)));
+	TRY(restore_begin(in->trainer, "tutti_import_safetensors"));
+	TRY(trainer_agree(in->trainer, import_all(in)));
+	return restore_end(in->trainer);
 }
 
 tutti_status tutti_import_safetensors(tutti_trainer *trainer, const char *file)
 {
 	struct importing in = {.trainer = trainer, .path = file, .fd = -1};
 
-	TRY(saving_check_closed(trainer, "tutti_import_safetensors"));
+	TRY(trainer_check_closed(trainer, "tutti_import_safetensors"));
 	TRY(jansson_needed());
 	if (!file)
 		return train_fail(TUTTI_ERR_INVALID,

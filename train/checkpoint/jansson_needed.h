@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 
-/* UNSUPPORTED, with a sentence, in a build without jansson: asked before anything is written. */
+/* UNSUPPORTED, with a message, in a build without jansson: asked before anything is written. */
 tutti_status jansson_needed(void);
 
 #endif

@@ -22,7 +22,7 @@ struct found {
 	int32_t is_there, passed_over;
 	int64_t step;
 	char name[CHECKPOINT_NAME_BYTES]; /* below dir */
-	char sentence[512];               /* what is wrong with newer ones */
+	char message[512];                /* what is wrong with newer ones */
 };
 
 /* What is being loaded. */
@@ -64,7 +64,7 @@ static tutti_status check_param(const struct loading *in, const struct param *pa
 		    memcmp(tensor->shape, param->shape,
 			   (size_t)param->ndim * sizeof *param->shape) != 0)
 			return misfit(in, "parameter", param->name, "has another shape there");
-		if (!fill_takes((int)tensor->dtype))
+		if (!restore_takes((int)tensor->dtype))
 			return misfit(in, "parameter", param->name, "is not of floats there");
 	}
 	return TUTTI_OK;
@@ -214,25 +214,25 @@ static tutti_status look_at(struct loading *in)
 }
 
 /* ---- read ---- */
-struct one {
+struct load_source {
 	struct checkpoint *checkpoint;
 	const struct checkpoint_tensor *tensor;
 };
 
 static tutti_status read_one(void *from, uint64_t first, uint64_t count, void *values)
 {
-	const struct one *one = from;
+	const struct load_source *one = from;
 	return checkpoint_read(one->checkpoint, one->tensor, first, count, values);
 }
 
 /* false: there is none of that kind. */
-static bool stored_of(const struct loading *in, struct stored *stored, struct one *one,
-		      const char *kind, const char *name)
+static bool stored_of(const struct loading *in, struct stored_tensor *stored,
+		      struct load_source *one, const char *kind, const char *name)
 {
-	*one = (struct one){in->checkpoint, tensor_of(in, kind, name)};
+	*one = (struct load_source){in->checkpoint, tensor_of(in, kind, name)};
 	if (!one->tensor)
 		return false;
-	*stored = (struct stored){read_one, one, one->tensor->dtype};
+	*stored = (struct stored_tensor){read_one, one, one->tensor->dtype};
 	return true;
 }
 
@@ -240,11 +240,11 @@ static tutti_status load_piece(const struct loading *in, struct piece *piece)
 {
 	const char *name = in->trainer->model.params[piece->param].name;
 	tutti_dtype low = in->trainer->config.param_dtype;
-	struct stored stored;
-	struct one one;
+	struct stored_tensor stored;
+	struct load_source one;
 
 	stored_of(in, &stored, &one, "param", name);
-	TRY(fill_piece(in->trainer, piece, &stored));
+	TRY(restore_piece(in->trainer, piece, &stored));
 	/* Rounding at random is not done again. */
 	if (piece->low && in->trainer->config.stochastic_rounding &&
 	    stored_of(in, &stored, &one, "low", name) && stored.dtype == low)
@@ -252,9 +252,9 @@ static tutti_status load_piece(const struct loading *in, struct piece *piece)
 	if (!piece->sum)
 		return TUTTI_OK;
 	bool has_m = stored_of(in, &stored, &one, "m", name);
-	TRY(fill_state(in->trainer, piece, STATE_M, has_m ? &stored : NULL));
+	TRY(restore_state(in->trainer, piece, STATE_M, has_m ? &stored : NULL));
 	bool has_v = stored_of(in, &stored, &one, "v", name);
-	return fill_state(in->trainer, piece, STATE_V, has_v ? &stored : NULL);
+	return restore_state(in->trainer, piece, STATE_V, has_v ? &stored : NULL);
 }
 
 static void set_numbers(const struct loading *in)
@@ -265,7 +265,7 @@ static void set_numbers(const struct loading *in)
 	for (int p = 0; p < trainer->model.param_count; p++)
 		trainer->tensors[p].optimizer = in->optimizers[p];
 	trainer->steps = (uint64_t)in->counts[0];
-	trainer->owes_update = trainer->is_apart = false;
+	trainer->owes_update = trainer->needs_average = false;
 	trainer->missed = -1;
 	trainer->missed_status = TUTTI_OK;
 	trainer->updates = (uint64_t)in->counts[1];
@@ -311,7 +311,7 @@ static tutti_status find(struct found *found, const char *dir)
 	found->step = here.step;
 	if (here.path)
 		snprintf(found->name, sizeof found->name, "%s", strrchr(here.path, '/') + 1);
-	memcpy(found->sentence, here.sentence, sizeof found->sentence);
+	memcpy(found->message, here.message, sizeof found->message);
 	free(here.path);
 	return TUTTI_OK;
 }
@@ -320,10 +320,10 @@ static tutti_status load_open(struct loading *in)
 {
 	tutti_trainer *trainer = in->trainer;
 
-	TRY(together(trainer, look_at(in)));
-	TRY(fill_begin(trainer, "tutti_load"));
-	TRY(together(trainer, load_all(in)));
-	return fill_end(trainer);
+	TRY(trainer_agree(trainer, look_at(in)));
+	TRY(restore_begin(trainer, "tutti_load"));
+	TRY(trainer_agree(trainer, load_all(in)));
+	return restore_end(trainer);
 }
 
 static tutti_status load(tutti_trainer *trainer, const char *dir, const struct found *found)
@@ -332,7 +332,7 @@ static tutti_status load(tutti_trainer *trainer, const char *dir, const struct f
 	struct loading in = {.trainer = trainer, .path = path};
 	tutti_status status = path ? checkpoint_open(&in.checkpoint, path) : TUTTI_ERR_MEMORY;
 
-	status = together(trainer, status);
+	status = trainer_agree(trainer, status);
 	if (status == TUTTI_OK)
 		status = load_open(&in);
 	checkpoint_close(in.checkpoint);
@@ -345,19 +345,19 @@ tutti_status tutti_load(tutti_trainer *trainer, const char *dir, int64_t *step)
 {
 	struct found found = {.step = -1};
 
-	TRY(saving_check_closed(trainer, "tutti_load"));
+	TRY(trainer_check_closed(trainer, "tutti_load"));
 	TRY(jansson_needed());
 	if (!dir || !step)
 		return train_fail(TUTTI_ERR_INVALID,
 				  "tutti_load needs a folder and a place for the step, not NULL.");
 	TRY(tutti_save_wait(trainer));
-	TRY(together(trainer, trainer->rank == 0 ? find(&found, dir) : TUTTI_OK));
+	TRY(trainer_agree(trainer, trainer->rank == 0 ? find(&found, dir) : TUTTI_OK));
 	TRY(trainer_broadcast(trainer, &found, sizeof found, TUTTI_U8, 0));
 	if (found.is_there)
 		TRY(load(trainer, dir, &found));
 	*step = found.step;
 	if (found.passed_over > 0) /* whoever asks tutti_comm_error(NULL) reads why */
 		train_fail(TUTTI_OK, "%d newer checkpoints were passed over. %s", found.passed_over,
-			   found.sentence);
+			   found.message);
 	return TUTTI_OK;
 }

@@ -12,31 +12,31 @@
 
 enum { CHUNK = 8192 };
 
-bool fill_takes(int dtype)
+bool restore_takes(int dtype)
 {
 	return dtype == TUTTI_F32 || dtype == TUTTI_F64 || dtype == TUTTI_F16 ||
 	       dtype == TUTTI_BF16;
 }
 
-tutti_status fill_begin(tutti_trainer *trainer, const char *function)
+tutti_status restore_begin(tutti_trainer *trainer, const char *function)
 {
-	TRY(saving_check_closed(trainer, function));
+	TRY(trainer_check_closed(trainer, function));
 	TRY(publish_wait_all(trainer));
 	return params_drop(trainer);
 }
 
-tutti_status fill_end(tutti_trainer *trainer)
+tutti_status restore_end(tutti_trainer *trainer)
 {
 	return publish_all(trainer);
 }
 
 /* Elements of stored, as f32. */
-static tutti_status read_floats(const struct stored *stored, uint64_t first, size_t count,
+static tutti_status read_floats(const struct stored_tensor *stored, uint64_t first, size_t count,
 				float *values)
 {
 	double raw[CHUNK];
 
-	assert(count <= CHUNK && fill_takes((int)stored->dtype));
+	assert(count <= CHUNK && restore_takes((int)stored->dtype));
 	if (stored->dtype == TUTTI_F32)
 		return stored->read(stored->from, first, count, values);
 	TRY(stored->read(stored->from, first, count, raw));
@@ -54,8 +54,8 @@ static size_t chunk_at(size_t done, size_t count)
 	return count - done < CHUNK ? count - done : CHUNK;
 }
 
-tutti_status fill_piece(tutti_trainer *trainer, const struct piece *piece,
-			const struct stored *stored)
+tutti_status restore_piece(tutti_trainer *trainer, const struct piece *piece,
+			   const struct stored_tensor *stored)
 {
 	float values[CHUNK];
 
@@ -67,8 +67,8 @@ tutti_status fill_piece(tutti_trainer *trainer, const struct piece *piece,
 	return TUTTI_OK;
 }
 
-tutti_status fill_state(tutti_trainer *trainer, struct piece *piece, int which,
-			const struct stored *stored)
+tutti_status restore_state(tutti_trainer *trainer, struct piece *piece, int which,
+			   const struct stored_tensor *stored)
 {
 	if (stored)
 		TRY(state_make(trainer, piece, which));

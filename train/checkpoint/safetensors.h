@@ -43,7 +43,7 @@ struct safetensors {
  * the largest alignment first, then by name. The same arguments give the same bytes on every rank.
  * format: what "__metadata__" has under that word ("pt" is asked for by some readers), or NULL.
  * INVALID, MEMORY, UNSUPPORTED (a build without jansson) leave nothing to free. path is for
- * sentences. */
+ * messages. */
 tutti_status safetensors_plan(struct safetensors *file, const char *path,
 			      const struct safetensor *tensors, size_t count, const char *format);
 /* What the open file has. Trusts nothing: INVALID names the file and the tensor that is wrong. */

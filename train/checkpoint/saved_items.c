@@ -42,15 +42,15 @@ static void add_whole(struct saved_items *items, const char *kind, const char *n
 
 /* Which elements of the piece this rank saves. Optimizer state that each rank has of its own is
  * rank 0's, as the counts and the loss scale are: what is saved together belongs together. */
-static struct range share_of(const tutti_trainer *trainer, const struct piece *piece,
-			     const void *values)
+static struct element_range share_of(const tutti_trainer *trainer, const struct piece *piece,
+				     const void *values)
 {
 	const tutti_train_config *config = &trainer->config;
 	bool is_state = values == piece->m || values == piece->v;
 
 	if (is_state && config->strategy == TUTTI_LOCAL_SGD && !config->local_sgd_state)
-		return (struct range){0, trainer->rank == 0 ? piece->count : 0};
-	return (struct range){piece->save_first, piece->save_first + piece->save_count};
+		return (struct element_range){0, trainer->rank == 0 ? piece->count : 0};
+	return (struct element_range){piece->save_first, piece->save_first + piece->save_count};
 }
 
 /* This rank's share of what lies at values, from the piece's first element on. */
@@ -62,7 +62,7 @@ static void add_share(struct saved_items *items, const tutti_trainer *trainer,
 
 	if (!values)
 		return;
-	struct range share = share_of(trainer, piece, values);
+	struct element_range share = share_of(trainer, piece, values);
 	items->pieces[items->count] = piece;
 	struct checkpoint_range *range =
 		add(items, kind, param->name, dtype,

@@ -17,10 +17,10 @@ enum { PORTION_BYTES = 1 << 20 };
 
 struct saving {
 	struct checkpoint_dir dir; /* rank 0's */
-	struct checkpoint_save *save;
+	struct checkpoint_writer *save;
 };
 
-tutti_status saving_check_closed(const tutti_trainer *trainer, const char *function)
+tutti_status trainer_check_closed(const tutti_trainer *trainer, const char *function)
 {
 	TRY(trainer_check(trainer, function));
 	if (trainer->step != STEP_CLOSED || trainer->open_pass != UNIT_NONE)
@@ -30,12 +30,12 @@ tutti_status saving_check_closed(const tutti_trainer *trainer, const char *funct
 	return TUTTI_OK;
 }
 
-tutti_status saving_check_average(const tutti_trainer *trainer, const char *function)
+tutti_status trainer_check_averaged(const tutti_trainer *trainer, const char *function)
 {
 	const tutti_train_config *config = &trainer->config;
 
 	if (config->strategy != TUTTI_LOCAL_SGD || trainer->size == 1 ||
-	    !(trainer->owes_update || trainer->is_apart))
+	    !(trainer->owes_update || trainer->needs_average))
 		return TUTTI_OK;
 	return train_fail(TUTTI_ERR_INVALID,
 			  "%s: %llu steps are done, and ranks average every %d: between "
@@ -43,13 +43,13 @@ tutti_status saving_check_average(const tutti_trainer *trainer, const char *func
 			  function, (unsigned long long)trainer->steps, config->local_sgd_steps);
 }
 
-void saving_drop(tutti_trainer *trainer)
+void checkpoint_abandon(tutti_trainer *trainer)
 {
 	struct saving *saving = trainer->saving;
 
 	if (!saving)
 		return;
-	checkpoint_save_destroy(saving->save);
+	checkpoint_writer_destroy(saving->save);
 	checkpoint_dir_finish(&saving->dir);
 	free(saving);
 	trainer->saving = NULL;
@@ -69,7 +69,7 @@ static tutti_status make_folder(tutti_trainer *trainer, const char *dir, int64_t
 				      ? TUTTI_OK
 				      : checkpoint_dir_make(&trainer->saving->dir, dir, step);
 
-	TRY(together(trainer, status));
+	TRY(trainer_agree(trainer, status));
 	*folder = (struct folder){.step = step};
 	strcpy(folder->temporary, trainer->saving->dir.dir ? trainer->saving->dir.temporary : "");
 	TRY(trainer_broadcast(trainer, folder, sizeof *folder, TUTTI_U8, 0));
@@ -78,7 +78,7 @@ static tutti_status make_folder(tutti_trainer *trainer, const char *dir, int64_t
 				    "tutti_save: rank %d saves step %" PRId64
 				    ", rank 0 step %" PRId64 ".",
 				    trainer->rank, step, folder->step);
-	return together(trainer, status);
+	return trainer_agree(trainer, status);
 }
 
 /* In portions, so that pages of state that lies in files need not stay. */
@@ -91,8 +91,8 @@ static tutti_status stage_range(tutti_trainer *trainer, const struct saved_items
 
 	for (size_t done = 0, n; done < count; done += n) {
 		n = count - done < PORTION_BYTES / width ? count - done : PORTION_BYTES / width;
-		TRY(checkpoint_save_values(trainer->saving->save, i, values + done * width,
-					   n * width));
+		TRY(checkpoint_writer_values(trainer->saving->save, i, values + done * width,
+					     n * width));
 		if (piece)
 			state_let_go(trainer, piece, (size_t)range->first - piece->first + done, n);
 	}
@@ -110,7 +110,7 @@ static tutti_status stage(tutti_trainer *trainer, const char *dir, const struct 
 
 	TRY(saved_items_list(&items, trainer));
 	tutti_status status =
-		checkpoint_save_create(&trainer->saving->save, &part, items.ranges, items.count);
+		checkpoint_writer_create(&trainer->saving->save, &part, items.ranges, items.count);
 	for (size_t i = 0; status == TUTTI_OK && i < items.count; i++)
 		status = stage_range(trainer, &items, i);
 	saved_items_free(&items);
@@ -122,27 +122,28 @@ static tutti_status begin(tutti_trainer *trainer, const char *dir, int64_t step)
 	struct folder folder;
 	bool has_room = (trainer->saving = calloc(1, sizeof *trainer->saving)) != NULL;
 
-	TRY(together(trainer, has_room ? TUTTI_OK
-				       : train_fail(TUTTI_ERR_MEMORY,
-						    "There is no memory to save a checkpoint.")));
+	TRY(trainer_agree(trainer,
+			  has_room ? TUTTI_OK
+				   : train_fail(TUTTI_ERR_MEMORY,
+						"There is no memory to save a checkpoint.")));
 	TRY(make_folder(trainer, dir, step, &folder));
-	return together(trainer, stage(trainer, dir, &folder));
+	return trainer_agree(trainer, stage(trainer, dir, &folder));
 }
 
 tutti_status tutti_save(tutti_trainer *trainer, const char *dir, int64_t step)
 {
-	TRY(saving_check_closed(trainer, "tutti_save"));
+	TRY(trainer_check_closed(trainer, "tutti_save"));
 	TRY(jansson_needed());
 	if (!dir || step < 0)
 		return train_fail(TUTTI_ERR_INVALID,
 				  "tutti_save needs a folder, and a step that is not negative.");
-	TRY(saving_check_average(trainer, "tutti_save"));
+	TRY(trainer_check_averaged(trainer, "tutti_save"));
 	TRY(tutti_save_wait(trainer));
 	tutti_status status = begin(trainer, dir, step);
 	if (status != TUTTI_OK) {
-		struct kept_error why = train_keep_error();
-		saving_drop(trainer);
-		return tutti_set_error(status, why.sentence);
+		struct train_error why = train_last_error();
+		checkpoint_abandon(trainer);
+		return tutti_set_error(status, why.message);
 	}
 	return TUTTI_OK;
 }
@@ -191,7 +192,7 @@ static tutti_status commit(tutti_trainer *trainer, const char *text, size_t *siz
 	sizes[trainer->rank] = strlen(text) + 1;
 	tutti_status status = trainer_all_gather(trainer, sizes, sizeof *sizes);
 	if (status == TUTTI_OK)
-		status = together(trainer, make_room(trainer, &all, sizes));
+		status = trainer_agree(trainer, make_room(trainer, &all, sizes));
 	if (status == TUTTI_OK)
 		status = tutti_gatherv(text, all.memory, sizes, NULL, TUTTI_U8, 0, trainer->comm,
 				       NULL);
@@ -200,7 +201,7 @@ static tutti_status commit(tutti_trainer *trainer, const char *text, size_t *siz
 					   ? TUTTI_OK
 					   : checkpoint_dir_commit(&trainer->saving->dir, all.texts,
 								   all.bytes, trainer->size);
-		status = together(trainer, own);
+		status = trainer_agree(trainer, own);
 	}
 	free_texts(&all);
 	return status;
@@ -211,10 +212,10 @@ static tutti_status finish(tutti_trainer *trainer)
 	char *text = NULL;
 	size_t bytes, *sizes = calloc((size_t)trainer->size, sizeof *sizes);
 	tutti_status status =
-		sizes ? checkpoint_save_finish(trainer->saving->save, &text, &bytes)
+		sizes ? checkpoint_writer_finish(trainer->saving->save, &text, &bytes)
 		      : train_fail(TUTTI_ERR_MEMORY, "There is no memory to save a checkpoint.");
 
-	status = together(trainer, status);
+	status = trainer_agree(trainer, status);
 	if (status == TUTTI_OK)
 		status = commit(trainer, text, sizes);
 	free(text);
@@ -228,7 +229,7 @@ tutti_status tutti_save_wait(tutti_trainer *trainer)
 	if (!trainer->saving)
 		return TUTTI_OK;
 	tutti_status status = finish(trainer);
-	struct kept_error why = train_keep_error();
-	saving_drop(trainer);
-	return status == TUTTI_OK ? TUTTI_OK : tutti_set_error(status, why.sentence);
+	struct train_error why = train_last_error();
+	checkpoint_abandon(trainer);
+	return status == TUTTI_OK ? TUTTI_OK : tutti_set_error(status, why.message);
 }

@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-struct slot {
+struct staging_slot {
 	uint64_t at;
 	size_t bytes;
 	uint32_t *crc32c;
@@ -24,7 +24,7 @@ struct slot {
 struct staging {
 	int fd, timeout_ms;
 	char *path;
-	struct slot *slots;
+	struct staging_slot *slots;
 	char *memory;
 	size_t slot_count;
 
@@ -35,15 +35,15 @@ struct staging {
 	size_t filled, written;    /* slots since the beginning: filled - written are full */
 	bool is_ending, has_ended; /* nothing more comes; the thread has nothing more to do */
 	bool is_dropped;           /* what is full is not wanted any more */
-	tutti_status status;       /* of the thread, and its sentence */
-	struct kept_error error;
+	tutti_status status;       /* of the thread, and its message */
+	struct train_error error;
 };
 
 /* ---- the thread ---- */
 /* The oldest full slot; NULL: there will be none. */
-static struct slot *next_full(struct staging *staging)
+static struct staging_slot *next_full(struct staging *staging)
 {
-	struct slot *slot = NULL;
+	struct staging_slot *slot = NULL;
 
 	pthread_mutex_lock(&staging->lock);
 	while (staging->written == staging->filled && !staging->is_ending)
@@ -72,7 +72,7 @@ static bool is_wanted(struct staging *staging)
 
 static tutti_status write_slots(struct staging *staging)
 {
-	struct slot *slot;
+	struct staging_slot *slot;
 
 	while ((slot = next_full(staging))) {
 		*slot->crc32c = tutti_crc32c(*slot->crc32c, slot->data, slot->bytes);
@@ -90,7 +90,7 @@ static void *thread_main(void *arg)
 	pthread_mutex_lock(&staging->lock);
 	staging->status = status;
 	if (status != TUTTI_OK)
-		staging->error = train_keep_error();
+		staging->error = train_last_error();
 	staging->has_ended = true;
 	pthread_cond_broadcast(&staging->changed);
 	pthread_mutex_unlock(&staging->lock);
@@ -203,11 +203,11 @@ static tutti_status thread_status(const struct staging *staging)
 {
 	return staging->status == TUTTI_OK
 		       ? TUTTI_OK
-		       : tutti_set_error(staging->status, staging->error.sentence);
+		       : tutti_set_error(staging->status, staging->error.message);
 }
 
 /* *slot is free to be filled. */
-static tutti_status next_free(struct staging *staging, struct slot **slot)
+static tutti_status next_free(struct staging *staging, struct staging_slot **slot)
 {
 	pthread_mutex_lock(&staging->lock);
 	tutti_status status = wait_until(staging, is_free);
@@ -222,7 +222,7 @@ tutti_status staging_write(struct staging *staging, uint64_t at, uint32_t *crc32
 			   size_t bytes)
 {
 	for (size_t done = 0; done < bytes;) {
-		struct slot *slot;
+		struct staging_slot *slot;
 		TRY(next_free(staging, &slot));
 		slot->at = at + done;
 		slot->bytes = bytes - done < STAGING_SLOT_BYTES ? bytes - done : STAGING_SLOT_BYTES;

@@ -9,7 +9,7 @@ enum { STAGING_SLOT_BYTES = 1 << 20 };
 
 struct staging;
 
-/* fd is staging's from now on when this returns OK; path, for sentences, is copied. bytes: of
+/* fd is staging's from now on when this returns OK; path, for messages, is copied. bytes: of
  * memory, two slots at least. timeout_ms: how long a wait goes on while the disk takes nothing at
  * all. SYSTEM, MEMORY. */
 tutti_status staging_create(struct staging **staging, int fd, const char *path, size_t bytes,

@@ -36,7 +36,7 @@ static tutti_status csv_begin(struct log_file *file, struct log_buffer *buffer,
 		log_put(buffer, ",", 1);
 		put_name(buffer, ids[m].name);
 	}
-	log_put(buffer, "\n", 2); /* with a zero behind it: sentences show it */
+	log_put(buffer, "\n", 2); /* with a zero behind it: messages show it */
 	buffer->used--;
 	TRY(log_file_resume(file, buffer->bytes, buffer->used, &is_new));
 	return is_new ? log_file_append(file, buffer->bytes, buffer->used) : TUTTI_OK;

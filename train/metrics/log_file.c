@@ -75,10 +75,10 @@ static tutti_status cut(struct log_file *file, off_t size)
 static tutti_status take_back(struct log_file *file, off_t size)
 {
 	tutti_status status = log_file_fail(file, "write");
-	struct kept_error kept = train_keep_error();
+	struct train_error kept = train_last_error();
 
 	TRY(cut(file, size));
-	return tutti_set_error(status, kept.sentence);
+	return tutti_set_error(status, kept.message);
 }
 
 tutti_status log_file_append(struct log_file *file, const char *bytes, size_t count)

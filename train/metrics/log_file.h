@@ -14,7 +14,7 @@ struct log_file {
 /* flags for open(2), besides those for appending. Writes *file on TUTTI_OK only. */
 tutti_status log_file_open(struct log_file *file, const char *dir, const char *name, int flags);
 void log_file_close(struct log_file *file);
-/* All of the bytes or, with a sentence, none of them. */
+/* All of the bytes or, with a message, none of them. */
 tutti_status log_file_append(struct log_file *file, const char *bytes, size_t count);
 tutti_status log_file_sync(struct log_file *file);
 /* Makes a file that may have been written before good for more rows: it begins with head, or INVALID, and half a row at

@@ -111,7 +111,7 @@ tutti_status logs_begin(struct logs *logs, const struct metric_id *ids, int coun
 tutti_status logs_append(struct logs *logs, const struct log_row *row)
 {
 	tutti_status first = TUTTI_OK;
-	struct kept_error kept = {0};
+	struct train_error kept = {0};
 
 	for (int f = 0; f < FORMATS; f++) {
 		if (logs->files[f].fd < 0)
@@ -124,10 +124,10 @@ tutti_status logs_append(struct logs *logs, const struct log_row *row)
 			log_file_append(&logs->files[f], logs->buffer.bytes, logs->buffer.used);
 		if (status != TUTTI_OK && first == TUTTI_OK) {
 			first = status;
-			kept = train_keep_error();
+			kept = train_last_error();
 		}
 	}
-	return first == TUTTI_OK ? TUTTI_OK : tutti_set_error(first, kept.sentence);
+	return first == TUTTI_OK ? TUTTI_OK : tutti_set_error(first, kept.message);
 }
 
 double logs_date(void)

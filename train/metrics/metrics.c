@@ -64,9 +64,9 @@ tutti_status tutti_metrics_create(tutti_metrics **metrics, tutti_comm *comm,
 		*metrics = made;
 		return TUTTI_OK;
 	}
-	struct kept_error kept = train_keep_error();
+	struct train_error kept = train_last_error();
 	tutti_metrics_destroy(made);
-	return tutti_set_error(status, kept.sentence);
+	return tutti_set_error(status, kept.message);
 }
 
 void tutti_metrics_destroy(tutti_metrics *metrics)

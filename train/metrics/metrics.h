@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 
-enum { METRICS_MAX = 1024, METRIC_NAME_BYTES = 128, METRICS_SENTENCE_BYTES = 512 };
+enum { METRICS_MAX = 1024, METRIC_NAME_BYTES = 128, METRICS_MESSAGE_BYTES = 512 };
 
 /* What ranks compare, byte by byte: zero behind the name's end. */
 struct metric_id {
@@ -29,7 +29,7 @@ union word {
 /* A failure, as one rank tells it to others. */
 struct told {
 	int32_t status;
-	char sentence[METRICS_SENTENCE_BYTES];
+	char message[METRICS_MESSAGE_BYTES];
 };
 
 struct logs;
@@ -50,7 +50,7 @@ struct tutti_metrics {
 
 /* INVALID when metrics is NULL. */
 tutti_status metrics_check(const tutti_metrics *metrics, const char *function);
-/* Collective: this rank's status and last sentence; all return those of the lowest rank that failed. */
+/* Collective: this rank's status and last message; all return those of the lowest rank that failed. */
 tutti_status metrics_agree(tutti_comm *comm, tutti_status status);
 /* Collective: rank 0's failure to all, as their error. */
 tutti_status metrics_tell(tutti_metrics *metrics, struct told *failure);

@@ -16,14 +16,14 @@ static struct told own_failure(tutti_status status)
 {
 	struct told failure = {.status = status};
 
-	snprintf(failure.sentence, sizeof failure.sentence, "%s", tutti_comm_error(NULL));
+	snprintf(failure.message, sizeof failure.message, "%s", tutti_comm_error(NULL));
 	return failure;
 }
 
 static tutti_status tell(tutti_comm *comm, struct told *failure, int speaker)
 {
 	TRY(tutti_broadcast(failure, failure, sizeof *failure, TUTTI_U8, speaker, comm, NULL));
-	return tutti_set_error(failure->status, failure->sentence);
+	return tutti_set_error(failure->status, failure->message);
 }
 
 tutti_status metrics_agree(tutti_comm *comm, tutti_status status)

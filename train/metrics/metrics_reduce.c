@@ -114,7 +114,7 @@ static void write_row(tutti_metrics *metrics)
 
 	metrics->failure.status = logs_append(metrics->logs, &row);
 	if (metrics->failure.status != TUTTI_OK)
-		snprintf(metrics->failure.sentence, sizeof metrics->failure.sentence, "%s",
+		snprintf(metrics->failure.message, sizeof metrics->failure.message, "%s",
 			 tutti_comm_error(NULL));
 }
 
@@ -152,7 +152,7 @@ static tutti_status sync_files(tutti_metrics *metrics)
 
 	metrics->failure.status = TUTTI_OK;
 	if (failure.status != TUTTI_OK)
-		return tutti_set_error(failure.status, failure.sentence);
+		return tutti_set_error(failure.status, failure.message);
 	return metrics->logs ? logs_sync(metrics->logs) : TUTTI_OK;
 }
 
@@ -160,7 +160,7 @@ tutti_status tutti_metrics_flush(tutti_metrics *metrics)
 {
 	TRY(metrics_check(metrics, "tutti_metrics_flush"));
 	tutti_status status = metrics->counted > 0 ? make_row(metrics) : TUTTI_OK;
-	struct kept_error kept = train_keep_error();
+	struct train_error kept = train_last_error();
 	tutti_status synced = metrics_agree(metrics->comm, sync_files(metrics));
-	return status == TUTTI_OK ? synced : tutti_set_error(status, kept.sentence);
+	return status == TUTTI_OK ? synced : tutti_set_error(status, kept.message);
 }

@@ -11,7 +11,7 @@ bool config_has_wire(const tutti_train_config *config)
 	return config->strategy != TUTTI_LOCAL_SGD;
 }
 
-tutti_dtype span_sum_dtype(const struct span *span, const tutti_train_config *config)
+tutti_dtype span_sum_dtype(const struct param_span *span, const tutti_train_config *config)
 {
 	if (!config_has_wire(config))
 		return config->grad_dtype;
@@ -21,7 +21,7 @@ tutti_dtype span_sum_dtype(const struct span *span, const tutti_train_config *co
 }
 
 /* Elements of the span whose gradient is copied before it travels. */
-static size_t copied_elements(const struct span *span, const struct tutti_model *model,
+static size_t copied_elements(const struct param_span *span, const struct tutti_model *model,
 			      const tutti_train_config *config)
 {
 	size_t elements = 0;
@@ -37,12 +37,12 @@ static size_t copied_elements(const struct span *span, const struct tutti_model 
 	return elements;
 }
 
-static void need_span(const struct layout *layout, const struct tutti_model *model,
-		      const tutti_train_config *config, const struct span *span, int shard_rank,
-		      tutti_train_stats *stats)
+static void need_span(const struct model_layout *layout, const struct tutti_model *model,
+		      const tutti_train_config *config, const struct param_span *span,
+		      int shard_rank, tutti_train_stats *stats)
 {
 	size_t part = part_elements(layout, model, span, span_part(span, shard_rank));
-	size_t all = part_elements(layout, model, span, (struct range){0, span->count});
+	size_t all = part_elements(layout, model, span, (struct element_range){0, span->count});
 	size_t width = dtype_bytes(config->param_dtype);
 
 	stats->param_bytes += width * (span->is_sharded ? part : all);
@@ -58,7 +58,7 @@ static void need_span(const struct layout *layout, const struct tutti_model *mod
 		stats->optimizer_bytes += (width < sizeof(float) ? 3 : 2) * sizeof(float) * part;
 }
 
-tutti_status memory_for_slots(const struct layout *layout, const struct tutti_model *model,
+tutti_status memory_for_slots(const struct model_layout *layout, const struct tutti_model *model,
 			      const tutti_train_config *config, size_t *bytes)
 {
 	struct slot_sizes units, grads;
@@ -72,7 +72,7 @@ tutti_status memory_for_slots(const struct layout *layout, const struct tutti_mo
 	return TUTTI_OK;
 }
 
-void memory_resident(const struct layout *layout, const struct tutti_model *model,
+void memory_resident(const struct model_layout *layout, const struct tutti_model *model,
 		     const tutti_train_config *config, int shard_rank, tutti_train_stats *stats)
 {
 	stats->param_bytes = stats->grad_bytes = stats->optimizer_bytes = 0;

@@ -162,7 +162,7 @@ static tutti_status check_param(struct tutti_model *model, const struct param *p
 static tutti_status add_use(struct tutti_model *model, int param, int unit)
 {
 	TRY(grow((void **)&model->uses, model->use_count, sizeof *model->uses));
-	model->uses[model->use_count++] = (struct use){param, unit};
+	model->uses[model->use_count++] = (struct unit_use){param, unit};
 	return TUTTI_OK;
 }
 

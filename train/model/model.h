@@ -25,7 +25,7 @@ struct param {
 };
 
 /* The unit adds to the parameter's gradient: its own unit, and those of tutti_model_unit_uses. */
-struct use {
+struct unit_use {
 	int param, unit;
 };
 
@@ -47,7 +47,7 @@ struct state {
 struct tutti_model {
 	struct unit *units;
 	struct param *params;
-	struct use *uses;
+	struct unit_use *uses;
 	struct buffer *buffers;
 	struct state *states;
 	int unit_count, param_count, use_count, buffer_count, state_count;

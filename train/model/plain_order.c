@@ -25,10 +25,10 @@ struct gathered {
 
 /* The micro-batch's events are the units' forwards and then their backwards. */
 struct units {
-	const struct layout *layout;
+	const struct model_layout *layout;
 	int units, ahead;
 	size_t width;
-	struct gathered *blocks;
+	struct gathered *buckets;
 	struct tally *tally;
 };
 
@@ -46,74 +46,74 @@ static bool is_among(const int *spans, int span)
 
 static void gather(struct units *s, int b)
 {
-	if (!s->blocks[b].is_there)
+	if (!s->buckets[b].is_there)
 		tally_take(s->tally, s->layout->spans[b].count * s->width);
-	s->blocks[b].is_there = true;
+	s->buckets[b].is_there = true;
 }
 
 static void let_go(struct units *s, int b)
 {
-	if (s->blocks[b].is_there)
+	if (s->buckets[b].is_there)
 		tally_give(s->tally, s->layout->spans[b].count * s->width);
-	s->blocks[b] = (struct gathered){0};
+	s->buckets[b] = (struct gathered){0};
 }
 
 static void open_unit(struct units *s, int event)
 {
 	for (int b = 0; b < s->layout->span_count; b++) {
-		struct gathered *block = &s->blocks[b];
-		if (block->lingers && !block->is_wanted && !is_among(spans_of(s, event), b))
+		struct gathered *bucket = &s->buckets[b];
+		if (bucket->lingers && !bucket->is_wanted && !is_among(spans_of(s, event), b))
 			let_go(s, b);
-		block->lingers = false;
+		bucket->lingers = false;
 	}
 	for (int i = event; i <= event + s->ahead && i < 2 * s->units; i++)
 		for (const int *b = spans_of(s, i); *b >= 0; b++) {
 			if (!s->layout->spans[*b].is_sharded)
 				continue;
 			gather(s, *b);
-			s->blocks[*b].is_wanted = true;
+			s->buckets[*b].is_wanted = true;
 		}
 	for (const int *b = spans_of(s, event); *b >= 0; b++)
-		s->blocks[*b].is_wanted = false;
+		s->buckets[*b].is_wanted = false;
 }
 
 static void close_unit(struct units *s, int event)
 {
 	for (const int *b = spans_of(s, event); *b >= 0; b++) {
-		s->blocks[*b].lingers = true;
+		s->buckets[*b].lingers = true;
 		if (event >= s->units)
 			let_go(s, *b);
 	}
 }
 
-static tutti_status tally_units(struct tally *tally, const struct layout *layout,
+static tutti_status tally_units(struct tally *tally, const struct model_layout *layout,
 				const struct tutti_model *model, const tutti_train_config *config)
 {
 	struct units s = {.layout = layout,
 			  .units = model->unit_count,
 			  .ahead = units_ahead(config, model),
 			  .width = dtype_bytes(config->param_dtype),
-			  .blocks = calloc((size_t)layout->span_count + 1, sizeof *s.blocks),
+			  .buckets = calloc((size_t)layout->span_count + 1, sizeof *s.buckets),
 			  .tally = tally};
 
-	if (!s.blocks)
+	if (!s.buckets)
 		return no_memory();
 	for (int event = 0; event < 2 * s.units; event++) {
 		open_unit(&s, event);
 		if (!config->keep_after_forward || event >= s.units)
 			close_unit(&s, event);
 	}
-	free(s.blocks);
+	free(s.buckets);
 	return TUTTI_OK;
 }
 
-/* Values in the caller's memory go through a slot, one block at a time. */
-static bool is_passed_on(const struct span *span)
+/* Values in the caller's memory go through a slot, one bucket at a time. */
+static bool is_passed_on(const struct param_span *span)
 {
 	return span->is_split && span->has_extern && !span->is_in_place;
 }
 
-tutti_status slots_for_units(struct slot_sizes *slots, const struct layout *layout,
+tutti_status slots_for_units(struct slot_sizes *slots, const struct model_layout *layout,
 			     const struct tutti_model *model, const tutti_train_config *config)
 {
 	size_t width = dtype_bytes(config->param_dtype);
@@ -141,15 +141,15 @@ tutti_status slots_for_units(struct slot_sizes *slots, const struct layout *layo
 
 enum { NO_BLOCK = -1 };
 
-/* A gradient is there from its block's first backward until it has travelled; one is under way
+/* A gradient is there from its bucket's first backward until it has travelled; one is under way
  * while the next one is computed. */
 struct grads {
-	const struct layout *layout;
+	const struct model_layout *layout;
 	const struct tutti_model *model;
 	size_t grad_width, wire_width; /* 0: it travels as it is */
-	int *pending, *to_come;        /* of each parameter: units; of each block: parameters */
+	int *pending, *to_come;        /* of each parameter: units; of each bucket: parameters */
 	bool *is_there;
-	int under_way, next_block;
+	int under_way, next_bucket;
 	struct tally *tally;
 };
 
@@ -176,7 +176,7 @@ static void start(struct grads *s, int b)
 
 static void grad_is_final(struct grads *s, int param)
 {
-	int b = s->layout->places[param].span, *next = &s->next_block;
+	int b = s->layout->places[param].span, *next = &s->next_bucket;
 
 	s->to_come[b]--;
 	if (s->layout->by_unit && s->to_come[b] == 0)
@@ -188,7 +188,7 @@ static void grad_is_final(struct grads *s, int param)
 static void unit_backward(struct grads *s, int unit)
 {
 	for (const int *b = s->layout->unit_spans[unit]; *b >= 0; b++) {
-		const struct span *span = &s->layout->spans[*b];
+		const struct param_span *span = &s->layout->spans[*b];
 		if (!span->is_trained || span->keeps_grad || s->is_there[*b])
 			continue;
 		tally_take(s->tally, span->count * s->grad_width);
@@ -204,16 +204,16 @@ static void unit_backward(struct grads *s, int unit)
 
 static tutti_status tally_grads(struct grads *s)
 {
-	int params = s->model->param_count, blocks = s->layout->trained_count;
+	int params = s->model->param_count, buckets = s->layout->trained_count;
 
-	s->pending = calloc((size_t)(params + blocks) + 1, sizeof *s->pending);
-	s->is_there = calloc((size_t)blocks + 1, sizeof *s->is_there);
+	s->pending = calloc((size_t)(params + buckets) + 1, sizeof *s->pending);
+	s->is_there = calloc((size_t)buckets + 1, sizeof *s->is_there);
 	bool has_memory = s->pending && s->is_there;
 	if (has_memory) {
 		s->to_come = s->pending + params;
 		for (int i = 0; i < s->model->use_count; i++)
 			s->pending[s->model->uses[i].param]++;
-		for (int b = 0; b < blocks; b++)
+		for (int b = 0; b < buckets; b++)
 			s->to_come[b] = s->layout->spans[b].param_count;
 		for (int u = s->model->unit_count - 1; u >= 0; u--)
 			unit_backward(s, u);
@@ -223,7 +223,7 @@ static tutti_status tally_grads(struct grads *s)
 	return has_memory ? TUTTI_OK : no_memory();
 }
 
-tutti_status slots_for_grads(struct slot_sizes *slots, const struct layout *layout,
+tutti_status slots_for_grads(struct slot_sizes *slots, const struct model_layout *layout,
 			     const struct tutti_model *model, const tutti_train_config *config)
 {
 	struct tally tally;

@@ -124,7 +124,7 @@ tutti_status tally_choose(const struct tally *tally, struct slot_sizes *slots)
 	return TUTTI_OK;
 }
 
-tutti_status slots_for_whole(struct slot_sizes *slots, const struct layout *layout,
+tutti_status slots_for_whole(struct slot_sizes *slots, const struct model_layout *layout,
 			     const tutti_train_config *config)
 {
 	size_t grad = dtype_bytes(config->grad_dtype), wire = dtype_bytes(config->reduce_dtype);
@@ -133,7 +133,7 @@ tutti_status slots_for_whole(struct slot_sizes *slots, const struct layout *layo
 
 	TRY(tally_make(&tally, layout->trained_count + 1));
 	for (int b = 0; b < layout->trained_count; b++) {
-		const struct span *span = &layout->spans[b];
+		const struct param_span *span = &layout->spans[b];
 		if (span->keeps_grad)
 			continue;
 		tally_expect(&tally, span->count * grad);

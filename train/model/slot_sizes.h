@@ -13,13 +13,13 @@ struct slot_sizes {
 
 /* With these nobody needs more in plain order: forward as units were registered, each once, and back. MEMORY leaves
  * nothing to free. */
-tutti_status slots_for_units(struct slot_sizes *slots, const struct layout *layout, const struct tutti_model *model,
+tutti_status slots_for_units(struct slot_sizes *slots, const struct model_layout *layout, const struct tutti_model *model,
 			     const tutti_train_config *config);
-tutti_status slots_for_grads(struct slot_sizes *slots, const struct layout *layout, const struct tutti_model *model,
+tutti_status slots_for_grads(struct slot_sizes *slots, const struct model_layout *layout, const struct tutti_model *model,
 			     const tutti_train_config *config);
 /* All gradients at once, and the largest that travels as another type, largest first: what is there when a step's
  * micro-batches are added before they travel. */
-tutti_status slots_for_whole(struct slot_sizes *slots, const struct layout *layout, const tutti_train_config *config);
+tutti_status slots_for_whole(struct slot_sizes *slots, const struct model_layout *layout, const tutti_train_config *config);
 size_t slots_sum(const struct slot_sizes *slots);
 void slots_finish(struct slot_sizes *slots);
 

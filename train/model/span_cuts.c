@@ -5,8 +5,8 @@
 
 enum { SHARD_ELEMENTS = 4 }; /* shards begin on 16 bytes */
 
-void cut_flat(struct span *span, const struct layout *layout, const struct tutti_model *model,
-	      size_t ranks)
+void cut_flat(struct param_span *span, const struct model_layout *layout,
+	      const struct tutti_model *model, size_t ranks)
 {
 	size_t each = span->elements / ranks, more = span->elements % ranks, before = 0;
 	int i = 0;
@@ -33,7 +33,7 @@ static int lightest(const size_t *loads, int ranks)
 	return best;
 }
 
-void cut_whole(struct span *span, const struct tutti_model *model, size_t *loads, int ranks,
+void cut_whole(struct param_span *span, const struct tutti_model *model, size_t *loads, int ranks,
 	       int *owners)
 {
 	for (int i = 0; i < span->param_count; i++)

@@ -56,7 +56,7 @@ static bool shards_params(const tutti_train_config *config)
 }
 
 /* Where nothing is sharded, NO_SHARD is no difference. */
-static enum kind kind_of(const struct layout *layout, const struct param *param)
+static enum kind kind_of(const struct model_layout *layout, const struct param *param)
 {
 	bool is_whole = layout->shard_size > 1 && param->flags & TUTTI_PARAM_NO_SHARD;
 
@@ -74,8 +74,8 @@ static size_t span_limit(const tutti_train_config *config, int spans_before)
 	return spans_before == 0 ? FIRST_BUCKET_BYTES : BUCKET_BYTES;
 }
 
-static void span_close(struct layout *layout, const struct tutti_model *model,
-		       const tutti_train_config *config, struct span *open, enum kind kind)
+static void span_close(struct model_layout *layout, const struct tutti_model *model,
+		       const tutti_train_config *config, struct param_span *open, enum kind kind)
 {
 	if (open->param_count == 0)
 		return;
@@ -89,7 +89,7 @@ static void span_close(struct layout *layout, const struct tutti_model *model,
 		open->has_extern = open->has_extern || model->params[open->params[i]].is_extern;
 	}
 	layout->spans[layout->span_count++] = *open;
-	*open = (struct span){.params = open->params + open->param_count};
+	*open = (struct param_span){.params = open->params + open->param_count};
 }
 
 static bool is_large_extern(const struct param *param, const tutti_train_config *config)
@@ -99,10 +99,10 @@ static bool is_large_extern(const struct param *param, const tutti_train_config 
 }
 
 /* All spans of one kind; their lists of parameters are cut from *list. */
-static void cut_kind(struct layout *layout, const struct tutti_model *model,
+static void cut_kind(struct model_layout *layout, const struct tutti_model *model,
 		     const tutti_train_config *config, enum kind kind, int **list)
 {
-	struct span open = {.params = *list};
+	struct param_span open = {.params = *list};
 	size_t bytes = 0, width = dtype_bytes(config->grad_dtype);
 
 	for (int p = model->param_count - 1; p >= 0; p--) {
@@ -121,7 +121,8 @@ static void cut_kind(struct layout *layout, const struct tutti_model *model,
 		/* It comes before the bucket that is still open. */
 		memmove(open.params + 1, open.params,
 			(size_t)open.param_count * sizeof *open.params);
-		struct span own = {.params = open.params, .param_count = 1, .is_in_place = true};
+		struct param_span own = {
+			.params = open.params, .param_count = 1, .is_in_place = true};
 		own.params[0] = p;
 		open.params++;
 		span_close(layout, model, config, &own, kind);
@@ -130,7 +131,8 @@ static void cut_kind(struct layout *layout, const struct tutti_model *model,
 	*list = open.params;
 }
 
-static void place(struct layout *layout, const struct tutti_model *model, struct span *span)
+static void place(struct model_layout *layout, const struct tutti_model *model,
+		  struct param_span *span)
 {
 	for (int i = 0; i < span->param_count; i++) {
 		int p = span->params[i];
@@ -141,7 +143,7 @@ static void place(struct layout *layout, const struct tutti_model *model, struct
 	}
 }
 
-static tutti_status cut_all(struct layout *layout, const struct tutti_model *model,
+static tutti_status cut_all(struct model_layout *layout, const struct tutti_model *model,
 			    const tutti_train_config *config)
 {
 	int ranks = layout->shard_size,
@@ -152,7 +154,7 @@ static tutti_status cut_all(struct layout *layout, const struct tutti_model *mod
 		malloc((size_t)(layout->span_count + 1) * (size_t)(2 * ranks + 1) * sizeof(size_t));
 	bool has_memory = owners && loads && layout->cut_memory;
 	for (int s = 0; s < layout->span_count && has_memory; s++) {
-		struct span *span = &layout->spans[s];
+		struct param_span *span = &layout->spans[s];
 		span->cuts = layout->cut_memory + (size_t)s * (size_t)(2 * ranks + 1);
 		span->shares = span->cuts + ranks + 1;
 		if (config->whole_tensors && span->is_split)
@@ -179,7 +181,7 @@ static void list_add(int *list, int *count, int span)
 }
 
 /* Which spans each unit uses. */
-static tutti_status list_units(struct layout *layout, const struct tutti_model *model)
+static tutti_status list_units(struct model_layout *layout, const struct tutti_model *model)
 {
 	int *list =
 		malloc(((size_t)model->use_count + (size_t)model->unit_count + 1) * sizeof *list);
@@ -200,7 +202,7 @@ static tutti_status list_units(struct layout *layout, const struct tutti_model *
 	return TUTTI_OK;
 }
 
-static tutti_status fill(struct layout *layout, const struct tutti_model *model,
+static tutti_status fill(struct model_layout *layout, const struct tutti_model *model,
 			 const tutti_train_config *config)
 {
 	size_t params = (size_t)model->param_count + 1;
@@ -220,17 +222,17 @@ static tutti_status fill(struct layout *layout, const struct tutti_model *model,
 	return list_units(layout, model);
 }
 
-tutti_status layout_make(struct layout *layout, const struct tutti_model *model,
+tutti_status layout_make(struct model_layout *layout, const struct tutti_model *model,
 			 const tutti_train_config *config, int shard_size)
 {
-	*layout = (struct layout){.shard_size = shard_size, .by_unit = shards_params(config)};
+	*layout = (struct model_layout){.shard_size = shard_size, .by_unit = shards_params(config)};
 	tutti_status status = fill(layout, model, config);
 	if (status != TUTTI_OK)
 		layout_finish(layout);
 	return status;
 }
 
-void layout_finish(struct layout *layout)
+void layout_finish(struct model_layout *layout)
 {
 	free(layout->spans);
 	free(layout->places);
@@ -241,15 +243,15 @@ void layout_finish(struct layout *layout)
 	memset(layout, 0, sizeof *layout);
 }
 
-struct range span_part(const struct span *span, int rank)
+struct element_range span_part(const struct param_span *span, int rank)
 {
 	if (!span->is_split)
-		return (struct range){0, span->count};
-	return (struct range){span->cuts[rank], span->cuts[rank + 1]};
+		return (struct element_range){0, span->count};
+	return (struct element_range){span->cuts[rank], span->cuts[rank + 1]};
 }
 
-struct range param_part(const struct layout *layout, const struct tutti_model *model, int param,
-			struct range part)
+struct element_range param_part(const struct model_layout *layout, const struct tutti_model *model,
+				int param, struct element_range part)
 {
 	size_t offset = layout->places[param].offset, count = model->params[param].count;
 	size_t first = part.first > offset ? part.first - offset : 0;
@@ -257,16 +259,16 @@ struct range param_part(const struct layout *layout, const struct tutti_model *m
 
 	first = first < count ? first : count;
 	last = last < count ? last : count;
-	return (struct range){first, last > first ? last : first};
+	return (struct element_range){first, last > first ? last : first};
 }
 
-size_t part_elements(const struct layout *layout, const struct tutti_model *model,
-		     const struct span *span, struct range part)
+size_t part_elements(const struct model_layout *layout, const struct tutti_model *model,
+		     const struct param_span *span, struct element_range part)
 {
 	size_t elements = 0;
 
 	for (int i = 0; i < span->param_count; i++) {
-		struct range own = param_part(layout, model, span->params[i], part);
+		struct element_range own = param_part(layout, model, span->params[i], part);
 		elements += own.last - own.first;
 	}
 	return elements;

@@ -42,9 +42,9 @@ static void add_blocks(const tutti_trainer *trainer, bool is_split, struct share
 	*share = (struct share){.bad_param = -1};
 	exact_sum_clear(&share->exact);
 	for (int b = 0; b < trainer->layout.trained_count; b++) {
-		const struct block *block = &trainer->blocks[b];
-		for (int i = 0; block->span->is_split == is_split && i < block->piece_count; i++)
-			add_piece(trainer, &trainer->pieces[block->first_piece + i], share);
+		const struct bucket *bucket = &trainer->buckets[b];
+		for (int i = 0; bucket->span->is_split == is_split && i < bucket->piece_count; i++)
+			add_piece(trainer, &trainer->pieces[bucket->first_piece + i], share);
 	}
 }
 

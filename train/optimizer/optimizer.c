@@ -141,16 +141,16 @@ static void update_piece(const tutti_trainer *trainer, const struct piece *piece
 tutti_status optimizer_update(tutti_trainer *trainer, const tutti_optimizer *groups, float scale)
 {
 	for (int b = 0; b < trainer->layout.trained_count; b++) {
-		const struct block *block = &trainer->blocks[b];
-		for (int i = 0; i < block->piece_count; i++) {
-			const struct piece *piece = &trainer->pieces[block->first_piece + i];
+		const struct bucket *bucket = &trainer->buckets[b];
+		for (int i = 0; i < bucket->piece_count; i++) {
+			const struct piece *piece = &trainer->pieces[bucket->first_piece + i];
 			const struct param *param = &trainer->model.params[piece->param];
 			tutti_optimizer group = groups[param->group];
 			if (param->flags & TUTTI_PARAM_NO_DECAY)
 				group.weight_decay = 0;
 			update_piece(trainer, piece, &group, scale);
 		}
-		TRY(publish(trainer, b));
+		TRY(publish_bucket(trainer, b));
 	}
 	return TUTTI_OK;
 }

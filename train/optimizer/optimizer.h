@@ -10,7 +10,7 @@ tutti_status optimizer_check(const tutti_trainer *trainer, const tutti_optimizer
  */
 tutti_status optimizer_prepare(tutti_trainer *trainer, const tutti_optimizer *groups);
 /* Update number trainer->updates, from 1, with the gradient sum * scale. Values are sent on their
- * way to the other ranks block by block. */
+ * way to the other ranks bucket by bucket. */
 tutti_status optimizer_update(tutti_trainer *trainer, const tutti_optimizer *groups, float scale);
 /* Gradients, where the author sees them, and their sums: sum * scale. */
 void optimizer_scale(tutti_trainer *trainer, float scale);

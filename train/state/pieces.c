@@ -1,4 +1,4 @@
-/* The pieces of a trainer: made once, when blocks are placed. */
+/* The pieces of a trainer: made once, when buckets are placed. */
 #include "train/base/train_error.h"
 #include "train/precision/kernels.h"
 #include "train/state/trainer_memory.h"
@@ -13,10 +13,10 @@ static size_t replica_cut(size_t count, int sharer, int sharers)
 }
 
 /* Ranks that hold the same elements save one part of them each. */
-static void share_saving(const tutti_trainer *trainer, const struct block *block,
+static void share_saving(const tutti_trainer *trainer, const struct bucket *bucket,
 			 struct piece *piece)
 {
-	bool is_split = block->span->is_split;
+	bool is_split = bucket->span->is_split;
 	int sharers = is_split ? trainer->replica_count : trainer->size;
 	int sharer = is_split ? trainer->rank / trainer->layout.shard_size : trainer->rank;
 
@@ -24,33 +24,33 @@ static void share_saving(const tutti_trainer *trainer, const struct block *block
 	piece->save_count = replica_cut(piece->count, sharer + 1, sharers) - piece->save_first;
 }
 
-static void add_piece(tutti_trainer *trainer, const struct block *block, int p)
+static void add_piece(tutti_trainer *trainer, const struct bucket *bucket, int p)
 {
-	const struct place *place = &trainer->layout.places[p];
+	const struct param_place *place = &trainer->layout.places[p];
 	const struct param *param = &trainer->model.params[p];
-	struct range own = param_part(&trainer->layout, &trainer->model, p, block->part);
+	struct element_range own = param_part(&trainer->layout, &trainer->model, p, bucket->part);
 	size_t width = dtype_bytes(trainer->config.param_dtype), count = own.last - own.first;
 
 	if (count == 0)
 		return;
 	struct piece *piece = &trainer->pieces[trainer->piece_count++];
 	*piece = (struct piece){
-		.param = p, .first = own.first, .count = count, .sum_dtype = block->sum_dtype};
+		.param = p, .first = own.first, .count = count, .sum_dtype = bucket->sum_dtype};
 	size_t element = place->offset + own.first;
 	char *values = param->is_extern ? (char *)param->data + own.first * width
-		       : block->shard   ? block->shard + (element - block->part.first) * width
-					: block->data + element * width;
+		       : bucket->shard  ? bucket->shard + (element - bucket->part.first) * width
+					: bucket->data + element * width;
 	if (width == sizeof(float))
 		piece->value = (float *)(void *)values;
 	else
 		piece->low = values;
-	size_t sum_width = dtype_bytes(block->sum_dtype);
-	if (block->span->is_trained && block->sum)
-		piece->sum = block->sum + (element - block->part.first) * sum_width;
-	else if (block->span->is_trained)
+	size_t sum_width = dtype_bytes(bucket->sum_dtype);
+	if (bucket->span->is_trained && bucket->sum)
+		piece->sum = bucket->sum + (element - bucket->part.first) * sum_width;
+	else if (bucket->span->is_trained)
 		piece->sum = param->is_extern ? (char *)param->grad + own.first * sum_width
-					      : block->grad + element * sum_width;
-	share_saving(trainer, block, piece);
+					      : bucket->grad + element * sum_width;
+	share_saving(trainer, bucket, piece);
 }
 
 tutti_status pieces_make(tutti_trainer *trainer)
@@ -59,11 +59,11 @@ tutti_status pieces_make(tutti_trainer *trainer)
 	if (!trainer->pieces)
 		return train_fail(TUTTI_ERR_MEMORY, "There is no memory for a trainer's tables.");
 	for (int b = 0; b < trainer->layout.span_count; b++) {
-		struct block *block = &trainer->blocks[b];
-		block->first_piece = trainer->piece_count;
-		for (int i = 0; i < block->span->param_count; i++)
-			add_piece(trainer, block, block->span->params[i]);
-		block->piece_count = trainer->piece_count - block->first_piece;
+		struct bucket *bucket = &trainer->buckets[b];
+		bucket->first_piece = trainer->piece_count;
+		for (int i = 0; i < bucket->span->param_count; i++)
+			add_piece(trainer, bucket, bucket->span->params[i]);
+		bucket->piece_count = trainer->piece_count - bucket->first_piece;
 	}
 	size_t state = 0;
 	for (int i = 0; i < trainer->piece_count; i++) {

@@ -8,9 +8,9 @@
 
 enum { SLOT_ALIGNMENT = 64 };
 
-static tutti_status add(struct pool *pool, struct slot slot)
+static tutti_status add(struct pool *pool, struct pool_slot slot)
 {
-	struct slot *slots = realloc(pool->slots, ((size_t)pool->count + 1) * sizeof *slots);
+	struct pool_slot *slots = realloc(pool->slots, ((size_t)pool->count + 1) * sizeof *slots);
 
 	if (!slots)
 		return train_fail(TUTTI_ERR_MEMORY, "There is no memory for a trainer's tables.");
@@ -24,7 +24,8 @@ tutti_status pool_plan(struct pool *pool, struct slot_sizes *slots)
 	tutti_status status = TUTTI_OK;
 
 	for (int i = 0; i < slots->count && status == TUTTI_OK; i++)
-		status = add(pool, (struct slot){.bytes = slots->bytes[i], .is_planned = true});
+		status =
+			add(pool, (struct pool_slot){.bytes = slots->bytes[i], .is_planned = true});
 	slots_finish(slots);
 	return status;
 }
@@ -47,11 +48,12 @@ tutti_status pool_plan_more(struct pool *pool, const struct slot_sizes *all)
 		if (count_from(pool, before, all->bytes[i]) > used)
 			used++;
 		else
-			TRY(add(pool, (struct slot){.bytes = all->bytes[i], .is_planned = true}));
+			TRY(add(pool,
+				(struct pool_slot){.bytes = all->bytes[i], .is_planned = true}));
 	return TUTTI_OK;
 }
 
-static bool is_missing(const struct slot *slot)
+static bool is_missing(const struct pool_slot *slot)
 {
 	return !slot->memory && slot->is_planned;
 }
@@ -81,7 +83,7 @@ tutti_status pool_fill(tutti_trainer *trainer, struct pool *pool)
 	return TUTTI_OK;
 }
 
-static tutti_status make_own(tutti_trainer *trainer, struct slot *slot)
+static tutti_status make_own(tutti_trainer *trainer, struct pool_slot *slot)
 {
 	void *memory;
 
@@ -103,13 +105,13 @@ tutti_status pool_fill_local(tutti_trainer *trainer, struct pool *pool)
 	return TUTTI_OK;
 }
 
-static void unmake(tutti_trainer *trainer, struct slot *slot)
+static void unmake(tutti_trainer *trainer, struct pool_slot *slot)
 {
 	if (slot->is_local) {
 		free(slot->memory);
 		trainer->held_bytes -= slot->bytes;
 	}
-	*slot = (struct slot){0};
+	*slot = (struct pool_slot){0};
 }
 
 void pool_forget(tutti_trainer *trainer, struct pool *pool, int first)
@@ -124,7 +126,7 @@ static int smallest(const struct pool *pool, size_t bytes, bool is_free)
 	int best = NO_SLOT;
 
 	for (int i = 0; i < pool->count; i++) {
-		const struct slot *slot = &pool->slots[i];
+		const struct pool_slot *slot = &pool->slots[i];
 		if (slot->bytes < bytes || (is_free && slot->is_taken))
 			continue;
 		if (best == NO_SLOT || slot->bytes < pool->slots[best].bytes)
@@ -172,12 +174,12 @@ static tutti_status empty_entry(struct pool *pool, int *entry)
 	for (*entry = 0; *entry < pool->count; ++*entry)
 		if (!pool->slots[*entry].memory)
 			return TUTTI_OK;
-	return add(pool, (struct slot){0});
+	return add(pool, (struct pool_slot){0});
 }
 
 static tutti_status make_more(tutti_trainer *trainer, struct pool *pool, size_t bytes, int *made)
 {
-	struct slot slot = {.bytes = slot_bytes(bytes)};
+	struct pool_slot slot = {.bytes = slot_bytes(bytes)};
 
 	TRY(pool_grows(trainer, slot.bytes));
 	TRY(empty_entry(pool, made));

@@ -7,21 +7,21 @@
 
 struct outcome {
 	int32_t status;
-	char sentence[sizeof((struct kept_error *)0)->sentence];
+	char message[sizeof((struct train_error *)0)->message];
 };
 
-tutti_status together(tutti_trainer *trainer, tutti_status own)
+tutti_status trainer_agree(tutti_trainer *trainer, tutti_status own)
 {
 	struct outcome told = {.status = (int32_t)own};
 	double first = own == TUTTI_OK ? trainer->size : trainer->rank;
 
-	snprintf(told.sentence, sizeof told.sentence, "%s", train_keep_error().sentence);
+	snprintf(told.message, sizeof told.message, "%s", train_last_error().message);
 	TRY(trainer_all_reduce(trainer, &first, 1, TUTTI_MIN));
 	int failed = (int)first;
 	if (failed == trainer->size)
 		return TUTTI_OK;
 	TRY(trainer_broadcast(trainer, &told, sizeof told, TUTTI_U8, failed));
 	if (failed == trainer->rank)
-		return tutti_set_error(own, told.sentence);
-	return train_fail((tutti_status)told.status, "On rank %d: %s", failed, told.sentence);
+		return tutti_set_error(own, told.message);
+	return train_fail((tutti_status)told.status, "On rank %d: %s", failed, told.message);
 }

@@ -5,7 +5,7 @@
 #include "train/state/trainer_state.h"
 
 /* Collective: OK when own is OK on every rank; else, on all of them, what the lowest rank has that
- * failed, with its sentence. */
-tutti_status together(tutti_trainer *trainer, tutti_status own);
+ * failed, with its message. */
+tutti_status trainer_agree(tutti_trainer *trainer, tutti_status own);
 
 #endif

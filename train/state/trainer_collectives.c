@@ -13,20 +13,20 @@ static uint64_t all_reduce_bytes(size_t bytes, int ranks)
 	return 2 * (uint64_t)(ranks - 1) * bytes / (uint64_t)ranks;
 }
 
-void count_reduced(tutti_trainer *trainer, size_t bytes, int ranks, bool is_all)
+void trainer_count_reduced(tutti_trainer *trainer, size_t bytes, int ranks, bool is_all)
 {
 	trainer->stats.sent_grad_bytes +=
 		is_all ? all_reduce_bytes(bytes, ranks) : gather_bytes(bytes, ranks);
 	trainer->stats.collectives++;
 }
 
-void count_gathered(tutti_trainer *trainer, size_t bytes, int ranks)
+void trainer_count_gathered(tutti_trainer *trainer, size_t bytes, int ranks)
 {
 	trainer->stats.sent_param_bytes += gather_bytes(bytes, ranks);
 	trainer->stats.collectives++;
 }
 
-void count_averaged(tutti_trainer *trainer, size_t bytes)
+void trainer_count_averaged(tutti_trainer *trainer, size_t bytes)
 {
 	trainer->stats.sent_param_bytes += all_reduce_bytes(bytes, trainer->size);
 	trainer->stats.collectives++;
@@ -41,12 +41,12 @@ void trainer_abort(const tutti_trainer *trainer)
 			tutti_comm_abort(own[i]);
 }
 
-tutti_status circle_status(const tutti_trainer *trainer, tutti_status status, enum circle circle)
+tutti_status group_status(const tutti_trainer *trainer, tutti_status status, enum rank_group group)
 {
 	if (status == TUTTI_OK)
 		return TUTTI_OK;
 	int shards = trainer->layout.shard_size, first = trainer->rank - trainer->shard_rank;
-	struct kept_error why = train_keep_error();
+	struct train_error why = train_last_error();
 	/* Nobody but trainers knows these communicators. */
 	const char *who = status == TUTTI_ERR_ABORTED
 				  ? " That was a trainer which gave up its step: the error there "
@@ -57,15 +57,15 @@ tutti_status circle_status(const tutti_trainer *trainer, tutti_status status, en
 		return tutti_set_error(tutti_comm_status(trainer->comm),
 				       tutti_comm_error(trainer->comm));
 	if (trainer->config.strategy != TUTTI_HSDP)
-		return train_fail(status, "%.400s%s", why.sentence, who);
-	if (circle == IN_SHARD_GROUP)
+		return train_fail(status, "%.400s%s", why.message, who);
+	if (group == IN_SHARD_GROUP)
 		return train_fail(
 			status,
 			"Of the shard group, whose ranks 0 to %d are %d to %d of the job: "
 			"%.300s%s",
-			shards - 1, first, first + shards - 1, why.sentence, who);
+			shards - 1, first, first + shards - 1, why.message, who);
 	return train_fail(status, "Of the replicas, whose rank r is %d + %d r of the job: %.300s%s",
-			  trainer->shard_rank, shards, why.sentence, who);
+			  trainer->shard_rank, shards, why.message, who);
 }
 
 /* One rank waits for nobody. */
@@ -79,7 +79,7 @@ enum { LOOK_MS = 50 };
 
 /* What is waited for may be under way on a communicator that the caller does not know: who aborts
  * the caller's means this one too. */
-tutti_status trainer_wait(tutti_trainer *trainer, tutti_work **work, enum circle circle)
+tutti_status trainer_wait(tutti_trainer *trainer, tutti_work **work, enum rank_group group)
 {
 	if (!*work)
 		return TUTTI_OK;
@@ -89,15 +89,15 @@ tutti_status trainer_wait(tutti_trainer *trainer, tutti_work **work, enum circle
 		if (tutti_comm_status(trainer->comm) != TUTTI_OK)
 			trainer_abort(trainer);
 	count_wait(trainer, begin);
-	return circle_status(trainer, status, circle);
+	return group_status(trainer, status, group);
 }
 
 /* The rest of a call that has started, or not. */
 static tutti_status finish_call(tutti_trainer *trainer, tutti_status status, tutti_work **work,
-				enum circle circle)
+				enum rank_group group)
 {
-	TRY(circle_status(trainer, status, circle));
-	return trainer_wait(trainer, work, circle);
+	TRY(group_status(trainer, status, group));
+	return trainer_wait(trainer, work, group);
 }
 
 static tutti_status count_other(tutti_trainer *trainer, tutti_status status, uint64_t sent)

@@ -14,7 +14,7 @@ static size_t aligned(size_t bytes)
 	return (bytes + SPAN_ALIGNMENT - 1) / SPAN_ALIGNMENT * SPAN_ALIGNMENT;
 }
 
-static bool has_own(const tutti_trainer *trainer, const struct span *span)
+static bool has_own(const tutti_trainer *trainer, const struct param_span *span)
 {
 	for (int i = 0; i < span->param_count; i++)
 		if (!trainer->model.params[span->params[i]].is_extern)
@@ -23,7 +23,7 @@ static bool has_own(const tutti_trainer *trainer, const struct span *span)
 }
 
 /* The same on all ranks, as tutti_mem_alloc wants it: the largest part. */
-static size_t part_room(const tutti_trainer *trainer, const struct span *span)
+static size_t part_room(const tutti_trainer *trainer, const struct param_span *span)
 {
 	size_t most = span->is_split ? 0 : span->count;
 
@@ -33,12 +33,12 @@ static size_t part_room(const tutti_trainer *trainer, const struct span *span)
 	return most;
 }
 
-/* A block's bytes in each region; 0: none there. */
+/* A bucket's bytes in each region; 0: none there. */
 struct needs {
 	size_t data, grad, wire;
 };
 
-static struct needs needs_of(const tutti_trainer *trainer, const struct span *span)
+static struct needs needs_of(const tutti_trainer *trainer, const struct param_span *span)
 {
 	const tutti_train_config *c = &trainer->config;
 	struct needs needs = {0};
@@ -73,33 +73,33 @@ static char *carve(char **next, size_t bytes)
 	return place;
 }
 
-static void place_block(tutti_trainer *trainer, struct block *block, char *next[3])
+static void place_bucket(tutti_trainer *trainer, struct bucket *bucket, char *next[3])
 {
-	const struct span *span = block->span;
+	const struct param_span *span = bucket->span;
 	const struct param *param = &trainer->model.params[span->params[0]];
 	struct needs needs = needs_of(trainer, span);
 	bool is_same = trainer->config.grad_dtype == trainer->config.reduce_dtype;
 	char *data = carve(&next[0], needs.data), *grad = carve(&next[1], needs.grad);
 
-	*(span->is_sharded ? &block->shard : &block->data) = data;
-	block->wire = carve(&next[2], needs.wire);
-	block->sum_dtype = span_sum_dtype(span, &trainer->config);
+	*(span->is_sharded ? &bucket->shard : &bucket->data) = data;
+	bucket->wire = carve(&next[2], needs.wire);
+	bucket->sum_dtype = span_sum_dtype(span, &trainer->config);
 	if (span->is_in_place) {
-		block->data = param->data;
-		block->grad = param->grad;
-		if (!block->wire)
-			block->wire = param->grad;
+		bucket->data = param->data;
+		bucket->grad = param->grad;
+		if (!bucket->wire)
+			bucket->wire = param->grad;
 	}
 	if (!span->is_trained)
 		return;
 	if (!span->keeps_grad) {
-		block->sum = grad;
+		bucket->sum = grad;
 		return;
 	}
 	if (!span->is_in_place)
-		block->grad = grad ? grad : is_same ? block->wire : NULL;
+		bucket->grad = grad ? grad : is_same ? bucket->wire : NULL;
 	if (config_has_wire(&trainer->config))
-		block->sum = block->wire + block->part.first * dtype_bytes(block->sum_dtype);
+		bucket->sum = bucket->wire + bucket->part.first * dtype_bytes(bucket->sum_dtype);
 }
 
 static tutti_status place_regions(tutti_trainer *trainer)
@@ -117,13 +117,13 @@ static tutti_status place_regions(tutti_trainer *trainer)
 	TRY(allocate(trainer, &trainer->wire_memory, bytes[2]));
 	char *next[3] = {trainer->data_memory, trainer->grad_memory, trainer->wire_memory};
 	for (int b = 0; b < trainer->layout.span_count; b++)
-		place_block(trainer, &trainer->blocks[b], next);
+		place_bucket(trainer, &trainer->buckets[b], next);
 	return TUTTI_OK;
 }
 
 static tutti_status plan_pools(tutti_trainer *trainer)
 {
-	const struct layout *layout = &trainer->layout;
+	const struct model_layout *layout = &trainer->layout;
 	struct slot_sizes slots;
 
 	TRY(slots_for_units(&slots, layout, &trainer->model, &trainer->config));
@@ -134,19 +134,19 @@ static tutti_status plan_pools(tutti_trainer *trainer)
 
 tutti_status memory_tables(tutti_trainer *trainer)
 {
-	trainer->blocks = calloc((size_t)trainer->layout.span_count + 1, sizeof *trainer->blocks);
+	trainer->buckets = calloc((size_t)trainer->layout.span_count + 1, sizeof *trainer->buckets);
 	trainer->flights = calloc((size_t)trainer->layout.span_count + 1, sizeof *trainer->flights);
-	if (!trainer->blocks || !trainer->flights)
+	if (!trainer->buckets || !trainer->flights)
 		return train_fail(TUTTI_ERR_MEMORY, "There is no memory for a trainer's tables.");
 	for (int b = 0; b < trainer->layout.span_count; b++) {
-		struct block *block = &trainer->blocks[b];
-		block->span = &trainer->layout.spans[b];
-		block->part = span_part(block->span, trainer->shard_rank);
-		block->part_elements =
-			part_elements(&trainer->layout, &trainer->model, block->span, block->part);
-		block->data_slot = block->grad_slot = NO_SLOT;
-		block->events = calloc((size_t)trainer->layout.shard_size, sizeof *block->events);
-		if (!block->events)
+		struct bucket *bucket = &trainer->buckets[b];
+		bucket->span = &trainer->layout.spans[b];
+		bucket->part = span_part(bucket->span, trainer->shard_rank);
+		bucket->part_elements = part_elements(&trainer->layout, &trainer->model,
+						      bucket->span, bucket->part);
+		bucket->data_slot = bucket->grad_slot = NO_SLOT;
+		bucket->events = calloc((size_t)trainer->layout.shard_size, sizeof *bucket->events);
+		if (!bucket->events)
 			return train_fail(TUTTI_ERR_MEMORY,
 					  "There is no memory for a trainer's tables.");
 	}
@@ -162,10 +162,10 @@ tutti_status memory_place(tutti_trainer *trainer)
 
 void memory_free(tutti_trainer *trainer)
 {
-	for (int b = 0; trainer->blocks && b < trainer->layout.span_count; b++) {
-		free(trainer->blocks[b].events);
+	for (int b = 0; trainer->buckets && b < trainer->layout.span_count; b++) {
+		free(trainer->buckets[b].events);
 		for (int level = 0; level < TREE_LEVELS; level++)
-			free(trainer->blocks[b].levels[level]);
+			free(trainer->buckets[b].levels[level]);
 	}
 	pool_free(&trainer->data_pool);
 	pool_free(&trainer->grad_pool);
@@ -174,6 +174,6 @@ void memory_free(tutti_trainer *trainer)
 		if (regions[i])
 			tutti_mem_free(regions[i]);
 	pieces_free(trainer);
-	free(trainer->blocks);
+	free(trainer->buckets);
 	free(trainer->flights);
 }

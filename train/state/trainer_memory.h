@@ -6,21 +6,21 @@
 
 /* What stays with a rank of the shard group, with AdamW, into param_bytes, grad_bytes and optimizer_bytes of stats. Padding
  * is not counted. */
-void memory_resident(const struct layout *layout, const struct tutti_model *model, const tutti_train_config *config,
+void memory_resident(const struct model_layout *layout, const struct tutti_model *model, const tutti_train_config *config,
 		     int shard_rank, tutti_train_stats *stats);
 /* And all slots that plain order needs, the same on all ranks. Fails only for want of memory. */
-tutti_status memory_for_slots(const struct layout *layout, const struct tutti_model *model,
+tutti_status memory_for_slots(const struct model_layout *layout, const struct tutti_model *model,
 			      const tutti_train_config *config, size_t *bytes);
 /* MEMORY, with the sum, when that is more than the limit. */
 tutti_status memory_check(const tutti_train_config *config, const tutti_train_stats *needed);
 
-/* The tables of blocks, flights and slots. Local. */
+/* The tables of buckets, flights and slots. Local. */
 tutti_status memory_tables(tutti_trainer *trainer);
-/* Collective. Places everything but optimizer state; blocks know where they are. */
+/* Collective. Places everything but optimizer state; buckets know where they are. */
 tutti_status memory_place(tutti_trainer *trainer);
 void memory_free(tutti_trainer *trainer);
 
-/* Makes the pieces of blocks that have been placed. Local. */
+/* Makes the pieces of buckets that have been placed. Local. */
 tutti_status pieces_make(tutti_trainer *trainer);
 void pieces_free(tutti_trainer *trainer);
 
@@ -36,7 +36,7 @@ void state_free(tutti_trainer *trainer);
 /* Gradients travel; with local SGD they do not. */
 bool config_has_wire(const tutti_train_config *config);
 /* What a span's reduced gradients are. */
-tutti_dtype span_sum_dtype(const struct span *span, const tutti_train_config *config);
+tutti_dtype span_sum_dtype(const struct param_span *span, const tutti_train_config *config);
 
 /* A pool of these slots, which it takes over. They are memory after pool_fill, which is collective, as the slots are the
  * same on all ranks. */

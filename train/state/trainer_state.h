@@ -37,9 +37,9 @@ struct tensor {
 };
 
 /* A span at run time. Pointers are to its first element, wherever it is. */
-struct block {
-	const struct span *span;
-	struct range part; /* this rank's */
+struct bucket {
+	const struct param_span *span;
+	struct element_range part; /* this rank's */
 	size_t part_elements;
 	int first_piece, piece_count;
 
@@ -66,7 +66,7 @@ struct block {
 
 /* A gradient under way. */
 struct flight {
-	int block;
+	int bucket;
 	int grad_slot, wire_slot;
 	char *wire;
 	enum { FLIGHT_SHARDS, FLIGHT_REPLICAS, FLIGHT_DONE } stage;
@@ -75,8 +75,8 @@ struct flight {
 	tutti_status failed; /* not OK: it did not start, or did not end */
 };
 
-/* A place for one block's values or gradients. */
-struct slot {
+/* A place for one bucket's values or gradients. */
+struct pool_slot {
 	char *memory; /* NULL: not made */
 	size_t bytes;
 	bool is_taken;
@@ -85,7 +85,7 @@ struct slot {
 };
 
 struct pool {
-	struct slot *slots;
+	struct pool_slot *slots;
 	int count;
 	void *region; /* of tutti_mem_alloc: what was planned at create */
 };
@@ -103,13 +103,13 @@ enum step_state {
 enum unit_pass { UNIT_NONE, UNIT_FORWARD, UNIT_BACKWARD };
 
 /* Units in the order in which they began. */
-struct events {
+struct unit_events {
 	int32_t *list;
 	int count, room, next; /* next: of the one to come, as far as known */
 };
 
 /* What every rank says to every other at the end of a step. */
-struct ballot {
+struct step_report {
 	double items;
 	uint64_t order;  /* of its units in this step */
 	int32_t missing; /* the first parameter without its hook; -1: none */
@@ -119,7 +119,7 @@ struct ballot {
 
 struct tutti_trainer {
 	struct tutti_model model;
-	struct layout layout;
+	struct model_layout layout;
 	tutti_comm *comm;            /* the caller's: for what is small */
 	tutti_comm *gather, *reduce; /* of the shard group; NULL: it has one rank */
 	tutti_comm *replicas; /* of the ranks with the same part; NULL: there is one, and a shard
@@ -129,7 +129,7 @@ struct tutti_trainer {
 
 	struct tensor *tensors;
 	struct unit_state *units;
-	struct block *blocks;
+	struct bucket *buckets;
 	struct piece *pieces;
 	int piece_count;
 	size_t state_count; /* elements that have optimizer state on this rank */
@@ -148,7 +148,7 @@ struct tutti_trainer {
 	struct flight *flights; /* a ring, in the order in which they began */
 	int flight_first, flight_count;
 	int flights_done; /* of them, at the front, that are known to be done */
-	int next_block; /* of those that start in the order of their index */
+	int next_bucket; /* of those that start in the order of their index */
 
 	enum step_state step;
 	bool in_batch, backward_begun, units_ran;
@@ -157,14 +157,14 @@ struct tutti_trainer {
 	int kept_levels;   /* deterministic: of the tree that have memory; without one 1: whole gradients have */
 	int open_unit;     /* between its begin and end, when open_pass is not NONE */
 	enum unit_pass open_pass;
-	struct events plan, seen; /* of the last training micro-batch, and of this one */
+	struct unit_events plan, seen; /* of the last training micro-batch, and of this one */
 	uint64_t order;           /* a hash of the step's units so far */
 	int32_t *step_events;     /* one a rank of the shard group */
 	double items, batch_items; /* here, in this step; in its first micro-batch */
 	bool is_uneven;            /* other micro-batches have had other items */
 	int missed;                /* local SGD: without its hook since ranks averaged; -1: none */
 	int32_t missed_status;     /* ... and why this rank could not update */
-	bool is_apart;             /* local SGD: a step was done since ranks averaged: they differ */
+	bool needs_average;             /* local SGD: a step was done since ranks averaged: they differ */
 	bool owes_update;          /* after tutti_grads_finish, until tutti_params_updated */
 	char *offload_dir;         /* config.offload_dir */
 	uint64_t steps, updates; /* finished; of them with an update */
@@ -176,23 +176,23 @@ struct tutti_trainer {
 	} scale;
 	int skipped_param;
 
-	struct ballot *ballots; /* one a rank */
+	struct step_report *reports; /* one a rank */
 	struct share *shares;   /* of the norm: one a rank of the shard group */
 	tutti_train_stats stats;
 	struct saving *saving; /* a checkpoint under way; NULL: none */
 };
 
-/* INVALID, with a sentence that begins with function's name, unless trainer and param are good. */
+/* INVALID, with a message that begins with function's name, unless trainer and param are good. */
 tutti_status trainer_check(const tutti_trainer *trainer, const char *function);
 tutti_status trainer_check_param(const tutti_trainer *trainer, const char *function, int param);
 
-/* INVALID or UNSUPPORTED, with a sentence, unless config is good, and good for this model. */
+/* INVALID or UNSUPPORTED, with a message, unless config is good, and good for this model. */
 tutti_status config_check(const tutti_train_config *config);
 tutti_status config_check_model(const tutti_train_config *config, const struct tutti_model *model);
 tutti_status config_check_world(const tutti_train_config *config, int world_size, int node);
 
 /* Collective: OK when model, buffers and config are the same on all ranks, else MISMATCH on all of
- * them with the same sentence. */
+ * them with the same message. */
 tutti_status compare_models(tutti_trainer *trainer);
 
 /* The trainer's blocking collectives, in place; they count as time waited for communication.
@@ -207,19 +207,19 @@ tutti_status trainer_shard_gather(tutti_trainer *trainer, void *all, size_t byte
 tutti_status trainer_average(tutti_trainer *trainer, float *values, size_t count); /* replicas */
 tutti_status trainer_shard_broadcast(tutti_trainer *trainer, float *values, size_t count, int root);
 /* A collective on bytes has started: what it sends from one of ranks. */
-void count_reduced(tutti_trainer *trainer, size_t bytes, int ranks, bool is_all);
-void count_gathered(tutti_trainer *trainer, size_t bytes, int ranks);
-void count_averaged(tutti_trainer *trainer, size_t bytes);
+void trainer_count_reduced(tutti_trainer *trainer, size_t bytes, int ranks, bool is_all);
+void trainer_count_gathered(tutti_trainer *trainer, size_t bytes, int ranks);
+void trainer_count_averaged(tutti_trainer *trainer, size_t bytes);
 
 /* The trainer's own communicators: of ranks that share a shard group (gather, reduce), and of those
  * with the same part (replicas). */
-enum circle { IN_SHARD_GROUP, AMONG_REPLICAS };
+enum rank_group { IN_SHARD_GROUP, AMONG_REPLICAS };
 /* Waits, and counts it as time waited for communication. Ends early when the caller's communicator
  * has failed. */
-tutti_status trainer_wait(tutti_trainer *trainer, tutti_work **work, enum circle circle);
-/* What a call on one of them has returned. The sentence of a failure says which ranks of the job its
+tutti_status trainer_wait(tutti_trainer *trainer, tutti_work **work, enum rank_group group);
+/* What a call on one of them has returned. The message of a failure says which ranks of the job its
  * ranks are, or is that of the caller's communicator, where that has failed. */
-tutti_status circle_status(const tutti_trainer *trainer, tutti_status status, enum circle circle);
+tutti_status group_status(const tutti_trainer *trainer, tutti_status status, enum rank_group group);
 /* All of them, here: waits end. */
 void trainer_abort(const tutti_trainer *trainer);
 double seconds_now(void); /* monotonic */

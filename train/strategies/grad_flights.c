@@ -16,47 +16,48 @@ static struct flight *flight_at(tutti_trainer *trainer, int i)
 /* The part that came back joins those of earlier micro-batches. */
 static void fold(const tutti_trainer *trainer, const struct flight *flight)
 {
-	struct block *block = &trainer->blocks[flight->block];
+	struct bucket *bucket = &trainer->buckets[flight->bucket];
 	tutti_dtype dtype = trainer->config.reduce_dtype;
-	const char *part = flight->wire + block->part.first * dtype_bytes(dtype);
-	size_t count = block->part.last - block->part.first;
+	const char *part = flight->wire + bucket->part.first * dtype_bytes(dtype);
+	size_t count = bucket->part.last - bucket->part.first;
 
-	if (block->span->keeps_grad)
+	if (bucket->span->keeps_grad)
 		return;
-	if (block->has_sum)
-		kernel_add(block->sum, block->sum_dtype, part, dtype, count);
+	if (bucket->has_sum)
+		kernel_add(bucket->sum, bucket->sum_dtype, part, dtype, count);
 	else
-		kernel_convert(block->sum, block->sum_dtype, part, dtype, count);
-	block->has_sum = true;
+		kernel_convert(bucket->sum, bucket->sum_dtype, part, dtype, count);
+	bucket->has_sum = true;
 }
 
 static tutti_status reduce_shards(tutti_trainer *trainer, struct flight *flight)
 {
-	const struct block *block = &trainer->blocks[flight->block];
-	const struct span *span = block->span;
+	const struct bucket *bucket = &trainer->buckets[flight->bucket];
+	const struct param_span *span = bucket->span;
 	tutti_dtype dtype = trainer->config.reduce_dtype;
 	size_t width = dtype_bytes(dtype);
 	tutti_call call = {.work = &flight->work};
 
 	flight->stage = FLIGHT_SHARDS;
-	count_reduced(trainer, span->elements * width, trainer->layout.shard_size, !span->is_split);
+	trainer_count_reduced(trainer, span->elements * width, trainer->layout.shard_size,
+			      !span->is_split);
 	if (!span->is_split)
 		return tutti_all_reduce(flight->wire, flight->wire, span->count, dtype, TUTTI_SUM,
 					trainer->reduce, &call);
-	return tutti_reduce_scatterv(flight->wire, flight->wire + block->part.first * width,
+	return tutti_reduce_scatterv(flight->wire, flight->wire + bucket->part.first * width,
 				     span->shares, NULL, dtype, TUTTI_SUM, trainer->reduce, &call);
 }
 
 static tutti_status reduce_replicas(tutti_trainer *trainer, struct flight *flight)
 {
-	const struct block *block = &trainer->blocks[flight->block];
-	size_t count = block->part.last - block->part.first;
+	const struct bucket *bucket = &trainer->buckets[flight->bucket];
+	size_t count = bucket->part.last - bucket->part.first;
 	tutti_call call = {.work = &flight->work};
 
 	flight->stage = FLIGHT_REPLICAS;
-	count_reduced(trainer, block->part_elements * dtype_bytes(block->sum_dtype),
-		      trainer->replica_count, true);
-	return tutti_all_reduce(block->sum, block->sum, count, block->sum_dtype, TUTTI_SUM,
+	trainer_count_reduced(trainer, bucket->part_elements * dtype_bytes(bucket->sum_dtype),
+			      trainer->replica_count, true);
+	return tutti_all_reduce(bucket->sum, bucket->sum, count, bucket->sum_dtype, TUTTI_SUM,
 				trainer->replicas, &call);
 }
 
@@ -65,7 +66,7 @@ struct flight *flight_add(tutti_trainer *trainer, const struct flight *flight)
 	struct flight *added = flight_at(trainer, trainer->flight_count++);
 
 	*added = *flight;
-	trainer->blocks[flight->block].is_flying = true;
+	trainer->buckets[flight->bucket].is_flying = true;
 	return added;
 }
 
@@ -73,30 +74,29 @@ tutti_status flight_start(tutti_trainer *trainer, struct flight *flight)
 {
 	flight->failed =
 		trainer->reduce
-			? circle_status(trainer, reduce_shards(trainer, flight), IN_SHARD_GROUP)
-			: circle_status(trainer, reduce_replicas(trainer, flight), AMONG_REPLICAS);
+			? group_status(trainer, reduce_shards(trainer, flight), IN_SHARD_GROUP)
+			: group_status(trainer, reduce_replicas(trainer, flight), AMONG_REPLICAS);
 	return flight->failed;
 }
 
 static tutti_status go_on(tutti_trainer *trainer, struct flight *flight, bool wait)
 {
 	while (flight->stage != FLIGHT_DONE) {
-		enum circle circle =
+		enum rank_group group =
 			flight->stage == FLIGHT_SHARDS ? IN_SHARD_GROUP : AMONG_REPLICAS;
 		int is_done = 1;
 		if (!wait)
-			TRY(circle_status(trainer, tutti_work_test(flight->work, &is_done),
-					  circle));
+			TRY(group_status(trainer, tutti_work_test(flight->work, &is_done), group));
 		if (!is_done)
 			return TUTTI_OK;
-		TRY(trainer_wait(trainer, &flight->work, circle));
+		TRY(trainer_wait(trainer, &flight->work, group));
 		bool flies_on =
 			flight->stage == FLIGHT_SHARDS && flight->is_last && trainer->replicas;
 		if (flight->stage == FLIGHT_SHARDS)
 			fold(trainer, flight);
 		if (flies_on)
-			TRY(circle_status(trainer, reduce_replicas(trainer, flight),
-					  AMONG_REPLICAS));
+			TRY(group_status(trainer, reduce_replicas(trainer, flight),
+					 AMONG_REPLICAS));
 		else
 			flight->stage = FLIGHT_DONE;
 	}
@@ -117,11 +117,11 @@ static tutti_status advance(tutti_trainer *trainer, struct flight *flight, bool 
 tutti_status flight_land(tutti_trainer *trainer)
 {
 	struct flight *flight = flight_at(trainer, 0);
-	struct block *block = &trainer->blocks[flight->block];
-	size_t count = block->span->count;
+	struct bucket *bucket = &trainer->buckets[flight->bucket];
+	size_t count = bucket->span->count;
 	struct first_failure landed = {0};
 
-	train_note(&landed, advance(trainer, flight, true));
+	failure_note(&landed, advance(trainer, flight, true));
 	tutti_work_wait(&flight->work, 0); /* after a failure it may still be there */
 	if (flight->grad_slot != NO_SLOT)
 		pool_give(trainer, &trainer->grad_pool,
@@ -129,12 +129,12 @@ tutti_status flight_land(tutti_trainer *trainer)
 	if (flight->wire_slot != NO_SLOT)
 		pool_give(trainer, &trainer->grad_pool,
 			  count * dtype_bytes(trainer->config.reduce_dtype), flight->wire_slot);
-	block->is_flying = false;
+	bucket->is_flying = false;
 	trainer->flight_first = (trainer->flight_first + 1) % trainer->layout.span_count;
 	trainer->flight_count--;
 	if (trainer->flights_done > 0)
 		trainer->flights_done--;
-	return train_first(&landed);
+	return failure_first(&landed);
 }
 
 /* Looks at as few as may have something to do: hooks call it. Only with replicas besides shards has
@@ -159,6 +159,6 @@ tutti_status grads_wait(tutti_trainer *trainer)
 	struct first_failure first = {0};
 
 	while (trainer->flight_count > 0)
-		train_note(&first, flight_land(trainer));
-	return train_first(&first);
+		failure_note(&first, flight_land(trainer));
+	return failure_first(&first);
 }

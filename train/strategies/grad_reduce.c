@@ -1,7 +1,7 @@
 /* Gradients from the author's += to their sums.
  *
  * Who keeps whole gradients (DDP, ZeRO-1) reduces them where they lie, once a step. Who keeps only
- * a part (ZeRO-2, FSDP) has a slot for each block from its first backward until the block's
+ * a part (ZeRO-2, FSDP) has a slot for each bucket from its first backward until the bucket's
  * reduce_scatter has ended, in every micro-batch, and adds the part that comes back to a sum;
  * deterministic modes keep slots until the step's last micro-batch, so that micro-batches are added
  * before ranks, as with DDP. */
@@ -15,15 +15,15 @@
 
 void *param_grad(const tutti_trainer *trainer, int param)
 {
-	const struct place *place = &trainer->layout.places[param];
-	const struct block *block = &trainer->blocks[place->span];
+	const struct param_place *place = &trainer->layout.places[param];
+	const struct bucket *bucket = &trainer->buckets[place->span];
 
-	if (!block->span->is_trained)
+	if (!bucket->span->is_trained)
 		return NULL;
 	if (trainer->model.params[param].is_extern)
 		return trainer->model.params[param].grad;
-	return block->grad ? block->grad + place->offset * dtype_bytes(trainer->config.grad_dtype)
-			   : NULL;
+	return bucket->grad ? bucket->grad + place->offset * dtype_bytes(trainer->config.grad_dtype)
+			    : NULL;
 }
 
 /* Whole gradients that do not stay are kept for the micro-batches of a step. */
@@ -32,12 +32,12 @@ static bool holds_grads(const tutti_trainer *trainer)
 	return trainer->config.deterministic != 0;
 }
 
-bool block_reduces(const tutti_trainer *trainer, const struct block *block)
+bool bucket_reduces(const tutti_trainer *trainer, const struct bucket *bucket)
 {
-	if (!block->span->is_trained || !config_has_wire(&trainer->config))
+	if (!bucket->span->is_trained || !config_has_wire(&trainer->config))
 		return false;
 	return trainer->pass == TUTTI_PASS_LAST ||
-	       (!block->span->keeps_grad && !holds_grads(trainer));
+	       (!bucket->span->keeps_grad && !holds_grads(trainer));
 }
 
 static void zero(void *values, tutti_dtype dtype, size_t count)
@@ -53,7 +53,7 @@ void grads_zero(tutti_trainer *trainer)
 			zero(grad, trainer->config.grad_dtype, trainer->model.params[p].count);
 	}
 	for (int b = 0; b < trainer->layout.trained_count; b++)
-		trainer->blocks[b].has_sum = false;
+		trainer->buckets[b].has_sum = false;
 }
 
 void grads_expect(tutti_trainer *trainer)
@@ -61,18 +61,18 @@ void grads_expect(tutti_trainer *trainer)
 	for (int p = 0; p < trainer->model.param_count; p++)
 		trainer->tensors[p].is_ready = false;
 	for (int b = 0; b < trainer->layout.trained_count; b++) {
-		trainer->blocks[b].to_come = trainer->blocks[b].span->param_count;
-		trainer->blocks[b].is_started = false;
+		trainer->buckets[b].to_come = trainer->buckets[b].span->param_count;
+		trainer->buckets[b].is_started = false;
 	}
-	trainer->next_block = 0;
+	trainer->next_bucket = 0;
 }
 
 tutti_status grads_keep(tutti_trainer *trainer)
 {
 	for (int b = 0; b < trainer->layout.trained_count; b++)
-		if (!block_reduces(trainer, &trainer->blocks[b]) &&
+		if (!bucket_reduces(trainer, &trainer->buckets[b]) &&
 		    trainer->config.deterministic == 2)
-			TRY(tree_push(trainer, b));
+			TRY(sum_tree_push(trainer, b));
 	return TUTTI_OK;
 }
 
@@ -89,14 +89,14 @@ static tutti_status take(tutti_trainer *trainer, size_t bytes, int *slot)
 
 tutti_status grad_make(tutti_trainer *trainer, int b)
 {
-	struct block *block = &trainer->blocks[b];
+	struct bucket *bucket = &trainer->buckets[b];
 	tutti_dtype dtype = trainer->config.grad_dtype;
 
-	if (!block->span->is_trained || block->span->keeps_grad || block->grad)
+	if (!bucket->span->is_trained || bucket->span->keeps_grad || bucket->grad)
 		return TUTTI_OK;
-	TRY(take(trainer, block->span->count * dtype_bytes(dtype), &block->grad_slot));
-	block->grad = trainer->grad_pool.slots[block->grad_slot].memory;
-	zero(block->grad, dtype, block->span->count);
+	TRY(take(trainer, bucket->span->count * dtype_bytes(dtype), &bucket->grad_slot));
+	bucket->grad = trainer->grad_pool.slots[bucket->grad_slot].memory;
+	zero(bucket->grad, dtype, bucket->span->count);
 	return TUTTI_OK;
 }
 
@@ -105,19 +105,19 @@ tutti_status grad_make(tutti_trainer *trainer, int b)
 /* What travels: the gradients themselves, or a copy of another type or from elsewhere. */
 static tutti_status load(tutti_trainer *trainer, struct flight *flight)
 {
-	struct block *block = &trainer->blocks[flight->block];
-	const struct span *span = block->span;
+	struct bucket *bucket = &trainer->buckets[flight->bucket];
+	const struct param_span *span = bucket->span;
 	tutti_dtype grad = trainer->config.grad_dtype, wire = trainer->config.reduce_dtype;
 
-	flight->wire = block->wire;
+	flight->wire = bucket->wire;
 	if (!span->keeps_grad && grad == wire) {
-		flight->wire = block->grad;
+		flight->wire = bucket->grad;
 		return TUTTI_OK;
 	}
 	if (!span->keeps_grad) {
 		TRY(take(trainer, span->count * dtype_bytes(wire), &flight->wire_slot));
 		flight->wire = trainer->grad_pool.slots[flight->wire_slot].memory;
-		kernel_convert(flight->wire, wire, block->grad, grad, span->count);
+		kernel_convert(flight->wire, wire, bucket->grad, grad, span->count);
 		return TUTTI_OK;
 	}
 	for (int i = 0; i < span->param_count; i++) {
@@ -132,38 +132,38 @@ static tutti_status load(tutti_trainer *trainer, struct flight *flight)
 
 static tutti_status start(tutti_trainer *trainer, int b)
 {
-	struct block *block = &trainer->blocks[b];
-	struct flight flight = {.block = b, .grad_slot = NO_SLOT, .wire_slot = NO_SLOT};
+	struct bucket *bucket = &trainer->buckets[b];
+	struct flight flight = {.bucket = b, .grad_slot = NO_SLOT, .wire_slot = NO_SLOT};
 
-	block->is_started = true;
-	while (block->is_flying)
+	bucket->is_started = true;
+	while (bucket->is_flying)
 		TRY(flight_land(trainer));
 	TRY(grad_make(trainer, b));
 	if (trainer->config.deterministic == 2)
-		tree_finish(trainer, b);
+		sum_tree_finish(trainer, b);
 	flight.is_last = trainer->pass == TUTTI_PASS_LAST;
 	TRY(load(trainer, &flight));
-	if (!block->span->keeps_grad) {
-		flight.grad_slot = block->grad_slot;
-		block->grad = NULL;
-		block->grad_slot = NO_SLOT;
+	if (!bucket->span->keeps_grad) {
+		flight.grad_slot = bucket->grad_slot;
+		bucket->grad = NULL;
+		bucket->grad_slot = NO_SLOT;
 	}
 	return flight_start(trainer, flight_add(trainer, &flight));
 }
 
-/* FSDP's blocks start when their unit has ended, whose order is the same on all ranks; others in
+/* FSDP's buckets start when their unit has ended, whose order is the same on all ranks; others in
  * the order of their index, whatever the order of hooks. */
 static tutti_status start_complete(tutti_trainer *trainer, int b)
 {
 	if (trainer->layout.by_unit)
-		return trainer->blocks[b].to_come == 0 ? start(trainer, b) : TUTTI_OK;
-	for (; trainer->next_block < trainer->layout.trained_count; trainer->next_block++) {
-		const struct block *next = &trainer->blocks[trainer->next_block];
-		if (!block_reduces(trainer, next))
+		return trainer->buckets[b].to_come == 0 ? start(trainer, b) : TUTTI_OK;
+	for (; trainer->next_bucket < trainer->layout.trained_count; trainer->next_bucket++) {
+		const struct bucket *next = &trainer->buckets[trainer->next_bucket];
+		if (!bucket_reduces(trainer, next))
 			continue;
 		if (next->to_come > 0)
 			break;
-		TRY(start(trainer, trainer->next_block));
+		TRY(start(trainer, trainer->next_bucket));
 	}
 	return TUTTI_OK;
 }
@@ -173,9 +173,9 @@ tutti_status grad_ready(tutti_trainer *trainer, int param)
 	int b = trainer->layout.places[param].span;
 
 	trainer->tensors[param].is_ready = true;
-	if (!block_reduces(trainer, &trainer->blocks[b]))
+	if (!bucket_reduces(trainer, &trainer->buckets[b]))
 		return TUTTI_OK;
-	trainer->blocks[b].to_come--;
+	trainer->buckets[b].to_come--;
 	TRY(grads_poll(trainer));
 	return start_complete(trainer, b);
 }
@@ -183,12 +183,12 @@ tutti_status grad_ready(tutti_trainer *trainer, int param)
 tutti_status grads_flush(tutti_trainer *trainer)
 {
 	for (int b = 0; b < trainer->layout.trained_count; b++) {
-		const struct block *block = &trainer->blocks[b];
-		if (block_reduces(trainer, block) && !block->is_started)
+		const struct bucket *bucket = &trainer->buckets[b];
+		if (bucket_reduces(trainer, bucket) && !bucket->is_started)
 			TRY(start(trainer, b));
 		else if (!config_has_wire(&trainer->config) && trainer->config.deterministic == 2 &&
 			 trainer->pass == TUTTI_PASS_LAST)
-			tree_finish(trainer, b);
+			sum_tree_finish(trainer, b);
 	}
 	return TUTTI_OK;
 }

@@ -64,7 +64,7 @@ static tutti_status make_levels(tutti_trainer *trainer, int levels)
 {
 	for (int b = 0; b < trainer->layout.trained_count; b++)
 		for (int level = trainer->kept_levels; level < levels; level++) {
-			float **sums = &trainer->blocks[b].levels[level];
+			float **sums = &trainer->buckets[b].levels[level];
 			*sums = malloc(trainer->layout.spans[b].count * sizeof(float));
 			if (!*sums)
 				return train_fail(
@@ -78,8 +78,8 @@ static void drop_levels(tutti_trainer *trainer, int levels)
 {
 	for (int b = 0; b < trainer->layout.trained_count; b++)
 		for (int level = trainer->kept_levels; level < levels; level++) {
-			free(trainer->blocks[b].levels[level]);
-			trainer->blocks[b].levels[level] = NULL;
+			free(trainer->buckets[b].levels[level]);
+			trainer->buckets[b].levels[level] = NULL;
 		}
 }
 

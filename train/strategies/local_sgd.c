@@ -11,7 +11,7 @@ static tutti_status average_values(tutti_trainer *trainer, float *values, size_t
 {
 	if (count == 0)
 		return TUTTI_OK;
-	count_averaged(trainer, elements * sizeof *values);
+	trainer_count_averaged(trainer, elements * sizeof *values);
 	return trainer_average(trainer, values, count);
 }
 
@@ -31,21 +31,21 @@ static tutti_status average_state(tutti_trainer *trainer, const struct piece *pi
 	return piece->v ? average_values(trainer, piece->v, piece->count, piece->count) : TUTTI_OK;
 }
 
-static bool lies_together(const tutti_trainer *trainer, const struct block *block)
+static bool lies_together(const tutti_trainer *trainer, const struct bucket *bucket)
 {
-	return !block->span->has_extern && trainer->config.param_dtype == TUTTI_F32;
+	return !bucket->span->has_extern && trainer->config.param_dtype == TUTTI_F32;
 }
 
-tutti_status average(tutti_trainer *trainer)
+tutti_status local_sgd_average(tutti_trainer *trainer)
 {
 	for (int b = 0; b < trainer->layout.trained_count; b++) {
-		struct block *block = &trainer->blocks[b];
-		if (lies_together(trainer, block))
-			TRY(average_values(trainer, (float *)(void *)block->data,
-					   block->span->count, block->span->elements));
-		for (int i = 0; i < block->piece_count; i++) {
-			const struct piece *piece = &trainer->pieces[block->first_piece + i];
-			if (!lies_together(trainer, block))
+		struct bucket *bucket = &trainer->buckets[b];
+		if (lies_together(trainer, bucket))
+			TRY(average_values(trainer, (float *)(void *)bucket->data,
+					   bucket->span->count, bucket->span->elements));
+		for (int i = 0; i < bucket->piece_count; i++) {
+			const struct piece *piece = &trainer->pieces[bucket->first_piece + i];
+			if (!lies_together(trainer, bucket))
 				TRY(average_piece(trainer, piece));
 			if (trainer->config.local_sgd_state)
 				TRY(average_state(trainer, piece));

@@ -26,16 +26,17 @@ static bool unit_uses(const tutti_trainer *trainer, int unit, int span)
 
 void *param_data(const tutti_trainer *trainer, int param)
 {
-	const struct place *place = &trainer->layout.places[param];
-	const struct block *block = &trainer->blocks[place->span];
+	const struct param_place *place = &trainer->layout.places[param];
+	const struct bucket *bucket = &trainer->buckets[place->span];
 
 	if (trainer->model.params[param].is_extern)
 		return trainer->model.params[param].data;
-	if (block->span->is_sharded && (trainer->open_pass == UNIT_NONE ||
-					!unit_uses(trainer, trainer->open_unit, place->span)))
+	if (bucket->span->is_sharded && (trainer->open_pass == UNIT_NONE ||
+					 !unit_uses(trainer, trainer->open_unit, place->span)))
 		return NULL;
-	return block->data ? block->data + place->offset * dtype_bytes(trainer->config.param_dtype)
-			   : NULL;
+	return bucket->data
+		       ? bucket->data + place->offset * dtype_bytes(trainer->config.param_dtype)
+		       : NULL;
 }
 
 /* ---- what other ranks do ---- */
@@ -67,9 +68,9 @@ static tutti_status compare_events(tutti_trainer *trainer, const int32_t *events
 			   "in the same order.",
 			   base + me, event_name(trainer, events[me], own), base + r,
 			   event_name(trainer, events[r], other));
-		struct kept_error why = train_keep_error();
+		struct train_error why = train_last_error();
 		trainer_abort(trainer); /* what follows would never match */
-		return tutti_set_error(TUTTI_ERR_MISMATCH, why.sentence);
+		return tutti_set_error(TUTTI_ERR_MISMATCH, why.message);
 	}
 	return TUTTI_OK;
 }
@@ -81,10 +82,10 @@ static tutti_status ask(tutti_trainer *trainer, int32_t *events, int32_t event, 
 	events[trainer->shard_rank] = event;
 	trainer->stats.sent_other_bytes += (size_t)(trainer->layout.shard_size - 1) * sizeof event;
 	trainer->stats.collectives++;
-	return circle_status(trainer,
-			     tutti_all_gather(&events[trainer->shard_rank], events, 1, TUTTI_I32,
-					      trainer->gather, &call),
-			     IN_SHARD_GROUP);
+	return group_status(trainer,
+			    tutti_all_gather(&events[trainer->shard_rank], events, 1, TUTTI_I32,
+					     trainer->gather, &call),
+			    IN_SHARD_GROUP);
 }
 
 tutti_status params_compare_order(tutti_trainer *trainer)
@@ -99,54 +100,54 @@ tutti_status params_compare_order(tutti_trainer *trainer)
 	return compare_events(trainer, events);
 }
 
-/* ---- one block ---- */
+/* ---- one bucket ---- */
 
-static size_t block_bytes(const tutti_trainer *trainer, const struct block *block)
+static size_t bucket_bytes(const tutti_trainer *trainer, const struct bucket *bucket)
 {
-	return block->span->count * dtype_bytes(trainer->config.param_dtype);
+	return bucket->span->count * dtype_bytes(trainer->config.param_dtype);
 }
 
-static tutti_status block_gather(tutti_trainer *trainer, struct block *block, int32_t event)
+static tutti_status bucket_gather(tutti_trainer *trainer, struct bucket *bucket, int32_t event)
 {
-	const struct span *span = block->span;
-	tutti_call call = {.work = &block->gathering};
+	const struct param_span *span = bucket->span;
+	tutti_call call = {.work = &bucket->gathering};
 
-	if (block->data)
+	if (bucket->data)
 		return TUTTI_OK;
-	TRY(pool_take(trainer, &trainer->data_pool, block_bytes(trainer, block),
-		      &block->data_slot));
-	block->data = trainer->data_pool.slots[block->data_slot].memory;
-	TRY(ask(trainer, block->events, event, &block->asking));
-	count_gathered(trainer, span->elements * dtype_bytes(trainer->config.param_dtype),
-		       trainer->layout.shard_size);
-	return circle_status(trainer,
-			     tutti_all_gatherv(block->shard, block->data, span->shares, NULL,
-					       trainer->config.param_dtype, trainer->gather, &call),
-			     IN_SHARD_GROUP);
+	TRY(pool_take(trainer, &trainer->data_pool, bucket_bytes(trainer, bucket),
+		      &bucket->data_slot));
+	bucket->data = trainer->data_pool.slots[bucket->data_slot].memory;
+	TRY(ask(trainer, bucket->events, event, &bucket->asking));
+	trainer_count_gathered(trainer, span->elements * dtype_bytes(trainer->config.param_dtype),
+			       trainer->layout.shard_size);
+	return group_status(trainer,
+			    tutti_all_gatherv(bucket->shard, bucket->data, span->shares, NULL,
+					      trainer->config.param_dtype, trainer->gather, &call),
+			    IN_SHARD_GROUP);
 }
 
-static tutti_status block_arrive(tutti_trainer *trainer, struct block *block)
+static tutti_status bucket_arrive(tutti_trainer *trainer, struct bucket *bucket)
 {
-	bool is_new = block->asking != NULL;
+	bool is_new = bucket->asking != NULL;
 
-	TRY(trainer_wait(trainer, &block->asking, IN_SHARD_GROUP));
+	TRY(trainer_wait(trainer, &bucket->asking, IN_SHARD_GROUP));
 	if (is_new)
-		TRY(compare_events(trainer, block->events));
-	return trainer_wait(trainer, &block->gathering, IN_SHARD_GROUP);
+		TRY(compare_events(trainer, bucket->events));
+	return trainer_wait(trainer, &bucket->gathering, IN_SHARD_GROUP);
 }
 
-static tutti_status block_free(tutti_trainer *trainer, struct block *block)
+static tutti_status bucket_free(tutti_trainer *trainer, struct bucket *bucket)
 {
-	if (!block->span->is_sharded || !block->data)
+	if (!bucket->span->is_sharded || !bucket->data)
 		return TUTTI_OK;
 	struct first_failure arrived = {0};
-	train_note(&arrived, block_arrive(trainer, block));
-	tutti_work_wait(&block->gathering, 0); /* its memory is given away */
-	pool_give(trainer, &trainer->data_pool, block_bytes(trainer, block), block->data_slot);
-	block->data = NULL;
-	block->data_slot = NO_SLOT;
-	block->lingers = block->is_wanted = false;
-	return train_first(&arrived);
+	failure_note(&arrived, bucket_arrive(trainer, bucket));
+	tutti_work_wait(&bucket->gathering, 0); /* its memory is given away */
+	pool_give(trainer, &trainer->data_pool, bucket_bytes(trainer, bucket), bucket->data_slot);
+	bucket->data = NULL;
+	bucket->data_slot = NO_SLOT;
+	bucket->lingers = bucket->is_wanted = false;
+	return failure_first(&arrived);
 }
 
 tutti_status params_drop(tutti_trainer *trainer)
@@ -154,14 +155,14 @@ tutti_status params_drop(tutti_trainer *trainer)
 	struct first_failure first = {0};
 
 	for (int b = 0; b < trainer->layout.span_count; b++)
-		train_note(&first, block_free(trainer, &trainer->blocks[b]));
-	return train_first(&first);
+		failure_note(&first, bucket_free(trainer, &trainer->buckets[b]));
+	return failure_first(&first);
 }
 
 /* ---- the order of units ---- */
 
 /* Beyond MOST_EVENTS in a micro-batch nothing is asked for ahead. */
-static tutti_status events_add(struct events *events, int32_t event)
+static tutti_status events_add(struct unit_events *events, int32_t event)
 {
 	if (events->count == events->room && events->room < MOST_EVENTS) {
 		int room = events->room ? 2 * events->room : 64;
@@ -183,7 +184,7 @@ tutti_status params_expect(tutti_trainer *trainer)
 		return TUTTI_OK;
 	TRY(params_drop(trainer));
 	if (trainer->backward_begun) { /* the micro-batch before was one of training */
-		struct events plan = trainer->plan;
+		struct unit_events plan = trainer->plan;
 		trainer->plan = trainer->seen;
 		trainer->seen = plan;
 	}
@@ -192,12 +193,12 @@ tutti_status params_expect(tutti_trainer *trainer)
 	return TUTTI_OK;
 }
 
-static bool is_as_planned(const struct events *plan, int32_t event)
+static bool is_as_planned(const struct unit_events *plan, int32_t event)
 {
 	return plan->next < plan->count && plan->list[plan->next] == event;
 }
 
-static void follow_plan(struct events *plan, int32_t event)
+static void follow_plan(struct unit_events *plan, int32_t event)
 {
 	for (int i = plan->next; i < plan->count; i++)
 		if (plan->list[i] == event) {
@@ -208,18 +209,18 @@ static void follow_plan(struct events *plan, int32_t event)
 
 static tutti_status gather_ahead(tutti_trainer *trainer, int32_t event)
 {
-	const struct events *plan = &trainer->plan;
+	const struct unit_events *plan = &trainer->plan;
 	int ahead = units_ahead(&trainer->config, &trainer->model);
 
 	for (int i = plan->next; i < plan->count && i < plan->next + ahead; i++) {
 		if (trainer->pass == TUTTI_PASS_EVAL && plan->list[i] % 4 == UNIT_BACKWARD)
 			break;
 		for (const int *s = trainer->layout.unit_spans[plan->list[i] / 4]; *s >= 0; s++) {
-			struct block *block = &trainer->blocks[*s];
-			if (!block->span->is_sharded)
+			struct bucket *bucket = &trainer->buckets[*s];
+			if (!bucket->span->is_sharded)
 				continue;
-			TRY(block_gather(trainer, block, event));
-			block->is_wanted = true;
+			TRY(bucket_gather(trainer, bucket, event));
+			bucket->is_wanted = true;
 		}
 	}
 	return TUTTI_OK;
@@ -229,12 +230,12 @@ static tutti_status gather_ahead(tutti_trainer *trainer, int32_t event)
 static tutti_status free_lingering(tutti_trainer *trainer, int unit, bool is_as_planned)
 {
 	for (int b = 0; b < trainer->layout.span_count; b++) {
-		struct block *block = &trainer->blocks[b];
-		bool is_idle = is_as_planned ? block->lingers && !block->is_wanted
-					     : block->lingers || block->is_wanted;
+		struct bucket *bucket = &trainer->buckets[b];
+		bool is_idle = is_as_planned ? bucket->lingers && !bucket->is_wanted
+					     : bucket->lingers || bucket->is_wanted;
 		if (is_idle && !unit_uses(trainer, unit, b))
-			TRY(block_free(trainer, block));
-		block->lingers = false;
+			TRY(bucket_free(trainer, bucket));
+		bucket->lingers = false;
 	}
 	return TUTTI_OK;
 }
@@ -253,12 +254,12 @@ tutti_status params_open(tutti_trainer *trainer, int unit, enum unit_pass pass)
 	TRY(events_add(&trainer->seen, event));
 	follow_plan(&trainer->plan, event);
 	for (const int *s = spans; *s >= 0; s++)
-		if (trainer->blocks[*s].span->is_sharded)
-			TRY(block_gather(trainer, &trainer->blocks[*s], event));
+		if (trainer->buckets[*s].span->is_sharded)
+			TRY(bucket_gather(trainer, &trainer->buckets[*s], event));
 	TRY(gather_ahead(trainer, event));
 	for (const int *s = spans; *s >= 0; s++) {
-		TRY(block_arrive(trainer, &trainer->blocks[*s]));
-		trainer->blocks[*s].is_wanted = false;
+		TRY(bucket_arrive(trainer, &trainer->buckets[*s]));
+		trainer->buckets[*s].is_wanted = false;
 	}
 	return TUTTI_OK;
 }
@@ -280,12 +281,12 @@ tutti_status params_close(tutti_trainer *trainer, int unit, bool is_over)
 	if (!trainer->layout.by_unit || !trainer->gather)
 		return TUTTI_OK;
 	for (const int *s = trainer->layout.unit_spans[unit]; *s >= 0; s++) {
-		struct block *block = &trainer->blocks[*s];
-		if (block->is_wanted || (keeps && is_needed(trainer, *s)))
+		struct bucket *bucket = &trainer->buckets[*s];
+		if (bucket->is_wanted || (keeps && is_needed(trainer, *s)))
 			continue;
-		block->lingers = !is_over;
+		bucket->lingers = !is_over;
 		if (is_over)
-			TRY(block_free(trainer, block));
+			TRY(bucket_free(trainer, bucket));
 	}
 	return TUTTI_OK;
 }

@@ -23,11 +23,11 @@ tutti_status params_drop(tutti_trainer *trainer);
 /* At the end of a step: MISMATCH when another rank gathers a unit meanwhile. */
 tutti_status params_compare_order(tutti_trainer *trainer);
 
-/* ZeRO: sends this rank's part of the block's updated values on their way to the others; FSDP:
+/* ZeRO: sends this rank's part of the bucket's updated values on their way to the others; FSDP:
  * nothing to send. */
-tutti_status publish(tutti_trainer *trainer, int block);
-/* Until the values of a block, or of all, are there. */
-tutti_status publish_wait(tutti_trainer *trainer, int block);
+tutti_status publish_bucket(tutti_trainer *trainer, int bucket);
+/* Until the values of a bucket, or of all, are there. */
+tutti_status publish_wait(tutti_trainer *trainer, int bucket);
 tutti_status publish_wait_all(tutti_trainer *trainer);
 /* After pieces have been written: all ranks get them. */
 tutti_status publish_all(tutti_trainer *trainer);

@@ -8,40 +8,40 @@
 #include <assert.h>
 #include <string.h>
 
-static void add_levels(const tutti_trainer *trainer, const struct block *block, int last)
+static void add_levels(const tutti_trainer *trainer, const struct bucket *bucket, int last)
 {
-	for (int i = 0; i < block->span->param_count; i++) {
-		int p = block->span->params[i];
+	for (int i = 0; i < bucket->span->param_count; i++) {
+		int p = bucket->span->params[i];
 		size_t offset = trainer->layout.places[p].offset,
 		       count = trainer->model.params[p].count;
 		for (int level = 0; level < last; level++)
 			if (trainer->micro_batches >> level & 1)
 				kernel_add(param_grad(trainer, p), TUTTI_F32,
-					   block->levels[level] + offset, TUTTI_F32, count);
+					   bucket->levels[level] + offset, TUTTI_F32, count);
 	}
 }
 
-tutti_status tree_push(tutti_trainer *trainer, int b)
+tutti_status sum_tree_push(tutti_trainer *trainer, int b)
 {
-	struct block *block = &trainer->blocks[b];
+	struct bucket *bucket = &trainer->buckets[b];
 	int level = 0;
 
 	while (trainer->micro_batches >> level & 1)
 		level++;
-	assert(block->levels[level]);
+	assert(bucket->levels[level]);
 	TRY(grad_make(trainer, b));
-	add_levels(trainer, block, level);
-	for (int i = 0; i < block->span->param_count; i++) {
-		int p = block->span->params[i];
+	add_levels(trainer, bucket, level);
+	for (int i = 0; i < bucket->span->param_count; i++) {
+		int p = bucket->span->params[i];
 		size_t bytes = trainer->model.params[p].count * sizeof(float);
-		memcpy(block->levels[level] + trainer->layout.places[p].offset,
+		memcpy(bucket->levels[level] + trainer->layout.places[p].offset,
 		       param_grad(trainer, p), bytes);
 		memset(param_grad(trainer, p), 0, bytes);
 	}
 	return TUTTI_OK;
 }
 
-void tree_finish(tutti_trainer *trainer, int b)
+void sum_tree_finish(tutti_trainer *trainer, int b)
 {
-	add_levels(trainer, &trainer->blocks[b], TREE_LEVELS - 1);
+	add_levels(trainer, &trainer->buckets[b], TREE_LEVELS - 1);
 }

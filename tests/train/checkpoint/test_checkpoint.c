@@ -220,7 +220,7 @@ static void truncated(void **state)
 	assert_int_equal(unlink(path), 0);
 	assert_int_equal(checkpoint_dir_find(&found, dir), TUTTI_OK);
 	assert_non_null(
-		strstr(found.sentence, "step_00000005/part-00001-of-00002.safetensors' has "));
+		strstr(found.message, "step_00000005/part-00001-of-00002.safetensors' has "));
 	free(found.path);
 	assert_found(1, 4);
 	path_of(path, "step_00000001/COMMIT");
@@ -305,7 +305,7 @@ static void renamed(void **state)
 	assert_int_equal(rename(from, to), 0);
 	assert_found(1, 1);
 	assert_int_equal(checkpoint_dir_find(&found, dir), TUTTI_OK);
-	assert_non_null(strstr(found.sentence, "/step_00000003/index.json' is of step 2"));
+	assert_non_null(strstr(found.message, "/step_00000003/index.json' is of step 2"));
 	free(found.path);
 	path_of(from, "step_00000001");
 	saved_remove(from);

@@ -328,11 +328,11 @@ static void not_shared(void **state)
 				       .step = 1,
 				       .rank = 1,
 				       .world_size = 2};
-	struct checkpoint_save *save;
+	struct checkpoint_writer *save;
 	int threads = threads_alive(), fds = saved_fds();
 
 	(void)state;
-	assert_int_equal(checkpoint_save_create(&save, &part, NULL, 0), TUTTI_ERR_SYSTEM);
+	assert_int_equal(checkpoint_writer_create(&save, &part, NULL, 0), TUTTI_ERR_SYSTEM);
 	assert_true(says("Rank 1 does not find the folder of '"));
 	assert_int_equal(threads_alive(), threads);
 	assert_int_equal(saved_fds(), fds);
@@ -344,29 +344,29 @@ static void wrong_values(void **state)
 	struct checkpoint_range range = {
 		.tensor = {.kind = "param", .name = "w", .ndim = 1, .shape = {10}}, .count = 10};
 	struct checkpoint_part part = {.dir = dir, .temporary = ".", .world_size = 1};
-	struct checkpoint_save *save;
+	struct checkpoint_writer *save;
 	float values[11] = {0};
 	char *text;
 	size_t bytes;
 
 	(void)state;
-	assert_int_equal(checkpoint_save_create(&save, &part, &range, 1), TUTTI_OK);
-	assert_int_equal(checkpoint_save_values(save, 1, values, 4), TUTTI_ERR_INVALID);
-	assert_int_equal(checkpoint_save_values(save, 0, values, 44), TUTTI_ERR_INVALID);
-	assert_int_equal(checkpoint_save_values(save, 0, values, 36), TUTTI_OK);
-	assert_int_equal(checkpoint_save_finish(save, &text, &bytes), TUTTI_ERR_INVALID);
+	assert_int_equal(checkpoint_writer_create(&save, &part, &range, 1), TUTTI_OK);
+	assert_int_equal(checkpoint_writer_values(save, 1, values, 4), TUTTI_ERR_INVALID);
+	assert_int_equal(checkpoint_writer_values(save, 0, values, 44), TUTTI_ERR_INVALID);
+	assert_int_equal(checkpoint_writer_values(save, 0, values, 36), TUTTI_OK);
+	assert_int_equal(checkpoint_writer_finish(save, &text, &bytes), TUTTI_ERR_INVALID);
 	assert_true(says("Only 36 of 40 bytes of 'w' (param) were handed over"));
-	checkpoint_save_destroy(save);
+	checkpoint_writer_destroy(save);
 	assert_int_equal(saved_count(dir, "part-"), 0);
 	range.first = 1;
-	assert_int_equal(checkpoint_save_create(&save, &part, &range, 1), TUTTI_ERR_INVALID);
+	assert_int_equal(checkpoint_writer_create(&save, &part, &range, 1), TUTTI_ERR_INVALID);
 	assert_true(says("Elements 1 to 11 of 'w' (param) are to be saved, which has 10."));
 	range.first = 0;
 	strcpy(range.tensor.name, "\xff");
-	assert_int_equal(checkpoint_save_create(&save, &part, &range, 1), TUTTI_ERR_INVALID);
+	assert_int_equal(checkpoint_writer_create(&save, &part, &range, 1), TUTTI_ERR_INVALID);
 	assert_true(says("is not UTF-8"));
 	strcpy(range.tensor.kind, "a/b");
-	assert_int_equal(checkpoint_save_create(&save, &part, &range, 1), TUTTI_ERR_INVALID);
+	assert_int_equal(checkpoint_writer_create(&save, &part, &range, 1), TUTTI_ERR_INVALID);
 	assert_true(says("The kind 'a/b' of a saved tensor"));
 }
 

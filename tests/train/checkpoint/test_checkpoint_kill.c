@@ -119,7 +119,7 @@ static void killed(void **state)
 		unfinished += saved_count(dir, ".step_") > 0;
 		assert_int_equal(checkpoint_dir_find(&found, dir), TUTTI_OK);
 		if (found.passed_over)
-			fail_msg("round %d: %s", round, found.sentence);
+			fail_msg("round %d: %s", round, found.message);
 		assert_true(found.step >= said && found.step >= newest);
 		assert_int_equal(saved_read(found.path, 2, &step, &is_right), TUTTI_OK);
 		assert_true(is_right && step == found.step);

@@ -35,12 +35,12 @@ static void save_behind(const struct checkpoint_dir *made, int rank, char **text
 	struct checkpoint_range range = {giant_tensor(), giant, 3};
 	struct checkpoint_part part = {
 		.dir = dir, .temporary = made->temporary, .step = 1, .rank = rank, .world_size = 2};
-	struct checkpoint_save *save;
+	struct checkpoint_writer *save;
 
-	assert_int_equal(checkpoint_save_create(&save, &part, &range, 1), TUTTI_OK);
-	assert_int_equal(checkpoint_save_values(save, 0, behind, sizeof behind), TUTTI_OK);
-	assert_int_equal(checkpoint_save_finish(save, text, bytes), TUTTI_OK);
-	checkpoint_save_destroy(save);
+	assert_int_equal(checkpoint_writer_create(&save, &part, &range, 1), TUTTI_OK);
+	assert_int_equal(checkpoint_writer_values(save, 0, behind, sizeof behind), TUTTI_OK);
+	assert_int_equal(checkpoint_writer_finish(save, text, bytes), TUTTI_OK);
+	checkpoint_writer_destroy(save);
 }
 
 /* Makes of what rank 0 has saved one piece that is all hole. */

@@ -324,7 +324,7 @@ static void look(int round)
 
 	assert_int_equal(checkpoint_dir_find(&found, dir), TUTTI_OK);
 	if (found.passed_over)
-		fail_msg("round %d: %s", round, found.sentence);
+		fail_msg("round %d: %s", round, found.message);
 	assert_true(found.step >= atomic_load(&shared->committed));
 	free(found.path);
 	assert_int_equal(checkpoint_names(&names, &count, dir), TUTTI_OK);

@@ -270,7 +270,7 @@ static void test_half_rows(void **state)
 struct refusal {
 	struct job job;
 	tutti_status status;
-	const char *sentence;
+	const char *message;
 	int uid; /* rank 0 looks at files as this user; 0: as it is */
 };
 
@@ -284,7 +284,7 @@ static void first_step_fails(tutti_comm *comm, void *arg)
 	CHECK(tutti_metrics_create(&metrics, comm, &config) == TUTTI_OK);
 	CHECK(tutti_metrics_declare(metrics, "loss", TUTTI_METRIC_MEAN) == 0);
 	for (int i = 0; i < 2; i++)
-		CHECK_ERROR(tutti_metrics_step(metrics, i), refusal->status, refusal->sentence);
+		CHECK_ERROR(tutti_metrics_step(metrics, i), refusal->status, refusal->message);
 	CHECK(tutti_barrier(comm, NULL) == TUTTI_OK);
 	tutti_metrics_destroy(metrics);
 }
@@ -295,11 +295,11 @@ static void test_other_files(void **state)
 	static char text[TEXT_BYTES];
 	struct refusal csv = {.job = {.formats = TUTTI_LOG_CSV},
 			      .status = TUTTI_ERR_INVALID,
-			      .sentence = "metrics.csv is of something else: this run's begins "
-					  "with step,time,loss\n"};
+			      .message = "metrics.csv is of something else: this run's begins "
+					 "with step,time,loss\n"};
 	struct refusal json = {.job = {.formats = TUTTI_LOG_JSON},
 			       .status = TUTTI_ERR_INVALID,
-			       .sentence = "metrics.jsonl is of something else"};
+			       .message = "metrics.jsonl is of something else"};
 
 	make_dir(&csv.job);
 	append_file(&csv.job, "metrics.csv", "step,time,accuracy\n1,1,1\n1,");
@@ -373,7 +373,7 @@ static void full_device(tutti_comm *comm, void *arg)
 	const struct job *job = arg;
 	const tutti_metrics_config config = {.dir = job->dir,
 					     .formats = TUTTI_LOG_JSON | TUTTI_LOG_TENSORBOARD};
-	const char *sentence = "Rank 0 cannot write the log file";
+	const char *message = "Rank 0 cannot write the log file";
 	tutti_metrics *metrics = NULL;
 	double value = 0;
 
@@ -382,12 +382,12 @@ static void full_device(tutti_comm *comm, void *arg)
 	CHECK(tutti_metrics_step(metrics, 0) == TUTTI_OK);
 	for (int step = 1; step <= 2; step++) {
 		CHECK(tutti_metrics_add(metrics, 0, 1, 1) == TUTTI_OK);
-		CHECK_ERROR(tutti_metrics_step(metrics, step), TUTTI_ERR_SYSTEM, sentence);
+		CHECK_ERROR(tutti_metrics_step(metrics, step), TUTTI_ERR_SYSTEM, message);
 		CHECK_SENTENCE("metrics.jsonl: No space left on device (28)");
 		CHECK(tutti_metrics_value(metrics, 0, &value) == TUTTI_OK &&
 		      value == tutti_size(comm));
 	}
-	CHECK_ERROR(tutti_metrics_flush(metrics), TUTTI_ERR_SYSTEM, sentence);
+	CHECK_ERROR(tutti_metrics_flush(metrics), TUTTI_ERR_SYSTEM, message);
 	CHECK(tutti_metrics_flush(metrics) == TUTTI_OK);
 	CHECK(tutti_barrier(comm, NULL) == TUTTI_OK);
 	tutti_metrics_destroy(metrics);
@@ -415,7 +415,7 @@ static void test_full_device(void **state)
 	char path[PATH_BYTES];
 	struct refusal csv = {.job = {.formats = TUTTI_LOG_CSV},
 			      .status = TUTTI_ERR_SYSTEM,
-			      .sentence = "metrics.csv: No space left on device"};
+			      .message = "metrics.csv: No space left on device"};
 	struct job job = {0};
 
 	make_dir(&csv.job);
@@ -445,7 +445,7 @@ static void create_fails(tutti_comm *comm, void *arg)
 	if (refusal->uid && tutti_rank(comm) == 0)
 		setfsuid((uid_t)refusal->uid);
 	CHECK_ERROR(tutti_metrics_create(&metrics, comm, &config), refusal->status,
-		    refusal->sentence);
+		    refusal->message);
 	if (refusal->uid && tutti_rank(comm) == 0)
 		setfsuid(getuid());
 	CHECK(metrics == NULL);
@@ -458,12 +458,12 @@ static void test_no_directory(void **state)
 	char path[PATH_BYTES];
 	struct refusal cases[] = {
 		{.job = {.dir = "/nowhere/logs"},
-		 .sentence = "make the directory /nowhere/logs for log files: No such file"},
+		 .message = "make the directory /nowhere/logs for log files: No such file"},
 		{.job = {.dir = "/dev/null"},
-		 .sentence = "/dev/null/metrics.csv: Not a directory (20)"},
-		{.sentence = "metrics.csv: Permission denied (13)",
+		 .message = "/dev/null/metrics.csv: Not a directory (20)"},
+		{.message = "metrics.csv: Permission denied (13)",
 		 .uid = getuid() == 0 ? NOBODY : 0},
-		{.sentence = "metrics.csv: Is a directory (21)"},
+		{.message = "metrics.csv: Is a directory (21)"},
 	};
 	enum { CASES = sizeof cases / sizeof *cases, FORBIDDEN = 2, OCCUPIED = 3 };
 

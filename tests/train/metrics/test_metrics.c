@@ -185,7 +185,7 @@ struct difference {
 	const char *name;
 	tutti_metric_kind kind;
 	int is_missing, has_more, interval;
-	const char *sentence;
+	const char *message;
 };
 
 static void differ(tutti_comm *comm, void *arg)
@@ -195,7 +195,7 @@ static void differ(tutti_comm *comm, void *arg)
 	const struct difference *how = tutti_rank(comm) == tutti_size(comm) - 1 ? d : &same;
 	const tutti_metrics_config config = {.interval = how->interval};
 	tutti_metrics *metrics = NULL;
-	char sentence[256];
+	char message[256];
 
 	CHECK(tutti_metrics_create(&metrics, comm, &config) == TUTTI_OK);
 	CHECK(tutti_metrics_declare(metrics, "first", TUTTI_METRIC_SUM) == 0);
@@ -203,11 +203,11 @@ static void differ(tutti_comm *comm, void *arg)
 		CHECK(tutti_metrics_declare(metrics, how->name, how->kind) == 1);
 	if (how->has_more)
 		CHECK(tutti_metrics_declare(metrics, "more", TUTTI_METRIC_MAX) == 2);
-	snprintf(sentence, sizeof sentence, d->sentence, tutti_size(comm) - 1);
+	snprintf(message, sizeof message, d->message, tutti_size(comm) - 1);
 	/* The same again, for who goes on all the same; and the communicator is as good as before.
 	 */
 	for (int i = 0; i < 2; i++)
-		CHECK_ERROR(tutti_metrics_step(metrics, 0), TUTTI_ERR_MISMATCH, sentence);
+		CHECK_ERROR(tutti_metrics_step(metrics, 0), TUTTI_ERR_MISMATCH, message);
 	CHECK(tutti_barrier(comm, NULL) == TUTTI_OK);
 	tutti_metrics_destroy(metrics);
 }
@@ -238,14 +238,14 @@ static void other_step(tutti_comm *comm, void *arg)
 	(void)arg;
 	int is_last = tutti_rank(comm) == tutti_size(comm) - 1;
 	tutti_metrics *metrics = NULL;
-	char sentence[128];
+	char message[128];
 
 	CHECK(tutti_metrics_create(&metrics, comm, NULL) == TUTTI_OK);
 	CHECK(tutti_metrics_declare(metrics, "n", TUTTI_METRIC_SUM) == 0);
 	CHECK(tutti_metrics_add(metrics, 0, 100, 1) == TUTTI_OK);
-	snprintf(sentence, sizeof sentence, "rank %d is at step 8, where rank 0 is at step 7",
+	snprintf(message, sizeof message, "rank %d is at step 8, where rank 0 is at step 7",
 		 tutti_size(comm) - 1);
-	CHECK_ERROR(tutti_metrics_step(metrics, 7 + is_last), TUTTI_ERR_MISMATCH, sentence);
+	CHECK_ERROR(tutti_metrics_step(metrics, 7 + is_last), TUTTI_ERR_MISMATCH, message);
 	CHECK(tutti_metrics_add(metrics, 0, 1, 1) == TUTTI_OK);
 	CHECK(tutti_metrics_step(metrics, 9) == TUTTI_OK);
 	CHECK(value_of(metrics, 0) == tutti_size(comm));
@@ -331,10 +331,10 @@ static void misuse(tutti_comm *comm, void *arg)
 	const tutti_metrics_config bad[] = {{.interval = -is_last},
 					    {.formats = 8u * (unsigned)is_first},
 					    {.reserved = {(uint64_t)is_last}}};
-	const char *const sentences[] = {"interval of -1", "0x8", "reserved is not zero"};
+	const char *const messages[] = {"interval of -1", "0x8", "reserved is not zero"};
 	for (int i = 0; i < 3; i++)
 		CHECK_ERROR(tutti_metrics_create(&metrics, comm, &bad[i]), TUTTI_ERR_INVALID,
-			    sentences[i]);
+			    messages[i]);
 	CHECK(metrics == NULL);
 	/* Where the files are not, nobody looks at what they would be. */
 	const tutti_metrics_config elsewhere = {.formats = is_first ? 0 : 0xff};

@@ -97,12 +97,12 @@ static bool is_refused(tutti_model *model, tutti_comm *comm, const tutti_train_c
 		       const tutti_train_stats *estimate)
 {
 	tutti_trainer *trainer = NULL;
-	char sentence[320];
+	char message[320];
 
-	sentence_of(estimate, config->memory_limit, sentence);
+	sentence_of(estimate, config->memory_limit, message);
 	taken = 0;
 	tutti_status status = tutti_trainer_create(&trainer, model, comm, config);
-	bool said_sum = strstr(tutti_comm_error(NULL), sentence) != NULL;
+	bool said_sum = strstr(tutti_comm_error(NULL), message) != NULL;
 	/* A rank whose shards are smaller would have had room. */
 	if (!said_sum)
 		CHECK_ERROR(status, TUTTI_ERR_MEMORY, "Another rank, whose shards are a little");

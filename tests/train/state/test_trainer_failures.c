@@ -1,5 +1,5 @@
 /* What would break: a wait inside a trainer that the caller's communicator does not end, by its
- * deadline or by an abort; and failures without a sentence, or with other ranks' numbers. */
+ * deadline or by an abort; and failures without a message, or with other ranks' numbers. */
 #include "tests/train/ranks.h"
 #include "tests/train/toy.h"
 
@@ -170,7 +170,7 @@ static void test_inherits(void **state)
 	assert_int_equal(ranks_with_timeout(RANKS, 12345, inherits, NULL), 0);
 }
 
-/* ---- sentences ---- */
+/* ---- messages ---- */
 
 /* The last rank loses the trainer's communicators in the middle of a step. */
 static void loses_own(tutti_comm *comm, void *arg)

@@ -109,7 +109,7 @@ static void uneven(void **state)
 {
 	const struct {
 		int ranks, nodes[6];
-		const char *sentence;
+		const char *message;
 	} places[] = {
 		{4, {0, 0, 0, 1}, "but nodes have from 1 to 3 of them: set it"},
 		{3, {0, 1, 1}, "but nodes have from 1 to 2 of them: set it"},
@@ -120,10 +120,10 @@ static void uneven(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-		char sentence[100];
-		strcpy(sentence, places[i].sentence);
-		assert_int_equal(
-			ranks_on_nodes(places[i].ranks, places[i].nodes, refused, sentence), 0);
+		char message[100];
+		strcpy(message, places[i].message);
+		assert_int_equal(ranks_on_nodes(places[i].ranks, places[i].nodes, refused, message),
+				 0);
 	}
 }
 

@@ -147,16 +147,16 @@ static void one_step(tutti_trainer *t, const struct run *run, int step)
 static void check_compared(tutti_trainer *t, int steps)
 {
 	uint64_t before = collectives(t);
-	char sentence[96];
+	char message[96];
 
 	if (t->size == 1 || steps % EVERY == 0) {
 		CHECK(tutti_check_replicas(t) == TUTTI_OK);
 		return;
 	}
-	snprintf(sentence, sizeof sentence,
+	snprintf(message, sizeof message,
 		 "tutti_check_replicas: %d steps are done, and ranks average every %d", steps,
 		 EVERY);
-	CHECK_ERROR(tutti_check_replicas(t), TUTTI_ERR_INVALID, sentence);
+	CHECK_ERROR(tutti_check_replicas(t), TUTTI_ERR_INVALID, message);
 	CHECK(collectives(t) == before);
 }
 

@@ -35,8 +35,8 @@ static unsigned asked_for(const tutti_trainer *t)
 
 	for (int u = 0; u < STACK_UNITS; u++)
 		for (const int *s = t->layout.unit_spans[u]; *s >= 0; s++)
-			if (t->blocks[*s].data) {
-				CHECK(t->blocks[*s].span->is_sharded);
+			if (t->buckets[*s].data) {
+				CHECK(t->buckets[*s].span->is_sharded);
 				units |= 1u << u;
 			}
 	return units;

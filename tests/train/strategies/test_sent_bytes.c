@@ -173,7 +173,7 @@ static void check_sent(tutti_trainer *trainer, const struct run *run)
 	uint64_t sent[COUNTS], ranks = (uint64_t)size;
 	bool is_local = variants[run->variant].config.strategy == TUTTI_LOCAL_SGD;
 	uint64_t voted = is_local ? STEPS / LOCAL_STEPS : STEPS;
-	uint64_t votes = voted * ranks * (ranks - 1) * (uint64_t)sizeof(struct ballot);
+	uint64_t votes = voted * ranks * (ranks - 1) * (uint64_t)sizeof(struct step_report);
 	struct formula exact = formula_of(run, stack_elements(&run->stack), ranks);
 	struct formula padded = formula_of(run, stack_padded(&run->stack), ranks);
 
