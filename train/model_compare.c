@@ -3,10 +3,11 @@
  * The config, every parameter and every buffer becomes a line of text; ranks compare the text's
  * hash, and only where hashes differ rank 0's text goes to all, and the first rank that differs
  * explains. */
-#include "train/base/train_error.h"
 #include "train/base/random.h"
-#include "train/state/trainer_agree.h"
+#include "train/base/train_error.h"
+#include "train/state/trainer_collectives.h"
 #include "train/state/trainer_state.h"
+#include "train/trainer.h"
 
 #include <stdarg.h>
 #include <stdio.h>

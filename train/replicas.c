@@ -1,9 +1,10 @@
 /* Are all ranks' parameters the same to the bit? And means over ranks, the other small question. */
-#include "train/base/train_error.h"
-#include "train/strategies/strategies.h"
 #include "train/base/random.h"
-#include "train/checkpoint/checkpoint.h"
-#include "train/state/trainer_agree.h"
+#include "train/base/train_error.h"
+#include "train/state/pieces.h"
+#include "train/state/trainer_collectives.h"
+#include "train/state/trainer_state.h"
+#include "train/strategies/strategies.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,10 +5,11 @@
 #include "train/trainer.h"
 
 #include "train/base/train_error.h"
-#include "train/strategies/strategies.h"
-#include "train/optimizer/grad_norm.h"
 #include "train/optimizer/optimizer.h"
-#include "train/strategies/grad_reduce.h"
+#include "train/precision/loss_scale.h"
+#include "train/state/trainer_collectives.h"
+#include "train/state/trainer_state.h"
+#include "train/strategies/strategies.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -155,7 +156,8 @@ static tutti_status measure(tutti_trainer *trainer, tutti_step_info *info)
 	double sum;
 
 	TRY(norm_sum_of_squares(trainer, &sum, &trainer->skipped_param));
-	double divisor = info->items > 0 ? info->items * (double)scale_now(trainer) : 1;
+	double divisor =
+		info->items > 0 ? info->items * (double)loss_scale_now(&trainer->scale) : 1;
 	info->grad_norm = (float)(sqrt(sum) / divisor);
 	/* As f32, in which updates are made. */
 	info->skipped = !isfinite(info->grad_norm) || !isfinite((float)(1 / divisor));
@@ -203,8 +205,10 @@ static tutti_status finish(tutti_trainer *trainer, tutti_status local, tutti_ste
 		return status;
 	double limit = trainer->config.max_grad_norm;
 	double clip = limit > 0 && info->grad_norm > limit ? limit / info->grad_norm : 1;
-	*factor = info->items > 0 ? (float)(clip / (info->items * (double)scale_now(trainer))) : 0;
-	scale_end_step(trainer, info->items, !info->skipped);
+	*factor = info->items > 0
+			  ? (float)(clip / (info->items * (double)loss_scale_now(&trainer->scale)))
+			  : 0;
+	loss_scale_end_step(&trainer->scale, &trainer->config, info->items, !info->skipped);
 	count_step(trainer);
 	return TUTTI_OK;
 }
@@ -256,7 +260,7 @@ static tutti_status average_together(tutti_trainer *trainer)
 	return TUTTI_OK;
 }
 
-tutti_status step_at_times(tutti_trainer *trainer)
+tutti_status step_run_scheduled(tutti_trainer *trainer)
 {
 	trainer->owes_update = false;
 	if (is_local_sgd(trainer) && is_time(trainer, trainer->config.local_sgd_steps))
@@ -298,7 +302,7 @@ tutti_status tutti_step(tutti_trainer *trainer, const tutti_optimizer *groups, i
 			failure_note(&first, optimizer_update(trainer, groups, factor));
 		failure_note(&first, settle(trainer));
 	}
-	failure_note(&first, step_at_times(trainer));
+	failure_note(&first, step_run_scheduled(trainer));
 	if (first.status != TUTTI_OK)
 		return failure_first(&first);
 	return info->skipped ? explain_skip(trainer) : TUTTI_OK;
@@ -321,6 +325,6 @@ tutti_status tutti_grads_finish(tutti_trainer *trainer, tutti_step_info *info)
 	trainer->owes_update = first.status == TUTTI_OK && !info->skipped;
 	if (trainer->owes_update)
 		return TUTTI_OK;
-	failure_note(&first, step_at_times(trainer));
+	failure_note(&first, step_run_scheduled(trainer));
 	return first.status == TUTTI_OK ? explain_skip(trainer) : failure_first(&first);
 }

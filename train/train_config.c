@@ -1,6 +1,8 @@
 /* The config: what is good, by itself, for a model and for a number of ranks. */
 #include "train/base/train_error.h"
-#include "train/state/trainer_memory.h"
+#include "train/model/memory_need.h"
+#include "train/model/span_layout.h"
+#include "train/trainer.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,39 +1,19 @@
 /* Making and unmaking a trainer. */
-#include "train/base/train_error.h"
-#include "train/strategies/strategies.h"
-#include "train/state/trainer_memory.h"
-#include "train/optimizer/grad_norm.h"
-#include "train/strategies/grad_reduce.h"
-#include "train/checkpoint/checkpoint.h"
 #include "train/trainer.h"
-#include "train/state/trainer_agree.h"
+
+#include "train/base/train_error.h"
+#include "train/checkpoint/checkpoint.h"
+#include "train/model/memory_need.h"
+#include "train/optimizer/optimizer.h"
+#include "train/precision/loss_scale.h"
+#include "train/state/pieces.h"
+#include "train/state/trainer_collectives.h"
+#include "train/state/trainer_memory.h"
+#include "train/state/trainer_state.h"
+#include "train/strategies/strategies.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-double seconds_now(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-tutti_status trainer_check(const tutti_trainer *trainer, const char *function)
-{
-	if (!trainer)
-		return train_fail(TUTTI_ERR_INVALID, "%s needs a trainer, not NULL.", function);
-	return TUTTI_OK;
-}
-
-tutti_status trainer_check_param(const tutti_trainer *trainer, const char *function, int param)
-{
-	TRY(trainer_check(trainer, function));
-	if (param < 0 || param >= trainer->model.param_count)
-		return train_fail(TUTTI_ERR_INVALID, "%s: there is no parameter %d among %d.",
-				  function, param, trainer->model.param_count);
-	return TUTTI_OK;
-}
 
 /* Until the first plan is seen: forward in the order of registration, and backward. */
 static void plan_units(struct unit_events *plan, int units)
@@ -193,7 +173,7 @@ static tutti_status build(tutti_trainer *trainer, const tutti_model *model)
 	TRY(split(trainer));
 	TRY(memory_place(trainer));
 	TRY(trainer_agree(trainer, pieces_make(trainer)));
-	scale_create(trainer);
+	loss_scale_init(&trainer->scale, &trainer->config);
 	trainer->skipped_param = trainer->missed = -1;
 	TRY(broadcast_values(trainer));
 	pieces_widen(trainer); /* master copies begin with the values that all have */

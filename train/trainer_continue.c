@@ -1,8 +1,10 @@
 /* A trainer that goes on where another one was: on a communicator of survivors, or of these and new
  * ranks. Whoever had done most steps tells the others. */
 #include "train/base/train_error.h"
-#include "train/state/trainer_memory.h"
-#include "train/state/trainer_agree.h"
+#include "train/precision/loss_scale.h"
+#include "train/state/pieces.h"
+#include "train/state/trainer_collectives.h"
+#include "train/state/trainer_state.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -44,15 +46,6 @@ static tutti_status carry(tutti_trainer *trainer, float *to, const float *from, 
 	else if (trainer->rank == root)
 		memset(to, 0, count * sizeof *to); /* state that it never had */
 	return trainer_broadcast(trainer, to, count, TUTTI_F32, root);
-}
-
-/* Where nothing is split a piece is a whole parameter, and both trainers have one of each. */
-static const struct piece *piece_of(const tutti_trainer *trainer, int param)
-{
-	for (int i = 0; i < trainer->piece_count; i++)
-		if (trainer->pieces[i].param == param)
-			return &trainer->pieces[i];
-	return NULL;
 }
 
 static tutti_status carry_values(tutti_trainer *trainer, const struct piece *to,
@@ -122,11 +115,11 @@ static tutti_status carry_pieces(tutti_trainer *trainer, const tutti_trainer *be
 /* A fixed loss scale is the config's. */
 static tutti_status carry_scale(tutti_trainer *trainer, const tutti_trainer *before, int root)
 {
-	struct scale *to = &trainer->scale;
+	struct loss_scale *to = &trainer->scale;
 	float told[4] = {0};
 
 	if (trainer->rank == root) {
-		const struct scale *from = &before->scale;
+		const struct loss_scale *from = &before->scale;
 		told[0] = from->factor;
 		told[1] = from->divisor;
 		told[2] = (float)from->good_steps;

@@ -1,11 +1,11 @@
-/* Errors of the training layer. It stands on the public API alone, so it leaves its messages
- * through tutti_set_error, where tutti_comm_error(NULL) finds them. */
-#ifndef TRAIN_EXPLAIN_H
-#define TRAIN_EXPLAIN_H
+/* Errors of the training layer. The layer uses the public API only, so it stores messages with tutti_set_error, and
+ * tutti_comm_error(NULL) returns them. */
+#ifndef TRAIN_TRAIN_ERROR_H
+#define TRAIN_TRAIN_ERROR_H
 
 #include <tutti/tutti.h>
 
-/* Passes a failure up, silently: whoever decided it has explained it. */
+/* Returns a failure to the caller. The function that detected the failure has stored the message. */
 #define TRY(expression)                                                                            \
 	do {                                                                                       \
 		tutti_status try_status_ = (expression);                                           \
@@ -13,22 +13,23 @@
 			return try_status_;                                                        \
 	} while (0)
 
-/* Records one full message as this thread's last error and returns status. */
+/* Stores the message as this thread's last error and returns status. */
 tutti_status train_fail(tutti_status status, const char *format, ...)
 	__attribute__((format(printf, 2, 3), cold));
 
-/* This thread's last message, for a cleanup before tutti_set_error returns it. */
+/* A copy of a message, to store it again with tutti_set_error after a cleanup. */
 struct train_error {
 	char message[512];
 };
 struct train_error train_last_error(void);
 
-/* Of several things that are all done, whatever becomes of each: the first that failed. {0} at first. */
+/* The first failure of several calls that are all made. Starts as {0}. */
 struct first_failure {
 	tutti_status status;
 	struct train_error why;
 };
 void failure_note(struct first_failure *first, tutti_status status);
+/* The first failure with its message, or OK. */
 tutti_status failure_first(const struct first_failure *first);
 
 #endif

@@ -1,8 +1,9 @@
 /* Making a checkpoint's folder, and giving it the name that it is found by. */
 #include "train/checkpoint/checkpoint_dir.h"
 
-#include "train/checkpoint/disk.h"
 #include "train/base/train_error.h"
+#include "train/checkpoint/checkpoint_index.h"
+#include "train/checkpoint/disk.h"
 #include "train/checkpoint/jansson_needed.h"
 
 #include <errno.h>
@@ -18,20 +19,6 @@
 #include <unistd.h>
 
 enum { TRIES = 10 };
-
-void checkpoint_name_print(char text[CHECKPOINT_NAME_BYTES], struct checkpoint_name name)
-{
-	int n = snprintf(text, CHECKPOINT_NAME_BYTES, "step_%08" PRId64, name.step);
-
-	if (name.again)
-		snprintf(text + n, (size_t)(CHECKPOINT_NAME_BYTES - n), ".%u", name.again);
-}
-
-void checkpoint_commit_text(char text[128], const char *index, size_t bytes)
-{
-	snprintf(text, 128, "tutti checkpoint 1\nindex.json has %zu bytes, CRC-32C %08" PRIx32 "\n",
-		 bytes, tutti_crc32c(0, index, bytes));
-}
 
 /* ---- made ---- */
 /* Its last part, where that is missing; what is above it is the user's to make. */
@@ -223,7 +210,7 @@ static void unlock(struct checkpoint_dir *made)
 	made->temporary[0] = '\0';
 }
 
-static tutti_status publish_bucket(struct checkpoint_dir *made, const char *path)
+static tutti_status commit_folder(struct checkpoint_dir *made, const char *path)
 {
 	struct checkpoint_name *names, name = {.step = made->step};
 	size_t count;
@@ -255,7 +242,7 @@ tutti_status checkpoint_dir_commit(struct checkpoint_dir *made, const char *cons
 	if (status == TUTTI_OK)
 		status = write_index(path, &all);
 	if (status == TUTTI_OK)
-		status = publish_bucket(made, path);
+		status = commit_folder(made, path);
 	free(path);
 	checkpoint_index_finish(&all);
 	return status;

@@ -3,6 +3,7 @@
 
 #include "train/base/train_error.h"
 #include "train/checkpoint/safetensors.h"
+#include "train/model/model.h"
 
 #include <inttypes.h>
 #include <stdio.h>

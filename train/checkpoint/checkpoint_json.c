@@ -1,10 +1,11 @@
 /* The index of a checkpoint as JSON. */
 #include "train/checkpoint/checkpoint_index.h"
 
-#include "train/checkpoint/disk.h"
 #include "train/base/train_error.h"
+#include "train/checkpoint/disk.h"
 #include "train/checkpoint/jansson_values.h"
 #include "train/checkpoint/safetensors.h"
+#include "train/model/model.h"
 
 #include <inttypes.h>
 #include <stdio.h>

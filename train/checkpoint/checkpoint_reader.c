@@ -2,9 +2,10 @@
  * kept, one file is open. */
 #include "train/checkpoint/checkpoint_reader.h"
 
-#include "train/checkpoint/checkpoint_dir.h"
-#include "train/checkpoint/disk.h"
 #include "train/base/train_error.h"
+#include "train/checkpoint/checkpoint_dir.h"
+#include "train/checkpoint/checkpoint_index.h"
+#include "train/checkpoint/disk.h"
 #include "train/checkpoint/jansson_needed.h"
 #include "train/checkpoint/safetensors.h"
 

@@ -1,6 +1,7 @@
 /* What jobs that died while they saved have left: found by its name, known to be nobody's by its
  * lock, removed. */
 #include "train/checkpoint/checkpoint_dir.h"
+#include "train/checkpoint/checkpoint_index.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -3,8 +3,9 @@
  */
 #include "train/checkpoint/checkpoint_writer.h"
 
-#include "train/checkpoint/disk.h"
 #include "train/base/train_error.h"
+#include "train/checkpoint/checkpoint_index.h"
+#include "train/checkpoint/disk.h"
 #include "train/checkpoint/jansson_needed.h"
 #include "train/checkpoint/safetensors.h"
 #include "train/checkpoint/staging.h"

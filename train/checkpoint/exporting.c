@@ -1,12 +1,13 @@
 /* tutti_export_safetensors: all parameters and buffers in one file, which is made by rank 0 and
  * written by all ranks, each its own elements. It gets its name when it is whole; until then it is
  * file.tmp-0123456789abcdef, which nobody has. */
-#include "train/checkpoint/disk.h"
 #include "train/base/train_error.h"
+#include "train/checkpoint/disk.h"
 #include "train/checkpoint/jansson_needed.h"
 #include "train/checkpoint/safetensors.h"
-#include "train/checkpoint/checkpoint.h"
-#include "train/state/trainer_agree.h"
+#include "train/state/pieces.h"
+#include "train/state/trainer_collectives.h"
+#include "train/state/trainer_state.h"
 
 #include <fcntl.h>
 #include <inttypes.h>

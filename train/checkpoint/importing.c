@@ -1,12 +1,13 @@
 /* tutti_import_safetensors: parameters, and buffers where they are there, out of one file of
  * whatever origin. Each rank reads what it holds; what the file has besides is left alone. */
-#include "train/checkpoint/disk.h"
 #include "train/base/train_error.h"
-#include "train/checkpoint/restore.h"
+#include "train/checkpoint/disk.h"
 #include "train/checkpoint/jansson_needed.h"
+#include "train/checkpoint/restore.h"
 #include "train/checkpoint/safetensors.h"
-#include "train/checkpoint/checkpoint.h"
-#include "train/state/trainer_agree.h"
+#include "train/state/pieces.h"
+#include "train/state/trainer_collectives.h"
+#include "train/state/trainer_state.h"
 
 #include <string.h>
 #include <unistd.h>

@@ -1,6 +1,8 @@
 /* Values out of foreign JSON. */
 #include "train/checkpoint/jansson_values.h"
 
+#include "train/checkpoint/jansson_needed.h"
+
 #include <stdio.h>
 
 tutti_status jansson_needed(void)

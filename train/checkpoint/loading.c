@@ -1,14 +1,17 @@
 /* tutti_load: rank 0 finds the checkpoint, all of them look whether it fits the model before
  * anything is changed, and each reads what it holds. */
+#include "train/base/train_error.h"
 #include "train/checkpoint/checkpoint_dir.h"
+#include "train/checkpoint/checkpoint_index.h"
 #include "train/checkpoint/checkpoint_reader.h"
 #include "train/checkpoint/disk.h"
-#include "train/base/train_error.h"
-#include "train/checkpoint/restore.h"
 #include "train/checkpoint/jansson_needed.h"
+#include "train/checkpoint/restore.h"
 #include "train/checkpoint/saved_items.h"
-#include "train/checkpoint/checkpoint.h"
-#include "train/state/trainer_agree.h"
+#include "train/precision/loss_scale.h"
+#include "train/state/pieces.h"
+#include "train/state/trainer_collectives.h"
+#include "train/state/trainer_state.h"
 
 #include <float.h>
 #include <inttypes.h>
@@ -260,7 +263,7 @@ static tutti_status load_piece(const struct loading *in, struct piece *piece)
 static void set_numbers(const struct loading *in)
 {
 	tutti_trainer *trainer = in->trainer;
-	struct scale *scale = &trainer->scale;
+	struct loss_scale *scale = &trainer->scale;
 
 	for (int p = 0; p < trainer->model.param_count; p++)
 		trainer->tensors[p].optimizer = in->optimizers[p];

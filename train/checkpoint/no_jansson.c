@@ -1,6 +1,6 @@
 /* In place of what needs jansson, in a build without it. */
-#include "train/checkpoint/checkpoint_index.h"
 #include "train/base/train_error.h"
+#include "train/checkpoint/checkpoint_index.h"
 #include "train/checkpoint/jansson_needed.h"
 #include "train/checkpoint/safetensors.h"
 

@@ -2,10 +2,10 @@
 #include "train/checkpoint/restore.h"
 
 #include "train/base/train_error.h"
-#include "train/strategies/strategies.h"
 #include "train/precision/kernels.h"
-#include "train/state/trainer_memory.h"
-#include "train/checkpoint/checkpoint.h"
+#include "train/state/pieces.h"
+#include "train/state/trainer_collectives.h"
+#include "train/strategies/strategies.h"
 
 #include <assert.h>
 #include <string.h>
@@ -27,7 +27,7 @@ tutti_status restore_begin(tutti_trainer *trainer, const char *function)
 
 tutti_status restore_end(tutti_trainer *trainer)
 {
-	return publish_all(trainer);
+	return params_publish(trainer);
 }
 
 /* Elements of stored, as f32. */

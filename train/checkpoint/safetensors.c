@@ -2,8 +2,8 @@
  * there. */
 #include "train/checkpoint/safetensors.h"
 
-#include "train/checkpoint/disk.h"
 #include "train/base/train_error.h"
+#include "train/checkpoint/disk.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,10 @@
 /* The header of a safetensors file as JSON. */
 #include "train/checkpoint/safetensors.h"
 
-#include "train/checkpoint/disk.h"
 #include "train/base/train_error.h"
+#include "train/checkpoint/disk.h"
 #include "train/checkpoint/jansson_values.h"
+#include "train/model/model.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,6 +2,11 @@
 #include "train/checkpoint/saved_items.h"
 
 #include "train/base/train_error.h"
+#include "train/checkpoint/checkpoint_index.h"
+#include "train/checkpoint/checkpoint_writer.h"
+#include "train/precision/loss_scale.h"
+#include "train/state/pieces.h"
+#include "train/state/trainer_state.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -128,7 +133,7 @@ void saved_items_free(struct saved_items *items)
 tutti_status saved_items_list(struct saved_items *items, const tutti_trainer *trainer)
 {
 	const struct tutti_model *model = &trainer->model;
-	const struct scale *scale = &trainer->scale;
+	const struct loss_scale *scale = &trainer->scale;
 
 	*items = (struct saved_items){
 		.room = 4 * (size_t)trainer->piece_count + (size_t)model->param_count +

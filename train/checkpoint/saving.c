@@ -2,12 +2,14 @@
  * written, rank 0 makes a checkpoint of them. Each of the two ends on all ranks alike. */
 #include "train/checkpoint/checkpoint.h"
 
-#include "train/checkpoint/checkpoint_dir.h"
 #include "train/base/train_error.h"
+#include "train/checkpoint/checkpoint_dir.h"
+#include "train/checkpoint/checkpoint_writer.h"
 #include "train/checkpoint/jansson_needed.h"
-#include "train/state/trainer_memory.h"
 #include "train/checkpoint/saved_items.h"
-#include "train/state/trainer_agree.h"
+#include "train/state/pieces.h"
+#include "train/state/trainer_collectives.h"
+#include "train/state/trainer_state.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -19,29 +21,6 @@ struct saving {
 	struct checkpoint_dir dir; /* rank 0's */
 	struct checkpoint_writer *save;
 };
-
-tutti_status trainer_check_closed(const tutti_trainer *trainer, const char *function)
-{
-	TRY(trainer_check(trainer, function));
-	if (trainer->step != STEP_CLOSED || trainer->open_pass != UNIT_NONE)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "%s: a step has begun; its gradients are in no checkpoint.",
-				  function);
-	return TUTTI_OK;
-}
-
-tutti_status trainer_check_averaged(const tutti_trainer *trainer, const char *function)
-{
-	const tutti_train_config *config = &trainer->config;
-
-	if (config->strategy != TUTTI_LOCAL_SGD || trainer->size == 1 ||
-	    !(trainer->owes_update || trainer->needs_average))
-		return TUTTI_OK;
-	return train_fail(TUTTI_ERR_INVALID,
-			  "%s: %llu steps are done, and ranks average every %d: between "
-			  "averages each has values of its own.",
-			  function, (unsigned long long)trainer->steps, config->local_sgd_steps);
-}
 
 void checkpoint_abandon(tutti_trainer *trainer)
 {

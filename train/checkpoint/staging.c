@@ -2,8 +2,8 @@
  * oldest full one. */
 #include "train/checkpoint/staging.h"
 
-#include "train/checkpoint/disk.h"
 #include "train/base/train_error.h"
+#include "train/checkpoint/disk.h"
 
 #include <errno.h>
 #include <pthread.h>

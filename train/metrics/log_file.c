@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { PATH_SHOWN_BYTES = 250, BLOCK_BYTES = 4096 };
@@ -212,4 +213,12 @@ void log_put_seconds(struct log_buffer *buffer, double seconds)
 
 	snprintf(text, sizeof text, "%.3f", seconds);
 	log_put_text(buffer, text);
+}
+
+double log_date(void)
+{
+	struct timespec date;
+
+	clock_gettime(CLOCK_REALTIME, &date);
+	return (double)date.tv_sec + 1e-9 * (double)date.tv_nsec;
 }

@@ -23,6 +23,9 @@ tutti_status log_file_resume(struct log_file *file, const char *head, size_t byt
 /* A SYSTEM failure of this file with errno: "Rank 0 cannot <what> <path>: ...". */
 tutti_status log_file_fail(const struct log_file *file, const char *what);
 
+/* The date in seconds since 1970, for readers of logs. The clock may jump: nothing waits by it. */
+double log_date(void);
+
 /* Has the room that its user has computed before: going past it is a mistake of ours. */
 struct log_buffer {
 	char *bytes;

@@ -4,7 +4,8 @@
  * float() of Python and Number() of JavaScript read. */
 #include "train/metrics/logs.h"
 
-#include "train/base/train_error.h"
+#include "train/metrics/log_file.h"
+#include "train/metrics/metrics.h"
 
 #include <math.h>
 #include <stdio.h>

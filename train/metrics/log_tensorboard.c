@@ -12,6 +12,7 @@
 #include "train/metrics/logs.h"
 
 #include "train/base/train_error.h"
+#include "train/metrics/log_file.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -137,7 +138,7 @@ static tutti_status free_second(const char *dir, long long *second)
 	struct dirent *entry;
 	DIR *listing = opendir(dir);
 
-	*second = (long long)logs_date();
+	*second = (long long)log_date();
 	if (!listing)
 		return train_fail(TUTTI_ERR_SYSTEM,
 				  "Rank 0 cannot list the log directory %.250s: %s (%d).", dir,

@@ -2,13 +2,14 @@
 #include "train/metrics/logs.h"
 
 #include "train/base/train_error.h"
+#include "train/metrics/log_file.h"
+#include "train/metrics/metrics.h"
 
 #include <errno.h>
 #include <locale.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 
 static const struct log_format *const formats_there_are[] = {&log_csv, &log_json, &log_tensorboard};
 
@@ -128,14 +129,6 @@ tutti_status logs_append(struct logs *logs, const struct log_row *row)
 		}
 	}
 	return first == TUTTI_OK ? TUTTI_OK : tutti_set_error(first, kept.message);
-}
-
-double logs_date(void)
-{
-	struct timespec date;
-
-	clock_gettime(CLOCK_REALTIME, &date);
-	return (double)date.tv_sec + 1e-9 * (double)date.tv_nsec;
 }
 
 tutti_status logs_sync(struct logs *logs)

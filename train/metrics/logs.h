@@ -27,9 +27,6 @@ struct log_format {
 
 extern const struct log_format log_csv, log_json, log_tensorboard;
 
-/* The date, in seconds since 1970, which readers of logs want. It may jump: nothing waits by it. */
-double logs_date(void);
-
 /* formats 0 means all. Makes dir, but not what it is in. */
 tutti_status logs_open(struct logs **logs, const char *dir, unsigned formats);
 /* NULL is fine. */

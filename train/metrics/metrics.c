@@ -2,8 +2,8 @@
 #include "train/metrics/metrics.h"
 
 #include "train/base/train_error.h"
-#include "train/metrics/logs.h"
 #include "train/base/utf8.h"
+#include "train/metrics/logs.h"
 
 #include <math.h>
 #include <stdlib.h>

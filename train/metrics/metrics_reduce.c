@@ -8,6 +8,7 @@
 #include "train/metrics/metrics.h"
 
 #include "train/base/train_error.h"
+#include "train/metrics/log_file.h"
 #include "train/metrics/logs.h"
 
 #include <math.h>
@@ -107,7 +108,7 @@ static void reduce(tutti_metrics *metrics, int m)
 static void write_row(tutti_metrics *metrics)
 {
 	const struct log_row row = {.step = metrics->last_step,
-				    .seconds = logs_date(),
+				    .seconds = log_date(),
 				    .count = metrics->count,
 				    .ids = metrics->ids,
 				    .metrics = metrics->metrics};

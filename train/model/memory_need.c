@@ -1,8 +1,10 @@
 /* How much memory a trainer needs: the arithmetic of the strategies, before anything is allocated.
  */
+#include "train/model/memory_need.h"
+
 #include "train/base/train_error.h"
-#include "train/state/trainer_memory.h"
 #include "train/model/slot_sizes.h"
+#include "train/model/span_layout.h"
 
 #include <stdio.h>
 

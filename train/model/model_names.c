@@ -1,8 +1,8 @@
 /* What the parts of a model may be called: errors, logs and files name them, and files hold nothing
  * but UTF-8. A file of all tensors has parameters and buffers by their names alone. */
 #include "train/base/train_error.h"
-#include "train/model/model.h"
 #include "train/base/utf8.h"
+#include "train/model/model.h"
 
 #include <string.h>
 

@@ -2,6 +2,7 @@
  * hooks.c and reduce.c are gone through without values. */
 #include "train/base/train_error.h"
 #include "train/model/slot_sizes.h"
+#include "train/model/span_layout.h"
 
 #include <stdlib.h>
 

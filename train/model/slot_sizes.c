@@ -6,6 +6,7 @@
 #include "train/model/slot_sizes.h"
 
 #include "train/base/train_error.h"
+#include "train/model/span_layout.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -1,9 +1,12 @@
 /* Sums of squares over pieces, then over the ranks of the shard group in their order. */
-#include "train/optimizer/grad_norm.h"
 
-#include "train/precision/exact_sum.h"
 #include "train/base/train_error.h"
+#include "train/optimizer/optimizer.h"
+#include "train/precision/exact_sum.h"
 #include "train/precision/kernels.h"
+#include "train/state/pieces.h"
+#include "train/state/trainer_collectives.h"
+#include "train/state/trainer_state.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -37,7 +40,7 @@ static void add_piece(const tutti_trainer *trainer, const struct piece *piece, s
 		share->bad_param = piece->param;
 }
 
-static void add_blocks(const tutti_trainer *trainer, bool is_split, struct share *share)
+static void add_buckets(const tutti_trainer *trainer, bool is_split, struct share *share)
 {
 	*share = (struct share){.bad_param = -1};
 	exact_sum_clear(&share->exact);
@@ -61,9 +64,9 @@ tutti_status norm_sum_of_squares(tutti_trainer *trainer, double *sum, int *bad_p
 	struct share *shares = trainer->shares, all;
 	int ranks = trainer->layout.shard_size;
 
-	add_blocks(trainer, true, &shares[trainer->shard_rank]);
+	add_buckets(trainer, true, &shares[trainer->shard_rank]);
 	TRY(trainer_shard_gather(trainer, shares, sizeof *shares));
-	add_blocks(trainer, false, &all);
+	add_buckets(trainer, false, &all);
 	for (int r = 0; r < ranks; r++)
 		merge(&all, &shares[r]);
 	*sum = is_exact(trainer) ? exact_sum_value(&all.exact) : all.sum;

@@ -2,10 +2,11 @@
 #include "train/optimizer/optimizer.h"
 
 #include "train/base/train_error.h"
-#include "train/strategies/strategies.h"
 #include "train/precision/kernels.h"
+#include "train/state/pieces.h"
 #include "train/state/trainer_memory.h"
-#include "train/strategies/grad_reduce.h"
+#include "train/state/trainer_state.h"
+#include "train/strategies/strategies.h"
 
 #include <math.h>
 #include <string.h>

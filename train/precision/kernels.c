@@ -2,8 +2,8 @@
  * instruction set that the machine has. The loops are in train/precision/kernel_template.h. */
 #include "train/precision/kernels.h"
 
-#include "train/precision/kernel_table.h"
 #include "train/base/random.h"
+#include "train/precision/kernel_table.h"
 
 #include <assert.h>
 #ifdef __x86_64__

@@ -1,65 +1,51 @@
-/* What the author multiplies the loss by.
- *
- * The loss scale keeps small gradients from vanishing in 16 bits: fixed, or with config.loss_scale
- * < 0 halved whenever a step has an infinity and doubled after 2000 steps without. Gradients are
- * sums over items, which F16 cannot hold for large batches: where they are kept or sent in F16 they
- * are divided by about the items of a step, a power of two, so that this costs no bit. */
-#include "train/trainer.h"
+/* The loss scale, fixed or dynamic. */
+#include "train/precision/loss_scale.h"
 
 #include <math.h>
 
 static const float first_scale = 65536, least_scale = 1.0f / 65536, most_scale = 16777216;
 enum { GOOD_STEPS = 2000 };
 
-static bool is_dynamic(const tutti_trainer *trainer)
+static bool is_dynamic(const tutti_train_config *config)
 {
-	return trainer->config.loss_scale < 0;
+	return config->loss_scale < 0;
 }
 
-void scale_create(tutti_trainer *trainer)
+static bool has_divisor(const tutti_train_config *config)
 {
-	float fixed = trainer->config.loss_scale;
-
-	trainer->scale = (struct scale){.factor = is_dynamic(trainer) ? first_scale
-						  : fixed > 0         ? fixed
-								      : 1,
-					.divisor = 1};
+	return config->grad_dtype == TUTTI_F16 || config->reduce_dtype == TUTTI_F16;
 }
 
-static bool divides(const tutti_trainer *trainer)
+void loss_scale_init(struct loss_scale *scale, const tutti_train_config *config)
 {
-	return trainer->config.grad_dtype == TUTTI_F16 || trainer->config.reduce_dtype == TUTTI_F16;
+	float fixed = config->loss_scale > 0 ? config->loss_scale : 1;
+
+	*scale = (struct loss_scale){.factor = is_dynamic(config) ? first_scale : fixed,
+				     .divisor = 1};
 }
 
-static void set_divisor(tutti_trainer *trainer, double items)
+bool loss_scale_needs_items(const struct loss_scale *scale, const tutti_train_config *config)
 {
-	trainer->scale.divisor = items > 1 ? (float)exp2(ceil(log2(items))) : 1;
-	trainer->scale.is_known = items > 0;
+	return has_divisor(config) && !scale->is_known && config->strategy != TUTTI_LOCAL_SGD;
 }
 
-tutti_status scale_begin_step(tutti_trainer *trainer, double items)
+void loss_scale_set_items(struct loss_scale *scale, double items)
 {
-	if (!divides(trainer) || trainer->scale.is_known ||
-	    trainer->config.strategy == TUTTI_LOCAL_SGD)
-		return TUTTI_OK;
-	tutti_status status = trainer_all_reduce(trainer, &items, 1, TUTTI_SUM);
-	if (status == TUTTI_OK)
-		set_divisor(trainer, items);
-	return status;
+	scale->divisor = items > 1 ? (float)exp2(ceil(log2(items))) : 1;
+	scale->is_known = items > 0;
 }
 
-float scale_now(const tutti_trainer *trainer)
+float loss_scale_now(const struct loss_scale *scale)
 {
-	return trainer->scale.factor / trainer->scale.divisor;
+	return scale->factor / scale->divisor;
 }
 
-void scale_end_step(tutti_trainer *trainer, double items, bool is_finite)
+void loss_scale_end_step(struct loss_scale *scale, const tutti_train_config *config, double items,
+			 bool is_finite)
 {
-	struct scale *scale = &trainer->scale;
-
-	if (divides(trainer))
-		set_divisor(trainer, items);
-	if (!is_dynamic(trainer))
+	if (has_divisor(config))
+		loss_scale_set_items(scale, items);
+	if (!is_dynamic(config))
 		return;
 	scale->good_steps = is_finite ? scale->good_steps + 1 : 0;
 	if (!is_finite)

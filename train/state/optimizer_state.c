@@ -2,7 +2,8 @@
  * made, so that it is gone with the process however that ends; its room is taken at once, so that a
  * full disk is an error here and no signal later. */
 #include "train/base/train_error.h"
-#include "train/state/trainer_memory.h"
+#include "train/state/pieces.h"
+#include "train/state/trainer_state.h"
 
 #include <errno.h>
 #include <fcntl.h>

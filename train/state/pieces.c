@@ -1,8 +1,10 @@
 /* The pieces of a trainer: made once, when buckets are placed. */
+#include "train/state/pieces.h"
+
+#include "train/base/random.h"
 #include "train/base/train_error.h"
 #include "train/precision/kernels.h"
-#include "train/state/trainer_memory.h"
-#include "train/base/random.h"
+#include "train/state/trainer_state.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -170,4 +172,14 @@ uint64_t piece_hash(const tutti_trainer *trainer, const struct piece *piece)
 		state_let_go(trainer, piece, first, n);
 	}
 	return hash;
+}
+
+struct piece *piece_of(const tutti_trainer *trainer, int param)
+{
+	const struct bucket *bucket = bucket_of(trainer, param);
+
+	for (int i = 0; i < bucket->piece_count; i++)
+		if (trainer->pieces[bucket->first_piece + i].param == param)
+			return &trainer->pieces[bucket->first_piece + i];
+	return NULL;
 }

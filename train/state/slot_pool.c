@@ -1,14 +1,16 @@
 /* Slots for transient values. */
+#include "train/state/slot_pool.h"
+
 #include "train/base/train_error.h"
-#include "train/state/trainer_memory.h"
 #include "train/model/slot_sizes.h"
+#include "train/state/trainer_state.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { SLOT_ALIGNMENT = 64 };
 
-static tutti_status add(struct pool *pool, struct pool_slot slot)
+static tutti_status add(struct slot_pool *pool, struct pool_slot slot)
 {
 	struct pool_slot *slots = realloc(pool->slots, ((size_t)pool->count + 1) * sizeof *slots);
 
@@ -19,7 +21,7 @@ static tutti_status add(struct pool *pool, struct pool_slot slot)
 	return TUTTI_OK;
 }
 
-tutti_status pool_plan(struct pool *pool, struct slot_sizes *slots)
+tutti_status pool_plan(struct slot_pool *pool, struct slot_sizes *slots)
 {
 	tutti_status status = TUTTI_OK;
 
@@ -31,7 +33,7 @@ tutti_status pool_plan(struct pool *pool, struct slot_sizes *slots)
 }
 
 /* Planned ones only: those are the same on all ranks. */
-static int count_from(const struct pool *pool, int slots, size_t bytes)
+static int count_from(const struct slot_pool *pool, int slots, size_t bytes)
 {
 	int count = 0;
 
@@ -40,7 +42,7 @@ static int count_from(const struct pool *pool, int slots, size_t bytes)
 	return count;
 }
 
-tutti_status pool_plan_more(struct pool *pool, const struct slot_sizes *all)
+tutti_status pool_plan_more(struct slot_pool *pool, const struct slot_sizes *all)
 {
 	int before = pool->count, used = 0;
 
@@ -58,7 +60,7 @@ static bool is_missing(const struct pool_slot *slot)
 	return !slot->memory && slot->is_planned;
 }
 
-size_t pool_missing(const struct pool *pool)
+size_t pool_missing(const struct slot_pool *pool)
 {
 	size_t bytes = 0;
 
@@ -67,7 +69,7 @@ size_t pool_missing(const struct pool *pool)
 	return bytes;
 }
 
-tutti_status pool_fill(tutti_trainer *trainer, struct pool *pool)
+tutti_status pool_fill(tutti_trainer *trainer, struct slot_pool *pool)
 {
 	size_t bytes = pool_missing(pool);
 
@@ -97,7 +99,7 @@ static tutti_status make_own(tutti_trainer *trainer, struct pool_slot *slot)
 	return TUTTI_OK;
 }
 
-tutti_status pool_fill_local(tutti_trainer *trainer, struct pool *pool)
+tutti_status pool_fill_local(tutti_trainer *trainer, struct slot_pool *pool)
 {
 	for (int i = 0; i < pool->count; i++)
 		if (is_missing(&pool->slots[i]))
@@ -114,14 +116,14 @@ static void unmake(tutti_trainer *trainer, struct pool_slot *slot)
 	*slot = (struct pool_slot){0};
 }
 
-void pool_forget(tutti_trainer *trainer, struct pool *pool, int first)
+void pool_forget(tutti_trainer *trainer, struct slot_pool *pool, int first)
 {
 	while (pool->count > first)
 		unmake(trainer, &pool->slots[--pool->count]);
 }
 
 /* The smallest that fits, or NO_SLOT. */
-static int smallest(const struct pool *pool, size_t bytes, bool is_free)
+static int smallest(const struct slot_pool *pool, size_t bytes, bool is_free)
 {
 	int best = NO_SLOT;
 
@@ -135,7 +137,7 @@ static int smallest(const struct pool *pool, size_t bytes, bool is_free)
 	return best;
 }
 
-bool pool_has(const struct pool *pool, size_t bytes)
+bool pool_has(const struct slot_pool *pool, size_t bytes)
 {
 	int kind = smallest(pool, bytes, false), found = smallest(pool, bytes, true);
 
@@ -143,7 +145,7 @@ bool pool_has(const struct pool *pool, size_t bytes)
 }
 
 /* What this rank took beside the plan and does not use now. */
-static void drop_unused(tutti_trainer *trainer, struct pool *pool)
+static void drop_unused(tutti_trainer *trainer, struct slot_pool *pool)
 {
 	for (int i = 0; i < pool->count; i++)
 		if (!pool->slots[i].is_planned && !pool->slots[i].is_taken)
@@ -169,7 +171,7 @@ tutti_status pool_grows(tutti_trainer *trainer, size_t bytes)
 }
 
 /* An entry of the table that has no memory. */
-static tutti_status empty_entry(struct pool *pool, int *entry)
+static tutti_status empty_entry(struct slot_pool *pool, int *entry)
 {
 	for (*entry = 0; *entry < pool->count; ++*entry)
 		if (!pool->slots[*entry].memory)
@@ -177,7 +179,8 @@ static tutti_status empty_entry(struct pool *pool, int *entry)
 	return add(pool, (struct pool_slot){0});
 }
 
-static tutti_status make_more(tutti_trainer *trainer, struct pool *pool, size_t bytes, int *made)
+static tutti_status make_more(tutti_trainer *trainer, struct slot_pool *pool, size_t bytes,
+			      int *made)
 {
 	struct pool_slot slot = {.bytes = slot_bytes(bytes)};
 
@@ -188,7 +191,7 @@ static tutti_status make_more(tutti_trainer *trainer, struct pool *pool, size_t 
 	return TUTTI_OK;
 }
 
-tutti_status pool_take(tutti_trainer *trainer, struct pool *pool, size_t bytes, int *slot)
+tutti_status pool_take(tutti_trainer *trainer, struct slot_pool *pool, size_t bytes, int *slot)
 {
 	int found = smallest(pool, bytes, true);
 
@@ -202,7 +205,7 @@ tutti_status pool_take(tutti_trainer *trainer, struct pool *pool, size_t bytes, 
 	return TUTTI_OK;
 }
 
-void pool_give(tutti_trainer *trainer, struct pool *pool, size_t bytes, int slot)
+void pool_give(tutti_trainer *trainer, struct slot_pool *pool, size_t bytes, int slot)
 {
 #ifdef TUTTI_POISON
 	memset(pool->slots[slot].memory, 0xff,
@@ -212,7 +215,7 @@ void pool_give(tutti_trainer *trainer, struct pool *pool, size_t bytes, int slot
 	trainer->transient_bytes -= bytes;
 }
 
-void pool_free(struct pool *pool)
+void pool_free(struct slot_pool *pool)
 {
 	for (int i = 0; i < pool->count; i++)
 		if (pool->slots[i].is_local)
@@ -220,5 +223,5 @@ void pool_free(struct pool *pool)
 	if (pool->region)
 		tutti_mem_free(pool->region);
 	free(pool->slots);
-	*pool = (struct pool){0};
+	*pool = (struct slot_pool){0};
 }

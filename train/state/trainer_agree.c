@@ -1,7 +1,8 @@
 /* Ranks agree on whether all of them could do something. */
-#include "train/state/trainer_agree.h"
+#include "train/state/trainer_collectives.h"
 
 #include "train/base/train_error.h"
+#include "train/state/trainer_state.h"
 
 #include <stdio.h>
 

@@ -1,6 +1,17 @@
 /* The trainer's own collectives, and how many bytes they are. */
+#include "train/state/trainer_collectives.h"
+
 #include "train/base/train_error.h"
 #include "train/state/trainer_state.h"
+
+#include <time.h>
+
+double seconds_now(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
 
 /* What a collective of the fewest bytes sends from one of so many ranks. */
 static uint64_t gather_bytes(size_t bytes, int ranks)

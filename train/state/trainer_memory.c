@@ -3,7 +3,11 @@
 #include "train/state/trainer_memory.h"
 
 #include "train/base/train_error.h"
+#include "train/model/memory_need.h"
 #include "train/model/slot_sizes.h"
+#include "train/state/pieces.h"
+#include "train/state/slot_pool.h"
+#include "train/state/trainer_state.h"
 
 #include <stdlib.h>
 
@@ -176,4 +180,17 @@ void memory_free(tutti_trainer *trainer)
 	pieces_free(trainer);
 	free(trainer->buckets);
 	free(trainer->flights);
+}
+
+void *param_grad(const tutti_trainer *trainer, int param)
+{
+	const struct bucket *bucket = bucket_of(trainer, param);
+	size_t offset = trainer->layout.places[param].offset;
+
+	if (!bucket->span->is_trained)
+		return NULL;
+	if (trainer->model.params[param].is_extern)
+		return trainer->model.params[param].grad;
+	return bucket->grad ? bucket->grad + offset * dtype_bytes(trainer->config.grad_dtype)
+			    : NULL;
 }

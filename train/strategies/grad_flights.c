@@ -3,10 +3,14 @@
  * A flight has up to two legs: among the ranks of the shard group, then, in the last micro-batch,
  * among replicas. Flights are in one queue, and legs start in its order, which is the same on all
  * ranks. */
+#include "train/strategies/grad_flights.h"
+
 #include "train/base/train_error.h"
 #include "train/precision/kernels.h"
-#include "train/state/trainer_memory.h"
-#include "train/strategies/grad_reduce.h"
+#include "train/state/slot_pool.h"
+#include "train/state/trainer_collectives.h"
+#include "train/state/trainer_state.h"
+#include "train/strategies/strategies.h"
 
 static struct flight *flight_at(tutti_trainer *trainer, int i)
 {

@@ -5,26 +5,17 @@
  * reduce_scatter has ended, in every micro-batch, and adds the part that comes back to a sum;
  * deterministic modes keep slots until the step's last micro-batch, so that micro-batches are added
  * before ranks, as with DDP. */
-#include "train/strategies/grad_reduce.h"
 
 #include "train/base/train_error.h"
+#include "train/model/memory_need.h"
 #include "train/precision/kernels.h"
+#include "train/state/slot_pool.h"
 #include "train/state/trainer_memory.h"
+#include "train/state/trainer_state.h"
+#include "train/strategies/grad_flights.h"
+#include "train/strategies/strategies.h"
 
 #include <string.h>
-
-void *param_grad(const tutti_trainer *trainer, int param)
-{
-	const struct param_place *place = &trainer->layout.places[param];
-	const struct bucket *bucket = &trainer->buckets[place->span];
-
-	if (!bucket->span->is_trained)
-		return NULL;
-	if (trainer->model.params[param].is_extern)
-		return trainer->model.params[param].grad;
-	return bucket->grad ? bucket->grad + place->offset * dtype_bytes(trainer->config.grad_dtype)
-			    : NULL;
-}
 
 /* Whole gradients that do not stay are kept for the micro-batches of a step. */
 static bool holds_grads(const tutti_trainer *trainer)
@@ -32,7 +23,7 @@ static bool holds_grads(const tutti_trainer *trainer)
 	return trainer->config.deterministic != 0;
 }
 
-bool bucket_reduces(const tutti_trainer *trainer, const struct bucket *bucket)
+static bool bucket_reduces(const tutti_trainer *trainer, const struct bucket *bucket)
 {
 	if (!bucket->span->is_trained || !config_has_wire(&trainer->config))
 		return false;
@@ -71,8 +62,10 @@ tutti_status grads_keep(tutti_trainer *trainer)
 {
 	for (int b = 0; b < trainer->layout.trained_count; b++)
 		if (!bucket_reduces(trainer, &trainer->buckets[b]) &&
-		    trainer->config.deterministic == 2)
-			TRY(sum_tree_push(trainer, b));
+		    trainer->config.deterministic == 2) {
+			TRY(grad_make(trainer, b));
+			sum_tree_push(trainer, b);
+		}
 	return TUTTI_OK;
 }
 

@@ -2,9 +2,10 @@
  * whole gradients and the partial sums of the tree. It is taken before a micro-batch begins, on all
  * ranks or on none, so that nobody runs out of it in the middle of a step. */
 #include "train/base/train_error.h"
-#include "train/state/trainer_memory.h"
-#include "train/strategies/grad_reduce.h"
 #include "train/model/slot_sizes.h"
+#include "train/state/slot_pool.h"
+#include "train/state/trainer_state.h"
+#include "train/strategies/strategies.h"
 
 #include <stdlib.h>
 

@@ -2,8 +2,10 @@
  * travel together. */
 #include "train/base/train_error.h"
 #include "train/precision/kernels.h"
-#include "train/state/trainer_memory.h"
-#include "train/trainer.h"
+#include "train/state/pieces.h"
+#include "train/state/trainer_collectives.h"
+#include "train/state/trainer_state.h"
+#include "train/strategies/strategies.h"
 
 /* elements: those of count that are no padding. */
 static tutti_status average_values(tutti_trainer *trainer, float *values, size_t count,

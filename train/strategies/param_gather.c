@@ -8,8 +8,10 @@
 #include "train/strategies/strategies.h"
 
 #include "train/base/train_error.h"
-#include "train/state/trainer_memory.h"
 #include "train/model/slot_sizes.h"
+#include "train/state/slot_pool.h"
+#include "train/state/trainer_collectives.h"
+#include "train/state/trainer_state.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -157,6 +159,14 @@ tutti_status params_drop(tutti_trainer *trainer)
 	for (int b = 0; b < trainer->layout.span_count; b++)
 		failure_note(&first, bucket_free(trainer, &trainer->buckets[b]));
 	return failure_first(&first);
+}
+
+tutti_status params_publish(tutti_trainer *trainer)
+{
+	TRY(params_drop(trainer));
+	for (int b = 0; b < trainer->layout.span_count; b++)
+		TRY(publish_bucket(trainer, b));
+	return publish_wait_all(trainer);
 }
 
 /* ---- the order of units ---- */

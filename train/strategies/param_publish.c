@@ -3,8 +3,10 @@
  * unit's begin waits for its own. Where the caller owns the memory it lies in many places, and goes
  * through a slot. */
 #include "train/base/train_error.h"
+#include "train/state/slot_pool.h"
+#include "train/state/trainer_collectives.h"
+#include "train/state/trainer_state.h"
 #include "train/strategies/strategies.h"
-#include "train/state/trainer_memory.h"
 
 #include <string.h>
 
@@ -95,12 +97,4 @@ tutti_status publish_wait_all(tutti_trainer *trainer)
 	for (int b = 0; b < trainer->layout.span_count; b++)
 		failure_note(&first, publish_wait(trainer, b));
 	return failure_first(&first);
-}
-
-tutti_status publish_all(tutti_trainer *trainer)
-{
-	TRY(params_drop(trainer));
-	for (int b = 0; b < trainer->layout.span_count; b++)
-		TRY(publish_bucket(trainer, b));
-	return publish_wait_all(trainer);
 }

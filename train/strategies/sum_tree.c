@@ -1,9 +1,10 @@
 /* deterministic = 2: a binary counter of partial sums. After m micro-batches level l has the sum of
  * 2^l of them where bit l of m is set; so rank r's sum is the same subtree as on one rank that had
  * all micro-batches, and ranks are added by the communicator's tree above it. */
-#include "train/base/train_error.h"
 #include "train/precision/kernels.h"
-#include "train/strategies/grad_reduce.h"
+#include "train/state/trainer_memory.h"
+#include "train/state/trainer_state.h"
+#include "train/strategies/grad_flights.h"
 
 #include <assert.h>
 #include <string.h>
@@ -21,7 +22,7 @@ static void add_levels(const tutti_trainer *trainer, const struct bucket *bucket
 	}
 }
 
-tutti_status sum_tree_push(tutti_trainer *trainer, int b)
+void sum_tree_push(tutti_trainer *trainer, int b)
 {
 	struct bucket *bucket = &trainer->buckets[b];
 	int level = 0;
@@ -29,7 +30,6 @@ tutti_status sum_tree_push(tutti_trainer *trainer, int b)
 	while (trainer->micro_batches >> level & 1)
 		level++;
 	assert(bucket->levels[level]);
-	TRY(grad_make(trainer, b));
 	add_levels(trainer, bucket, level);
 	for (int i = 0; i < bucket->span->param_count; i++) {
 		int p = bucket->span->params[i];
@@ -38,7 +38,6 @@ tutti_status sum_tree_push(tutti_trainer *trainer, int b)
 		       param_grad(trainer, p), bytes);
 		memset(param_grad(trainer, p), 0, bytes);
 	}
-	return TUTTI_OK;
 }
 
 void sum_tree_finish(tutti_trainer *trainer, int b)
