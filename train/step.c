@@ -58,7 +58,7 @@ static tutti_status exchange(tutti_trainer *trainer, tutti_status local)
 				    .status = (int32_t)local,
 				    .batches = trainer->micro_batches + 1,
 				    .is_uneven = trainer->is_uneven};
-	struct first_failure first = {0};
+	struct train_failure first = {0};
 	failure_note(&first, grads_flush(trainer));
 	if (first.status == TUTTI_OK)
 		failure_note(&first, params_compare_order(trainer));
@@ -68,7 +68,7 @@ static tutti_status exchange(tutti_trainer *trainer, tutti_status local)
 	failure_note(&first, grads_wait(trainer));
 	if (first.status == TUTTI_OK && !is_local_sgd(trainer))
 		failure_note(&first, trainer_all_gather(trainer, trainer->reports, sizeof *own));
-	return failure_first(&first);
+	return failure_return(&first);
 }
 
 static tutti_status never_finished(const tutti_trainer *trainer, int rank, int missing,
@@ -183,7 +183,7 @@ static void count_missed(tutti_trainer *trainer)
 static tutti_status finish(tutti_trainer *trainer, tutti_status local, tutti_step_info *info,
 			   float *factor)
 {
-	struct train_error own = train_last_error(); /* of local */
+	struct train_failure own = failure_of(local);
 	tutti_status status = exchange(trainer, local);
 
 	trainer->step = STEP_CLOSED;
@@ -198,7 +198,7 @@ static tutti_status finish(tutti_trainer *trainer, tutti_status local, tutti_ste
 			count_missed(trainer);
 	}
 	if (status != TUTTI_OK && status == local)
-		return tutti_set_error(local, own.message); /* which says more */
+		return failure_return(&own); /* its message says more */
 	if (status == TUTTI_OK)
 		status = measure(trainer, info);
 	if (status != TUTTI_OK)
@@ -291,11 +291,11 @@ tutti_status tutti_step(tutti_trainer *trainer, const tutti_optimizer *groups, i
 	info = info ? info : &own;
 	TRY(check_step(trainer, "tutti_step"));
 	TRY(optimizer_check(trainer, groups, num_groups));
-	struct first_failure first = {0};
+	struct train_failure first = {0};
 	uint64_t before = trainer->steps;
 	failure_note(&first, finish(trainer, optimizer_prepare(trainer, groups), info, &factor));
 	if (trainer->steps == before)
-		return failure_first(&first);
+		return failure_return(&first);
 	if (first.status == TUTTI_OK && !info->skipped) {
 		trainer->updates++;
 		if (info->items > 0) /* who trains alone may have had none */
@@ -304,7 +304,7 @@ tutti_status tutti_step(tutti_trainer *trainer, const tutti_optimizer *groups, i
 	}
 	failure_note(&first, step_run_scheduled(trainer));
 	if (first.status != TUTTI_OK)
-		return failure_first(&first);
+		return failure_return(&first);
 	return info->skipped ? explain_skip(trainer) : TUTTI_OK;
 }
 
@@ -315,16 +315,16 @@ tutti_status tutti_grads_finish(tutti_trainer *trainer, tutti_step_info *info)
 
 	info = info ? info : &own;
 	TRY(check_step(trainer, "tutti_grads_finish"));
-	struct first_failure first = {0};
+	struct train_failure first = {0};
 	uint64_t before = trainer->steps;
 	failure_note(&first, finish(trainer, TUTTI_OK, info, &factor));
 	if (trainer->steps == before)
-		return failure_first(&first);
+		return failure_return(&first);
 	if (first.status == TUTTI_OK)
 		optimizer_scale(trainer, factor);
 	trainer->owes_update = first.status == TUTTI_OK && !info->skipped;
 	if (trainer->owes_update)
 		return TUTTI_OK;
 	failure_note(&first, step_run_scheduled(trainer));
-	return first.status == TUTTI_OK ? explain_skip(trainer) : failure_first(&first);
+	return first.status == TUTTI_OK ? explain_skip(trainer) : failure_return(&first);
 }

@@ -103,7 +103,7 @@ static tutti_status check_memory(tutti_trainer *trainer)
 static tutti_status agree_on_memory(tutti_trainer *trainer)
 {
 	tutti_status status = check_memory(trainer);
-	struct train_error why = train_last_error();
+	struct train_failure why = failure_of(status);
 	double told[2] = {status != TUTTI_OK, (double)trainer->planned_bytes};
 
 	TRY(trainer_all_reduce(trainer, told, 2, TUTTI_MAX));
@@ -112,7 +112,7 @@ static tutti_status agree_on_memory(tutti_trainer *trainer)
 	if (trainer->layout.by_unit) /* what it needs beside the plan all need, and fail together */
 		trainer->held_bytes += more;
 	if (status != TUTTI_OK)
-		return tutti_set_error(status, why.message);
+		return failure_return(&why);
 	if (told[0] > 0)
 		return train_fail(
 			TUTTI_ERR_MEMORY,
@@ -213,9 +213,9 @@ tutti_status tutti_trainer_create(tutti_trainer **trainer, tutti_model *model, t
 	*made = first;
 	tutti_status status = build(made, model);
 	if (status != TUTTI_OK) {
-		struct train_error why = train_last_error();
+		struct train_failure why = failure_of(status);
 		tutti_trainer_destroy(made);
-		return tutti_set_error(status, why.message);
+		return failure_return(&why);
 	}
 	*trainer = made;
 	return TUTTI_OK;

@@ -1,4 +1,4 @@
-/* How the training layer explains an error. */
+/* Messages of this thread, and failures that all ranks report. */
 #include "train/base/train_error.h"
 
 #include <stdarg.h>
@@ -15,24 +15,45 @@ tutti_status train_fail(tutti_status status, const char *format, ...)
 	return tutti_set_error(status, message);
 }
 
-struct train_error train_last_error(void)
+struct train_failure failure_of(tutti_status status)
 {
-	struct train_error kept;
+	struct train_failure failure = {.status = (int32_t)status};
 
-	snprintf(kept.message, sizeof kept.message, "%s", tutti_comm_error(NULL));
-	return kept;
+	snprintf(failure.message, sizeof failure.message, "%s", tutti_comm_error(NULL));
+	return failure;
 }
 
-void failure_note(struct first_failure *first, tutti_status status)
+tutti_status failure_return(const struct train_failure *failure)
 {
-	if (first->status != TUTTI_OK || status == TUTTI_OK)
-		return;
-	first->status = status;
-	first->why = train_last_error();
+	if (failure->status == TUTTI_OK)
+		return TUTTI_OK;
+	return tutti_set_error((tutti_status)failure->status, failure->message);
 }
 
-tutti_status failure_first(const struct first_failure *first)
+void failure_note(struct train_failure *first, tutti_status status)
 {
-	return first->status == TUTTI_OK ? TUTTI_OK
-					 : tutti_set_error(first->status, first->why.message);
+	if (first->status == TUTTI_OK && status != TUTTI_OK)
+		*first = failure_of(status);
+}
+
+tutti_status failure_broadcast(tutti_comm *comm, struct train_failure *failure, int root)
+{
+	TRY(tutti_broadcast(failure, failure, sizeof *failure, TUTTI_U8, root, comm, NULL));
+	return failure_return(failure);
+}
+
+tutti_status failure_agree(tutti_comm *comm, tutti_status own)
+{
+	struct train_failure failure = failure_of(own);
+	int rank = tutti_rank(comm), size = tutti_size(comm);
+	int32_t first = own == TUTTI_OK ? size : rank;
+
+	TRY(tutti_all_reduce(&first, &first, 1, TUTTI_I32, TUTTI_MIN, comm, NULL));
+	if (first == size)
+		return TUTTI_OK;
+	TRY(tutti_broadcast(&failure, &failure, sizeof failure, TUTTI_U8, first, comm, NULL));
+	if (first == rank)
+		return failure_return(&failure);
+	return train_fail((tutti_status)failure.status, "On rank %d: %s", (int)first,
+			  failure.message);
 }

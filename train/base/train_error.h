@@ -5,6 +5,8 @@
 
 #include <tutti/tutti.h>
 
+#include <stdint.h>
+
 /* Returns a failure to the caller. The function that detected the failure has stored the message. */
 #define TRY(expression)                                                                            \
 	do {                                                                                       \
@@ -17,19 +19,21 @@
 tutti_status train_fail(tutti_status status, const char *format, ...)
 	__attribute__((format(printf, 2, 3), cold));
 
-/* A copy of a message, to store it again with tutti_set_error after a cleanup. */
-struct train_error {
+/* A status with its message, to be reported later: after a cleanup, by another thread or on another rank. */
+struct train_failure {
+	int32_t status; /* tutti_status */
 	char message[512];
 };
-struct train_error train_last_error(void);
+/* status with this thread's last message. */
+struct train_failure failure_of(tutti_status status);
+/* Returns the status and stores the message again. OK stores nothing. */
+tutti_status failure_return(const struct train_failure *failure);
+/* Keeps the first failure of several calls that are all made. first starts as {0}. */
+void failure_note(struct train_failure *first, tutti_status status);
 
-/* The first failure of several calls that are all made. Starts as {0}. */
-struct first_failure {
-	tutti_status status;
-	struct train_error why;
-};
-void failure_note(struct first_failure *first, tutti_status status);
-/* The first failure with its message, or OK. */
-tutti_status failure_first(const struct first_failure *first);
+/* Collective: OK if own is OK on every rank. Otherwise all ranks return the failure of the lowest rank that failed. */
+tutti_status failure_agree(tutti_comm *comm, tutti_status own);
+/* Collective: all ranks return the failure of rank root, which is not OK. */
+tutti_status failure_broadcast(tutti_comm *comm, struct train_failure *failure, int root);
 
 #endif

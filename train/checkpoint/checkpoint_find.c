@@ -132,7 +132,7 @@ static tutti_status look_at(struct checkpoint_found *found, const char *dir,
 	if (status == TUTTI_ERR_MEMORY || status == TUTTI_ERR_UNSUPPORTED)
 		return status;
 	if (found->passed_over++ == 0)
-		snprintf(found->message, sizeof found->message, "%s", train_last_error().message);
+		snprintf(found->message, sizeof found->message, "%s", tutti_comm_error(NULL));
 	return TUTTI_OK;
 }
 

@@ -213,9 +213,9 @@ tutti_status checkpoint_writer_create(struct checkpoint_writer **save,
 		made->part.piece_bytes = DEFAULT_BYTES;
 	tutti_status status = create(made, ranges, count);
 	if (status != TUTTI_OK) {
-		struct train_error kept = train_last_error();
+		struct train_failure kept = failure_of(status);
 		checkpoint_writer_destroy(made);
-		return tutti_set_error(status, kept.message);
+		return failure_return(&kept);
 	}
 	*save = made;
 	return TUTTI_OK;

@@ -169,12 +169,12 @@ tutti_status tutti_export_safetensors(tutti_trainer *trainer, const char *file)
 				  "tutti_export_safetensors needs a file's name, not NULL.");
 	TRY(trainer_check_averaged(trainer, "tutti_export_safetensors"));
 	tutti_status status = export(&out, file);
-	struct train_error why = train_last_error();
+	struct train_failure why = failure_of(status);
 	if (out.fd >= 0 && status != TUTTI_OK && trainer->rank == 0)
 		unlink(out.temporary);
 	if (out.fd >= 0)
 		close(out.fd);
 	safetensors_finish(&out.plan);
 	free(out.temporary);
-	return status == TUTTI_OK ? TUTTI_OK : tutti_set_error(status, why.message);
+	return failure_return(&why);
 }

@@ -120,9 +120,9 @@ tutti_status tutti_save(tutti_trainer *trainer, const char *dir, int64_t step)
 	TRY(tutti_save_wait(trainer));
 	tutti_status status = begin(trainer, dir, step);
 	if (status != TUTTI_OK) {
-		struct train_error why = train_last_error();
+		struct train_failure why = failure_of(status);
 		checkpoint_abandon(trainer);
-		return tutti_set_error(status, why.message);
+		return failure_return(&why);
 	}
 	return TUTTI_OK;
 }
@@ -208,7 +208,7 @@ tutti_status tutti_save_wait(tutti_trainer *trainer)
 	if (!trainer->saving)
 		return TUTTI_OK;
 	tutti_status status = finish(trainer);
-	struct train_error why = train_last_error();
+	struct train_failure why = failure_of(status);
 	checkpoint_abandon(trainer);
-	return status == TUTTI_OK ? TUTTI_OK : tutti_set_error(status, why.message);
+	return failure_return(&why);
 }

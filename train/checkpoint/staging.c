@@ -30,13 +30,12 @@ struct staging {
 
 	pthread_t thread;
 	bool has_thread;
-	pthread_mutex_t lock;      /* of all below */
-	pthread_cond_t changed;    /* any of it */
-	size_t filled, written;    /* slots since the beginning: filled - written are full */
-	bool is_ending, has_ended; /* nothing more comes; the thread has nothing more to do */
-	bool is_dropped;           /* what is full is not wanted any more */
-	tutti_status status;       /* of the thread, and its message */
-	struct train_error error;
+	pthread_mutex_t lock;         /* of all below */
+	pthread_cond_t changed;       /* any of it */
+	size_t filled, written;       /* slots since the beginning: filled - written are full */
+	bool is_ending, has_ended;    /* nothing more comes; the thread has nothing more to do */
+	bool is_dropped;              /* what is full is not wanted any more */
+	struct train_failure failure; /* the thread's */
 };
 
 /* ---- the thread ---- */
@@ -88,9 +87,7 @@ static void *thread_main(void *arg)
 	tutti_status status = write_slots(staging);
 
 	pthread_mutex_lock(&staging->lock);
-	staging->status = status;
-	if (status != TUTTI_OK)
-		staging->error = train_last_error();
+	staging->failure = failure_of(status);
 	staging->has_ended = true;
 	pthread_cond_broadcast(&staging->changed);
 	pthread_mutex_unlock(&staging->lock);
@@ -198,21 +195,13 @@ static tutti_status wait_until(struct staging *staging, bool (*condition)(const 
 	return TUTTI_OK;
 }
 
-/* What the thread died of, said to this thread. */
-static tutti_status thread_status(const struct staging *staging)
-{
-	return staging->status == TUTTI_OK
-		       ? TUTTI_OK
-		       : tutti_set_error(staging->status, staging->error.message);
-}
-
 /* *slot is free to be filled. */
 static tutti_status next_free(struct staging *staging, struct staging_slot **slot)
 {
 	pthread_mutex_lock(&staging->lock);
 	tutti_status status = wait_until(staging, is_free);
 	if (status == TUTTI_OK)
-		status = thread_status(staging);
+		status = failure_return(&staging->failure);
 	*slot = &staging->slots[staging->filled % staging->slot_count];
 	pthread_mutex_unlock(&staging->lock);
 	return status;
@@ -263,7 +252,7 @@ tutti_status staging_finish(struct staging *staging)
 	if (status != TUTTI_OK)
 		return status;
 	join(staging);
-	status = thread_status(staging);
+	status = failure_return(&staging->failure);
 	int fd = staging->fd;
 	staging->fd = -1;
 	/* Some file systems say only now that a write failed. */

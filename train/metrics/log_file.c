@@ -76,10 +76,10 @@ static tutti_status cut(struct log_file *file, off_t size)
 static tutti_status take_back(struct log_file *file, off_t size)
 {
 	tutti_status status = log_file_fail(file, "write");
-	struct train_error kept = train_last_error();
+	struct train_failure kept = failure_of(status);
 
 	TRY(cut(file, size));
-	return tutti_set_error(status, kept.message);
+	return failure_return(&kept);
 }
 
 tutti_status log_file_append(struct log_file *file, const char *bytes, size_t count)

@@ -111,8 +111,7 @@ tutti_status logs_begin(struct logs *logs, const struct metric_id *ids, int coun
 
 tutti_status logs_append(struct logs *logs, const struct log_row *row)
 {
-	tutti_status first = TUTTI_OK;
-	struct train_error kept = {0};
+	struct train_failure first = {0};
 
 	for (int f = 0; f < FORMATS; f++) {
 		if (logs->files[f].fd < 0)
@@ -121,14 +120,10 @@ tutti_status logs_append(struct logs *logs, const struct log_row *row)
 		locale_t before = uselocale(logs->c_locale);
 		formats_there_are[f]->encode(&logs->buffer, row);
 		uselocale(before);
-		tutti_status status =
-			log_file_append(&logs->files[f], logs->buffer.bytes, logs->buffer.used);
-		if (status != TUTTI_OK && first == TUTTI_OK) {
-			first = status;
-			kept = train_last_error();
-		}
+		failure_note(&first, log_file_append(&logs->files[f], logs->buffer.bytes,
+						     logs->buffer.used));
 	}
-	return first == TUTTI_OK ? TUTTI_OK : tutti_set_error(first, kept.message);
+	return failure_return(&first);
 }
 
 tutti_status logs_sync(struct logs *logs)

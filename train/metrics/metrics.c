@@ -59,14 +59,14 @@ tutti_status tutti_metrics_create(tutti_metrics **metrics, tutti_comm *comm,
 		return train_fail(
 			TUTTI_ERR_INVALID,
 			"tutti_metrics_create needs metrics and a communicator, not NULL.");
-	tutti_status status = metrics_agree(comm, make(&made, comm, config ? config : &zero));
+	tutti_status status = failure_agree(comm, make(&made, comm, config ? config : &zero));
 	if (status == TUTTI_OK) {
 		*metrics = made;
 		return TUTTI_OK;
 	}
-	struct train_error kept = train_last_error();
+	struct train_failure kept = failure_of(status);
 	tutti_metrics_destroy(made);
-	return tutti_set_error(status, kept.message);
+	return failure_return(&kept);
 }
 
 void tutti_metrics_destroy(tutti_metrics *metrics)

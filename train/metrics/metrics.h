@@ -2,11 +2,13 @@
 #ifndef TRAIN_METRICS_H
 #define TRAIN_METRICS_H
 
+#include "train/base/train_error.h"
+
 #include <tutti/train.h>
 
 #include <stdbool.h>
 
-enum { METRICS_MAX = 1024, METRIC_NAME_BYTES = 128, METRICS_MESSAGE_BYTES = 512 };
+enum { METRICS_MAX = 1024, METRIC_NAME_BYTES = 128 };
 
 /* What ranks compare, byte by byte: zero behind the name's end. */
 struct metric_id {
@@ -26,12 +28,6 @@ union word {
 	int64_t integer;
 };
 
-/* A failure, as one rank tells it to others. */
-struct told {
-	int32_t status;
-	char message[METRICS_MESSAGE_BYTES];
-};
-
 struct logs;
 
 struct tutti_metrics {
@@ -45,15 +41,11 @@ struct tutti_metrics {
 	int64_t last_step;
 	union word *records;            /* one of each rank, while a row is made */
 	struct logs *logs;              /* rank 0's files; elsewhere NULL */
-	struct told failure;            /* rank 0: of the last row's files, not told yet */
+	struct train_failure failure;          /* rank 0: of the last row's files, not told yet */
 };
 
 /* INVALID when metrics is NULL. */
 tutti_status metrics_check(const tutti_metrics *metrics, const char *function);
-/* Collective: this rank's status and last message; all return those of the lowest rank that failed. */
-tutti_status metrics_agree(tutti_comm *comm, tutti_status status);
-/* Collective: rank 0's failure to all, as their error. */
-tutti_status metrics_tell(tutti_metrics *metrics, struct told *failure);
 /* Collective: MISMATCH on all ranks where the tables or intervals differ. */
 tutti_status metrics_compare(tutti_metrics *metrics);
 /* What two values of a kind are together: of one rank's adds, and of ranks. */

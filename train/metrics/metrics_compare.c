@@ -11,39 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The last failure of this thread. */
-static struct told own_failure(tutti_status status)
-{
-	struct told failure = {.status = status};
-
-	snprintf(failure.message, sizeof failure.message, "%s", tutti_comm_error(NULL));
-	return failure;
-}
-
-static tutti_status tell(tutti_comm *comm, struct told *failure, int speaker)
-{
-	TRY(tutti_broadcast(failure, failure, sizeof *failure, TUTTI_U8, speaker, comm, NULL));
-	return tutti_set_error(failure->status, failure->message);
-}
-
-tutti_status metrics_agree(tutti_comm *comm, tutti_status status)
-{
-	struct told failure = {0};
-	int32_t speaker = tutti_size(comm);
-
-	if (status != TUTTI_OK) {
-		failure = own_failure(status);
-		speaker = tutti_rank(comm);
-	}
-	TRY(tutti_all_reduce(&speaker, &speaker, 1, TUTTI_I32, TUTTI_MIN, comm, NULL));
-	return speaker == tutti_size(comm) ? TUTTI_OK : tell(comm, &failure, speaker);
-}
-
-tutti_status metrics_tell(tutti_metrics *metrics, struct told *failure)
-{
-	return tell(metrics->comm, failure, 0);
-}
-
 static const char *kind_name(int32_t kind)
 {
 	static const char *const names[] = {"mean", "sum", "min", "max", "last"};
@@ -91,7 +58,7 @@ static tutti_status compare(tutti_metrics *metrics, struct metric_id *ids, int c
 				    "The metrics differ: rank %d makes a row every %d steps, where "
 				    "rank 0 makes one every %d.",
 				    metrics->rank, metrics->interval, interval);
-	return metrics_agree(metrics->comm, status);
+	return failure_agree(metrics->comm, status);
 }
 
 tutti_status metrics_compare(tutti_metrics *metrics)
@@ -105,7 +72,7 @@ tutti_status metrics_compare(tutti_metrics *metrics)
 		status =
 			train_fail(TUTTI_ERR_MEMORY, "Rank %d has no memory to compare %d metrics.",
 				   metrics->rank, sizes[0]);
-	status = metrics_agree(metrics->comm, status);
+	status = failure_agree(metrics->comm, status);
 	if (status == TUTTI_OK)
 		status = compare(metrics, ids, sizes[0], sizes[1]);
 	free(ids);

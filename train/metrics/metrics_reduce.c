@@ -12,7 +12,6 @@
 #include "train/metrics/logs.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 enum { WORD_STEP, WORD_STATUS, HEAD_WORDS, METRIC_WORDS = 2 };
@@ -47,7 +46,7 @@ static tutti_status begin(tutti_metrics *metrics)
 	if (metrics->has_begun)
 		return TUTTI_OK;
 	TRY(metrics_compare(metrics));
-	TRY(metrics_agree(metrics->comm, prepare(metrics)));
+	TRY(failure_agree(metrics->comm, prepare(metrics)));
 	metrics->has_begun = true;
 	return TUTTI_OK;
 }
@@ -113,15 +112,12 @@ static void write_row(tutti_metrics *metrics)
 				    .ids = metrics->ids,
 				    .metrics = metrics->metrics};
 
-	metrics->failure.status = logs_append(metrics->logs, &row);
-	if (metrics->failure.status != TUTTI_OK)
-		snprintf(metrics->failure.message, sizeof metrics->failure.message, "%s",
-			 tutti_comm_error(NULL));
+	metrics->failure = failure_of(logs_append(metrics->logs, &row));
 }
 
 static tutti_status make_row(tutti_metrics *metrics)
 {
-	struct told earlier = metrics->failure;
+	struct train_failure earlier = metrics->failure;
 
 	metrics->counted = 0;
 	pack(metrics);
@@ -133,7 +129,7 @@ static tutti_status make_row(tutti_metrics *metrics)
 	if (metrics->logs)
 		write_row(metrics);
 	if (record_of(metrics, 0)[WORD_STATUS].integer != TUTTI_OK)
-		return metrics_tell(metrics, &earlier);
+		return failure_broadcast(metrics->comm, &earlier, 0);
 	return TUTTI_OK;
 }
 
@@ -149,11 +145,10 @@ tutti_status tutti_metrics_step(tutti_metrics *metrics, int64_t step)
 /* Rank 0: what is left of the last row's failure, and the files' way to the disk. */
 static tutti_status sync_files(tutti_metrics *metrics)
 {
-	struct told failure = metrics->failure;
+	struct train_failure failure = metrics->failure;
 
 	metrics->failure.status = TUTTI_OK;
-	if (failure.status != TUTTI_OK)
-		return tutti_set_error(failure.status, failure.message);
+	TRY(failure_return(&failure));
 	return metrics->logs ? logs_sync(metrics->logs) : TUTTI_OK;
 }
 
@@ -161,7 +156,7 @@ tutti_status tutti_metrics_flush(tutti_metrics *metrics)
 {
 	TRY(metrics_check(metrics, "tutti_metrics_flush"));
 	tutti_status status = metrics->counted > 0 ? make_row(metrics) : TUTTI_OK;
-	struct train_error kept = train_last_error();
-	tutti_status synced = metrics_agree(metrics->comm, sync_files(metrics));
-	return status == TUTTI_OK ? synced : tutti_set_error(status, kept.message);
+	struct train_failure kept = failure_of(status);
+	tutti_status synced = failure_agree(metrics->comm, sync_files(metrics));
+	return status == TUTTI_OK ? synced : failure_return(&kept);
 }

@@ -57,7 +57,7 @@ tutti_status group_status(const tutti_trainer *trainer, tutti_status status, enu
 	if (status == TUTTI_OK)
 		return TUTTI_OK;
 	int shards = trainer->layout.shard_size, first = trainer->rank - trainer->shard_rank;
-	struct train_error why = train_last_error();
+	struct train_failure why = failure_of(status);
 	/* Nobody but trainers knows these communicators. */
 	const char *who = status == TUTTI_ERR_ABORTED
 				  ? " That was a trainer which gave up its step: the error there "
@@ -152,6 +152,14 @@ tutti_status trainer_broadcast(tutti_trainer *trainer, void *data, size_t count,
 	double begin = seconds_now();
 	tutti_status status = tutti_broadcast(data, data, count, dtype, root, trainer->comm, NULL);
 	uint64_t sent = gather_bytes(count * dtype_bytes(dtype), trainer->size);
+	return count_blocking(trainer, status, sent, begin);
+}
+
+tutti_status trainer_agree(tutti_trainer *trainer, tutti_status own)
+{
+	double begin = seconds_now();
+	tutti_status status = failure_agree(trainer->comm, own);
+	uint64_t sent = all_reduce_bytes(sizeof(int32_t), trainer->size);
 	return count_blocking(trainer, status, sent, begin);
 }
 

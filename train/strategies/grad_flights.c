@@ -123,7 +123,7 @@ tutti_status flight_land(tutti_trainer *trainer)
 	struct flight *flight = flight_at(trainer, 0);
 	struct bucket *bucket = &trainer->buckets[flight->bucket];
 	size_t count = bucket->span->count;
-	struct first_failure landed = {0};
+	struct train_failure landed = {0};
 
 	failure_note(&landed, advance(trainer, flight, true));
 	tutti_work_wait(&flight->work, 0); /* after a failure it may still be there */
@@ -138,7 +138,7 @@ tutti_status flight_land(tutti_trainer *trainer)
 	trainer->flight_count--;
 	if (trainer->flights_done > 0)
 		trainer->flights_done--;
-	return failure_first(&landed);
+	return failure_return(&landed);
 }
 
 /* Looks at as few as may have something to do: hooks call it. Only with replicas besides shards has
@@ -160,9 +160,9 @@ tutti_status grads_poll(tutti_trainer *trainer)
 
 tutti_status grads_wait(tutti_trainer *trainer)
 {
-	struct first_failure first = {0};
+	struct train_failure first = {0};
 
 	while (trainer->flight_count > 0)
 		failure_note(&first, flight_land(trainer));
-	return failure_first(&first);
+	return failure_return(&first);
 }

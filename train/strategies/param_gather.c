@@ -70,9 +70,9 @@ static tutti_status compare_events(tutti_trainer *trainer, const int32_t *events
 			   "in the same order.",
 			   base + me, event_name(trainer, events[me], own), base + r,
 			   event_name(trainer, events[r], other));
-		struct train_error why = train_last_error();
+		struct train_failure why = failure_of(TUTTI_ERR_MISMATCH);
 		trainer_abort(trainer); /* what follows would never match */
-		return tutti_set_error(TUTTI_ERR_MISMATCH, why.message);
+		return failure_return(&why);
 	}
 	return TUTTI_OK;
 }
@@ -142,23 +142,23 @@ static tutti_status bucket_free(tutti_trainer *trainer, struct bucket *bucket)
 {
 	if (!bucket->span->is_sharded || !bucket->data)
 		return TUTTI_OK;
-	struct first_failure arrived = {0};
+	struct train_failure arrived = {0};
 	failure_note(&arrived, bucket_arrive(trainer, bucket));
 	tutti_work_wait(&bucket->gathering, 0); /* its memory is given away */
 	pool_give(trainer, &trainer->data_pool, bucket_bytes(trainer, bucket), bucket->data_slot);
 	bucket->data = NULL;
 	bucket->data_slot = NO_SLOT;
 	bucket->lingers = bucket->is_wanted = false;
-	return failure_first(&arrived);
+	return failure_return(&arrived);
 }
 
 tutti_status params_drop(tutti_trainer *trainer)
 {
-	struct first_failure first = {0};
+	struct train_failure first = {0};
 
 	for (int b = 0; b < trainer->layout.span_count; b++)
 		failure_note(&first, bucket_free(trainer, &trainer->buckets[b]));
-	return failure_first(&first);
+	return failure_return(&first);
 }
 
 tutti_status params_publish(tutti_trainer *trainer)

@@ -92,9 +92,9 @@ tutti_status publish_wait(tutti_trainer *trainer, int b)
 
 tutti_status publish_wait_all(tutti_trainer *trainer)
 {
-	struct first_failure first = {0};
+	struct train_failure first = {0};
 
 	for (int b = 0; b < trainer->layout.span_count; b++)
 		failure_note(&first, publish_wait(trainer, b));
-	return failure_first(&first);
+	return failure_return(&first);
 }
