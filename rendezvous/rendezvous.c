@@ -9,7 +9,7 @@
 #include "core/cancel.h"
 #include "core/status.h"
 #include "rendezvous/answer.h"
-#include "rendezvous/dial.h"
+#include "rendezvous/find_server.h"
 #include "rendezvous/frame.h"
 #include "rendezvous/notice.h"
 #include "rendezvous/secret.h"

@@ -4,7 +4,7 @@
 
 #include "core/auth.h"
 #include "rendezvous/answer.h"
-#include "rendezvous/dial.h"
+#include "rendezvous/find_server.h"
 #include "rendezvous/secret.h"
 #include "rendezvous/server.h"
 

@@ -1,7 +1,7 @@
 /* Breaks when a stranger can disturb a job that is joining, or when a join that cannot succeed
  * hangs or does not say why, to every rank. */
 #include "core/auth.h"
-#include "rendezvous/dial.h"
+#include "rendezvous/find_server.h"
 #include "rendezvous/frame.h"
 #include "rendezvous/notice.h"
 #include "rendezvous/secret.h"

@@ -16,8 +16,8 @@
 #ifndef TRANSPORT_SHM_SHM_H
 #define TRANSPORT_SHM_SHM_H
 
-#include "transport/shm/ring.h"
-#include "transport/shm/segment.h"
+#include "transport/shm/byte_ring.h"
+#include "transport/shm/lane_memory.h"
 
 #include <tutti/transport.h>
 

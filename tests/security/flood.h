@@ -1,7 +1,7 @@
 /* A crowd of strangers at the doors of a job: port scanners, browsers, noise, giant lengths, the right words
  * with the wrong secret, descriptors that nobody asked for, and those who say nothing at all. */
-#ifndef TESTS_SECURITY_SIEGE_H
-#define TESTS_SECURITY_SIEGE_H
+#ifndef TESTS_SECURITY_FLOOD_H
+#define TESTS_SECURITY_FLOOD_H
 
 #include "tests/security/targets.h"
 

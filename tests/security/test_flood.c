@@ -1,7 +1,7 @@
 /* Breaks when strangers at its doors can disturb a job: delay its joining beyond measure, change a
  * value, take its descriptors or memory, or make it talk. Ranks are processes; hundreds of
  * strangers come before, while and after they join. SIEGE_SEED repeats a run. */
-#include "tests/security/siege.h"
+#include "tests/security/flood.h"
 
 #include "core/clock.h"
 #include "core/log.h"

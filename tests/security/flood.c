@@ -1,6 +1,6 @@
 /* Strangers, one by one. None of their calls blocks, and none of their failures matters: being
  * refused is what they are for. */
-#include "tests/security/siege.h"
+#include "tests/security/flood.h"
 
 #include "core/auth.h"
 

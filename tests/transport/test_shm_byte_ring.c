@@ -1,6 +1,6 @@
 /* Would break: bytes that a ring loses or invents, a sleeper that nobody wakes, or an index stored
  * by a hostile peer that leads us outside the ring. */
-#include "transport/shm/segment.h"
+#include "transport/shm/lane_memory.h"
 
 #include "core/status.h"
 

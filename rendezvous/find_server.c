@@ -1,6 +1,6 @@
 /* Until a server has proved that it knows the job's key, whatever answers may be anybody: another
  * program, another job, this job's last meeting on its way out. Those are passed over. */
-#include "rendezvous/dial.h"
+#include "rendezvous/find_server.h"
 
 #include "core/auth.h"
 #include "core/clock.h"

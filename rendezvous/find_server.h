@@ -1,6 +1,6 @@
 /* A rank's way to the meeting: finding the server, proving the secret, saying who it is. */
-#ifndef RENDEZVOUS_DIAL_H
-#define RENDEZVOUS_DIAL_H
+#ifndef RENDEZVOUS_FIND_SERVER_H
+#define RENDEZVOUS_FIND_SERVER_H
 
 #include "rendezvous/wire.h"
 

@@ -4,7 +4,7 @@
  * its index and then looks at the other's flag, and a side that raises its flag and then looks at
  * the other's index, must not both miss (StoreLoad). That costs one locked store a publish; the
  * loads are plain on x86. A fence would do as well, but the thread sanitizer knows no fences. */
-#include "transport/shm/ring.h"
+#include "transport/shm/byte_ring.h"
 
 #include <assert.h>
 #include <string.h>

@@ -3,8 +3,8 @@
  * Indices count bytes since the beginning and never wrap; the place in the ring is the index modulo the
  * capacity, a power of two. Each side keeps its own index privately and only ever loads the other's,
  * which it checks: whatever the other side stores, nothing outside the ring is read or written. */
-#ifndef TRANSPORT_SHM_RING_H
-#define TRANSPORT_SHM_RING_H
+#ifndef TRANSPORT_SHM_BYTE_RING_H
+#define TRANSPORT_SHM_BYTE_RING_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

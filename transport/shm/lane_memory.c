@@ -1,7 +1,7 @@
 /* The memory of a lane: see segment.h. */
-#include "transport/shm/segment.h"
+#include "transport/shm/lane_memory.h"
 
-#include "core/grow.h"
+#include "core/grow_file.h"
 #include "core/status.h"
 
 #include <errno.h>

@@ -1,9 +1,9 @@
 /* The memory of one lane: two rings in a memfd, one in each direction. No name, no limit by /dev/shm,
  * gone with its last user. */
-#ifndef TRANSPORT_SHM_SEGMENT_H
-#define TRANSPORT_SHM_SEGMENT_H
+#ifndef TRANSPORT_SHM_LANE_MEMORY_H
+#define TRANSPORT_SHM_LANE_MEMORY_H
 
-#include "transport/shm/ring.h"
+#include "transport/shm/byte_ring.h"
 
 #include <tutti/tutti.h>
 
