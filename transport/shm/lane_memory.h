@@ -7,22 +7,22 @@
 
 #include <tutti/tutti.h>
 
-#define SEGMENT_RING_MIN ((size_t)16 << 10)
-#define SEGMENT_RING_MAX ((size_t)1 << 30)
+#define LANE_RING_MIN ((size_t)16 << 10)
+#define LANE_RING_MAX ((size_t)1 << 30)
 
-struct segment;
+struct lane_memory;
 
 /* Whether there could be one: a system may refuse shared memory (a seccomp filter, ulimit -f). */
-tutti_status segment_try(size_t ring_bytes);
+tutti_status lane_memory_try(size_t ring_bytes);
 /* The caller closes *fd when the peer has it. */
-tutti_status segment_create(struct segment **segment, size_t ring_bytes, int *fd);
+tutti_status lane_memory_create(struct lane_memory **lane, size_t ring_bytes, int *fd);
 /* fd comes from the peer and is trusted with nothing: it must be sealed and of the right size. The
  * caller keeps fd. Ends in one process share one mapping. */
-tutti_status segment_open(struct segment **segment, size_t ring_bytes, int fd);
-void segment_close(struct segment *segment);    /* NULL is fine */
+tutti_status lane_memory_open(struct lane_memory **lane, size_t ring_bytes, int fd);
+void lane_memory_close(struct lane_memory *lane);    /* NULL is fine */
 
 /* The ends of this side: the creator writes ring 0 and reads ring 1. */
-void segment_rings(const struct segment *segment, bool is_creator, struct ring_writer *out,
-                   struct ring_reader *in);
+void lane_memory_rings(const struct lane_memory *lane, bool is_creator, struct byte_ring_writer *out,
+                   struct byte_ring_reader *in);
 
 #endif

@@ -1,5 +1,5 @@
-/* Accepted sockets. A guest is a stranger until it has proved the job's key; strangers are few, are
- * dropped when their time is up, and disturb nobody. A known guest, one per peer and channel, waits
+/* Accepted sockets. A a is a stranger until it has proved the job's key; strangers are few, are
+ * dropped when their time is up, and disturb nobody. A known a, one per peer and channel, waits
  * for this rank to connect. */
 #include "transport/tcp/tcp.h"
 
@@ -22,7 +22,7 @@
 /* It has gone, or is no stranger any more. */
 static void give_place_back(struct tcp_endpoint *ep)
 {
-	ep->strangers--;
+	ep->pending--;
 	admission_leave();
 	tcp_ticking(ep);
 }
@@ -33,22 +33,22 @@ static void count_arriving(struct tcp_endpoint *ep, int more)
 	tcp_ticking(ep);
 }
 
-static void guest_look(struct tcp_endpoint *ep, struct tcp_guest *guest, const char *drop);
+static void accepted_look(struct tcp_endpoint *ep, struct tcp_accepted *a, const char *drop);
 
-static void guest_free(struct tcp_endpoint *ep, struct tcp_guest *guest)
+static void accepted_free(struct tcp_endpoint *ep, struct tcp_accepted *a)
 {
-	struct tcp_guest **at = &ep->guests;
+	struct tcp_accepted **at = &ep->accepted;
 
-	while (*at != guest)
+	while (*at != a)
 		at = &(*at)->next;
-	*at = guest->next;
-	if (!guest->has_proved)
+	*at = a->next;
+	if (!a->has_proved)
 		give_place_back(ep);
-	else if (!guest->is_known)
+	else if (!a->is_known)
 		count_arriving(ep, -1);
-	tcp_watch_close(ep, &guest->watch);
-	tcp_rest_free(&guest->rest);
-	free(guest);
+	tcp_watch_close(ep, &a->watch);
+	tcp_unread_free(&a->unread);
+	free(a);
 }
 
 static bool is_connecting(const struct tcp_conn *c)
@@ -64,60 +64,60 @@ static struct tcp_conn *conn_for(struct tcp_endpoint *ep, int peer, int channel)
 	return NULL;
 }
 
-static void guest_drop(struct tcp_endpoint *ep, struct tcp_guest *guest, const char *why)
+static void accepted_drop(struct tcp_endpoint *ep, struct tcp_accepted *a, const char *why)
 {
-	bool was_near = guest->has_greeted && !guest->is_known;
-	struct tcp_conn *c = was_near ? conn_for(ep, guest->peer, guest->channel) : NULL;
+	bool was_near = a->has_greeted && !a->is_known;
+	struct tcp_conn *c = was_near ? conn_for(ep, a->peer, a->channel) : NULL;
 
-	log_seldom("tcp: dropped a connection from %s: %s", guest->from, why);
-	guest_free(ep, guest);
+	log_seldom("tcp: dropped a connection from %s: %s", a->from, why);
+	accepted_free(ep, a);
 	if (c)
-		tcp_dial_resume(c);
+		tcp_dial_continue(c);
 }
 
-bool tcp_guest_is_near(const struct tcp_conn *c)
+bool tcp_accepted_is_greeting(const struct tcp_conn *c)
 {
-	const struct tcp_guest *guest = tcp_endpoint_of(c)->guests;
+	const struct tcp_accepted *a = tcp_endpoint_of(c)->accepted;
 
-	while (guest && (!guest->has_greeted || guest->is_known || guest->peer != c->base.peer ||
-			 guest->channel != c->base.channel))
-		guest = guest->next;
-	return guest != NULL;
+	while (a && (!a->has_greeted || a->is_known || a->peer != c->base.peer ||
+		     a->channel != c->base.channel))
+		a = a->next;
+	return a != NULL;
 }
 
-static struct tcp_guest *oldest_stranger(struct tcp_endpoint *ep, bool has_greeted)
+static struct tcp_accepted *oldest_pending(struct tcp_endpoint *ep, bool has_greeted)
 {
-	struct tcp_guest *guest = ep->guests;
+	struct tcp_accepted *a = ep->accepted;
 
-	while (guest && (guest->has_proved || guest->has_greeted != has_greeted))
-		guest = guest->next;
-	return guest;
+	while (a && (a->has_proved || a->has_greeted != has_greeted))
+		a = a->next;
+	return a;
 }
 
 /* Makes room: who has been a stranger for longest goes first, unless its proof lies here already.
- * Who has greeted knows the communicator's number, and where nothing heals it takes itself for
+ * Who has greeted knows the communicator's number, and where nothing reconnects it takes itself for
  * connected when it has sent its proof: it goes last, while who has not been answered dials again.
  * False: there is none. */
-static bool drop_oldest_stranger(struct tcp_endpoint *ep)
+static bool drop_oldest_pending(struct tcp_endpoint *ep)
 {
-	struct tcp_guest *guest = oldest_stranger(ep, false);
+	struct tcp_accepted *a = oldest_pending(ep, false);
 
-	if (!guest)
-		guest = oldest_stranger(ep, true);
-	if (guest)
-		guest_look(ep, guest, "too many connections without a proof");
-	return guest != NULL;
+	if (!a)
+		a = oldest_pending(ep, true);
+	if (a)
+		accepted_look(ep, a, "too many connections without a proof");
+	return a != NULL;
 }
 
 /* No descriptor is left. Who has been answered is not dropped for that: it would be a rank that
  * takes itself for connected, and then this one for dead. It proves itself, or its time is up. */
 static bool free_descriptor(struct tcp_endpoint *ep)
 {
-	struct tcp_guest *guest = oldest_stranger(ep, false);
+	struct tcp_accepted *a = oldest_pending(ep, false);
 
-	if (guest)
-		guest_look(ep, guest, "too many connections without a proof");
-	return guest != NULL;
+	if (a)
+		accepted_look(ep, a, "too many connections without a proof");
+	return a != NULL;
 }
 
 /* Nobody can be let in: who waits for somebody waits in vain. Strangers may leave soon. */
@@ -126,42 +126,42 @@ static void refuse_all(struct tcp_endpoint *ep, const char *why)
 	char kept[200];
 
 	snprintf(kept, sizeof kept, "%.199s", why);
-	for (struct tcp_conn *c = ep->conns; c && ep->strangers == 0; c = c->next)
+	for (struct tcp_conn *c = ep->conns; c && ep->pending == 0; c = c->next)
 		if (c->is_owned && is_connecting(c))
 			tcp_conn_refuse(c, kept);
 }
 
 /* Who calls is heard at once, so that it is further on when others come. */
-static void guest_add(struct tcp_endpoint *ep, int fd, const struct sockaddr *sockaddr)
+static void accepted_add(struct tcp_endpoint *ep, int fd, const struct sockaddr *sockaddr)
 {
-	struct tcp_guest *guest = calloc(1, sizeof *guest), **at = &ep->guests;
+	struct tcp_accepted *a = calloc(1, sizeof *a), **at = &ep->accepted;
 
-	ep->turned_away = guest ? 0 : ep->turned_away + 1;
-	if (!guest) {
+	ep->turned_away = a ? 0 : ep->turned_away + 1;
+	if (!a) {
 		close(fd);
 		if (ep->turned_away >= TCP_TURNED_AWAY)
 			refuse_all(ep, "there is no memory to accept connections");
 		return;
 	}
-	while (!admission_enter(ep->strangers, TCP_GUESTS + ep->size))
-		drop_oldest_stranger(ep);
-	tcp_address_print(sockaddr, guest->from);
-	guest->is_local = tcp_address_is_loopback(sockaddr);
-	guest->watch = (struct tcp_watch){.kind = WATCH_GUEST, .fd = fd};
-	guest->deadline_ns = deadline_after_ms(TCP_GUEST_MS);
+	while (!admission_enter(ep->pending, TCP_PENDING + ep->size))
+		drop_oldest_pending(ep);
+	tcp_address_print(sockaddr, a->from);
+	a->is_local = tcp_address_is_loopback(sockaddr);
+	a->watch = (struct tcp_watch){.kind = WATCH_ACCEPTED, .fd = fd};
+	a->deadline_ns = deadline_after_ms(TCP_PENDING_MS);
 	while (*at)
 		at = &(*at)->next;
-	*at = guest;
-	ep->strangers++;
+	*at = a;
+	ep->pending++;
 	tcp_ticking(ep);
 	tcp_tune(fd);
-	if (!guest->is_local)
-		tcp_tune_far(ep, fd);
-	if (tcp_watch_add(ep, &guest->watch, EPOLLIN | EPOLLOUT | EPOLLRDHUP) != TUTTI_OK) {
-		guest_drop(ep, guest, "it cannot be watched");
+	if (!a->is_local)
+		tcp_tune_remote(ep, fd);
+	if (tcp_watch_add(ep, &a->watch, EPOLLIN | EPOLLOUT | EPOLLRDHUP) != TUTTI_OK) {
+		accepted_drop(ep, a, "it cannot be watched");
 		refuse_all(ep, last_error());
 	} else {
-		guest_look(ep, guest, NULL);
+		accepted_look(ep, a, NULL);
 	}
 }
 
@@ -172,7 +172,7 @@ static void accept_later(struct tcp_endpoint *ep)
 	tcp_ticking(ep);
 }
 
-void tcp_guests_accept(struct tcp_endpoint *ep)
+void tcp_accept_all(struct tcp_endpoint *ep)
 {
 	char files[OPEN_FILES_LIMIT_BYTES];
 
@@ -183,7 +183,7 @@ void tcp_guests_accept(struct tcp_endpoint *ep)
 		int fd = accept4(ep->listener.fd, (struct sockaddr *)&from, &bytes,
 				 SOCK_NONBLOCK | SOCK_CLOEXEC);
 		if (fd >= 0) {
-			guest_add(ep, fd, (struct sockaddr *)&from);
+			accepted_add(ep, fd, (struct sockaddr *)&from);
 		} else if (errno == EAGAIN) {
 			return;
 		} else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
@@ -207,196 +207,195 @@ void tcp_guests_accept(struct tcp_endpoint *ep)
 }
 
 /* Who it claims to be, for this communicator and this rank. */
-static bool take_context(struct tcp_endpoint *ep, struct tcp_guest *guest)
+static bool take_context(struct tcp_endpoint *ep, struct tcp_accepted *a)
 {
 	uint8_t expected[AUTH_CONTEXT_BYTES];
 	int32_t numbers[4];
 
-	memcpy(numbers, guest->auth.context + sizeof ep->comm_id, sizeof numbers);
-	guest->peer = numbers[0];
-	guest->channel = numbers[2];
-	guest->heals = tcp_would_heal(ep, guest->is_local);
-	guest->epoch = guest->heals ? (uint32_t)numbers[3] >> TCP_EPOCH_SHIFT : 0;
-	tcp_context(expected, ep, guest->peer, ep->rank, guest->channel,
-		    tcp_terms(ep, guest->heals, guest->epoch));
-	return memcmp(expected, guest->auth.context, sizeof expected) == 0 && guest->peer >= 0 &&
-	       guest->peer < ep->size && guest->peer != ep->rank && guest->channel >= 0 &&
-	       guest->channel < TCP_CHANNELS;
+	memcpy(numbers, a->auth.context + sizeof ep->comm_id, sizeof numbers);
+	a->peer = numbers[0];
+	a->channel = numbers[2];
+	a->reconnects = tcp_would_reconnect(ep, a->is_local);
+	a->epoch = a->reconnects ? (uint32_t)numbers[3] >> TCP_EPOCH_SHIFT : 0;
+	tcp_context(expected, ep, a->peer, ep->rank, a->channel,
+		    tcp_terms(ep, a->reconnects, a->epoch));
+	return memcmp(expected, a->auth.context, sizeof expected) == 0 && a->peer >= 0 &&
+	       a->peer < ep->size && a->peer != ep->rank && a->channel >= 0 &&
+	       a->channel < TCP_CHANNELS;
 }
 
 /* Who came before for the same peer and channel, and is kept. */
-static struct tcp_guest *older_twin(struct tcp_endpoint *ep, const struct tcp_guest *guest)
+static struct tcp_accepted *older_duplicate(struct tcp_endpoint *ep, const struct tcp_accepted *a)
 {
-	struct tcp_guest *twin = ep->guests;
+	struct tcp_accepted *twin = ep->accepted;
 
-	while (twin && (twin == guest || !twin->is_known || twin->peer != guest->peer ||
-			twin->channel != guest->channel))
+	while (twin && (twin == a || !twin->is_known || twin->peer != a->peer ||
+			twin->channel != a->channel))
 		twin = twin->next;
 	return twin;
 }
 
-/* Whether a guest may become this conn's socket. (NULL: it will be kept.) One that heals takes
+/* Whether a a may become this conn's socket. (NULL: it will be kept.) One that reconnects takes
  * another socket's place at any time, but never one that is younger than itself. */
-static bool is_open(struct tcp_endpoint *ep, const struct tcp_conn *c,
-		    const struct tcp_guest *guest)
+static bool is_open(struct tcp_endpoint *ep, const struct tcp_conn *c, const struct tcp_accepted *a)
 {
-	const struct tcp_guest *twin = c ? NULL : older_twin(ep, guest);
+	const struct tcp_accepted *twin = c ? NULL : older_duplicate(ep, a);
 
 	if (!c)
-		return !twin || !guest->heals || guest->epoch > twin->epoch;
+		return !twin || !a->reconnects || a->epoch > twin->epoch;
 	/* Nor one that is older than what we have proved ourselves to the peer: that proof may
 	 * still lie in a socket of it, dead perhaps, and would take the place of this one, which
 	 * the peer then ends. */
-	if (guest->heals && guest->epoch < c->resume.next_epoch)
+	if (a->reconnects && a->epoch < c->resend.next_epoch)
 		return false;
-	return is_connecting(c) || (c->heals && guest->heals && c->state == CONN_UP);
+	return is_connecting(c) || (c->reconnects && a->reconnects && c->state == CONN_UP);
 }
 
 /* The connection that it wants to go on with was closed here; or the one that it wants has failed
  * here, and what comes too late must not wait for it. */
 static bool is_late(const struct tcp_endpoint *ep, const struct tcp_conn *c,
-		    const struct tcp_guest *guest)
+		    const struct tcp_accepted *a)
 {
 	const struct tcp_ended *ended = ep->ended;
 
 	if (c)
-		return c->base.status != TUTTI_OK || c->doomed != TUTTI_OK;
-	while (ended && (ended->peer != guest->peer || ended->channel != guest->channel))
+		return c->base.status != TUTTI_OK || c->fails_after_drain != TUTTI_OK;
+	while (ended && (ended->peer != a->peer || ended->channel != a->channel))
 		ended = ended->next;
-	return ended && (ended->has_failed || guest->epoch > 0);
+	return ended && (ended->has_failed || a->epoch > 0);
 }
 
-static const char *take_hello(struct tcp_endpoint *ep, struct tcp_guest *guest)
+static const char *take_hello(struct tcp_endpoint *ep, struct tcp_accepted *a)
 {
 	uint8_t answer[AUTH_ANSWER_BYTES];
 	const struct tcp_conn *c;
 
-	if (auth_take_hello(&guest->auth, ep->key, guest->bytes, answer) != TUTTI_OK)
+	if (auth_take_hello(&a->auth, ep->key, a->bytes, answer) != TUTTI_OK)
 		return "it is no rank of a job";
-	if (!take_context(ep, guest))
+	if (!take_context(ep, a))
 		return "it asked for another communicator or rank";
-	c = conn_for(ep, guest->peer, guest->channel);
-	if (!is_late(ep, c, guest) && !is_open(ep, c, guest))
+	c = conn_for(ep, a->peer, a->channel);
+	if (!is_late(ep, c, a) && !is_open(ep, c, a))
 		return "this connection is there already";
-	if (send(guest->watch.fd, answer, sizeof answer, MSG_NOSIGNAL) != (ssize_t)sizeof answer)
+	if (send(a->watch.fd, answer, sizeof answer, MSG_NOSIGNAL) != (ssize_t)sizeof answer)
 		return "it could not be answered";
-	guest->has_greeted = true;
-	guest->have = 0;
+	a->has_greeted = true;
+	a->have = 0;
 	return NULL;
 }
 
 /* What came on the socket whose place it takes is not sent again: the peer was told by its kernel
  * that it had arrived. */
-static bool leave_older_socket(struct tcp_endpoint *ep, struct tcp_conn *c, struct tcp_guest *guest)
+static bool leave_older_socket(struct tcp_endpoint *ep, struct tcp_conn *c, struct tcp_accepted *a)
 {
-	struct tcp_guest *twin = c ? NULL : older_twin(ep, guest);
+	struct tcp_accepted *twin = c ? NULL : older_duplicate(ep, a);
 
 	if (c)
-		return c->state != CONN_UP || (tcp_heal(c, ECONNRESET) && is_connecting(c));
+		return c->state != CONN_UP || (tcp_reconnect(c, ECONNRESET) && is_connecting(c));
 	if (!twin)
 		return true;
-	guest->rest = twin->rest;
-	twin->rest = (struct tcp_rest){0};
-	return tcp_rest_take(&guest->rest, &twin->watch);
+	a->unread = twin->unread;
+	twin->unread = (struct tcp_unread){0};
+	return tcp_unread_take(&a->unread, &twin->watch);
 }
 
 /* Each end says how far it has come in the other's stream, and goes on from there. */
-static const char *agree(struct tcp_endpoint *ep, struct tcp_conn *c, struct tcp_guest *guest)
+static const char *agree(struct tcp_endpoint *ep, struct tcp_conn *c, struct tcp_accepted *a)
 {
-	bool is_over = is_late(ep, c, guest);
+	bool is_over = is_late(ep, c, a);
 	uint8_t bytes[TCP_POSITION_BYTES];
 	struct iovec position = {bytes, sizeof bytes};
 
-	guest->position = tcp_position_read(guest->bytes);
-	if (!is_over && !leave_older_socket(ep, c, guest))
+	a->position = tcp_position_read(a->bytes);
+	if (!is_over && !leave_older_socket(ep, c, a))
 		return "the socket before it cannot be left";
 	if (is_over)
-		tcp_position_write(bytes, TCP_OVER);
+		tcp_position_write(bytes, TCP_STREAM_CLOSED);
 	else
-		tcp_position_write(bytes, c ? c->resume.received : guest->rest.end);
-	/* If it has broken already, it heals once it is the conn's. Nothing else may follow a part
-	 * of this. */
-	if (tcp_stream_send(&guest->watch, &position, 1) != (ssize_t)sizeof bytes) {
-		shutdown(guest->watch.fd, SHUT_RDWR);
-		guest->is_broken = true;
+		tcp_position_write(bytes, c ? c->resend.received : a->unread.end);
+	/* If it has broken already, it reconnects once it is the conn's. Nothing else may follow a
+	 * part of this. */
+	if (tcp_stream_send(&a->watch, &position, 1) != (ssize_t)sizeof bytes) {
+		shutdown(a->watch.fd, SHUT_RDWR);
+		a->is_broken = true;
 	}
 	return is_over ? "its connection has been closed" : NULL;
 }
 
 /* It is a rank of the job, and gets the time that it needs for the rest. */
-static const char *take_proof(struct tcp_endpoint *ep, struct tcp_guest *guest)
+static const char *take_proof(struct tcp_endpoint *ep, struct tcp_accepted *a)
 {
 	const struct tcp_conn *c;
 
-	if (auth_check_proof(&guest->auth, guest->bytes) != TUTTI_OK)
+	if (auth_check_proof(&a->auth, a->bytes) != TUTTI_OK)
 		return "it could not prove the job's secret";
-	c = conn_for(ep, guest->peer, guest->channel);
-	if (!is_late(ep, c, guest) && !is_open(ep, c, guest))
+	c = conn_for(ep, a->peer, a->channel);
+	if (!is_late(ep, c, a) && !is_open(ep, c, a))
 		return "this connection is there already";
-	guest->has_proved = true;
-	guest->have = 0;
-	guest->deadline_ns = deadline_after_ms(TCP_GUEST_MS);
+	a->has_proved = true;
+	a->have = 0;
+	a->deadline_ns = deadline_after_ms(TCP_PENDING_MS);
 	give_place_back(ep);
 	count_arriving(ep, 1);
-	guest->is_secure = !ep->has_tls;
-	if (ep->has_tls && !tcp_stream_secure(&guest->watch, &guest->auth, false))
+	a->is_secure = !ep->has_tls;
+	if (ep->has_tls && !tcp_stream_secure(&a->watch, &a->auth, false))
 		return "there is no memory for TLS";
 	return NULL;
 }
 
-static const char *shake(struct tcp_guest *guest)
+static const char *shake(struct tcp_accepted *a)
 {
-	if (tls_shake(guest->watch.tls) == 0) {
-		guest->is_secure = true;
+	if (tls_handshake(a->watch.tls) == 0) {
+		a->is_secure = true;
 		return NULL;
 	}
 	if (errno == EAGAIN)
 		return NULL;
-	return errno == EBADMSG ? tls_trouble(guest->watch.tls) : strerror(errno);
+	return errno == EBADMSG ? tls_error_text(a->watch.tls) : strerror(errno);
 }
 
 /* The end of this socket tells it. */
-static const char *turn_away(const struct tcp_guest *guest)
+static const char *turn_away(const struct tcp_accepted *a)
 {
-	if (guest->watch.tls)
-		tls_end(guest->watch.tls);
+	if (a->watch.tls)
+		tls_end(a->watch.tls);
 	return "its connection has failed";
 }
 
 /* Nothing is missing of its greeting. */
-static const char *arrive(struct tcp_endpoint *ep, struct tcp_guest *guest)
+static const char *arrive(struct tcp_endpoint *ep, struct tcp_accepted *a)
 {
-	struct tcp_conn *c = conn_for(ep, guest->peer, guest->channel);
+	struct tcp_conn *c = conn_for(ep, a->peer, a->channel);
 	const char *problem = NULL;
-	struct tcp_guest *twin;
+	struct tcp_accepted *twin;
 
-	if (!is_late(ep, c, guest) && !is_open(ep, c, guest))
+	if (!is_late(ep, c, a) && !is_open(ep, c, a))
 		return "this connection is there already";
-	if (guest->heals)
-		problem = agree(ep, c, guest);
-	else if (is_late(ep, c, guest))
-		problem = turn_away(guest);
+	if (a->reconnects)
+		problem = agree(ep, c, a);
+	else if (is_late(ep, c, a))
+		problem = turn_away(a);
 	if (problem)
 		return problem;
 	/* A dialer that gave up and dialed again: only its last attempt counts. */
-	twin = older_twin(ep, guest);
+	twin = older_duplicate(ep, a);
 	if (twin)
-		guest_drop(ep, twin, "the same rank came again");
-	guest->is_known = true;
+		accepted_drop(ep, twin, "the same rank came again");
+	a->is_known = true;
 	count_arriving(ep, -1);
 	if (c)
-		tcp_guest_adopt(c);
+		tcp_accepted_adopt(c);
 	return NULL;
 }
 
 /* Reads what is missing of what comes next; never more, for what follows is the conn's. */
-static bool guest_read(struct tcp_guest *guest, size_t bytes, const char **problem)
+static bool accepted_read(struct tcp_accepted *a, size_t bytes, const char **problem)
 {
-	while (guest->have < bytes) {
-		struct iovec rest = {guest->bytes + guest->have, bytes - guest->have};
-		ssize_t n = tcp_stream_recv(&guest->watch, &rest, 1);
+	while (a->have < bytes) {
+		struct iovec rest = {a->bytes + a->have, bytes - a->have};
+		ssize_t n = tcp_stream_recv(&a->watch, &rest, 1);
 		if (n > 0) {
-			guest->have += (size_t)n;
+			a->have += (size_t)n;
 			continue;
 		}
 		if (n == 0)
@@ -409,87 +408,86 @@ static bool guest_read(struct tcp_guest *guest, size_t bytes, const char **probl
 }
 
 /* Whether nothing is missing of its greeting. problem: why it cannot stay. */
-static bool hears_all(struct tcp_endpoint *ep, struct tcp_guest *guest, const char **problem)
+static bool hears_all(struct tcp_endpoint *ep, struct tcp_accepted *a, const char **problem)
 {
-	if (!guest->has_greeted && guest_read(guest, AUTH_HELLO_BYTES, problem))
-		*problem = take_hello(ep, guest);
-	if (!*problem && guest->has_greeted && !guest->has_proved &&
-	    guest_read(guest, AUTH_PROOF_BYTES, problem))
-		*problem = take_proof(ep, guest);
-	if (!*problem && guest->has_proved && !guest->is_secure)
-		*problem = shake(guest);
-	if (*problem || !guest->is_secure)
+	if (!a->has_greeted && accepted_read(a, AUTH_HELLO_BYTES, problem))
+		*problem = take_hello(ep, a);
+	if (!*problem && a->has_greeted && !a->has_proved &&
+	    accepted_read(a, AUTH_PROOF_BYTES, problem))
+		*problem = take_proof(ep, a);
+	if (!*problem && a->has_proved && !a->is_secure)
+		*problem = shake(a);
+	if (*problem || !a->is_secure)
 		return false;
-	return !guest->heals || guest_read(guest, TCP_POSITION_BYTES, problem);
+	return !a->reconnects || accepted_read(a, TCP_POSITION_BYTES, problem);
 }
 
-/* Afterwards the guest may be gone: dropped, or somebody's socket. drop: why it is dropped if it
+/* Afterwards the a may be gone: dropped, or somebody's socket. drop: why it is dropped if it
  * has not proved itself by now; NULL: it may stay. */
-static void guest_look(struct tcp_endpoint *ep, struct tcp_guest *guest, const char *drop)
+static void accepted_look(struct tcp_endpoint *ep, struct tcp_accepted *a, const char *drop)
 {
-	bool had_proved = guest->has_proved;
+	bool had_proved = a->has_proved;
 	const char *problem = NULL;
-	bool was_answered = guest->has_greeted;
+	bool was_answered = a->has_greeted;
 
-	if (hears_all(ep, guest, &problem)) {
-		problem = arrive(ep, guest);
+	if (hears_all(ep, a, &problem)) {
+		problem = arrive(ep, a);
 		if (!problem)
 			return;
 	}
 	/* Who was answered just now may believe that it is connected soon. */
-	if (!problem && (was_answered || !guest->has_greeted) && guest->has_proved == had_proved)
+	if (!problem && (was_answered || !a->has_greeted) && a->has_proved == had_proved)
 		problem = drop;
 	if (problem)
-		guest_drop(ep, guest, problem);
+		accepted_drop(ep, a, problem);
 }
 
-void tcp_guest_event(struct tcp_endpoint *ep, struct tcp_guest *guest)
+void tcp_accepted_event(struct tcp_endpoint *ep, struct tcp_accepted *a)
 {
-	if (!guest->is_known)
-		guest_look(ep, guest, NULL);
+	if (!a->is_known)
+		accepted_look(ep, a, NULL);
 }
 
-static void take_terms(struct tcp_conn *c, struct tcp_guest *guest)
+static void take_terms(struct tcp_conn *c, struct tcp_accepted *a)
 {
-	struct tcp_resume *r = &c->resume;
+	struct tcp_resend *r = &c->resend;
 
-	c->heals = guest->heals;
+	c->reconnects = a->reconnects;
 	if (!r->was_up) {
-		r->rest = guest->rest;
-		r->received = r->rest.end;
-		guest->rest = (struct tcp_rest){0};
+		r->unread = a->unread;
+		r->received = r->unread.end;
+		a->unread = (struct tcp_unread){0};
 	}
-	r->epoch = guest->epoch;
+	r->epoch = a->epoch;
 	if (r->next_epoch <= r->epoch)
 		r->next_epoch = r->epoch + 1;
 }
 
 /* A dial of its own that is under way ends with this. */
-bool tcp_guest_adopt(struct tcp_conn *c)
+bool tcp_accepted_adopt(struct tcp_conn *c)
 {
 	struct tcp_endpoint *ep = tcp_endpoint_of(c);
 	struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
 				    .data.ptr = &c->watch};
 
-	for (struct tcp_guest *guest = ep->guests; guest; guest = guest->next) {
-		if (!guest->is_known || guest->peer != c->base.peer ||
-		    guest->channel != c->base.channel)
+	for (struct tcp_accepted *a = ep->accepted; a; a = a->next) {
+		if (!a->is_known || a->peer != c->base.peer || a->channel != c->base.channel)
 			continue;
-		uint64_t position = guest->position;
-		bool is_broken = guest->is_broken;
-		take_terms(c, guest);
-		memcpy(c->where, guest->from, sizeof c->where);
+		uint64_t position = a->position;
+		bool is_broken = a->is_broken;
+		take_terms(c, a);
+		memcpy(c->where, a->from, sizeof c->where);
 		tcp_watch_close(ep, &c->watch);
-		c->watch.fd = guest->watch.fd;
-		c->watch.tls = guest->watch.tls;
-		guest->watch.fd = -1;
-		guest->watch.tls = NULL;
-		guest_free(ep, guest);
+		c->watch.fd = a->watch.fd;
+		c->watch.tls = a->watch.tls;
+		a->watch.fd = -1;
+		a->watch.tls = NULL;
+		accepted_free(ep, a);
 		/* It is watched already and memory was taken then, so this cannot fail. */
 		epoll_ctl(ep->epoll_fd, EPOLL_CTL_MOD, c->watch.fd, &event);
 		tcp_conn_up(c);
-		if (c->heals)
-			tcp_resume_at(c, position);
+		if (c->reconnects)
+			tcp_resend_at(c, position);
 		if (is_broken) {
 			c->write_error = ECONNRESET;
 			tcp_conn_busy(c);
@@ -499,28 +497,28 @@ bool tcp_guest_adopt(struct tcp_conn *c)
 	return false;
 }
 
-static struct tcp_guest *late_stranger(const struct tcp_endpoint *ep, uint64_t now_ns)
+static struct tcp_accepted *late_pending(const struct tcp_endpoint *ep, uint64_t now_ns)
 {
-	struct tcp_guest *guest = ep->guests;
+	struct tcp_accepted *a = ep->accepted;
 
-	while (guest && (guest->is_known || now_ns < guest->deadline_ns))
-		guest = guest->next;
-	return guest;
+	while (a && (a->is_known || now_ns < a->deadline_ns))
+		a = a->next;
+	return a;
 }
 
-void tcp_guests_tick(struct tcp_endpoint *ep, uint64_t now_ns)
+void tcp_accepted_tick(struct tcp_endpoint *ep, uint64_t now_ns)
 {
-	struct tcp_guest *late;
+	struct tcp_accepted *late;
 
 	/* Its proof may lie here already, and we have been busy. */
-	while ((late = late_stranger(ep, now_ns)))
-		guest_look(ep, late, "its greeting took too long");
+	while ((late = late_pending(ep, now_ns)))
+		accepted_look(ep, late, "its greeting took too long");
 	if (ep->accept_again)
-		tcp_guests_accept(ep);
+		tcp_accept_all(ep);
 }
 
-void tcp_guests_free(struct tcp_endpoint *ep)
+void tcp_accepted_free_all(struct tcp_endpoint *ep)
 {
-	while (ep->guests)
-		guest_free(ep, ep->guests);
+	while (ep->accepted)
+		accepted_free(ep, ep->accepted);
 }
