@@ -79,9 +79,9 @@ bool engine_suspect(struct engine *e, const struct tutti_work *work, int peer, t
 		    const char *sentence)
 {
 	struct suspect *s = &e->suspect;
-	bool is_curable = status == TUTTI_ERR_PEER || status == TUTTI_ERR_MISMATCH;
+	bool can_reconnect = status == TUTTI_ERR_PEER || status == TUTTI_ERR_MISMATCH;
 
-	if (!is_curable || !may_be_explained(e))
+	if (!can_reconnect || !may_be_explained(e))
 		return false;
 	/* A connection may have broken because its other end saw the mismatch. */
 	bool is_news = s->status == TUTTI_OK ||

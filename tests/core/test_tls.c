@@ -76,7 +76,7 @@ static void another_key_is_refused(void **state)
 		assert_false(line_shake(&l, SIZE_MAX));
 		assert_int_equal(l.error[DIALER], EBADMSG);
 		assert_int_equal(l.error[LISTENER], EBADMSG);
-		assert_true(strlen(tls_trouble(l.tls[LISTENER])) > 0);
+		assert_true(strlen(tls_error_text(l.tls[LISTENER])) > 0);
 		line_close(&l);
 	}
 }

@@ -17,7 +17,7 @@
 #define SIZE         3
 #define CONTROL_PAGE 4096
 #define NAME_AT      16 /* of the listener, in an address */
-#define LANE_BYTES   (CONTROL_PAGE + 2 * SEGMENT_RING_MIN)
+#define LANE_BYTES   (CONTROL_PAGE + 2 * LANE_RING_MIN)
 
 struct param_place {
 	struct tutti_endpoint *ep;
@@ -68,11 +68,11 @@ static void say_hello(struct param_place *p, int g, struct input *in)
 {
 	uint8_t how = input_byte(in), about = input_byte(in);
 	struct shm_hello hello = {.magic = SHM_MAGIC,
-				  .purpose = how & 4 ? SHM_LANE : SHM_VIGIL,
+				  .purpose = how & 4 ? SHM_LANE : SHM_AWAIT,
 				  .from = how & 8 ? 2 : 1,
 				  .channel = how & 16 ? about : 0,
 				  .comm_id = {3, 4},
-				  .ring_bytes = SEGMENT_RING_MIN};
+				  .ring_bytes = LANE_RING_MIN};
 	int fds[2] = {-1, -1}, n = how & 32 ? about % 3 : 1;
 
 	if (p->guest[g].fd < 0)
@@ -91,7 +91,7 @@ static void say_hello(struct param_place *p, int g, struct input *in)
 /* The creator's outward ring is the first. */
 static void store(struct param_place *p, int g, struct input *in)
 {
-	struct ring_shared *rings = (struct ring_shared *)(void *)p->guest[g].lane;
+	struct byte_ring_shared *rings = (struct byte_ring_shared *)(void *)p->guest[g].lane;
 	uint8_t how = input_byte(in);
 	uint64_t value = how & 8 ? input_number(in) : (uint64_t)input_byte(in) * 64;
 	uint8_t bytes[64];
@@ -115,7 +115,7 @@ static void store(struct param_place *p, int g, struct input *in)
 		atomic_fetch_add(&rings[0].written, value);
 		break;
 	default:
-		at = value % (2 * SEGMENT_RING_MIN - sizeof bytes);
+		at = value % (2 * LANE_RING_MIN - sizeof bytes);
 		input_bytes(in, bytes, how >> 4);
 		memcpy(p->guest[g].lane + CONTROL_PAGE + at, bytes, how >> 4);
 	}

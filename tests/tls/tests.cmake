@@ -5,11 +5,11 @@ endforeach()
 target_link_libraries(test_sessions PRIVATE tests_transport)
 
 # Resets in a network of their own, with TLS: between endpoints, and between ranks.
-foreach(test heal mend)
+foreach(test reconnect idle_endpoint)
 	add_test(NAME transport/test_tcp_${test}_tls COMMAND test_tcp_${test} --tls)
 	tutti_test_properties(transport/test_tcp_${test}_tls transport)
 endforeach()
-foreach(test collectives idle)
+foreach(test collectives idle_rank)
 	tutti_test_skip(skip TUTTI_TLS=1)
 	add_test(NAME transport/test_tcp_${test}_tls COMMAND ${skip} env TUTTI_TLS=1 $<TARGET_FILE:test_tcp_${test}>)
 	tutti_test_properties(transport/test_tcp_${test}_tls transport)

@@ -9,6 +9,10 @@ top="timeout -k 5 60 $BUILD_DIR/tools/tutti-top"
 rank=$BUILD_DIR/tests/trace_main
 . "$SOURCE_DIR/tests/scratch.sh"
 unset TUTTI_TRACE_DIR
+if $trace merge /dev/null 2>&1 | grep -q 'jansson was not installed'; then
+	echo "jansson is not installed"
+	exit 77
+fi
 mkfifo ready go done
 files_of_tutti()
 {

@@ -1,6 +1,6 @@
 /* A rank's way to the meeting: finding the server, proving the secret, saying who it is. */
-#ifndef RENDEZVOUS_DIAL_H
-#define RENDEZVOUS_DIAL_H
+#ifndef RENDEZVOUS_FIND_SERVER_H
+#define RENDEZVOUS_FIND_SERVER_H
 
 #include "rendezvous/wire.h"
 
@@ -21,13 +21,13 @@ struct dial {
 #define PROBED_PORTS 16
 
 /* Connects and says hello, again and again until the deadline. dial says where at last. */
-tutti_status dial_meeting(struct dial *dial, const struct job *job, const struct env *env,
+tutti_status find_server(struct dial *dial, const struct job *job, const struct env *env,
                           uint64_t deadline_ns, struct wire *wire);
 /* To who has answered, but hung up without a word: it may have had too many strangers to keep a connection whose
  * proof had not come yet. PEER, without a sentence: nobody is there any more. */
-tutti_status dial_again(const struct dial *dial, const struct job *job, uint64_t deadline_ns, struct wire *wire);
+tutti_status find_server_again(const struct dial *dial, const struct job *job, uint64_t deadline_ns, struct wire *wire);
 /* The same over a connection that is there already. */
-tutti_status dial_own(struct wire *wire, const uint8_t key[TUTTI_KEY_BYTES], const struct job *job,
+tutti_status find_server_own(struct wire *wire, const uint8_t key[TUTTI_KEY_BYTES], const struct job *job,
                       uint64_t deadline_ns);
 
 #endif

@@ -32,39 +32,39 @@ uint64_t tcp_position_read(const uint8_t bytes[TCP_POSITION_BYTES])
 	return le64toh(position);
 }
 
-void tcp_rest_free(struct tcp_rest *rest)
+void tcp_unread_free(struct tcp_unread *unread)
 {
-	free(rest->bytes);
-	*rest = (struct tcp_rest){0};
+	free(unread->bytes);
+	*unread = (struct tcp_unread){0};
 }
 
-static bool rest_grow(struct tcp_rest *rest)
+static bool unread_grow(struct tcp_unread *unread)
 {
-	size_t room = rest->room ? 2 * rest->room : REST_STEP;
-	uint8_t *bytes = realloc(rest->bytes, room);
+	size_t room = unread->room ? 2 * unread->room : REST_STEP;
+	uint8_t *bytes = realloc(unread->bytes, room);
 
 	if (!bytes)
 		return false;
-	rest->bytes = bytes;
-	rest->room = room;
+	unread->bytes = bytes;
+	unread->room = room;
 	return true;
 }
 
-bool tcp_rest_take(struct tcp_rest *rest, const struct tcp_watch *watch)
+bool tcp_unread_take(struct tcp_unread *unread, const struct tcp_watch *watch)
 {
 	for (;;) {
 		struct iovec room;
 		ssize_t n;
-		if (rest->end == rest->room && !rest_grow(rest))
+		if (unread->end == unread->room && !unread_grow(unread))
 			return false;
-		room = (struct iovec){rest->bytes + rest->end, rest->room - rest->end};
+		room = (struct iovec){unread->bytes + unread->end, unread->room - unread->end};
 		n = tcp_stream_recv(watch, &room, 1);
 		if (n <= 0)
 			break;
-		rest->end += (size_t)n;
+		unread->end += (size_t)n;
 	}
-	if (rest->at == rest->end)
-		tcp_rest_free(rest);
+	if (unread->at == unread->end)
+		tcp_unread_free(unread);
 	return true;
 }
 
@@ -83,7 +83,7 @@ static void ring_write(uint8_t *ring, size_t ring_bytes, uint64_t position, cons
 
 /* A larger ring with the same bytes. Without memory for it the older ones are not kept; whether
  * they were needed shows if the socket breaks. */
-static void ring_grow(struct tcp_resume *r, uint64_t needed)
+static void ring_grow(struct tcp_resend *r, uint64_t needed)
 {
 	size_t bytes = TCP_KEPT_FIRST, old = r->kept_bytes;
 	uint8_t *ring;
@@ -108,7 +108,7 @@ static void ring_grow(struct tcp_resume *r, uint64_t needed)
  * the first ones. */
 static size_t make_room(struct tcp_conn *c, size_t bytes)
 {
-	struct tcp_resume *r = &c->resume;
+	struct tcp_resend *r = &c->resend;
 	uint64_t end = r->sent + bytes;
 	int undelivered = 0;
 	size_t skip;
@@ -130,9 +130,9 @@ static size_t make_room(struct tcp_conn *c, size_t bytes)
 	return skip;
 }
 
-void tcp_resume_keep(struct tcp_conn *c, const struct iovec *iov, size_t bytes)
+void tcp_resend_keep(struct tcp_conn *c, const struct iovec *iov, size_t bytes)
 {
-	struct tcp_resume *r = &c->resume;
+	struct tcp_resend *r = &c->resend;
 	size_t skip = make_room(c, bytes);
 
 	if (skip > 0)
@@ -153,9 +153,9 @@ void tcp_resume_keep(struct tcp_conn *c, const struct iovec *iov, size_t bytes)
 		r->kept_from = r->sent - r->kept_bytes;
 }
 
-void tcp_resume_at(struct tcp_conn *c, uint64_t position)
+void tcp_resend_at(struct tcp_conn *c, uint64_t position)
 {
-	struct tcp_resume *r = &c->resume;
+	struct tcp_resend *r = &c->resend;
 
 	if (position < r->kept_from || position > r->sent) {
 		tcp_conn_fail(
@@ -173,9 +173,9 @@ void tcp_resume_at(struct tcp_conn *c, uint64_t position)
 		tcp_conn_busy(c);
 }
 
-bool tcp_resume_send(struct tcp_conn *c)
+bool tcp_resend_some(struct tcp_conn *c)
 {
-	struct tcp_resume *r = &c->resume;
+	struct tcp_resend *r = &c->resend;
 	bool moved = false;
 
 	while (tcp_must_resend(c) && c->may_write) {
@@ -197,8 +197,8 @@ bool tcp_resume_send(struct tcp_conn *c)
 	return moved;
 }
 
-void tcp_resume_free(struct tcp_resume *r)
+void tcp_resend_free(struct tcp_resend *r)
 {
 	free(r->kept);
-	tcp_rest_free(&r->rest);
+	tcp_unread_free(&r->unread);
 }

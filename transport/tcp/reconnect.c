@@ -16,9 +16,9 @@
 #include <string.h>
 #include <sys/socket.h>
 
-bool tcp_heal_is_under_way(const struct tcp_conn *c)
+bool tcp_is_reconnecting(const struct tcp_conn *c)
 {
-	return c->resume.was_up && c->state < CONN_UP;
+	return c->resend.was_up && c->state < CONN_UP;
 }
 
 /* Leaves those that the socket's address is one of; all when none is: something translates. */
@@ -44,8 +44,8 @@ static struct tcp_dial *new_dial(struct tcp_conn *c)
 
 	if (!d)
 		return NULL;
-	d->count = tcp_address_candidates(tcp_endpoint_of(c), c->resume.address,
-					  c->resume.address_bytes, d->candidates);
+	d->count = tcp_address_candidates(tcp_endpoint_of(c), c->resend.address,
+					  c->resend.address_bytes, d->candidates);
 	d->count = keep_proven(d->candidates, d->count, c->where);
 	return d;
 }
@@ -53,7 +53,7 @@ static struct tcp_dial *new_dial(struct tcp_conn *c)
 /* The same trouble goes on until bytes have moved. */
 static void begin_trying(struct tcp_conn *c, int error)
 {
-	struct tcp_resume *r = &c->resume;
+	struct tcp_resend *r = &c->resend;
 
 	if (r->since_ns == 0 || r->mark != r->sent + r->received) {
 		r->mark = r->sent + r->received;
@@ -65,24 +65,24 @@ static void begin_trying(struct tcp_conn *c, int error)
 }
 
 /* EPIPE: the peer had ended the connection before it was reset. */
-static bool is_curable(const struct tcp_conn *c, int error)
+static bool can_reconnect(const struct tcp_conn *c, int error)
 {
-	return c->heals && c->is_owned && c->state == CONN_UP && c->watch.fd >= 0 &&
+	return c->reconnects && c->is_owned && c->state == CONN_UP && c->watch.fd >= 0 &&
 	       c->base.status == TUTTI_OK && error != 0 && error != EPIPE && error != EBADMSG &&
-	       c->resume.next_epoch < TCP_EPOCHS - 1;
+	       c->resend.next_epoch < TCP_EPOCHS - 1;
 }
 
-bool tcp_heal(struct tcp_conn *c, int error)
+bool tcp_reconnect(struct tcp_conn *c, int error)
 {
-	size_t had = c->resume.rest.end;
+	size_t had = c->resend.unread.end;
 	struct tcp_dial *d;
 	bool is_taken;
 
-	if (!is_curable(c, error) || !(d = new_dial(c)))
+	if (!can_reconnect(c, error) || !(d = new_dial(c)))
 		return false;
-	is_taken = tcp_rest_take(&c->resume.rest, &c->watch);
-	if (c->resume.rest.end > had)
-		c->resume.received += c->resume.rest.end - had;
+	is_taken = tcp_unread_take(&c->resend.unread, &c->watch);
+	if (c->resend.unread.end > had)
+		c->resend.received += c->resend.unread.end - had;
 	if (!is_taken) {
 		free(d);
 		return false;
@@ -90,7 +90,7 @@ bool tcp_heal(struct tcp_conn *c, int error)
 	log_info("tcp: rank %d (tcp %s, channel %d) lost a connection, which is made again: %s",
 		 c->base.peer, c->where, c->base.channel, strerror(error));
 	tcp_watch_close(tcp_endpoint_of(c), &c->watch);
-	c->is_watched = c->is_hurt = false;
+	c->is_watched = c->has_hung_up = false;
 	c->write_error = 0;
 	c->dial = d;
 	begin_trying(c, error);
@@ -98,30 +98,30 @@ bool tcp_heal(struct tcp_conn *c, int error)
 	return true;
 }
 
-void tcp_heal_look(struct tcp_conn *c)
+void tcp_reconnect_look(struct tcp_conn *c)
 {
 	int error = 0;
 	socklen_t bytes = sizeof error;
 
-	c->is_hurt = false;
+	c->has_hung_up = false;
 	if (c->state != CONN_UP || c->watch.fd < 0 ||
 	    getsockopt(c->watch.fd, SOL_SOCKET, SO_ERROR, &error, &bytes) != 0)
 		return;
 	/* Nobody will be told this once more, and the kernel counts what it still had to deliver
 	 * for ever as not delivered. */
-	if (!tcp_heal(c, error) && error && !c->write_error)
+	if (!tcp_reconnect(c, error) && error && !c->write_error)
 		c->write_error = error;
 }
 
-bool tcp_heal_is_over(struct tcp_conn *c)
+bool tcp_reconnect_is_over(struct tcp_conn *c)
 {
 	struct tcp_endpoint *ep = tcp_endpoint_of(c);
-	struct tcp_resume *r = &c->resume;
+	struct tcp_resend *r = &c->resend;
 	uint64_t now = clock_now_ns();
 
 	if (r->tries < ep->reconnect_tries && now < c->deadline_ns)
 		return false;
-	tcp_conn_doom(
+	tcp_conn_fail_after_drain(
 		c, TUTTI_ERR_TIMEOUT,
 		"rank %d (tcp %s, channel %d) lost its connection to rank %d (%s); %d attempts in "
 		"%llu ms did not bring it back",

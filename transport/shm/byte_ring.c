@@ -4,7 +4,7 @@
  * its index and then looks at the other's flag, and a side that raises its flag and then looks at
  * the other's index, must not both miss (StoreLoad). That costs one locked store a publish; the
  * loads are plain on x86. A fence would do as well, but the thread sanitizer knows no fences. */
-#include "transport/shm/ring.h"
+#include "transport/shm/byte_ring.h"
 
 #include <assert.h>
 #include <string.h>
@@ -15,14 +15,14 @@ static bool is_possible(uint64_t written, uint64_t read, size_t capacity)
 	return read <= written && written - read <= capacity;
 }
 
-size_t ring_room(struct ring_writer *ring, size_t want)
+size_t byte_ring_room(struct byte_ring_writer *ring, size_t want)
 {
 	size_t room = ring->capacity - (size_t)(ring->written - ring->read);
 
 	if (room >= want || ring->is_broken)
 		return ring->is_broken ? 0 : room;
-	/* Acquire, partner: the release store in ring_release. The reader's loads of the bytes we
-	 * are going to overwrite happen before. */
+	/* Acquire, partner: the release store in byte_ring_release. The reader's loads of the bytes
+	 * we are going to overwrite happen before. */
 	uint64_t read = atomic_load_explicit(&ring->shared->read, memory_order_acquire);
 	if (!is_possible(ring->written, read, ring->capacity) || read < ring->read) {
 		ring->is_broken = true;
@@ -32,7 +32,7 @@ size_t ring_room(struct ring_writer *ring, size_t want)
 	return ring->capacity - (size_t)(ring->written - read);
 }
 
-void ring_write(struct ring_writer *ring, const void *bytes, size_t n)
+void ring_write(struct byte_ring_writer *ring, const void *bytes, size_t n)
 {
 	size_t at = (size_t)ring->written & (ring->capacity - 1);
 	size_t first = n < ring->capacity - at ? n : ring->capacity - at;
@@ -53,23 +53,23 @@ static bool wake(_Atomic uint32_t *sleeps)
 	return atomic_load(sleeps) && atomic_exchange(sleeps, 0);
 }
 
-bool ring_publish(struct ring_writer *ring)
+bool byte_ring_publish(struct byte_ring_writer *ring)
 {
 	if (ring->published == ring->written)
 		return false;
 	ring->published = ring->written;
-	/* Partner: the load in ring_available. The bytes come before the index. */
+	/* Partner: the load in byte_ring_available. The bytes come before the index. */
 	atomic_store(&ring->shared->written, ring->written);
 	return wake(&ring->shared->reader_sleeps);
 }
 
-size_t ring_available(struct ring_reader *ring, size_t want)
+size_t byte_ring_available(struct byte_ring_reader *ring, size_t want)
 {
 	size_t available = (size_t)(ring->written - ring->read);
 
 	if (available >= want || ring->is_broken)
 		return ring->is_broken ? 0 : available;
-	/* Partner: the store in ring_publish. */
+	/* Partner: the store in byte_ring_publish. */
 	uint64_t written = atomic_load(&ring->shared->written);
 	if (!is_possible(written, ring->read, ring->capacity) || written < ring->written) {
 		ring->is_broken = true;
@@ -79,7 +79,7 @@ size_t ring_available(struct ring_reader *ring, size_t want)
 	return (size_t)(written - ring->read);
 }
 
-void ring_read(struct ring_reader *ring, void *bytes, size_t n)
+void byte_ring_read(struct byte_ring_reader *ring, void *bytes, size_t n)
 {
 	size_t at = (size_t)ring->read & (ring->capacity - 1);
 	size_t first = n < ring->capacity - at ? n : ring->capacity - at;
@@ -92,12 +92,12 @@ void ring_read(struct ring_reader *ring, void *bytes, size_t n)
 	ring->read += n;
 }
 
-bool ring_release(struct ring_reader *ring)
+bool byte_ring_release(struct byte_ring_reader *ring)
 {
 	if (ring->released == ring->read)
 		return false;
 	ring->released = ring->read;
-	/* Partner: the load in ring_room. Our loads of the bytes come before. */
+	/* Partner: the load in byte_ring_room. Our loads of the bytes come before. */
 	atomic_store(&ring->shared->read, ring->read);
 	return wake(&ring->shared->writer_sleeps);
 }
@@ -108,12 +108,12 @@ static void set_sleeps(_Atomic uint32_t *sleeps, bool value)
 	atomic_store(sleeps, value);
 }
 
-void ring_reader_sleeps(struct ring_reader *ring, bool sleeps)
+void byte_ring_reader_sleeps(struct byte_ring_reader *ring, bool sleeps)
 {
 	set_sleeps(&ring->shared->reader_sleeps, sleeps);
 }
 
-void ring_writer_sleeps(struct ring_writer *ring, bool sleeps)
+void byte_ring_writer_sleeps(struct byte_ring_writer *ring, bool sleeps)
 {
 	set_sleeps(&ring->shared->writer_sleeps, sleeps);
 }

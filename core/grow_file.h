@@ -1,7 +1,7 @@
 /* The length of a new file in memory. Where the process may not write files that long (ulimit -f) the kernel
  * would end it with a signal, SIGXFSZ; here that is an error like any other: EFBIG. */
-#ifndef CORE_GROW_H
-#define CORE_GROW_H
+#ifndef CORE_GROW_FILE_H
+#define CORE_GROW_FILE_H
 
 #include <errno.h>
 #include <stddef.h>

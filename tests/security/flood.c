@@ -1,6 +1,6 @@
 /* Strangers, one by one. None of their calls blocks, and none of their failures matters: being
  * refused is what they are for. */
-#include "tests/security/siege.h"
+#include "tests/security/flood.h"
 
 #include "core/auth.h"
 
@@ -18,7 +18,7 @@
 #define LOOK_EVERY 16 /* strangers, between two looks for doors */
 #define CALL_MS    50 /* where nobody accepts, the kernel soon lets nobody in */
 
-static uint64_t next_random(struct siege *s)
+static uint64_t next_random(struct flood *s)
 {
 	s->random ^= s->random << 13;
 	s->random ^= s->random >> 7;
@@ -62,14 +62,14 @@ static void say(int fd, const void *bytes, size_t n)
 	(void)sent;
 }
 
-static void make_noise(struct siege *s, uint8_t *bytes, size_t n)
+static void make_noise(struct flood *s, uint8_t *bytes, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		bytes[i] = (uint8_t)next_random(s);
 }
 
 /* What is no secret of the protocol: its first words. */
-static void say_hello(struct siege *s, int fd)
+static void say_hello(struct flood *s, int fd)
 {
 	uint8_t hello[AUTH_HELLO_BYTES] = "TUTTIA01";
 
@@ -77,7 +77,7 @@ static void say_hello(struct siege *s, int fd)
 	say(fd, hello, sizeof hello);
 }
 
-static void say_giants(struct siege *s, int fd)
+static void say_giants(struct flood *s, int fd)
 {
 	uint8_t bytes[256];
 
@@ -89,7 +89,7 @@ static void say_giants(struct siege *s, int fd)
 }
 
 /* A hello of shm's form, as long as that has to be, and more descriptors than it may have. */
-static void pass_descriptors(struct siege *s, int fd)
+static void pass_descriptors(struct flood *s, int fd)
 {
 	union {
 		struct cmsghdr align;
@@ -113,7 +113,7 @@ static void pass_descriptors(struct siege *s, int fd)
 }
 
 /* Returns whether it stays. */
-static bool behave(struct siege *s, int fd, enum manner manner)
+static bool behave(struct flood *s, int fd, enum manner manner)
 {
 	static const char http[] = "GET / HTTP/1.1\r\nHost: localhost\r\nUser-Agent: a browser of "
 				   "average length, for a hello has 72 bytes\r\n\r\n";
@@ -154,11 +154,11 @@ static bool behave(struct siege *s, int fd, enum manner manner)
 }
 
 /* Whoever has been answered guesses the proof, and says with it all that a rank would. */
-static void guess(struct siege *s)
+static void guess(struct flood *s)
 {
 	uint8_t answer[AUTH_ANSWER_BYTES], words[AUTH_PROOF_BYTES + 48];
 
-	for (int i = 0; i < SIEGE_CROWD; i++) {
+	for (int i = 0; i < FLOOD_CONNECTIONS; i++) {
 		struct stranger *one = &s->crowd[i];
 		if (one->fd < 0 || one->manner != MANNER_GUESS || one->has_guessed ||
 		    recv(one->fd, answer, sizeof answer, MSG_DONTWAIT) != sizeof answer)
@@ -169,15 +169,15 @@ static void guess(struct siege *s)
 	}
 }
 
-void siege_begin(struct siege *s, uint64_t seed)
+void flood_begin(struct flood *s, uint64_t seed)
 {
 	memset(s, 0, sizeof *s);
 	s->random = seed | 1;
-	for (int i = 0; i < SIEGE_CROWD; i++)
+	for (int i = 0; i < FLOOD_CONNECTIONS; i++)
 		s->crowd[i].fd = -1;
 }
 
-void siege_step(struct siege *s, const pid_t *pids, int n)
+void flood_step(struct flood *s, const pid_t *pids, int n)
 {
 	struct stranger *place = &s->crowd[s->next];
 	const struct target *t;
@@ -203,19 +203,19 @@ void siege_step(struct siege *s, const pid_t *pids, int n)
 	if (place->fd >= 0)
 		close(place->fd);
 	*place = (struct stranger){fd, manner, false};
-	s->next = (s->next + 1) % SIEGE_CROWD;
+	s->next = (s->next + 1) % FLOOD_CONNECTIONS;
 }
 
-void siege_end(struct siege *s)
+void flood_end(struct flood *s)
 {
-	for (int i = 0; i < SIEGE_CROWD; i++) {
+	for (int i = 0; i < FLOOD_CONNECTIONS; i++) {
 		if (s->crowd[i].fd >= 0)
 			close(s->crowd[i].fd);
 		s->crowd[i].fd = -1;
 	}
 }
 
-unsigned siege_made(const struct siege *s)
+unsigned flood_made(const struct flood *s)
 {
 	return s->tcp + s->local;
 }

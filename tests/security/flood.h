@@ -1,13 +1,13 @@
 /* A crowd of strangers at the doors of a job: port scanners, browsers, noise, giant lengths, the right words
  * with the wrong secret, descriptors that nobody asked for, and those who say nothing at all. */
-#ifndef TESTS_SECURITY_SIEGE_H
-#define TESTS_SECURITY_SIEGE_H
+#ifndef TESTS_SECURITY_FLOOD_H
+#define TESTS_SECURITY_FLOOD_H
 
 #include "tests/security/targets.h"
 
 #include <stdint.h>
 
-#define SIEGE_CROWD 300 /* connections held open at a time */
+#define FLOOD_CONNECTIONS 300 /* connections held open at a time */
 
 enum manner {
 	MANNER_SCAN,    /* connects, and hangs up                               */
@@ -28,20 +28,20 @@ struct stranger {
 	bool has_guessed;
 };
 
-struct siege {
+struct flood {
 	uint64_t random;
 	struct target targets[TARGETS_MOST];
 	int count;
-	struct stranger crowd[SIEGE_CROWD];
+	struct stranger crowd[FLOOD_CONNECTIONS];
 	unsigned next, calls;
 	unsigned made[MANNERS], tcp, local; /* connections that came about */
 };
 
-void siege_begin(struct siege *siege, uint64_t seed);
+void flood_begin(struct flood *flood, uint64_t seed);
 /* One more stranger at one of the doors of these processes; the one that has been there for longest goes. */
-void siege_step(struct siege *siege, const pid_t *pids, int n);
+void flood_step(struct flood *flood, const pid_t *pids, int n);
 /* All go. Also for a child that has inherited them. */
-void siege_end(struct siege *siege);
-unsigned siege_made(const struct siege *siege);
+void flood_end(struct flood *flood);
+unsigned flood_made(const struct flood *flood);
 
 #endif

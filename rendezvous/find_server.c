@@ -1,6 +1,6 @@
 /* Until a server has proved that it knows the job's key, whatever answers may be anybody: another
  * program, another job, this job's last meeting on its way out. Those are passed over. */
-#include "rendezvous/dial.h"
+#include "rendezvous/find_server.h"
 
 #include "core/auth.h"
 #include "core/clock.h"
@@ -89,8 +89,8 @@ static tutti_status shake_hands(struct wire *w, const struct keys *keys, const s
 	return status == TUTTI_OK ? TUTTI_OK : TUTTI_IN_PROGRESS;
 }
 
-tutti_status dial_own(struct wire *w, const uint8_t key[TUTTI_KEY_BYTES], const struct job *job,
-		      uint64_t deadline_ns)
+tutti_status find_server_own(struct wire *w, const uint8_t key[TUTTI_KEY_BYTES],
+			     const struct job *job, uint64_t deadline_ns)
 {
 	struct keys keys = {key, NULL};
 	tutti_status status = shake_hands(w, &keys, job, deadline_ns, deadline_ns);
@@ -237,8 +237,8 @@ static bool is_passed_over(const struct dial *dial, tutti_status status, struct 
 	return true;
 }
 
-tutti_status dial_meeting(struct dial *dial, const struct job *job, const struct env *env,
-			  uint64_t deadline_ns, struct wire *w)
+tutti_status find_server(struct dial *dial, const struct job *job, const struct env *env,
+			 uint64_t deadline_ns, struct wire *w)
 {
 	struct call call = {dial, job, ATTEMPT_MIN_MS, deadline_ns};
 	uint64_t begun_ns = clock_now_ns();
@@ -262,8 +262,8 @@ tutti_status dial_meeting(struct dial *dial, const struct job *job, const struct
 	}
 }
 
-tutti_status dial_again(const struct dial *dial, const struct job *job, uint64_t deadline_ns,
-			struct wire *w)
+tutti_status find_server_again(const struct dial *dial, const struct job *job, uint64_t deadline_ns,
+			       struct wire *w)
 {
 	uint64_t begun_ns = clock_now_ns();
 	struct keys keys = {dial->key, NULL};

@@ -20,36 +20,36 @@
 /* It has gone, or is no stranger any more. */
 static void give_place_back(struct shm_endpoint *endpoint)
 {
-	endpoint->strangers--;
+	endpoint->pending--;
 	admission_leave();
 }
 
-void shm_greeting_drop(struct shm_endpoint *endpoint, struct shm_greeting *greeting)
+void shm_accepted_drop(struct shm_endpoint *endpoint, struct shm_accepted *accepted)
 {
-	struct shm_greeting **at = &endpoint->greetings;
+	struct shm_accepted **at = &endpoint->accepted;
 
-	while (*at != greeting)
+	while (*at != accepted)
 		at = &(*at)->next;
-	*at = greeting->next;
-	if (greeting->is_known)
-		endpoint->guests--;
+	*at = accepted->next;
+	if (accepted->is_known)
+		endpoint->accepted_count--;
 	else
 		give_place_back(endpoint);
-	shm_watch_close(endpoint, &greeting->watch);
-	segment_close(greeting->segment);
+	shm_watch_close(endpoint, &accepted->watch);
+	lane_memory_close(accepted->lane);
 	/* The look that is under way may still hold an event of it. */
-	greeting->next = endpoint->graves;
-	endpoint->graves = greeting;
+	accepted->next = endpoint->closed;
+	endpoint->closed = accepted;
 }
 
-struct shm_greeting *shm_greeting_find(const struct shm_endpoint *endpoint, int from, int channel)
+struct shm_accepted *shm_accepted_find(const struct shm_endpoint *endpoint, int from, int channel)
 {
-	struct shm_greeting *greeting = endpoint->greetings;
+	struct shm_accepted *accepted = endpoint->accepted;
 
-	while (greeting && (!greeting->is_known || greeting->purpose != SHM_LANE ||
-			    greeting->from != from || greeting->channel != channel))
-		greeting = greeting->next;
-	return greeting;
+	while (accepted && (!accepted->is_known || accepted->purpose != SHM_LANE ||
+			    accepted->from != from || accepted->channel != channel))
+		accepted = accepted->next;
+	return accepted;
 }
 
 static struct shm_conn *find_conn(const struct shm_endpoint *endpoint, int peer, int channel)
@@ -74,13 +74,13 @@ static bool has_failed(const struct shm_endpoint *endpoint, int peer, int channe
 	return ended != NULL;
 }
 
-void shm_greetings_dismiss(struct shm_endpoint *endpoint)
+void shm_accepted_drop_failed(struct shm_endpoint *endpoint)
 {
 	endpoint->has_failed = false;
-	for (struct shm_greeting *g = endpoint->greetings, *next; g; g = next) {
+	for (struct shm_accepted *g = endpoint->accepted, *next; g; g = next) {
 		next = g->next;
 		if (g->is_known && has_failed(endpoint, g->from, g->channel))
-			shm_greeting_drop(endpoint, g);
+			shm_accepted_drop(endpoint, g);
 	}
 }
 
@@ -106,7 +106,7 @@ static bool is_for_us(const struct shm_endpoint *endpoint, const struct shm_hell
 	return hello->comm_id[0] == endpoint->comm_id[0] &&
 	       hello->comm_id[1] == endpoint->comm_id[1] && hello->to == endpoint->rank &&
 	       hello->from >= 0 && hello->from < endpoint->size && hello->from != hello->to &&
-	       hello->purpose == (is_dialer ? SHM_LANE : SHM_VIGIL);
+	       hello->purpose == (is_dialer ? SHM_LANE : SHM_AWAIT);
 }
 
 /* Nobody can be let in: who waits for a lane waits in vain. is_lost: a peer's lane was lost, so
@@ -133,12 +133,13 @@ static void refuse_for_files(struct shm_endpoint *endpoint, bool is_lost)
 }
 
 /* What a hello that is for us leads to. False: drop it. */
-static bool take_hello(struct shm_endpoint *endpoint, struct shm_greeting *greeting,
+static bool take_hello(struct shm_endpoint *endpoint, struct shm_accepted *accepted,
 		       const struct shm_hello *hello, int memfd)
 {
 	struct shm_conn *conn = find_conn(endpoint, hello->from, hello->channel);
 
-	if (!is_for_us(endpoint, hello) || endpoint->guests >= SHM_GUESTS * endpoint->size) {
+	if (!is_for_us(endpoint, hello) ||
+	    endpoint->accepted_count >= SHM_ACCEPTED_MOST * endpoint->size) {
 		fail(TUTTI_ERR_AUTH, "It calls another communicator or rank.");
 		return false;
 	}
@@ -146,41 +147,41 @@ static bool take_hello(struct shm_endpoint *endpoint, struct shm_greeting *greet
 		fail(TUTTI_ERR_PEER, "Its connection has failed here.");
 		return false;
 	}
-	greeting->purpose = hello->purpose;
-	greeting->from = hello->from;
-	greeting->channel = hello->channel;
+	accepted->purpose = hello->purpose;
+	accepted->from = hello->from;
+	accepted->channel = hello->channel;
 	if (hello->purpose == SHM_LANE) {
 		bool is_expected = conn ? conn->state == SHM_WAITING || conn->state == SHM_DIALING
-					: !shm_greeting_find(endpoint, hello->from, hello->channel);
+					: !shm_accepted_find(endpoint, hello->from, hello->channel);
 		if (!is_expected)
 			return false;
-		tutti_status status = segment_open(&greeting->segment, hello->ring_bytes, memfd);
+		tutti_status status = lane_memory_open(&accepted->lane, hello->ring_bytes, memfd);
 		if (status == TUTTI_ERR_SYSTEM || status == TUTTI_ERR_MEMORY)
 			refuse_all(endpoint, last_error(), true);
 		if (status != TUTTI_OK)
 			return false;
 	}
-	greeting->is_known = true;
+	accepted->is_known = true;
 	give_place_back(endpoint);
-	endpoint->guests++;
-	shm_bell(greeting->watch.fd);
+	endpoint->accepted_count++;
+	shm_ring_doorbell(accepted->watch.fd);
 	if (hello->purpose == SHM_LANE && conn)
-		shm_meet_adopt(conn, greeting);
+		shm_accepted_adopt(conn, accepted);
 	return true;
 }
 
-static void stranger_event(struct shm_endpoint *endpoint, struct shm_greeting *greeting)
+static void pending_event(struct shm_endpoint *endpoint, struct shm_accepted *accepted)
 {
 	struct shm_hello hello;
 	int memfd = -1;
-	tutti_status status = read_hello(greeting->watch.fd, &hello, &memfd);
+	tutti_status status = read_hello(accepted->watch.fd, &hello, &memfd);
 
 	if (status == TUTTI_IN_PROGRESS)
 		return;
-	if (status != TUTTI_OK || !take_hello(endpoint, greeting, &hello, memfd)) {
+	if (status != TUTTI_OK || !take_hello(endpoint, accepted, &hello, memfd)) {
 		log_seldom("shm: dropped a connection that is not this communicator's: %s",
 			   last_error());
-		shm_greeting_drop(endpoint, greeting);
+		shm_accepted_drop(endpoint, accepted);
 	}
 	if (status == TUTTI_ERR_SYSTEM)
 		refuse_for_files(endpoint, true);
@@ -188,30 +189,30 @@ static void stranger_event(struct shm_endpoint *endpoint, struct shm_greeting *g
 		close(memfd);
 }
 
-void shm_greeting_event(struct shm_endpoint *endpoint, struct shm_greeting *greeting)
+void shm_accepted_event(struct shm_endpoint *endpoint, struct shm_accepted *accepted)
 {
 	bool has_bytes = false;
 
-	if (!greeting->is_known)
-		stranger_event(endpoint, greeting);
-	else if (shm_socket_drain(greeting->watch.fd, &has_bytes))
+	if (!accepted->is_known)
+		pending_event(endpoint, accepted);
+	else if (shm_socket_drain(accepted->watch.fd, &has_bytes))
 		return;
-	else if (greeting->purpose == SHM_LANE) /* what it sent waits for our connect */
-		shm_watch_close(endpoint, &greeting->watch);
+	else if (accepted->purpose == SHM_LANE) /* what it sent waits for our connect */
+		shm_watch_close(endpoint, &accepted->watch);
 	else
-		shm_greeting_drop(endpoint, greeting);
+		shm_accepted_drop(endpoint, accepted);
 }
 
 /* False: there is none. */
-static bool drop_oldest_stranger(struct shm_endpoint *endpoint)
+static bool drop_oldest_pending(struct shm_endpoint *endpoint)
 {
-	struct shm_greeting *oldest = NULL;
+	struct shm_accepted *oldest = NULL;
 
-	for (struct shm_greeting *g = endpoint->greetings; g; g = g->next)
+	for (struct shm_accepted *g = endpoint->accepted; g; g = g->next)
 		if (!g->is_known)
 			oldest = g;
 	if (oldest)
-		shm_greeting_drop(endpoint, oldest);
+		shm_accepted_drop(endpoint, oldest);
 	return oldest != NULL;
 }
 
@@ -219,7 +220,7 @@ static bool drop_oldest_stranger(struct shm_endpoint *endpoint)
  * moment only: dialers say hello at once, and a lane that can then not be watched says so. */
 static void welcome(struct shm_endpoint *endpoint, int fd)
 {
-	struct shm_greeting *greeting = endpoint->spare;
+	struct shm_accepted *accepted = endpoint->spare;
 
 	if (net_unix_check(fd, NULL) != TUTTI_OK) {
 		log_seldom("shm: dropped a connection: %s", last_error());
@@ -227,15 +228,15 @@ static void welcome(struct shm_endpoint *endpoint, int fd)
 		return;
 	}
 	endpoint->spare = NULL;
-	while (!admission_enter(endpoint->strangers, SHM_STRANGERS))
-		drop_oldest_stranger(endpoint);
-	greeting->watch = (struct shm_watch){.kind = SHM_GREETING, .fd = fd};
-	greeting->deadline_ns = deadline_after_ms(SHM_STRANGER_MS);
-	greeting->next = endpoint->greetings;
-	endpoint->greetings = greeting;
-	endpoint->strangers++;
-	greeting->is_watched = shm_watch_add(endpoint, &greeting->watch) == TUTTI_OK;
-	stranger_event(endpoint, greeting);
+	while (!admission_enter(endpoint->pending, SHM_PENDING))
+		drop_oldest_pending(endpoint);
+	accepted->watch = (struct shm_watch){.kind = SHM_ACCEPTED, .fd = fd};
+	accepted->deadline_ns = deadline_after_ms(SHM_PENDING_MS);
+	accepted->next = endpoint->accepted;
+	endpoint->accepted = accepted;
+	endpoint->pending++;
+	accepted->is_watched = shm_watch_add(endpoint, &accepted->watch) == TUTTI_OK;
+	pending_event(endpoint, accepted);
 }
 
 /* Before anybody is let in: who is hung up on would take this rank for dead. */
@@ -258,7 +259,7 @@ static bool accept_one(struct shm_endpoint *endpoint)
 	if (fd >= 0)
 		welcome(endpoint, fd);
 	else if ((errno == EMFILE || errno == ENFILE) && net_has_caller(endpoint->listener.fd) &&
-		 drop_oldest_stranger(endpoint))
+		 drop_oldest_pending(endpoint))
 		return true; /* its descriptor will do */
 	else if (errno == EMFILE || errno == ENFILE)
 		refuse_for_files(endpoint, false);
@@ -267,45 +268,45 @@ static bool accept_one(struct shm_endpoint *endpoint)
 	return fd >= 0;
 }
 
-void shm_greetings_accept(struct shm_endpoint *endpoint)
+void shm_accept_some(struct shm_endpoint *endpoint)
 {
 	for (int i = 0; i < ACCEPTS && accept_one(endpoint); i++)
 		continue;
 }
 
-void shm_greetings_catch_up(struct shm_endpoint *endpoint)
+void shm_accept_backlog(struct shm_endpoint *endpoint)
 {
 	for (int i = 0; i < SHM_BACKLOG && accept_one(endpoint); i++)
 		continue;
-	for (struct shm_greeting *g = endpoint->greetings, *next; g; g = next) {
+	for (struct shm_accepted *g = endpoint->accepted, *next; g; g = next) {
 		next = g->next;
 		if (!g->is_known)
-			stranger_event(endpoint, g);
+			pending_event(endpoint, g);
 	}
 }
 
-bool shm_greetings_look(struct shm_endpoint *endpoint)
+bool shm_accepted_look(struct shm_endpoint *endpoint)
 {
-	int before = endpoint->strangers;
+	int before = endpoint->pending;
 
-	for (struct shm_greeting *g = endpoint->greetings, *next; g; g = next) {
+	for (struct shm_accepted *g = endpoint->accepted, *next; g; g = next) {
 		next = g->next;
 		if (!g->is_known && !g->is_watched)
-			stranger_event(endpoint, g);
+			pending_event(endpoint, g);
 	}
-	return endpoint->strangers != before;
+	return endpoint->pending != before;
 }
 
-bool shm_greetings_expire(struct shm_endpoint *endpoint, uint64_t now_ns)
+bool shm_accepted_expire(struct shm_endpoint *endpoint, uint64_t now_ns)
 {
 	bool is_anything = false;
 
-	for (struct shm_greeting *g = endpoint->greetings, *next; g; g = next) {
+	for (struct shm_accepted *g = endpoint->accepted, *next; g; g = next) {
 		next = g->next;
 		if (g->is_known || now_ns < g->deadline_ns)
 			continue;
 		log_seldom("shm: dropped a connection that said nothing");
-		shm_greeting_drop(endpoint, g);
+		shm_accepted_drop(endpoint, g);
 		is_anything = true;
 	}
 	return is_anything;

@@ -1,6 +1,6 @@
 /* Would break: bytes that a ring loses or invents, a sleeper that nobody wakes, or an index stored
  * by a hostile peer that leads us outside the ring. */
-#include "transport/shm/segment.h"
+#include "transport/shm/lane_memory.h"
 
 #include "core/status.h"
 
@@ -37,22 +37,22 @@ static uint8_t byte_at(uint64_t i)
 
 /* A ring on memory of this process, with canaries around the bytes. */
 struct fixture {
-	struct ring_shared *shared;
+	struct byte_ring_shared *shared;
 	uint8_t *memory;
-	struct ring_writer writer;
-	struct ring_reader reader;
+	struct byte_ring_writer writer;
+	struct byte_ring_reader reader;
 };
 
 static void fixture_open(struct fixture *f, size_t capacity)
 {
-	f->shared = aligned_alloc(RING_LINE, sizeof *f->shared);
+	f->shared = aligned_alloc(BYTE_RING_LINE, sizeof *f->shared);
 	f->memory = malloc(3 * capacity);
 	assert_true(f->shared && f->memory);
 	memset(f->shared, 0, sizeof *f->shared);
 	memset(f->memory, 0xcc, 3 * capacity);
-	f->writer = (struct ring_writer){
+	f->writer = (struct byte_ring_writer){
 		.shared = f->shared, .bytes = f->memory + capacity, .capacity = capacity};
-	f->reader = (struct ring_reader){
+	f->reader = (struct byte_ring_reader){
 		.shared = f->shared, .bytes = f->memory + capacity, .capacity = capacity};
 }
 
@@ -66,10 +66,10 @@ static void fixture_close(struct fixture *f)
 	free(f->memory);
 }
 
-static size_t write_some(struct ring_writer *writer, size_t n)
+static size_t write_some(struct byte_ring_writer *writer, size_t n)
 {
 	uint8_t bytes[512];
-	size_t room = ring_room(writer, n);
+	size_t room = byte_ring_room(writer, n);
 
 	n = n < room ? n : room;
 	for (size_t i = 0; i < n; i++)
@@ -78,14 +78,14 @@ static size_t write_some(struct ring_writer *writer, size_t n)
 	return n;
 }
 
-static size_t read_some(struct ring_reader *reader, size_t n)
+static size_t read_some(struct byte_ring_reader *reader, size_t n)
 {
 	uint8_t bytes[512];
 	uint64_t at = reader->read;
-	size_t available = ring_available(reader, n);
+	size_t available = byte_ring_available(reader, n);
 
 	n = n < available ? n : available;
-	ring_read(reader, bytes, n);
+	byte_ring_read(reader, bytes, n);
 	for (size_t i = 0; i < n; i++)
 		if (bytes[i] != byte_at(at + i))
 			fail_msg("byte %llu is wrong", (unsigned long long)(at + i));
@@ -106,11 +106,11 @@ static void test_bytes(void **state)
 		if (choice % 4 == 0)
 			write_some(&f.writer, n);
 		else if (choice % 4 == 1)
-			ring_publish(&f.writer);
+			byte_ring_publish(&f.writer);
 		else if (choice % 4 == 2)
 			read_some(&f.reader, n);
 		else
-			ring_release(&f.reader);
+			byte_ring_release(&f.reader);
 		/* Nothing is seen before it is published, or reused before it is released. */
 		assert_true(f.reader.read <= f.writer.published);
 		assert_true(f.writer.written - f.reader.released <= 1024);
@@ -129,7 +129,7 @@ struct duet {
 static void *write_all(void *arg)
 {
 	struct duet *d = arg;
-	struct ring_writer *writer = &d->f.writer;
+	struct byte_ring_writer *writer = &d->f.writer;
 	uint64_t random = 5;
 
 	while (writer->written < d->total) {
@@ -137,20 +137,20 @@ static void *write_all(void *arg)
 		if (n > d->total - writer->written)
 			n = (size_t)(d->total - writer->written);
 		if (write_some(writer, n) && next(&random) % 4)
-			if (ring_publish(writer))
+			if (byte_ring_publish(writer))
 				sem_post(&d->reader_bell);
-		if (ring_room(writer, 1))
+		if (byte_ring_room(writer, 1))
 			continue;
-		if (ring_publish(writer))
+		if (byte_ring_publish(writer))
 			sem_post(&d->reader_bell);
-		ring_writer_sleeps(writer, true);
-		if (!ring_room(writer, 1)) {
+		byte_ring_writer_sleeps(writer, true);
+		if (!byte_ring_room(writer, 1)) {
 			d->writer_slept++;
 			sem_wait(&d->writer_bell);
 		}
-		ring_writer_sleeps(writer, false);
+		byte_ring_writer_sleeps(writer, false);
 	}
-	if (ring_publish(writer))
+	if (byte_ring_publish(writer))
 		sem_post(&d->reader_bell);
 	return NULL;
 }
@@ -159,7 +159,7 @@ static void test_sleepers(void **state)
 {
 	(void)state;
 	struct duet d = {.total = 3000000};
-	struct ring_reader *reader = &d.f.reader;
+	struct byte_ring_reader *reader = &d.f.reader;
 	pthread_t thread;
 	uint64_t random = 9;
 
@@ -169,18 +169,18 @@ static void test_sleepers(void **state)
 	assert_int_equal(pthread_create(&thread, NULL, write_all, &d), 0);
 	while (reader->read < d.total) {
 		if (read_some(reader, 1 + next(&random) % 300)) {
-			if (next(&random) % 4 && ring_release(reader))
+			if (next(&random) % 4 && byte_ring_release(reader))
 				sem_post(&d.writer_bell);
 			continue;
 		}
-		if (ring_release(reader))
+		if (byte_ring_release(reader))
 			sem_post(&d.writer_bell);
-		ring_reader_sleeps(reader, true);
-		if (!ring_available(reader, 1)) {
+		byte_ring_reader_sleeps(reader, true);
+		if (!byte_ring_available(reader, 1)) {
 			d.reader_slept++;
 			sem_wait(&d.reader_bell);
 		}
-		ring_reader_sleeps(reader, false);
+		byte_ring_reader_sleeps(reader, false);
 	}
 	pthread_join(thread, NULL);
 	assert_true(d.writer_slept + d.reader_slept > 0);
@@ -192,8 +192,8 @@ static void test_sleepers(void **state)
 /* One end of two rings that never spins on an index: whenever nothing is there it says that it
  * sleeps and waits for its bell, a word it spins on, so that the two get close often. */
 struct player {
-	struct ring_writer out;
-	struct ring_reader in;
+	struct byte_ring_writer out;
+	struct byte_ring_reader in;
 	atomic_uint *bell, *other_bell;
 	uint64_t random;
 	unsigned rounds;
@@ -201,27 +201,27 @@ struct player {
 
 static void await_byte(struct player *p)
 {
-	while (!ring_available(&p->in, 1)) {
+	while (!byte_ring_available(&p->in, 1)) {
 		unsigned seen = atomic_load(p->bell);
-		ring_reader_sleeps(&p->in, true);
-		if (ring_available(&p->in, 1))
+		byte_ring_reader_sleeps(&p->in, true);
+		if (byte_ring_available(&p->in, 1))
 			break;
 		for (unsigned i = 1; atomic_load(p->bell) == seen; i++)
 			if (i % 256 == 0)
 				sched_yield();
 	}
-	ring_reader_sleeps(&p->in, false);
-	ring_read(&p->in, NULL, 1);
-	ring_release(&p->in);
+	byte_ring_reader_sleeps(&p->in, false);
+	byte_ring_read(&p->in, NULL, 1);
+	byte_ring_release(&p->in);
 }
 
 static void play_byte(struct player *p)
 {
 	for (volatile uint64_t delay = next(&p->random) % 64; delay > 0; delay--)
 		continue;
-	assert_true(ring_room(&p->out, 1) > 0);
+	assert_true(byte_ring_room(&p->out, 1) > 0);
 	ring_write(&p->out, NULL, 1);
-	if (ring_publish(&p->out))
+	if (byte_ring_publish(&p->out))
 		atomic_fetch_add(p->other_bell, 1);
 }
 
@@ -270,15 +270,15 @@ static void test_hostile_indices(void **state)
 		struct fixture f;
 		fixture_open(&f, 1024);
 		write_some(&f.writer, 100);
-		ring_publish(&f.writer);
+		byte_ring_publish(&f.writer);
 		assert_int_equal(read_some(&f.reader, 100), 100);
 		atomic_store(&f.shared->written, bad[i]); /* 100 is right */
-		assert_int_equal(ring_available(&f.reader, 1), 0);
+		assert_int_equal(byte_ring_available(&f.reader, 1), 0);
 		assert_true(f.reader.is_broken);
-		assert_int_equal(ring_available(&f.reader, 1), 0);
+		assert_int_equal(byte_ring_available(&f.reader, 1), 0);
 		/* The writer has 100 written; the reader may be anywhere in 0..100. */
 		atomic_store(&f.shared->read, bad[i] > 99 ? bad[i] : 101);
-		assert_int_equal(ring_room(&f.writer, 1024), 0);
+		assert_int_equal(byte_ring_room(&f.writer, 1024), 0);
 		assert_true(f.writer.is_broken);
 		fixture_close(&f);
 	}
@@ -288,34 +288,34 @@ static void test_hostile_indices(void **state)
 static void test_foreign_memory(void **state)
 {
 	(void)state;
-	struct segment *made, *opened;
+	struct lane_memory *made, *opened;
 	int fd, loose = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	int file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
 
-	assert_int_equal(segment_create(&made, RING, &fd), TUTTI_OK);
+	assert_int_equal(lane_memory_create(&made, RING, &fd), TUTTI_OK);
 	assert_int_not_equal(ftruncate(fd, 4096), 0);
-	assert_int_equal(segment_open(&opened, 2 * RING, fd), TUTTI_ERR_MISMATCH);
-	assert_int_equal(segment_open(&opened, RING + 1, fd), TUTTI_ERR_MISMATCH);
-	assert_int_equal(segment_open(&opened, 0, fd), TUTTI_ERR_MISMATCH);
-	assert_int_equal(segment_open(&opened, SIZE_MAX, fd), TUTTI_ERR_MISMATCH);
+	assert_int_equal(lane_memory_open(&opened, 2 * RING, fd), TUTTI_ERR_MISMATCH);
+	assert_int_equal(lane_memory_open(&opened, RING + 1, fd), TUTTI_ERR_MISMATCH);
+	assert_int_equal(lane_memory_open(&opened, 0, fd), TUTTI_ERR_MISMATCH);
+	assert_int_equal(lane_memory_open(&opened, SIZE_MAX, fd), TUTTI_ERR_MISMATCH);
 	assert_int_equal(ftruncate(loose, (off_t)(4096 + 2 * RING)), 0);
-	assert_int_equal(segment_open(&opened, RING, loose), TUTTI_ERR_MISMATCH);
-	assert_int_equal(segment_open(&opened, RING, file), TUTTI_ERR_MISMATCH);
-	assert_int_equal(segment_open(&opened, RING, -1), TUTTI_ERR_MISMATCH);
+	assert_int_equal(lane_memory_open(&opened, RING, loose), TUTTI_ERR_MISMATCH);
+	assert_int_equal(lane_memory_open(&opened, RING, file), TUTTI_ERR_MISMATCH);
+	assert_int_equal(lane_memory_open(&opened, RING, -1), TUTTI_ERR_MISMATCH);
 	assert_int_equal(fcntl(loose, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
-	assert_int_equal(segment_open(&opened, RING, loose), TUTTI_OK);
-	segment_close(opened);
-	assert_int_equal(segment_open(&opened, RING, fd), TUTTI_OK); /* the other end */
-	struct segment *third;
-	assert_int_equal(segment_open(&third, RING, fd), TUTTI_ERR_MISMATCH);
-	segment_close(made);
+	assert_int_equal(lane_memory_open(&opened, RING, loose), TUTTI_OK);
+	lane_memory_close(opened);
+	assert_int_equal(lane_memory_open(&opened, RING, fd), TUTTI_OK); /* the other end */
+	struct lane_memory *third;
+	assert_int_equal(lane_memory_open(&third, RING, fd), TUTTI_ERR_MISMATCH);
+	lane_memory_close(made);
 
-	struct ring_writer out;
-	struct ring_reader in;
-	segment_rings(opened, false, &out, &in); /* still there for the one that is left */
+	struct byte_ring_writer out;
+	struct byte_ring_reader in;
+	lane_memory_rings(opened, false, &out, &in); /* still there for the one that is left */
 	ring_write(&out, "x", 1);
-	segment_close(opened);
-	segment_close(NULL);
+	lane_memory_close(opened);
+	lane_memory_close(NULL);
 	close(fd);
 	close(loose);
 	close(file);
@@ -325,14 +325,14 @@ static void test_foreign_memory(void **state)
 static void test_limited_files(void **state)
 {
 	struct rlimit whole, little = {4096, 0};
-	struct segment *made;
+	struct lane_memory *made;
 	int fd;
 
 	(void)state;
 	assert_int_equal(getrlimit(RLIMIT_FSIZE, &whole), 0);
 	little.rlim_max = whole.rlim_max;
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &little), 0);
-	assert_int_equal(segment_create(&made, RING, &fd), TUTTI_ERR_SYSTEM);
+	assert_int_equal(lane_memory_create(&made, RING, &fd), TUTTI_ERR_SYSTEM);
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &whole), 0);
 	assert_non_null(strstr(last_error(), strerror(EFBIG)));
 }

@@ -438,5 +438,5 @@ int main(int argc, char **argv)
 	subject = &tcp;
 	test_seed = seed ? strtoull(seed, NULL, 0) : clock_now_ns();
 	printf("TEST_SEED=%llu\n", (unsigned long long)test_seed);
-	return cmocka_run_group_tests_name("tcp_heal", tests, NULL, NULL);
+	return cmocka_run_group_tests_name("tcp_reconnect", tests, NULL, NULL);
 }

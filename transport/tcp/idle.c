@@ -24,7 +24,7 @@ void tcp_alarm_add(struct tcp_conn *c)
 	struct epoll_event event = {.events = EPOLLET, .data.ptr = &c->watch};
 
 	c->has_alarm = false;
-	if (c->heals && c->watch.fd >= 0 && ep->alarm.fd >= 0)
+	if (c->reconnects && c->watch.fd >= 0 && ep->alarm.fd >= 0)
 		c->has_alarm = epoll_ctl(ep->alarm.fd, EPOLL_CTL_ADD, c->watch.fd, &event) == 0;
 }
 
@@ -55,24 +55,24 @@ static bool has_alarm(struct tcp_endpoint *ep)
 
 static bool is_broken(const struct tcp_conn *c)
 {
-	return tcp_heal_is_under_way(c) || (c->state == CONN_UP && tcp_must_resend(c));
+	return tcp_is_reconnecting(c) || (c->state == CONN_UP && tcp_must_resend(c));
 }
 
 /* Something can be done at once. */
 static bool has_repairs(const struct tcp_endpoint *ep)
 {
 	for (const struct tcp_conn *c = ep->busy; c; c = c->next_busy)
-		if (c->state == CONN_UP && (c->is_hurt || (tcp_must_resend(c) && c->may_write)))
+		if (c->state == CONN_UP && (c->has_hung_up || (tcp_must_resend(c) && c->may_write)))
 			return true;
 	return false;
 }
 
-static bool is_mending(const struct tcp_endpoint *ep)
+static bool is_reconnecting_any(const struct tcp_endpoint *ep)
 {
 	for (const struct tcp_conn *c = ep->conns; c; c = c->next)
 		if (is_broken(c))
 			return true;
-	return ep->strangers > 0 || ep->arriving > 0 || ep->accept_again;
+	return ep->pending > 0 || ep->arriving > 0 || ep->accept_again;
 }
 
 int tcp_mend(struct tutti_endpoint *endpoint, int *fd)
@@ -83,9 +83,9 @@ int tcp_mend(struct tutti_endpoint *endpoint, int *fd)
 	if (ep->reconnect == 0 || !has_alarm(ep))
 		return 0;
 	for (int pass = 0; pass < PASSES; pass++) {
-		int events = tcp_harvest(ep);
+		int events = tcp_take_events(ep);
 		if (events == 0 && !has_repairs(ep)) {
-			*fd = is_mending(ep) ? ep->epoll_fd : ep->alarm.fd;
+			*fd = is_reconnecting_any(ep) ? ep->epoll_fd : ep->alarm.fd;
 			return 0;
 		}
 		tcp_visit_busy(ep);
@@ -99,7 +99,8 @@ static bool has_delivered(const struct tcp_conn *c)
 {
 	int undelivered = 0;
 
-	if (!c->heals || c->base.status != TUTTI_OK || c->doomed != TUTTI_OK || c->write_error)
+	if (!c->reconnects || c->base.status != TUTTI_OK || c->fails_after_drain != TUTTI_OK ||
+	    c->write_error)
 		return true;
 	return c->state == CONN_UP && !tcp_must_resend(c) &&
 	       (ioctl(c->watch.fd, SIOCOUTQ, &undelivered) != 0 || undelivered == 0);

@@ -59,7 +59,7 @@ bool shm_socket_drain(int fd, bool *is_anything)
 }
 
 /* When the socket is full of bells the peer has enough of them. */
-void shm_bell(int fd)
+void shm_ring_doorbell(int fd)
 {
 	ssize_t n = fd < 0 ? 0 : send(fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 	(void)n;
@@ -101,10 +101,10 @@ static tutti_status send_hello(struct shm_conn *conn, enum shm_purpose purpose)
 	};
 	int memfd;
 
-	if (purpose == SHM_VIGIL)
+	if (purpose == SHM_AWAIT)
 		return net_send_all(conn->watch.fd, &hello, sizeof hello, 0);
-	TRY(segment_create(&conn->segment, endpoint->ring_bytes, &memfd));
-	segment_rings(conn->segment, true, &conn->out, &conn->in);
+	TRY(lane_memory_create(&conn->lane, endpoint->ring_bytes, &memfd));
+	lane_memory_rings(conn->lane, true, &conn->out, &conn->in);
 	tutti_status status = net_send_fds(conn->watch.fd, &hello, sizeof hello, &memfd, 1, 0);
 	close(memfd);
 	return status;
@@ -150,7 +150,7 @@ static void dial(struct shm_conn *conn)
 		status = fail_errno("cannot dial");
 	else if ((status = check_peer(conn)) == TUTTI_OK &&
 		 (status = shm_watch_add(endpoint, &conn->watch)) == TUTTI_OK)
-		status = send_hello(conn, is_dialer ? SHM_LANE : SHM_VIGIL);
+		status = send_hello(conn, is_dialer ? SHM_LANE : SHM_AWAIT);
 	if (status == TUTTI_ERR_PEER)
 		conn->peer_left = true;
 	else if (status != TUTTI_OK)
@@ -161,20 +161,20 @@ static void dial(struct shm_conn *conn)
 		conn->state = SHM_WAITING;
 }
 
-void shm_meet_begin(struct shm_conn *conn)
+void shm_connect_begin(struct shm_conn *conn)
 {
 	struct shm_endpoint *endpoint = endpoint_of(conn);
-	struct shm_greeting *greeting =
-		shm_greeting_find(endpoint, conn->base.peer, conn->base.channel);
+	struct shm_accepted *accepted =
+		shm_accepted_find(endpoint, conn->base.peer, conn->base.channel);
 
 	endpoint->unsettled++;
-	if (greeting)
-		shm_meet_adopt(conn, greeting);
+	if (accepted)
+		shm_accepted_adopt(conn, accepted);
 	else
 		dial(conn);
 }
 
-void shm_meet_settle(struct shm_conn *conn)
+void shm_conn_settle(struct shm_conn *conn)
 {
 	if (!conn->is_settled)
 		endpoint_of(conn)->unsettled--;
@@ -191,20 +191,20 @@ static void peer_left(struct shm_conn *conn)
 }
 
 /* The peer's lane has come. */
-void shm_meet_adopt(struct shm_conn *conn, struct shm_greeting *greeting)
+void shm_accepted_adopt(struct shm_conn *conn, struct shm_accepted *accepted)
 {
 	struct shm_endpoint *endpoint = endpoint_of(conn);
 	struct epoll_event event = {.events = EPOLLIN, .data.ptr = &conn->watch};
-	bool is_watched = greeting->is_watched;
+	bool is_watched = accepted->is_watched;
 
 	shm_watch_close(endpoint, &conn->watch);
-	conn->watch.fd = greeting->watch.fd;
-	conn->segment = greeting->segment;
-	greeting->watch.fd = -1;
-	greeting->segment = NULL;
-	shm_greeting_drop(endpoint, greeting);
-	segment_rings(conn->segment, false, &conn->out, &conn->in);
-	shm_meet_settle(conn);
+	conn->watch.fd = accepted->watch.fd;
+	conn->lane = accepted->lane;
+	accepted->watch.fd = -1;
+	accepted->lane = NULL;
+	shm_accepted_drop(endpoint, accepted);
+	lane_memory_rings(conn->lane, false, &conn->out, &conn->in);
+	shm_conn_settle(conn);
 	shm_conn_opened(conn);
 	if (conn->watch.fd < 0) {
 		snprintf(conn->base.where, sizeof conn->base.where, "a process");
@@ -229,7 +229,7 @@ static void conn_event(struct shm_conn *conn)
 	bool is_there = shm_socket_drain(conn->watch.fd, &has_bytes);
 
 	if (has_bytes)
-		shm_meet_settle(conn);
+		shm_conn_settle(conn);
 	if (is_there)
 		return;
 	shm_watch_close(endpoint_of(conn), &conn->watch);
@@ -248,14 +248,14 @@ static void event(struct shm_endpoint *endpoint, struct shm_watch *watch)
 		return;
 	switch (watch->kind) {
 	case SHM_LISTENER:
-		shm_greetings_accept(endpoint);
+		shm_accept_some(endpoint);
 		break;
 	case SHM_TIMER:
 		if (read(watch->fd, &expirations, sizeof expirations) < 0)
 			break; /* it was set anew in the meantime */
 		break;
-	case SHM_GREETING:
-		shm_greeting_event(endpoint, (struct shm_greeting *)watch);
+	case SHM_ACCEPTED:
+		shm_accepted_event(endpoint, (struct shm_accepted *)watch);
 		break;
 	case SHM_CONN:
 		conn_event((struct shm_conn *)((char *)watch - offsetof(struct shm_conn, watch)));
@@ -275,7 +275,7 @@ static bool unsettled_look(struct shm_endpoint *endpoint, uint64_t now_ns)
 			dial(conn);
 		/* What the peer did before it left lies in our backlog: its lane, perhaps. */
 		if (conn->peer_left)
-			shm_greetings_catch_up(endpoint);
+			shm_accept_backlog(endpoint);
 		if (conn->is_settled)
 			continue;
 		if (conn->peer_left)
@@ -293,7 +293,7 @@ static bool unsettled_look(struct shm_endpoint *endpoint, uint64_t now_ns)
 	return endpoint->unsettled != before;
 }
 
-bool shm_meet_look(struct shm_endpoint *endpoint)
+bool shm_look(struct shm_endpoint *endpoint)
 {
 	struct epoll_event events[EVENTS];
 	int n = epoll_wait(endpoint->epoll_fd, events, EVENTS, 0);
@@ -301,23 +301,23 @@ bool shm_meet_look(struct shm_endpoint *endpoint)
 
 	for (int i = 0; i < n; i++)
 		event(endpoint, events[i].data.ptr);
-	if (endpoint->unsettled || endpoint->strangers) {
+	if (endpoint->unsettled || endpoint->pending) {
 		uint64_t now_ns = clock_now_ns();
 		is_anything |= unsettled_look(endpoint, now_ns);
-		is_anything |= shm_greetings_look(endpoint);
-		is_anything |= shm_greetings_expire(endpoint, now_ns);
+		is_anything |= shm_accepted_look(endpoint);
+		is_anything |= shm_accepted_expire(endpoint, now_ns);
 	}
 	if (endpoint->has_failed)
-		shm_greetings_dismiss(endpoint);
-	while (endpoint->graves) {
-		struct shm_greeting *grave = endpoint->graves;
-		endpoint->graves = grave->next;
-		free(grave);
+		shm_accepted_drop_failed(endpoint);
+	while (endpoint->closed) {
+		struct shm_accepted *closed = endpoint->closed;
+		endpoint->closed = closed->next;
+		free(closed);
 	}
 	return is_anything;
 }
 
-uint64_t shm_meet_due_ns(const struct shm_endpoint *endpoint)
+uint64_t shm_due_ns(const struct shm_endpoint *endpoint)
 {
 	uint64_t due_ns = DEADLINE_NONE;
 
@@ -330,7 +330,7 @@ uint64_t shm_meet_due_ns(const struct shm_endpoint *endpoint)
 		if (c->state == SHM_DIALING && deadline_after_ms(SHM_REDIAL_MS) < due_ns)
 			due_ns = deadline_after_ms(SHM_REDIAL_MS);
 	}
-	for (const struct shm_greeting *g = endpoint->strangers ? endpoint->greetings : NULL; g;
+	for (const struct shm_accepted *g = endpoint->pending ? endpoint->accepted : NULL; g;
 	     g = g->next) {
 		if (g->is_known)
 			continue;

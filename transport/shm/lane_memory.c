@@ -1,7 +1,7 @@
-/* The memory of a lane: see segment.h. */
-#include "transport/shm/segment.h"
+/* The memory of a lane: see lane_memory.h. */
+#include "transport/shm/lane_memory.h"
 
-#include "core/grow.h"
+#include "core/grow_file.h"
 #include "core/status.h"
 
 #include <errno.h>
@@ -16,10 +16,10 @@
 #define CONTROL_BYTES 4096
 #define SEALS         (F_SEAL_SHRINK | F_SEAL_GROW)
 
-_Static_assert(2 * sizeof(struct ring_shared) <= CONTROL_BYTES, "control lines fit in a page");
+_Static_assert(2 * sizeof(struct byte_ring_shared) <= CONTROL_BYTES, "control lines fit in a page");
 
-struct segment {
-	struct segment *next;
+struct lane_memory {
+	struct lane_memory *next;
 	int users;
 	dev_t device; /* these two name the memory in this process */
 	ino_t inode;
@@ -27,9 +27,9 @@ struct segment {
 	uint8_t *base;
 };
 
-/* Every segment this process has mapped. Ranks as threads share one mapping: half the page tables,
+/* Every lane this process has mapped. Ranks as threads share one mapping: half the page tables,
  * and the thread sanitizer sees both ends of a ring. */
-static struct segment *segments;
+static struct lane_memory *lanes;
 static pthread_mutex_t segments_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static size_t total_bytes(size_t ring_bytes)
@@ -37,39 +37,39 @@ static size_t total_bytes(size_t ring_bytes)
 	return CONTROL_BYTES + 2 * ring_bytes;
 }
 
-static struct segment *find(const struct stat *st)
+static struct lane_memory *find(const struct stat *st)
 {
-	struct segment *segment = segments;
+	struct lane_memory *lane = lanes;
 
-	while (segment && (segment->device != st->st_dev || segment->inode != st->st_ino))
-		segment = segment->next;
-	return segment;
+	while (lane && (lane->device != st->st_dev || lane->inode != st->st_ino))
+		lane = lane->next;
+	return lane;
 }
 
 /* Under the lock. */
-static tutti_status map(struct segment **out, size_t ring_bytes, int fd, const struct stat *st)
+static tutti_status map(struct lane_memory **out, size_t ring_bytes, int fd, const struct stat *st)
 {
-	struct segment *segment = calloc(1, sizeof(*segment));
+	struct lane_memory *lane = calloc(1, sizeof(*lane));
 
-	if (!segment)
+	if (!lane)
 		return fail(TUTTI_ERR_MEMORY, "No memory for a shared memory connection.");
 	void *base = mmap(NULL, total_bytes(ring_bytes), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (base == MAP_FAILED) {
-		free(segment);
+		free(lane);
 		return fail_errno("Cannot map %zu bytes of shared memory", total_bytes(ring_bytes));
 	}
-	segment->users = 1;
-	segment->device = st->st_dev;
-	segment->inode = st->st_ino;
-	segment->ring_bytes = ring_bytes;
-	segment->base = base;
-	segment->next = segments;
-	segments = segment;
-	*out = segment;
+	lane->users = 1;
+	lane->device = st->st_dev;
+	lane->inode = st->st_ino;
+	lane->ring_bytes = ring_bytes;
+	lane->base = base;
+	lane->next = lanes;
+	lanes = lane;
+	*out = lane;
 	return TUTTI_OK;
 }
 
-static tutti_status map_or_share(struct segment **out, size_t ring_bytes, int fd)
+static tutti_status map_or_share(struct lane_memory **out, size_t ring_bytes, int fd)
 {
 	struct stat st;
 	tutti_status status = TUTTI_OK;
@@ -80,7 +80,7 @@ static tutti_status map_or_share(struct segment **out, size_t ring_bytes, int fd
 		return fail(TUTTI_ERR_MISMATCH, "A peer's shared memory has %lld bytes, not %zu.",
 			    (long long)st.st_size, total_bytes(ring_bytes));
 	pthread_mutex_lock(&segments_lock);
-	struct segment *known = find(&st);
+	struct lane_memory *known = find(&st);
 	if (known && known->users == 1) {
 		known->users++;
 		*out = known;
@@ -93,7 +93,7 @@ static tutti_status map_or_share(struct segment **out, size_t ring_bytes, int fd
 	return status;
 }
 
-/* Memory for a segment: nobody has mapped it. */
+/* Memory for a lane: nobody has mapped it. */
 static tutti_status make_memory(size_t ring_bytes, int *out_fd)
 {
 	int fd = memfd_create("tutti-shm", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -114,7 +114,7 @@ static tutti_status make_memory(size_t ring_bytes, int *out_fd)
 	return status;
 }
 
-tutti_status segment_try(size_t ring_bytes)
+tutti_status lane_memory_try(size_t ring_bytes)
 {
 	int fd = -1;
 
@@ -123,13 +123,13 @@ tutti_status segment_try(size_t ring_bytes)
 	return TUTTI_OK;
 }
 
-tutti_status segment_create(struct segment **segment, size_t ring_bytes, int *out_fd)
+tutti_status lane_memory_create(struct lane_memory **lane, size_t ring_bytes, int *out_fd)
 {
 	int fd = -1;
 	tutti_status status;
 
 	TRY(make_memory(ring_bytes, &fd));
-	status = map_or_share(segment, ring_bytes, fd);
+	status = map_or_share(lane, ring_bytes, fd);
 	if (status != TUTTI_OK) {
 		close(fd);
 		return status;
@@ -138,48 +138,48 @@ tutti_status segment_create(struct segment **segment, size_t ring_bytes, int *ou
 	return TUTTI_OK;
 }
 
-tutti_status segment_open(struct segment **segment, size_t ring_bytes, int fd)
+tutti_status lane_memory_open(struct lane_memory **lane, size_t ring_bytes, int fd)
 {
-	if (ring_bytes < SEGMENT_RING_MIN || ring_bytes > SEGMENT_RING_MAX ||
+	if (ring_bytes < LANE_RING_MIN || ring_bytes > LANE_RING_MAX ||
 	    (ring_bytes & (ring_bytes - 1)))
 		return fail(TUTTI_ERR_MISMATCH, "A peer's rings would have %zu bytes.", ring_bytes);
 	/* Without the seals the peer could shrink the file and our next load would be SIGBUS. */
 	int seals = fcntl(fd, F_GET_SEALS);
 	if (seals < 0 || (seals & SEALS) != SEALS)
 		return fail(TUTTI_ERR_MISMATCH, "A peer's shared memory is not sealed.");
-	return map_or_share(segment, ring_bytes, fd);
+	return map_or_share(lane, ring_bytes, fd);
 }
 
-void segment_close(struct segment *segment)
+void lane_memory_close(struct lane_memory *lane)
 {
-	if (!segment)
+	if (!lane)
 		return;
 	pthread_mutex_lock(&segments_lock);
-	bool is_last = --segment->users == 0;
+	bool is_last = --lane->users == 0;
 	if (is_last) {
-		struct segment **at = &segments;
-		while (*at != segment)
+		struct lane_memory **at = &lanes;
+		while (*at != lane)
 			at = &(*at)->next;
-		*at = segment->next;
+		*at = lane->next;
 	}
 	pthread_mutex_unlock(&segments_lock);
 	if (!is_last)
 		return;
-	munmap(segment->base, total_bytes(segment->ring_bytes));
-	free(segment);
+	munmap(lane->base, total_bytes(lane->ring_bytes));
+	free(lane);
 }
 
-void segment_rings(const struct segment *segment, bool is_creator, struct ring_writer *out,
-		   struct ring_reader *in)
+void lane_memory_rings(const struct lane_memory *lane, bool is_creator,
+		       struct byte_ring_writer *out, struct byte_ring_reader *in)
 {
-	struct ring_shared *shared = (struct ring_shared *)segment->base;
-	uint8_t *bytes = segment->base + CONTROL_BYTES;
+	struct byte_ring_shared *shared = (struct byte_ring_shared *)lane->base;
+	uint8_t *bytes = lane->base + CONTROL_BYTES;
 	size_t outward = is_creator ? 0 : 1, inward = 1 - outward;
 
-	*out = (struct ring_writer){.shared = &shared[outward],
-				    .bytes = bytes + outward * segment->ring_bytes,
-				    .capacity = segment->ring_bytes};
-	*in = (struct ring_reader){.shared = &shared[inward],
-				   .bytes = bytes + inward * segment->ring_bytes,
-				   .capacity = segment->ring_bytes};
+	*out = (struct byte_ring_writer){.shared = &shared[outward],
+					 .bytes = bytes + outward * lane->ring_bytes,
+					 .capacity = lane->ring_bytes};
+	*in = (struct byte_ring_reader){.shared = &shared[inward],
+					.bytes = bytes + inward * lane->ring_bytes,
+					.capacity = lane->ring_bytes};
 }

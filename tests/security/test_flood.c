@@ -1,7 +1,7 @@
 /* Breaks when strangers at its doors can disturb a job: delay its joining beyond measure, change a
  * value, take its descriptors or memory, or make it talk. Ranks are processes; hundreds of
- * strangers come before, while and after they join. SIEGE_SEED repeats a run. */
-#include "tests/security/siege.h"
+ * strangers come before, while and after they join. FLOOD_SEED repeats a run. */
+#include "tests/security/flood.h"
 
 #include "core/clock.h"
 #include "core/log.h"
@@ -185,7 +185,7 @@ static _Noreturn void be_a_rank(const struct scene *scene, int rank, int port, i
 	_exit(0);
 }
 
-/* ---- the siege ------------------------------------------------------------------------- */
+/* ---- the flood ------------------------------------------------------------------------- */
 
 /* Bound, so that no other test takes it, and never listened at: rank 0 binds beside it, since
  * both allow reuse. -1: somebody has it. */
@@ -219,13 +219,13 @@ static int reserve_ports(int fds[PORTS])
 	return port - PORTS;
 }
 
-static pid_t start(const struct scene *scene, int rank, int port, int log_fd, struct siege *siege)
+static pid_t start(const struct scene *scene, int rank, int port, int log_fd, struct flood *flood)
 {
 	pid_t pid = fork();
 
 	assert_true(pid >= 0);
 	if (pid == 0) {
-		siege_end(siege);
+		flood_end(flood);
 		be_a_rank(scene, rank, port, log_fd);
 	}
 	return pid;
@@ -256,32 +256,32 @@ static int lines_about_strangers(int log_fd, bool shows)
 		n += strstr(line, "dropped a connection") || strstr(line, "refused the job");
 		if (shows)
 			fputs(line, stderr);
-		if (strstr(line, "the siege's secret"))
+		if (strstr(line, "the flood's secret"))
 			fail_msg("the log shows the secret: %s", line);
 	}
 	fclose(file);
 	return n;
 }
 
-static void besiege(const struct scene *scene)
+static void flood_job(const struct scene *scene)
 {
 	pid_t pids[RANKS_MOST];
 	int reserved[PORTS], port = reserve_ports(reserved), started = 0, n = 0, lines, seconds;
 	uint64_t begun_ns = clock_now_ns();
 	int log_fd = memfd_create("the ranks' stderr", MFD_CLOEXEC);
-	struct siege siege;
+	struct flood flood;
 	bool failed = false;
 
-	siege_begin(&siege, seed);
+	flood_begin(&flood, seed);
 	atomic_store(is_enough, 0);
 	while (started < scene->size || (n > 0 && !failed)) {
 		/* Rank 0 is there for long before the others come. */
-		if (started < scene->size && (started == 0 || siege_made(&siege) >= FIRST)) {
-			pids[n++] = start(scene, started, port, log_fd, &siege);
+		if (started < scene->size && (started == 0 || flood_made(&flood) >= FIRST)) {
+			pids[n++] = start(scene, started, port, log_fd, &flood);
 			started++;
 		}
-		siege_step(&siege, pids, n);
-		atomic_store(is_enough, siege_made(&siege) >= AT_LEAST);
+		flood_step(&flood, pids, n);
+		atomic_store(is_enough, flood_made(&flood) >= AT_LEAST);
 		poll(NULL, 0, 1); /* they are to be many, but the ranks need the cores, too */
 		n = reap(pids, n, &failed);
 		if (failed)
@@ -291,32 +291,32 @@ static void besiege(const struct scene *scene)
 		kill(pids[i], SIGKILL);
 		waitpid(pids[i], NULL, 0);
 	}
-	siege_end(&siege);
+	flood_end(&flood);
 	for (int i = 0; i < PORTS; i++)
 		close(reserved[i]);
 	lines = lines_about_strangers(log_fd, failed);
 	print_message("%s: %u strangers by tcp, %u by Unix sockets, %d lines of them; seed %" PRIu64
 		      "\n",
-		      scene->name, siege.tcp, siege.local, lines, seed);
+		      scene->name, flood.tcp, flood.local, lines, seed);
 	assert_false(failed);
 	seconds = (int)((clock_now_ns() - begun_ns) / 1000000000u);
 	assert_in_range(lines, 1, scene->size * (LOG_AT_ONCE + seconds + 1));
 	for (int m = 0; m < MANNER_PASS; m++)
-		assert_true(siege.made[m] > 0);
+		assert_true(flood.made[m] > 0);
 }
 
-static const char secret[] = "the siege's secret";
+static const char secret[] = "the flood's secret";
 
 static void a_job_with_a_window(void **state)
 {
 	(void)state;
-	besiege(&(struct scene){"window", NULL, secret, 4, true, false});
+	flood_job(&(struct scene){"window", NULL, secret, 4, true, false});
 }
 
 static void a_job_over_tcp(void **state)
 {
 	(void)state;
-	besiege(&(struct scene){"tcp", "tcp", secret, 3, false, false});
+	flood_job(&(struct scene){"tcp", "tcp", secret, 3, false, false});
 }
 
 static void a_job_over_tls(void **state)
@@ -324,20 +324,20 @@ static void a_job_over_tls(void **state)
 	(void)state;
 	if (tls_load() != TUTTI_OK)
 		skip();
-	besiege(&(struct scene){"tls", "tcp", secret, 3, false, true});
+	flood_job(&(struct scene){"tls", "tcp", secret, 3, false, true});
 }
 
 static void a_job_over_shm(void **state)
 {
 	(void)state;
-	besiege(&(struct scene){"shm", "shm", secret, 4, false, false});
+	flood_job(&(struct scene){"shm", "shm", secret, 4, false, false});
 }
 
 /* Its ranks learn the key from rank 0's Unix socket. */
 static void a_job_without_a_secret(void **state)
 {
 	(void)state;
-	besiege(&(struct scene){"no secret", NULL, NULL, 2, true, false});
+	flood_job(&(struct scene){"no secret", NULL, NULL, 2, true, false});
 }
 
 int main(void)
@@ -347,7 +347,7 @@ int main(void)
 		cmocka_unit_test(a_job_over_tls),         cmocka_unit_test(a_job_over_shm),
 		cmocka_unit_test(a_job_without_a_secret),
 	};
-	const char *given = getenv("SIEGE_SEED");
+	const char *given = getenv("FLOOD_SEED");
 
 	is_enough = mmap(NULL, sizeof *is_enough, PROT_READ | PROT_WRITE,
 			 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
