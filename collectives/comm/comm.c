@@ -75,6 +75,13 @@ tutti_status comm_new(struct tutti_comm **out, const tutti_config *config, const
 	return TUTTI_OK;
 }
 
+tutti_config comm_config(const struct tutti_comm *comm)
+{
+	return (tutti_config){.transports = comm->filter,
+			      .timeout_ms = comm->timeout_ms,
+			      .deterministic = comm->deterministic};
+}
+
 struct window_config comm_window_config(struct tutti_comm *comm)
 {
 	return (struct window_config){.rank = comm->rank,
