@@ -65,7 +65,7 @@ static tutti_status call_api(struct tutti_comm *comm, float *data)
 /* ---- 8 bytes ------------------------------------------------------------------------------------
  */
 
-/* As comm_issue makes it. */
+/* As comm_call makes it. */
 static void note(const struct tutti_comm *comm, struct call_args *args)
 {
 	struct noted noted = noted_of(args, comm->size, fingerprint);
@@ -215,7 +215,7 @@ int main(void)
 	if (!comm->engine->config.window)
 		return failed("these ranks share no window");
 	recorder = recorder_new();
-	if (!recorder || trace_open(&trace, &about) != TUTTI_OK)
+	if (!recorder || trace_open(&trace, &about, algorithm_name) != TUTTI_OK)
 		return failed("there is not enough memory");
 	if (measure(comm, median) != TUTTI_OK)
 		return failed(tutti_comm_error(NULL));

@@ -48,32 +48,6 @@ void tutti_work_release(tutti_work **work)
 	*work = NULL;
 }
 
-tutti_status tutti_comm_abort(tutti_comm *comm)
-{
-	last_error_clear();
-	if (!comm)
-		return fail(TUTTI_ERR_INVALID, "tutti_comm_abort: comm is NULL");
-	TRY(forks_check("tutti_comm_abort"));
-	char text[80];
-	/* Before the failure is there: who hears of it may begin to recover. */
-	atomic_fetch_add(&comm->aborts, 1);
-	snprintf(text, sizeof text, "tutti_comm_abort was called on rank %d", comm->rank);
-	engine_abort(comm->engine, text);
-	return TUTTI_OK;
-}
-
-tutti_status tutti_comm_config(const tutti_comm *comm, tutti_config *config)
-{
-	last_error_clear();
-	if (!comm || !config)
-		return fail(TUTTI_ERR_INVALID, "tutti_comm_config: %s is NULL",
-			    comm ? "config" : "comm");
-	*config = (tutti_config){.transports = comm->filter,
-				 .timeout_ms = comm->timeout_ms,
-				 .deterministic = comm->deterministic};
-	return TUTTI_OK;
-}
-
 int tutti_rank(const tutti_comm *comm)
 {
 	return comm ? comm->rank : -1;

@@ -1,8 +1,6 @@
 /* tutti_comm_agree: one verdict for all ranks that live, also on a communicator that has failed. */
 #include "collectives/comm/comm.h"
-#include "collectives/api/group.h"
 
-#include "core/forks.h"
 #include "core/cancel.h"
 
 #include <stdlib.h>
@@ -71,15 +69,8 @@ static tutti_status agree(struct tutti_comm *comm, int *flag, uint8_t *marks, in
 		    taking_part, comm->size);
 }
 
-tutti_status tutti_comm_agree(tutti_comm *comm, int *flag)
+tutti_status comm_agree(struct tutti_comm *comm, int *flag)
 {
-	last_error_clear();
-	TRY(forks_check("tutti_comm_agree"));
-	if (!comm || !flag)
-		return fail(TUTTI_ERR_INVALID, "tutti_comm_agree: %s is NULL",
-			    comm ? "flag" : "comm");
-	if (group_is_open())
-		return fail(TUTTI_ERR_INVALID, "tutti_comm_agree: a group is open on this thread");
 	TRY(comm_enter_recovery(comm, "tutti_comm_agree"));
 	uint8_t *marks = calloc((size_t)comm->size, 1);
 	int32_t *flags = calloc((size_t)comm->size, sizeof *flags);

@@ -1,7 +1,6 @@
 /* One call's way from the API to the engine: sequence and fingerprint, algorithm, cached plan, and
  * the choice between waiting here and handing out a handle. */
 #include "collectives/comm/comm.h"
-#include "collectives/api/group.h"
 
 #include "memory/ops.h"
 
@@ -74,22 +73,6 @@ static bool waits_here(const tutti_call *call)
 	return !call || (!call->work && !call->done);
 }
 
-tutti_status comm_start_job(struct tutti_comm *comm, const struct job_spec *spec,
-			    const tutti_call *call)
-{
-	struct tutti_work *work;
-	if (waits_here(call)) {
-		atomic_store_explicit(&comm->is_issuing, 2, memory_order_relaxed);
-		return engine_run(comm->engine, spec);
-	}
-	TRY(engine_submit(comm->engine, spec, &work));
-	if (call->work)
-		*call->work = work;
-	else
-		work_release(work);
-	return TUTTI_OK;
-}
-
 /* Here the call becomes the communicator's next. Of a split's rounds the first alone is noted. */
 static void take_number(struct tutti_comm *comm, const struct call_args *args,
 			const struct noted *noted)
@@ -106,75 +89,126 @@ static int timeout_of(const struct tutti_comm *comm, const tutti_call *call)
 	return call && call->timeout_ms ? call->timeout_ms : comm->timeout_ms;
 }
 
-/* A job of its own, with all that the engine may want to know of it. */
-static tutti_status issue_job(struct tutti_comm *comm, const struct call_args *args,
-			      const struct algorithm *a, const struct noted *noted,
-			      const tutti_call *call)
+/* What serves a call. */
+struct way {
+	const struct algorithm *algorithm; /* NULL: of a mem_alloc; it may be the window's     */
+	bool is_window;
+	const struct memory_kind *memory;
+};
+
+static tutti_status find_way(const struct tutti_comm *comm, const struct call_args *args,
+			     struct way *way)
 {
-	struct job_spec spec = {.kind = a && a->build ? &plan_jobs : &window_jobs,
-				.args = *args,
-				.memory = memory_of(args->recv ? args->recv : args->send),
-				.name = collective_name(args->collective),
-				.algorithm = a ? a->name : "window",
-				.timeout_ms = timeout_of(comm, call)};
-	if (call) {
-		spec.done = call->done;
-		spec.done_arg = call->done_arg;
+	tutti_status status = engine_status(comm->engine);
+
+	if (__builtin_expect(status != TUTTI_OK, 0))
+		return fail(status, "%s", engine_error(comm->engine));
+	*way = (struct way){.is_window = select_is_window(&comm->select)};
+	if (args->collective == COLL_MEM_ALLOC) {
+		way->is_window = false;
+	} else if (!way->is_window) {
+		TRY(select_algorithm(&comm->select, args, &way->algorithm));
+		way->is_window = !way->algorithm->build;
 	}
-	spec.send_bytes = layout_extent(args, comm->rank, comm->size, SEND_SIDE);
-	spec.recv_bytes = layout_extent(args, comm->rank, comm->size, RECV_SIDE);
-	if (a && a->build)
-		TRY(add_plan(comm, a, &spec));
-	take_number(comm, args, noted);
-	spec.trace = trace_call(comm->trace, args,
-				a && a->build ? (unsigned)index_of(a) : TRACE_BY_WINDOW,
-				(waits_here(call) ? 0 : TRACE_IS_ASYNC) |
-					(args->is_grouped ? TRACE_IS_GROUPED : 0));
-	trace_began(&spec.trace);
-	tutti_status status = comm_start_job(comm, &spec, call);
+	TRY(find_memory(args, &way->memory));
+	if (way->memory->id != TUTTI_MEMORY_HOST && op_user(args->op))
+		return fail(TUTTI_ERR_INVALID, "%s: %s works on host memory only, not on %s memory",
+			    collective_name(args->collective), op_name(args->op),
+			    way->memory->name);
+	return TUTTI_OK;
+}
+
+tutti_status comm_check_call(const struct tutti_comm *comm, const struct call_args *args)
+{
+	struct way way;
+
+	return find_way(comm, args, &way);
+}
+
+/* All that the engine wants to know of a call. */
+static tutti_status describe_job(struct tutti_comm *comm, const struct call_args *args,
+				 const struct way *way, const tutti_call *call,
+				 struct job_spec *spec)
+{
+	bool has_plan = way->algorithm && way->algorithm->build;
+
+	*spec = (struct job_spec){.kind = has_plan ? &plan_jobs : &window_jobs,
+				  .args = *args,
+				  .memory = way->memory,
+				  .name = collective_name(args->collective),
+				  .algorithm = way->algorithm ? way->algorithm->name : "window",
+				  .timeout_ms = timeout_of(comm, call)};
+	if (call) {
+		spec->done = call->done;
+		spec->done_arg = call->done_arg;
+	}
+	spec->send_bytes = layout_extent(args, comm->rank, comm->size, SEND_SIDE);
+	spec->recv_bytes = layout_extent(args, comm->rank, comm->size, RECV_SIDE);
+	if (has_plan)
+		TRY(add_plan(comm, way->algorithm, spec));
+	spec->trace = trace_call(comm->trace, args,
+				 has_plan ? (unsigned)index_of(way->algorithm) : TRACE_BY_WINDOW,
+				 (waits_here(call) ? 0 : TRACE_IS_ASYNC) |
+					 (args->is_grouped ? TRACE_IS_GROUPED : 0));
+	return TUTTI_OK;
+}
+
+tutti_status comm_start_job(struct tutti_comm *comm, const struct job_spec *spec,
+			    const tutti_call *call)
+{
+	struct tutti_work *work;
+	tutti_status status;
+
+	trace_began(&spec->trace);
+	if (waits_here(call)) {
+		atomic_store_explicit(&comm->is_issuing, 2, memory_order_relaxed);
+		status = engine_run(comm->engine, spec);
+	} else {
+		status = engine_submit(comm->engine, spec, &work);
+		if (status == TUTTI_OK && call->work)
+			*call->work = work;
+		else if (status == TUTTI_OK)
+			work_release(work);
+	}
 	if (status != TUTTI_OK)
-		trace_ended_late(&spec.trace, true);
+		trace_ended_late(&spec->trace, true);
 	return status;
 }
 
-/* Under the rule that an invalid call uses no sequence number: args were checked before. */
-tutti_status comm_issue(struct tutti_comm *comm, struct call_args *args, const tutti_call *call)
+tutti_status comm_explain(const struct tutti_comm *comm, tutti_status status)
 {
-	const struct algorithm *a = NULL; /* the window, or none */
-	bool is_window = select_is_window(&comm->select);
-	tutti_status status = engine_status(comm->engine);
-	if (__builtin_expect(status != TUTTI_OK, 0))
-		return fail(status, "%s", engine_error(comm->engine));
-	if (args->collective == COLL_MEM_ALLOC) {
-		is_window = false;
-	} else if (!is_window) {
-		TRY(select_algorithm(&comm->select, args, &a));
-		is_window = !a->build;
-	}
-	const struct memory_kind *memory;
-	TRY(find_memory(args, &memory));
-	if (memory->id != TUTTI_MEMORY_HOST && op_user(args->op))
-		return fail(TUTTI_ERR_INVALID, "%s: %s works on host memory only, not on %s memory",
-			    collective_name(args->collective), op_name(args->op), memory->name);
-	if (group_is_open())
-		return group_add_call(comm, args, call);
+	if (engine_status(comm->engine) == TUTTI_OK)
+		return status;
+	engine_show_failure(comm->engine);
+	return fail(status, "%s", engine_error(comm->engine));
+}
+
+/* An invalid call uses no sequence number: args were checked before, and what can still be refused
+ * is refused before take_number. */
+tutti_status comm_call(struct tutti_comm *comm, struct call_args *args, const tutti_call *call)
+{
+	struct way way;
+	struct job_spec spec;
+	tutti_status status;
+
+	TRY(find_way(comm, args, &way));
 	args->sequence = atomic_load_explicit(&comm->sequence, memory_order_relaxed);
 	if (call_is_later_round(args))
 		args->sequence--; /* its first round's */
 	struct noted noted = noted_of(args, comm->size, comm->fingerprint);
 	args->fingerprint = noted.fingerprint;
-	if (is_window && waits_here(call) && memory->id == TUTTI_MEMORY_HOST) {
+	if (way.is_window && waits_here(call) && way.memory->id == TUTTI_MEMORY_HOST) {
 		take_number(comm, args, &noted);
 		atomic_store_explicit(&comm->is_issuing, 2, memory_order_relaxed);
 		status = engine_run_window(comm->engine, args, timeout_of(comm, call));
 	} else {
-		status = issue_job(comm, args, a, &noted, call);
+		status = describe_job(comm, args, &way, call, &spec);
+		if (status == TUTTI_OK) {
+			take_number(comm, args, &noted);
+			status = comm_start_job(comm, &spec, call);
+		}
 	}
-	if (__builtin_expect(status != TUTTI_OK && engine_status(comm->engine) != TUTTI_OK, 0)) {
-		engine_show_failure(comm->engine);
-		return fail(status, "%s", engine_error(comm->engine));
-	}
-	return status;
+	return __builtin_expect(status != TUTTI_OK, 0) ? comm_explain(comm, status) : status;
 }
 
 /* A callback may run before the call that it belongs to has returned to its thread: it waits for
@@ -193,16 +227,9 @@ static bool comes_after(struct tutti_comm *comm)
 	return false;
 }
 
-static bool enter_freely(struct tutti_comm *comm)
+tutti_status comm_enter_slowly(struct tutti_comm *comm, const char *name)
 {
-	int free = 0;
-	return atomic_compare_exchange_strong_explicit(&comm->is_issuing, &free, 1,
-						       memory_order_acquire, memory_order_relaxed);
-}
-
-tutti_status comm_enter(struct tutti_comm *comm, const char *name)
-{
-	if (enter_freely(comm) || comes_after(comm))
+	if (comes_after(comm))
 		return TUTTI_OK;
 	return fail(TUTTI_ERR_INVALID,
 		    "%s: another thread is in a call of this communicator on rank %d: one thread "
@@ -210,24 +237,8 @@ tutti_status comm_enter(struct tutti_comm *comm, const char *name)
 		    name, comm->rank);
 }
 
-void comm_leave(struct tutti_comm *comm)
-{
-	atomic_store_explicit(&comm->is_issuing, 0, memory_order_release);
-}
-
 void comm_lacks_memory(struct tutti_comm *comm)
 {
-	if (!group_is_open() && engine_status(comm->engine) == TUTTI_OK)
+	if (engine_status(comm->engine) == TUTTI_OK)
 		engine_fail(comm->engine, TUTTI_ERR_MEMORY, last_error());
-}
-
-tutti_status comm_call(struct tutti_comm *comm, struct call_args *args, const tutti_call *call)
-{
-	if (__builtin_expect(!enter_freely(comm), 0))
-		TRY(comm_enter(comm, collective_name(args->collective)));
-	tutti_status status = comm_issue(comm, args, call);
-	if (__builtin_expect(status == TUTTI_ERR_MEMORY, 0))
-		comm_lacks_memory(comm);
-	comm_leave(comm);
-	return status;
 }

@@ -75,6 +75,13 @@ tutti_status comm_new(struct tutti_comm **out, const tutti_config *config, const
 	return TUTTI_OK;
 }
 
+tutti_config comm_config(const struct tutti_comm *comm)
+{
+	return (tutti_config){.transports = comm->filter,
+			      .timeout_ms = comm->timeout_ms,
+			      .deterministic = comm->deterministic};
+}
+
 struct window_config comm_window_config(struct tutti_comm *comm)
 {
 	return (struct window_config){.rank = comm->rank,
@@ -159,7 +166,7 @@ static tutti_status open_trace(struct tutti_comm *comm)
 	for (int i = 0; !comm->window && i < comm->endpoint_count && at < sizeof about.way; i++)
 		at += (size_t)snprintf(about.way + at, sizeof about.way - at, "%s%s", i ? "," : "",
 				       comm->transports[i]->name);
-	return trace_open(&comm->trace, &about);
+	return trace_open(&comm->trace, &about, algorithm_name);
 }
 
 static tutti_status start_engine(struct tutti_comm *comm, const struct engine_config *config)

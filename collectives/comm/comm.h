@@ -96,6 +96,21 @@ struct tutti_comm {
 	unsigned aborts_before;    /* the call that recovers, which they do not concern     */
 };
 
+/* init.c, split.c, shrink.c, grow.c, agree.c: what tutti.h says of these, for arguments that are not NULL where it
+ * needs them, outside groups. */
+tutti_status comm_init(struct tutti_comm **comm, const tutti_config *config);
+tutti_status comm_init_all(struct tutti_comm **comms, int n, const tutti_config *config);
+tutti_status comm_split(struct tutti_comm *parent, int color, int key, const tutti_config *config,
+			struct tutti_comm **child);
+tutti_status comm_dup(struct tutti_comm *parent, struct tutti_comm **copy);
+tutti_status comm_shrink(struct tutti_comm *comm, struct tutti_comm **survivors);
+tutti_status comm_grow(struct tutti_comm *comm, int size, const tutti_config *config,
+		       struct tutti_comm **grown);
+tutti_status comm_agree(struct tutti_comm *comm, int *flag);
+
+/* What comm was made with, for one more like it. Its texts are comm's. */
+tutti_config comm_config(const struct tutti_comm *comm);
+
 /* init.c: INVALID and UNSUPPORTED what no communicator can have. */
 tutti_status comm_check_config(const tutti_config *config);
 
@@ -129,37 +144,50 @@ void comm_free(struct tutti_comm *comm);
 /* child, which has none yet, comes from comm: holds its ancestors, and its consensus if that misses a rank. */
 tutti_status comm_keep_ancestors(struct tutti_comm *child, const struct tutti_comm *comm);
 
-/* call.c: issues one validated call. INVALID when another thread is issuing on comm. */
+/* call.c: issues one call whose arguments were checked, between comm_enter and comm_leave. */
 tutti_status comm_call(struct tutti_comm *comm, struct call_args *args, const tutti_call *call);
+/* What comm_call would refuse, without making the call. */
+tutti_status comm_check_call(const struct tutti_comm *comm, const struct call_args *args);
 /* Waits for the job here, or hands out its work: as call says. */
 tutti_status comm_start_job(struct tutti_comm *comm, const struct job_spec *spec,
 			    const tutti_call *call);
-/* p2p_call.c: the same for a send or recv. */
-tutti_status p2p_issue(struct tutti_comm *comm, struct job_spec *spec, const tutti_call *call);
-/* Around whatever else issues on comm: INVALID, with a sentence that begins with name, while another thread
- * does. A blocking call leaves when it returns (and sets is_issuing to 2 before it waits), an
- * asynchronous one when it is submitted. A callback waits for a submission, which is short: it may be called
- * before its own call's submission has returned. */
-tutti_status comm_enter(struct tutti_comm *comm, const char *name);
-void comm_leave(struct tutti_comm *comm);
+/* Returns status; if the communicator has failed, with its error message as this thread's. */
+tutti_status comm_explain(const struct tutti_comm *comm, tutti_status status);
+/* call_message.c: issues a checked send or recv. It enters and leaves by itself. */
+tutti_status comm_call_message(struct tutti_comm *comm, struct job_spec *spec,
+			       const tutti_call *call);
+
+/* One thread at a time is between these two: INVALID, with a message that begins with name, while another thread is.
+ * A blocking call leaves when it returns (and sets is_issuing to 2 before it waits), an asynchronous one when it
+ * is submitted. A callback may run before its own call's submission has returned: it waits for that, which is short. */
+tutti_status comm_enter_slowly(struct tutti_comm *comm, const char *name);
+static inline tutti_status comm_enter(struct tutti_comm *comm, const char *name)
+{
+	int nobody = 0;
+
+	if (__builtin_expect(atomic_compare_exchange_strong_explicit(&comm->is_issuing, &nobody, 1,
+								     memory_order_acquire,
+								     memory_order_relaxed),
+			     1))
+		return TUTTI_OK;
+	return comm_enter_slowly(comm, name);
+}
+static inline void comm_leave(struct tutti_comm *comm)
+{
+	atomic_store_explicit(&comm->is_issuing, 0, memory_order_release);
+}
 /* The same around a call that works on a failed communicator too: who waits in between, this thread, goes on until the
  * communicator is aborted again (core/cancel.h). */
 tutti_status comm_enter_recovery(struct tutti_comm *comm, const char *name);
 void comm_leave_recovery(struct tutti_comm *comm);
-/* This rank has no memory for the call that it is in, which the others make and would wait for: the
- * communicator fails, with the thread's last sentence. Not in a group, whose calls come at its end or not at all. */
+/* This rank has no memory for the call that it is in, which the other ranks make and would wait for: the
+ * communicator fails, with the thread's last error message. */
 void comm_lacks_memory(struct tutti_comm *comm);
-/* comm_call in between: for what is made of several calls. */
-tutti_status comm_issue(struct tutti_comm *comm, struct call_args *args, const tutti_call *call);
 
 /* agree.c: puts question to the ranks of comm that still take part, see consensus.h: of a call's, all are its own of these
  * and a multiple of 4. Fills in number, has_ended and arg, which is comm for wait as well. */
 enum { CALL_AGREE, CALL_SHRINK, CALL_GROW };
 tutti_status comm_ask(struct tutti_comm *comm, struct consensus_question *question, uint32_t which,
 		      uint8_t *marks, void *records);
-
-/* alloc.c: tutti_mem_alloc where ranks share no window */
-tutti_status private_alloc(void **ptr, size_t bytes);
-tutti_status private_free(void *ptr);
 
 #endif

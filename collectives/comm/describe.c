@@ -118,7 +118,7 @@ static tutti_status describe(struct tutti_comm *comm, struct member *m)
 	TRY(select_parse(&comm->select, algo));
 	if (!comm->host_id[0]) /* else it is the parent's */
 		TRY(find_host_id(comm->host_id, sizeof comm->host_id, env));
-	snprintf(m->version, sizeof m->version, "%s", tutti_version());
+	snprintf(m->version, sizeof m->version, "%s", TUTTI_VERSION);
 	snprintf(m->host_id, sizeof m->host_id, "%s", comm->host_id);
 	if (gethostname(m->host, sizeof m->host - 1) != 0)
 		snprintf(m->host, sizeof m->host, "?");

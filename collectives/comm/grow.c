@@ -11,10 +11,8 @@
  * and tell the new ones, so that all of them have the new communicator, or none. */
 #include "collectives/comm/arrive.h"
 #include "collectives/comm/comm.h"
-#include "collectives/api/group.h"
 
 #include "core/clock.h"
-#include "core/forks.h"
 #include "core/log.h"
 
 #include <stdio.h>
@@ -258,30 +256,26 @@ static tutti_status run(struct grow *g, tutti_comm **grown)
 
 static void inherit(struct grow *g, const tutti_config *config)
 {
+	const tutti_config old = comm_config(g->old);
+
 	if (config)
 		g->config = *config;
 	if (!g->config.deterministic)
-		g->config.deterministic = g->old->deterministic;
+		g->config.deterministic = old.deterministic;
 	if (!g->config.timeout_ms)
-		g->config.timeout_ms = g->old->timeout_ms;
+		g->config.timeout_ms = old.timeout_ms;
 	if (!g->config.transports)
-		g->config.transports = g->old->filter;
+		g->config.transports = old.transports;
 }
 
-tutti_status tutti_comm_grow(tutti_comm *comm, int size, const tutti_config *config,
-			     tutti_comm **grown)
+tutti_status comm_grow(struct tutti_comm *comm, int size, const tutti_config *config,
+		       struct tutti_comm **grown)
 {
 	struct grow g = {.old = comm, .size = size};
 
-	last_error_clear();
-	TRY(forks_check(NAME));
-	if (!comm || !grown)
-		return fail(TUTTI_ERR_INVALID, NAME ": %s is NULL", comm ? "grown" : "comm");
 	if (size < 1 || size > SIZE_MOST)
 		return fail(TUTTI_ERR_INVALID, NAME ": size is %d: it is from 1 to %d", size,
 			    SIZE_MOST);
-	if (group_is_open())
-		return fail(TUTTI_ERR_INVALID, NAME ": a group is open on this thread");
 	TRY(env_load(&g.env));
 	inherit(&g, config);
 	TRY(comm_check_config(&g.config));

@@ -9,11 +9,9 @@
  * and when one of the group is missing in a later answer, all of them know it, leave what they have
  * begun and ask again who is there. */
 #include "collectives/comm/comm.h"
-#include "collectives/api/group.h"
 
 #include "core/auth.h"
 #include "core/clock.h"
-#include "core/forks.h"
 #include "core/log.h"
 
 #include <stdio.h>
@@ -165,9 +163,7 @@ static tutti_status derive_identity(const struct shrink *s)
 static tutti_status make_child(struct shrink *s, struct member *mine)
 {
 	struct tutti_comm *old = s->old, *child;
-	const tutti_config inherited = {.transports = old->filter,
-					.timeout_ms = old->timeout_ms,
-					.deterministic = old->deterministic};
+	const tutti_config inherited = comm_config(old);
 
 	TRY(comm_new(&child, &inherited, &old->env, s->rank, s->size));
 	s->child = child;
@@ -302,14 +298,8 @@ static tutti_status run(struct tutti_comm *old, tutti_comm **survivors)
 	return status;
 }
 
-tutti_status tutti_comm_shrink(tutti_comm *comm, tutti_comm **survivors)
+tutti_status comm_shrink(struct tutti_comm *comm, struct tutti_comm **survivors)
 {
-	last_error_clear();
-	TRY(forks_check(NAME));
-	if (!comm || !survivors)
-		return fail(TUTTI_ERR_INVALID, NAME ": %s is NULL", comm ? "survivors" : "comm");
-	if (group_is_open())
-		return fail(TUTTI_ERR_INVALID, NAME ": a group is open on this thread");
 	TRY(comm_enter_recovery(comm, NAME));
 	tutti_status status = run(comm, survivors);
 	comm_leave_recovery(comm);

@@ -13,7 +13,6 @@
 
 #include "core/auth.h"
 #include "core/clock.h"
-#include "core/forks.h"
 #include "core/log.h"
 
 #include <stdio.h>
@@ -37,7 +36,7 @@ struct reason {
 struct split {
 	struct tutti_comm *parent;
 	enum collective collective;
-	const tutti_config *config; /* the caller's, or what the parent has          */
+	const tutti_config *config; /* the caller's, or the parent's                      */
 	uint64_t sequence, deadline_ns;
 	int round;
 	int rank, size;         /* of this rank in its child; size 0: none so far       */
@@ -66,7 +65,7 @@ static tutti_status all_gather(struct split *s, const void *mine, size_t bytes, 
 				 .count = bytes,
 				 .send = mine,
 				 .recv = all};
-	tutti_status status = comm_issue(s->parent, &args, &call);
+	tutti_status status = comm_call(s->parent, &args, &call);
 	s->sequence = args.sequence;
 	return status;
 }
@@ -343,14 +342,8 @@ static tutti_status allocate(struct split *s)
 	return TUTTI_ERR_MEMORY;
 }
 
-static tutti_status run(struct split *s, int color, int key, tutti_comm **out)
+static tutti_status run(struct split *s, int color, int key, struct tutti_comm **out)
 {
-	tutti_config inherited;
-
-	TRY(tutti_comm_config(s->parent, &inherited));
-	if (!s->config)
-		s->config = &inherited;
-	s->deadline_ns = deadline_after_ms(s->parent->timeout_ms);
 	TRY(comm_enter(s->parent, collective_name(s->collective)));
 	tutti_status status = allocate(s);
 	if (status == TUTTI_OK)
@@ -366,25 +359,25 @@ static tutti_status run(struct split *s, int color, int key, tutti_comm **out)
 	return status;
 }
 
-tutti_status tutti_comm_split(tutti_comm *comm, int color, int key, const tutti_config *config,
-			      tutti_comm **child)
+tutti_status comm_split(struct tutti_comm *parent, int color, int key, const tutti_config *config,
+			struct tutti_comm **child)
 {
-	last_error_clear();
-	TRY(forks_check("tutti_comm_split"));
-	if (!comm || !child)
-		return fail(TUTTI_ERR_INVALID, "tutti_comm_split: %s is NULL",
-			    comm ? "child" : "comm");
-	struct split s = {.parent = comm, .collective = COLL_SPLIT, .config = config};
+	tutti_config inherited = comm_config(parent);
+	struct split s = {.parent = parent,
+			  .collective = COLL_SPLIT,
+			  .config = config ? config : &inherited,
+			  .deadline_ns = deadline_after_ms(parent->timeout_ms)};
+
 	return run(&s, color, key, child);
 }
 
-tutti_status tutti_comm_dup(tutti_comm *comm, tutti_comm **copy)
+tutti_status comm_dup(struct tutti_comm *parent, struct tutti_comm **copy)
 {
-	last_error_clear();
-	TRY(forks_check("tutti_comm_dup"));
-	if (!comm || !copy)
-		return fail(TUTTI_ERR_INVALID, "tutti_comm_dup: %s is NULL",
-			    comm ? "copy" : "comm");
-	struct split s = {.parent = comm, .collective = COLL_DUP};
+	tutti_config inherited = comm_config(parent);
+	struct split s = {.parent = parent,
+			  .collective = COLL_DUP,
+			  .config = &inherited,
+			  .deadline_ns = deadline_after_ms(parent->timeout_ms)};
+
 	return run(&s, 0, 0, copy);
 }

@@ -163,6 +163,11 @@ const struct algorithm *algorithm_at(int i)
 	return i < ALGORITHMS ? &table[i] : NULL;
 }
 
+const char *algorithm_name(int i)
+{
+	return i < ALGORITHMS ? table[i].name : NULL;
+}
+
 const struct algorithm *algorithm_find(enum collective collective, const char *name)
 {
 	for (int i = 0; i < ALGORITHMS; i++)

@@ -2,9 +2,8 @@
 #ifndef COLLECTIVES_SELECT_SELECT_H
 #define COLLECTIVES_SELECT_SELECT_H
 
+#include "collectives/plan/calls.h"
 #include "collectives/select/links.h"
-#include "collectives/plan/plan.h"
-#include "collectives/window/window.h"
 
 /* Into how many chunks a block is cut; of a vector (all_reduce, reduce, broadcast) there is one block. */
 enum cut { CUT_NONE, CUT_HALVES, CUT_RANKS, CUT_RANKS_TWICE };
@@ -35,6 +34,7 @@ struct algorithm {
 /* NULL when there is none of that name. */
 const struct algorithm *algorithm_find(enum collective collective, const char *name);
 const struct algorithm *algorithm_at(int i); /* for tools and tests: NULL past the last one */
+const char *algorithm_name(int i); /* its name */
 uint32_t algorithm_split(const struct algorithm *a, int size);
 
 /* What makes the plan of one rank. nodes: NULL for an algorithm that does not need them. */

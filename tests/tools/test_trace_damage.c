@@ -3,6 +3,8 @@
  * without a crash. */
 #include "tools/tutti-trace/merge.h"
 
+#include "collectives/select/select.h"
+
 #include "core/status.h"
 
 #include <setjmp.h>
@@ -41,7 +43,7 @@ static void make_page(void)
 {
 	struct trace_about about = {.name = 5, .rank = 1, .size = 2, .num_nodes = 1, .way = "tcp"};
 	struct trace *t;
-	assert_int_equal(trace_open(&t, &about), TUTTI_OK);
+	assert_int_equal(trace_open(&t, &about, algorithm_name), TUTTI_OK);
 	for (uint64_t i = 0; i < 1500; i++) {
 		unsigned n = (unsigned)i;
 		struct trace_mark mark =
