@@ -25,6 +25,7 @@ target_link_libraries(window_orders_3_slots PRIVATE PkgConfig::CMOCKA
 	$<TARGET_PROPERTY:tutti_objects,INTERFACE_LINK_LIBRARIES>)
 add_test(NAME collectives/window_orders_3_slots COMMAND window_orders_3_slots)
 tutti_test_properties(collectives/window_orders_3_slots collectives)
+tutti_test_marks(collectives/window_orders_3_slots collectives/test_window_orders.c)
 # A rank that dies at the question that it is to answer.
 target_link_options(test_grow_verdict PRIVATE LINKER:--wrap=comm_ask)
 # A message that is lost with its connection, and one that breaks before the other rank comes.
