@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections import defaultdict
 
+sys.dont_write_bytecode = True
 import tables
 
 SOURCES = tables.LIBRARY + ("include", "launch", "perf", "examples", "bindings", "tools")
@@ -136,6 +137,16 @@ def cycles_of(links):
     return found
 
 
+def named(cycles):
+    """{(folder, sizes): members}: a folder's cycles are known by their sizes, which stay as long as files only move."""
+    by_folder = defaultdict(list)
+    for cycle in sorted(cycles, key=len, reverse=True):
+        by_folder[os.path.commonpath(cycle)].append(cycle)
+    return {(folder, "+".join(str(len(cycle)) for cycle in those)):
+            "files that link each other:\n" + "\n".join("    " + " ".join(cycle) for cycle in those)
+            for folder, those in by_folder.items()}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("root")
@@ -145,7 +156,7 @@ def main():
     house = os.path.join(options.root, "tests/house")
     layers = Layers(options.root, os.path.join(house, "layers.txt"))
     print("".join(complaint + "\n" for complaint in layers.complaints), end="")
-    upward, cycles = {}, {}
+    upward = {}
     bad = len(layers.complaints) + included(options.root, layers, upward)
     if options.objects:
         links = linked(options.root, options.objects)
@@ -154,8 +165,7 @@ def main():
                 symbols = [symbol for symbol in symbols if not layers.allows(source, target, symbol)]
                 if symbols:
                     upward.setdefault((source, target), "may not be linked: " + " ".join(symbols))
-        for cycle in cycles_of(links):
-            cycles.update({(file, cycle[0]): f"in a cycle of {len(cycle)} files" for file in cycle})
+        cycles = named(cycles_of(links))
         bad += tables.judge(os.path.join(house, "cycles.txt"), cycles, options.update)
     bad += tables.judge(os.path.join(house, "upward.txt"), upward, options.update)
     sys.exit(bad != 0)

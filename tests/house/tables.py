@@ -5,7 +5,7 @@ import os
 import subprocess
 
 LIBRARY = ("core", "memory", "transport", "rendezvous", "collectives", "train")
-TO_MEND = "to be mended"
+TO_DO = "to do"
 
 
 def lines_of(path):
@@ -45,7 +45,7 @@ def judge(path, found, update):
         words = line.split(None, width)
         known[tuple(words[:width])] = words[width] if len(words) > width else ""
     if update:
-        rewrite(path, {words: known.get(words, TO_MEND) for words in found})
+        rewrite(path, {words: known.get(words, TO_DO) for words in found})
         return 0
     for words in sorted(set(found) - set(known)):
         print(f"{' '.join(words)}: {found[words]}")
