@@ -1,3 +1,4 @@
+/* no_tsan: both ends are in one thread */
 /* Breaks when somebody between two ends can read, change, cut or repeat what they say unnoticed,
  * when somebody without the key gets through, or when a byte is lost or doubled between calls that
  * could not finish. TEST_SEED repeats a run. */

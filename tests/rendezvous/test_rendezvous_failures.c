@@ -1,3 +1,4 @@
+/* slow: 4 s */
 /* Breaks when a stranger can disturb a job that is joining, or when a join that cannot succeed
  * hangs or does not say why, to every rank. */
 #include "core/auth.h"

@@ -1,3 +1,4 @@
+/* slow: 12 s */
 /* Breaks when strangers at its doors can disturb a job: delay its joining beyond measure, change a
  * value, take its descriptors or memory, or make it talk. Ranks are processes; hundreds of
  * strangers come before, while and after they join. FLOOD_SEED repeats a run. */

@@ -1,3 +1,6 @@
+/* slow: 3 s */
+/* no_asan: one thread that computes for long in plain arrays */
+/* no_tsan: other tests of the trainer run the same code with fewer models */
 /* What would break: a backward that is not the derivative of its forward, a loss that depends on
  * the number of ranks or the strategy, and parameters of 16 bits that are computed with as other
  * numbers. */

@@ -1,3 +1,4 @@
+/* no_tsan: other tests of the trainer run the same code with fewer models */
 /* What would break: the rules of units. One that runs twice, one that is computed again inside
  * backward, a frozen one, one that is not to be sharded, one that nobody runs, one that
  * all ranks skip in some steps: every strategy must train the same bits. */

@@ -1,3 +1,4 @@
+/* no_tsan: other tests of the trainer run the same code with fewer models */
 /* What would break: whoever updates parameters without tutti_step trains something else, at some
  * strategy or number of ranks; and slices of a tensor that stacks all layers let something write
  * next to them.

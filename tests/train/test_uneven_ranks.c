@@ -1,3 +1,4 @@
+/* no_tsan: other tests of the trainer run the same code with fewer models */
 /* What would break: gradients that depend on how samples are shared out, ranks that wait forever
  * because one has run out of data, buffers that differ, and evaluations that count duplicates. The
  * sampler and the trainer together. */

@@ -1,3 +1,4 @@
+/* slow: 3 s */
 /* Would break: bytes that a ring loses or invents, a sleeper that nobody wakes, or an index stored
  * by a hostile peer that leads us outside the ring. */
 #include "transport/shm/lane_memory.h"

@@ -1,3 +1,4 @@
+/* slow: 2 s */
 /* Would break: that a rank which has left its last call gives its peers what a reset took of it,
  * whether it computes or leaves the communicator; and that an abort waits for none of this. Ranks
  * of one process, in a network of its own. */

@@ -1,3 +1,5 @@
+/* slow: 3 s */
+/* no_tsan: both ends are in one thread */
 /* Would break: that ranks do not notice when the network resets their connections, however often
  * and wherever in the streams; and what they are told when it stays broken. In a network of its
  * own. */

@@ -1,3 +1,5 @@
+/* slow: 3 s */
+/* no_tsan: both ends are in one thread */
 /* Would break: any rule of transport.h, over tcp whose connections heal; deaths above all, which
  * must not be taken for broken sockets. */
 #include "tests/transport/conformance.h"

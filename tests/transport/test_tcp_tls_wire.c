@@ -1,3 +1,4 @@
+/* no_tsan: both ends are in one thread */
 /* Would break: what tcp does when TLS finds something wrong, who is told what, and how streams end.
  */
 #include "tests/transport/hand.h"

@@ -1,3 +1,4 @@
+/* no_tsan: other tests of the trainer run the same code with fewer models */
 /* What would break: whoever goes on from a checkpoint at another number of ranks, saves a step
  * again, or has a damaged file.
  */

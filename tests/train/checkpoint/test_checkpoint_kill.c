@@ -1,3 +1,4 @@
+/* no_tsan: its ranks are processes: nothing is seen of what they share */
 /* What would break: a job whose ranks die while they save, at any moment. The checkpoint that was
  * there, or the one that was being written, is found whole; and the next save clears away what is
  * left. */

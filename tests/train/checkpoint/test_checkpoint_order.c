@@ -1,3 +1,4 @@
+/* no_tsan: it has one thread */
 /* What would break: a checkpoint that is whole as long as the machine is. What is written is on the
  * disk only when it has been synced, folders too, so that a machine that goes down at any moment
  * leaves a checkpoint only if all of it is there. Here what has been written and not synced since

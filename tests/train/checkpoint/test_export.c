@@ -1,3 +1,4 @@
+/* no_tsan: other tests of the trainer run the same code with fewer models */
 /* What would break: an exported file that others read with other values than the trainer has. A
  * reader that is not ours decodes it; what it must find is the master copy, rounded here. */
 #include "tests/train/ranks.h"

@@ -1,3 +1,4 @@
+/* no_tsan: it has one thread */
 /* What would break: other programs that read our files, or whose files we read, and whoever is
  * handed a file that is not what it says. */
 #include "tests/train/saved.h"

@@ -1,3 +1,4 @@
+/* no_tsan: its ranks are processes: nothing is seen of what they share */
 /* What would break: a job of which processes are killed (SIGKILL) while it trains and saves, one of
  * them or all, at any moment. The job after it, of another number of ranks, finds the newest whole
  * checkpoint: none older than the last one that tutti_save_wait has spoken of, with the parameters

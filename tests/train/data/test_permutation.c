@@ -1,3 +1,4 @@
+/* no_tsan: it has one thread */
 /* What would break: samples drawn twice or never, epochs that are hardly shuffled, and checkpoints
  * that go on in another order. */
 #include "train/data/permutation.h"

@@ -1,3 +1,4 @@
+/* no_tsan: it has one thread */
 /* What would break: samples trained twice or left out when the rank count changes or a job is
  * resumed, ranks that wait forever because one ran out of data, and evaluations that count
  * duplicates. */

@@ -1,3 +1,4 @@
+/* no_tsan: other tests of the trainer run the same code with fewer models */
 /* What would break: log files that their readers cannot read, that a restart spoils, and a disk
  * that is full on rank 0 while the others wait. */
 #include "tests/train/ranks.h"

@@ -1,3 +1,4 @@
+/* no_tsan: other tests of the trainer run the same code with fewer models */
 /* What would break: buckets of other sizes than DDP's, and large extern gradients that are copied.
  */
 #include "tests/train/ranks.h"

@@ -1,3 +1,4 @@
+/* no_tsan: other tests of the trainer run the same code with fewer models */
 /* What would break: a trainer that takes more memory than tutti_memory_estimate said, or that says
  * so in the middle of a step. Random models, with blocks of very different sizes and tied
  * parameters, run with memory_limit at the estimate; what they take from tutti_mem_alloc is

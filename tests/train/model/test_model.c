@@ -1,3 +1,4 @@
+/* no_tsan: other tests of the trainer run the same code with fewer models */
 /* What would break: bad registrations that are taken, and unbuilt functions that pretend to work.
  */
 #include "tests/train/ranks.h"

@@ -1,3 +1,4 @@
+/* no_tsan: other tests of the trainer run the same code with fewer models */
 /* What would break: gradients that are not the global mean, updates that depend on the number of
  * ranks, and wrong arithmetic in AdamW, SGD and clipping. */
 #include "tests/train/ranks.h"

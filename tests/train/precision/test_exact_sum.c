@@ -1,3 +1,4 @@
+/* no_tsan: it has one thread */
 /* Breaks when an exact sum of squares depends on the order, on the cut, or on the merge of its
  * limbs; when it is not the nearest f64 of what a plain sum of bits says; or when an infinity or a
  * NaN is lost. */

@@ -1,3 +1,4 @@
+/* no_tsan: it has one thread */
 /* Breaks when a kernel of the training layer differs by one bit from its plain definition, on any
  * instruction set, at any count and alignment, with subnormal numbers, infinities and NaNs; when it
  * writes beside its arrays; or when the thread's floating point settings change a result. */

@@ -1,3 +1,4 @@
+/* no_tsan: it has one thread */
 /* Breaks when stochastic rounding is biased, depends on how an array is cut or on the instruction
  * set, repeats itself among steps, seeds or parameters, changes what BF16 can hold, or makes an
  * infinity of a finite number. */

@@ -1,3 +1,5 @@
+/* slow: 2 s */
+/* no_tsan: other tests of the trainer run the same code with fewer models */
 /* What would break: a strategy that holds other memory than its arithmetic says, and statistics
  * that say what was meant. Here what is really held is counted: what the trainer takes from
  * tutti_mem_alloc, by its size, and the heap, as the allocator sees it. Two models are compared,

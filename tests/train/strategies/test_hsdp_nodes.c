@@ -1,3 +1,4 @@
+/* no_tsan: its ranks are processes: nothing is seen of what they share */
 /* What would break: HSDP over several machines. A node's ranks are a shard group, replicas are of
  * different nodes, and what is trained has DDP's bits; nodes that cannot be shard groups are
  * refused on all ranks alike. */

@@ -1,3 +1,4 @@
+/* no_tsan: other tests of the trainer run the same code with fewer models */
 /* What would break: an infinity on one rank that not all skip, strategies that add in another order
  * than DDP, deterministic = 2 that depends on the number of ranks, local SGD that never averages,
  * and state in files that trains otherwise than state in memory. */

@@ -1,3 +1,4 @@
+/* no_tsan: other tests of the trainer run the same code with fewer models */
 /* What would break: a strategy that sends other bytes than its arithmetic says, and statistics that
  * say what was meant instead of what was sent. The trainer counts by formula; here its
  * communicators are asked what really left this rank as messages. Rings send exactly what a
