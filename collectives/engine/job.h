@@ -61,7 +61,7 @@ struct engine_user {
 };
 
 /* For memory that the CPU may not touch: host copies of the caller's buffers, or scratch in that memory. */
-struct staging {
+struct bounce {
 	uint8_t *send, *recv; /* one block; NULL: no copies were needed            */
 	void *scratch;        /* or NULL                                           */
 	struct engine_io in, gaps, out, scratch_io;
@@ -95,7 +95,7 @@ struct tutti_work {
 	struct run *run;
 	struct window_run window;
 	struct p2p_message *message; /* a send or recv                                  */
-	struct staging staging;
+	struct bounce bounce;
 	struct tutti_work *whole; /* the group's work that this is a part of; or NULL    */
 	struct work_parts *parts; /* of a group's work; it is on none of the lists       */
 	atomic_int refs;          /* any thread                                        */
@@ -248,11 +248,11 @@ tutti_status work_new_whole(struct tutti_work **whole, struct engine *e, size_t 
 void work_add_part(struct tutti_work *whole, struct tutti_work *part);
 bool work_seal(struct tutti_work *whole);
 
-/* staging.c */
+/* bounce.c */
 /* Scratch of so many bytes in the memory of work's kind; comes with the kind's prepared. */
-void staging_take_scratch(struct engine *e, struct tutti_work *work, size_t bytes);
+void bounce_take_scratch(struct engine *e, struct tutti_work *work, size_t bytes);
 /* Host copies of the caller's buffers, where the CPU may not touch these: begins to fill them. */
-tutti_status staging_prepare(struct engine *e, struct tutti_work *work);
+tutti_status bounce_prepare(struct engine *e, struct tutti_work *work);
 /* Its plan, window operation or message is over: gives the staging back, and finishes work at the end of the pass. */
 void engine_work_ended(struct engine *e, struct tutti_work *work);
 

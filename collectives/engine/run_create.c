@@ -178,7 +178,7 @@ static tutti_status begin(struct engine *e, struct tutti_work *work)
 	size_t bytes = (size_t)r->plan->pool_chunks[POOL_KIND] * r->slots * r->slice_stride;
 
 	if (bytes) {
-		staging_take_scratch(e, work, bytes);
+		bounce_take_scratch(e, work, bytes);
 		return TUTTI_OK;
 	}
 	work->stage = WORK_RUNS;
@@ -188,7 +188,7 @@ static tutti_status begin(struct engine *e, struct tutti_work *work)
 
 static void prepared(struct engine *e, struct tutti_work *work)
 {
-	work->run->tmp[POOL_KIND] = work->staging.scratch;
+	work->run->tmp[POOL_KIND] = work->bounce.scratch;
 	run_start(e, work->run);
 }
 

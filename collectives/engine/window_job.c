@@ -10,7 +10,7 @@ static tutti_status begin(struct engine *e, struct tutti_work *work)
 	assert(e->config.window);
 	work->stage = WORK_RUNS;
 	if (work->spec.memory->id != TUTTI_MEMORY_HOST)
-		TRY(staging_prepare(e, work));
+		TRY(bounce_prepare(e, work));
 	work->next_window = NULL;
 	*e->window_tail = work;
 	e->window_tail = &work->next_window;
@@ -27,9 +27,9 @@ bool window_job_advance(struct engine *e)
 		return false;
 	if (!work->has_begun) {
 		struct call_args args = work->spec.args;
-		if (work->staging.send) {
-			args.send = work->staging.send;
-			args.recv = work->staging.recv;
+		if (work->bounce.send) {
+			args.send = work->bounce.send;
+			args.recv = work->bounce.recv;
 		}
 		window_begin(e->config.window, &work->window, &args);
 		work->has_begun = true;

@@ -179,8 +179,8 @@ void work_finish(struct engine *e, struct tutti_work *work, tutti_status status)
 	unlink_work(e, work);
 	if (work->spec.kind->finish)
 		work->spec.kind->finish(e, work);
-	free(work->staging.send);
-	work->staging.send = NULL;
+	free(work->bounce.send);
+	work->bounce.send = NULL;
 	work->status = status;
 	work_end(e, work);
 	if (whole)

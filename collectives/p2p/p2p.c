@@ -127,7 +127,7 @@ static tutti_status begin(struct engine *e, struct tutti_work *work)
 
 	work->stage = WORK_RUNS;
 	if (spec->memory->id != TUTTI_MEMORY_HOST)
-		TRY(staging_prepare(e, work));
+		TRY(bounce_prepare(e, work));
 	struct p2p *p = p2p_of(e);
 	struct p2p_message *m = p ? new_message(p) : NULL;
 	if (!m)
@@ -137,8 +137,8 @@ static tutti_status begin(struct engine *e, struct tutti_work *work)
 	m->work = work;
 	m->bytes = sends ? spec->send_bytes : spec->recv_bytes;
 	m->buf = sends ? (uint8_t *)(uintptr_t)spec->args.send : spec->args.recv;
-	if (work->staging.send)
-		m->buf = sends ? work->staging.send : work->staging.recv;
+	if (work->bounce.send)
+		m->buf = sends ? work->bounce.send : work->bounce.recv;
 	m->is_ready = work->stage == WORK_RUNS;
 	tutti_status status = sends ? begin_send(p, m) : begin_recv(p, m);
 	/* Partner: engine_pass, which looks at stop when we are through. */

@@ -48,7 +48,7 @@ static void on_failure(void *arg, const struct notice *notice)
 
 	MUST(notice->status > TUTTI_IN_PROGRESS && notice->status <= TUTTI_ERR_INTERNAL);
 	MUST(notice->dead >= -1 && notice->dead < r->size);
-	MUST(strlen(notice->message) < ERROR_BYTES);
+	MUST(strlen(notice->sentence) < ERROR_BYTES);
 	MUST(!r->has_failed);
 	r->has_failed = true;
 }
@@ -117,7 +117,7 @@ static void take_message(struct ring *r, struct input *in)
 	if (m->kind == CONTROL_NOTES_OF || m->kind == CONTROL_LEAVING)
 		some_notes(r, in);
 	else
-		input_bytes(in, m->message, how & 8 ? 40 : 0);
+		input_bytes(in, m->sentence, how & 8 ? 40 : 0);
 	if (how == 255)
 		input_bytes(in, m, sizeof *m);
 	r->from = &r->foreign.conns[(how >> 4) % r->foreign.count];

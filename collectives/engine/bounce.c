@@ -4,14 +4,14 @@
 
 #include <stdlib.h>
 
-static void staging_done(struct engine *e, struct engine_io *io);
-static void staging_failed(struct engine *e, struct engine_io *io);
-static const struct io_owner staging_owner = {.done = staging_done, .failed = staging_failed};
+static void bounce_done(struct engine *e, struct engine_io *io);
+static void bounce_failed(struct engine *e, struct engine_io *io);
+static const struct io_owner bounce_owner = {.done = bounce_done, .failed = bounce_failed};
 
 static void post(struct engine *e, struct tutti_work *work, struct engine_io *io, enum memory_op op)
 {
 	struct memory_queue *q = e->queues[work->spec.memory->id];
-	io->owner = &staging_owner;
+	io->owner = &bounce_owner;
 	io->work = work;
 	io->op.op = op;
 	q->kind->post(q, &io->op, &e->done);
@@ -28,9 +28,9 @@ static void post_copy(struct engine *e, struct tutti_work *work, struct engine_i
 
 /* A call of the window, or a message, on such memory goes through host copies, so that all ranks
  * still take one path. */
-tutti_status staging_prepare(struct engine *e, struct tutti_work *work)
+tutti_status bounce_prepare(struct engine *e, struct tutti_work *work)
 {
-	struct staging *s = &work->staging;
+	struct bounce *s = &work->bounce;
 	const struct job_spec *spec = &work->spec;
 
 	s->send = malloc(spec->send_bytes + spec->recv_bytes + 1);
@@ -56,20 +56,20 @@ tutti_status staging_prepare(struct engine *e, struct tutti_work *work)
 	return TUTTI_OK;
 }
 
-void staging_take_scratch(struct engine *e, struct tutti_work *work, size_t bytes)
+void bounce_take_scratch(struct engine *e, struct tutti_work *work, size_t bytes)
 {
-	struct engine_io *io = &work->staging.scratch_io;
+	struct engine_io *io = &work->bounce.scratch_io;
 
 	io->op.io.bytes = bytes;
 	post(e, work, io, MEMORY_ALLOC);
 }
 
-static void staging_failed(struct engine *e, struct engine_io *io)
+static void bounce_failed(struct engine *e, struct engine_io *io)
 {
 	engine_fail_in(e, io->work, io->op.io.status, tutti_status_string(io->op.io.status));
 }
 
-static void staging_done(struct engine *e, struct engine_io *io)
+static void bounce_done(struct engine *e, struct engine_io *io)
 {
 	struct tutti_work *work = io->work;
 	if (work->stage == WORK_CLEANS_UP) { /* given back, or copied out */
@@ -77,10 +77,10 @@ static void staging_done(struct engine *e, struct engine_io *io)
 		e->ended = work;
 		return;
 	}
-	if (work->staging.preparing && --work->staging.preparing)
+	if (work->bounce.preparing && --work->bounce.preparing)
 		return;
-	if (io == &work->staging.scratch_io)
-		work->staging.scratch = io->op.io.buf;
+	if (io == &work->bounce.scratch_io)
+		work->bounce.scratch = io->op.io.buf;
 	work->stage = WORK_RUNS;
 	if (work->spec.kind->prepared)
 		work->spec.kind->prepared(e, work);
@@ -88,7 +88,7 @@ static void staging_done(struct engine *e, struct engine_io *io)
 
 void engine_work_ended(struct engine *e, struct tutti_work *work)
 {
-	struct staging *s = &work->staging;
+	struct bounce *s = &work->bounce;
 	work->stage = WORK_CLEANS_UP;
 	if (s->scratch) {
 		s->scratch_io.op.io.buf = s->scratch;
