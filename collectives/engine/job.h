@@ -12,7 +12,7 @@
 #include <stdatomic.h>
 
 #define ENGINE_WORKS_MAX 1024 /* works under way at once; submit waits for room                */
-#define MEND_FDS         4    /* of an engine's endpoints, that the helper sleeps on           */
+#define RESEND_FDS         4    /* of an engine's endpoints, that the helper sleeps on           */
 
 struct lane_run;
 struct run;
@@ -34,14 +34,14 @@ struct io_owner {
 struct engine_io {
 	struct memory_io op;
 	const struct io_owner *owner;
-	struct tutti_work *work; /* whose staging it is; NULL for ios of other owners   */
+	struct tutti_work *work; /* of bounce.c: whose; NULL for ios of other owners    */
 };
 
 /* A kind of job. */
 struct job_kind {
 	/* Starts work. An error is the communicator's. */
 	tutti_status (*begin)(struct engine *e, struct tutti_work *work);
-	/* The staging that begin asked for is there. NULL: it does not matter when. */
+	/* The host copies or the scratch that begin asked for are there. NULL: not needed. */
 	void (*prepared)(struct engine *e, struct tutti_work *work);
 	/* The work is over, well or not: gives back what begin took. NULL: nothing. */
 	void (*finish)(struct engine *e, struct tutti_work *work);
@@ -78,7 +78,7 @@ struct work_parts {
 	struct engine **engine; /* of the parts, each once                            */
 	size_t engine_count;
 	_Atomic size_t left; /* parts under way, and one while they are being started */
-	atomic_int status;   /* the first failure; who writes it writes why, too      */
+	atomic_int status;   /* the first failure; its writer also writes why         */
 	char why[ERROR_BYTES];
 };
 
@@ -103,7 +103,7 @@ struct tutti_work {
 	tutti_status status;
 };
 
-/* A connection broke. That is the failure only if nobody explains it within a moment: see watch.c. */
+/* A connection broke. It becomes the failure only if no rank gives a better reason in time: watch.c. */
 struct suspect {
 	tutti_status status; /* OK: none */
 	int peer;            /* PEER: whose it was; else -1 */
@@ -112,9 +112,10 @@ struct suspect {
 	char sentence[ERROR_BYTES];
 };
 
-/* What to sleep on for those who may need this rank while it is in no call. */
-struct mending {
-	int fds[MEND_FDS], count;
+/* While this rank is in no call: the descriptors that wake the helper when a peer needs bytes sent
+ * again. */
+struct resend {
+	int fds[RESEND_FDS], count;
 	bool is_due; /* now, or as soon as the lock can be had */
 };
 
@@ -169,7 +170,7 @@ struct engine {
 	/* helper.c */
 	struct engine *next_helped;
 	bool is_helped;
-	struct mending mending; /* the helper thread's own */
+	struct resend resend; /* the helper thread's own */
 };
 
 static inline uint64_t engine_now(const struct engine *e)
@@ -187,7 +188,7 @@ struct pollfd;
 int engine_arm(struct engine *e, struct pollfd *fds, int max);
 void engine_disarm(struct engine *e);
 /* What peers need of a rank that is in no call. */
-void engine_mend(struct engine *e, struct mending *mending);
+void engine_resend(struct engine *e, struct resend *resend);
 /* What was sent may be lost yet, though all works are over. */
 bool engine_in_doubt(struct engine *e);
 
@@ -253,7 +254,7 @@ bool work_seal(struct tutti_work *whole);
 void bounce_take_scratch(struct engine *e, struct tutti_work *work, size_t bytes);
 /* Host copies of the caller's buffers, where the CPU may not touch these: begins to fill them. */
 tutti_status bounce_prepare(struct engine *e, struct tutti_work *work);
-/* Its plan, window operation or message is over: gives the staging back, and finishes work at the end of the pass. */
+/* Its plan, window operation or message is over: gives host copies and scratch back, and finishes work at the end of the pass. */
 void engine_work_ended(struct engine *e, struct tutti_work *work);
 
 /* window_job.c */

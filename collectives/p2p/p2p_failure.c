@@ -12,8 +12,6 @@
 #define GONE_BYTES 180 /* a list: eight numbers of ten digits, how many more, what they did */
 #define WHY_BYTES  (2 * GONE_BYTES + 200) /* two lists, and a reason of 150 */
 
-/* ---- peers that are gone -------------------------------------------------------------------- */
-
 bool p2p_is_gone(const struct p2p_peer *peer)
 {
 	return peer->is_lost || peer->has_left;
@@ -143,8 +141,6 @@ void p2p_nonsense(struct p2p_peer *peer, const char *what)
 	engine_set_failure(p2p_engine(peer), TUTTI_ERR_INTERNAL, -1, text);
 }
 
-/* ---- a send and a recv that do not fit ------------------------------------------------------ */
-
 /* The same sentence on both ranks. */
 static void fail_mismatch(struct engine *e, int from, int to, const struct p2p_header *h)
 {
@@ -169,8 +165,6 @@ void p2p_take_mismatch(struct p2p_peer *peer, const struct p2p_header *h)
 	struct engine *e = p2p_engine(peer);
 	fail_mismatch(e, e->config.rank, peer->rank, h);
 }
-
-/* ---- words ---------------------------------------------------------------------------------- */
 
 static void call_words(const struct tutti_work *work, enum p2p_side side, char *text, size_t bytes)
 {
