@@ -17,7 +17,6 @@ plant()
 	rm -rf "$tree" "$scratch/objects"
 	mkdir -p "$tree/tests/house"
 	cp tests/house/layers.txt "$tree/tests/house/"
-	sed -i 's/?//g' "$tree/tests/house/layers.txt"
 	(cd "$tree" && sed 's/^#.*//; s/:.*//' tests/house/layers.txt | xargs mkdir -p)
 	while [ $# -gt 0 ]; do
 		mkdir -p "$tree/$(dirname "$1")"
