@@ -10,7 +10,8 @@
  *
  * and tell the new ones, so that all of them have the new communicator, or none. */
 #include "collectives/comm/arrive.h"
-#include "collectives/comm/comm.h"
+#include "collectives/comm/recovery.h"
+#include "collectives/engine/engine.h"
 
 #include "core/clock.h"
 #include "core/log.h"
@@ -122,7 +123,7 @@ static tutti_status check_sizes(const struct grow *g)
 /* As in the first communicator of the line, where that fits. */
 static void choose_numbers(struct grow *g)
 {
-	const int *voter = consensus_quorum(g->old->consensus)->voter;
+	const int *voter = consensus_quorum(g->old->recovery.consensus)->voter;
 	bool fits = true;
 
 	for (int r = 0; r < g->old->size; r++)
@@ -135,7 +136,7 @@ static void choose_numbers(struct grow *g)
 /* Voters that are neither here nor known to be dead. */
 static int left_behind(const struct grow *g)
 {
-	const struct quorum *l = consensus_quorum(g->old->consensus);
+	const struct quorum *l = consensus_quorum(g->old->recovery.consensus);
 	int here = 0;
 
 	for (int r = 0; r < g->old->size; r++)
@@ -224,7 +225,7 @@ static tutti_status grow(struct grow *g)
 {
 	struct report own = {0};
 
-	g->old->consensus_calls++;
+	g->old->recovery.calls++;
 	TRY(get_ready(g));
 	log_info(NAME ": %d ranks wait for %d new ones", g->count, g->size - g->count);
 	tutti_status status = compare(g, ASK_VERDICTS, &own, arrive(g));
