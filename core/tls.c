@@ -152,14 +152,14 @@ static int judge(struct tls *t)
 	return is_over ? 0 : t->is_cut ? ECONNRESET : EBADMSG;
 }
 
-const char *tls_trouble(const struct tls *t)
+const char *tls_error_text(const struct tls *t)
 {
 	return t->trouble;
 }
 
 /* ---- the handshake ---- */
 
-int tls_shake(struct tls *t)
+int tls_handshake(struct tls *t)
 {
 	int rc, error;
 
@@ -256,7 +256,7 @@ static bool seal(struct tls *t, struct place *p)
 			errno = t->write_error = t->lost ? t->lost : EBADMSG;
 			return false;
 		}
-		t->sealed[t->count++] = (struct tls_sealed){(uint32_t)bytes, (uint32_t)t->out_end};
+		t->sealed[t->count++] = (struct tls_record){(uint32_t)bytes, (uint32_t)t->out_end};
 	}
 	return true;
 }

@@ -32,8 +32,8 @@ void tls_free(struct tls *tls); /* NULL is fine */
 
 /* 0: done, and both ends have shown that they know the key. To be called again whenever the socket lets something
  * through, in the direction in which that was awaited. */
-int tls_shake(struct tls *tls);
-bool tls_wants_write(const struct tls *tls); /* of tls_shake and tls_end: the socket was full */
+int tls_handshake(struct tls *tls);
+bool tls_wants_write(const struct tls *tls); /* of tls_handshake and tls_end: the socket was full */
 /* Bytes that the kernel has now as whole records, the first so many of iov. Who has been told less than it offered
  * offers the rest again, and may add to its end. */
 ssize_t tls_send(struct tls *tls, const struct iovec *iov, int count);
@@ -46,6 +46,6 @@ bool tls_may_have_more(const struct tls *tls);
 /* This end will send no more; the other one gets to know when all before it has gone. 0: it is under way. */
 int tls_end(struct tls *tls);
 /* In OpenSSL's words, what EBADMSG was about. */
-const char *tls_trouble(const struct tls *tls);
+const char *tls_error_text(const struct tls *tls);
 
 #endif

@@ -6,7 +6,7 @@
 #include "core/tls_library.h"
 
 /* A record on its way into the socket. */
-struct tls_sealed {
+struct tls_record {
 	uint32_t bytes, end; /* of what is in it; where it ends in out */
 };
 
@@ -27,7 +27,7 @@ struct tls {
 	int lost;      /* errno */
 
 	int records; /* that out has room for */
-	struct tls_sealed sealed[TLS_RECORDS];
+	struct tls_record sealed[TLS_RECORDS];
 	int first, count;        /* of those, what the socket has not taken */
 	size_t out_at, out_end;  /* bytes of out that it has not taken */
 	uint32_t until_rekey;    /* records */

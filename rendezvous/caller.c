@@ -129,12 +129,12 @@ static void greeted(struct caller *c, struct host *host)
 		c->is_closed = true;
 	}
 	sodium_memzero(key, sizeof key);
-	await(c, CALLER_SHAKE, NULL, 0);
+	await(c, CALLER_HANDSHAKE, NULL, 0);
 }
 
 /* It spoke the protocol. Who has another secret hangs up when it sees our proof; who insists proves
  * something else. */
-static void unproved(struct caller *c, struct host *host)
+static void wrong_answers(struct caller *c, struct host *host)
 {
 	char from[NET_ADDRESS_BYTES];
 
@@ -148,7 +148,7 @@ static void unproved(struct caller *c, struct host *host)
 static void take_proof(struct caller *c, struct host *host)
 {
 	if (auth_check_proof(&c->auth, c->in) != TUTTI_OK || caller_is_sending(c)) {
-		unproved(c, host);
+		wrong_answers(c, host);
 		return;
 	}
 	greeted(c, host);
@@ -157,12 +157,12 @@ static void take_proof(struct caller *c, struct host *host)
 /* The handshake that follows the proof. False: it waits for the other end, or is over. */
 static bool shake(struct caller *c)
 {
-	if (tls_shake(c->tls) == 0) {
+	if (tls_handshake(c->tls) == 0) {
 		await(c, CALLER_NAME, c->in, FRAME_BYTES + FRAME_HELLO_BYTES);
 		return true;
 	}
 	if (errno != EAGAIN) {
-		log_seldom("dropped a rank whose TLS failed: %s", tls_trouble(c->tls));
+		log_seldom("dropped a rank whose TLS failed: %s", tls_error_text(c->tls));
 		c->is_closed = true;
 	}
 	return false;
@@ -230,7 +230,7 @@ static void take(struct caller *c, struct host *host)
 	case CALLER_PROOF:
 		take_proof(c, host);
 		break;
-	case CALLER_SHAKE: /* no bytes of its own */
+	case CALLER_HANDSHAKE: /* no bytes of its own */
 		break;
 	case CALLER_NAME:
 		take_name(c, host);
@@ -261,7 +261,7 @@ void caller_read(struct caller *c, struct host *host)
 		/* A failed meeting answers nobody any more; who has not been told yet waits. */
 		if (host->meeting.status != TUTTI_OK && caller_is_rank(c))
 			return;
-		if (c->stage == CALLER_SHAKE) {
+		if (c->stage == CALLER_HANDSHAKE) {
 			if (!shake(c))
 				return;
 			continue;
@@ -278,7 +278,7 @@ void caller_read(struct caller *c, struct host *host)
 		else if (n < 0 && errno == EAGAIN)
 			return;
 		else if (c->stage == CALLER_PROOF)
-			unproved(c, host);
+			wrong_answers(c, host);
 		else
 			c->is_closed = true; /* closed or broken */
 		if (!c->is_closed && c->have == c->need)

@@ -10,7 +10,7 @@
 enum caller_stage {
 	CALLER_HELLO,           /* a stranger: auth's hello is awaited     */
 	CALLER_PROOF,           /* a stranger: auth's proof is awaited     */
-	CALLER_SHAKE,           /* proved; TLS is under way                */
+	CALLER_HANDSHAKE,           /* proved; TLS is under way                */
 	CALLER_NAME,            /* proved; its HELLO frame is awaited      */
 	CALLER_HEAD,            /* a rank: a frame's header is awaited     */
 	CALLER_BODY,            /* a rank: its record is awaited           */
@@ -46,14 +46,14 @@ struct host {
 struct caller *caller_new(int fd, uint64_t deadline_ns);
 /* Leaves the meeting, closes, frees. */
 void caller_free(struct caller *caller, struct host *host);
-static inline bool caller_is_stranger(const struct caller *caller)
+static inline bool caller_is_pending(const struct caller *caller)
 {
 	return caller->stage < CALLER_HEAD;
 }
 /* It knows the job's key; who it is may still be to come. */
 static inline bool caller_has_proved(const struct caller *caller)
 {
-	return caller->stage >= CALLER_SHAKE;
+	return caller->stage >= CALLER_HANDSHAKE;
 }
 /* Proved, named, and not told of a failure. */
 static inline bool caller_is_rank(const struct caller *caller)

@@ -207,21 +207,21 @@ void meeting_leave(struct meeting *m, int rank, bool said_bye)
 
 void meeting_count_unproved(struct meeting *m, const char *from)
 {
-	m->unproved++;
+	m->wrong_answers++;
 	snprintf(m->unproved_from, sizeof m->unproved_from, "%s", from);
 }
 
 /* Anybody may have made them: it is a question, and ends nothing. */
 static const char *about_strangers(const struct meeting *m, char *text, size_t bytes)
 {
-	bool is_one = m->unproved == 1;
+	bool is_one = m->wrong_answers == 1;
 
-	if (m->unproved == 0)
+	if (m->wrong_answers == 0)
 		return "";
 	snprintf(text, bytes,
 		 "; %llu connection%s that did not prove the job's secret %s turned away%s%s (do "
 		 "the secrets or TUTTI_RESTARTED differ?)",
-		 (unsigned long long)m->unproved, is_one ? "" : "s", is_one ? "was" : "were",
+		 (unsigned long long)m->wrong_answers, is_one ? "" : "s", is_one ? "was" : "were",
 		 m->unproved_from[0] ? is_one ? ", from " : ", the last from " : "",
 		 m->unproved_from);
 	return text;

@@ -20,7 +20,7 @@ struct meeting {
 	bool is_complete;                /* all have joined; never unset                        */
 	uint64_t deadline_ns;            /* of joining, then of the open round: the earliest    */
 	const char *hint;                /* why ranks may be missing; NULL: no idea             */
-	uint64_t unproved;               /* strangers who spoke the protocol, and did not prove the secret */
+	uint64_t wrong_answers;               /* strangers who spoke the protocol, and did not prove the secret */
 	char unproved_from[64];          /* the last one's address; "": it is not known         */
 
 	int given, bytes_said_by;        /* records of the open round; 0: no round is open      */

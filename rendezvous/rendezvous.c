@@ -9,7 +9,7 @@
 #include "core/cancel.h"
 #include "core/status.h"
 #include "rendezvous/answer.h"
-#include "rendezvous/dial.h"
+#include "rendezvous/find_server.h"
 #include "rendezvous/frame.h"
 #include "rendezvous/notice.h"
 #include "rendezvous/secret.h"
@@ -125,7 +125,7 @@ static tutti_status start_serving(struct rendezvous *r, const struct job *job,
 	memcpy(r->key, config->key, sizeof r->key);
 	TRY(server_start(&r->server, config));
 	r->wire.is_own = true;
-	return dial_own(&r->wire, r->key, job, config->deadline_ns);
+	return find_server_own(&r->wire, r->key, job, config->deadline_ns);
 }
 
 static tutti_status join_serving(struct rendezvous *r, const struct job *job, const struct env *env,
@@ -170,7 +170,7 @@ static tutti_status await_first_word(struct rendezvous *r, const struct dial *di
 	while ((status = await_welcome(r, deadline_ns)) == TUTTI_ERR_PEER && !r->wire.has_spoken) {
 		log_info("%s hung up on this rank without a word; it comes again", r->wire.where);
 		wire_close(&r->wire);
-		status = dial_again(dial, job, deadline_ns, &r->wire);
+		status = find_server_again(dial, job, deadline_ns, &r->wire);
 		if (status != TUTTI_OK)
 			return status == TUTTI_ERR_PEER ? answer_lost(&r->wire, status) : status;
 	}
@@ -185,7 +185,7 @@ static tutti_status join_dialing(struct rendezvous *r, const struct job *job, co
 
 	r->wire.is_served = job->is_served;
 	r->wire.is_growing = job->is_growing;
-	TRY(dial_meeting(&dial, job, env, deadline_ns, &r->wire));
+	TRY(find_server(&dial, job, env, deadline_ns, &r->wire));
 	memcpy(r->key, dial.key, sizeof r->key);
 	snprintf(r->wire.where, sizeof r->wire.where, "%s:%d", dial.hosts, dial.port);
 	status = await_first_word(r, &dial, job, deadline_ns);

@@ -15,7 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define STRANGERS_MAX   256   /* connections that have not proved anything: the oldest goes first */
+#define PENDING_MAX     256   /* connections that have not proved anything: the oldest goes first */
 #define ACCEPTS_MAX     32    /* before the others are looked at again                            */
 #define HANDSHAKE_MS    10000 /* how long a stranger may take                                     */
 #define TURNED_AWAY_MAX 8     /* then memory is not lacking for a moment                          */
@@ -28,7 +28,7 @@ struct server_loop {
 	struct server_config config;
 	struct caller **callers, *own;
 	struct pollfd *polls;
-	int count, capacity, strangers, told;
+	int count, capacity, pending, told;
 	int turned_away; /* in a row, for want of memory: ranks come again  */
 	uint8_t welcome[FRAME_WELCOME_BYTES];
 	uint64_t failed_ns; /* 0: it has not                                     */
@@ -106,13 +106,13 @@ static void give_place_back(struct server_loop *s, struct caller *c)
 	if (!c->has_place)
 		return;
 	c->has_place = false;
-	s->strangers--;
+	s->pending--;
 	admission_leave();
 }
 
 /* Unless its proof lies here already: then it stays, and only its place is free. False: there is
  * nobody with a place. */
-static bool drop_oldest_stranger(struct server_loop *s)
+static bool drop_oldest_pending(struct server_loop *s)
 {
 	int i = 0;
 
@@ -133,12 +133,12 @@ static bool drop_oldest_stranger(struct server_loop *s)
 }
 
 /* Who calls is heard at once, so that it is further on when others come. */
-static void welcome_stranger(struct server_loop *s, int fd)
+static void add_pending(struct server_loop *s, int fd)
 {
 	struct caller *c;
 
-	while (!admission_enter(s->strangers, STRANGERS_MAX))
-		drop_oldest_stranger(s);
+	while (!admission_enter(s->pending, PENDING_MAX))
+		drop_oldest_pending(s);
 	c = add_caller(s, fd, deadline_after_ms(HANDSHAKE_MS));
 	s->turned_away = c ? 0 : s->turned_away + 1;
 	if (!c) {
@@ -151,7 +151,7 @@ static void welcome_stranger(struct server_loop *s, int fd)
 		return;
 	}
 	c->has_place = true;
-	s->strangers++;
+	s->pending++;
 	caller_read(c, &s->host);
 }
 
@@ -162,7 +162,7 @@ static bool accept_one(struct server_loop *s, int listen_fd, int *fd)
 
 	/* No descriptor is left: a stranger's will do. */
 	while (status == TUTTI_ERR_SYSTEM && (errno == EMFILE || errno == ENFILE) &&
-	       drop_oldest_stranger(s))
+	       drop_oldest_pending(s))
 		status = net_accept(listen_fd, 0, fd);
 	if (status != TUTTI_OK && status != TUTTI_ERR_TIMEOUT)
 		meeting_fail(&s->host.meeting, status, "rank 0's meeting: %.400s", last_error());
@@ -174,7 +174,7 @@ static void accept_callers(struct server_loop *s)
 	int fd;
 
 	for (int i = 0; i < ACCEPTS_MAX && accept_one(s, s->config.listen_fd, &fd); i++)
-		welcome_stranger(s, fd);
+		add_pending(s, fd);
 }
 
 /* Processes of this machine and this user get the key; others are closed. */
@@ -196,11 +196,11 @@ static void offer_key(struct server_loop *s)
 }
 
 /* Those who take too long to say who they are. */
-static void expire_strangers(struct server_loop *s, uint64_t now_ns)
+static void expire_pending(struct server_loop *s, uint64_t now_ns)
 {
 	for (int i = 0; i < s->count; i++) {
 		struct caller *c = s->callers[i];
-		if (caller_is_stranger(c) && now_ns >= c->deadline_ns) {
+		if (caller_is_pending(c) && now_ns >= c->deadline_ns) {
 			log_seldom("dropped a connection that said nothing for too long");
 			c->is_closed = true;
 		}
@@ -242,10 +242,10 @@ static void tell_all(struct server_loop *s)
 	}
 }
 
-static void drop_strangers(struct server_loop *s)
+static void drop_pending(struct server_loop *s)
 {
 	for (int i = 0; i < s->count; i++)
-		s->callers[i]->is_closed |= caller_is_stranger(s->callers[i]);
+		s->callers[i]->is_closed |= caller_is_pending(s->callers[i]);
 }
 
 static void send_all(struct server_loop *s, enum frame_kind kind, const uint8_t *body, size_t bytes)
@@ -269,7 +269,7 @@ static void speak(struct server_loop *s, uint64_t now_ns)
 		/* Before anybody knows that all are here: whoever comes from now on comes to the
 		 * next meeting at this place, not to this one. */
 		server_loop_close_listeners(s);
-		drop_strangers(s);
+		drop_pending(s);
 		s->host.is_welcomed = true;
 		send_all(s, FRAME_WELCOME, s->welcome, sizeof s->welcome);
 	} else if (s->host.round_closed) {
@@ -284,7 +284,7 @@ static void speak(struct server_loop *s, uint64_t now_ns)
 static bool is_deserted(const struct server_loop *s)
 {
 	for (int i = 0; i < s->count; i++)
-		if (!caller_is_stranger(s->callers[i]) && !s->callers[i]->said_bye)
+		if (!caller_is_pending(s->callers[i]) && !s->callers[i]->said_bye)
 			return false;
 	return true;
 }
@@ -317,7 +317,7 @@ static uint64_t wake_at(const struct server_loop *s)
 	if (s->failed_ns && s->failed_ns + LINGER_MS * UINT64_C(1000000) < at)
 		at = s->failed_ns + LINGER_MS * UINT64_C(1000000);
 	for (int i = 0; i < s->count; i++)
-		if (caller_is_stranger(s->callers[i]) && s->callers[i]->deadline_ns < at)
+		if (caller_is_pending(s->callers[i]) && s->callers[i]->deadline_ns < at)
 			at = s->callers[i]->deadline_ns;
 	return at;
 }
@@ -374,7 +374,7 @@ bool server_loop_turn(struct server_loop *s, int most_ms)
 		return false;
 	serve(s, most_ms);
 	s->now_ns = clock_now_ns();
-	expire_strangers(s, s->now_ns);
+	expire_pending(s, s->now_ns);
 	free_closed(s);
 	meeting_tick(&s->host.meeting, s->now_ns);
 	speak(s, s->now_ns);

@@ -4,10 +4,12 @@
  * backwards have ended, a parameter when all units that use it and ran forward are finished.
  * Nothing here waits for another rank, but for the small collective that all_done asks for, for
  * what a step begins with, and with sharded parameters for a unit's values. */
-#include "train/explain.h"
-#include "train/gather.h"
-#include "train/reduce.h"
-#include "train/step.h"
+#include "train/base/train_error.h"
+#include "train/precision/loss_scale.h"
+#include "train/state/trainer_collectives.h"
+#include "train/state/trainer_state.h"
+#include "train/strategies/strategies.h"
+#include "train/trainer.h"
 
 #include <math.h>
 
@@ -68,12 +70,16 @@ static tutti_status ask_all_done(tutti_trainer *trainer, double items, int *all_
 static tutti_status begin_step(tutti_trainer *trainer, double items)
 {
 	if (trainer->owes_update) /* of the caller's own, who told nobody of it */
-		TRY(step_at_times(trainer));
+		TRY(step_run_scheduled(trainer));
 	for (int b = 0; b < trainer->model.buffer_count; b++) {
 		const struct buffer *buffer = &trainer->model.buffers[b];
 		TRY(trainer_broadcast(trainer, buffer->data, buffer->count, buffer->dtype, 0));
 	}
-	TRY(scale_begin_step(trainer, items));
+	if (loss_scale_needs_items(&trainer->scale, &trainer->config)) {
+		double all = items;
+		TRY(trainer_all_reduce(trainer, &all, 1, TUTTI_SUM));
+		loss_scale_set_items(&trainer->scale, all);
+	}
 	grads_zero(trainer);
 	trainer->items = 0;
 	trainer->batch_items = items;
@@ -135,7 +141,7 @@ tutti_status tutti_micro_batch(tutti_trainer *trainer, tutti_pass pass, double i
 
 float tutti_grad_scale(const tutti_trainer *trainer)
 {
-	return trainer ? scale_now(trainer) : 1;
+	return trainer ? loss_scale_now(&trainer->scale) : 1;
 }
 
 static tutti_status check_unit(const tutti_trainer *trainer, const char *function, int unit)
@@ -189,7 +195,7 @@ static void begin_backward(tutti_trainer *trainer)
 	for (int p = 0; p < trainer->model.param_count; p++)
 		trainer->tensors[p].pending = 0;
 	for (int i = 0; i < trainer->model.use_count; i++) {
-		const struct use *use = &trainer->model.uses[i];
+		const struct unit_use *use = &trainer->model.uses[i];
 		if (trainer->units[use->unit].uses > 0)
 			trainer->tensors[use->param].pending++;
 	}

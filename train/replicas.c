@@ -1,9 +1,10 @@
 /* Are all ranks' parameters the same to the bit? And means over ranks, the other small question. */
-#include "train/explain.h"
-#include "train/gather.h"
-#include "train/random.h"
-#include "train/saving.h"
-#include "train/together.h"
+#include "train/base/random.h"
+#include "train/base/train_error.h"
+#include "train/state/pieces.h"
+#include "train/state/trainer_collectives.h"
+#include "train/state/trainer_state.h"
+#include "train/strategies/strategies.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -35,25 +36,25 @@ static void hash_params(const tutti_trainer *trainer, uint64_t *hashes)
 	size_t width = dtype_bytes(trainer->config.param_dtype);
 
 	for (int p = 0; p < trainer->model.param_count; p++) {
-		const struct block *block = &trainer->blocks[trainer->layout.places[p].span];
-		hashes[p] = block->span->is_sharded
+		const struct bucket *bucket = &trainer->buckets[trainer->layout.places[p].span];
+		hashes[p] = bucket->span->is_sharded
 				    ? 0
 				    : random_hash(param_data(trainer, p),
 						  trainer->model.params[p].count * width);
 	}
 	for (int i = 0; i < trainer->piece_count; i++) {
 		const struct piece *piece = &trainer->pieces[i];
-		const struct block *block =
-			&trainer->blocks[trainer->layout.places[piece->param].span];
-		if (block->span->is_sharded ||
-		    (piece->low && piece->value && !block->span->is_split))
+		const struct bucket *bucket =
+			&trainer->buckets[trainer->layout.places[piece->param].span];
+		if (bucket->span->is_sharded ||
+		    (piece->low && piece->value && !bucket->span->is_split))
 			hashes[piece->param] ^= piece_hash(trainer, piece);
 	}
 }
 
 static int odd_rank_of(const tutti_trainer *trainer, const uint64_t *hashes, int param)
 {
-	const struct span *span = trainer->blocks[trainer->layout.places[param].span].span;
+	const struct param_span *span = trainer->buckets[trainer->layout.places[param].span].span;
 	int step = span->is_sharded ? trainer->layout.shard_size : 1;
 
 	for (int first = 0; first < step; first++) {
@@ -87,7 +88,7 @@ tutti_status tutti_check_replicas(tutti_trainer *trainer)
 {
 	TRY(trainer_check(trainer, "tutti_check_replicas"));
 	/* Who differs between averages is not at fault. */
-	TRY(saving_check_average(trainer, "tutti_check_replicas"));
+	TRY(trainer_check_averaged(trainer, "tutti_check_replicas"));
 	TRY(publish_wait_all(trainer));
 	size_t hashes_count = (size_t)trainer->size * (size_t)trainer->model.param_count;
 	uint64_t *hashes = malloc(hashes_count * sizeof *hashes + 1);
@@ -95,7 +96,7 @@ tutti_status tutti_check_replicas(tutti_trainer *trainer)
 	if (!hashes)
 		status = train_fail(TUTTI_ERR_MEMORY, "There is no memory for %zu hashes.",
 				    hashes_count);
-	status = together(trainer, status);
+	status = trainer_agree(trainer, status);
 	if (status == TUTTI_OK)
 		status = compare(trainer, hashes);
 	free(hashes);

@@ -1,42 +1,22 @@
 /* Making and unmaking a trainer. */
-#include "train/explain.h"
-#include "train/gather.h"
-#include "train/memory.h"
-#include "train/norm.h"
-#include "train/reduce.h"
-#include "train/saving.h"
-#include "train/step.h"
-#include "train/together.h"
+#include "train/trainer.h"
+
+#include "train/base/train_error.h"
+#include "train/checkpoint/checkpoint.h"
+#include "train/model/memory_need.h"
+#include "train/optimizer/optimizer.h"
+#include "train/precision/loss_scale.h"
+#include "train/state/pieces.h"
+#include "train/state/trainer_collectives.h"
+#include "train/state/trainer_memory.h"
+#include "train/state/trainer_state.h"
+#include "train/strategies/strategies.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-double seconds_now(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-tutti_status trainer_check(const tutti_trainer *trainer, const char *function)
-{
-	if (!trainer)
-		return train_fail(TUTTI_ERR_INVALID, "%s needs a trainer, not NULL.", function);
-	return TUTTI_OK;
-}
-
-tutti_status trainer_check_param(const tutti_trainer *trainer, const char *function, int param)
-{
-	TRY(trainer_check(trainer, function));
-	if (param < 0 || param >= trainer->model.param_count)
-		return train_fail(TUTTI_ERR_INVALID, "%s: there is no parameter %d among %d.",
-				  function, param, trainer->model.param_count);
-	return TUTTI_OK;
-}
 
 /* Until the first plan is seen: forward in the order of registration, and backward. */
-static void plan_units(struct events *plan, int units)
+static void plan_units(struct unit_events *plan, int units)
 {
 	plan->room = 2 * units;
 	for (int u = 0; u < units; u++)
@@ -59,10 +39,10 @@ static tutti_status make_tables(tutti_trainer *trainer, const tutti_model *model
 	}
 	trainer->tensors = calloc(params + 1, sizeof *trainer->tensors);
 	trainer->units = calloc(units + 1, sizeof *trainer->units);
-	trainer->ballots = calloc((size_t)trainer->size, sizeof *trainer->ballots);
+	trainer->reports = calloc((size_t)trainer->size, sizeof *trainer->reports);
 	trainer->step_events = calloc((size_t)trainer->size, sizeof *trainer->step_events);
 	trainer->plan.list = malloc((2 * units + 1) * sizeof *trainer->plan.list);
-	if (!trainer->tensors || !trainer->units || !trainer->ballots || !trainer->step_events ||
+	if (!trainer->tensors || !trainer->units || !trainer->reports || !trainer->step_events ||
 	    !trainer->plan.list)
 		return train_fail(TUTTI_ERR_MEMORY, "There is no memory for a trainer's tables.");
 	for (size_t p = 0; p < params; p++)
@@ -123,7 +103,7 @@ static tutti_status check_memory(tutti_trainer *trainer)
 static tutti_status agree_on_memory(tutti_trainer *trainer)
 {
 	tutti_status status = check_memory(trainer);
-	struct kept_error why = train_keep_error();
+	struct train_failure why = failure_of(status);
 	double told[2] = {status != TUTTI_OK, (double)trainer->planned_bytes};
 
 	TRY(trainer_all_reduce(trainer, told, 2, TUTTI_MAX));
@@ -132,7 +112,7 @@ static tutti_status agree_on_memory(tutti_trainer *trainer)
 	if (trainer->layout.by_unit) /* what it needs beside the plan all need, and fail together */
 		trainer->held_bytes += more;
 	if (status != TUTTI_OK)
-		return tutti_set_error(status, why.sentence);
+		return failure_return(&why);
 	if (told[0] > 0)
 		return train_fail(
 			TUTTI_ERR_MEMORY,
@@ -185,15 +165,15 @@ static tutti_status build(tutti_trainer *trainer, const tutti_model *model)
 {
 	int node = tutti_local_size(trainer->comm);
 
-	TRY(together(trainer, make_tables(trainer, model)));
+	TRY(trainer_agree(trainer, make_tables(trainer, model)));
 	TRY(compare_models(trainer));
 	TRY(check_nodes(trainer, node));
-	TRY(together(trainer, plan_memory(trainer, node)));
+	TRY(trainer_agree(trainer, plan_memory(trainer, node)));
 	TRY(agree_on_memory(trainer));
 	TRY(split(trainer));
 	TRY(memory_place(trainer));
-	TRY(together(trainer, pieces_make(trainer)));
-	scale_create(trainer);
+	TRY(trainer_agree(trainer, pieces_make(trainer)));
+	loss_scale_init(&trainer->scale, &trainer->config);
 	trainer->skipped_param = trainer->missed = -1;
 	TRY(broadcast_values(trainer));
 	pieces_widen(trainer); /* master copies begin with the values that all have */
@@ -229,13 +209,13 @@ tutti_status tutti_trainer_create(tutti_trainer **trainer, tutti_model *model, t
 	if (local == TUTTI_OK && !made)
 		local = train_fail(TUTTI_ERR_MEMORY, "There is no memory for a trainer.");
 	if (!made)
-		return together(&first, local);
+		return trainer_agree(&first, local);
 	*made = first;
 	tutti_status status = build(made, model);
 	if (status != TUTTI_OK) {
-		struct kept_error why = train_keep_error();
+		struct train_failure why = failure_of(status);
 		tutti_trainer_destroy(made);
-		return tutti_set_error(status, why.sentence);
+		return failure_return(&why);
 	}
 	*trainer = made;
 	return TUTTI_OK;
@@ -245,7 +225,7 @@ void tutti_trainer_destroy(tutti_trainer *trainer)
 {
 	if (!trainer)
 		return;
-	saving_drop(trainer);
+	checkpoint_abandon(trainer);
 	if (trainer->step != STEP_CLOSED) /* nobody may come any more to what is under way */
 		trainer_abort(trainer);
 	if (trainer->flight_count > 0)
@@ -261,7 +241,7 @@ void tutti_trainer_destroy(tutti_trainer *trainer)
 	tutti_comm_destroy(trainer->replicas);
 	free(trainer->tensors);
 	free(trainer->units);
-	free(trainer->ballots);
+	free(trainer->reports);
 	free(trainer->shares);
 	free(trainer->step_events);
 	free(trainer->offload_dir);

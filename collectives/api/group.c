@@ -2,7 +2,7 @@
 #include "collectives/api/group.h"
 #include "collectives/engine/run.h"
 
-#include "collectives/engine/run.h"
+#include "collectives/engine/job.h"
 #include "core/forks.h"
 #include "memory/ops.h"
 

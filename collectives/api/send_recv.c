@@ -3,6 +3,7 @@
 #include "collectives/api/check.h"
 #include "collectives/api/group.h"
 #include "collectives/engine/engine.h"
+#include "collectives/p2p/p2p.h"
 #include "memory/dtype.h"
 
 static tutti_status check_peer(const char *name, const tutti_comm *comm, int peer, bool sends)
@@ -42,7 +43,8 @@ static struct job_spec spec_of(const char *name, const struct message_args *m,
 {
 	bool sends = m->side == P2P_SEND;
 	size_t bytes = m->count * dtype_bytes(m->dtype);
-	struct job_spec spec = {.memory = memory_of(m->buf),
+	struct job_spec spec = {.kind = &p2p_jobs,
+				.memory = memory_of(m->buf),
 				.send_bytes = sends ? bytes : 0,
 				.recv_bytes = sends ? 0 : bytes,
 				.args = {.dtype = m->dtype,

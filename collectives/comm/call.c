@@ -101,7 +101,8 @@ static tutti_status describe_job(struct tutti_comm *comm, const struct call_args
 {
 	bool has_plan = way->algorithm && way->algorithm->build;
 
-	*spec = (struct job_spec){.args = *args,
+	*spec = (struct job_spec){.kind = has_plan ? &plan_jobs : &window_jobs,
+				  .args = *args,
 				  .memory = way->memory,
 				  .name = collective_name(args->collective),
 				  .algorithm = way->algorithm ? way->algorithm->name : "window",

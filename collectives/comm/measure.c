@@ -65,7 +65,8 @@ static struct plan *all_at_once(const struct tutti_comm *comm, int peers, int ro
 static tutti_status run_once(struct tutti_comm *comm, const struct plan *plan, size_t bytes,
 			     void *buffer)
 {
-	struct job_spec spec = {.plan = plan,
+	struct job_spec spec = {.kind = &plan_jobs,
+				.plan = plan,
 				.layout = {.split = 1, .block = bytes, .each = bytes},
 				.width = 1,
 				.memory = &memory_host,

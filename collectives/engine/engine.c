@@ -1,16 +1,9 @@
-/* The engine: one communicator's connections, works under way and their order. It moves whatever is
- * there to move and knows neither collectives nor transports. */
+/* Making and ending an engine, and what may be asked of it at any time. */
 #include "collectives/engine/run.h"
 
-#include "core/clock.h"
-
-#include <assert.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- making and ending ------------------------------------------------------------------- */
 
 static tutti_status copy_config(struct engine *e, const struct engine_config *config)
 {
@@ -79,6 +72,7 @@ tutti_status engine_create(struct engine **engine, const struct engine_config *c
 static void on_failure(void *arg, const struct notice *notice)
 {
 	engine_take_notice(arg, notice);
+	engine_try_clean(arg);
 }
 
 tutti_status engine_open_control(struct engine *e)
@@ -87,40 +81,6 @@ tutti_status engine_open_control(struct engine *e)
 	TRY(helper_attach(e));
 	helper_wake();
 	return TUTTI_OK;
-}
-
-void engine_unref(struct engine *e)
-{
-	if (atomic_fetch_sub_explicit(&e->refs, 1, memory_order_acq_rel) != 1)
-		return;
-	while (e->free_works) {
-		struct tutti_work *work = e->free_works;
-		e->free_works = work->next;
-		free(work->tables);
-		free(work);
-	}
-	pthread_mutex_destroy(&e->lock);
-	pthread_mutex_destroy(&e->fail_lock);
-	pthread_mutex_destroy(&e->list_lock);
-	free(e->trace_dir);
-	free(e);
-}
-
-/* Partner: engine_fail sets stop and then tries the lock. Whichever of the two comes second sees
- * the other, so that the other ranks hear of a failure even if no further call is made here. */
-void engine_unlock(struct engine *e)
-{
-	for (;;) {
-		if (e->has_notice && !e->stop)
-			engine_act_on_notice(e);
-		if (e->stop)
-			engine_clean_up(e);
-		bool is_clean = e->is_clean;
-		pthread_mutex_unlock(&e->lock);
-		if (is_clean || (!e->stop && e->has_notice != NOTICE_NEW) ||
-		    pthread_mutex_trylock(&e->lock) != 0)
-			return;
-	}
 }
 
 static void leave(struct engine *e)
@@ -145,6 +105,11 @@ static bool must_linger(struct engine *e, uint64_t *until_ns)
 	return true;
 }
 
+static bool is_drained(struct engine *e)
+{
+	return !e->user || e->user->is_drained(e);
+}
+
 /* Pending works end first, by themselves or at their deadline. Sends that nobody has received yet
  * come last, after the others know that this rank makes no calls any more: they may wait in one. */
 static void drain(struct engine *e)
@@ -156,7 +121,7 @@ static void drain(struct engine *e)
 	for (;;) {
 		pthread_mutex_lock(&e->lock);
 		bool moved = engine_pass(e), may_leave = !e->works,
-		     is_over = may_leave && p2p_is_drained(e) && !must_linger(e, &until_ns);
+		     is_over = may_leave && is_drained(e) && !must_linger(e, &until_ns);
 		engine_unlock(e);
 		if (may_leave && !has_left)
 			leave(e);
@@ -170,21 +135,6 @@ static void drain(struct engine *e)
 	}
 }
 
-/* A failed engine leaves no listener behind either: who connects later is refused instead of kept
- * waiting. */
-void engine_disconnect(struct engine *e)
-{
-	p2p_disconnect(e);
-	for (int i = 0; i < e->config.size; i++)
-		if (e->conns[i]) {
-			e->conns[i]->endpoint->transport->close(e->conns[i]);
-			e->conns[i] = NULL;
-		}
-	for (int i = 0; i < e->config.endpoint_count; i++)
-		e->config.endpoints[i]->transport->destroy(e->config.endpoints[i]);
-	e->config.endpoint_count = 0;
-}
-
 /* Under the lock: a thread that waits for a work that has just ended may look in once more. */
 static void take_apart(struct engine *e)
 {
@@ -196,13 +146,9 @@ static void take_apart(struct engine *e)
 			e->queues[i]->kind->close(e->queues[i]);
 			e->queues[i] = NULL;
 		}
-	while (e->free_runs) {
-		struct run *r = e->free_runs;
-		e->free_runs = r->next_free;
-		free(r);
-	}
-	p2p_clean_up(e);
-	p2p_free(e);
+	run_free_all(e);
+	if (e->user)
+		e->user->free(e);
 	free_tables(e);
 	e->config.trace = NULL;
 	e->is_clean = true;
@@ -213,7 +159,8 @@ void engine_destroy(struct engine *e)
 	if (!e)
 		return;
 	drain(e);
-	p2p_leave(e);
+	if (e->user)
+		e->user->leave(e);
 	helper_detach(e);
 	control_destroy(e->config.control);
 	e->config.control = NULL;
@@ -231,161 +178,39 @@ tutti_status engine_wait_control(struct engine *e, uint64_t deadline_ns, bool (*
 	return control_wait(e->config.control, deadline_ns, is_over, arg);
 }
 
-uint64_t engine_now(const struct engine *e)
+bool engine_is_broken(struct engine *e)
 {
-	return e->config.now_ns ? e->config.now_ns(e->config.now_arg) : clock_now_ns();
-}
-
-/* ---- connections --------------------------------------------------------------------------- */
-
-struct tutti_conn *engine_connect(struct engine *e, int peer, int channel)
-{
-	const struct route *r = &e->routes[peer];
-	struct tutti_conn *conn = NULL;
-	tutti_status status = TUTTI_ERR_UNSUPPORTED;
-	if (!r->endpoint)
-		fail(status, "rank %d has no way to rank %d", e->config.rank, peer);
-	else
-		status = r->endpoint->transport->connect(r->endpoint, peer, channel, r->address,
-							 r->address_bytes, &conn);
-	if (status != TUTTI_OK)
-		engine_fail(e, status, last_error());
-	return conn;
-}
-
-struct tutti_conn *engine_conn(struct engine *e, int peer)
-{
-	if (!e->conns[peer])
-		e->conns[peer] = engine_connect(e, peer, 0);
-	return e->conns[peer];
-}
-
-/* ---- progress -------------------------------------------------------------------------------- */
-
-/* Window operations run in sequence: the head alone. */
-static bool advance_window(struct engine *e)
-{
-	struct tutti_work *work = e->window_head;
-	bool moved = false;
-
-	if (!work || work->stage != WORK_RUNS)
-		return false;
-	if (!work->has_begun) {
-		struct call_args args = work->spec.args;
-		if (work->bounce.send) {
-			args.send = work->bounce.send;
-			args.recv = work->bounce.recv;
-		}
-		window_begin(e->config.window, &work->window, &args);
-		work->has_begun = true;
+	if (engine_status(e) == TUTTI_OK) {
+		pthread_mutex_lock(&e->lock);
+		engine_ask_around(e);
+		engine_unlock(e);
 	}
-	tutti_status status = window_advance(e->config.window, &work->window, &moved);
-	if (status == TUTTI_IN_PROGRESS)
-		return moved;
-	if (status != TUTTI_OK) {
-		engine_window_failed(e, work, status);
-		return true;
-	}
-	if (!(e->window_head = work->next_window)) {
-		e->window_tail = &e->window_head;
-		engine_disarm(e); /* the helper may sleep on: the next submit wakes it */
-	}
-	engine_work_ended(e, work);
-	return true;
+	return engine_status(e) != TUTTI_OK;
 }
 
-static void finish_ended(struct engine *e)
+/* Endpoints that have not delivered what was sent take up to half a second to close. */
+void engine_abort(struct engine *e, const char *sentence)
 {
-	while (e->ended) {
-		struct tutti_work *work = e->ended;
-		e->ended = work->next_ended;
-		work_finish(e, work, TUTTI_OK);
-	}
+	engine_set_failure(e, TUTTI_ERR_ABORTED, -1, sentence);
+	if (!helper_clean(e))
+		engine_try_clean(e);
 }
 
-/* ---- the way in ------------------------------------------------------------------------------ */
-
-void engine_settle(struct engine *e)
+void engine_stats(const struct engine *engine, tutti_stats *stats)
 {
-	run_pump(e);
-	finish_ended(e);
+	struct engine *e = (struct engine *)(uintptr_t)engine;
+	stats->messages = atomic_load_explicit(&e->messages, memory_order_relaxed);
+	stats->sent_bytes = atomic_load_explicit(&e->sent_bytes, memory_order_relaxed);
+	stats->received_bytes = atomic_load_explicit(&e->received_bytes, memory_order_relaxed);
+	if (e->config.window)
+		window_stats(e->config.window, &stats->window_bytes, &stats->staged_bytes);
 }
 
-bool engine_pass(struct engine *e)
-{
-	bool moved = false;
-
-	for (int i = 0; i < e->config.endpoint_count && (e->works || e->loose); i++) {
-		struct tutti_endpoint *ep = e->config.endpoints[i];
-		moved |= ep->transport->progress(ep, &e->done) > 0;
-	}
-	for (int i = 1; i < TUTTI_MEMORY_KINDS; i++)
-		if (e->queues[i])
-			moved |= e->queues[i]->kind->progress(e->queues[i], &e->done) > 0;
-	moved |= run_pump(e);
-	while (advance_window(e) && !e->stop) {
-		moved = true;
-		run_pump(e);
-	}
-	finish_ended(e);
-	if (e->works && (e->config.now_ns || ++e->passes % (moved ? 256 : 32) == 0))
-		engine_watch(e);
-	if (e->stop)
-		engine_clean_up(e);
-	return moved;
-}
-
-bool engine_progress(struct engine *e)
+void engine_forget_stats(struct engine *e)
 {
 	pthread_mutex_lock(&e->lock);
-	bool moved = engine_pass(e);
+	atomic_store_explicit(&e->messages, 0, memory_order_relaxed);
+	atomic_store_explicit(&e->sent_bytes, 0, memory_order_relaxed);
+	atomic_store_explicit(&e->received_bytes, 0, memory_order_relaxed);
 	engine_unlock(e);
-	if (e->config.now_ns)
-		while (helper_call_back(e))
-			moved = true;
-	return moved;
-}
-
-int engine_arm(struct engine *e, struct pollfd *fds, int max)
-{
-	int n = 0;
-	for (int i = 0; i < e->config.endpoint_count && n < max; i++) {
-		struct tutti_endpoint *ep = e->config.endpoints[i];
-		if (!ep->transport->event_fd)
-			continue;
-		if (ep->transport->arm && ep->transport->arm(ep))
-			return -1;
-		fds[n++] = (struct pollfd){.fd = ep->transport->event_fd(ep), .events = POLLIN};
-	}
-	if (e->window_head && e->window_head->has_begun && n < max) {
-		window_disarm(e->config.window); /* another thread's: one arms, one disarms */
-		if (window_arm(e->config.window, &e->window_head->window))
-			return -1;
-		fds[n++] =
-			(struct pollfd){.fd = window_event_fd(e->config.window), .events = POLLIN};
-	}
-	return n;
-}
-
-void engine_disarm(struct engine *e)
-{
-	if (e->config.window)
-		window_disarm(e->config.window);
-}
-
-void engine_sleep(struct engine *e)
-{
-	struct pollfd fds[8];
-	int n = 0;
-	if (pthread_mutex_trylock(&e->lock) == 0) { /* else another thread is at it */
-		n = e->stop ? -1 : engine_arm(e, fds, 8);
-		engine_unlock(e);
-	}
-	if (n >= 0)
-		poll(fds, (nfds_t)n, 1);
-	if (pthread_mutex_trylock(&e->lock) == 0) {
-		engine_disarm(e);
-		e->passes |= 31; /* after a sleep the clock is cheap: see engine_pass */
-		engine_unlock(e);
-	}
 }

@@ -8,7 +8,6 @@
 
 #include "collectives/control/control.h"
 #include "collectives/plan/layout.h"
-#include "collectives/p2p/p2p.h"
 #include "collectives/plan/plan.h"
 #include "collectives/trace/trace.h"
 #include "core/placement/cpu_location.h"
@@ -60,8 +59,23 @@ tutti_status engine_wait_control(struct engine *engine, uint64_t deadline_ns,
  * window go. NULL is fine. */
 void engine_destroy(struct engine *engine);
 
-/* What to do: a plan with its buffers, a send or recv (p2p.side), or a call for the window. */
+enum p2p_side { P2P_NONE, P2P_SEND, P2P_RECV };
+
+/* What a send or recv has besides buffer, count and dtype. */
+struct p2p_args {
+	enum p2p_side side;
+	int peer; /* recv: or TUTTI_ANY                                          */
+	int tag;
+	int *source; /* recv: where the sender's rank goes; or NULL                 */
+};
+
+/* The kinds of jobs: a plan, a call of the window; p2p/p2p.h has the third. */
+struct job_kind;
+extern const struct job_kind plan_jobs, window_jobs;
+
+/* What to do: a plan with its buffers, a send or recv, or a call for the window. */
 struct job_spec {
+	const struct job_kind *kind;
 	const struct plan *plan; /* lives as long as the engine                   */
 	struct layout layout;
 	uint32_t width;                   /* scratch chunks it needs, the same on all ranks */

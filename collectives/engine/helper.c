@@ -1,13 +1,12 @@
 /* The helper: one thread per process that moves asynchronous works along while nobody waits for
- * them, calls their callbacks, serves the control rings, and mends the connections of ranks that
- * are in no call. It starts with the first control ring or asynchronous call and sleeps in poll
- * while nothing is under way. */
-#include "collectives/engine/run.h"
+ * them, calls their callbacks, serves the control rings, and makes progress for the connections of
+ * ranks that are in no call. It starts with the first control ring or asynchronous call and sleeps
+ * in poll while nothing is under way. */
+#include "collectives/engine/job.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #define HELPER_FDS      64
@@ -24,20 +23,9 @@ static struct {
 	pthread_t thread;
 	bool runs, stops;
 	int wake_fd;
-	atomic_int is_asleep;
 } helper = {.life = PTHREAD_MUTEX_INITIALIZER,
 	    .lock = PTHREAD_MUTEX_INITIALIZER,
-	    .changed = PTHREAD_COND_INITIALIZER,
-	    .wake_fd = -1};
-
-void helper_wake(void)
-{
-	uint64_t one = 1;
-	/* Partner: the exchange in doze. Full eventfds wake just as well. */
-	if (atomic_load(&helper.is_asleep) && atomic_exchange(&helper.is_asleep, 0))
-		if (write(helper.wake_fd, &one, sizeof one) < 0)
-			return;
-}
+	    .changed = PTHREAD_COND_INITIALIZER};
 
 /* Moves one engine along; false when there was nothing to move. */
 static bool attend(struct engine *e)
@@ -47,7 +35,7 @@ static bool attend(struct engine *e)
 		moved = engine_pass(e);
 		engine_unlock(e);
 	}
-	while (helper_call_back(e))
+	while (engine_call_back(e))
 		moved = true;
 	return moved;
 }
@@ -210,9 +198,7 @@ static struct due doze(void)
 	int ready = 1;
 
 	s.fds[0] = (struct pollfd){.fd = helper.wake_fd, .events = POLLIN};
-	/* Partner: helper_wake after async_works grew. Both sides write, then look at the other's.
-	 */
-	atomic_store(&helper.is_asleep, 1);
+	wake_may_sleep(true); /* before the look at what is under way */
 	int busy = for_each(is_busy, visit_arm, &s);
 	s.mending_at = s.n;
 	for_each(has_control, visit_arm_mending, &s);
@@ -224,7 +210,7 @@ static struct due doze(void)
 				    : s.is_blind ? 1
 						 : 10,
 				    sooner(s.control_ms, s.mend_ms)));
-	atomic_store(&helper.is_asleep, 0);
+	wake_may_sleep(false);
 	if (s.fds[0].revents && read(helper.wake_fd, &count, sizeof count) < 0 && errno != EAGAIN)
 		return (struct due){true, true};
 	if (busy)
@@ -283,12 +269,12 @@ static int start_thread(void)
 static tutti_status start(void)
 {
 	helper.stops = false;
-	helper.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	helper.wake_fd = wake_open();
 	if (helper.wake_fd < 0)
 		return fail_errno("eventfd for the helper thread");
 	int error = start_thread();
 	if (error) {
-		close(helper.wake_fd);
+		wake_close();
 		errno = error;
 		return fail_errno("the helper thread could not be started");
 	}
@@ -355,8 +341,7 @@ static void stop(void)
 	pthread_mutex_unlock(&helper.lock);
 	helper_wake();
 	pthread_join(helper.thread, NULL);
-	close(helper.wake_fd);
-	helper.wake_fd = -1;
+	wake_close();
 	helper.runs = false;
 }
 

@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <stdio.h>
+#include <string.h>
 
 /* ---- shapes and addresses ---------------------------------------------------------------- */
 
@@ -306,8 +307,9 @@ static void reduce_landed(struct engine *e, struct run *r, struct step_io *io)
 	post_local(e, r, io, 2);
 }
 
-static void complete(struct engine *e, struct step_io *io)
+static void step_ended(struct engine *e, struct engine_io *own)
 {
+	struct step_io *io = (struct step_io *)own;
 	struct lane_run *l = io->lane;
 	struct run *r = l->run;
 	const struct step *s = &r->plan->steps[io->step];
@@ -324,130 +326,61 @@ static void complete(struct engine *e, struct step_io *io)
 	step_done(e, r, io->step, io->slice);
 }
 
-static void finish_io(struct engine *e, struct engine_io *io)
+/* The counts of a pair are in no note: who sees them differ says it. */
+static void counts_differ(struct engine *e, const struct tutti_work *work,
+			  const struct tutti_io *io)
 {
-	if (io->owner == IO_P2P)
-		(io->op.io.status == TUTTI_OK ? p2p_io_done : p2p_io_failed)(e, io);
-	else if (io->op.io.status != TUTTI_OK)
-		engine_io_failed(e, &io->op.io);
-	else if (io->owner == IO_WORK)
-		engine_io_done(e, io);
+	char text[ERROR_BYTES];
+	int peer = io->conn->peer;
+	size_t count = work->spec.args.counts[RECV_SIDE][peer];
+
+	snprintf(text, sizeof text,
+		 "The ranks did not make the same call: in %s #%llu rank %d expects %zu elements "
+		 "from rank %d, which sends another number or made another call (%.200s)",
+		 work->spec.name, (unsigned long long)work->spec.args.sequence, e->config.rank,
+		 count, peer, io->conn->error);
+	if (!engine_suspect(e, work, peer, TUTTI_ERR_MISMATCH, text))
+		engine_set_failure(e, TUTTI_ERR_MISMATCH, -1, text);
+}
+
+/* The connection's own message, and how far the run has come. */
+static void connection_lost(struct engine *e, const struct run *r, const struct tutti_io *io)
+{
+	const char *why = io->conn->error;
+	char whole[ERROR_BYTES], progress[200];
+	size_t bytes = strlen(why);
+
+	if (bytes > 0 && why[bytes - 1] == '.')
+		bytes--;
+	snprintf(whole, sizeof whole, "%.*s; %s", bytes < 220 ? (int)bytes : 220, why,
+		 run_progress_text(r, progress, sizeof progress));
+	engine_lost(e, r->work, io->conn->peer, io->status, whole);
+}
+
+static void step_failed(struct engine *e, struct engine_io *own)
+{
+	const struct tutti_io *io = &own->op.io;
+	const struct run *r = ((struct step_io *)own)->lane->run;
+
+	if (!io->conn || io->conn->status == TUTTI_OK)
+		engine_fail_in(e, r->work, io->status, tutti_status_string(io->status));
+	else if (io->status == TUTTI_ERR_MISMATCH && r->work->spec.checks_counts)
+		counts_differ(e, r->work, io);
 	else
-		complete(e, (struct step_io *)io);
+		connection_lost(e, r, io);
 }
 
-bool run_pump(struct engine *e)
+const struct io_owner step_owner = {.done = step_ended, .failed = step_failed};
+
+bool run_issue(struct engine *e)
 {
-	bool moved = false;
-	struct tutti_io *io;
+	struct lane_run *l = e->dirty;
 
-	while ((e->done.head || e->dirty) && !e->stop) {
-		moved = true;
-		if ((io = tutti_done_pop(&e->done))) {
-			finish_io(e, (struct engine_io *)io);
-			continue;
-		}
-		struct lane_run *l = e->dirty;
-		if (!(e->dirty = l->next_dirty))
-			e->dirty_tail = &e->dirty;
-		l->is_dirty = false;
-		issue_lane(e, l);
-	}
-	return moved;
-}
-
-/* ---- where it stands ----------------------------------------------------------------------- */
-
-/* Lists the peers of the lanes that have something posted, in one direction. Returns how many. */
-static int list_peers(const struct run *r, bool sends, char *text, size_t text_bytes)
-{
-	int n = 0;
-	size_t at = 0;
-	text[0] = '\0';
-	for (uint32_t i = 0; i < r->plan->lane_count && at < text_bytes; i++) {
-		const struct lane_run *l = &r->lanes[i];
-		if (l->lane->peer < 0 || l->lane->sends != sends || l->posted == l->retired)
-			continue;
-		at += (size_t)snprintf(text + at, text_bytes - at, "%s%d", n++ ? ", " : "",
-				       l->lane->peer);
-	}
-	return n;
-}
-
-/* Of all slices: those before finished, and what is left of those that are under way. */
-static void count_steps(const struct run *r, uint64_t *done, uint64_t *all)
-{
-	*all = (uint64_t)r->plan->count * r->slices;
-	*done = (uint64_t)r->plan->count * r->finished;
-	for (uint32_t s = r->finished; s < r->slices && s < r->finished + r->slots; s++)
-		*done += r->plan->count - r->left[s % r->slots];
-}
-
-/* The message that has been waited for longest on the first lane that waits. */
-static const struct step_io *next_message(const struct run *r, bool sends)
-{
-	for (uint32_t i = 0; i < r->plan->lane_count; i++) {
-		const struct lane_run *l = &r->lanes[i];
-		if (l->lane->peer >= 0 && l->lane->sends == sends && l->posted != l->retired)
-			return &l->ios[l->retired % l->depth];
-	}
-	return NULL;
-}
-
-const char *run_progress_text(const struct run *r, char *text, size_t text_bytes)
-{
-	const struct step_io *io = next_message(r, false);
-	uint64_t done, all;
-	char where[96] = "";
-
-	count_steps(r, &done, &all);
-	if (!io)
-		io = next_message(r, true);
-	if (!io) {
-		snprintf(text, text_bytes, "%llu of %llu steps are done", (unsigned long long)done,
-			 (unsigned long long)all);
-		return text;
-	}
-	const struct step *s = &r->plan->steps[io->step];
-	const struct tutti_conn *conn = io->base.op.io.conn;
-	if (conn)
-		snprintf(where, sizeof where, " (%s%s%s)", conn->endpoint->transport->name,
-			 conn->where[0] ? " " : "", conn->where);
-	snprintf(text, text_bytes,
-		 "%llu of %llu steps are done, next is chunk %u, slice %u %s rank %d%s",
-		 (unsigned long long)done, (unsigned long long)all,
-		 s->kind == STEP_RECV_REDUCE ? s->dst.chunk : r->plan->refs[s->ref].chunk,
-		 io->slice, s->kind == STEP_SEND ? "to" : "from", s->peer, where);
-	return text;
-}
-
-const char *run_explain(const struct run *r, char *text, size_t text_bytes)
-{
-	char peers[200];
-	int n = list_peers(r, false, peers, sizeof peers);
-	const char *what = "for";
-	if (n == 0) {
-		n = list_peers(r, true, peers, sizeof peers);
-		what = "to send to";
-	}
-	if (n == 0)
-		snprintf(text, text_bytes, "for earlier calls");
-	else
-		snprintf(text, text_bytes, "%s rank%s %s", what, n > 1 ? "s" : "", peers);
-	return text;
-}
-
-int run_waits_for(const struct run *r)
-{
-	int to = -1;
-
-	for (uint32_t i = 0; i < r->plan->lane_count; i++) {
-		const struct lane_run *l = &r->lanes[i];
-		if (l->lane->peer < 0 || l->posted == l->retired)
-			continue;
-		if (!l->lane->sends)
-			return l->lane->peer;
-		to = l->lane->peer;
-	}
-	return to;
+	if (!l)
+		return false;
+	if (!(e->dirty = l->next_dirty))
+		e->dirty_tail = &e->dirty;
+	l->is_dirty = false;
+	issue_lane(e, l);
+	return true;
 }

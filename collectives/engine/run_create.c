@@ -4,6 +4,7 @@
 
 #include "memory/dtype.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -74,6 +75,7 @@ static void lay_out_lane(struct run *r, struct arena *a, uint32_t i)
 		ios[k].src = src + (size_t)k * srcs;
 		ios[k].pieces = piece + (size_t)k * pieces;
 		ios[k].lane = &r->lanes[i];
+		ios[k].base.owner = &step_owner;
 	}
 }
 
@@ -109,7 +111,7 @@ static struct run *block_of(struct engine *e, size_t bytes)
 
 /* Every communicator keeps a few blocks, so that a training loop's calls allocate nothing. The one
  * that has lain there longest goes, lest the sizes of long ago keep out those of today. */
-void run_recycle(struct engine *e, struct run *r)
+static void run_recycle(struct engine *e, struct run *r)
 {
 	r->next_free = e->free_runs;
 	e->free_runs = r;
@@ -122,6 +124,15 @@ void run_recycle(struct engine *e, struct run *r)
 		last = &(*last)->next_free;
 	free(*last);
 	*last = NULL;
+}
+
+void run_free_all(struct engine *e)
+{
+	while (e->free_runs) {
+		struct run *r = e->free_runs;
+		e->free_runs = r->next_free;
+		free(r);
+	}
 }
 
 /* The order of submission is the order of messages: lanes queue up now, whenever the run starts. */
@@ -137,7 +148,7 @@ static void join_streams(struct engine *e, struct run *r)
 	}
 }
 
-tutti_status run_create(struct engine *e, struct tutti_work *work)
+static tutti_status run_create(struct engine *e, struct tutti_work *work)
 {
 	struct run head = {.work = work, .plan = work->spec.plan};
 	cut(e, &head, &work->spec);
@@ -157,3 +168,49 @@ tutti_status run_create(struct engine *e, struct tutti_work *work)
 	work->run = r;
 	return TUTTI_OK;
 }
+
+/* ---- the kind of job that a plan is ---------------------------------------------------------- */
+
+static tutti_status begin(struct engine *e, struct tutti_work *work)
+{
+	TRY(run_create(e, work));
+	const struct run *r = work->run;
+	size_t bytes = (size_t)r->plan->pool_chunks[POOL_KIND] * r->slots * r->slice_stride;
+
+	if (bytes) {
+		bounce_take_scratch(e, work, bytes);
+		return TUTTI_OK;
+	}
+	work->stage = WORK_RUNS;
+	run_start(e, work->run);
+	return TUTTI_OK;
+}
+
+static void prepared(struct engine *e, struct tutti_work *work)
+{
+	work->run->tmp[POOL_KIND] = work->bounce.scratch;
+	run_start(e, work->run);
+}
+
+static void finish(struct engine *e, struct tutti_work *work)
+{
+	if (work->run)
+		run_recycle(e, work->run);
+	work->run = NULL;
+}
+
+static int explain(struct engine *e, const struct tutti_work *work, char *text, size_t text_bytes)
+{
+	char ranks[200], progress[200];
+	(void)e;
+
+	snprintf(text, text_bytes, "%s; %s", run_explain(work->run, ranks, sizeof ranks),
+		 run_progress_text(work->run, progress, sizeof progress));
+	return run_waits_for(work->run);
+}
+
+const struct job_kind plan_jobs = {.begin = begin,
+				   .prepared = prepared,
+				   .finish = finish,
+				   .explain = explain,
+				   .words = collective_words};

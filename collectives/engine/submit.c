@@ -1,9 +1,5 @@
-/* The way in: a call becomes a work, its plan or window operation begins, and on the way out
- * whatever was needed for it is given back. */
-#include "collectives/engine/run.h"
-
-#include "core/clock.h"
-#include "memory/ops.h"
+/* The way in: a call becomes a work, and its job begins. */
+#include "collectives/engine/job.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -15,131 +11,6 @@
 static tutti_status open_queue(struct engine *e, const struct memory_kind *kind)
 {
 	return e->queues[kind->id] ? TUTTI_OK : kind->open(&e->queues[kind->id]);
-}
-
-static void post_memory(struct engine *e, struct tutti_work *work, struct engine_io *io,
-			enum memory_op op)
-{
-	struct memory_queue *q = e->queues[work->spec.memory->id];
-	io->owner = IO_WORK;
-	io->work = work;
-	io->op.op = op;
-	q->kind->post(q, &io->op, &e->done);
-}
-
-static void post_bounce(struct engine *e, struct tutti_work *work, struct engine_io *io, void *dst,
-			const void **src)
-{
-	io->op.dst = dst;
-	io->op.src = src;
-	io->op.n_src = 1;
-	post_memory(e, work, io, MEMORY_COPY);
-}
-
-/* A window call on such memory goes through host copies, so that all ranks still take one path. */
-static tutti_status prepare_bounce(struct engine *e, struct tutti_work *work)
-{
-	struct bounce *b = &work->bounce;
-	const struct job_spec *spec = &work->spec;
-
-	b->send = malloc(spec->send_bytes + spec->recv_bytes + 1);
-	if (!b->send)
-		return fail(TUTTI_ERR_MEMORY, "rank %d: %s: no memory for %zu bytes of staging",
-			    e->config.rank, spec->name, spec->send_bytes + spec->recv_bytes);
-	b->recv = b->send + spec->send_bytes;
-	b->in_src = spec->args.send;
-	b->out_src = b->recv;
-	b->in.op.count = spec->send_bytes;
-	b->out.op.count = spec->recv_bytes;
-	bool has_gaps = spec->args.counts[RECV_SIDE] && spec->recv_bytes;
-	b->preparing = (spec->send_bytes != 0) + has_gaps;
-	if (b->preparing)
-		work->stage = WORK_PREPARES;
-	if (spec->send_bytes)
-		post_bounce(e, work, &b->in, b->send, &b->in_src);
-	if (has_gaps) { /* what lies between the blocks goes back as it was */
-		b->gaps_src = spec->args.recv;
-		b->gaps.op.count = spec->recv_bytes;
-		post_bounce(e, work, &b->gaps, b->recv, &b->gaps_src);
-	}
-	return TUTTI_OK;
-}
-
-void engine_io_done(struct engine *e, struct engine_io *io)
-{
-	struct tutti_work *work = io->work;
-	if (work->stage == WORK_CLEANS_UP) { /* given back, or copied out */
-		work->next_ended = e->ended;
-		e->ended = work;
-		return;
-	}
-	if (work->bounce.preparing && --work->bounce.preparing)
-		return;
-	work->stage = WORK_RUNS;
-	if (work->run) {
-		work->run->tmp[POOL_KIND] = io->op.io.buf;
-		run_start(e, work->run);
-	} else if (work->message) {
-		p2p_prepared(e, work);
-	}
-}
-
-static tutti_status begin_plan(struct engine *e, struct tutti_work *work)
-{
-	TRY(run_create(e, work));
-	struct run *r = work->run;
-	size_t bytes = (size_t)r->plan->pool_chunks[POOL_KIND] * r->slots * r->slice_stride;
-	if (bytes == 0) {
-		work->stage = WORK_RUNS;
-		run_start(e, r);
-		return TUTTI_OK;
-	}
-	r->kind_memory = (struct engine_io){.op.io.bytes = bytes};
-	post_memory(e, work, &r->kind_memory, MEMORY_ALLOC);
-	return TUTTI_OK;
-}
-
-static tutti_status begin_window(struct engine *e, struct tutti_work *work)
-{
-	assert(e->config.window);
-	work->stage = WORK_RUNS;
-	if (work->spec.memory->id != TUTTI_MEMORY_HOST)
-		TRY(prepare_bounce(e, work));
-	work->next_window = NULL;
-	*e->window_tail = work;
-	e->window_tail = &work->next_window;
-	return TUTTI_OK;
-}
-
-static tutti_status begin_p2p(struct engine *e, struct tutti_work *work)
-{
-	work->stage = WORK_RUNS;
-	if (work->spec.memory->id != TUTTI_MEMORY_HOST)
-		TRY(prepare_bounce(e, work));
-	return p2p_begin(e, work);
-}
-
-static tutti_status begin(struct engine *e, struct tutti_work *work)
-{
-	if (work->spec.plan)
-		return begin_plan(e, work);
-	return work->spec.p2p.side ? begin_p2p(e, work) : begin_window(e, work);
-}
-
-void engine_work_ended(struct engine *e, struct tutti_work *work)
-{
-	struct bounce *b = &work->bounce;
-	work->stage = WORK_CLEANS_UP;
-	if (work->run && work->run->tmp[POOL_KIND]) {
-		struct engine_io *io = &work->run->kind_memory;
-		io->op.io.buf = work->run->tmp[POOL_KIND];
-		post_memory(e, work, io, MEMORY_FREE);
-	} else if (b->send && work->spec.recv_bytes) {
-		post_bounce(e, work, &b->out, work->spec.args.recv, &b->out_src);
-	} else {
-		work->next_ended = e->ended;
-		e->ended = work;
-	}
 }
 
 static bool is_full(const struct engine *e)
@@ -235,7 +106,7 @@ static tutti_status submit(struct engine *e, const struct job_spec *spec, bool i
 		atomic_fetch_add(&e->async_works, 1);
 	status = keep_tables(e, work);
 	if (status == TUTTI_OK)
-		status = begin(e, work);
+		status = spec->kind->begin(e, work);
 	if (status != TUTTI_OK) {
 		work->spec.done = NULL; /* its caller learns it from the return value, once */
 		engine_fail(e, status, last_error());
@@ -273,110 +144,8 @@ tutti_status engine_submit(struct engine *e, const struct job_spec *spec, struct
 	return status;
 }
 
-/* A blocking call of the window, and how it is noted in the trace. A clock takes as long as a short
- * call's own work. So one that finds everybody there is noted when it is over, without a time; one
- * that waits is noted then, and now and then one is all the same, so that the others lie between
- * known times. */
-struct window_call {
-	struct engine *e;
-	struct window_run *run;
-	struct trace_mark mark;
-	uint64_t since_ns;
-};
-
-#define SLOW_NS 20000000u /* from here on the trace says what is waited for         */
-
-static void note(struct window_call *c)
-{
-	if (!c->e->config.trace || c->mark.entry)
-		return;
-	c->mark = trace_call(c->e->config.trace, &c->run->args, TRACE_BY_WINDOW, 0);
-	trace_began(&c->mark);
-}
-
-static void note_end(struct window_call *c, tutti_status status)
-{
-	if (__builtin_expect(status != TUTTI_OK, 0))
-		note(c);
-	if (c->mark.entry)
-		trace_ended(&c->mark, status != TUTTI_OK);
-	else if (c->e->config.trace)
-		trace_short(c->e->config.trace, &c->run->args);
-}
-
-static void while_waiting(void *arg)
-{
-	struct window_call *c = arg;
-	struct engine *e = c->e;
-	uint64_t now = clock_now_ns();
-
-	note(c);
-	if (e->works || e->loose)
-		engine_pass(e);
-	if (!c->since_ns)
-		c->since_ns = now;
-	if (now - c->since_ns >= SLOW_NS)
-		window_tell(e, c->run, &c->mark, now);
-}
-
-static struct job_spec window_spec(const struct call_args *args, int timeout_ms)
-{
-	return (struct job_spec){.args = *args,
-				 .memory = &memory_host,
-				 .name = collective_name(args->collective),
-				 .algorithm = "window",
-				 .timeout_ms = timeout_ms};
-}
-
-static __attribute__((cold)) void window_run_failed(struct engine *e, const struct call_args *args,
-						    int timeout_ms, tutti_status status)
-{
-	if (!e->stop) {
-		struct tutti_work named = {.spec = window_spec(args, timeout_ms)};
-		engine_window_failed(e, &named, status);
-	}
-	engine_clean_up(e);
-}
-
-/* The window's fast driver, when nothing stands before this call. Under the lock. */
-static tutti_status drive_window(struct engine *e, const struct call_args *args, int timeout_ms)
-{
-	struct window_run run;
-	struct window_call call = {.e = e, .run = &run};
-	window_begin(e->config.window, &run, args);
-	if (trace_is_timed(args))
-		note(&call);
-	tutti_status status = window_drive(e->config.window, &run, (uint64_t)timeout_ms * 1000000u,
-					   &e->stop, while_waiting, &call);
-	note_end(&call, status);
-	if (__builtin_expect(status == TUTTI_OK, 1))
-		return TUTTI_OK;
-	window_run_failed(e, args, timeout_ms, status);
-	return engine_status(e);
-}
-
-tutti_status engine_run_window(struct engine *e, const struct call_args *args, int timeout_ms)
-{
-	pthread_mutex_lock(&e->lock);
-	if (__builtin_expect(!e->window_head && !e->stop, 1)) {
-		tutti_status status = drive_window(e, args, timeout_ms);
-		engine_unlock(e);
-		return status;
-	}
-	pthread_mutex_unlock(&e->lock);
-	struct job_spec spec = window_spec(args, timeout_ms);
-	if (e->config.trace) {
-		spec.trace = trace_call(e->config.trace, args, TRACE_BY_WINDOW, 0);
-		trace_began(&spec.trace);
-	}
-	tutti_status status = engine_run(e, &spec);
-	if (status != TUTTI_OK)
-		trace_ended_late(&spec.trace, true);
-	return status;
-}
-
 /* A send that was copied may still be on its way when its call is over: the helper sees to it. */
-static tutti_status see_off(struct engine *e)
+static tutti_status drain_loose(struct engine *e)
 {
 	pthread_mutex_lock(&e->lock);
 	if (e->loose && !e->stop)
@@ -406,6 +175,6 @@ tutti_status engine_run(struct engine *e, const struct job_spec *spec)
 	if (status == TUTTI_OK)
 		status = work_wait(&work, 0);
 	if (status == TUTTI_OK && spec->p2p.side)
-		status = see_off(e);
+		status = drain_loose(e);
 	return status;
 }

@@ -1,7 +1,7 @@
 /* Waits that last: what the engine looks at once a call has turned slow. Deadlines; who may know
  * why it does not come to its end (the window, the control ring); and connections that broke, whose
  * sentence counts only when nobody has a better one. */
-#include "collectives/engine/run.h"
+#include "collectives/engine/job.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -69,7 +69,7 @@ static void look(struct engine *e, uint64_t sequence, bool is_bad)
 	if (e->config.window) {
 		tutti_status status = window_look(e->config.window, sequence, is_bad);
 		if (status != TUTTI_OK)
-			engine_fail_naming(e, status, window_dead(e->config.window), last_error());
+			engine_set_failure(e, status, window_dead(e->config.window), last_error());
 	} else {
 		control_slow(e->config.control, sequence, is_bad);
 	}
@@ -79,9 +79,9 @@ bool engine_suspect(struct engine *e, const struct tutti_work *work, int peer, t
 		    const char *sentence)
 {
 	struct suspect *s = &e->suspect;
-	bool is_curable = status == TUTTI_ERR_PEER || status == TUTTI_ERR_MISMATCH;
+	bool can_reconnect = status == TUTTI_ERR_PEER || status == TUTTI_ERR_MISMATCH;
 
-	if (!is_curable || !may_be_explained(e))
+	if (!can_reconnect || !may_be_explained(e))
 		return false;
 	/* A connection may have broken because its other end saw the mismatch. */
 	bool is_news = s->status == TUTTI_OK ||
@@ -95,6 +95,16 @@ bool engine_suspect(struct engine *e, const struct tutti_work *work, int peer, t
 	snprintf(s->sentence, sizeof s->sentence, "%s", sentence);
 	look(e, s->sequence, true);
 	return true;
+}
+
+void engine_lost(struct engine *e, const struct tutti_work *work, int peer, tutti_status status,
+		 const char *why)
+{
+	char text[ERROR_BYTES];
+
+	engine_in_words(e, work, why, text);
+	if (!engine_suspect(e, work, peer, status, text))
+		engine_set_failure(e, status, status == TUTTI_ERR_PEER ? peer : -1, text);
 }
 
 /* What this rank has seen is all that there is to say: nobody explains it, or nobody can. */
@@ -132,7 +142,7 @@ static void look_around(struct engine *e, const struct tutti_work *oldest, uint6
 	is_bad = is_suspect || lasts > HOPELESS_NS || waits_for_anybody(e);
 	look(e, oldest ? oldest->spec.args.sequence : NO_CALL, is_bad);
 	if (is_suspect && !e->stop && is_left_unexplained(e, now))
-		engine_fail_naming(e, s->status, s->peer, s->sentence);
+		engine_set_failure(e, s->status, s->peer, s->sentence);
 }
 
 /* There is one question at a time: about the call that a mismatch was seen in, or else about the
@@ -152,15 +162,10 @@ static void ask_around(struct engine *e, const struct tutti_work *next, uint64_t
 		control_ask(e->config.control, next->spec.args.sequence);
 }
 
-bool engine_is_broken(struct engine *e)
+void engine_ask_around(struct engine *e)
 {
-	if (engine_status(e) == TUTTI_OK && may_be_explained(e)) {
-		pthread_mutex_lock(&e->lock);
-		if (!e->stop)
-			look(e, NO_CALL, true);
-		engine_unlock(e);
-	}
-	return engine_status(e) != TUTTI_OK;
+	if (may_be_explained(e) && !e->stop)
+		look(e, NO_CALL, true);
 }
 
 /* ---- failures of all ----------------------------------------------------------------------- */
@@ -176,8 +181,6 @@ void engine_take_notice(struct engine *e, const struct notice *notice)
 		atomic_store(&e->has_notice, NOTICE_NEW);
 	}
 	pthread_mutex_unlock(&e->fail_lock);
-	if (pthread_mutex_trylock(&e->lock) == 0)
-		engine_unlock(e);
 }
 
 /* The rank that failed had made all calls before notice.sequence: what it sent for them has arrived
@@ -220,7 +223,7 @@ void engine_act_on_notice(struct engine *e)
 	if (atomic_exchange(&e->has_notice, NOTICE_LATER) == NOTICE_NEW)
 		e->notice_ns = now;
 	if (!may_end_well(e, &notice, now))
-		engine_fail_naming(e, notice.status, notice.dead, with_own_call(e, &notice, text));
+		engine_set_failure(e, notice.status, notice.dead, with_own_call(e, &notice, text));
 }
 
 void engine_watch(struct engine *e)
@@ -242,7 +245,7 @@ void engine_watch(struct engine *e)
 	if (late) {
 		/* A connection that broke just before may be of one whose deadline came first. */
 		if (e->suspect.status == TUTTI_ERR_MISMATCH)
-			engine_fail_naming(e, e->suspect.status, -1, e->suspect.sentence);
+			engine_set_failure(e, e->suspect.status, -1, e->suspect.sentence);
 		else
 			explain_wait(e, late);
 		return;

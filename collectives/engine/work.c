@@ -1,11 +1,10 @@
-/* Works: what a caller holds of a call under way, and how threads wait for one. */
-#include "collectives/engine/run.h"
+/* Works: what a caller holds of a call under way, and how a work ends; also the one work of a
+ * group, which its parts count down. How threads wait for one is in work_wait.c. */
+#include "collectives/engine/job.h"
 
-#include "core/clock.h"
-#include "core/status.h"
-#include "memory/ops.h"
 #include "memory/ops.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,6 +27,31 @@ struct tutti_work *work_new(struct engine *e)
 	return work;
 }
 
+void engine_unref(struct engine *e)
+{
+	if (atomic_fetch_sub_explicit(&e->refs, 1, memory_order_acq_rel) != 1)
+		return;
+	while (e->free_works) {
+		struct tutti_work *work = e->free_works;
+		e->free_works = work->next;
+		free(work->tables);
+		free(work);
+	}
+	pthread_mutex_destroy(&e->lock);
+	pthread_mutex_destroy(&e->fail_lock);
+	pthread_mutex_destroy(&e->list_lock);
+	free(e->trace_dir);
+	free(e);
+}
+
+static void free_whole(struct tutti_work *whole)
+{
+	for (size_t i = 0; i < whole->parts->count; i++)
+		work_release(whole->parts->part[i]);
+	engine_unref(whole->engine);
+	free(whole); /* its parts' tables are in the same block */
+}
+
 /* The last holder gives it back; a list keeps them until the engine goes. */
 static void unref(struct tutti_work *work)
 {
@@ -35,7 +59,7 @@ static void unref(struct tutti_work *work)
 	if (atomic_fetch_sub_explicit(&work->refs, 1, memory_order_acq_rel) != 1)
 		return;
 	if (work->parts) {
-		work_free_whole(work);
+		free_whole(work);
 		return;
 	}
 	pthread_mutex_lock(&e->list_lock);
@@ -93,7 +117,7 @@ bool engine_in_callback(void)
 	return is_calling_back;
 }
 
-bool helper_call_back(struct engine *e)
+bool engine_call_back(struct engine *e)
 {
 	pthread_mutex_lock(&e->list_lock);
 	struct tutti_work *work = e->called;
@@ -121,6 +145,31 @@ void work_end(struct engine *e, struct tutti_work *work)
 		no_longer_async(e, work);
 }
 
+void work_note_error(struct tutti_work *whole, tutti_status status, const char *why)
+{
+	struct work_parts *parts = whole->parts;
+	int none = TUTTI_OK;
+	/* Partner: the last part's subtraction of left, and with it is_done, come after this. */
+	if (atomic_compare_exchange_strong(&parts->status, &none, (int)status))
+		snprintf(parts->why, sizeof parts->why, "%s", why);
+}
+
+/* One part less; with the last of them the whole is done. */
+void work_count_down(struct tutti_work *whole)
+{
+	if (atomic_fetch_sub_explicit(&whole->parts->left, 1, memory_order_acq_rel) != 1)
+		return;
+	whole->status = (tutti_status)atomic_load(&whole->parts->status);
+	work_end(whole->engine, whole);
+}
+
+void work_part_ended(struct engine *e, struct tutti_work *whole, tutti_status status)
+{
+	if (status != TUTTI_OK)
+		work_note_error(whole, status, engine_error(e));
+	work_count_down(whole);
+}
+
 void work_finish(struct engine *e, struct tutti_work *work, tutti_status status)
 {
 	struct tutti_work *whole = work->whole;
@@ -128,116 +177,14 @@ void work_finish(struct engine *e, struct tutti_work *work, tutti_status status)
 	op_release(work->spec.args.op);
 	trace_ended_late(&work->spec.trace, status != TUTTI_OK);
 	unlink_work(e, work);
-	if (work->run)
-		run_recycle(e, work->run);
-	work->run = NULL;
-	if (work->message)
-		p2p_finish(e, work);
+	if (work->spec.kind->finish)
+		work->spec.kind->finish(e, work);
 	free(work->bounce.send);
 	work->bounce.send = NULL;
 	work->status = status;
 	work_end(e, work);
 	if (whole)
 		work_part_ended(e, whole, status);
-}
-
-static void show_failure(const struct tutti_work *work)
-{
-	if (!work->parts)
-		engine_show_failure(work->engine);
-	for (size_t i = 0; work->parts && i < work->parts->engine_count; i++)
-		engine_show_failure(work->parts->engine[i]);
-}
-
-/* A thread that learns of a failure by waiting has the sentence too. */
-static tutti_status verdict(const struct tutti_work *work)
-{
-	if (__builtin_expect(work->status != TUTTI_OK, 0)) {
-		show_failure(work);
-		return fail(work->status, "%s",
-			    work->parts ? work->parts->why : engine_error(work->engine));
-	}
-	return TUTTI_OK;
-}
-
-static bool is_done(struct tutti_work *work)
-{
-	return atomic_load_explicit(&work->is_done, memory_order_acquire);
-}
-
-/* Where another thread is at it already, nothing is left to do here. */
-static bool pass(struct engine *e)
-{
-	bool moved = false;
-	if (pthread_mutex_trylock(&e->lock) == 0) {
-		moved = engine_pass(e);
-		engine_unlock(e);
-	}
-	return moved;
-}
-
-static bool make_progress(struct tutti_work *work)
-{
-	bool moved = false;
-	if (!work->parts)
-		return pass(work->engine);
-	for (size_t i = 0; i < work->parts->engine_count && !is_done(work); i++)
-		moved |= pass(work->parts->engine[i]);
-	return moved;
-}
-
-/* On news of one engine that still has to do with it; for those of another at most 1 ms. */
-static void sleep_for(struct tutti_work *work)
-{
-	struct engine *e = work->engine;
-	for (size_t i = 0; work->parts && i < work->parts->count; i++)
-		if (!is_done(work->parts->part[i])) {
-			e = work->parts->part[i]->engine;
-			break;
-		}
-	engine_sleep(e);
-}
-
-tutti_status work_test(struct tutti_work *work, bool *done)
-{
-	if (!(*done = is_done(work))) {
-		make_progress(work);
-		*done = is_done(work);
-	}
-	return *done ? verdict(work) : TUTTI_OK;
-}
-
-/* A look for messages is a system call or more, and lasts as long as ten at the window's lines. */
-static struct wait_policy policy_of(const struct engine *e)
-{
-	struct wait_policy policy = e->config.policy;
-	if (!e->config.window)
-		policy.spins /= 10;
-	return policy;
-}
-
-/* Whoever waits makes progress; where another thread is at it already, looks on. */
-tutti_status work_wait(struct tutti_work **held, int timeout_ms)
-{
-	struct tutti_work *work = *held;
-	uint64_t deadline = timeout_ms > 0 ? deadline_after_ms(timeout_ms) : DEADLINE_NONE;
-	struct wait w;
-
-	wait_begin(&w, policy_of(work->engine));
-	while (!is_done(work)) {
-		if (make_progress(work)) {
-			w.looks = 0;
-			continue;
-		}
-		if (deadline != DEADLINE_NONE && clock_now_ns() >= deadline)
-			return is_done(work) ? work_wait(held, 0) : TUTTI_IN_PROGRESS;
-		if (!wait_again(&w))
-			sleep_for(work);
-	}
-	tutti_status status = verdict(work);
-	*held = NULL;
-	unref(work);
-	return status;
 }
 
 void *work_memory(const struct tutti_work *work)

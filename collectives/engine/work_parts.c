@@ -1,8 +1,7 @@
 /* The one work of a group: works of one or several engines that end as one. It is on no engine's
- * list; its parts count it down. */
-#include "collectives/engine/run.h"
+ * list; its parts count it down (work.c). */
+#include "collectives/engine/job.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 /* One block: the work, what it holds, and the two tables of that. */
@@ -42,39 +41,6 @@ tutti_status work_new_whole(struct tutti_work **out, struct engine *e, size_t co
 	return TUTTI_OK;
 }
 
-void work_free_whole(struct tutti_work *whole)
-{
-	for (size_t i = 0; i < whole->parts->count; i++)
-		work_release(whole->parts->part[i]);
-	engine_unref(whole->engine);
-	free((struct whole *)whole);
-}
-
-void work_note_error(struct tutti_work *whole, tutti_status status, const char *why)
-{
-	struct work_parts *parts = whole->parts;
-	int none = TUTTI_OK;
-	/* Partner: the last part's subtraction of left, and with it is_done, come after this. */
-	if (atomic_compare_exchange_strong(&parts->status, &none, (int)status))
-		snprintf(parts->why, sizeof parts->why, "%s", why);
-}
-
-/* One part less; with the last of them the whole is done. */
-static void count_down(struct tutti_work *whole)
-{
-	if (atomic_fetch_sub_explicit(&whole->parts->left, 1, memory_order_acq_rel) != 1)
-		return;
-	whole->status = (tutti_status)atomic_load(&whole->parts->status);
-	work_end(whole->engine, whole);
-}
-
-void work_part_ended(struct engine *e, struct tutti_work *whole, tutti_status status)
-{
-	if (status != TUTTI_OK)
-		work_note_error(whole, status, engine_error(e));
-	count_down(whole);
-}
-
 static void add_engine(struct work_parts *parts, struct engine *e)
 {
 	for (size_t i = 0; i < parts->engine_count; i++)
@@ -102,6 +68,6 @@ bool work_seal(struct tutti_work *whole)
 	bool has_parts = whole->parts->count > 0;
 	if (!has_parts)
 		whole->spec.done = NULL; /* its caller learns it from the return value */
-	count_down(whole);
+	work_count_down(whole);
 	return has_parts;
 }

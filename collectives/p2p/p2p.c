@@ -1,60 +1,22 @@
-/* What point-to-point keeps for an engine and for each peer, and a send's or recv's way in and out.
- * What travels is elsewhere. */
+/* Point-to-point as the engine knows it: what is kept for an engine and for each peer, and a send's
+ * or recv's way in and out. What travels is elsewhere. */
 #include "collectives/p2p/p2p_internal.h"
+#include "collectives/p2p/p2p.h"
 
 #include "core/clock.h"
-#include "memory/dtype.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define LEAVING_MS 1000 /* the last words' time to get through */
 
-const struct p2p_class p2p_classes[P2P_CLASSES] = {
-	{256, 128, 16}, {2048, 32, 8}, {P2P_EAGER_BYTES, 10, 2}};
-
 /* ---- lists and ios --------------------------------------------------------------------------- */
 
-void p2p_push(struct p2p_queue *q, struct p2p_message *m)
-{
-	m->next = NULL;
-	*q->tail = m;
-	q->tail = &m->next;
-}
-
-void p2p_remove(struct p2p_queue *q, struct p2p_message *m)
-{
-	struct p2p_message **at = &q->head;
-	while (*at != m)
-		at = &(*at)->next;
-	if (!(*at = m->next))
-		q->tail = at;
-}
-
-void p2p_ready_io(struct p2p_io *io, enum p2p_what what, struct p2p_peer *peer, void *of)
-{
-	io->base.owner = IO_P2P;
-	io->base.work = NULL;
-	io->what = what;
-	io->peer = peer;
-	io->of = of;
-}
-
-/* The helper looks after engines that have asynchronous works; these ios are as good as one. */
-void p2p_hold(struct p2p *p, int ios)
-{
-	if (p->engine->loose == 0)
-		atomic_fetch_add(&p->engine->async_works, 1);
-	p->engine->loose += ios;
-}
-
-void p2p_let_go(struct p2p *p)
-{
-	if (--p->engine->loose == 0)
-		atomic_fetch_sub(&p->engine->async_works, 1);
-}
-
 /* ---- an engine's, a peer's ------------------------------------------------------------------ */
+
+static const struct engine_user user;
+static const struct io_owner owner;
 
 static struct p2p *p2p_of(struct engine *e)
 {
@@ -71,6 +33,8 @@ static struct p2p *p2p_of(struct engine *e)
 	}
 	p->engine = e;
 	p->any.tail = &p->any.head;
+	p->owner = &owner;
+	e->user = &user;
 	return e->p2p = p;
 }
 
@@ -97,14 +61,16 @@ static void init_peer(struct p2p_peer *peer, struct p2p *p, int rank)
 	peer->unexpected_tail = &peer->unexpected;
 }
 
-struct p2p_peer *p2p_peer(struct p2p *p, int rank)
+/* NULL: the engine has failed. */
+static struct p2p_peer *open_peer(struct p2p *p, int rank)
 {
 	struct engine *e = p->engine;
 	if (p->peers[rank])
 		return p->peers[rank];
 	struct p2p_peer *peer = calloc(1, sizeof *peer);
 	if (!peer) {
-		engine_fail(e, TUTTI_ERR_MEMORY, "no memory for messages from and to a rank");
+		engine_set_failure(e, TUTTI_ERR_MEMORY, -1,
+				   "no memory for messages from and to a rank");
 		return NULL;
 	}
 	init_peer(peer, p, rank);
@@ -133,7 +99,7 @@ static struct p2p_message *new_message(struct p2p *p)
 
 static tutti_status begin_send(struct p2p *p, struct p2p_message *m)
 {
-	if (!(m->peer = p2p_peer(p, p2p_spec(m)->p2p.peer)))
+	if (!(m->peer = open_peer(p, p2p_spec(m)->p2p.peer)))
 		return engine_status(p->engine);
 	p2p_push(&m->peer->outbox, m);
 	p2p_send_on(m->peer);
@@ -145,22 +111,25 @@ static tutti_status begin_recv(struct p2p *p, struct p2p_message *m)
 {
 	int rank = p2p_spec(m)->p2p.peer;
 	m->stamp = ++p->stamp;
-	if (rank != TUTTI_ANY && !(m->peer = p2p_peer(p, rank)))
+	if (rank != TUTTI_ANY && !(m->peer = open_peer(p, rank)))
 		return engine_status(p->engine);
 	for (int r = 0; rank == TUTTI_ANY && r < p->engine->config.size; r++)
-		if (!p2p_peer(p, r))
+		if (!open_peer(p, r))
 			return engine_status(p->engine);
 	p2p_post(m);
 	return TUTTI_OK;
 }
 
-tutti_status p2p_begin(struct engine *e, struct tutti_work *work)
+static tutti_status begin(struct engine *e, struct tutti_work *work)
 {
 	const struct job_spec *spec = &work->spec;
 	bool sends = spec->p2p.side == P2P_SEND;
+
+	work->stage = WORK_RUNS;
+	if (spec->memory->id != TUTTI_MEMORY_HOST)
+		TRY(bounce_prepare(e, work));
 	struct p2p *p = p2p_of(e);
 	struct p2p_message *m = p ? new_message(p) : NULL;
-
 	if (!m)
 		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for a %s", e->config.rank,
 			    spec->name);
@@ -176,24 +145,19 @@ tutti_status p2p_begin(struct engine *e, struct tutti_work *work)
 	return e->stop ? engine_status(e) : status;
 }
 
-void p2p_prepared(struct engine *e, struct tutti_work *work)
+static void prepared(struct engine *e, struct tutti_work *work)
 {
 	(void)e;
 	work->message->is_ready = true;
 	p2p_send_on(work->message->peer);
 }
 
-void p2p_done(struct p2p_message *m)
-{
-	struct job_spec *spec = &m->work->spec;
-	if (spec->p2p.side == P2P_RECV && spec->p2p.source)
-		*spec->p2p.source = m->peer->rank;
-	engine_work_ended(m->work->engine, m->work);
-}
-
-void p2p_finish(struct engine *e, struct tutti_work *work)
+static void finish(struct engine *e, struct tutti_work *work)
 {
 	struct p2p_message *m = work->message;
+
+	if (!m)
+		return; /* it did not begin */
 	m->next = e->p2p->free_messages;
 	e->p2p->free_messages = m;
 	work->message = NULL;
@@ -201,7 +165,7 @@ void p2p_finish(struct engine *e, struct tutti_work *work)
 
 /* ---- ends of ios ---------------------------------------------------------------------------- */
 
-void p2p_io_done(struct engine *e, struct engine_io *io)
+static void io_done(struct engine *e, struct engine_io *io)
 {
 	struct p2p_io *own = (struct p2p_io *)io;
 	(void)e;
@@ -214,12 +178,30 @@ void p2p_io_done(struct engine *e, struct engine_io *io)
 		p2p_sent(own);
 }
 
+/* That a peer is gone concerns only who waits for it; but a message that is lost for another
+ * reason, and done for its caller, is a failure. */
+static void io_failed(struct engine *e, struct engine_io *io)
+{
+	struct p2p_io *own = (struct p2p_io *)io;
+	struct p2p_peer *peer = own->peer;
+	tutti_status status = io->op.io.status;
+
+	p2p_lose(peer, &io->op.io);
+	if (own->what == P2P_MESSAGE_OUT)
+		((struct p2p_leg *)own->of)->flying--;
+	else if (own->what != P2P_HEADER_IN && own->what != P2P_PAYLOAD_IN)
+		p2p_sent(own);
+	bool is_late = status == TUTTI_ERR_PEER || status == TUTTI_ERR_TIMEOUT;
+	if (!is_late || (own->what == P2P_SLOT_OUT && status != TUTTI_ERR_PEER))
+		engine_set_failure(e, status, -1, peer->why);
+}
+
 /* ---- the end -------------------------------------------------------------------------------- */
 
-bool p2p_is_drained(struct engine *e)
+static bool is_drained(struct engine *e)
 {
 	const struct p2p *p = e->p2p;
-	if (!p || p->unsent == 0)
+	if (p->unsent == 0)
 		return true;
 	/* With a clock of its own nobody moves the engine but the simulator. */
 	return e->config.now_ns || clock_now_ns() >= p->unsent_until_ns;
@@ -242,34 +224,10 @@ static void say_goodbye(struct p2p *p)
 	}
 }
 
-void p2p_leave(struct engine *e)
+static void disconnect(struct p2p *p)
 {
-	uint64_t deadline = deadline_after_ms(LEAVING_MS);
-	struct wait w;
-
-	wait_begin(&w, e->config.policy);
-	pthread_mutex_lock(&e->lock);
-	if (e->p2p && !e->stop)
-		say_goodbye(e->p2p);
-	while (e->p2p && !e->stop && !e->config.now_ns && any_leaving(e->p2p) &&
-	       clock_now_ns() < deadline) {
-		if (engine_pass(e) || wait_again(&w))
-			continue;
-		engine_unlock(e);
-		engine_sleep(e);
-		pthread_mutex_lock(&e->lock);
-	}
-	if (e->p2p && !e->is_clean) {
-		p2p_disconnect(e);
-		p2p_clean_up(e);
-	}
-	engine_unlock(e);
-}
-
-void p2p_disconnect(struct engine *e)
-{
-	for (int r = 0; e->p2p && r < e->config.size; r++) {
-		struct p2p_peer *peer = e->p2p->peers[r];
+	for (int r = 0; r < p->engine->config.size; r++) {
+		struct p2p_peer *peer = p->peers[r];
 		if (!peer || !peer->conn)
 			continue;
 		peer->conn->endpoint->transport->close(peer->conn);
@@ -277,11 +235,11 @@ void p2p_disconnect(struct engine *e)
 	}
 }
 
-void p2p_clean_up(struct engine *e)
+static void close_all(struct engine *e)
 {
 	struct p2p *p = e->p2p;
-	if (!p)
-		return;
+
+	disconnect(p);
 	for (int r = 0; r < e->config.size; r++)
 		if (p->peers[r]) {
 			free_peer(p->peers[r]);
@@ -294,11 +252,31 @@ void p2p_clean_up(struct engine *e)
 	e->loose = 0;
 }
 
-void p2p_free(struct engine *e)
+static void leave(struct engine *e)
+{
+	uint64_t deadline = deadline_after_ms(LEAVING_MS);
+	struct wait w;
+
+	wait_begin(&w, e->config.policy);
+	pthread_mutex_lock(&e->lock);
+	if (!e->stop)
+		say_goodbye(e->p2p);
+	while (!e->stop && !e->config.now_ns && any_leaving(e->p2p) && clock_now_ns() < deadline) {
+		if (engine_pass(e) || wait_again(&w))
+			continue;
+		engine_unlock(e);
+		engine_sleep(e);
+		pthread_mutex_lock(&e->lock);
+	}
+	if (!e->is_clean)
+		close_all(e);
+	engine_unlock(e);
+}
+
+static void free_all(struct engine *e)
 {
 	struct p2p *p = e->p2p;
-	if (!p)
-		return;
+
 	while (p->free_messages) {
 		struct p2p_message *m = p->free_messages;
 		p->free_messages = m->next;
@@ -311,5 +289,17 @@ void p2p_free(struct engine *e)
 	}
 	free(p->peers);
 	free(p);
+	e->user = NULL;
 	e->p2p = NULL;
 }
+
+static const struct engine_user user = {
+	.is_drained = is_drained, .leave = leave, .close = close_all, .free = free_all};
+
+static const struct io_owner owner = {.done = io_done, .failed = io_failed};
+
+const struct job_kind p2p_jobs = {.begin = begin,
+				  .prepared = prepared,
+				  .finish = finish,
+				  .explain = p2p_explain,
+				  .words = p2p_in_words};

@@ -14,7 +14,7 @@
 
 /* ---- peers that are gone -------------------------------------------------------------------- */
 
-static bool is_gone(const struct p2p_peer *peer)
+bool p2p_is_gone(const struct p2p_peer *peer)
 {
 	return peer->is_lost || peer->has_left;
 }
@@ -22,7 +22,7 @@ static bool is_gone(const struct p2p_peer *peer)
 static bool all_gone(const struct p2p *p)
 {
 	for (int r = 0; r < p->engine->config.size; r++)
-		if (r != p->engine->config.rank && (!p->peers[r] || !is_gone(p->peers[r])))
+		if (r != p->engine->config.rank && (!p->peers[r] || !p2p_is_gone(p->peers[r])))
 			return false;
 	return p->engine->config.size > 1;
 }
@@ -34,10 +34,10 @@ static struct p2p_peer *waits_in_vain(const struct p2p *p, const struct p2p_mess
 {
 	struct p2p_peer *last = NULL;
 	if (m->peer)
-		return is_gone(m->peer) ? m->peer : NULL;
+		return p2p_is_gone(m->peer) ? m->peer : NULL;
 	for (int r = 0; r < p->engine->config.size; r++) {
 		struct p2p_peer *peer = p->peers[r];
-		if (!peer || !is_gone(peer))
+		if (!peer || !p2p_is_gone(peer))
 			continue;
 		if (!last || !peer->has_left)
 			last = peer;
@@ -124,7 +124,7 @@ void p2p_check_gone(struct p2p *p)
 		fail_for(peer, oldest);
 }
 
-static void lose(struct p2p_peer *peer, const struct tutti_io *io)
+void p2p_lose(struct p2p_peer *peer, const struct tutti_io *io)
 {
 	if (peer->is_lost)
 		return;
@@ -135,30 +135,12 @@ static void lose(struct p2p_peer *peer, const struct tutti_io *io)
 	p2p_check_gone(peer->p2p);
 }
 
-/* That a peer is gone concerns only who waits for it; but a message that is lost for another
- * reason, and done for its caller, is a failure. */
-void p2p_io_failed(struct engine *e, struct engine_io *io)
-{
-	struct p2p_io *own = (struct p2p_io *)io;
-	struct p2p_peer *peer = own->peer;
-	tutti_status status = io->op.io.status;
-
-	lose(peer, &io->op.io);
-	if (own->what == P2P_MESSAGE_OUT)
-		((struct p2p_leg *)own->of)->flying--;
-	else if (own->what != P2P_HEADER_IN && own->what != P2P_PAYLOAD_IN)
-		p2p_sent(own);
-	bool is_late = status == TUTTI_ERR_PEER || status == TUTTI_ERR_TIMEOUT;
-	if (!is_late || (own->what == P2P_SLOT_OUT && status != TUTTI_ERR_PEER))
-		engine_fail(e, status, peer->why);
-}
-
 void p2p_nonsense(struct p2p_peer *peer, const char *what)
 {
 	char text[200];
 	snprintf(text, sizeof text, "rank %d: rank %d sent %s: point-to-point messages are broken",
 		 p2p_engine(peer)->config.rank, peer->rank, what);
-	engine_fail(p2p_engine(peer), TUTTI_ERR_INTERNAL, text);
+	engine_set_failure(p2p_engine(peer), TUTTI_ERR_INTERNAL, -1, text);
 }
 
 /* ---- a send and a recv that do not fit ------------------------------------------------------ */
@@ -173,31 +155,13 @@ static void fail_mismatch(struct engine *e, int from, int to, const struct p2p_h
 		"%d) for it: count and dtype of both must be equal",
 		from, dtype_name((tutti_dtype)h->dtype), (unsigned long long)h->count, h->tag, to,
 		dtype_name((tutti_dtype)h->recv_dtype), (unsigned long long)h->recv_count, h->tag);
-	engine_fail(e, TUTTI_ERR_MISMATCH, text);
+	engine_set_failure(e, TUTTI_ERR_MISMATCH, -1, text);
 }
 
 void p2p_verdict_sent(struct p2p_peer *peer)
 {
 	struct engine *e = p2p_engine(peer);
 	fail_mismatch(e, peer->rank, e->config.rank, &peer->verdict.header);
-}
-
-/* The sender is told before this rank's connections close. */
-void p2p_mismatch(struct p2p_message *recv, struct p2p_peer *peer, const struct p2p_header *h)
-{
-	struct p2p_note *verdict = &peer->verdict;
-	const struct job_spec *spec = p2p_spec(recv);
-
-	recv->peer = peer;
-	if (verdict->is_flying)
-		return;
-	verdict->header = *h;
-	verdict->header.recv_count = spec->args.count;
-	verdict->header.recv_dtype = spec->args.dtype;
-	if (p2p_is_self(peer) || is_gone(peer))
-		p2p_verdict_sent(peer);
-	else
-		p2p_note(peer, verdict, P2P_MISMATCH);
 }
 
 void p2p_take_mismatch(struct p2p_peer *peer, const struct p2p_header *h)
@@ -237,11 +201,12 @@ const char *p2p_in_words(const struct tutti_work *work, char *text, size_t text_
 	return text;
 }
 
-const char *p2p_explain(const struct tutti_work *work, char *text, size_t text_bytes)
+int p2p_explain(struct engine *e, const struct tutti_work *work, char *text, size_t text_bytes)
 {
 	const struct p2p_message *m = work->message;
 	bool sends = work->spec.p2p.side == P2P_SEND;
 	char other[80], peer[40];
+	(void)e;
 
 	call_words(work, sends ? P2P_RECV : P2P_SEND, other, sizeof other);
 	peer_words(work, peer, sizeof peer);
@@ -255,5 +220,5 @@ const char *p2p_explain(const struct tutti_work *work, char *text, size_t text_b
 	else
 		snprintf(text, text_bytes, "for %s %s %s; is it alive, and does it make that call?",
 			 other, sends ? "on" : "from", peer);
-	return text;
+	return work->spec.p2p.peer;
 }

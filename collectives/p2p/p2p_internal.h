@@ -1,11 +1,12 @@
 /* Inside point-to-point: what the p2p files know of each other. Nobody else includes it.
  *
- *     p2p.c           the state of an engine and of a peer; a work's way in and out
- *     p2p_send.c      eager sends, requests, data; control messages
+ *     p2p.c           as the engine knows it; a work's way in and out; peers
  *     p2p_receive.c   what comes in on a channel
+ *     p2p_send.c      eager sends, requests, data
  *     p2p_match.c     which message is for which recv
- *     p2p_failure.c   peers that are gone, calls that do not fit, sentences
- *     p2p_call.c      tutti_send and tutti_recv
+ *     p2p_post.c      headers, control messages, slots and their credit
+ *     p2p_failure.c   peers that are gone, calls that do not fit, words
+ *     p2p_state.c     lists and ios
  *
  * On the wire everything is a header of fixed size, some followed by a payload; both are ordinary
  * ios.
@@ -22,7 +23,7 @@
 #ifndef COLLECTIVES_P2P_P2P_INTERNAL_H
 #define COLLECTIVES_P2P_P2P_INTERNAL_H
 
-#include "collectives/engine/run.h"
+#include "collectives/engine/job.h"
 
 #define P2P_CHANNEL     TUTTI_CHANNEL_PATIENT
 #define P2P_TAG         0x70327032u /* of every io                                          */
@@ -165,6 +166,7 @@ struct p2p_peer {
 /* Of one engine. */
 struct p2p {
 	struct engine *engine;
+	const struct io_owner *owner; /* of all ios */
 	struct p2p_peer **peers; /* NULL: not needed yet                                  */
 	struct p2p_queue any;    /* recvs from anybody that wait                          */
 	uint64_t stamp;
@@ -175,8 +177,7 @@ struct p2p {
 	uint64_t unsent_until_ns;
 };
 
-/* p2p.c */
-struct p2p_peer *p2p_peer(struct p2p *p, int rank); /* NULL: the engine has failed         */
+/* p2p_state.c */
 void p2p_push(struct p2p_queue *q, struct p2p_message *m);
 /* Takes m, which is on q, off. */
 void p2p_remove(struct p2p_queue *q, struct p2p_message *m);
@@ -185,6 +186,7 @@ void p2p_ready_io(struct p2p_io *io, enum p2p_what what, struct p2p_peer *peer, 
 /* ios that belong to no work keep the engine moving. */
 void p2p_hold(struct p2p *p, int ios);
 void p2p_let_go(struct p2p *p);
+void p2p_receive_on(struct p2p_message *m); /* ends it when nothing is missing        */
 
 static inline struct engine *p2p_engine(const struct p2p_peer *peer)
 {
@@ -210,39 +212,53 @@ static inline int p2p_class_of(uint32_t slot)
 	return c;
 }
 
-/* p2p_send.c */
-void p2p_send_on(struct p2p_peer *peer); /* what the outbox has ready              */
+/* p2p_failure.c */
+bool p2p_is_gone(const struct p2p_peer *peer);
+/* io on peer's channel has failed: the peer is gone, which concerns only those that wait for it. */
+void p2p_lose(struct p2p_peer *peer, const struct tutti_io *io);
+const char *p2p_in_words(const struct tutti_work *work, char *text, size_t text_bytes);
+int p2p_explain(struct engine *e, const struct tutti_work *work, char *text, size_t text_bytes);
+void p2p_take_mismatch(struct p2p_peer *peer, const struct p2p_header *h);
+void p2p_verdict_sent(struct p2p_peer *peer);
+void p2p_nonsense(struct p2p_peer *peer, const char *what);
+/* Fails the engine when somebody waits for a peer that is gone. */
+void p2p_check_gone(struct p2p *p);
+
+/* p2p_post.c */
+void p2p_post_io(struct p2p_peer *peer, struct p2p_io *io, void *buf, size_t bytes);
+void p2p_post_header(struct p2p_peer *peer, struct p2p_io *io, struct p2p_header *h);
+struct p2p_header p2p_header_of(const struct p2p_message *m, enum p2p_kind kind, uint32_t id);
+void p2p_send_header(struct p2p_message *m, enum p2p_kind kind, uint32_t id);
 void p2p_send_clear(struct p2p_message *m, uint32_t id);
-void p2p_cleared(struct p2p_peer *peer, uint32_t id);
-void p2p_sent(struct p2p_io *io); /* an io out has ended                    */
 void p2p_note(struct p2p_peer *peer, struct p2p_note *note, enum p2p_kind kind);
+void p2p_note_sent(struct p2p_peer *peer, struct p2p_note *note);
 struct p2p_slot *p2p_take_slot(struct p2p_peer *peer, size_t bytes);
+uint32_t p2p_slot_id(const struct p2p_slot *slot, const struct p2p_peer *peer);
+void p2p_free_slot(struct p2p_peer *peer, struct p2p_slot *slot); /* unless it is flying or lent */
 void p2p_take_back(struct p2p_peer *peer, uint32_t slot); /* the receiver's word, or our own   */
 void p2p_give_back(struct p2p_peer *peer, uint32_t slot); /* tells the sender, in a while      */
-
-/* p2p_receive.c */
-void p2p_listen(struct p2p_peer *peer);     /* posts the first receive of a channel   */
-void p2p_heard(struct p2p_peer *peer);      /* a header is there                      */
-void p2p_landed(struct p2p_peer *peer);     /* a payload is there                     */
-void p2p_receive_on(struct p2p_message *m); /* ends it when nothing is missing        */
 
 /* p2p_match.c */
 void p2p_post(struct p2p_message *m); /* a recv looks for its message           */
 /* The recv that a message is for, taken off its list; NULL: none yet. */
 struct p2p_message *p2p_find_recv(struct p2p_peer *peer, int tag);
 bool p2p_fits(const struct p2p_message *m, const struct p2p_header *h);
+/* recv has another count or dtype than h: both ranks fail, the sender is told first. */
+void p2p_mismatch(struct p2p_message *recv, struct p2p_peer *peer, const struct p2p_header *h);
 struct p2p_arrival *p2p_keep_request(struct p2p_peer *peer, const struct p2p_header *h);
 struct p2p_arrival *p2p_keep_eager(struct p2p_peer *peer, const struct p2p_header *h);
 void p2p_hand_over(struct p2p_arrival *a, struct p2p_message *m); /* eager, landed: copies     */
 void p2p_send_self(struct p2p_message *m);
 void p2p_forget_unexpected(struct p2p_peer *peer);
 
-/* p2p_failure.c */
-void p2p_mismatch(struct p2p_message *recv, struct p2p_peer *peer, const struct p2p_header *h);
-void p2p_take_mismatch(struct p2p_peer *peer, const struct p2p_header *h);
-void p2p_verdict_sent(struct p2p_peer *peer);
-void p2p_nonsense(struct p2p_peer *peer, const char *what);
-/* Fails the engine when somebody waits for a peer that is gone. */
-void p2p_check_gone(struct p2p *p);
+/* p2p_send.c */
+void p2p_send_on(struct p2p_peer *peer); /* what the outbox has ready              */
+void p2p_cleared(struct p2p_peer *peer, uint32_t id);
+void p2p_sent(struct p2p_io *io); /* an io out has ended                    */
+
+/* p2p_receive.c */
+void p2p_listen(struct p2p_peer *peer); /* posts the first receive of a channel   */
+void p2p_heard(struct p2p_peer *peer);  /* a header is there                      */
+void p2p_landed(struct p2p_peer *peer); /* a payload is there                     */
 
 #endif

@@ -59,8 +59,8 @@ static bool make_kept(struct p2p_peer *peer)
 	uint8_t *data = kept ? malloc(bytes) : NULL;
 	if (!data) {
 		free(kept);
-		engine_fail(p2p_engine(peer), TUTTI_ERR_MEMORY,
-			    "no memory for messages that no recv has asked for yet");
+		engine_set_failure(p2p_engine(peer), TUTTI_ERR_MEMORY, -1,
+				   "no memory for messages that no recv has asked for yet");
 		return false;
 	}
 	for (uint32_t i = 0; i < P2P_SLOTS; i++) {
@@ -94,7 +94,8 @@ struct p2p_arrival *p2p_keep_request(struct p2p_peer *peer, const struct p2p_hea
 	else
 		a = malloc(sizeof *a);
 	if (!a) {
-		engine_fail(p->engine, TUTTI_ERR_MEMORY, "no memory for a peer's requests");
+		engine_set_failure(p->engine, TUTTI_ERR_MEMORY, -1,
+				   "no memory for a peer's requests");
 		return NULL;
 	}
 	a->data = NULL;
@@ -133,6 +134,24 @@ void p2p_forget_unexpected(struct p2p_peer *peer)
 }
 
 /* ---- their meeting -------------------------------------------------------------------------- */
+
+/* The sender is told before this rank's connections close. */
+void p2p_mismatch(struct p2p_message *recv, struct p2p_peer *peer, const struct p2p_header *h)
+{
+	struct p2p_note *verdict = &peer->verdict;
+	const struct job_spec *spec = p2p_spec(recv);
+
+	recv->peer = peer;
+	if (verdict->is_flying)
+		return;
+	verdict->header = *h;
+	verdict->header.recv_count = spec->args.count;
+	verdict->header.recv_dtype = spec->args.dtype;
+	if (p2p_is_self(peer) || p2p_is_gone(peer))
+		p2p_verdict_sent(peer);
+	else
+		p2p_note(peer, verdict, P2P_MISMATCH);
+}
 
 static void receive_copy(struct p2p_message *m, const void *data)
 {

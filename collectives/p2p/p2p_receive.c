@@ -5,6 +5,7 @@
 #include "memory/dtype.h"
 
 #include <assert.h>
+#include <stdint.h>
 
 static void post(struct p2p_peer *peer, struct p2p_io *io, void *buf, size_t bytes)
 {
@@ -44,18 +45,6 @@ void p2p_landed(struct p2p_peer *peer)
 	a->has_landed = true;
 	if (a->taker)
 		p2p_hand_over(a, a->taker);
-}
-
-/* The CLEAR's io must be ours again before the work goes. */
-void p2p_receive_on(struct p2p_message *m)
-{
-	struct p2p_peer *peer = m->peer;
-	if (m->moved < m->bytes || m->legs[0].flying)
-		return;
-	if (m->is_met)
-		p2p_remove(&peer->receiving, m);
-	atomic_fetch_add_explicit(&m->work->engine->received_bytes, m->bytes, memory_order_relaxed);
-	p2p_done(m);
 }
 
 static bool is_sound(const struct p2p_header *h)

@@ -4,7 +4,7 @@
 #include "collectives/trace/trace.h"
 
 #include "collectives/trace/trace_log.h"
-#include "core/grow.h"
+#include "core/grow_file.h"
 #include "core/log.h"
 #include "core/status.h"
 

@@ -2,7 +2,7 @@
  * process's mappings of them. Nothing outlives the processes that map it. */
 #include "collectives/window/window_internal.h"
 
-#include "core/grow.h"
+#include "core/grow_file.h"
 
 #include <fcntl.h>
 #include <pthread.h>

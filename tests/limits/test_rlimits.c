@@ -1,3 +1,4 @@
+/* slow: 3 s */
 /* Breaks when a machine that is short of something crashes a rank or makes it hang, or makes ranks
  * fail that could do without: descriptors (ulimit -n), locked memory, address space, the length of
  * files, memory files that a filter refuses, a /dev/shm that is tiny. */

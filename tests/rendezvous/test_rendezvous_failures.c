@@ -1,7 +1,8 @@
+/* slow: 4 s */
 /* Breaks when a stranger can disturb a job that is joining, or when a join that cannot succeed
  * hangs or does not say why, to every rank. */
 #include "core/auth.h"
-#include "rendezvous/dial.h"
+#include "rendezvous/find_server.h"
 #include "rendezvous/frame.h"
 #include "rendezvous/notice.h"
 #include "rendezvous/secret.h"
@@ -25,7 +26,7 @@ static int call_as(int port, int rank, int size)
 	struct wire wire = {.rank = rank, .fd = call(port)};
 
 	secret_key(key, "the secret of this test", "", 0);
-	assert_int_equal(dial_own(&wire, key, &job, ranks_later()), TUTTI_OK);
+	assert_int_equal(find_server_own(&wire, key, &job, ranks_later()), TUTTI_OK);
 	return wire.fd;
 }
 

@@ -174,6 +174,7 @@ static bool use_file(const char *text)
 
 static void test_files(void **state)
 {
+	char why[300];
 	static const char *const pieces[] = {
 		"\"",    "[",        "{",    "}",  "]",   ",",  "-",
 		"1e308", "99999999", "null", "\\", "0.5", "-1", "9007199254740993"};
@@ -181,6 +182,9 @@ static void test_files(void **state)
 	char *right = right_file(&bytes), *text = malloc(bytes + 64);
 	int read = 0;
 	(void)state;
+	if (!load_text(&(struct log){0}, "{}", why, sizeof why) &&
+	    strstr(why, "jansson was not installed"))
+		skip();
 	assert_true(use_file(right));
 	for (int i = 0; i < FILES; i++) {
 		size_t at = next() % bytes, out = next() % 12;

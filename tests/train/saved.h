@@ -3,10 +3,10 @@
 #ifndef TESTS_TRAIN_SAVED_H
 #define TESTS_TRAIN_SAVED_H
 
-#include "train/checkpoint_dir.h"
-#include "train/checkpoint_load.h"
-#include "train/checkpoint_save.h"
-#include "train/jansson_needed.h"
+#include "train/checkpoint/checkpoint_dir.h"
+#include "train/checkpoint/checkpoint_reader.h"
+#include "train/checkpoint/checkpoint_writer.h"
+#include "train/checkpoint/jansson_needed.h"
 
 enum { SAVED_TENSORS = 8 };
 

@@ -1,7 +1,7 @@
 /* The toy model. */
-#include "toy.h"
+#include "tests/train/toy.h"
 
-#include "ranks.h"
+#include "tests/train/ranks.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -79,18 +79,18 @@ void shm_conn_fail(struct shm_conn *conn, tutti_status status, const char *forma
 	while (conn->recvs.head)
 		complete(conn, &conn->recvs, status);
 	shm_conn_deactivate(conn);
-	shm_meet_settle(conn);
+	shm_conn_settle(conn);
 	shm_watch_close((struct shm_endpoint *)conn->base.endpoint, &conn->watch);
-	segment_close(conn->segment);
-	conn->segment = NULL;
+	lane_memory_close(conn->lane);
+	conn->lane = NULL;
 }
 
 /* ---- sending ---------------------------------------------------------------------------- */
 
 static void publish(struct shm_conn *conn)
 {
-	if (ring_publish(&conn->out))
-		shm_bell(conn->watch.fd);
+	if (byte_ring_publish(&conn->out))
+		shm_ring_doorbell(conn->watch.fd);
 }
 
 static bool can_send(struct shm_conn *conn)
@@ -99,7 +99,7 @@ static bool can_send(struct shm_conn *conn)
 
 	if (!conn->in_payload[0])
 		want = padding(conn->out.written) + sizeof(struct frame);
-	return ring_room(&conn->out, want) >= want;
+	return byte_ring_room(&conn->out, want) >= want;
 }
 
 static void send_frame(struct shm_conn *conn, const struct tutti_io *io)
@@ -114,7 +114,7 @@ static void send_frame(struct shm_conn *conn, const struct tutti_io *io)
 /* At most one ring full, so that other conns get their turn. */
 static bool move_sends(struct shm_conn *conn)
 {
-	struct ring_writer *out = &conn->out;
+	struct byte_ring_writer *out = &conn->out;
 	uint64_t begin = out->written;
 	struct tutti_io *io;
 
@@ -127,7 +127,7 @@ static bool move_sends(struct shm_conn *conn)
 		size_t here;
 		const void *from = tutti_io_here(io, &here);
 		size_t want = min_size(here, SHM_PIECE_BYTES);
-		size_t n = min_size(ring_room(out, want), want);
+		size_t n = min_size(byte_ring_room(out, want), want);
 		ring_write(out, from, n);
 		tutti_io_moved(io, n);
 		if (io->moved == io->bytes) {
@@ -147,8 +147,8 @@ static bool move_sends(struct shm_conn *conn)
 
 static void release(struct shm_conn *conn)
 {
-	if (ring_release(&conn->in))
-		shm_bell(conn->watch.fd);
+	if (byte_ring_release(&conn->in))
+		shm_ring_doorbell(conn->watch.fd);
 }
 
 static bool can_recv(struct shm_conn *conn)
@@ -157,7 +157,7 @@ static bool can_recv(struct shm_conn *conn)
 
 	if (!conn->in_payload[1])
 		want = padding(conn->in.read) + sizeof(struct frame);
-	return ring_available(&conn->in, want) >= want;
+	return byte_ring_available(&conn->in, want) >= want;
 }
 
 /* False: the conn has failed. */
@@ -166,8 +166,8 @@ static bool recv_frame(struct shm_conn *conn, const struct tutti_io *io)
 	int peer = conn->base.peer, rank = endpoint_of(conn)->rank;
 	struct frame frame; /* a copy: the peer can still write to the ring */
 
-	ring_read(&conn->in, NULL, padding(conn->in.read));
-	ring_read(&conn->in, &frame, sizeof frame);
+	byte_ring_read(&conn->in, NULL, padding(conn->in.read));
+	byte_ring_read(&conn->in, &frame, sizeof frame);
 	if (frame.number != conn->received++) {
 		shm_conn_fail(conn, TUTTI_ERR_PEER,
 			      "Lost rank %d: the memory it shares with rank %d is damaged.", peer,
@@ -188,7 +188,7 @@ static bool recv_frame(struct shm_conn *conn, const struct tutti_io *io)
 
 static bool move_recvs(struct shm_conn *conn)
 {
-	struct ring_reader *in = &conn->in;
+	struct byte_ring_reader *in = &conn->in;
 	uint64_t begin = in->read;
 	struct tutti_io *io;
 
@@ -202,8 +202,8 @@ static bool move_recvs(struct shm_conn *conn)
 		size_t here;
 		void *to = tutti_io_here(io, &here);
 		size_t want = min_size(here, SHM_PIECE_BYTES);
-		size_t n = min_size(ring_available(in, want), want);
-		ring_read(in, to, n);
+		size_t n = min_size(byte_ring_available(in, want), want);
+		byte_ring_read(in, to, n);
 		tutti_io_moved(io, n);
 		if (io->moved == io->bytes) {
 			conn->in_payload[1] = false;
@@ -222,9 +222,9 @@ static bool move_recvs(struct shm_conn *conn)
 
 static bool has_nothing_left(struct shm_conn *conn)
 {
-	size_t seen = ring_available(&conn->in, 0);
+	size_t seen = byte_ring_available(&conn->in, 0);
 
-	return ring_available(&conn->in, seen + 1) == 0;
+	return byte_ring_available(&conn->in, seen + 1) == 0;
 }
 
 /* The peer is gone. The conn fails, and all that is posted with it, when what the peer left has
@@ -284,7 +284,7 @@ void shm_conn_opened(struct shm_conn *conn)
 
 void shm_conn_ended(struct shm_conn *conn)
 {
-	shm_meet_settle(conn);
+	shm_conn_settle(conn);
 	conn->state = SHM_ENDED;
 	shm_conn_move(conn);
 }
@@ -312,9 +312,9 @@ void shm_conn_post(struct shm_conn *conn, struct tutti_io *io, bool is_send)
 void shm_conn_sleeps(struct shm_conn *conn, bool sleeps)
 {
 	if (!sleeps || conn->recvs.head)
-		ring_reader_sleeps(&conn->in, sleeps);
+		byte_ring_reader_sleeps(&conn->in, sleeps);
 	if (!sleeps || conn->sends.head)
-		ring_writer_sleeps(&conn->out, sleeps);
+		byte_ring_writer_sleeps(&conn->out, sleeps);
 }
 
 bool shm_conn_has_work(struct shm_conn *conn)

@@ -2,10 +2,10 @@
  *
  *     address.c   what an endpoint tells its peers; which peers are on this node
  *     meet.c      how two ends find each other over Unix sockets, and what those sockets say
- *     greeting.c  accepted sockets that belong to no conn yet; strangers
+ *     accepted.c  accepted sockets that belong to no conn yet; strangers
  *     conn.c      posted ios through the rings
  *     endpoint.c  the endpoint: progress, sleeping, the table
- *     segment.c   the memory of a lane          ring.c   one ring of bytes in it
+ *     lane_memory.c  the memory of a lane     byte_ring.c  one ring of bytes in it
  *
  * Each endpoint listens on an abstract Unix socket. The higher rank of a pair dials and passes a memfd
  * with two rings; the lower rank dials as well, only to notice when the higher one leaves before it
@@ -16,23 +16,23 @@
 #ifndef TRANSPORT_SHM_SHM_H
 #define TRANSPORT_SHM_SHM_H
 
-#include "transport/shm/ring.h"
-#include "transport/shm/segment.h"
+#include "transport/shm/byte_ring.h"
+#include "transport/shm/lane_memory.h"
 
 #include <tutti/transport.h>
 
 #define SHM_RING_BYTES    ((size_t)256 << 10)   /* of one direction, while the world is small    */
 #define SHM_RINGS_BYTES   ((size_t)8 << 20)     /* of all conns of a rank, were there one each   */
 #define SHM_PIECE_BYTES   ((size_t)32 << 10)    /* a large message moves on by this much         */
-#define SHM_STRANGERS     64                    /* sockets that have not said who they are       */
-#define SHM_STRANGER_MS   5000                  /* and how long they may take                    */
-#define SHM_GUESTS        16                    /* known sockets that wait for our connect, a rank */
+#define SHM_PENDING     64                    /* sockets that have not said who they are       */
+#define SHM_PENDING_MS   5000                  /* and how long they may take                    */
+#define SHM_ACCEPTED_MOST        16                    /* known sockets that wait for our connect, a rank */
 #define SHM_BACKLOG       1024                  /* connections that wait for our accept           */
 #define SHM_REDIAL_MS     1                     /* when the peer's backlog is full               */
 #define SHM_LOOK_PASSES   32                    /* idle passes between two looks at the sockets  */
 
 /* What epoll's data points to. */
-enum shm_watched { SHM_LISTENER, SHM_TIMER, SHM_GREETING, SHM_CONN };
+enum shm_watched { SHM_LISTENER, SHM_TIMER, SHM_ACCEPTED, SHM_CONN };
 
 struct shm_watch {
 	enum shm_watched kind;
@@ -40,7 +40,7 @@ struct shm_watch {
 };
 
 /* What one tells whom one dials. */
-enum shm_purpose { SHM_LANE = 1, SHM_VIGIL = 2 };   /* a memfd comes along; I wait for your lane */
+enum shm_purpose { SHM_LANE = 1, SHM_AWAIT = 2 };   /* a memfd comes along; I wait for your lane */
 
 #define SHM_MAGIC 0x31306d73u                       /* the form of the hello and of the frames   */
 
@@ -69,9 +69,9 @@ struct shm_conn {
 	struct shm_conn *next_active, **active_link;
 	uint64_t deadline_ns;           /* of settling                                           */
 	char name[40];                  /* the peer's listener                                   */
-	struct segment *segment;
-	struct ring_writer out;
-	struct ring_reader in;
+	struct lane_memory *lane;
+	struct byte_ring_writer out;
+	struct byte_ring_reader in;
 	struct tutti_done sends, recvs; /* posted                                                */
 	uint32_t sent, received;        /* messages                                              */
 	struct shm_ended *ended;
@@ -84,14 +84,14 @@ struct shm_ended {
 };
 
 /* An accepted socket that belongs to no conn yet. */
-struct shm_greeting {
+struct shm_accepted {
 	struct shm_watch watch;
-	struct shm_greeting *next;
+	struct shm_accepted *next;
 	bool is_watched;                /* else it is looked at in turn: epoll took no more      */
 	bool is_known;                  /* the hello came and is for us; the rest is from it     */
 	enum shm_purpose purpose;
 	int from, channel;
-	struct segment *segment;
+	struct lane_memory *lane;
 	uint64_t deadline_ns;           /* while not known                                       */
 };
 
@@ -103,11 +103,11 @@ struct shm_endpoint {
 	int epoll_fd;
 	struct shm_watch listener, timer;
 	struct shm_conn *conns, *active;
-	struct shm_greeting *greetings, *graves;        /* graves: freed after a look            */
-	struct shm_greeting *spare;     /* for who calls next: nobody is let in without          */
+	struct shm_accepted *accepted, *closed;        /* closed: freed after a look            */
+	struct shm_accepted *spare;     /* for who calls next: nobody is let in without          */
 	struct shm_ended *ended;
 	bool has_failed;                /* a conn has, and greetings may wait for it            */
-	int strangers, guests, unsettled;
+	int pending, accepted_count, unsettled;
 	bool is_armed, is_timed;
 	unsigned passes;
 	struct tutti_done done;
@@ -126,28 +126,28 @@ tutti_status shm_watch_add(struct shm_endpoint *endpoint, struct shm_watch *watc
 void shm_watch_close(struct shm_endpoint *endpoint, struct shm_watch *watch);
 /* Bytes that wait at a socket are taken. False: the other end is gone. */
 bool shm_socket_drain(int fd, bool *is_anything);
-void shm_bell(int fd);
-void shm_meet_begin(struct shm_conn *conn);
-/* greeting's socket and segment become conn's. */
-void shm_meet_adopt(struct shm_conn *conn, struct shm_greeting *greeting);
-void shm_meet_settle(struct shm_conn *conn);
+void shm_ring_doorbell(int fd);
+void shm_connect_begin(struct shm_conn *conn);
+/* accepted's socket and lane become conn's. */
+void shm_accepted_adopt(struct shm_conn *conn, struct shm_accepted *accepted);
+void shm_conn_settle(struct shm_conn *conn);
 /* One look at all sockets and deadlines. Returns whether anything happened. */
-bool shm_meet_look(struct shm_endpoint *endpoint);
+bool shm_look(struct shm_endpoint *endpoint);
 /* When the next look is due even though no socket has news; DEADLINE_NONE: never. */
-uint64_t shm_meet_due_ns(const struct shm_endpoint *endpoint);
+uint64_t shm_due_ns(const struct shm_endpoint *endpoint);
 
-/* greeting.c */
-void shm_greetings_accept(struct shm_endpoint *endpoint);
+/* accepted.c */
+void shm_accept_some(struct shm_endpoint *endpoint);
 /* Those that epoll does not watch are asked for their hello. */
-bool shm_greetings_look(struct shm_endpoint *endpoint);
+bool shm_accepted_look(struct shm_endpoint *endpoint);
 /* Everything that came before now has been seen. */
-void shm_greetings_catch_up(struct shm_endpoint *endpoint);
-void shm_greeting_event(struct shm_endpoint *endpoint, struct shm_greeting *greeting);
-void shm_greeting_drop(struct shm_endpoint *endpoint, struct shm_greeting *greeting);
-bool shm_greetings_expire(struct shm_endpoint *endpoint, uint64_t now_ns);
-struct shm_greeting *shm_greeting_find(const struct shm_endpoint *endpoint, int from, int channel);
+void shm_accept_backlog(struct shm_endpoint *endpoint);
+void shm_accepted_event(struct shm_endpoint *endpoint, struct shm_accepted *accepted);
+void shm_accepted_drop(struct shm_endpoint *endpoint, struct shm_accepted *accepted);
+bool shm_accepted_expire(struct shm_endpoint *endpoint, uint64_t now_ns);
+struct shm_accepted *shm_accepted_find(const struct shm_endpoint *endpoint, int from, int channel);
 /* Who waits for a conn that has failed here learns it from the end of its socket. */
-void shm_greetings_dismiss(struct shm_endpoint *endpoint);
+void shm_accepted_drop_failed(struct shm_endpoint *endpoint);
 
 /* conn.c */
 void shm_conn_fail(struct shm_conn *conn, tutti_status status, const char *format, ...)

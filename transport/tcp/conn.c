@@ -100,9 +100,9 @@ tutti_status tcp_connect(struct tutti_endpoint *endpoint, int peer, int channel,
 	assert(channel >= 0 && channel < TCP_CHANNELS);
 	assert(address_bytes <= TUTTI_ADDRESS_BYTES);
 	TRY(conn_new(&c, ep, peer, channel));
-	memcpy(c->resume.address, address, address_bytes);
-	c->resume.address_bytes = address_bytes;
-	if (tcp_guest_adopt(c)) {
+	memcpy(c->resend.address, address, address_bytes);
+	c->resend.address_bytes = address_bytes;
+	if (tcp_accepted_adopt(c)) {
 		*conn = &c->base;
 		return TUTTI_OK;
 	}
@@ -140,9 +140,9 @@ void tcp_conn_up(struct tcp_conn *c)
 	free(c->dial);
 	c->dial = NULL;
 	c->may_read = c->may_write = c->is_watched = true;
-	c->at_end = c->is_hurt = false;
+	c->at_end = c->has_hung_up = false;
 	c->write_error = 0;
-	c->resume.was_up = true;
+	c->resend.was_up = true;
 	memcpy(c->base.where, c->where, sizeof c->base.where);
 	set_state(c, CONN_UP);
 	tcp_alarm_add(c);
@@ -282,7 +282,7 @@ void tcp_conn_fail(struct tcp_conn *c, tutti_status status, const char *format, 
 		begin_closing(c);
 }
 
-void tcp_conn_doom(struct tcp_conn *c, tutti_status status, const char *format, ...)
+void tcp_conn_fail_after_drain(struct tcp_conn *c, tutti_status status, const char *format, ...)
 {
 	char sentence[sizeof c->base.error];
 	va_list args;
@@ -295,12 +295,12 @@ void tcp_conn_doom(struct tcp_conn *c, tutti_status status, const char *format, 
 		return;
 	}
 	memcpy(c->base.error, sentence, sizeof sentence);
-	c->doomed = status;
+	c->fails_after_drain = status;
 	tcp_watch_close(tcp_endpoint_of(c), &c->watch);
 	tcp_conn_up(c);
 	c->is_watched = c->may_write = false;
 	c->write_error = ECONNRESET;
-	c->resume.again = c->resume.sent;
+	c->resend.again = c->resend.sent;
 	tcp_conn_busy(c);
 }
 
@@ -311,7 +311,7 @@ static void spoilt(struct tcp_conn *c)
 		      "what rank %d and rank %d (tcp %s, channel %d) say to each other is changed "
 		      "on its way (TLS: %s)",
 		      tcp_endpoint_of(c)->rank, c->base.peer, c->where, c->base.channel,
-		      c->watch.tls ? tls_trouble(c->watch.tls) : "");
+		      c->watch.tls ? tls_error_text(c->watch.tls) : "");
 }
 
 void tcp_conn_lost(struct tcp_conn *c, int error)
@@ -322,12 +322,12 @@ void tcp_conn_lost(struct tcp_conn *c, int error)
 		spoilt(c);
 		return;
 	}
-	if (tcp_heal(c, error))
+	if (tcp_reconnect(c, error))
 		return;
-	if (c->doomed != TUTTI_OK) {
+	if (c->fails_after_drain != TUTTI_OK) {
 		char sentence[sizeof c->base.error];
 		memcpy(sentence, c->base.error, sizeof sentence);
-		tcp_conn_fail(c, c->doomed, "%s", sentence);
+		tcp_conn_fail(c, c->fails_after_drain, "%s", sentence);
 	} else if (error == 0)
 		tcp_conn_fail(c, TUTTI_ERR_PEER,
 			      "rank %d (tcp %s, channel %d) closed its connection to rank %d",
@@ -373,8 +373,9 @@ static void remember_ended(struct tcp_conn *c)
 {
 	struct tcp_endpoint *ep = tcp_endpoint_of(c);
 
-	*c->ended = (struct tcp_ended){ep->ended, c->base.peer, c->base.channel,
-				       c->base.status != TUTTI_OK || c->doomed != TUTTI_OK};
+	*c->ended =
+		(struct tcp_ended){ep->ended, c->base.peer, c->base.channel,
+				   c->base.status != TUTTI_OK || c->fails_after_drain != TUTTI_OK};
 	ep->ended = c->ended;
 	c->ended = NULL;
 }
@@ -390,7 +391,7 @@ void tcp_close(struct tutti_conn *conn)
 	forget_finished(tcp_endpoint_of(c), c);
 	forget_busy(tcp_endpoint_of(c), c);
 	c->is_owned = false;
-	if (c->heals || c->base.status != TUTTI_OK || c->doomed != TUTTI_OK)
+	if (c->reconnects || c->base.status != TUTTI_OK || c->fails_after_drain != TUTTI_OK)
 		remember_ended(c);
 	begin_closing(c);
 	if (c->state == CONN_CLOSED)
@@ -408,7 +409,7 @@ void tcp_conn_free(struct tcp_conn *c)
 		at = &(*at)->next;
 	*at = c->next;
 	free(c->ended);
-	tcp_resume_free(&c->resume);
+	tcp_resend_free(&c->resend);
 	free(c->ahead);
 	free(c);
 }
@@ -432,8 +433,8 @@ void tcp_conn_event(struct tcp_conn *c, uint32_t events)
 	}
 	if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
 		c->at_end = c->may_read = c->may_write = true;
-	if ((events & (EPOLLHUP | EPOLLERR)) && c->heals) {
-		c->is_hurt = true;
+	if ((events & (EPOLLHUP | EPOLLERR)) && c->reconnects) {
+		c->has_hung_up = true;
 		tcp_conn_busy(c);
 	}
 	if (events & EPOLLIN)
@@ -445,7 +446,7 @@ void tcp_conn_event(struct tcp_conn *c, uint32_t events)
 /* The peer may have no use for this conn yet, or be gone: dialing tells. */
 static void stop_waiting(struct tcp_conn *c)
 {
-	if (!tcp_heal_is_under_way(c))
+	if (!tcp_is_reconnecting(c))
 		c->deadline_ns = connect_deadline(tcp_endpoint_of(c), c->base.channel);
 	set_state(c, CONN_DIALING);
 	tcp_dial_begin(c);
@@ -463,7 +464,7 @@ static void connect_timed_out(struct tcp_conn *c)
 
 void tcp_conn_tick(struct tcp_conn *c, uint64_t now_ns)
 {
-	bool is_healing = tcp_heal_is_under_way(c);
+	bool is_healing = tcp_is_reconnecting(c);
 	bool is_wanted = c->sends.head || c->recvs.head || is_healing;
 
 	if (!is_unsettled(c->state))
@@ -481,7 +482,7 @@ void tcp_conn_tick(struct tcp_conn *c, uint64_t now_ns)
 	} else if (now_ns >= c->deadline_ns && !is_healing) {
 		connect_timed_out(c);
 	} else if (now_ns >= c->deadline_ns && c->state == CONN_DIALING) {
-		tcp_heal_is_over(c);
+		tcp_reconnect_is_over(c);
 	} else {
 		tcp_dial_tick(c, now_ns);
 	}

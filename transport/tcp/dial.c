@@ -55,9 +55,9 @@ static bool dial_one(struct tcp_conn *c, const struct tcp_address *address)
 	tcp_tune(c->watch.fd);
 	if (tcp_address_is_loopback(sockaddr))
 		tcp_tune_loopback(c->watch.fd);
-	if (tcp_heal_is_under_way(c))
-		tcp_tune_patience(c->watch.fd, ep->reconnect_ms);
-	c->dial->heals = tcp_would_heal(ep, tcp_address_is_loopback(sockaddr));
+	if (tcp_is_reconnecting(c))
+		tcp_tune_timeout(c->watch.fd, ep->reconnect_ms);
+	c->dial->reconnects = tcp_would_reconnect(ep, tcp_address_is_loopback(sockaddr));
 	if (connect(c->watch.fd, sockaddr, address->bytes) != 0 && errno != EINPROGRESS &&
 	    errno != EINTR)
 		error = errno;
@@ -73,12 +73,12 @@ static bool dial_one(struct tcp_conn *c, const struct tcp_address *address)
 static void dial_next(struct tcp_conn *c)
 {
 	struct tcp_dial *d = c->dial;
-	bool is_healing = tcp_heal_is_under_way(c);
+	bool is_healing = tcp_is_reconnecting(c);
 	int rank = tcp_endpoint_of(c)->rank;
 	char files[OPEN_FILES_LIMIT_BYTES];
 
 	if (d->next == 0 && is_healing)
-		c->resume.tries++;
+		c->resend.tries++;
 	while (d->next < d->count) {
 		if (!dial_one(c, &d->candidates[d->next++]))
 			continue;
@@ -96,14 +96,15 @@ static void dial_next(struct tcp_conn *c)
 		return;
 	}
 	/* Its listener was there before its address was handed out: refused means gone. */
-	if (d->refused == d->count && !tcp_guest_is_near(c)) {
-		tcp_conn_doom(c, TUTTI_ERR_PEER,
-			      "rank %d is gone: nobody listens at its address (tcp %s, channel %d) "
-			      "when rank %d connects",
-			      c->base.peer, c->where, c->base.channel, rank);
+	if (d->refused == d->count && !tcp_accepted_is_greeting(c)) {
+		tcp_conn_fail_after_drain(
+			c, TUTTI_ERR_PEER,
+			"rank %d is gone: nobody listens at its address (tcp %s, channel %d) "
+			"when rank %d connects",
+			c->base.peer, c->where, c->base.channel, rank);
 		return;
 	}
-	if (d->unproved > 0) {
+	if (d->wrong_answers > 0) {
 		tcp_conn_fail(
 			c, TUTTI_ERR_AUTH,
 			"whoever listens at the address of rank %d (tcp %s, channel %d) could "
@@ -118,7 +119,7 @@ static void dial_next(struct tcp_conn *c)
 			      rank, c->base.peer, c->where, c->base.channel);
 		return;
 	}
-	if (is_healing && tcp_heal_is_over(c))
+	if (is_healing && tcp_reconnect_is_over(c))
 		return;
 	d->next = 0;
 	d->refused = 0;
@@ -141,12 +142,13 @@ void tcp_context(uint8_t context[AUTH_CONTEXT_BYTES], const struct tcp_endpoint 
 	memcpy(context + sizeof ep->comm_id, numbers, sizeof numbers);
 }
 
-int32_t tcp_terms(const struct tcp_endpoint *ep, bool heals, uint32_t epoch)
+int32_t tcp_terms(const struct tcp_endpoint *ep, bool reconnects, uint32_t epoch)
 {
 	const uint32_t version = 2;
 
-	return (int32_t)(version | (uint32_t)tcp_has_checksums(ep) << 8 | (uint32_t)heals << 9 |
-			 (uint32_t)ep->has_tls << 10 | epoch << TCP_EPOCH_SHIFT);
+	return (int32_t)(version | (uint32_t)tcp_has_checksums(ep) << 8 |
+			 (uint32_t)reconnects << 9 | (uint32_t)ep->has_tls << 10 |
+			 epoch << TCP_EPOCH_SHIFT);
 }
 
 static void greet(struct tcp_conn *c)
@@ -154,9 +156,9 @@ static void greet(struct tcp_conn *c)
 	struct tcp_endpoint *ep = tcp_endpoint_of(c);
 	uint8_t context[AUTH_CONTEXT_BYTES], hello[AUTH_HELLO_BYTES];
 
-	c->dial->epoch = c->resume.next_epoch;
+	c->dial->epoch = c->resend.next_epoch;
 	tcp_context(context, ep, ep->rank, c->base.peer, c->base.channel,
-		    tcp_terms(ep, c->dial->heals, c->dial->epoch));
+		    tcp_terms(ep, c->dial->reconnects, c->dial->epoch));
 	auth_hello(&c->dial->auth, ep->key, context, hello);
 	/* A fresh socket's buffer holds more than this. */
 	if (send(c->watch.fd, hello, sizeof hello, MSG_NOSIGNAL) != (ssize_t)sizeof hello) {
@@ -166,7 +168,7 @@ static void greet(struct tcp_conn *c)
 	c->dial->answered = 0;
 	c->dial->has_proof = false;
 	/* It is there, and may be busy elsewhere. */
-	if (tcp_heal_is_under_way(c))
+	if (tcp_is_reconnecting(c))
 		c->dial->give_up_ns = DEADLINE_NONE;
 	c->state = CONN_GREETING;
 }
@@ -177,11 +179,11 @@ static void settle(struct tcp_conn *c)
 	uint8_t bytes[TCP_POSITION_BYTES];
 	struct iovec position = {bytes, sizeof bytes};
 
-	if (!c->dial->heals) {
+	if (!c->dial->reconnects) {
 		tcp_conn_up(c);
 		return;
 	}
-	tcp_position_write(bytes, c->resume.received);
+	tcp_position_write(bytes, c->resend.received);
 	if (tcp_stream_send(&c->watch, &position, 1) != (ssize_t)sizeof bytes) {
 		give_up(c, "the position could not be sent");
 		return;
@@ -192,25 +194,25 @@ static void settle(struct tcp_conn *c)
 
 static void shake(struct tcp_conn *c)
 {
-	if (tls_shake(c->watch.tls) == 0) {
+	if (tls_handshake(c->watch.tls) == 0) {
 		settle(c);
 	} else if (errno == EBADMSG) {
 		c->dial->spoilt++;
-		give_up(c, tls_trouble(c->watch.tls));
+		give_up(c, tls_error_text(c->watch.tls));
 	} else if (errno != EAGAIN) {
 		give_up(c, strerror(errno));
 	}
 }
 
 /* Whoever is there is the peer, and may be busy elsewhere. */
-static void begin_shaking(struct tcp_conn *c)
+static void begin_handshake(struct tcp_conn *c)
 {
 	c->dial->give_up_ns = DEADLINE_NONE;
 	if (!tcp_stream_secure(&c->watch, &c->dial->auth, true)) {
 		give_up(c, "no memory for TLS");
 		return;
 	}
-	c->state = CONN_SHAKING;
+	c->state = CONN_HANDSHAKE;
 	shake(c);
 }
 
@@ -218,16 +220,16 @@ static void prove(struct tcp_conn *c)
 {
 	struct tcp_dial *d = c->dial;
 
-	if (tcp_endpoint_of(c)->rank > c->base.peer && tcp_guest_is_near(c))
+	if (tcp_endpoint_of(c)->rank > c->base.peer && tcp_accepted_is_greeting(c))
 		return;
 	if (send(c->watch.fd, d->proof, AUTH_PROOF_BYTES, MSG_NOSIGNAL) != AUTH_PROOF_BYTES) {
 		give_up(c, "the proof could not be sent");
 		return;
 	}
-	if (d->heals)
-		c->resume.next_epoch = d->epoch + 1;
+	if (d->reconnects)
+		c->resend.next_epoch = d->epoch + 1;
 	if (tcp_endpoint_of(c)->has_tls)
-		begin_shaking(c);
+		begin_handshake(c);
 	else
 		settle(c);
 }
@@ -237,21 +239,22 @@ static void take_position(struct tcp_conn *c)
 {
 	uint64_t position = tcp_position_read(c->dial->position);
 
-	if (position == TCP_OVER) {
+	if (position == TCP_STREAM_CLOSED) {
 		memcpy(c->base.where, c->where, sizeof c->base.where);
-		tcp_conn_doom(c, TUTTI_ERR_PEER,
-			      "rank %d (tcp %s, channel %d) closed its connection to rank %d",
-			      c->base.peer, c->where, c->base.channel, tcp_endpoint_of(c)->rank);
+		tcp_conn_fail_after_drain(
+			c, TUTTI_ERR_PEER,
+			"rank %d (tcp %s, channel %d) closed its connection to rank %d",
+			c->base.peer, c->where, c->base.channel, tcp_endpoint_of(c)->rank);
 		return;
 	}
-	c->heals = true;
-	c->resume.epoch = c->dial->epoch;
-	tcp_tune_patience(c->watch.fd, 0);
+	c->reconnects = true;
+	c->resend.epoch = c->dial->epoch;
+	tcp_tune_timeout(c->watch.fd, 0);
 	tcp_conn_up(c);
-	tcp_resume_at(c, position);
+	tcp_resend_at(c, position);
 }
 
-void tcp_dial_resume(struct tcp_conn *c)
+void tcp_dial_continue(struct tcp_conn *c)
 {
 	if (c->state == CONN_GREETING && c->dial->has_proof)
 		prove(c);
@@ -262,7 +265,7 @@ static void take_answer(struct tcp_conn *c)
 	struct tcp_dial *d = c->dial;
 
 	if (auth_check_answer(&d->auth, d->answer, d->proof) != TUTTI_OK) {
-		d->unproved++;
+		d->wrong_answers++;
 		give_up(c, "wrong answer");
 		return;
 	}
@@ -321,7 +324,7 @@ void tcp_dial_event(struct tcp_conn *c)
 	else if (c->state == CONN_GREETING &&
 		 read_whole(c, c->dial->answer, AUTH_ANSWER_BYTES, &c->dial->answered))
 		take_answer(c);
-	else if (c->state == CONN_SHAKING)
+	else if (c->state == CONN_HANDSHAKE)
 		shake(c);
 	/* Either may have come so far. */
 	if (c->state == CONN_AGREEING &&

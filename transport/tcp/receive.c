@@ -23,7 +23,7 @@ static uint32_t buffered(const struct tcp_conn *c)
 
 bool tcp_has_unread(const struct tcp_conn *c)
 {
-	return buffered(c) || c->resume.rest.end > c->resume.rest.at ||
+	return buffered(c) || c->resend.unread.end > c->resend.unread.at ||
 	       tcp_stream_has_unread(&c->watch);
 }
 
@@ -283,25 +283,25 @@ static ssize_t read_socket(struct tcp_conn *c, struct places *p)
 	else if (n < (ssize_t)p->bytes && !c->at_end)
 		c->may_read = false;
 	if (n > 0)
-		c->resume.received += (uint64_t)n;
+		c->resend.received += (uint64_t)n;
 	return n;
 }
 
 /* What the socket before this one held comes first. */
-static size_t read_rest(struct tcp_rest *rest, const struct places *p)
+static size_t read_unread(struct tcp_unread *unread, const struct places *p)
 {
 	size_t done = 0;
 
-	for (int i = 0; i < p->count && rest->at < rest->end; i++) {
-		size_t bytes = rest->end - rest->at;
+	for (int i = 0; i < p->count && unread->at < unread->end; i++) {
+		size_t bytes = unread->end - unread->at;
 		if (bytes > p->iov[i].iov_len)
 			bytes = p->iov[i].iov_len;
-		memcpy(p->iov[i].iov_base, rest->bytes + rest->at, bytes);
-		rest->at += bytes;
+		memcpy(p->iov[i].iov_base, unread->bytes + unread->at, bytes);
+		unread->at += bytes;
 		done += bytes;
 	}
-	if (rest->at == rest->end)
-		tcp_rest_free(rest);
+	if (unread->at == unread->end)
+		tcp_unread_free(unread);
 	return done;
 }
 
@@ -312,7 +312,8 @@ static bool read_once(struct tcp_conn *c)
 	ssize_t n;
 
 	plan_read(c, &p);
-	n = c->resume.rest.bytes ? (ssize_t)read_rest(&c->resume.rest, &p) : read_socket(c, &p);
+	n = c->resend.unread.bytes ? (ssize_t)read_unread(&c->resend.unread, &p)
+				   : read_socket(c, &p);
 	if (n > 0)
 		accept_read(c, &p, (size_t)n);
 	else if (n == 0)

@@ -32,7 +32,7 @@ void tcp_tune(int fd)
 	setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
 }
 
-void tcp_tune_patience(int fd, int ms)
+void tcp_tune_timeout(int fd, int ms)
 {
 	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
 }
@@ -50,7 +50,7 @@ void tcp_tune_loopback(int fd)
 			return;
 }
 
-void tcp_tune_far(const struct tcp_endpoint *ep, int fd)
+void tcp_tune_remote(const struct tcp_endpoint *ep, int fd)
 {
 	if (ep->congestion[0])
 		setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, ep->congestion,
@@ -105,7 +105,7 @@ void tcp_watch_close(struct tcp_endpoint *ep, struct tcp_watch *watch)
 void tcp_ticking(struct tcp_endpoint *ep)
 {
 	bool is_needed =
-		ep->unsettled > 0 || ep->strangers > 0 || ep->arriving > 0 || ep->accept_again;
+		ep->unsettled > 0 || ep->pending > 0 || ep->arriving > 0 || ep->accept_again;
 	struct itimerspec tick = {0};
 
 	if (is_needed == ep->is_ticking || ep->timer.fd < 0)
@@ -123,7 +123,7 @@ static void take_tick(struct tcp_endpoint *ep)
 
 	if (read(ep->timer.fd, &ticks, sizeof ticks) != (ssize_t)sizeof ticks)
 		return;
-	tcp_guests_tick(ep, now);
+	tcp_accepted_tick(ep, now);
 	for (; c; c = next) {
 		next = c->next;
 		tcp_conn_tick(c, now);
@@ -138,13 +138,13 @@ static void take_event(struct tcp_endpoint *ep, const struct epoll_event *event)
 		return;
 	switch (watch->kind) {
 	case WATCH_LISTENER:
-		tcp_guests_accept(ep);
+		tcp_accept_all(ep);
 		break;
 	case WATCH_TIMER:
 		take_tick(ep);
 		break;
-	case WATCH_GUEST:
-		tcp_guest_event(ep, (struct tcp_guest *)watch);
+	case WATCH_ACCEPTED:
+		tcp_accepted_event(ep, (struct tcp_accepted *)watch);
 		break;
 	case WATCH_CONN:
 		tcp_conn_event(tcp_conn_of(watch), event->events);
@@ -166,7 +166,7 @@ static int take_events(struct tcp_endpoint *ep, int epoll_fd)
 	return n > 0 ? n : 0;
 }
 
-int tcp_harvest(struct tcp_endpoint *ep)
+int tcp_take_events(struct tcp_endpoint *ep)
 {
 	int n = take_events(ep, ep->epoll_fd);
 
@@ -192,7 +192,7 @@ static bool end_writing(struct tcp_conn *c)
 	c->may_read = true;
 	while (c->sends.head)
 		tcp_conn_finish(c, &c->sends);
-	c->resume.again = c->resume.sent;
+	c->resend.again = c->resend.sent;
 	return moved;
 }
 
@@ -200,24 +200,24 @@ static bool conn_visit(struct tcp_conn *c, bool is_direct)
 {
 	bool moved = false;
 
-	if (c->is_hurt)
-		tcp_heal_look(c);
+	if (c->has_hung_up)
+		tcp_reconnect_look(c);
 	if ((c->sends.head || tcp_must_resend(c)) && c->may_write && c->state == CONN_UP)
 		moved |= tcp_send_some(c);
 	if (c->recvs.head && (c->may_read || is_direct || tcp_can_take(c)) && c->state == CONN_UP)
 		moved |= tcp_receive_some(c);
 	if (c->write_error && c->base.status == TUTTI_OK && c->state == CONN_UP) {
-		if (tcp_heal(c, c->write_error))
+		if (tcp_reconnect(c, c->write_error))
 			moved = true;
 		else if (!c->recvs.head)
 			moved |= end_writing(c);
 	}
 	if (c->state != CONN_UP)
 		return moved;
-	/* Of one that heals its end must be seen though nothing is posted on it. */
+	/* Of one that reconnects its end must be seen though nothing is posted on it. */
 	if (!is_direct || !c->may_write)
 		tcp_conn_watch(c);
-	else if (c->is_watched && moved && (!c->heals || c->has_alarm) && ++c->calm > TCP_CALM)
+	else if (c->is_watched && moved && (!c->reconnects || c->has_alarm) && ++c->calm > TCP_CALM)
 		tcp_conn_unwatch(c);
 	return moved;
 }
@@ -256,7 +256,7 @@ static int tcp_progress(struct tutti_endpoint *endpoint, struct tutti_done *done
 	bool moved = false;
 
 	if (ep->wants_look || ep->unsettled > 0)
-		moved = tcp_harvest(ep) > 0;
+		moved = tcp_take_events(ep) > 0;
 	moved |= tcp_visit_busy(ep);
 	if (!ep->finished.head)
 		return moved;
@@ -287,7 +287,7 @@ static bool has_work(const struct tcp_endpoint *ep)
 		if (c->state != CONN_UP)
 			continue;
 		if (((c->sends.head || tcp_must_resend(c)) && c->may_write) || tcp_can_take(c) ||
-		    (c->recvs.head && c->may_read) || c->write_error || c->is_hurt)
+		    (c->recvs.head && c->may_read) || c->write_error || c->has_hung_up)
 			return true;
 	}
 	return false;
@@ -301,7 +301,7 @@ static int tcp_arm(struct tutti_endpoint *endpoint)
 
 	watch_busy(ep);
 	for (int i = 0; i < 8; i++)
-		if (tcp_harvest(ep) == 0)
+		if (tcp_take_events(ep) == 0)
 			return has_work(ep);
 	return 1;
 }
@@ -316,9 +316,9 @@ static void tcp_destroy(struct tutti_endpoint *endpoint)
 	while (ep->unsettled > 0 && clock_now_ns() < deadline) {
 		struct pollfd pollfd = {.fd = ep->epoll_fd, .events = POLLIN};
 		poll(&pollfd, 1, TCP_TICK_MS);
-		tcp_harvest(ep);
+		tcp_take_events(ep);
 	}
-	tcp_guests_free(ep);
+	tcp_accepted_free_all(ep);
 	while (ep->conns) {
 		assert(!ep->conns->is_owned);
 		tcp_conn_free(ep->conns);

@@ -36,13 +36,13 @@
 #define TCP_AHEAD_BYTES  65536u /* read in one call where messages are small */
 #define TCP_CANDIDATES   17     /* addresses of one peer that are tried */
 #define TCP_CHANNELS     256    /* of one peer */
-#define TCP_GUESTS       64     /* accepted and not yet proved, besides one per rank */
+#define TCP_PENDING       64     /* accepted and not yet proved, besides one per rank */
 #define TCP_TURNED_AWAY  8      /* then memory is not lacking for a moment */
-#define TCP_GUEST_MS     10000  /* a stranger's time to prove itself */
+#define TCP_PENDING_MS     10000  /* a stranger's time to prove itself */
 #define TCP_LINGER_MS    10000  /* a closed connection's time to deliver what was sent */
 #define TCP_LEAVE_MS     500    /* how long destroy waits for that */
-#define TCP_POSITION_BYTES 8    /* how much of a stream an end has; what a connection that heals begins with */
-#define TCP_OVER         UINT64_MAX /* instead of a position: this connection has been closed */
+#define TCP_POSITION_BYTES 8    /* how much of a stream an end has; what a connection that reconnects begins with */
+#define TCP_STREAM_CLOSED         UINT64_MAX /* instead of a position: this connection has been closed */
 #define TCP_EPOCHS       (1u << 19) /* sockets that a connection may have had */
 #define TCP_EPOCH_SHIFT  12     /* in the terms of a greeting */
 #define TCP_KEPT_FIRST   65536u /* bytes of sent ones that are kept, ... */
@@ -55,7 +55,7 @@
 #define TCP_CONGESTION_BYTES 16 /* the kernel's bound on such a name */
 
 /* What epoll's data points to. */
-enum tcp_watched { WATCH_LISTENER, WATCH_TIMER, WATCH_GUEST, WATCH_CONN, WATCH_ALARM };
+enum tcp_watched { WATCH_LISTENER, WATCH_TIMER, WATCH_ACCEPTED, WATCH_CONN, WATCH_ALARM };
 
 struct tcp_watch {
 	enum tcp_watched kind;
@@ -76,7 +76,7 @@ enum tcp_state {
 	CONN_WAITING,
 	CONN_DIALING,
 	CONN_GREETING,
-	CONN_SHAKING,  /* only with TLS: the proof is sent, and its handshake under way */
+	CONN_HANDSHAKE,  /* only with TLS: the proof is sent, and its handshake under way */
 	CONN_AGREEING, /* only where connections heal: the peer's position is awaited */
 	CONN_UP,
 	CONN_CLOSING,
@@ -87,7 +87,7 @@ enum tcp_state {
 struct tcp_dial {
 	struct tcp_address candidates[TCP_CANDIDATES];
 	int count, next;       /* next candidate */
-	int refused, unproved, spoilt; /* in this round */
+	int refused, wrong_answers, spoilt; /* in this round */
 	bool is_resting;       /* until the next tick */
 	bool is_full;          /* this process may open no more files */
 	bool is_unwatched;     /* ... or epoll watches no more of them */
@@ -97,26 +97,26 @@ struct tcp_dial {
 	size_t answered;
 	bool has_proof; /* the answer was right */
 	uint32_t epoch; /* of the socket that this would be */
-	bool heals;     /* what both ends must mean alike */
+	bool reconnects;     /* what both ends must mean alike */
 	uint8_t position[TCP_POSITION_BYTES];
 	size_t position_read;
 };
 
 /* What a socket still held when it broke, or when another one took its place. */
-struct tcp_rest {
+struct tcp_unread {
 	uint8_t *bytes;
 	size_t at, end, room;
 };
 
-/* The two streams of a connection that heals, over all its sockets. Positions are counts of bytes. */
-struct tcp_resume {
+/* The two streams of a connection that reconnects, over all its sockets. Positions are counts of bytes. */
+struct tcp_resend {
 	uint64_t sent, received;
 	uint64_t again;           /* from there to sent: to be sent again */
 	uint64_t kept_from;       /* from there to sent: kept; byte p lies at kept[p % kept_bytes], ... */
 	uint64_t delivered;       /* the peer's kernel had so many, when ours was last asked */
 	uint8_t *kept;
 	size_t kept_bytes;        /* ... a power of two */
-	struct tcp_rest rest;     /* counted in received, and not yet taken */
+	struct tcp_unread unread;     /* counted in received, and not yet taken */
 	bool was_up;
 	uint32_t epoch;           /* of the socket in use; of the next one at least */
 	uint32_t next_epoch;
@@ -143,10 +143,10 @@ struct tcp_conn {
 	enum tcp_state state;
 	bool is_owned;            /* by the caller: close was not called yet */
 	bool is_busy;             /* on the endpoint's busy list */
-	bool heals;               /* as both ends have proved */
+	bool reconnects;               /* as both ends have proved */
 	bool has_said_end;        /* of our stream */
-	bool is_hurt;             /* epoll has seen an error or the end */
-	tutti_status doomed;      /* ends so when rest and ahead are taken; base.error says why */
+	bool has_hung_up;             /* epoll has seen an error or the end */
+	tutti_status fails_after_drain;      /* ends so when rest and ahead are taken; base.error says why */
 	bool is_watched;          /* by epoll */
 	bool has_alarm;           /* its end is seen though it is not watched: mend.c */
 	int calm;                 /* visits that needed no epoll, in a row */
@@ -167,23 +167,23 @@ struct tcp_conn {
 	bool in_payload;              /* the header of recvs.head has been taken */
 	uint32_t ahead_at, ahead_end; /* bytes of ahead that were read but not taken */
 	uint8_t *ahead;
-	struct tcp_resume resume;
+	struct tcp_resend resend;
 	struct tcp_ended *ended;
 };
 
 /* An accepted socket that belongs to no conn yet. */
-struct tcp_guest {
+struct tcp_accepted {
 	struct tcp_watch watch;
-	struct tcp_guest *next;
+	struct tcp_accepted *next;
 	bool has_greeted, has_proved; /* the hello came; the proof was right */
 	bool is_secure; /* TLS has come about, or there is to be none */
 	bool is_known;  /* all that belongs to greeting has been said */
 	bool is_local;              /* it comes over this machine's loopback */
-	bool heals, is_broken;      /* is_broken: it could not be told our position */
+	bool reconnects, is_broken;      /* is_broken: it could not be told our position */
 	int peer, channel;          /* believed once is_known */
 	uint32_t epoch;
 	uint64_t position;          /* what the peer has of our stream */
-	struct tcp_rest rest;       /* of sockets whose place it took */
+	struct tcp_unread unread;       /* of sockets whose place it took */
 	uint64_t deadline_ns;
 	struct auth auth;
 	uint8_t bytes[AUTH_HELLO_BYTES];
@@ -206,9 +206,9 @@ struct tcp_endpoint {
 	struct tcp_watch alarm; /* another epoll, of what must not wait for the next call; or none */
 	bool has_rung;
 	struct tcp_conn *conns, *busy;
-	struct tcp_guest *guests; /* oldest first */
+	struct tcp_accepted *accepted; /* oldest first */
 	struct tcp_ended *ended;
-	int strangers;            /* guests that have proved nothing */
+	int pending;            /* guests that have proved nothing */
 	int arriving;             /* that have, and are not known yet */
 	int turned_away;          /* in a row, for want of memory: ranks dial again */
 	int unsettled;            /* conns that are connecting or closing */
@@ -237,23 +237,23 @@ void tcp_address_print(const struct sockaddr *sockaddr, char text[TCP_TEXT_BYTES
 void tcp_dial_begin(struct tcp_conn *c);
 void tcp_dial_event(struct tcp_conn *c);
 void tcp_dial_tick(struct tcp_conn *c, uint64_t now_ns);
-/* A guest of this peer and channel has gone without a proof. */
-void tcp_dial_resume(struct tcp_conn *c);
+/* A a of this peer and channel has gone without a proof. */
+void tcp_dial_continue(struct tcp_conn *c);
 /* What both ends prove to each other: which communicator, who calls whom. */
 void tcp_context(uint8_t context[AUTH_CONTEXT_BYTES], const struct tcp_endpoint *ep, int from,
 		 int to, int channel, int32_t terms);
 /* The form of what follows, as far as it may differ. */
-int32_t tcp_terms(const struct tcp_endpoint *ep, bool heals, uint32_t epoch);
+int32_t tcp_terms(const struct tcp_endpoint *ep, bool reconnects, uint32_t epoch);
 
 /* guests.c */
-void tcp_guests_accept(struct tcp_endpoint *ep);
-void tcp_guest_event(struct tcp_endpoint *ep, struct tcp_guest *guest);
-void tcp_guests_tick(struct tcp_endpoint *ep, uint64_t now_ns);
-/* The guest that came for this peer and channel becomes the conn's socket; false: there is none. */
-bool tcp_guest_adopt(struct tcp_conn *c);
+void tcp_accept_all(struct tcp_endpoint *ep);
+void tcp_accepted_event(struct tcp_endpoint *ep, struct tcp_accepted *a);
+void tcp_accepted_tick(struct tcp_endpoint *ep, uint64_t now_ns);
+/* The a that came for this peer and channel becomes the conn's socket; false: there is none. */
+bool tcp_accepted_adopt(struct tcp_conn *c);
 /* Somebody who may be this peer was answered, and its proof is still to come. */
-bool tcp_guest_is_near(const struct tcp_conn *c);
-void tcp_guests_free(struct tcp_endpoint *ep);
+bool tcp_accepted_is_greeting(const struct tcp_conn *c);
+void tcp_accepted_free_all(struct tcp_endpoint *ep);
 
 /* conn.c */
 tutti_status tcp_connect(struct tutti_endpoint *endpoint, int peer, int channel,
@@ -272,7 +272,7 @@ void tcp_conn_tick(struct tcp_conn *c, uint64_t now_ns);
 void tcp_conn_fail(struct tcp_conn *c, tutti_status status, const char *format, ...)
 	__attribute__((format(printf, 3, 4), cold));
 /* The same when what has come is taken, for the peer will send no more. */
-void tcp_conn_doom(struct tcp_conn *c, tutti_status status, const char *format, ...)
+void tcp_conn_fail_after_drain(struct tcp_conn *c, tutti_status status, const char *format, ...)
 	__attribute__((format(printf, 3, 4), cold));
 /* The socket is no more: error is errno, 0 for an orderly end. The connection may heal. */
 void tcp_conn_lost(struct tcp_conn *c, int error) __attribute__((cold));
@@ -300,23 +300,23 @@ bool tcp_has_unread(const struct tcp_conn *c);
 
 /* heal.c */
 /* The socket broke: another one is sought, unless that is not wanted or of no use. */
-bool tcp_heal(struct tcp_conn *c, int error) __attribute__((cold));
+bool tcp_reconnect(struct tcp_conn *c, int error) __attribute__((cold));
 /* Epoll saw its end while nobody was reading or writing. */
-void tcp_heal_look(struct tcp_conn *c) __attribute__((cold));
-bool tcp_heal_is_under_way(const struct tcp_conn *c);
+void tcp_reconnect_look(struct tcp_conn *c) __attribute__((cold));
+bool tcp_is_reconnecting(const struct tcp_conn *c);
 /* A round of dialing, or the time, came to nothing. Returns whether that was the last. */
-bool tcp_heal_is_over(struct tcp_conn *c) __attribute__((cold));
+bool tcp_reconnect_is_over(struct tcp_conn *c) __attribute__((cold));
 
 /* resume.c */
 /* Takes all that the socket has now. False: no memory for it. */
-bool tcp_rest_take(struct tcp_rest *rest, const struct tcp_watch *watch);
-void tcp_rest_free(struct tcp_rest *rest);
+bool tcp_unread_take(struct tcp_unread *unread, const struct tcp_watch *watch);
+void tcp_unread_free(struct tcp_unread *unread);
 /* These bytes have just gone into the socket, the first so many of iov. */
-void tcp_resume_keep(struct tcp_conn *c, const struct iovec *iov, size_t bytes);
+void tcp_resend_keep(struct tcp_conn *c, const struct iovec *iov, size_t bytes);
 /* Another socket is up, and the peer has so much of our stream. Fails the conn when that cannot be. */
-void tcp_resume_at(struct tcp_conn *c, uint64_t position);
-bool tcp_resume_send(struct tcp_conn *c); /* what is to be sent again; whether anything moved */
-void tcp_resume_free(struct tcp_resume *r);
+void tcp_resend_at(struct tcp_conn *c, uint64_t position);
+bool tcp_resend_some(struct tcp_conn *c); /* what is to be sent again; whether anything moved */
+void tcp_resend_free(struct tcp_resend *r);
 void tcp_position_write(uint8_t bytes[TCP_POSITION_BYTES], uint64_t position);
 uint64_t tcp_position_read(const uint8_t bytes[TCP_POSITION_BYTES]);
 
@@ -327,17 +327,17 @@ int tcp_in_doubt(struct tutti_endpoint *endpoint);
 void tcp_alarm_add(struct tcp_conn *c);
 
 /* tcp.c */
-int tcp_harvest(struct tcp_endpoint *ep); /* asks epoll; returns how many events there were */
+int tcp_take_events(struct tcp_endpoint *ep); /* asks epoll; returns how many events there were */
 bool tcp_visit_busy(struct tcp_endpoint *ep);
 tutti_status tcp_watch_add(struct tcp_endpoint *ep, struct tcp_watch *watch, uint32_t events);
 void tcp_watch_close(struct tcp_endpoint *ep, struct tcp_watch *watch);
 void tcp_ticking(struct tcp_endpoint *ep); /* after unsettled or strangers changed */
 void tcp_tune(int fd);
-void tcp_tune_patience(int fd, int ms); /* with a peer whose kernel answers nothing; 0: the kernel's */
+void tcp_tune_timeout(int fd, int ms); /* with a peer whose kernel answers nothing; 0: the kernel's */
 /* Congestion control for a peer that no network lies before. The listener has it, and so has what it
- * accepts; tcp_tune_far gives that back what the system takes by default. */
+ * accepts; tcp_tune_remote gives that back what the system takes by default. */
 void tcp_tune_loopback(int fd);
-void tcp_tune_far(const struct tcp_endpoint *ep, int fd);
+void tcp_tune_remote(const struct tcp_endpoint *ep, int fd);
 
 static inline struct tcp_endpoint *tcp_endpoint_of(const struct tcp_conn *c)
 {
@@ -346,11 +346,11 @@ static inline struct tcp_endpoint *tcp_endpoint_of(const struct tcp_conn *c)
 
 static inline bool tcp_must_resend(const struct tcp_conn *c)
 {
-	return c->resume.again < c->resume.sent;
+	return c->resend.again < c->resend.sent;
 }
 
 /* Nothing but the end of a process breaks a connection inside of a machine. */
-static inline bool tcp_would_heal(const struct tcp_endpoint *ep, bool is_local)
+static inline bool tcp_would_reconnect(const struct tcp_endpoint *ep, bool is_local)
 {
 	return ep->reconnect > (is_local ? 1 : 0);
 }

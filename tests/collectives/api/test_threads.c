@@ -1,3 +1,4 @@
+/* slow: 6 s */
 /* Without this, ranks as threads of one process could get wrong bytes, block each other or race:
  * blocking and asynchronous calls, several works and communicators at once, callbacks, waits from
  * other threads. */

@@ -1,6 +1,8 @@
 /* Point-to-point jobs straight into the engines. */
 #include "sim_messages.h"
 
+#include "collectives/p2p/p2p.h"
+
 #include "tests/memory/proof_kind.h"
 
 #include <assert.h>
@@ -31,6 +33,7 @@ struct tutti_work *sim_issue(struct engine *e, const struct sim_call *c)
 	bool sends = c->side == P2P_SEND;
 	struct tutti_work *work = NULL;
 	struct job_spec spec = {
+		.kind = &p2p_jobs,
 		.memory = c->proof ? &memory_proof : &memory_host,
 		.send_bytes = sends ? bytes : 0,
 		.recv_bytes = sends ? 0 : bytes,

@@ -1,3 +1,6 @@
+/* slow: 5 s */
+/* no_asan: one thread that computes for long in plain arrays */
+/* no_tsan: it has one thread */
 /* Would break: the order in which ranks of a window post and look: whichever of them goes on next,
  * at every point, all results are right and nobody waits for ever. Not drawn from a seed: all
  * orders.

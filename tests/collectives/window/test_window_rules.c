@@ -1,3 +1,4 @@
+/* slow: 3 s */
 /* Would break: the rules of a window (docs/design.md). Each test says which line of the window,
  * changed, makes it fail. One thread plays all ranks, so every order of events is as written or
  * drawn from a seed. */

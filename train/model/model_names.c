@@ -1,0 +1,57 @@
+/* What the parts of a model may be called: errors, logs and files name them, and files hold nothing
+ * but UTF-8. A file of all tensors has parameters and buffers by their names alone. */
+#include "train/base/train_error.h"
+#include "train/base/utf8.h"
+#include "train/model/model.h"
+
+#include <string.h>
+
+tutti_status model_check_name(const char *what, const char *name)
+{
+	if (!name || !*name)
+		return train_fail(TUTTI_ERR_INVALID, "A %s needs a name.", what);
+	if (strlen(name) >= MODEL_NAME_BYTES)
+		return train_fail(
+			TUTTI_ERR_INVALID,
+			"The name of %s '%.40s...' has %zu bytes, more than the %d allowed.", what,
+			name, strlen(name), MODEL_NAME_BYTES - 1);
+	for (const char *c = name; *c; c++)
+		if ((unsigned char)*c < ' ')
+			return train_fail(TUTTI_ERR_INVALID,
+					  "The name of a %s has a control character in it.", what);
+	if (!utf8_is_valid(name))
+		return train_fail(TUTTI_ERR_INVALID,
+				  "The name '%s' of a %s is not UTF-8, which files that have it "
+				  "need.",
+				  name, what);
+	return TUTTI_OK;
+}
+
+tutti_status model_check_tensor_name(const struct tutti_model *model, const char *what,
+				     const char *name)
+{
+	TRY(model_check_name(what, name));
+	if (strcmp(name, "__metadata__") == 0)
+		return train_fail(TUTTI_ERR_INVALID,
+				  "A %s cannot be named '%s': safetensors keeps that for itself.",
+				  what, name);
+	for (int i = 0; i < model->param_count; i++)
+		if (strcmp(model->params[i].name, name) == 0)
+			return train_fail(TUTTI_ERR_INVALID,
+					  strcmp(what, "parameter") == 0
+						  ? "There are two parameters '%s'."
+						  : "There is a parameter '%s' already, so no "
+						    "buffer can have that name: in an exported "
+						    "file they would be one.",
+					  name);
+	for (int i = 0; i < model->buffer_count; i++)
+		if (strcmp(model->buffers[i].name, name) == 0)
+			return train_fail(TUTTI_ERR_INVALID,
+					  strcmp(what, "buffer") == 0
+						  ? "There are two buffers '%s'."
+						  : "There is a buffer '%s' already, so no "
+						    "parameter can have that name: in an exported "
+						    "file they would be one.",
+					  name);
+	return TUTTI_OK;
+}
