@@ -20,7 +20,7 @@ struct verdict {
 };
 
 /* What all ranks have, and the median of what they measured. */
-struct consensus {
+struct common_result {
 	bool windows, links;
 	struct links median;
 };
@@ -58,10 +58,10 @@ static tutti_status judge(struct tutti_comm *comm, struct verdict *all, tutti_st
 
 /* room: for as many links and doubles as there are ranks. */
 static void sum_up(const struct tutti_comm *comm, const struct verdict *all, struct links *room,
-		   struct consensus *c)
+		   struct common_result *c)
 {
 	size_t n = (size_t)comm->size;
-	*c = (struct consensus){true, true, links_default()};
+	*c = (struct common_result){true, true, links_default()};
 	for (int r = 0; r < comm->size; r++) {
 		c->windows &= all[r].has_window;
 		c->links &= all[r].has_links;
@@ -90,7 +90,7 @@ static tutti_status note_parents(struct tutti_comm *comm, const struct verdict *
 }
 
 static tutti_status agree(struct tutti_comm *comm, struct rendezvous *meeting, tutti_status status,
-			  struct consensus *consensus, uint64_t deadline)
+			  struct common_result *common, uint64_t deadline)
 {
 	struct verdict mine = {.status = (int32_t)status,
 			       .has_window = comm->window != NULL,
@@ -111,7 +111,7 @@ static tutti_status agree(struct tutti_comm *comm, struct rendezvous *meeting, t
 	if (met == TUTTI_OK)
 		met = judge(comm, all, status, mine.sentence);
 	if (met == TUTTI_OK) {
-		sum_up(comm, all, links, consensus);
+		sum_up(comm, all, links, common);
 		met = note_parents(comm, all);
 	}
 	free(all);
@@ -123,7 +123,7 @@ static tutti_status agree(struct tutti_comm *comm, struct rendezvous *meeting, t
 static tutti_status open_window(struct tutti_comm *comm, struct rendezvous *meeting,
 				uint64_t deadline)
 {
-	struct consensus all;
+	struct common_result all;
 
 	comm_open_window(comm, deadline, NULL, NULL);
 	TRY(agree(comm, meeting, TUTTI_OK, &all, deadline));
@@ -162,7 +162,7 @@ tutti_status arrive_describe(struct tutti_comm *comm, struct member *member)
 static tutti_status meet(struct tutti_comm *comm, struct rendezvous *meeting, uint64_t deadline)
 {
 	struct member mine, *all = calloc((size_t)comm->size, sizeof *all);
-	struct consensus unused;
+	struct common_result unused;
 	if (!all)
 		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory to join", comm->rank);
 	rendezvous_identity(meeting, comm->identity.key, comm->identity.id);
@@ -201,7 +201,7 @@ tutti_status comm_arrive(struct tutti_comm *comm, const struct job *job, int par
 			 struct arrival *arrival)
 {
 	uint64_t deadline = deadline_after_ms(comm->settings.timeout_ms);
-	struct consensus all;
+	struct common_result all;
 
 	*arrival = (struct arrival){NULL, deadline};
 	TRY(rendezvous_join(&arrival->meeting, job, &comm->settings.env, deadline));
@@ -223,7 +223,7 @@ tutti_status comm_arrive(struct tutti_comm *comm, const struct job *job, int par
 tutti_status comm_conclude(struct tutti_comm *comm, struct arrival *arrival, tutti_status verdict)
 {
 	char sentence[ERROR_BYTES];
-	struct consensus unused;
+	struct common_result unused;
 
 	if (!arrival->meeting)
 		return verdict;

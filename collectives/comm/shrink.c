@@ -24,9 +24,9 @@
 #define WAKE_NS                                                                                    \
 	200000000u /* a communicator that has not failed does so then: ranks may wait in it */
 
-enum phase { ASK_WHO, ASK_MEMBERS, ASK_WINDOWS, ASK_VERDICTS, PHASES };
+enum shrink_phase { ASK_WHO, ASK_MEMBERS, ASK_WINDOWS, ASK_VERDICTS, PHASES };
 
-struct report {
+struct shrink_report {
 	int32_t status, has_window;
 	char sentence[ERROR_BYTES];
 };
@@ -34,11 +34,11 @@ struct report {
 struct shrink {
 	struct tutti_comm *old, *child;
 	uint32_t attempt;
-	uint8_t *marks;         /* by old rank                                         */
-	int *ranks, size, rank; /* the group: old ranks in their order, and our place  */
-	void *records;          /* of an answer, by old rank                           */
-	struct member *members; /* in the order of the group                           */
-	struct report own;      /* how this rank has fared so far                      */
+	uint8_t *marks;           /* by old rank                                         */
+	int *ranks, size, rank;   /* the group: old ranks in their order, and our place  */
+	void *records;            /* of an answer, by old rank                           */
+	struct member *members;   /* in the order of the group                           */
+	struct shrink_report own; /* how this rank has fared so far                      */
 };
 
 /* ---- asking ---------------------------------------------------------------------------------- */
@@ -56,7 +56,8 @@ static void wake_others(void *arg, uint64_t waited_ns)
 }
 
 /* IN_PROGRESS: one of the group is missing; all others have the same answer. */
-static tutti_status ask(struct shrink *s, enum phase phase, const void *record, size_t record_bytes)
+static tutti_status ask(struct shrink *s, enum shrink_phase phase, const void *record,
+			size_t record_bytes)
 {
 	struct consensus_question question = {.name = NAME,
 					      .record = record,
@@ -88,12 +89,12 @@ static bool may_be_of_a_death(tutti_status status)
  */
 static tutti_status judge(const struct shrink *s, bool *all_have_window)
 {
-	const struct report *all = s->records;
+	const struct shrink_report *all = s->records;
 	tutti_status status = TUTTI_OK;
 
 	*all_have_window = true;
 	for (int i = 0; i < s->size; i++) {
-		const struct report *r = &all[s->ranks[i]];
+		const struct shrink_report *r = &all[s->ranks[i]];
 		tutti_status theirs = (tutti_status)r->status;
 		*all_have_window &= r->has_window != 0;
 		if (theirs != TUTTI_OK && !may_be_of_a_death(theirs))
@@ -104,7 +105,7 @@ static tutti_status judge(const struct shrink *s, bool *all_have_window)
 	return status;
 }
 
-static tutti_status report(struct shrink *s, enum phase phase, bool *all_have_window)
+static tutti_status report(struct shrink *s, enum shrink_phase phase, bool *all_have_window)
 {
 	s->own.has_window = s->child && s->child->window;
 	TRY(ask(s, phase, &s->own, sizeof s->own));
@@ -288,7 +289,7 @@ static tutti_status run(struct tutti_comm *old, tutti_comm **survivors)
 			   .members = calloc(n, sizeof(struct member))};
 	tutti_status status;
 
-	_Static_assert(sizeof(struct member) >= sizeof(struct report), "the longest record");
+	_Static_assert(sizeof(struct member) >= sizeof(struct shrink_report), "the longest record");
 	if (s.marks && s.ranks && s.records && s.members)
 		status = shrink(&s);
 	else

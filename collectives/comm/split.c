@@ -26,7 +26,7 @@ struct ask {
 	char transports[60];
 };
 
-struct report {
+struct split_report {
 	int32_t status, has_window;
 };
 
@@ -118,8 +118,8 @@ static tutti_status explain(struct split *s)
 /* OK when all ranks are. *all_have_window: those of this rank's child. */
 static tutti_status agree(struct split *s, bool *all_have_window)
 {
-	struct report *all = s->gathered;
-	struct report mine = {s->own.status, s->child && s->child->window};
+	struct split_report *all = s->gathered;
+	struct split_report mine = {s->own.status, s->child && s->child->window};
 
 	TRY(all_gather(s, &mine, sizeof mine, all));
 	for (int r = 0; r < s->parent->size; r++)
