@@ -252,13 +252,13 @@ struct cost {
 	bool is_one_way; /* to or from a root: nobody waits for an answer, so that calls overlap     */
 };
 
-struct place {
+struct topology {
 	int ranks, nodes; /* nodes with equally many ranks                               */
 };
 
 /* For algorithms that do not look at nodes: the slowest link in use counts, and crossing ranks of a node use
  * it at once. */
-static inline struct cost cost_flat(struct place p, double rounds, double bytes, double crossing)
+static inline struct cost cost_flat(struct topology p, double rounds, double bytes, double crossing)
 {
 	struct cost c = {0};
 	enum link l = p.nodes > 1 ? LINK_NET : LINK_LOCAL;
@@ -268,7 +268,7 @@ static inline struct cost cost_flat(struct place p, double rounds, double bytes,
 }
 
 /* A tree or a star: all ranks but one send so many messages of n bytes, on the average, and one so many. */
-static inline struct cost cost_uneven(struct cost c, struct place p, double messages, double busiest)
+static inline struct cost cost_uneven(struct cost c, struct topology p, double messages, double busiest)
 {
 	c.mean.messages = c.mean.bytes = messages * (p.ranks - 1) / p.ranks;
 	c.busiest.messages = c.busiest.bytes = busiest > 1 ? busiest : 1;
@@ -291,7 +291,7 @@ static inline int log2_up(int n)
 /* What an algorithm is to select.c: how it builds rank g.me's plan, and what it costs. in and out have a
  * chunk, or what cut says, for every block of the collective; in == out is in place. */
 typedef void algorithm_fn(struct plan *plan, struct group g, struct span in, struct span out);
-typedef struct cost cost_fn(struct place place);
+typedef struct cost cost_fn(struct topology place);
 
 algorithm_fn ring_all_reduce, ring_reduce_scatter, ring_all_gather, ring_broadcast;
 algorithm_fn ring_reduce;

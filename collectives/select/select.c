@@ -389,7 +389,7 @@ static double slice_of(const struct select *s, const struct algorithm *a, double
 
 double select_seconds(const struct select *s, const struct algorithm *a, double bytes)
 {
-	struct place place = {s->size, s->num_nodes > 1 ? s->num_nodes : 1};
+	struct topology place = {s->size, s->num_nodes > 1 ? s->num_nodes : 1};
 	struct cost c = a->cost(place);
 	return links_seconds(&s->links, place, &c, bytes, slice_of(s, a, bytes));
 }
