@@ -56,7 +56,7 @@ void doorbell_sleep(struct window *w, const struct window_run *run)
 	atomic_store(&w->area->sleeps_for, (uint32_t)peer + 1);
 	doorbell_enter(w);
 	/* EINTR, EAGAIN and ETIMEDOUT all mean: look again. */
-	if (!window_is_ready(w, run))
+	if (!progress_is_ready(w, run))
 		syscall(SYS_futex, &w->area->doorbell, FUTEX_WAIT, doorbell, &timeout, NULL, 0);
 	doorbell_leave(w);
 	atomic_store(&w->area->sleeps_for, 0);
@@ -86,8 +86,10 @@ void doorbell_wake(struct window *w)
 	}
 }
 
-void doorbell_wake_all(struct window *w)
+void doorbell_wake_all(void *window)
 {
+	struct window *w = window;
+
 	for (int rank = 0; rank < w->size; rank++)
 		wake(w, rank);
 }
@@ -104,7 +106,7 @@ bool window_arm(struct window *w, const struct window_run *run)
 	atomic_store(&w->area->is_armed, 1);
 	if (!atomic_load(&w->head->needs_fence))
 		membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED);
-	if (!window_is_ready(w, run))
+	if (!progress_is_ready(w, run))
 		return false;
 	window_disarm(w);
 	return true;

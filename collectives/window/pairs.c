@@ -68,7 +68,7 @@ static tutti_status disagree(const struct window *w, const struct window_run *ru
 	return fail(TUTTI_ERR_MISMATCH,
 		    "The ranks' counts do not agree in %s: rank %d sends %llu elements to rank %d, "
 		    "rank %d expects %llu from rank %d.",
-		    failure_own_call(w, run, what, sizeof what), from, sent, to, to, expected,
+		    failure_call_text(w, run, what, sizeof what), from, sent, to, to, expected,
 		    from);
 }
 

@@ -33,7 +33,6 @@ void read_say_process(struct window *w)
 {
 	w->area->process = process_token();
 	w->area->process_at = process_token_at();
-	w->area->pid = (int32_t)getpid();
 }
 
 /* From rank's memory, and its word from the same one. errno says why not; 0: it is another process.
@@ -48,7 +47,7 @@ static bool read_of(const struct window *w, int rank, void *to, uint64_t from, s
 	ssize_t got;
 
 	errno = 0;
-	got = process_vm_readv(area->pid, here, 2, there, 2, 0);
+	got = process_vm_readv(w->board.places[rank].pid, here, 2, there, 2, 0);
 	return got >= 0 && (size_t)got == bytes + sizeof process && process == area->process;
 }
 
@@ -226,7 +225,7 @@ static bool read_some(struct window *w, struct window_run *run)
 /* All is read, or cannot be. */
 static tutti_status say_done(struct window *w)
 {
-	TRY(failure_while_reading(w));
+	TRY(board_failure_while_reading(&w->board));
 	word_post(w, WORD_TAKEN, w->generation + 1);
 	return TUTTI_OK;
 }
@@ -254,7 +253,7 @@ static tutti_status check_mapped(const struct window *w, const struct window_run
 		return TUTTI_OK;
 	return fail(TUTTI_ERR_SYSTEM,
 		    "The send buffer of rank %d, %zu bytes at %p, is not all mapped memory, in %s.",
-		    w->rank, bytes, run->args.send, failure_own_call(w, run, what, sizeof what));
+		    w->rank, bytes, run->args.send, failure_call_text(w, run, what, sizeof what));
 }
 
 static bool all_could_read(const struct window *w)

@@ -1,6 +1,6 @@
 /* Which ranks share this one's CPU: with more ranks than cores, a rank that waits gives the CPU
  * away when it waits for another there, and else only when a root that has run ahead may be waiting
- * for one (window_trails). A rank that is neither would go on to its caller's own work with the
+ * for one (progress_trails). A rank that is neither would go on to its caller's own work with the
  * data that it finds, and keep the CPU for that long from one that is in a call.
  *
  * Every rank says where it runs whenever it waits. It may be elsewhere by the time that somebody
@@ -22,7 +22,7 @@ int32_t same_cpu_say(struct window *w)
 
 bool same_cpu_trails(struct window *w, const struct window_run *run)
 {
-	struct need need = window_need(w, run);
+	struct need need = progress_need(w, run);
 	int32_t here = same_cpu_say(w);
 
 	for (int rank = 0; rank < w->size; rank++) {
@@ -30,7 +30,7 @@ bool same_cpu_trails(struct window *w, const struct window_run *run)
 		/* Lines of ranks elsewhere are not looked at: that would take them from their
 		 * writers. */
 		if ((there == here || !there || !here) && rank != w->rank &&
-		    window_trails(w, run, need, rank))
+		    progress_trails(w, run, need, rank))
 			return true;
 	}
 	return false;

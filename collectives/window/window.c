@@ -33,19 +33,15 @@
 
 #include <stdio.h>
 
-enum phase { PHASE_ROOM, PHASE_LINES, PHASE_SMALL, PHASE_STEPS, PHASE_DONE, PHASE_FAILED };
-
 /* advance gives way after so many steps, each of which moves at most a slot or so. */
 #define STEPS_AT_ONCE 16u
 /* The first looks come one after the other: most waits of ranks with a core each end within a few
  * hundred nanoseconds, and a pause between looks adds a tenth to a small call. */
 #define EAGER_LOOKS 200
 /* drive looks after its stop word, its deadline and the dead every so many looks. */
-#define LOOKS_PER_CHECK   64u
-#define STEPS_PER_CHECK   48u
-#define WAITS_PER_CHECK   8u
-#define DEATH_INTERVAL_NS 5000000u
-#define NOTES_INTERVAL_NS 20000000u
+#define LOOKS_PER_CHECK 64u
+#define STEPS_PER_CHECK 48u
+#define WAITS_PER_CHECK 8u
 
 static void line_post(struct window *w, const struct window_run *run)
 {
@@ -181,6 +177,15 @@ static void enter(struct window *w, struct window_run *run)
 	set_peers(w, run);
 }
 
+/* The first failure stays. Its message is this thread's last error. */
+static void stick(struct window *w, tutti_status status)
+{
+	if (w->failed != TUTTI_OK || status == TUTTI_OK)
+		return;
+	w->failed = status;
+	snprintf(w->error, sizeof w->error, "%s", last_error());
+}
+
 void window_begin(struct window *w, struct window_run *run, const struct call_args *args)
 {
 	run->args = *args;
@@ -191,8 +196,8 @@ void window_begin(struct window *w, struct window_run *run, const struct call_ar
 	run->memory = NULL;
 	run->outcome = TUTTI_OK;
 	/* Nobody writes to its line while all goes well, so looking at it is free. */
-	if (__builtin_expect(atomic_load_explicit(&w->head->failures, memory_order_acquire), 0))
-		failure_came_before(w);
+	if (board_has_failed(&w->board))
+		stick(w, board_failure(&w->board));
 	if (w->failed != TUTTI_OK) {
 		run->phase = PHASE_FAILED;
 		return;
@@ -214,18 +219,6 @@ void window_begin(struct window *w, struct window_run *run, const struct call_ar
 		run->room = run->number - WINDOW_LINES / 2;
 }
 
-static bool has_posted(const struct window *w, uint32_t number, int rank)
-{
-	uint64_t got =
-		atomic_load_explicit(&line_of(w, number, rank)->header, memory_order_acquire);
-	return got != 0 && (int32_t)((uint32_t)got - number) >= 0;
-}
-
-bool window_lacks_room(const struct window *w, const struct window_run *run, int rank)
-{
-	return run->phase == PHASE_ROOM && rank != w->rank && !has_posted(w, run->room, rank);
-}
-
 /* OK when there is room. What this rank finds there without having waited for it before must agree,
  * too. */
 static tutti_status see_room(struct window *w, struct window_run *run)
@@ -235,7 +228,7 @@ static tutti_status see_room(struct window *w, struct window_run *run)
 
 	for (; run->peer < w->size; run->peer++) {
 		struct line *line = line_of(w, run->room, run->peer);
-		if (window_lacks_room(w, run, run->peer))
+		if (progress_lacks_room(w, run, run->peer))
 			return TUTTI_IN_PROGRESS;
 		uint64_t got = atomic_load_explicit(&line->header, memory_order_acquire);
 		if ((uint32_t)got == run->room && got != mine)
@@ -265,20 +258,6 @@ static tutti_status see_lines(struct window *w, struct window_run *run, int look
 	return TUTTI_OK;
 }
 
-/* While one rank is late, another that has come may already disagree. */
-static tutti_status see_mismatch(struct window *w, const struct window_run *run)
-{
-	uint64_t want = line_header(run);
-
-	for (int peer = 0; peer < w->size; peer++) {
-		struct line *line = line_of(w, run->number, peer);
-		uint64_t got = atomic_load_explicit(&line->header, memory_order_acquire);
-		if ((uint32_t)got == run->number && got != want)
-			return failure_mismatch(w, run, peer);
-	}
-	return TUTTI_IN_PROGRESS;
-}
-
 /* The lines are all there, and every rank decides alike from them. */
 static tutti_status choose_path(struct window *w, struct window_run *run)
 {
@@ -299,16 +278,10 @@ static tutti_status choose_path(struct window *w, struct window_run *run)
 	return TUTTI_OK;
 }
 
-static bool concerns(const struct window *w, const struct window_run *run, struct need need,
-		     int rank)
-{
-	return rank != w->rank && (!need.of || need.of(w, run, rank));
-}
-
 static bool need_met(struct window *w, struct window_run *run, struct need need)
 {
 	for (; run->peer < w->size; run->peer++) {
-		if (concerns(w, run, need, run->peer) &&
+		if (need_concerns(w, run, need, run->peer) &&
 		    !word_reached(w, need.word, run->peer, need.value))
 			return false;
 	}
@@ -378,33 +351,9 @@ static tutti_status ended(struct window *w, struct window_run *run, tutti_status
 {
 	if (status != TUTTI_OK && status != TUTTI_IN_PROGRESS && run->phase != PHASE_DONE) {
 		run->phase = PHASE_FAILED;
-		failure_stick(w, status);
+		stick(w, status);
 	}
 	return status;
-}
-
-/* What can end a run that does not move, apart from its deadline. */
-static tutti_status see_trouble(struct window *w, struct window_run *run, uint64_t now_ns)
-{
-	char call[192];
-
-	if (window_at_lines(run)) {
-		tutti_status status = see_mismatch(w, run);
-		if (status != TUTTI_IN_PROGRESS)
-			return status;
-	}
-	if (atomic_load_explicit(&w->head->failures, memory_order_acquire))
-		TRY(failure_heard(w, run));
-	if (now_ns - w->compared_ns >= NOTES_INTERVAL_NS) {
-		w->compared_ns = now_ns;
-		TRY(notes_compare(w));
-	}
-	if (now_ns - w->checked_ns < DEATH_INTERVAL_NS)
-		return TUTTI_IN_PROGRESS;
-	w->checked_ns = now_ns;
-	TRY(failure_deaths(w, run));
-	TRY(stopped_look(w, run, failure_own_wait(w, run, call, sizeof call), now_ns));
-	return TUTTI_IN_PROGRESS;
 }
 
 static uint64_t coarse_now_ns(void)
@@ -421,97 +370,16 @@ tutti_status window_advance(struct window *w, struct window_run *run, bool *move
 	tutti_status status = move(w, run, STEPS_AT_ONCE, 1);
 
 	*moved = run->peer != peer || run->phase != phase || run->step != step;
-	if (status == TUTTI_IN_PROGRESS && !*moved)
-		status = see_trouble(w, run, coarse_now_ns());
+	if (status == TUTTI_IN_PROGRESS && !*moved) {
+		tutti_status trouble = failure_check(w, run, coarse_now_ns());
+		status = trouble == TUTTI_OK ? status : trouble;
+	}
 	return ended(w, run, status);
 }
 
 tutti_status window_advance_once(struct window *w, struct window_run *run)
 {
 	return ended(w, run, move(w, run, 1, 1));
-}
-
-bool window_at_lines(const struct window_run *run)
-{
-	return run->phase == PHASE_LINES || run->phase == PHASE_SMALL;
-}
-
-const char *window_progress_text(const struct window_run *run, char *text, size_t text_bytes)
-{
-	if (run->phase == PHASE_STEPS && run->path)
-		snprintf(text, text_bytes, "%s, step %u of %u", run->path->name, run->step + 1,
-			 run->steps);
-	else
-		snprintf(text, text_bytes, "%s",
-			 run->phase == PHASE_ROOM ? "before its line: the others lag behind"
-			 : window_at_lines(run)   ? "its line is posted"
-						  : "over");
-	return text;
-}
-
-bool window_is_over(const struct window_run *run)
-{
-	return run->phase == PHASE_DONE || run->phase == PHASE_FAILED;
-}
-
-struct need window_need(const struct window *w, const struct window_run *run)
-{
-	if (run->phase != PHASE_STEPS || run->step >= run->steps)
-		return (struct need){0};
-	return run->path->need(w, run);
-}
-
-bool window_lacks(struct window *w, const struct window_run *run, struct need need, int rank)
-{
-	if (rank < run->peer || window_is_over(run))
-		return false;
-	if (run->phase == PHASE_ROOM)
-		return window_lacks_room(w, run, rank);
-	if (window_at_lines(run)) {
-		struct line *line = line_of(w, run->number, rank);
-		return rank < run->peers && rank != w->rank &&
-		       atomic_load_explicit(&line->header, memory_order_acquire) !=
-			       line_header(run);
-	}
-	return need.value && concerns(w, run, need, rank) &&
-	       !word_reached(w, need.word, rank, need.value);
-}
-
-/* After so many calls from a root it may have no room. */
-bool window_trails(struct window *w, const struct window_run *run, struct need need, int rank)
-{
-	if (run->phase == PHASE_SMALL && run->number - w->met >= WINDOW_LINES &&
-	    !has_posted(w, run->number, rank))
-		return true;
-	return window_lacks(w, run, need, rank);
-}
-
-int window_waits_for(struct window *w, const struct window_run *run)
-{
-	struct need need = window_need(w, run);
-
-	for (int rank = run->peer; rank < w->size; rank++) {
-		if (window_lacks(w, run, need, rank))
-			return rank;
-	}
-	return -1;
-}
-
-bool window_is_ready(struct window *w, const struct window_run *run)
-{
-	if (!window_at_lines(run)) {
-		if (window_waits_for(w, run) < 0)
-			return true;
-	} else if (run->peer == run->peers) {
-		return true;
-	} else {
-		/* The first one missing; a line that disagrees counts. */
-		struct line *line = line_of(w, run->number, run->peer);
-		uint64_t header = atomic_load_explicit(&line->header, memory_order_acquire);
-		if ((uint32_t)header == run->number)
-			return true;
-	}
-	return atomic_load_explicit(&w->head->failures, memory_order_acquire) != 0;
 }
 
 /* One blocking wait's bounds, and how long it has lasted. */
@@ -527,15 +395,12 @@ struct wait_limit {
 static tutti_status check(struct window *w, struct window_run *run, struct wait_limit *p)
 {
 	uint64_t now = clock_now_ns();
-	tutti_status status;
 
 	if (!p->start_ns)
 		p->start_ns = now;
 	if (p->stop && atomic_load_explicit(p->stop, memory_order_acquire))
 		return fail(TUTTI_ERR_ABORTED, "The call was aborted on this rank, %d.", w->rank);
-	status = see_trouble(w, run, now);
-	if (status != TUTTI_IN_PROGRESS)
-		return status;
+	TRY(failure_check(w, run, now));
 	if (now - p->start_ns >= p->timeout_ns)
 		return failure_timeout(w, run, p->timeout_ns);
 	if (p->background)
@@ -551,7 +416,7 @@ static tutti_status wait_for_peers(struct window *w, struct window_run *run, str
 	wait_begin(&wait, w->policy);
 	if (w->spread.is_on && ++w->spread.waits % 64 == 0)
 		spread_look(w);
-	for (uint32_t looks = 1; !window_is_ready(w, run); looks++) {
+	for (uint32_t looks = 1; !progress_is_ready(w, run); looks++) {
 		bool is_tired =
 			!(w->policy.apart && !same_cpu_trails(w, run) ? wait_again_apart(&wait)
 								      : wait_again(&wait));

@@ -10,7 +10,7 @@
  *     rows       per (parity of the number, rank): what its blocks for each other rank are, where those
  *                cannot know it
  *     slots      per rank: WINDOW_SLOTS staging slots
- *     recorders  per rank: its latest calls, those that go by messages too
+ *     board      per rank: its latest calls, also those that go by messages, and its failure
  *
  * Numbers. The n-th operation of a window has the 32-bit number first + n, which wraps; it starts
  * near the wrap, so that every run of every build passes it. Staging has 64-bit generations, which
@@ -19,7 +19,7 @@
 #ifndef COLLECTIVES_WINDOW_WINDOW_INTERNAL_H
 #define COLLECTIVES_WINDOW_WINDOW_INTERNAL_H
 
-#include "collectives/trace/recorder.h"
+#include "collectives/window/board.h"
 #include "collectives/window/window.h"
 #include "core/placement/cpu_spread.h"
 #include "core/status.h"
@@ -93,15 +93,10 @@ struct rank_area {
 	_Atomic uint32_t sleeps_for; /* awake: 0; sleeping: 1 + the rank it waits for */
 	_Atomic uint32_t is_armed;   /* sleeps on its event fd */
 	_Alignas(WINDOW_ALIGN) _Atomic int32_t cpu; /* 1 + where it was last; 0: unknown */
-	_Atomic uint32_t failure; /* a status, after the sentence */
-	char sentence[ERROR_BYTES];
-	int32_t dead;               /* before failure: 1 + the rank that has died, or 0 */
-	uint32_t is_stopped;        /* before failure: a rank is stopped, whoever tells it */
 	tutti_status memory_status; /* of the last COLL_MEM_ALLOC; before WORD_TAKEN */
 	char memory_error[MEMORY_ERROR_BYTES]; /* then its sentence */
 	uint64_t process;           /* process_token() of the rank ... */
-	uint64_t process_at;        /* ... where in its memory that is ... */
-	int32_t pid;                /* ... and what it calls itself: perhaps another process here */
+	uint64_t process_at;        /* ... where in its memory that is */
 	_Atomic uint64_t reads_from; /* bytes; READS_NEVER; 0: it does not know yet */
 };
 
@@ -112,7 +107,7 @@ struct geometry {
 	uint64_t small_all_reduce; /* of an all_reduce's */
 	uint64_t by_root_bytes; /* the longest reduce that the root does alone */
 	uint64_t line_bytes, body_bytes, row_bytes, slot_bytes; /* from one to the next */
-	uint64_t areas_at, lines_at, bodies_at, rows_at, slots_at, recorders_at, total_bytes;
+	uint64_t areas_at, lines_at, bodies_at, rows_at, slots_at, board_at, total_bytes;
 };
 
 struct segment_head {
@@ -143,7 +138,6 @@ struct window {
 	struct segment_head *head;
 	uint8_t *lines, *bodies, *rows, *slots;
 	struct rank_area *areas, *area; /* area: this rank's */
-	struct recorder *recorders;
 	size_t line_bytes, body_bytes, row_bytes, slot_bytes, small_bytes, small_all_reduce;
 	bool shares_cores; /* the same on all ranks, which policy need not be */
 	struct wait_policy policy;
@@ -155,6 +149,7 @@ struct window {
 	struct prepared_reduction prepared; /* what a call in the lines is to do with them */
 	struct weave weave;    /* what the staged round under way is to do */
 	struct segment *segment;
+	struct board board;
 	uint64_t comm_id[2];
 	uint64_t allocations; /* how many were made here: names them */
 	struct spread spread;
@@ -167,18 +162,8 @@ struct window {
 	tutti_status failed;        /* sticky; the sentence is in error */
 	char error[ERROR_BYTES];
 	_Atomic uint64_t total_bytes, staged_bytes;
-	uint64_t checked_ns; /* when it last looked for dead peers */
-	uint64_t compared_ns; /* and at the others' calls */
 	size_t by_root_bytes; /* geometry's */
 	uint32_t met;         /* the latest operation in which this rank saw the lines of all */
-	int dead;             /* 1 + the rank whose death was the failure; 0: none */
-	bool is_stopped;      /* the failure is that a rank is stopped */
-	char heard[ERROR_BYTES]; /* the failure as another rank has told it; or "" */
-	struct {
-		uint32_t silence_ms; /* 0: nobody looks */
-		int rank, next;      /* 1 + who was found stopped; who is looked at next */
-		uint64_t looked_ns, lasts_ns;
-	} stopped; /* window_stopped.c */
 	bool is_armed;       /* between window_arm and window_disarm */
 };
 
@@ -194,6 +179,19 @@ struct window_path {
 	struct need (*need)(const struct window *window, const struct window_run *run);
 	tutti_status (*step)(struct window *window, struct window_run *run);
 };
+
+static inline bool need_concerns(const struct window *w, const struct window_run *run,
+				 struct need need, int rank)
+{
+	return rank != w->rank && (!need.of || need.of(w, run, rank));
+}
+
+enum phase { PHASE_ROOM, PHASE_LINES, PHASE_SMALL, PHASE_STEPS, PHASE_DONE, PHASE_FAILED };
+
+static inline bool progress_is_over(const struct window_run *run)
+{
+	return run->phase >= PHASE_DONE;
+}
 
 extern const struct window_path window_staged, window_zero_copy, window_read, window_memory;
 
@@ -345,7 +343,7 @@ static inline struct range share_of(const struct window *w, struct window_run *r
 /* window_doorbell.c: waking whoever sleeps. A post is a release store of a line's header or a word;
  * each is followed by doorbell_ring. */
 void doorbell_wake(struct window *window);
-void doorbell_wake_all(struct window *window);
+void doorbell_wake_all(void *window); /* a board calls it */
 void doorbell_full_fence(struct window *window);
 
 /* Pairs with the sleeper's count in doorbell_enter(): our store, then this load. Without a fence
@@ -367,18 +365,8 @@ static inline void word_post(struct window *w, enum word word, uint64_t value)
 	doorbell_ring(w);
 }
 
-/* What was read before has been read: no later load is done sooner. (C11's fence is unknown to TSan.) */
-static inline void loads_done(void)
-{
-#if defined(__x86_64__)
-	atomic_signal_fence(memory_order_seq_cst);
-#else
-	__sync_synchronize();
-#endif
-}
-
 /* Whether rank's word has come to value. Pairs with word_post. */
-static inline bool word_reached(struct window *w, enum word word, int rank, uint64_t value)
+static inline bool word_reached(const struct window *w, enum word word, int rank, uint64_t value)
 {
 	uint64_t *seen = &w->seen[word][rank];
 	if (*seen < value)
@@ -389,19 +377,22 @@ static inline bool word_reached(struct window *w, enum word word, int rank, uint
 
 /* Moves run to its next post at the most, and looks after nothing else. */
 tutti_status window_advance_once(struct window *window, struct window_run *run);
-bool window_at_lines(const struct window_run *run); /* waits for the others' lines */
-/* Whether run, which has not posted its line, still waits for rank to come near enough. */
-bool window_lacks_room(const struct window *window, const struct window_run *run, int rank);
-bool window_is_over(const struct window_run *run);
+
+/* progress.c: whether run waits for the others' lines; whether, not having posted its own, it still waits for rank to
+ * come near enough. */
+bool progress_at_lines(const struct window_run *run);
+bool progress_lacks_room(const struct window *window, const struct window_run *run, int rank);
 /* What the step that run has come to waits for; whether it, or what comes before the steps, waits for rank; and
  * whether rank is in its way: awaited, or so far behind that the root may wait for it. */
-struct need window_need(const struct window *window, const struct window_run *run);
-bool window_lacks(struct window *window, const struct window_run *run, struct need need, int rank);
-bool window_trails(struct window *window, const struct window_run *run, struct need need, int rank);
+struct need progress_need(const struct window *window, const struct window_run *run);
+bool progress_lacks(const struct window *window, const struct window_run *run, struct need need,
+		    int rank);
+bool progress_trails(const struct window *window, const struct window_run *run, struct need need,
+		     int rank);
 /* Whether run may get on, without moving it. */
-bool window_is_ready(struct window *window, const struct window_run *run);
+bool progress_is_ready(const struct window *window, const struct window_run *run);
 
-/* window_near.c: whether a rank on this CPU trails run. */
+/* same_cpu.c: whether a rank on this CPU trails run. */
 int32_t same_cpu_say(struct window *window); /* this rank's CPU, as in its area */
 bool same_cpu_trails(struct window *window, const struct window_run *run);
 
@@ -489,39 +480,14 @@ void memory_discard(uint64_t id);
 void memory_begin(struct window *window, struct window_run *run);
 
 /* window_failure.c */
-tutti_status failure_stick(struct window *window, tutti_status status); /* last_error is kept */
 tutti_status failure_mismatch(struct window *window, const struct window_run *run, int peer);
-/* This rank's call in words. Returns text. */
-const char *failure_own_call(const struct window *window, const struct window_run *run, char *text,
-			     size_t text_bytes);
-tutti_status failure_timeout(struct window *window, const struct window_run *run,
+tutti_status failure_timeout(const struct window *window, const struct window_run *run,
 			     uint64_t timeout_ns);
-tutti_status failure_seen(struct window *window); /* another rank's window_fail */
-/* The call that begins comes after another rank's failure, so it fails, though all its data may be there. */
-void failure_came_before(struct window *w);
-/* The same, of ranks that failed before all that this one has read of their buffers was read: what their
- * callers have written since may be in it. */
-tutti_status failure_while_reading(struct window *window);
-/* The same, with what this rank was doing. */
-tutti_status failure_heard(struct window *window, const struct window_run *run);
-/* ... and how far it is. */
-const char *failure_own_wait(const struct window *window, const struct window_run *run, char *text,
-			     size_t text_bytes);
-/* "123 on node7": the process of rank, as it numbers itself. Returns text. */
-const char *failure_process(const struct window *window, int rank, char *text, size_t text_bytes);
-tutti_status failure_deaths(struct window *window, const struct window_run *run);
-
-bool failure_waits_for(const struct window *window, const struct window_run *run, int rank);
-
-/* window_stopped.c: whether a rank that run waits for (NULL: any other) has been stopped for too long. call: what
- * this rank waits in. */
-tutti_status stopped_look(struct window *window, const struct window_run *run, const char *call,
-			  uint64_t now_ns);
-
-/* window_notes.c. notes_compare: MISMATCH when another rank has made another call than this one. */
-tutti_status notes_compare(struct window *window);
-bool rank_has_left(const struct window *window, int rank);  /* by window_leave */
-bool rank_has_ended(const struct window *window, int rank); /* its process       */
+/* What can end a run that does not move, apart from its deadline. OK: nothing. */
+tutti_status failure_check(struct window *window, const struct window_run *run, uint64_t now_ns);
+/* This rank's call in words. Returns text. */
+const char *failure_call_text(const struct window *window, const struct window_run *run, char *text,
+			      size_t text_bytes);
 
 /* window_join.c: where the leader listens; and what joining does at that listener, and over a connection to it.
  * Both close it where they do not keep it. */

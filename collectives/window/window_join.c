@@ -90,7 +90,14 @@ static tutti_status window_new(struct window **window, struct segment *segment,
 	w->bodies = base + g->bodies_at;
 	w->rows = base + g->rows_at;
 	w->slots = base + g->slots_at;
-	w->recorders = (struct recorder *)(void *)(base + g->recorders_at);
+	w->board = (struct board){.rank = config->rank,
+				  .size = config->size,
+				  .places = (struct board_place *)(void *)(base + g->board_at),
+				  .failures = &segment->head->failures,
+				  .pid_fds = segment->pid_fds,
+				  .wake_all = doorbell_wake_all,
+				  .arg = w};
+	w->board.places[w->rank].pid = (int32_t)getpid();
 	w->line_bytes = g->line_bytes;
 	w->body_bytes = g->body_bytes;
 	w->row_bytes = g->row_bytes;
@@ -108,11 +115,6 @@ static tutti_status window_new(struct window **window, struct segment *segment,
 	doorbell_open(w);
 	*window = w;
 	return TUTTI_OK;
-}
-
-void window_leave(struct window *w)
-{
-	atomic_store_explicit(&w->recorders[w->rank].has_left, 1, memory_order_release);
 }
 
 void window_destroy(struct window *w)

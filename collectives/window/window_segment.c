@@ -85,8 +85,8 @@ static uint64_t longest_by_root(const struct geometry *g, const struct window_co
 	return BY_ROOT_READS / (unsigned)(g->size - 1);
 }
 
-/* window_bytes holds the lines, two rows, the area and the slots of a rank; its recorder comes on
- * top. */
+/* window_bytes holds the lines, two rows, the area and the slots of a rank; its place on the board
+ * comes on top. */
 tutti_status segment_geometry(struct geometry *g, const struct window_config *config)
 {
 	uint64_t size = (uint64_t)config->size, fixed;
@@ -115,8 +115,8 @@ tutti_status segment_geometry(struct geometry *g, const struct window_config *co
 	g->bodies_at = g->lines_at + WINDOW_LINES * size * g->line_bytes;
 	g->rows_at = g->bodies_at + WINDOW_LINES * size * g->body_bytes;
 	g->slots_at = round_up(g->rows_at + 2 * size * g->row_bytes, 4096);
-	g->recorders_at = round_up(g->slots_at + size * WINDOW_SLOTS * g->slot_bytes, 4096);
-	g->total_bytes = round_up(g->recorders_at + size * sizeof(struct recorder), 4096);
+	g->board_at = round_up(g->slots_at + size * WINDOW_SLOTS * g->slot_bytes, 4096);
+	g->total_bytes = round_up(g->board_at + size * sizeof(struct board_place), 4096);
 	return TUTTI_OK;
 }
 
@@ -196,15 +196,15 @@ static void segment_free(struct segment *s)
 static bool is_in_order(const struct geometry *g)
 {
 	uint64_t size = (uint64_t)g->size;
-	const uint64_t at[] = {0,          g->areas_at, g->lines_at,     g->bodies_at,
-			       g->rows_at, g->slots_at, g->recorders_at, g->total_bytes};
+	const uint64_t at[] = {0,          g->areas_at, g->lines_at, g->bodies_at,
+			       g->rows_at, g->slots_at, g->board_at, g->total_bytes};
 	const uint64_t bytes[] = {sizeof(struct segment_head),
 				  size * sizeof(struct rank_area),
 				  WINDOW_LINES * size * g->line_bytes,
 				  WINDOW_LINES * size * g->body_bytes,
 				  2 * size * g->row_bytes,
 				  size * WINDOW_SLOTS * g->slot_bytes,
-				  size * sizeof(struct recorder)};
+				  size * sizeof(struct board_place)};
 
 	for (int i = 0; i < 7; i++)
 		if (at[i] % WINDOW_ALIGN || at[i] > g->total_bytes || at[i + 1] < at[i] ||

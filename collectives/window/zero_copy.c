@@ -251,7 +251,7 @@ static tutti_status zero_copy_step(struct window *w, struct window_run *run)
 	part.first += own.first;
 	move_part(w, run, part);
 	weave_run(&w->weave);
-	return failure_while_reading(w);
+	return board_failure_while_reading(&w->board);
 }
 
 const struct window_path window_zero_copy = {"zero copy", zero_copy_need, zero_copy_step};

@@ -23,7 +23,7 @@
 /* What docs/environment.md states for a rank; head and rounding are once a window. */
 static size_t budget(int ranks, size_t window_bytes)
 {
-	return (size_t)ranks * (window_bytes + sizeof(struct recorder)) +
+	return (size_t)ranks * (window_bytes + sizeof(struct board_place)) +
 	       sizeof(struct segment_head) + 4 * (size_t)PAGE;
 }
 

@@ -420,7 +420,7 @@ static void open_play(struct play *p, const struct program *program)
 	place_buffers(p);
 	allocate_shared(p, p->buffer_bytes);
 	head = p->windows[0]->head;
-	add_region(p, head, head->geometry.recorders_at);
+	add_region(p, head, head->geometry.board_at);
 	add_region(p, p->actors, sizeof p->actors);
 	for (int rank = 0; rank < program->size; rank++) {
 		p->buffers[IN_ORDINARY][rank] = calloc(1, p->buffer_bytes);
