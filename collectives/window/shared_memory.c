@@ -1,6 +1,6 @@
 #include "collectives/window/shared_memory.h"
 
-#include "core/grow.h"
+#include "core/grow_file.h"
 #include "core/status.h"
 
 #include <fcntl.h>
