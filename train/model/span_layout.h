@@ -63,6 +63,10 @@ size_t part_elements(const struct model_layout *layout, const struct tutti_model
 		     const struct param_span *span, struct element_range part);
 
 size_t dtype_bytes(tutti_dtype dtype);
+static inline void *element_at(void *values, tutti_dtype dtype, size_t element)
+{
+	return (char *)values + element * dtype_bytes(dtype);
+}
 
 /* Elements that a parameter takes in a span: the next one begins on a cache line. */
 static inline size_t param_room(size_t elements)

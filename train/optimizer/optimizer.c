@@ -96,11 +96,6 @@ tutti_status optimizer_prepare(tutti_trainer *trainer, const tutti_optimizer *gr
 /* So many elements at a time, that what is written in one pass is still near when it is rounded. */
 enum { STRIDE = 1 << 14 };
 
-static void *at(void *values, tutti_dtype dtype, size_t element)
-{
-	return (char *)values + element * dtype_bytes(dtype);
-}
-
 static void round_values(const tutti_trainer *trainer, const struct piece *piece, size_t first,
 			 size_t count)
 {
@@ -111,10 +106,11 @@ static void round_values(const tutti_trainer *trainer, const struct piece *piece
 					     .first = piece->first + first};
 
 	if (trainer->config.stochastic_rounding)
-		kernel_narrow_at_random(at(piece->low, dtype, first), piece->value + first, count,
-					&keys);
+		kernel_narrow_at_random(element_at(piece->low, dtype, first), piece->value + first,
+					count, &keys);
 	else
-		kernel_narrow(at(piece->low, dtype, first), dtype, piece->value + first, count);
+		kernel_narrow(element_at(piece->low, dtype, first), dtype, piece->value + first,
+			      count);
 }
 
 static void update_piece(const tutti_trainer *trainer, const struct piece *piece,
@@ -122,13 +118,14 @@ static void update_piece(const tutti_trainer *trainer, const struct piece *piece
 {
 	for (size_t first = 0; first < piece->count; first += STRIDE) {
 		size_t count = piece->count - first < STRIDE ? piece->count - first : STRIDE;
-		struct kernel_update update = {.value = piece->value + first,
-					       .m = piece->m ? piece->m + first : NULL,
-					       .v = piece->v ? piece->v + first : NULL,
-					       .grad = at(piece->sum, piece->sum_dtype, first),
-					       .grad_dtype = piece->sum_dtype,
-					       .count = count,
-					       .scale = scale};
+		struct kernel_update update = {
+			.value = piece->value + first,
+			.m = piece->m ? piece->m + first : NULL,
+			.v = piece->v ? piece->v + first : NULL,
+			.grad = element_at(piece->sum, piece->sum_dtype, first),
+			.grad_dtype = piece->sum_dtype,
+			.count = count,
+			.scale = scale};
 		if (group->kind == TUTTI_ADAMW)
 			kernel_adamw(&update, group, (double)trainer->updates);
 		else
@@ -161,7 +158,7 @@ static void scale_piece(tutti_trainer *trainer, const struct piece *piece, float
 {
 	tutti_dtype dtype = trainer->config.grad_dtype;
 	char *grads = param_grad(trainer, piece->param);
-	void *grad = grads ? at(grads, dtype, piece->first) : NULL;
+	void *grad = grads ? element_at(grads, dtype, piece->first) : NULL;
 
 	if (grad && dtype == TUTTI_F32) {
 		kernel_scale_to(grad, piece->sum, piece->sum_dtype, piece->count, scale);
