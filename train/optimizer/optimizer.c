@@ -1,4 +1,4 @@
-/* The update of this rank's pieces; the arithmetic is in the kernels. */
+/* The update of this rank's pieces. The arithmetic is in the kernels. */
 #include "train/optimizer/optimizer.h"
 
 #include "train/base/train_error.h"
@@ -93,7 +93,8 @@ tutti_status optimizer_prepare(tutti_trainer *trainer, const tutti_optimizer *gr
 	return TUTTI_OK;
 }
 
-/* So many elements at a time, that what is written in one pass is still near when it is rounded. */
+/* Elements of one pass: values that were just updated are still in the cache when they are rounded.
+ */
 enum { STRIDE = 1 << 14 };
 
 static void round_values(const tutti_trainer *trainer, const struct piece *piece, size_t first,
@@ -153,7 +154,8 @@ tutti_status optimizer_update(tutti_trainer *trainer, const tutti_optimizer *gro
 	return TUTTI_OK;
 }
 
-/* The author's gradient is the sum itself, or a copy of it: one in f32 is as fine as that. */
+/* The author's gradient is the sum itself, or a copy. Without loss in f32 it is computed from the
+ * sum. */
 static void scale_piece(tutti_trainer *trainer, const struct piece *piece, float scale)
 {
 	tutti_dtype dtype = trainer->config.grad_dtype;

@@ -1,4 +1,4 @@
-/* The pieces of a trainer: made once, when buckets are placed. */
+/* The pieces of a trainer. They are made once, when buckets are placed. */
 #include "train/state/pieces.h"
 
 #include "train/base/random.h"
@@ -137,7 +137,7 @@ static void convert_piece(const tutti_trainer *trainer, const struct piece *piec
 	}
 }
 
-/* Of those that have a master copy. */
+/* Converts all pieces that have a master copy. */
 static void convert_pieces(const tutti_trainer *trainer, bool is_widened)
 {
 	for (int i = 0; i < trainer->piece_count; i++)
