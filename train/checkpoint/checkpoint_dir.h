@@ -23,10 +23,10 @@ struct checkpoint_dir {
  * temporary folder. dir itself is made where it is missing, its parent is not. SYSTEM, MEMORY,
  * INVALID (step is negative) leave nothing. */
 tutti_status checkpoint_dir_make(struct checkpoint_dir *made, const char *dir, int64_t step);
-/* Rank 0, when all ranks' files are written and synced: texts[rank] is what checkpoint_writer_finish
- * gave there. Adds up the index, and makes the checkpoint one that is found. On an error older ones
- * are as they were. INVALID, MISMATCH: what the ranks have saved is not one whole checkpoint;
- * SYSTEM, MEMORY. */
+/* Rank 0, when all ranks' files are written and synced: texts[rank] is what
+ * checkpoint_writer_finish gave there. Adds up the index, and makes the checkpoint one that is
+ * found. On an error older ones are as they were. INVALID, MISMATCH: what the ranks have saved is
+ * not one whole checkpoint; SYSTEM, MEMORY. */
 tutti_status checkpoint_dir_commit(struct checkpoint_dir *made, const char *const *texts,
 				   const size_t *bytes, int ranks);
 /* Removes what was not committed. Fine for one that is all zeros, or finished. */

@@ -32,8 +32,8 @@ tutti_status checkpoint_writer_create(struct checkpoint_writer **save,
 /* The next bytes of a range: each range's are handed over from its first to its last, in any
  * portions, and ranges in any order. They are copied; waits only while the staging is full. SYSTEM,
  * TIMEOUT. */
-tutti_status checkpoint_writer_values(struct checkpoint_writer *save, size_t range, const void *values,
-				    size_t bytes);
+tutti_status checkpoint_writer_values(struct checkpoint_writer *save, size_t range,
+				      const void *values, size_t bytes);
 /* All is written and synced. *text, which is the caller's to free, is what rank 0's
  * checkpoint_dir_commit wants of this rank. INVALID: a range has not had all of its values; SYSTEM,
  * TIMEOUT, MEMORY. */

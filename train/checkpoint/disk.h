@@ -1,7 +1,6 @@
-/* Files of the training layer: whole reads and writes at 64-bit places, and a message with the
- * file and errno when the system refuses one. Errors are SYSTEM unless said otherwise; a file beyond
- * RLIMIT_FSIZE is one, too, and no signal. Nothing here
- * belongs to a communicator. */
+/* Files of the training layer: whole reads and writes at 64-bit places, and a message with the file
+ * and errno when the system refuses one. Errors are SYSTEM unless said otherwise; a file beyond
+ * RLIMIT_FSIZE is one, too, and no signal. Nothing here belongs to a communicator. */
 #ifndef TRAIN_DISK_H
 #define TRAIN_DISK_H
 

@@ -13,8 +13,8 @@ struct stored_tensor {
 };
 bool restore_takes(int dtype);
 
-/* The trainer's copies of values are gone; until restore_end they may be set, on all ranks. INVALID in
- * the middle of a step. */
+/* The trainer's copies of values are gone; until restore_end they may be set, on all ranks. INVALID
+ * in the middle of a step. */
 tutti_status restore_begin(tutti_trainer *trainer, const char *function);
 /* The piece, and what is rounded from it. */
 tutti_status restore_piece(tutti_trainer *trainer, const struct piece *piece,

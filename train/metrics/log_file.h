@@ -17,8 +17,9 @@ void log_file_close(struct log_file *file);
 /* All of the bytes or, with a message, none of them. */
 tutti_status log_file_append(struct log_file *file, const char *bytes, size_t count);
 tutti_status log_file_sync(struct log_file *file);
-/* Makes a file that may have been written before good for more rows: it begins with head, or INVALID, and half a row at
- * its end, that somebody died in, is taken off. *is_new: there is nothing in it, not even head. */
+/* Makes a file that may have been written before good for more rows: it begins with head, or
+ * INVALID, and half a row at its end, that somebody died in, is taken off. *is_new: there is
+ * nothing in it, not even head. */
 tutti_status log_file_resume(struct log_file *file, const char *head, size_t bytes, bool *is_new);
 /* A SYSTEM failure of this file with errno: "Rank 0 cannot <what> <path>: ...". */
 tutti_status log_file_fail(const struct log_file *file, const char *what);

@@ -1,4 +1,5 @@
-/* What a run logs: a table of metrics, the same on all ranks, and what was added to each since the last row. */
+/* What a run logs: a table of metrics, the same on all ranks, and what was added to each since the
+ * last row. */
 #ifndef TRAIN_METRICS_H
 #define TRAIN_METRICS_H
 
