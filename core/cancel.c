@@ -1,4 +1,4 @@
-/* See patience.h. */
+/* See cancel.h. */
 #include "core/cancel.h"
 
 #include "core/clock.h"

@@ -3,7 +3,7 @@
 #ifndef TOOLS_ATTACH_H
 #define TOOLS_ATTACH_H
 
-#include "collectives/trace_log.h"
+#include "collectives/trace/trace_log.h"
 
 /* What a tool ends with; 0: all is well. */
 enum attach_code {

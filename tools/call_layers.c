@@ -3,8 +3,8 @@
  * for being remembered: recorder and fingerprint, and the trace, within the call and by themselves.
  * Run it with tuttirun -n 2 on two quiet cores. The ranks are timed in turns, so that all layers
  * see the same machine. */
-#include "collectives/comm.h"
-#include "collectives/run.h"
+#include "collectives/comm/comm.h"
+#include "collectives/engine/run.h"
 #include "core/clock.h"
 
 #include <stdio.h>

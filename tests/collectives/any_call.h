@@ -1,9 +1,9 @@
 /* One collective of any kind with known values, through the public API, for tests in which ranks disagree:
  * what a call that ends well must leave in its buffer does not depend on what the other ranks did. */
-#ifndef TESTS_ANY_CALL_H
-#define TESTS_ANY_CALL_H
+#ifndef TESTS_COLLECTIVES_ANY_CALL_H
+#define TESTS_COLLECTIVES_ANY_CALL_H
 
-#include "collectives/calls.h"
+#include "collectives/plan/calls.h"
 
 #include <stdbool.h>
 

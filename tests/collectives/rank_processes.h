@@ -1,7 +1,7 @@
 /* Ranks that are processes, on one node or on several, connected in every way there is: for tests
  * in which one of them is killed, stopped or gone. */
-#ifndef TESTS_RANK_PROCESSES_H
-#define TESTS_RANK_PROCESSES_H
+#ifndef TESTS_COLLECTIVES_RANK_PROCESSES_H
+#define TESTS_COLLECTIVES_RANK_PROCESSES_H
 
 #include <tutti/tutti.h>
 

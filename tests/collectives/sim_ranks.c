@@ -332,7 +332,8 @@ static struct job_spec spec_of(const struct trial_run *run, int rank)
 {
 	const struct trial *t = &run->trial;
 	struct plan_options options = {.staged = t->staged};
-	struct job_spec spec = {.plan = run->plans[rank],
+	struct job_spec spec = {.kind = &plan_jobs,
+				.plan = run->plans[rank],
 				.args = args_of(run, rank),
 				.memory = t->staged ? &memory_proof : &memory_host,
 				.name = collective_name(variant(t)),

@@ -2,8 +2,8 @@
 #ifndef TESTS_COLLECTIVES_SIM_RANKS_H
 #define TESTS_COLLECTIVES_SIM_RANKS_H
 
-#include "collectives/engine.h"
-#include "collectives/select.h"
+#include "collectives/engine/engine.h"
+#include "collectives/select/select.h"
 #include "transport/sim/sim.h"
 
 struct sim_ranks {

@@ -52,7 +52,7 @@ static void all_listeners_share_one(void **state)
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &small), 0);
 	first = enter_all(0, 64);
 	assert_int_equal(first, 80 / ADMISSION_SHARE);
-	/* Each has its least, so that none is deaf because others are crowded. */
+	/* Each has its least, so that none is deaf because others are oversubscribed. */
 	second = enter_all(0, 64);
 	assert_int_equal(second, ADMISSION_LEAST);
 	leave_all(first);

@@ -1,5 +1,5 @@
-/* Breaks when a waiting thread never gets to sleep, when crowded threads spin, or give the CPU away
- * for nobody. */
+/* Breaks when a waiting thread never gets to sleep, when oversubscribed threads spin, or give the
+ * CPU away for nobody. */
 #include "core/wait.h"
 
 #include <sched.h>
@@ -68,17 +68,17 @@ static void near_a_yield_comes_at_once(void **state)
 	assert_int_equal(yields, 2);
 }
 
-static void crowded_threads_do_not_spin(void **state)
+static void oversubscribed_threads_do_not_spin(void **state)
 {
 	struct wait_policy alone = wait_policy_for(1);
-	struct wait_policy crowded = wait_policy_for(1 << 20);
+	struct wait_policy oversubscribed = wait_policy_for(1 << 20);
 
 	(void)state;
 	assert_true(alone.spins >= 100);
 	assert_int_equal(alone.apart, 0);
-	assert_int_equal(crowded.spins, 0);
-	assert_in_range(crowded.yields, 1, 100);
-	assert_in_range(crowded.apart, 1, 1000);
+	assert_int_equal(oversubscribed.spins, 0);
+	assert_in_range(oversubscribed.yields, 1, 100);
+	assert_in_range(oversubscribed.apart, 1, 1000);
 }
 
 static void largest_policy_does_not_wrap(void **state)
@@ -97,7 +97,7 @@ int main(void)
 		cmocka_unit_test(looks_are_counted),
 		cmocka_unit_test(apart_a_yield_comes_late),
 		cmocka_unit_test(near_a_yield_comes_at_once),
-		cmocka_unit_test(crowded_threads_do_not_spin),
+		cmocka_unit_test(oversubscribed_threads_do_not_spin),
 		cmocka_unit_test(largest_policy_does_not_wrap),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /* See job.h. Ranks are processes that this one forks; it has no threads, and calls nothing of the
- * library itself. It listens to the ranks' bell, strikes from outside what is due, wakes up who was
- * stopped, and ends what hangs. */
+ * library itself. It listens to the ranks' doorbell, strikes from outside what is due, wakes up who
+ * was stopped, and ends what hangs. */
 #include "tests/faults/job.h"
 
 #include "tests/faults/job_internal.h"
@@ -110,12 +110,13 @@ static int reap(struct job *job)
 static void look_after(struct job *job)
 {
 	uint64_t deadline = deadline_after_ms(DEADLINE_S * 1000);
-	struct pollfd bell = {.fd = job->bell, .events = POLLIN};
+	struct pollfd doorbell = {.fd = job->doorbell, .events = POLLIN};
 	uint64_t rings;
 
 	while (reap(job) > 0 && !job->has_hung) {
-		if (poll(&bell, 1, LOOK_MS) > 0 && read(job->bell, &rings, sizeof rings) < 0)
-			perror("the bell");
+		if (poll(&doorbell, 1, LOOK_MS) > 0 &&
+		    read(job->doorbell, &rings, sizeof rings) < 0)
+			perror("the doorbell");
 		job_strike_due(job);
 		wake(job);
 		job->has_hung = clock_now_ns() > deadline;
@@ -224,7 +225,7 @@ void job_run(const struct scenario *s, const struct job_options *options, struct
 	if (result->why)
 		return;
 	board_clear(board);
-	job.bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	job.doorbell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	job_start(&job);
 	look_after(&job);
 	end(&job, before);
@@ -239,5 +240,5 @@ void job_run(const struct scenario *s, const struct job_options *options, struct
 	}
 	for (int r = 0; r < scenario_seats(s); r++)
 		close(job.outputs[r]);
-	close(job.bell);
+	close(job.doorbell);
 }

@@ -13,7 +13,7 @@ struct job {
 	struct hosts hosts;
 	struct truth truth;
 	struct verdict verdict;
-	int bell, port, outputs[RANKS_MOST];
+	int doorbell, port, outputs[RANKS_MOST];
 	pid_t wire;
 	pid_t running[RANKS_MOST]; /* 0: has ended                                             */
 	int status[RANKS_MOST];

@@ -90,7 +90,7 @@ static void be_rank(struct job *job, int id, int rank)
 		}
 		hosts_close(&job->hosts);
 	}
-	exit(life_run(job->s, job->board, id, job->bell));
+	exit(life_run(job->s, job->board, id, job->doorbell));
 }
 
 static pid_t fork_or_die(void)

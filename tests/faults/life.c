@@ -278,7 +278,7 @@ static void arrive(struct life *life)
 	adopt(life, life->api.comm, ids, 2);
 }
 
-int life_run(const struct scenario *scenario, struct board *board, int id, int bell)
+int life_run(const struct scenario *scenario, struct board *board, int id, int doorbell)
 {
 	static struct life one;
 	struct life *life = &one;
@@ -294,7 +294,7 @@ int life_run(const struct scenario *scenario, struct board *board, int id, int b
 	if (id >= scenario->ranks)
 		life->ids[__builtin_ctz(scenario->faults[0].victims)] = id;
 	data_init();
-	strikes_init(&life->strikes, scenario, board, id, bell);
+	strikes_init(&life->strikes, scenario, board, id, doorbell);
 	strikes_at(&life->strikes, id < scenario->ranks ? POINT_INIT : POINT_GROW, 0, 0);
 	tutti_status status = tutti_init(&life->api.comm, NULL);
 	note_sentence(life, note(life, HAD_INIT, status), "init");

@@ -24,7 +24,7 @@ struct life {
 };
 
 /* Returns the process's exit code; what is wrong is on stderr. */
-int life_run(const struct scenario *scenario, struct board *board, int id, int bell);
+int life_run(const struct scenario *scenario, struct board *board, int id, int doorbell);
 
 /* steps.c: false: a call has failed, and its event is written. */
 bool steps_roll_call(struct life *life);

@@ -14,9 +14,9 @@
 #define HOLD_MS 10000 /* for the driver, at the most */
 
 void strikes_init(struct strikes *s, const struct scenario *scenario, struct board *board, int id,
-		  int bell)
+		  int doorbell)
 {
-	*s = (struct strikes){.scenario = scenario, .board = board, .id = id, .bell = bell};
+	*s = (struct strikes){.scenario = scenario, .board = board, .id = id, .doorbell = doorbell};
 	pthread_mutex_init(&s->lock, NULL);
 }
 
@@ -86,8 +86,8 @@ static void ask_driver(struct strikes *s, const struct fault *f, int number)
 
 	atomic_store(&s->board->requests[number].due_ns, clock_now_ns() + f->after_ns[f->trigger]);
 	atomic_store(state, REQUEST_WANTED);
-	if (write(s->bell, &one, sizeof one) != sizeof one)
-		perror("the driver's bell");
+	if (write(s->doorbell, &one, sizeof one) != sizeof one)
+		perror("the driver's doorbell");
 	while (f->holds && atomic_load(state) != REQUEST_DONE && clock_now_ns() < deadline)
 		poll(NULL, 0, 1);
 }

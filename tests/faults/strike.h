@@ -9,7 +9,7 @@
 struct strikes {
 	const struct scenario *scenario;
 	struct board *board;
-	int id, bell; /* bell: an eventfd that the driver listens to                  */
+	int id, doorbell; /* doorbell: an eventfd that the driver listens to                  */
 	bool is_struck[FAULTS_MOST];
 	pthread_mutex_t lock;
 	tutti_comm *comm; /* that may be aborted; NULL: none any more                      */
@@ -19,7 +19,7 @@ struct strikes {
 };
 
 void strikes_init(struct strikes *s, const struct scenario *scenario, struct board *board, int id,
-		  int bell);
+		  int doorbell);
 /* Nothing is aborted after it. */
 void strikes_finish(struct strikes *s);
 /* The communicator there is from now on; NULL: it is about to be destroyed. */

@@ -1,7 +1,7 @@
 /* Would break: TUTTI_ALGO and TUTTI_TRANSPORTS: the text is given to both. */
 #include "fuzz.h"
 
-#include "collectives/select.h"
+#include "collectives/select/select.h"
 #include "transport/registry.h"
 
 void fuzz_one(const uint8_t *bytes, size_t n)

@@ -4,7 +4,7 @@
 #include "foreign.h"
 #include "fuzz.h"
 
-#include "collectives/control_internal.h"
+#include "collectives/control/control_internal.h"
 
 #include <string.h>
 
@@ -42,7 +42,7 @@ static void hears(void *arg, struct foreign_conn *conn, const void *bytes, size_
 	MUST(n == sizeof *m && m->origin >= 0 && m->origin < r->size);
 }
 
-static void heed(void *arg, const struct notice *notice)
+static void on_failure(void *arg, const struct notice *notice)
 {
 	struct ring *r = arg;
 
@@ -175,7 +175,7 @@ void fuzz_one(const uint8_t *bytes, size_t n)
 		nowhere[rank].address_bytes = 1;
 	config.peers = nowhere;
 	MUST(ring.recorder && control_create(&ring.control, &config) == TUTTI_OK);
-	control_bind(ring.control, heed, NULL, &ring);
+	control_bind(ring.control, on_failure, NULL, &ring);
 	for (int i = 0; i < DEEDS_MAX && in.left; i++)
 		do_one(&ring, &in);
 	ring.foreign.holds = false;

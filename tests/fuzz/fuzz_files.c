@@ -2,7 +2,7 @@
  * file of a file:// rendezvous, and the secret's. The first byte says which. */
 #include "fuzz.h"
 
-#include "collectives/links.h"
+#include "collectives/select/links.h"
 #include "core/env.h"
 #include "core/status.h"
 #include "rendezvous/notice.h"

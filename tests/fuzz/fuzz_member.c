@@ -3,7 +3,7 @@
  * gets far. */
 #include "fuzz.h"
 
-#include "collectives/comm.h"
+#include "collectives/comm/comm.h"
 
 #include <string.h>
 

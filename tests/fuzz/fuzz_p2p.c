@@ -3,7 +3,8 @@
 #include "foreign.h"
 #include "fuzz.h"
 
-#include "collectives/p2p_internal.h"
+#include "collectives/p2p/p2p.h"
+#include "collectives/p2p/p2p_internal.h"
 
 #include <string.h>
 
@@ -49,7 +50,8 @@ static void post(struct caller *c, struct input *in, enum p2p_side side)
 	uint8_t how = input_byte(in);
 	size_t count = counts[how % 8];
 	int peer = how >> 3 & 3;
-	struct job_spec spec = {.memory = &memory_host,
+	struct job_spec spec = {.kind = &p2p_jobs,
+				.memory = &memory_host,
 				.args = {.dtype = TUTTI_U8, .count = count},
 				.p2p = {side, peer, how >> 5 & 1, NULL},
 				.name = side == P2P_SEND ? "send" : "recv",

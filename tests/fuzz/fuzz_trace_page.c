@@ -3,7 +3,7 @@
  * which say where (the head, a communicator, an operation) and what is there instead. */
 #include "fuzz.h"
 
-#include "collectives/trace_log.h"
+#include "collectives/trace/trace_log.h"
 #include "core/status.h"
 #include "tools/tutti-top/rows.h"
 #include "tools/tutti-trace/merge.h"

@@ -3,7 +3,7 @@
  * byte says which. */
 #include "fuzz.h"
 
-#include "collectives/window_internal.h"
+#include "collectives/window/window_internal.h"
 #include "core/net.h"
 
 #include <string.h>
@@ -52,7 +52,7 @@ static void lead(struct input *in)
 {
 	static unsigned leaders;
 	struct window_config config = config_of(0);
-	struct join_patience patience = {1, NULL, NULL}; /* whoever is to come has come */
+	struct join_wait wait_limit = {1, NULL, NULL}; /* whoever is to come has come */
 	struct window *window;
 	int fds[MEMBERS], listener, members = input_byte(in) % (MEMBERS + 1);
 	char name[40];
@@ -61,7 +61,7 @@ static void lead(struct input *in)
 	MUST(net_unix_listen(name, MEMBERS, &listener) == TUTTI_OK);
 	for (int i = 0; i < members; i++)
 		come(name, &fds[i], in);
-	if (window_lead_at(&window, &config, listener, &patience) == TUTTI_OK)
+	if (window_lead_at(&window, &config, listener, &wait_limit) == TUTTI_OK)
 		window_destroy(window);
 	for (int i = 0; i < members; i++)
 		close(fds[i]);

@@ -21,25 +21,25 @@ planted()
 }
 
 planted core/a.c '#include "memory/reduce.h"'
-planted core/a.h '  #  include "collectives/plan.h"'
+planted core/a.h '  #  include "collectives/plan/plan.h"'
 planted memory/a.c '#include "transport/registry.h"'
 planted memory/a.c '#include "rendezvous/rendezvous.h"'
-planted transport/tcp/a.c '#include "collectives/engine.h"'
+planted transport/tcp/a.c '#include "collectives/engine/engine.h"'
 planted transport/tcp/a.c '#include "memory/memory.h"'
 planted transport/tcp/a.c '#include "transport/shm/shm.h"'
 planted transport/tcp/a.c '#include "../shm/shm.h"'
 planted transport/registry.c '#include "transport/tcp/tcp.h"'
 planted rendezvous/a.c '#include "transport/registry.h"'
 planted collectives/a.c '#include "train/buckets.h"'
-planted collectives/ring.c '#include "core/status.h"'
+planted collectives/plan/algorithms/ring.c '#include "core/status.h"'
 planted train/a.c '#include "core/status.h"'
 planted launch/a.c '#include "core/net.h"'
-planted perf/a.c '#include "collectives/plan.h"'
+planted perf/a.c '#include "collectives/plan/plan.h"'
 planted examples/gpt/a.c '#include "../../core/log.h"'
 planted include/tutti/a.h '#include "core/status.h"'
-planted collectives/engine.c 'static void all_reduce(void);'
-planted collectives/engine.c '	if (spec->args.collective == COLL_BARRIER)'
-planted collectives/engine_run.c 'extern const struct tutti_transport transport_tcp;'
+planted collectives/engine/engine.c 'static void all_reduce(void);'
+planted collectives/engine/engine.c '	if (spec->args.collective == COLL_BARRIER)'
+planted collectives/engine/run.c 'extern const struct tutti_transport transport_tcp;'
 
 $check . || failures=1
 exit $failures

@@ -1,6 +1,6 @@
 /* Breaks when what ranks share shows a secret: the window and its flight recorders, the lanes of
  * shm. Also what is said of a URL that is none: it may have a secret in it. */
-#include "collectives/comm.h"
+#include "collectives/comm/comm.h"
 #include "core/net.h"
 
 #include <fcntl.h>

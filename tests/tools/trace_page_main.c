@@ -1,6 +1,6 @@
 /* trace_page_main KIND: a process that has something else under the name of a trace: random, short,
  * unsealed, version. Says that it is ready, and lives until stdin ends. */
-#include "collectives/trace.h"
+#include "collectives/trace/trace.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #include "events.h"
 #include "must.h"
 
-#include "collectives/run.h"
+#include "collectives/engine/run.h"
 
 #include <math.h>
 #include <string.h>

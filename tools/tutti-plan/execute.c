@@ -6,7 +6,7 @@
 
 #include "must.h"
 
-#include "collectives/run.h"
+#include "collectives/engine/run.h"
 
 static uint32_t read_operands(struct execution *x, int rank, uint32_t step)
 {

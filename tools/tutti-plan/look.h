@@ -3,8 +3,8 @@
 #ifndef TUTTI_PLAN_LOOK_H
 #define TUTTI_PLAN_LOOK_H
 
-#include "collectives/plan.h"
-#include "collectives/select.h"
+#include "collectives/plan/plan.h"
+#include "collectives/select/select.h"
 
 /* One call's plans, all ranks. */
 struct plan_set {

@@ -4,7 +4,7 @@
 #include "must.h"
 #include "units.h"
 
-#include "collectives/layout.h"
+#include "collectives/plan/layout.h"
 
 #include <errno.h>
 #include <stdio.h>

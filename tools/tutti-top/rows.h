@@ -2,7 +2,7 @@
 #ifndef TUTTI_TOP_ROWS_H
 #define TUTTI_TOP_ROWS_H
 
-#include "collectives/trace_log.h"
+#include "collectives/trace/trace_log.h"
 
 /* All that was read at one time. */
 struct sample {

@@ -4,7 +4,7 @@
 
 #include "arguments.h"
 
-#include "collectives/trace_log.h"
+#include "collectives/trace/trace_log.h"
 
 struct log {
 	struct trace_process *processes;

@@ -1,0 +1,270 @@
+/* The checks of arguments, the same for every collective: what differs is in calls.h and layout.h.
+ */
+#include "collectives/api/check.h"
+
+#include "collectives/api/group.h"
+#include "collectives/plan/layout.h"
+#include "core/forks.h"
+#include "memory/dtype.h"
+#include "memory/ops.h"
+
+#include <stdlib.h>
+
+tutti_status check_common(const char *name, const tutti_comm *comm, size_t count, tutti_dtype dtype,
+			  const tutti_call *call)
+{
+	group_note_errors();
+	TRY(forks_check(name));
+	if (!comm)
+		return fail(TUTTI_ERR_INVALID, "%s: comm is NULL", name);
+	size_t element = dtype_bytes(dtype);
+	if (element == 0)
+		return fail(TUTTI_ERR_INVALID, "%s: %d is no dtype", name, (int)dtype);
+	size_t bytes; /* without a division: that costs more than all other checks together */
+	if (__builtin_mul_overflow(count, element * (size_t)comm->size, &bytes) ||
+	    bytes > PTRDIFF_MAX)
+		return fail(
+			TUTTI_ERR_INVALID,
+			"%s: %zu elements of %zu bytes for %d ranks are more than memory can hold",
+			name, count, element, comm->size);
+	if (!call)
+		return TUTTI_OK;
+	if (call->timeout_ms < 0)
+		return fail(TUTTI_ERR_INVALID, "%s: call.timeout_ms is %d: it must not be negative",
+			    name, call->timeout_ms);
+	if (call->stream && !group_is_open())
+		return fail(TUTTI_ERR_UNSUPPORTED,
+			    "%s: call.stream is set, but this build has no CUDA", name);
+	return TUTTI_OK;
+}
+
+static tutti_status check_op(const char *name, tutti_op op, tutti_dtype dtype)
+{
+	if (!op_is_known(op))
+		return fail(TUTTI_ERR_INVALID, "%s: there is no operation %d, or it was destroyed",
+			    name, (int)op);
+	if (!op_fits(op, dtype))
+		return fail(TUTTI_ERR_INVALID, "%s: %s does not work on %s", name, op_name(op),
+			    dtype_name(dtype));
+	return TUTTI_OK;
+}
+
+static tutti_status check_arguments(const struct call_args *a, enum collective pattern,
+				    const tutti_comm *comm, const tutti_call *call)
+{
+	const char *name = collective_name(a->collective);
+
+	TRY(check_common(name, comm, a->count, a->dtype, call));
+	if (collective_reduces(pattern))
+		TRY(check_op(name, a->op, a->dtype));
+	if (collective_has_root(pattern) && (a->root < 0 || a->root >= comm->size))
+		return fail(TUTTI_ERR_INVALID, "%s: root %d is not in 0..%d", name, a->root,
+			    comm->size - 1);
+	return TUTTI_OK;
+}
+
+/* Whether check_arguments would find nothing, told by few instructions of what nearly every call
+ * is: one that waits, outside groups, with a built-in op that all dtypes have. */
+static bool has_plain_arguments(const struct call_args *a, enum collective pattern,
+				const tutti_comm *comm, const tutti_call *call)
+{
+	size_t element = dtype_bytes(a->dtype), bytes;
+
+	if (call || !comm || atomic_load_explicit(&group_threads, memory_order_relaxed) ||
+	    !element || forks_is_orphan)
+		return false;
+	if (__builtin_mul_overflow(a->count, element * (size_t)comm->size, &bytes) ||
+	    bytes > PTRDIFF_MAX)
+		return false;
+	if (collective_reduces(pattern) && (unsigned)a->op >= (unsigned)TUTTI_BAND)
+		return false;
+	return !collective_has_root(pattern) || (unsigned)a->root < (unsigned)comm->size;
+}
+
+/* Buffers that only the root has are not looked at elsewhere. */
+static void forget_roots_buffer(struct call_args *a, enum collective pattern)
+{
+	if (pattern == COLL_REDUCE || pattern == COLL_GATHER)
+		a->recv = NULL;
+	else
+		a->send = pattern == COLL_BROADCAST ? a->recv : NULL;
+}
+
+/* ---- overlap --------------------------------------------------------------------------------- */
+
+/* Bytes of memory; numbers, since as pointers they may lie outside of all memory. */
+struct bytes {
+	uintptr_t first, end;
+};
+
+static int blocks_of(const struct call_args *a, int side, int size)
+{
+	return collective_has_blocks(collective_pattern(a->collective), side) ? size : 1;
+}
+
+/* Block i of a side: of a side with one block the rank's own. */
+static struct bytes block_of(const struct call_args *a, const tutti_comm *comm, int side, int i)
+{
+	size_t unit = dtype_bytes(a->dtype), count = a->count, at = a->count * (size_t)i;
+	uintptr_t base = (uintptr_t)(side == SEND_SIDE ? a->send : a->recv);
+	bool alone = blocks_of(a, side, comm->size) == 1;
+
+	if (a->counts[side]) {
+		count = a->counts[side][alone ? comm->rank : i];
+		at = alone ? 0 : a->offsets[side][i];
+	}
+	return (struct bytes){base + at * unit, base + (at + count) * unit};
+}
+
+static bool overlap(struct bytes a, struct bytes b)
+{
+	return a.first < a.end && b.first < b.end && a.first < b.end && b.first < a.end;
+}
+
+/* Whether the call is in place: what each side has for this rank lies at one address. */
+static bool is_in_place(const struct call_args *a, const tutti_comm *comm)
+{
+	enum collective pattern = collective_pattern(a->collective);
+	int own[2];
+
+	if (pattern == COLL_ALL_REDUCE || pattern == COLL_REDUCE || pattern == COLL_BROADCAST)
+		return a->send == a->recv; /* what follows comes to the same */
+	for (int side = 0; side < 2; side++)
+		own[side] = blocks_of(a, side, comm->size) == 1 ? 0 : comm->rank;
+	return pattern != COLL_ALL_TO_ALL &&
+	       block_of(a, comm, SEND_SIDE, own[SEND_SIDE]).first ==
+		       block_of(a, comm, RECV_SIDE, own[RECV_SIDE]).first;
+}
+
+/* What nearly every call without counts is, told by few instructions: the buffers it uses are
+ * there, and in place, or so far apart that nothing it may touch meets. */
+static bool are_plainly_right(const struct call_args *a, enum collective pattern,
+			      const tutti_comm *comm)
+{
+	uintptr_t s = (uintptr_t)a->send, r = (uintptr_t)a->recv;
+	size_t block = a->count * dtype_bytes(a->dtype), own = block * (size_t)comm->rank;
+
+	if (collective_has_root(pattern) && a->root != comm->rank) /* one is forgotten */
+		return s || r;
+	if (!s || !r)
+		return pattern == COLL_BARRIER;
+	if ((s < r ? r - s : s - r) >= block * (size_t)comm->size)
+		return true;
+	return pattern != COLL_ALL_TO_ALL &&
+	       s + (collective_has_blocks(pattern, SEND_SIDE) ? own : 0) ==
+		       r + (collective_has_blocks(pattern, RECV_SIDE) ? own : 0);
+}
+
+static tutti_status check_buffers(const struct call_args *a, const tutti_comm *comm)
+{
+	const char *name = collective_name(a->collective);
+	size_t send = layout_extent(a, comm->rank, comm->size, SEND_SIDE);
+	size_t recv = layout_extent(a, comm->rank, comm->size, RECV_SIDE);
+	uintptr_t s = (uintptr_t)a->send, r = (uintptr_t)a->recv;
+
+	if ((!a->send && send) || (!a->recv && recv))
+		return fail(TUTTI_ERR_INVALID, "%s: %s is NULL", name,
+			    !a->send && send ? "send" : "recv");
+	if (!overlap((struct bytes){s, s + send}, (struct bytes){r, r + recv}) ||
+	    is_in_place(a, comm))
+		return TUTTI_OK;
+	for (int i = 0; i < blocks_of(a, SEND_SIDE, comm->size); i++)
+		for (int k = 0; k < blocks_of(a, RECV_SIDE, comm->size); k++)
+			if (overlap(block_of(a, comm, SEND_SIDE, i),
+				    block_of(a, comm, RECV_SIDE, k)))
+				return fail(TUTTI_ERR_INVALID,
+					    "%s: send (%p, %zu bytes) and recv (%p, %zu bytes) "
+					    "overlap, and not in place",
+					    name, a->send, send, a->recv, recv);
+	return TUTTI_OK;
+}
+
+/* ---- v-variants ------------------------------------------------------------------------------ */
+
+static tutti_status pack(struct tutti_comm *comm, int side, const size_t *counts)
+{
+	size_t at = 0, n = (size_t)comm->size;
+	if (!comm->packed[side] && !(comm->packed[side] = calloc(n, sizeof(size_t))))
+		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for %zu offsets", comm->rank, n);
+	for (size_t i = 0; i < n; i++) {
+		comm->packed[side][i] = at;
+		at += counts[i];
+	}
+	return TUTTI_OK;
+}
+
+static tutti_status check_side(struct call_args *a, int side, tutti_comm *comm)
+{
+	const size_t *counts = a->counts[side], *offsets = a->offsets[side];
+	size_t most = (size_t)PTRDIFF_MAX / dtype_bytes(a->dtype), sum = 0;
+	const char *name = collective_name(a->collective);
+
+	if (!counts)
+		return fail(TUTTI_ERR_INVALID, "%s: counts is NULL", name);
+	for (int i = 0; i < comm->size; i++) {
+		size_t at = offsets ? offsets[i] : 0;
+		if (counts[i] > most - sum || at > most - counts[i])
+			return fail(TUTTI_ERR_INVALID,
+				    "%s: %zu elements at offset %zu for rank %d are more than "
+				    "memory can hold",
+				    name, counts[i], at, i);
+		sum += counts[i];
+	}
+	if (!offsets) {
+		TRY(pack(comm, side, counts));
+		a->offsets[side] = comm->packed[side];
+	}
+	if (a->collective != COLL_ALL_TO_ALLV)
+		a->count = sum;
+	return TUTTI_OK;
+}
+
+/* Where every rank has the same counts they came as those of the sending side, and are those of
+ * both. */
+static tutti_status check_counts(struct call_args *a, tutti_comm *comm)
+{
+	TRY(check_side(a, SEND_SIDE, comm));
+	if (a->collective != COLL_ALL_TO_ALLV) {
+		a->counts[RECV_SIDE] = a->counts[SEND_SIDE];
+		a->offsets[RECV_SIDE] = a->offsets[SEND_SIDE];
+		return TUTTI_OK;
+	}
+	TRY(check_side(a, RECV_SIDE, comm));
+	size_t out = a->counts[SEND_SIDE][comm->rank], in = a->counts[RECV_SIDE][comm->rank];
+	return out == in ? TUTTI_OK
+			 : fail(TUTTI_ERR_INVALID,
+				"%s: rank %d sends itself %zu elements and expects %zu",
+				collective_name(a->collective), comm->rank, out, in);
+}
+
+/* Entered before anything is packed: the offsets of a call that another thread is in lie in the
+ * same place. */
+static tutti_status call_with_counts(struct call_args *a, tutti_comm *comm, const tutti_call *call)
+{
+	TRY(comm_enter(comm, collective_name(a->collective)));
+	tutti_status status = check_counts(a, comm);
+	if (status == TUTTI_OK)
+		status = check_buffers(a, comm);
+	if (status == TUTTI_OK)
+		status = comm_issue(comm, a, call);
+	if (status == TUTTI_ERR_MEMORY)
+		comm_lacks_memory(comm);
+	comm_leave(comm);
+	return status;
+}
+
+tutti_status check_and_call(struct call_args *a, tutti_comm *comm, const tutti_call *call)
+{
+	enum collective pattern = collective_pattern(a->collective);
+
+	last_error_clear();
+	if (!has_plain_arguments(a, pattern, comm, call))
+		TRY(check_arguments(a, pattern, comm, call));
+	if (collective_has_root(pattern) && comm->rank != a->root)
+		forget_roots_buffer(a, pattern);
+	if (collective_has_counts(a->collective))
+		return call_with_counts(a, comm, call);
+	if (!are_plainly_right(a, pattern, comm))
+		TRY(check_buffers(a, comm));
+	return comm_call(comm, a, call);
+}

@@ -1,0 +1,274 @@
+/* tutti_group_begin and _end: what is collected in between, and how it becomes one work. */
+#include "collectives/api/group.h"
+
+#include "collectives/engine/job.h"
+#include "core/forks.h"
+#include "memory/ops.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A collected call. Exactly one of the two is meant: a message when p2p.side says so. */
+struct collected {
+	struct tutti_comm *comm;
+	struct call_args args;
+	struct job_spec message;
+	int timeout_ms;
+	size_t *tables; /* of a v-variant: copies of its counts and offsets                    */
+};
+
+/* What a thread has collected. */
+struct batch {
+	int depth;
+	struct collected *members;
+	size_t count, room;
+	struct kept_error error; /* the first of a member                                  */
+};
+
+static _Thread_local struct batch *open_batch;
+atomic_int group_threads;
+
+bool group_is_mine(void)
+{
+	return open_batch != NULL;
+}
+
+void group_note_errors(void)
+{
+	if (group_is_open())
+		fail_keep(&open_batch->error);
+}
+
+/* ---- collecting ----------------------------------------------------------------------------- */
+
+/* The next member; it counts once it is complete. */
+static tutti_status new_collected(struct batch *b, struct tutti_comm *comm, const tutti_call *call,
+				  struct collected **m)
+{
+	if (b->count == GROUP_CALLS_MAX)
+		return fail(TUTTI_ERR_INVALID, "a group has at most %d calls: end it earlier",
+			    GROUP_CALLS_MAX);
+	if (b->count == b->room) {
+		size_t room = b->room ? 2 * b->room : 16;
+		struct collected *members = realloc(b->members, room * sizeof *members);
+		if (!members)
+			return fail(TUTTI_ERR_MEMORY, "no memory for a group of %zu calls",
+				    b->count + 1);
+		b->members = members;
+		b->room = room;
+	}
+	*m = &b->members[b->count];
+	**m = (struct collected){.comm = comm, .timeout_ms = call ? call->timeout_ms : 0};
+	return TUTTI_OK;
+}
+
+/* The caller's tables are gone when its call returns. */
+static tutti_status copy_tables(struct collected *m)
+{
+	struct call_args *a = &m->args;
+	size_t n = (size_t)m->comm->size, at = 0;
+	const size_t **tables[] = {&a->counts[0], &a->counts[1], &a->offsets[0], &a->offsets[1]};
+
+	if (!a->counts[0] && !a->counts[1])
+		return TUTTI_OK;
+	m->tables = malloc(4 * n * sizeof *m->tables);
+	if (!m->tables)
+		return fail(TUTTI_ERR_MEMORY, "no memory for the counts of a call in a group");
+	for (int t = 0; t < 4; t++) {
+		if (!*tables[t])
+			continue;
+		memcpy(m->tables + at, *tables[t], n * sizeof *m->tables);
+		*tables[t] = m->tables + at;
+		at += n;
+	}
+	return TUTTI_OK;
+}
+
+tutti_status group_add_call(struct tutti_comm *comm, const struct call_args *args,
+			    const tutti_call *call)
+{
+	struct collected *m = NULL;
+	group_note_errors();
+	if (args->collective >= COLL_SPLIT)
+		return fail(TUTTI_ERR_INVALID, "%s is not possible inside a group",
+			    collective_name(args->collective));
+	TRY(new_collected(open_batch, comm, call, &m));
+	m->args = *args;
+	TRY(copy_tables(m));
+	op_hold(m->args.op);
+	open_batch->count++;
+	fail_keep(NULL);
+	return TUTTI_OK;
+}
+
+tutti_status group_add_message(struct tutti_comm *comm, const struct job_spec *spec,
+			       const tutti_call *call)
+{
+	struct collected *m = NULL;
+	group_note_errors();
+	TRY(new_collected(open_batch, comm, call, &m));
+	m->message = *spec;
+	open_batch->count++;
+	fail_keep(NULL);
+	return TUTTI_OK;
+}
+
+/* ---- starting ------------------------------------------------------------------------------- */
+
+/* More works than may else be under way: a call that waits for room would keep those behind it,
+ * which it may need, from starting. */
+static void widen(const struct batch *b, int by)
+{
+	for (size_t i = 0; i < b->count; i++) {
+		struct engine *e = b->members[i].comm->engine;
+		pthread_mutex_lock(&e->lock);
+		e->groups += by;
+		engine_unlock(e);
+	}
+}
+
+static tutti_status start_member(struct collected *m, int timeout_ms, tutti_call *call)
+{
+	call->timeout_ms = m->timeout_ms ? m->timeout_ms : timeout_ms;
+	m->args.is_grouped = m->message.args.is_grouped = true;
+	if (m->message.p2p.side == P2P_NONE)
+		return comm_call(m->comm, &m->args, call);
+	if (call->timeout_ms)
+		m->message.timeout_ms = call->timeout_ms;
+	m->message.done = call->done;
+	m->message.done_arg = call->done_arg;
+	return p2p_issue(m->comm, &m->message, call);
+}
+
+/* One that cannot start does not keep the others from it: other ranks have started theirs. */
+static tutti_status start_all(struct batch *b, struct tutti_work *whole, int timeout_ms)
+{
+	tutti_status first = TUTTI_OK;
+	char why[ERROR_BYTES] = "";
+
+	widen(b, 1);
+	for (size_t i = 0; i < b->count; i++) {
+		struct tutti_work *part = NULL;
+		tutti_call call = {.work = &part};
+		tutti_status status = start_member(&b->members[i], timeout_ms, &call);
+		if (status == TUTTI_OK) {
+			work_add_part(whole, part);
+			continue;
+		}
+		work_note_error(whole, status, last_error());
+		if (first == TUTTI_OK) {
+			first = status;
+			memcpy(why, last_error(), strlen(last_error()) + 1);
+		}
+	}
+	widen(b, -1);
+	return first == TUTTI_OK ? TUTTI_OK : fail(first, "%s", why);
+}
+
+/* One call is its own group's work. It is issued like the others and only then waited for, since a
+ * call of a group does not wait for room. */
+static tutti_status run_alone(struct batch *b, const tutti_call *call)
+{
+	struct tutti_work *work;
+	tutti_call own = {.work = call->work, .done = call->done, .done_arg = call->done_arg};
+	bool waits = !call->work && !call->done;
+
+	if (waits)
+		own.work = &work;
+	widen(b, 1);
+	tutti_status status = start_member(&b->members[0], call->timeout_ms, &own);
+	widen(b, -1);
+	return status == TUTTI_OK && waits ? work_wait(&work, 0) : status;
+}
+
+static tutti_status run(struct batch *b, const tutti_call *call)
+{
+	static const tutti_call none;
+	struct tutti_work *whole;
+
+	if (!call)
+		call = &none;
+	if (b->count == 0) {
+		if (call->done)
+			call->done(call->done_arg, TUTTI_OK);
+		return TUTTI_OK;
+	}
+	if (b->count == 1)
+		return run_alone(b, call);
+	TRY(work_new_whole(&whole, b->members[0].comm->engine, b->count, call));
+	tutti_status status = start_all(b, whole, call->timeout_ms);
+	bool any = work_seal(whole);
+	if (!any) { /* nothing was started: the caller hears of it here, once */
+		work_release(whole);
+		return status;
+	}
+	if (!call->work && !call->done)
+		return work_wait(&whole, 0);
+	if (call->work)
+		*call->work = whole;
+	else
+		work_release(whole);
+	return TUTTI_OK;
+}
+
+/* ---- the API -------------------------------------------------------------------------------- */
+
+tutti_status tutti_group_begin(void)
+{
+	last_error_clear();
+	if (!open_batch) {
+		open_batch = calloc(1, sizeof *open_batch);
+		if (!open_batch)
+			return fail(TUTTI_ERR_MEMORY, "no memory for a group");
+		atomic_fetch_add(&group_threads, 1);
+	}
+	open_batch->depth++;
+	return TUTTI_OK;
+}
+
+static tutti_status check_end(const tutti_call *call)
+{
+	if (call && call->timeout_ms < 0)
+		return fail(TUTTI_ERR_INVALID,
+			    "tutti_group_end: call.timeout_ms is %d: it must not be negative",
+			    call->timeout_ms);
+	if (call && call->stream)
+		return fail(TUTTI_ERR_UNSUPPORTED,
+			    "tutti_group_end: call.stream is set, but this build has no CUDA");
+	return TUTTI_OK;
+}
+
+static tutti_status end(struct batch *b, const tutti_call *call)
+{
+	TRY(forks_check("tutti_group_end"));
+	if (b->error.status != TUTTI_OK)
+		return fail(b->error.status, "%s", b->error.sentence);
+	TRY(check_end(call));
+	return run(b, call);
+}
+
+tutti_status tutti_group_end(const tutti_call *call)
+{
+	struct batch *b = open_batch;
+
+	last_error_clear();
+	if (!b)
+		return fail(TUTTI_ERR_INVALID,
+			    "tutti_group_end: this thread has begun no group that it could end");
+	if (call && call->work)
+		*call->work = NULL; /* also of an inner end, which makes no work */
+	if (--b->depth > 0)
+		return b->error.status == TUTTI_OK ? TUTTI_OK
+						   : fail(b->error.status, "%s", b->error.sentence);
+	fail_keep(NULL);
+	open_batch = NULL;
+	atomic_fetch_sub(&group_threads, 1);
+	tutti_status status = end(b, call);
+	for (size_t i = 0; i < b->count; i++) {
+		op_release(b->members[i].args.op);
+		free(b->members[i].tables);
+	}
+	free(b->members);
+	free(b);
+	return status;
+}

@@ -1,0 +1,30 @@
+/* Groups: the calls that a thread makes between tutti_group_begin and tutti_group_end are
+ * collected, and started together at the outermost end. (A plan's struct group is another matter:
+ * some ranks.) */
+#ifndef COLLECTIVES_API_GROUP_H
+#define COLLECTIVES_API_GROUP_H
+
+#include "collectives/comm/comm.h"
+
+#define GROUP_CALLS_MAX 16384
+
+extern atomic_int group_threads; /* how many threads are collecting                     */
+bool group_is_mine(void);
+
+/* Whether this thread is collecting: one load while no thread is. */
+static inline bool group_is_open(void)
+{
+	return __builtin_expect(atomic_load_explicit(&group_threads, memory_order_relaxed), 0) &&
+	       group_is_mine();
+}
+
+/* The checks of a call that may be a member begin: what they find wrong is kept for group_end. */
+void group_note_errors(void);
+/* Collects a call whose checks have passed. What its arguments point to is copied, but for the
+ * buffers. */
+tutti_status group_add_call(struct tutti_comm *comm, const struct call_args *args,
+			    const tutti_call *call);
+tutti_status group_add_message(struct tutti_comm *comm, const struct job_spec *spec,
+			       const tutti_call *call);
+
+#endif

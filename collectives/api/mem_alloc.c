@@ -1,0 +1,124 @@
+/* tutti_mem_alloc: memory of the window where the ranks share one, else this process's own. */
+#include "collectives/comm/comm.h"
+
+#include "core/forks.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#define HUGE_PAGE ((size_t)2 << 20)
+
+/* Memory without a window, so that mem_free knows it. */
+struct private_block {
+	struct private_block *next;
+	void *ptr;
+	size_t bytes;
+};
+static pthread_mutex_t blocks_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct private_block *blocks;
+
+static void *map_zeroed(size_t bytes)
+{
+	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (p == MAP_FAILED)
+		return NULL;
+	if (bytes >= HUGE_PAGE)
+		(void)madvise(p, bytes, MADV_HUGEPAGE); /* a hint; small pages do as well */
+	return p;
+}
+
+tutti_status private_alloc(void **ptr, size_t bytes)
+{
+	struct private_block *b = malloc(sizeof *b);
+	void *p = b ? map_zeroed(bytes ? bytes : 1) : NULL;
+	if (!p) {
+		fail_errno("tutti_mem_alloc: no memory for %zu bytes", bytes);
+		free(b);
+		return TUTTI_ERR_MEMORY;
+	}
+	pthread_mutex_lock(&blocks_lock);
+	*b = (struct private_block){blocks, p, bytes ? bytes : 1};
+	blocks = b;
+	pthread_mutex_unlock(&blocks_lock);
+	*ptr = p;
+	return TUTTI_OK;
+}
+
+/* OK when it was ours; INVALID, without a sentence, when not. */
+tutti_status private_free(void *ptr)
+{
+	pthread_mutex_lock(&blocks_lock);
+	struct private_block **at = &blocks, *b;
+	while (*at && (*at)->ptr != ptr)
+		at = &(*at)->next;
+	if ((b = *at))
+		*at = b->next;
+	pthread_mutex_unlock(&blocks_lock);
+	if (!b)
+		return TUTTI_ERR_INVALID;
+	munmap(b->ptr, b->bytes);
+	free(b);
+	return TUTTI_OK;
+}
+
+tutti_status tutti_mem_alloc(void **ptr, size_t bytes, tutti_comm *comm)
+{
+	struct tutti_work *work;
+	tutti_call call = {.work = &work};
+
+	last_error_clear();
+	TRY(forks_check("tutti_mem_alloc"));
+	if (!ptr || !comm)
+		return fail(TUTTI_ERR_INVALID, "tutti_mem_alloc: %s is NULL", ptr ? "comm" : "ptr");
+	if (bytes > (size_t)PTRDIFF_MAX / (size_t)comm->size)
+		return fail(TUTTI_ERR_INVALID, "tutti_mem_alloc: %zu bytes on each of %d ranks",
+			    bytes, comm->size);
+	if (engine_status(comm->engine) != TUTTI_OK)
+		return fail(engine_status(comm->engine), "%s", engine_error(comm->engine));
+	if (!comm->window)
+		return private_alloc(ptr, bytes);
+	struct call_args args = {.collective = COLL_MEM_ALLOC, .dtype = TUTTI_U8, .count = bytes};
+	TRY(comm_call(comm, &args, &call));
+	struct tutti_work *held = work;
+	work_retain(held);
+	tutti_status status = work_wait(&work, 0);
+	void *memory = work_memory(held);
+	work_release(held);
+	if (status != TUTTI_OK) {
+		window_mem_drop(memory);
+		return status;
+	}
+	if (comm->env.huge_pages)
+		window_mem_enlarge(memory, bytes, comm->size);
+	*ptr = memory;
+	return TUTTI_OK;
+}
+
+tutti_status tutti_mem_free(void *ptr)
+{
+	last_error_clear();
+	if (!ptr || private_free(ptr) == TUTTI_OK)
+		return TUTTI_OK;
+	return window_mem_free(ptr);
+}
+
+/* No transport of this build registers memory, so the hint has nothing to do. */
+static tutti_status check_hint(const char *name, const void *ptr, const tutti_comm *comm)
+{
+	last_error_clear();
+	if (!ptr || !comm)
+		return fail(TUTTI_ERR_INVALID, "%s: %s is NULL", name, ptr ? "comm" : "ptr");
+	return TUTTI_OK;
+}
+
+tutti_status tutti_mem_register(void *ptr, size_t bytes, tutti_comm *comm)
+{
+	(void)bytes;
+	return check_hint("tutti_mem_register", ptr, comm);
+}
+
+tutti_status tutti_mem_deregister(void *ptr, tutti_comm *comm)
+{
+	return check_hint("tutti_mem_deregister", ptr, comm);
+}

@@ -1,0 +1,96 @@
+/* tutti_comm_agree: one verdict for all ranks that live, also on a communicator that has failed. */
+#include "collectives/comm/comm.h"
+#include "collectives/api/group.h"
+
+#include "core/forks.h"
+#include "core/cancel.h"
+
+#include <stdlib.h>
+
+static bool is_aborted_again(void *arg)
+{
+	struct tutti_comm *comm = arg;
+	return atomic_load(&comm->aborts) != comm->aborts_before;
+}
+
+tutti_status comm_enter_recovery(struct tutti_comm *comm, const char *name)
+{
+	TRY(comm_enter(comm, name));
+	comm->aborts_before = atomic_load(&comm->aborts);
+	cancel_begin(is_aborted_again, comm);
+	return TUTTI_OK;
+}
+
+void comm_leave_recovery(struct tutti_comm *comm)
+{
+	cancel_end();
+	consensus_leave(comm->consensus);
+	comm_leave(comm);
+}
+
+static bool has_ended(void *arg, int rank)
+{
+	const struct tutti_comm *comm = arg;
+	return comm->window && window_has_ended(comm->window, rank);
+}
+
+tutti_status comm_ask(struct tutti_comm *comm, struct consensus_question *question, uint32_t which,
+		      uint8_t *marks, void *records)
+{
+	question->number = CONSENSUS_NUMBER(comm->consensus_calls, which);
+	question->has_ended = has_ended;
+	question->arg = comm;
+	return consensus_ask(comm->consensus, question, marks, records);
+}
+
+static tutti_status agree(struct tutti_comm *comm, int *flag, uint8_t *marks, int32_t *flags)
+{
+	int32_t own = *flag;
+	int verdict = -1, taking_part = 0;
+	char absent[256];
+	struct consensus_question question = {
+		.name = "tutti_comm_agree", .record = &own, .record_bytes = sizeof own};
+
+	comm->consensus_calls++;
+	TRY(comm_ask(comm, &question, CALL_AGREE, marks, flags));
+	for (int r = 0; r < comm->size; r++) {
+		if (marks[r] != MARK_MEMBER) {
+			marks[r] = MARK_MISSING;
+			continue;
+		}
+		verdict &= flags[r];
+		taking_part++;
+	}
+	*flag = verdict;
+	if (taking_part == comm->size)
+		return TUTTI_OK;
+	return fail(TUTTI_ERR_PEER,
+		    "tutti_comm_agree: %s took no part; the flag is that of the other %d of %d "
+		    "ranks, who all get it with this error",
+		    consensus_list(marks, comm->size, MARK_MISSING, absent, sizeof absent),
+		    taking_part, comm->size);
+}
+
+tutti_status tutti_comm_agree(tutti_comm *comm, int *flag)
+{
+	last_error_clear();
+	TRY(forks_check("tutti_comm_agree"));
+	if (!comm || !flag)
+		return fail(TUTTI_ERR_INVALID, "tutti_comm_agree: %s is NULL",
+			    comm ? "flag" : "comm");
+	if (group_is_open())
+		return fail(TUTTI_ERR_INVALID, "tutti_comm_agree: a group is open on this thread");
+	TRY(comm_enter_recovery(comm, "tutti_comm_agree"));
+	uint8_t *marks = calloc((size_t)comm->size, 1);
+	int32_t *flags = calloc((size_t)comm->size, sizeof *flags);
+	tutti_status status;
+	if (marks && flags)
+		status = agree(comm, flag, marks, flags);
+	else
+		status = fail(TUTTI_ERR_MEMORY, "tutti_comm_agree: no memory for %d flags",
+			      comm->size);
+	free(marks);
+	free(flags);
+	comm_leave_recovery(comm);
+	return status;
+}

@@ -1,0 +1,240 @@
+/* How ranks that meet at a place come to a communicator: in rounds, after each of which all know
+ * whether all can go on, and if not, why. tutti_init's ranks, and those of a job that grows. */
+#include "collectives/comm/arrive.h"
+#include "collectives/comm/measure.h"
+
+#include "core/clock.h"
+#include "core/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Every rank learns whether all have done their part; the sentence of the first that has not, but
+ * rather of one that did not fail for another's sake. */
+struct verdict {
+	int32_t status, has_window, has_links, parent_rank;
+	struct links links;
+	char sentence[ERROR_BYTES];
+};
+
+/* What all ranks have, and the median of what they measured. */
+struct consensus {
+	bool windows, links;
+	struct links median;
+};
+
+static bool is_secondary_error(int32_t status)
+{
+	return status == TUTTI_ERR_PEER || status == TUTTI_ERR_TIMEOUT;
+}
+
+/* Many sentences say already whose they are. */
+static tutti_status quote(int rank, tutti_status status, const char *sentence)
+{
+	if (comm_behind_name(sentence, rank))
+		return fail(status, "%.511s", sentence);
+	return fail(status, "rank %d: %.480s", rank, sentence);
+}
+
+static tutti_status judge(struct tutti_comm *comm, struct verdict *all, tutti_status status,
+			  const char *sentence)
+{
+	int cause = -1;
+
+	for (int r = 0; r < comm->size; r++)
+		if (all[r].status != TUTTI_OK &&
+		    (cause < 0 ||
+		     (is_secondary_error(all[cause].status) && !is_secondary_error(all[r].status))))
+			cause = r;
+	if (cause < 0)
+		return TUTTI_OK;
+	all[cause].sentence[ERROR_BYTES - 1] = '\0';
+	return cause == comm->rank
+		       ? fail(status, "%s", sentence)
+		       : quote(cause, status_said(all[cause].status), all[cause].sentence);
+}
+
+/* room: for as many links and doubles as there are ranks. */
+static void sum_up(const struct tutti_comm *comm, const struct verdict *all, struct links *room,
+		   struct consensus *c)
+{
+	size_t n = (size_t)comm->size;
+	*c = (struct consensus){true, true, links_default()};
+	for (int r = 0; r < comm->size; r++) {
+		c->windows &= all[r].has_window;
+		c->links &= all[r].has_links;
+		room[r] = all[r].links;
+	}
+	links_median(&c->median, room, comm->size, (double *)(room + n));
+	links_round(&c->median);
+}
+
+/* Of ranks that were in a communicator that grew: known once the engine runs, in the last round. */
+static tutti_status note_parents(struct tutti_comm *comm, const struct verdict *all)
+{
+	size_t n = (size_t)comm->size;
+	bool any = false;
+
+	for (size_t r = 0; r < n; r++)
+		any |= all[r].parent_rank >= 0;
+	if (!any || !comm->engine || comm->parent_ranks)
+		return TUTTI_OK;
+	comm->parent_ranks = malloc(n * sizeof *comm->parent_ranks);
+	if (!comm->parent_ranks)
+		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for %zu ranks", comm->rank, n);
+	for (size_t r = 0; r < n; r++)
+		comm->parent_ranks[r] = all[r].parent_rank;
+	return TUTTI_OK;
+}
+
+static tutti_status agree(struct tutti_comm *comm, struct rendezvous *meeting, tutti_status status,
+			  struct consensus *consensus, uint64_t deadline)
+{
+	struct verdict mine = {.status = (int32_t)status,
+			       .has_window = comm->window != NULL,
+			       .has_links = comm->has_links,
+			       .parent_rank = comm->parent_rank,
+			       .links = comm->select.links};
+	size_t n = (size_t)comm->size;
+	struct verdict *all = calloc(n, sizeof *all);
+	struct links *links = calloc(n, sizeof *links + sizeof(double));
+	tutti_status met = TUTTI_ERR_MEMORY;
+	if (!all || !links)
+		fail(met, "rank %d: no memory to join", comm->rank);
+	else {
+		if (status != TUTTI_OK)
+			memcpy(mine.sentence, last_error(), strlen(last_error()) + 1);
+		met = rendezvous_all_gather(meeting, &mine, sizeof mine, all, deadline);
+	}
+	if (met == TUTTI_OK)
+		met = judge(comm, all, status, mine.sentence);
+	if (met == TUTTI_OK) {
+		sum_up(comm, all, links, consensus);
+		met = note_parents(comm, all);
+	}
+	free(all);
+	free(links);
+	return met;
+}
+
+/* Ranks of a node that cannot open their window go on without one, together. */
+static tutti_status open_window(struct tutti_comm *comm, struct rendezvous *meeting,
+				uint64_t deadline)
+{
+	struct consensus all;
+
+	comm_open_window(comm, deadline, NULL, NULL);
+	TRY(agree(comm, meeting, TUTTI_OK, &all, deadline));
+	comm->has_links = all.links;
+	comm_keep_window(comm, all.windows);
+	return TUTTI_OK;
+}
+
+/* Links are measured unless the ranks share memory, where no message goes, or all of them found
+ * their speeds in TUTTI_LINKS. */
+static tutti_status measure(struct tutti_comm *comm)
+{
+	if (comm->window || comm->has_links || comm->size == 1)
+		return TUTTI_OK;
+	TRY(measure_links(comm, &comm->select.links));
+	engine_forget_stats(comm->engine);
+	return TUTTI_OK;
+}
+
+static void keep_links(struct tutti_comm *comm, const struct links *agreed)
+{
+	char key[256];
+	if (comm->env.links && *comm->env.links && !comm->has_links && !comm->window &&
+	    comm->local_rank == 0)
+		links_append(agreed, comm->env.links, measure_key(comm, key, sizeof key));
+	select_prepare(&comm->select, agreed);
+}
+
+/* A file that nobody can use is not passed over, whether or not links are measured in the end. */
+tutti_status arrive_describe(struct tutti_comm *comm, struct member *member)
+{
+	TRY(comm_describe(comm, member));
+	return comm->env.links ? links_check(comm->env.links) : TUTTI_OK;
+}
+
+static tutti_status meet(struct tutti_comm *comm, struct rendezvous *meeting, uint64_t deadline)
+{
+	struct member mine, *all = calloc((size_t)comm->size, sizeof *all);
+	struct consensus unused;
+	if (!all)
+		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory to join", comm->rank);
+	rendezvous_identity(meeting, comm->key, comm->id);
+	tutti_status status = arrive_describe(comm, &mine);
+	/* A rank that cannot go on says so in the first round, and why in the second. */
+	tutti_status agreed = agree(comm, meeting, status, &unused, deadline);
+	if (agreed == TUTTI_OK)
+		agreed = rendezvous_all_gather(meeting, &mine, sizeof mine, all, deadline);
+	if (agreed == TUTTI_OK) {
+		status = comm_meet(comm, all);
+		agreed = agree(comm, meeting, status, &unused, deadline);
+	}
+	free(all);
+	TRY(agreed);
+	char key[256];
+	comm->has_links = comm->env.links && *comm->env.links &&
+			  links_read(&comm->select.links, comm->env.links,
+				     measure_key(comm, key, sizeof key));
+	return open_window(comm, meeting, deadline);
+}
+
+static tutti_status finish(struct tutti_comm *comm, uint64_t deadline)
+{
+	TRY(comm_start(comm));
+	TRY(comm_connect(comm, deadline));
+	return measure(comm);
+}
+
+static void leave(struct arrival *arrival)
+{
+	rendezvous_leave(arrival->meeting, arrival->deadline);
+	arrival->meeting = NULL;
+}
+
+tutti_status comm_arrive(struct tutti_comm *comm, const struct job *job, int parent_rank,
+			 struct arrival *arrival)
+{
+	uint64_t deadline = deadline_after_ms(comm->timeout_ms);
+	struct consensus all;
+
+	*arrival = (struct arrival){NULL, deadline};
+	TRY(rendezvous_join(&arrival->meeting, job, &comm->env, deadline));
+	comm->parent_rank = parent_rank;
+	tutti_status status = meet(comm, arrival->meeting, deadline);
+	if (status == TUTTI_OK) {
+		status = finish(comm, deadline);
+		if (status != TUTTI_OK)
+			comm_close(comm); /* the others need not wait for this rank */
+		status = agree(comm, arrival->meeting, status, &all, deadline);
+		if (status == TUTTI_OK)
+			keep_links(comm, &all.median);
+	}
+	if (status != TUTTI_OK)
+		leave(arrival);
+	return status;
+}
+
+tutti_status comm_conclude(struct tutti_comm *comm, struct arrival *arrival, tutti_status verdict)
+{
+	char sentence[ERROR_BYTES];
+	struct consensus unused;
+
+	if (!arrival->meeting)
+		return verdict;
+	snprintf(sentence, sizeof sentence, "%s", verdict == TUTTI_OK ? "" : last_error());
+	tutti_status status = TUTTI_OK;
+	if (comm->parent_ranks)
+		status = agree(comm, arrival->meeting, verdict, &unused, arrival->deadline);
+	leave(arrival);
+	if (comm->parent_rank < 0)
+		return status;
+	/* What these have decided stands, whoever has died since. */
+	if (status != TUTTI_OK)
+		log_info("the new ranks may not have heard of it: %s", last_error());
+	return verdict == TUTTI_OK ? verdict : fail(verdict, "%s", sentence);
+}

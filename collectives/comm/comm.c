@@ -1,0 +1,304 @@
+/* A communicator from its first byte to its last: made empty, described (describe.c), introduced to
+ * the others (meet.c), then its engine is started. Only then others see it. */
+#include "collectives/comm/comm.h"
+
+#include "core/clock.h"
+#include "core/forks.h"
+#include "core/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#define CONNECT_MS    20000
+#define WINDOW_NS_MAX UINT64_C(10000000000)
+
+const char *comm_behind_name(const char *sentence, int rank)
+{
+	char name[24];
+	size_t n = (size_t)snprintf(name, sizeof name, "rank %d", rank);
+
+	if (strncasecmp(sentence, name, n) == 0 && (sentence[n] == ' ' || sentence[n] == ':'))
+		return sentence + n;
+	return NULL;
+}
+
+/* Not the secret's: nobody needs it once the ranks have met. */
+static bool copy_texts(struct tutti_comm *comm, const char *filter)
+{
+	const char **texts[] = {&comm->env.transports, &comm->env.transport_plugin,
+				&comm->env.algo,       &comm->env.address,
+				&comm->env.host_id,    &comm->env.trace_dir};
+	bool is_whole = true;
+
+	comm->env.secret = comm->env.secret_file = comm->env.log = comm->env.simd = NULL;
+	for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+		const char *text = *texts[i];
+		*texts[i] = text ? strdup(text) : NULL;
+		is_whole &= !text || *texts[i];
+	}
+	comm->filter = filter ? strdup(filter) : NULL;
+	return is_whole && (!filter || comm->filter);
+}
+
+static void free_texts(struct tutti_comm *comm)
+{
+	const char *texts[] = {
+		comm->env.transports, comm->env.transport_plugin, comm->env.algo, comm->env.address,
+		comm->env.host_id,    comm->env.trace_dir,        comm->filter};
+	for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+		free((void *)(uintptr_t)texts[i]);
+}
+
+tutti_status comm_new(struct tutti_comm **out, const tutti_config *config, const struct env *env,
+		      int rank, int size)
+{
+	struct tutti_comm *comm = calloc(1, sizeof *comm);
+	if (!comm)
+		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for a communicator", rank);
+	forks_watch();
+	comm->rank = rank;
+	comm->size = size;
+	comm->window_refusal = -1;
+	comm->local_size = comm->num_nodes = comm->ranks_on_host = 1;
+	comm->cores = wait_cores();
+	comm->env = *env;
+	comm->timeout_ms = config->timeout_ms ? config->timeout_ms : (int)env->timeout_ms;
+	comm->deterministic = config->deterministic;
+	if (!copy_texts(comm, config->transports ? config->transports : env->transports)) {
+		comm_free(comm);
+		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for a communicator", rank);
+	}
+	*out = comm;
+	return TUTTI_OK;
+}
+
+struct window_config comm_window_config(struct tutti_comm *comm)
+{
+	return (struct window_config){.rank = comm->rank,
+				      .size = comm->size,
+				      .comm_id = {comm->id[0], comm->id[1]},
+				      .window_bytes = (size_t)comm->env.window_bytes,
+				      .policy = wait_policy_on(comm->ranks_on_host, comm->cores),
+				      /* A part of the ranks does not see where the others are. */
+				      .spreads =
+					      comm->env.spread && comm->size >= comm->ranks_on_host,
+				      /* With more of them slots are as fast, or faster. */
+				      .read_bytes = comm->size == 2 ? (size_t)comm->env.read : 0,
+				      .cores = comm->cores,
+				      .refusal = &comm->window_refusal};
+}
+
+void comm_open_window(struct tutti_comm *comm, uint64_t deadline_ns, bool (*is_over)(void *arg),
+		      void *arg)
+{
+	uint64_t now = clock_now_ns(), left = deadline_ns > now ? (deadline_ns - now) / 2 : 0;
+
+	if (!comm->may_window)
+		return;
+	struct window_config config = comm_window_config(comm);
+	if (window_join_unless(&comm->window, &config,
+			       now + (left < WINDOW_NS_MAX ? left : WINDOW_NS_MAX), is_over,
+			       arg) != TUTTI_OK)
+		log_info("no window, messages instead: %s", last_error());
+}
+
+static void end_refusal(struct tutti_comm *comm)
+{
+	if (comm->window_refusal >= 0)
+		close(comm->window_refusal);
+	comm->window_refusal = -1;
+}
+
+void comm_keep_window(struct tutti_comm *comm, bool all_have_it)
+{
+	end_refusal(comm);
+	if (all_have_it)
+		return;
+	window_destroy(comm->window);
+	comm->window = NULL;
+}
+
+/* Only where there is no window: it does what the control ring is for. */
+static tutti_status open_ring(struct tutti_comm *comm, struct control **control)
+{
+	struct control_config config = {.rank = comm->rank,
+					.size = comm->size,
+					.endpoint = comm->control_endpoint,
+					.peers = comm->peers,
+					.recorder = comm->recorder,
+					.silence_ms = (int)comm->env.silence_ms};
+
+	comm->control_endpoint = NULL;
+	if (config.endpoint && comm->window) {
+		config.endpoint->transport->destroy(config.endpoint);
+		free(comm->peers);
+		comm->peers = NULL;
+		return TUTTI_OK;
+	}
+	if (comm->size == 1)
+		return TUTTI_OK;
+	return control_create(control, &config);
+}
+
+/* The id is everybody's own business: what others see of it is enough to tell communicators apart.
+ */
+static tutti_status open_trace(struct tutti_comm *comm)
+{
+	struct trace_about about = {.name = (comm->id[0] ^ comm->id[1] >> 7) * 0x9e3779b97f4a7c15u,
+				    .rank = comm->rank,
+				    .size = comm->size,
+				    .node_rank = comm->node_rank,
+				    .num_nodes = comm->num_nodes};
+	size_t at = 0;
+
+	if (comm->window)
+		snprintf(about.way, sizeof about.way, "window");
+	for (int i = 0; !comm->window && i < comm->endpoint_count && at < sizeof about.way; i++)
+		at += (size_t)snprintf(about.way + at, sizeof about.way - at, "%s%s", i ? "," : "",
+				       comm->transports[i]->name);
+	return trace_open(&comm->trace, &about);
+}
+
+static tutti_status start_engine(struct tutti_comm *comm, const struct engine_config *config)
+{
+	tutti_status status = engine_create(&comm->engine, config);
+	if (status != TUTTI_OK)
+		control_destroy(config->control);
+	else if (config->control)
+		status = engine_open_control(comm->engine);
+	return status;
+}
+
+/* All neighbours have started, or one has failed to and may never connect: that need not take long.
+ */
+tutti_status comm_connect_unless(struct tutti_comm *comm, uint64_t deadline_ns,
+				 bool (*is_over)(void *arg), void *arg)
+{
+	uint64_t soon = deadline_after_ms(CONNECT_MS);
+	return engine_wait_control(comm->engine, soon < deadline_ns ? soon : deadline_ns, is_over,
+				   arg);
+}
+
+tutti_status comm_connect(struct tutti_comm *comm, uint64_t deadline_ns)
+{
+	return comm_connect_unless(comm, deadline_ns, NULL, NULL);
+}
+
+tutti_status comm_start(struct tutti_comm *comm)
+{
+	struct engine_config config = {
+		.rank = comm->rank,
+		.size = comm->size,
+		.endpoints = comm->endpoints,
+		.endpoint_count = comm->endpoint_count,
+		.routes = comm->routes,
+		.window = comm->window,
+		.slice_bytes = (size_t)comm->env.slice_bytes,
+		.scratch_bytes = (size_t)comm->env.scratch_bytes,
+		.linger_ms = (int)comm->env.reconnect_ms,
+		.policy = wait_policy_on(comm->ranks_on_host, comm->cores),
+		.helper_policy = wait_policy_on(2 * comm->ranks_on_host, comm->cores)};
+	if (!comm->window && config.policy.apart) {
+		memcpy(config.near, comm->near, sizeof config.near);
+		config.ranks_near_count = comm->ranks_near_count;
+		config.ranks_near_me = comm->local_rank;
+	}
+	comm->own_recorder = comm->window ? NULL : recorder_new();
+	comm->recorder = comm->window ? window_recorder(comm->window) : comm->own_recorder;
+	if (!comm->recorder)
+		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for a flight recorder",
+			    comm->rank);
+	if (comm->window)
+		window_watch(comm->window, (uint32_t)comm->env.silence_ms);
+	TRY(open_trace(comm));
+	config.trace = comm->trace;
+	config.trace_dir = comm->env.trace_dir;
+	TRY(open_ring(comm, &config.control));
+	TRY(start_engine(comm, &config));
+	free(comm->routes);
+	comm->routes = NULL;
+	comm->select.size = comm->size;
+	comm->select.has_window = comm->window != NULL;
+	comm->select.deterministic = comm->deterministic;
+	comm->select.slice_bytes = (size_t)comm->env.slice_bytes;
+	comm->select.scratch_bytes = (size_t)comm->env.scratch_bytes;
+	struct links links =
+		comm->select.links; /* a parent's; else the defaults until they are measured */
+	if (links.gamma == 0)
+		links = links_default();
+	select_prepare(&comm->select, &links);
+	log_info("rank %d of %d, node %d of %d, window %s, %d rank%s on %d core%s", comm->rank,
+		 comm->size, comm->node_rank, comm->num_nodes, comm->window ? "on" : "off",
+		 comm->ranks_on_host, comm->ranks_on_host == 1 ? "" : "s", comm->cores,
+		 comm->cores == 1 ? "" : "s");
+	return TUTTI_OK;
+}
+
+tutti_status comm_keep_ancestors(struct tutti_comm *child, const struct tutti_comm *comm)
+{
+	size_t most = (size_t)comm->ancestor_count + 1;
+
+	child->ancestors = calloc(most, sizeof(struct consensus *));
+	if (!child->ancestors)
+		return fail(TUTTI_ERR_MEMORY, "no memory for %zu ancestors", most);
+	for (int i = 0; i < comm->ancestor_count; i++)
+		child->ancestors[child->ancestor_count++] = consensus_hold(comm->ancestors[i]);
+	if (consensus_misses(comm->consensus))
+		child->ancestors[child->ancestor_count++] = consensus_hold(comm->consensus);
+	return TUTTI_OK;
+}
+
+void comm_close(struct tutti_comm *comm)
+{
+	char sentence[ERROR_BYTES];
+
+	snprintf(sentence, sizeof sentence, "%s", last_error());
+	if (comm->engine) {
+		engine_show_failure(comm->engine);
+		engine_destroy(comm->engine);
+	} else {
+		window_destroy(comm->window);
+		for (int i = 0; i < comm->endpoint_count; i++)
+			comm->endpoints[i]->transport->destroy(comm->endpoints[i]);
+	}
+	if (comm->control_endpoint)
+		comm->control_endpoint->transport->destroy(comm->control_endpoint);
+	comm->control_endpoint = NULL;
+	comm->engine = NULL;
+	comm->window = NULL;
+	comm->endpoint_count = 0;
+	if (sentence[0])
+		fail(TUTTI_ERR_INTERNAL, "%s", sentence); /* kept: the caller knows the status */
+}
+
+void comm_free(struct tutti_comm *comm)
+{
+	if (!comm)
+		return;
+	comm_close(comm);
+	end_refusal(comm);
+	for (int i = 0; i < COMM_ALGORITHMS_MAX; i++)
+		while (comm->plans[i]) {
+			struct cached_plan *c = comm->plans[i];
+			comm->plans[i] = c->next;
+			plan_free(c->plan);
+			free(c);
+		}
+	consensus_drop(comm->consensus);
+	for (int i = 0; i < comm->ancestor_count; i++)
+		consensus_drop(comm->ancestors[i]);
+	free(comm->ancestors);
+	recorder_free(comm->own_recorder);
+	trace_close(comm->trace);
+	for (int side = 0; side < 2; side++)
+		free(comm->packed[side]);
+	free(comm->routes);
+	free(comm->peers);
+	free(comm->parent_ranks);
+	free_texts(comm);
+	free(comm);
+	forks_forget();
+}

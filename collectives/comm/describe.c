@@ -1,0 +1,171 @@
+/* What a rank tells the others when it joins: its host, its settings, and where its endpoints can
+ * be reached, which it opens for that. */
+#include "collectives/comm/comm.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Ranks share a host when they run on the same boot of a kernel and in the same network, for that
+ * is where abstract sockets reach. */
+static tutti_status find_host_id(char *id, size_t bytes, const struct env *env)
+{
+	char boot[48] = "", net[40] = "";
+	FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+	if (!file && (errno == EMFILE || errno == ENFILE))
+		return fail_errno("cannot read which machine this is");
+	if (file) {
+		if (!fgets(boot, sizeof boot, file))
+			boot[0] = '\0';
+		fclose(file);
+		boot[strcspn(boot, "\n")] = '\0';
+	}
+	if (readlink("/proc/self/ns/net", net, sizeof net - 1) < 0)
+		net[0] = '\0';
+	if (!boot[0])
+		gethostname(boot, sizeof boot - 1);
+	snprintf(id, bytes, "%.40s/%.24s/%.24s", boot, net, env->host_id ? env->host_id : "");
+	return TUTTI_OK;
+}
+
+/* How long the consensus's connections wait for a rank that computes: whoever asks has a deadline.
+ */
+#define CONSENSUS_MS (20 * 86400000)
+
+/* By tcp, which reaches everybody, or the first there is. */
+static const struct tutti_transport *widest(const struct tutti_transport *const *list, int count)
+{
+	for (int i = 0; i < count; i++)
+		if (strcmp(list[i]->name, "tcp") == 0)
+			return list[i];
+	return list[0];
+}
+
+static tutti_status open_consensus(struct tutti_comm *comm, const struct tutti_transport *transport,
+				   const struct tutti_endpoint_config *config)
+{
+	struct consensus_config consensus = {
+		.rank = comm->rank, .size = comm->size, .timeout_ms = comm->timeout_ms};
+
+	if (transport) {
+		struct tutti_endpoint_config own = *config;
+		own.comm_id[0] = ~own.comm_id[0];
+		own.timeout_ms = CONSENSUS_MS;
+		TRY(transport->open(&consensus.endpoint, &own));
+	}
+	return consensus_create(&comm->consensus, &consensus);
+}
+
+/* Their ids are others, lest a transport take the endpoints of a rank for one. */
+static tutti_status open_control(struct tutti_comm *comm, const struct tutti_transport *transport,
+				 const struct tutti_endpoint_config *config)
+{
+	struct tutti_endpoint_config own = *config;
+
+	own.comm_id[1] = ~own.comm_id[1];
+	TRY(transport->open(&comm->control_endpoint, &own));
+	return open_consensus(comm, transport, config);
+}
+
+static tutti_status open_endpoints(struct tutti_comm *comm)
+{
+	struct tutti_endpoint_config config = {.rank = comm->rank,
+					       .size = comm->size,
+					       .host_id = comm->host_id,
+					       .comm_id = {comm->id[0], comm->id[1]},
+					       .address = comm->env.address,
+					       .timeout_ms = comm->timeout_ms,
+					       .checksum = (int)comm->env.checksum,
+					       .tls = (int)comm->env.tls,
+					       .reconnect = (int)comm->env.reconnect,
+					       .reconnect_ms = (int)comm->env.reconnect_ms,
+					       .reconnect_tries = (int)comm->env.reconnect_tries};
+	const struct tutti_transport *list[TRANSPORTS_MAX];
+	bool can_be_found = false;
+	char why[ERROR_BYTES];
+	int count;
+
+	memcpy(config.key, comm->key, sizeof config.key);
+	TRY(transport_list(list, &count, comm->filter, &comm->env));
+	for (int i = 0; i < count; i++) {
+		comm->may_window |= strcmp(list[i]->name, "shm") == 0;
+		TRY(list[i]->open(&comm->endpoints[comm->endpoint_count], &config));
+		can_be_found |= comm->endpoints[comm->endpoint_count]->address_bytes > 0;
+		comm->transports[comm->endpoint_count++] = list[i];
+	}
+	if (!can_be_found && comm->size > 1) {
+		snprintf(why, sizeof why, "%.400s", last_error());
+		return fail(TUTTI_ERR_UNSUPPORTED, "no transport of rank %d can be used (%s): %s",
+			    comm->rank, comm->filter ? comm->filter : "all", why);
+	}
+	return open_control(comm, widest(list, count), &config);
+}
+
+static void note_address(struct member_address *to, const struct tutti_endpoint *endpoint)
+{
+	to->bytes = (uint32_t)endpoint->address_bytes;
+	memcpy(to->address, endpoint->address, endpoint->address_bytes);
+}
+
+static tutti_status describe(struct tutti_comm *comm, struct member *m)
+{
+	const struct env *env = &comm->env;
+	const char *algo = env->algo ? env->algo : "";
+	if (strlen(algo) >= sizeof m->algo)
+		return fail(TUTTI_ERR_INVALID, "TUTTI_ALGO is longer than %zu bytes",
+			    sizeof m->algo - 1);
+	TRY(select_parse(&comm->select, algo));
+	if (!comm->host_id[0]) /* else it is the parent's */
+		TRY(find_host_id(comm->host_id, sizeof comm->host_id, env));
+	snprintf(m->version, sizeof m->version, "%s", tutti_version());
+	snprintf(m->host_id, sizeof m->host_id, "%s", comm->host_id);
+	if (gethostname(m->host, sizeof m->host - 1) != 0)
+		snprintf(m->host, sizeof m->host, "?");
+	snprintf(m->algo, sizeof m->algo, "%s", algo);
+	m->cpu_location = cpu_location_here();
+	m->cpus = wait_cpus_here();
+	m->window = env->window;
+	m->window_bytes = env->window_bytes;
+	m->scratch_bytes = env->scratch_bytes;
+	m->slice_bytes = env->slice_bytes;
+	m->checksum = env->checksum;
+	m->tls = env->tls;
+	m->reconnect = env->reconnect;
+	m->deterministic = comm->deterministic;
+	TRY(open_endpoints(comm));
+	for (int i = 0; i < comm->endpoint_count; i++) {
+		struct member_address *a = &m->address[m->addresses++];
+		snprintf(a->transport, sizeof a->transport, "%s", comm->transports[i]->name);
+		a->bytes = (uint32_t)comm->endpoints[i]->address_bytes;
+		memcpy(a->address, comm->endpoints[i]->address, a->bytes);
+		snprintf(m->transports + strlen(m->transports),
+			 sizeof m->transports - strlen(m->transports), "%s%s", i ? "," : "",
+			 comm->transports[i]->name);
+	}
+	note_address(&m->control, comm->control_endpoint);
+	note_address(&m->consensus, consensus_endpoint(comm->consensus));
+	return TUTTI_OK;
+}
+
+/* Opens nothing, but a setting that a larger world refuses is refused here too. */
+static tutti_status describe_alone(struct tutti_comm *comm)
+{
+	const struct tutti_transport *list[TRANSPORTS_MAX];
+	int count;
+
+	TRY(transport_list(list, &count, comm->filter, &comm->env));
+	TRY(open_consensus(comm, NULL, NULL));
+	return select_parse(&comm->select, comm->env.algo);
+}
+
+/* A rank that fails here still tells the others, so that none waits for it. */
+tutti_status comm_describe(struct tutti_comm *comm, struct member *member)
+{
+	memset(member, 0, sizeof *member);
+	if (comm->size == 1)
+		return describe_alone(comm);
+	tutti_status status = describe(comm, member);
+	member->status = (int32_t)status;
+	return status;
+}

@@ -1,0 +1,294 @@
+/* tutti_comm_grow: new ranks join those who are there. These agree (consensus.h) on
+ *
+ *     who          is there, and how many there are to be
+ *     readiness    can everybody go to the meeting, and on whose machine is it?
+ *
+ * then they and the new ones come to a meeting as tutti_init's ranks do (arrive.c), served by the
+ * lowest of them that can, and at last they agree on how that ended:
+ *
+ *     verdicts     has everybody arrived?
+ *
+ * and tell the new ones, so that all of them have the new communicator, or none. */
+#include "collectives/comm/arrive.h"
+#include "collectives/comm/comm.h"
+#include "collectives/api/group.h"
+
+#include "core/clock.h"
+#include "core/forks.h"
+#include "core/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NAME      "tutti_comm_grow"
+#define MARGIN_MS 30000 /* the most that a meeting's last steps may take longer than its time */
+#define SIZE_MOST 65536
+
+enum phase { ASK_WHO, ASK_READINESS, ASK_VERDICTS };
+
+struct report {
+	int32_t status, is_here, left_behind;
+	char sentence[ERROR_BYTES];
+};
+
+struct grow {
+	struct tutti_comm *old, *grown;
+	int size;
+	tutti_config config; /* with what is inherited                              */
+	struct env env;
+	struct job job;
+	uint8_t *marks;      /* by old rank                                         */
+	int *numbers, count; /* by old rank: in the new communicator; how many      */
+	struct arrival arrival;
+	uint64_t arrived_ns; /* by then everybody has arrived, or has failed to        */
+	void *records;       /* of an answer, by old rank                           */
+};
+
+/* ---- asking ---------------------------------------------------------------------------------- */
+
+static bool is_member(const struct grow *g, int old_rank)
+{
+	return g->marks[old_rank] == MARK_MEMBER;
+}
+
+/* Who has failed to arrive asks how the others fared, and some of those may still be waiting. All
+ * began to wait at the same time, so what is left of it is the same for all. */
+static uint64_t left_ns(uint64_t until_ns)
+{
+	uint64_t now_ns = clock_now_ns();
+	return until_ns > now_ns ? until_ns - now_ns : 0;
+}
+
+static tutti_status ask(struct grow *g, enum phase phase, const void *record, size_t record_bytes)
+{
+	struct consensus_question question = {
+		.name = NAME,
+		.record = record,
+		.record_bytes = record_bytes,
+		.late_ns = phase == ASK_VERDICTS ? left_ns(g->arrived_ns) : 0};
+	int before = g->count;
+
+	TRY(comm_ask(g->old, &question, 4 * (uint32_t)phase + CALL_GROW, g->marks, g->records));
+	g->count = 0;
+	for (int r = 0; r < g->old->size; r++)
+		g->count += is_member(g, r);
+	if (phase == ASK_WHO || g->count == before)
+		return TUTTI_OK;
+	return fail(TUTTI_ERR_PEER,
+		    NAME ": only %d of the %d ranks that began it are left: shrink or grow again",
+		    g->count, before);
+}
+
+/* This rank's report of how it fared, then everybody's: the first error is all ranks'. */
+static tutti_status compare(struct grow *g, enum phase phase, struct report *own,
+			    tutti_status status)
+{
+	const struct report *all = g->records;
+	int cause = -1;
+
+	own->status = (int32_t)status;
+	if (status != TUTTI_OK)
+		snprintf(own->sentence, sizeof own->sentence, "%.440s", last_error());
+	TRY(ask(g, phase, own, sizeof *own));
+	for (int r = 0; r < g->old->size; r++) {
+		bool is_bad = is_member(g, r) && all[r].status != TUTTI_OK;
+		/* Who only misses another knows less. */
+		bool is_better = cause < 0 || (all[cause].status == TUTTI_ERR_PEER &&
+					       all[r].status != TUTTI_ERR_PEER);
+		if (is_bad && is_better)
+			cause = r;
+	}
+	if (cause < 0)
+		return TUTTI_OK;
+	return fail(status_said(all[cause].status), "%.*s", 440, all[cause].sentence);
+}
+
+/* ---- who is there ---------------------------------------------------------------------------- */
+
+static tutti_status check_sizes(const struct grow *g)
+{
+	const int32_t *sizes = g->records;
+
+	for (int r = 0; r < g->old->size; r++)
+		if (is_member(g, r) && sizes[r] != g->size)
+			return fail(TUTTI_ERR_MISMATCH,
+				    NAME ": rank %d asks for %d ranks, rank %d for %d",
+				    g->old->rank, g->size, r, sizes[r]);
+	if (g->count > g->size)
+		return fail(TUTTI_ERR_INVALID, NAME ": %d ranks are there, more than %d", g->count,
+			    g->size);
+	return TUTTI_OK;
+}
+
+/* As in the first communicator of the line, where that fits. */
+static void choose_numbers(struct grow *g)
+{
+	const int *voter = consensus_quorum(g->old->consensus)->voter;
+	bool fits = true;
+
+	for (int r = 0; r < g->old->size; r++)
+		fits &= !is_member(g, r) || voter[r] < g->size;
+	for (int r = 0, next = 0; r < g->old->size; r++)
+		if (is_member(g, r))
+			g->numbers[r] = fits ? voter[r] : next++;
+}
+
+/* Voters that are neither here nor known to be dead. */
+static int left_behind(const struct grow *g)
+{
+	const struct quorum *l = consensus_quorum(g->old->consensus);
+	int here = 0;
+
+	for (int r = 0; r < g->old->size; r++)
+		here += is_member(g, r) && !l->gone[l->voter[r]];
+	return quorum_alive(l) - here;
+}
+
+/* What one of them can prove is true for all. */
+static tutti_status check_left_behind(const struct grow *g)
+{
+	const struct report *all = g->records;
+	int least = g->old->size;
+
+	for (int r = 0; r < g->old->size; r++)
+		if (is_member(g, r) && all[r].left_behind < least)
+			least = all[r].left_behind;
+	if (least <= 0)
+		return TUTTI_OK;
+	return fail(TUTTI_ERR_TIMEOUT,
+		    NAME ": %d rank%s left behind, and not known to be dead: in the place of "
+			 "%s, which may come back, no other can join",
+		    least, least > 1 ? "s were" : " was", least > 1 ? "these" : "this one");
+}
+
+static tutti_status find_server(struct grow *g, int *server)
+{
+	const struct report *all = g->records;
+
+	for (int r = 0; r < g->old->size; r++) {
+		if (!is_member(g, r) || !all[r].is_here)
+			continue;
+		*server = g->numbers[r];
+		return TUTTI_OK;
+	}
+	return fail(TUTTI_ERR_INVALID,
+		    NAME
+		    ": new ranks look for the others at %.200s, and none of these is on that "
+		    "machine: set config.rendezvous on all, to file:///shared/path or a URL of "
+		    "tutti_rendezvous_open",
+		    g->job.host);
+}
+
+static tutti_status get_ready(struct grow *g)
+{
+	struct report own = {0};
+	int32_t size = g->size;
+	int server = -1;
+
+	TRY(ask(g, ASK_WHO, &size, sizeof size));
+	TRY(check_sizes(g));
+	choose_numbers(g);
+	int number = g->numbers[g->old->rank];
+	tutti_status status = job_find_again(&g->job, number, g->size, -1, &g->config, &g->env);
+	own.is_here = status == TUTTI_OK && job_is_here(&g->job);
+	own.left_behind = left_behind(g);
+	TRY(compare(g, ASK_READINESS, &own, status));
+	TRY(check_left_behind(g));
+	TRY(find_server(g, &server));
+	g->job.server = server;
+	return TUTTI_OK;
+}
+
+/* ---- the meeting ----------------------------------------------------------------------------- */
+
+static tutti_status arrive(struct grow *g)
+{
+	int number = g->numbers[g->old->rank], timeout_ms = g->config.timeout_ms;
+	int margin_ms = timeout_ms < MARGIN_MS ? timeout_ms : MARGIN_MS;
+
+	g->arrived_ns = deadline_after_ms(timeout_ms) + (uint64_t)margin_ms * 1000000u;
+	TRY(comm_new(&g->grown, &g->config, &g->env, number, g->size));
+	return comm_arrive(g->grown, &g->job, g->old->rank, &g->arrival);
+}
+
+/* Those of the old ranks that have it hear of it by their next call. */
+static void drop(struct grow *g)
+{
+	if (g->grown && g->grown->engine)
+		engine_fail(g->grown->engine, TUTTI_ERR_ABORTED,
+			    "the ranks that were there could not all join: " NAME " was given up");
+	comm_free(g->grown);
+	g->grown = NULL;
+}
+
+static tutti_status grow(struct grow *g)
+{
+	struct report own = {0};
+
+	g->old->consensus_calls++;
+	TRY(get_ready(g));
+	log_info(NAME ": %d ranks wait for %d new ones", g->count, g->size - g->count);
+	tutti_status status = compare(g, ASK_VERDICTS, &own, arrive(g));
+	status = comm_conclude(g->grown, &g->arrival, status);
+	if (status != TUTTI_OK)
+		drop(g);
+	return status;
+}
+
+static tutti_status run(struct grow *g, tutti_comm **grown)
+{
+	size_t n = (size_t)g->old->size;
+	tutti_status status;
+
+	g->marks = calloc(n, 1);
+	g->numbers = calloc(n, sizeof *g->numbers);
+	g->records = calloc(n, sizeof(struct report));
+	if (g->marks && g->numbers && g->records)
+		status = grow(g);
+	else
+		status = fail(TUTTI_ERR_MEMORY, NAME ": no memory for %zu ranks", n);
+	if (status == TUTTI_OK)
+		*grown = g->grown;
+	free(g->marks);
+	free(g->numbers);
+	free(g->records);
+	return status;
+}
+
+static void inherit(struct grow *g, const tutti_config *config)
+{
+	if (config)
+		g->config = *config;
+	if (!g->config.deterministic)
+		g->config.deterministic = g->old->deterministic;
+	if (!g->config.timeout_ms)
+		g->config.timeout_ms = g->old->timeout_ms;
+	if (!g->config.transports)
+		g->config.transports = g->old->filter;
+}
+
+tutti_status tutti_comm_grow(tutti_comm *comm, int size, const tutti_config *config,
+			     tutti_comm **grown)
+{
+	struct grow g = {.old = comm, .size = size};
+
+	last_error_clear();
+	TRY(forks_check(NAME));
+	if (!comm || !grown)
+		return fail(TUTTI_ERR_INVALID, NAME ": %s is NULL", comm ? "grown" : "comm");
+	if (size < 1 || size > SIZE_MOST)
+		return fail(TUTTI_ERR_INVALID, NAME ": size is %d: it is from 1 to %d", size,
+			    SIZE_MOST);
+	if (group_is_open())
+		return fail(TUTTI_ERR_INVALID, NAME ": a group is open on this thread");
+	TRY(env_load(&g.env));
+	inherit(&g, config);
+	TRY(comm_check_config(&g.config));
+	TRY(comm_enter_recovery(comm, NAME));
+	tutti_status status = run(&g, grown);
+	comm_leave_recovery(comm);
+	if (status == TUTTI_OK)
+		last_error_clear(); /* what was tried again is no error */
+	return status;
+}

@@ -1,0 +1,199 @@
+/* tutti_init and its kin: from a launcher's environment, or a config, to a communicator. */
+#include "collectives/comm/arrive.h"
+
+#include "core/auth.h"
+#include "core/forks.h"
+#include "core/log.h"
+#include "memory/reduce.h"
+#include "rendezvous/rendezvous.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const tutti_config no_config;
+
+tutti_status comm_check_config(const tutti_config *config)
+{
+	if (config->timeout_ms < 0)
+		return fail(TUTTI_ERR_INVALID, "config.timeout_ms is %d: it must not be negative",
+			    config->timeout_ms);
+	if (config->device)
+		return fail(TUTTI_ERR_UNSUPPORTED,
+			    "config.device is %d, but this build has no CUDA: set it to 0",
+			    config->device);
+	if (config->deterministic < 0 || config->deterministic > 1)
+		return fail(TUTTI_ERR_INVALID, "config.deterministic is %d: it must be 0 or 1",
+			    config->deterministic);
+	if (memcmp(config->reserved, no_config.reserved, sizeof config->reserved) != 0)
+		return fail(TUTTI_ERR_INVALID,
+			    "config.reserved is not zero: zero-initialise the config");
+	return TUTTI_OK;
+}
+
+/* The environment, and what of it holds for the whole process. */
+static tutti_status load_settings(struct env *env)
+{
+	TRY(env_load(env));
+	return reduce_use(env->simd);
+}
+
+tutti_status tutti_init(tutti_comm **out, const tutti_config *config)
+{
+	struct env env;
+	struct job job;
+	struct tutti_comm *comm;
+	struct member alone;
+
+	last_error_clear();
+	TRY(forks_check("tutti_init"));
+	if (!out)
+		return fail(TUTTI_ERR_INVALID, "tutti_init: comm is NULL");
+	if (!config)
+		config = &no_config;
+	TRY(load_settings(&env));
+	TRY(comm_check_config(config));
+	TRY(job_find(&job, config, &env));
+	log_set_rank(job.rank);
+	TRY(comm_new(&comm, config, &env, job.rank, job.size));
+	tutti_status status;
+	if (job.size > 1) {
+		struct arrival arrival;
+		status = comm_arrive(comm, &job, -1, &arrival);
+		if (status == TUTTI_OK)
+			status = comm_conclude(comm, &arrival, TUTTI_OK);
+	} else {
+		status = arrive_describe(comm, &alone);
+		if (status == TUTTI_OK)
+			status = comm_meet(comm, &alone);
+		if (status == TUTTI_OK)
+			status = comm_start(comm);
+	}
+	if (status != TUTTI_OK) {
+		comm_free(comm);
+		return status;
+	}
+	last_error_clear(); /* what was tried again is no error */
+	*out = comm;
+	return TUTTI_OK;
+}
+
+/* ---- ranks of one process -------------------------------------------------------------------- */
+
+static tutti_status open_windows(struct tutti_comm **comms, int n)
+{
+	struct window_config *configs = calloc((size_t)n, sizeof *configs);
+	struct window **windows = calloc((size_t)n, sizeof(struct window *));
+	tutti_status status = TUTTI_OK;
+	if (!configs || !windows)
+		status = fail(TUTTI_ERR_MEMORY, "no memory for the windows of %d ranks", n);
+	if (status == TUTTI_OK) {
+		for (int r = 0; r < n; r++)
+			configs[r] = comm_window_config(comms[r]);
+		status = window_join_all(windows, configs, n);
+		for (int r = 0; status == TUTTI_OK && r < n; r++)
+			comms[r]->window = windows[r];
+		if (status != TUTTI_OK)
+			log_info("no window, messages instead: %s", last_error());
+	}
+	free(configs);
+	free(windows);
+	return status == TUTTI_ERR_MEMORY ? status : TUTTI_OK;
+}
+
+#define LOOK_MS 5
+
+/* One after another; while one waits it may be for another that has failed and cannot tell it. */
+static tutti_status connect_all(struct tutti_comm **comms, int n)
+{
+	uint64_t deadline = deadline_after_ms(comms[0]->timeout_ms);
+
+	for (int r = 0; r < n;) {
+		tutti_status status = comm_connect(comms[r], deadline_after_ms(LOOK_MS));
+		if (status == TUTTI_OK) {
+			r++;
+			continue;
+		}
+		for (int k = 0; k < n && status == TUTTI_ERR_TIMEOUT; k++) {
+			tutti_status other = comm_connect(comms[k], 0);
+			status = other == TUTTI_OK ? status : other;
+		}
+		if (status != TUTTI_ERR_TIMEOUT || clock_now_ns() >= deadline)
+			return status;
+	}
+	return TUTTI_OK;
+}
+
+static tutti_status join_all(struct tutti_comm **comms, int n, const tutti_config *config,
+			     const struct env *env)
+{
+	struct member *members = calloc((size_t)n, sizeof *members);
+	uint64_t id[2];
+	uint8_t key[TUTTI_KEY_BYTES];
+	tutti_status status =
+		members ? TUTTI_OK : fail(TUTTI_ERR_MEMORY, "no memory to join %d ranks", n);
+
+	auth_random(id, sizeof id);
+	auth_random(key, sizeof key);
+	for (int r = 0; status == TUTTI_OK && r < n; r++) {
+		status = comm_new(&comms[r], config, env, r, n);
+		if (status == TUTTI_OK) {
+			memcpy(comms[r]->id, id, sizeof id);
+			memcpy(comms[r]->key, key, sizeof key);
+			status = arrive_describe(comms[r], &members[r]);
+		}
+	}
+	for (int r = 0; status == TUTTI_OK && r < n; r++)
+		status = comm_meet(comms[r], members);
+	if (status == TUTTI_OK && n > 1 && comms[0]->may_window)
+		status = open_windows(comms, n);
+	for (int r = 0; status == TUTTI_OK && r < n; r++)
+		status = comm_start(comms[r]);
+	if (status == TUTTI_OK)
+		status = connect_all(comms, n);
+	free(members);
+	return status;
+}
+
+tutti_status tutti_init_all(tutti_comm **comms, int n, const tutti_config *config)
+{
+	struct env env;
+
+	last_error_clear();
+	TRY(forks_check("tutti_init_all"));
+	if (!comms || n < 1)
+		return fail(TUTTI_ERR_INVALID, "tutti_init_all: comms is %p and n is %d",
+			    (void *)comms, n);
+	if (!config)
+		config = &no_config;
+	TRY(load_settings(&env));
+	TRY(comm_check_config(config));
+	struct tutti_comm **made = calloc((size_t)n, sizeof(struct tutti_comm *));
+	if (!made)
+		return fail(TUTTI_ERR_MEMORY, "no memory for %d communicators", n);
+	tutti_status status = join_all(made, n, config, &env);
+	for (int r = 0; r < n; r++)
+		if (status == TUTTI_OK)
+			comms[r] = made[r];
+		else
+			comm_free(made[r]);
+	free(made);
+	return status;
+}
+
+tutti_status tutti_rendezvous_open(char *url, size_t url_bytes)
+{
+	struct env env;
+	last_error_clear();
+	if (!url || url_bytes == 0)
+		return fail(TUTTI_ERR_INVALID,
+			    "tutti_rendezvous_open: there is no room for the URL");
+	TRY(env_load(&env));
+	return rendezvous_serve(url, url_bytes, &env);
+}
+
+/* A forked process has only a picture of it: what is in use there is the other's. */
+void tutti_comm_destroy(tutti_comm *comm)
+{
+	if (!forks_is_orphan)
+		comm_free(comm);
+}

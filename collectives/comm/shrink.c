@@ -1,0 +1,319 @@
+/* tutti_comm_shrink: a new communicator of the ranks that live. It asks, one after the other
+ * (consensus.h),
+ *
+ *     who          is there? From then on everybody knows the group
+ *     members      where are the endpoints of the new communicator to be found?
+ *     windows      who shares memory with the others?
+ *     verdicts     who has started?
+ *
+ * and when one of the group is missing in a later answer, all of them know it, leave what they have
+ * begun and ask again who is there. */
+#include "collectives/comm/comm.h"
+#include "collectives/api/group.h"
+
+#include "core/auth.h"
+#include "core/clock.h"
+#include "core/forks.h"
+#include "core/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NAME "tutti_comm_shrink"
+#define WAKE_NS                                                                                    \
+	200000000u /* a communicator that has not failed does so then: ranks may wait in it */
+
+enum phase { ASK_WHO, ASK_MEMBERS, ASK_WINDOWS, ASK_VERDICTS, PHASES };
+
+struct report {
+	int32_t status, has_window;
+	char sentence[ERROR_BYTES];
+};
+
+struct shrink {
+	struct tutti_comm *old, *child;
+	uint32_t attempt;
+	uint8_t *marks;         /* by old rank                                         */
+	int *ranks, size, rank; /* the group: old ranks in their order, and our place  */
+	void *records;          /* of an answer, by old rank                           */
+	struct member *members; /* in the order of the group                           */
+	struct report own;      /* how this rank has fared so far                      */
+};
+
+/* ---- asking ---------------------------------------------------------------------------------- */
+
+/* Other ranks may wait in a call: when the communicator fails they come. */
+static void wake_others(void *arg, uint64_t waited_ns)
+{
+	struct tutti_comm *comm = arg;
+	char text[80];
+
+	if (waited_ns < WAKE_NS || engine_status(comm->engine) != TUTTI_OK)
+		return;
+	snprintf(text, sizeof text, "rank %d called " NAME, comm->rank);
+	engine_fail(comm->engine, TUTTI_ERR_ABORTED, text);
+}
+
+/* IN_PROGRESS: one of the group is missing; all others have the same answer. */
+static tutti_status ask(struct shrink *s, enum phase phase, const void *record, size_t record_bytes)
+{
+	struct consensus_question question = {.name = NAME,
+					      .record = record,
+					      .record_bytes = record_bytes,
+					      .wait = phase == ASK_WHO ? wake_others : NULL};
+	uint32_t which = 4 * (s->attempt * PHASES + phase) + CALL_SHRINK;
+
+	TRY(comm_ask(s->old, &question, which, s->marks, s->records));
+	for (int i = 0; phase != ASK_WHO && i < s->size; i++)
+		if (s->marks[s->ranks[i]] != MARK_MEMBER)
+			return TUTTI_IN_PROGRESS;
+	return TUTTI_OK;
+}
+
+static void remember(struct shrink *s, tutti_status status)
+{
+	s->own.status = (int32_t)status;
+	if (status != TUTTI_OK)
+		snprintf(s->own.sentence, sizeof s->own.sentence, "%.440s", last_error());
+}
+
+static bool may_be_of_a_death(tutti_status status)
+{
+	return status == TUTTI_ERR_PEER || status == TUTTI_ERR_TIMEOUT ||
+	       status == TUTTI_ERR_ABORTED;
+}
+
+/* Everybody's reports are there: all come to the same. IN_PROGRESS: again, somebody may have died.
+ */
+static tutti_status judge(const struct shrink *s, bool *all_have_window)
+{
+	const struct report *all = s->records;
+	tutti_status status = TUTTI_OK;
+
+	*all_have_window = true;
+	for (int i = 0; i < s->size; i++) {
+		const struct report *r = &all[s->ranks[i]];
+		tutti_status theirs = (tutti_status)r->status;
+		*all_have_window &= r->has_window != 0;
+		if (theirs != TUTTI_OK && !may_be_of_a_death(theirs))
+			return fail(theirs, NAME ": rank %d: %.*s", s->ranks[i], 440, r->sentence);
+		if (theirs != TUTTI_OK)
+			status = TUTTI_IN_PROGRESS;
+	}
+	return status;
+}
+
+static tutti_status report(struct shrink *s, enum phase phase, bool *all_have_window)
+{
+	s->own.has_window = s->child && s->child->window;
+	TRY(ask(s, phase, &s->own, sizeof s->own));
+	return judge(s, all_have_window);
+}
+
+/* ---- the group ------------------------------------------------------------------------------- */
+
+/* After this nothing of ours touches a caller's buffer on behalf of the old communicator. */
+static void end_old(struct tutti_comm *old)
+{
+	wake_others(old, WAKE_NS);
+	engine_settle_failure(old->engine);
+}
+
+static tutti_status find_group(struct shrink *s)
+{
+	const struct tutti_comm *old = s->old;
+	uint8_t none = 0;
+
+	TRY(ask(s, ASK_WHO, &none, sizeof none));
+	s->size = 0;
+	for (int r = 0; r < old->size; r++) {
+		if (s->marks[r] != MARK_MEMBER)
+			continue;
+		if (r == old->rank)
+			s->rank = s->size;
+		s->ranks[s->size++] = r;
+	}
+	end_old(s->old);
+	if (s->size == old->size || !old->window)
+		return TUTTI_OK;
+	/* Who was left behind may wake up and store into it. */
+	return window_mem_withdraw(old->window);
+}
+
+/* ---- the new communicator -------------------------------------------------------------------- */
+
+/* The same on all its ranks, another in each attempt, and nobody else can tell it. */
+static tutti_status derive_identity(const struct shrink *s)
+{
+	const struct tutti_comm *old = s->old;
+	const uint64_t of[4] = {old->id[0], old->id[1], old->consensus_calls, s->attempt};
+	size_t bytes = sizeof of + (size_t)old->size;
+	uint8_t *what = malloc(bytes), id[TUTTI_KEY_BYTES];
+
+	if (!what)
+		return fail(TUTTI_ERR_MEMORY, "no memory for %zu bytes", bytes);
+	memcpy(what, of, sizeof of);
+	memcpy(what + sizeof of, s->marks, (size_t)old->size);
+	auth_derive(s->child->key, old->key, "survivors' key", what, bytes);
+	auth_derive(id, old->key, "survivors' id", what, bytes);
+	memcpy(s->child->id, id, sizeof s->child->id);
+	free(what);
+	return TUTTI_OK;
+}
+
+static tutti_status make_child(struct shrink *s, struct member *mine)
+{
+	struct tutti_comm *old = s->old, *child;
+	const tutti_config inherited = {.transports = old->filter,
+					.timeout_ms = old->timeout_ms,
+					.deterministic = old->deterministic};
+
+	TRY(comm_new(&child, &inherited, &old->env, s->rank, s->size));
+	s->child = child;
+	memcpy(child->host_id, old->host_id, sizeof child->host_id);
+	child->cores = old->cores;
+	child->select = old->select;
+	child->select.nodes = NULL; /* those were the old one's */
+	child->select.num_nodes = 1;
+	child->parent_ranks = malloc((size_t)s->size * sizeof *child->parent_ranks);
+	if (!child->parent_ranks)
+		return fail(TUTTI_ERR_MEMORY, "no memory for %d survivors", s->size);
+	memcpy(child->parent_ranks, s->ranks, (size_t)s->size * sizeof *s->ranks);
+	TRY(derive_identity(s));
+	TRY(comm_keep_ancestors(child, old));
+	TRY(comm_describe(child, mine));
+	return consensus_descend(child->consensus, old->consensus, s->ranks);
+}
+
+/* Those of the old communicator's ranks_on_host that were here and are out wait here no more. */
+static void count_ranks_on_host(struct shrink *s)
+{
+	int here = 0;
+
+	for (int i = 0; i < s->size; i++)
+		here += strcmp(s->members[i].host_id, s->members[s->rank].host_id) == 0;
+	s->child->ranks_on_host = s->old->ranks_on_host - (s->old->local_size - here);
+	if (s->child->ranks_on_host < 1)
+		s->child->ranks_on_host = 1;
+}
+
+static tutti_status gather_members(struct shrink *s)
+{
+	struct member mine = {0};
+	const struct member *all = s->records;
+	tutti_status status = make_child(s, &mine);
+
+	remember(s, status);
+	mine.status = (int32_t)status;
+	TRY(ask(s, ASK_MEMBERS, &mine, sizeof mine));
+	for (int i = 0; i < s->size; i++)
+		s->members[i] = all[s->ranks[i]];
+	if (status == TUTTI_OK) {
+		count_ranks_on_host(s);
+		remember(s, comm_meet(s->child, s->members));
+	}
+	return TUTTI_OK;
+}
+
+static bool anybody_died(void *arg)
+{
+	const struct shrink *s = arg;
+
+	for (int i = 0; i < s->size && s->old->window; i++)
+		if (window_has_ended(s->old->window, s->ranks[i]))
+			return true;
+	return false;
+}
+
+static tutti_status form(struct shrink *s)
+{
+	bool all_have_window;
+
+	TRY(gather_members(s));
+	if (s->own.status == TUTTI_OK && s->size > 1)
+		comm_open_window(s->child, deadline_after_ms(s->child->timeout_ms), anybody_died,
+				 s);
+	TRY(report(s, ASK_WINDOWS, &all_have_window));
+	if (s->child)
+		comm_keep_window(s->child, all_have_window);
+	tutti_status status = comm_start(s->child);
+	if (status == TUTTI_OK)
+		status = comm_connect(s->child, deadline_after_ms(s->child->timeout_ms));
+	remember(s, status);
+	return report(s, ASK_VERDICTS, &all_have_window);
+}
+
+/* Whatever others have of it fails too. */
+static void drop_child(struct shrink *s)
+{
+	if (s->child && s->child->engine)
+		engine_fail(s->child->engine, TUTTI_ERR_ABORTED,
+			    "this communicator of survivors was given up");
+	comm_free(s->child);
+	s->child = NULL;
+}
+
+/* Every attempt but the last has lost a rank, or found one slow to die. */
+static tutti_status shrink(struct shrink *s)
+{
+	uint32_t most = 2 * (uint32_t)s->old->size + 8;
+	tutti_status status = TUTTI_IN_PROGRESS;
+
+	s->old->consensus_calls++;
+	if (engine_status(s->old->engine) != TUTTI_OK)
+		end_old(s->old);
+	for (; status == TUTTI_IN_PROGRESS && s->attempt < most; s->attempt++) {
+		status = find_group(s);
+		if (status == TUTTI_OK)
+			status = form(s);
+		if (status != TUTTI_OK)
+			drop_child(s);
+	}
+	if (status == TUTTI_IN_PROGRESS)
+		return fail(TUTTI_ERR_PEER,
+			    NAME
+			    ": rank %d: the survivors could not connect in %u attempts: %.300s",
+			    s->old->rank, most, s->own.sentence);
+	return status;
+}
+
+static tutti_status run(struct tutti_comm *old, tutti_comm **survivors)
+{
+	size_t n = (size_t)old->size, longest = sizeof(struct member);
+	struct shrink s = {.old = old,
+			   .marks = calloc(n, 1),
+			   .ranks = calloc(n, sizeof(int)),
+			   .records = calloc(n, longest),
+			   .members = calloc(n, sizeof(struct member))};
+	tutti_status status;
+
+	_Static_assert(sizeof(struct member) >= sizeof(struct report), "the longest record");
+	if (s.marks && s.ranks && s.records && s.members)
+		status = shrink(&s);
+	else
+		status = fail(TUTTI_ERR_MEMORY, NAME ": no memory for %d survivors", old->size);
+	if (status == TUTTI_OK)
+		*survivors = s.child;
+	free(s.marks);
+	free(s.ranks);
+	free(s.records);
+	free(s.members);
+	return status;
+}
+
+tutti_status tutti_comm_shrink(tutti_comm *comm, tutti_comm **survivors)
+{
+	last_error_clear();
+	TRY(forks_check(NAME));
+	if (!comm || !survivors)
+		return fail(TUTTI_ERR_INVALID, NAME ": %s is NULL", comm ? "survivors" : "comm");
+	if (group_is_open())
+		return fail(TUTTI_ERR_INVALID, NAME ": a group is open on this thread");
+	TRY(comm_enter_recovery(comm, NAME));
+	tutti_status status = run(comm, survivors);
+	comm_leave_recovery(comm);
+	if (status == TUTTI_OK)
+		last_error_clear(); /* what was tried again is no error */
+	return status;
+}

@@ -1,0 +1,302 @@
+/* What a rank makes of what the others have told it: whether all have the same settings, which of
+ * them share its node, and by which transport it reaches each. */
+#include "collectives/comm/comm.h"
+
+#include "core/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static tutti_status differ(int rank, const char *what, const char *theirs, const char *ours)
+{
+	return fail(TUTTI_ERR_INVALID, "rank %d has %s %s, rank 0 has %s: all ranks need the same",
+		    rank, what, theirs[0] ? theirs : "unset", ours[0] ? ours : "unset");
+}
+
+static tutti_status differ_number(int rank, const char *what, int64_t theirs, int64_t ours)
+{
+	char a[24], b[24];
+	snprintf(a, sizeof a, "%lld", (long long)theirs);
+	snprintf(b, sizeof b, "%lld", (long long)ours);
+	return differ(rank, what, a, b);
+}
+
+/* What another rank says of itself is made of bytes from the network: texts have an end, and
+ * lengths fit. */
+static bool is_sound(const struct member *m)
+{
+	bool texts_end = memchr(m->version, 0, sizeof m->version) &&
+			 memchr(m->host_id, 0, sizeof m->host_id) &&
+			 memchr(m->host, 0, sizeof m->host) && memchr(m->algo, 0, sizeof m->algo) &&
+			 memchr(m->transports, 0, sizeof m->transports);
+
+	if (!texts_end || m->control.bytes > TUTTI_ADDRESS_BYTES ||
+	    m->consensus.bytes > TUTTI_ADDRESS_BYTES)
+		return false;
+	for (int i = 0; i < TRANSPORTS_MAX; i++)
+		if (m->address[i].bytes > TUTTI_ADDRESS_BYTES)
+			return false;
+	return m->status == TUTTI_OK || status_is_error(m->status);
+}
+
+static tutti_status check_sound(const struct member *members, int size)
+{
+	for (int r = 0; r < size; r++)
+		if (!is_sound(&members[r]))
+			return fail(TUTTI_ERR_MISMATCH,
+				    "what rank %d says of itself makes no sense: do all ranks have "
+				    "the same version of Tutti, on machines of the same kind?",
+				    r);
+	return TUTTI_OK;
+}
+
+static tutti_status check_alike(const struct member *members, int size)
+{
+	const struct member *m0 = &members[0];
+	for (int r = 0; r < size; r++) {
+		const struct member *m = &members[r];
+		if (m->status != TUTTI_OK)
+			return fail((tutti_status)m->status, "rank %d could not join: %s", r,
+				    tutti_status_string((tutti_status)m->status));
+		if (strcmp(m->version, m0->version) != 0)
+			return differ(r, "Tutti", m->version, m0->version);
+		if (strcmp(m->algo, m0->algo) != 0)
+			return differ(r, "TUTTI_ALGO", m->algo, m0->algo);
+		if (strcmp(m->transports, m0->transports) != 0)
+			return differ(r, "transports", m->transports, m0->transports);
+		if (m->window != m0->window)
+			return differ_number(r, "TUTTI_WINDOW", m->window, m0->window);
+		if (m->window_bytes != m0->window_bytes)
+			return differ_number(r, "TUTTI_WINDOW_BYTES", m->window_bytes,
+					     m0->window_bytes);
+		if (m->scratch_bytes != m0->scratch_bytes)
+			return differ_number(r, "TUTTI_SCRATCH_BYTES", m->scratch_bytes,
+					     m0->scratch_bytes);
+		if (m->slice_bytes != m0->slice_bytes)
+			return differ_number(r, "TUTTI_SLICE_BYTES", m->slice_bytes,
+					     m0->slice_bytes);
+		if (m->checksum != m0->checksum)
+			return differ_number(r, "TUTTI_CHECKSUM", m->checksum, m0->checksum);
+		if (m->tls != m0->tls)
+			return differ_number(r, "TUTTI_TLS", m->tls, m0->tls);
+		if (m->reconnect != m0->reconnect)
+			return differ_number(r, "TUTTI_RECONNECT", m->reconnect, m0->reconnect);
+		if (m->deterministic != m0->deterministic)
+			return differ_number(r, "config.deterministic", m->deterministic,
+					     m0->deterministic);
+	}
+	return TUTTI_OK;
+}
+
+/* number[r]: rank r's node, counted in the order in which they first appear. Returns how many there
+ * are. */
+static int number_nodes(const struct member *members, int size, int *number, int *first)
+{
+	int nodes = 0;
+	for (int r = 0; r < size; r++) {
+		int k = 0;
+		while (k < nodes && strcmp(members[first[k]].host_id, members[r].host_id) != 0)
+			k++;
+		if (k == nodes)
+			first[nodes++] = r;
+		number[r] = k;
+	}
+	return nodes;
+}
+
+/* Whether the ranks' nodes are as n says. */
+static bool are_nodes(struct nodes n, const int *number, int size)
+{
+	for (int r = 0; r < size; r++)
+		if (node_of(&n, r) != number[r])
+			return false;
+	return true;
+}
+
+/* Nodes of equally many ranks in a regular order, for the algorithms of two levels. */
+static void find_order(struct tutti_comm *comm, const int *number)
+{
+	int count = comm->num_nodes, local = comm->size / count;
+	struct nodes by_node = {count, local, local, 1}, in_turn = {count, local, 1, count};
+
+	comm->select.num_nodes = count;
+	if (count == 1 || local < 2 || count * local != comm->size)
+		return;
+	if (are_nodes(by_node, number, comm->size))
+		comm->nodes = by_node;
+	else if (are_nodes(in_turn, number, comm->size))
+		comm->nodes = in_turn;
+	else
+		return;
+	comm->select.nodes = &comm->nodes;
+}
+
+/* Neighbours in a node, and the first ranks of neighbouring nodes. first: of each node. */
+static void find_partners(struct tutti_comm *comm, const int *number, const int *first)
+{
+	int other = comm->node_rank ^ 1, place = 0;
+
+	comm->partners[LINK_LOCAL] = comm->partners[LINK_NET] = -1;
+	for (int r = 0; r < comm->size; r++)
+		if (number[r] == comm->node_rank && place++ == (comm->local_rank ^ 1))
+			comm->partners[LINK_LOCAL] = r;
+	if (comm->local_rank == 0 && other < comm->num_nodes)
+		comm->partners[LINK_NET] = first[other];
+}
+
+static tutti_status find_nodes(struct tutti_comm *comm, const struct member *members)
+{
+	size_t n = (size_t)comm->size;
+	int *number = calloc(2 * n, sizeof *number);
+	if (!number)
+		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for the nodes of %zu ranks",
+			    comm->rank, n);
+	comm->num_nodes = number_nodes(members, comm->size, number, number + n);
+	comm->node_rank = number[comm->rank];
+	comm->local_rank = comm->local_size = 0;
+	for (int r = 0; r < comm->size; r++) {
+		comm->local_rank += number[r] == comm->node_rank && r < comm->rank;
+		comm->local_size += number[r] == comm->node_rank;
+	}
+	find_order(comm, number);
+	find_partners(comm, number, number + n);
+	free(number);
+	return TUTTI_OK;
+}
+
+static bool is_known(const struct tutti_comm *comm, const struct cpu_location *w,
+		     const struct cpu_location *mine)
+{
+	if (w->processes != mine->processes || w->processes == 0)
+		return false;
+	for (int i = 0; i < comm->ranks_near_count; i++)
+		if (comm->near[i].thread == w->thread)
+			return false;
+	return true;
+}
+
+/* The threads of this node's ranks, if each rank can see where all of them run and they are all
+ * there is of the job. Ranks that tutti_init_all has made have one thread between them: none. */
+static void find_near(struct tutti_comm *comm, const struct member *members)
+{
+	const struct member *mine = &members[comm->rank];
+
+	comm->ranks_near_count = 0;
+	if (!comm->env.spread || comm->local_size < comm->ranks_on_host ||
+	    comm->local_size > CPU_LOCATIONS_MAX)
+		return;
+	for (int r = 0; r < comm->size; r++) {
+		if (strcmp(members[r].host_id, mine->host_id) != 0)
+			continue;
+		if (!is_known(comm, &members[r].cpu_location, &mine->cpu_location)) {
+			comm->ranks_near_count = 0;
+			return;
+		}
+		comm->near[comm->ranks_near_count++] = members[r].cpu_location;
+	}
+}
+
+/* What this node's ranks may use together. A child's are its parent's: its relatives are there,
+ * too. */
+static tutti_status find_cores(struct tutti_comm *comm, const struct member *members)
+{
+	const struct wait_cpus **sets;
+	int n = 0;
+
+	if (comm->parent_ranks)
+		return TUTTI_OK;
+	if (!(sets = malloc((size_t)comm->local_size * sizeof *sets)))
+		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for the cores of %d ranks",
+			    comm->rank, comm->local_size);
+	for (int r = 0; r < comm->size; r++)
+		if (strcmp(members[r].host_id, members[comm->rank].host_id) == 0)
+			sets[n++] = &members[r].cpus;
+	int cores = wait_cpus_together(sets, n);
+	if (cores)
+		comm->cores = cores;
+	free(sets);
+	return TUTTI_OK;
+}
+
+/* The best of the transports that reach the peer. */
+static tutti_status find_route(struct tutti_comm *comm, const struct member *members, int peer)
+{
+	const struct member *m = &members[peer];
+	struct route *route = &comm->routes[peer];
+	int best = 0;
+
+	for (int i = 0; i < comm->endpoint_count; i++) {
+		const struct member_address *a = &m->address[i];
+		struct tutti_endpoint *ep = comm->endpoints[i];
+		int reach = ep->transport->reach(ep, peer, a->address, a->bytes);
+		if (reach <= best)
+			continue;
+		best = reach;
+		*route = (struct route){.endpoint = ep, .address_bytes = a->bytes};
+		memcpy(route->address, a->address, a->bytes);
+	}
+	if (!best)
+		return fail(TUTTI_ERR_UNSUPPORTED,
+			    "rank %d cannot reach rank %d by any of its transports (%s)",
+			    comm->rank, peer, m->transports);
+	comm->kinds_in_place &= route->endpoint->transport->kinds;
+	log_debug("rank %d is reached by %s", peer, route->endpoint->transport->name);
+	return TUTTI_OK;
+}
+
+/* The control ring goes by one transport; where that does not reach, the ring is open. */
+static void find_peer(struct tutti_comm *comm, const struct member *members, int r)
+{
+	const struct member *m = &members[r], *mine = &members[comm->rank];
+	struct control_peer *peer = &comm->peers[r];
+	struct tutti_endpoint *ep = comm->control_endpoint;
+	const struct member_address *a = &m->control;
+
+	peer->process = m->cpu_location.process;
+	peer->is_visible = strcmp(m->host_id, mine->host_id) == 0 && m->cpu_location.processes &&
+			   m->cpu_location.processes == mine->cpu_location.processes;
+	memcpy(peer->host, m->host, sizeof peer->host - 1);
+	if (r == comm->rank || !ep->transport->reach(ep, r, a->address, a->bytes))
+		return;
+	peer->address_bytes = a->bytes;
+	memcpy(peer->address, a->address, a->bytes);
+}
+
+static tutti_status find_peers(struct tutti_comm *comm, const struct member *members)
+{
+	comm->peers = calloc((size_t)comm->size, sizeof *comm->peers);
+	if (!comm->peers)
+		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for the addresses of %d ranks",
+			    comm->rank, comm->size);
+	for (int r = 0; r < comm->size; r++)
+		find_peer(comm, members, r);
+	return TUTTI_OK;
+}
+
+tutti_status comm_meet(struct tutti_comm *comm, const struct member *members)
+{
+	comm->kinds_in_place = ~0u;
+	if (comm->size == 1)
+		return TUTTI_OK;
+	TRY(check_sound(members, comm->size));
+	TRY(check_alike(members, comm->size));
+	TRY(find_nodes(comm, members));
+	TRY(find_cores(comm, members));
+	if (comm->ranks_on_host < comm->local_size)
+		comm->ranks_on_host = comm->local_size;
+	find_near(comm, members);
+	comm->may_window = comm->may_window && comm->env.window && comm->num_nodes == 1;
+	comm->routes = calloc((size_t)comm->size, sizeof *comm->routes);
+	if (!comm->routes)
+		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for %d routes", comm->rank,
+			    comm->size);
+	for (int peer = 0; peer < comm->size; peer++)
+		if (peer != comm->rank)
+			TRY(find_route(comm, members, peer));
+	TRY(find_peers(comm, members));
+	for (int peer = 0; peer < comm->size; peer++)
+		TRY(consensus_introduce(comm->consensus, peer, members[peer].consensus.address,
+					members[peer].consensus.bytes));
+	return TUTTI_OK;
+}

@@ -1,0 +1,137 @@
+/* One agreement among ranks of which some may die: who takes part, with what each brings along. A state
+ * machine without I/O and without a clock of its own: whoever has it says what came from whom, who is
+ * known to be dead and what time it is, and carries what it has to say.
+ *
+ * The lowest rank that a rank takes for alive is its leader; the others listen to it alone.
+ *
+ *     CALL     leader -> all      who is there? Under a ballot: a number that only this leader uses
+ *     JOIN     rank -> leader     I am, and this is my record. No promise to an older ballot counts any more;
+ *                                 what I have accepted, if anything
+ *     PROPOSE  leader -> joined   this is the value: the members, the missing, the dead, the members' records
+ *     ACCEPT   rank -> leader
+ *     DECIDE   leader -> all      everybody who had joined has accepted it
+ *     REFUSE   rank -> leader     I have promised more to a later ballot
+ *     HOPELESS leader -> all      too few to decide anything, and nobody is left to wait for
+ *     ASK      rank -> leader     I hear nothing from you: call me, or say what was decided
+ *     KNOWN    rank -> leader     I have heard what was decided. Until then it is said again whenever it may be lost
+ *
+ * It is Paxos whose quorum is everybody who has joined, where enough have (quorum.h). docs/design.md says which ranks
+ * may have different values in the end: none whose groups both have all of their members alive. */
+#ifndef COLLECTIVES_CONTROL_AGREEMENT_H
+#define COLLECTIVES_CONTROL_AGREEMENT_H
+
+#include "collectives/control/quorum.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum agreement_kind {
+	AGREEMENT_NOTHING, AGREEMENT_CALL, AGREEMENT_JOIN, AGREEMENT_PROPOSE, AGREEMENT_ACCEPT,
+	AGREEMENT_DECIDE, AGREEMENT_REFUSE, AGREEMENT_HOPELESS, AGREEMENT_ASK, AGREEMENT_KNOWN,
+	AGREEMENT_KINDS
+};
+
+enum agreement_end {
+	AGREEMENT_OPEN,
+	AGREEMENT_DECIDED,      /* and this rank is a member                                   */
+	AGREEMENT_LEFT_OUT,     /* decided without it                                          */
+	AGREEMENT_NO_QUORUM     /* not decided here, and it never will be                      */
+};
+
+/* What a value says of each rank. */
+enum agreement_mark { MARK_NO_CANDIDATE, MARK_MEMBER, MARK_DEAD, MARK_MISSING };
+
+struct agreement_message {
+	enum agreement_kind kind;
+	bool is_fresh;          /* JOIN with accepted, PROPOSE: of the value: see agreement.c     */
+	uint64_t ballot;
+	uint64_t accepted;      /* JOIN: under which ballot value was accepted; 0: none         */
+	const uint8_t *record;  /* JOIN                                                        */
+	const uint8_t *value;   /* JOIN with accepted, PROPOSE, DECIDE; HOPELESS: its marks alone count */
+	const uint8_t *gone;    /* PROPOSE: by rank, 1: the leader knows it to be dead          */
+};
+
+struct agreement_config {
+	int rank, size;
+	const bool *candidates;         /* by rank, this one among them; copied                 */
+	const void *record;             /* copied                                              */
+	size_t record_bytes;            /* the same on all ranks                               */
+	const struct quorum *quorum;  /* copied; NULL: the ranks are its voters             */
+	uint64_t grace_ns;              /* how long a silent rank is waited for                 */
+	uint64_t late_ns;               /* and so much longer for one that has yet to begin     */
+	uint64_t now_ns;
+};
+
+/* A value: a mark for each rank, then a record for each, of which the members' count. */
+static inline size_t agreement_value_bytes(int size, size_t record_bytes)
+{
+	return (size_t)size * (1 + record_bytes);
+}
+
+struct agreement_seat {
+	bool is_candidate, is_dead;
+	bool is_suspect;                /* silent for too long                                 */
+	bool has_joined, has_accepted;  /* the current ballot of this rank                     */
+	bool knows;                     /* the decision                                        */
+	enum agreement_kind due;        /* to be said to it                                    */
+	uint64_t heard_ns, told_ns;     /* 0: not yet                                          */
+	uint64_t accepted;              /* when it joined                                      */
+	uint64_t called;                /* the ballot that it has called under; 0: none         */
+};
+
+enum agreement_phase { AGREEMENT_FOLLOWS, AGREEMENT_COLLECTS, AGREEMENT_PROPOSES };
+
+struct agreement {
+	int rank, size;
+	size_t record_bytes, value_bytes;
+	uint64_t start_ns, grace_ns, beat_ns;
+	uint64_t begun_ns;              /* by then all have begun who will                     */
+	enum agreement_end end;
+	struct agreement_seat *seats;
+	uint8_t *gone;                  /* is_dead, as messages carry it                       */
+	uint8_t *here;                  /* has_joined, to be counted                           */
+	struct quorum quorum;
+	int leader;
+	uint64_t since_ns;              /* since when it is                                    */
+
+	uint64_t promised, accepted;    /* ballots                                             */
+	bool accepted_is_fresh;
+	uint8_t *own;                   /* record                                              */
+	uint8_t *accepted_value;
+
+	enum agreement_phase phase;     /* as leader: of ballot                                */
+	uint64_t ballot;
+	uint64_t best;                  /* the latest ballot accepted by any who joined        */
+	bool is_fresh, best_is_fresh;
+	uint8_t *proposal, *best_value;
+
+	uint8_t *value;                 /* the decision; NO_QUORUM: its marks                   */
+	int decided_by;                     /* who has said it; -1: this rank found it              */
+};
+
+tutti_status agreement_init(struct agreement *a, const struct agreement_config *config);
+void agreement_finish(struct agreement *a);
+
+/* What from said; what its pointers lead to is copied. */
+void agreement_hear(struct agreement *a, int from, const struct agreement_message *m, uint64_t now_ns);
+/* The process of this rank has ended, or it has left for good: proved, not guessed. */
+void agreement_mark_dead(struct agreement *a, int rank, uint64_t now_ns);
+/* After each of these, and as time goes by. */
+void agreement_step(struct agreement *a, uint64_t now_ns);
+/* Whether there is something to say to rank; if so it is said now. What m points to stays as it is until the next
+ * call for a. */
+bool agreement_say(struct agreement *a, int rank, struct agreement_message *m, uint64_t now_ns);
+/* What was said to rank, or by it, may be lost: what matters of it is said again. All that is ever said may be heard
+ * twice, and late: ballots tell what counts. */
+void agreement_repeat(struct agreement *a, int rank);
+/* It has ended, and rank still counts on this one to hear of it. */
+bool agreement_owes(const struct agreement *a, int rank);
+/* Whether a connection to rank is of use. */
+bool agreement_needs(const struct agreement *a, int rank);
+
+static inline const uint8_t *agreement_record(const struct agreement *a, int rank)
+{
+	return a->value + a->size + (size_t)rank * a->record_bytes;
+}
+
+#endif

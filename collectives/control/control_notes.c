@@ -1,0 +1,182 @@
+/* Notes of calls, compared along the control ring. */
+#include "collectives/control/control_internal.h"
+
+#include <stdio.h>
+
+static uint64_t end_of(const struct control_message *m)
+{
+	return m->first + m->count;
+}
+
+static bool is_same_call(const struct noted *a, const struct noted *b)
+{
+	return a->what == b->what && a->op == b->op && a->counts == b->counts &&
+	       a->count == b->count;
+}
+
+/* Our own notes of calls first..last, as far as we have them. */
+void control_send_notes(struct control_link *l, uint64_t first, uint64_t last)
+{
+	const struct recorder *r = l->control->config.recorder;
+	struct control_message m = {.kind = CONTROL_NOTES_OF,
+				    .origin = l->control->config.rank,
+				    .first = first,
+				    .issued = recorder_issued(r)};
+
+	while (first <= last && !recorder_find(r, first, &m.notes[0]))
+		first++;
+	for (m.first = first; first <= last && m.count < CONTROL_NOTES; first++, m.count++)
+		if (!recorder_find(r, first, &m.notes[m.count]))
+			break;
+	if (m.count == 0)
+		return;
+	if (end_of(&m) > l->told)
+		l->told = end_of(&m);
+	control_post(l, &m);
+}
+
+static void report(struct control *c, int rank_a, const struct noted *a, int rank_b,
+		   const struct noted *b, uint64_t sequence)
+{
+	char text[ERROR_BYTES];
+	noted_mismatch(rank_a, a, rank_b, b, sequence, text, sizeof text);
+	control_decide(c, &(struct notice){.status = TUTTI_ERR_MISMATCH,
+					   .dead = -1,
+					   .sequence = sequence,
+					   .sentence = text});
+}
+
+enum outcome { ALIKE, UNKNOWN, DIFFER };
+
+/* The first call of theirs that we know differs: either it is the mismatch, or one before it is,
+ * and our notes of those before go back: the two ranks go back together until they find it. */
+static enum outcome compare(struct control_link *l, const struct control_message *m)
+{
+	struct control *c = l->control;
+	const struct recorder *r = c->config.recorder;
+	enum outcome outcome = UNKNOWN;
+
+	for (uint32_t i = 0; i < m->count; i++) {
+		uint64_t sequence = m->first + i;
+		struct noted mine, before;
+		if (!recorder_find(r, sequence, &mine))
+			continue;
+		if (mine.fingerprint == m->notes[i].fingerprint) {
+			outcome = ALIKE;
+			continue;
+		}
+		if (is_same_call(&mine, &m->notes[i]) && sequence > 0 &&
+		    recorder_find(r, sequence - 1, &before)) {
+			uint64_t back = sequence > CONTROL_NOTES ? sequence - CONTROL_NOTES : 0;
+			control_send_notes(l, back, sequence - 1);
+			return DIFFER;
+		}
+		report(c, m->origin, &m->notes[i], c->config.rank, &mine, sequence);
+		return DIFFER;
+	}
+	return outcome;
+}
+
+/* This rank has made none of the calls that both neighbours have noted, and yet knows that they
+ * differ. */
+static void compare_kept(struct control *c)
+{
+	const struct control_message *a = &c->links[0].kept, *b = &c->links[1].kept;
+
+	if (c->link_count < 2 || !c->links[0].is_keeping || !c->links[1].is_keeping)
+		return;
+	for (uint32_t i = 0; i < a->count; i++) {
+		uint64_t sequence = a->first + i;
+		if (sequence < b->first || sequence >= end_of(b))
+			continue;
+		const struct noted *other = &b->notes[sequence - b->first];
+		if (a->notes[i].fingerprint == other->fingerprint)
+			continue;
+		if (a->origin != b->origin && !is_same_call(&a->notes[i], other))
+			report(c, a->origin, &a->notes[i], b->origin, other, sequence);
+		return;
+	}
+}
+
+/* So far behind that there is nothing to compare: then they compare with what we did last. */
+static void answer_from_behind(struct control_link *l, const struct control_message *m)
+{
+	uint64_t issued = recorder_issued(l->control->config.recorder);
+	if (issued == 0 || issued > m->first || l->answered == issued)
+		return;
+	l->answered = issued;
+	control_send_notes(l, issued > CONTROL_NOTES ? issued - CONTROL_NOTES : 0, issued - 1);
+}
+
+/* A rank that has left never makes the call that somebody waits in. */
+static void check_leavers(struct control *c, const struct control_message *m)
+{
+	char text[ERROR_BYTES], call[128], who[128];
+	uint64_t last = end_of(m) - 1;
+	int r = 0;
+
+	while (r < c->config.size && (!c->known[r].has_left || c->known[r].left_at > last))
+		r++;
+	if (r == c->config.size)
+		return;
+	struct call_note note = noted_note(&m->notes[m->count - 1], last);
+	snprintf(text, sizeof text,
+		 "%s has left the communicator after %llu calls, and rank %d called %s.",
+		 control_who(c, r, who, sizeof who), (unsigned long long)c->known[r].left_at,
+		 m->origin, call_in_words(&note, call, sizeof call));
+	control_decide(c, &(struct notice){.status = TUTTI_ERR_PEER,
+					   .dead = r,
+					   .sequence = last,
+					   .sentence = text});
+}
+
+static void keep(struct control_link *l, const struct control_message *m)
+{
+	if (l->is_keeping && end_of(&l->kept) >= end_of(m))
+		return;
+	l->kept = *m;
+	l->control->needs_helper |= !l->is_keeping;
+	l->is_keeping = true;
+}
+
+void control_take_notes(struct control_link *l, const struct control_message *m)
+{
+	struct control *c = l->control;
+	struct control_link *on = control_other(l);
+	bool is_ours = m->origin == c->config.rank;
+
+	if (m->count == 0 || m->count > CONTROL_NOTES || is_ours || compare(l, m) == DIFFER)
+		return;
+	bool is_behind = recorder_issued(c->config.recorder) < end_of(m);
+	if (is_behind) {
+		keep(l, m);
+		compare_kept(c);
+		answer_from_behind(l, m);
+	}
+	if (m->kind == CONTROL_LEAVING)
+		return;
+	if (c->some_have_left)
+		check_leavers(c, m);
+	if (!on || c->known[m->origin].is_gone) /* where it was the notes have gone round */
+		return;
+	if (is_behind)
+		control_post(on, m);
+	else if (on->told < end_of(m))
+		control_send_notes(on, m->first, end_of(m) - 1);
+}
+
+void control_look(struct control *c)
+{
+	uint64_t issued = recorder_issued(c->config.recorder);
+
+	for (int i = 0; i < c->link_count; i++) {
+		struct control_link *l = &c->links[i];
+		if (!l->is_keeping || c->has_failed)
+			continue;
+		enum outcome outcome = compare(l, &l->kept);
+		if (outcome == DIFFER || issued >= end_of(&l->kept))
+			l->is_keeping = false;
+		else
+			answer_from_behind(l, &l->kept);
+	}
+}

@@ -1,0 +1,107 @@
+/* Whether ranks that say nothing are there. A rank whose wait lasts asks both neighbours, and who
+ * is asked answers and asks the next, so that everybody is asked by somebody; each by two, and not
+ * more often than once in an interval, however many ranks wait. The helper thread answers: a rank
+ * that computes is there, one that is stopped is not. */
+#include "collectives/control/control_internal.h"
+
+#include "core/clock.h"
+#include "core/process.h"
+
+#include <stdio.h>
+
+#define INTERVAL_MS_MAX 1000
+#define PAUSE_NS        1000000000u /* looks that lie further apart are of different waits */
+#define TICK_NS_MAX     (2 * CONTROL_LOOK_MS * 1000000u)
+
+static uint64_t silence_ns(const struct control *c)
+{
+	return (uint64_t)c->config.silence_ms * 1000000u;
+}
+
+static uint64_t interval_ns(const struct control *c)
+{
+	uint64_t most = INTERVAL_MS_MAX * 1000000u, interval = silence_ns(c) / 4;
+	return interval < most ? interval : most;
+}
+
+/* Whoever was asked a moment ago has been asked for everybody behind it, too. */
+static void ask(struct control_link *l, uint32_t hops)
+{
+	struct control *c = l->control;
+	struct control_message m = {.kind = CONTROL_WATCH, .origin = c->config.rank, .count = hops};
+	uint64_t now = clock_now_ns();
+
+	if (!l->conn || !l->is_up || (l->watched_ns && now - l->watched_ns < interval_ns(c)))
+		return;
+	l->watched_ns = now;
+	if (!l->is_awaited) {
+		control_tick(c);
+		l->is_awaited = true;
+		l->silent_ns = 0;
+		c->needs_helper = true;
+	}
+	control_post(l, &m);
+}
+
+void control_watch(struct control *c)
+{
+	uint64_t now = clock_now_ns();
+
+	if (c->config.silence_ms == 0 || c->has_failed)
+		return;
+	if (now - c->slow_ns > PAUSE_NS)
+		c->slow_since_ns = now;
+	c->slow_ns = now;
+	if (now - c->slow_since_ns >= interval_ns(c))
+		for (int i = 0; i < c->link_count; i++)
+			ask(&c->links[i], (uint32_t)c->config.size);
+}
+
+void control_take_watch(struct control_link *l, const struct control_message *m)
+{
+	struct control *c = l->control;
+	struct control_link *on = control_other(l);
+	struct control_message here = {.kind = CONTROL_HERE, .origin = c->config.rank};
+
+	control_post(l, &here);
+	if (on && m->count > 1 && c->config.silence_ms)
+		ask(on, m->count - 1);
+}
+
+static void give_up(struct control_link *l)
+{
+	struct control *c = l->control;
+	const struct control_peer *peer = &c->config.peers[l->peer];
+	bool is_stopped = peer->is_visible && process_is_stopped(peer->process);
+	char text[ERROR_BYTES], who[128];
+
+	snprintf(text, sizeof text,
+		 "%s %s: it has not answered rank %d for %.1f s (TUTTI_SILENCE_MS; 0: wait for "
+		 "ever).",
+		 control_who(c, l->peer, who, sizeof who),
+		 is_stopped ? "is stopped (SIGSTOP, or a debugger)"
+			    : "is silent: stopped, or its machine or the way there is gone",
+		 c->config.rank, (double)l->silent_ns * 1e-9);
+	control_decide(c, &(struct notice){.status = TUTTI_ERR_TIMEOUT,
+					   .dead = -1,
+					   .sentence = text,
+					   .is_common = true});
+}
+
+/* A process that was stopped itself, or starved, wakes up late: what it could not hear meanwhile is
+ * nobody's silence. */
+void control_tick(struct control *c)
+{
+	uint64_t now = clock_now_ns(), passed = now - c->ticked_ns;
+
+	c->ticked_ns = now;
+	passed = passed < TICK_NS_MAX ? passed : TICK_NS_MAX;
+	for (int i = 0; i < c->link_count && !c->has_failed; i++) {
+		struct control_link *l = &c->links[i];
+		if (!l->is_awaited)
+			continue;
+		l->silent_ns += passed;
+		if (l->silent_ns >= silence_ns(c))
+			give_up(l);
+	}
+}

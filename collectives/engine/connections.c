@@ -1,0 +1,98 @@
+/* The engine's connections, and what it sleeps on. Also what peers need of a rank that
+ * is in no call: bytes of its last messages may have been lost with a connection, and a transport
+ * that sends them again must make progress. */
+#include "collectives/engine/job.h"
+
+#include <poll.h>
+
+struct tutti_conn *engine_connect(struct engine *e, int peer, int channel)
+{
+	const struct route *r = &e->routes[peer];
+	struct tutti_conn *conn = NULL;
+	tutti_status status = TUTTI_ERR_UNSUPPORTED;
+	if (!r->endpoint)
+		fail(status, "rank %d has no way to rank %d", e->config.rank, peer);
+	else
+		status = r->endpoint->transport->connect(r->endpoint, peer, channel, r->address,
+							 r->address_bytes, &conn);
+	if (status != TUTTI_OK)
+		engine_set_failure(e, status, -1, last_error());
+	return conn;
+}
+
+struct tutti_conn *engine_conn(struct engine *e, int peer)
+{
+	if (!e->conns[peer])
+		e->conns[peer] = engine_connect(e, peer, 0);
+	return e->conns[peer];
+}
+
+/* A failed engine leaves no listener behind either: who connects later is refused instead of kept
+ * waiting. */
+void engine_disconnect(struct engine *e)
+{
+	if (e->user)
+		e->user->close(e);
+	for (int i = 0; i < e->config.size; i++)
+		if (e->conns[i]) {
+			e->conns[i]->endpoint->transport->close(e->conns[i]);
+			e->conns[i] = NULL;
+		}
+	for (int i = 0; i < e->config.endpoint_count; i++)
+		e->config.endpoints[i]->transport->destroy(e->config.endpoints[i]);
+	e->config.endpoint_count = 0;
+}
+
+int engine_arm(struct engine *e, struct pollfd *fds, int max)
+{
+	int n = 0;
+	for (int i = 0; i < e->config.endpoint_count && n < max; i++) {
+		struct tutti_endpoint *ep = e->config.endpoints[i];
+		if (!ep->transport->event_fd)
+			continue;
+		if (ep->transport->arm && ep->transport->arm(ep))
+			return -1;
+		fds[n++] = (struct pollfd){.fd = ep->transport->event_fd(ep), .events = POLLIN};
+	}
+	if (e->window_head && e->window_head->has_begun && n < max) {
+		window_disarm(e->config.window); /* another thread's: one arms, one disarms */
+		if (window_arm(e->config.window, &e->window_head->window))
+			return -1;
+		fds[n++] =
+			(struct pollfd){.fd = window_event_fd(e->config.window), .events = POLLIN};
+	}
+	return n;
+}
+
+void engine_disarm(struct engine *e)
+{
+	if (e->config.window)
+		window_disarm(e->config.window);
+}
+
+void engine_mend(struct engine *e, struct mending *m)
+{
+	m->count = 0;
+	m->is_due = false;
+	for (int i = 0; i < e->config.endpoint_count; i++) {
+		struct tutti_endpoint *ep = e->config.endpoints[i];
+		int fd = -1;
+		if (!ep->transport->mend)
+			continue;
+		m->is_due |= ep->transport->mend(ep, &fd) != 0;
+		if (fd >= 0 && m->count == MEND_FDS)
+			m->is_due = true;
+		else if (fd >= 0)
+			m->fds[m->count++] = fd;
+	}
+}
+
+bool engine_in_doubt(struct engine *e)
+{
+	for (int i = 0; i < e->config.endpoint_count; i++) {
+		struct tutti_endpoint *ep = e->config.endpoints[i];
+		if (ep->transport->in_doubt && ep->transport->in_doubt(ep))
+			return true;
+	}
+	return false;
+}

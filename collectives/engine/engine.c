@@ -1,0 +1,216 @@
+/* Making and ending an engine, and what may be asked of it at any time. */
+#include "collectives/engine/run.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static tutti_status copy_config(struct engine *e, const struct engine_config *config)
+{
+	size_t n = (size_t)config->size;
+	e->config = *config;
+	e->config.endpoints =
+		calloc((size_t)config->endpoint_count + 1, sizeof *e->config.endpoints);
+	e->routes = calloc(n, sizeof *e->routes);
+	e->conns = calloc(n, sizeof *e->conns);
+	for (int s = 0; s < 2; s++)
+		e->streams[s] = calloc(n, sizeof *e->streams[s]);
+	e->trace_dir = config->trace_dir ? strdup(config->trace_dir) : NULL;
+	if (!e->config.endpoints || !e->routes || !e->conns || !e->streams[0] || !e->streams[1] ||
+	    (config->trace_dir && !e->trace_dir))
+		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for the tables of %d ranks",
+			    config->rank, config->size);
+	for (int s = 0; s < 2; s++)
+		for (size_t i = 0; i < n; i++)
+			e->streams[s][i].tail = &e->streams[s][i].head;
+	if (config->routes)
+		memcpy(e->routes, config->routes, n * sizeof *e->routes);
+	return TUTTI_OK;
+}
+
+static void free_tables(struct engine *e)
+{
+	free(e->config.endpoints);
+	free(e->routes);
+	free(e->conns);
+	free(e->streams[0]);
+	free(e->streams[1]);
+	e->config.endpoints = NULL;
+	e->routes = NULL;
+	e->conns = NULL;
+	e->streams[0] = e->streams[1] = NULL;
+}
+
+tutti_status engine_create(struct engine **engine, const struct engine_config *config)
+{
+	struct engine *e = calloc(1, sizeof *e);
+	if (!e)
+		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for the engine", config->rank);
+	pthread_mutex_init(&e->lock, NULL);
+	pthread_mutex_init(&e->fail_lock, NULL);
+	pthread_mutex_init(&e->list_lock, NULL);
+	tutti_done_init(&e->done);
+	e->dirty_tail = &e->dirty;
+	e->window_tail = &e->window_head;
+	e->called_tail = &e->called;
+	e->refs = 1;
+	tutti_status status = copy_config(e, config);
+	if (status == TUTTI_OK)
+		status = memory_host.open(&e->queues[TUTTI_MEMORY_HOST]);
+	if (status != TUTTI_OK) {
+		free_tables(e);
+		engine_unref(e);
+		return status;
+	}
+	/* From here on the endpoints and the window are ours. */
+	for (int i = 0; i < config->endpoint_count; i++)
+		e->config.endpoints[i] = config->endpoints[i];
+	*engine = e;
+	return TUTTI_OK;
+}
+
+static void on_failure(void *arg, const struct notice *notice)
+{
+	engine_take_notice(arg, notice);
+	engine_try_clean(arg);
+}
+
+tutti_status engine_open_control(struct engine *e)
+{
+	control_bind(e->config.control, on_failure, helper_wake, e);
+	TRY(helper_attach(e));
+	helper_wake();
+	return TUTTI_OK;
+}
+
+static void leave(struct engine *e)
+{
+	if (e->config.window)
+		window_leave(e->config.window);
+	if (e->config.control)
+		control_leave(e->config.control);
+}
+
+/* A connection that breaks now may take the last bytes that were sent, and who waits for them has
+ * nobody else to ask. Whoever does not take them in time was given that time. */
+static bool must_linger(struct engine *e, uint64_t *until_ns)
+{
+	struct mending mending;
+
+	if (*until_ns == 0)
+		*until_ns = engine_now(e) + (uint64_t)e->config.linger_ms * 1000000u;
+	if (!engine_in_doubt(e) || engine_now(e) >= *until_ns)
+		return false;
+	engine_mend(e, &mending);
+	return true;
+}
+
+static bool is_drained(struct engine *e)
+{
+	return !e->user || e->user->is_drained(e);
+}
+
+/* Pending works end first, by themselves or at their deadline. Sends that nobody has received yet
+ * come last, after the others know that this rank makes no calls any more: they may wait in one. */
+static void drain(struct engine *e)
+{
+	uint64_t until_ns = 0;
+	bool has_left = false;
+	struct wait w;
+	wait_begin(&w, e->config.policy);
+	for (;;) {
+		pthread_mutex_lock(&e->lock);
+		bool moved = engine_pass(e), may_leave = !e->works,
+		     is_over = may_leave && is_drained(e) && !must_linger(e, &until_ns);
+		engine_unlock(e);
+		if (may_leave && !has_left)
+			leave(e);
+		has_left |= may_leave;
+		if (is_over)
+			return;
+		if (moved)
+			wait_begin(&w, e->config.policy);
+		else if (!wait_again(&w))
+			engine_sleep(e);
+	}
+}
+
+/* Under the lock: a thread that waits for a work that has just ended may look in once more. */
+static void take_apart(struct engine *e)
+{
+	engine_disconnect(e);
+	window_destroy(e->config.window);
+	e->config.window = NULL;
+	for (int i = 0; i < TUTTI_MEMORY_KINDS; i++)
+		if (e->queues[i]) {
+			e->queues[i]->kind->close(e->queues[i]);
+			e->queues[i] = NULL;
+		}
+	run_free_all(e);
+	if (e->user)
+		e->user->free(e);
+	free_tables(e);
+	e->config.trace = NULL;
+	e->is_clean = true;
+}
+
+void engine_destroy(struct engine *e)
+{
+	if (!e)
+		return;
+	drain(e);
+	if (e->user)
+		e->user->leave(e);
+	helper_detach(e);
+	control_destroy(e->config.control);
+	e->config.control = NULL;
+	pthread_mutex_lock(&e->lock);
+	take_apart(e);
+	pthread_mutex_unlock(&e->lock);
+	engine_unref(e);
+}
+
+tutti_status engine_wait_control(struct engine *e, uint64_t deadline_ns, bool (*is_over)(void *arg),
+				 void *arg)
+{
+	if (!e->config.control)
+		return TUTTI_OK;
+	return control_wait(e->config.control, deadline_ns, is_over, arg);
+}
+
+bool engine_is_broken(struct engine *e)
+{
+	if (engine_status(e) == TUTTI_OK) {
+		pthread_mutex_lock(&e->lock);
+		engine_ask_around(e);
+		engine_unlock(e);
+	}
+	return engine_status(e) != TUTTI_OK;
+}
+
+/* Endpoints that have not delivered what was sent take up to half a second to close. */
+void engine_abort(struct engine *e, const char *sentence)
+{
+	engine_set_failure(e, TUTTI_ERR_ABORTED, -1, sentence);
+	if (!helper_clean(e))
+		engine_try_clean(e);
+}
+
+void engine_stats(const struct engine *engine, tutti_stats *stats)
+{
+	struct engine *e = (struct engine *)(uintptr_t)engine;
+	stats->messages = atomic_load_explicit(&e->messages, memory_order_relaxed);
+	stats->sent_bytes = atomic_load_explicit(&e->sent_bytes, memory_order_relaxed);
+	stats->received_bytes = atomic_load_explicit(&e->received_bytes, memory_order_relaxed);
+	if (e->config.window)
+		window_stats(e->config.window, &stats->window_bytes, &stats->staged_bytes);
+}
+
+void engine_forget_stats(struct engine *e)
+{
+	pthread_mutex_lock(&e->lock);
+	atomic_store_explicit(&e->messages, 0, memory_order_relaxed);
+	atomic_store_explicit(&e->sent_bytes, 0, memory_order_relaxed);
+	atomic_store_explicit(&e->received_bytes, 0, memory_order_relaxed);
+	engine_unlock(e);
+}

@@ -1,0 +1,133 @@
+/* The engine: runs plans and windows of one communicator on this rank.
+ *
+ * It owns the connections, the runs under way and their order, and knows neither collectives nor
+ * transports. One lock; whoever waits makes progress under it, and the process's one helper thread
+ * does while asynchronous works are under way and nobody waits. */
+#ifndef COLLECTIVES_ENGINE_ENGINE_H
+#define COLLECTIVES_ENGINE_ENGINE_H
+
+#include "collectives/control/control.h"
+#include "collectives/plan/layout.h"
+#include "collectives/plan/plan.h"
+#include "collectives/trace/trace.h"
+#include "core/placement/cpu_location.h"
+#include "collectives/window/window.h"
+#include "core/wait.h"
+#include "memory/memory.h"
+
+#include <tutti/transport.h>
+
+struct engine;
+struct tutti_work;
+
+/* Where to reach each rank: an endpoint of ours and the address of theirs. */
+struct route {
+	struct tutti_endpoint *endpoint; /* NULL: this rank itself, or unreachable        */
+	uint8_t address[TUTTI_ADDRESS_BYTES];
+	size_t address_bytes;
+};
+
+struct engine_config {
+	int rank, size;
+	struct tutti_endpoint **endpoints; /* all that progress must visit; engine owns them */
+	int endpoint_count;
+	const struct route *routes; /* size of them, copied                          */
+	struct window *window;      /* or NULL; the engine owns it                   */
+	struct control *control;    /* without a window: or NULL; the engine owns it */
+	struct trace *trace;        /* where it says what it waits for; or NULL; lives longer */
+	const char *trace_dir;      /* for a trace when it has failed; or NULL; copied        */
+	int linger_ms; /* how long destroy sees to it that what was sent arrives, where a
+			* connection may break and be made again */
+	size_t slice_bytes, scratch_bytes;
+	struct wait_policy policy, helper_policy;
+	/* The ranks of this node, this one among them, where they are to be spread over its CPUs by
+	 * where they run: without a window. */
+	struct cpu_location near[CPU_LOCATIONS_MAX];
+	int ranks_near_count, ranks_near_me;
+	uint64_t (*now_ns)(void *arg); /* NULL: the machine's clock. With a clock of its own
+					* the engine moves by engine_progress alone      */
+	void *now_arg;
+};
+
+tutti_status engine_create(struct engine **engine, const struct engine_config *config);
+/* The helper thread serves the control ring from here on. */
+tutti_status engine_open_control(struct engine *engine);
+/* Returns when the control ring, if there is one, is up, or soon after is_over(arg); that may be NULL. */
+tutti_status engine_wait_control(struct engine *engine, uint64_t deadline_ns,
+				 bool (*is_over)(void *arg), void *arg);
+/* Pending works end first, by themselves or at their deadline; then connections, endpoints and the
+ * window go. NULL is fine. */
+void engine_destroy(struct engine *engine);
+
+enum p2p_side { P2P_NONE, P2P_SEND, P2P_RECV };
+
+/* What a send or recv has besides buffer, count and dtype. */
+struct p2p_args {
+	enum p2p_side side;
+	int peer; /* recv: or TUTTI_ANY                                          */
+	int tag;
+	int *source; /* recv: where the sender's rank goes; or NULL                 */
+};
+
+/* The kinds of jobs: a plan, a call of the window; p2p/p2p.h has the third. */
+struct job_kind;
+extern const struct job_kind plan_jobs, window_jobs;
+
+/* What to do: a plan with its buffers, a send or recv, or a call for the window. */
+struct job_spec {
+	const struct job_kind *kind;
+	const struct plan *plan; /* lives as long as the engine                   */
+	struct layout layout;
+	uint32_t width;                   /* scratch chunks it needs, the same on all ranks */
+	const struct memory_kind *memory; /* of the caller's buffers                       */
+	size_t send_bytes, recv_bytes;    /* their lengths on this rank                    */
+	bool checks_counts;               /* all_to_allv: pairs compare their counts        */
+	struct call_args args;
+	struct p2p_args p2p;
+	const char *name, *algorithm; /* of the call, for sentences                    */
+	struct trace_mark trace;
+	int timeout_ms;
+	tutti_done_fn done;
+	void *done_arg;
+};
+
+/* Starts it and returns at once. *work is held twice: by the engine until it ends, by the caller
+ * until work_release. Fails with the sticky status of the communicator, or MEMORY. */
+tutti_status engine_submit(struct engine *engine, const struct job_spec *spec,
+			   struct tutti_work **work);
+/* The blocking call: the shortest way from here to the wire. */
+tutti_status engine_run(struct engine *engine, const struct job_spec *spec);
+/* The same to the window, for a call on host memory. */
+tutti_status engine_run_window(struct engine *engine, const struct call_args *args, int timeout_ms);
+
+/* One pass over everything; for the simulator and the helper. Returns whether anything happened. */
+bool engine_progress(struct engine *engine);
+/* From any thread, any time: the first failure sticks, everything pending ends with it. */
+void engine_fail(struct engine *engine, tutti_status status, const char *sentence);
+/* The same, but somebody else cleans up, so that the caller need not wait for that. */
+void engine_abort(struct engine *engine, const char *sentence);
+tutti_status engine_status(const struct engine *engine);
+/* After a failure: returns when nothing of ours touches a caller's buffer any more. */
+void engine_settle_failure(struct engine *engine);
+/* For a rank that is in no call: asks around as a slow call would, and says whether it has failed. */
+bool engine_is_broken(struct engine *engine);
+const char *engine_error(const struct engine *engine); /* "" until it failed */
+/* The rank that has died, when that was the failure; else -1. */
+int engine_failed_peer(const struct engine *engine);
+/* Before a caller hears of the failure, without any lock: writes the trace where it is wanted, once. */
+void engine_show_failure(struct engine *engine);
+void engine_stats(const struct engine *engine, tutti_stats *stats);
+void engine_forget_stats(struct engine *engine); /* counts messages from here on */
+
+/* Whether this thread is inside a work's done function. */
+bool engine_in_callback(void);
+
+/* From any thread. timeout_ms 0: as long as it takes. Releases and forgets *work, but on
+ * IN_PROGRESS. */
+tutti_status work_wait(struct tutti_work **work, int timeout_ms);
+tutti_status work_test(struct tutti_work *work, bool *is_done);
+void work_release(struct tutti_work *work);
+void work_retain(struct tutti_work *work);        /* one release more is due */
+void *work_memory(const struct tutti_work *work); /* COLL_MEM_ALLOC's result */
+
+#endif

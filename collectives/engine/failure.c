@@ -1,0 +1,118 @@
+/* How a communicator fails: the first failure sticks, and its error message is made here. Files
+ * above see to it that everything under way ends with it (progress.c). */
+#include "collectives/engine/job.h"
+
+#include "collectives/trace/trace_log.h"
+#include "core/log.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* The first failure stays, and all ranks of the ring are told. */
+void engine_set_failure(struct engine *e, tutti_status status, int dead, const char *sentence)
+{
+	pthread_mutex_lock(&e->fail_lock);
+	bool is_first = !atomic_load_explicit(&e->stop, memory_order_relaxed);
+	if (is_first) {
+		snprintf(e->error, sizeof e->error, "%s", sentence);
+		atomic_store_explicit(&e->failed_peer, dead + 1, memory_order_relaxed);
+		atomic_store_explicit(&e->status, (int)status, memory_order_release);
+		/* Partner: every wait of this communicator looks at stop. */
+		atomic_store_explicit(&e->stop, 1, memory_order_release);
+		if (e->config.trace)
+			atomic_store_explicit(&e->config.trace->failed, (uint64_t)status,
+					      memory_order_relaxed);
+		log_info("the communicator failed: %s", e->error);
+	}
+	pthread_mutex_unlock(&e->fail_lock);
+	if (is_first && e->config.control)
+		control_tell(e->config.control, status, dead, e->work_count, e->error);
+}
+
+const char *engine_call_words(const struct tutti_work *work, char *text, size_t text_bytes)
+{
+	return work->spec.kind->words(work, text, text_bytes);
+}
+
+const char *collective_words(const struct tutti_work *work, char *text, size_t text_bytes)
+{
+	snprintf(text, text_bytes, "%s #%llu (%s)", work->spec.name,
+		 (unsigned long long)work->spec.args.sequence, work->spec.algorithm);
+	return text;
+}
+
+const char *engine_in_words(const struct engine *e, const struct tutti_work *work, const char *why,
+			    char *text)
+{
+	char call[100];
+	snprintf(text, ERROR_BYTES, "rank %d: %s: %.380s", e->config.rank,
+		 engine_call_words(work, call, sizeof call), why);
+	return text;
+}
+
+static unsigned long long ms_since(const struct engine *e, uint64_t start_ns)
+{
+	return (engine_now(e) - start_ns) / 1000000u;
+}
+
+/* Not the peer's fault: it may be waiting for what this rank could not issue yet. */
+void engine_fail_outside(struct engine *e)
+{
+	struct tutti_work named = {.engine = e, .spec = *e->outside}, *oldest = e->works;
+	char call[100], why[400], text[ERROR_BYTES];
+
+	while (oldest->next)
+		oldest = oldest->next;
+	snprintf(why, sizeof why,
+		 "%d works are under way on this communicator (at most %d): waited %llu ms for one "
+		 "of them to end; the oldest, %s, has lasted %llu ms; wait for some before issuing "
+		 "more, or issue them in a group",
+		 e->work_count, ENGINE_WORKS_MAX, ms_since(e, e->outside_since_ns),
+		 engine_call_words(oldest, call, sizeof call),
+		 ms_since(e, oldest->deadline_ns - (uint64_t)oldest->spec.timeout_ms * 1000000u));
+	engine_set_failure(e, TUTTI_ERR_TIMEOUT, -1, engine_in_words(e, &named, why, text));
+}
+
+void engine_fail_in(struct engine *e, const struct tutti_work *work, tutti_status status,
+		    const char *why)
+{
+	char text[ERROR_BYTES];
+	if (status == TUTTI_ERR_TIMEOUT && e->outside && e->work_count >= ENGINE_WORKS_MAX)
+		engine_fail_outside(e);
+	else
+		engine_set_failure(e, status, -1, engine_in_words(e, work, why, text));
+}
+
+/* What is everybody's failure has the same sentence on every rank. */
+void engine_window_failed(struct engine *e, const struct tutti_work *work, tutti_status status)
+{
+	char why[ERROR_BYTES];
+	snprintf(why, sizeof why, "%s", last_error());
+	if (status == TUTTI_ERR_MISMATCH || status == TUTTI_ERR_PEER ||
+	    status == TUTTI_ERR_ABORTED || window_is_stopped(e->config.window))
+		engine_set_failure(e, status, window_dead(e->config.window), why);
+	else
+		engine_fail_in(e, work, status, why);
+}
+
+tutti_status engine_status(const struct engine *e)
+{
+	return (tutti_status)atomic_load_explicit(&((struct engine *)(uintptr_t)e)->status,
+						  memory_order_acquire);
+}
+
+const char *engine_error(const struct engine *e)
+{
+	return engine_status(e) == TUTTI_OK ? "" : e->error;
+}
+
+int engine_failed_peer(const struct engine *e)
+{
+	return engine_status(e) == TUTTI_ERR_PEER ? e->failed_peer - 1 : -1;
+}
+
+void engine_show_failure(struct engine *e)
+{
+	if (e->trace_dir && engine_status(e) != TUTTI_OK && !atomic_exchange(&e->is_shown, true))
+		trace_dump_failure(e->trace_dir);
+}

@@ -1,0 +1,286 @@
+/* What a kind of job sees of the engine: the struct itself, works, and ios. A kind is a plan (run.c), a call of the window
+ * (window_job.c) or a message (collectives/p2p). Everything here is under the engine's lock unless it says otherwise. */
+#ifndef COLLECTIVES_ENGINE_JOB_H
+#define COLLECTIVES_ENGINE_JOB_H
+
+#include "collectives/engine/engine.h"
+#include "core/clock.h"
+#include "core/placement/cpu_spread.h"
+#include "core/status.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define ENGINE_WORKS_MAX 1024 /* works under way at once; submit waits for room                */
+#define MEND_FDS         4    /* of an engine's endpoints, that the helper sleeps on           */
+
+struct lane_run;
+struct run;
+struct engine_io;
+
+/* The lanes of successive works that use one direction of one connection, in order of submission:
+ * the first issues until it has issued everything. */
+struct stream {
+	struct lane_run *head, **tail;
+};
+
+/* Who posted an io, and so who hears of its end. */
+struct io_owner {
+	void (*done)(struct engine *e, struct engine_io *io);
+	void (*failed)(struct engine *e, struct engine_io *io);
+};
+
+/* What the engine posts. Transports see op.io, memory kinds op. */
+struct engine_io {
+	struct memory_io op;
+	const struct io_owner *owner;
+	struct tutti_work *work; /* whose staging it is; NULL for ios of other owners   */
+};
+
+/* A kind of job. */
+struct job_kind {
+	/* Starts work. An error is the communicator's. */
+	tutti_status (*begin)(struct engine *e, struct tutti_work *work);
+	/* The staging that begin asked for is there. NULL: it does not matter when. */
+	void (*prepared)(struct engine *e, struct tutti_work *work);
+	/* The work is over, well or not: gives back what begin took. NULL: nothing. */
+	void (*finish)(struct engine *e, struct tutti_work *work);
+	/* What work, which is not over, waits for, in words. Returns a rank of it, or -1. */
+	int (*explain)(struct engine *e, const struct tutti_work *work, char *text, size_t text_bytes);
+	/* The call, for error messages: "all_reduce #128 (ring)". Returns text. */
+	const char *(*words)(const struct tutti_work *work, char *text, size_t text_bytes);
+};
+
+/* What uses the engine's endpoints and its lock besides works: messages that were sent and are done for their caller. */
+struct engine_user {
+	bool (*is_drained)(struct engine *e); /* all has left, or has had its time                 */
+	/* Before a rank leaves: tells the peers, which takes a moment. Takes the lock by itself. */
+	void (*leave)(struct engine *e);
+	void (*close)(struct engine *e);      /* its connections, and all that it keeps for peers  */
+	void (*free)(struct engine *e);
+};
+
+/* For memory that the CPU may not touch: host copies of the caller's buffers, or scratch in that memory. */
+struct staging {
+	uint8_t *send, *recv; /* one block; NULL: no copies were needed            */
+	void *scratch;        /* or NULL                                           */
+	struct engine_io in, gaps, out, scratch_io;
+	const void *in_src, *gaps_src, *out_src;
+	int preparing; /* copies still to come before it runs              */
+};
+
+enum work_stage { WORK_PREPARES, WORK_RUNS, WORK_CLEANS_UP };
+
+/* What the one work of a group holds. */
+struct work_parts {
+	struct tutti_work **part; /* so many, each held once                            */
+	size_t count;
+	struct engine **engine; /* of the parts, each once                            */
+	size_t engine_count;
+	_Atomic size_t left; /* parts under way, and one while they are being started */
+	atomic_int status;   /* the first failure; who writes it writes why, too      */
+	char why[ERROR_BYTES];
+};
+
+struct tutti_work {
+	struct engine *engine;
+	struct tutti_work *next, *prev; /* under way; next alone: free, or waiting for callback */
+	struct tutti_work *next_window, *next_ended;
+	struct job_spec spec;
+	size_t *tables; /* the counts and offsets of a v-variant; kept for later works */
+	size_t table_room;
+	enum work_stage stage;
+	bool is_async, has_begun; /* has_begun: window_begin was called                */
+	uint64_t deadline_ns;
+	struct run *run;
+	struct window_run window;
+	struct p2p_message *message; /* a send or recv                                  */
+	struct staging staging;
+	struct tutti_work *whole; /* the group's work that this is a part of; or NULL    */
+	struct work_parts *parts; /* of a group's work; it is on none of the lists       */
+	atomic_int refs;          /* any thread                                        */
+	atomic_int is_done; /* any thread; its release publishes status          */
+	tutti_status status;
+};
+
+/* A connection broke. That is the failure only if nobody explains it within a moment: see watch.c. */
+struct suspect {
+	tutti_status status; /* OK: none */
+	int peer;            /* PEER: whose it was; else -1 */
+	uint64_t since_ns;
+	uint64_t sequence; /* of the call that saw it, or NO_CALL */
+	char sentence[ERROR_BYTES];
+};
+
+/* What to sleep on for those who may need this rank while it is in no call. */
+struct mending {
+	int fds[MEND_FDS], count;
+	bool is_due; /* now, or as soon as the lock can be had */
+};
+
+struct engine {
+	struct engine_config config;
+	pthread_mutex_t lock;
+	struct route *routes;
+	struct tutti_conn **conns;
+	struct stream *streams[2]; /* [sends][peer]                                     */
+	struct tutti_done done;
+	struct memory_queue *queues[TUTTI_MEMORY_KINDS];
+	struct lane_run *dirty, **dirty_tail;
+	struct tutti_work *works; /* under way, newest first                           */
+	atomic_int work_count; /* written under the lock */
+	int groups; /* that start their calls now, without waiting for room            */
+	const struct job_spec *outside; /* the call that waits for room, or NULL, ...           */
+	uint64_t outside_since_ns;      /* ... and since when                                   */
+	struct tutti_work *window_head, **window_tail;
+	struct tutti_work *ended; /* to be finished when the pass is over              */
+	struct run *free_runs;
+	int free_run_count;
+	uint32_t passes;
+	struct suspect suspect;
+	uint64_t notice_ns; /* when the notice was first looked at                       */
+	uint64_t looked_ns; /* when watch last asked around */
+	uint64_t told_ns;   /* when the trace was last told what is waited for */
+	bool is_clean; /* after a failure: nothing of ours is posted any more */
+	const struct engine_user *user; /* of p2p, or NULL: no message was sent or received yet   */
+	struct p2p *p2p;                /* what that keeps                                         */
+	int loose;                      /* its ios that belong to no work                          */
+
+	struct spread spread; /* the blocking caller's, without the lock */
+
+	/* Any thread, without the lock. */
+	char *trace_dir;                /* or NULL                                           */
+	atomic_bool is_shown;           /* the trace of its failure has been written there   */
+	atomic_int stop;                /* not 0: failed; the holder of the lock cleans up   */
+	pthread_mutex_t fail_lock;      /* of status and error, written once                 */
+	atomic_int status, failed_peer; /* failed_peer: rank + 1, or 0                       */
+	char error[ERROR_BYTES];
+	struct notice notice; /* under fail_lock: what another rank has failed with      */
+	char notice_sentence[ERROR_BYTES];
+	atomic_int has_notice;  /* enum notice_state                                             */
+	atomic_int refs;        /* the owner, and every work outside                 */
+	atomic_int async_works; /* under way: what the helper is there for           */
+	atomic_int is_dirty;    /* has failed, and the helper is to clean up         */
+	_Atomic uint64_t messages, sent_bytes, received_bytes;
+	pthread_mutex_t list_lock; /* of the two lists below; nothing is called under it */
+	struct tutti_work *free_works;
+	struct tutti_work *called, **called_tail; /* ended, their callback not yet called     */
+
+	/* helper.c */
+	struct engine *next_helped;
+	bool is_helped;
+	struct mending mending; /* the helper thread's own */
+};
+
+static inline uint64_t engine_now(const struct engine *e)
+{
+	return e->config.now_ns ? e->config.now_ns(e->config.now_arg) : clock_now_ns();
+}
+
+/* connections.c */
+struct tutti_conn *engine_conn(struct engine *e, int peer); /* NULL: the engine has failed   */
+/* A connection of its own on a channel that is not 0: the caller's to keep and to close. */
+struct tutti_conn *engine_connect(struct engine *e, int peer, int channel);
+void engine_disconnect(struct engine *e); /* closes connections and endpoints */
+/* Fills fds with what to sleep on. Returns how many, or -1: there is work already. */
+struct pollfd;
+int engine_arm(struct engine *e, struct pollfd *fds, int max);
+void engine_disarm(struct engine *e);
+/* What peers need of a rank that is in no call. */
+void engine_mend(struct engine *e, struct mending *mending);
+/* What was sent may be lost yet, though all works are over. */
+bool engine_in_doubt(struct engine *e);
+
+/* failure.c */
+/* The first failure stays, and all ranks of the ring are told. dead: the rank whose death it was, or -1. From any thread;
+ * whoever holds the lock, this thread perhaps, cleans up when it lets go. */
+void engine_set_failure(struct engine *e, tutti_status status, int dead, const char *sentence);
+/* The failure of work's call. */
+void engine_fail_in(struct engine *e, const struct tutti_work *work, tutti_status status, const char *why);
+/* The call that waits for room has waited too long, or what keeps it out has. */
+void engine_fail_outside(struct engine *e);
+/* "rank 3: all_reduce #128 (ring): " and why. text has ERROR_BYTES; returns it. */
+const char *engine_in_words(const struct engine *e, const struct tutti_work *work, const char *why, char *text);
+/* "all_reduce #128 (ring)", whatever kind of call it is; collective_words: of a collective. Both return text. */
+const char *engine_call_words(const struct tutti_work *work, char *text, size_t text_bytes);
+const char *collective_words(const struct tutti_work *work, char *text, size_t text_bytes);
+/* The window's verdict on a call; the error message is this thread's last error. */
+void engine_window_failed(struct engine *e, const struct tutti_work *work, tutti_status status);
+
+/* explain.c: what an operation that lasts waits for */
+/* In words, and a rank of it, or -1. */
+int work_explain(struct engine *e, const struct tutti_work *work, char *text, size_t text_bytes);
+void work_tell(struct engine *e, const struct tutti_work *work, uint64_t now); /* tells the trace */
+/* The same of the window's blocking call, which has no work. */
+void window_tell(struct engine *e, struct window_run *run, const struct trace_mark *mark, uint64_t now);
+
+/* watch.c */
+enum notice_state { NOTICE_NONE, NOTICE_NEW, NOTICE_LATER };
+/* Takes note of a failure of all; from any thread, without the lock. */
+void engine_take_notice(struct engine *e, const struct notice *notice);
+/* Fails with it, unless calls are under way that may well come to a good end first: then later. */
+void engine_act_on_notice(struct engine *e);
+void engine_watch(struct engine *e); /* now and then while works are under way */
+/* For a rank that is in no call: asks around as a slow call would. */
+void engine_ask_around(struct engine *e);
+/* A connection that work used (or NULL) has failed. True: it waits for somebody to explain that, and the
+ * engine fails later; false: there is nobody, or nothing to explain. */
+bool engine_suspect(struct engine *e, const struct tutti_work *work, int peer, tutti_status status, const char *sentence);
+/* work's connection to peer is lost, for why; that is the failure unless somebody knows better. */
+void engine_lost(struct engine *e, const struct tutti_work *work, int peer, tutti_status status, const char *why);
+
+/* work.c */
+struct tutti_work *work_new(struct engine *e);
+void work_finish(struct engine *e, struct tutti_work *work, tutti_status status);
+void work_end(struct engine *e, struct tutti_work *work); /* publishes its status            */
+void engine_unref(struct engine *e);                      /* no lock */
+/* Calls what waits in e->called. Without any lock. Returns whether there was anything. */
+bool engine_call_back(struct engine *e);
+/* Of a group's work, no lock: one part less, which ended so; it cannot end well any more. */
+void work_part_ended(struct engine *e, struct tutti_work *whole, tutti_status status);
+void work_note_error(struct tutti_work *whole, tutti_status status, const char *why);
+void work_count_down(struct tutti_work *whole);
+
+/* work_parts.c */
+/* A group's work: made for up to count parts; then parts are added, and it is sealed. false: it has none.
+ * Until then it cannot end. Parts are given away to it. No lock. */
+tutti_status work_new_whole(struct tutti_work **whole, struct engine *e, size_t count, const tutti_call *call);
+void work_add_part(struct tutti_work *whole, struct tutti_work *part);
+bool work_seal(struct tutti_work *whole);
+
+/* staging.c */
+/* Scratch of so many bytes in the memory of work's kind; comes with the kind's prepared. */
+void staging_take_scratch(struct engine *e, struct tutti_work *work, size_t bytes);
+/* Host copies of the caller's buffers, where the CPU may not touch these: begins to fill them. */
+tutti_status staging_prepare(struct engine *e, struct tutti_work *work);
+/* Its plan, window operation or message is over: gives the staging back, and finishes work at the end of the pass. */
+void engine_work_ended(struct engine *e, struct tutti_work *work);
+
+/* window_job.c */
+bool window_job_advance(struct engine *e); /* the first call in the queue; returns whether anything moved */
+
+/* progress.c */
+bool engine_pass(struct engine *e);   /* one pass over everything                          */
+void engine_settle(struct engine *e); /* what can be done without asking anybody           */
+void engine_clean_up(struct engine *e); /* after a failure; once */
+/* How every holder of the lock lets it go: a failure that came meanwhile is cleaned up. */
+void engine_unlock(struct engine *e);
+/* Without the lock, after a failure was set or a notice taken: cleans up, unless another thread has the lock and will. */
+void engine_try_clean(struct engine *e);
+/* Sleeps, without the lock, until an endpoint or the window has news, or 1 ms. */
+void engine_sleep(struct engine *e);
+
+/* engine_spread.c: may move the calling thread to another CPU. One thread at a time, no lock. */
+void engine_spread(struct engine *e);
+
+/* wake.c, helper.c: the process's one helper thread */
+int wake_open(void);  /* the descriptor that helper_wake writes to, or -1 with errno; by the helper alone */
+void wake_close(void);
+void wake_may_sleep(bool may); /* the helper is about to sleep, or awake again */
+void helper_wake(void);
+tutti_status helper_attach(struct engine *e);
+/* False: it does not help e. Else it cleans e up, soon. */
+bool helper_clean(struct engine *e);
+void helper_detach(struct engine *e); /* returns when the helper is done with e            */
+
+#endif

@@ -1,0 +1,66 @@
+/* Runs of plans: what run.c, run_create.c and run_words.c share. */
+#ifndef COLLECTIVES_ENGINE_RUN_H
+#define COLLECTIVES_ENGINE_RUN_H
+
+#include "collectives/engine/job.h"
+
+#define RUN_INTERLEAVE   4    /* slices whose steps alternate on a lane                        */
+#define RUN_SLOTS        8    /* slices under way at once: two rounds of them                  */
+#define LANE_DEPTH       8    /* ios posted at once on a lane                                  */
+#define LANDING_BYTES    (1u << 20) /* on a lane, unless two slices are more                   */
+#define FREE_RUNS_MAX    8    /* blocks kept for runs to come                                  */
+
+/* One step on one slice. */
+struct step_io {
+	struct engine_io base;
+	struct lane_run *lane;
+	uint32_t step, slice;
+	bool is_done, has_landed; /* has_landed: a RECV_REDUCE that is now reducing    */
+	const void **src;         /* room for what op.src points to ...                */
+	struct tutti_piece *pieces; /* ... and for a message's pieces                    */
+};
+
+struct lane_run {
+	struct run *run;
+	const struct lane *lane;
+	struct stream *stream; /* NULL: local                                       */
+	struct lane_run *next_in_stream, *next_dirty;
+	uint32_t base, index, offset;    /* cursor: first slice of the round, step, slice in it */
+	uint32_t posted, retired, depth; /* ios[posted % depth] is the next free one          */
+	bool is_dirty, is_issued;        /* is_issued: the cursor is at the end               */
+	struct step_io *ios;
+	uint8_t *landing; /* depth pieces of a slice, for RECV_REDUCE          */
+};
+
+/* One execution of a plan. One block of memory, reused for later runs. */
+struct run {
+	struct tutti_work *work;
+	struct run *next_free;
+	size_t block_bytes;
+	const struct plan *plan;
+	uint8_t *base[2], *tmp[2]; /* IN, OUT; POOL_HOST, POOL_KIND                     */
+	size_t element, slice_elements, slice_stride;
+	uint32_t slices, interleave, slots;
+	uint32_t finished; /* slices, counted from the first                    */
+	bool is_started;
+	uint32_t *left;    /* by slot: steps to go                              */
+	uint32_t *pending; /* [step * slots + slot]: what a step still waits for */
+	struct lane_run *lanes;
+};
+
+/* run_create.c */
+void run_free_all(struct engine *e);
+
+/* run.c */
+extern const struct io_owner step_owner;
+void run_refill(struct run *run, uint32_t slot); /* for the next slice that takes it: all steps are to do */
+void run_start(struct engine *e, struct run *run);
+bool run_issue(struct engine *e); /* issues on one lane, if there is one; returns whether there was */
+
+/* run_words.c: for error messages and the trace; all return text, but run_waits_for */
+const char *run_explain(const struct run *run, char *text, size_t text_bytes);
+/* How far it is, and what it waits for first. */
+const char *run_progress_text(const struct run *run, char *text, size_t text_bytes);
+int run_waits_for(const struct run *run); /* one of the ranks, or -1 */
+
+#endif

@@ -1,0 +1,216 @@
+/* Creates runs: cuts a call into slices, and lays a run with all that it will ever need into one
+ * block, which is used again by later calls. */
+#include "collectives/engine/run.h"
+
+#include "memory/dtype.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Both ends cut a message alike: the length of a slice depends on nothing but what all ranks agree
+ * on. Of v-variants they may not know each other's longest chunk, so there it is a constant. */
+static void cut(const struct engine *e, struct run *r, const struct job_spec *spec)
+{
+	size_t longest = layout_longest(&spec->layout), width = spec->width ? spec->width : 1;
+	size_t bytes = e->config.scratch_bytes / (width * RUN_SLOTS);
+
+	if (bytes > e->config.slice_bytes)
+		bytes = e->config.slice_bytes;
+	r->element = dtype_bytes(spec->args.dtype);
+	size_t most = bytes / r->element ? bytes / r->element : 1;
+	r->slices = longest > most ? (uint32_t)((longest + most - 1) / most) : 1;
+	r->slice_elements = spec->layout.blocks ? most : (longest + r->slices - 1) / r->slices;
+	if (r->slices > 1 && !spec->layout.blocks) /* whole cache lines, if the data are aligned */
+		r->slice_elements = (r->slice_elements + 63) / 64 * 64;
+	r->slices = r->slice_elements
+			    ? (uint32_t)((longest + r->slice_elements - 1) / r->slice_elements)
+			    : 1;
+	r->slices = r->slices ? r->slices : 1;
+	r->interleave = r->slices < RUN_INTERLEAVE ? r->slices : RUN_INTERLEAVE;
+	r->slots = r->slices < RUN_SLOTS ? r->slices : RUN_SLOTS;
+	size_t stride = longest < r->slice_elements ? longest : r->slice_elements;
+	r->slice_stride = (stride * r->element + 63) / 64 * 64;
+}
+
+static uint32_t lane_depth(const struct run *r, const struct lane *l)
+{
+	size_t all = (size_t)l->count * r->slices, depth = LANE_DEPTH;
+	size_t landings = l->reduces && r->slice_stride ? LANDING_BYTES / r->slice_stride : depth;
+
+	if (depth > landings)
+		depth = landings > 2 ? landings : 2;
+	return all < depth ? (uint32_t)all : (uint32_t)depth;
+}
+
+/* Hands out pieces of one block, or, while base is NULL, counts how large it must be. */
+struct arena {
+	uint8_t *base;
+	size_t used;
+};
+
+static void *take(struct arena *a, size_t n, size_t size)
+{
+	size_t at = a->used;
+	a->used += (n * size + 63) / 64 * 64;
+	return a->base ? a->base + at : NULL;
+}
+
+static void lay_out_lane(struct run *r, struct arena *a, uint32_t i)
+{
+	const struct lane *l = &r->plan->lanes[i];
+	uint32_t depth = lane_depth(r, l), srcs = l->peer < 0 ? r->plan->max_refs : 2;
+	uint32_t pieces = l->peer < 0 || r->plan->max_refs == 1 ? 0 : r->plan->max_refs;
+	struct step_io *ios = take(a, depth, sizeof *ios);
+	const void **src = take(a, (size_t)depth * srcs, sizeof *src);
+	struct tutti_piece *piece = take(a, (size_t)depth * pieces, sizeof *piece);
+	uint8_t *landing = l->reduces ? take(a, depth, r->slice_stride) : NULL;
+
+	if (!a->base)
+		return;
+	memset(ios, 0, depth * sizeof *ios);
+	r->lanes[i] = (struct lane_run){
+		.run = r, .lane = l, .depth = depth, .ios = ios, .landing = landing};
+	for (uint32_t k = 0; k < depth; k++) {
+		ios[k].src = src + (size_t)k * srcs;
+		ios[k].pieces = piece + (size_t)k * pieces;
+		ios[k].lane = &r->lanes[i];
+		ios[k].base.owner = &step_owner;
+	}
+}
+
+static size_t lay_out(struct run *r, uint8_t *base)
+{
+	struct arena a = {base, 0};
+	const struct plan *p = r->plan;
+
+	take(&a, 1, sizeof *r);
+	r->left = take(&a, r->slots, sizeof *r->left);
+	r->pending = take(&a, (size_t)p->count * r->slots, sizeof *r->pending);
+	r->lanes = take(&a, p->lane_count, sizeof *r->lanes);
+	for (uint32_t i = 0; i < p->lane_count; i++)
+		lay_out_lane(r, &a, i);
+	r->tmp[POOL_HOST] = take(&a, (size_t)p->pool_chunks[POOL_HOST] * r->slots, r->slice_stride);
+	return a.used;
+}
+
+static struct run *block_of(struct engine *e, size_t bytes)
+{
+	for (struct run **at = &e->free_runs; *at; at = &(*at)->next_free)
+		if ((*at)->block_bytes >= bytes && (*at)->block_bytes / 4 <= bytes + 65536) {
+			struct run *r = *at;
+			*at = r->next_free;
+			e->free_run_count--;
+			return r;
+		}
+	struct run *r = aligned_alloc(64, (bytes + 63) / 64 * 64);
+	if (r)
+		r->block_bytes = bytes;
+	return r;
+}
+
+/* Every communicator keeps a few blocks, so that a training loop's calls allocate nothing. The one
+ * that has lain there longest goes, lest the sizes of long ago keep out those of today. */
+static void run_recycle(struct engine *e, struct run *r)
+{
+	r->next_free = e->free_runs;
+	e->free_runs = r;
+	if (e->free_run_count < FREE_RUNS_MAX) {
+		e->free_run_count++;
+		return;
+	}
+	struct run **last = &e->free_runs;
+	while ((*last)->next_free)
+		last = &(*last)->next_free;
+	free(*last);
+	*last = NULL;
+}
+
+void run_free_all(struct engine *e)
+{
+	while (e->free_runs) {
+		struct run *r = e->free_runs;
+		e->free_runs = r->next_free;
+		free(r);
+	}
+}
+
+/* The order of submission is the order of messages: lanes queue up now, whenever the run starts. */
+static void join_streams(struct engine *e, struct run *r)
+{
+	for (uint32_t i = 0; i < r->plan->lane_count; i++) {
+		struct lane_run *l = &r->lanes[i];
+		if (l->lane->peer < 0)
+			continue;
+		l->stream = &e->streams[l->lane->sends][l->lane->peer];
+		*l->stream->tail = l;
+		l->stream->tail = &l->next_in_stream;
+	}
+}
+
+static tutti_status run_create(struct engine *e, struct tutti_work *work)
+{
+	struct run head = {.work = work, .plan = work->spec.plan};
+	cut(e, &head, &work->spec);
+	size_t bytes = lay_out(&head, NULL);
+	struct run *r = block_of(e, bytes);
+	if (!r)
+		return fail(TUTTI_ERR_MEMORY, "rank %d: %s: no memory for %zu bytes of scratch",
+			    e->config.rank, work->spec.name, bytes);
+	head.block_bytes = r->block_bytes;
+	*r = head;
+	lay_out(r, (uint8_t *)r);
+	r->base[BUF_IN] = (uint8_t *)(uintptr_t)work->spec.args.send;
+	r->base[BUF_OUT] = work->spec.args.recv;
+	for (uint32_t s = 0; s < r->slots; s++)
+		run_refill(r, s);
+	join_streams(e, r);
+	work->run = r;
+	return TUTTI_OK;
+}
+
+/* ---- the kind of job that a plan is ---------------------------------------------------------- */
+
+static tutti_status begin(struct engine *e, struct tutti_work *work)
+{
+	TRY(run_create(e, work));
+	const struct run *r = work->run;
+	size_t bytes = (size_t)r->plan->pool_chunks[POOL_KIND] * r->slots * r->slice_stride;
+
+	if (bytes) {
+		staging_take_scratch(e, work, bytes);
+		return TUTTI_OK;
+	}
+	work->stage = WORK_RUNS;
+	run_start(e, work->run);
+	return TUTTI_OK;
+}
+
+static void prepared(struct engine *e, struct tutti_work *work)
+{
+	work->run->tmp[POOL_KIND] = work->staging.scratch;
+	run_start(e, work->run);
+}
+
+static void finish(struct engine *e, struct tutti_work *work)
+{
+	if (work->run)
+		run_recycle(e, work->run);
+	work->run = NULL;
+}
+
+static int explain(struct engine *e, const struct tutti_work *work, char *text, size_t text_bytes)
+{
+	char ranks[200], progress[200];
+	(void)e;
+
+	snprintf(text, text_bytes, "%s; %s", run_explain(work->run, ranks, sizeof ranks),
+		 run_progress_text(work->run, progress, sizeof progress));
+	return run_waits_for(work->run);
+}
+
+const struct job_kind plan_jobs = {.begin = begin,
+				   .prepared = prepared,
+				   .finish = finish,
+				   .explain = explain,
+				   .words = collective_words};

@@ -1,0 +1,98 @@
+/* How far a run is, and what it waits for, in words. */
+#include "collectives/engine/run.h"
+
+#include <stdio.h>
+
+/* Lists the peers of the lanes that have something posted, in one direction. Returns how many. */
+static int list_peers(const struct run *r, bool sends, char *text, size_t text_bytes)
+{
+	int n = 0;
+	size_t at = 0;
+	text[0] = '\0';
+	for (uint32_t i = 0; i < r->plan->lane_count && at < text_bytes; i++) {
+		const struct lane_run *l = &r->lanes[i];
+		if (l->lane->peer < 0 || l->lane->sends != sends || l->posted == l->retired)
+			continue;
+		at += (size_t)snprintf(text + at, text_bytes - at, "%s%d", n++ ? ", " : "",
+				       l->lane->peer);
+	}
+	return n;
+}
+
+/* Of all slices: those before finished, and what is left of those that are under way. */
+static void count_steps(const struct run *r, uint64_t *done, uint64_t *all)
+{
+	*all = (uint64_t)r->plan->count * r->slices;
+	*done = (uint64_t)r->plan->count * r->finished;
+	for (uint32_t s = r->finished; s < r->slices && s < r->finished + r->slots; s++)
+		*done += r->plan->count - r->left[s % r->slots];
+}
+
+/* The message that has been waited for longest on the first lane that waits. */
+static const struct step_io *next_message(const struct run *r, bool sends)
+{
+	for (uint32_t i = 0; i < r->plan->lane_count; i++) {
+		const struct lane_run *l = &r->lanes[i];
+		if (l->lane->peer >= 0 && l->lane->sends == sends && l->posted != l->retired)
+			return &l->ios[l->retired % l->depth];
+	}
+	return NULL;
+}
+
+const char *run_progress_text(const struct run *r, char *text, size_t text_bytes)
+{
+	const struct step_io *io = next_message(r, false);
+	uint64_t done, all;
+	char where[96] = "";
+
+	count_steps(r, &done, &all);
+	if (!io)
+		io = next_message(r, true);
+	if (!io) {
+		snprintf(text, text_bytes, "%llu of %llu steps are done", (unsigned long long)done,
+			 (unsigned long long)all);
+		return text;
+	}
+	const struct step *s = &r->plan->steps[io->step];
+	const struct tutti_conn *conn = io->base.op.io.conn;
+	if (conn)
+		snprintf(where, sizeof where, " (%s%s%s)", conn->endpoint->transport->name,
+			 conn->where[0] ? " " : "", conn->where);
+	snprintf(text, text_bytes,
+		 "%llu of %llu steps are done, next is chunk %u, slice %u %s rank %d%s",
+		 (unsigned long long)done, (unsigned long long)all,
+		 s->kind == STEP_RECV_REDUCE ? s->dst.chunk : r->plan->refs[s->ref].chunk,
+		 io->slice, s->kind == STEP_SEND ? "to" : "from", s->peer, where);
+	return text;
+}
+
+const char *run_explain(const struct run *r, char *text, size_t text_bytes)
+{
+	char peers[200];
+	int n = list_peers(r, false, peers, sizeof peers);
+	const char *what = "for";
+	if (n == 0) {
+		n = list_peers(r, true, peers, sizeof peers);
+		what = "to send to";
+	}
+	if (n == 0)
+		snprintf(text, text_bytes, "for earlier calls");
+	else
+		snprintf(text, text_bytes, "%s rank%s %s", what, n > 1 ? "s" : "", peers);
+	return text;
+}
+
+int run_waits_for(const struct run *r)
+{
+	int to = -1;
+
+	for (uint32_t i = 0; i < r->plan->lane_count; i++) {
+		const struct lane_run *l = &r->lanes[i];
+		if (l->lane->peer < 0 || l->posted == l->retired)
+			continue;
+		if (!l->lane->sends)
+			return l->lane->peer;
+		to = l->lane->peer;
+	}
+	return to;
+}

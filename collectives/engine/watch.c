@@ -1,0 +1,260 @@
+/* Waits that last: what the engine looks at once a call has turned slow. Deadlines; who may know
+ * why it does not come to its end (the window, the control ring); and connections that broke, whose
+ * sentence counts only when nobody has a better one. */
+#include "collectives/engine/job.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define SLOW_NS     20000000u   /* from here on a call asks around                              */
+#define INTERVAL_NS 1000000u    /* between two looks                                            */
+#define HOPELESS_NS 1000000000u /* from here on a death matters to all calls                    */
+#define GRACE_NS    2000000000u /* a broken connection waits so long for an explanation,        */
+#define EXPLAIN_NS  1000000000u /* an unexpected message shorter, so that it comes first        */
+#define LOST_NS     200000000u  /* a connection that only a send or recv waits for              */
+#define ENDS_NS     200000000u  /* what was on its way when another rank failed arrives by then */
+#define ASK_NS      1000000000u /* before a deadline, at most: who is missing?                  */
+
+static bool is_collective(const struct tutti_work *work)
+{
+	return work->spec.args.fingerprint != 0;
+}
+
+static uint64_t age(const struct tutti_work *work, uint64_t now)
+{
+	uint64_t start = work->deadline_ns - (uint64_t)work->spec.timeout_ms * 1000000u;
+	return now > start ? now - start : 0;
+}
+
+/* ---- deadlines ----------------------------------------------------------------------------- */
+
+static const char *missing_ranks(struct engine *e, const struct tutti_work *work, char *text,
+				 size_t text_bytes)
+{
+	uint64_t sequence = work->spec.args.sequence;
+	text[0] = '\0';
+	if (!is_collective(work))
+		return text;
+	if (e->config.window)
+		return window_missing(e->config.window, sequence, text, text_bytes);
+	if (e->config.control)
+		return control_missing(e->config.control, sequence, text, text_bytes);
+	return text;
+}
+
+static void explain_wait(struct engine *e, struct tutti_work *work)
+{
+	char who[360], absent[128], text[ERROR_BYTES];
+	work_explain(e, work, who, sizeof who);
+	missing_ranks(e, work, absent, sizeof absent);
+	if (absent[0])
+		snprintf(text, sizeof text, "waited %d ms %.330s; not in this call: %s",
+			 work->spec.timeout_ms, who, absent);
+	else
+		snprintf(text, sizeof text, "waited %d ms %.330s%s", work->spec.timeout_ms, who,
+			 work->message ? "" : "; is every rank alive and in this call?");
+	engine_fail_in(e, work, TUTTI_ERR_TIMEOUT, text);
+}
+
+/* ---- who knows more ------------------------------------------------------------------------ */
+
+/* Not the simulator's ranks: they have only their connections. */
+static bool may_be_explained(const struct engine *e)
+{
+	return !e->config.now_ns && (e->config.window || e->config.control);
+}
+
+static void look(struct engine *e, uint64_t sequence, bool is_bad)
+{
+	if (e->config.window) {
+		tutti_status status = window_look(e->config.window, sequence, is_bad);
+		if (status != TUTTI_OK)
+			engine_set_failure(e, status, window_dead(e->config.window), last_error());
+	} else {
+		control_slow(e->config.control, sequence, is_bad);
+	}
+}
+
+bool engine_suspect(struct engine *e, const struct tutti_work *work, int peer, tutti_status status,
+		    const char *sentence)
+{
+	struct suspect *s = &e->suspect;
+	bool is_curable = status == TUTTI_ERR_PEER || status == TUTTI_ERR_MISMATCH;
+
+	if (!is_curable || !may_be_explained(e))
+		return false;
+	/* A connection may have broken because its other end saw the mismatch. */
+	bool is_news = s->status == TUTTI_OK ||
+		       (s->status == TUTTI_ERR_PEER && status == TUTTI_ERR_MISMATCH);
+	if (!is_news || e->stop)
+		return true;
+	s->status = status;
+	s->peer = status == TUTTI_ERR_PEER ? peer : -1;
+	s->since_ns = engine_now(e);
+	s->sequence = work && is_collective(work) ? work->spec.args.sequence : NO_CALL;
+	snprintf(s->sentence, sizeof s->sentence, "%s", sentence);
+	look(e, s->sequence, true);
+	return true;
+}
+
+void engine_lost(struct engine *e, const struct tutti_work *work, int peer, tutti_status status,
+		 const char *why)
+{
+	char text[ERROR_BYTES];
+
+	engine_in_words(e, work, why, text);
+	if (!engine_suspect(e, work, peer, status, text))
+		engine_set_failure(e, status, status == TUTTI_ERR_PEER ? peer : -1, text);
+}
+
+/* What this rank has seen is all that there is to say: nobody explains it, or nobody can. */
+static bool is_left_unexplained(struct engine *e, uint64_t now)
+{
+	const struct suspect *s = &e->suspect;
+
+	if (s->status != TUTTI_ERR_MISMATCH)
+		return now - s->since_ns > (s->sequence == NO_CALL ? LOST_NS : GRACE_NS);
+	if (e->config.control && s->sequence != NO_CALL &&
+	    control_all_agree(e->config.control, s->sequence))
+		return true;
+	return now - s->since_ns > EXPLAIN_NS;
+}
+
+/* Whoever has died, it might have been the one to send. */
+static bool waits_for_anybody(const struct engine *e)
+{
+	for (const struct tutti_work *work = e->works; work; work = work->next)
+		if (work->spec.p2p.side == P2P_RECV && work->spec.p2p.peer == TUTTI_ANY)
+			return true;
+	return false;
+}
+
+/* lasts: of the oldest work, be it a message; oldest: the oldest collective. */
+static void look_around(struct engine *e, const struct tutti_work *oldest, uint64_t lasts,
+			uint64_t now)
+{
+	struct suspect *s = &e->suspect;
+	bool is_suspect = s->status != TUTTI_OK, is_bad;
+
+	if (now - e->looked_ns < INTERVAL_NS || (lasts < SLOW_NS && !is_suspect))
+		return;
+	e->looked_ns = now;
+	is_bad = is_suspect || lasts > HOPELESS_NS || waits_for_anybody(e);
+	look(e, oldest ? oldest->spec.args.sequence : NO_CALL, is_bad);
+	if (is_suspect && !e->stop && is_left_unexplained(e, now))
+		engine_set_failure(e, s->status, s->peer, s->sentence);
+}
+
+/* There is one question at a time: about the call that a mismatch was seen in, or else about the
+ * one whose deadline comes next. */
+static void ask_around(struct engine *e, const struct tutti_work *next, uint64_t now)
+{
+	const struct suspect *s = &e->suspect;
+	uint64_t early = (uint64_t)next->spec.timeout_ms * 1000000u / 2;
+
+	if (early > ASK_NS)
+		early = ASK_NS;
+	if (!e->config.control)
+		return;
+	if (s->status == TUTTI_ERR_MISMATCH && s->sequence != NO_CALL)
+		control_ask(e->config.control, s->sequence);
+	else if (next->deadline_ns - now < early)
+		control_ask(e->config.control, next->spec.args.sequence);
+}
+
+void engine_ask_around(struct engine *e)
+{
+	if (may_be_explained(e) && !e->stop)
+		look(e, NO_CALL, true);
+}
+
+/* ---- failures of all ----------------------------------------------------------------------- */
+
+void engine_take_notice(struct engine *e, const struct notice *notice)
+{
+	pthread_mutex_lock(&e->fail_lock);
+	if (e->notice.status == TUTTI_OK) {
+		snprintf(e->notice_sentence, sizeof e->notice_sentence, "%s", notice->sentence);
+		e->notice = *notice;
+		e->notice.sentence = e->notice_sentence;
+		/* Partner: engine_unlock, as for engine_fail. */
+		atomic_store(&e->has_notice, NOTICE_NEW);
+	}
+	pthread_mutex_unlock(&e->fail_lock);
+}
+
+/* The rank that failed had made all calls before notice.sequence: what it sent for them has arrived
+ * or is on its way. */
+static bool may_end_well(const struct engine *e, const struct notice *notice, uint64_t now)
+{
+	if (e->suspect.status != TUTTI_OK || now - e->notice_ns > ENDS_NS)
+		return false;
+	for (const struct tutti_work *work = e->works; work; work = work->next)
+		if (is_collective(work) && work->spec.args.sequence < notice->sequence)
+			return true;
+	return false;
+}
+
+/* What all are told, and what this rank was doing. */
+static const char *with_own_call(struct engine *e, const struct notice *notice, char *text)
+{
+	const struct tutti_work *oldest = e->works;
+	char call[100], who[360];
+
+	while (oldest && oldest->next)
+		oldest = oldest->next;
+	if (!oldest || (notice->status != TUTTI_ERR_PEER && !notice->is_common))
+		return notice->sentence;
+	work_explain(e, oldest, who, sizeof who);
+	snprintf(text, ERROR_BYTES, "%.220s Rank %d was in %s and waited %.150s%s",
+		 notice->sentence, e->config.rank, engine_call_words(oldest, call, sizeof call),
+		 who, who[strlen(who) - 1] == '?' ? "" : ".");
+	return text;
+}
+
+void engine_act_on_notice(struct engine *e)
+{
+	char text[ERROR_BYTES];
+	uint64_t now = engine_now(e);
+	pthread_mutex_lock(&e->fail_lock);
+	struct notice notice = e->notice;
+	pthread_mutex_unlock(&e->fail_lock);
+
+	if (atomic_exchange(&e->has_notice, NOTICE_LATER) == NOTICE_NEW)
+		e->notice_ns = now;
+	if (!may_end_well(e, &notice, now))
+		engine_set_failure(e, notice.status, notice.dead, with_own_call(e, &notice, text));
+}
+
+void engine_watch(struct engine *e)
+{
+	uint64_t now = engine_now(e);
+	struct tutti_work *late = NULL, *oldest = NULL, *next = NULL, *first = NULL;
+	uint64_t lasts = 0;
+
+	for (struct tutti_work *work = e->works; work; work = work->next) { /* the oldest is last */
+		if (work->deadline_ns <= now)
+			late = work;
+		if (is_collective(work)) {
+			oldest = work;
+			next = !next || work->deadline_ns < next->deadline_ns ? work : next;
+		}
+		lasts = age(work, now);
+		first = work;
+	}
+	if (late) {
+		/* A connection that broke just before may be of one whose deadline came first. */
+		if (e->suspect.status == TUTTI_ERR_MISMATCH)
+			engine_set_failure(e, e->suspect.status, -1, e->suspect.sentence);
+		else
+			explain_wait(e, late);
+		return;
+	}
+	if (lasts >= SLOW_NS)
+		work_tell(e, first, now);
+	if (!may_be_explained(e))
+		return;
+	if (next)
+		ask_around(e, next, now);
+	look_around(e, oldest, lasts, now);
+}

@@ -1,0 +1,107 @@
+/* The blocking call of a window, in its caller's thread: the fast way. */
+#include "collectives/engine/job.h"
+
+#include "core/clock.h"
+
+/* A blocking call of the window, and how it is noted in the trace. A clock takes as long as a short
+ * call's own work. So one that finds everybody there is noted when it is over, without a time; one
+ * that waits is noted then, and now and then one is all the same, so that the others lie between
+ * known times. */
+struct window_call {
+	struct engine *e;
+	struct window_run *run;
+	struct trace_mark mark;
+	uint64_t since_ns;
+};
+
+#define SLOW_NS 20000000u /* from here on the trace says what is waited for         */
+
+static void note(struct window_call *c)
+{
+	if (!c->e->config.trace || c->mark.entry)
+		return;
+	c->mark = trace_call(c->e->config.trace, &c->run->args, TRACE_BY_WINDOW, 0);
+	trace_began(&c->mark);
+}
+
+static void note_end(struct window_call *c, tutti_status status)
+{
+	if (__builtin_expect(status != TUTTI_OK, 0))
+		note(c);
+	if (c->mark.entry)
+		trace_ended(&c->mark, status != TUTTI_OK);
+	else if (c->e->config.trace)
+		trace_short(c->e->config.trace, &c->run->args);
+}
+
+static void while_waiting(void *arg)
+{
+	struct window_call *c = arg;
+	struct engine *e = c->e;
+	uint64_t now = clock_now_ns();
+
+	note(c);
+	if (e->works || e->loose)
+		engine_pass(e);
+	if (!c->since_ns)
+		c->since_ns = now;
+	if (now - c->since_ns >= SLOW_NS)
+		window_tell(e, c->run, &c->mark, now);
+}
+
+static struct job_spec window_spec(const struct call_args *args, int timeout_ms)
+{
+	return (struct job_spec){.kind = &window_jobs,
+				 .args = *args,
+				 .memory = &memory_host,
+				 .name = collective_name(args->collective),
+				 .algorithm = "window",
+				 .timeout_ms = timeout_ms};
+}
+
+static __attribute__((cold)) void window_run_failed(struct engine *e, const struct call_args *args,
+						    int timeout_ms, tutti_status status)
+{
+	if (!e->stop) {
+		struct tutti_work named = {.spec = window_spec(args, timeout_ms)};
+		engine_window_failed(e, &named, status);
+	}
+	engine_clean_up(e);
+}
+
+/* The window's fast driver, when nothing stands before this call. Under the lock. */
+static tutti_status drive_window(struct engine *e, const struct call_args *args, int timeout_ms)
+{
+	struct window_run run;
+	struct window_call call = {.e = e, .run = &run};
+	window_begin(e->config.window, &run, args);
+	if (trace_is_timed(args))
+		note(&call);
+	tutti_status status = window_drive(e->config.window, &run, (uint64_t)timeout_ms * 1000000u,
+					   &e->stop, while_waiting, &call);
+	note_end(&call, status);
+	if (__builtin_expect(status == TUTTI_OK, 1))
+		return TUTTI_OK;
+	window_run_failed(e, args, timeout_ms, status);
+	return engine_status(e);
+}
+
+tutti_status engine_run_window(struct engine *e, const struct call_args *args, int timeout_ms)
+{
+	pthread_mutex_lock(&e->lock);
+	if (__builtin_expect(!e->window_head && !e->stop, 1)) {
+		tutti_status status = drive_window(e, args, timeout_ms);
+		engine_unlock(e);
+		return status;
+	}
+	pthread_mutex_unlock(&e->lock);
+	struct job_spec spec = window_spec(args, timeout_ms);
+	if (e->config.trace) {
+		spec.trace = trace_call(e->config.trace, args, TRACE_BY_WINDOW, 0);
+		trace_began(&spec.trace);
+	}
+	tutti_status status = engine_run(e, &spec);
+	if (status != TUTTI_OK)
+		trace_ended_late(&spec.trace, true);
+	return status;
+}

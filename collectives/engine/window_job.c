@@ -1,0 +1,66 @@
+/* Calls of the window that do not run in their caller's thread: one after the other, moved by
+ * whoever makes progress. */
+#include "collectives/engine/job.h"
+
+#include <assert.h>
+#include <stdio.h>
+
+static tutti_status begin(struct engine *e, struct tutti_work *work)
+{
+	assert(e->config.window);
+	work->stage = WORK_RUNS;
+	if (work->spec.memory->id != TUTTI_MEMORY_HOST)
+		TRY(staging_prepare(e, work));
+	work->next_window = NULL;
+	*e->window_tail = work;
+	e->window_tail = &work->next_window;
+	return TUTTI_OK;
+}
+
+/* Window operations run in sequence: the head alone. */
+bool window_job_advance(struct engine *e)
+{
+	struct tutti_work *work = e->window_head;
+	bool moved = false;
+
+	if (!work || work->stage != WORK_RUNS)
+		return false;
+	if (!work->has_begun) {
+		struct call_args args = work->spec.args;
+		if (work->staging.send) {
+			args.send = work->staging.send;
+			args.recv = work->staging.recv;
+		}
+		window_begin(e->config.window, &work->window, &args);
+		work->has_begun = true;
+	}
+	tutti_status status = window_advance(e->config.window, &work->window, &moved);
+	if (status == TUTTI_IN_PROGRESS)
+		return moved;
+	if (status != TUTTI_OK) {
+		engine_window_failed(e, work, status);
+		return true;
+	}
+	if (!(e->window_head = work->next_window)) {
+		e->window_tail = &e->window_head;
+		engine_disarm(e); /* the helper may sleep on: the next submit wakes it */
+	}
+	engine_work_ended(e, work);
+	return true;
+}
+
+static int explain(struct engine *e, const struct tutti_work *work, char *text, size_t text_bytes)
+{
+	char ranks[200], progress[200];
+
+	if (!work->has_begun) {
+		snprintf(text, text_bytes, "for earlier calls");
+		return -1;
+	}
+	snprintf(text, text_bytes, "for %s; %s",
+		 window_explain(e->config.window, &work->window, ranks, sizeof ranks),
+		 window_progress_text(&work->window, progress, sizeof progress));
+	return window_waits_for(e->config.window, &work->window);
+}
+
+const struct job_kind window_jobs = {.begin = begin, .explain = explain, .words = collective_words};

@@ -1,0 +1,305 @@
+/* Point-to-point as the engine knows it: what is kept for an engine and for each peer, and a send's
+ * or recv's way in and out. What travels is elsewhere. */
+#include "collectives/p2p/p2p_internal.h"
+#include "collectives/p2p/p2p.h"
+
+#include "core/clock.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LEAVING_MS 1000 /* the last words' time to get through */
+
+/* ---- lists and ios --------------------------------------------------------------------------- */
+
+/* ---- an engine's, a peer's ------------------------------------------------------------------ */
+
+static const struct engine_user user;
+static const struct io_owner owner;
+
+static struct p2p *p2p_of(struct engine *e)
+{
+	if (e->p2p)
+		return e->p2p;
+	struct p2p *p = calloc(1, sizeof *p);
+	if (p)
+		p->peers = calloc((size_t)e->config.size, sizeof(struct p2p_peer *));
+	if (!p || !p->peers) {
+		free(p);
+		fail(TUTTI_ERR_MEMORY, "rank %d: no memory for point-to-point messages",
+		     e->config.rank);
+		return NULL;
+	}
+	p->engine = e;
+	p->any.tail = &p->any.head;
+	p->owner = &owner;
+	e->user = &user;
+	return e->p2p = p;
+}
+
+static void free_peer(struct p2p_peer *peer)
+{
+	p2p_forget_unexpected(peer);
+	if (peer->slots)
+		free(peer->slots[0].data);
+	free(peer->slots);
+	if (peer->kept)
+		free(peer->kept[0].data);
+	free(peer->kept);
+	free(peer);
+}
+
+static void init_peer(struct p2p_peer *peer, struct p2p *p, int rank)
+{
+	struct p2p_queue *queues[] = {&peer->outbox, &peer->requested, &peer->posted,
+				      &peer->receiving};
+	peer->p2p = p;
+	peer->rank = rank;
+	for (int i = 0; i < 4; i++)
+		queues[i]->tail = &queues[i]->head;
+	peer->unexpected_tail = &peer->unexpected;
+}
+
+/* NULL: the engine has failed. */
+static struct p2p_peer *open_peer(struct p2p *p, int rank)
+{
+	struct engine *e = p->engine;
+	if (p->peers[rank])
+		return p->peers[rank];
+	struct p2p_peer *peer = calloc(1, sizeof *peer);
+	if (!peer) {
+		engine_set_failure(e, TUTTI_ERR_MEMORY, -1,
+				   "no memory for messages from and to a rank");
+		return NULL;
+	}
+	init_peer(peer, p, rank);
+	if (rank != e->config.rank && !(peer->conn = engine_connect(e, rank, P2P_CHANNEL))) {
+		free(peer);
+		return NULL;
+	}
+	p->peers[rank] = peer;
+	if (peer->conn)
+		p2p_listen(peer);
+	return peer;
+}
+
+/* ---- a work --------------------------------------------------------------------------------- */
+
+static struct p2p_message *new_message(struct p2p *p)
+{
+	struct p2p_message *m = p->free_messages;
+	if (m)
+		p->free_messages = m->next;
+	else if (!(m = malloc(sizeof *m)))
+		return NULL;
+	memset(m, 0, sizeof *m);
+	return m;
+}
+
+static tutti_status begin_send(struct p2p *p, struct p2p_message *m)
+{
+	if (!(m->peer = open_peer(p, p2p_spec(m)->p2p.peer)))
+		return engine_status(p->engine);
+	p2p_push(&m->peer->outbox, m);
+	p2p_send_on(m->peer);
+	return TUTTI_OK;
+}
+
+/* A recv from anybody listens to all. */
+static tutti_status begin_recv(struct p2p *p, struct p2p_message *m)
+{
+	int rank = p2p_spec(m)->p2p.peer;
+	m->stamp = ++p->stamp;
+	if (rank != TUTTI_ANY && !(m->peer = open_peer(p, rank)))
+		return engine_status(p->engine);
+	for (int r = 0; rank == TUTTI_ANY && r < p->engine->config.size; r++)
+		if (!open_peer(p, r))
+			return engine_status(p->engine);
+	p2p_post(m);
+	return TUTTI_OK;
+}
+
+static tutti_status begin(struct engine *e, struct tutti_work *work)
+{
+	const struct job_spec *spec = &work->spec;
+	bool sends = spec->p2p.side == P2P_SEND;
+
+	work->stage = WORK_RUNS;
+	if (spec->memory->id != TUTTI_MEMORY_HOST)
+		TRY(staging_prepare(e, work));
+	struct p2p *p = p2p_of(e);
+	struct p2p_message *m = p ? new_message(p) : NULL;
+	if (!m)
+		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for a %s", e->config.rank,
+			    spec->name);
+	work->message = m;
+	m->work = work;
+	m->bytes = sends ? spec->send_bytes : spec->recv_bytes;
+	m->buf = sends ? (uint8_t *)(uintptr_t)spec->args.send : spec->args.recv;
+	if (work->staging.send)
+		m->buf = sends ? work->staging.send : work->staging.recv;
+	m->is_ready = work->stage == WORK_RUNS;
+	tutti_status status = sends ? begin_send(p, m) : begin_recv(p, m);
+	/* Partner: engine_pass, which looks at stop when we are through. */
+	return e->stop ? engine_status(e) : status;
+}
+
+static void prepared(struct engine *e, struct tutti_work *work)
+{
+	(void)e;
+	work->message->is_ready = true;
+	p2p_send_on(work->message->peer);
+}
+
+static void finish(struct engine *e, struct tutti_work *work)
+{
+	struct p2p_message *m = work->message;
+
+	if (!m)
+		return; /* it did not begin */
+	m->next = e->p2p->free_messages;
+	e->p2p->free_messages = m;
+	work->message = NULL;
+}
+
+/* ---- ends of ios ---------------------------------------------------------------------------- */
+
+static void io_done(struct engine *e, struct engine_io *io)
+{
+	struct p2p_io *own = (struct p2p_io *)io;
+	(void)e;
+	own->peer->is_up = true;
+	if (own->what == P2P_HEADER_IN)
+		p2p_heard(own->peer);
+	else if (own->what == P2P_PAYLOAD_IN)
+		p2p_landed(own->peer);
+	else
+		p2p_sent(own);
+}
+
+/* That a peer is gone concerns only who waits for it; but a message that is lost for another
+ * reason, and done for its caller, is a failure. */
+static void io_failed(struct engine *e, struct engine_io *io)
+{
+	struct p2p_io *own = (struct p2p_io *)io;
+	struct p2p_peer *peer = own->peer;
+	tutti_status status = io->op.io.status;
+
+	p2p_lose(peer, &io->op.io);
+	if (own->what == P2P_MESSAGE_OUT)
+		((struct p2p_leg *)own->of)->flying--;
+	else if (own->what != P2P_HEADER_IN && own->what != P2P_PAYLOAD_IN)
+		p2p_sent(own);
+	bool is_late = status == TUTTI_ERR_PEER || status == TUTTI_ERR_TIMEOUT;
+	if (!is_late || (own->what == P2P_SLOT_OUT && status != TUTTI_ERR_PEER))
+		engine_set_failure(e, status, -1, peer->why);
+}
+
+/* ---- the end -------------------------------------------------------------------------------- */
+
+static bool is_drained(struct engine *e)
+{
+	const struct p2p *p = e->p2p;
+	if (p->unsent == 0)
+		return true;
+	/* With a clock of its own nobody moves the engine but the simulator. */
+	return e->config.now_ns || clock_now_ns() >= p->unsent_until_ns;
+}
+
+static bool any_leaving(const struct p2p *p)
+{
+	for (int r = 0; r < p->engine->config.size; r++)
+		if (p->peers[r] && p->peers[r]->leaving.is_flying)
+			return true;
+	return false;
+}
+
+static void say_goodbye(struct p2p *p)
+{
+	for (int r = 0; r < p->engine->config.size && !p->engine->stop; r++) {
+		struct p2p_peer *peer = p->peers[r];
+		if (peer && peer->conn && peer->is_up && !peer->is_lost && !peer->has_left)
+			p2p_note(peer, &peer->leaving, P2P_LEAVING);
+	}
+}
+
+static void disconnect(struct p2p *p)
+{
+	for (int r = 0; r < p->engine->config.size; r++) {
+		struct p2p_peer *peer = p->peers[r];
+		if (!peer || !peer->conn)
+			continue;
+		peer->conn->endpoint->transport->close(peer->conn);
+		peer->conn = NULL;
+	}
+}
+
+static void close_all(struct engine *e)
+{
+	struct p2p *p = e->p2p;
+
+	disconnect(p);
+	for (int r = 0; r < e->config.size; r++)
+		if (p->peers[r]) {
+			free_peer(p->peers[r]);
+			p->peers[r] = NULL;
+		}
+	p->any = (struct p2p_queue){NULL, &p->any.head};
+	p->unsent = 0;
+	if (e->loose)
+		atomic_fetch_sub(&e->async_works, 1);
+	e->loose = 0;
+}
+
+static void leave(struct engine *e)
+{
+	uint64_t deadline = deadline_after_ms(LEAVING_MS);
+	struct wait w;
+
+	wait_begin(&w, e->config.policy);
+	pthread_mutex_lock(&e->lock);
+	if (!e->stop)
+		say_goodbye(e->p2p);
+	while (!e->stop && !e->config.now_ns && any_leaving(e->p2p) && clock_now_ns() < deadline) {
+		if (engine_pass(e) || wait_again(&w))
+			continue;
+		engine_unlock(e);
+		engine_sleep(e);
+		pthread_mutex_lock(&e->lock);
+	}
+	if (!e->is_clean)
+		close_all(e);
+	engine_unlock(e);
+}
+
+static void free_all(struct engine *e)
+{
+	struct p2p *p = e->p2p;
+
+	while (p->free_messages) {
+		struct p2p_message *m = p->free_messages;
+		p->free_messages = m->next;
+		free(m);
+	}
+	while (p->free_arrivals) {
+		struct p2p_arrival *a = p->free_arrivals;
+		p->free_arrivals = a->next;
+		free(a);
+	}
+	free(p->peers);
+	free(p);
+	e->user = NULL;
+	e->p2p = NULL;
+}
+
+static const struct engine_user user = {
+	.is_drained = is_drained, .leave = leave, .close = close_all, .free = free_all};
+
+static const struct io_owner owner = {.done = io_done, .failed = io_failed};
+
+const struct job_kind p2p_jobs = {.begin = begin,
+				  .prepared = prepared,
+				  .finish = finish,
+				  .explain = p2p_explain,
+				  .words = p2p_in_words};

@@ -1,0 +1,224 @@
+/* What goes wrong between two ranks: peers that are gone, a send and a recv that do not fit,
+ * nonsense; and how sends and recvs are put into words. */
+#include "collectives/p2p/p2p_internal.h"
+
+#include "memory/dtype.h"
+
+#include <stdio.h>
+
+/* With eight names each, whatever the numbers below 10,000, both lists and the last one's reason
+ * are within the 380 characters that fail.c has for them. */
+#define NAMED_MAX  8
+#define GONE_BYTES 180 /* a list: eight numbers of ten digits, how many more, what they did */
+#define WHY_BYTES  (2 * GONE_BYTES + 200) /* two lists, and a reason of 150 */
+
+/* ---- peers that are gone -------------------------------------------------------------------- */
+
+bool p2p_is_gone(const struct p2p_peer *peer)
+{
+	return peer->is_lost || peer->has_left;
+}
+
+static bool all_gone(const struct p2p *p)
+{
+	for (int r = 0; r < p->engine->config.size; r++)
+		if (r != p->engine->config.rank && (!p->peers[r] || !p2p_is_gone(p->peers[r])))
+			return false;
+	return p->engine->config.size > 1;
+}
+
+/* The peer for whose sake m can not end any more; NULL: it still can. Who waits for anybody goes on
+ * when a rank has left in peace, or never spoke here, as long as another is there; but not when one
+ * that spoke has died. */
+static struct p2p_peer *waits_in_vain(const struct p2p *p, const struct p2p_message *m)
+{
+	struct p2p_peer *last = NULL;
+	if (m->peer)
+		return p2p_is_gone(m->peer) ? m->peer : NULL;
+	for (int r = 0; r < p->engine->config.size; r++) {
+		struct p2p_peer *peer = p->peers[r];
+		if (!peer || !p2p_is_gone(peer))
+			continue;
+		if (!last || !peer->has_left)
+			last = peer;
+		if (peer->is_heard && !peer->has_left)
+			return peer;
+	}
+	return all_gone(p) ? last : NULL;
+}
+
+/* "ranks 1, 3 have left": those that said so, or those that did not. Returns how many. */
+static int list_gone(const struct p2p *p, bool has_left, char *text, size_t text_bytes)
+{
+	char ranks[NAMED_MAX * 12 + 24] = ""; /* ", " and the ten digits that a rank may have */
+	size_t at = 0;
+	int n = 0;
+
+	for (int r = 0; r < p->engine->config.size; r++) {
+		const struct p2p_peer *peer = p->peers[r];
+		if (r == p->engine->config.rank || !peer || peer->has_left != has_left)
+			continue;
+		if (n++ < NAMED_MAX)
+			at += (size_t)snprintf(ranks + at, sizeof ranks - at, "%s%d",
+					       at ? ", " : "", r);
+	}
+	if (n > NAMED_MAX)
+		snprintf(ranks + at, sizeof ranks - at, " and %d more", n - NAMED_MAX);
+	snprintf(text, text_bytes, "rank%s %s %s", n > 1 ? "s" : "", ranks,
+		 has_left ? (n > 1 ? "have left the communicator (tutti_comm_destroy)"
+				   : "has left the communicator (tutti_comm_destroy)")
+		 : n > 1  ? "are gone"
+			  : "is gone");
+	return n;
+}
+
+/* Why a recv from anybody is in vain: everybody's name, and how the last of them was lost. */
+static void nobody_left(const struct p2p_peer *last, char *why, size_t why_bytes)
+{
+	char left[GONE_BYTES] = "", lost[GONE_BYTES] = "";
+	int n = list_gone(last->p2p, true, left, sizeof left);
+	int m = list_gone(last->p2p, false, lost, sizeof lost);
+
+	if (m == 0)
+		snprintf(why, why_bytes, "nobody is left who could send: %s", left);
+	else
+		snprintf(why, why_bytes, "nobody is left who could send: %s%s%s (%.150s)",
+			 n ? left : "", n ? "; " : "", lost, last->why);
+}
+
+static void fail_for(struct p2p_peer *peer, const struct tutti_work *work)
+{
+	struct engine *e = p2p_engine(peer);
+	char why[WHY_BYTES];
+
+	if (!work->message->peer && all_gone(peer->p2p))
+		nobody_left(peer, why, sizeof why);
+	else if (peer->has_left)
+		snprintf(why, sizeof why, "rank %d has left the communicator (tutti_comm_destroy)",
+			 peer->rank);
+	else
+		snprintf(why, sizeof why, "%s", peer->why);
+	if (peer->has_left)
+		engine_fail_in(e, work, TUTTI_ERR_PEER, why);
+	else
+		engine_lost(e, work, peer->rank, peer->status, why);
+}
+
+void p2p_check_gone(struct p2p *p)
+{
+	struct p2p_peer *peer = NULL;
+	struct tutti_work *oldest = NULL;
+
+	if (!p->any_gone)
+		return;
+	for (struct tutti_work *work = p->engine->works; work; work = work->next) {
+		struct p2p_peer *gone = work->message && work->stage != WORK_CLEANS_UP
+						? waits_in_vain(p, work->message)
+						: NULL;
+		if (!gone)
+			continue;
+		peer = gone;
+		oldest = work;
+	}
+	if (peer)
+		fail_for(peer, oldest);
+}
+
+void p2p_lose(struct p2p_peer *peer, const struct tutti_io *io)
+{
+	if (peer->is_lost)
+		return;
+	peer->is_lost = peer->p2p->any_gone = true;
+	peer->status = io->status;
+	snprintf(peer->why, sizeof peer->why, "%s",
+		 io->conn->status != TUTTI_OK ? io->conn->error : tutti_status_string(io->status));
+	p2p_check_gone(peer->p2p);
+}
+
+void p2p_nonsense(struct p2p_peer *peer, const char *what)
+{
+	char text[200];
+	snprintf(text, sizeof text, "rank %d: rank %d sent %s: point-to-point messages are broken",
+		 p2p_engine(peer)->config.rank, peer->rank, what);
+	engine_set_failure(p2p_engine(peer), TUTTI_ERR_INTERNAL, -1, text);
+}
+
+/* ---- a send and a recv that do not fit ------------------------------------------------------ */
+
+/* The same sentence on both ranks. */
+static void fail_mismatch(struct engine *e, int from, int to, const struct p2p_header *h)
+{
+	char text[ERROR_BYTES];
+	snprintf(
+		text, sizeof text,
+		"rank %d called send(%s, %llu, tag %d) to rank %d, which called recv(%s, %llu, tag "
+		"%d) for it: count and dtype of both must be equal",
+		from, dtype_name((tutti_dtype)h->dtype), (unsigned long long)h->count, h->tag, to,
+		dtype_name((tutti_dtype)h->recv_dtype), (unsigned long long)h->recv_count, h->tag);
+	engine_set_failure(e, TUTTI_ERR_MISMATCH, -1, text);
+}
+
+void p2p_verdict_sent(struct p2p_peer *peer)
+{
+	struct engine *e = p2p_engine(peer);
+	fail_mismatch(e, peer->rank, e->config.rank, &peer->verdict.header);
+}
+
+void p2p_take_mismatch(struct p2p_peer *peer, const struct p2p_header *h)
+{
+	struct engine *e = p2p_engine(peer);
+	fail_mismatch(e, e->config.rank, peer->rank, h);
+}
+
+/* ---- words ---------------------------------------------------------------------------------- */
+
+static void call_words(const struct tutti_work *work, enum p2p_side side, char *text, size_t bytes)
+{
+	const struct job_spec *spec = &work->spec;
+	snprintf(text, bytes, "%s(%s, %zu, tag %d)", side == P2P_SEND ? "send" : "recv",
+		 dtype_name(spec->args.dtype), spec->args.count, spec->p2p.tag);
+}
+
+static const char *peer_words(const struct tutti_work *work, char *text, size_t bytes)
+{
+	int peer = work->spec.p2p.peer;
+	if (peer == TUTTI_ANY)
+		snprintf(text, bytes, "any rank");
+	else if (peer == work->engine->config.rank)
+		snprintf(text, bytes, "rank %d itself", peer);
+	else
+		snprintf(text, bytes, "rank %d", peer);
+	return text;
+}
+
+const char *p2p_in_words(const struct tutti_work *work, char *text, size_t text_bytes)
+{
+	char call[80], peer[40];
+	enum p2p_side side = work->spec.p2p.side;
+	call_words(work, side, call, sizeof call);
+	snprintf(text, text_bytes, "%s %s %s", call, side == P2P_SEND ? "to" : "from",
+		 peer_words(work, peer, sizeof peer));
+	return text;
+}
+
+int p2p_explain(struct engine *e, const struct tutti_work *work, char *text, size_t text_bytes)
+{
+	const struct p2p_message *m = work->message;
+	bool sends = work->spec.p2p.side == P2P_SEND;
+	char other[80], peer[40];
+	(void)e;
+
+	call_words(work, sends ? P2P_RECV : P2P_SEND, other, sizeof other);
+	peer_words(work, peer, sizeof peer);
+	if (sends && p2p_is_self(m->peer))
+		snprintf(text, text_bytes,
+			 "for %s of its own: post the recv first, or put both into a group", other);
+	else if (m->is_met)
+		snprintf(text, text_bytes, "%s rank %d: %zu of %zu bytes are through; is it alive?",
+			 sends ? "to send to" : "for the data of", m->peer->rank, m->moved,
+			 m->bytes);
+	else
+		snprintf(text, text_bytes, "for %s %s %s; is it alive, and does it make that call?",
+			 other, sends ? "on" : "from", peer);
+	return work->spec.p2p.peer;
+}

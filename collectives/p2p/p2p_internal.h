@@ -1,0 +1,264 @@
+/* Inside point-to-point: what the p2p files know of each other. Nobody else includes it.
+ *
+ *     p2p.c           as the engine knows it; a work's way in and out; peers
+ *     p2p_receive.c   what comes in on a channel
+ *     p2p_send.c      eager sends, requests, data
+ *     p2p_match.c     which message is for which recv
+ *     p2p_post.c      headers, control messages, slots and their credit
+ *     p2p_failure.c   peers that are gone, calls that do not fit, words
+ *     p2p_state.c     lists and ios
+ *
+ * On the wire everything is a header of fixed size, some followed by a payload; both are ordinary
+ * ios.
+ *
+ *     EAGER, payload  sender    a short message: it lies in a slot of the receiver until a recv asks
+ *                               for it. The sender keeps the list of free slots: its credit
+ *     REQUEST         sender    a message that is long, or for which no slot is free ...
+ *     CLEAR           receiver  ... a recv has asked for it ...
+ *     DATA, payload   sender    ... in pieces, each with a header, from and into the callers' buffers
+ *     CREDIT          receiver  slots that are free again; every other header may carry some too
+ *     MISMATCH        receiver  the recv that met a message has another count or dtype
+ *     LEAVING         either    the last one: tutti_comm_destroy
+ */
+#ifndef COLLECTIVES_P2P_P2P_INTERNAL_H
+#define COLLECTIVES_P2P_P2P_INTERNAL_H
+
+#include "collectives/engine/job.h"
+
+#define P2P_CHANNEL     TUTTI_CHANNEL_PATIENT
+#define P2P_TAG         0x70327032u /* of every io                                          */
+#define P2P_EAGER_BYTES 16384u      /* the longest short message                            */
+#define P2P_PIECE_BYTES 262144u     /* of a long one, so that others get in between         */
+#define P2P_LEGS        2           /* pieces of one message under way at once              */
+#define P2P_REQUESTS    65536u      /* of one peer, not yet asked for; more is nonsense     */
+
+/* Slots, smallest first: 256 KiB a peer, which bounds what a sender copies and what a receiver
+ * keeps. */
+#define P2P_CLASSES 3
+#define P2P_SLOTS   170u
+struct p2p_class {
+	uint32_t bytes, count, returned; /* returned: so many are told at once             */
+};
+extern const struct p2p_class p2p_classes[P2P_CLASSES];
+
+enum p2p_kind {
+	P2P_EAGER = 1,
+	P2P_REQUEST,
+	P2P_CLEAR,
+	P2P_DATA,
+	P2P_CREDIT,
+	P2P_MISMATCH,
+	P2P_LEAVING,
+};
+
+/* All ranks lay it out alike, as struct member. */
+struct p2p_header {
+	uint32_t kind;
+	int32_t tag;
+	uint32_t dtype;
+	uint32_t id;           /* EAGER: the slot; REQUEST, CLEAR, DATA: the sender's number      */
+	uint64_t count, bytes; /* of the message; DATA: bytes of the piece                 */
+	uint64_t recv_count;   /* MISMATCH: what the recv has                              */
+	uint32_t recv_dtype;
+	uint8_t returned_count, returned[19];
+};
+_Static_assert(sizeof(struct p2p_header) == 64, "a cache line");
+
+/* What an io of ours is. */
+enum p2p_what { P2P_HEADER_IN, P2P_PAYLOAD_IN, P2P_SLOT_OUT, P2P_MESSAGE_OUT, P2P_NOTE_OUT };
+
+struct p2p_peer;
+struct p2p_io {
+	struct engine_io base;
+	enum p2p_what what;
+	struct p2p_peer *peer;
+	void *of; /* the struct p2p_slot, p2p_leg or p2p_note that it belongs to            */
+};
+
+/* A piece on its way out, or a header alone. */
+struct p2p_message;
+struct p2p_leg {
+	struct p2p_message *message;
+	struct p2p_header header;
+	struct p2p_io header_io, payload_io;
+	int flying; /* ios                                                         */
+};
+
+/* A send or recv of ours that is not done. On one list at a time. */
+struct p2p_message {
+	struct p2p_message *next;
+	struct tutti_work *work;
+	struct p2p_peer *peer; /* recv from anybody: NULL until it has met its message     */
+	uint8_t *buf;
+	size_t bytes;
+	size_t moved; /* send: handed to the transport; recv: there                       */
+	uint32_t id;
+	uint64_t stamp; /* recv: when it was posted                                     */
+	bool is_ready;  /* buf is filled                                                */
+	bool is_met;    /* recv: it has met its message; send: the peer is clear for it */
+	struct p2p_leg legs[P2P_LEGS];
+};
+
+struct p2p_queue {
+	struct p2p_message *head, **tail;
+};
+
+/* A message that is here, at least by name, and that no recv has asked for. */
+struct p2p_arrival {
+	struct p2p_arrival *next;
+	struct p2p_peer *peer;
+	struct p2p_header header;
+	uint64_t stamp;
+	uint8_t *data;             /* eager: its slot                                     */
+	bool is_used, has_landed;  /* eager: the slot is taken; the payload is there      */
+	struct p2p_message *taker; /* eager: the recv that waits for it to land           */
+	struct p2p_message *own;   /* this rank's own send, too long for a slot           */
+};
+
+/* The sender's end of a slot. Free when neither flying nor lent. */
+struct p2p_slot {
+	struct p2p_slot *next_free;
+	struct p2p_header header;
+	struct p2p_io header_io, payload_io;
+	uint8_t *data;
+	int flying;
+	bool is_lent; /* the receiver has not given it back                          */
+};
+
+/* A control message with an io of its own. */
+struct p2p_note {
+	struct p2p_header header;
+	struct p2p_io io;
+	bool is_flying;
+};
+
+struct p2p_peer {
+	struct p2p *p2p;
+	int rank;
+	struct tutti_conn *conn; /* NULL: this rank itself                               */
+	bool is_up, is_heard;    /* something has come through; a header of its has      */
+	bool has_left;           /* LEAVING has come                                     */
+	bool is_lost;            /* the connection is broken, as status and why say      */
+	tutti_status status;
+	char why[240];
+
+	struct p2p_queue outbox;    /* sends in order, until they are ready                 */
+	struct p2p_queue requested; /* sends that wait for their CLEAR                      */
+	uint32_t next_id;
+	struct p2p_slot *slots, *free_slots[P2P_CLASSES]; /* slots NULL: none was needed yet */
+	struct p2p_note credit, verdict, leaving;
+
+	struct p2p_queue posted;    /* recvs that wait for a message                        */
+	struct p2p_queue receiving; /* recvs whose data come                                */
+	struct p2p_arrival *unexpected, **unexpected_tail;
+	struct p2p_arrival *kept; /* by slot; NULL: none was needed yet                   */
+	uint32_t requests;        /* among the unexpected                                 */
+	uint8_t returned[P2P_SLOTS];
+	bool is_returned[P2P_SLOTS]; /* is among them: the sender does not know yet         */
+	uint32_t returned_count, returned_of[P2P_CLASSES];
+
+	struct p2p_header in;
+	struct p2p_io header_in, payload_in;
+	struct p2p_message *lands_in; /* of payload_in: the recv ...                        */
+	struct p2p_arrival *lands_at; /* ... or the slot                                    */
+};
+
+/* Of one engine. */
+struct p2p {
+	struct engine *engine;
+	const struct io_owner *owner; /* of all ios */
+	struct p2p_peer **peers; /* NULL: not needed yet                                  */
+	struct p2p_queue any;    /* recvs from anybody that wait                          */
+	uint64_t stamp;
+	bool any_gone; /* some peer has left or is lost                                       */
+	struct p2p_message *free_messages;
+	struct p2p_arrival *free_arrivals;
+	int unsent; /* ios of eager sends under way                                       */
+	uint64_t unsent_until_ns;
+};
+
+/* p2p_state.c */
+void p2p_push(struct p2p_queue *q, struct p2p_message *m);
+/* Takes m, which is on q, off. */
+void p2p_remove(struct p2p_queue *q, struct p2p_message *m);
+void p2p_done(struct p2p_message *m); /* ends its work                                 */
+void p2p_ready_io(struct p2p_io *io, enum p2p_what what, struct p2p_peer *peer, void *of);
+/* ios that belong to no work keep the engine moving. */
+void p2p_hold(struct p2p *p, int ios);
+void p2p_let_go(struct p2p *p);
+void p2p_receive_on(struct p2p_message *m); /* ends it when nothing is missing        */
+
+static inline struct engine *p2p_engine(const struct p2p_peer *peer)
+{
+	return peer->p2p->engine;
+}
+
+static inline const struct job_spec *p2p_spec(const struct p2p_message *m)
+{
+	return &m->work->spec;
+}
+
+static inline bool p2p_is_self(const struct p2p_peer *peer)
+{
+	return peer->rank == peer->p2p->engine->config.rank;
+}
+
+/* Which class a slot is of. */
+static inline int p2p_class_of(uint32_t slot)
+{
+	int c = 0;
+	while (slot >= p2p_classes[c].count)
+		slot -= p2p_classes[c++].count;
+	return c;
+}
+
+/* p2p_failure.c */
+bool p2p_is_gone(const struct p2p_peer *peer);
+/* io on peer's channel has failed: the peer is gone, which concerns only those that wait for it. */
+void p2p_lose(struct p2p_peer *peer, const struct tutti_io *io);
+const char *p2p_in_words(const struct tutti_work *work, char *text, size_t text_bytes);
+int p2p_explain(struct engine *e, const struct tutti_work *work, char *text, size_t text_bytes);
+void p2p_take_mismatch(struct p2p_peer *peer, const struct p2p_header *h);
+void p2p_verdict_sent(struct p2p_peer *peer);
+void p2p_nonsense(struct p2p_peer *peer, const char *what);
+/* Fails the engine when somebody waits for a peer that is gone. */
+void p2p_check_gone(struct p2p *p);
+
+/* p2p_post.c */
+void p2p_post_io(struct p2p_peer *peer, struct p2p_io *io, void *buf, size_t bytes);
+void p2p_post_header(struct p2p_peer *peer, struct p2p_io *io, struct p2p_header *h);
+struct p2p_header p2p_header_of(const struct p2p_message *m, enum p2p_kind kind, uint32_t id);
+void p2p_send_header(struct p2p_message *m, enum p2p_kind kind, uint32_t id);
+void p2p_send_clear(struct p2p_message *m, uint32_t id);
+void p2p_note(struct p2p_peer *peer, struct p2p_note *note, enum p2p_kind kind);
+void p2p_note_sent(struct p2p_peer *peer, struct p2p_note *note);
+struct p2p_slot *p2p_take_slot(struct p2p_peer *peer, size_t bytes);
+uint32_t p2p_slot_id(const struct p2p_slot *slot, const struct p2p_peer *peer);
+void p2p_free_slot(struct p2p_peer *peer, struct p2p_slot *slot); /* unless it is flying or lent */
+void p2p_take_back(struct p2p_peer *peer, uint32_t slot); /* the receiver's word, or our own   */
+void p2p_give_back(struct p2p_peer *peer, uint32_t slot); /* tells the sender, in a while      */
+
+/* p2p_match.c */
+void p2p_post(struct p2p_message *m); /* a recv looks for its message           */
+/* The recv that a message is for, taken off its list; NULL: none yet. */
+struct p2p_message *p2p_find_recv(struct p2p_peer *peer, int tag);
+bool p2p_fits(const struct p2p_message *m, const struct p2p_header *h);
+/* recv has another count or dtype than h: both ranks fail, the sender is told first. */
+void p2p_mismatch(struct p2p_message *recv, struct p2p_peer *peer, const struct p2p_header *h);
+struct p2p_arrival *p2p_keep_request(struct p2p_peer *peer, const struct p2p_header *h);
+struct p2p_arrival *p2p_keep_eager(struct p2p_peer *peer, const struct p2p_header *h);
+void p2p_hand_over(struct p2p_arrival *a, struct p2p_message *m); /* eager, landed: copies     */
+void p2p_send_self(struct p2p_message *m);
+void p2p_forget_unexpected(struct p2p_peer *peer);
+
+/* p2p_send.c */
+void p2p_send_on(struct p2p_peer *peer); /* what the outbox has ready              */
+void p2p_cleared(struct p2p_peer *peer, uint32_t id);
+void p2p_sent(struct p2p_io *io); /* an io out has ended                    */
+
+/* p2p_receive.c */
+void p2p_listen(struct p2p_peer *peer); /* posts the first receive of a channel   */
+void p2p_heard(struct p2p_peer *peer);  /* a header is there                      */
+void p2p_landed(struct p2p_peer *peer); /* a payload is there                     */
+
+#endif

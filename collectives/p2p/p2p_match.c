@@ -1,0 +1,274 @@
+/* Which message is for which recv: by (peer, tag), in the order in which messages were sent and
+ * recvs were posted. */
+#include "collectives/p2p/p2p_internal.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- recvs that wait ------------------------------------------------------------------------ */
+
+static struct p2p_message *first_of(const struct p2p_queue *q, int tag)
+{
+	struct p2p_message *m = q->head;
+	while (m && p2p_spec(m)->p2p.tag != tag)
+		m = m->next;
+	return m;
+}
+
+struct p2p_message *p2p_find_recv(struct p2p_peer *peer, int tag)
+{
+	struct p2p_message *m = first_of(&peer->posted, tag);
+	struct p2p_message *any = first_of(&peer->p2p->any, tag);
+
+	if (any && (!m || any->stamp < m->stamp)) {
+		p2p_remove(&peer->p2p->any, any);
+		return any;
+	}
+	if (m)
+		p2p_remove(&peer->posted, m);
+	return m;
+}
+
+bool p2p_fits(const struct p2p_message *m, const struct p2p_header *h)
+{
+	const struct job_spec *spec = p2p_spec(m);
+	return h->count == spec->args.count && h->dtype == (uint32_t)spec->args.dtype;
+}
+
+/* ---- messages that wait --------------------------------------------------------------------- */
+
+static struct p2p_arrival *keep(struct p2p_peer *peer, struct p2p_arrival *a,
+				const struct p2p_header *h)
+{
+	uint8_t *data = a->data;
+	*a = (struct p2p_arrival){.peer = peer, .header = *h, .data = data, .is_used = true};
+	a->stamp = ++peer->p2p->stamp;
+	*peer->unexpected_tail = a;
+	peer->unexpected_tail = &a->next;
+	return a;
+}
+
+static bool make_kept(struct p2p_peer *peer)
+{
+	struct p2p_arrival *kept = calloc(P2P_SLOTS, sizeof *kept);
+	size_t bytes = 0, at = 0;
+
+	for (int c = 0; c < P2P_CLASSES; c++)
+		bytes += (size_t)p2p_classes[c].bytes * p2p_classes[c].count;
+	uint8_t *data = kept ? malloc(bytes) : NULL;
+	if (!data) {
+		free(kept);
+		engine_set_failure(p2p_engine(peer), TUTTI_ERR_MEMORY, -1,
+				   "no memory for messages that no recv has asked for yet");
+		return false;
+	}
+	for (uint32_t i = 0; i < P2P_SLOTS; i++) {
+		kept[i].data = data + at;
+		at += p2p_classes[p2p_class_of(i)].bytes;
+	}
+	peer->kept = kept;
+	return true;
+}
+
+/* In its slot, where nothing else can be: the sender lends it out once at a time. */
+struct p2p_arrival *p2p_keep_eager(struct p2p_peer *peer, const struct p2p_header *h)
+{
+	if (!peer->kept && !make_kept(peer))
+		return NULL;
+	assert(!peer->kept[h->id].is_used);
+	return keep(peer, &peer->kept[h->id], h);
+}
+
+struct p2p_arrival *p2p_keep_request(struct p2p_peer *peer, const struct p2p_header *h)
+{
+	struct p2p *p = peer->p2p;
+	struct p2p_arrival *a = p->free_arrivals;
+
+	if (peer->requests == P2P_REQUESTS) {
+		p2p_nonsense(peer, "more requests than a rank may have");
+		return NULL;
+	}
+	if (a)
+		p->free_arrivals = a->next;
+	else
+		a = malloc(sizeof *a);
+	if (!a) {
+		engine_set_failure(p->engine, TUTTI_ERR_MEMORY, -1,
+				   "no memory for a peer's requests");
+		return NULL;
+	}
+	a->data = NULL;
+	peer->requests++;
+	return keep(peer, a, h);
+}
+
+static void take_off(struct p2p_arrival *a)
+{
+	struct p2p_peer *peer = a->peer;
+	struct p2p_arrival **at = &peer->unexpected;
+	while (*at != a)
+		at = &(*at)->next;
+	if (!(*at = a->next))
+		peer->unexpected_tail = at;
+}
+
+/* One that lies in a slot stays with it. */
+static void forget(struct p2p_arrival *a)
+{
+	struct p2p *p = a->peer->p2p;
+	if (a->data)
+		return;
+	a->peer->requests--;
+	a->next = p->free_arrivals;
+	p->free_arrivals = a;
+}
+
+void p2p_forget_unexpected(struct p2p_peer *peer)
+{
+	while (peer->unexpected) {
+		struct p2p_arrival *a = peer->unexpected;
+		take_off(a);
+		forget(a);
+	}
+}
+
+/* ---- their meeting -------------------------------------------------------------------------- */
+
+/* The sender is told before this rank's connections close. */
+void p2p_mismatch(struct p2p_message *recv, struct p2p_peer *peer, const struct p2p_header *h)
+{
+	struct p2p_note *verdict = &peer->verdict;
+	const struct job_spec *spec = p2p_spec(recv);
+
+	recv->peer = peer;
+	if (verdict->is_flying)
+		return;
+	verdict->header = *h;
+	verdict->header.recv_count = spec->args.count;
+	verdict->header.recv_dtype = spec->args.dtype;
+	if (p2p_is_self(peer) || p2p_is_gone(peer))
+		p2p_verdict_sent(peer);
+	else
+		p2p_note(peer, verdict, P2P_MISMATCH);
+}
+
+static void receive_copy(struct p2p_message *m, const void *data)
+{
+	if (m->bytes)
+		memcpy(m->buf, data, m->bytes);
+	m->moved = m->bytes;
+	m->is_met = false; /* on no list */
+	p2p_receive_on(m);
+}
+
+void p2p_hand_over(struct p2p_arrival *a, struct p2p_message *m)
+{
+	a->is_used = false;
+	receive_copy(m, a->data);
+	p2p_give_back(a->peer, a->header.id);
+}
+
+/* m has found its message. */
+static void meet(struct p2p_message *m, struct p2p_arrival *a)
+{
+	struct p2p_peer *peer = a->peer;
+
+	take_off(a);
+	if (!p2p_fits(m, &a->header)) {
+		p2p_mismatch(m, peer, &a->header);
+		forget(a);
+		return;
+	}
+	m->peer = peer;
+	if (a->data) {
+		a->taker = m;
+		if (a->has_landed)
+			p2p_hand_over(a, m);
+		else if (peer->is_lost)
+			p2p_check_gone(peer->p2p);
+		return;
+	}
+	if (a->own) {
+		receive_copy(m, a->own->buf);
+		p2p_done(a->own);
+	} else if (peer->is_lost || peer->has_left) {
+		p2p_check_gone(peer->p2p);
+	} else {
+		m->is_met = true;
+		p2p_send_clear(m, a->header.id);
+	}
+	forget(a);
+}
+
+static struct p2p_arrival *find_arrival(const struct p2p_peer *peer, int tag)
+{
+	struct p2p_arrival *a = peer ? peer->unexpected : NULL;
+	while (a && a->header.tag != tag)
+		a = a->next;
+	return a;
+}
+
+/* The one that came first, and so no sender waits for ever. */
+static struct p2p_arrival *find_any_arrival(const struct p2p *p, int tag)
+{
+	struct p2p_arrival *first = NULL;
+	for (int r = 0; r < p->engine->config.size; r++) {
+		struct p2p_arrival *a = find_arrival(p->peers[r], tag);
+		if (a && (!first || a->stamp < first->stamp))
+			first = a;
+	}
+	return first;
+}
+
+void p2p_post(struct p2p_message *m)
+{
+	struct p2p *p = m->work->engine->p2p;
+	struct p2p_peer *peer = m->peer;
+	int tag = p2p_spec(m)->p2p.tag;
+	struct p2p_arrival *a = peer ? find_arrival(peer, tag) : find_any_arrival(p, tag);
+
+	if (a) {
+		meet(m, a);
+		return;
+	}
+	p2p_push(peer ? &peer->posted : &p->any, m);
+	if (!peer || peer->is_lost || peer->has_left)
+		p2p_check_gone(p);
+}
+
+/* ---- this rank itself ----------------------------------------------------------------------- */
+
+void p2p_send_self(struct p2p_message *m)
+{
+	struct p2p_peer *peer = m->peer;
+	const struct job_spec *spec = p2p_spec(m);
+	struct p2p_header h = {.tag = spec->p2p.tag,
+			       .dtype = spec->args.dtype,
+			       .count = spec->args.count,
+			       .bytes = m->bytes};
+	struct p2p_message *recv = p2p_find_recv(peer, h.tag);
+	struct p2p_slot *slot;
+
+	if (recv && !p2p_fits(recv, &h)) {
+		p2p_mismatch(recv, peer, &h);
+	} else if (recv) {
+		recv->peer = peer;
+		receive_copy(recv, m->buf);
+		p2p_done(m);
+	} else if ((slot = p2p_take_slot(peer, m->bytes))) {
+		h.id = (uint32_t)(slot - peer->slots);
+		slot->is_lent = true;
+		struct p2p_arrival *a = p2p_keep_eager(peer, &h);
+		if (!a)
+			return;
+		if (m->bytes)
+			memcpy(a->data, m->buf, m->bytes);
+		a->has_landed = true;
+		p2p_done(m);
+	} else {
+		struct p2p_arrival *a = p2p_keep_request(peer, &h);
+		if (a)
+			a->own = m;
+	}
+}

@@ -1,0 +1,167 @@
+/* What comes in on a channel: a header is always expected, and a payload where the header before it
+ * said so. Both go straight to where they belong. */
+#include "collectives/p2p/p2p_internal.h"
+
+#include "memory/dtype.h"
+
+#include <assert.h>
+#include <stdint.h>
+
+static void post(struct p2p_peer *peer, struct p2p_io *io, void *buf, size_t bytes)
+{
+	struct tutti_io *t = &io->base.op.io;
+	*t = (struct tutti_io){.buf = buf, .bytes = bytes, .tag = P2P_TAG};
+	peer->conn->endpoint->transport->recv(peer->conn, t);
+}
+
+void p2p_listen(struct p2p_peer *peer)
+{
+	p2p_ready_io(&peer->header_in, P2P_HEADER_IN, peer, NULL);
+	p2p_ready_io(&peer->payload_in, P2P_PAYLOAD_IN, peer, NULL);
+	post(peer, &peer->header_in, &peer->in, sizeof peer->in);
+}
+
+/* The transport keeps the order: the next header ends after this payload. */
+static void land(struct p2p_peer *peer, void *buf, size_t bytes)
+{
+	if (bytes)
+		post(peer, &peer->payload_in, buf, bytes);
+	else
+		p2p_landed(peer);
+}
+
+void p2p_landed(struct p2p_peer *peer)
+{
+	struct p2p_message *m = peer->lands_in;
+	struct p2p_arrival *a = peer->lands_at;
+
+	peer->lands_in = NULL;
+	peer->lands_at = NULL;
+	if (m) {
+		m->moved += peer->payload_in.base.op.io.bytes;
+		p2p_receive_on(m);
+		return;
+	}
+	a->has_landed = true;
+	if (a->taker)
+		p2p_hand_over(a, a->taker);
+}
+
+static bool is_sound(const struct p2p_header *h)
+{
+	size_t element = dtype_bytes((tutti_dtype)h->dtype);
+	return element && h->tag >= 0 && h->count <= (size_t)PTRDIFF_MAX / element &&
+	       h->bytes == h->count * element;
+}
+
+/* A slot that the sender has not got back yet. */
+static bool is_lent(const struct p2p_peer *peer, uint32_t slot)
+{
+	return peer->is_returned[slot] || (peer->kept && peer->kept[slot].is_used);
+}
+
+static void take_eager(struct p2p_peer *peer, const struct p2p_header *h)
+{
+	if (!is_sound(h) || h->id >= P2P_SLOTS ||
+	    h->bytes > p2p_classes[p2p_class_of(h->id)].bytes) {
+		p2p_nonsense(peer, "a short message of nonsense");
+		return;
+	}
+	if (is_lent(peer, h->id)) {
+		p2p_nonsense(peer, "two messages for one slot");
+		return;
+	}
+	struct p2p_message *m = p2p_find_recv(peer, h->tag);
+	peer->payload_in.base.op.io.bytes = h->bytes;
+	if (!m) {
+		struct p2p_arrival *a = peer->lands_at = p2p_keep_eager(peer, h);
+		if (a)
+			land(peer, a->data, h->bytes);
+	} else if (p2p_fits(m, h)) {
+		m->peer = peer;
+		peer->lands_in = m;
+		p2p_give_back(peer, h->id);
+		land(peer, m->buf, h->bytes);
+	} else {
+		p2p_mismatch(m, peer, h);
+	}
+}
+
+static void take_request(struct p2p_peer *peer, const struct p2p_header *h)
+{
+	if (!is_sound(h)) {
+		p2p_nonsense(peer, "a request of nonsense");
+		return;
+	}
+	struct p2p_message *m = p2p_find_recv(peer, h->tag);
+	if (!m) {
+		p2p_keep_request(peer, h);
+	} else if (p2p_fits(m, h)) {
+		m->peer = peer;
+		m->is_met = true;
+		p2p_send_clear(m, h->id);
+	} else {
+		p2p_mismatch(m, peer, h);
+	}
+}
+
+static void take_data(struct p2p_peer *peer, const struct p2p_header *h)
+{
+	struct p2p_message *m = peer->receiving.head;
+	while (m && m->id != h->id)
+		m = m->next;
+	if (!m || h->bytes == 0 || h->bytes > m->bytes - m->moved) {
+		p2p_nonsense(peer, "data that nobody asked for");
+		return;
+	}
+	peer->lands_in = m;
+	land(peer, m->buf + m->moved, h->bytes);
+}
+
+static void take(struct p2p_peer *peer, const struct p2p_header *h)
+{
+	if (h->returned_count > sizeof h->returned) {
+		p2p_nonsense(peer, "too many slots back");
+		return;
+	}
+	for (int i = 0; i < h->returned_count; i++)
+		p2p_take_back(peer, h->returned[i]);
+	if (p2p_engine(peer)->stop)
+		return;
+	switch (h->kind) {
+	case P2P_EAGER:
+		take_eager(peer, h);
+		break;
+	case P2P_REQUEST:
+		take_request(peer, h);
+		break;
+	case P2P_CLEAR:
+		p2p_cleared(peer, h->id);
+		break;
+	case P2P_DATA:
+		take_data(peer, h);
+		break;
+	case P2P_CREDIT:
+		break;
+	case P2P_MISMATCH:
+		p2p_take_mismatch(peer, h);
+		break;
+	case P2P_LEAVING:
+		peer->has_left = peer->p2p->any_gone = true;
+		p2p_check_gone(peer->p2p);
+		break;
+	default:
+		p2p_nonsense(peer, "a header of no kind");
+	}
+}
+
+/* After its last word nothing more is expected of a peer. */
+void p2p_heard(struct p2p_peer *peer)
+{
+	struct p2p_header h = peer->in;
+	assert(!peer->lands_in && !peer->lands_at);
+	peer->is_heard = true;
+	take(peer, &h);
+	if (!peer->has_left && !p2p_engine(peer)->stop && !peer->verdict.is_flying)
+		post(peer, &peer->header_in, &peer->in, sizeof peer->in);
+}

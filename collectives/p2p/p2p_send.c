@@ -1,0 +1,131 @@
+/* What goes out: short messages through slots, requests and the data of long ones. */
+#include "collectives/p2p/p2p_internal.h"
+
+#include <string.h>
+
+static void count_sent(struct engine *e, size_t bytes)
+{
+	atomic_fetch_add_explicit(&e->messages, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&e->sent_bytes, bytes, memory_order_relaxed);
+}
+
+/* Copied, and so done for its caller. */
+static void send_eager(struct p2p_message *m, struct p2p_slot *slot)
+{
+	struct p2p_peer *peer = m->peer;
+	struct p2p *p = peer->p2p;
+
+	slot->header = p2p_header_of(m, P2P_EAGER, p2p_slot_id(slot, peer));
+	slot->flying = m->bytes ? 2 : 1;
+	slot->is_lent = true;
+	p2p_ready_io(&slot->header_io, P2P_SLOT_OUT, peer, slot);
+	p2p_ready_io(&slot->payload_io, P2P_SLOT_OUT, peer, slot);
+	p2p_hold(p, slot->flying);
+	p->unsent += slot->flying;
+	if (m->work->deadline_ns > p->unsent_until_ns)
+		p->unsent_until_ns = m->work->deadline_ns;
+	count_sent(p->engine, m->bytes);
+	p2p_post_header(peer, &slot->header_io, &slot->header);
+	if (m->bytes) {
+		memcpy(slot->data, m->buf, m->bytes);
+		p2p_post_io(peer, &slot->payload_io, slot->data, m->bytes);
+	}
+	p2p_done(m);
+}
+
+static void send_request(struct p2p_message *m)
+{
+	m->id = m->peer->next_id++;
+	p2p_push(&m->peer->requested, m);
+	p2p_send_header(m, P2P_REQUEST, m->id);
+}
+
+/* In the order of the calls: one whose buffer is still being staged holds up those behind it. */
+void p2p_send_on(struct p2p_peer *peer)
+{
+	struct p2p_message *m;
+	while ((m = peer->outbox.head) && m->is_ready && !p2p_engine(peer)->stop) {
+		struct p2p_slot *slot;
+		if (peer->is_lost || peer->has_left) {
+			p2p_check_gone(peer->p2p);
+			return;
+		}
+		p2p_remove(&peer->outbox, m);
+		if (p2p_is_self(peer))
+			p2p_send_self(m);
+		else if ((slot = p2p_take_slot(peer, m->bytes)))
+			send_eager(m, slot);
+		else
+			send_request(m);
+	}
+}
+
+static void send_piece(struct p2p_message *m, struct p2p_leg *leg)
+{
+	size_t bytes = m->bytes - m->moved;
+	if (bytes > P2P_PIECE_BYTES)
+		bytes = P2P_PIECE_BYTES;
+	leg->message = m;
+	leg->header = (struct p2p_header){.kind = P2P_DATA, .id = m->id, .bytes = bytes};
+	leg->flying = 2;
+	p2p_ready_io(&leg->header_io, P2P_MESSAGE_OUT, m->peer, leg);
+	p2p_ready_io(&leg->payload_io, P2P_MESSAGE_OUT, m->peer, leg);
+	p2p_post_header(m->peer, &leg->header_io, &leg->header);
+	p2p_post_io(m->peer, &leg->payload_io, m->buf + m->moved, bytes);
+	m->moved += bytes;
+}
+
+static bool is_flying(const struct p2p_message *m)
+{
+	for (int i = 0; i < P2P_LEGS; i++)
+		if (m->legs[i].flying)
+			return true;
+	return false;
+}
+
+static void send_pieces(struct p2p_message *m)
+{
+	for (int i = 0; i < P2P_LEGS; i++)
+		if (!m->legs[i].flying && m->moved < m->bytes && !m->peer->is_lost)
+			send_piece(m, &m->legs[i]);
+	if (m->moved < m->bytes || is_flying(m))
+		return;
+	count_sent(m->work->engine, m->bytes);
+	p2p_done(m);
+}
+
+void p2p_cleared(struct p2p_peer *peer, uint32_t id)
+{
+	struct p2p_message *m = peer->requested.head;
+	while (m && m->id != id)
+		m = m->next;
+	if (!m) {
+		p2p_nonsense(peer, "an answer to a request that was not made");
+		return;
+	}
+	p2p_remove(&peer->requested, m);
+	m->is_met = true;
+	send_pieces(m);
+}
+
+/* An io of ours has ended, well or not. */
+void p2p_sent(struct p2p_io *io)
+{
+	struct p2p_peer *peer = io->peer;
+	if (io->what == P2P_NOTE_OUT) {
+		p2p_note_sent(peer, io->of);
+	} else if (io->what == P2P_SLOT_OUT) {
+		struct p2p_slot *slot = io->of;
+		slot->flying--;
+		peer->p2p->unsent--;
+		p2p_let_go(peer->p2p);
+		p2p_free_slot(peer, slot);
+	} else {
+		struct p2p_leg *leg = io->of;
+		leg->flying--;
+		if (p2p_spec(leg->message)->p2p.side == P2P_RECV)
+			p2p_receive_on(leg->message);
+		else if (leg->message->is_met)
+			send_pieces(leg->message);
+	}
+}

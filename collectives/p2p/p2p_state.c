@@ -1,0 +1,64 @@
+/* What point-to-point keeps: lists of messages, and ios that belong to no work. */
+#include "collectives/p2p/p2p_internal.h"
+
+const struct p2p_class p2p_classes[P2P_CLASSES] = {
+	{256, 128, 16}, {2048, 32, 8}, {P2P_EAGER_BYTES, 10, 2}};
+
+void p2p_push(struct p2p_queue *q, struct p2p_message *m)
+{
+	m->next = NULL;
+	*q->tail = m;
+	q->tail = &m->next;
+}
+
+void p2p_remove(struct p2p_queue *q, struct p2p_message *m)
+{
+	struct p2p_message **at = &q->head;
+	while (*at != m)
+		at = &(*at)->next;
+	if (!(*at = m->next))
+		q->tail = at;
+}
+
+void p2p_ready_io(struct p2p_io *io, enum p2p_what what, struct p2p_peer *peer, void *of)
+{
+	io->base.owner = peer->p2p->owner;
+	io->base.work = NULL;
+	io->what = what;
+	io->peer = peer;
+	io->of = of;
+}
+
+/* The helper looks after engines that have asynchronous works; these ios are as good as one. */
+void p2p_hold(struct p2p *p, int ios)
+{
+	if (p->engine->loose == 0)
+		atomic_fetch_add(&p->engine->async_works, 1);
+	p->engine->loose += ios;
+}
+
+void p2p_let_go(struct p2p *p)
+{
+	if (--p->engine->loose == 0)
+		atomic_fetch_sub(&p->engine->async_works, 1);
+}
+
+void p2p_done(struct p2p_message *m)
+{
+	struct job_spec *spec = &m->work->spec;
+	if (spec->p2p.side == P2P_RECV && spec->p2p.source)
+		*spec->p2p.source = m->peer->rank;
+	engine_work_ended(m->work->engine, m->work);
+}
+
+/* The CLEAR's io must be ours again before the work goes. */
+void p2p_receive_on(struct p2p_message *m)
+{
+	struct p2p_peer *peer = m->peer;
+	if (m->moved < m->bytes || m->legs[0].flying)
+		return;
+	if (m->is_met)
+		p2p_remove(&peer->receiving, m);
+	atomic_fetch_add_explicit(&m->work->engine->received_bytes, m->bytes, memory_order_relaxed);
+	p2p_done(m);
+}

@@ -1,0 +1,90 @@
+/* Which algorithm serves a call: the table of all there are, the user's override, the default. */
+#ifndef COLLECTIVES_SELECT_SELECT_H
+#define COLLECTIVES_SELECT_SELECT_H
+
+#include "collectives/select/links.h"
+#include "collectives/plan/plan.h"
+#include "collectives/window/window.h"
+
+/* Into how many chunks a block is cut; of a vector (all_reduce, reduce, broadcast) there is one block. */
+enum cut { CUT_NONE, CUT_HALVES, CUT_RANKS, CUT_RANKS_TWICE };
+
+/* How an algorithm adds: all contributions at once in the fixed association, rounding once; two at a time in
+ * that association, which is the same bits unless partial sums are rounded to a narrow type (for powers
+ * of two of ranks only, or for all); or in an order of its own. */
+enum adds { ADDS_ONCE, ADDS_FIXED, ADDS_FIXED_POW2, ADDS_ANYHOW };
+
+/* What an algorithm needs. */
+enum {
+	NEEDS_NODES = 1,        /* several nodes of equally many ranks */
+	NEEDS_EQUAL_BLOCKS = 2, /* no v-variants                       */
+	NEEDS_FEW_RANKS = 4,
+};
+
+struct algorithm {
+	enum collective collective; /* a pattern                                                */
+	const char *name;
+	algorithm_fn *build; /* NULL: the window                                          */
+	cost_fn *cost;
+	enum cut cut;
+	enum adds adds;
+	unsigned needs;
+	uint32_t (*width)(int size); /* scratch chunks at the most, the same on all ranks       */
+};
+
+/* NULL when there is none of that name. */
+const struct algorithm *algorithm_find(enum collective collective, const char *name);
+const struct algorithm *algorithm_at(int i); /* for tools and tests: NULL past the last one */
+uint32_t algorithm_split(const struct algorithm *a, int size);
+
+/* What makes the plan of one rank. nodes: NULL for an algorithm that does not need them. */
+struct plan_key {
+	int rank, size, root;
+	bool in_place;
+	struct plan_options options;
+	const struct nodes *nodes;
+};
+/* NULL when out of memory. */
+struct plan *algorithm_plan(const struct algorithm *a, const struct plan_key *key);
+/* Scratch chunks at the most, for the options too. */
+uint32_t algorithm_width(const struct algorithm *a, int size, struct plan_options options);
+
+/* TUTTI_ALGO, parsed: "all_reduce:64K-1M=ring,broadcast=direct". Sizes are count * bytes of the
+ * call; the first rule that fits is taken. */
+#define SELECT_RULES_MAX 16
+#define SELECT_SIZES     48 /* powers of two of bytes */
+struct select_rule {
+	enum collective collective;
+	size_t first, last; /* bytes, both included */
+	const struct algorithm *algorithm;
+};
+struct select {
+	int size;
+	int num_nodes;
+	const struct nodes *nodes; /* NULL: one node, or nodes that are not alike           */
+	bool has_window, deterministic;
+	size_t slice_bytes, scratch_bytes; /* 0: 256 KiB, 4 MiB                               */
+	struct links links;                /* see select_prepare                              */
+	int8_t cheapest[COLL_PATTERNS][SELECT_SIZES]; /* in the table, for sums of f32        */
+	int rules;
+	struct select_rule rule[SELECT_RULES_MAX];
+};
+/* INVALID names what is wrong and lists what there is. text may be NULL. */
+tutti_status select_parse(struct select *select, const char *text);
+/* Predicts with these links from now on, and works out what is cheapest for each size. */
+void select_prepare(struct select *select, const struct links *links);
+/* Seconds that a should take for a call of bytes, as the API counts them; a has a cost. */
+double select_seconds(const struct select *select, const struct algorithm *a, double bytes);
+/* Why a cannot serve the call; NULL: it can. */
+const char *select_why_not(const struct select *select, const struct algorithm *a,
+			   const struct call_args *args);
+/* Whether the window serves every call, so that there is nothing to choose. */
+static inline bool select_is_window(const struct select *select)
+{
+	return select->has_window && !select->rules;
+}
+/* Depends on nothing but what all ranks agree on. UNSUPPORTED: a forced one cannot run, and why. */
+tutti_status select_algorithm(const struct select *select, const struct call_args *args,
+			      const struct algorithm **algorithm);
+
+#endif

@@ -1,0 +1,197 @@
+/* The trace: the last operations of every communicator of this process, collectives and messages alike, with
+ * times. It lies in memory that other processes of the same user can map, so that tutti-trace and tutti-top
+ * see what this one does without its help.
+ *
+ * (The recorder, recorder.h, is about the same calls, but for the ranks themselves: it lies where they
+ * compare what they called.)
+ *
+ * One thread at a time begins operations on a communicator; any thread may end one. Anybody reads at any
+ * time, trace_read.c, and gets an entry whole or not at all. Nothing of the callers' data is in it, and
+ * nothing of the job's secret. */
+#ifndef COLLECTIVES_TRACE_TRACE_H
+#define COLLECTIVES_TRACE_TRACE_H
+
+#include "collectives/plan/calls.h"
+#include "core/ticks.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#define TRACE_OPS 1024u /* a power of two */
+
+/* What an operation is, beside the collectives. */
+enum { TRACE_SEND = 0x40, TRACE_RECV };
+
+/* The number of an algorithm in select.c's table, or: */
+enum { TRACE_BY_WINDOW = 0xfe, TRACE_BY_MESSAGE = 0xff };
+
+/* In what; IS_VALID lest it is ever 0. AT_ONCE: it was over so soon that nobody looked at the clock, and so
+ * short that all is in that word: see trace_short. */
+enum { TRACE_IS_VALID = 1, TRACE_IS_ASYNC = 2, TRACE_IS_GROUPED = 4, TRACE_AT_ONCE = 8 };
+
+/* In ended, beside the time. */
+#define TRACE_UNDER_WAY (UINT64_C(1) << 63) /* and in the low half the operation's index   */
+#define TRACE_FAILED    (UINT64_C(1) << 62)
+#define TRACE_TIME      (TRACE_FAILED - 1)
+
+#define TRACE_COUNT_MAX ((UINT64_C(1) << 40) - 1)
+
+struct trace_entry {
+	_Atomic uint64_t what; /* number << 32 | kind << 24 | dtype << 16 | algorithm << 8 | flags. number:
+				* a collective's sequence, a message's index, their low half. AT_ONCE:
+				* number << 32 | kind << 24 | dtype << 20 | count << 13 | root << 4 | flags */
+	_Atomic uint64_t size; /* peer or root + 1 << 40 | count                              */
+	_Atomic uint64_t began, ended; /* ticks; began 0: nobody has looked at the clock      */
+};
+
+/* Of a communicator, written once. Texts are cut, and end with a 0. */
+struct trace_about {
+	uint64_t name; /* the same on all its ranks, and no other communicator's        */
+	int32_t rank, size, node_rank, num_nodes;
+	char way[40];  /* "window", or the transports                                   */
+};
+
+/* What an operation has been waiting for, once that has lasted. */
+struct trace_wait {
+	uint64_t index, ticks; /* of the operation; when this was written               */
+	int32_t rank, reserved; /* rank: one it waits for, or -1                         */
+	char text[232];
+};
+
+#define TRACE_ABOUT_WORDS (sizeof(struct trace_about) / 8)
+#define TRACE_WAIT_WORDS  (sizeof(struct trace_wait) / 8)
+
+/* One communicator. */
+struct trace {
+	_Atomic uint64_t generation; /* odd: it is somebody's                             */
+	_Atomic uint64_t about[TRACE_ABOUT_WORDS];
+	_Atomic uint64_t failed; /* the communicator's status                             */
+	_Alignas(128) _Atomic uint64_t wait_version; /* odd: being written                  */
+	_Atomic uint64_t wait[TRACE_WAIT_WORDS];
+	_Alignas(128) _Atomic uint64_t issued; /* operations begun                          */
+	_Atomic uint64_t sequence;             /* of a late collective                      */
+	_Alignas(4096) struct trace_entry ops[TRACE_OPS];
+};
+
+#define TRACE_SLOTS   16u
+#define TRACE_MAGIC   UINT64_C(0x6563617274747574) /* "tuttrace" */
+#define TRACE_NAME    "tutti-trace"                /* of the file that has no name in any folder */
+#define TRACE_VERSION 1u
+
+/* The head of a page, written before anybody can see it. */
+struct trace_page {
+	uint64_t magic;
+	uint32_t version, layout; /* trace_layout()                                         */
+	char library[16];         /* tutti_version()                                        */
+	uint32_t slots, slot_bytes;
+	int32_t pid, ticks_kind;
+	struct ticks_moment start;
+	char host[64], boot[40];
+	_Alignas(4096) struct trace slot[];
+};
+
+/* What differs between two builds that would misunderstand each other. */
+uint32_t trace_layout(void);
+extern enum ticks_kind trace_clock; /* set before there is any trace */
+
+/* A new communicator's trace. MEMORY. Where no file can be made it is in private memory, and only this
+ * process sees it. */
+tutti_status trace_open(struct trace **trace, const struct trace_about *about);
+void trace_close(struct trace *trace); /* NULL is fine */
+
+/* The rank in the first communicator that this process had: its number in the job. */
+int trace_first_rank(void);
+
+/* Which entry an operation has; entry NULL: none. */
+struct trace_mark {
+	struct trace_entry *entry;
+	uint32_t index;
+};
+
+static inline uint64_t trace_what(uint64_t number, unsigned kind, unsigned dtype, unsigned algorithm,
+				  unsigned flags)
+{
+	return number << 32 | (uint64_t)(kind & 255) << 24 | (dtype & 255) << 16 |
+	       (algorithm & 255) << 8 | flags | TRACE_IS_VALID;
+}
+
+static inline uint64_t trace_size(uint64_t count, int peer)
+{
+	return (uint64_t)(peer + 1) << 40 | (count < TRACE_COUNT_MAX ? count : TRACE_COUNT_MAX);
+}
+
+/* An entry is invalid while it is written: partner is take_entry in trace_read.c, which looks at what before
+ * and after the others. Has no time yet. */
+static inline struct trace_mark trace_note(struct trace *t, uint64_t what, uint64_t size)
+{
+	uint64_t index = atomic_load_explicit(&t->issued, memory_order_relaxed);
+	struct trace_entry *e = &t->ops[index % TRACE_OPS];
+
+	atomic_store_explicit(&e->what, 0, memory_order_relaxed);
+	atomic_store_explicit(&e->size, size, memory_order_release);
+	atomic_store_explicit(&e->began, 0, memory_order_release);
+	atomic_store_explicit(&e->ended, TRACE_UNDER_WAY | (uint32_t)index, memory_order_release);
+	atomic_store_explicit(&e->what, what, memory_order_release);
+	atomic_store_explicit(&t->issued, index + 1, memory_order_release);
+	return (struct trace_mark){e, (uint32_t)index};
+}
+
+/* A collective. */
+static inline struct trace_mark trace_call(struct trace *t, const struct call_args *a,
+					   unsigned algorithm, unsigned flags)
+{
+	uint64_t what = trace_what(a->sequence, a->collective, (unsigned)a->dtype, algorithm, flags);
+
+	atomic_store_explicit(&t->sequence, a->sequence, memory_order_relaxed);
+	return trace_note(t, what, trace_size(a->count, a->root));
+}
+
+#define TRACE_SHORT 64u /* fewer elements                                */
+#define TRACE_ROOTS 512 /* so many of the first ranks can be its root    */
+
+static inline bool trace_is_short(const struct call_args *a)
+{
+	return (a->count | (unsigned)a->root / (TRACE_ROOTS / TRACE_SHORT)) < TRACE_SHORT;
+}
+
+#define TRACE_TIMED 32u /* of so many short ones at the least one */
+
+/* Whether the clock is read of it even where it waits for nobody. */
+static inline bool trace_is_timed(const struct call_args *a)
+{
+	return !trace_is_short(a) || a->sequence % TRACE_TIMED == 0;
+}
+
+/* A short collective through the window, after its end: one word, which is there or not. */
+static inline void trace_short(struct trace *t, const struct call_args *a)
+{
+	uint64_t index = atomic_load_explicit(&t->issued, memory_order_relaxed);
+	uint64_t what = a->sequence << 32 | (uint64_t)a->collective << 24 | (uint64_t)a->dtype << 20 |
+			a->count << 13 | (uint64_t)a->root << 4 | TRACE_AT_ONCE | TRACE_IS_VALID;
+
+	atomic_store_explicit(&t->ops[index % TRACE_OPS].what, what, memory_order_release);
+	atomic_store_explicit(&t->issued, index + 1, memory_order_release);
+}
+
+static inline void trace_began(const struct trace_mark *mark)
+{
+	atomic_store_explicit(&mark->entry->began, ticks_now(trace_clock) & TRACE_TIME,
+			      memory_order_relaxed);
+}
+
+/* By the thread that began it, before it begins another. */
+static inline void trace_ended(const struct trace_mark *mark, bool failed)
+{
+	uint64_t end = ticks_now(trace_clock) & TRACE_TIME;
+
+	atomic_store_explicit(&mark->entry->ended, failed ? end | TRACE_FAILED : end,
+			      memory_order_relaxed);
+}
+
+/* By any thread, at any time: nothing happens when it has ended, or its entry is another's by now. */
+void trace_ended_late(const struct trace_mark *mark, bool failed);
+
+/* What an operation waits for. By one thread at a time; readers see the old text or the new. */
+void trace_waits(struct trace *trace, const struct trace_wait *wait);
+
+#endif

@@ -1,0 +1,253 @@
+/* Where traces lie: pages of sixteen, in files without a name. Such a file is found as an open
+ * descriptor of the process (/proc/PID/fd), can be mapped for reading by whoever may look at the
+ * process, and is gone with it however it ends. */
+#include "collectives/trace/trace.h"
+
+#include "collectives/select/select.h"
+#include "collectives/trace/trace_log.h"
+#include "core/grow.h"
+#include "core/log.h"
+#include "core/status.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010 /* Linux 5.1 */
+#endif
+#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
+
+#define PAGE_BYTES (sizeof(struct trace_page) + TRACE_SLOTS * sizeof(struct trace))
+
+/* A page of this process. All under the lock. */
+struct leaf {
+	struct leaf *next;
+	struct trace_page *page;
+	int fd; /* -1: private memory */
+	uint32_t used;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct leaf *leaves;
+static int first_rank = -1;
+enum ticks_kind trace_clock;
+
+_Static_assert(sizeof(struct trace_about) % 8 == 0 && sizeof(struct trace_wait) % 8 == 0,
+	       "they are copied by words");
+_Static_assert(sizeof(struct trace_page) == 4096, "slots begin on a page");
+
+static uint32_t add_text(uint32_t hash, const char *text)
+{
+	for (; *text; text++)
+		hash = (hash ^ (uint8_t)*text) * 16777619u;
+	return hash;
+}
+
+/* Entries have numbers of collectives and algorithms: both tables are part of the layout. */
+uint32_t trace_layout(void)
+{
+	uint32_t hash = 2166136261u ^ (uint32_t)(sizeof(struct trace) + TRACE_SLOTS);
+
+	for (int i = 0; i < COLL_COUNT; i++)
+		hash = add_text(hash, collective_names[i]);
+	for (int i = 0; algorithm_at(i); i++)
+		hash = add_text(hash, algorithm_at(i)->name);
+	return hash;
+}
+
+/* Text that a JSON string may hold as it is. */
+static void read_line(const char *path, char *text, size_t bytes)
+{
+	FILE *file = fopen(path, "re");
+
+	if (!file)
+		return;
+	if (!fgets(text, (int)bytes, file))
+		text[0] = '\0';
+	text[strcspn(text, "\n")] = '\0';
+	fclose(file);
+}
+
+static void write_head(struct trace_page *page)
+{
+	page->magic = TRACE_MAGIC;
+	page->version = TRACE_VERSION;
+	page->layout = trace_layout();
+	snprintf(page->library, sizeof page->library, "%s", tutti_version());
+	page->slots = TRACE_SLOTS;
+	page->slot_bytes = sizeof(struct trace);
+	page->pid = (int32_t)getpid();
+	page->ticks_kind = (int32_t)trace_clock;
+	page->start = ticks_moment(trace_clock);
+	if (gethostname(page->host, sizeof page->host - 1) != 0)
+		page->host[0] = '\0';
+	read_line("/proc/sys/kernel/random/boot_id", page->boot, sizeof page->boot);
+}
+
+/* Mapped by us, the file can neither change its length nor, where the kernel knows how, be written
+ * by others. */
+static bool map_file(struct leaf *leaf)
+{
+	void *at = MAP_FAILED;
+
+	leaf->fd = memfd_create(TRACE_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (leaf->fd >= 0 && grow_file(leaf->fd, PAGE_BYTES) == 0)
+		at = mmap(NULL, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, leaf->fd, 0);
+	if (at != MAP_FAILED &&
+	    (fcntl(leaf->fd, F_ADD_SEALS, SEALS | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) == 0 ||
+	     fcntl(leaf->fd, F_ADD_SEALS, SEALS | F_SEAL_SEAL) == 0)) {
+		leaf->page = at;
+		return true;
+	}
+	log_info("the trace is not seen from outside this process: its file could not be made");
+	if (at != MAP_FAILED)
+		munmap(at, PAGE_BYTES);
+	if (leaf->fd >= 0)
+		close(leaf->fd);
+	leaf->fd = -1;
+	return false;
+}
+
+static bool map_private(struct leaf *leaf)
+{
+	void *at =
+		mmap(NULL, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	leaf->page = at == MAP_FAILED ? NULL : at;
+	return leaf->page != NULL;
+}
+
+static struct leaf *new_leaf(void)
+{
+	struct leaf *leaf = calloc(1, sizeof *leaf);
+
+	if (!leaf)
+		return NULL;
+	if (trace_clock !=
+	    ticks_kind_here()) /* before the first trace: then it is read without the lock */
+		trace_clock = ticks_kind_here();
+	if (!map_file(leaf) && !map_private(leaf)) {
+		free(leaf);
+		return NULL;
+	}
+	write_head(leaf->page);
+	leaf->next = leaves;
+	leaves = leaf;
+	return leaf;
+}
+
+static struct leaf *leaf_with_room(void)
+{
+	for (struct leaf *leaf = leaves; leaf; leaf = leaf->next)
+		if (leaf->used != (1u << TRACE_SLOTS) - 1)
+			return leaf;
+	return new_leaf();
+}
+
+static void store_words(_Atomic uint64_t *to, const void *from, size_t words)
+{
+	for (size_t i = 0; i < words; i++) {
+		uint64_t word;
+		memcpy(&word, (const uint8_t *)from + 8 * i, sizeof word);
+		atomic_store_explicit(&to[i], word, memory_order_release);
+	}
+}
+
+/* Partner: trace_read, which looks at the generation before and after the rest. */
+static void begin(struct trace *t, const struct trace_about *about)
+{
+	uint64_t generation = atomic_load_explicit(&t->generation, memory_order_relaxed);
+
+	for (uint32_t i = 0; i < TRACE_OPS; i++)
+		atomic_store_explicit(&t->ops[i].what, 0, memory_order_release);
+	atomic_store_explicit(&t->issued, 0, memory_order_release);
+	atomic_store_explicit(&t->sequence, 0, memory_order_release);
+	atomic_store_explicit(&t->failed, 0, memory_order_release);
+	atomic_store_explicit(&t->wait[0], UINT64_MAX, memory_order_release);
+	store_words(t->about, about, TRACE_ABOUT_WORDS);
+	atomic_store_explicit(&t->generation, generation + 1, memory_order_release);
+}
+
+tutti_status trace_open(struct trace **trace, const struct trace_about *about)
+{
+	pthread_mutex_lock(&lock);
+	struct leaf *leaf = leaf_with_room();
+	unsigned slot = leaf ? (unsigned)__builtin_ctz(~leaf->used) : 0;
+	if (leaf) {
+		leaf->used |= 1u << slot;
+		*trace = &leaf->page->slot[slot];
+		begin(*trace, about);
+		first_rank = first_rank < 0 ? about->rank : first_rank;
+	}
+	pthread_mutex_unlock(&lock);
+	return leaf ? TUTTI_OK : fail(TUTTI_ERR_MEMORY, "no memory for a communicator's trace");
+}
+
+/* Under the lock: nobody is using it any more. */
+static void free_leaf(struct leaf *leaf)
+{
+	struct leaf **at = &leaves;
+
+	while (*at != leaf)
+		at = &(*at)->next;
+	*at = leaf->next;
+	munmap(leaf->page, PAGE_BYTES);
+	if (leaf->fd >= 0)
+		close(leaf->fd);
+	free(leaf);
+}
+
+void trace_close(struct trace *t)
+{
+	if (!t)
+		return;
+	pthread_mutex_lock(&lock);
+	struct leaf *leaf = leaves;
+	while (t < leaf->page->slot || t >= leaf->page->slot + TRACE_SLOTS)
+		leaf = leaf->next;
+	atomic_fetch_add_explicit(&t->generation, 1, memory_order_acq_rel);
+	leaf->used &= ~(1u << (t - leaf->page->slot));
+	if (!leaf->used)
+		free_leaf(leaf);
+	pthread_mutex_unlock(&lock);
+}
+
+int trace_first_rank(void)
+{
+	pthread_mutex_lock(&lock);
+	int rank = first_rank;
+	pthread_mutex_unlock(&lock);
+	return rank;
+}
+
+void trace_each_page(void (*visit)(void *arg, const struct trace_page *page), void *arg)
+{
+	pthread_mutex_lock(&lock);
+	for (const struct leaf *leaf = leaves; leaf; leaf = leaf->next)
+		visit(arg, leaf->page);
+	pthread_mutex_unlock(&lock);
+}
+
+void trace_ended_late(const struct trace_mark *mark, bool failed)
+{
+	if (!mark->entry)
+		return;
+	uint64_t now = ticks_now(trace_clock) & TRACE_TIME, is = TRACE_UNDER_WAY | mark->index;
+	atomic_compare_exchange_strong_explicit(&mark->entry->ended, &is,
+						failed ? now | TRACE_FAILED : now,
+						memory_order_relaxed, memory_order_relaxed);
+}
+
+void trace_waits(struct trace *t, const struct trace_wait *wait)
+{
+	uint64_t version = atomic_load_explicit(&t->wait_version, memory_order_relaxed);
+
+	atomic_store_explicit(&t->wait_version, version + 1, memory_order_relaxed);
+	store_words(t->wait, wait, TRACE_WAIT_WORDS);
+	atomic_store_explicit(&t->wait_version, version + 2, memory_order_release);
+}

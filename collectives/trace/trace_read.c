@@ -1,0 +1,356 @@
+/* Reads traces while they are being written, perhaps by another process, perhaps by nobody who
+ * means well: every number is checked before it is used as one. */
+#include "collectives/trace/trace_log.h"
+
+#include "collectives/select/select.h"
+#include "core/status.h"
+#include "memory/dtype.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define TRIES 4 /* to read what is being written */
+
+const char *const trace_state_names[TRACE_STATES] = {"under way", "done", "failed"};
+
+static uint64_t load(const _Atomic uint64_t *word)
+{
+	return atomic_load_explicit((_Atomic uint64_t *)(uintptr_t)word, memory_order_acquire);
+}
+
+static void load_words(void *to, const _Atomic uint64_t *from, size_t words)
+{
+	for (size_t i = 0; i < words; i++) {
+		uint64_t word = load(&from[i]);
+		memcpy((uint8_t *)to + 8 * i, &word, sizeof word);
+	}
+}
+
+void trace_clean(char *text, size_t bytes)
+{
+	text[bytes - 1] = '\0';
+	for (; *text; text++)
+		if (*text < ' ' || *text > '~' || *text == '"' || *text == '\\')
+			*text = *text == '"' ? '\'' : '?';
+}
+
+/* ---- an entry ---------------------------------------------------------------------------------
+ */
+
+struct words {
+	uint64_t what, size, began, ended;
+};
+
+/* Whole, or false. */
+static bool take_entry(const struct trace_entry *e, struct words *w)
+{
+	w->what = load(&e->what);
+	w->size = load(&e->size);
+	w->began = load(&e->began);
+	w->ended = load(&e->ended);
+	return w->what != 0 && load(&e->what) == w->what;
+}
+
+struct clock {
+	struct ticks_moment start, now;
+};
+
+static int64_t time_of(const struct clock *clock, uint64_t word)
+{
+	return (int64_t)ticks_to_ns(&clock->start, &clock->now, word & TRACE_TIME);
+}
+
+static void name_kind(struct trace_op *op, unsigned kind)
+{
+	const char *name = kind == TRACE_SEND   ? "send"
+			   : kind == TRACE_RECV ? "recv"
+						: collective_name((enum collective)kind);
+	snprintf(op->name, sizeof op->name, "%s", name);
+}
+
+static void name_algorithm(struct trace_op *op, unsigned number)
+{
+	const char *name = number == TRACE_BY_WINDOW ? "window" : "p2p";
+	if (number < TRACE_BY_WINDOW) {
+		int i = 0; /* the table says only at its end how long it is */
+		while (i < (int)number && algorithm_at(i))
+			i++;
+		name = algorithm_at(i) ? algorithm_at(i)->name : "?";
+	}
+	snprintf(op->algorithm, sizeof op->algorithm, "%s", name);
+}
+
+static bool has_root(unsigned kind)
+{
+	return kind < COLL_COUNT && collective_has_root(collective_pattern((enum collective)kind));
+}
+
+/* What a short call has in its one word, as the others have it in four. */
+static struct words unpack(uint64_t what)
+{
+	uint64_t kind = what >> 24 & 255, dtype = what >> 20 & 15, count = what >> 13 & 127;
+
+	return (struct words){trace_what(what >> 32, (unsigned)kind, (unsigned)dtype,
+					 TRACE_BY_WINDOW, TRACE_AT_ONCE),
+			      trace_size(count, (int)(what >> 4 & 511)), 0, 0};
+}
+
+static enum trace_state state_of(const struct words *w)
+{
+	if (w->what & TRACE_AT_ONCE || !(w->ended & (TRACE_UNDER_WAY | TRACE_FAILED)))
+		return TRACE_STATE_DONE;
+	return w->ended & TRACE_UNDER_WAY ? TRACE_STATE_RUNS : TRACE_STATE_FAILED;
+}
+
+static void set_times(struct trace_op *op, const struct words *w, const struct clock *clock)
+{
+	bool has_end = op->state != TRACE_STATE_RUNS && !(w->what & TRACE_AT_ONCE);
+
+	op->begin_ns = w->began ? time_of(clock, w->began) : TRACE_UNKNOWN;
+	if (op->begin_ns == TRACE_UNKNOWN && !(w->what & TRACE_AT_ONCE)) /* just now */
+		op->begin_ns = (int64_t)clock->now.monotonic_ns;
+	op->earliest_ns = op->latest_ns = op->begin_ns;
+	op->end_ns = has_end ? time_of(clock, w->ended) : TRACE_UNKNOWN;
+	if (has_end && op->end_ns < op->begin_ns)
+		op->end_ns = op->begin_ns;
+}
+
+/* newest: the sequence of a collective not far away. */
+static void describe(struct trace_op *op, struct words w, uint64_t newest,
+		     const struct clock *clock)
+{
+	if (w.what & TRACE_AT_ONCE)
+		w = unpack(w.what);
+	unsigned kind = (unsigned)(w.what >> 24 & 255);
+	tutti_dtype dtype = (tutti_dtype)(w.what >> 16 & 255);
+	int32_t ahead = (int32_t)((uint32_t)(w.what >> 32) - (uint32_t)newest);
+	bool is_message = kind == TRACE_SEND || kind == TRACE_RECV;
+
+	name_kind(op, kind);
+	name_algorithm(op, (unsigned)(w.what >> 8 & 255));
+	snprintf(op->dtype, sizeof op->dtype, "%s", dtype_bytes(dtype) ? dtype_name(dtype) : "?");
+	op->sequence = is_message ? -1 : (int64_t)((newest + (uint64_t)ahead) & INT64_MAX);
+	op->count = w.size & TRACE_COUNT_MAX;
+	op->bytes = op->count * dtype_bytes(dtype);
+	op->peer = is_message || has_root(kind) ? (int)(w.size >> 40) - 1 : -1;
+	op->is_async = w.what & TRACE_IS_ASYNC;
+	op->is_grouped = w.what & TRACE_IS_GROUPED;
+	op->state = state_of(&w);
+	set_times(op, &w, clock);
+}
+
+/* ---- a communicator
+ * ------------------------------------------------------------------------------ */
+
+/* The writer may have filled the oldest one's place anew and not counted that yet. */
+static void drop_overtaken(struct trace_comm *c)
+{
+	const struct trace_op *oldest = c->ops;
+
+	for (size_t i = 1; i < c->op_count; i++)
+		if (oldest->sequence >= 0 && c->ops[i].sequence >= 0 &&
+		    c->ops[i].sequence < oldest->sequence) {
+			memmove(c->ops, c->ops + 1, --c->op_count * sizeof *c->ops);
+			return;
+		}
+}
+
+/* Short calls mostly have no time of their own: they are spread over the time that they can have
+ * been made in. Asynchronous operations all have one, and may end whenever they like. */
+static void set_between(struct trace_comm *c, const struct clock *clock)
+{
+	int64_t low = (int64_t)clock->start.monotonic_ns;
+
+	for (size_t i = 0, next; i < c->op_count; i = next) {
+		struct trace_op *op = &c->ops[i];
+		next = i + 1;
+		if (op->begin_ns != TRACE_UNKNOWN) {
+			bool is_over = !op->is_async && op->end_ns != TRACE_UNKNOWN;
+			low = is_over ? op->end_ns : op->begin_ns;
+			continue;
+		}
+		while (next < c->op_count && c->ops[next].begin_ns == TRACE_UNKNOWN)
+			next++;
+		int64_t high = next < c->op_count ? c->ops[next].begin_ns
+						  : (int64_t)clock->now.monotonic_ns;
+		high = high > low ? high : low;
+		int64_t apart = (high - low) / (int64_t)(next - i + 1);
+		for (size_t k = i; k < next; k++) {
+			c->ops[k].earliest_ns = low;
+			c->ops[k].latest_ns = high;
+			c->ops[k].begin_ns = low + apart * (int64_t)(k - i + 1);
+		}
+	}
+}
+
+static void read_ops(struct trace_comm *c, const struct trace *t, const struct clock *clock)
+{
+	uint64_t end = load(&t->issued), newest = load(&t->sequence);
+	uint64_t first = end > TRACE_OPS ? end - TRACE_OPS : 0, after;
+
+	for (uint64_t i = first; i < end; i++) {
+		struct words w;
+		if (!take_entry(&t->ops[i % TRACE_OPS], &w))
+			continue;
+		struct trace_op *op = &c->ops[c->op_count++];
+		*op = (struct trace_op){.index = i};
+		describe(op, w, newest, clock);
+	}
+	after = load(&t->issued);
+	size_t gone = 0; /* what has been written over since */
+	while (gone < c->op_count && after > TRACE_OPS && c->ops[gone].index < after - TRACE_OPS)
+		gone++;
+	memmove(c->ops, c->ops + gone, (c->op_count - gone) * sizeof *c->ops);
+	c->op_count -= gone;
+	c->issued = end;
+	if (c->op_count)
+		drop_overtaken(c);
+	set_between(c, clock);
+}
+
+static void read_wait(struct trace_comm *c, const struct trace *t)
+{
+	for (int i = 0; i < TRIES; i++) {
+		struct trace_wait wait;
+		uint64_t version = load(&t->wait_version);
+		load_words(&wait, t->wait, TRACE_WAIT_WORDS);
+		if (version % 2 || load(&t->wait_version) != version)
+			continue;
+		if (wait.index == UINT64_MAX)
+			return;
+		c->waits_index = wait.index;
+		c->waits_rank = wait.rank >= 0 && wait.rank < c->size ? wait.rank : -1;
+		memcpy(c->waits, wait.text, sizeof c->waits);
+		trace_clean(c->waits, sizeof c->waits);
+		return;
+	}
+}
+
+/* False: it is nobody's, or has become another's meanwhile. */
+static bool read_slot(struct trace_comm *c, const struct trace *t, const struct clock *clock)
+{
+	uint64_t generation = load(&t->generation);
+	struct trace_about about;
+
+	if (generation % 2 == 0)
+		return false;
+	load_words(&about, t->about, TRACE_ABOUT_WORDS);
+	c->name = about.name;
+	c->rank = about.rank;
+	c->size = about.size;
+	c->node_rank = about.node_rank;
+	c->num_nodes = about.num_nodes;
+	memcpy(c->way, about.way, sizeof c->way);
+	trace_clean(c->way, sizeof c->way);
+	c->status = (int)(load(&t->failed) & 0xffff);
+	c->waits_rank = -1;
+	read_wait(c, t);
+	read_ops(c, t, clock);
+	return load(&t->generation) == generation && c->rank >= 0 && c->rank < c->size;
+}
+
+/* ---- a page
+ * -------------------------------------------------------------------------------------- */
+
+static tutti_status check_page(const struct trace_page *page, size_t bytes, const char *who)
+{
+	if (bytes < sizeof *page || page->magic != TRACE_MAGIC)
+		return fail(TUTTI_ERR_INVALID, "%s has a trace that is damaged", who);
+	if (page->version != TRACE_VERSION || page->layout != trace_layout() ||
+	    page->slot_bytes != sizeof(struct trace)) {
+		char version[16];
+		memcpy(version, page->library, sizeof version);
+		trace_clean(version, sizeof version);
+		return fail(TUTTI_ERR_UNSUPPORTED,
+			    "%s uses another version of Tutti (%s, trace %u.%08x) than this is "
+			    "(%s, trace %u.%08x)",
+			    who, version, page->version, page->layout, tutti_version(),
+			    TRACE_VERSION, trace_layout());
+	}
+	if (page->slots > (bytes - sizeof *page) / sizeof(struct trace) || page->ticks_kind < 0 ||
+	    page->ticks_kind >= TICKS_KINDS || page->start.monotonic_ns > TRACE_NS_MOST ||
+	    page->start.realtime_ns > TRACE_DATE_MOST)
+		return fail(TUTTI_ERR_INVALID, "%s has a trace that is damaged", who);
+	return TUTTI_OK;
+}
+
+static void read_head(struct trace_process *p, const struct trace_page *page)
+{
+	p->pid = page->pid;
+	memcpy(p->host, page->host, sizeof p->host);
+	memcpy(p->boot, page->boot, sizeof p->boot);
+	memcpy(p->library, page->library, sizeof p->library);
+	trace_clean(p->host, sizeof p->host);
+	trace_clean(p->boot, sizeof p->boot);
+	trace_clean(p->library, sizeof p->library);
+	p->start_ns = (int64_t)(page->start.monotonic_ns & INT64_MAX);
+	p->real_ns = (int64_t)(page->start.realtime_ns & INT64_MAX);
+}
+
+/* Room for one communicator more, of as many operations as there can be. NULL: no memory. */
+static struct trace_comm *make_room(struct trace_process *p)
+{
+	struct trace_comm *comms = realloc(p->comms, (p->comm_count + 1) * sizeof *comms);
+
+	if (!comms)
+		return NULL;
+	p->comms = comms;
+	comms += p->comm_count;
+	*comms = (struct trace_comm){.ops = calloc(TRACE_OPS, sizeof(struct trace_op))};
+	return comms->ops ? comms : NULL;
+}
+
+tutti_status trace_read(struct trace_process *p, const struct trace_page *page, size_t bytes,
+			const char *who)
+{
+	struct clock clock = {.start = page->start};
+
+	TRY(check_page(page, bytes, who));
+	clock.now = ticks_moment((enum ticks_kind)page->ticks_kind);
+	clock.start.monotonic_ns &= INT64_MAX;
+	read_head(p, page);
+	p->now_ns = (int64_t)clock.now.monotonic_ns;
+	for (uint32_t i = 0; i < page->slots; i++) {
+		struct trace_comm *comm = make_room(p);
+		if (!comm)
+			return fail(TUTTI_ERR_MEMORY, "no memory for what is on a trace");
+		if (read_slot(comm, &page->slot[i], &clock))
+			p->comm_count++;
+		else
+			free(comm->ops);
+	}
+	return TUTTI_OK;
+}
+
+void trace_process_free(struct trace_process *p)
+{
+	for (size_t i = 0; i < p->comm_count; i++)
+		free(p->comms[i].ops);
+	free(p->comms);
+}
+
+/* ---- this process
+ * -------------------------------------------------------------------------------- */
+
+struct own {
+	struct trace_process *process;
+	tutti_status status;
+};
+
+static void read_one(void *arg, const struct trace_page *page)
+{
+	struct own *own = arg;
+	size_t bytes = sizeof *page + page->slots * sizeof(struct trace);
+
+	if (own->status == TUTTI_OK)
+		own->status = trace_read(own->process, page, bytes, "this process");
+}
+
+tutti_status trace_read_own(struct trace_process *process)
+{
+	struct own own = {process, TUTTI_OK};
+
+	trace_each_page(read_one, &own);
+	return own.status;
+}

@@ -1,0 +1,311 @@
+/* Ordinary buffers that are only copied, read where they lie in the other process
+ * (process_vm_readv): one copy instead of the two through slots. It pays for long blocks only,
+ * since the kernel looks up every page, and where most blocks come from another core.
+ *
+ * Every rank finds out when the window is made whether it can read a known word of every other
+ * rank, and from how many bytes on it would. When the lines of a call say that all ranks would,
+ * each copies its blocks out of the others' memory, and nobody returns before all have said that
+ * they are done.
+ *
+ * What has become of a rank since is seen without trust. A rank that has failed lets go of its
+ * buffers: so when a rank has read all it looks whether anybody has failed, and only then says that
+ * it is done. A number may name another process by now: so every read reads that process's word as
+ * well. And what cannot be read, for whatever reason, is no failure: the rank says so before it
+ * says that it is done, and then all ranks stage this call and all later ones. Who has died is
+ * missing there. */
+#include "collectives/window/window_internal.h"
+
+#include "core/log.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+/* What one step moves, so that advance never takes long. */
+#define STEP_BYTES  ((size_t)256 << 10)
+#define READS_NEVER UINT64_MAX
+#define LATER       8 /* times as many bytes; see worth_from */
+
+/* ---- whether it can be done ---------------------------------------------------------------- */
+
+void read_say_process(struct window *w)
+{
+	w->area->process = process_token();
+	w->area->process_at = process_token_at();
+	w->area->pid = (int32_t)getpid();
+}
+
+/* From rank's memory, and its word from the same one. errno says why not; 0: it is another process.
+ */
+static bool read_of(const struct window *w, int rank, void *to, uint64_t from, size_t bytes)
+{
+	const struct rank_area *area = &w->areas[rank];
+	uint64_t process = 0;
+	struct iovec here[] = {{to, bytes}, {&process, sizeof process}};
+	struct iovec there[] = {{(void *)(uintptr_t)from, bytes},
+				{(void *)(uintptr_t)area->process_at, sizeof process}};
+	ssize_t got;
+
+	errno = 0;
+	got = process_vm_readv(area->pid, here, 2, there, 2, 0);
+	return got >= 0 && (size_t)got == bytes + sizeof process && process == area->process;
+}
+
+void read_find_out(struct window *w, size_t read_from)
+{
+	uint64_t from = read_from ? read_from : READS_NEVER, word;
+
+	for (int rank = 0; rank < w->size && from != READS_NEVER; rank++) {
+		if (rank == w->rank ||
+		    read_of(w, rank, &word, w->areas[rank].process_at, sizeof word))
+			continue;
+		log_info("cannot read the memory of rank %d (errno %d): ordinary buffers are "
+			 "copied twice",
+			 rank, errno);
+		from = READS_NEVER;
+	}
+	/* Pairs with all_read_from. */
+	atomic_store_explicit(&w->area->reads_from, from, memory_order_release);
+}
+
+/* From how many bytes on all ranks would, as far as this one knows. */
+static uint64_t all_read_from(struct window *w)
+{
+	uint64_t most = 1;
+
+	for (int rank = 0; rank < w->size && !w->reads_from; rank++) {
+		uint64_t from =
+			atomic_load_explicit(&w->areas[rank].reads_from, memory_order_acquire);
+		if (!from)
+			return READS_NEVER;
+		most = from > most ? from : most;
+	}
+	if (!w->reads_from)
+		w->reads_from = most;
+	return w->reads_from;
+}
+
+/* ---- blocks -------------------------------------------------------------------------------- */
+
+/* What this rank copies out of rank's send buffer, and to where in its recv: elements. */
+static struct range block_from(const struct window *w, const struct window_run *run, int rank,
+			       size_t *to)
+{
+	struct range block = {place_at(w, run, rank), run->own};
+
+	*to = 0;
+	if (run->pattern == COLL_SCATTER)
+		return run->args.root == rank ? block : (struct range){0, 0};
+	block = block_of(run, RECV_SIDE, rank);
+	*to = block.first;
+	block.first = run->pattern == COLL_ALL_TO_ALL ? place_at(w, run, rank) : 0;
+	return block;
+}
+
+/* 0: nothing, or it is there already. */
+static size_t bytes_from(const struct window *w, const struct window_run *run, int rank)
+{
+	size_t to;
+	struct range block = block_from(w, run, rank, &to);
+	const uint8_t *send = run->args.send, *recv = run->args.recv;
+
+	if (rank == w->rank && send + block.first * run->unit == recv + to * run->unit)
+		return 0;
+	return block.count * run->unit;
+}
+
+/* ---- whether it is done -------------------------------------------------------------------- */
+
+static bool is_copy(const struct window *w, const struct window_run *run)
+{
+	return w->size > 1 && (run->pattern == COLL_ALL_TO_ALL || run->pattern == COLL_ALL_GATHER ||
+			       run->pattern == COLL_SCATTER);
+}
+
+static bool is_shared_process(const struct window *w)
+{
+	for (int rank = 0; rank < w->size; rank++) {
+		if (rank != w->rank && w->areas[rank].process == w->area->process)
+			return true;
+	}
+	return false;
+}
+
+/* From so many bytes on, of the whole call, for what this rank has to do in it. Where it copies its
+ * own block, too, slots do that on the way; threads get in each other's way in the kernel. */
+static uint64_t worth_from(const struct window *w, const struct window_run *run, uint64_t from)
+{
+	bool copies_own = run->pattern != COLL_ALL_TO_ALL && bytes_from(w, run, w->rank) > 0;
+
+	/* The root would do nothing. */
+	if (run->pattern == COLL_SCATTER && run->args.root == w->rank && !copies_own)
+		return READS_NEVER;
+	if (copies_own || run->pattern == COLL_SCATTER || is_shared_process(w))
+		return from * LATER;
+	return from;
+}
+
+bool read_publish(struct window *w, const struct window_run *run, struct line_buffers *buffers)
+{
+	uint64_t from;
+	size_t bytes = run->total * run->unit;
+
+	if (!is_copy(w, run))
+		return false;
+	from = all_read_from(w);
+	if (from == READS_NEVER)
+		return false;
+	/* The others' lengths are not known. What fits the line is no reason not to. */
+	if (run->args.collective == COLL_ALL_TO_ALLV)
+		bytes = buffers->sends == SENDS_MUCH ? run->stream_bytes : SIZE_MAX;
+	if (bytes < worth_from(w, run, from))
+		return false;
+	buffers->reads = 1;
+	/* Elsewhere nobody looks for it, and zero copy may need the place. */
+	if (run->pattern != COLL_SCATTER || run->args.root == w->rank)
+		buffers->send_address = (uintptr_t)run->args.send;
+	return true;
+}
+
+/* Each rank begins with its neighbour, so that not all read the same memory at once. */
+static int source_of(const struct window *w, int i)
+{
+	int rank = w->rank + 1 + i;
+	return rank < w->size ? rank : rank - w->size;
+}
+
+bool read_begin(struct window *w, struct window_run *run)
+{
+	size_t steps = 0;
+
+	for (int rank = 0; rank < w->size; rank++) {
+		struct line_buffers buffers = line_buffers_of(w, run, rank);
+		if (!buffers.reads)
+			return false;
+		/* An address there, nothing here. */
+		w->peer_send[rank] = (uint8_t *)(uintptr_t)buffers.send_address;
+	}
+	for (int rank = 0; rank < w->size; rank++)
+		steps += (bytes_from(w, run, rank) + STEP_BYTES - 1) / STEP_BYTES;
+	run->path = &window_read;
+	run->pieces = 1; /* one generation, of a slot that stays empty */
+	run->steps = (uint32_t)steps + 2;
+	run->source = 0;
+	run->read = 0;
+	return true;
+}
+
+/* ---- copying ------------------------------------------------------------------------------- */
+
+/* The next stretch. */
+static bool read_some(struct window *w, struct window_run *run)
+{
+	int rank = source_of(w, run->source);
+	size_t all = bytes_from(w, run, rank), to, n;
+	struct range block;
+	uint64_t from;
+	uint8_t *dst;
+
+	while (run->read >= all) {
+		rank = source_of(w, ++run->source);
+		run->read = 0;
+		all = bytes_from(w, run, rank);
+	}
+	block = block_from(w, run, rank, &to);
+	from = (uintptr_t)w->peer_send[rank] + block.first * run->unit + run->read;
+	dst = (uint8_t *)run->args.recv + to * run->unit + run->read;
+	n = all - run->read < STEP_BYTES ? all - run->read : STEP_BYTES;
+	run->read += n;
+	if (rank != w->rank)
+		return read_of(w, rank, dst, from, n);
+	memcpy(dst, (const uint8_t *)run->args.send + block.first * run->unit + run->read - n, n);
+	return true;
+}
+
+/* All is read, or cannot be. */
+static tutti_status say_done(struct window *w)
+{
+	TRY(failure_while_reading(w));
+	word_post(w, WORD_TAKEN, w->generation + 1);
+	return TUTTI_OK;
+}
+
+/* ---- when something could not be read ------------------------------------------------------ */
+
+static size_t send_bytes(const struct window *w, const struct window_run *run)
+{
+	bool is_root = run->args.root == w->rank;
+
+	if (run->pattern == COLL_ALL_GATHER)
+		return run->own * run->unit;
+	return run->pattern == COLL_ALL_TO_ALL || is_root ? end_of_blocks(w, run, SEND_SIDE) : 0;
+}
+
+/* Staging would end in a signal. What is mapped, but not to be read by others, is fine. */
+static tutti_status check_mapped(const struct window *w, const struct window_run *run)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes = send_bytes(w, run);
+	size_t before = (uintptr_t)run->args.send % page;
+	uint8_t *first = (uint8_t *)(uintptr_t)run->args.send - before;
+	char what[128];
+
+	if (!bytes || msync(first, before + bytes, MS_ASYNC) == 0 || errno != ENOMEM)
+		return TUTTI_OK;
+	return fail(TUTTI_ERR_SYSTEM,
+		    "The send buffer of rank %d, %zu bytes at %p, is not all mapped memory, in %s.",
+		    w->rank, bytes, run->args.send, failure_own_call(w, run, what, sizeof what));
+}
+
+static bool all_could_read(const struct window *w)
+{
+	for (int rank = 0; rank < w->size; rank++) {
+		if (atomic_load_explicit(&w->areas[rank].reads_from, memory_order_acquire) ==
+		    READS_NEVER)
+			return false;
+	}
+	return true;
+}
+
+/* On all ranks alike: the same call again, the other way. */
+static tutti_status stage_instead(struct window *w, struct window_run *run)
+{
+	log_info("some rank could not read another's memory: ordinary buffers are copied twice");
+	w->reads_from = READS_NEVER;
+	TRY(check_mapped(w, run));
+	w->generation++;
+	staged_begin(w, run);
+	run->first_is_staged = false;
+	staged_agree(w, run);
+	run->step = UINT32_MAX; /* the next one is 0 */
+	return TUTTI_OK;
+}
+
+/* ---- the order of it all ------------------------------------------------------------------- */
+
+/* The last step waits until all are done, also those that read nothing of this rank: they may not
+ * have been able to read another's. */
+static struct need read_need(const struct window *w, const struct window_run *run)
+{
+	struct need need = {WORD_TAKEN, 0, NULL};
+
+	if (run->step == run->steps - 1)
+		need.value = w->generation + 1;
+	return need;
+}
+
+static tutti_status read_step(struct window *w, struct window_run *run)
+{
+	if (run->step == run->steps - 1)
+		return all_could_read(w) ? TUTTI_OK : stage_instead(w, run);
+	if (run->step == run->steps - 2)
+		return say_done(w);
+	if (!read_some(w, run)) {
+		/* WORD_TAKEN follows. */
+		atomic_store_explicit(&w->area->reads_from, READS_NEVER, memory_order_relaxed);
+		run->step = run->steps - 3;
+	}
+	return TUTTI_OK;
+}
+
+const struct window_path window_read = {"read", read_need, read_step};

@@ -1,0 +1,250 @@
+/* Calls whose data fits the ranks' lines: everybody posts it with the line, and reads it off all
+ * the others'. One wait in all. Up to LINE_PAYLOAD bytes it is one transfer of one cache line per
+ * pair. (What an all_to_allv puts into lines is in window_pairs.c.) */
+#include "collectives/window/window_internal.h"
+
+#include "collectives/plan/layout.h"
+#include "core/prefetch.h"
+#include "memory/ops.h"
+#include "memory/reduce.h"
+
+/* The longest that some rank puts in its line: the same on all ranks. */
+static size_t payload_bytes(const struct window_run *run)
+{
+	switch (run->pattern) {
+	case COLL_REDUCE_SCATTER:
+	case COLL_SCATTER:
+	case COLL_ALL_TO_ALL:
+		return run->total * run->unit;
+	default:
+		return run->largest * run->unit;
+	}
+}
+
+bool small_fits(const struct window *w, struct window_run *run)
+{
+	run->payload = payload_bytes(run);
+	if (run->pattern == COLL_ALL_REDUCE)
+		return run->payload <= w->small_all_reduce;
+	return run->payload <= w->small_bytes && run->args.collective != COLL_ALL_TO_ALLV;
+}
+
+/* ---- writing ------------------------------------------------------------------------------- */
+
+/* Where a rank's block begins among all blocks, one behind the other. */
+static size_t place_of(const struct window_run *run, int rank)
+{
+	size_t elements = run->own * (size_t)rank;
+
+	if (has_counts(run)) {
+		elements = 0;
+		for (int i = 0; i < rank; i++)
+			elements += run->args.counts[SEND_SIDE][i];
+	}
+	return elements * run->unit;
+}
+
+/* What this rank puts into its payload: bytes [0, first) and [second, end). What only it would read
+ * stays out, but for scaled inputs, which have no other place. */
+struct written {
+	size_t first, second, end;
+};
+
+static struct written written_by(const struct window *w, const struct window_run *run)
+{
+	bool is_root = run->args.root == w->rank;
+	size_t whole = run->total * run->unit, own = run->own * run->unit, place;
+
+	switch (run->pattern) {
+	case COLL_SCATTER:
+		if (!is_root)
+			return (struct written){0};
+		/* fall through */
+	case COLL_REDUCE_SCATTER:
+	case COLL_ALL_TO_ALL:
+		if (run->scalar)
+			return (struct written){whole, whole, whole};
+		place = place_of(run, w->rank);
+		return (struct written){place, place + own, whole};
+	case COLL_BROADCAST:
+		return (struct written){is_root ? own : 0, 0, 0};
+	case COLL_REDUCE:
+	case COLL_GATHER:
+		return (struct written){is_root && !run->scalar ? 0 : own, 0, 0};
+	default:
+		return (struct written){own, 0, 0};
+	}
+}
+
+static void put(const struct window_run *run, void *dst, const void *src, size_t bytes)
+{
+	if (bytes && run->scalar)
+		scale(dst, src, run->scalar, units_of(bytes, run), run->args.dtype);
+	else if (bytes)
+		memcpy(dst, src, bytes);
+}
+
+/* Blocks that lie anywhere. */
+static void put_blocks(const struct window *w, const struct window_run *run, uint8_t *dst)
+{
+	const uint8_t *send = run->args.send;
+
+	for (int rank = 0; rank < w->size; rank++) {
+		struct range block = block_of(run, SEND_SIDE, rank);
+		if (block.count && (rank != w->rank || run->scalar))
+			put(run, dst, send + block.first * run->unit, block.count * run->unit);
+		dst += block.count * run->unit;
+	}
+}
+
+/* Behind each other in the line's body, or beyond. */
+static void write_body(struct window *w, const struct window_run *run)
+{
+	uint8_t *payload = payload_of(w, run->number, w->rank, run->payload);
+	struct written written = written_by(w, run);
+	const uint8_t *send = run->args.send;
+
+	if (has_counts(run) && written.end) {
+		put_blocks(w, run, payload);
+		return;
+	}
+	put(run, payload, send, written.first);
+	put(run, payload + written.second, send + written.second, written.end - written.second);
+}
+
+void small_write(struct window *w, const struct window_run *run)
+{
+	if (run->payload > LINE_PAYLOAD || has_counts(run))
+		write_body(w, run);
+	else if (!is_from_root(run->pattern) || run->args.root == w->rank)
+		put(run, line_of(w, run->number, w->rank)->payload, run->args.send, run->payload);
+}
+
+/* Where a call waits for all ranks each is about to read what the others have written, and finds up
+ * to so many bytes sooner if they push them out of their caches. A root that runs ahead is itself
+ * what the others wait for. */
+#define PUSHED_BYTES 4096u
+
+static void push_lines(const uint8_t *payload, size_t first, size_t end)
+{
+	for (size_t at = first; at < end; at += CACHE_LINE)
+		push_out(payload + at);
+}
+
+static void claim_lines(const uint8_t *payload, size_t first, size_t end)
+{
+	for (size_t at = first; at < end; at += CACHE_LINE)
+		prefetch_to_write(payload + at);
+}
+
+void small_hand_over(struct window *w, const struct window_run *run)
+{
+	struct written written = written_by(w, run);
+	const uint8_t *payload = payload_of(w, run->number, w->rank, run->payload);
+
+	if (!collective_has_root(run->pattern) && run->own * run->unit <= PUSHED_BYTES) {
+		wait_for_stores();
+		push_lines(payload, 0, written.first);
+		push_lines(payload, written.second, written.end);
+	}
+	payload = payload_of(w, run->number + 1, w->rank, run->payload);
+	claim_lines(payload, 0, written.first);
+	claim_lines(payload, written.second, written.end);
+}
+
+/* ---- reading ------------------------------------------------------------------------------- */
+
+/* Where rank's block for this rank is, offset bytes into its payload. This rank's own is taken from
+ * its buffer: what it has just stored into its line may still be on its way, and a load would wait
+ * for it. */
+static const uint8_t *block_from(const struct window *w, const struct window_run *run, int rank,
+				 size_t offset)
+{
+	const uint8_t *send = run->args.send;
+
+	if (rank != w->rank || run->scalar)
+		return payload_of(w, run->number, rank, run->payload) + offset;
+	if (!collective_has_blocks(run->pattern, SEND_SIDE))
+		return send;
+	return send + block_of(run, SEND_SIDE, rank).first * run->unit;
+}
+
+/* recv = the ranks' blocks, reduced. What can be known of that before the lines are there costs
+ * nothing while this rank waits for them; and it looks at them for the first time a little later,
+ * which is good as well: a look at a line that is just being written takes it away from its writer.
+ */
+void small_prepare(struct window *w, const struct window_run *run)
+{
+	bool is_root = run->args.root == w->rank;
+	size_t offset = run->pattern == COLL_REDUCE_SCATTER ? place_of(run, w->rank) : 0;
+	struct reduction r = {w->dst,          w->src,       1,      w->size, run->own,
+			      run->args.dtype, run->args.op, w->size};
+
+	if (!collective_reduces(run->pattern) || !run->own ||
+	    (run->pattern == COLL_REDUCE && !is_root))
+		return;
+	for (int rank = 0; rank < w->size; rank++)
+		w->src[rank] = block_from(w, run, rank, offset);
+	w->dst[0] = run->args.recv;
+	reduce_prepare(&w->prepared, &r);
+}
+
+/* Every rank's block: of all that it wrote (gather), or from offset on. */
+static void small_gather(const struct window *w, const struct window_run *run, size_t offset)
+{
+	uint8_t *recv = run->args.recv;
+
+	for (int rank = 0; rank < w->size; rank++) {
+		struct range block = block_of(run, RECV_SIDE, rank);
+		uint8_t *to = recv + block.first * run->unit;
+		const uint8_t *from = block_from(w, run, rank, offset);
+		if (block.count && to != from)
+			memcpy(to, from, block.count * run->unit);
+	}
+}
+
+/* This rank's block out of the root's payload. */
+static void small_take(const struct window *w, const struct window_run *run, size_t offset)
+{
+	const uint8_t *from = block_from(w, run, run->args.root, offset);
+
+	if (run->own && from != run->args.recv)
+		memcpy(run->args.recv, from, run->own * run->unit);
+}
+
+void small_finish(struct window *w, const struct window_run *run)
+{
+	bool is_root = run->args.root == w->rank;
+
+	if (!run->payload)
+		return;
+	switch (run->pattern) {
+	case COLL_REDUCE:
+		if (!is_root)
+			break;
+		/* fall through */
+	case COLL_ALL_REDUCE:
+	case COLL_REDUCE_SCATTER:
+		if (run->own)
+			reduce_run(&w->prepared);
+		break;
+	case COLL_GATHER:
+		if (!is_root)
+			break;
+		/* fall through */
+	case COLL_ALL_GATHER:
+		small_gather(w, run, 0);
+		break;
+	case COLL_ALL_TO_ALL:
+		small_gather(w, run, place_of(run, w->rank));
+		break;
+	case COLL_BROADCAST:
+		small_take(w, run, 0);
+		break;
+	case COLL_SCATTER:
+		small_take(w, run, place_of(run, w->rank));
+		break;
+	default:
+		break;
+	}
+}

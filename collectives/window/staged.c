@@ -1,0 +1,270 @@
+/* Ordinary buffers, too long for a line: piece by piece through the ranks' staging slots. This is
+ * the order of it all; what lies in the pieces is in window_staged_reduce.c and
+ * window_staged_copy.c.
+ *
+ * A piece goes through three stages on every rank:
+ *     stage    this rank copies into its slot what others will read
+ *     take     it reduces or copies what it needs out of the others' slots
+ *     finish   all_reduce and a reduce's root only: it copies out of its own slot what others have
+ *              put there
+ * Round r stages piece r, takes r - 1 and finishes r - 2: when all three may be done they are done
+ * together (memory/weave.h), so that while lines come from other cores this one copies what is
+ * near. Then the words say so. The slot of piece k is the one of piece k - WINDOW_SLOTS:
+ * - the others must have taken that piece: their WORD_TAKEN says so, and it grows by the same
+ * number in every collective on every rank, so it holds for pieces of earlier calls as well. Once
+ * all lines of this call are there all pieces of earlier ones have been taken, so then only the
+ * ranks that this call's piece went to matter. A rank that does not wait for all lines asks all
+ * ranks about the slots that it fills first;
+ * - this rank must have finished it: piece k - 3 is finished before the round of k begins, but k -
+ * 2 only in it, so three slots are enough and two are not. How many pieces there are depends only
+ * on what all ranks agree on or tell each other, never on a rank's own pointers. */
+#include "collectives/window/window_internal.h"
+
+#include <assert.h>
+
+_Static_assert(WINDOW_SLOTS >= 3, "stage k would overwrite piece k - 2 before it is copied out");
+
+static const struct window_moves *const moves_of[COLL_PATTERNS] = {
+	[COLL_ALL_REDUCE] = &moves_all_reduce,
+	[COLL_REDUCE] = &moves_reduce,
+	[COLL_REDUCE_SCATTER] = &moves_reduce_scatter,
+	[COLL_BROADCAST] = &moves_broadcast,
+	[COLL_ALL_GATHER] = &moves_gather,
+	[COLL_GATHER] = &moves_gather,
+	[COLL_SCATTER] = &moves_stream,
+	[COLL_ALL_TO_ALL] = &moves_stream,
+};
+
+enum stage { STAGE, TAKE, FINISH, STAGES };
+
+/* With more ranks than cores; see piece_bytes. */
+#define SHORT_PIECE      ((size_t)128 << 10)
+#define ALL_REDUCE_LEAST ((size_t)64 << 10)
+#define ALL_REDUCE_EACH  ((size_t)16 << 10) /* of a piece, for each rank */
+#define BROADCAST_PIECES 4u
+
+static void set_steps(struct window_run *run)
+{
+	assert(run->pieces < UINT32_MAX / STAGES - 2);
+	run->steps = (uint32_t)(run->pieces + 2) * STAGES;
+}
+
+static size_t staged_bytes(const struct window_run *run)
+{
+	switch (run->pattern) {
+	case COLL_ALL_REDUCE:
+	case COLL_REDUCE:
+	case COLL_ALL_GATHER:
+		return run->largest * run->unit;
+	case COLL_REDUCE_SCATTER:
+		return run->total * run->unit;
+	default:
+		return 0;
+	}
+}
+
+/* A broadcast's root stages while the others copy what it has staged before. */
+static size_t broadcast_piece(const struct window *w, const struct window_run *run)
+{
+	size_t bytes = run->args.count * run->unit / BROADCAST_PIECES, least = w->slot_bytes / 2;
+
+	least = least < SHORT_PIECE ? least : SHORT_PIECE;
+	bytes = bytes > least ? bytes : least;
+	return (bytes + WINDOW_ALIGN - 1) / WINDOW_ALIGN * WINDOW_ALIGN;
+}
+
+/* All ranks touch a piece three times, so it is short from early on; but a round costs the more the
+ * more ranks take turns. What another core reads must not be in the writer's first-level cache any
+ * more, where it takes three times as long: so no less than 64 KiB. */
+static size_t all_reduce_piece(const struct window *w, const struct window_run *run)
+{
+	size_t size = (size_t)w->size, each = size * ALL_REDUCE_EACH;
+
+	if (staged_bytes(run) / size <= each * size / 2)
+		return w->slot_bytes;
+	return each > ALL_REDUCE_LEAST ? each : ALL_REDUCE_LEAST;
+}
+
+/* With more ranks than cores slots are long, for the fewest switches of threads. A call of which
+ * every rank stages much goes through memory then, from each rank's stage to the next one's take;
+ * its pieces are short enough to stay in the caches. */
+static size_t piece_bytes(const struct window *w, const struct window_run *run)
+{
+	size_t piece = w->slot_bytes;
+
+	if (run->pattern == COLL_BROADCAST)
+		piece = broadcast_piece(w, run);
+	else if (piece <= SHORT_PIECE) /* as it is with a core for every rank */
+		return piece;
+	else if (run->pattern == COLL_ALL_REDUCE)
+		piece = all_reduce_piece(w, run);
+	else if (staged_bytes(run) / (size_t)w->size > w->slot_bytes / 2)
+		piece = SHORT_PIECE;
+	return piece < w->slot_bytes ? piece : w->slot_bytes;
+}
+
+bool staged_by_root(const struct window_run *run)
+{
+	return run->moves == &moves_reduce_by_root;
+}
+
+void staged_begin(struct window *w, struct window_run *run)
+{
+	run->moves = moves_of[run->pattern];
+	if (run->pattern == COLL_REDUCE && staged_bytes(run) <= w->by_root_bytes)
+		run->moves = &moves_reduce_by_root;
+	run->piece_bytes = piece_bytes(w, run);
+	run->moves->cut(w, run);
+	if (run->pieces == 0)
+		run->pieces = 1;
+	set_steps(run);
+}
+
+/* A rank whose line says that its first piece is staged has not posted the word for it. */
+void staged_agree(struct window *w, struct window_run *run)
+{
+	run->path = &window_staged;
+	for (int peer = run->first; peer < run->peers; peer++) {
+		struct line_buffers buffers = line_buffers_of(w, run, peer);
+		if (peer != w->rank && buffers.is_staged)
+			w->seen[WORD_STAGED][peer] = w->generation + 1;
+		if (run->args.collective == COLL_ALL_TO_ALLV && run->pieces < buffers.pieces)
+			run->pieces = buffers.pieces;
+	}
+	set_steps(run);
+}
+
+static bool stages(const struct window_run *run, int rank)
+{
+	return !run->moves->stages || run->moves->stages(run, rank);
+}
+
+/* Which piece a step is about, and what it does with it; false: nothing. Steps go round by round,
+ * and TAKE is one round behind STAGE, FINISH two. */
+static bool job_of(const struct window *w, const struct window_run *run, uint32_t step,
+		   enum stage *stage, uint64_t *k)
+{
+	uint64_t lag = step % STAGES, round = step / STAGES;
+
+	*stage = (enum stage)lag;
+	*k = round - lag;
+	if (round < lag || *k >= run->pieces)
+		return false;
+	if (*stage == FINISH)
+		return run->moves->finish &&
+		       (run->pattern != COLL_REDUCE || run->args.root == w->rank);
+	return *stage != STAGE || (stages(run, w->rank) && (*k > 0 || !run->first_is_staged));
+}
+
+/* Leaves run at the last step with nothing to do before the next one with something, or the end. */
+static void skip_idle(const struct window *w, struct window_run *run)
+{
+	enum stage stage;
+	uint64_t k;
+
+	while (run->step + 1 < run->steps && !job_of(w, run, run->step + 1, &stage, &k))
+		run->step++;
+}
+
+/* When every other rank has taken what lay in the slot of this generation before; 0: nothing did.
+ */
+static uint64_t slot_is_free(uint64_t generation)
+{
+	return generation + 1 > WINDOW_SLOTS ? generation + 1 - WINDOW_SLOTS : 0;
+}
+
+/* The ranks that took what lay in the slot to be staged into now. */
+static bool took_from_here(const struct window *w, const struct window_run *run, int rank)
+{
+	enum stage stage;
+	uint64_t k;
+
+	job_of(w, run, run->step, &stage, &k);
+	return run->moves->passes(w, run, k - WINDOW_SLOTS, w->rank, rank);
+}
+
+static bool gives(const struct window *w, const struct window_run *run, int rank)
+{
+	enum stage stage;
+	uint64_t k;
+
+	job_of(w, run, run->step, &stage, &k);
+	return run->moves->passes(w, run, k, rank, w->rank);
+}
+
+static struct need staged_need(const struct window *w, const struct window_run *run)
+{
+	struct need need = {WORD_TAKEN, 0, NULL};
+	bool some = run->moves->passes != NULL;
+	enum stage stage;
+	uint64_t k;
+
+	if (!job_of(w, run, run->step, &stage, &k))
+		return need;
+	if (stage == STAGE) {
+		if (k >= WINDOW_SLOTS || !run->sees_all)
+			need.value = slot_is_free(w->generation + k);
+		need.of = some && k >= WINDOW_SLOTS ? took_from_here : NULL;
+	} else if (stage == FINISH) {
+		need.value = w->generation + k + 1;
+	} else {
+		need = (struct need){WORD_STAGED, w->generation + k + 1, some ? gives : NULL};
+	}
+	return need;
+}
+
+static void stage(struct window *w, struct window_run *run, uint64_t k)
+{
+	count_bytes(&w->staged_bytes, run->moves->stage(w, run, k));
+}
+
+/* All of round's needs are met and its jobs are known. */
+static void end_round(struct window *w, struct window_run *run, uint32_t round)
+{
+	weave_run(&w->weave);
+	if (round < run->pieces && stages(run, w->rank) && (round > 0 || !run->first_is_staged))
+		word_post(w, WORD_STAGED, w->generation + round + 1);
+	if (round >= TAKE && round - TAKE < run->pieces)
+		word_post(w, WORD_TAKEN, w->generation + round - TAKE + 1);
+}
+
+static tutti_status staged_step(struct window *w, struct window_run *run)
+{
+	uint32_t round = run->step / STAGES;
+	enum stage kind;
+	uint64_t k;
+
+	if (job_of(w, run, run->step, &kind, &k)) {
+		if (kind == STAGE)
+			stage(w, run, k);
+		else if (kind == TAKE)
+			run->moves->take(w, run, k);
+		else
+			run->moves->finish(w, run, k);
+	}
+	skip_idle(w, run);
+	if ((run->step + 1) / STAGES != round)
+		end_round(w, run, round);
+	return TUTTI_OK;
+}
+
+/* What lies in the slot is of an earlier call, so all ranks must have taken it. */
+bool staged_first(struct window *w, struct window_run *run)
+{
+	uint64_t value = slot_is_free(w->generation);
+
+	if (!stages(run, w->rank))
+		return false;
+	for (int rank = 0; value && rank < w->size; rank++) {
+		if (rank != w->rank && !word_reached(w, WORD_TAKEN, rank, value))
+			return false;
+	}
+	stage(w, run, 0);
+	weave_run(&w->weave);
+	/* No doorbell: the line that follows says it again. */
+	atomic_store_explicit(&w->area->words[WORD_STAGED].value, w->generation + 1,
+			      memory_order_release);
+	return true;
+}
+
+const struct window_path window_staged = {"staged", staged_need, staged_step};

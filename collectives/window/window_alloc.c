@@ -1,0 +1,155 @@
+/* The run of COLL_MEM_ALLOC: the leader makes the memory and passes it to the others over the
+ * sockets of the join; all map it, and use it when all could. */
+#include "collectives/window/window_internal.h"
+
+#include "core/clock.h"
+#include "core/net.h"
+
+#include <stdio.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+#define PASS_TIMEOUT_NS 1000000000u
+
+/* Every rank computes the same. */
+static uint64_t next_id(struct window *w)
+{
+	uint64_t h = w->comm_id[0] ^ (w->comm_id[1] + ++w->allocations * 0x9e3779b97f4a7c15u);
+
+	h = (h ^ h >> 30) * 0xbf58476d1ce4e5b9u;
+	h = (h ^ h >> 27) * 0x94d049bb133111ebu;
+	h ^= h >> 31;
+	return h ? h : 1;
+}
+
+void memory_begin(struct window *w, struct window_run *run)
+{
+	run->path = &window_memory;
+	run->pieces = 1; /* one generation, of a slot that stays empty */
+	run->steps = 2;
+	run->memory_id = next_id(w);
+}
+
+static tutti_status check_room(const struct window *w, const struct window_run *run)
+{
+	struct sysinfo info;
+
+	if (sysinfo(&info) == 0 && memory_total(w, run->args.count) / info.mem_unit > info.totalram)
+		return fail(TUTTI_ERR_MEMORY,
+			    "that is %zu bytes, more than the %llu of this machine: ask for less",
+			    memory_total(w, run->args.count),
+			    (unsigned long long)info.totalram * info.mem_unit);
+	return TUTTI_OK;
+}
+
+static tutti_status pass_on(struct window *w, const struct window_run *run, int fd)
+{
+	for (int rank = 1; w->sockets && rank < w->size; rank++)
+		TRY(net_send_fds(w->sockets[rank], &run->memory_id, sizeof run->memory_id, &fd, 1,
+				 clock_now_ns() + PASS_TIMEOUT_NS));
+	return TUTTI_OK;
+}
+
+/* The leader's part. */
+static tutti_status make(struct window *w, struct window_run *run)
+{
+	tutti_status status;
+	int fd;
+
+	TRY(check_room(w, run));
+	TRY(shared_create("tutti-memory", memory_total(w, run->args.count), &fd));
+	status = memory_map(w, run, fd);
+	if (status == TUTTI_OK)
+		status = pass_on(w, run, fd);
+	close(fd);
+	return status;
+}
+
+/* What the leader sent is here, since it said so; an earlier one's that nobody took may lie before
+ * it. */
+static tutti_status receive(struct window *w, struct window_run *run, int *fd)
+{
+	for (;;) {
+		uint64_t id;
+		TRY(net_recv_fds(w->sockets[0], &id, sizeof id, fd, 1,
+				 clock_now_ns() + PASS_TIMEOUT_NS));
+		if (id == run->memory_id)
+			return TUTTI_OK;
+		close(*fd);
+	}
+}
+
+/* The others' part. A rank of the leader's process, or the second of another one, finds it mapped.
+ */
+static tutti_status take(struct window *w, struct window_run *run)
+{
+	tutti_status status = TUTTI_OK;
+	int fd = -1;
+
+	if (w->areas[0].memory_status != TUTTI_OK)
+		return w->areas[0].memory_status;
+	if (w->sockets)
+		TRY(receive(w, run, &fd));
+	if (!memory_adopt(w, run))
+		status = memory_map(w, run, fd);
+	if (fd >= 0)
+		close(fd);
+	return status;
+}
+
+/* All ranks come to the same verdict: all have it, or none. */
+static tutti_status verdict(struct window *w, struct window_run *run)
+{
+	for (int rank = 0; rank < w->size; rank++) {
+		if (w->areas[rank].memory_status == TUTTI_OK)
+			continue;
+		memory_discard(run->memory_id);
+		run->memory = NULL;
+		return fail(TUTTI_ERR_MEMORY,
+			    "tutti_mem_alloc of %zu bytes on each of %d ranks: rank %d has failed: "
+			    "%.*s.",
+			    run->args.count, w->size, rank, MEMORY_ERROR_BYTES - 1,
+			    w->areas[rank].memory_error);
+	}
+	return TUTTI_OK;
+}
+
+static bool of_leader(const struct window *w, const struct window_run *run, int rank)
+{
+	(void)w, (void)run;
+	return rank == 0;
+}
+
+static struct need memory_need(const struct window *w, const struct window_run *run)
+{
+	if (run->step == 0)
+		return (struct need){WORD_STAGED, w->generation + 1, of_leader};
+	return (struct need){WORD_TAKEN, w->generation + 1, NULL};
+}
+
+/* Everybody is to know why. */
+static void note(struct rank_area *area, tutti_status status)
+{
+	area->memory_status = status;
+	if (status != TUTTI_OK)
+		snprintf(area->memory_error, sizeof area->memory_error, "%s", last_error());
+}
+
+static tutti_status memory_step(struct window *w, struct window_run *run)
+{
+	if (run->step == 0) {
+		note(w->area, w->rank == 0 ? make(w, run) : take(w, run));
+		word_post(w, WORD_STAGED, w->generation + 1);
+		word_post(w, WORD_TAKEN, w->generation + 1);
+	} else {
+		run->outcome = verdict(w, run);
+	}
+	return TUTTI_OK;
+}
+
+const struct window_path window_memory = {"allocation", memory_need, memory_step};
+
+void *window_run_memory(const struct window_run *run)
+{
+	return run->memory;
+}

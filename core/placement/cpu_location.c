@@ -1,0 +1,55 @@
+/* Where a rank's thread runs. Ranks that share memory tell each other; those that do not find out
+ * from /proc, which says it of every thread in the same namespace of processes. */
+#include "core/placement/cpu_location.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define AFTER_NAME 37 /* the CPU is so many fields behind the name; see proc(5) */
+
+struct cpu_location cpu_location_here(void)
+{
+	struct stat space;
+	bool is_known = stat("/proc/self/ns/pid", &space) == 0;
+
+	return (struct cpu_location){.processes = is_known ? space.st_ino : 0,
+				     .process = (int32_t)getpid(),
+				     .thread = (int32_t)syscall(SYS_gettid)};
+}
+
+/* The name is the program's own choice, and may have blanks and brackets in it. */
+static int32_t cpu_in(const char *stat)
+{
+	const char *at = strrchr(stat, ')');
+	char *end;
+
+	for (int i = 0; at && i < AFTER_NAME; i++)
+		at = strchr(at + 1, ' ');
+	if (!at)
+		return 0;
+	long cpu = strtol(at, &end, 10);
+	return end == at || cpu < 0 || cpu >= CPU_SETSIZE ? 0 : 1 + (int32_t)cpu;
+}
+
+int32_t cpu_location_now(const struct cpu_location *w)
+{
+	char path[64], stat[1024];
+
+	snprintf(path, sizeof path, "/proc/%d/task/%d/stat", (int)w->process, (int)w->thread);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return 0;
+	ssize_t n = read(fd, stat, sizeof stat - 1);
+	close(fd);
+	if (n <= 0)
+		return 0;
+	stat[n] = '\0';
+	return cpu_in(stat);
+}

@@ -1,0 +1,158 @@
+/* Spreads the ranks of a node over its CPUs. With more ranks than cores all of them are always
+ * ready to run, and the kernel's balancing may leave all of them on one core for a tenth of a
+ * second; every call then takes as long as that core does. So where one CPU has two ranks more than
+ * another, one of them moves there: by its affinity, which is set back at once, so that the kernel
+ * may move it again.
+ *
+ * What it cannot see is other programs. A move is a trial: when its new CPU has much less time for
+ * ranks than the one where it came from, it goes back, and does not try again soon. */
+#include "core/placement/cpu_spread.h"
+
+#include "core/clock.h"
+
+#include <sched.h>
+#include <string.h>
+#include <time.h>
+
+/* Between two looks: a trial takes as long as other programs' turns on a CPU show in. What lies
+ * further apart tells nothing of the time between. */
+#define INTERVAL_NS   4000000u
+#define TRIAL_NS      10000000u
+#define LONG_NS       200000000u
+#define REST_LEAST_NS 1000000000u
+#define REST_MOST_NS  60000000000u
+#define CPUS          CPU_SETSIZE
+
+static uint64_t used_ns(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* Who is where, by the number 1 + CPU. False: some rank has not said. */
+static bool count_ranks(const struct spread_node *node, int ranks[CPUS + 1], int *highest,
+			int32_t here)
+{
+	for (int rank = 0; rank < node->size; rank++) {
+		int32_t cpu = rank == node->me ? here : node->cpu_of(node->arg, rank);
+		if (cpu <= 0 || cpu > CPUS)
+			return false;
+		ranks[cpu]++;
+		if (cpu == here)
+			*highest = rank;
+	}
+	return true;
+}
+
+static int32_t emptiest(const int ranks[CPUS + 1])
+{
+	cpu_set_t allowed;
+	int32_t best = 0;
+
+	if (sched_getaffinity(0, sizeof allowed, &allowed) != 0)
+		return 0;
+	for (int32_t cpu = 1; cpu <= CPUS; cpu++) {
+		if (CPU_ISSET((size_t)cpu - 1, &allowed) && (!best || ranks[cpu] < ranks[best]))
+			best = cpu;
+	}
+	return best;
+}
+
+/* A thread that nobody has bound uses whatever CPUs its process is given, later ones, too; what it
+ * may use now would bind it to these. The kernel does not say whether it is bound, but if nothing
+ * else comes of all CPUs it may have them all. If none of allowed is there any more, all of them
+ * stay. */
+static void give_back(const cpu_set_t *allowed)
+{
+	cpu_set_t all, now;
+
+	memset(&all, 0xff, sizeof all);
+	if (sched_setaffinity(0, sizeof all, &all) != 0 ||
+	    sched_getaffinity(0, sizeof now, &now) != 0 || !CPU_EQUAL(&now, allowed))
+		sched_setaffinity(0, sizeof *allowed, allowed);
+}
+
+/* Where it may go. */
+static int32_t move_to(int32_t cpu)
+{
+	cpu_set_t allowed, one;
+
+	CPU_ZERO(&one);
+	CPU_SET((size_t)cpu - 1, &one);
+	if (sched_getaffinity(0, sizeof allowed, &allowed) == 0 &&
+	    CPU_ISSET((size_t)cpu - 1, &allowed) && sched_setaffinity(0, sizeof one, &one) == 0)
+		give_back(&allowed);
+	return sched_getcpu() + 1;
+}
+
+static void rest(struct spread *s, uint64_t now_ns)
+{
+	s->from = 0;
+	s->rest_ns = s->rest_ns ? 2 * s->rest_ns : REST_LEAST_NS;
+	if (s->rest_ns > REST_MOST_NS)
+		s->rest_ns = REST_MOST_NS;
+	s->again_ns = now_ns + s->rest_ns;
+}
+
+/* The trial is over, share being what this CPU has: stays, or goes back. */
+static void judge(struct spread *s, uint64_t share, uint64_t now_ns)
+{
+	int32_t from = s->from;
+
+	s->from = 0;
+	if (share * 10 >= s->share * 7)
+		return;
+	rest(s, now_ns);
+	move_to(from);
+}
+
+/* Looks are rare while nothing changes: they cost something where the kernel is asked. */
+static void keep_pace(struct spread *s, const struct spread *before, const struct spread_node *node)
+{
+	bool is_calm = s->cpu == before->cpu && s->ranks == before->ranks && !s->from;
+
+	if (is_calm && 2 * s->pace_ns <= node->pace_most_ns)
+		s->pace_ns *= 2;
+	else if (!is_calm)
+		s->pace_ns = INTERVAL_NS;
+}
+
+void spread_among(struct spread *s, const struct spread_node *node)
+{
+	struct spread before = *s;
+	int ranks[CPUS + 1] = {0}, highest = -1;
+	uint64_t now = clock_now_ns(), share;
+	int32_t best;
+
+	if (s->pace_ns == 0)
+		s->pace_ns = INTERVAL_NS;
+	if (now - s->looked_ns < (s->from ? TRIAL_NS : s->pace_ns))
+		return;
+	s->looked_ns = now;
+	s->used_ns = used_ns();
+	s->cpu = sched_getcpu() + 1;
+	if (s->cpu <= 0 || !count_ranks(node, ranks, &highest, s->cpu))
+		return;
+	s->ranks = ranks[s->cpu];
+	if (s->from == s->cpu)
+		rest(s, now); /* the kernel has taken it back */
+	keep_pace(s, &before, node);
+	if (s->cpu != before.cpu || s->ranks != before.ranks || now < s->again_ns ||
+	    now - before.looked_ns > LONG_NS)
+		return;
+	/* Of a thousand: what this CPU gave to all ranks on it, if they ran as much as this one. */
+	share = (s->used_ns - before.used_ns) * 1000 / (now - before.looked_ns) *
+		(uint64_t)s->ranks;
+	if (s->from) {
+		judge(s, share, now);
+		return;
+	}
+	best = highest == node->me ? emptiest(ranks) : 0;
+	if (!best || ranks[best] + 2 > s->ranks)
+		return;
+	s->from = s->cpu;
+	s->share = share;
+	s->ranks = ranks[best] + 1;
+	s->cpu = move_to(best);
+}

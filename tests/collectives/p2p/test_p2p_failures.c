@@ -1,0 +1,220 @@
+/* Without this a send and a recv that differ, a dead peer or a deadline could end in a hang, or
+ * fail ranks that they do not concern. Over the simulated network. */
+#include "sim_messages.h"
+
+#include "collectives/p2p/p2p_internal.h"
+
+#include <assert.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* ---- what goes wrong ------------------------------------------------------------------------ */
+
+static void expect_failure(struct engine *e, tutti_status status, const char *words)
+{
+	if (engine_status(e) != status || !strstr(engine_error(e), words))
+		fail_msg("expected status %d with '%s', got %d: %s", (int)status, words,
+			 (int)engine_status(e), engine_error(e));
+}
+
+static void mismatch_of(const struct sim_call *send, const struct sim_call *recv, bool send_first,
+			const char *words)
+{
+	struct sim_ranks ranks;
+	struct tutti_work *s = NULL, *r;
+
+	sim_messages_open(&ranks, 3, 11);
+	if (send_first)
+		s = sim_issue(ranks.engines[1], send);
+	if (send_first)
+		sim_ranks_run(&ranks);
+	r = sim_issue(ranks.engines[2], recv);
+	sim_ranks_run(&ranks);
+	if (!send_first)
+		s = sim_issue(ranks.engines[1], send);
+	sim_ranks_run(&ranks);
+	expect_failure(ranks.engines[2], TUTTI_ERR_MISMATCH, words);
+	assert_int_equal(sim_ended(r), TUTTI_ERR_MISMATCH);
+	/* A short send was done at once: its rank hears of it in its next call. */
+	uint8_t byte;
+	work_release(sim_recv(ranks.engines[1], &byte, 1, 0, 0));
+	sim_ranks_run(&ranks);
+	expect_failure(ranks.engines[1], TUTTI_ERR_MISMATCH, words);
+	work_release(s);
+	sim_ranks_close(&ranks);
+}
+
+static void test_mismatch(void **arg)
+{
+	static float big[100000], other[100000];
+	struct sim_call send = {P2P_SEND, big, 100, TUTTI_F32, 2, 3, NULL, 0, false};
+	struct sim_call recv = {P2P_RECV, other, 50, TUTTI_F32, 1, 3, NULL, 0, false};
+	(void)arg;
+
+	for (int first = 0; first < 2; first++) {
+		send.count = 100;
+		recv.count = 50;
+		recv.peer = first ? 1 : TUTTI_ANY;
+		mismatch_of(&send, &recv, first,
+			    "rank 1 called send(f32, 100, tag 3) to rank 2, which called "
+			    "recv(f32, 50, tag 3)");
+		send.count = recv.count = 100000;
+		recv.dtype = TUTTI_I32;
+		mismatch_of(&send, &recv, first,
+			    "rank 1 called send(f32, 100000, tag 3) to rank 2, which called "
+			    "recv(i32, 100000, tag 3)");
+		recv.dtype = TUTTI_F32;
+	}
+}
+
+static void test_self(void **arg)
+{
+	static uint8_t big[100000], got[100000], small[100];
+	struct sim_ranks ranks;
+	(void)arg;
+
+	sim_messages_open(&ranks, 1, 1);
+	struct engine *e = ranks.engines[0];
+	memset(big, 7, sizeof big);
+	struct tutti_work *send = sim_send(e, big, sizeof big, 0, 1);
+	assert_false(sim_is_done(send));
+	struct tutti_work *recv = sim_recv(e, got, sizeof got, 0, 1);
+	assert_int_equal(sim_ended(recv), TUTTI_OK);
+	assert_int_equal(sim_ended(send), TUTTI_OK);
+	assert_memory_equal(big, got, sizeof big);
+	recv = sim_recv(e, small, sizeof small, TUTTI_ANY, 2);
+	assert_int_equal(sim_ended(sim_send(e, big, sizeof small, 0, 2)), TUTTI_OK);
+	assert_int_equal(sim_ended(recv), TUTTI_OK);
+	assert_memory_equal(big, small, sizeof small);
+	struct sim_call late = {P2P_SEND, big, sizeof big, TUTTI_U8, 0, 5, NULL, 100, false};
+	send = sim_issue(e, &late);
+	sim_advance(ranks.sim, 200000000);
+	engine_progress(e);
+	assert_int_equal(sim_ended(send), TUTTI_ERR_TIMEOUT);
+	expect_failure(
+		e, TUTTI_ERR_TIMEOUT,
+		"send(u8, 100000, tag 5) to rank 0 itself: waited 100 ms for recv(u8, 100000, "
+		"tag 5) of its own: post the recv first, or put both into a group");
+	sim_ranks_close(&ranks);
+}
+
+static void test_deadline(void **arg)
+{
+	static uint8_t big[100000];
+	struct sim_ranks ranks;
+	(void)arg;
+
+	for (int sends = 0; sends < 2; sends++) {
+		sim_messages_open(&ranks, 3, 21);
+		struct sim_call c = {sends ? P2P_SEND : P2P_RECV,
+				     big,
+				     sizeof big,
+				     TUTTI_U8,
+				     2,
+				     3,
+				     NULL,
+				     150,
+				     false};
+		struct tutti_work *work = sim_issue(ranks.engines[0], &c);
+		sim_ranks_run(&ranks);
+		assert_false(sim_is_done(work));
+		sim_advance(ranks.sim, 200000000);
+		engine_progress(ranks.engines[0]);
+		assert_int_equal(sim_ended(work), TUTTI_ERR_TIMEOUT);
+		expect_failure(ranks.engines[0], TUTTI_ERR_TIMEOUT,
+			       sends ? "for recv(u8, 100000, tag 3) on rank 2"
+				     : "for send(u8, 100000, tag 3) from rank 2");
+		sim_ranks_close(&ranks);
+	}
+}
+
+/* Whoever waits for the dead rank hears of it; whoever does not, lives. */
+static void test_death(void **arg)
+{
+	static uint8_t big[4][500000], got[4][500000];
+	struct tutti_work *works[4];
+	struct sim_ranks ranks;
+	int who[2];
+	(void)arg;
+
+	for (uint64_t steps = 0; steps < 12; steps++) {
+		sim_messages_open(&ranks, 4, 31 + steps);
+		works[0] = sim_send(ranks.engines[0], big[0], sizeof big[0], 3, 1);
+		works[1] = sim_recv(ranks.engines[1], got[1], sizeof got[1], 3, 1);
+		work_release(sim_recv(ranks.engines[3], got[3], sizeof got[3], 0, 1));
+		/* Not what rank 1 wants. */
+		work_release(sim_send(ranks.engines[3], big[3], sizeof big[3], 1, 2));
+		works[2] = sim_send(ranks.engines[2], big[2], 100, 3, 1);
+		for (uint64_t k = 0; k < steps && sim_step(ranks.sim, who); k++) {
+			engine_progress(ranks.engines[who[0]]);
+			engine_progress(ranks.engines[who[1]]);
+		}
+		sim_kill(ranks.sim, 3);
+		sim_ranks_run(&ranks);
+		bool ended_before = sim_ended(works[0]) == TUTTI_OK;
+		if (!ended_before)
+			expect_failure(ranks.engines[0], TUTTI_ERR_PEER, "rank 3");
+		assert_int_equal(sim_ended(works[1]), TUTTI_ERR_PEER);
+		expect_failure(ranks.engines[1], TUTTI_ERR_PEER,
+			       "recv(u8, 500000, tag 1) from rank 3");
+		assert_int_equal(sim_ended(works[2]), TUTTI_OK); /* short: was done at once */
+		assert_int_equal(engine_status(ranks.engines[2]), TUTTI_OK);
+		works[3] = sim_recv(ranks.engines[2], got[2], 10, 3, 8);
+		sim_ranks_run(&ranks);
+		expect_failure(ranks.engines[2], TUTTI_ERR_PEER, "rank 3");
+		work_release(works[3]);
+		sim_ranks_close(&ranks);
+	}
+}
+
+/* A rank that has left is missed only by those that wait for it, or for anybody when nobody is
+ * left. */
+static void test_leaving(void **arg)
+{
+	struct sim_ranks ranks;
+	uint8_t out[3] = {1, 2, 3}, in[4];
+	struct tutti_work *sends[3], *recvs[4];
+	(void)arg;
+
+	sim_messages_open(&ranks, 3, 41);
+	for (int i = 0; i < 4; i++)
+		recvs[i] = sim_recv(ranks.engines[0], &in[i], 1, TUTTI_ANY, 0);
+	sends[0] = sim_send(ranks.engines[1], &out[0], 1, 0, 0);
+	sim_ranks_run(&ranks);
+	ranks.engines[1]->p2p->peers[0]->leaving.header.kind = P2P_LEAVING;
+	p2p_note(ranks.engines[1]->p2p->peers[0], &ranks.engines[1]->p2p->peers[0]->leaving,
+		 P2P_LEAVING);
+	sim_ranks_run(&ranks);
+	assert_int_equal(engine_status(ranks.engines[0]), TUTTI_OK);
+	sends[1] = sim_send(ranks.engines[2], &out[1], 1, 0, 0);
+	sends[2] = sim_send(ranks.engines[2], &out[2], 1, 0, 0);
+	sim_ranks_run(&ranks);
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(sim_ended(recvs[i]), TUTTI_OK);
+		assert_int_equal(in[i], i + 1);
+		assert_int_equal(sim_ended(sends[i]), TUTTI_OK);
+	}
+	assert_false(sim_is_done(recvs[3]));
+	p2p_note(ranks.engines[2]->p2p->peers[0], &ranks.engines[2]->p2p->peers[0]->leaving,
+		 P2P_LEAVING);
+	sim_ranks_run(&ranks);
+	assert_int_equal(sim_ended(recvs[3]), TUTTI_ERR_PEER);
+	expect_failure(ranks.engines[0], TUTTI_ERR_PEER,
+		       "nobody is left who could send: ranks 1, 2 have left the communicator");
+	sim_ranks_close(&ranks);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_mismatch), cmocka_unit_test(test_self),
+		cmocka_unit_test(test_deadline), cmocka_unit_test(test_death),
+		cmocka_unit_test(test_leaving),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

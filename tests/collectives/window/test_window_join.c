@@ -1,0 +1,342 @@
+/* Would break: coming together: strangers at the door, a rank that does not come, what is left
+ * behind, a machine with next to no /dev/shm. */
+#include "window_team.h"
+
+#include "collectives/window/window_internal.h"
+#include "core/clock.h"
+#include "core/status.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static struct window_config config(const uint64_t *id, int rank, int size)
+{
+	return (struct window_config){rank, size, {id[0], id[1]}, 1u << 20, wait_policy_for(size),
+				      true, 0,    wait_cores(),   NULL};
+}
+
+static pid_t start(void (*member)(const uint64_t *id, int rank), const uint64_t *id, int rank)
+{
+	pid_t pid = fork();
+
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		alarm(100);
+		member(id, rank);
+		_exit(0);
+	}
+	return pid;
+}
+
+static int end(pid_t pid)
+{
+	int status = -1;
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	return status;
+}
+
+static void barrier_of_two(const uint64_t *id, int rank)
+{
+	struct window_config c = config(id, rank, 2);
+	struct call_args args = {.collective = COLL_BARRIER, .fingerprint = 1};
+	struct window *window;
+
+	team_check(window_join(&window, &c, deadline_after_ms(60000)) == TUTTI_OK, "%s",
+		   last_error());
+	team_check(team_drive(window, &args) == TUTTI_OK, "%s", last_error());
+	window_destroy(window);
+}
+
+/* ---- what others can see --------------------------------------------------------------- */
+
+static int entries_of(const char *path)
+{
+	DIR *directory = opendir(path);
+	int n = 0;
+
+	while (directory && readdir(directory))
+		n++;
+	if (directory)
+		closedir(directory);
+	return n;
+}
+
+/* The door of the window of id; comes again until it is there. */
+static int connect_to(const uint64_t *id)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	char name[64];
+	socklen_t length;
+
+	window_socket_name(name, sizeof name, id);
+	memcpy(address.sun_path + 1, name, strlen(name));
+	length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name));
+	while (connect(fd, (struct sockaddr *)&address, length) != 0)
+		sched_yield();
+	return fd;
+}
+
+/* Strangers that say nothing, nonsense, or leave do not disturb. Killed: the check of the magic or
+ * of the communicator's id in take_hello; reading a hello where it may block. */
+static void test_strangers(void **state)
+{
+	uint64_t id[2] = {clock_now_ns(), (uint64_t)getpid()};
+	pid_t leader = start(barrier_of_two, id, 0), member;
+	char junk[200] = {1, 2, 3};
+	int silent, talker, leaver;
+
+	(void)state;
+	alarm(100);
+	silent = connect_to(id);
+	talker = connect_to(id);
+	assert_int_equal(send(talker, junk, sizeof junk, MSG_NOSIGNAL), sizeof junk);
+	leaver = connect_to(id);
+	close(leaver);
+	/* The nonsense is answered with a closed door. */
+	assert_true(recv(talker, junk, sizeof junk, 0) <= 0);
+	member = start(barrier_of_two, id, 1);
+	assert_int_equal(end(leader), 0);
+	assert_int_equal(end(member), 0);
+	close(silent);
+	close(talker);
+	alarm(0);
+}
+
+/* ---- who does not come ----------------------------------------------------------------- */
+
+static void lonely(const uint64_t *id, int rank)
+{
+	struct window_config c = config(id, rank, 3);
+	struct window *window;
+
+	team_check(window_join(&window, &c, deadline_after_ms(100)) == TUTTI_ERR_UNSUPPORTED,
+		   "joined alone");
+	team_check(strstr(last_error(), rank ? "shares no memory" : "1 of 3 ranks did not come"),
+		   "%s", last_error());
+}
+
+static void test_missing_rank(void **state)
+{
+	uint64_t id[2] = {clock_now_ns(), (uint64_t)getpid() + 1};
+	pid_t leader = start(lonely, id, 0), member = start(lonely, id, 2);
+
+	(void)state;
+	assert_int_equal(end(leader), 0);
+	assert_int_equal(end(member), 0);
+}
+
+static void test_too_little_room(void **state)
+{
+	struct window_config c = {0, 300, {1, 2}, 65536, {.yields = 20}, true, 0, 1, NULL};
+	struct window *window[300];
+
+	(void)state;
+	assert_int_equal(window_join_all(window, &c, 300), TUTTI_ERR_UNSUPPORTED);
+	assert_non_null(strstr(last_error(), "TUTTI_WINDOW_BYTES=65536"));
+}
+
+/* Has a descriptor for its door, and none for who comes. */
+static void poor_leader(const uint64_t *id, int rank)
+{
+	struct window_config c = config(id, rank, 3);
+	struct window *window;
+	int refusal = -1, next = dup(0);
+	struct rlimit limit = {(rlim_t)next + 1, (rlim_t)next + 1};
+
+	close(next);
+	team_check(setrlimit(RLIMIT_NOFILE, &limit) == 0, "setrlimit");
+	c.refusal = &refusal;
+	team_check(window_join(&window, &c, deadline_after_ms(90000)) == TUTTI_ERR_UNSUPPORTED,
+		   "joined nobody");
+	team_check(strstr(last_error(), "Too many open files") != NULL, "%s", last_error());
+	team_check(refusal == next, "nobody is told");
+	raise(SIGSTOP);
+}
+
+static void turned_away(const uint64_t *id, int rank)
+{
+	struct window_config c = config(id, rank, 3);
+	struct window *window;
+
+	team_check(window_join(&window, &c, deadline_after_ms(90000)) == TUTTI_ERR_UNSUPPORTED,
+		   "joined nobody");
+	team_check(strstr(last_error(), rank == 1 ? "the other end" : "has given up") != NULL, "%s",
+		   last_error());
+}
+
+/* A leader that cannot make a window is not waited for, by who comes before and after. */
+static void test_poor_leader(void **state)
+{
+	uint64_t id[2] = {clock_now_ns(), (uint64_t)getpid() + 3};
+	pid_t early = start(turned_away, id, 1), leader = start(poor_leader, id, 0), late;
+	int status;
+
+	(void)state;
+	assert_int_equal(waitpid(leader, &status, WUNTRACED), leader);
+	assert_true(WIFSTOPPED(status));
+	late = start(turned_away, id, 2);
+	assert_int_equal(end(early), 0);
+	assert_int_equal(end(late), 0);
+	kill(leader, SIGCONT);
+	assert_int_equal(end(leader), 0);
+}
+
+/* ---- nothing is left behind ------------------------------------------------------------ */
+
+static void hang_around(const uint64_t *id, int rank)
+{
+	struct window_config c = config(id, rank, 2);
+	struct window *window;
+
+	team_check(window_join(&window, &c, deadline_after_ms(60000)) == TUTTI_OK, "%s",
+		   last_error());
+	team_alloc(window, 1u << 20)[0] = 1;
+	kill(getpid(), SIGKILL);
+}
+
+static void test_nothing_is_left(void **state)
+{
+	uint64_t id[2] = {clock_now_ns(), (uint64_t)getpid() + 2};
+	int before = entries_of("/dev/shm"), files = entries_of("/proc/self/fd");
+	pid_t leader = start(hang_around, id, 0), member = start(hang_around, id, 1);
+	struct team team = {.size = 4};
+	struct window *windows[4];
+
+	(void)state;
+	assert_true(WIFSIGNALED(end(leader)));
+	assert_true(WIFSIGNALED(end(member)));
+	/* Windows of this process give their descriptors back. */
+	team_open(&team, windows);
+	team_close(windows, 4);
+	assert_int_equal(entries_of("/proc/self/fd"), files);
+	assert_true(entries_of("/dev/shm") <= before);
+}
+
+/* ---- two processes, two ranks each ----------------------------------------------------- */
+
+struct lodger {
+	const uint64_t *id;
+	int rank;
+	struct window *window;
+	pthread_t thread;
+};
+
+static void *join_and_meet(void *arg)
+{
+	struct lodger *l = arg;
+	struct window_config c = config(l->id, l->rank, 4);
+	struct call_args args = {.collective = COLL_BARRIER, .fingerprint = 1};
+
+	team_check(window_join(&l->window, &c, deadline_after_ms(60000)) == TUTTI_OK, "%s",
+		   last_error());
+	team_check(team_drive(l->window, &args) == TUTTI_OK, "%s", last_error());
+	return NULL;
+}
+
+/* One mapping for both, who watch the other process and not their own. */
+static void two_lodgers(const uint64_t *id, int first)
+{
+	struct lodger lodgers[2];
+	int files = entries_of("/proc/self/fd");
+
+	for (int i = 0; i < 2; i++) {
+		lodgers[i] = (struct lodger){.id = id, .rank = first + i};
+		team_check(pthread_create(&lodgers[i].thread, NULL, join_and_meet, &lodgers[i]) ==
+				   0,
+			   "a thread");
+	}
+	for (int i = 0; i < 2; i++)
+		pthread_join(lodgers[i].thread, NULL);
+	const struct segment *s = lodgers[0].window->segment;
+	team_check(lodgers[1].window->segment == s, "two mappings in one process");
+	for (int rank = 0; rank < 4; rank++) {
+		bool is_own = rank / 2 == first / 2;
+		team_check((s->pid_fds[rank] < 0) == is_own, "rank %d watches rank %d: %d", first,
+			   rank, s->pid_fds[rank]);
+		team_check(s->event_fds[rank] >= 0, "rank %d has no doorbell", rank);
+	}
+	/* Doorbells, the other process twice, sockets: of rank 0 to all, of the others to it. */
+	int more = entries_of("/proc/self/fd") - files;
+	team_check(more == 4 + 2 + (first == 0 ? 4 : 2), "%d descriptors", more);
+	window_destroy(lodgers[0].window);
+	window_destroy(lodgers[1].window);
+	team_check(entries_of("/proc/self/fd") == files, "descriptors are left");
+}
+
+/* Killed: a mapping for each; the own process watched; doorbells taken twice. */
+static void test_two_lodgers(void **state)
+{
+	uint64_t id[2] = {clock_now_ns(), (uint64_t)getpid() + 4};
+	pid_t first = start(two_lodgers, id, 0), second = start(two_lodgers, id, 2);
+
+	(void)state;
+	assert_int_equal(end(first), 0);
+	assert_int_equal(end(second), 0);
+}
+
+/* ---- a small /dev/shm ------------------------------------------------------------------ */
+
+static void with_small_shm(const uint64_t *id, int rank)
+{
+	(void)rank;
+	if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+	    mount("tmpfs", "/dev/shm", "tmpfs", 0, "size=1M") != 0)
+		_exit(77); /* not allowed here */
+	pid_t member = fork();
+	struct window_config c = config(id, member == 0, 2);
+	struct window *window;
+	c.window_bytes = 8u << 20;
+	team_check(window_join(&window, &c, deadline_after_ms(60000)) == TUTTI_OK, "%s",
+		   last_error());
+	memset(team_alloc(window, 8u << 20), 1, 8u << 20);
+	struct call call = {COLL_ALL_REDUCE, TUTTI_F32, TUTTI_SUM, 0, 2000000, 1};
+	struct manner manner = {0};
+	call_make(window, member == 0, 2, &call, &manner);
+	window_destroy(window);
+	if (member == 0)
+		_exit(0);
+	int status;
+	waitpid(member, &status, 0);
+	team_check(status == 0, "the member failed");
+}
+
+static void test_small_shm(void **state)
+{
+	uint64_t id[2] = {clock_now_ns(), (uint64_t)getpid() + 3};
+	int status = end(start(with_small_shm, id, 0));
+
+	(void)state;
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+		print_message("no mount namespaces here: not tried with a small /dev/shm\n");
+	else
+		assert_int_equal(status, 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_strangers),       cmocka_unit_test(test_missing_rank),
+		cmocka_unit_test(test_too_little_room), cmocka_unit_test(test_nothing_is_left),
+		cmocka_unit_test(test_poor_leader),     cmocka_unit_test(test_small_shm),
+		cmocka_unit_test(test_two_lodgers),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
