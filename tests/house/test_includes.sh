@@ -39,6 +39,8 @@ planted examples/gpt/a.c '#include "../../core/log.h"'
 planted include/tutti/a.h '#include "core/status.h"'
 planted collectives/engine/engine.c 'static void all_reduce(void);'
 planted collectives/engine/engine.c '	if (spec->args.collective == COLL_BARRIER)'
+planted collectives/comm/describe.c '	if (strcmp(list[i]->name, "tcp") == 0)'
+planted launch/run.c 'extern const struct tutti_transport transport_shm;'
 planted collectives/engine/run.c 'extern const struct tutti_transport transport_tcp;'
 
 $check . || failures=1
