@@ -34,15 +34,6 @@ static tutti_status find_host_id(char *id, size_t bytes, const struct env *env)
  */
 #define CONSENSUS_MS (20 * 86400000)
 
-/* By tcp, which reaches everybody, or the first there is. */
-static const struct tutti_transport *widest(const struct tutti_transport *const *list, int count)
-{
-	for (int i = 0; i < count; i++)
-		if (strcmp(list[i]->name, "tcp") == 0)
-			return list[i];
-	return list[0];
-}
-
 static tutti_status open_consensus(struct tutti_comm *comm, const struct tutti_transport *transport,
 				   const struct tutti_endpoint_config *config)
 {
@@ -91,7 +82,6 @@ static tutti_status open_endpoints(struct tutti_comm *comm)
 	memcpy(config.key, comm->identity.key, sizeof config.key);
 	TRY(transport_list(list, &count, comm->settings.filter, &comm->settings.env));
 	for (int i = 0; i < count; i++) {
-		comm->reach.may_have_window |= strcmp(list[i]->name, "shm") == 0;
 		TRY(list[i]->open(&comm->reach.endpoints[comm->reach.endpoint_count], &config));
 		can_be_found |=
 			comm->reach.endpoints[comm->reach.endpoint_count]->address_bytes > 0;
@@ -102,7 +92,8 @@ static tutti_status open_endpoints(struct tutti_comm *comm)
 		return fail(TUTTI_ERR_UNSUPPORTED, "no transport of rank %d can be used (%s): %s",
 			    comm->rank, comm->settings.filter ? comm->settings.filter : "all", why);
 	}
-	return open_control(comm, widest(list, count), &config);
+	comm->reach.may_have_window = transport_shares_memory(list, count);
+	return open_control(comm, transport_widest(list, count), &config);
 }
 
 static void note_address(struct member_address *to, const struct tutti_endpoint *endpoint)

@@ -2,8 +2,9 @@
  * control_ring.c. */
 #include "collectives/control/control_internal.h"
 
-#include "core/clock.h"
 #include "core/cancel.h"
+#include "core/clock.h"
+#include "core/rank_list.h"
 
 #include <assert.h>
 #include <poll.h>
@@ -79,19 +80,15 @@ void control_ask(struct control *c, uint64_t sequence)
 
 const char *control_missing(struct control *c, uint64_t sequence, char *text, size_t text_bytes)
 {
-	size_t at = 0;
-	text[0] = '\0';
+	struct rank_list list;
+
+	rank_list_begin(&list, text, text_bytes);
 	pthread_mutex_lock(&c->lock);
 	control_settle(c);
-	uint32_t n = c->answer_to == sequence + 1 ? c->missing_count : 0;
-	for (uint32_t i = 0; i < n && at + 16 < text_bytes; i++)
-		at += (size_t)snprintf(text + at, text_bytes - at, "%s%d",
-				       i       ? ", "
-				       : n > 1 ? "ranks "
-					       : "rank ",
-				       (int)c->missing[i]);
+	for (uint32_t i = 0; c->answer_to == sequence + 1 && i < c->missing_count; i++)
+		rank_list_add(&list, (int)c->missing[i]);
 	control_unlock(c);
-	return text;
+	return rank_list_end(&list);
 }
 
 bool control_all_agree(struct control *c, uint64_t sequence)
