@@ -1,5 +1,5 @@
 /* How far a run is, and for which ranks it waits. These functions look; none moves a run. */
-#include "collectives/window/window_internal.h"
+#include "collectives/window/progress.h"
 
 #include <stdio.h>
 

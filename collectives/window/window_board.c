@@ -3,13 +3,25 @@
 
 #include <stdio.h>
 
+/* The first failure stays. */
+static void keep(struct window *w, tutti_status status, const char *reason)
+{
+	if (w->failed != TUTTI_OK)
+		return;
+	w->failed = status;
+	snprintf(w->error, sizeof w->error, "%s", reason);
+}
+
 void window_fail(struct window *w, tutti_status status, const char *reason)
 {
 	board_tell(&w->board, status, reason);
-	if (w->failed == TUTTI_OK) {
-		w->failed = status;
-		snprintf(w->error, sizeof w->error, "%s", reason);
-	}
+	keep(w, status, reason);
+}
+
+void window_stick(struct window *w, tutti_status status)
+{
+	if (status != TUTTI_OK)
+		keep(w, status, last_error());
 }
 
 void window_leave(struct window *w)

@@ -1,5 +1,7 @@
 /* What can end a run badly, and the messages that say why. */
-#include "collectives/window/window_internal.h"
+#include "collectives/window/window_failure.h"
+
+#include "collectives/window/progress.h"
 
 #include <stdio.h>
 
