@@ -12,25 +12,25 @@ static struct {
 	} entries[ALLOCATIONS_MAX];
 } table;
 
-void table_begin(void)
+void allocation_table_begin(void)
 {
 	atomic_fetch_add(&table.version, 1);
 }
 
-void table_add(uint32_t i, struct table_entry entry)
+void allocation_table_add(uint32_t i, struct allocation_entry entry)
 {
 	atomic_store_explicit(&table.entries[i].first, entry.first, memory_order_release);
 	atomic_store_explicit(&table.entries[i].end, entry.end, memory_order_release);
 	atomic_store_explicit(&table.entries[i].id, entry.id, memory_order_release);
 }
 
-void table_end(uint32_t count)
+void allocation_table_end(uint32_t count)
 {
 	atomic_store_explicit(&table.count, count, memory_order_release);
 	atomic_fetch_add(&table.version, 1);
 }
 
-static struct reach table_find(uintptr_t ptr, size_t bytes, uint32_t count)
+static struct reach allocation_table_find(uintptr_t ptr, size_t bytes, uint32_t count)
 {
 	uint32_t low = 0, high = count < ALLOCATIONS_MAX ? count : ALLOCATIONS_MAX;
 
@@ -58,7 +58,7 @@ struct reach memory_find(const void *ptr, size_t bytes)
 	for (;;) {
 		uint32_t version = atomic_load_explicit(&table.version, memory_order_acquire);
 		uint32_t count = atomic_load_explicit(&table.count, memory_order_acquire);
-		struct reach reach = table_find((uintptr_t)ptr, bytes, count);
+		struct reach reach = allocation_table_find((uintptr_t)ptr, bytes, count);
 		if (!(version & 1) &&
 		    atomic_load_explicit(&table.version, memory_order_relaxed) == version)
 			return reach;

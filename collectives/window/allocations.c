@@ -40,19 +40,20 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct allocation *allocations; /* under lock, in the order of addresses */
 
 /* Under lock. */
-static void table_write(void)
+static void allocation_table_write(void)
 {
 	uint32_t count = 0;
 
-	table_begin();
+	allocation_table_begin();
 	for (struct allocation *a = allocations; a; a = a->next) {
 		uintptr_t first = (uintptr_t)a->base;
 		if (a->owned > 0 && !a->is_withdrawn)
-			table_add(count++,
-				  (struct table_entry){first, first + a->stride * (size_t)a->size,
-						       a->id});
+			allocation_table_add(
+				count++,
+				(struct allocation_entry){
+					first, first + a->stride * (size_t)a->size, a->id});
 	}
-	table_end(count);
+	allocation_table_end(count);
 }
 
 /* ---- by id ----------------------------------------------------------------------------- */
@@ -170,7 +171,7 @@ static void own(struct allocation *a, int rank)
 	a->owned++;
 	a->control[rank].pid = (int32_t)getpid();
 	a->control[rank].pid_space = pid_space();
-	table_write();
+	allocation_table_write();
 }
 
 static uint8_t *region_of(const struct allocation *a, int rank)
@@ -220,7 +221,7 @@ static void disown(struct allocation *a, int rank)
 	if (a->owned == 0)
 		mprotect(region, a->stride, PROT_NONE);
 	atomic_store(&a->control[rank].is_freed, 1);
-	table_write();
+	allocation_table_write();
 	reap();
 }
 
@@ -275,7 +276,7 @@ static void discard(uint64_t id)
 			break;
 		}
 	}
-	table_write();
+	allocation_table_write();
 }
 
 void memory_discard(uint64_t id)
@@ -372,7 +373,7 @@ tutti_status window_mem_withdraw(struct window *w)
 				status = make_private(region_of(a, rank), a->stride);
 		}
 	}
-	table_write();
+	allocation_table_write();
 	pthread_mutex_unlock(&lock);
 	return status;
 }

@@ -11,14 +11,14 @@ struct reach {
 /* allocation_table.c: the allocation in which ptr lies. From any thread, without a lock. */
 struct reach memory_find(const void *ptr, size_t bytes);
 /* Writes the table anew. Its callers take turns. */
-struct table_entry {
+struct allocation_entry {
 	uintptr_t first, end;
 	uint64_t id;
 };
 #define ALLOCATIONS_MAX 1024u
-void table_begin(void);
-void table_add(uint32_t i, struct table_entry entry); /* in the order of addresses */
-void table_end(uint32_t count);
+void allocation_table_begin(void);
+void allocation_table_add(uint32_t i, struct allocation_entry entry); /* in the order of addresses */
+void allocation_table_end(uint32_t count);
 
 /* Where this process sees allocation id, when every rank of this window does; else NULL. */
 uint8_t *memory_base(struct window *window, uint64_t id);

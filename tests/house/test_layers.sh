@@ -119,8 +119,4 @@ for line in '	if (strcmp(list[i]->name, "tcp") == 0)' 'extern const struct tutti
 done
 names_users collectives/engine && complain "the engine may name no collective and no transport"
 names_transports core memory rendezvous collectives train launch && complain "only transport/ may know a transport by its name"
-
-# Names of transports are for the registry; describe.c still asks for them, and leaves this list when it no longer does.
-names=$(grep -rlE '"(tcp|shm|sim)"' memory rendezvous collectives train)
-[ "$(basename -a $names)" = describe.c ] || complain "names of transports are in: ${names:-no file, also not in describe.c}"
 exit $failures
