@@ -227,15 +227,16 @@ static void test_taken_back(void **state)
  */
 static void test_when(void **state)
 {
-	struct tutti_comm comm = {.size = RANKS, .ranks_on_host = RANKS, .env = {.spread = 1}};
+	struct tutti_comm comm = {
+		.size = RANKS, .place.ranks_on_host = RANKS, .settings.env = {.spread = 1}};
 
 	(void)state;
 	assert_true(windows[0]->spread.is_on);
 	assert_true(comm_window_config(&comm).spreads);
-	comm.ranks_on_host++;
+	comm.place.ranks_on_host++;
 	assert_false(comm_window_config(&comm).spreads);
-	comm.ranks_on_host--;
-	comm.env.spread = 0;
+	comm.place.ranks_on_host--;
+	comm.settings.env.spread = 0;
 	assert_false(comm_window_config(&comm).spreads);
 }
 
