@@ -1,7 +1,7 @@
 /* Errors of the training layer. The layer uses the public API only, so it stores messages with
  * tutti_set_error, and tutti_comm_error(NULL) returns them. */
-#ifndef TRAIN_TRAIN_ERROR_H
-#define TRAIN_TRAIN_ERROR_H
+#ifndef TRAIN_ERROR_H
+#define TRAIN_ERROR_H
 
 #include <tutti/tutti.h>
 

@@ -1,8 +1,8 @@
 /* The sizes of the slots that a trainer needs for whole units while they are gathered and for whole
  * gradients until they are reduced. Arithmetic on layout, model and config, with the same result on
  * all ranks. */
-#ifndef TRAIN_SLOTS_H
-#define TRAIN_SLOTS_H
+#ifndef TRAIN_SLOT_SIZES_H
+#define TRAIN_SLOT_SIZES_H
 
 #include "train/model/span_layout.h"
 

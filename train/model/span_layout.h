@@ -1,7 +1,7 @@
 /* How a model lies in memory: which parameters are sent together, and which part belongs to which
  * rank. Arithmetic, with the same result on every rank. */
-#ifndef TRAIN_LAYOUT_H
-#define TRAIN_LAYOUT_H
+#ifndef TRAIN_SPAN_LAYOUT_H
+#define TRAIN_SPAN_LAYOUT_H
 
 #include "train/model/model.h"
 
