@@ -223,7 +223,7 @@ static void test_other_user(void **state)
 	pid_t pid = fork();
 	if (pid == 0) {
 		struct shm_hello hello = good_hello(&w, 1, 0);
-		struct lane_memory *segment;
+		struct shared_memory *segment;
 		int memory, fd;
 		char byte;
 		alarm(20);

@@ -28,7 +28,7 @@ void shm_accepted_drop(struct shm_endpoint *endpoint, struct shm_accepted *accep
 		endpoint->accepted_count--;
 	admission_remove(&endpoint->pending, &accepted->pending);
 	shm_watch_close(endpoint, &accepted->watch);
-	lane_memory_close(accepted->lane);
+	shared_memory_close(accepted->lane);
 	/* The look that is under way may still hold an event of it. */
 	accepted->next = endpoint->closed;
 	endpoint->closed = accepted;

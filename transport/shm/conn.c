@@ -83,7 +83,7 @@ void shm_conn_fail(struct shm_conn *conn, tutti_status status, const char *forma
 	shm_conn_deactivate(conn);
 	shm_conn_settle(conn);
 	shm_watch_close(shm_endpoint_of(conn), &conn->watch);
-	lane_memory_close(conn->lane);
+	shared_memory_close(conn->lane);
 	conn->lane = NULL;
 }
 

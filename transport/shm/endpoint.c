@@ -306,7 +306,7 @@ static void shm_close(struct tutti_conn *base)
 	shm_conn_deactivate(conn);
 	shm_conn_settle(conn);
 	shm_watch_close(endpoint, &conn->watch);
-	lane_memory_close(conn->lane);
+	shared_memory_close(conn->lane);
 	forget_done(endpoint, base);
 	remember_failed(endpoint, conn);
 	free(conn->ended);

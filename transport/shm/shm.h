@@ -73,7 +73,7 @@ struct shm_conn {
 	struct shm_conn *next_active, **active_link;
 	uint64_t deadline_ns;           /* of settling                                           */
 	char name[40];                  /* the peer's listener                                   */
-	struct lane_memory *lane;
+	struct shared_memory *lane;
 	struct byte_ring_writer out;
 	struct byte_ring_reader in;
 	struct tutti_done sends, recvs; /* posted                                                */
@@ -95,7 +95,7 @@ struct shm_accepted {
 	bool is_known;                  /* the hello came and is for us; the rest is from it     */
 	enum shm_purpose purpose;
 	int from, channel;
-	struct lane_memory *lane;
+	struct shared_memory *lane;
 	struct admission_entry pending; /* while not known                                       */
 };
 
