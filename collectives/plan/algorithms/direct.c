@@ -142,14 +142,19 @@ struct cost direct_all_reduce_cost(struct topology p)
 }
 
 /* all_gather and all_to_all, by bytes of a block. */
-struct cost direct_phase_cost(struct topology p)
+struct cost direct_all_gather_cost(struct topology p)
 {
 	return at_once(p, 1, p.ranks - 1, (double)p.ranks / p.nodes);
 }
 
+struct cost direct_all_to_all_cost(struct topology p)
+{
+	return direct_all_gather_cost(p);
+}
+
 struct cost direct_reduce_scatter_cost(struct topology p)
 {
-	struct cost c = direct_phase_cost(p);
+	struct cost c = direct_all_gather_cost(p);
 	c.reduced = sum_of_all(p);
 	return c;
 }

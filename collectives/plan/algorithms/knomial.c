@@ -259,6 +259,11 @@ struct cost knomial_gather_cost(struct topology p)
 	return c;
 }
 
+struct cost knomial_scatter_cost(struct topology p)
+{
+	return knomial_gather_cost(p);
+}
+
 static struct cost up_and_down(struct topology p)
 {
 	int up = log2_up(p.ranks), down = (up + 1) / 2;

@@ -92,14 +92,14 @@ struct cost ring_all_reduce_cost(struct topology p)
 }
 
 /* all_gather, by bytes of a block. */
-struct cost ring_phase_cost(struct topology p)
+struct cost ring_all_gather_cost(struct topology p)
 {
 	return cost_flat(p, p.ranks - 1, p.ranks - 1, 1);
 }
 
 struct cost ring_reduce_scatter_cost(struct topology p)
 {
-	struct cost c = ring_phase_cost(p);
+	struct cost c = ring_all_gather_cost(p);
 	c.reduced = p.ranks - 1;
 	return c;
 }

@@ -111,7 +111,7 @@ struct cost two_level_all_reduce_cost(struct topology p)
 }
 
 /* reduce_scatter and all_gather, by bytes of a block. */
-struct cost two_level_phase_cost(struct topology p)
+struct cost two_level_all_gather_cost(struct topology p)
 {
 	double local = (double)p.ranks / p.nodes;
 	struct cost c = {0};
@@ -122,6 +122,11 @@ struct cost two_level_phase_cost(struct topology p)
 	c.link[LINK_LOCAL].messages = local - 1;
 	c.link[LINK_NET].messages = p.nodes - 1;
 	return c;
+}
+
+struct cost two_level_reduce_scatter_cost(struct topology p)
+{
+	return two_level_all_gather_cost(p);
 }
 
 struct cost two_level_broadcast_cost(struct topology p)
