@@ -12,7 +12,7 @@ static void show_failure(const struct tutti_work *work)
 		engine_show_failure(work->parts->engine[i]);
 }
 
-/* A thread that learns of a failure by waiting has the sentence too. */
+/* A thread that learns of a failure by waiting has the error message too. */
 static tutti_status verdict(const struct tutti_work *work)
 {
 	if (__builtin_expect(work->status != TUTTI_OK, 0)) {
