@@ -1,5 +1,5 @@
 /* The control ring as the engine sees it: made, asked, told, and ended. Its messages are in
- * control_ring.c. */
+ * ring_messages.c. */
 #include "collectives/control/control_internal.h"
 
 #include "core/cancel.h"

@@ -86,7 +86,7 @@ struct control {
 	char message[ERROR_BYTES];
 };
 
-/* control_ring.c */
+/* ring_messages.c */
 void control_post(struct control_link *link, const struct control_message *message);
 /* What waited to be said before does not matter any more. */
 void control_post_last(struct control_link *link, const struct control_message *message);
@@ -104,17 +104,17 @@ void control_decide(struct control *c, const struct failure *failure);
 /* "Rank 3 (process 311 on box)". Returns text. */
 const char *control_who(const struct control *c, int rank, char *text, size_t text_bytes);
 
-/* control_links.c */
+/* ring_repair.c */
 tutti_status control_link_up(struct control_link *link); /* to link->peer */
 /* Another neighbour for each link that was cut. Nothing of theirs may be on the done list. */
 void control_mend(struct control *c);
 
-/* control_watch.c */
+/* ring_watch.c */
 void control_watch(struct control *c); /* a wait lasts */
 void control_take_watch(struct control_link *link, const struct control_message *message);
 void control_tick(struct control *c);  /* measures silence */
 
-/* control_notes.c */
+/* ring_calls.c */
 void control_send_notes(struct control_link *link, uint64_t first, uint64_t last);
 void control_take_notes(struct control_link *link, const struct control_message *message);
 void control_look(struct control *c); /* again at what is kept */

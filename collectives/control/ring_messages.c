@@ -1,5 +1,5 @@
 /* The control ring at work: messages in and out, and what they make it decide. Notes are compared
- * in control_notes.c. */
+ * in ring_calls.c. */
 #include "collectives/control/control_internal.h"
 
 #include "core/clock.h"
