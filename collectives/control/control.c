@@ -1,5 +1,5 @@
 /* The control ring as the engine sees it: made, asked, told, and ended. Its messages are in
- * control_ring.c. */
+ * ring_messages.c. */
 #include "collectives/control/control_internal.h"
 
 #include "core/cancel.h"
@@ -30,10 +30,10 @@ static void look_for_leavers(struct control *c, uint64_t sequence)
 			 "call #%llu.",
 			 control_who(c, r, who, sizeof who), (unsigned long long)known->left_at,
 			 c->config.rank, (unsigned long long)sequence);
-		control_decide(c, &(struct notice){.status = TUTTI_ERR_PEER,
-						   .dead = r,
-						   .sequence = sequence,
-						   .sentence = text});
+		control_decide(c, &(struct failure){.status = TUTTI_ERR_PEER,
+						    .rank = r,
+						    .sequence = sequence,
+						    .message = text});
 		return;
 	}
 }
@@ -46,10 +46,10 @@ void control_slow(struct control *c, uint64_t sequence, bool is_bad)
 	if (sequence != NO_CALL)
 		look_for_leavers(c, sequence);
 	if (c->dead >= 0 && is_bad)
-		control_decide(c, &(struct notice){.status = TUTTI_ERR_PEER,
-						   .dead = c->dead,
-						   .sequence = sequence,
-						   .sentence = c->death});
+		control_decide(c, &(struct failure){.status = TUTTI_ERR_PEER,
+						    .rank = c->dead,
+						    .sequence = sequence,
+						    .message = c->death});
 	control_watch(c);
 	control_tick(c);
 	if (sequence != NO_CALL && c->slow_told != sequence + 1 && !c->has_failed) {
@@ -100,18 +100,14 @@ bool control_all_agree(struct control *c, uint64_t sequence)
 	return agree;
 }
 
-void control_tell(struct control *c, tutti_status status, int dead, int pending,
-		  const char *sentence)
+void control_fail(struct control *c, const struct failure *failure, int pending)
 {
-	struct notice notice = {.status = status,
-				.dead = dead,
-				.sequence = recorder_issued(c->config.recorder),
-				.sentence = sentence};
+	struct failure own = *failure;
+	uint64_t issued = recorder_issued(c->config.recorder);
 
-	notice.sequence -=
-		(uint64_t)pending < notice.sequence ? (uint64_t)pending : notice.sequence;
+	own.sequence = issued - ((uint64_t)pending < issued ? (uint64_t)pending : issued);
 	pthread_mutex_lock(&c->lock);
-	control_decide(c, &notice);
+	control_decide(c, &own);
 	c->is_delivered = true;
 	control_settle(c);
 	control_unlock(c);
@@ -158,7 +154,7 @@ tutti_status control_create(struct control **out, const struct control_config *c
 	return TUTTI_OK;
 }
 
-void control_bind(struct control *c, void (*on_failure)(void *arg, const struct notice *notice),
+void control_bind(struct control *c, void (*on_failure)(void *arg, const struct failure *failure),
 		  void (*wake)(void), void *arg)
 {
 	c->on_failure = on_failure;
@@ -174,12 +170,12 @@ static bool is_settled(struct control *c, tutti_status *status)
 	pthread_mutex_lock(&c->lock);
 	for (int i = 0; i < c->link_count; i++)
 		all_up &= c->links[i].is_up;
-	*status = c->has_failed ? c->verdict.status : TUTTI_OK;
+	*status = c->has_failed ? c->decided.status : TUTTI_OK;
 	if (*status == TUTTI_OK && !all_up && c->dead >= 0 &&
 	    clock_now_ns() >= c->dead_ns + LAST_WORD_NS)
 		*status = fail(TUTTI_ERR_PEER, "%s", c->death);
 	else if (*status != TUTTI_OK)
-		fail(*status, "%s", c->sentence);
+		fail(*status, "%s", c->message);
 	pthread_mutex_unlock(&c->lock);
 	return all_up || *status != TUTTI_OK;
 }

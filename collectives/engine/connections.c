@@ -16,7 +16,7 @@ struct tutti_conn *engine_connect(struct engine *e, int peer, int channel)
 		status = r->endpoint->transport->connect(r->endpoint, peer, channel, r->address,
 							 r->address_bytes, &conn);
 	if (status != TUTTI_OK)
-		engine_set_failure(e, status, -1, last_error());
+		engine_set_failure(e, status, FAILURE_NO_RANK, last_error());
 	return conn;
 }
 

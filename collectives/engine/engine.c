@@ -69,9 +69,9 @@ tutti_status engine_create(struct engine **engine, const struct engine_config *c
 	return TUTTI_OK;
 }
 
-static void on_failure(void *arg, const struct notice *notice)
+static void on_failure(void *arg, const struct failure *failure)
 {
-	engine_take_notice(arg, notice);
+	engine_take_failure(arg, failure);
 	engine_try_clean(arg);
 }
 
@@ -191,9 +191,9 @@ bool engine_is_broken(struct engine *e)
 
 /* The helper cleans up if it can: closing an endpoint that has undelivered bytes takes up to half a
  * second. */
-void engine_abort(struct engine *e, const char *sentence)
+void engine_abort(struct engine *e, const char *message)
 {
-	engine_set_failure(e, TUTTI_ERR_ABORTED, -1, sentence);
+	engine_set_failure(e, TUTTI_ERR_ABORTED, FAILURE_NO_RANK, message);
 	if (!helper_clean(e))
 		engine_try_clean(e);
 }

@@ -83,7 +83,7 @@ struct job_spec {
 	bool checks_counts;               /* all_to_allv: pairs compare their counts        */
 	struct call_args args;
 	struct p2p_args p2p;
-	const char *name, *algorithm; /* of the call, for sentences                    */
+	const char *name, *algorithm; /* of the call, for messages                     */
 	struct trace_mark trace;
 	int timeout_ms;
 	tutti_done_fn done;
@@ -102,9 +102,9 @@ tutti_status engine_run_window(struct engine *engine, const struct call_args *ar
 /* One pass over everything; for the simulator and the helper. Returns whether anything happened. */
 bool engine_progress(struct engine *engine);
 /* From any thread, any time: the first failure sticks, everything pending ends with it. */
-void engine_fail(struct engine *engine, tutti_status status, const char *sentence);
+void engine_fail(struct engine *engine, tutti_status status, const char *message);
 /* The same, but somebody else cleans up, so that the caller need not wait for that. */
-void engine_abort(struct engine *engine, const char *sentence);
+void engine_abort(struct engine *engine, const char *message);
 tutti_status engine_status(const struct engine *engine);
 /* After a failure: returns when nothing of ours touches a caller's buffer any more. */
 void engine_settle_failure(struct engine *engine);

@@ -109,7 +109,7 @@ struct suspect {
 	int peer;            /* PEER: whose it was; else -1 */
 	uint64_t since_ns;
 	uint64_t sequence; /* of the call that saw it, or NO_CALL */
-	char sentence[ERROR_BYTES];
+	char message[ERROR_BYTES];
 };
 
 /* While this rank is in no call: the descriptors that wake the helper when a peer needs bytes sent
@@ -139,7 +139,7 @@ struct engine {
 	int free_run_count;
 	uint32_t passes;
 	struct suspect suspect;
-	uint64_t notice_ns; /* when the notice was first looked at                       */
+	uint64_t reported_ns; /* when the failure was first looked at                       */
 	uint64_t looked_ns; /* when watch last asked around */
 	uint64_t told_ns;   /* when the trace was last told what is waited for */
 	bool is_clean; /* after a failure: nothing of ours is posted any more */
@@ -156,9 +156,9 @@ struct engine {
 	pthread_mutex_t fail_lock;      /* of status and error, written once                 */
 	atomic_int status, failed_peer; /* failed_peer: rank + 1, or 0                       */
 	char error[ERROR_BYTES];
-	struct notice notice; /* under fail_lock: what another rank has failed with      */
-	char notice_sentence[ERROR_BYTES];
-	atomic_int has_notice;  /* enum notice_state                                             */
+	struct failure reported; /* under fail_lock: what another rank has failed with      */
+	char reported_message[ERROR_BYTES];
+	atomic_int report_state; /* enum report_state                                            */
 	atomic_int refs;        /* the owner, and every work outside                 */
 	atomic_int async_works; /* under way: what the helper is there for           */
 	atomic_int is_dirty;    /* has failed, and the helper is to clean up         */
@@ -193,9 +193,9 @@ void engine_resend(struct engine *e, struct resend *resend);
 bool engine_in_doubt(struct engine *e);
 
 /* failure.c */
-/* The first failure stays, and all ranks of the ring are told. dead: the rank whose death it was, or -1. From any thread;
- * whoever holds the lock, this thread perhaps, cleans up when it lets go. */
-void engine_set_failure(struct engine *e, tutti_status status, int dead, const char *sentence);
+/* The first failure stays, and the other ranks are told. rank: as in struct failure. From any thread; the holder of the
+ * lock, this thread perhaps, cleans up when it lets go. */
+void engine_set_failure(struct engine *e, tutti_status status, int rank, const char *message);
 /* The failure of work's call. */
 void engine_fail_in(struct engine *e, const struct tutti_work *work, tutti_status status, const char *why);
 /* The call that waits for room has waited too long, or what keeps it out has. */
@@ -216,17 +216,17 @@ void work_tell(struct engine *e, const struct tutti_work *work, uint64_t now); /
 void window_tell(struct engine *e, struct window_run *run, const struct trace_mark *mark, uint64_t now);
 
 /* watch.c */
-enum notice_state { NOTICE_NONE, NOTICE_NEW, NOTICE_LATER };
+enum report_state { REPORT_NONE, REPORT_NEW, REPORT_SEEN };
 /* Takes note of a failure of all; from any thread, without the lock. */
-void engine_take_notice(struct engine *e, const struct notice *notice);
+void engine_take_failure(struct engine *e, const struct failure *failure);
 /* Fails with it, unless calls are under way that may well come to a good end first: then later. */
-void engine_act_on_notice(struct engine *e);
+void engine_act_on_failure(struct engine *e);
 void engine_watch(struct engine *e); /* now and then while works are under way */
 /* For a rank that is in no call: asks around as a slow call would. */
 void engine_ask_around(struct engine *e);
 /* A connection that work used (or NULL) has failed. True: it waits for somebody to explain that, and the
  * engine fails later; false: there is nobody, or nothing to explain. */
-bool engine_suspect(struct engine *e, const struct tutti_work *work, int peer, tutti_status status, const char *sentence);
+bool engine_suspect(struct engine *e, const struct tutti_work *work, int peer, tutti_status status, const char *message);
 /* work's connection to peer is lost, for why; that is the failure unless somebody knows better. */
 void engine_lost(struct engine *e, const struct tutti_work *work, int peer, tutti_status status, const char *why);
 
@@ -266,7 +266,7 @@ void engine_settle(struct engine *e); /* what can be done without asking anybody
 void engine_clean_up(struct engine *e); /* after a failure; once */
 /* How every holder of the lock lets it go: a failure that came meanwhile is cleaned up. */
 void engine_unlock(struct engine *e);
-/* Without the lock, after a failure was set or a notice taken: cleans up, unless another thread has the lock and will. */
+/* Without the lock, after a failure was set or a failure taken: cleans up, unless another thread has the lock and will. */
 void engine_try_clean(struct engine *e);
 /* Sleeps, without the lock, until an endpoint or the window has news, or 1 ms. */
 void engine_sleep(struct engine *e);

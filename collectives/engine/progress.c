@@ -38,13 +38,13 @@ void engine_clean_up(struct engine *e)
 void engine_unlock(struct engine *e)
 {
 	for (;;) {
-		if (e->has_notice && !e->stop)
-			engine_act_on_notice(e);
+		if (e->report_state && !e->stop)
+			engine_act_on_failure(e);
 		if (e->stop)
 			engine_clean_up(e);
 		bool is_clean = e->is_clean;
 		pthread_mutex_unlock(&e->lock);
-		if (is_clean || (!e->stop && e->has_notice != NOTICE_NEW) ||
+		if (is_clean || (!e->stop && e->report_state != REPORT_NEW) ||
 		    pthread_mutex_trylock(&e->lock) != 0)
 			return;
 	}
@@ -141,9 +141,9 @@ void engine_try_clean(struct engine *e)
 		engine_unlock(e);
 }
 
-void engine_fail(struct engine *e, tutti_status status, const char *sentence)
+void engine_fail(struct engine *e, tutti_status status, const char *message)
 {
-	engine_set_failure(e, status, -1, sentence);
+	engine_set_failure(e, status, FAILURE_NO_RANK, message);
 	engine_try_clean(e);
 }
 

@@ -334,7 +334,7 @@ static void counts_differ(struct engine *e, const struct tutti_work *work,
 		 work->spec.name, (unsigned long long)work->spec.args.sequence, e->config.rank,
 		 count, peer, io->conn->error);
 	if (!engine_suspect(e, work, peer, TUTTI_ERR_MISMATCH, text))
-		engine_set_failure(e, TUTTI_ERR_MISMATCH, -1, text);
+		engine_set_failure(e, TUTTI_ERR_MISMATCH, FAILURE_NO_RANK, text);
 }
 
 /* The message of the connection, then the progress of the run. */

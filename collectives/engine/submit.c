@@ -84,8 +84,8 @@ static tutti_status submit(struct engine *e, const struct job_spec *spec, bool i
 {
 	struct tutti_work *work;
 	make_room(e, spec);
-	if (e->has_notice && !e->stop)
-		engine_act_on_notice(e);
+	if (e->report_state && !e->stop)
+		engine_act_on_failure(e);
 	if (e->stop)
 		return engine_status(e);
 	tutti_status status = new_work(e, spec, &work);

@@ -65,7 +65,7 @@ static struct p2p_peer *open_peer(struct p2p *p, int rank)
 		return p->peers[rank];
 	struct p2p_peer *peer = calloc(1, sizeof *peer);
 	if (!peer) {
-		engine_set_failure(e, TUTTI_ERR_MEMORY, -1,
+		engine_set_failure(e, TUTTI_ERR_MEMORY, FAILURE_NO_RANK,
 				   "no memory for messages from and to a rank");
 		return NULL;
 	}
@@ -185,7 +185,7 @@ static void io_failed(struct engine *e, struct engine_io *io)
 		p2p_sent(own);
 	bool is_late = status == TUTTI_ERR_PEER || status == TUTTI_ERR_TIMEOUT;
 	if (!is_late || (own->what == P2P_SLOT_OUT && status != TUTTI_ERR_PEER))
-		engine_set_failure(e, status, -1, peer->why);
+		engine_set_failure(e, status, FAILURE_NO_RANK, peer->why);
 }
 
 static bool is_drained(struct engine *e)

@@ -134,10 +134,10 @@ void p2p_nonsense(struct p2p_peer *peer, const char *what)
 	char text[200];
 	snprintf(text, sizeof text, "rank %d: rank %d sent %s: point-to-point messages are broken",
 		 p2p_engine(peer)->config.rank, peer->rank, what);
-	engine_set_failure(p2p_engine(peer), TUTTI_ERR_INTERNAL, -1, text);
+	engine_set_failure(p2p_engine(peer), TUTTI_ERR_INTERNAL, FAILURE_NO_RANK, text);
 }
 
-/* The same sentence on both ranks. */
+/* The same message on both ranks. */
 static void fail_mismatch(struct engine *e, int from, int to, const struct p2p_header *h)
 {
 	char text[ERROR_BYTES];
@@ -147,7 +147,7 @@ static void fail_mismatch(struct engine *e, int from, int to, const struct p2p_h
 		"%d) for it: count and dtype of both must be equal",
 		from, dtype_name((tutti_dtype)h->dtype), (unsigned long long)h->count, h->tag, to,
 		dtype_name((tutti_dtype)h->recv_dtype), (unsigned long long)h->recv_count, h->tag);
-	engine_set_failure(e, TUTTI_ERR_MISMATCH, -1, text);
+	engine_set_failure(e, TUTTI_ERR_MISMATCH, FAILURE_NO_RANK, text);
 }
 
 void p2p_verdict_sent(struct p2p_peer *peer)

@@ -55,7 +55,7 @@ static bool make_kept(struct p2p_peer *peer)
 	uint8_t *data = kept ? malloc(bytes) : NULL;
 	if (!data) {
 		free(kept);
-		engine_set_failure(p2p_engine(peer), TUTTI_ERR_MEMORY, -1,
+		engine_set_failure(p2p_engine(peer), TUTTI_ERR_MEMORY, FAILURE_NO_RANK,
 				   "no memory for messages that no recv has asked for yet");
 		return false;
 	}
@@ -90,7 +90,7 @@ struct p2p_arrival *p2p_keep_request(struct p2p_peer *peer, const struct p2p_hea
 	else
 		a = malloc(sizeof *a);
 	if (!a) {
-		engine_set_failure(p->engine, TUTTI_ERR_MEMORY, -1,
+		engine_set_failure(p->engine, TUTTI_ERR_MEMORY, FAILURE_NO_RANK,
 				   "no memory for a peer's requests");
 		return NULL;
 	}
