@@ -552,6 +552,7 @@ static void death_while_joining_is_said_to_all(void **state)
 
 int main(void)
 {
+	test_ports(); /* its descriptor is not counted */
 	int fds = ranks_count_dir("/proc/self/fd");
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_wrong_secret_is_the_strangers_problem),
