@@ -1,4 +1,4 @@
-/* See patience.h. */
+/* The hook: see cancel.h. */
 #include "core/cancel.h"
 
 #include "core/clock.h"

@@ -90,7 +90,7 @@ static void a_wrong_secret_is_said_after_all_ports(void **state)
 	ranks_start(&runs[0]);
 	ranks_start(&stranger);
 	ranks_finish(&stranger);
-	ranks_expect(&stranger, TUTTI_ERR_AUTH, "nobody who knows this rank's secret listens");
+	ranks_expect(&stranger, TUTTI_ERR_AUTH, "no process that knows this rank's secret listens");
 	ranks_start(&runs[1]);
 	ranks_finish(&runs[0]);
 	ranks_finish(&runs[1]);
