@@ -36,16 +36,6 @@
 #include "memory/dtype.h"
 #include "memory/ops.h"
 
-static void line_post(struct window *w, const struct window_run *run)
-{
-	struct line *line = line_of(w, run->number, w->rank);
-	atomic_store_explicit(&line->header, line_header(run), memory_order_release);
-	doorbell_ring(w);
-	/* The others have the next line in their caches. It is taken from them now, while this rank
-	 * waits, and not when it posts that line. */
-	prefetch_to_write(line_of(w, run->number + 1, w->rank));
-}
-
 /* The sizes of its blocks: of all ranks the same, or as the caller's arrays say. */
 static void measure(struct window *w, struct window_run *run)
 {
@@ -135,7 +125,6 @@ static void set_peers(const struct window *w, struct window_run *run)
 	run->peer = run->first;
 }
 
-/* There is room: says what this rank has to say. */
 void entry_post(struct window *w, struct window_run *run)
 {
 	struct line *line = line_of(w, run->number, w->rank);
@@ -150,7 +139,11 @@ void entry_post(struct window *w, struct window_run *run)
 		begin_long(w, run, line);
 		run->phase = PHASE_LINES;
 	}
-	line_post(w, run);
+	atomic_store_explicit(&line->header, line_header(run), memory_order_release);
+	doorbell_ring(w);
+	/* The others have this rank's next line in their caches. It is taken from them now, while
+	 * this rank waits, and not when it posts that line. */
+	prefetch_to_write(line_of(w, run->number + 1, w->rank));
 	if (run->is_small && run->payload > LINE_PAYLOAD && w->policy.spins)
 		small_hand_over(w, run);
 	if (run->is_small)
@@ -199,10 +192,10 @@ tutti_status entry_see_room(struct window *w, struct window_run *run)
 		atomic_load_explicit(&line_of(w, run->room, w->rank)->header, memory_order_relaxed);
 
 	for (; run->peer < w->size; run->peer++) {
-		struct line *line = line_of(w, run->room, run->peer);
+		uint64_t got;
 		if (progress_lacks_room(w, run, run->peer))
 			return TUTTI_IN_PROGRESS;
-		uint64_t got = atomic_load_explicit(&line->header, memory_order_acquire);
+		got = line_header_of(w, run->room, run->peer);
 		if ((uint32_t)got == run->room && got != mine)
 			return failure_mismatch(w, run, run->peer);
 	}

@@ -34,7 +34,11 @@ static inline bool progress_is_over(const struct window_run *run)
 }
 
 /* Whether run waits for other ranks' lines. */
-bool progress_at_lines(const struct window_run *run);
+static inline bool progress_at_lines(const struct window_run *run)
+{
+	return run->phase == PHASE_LINES || run->phase == PHASE_SMALL;
+}
+
 /* Whether run, which has not posted its line, must not do so before rank has come further. */
 bool progress_lacks_room(const struct window *window, const struct window_run *run, int rank);
 /* What the step that run has come to waits for. */
@@ -45,7 +49,17 @@ bool progress_lacks(const struct window *window, const struct window_run *run, s
 /* The same, or rank is so far behind that the root may wait for it. */
 bool progress_trails(const struct window *window, const struct window_run *run, struct need need,
 		     int rank);
-/* Whether run may get on, or a rank has failed. */
-bool progress_is_ready(const struct window *window, const struct window_run *run);
+/* Whether run may get on, or a rank has failed. A wait looks here again and again. */
+static inline bool progress_is_ready(const struct window *w, const struct window_run *run)
+{
+	bool lacks;
+
+	if (progress_at_lines(run)) /* the first line that was missing; one that disagrees counts */
+		lacks = run->peer < run->peers &&
+			(uint32_t)line_header_of(w, run->number, run->peer) != run->number;
+	else
+		lacks = window_waits_for(w, run) >= 0;
+	return !lacks || board_has_failed(&w->board);
+}
 
 #endif

@@ -95,6 +95,11 @@ static inline uint8_t *payload_of(const struct window *w, uint32_t number, int r
 	return w->at.bodies + line_index(w, number, rank) * w->geometry.body_bytes;
 }
 
+static inline uint64_t line_header_of(const struct window *w, uint32_t number, int rank)
+{
+	return atomic_load_explicit(&line_of(w, number, rank)->header, memory_order_acquire);
+}
+
 static inline uint64_t line_header(const struct window_run *run)
 {
 	return run->number | (uint64_t)run->args.fingerprint << 32;
