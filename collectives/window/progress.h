@@ -4,15 +4,16 @@
 
 #include "collectives/window/window_internal.h"
 
-/* ROOM: it has not posted its line; see entry.c. LINES and SMALL: it waits for other ranks' lines, of which
- * SMALL are the data. STEPS: it goes its path. */
+/* ROOM: it has not posted its line; see entry.c. LINES and SMALL: it waits for other ranks' lines,
+ * of which SMALL are the data. STEPS: it goes its path. */
 enum phase { PHASE_ROOM, PHASE_LINES, PHASE_SMALL, PHASE_STEPS, PHASE_DONE, PHASE_FAILED };
 
 /* What the next step of a run waits for: a word of the other ranks, or of those that matter. */
 struct need {
 	enum word word;
 	uint64_t value; /* 0: it waits for nothing */
-	bool (*of)(const struct window *window, const struct window_run *run, int rank); /* NULL: all */
+	/* Whether rank matters; NULL: every other rank does. */
+	bool (*of)(const struct window *window, const struct window_run *run, int rank);
 };
 
 /* How a run moves its data once its lines are there. */

@@ -66,7 +66,8 @@ struct window {
 tutti_status window_create(struct window **window, struct segment *segment,
 			   const struct window_config *config);
 
-/* window_board.c: from now on all calls fail with status, unless they do already. last_error is the message. */
+/* window_board.c: from now on all calls fail with status, unless they do already. last_error is the
+ * message. */
 void window_stick(struct window *window, tutti_status status);
 
 /* window.c: moves run to its next post at the most, and looks after nothing else. */
