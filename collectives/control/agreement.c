@@ -125,12 +125,6 @@ void agreement_mark_dead(struct agreement *a, int rank, uint64_t now_ns)
 
 /* ---- what is heard --------------------------------------------------------------------------- */
 
-void agreement_decide(struct agreement *a, const uint8_t *value)
-{
-	memcpy(a->value, value, a->value_bytes);
-	a->end = a->value[a->rank] == MARK_MEMBER ? AGREEMENT_DECIDED : AGREEMENT_LEFT_OUT;
-}
-
 /* A rank above this one that calls takes this one for dead: it is called back, under a later
  * ballot. */
 static void take_call(struct agreement *a, int from, uint64_t ballot)

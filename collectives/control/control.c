@@ -42,7 +42,7 @@ void control_slow(struct control *c, uint64_t sequence, bool is_bad)
 {
 	pthread_mutex_lock(&c->lock);
 	control_settle(c);
-	control_look(c);
+	control_compare_kept(c);
 	if (sequence != NO_CALL)
 		look_for_leavers(c, sequence);
 	if (c->dead >= 0 && is_bad)
@@ -51,12 +51,12 @@ void control_slow(struct control *c, uint64_t sequence, bool is_bad)
 						    .sequence = sequence,
 						    .message = c->death});
 	control_watch(c);
-	control_tick(c);
+	control_measure_silence(c);
 	if (sequence != NO_CALL && c->slow_told != sequence + 1 && !c->has_failed) {
 		uint64_t first = sequence > CONTROL_BEFORE ? sequence - CONTROL_BEFORE : 0;
 		c->slow_told = sequence + 1;
 		for (int i = 0; i < c->link_count; i++)
-			control_send_notes(&c->links[i], first, first + CONTROL_NOTES - 1);
+			control_send_calls(&c->links[i], first, first + CONTROL_CALLS_MOST - 1);
 	}
 	control_settle(c);
 	control_unlock(c);
@@ -121,7 +121,7 @@ static tutti_status connect_link(struct control *c, int i)
 
 	l->control = c;
 	l->peer = (c->config.rank + (i ? 1 : c->config.size - 1)) % c->config.size;
-	return control_link_up(l);
+	return control_connect(l);
 }
 
 tutti_status control_create(struct control **out, const struct control_config *config)
@@ -219,9 +219,9 @@ void control_leave(struct control *c)
 				    .issued = recorder_issued(c->config.recorder)};
 
 	pthread_mutex_lock(&c->lock);
-	m.first = m.issued > CONTROL_NOTES ? m.issued - CONTROL_NOTES : 0;
+	m.first = m.issued > CONTROL_CALLS_MOST ? m.issued - CONTROL_CALLS_MOST : 0;
 	while (m.first + m.count < m.issued &&
-	       recorder_find(c->config.recorder, m.first + m.count, &m.notes[m.count]))
+	       recorder_find(c->config.recorder, m.first + m.count, &m.calls[m.count]))
 		m.count++;
 	for (int i = 0; i < c->link_count && !c->is_leaving; i++)
 		(c->has_failed ? control_post : control_post_last)(&c->links[i], &m);

@@ -35,7 +35,7 @@ static void ask(struct control_link *l, uint32_t hops)
 		return;
 	l->watched_ns = now;
 	if (!l->is_awaited) {
-		control_tick(c);
+		control_measure_silence(c);
 		l->is_awaited = true;
 		l->silent_ns = 0;
 		c->needs_helper = true;
@@ -90,7 +90,7 @@ static void give_up(struct control_link *l)
 
 /* A process that was stopped itself, or starved, wakes up late: what it could not hear meanwhile is
  * nobody's silence. */
-void control_tick(struct control *c)
+void control_measure_silence(struct control *c)
 {
 	uint64_t now = clock_now_ns(), passed = now - c->ticked_ns;
 
