@@ -11,10 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define GOODBYE_MS 500 /* how long destroy waits for its last words to be on their way */
-/* Who had to end a connection while it joined may say why, by the other one. */
-#define LAST_WORD_NS 200000000u
-
 /* ---- what the engine says ------------------------------------------------------------------ */
 
 /* A rank that has left made no more calls: whoever waits in a later one waits in vain. */
@@ -172,7 +168,7 @@ static bool is_settled(struct control *c, tutti_status *status)
 		all_up &= c->links[i].is_up;
 	*status = c->has_failed ? c->decided.status : TUTTI_OK;
 	if (*status == TUTTI_OK && !all_up && c->dead >= 0 &&
-	    clock_now_ns() >= c->dead_ns + LAST_WORD_NS)
+	    clock_now_ns() >= c->dead_ns + MS_TO_NS(LAST_WORD_MS))
 		*status = fail(TUTTI_ERR_PEER, "%s", c->death);
 	else if (*status != TUTTI_OK)
 		fail(*status, "%s", c->message);

@@ -4,6 +4,7 @@
 #define COLLECTIVES_CONTROL_CONTROL_INTERNAL_H
 
 #include "collectives/control/control.h"
+#include "collectives/control/deadlines.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -13,7 +14,6 @@
 #define CONTROL_BEFORE  7  /* of which before the call that is slow */
 #define CONTROL_QUEUE   16 /* messages that wait to be sent; the newest are dropped when it is full */
 #define CONTROL_MISSING 100
-#define CONTROL_LOOK_MS 50 /* how often what is kept is looked at */
 
 enum control_kind { CONTROL_HELLO, CONTROL_CALLS, CONTROL_WHO, CONTROL_DEAD, CONTROL_FAILED,
 		    CONTROL_LEAVING, CONTROL_WATCH, CONTROL_HERE };

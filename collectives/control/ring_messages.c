@@ -244,7 +244,7 @@ int control_arm(struct control *c, struct pollfd *fd, int *timeout_ms)
 	}
 	for (int i = 0; i < c->link_count && due_ms < 0; i++)
 		if (c->links[i].is_keeping || c->links[i].is_awaited)
-			due_ms = CONTROL_LOOK_MS;
+			due_ms = RING_LOOK_MS;
 	pthread_mutex_unlock(&c->lock);
 	if (due_ms >= 0 && (*timeout_ms < 0 || due_ms < *timeout_ms))
 		*timeout_ms = due_ms;

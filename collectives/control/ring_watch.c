@@ -9,18 +9,17 @@
 
 #include <stdio.h>
 
-#define INTERVAL_MS_MAX 1000
-#define PAUSE_NS        1000000000u /* looks that lie further apart are of different waits */
-#define TICK_NS_MAX     (2 * CONTROL_LOOK_MS * 1000000u)
+#define PAUSE_NS    1000000000u /* looks that lie further apart are of different waits */
+#define TICK_NS_MAX MS_TO_NS(2 * RING_LOOK_MS)
 
 static uint64_t silence_ns(const struct control *c)
 {
-	return (uint64_t)c->config.silence_ms * 1000000u;
+	return MS_TO_NS(c->config.silence_ms);
 }
 
 static uint64_t interval_ns(const struct control *c)
 {
-	uint64_t most = INTERVAL_MS_MAX * 1000000u, interval = silence_ns(c) / 4;
+	uint64_t most = MS_TO_NS(WATCH_MS), interval = silence_ns(c) / 4;
 	return interval < most ? interval : most;
 }
 
