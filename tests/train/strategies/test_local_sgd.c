@@ -147,7 +147,7 @@ static void one_step(tutti_trainer *t, const struct run *run, int step)
 static void check_compared(tutti_trainer *t, int steps)
 {
 	uint64_t before = collectives(t);
-	char message[96];
+	char message[160];
 
 	if (t->size == 1 || steps % EVERY == 0) {
 		CHECK(tutti_check_replicas(t) == TUTTI_OK);
