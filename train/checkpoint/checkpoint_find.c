@@ -106,8 +106,8 @@ static tutti_status check_step(const struct checkpoint_index *index, const char 
 }
 
 /* Returns OK and sets found->path if the checkpoint is whole; otherwise notes what is wrong. */
-static tutti_status look_at(struct checkpoint_found *found, const char *dir,
-			    struct checkpoint_name name)
+static tutti_status try_checkpoint(struct checkpoint_found *found, const char *dir,
+				   struct checkpoint_name name)
 {
 	struct checkpoint_index index = {0};
 	char text[CHECKPOINT_NAME_BYTES];
@@ -137,25 +137,25 @@ static tutti_status look_at(struct checkpoint_found *found, const char *dir,
 
 tutti_status checkpoint_dir_find(struct checkpoint_found *found, const char *dir)
 {
-	struct checkpoint_found looked = {.step = -1};
+	struct checkpoint_found result = {.step = -1};
 	struct checkpoint_name *names = NULL;
 	struct stat about;
 	size_t count = 0;
 
 	if (stat(dir, &about) != 0 && errno == ENOENT) {
-		*found = looked;
+		*found = result;
 		return TUTTI_OK;
 	}
 	TRY(checkpoint_names(&names, &count, dir));
 	tutti_status status = TUTTI_OK;
-	for (size_t i = 0; i < count && status == TUTTI_OK && !looked.path; i++)
-		status = look_at(&looked, dir, names[i]);
+	for (size_t i = 0; i < count && status == TUTTI_OK && !result.path; i++)
+		status = try_checkpoint(&result, dir, names[i]);
 	free(names);
 	TRY(status);
-	if (!looked.path && looked.passed_over)
+	if (!result.path && result.passed_over)
 		return train_fail(TUTTI_ERR_INVALID,
 				  "All %d checkpoints below '%s' are damaged. The newest: %s",
-				  looked.passed_over, disk_shown(dir), looked.message);
-	*found = looked;
+				  result.passed_over, disk_shown(dir), result.message);
+	*found = result;
 	return TUTTI_OK;
 }

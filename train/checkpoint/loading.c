@@ -207,7 +207,7 @@ static tutti_status read_scale(struct loading *in)
 			    "a finite and positive loss scale over its divisor");
 }
 
-static tutti_status look_at(struct loading *in)
+static tutti_status check_all(struct loading *in)
 {
 	TRY(check(in));
 	TRY(read_optimizers(in));
@@ -322,7 +322,7 @@ static tutti_status load_open(struct loading *in)
 {
 	tutti_trainer *trainer = in->trainer;
 
-	TRY(trainer_agree(trainer, look_at(in)));
+	TRY(trainer_agree(trainer, check_all(in)));
 	TRY(restore_begin(trainer, "tutti_load"));
 	TRY(trainer_agree(trainer, load_all(in)));
 	return restore_end(trainer);

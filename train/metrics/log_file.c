@@ -54,7 +54,7 @@ void log_file_close(struct log_file *file)
 	*file = (struct log_file){.fd = -1};
 }
 
-static tutti_status look_at_size(struct log_file *file, off_t *size)
+static tutti_status read_size(struct log_file *file, off_t *size)
 {
 	struct stat stat;
 
@@ -85,7 +85,7 @@ tutti_status log_file_append(struct log_file *file, const char *bytes, size_t co
 {
 	off_t size = 0;
 
-	TRY(look_at_size(file, &size));
+	TRY(read_size(file, &size));
 	for (size_t written = 0; written < count;) {
 		ssize_t now = write(file->fd, bytes + written, count - written);
 		if (now < 0 && errno == EINTR)
@@ -159,7 +159,7 @@ tutti_status log_file_resume(struct log_file *file, const char *head, size_t byt
 	off_t size = 0, end = 0;
 	bool is_whole = false;
 
-	TRY(look_at_size(file, &size));
+	TRY(read_size(file, &size));
 	TRY(check_head(file, size, head, bytes, &is_whole));
 	if (is_whole)
 		TRY(find_last_end(file, size, &end));

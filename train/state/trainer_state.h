@@ -27,7 +27,7 @@ struct bucket {
 	char *data;  /* all values, of param_dtype; NULL: not gathered, or the caller's */
 	char *shard; /* if sharded: this rank's part of the values */
 	int data_slot;
-	tutti_work *asking, *gathering; /* in flight: the ranks' events; values, or updated values */
+	tutti_work *checking, *gathering; /* in flight: the ranks' events; values, or updated values */
 	int32_t *events;                /* the unit for which each rank of the shard group gathers */
 	bool is_wanted;                 /* gathered ahead for a unit that has not begun */
 	bool lingers;                   /* its unit has ended: freed unless the next unit uses it */

@@ -83,7 +83,7 @@ tutti_status flight_start(tutti_trainer *trainer, struct flight *flight)
 	return flight->failed;
 }
 
-static tutti_status go_on(tutti_trainer *trainer, struct flight *flight, bool wait)
+static tutti_status progress(tutti_trainer *trainer, struct flight *flight, bool wait)
 {
 	while (flight->stage != FLIGHT_DONE) {
 		enum rank_group group =
@@ -114,7 +114,7 @@ static tutti_status advance(tutti_trainer *trainer, struct flight *flight, bool 
 	if (flight->failed != TUTTI_OK)
 		return train_fail(flight->failed,
 				  "Gradients are missing because an earlier call failed.");
-	flight->failed = go_on(trainer, flight, wait);
+	flight->failed = progress(trainer, flight, wait);
 	return flight->failed;
 }
 

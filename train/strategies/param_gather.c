@@ -76,7 +76,8 @@ static tutti_status compare_events(tutti_trainer *trainer, const int32_t *events
 	return TUTTI_OK;
 }
 
-static tutti_status ask(tutti_trainer *trainer, int32_t *events, int32_t event, tutti_work **work)
+static tutti_status exchange_events(tutti_trainer *trainer, int32_t *events, int32_t event,
+				    tutti_work **work)
 {
 	tutti_call call = {.work = work};
 
@@ -96,7 +97,7 @@ tutti_status params_compare_order(tutti_trainer *trainer)
 	if (!trainer->layout.by_unit || !trainer->gather)
 		return TUTTI_OK;
 	int32_t *events = trainer->step_events;
-	TRY(ask(trainer, events, EVENT_STEP, &work));
+	TRY(exchange_events(trainer, events, EVENT_STEP, &work));
 	TRY(trainer_wait(trainer, &work, IN_SHARD_GROUP));
 	return compare_events(trainer, events);
 }
@@ -118,7 +119,7 @@ static tutti_status bucket_gather(tutti_trainer *trainer, struct bucket *bucket,
 	TRY(pool_take(trainer, &trainer->data_pool, bucket_bytes(trainer, bucket),
 		      &bucket->data_slot));
 	bucket->data = trainer->data_pool.slots[bucket->data_slot].memory;
-	TRY(ask(trainer, bucket->events, event, &bucket->asking));
+	TRY(exchange_events(trainer, bucket->events, event, &bucket->checking));
 	trainer_count_gathered(trainer, span->elements * dtype_bytes(trainer->config.param_dtype),
 			       trainer->layout.shard_size);
 	return group_status(trainer,
@@ -129,9 +130,9 @@ static tutti_status bucket_gather(tutti_trainer *trainer, struct bucket *bucket,
 
 static tutti_status bucket_arrive(tutti_trainer *trainer, struct bucket *bucket)
 {
-	bool is_new = bucket->asking != NULL;
+	bool is_new = bucket->checking != NULL;
 
-	TRY(trainer_wait(trainer, &bucket->asking, IN_SHARD_GROUP));
+	TRY(trainer_wait(trainer, &bucket->checking, IN_SHARD_GROUP));
 	if (is_new)
 		TRY(compare_events(trainer, bucket->events));
 	return trainer_wait(trainer, &bucket->gathering, IN_SHARD_GROUP);
