@@ -16,8 +16,6 @@
 #define WITH_AES    "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256"
 #define WITHOUT_AES "TLS_CHACHA20_POLY1305_SHA256:TLS_AES_128_GCM_SHA256"
 
-struct tls_library openssl;
-
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static SSL_CTX *context; /* NULL: not loaded yet */
 static BIO_METHOD *method;

@@ -66,6 +66,9 @@ struct tls_library {
 #undef FIELD
 };
 
+/* For all connections of the process, once it is loaded. */
+extern struct tls_library openssl;
+
 /* Stays loaded to the end of the process. UNSUPPORTED with a sentence that says what is missing. */
 tutti_status tls_library_load(struct tls_library *library);
 

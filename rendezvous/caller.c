@@ -26,7 +26,7 @@ static void await(struct caller *c, enum caller_stage stage, uint8_t *into, size
 	c->have = 0;
 }
 
-struct caller *caller_new(int fd, uint64_t deadline_ns)
+struct caller *caller_new(int fd)
 {
 	struct caller *c = calloc(1, sizeof *c);
 
@@ -34,7 +34,6 @@ struct caller *caller_new(int fd, uint64_t deadline_ns)
 		return NULL;
 	c->fd = fd;
 	c->rank = -1;
-	c->deadline_ns = deadline_ns;
 	c->bye_deadline_ns = DEADLINE_NONE;
 	await(c, CALLER_HELLO, c->in, AUTH_HELLO_BYTES);
 	return c;

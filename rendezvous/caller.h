@@ -2,6 +2,7 @@
 #ifndef RENDEZVOUS_CALLER_H
 #define RENDEZVOUS_CALLER_H
 
+#include "core/admission.h"
 #include "core/auth.h"
 #include "core/tls.h"
 #include "rendezvous/frame.h"
@@ -20,7 +21,6 @@ enum caller_stage {
 struct caller {
 	int fd, rank;                       /* rank -1: not known yet                          */
 	enum caller_stage stage;
-	uint64_t deadline_ns;               /* until it has said who it is                     */
 	struct auth auth;
 	bool has_tls;                       /* it says that its job has                        */
 	bool is_own;                        /* this process's: it needs no TLS                 */
@@ -31,7 +31,7 @@ struct caller {
 	const uint8_t *body;
 	size_t out_bytes, body_bytes, sent;
 	bool said_bye, is_closed;           /* closed: to be freed                             */
-	bool has_place;                     /* of a stranger's (core/admission.h)              */
+	struct admission_entry pending;     /* until it has said who it is                     */
 	uint64_t bye_deadline_ns;
 };
 
@@ -43,7 +43,7 @@ struct host {
 	bool round_closed;                  /* set by a caller: its record was the last        */
 };
 
-struct caller *caller_new(int fd, uint64_t deadline_ns);
+struct caller *caller_new(int fd);
 /* Leaves the meeting, closes, frees. */
 void caller_free(struct caller *caller, struct host *host);
 static inline bool caller_is_pending(const struct caller *caller)

@@ -2,6 +2,7 @@
 #include "rendezvous/meeting.h"
 
 #include "core/clock.h"
+#include "core/rank_list.h"
 #include "rendezvous/frame.h"
 #include "rendezvous/launcher.h"
 
@@ -251,36 +252,13 @@ void meeting_tick(struct meeting *m, uint64_t now_ns)
 			     m->hint ? m->hint : "");
 }
 
-/* The ranks from *rank on that are next in the list; false when there are none. */
-static bool next_run(const struct meeting *m, enum seat limit, int *rank, int *last)
-{
-	while (*rank < m->size && m->seats[*rank] >= limit)
-		++*rank;
-	if (*rank == m->size)
-		return false;
-	*last = *rank;
-	while (*last + 1 < m->size && m->seats[*last + 1] < limit)
-		++*last;
-	return true;
-}
-
 void meeting_list(const struct meeting *m, enum seat limit, char *text, size_t bytes)
 {
-	int count = 0, last, listed = 0;
-	size_t n;
+	struct rank_list list;
 
+	rank_list_begin(&list, text, bytes);
 	for (int r = 0; r < m->size; r++)
-		count += m->seats[r] < limit;
-	n = (size_t)snprintf(text, bytes, count == 1 ? "rank" : "ranks");
-	for (int r = 0; next_run(m, limit, &r, &last); r = last + 1) {
-		if (n + 48 > bytes) {
-			snprintf(text + n, bytes - n, " and %d more", count - listed);
-			return;
-		}
-		n += (size_t)snprintf(text + n, bytes - n, "%s %d", listed ? "," : "", r);
-		if (last > r)
-			n += (size_t)snprintf(text + n, bytes - n, last > r + 1 ? " to %d" : ", %d",
-					      last);
-		listed += last - r + 1;
-	}
+		if (m->seats[r] < limit)
+			rank_list_add(&list, r);
+	rank_list_end(&list);
 }

@@ -53,7 +53,7 @@ void meeting_tick(struct meeting *meeting, uint64_t now_ns);
 void meeting_fail(struct meeting *meeting, tutti_status status, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* "rank 2", "ranks 1, 3 to 5 and 9": those whose seat is below limit. */
+/* Lists those whose seat is below limit, as core/rank_list.h does. text has RANK_LIST_LEAST bytes or more. */
 void meeting_list(const struct meeting *meeting, enum seat limit, char *text, size_t bytes);
 
 #endif

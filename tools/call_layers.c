@@ -156,7 +156,7 @@ static tutti_status time_calls(struct tutti_comm *comm, int layer, double *ns)
 	uint64_t start;
 
 	TRY(tutti_barrier(comm, NULL));
-	comm->engine->config.trace = layer == BARE ? NULL : comm->trace;
+	comm->engine->config.trace = layer == BARE ? NULL : comm->calls.trace;
 	start = clock_now_ns();
 	for (int i = 0; i < CALLS; i++)
 		TRY(calls[layer](comm, data));

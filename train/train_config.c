@@ -1,4 +1,4 @@
-/* The config: what is good, by itself, for a model and for a number of ranks. */
+/* Checks of a config: by itself, for a model and for a number of ranks. */
 #include "train/base/train_error.h"
 #include "train/model/memory_need.h"
 #include "train/model/span_layout.h"
@@ -66,7 +66,7 @@ static tutti_status check_counts(const tutti_train_config *c)
 	return TUTTI_OK;
 }
 
-/* Device memory has no training layer yet. */
+/* The training layer has no device memory yet. */
 static tutti_status check_built(const tutti_train_config *c)
 {
 	const char *name = c->on_device ? "on_device" : c->stream ? "stream" : NULL;

@@ -139,10 +139,10 @@ tutti_status check_buffers(const struct call_args *a, const tutti_comm *comm)
 static tutti_status pack(struct tutti_comm *comm, int side, const size_t *counts)
 {
 	size_t at = 0, n = (size_t)comm->size;
-	if (!comm->packed[side] && !(comm->packed[side] = calloc(n, sizeof(size_t))))
+	if (!comm->calls.packed[side] && !(comm->calls.packed[side] = calloc(n, sizeof(size_t))))
 		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for %zu offsets", comm->rank, n);
 	for (size_t i = 0; i < n; i++) {
-		comm->packed[side][i] = at;
+		comm->calls.packed[side][i] = at;
 		at += counts[i];
 	}
 	return TUTTI_OK;
@@ -167,7 +167,7 @@ static tutti_status check_side(struct call_args *a, int side, tutti_comm *comm)
 	}
 	if (!offsets) {
 		TRY(pack(comm, side, counts));
-		a->offsets[side] = comm->packed[side];
+		a->offsets[side] = comm->calls.packed[side];
 	}
 	if (a->collective != COLL_ALL_TO_ALLV)
 		a->count = sum;

@@ -1,6 +1,7 @@
 /* Communicators, as tutti.h declares them: arguments are checked here, and collectives/comm makes
  * and ends them. */
 #include "collectives/api/group.h"
+#include "collectives/engine/engine.h"
 
 #include "core/forks.h"
 #include "rendezvous/rendezvous.h"
@@ -94,7 +95,7 @@ tutti_status tutti_comm_abort(tutti_comm *comm)
 
 	TRY(check("tutti_comm_abort", comm, NULL, comm));
 	/* Before the failure is there: a rank that hears of it may begin to recover. */
-	atomic_fetch_add(&comm->aborts, 1);
+	atomic_fetch_add(&comm->recovery.aborts, 1);
 	snprintf(text, sizeof text, "tutti_comm_abort was called on rank %d", comm->rank);
 	engine_abort(comm->engine, text);
 	return TUTTI_OK;

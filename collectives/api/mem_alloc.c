@@ -1,5 +1,6 @@
 /* tutti_mem_alloc: memory of the window where the ranks share one, else this process's own. */
 #include "collectives/api/group.h"
+#include "collectives/engine/engine.h"
 
 #include "core/forks.h"
 
@@ -89,7 +90,7 @@ static tutti_status alloc_of_window(void **ptr, size_t bytes, struct tutti_comm 
 		window_mem_drop(memory);
 		return status;
 	}
-	if (comm->env.huge_pages)
+	if (comm->settings.env.huge_pages)
 		window_mem_enlarge(memory, bytes, comm->size);
 	*ptr = memory;
 	return TUTTI_OK;

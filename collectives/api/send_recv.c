@@ -2,6 +2,7 @@
  * no sequence number of the communicator's. */
 #include "collectives/api/check.h"
 #include "collectives/api/group.h"
+#include "collectives/engine/engine.h"
 #include "collectives/p2p/p2p.h"
 #include "memory/dtype.h"
 
@@ -54,7 +55,7 @@ static struct job_spec spec_of(const char *name, const struct message_args *m,
 				.name = name,
 				.algorithm = "p2p",
 				.timeout_ms = call && call->timeout_ms ? call->timeout_ms
-								       : comm->timeout_ms};
+								       : comm->settings.timeout_ms};
 	if (call) {
 		spec.p2p.tag = call->tag;
 		spec.p2p.source = call->source;

@@ -1,45 +1,14 @@
 /* One call's way from the API to the engine: sequence and fingerprint, algorithm, cached plan, and
  * the choice between waiting here and handing out a handle. */
-#include "collectives/comm/comm.h"
+#include "collectives/comm/plan_cache.h"
+#include "collectives/engine/engine.h"
+#include "collectives/trace/recorder.h"
 
 #include "memory/ops.h"
 
 #include <assert.h>
 #include <sched.h>
 #include <stdlib.h>
-
-static int index_of(const struct algorithm *a)
-{
-	return (int)(a - algorithm_at(0));
-}
-
-/* One plan serves every size, pointer and dtype. */
-static tutti_status find_plan(struct tutti_comm *comm, const struct algorithm *a,
-			      const struct plan_key *key, const struct plan **plan)
-{
-	struct cached_plan **list = &comm->plans[index_of(a)], *c;
-
-	assert(index_of(a) < COMM_ALGORITHMS_MAX);
-	for (c = *list; c; c = c->next)
-		if (c->root == key->root && c->in_place == key->in_place &&
-		    c->options.staged == key->options.staged &&
-		    c->options.scaled == key->options.scaled) {
-			*plan = c->plan;
-			return TUTTI_OK;
-		}
-	c = malloc(sizeof *c);
-	struct plan *made = algorithm_plan(a, key);
-	if (!c || !made) {
-		free(c);
-		plan_free(made);
-		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for the plan of %s %s",
-			    comm->rank, collective_name(a->collective), a->name);
-	}
-	*c = (struct cached_plan){*list, made, key->root, key->in_place, key->options};
-	*list = c;
-	*plan = made;
-	return TUTTI_OK;
-}
 
 static tutti_status add_plan(struct tutti_comm *comm, const struct algorithm *a,
 			     struct job_spec *spec)
@@ -49,12 +18,12 @@ static tutti_status add_plan(struct tutti_comm *comm, const struct algorithm *a,
 			       .root = collective_has_root(a->collective) ? spec->args.root : 0,
 			       .in_place = spec->args.send == spec->args.recv,
 			       .nodes = comm->select.nodes};
-	key.options.staged = !(comm->kinds_in_place & 1u << spec->memory->id);
+	key.options.staged = !(comm->reach.kinds_in_place & 1u << spec->memory->id);
 	key.options.scaled = op_scalar(spec->args.op) != NULL;
 	spec->layout = layout_of(&spec->args, comm->size, algorithm_split(a, comm->size));
 	spec->width = algorithm_width(a, comm->size, key.options);
 	spec->checks_counts = spec->args.collective == COLL_ALL_TO_ALLV;
-	return find_plan(comm, a, &key, &spec->plan);
+	return plan_cache_find(comm, a, &key, &spec->plan);
 }
 
 /* The kind of memory of the call's buffers; a rank that has none of them here says host. */
@@ -79,14 +48,14 @@ static void take_number(struct tutti_comm *comm, const struct call_args *args,
 {
 	if (call_is_later_round(args))
 		return;
-	recorder_note(comm->recorder, args->sequence, noted);
-	comm->fingerprint = noted->fingerprint;
-	atomic_store_explicit(&comm->sequence, args->sequence + 1, memory_order_relaxed);
+	recorder_note(comm->calls.recorder, args->sequence, noted);
+	comm->calls.fingerprint = noted->fingerprint;
+	atomic_store_explicit(&comm->calls.sequence, args->sequence + 1, memory_order_relaxed);
 }
 
 static int timeout_of(const struct tutti_comm *comm, const tutti_call *call)
 {
-	return call && call->timeout_ms ? call->timeout_ms : comm->timeout_ms;
+	return call && call->timeout_ms ? call->timeout_ms : comm->settings.timeout_ms;
 }
 
 /* What serves a call. */
@@ -146,10 +115,11 @@ static tutti_status describe_job(struct tutti_comm *comm, const struct call_args
 	spec->recv_bytes = layout_extent(args, comm->rank, comm->size, RECV_SIDE);
 	if (has_plan)
 		TRY(add_plan(comm, way->algorithm, spec));
-	spec->trace = trace_call(comm->trace, args,
-				 has_plan ? (unsigned)index_of(way->algorithm) : TRACE_BY_WINDOW,
-				 (waits_here(call) ? 0 : TRACE_IS_ASYNC) |
-					 (args->is_grouped ? TRACE_IS_GROUPED : 0));
+	spec->trace =
+		trace_call(comm->calls.trace, args,
+			   has_plan ? (unsigned)plan_cache_index(way->algorithm) : TRACE_BY_WINDOW,
+			   (waits_here(call) ? 0 : TRACE_IS_ASYNC) |
+				   (args->is_grouped ? TRACE_IS_GROUPED : 0));
 	return TUTTI_OK;
 }
 
@@ -161,7 +131,7 @@ tutti_status comm_start_job(struct tutti_comm *comm, const struct job_spec *spec
 
 	trace_began(&spec->trace);
 	if (waits_here(call)) {
-		atomic_store_explicit(&comm->is_issuing, 2, memory_order_relaxed);
+		atomic_store_explicit(&comm->calls.is_issuing, 2, memory_order_relaxed);
 		status = engine_run(comm->engine, spec);
 	} else {
 		status = engine_submit(comm->engine, spec, &work);
@@ -192,14 +162,14 @@ tutti_status comm_call(struct tutti_comm *comm, struct call_args *args, const tu
 	tutti_status status;
 
 	TRY(find_way(comm, args, &way));
-	args->sequence = atomic_load_explicit(&comm->sequence, memory_order_relaxed);
+	args->sequence = atomic_load_explicit(&comm->calls.sequence, memory_order_relaxed);
 	if (call_is_later_round(args))
 		args->sequence--; /* its first round's */
-	struct noted noted = noted_of(args, comm->size, comm->fingerprint);
+	struct noted noted = noted_of(args, comm->size, comm->calls.fingerprint);
 	args->fingerprint = noted.fingerprint;
 	if (way.is_window && waits_here(call) && way.memory->id == TUTTI_MEMORY_HOST) {
 		take_number(comm, args, &noted);
-		atomic_store_explicit(&comm->is_issuing, 2, memory_order_relaxed);
+		atomic_store_explicit(&comm->calls.is_issuing, 2, memory_order_relaxed);
 		status = engine_run_window(comm->engine, args, timeout_of(comm, call));
 	} else {
 		status = describe_job(comm, args, &way, call, &spec);
@@ -218,7 +188,7 @@ static bool comes_after(struct tutti_comm *comm)
 	int state = 0;
 	while (engine_in_callback() && state != 2) {
 		state = 0;
-		if (atomic_compare_exchange_weak_explicit(&comm->is_issuing, &state, 1,
+		if (atomic_compare_exchange_weak_explicit(&comm->calls.is_issuing, &state, 1,
 							  memory_order_acquire,
 							  memory_order_relaxed))
 			return true;

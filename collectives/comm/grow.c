@@ -10,7 +10,8 @@
  *
  * and tell the new ones, so that all of them have the new communicator, or none. */
 #include "collectives/comm/arrive.h"
-#include "collectives/comm/comm.h"
+#include "collectives/comm/recovery.h"
+#include "collectives/engine/engine.h"
 
 #include "core/clock.h"
 #include "core/log.h"
@@ -23,9 +24,9 @@
 #define MARGIN_MS 30000 /* the most that a meeting's last steps may take longer than its time */
 #define SIZE_MOST 65536
 
-enum phase { ASK_WHO, ASK_READINESS, ASK_VERDICTS };
+enum grow_phase { ASK_WHO, ASK_READINESS, ASK_VERDICTS };
 
-struct report {
+struct grow_report {
 	int32_t status, is_here, left_behind;
 	char sentence[ERROR_BYTES];
 };
@@ -58,7 +59,8 @@ static uint64_t left_ns(uint64_t until_ns)
 	return until_ns > now_ns ? until_ns - now_ns : 0;
 }
 
-static tutti_status ask(struct grow *g, enum phase phase, const void *record, size_t record_bytes)
+static tutti_status ask(struct grow *g, enum grow_phase phase, const void *record,
+			size_t record_bytes)
 {
 	struct consensus_question question = {
 		.name = NAME,
@@ -79,10 +81,10 @@ static tutti_status ask(struct grow *g, enum phase phase, const void *record, si
 }
 
 /* This rank's report of how it fared, then everybody's: the first error is all ranks'. */
-static tutti_status compare(struct grow *g, enum phase phase, struct report *own,
+static tutti_status compare(struct grow *g, enum grow_phase phase, struct grow_report *own,
 			    tutti_status status)
 {
-	const struct report *all = g->records;
+	const struct grow_report *all = g->records;
 	int cause = -1;
 
 	own->status = (int32_t)status;
@@ -122,7 +124,7 @@ static tutti_status check_sizes(const struct grow *g)
 /* As in the first communicator of the line, where that fits. */
 static void choose_numbers(struct grow *g)
 {
-	const int *voter = consensus_quorum(g->old->consensus)->voter;
+	const int *voter = consensus_quorum(g->old->recovery.consensus)->voter;
 	bool fits = true;
 
 	for (int r = 0; r < g->old->size; r++)
@@ -135,7 +137,7 @@ static void choose_numbers(struct grow *g)
 /* Voters that are neither here nor known to be dead. */
 static int left_behind(const struct grow *g)
 {
-	const struct quorum *l = consensus_quorum(g->old->consensus);
+	const struct quorum *l = consensus_quorum(g->old->recovery.consensus);
 	int here = 0;
 
 	for (int r = 0; r < g->old->size; r++)
@@ -146,7 +148,7 @@ static int left_behind(const struct grow *g)
 /* What one of them can prove is true for all. */
 static tutti_status check_left_behind(const struct grow *g)
 {
-	const struct report *all = g->records;
+	const struct grow_report *all = g->records;
 	int least = g->old->size;
 
 	for (int r = 0; r < g->old->size; r++)
@@ -162,7 +164,7 @@ static tutti_status check_left_behind(const struct grow *g)
 
 static tutti_status find_server(struct grow *g, int *server)
 {
-	const struct report *all = g->records;
+	const struct grow_report *all = g->records;
 
 	for (int r = 0; r < g->old->size; r++) {
 		if (!is_member(g, r) || !all[r].is_here)
@@ -180,7 +182,7 @@ static tutti_status find_server(struct grow *g, int *server)
 
 static tutti_status get_ready(struct grow *g)
 {
-	struct report own = {0};
+	struct grow_report own = {0};
 	int32_t size = g->size;
 	int server = -1;
 
@@ -222,9 +224,9 @@ static void drop(struct grow *g)
 
 static tutti_status grow(struct grow *g)
 {
-	struct report own = {0};
+	struct grow_report own = {0};
 
-	g->old->consensus_calls++;
+	g->old->recovery.calls++;
 	TRY(get_ready(g));
 	log_info(NAME ": %d ranks wait for %d new ones", g->count, g->size - g->count);
 	tutti_status status = compare(g, ASK_VERDICTS, &own, arrive(g));
@@ -241,7 +243,7 @@ static tutti_status run(struct grow *g, tutti_comm **grown)
 
 	g->marks = calloc(n, 1);
 	g->numbers = calloc(n, sizeof *g->numbers);
-	g->records = calloc(n, sizeof(struct report));
+	g->records = calloc(n, sizeof(struct grow_report));
 	if (g->marks && g->numbers && g->records)
 		status = grow(g);
 	else

@@ -2,6 +2,7 @@
 #include "collectives/comm/arrive.h"
 
 #include "core/auth.h"
+#include "core/clock.h"
 #include "core/log.h"
 #include "memory/reduce.h"
 #include "rendezvous/rendezvous.h"
@@ -101,7 +102,7 @@ static tutti_status open_windows(struct tutti_comm **comms, int n)
 /* One after another; while one waits it may be for another that has failed and cannot tell it. */
 static tutti_status connect_all(struct tutti_comm **comms, int n)
 {
-	uint64_t deadline = deadline_after_ms(comms[0]->timeout_ms);
+	uint64_t deadline = deadline_after_ms(comms[0]->settings.timeout_ms);
 
 	for (int r = 0; r < n;) {
 		tutti_status status = comm_connect(comms[r], deadline_after_ms(LOOK_MS));
@@ -133,14 +134,14 @@ static tutti_status join_all(struct tutti_comm **comms, int n, const tutti_confi
 	for (int r = 0; status == TUTTI_OK && r < n; r++) {
 		status = comm_new(&comms[r], config, env, r, n);
 		if (status == TUTTI_OK) {
-			memcpy(comms[r]->id, id, sizeof id);
-			memcpy(comms[r]->key, key, sizeof key);
+			memcpy(comms[r]->identity.id, id, sizeof id);
+			memcpy(comms[r]->identity.key, key, sizeof key);
 			status = arrive_describe(comms[r], &members[r]);
 		}
 	}
 	for (int r = 0; status == TUTTI_OK && r < n; r++)
 		status = comm_meet(comms[r], members);
-	if (status == TUTTI_OK && n > 1 && comms[0]->may_window)
+	if (status == TUTTI_OK && n > 1 && comms[0]->reach.may_have_window)
 		status = open_windows(comms, n);
 	for (int r = 0; status == TUTTI_OK && r < n; r++)
 		status = comm_start(comms[r]);

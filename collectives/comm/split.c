@@ -9,7 +9,9 @@
  *
  * and after a round in which a rank failed one more, in which it says why. So all ranks of the
  * parent get their child, or all get the same error and nothing is left of any child. */
-#include "collectives/comm/comm.h"
+#include "collectives/comm/join.h"
+#include "collectives/control/consensus.h"
+#include "collectives/engine/engine.h"
 
 #include "core/auth.h"
 #include "core/clock.h"
@@ -24,7 +26,7 @@ struct ask {
 	char transports[60];
 };
 
-struct report {
+struct split_report {
 	int32_t status, has_window;
 };
 
@@ -116,8 +118,8 @@ static tutti_status explain(struct split *s)
 /* OK when all ranks are. *all_have_window: those of this rank's child. */
 static tutti_status agree(struct split *s, bool *all_have_window)
 {
-	struct report *all = s->gathered;
-	struct report mine = {s->own.status, s->child && s->child->window};
+	struct split_report *all = s->gathered;
+	struct split_report mine = {s->own.status, s->child && s->child->window};
 
 	TRY(all_gather(s, &mine, sizeof mine, all));
 	for (int r = 0; r < s->parent->size; r++)
@@ -134,7 +136,7 @@ static tutti_status agree(struct split *s, bool *all_have_window)
 static tutti_status prepare_ask(const struct split *s, struct ask *ask)
 {
 	const struct tutti_transport *list[TRANSPORTS_MAX];
-	const struct env *env = &s->parent->env;
+	const struct env *env = &s->parent->settings.env;
 	const char *filter = s->config->transports;
 	int count;
 
@@ -208,13 +210,13 @@ static void derive_identity(const struct split *s, struct tutti_comm *child, int
 	struct {
 		uint64_t parent[2], sequence;
 		int64_t color;
-	} of = {{parent->id[0], parent->id[1]}, s->sequence, color};
+	} of = {{parent->identity.id[0], parent->identity.id[1]}, s->sequence, color};
 	uint8_t id[TUTTI_KEY_BYTES];
 
 	_Static_assert(sizeof of == 32, "no padding in what is hashed");
-	auth_derive(child->key, parent->key, "child's key", &of, sizeof of);
-	auth_derive(id, parent->key, "child's id", &of, sizeof of);
-	memcpy(child->id, id, sizeof child->id);
+	auth_derive(child->identity.key, parent->identity.key, "child's key", &of, sizeof of);
+	auth_derive(id, parent->identity.key, "child's id", &of, sizeof of);
+	memcpy(child->identity.id, id, sizeof child->identity.id);
 }
 
 /* This rank's end of its child, and what the other ranks of it must know. */
@@ -232,27 +234,28 @@ static tutti_status make_child(struct split *s, int color, struct member *mine)
 	s->ours = asks;
 	s->rank = rank;
 	s->size = size;
-	TRY(comm_new(&child, s->config, &s->parent->env, rank, size));
+	TRY(comm_new(&child, s->config, &s->parent->settings.env, rank, size));
 	s->child = child;
-	memcpy(child->host_id, s->parent->host_id, sizeof child->host_id);
-	child->ranks_on_host = s->parent->ranks_on_host;
-	child->cores = s->parent->cores;
+	memcpy(child->place.host_id, s->parent->place.host_id, sizeof child->place.host_id);
+	child->place.ranks_on_host = s->parent->place.ranks_on_host;
+	child->place.cores = s->parent->place.cores;
 	child->select = s->parent->select;
 	child->select.nodes = NULL; /* those were the parent's; a child of one rank has none */
 	child->select.num_nodes = 1;
 	derive_identity(s, child, color);
-	child->parent_ranks = calloc((size_t)size, sizeof *child->parent_ranks);
+	child->parent.ranks = calloc((size_t)size, sizeof *child->parent.ranks);
 	s->members = calloc((size_t)size, sizeof *s->members);
-	if (!child->parent_ranks || !s->members)
+	if (!child->parent.ranks || !s->members)
 		return fail(TUTTI_ERR_MEMORY, "no memory for a child of %d ranks", size);
 	for (int r = 0; r < size; r++)
-		child->parent_ranks[r] = asks[r].rank;
+		child->parent.ranks[r] = asks[r].rank;
 	TRY(comm_keep_ancestors(child, s->parent));
 	TRY(comm_describe(child, mine));
 	/* A copy goes on where its parent may, and nowhere else. */
 	if (size < s->parent->size)
 		return TUTTI_OK;
-	return consensus_descend(child->consensus, s->parent->consensus, child->parent_ranks);
+	return consensus_descend(child->recovery.consensus, s->parent->recovery.consensus,
+				 child->parent.ranks);
 }
 
 static bool parent_has_failed(void *parent)
@@ -366,7 +369,7 @@ tutti_status comm_split(struct tutti_comm *parent, int color, int key, const tut
 	struct split s = {.parent = parent,
 			  .collective = COLL_SPLIT,
 			  .config = config ? config : &inherited,
-			  .deadline_ns = deadline_after_ms(parent->timeout_ms)};
+			  .deadline_ns = deadline_after_ms(parent->settings.timeout_ms)};
 
 	return run(&s, color, key, child);
 }
@@ -377,7 +380,7 @@ tutti_status comm_dup(struct tutti_comm *parent, struct tutti_comm **copy)
 	struct split s = {.parent = parent,
 			  .collective = COLL_DUP,
 			  .config = &inherited,
-			  .deadline_ns = deadline_after_ms(parent->timeout_ms)};
+			  .deadline_ns = deadline_after_ms(parent->settings.timeout_ms)};
 
 	return run(&s, 0, 0, copy);
 }

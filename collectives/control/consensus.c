@@ -4,8 +4,9 @@
 #include "collectives/control/consensus.h"
 
 #include "core/clock.h"
-#include "core/log.h"
 #include "core/cancel.h"
+#include "core/log.h"
+#include "core/rank_list.h"
 
 #include <poll.h>
 #include <stdatomic.h>
@@ -387,20 +388,13 @@ static void inquire(struct inquiry *q)
 const char *consensus_list(const uint8_t *marks, int size, enum agreement_mark mark, char *text,
 			   size_t text_bytes)
 {
-	size_t at = 0;
-	int n = 0;
+	struct rank_list list;
 
-	text[0] = '\0';
+	rank_list_begin(&list, text, text_bytes);
 	for (int r = 0; r < size; r++)
-		n += marks[r] == mark;
-	for (int r = 0, k = 0; r < size && at + 16 < text_bytes; r++)
 		if (marks[r] == mark)
-			at += (size_t)snprintf(text + at, text_bytes - at, "%s%d",
-					       k++     ? ", "
-					       : n > 1 ? "ranks "
-						       : "rank ",
-					       r);
-	return text;
+			rank_list_add(&list, r);
+	return rank_list_end(&list);
 }
 
 static tutti_status too_few(const struct inquiry *q)

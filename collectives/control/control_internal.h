@@ -22,14 +22,14 @@ enum control_kind { CONTROL_HELLO, CONTROL_NOTES_OF, CONTROL_WHO, CONTROL_DEAD, 
 struct control_message {
 	uint32_t kind, count;   /* count: of notes or ranks; WATCH: ranks to go                  */
 	int32_t origin;         /* whose notes, question, failure                                */
-	int32_t status, dead;   /* FAILED; DEAD                                                  */
+	int32_t status, rank;   /* FAILED, DEAD                                                  */
 	uint32_t is_common;     /* FAILED                                                        */
-	uint64_t first;         /* sequence of notes[0]; WHO: the call; FAILED: notice.sequence  */
+	uint64_t first;         /* sequence of notes[0]; WHO: the call; FAILED: failure.sequence  */
 	uint64_t issued;        /* LEAVING: calls made                                           */
 	union {
 		struct noted notes[CONTROL_NOTES];
 		int32_t ranks[CONTROL_MISSING];
-		char sentence[ERROR_BYTES];
+		char text[ERROR_BYTES];
 	};
 };
 
@@ -62,7 +62,7 @@ struct control {
 	struct control_config config;
 	struct control_known *known;    /* by rank                                       */
 	pthread_mutex_t lock;
-	void (*on_failure)(void *arg, const struct notice *notice);
+	void (*on_failure)(void *arg, const struct failure *failure);
 	void (*wake)(void);
 	void *arg;
 	struct control_link links[CONTROL_LINKS];
@@ -82,11 +82,11 @@ struct control {
 	bool has_failed;                /* FAILED is on its way: nothing else matters    */
 	bool is_leaving;                /* LEAVING was said                              */
 	bool is_delivered;              /* on_failure was called, once the lock was free       */
-	struct notice verdict;
-	char sentence[ERROR_BYTES];
+	struct failure decided;
+	char message[ERROR_BYTES];
 };
 
-/* control_ring.c */
+/* ring_messages.c */
 void control_post(struct control_link *link, const struct control_message *message);
 /* What waited to be said before does not matter any more. */
 void control_post_last(struct control_link *link, const struct control_message *message);
@@ -98,23 +98,23 @@ void control_settle(struct control *c);
 /* Unlocks, and hands out what was decided and sent before. */
 void control_unlock(struct control *c);
 struct control_link *control_other(struct control_link *link); /* NULL: of two ranks */
-/* The first verdict stays, and everybody is told. */
-void control_decide(struct control *c, const struct notice *notice);
+/* The first failure stays, and all ranks are told. */
+void control_decide(struct control *c, const struct failure *failure);
 
 /* "Rank 3 (process 311 on box)". Returns text. */
 const char *control_who(const struct control *c, int rank, char *text, size_t text_bytes);
 
-/* control_links.c */
+/* ring_repair.c */
 tutti_status control_link_up(struct control_link *link); /* to link->peer */
 /* Another neighbour for each link that was cut. Nothing of theirs may be on the done list. */
 void control_mend(struct control *c);
 
-/* control_watch.c */
+/* ring_watch.c */
 void control_watch(struct control *c); /* a wait lasts */
 void control_take_watch(struct control_link *link, const struct control_message *message);
 void control_tick(struct control *c);  /* measures silence */
 
-/* control_notes.c */
+/* ring_calls.c */
 void control_send_notes(struct control_link *link, uint64_t first, uint64_t last);
 void control_take_notes(struct control_link *link, const struct control_message *message);
 void control_look(struct control *c); /* again at what is kept */

@@ -1,6 +1,6 @@
 /* Waits that last: what the engine looks at once a call has turned slow. Deadlines; who may know
  * why it does not come to its end (the window, the control ring); and connections that broke, whose
- * sentence counts only when nobody has a better one. */
+ * message counts only when nobody has a better one. */
 #include "collectives/engine/job.h"
 
 #include <stdio.h>
@@ -25,8 +25,6 @@ static uint64_t age(const struct tutti_work *work, uint64_t now)
 	uint64_t start = work->deadline_ns - (uint64_t)work->spec.timeout_ms * 1000000u;
 	return now > start ? now - start : 0;
 }
-
-/* ---- deadlines ----------------------------------------------------------------------------- */
 
 static const char *missing_ranks(struct engine *e, const struct tutti_work *work, char *text,
 				 size_t text_bytes)
@@ -56,8 +54,6 @@ static void explain_wait(struct engine *e, struct tutti_work *work)
 	engine_fail_in(e, work, TUTTI_ERR_TIMEOUT, text);
 }
 
-/* ---- who knows more ------------------------------------------------------------------------ */
-
 /* Not the simulator's ranks: they have only their connections. */
 static bool may_be_explained(const struct engine *e)
 {
@@ -76,12 +72,12 @@ static void look(struct engine *e, uint64_t sequence, bool is_bad)
 }
 
 bool engine_suspect(struct engine *e, const struct tutti_work *work, int peer, tutti_status status,
-		    const char *sentence)
+		    const char *message)
 {
 	struct suspect *s = &e->suspect;
-	bool can_reconnect = status == TUTTI_ERR_PEER || status == TUTTI_ERR_MISMATCH;
+	bool needs_explanation = status == TUTTI_ERR_PEER || status == TUTTI_ERR_MISMATCH;
 
-	if (!can_reconnect || !may_be_explained(e))
+	if (!needs_explanation || !may_be_explained(e))
 		return false;
 	/* A connection may have broken because its other end saw the mismatch. */
 	bool is_news = s->status == TUTTI_OK ||
@@ -92,7 +88,7 @@ bool engine_suspect(struct engine *e, const struct tutti_work *work, int peer, t
 	s->peer = status == TUTTI_ERR_PEER ? peer : -1;
 	s->since_ns = engine_now(e);
 	s->sequence = work && is_collective(work) ? work->spec.args.sequence : NO_CALL;
-	snprintf(s->sentence, sizeof s->sentence, "%s", sentence);
+	snprintf(s->message, sizeof s->message, "%s", message);
 	look(e, s->sequence, true);
 	return true;
 }
@@ -142,7 +138,7 @@ static void look_around(struct engine *e, const struct tutti_work *oldest, uint6
 	is_bad = is_suspect || lasts > HOPELESS_NS || waits_for_anybody(e);
 	look(e, oldest ? oldest->spec.args.sequence : NO_CALL, is_bad);
 	if (is_suspect && !e->stop && is_left_unexplained(e, now))
-		engine_set_failure(e, s->status, s->peer, s->sentence);
+		engine_set_failure(e, s->status, s->peer, s->message);
 }
 
 /* There is one question at a time: about the call that a mismatch was seen in, or else about the
@@ -168,62 +164,61 @@ void engine_ask_around(struct engine *e)
 		look(e, NO_CALL, true);
 }
 
-/* ---- failures of all ----------------------------------------------------------------------- */
-
-void engine_take_notice(struct engine *e, const struct notice *notice)
+void engine_take_failure(struct engine *e, const struct failure *failure)
 {
 	pthread_mutex_lock(&e->fail_lock);
-	if (e->notice.status == TUTTI_OK) {
-		snprintf(e->notice_sentence, sizeof e->notice_sentence, "%s", notice->sentence);
-		e->notice = *notice;
-		e->notice.sentence = e->notice_sentence;
+	if (e->reported.status == TUTTI_OK) {
+		snprintf(e->reported_message, sizeof e->reported_message, "%s", failure->message);
+		e->reported = *failure;
+		e->reported.message = e->reported_message;
 		/* Partner: engine_unlock, as for engine_fail. */
-		atomic_store(&e->has_notice, NOTICE_NEW);
+		atomic_store(&e->report_state, REPORT_NEW);
 	}
 	pthread_mutex_unlock(&e->fail_lock);
 }
 
-/* The rank that failed had made all calls before notice.sequence: what it sent for them has arrived
- * or is on its way. */
-static bool may_end_well(const struct engine *e, const struct notice *notice, uint64_t now)
+/* The rank that failed had made all calls before failure.sequence: what it sent for them has
+ * arrived or is on its way. */
+static bool may_end_well(const struct engine *e, const struct failure *failure, uint64_t now)
 {
-	if (e->suspect.status != TUTTI_OK || now - e->notice_ns > ENDS_NS)
+	if (e->suspect.status != TUTTI_OK || now - e->reported_ns > ENDS_NS)
 		return false;
 	for (const struct tutti_work *work = e->works; work; work = work->next)
-		if (is_collective(work) && work->spec.args.sequence < notice->sequence)
+		if (is_collective(work) && work->spec.args.sequence < failure->sequence)
 			return true;
 	return false;
 }
 
 /* What all are told, and what this rank was doing. */
-static const char *with_own_call(struct engine *e, const struct notice *notice, char *text)
+static const char *with_own_call(struct engine *e, const struct failure *failure, char *text)
 {
 	const struct tutti_work *oldest = e->works;
 	char call[100], who[360];
 
 	while (oldest && oldest->next)
 		oldest = oldest->next;
-	if (!oldest || (notice->status != TUTTI_ERR_PEER && !notice->is_common))
-		return notice->sentence;
+	if (!oldest || (failure->status != TUTTI_ERR_PEER && !failure->is_common))
+		return failure->message;
 	work_explain(e, oldest, who, sizeof who);
 	snprintf(text, ERROR_BYTES, "%.220s Rank %d was in %s and waited %.150s%s",
-		 notice->sentence, e->config.rank, engine_call_words(oldest, call, sizeof call),
+		 failure->message, e->config.rank, engine_call_words(oldest, call, sizeof call),
 		 who, who[strlen(who) - 1] == '?' ? "" : ".");
 	return text;
 }
 
-void engine_act_on_notice(struct engine *e)
+void engine_act_on_failure(struct engine *e)
 {
 	char text[ERROR_BYTES];
 	uint64_t now = engine_now(e);
 	pthread_mutex_lock(&e->fail_lock);
-	struct notice notice = e->notice;
+	struct failure failure = e->reported;
 	pthread_mutex_unlock(&e->fail_lock);
 
-	if (atomic_exchange(&e->has_notice, NOTICE_LATER) == NOTICE_NEW)
-		e->notice_ns = now;
-	if (!may_end_well(e, &notice, now))
-		engine_set_failure(e, notice.status, notice.dead, with_own_call(e, &notice, text));
+	if (atomic_exchange(&e->report_state, REPORT_SEEN) == REPORT_NEW)
+		e->reported_ns = now;
+	if (!may_end_well(e, &failure, now))
+		engine_set_failure(e, failure.status, failure.rank,
+				   with_own_call(e, &failure, text));
 }
 
 void engine_watch(struct engine *e)
@@ -245,7 +240,8 @@ void engine_watch(struct engine *e)
 	if (late) {
 		/* A connection that broke just before may be of one whose deadline came first. */
 		if (e->suspect.status == TUTTI_ERR_MISMATCH)
-			engine_set_failure(e, e->suspect.status, -1, e->suspect.sentence);
+			engine_set_failure(e, e->suspect.status, FAILURE_NO_RANK,
+					   e->suspect.message);
 		else
 			explain_wait(e, late);
 		return;

@@ -5,21 +5,7 @@
 #include "collectives/plan/calls.h"
 #include "collectives/select/links.h"
 
-/* Into how many chunks a block is cut; of a vector (all_reduce, reduce, broadcast) there is one block. */
-enum cut { CUT_NONE, CUT_HALVES, CUT_RANKS, CUT_RANKS_TWICE };
-
-/* How an algorithm adds: all contributions at once in the fixed association, rounding once; two at a time in
- * that association, which is the same bits unless partial sums are rounded to a narrow type (for powers
- * of two of ranks only, or for all); or in an order of its own. */
-enum adds { ADDS_ONCE, ADDS_FIXED, ADDS_FIXED_POW2, ADDS_ANYHOW };
-
-/* What an algorithm needs. */
-enum {
-	NEEDS_NODES = 1,        /* several nodes of equally many ranks */
-	NEEDS_EQUAL_BLOCKS = 2, /* no v-variants                       */
-	NEEDS_FEW_RANKS = 4,
-};
-
+/* A row of the table in plan/algorithm_table.h. */
 struct algorithm {
 	enum collective collective; /* a pattern                                                */
 	const char *name;

@@ -52,12 +52,12 @@ static bool take_entry(const struct trace_entry *e, struct words *w)
 }
 
 /* What the entries of a page are read with. */
-struct reading {
+struct page_reading {
 	struct ticks_moment start, now;
 	const struct trace_page *page;
 };
 
-static int64_t time_of(const struct reading *reading, uint64_t word)
+static int64_t time_of(const struct page_reading *reading, uint64_t word)
 {
 	return (int64_t)ticks_to_ns(&reading->start, &reading->now, word & TRACE_TIME);
 }
@@ -104,7 +104,8 @@ static enum trace_state state_of(const struct words *w)
 	return w->ended & TRACE_UNDER_WAY ? TRACE_STATE_RUNS : TRACE_STATE_FAILED;
 }
 
-static void set_times(struct trace_op *op, const struct words *w, const struct reading *reading)
+static void set_times(struct trace_op *op, const struct words *w,
+		      const struct page_reading *reading)
 {
 	bool has_end = op->state != TRACE_STATE_RUNS && !(w->what & TRACE_AT_ONCE);
 
@@ -119,7 +120,7 @@ static void set_times(struct trace_op *op, const struct words *w, const struct r
 
 /* newest: the sequence of a collective not far away. */
 static void describe(struct trace_op *op, struct words w, uint64_t newest,
-		     const struct reading *reading)
+		     const struct page_reading *reading)
 {
 	if (w.what & TRACE_AT_ONCE)
 		w = unpack(w.what);
@@ -159,7 +160,7 @@ static void drop_overtaken(struct trace_comm *c)
 
 /* Short calls mostly have no time of their own: they are spread over the time that they can have
  * been made in. Asynchronous operations all have one, and may end whenever they like. */
-static void set_between(struct trace_comm *c, const struct reading *reading)
+static void set_between(struct trace_comm *c, const struct page_reading *reading)
 {
 	int64_t low = (int64_t)reading->start.monotonic_ns;
 
@@ -185,7 +186,8 @@ static void set_between(struct trace_comm *c, const struct reading *reading)
 	}
 }
 
-static void read_ops(struct trace_comm *c, const struct trace *t, const struct reading *reading)
+static void read_ops(struct trace_comm *c, const struct trace *t,
+		     const struct page_reading *reading)
 {
 	uint64_t end = load(&t->issued), newest = load(&t->sequence);
 	uint64_t first = end > TRACE_OPS ? end - TRACE_OPS : 0, after;
@@ -229,7 +231,8 @@ static void read_wait(struct trace_comm *c, const struct trace *t)
 }
 
 /* False: it is nobody's, or has become another's meanwhile. */
-static bool read_slot(struct trace_comm *c, const struct trace *t, const struct reading *reading)
+static bool read_slot(struct trace_comm *c, const struct trace *t,
+		      const struct page_reading *reading)
 {
 	uint64_t generation = load(&t->generation);
 	struct trace_about about;
@@ -305,7 +308,7 @@ static struct trace_comm *make_room(struct trace_process *p)
 tutti_status trace_read(struct trace_process *p, const struct trace_page *page, size_t bytes,
 			const char *who)
 {
-	struct reading reading = {.start = page->start, .page = page};
+	struct page_reading reading = {.start = page->start, .page = page};
 
 	TRY(check_page(page, bytes, who));
 	reading.now = ticks_moment((enum ticks_kind)page->ticks_kind);

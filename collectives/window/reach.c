@@ -1,6 +1,9 @@
 /* Which buffers of the ranks a zero-copy call uses, and whether all reach them. A rank says in its
  * line where its own are; all ranks decide alike, from all lines. */
-#include "collectives/window/window_internal.h"
+#include "collectives/window/zero_copy.h"
+
+#include "collectives/window/allocations.h"
+#include "collectives/window/blocks.h"
 
 /* Bytes: of a block, and of a rank's share of a broadcast; see pays(). */
 #define SHARED_LEAST ((size_t)128 << 10)
@@ -44,25 +47,13 @@ static struct use shared_of(const struct window_run *run, int rank)
 				    (is_other && run->pattern == COLL_SCATTER)};
 }
 
-bool zero_copy_lends(const struct window_run *run, int rank)
+bool reach_lends(const struct window_run *run, int rank)
 {
 	struct use use = use_of(run, rank), shared = shared_of(run, rank);
 	return use.send || use.recv || (run->is_shared && (shared.send || shared.recv));
 }
 
 /* ---- saying ---------------------------------------------------------------------------------- */
-
-size_t end_of_blocks(const struct window *w, const struct window_run *run, int side)
-{
-	size_t end = 0;
-
-	for (int rank = 0; rank < w->size; rank++) {
-		struct range block = block_of(run, side, rank);
-		if (block.count && end < block.first + block.count)
-			end = block.first + block.count;
-	}
-	return end * run->unit;
-}
 
 static struct reach find(struct window *w, const void *buffer, size_t bytes)
 {
@@ -103,7 +94,7 @@ static bool is_free(const struct window *w, const struct window_run *run)
 	return send == recv;
 }
 
-bool zero_copy_publish(struct window *w, const struct window_run *run, struct line_buffers *buffers)
+bool reach_publish(struct window *w, const struct window_run *run, struct line_buffers *buffers)
 {
 	struct use use = use_of(run, w->rank), shared = shared_of(run, w->rank);
 	struct reach send = {0, 0}, recv = {0, 0};
@@ -149,16 +140,16 @@ static bool pays(const struct window *w, const struct window_run *run, bool is_f
 	size_t bytes = run->largest * run->unit, each = bytes / (size_t)w->size;
 
 	if (run->pattern == COLL_GATHER)
-		return is_free && (!w->shares_cores || bytes >= SHARED_LEAST);
+		return is_free && (!w->geometry.shares_cores || bytes >= SHARED_LEAST);
 	if (run->pattern == COLL_SCATTER)
-		return is_free && !w->shares_cores && bytes >= SHARED_LEAST;
-	if (w->shares_cores)
+		return is_free && !w->geometry.shares_cores && bytes >= SHARED_LEAST;
+	if (w->geometry.shares_cores)
 		return is_free && each >= SHARED_LONG && bytes <= SHARED_MOST / (size_t)w->size;
 	return each >= (is_free ? SHARED_LEAST : 2 * SHARED_LONG);
 }
 
-bool zero_copy_may_share(struct window *w, const struct window_run *run,
-			 const struct line_buffers *root)
+bool reach_may_share(struct window *w, const struct window_run *run,
+		     const struct line_buffers *root)
 {
 	uint64_t id = run->pattern == COLL_GATHER ? root->recv_id : root->send_id;
 
@@ -179,21 +170,23 @@ static bool find_peer(struct window *w, struct window_run *run, int rank)
 	if (run->args.collective == COLL_ALL_TO_ALLV && buffers.sends == SENDS_NOTHING)
 		return true;
 	if (use.send || shared.send)
-		w->peer_send[rank] = find_buffer(w, buffers.send_id, buffers.send_offset);
+		w->scratch.peer_send[rank] = find_buffer(w, buffers.send_id, buffers.send_offset);
 	if (use.recv || shared.recv)
-		w->peer_recv[rank] = find_buffer(w, buffers.recv_id, buffers.recv_offset);
-	if ((shared.send && !w->peer_send[rank]) || (shared.recv && !w->peer_recv[rank]))
+		w->scratch.peer_recv[rank] = find_buffer(w, buffers.recv_id, buffers.recv_offset);
+	if ((shared.send && !w->scratch.peer_send[rank]) ||
+	    (shared.recv && !w->scratch.peer_recv[rank]))
 		run->is_shared = false;
-	return (!use.send || w->peer_send[rank]) && (!use.recv || w->peer_recv[rank]);
+	return (!use.send || w->scratch.peer_send[rank]) &&
+	       (!use.recv || w->scratch.peer_recv[rank]);
 }
 
-bool zero_copy_reaches(struct window *w, struct window_run *run)
+bool reach_all(struct window *w, struct window_run *run)
 {
 	struct line_buffers root;
 
 	if (is_from_root(run->pattern) || run->pattern == COLL_GATHER) {
 		root = line_buffers_of(w, run, run->args.root);
-		run->is_shared = zero_copy_may_share(w, run, &root);
+		run->is_shared = reach_may_share(w, run, &root);
 	}
 	for (int rank = 0; rank < w->size; rank++) {
 		if (!find_peer(w, run, rank))

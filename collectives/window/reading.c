@@ -13,14 +13,20 @@
  * well. And what cannot be read, for whatever reason, is no failure: the rank says so before it
  * says that it is done, and then all ranks stage this call and all later ones. Who has died is
  * missing there. */
-#include "collectives/window/window_internal.h"
+#include "collectives/window/reading.h"
 
+#include "collectives/window/allocations.h"
+#include "collectives/window/doorbell.h"
+#include "collectives/window/staged.h"
+#include "collectives/window/window_failure.h"
 #include "core/log.h"
 
 #include <errno.h>
 #include <sys/mman.h>
 #include <sys/uio.h>
 #include <unistd.h>
+
+static const struct window_path path; /* at the end */
 
 /* What one step moves, so that advance never takes long. */
 #define STEP_BYTES  ((size_t)256 << 10)
@@ -33,14 +39,13 @@ void read_say_process(struct window *w)
 {
 	w->area->process = process_token();
 	w->area->process_at = process_token_at();
-	w->area->pid = (int32_t)getpid();
 }
 
 /* From rank's memory, and its word from the same one. errno says why not; 0: it is another process.
  */
 static bool read_of(const struct window *w, int rank, void *to, uint64_t from, size_t bytes)
 {
-	const struct rank_area *area = &w->areas[rank];
+	const struct rank_area *area = &w->at.areas[rank];
 	uint64_t process = 0;
 	struct iovec here[] = {{to, bytes}, {&process, sizeof process}};
 	struct iovec there[] = {{(void *)(uintptr_t)from, bytes},
@@ -48,7 +53,7 @@ static bool read_of(const struct window *w, int rank, void *to, uint64_t from, s
 	ssize_t got;
 
 	errno = 0;
-	got = process_vm_readv(area->pid, here, 2, there, 2, 0);
+	got = process_vm_readv(w->board.places[rank].pid, here, 2, there, 2, 0);
 	return got >= 0 && (size_t)got == bytes + sizeof process && process == area->process;
 }
 
@@ -58,7 +63,7 @@ void read_find_out(struct window *w, size_t read_from)
 
 	for (int rank = 0; rank < w->size && from != READS_NEVER; rank++) {
 		if (rank == w->rank ||
-		    read_of(w, rank, &word, w->areas[rank].process_at, sizeof word))
+		    read_of(w, rank, &word, w->at.areas[rank].process_at, sizeof word))
 			continue;
 		log_info("cannot read the memory of rank %d (errno %d): ordinary buffers are "
 			 "copied twice",
@@ -76,7 +81,7 @@ static uint64_t all_read_from(struct window *w)
 
 	for (int rank = 0; rank < w->size && !w->reads_from; rank++) {
 		uint64_t from =
-			atomic_load_explicit(&w->areas[rank].reads_from, memory_order_acquire);
+			atomic_load_explicit(&w->at.areas[rank].reads_from, memory_order_acquire);
 		if (!from)
 			return READS_NEVER;
 		most = from > most ? from : most;
@@ -126,7 +131,7 @@ static bool is_copy(const struct window *w, const struct window_run *run)
 static bool is_shared_process(const struct window *w)
 {
 	for (int rank = 0; rank < w->size; rank++) {
-		if (rank != w->rank && w->areas[rank].process == w->area->process)
+		if (rank != w->rank && w->at.areas[rank].process == w->area->process)
 			return true;
 	}
 	return false;
@@ -168,13 +173,6 @@ bool read_publish(struct window *w, const struct window_run *run, struct line_bu
 	return true;
 }
 
-/* Each rank begins with its neighbour, so that not all read the same memory at once. */
-static int source_of(const struct window *w, int i)
-{
-	int rank = w->rank + 1 + i;
-	return rank < w->size ? rank : rank - w->size;
-}
-
 bool read_begin(struct window *w, struct window_run *run)
 {
 	size_t steps = 0;
@@ -184,11 +182,11 @@ bool read_begin(struct window *w, struct window_run *run)
 		if (!buffers.reads)
 			return false;
 		/* An address there, nothing here. */
-		w->peer_send[rank] = (uint8_t *)(uintptr_t)buffers.send_address;
+		w->scratch.peer_send[rank] = (uint8_t *)(uintptr_t)buffers.send_address;
 	}
 	for (int rank = 0; rank < w->size; rank++)
 		steps += (bytes_from(w, run, rank) + STEP_BYTES - 1) / STEP_BYTES;
-	run->path = &window_read;
+	run->path = &path;
 	run->pieces = 1; /* one generation, of a slot that stays empty */
 	run->steps = (uint32_t)steps + 2;
 	run->source = 0;
@@ -201,19 +199,19 @@ bool read_begin(struct window *w, struct window_run *run)
 /* The next stretch. */
 static bool read_some(struct window *w, struct window_run *run)
 {
-	int rank = source_of(w, run->source);
+	int rank = rank_after(w, 1 + run->source);
 	size_t all = bytes_from(w, run, rank), to, n;
 	struct range block;
 	uint64_t from;
 	uint8_t *dst;
 
 	while (run->read >= all) {
-		rank = source_of(w, ++run->source);
+		rank = rank_after(w, 1 + ++run->source);
 		run->read = 0;
 		all = bytes_from(w, run, rank);
 	}
 	block = block_from(w, run, rank, &to);
-	from = (uintptr_t)w->peer_send[rank] + block.first * run->unit + run->read;
+	from = (uintptr_t)w->scratch.peer_send[rank] + block.first * run->unit + run->read;
 	dst = (uint8_t *)run->args.recv + to * run->unit + run->read;
 	n = all - run->read < STEP_BYTES ? all - run->read : STEP_BYTES;
 	run->read += n;
@@ -226,7 +224,7 @@ static bool read_some(struct window *w, struct window_run *run)
 /* All is read, or cannot be. */
 static tutti_status say_done(struct window *w)
 {
-	TRY(failure_while_reading(w));
+	TRY(board_failure_while_reading(&w->board));
 	word_post(w, WORD_TAKEN, w->generation + 1);
 	return TUTTI_OK;
 }
@@ -254,13 +252,13 @@ static tutti_status check_mapped(const struct window *w, const struct window_run
 		return TUTTI_OK;
 	return fail(TUTTI_ERR_SYSTEM,
 		    "The send buffer of rank %d, %zu bytes at %p, is not all mapped memory, in %s.",
-		    w->rank, bytes, run->args.send, failure_own_call(w, run, what, sizeof what));
+		    w->rank, bytes, run->args.send, failure_call_text(w, run, what, sizeof what));
 }
 
 static bool all_could_read(const struct window *w)
 {
 	for (int rank = 0; rank < w->size; rank++) {
-		if (atomic_load_explicit(&w->areas[rank].reads_from, memory_order_acquire) ==
+		if (atomic_load_explicit(&w->at.areas[rank].reads_from, memory_order_acquire) ==
 		    READS_NEVER)
 			return false;
 	}
@@ -308,4 +306,4 @@ static tutti_status read_step(struct window *w, struct window_run *run)
 	return TUTTI_OK;
 }
 
-const struct window_path window_read = {"read", read_need, read_step};
+static const struct window_path path = {"read", read_need, read_step};

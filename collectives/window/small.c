@@ -1,8 +1,9 @@
 /* Calls whose data fits the ranks' lines: everybody posts it with the line, and reads it off all
  * the others'. One wait in all. Up to LINE_PAYLOAD bytes it is one transfer of one cache line per
  * pair. (What an all_to_allv puts into lines is in window_pairs.c.) */
-#include "collectives/window/window_internal.h"
+#include "collectives/window/small.h"
 
+#include "collectives/window/blocks.h"
 #include "collectives/plan/layout.h"
 #include "core/prefetch.h"
 #include "memory/ops.h"
@@ -25,8 +26,8 @@ bool small_fits(const struct window *w, struct window_run *run)
 {
 	run->payload = payload_bytes(run);
 	if (run->pattern == COLL_ALL_REDUCE)
-		return run->payload <= w->small_all_reduce;
-	return run->payload <= w->small_bytes && run->args.collective != COLL_ALL_TO_ALLV;
+		return run->payload <= w->geometry.small_all_reduce;
+	return run->payload <= w->geometry.small_bytes && run->args.collective != COLL_ALL_TO_ALLV;
 }
 
 /* ---- writing ------------------------------------------------------------------------------- */
@@ -177,15 +178,15 @@ void small_prepare(struct window *w, const struct window_run *run)
 {
 	bool is_root = run->args.root == w->rank;
 	size_t offset = run->pattern == COLL_REDUCE_SCATTER ? place_of(run, w->rank) : 0;
-	struct reduction r = {w->dst,          w->src,       1,      w->size, run->own,
-			      run->args.dtype, run->args.op, w->size};
+	struct reduction r = {w->scratch.dst,  w->scratch.src, 1,      w->size, run->own,
+			      run->args.dtype, run->args.op,   w->size};
 
 	if (!collective_reduces(run->pattern) || !run->own ||
 	    (run->pattern == COLL_REDUCE && !is_root))
 		return;
 	for (int rank = 0; rank < w->size; rank++)
-		w->src[rank] = block_from(w, run, rank, offset);
-	w->dst[0] = run->args.recv;
+		w->scratch.src[rank] = block_from(w, run, rank, offset);
+	w->scratch.dst[0] = run->args.recv;
 	reduce_prepare(&w->prepared, &r);
 }
 

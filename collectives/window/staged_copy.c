@@ -4,7 +4,7 @@
  * slots; whoever has a part in a piece copies it out. So slots are full whatever the blocks'
  * lengths, and in an all_to_all of long blocks every rank reads from another one. The root's own
  * block, and a rank's block for itself, is copied in parts along with the pieces. */
-#include "collectives/window/window_internal.h"
+#include "collectives/window/staged.h"
 
 /* count elements from element from of src to element to of dst. */
 static void copy(struct window *w, const struct window_run *run, void *dst, size_t to,
@@ -94,9 +94,8 @@ static size_t stage_block(struct window *w, struct window_run *run, uint64_t k)
 
 static void take_blocks(struct window *w, struct window_run *run, uint64_t k)
 {
-	/* Each rank begins with its neighbour, so that not all read the same slot at once. */
 	for (int i = 1; gathers(run, w->rank) && i <= w->size; i++) {
-		int rank = w->rank + i < w->size ? w->rank + i : w->rank + i - w->size;
+		int rank = rank_after(w, i);
 		struct range block = block_of(run, RECV_SIDE, rank);
 		struct range piece = piece_of(run, k, block.count);
 		if (rank != w->rank)
@@ -110,13 +109,15 @@ static void take_blocks(struct window *w, struct window_run *run, uint64_t k)
 
 /* ---- scatter and all_to_all ---------------------------------------------------------------- */
 
-struct range stream_of(const struct window *w, const struct window_run *run, int from, int to)
+/* The part of the blocks that rank from sends to others which is to's: bytes. */
+static struct range stream_of(const struct window *w, const struct window_run *run, int from,
+			      int to)
 {
 	int distance = to > from ? to - from : to - from + w->size;
 	size_t bytes = run->args.count * run->unit;
 
 	if (has_counts(run)) {
-		const struct pair *pair = &row_of(w, run->number, from)[to];
+		const struct row_entry *pair = &row_of(w, run->number, from)[to];
 		return (struct range){pair->start, pair->count * run->unit};
 	}
 	return (struct range){(size_t)(distance - 1) * bytes, bytes};
@@ -172,7 +173,7 @@ static size_t stage_stream(struct window *w, struct window_run *run, uint64_t k)
 	size_t staged = 0;
 
 	for (int i = 1; i < w->size; i++) {
-		int rank = w->rank + i < w->size ? w->rank + i : w->rank + i - w->size;
+		int rank = rank_after(w, i);
 		struct part part = part_in(run, stream_of(w, run, w->rank, rank), k);
 		if (!part.bytes)
 			continue;

@@ -99,11 +99,11 @@ const char *window_explain(const struct window *window, const struct window_run 
                            size_t text_bytes);
 /* How far it is: "staged, step 3 of 12". Returns text. */
 const char *window_progress_text(const struct window_run *run, char *text, size_t text_bytes);
-/* The one that it waits for next; -1: none. */
-int window_waits_for(struct window *window, const struct window_run *run);
+/* The first rank that it waits for; -1: none. */
+int window_waits_for(const struct window *window, const struct window_run *run);
 /* Tells the other ranks that this one has failed: their runs end in PEER, or MISMATCH or ABORTED if that
  * is what it was, with this sentence. */
-void window_fail(struct window *window, tutti_status status, const char *sentence);
+void window_fail(struct window *window, tutti_status status, const char *reason);
 /* The rank that has died when that was the failure, here or as another rank told; else -1. */
 int window_dead(const struct window *window);
 /* Whether the failure is a TIMEOUT that all ranks have, with one sentence: a rank that is stopped. */

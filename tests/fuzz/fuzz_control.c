@@ -42,13 +42,13 @@ static void hears(void *arg, struct foreign_conn *conn, const void *bytes, size_
 	MUST(n == sizeof *m && m->origin >= 0 && m->origin < r->size);
 }
 
-static void on_failure(void *arg, const struct notice *notice)
+static void on_failure(void *arg, const struct failure *failure)
 {
 	struct ring *r = arg;
 
-	MUST(notice->status > TUTTI_IN_PROGRESS && notice->status <= TUTTI_ERR_INTERNAL);
-	MUST(notice->dead >= -1 && notice->dead < r->size);
-	MUST(strlen(notice->sentence) < ERROR_BYTES);
+	MUST(failure->status > TUTTI_IN_PROGRESS && failure->status <= TUTTI_ERR_INTERNAL);
+	MUST(failure->rank >= -1 && failure->rank < r->size);
+	MUST(strlen(failure->message) < ERROR_BYTES);
 	MUST(!r->has_failed);
 	r->has_failed = true;
 }
@@ -111,13 +111,13 @@ static void take_message(struct ring *r, struct input *in)
 	m->count = input_byte(in);
 	m->origin = (int8_t)input_byte(in);
 	m->status = (int8_t)input_byte(in);
-	m->dead = (int8_t)input_byte(in);
+	m->rank = (int8_t)input_byte(in);
 	m->first = a_sequence(r, in);
 	m->issued = a_sequence(r, in);
 	if (m->kind == CONTROL_NOTES_OF || m->kind == CONTROL_LEAVING)
 		some_notes(r, in);
 	else
-		input_bytes(in, m->sentence, how & 8 ? 40 : 0);
+		input_bytes(in, m->text, how & 8 ? 40 : 0);
 	if (how == 255)
 		input_bytes(in, m, sizeof *m);
 	r->from = &r->foreign.conns[(how >> 4) % r->foreign.count];

@@ -24,19 +24,13 @@ class Layers:
 
     def __init__(self, root, path):
         self.height, self.sees, self.complaints = {}, {}, []
-        absent, marked = 0, 0
         for height, line in enumerate(tables.lines_of(path)):
             folders, colon, seen = line.partition(":")
             for folder in folders.split():
-                exists = os.path.isdir(os.path.join(root, folder.rstrip("?")))
-                marked += folder.endswith("?")
-                absent += folder.endswith("?") and not exists
-                if not exists and not folder.endswith("?"):
+                if not os.path.isdir(os.path.join(root, folder)):
                     self.complaints.append(f"{path}: there is no folder {folder}")
-                self.height[folder.rstrip("?")] = height
-                self.sees[folder.rstrip("?")] = seen.split() if colon else None
-        if marked and not absent:
-            self.complaints.append(f"{path}: all folders marked with ? are there: remove the marks")
+                self.height[folder] = height
+                self.sees[folder] = seen.split() if colon else None
 
     def folder_of(self, path):
         """The folder of the table that a file is in, or else one around it."""

@@ -3,6 +3,7 @@
  * backward, a frozen one, one that is not to be sharded, one that nobody runs, one that
  * all ranks skip in some steps: every strategy must train the same bits. */
 #include "tests/train/ranks.h"
+#include "tests/train/toy.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -35,13 +36,6 @@ struct run {
 	tutti_train_config config;
 	float values[PARAMS][MOST];
 };
-
-static const tutti_optimizer adamw = {.kind = TUTTI_ADAMW,
-				      .lr = 0.05f,
-				      .beta1 = 0.9f,
-				      .beta2 = 0.95f,
-				      .eps = 1e-8f,
-				      .weight_decay = 0.1f};
 
 static tutti_trainer *make(tutti_comm *comm, const tutti_train_config *config)
 {
@@ -137,7 +131,7 @@ static void train(tutti_comm *comm, void *arg)
 			if (!is_last && s < size) /* in the middle of a step */
 				micro_batch(t, TUTTI_PASS_EVAL, 0, values);
 		}
-		CHECK(tutti_step(t, &adamw, 1, NULL) == TUTTI_OK);
+		CHECK(tutti_step(t, &toy_adamw, 1, NULL) == TUTTI_OK);
 	}
 	CHECK(tutti_check_replicas(t) == TUTTI_OK);
 	if (rank == 0)

@@ -19,13 +19,6 @@
 
 enum { RANKS = 4, SAMPLES = 8, SKIPPED = 1, STEPS = 6, NO_TRAINER = -1 };
 
-static const tutti_optimizer adamw = {.kind = TUTTI_ADAMW,
-				      .lr = 0.05f,
-				      .beta1 = 0.9f,
-				      .beta2 = 0.95f,
-				      .eps = 1e-8f,
-				      .weight_decay = 0.1f};
-
 struct scene {
 	tutti_train_config config;
 	int ranks, finished[RANKS]; /* steps of each rank's earlier trainer, or NO_TRAINER */
@@ -55,7 +48,7 @@ static void train(struct toy *toy, int first, int last)
 				((float *)tutti_param_grad(t, 3))[9] = INFINITY;
 			CHECK(tutti_backward_end(t, u) == TUTTI_OK);
 		}
-		CHECK(tutti_step(t, &adamw, 1, &info) == TUTTI_OK);
+		CHECK(tutti_step(t, &toy_adamw, 1, &info) == TUTTI_OK);
 		CHECK(info.skipped == (number == SKIPPED));
 		CHECK(info.loss_scale == (number <= SKIPPED ? 65536 : 32768));
 	}

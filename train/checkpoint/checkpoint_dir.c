@@ -1,4 +1,4 @@
-/* Making a checkpoint's folder, and giving it the name that it is found by. */
+/* Makes the folder of a checkpoint, and gives it its final name. */
 #include "train/checkpoint/checkpoint_dir.h"
 
 #include "train/base/train_error.h"
@@ -20,8 +20,8 @@
 
 enum { TRIES = 10 };
 
-/* ---- made ---- */
-/* Its last part, where that is missing; what is above it is the user's to make. */
+/* ---- make ---- */
+/* Makes the last part of dir, if it is missing. The user makes its parent. */
 static tutti_status make_dir(const char *dir)
 {
 	char *copy;
@@ -35,8 +35,8 @@ static tutti_status make_dir(const char *dir)
 	return status;
 }
 
-/* *is_mine: it is locked and nobody has removed it in between. Locks that the file system does not
- * have are done without. */
+/* *is_mine: the file is locked and nobody has removed it in between. A file system without locks is
+ * used without. */
 static tutti_status make_lock(int *lock, bool *is_mine, const char *path)
 {
 	struct stat about;
@@ -53,7 +53,7 @@ static tutti_status make_lock(int *lock, bool *is_mine, const char *path)
 	return TUTTI_OK;
 }
 
-/* One try with a new name. *is_mine as of make_lock. */
+/* Tries one new name. *is_mine as in make_lock. */
 static tutti_status make_temporary(struct checkpoint_dir *made, bool *is_mine)
 {
 	char name[CHECKPOINT_NAME_BYTES];
@@ -113,7 +113,7 @@ tutti_status checkpoint_dir_make(struct checkpoint_dir *made, const char *dir, i
 	return TUTTI_OK;
 }
 
-/* ---- committed ---- */
+/* ---- commit ---- */
 static tutti_status add_up(struct checkpoint_index *all, const struct checkpoint_dir *made,
 			   const char *const *texts, const size_t *bytes, int ranks)
 {
@@ -134,7 +134,7 @@ static tutti_status add_up(struct checkpoint_index *all, const struct checkpoint
 	return checkpoint_index_check(all);
 }
 
-/* Index and COMMIT, in the temporary folder. */
+/* Writes the index and COMMIT in the temporary folder. */
 static tutti_status write_index(const char *path, const struct checkpoint_index *index)
 {
 	char commit[128];
@@ -159,8 +159,7 @@ static tutti_status write_index(const char *path, const struct checkpoint_index 
 	return status;
 }
 
-/* Renames path to the first name of its step that is free; a folder that is there already is never
- * touched. */
+/* Renames path to the first free name of its step. An existing folder is never changed. */
 static tutti_status give_name(struct checkpoint_name *name, const char *dir, const char *path)
 {
 	for (int i = 0; i < TRIES; i++, name->again++) {
@@ -182,7 +181,7 @@ static tutti_status give_name(struct checkpoint_name *name, const char *dir, con
 			  name->step, disk_shown(dir));
 }
 
-/* Those of the same step that were saved before name was. */
+/* Removes the checkpoints of the same step that were saved before. */
 static void remove_older(const char *dir, struct checkpoint_name name,
 			 const struct checkpoint_name *names, size_t count)
 {

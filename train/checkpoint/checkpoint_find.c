@@ -1,4 +1,4 @@
-/* The newest whole checkpoint of a folder. */
+/* Finds the newest whole checkpoint of a folder. */
 #include "train/checkpoint/checkpoint_dir.h"
 
 #include "train/base/train_error.h"
@@ -15,7 +15,7 @@
 
 enum { INDEX_LIMIT = 1 << 30, COMMIT_LIMIT = 128 };
 
-/* ---- is it whole? ---- */
+/* ---- checks ---- */
 static tutti_status read_texts(const char *path, char **index, size_t *bytes, char **commit)
 {
 	char expected[COMMIT_LIMIT];
@@ -94,8 +94,8 @@ tutti_status checkpoint_dir_read(struct checkpoint_index *index, const char *pat
 }
 
 /* ---- the newest ---- */
-/* A folder that somebody has renamed, or whose index is another's, is not the step that it is taken
- * for. */
+/* A folder that was renamed, or has the index of another one, does not have the step of its name.
+ */
 static tutti_status check_step(const struct checkpoint_index *index, const char *path, int64_t step)
 {
 	if (index->step == step)
@@ -106,7 +106,7 @@ static tutti_status check_step(const struct checkpoint_index *index, const char 
 			  disk_shown(path), index->step, step);
 }
 
-/* OK, and found->path is set if it is whole; else what is wrong with it has been noted. */
+/* Returns OK and sets found->path if the checkpoint is whole; otherwise notes what is wrong. */
 static tutti_status look_at(struct checkpoint_found *found, const char *dir,
 			    struct checkpoint_name name)
 {
@@ -128,7 +128,7 @@ static tutti_status look_at(struct checkpoint_found *found, const char *dir,
 		return TUTTI_OK;
 	}
 	free(path);
-	/* That this process cannot read it says nothing about the checkpoint. */
+	/* This process cannot read it, but it may be whole. */
 	if (status == TUTTI_ERR_MEMORY || status == TUTTI_ERR_UNSUPPORTED)
 		return status;
 	if (found->passed_over++ == 0)

@@ -1,4 +1,5 @@
-/* The tables of an index: sorted, added up over ranks, and checked to be whole. */
+/* The tables of an index: sorts them, merges those of all ranks, and checks that they are complete.
+ */
 #include "train/checkpoint/checkpoint_index.h"
 
 #include "train/base/train_error.h"
@@ -27,7 +28,7 @@ const char *checkpoint_tensor_words(char words[200], const struct checkpoint_ten
 	return words;
 }
 
-/* false: text has more than limit - 1 bytes, or its array has no end. */
+/* The text, with its end, has at most limit bytes. */
 static bool fits(const char *text, size_t limit)
 {
 	size_t n = strnlen(text, limit);
@@ -65,7 +66,7 @@ void checkpoint_index_finish(struct checkpoint_index *index)
 }
 
 /* ---- growing ---- */
-/* Room for one element more: arrays have the size of the next power of two. */
+/* Makes room for one more element. Arrays have the size of the next power of two. */
 static void *grown(void *array, size_t count, size_t size)
 {
 	if (count & (count - 1))
@@ -118,7 +119,7 @@ static int compare_pieces(const void *a, const void *b)
 	return x->first != y->first ? (x->first < y->first ? -1 : 1) : x->rank - y->rank;
 }
 
-/* Sorts them; INVALID: one is beyond the tensor's end, or saved twice. */
+/* Sorts the pieces. INVALID: a piece is beyond the tensor's end, or saved twice. */
 static tutti_status sort_pieces(struct checkpoint_tensor *tensor)
 {
 	char words[200];
@@ -174,8 +175,8 @@ struct checkpoint_tensor *checkpoint_index_find(const struct checkpoint_index *i
 	return bsearch(&key, index->tensors, index->tensor_count, sizeof key, compare_tensors);
 }
 
-/* ---- one rank's part ---- */
-/* The pieces of the same tensor of another rank go into into. */
+/* ---- merging ---- */
+/* Moves the pieces of another rank's tensor into into. */
 static tutti_status add_pieces(struct checkpoint_tensor *into, struct checkpoint_tensor *from)
 {
 	char words[200];
@@ -193,7 +194,8 @@ static tutti_status add_pieces(struct checkpoint_tensor *into, struct checkpoint
 	return sort_pieces(into);
 }
 
-/* Two sorted tables become one, in into. All pieces are in exactly one of the three at any time. */
+/* Merges two sorted tables in into. Every piece is in exactly one of the three tables at any time.
+ */
 static tutti_status merge_tensors(struct checkpoint_index *into, struct checkpoint_index *a,
 				  struct checkpoint_index *b)
 {
@@ -258,7 +260,7 @@ tutti_status checkpoint_index_add(struct checkpoint_index *all, struct checkpoin
 	return status;
 }
 
-/* ---- is it whole? ---- */
+/* ---- checks ---- */
 static tutti_status check_tensor(const struct checkpoint_tensor *tensor)
 {
 	uint64_t at = 0;

@@ -20,8 +20,8 @@ static tutti_status no_memory(void)
 	return train_fail(TUTTI_ERR_MEMORY, "There is no memory for the index of a checkpoint.");
 }
 
-/* ---- written ---- */
-/* Appends value, which may be NULL; NULL is passed on, and frees array. */
+/* ---- writing ---- */
+/* Appends value to array. If value is NULL, returns NULL and frees array. */
 static json_t *with(json_t *array, json_t *value)
 {
 	if (array && json_array_append_new(array, value) == 0)
@@ -77,7 +77,7 @@ static json_t *of_tensors(const struct checkpoint_index *index)
 	return tensors;
 }
 
-/* What JSON cannot say is found before: then a failure is want of memory. */
+/* Finds names that JSON cannot express, so that a later failure can only be lack of memory. */
 static tutti_status check_names(const struct checkpoint_index *index)
 {
 	for (size_t i = 0; i < index->tensor_count; i++) {
@@ -110,8 +110,8 @@ tutti_status checkpoint_index_print(const struct checkpoint_index *index, char *
 	return TUTTI_OK;
 }
 
-/* ---- read ---- */
-/* What is being read, for messages. */
+/* ---- reading ---- */
+/* The text that is read, for messages. */
 struct reading {
 	struct checkpoint_index *index;
 	const char *path;
@@ -128,14 +128,15 @@ static bool number(uint64_t *to, const json_t *object, const char *key)
 	return value_number(to, json_object_get(object, key));
 }
 
-/* "": there is none. */
+/* "" if there is none. */
 static const char *string(const json_t *object, const char *key)
 {
 	const char *text = json_string_value(json_object_get(object, key));
 	return text ? text : "";
 }
 
-/* Of a file's name, which is to the byte what ours would be: nothing else is ever opened. */
+/* The rank of a file's name. No other name than the one a save writes is accepted, so no other file
+ * is ever opened. */
 static bool rank_of(const struct reading *in, const char *name, int *rank)
 {
 	char expected[CHECKPOINT_FILE_BYTES];

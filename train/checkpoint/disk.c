@@ -1,4 +1,4 @@
-/* Files, whole. A short read or write goes on where it ended; EINTR is no end. */
+/* Reads and writes of whole files. A short read or write continues, also after EINTR. */
 #include "train/checkpoint/disk.h"
 
 #include "train/base/train_error.h"
@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A message has 512 bytes, a path up to 4096; the end of both matters most. */
+/* A message has 512 bytes, a path up to 4096. The end of a path says most. */
 enum { SHOWN_BYTES = 200, PORTION_BYTES = 1 << 30 };
 
 const char *disk_shown(const char *path)
@@ -98,8 +98,8 @@ tutti_status disk_read(int fd, const char *path, void *data, size_t bytes, uint6
 	return TUTTI_OK;
 }
 
-/* A file that grows beyond RLIMIT_FSIZE ends the process by SIGXFSZ, unless that is blocked; then
- * it is an error as others. */
+/* A write beyond RLIMIT_FSIZE ends the process by SIGXFSZ, unless the signal is blocked; then it is
+ * an error. */
 struct held_signal {
 	sigset_t before;
 	bool was_pending;
@@ -170,7 +170,7 @@ tutti_status disk_sync_folder(const char *path)
 
 	if (fd < 0)
 		return disk_fail("Opening", path);
-	/* Some file systems sync no folders, and need it not. */
+	/* Some file systems cannot sync folders, and need not. */
 	tutti_status status =
 		fsync(fd) == 0 || errno == EINVAL ? TUTTI_OK : disk_fail("Syncing", path);
 	close(fd);
@@ -214,7 +214,7 @@ tutti_status disk_write_all(const char *path, const char *text, size_t bytes)
 	tutti_status status = disk_write(fd, path, text, bytes, 0);
 	if (status == TUTTI_OK)
 		status = disk_sync(fd, path);
-	/* Some file systems say only now that a write failed. */
+	/* Some file systems report a failed write only here. */
 	if (close(fd) != 0 && status == TUTTI_OK)
 		status = disk_fail("Closing", path);
 	return status;

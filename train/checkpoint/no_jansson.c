@@ -1,4 +1,4 @@
-/* In place of what needs jansson, in a build without it. */
+/* Replaces the files that need jansson in a build without it. */
 #include "train/base/train_error.h"
 #include "train/checkpoint/checkpoint_index.h"
 #include "train/checkpoint/jansson_needed.h"

@@ -1,5 +1,5 @@
-/* Where the tensors of a safetensors file lie: planned for a new one, checked for one that is
- * there. */
+/* The places of tensors in a safetensors file: planned for a new file, checked for an existing one.
+ */
 #include "train/checkpoint/safetensors.h"
 
 #include "train/base/train_error.h"
@@ -17,7 +17,7 @@ static int compare_names(const void *a, const void *b)
 	return strcmp(((const struct safetensor *)a)->name, ((const struct safetensor *)b)->name);
 }
 
-/* As the reference writer has it: then every tensor is aligned to its own type. */
+/* The order of the reference writer: every tensor is aligned to its own type. */
 static int compare_alignments(const void *a, const void *b)
 {
 	unsigned x = ((const struct safetensor *)a)->type->bits;
@@ -60,7 +60,7 @@ const struct safetensor *safetensors_find(const struct safetensors *file, const 
 	return bsearch(&key, file->tensors, file->count, sizeof key, compare_names);
 }
 
-/* How many bytes a tensor of that shape has. */
+/* The bytes of a tensor of that shape. */
 static tutti_status size_of(uint64_t *bytes, const struct safetensor *tensor, const char *path)
 {
 	uint64_t count;
@@ -77,7 +77,7 @@ static tutti_status size_of(uint64_t *bytes, const struct safetensor *tensor, co
 	return TUTTI_OK;
 }
 
-/* ---- to be written ---- */
+/* ---- a new file ---- */
 static tutti_status copy_tensors(struct safetensors *file, const struct safetensor *tensors,
 				 size_t count)
 {
@@ -154,7 +154,7 @@ tutti_status safetensors_plan(struct safetensors *file, const char *path,
 	return TUTTI_OK;
 }
 
-/* ---- there already ---- */
+/* ---- an existing file ---- */
 tutti_status safetensors_check(struct safetensors *file, const char *path, uint64_t data_bytes)
 {
 	uint64_t at = 0;
@@ -204,7 +204,7 @@ static uint64_t number_at(const char *header)
 	return number;
 }
 
-/* Reads the length and that much behind it into file->header. */
+/* Reads the length of the header and the header. */
 static tutti_status read_header(struct safetensors *file, int fd, uint64_t file_bytes,
 				const char *path)
 {

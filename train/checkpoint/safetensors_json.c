@@ -15,7 +15,7 @@ static tutti_status no_memory(const char *path)
 			  disk_shown(path));
 }
 
-/* ---- written ---- */
+/* ---- writing ---- */
 /* NULL: no memory, or the name is not UTF-8. */
 static json_t *header_of(const struct safetensors *file, const char *format, const char **refused)
 {
@@ -39,7 +39,7 @@ static json_t *header_of(const struct safetensors *file, const char *format, con
 	return header;
 }
 
-/* Behind its length, padded with spaces to a multiple of 8 bytes. */
+/* Puts the length before the text, and pads it with spaces to a multiple of 8 bytes. */
 static tutti_status frame(struct safetensors *file, const char *path, const char *text)
 {
 	uint64_t bytes = strlen(text), padded = (bytes + 7) / 8 * 8;
@@ -77,7 +77,7 @@ tutti_status safetensors_print(struct safetensors *file, const char *path, const
 	return status;
 }
 
-/* ---- read ---- */
+/* ---- reading ---- */
 static tutti_status wrong(const char *path, const char *name, const char *what)
 {
 	return train_fail(

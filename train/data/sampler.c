@@ -1,6 +1,5 @@
-/* Which samples each rank takes: arithmetic on one position, the same on every rank but for the
- * places of the batch that are its own. Nothing here depends on the rank count before places are
- * shared out, so neither does the order. */
+/* The samples of each rank: arithmetic on one position. The order does not depend on the number of
+ * ranks; only the places of a batch are divided among ranks. */
 #include "train/base/train_error.h"
 #include "train/data/permutation.h"
 
@@ -38,10 +37,10 @@ static tutti_status check(const tutti_sampler *sampler)
 	return TUTTI_OK;
 }
 
-/* The places of the global order that a step has: items of them in its epoch, from offset on. */
+/* A step's places in the order of its epoch: items of them from offset on. */
 struct step_range {
 	int64_t epoch, offset, items;
-	int64_t end; /* the position behind it */
+	int64_t end; /* the position after the step */
 	bool is_last;
 };
 
@@ -73,7 +72,7 @@ static tutti_status find_range(const tutti_sampler *sampler, struct step_range *
 	return TUTTI_OK;
 }
 
-/* rank * batch / size, rounded down, where the product may not fit. */
+/* rank * batch / size, rounded down, without the product, which may not fit. */
 static int64_t first_place(const tutti_sampler *sampler, int rank)
 {
 	int64_t batch = sampler->batch, size = sampler->size;

@@ -1,4 +1,4 @@
-/* Files that only grow, row by row, and what rows are built with. */
+/* Files that grow row by row, and the parts of rows. */
 #include "train/metrics/log_file.h"
 
 #include "train/base/train_error.h"
@@ -16,7 +16,7 @@
 
 enum { PATH_SHOWN_BYTES = 250, BLOCK_BYTES = 4096 };
 
-/* The end of a long path says more than its beginning. */
+/* The end of a long path, which says more than its beginning. */
 static const char *shown(const char *path)
 {
 	size_t bytes = strlen(path);
@@ -72,7 +72,7 @@ static tutti_status cut(struct log_file *file, off_t size)
 	return TUTTI_OK;
 }
 
-/* Half a row would spoil all rows behind it. */
+/* Removes half a row, which would spoil the rows behind it. */
 static tutti_status take_back(struct log_file *file, off_t size)
 {
 	tutti_status status = log_file_fail(file, "write");
@@ -92,7 +92,7 @@ tutti_status log_file_append(struct log_file *file, const char *bytes, size_t co
 		if (now < 0 && errno == EINTR)
 			continue;
 		if (now == 0)
-			errno = ENOSPC; /* no file does this, and none may hold us for ever */
+			errno = ENOSPC; /* files never do this; do not wait for ever */
 		if (now <= 0)
 			return written ? take_back(file, size) : log_file_fail(file, "write");
 		written += (size_t)now;
@@ -102,23 +102,23 @@ tutti_status log_file_append(struct log_file *file, const char *bytes, size_t co
 
 tutti_status log_file_sync(struct log_file *file)
 {
-	/* EINVAL, EROFS: not a file that a disk is behind. */
+	/* EINVAL, EROFS: the file is on no disk. */
 	if (fsync(file->fd) != 0 && errno != EINVAL && errno != EROFS)
 		return log_file_fail(file, "bring to disk");
 	return TUTTI_OK;
 }
 
-/* All of the bytes, which the file has. */
+/* Reads all of the bytes, which the file has. */
 static tutti_status read_at(struct log_file *file, char *bytes, size_t count, off_t at)
 {
 	ssize_t got = pread(file->fd, bytes, count, at);
 
 	if (got >= 0)
-		errno = EIO; /* it has become shorter */
+		errno = EIO; /* the file has become shorter */
 	return got == (ssize_t)count ? TUTTI_OK : log_file_fail(file, "read");
 }
 
-/* Where the last line ends, 0 if there is none. */
+/* *end: where the last line ends, or 0. */
 static tutti_status find_last_end(struct log_file *file, off_t size, off_t *end)
 {
 	char block[BLOCK_BYTES];

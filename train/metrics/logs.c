@@ -1,4 +1,4 @@
-/* All files of a run's metrics: each row goes to every format that was asked for. */
+/* All log files of a run. Each row goes to every format that was asked for. */
 #include "train/metrics/logs.h"
 
 #include "train/base/train_error.h"
@@ -15,8 +15,8 @@ static const struct log_format *const formats_there_are[] = {&log_csv, &log_json
 
 enum {
 	FORMATS = sizeof formats_there_are / sizeof *formats_there_are,
-	/* What a row needs at most, in any format: of its own, for each metric besides the name,
-	 * and for each byte of a name (JSON's \u0001). */
+	/* The most bytes that a row needs in any format: for the row, for each metric besides its
+	   name, and for each byte of a name (JSON's \u0001). */
 	ROW_BYTES = 256,
 	VALUE_BYTES = 64,
 	NAME_FACTOR = 6,
@@ -24,7 +24,7 @@ enum {
 
 struct logs {
 	struct log_file files[FORMATS];
-	locale_t c_locale; /* numbers have a point, whatever the program's language */
+	locale_t c_locale; /* numbers have a point in every locale */
 	struct log_buffer buffer;
 };
 
@@ -82,7 +82,7 @@ void logs_close(struct logs *logs)
 	free(logs);
 }
 
-/* One buffer for the largest row there can be, so that rows allocate nothing. */
+/* Makes a buffer for the largest possible row, so that rows allocate nothing. */
 static tutti_status make_buffer(struct logs *logs, const struct metric_id *ids, int count)
 {
 	size_t room = ROW_BYTES;

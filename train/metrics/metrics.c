@@ -1,4 +1,5 @@
-/* Metrics on one rank: the table, and adding to it. Nothing here communicates but creation. */
+/* Metrics on one rank: the table of metrics, and what is added to them. Only creation communicates.
+ */
 #include "train/metrics/metrics.h"
 
 #include "train/base/train_error.h"
@@ -9,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Rank 0 has the files: what another rank says of them does not matter. */
+/* Only rank 0 has files, so only its formats are checked. */
 static tutti_status check_config(const tutti_metrics_config *config, int rank)
 {
 	const tutti_metrics_config zero = {0};
@@ -31,7 +32,7 @@ static tutti_status check_config(const tutti_metrics_config *config, int rank)
 	return TUTTI_OK;
 }
 
-/* This rank's part of creation. */
+/* The local part of creation. */
 static tutti_status make(tutti_metrics **metrics, tutti_comm *comm,
 			 const tutti_metrics_config *config)
 {
@@ -120,7 +121,7 @@ static tutti_status check_declaration(const tutti_metrics *metrics, const char *
 	return check_name(metrics, name);
 }
 
-/* Room for one more in both tables. */
+/* Makes room for one more in both tables. */
 static tutti_status grow(tutti_metrics *metrics)
 {
 	if (metrics->count < metrics->room)

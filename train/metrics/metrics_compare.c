@@ -1,8 +1,7 @@
-/* Do all ranks log the same? And how one rank's failure becomes everybody's.
+/* Compares the metrics of all ranks, once, before the first row.
  *
- * Rank 0's table goes to all, once, before the first row: its size, so that there is room for it,
- * then its lines. Each rank looks for the first that differs from its own, and the lowest rank that
- * found one explains. */
+ * Rank 0 broadcasts the size of its table and then the table. Each rank looks for the first line
+ * that differs from its own. All ranks return the message of the lowest rank that found one. */
 #include "train/metrics/metrics.h"
 
 #include "train/base/train_error.h"
@@ -17,7 +16,7 @@ static const char *kind_name(int32_t kind)
 	return names[kind];
 }
 
-/* The line of a table, or that it has none. */
+/* A line of a table, or "none". */
 static void show(char *text, size_t bytes, const struct metric_id *ids, int count, int line)
 {
 	if (line < count)

@@ -1,5 +1,4 @@
-/* How much memory a trainer needs: the arithmetic of the strategies, before anything is allocated.
- */
+/* The bytes that each strategy needs. */
 #include "train/model/memory_need.h"
 
 #include "train/base/train_error.h"
@@ -22,7 +21,7 @@ tutti_dtype span_sum_dtype(const struct param_span *span, const tutti_train_conf
 	return config->grad_dtype == config->reduce_dtype ? config->reduce_dtype : TUTTI_F32;
 }
 
-/* Elements of the span whose gradient is copied before it travels. */
+/* Elements of the span whose gradient is copied before it is sent. */
 static size_t copied_elements(const struct param_span *span, const struct tutti_model *model,
 			      const tutti_train_config *config)
 {
@@ -82,7 +81,7 @@ void memory_resident(const struct model_layout *layout, const struct tutti_model
 		need_span(layout, model, config, &layout->spans[s], shard_rank, stats);
 }
 
-/* 1,765,376 */
+/* Prints 1765376 as 1,765,376. */
 static const char *with_commas(size_t number, char text[32])
 {
 	char digits[24];

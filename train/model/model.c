@@ -1,5 +1,5 @@
-/* Registering a model: units, parameters, buffers. Checks every argument here, so that the rest of
- * the training layer trusts the tables. */
+/* Registration of a model: units, parameters, buffers. All arguments are checked here, and the rest
+ * of the training layer trusts the tables. */
 #include "train/model/model.h"
 
 #include "train/base/train_error.h"
@@ -42,7 +42,7 @@ void tutti_model_destroy(tutti_model *model)
 	free(model);
 }
 
-/* Returns count elements of size each, copied; NULL for none of them as well. */
+/* Returns a copy of count elements, or NULL if count is 0 or there is no memory. */
 static void *duplicate(const void *from, int count, size_t size)
 {
 	if (count == 0)
@@ -68,7 +68,7 @@ tutti_status model_copy(struct tutti_model *to, const struct tutti_model *from)
 	return TUTTI_OK;
 }
 
-/* Makes room for one element more in *array, which has count of them. */
+/* Makes room in *array, which has count elements, for one more. */
 static tutti_status grow(void **array, int count, size_t size)
 {
 	if (count & (count - 1) || count >= 1 << 24)
@@ -100,8 +100,8 @@ int tutti_model_unit(tutti_model *model, const char *name)
 	return add_unit(model, name) == TUTTI_OK ? model->unit_count - 1 : -1;
 }
 
-/* Of all parameters together, so that no sum of bytes (some 150 for each of them with all that
- * deterministic = 2 keeps) is more than a size_t holds. */
+/* The limit for all parameters of a model. A parameter takes at most some 150 bytes an element
+ * (with deterministic = 2), so all sums of bytes fit a size_t. */
 #define MOST_ELEMENTS ((size_t)1 << 48)
 
 static tutti_status check_shape(const struct tutti_model *model, struct param *param, int ndim,
@@ -166,7 +166,7 @@ static tutti_status add_use(struct tutti_model *model, int param, int unit)
 	return TUTTI_OK;
 }
 
-/* param has unit, flags, is_extern, data and grad; the rest is filled in. */
+/* param has unit, flags, is_extern, data and grad. Fills in the rest. */
 static tutti_status add_param(struct tutti_model *model, struct param *param, const char *name,
 			      int ndim, const int64_t *shape)
 {

@@ -1,5 +1,5 @@
-/* What the parts of a model may be called: errors, logs and files name them, and files hold nothing
- * but UTF-8. A file of all tensors has parameters and buffers by their names alone. */
+/* Names of units, parameters, buffers and states. Names are used in messages, logs and files, which
+ * are UTF-8. A file of tensors identifies parameters and buffers by name alone. */
 #include "train/base/train_error.h"
 #include "train/base/utf8.h"
 #include "train/model/model.h"

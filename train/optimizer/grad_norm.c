@@ -11,7 +11,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* What a rank says of its pieces: those that it alone of the shard group has. */
+/* One rank's sums, of the pieces that only this rank of the shard group has. */
 struct share {
 	struct exact_sum exact; /* with deterministic */
 	double sum;

@@ -1,4 +1,4 @@
-/* The checks with which calls on a trainer begin. */
+/* The checks at the beginning of a call on a trainer. */
 #include "train/base/train_error.h"
 #include "train/state/trainer_collectives.h"
 #include "train/state/trainer_state.h"

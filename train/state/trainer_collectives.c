@@ -1,4 +1,4 @@
-/* The trainer's own collectives, and how many bytes they are. */
+/* The trainer's own collectives, with their bytes and waiting times. */
 #include "train/state/trainer_collectives.h"
 
 #include "train/base/train_error.h"
@@ -13,7 +13,7 @@ double seconds_now(void)
 	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* What a collective of the fewest bytes sends from one of so many ranks. */
+/* The least bytes that one of so many ranks sends in a collective. */
 static uint64_t gather_bytes(size_t bytes, int ranks)
 {
 	return (uint64_t)(ranks - 1) * bytes / (uint64_t)ranks;
@@ -58,13 +58,14 @@ tutti_status group_status(const tutti_trainer *trainer, tutti_status status, enu
 		return TUTTI_OK;
 	int shards = trainer->layout.shard_size, first = trainer->rank - trainer->shard_rank;
 	struct train_failure why = failure_of(status);
-	/* Nobody but trainers knows these communicators. */
+	/* Another trainer has aborted: its caller does not know this communicator. */
 	const char *who = status == TUTTI_ERR_ABORTED
 				  ? " That was a trainer which gave up its step: the error there "
 				    "says why."
 				  : "";
 
-	if (tutti_comm_status(trainer->comm) != TUTTI_OK) /* and so have they */
+	if (tutti_comm_status(trainer->comm) !=
+	    TUTTI_OK) /* the trainer's own have failed with it */
 		return tutti_set_error(tutti_comm_status(trainer->comm),
 				       tutti_comm_error(trainer->comm));
 	if (trainer->config.strategy != TUTTI_HSDP)
@@ -79,7 +80,7 @@ tutti_status group_status(const tutti_trainer *trainer, tutti_status status, enu
 			  trainer->shard_rank, shards, why.message, who);
 }
 
-/* One rank waits for nobody. */
+/* One rank alone does not wait. */
 static void count_wait(tutti_trainer *trainer, double begin)
 {
 	if (trainer->size > 1)
@@ -88,8 +89,8 @@ static void count_wait(tutti_trainer *trainer, double begin)
 
 enum { LOOK_MS = 50 };
 
-/* What is waited for may be under way on a communicator that the caller does not know: who aborts
- * the caller's means this one too. */
+/* The work may be in flight on a communicator that the caller does not know. If the caller's
+ * communicator is aborted, so are the trainer's. */
 tutti_status trainer_wait(tutti_trainer *trainer, tutti_work **work, enum rank_group group)
 {
 	if (!*work)
@@ -103,7 +104,7 @@ tutti_status trainer_wait(tutti_trainer *trainer, tutti_work **work, enum rank_g
 	return group_status(trainer, status, group);
 }
 
-/* The rest of a call that has started, or not. */
+/* Finishes a call whose start has returned status. */
 static tutti_status finish_call(tutti_trainer *trainer, tutti_status status, tutti_work **work,
 				enum rank_group group)
 {
@@ -120,7 +121,7 @@ static tutti_status count_other(tutti_trainer *trainer, tutti_status status, uin
 	return TUTTI_OK;
 }
 
-/* A blocking collective that began at begin has ended. */
+/* Counts a blocking collective that began at begin. */
 static tutti_status count_blocking(tutti_trainer *trainer, tutti_status status, uint64_t sent,
 				   double begin)
 {

@@ -1,5 +1,5 @@
-/* Where a trainer's memory is. What ranks of a node read from each other (parameters, gradients,
- * slots) is tutti_mem_alloc memory, one region of each class. */
+/* The memory of a trainer. Memory that ranks of a node read from each other (parameters, gradients,
+ * slots) is from tutti_mem_alloc, one region of each class. */
 #include "train/state/trainer_memory.h"
 
 #include "train/base/train_error.h"
@@ -26,7 +26,7 @@ static bool has_own(const tutti_trainer *trainer, const struct param_span *span)
 	return false;
 }
 
-/* The same on all ranks, as tutti_mem_alloc wants it: the largest part. */
+/* The largest part: tutti_mem_alloc needs the same size on all ranks. */
 static size_t part_room(const tutti_trainer *trainer, const struct param_span *span)
 {
 	size_t most = span->is_split ? 0 : span->count;
@@ -37,7 +37,7 @@ static size_t part_room(const tutti_trainer *trainer, const struct param_span *s
 	return most;
 }
 
-/* A bucket's bytes in each region; 0: none there. */
+/* The bytes of a bucket in each region. */
 struct needs {
 	size_t data, grad, wire;
 };

@@ -70,6 +70,24 @@ static bool dial_one(struct tcp_conn *c, const struct tcp_address *address)
 	return false;
 }
 
+/* A round of dialing, or the time, came to nothing. Returns whether that was the last. */
+static bool reconnect_is_over(struct tcp_conn *c)
+{
+	struct tcp_endpoint *ep = tcp_endpoint_of(c);
+	struct tcp_resend *r = &c->resend;
+	uint64_t now = clock_now_ns();
+
+	if (r->tries < ep->reconnect_tries && now < c->deadline_ns)
+		return false;
+	tcp_conn_fail_after_drain(
+		c, TUTTI_ERR_TIMEOUT,
+		"rank %d (tcp %s, channel %d) lost its connection to rank %d (%s); %d attempts in "
+		"%llu ms did not bring it back",
+		c->base.peer, c->where, c->base.channel, ep->rank, strerror(r->cause), r->tries,
+		(unsigned long long)((now - r->since_ns) / 1000000u));
+	return true;
+}
+
 static void dial_next(struct tcp_conn *c)
 {
 	struct tcp_dial *d = c->dial;
@@ -112,43 +130,30 @@ static void dial_next(struct tcp_conn *c)
 			c->base.peer, c->where, c->base.channel, rank);
 		return;
 	}
-	if (d->spoilt > 0) {
+	if (d->tls_failures > 0) {
 		tcp_conn_fail(c, TUTTI_ERR_AUTH,
 			      "what rank %d and rank %d (tcp %s, channel %d) say to each other is "
 			      "changed on its way: no TLS comes about",
 			      rank, c->base.peer, c->where, c->base.channel);
 		return;
 	}
-	if (is_healing && tcp_reconnect_is_over(c))
+	if (is_healing && reconnect_is_over(c))
 		return;
 	d->next = 0;
 	d->refused = 0;
 	d->is_resting = true;
 }
 
+/* The higher rank dials at once; the lower one waits a little for the peer's dialing. */
 void tcp_dial_begin(struct tcp_conn *c)
 {
-	dial_next(c);
-}
-
-/* Who calls whom and what for: both ends must mean the same. */
-void tcp_context(uint8_t context[AUTH_CONTEXT_BYTES], const struct tcp_endpoint *ep, int from,
-		 int to, int channel, int32_t terms)
-{
-	const int32_t numbers[4] = {from, to, channel, terms};
-
-	_Static_assert(sizeof ep->comm_id + sizeof numbers == AUTH_CONTEXT_BYTES, "context");
-	memcpy(context, ep->comm_id, sizeof ep->comm_id);
-	memcpy(context + sizeof ep->comm_id, numbers, sizeof numbers);
-}
-
-int32_t tcp_terms(const struct tcp_endpoint *ep, bool reconnects, uint32_t epoch)
-{
-	const uint32_t version = 2;
-
-	return (int32_t)(version | (uint32_t)tcp_has_checksums(ep) << 8 |
-			 (uint32_t)reconnects << 9 | (uint32_t)ep->has_tls << 10 |
-			 epoch << TCP_EPOCH_SHIFT);
+	if (tcp_endpoint_of(c)->rank > c->base.peer) {
+		tcp_conn_set_state(c, CONN_DIALING);
+		dial_next(c);
+	} else {
+		c->dial->give_up_ns = deadline_after_ms(TCP_YIELD_MS);
+		tcp_conn_set_state(c, CONN_WAITING);
+	}
 }
 
 static void greet(struct tcp_conn *c)
@@ -192,12 +197,12 @@ static void settle(struct tcp_conn *c)
 	c->state = CONN_AGREEING;
 }
 
-static void shake(struct tcp_conn *c)
+static void handshake(struct tcp_conn *c)
 {
 	if (tls_handshake(c->watch.tls) == 0) {
 		settle(c);
 	} else if (errno == EBADMSG) {
-		c->dial->spoilt++;
+		c->dial->tls_failures++;
 		give_up(c, tls_error_text(c->watch.tls));
 	} else if (errno != EAGAIN) {
 		give_up(c, strerror(errno));
@@ -213,7 +218,7 @@ static void begin_handshake(struct tcp_conn *c)
 		return;
 	}
 	c->state = CONN_HANDSHAKE;
-	shake(c);
+	handshake(c);
 }
 
 static void prove(struct tcp_conn *c)
@@ -250,8 +255,7 @@ static void take_position(struct tcp_conn *c)
 	c->reconnects = true;
 	c->resend.epoch = c->dial->epoch;
 	tcp_tune_timeout(c->watch.fd, 0);
-	tcp_conn_up(c);
-	tcp_resend_at(c, position);
+	tcp_conn_up_at(c, position);
 }
 
 void tcp_dial_continue(struct tcp_conn *c)
@@ -325,18 +329,46 @@ void tcp_dial_event(struct tcp_conn *c)
 		 read_whole(c, c->dial->answer, AUTH_ANSWER_BYTES, &c->dial->answered))
 		take_answer(c);
 	else if (c->state == CONN_HANDSHAKE)
-		shake(c);
+		handshake(c);
 	/* Either may have come so far. */
 	if (c->state == CONN_AGREEING &&
 	    read_whole(c, c->dial->position, TCP_POSITION_BYTES, &c->dial->position_read))
 		take_position(c);
 }
 
+/* The peer may have no use for this conn yet, or be gone: dialing tells. */
+static void stop_waiting(struct tcp_conn *c)
+{
+	if (!tcp_is_reconnecting(c))
+		c->deadline_ns = tcp_connect_deadline(tcp_endpoint_of(c), c->base.channel);
+	tcp_conn_set_state(c, CONN_DIALING);
+	dial_next(c);
+}
+
+static void connect_timed_out(struct tcp_conn *c)
+{
+	struct tcp_endpoint *ep = tcp_endpoint_of(c);
+
+	tcp_conn_fail(c, TUTTI_ERR_TIMEOUT,
+		      "rank %d at tcp %s did not accept the connection of rank %d (channel %d) "
+		      "within %d ms",
+		      c->base.peer, c->where, ep->rank, c->base.channel, ep->timeout_ms);
+}
+
 void tcp_dial_tick(struct tcp_conn *c, uint64_t now_ns)
 {
 	struct tcp_dial *d = c->dial;
+	bool is_reconnecting = tcp_is_reconnecting(c);
+	bool is_wanted = c->sends.head || c->recvs.head || is_reconnecting;
 
-	if (d->is_resting) {
+	if (c->state == CONN_WAITING) {
+		if (is_wanted && now_ns >= d->give_up_ns)
+			stop_waiting(c);
+	} else if (now_ns >= c->deadline_ns && !is_reconnecting) {
+		connect_timed_out(c);
+	} else if (now_ns >= c->deadline_ns && c->state == CONN_DIALING) {
+		reconnect_is_over(c);
+	} else if (d->is_resting) {
 		d->is_resting = false;
 		dial_next(c);
 	} else if (now_ns >= d->give_up_ns && !d->has_proof) {

@@ -15,18 +15,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#define PASSES 16 /* before others get their turn */
-
-void tcp_alarm_add(struct tcp_conn *c)
-{
-	struct tcp_endpoint *ep = tcp_endpoint_of(c);
-	/* Errors and hang-ups are always told. */
-	struct epoll_event event = {.events = EPOLLET, .data.ptr = &c->watch};
-
-	c->has_alarm = false;
-	if (c->reconnects && c->watch.fd >= 0 && ep->alarm.fd >= 0)
-		c->has_alarm = epoll_ctl(ep->alarm.fd, EPOLL_CTL_ADD, c->watch.fd, &event) == 0;
-}
+#define PASSES 16
 
 static tutti_status open_alarm(struct tcp_endpoint *ep)
 {
@@ -39,7 +28,7 @@ static tutti_status open_alarm(struct tcp_endpoint *ep)
 	TRY(tcp_watch_add(ep, &ep->alarm, EPOLLIN));
 	for (struct tcp_conn *c = ep->conns; c; c = c->next)
 		if (c->state == CONN_UP)
-			tcp_alarm_add(c);
+			tcp_conn_add_alarm(c);
 	return TUTTI_OK;
 }
 
@@ -72,7 +61,7 @@ static bool is_reconnecting_any(const struct tcp_endpoint *ep)
 	for (const struct tcp_conn *c = ep->conns; c; c = c->next)
 		if (is_broken(c))
 			return true;
-	return ep->pending > 0 || ep->arriving > 0 || ep->accept_again;
+	return ep->pending.count > 0 || ep->accept_again;
 }
 
 int tcp_mend(struct tutti_endpoint *endpoint, int *fd)

@@ -26,22 +26,7 @@
 
 #include <cmocka.h>
 
-static char dir[64];
 static int threads_at_rest; /* while nothing is saved */
-
-static int make_folder(void **state)
-{
-	(void)state;
-	saved_folder(dir);
-	return 0;
-}
-
-static int remove_folder(void **state)
-{
-	(void)state;
-	saved_remove(dir);
-	return 0;
-}
 
 static bool says(const char *text)
 {
@@ -56,7 +41,7 @@ static int new_file(char path[200])
 {
 	int fd;
 
-	snprintf(path, 200, "%s/file", dir);
+	snprintf(path, 200, "%s/file", saved_dir);
 	assert_int_equal(disk_create(&fd, path), TUTTI_OK);
 	return fd;
 }
@@ -201,18 +186,18 @@ static int failed_well(tutti_status got, const char *words, int64_t whole_step)
 
 	if (got != TUTTI_ERR_SYSTEM || !says(words))
 		return 1;
-	if (checkpoint_dir_find(&found, dir) != TUTTI_OK || found.step != whole_step ||
+	if (checkpoint_dir_find(&found, saved_dir) != TUTTI_OK || found.step != whole_step ||
 	    found.passed_over)
 		return 2;
 	if (saved_read(found.path, 2, &step, &is_right) != TUTTI_OK || !is_right)
 		return 3;
 	free(found.path);
-	return saved_count(dir, ".step_") == 0 && threads_alive() == threads_at_rest ? 0 : 4;
+	return saved_count(saved_dir, ".step_") == 0 && threads_alive() == threads_at_rest ? 0 : 4;
 }
 
 static tutti_status save(int64_t step)
 {
-	struct saving saving = {.dir = dir, .step = step, .ranks = 2, .portion = 10000};
+	struct saving saving = {.dir = saved_dir, .step = step, .ranks = 2, .portion = 10000};
 	return saved_write(&saving);
 }
 
@@ -223,7 +208,7 @@ static int on_a_small_disk(void)
 	int64_t step = 0;
 
 	if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
-	    mount("small", dir, "tmpfs", 0, "size=256k") != 0)
+	    mount("small", saved_dir, "tmpfs", 0, "size=256k") != 0)
 		return 77;
 	int fds = saved_fds();
 	while (status == TUTTI_OK && step < 1000)
@@ -272,7 +257,7 @@ static int with_few_descriptors(void)
 			return 0;
 		if (!has_words)
 			return 6;
-		checkpoint_sweep(dir); /* what could not be removed without a descriptor */
+		checkpoint_sweep(saved_dir); /* what could not be removed without a descriptor */
 		result = failed_well(status, "", 1);
 	}
 	return result;
@@ -291,13 +276,13 @@ static void no_folder(void **state)
 
 	(void)state;
 	/* The last part of a path is made, what is above it is not. */
-	snprintf(path, sizeof path, "%s/new", dir);
+	snprintf(path, sizeof path, "%s/new", saved_dir);
 	assert_int_equal(saved_write(&saving), TUTTI_OK);
-	snprintf(path, sizeof path, "%s/nowhere/new", dir);
+	snprintf(path, sizeof path, "%s/nowhere/new", saved_dir);
 	assert_int_equal(saved_write(&saving), TUTTI_ERR_SYSTEM);
 	assert_true(says("Making the folder '"));
 	assert_true(says("/nowhere/new' failed: No such file or directory (errno 2)."));
-	snprintf(path, sizeof path, "%s/new/step_00000001/COMMIT", dir);
+	snprintf(path, sizeof path, "%s/new/step_00000001/COMMIT", saved_dir);
 	assert_int_equal(saved_write(&saving), TUTTI_ERR_SYSTEM);
 	assert_true(says("Not a directory (errno 20)"));
 	saving.step = -1;
@@ -315,15 +300,15 @@ static int as_nobody(void)
 static void not_allowed(void **state)
 {
 	(void)state;
-	assert_int_equal(chmod(dir, 0555), 0);
+	assert_int_equal(chmod(saved_dir, 0555), 0);
 	in_child(as_nobody);
-	assert_int_equal(chmod(dir, 0755), 0);
+	assert_int_equal(chmod(saved_dir, 0755), 0);
 }
 
 /* Rank 1's machine has another disk there. */
 static void not_shared(void **state)
 {
-	struct checkpoint_part part = {.dir = dir,
+	struct checkpoint_part part = {.dir = saved_dir,
 				       .temporary = ".step_00000001.tmp-00000000000000aa",
 				       .step = 1,
 				       .rank = 1,
@@ -343,7 +328,7 @@ static void wrong_values(void **state)
 {
 	struct checkpoint_range range = {
 		.tensor = {.kind = "param", .name = "w", .ndim = 1, .shape = {10}}, .count = 10};
-	struct checkpoint_part part = {.dir = dir, .temporary = ".", .world_size = 1};
+	struct checkpoint_part part = {.dir = saved_dir, .temporary = ".", .world_size = 1};
 	struct checkpoint_writer *save;
 	float values[11] = {0};
 	char *text;
@@ -357,7 +342,7 @@ static void wrong_values(void **state)
 	assert_int_equal(checkpoint_writer_finish(save, &text, &bytes), TUTTI_ERR_INVALID);
 	assert_true(says("Only 36 of 40 bytes of 'w' (param) were handed over"));
 	checkpoint_writer_destroy(save);
-	assert_int_equal(saved_count(dir, "part-"), 0);
+	assert_int_equal(saved_count(saved_dir, "part-"), 0);
 	range.first = 1;
 	assert_int_equal(checkpoint_writer_create(&save, &part, &range, 1), TUTTI_ERR_INVALID);
 	assert_true(says("Elements 1 to 11 of 'w' (param) are to be saved, which has 10."));
@@ -373,17 +358,17 @@ static void wrong_values(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(bytes_arrive, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(dropped, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(slow_disk, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(not_writable, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(full_disk, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(large_file, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(few_descriptors, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(no_folder, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(not_allowed, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(not_shared, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(wrong_values, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(bytes_arrive, saved_setup, saved_teardown),
+		cmocka_unit_test_setup_teardown(dropped, saved_setup, saved_teardown),
+		cmocka_unit_test_setup_teardown(slow_disk, saved_setup, saved_teardown),
+		cmocka_unit_test_setup_teardown(not_writable, saved_setup, saved_teardown),
+		cmocka_unit_test_setup_teardown(full_disk, saved_setup, saved_teardown),
+		cmocka_unit_test_setup_teardown(large_file, saved_setup, saved_teardown),
+		cmocka_unit_test_setup_teardown(few_descriptors, saved_setup, saved_teardown),
+		cmocka_unit_test_setup_teardown(no_folder, saved_setup, saved_teardown),
+		cmocka_unit_test_setup_teardown(not_allowed, saved_setup, saved_teardown),
+		cmocka_unit_test_setup_teardown(not_shared, saved_setup, saved_teardown),
+		cmocka_unit_test_setup_teardown(wrong_values, saved_setup, saved_teardown),
 	};
 	if (jansson_needed() != TUTTI_OK)
 		return saved_refusal();

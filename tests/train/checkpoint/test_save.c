@@ -22,28 +22,6 @@
 
 enum { SAMPLES = 8, HALF = 3, WHOLE = 6, BUFFER = 5 };
 
-static char dir[64];
-
-static int make_folder(void **state)
-{
-	(void)state;
-	saved_folder(dir);
-	return 0;
-}
-
-static int remove_folder(void **state)
-{
-	(void)state;
-	saved_remove(dir);
-	return 0;
-}
-
-static const tutti_optimizer adamw = {.kind = TUTTI_ADAMW,
-				      .lr = 0.05f,
-				      .beta1 = 0.9f,
-				      .beta2 = 0.95f,
-				      .eps = 1e-8f,
-				      .weight_decay = 0.1f};
 static const tutti_optimizer momentum = {.kind = TUTTI_SGD, .lr = 0.01f, .momentum = 0.9f};
 
 #define COMMON .seed = 7, .max_grad_norm = 3, .bucket_bytes = 200, .deterministic = 1
@@ -108,7 +86,7 @@ static void go_on(struct toy *toy, const struct own *own, const struct job *job)
 	struct own expected;
 	int64_t step = -2;
 
-	CHECK(tutti_load(toy->trainer, dir, &step) == TUTTI_OK);
+	CHECK(tutti_load(toy->trainer, saved_dir, &step) == TUTTI_OK);
 	CHECK(step == job->first);
 	set_own(&expected, job->first);
 	CHECK(own->cursor == expected.cursor);
@@ -146,7 +124,7 @@ static void run_job(tutti_comm *comm, void *arg)
 		if (step + 1 != job->save_after)
 			continue;
 		toy_micro_batch(&toy, TUTTI_PASS_EVAL, step, SAMPLES);
-		CHECK(tutti_save(toy.trainer, dir, step + 1) == TUTTI_OK);
+		CHECK(tutti_save(toy.trainer, saved_dir, step + 1) == TUTTI_OK);
 	}
 	keep_low(&toy, job, 1);
 	CHECK(tutti_save_wait(toy.trainer) == TUTTI_OK);
@@ -214,15 +192,15 @@ static void any_to_any(void **state)
 		int ranks;
 	} savers[] = {{&fsdp, 4},  {&ddp_extern, 2}, {&zero1, 3},
 		      {&zero2, 2}, {&hsdp, 4},       {&zero1_on_disk, 2}};
-	struct job whole = {.variant = &ddp, .optimizer = &adamw, .last = WHOLE};
+	struct job whole = {.variant = &ddp, .optimizer = &toy_adamw, .last = WHOLE};
 	int fds = saved_fds(), threads = threads_alone();
 
 	(void)state;
 	run(&whole, 1);
 	for (size_t s = 0; s < sizeof savers / sizeof *savers; s++) {
 		save_half(savers[s].variant, &whole, savers[s].ranks);
-		assert_int_equal(saved_count(dir, "step_"), 1);
-		assert_int_equal(saved_count(dir, ".step_"), 0);
+		assert_int_equal(saved_count(saved_dir, "step_"), 1);
+		assert_int_equal(saved_count(saved_dir, ".step_"), 0);
 		load_everywhere(&whole);
 	}
 	assert_int_equal(saved_fds(), fds);
@@ -243,7 +221,7 @@ static void one_moment(void **state)
 static void sixteen_bits(void **state)
 {
 	struct job whole = {
-		.variant = &ddp, .optimizer = &adamw, .last = WHOLE, .dtype = TUTTI_BF16};
+		.variant = &ddp, .optimizer = &toy_adamw, .last = WHOLE, .dtype = TUTTI_BF16};
 	struct job half = whole;
 
 	(void)state;
@@ -259,7 +237,7 @@ static void sixteen_bits(void **state)
 	/* And into f32, where the values are the master copy's. */
 	half.last = HALF;
 	run(&half, 1);
-	struct job wide = {.variant = &ddp, .optimizer = &adamw, .first = HALF, .last = HALF};
+	struct job wide = {.variant = &ddp, .optimizer = &toy_adamw, .first = HALF, .last = HALF};
 	run(&wide, 2);
 	assert_same(&wide, &half);
 }
@@ -268,14 +246,14 @@ static void sixteen_bits(void **state)
 static void one_file(void **state)
 {
 	char path[200];
-	struct job job = {.variant = &fsdp, .optimizer = &adamw, .last = HALF, .file = path};
+	struct job job = {.variant = &fsdp, .optimizer = &toy_adamw, .last = HALF, .file = path};
 
 	(void)state;
-	snprintf(path, sizeof path, "%s/model.safetensors", dir);
+	snprintf(path, sizeof path, "%s/model.safetensors", saved_dir);
 	for (int ranks = 1; ranks <= 4; ranks += 3) {
 		run(&job, ranks);
-		assert_int_equal(saved_count(dir, "model.safetensors"), 1);
-		struct job imported = {.variant = &zero1, .optimizer = &adamw, .file = path};
+		assert_int_equal(saved_count(saved_dir, "model.safetensors"), 1);
+		struct job imported = {.variant = &zero1, .optimizer = &toy_adamw, .file = path};
 		run(&imported, 3);
 		assert_same(&imported, &job);
 		imported.variant = &ddp_extern;
@@ -286,8 +264,8 @@ static void one_file(void **state)
 	job.dtype = TUTTI_BF16;
 	run(&job, 2);
 	struct job narrow = {
-		.variant = &fsdp, .optimizer = &adamw, .file = path, .dtype = TUTTI_BF16};
-	struct job wide = {.variant = &ddp, .optimizer = &adamw, .file = path};
+		.variant = &fsdp, .optimizer = &toy_adamw, .file = path, .dtype = TUTTI_BF16};
+	struct job wide = {.variant = &ddp, .optimizer = &toy_adamw, .file = path};
 	run(&narrow, 3);
 	run(&wide, 1);
 	assert_same(&narrow, &wide);
@@ -300,7 +278,7 @@ static void one_file(void **state)
  * beside it. */
 static void export_names(tutti_comm *comm, void *arg)
 {
-	struct job job = {.variant = &fsdp, .optimizer = &adamw};
+	struct job job = {.variant = &fsdp, .optimizer = &toy_adamw};
 	struct toy toy;
 	struct own own;
 	struct stat about;
@@ -308,10 +286,10 @@ static void export_names(tutti_comm *comm, void *arg)
 
 	(void)arg;
 	start(&toy, &own, comm, &job);
-	snprintf(kept, sizeof kept, "%s/file", dir);
+	snprintf(kept, sizeof kept, "%s/file", saved_dir);
 	for (int i = 0; i < 4; i++) {
 		static const char *const names[] = {"folder", "pipe", "link", "dangling"};
-		snprintf(path, sizeof path, "%s/%s", dir, names[i]);
+		snprintf(path, sizeof path, "%s/%s", saved_dir, names[i]);
 		CHECK_ERROR(tutti_export_safetensors(toy.trainer, path), TUTTI_ERR_INVALID,
 			    "' is there, and no regular file");
 		CHECK(lstat(path, &about) == 0);
@@ -319,14 +297,14 @@ static void export_names(tutti_comm *comm, void *arg)
 	}
 	CHECK(readlink(path, target, sizeof target) > 0 && stat(kept, &about) == 0);
 	CHECK(about.st_size == 5);
-	snprintf(path, sizeof path, "%s/new", dir);
-	snprintf(beside, sizeof beside, "%s/new.tmp", dir);
+	snprintf(path, sizeof path, "%s/new", saved_dir);
+	snprintf(beside, sizeof beside, "%s/new.tmp", saved_dir);
 	for (int i = 0; i < 2; i++) { /* the second time it is there */
 		CHECK(tutti_export_safetensors(toy.trainer, path) == TUTTI_OK);
 		CHECK(stat(path, &about) == 0 && about.st_size > 1000);
 		CHECK(stat(beside, &about) == 0 && about.st_size == 5);
 	}
-	CHECK(saved_count(dir, "new") == 2);
+	CHECK(saved_count(saved_dir, "new") == 2);
 	toy_destroy(&toy);
 }
 
@@ -335,7 +313,7 @@ static void write_five(const char *name)
 	char path[200];
 	FILE *file;
 
-	snprintf(path, sizeof path, "%s/%s", dir, name);
+	snprintf(path, sizeof path, "%s/%s", saved_dir, name);
 	assert_non_null(file = fopen(path, "w"));
 	assert_int_equal(fwrite("mine!", 1, 5, file), 5);
 	assert_int_equal(fclose(file), 0);
@@ -348,13 +326,13 @@ static void taken_names(void **state)
 	(void)state;
 	write_five("file");
 	write_five("new.tmp");
-	snprintf(path, sizeof path, "%s/folder", dir);
+	snprintf(path, sizeof path, "%s/folder", saved_dir);
 	assert_int_equal(mkdir(path, 0777), 0);
-	snprintf(path, sizeof path, "%s/pipe", dir);
+	snprintf(path, sizeof path, "%s/pipe", saved_dir);
 	assert_int_equal(mkfifo(path, 0666), 0);
-	snprintf(path, sizeof path, "%s/link", dir);
+	snprintf(path, sizeof path, "%s/link", saved_dir);
 	assert_int_equal(symlink("file", path), 0);
-	snprintf(path, sizeof path, "%s/dangling", dir);
+	snprintf(path, sizeof path, "%s/dangling", saved_dir);
 	assert_int_equal(symlink("nowhere", path), 0);
 	assert_int_equal(ranks_as_threads(3, export_names, NULL), 0);
 }
@@ -362,18 +340,18 @@ static void taken_names(void **state)
 /* ---- what does not go ---- */
 static void refusals(tutti_comm *comm, void *arg)
 {
-	struct job job = {.variant = &fsdp, .optimizer = &adamw};
+	struct job job = {.variant = &fsdp, .optimizer = &toy_adamw};
 	struct toy toy;
 	struct own own;
 	char path[200], nowhere[200];
 	int64_t step = 5;
 
 	(void)arg;
-	snprintf(path, sizeof path, "%s/file", dir);
-	snprintf(nowhere, sizeof nowhere, "%s/nowhere/at/all", dir);
+	snprintf(path, sizeof path, "%s/file", saved_dir);
+	snprintf(nowhere, sizeof nowhere, "%s/nowhere/at/all", saved_dir);
 	start(&toy, &own, comm, &job);
 	/* Nothing is there. */
-	CHECK(tutti_load(toy.trainer, dir, &step) == TUTTI_OK && step == -1);
+	CHECK(tutti_load(toy.trainer, saved_dir, &step) == TUTTI_OK && step == -1);
 	CHECK_ERROR(tutti_import_safetensors(toy.trainer, path), TUTTI_ERR_SYSTEM, "errno 2");
 	CHECK_ERROR(tutti_save(toy.trainer, nowhere, 1), TUTTI_ERR_SYSTEM,
 		    "/nowhere/at/all' failed: No such file or directory (errno 2).");
@@ -381,27 +359,28 @@ static void refusals(tutti_comm *comm, void *arg)
 		    "/nowhere/at/all.tmp-");
 	CHECK(tutti_save_wait(toy.trainer) == TUTTI_OK);
 	/* One rank has another disk there, or another step. */
-	const char *here = tutti_rank(comm) == 1 ? nowhere : dir;
+	const char *here = tutti_rank(comm) == 1 ? nowhere : saved_dir;
 	CHECK_ERROR(tutti_save(toy.trainer, here, 1), TUTTI_ERR_SYSTEM,
 		    "Rank 1 does not find the folder of '");
-	CHECK_ERROR(tutti_save(toy.trainer, dir, tutti_rank(comm)), TUTTI_ERR_MISMATCH,
+	CHECK_ERROR(tutti_save(toy.trainer, saved_dir, tutti_rank(comm)), TUTTI_ERR_MISMATCH,
 		    "tutti_save: rank 1 saves step 1, rank 0 step 0.");
-	CHECK_ERROR(tutti_save(toy.trainer, dir, -1), TUTTI_ERR_INVALID, "not negative");
+	CHECK_ERROR(tutti_save(toy.trainer, saved_dir, -1), TUTTI_ERR_INVALID, "not negative");
 	CHECK_ERROR(tutti_save(toy.trainer, NULL, 1), TUTTI_ERR_INVALID, "needs a folder");
 	/* In the middle of a step. */
 	toy_micro_batch(&toy, TUTTI_PASS_ACCUMULATE, 0, SAMPLES);
-	CHECK_ERROR(tutti_save(toy.trainer, dir, 1), TUTTI_ERR_INVALID, "a step has begun");
-	CHECK_ERROR(tutti_load(toy.trainer, dir, &step), TUTTI_ERR_INVALID, "a step has begun");
+	CHECK_ERROR(tutti_save(toy.trainer, saved_dir, 1), TUTTI_ERR_INVALID, "a step has begun");
+	CHECK_ERROR(tutti_load(toy.trainer, saved_dir, &step), TUTTI_ERR_INVALID,
+		    "a step has begun");
 	CHECK_ERROR(tutti_export_safetensors(toy.trainer, path), TUTTI_ERR_INVALID, "a step has");
 	CHECK_ERROR(tutti_import_safetensors(toy.trainer, path), TUTTI_ERR_INVALID, "a step has");
 	toy_micro_batch(&toy, TUTTI_PASS_LAST, 0, SAMPLES);
-	CHECK(tutti_step(toy.trainer, &adamw, 1, NULL) == TUTTI_OK);
+	CHECK(tutti_step(toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
 	/* Not waited for: given up. */
-	CHECK(tutti_save(toy.trainer, dir, 1) == TUTTI_OK);
+	CHECK(tutti_save(toy.trainer, saved_dir, 1) == TUTTI_OK);
 	toy_destroy(&toy);
 	CHECK(tutti_barrier(comm, NULL) == TUTTI_OK);
-	CHECK(saved_count(dir, "step_") == 0);
-	CHECK(saved_count(dir, ".step_") == 0);
+	CHECK(saved_count(saved_dir, "step_") == 0);
+	CHECK(saved_count(saved_dir, ".step_") == 0);
 }
 
 static void refused(void **state)
@@ -414,7 +393,7 @@ static void refused(void **state)
 static void misfits(tutti_comm *comm, void *arg)
 {
 	const int64_t shape = 4;
-	struct job job = {.variant = &ddp, .optimizer = &adamw};
+	struct job job = {.variant = &ddp, .optimizer = &toy_adamw};
 	struct toy toy;
 	struct own own;
 	char path[200], each[8] = "";
@@ -432,7 +411,7 @@ static void misfits(tutti_comm *comm, void *arg)
 			CHECK(tutti_model_state(toy.model, "cursor", each, 8, 1) == 0);
 		toy_train(&toy, comm, &job.variant->config);
 		CHECK_ERROR(
-			tutti_load(toy.trainer, dir, &step), TUTTI_ERR_INVALID,
+			tutti_load(toy.trainer, saved_dir, &step), TUTTI_ERR_INVALID,
 			what == 0 ? "does not fit this model: parameter 'more' is not in it"
 			: what == 1
 				? "state 'cursor' has another size or type there"
@@ -441,7 +420,8 @@ static void misfits(tutti_comm *comm, void *arg)
 		toy_destroy(&toy);
 	}
 	start(&toy, &own, comm, &job);
-	snprintf(path, sizeof path, "%s/step_%08d/part-00001-of-00002.safetensors", dir, HALF);
+	snprintf(path, sizeof path, "%s/step_%08d/part-00001-of-00002.safetensors", saved_dir,
+		 HALF);
 	if (tutti_rank(comm) == 0) {
 		FILE *file = fopen(path, "r+");
 		CHECK(file && fseek(file, -1, SEEK_END) == 0);
@@ -450,19 +430,19 @@ static void misfits(tutti_comm *comm, void *arg)
 		CHECK(fclose(file) == 0);
 	}
 	CHECK(tutti_barrier(comm, NULL) == TUTTI_OK);
-	CHECK_ERROR(tutti_load(toy.trainer, dir, &step), TUTTI_ERR_INVALID,
+	CHECK_ERROR(tutti_load(toy.trainer, saved_dir, &step), TUTTI_ERR_INVALID,
 		    ", which rank 1 wrote to '");
 	CHECK(tutti_barrier(comm, NULL) == TUTTI_OK);
 	if (tutti_rank(comm) == 0)
 		CHECK(truncate(path, 1000) == 0);
 	CHECK(tutti_barrier(comm, NULL) == TUTTI_OK);
-	CHECK_ERROR(tutti_load(toy.trainer, dir, &step), TUTTI_ERR_INVALID, "are damaged");
+	CHECK_ERROR(tutti_load(toy.trainer, saved_dir, &step), TUTTI_ERR_INVALID, "are damaged");
 	toy_destroy(&toy);
 }
 
 static void misfit(void **state)
 {
-	struct job half = {.variant = &ddp, .optimizer = &adamw, .last = HALF};
+	struct job half = {.variant = &ddp, .optimizer = &toy_adamw, .last = HALF};
 
 	(void)state;
 	half.save_after = HALF;
@@ -483,18 +463,18 @@ static void own_states(tutti_comm *comm, void *arg)
 	toy_register(&toy, comm, 0);
 	CHECK(tutti_model_state(toy.model, "mine", &mine, sizeof mine, 1) == 0);
 	toy_train(&toy, comm, &fsdp.config);
-	CHECK(tutti_save(toy.trainer, dir, 1) == TUTTI_OK);
+	CHECK(tutti_save(toy.trainer, saved_dir, 1) == TUTTI_OK);
 	mine += 100;
-	CHECK(tutti_save(toy.trainer, dir, 2) == TUTTI_OK); /* waits for the first one */
+	CHECK(tutti_save(toy.trainer, saved_dir, 2) == TUTTI_OK); /* waits for the first one */
 	CHECK(tutti_save_wait(toy.trainer) == TUTTI_OK);
 	mine = 0;
-	CHECK(tutti_load(toy.trainer, dir, &step) == TUTTI_OK);
+	CHECK(tutti_load(toy.trainer, saved_dir, &step) == TUTTI_OK);
 	CHECK(step == 2 && mine == 200 + rank);
 	CHECK(tutti_barrier(comm, NULL) == TUTTI_OK);
-	snprintf(path, sizeof path, "%s/step_00000002/COMMIT", dir);
+	snprintf(path, sizeof path, "%s/step_00000002/COMMIT", saved_dir);
 	if (rank == 0)
 		CHECK(unlink(path) == 0);
-	CHECK(tutti_load(toy.trainer, dir, &step) == TUTTI_OK);
+	CHECK(tutti_load(toy.trainer, saved_dir, &step) == TUTTI_OK);
 	CHECK(step == 1 && mine == 100 + rank);
 	CHECK_SENTENCE("1 newer checkpoints were passed over. Opening '");
 	toy_destroy(&toy);
@@ -535,15 +515,15 @@ static void alone(tutti_comm *comm, void *arg)
 	int64_t step;
 
 	(void)arg;
-	snprintf(path, sizeof path, "%s/model.safetensors", dir);
+	snprintf(path, sizeof path, "%s/model.safetensors", saved_dir);
 	toy_register(&toy, comm, 0);
 	toy_train(&toy, comm, &config);
 	for (int i = 0; i < 2; i++) {
 		toy_micro_batch(&toy, TUTTI_PASS_LAST, i, SAMPLES);
-		CHECK(tutti_step(toy.trainer, &adamw, 1, NULL) == TUTTI_OK);
+		CHECK(tutti_step(toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
 		if (i > 0)
 			continue;
-		CHECK_ERROR(tutti_save(toy.trainer, dir, 1), TUTTI_ERR_INVALID,
+		CHECK_ERROR(tutti_save(toy.trainer, saved_dir, 1), TUTTI_ERR_INVALID,
 			    "tutti_save: 1 steps are done, and ranks average every 2");
 		CHECK_ERROR(
 			tutti_export_safetensors(toy.trainer, path), TUTTI_ERR_INVALID,
@@ -551,23 +531,23 @@ static void alone(tutti_comm *comm, void *arg)
 		CHECK(access(path, F_OK) != 0);
 	}
 	CHECK(tutti_export_safetensors(toy.trainer, path) == TUTTI_OK);
-	CHECK(tutti_save(toy.trainer, dir, 2) == TUTTI_OK);
+	CHECK(tutti_save(toy.trainer, saved_dir, 2) == TUTTI_OK);
 	CHECK(tutti_save_wait(toy.trainer) == TUTTI_OK);
 	toy_destroy(&toy);
 	/* The count goes on, too. */
 	toy_register(&toy, comm, 0);
 	toy_train(&toy, comm, &config);
-	CHECK(tutti_load(toy.trainer, dir, &step) == TUTTI_OK && step == 2);
+	CHECK(tutti_load(toy.trainer, saved_dir, &step) == TUTTI_OK && step == 2);
 	toy_micro_batch(&toy, TUTTI_PASS_LAST, 2, SAMPLES);
-	CHECK(tutti_step(toy.trainer, &adamw, 1, NULL) == TUTTI_OK);
-	CHECK_ERROR(tutti_save(toy.trainer, dir, 3), TUTTI_ERR_INVALID, "3 steps are done");
+	CHECK(tutti_step(toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
+	CHECK_ERROR(tutti_save(toy.trainer, saved_dir, 3), TUTTI_ERR_INVALID, "3 steps are done");
 	toy_destroy(&toy);
 	/* What was loaded is the same on all ranks, after however many steps they average now. */
 	const tutti_train_config rarely = {COMMON, .strategy = TUTTI_LOCAL_SGD,
 					   .local_sgd_steps = 5};
 	toy_register(&toy, comm, 0);
 	toy_train(&toy, comm, &rarely);
-	CHECK(tutti_load(toy.trainer, dir, &step) == TUTTI_OK && step == 2);
+	CHECK(tutti_load(toy.trainer, saved_dir, &step) == TUTTI_OK && step == 2);
 	CHECK(tutti_check_replicas(toy.trainer) == TUTTI_OK);
 	toy_destroy(&toy);
 }
@@ -581,16 +561,16 @@ static void local_sgd(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(any_to_any, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(one_moment, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(sixteen_bits, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(one_file, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(taken_names, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(refused, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(misfit, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(states, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(any_to_any, saved_setup, saved_teardown),
+		cmocka_unit_test_setup_teardown(one_moment, saved_setup, saved_teardown),
+		cmocka_unit_test_setup_teardown(sixteen_bits, saved_setup, saved_teardown),
+		cmocka_unit_test_setup_teardown(one_file, saved_setup, saved_teardown),
+		cmocka_unit_test_setup_teardown(taken_names, saved_setup, saved_teardown),
+		cmocka_unit_test_setup_teardown(refused, saved_setup, saved_teardown),
+		cmocka_unit_test_setup_teardown(misfit, saved_setup, saved_teardown),
+		cmocka_unit_test_setup_teardown(states, saved_setup, saved_teardown),
 		cmocka_unit_test(differing_states),
-		cmocka_unit_test_setup_teardown(local_sgd, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(local_sgd, saved_setup, saved_teardown),
 	};
 	if (jansson_needed() != TUTTI_OK)
 		return saved_refusal();

@@ -43,13 +43,6 @@ enum {
 };
 enum { ENDED_WELL, ENDED_WRONG, LOST_A_PEER }; /* how a rank ends */
 
-static const tutti_optimizer adamw = {.kind = TUTTI_ADAMW,
-				      .lr = 0.05f,
-				      .beta1 = 0.9f,
-				      .beta2 = 0.95f,
-				      .eps = 1e-8f,
-				      .weight_decay = 0.1f};
-
 static char dir[64];
 
 /* What all processes see, the dead ones' words as well. */
@@ -94,7 +87,7 @@ static tutti_status train(struct toy *toy, int64_t step)
 		toy_backward(toy, u, first, last);
 		TRY(tutti_backward_end(toy->trainer, u));
 	}
-	return tutti_step(toy->trainer, &adamw, 1, NULL);
+	return tutti_step(toy->trainer, &toy_adamw, 1, NULL);
 }
 
 static tutti_status read_values(struct toy *toy, float values[TOY_PARAMS][TOY_MAX])

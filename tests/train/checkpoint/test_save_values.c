@@ -23,22 +23,6 @@
 
 enum { RANKS = 2, SAMPLES = 8 };
 
-static char dir[64];
-
-static int make_folder(void **state)
-{
-	(void)state;
-	saved_folder(dir);
-	return 0;
-}
-
-static int remove_folder(void **state)
-{
-	(void)state;
-	saved_remove(dir);
-	return 0;
-}
-
 static const tutti_optimizer adamw = {
 	.kind = TUTTI_ADAMW, .lr = 0.05f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f};
 
@@ -97,7 +81,7 @@ static void forge(const struct forgery *forgery)
 	struct checkpoint_found found;
 	struct checkpoint_index index;
 
-	CHECK(checkpoint_dir_find(&found, dir) == TUTTI_OK && found.path);
+	CHECK(checkpoint_dir_find(&found, saved_dir) == TUTTI_OK && found.path);
 	CHECK(checkpoint_dir_read(&index, found.path) == TUTTI_OK);
 	struct checkpoint_tensor *tensor =
 		checkpoint_index_find(&index, forgery->kind, forgery->name);
@@ -131,7 +115,7 @@ static void load(tutti_comm *comm, void *arg)
 	toy_register(&toy, comm, 0);
 	toy_train(&toy, comm, &config);
 	one_step(&toy, 0);
-	CHECK(tutti_save(toy.trainer, dir, 1) == TUTTI_OK);
+	CHECK(tutti_save(toy.trainer, saved_dir, 1) == TUTTI_OK);
 	CHECK(tutti_save_wait(toy.trainer) == TUTTI_OK);
 	one_step(&toy, 1);
 	CHECK(tutti_param_read(toy.trainer, 3, 0, TOY_MAX, before) == TUTTI_OK);
@@ -139,9 +123,10 @@ static void load(tutti_comm *comm, void *arg)
 		forge(forgery);
 	CHECK(tutti_barrier(comm, NULL) == TUTTI_OK);
 	if (!forgery->words) {
-		CHECK(tutti_load(toy.trainer, dir, &step) == TUTTI_OK && step == 1);
+		CHECK(tutti_load(toy.trainer, saved_dir, &step) == TUTTI_OK && step == 1);
 	} else {
-		CHECK_ERROR(tutti_load(toy.trainer, dir, &step), TUTTI_ERR_INVALID, forgery->words);
+		CHECK_ERROR(tutti_load(toy.trainer, saved_dir, &step), TUTTI_ERR_INVALID,
+			    forgery->words);
 		CHECK(step == 5 && tutti_grad_scale(toy.trainer) == 65536);
 		CHECK(tutti_param_read(toy.trainer, 3, 0, TOY_MAX, after) == TUTTI_OK);
 		CHECK(memcmp(before, after, sizeof before) == 0);
@@ -230,10 +215,10 @@ static void save_own_moments(tutti_comm *comm, void *arg)
 	}
 	CHECK(tutti_barrier(comm, NULL) == TUTTI_OK);
 	compare_moments(&toy, config.local_sgd_state || toy.rank == 0);
-	CHECK(tutti_save(toy.trainer, dir, 2) == TUTTI_OK);
+	CHECK(tutti_save(toy.trainer, saved_dir, 2) == TUTTI_OK);
 	CHECK(tutti_save_wait(toy.trainer) == TUTTI_OK);
 	one_step(&toy, 2);
-	CHECK(tutti_load(toy.trainer, dir, &step) == TUTTI_OK && step == 2);
+	CHECK(tutti_load(toy.trainer, saved_dir, &step) == TUTTI_OK && step == 2);
 	compare_moments(&toy, true);
 	toy_destroy(&toy);
 }
@@ -248,8 +233,8 @@ static void own_moments(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(numbers, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(own_moments, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(numbers, saved_setup, saved_teardown),
+		cmocka_unit_test_setup_teardown(own_moments, saved_setup, saved_teardown),
 	};
 	if (jansson_needed() != TUTTI_OK)
 		return saved_refusal();

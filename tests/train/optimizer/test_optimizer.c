@@ -14,12 +14,6 @@
 
 enum { SAMPLES = 8 };
 
-static const tutti_optimizer adamw = {.kind = TUTTI_ADAMW,
-				      .lr = 0.05f,
-				      .beta1 = 0.9f,
-				      .beta2 = 0.95f,
-				      .eps = 1e-8f,
-				      .weight_decay = 0.1f};
 static const tutti_optimizer sgd = {
 	.kind = TUTTI_SGD, .lr = 0.05f, .momentum = 0.9f, .weight_decay = 0.01f};
 
@@ -159,7 +153,7 @@ static void same_everywhere(const tutti_optimizer *optimizer)
 static void test_adamw(void **state)
 {
 	(void)state;
-	same_everywhere(&adamw);
+	same_everywhere(&toy_adamw);
 }
 
 static void test_sgd(void **state)
@@ -253,7 +247,7 @@ static void refusals(tutti_comm *comm, void *arg)
 	CHECK(collectives(toy.trainer) == sequence);
 	CHECK(tutti_step(toy.trainer, &sgd, 1, NULL) == TUTTI_OK);
 	toy_micro_batch(&toy, TUTTI_PASS_LAST, 1, SAMPLES);
-	CHECK_ERROR(tutti_step(toy.trainer, &adamw, 1, NULL), TUTTI_ERR_INVALID,
+	CHECK_ERROR(tutti_step(toy.trainer, &toy_adamw, 1, NULL), TUTTI_ERR_INVALID,
 		    "was trained with TUTTI_SGD");
 	CHECK(tutti_step(toy.trainer, &sgd, 1, NULL) == TUTTI_OK);
 	CHECK_ERROR(tutti_param_read(toy.trainer, 2, 1, 1, &x), TUTTI_ERR_INVALID, "'param.2'");

@@ -5,6 +5,7 @@
 #include "train/precision/exact_sum.h"
 
 #include "tests/memory/twin.h"
+#include "tests/train/precision/random_bits.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -20,29 +21,6 @@
 
 #define MOST 3000
 #define BITS 700
-
-static uint64_t random_state;
-
-static uint64_t random_u64(void)
-{
-	random_state += UINT64_C(0x9e3779b97f4a7c15);
-	uint64_t z = random_state;
-	z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-	z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-	return z ^ (z >> 31);
-}
-
-static size_t random_below(size_t n)
-{
-	return (size_t)(random_u64() % n);
-}
-
-static float of_bits(uint32_t bits)
-{
-	float x;
-	memcpy(&x, &bits, sizeof x);
-	return x;
-}
 
 /* All exponents; or near one. Finite. */
 static float random_f32(int flavour)

@@ -5,6 +5,7 @@
 #include "train/precision/kernels.h"
 
 #include "tests/memory/twin.h"
+#include "tests/train/precision/random_bits.h"
 #include "train/precision/kernel_table.h"
 
 #include <fenv.h>
@@ -32,36 +33,6 @@ static int n_tables;
 static const tutti_dtype dtypes[] = {TUTTI_F32, TUTTI_BF16, TUTTI_F16};
 
 /* ---- random data ---- */
-
-static uint64_t random_state;
-
-static uint64_t random_u64(void)
-{
-	random_state += UINT64_C(0x9e3779b97f4a7c15);
-	uint64_t z = random_state;
-	z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-	z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-	return z ^ (z >> 31);
-}
-
-static size_t random_below(size_t n)
-{
-	return (size_t)(random_u64() % n);
-}
-
-static float of_bits(uint32_t bits)
-{
-	float x;
-	memcpy(&x, &bits, sizeof x);
-	return x;
-}
-
-static uint32_t bits_of(float x)
-{
-	uint32_t bits;
-	memcpy(&bits, &x, sizeof bits);
-	return bits;
-}
 
 /* Any bits at all; numbers near one; or specials among those. */
 static float random_f32(int flavour)

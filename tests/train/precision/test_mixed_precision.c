@@ -18,13 +18,6 @@
 
 enum { SAMPLES = 8, STEPS = 3 };
 
-static const tutti_optimizer adamw = {.kind = TUTTI_ADAMW,
-				      .lr = 0.05f,
-				      .beta1 = 0.9f,
-				      .beta2 = 0.95f,
-				      .eps = 1e-8f,
-				      .weight_decay = 0.1f};
-
 struct run {
 	tutti_train_config config;
 	float masters[STEPS][TOY_PARAMS][TOY_MAX];
@@ -84,7 +77,7 @@ static void train(tutti_comm *comm, void *arg)
 		float masters[TOY_PARAMS][TOY_MAX] = {{0}};
 		uint16_t seen[TOY_PARAMS][TOY_MAX] = {{0}};
 		toy_micro_batch(&toy, TUTTI_PASS_LAST, step, SAMPLES);
-		CHECK(tutti_step(toy.trainer, &adamw, 1, NULL) == TUTTI_OK);
+		CHECK(tutti_step(toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
 		for (int p = 0; p < TOY_PARAMS; p++)
 			CHECK(tutti_param_read(toy.trainer, p, 0, toy_count(p), masters[p]) ==
 			      TUTTI_OK);

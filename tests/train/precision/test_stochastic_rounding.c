@@ -4,6 +4,7 @@
  * infinity of a finite number. */
 #include "train/precision/kernel_table.h"
 #include "train/precision/kernels.h"
+#include "tests/train/precision/random_bits.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -21,35 +22,6 @@
 
 static const struct kernel_table *tables[KERNEL_TABLES_MOST];
 static int n_tables;
-static uint64_t random_state;
-
-static uint64_t random_u64(void)
-{
-	random_state += UINT64_C(0x9e3779b97f4a7c15);
-	uint64_t z = random_state;
-	z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-	z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-	return z ^ (z >> 31);
-}
-
-static size_t random_below(size_t n)
-{
-	return (size_t)(random_u64() % n);
-}
-
-static float of_bits(uint32_t bits)
-{
-	float x;
-	memcpy(&x, &bits, sizeof x);
-	return x;
-}
-
-static uint32_t bits_of(float x)
-{
-	uint32_t bits;
-	memcpy(&bits, &x, sizeof bits);
-	return bits;
-}
 
 static float x[MOST + 1];
 static uint16_t whole[MOST + 1], parts[MOST + 1];

@@ -19,12 +19,6 @@
 
 enum { SAMPLES = 8, STEPS = 3 };
 
-static const tutti_optimizer adamw = {.kind = TUTTI_ADAMW,
-				      .lr = 0.05f,
-				      .beta1 = 0.9f,
-				      .beta2 = 0.95f,
-				      .eps = 1e-8f,
-				      .weight_decay = 0.1f};
 static const tutti_strategy strategies[] = {TUTTI_DDP, TUTTI_ZERO1, TUTTI_ZERO2, TUTTI_FSDP};
 enum { STRATEGIES = sizeof strategies / sizeof *strategies };
 
@@ -50,7 +44,7 @@ static void train(tutti_comm *comm, void *arg)
 	for (int step = 0; step < STEPS; step++) {
 		tutti_step_info info;
 		toy_micro_batch(&toy, TUTTI_PASS_LAST, step, SAMPLES);
-		CHECK(tutti_step(toy.trainer, &adamw, 1, &info) == TUTTI_OK);
+		CHECK(tutti_step(toy.trainer, &toy_adamw, 1, &info) == TUTTI_OK);
 		CHECK(!info.skipped);
 	}
 	CHECK(tutti_check_replicas(toy.trainer) == TUTTI_OK);
@@ -70,7 +64,7 @@ static void offloaded(tutti_comm *comm, void *arg)
 	toy_register(&toy, comm, 0);
 	toy_train(&toy, comm, &run->config);
 	toy_micro_batch(&toy, TUTTI_PASS_LAST, 0, SAMPLES);
-	CHECK(tutti_step(toy.trainer, &adamw, 1, NULL) == TUTTI_OK);
+	CHECK(tutti_step(toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
 	CHECK(tutti_trainer_stats(toy.trainer, &stats) == TUTTI_OK);
 	CHECK(stats.optimizer_bytes == 0);
 	toy_destroy(&toy);
@@ -81,7 +75,7 @@ static void offloaded(tutti_comm *comm, void *arg)
 	toy_register(&toy, comm, 0);
 	toy_train(&toy, comm, &missing);
 	toy_micro_batch(&toy, TUTTI_PASS_LAST, 0, SAMPLES);
-	CHECK_ERROR(tutti_step(toy.trainer, &adamw, 1, NULL), TUTTI_ERR_SYSTEM,
+	CHECK_ERROR(tutti_step(toy.trainer, &toy_adamw, 1, NULL), TUTTI_ERR_SYSTEM,
 		    tutti_rank(comm) == 1 ? "'/nowhere/at/all'"
 					  : "Rank 1 could not make the optimizer");
 	toy_destroy(&toy);
@@ -151,7 +145,7 @@ static void infinite(tutti_comm *comm, void *arg)
 		divisor *= 2;
 	CHECK(tutti_grad_scale(t) == factor);
 	one_sample(&toy, toy.rank == toy.size - 1 ? INFINITY : 1);
-	CHECK(tutti_step(t, &adamw, 1, &info) == TUTTI_OK);
+	CHECK(tutti_step(t, &toy_adamw, 1, &info) == TUTTI_OK);
 	CHECK(info.skipped && info.loss_scale == factor);
 	CHECK(tutti_grad_scale(t) == factor / half / divisor);
 	CHECK(tutti_skipped_param(t) == 3);
@@ -159,7 +153,7 @@ static void infinite(tutti_comm *comm, void *arg)
 	read_values(t, after);
 	CHECK(memcmp(before, after, sizeof before) == 0);
 	one_sample(&toy, 1);
-	CHECK(tutti_step(t, &adamw, 1, &info) == TUTTI_OK);
+	CHECK(tutti_step(t, &toy_adamw, 1, &info) == TUTTI_OK);
 	CHECK(!info.skipped && tutti_skipped_param(t) == -1);
 	read_values(t, after);
 	CHECK(before[3][60] != after[3][60]);
@@ -234,7 +228,7 @@ static void tree(tutti_comm *comm, void *arg)
 			tree_micro_batch(toy.trainer,
 					 m + 1 < each ? TUTTI_PASS_ACCUMULATE : TUTTI_PASS_LAST,
 					 step * 100 + first + m);
-		CHECK(tutti_step(toy.trainer, &adamw, 1, NULL) == TUTTI_OK);
+		CHECK(tutti_step(toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
 	}
 	read_values(toy.trainer, values);
 	if (tutti_rank(comm) == 0)

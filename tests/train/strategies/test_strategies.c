@@ -17,13 +17,6 @@
 
 enum { SAMPLES = 8, STEPS = 3 };
 
-static const tutti_optimizer adamw = {.kind = TUTTI_ADAMW,
-				      .lr = 0.05f,
-				      .beta1 = 0.9f,
-				      .beta2 = 0.95f,
-				      .eps = 1e-8f,
-				      .weight_decay = 0.1f};
-
 struct variant {
 	const char *name;
 	tutti_train_config config;
@@ -62,7 +55,7 @@ struct run {
 
 static const tutti_optimizer *optimizers(tutti_optimizer groups[2], int step)
 {
-	groups[0] = adamw;
+	groups[0] = toy_adamw;
 	groups[0].lr = 0.05f / (float)(step + 1);
 	groups[1] = (tutti_optimizer){.kind = TUTTI_SGD,
 				      .lr = 0.25f * (float)(step + 1),
@@ -81,7 +74,7 @@ static void train_steps(struct toy *toy, struct run *run, int rank)
 					m + 1 < run->micro_batches ? TUTTI_PASS_ACCUMULATE
 								   : TUTTI_PASS_LAST,
 					step * 10 + m, SAMPLES);
-		const tutti_optimizer *o = run->in_groups ? optimizers(groups, step) : &adamw;
+		const tutti_optimizer *o = run->in_groups ? optimizers(groups, step) : &toy_adamw;
 		CHECK(tutti_step(toy->trainer, o, run->in_groups ? 2 : 1, &info) == TUTTI_OK);
 		CHECK(!info.skipped && info.items == SAMPLES * run->micro_batches);
 		if (rank == 0)

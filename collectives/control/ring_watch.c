@@ -82,10 +82,10 @@ static void give_up(struct control_link *l)
 		 is_stopped ? "is stopped (SIGSTOP, or a debugger)"
 			    : "is silent: stopped, or its machine or the way there is gone",
 		 c->config.rank, (double)l->silent_ns * 1e-9);
-	control_decide(c, &(struct notice){.status = TUTTI_ERR_TIMEOUT,
-					   .dead = -1,
-					   .sentence = text,
-					   .is_common = true});
+	control_decide(c, &(struct failure){.status = TUTTI_ERR_TIMEOUT,
+					    .rank = FAILURE_NO_RANK,
+					    .message = text,
+					    .is_common = true});
 }
 
 /* A process that was stopped itself, or starved, wakes up late: what it could not hear meanwhile is

@@ -1,5 +1,5 @@
 /* The control ring at work: messages in and out, and what they make it decide. Notes are compared
- * in control_notes.c. */
+ * in ring_calls.c. */
 #include "collectives/control/control_internal.h"
 
 #include "core/clock.h"
@@ -63,68 +63,68 @@ const char *control_who(const struct control *c, int rank, char *text, size_t te
 	return text;
 }
 
-/* ---- notices ------------------------------------------------------------------------------- */
+/* ---- failures ------------------------------------------------------------------------------- */
 
-void control_decide(struct control *c, const struct notice *notice)
+void control_decide(struct control *c, const struct failure *failure)
 {
 	struct control_message m = {.kind = CONTROL_FAILED,
 				    .origin = c->config.rank,
-				    .status = (int32_t)notice->status,
-				    .dead = notice->dead,
-				    .is_common = notice->is_common,
-				    .first = notice->sequence};
+				    .status = (int32_t)failure->status,
+				    .rank = failure->rank,
+				    .is_common = failure->is_common,
+				    .first = failure->sequence};
 
 	if (c->has_failed)
 		return;
 	c->has_failed = true;
-	snprintf(c->sentence, sizeof c->sentence, "%s", notice->sentence);
-	c->verdict = *notice;
-	c->verdict.sentence = c->sentence;
-	memcpy(m.sentence, c->sentence, sizeof m.sentence);
+	snprintf(c->message, sizeof c->message, "%s", failure->message);
+	c->decided = *failure;
+	c->decided.message = c->message;
+	memcpy(m.text, c->message, sizeof m.text);
 	for (int i = 0; i < c->link_count; i++)
 		control_post_last(&c->links[i], &m);
 }
 
-tutti_status control_remote_error(int rank, tutti_status status, const char *sentence, char *text)
+tutti_status control_remote_error(int rank, tutti_status status, const char *message, char *text)
 {
 	if (status == TUTTI_ERR_MISMATCH || status == TUTTI_ERR_PEER ||
 	    status == TUTTI_ERR_ABORTED) {
-		snprintf(text, ERROR_BYTES, "%s", sentence);
+		snprintf(text, ERROR_BYTES, "%s", message);
 		return status;
 	}
-	snprintf(text, ERROR_BYTES, "Rank %d has failed: %.480s", rank, sentence);
+	snprintf(text, ERROR_BYTES, "Rank %d has failed: %.480s", rank, message);
 	return TUTTI_ERR_PEER;
 }
 
 static void take_failure(struct control_link *l, struct control_message *m)
 {
 	char text[ERROR_BYTES];
-	struct notice notice = {.status = (tutti_status)m->status,
-				.dead = m->dead,
-				.sequence = m->first,
-				.sentence = m->sentence,
-				.is_common = m->is_common};
-	m->sentence[ERROR_BYTES - 1] = '\0';
-	if (!notice.is_common) {
-		notice.status = control_remote_error(m->origin, notice.status, m->sentence, text);
-		notice.sentence = text;
+	struct failure failure = {.status = (tutti_status)m->status,
+				  .rank = m->rank,
+				  .sequence = m->first,
+				  .message = m->text,
+				  .is_common = m->is_common};
+	m->text[ERROR_BYTES - 1] = '\0';
+	if (!failure.is_common) {
+		failure.status = control_remote_error(m->origin, failure.status, m->text, text);
+		failure.message = text;
 	}
-	control_decide(l->control, &notice);
+	control_decide(l->control, &failure);
 }
 
 /* Passed on once round the ring. */
 static void take_death(struct control_link *l, struct control_message *m)
 {
 	struct control *c = l->control;
-	if (m->dead < 0 || m->dead >= c->config.size)
+	if (m->rank < 0 || m->rank >= c->config.size)
 		return;
-	c->known[m->dead].is_gone = true;
+	c->known[m->rank].is_gone = true;
 	if (c->dead >= 0)
 		return;
-	m->sentence[ERROR_BYTES - 1] = '\0';
-	c->dead = m->dead;
+	m->text[ERROR_BYTES - 1] = '\0';
+	c->dead = m->rank;
 	c->dead_ns = clock_now_ns();
-	memcpy(c->death, m->sentence, sizeof c->death);
+	memcpy(c->death, m->text, sizeof c->death);
 	log_info("%s", c->death);
 	for (int i = 0; i < c->link_count; i++)
 		if (&c->links[i] != l)
@@ -138,7 +138,7 @@ static void connection_ended(struct control_link *l)
 	struct control *c = l->control;
 	const struct tutti_conn *conn = l->conn;
 	struct control_message m = {
-		.kind = CONTROL_DEAD, .origin = c->config.rank, .dead = l->peer};
+		.kind = CONTROL_DEAD, .origin = c->config.rank, .rank = l->peer};
 	char who[128];
 	size_t end = strlen(conn->error);
 
@@ -146,14 +146,14 @@ static void connection_ended(struct control_link *l)
 	if (c->has_failed || c->is_leaving || (l->is_later && !l->is_up))
 		return;
 	end -= end > 0 && conn->error[end - 1] == '.';
-	snprintf(m.sentence, sizeof m.sentence, "%s has died: %.*s.",
+	snprintf(m.text, sizeof m.text, "%s has died: %.*s.",
 		 control_who(c, l->peer, who, sizeof who), (int)end, conn->error);
 	if (conn->status == TUTTI_ERR_PEER)
 		take_death(l, &m);
 	else
-		control_decide(c, &(struct notice){.status = conn->status,
-						   .dead = -1,
-						   .sentence = conn->error});
+		control_decide(c, &(struct failure){.status = conn->status,
+						    .rank = FAILURE_NO_RANK,
+						    .message = conn->error});
 }
 
 static void take_leave(struct control_link *l, struct control_message *m)
@@ -206,7 +206,7 @@ static bool is_sound(const struct control *c, const struct control_message *m)
 {
 	int size = c->config.size, least = m->kind == CONTROL_DEAD ? 0 : -1;
 
-	if (m->origin < 0 || m->origin >= size || m->dead < least || m->dead >= size)
+	if (m->origin < 0 || m->origin >= size || m->rank < least || m->rank >= size)
 		return false;
 	return m->kind != CONTROL_FAILED || status_is_error(m->status);
 }
@@ -298,7 +298,7 @@ void control_unlock(struct control *c)
 	if (wakes && c->wake)
 		c->wake();
 	if (is_due && c->on_failure)
-		c->on_failure(c->arg, &c->verdict);
+		c->on_failure(c->arg, &c->decided);
 }
 
 void control_progress(struct control *c)

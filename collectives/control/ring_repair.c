@@ -52,10 +52,10 @@ static void move_on(struct control_link *l)
 	const struct control_link *other = control_other(l);
 	struct control_message failure = {.kind = CONTROL_FAILED,
 					  .origin = c->config.rank,
-					  .status = (int32_t)c->verdict.status,
-					  .dead = c->verdict.dead,
-					  .is_common = c->verdict.is_common,
-					  .first = c->verdict.sequence};
+					  .status = (int32_t)c->decided.status,
+					  .rank = c->decided.rank,
+					  .is_common = c->decided.is_common,
+					  .first = c->decided.sequence};
 	int next = next_living(l);
 
 	l->is_later = true;
@@ -67,7 +67,7 @@ static void move_on(struct control_link *l)
 	l->peer = next;
 	if (control_link_up(l) != TUTTI_OK || !c->has_failed)
 		return;
-	memcpy(failure.sentence, c->sentence, sizeof failure.sentence);
+	memcpy(failure.text, c->message, sizeof failure.text);
 	control_post(l, &failure);
 }
 

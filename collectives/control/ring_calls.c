@@ -40,10 +40,10 @@ static void report(struct control *c, int rank_a, const struct noted *a, int ran
 {
 	char text[ERROR_BYTES];
 	noted_mismatch(rank_a, a, rank_b, b, sequence, text, sizeof text);
-	control_decide(c, &(struct notice){.status = TUTTI_ERR_MISMATCH,
-					   .dead = -1,
-					   .sequence = sequence,
-					   .sentence = text});
+	control_decide(c, &(struct failure){.status = TUTTI_ERR_MISMATCH,
+					    .rank = FAILURE_NO_RANK,
+					    .sequence = sequence,
+					    .message = text});
 }
 
 enum outcome { ALIKE, UNKNOWN, DIFFER };
@@ -124,10 +124,9 @@ static void check_leavers(struct control *c, const struct control_message *m)
 		 "%s has left the communicator after %llu calls, and rank %d called %s.",
 		 control_who(c, r, who, sizeof who), (unsigned long long)c->known[r].left_at,
 		 m->origin, call_in_words(&note, call, sizeof call));
-	control_decide(c, &(struct notice){.status = TUTTI_ERR_PEER,
-					   .dead = r,
-					   .sequence = last,
-					   .sentence = text});
+	control_decide(
+		c, &(struct failure){
+			   .status = TUTTI_ERR_PEER, .rank = r, .sequence = last, .message = text});
 }
 
 static void keep(struct control_link *l, const struct control_message *m)
