@@ -28,7 +28,7 @@ class Page:
         fenced = previous_is_code = False
         blank = True
         for number, line in enumerate(self.text.split("\n"), 1):
-            if line.startswith("```"):
+            if line.lstrip().startswith("```"):
                 fenced = not fenced
                 continue
             is_code = fenced or (line.startswith("    ") and (blank or previous_is_code))
