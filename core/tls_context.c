@@ -67,7 +67,7 @@ static int find_key(SSL *of, const unsigned char *id, size_t id_bytes, SSL_SESSI
 {
 	*session = NULL;
 	if (id_bytes != sizeof identity - 1 || memcmp(id, identity, id_bytes) != 0)
-		return 1; /* somebody else's: there is none */
+		return 1; /* another identity: there is none */
 	*session = session_of(of);
 	return *session != NULL;
 }

@@ -72,7 +72,7 @@ void server_loop_free(struct server_loop *s)
 	free(s);
 }
 
-/* ---- who calls ---- */
+/* ---- connections ---- */
 
 static bool make_room(struct server_loop *s)
 {
@@ -275,8 +275,8 @@ static void speak(struct server_loop *s, uint64_t now_ns)
 		}
 		tell_all(s);
 	} else if (m->is_complete && !s->host.is_welcomed) {
-		/* Before anybody knows that all are here: whoever comes from now on comes to the
-		 * next meeting at this place, not to this one. */
+		/* Before any rank knows that all are here: a rank that comes from now on comes to
+		 * the next meeting at this place, not to this one. */
 		server_loop_close_listeners(s);
 		drop_pending(s);
 		s->host.is_welcomed = true;
@@ -289,7 +289,7 @@ static void speak(struct server_loop *s, uint64_t now_ns)
 
 /* ---- the loop ---- */
 
-/* Whoever has said BYE has got all it waited for. */
+/* A rank that has said BYE has got all it waited for. */
 static bool is_deserted(const struct server_loop *s)
 {
 	for (int i = 0; i < s->count; i++)

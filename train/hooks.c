@@ -37,23 +37,22 @@ static tutti_status check_micro_batch(const tutti_trainer *trainer, tutti_pass p
 		return train_fail(TUTTI_ERR_INVALID, "tutti_micro_batch: there is no pass %d.",
 				  (int)pass);
 	if (!(items >= 0) || isinf(items))
-		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_micro_batch: %g is no number of items; 0 or more are.",
-				  items);
+		return train_fail(
+			TUTTI_ERR_INVALID,
+			"tutti_micro_batch: items is %g; it must be finite and at least 0.", items);
 	if (trainer->step == STEP_LAST)
 		return train_fail(TUTTI_ERR_INVALID,
 				  "tutti_micro_batch: this step's last micro-batch has begun: call "
 				  "tutti_step or tutti_grads_finish before another one.");
 	if (trainer->owes_update && trainer->config.strategy == TUTTI_LOCAL_SGD &&
 	    pass != TUTTI_PASS_EVAL)
-		return train_fail(
-			TUTTI_ERR_INVALID,
-			"tutti_micro_batch: the last step ended with tutti_grads_finish: "
-			"call tutti_params_updated after the update, so that ranks average.");
+		return train_fail(TUTTI_ERR_INVALID,
+				  "tutti_micro_batch: the last step ended with tutti_grads_finish: "
+				  "call tutti_params_updated after the update.");
 	if (all_done && trainer->step == STEP_OPEN && pass != TUTTI_PASS_EVAL)
 		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_micro_batch: all_done may be asked on a step's first "
-				  "micro-batch or on EVAL; pass NULL elsewhere.");
+				  "tutti_micro_batch: all_done is for a step's first micro-batch "
+				  "or EVAL; pass NULL elsewhere.");
 	return check_closed(trainer, "tutti_micro_batch");
 }
 
@@ -208,13 +207,13 @@ static tutti_status check_backward(const tutti_trainer *trainer, int unit)
 
 	if (trainer->pass == TUTTI_PASS_EVAL)
 		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_backward_begin: unit '%s' in a micro-batch of "
-				  "TUTTI_PASS_EVAL, which is forward only.",
+				  "tutti_backward_begin: unit '%s' has no backward in a "
+				  "micro-batch of TUTTI_PASS_EVAL.",
 				  unit_name(trainer, unit));
 	if (state->finished >= state->uses)
 		return train_fail(TUTTI_ERR_INVALID,
 				  "tutti_backward_begin: unit '%s' ran forward %d times in this "
-				  "micro-batch and backward as often already.",
+				  "micro-batch, and backward as often.",
 				  unit_name(trainer, unit), state->uses);
 	return TUTTI_OK;
 }
@@ -264,8 +263,8 @@ tutti_status tutti_grad_ready(tutti_trainer *trainer, int param)
 	const char *name = trainer->model.params[param].name;
 	if (!trainer->in_batch || trainer->pass == TUTTI_PASS_EVAL)
 		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_grad_ready: parameter '%s', but no micro-batch with a "
-				  "backward is under way.",
+				  "tutti_grad_ready: parameter '%s' has no gradient now: no "
+				  "micro-batch with a backward has begun.",
 				  name);
 	if (!param_is_trained(&trainer->model.params[param]))
 		return train_fail(TUTTI_ERR_INVALID,
@@ -275,10 +274,9 @@ tutti_status tutti_grad_ready(tutti_trainer *trainer, int param)
 	if (is_ready && trainer->pass == TUTTI_PASS_ACCUMULATE)
 		return TUTTI_OK;
 	if (is_ready)
-		return train_fail(
-			TUTTI_ERR_INVALID,
-			"tutti_grad_ready: the gradient of parameter '%s' is final already "
-			"in this micro-batch.",
-			name);
+		return train_fail(TUTTI_ERR_INVALID,
+				  "tutti_grad_ready: the gradient of parameter '%s' is already "
+				  "final in this micro-batch.",
+				  name);
 	return grad_ready(trainer, param);
 }

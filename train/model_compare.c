@@ -136,9 +136,8 @@ static tutti_status explain(tutti_trainer *trainer, const char *own, const char 
 			reporter = r;
 	if (reporter == trainer->rank)
 		snprintf(message, sizeof message,
-			 "The models differ: rank %d has %.*s, where rank 0 has %.*s; register the "
-			 "same "
-			 "model in the same order on every rank.",
+			 "The models differ: rank %d has %.*s, but rank 0 has %.*s; register the "
+			 "same model in the same order on every rank.",
 			 reporter, shown(own), own, shown(first_rank), first_rank);
 	TRY(trainer_broadcast(trainer, message, sizeof message, TUTTI_I8, reporter));
 	return train_fail(TUTTI_ERR_MISMATCH, "%s", message);

@@ -109,10 +109,10 @@ static tutti_status check_range(const tutti_trainer *trainer, const char *functi
 	TRY(trainer_check_param(trainer, function, param));
 	size_t whole = trainer->model.params[param].count;
 	if (first > whole || count > whole - first)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "%s: elements %zu to %zu of parameter '%s', which has %zu.",
-				  function, first, first + count, trainer->model.params[param].name,
-				  whole);
+		return train_fail(
+			TUTTI_ERR_INVALID,
+			"%s: elements %zu to %zu are outside of parameter '%s', which has %zu.",
+			function, first, first + count, trainer->model.params[param].name, whole);
 	if (!values && count)
 		return train_fail(TUTTI_ERR_INVALID,
 				  "%s: the values of parameter '%s' are at NULL.", function,
@@ -192,8 +192,7 @@ tutti_status tutti_params_updated(tutti_trainer *trainer)
 	TRY(trainer_check(trainer, "tutti_params_updated"));
 	if (trainer->open_pass != UNIT_NONE)
 		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_params_updated: unit '%s' is open, and its values are "
-				  "in use.",
+				  "tutti_params_updated: unit '%s' is open: end it first.",
 				  trainer->model.units[trainer->open_unit].name);
 	pieces_narrow(trainer);
 	bool owed = trainer->owes_update;

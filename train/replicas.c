@@ -77,7 +77,7 @@ static tutti_status compare(tutti_trainer *trainer, uint64_t *hashes)
 		if (rank >= 0)
 			return train_fail(TUTTI_ERR_MISMATCH,
 					  "The replicas differ after %llu steps: rank %d has other "
-					  "values of parameter '%s' than most ranks.",
+					  "values of parameter '%s' than most ranks have.",
 					  (unsigned long long)trainer->steps, rank,
 					  trainer->model.params[p].name);
 	}

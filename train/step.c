@@ -77,12 +77,11 @@ static tutti_status never_finished(const tutti_trainer *trainer, int rank, int m
 {
 	const struct param *param = &trainer->model.params[missing];
 
-	return train_fail(
-		TUTTI_ERR_INVALID,
-		"Rank %d never finished the gradient of parameter '%s' of unit '%s' in %s: "
-		"end every backward of its units, call tutti_grad_ready, or register it as "
-		"TUTTI_PARAM_MAY_BE_UNUSED.",
-		rank, param->name, trainer->model.units[param->unit].name, so);
+	return train_fail(TUTTI_ERR_INVALID,
+			  "Rank %d did not finish the gradient of parameter '%s' of unit '%s' in "
+			  "%s: end every backward of its units, call tutti_grad_ready, or register "
+			  "it as TUTTI_PARAM_MAY_BE_UNUSED.",
+			  rank, param->name, trainer->model.units[param->unit].name, so);
 }
 
 /* deterministic = 2: the tree over ranks continues the tree over micro-batches only if all ranks
@@ -101,9 +100,8 @@ static tutti_status check_evenness(const tutti_trainer *trainer, int rank)
 		snprintf(others, sizeof others, ", rank 0 %g in %d", first->items, first->batches);
 	return train_fail(
 		TUTTI_ERR_INVALID,
-		"With deterministic = 2 all ranks have the same number, a power of two, of "
-		"micro-batches, all of the same items; rank %d had %g items in %d%s%s, so no "
-		"rank updates.",
+		"deterministic = 2 needs as many micro-batches on every rank, a power of two, all "
+		"of the same items; rank %d had %g items in %d%s%s, so no rank updates.",
 		rank, own->items, own->batches, own->is_uneven ? " of unequal numbers" : "",
 		others);
 }
@@ -118,15 +116,14 @@ static tutti_status check_report(const tutti_trainer *trainer, int rank)
 							    : "this step, so no rank updates");
 	if (report->status != TUTTI_OK)
 		return train_fail((tutti_status)report->status,
-				  "Rank %d could not make the optimizer's state, so no rank "
-				  "updates.",
+				  "Rank %d could not make its optimizer state, so no rank updates.",
 				  rank);
 	if (trainer->layout.by_unit && report->order != trainer->reports[0].order)
-		return train_fail(TUTTI_ERR_MISMATCH,
-				  "Rank %d ran other units than rank 0 in this step, or in another "
-				  "order, so no rank "
-				  "updates: with sharded parameters all ranks run the same.",
-				  rank);
+		return train_fail(
+			TUTTI_ERR_MISMATCH,
+			"Rank %d ran other units than rank 0 in this step, or in another order, so "
+			"no rank updates: with sharded parameters all ranks run the same units.",
+			rank);
 	return check_evenness(trainer, rank);
 }
 
@@ -218,11 +215,10 @@ static tutti_status finish(tutti_trainer *trainer, tutti_status local, tutti_ste
 static tutti_status explain_skip(const tutti_trainer *trainer)
 {
 	if (trainer->skipped_param < 0)
-		return train_fail(
-			TUTTI_OK,
-			"Step %llu was skipped: the norm of the gradients over the items, or "
-			"what they are divided by, is no finite f32.",
-			(unsigned long long)trainer->steps);
+		return train_fail(TUTTI_OK,
+				  "Step %llu was skipped: the gradients' norm, or the number they "
+				  "are divided by, is not a finite f32.",
+				  (unsigned long long)trainer->steps);
 	return train_fail(TUTTI_OK,
 			  "Step %llu was skipped on %s: the gradient of parameter '%s' has "
 			  "an infinity or NaN.",
@@ -248,12 +244,13 @@ static tutti_status average_together(tutti_trainer *trainer)
 	TRY(trainer_all_gather(trainer, reports, sizeof *reports));
 	for (int r = 0; r < trainer->size; r++) {
 		if (reports[r].missing >= 0)
-			return never_finished(trainer, r, reports[r].missing,
-					      "a step since ranks averaged, so they do not now");
+			return never_finished(
+				trainer, r, reports[r].missing,
+				"a step since the last average, so ranks do not average");
 		if (reports[r].status != TUTTI_OK)
 			return train_fail((tutti_status)reports[r].status,
-					  "Rank %d could not make the optimizer's state in a step "
-					  "since ranks averaged, so they do not now.",
+					  "Rank %d could not make its optimizer state in a step "
+					  "since the last average, so ranks do not average.",
 					  r);
 	}
 	TRY(local_sgd_average(trainer));

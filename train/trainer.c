@@ -33,8 +33,7 @@ static tutti_status make_tables(tutti_trainer *trainer, const tutti_model *model
 	if (trainer->config.offload_dir) {
 		trainer->offload_dir = strdup(trainer->config.offload_dir);
 		if (!trainer->offload_dir)
-			return train_fail(TUTTI_ERR_MEMORY,
-					  "There is no memory for a trainer's tables.");
+			return train_no_memory("a trainer's tables");
 		trainer->config.offload_dir = trainer->offload_dir;
 	}
 	trainer->tensors = calloc(params + 1, sizeof *trainer->tensors);
@@ -44,7 +43,7 @@ static tutti_status make_tables(tutti_trainer *trainer, const tutti_model *model
 	trainer->plan.list = malloc((2 * units + 1) * sizeof *trainer->plan.list);
 	if (!trainer->tensors || !trainer->units || !trainer->reports || !trainer->step_events ||
 	    !trainer->plan.list)
-		return train_fail(TUTTI_ERR_MEMORY, "There is no memory for a trainer's tables.");
+		return train_no_memory("a trainer's tables");
 	for (size_t p = 0; p < params; p++)
 		trainer->tensors[p].optimizer = -1;
 	plan_units(&trainer->plan, model->unit_count);
@@ -115,11 +114,10 @@ static tutti_status agree_on_memory(tutti_trainer *trainer)
 	if (status != TUTTI_OK)
 		return failure_return(&why);
 	if (told[0] > 0)
-		return train_fail(
-			TUTTI_ERR_MEMORY,
-			"Another rank, whose shards are a little larger, needs more than the "
-			"memory_limit of %zu bytes.",
-			trainer->config.memory_limit);
+		return train_fail(TUTTI_ERR_MEMORY,
+				  "Another rank, with slightly larger shards, needs more than the "
+				  "memory_limit of %zu bytes.",
+				  trainer->config.memory_limit);
 	return TUTTI_OK;
 }
 
@@ -134,17 +132,16 @@ static tutti_status check_nodes(tutti_trainer *trainer, int node)
 	TRY(trainer_all_reduce(trainer, ends, 2, TUTTI_MIN));
 	if (ends[0] != -ends[1])
 		return train_fail(TUTTI_ERR_INVALID,
-				  "TUTTI_HSDP without shard_size takes the ranks of a node for a "
-				  "shard group, but nodes have from %d to %d of them: set it.",
+				  "TUTTI_HSDP without shard_size makes the ranks of a node a shard "
+				  "group, but nodes have from %d to %d ranks: set shard_size.",
 				  (int)ends[0], (int)-ends[1]);
 	double is_apart = trainer->rank % node != tutti_local_rank(trainer->comm);
 	TRY(trainer_all_reduce(trainer, &is_apart, 1, TUTTI_MAX));
 	if (is_apart > 0)
-		return train_fail(
-			TUTTI_ERR_INVALID,
-			"TUTTI_HSDP without shard_size takes the ranks of a node for a "
-			"shard group, but they do not follow each other: start ranks node by "
-			"node (srun --distribution=block), or set shard_size.");
+		return train_fail(TUTTI_ERR_INVALID,
+				  "TUTTI_HSDP without shard_size makes the ranks of a node a shard "
+				  "group, but a node's ranks are not in a row: start ranks node by "
+				  "node (srun --distribution=block), or set shard_size.");
 	return TUTTI_OK;
 }
 
@@ -208,7 +205,7 @@ tutti_status tutti_trainer_create(tutti_trainer **trainer, tutti_model *model, t
 	tutti_status local = check_arguments(trainer, model, config);
 	tutti_trainer *made = local == TUTTI_OK ? malloc(sizeof *made) : NULL;
 	if (local == TUTTI_OK && !made)
-		local = train_fail(TUTTI_ERR_MEMORY, "There is no memory for a trainer.");
+		local = train_no_memory("a trainer");
 	if (!made)
 		return trainer_agree(&first, local);
 	*made = first;

@@ -150,10 +150,9 @@ static tutti_status copy_all(tutti_trainer *trainer, const tutti_trainer *before
 	if (earlier[root].steps < 0)
 		return TUTTI_OK;
 	if (trainer->layout.shard_size > 1 || earlier[root].is_split)
-		return train_fail(
-			TUTTI_ERR_UNSUPPORTED,
-			"tutti_trainer_continue: with sharded state what a dead rank had is "
-			"nowhere else: load a checkpoint.");
+		return train_fail(TUTTI_ERR_UNSUPPORTED,
+				  "tutti_trainer_continue: no other rank has the sharded state of "
+				  "a dead rank: load a checkpoint.");
 	TRY(copy_pieces(trainer, before, root));
 	TRY(copy_scale(trainer, before, root));
 	trainer->steps = (uint64_t)earlier[root].steps;
@@ -165,17 +164,15 @@ static tutti_status prepare(const tutti_trainer *trainer, const tutti_trainer *b
 			    struct earlier_trainer **earlier)
 {
 	if (trainer->step != STEP_CLOSED || trainer->open_pass != UNIT_NONE)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_trainer_continue: the trainer that goes on is in the "
-				  "middle of a step.");
+		return train_fail(
+			TUTTI_ERR_INVALID,
+			"tutti_trainer_continue: the new trainer is in the middle of a step.");
 	if (before && !is_same_model(trainer, before))
 		return train_fail(
 			TUTTI_ERR_INVALID,
 			"tutti_trainer_continue: the two trainers have different models.");
 	*earlier = calloc((size_t)trainer->size, sizeof **earlier);
-	return *earlier
-		       ? TUTTI_OK
-		       : train_fail(TUTTI_ERR_MEMORY, "There is no memory for a trainer's tables.");
+	return *earlier ? TUTTI_OK : train_no_memory("a trainer's tables");
 }
 
 tutti_status tutti_trainer_continue(tutti_trainer *trainer, const tutti_trainer *before,
@@ -187,8 +184,8 @@ tutti_status tutti_trainer_continue(tutti_trainer *trainer, const tutti_trainer 
 	TRY(trainer_check(trainer, "tutti_trainer_continue"));
 	if (!steps || before == trainer)
 		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_trainer_continue needs a place for the steps, and another "
-				  "trainer than the one that goes on.");
+				  "tutti_trainer_continue needs a place for the steps, and an "
+				  "earlier trainer that is not the new one.");
 	tutti_status status = trainer_agree(trainer, prepare(trainer, before, &earlier));
 	if (status == TUTTI_OK)
 		status = copy_all(trainer, before, earlier, &done);

@@ -2,6 +2,7 @@
  * ranks that missed them. */
 #include "collectives/control/consensus_link.h"
 #include "collectives/control/consensus.h"
+#include "collectives/control/deadlines.h"
 
 #include "core/clock.h"
 #include "core/cancel.h"
@@ -14,11 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SLEEP_MS    5          /* at most: a process that ends wakes nobody                  */
-#define FAREWELL_NS 500000000u /* the last words of an agreement take so long at the most    */
-#define GRACES      6          /* what no agreement takes longer than, once all have begun   */
-#define PAST        8          /* decisions that are remembered                              */
-#define CALL_BITS   24
+#define SLEEP_MS  5 /* at most: a process that ends wakes nobody                  */
+#define PAST      8 /* decisions that are remembered                              */
+#define CALL_BITS 24
 
 struct decision {
 	uint64_t number;
@@ -46,8 +45,8 @@ struct inquiry {
 	const struct consensus_question *question;
 	struct agreement agreement;
 	uint64_t begun_ns;
-	uint64_t farewell_ns; /* once it has ended                                         */
-	tutti_status status;  /* of this rank: not OK: it gives up                         */
+	uint64_t goodbye_ns; /* once it has ended                                         */
+	tutti_status status; /* of this rank: not OK: it gives up                         */
 };
 
 /* ---- making and ending ----------------------------------------------------------------------- */
@@ -352,16 +351,16 @@ static bool is_over(struct inquiry *q, uint64_t now_ns)
 	if (q->status != TUTTI_OK)
 		return true;
 	if (q->agreement.end == AGREEMENT_OPEN) {
-		if (now_ns > q->agreement.begun_ns + GRACES * q->agreement.grace_ns)
+		if (now_ns > q->agreement.begun_ns + AGREEMENT_TIMEOUTS * q->agreement.grace_ns)
 			q->status = fail(TUTTI_ERR_TIMEOUT,
 					 "%s: rank %d heard of no decision within %d times %d ms",
-					 q->question->name, q->consensus->config.rank, GRACES,
-					 q->consensus->config.timeout_ms);
+					 q->question->name, q->consensus->config.rank,
+					 AGREEMENT_TIMEOUTS, q->consensus->config.timeout_ms);
 		return q->status != TUTTI_OK;
 	}
-	if (!q->farewell_ns)
-		q->farewell_ns = now_ns + FAREWELL_NS;
-	return is_silent(q) || now_ns >= q->farewell_ns;
+	if (!q->goodbye_ns)
+		q->goodbye_ns = now_ns + MS_TO_NS(GOODBYE_MS);
+	return is_silent(q) || now_ns >= q->goodbye_ns;
 }
 
 static void inquire(struct inquiry *q)

@@ -11,10 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define GOODBYE_MS 500 /* how long destroy waits for its last words to be on their way */
-/* Who had to end a connection while it joined may say why, by the other one. */
-#define LAST_WORD_NS 200000000u
-
 /* ---- what the engine says ------------------------------------------------------------------ */
 
 /* A rank that has left made no more calls: whoever waits in a later one waits in vain. */
@@ -42,7 +38,7 @@ void control_slow(struct control *c, uint64_t sequence, bool is_bad)
 {
 	pthread_mutex_lock(&c->lock);
 	control_settle(c);
-	control_look(c);
+	control_compare_kept(c);
 	if (sequence != NO_CALL)
 		look_for_leavers(c, sequence);
 	if (c->dead >= 0 && is_bad)
@@ -51,12 +47,12 @@ void control_slow(struct control *c, uint64_t sequence, bool is_bad)
 						    .sequence = sequence,
 						    .message = c->death});
 	control_watch(c);
-	control_tick(c);
+	control_measure_silence(c);
 	if (sequence != NO_CALL && c->slow_told != sequence + 1 && !c->has_failed) {
 		uint64_t first = sequence > CONTROL_BEFORE ? sequence - CONTROL_BEFORE : 0;
 		c->slow_told = sequence + 1;
 		for (int i = 0; i < c->link_count; i++)
-			control_send_notes(&c->links[i], first, first + CONTROL_NOTES - 1);
+			control_send_calls(&c->links[i], first, first + CONTROL_CALLS_MOST - 1);
 	}
 	control_settle(c);
 	control_unlock(c);
@@ -121,7 +117,7 @@ static tutti_status connect_link(struct control *c, int i)
 
 	l->control = c;
 	l->peer = (c->config.rank + (i ? 1 : c->config.size - 1)) % c->config.size;
-	return control_link_up(l);
+	return control_connect(l);
 }
 
 tutti_status control_create(struct control **out, const struct control_config *config)
@@ -172,7 +168,7 @@ static bool is_settled(struct control *c, tutti_status *status)
 		all_up &= c->links[i].is_up;
 	*status = c->has_failed ? c->decided.status : TUTTI_OK;
 	if (*status == TUTTI_OK && !all_up && c->dead >= 0 &&
-	    clock_now_ns() >= c->dead_ns + LAST_WORD_NS)
+	    clock_now_ns() >= c->dead_ns + MS_TO_NS(LAST_WORD_MS))
 		*status = fail(TUTTI_ERR_PEER, "%s", c->death);
 	else if (*status != TUTTI_OK)
 		fail(*status, "%s", c->message);
@@ -219,9 +215,9 @@ void control_leave(struct control *c)
 				    .issued = recorder_issued(c->config.recorder)};
 
 	pthread_mutex_lock(&c->lock);
-	m.first = m.issued > CONTROL_NOTES ? m.issued - CONTROL_NOTES : 0;
+	m.first = m.issued > CONTROL_CALLS_MOST ? m.issued - CONTROL_CALLS_MOST : 0;
 	while (m.first + m.count < m.issued &&
-	       recorder_find(c->config.recorder, m.first + m.count, &m.notes[m.count]))
+	       recorder_find(c->config.recorder, m.first + m.count, &m.calls[m.count]))
 		m.count++;
 	for (int i = 0; i < c->link_count && !c->is_leaving; i++)
 		(c->has_failed ? control_post : control_post_last)(&c->links[i], &m);

@@ -1,5 +1,5 @@
-/* The control ring at work: messages in and out, and what they make it decide. Notes are compared
- * in ring_calls.c. */
+/* The messages that the ring's neighbours send, and what they make this rank decide. Call records
+ * are compared in ring_calls.c. */
 #include "collectives/control/control_internal.h"
 
 #include "core/clock.h"
@@ -10,91 +10,6 @@
 #include <string.h>
 
 #define CONTROL_BLIND_MS 10 /* between two looks at a transport that cannot be slept on     */
-
-/* ---- messages ------------------------------------------------------------------------------ */
-
-static void flush(struct control_link *l)
-{
-	if (l->is_sending || l->queued == 0 || !l->conn)
-		return;
-	l->sending = l->queue[l->queue_at];
-	l->queue_at = (l->queue_at + 1) % CONTROL_QUEUE;
-	l->queued--;
-	l->is_sending = true;
-	l->out = (struct tutti_io){
-		.buf = &l->sending, .bytes = sizeof l->sending, .tag = CONTROL_TAG};
-	l->conn->endpoint->transport->send(l->conn, &l->out);
-}
-
-void control_post(struct control_link *l, const struct control_message *m)
-{
-	if (!l->conn || l->is_cut || l->queued == CONTROL_QUEUE)
-		return;
-	l->queue[(l->queue_at + l->queued++) % CONTROL_QUEUE] = *m;
-	flush(l);
-}
-
-void control_post_last(struct control_link *l, const struct control_message *m)
-{
-	l->queued = 0;
-	control_post(l, m);
-}
-
-void control_listen(struct control_link *l)
-{
-	if (!l->conn)
-		return;
-	l->in = (struct tutti_io){
-		.buf = &l->received, .bytes = sizeof l->received, .tag = CONTROL_TAG};
-	l->conn->endpoint->transport->recv(l->conn, &l->in);
-}
-
-struct control_link *control_other(struct control_link *l)
-{
-	struct control *c = l->control;
-	struct control_link *other = &c->links[l == &c->links[0]];
-	return c->link_count < 2 || other->peer < 0 ? NULL : other;
-}
-
-const char *control_who(const struct control *c, int rank, char *text, size_t text_bytes)
-{
-	const struct control_peer *peer = &c->config.peers[rank];
-	snprintf(text, text_bytes, "Rank %d (process %d on %s)", rank, peer->process, peer->host);
-	return text;
-}
-
-/* ---- failures ------------------------------------------------------------------------------- */
-
-void control_decide(struct control *c, const struct failure *failure)
-{
-	struct control_message m = {.kind = CONTROL_FAILED,
-				    .origin = c->config.rank,
-				    .status = (int32_t)failure->status,
-				    .rank = failure->rank,
-				    .is_common = failure->is_common,
-				    .first = failure->sequence};
-
-	if (c->has_failed)
-		return;
-	c->has_failed = true;
-	snprintf(c->message, sizeof c->message, "%s", failure->message);
-	c->decided = *failure;
-	c->decided.message = c->message;
-	memcpy(m.text, c->message, sizeof m.text);
-	for (int i = 0; i < c->link_count; i++)
-		control_post_last(&c->links[i], &m);
-}
-
-tutti_status control_remote_error(int rank, tutti_status status, const char *message, char *text)
-{
-	if (status == TUTTI_ERR_MISMATCH || status == TUTTI_ERR_PEER ||
-	    status == TUTTI_ERR_ABORTED) {
-		snprintf(text, ERROR_BYTES, "%s", message);
-		return status;
-	}
-	snprintf(text, ERROR_BYTES, "Rank %d has failed: %.480s", rank, message);
-	return TUTTI_ERR_PEER;
-}
 
 static void take_failure(struct control_link *l, struct control_message *m)
 {
@@ -165,7 +80,7 @@ static void take_leave(struct control_link *l, struct control_message *m)
 	known->left_at = m->issued;
 	l->is_cut = true;
 	if (m->count)
-		control_take_notes(l, m);
+		control_take_calls(l, m);
 }
 
 /* A later neighbour has not been told, or asked, what the one before it was. */
@@ -186,7 +101,8 @@ static void take_question(struct control_link *l, struct control_message *m)
 
 	if (m->count > CONTROL_MISSING)
 		return;
-	control_look(c); /* notes that came before the question are compared before it goes on */
+	control_compare_kept(
+		c); /* records that came before the question are compared before it goes on */
 	if (m->origin == c->config.rank) {
 		memcpy(c->missing, m->ranks, m->count * sizeof c->missing[0]);
 		c->missing_count = m->count;
@@ -225,8 +141,8 @@ static void take(struct control_link *l)
 	case CONTROL_HELLO:
 		greet(l);
 		break;
-	case CONTROL_NOTES_OF:
-		control_take_notes(l, m);
+	case CONTROL_CALLS:
+		control_take_calls(l, m);
 		break;
 	case CONTROL_WHO:
 		take_question(l, m);
@@ -271,9 +187,9 @@ bool control_pass(struct control *c)
 			take(l);
 			control_listen(l);
 		}
-		flush(l);
+		control_flush(l);
 	}
-	control_mend(c);
+	control_repair(c);
 	return moved;
 }
 
@@ -305,8 +221,8 @@ void control_progress(struct control *c)
 {
 	pthread_mutex_lock(&c->lock);
 	control_settle(c);
-	control_look(c);
-	control_tick(c);
+	control_compare_kept(c);
+	control_measure_silence(c);
 	if (c->has_failed && !c->is_delivered)
 		control_settle(c);
 	control_unlock(c);
@@ -328,7 +244,7 @@ int control_arm(struct control *c, struct pollfd *fd, int *timeout_ms)
 	}
 	for (int i = 0; i < c->link_count && due_ms < 0; i++)
 		if (c->links[i].is_keeping || c->links[i].is_awaited)
-			due_ms = CONTROL_LOOK_MS;
+			due_ms = RING_LOOK_MS;
 	pthread_mutex_unlock(&c->lock);
 	if (due_ms >= 0 && (*timeout_ms < 0 || due_ms < *timeout_ms))
 		*timeout_ms = due_ms;

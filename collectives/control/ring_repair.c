@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* A rank that does not reach the other is not reached either: the ring is open there. */
-tutti_status control_link_up(struct control_link *l)
+tutti_status control_connect(struct control_link *l)
 {
 	struct control *c = l->control;
 	const struct control_peer *peer = &c->config.peers[l->peer];
@@ -65,14 +65,14 @@ static void move_on(struct control_link *l)
 	if (next == c->config.rank || (other && next == other->peer))
 		return;
 	l->peer = next;
-	if (control_link_up(l) != TUTTI_OK || !c->has_failed)
+	if (control_connect(l) != TUTTI_OK || !c->has_failed)
 		return;
 	memcpy(failure.text, c->message, sizeof failure.text);
 	control_post(l, &failure);
 }
 
 /* Who leaves, here or there, and has passed its failure on, needs no neighbour any more. */
-void control_mend(struct control *c)
+void control_repair(struct control *c)
 {
 	for (int i = 0; i < c->link_count; i++) {
 		struct control_link *l = &c->links[i];

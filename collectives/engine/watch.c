@@ -3,17 +3,10 @@
  * message counts only when nobody has a better one. */
 #include "collectives/engine/job.h"
 
+#include "collectives/control/deadlines.h"
+
 #include <stdio.h>
 #include <string.h>
-
-#define SLOW_NS     20000000u   /* from here on a call asks around                              */
-#define INTERVAL_NS 1000000u    /* between two looks                                            */
-#define HOPELESS_NS 1000000000u /* from here on a death matters to all calls                    */
-#define GRACE_NS    2000000000u /* a broken connection waits so long for an explanation,        */
-#define EXPLAIN_NS  1000000000u /* an unexpected message shorter, so that it comes first        */
-#define LOST_NS     200000000u  /* a connection that only a send or recv waits for              */
-#define ENDS_NS     200000000u  /* what was on its way when another rank failed arrives by then */
-#define ASK_NS      1000000000u /* before a deadline, at most: who is missing?                  */
 
 static bool is_collective(const struct tutti_work *work)
 {
@@ -109,11 +102,13 @@ static bool is_left_unexplained(struct engine *e, uint64_t now)
 	const struct suspect *s = &e->suspect;
 
 	if (s->status != TUTTI_ERR_MISMATCH)
-		return now - s->since_ns > (s->sequence == NO_CALL ? LOST_NS : GRACE_NS);
+		return now - s->since_ns > (s->sequence == NO_CALL
+						    ? MS_TO_NS(EXPLAIN_LOST_MESSAGE_MS)
+						    : MS_TO_NS(EXPLAIN_LOST_MS));
 	if (e->config.control && s->sequence != NO_CALL &&
 	    control_all_agree(e->config.control, s->sequence))
 		return true;
-	return now - s->since_ns > EXPLAIN_NS;
+	return now - s->since_ns > MS_TO_NS(EXPLAIN_MISMATCH_MS);
 }
 
 /* Whoever has died, it might have been the one to send. */
@@ -132,10 +127,11 @@ static void look_around(struct engine *e, const struct tutti_work *oldest, uint6
 	struct suspect *s = &e->suspect;
 	bool is_suspect = s->status != TUTTI_OK, is_bad;
 
-	if (now - e->looked_ns < INTERVAL_NS || (lasts < SLOW_NS && !is_suspect))
+	if (now - e->looked_ns < MS_TO_NS(LOOK_AROUND_MS) ||
+	    (lasts < MS_TO_NS(SLOW_MS) && !is_suspect))
 		return;
 	e->looked_ns = now;
-	is_bad = is_suspect || lasts > HOPELESS_NS || waits_for_anybody(e);
+	is_bad = is_suspect || lasts > MS_TO_NS(DEATH_MATTERS_MS) || waits_for_anybody(e);
 	look(e, oldest ? oldest->spec.args.sequence : NO_CALL, is_bad);
 	if (is_suspect && !e->stop && is_left_unexplained(e, now))
 		engine_set_failure(e, s->status, s->peer, s->message);
@@ -148,8 +144,8 @@ static void ask_around(struct engine *e, const struct tutti_work *next, uint64_t
 	const struct suspect *s = &e->suspect;
 	uint64_t early = (uint64_t)next->spec.timeout_ms * 1000000u / 2;
 
-	if (early > ASK_NS)
-		early = ASK_NS;
+	if (early > MS_TO_NS(ASK_MISSING_MS))
+		early = MS_TO_NS(ASK_MISSING_MS);
 	if (!e->config.control)
 		return;
 	if (s->status == TUTTI_ERR_MISMATCH && s->sequence != NO_CALL)
@@ -181,7 +177,7 @@ void engine_take_failure(struct engine *e, const struct failure *failure)
  * arrived or is on its way. */
 static bool may_end_well(const struct engine *e, const struct failure *failure, uint64_t now)
 {
-	if (e->suspect.status != TUTTI_OK || now - e->reported_ns > ENDS_NS)
+	if (e->suspect.status != TUTTI_OK || now - e->reported_ns > MS_TO_NS(END_WELL_MS))
 		return false;
 	for (const struct tutti_work *work = e->works; work; work = work->next)
 		if (is_collective(work) && work->spec.args.sequence < failure->sequence)
@@ -246,7 +242,7 @@ void engine_watch(struct engine *e)
 			explain_wait(e, late);
 		return;
 	}
-	if (lasts >= SLOW_NS)
+	if (lasts >= MS_TO_NS(SLOW_MS))
 		work_tell(e, first, now);
 	if (!may_be_explained(e))
 		return;

@@ -1,6 +1,7 @@
 /* The blocking call of a window, in its caller's thread: the fast way. */
 #include "collectives/engine/job.h"
 
+#include "collectives/control/deadlines.h"
 #include "core/clock.h"
 
 /* A blocking call, and its entry in the trace. Reading a clock costs as much as a short call. So a
@@ -13,8 +14,6 @@ struct window_call {
 	struct trace_mark mark;
 	uint64_t since_ns;
 };
-
-#define SLOW_NS 20000000u /* after this the trace says what the call waits for      */
 
 static void note(struct window_call *c)
 {
@@ -45,7 +44,7 @@ static void while_waiting(void *arg)
 		engine_pass(e);
 	if (!c->since_ns)
 		c->since_ns = now;
-	if (now - c->since_ns >= SLOW_NS)
+	if (now - c->since_ns >= MS_TO_NS(SLOW_MS))
 		window_tell(e, c->run, &c->mark, now);
 }
 

@@ -1,6 +1,8 @@
 /* Point-to-point as the engine knows it: what is kept for an engine and for each peer, and a send's
  * or recv's way in and out. What travels is elsewhere. */
 #include "collectives/p2p/p2p_internal.h"
+
+#include "collectives/control/deadlines.h"
 #include "collectives/p2p/p2p.h"
 
 #include "core/clock.h"
@@ -8,8 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define LEAVING_MS 1000 /* the time for LEAVING messages to get through */
 
 static const struct engine_user user;
 static const struct io_owner owner;

@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* At the end of the memfd: who still uses his region. */
+/* At the end of the memfd, one for each rank: whether the rank still uses its region. */
 struct control {
 	_Atomic uint32_t is_freed;
 	int32_t pid;
@@ -32,7 +32,7 @@ struct allocation {
 	int size, owned; /* owned: regions of this process not yet freed         */
 	bool *is_own;
 	bool is_withdrawn;   /* own regions are private now: never published again    */
-	uint64_t *processes; /* who has it mapped, by rank                           */
+	uint64_t *processes; /* by rank: the process that has it mapped              */
 	struct control *control;
 };
 
@@ -232,7 +232,7 @@ tutti_status memory_map(struct window *w, struct window_run *run, int fd)
 	void *base;
 
 	if (!a)
-		return fail(TUTTI_ERR_MEMORY, "No memory to note an allocation.");
+		return fail(TUTTI_ERR_MEMORY, "No memory to record a shared allocation.");
 	status = shared_map(fd, a->bytes, &base);
 	if (status == TUTTI_OK) {
 		a->base = base;
@@ -317,7 +317,8 @@ tutti_status window_mem_free(void *ptr)
 
 /* ---- after a failure ------------------------------------------------------------------- */
 
-/* The others may not have come so far that they could ever free it: it is not waited for them. */
+/* The other ranks may never have got their regions, so the allocation does not wait for them to
+ * free it. */
 void window_mem_drop(void *ptr)
 {
 	struct allocation *a;
@@ -335,7 +336,7 @@ void window_mem_drop(void *ptr)
 	pthread_mutex_unlock(&lock);
 }
 
-/* The same bytes at the same address, but nobody else's. */
+/* The same bytes at the same address, but in private memory. */
 static tutti_status make_private(uint8_t *region, size_t bytes)
 {
 	void *copy = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -343,7 +344,7 @@ static tutti_status make_private(uint8_t *region, size_t bytes)
 	if (copy == MAP_FAILED)
 		return fail_errno("Taking %zu bytes of shared memory back", bytes);
 	memcpy(copy, region, bytes);
-	madvise(region, bytes, MADV_REMOVE); /* the shared pages: nobody needs them any more */
+	madvise(region, bytes, MADV_REMOVE); /* the shared pages are needed no more */
 	if (mremap(copy, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, region) == MAP_FAILED)
 		return fail_errno("Taking %zu bytes of shared memory back", bytes);
 	return TUTTI_OK;

@@ -24,7 +24,8 @@ static inline bool has_counts(const struct window_run *run)
 	return run->args.counts[SEND_SIDE] != NULL;
 }
 
-/* The i-th rank after this one. Where all ranks go round like that, not all read the same memory at once. */
+/* The i-th rank after this one. Where all ranks go round like that, not all read the same memory at
+ * once. */
 static inline int rank_after(const struct window *w, int i)
 {
 	int rank = w->rank + i;
@@ -71,8 +72,8 @@ static inline struct range part_of(size_t count, size_t first, size_t most)
 	return (struct range){first, count - first < most ? count - first : most};
 }
 
-/* Elements cut into one share for each rank: whole lines, so that no two ranks write to the same one. The
- * last shares may be short or empty. */
+/* Elements cut into one share for each rank: whole lines, so that no two ranks write to the same
+ * one. The last shares may be short or empty. */
 static inline struct range share_of(const struct window *w, struct window_run *run, size_t count,
 				    int rank)
 {

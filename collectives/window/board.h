@@ -1,7 +1,8 @@
-/* The board: what ranks that share memory know of each other besides their data. Each rank has a place
- * on it with its flight recorder, its failure, and whether it has left. A look is a few loads.
+/* The board: what ranks that share memory know of each other besides their data. Each rank has a
+ * place on it, with its flight recorder, its failure, and whether it has left. A look is
+ * a few loads.
  *
- * The memory is the window's; the board knows neither the window nor its runs. One thread at a time
+ * The memory is the window's. The board knows neither the window nor its runs. One thread at a time
  * uses a struct board. */
 #ifndef COLLECTIVES_WINDOW_BOARD_H
 #define COLLECTIVES_WINDOW_BOARD_H
@@ -11,9 +12,9 @@
 
 /* In shared memory, written by its rank alone. */
 struct board_place {
-	_Alignas(128) _Atomic uint32_t failure; /* a status, written after reason, dead, is_stopped */
+	_Alignas(128) _Atomic uint32_t failure; /* a status, written last */
 	char reason[ERROR_BYTES];
-	int32_t dead;        /* 1 + the rank whose death is the failure; 0: the failure is no death */
+	int32_t dead;        /* 1 + the rank whose death is the failure; 0: none has died */
 	uint32_t is_stopped; /* the failure is that the process of some rank is stopped */
 	int32_t pid;         /* as the rank numbers itself: it may be in another namespace */
 	struct recorder recorder;
@@ -29,7 +30,8 @@ struct board {
 	int dead;        /* 1 + the rank whose death was the failure; 0: none */
 	bool is_stopped; /* the failure is that a rank is stopped */
 	char told[ERROR_BYTES]; /* the failure in the words of another rank; or "" */
-	uint64_t compared_ns, checked_ns; /* when board_check last compared calls and looked for deaths */
+	uint64_t compared_ns; /* when board_check last compared calls ... */
+	uint64_t checked_ns;  /* ... and looked for deaths */
 	struct {
 		uint32_t silence_ms; /* a rank may be stopped for so long; 0: for ever */
 		int rank;            /* 1 + the rank that was found stopped; 0: none */
@@ -45,26 +47,28 @@ struct board_wait {
 	const void *arg;
 };
 
-/* Whether some rank has failed. The only look of a call that does not wait long. Pairs with board_tell. */
+/* Whether some rank has failed. The only look of a call that does not wait long. Pairs with
+ * board_tell. */
 static inline bool board_has_failed(const struct board *b)
 {
 	return __builtin_expect(atomic_load_explicit(b->failures, memory_order_acquire) != 0, 0);
 }
 
-/* Tells the other ranks that this one has failed. The first failure of a rank stays. When this returns the
- * other ranks see the failure before they see what this rank does next with its buffers. */
+/* Tells the other ranks that this one has failed. The first failure of a rank stays. When this
+ * returns the other ranks see the failure before they see what this rank does next with its
+ * buffers. */
 void board_tell(struct board *board, tutti_status status, const char *reason);
 /* The failure that another rank has told; OK: none. */
 tutti_status board_failure(struct board *board);
-/* The same, of ranks that had failed before this one's last loads of their buffers: what their callers have
- * written since may be in it. */
+/* The same, of ranks that had failed before this one's last loads of their buffers: what their
+ * callers have written since may be in it. */
 tutti_status board_failure_while_reading(struct board *board);
 
-/* What can end a wait that lasts, looked for at a pace of its own: a failure, another call, a rank that has
- * ended or left, a stopped one. OK: nothing. */
+/* What can end a wait that lasts, looked for at a pace of its own: a failure, another call, a rank
+ * that has ended or left, a stopped one. OK: nothing. */
 tutti_status board_check(struct board *board, const struct board_wait *wait, uint64_t now_ns);
-/* The same for call sequence, or NO_CALL, that goes by messages: which ranks it waits for is not known here.
- * is_bad: a rank is gone whether or not it made that call. */
+/* The same for call sequence, or NO_CALL, that goes by messages: which ranks it waits for is not
+ * known here. is_bad: a rank is gone whether or not it made that call. */
 tutti_status board_check_call(struct board *board, uint64_t sequence, bool is_bad);
 
 /* MISMATCH when another rank has made another call than this one. */

@@ -1,12 +1,12 @@
-/* Blocks of different lengths: what a rank tells the others of them, so that all cut the call alike
- * and nobody copies more than the other side has room for. A row has an entry for each other rank;
- * like a line it is kept per parity and written before the line of its operation.
+/* Blocks of different lengths. A rank tells the others of its blocks in its row, which has an entry
+ * for each other rank, is kept per parity of the operation's number, and is written before the
+ * line.
  *
- * In an all_to_allv both sides of each pair know how long their block is, and must agree. All ranks
- * come to one verdict without reading all rows: each rank's line has the sum of a hash of every
- * block that it sends minus that of every block that it expects. Over all ranks each pair is added
- * once and taken away once, so the sums cancel when all agree. Only when they do not, the rows are
- * searched for the pair to name. */
+ * In an all_to_allv the sender and the receiver of a block both know its length, and must agree.
+ * All ranks check that without reading all rows: a rank's line has the sum of a hash of every block
+ * that it sends minus that of every block that it expects. Over all ranks every block is added once
+ * and taken away once, so the sums cancel when all agree. Only when they do not, the rows are
+ * searched for the block to name. */
 #include "collectives/window/counts.h"
 
 #include "collectives/window/blocks.h"
@@ -29,7 +29,7 @@ void counts_publish(struct window *w, struct window_run *run)
 	run->stream_bytes = 0;
 	if (run->pattern == COLL_ALL_GATHER || (is_rooted && run->args.root != w->rank))
 		return;
-	/* From the next rank on: so senders begin with different receivers. */
+	/* From the next rank on, so that senders begin with different receivers. */
 	for (int i = 1; i <= w->size; i++) {
 		int rank = rank_after(w, i);
 		struct range block = block_of(run, is_gather ? RECV_SIDE : SEND_SIDE, rank);

@@ -1,12 +1,12 @@
 /* Sleeping and waking: the futex of a thread that waits in window_drive, and the event fd of one
- * that sleeps on descriptors. Who posts a flag only loads one word, head->sleepers, and goes on
- * when it is 0.
+ * that sleeps on descriptors. A rank that posts only loads one word, head->sleepers, while no rank
+ * sleeps.
  *
- * A sleeper counts itself, looks once more, then sleeps; a poster stores its flag, then loads the
- * count. Both could miss each other if the poster's load overtook its store. The futex sleep is
- * timed, so that costs 1 ms at worst. A sleep on descriptors may be long, so there the sleeper runs
- * membarrier between counting and looking: it puts a full fence into every running thread of every
- * registered process. */
+ * A sleeper counts itself, looks once more, then sleeps. A poster stores its flag, then loads the
+ * count. Both could miss each other if the poster's load overtook its store. A futex sleep is
+ * timed, so that costs 1 ms at worst. A sleep on descriptors may be long: there the sleeper runs
+ * membarrier between counting and looking, which puts a full fence into every running thread of
+ * every registered process. */
 #include "collectives/window/doorbell.h"
 
 #include "collectives/window/progress.h"
@@ -73,7 +73,7 @@ static void wake(struct window *w, int rank)
 		atomic_fetch_add(&area->doorbell, 1);
 		syscall(SYS_futex, &area->doorbell, FUTEX_WAKE, 1, NULL, NULL, 0);
 	}
-	/* The first to disarm it rings; a full counter is a ringing one. */
+	/* The first rank to disarm it writes. A counter that is full wakes, too. */
 	if (atomic_load(&area->is_armed) && atomic_exchange(&area->is_armed, 0) &&
 	    write(w->segment->event_fds[rank], &one, sizeof one) < 0 && errno != EAGAIN)
 		fail_errno("The doorbell of rank %d cannot be rung", rank);
@@ -116,14 +116,14 @@ bool window_arm(struct window *w, const struct window_run *run)
 
 void window_disarm(struct window *w)
 {
-	uint64_t rings;
+	uint64_t writes;
 
 	if (!w->is_armed)
 		return;
 	w->is_armed = false;
 	doorbell_leave(w);
 	atomic_store(&w->area->is_armed, 0);
-	/* Nothing to read is fine; a ring after this one makes the next sleep short, no more. */
-	if (read(w->segment->event_fds[w->rank], &rings, sizeof rings) < 0)
+	/* There may be nothing to read. A later write only makes the next sleep short. */
+	if (read(w->segment->event_fds[w->rank], &writes, sizeof writes) < 0)
 		return;
 }

@@ -1,5 +1,5 @@
-/* Posting, and waking the ranks that sleep. A post is a release store of a line's header or of a word;
- * each is followed by doorbell_ring. */
+/* Posting, and waking the ranks that sleep. A post is a release store of a line's header or of a
+ * word; each is followed by doorbell_ring. */
 #ifndef COLLECTIVES_WINDOW_DOORBELL_H
 #define COLLECTIVES_WINDOW_DOORBELL_H
 
@@ -8,7 +8,7 @@
 void doorbell_open(struct window *window); /* once, at join */
 /* The calling thread, until a rank that run waits for posts; 1 ms at the most. */
 void doorbell_sleep(struct window *window, const struct window_run *run);
-void doorbell_wake(struct window *window);     /* who sleeps for this rank, or is armed */
+void doorbell_wake(struct window *window); /* the ranks that sleep for this one, or are armed */
 void doorbell_wake_all(void *window);          /* a board calls it */
 void doorbell_full_fence(struct window *window);
 

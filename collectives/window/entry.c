@@ -1,26 +1,27 @@
-/* How a run enters: it waits for room, says what it has to say in its line, and posts that.
+/* The beginning of a run: it waits for room, writes this rank's line, and posts that.
  *
  * Every rank posts a line in every operation: also in a barrier, also the root of a broadcast, also
- * for 0 elements. It waits for the lines of those whose data it needs, and of those on whom the way
- * depends that the call goes: of all, or, from or to a root, of the root, or of nobody. So a root
- * whose broadcasts are short runs ahead, and one whose broadcast is long and not in reachable
- * memory is done when the last piece is in its slots.
+ * for 0 elements. A run waits for the lines of the ranks whose data it needs, and of those that
+ * decide which path the call goes: of all ranks, or, with a root, of the root or of none. So the
+ * root of short broadcasts runs ahead. A root whose broadcast is long and staged is done when the
+ * last piece is in its slots.
  *
- * How far, and why a line is not overwritten while somebody reads it. A rank has WINDOW_LINES
- * lines, used in turn; line k goes where line k - WINDOW_LINES was. A rank reads the others' lines
- * m only in operation m, and posts its own line m + 1 after that. So before it writes line k a rank
- * has seen that every other has posted line k - WINDOW_LINES + 1, or a later one. That is its room.
- * Where that is not known already it waits until the others have come half the way, so that it
- * looks once in so many calls. What takes more than lines (rows, slots, the callers' memory) begins
- * when every other rank has finished the operation before the last: line k - 1 was seen of all.
+ * Room: why no line is overwritten while another rank reads it. A rank has WINDOW_LINES lines, used
+ * in turn: line k goes where line k - WINDOW_LINES was. A rank reads the others' lines m only in
+ * operation m, and posts its own line m + 1 after that. So before it writes line k, a rank must
+ * have seen that every other rank has posted line k - WINDOW_LINES + 1, or a later one. Where it
+ * does not know that yet, it waits until the others have come half the way, and so looks once in
+ * many calls. An operation that uses more than lines (rows, slots, the callers' memory) begins when
+ * every other rank has posted line k - 1, and so has finished the operation before it.
  *
- * Nobody waits for ever: of the ranks that wait take one in the earliest operation; all others have
- * posted the line before that, so it has room, and those that have room post what it waits for.
+ * No rank waits for ever. Of the ranks that wait take one in the earliest operation: all others
+ * have posted the line before that, so it has room; and the ranks that have room post the line that
+ * it waits for.
  *
- * A rank that reads line k finds k or an older number there, since the one who writes k +
- * WINDOW_LINES waits for it: comparing for equality is enough. Who looks for room may find a newer
- * one. Numbers wrap, so newer means the sign of the difference; a header of 0 is none, as no
- * fingerprint is 0. */
+ * Line k holds k or an older number when a rank reads it, since the rank that writes k +
+ * WINDOW_LINES waits for the reader; so the reader compares for equality. The search for room may
+ * find a newer number. Numbers wrap: "newer" is the sign of the difference. A header of 0 is no
+ * line, as no fingerprint is 0. */
 #include "collectives/window/entry.h"
 
 #include "collectives/window/allocations.h"
@@ -36,17 +37,7 @@
 #include "memory/dtype.h"
 #include "memory/ops.h"
 
-static void line_post(struct window *w, const struct window_run *run)
-{
-	struct line *line = line_of(w, run->number, w->rank);
-	atomic_store_explicit(&line->header, line_header(run), memory_order_release);
-	doorbell_ring(w);
-	/* The others have the next line in their caches. It is taken from them now, while this rank
-	 * waits, and not when it posts that line. */
-	prefetch_to_write(line_of(w, run->number + 1, w->rank));
-}
-
-/* The sizes of its blocks: of all ranks the same, or as the caller's arrays say. */
+/* The sizes of the blocks: the same for all ranks, or from the caller's arrays. */
 static void measure(struct window *w, struct window_run *run)
 {
 	const struct call_args *a = &run->args;
@@ -68,9 +59,9 @@ static void measure(struct window *w, struct window_run *run)
 	}
 }
 
-/* A call too long for a line: says where its buffers are. A rank whose buffers the others cannot
- * reach knows that all will stage, so it stages at once, and its line says that too: one wait less.
- */
+/* A call that is too long for a line: the line says where the buffers are. A rank whose buffers the
+ * others cannot reach knows that all ranks will stage. It stages its first piece at once, which
+ * saves a wait. */
 static void begin_long(struct window *w, struct window_run *run, struct line *line)
 {
 	struct line_buffers buffers = {0};
@@ -94,7 +85,7 @@ static void begin_long(struct window *w, struct window_run *run, struct line *li
 	memcpy(line->payload, &buffers, sizeof buffers);
 }
 
-/* Of whom run needs the lines: for its data or, where it is long, to know which way it goes. */
+/* Which lines run needs: for their data or, in a long call, to know its path. */
 enum lines_needed { NEEDS_ALL, NEEDS_ROOT, NEEDS_NONE };
 
 static enum lines_needed lines_needed(const struct window *w, const struct window_run *run)
@@ -135,7 +126,6 @@ static void set_peers(const struct window *w, struct window_run *run)
 	run->peer = run->first;
 }
 
-/* There is room: says what this rank has to say. */
 void entry_post(struct window *w, struct window_run *run)
 {
 	struct line *line = line_of(w, run->number, w->rank);
@@ -150,7 +140,11 @@ void entry_post(struct window *w, struct window_run *run)
 		begin_long(w, run, line);
 		run->phase = PHASE_LINES;
 	}
-	line_post(w, run);
+	atomic_store_explicit(&line->header, line_header(run), memory_order_release);
+	doorbell_ring(w);
+	/* The others have this rank's next line in their caches. It is taken from them now, while
+	 * this rank waits, and not when it posts that line. */
+	prefetch_to_write(line_of(w, run->number + 1, w->rank));
 	if (run->is_small && run->payload > LINE_PAYLOAD && w->policy.spins)
 		small_hand_over(w, run);
 	if (run->is_small)
@@ -167,7 +161,7 @@ void window_begin(struct window *w, struct window_run *run, const struct call_ar
 	run->is_staged = run->is_shared = false;
 	run->memory = NULL;
 	run->outcome = TUTTI_OK;
-	/* Nobody writes to its line while all goes well, so looking at it is free. */
+	/* No rank writes to that cache line while all goes well, so the look is free. */
 	if (board_has_failed(&w->board))
 		window_stick(w, board_failure(&w->board));
 	if (w->failed != TUTTI_OK) {
@@ -191,7 +185,7 @@ void window_begin(struct window *w, struct window_run *run, const struct call_ar
 		run->room = run->number - WINDOW_LINES / 2;
 }
 
-/* OK when there is room. What this rank finds there without having waited for it before must agree,
+/* The lines that this rank finds there, and did not wait for in their own operation, must agree,
  * too. */
 tutti_status entry_see_room(struct window *w, struct window_run *run)
 {
@@ -199,10 +193,10 @@ tutti_status entry_see_room(struct window *w, struct window_run *run)
 		atomic_load_explicit(&line_of(w, run->room, w->rank)->header, memory_order_relaxed);
 
 	for (; run->peer < w->size; run->peer++) {
-		struct line *line = line_of(w, run->room, run->peer);
+		uint64_t got;
 		if (progress_lacks_room(w, run, run->peer))
 			return TUTTI_IN_PROGRESS;
-		uint64_t got = atomic_load_explicit(&line->header, memory_order_acquire);
+		got = line_header_of(w, run->room, run->peer);
 		if ((uint32_t)got == run->room && got != mine)
 			return failure_mismatch(w, run, run->peer);
 	}

@@ -3,11 +3,11 @@
 
 #define LARGEST_BYTES ((uint64_t)1 << 44) /* of a segment: more than any window_bytes come to */
 
-/* Up to there one wait and reading everybody's data beat two waits and reading a share of it. More
- * would drive the callers' data out of the cache. */
+/* The longest payload of a line. Up to there one wait and reading the data of all ranks beat two
+ * waits and reading a share of it. More would drive the callers' data out of the cache. */
 #define ROOMY_SMALL          16384u
 #define OVERSUBSCRIBED_SMALL 8192u
-/* In an all_reduce with a core each the shares are worth it when a rank would read so much of
+/* In an all_reduce with a core for every rank: shares pay when a rank would read more than this of
  * others. */
 #define ALL_REDUCE_READS 4096u
 
@@ -16,10 +16,11 @@
 #define ROOMY_SLOT          (128u << 10)
 #define OVERSUBSCRIBED_SLOT (1u << 20)
 
-/* A reduce that its root does alone, so that the others stage and are gone: with two ranks the root
- * reads as many lines of the other core as when both reduce a half; where ranks share two cores the
- * root's core has as much to do as when all ranks do, and nobody waits for a turn. With more cores
- * it is worth the switches of threads only. In slots, so that it goes with window_bytes. */
+/* The longest reduce that its root does alone, so that the others stage and return: in slots, or
+ * bytes that are read. Of two ranks the root reads as many lines of the other core as when both
+ * reduce a half. Where ranks share two cores, the root's core has as much to do as when all ranks
+ * reduce, and no rank waits for its turn. With more cores it pays only for the switches of threads
+ * that it saves. */
 #define BY_ROOT_PAIR           128u
 #define BY_ROOT_OVERSUBSCRIBED 16u
 #define BY_ROOT_READS          (1u << 20)

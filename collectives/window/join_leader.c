@@ -13,7 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* The connections so far: those that said who they are, and those that have not yet. */
+/* The connections so far: ranks, and those that have said nothing yet. */
 struct gathering {
 	const struct window_config *config;
 	int *sockets, *pids, missing;
@@ -21,7 +21,7 @@ struct gathering {
 	size_t pending_count;
 };
 
-/* False: nothing has come yet. A connection that is nobody's is closed, and nobody is told. */
+/* False: nothing has come yet. A connection that is no rank's is closed silently. */
 static bool take_hello(struct gathering *g, int fd)
 {
 	const struct window_config *c = g->config;
@@ -44,8 +44,8 @@ static bool take_hello(struct gathering *g, int fd)
 	return true;
 }
 
-/* The name of the socket is secret, but who is on the machine can look it up: other users, and
- * those who say nothing, keep no place from a rank. */
+/* The name of the socket is secret, but others on the machine can look it up. Connections of other
+ * users, and those that say nothing, must keep no rank out. */
 static tutti_status accept_pending(struct gathering *g, int listener, uint64_t deadline_ns)
 {
 	int fd;
@@ -109,7 +109,7 @@ static void open_processes(struct segment *s, const int *pids)
 	}
 }
 
-/* Ranks of one process cannot die alone. All have answered, and none has been told to begin. */
+/* Ranks of one process cannot die alone. All have answered by now, and none has begun. */
 static void forget_own_process(struct segment *s, const int *pids)
 {
 	for (int rank = 0; rank < s->size; rank++) {

@@ -15,8 +15,8 @@ void window_socket_name(char *name, size_t bytes, const uint64_t comm_id[2])
 	snprintf(name, bytes, "tutti-window-%016llx", (unsigned long long)(h ^ h >> 31));
 }
 
-/* A rank that could not come to a window listens here, and says nothing: that somebody listens is
- * what the others want to know, who would wait for it until their deadline. */
+/* A rank that could not join listens here. That it listens tells the others not to wait for it
+ * until their deadline. */
 static void refusal_name(char *name, size_t bytes, const struct window_config *config)
 {
 	size_t n;
@@ -26,7 +26,7 @@ static void refusal_name(char *name, size_t bytes, const struct window_config *c
 	snprintf(name + n, bytes - n, "-refused");
 }
 
-/* Nothing is lost where this fails, too. */
+/* Where this fails the others wait until their deadline. */
 void join_refuse(const struct window_config *config)
 {
 	char name[64];
@@ -43,7 +43,7 @@ tutti_status join_still_worth(const struct join_wait *p, const struct window_con
 	int fd, pid = 0;
 
 	if (p->is_over && p->is_over(p->arg))
-		return fail(TUTTI_ERR_ABORTED, "it is not needed any more");
+		return fail(TUTTI_ERR_ABORTED, "it is no longer needed");
 	refusal_name(name, sizeof name, config);
 	if (net_unix_connect(name, 0, &fd) != TUTTI_OK)
 		return TUTTI_OK;

@@ -3,20 +3,10 @@
 
 #include <stdio.h>
 
-static uint64_t header_of(const struct window *w, uint32_t number, int rank)
-{
-	return atomic_load_explicit(&line_of(w, number, rank)->header, memory_order_acquire);
-}
-
 static bool has_posted(const struct window *w, uint32_t number, int rank)
 {
-	uint64_t got = header_of(w, number, rank);
+	uint64_t got = line_header_of(w, number, rank);
 	return got != 0 && (int32_t)((uint32_t)got - number) >= 0;
-}
-
-bool progress_at_lines(const struct window_run *run)
-{
-	return run->phase == PHASE_LINES || run->phase == PHASE_SMALL;
 }
 
 bool progress_lacks_room(const struct window *w, const struct window_run *run, int rank)
@@ -40,7 +30,7 @@ bool progress_lacks(const struct window *w, const struct window_run *run, struct
 		return progress_lacks_room(w, run, rank);
 	if (progress_at_lines(run))
 		return rank < run->peers &&
-		       (uint32_t)header_of(w, run->number, rank) != run->number;
+		       (uint32_t)line_header_of(w, run->number, rank) != run->number;
 	return need_concerns(w, run, need, rank) && !word_reached(w, need.word, rank, need.value);
 }
 
@@ -62,18 +52,6 @@ int window_waits_for(const struct window *w, const struct window_run *run)
 		if (progress_lacks(w, run, need, rank))
 			return rank;
 	return -1;
-}
-
-bool progress_is_ready(const struct window *w, const struct window_run *run)
-{
-	bool lacks;
-
-	if (progress_at_lines(run)) /* the first line that was missing; one that disagrees counts */
-		lacks = run->peer < run->peers &&
-			(uint32_t)header_of(w, run->number, run->peer) != run->number;
-	else
-		lacks = window_waits_for(w, run) >= 0;
-	return !lacks || board_has_failed(&w->board);
 }
 
 const char *window_explain(const struct window *w, const struct window_run *run, char *text,

@@ -1,5 +1,5 @@
-/* Which buffers of the ranks a zero-copy call uses, and whether all reach them. A rank says in its
- * line where its own are; all ranks decide alike, from all lines. */
+/* Which buffers of the ranks a zero-copy call uses, and whether all ranks reach them. A rank says
+ * in its line where its own buffers are. All ranks decide alike, from all lines. */
 #include "collectives/window/zero_copy.h"
 
 #include "collectives/window/allocations.h"
@@ -15,7 +15,7 @@ struct use {
 	bool send, recv;
 };
 
-/* Those of rank that the others use. */
+/* The buffers of rank that the others use. */
 static struct use use_of(const struct window_run *run, int rank)
 {
 	bool is_root = run->args.root == rank;
@@ -37,7 +37,7 @@ static struct use use_of(const struct window_run *run, int rank)
 	}
 }
 
-/* Those of rank that are used besides when the ranks share the work. */
+/* And those that they use besides when the root and the others share the work. */
 static struct use shared_of(const struct window_run *run, int rank)
 {
 	bool is_other = run->args.root != rank && block_of(run, SEND_SIDE, rank).count > 0;
@@ -116,25 +116,25 @@ bool reach_publish(struct window *w, const struct window_run *run, struct line_b
 	buffers->recv_id = recv.id;
 	buffers->recv_offset = recv.offset;
 	buffers->is_free = is_free(w, run);
-	/* A rank that only sends to a root that may be reachable guesses by its own buffer. */
+	/* A rank that only sends, to a root that may be reachable, guesses by its own buffer. */
 	return use.send || use.recv || send.id;
 }
 
 /* ---- deciding -------------------------------------------------------------------------------- */
 
 /* Where this process sees a buffer. An allocation is usable when the processes that have it include
- * all of this window's. Those that have it all know that, and one that has not is not included: so
- * every rank comes to the same answer. */
+ * all of this window's. All processes that have it know that, and a process that has it not is not
+ * among them; so every rank comes to the same answer. */
 static uint8_t *find_buffer(struct window *w, uint64_t id, uint64_t offset)
 {
 	uint8_t *base = id ? memory_base(w, id) : NULL;
 	return base ? base + offset : NULL;
 }
 
-/* Whether the root and the others share the work: see window_zero_copy.c. A core reads what another
- * has just written sooner than it overwrites that, above all what is still in the other's
- * first-level cache; so what is short is left to those who read it, but in a gather. And where
- * ranks share cores the root's works for others meanwhile. */
+/* Whether the root and the others share the work: see zero_copy.c. A core reads what another has
+ * just written sooner than it overwrites that, above all what is still in the other's first-level
+ * cache. So short blocks are left to the ranks that read them, but in a gather. And where ranks
+ * share cores, the root's core works for others meanwhile. */
 static bool pays(const struct window *w, const struct window_run *run, bool is_free)
 {
 	size_t bytes = run->largest * run->unit, each = bytes / (size_t)w->size;
@@ -156,7 +156,8 @@ bool reach_may_share(struct window *w, const struct window_run *run,
 	return !run->scalar && id && memory_base(w, id) && pays(w, run, root->is_free);
 }
 
-/* False: all must stage. A rank whose buffers nobody uses may not have posted its line yet. */
+/* False: all ranks must stage. A rank whose buffers no other rank uses may not have posted its
+ * line. */
 static bool find_peer(struct window *w, struct window_run *run, int rank)
 {
 	struct use use = use_of(run, rank), shared = {false, false};

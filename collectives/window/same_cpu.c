@@ -1,10 +1,10 @@
-/* Which ranks share this one's CPU: with more ranks than cores, a rank that waits gives the CPU
- * away when it waits for another there, and else only when a root that has run ahead may be waiting
- * for one (progress_trails). A rank that is neither would go on to its caller's own work with the
- * data that it finds, and keep the CPU for that long from one that is in a call.
+/* Which ranks share this one's CPU. With more ranks than cores, a rank that waits gives the CPU
+ * away when it waits for another rank on that CPU. Otherwise it does so only when a root that has
+ * run ahead may be waiting for one of them (progress_trails): a rank that is not awaited would go
+ * on to its caller's own work, and keep the CPU for that long from one that is in a call.
  *
- * Every rank says where it runs whenever it waits. It may be elsewhere by the time that somebody
- * looks, so this is a hint: a wrong one costs a switch of threads or a few microseconds. */
+ * Every rank says where it runs whenever it waits. It may have moved when another rank looks, so
+ * this is a hint: a wrong one costs a switch of threads or a few microseconds. */
 #include "collectives/window/same_cpu.h"
 
 #include "collectives/window/progress.h"
@@ -29,8 +29,7 @@ bool same_cpu_trails(struct window *w, const struct window_run *run)
 
 	for (int rank = 0; rank < w->size; rank++) {
 		int32_t there = atomic_load_explicit(&w->at.areas[rank].cpu, memory_order_relaxed);
-		/* Lines of ranks elsewhere are not looked at: that would take them from their
-		 * writers. */
+		/* A look at the lines of ranks elsewhere would take them from their writers. */
 		if ((there == here || !there || !here) && rank != w->rank &&
 		    progress_trails(w, run, need, rank))
 			return true;

@@ -9,9 +9,10 @@
  *     slots   per rank: WINDOW_SLOTS staging slots
  *     board   per rank: its latest calls and its failure (board.h)
  *
- * The n-th operation of a window has the 32-bit number first + n, which wraps. It starts near the wrap,
- * so that every run of every build passes it. Staging has 64-bit generations, which do not wrap: a
- * slot's generation is its piece's position among all pieces that were ever staged. */
+ * The n-th operation of a window has the 32-bit number first + n, which wraps. It starts shortly
+ * before the wrap, so that every run of every build passes it. Staging has 64-bit generations,
+ * which do not wrap: the generation of a slot is the position of its piece among all that were
+ * ever staged. */
 #ifndef COLLECTIVES_WINDOW_SEGMENT_H
 #define COLLECTIVES_WINDOW_SEGMENT_H
 
@@ -30,7 +31,7 @@
 #define LINE_PAYLOAD    56u /* bytes that travel in the header's own cache line */
 #define LINE_BODY       64u /* where a longer payload begins in its line ... */
 #define LINE_BODY_BYTES 1024u /* ... if it is not longer than that: short lines share few pages */
-#define BODY_GAP        2048u /* behind each body: what the hardware fetches ahead is nobody's */
+#define BODY_GAP        2048u /* behind each body: the hardware fetches ahead */
 
 struct line {
 	_Alignas(WINDOW_ALIGN) _Atomic uint64_t header; /* number | fingerprint << 32 */
@@ -39,8 +40,8 @@ struct line {
 
 enum line_sends { SENDS_NOTHING, SENDS_IN_LINE, SENDS_MUCH };
 
-/* The payload of a line whose data is too long for it. An id of 0: not in memory that the other ranks
- * can reach. */
+/* The payload of a line whose data is too long for it. An id of 0: not in memory that the other
+ * ranks can reach. */
 struct line_buffers {
 	uint64_t send_id, recv_id; /* the allocations ... */
 	uint64_t send_offset;      /* ... and where in them */
@@ -58,8 +59,8 @@ struct line_buffers {
 };
 _Static_assert(sizeof(struct line_buffers) <= LINE_PAYLOAD, "the body is an all_to_allv's data");
 
-/* What a rank says about one other rank in its row: of the block that it sends to it, but in gatherv,
- * where the root tells what it receives from it. */
+/* What a rank says about one other rank in its row: of the block that it sends to it, but in
+ * gatherv, where the root tells what it receives from it. */
 struct row_entry {
 	uint64_t count, offset; /* elements; where they begin in the buffer */
 	uint64_t start;         /* where in the stream: see staged_copy.c; bytes */
@@ -108,8 +109,8 @@ struct segment_head {
 	_Atomic uint32_t needs_fence; /* some rank's kernel has no membarrier */
 };
 
-/* This process's mapping of a segment. Ranks as threads share one, so that ThreadSanitizer sees what one
- * does with memory after the other at one address. */
+/* This process's mapping of a segment. Ranks as threads share one, so that ThreadSanitizer sees
+ * what one does with memory after the other at one address. */
 struct segment {
 	struct segment *next; /* of this process */
 	uint64_t file[2];     /* device and inode of the memory */
@@ -131,7 +132,7 @@ struct places {
 
 /* geometry.c: UNSUPPORTED where config's window_bytes are too few. */
 tutti_status geometry_choose(struct geometry *geometry, const struct window_config *config);
-/* A leader of another build, or a stranger, may have written it. */
+/* Another build, or another program, may have written it. */
 bool geometry_is_sound(const struct geometry *geometry);
 
 /* window_segment.c. The descriptor of a new segment's memory is the caller's. */

@@ -1,5 +1,5 @@
-/* Shared memory without a name: memfds that can neither shrink nor grow. Nothing outlives the processes
- * that map it. */
+/* Shared memory without a name: memfds that can neither shrink nor grow. Nothing outlives the
+ * processes that map it. */
 #ifndef COLLECTIVES_WINDOW_SHARED_MEMORY_H
 #define COLLECTIVES_WINDOW_SHARED_MEMORY_H
 

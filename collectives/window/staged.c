@@ -1,6 +1,5 @@
-/* Ordinary buffers, too long for a line: piece by piece through the ranks' staging slots. This is
- * the order of it all; what lies in the pieces is in window_staged_reduce.c and
- * window_staged_copy.c.
+/* Ordinary buffers, too long for a line: piece by piece through the ranks' slots. This file has the
+ * order of the steps; what lies in the pieces is in staged_reduce.c and staged_copy.c.
  *
  * A piece goes through three stages on every rank:
  *     stage    this rank copies into its slot what others will read
@@ -8,16 +7,20 @@
  *     finish   all_reduce and a reduce's root only: it copies out of its own slot what others have
  *              put there
  * Round r stages piece r, takes r - 1 and finishes r - 2: when all three may be done they are done
- * together (memory/weave.h), so that while lines come from other cores this one copies what is
- * near. Then the words say so. The slot of piece k is the one of piece k - WINDOW_SLOTS:
- * - the others must have taken that piece: their WORD_TAKEN says so, and it grows by the same
- * number in every collective on every rank, so it holds for pieces of earlier calls as well. Once
- * all lines of this call are there all pieces of earlier ones have been taken, so then only the
- * ranks that this call's piece went to matter. A rank that does not wait for all lines asks all
- * ranks about the slots that it fills first;
- * - this rank must have finished it: piece k - 3 is finished before the round of k begins, but k -
- * 2 only in it, so three slots are enough and two are not. How many pieces there are depends only
- * on what all ranks agree on or tell each other, never on a rank's own pointers. */
+ * together (memory/weave.h), so that while lines come from other cores this one copies its own.
+ * Then the words say so.
+ *
+ * The slot of piece k is the one of piece k - WINDOW_SLOTS. It is free when
+ * - the others have taken that piece: their WORD_TAKEN says so. It grows by the same number in
+ * every collective on every rank, so it holds for pieces of earlier calls as well. Once all lines
+ * of this call are there, all pieces of earlier calls have been taken, so only the ranks matter
+ * that this call's piece went to. A rank that does not wait for all lines asks all ranks about the
+ * slots that it fills first;
+ * - this rank has finished that piece: piece k - 3 is finished before the round of k begins, but k
+ * - 2 only in it, so three slots are enough and two are not.
+ *
+ * How many pieces there are depends only on what all ranks agree on or tell each other, never on a
+ * rank's own pointers. */
 #include "collectives/window/staged.h"
 
 #include "collectives/window/doorbell.h"
@@ -41,7 +44,7 @@ static const struct window_moves *const moves_of[COLL_PATTERNS] = {
 
 enum stage { STAGE, TAKE, FINISH, STAGES };
 
-/* With more ranks than cores; see piece_bytes. */
+/* With more ranks than cores: see piece_bytes. */
 #define SHORT_PIECE      ((size_t)128 << 10)
 #define ALL_REDUCE_LEAST ((size_t)64 << 10)
 #define ALL_REDUCE_EACH  ((size_t)16 << 10) /* of a piece, for each rank */
@@ -125,7 +128,7 @@ void staged_begin(struct window *w, struct window_run *run)
 	set_steps(run);
 }
 
-/* A rank whose line says that its first piece is staged has not posted the word for it. */
+/* Where a line says that the first piece is staged, no word follows for it. */
 void staged_agree(struct window *w, struct window_run *run)
 {
 	run->path = &path;

@@ -7,20 +7,22 @@
 
 /* Cuts the call into pieces, before the line. */
 void staged_begin(struct window *window, struct window_run *run);
-/* Puts piece 0 into its slot before the line is posted; false: the slot is not free, or the rank stages nothing. */
+/* Puts piece 0 into its slot before the line is posted; false: the slot is not free, or the rank
+ * stages nothing. */
 bool staged_first(struct window *window, struct window_run *run);
 /* All lines that the run waits for are there: run goes this path. */
 void staged_agree(struct window *window, struct window_run *run);
 /* Whether it is a reduce whose root does it all. */
 bool staged_by_root(const struct window_run *run);
 
-/* What lies in the pieces of a collective. stage, take and finish put what they do into the window's weave,
- * which runs when the round is complete. */
+/* What lies in the pieces of a collective. stage, take and finish put what they do into the
+ * window's weave, which runs when the round is complete. */
 struct window_moves {
-	/* Sets each and pieces, the same on all ranks (but all_to_allv: this rank's; staged_agree follows). */
+	/* Sets each and pieces, the same on all ranks (but all_to_allv: this rank's; staged_agree
+	 * follows). */
 	void (*cut)(struct window *window, struct window_run *run);
-	/* Whether from puts something into its slot that to takes out in piece k; NULL: always. from and to
-	 * differ. */
+	/* Whether from puts something into its slot that to takes out in piece k; NULL: always.
+	 * from and to differ. */
 	bool (*passes)(const struct window *window, const struct window_run *run, uint64_t k,
 		       int from, int to);
 	/* Whether rank stages anything; NULL: every rank does. */

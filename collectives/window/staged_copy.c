@@ -1,9 +1,9 @@
 /* What lies in the pieces of a staged collective that only copies. In a broadcast and in gathers a
  * rank stages one block, a slot full of it at a time. What scatter and all_to_all stage is a
  * stream: the blocks for the other ranks one behind the other, from the next rank's on, cut into
- * slots; whoever has a part in a piece copies it out. So slots are full whatever the blocks'
- * lengths, and in an all_to_all of long blocks every rank reads from another one. The root's own
- * block, and a rank's block for itself, is copied in parts along with the pieces. */
+ * slots. A rank that has a part in a piece copies it out. So slots are full whatever the blocks'
+ * lengths, and in an all_to_all of long blocks every rank reads from another one. A rank's block
+ * for itself is copied in parts along with the pieces. */
 #include "collectives/window/staged.h"
 
 /* count elements from element from of src to element to of dst. */
@@ -144,8 +144,7 @@ static bool scatters(const struct window_run *run, int rank)
 	return run->pattern == COLL_ALL_TO_ALL || run->args.root == rank;
 }
 
-/* What all ranks know; an all_to_allv's is this rank's own and the others' follow in their lines.
- */
+/* All ranks know the same, but in an all_to_allv: the others' pieces follow in their lines. */
 static void cut_stream(struct window *w, struct window_run *run)
 {
 	size_t own = run->own, others = run->total - own;

@@ -1,6 +1,6 @@
-/* One operation of a window, from begin to done: post this rank's line, see everybody's, then go
- * the path that the lines agree on. entry.c has what comes before the post; the paths are small.c,
- * counts.c, staged.c, zero_copy.c, reading.c and window_alloc.c. */
+/* A run, from its line to its end: see the lines of the other ranks, then go the path that all
+ * lines decide. entry.c has what comes before the post; the paths are small.c, counts.c, staged.c,
+ * zero_copy.c, reading.c and window_alloc.c. */
 #include "collectives/window/counts.h"
 #include "collectives/window/doorbell.h"
 #include "collectives/window/entry.h"
@@ -12,18 +12,18 @@
 #include "collectives/window/zero_copy.h"
 #include "core/clock.h"
 
-/* advance gives way after so many steps, each of which moves at most a slot or so. */
+/* window_advance returns after so many steps; each moves a slot or so at the most. */
 #define STEPS_AT_ONCE 16u
 /* The first looks come one after the other: most waits of ranks with a core each end within a few
  * hundred nanoseconds, and a pause between looks adds a tenth to a small call. */
 #define EAGER_LOOKS 200
-/* drive looks after its stop word, its deadline and the dead every so many looks. */
+/* window_drive checks its stop word, its deadline and the other ranks every so many looks. */
 #define LOOKS_PER_CHECK 64u
 #define STEPS_PER_CHECK 48u
 #define WAITS_PER_CHECK 8u
 
-/* OK when the lines that run waits for are there and agree with ours. Remembers how far it came. A
- * line that is not there is looked at so many times in a row. */
+/* OK when the lines that run waits for are there and agree with ours. run->peer remembers how far
+ * that is. A line that is missing is looked at so many times in a row. */
 static tutti_status see_lines(struct window *w, struct window_run *run, int looks)
 {
 	uint64_t want = line_header(run);
@@ -42,8 +42,8 @@ static tutti_status see_lines(struct window *w, struct window_run *run, int look
 	return TUTTI_OK;
 }
 
-/* Whether a run that has waited for the root's line alone sees there that it goes a way on which
- * all lines decide. */
+/* Whether a run that has waited for the root's line alone sees there that the lines of all decide.
+ */
 static bool root_wants_all(struct window *w, const struct window_run *run)
 {
 	struct line_buffers buffers;
@@ -54,7 +54,7 @@ static bool root_wants_all(struct window *w, const struct window_run *run)
 	return buffers.reads || reach_may_share(w, run, &buffers);
 }
 
-/* The lines are all there, and every rank decides alike from them. */
+/* All lines are there, and every rank decides alike from them. */
 static tutti_status choose_path(struct window *w, struct window_run *run)
 {
 	run->phase = PHASE_STEPS;
@@ -100,8 +100,8 @@ static tutti_status do_steps(struct window *w, struct window_run *run, uint32_t 
 	return TUTTI_OK;
 }
 
-/* As far as it goes, but at most limit steps, of which saying what it has to say is one; looks:
- * see_lines. */
+/* Moves run as far as it goes, but at most limit steps; its post is one of them. looks: see_lines.
+ */
 static tutti_status move(struct window *w, struct window_run *run, uint32_t limit, int looks)
 {
 	if (__builtin_expect(run->phase == PHASE_ROOM, 0)) {
@@ -141,8 +141,8 @@ static tutti_status move(struct window *w, struct window_run *run, uint32_t limi
 	return run->outcome;
 }
 
-/* A run that fails leaves the ranks apart, so the window fails with it. A verdict that all ranks
- * came to together (outcome) does not. */
+/* When a run fails the ranks are no longer in step, so the window fails with it. An error that all
+ * ranks have agreed on (run->outcome) leaves them in step. */
 static tutti_status ended(struct window *w, struct window_run *run, tutti_status status)
 {
 	if (status != TUTTI_OK && status != TUTTI_IN_PROGRESS && run->phase != PHASE_DONE) {
@@ -186,8 +186,8 @@ struct wait_limit {
 	void *arg;
 };
 
-/* Now and then while waiting. The clock is first read at the first of these calls, so a deadline
- * counts from at most LOOKS_PER_CHECK looks after the start of the wait. */
+/* Called now and then during a wait. The first of these calls reads the clock for the first time,
+ * so the deadline counts from at most LOOKS_PER_CHECK looks after the start of the wait. */
 static tutti_status check(struct window *w, struct window_run *run, struct wait_limit *p)
 {
 	uint64_t now = clock_now_ns();

@@ -71,8 +71,7 @@ static tutti_status make(struct window *w, struct window_run *run)
 	return status;
 }
 
-/* What the leader sent is here, since it said so; an earlier one's that nobody took may lie before
- * it. */
+/* The leader has sent it already. The memory of an earlier run that failed may lie before it. */
 static tutti_status receive(struct window *w, struct window_run *run, int *fd)
 {
 	for (;;) {
@@ -103,7 +102,7 @@ static tutti_status take(struct window *w, struct window_run *run)
 	return status;
 }
 
-/* All ranks come to the same verdict: all have it, or none. */
+/* All ranks decide alike: all have the memory, or none. */
 static tutti_status verdict(struct window *w, struct window_run *run)
 {
 	for (int rank = 0; rank < w->size; rank++) {
@@ -133,8 +132,8 @@ static struct need memory_need(const struct window *w, const struct window_run *
 	return (struct need){WORD_TAKEN, w->generation + 1, NULL};
 }
 
-/* Everybody is to know why. */
-static void note(struct rank_area *area, tutti_status status)
+/* All ranks are to know why. */
+static void say_outcome(struct rank_area *area, tutti_status status)
 {
 	area->memory_status = status;
 	if (status != TUTTI_OK)
@@ -144,7 +143,7 @@ static void note(struct rank_area *area, tutti_status status)
 static tutti_status memory_step(struct window *w, struct window_run *run)
 {
 	if (run->step == 0) {
-		note(w->area, w->rank == 0 ? make(w, run) : take(w, run));
+		say_outcome(w->area, w->rank == 0 ? make(w, run) : take(w, run));
 		word_post(w, WORD_STAGED, w->generation + 1);
 		word_post(w, WORD_TAKEN, w->generation + 1);
 	} else {

@@ -86,8 +86,7 @@ static tutti_status check_lines(struct window *w, const struct window_run *run)
 	uint64_t want = line_header(run);
 
 	for (int peer = 0; peer < w->size; peer++) {
-		struct line *line = line_of(w, run->number, peer);
-		uint64_t got = atomic_load_explicit(&line->header, memory_order_acquire);
+		uint64_t got = line_header_of(w, run->number, peer);
 		if ((uint32_t)got == run->number && got != want)
 			return failure_mismatch(w, run, peer);
 	}

@@ -66,7 +66,8 @@ struct window {
 tutti_status window_create(struct window **window, struct segment *segment,
 			   const struct window_config *config);
 
-/* window_board.c: from now on all calls fail with status, unless they do already. last_error is the message. */
+/* window_board.c: from now on all calls fail with status, unless they do already. last_error is the
+ * message. */
 void window_stick(struct window *window, tutti_status status);
 
 /* window.c: moves run to its next post at the most, and looks after nothing else. */
@@ -93,6 +94,11 @@ static inline uint8_t *payload_of(const struct window *w, uint32_t number, int r
 	if (longest <= LINE_BODY_BYTES)
 		return (uint8_t *)line + LINE_BODY;
 	return w->at.bodies + line_index(w, number, rank) * w->geometry.body_bytes;
+}
+
+static inline uint64_t line_header_of(const struct window *w, uint32_t number, int rank)
+{
+	return atomic_load_explicit(&line_of(w, number, rank)->header, memory_order_acquire);
 }
 
 static inline uint64_t line_header(const struct window_run *run)

@@ -1,17 +1,15 @@
-/* How the ranks of a node come to share a window: the leader, rank 0, makes the segment and passes
- * it to each of the others over an abstract Unix socket. Both ends check that the other is this
- * user's; the socket's name and the hello are made from the communicator's id, which strangers do
- * not know.
+/* How the ranks of a node come to share a window. The leader, rank 0, makes the segment and passes
+ * it to each member over an abstract Unix socket. Both ends check that the other belongs to this
+ * user. The socket's name and the hello are made from the communicator's id, which only its ranks
+ * know.
  *
- *     member -> leader   hello     who am I
+ *     member -> leader   hello     its rank
  *     leader -> member   welcome   the segment; then, rank by rank, its doorbell and its process
  *     member -> leader   a status
  *     leader -> member   a status: OK when all ranks said OK
  *
- * So all ranks get their window or none does; and one that cannot come leaves word of it, in a
- * place where the others look while they wait (refuse). The sockets stay, to pass tutti_mem_alloc's
- * memory.
- */
+ * So all ranks get their window, or none does. A rank that cannot join lets the others know while
+ * they wait (join_refuse). The sockets stay open, to pass tutti_mem_alloc's memory. */
 #include "collectives/window/window_join.h"
 
 #include "collectives/window/reading.h"

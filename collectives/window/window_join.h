@@ -4,8 +4,8 @@
 
 #include "collectives/window/window_internal.h"
 
-#define JOIN_ASK_MS  20 /* while waiting: between two questions whether that makes sense */
-#define JOIN_PENDING_MAX 32 /* connections that have said nothing yet; with one more the oldest goes */
+#define JOIN_ASK_MS      20 /* between two looks whether it makes sense to wait on */
+#define JOIN_PENDING_MAX 32 /* connections that have said nothing yet; then the oldest goes */
 
 struct join_wait { /* until when it is worth to wait for the others */
 	uint64_t deadline_ns;
@@ -31,8 +31,8 @@ void join_refuse(const struct window_config *config);
 /* Whether to go on waiting for the others: not when a rank has refused, or is_over says so. */
 tutti_status join_still_worth(const struct join_wait *wait, const struct window_config *config);
 /* Joins at the listener, or over a connection to it. Both close it where they do not keep it. */
-tutti_status window_lead_at(struct window **window, const struct window_config *config, int listener,
-			    const struct join_wait *wait);
+tutti_status window_lead_at(struct window **window, const struct window_config *config,
+			    int listener, const struct join_wait *wait);
 tutti_status window_follow_over(struct window **window, const struct window_config *config,
 				int socket, uint64_t deadline_ns);
 

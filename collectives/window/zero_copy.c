@@ -10,15 +10,13 @@
  *                     each rank copies its blocks out of the others' inputs, or the root's
  *     gather          each rank copies its block into the root's output
  *
- * Where that pays (window_reach.c) the root and the others share the work, so that all move as
- * much: in a broadcast each rank stores its share of the root's input into all outputs, and in
- * scatter and gather a root whose own block is in its place moves the last P-th of everybody
- * else's.
+ * Where that pays (reach.c) the root and the others share the work, so that all move as much: in a
+ * broadcast each rank stores its share of the root's input into all outputs; in scatter and gather
+ * a root whose own block is in its place moves the last P-th of every other block.
  *
- * and nobody returns before all have said that they are done with its buffers, or one has failed.
- * Whose call has failed uses its buffers again, so what was read counts only if nobody had failed
- * by then: a rank that says that it is done says that of its part of everybody's result, too. The
- * inputs of a scaled sum must be multiplied first, so it is always staged. */
+ * No rank returns before all have said that they are done with its buffers, or one has failed. The
+ * caller of a failed call uses its buffers again, so data that was read counts only if no rank had
+ * failed by then. The inputs of a scaled sum must be multiplied first, so it is always staged. */
 #include "collectives/window/zero_copy.h"
 
 #include "collectives/window/blocks.h"

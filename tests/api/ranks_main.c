@@ -7,7 +7,7 @@
  * has ended well, if not all are. -r: it is started again, R times in all, with TUTTI_RESTARTED,
  * and some must be.
  */
-#include "../port.h"
+#include "../ports.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -224,10 +224,7 @@ int main(int argc, char **argv)
 				"[argument]...\n");
 		return 2;
 	}
-	int reserved; /* as long as this process lives: jobs may join again and again */
-	meeting_port = port_reserve(&reserved);
-	if (!meeting_port)
-		die("a free port");
+	meeting_port = test_ports();
 	program = argv + optind;
 	for (int i = 0; i < n; i++)
 		start(i);

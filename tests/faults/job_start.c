@@ -2,7 +2,7 @@
  * output in a file of its own. */
 #include "tests/faults/job_internal.h"
 #include "tests/faults/life.h"
-#include "tests/port.h"
+#include "tests/ports.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -10,6 +10,14 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <unistd.h>
+
+/* Another one for each job: the sockets of the job before may still be there. */
+static int next_port(void)
+{
+	static int used;
+
+	return test_ports() + used++ % TEST_PORTS;
+}
 
 static void set_number(const char *name, int value)
 {
@@ -104,11 +112,7 @@ void job_start_newcomer(struct job *job, int rank)
 
 void job_start(struct job *job)
 {
-	static int reserved = -1; /* until the next job */
-
-	if (reserved >= 0)
-		close(reserved);
-	job->port = port_reserve(&reserved);
+	job->port = next_port();
 	if (job->s->way == WAY_HOSTS) {
 		job->wire = fork_or_die();
 		if (job->wire == 0) {

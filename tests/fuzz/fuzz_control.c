@@ -91,13 +91,13 @@ static void some_notes(struct ring *r, struct input *in)
 {
 	struct control_message *m = &r->message;
 
-	for (uint32_t i = 0; i < CONTROL_NOTES; i++) {
+	for (uint32_t i = 0; i < CONTROL_CALLS_MOST; i++) {
 		uint8_t how = input_byte(in);
-		if (how % 4 && recorder_find(r->recorder, m->first + i, &m->notes[i])) {
-			m->notes[i].fingerprint ^= how % 4 == 1;
+		if (how % 4 && recorder_find(r->recorder, m->first + i, &m->calls[i])) {
+			m->calls[i].fingerprint ^= how % 4 == 1;
 			continue;
 		}
-		input_bytes(in, &m->notes[i], how % 4 == 3 ? sizeof m->notes[i] : 9);
+		input_bytes(in, &m->calls[i], how % 4 == 3 ? sizeof m->calls[i] : 9);
 	}
 }
 
@@ -114,7 +114,7 @@ static void take_message(struct ring *r, struct input *in)
 	m->rank = (int8_t)input_byte(in);
 	m->first = a_sequence(r, in);
 	m->issued = a_sequence(r, in);
-	if (m->kind == CONTROL_NOTES_OF || m->kind == CONTROL_LEAVING)
+	if (m->kind == CONTROL_CALLS || m->kind == CONTROL_LEAVING)
 		some_notes(r, in);
 	else
 		input_bytes(in, m->text, how & 8 ? 40 : 0);

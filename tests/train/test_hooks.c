@@ -192,7 +192,7 @@ static void tied(tutti_comm *comm, void *arg)
 	}
 	CHECK(collectives(toy.trainer) == sequence + 1);
 	CHECK_ERROR(tutti_grad_ready(toy.trainer, 0), TUTTI_ERR_INVALID,
-		    "'param.0' is final already");
+		    "'param.0' is already final");
 	CHECK(tutti_grads_finish(toy.trainer, NULL) == TUTTI_OK);
 	check_means(&toy, 0, 1);
 
@@ -232,7 +232,7 @@ static void missing(tutti_comm *comm, void *arg)
 			backward(&toy, u, rank, rank + 1);
 	char message[80];
 	snprintf(message, sizeof message,
-		 "Rank %d never finished the gradient of parameter 'param.2' of unit 'unit.1'",
+		 "Rank %d did not finish the gradient of parameter 'param.2' of unit 'unit.1'",
 		 forgetful);
 	CHECK_ERROR(tutti_step(toy.trainer, &sgd, 1, NULL), TUTTI_ERR_INVALID, message);
 	CHECK(memcmp(before, tutti_param_data(toy.trainer, 3), toy_count(3) * sizeof(float)) == 0);
@@ -305,7 +305,8 @@ static void silent(tutti_comm *comm, void *arg)
 	toy_micro_batch(&toy, TUTTI_PASS_EVAL, 0, 8);
 	for (int m = 0; m < 3; m++)
 		toy_micro_batch(&toy, TUTTI_PASS_ACCUMULATE, m, 8);
-	CHECK_ERROR(tutti_backward_begin(toy.trainer, 0), TUTTI_ERR_INVALID, "as often already");
+	CHECK_ERROR(tutti_backward_begin(toy.trainer, 0), TUTTI_ERR_INVALID,
+		    "and backward as often");
 	CHECK(tutti_comm_stats(comm, &comm_after) == TUTTI_OK);
 	CHECK(tutti_trainer_stats(toy.trainer, &after) == TUTTI_OK);
 	CHECK(memcmp(&before, &after, sizeof before) == 0);
@@ -319,7 +320,8 @@ static void silent(tutti_comm *comm, void *arg)
 	      sent + TOY_UNITS >= 2 * (uint64_t)(size - 1) * all / (uint64_t)size);
 	CHECK(after.exposed_seconds >= before.exposed_seconds);
 	toy_micro_batch(&toy, TUTTI_PASS_EVAL, 0, 8);
-	CHECK_ERROR(tutti_backward_begin(toy.trainer, 0), TUTTI_ERR_INVALID, "forward only");
+	CHECK_ERROR(tutti_backward_begin(toy.trainer, 0), TUTTI_ERR_INVALID,
+		    "has no backward in a micro-batch of TUTTI_PASS_EVAL");
 	CHECK_ERROR(tutti_grad_ready(toy.trainer, 0), TUTTI_ERR_INVALID, "no micro-batch");
 	toy_destroy(&toy);
 }

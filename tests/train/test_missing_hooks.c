@@ -64,7 +64,7 @@ static void named(tutti_comm *comm, void *arg)
 	toy_train(&toy, comm, &run->config);
 	read_values(toy.trainer, before);
 	snprintf(message, sizeof message,
-		 "Rank %d never finished the gradient of parameter 'param.2' of unit 'unit.1'",
+		 "Rank %d did not finish the gradient of parameter 'param.2' of unit 'unit.1'",
 		 run->forgetful < 0 ? 0 : run->forgetful);
 	CHECK(micro_batch(&toy, run->forgetful < 0 || toy.rank == run->forgetful) == TUTTI_OK);
 	CHECK_ERROR(tutti_step(toy.trainer, &sgd, 1, NULL), TUTTI_ERR_INVALID, message);

@@ -72,9 +72,8 @@ static void test_differences(void **state)
 		{.name = "v",
 		 .shape = shape,
 		 .buffer = 5,
-		 .message = "parameter 'v' of unit 'unit': f32 [4, 3], flags 0x0, group 0, where "
-			    "rank 0 "
-			    "has parameter 'w'"},
+		 .message = "parameter 'v' of unit 'unit': f32 [4, 3], flags 0x0, group 0, but "
+			    "rank 0 has parameter 'w'"},
 		{.name = "w", .shape = turned, .buffer = 5, .message = "f32 [3, 4]"},
 		{.name = "w",
 		 .shape = shape,
@@ -93,10 +92,10 @@ static void test_differences(void **state)
 		 .shape = shape,
 		 .buffer = 5,
 		 .more_units = 1,
-		 .message = "has unit 'of nothing', where rank 0 has nothing more"},
+		 .message = "has unit 'of nothing', but rank 0 has nothing more"},
 		{.is_missing = 1,
 		 .buffer = 5,
-		 .message = "has buffer 'mean': 5 of type 7, where rank 0 has parameter 'w'"},
+		 .message = "has buffer 'mean': 5 of type 7, but rank 0 has parameter 'w'"},
 	};
 	for (int n = 1; n <= 4; n++)
 		for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)

@@ -208,7 +208,7 @@ static void from_nothing(tutti_comm *comm, void *arg)
 	read_values(toy.trainer, then);
 	CHECK(memcmp(first, then, sizeof then) == 0);
 	CHECK_ERROR(tutti_trainer_continue(toy.trainer, toy.trainer, &steps), TUTTI_ERR_INVALID,
-		    "another trainer than the one that goes on");
+		    "an earlier trainer that is not the new one");
 	CHECK_ERROR(tutti_trainer_continue(NULL, NULL, &steps), TUTTI_ERR_INVALID,
 		    "tutti_trainer_continue");
 	toy_destroy(&toy);

@@ -97,7 +97,7 @@ static void too_large(tutti_comm *comm, void *arg)
 		backward(t, u, tutti_rank(comm) == 0 ? extreme->slope : 0);
 	CHECK(tutti_step(t, &adamw, 1, &info) == TUTTI_OK);
 	CHECK(info.skipped == 1 && !isinf(info.grad_norm) == !extreme->slope);
-	CHECK_SENTENCE("is no finite f32");
+	CHECK_SENTENCE("is not a finite f32");
 	for (int u = 0; u < 2; u++) {
 		CHECK(tutti_param_read(t, u, 0, 5, values) == TUTTI_OK);
 		CHECK(values[0] == 1 && values[4] == 1);

@@ -76,8 +76,9 @@ static void own_update(tutti_comm *comm, void *arg)
 			    "tutti_params_updated");
 		if (size > 1) {
 			CHECK_ERROR(tutti_save(t, "/nowhere/at/all", 1), TUTTI_ERR_INVALID,
-				    "averages");
-			CHECK_ERROR(tutti_check_replicas(t), TUTTI_ERR_INVALID, "averages");
+				    "ranks average every");
+			CHECK_ERROR(tutti_check_replicas(t), TUTTI_ERR_INVALID,
+				    "ranks average every");
 		}
 		CHECK(tutti_param_shard(t, 0, &shard) == TUTTI_OK && shard.count == 6);
 		for (size_t i = 0; i < shard.count; i++)
@@ -110,14 +111,15 @@ static void missed_hook(tutti_comm *comm, void *arg)
 		micro_batch(t, TUTTI_PASS_LAST, 1, 1, !forgets);
 		tutti_status status = tutti_step(t, &sgd, 1, NULL);
 		if (step == 2)
-			CHECK_ERROR(status, TUTTI_ERR_INVALID,
-				    "Rank 1 never finished the gradient of parameter 'w' of unit "
-				    "'u' in "
-				    "a step since ranks averaged, so they do not now");
+			CHECK_ERROR(
+				status, TUTTI_ERR_INVALID,
+				"Rank 1 did not finish the gradient of parameter 'w' of unit "
+				"'u' in a step since the last average, so ranks do not average");
 		if (step == 2) { /* each has values of its own */
 			CHECK_ERROR(tutti_save(t, "/nowhere/at/all", 3), TUTTI_ERR_INVALID,
-				    "averages");
-			CHECK_ERROR(tutti_check_replicas(t), TUTTI_ERR_INVALID, "averages");
+				    "ranks average every");
+			CHECK_ERROR(tutti_check_replicas(t), TUTTI_ERR_INVALID,
+				    "ranks average every");
 		} else if (forgets)
 			CHECK_ERROR(status, TUTTI_ERR_INVALID, "so it does not update");
 		else
@@ -181,7 +183,7 @@ static void uneven(tutti_comm *comm, void *arg)
 	tutti_status status = tutti_step(t, &sgd, 1, NULL);
 	CHECK(status == step->status);
 	if (status != TUTTI_OK)
-		CHECK_SENTENCE("With deterministic = 2 all ranks have the same number");
+		CHECK_SENTENCE("deterministic = 2 needs as many micro-batches on every rank");
 	CHECK((value(t) == 0) == (status != TUTTI_OK));
 	tutti_trainer_destroy(t);
 }

@@ -20,6 +20,9 @@
 tutti_status train_fail(tutti_status status, const char *format, ...)
 	__attribute__((format(printf, 2, 3), cold));
 
+/* MEMORY: "There is no memory for <what>." */
+tutti_status train_no_memory(const char *what) __attribute__((cold));
+
 /* A status with its message, to be reported later: after a cleanup, by another thread or on another
  * rank. */
 struct train_failure {

@@ -29,7 +29,7 @@ static tutti_status make_dir(const char *dir)
 	if (mkdir(dir, 0777) != 0)
 		return errno == EEXIST ? TUTTI_OK : disk_fail("Making the folder", dir);
 	if (!(copy = strdup(dir)))
-		return train_fail(TUTTI_ERR_MEMORY, "There is no memory for the name of a folder.");
+		return train_no_memory("the name of a folder");
 	tutti_status status = disk_sync_folder(dirname(copy));
 	free(copy);
 	return status;
@@ -65,7 +65,7 @@ static tutti_status make_temporary(struct checkpoint_dir *made, bool *is_mine)
 		return disk_fail("Asking for random bytes for", made->dir);
 	snprintf(name, sizeof name, ".step_%08" PRId64 ".tmp-%016" PRIx64, made->step, token);
 	if (!(path = disk_join(made->dir, name)) || asprintf(&lock_path, "%s.lock", path) < 0)
-		status = train_fail(TUTTI_ERR_MEMORY, "There is no memory for a name.");
+		status = train_no_memory("a name");
 	if (status == TUTTI_OK)
 		status = make_lock(&made->lock, is_mine, lock_path);
 	if (status == TUTTI_OK && *is_mine && mkdir(path, 0777) != 0) {
@@ -90,7 +90,8 @@ static tutti_status make(struct checkpoint_dir *made)
 		TRY(make_temporary(made, &is_mine));
 	return is_mine ? TUTTI_OK
 		       : train_fail(TUTTI_ERR_SYSTEM,
-				    "Below '%s' somebody removes files as soon as they are made.",
+				    "Another process removes new files below '%s' at once: use a "
+				    "folder of your own.",
 				    disk_shown(made->dir));
 }
 
@@ -103,7 +104,7 @@ tutti_status checkpoint_dir_make(struct checkpoint_dir *made, const char *dir, i
 		return train_fail(TUTTI_ERR_INVALID,
 				  "Step %" PRId64 " of a checkpoint is negative.", step);
 	if (!(making.dir = strdup(dir)))
-		return train_fail(TUTTI_ERR_MEMORY, "There is no memory for the name of a folder.");
+		return train_no_memory("the name of a folder");
 	tutti_status status = make(&making);
 	if (status != TUTTI_OK) {
 		free(making.dir);
@@ -120,7 +121,7 @@ static tutti_status add_up(struct checkpoint_index *all, const struct checkpoint
 	for (int rank = 0; rank < ranks; rank++) {
 		struct checkpoint_index part;
 		char of[40];
-		snprintf(of, sizeof of, "that rank %d has sent", rank);
+		snprintf(of, sizeof of, "sent by rank %d", rank);
 		TRY(checkpoint_index_parse(&part, of, texts[rank], bytes[rank]));
 		tutti_status status = checkpoint_index_add(all, &part);
 		checkpoint_index_finish(&part);
@@ -128,8 +129,8 @@ static tutti_status add_up(struct checkpoint_index *all, const struct checkpoint
 	}
 	if (all->world_size != ranks || all->step != made->step)
 		return train_fail(TUTTI_ERR_MISMATCH,
-				  "Ranks have written step %" PRId64
-				  " of %d ranks instead of step %" PRId64 " of %d.",
+				  "The ranks' files are of step %" PRId64
+				  " and %d ranks, not of step %" PRId64 " and %d ranks.",
 				  all->step, all->world_size, made->step, ranks);
 	return checkpoint_index_check(all);
 }
@@ -177,7 +178,8 @@ static tutti_status give_name(struct checkpoint_name *name, const char *dir, con
 			return status;
 	}
 	return train_fail(TUTTI_ERR_SYSTEM,
-			  "Step %" PRId64 " below '%s' is being saved by others at the same time.",
+			  "Another job saves step %" PRId64
+			  " below '%s' at the same time: use another folder.",
 			  name->step, disk_shown(dir));
 }
 

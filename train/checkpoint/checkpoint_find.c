@@ -31,11 +31,10 @@ static tutti_status read_texts(const char *path, char **index, size_t *bytes, ch
 		checkpoint_commit_text(expected, *index, *bytes);
 		if (commit_bytes != strlen(expected) ||
 		    memcmp(expected, *commit, commit_bytes) != 0)
-			status = train_fail(
-				TUTTI_ERR_INVALID,
-				"'%s' and the COMMIT beside it do not fit: one of them is "
-				"damaged.",
-				disk_shown(index_path));
+			status = train_fail(TUTTI_ERR_INVALID,
+					    "'%s' does not match the COMMIT file beside it: one of "
+					    "them is damaged.",
+					    disk_shown(index_path));
 	}
 	free(index_path);
 	free(commit_path);
@@ -58,7 +57,7 @@ static tutti_status check_file(const struct checkpoint_index *index, const char 
 	else if (!S_ISREG(about.st_mode) || (uint64_t)about.st_size != file->bytes)
 		status = train_fail(TUTTI_ERR_INVALID,
 				    "'%s' has %lld bytes instead of %" PRIu64
-				    ": it was cut, or replaced.",
+				    ": it was truncated or replaced.",
 				    disk_shown(file_path), (long long)about.st_size, file->bytes);
 	free(file_path);
 	return status;
@@ -102,7 +101,7 @@ static tutti_status check_step(const struct checkpoint_index *index, const char 
 		return TUTTI_OK;
 	return train_fail(TUTTI_ERR_INVALID,
 			  "'%s/index.json' is of step %" PRId64
-			  ", its folder's name of step %" PRId64 ".",
+			  ", but its folder is named for step %" PRId64 ".",
 			  disk_shown(path), index->step, step);
 }
 

@@ -45,13 +45,14 @@ tutti_status checkpoint_tensor_check(struct checkpoint_tensor *tensor)
 				  "The kind '%.31s' of a saved tensor is not 1 to 31 of '%s'.",
 				  tensor->kind, allowed);
 	if (!fits(tensor->name, MODEL_NAME_BYTES))
-		return train_fail(TUTTI_ERR_INVALID,
-				  "The name '%.40s...' of a saved tensor has not 1 to %d bytes.",
-				  tensor->name, MODEL_NAME_BYTES - 1);
+		return train_fail(
+			TUTTI_ERR_INVALID,
+			"The name '%.40s...' of a saved tensor does not have 1 to %d bytes.",
+			tensor->name, MODEL_NAME_BYTES - 1);
 	if (tensor->ndim < 0 || tensor->ndim > MODEL_DIMS ||
 	    !stored_count(&tensor->count, tensor->ndim, tensor->shape) ||
 	    tensor->count > UINT64_C(1) << 59)
-		return train_fail(TUTTI_ERR_INVALID, "'%s' (%s) is of no shape that can be saved.",
+		return train_fail(TUTTI_ERR_INVALID, "The shape of '%s' (%s) cannot be saved.",
 				  tensor->name, tensor->kind);
 	return TUTTI_OK;
 }
@@ -73,7 +74,7 @@ static void *grown(void *array, size_t count, size_t size)
 		return array;
 	void *bigger = realloc(array, (count ? 2 * count : 1) * size);
 	if (!bigger)
-		train_fail(TUTTI_ERR_MEMORY, "There is no memory for the index of a checkpoint.");
+		train_no_memory("the index of a checkpoint");
 	return bigger;
 }
 
@@ -132,7 +133,7 @@ static tutti_status sort_pieces(struct checkpoint_tensor *tensor)
 		    piece->count > tensor->count - piece->first)
 			return train_fail(TUTTI_ERR_INVALID,
 					  "Rank %d has saved elements %" PRIu64 " to %" PRIu64
-					  " of %s, which has %" PRIu64 ".",
+					  " of %s, which has only %" PRIu64 ".",
 					  piece->rank, piece->first, piece->first + piece->count,
 					  checkpoint_tensor_words(words, tensor), tensor->count);
 		const struct checkpoint_piece *before = i ? piece - 1 : NULL;
@@ -183,9 +184,10 @@ static tutti_status add_pieces(struct checkpoint_tensor *into, struct checkpoint
 
 	if (into->dtype != from->dtype || into->ndim != from->ndim ||
 	    memcmp(into->shape, from->shape, (size_t)into->ndim * sizeof *into->shape) != 0)
-		return train_fail(TUTTI_ERR_MISMATCH,
-				  "%s has not the same type and shape on all ranks that save it.",
-				  checkpoint_tensor_words(words, into));
+		return train_fail(
+			TUTTI_ERR_MISMATCH,
+			"%s does not have the same type and shape on all ranks that save it.",
+			checkpoint_tensor_words(words, into));
 	for (size_t i = 0; i < from->piece_count; i++)
 		TRY(checkpoint_piece_add(into, from->pieces[i]));
 	free(from->pieces);

@@ -61,8 +61,7 @@ static tutti_status list(struct checkpoint_name **names, size_t *count, DIR *fol
 			room = room ? 2 * room : 16;
 			struct checkpoint_name *more = realloc(*names, room * sizeof *more);
 			if (!more)
-				return train_fail(TUTTI_ERR_MEMORY,
-						  "There is no memory for a list of checkpoints.");
+				return train_no_memory("a list of checkpoints");
 			*names = more;
 		}
 		(*names)[(*count)++] = name;

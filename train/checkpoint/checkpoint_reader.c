@@ -97,7 +97,7 @@ static tutti_status read_header(struct checkpoint *checkpoint, int rank, uint64_
 
 	if (bytes != file->bytes)
 		return train_fail(TUTTI_ERR_INVALID,
-				  "'%s' has %" PRIu64 " bytes now, and %" PRIu64
+				  "'%s' has %" PRIu64 " bytes, but had %" PRIu64
 				  " when it was written.",
 				  disk_shown(checkpoint->open_path), bytes, file->bytes);
 	if (header->file_bytes)
@@ -111,8 +111,8 @@ static tutti_status read_header(struct checkpoint *checkpoint, int rank, uint64_
 	safetensors_finish(header);
 	return train_fail(TUTTI_ERR_INVALID,
 			  "The header of '%s' has CRC-32C %08" PRIx32 " instead of %08" PRIx32
-			  ": what rank %d wrote is damaged. Without that folder the checkpoint "
-			  "before it is loaded.",
+			  ": the file of rank %d is damaged. Remove the folder to load the "
+			  "checkpoint before it.",
 			  disk_shown(checkpoint->open_path), crc32c, file->header_crc32c, rank);
 }
 
@@ -148,7 +148,7 @@ static tutti_status place_of(const struct checkpoint *checkpoint, uint64_t *at,
 	if (!found || found->type->dtype != (int)tensor->dtype || found->ndim != 1 ||
 	    (uint64_t)found->shape[0] != piece->count)
 		return train_fail(TUTTI_ERR_INVALID,
-				  "'%s' has no '%s' of the type and size that the index says.",
+				  "'%s' has no '%s' of the type and size in the index.",
 				  disk_shown(checkpoint->open_path), key);
 	*at = file->data_at + found->begin;
 	return TUTTI_OK;
@@ -205,9 +205,8 @@ static tutti_status read_piece(struct checkpoint *checkpoint,
 			TUTTI_ERR_INVALID,
 			"Elements %" PRIu64 " to %" PRIu64
 			" of '%s' (%s), which rank %d wrote to '%s', have CRC-32C %08" PRIx32
-			" instead of %08" PRIx32
-			": the file is damaged. Without its folder the checkpoint before it is "
-			"loaded.",
+			" instead of %08" PRIx32 ": the file is damaged. Remove its folder to load "
+			"the checkpoint before it.",
 			piece->first, piece->first + piece->count, tensor->name, tensor->kind,
 			piece->rank, disk_shown(checkpoint->open_path), crc32c, piece->crc32c);
 	piece->is_sound = true;
@@ -238,7 +237,7 @@ tutti_status checkpoint_read(struct checkpoint *checkpoint, const struct checkpo
 	if (first > tensor->count || count > tensor->count - first)
 		return train_fail(TUTTI_ERR_INVALID,
 				  "Elements %" PRIu64 " to %" PRIu64
-				  " of '%s' (%s), which has %" PRIu64 " in '%s'.",
+				  " of '%s' (%s) cannot be read: it has %" PRIu64 " in '%s'.",
 				  first, first + count, tensor->name, tensor->kind, tensor->count,
 				  disk_shown(checkpoint->path));
 	for (size_t i = piece_at(tensor, first); count > 0; i++) {

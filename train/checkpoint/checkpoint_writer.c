@@ -48,7 +48,7 @@ struct checkpoint_writer {
 
 static tutti_status no_memory(void)
 {
-	return train_fail(TUTTI_ERR_MEMORY, "There is no memory for the list of what is saved.");
+	return train_no_memory("the list of what is saved");
 }
 
 /* ---- places ---- */
@@ -62,7 +62,7 @@ static tutti_status take_range(struct range_state *state, const struct checkpoin
 	if (range->first > state->tensor.count || range->count > state->tensor.count - range->first)
 		return train_fail(TUTTI_ERR_INVALID,
 				  "Elements %" PRIu64 " to %" PRIu64
-				  " of '%s' (%s) are to be saved, which has %" PRIu64 ".",
+				  " of '%s' (%s) cannot be saved: it has %" PRIu64 ".",
 				  range->first, range->first + range->count, state->tensor.name,
 				  state->tensor.kind, state->tensor.count);
 	state->element_bytes = stored_type_of(state->tensor.dtype)->bits / 8;
@@ -143,9 +143,8 @@ static tutti_status create_file(const struct checkpoint_writer *save, int *fd)
 
 	if (status == TUTTI_ERR_SYSTEM && errno == ENOENT && save->part.rank > 0)
 		return train_fail(TUTTI_ERR_SYSTEM,
-				  "Rank %d does not find the folder of '%s', which rank 0 has "
-				  "made: it must be "
-				  "on a file system that all ranks share (errno %d).",
+				  "Rank %d cannot find the folder of '%s', which rank 0 has made "
+				  "(errno %d): it must be on a file system that all ranks share.",
 				  save->part.rank, disk_shown(save->path), ENOENT);
 	return status;
 }

@@ -42,7 +42,7 @@ char *disk_join(const char *folder, const char *name)
 	char *path = malloc(n);
 
 	if (!path) {
-		train_fail(TUTTI_ERR_MEMORY, "There is no memory for the name of a file.");
+		train_no_memory("the name of a file");
 		return NULL;
 	}
 	snprintf(path, n, "%s/%s", folder, name);
@@ -88,11 +88,11 @@ tutti_status disk_read(int fd, const char *path, void *data, size_t bytes, uint6
 		if (n < 0 && errno != EINTR)
 			return disk_fail("Reading", path);
 		if (n == 0)
-			return train_fail(TUTTI_ERR_INVALID,
-					  "'%s' ends after %llu bytes, where byte %llu is needed: "
-					  "it was cut.",
-					  disk_shown(path), (unsigned long long)(at + done),
-					  (unsigned long long)(at + bytes - 1));
+			return train_fail(
+				TUTTI_ERR_INVALID,
+				"'%s' ends after %llu bytes, before byte %llu: it was truncated.",
+				disk_shown(path), (unsigned long long)(at + done),
+				(unsigned long long)(at + bytes - 1));
 		done += n > 0 ? (size_t)n : 0;
 	}
 	return TUTTI_OK;

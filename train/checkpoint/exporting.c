@@ -64,8 +64,8 @@ static tutti_status check_name(const char *file)
 	if (lstat(file, &about) != 0 || S_ISREG(about.st_mode))
 		return TUTTI_OK;
 	return train_fail(TUTTI_ERR_INVALID,
-			  "tutti_export_safetensors: '%s' is there, and no regular file%s: nothing "
-			  "is exported to it.",
+			  "tutti_export_safetensors: '%s' exists and is not a regular file%s: "
+			  "choose another name.",
 			  disk_shown(file), S_ISLNK(about.st_mode) ? " but a link" : "");
 }
 
@@ -140,7 +140,7 @@ static tutti_status give_name(const struct exporting *out, const char *file)
 		return disk_fail("Renaming to", file);
 	char *copy = strdup(file);
 	if (!copy)
-		return train_fail(TUTTI_ERR_MEMORY, "There is no memory for the name of a folder.");
+		return train_no_memory("the name of a folder");
 	tutti_status status = disk_sync_folder(dirname(copy));
 	free(copy);
 	return status;

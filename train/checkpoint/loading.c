@@ -86,7 +86,7 @@ static tutti_status check_names(const struct loading *in)
 		return TUTTI_OK;
 	return train_fail(TUTTI_ERR_INVALID,
 			  "tutti_load: the checkpoint '%s' does not fit this model: it has %d "
-			  "parameters, the model %d of them.",
+			  "parameters, the model has %d of them.",
 			  disk_shown(in->path), params, model->param_count);
 }
 
@@ -108,11 +108,10 @@ static tutti_status check_state(const struct loading *in, const struct state *st
 	char kind[CHECKPOINT_KIND_BYTES];
 
 	if (state->per_rank && ranks != in->trainer->size)
-		return train_fail(
-			TUTTI_ERR_INVALID,
-			"tutti_load: the state '%s' is each rank's own, and the checkpoint '%s' is "
-			"of %d ranks, not %d.",
-			state->name, disk_shown(in->path), ranks, in->trainer->size);
+		return train_fail(TUTTI_ERR_INVALID,
+				  "tutti_load: the state '%s' is per rank, and the checkpoint '%s' "
+				  "is of %d ranks, not %d: use as many ranks.",
+				  state->name, disk_shown(in->path), ranks, in->trainer->size);
 	saved_state_kind(kind, state, in->trainer->rank);
 	return check_flat(in, "state", kind, state->name, TUTTI_U8, state->bytes);
 }
@@ -152,7 +151,7 @@ static tutti_status check_number(const struct loading *in, bool is_right, const 
 			     checkpoint_index_of(in->checkpoint)->world_size);
 	return train_fail(TUTTI_ERR_INVALID,
 			  "tutti_load: the checkpoint '%s' is damaged: '%s' (%s) in %s is %.17g, "
-			  "and not %s. Without that folder the one before it is loaded.",
+			  "not %s. Remove the folder to load the checkpoint before it.",
 			  disk_shown(in->path), name, kind, file, value, meaning);
 }
 

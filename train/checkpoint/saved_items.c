@@ -146,8 +146,7 @@ tutti_status saved_items_list(struct saved_items *items, const tutti_trainer *tr
 	items->pieces = calloc(items->room, sizeof *items->pieces);
 	if (!items->ranges || !items->values || !items->pieces) {
 		saved_items_free(items);
-		return train_fail(TUTTI_ERR_MEMORY,
-				  "There is no memory for the list of what is saved.");
+		return train_no_memory("the list of what is saved");
 	}
 	add_pieces(items, trainer);
 	if (trainer->rank == 0)

@@ -56,7 +56,7 @@ static tutti_status make_folder(tutti_trainer *trainer, const char *dir, int64_t
 	if (folder->step != step)
 		status = train_fail(TUTTI_ERR_MISMATCH,
 				    "tutti_save: rank %d saves step %" PRId64
-				    ", rank 0 step %" PRId64 ".",
+				    ", but rank 0 saves step %" PRId64 ".",
 				    trainer->rank, step, folder->step);
 	return trainer_agree(trainer, status);
 }
@@ -156,8 +156,7 @@ static tutti_status make_room(const tutti_trainer *trainer, struct texts *all, c
 	all->texts = malloc(ranks * sizeof *all->texts);
 	if (!all->memory || !all->bytes || !all->texts)
 		return train_fail(TUTTI_ERR_MEMORY,
-				  "There is no memory for what %zu ranks say of their files.",
-				  ranks);
+				  "There is no memory for the indexes of %zu ranks.", ranks);
 	for (size_t r = 0, at = 0; r < ranks; at += sizes[r++]) {
 		all->texts[r] = all->memory + at;
 		all->bytes[r] = sizes[r] - 1;

@@ -184,11 +184,10 @@ static tutti_status wait_until(struct staging *staging, bool (*condition)(const 
 			seen = staging->written;
 			deadline_of(&deadline, staging->timeout_ms);
 		} else if (error == ETIMEDOUT && !condition(staging)) {
-			return train_fail(
-				TUTTI_ERR_TIMEOUT,
-				"Nothing of '%s' has been written for %d ms: the disk, or the file "
-				"system's server, does not answer.",
-				disk_shown(staging->path), staging->timeout_ms);
+			return train_fail(TUTTI_ERR_TIMEOUT,
+					  "No part of '%s' was written for %d ms: the disk or the "
+					  "file system's server does not answer.",
+					  disk_shown(staging->path), staging->timeout_ms);
 		}
 	}
 	return TUTTI_OK;

@@ -35,8 +35,7 @@ tutti_status log_file_open(struct log_file *file, const char *dir, const char *n
 	struct log_file opened;
 
 	if (asprintf(&opened.path, "%s/%s", dir, name) < 0)
-		return train_fail(TUTTI_ERR_MEMORY,
-				  "There is no memory for the name of a log file.");
+		return train_no_memory("the name of a log file");
 	opened.fd = open(opened.path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | flags, 0666);
 	if (opened.fd < 0) {
 		tutti_status status = log_file_fail(&opened, "open");
@@ -68,7 +67,7 @@ static tutti_status look_at_size(struct log_file *file, off_t *size)
 static tutti_status cut(struct log_file *file, off_t size)
 {
 	if (ftruncate(file->fd, size) != 0)
-		return log_file_fail(file, "take half a row back from");
+		return log_file_fail(file, "remove half a row from");
 	return TUTTI_OK;
 }
 
@@ -145,11 +144,10 @@ static tutti_status check_head(struct log_file *file, off_t size, const char *he
 		size_t part = end - at < sizeof block ? end - at : sizeof block;
 		TRY(read_at(file, block, part, (off_t)at));
 		if (memcmp(block, head + at, part) != 0)
-			return train_fail(
-				TUTTI_ERR_INVALID,
-				"The log file %s is of something else: this run's begins with "
-				"%.120s; move it away, or log to another directory.",
-				shown(file->path), head);
+			return train_fail(TUTTI_ERR_INVALID,
+					  "The log file %s does not begin with %.120s: move it "
+					  "away, or log to another directory.",
+					  shown(file->path), head);
 		at += part;
 	}
 	*is_whole = end == bytes;

@@ -44,14 +44,12 @@ static tutti_status open_all(struct logs *logs, const char *dir, unsigned format
 		logs->files[f] = closed;
 	logs->c_locale = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
 	if (!logs->c_locale)
-		return train_fail(TUTTI_ERR_MEMORY,
-				  "There is no memory for the way to write numbers.");
+		return train_no_memory("the format of numbers");
 	if (mkdir(dir, 0777) != 0 && errno != EEXIST)
-		return train_fail(
-			TUTTI_ERR_SYSTEM,
-			"Rank 0 cannot make the directory %.250s for log files: %s (%d); the "
-			"one it is in has to be there.",
-			dir, strerror(errno), errno);
+		return train_fail(TUTTI_ERR_SYSTEM,
+				  "Rank 0 cannot make the directory %.250s for log files: %s (%d). "
+				  "Its parent directory must exist.",
+				  dir, strerror(errno), errno);
 	return open_files(logs, dir, formats);
 }
 
@@ -60,7 +58,7 @@ tutti_status logs_open(struct logs **logs, const char *dir, unsigned formats)
 	struct logs *opened = calloc(1, sizeof *opened);
 
 	if (!opened)
-		return train_fail(TUTTI_ERR_MEMORY, "There is no memory for log files.");
+		return train_no_memory("log files");
 	tutti_status status = open_all(opened, dir, formats);
 	if (status == TUTTI_OK) {
 		*logs = opened;

@@ -39,7 +39,7 @@ static tutti_status compare_ids(const tutti_metrics *metrics, const struct metri
 	show(own, sizeof own, metrics->ids, metrics->count, line);
 	show(theirs, sizeof theirs, first_rank, count, line);
 	return train_fail(TUTTI_ERR_MISMATCH,
-			  "The metrics differ: as metric %d rank %d has %s, where rank 0 has %s; "
+			  "The metrics differ: as metric %d rank %d has %s, but rank 0 has %s; "
 			  "declare the same metrics in the same order on every rank.",
 			  line, metrics->rank, own, theirs);
 }
@@ -54,7 +54,7 @@ static tutti_status compare(tutti_metrics *metrics, struct metric_id *ids, int c
 	tutti_status status = compare_ids(metrics, ids, count);
 	if (interval != metrics->interval)
 		status = train_fail(TUTTI_ERR_MISMATCH,
-				    "The metrics differ: rank %d makes a row every %d steps, where "
+				    "The metrics differ: rank %d makes a row every %d steps, but "
 				    "rank 0 makes one every %d.",
 				    metrics->rank, metrics->interval, interval);
 	return failure_agree(metrics->comm, status);

@@ -74,11 +74,10 @@ static tutti_status check_steps(const tutti_metrics *metrics)
 	for (int r = 1; r < metrics->size; r++) {
 		long long step = (long long)record_of(metrics, r)[WORD_STEP].integer;
 		if (step != first)
-			return train_fail(
-				TUTTI_ERR_MISMATCH,
-				"tutti_metrics_step: rank %d is at step %lld, where rank 0 "
-				"is at step %lld.",
-				r, step, first);
+			return train_fail(TUTTI_ERR_MISMATCH,
+					  "tutti_metrics_step: rank %d is at step %lld, but rank 0 "
+					  "is at step %lld.",
+					  r, step, first);
 	}
 	return TUTTI_OK;
 }

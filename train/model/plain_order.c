@@ -15,7 +15,7 @@ int units_ahead(const tutti_train_config *config, const struct tutti_model *mode
 
 static tutti_status no_memory(void)
 {
-	return train_fail(TUTTI_ERR_MEMORY, "There is no memory for a trainer's tables.");
+	return train_no_memory("a trainer's tables");
 }
 
 /* ---- units ---- */

@@ -19,7 +19,7 @@ tutti_status tally_make(struct tally *tally, int most)
 				.now = calloc(3 * room, sizeof *tally->now)};
 	if (!tally->all || !tally->now) {
 		tally_free(tally);
-		return train_fail(TUTTI_ERR_MEMORY, "There is no memory for a trainer's tables.");
+		return train_no_memory("a trainer's tables");
 	}
 	tally->sizes = tally->all + room;
 	tally->above = tally->now + room;
@@ -108,7 +108,7 @@ tutti_status tally_choose(const struct tally *tally, struct slot_sizes *slots)
 	*slots = (struct slot_sizes){
 		.bytes = malloc(((size_t)tally->all_count + 1) * sizeof *slots->bytes)};
 	if (!slots->bytes)
-		return train_fail(TUTTI_ERR_MEMORY, "There is no memory for a trainer's tables.");
+		return train_no_memory("a trainer's tables");
 	for (int i = 0; i < tally->all_count; i++)
 		least += tally->all[i];
 	for (int cut = 0; cut < tally->size_count; cut++)

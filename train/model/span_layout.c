@@ -167,9 +167,7 @@ static tutti_status cut_all(struct model_layout *layout, const struct tutti_mode
 	}
 	free(owners);
 	free(loads);
-	return has_memory
-		       ? TUTTI_OK
-		       : train_fail(TUTTI_ERR_MEMORY, "There is no memory for the model's layout.");
+	return has_memory ? TUTTI_OK : train_no_memory("the model's layout");
 }
 
 static void list_add(int *list, int *count, int span)
@@ -189,7 +187,7 @@ static tutti_status list_units(struct model_layout *layout, const struct tutti_m
 	layout->unit_spans = calloc((size_t)model->unit_count + 1, sizeof *layout->unit_spans);
 	layout->unit_memory = list;
 	if (!layout->unit_spans || !list)
-		return train_fail(TUTTI_ERR_MEMORY, "There is no memory for the model's layout.");
+		return train_no_memory("the model's layout");
 	for (int u = 0; u < model->unit_count; u++) {
 		int count = 0;
 		layout->unit_spans[u] = list;
@@ -211,7 +209,7 @@ static tutti_status fill(struct model_layout *layout, const struct tutti_model *
 	layout->places = calloc(params, sizeof *layout->places);
 	layout->param_memory = malloc(params * sizeof(int));
 	if (!layout->spans || !layout->places || !layout->param_memory)
-		return train_fail(TUTTI_ERR_MEMORY, "There is no memory for the model's layout.");
+		return train_no_memory("the model's layout");
 	int *list = layout->param_memory;
 	for (enum kind kind = TRAINED; kind < KINDS; kind++) {
 		cut_kind(layout, model, config, kind, &list);

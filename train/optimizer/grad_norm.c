@@ -77,7 +77,5 @@ tutti_status norm_sum_of_squares(tutti_trainer *trainer, double *sum, int *bad_p
 tutti_status norm_create(tutti_trainer *trainer)
 {
 	trainer->shares = calloc((size_t)trainer->layout.shard_size, sizeof *trainer->shares);
-	return trainer->shares
-		       ? TUTTI_OK
-		       : train_fail(TUTTI_ERR_MEMORY, "There is no memory for a trainer's tables.");
+	return trainer->shares ? TUTTI_OK : train_no_memory("a trainer's tables");
 }

@@ -27,12 +27,12 @@ static tutti_status check_group(const tutti_optimizer *group, int g)
 	if (!isfinite(group->lr) || group->lr < 0 || !isfinite(group->weight_decay))
 		return train_fail(TUTTI_ERR_INVALID,
 				  "tutti_step: group %d has learning rate %g and weight decay %g; "
-				  "finite ones are needed, and no negative rate.",
+				  "both must be finite, and the rate at least 0.",
 				  g, (double)group->lr, (double)group->weight_decay);
 	if (group->kind == TUTTI_SGD && !is_fraction(group->momentum))
 		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_step: group %d has momentum %g, outside [0, 1).", g,
-				  (double)group->momentum);
+				  "tutti_step: group %d has momentum %g, which is outside [0, 1).",
+				  g, (double)group->momentum);
 	if (group->kind == TUTTI_ADAMW &&
 	    !(is_fraction(group->beta1) && is_fraction(group->beta2) && group->eps > 0))
 		return train_fail(
@@ -65,7 +65,7 @@ tutti_status optimizer_check(const tutti_trainer *trainer, const tutti_optimizer
 		if (tensor->optimizer >= 0 && tensor->optimizer != kind)
 			return train_fail(TUTTI_ERR_INVALID,
 					  "tutti_step: parameter '%s' was trained with %s, whose "
-					  "state is of no use to %s.",
+					  "state %s cannot use.",
 					  param->name, kind_names[tensor->optimizer],
 					  kind_names[kind]);
 	}

@@ -75,7 +75,7 @@ tutti_status state_make(tutti_trainer *trainer, struct piece *piece, int which)
 	}
 	*place = calloc(piece->count, sizeof **place);
 	if (!*place)
-		return train_fail(TUTTI_ERR_MEMORY, "There is no memory for optimizer state.");
+		return train_no_memory("optimizer state");
 	trainer->stats.optimizer_bytes += piece->count * sizeof **place;
 	return TUTTI_OK;
 }

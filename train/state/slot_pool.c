@@ -15,7 +15,7 @@ static tutti_status add(struct slot_pool *pool, struct pool_slot slot)
 	struct pool_slot *slots = realloc(pool->slots, ((size_t)pool->count + 1) * sizeof *slots);
 
 	if (!slots)
-		return train_fail(TUTTI_ERR_MEMORY, "There is no memory for a trainer's tables.");
+		return train_no_memory("a trainer's tables");
 	pool->slots = slots;
 	slots[pool->count++] = slot;
 	return TUTTI_OK;
@@ -164,8 +164,7 @@ tutti_status pool_grows(tutti_trainer *trainer, size_t bytes)
 		return TUTTI_OK;
 	return train_fail(TUTTI_ERR_MEMORY,
 			  "In this order of units rank %d needs %zu bytes: %zu that it holds, and "
-			  "%zu for more whole units or gradients at once than in the order of "
-			  "registration; memory_limit is %zu.",
+			  "%zu for more whole units or gradients at once; memory_limit is %zu.",
 			  trainer->rank, trainer->held_bytes + bytes, trainer->held_bytes, bytes,
 			  limit);
 }

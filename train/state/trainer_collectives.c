@@ -59,10 +59,10 @@ tutti_status group_status(const tutti_trainer *trainer, tutti_status status, enu
 	int shards = trainer->layout.shard_size, first = trainer->rank - trainer->shard_rank;
 	struct train_failure why = failure_of(status);
 	/* Another trainer has aborted: its caller does not know this communicator. */
-	const char *who = status == TUTTI_ERR_ABORTED
-				  ? " That was a trainer which gave up its step: the error there "
-				    "says why."
-				  : "";
+	const char *who =
+		status == TUTTI_ERR_ABORTED
+			? ": a trainer on that rank gave up its step, and its error says why."
+			: "";
 
 	if (tutti_comm_status(trainer->comm) !=
 	    TUTTI_OK) /* the trainer's own have failed with it */
@@ -71,12 +71,12 @@ tutti_status group_status(const tutti_trainer *trainer, tutti_status status, enu
 	if (trainer->config.strategy != TUTTI_HSDP)
 		return train_fail(status, "%.400s%s", why.message, who);
 	if (group == IN_SHARD_GROUP)
-		return train_fail(
-			status,
-			"Of the shard group, whose ranks 0 to %d are %d to %d of the job: "
-			"%.300s%s",
-			shards - 1, first, first + shards - 1, why.message, who);
-	return train_fail(status, "Of the replicas, whose rank r is %d + %d r of the job: %.300s%s",
+		return train_fail(status,
+				  "In a shard group, whose ranks 0 to %d are the job's ranks %d to "
+				  "%d: %.300s%s",
+				  shards - 1, first, first + shards - 1, why.message, who);
+	return train_fail(status,
+			  "Among replicas, whose rank r is the job's rank %d + %d r: %.300s%s",
 			  trainer->shard_rank, shards, why.message, who);
 }
 

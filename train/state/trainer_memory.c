@@ -141,7 +141,7 @@ tutti_status memory_tables(tutti_trainer *trainer)
 	trainer->buckets = calloc((size_t)trainer->layout.span_count + 1, sizeof *trainer->buckets);
 	trainer->flights = calloc((size_t)trainer->layout.span_count + 1, sizeof *trainer->flights);
 	if (!trainer->buckets || !trainer->flights)
-		return train_fail(TUTTI_ERR_MEMORY, "There is no memory for a trainer's tables.");
+		return train_no_memory("a trainer's tables");
 	for (int b = 0; b < trainer->layout.span_count; b++) {
 		struct bucket *bucket = &trainer->buckets[b];
 		bucket->span = &trainer->layout.spans[b];
@@ -151,8 +151,7 @@ tutti_status memory_tables(tutti_trainer *trainer)
 		bucket->data_slot = bucket->grad_slot = NO_SLOT;
 		bucket->events = calloc((size_t)trainer->layout.shard_size, sizeof *bucket->events);
 		if (!bucket->events)
-			return train_fail(TUTTI_ERR_MEMORY,
-					  "There is no memory for a trainer's tables.");
+			return train_no_memory("a trainer's tables");
 	}
 	return plan_pools(trainer);
 }

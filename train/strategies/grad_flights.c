@@ -113,7 +113,7 @@ static tutti_status advance(tutti_trainer *trainer, struct flight *flight, bool 
 {
 	if (flight->failed != TUTTI_OK)
 		return train_fail(flight->failed,
-				  "Gradients are missing since a call before failed.");
+				  "Gradients are missing because an earlier call failed.");
 	flight->failed = go_on(trainer, flight, wait);
 	return flight->failed;
 }

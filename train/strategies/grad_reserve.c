@@ -52,13 +52,12 @@ static tutti_status check_limit(const tutti_trainer *trainer, size_t grads, size
 
 	if (limit == 0 || all <= limit)
 		return TUTTI_OK;
-	return train_fail(TUTTI_ERR_MEMORY,
-			  "tutti_micro_batch: with so many micro-batches a step deterministic = %d "
-			  "needs %zu bytes on the rank with most: %zu that it holds, %zu for whole "
-			  "gradients until the step ends, and %zu for partial sums of "
-			  "micro-batches; memory_limit is %zu.",
-			  trainer->config.deterministic, all, trainer->planned_bytes, grads, sums,
-			  limit);
+	return train_fail(
+		TUTTI_ERR_MEMORY,
+		"tutti_micro_batch: with so many micro-batches a step deterministic = %d needs %zu "
+		"bytes on the rank with most: %zu that it holds, %zu for whole gradients until the "
+		"step ends, and %zu for partial sums; memory_limit is %zu.",
+		trainer->config.deterministic, all, trainer->planned_bytes, grads, sums, limit);
 }
 
 static tutti_status make_levels(tutti_trainer *trainer, int levels)
@@ -68,9 +67,7 @@ static tutti_status make_levels(tutti_trainer *trainer, int levels)
 			float **sums = &trainer->buckets[b].levels[level];
 			*sums = malloc(trainer->layout.spans[b].count * sizeof(float));
 			if (!*sums)
-				return train_fail(
-					TUTTI_ERR_MEMORY,
-					"There is no memory for the sums of deterministic = 2.");
+				return train_no_memory("the partial sums of deterministic = 2");
 		}
 	return TUTTI_OK;
 }

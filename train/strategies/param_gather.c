@@ -65,8 +65,8 @@ static tutti_status compare_events(tutti_trainer *trainer, const int32_t *events
 			continue;
 		int base = trainer->rank - me;
 		train_fail(TUTTI_ERR_MISMATCH,
-			   "Rank %d is at %s while rank %d is at %s: all ranks run the same units "
-			   "in the same order.",
+			   "Rank %d is at %s while rank %d is at %s: run the same units in the "
+			   "same order on all ranks.",
 			   base + me, event_name(trainer, events[me], own), base + r,
 			   event_name(trainer, events[r], other));
 		struct train_failure why = failure_of(TUTTI_ERR_MISMATCH);
@@ -177,8 +177,7 @@ static tutti_status events_add(struct unit_events *events, int32_t event)
 		int room = events->room ? 2 * events->room : 64;
 		int32_t *list = realloc(events->list, (size_t)room * sizeof *list);
 		if (!list)
-			return train_fail(TUTTI_ERR_MEMORY,
-					  "There is no memory for the order of units.");
+			return train_no_memory("the order of units");
 		events->list = list;
 		events->room = room;
 	}

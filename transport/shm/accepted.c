@@ -83,7 +83,7 @@ static tutti_status read_hello(int fd, struct shm_hello *hello, int *memfd)
 
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return TUTTI_IN_PROGRESS;
-	/* A hello is one piece: less is somebody else's. */
+	/* A hello comes in one piece: a shorter one is another program's. */
 	if (n != sizeof *hello || hello->magic != SHM_MAGIC)
 		return fail(TUTTI_ERR_AUTH, "Not a hello.");
 	if (hello->purpose == SHM_LANE)

@@ -155,7 +155,7 @@ static void disarm(struct shm_endpoint *endpoint)
 		shm_conn_sleeps(conn, false);
 }
 
-/* Somebody may sleep on event_fd, and what it was armed for has changed. */
+/* A thread may sleep on event_fd, and what it was armed for has changed. */
 static void kick(struct shm_endpoint *endpoint)
 {
 	if (!endpoint->is_armed)

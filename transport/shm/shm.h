@@ -14,8 +14,8 @@
  * with two rings; the lower rank dials as well, only to notice when the higher one leaves before it
  * has done so. A byte that comes back says that the endpoint has heard it, whether or not it has
  * connected yet; from then on there is no deadline. The socket of a lane stays open: its end is the
- * peer's end, and a byte on it wakes a sleeper. When a conn has failed, whoever dials for it, or waits for
- * its lane, is hung up on, so that both ends end. In a ring, a message is a frame of 16 bytes at a multiple of 64, and its payload. */
+ * peer's end, and a byte on it wakes a sleeper. When a conn has failed, its socket and those that ask for
+ * it again are closed, so that both ends fail. In a ring, a message is a frame of 16 bytes at a multiple of 64, and its payload. */
 #ifndef TRANSPORT_SHM_SHM_H
 #define TRANSPORT_SHM_SHM_H
 
@@ -28,7 +28,7 @@
 #define SHM_RING_BYTES    ((size_t)256 << 10)   /* of one direction, while the world is small    */
 #define SHM_RINGS_BYTES   ((size_t)8 << 20)     /* of all conns of a rank, were there one each   */
 #define SHM_PIECE_BYTES   ((size_t)32 << 10)    /* a large message moves on by this much         */
-#define SHM_PENDING       64                          /* connections that have not said who they are*/
+#define SHM_PENDING       64                          /* connections before their hello           */
 #define SHM_PENDING_MS    5000                        /* and how long they may take               */
 #define SHM_ACCEPTED_MOST 16                          /* known ones that wait for our connect, a rank*/
 #define SHM_BACKLOG       1024                  /* connections that wait for our accept           */
@@ -43,8 +43,8 @@ struct shm_watch {
 	int fd;                         /* -1: none                                             */
 };
 
-/* What one tells whom one dials. */
-enum shm_purpose { SHM_LANE = 1, SHM_AWAIT = 2 };   /* a memfd comes along; I wait for your lane */
+/* What a hello asks for: a lane, whose memfd comes along, or to be told if the peer leaves first. */
+enum shm_purpose { SHM_LANE = 1, SHM_AWAIT = 2 };
 
 #define SHM_MAGIC 0x31306d73u                       /* the form of the hello and of the frames   */
 
@@ -81,7 +81,7 @@ struct shm_conn {
 	struct shm_ended *ended;
 };
 
-/* A conn that had failed and has been closed: who comes for it hears that. */
+/* A conn that had failed and has been closed: a peer that asks for it is told so. */
 struct shm_ended {
 	struct shm_ended *next;
 	int peer, channel;
@@ -108,7 +108,7 @@ struct shm_endpoint {
 	struct shm_watch listener, timer;
 	struct shm_conn *conns, *active;
 	struct shm_accepted *accepted, *closed;        /* closed: freed after a look            */
-	struct shm_accepted *spare;     /* for who calls next: nobody is let in without          */
+	struct shm_accepted *spare;     /* for the next connection that is accepted              */
 	struct shm_ended *ended;
 	bool has_failed;                /* a conn has, and greetings may wait for it            */
 	int accepted_count, unsettled;  /* accepted_count: of known ones                        */
@@ -160,7 +160,7 @@ void shm_accepted_drop(struct shm_endpoint *endpoint, struct shm_accepted *accep
 bool shm_accepted_are_unwatched(const struct shm_endpoint *endpoint);
 bool shm_accepted_expire(struct shm_endpoint *endpoint, uint64_t now_ns);
 struct shm_accepted *shm_accepted_find(const struct shm_endpoint *endpoint, int from, int channel);
-/* Who waits for a conn that has failed here learns it from the end of its socket. */
+/* Closes those whose conn has failed here, so that their peers learn it. */
 void shm_accepted_drop_failed(struct shm_endpoint *endpoint);
 
 /* conn.c */

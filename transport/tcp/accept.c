@@ -73,7 +73,7 @@ static void accepted_add(struct tcp_endpoint *ep, int fd, const struct sockaddr 
 	}
 }
 
-/* Whoever is left waits for the next tick, and those that are here get their turn. */
+/* The other connections get their turn first; the rest is accepted at the next tick. */
 static void accept_later(struct tcp_endpoint *ep)
 {
 	ep->accept_again = true;

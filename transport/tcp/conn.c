@@ -149,8 +149,8 @@ void tcp_conn_up_at(struct tcp_conn *c, uint64_t position)
 		(unsigned long long)r->kept_from);
 }
 
-/* Being watched makes every message dearer, so a conn that is looked at all the time is not;
- * whoever stops looking watches it first, and learns what came in between. */
+/* Being watched makes every message dearer, so a conn that is read all the time is not
+ * watched. It is watched again before it is left, and epoll tells what came in between. */
 void tcp_conn_watch(struct tcp_conn *c)
 {
 	c->calm = 0;

@@ -1,11 +1,11 @@
 /* The dialing side of a connection: tries the peer's addresses one after another until one of them
  * proves the job's key, without ever waiting.
  *
- * Both ends may dial. Who dials is up when it sends its proof, who accepts when that comes; both
- * then refuse the other's hellos. So that two crossing dials cannot both end well, the higher rank
- * keeps its proof back while a hello that it has answered may still turn into the lower rank's
- * proof. Then the lower rank's connection is the one; and if the higher rank's proof was sent
- * before the lower one's hello came, it is the higher rank's. */
+ * Both ends may dial. The dialing end is up when it sends its proof, the accepting end when that
+ * comes; both then refuse the other's hellos. So that two crossing dials cannot both end well, the
+ * higher rank keeps its proof back while a hello that it has answered may still turn into the lower
+ * rank's proof. Then the lower rank's connection is the one; and if the higher rank's proof was
+ * sent before the lower one's hello came, it is the higher rank's. */
 #include "transport/tcp/tcp.h"
 
 #include "core/clock.h"
@@ -123,11 +123,10 @@ static void dial_next(struct tcp_conn *c)
 		return;
 	}
 	if (d->wrong_answers > 0) {
-		tcp_conn_fail(
-			c, TUTTI_ERR_AUTH,
-			"whoever listens at the address of rank %d (tcp %s, channel %d) could "
-			"not prove the job's secret to rank %d",
-			c->base.peer, c->where, c->base.channel, rank);
+		tcp_conn_fail(c, TUTTI_ERR_AUTH,
+			      "the process that listens at the address of rank %d (tcp %s, channel "
+			      "%d) could not prove the job's secret to rank %d",
+			      c->base.peer, c->where, c->base.channel, rank);
 		return;
 	}
 	if (d->tls_failures > 0) {
@@ -178,7 +177,7 @@ static void greet(struct tcp_conn *c)
 	c->state = CONN_GREETING;
 }
 
-/* Where connections heal this end's position is said next. */
+/* Where connections are made again, this end's position is said next. */
 static void settle(struct tcp_conn *c)
 {
 	uint8_t bytes[TCP_POSITION_BYTES];
@@ -209,7 +208,7 @@ static void handshake(struct tcp_conn *c)
 	}
 }
 
-/* Whoever is there is the peer, and may be busy elsewhere. */
+/* The process that answered is the peer, and may be busy elsewhere. */
 static void begin_handshake(struct tcp_conn *c)
 {
 	c->dial->give_up_ns = DEADLINE_NONE;

@@ -2,10 +2,10 @@
  * been in a socket that broke, and a peer waits for them; or a peer asks for its connection back,
  * to send again what it has lost itself.
  *
- * Whoever mends sleeps on an epoll of its own, the alarm: there only the ends of sockets and new
- * callers are news, so that the messages of a rank that computes, or is in a call with another
- * thread, wake nobody. While something is being mended it sleeps on the epoll of everything. The
- * alarm is also a member of that one, so that a rank inside of a call sees to it itself. */
+ * The thread that does this sleeps on an epoll of its own, the alarm: only the ends of sockets and
+ * new connections wake it, and not the messages of a rank that computes or is in a call with
+ * another thread. While a connection is being made again it sleeps on the epoll of everything. The
+ * alarm is also a member of that one, so that a rank inside of a call takes its events itself. */
 #include "transport/tcp/tcp.h"
 
 #include "core/log.h"
@@ -32,7 +32,7 @@ static tutti_status open_alarm(struct tcp_endpoint *ep)
 	return TUTTI_OK;
 }
 
-/* Without descriptors or memory for it a rank mends in its calls alone. */
+/* Without descriptors or memory for it, connections are made again only in calls. */
 static bool has_alarm(struct tcp_endpoint *ep)
 {
 	if (ep->alarm.fd < 0 && open_alarm(ep) != TUTTI_OK) {

@@ -45,7 +45,7 @@
 #define TCP_CHANNELS     256    /* of one peer */
 #define TCP_PENDING       64     /* accepted and not yet proved, besides one per rank */
 #define TCP_TURNED_AWAY  8      /* then memory is not lacking for a moment */
-#define TCP_PENDING_MS     10000  /* a stranger's time to prove itself */
+#define TCP_PENDING_MS     10000  /* for the proof, and again for what follows it */
 #define TCP_LINGER_MS    10000  /* a closed connection's time to deliver what was sent */
 #define TCP_LEAVE_MS     500    /* how long destroy waits for that */
 #define TCP_POSITION_BYTES 8    /* how much of a stream an end has; what a connection that reconnects begins with */
@@ -84,7 +84,7 @@ enum tcp_state {
 	CONN_DIALING,
 	CONN_GREETING,
 	CONN_HANDSHAKE,  /* only with TLS: the proof is sent, and its handshake under way */
-	CONN_AGREEING, /* only where connections heal: the peer's position is awaited */
+	CONN_AGREEING, /* only where connections are made again: the peer's position is awaited */
 	CONN_UP,
 	CONN_CLOSING,
 	CONN_CLOSED
@@ -133,7 +133,8 @@ struct tcp_resend {
 	uint8_t address[TUTTI_ADDRESS_BYTES];
 };
 
-/* A connection that had failed, or that healed, and has been closed: who asks for it is told so. */
+/* A connection that had failed, or that was made again, and has been closed: a peer that asks for it
+ * is told so. */
 struct tcp_ended {
 	struct tcp_ended *next;
 	int peer, channel;
@@ -157,7 +158,7 @@ struct tcp_conn {
 	int lost_error;
 	tutti_status fails_after_drain;      /* ends so when rest and ahead are taken; base.error says why */
 	bool is_watched;          /* by epoll */
-	bool has_alarm;           /* its end is seen though it is not watched: mend.c */
+	bool has_alarm;           /* its end is seen though it is not watched: idle.c */
 	int calm;                 /* visits that needed no epoll, in a row */
 	bool may_read, may_write; /* as far as epoll and the last call said */
 	bool at_end;              /* the peer has hung up: reading will tell */

@@ -3,7 +3,6 @@
 
 #include <string.h>
 
-/* Who calls whom and what for: both ends must mean the same. */
 void tcp_context(uint8_t context[AUTH_CONTEXT_BYTES], const struct tcp_endpoint *ep, int from,
 		 int to, int channel, int32_t terms)
 {

@@ -7,7 +7,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-/* Edge-triggered: whoever gets an event takes all there is, or remembers that there is more. */
+/* Edge-triggered: the receiver of an event takes all there is, or remembers that there is more. */
 tutti_status tcp_watch_add(struct tcp_endpoint *ep, struct tcp_watch *watch, uint32_t events)
 {
 	struct epoll_event event = {.events = events | EPOLLET, .data.ptr = watch};

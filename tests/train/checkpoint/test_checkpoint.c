@@ -121,7 +121,7 @@ static void ranges(void **state)
 		assert_memory_equal(got, expected, 8 * count);
 	}
 	assert_fails(checkpoint_read(checkpoint, tensor, 4999, 2, got), TUTTI_ERR_INVALID,
-		     "Elements 4999 to 5001 of 'größe.日本' (v), which has 5000 in '");
+		     "Elements 4999 to 5001 of 'größe.日本' (v) cannot be read: it has 5000 in '");
 	assert_null(checkpoint_find(checkpoint, "v", "nothing"));
 	assert_null(checkpoint_find(checkpoint, "m", saved_tensors[T].name));
 	checkpoint_close(checkpoint);
@@ -252,8 +252,8 @@ static void flipped(void **state)
 				 .dir = saved_dir, .step = 9, .ranks = 2, .piece_bytes = 8192}),
 			 TUTTI_OK);
 	assert_found(9, 0);
-	flip_all("step_00000009/COMMIT", 1, "do not fit");
-	flip_all("step_00000009/index.json", 37, "do not fit");
+	flip_all("step_00000009/COMMIT", 1, "does not match");
+	flip_all("step_00000009/index.json", 37, "does not match");
 	flip_all("step_00000009/part-00001-of-00002.safetensors", 211, "");
 	assert_found(9, 0); /* all flipped back */
 }
@@ -351,7 +351,7 @@ static void differing_ranks(void **state)
 		{6, 4, 10, 1, TUTTI_ERR_INVALID,
 		 "No rank has saved elements 5 to 6 of 'w' (param)."},
 		{5, 4, 10, 1, TUTTI_ERR_INVALID, "No rank has saved elements 9 to 10 of 'w'"},
-		{5, 5, 11, 1, TUTTI_ERR_MISMATCH, "not the same type and shape on all ranks"},
+		{5, 5, 11, 1, TUTTI_ERR_MISMATCH, "not have the same type and shape on all ranks"},
 		{5, 5, 10, 0, TUTTI_ERR_INVALID, "no file of rank 1, of 2 ranks"},
 	};
 

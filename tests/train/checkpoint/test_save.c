@@ -291,7 +291,7 @@ static void export_names(tutti_comm *comm, void *arg)
 		static const char *const names[] = {"folder", "pipe", "link", "dangling"};
 		snprintf(path, sizeof path, "%s/%s", saved_dir, names[i]);
 		CHECK_ERROR(tutti_export_safetensors(toy.trainer, path), TUTTI_ERR_INVALID,
-			    "' is there, and no regular file");
+			    "' exists and is not a regular file");
 		CHECK(lstat(path, &about) == 0);
 		CHECK((about.st_mode & S_IFMT) == (i == 0 ? S_IFDIR : i == 1 ? S_IFIFO : S_IFLNK));
 	}
@@ -361,9 +361,9 @@ static void refusals(tutti_comm *comm, void *arg)
 	/* One rank has another disk there, or another step. */
 	const char *here = tutti_rank(comm) == 1 ? nowhere : saved_dir;
 	CHECK_ERROR(tutti_save(toy.trainer, here, 1), TUTTI_ERR_SYSTEM,
-		    "Rank 1 does not find the folder of '");
+		    "Rank 1 cannot find the folder of '");
 	CHECK_ERROR(tutti_save(toy.trainer, saved_dir, tutti_rank(comm)), TUTTI_ERR_MISMATCH,
-		    "tutti_save: rank 1 saves step 1, rank 0 step 0.");
+		    "tutti_save: rank 1 saves step 1, but rank 0 saves step 0.");
 	CHECK_ERROR(tutti_save(toy.trainer, saved_dir, -1), TUTTI_ERR_INVALID, "not negative");
 	CHECK_ERROR(tutti_save(toy.trainer, NULL, 1), TUTTI_ERR_INVALID, "needs a folder");
 	/* In the middle of a step. */
@@ -410,12 +410,10 @@ static void misfits(tutti_comm *comm, void *arg)
 		if (what == 2)
 			CHECK(tutti_model_state(toy.model, "cursor", each, 8, 1) == 0);
 		toy_train(&toy, comm, &job.variant->config);
-		CHECK_ERROR(
-			tutti_load(toy.trainer, saved_dir, &step), TUTTI_ERR_INVALID,
-			what == 0 ? "does not fit this model: parameter 'more' is not in it"
-			: what == 1
-				? "state 'cursor' has another size or type there"
-				: "the state 'cursor' is each rank's own, and the checkpoint '");
+		CHECK_ERROR(tutti_load(toy.trainer, saved_dir, &step), TUTTI_ERR_INVALID,
+			    what == 0   ? "does not fit this model: parameter 'more' is not in it"
+			    : what == 1 ? "state 'cursor' has another size or type there"
+					: "the state 'cursor' is per rank, and the checkpoint '");
 		CHECK(step == 5);
 		toy_destroy(&toy);
 	}
@@ -524,10 +522,11 @@ static void alone(tutti_comm *comm, void *arg)
 		if (i > 0)
 			continue;
 		CHECK_ERROR(tutti_save(toy.trainer, saved_dir, 1), TUTTI_ERR_INVALID,
-			    "tutti_save: 1 steps are done, and ranks average every 2");
-		CHECK_ERROR(
-			tutti_export_safetensors(toy.trainer, path), TUTTI_ERR_INVALID,
-			"tutti_export_safetensors: 1 steps are done, and ranks average every 2");
+			    "tutti_save: after 1 steps each rank has values of its own: ranks "
+			    "average every 2");
+		CHECK_ERROR(tutti_export_safetensors(toy.trainer, path), TUTTI_ERR_INVALID,
+			    "tutti_export_safetensors: after 1 steps each rank has values of its "
+			    "own: ranks average every 2");
 		CHECK(access(path, F_OK) != 0);
 	}
 	CHECK(tutti_export_safetensors(toy.trainer, path) == TUTTI_OK);
@@ -540,7 +539,7 @@ static void alone(tutti_comm *comm, void *arg)
 	CHECK(tutti_load(toy.trainer, saved_dir, &step) == TUTTI_OK && step == 2);
 	toy_micro_batch(&toy, TUTTI_PASS_LAST, 2, SAMPLES);
 	CHECK(tutti_step(toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
-	CHECK_ERROR(tutti_save(toy.trainer, saved_dir, 3), TUTTI_ERR_INVALID, "3 steps are done");
+	CHECK_ERROR(tutti_save(toy.trainer, saved_dir, 3), TUTTI_ERR_INVALID, "after 3 steps");
 	toy_destroy(&toy);
 	/* What was loaded is the same on all ranks, after however many steps they average now. */
 	const tutti_train_config rarely = {COMMON, .strategy = TUTTI_LOCAL_SGD,

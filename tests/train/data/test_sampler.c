@@ -318,13 +318,13 @@ static void test_refusals(void **state)
 		tutti_sampler sampler;
 		const char *why;
 	} bad[] = {
-		{{.count = 0, .batch = 4, .size = 3}, "0 samples"},
-		{{.count = -5, .batch = 4, .size = 3}, "-5 samples"},
-		{{.count = 10, .batch = 0, .size = 3}, "batch of 0"},
+		{{.count = 0, .batch = 4, .size = 3}, "count is 0"},
+		{{.count = -5, .batch = 4, .size = 3}, "count is -5"},
+		{{.count = 10, .batch = 0, .size = 3}, "batch is 0"},
 		{{.count = 10, .batch = 4}, "rank 0 of 0"},
 		{{.count = 10, .batch = 4, .size = 3, .rank = 3}, "rank 3 of 3"},
 		{{.count = 10, .batch = 4, .size = 3, .rank = -1}, "rank -1 of 3"},
-		{{.count = 10, .batch = 4, .size = 3, .position = -1}, "position -1"},
+		{{.count = 10, .batch = 4, .size = 3, .position = -1}, "position is -1"},
 		{{.count = 3, .batch = 4, .size = 3, .drop_last = 1}, "drop_last"},
 		{{.count = 10, .batch = 4, .size = 3, .reserved = {[7] = 1}}, "reserved"},
 	};

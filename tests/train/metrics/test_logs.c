@@ -296,11 +296,10 @@ static void test_other_files(void **state)
 	static char text[TEXT_BYTES];
 	struct refusal csv = {.job = {.formats = TUTTI_LOG_CSV},
 			      .status = TUTTI_ERR_INVALID,
-			      .message = "metrics.csv is of something else: this run's begins "
-					 "with step,time,loss\n"};
+			      .message = "metrics.csv does not begin with step,time,loss\n"};
 	struct refusal json = {.job = {.formats = TUTTI_LOG_JSON},
 			       .status = TUTTI_ERR_INVALID,
-			       .message = "metrics.jsonl is of something else"};
+			       .message = "metrics.jsonl does not begin with"};
 
 	make_dir(&csv.job);
 	append_file(&csv.job, "metrics.csv", "step,time,accuracy\n1,1,1\n1,");
@@ -332,7 +331,7 @@ static void declares_the_rest(tutti_comm *comm, void *arg)
 
 	CHECK(tutti_metrics_create(&metrics, comm, &config) == TUTTI_OK);
 	CHECK(tutti_metrics_declare(metrics, "loss", TUTTI_METRIC_SUM) == 0);
-	CHECK_ERROR(tutti_metrics_step(metrics, 0), TUTTI_ERR_INVALID, "is of something else");
+	CHECK_ERROR(tutti_metrics_step(metrics, 0), TUTTI_ERR_INVALID, "does not begin with");
 	for (int m = 1; m <= MORE; m++) {
 		snprintf(name, sizeof name, "x%d", m);
 		CHECK(tutti_metrics_declare(metrics, name, TUTTI_METRIC_SUM) == m);

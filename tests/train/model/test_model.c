@@ -36,7 +36,7 @@ static void registration(tutti_comm *comm, void *arg)
 	CHECK(tutti_model_param(model, 0, "b", 2, bad, 0) == -1);
 	CHECK_SENTENCE("Dimension 1 of parameter 'b' is 0");
 	CHECK(tutti_model_param(model, 0, "b", 2, huge, 0) == -1);
-	CHECK_SENTENCE("With parameter 'b' the model has more than 281474976710656 elements");
+	CHECK_SENTENCE("Parameter 'b' makes the model larger than 281474976710656 elements");
 	CHECK(tutti_model_param(model, 0, "b", 9, shape, 0) == -1);
 	CHECK(tutti_model_param(model, 0, "b", 1, NULL, 0) == -1);
 	CHECK(tutti_model_param(model, 0, "b", 2, shape, 64) == -1);
@@ -54,7 +54,7 @@ static void registration(tutti_comm *comm, void *arg)
 	CHECK_SENTENCE("not frozen");
 	CHECK(tutti_model_param_extern(model, 0, "e", 2, shape, TUTTI_F32, (char *)data + 2, grad,
 				       0) == -1);
-	CHECK_SENTENCE("'e' are at no address for numbers of 4 bytes");
+	CHECK_SENTENCE("'e' are not aligned to 4 bytes");
 	CHECK(tutti_model_param_extern(model, 0, "e", 2, shape, TUTTI_F64, data, grad, 0) == -1);
 	CHECK_SENTENCE("'e' has type 1");
 	CHECK(tutti_model_param_extern(model, 0, "e", 2, shape, TUTTI_F32, data, NULL,
@@ -88,7 +88,7 @@ static void large(tutti_comm *comm, void *arg)
 	CHECK(tutti_model_unit(model, "unit") == 0);
 	CHECK(tutti_model_param(model, 0, "w", 1, &most, 0) == 0);
 	CHECK(tutti_model_param(model, 0, "b", 1, &one, TUTTI_PARAM_FROZEN) == -1);
-	CHECK_SENTENCE("With parameter 'b'");
+	CHECK_SENTENCE("Parameter 'b' makes the model larger");
 	CHECK(tutti_memory_estimate(model, 1, NULL, &stats) == TUTTI_OK);
 	CHECK(stats.param_bytes == (size_t)1 << 50 && stats.optimizer_bytes == (size_t)1 << 51);
 	CHECK(tutti_memory_estimate(model, 65536, &all, &stats) == TUTTI_OK);
@@ -128,10 +128,10 @@ static void names(tutti_comm *comm, void *arg)
 	CHECK_SENTENCE("A buffer cannot be named '__metadata__'");
 	CHECK(tutti_model_param(model, 0, "w", 2, shape, 0) == 0);
 	CHECK(tutti_model_buffer(model, "w", TUTTI_F32, 6, data) == -1);
-	CHECK_SENTENCE("There is a parameter 'w' already");
+	CHECK_SENTENCE("the name of parameter 'w'");
 	CHECK(tutti_model_buffer(model, "mean", TUTTI_F32, 6, data) == 0);
 	CHECK(tutti_model_param(model, 0, "mean", 2, shape, 0) == -1);
-	CHECK_SENTENCE("There is a buffer 'mean' already");
+	CHECK_SENTENCE("the name of buffer 'mean'");
 	/* These are no tensors of a file, or of a kind of their own there. */
 	CHECK(tutti_model_unit(model, "w") == 1);
 	CHECK(tutti_model_state(model, "w", data, sizeof data, 0) == 0);
@@ -192,7 +192,7 @@ static void bad_configs(tutti_comm *comm, void *arg)
 		{{.param_dtype = TUTTI_F16, .stochastic_rounding = 1}, "stochastic_rounding"},
 		{{.param_dtype = TUTTI_BF16, .grad_dtype = TUTTI_BF16, .deterministic = 2},
 		 "deterministic = 2"},
-		{{.deterministic = 3}, "deterministic 3"},
+		{{.deterministic = 3}, "deterministic is 3"},
 		{{.loss_scale = INFINITY}, "loss_scale"},
 		{{.prefetch_units = -1}, "prefetch_units"},
 		{{.strategy = TUTTI_LOCAL_SGD}, "local_sgd_steps"},
@@ -227,7 +227,7 @@ static void bad_configs(tutti_comm *comm, void *arg)
 	CHECK(stats.param_bytes == 24 && stats.grad_bytes == 24 && stats.optimizer_bytes == 48);
 	CHECK_ERROR(tutti_memory_estimate(model, 0, NULL, &stats), TUTTI_ERR_INVALID, "world");
 	CHECK_ERROR(tutti_memory_estimate(model, INT_MAX, NULL, &stats), TUTTI_ERR_INVALID,
-		    "the world has 2147483647");
+		    "world_size is 2147483647");
 	CHECK(tutti_trainer_create(&trainer, model, comm, &enough) == TUTTI_OK);
 	tutti_trainer_destroy(trainer);
 	tutti_model_destroy(model);

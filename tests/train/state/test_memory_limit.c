@@ -86,7 +86,7 @@ static void sentence_of(const tutti_train_stats *e, size_t limit, char text[320]
 {
 	snprintf(text, 320,
 		 "needs %s B: %s parameters + %s gradients + %s optimizer + %s of whole units "
-		 "while they are gathered and reduced; memory_limit is %s B.",
+		 "and gradients; memory_limit is %s B.",
 		 with_commas(sum_of(e)), with_commas(e->param_bytes), with_commas(e->grad_bytes),
 		 with_commas(e->optimizer_bytes), with_commas(e->gathered_peak_bytes),
 		 with_commas(limit));
@@ -105,7 +105,7 @@ static bool is_refused(tutti_model *model, tutti_comm *comm, const tutti_train_c
 	bool said_sum = strstr(tutti_comm_error(NULL), message) != NULL;
 	/* A rank whose shards are smaller would have had room. */
 	if (!said_sum)
-		CHECK_ERROR(status, TUTTI_ERR_MEMORY, "Another rank, whose shards are a little");
+		CHECK_ERROR(status, TUTTI_ERR_MEMORY, "Another rank, with slightly larger shards");
 	CHECK(status == TUTTI_ERR_MEMORY && !trainer && taken == 0);
 	CHECK(tutti_barrier(comm, NULL) == TUTTI_OK);
 	return said_sum;

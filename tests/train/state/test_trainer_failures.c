@@ -188,9 +188,9 @@ static void loses_own(tutti_comm *comm, void *arg)
 	} else if (!is_hsdp || rank >= size - 2) {
 		tutti_status status = run_step(toy.trainer);
 		CHECK(status == TUTTI_ERR_PEER || status == TUTTI_ERR_ABORTED);
-		CHECK_SENTENCE(is_hsdp ? "whose ranks 0 to 1 are 2 to 3 of the job" : "ank 1");
+		CHECK_SENTENCE(is_hsdp ? "whose ranks 0 to 1 are the job's ranks 2 to 3" : "ank 1");
 		if (status == TUTTI_ERR_ABORTED)
-			CHECK_SENTENCE("a trainer which gave up its step");
+			CHECK_SENTENCE("a trainer on that rank gave up its step");
 	}
 	pthread_barrier_wait(&scene->is_out);
 	toy_destroy(&toy);
@@ -269,7 +269,8 @@ static void wrong_on_one(tutti_comm *comm, void *arg)
 	if (rank == 1)
 		config.prefetch_units = -1;
 	CHECK_ERROR(tutti_trainer_create(&toy.trainer, toy.model, comm, &config), TUTTI_ERR_INVALID,
-		    rank == 1 ? "prefetch_units -1" : "On rank 1: prefetch_units -1");
+		    rank == 1 ? "prefetch_units is -1"
+			      : "On rank 1: tutti_train_config: prefetch_units is -1");
 	CHECK_ERROR(tutti_trainer_create(&toy.trainer, rank == 0 ? NULL : toy.model, comm, NULL),
 		    TUTTI_ERR_INVALID, rank == 0 ? "a model" : "On rank 0: tutti_trainer_create");
 	toy_destroy(&toy);

@@ -112,11 +112,11 @@ static void uneven(void **state)
 		int ranks, nodes[6];
 		const char *message;
 	} places[] = {
-		{4, {0, 0, 0, 1}, "but nodes have from 1 to 3 of them: set it"},
-		{3, {0, 1, 1}, "but nodes have from 1 to 2 of them: set it"},
-		{6, {0, 0, 1, 1, 1, 1}, "but nodes have from 2 to 4 of them: set it"},
-		{4, {0, 1, 0, 1}, "but they do not follow each other: start ranks node by node"},
-		{4, {0, 1, 1, 0}, "but they do not follow each other: start ranks node by node"},
+		{4, {0, 0, 0, 1}, "but nodes have from 1 to 3 ranks: set shard_size"},
+		{3, {0, 1, 1}, "but nodes have from 1 to 2 ranks: set shard_size"},
+		{6, {0, 0, 1, 1, 1, 1}, "but nodes have from 2 to 4 ranks: set shard_size"},
+		{4, {0, 1, 0, 1}, "but a node's ranks are not in a row: start ranks node by node"},
+		{4, {0, 1, 1, 0}, "but a node's ranks are not in a row: start ranks node by node"},
 	};
 
 	(void)state;

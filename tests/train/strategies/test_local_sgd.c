@@ -154,8 +154,9 @@ static void check_compared(tutti_trainer *t, int steps)
 		return;
 	}
 	snprintf(message, sizeof message,
-		 "tutti_check_replicas: %d steps are done, and ranks average every %d", steps,
-		 EVERY);
+		 "tutti_check_replicas: after %d steps each rank has values of its own: ranks "
+		 "average every %d",
+		 steps, EVERY);
 	CHECK_ERROR(tutti_check_replicas(t), TUTTI_ERR_INVALID, message);
 	CHECK(collectives(t) == before);
 }

@@ -77,7 +77,7 @@ static void offloaded(tutti_comm *comm, void *arg)
 	toy_micro_batch(&toy, TUTTI_PASS_LAST, 0, SAMPLES);
 	CHECK_ERROR(tutti_step(toy.trainer, &toy_adamw, 1, NULL), TUTTI_ERR_SYSTEM,
 		    tutti_rank(comm) == 1 ? "'/nowhere/at/all'"
-					  : "Rank 1 could not make the optimizer");
+					  : "Rank 1 could not make its optimizer");
 	toy_destroy(&toy);
 }
 
