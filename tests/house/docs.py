@@ -1,6 +1,7 @@
 """docs.py ROOT [BUILD]: what the documents claim and a command can check.
 
-Links resolve; paths, functions and public names exist; variables are those of core/env.h; options are in the programs'
+Links resolve; paths, functions and public names exist; variables are those of core/env.h, algorithms those of
+the table; options are in the programs'
 --help (with BUILD); the picture of the folders is that of layers.txt; lines are short. Exits with 1 after complaints.
 docs_invented.txt has the names that a page makes up for a walk."""
 import os
@@ -13,6 +14,7 @@ import tables
 
 WIDTH = 100
 ENVIRONMENT, LAYERS_PAGE = "docs/environment.md", "docs/architecture.md"
+ALGORITHMS = "collectives/plan/algorithm_table.h"
 SUFFIXES = r"\.(?:c|h|cc|py|sh|md|txt|svg|cmake|patch)"
 BUILT = {"tuttirun": "launch", "tutti-plan": "tools", "tutti-trace": "tools", "tutti-top": "tools", "gpt": "examples/gpt",
          "limits": "perf", "fault_main": "tests"}
@@ -116,6 +118,24 @@ def check_variables(root, pages, said):
         said(page, name, "is here and not in core/env.h")
 
 
+def check_algorithms(root, pages, said):
+    """The list of TUTTI_ALGO is that of the table of algorithms."""
+    table = {}
+    for large, name in re.findall(r"\bX\(([A-Z_]+), \w+, (\w+),|$", tables.text_of(root, ALGORITHMS)):
+        table.setdefault(large.lower(), set()).add(name)
+    for large in re.findall(r"\bWINDOW\(([A-Z_]+)\)", tables.text_of(root, ALGORITHMS)):
+        table.setdefault(large.lower(), set()).add("window")
+    page = next(page for page in pages if page.path == ENVIRONMENT)
+    listed = {}
+    for collectives, names in re.findall(r"^    ([a-z_]+(?:, [a-z_]+)*)  +([a-z_]+(?:, [a-z_]+)+)$", page.text, re.M):
+        for collective in collectives.split(", "):
+            listed[collective] = set(names.split(", "))
+    for collective in sorted(set(table) - {""} | set(listed)):
+        missing = table.get(collective, set()) ^ listed.get(collective, set())
+        if missing:
+            said(page, f"{collective}: {', '.join(sorted(missing))}", f"is in one of this page and {ALGORITHMS}")
+
+
 def check_picture(root, pages, said):
     """Each line of the picture has the folders of a layer before its |, the highest first."""
     page = next((page for page in pages if page.path == LAYERS_PAGE), None)
@@ -193,6 +213,7 @@ def main():
         if helps:
             check_options(helps, page, said)
     check_variables(root, pages, said)
+    check_algorithms(root, pages, said)
     check_picture(root, pages, said)
     sys.exit(tables.judge(os.path.join(root, "tests/house/docs_invented.txt"), found, False) != 0)
 
