@@ -165,7 +165,7 @@ struct plan {
 	const struct collective *collective;
 };
 
-/* What the line asks for and cannot get, as a sentence; NULL: nothing. */
+/* What the line asks for and cannot get, as a message; NULL: nothing. */
 static const char *impossible(const struct plan *plan, int ranks)
 {
 	const struct options *o = plan->options;

@@ -32,7 +32,7 @@ def measure(build, env, part, timeout):
         path = os.path.join(folder, "limits.json")
         command = [os.path.join(build, "perf", "limits"), "--timeout", str(max(1, int(timeout))), "-J", path, part]
         try:
-            code, output = run.run_program(command, env, 2 * timeout + 10)     # its own sentence comes before that
+            code, output = run.run_program(command, env, 2 * timeout + 10)     # its own message comes before that
             if code == 0:
                 with open(path, encoding="utf-8") as file:
                     return json.load(file), None
@@ -48,7 +48,7 @@ class Watched:
     """The limits, measured at the beginning, between others' measurements as long as that takes a small share of all
     the time, and in the end: the cores change their mood within seconds. What fails once is not tried again.
 
-    tell(part, sentence, why it failed) is called for what cannot be had; what need not be there has not failed: None."""
+    tell(part, message, why it failed) is called for what cannot be had; what need not be there has not failed: None."""
     SHARE = 0.1
 
     def __init__(self, build, env, timeout, tell):

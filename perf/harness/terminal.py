@@ -53,9 +53,9 @@ class Lasting:
             raise Gone
 
 
-def warn(sentence):
+def warn(message):
     try:
-        print(sentence, file=sys.stderr, flush=True)
+        print(message, file=sys.stderr, flush=True)
     except OSError:
         pass                 # there is nobody left to tell
 
