@@ -42,7 +42,7 @@ struct tutti_comm {
 	std::vector<char> scratch; /* for a reduce off the root     */
 };
 
-/* Who this process is, from before the fork. */
+/* This process's rank, from before the fork. */
 static struct {
 	int rank = 0, size = 1;
 	std::string folder; /* where the ranks find each other */

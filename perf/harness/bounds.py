@@ -6,7 +6,7 @@ value that was seen in the run, apart from flags that cannot be. How far the cor
     copy             those, at the rate at which all cores copy lines that another core has just written
     2 in 2 out       zero-copy all_reduce: every rank loads its share of P buffers and stores it into P: 2 n a
                      rank, at the rate measured for just that pattern
-    flag, loopback latency   one signal from core to core; no call in which everybody waits for all is over sooner
+    flag, loopback latency   one signal from core to core; no call in which every rank waits for all is over sooner
     loopback stream  copied(P, n), at the rate of a TCP connection over loopback that is busy in both directions
 """
 import json

@@ -1,4 +1,4 @@
-"""Who is compared: Tutti and every peer that is installed, with the settings each is known to be fast with."""
+"""The contenders: Tutti and every peer that is installed, with the settings each is known to be fast with."""
 import os
 import re
 import shutil

@@ -15,7 +15,7 @@ class Results:
         self.machine = machine.describe()
         self.limits = None
         self.contenders = {}             # {over: [contenders]}
-        self.notes = []                  # messages: who is missing, who was left out, what ended early
+        self.notes = []                  # messages: what is missing, what was left out, what ended early
         self.failed = None               # a message: these results are worth nothing
         self.points = []
         self.libraries = {}              # {library: version}

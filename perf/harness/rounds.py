@@ -1,4 +1,4 @@
-"""Who is measured when: every round measures every contender once, one after the other, so that all see the
+"""The order of measuring: every round measures every contender once, one after the other, so that all see the
 same machine. The first round verifies, warms up, and finds out how many iterations the others need."""
 from harness import run
 from harness.sizes import text_of, units_of as units_of_sizes
@@ -59,7 +59,7 @@ class Point:
 
 
 class Hangs:
-    """Who did not end in time, and where: there it is not started again, and after two places nowhere."""
+    """Contenders that did not end in time, and where: there it is not started again, and after two places nowhere."""
     MOST = 2
 
     def __init__(self):
@@ -119,7 +119,7 @@ class Rounds:
         return (name, dtype) in self.broken or self.settings.hangs.holds(name, self.place)
 
     def in_turn(self, turn):
-        """A different one goes first in every round: nobody always runs after the same other one."""
+        """A different one goes first in every round, so that none always runs after the same other one."""
         n = turn % len(self.contenders)
         return self.contenders[n:] + self.contenders[:n]
 
@@ -155,7 +155,7 @@ class Rounds:
         return f"{self.place}, {dtype}" if dtype else str(self.place)
 
     def messages(self, keys):
-        """Who was left out and why, in one message for all of the same reason."""
+        """The contenders that were left out and why, in one message for all of the same reason."""
         alike = {}
         for name, dtype in self.broken:
             if (name, dtype) in keys:
