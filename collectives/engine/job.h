@@ -3,6 +3,7 @@
 #ifndef COLLECTIVES_ENGINE_JOB_H
 #define COLLECTIVES_ENGINE_JOB_H
 
+#include "collectives/control/suspicion.h"
 #include "collectives/engine/engine.h"
 #include "core/clock.h"
 #include "core/placement/cpu_spread.h"
@@ -103,15 +104,6 @@ struct tutti_work {
 	tutti_status status;
 };
 
-/* A connection broke. That is the failure only if nobody explains it within a moment: see watch.c. */
-struct suspect {
-	tutti_status status; /* OK: none */
-	int peer;            /* PEER: whose it was; else -1 */
-	uint64_t since_ns;
-	uint64_t sequence; /* of the call that saw it, or NO_CALL */
-	char message[ERROR_BYTES];
-};
-
 /* What to sleep on for those who may need this rank while it is in no call. */
 struct mending {
 	int fds[MEND_FDS], count;
@@ -137,7 +129,7 @@ struct engine {
 	struct run *free_runs;
 	int free_run_count;
 	uint32_t passes;
-	struct suspect suspect;
+	struct suspicion suspicion;
 	uint64_t reported_ns; /* when the failure was first looked at                       */
 	uint64_t looked_ns; /* when watch last asked around */
 	uint64_t told_ns;   /* when the trace was last told what is waited for */
