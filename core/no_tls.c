@@ -34,7 +34,7 @@ static int nothing(const void *tls)
 	return -1;
 }
 
-int tls_shake(struct tls *tls)
+int tls_handshake(struct tls *tls)
 {
 	return nothing(tls);
 }
@@ -74,7 +74,7 @@ int tls_end(struct tls *tls)
 	return nothing(tls);
 }
 
-const char *tls_trouble(const struct tls *tls)
+const char *tls_error_text(const struct tls *tls)
 {
 	(void)tls;
 	return "there is no TLS";

@@ -36,7 +36,7 @@ void meeting_fail(struct meeting *m, tutti_status status, const char *format, ..
 		return; /* the first failure is the one to know */
 	m->status = status;
 	va_start(args, format);
-	vsnprintf(m->sentence, sizeof m->sentence, format, args);
+	vsnprintf(m->error, sizeof m->error, format, args);
 	va_end(args);
 }
 
@@ -212,8 +212,8 @@ void meeting_count_unproved(struct meeting *m, const char *from)
 	snprintf(m->unproved_from, sizeof m->unproved_from, "%s", from);
 }
 
-/* Anybody may have made them: it is a question, and ends nothing. */
-static const char *about_strangers(const struct meeting *m, char *text, size_t bytes)
+/* Other programs may have made them: so this is a question, and no cause. */
+static const char *about_unproved(const struct meeting *m, char *text, size_t bytes)
 {
 	bool is_one = m->unproved == 1;
 
@@ -230,7 +230,7 @@ static const char *about_strangers(const struct meeting *m, char *text, size_t b
 
 void meeting_tick(struct meeting *m, uint64_t now_ns)
 {
-	char missing[180], strangers[256];
+	char missing[180], unproved[256];
 
 	if (m->status != TUTTI_OK || now_ns < m->deadline_ns)
 		return;
@@ -248,7 +248,7 @@ void meeting_tick(struct meeting *m, uint64_t now_ns)
 	else
 		meeting_fail(m, TUTTI_ERR_TIMEOUT,
 			     "the deadline passed before all %d ranks had joined: %s missing%s%s",
-			     m->size, missing, about_strangers(m, strangers, sizeof strangers),
+			     m->size, missing, about_unproved(m, unproved, sizeof unproved),
 			     m->hint ? m->hint : "");
 }
 

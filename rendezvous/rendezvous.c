@@ -1,6 +1,6 @@
-/* Joining, rounds and leaving, as a rank sees them. Rank 0, or who serves a job that grows, runs
- * the server (server.c) beside it and talks to it over a pair of sockets, as every other rank does
- * over TCP. */
+/* Joining, rounds and leaving, as a rank sees them. Rank 0, or the rank that serves a job that
+ * grows, runs the server (server.c) beside it and talks to it over a pair of sockets, as every
+ * other rank does over TCP. */
 #include "rendezvous/rendezvous.h"
 
 #include "core/auth.h"
@@ -9,7 +9,7 @@
 #include "core/cancel.h"
 #include "core/status.h"
 #include "rendezvous/answer.h"
-#include "rendezvous/dial.h"
+#include "rendezvous/find_server.h"
 #include "rendezvous/frame.h"
 #include "rendezvous/notice.h"
 #include "rendezvous/secret.h"
@@ -24,7 +24,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Whoever was given up says so to those who are there, and waits no longer than that. */
+/* A rank that gives up says so to the server, and waits no longer than that. */
 #define HURRY_MS 100
 
 struct rendezvous {
@@ -125,7 +125,7 @@ static tutti_status start_serving(struct rendezvous *r, const struct job *job,
 	memcpy(r->key, config->key, sizeof r->key);
 	TRY(server_start(&r->server, config));
 	r->wire.is_own = true;
-	return dial_own(&r->wire, r->key, job, config->deadline_ns);
+	return find_server_own(&r->wire, r->key, job, config->deadline_ns);
 }
 
 static tutti_status join_serving(struct rendezvous *r, const struct job *job, const struct env *env,
@@ -170,7 +170,7 @@ static tutti_status await_first_word(struct rendezvous *r, const struct dial *di
 	while ((status = await_welcome(r, deadline_ns)) == TUTTI_ERR_PEER && !r->wire.has_spoken) {
 		log_info("%s hung up on this rank without a word; it comes again", r->wire.where);
 		wire_close(&r->wire);
-		status = dial_again(dial, job, deadline_ns, &r->wire);
+		status = find_server_again(dial, job, deadline_ns, &r->wire);
 		if (status != TUTTI_OK)
 			return status == TUTTI_ERR_PEER ? answer_lost(&r->wire, status) : status;
 	}
@@ -185,7 +185,7 @@ static tutti_status join_dialing(struct rendezvous *r, const struct job *job, co
 
 	r->wire.is_served = job->is_served;
 	r->wire.is_growing = job->is_growing;
-	TRY(dial_meeting(&dial, job, env, deadline_ns, &r->wire));
+	TRY(find_server(&dial, job, env, deadline_ns, &r->wire));
 	memcpy(r->key, dial.key, sizeof r->key);
 	snprintf(r->wire.where, sizeof r->wire.where, "%s:%d", dial.hosts, dial.port);
 	status = await_first_word(r, &dial, job, deadline_ns);
@@ -282,19 +282,19 @@ void rendezvous_identity(const struct rendezvous *r, uint8_t key[TUTTI_KEY_BYTES
 void rendezvous_leave(struct rendezvous *r, uint64_t deadline_ns)
 {
 	uint8_t head[FRAME_BYTES];
-	char sentence[ERROR_BYTES];
+	char message[ERROR_BYTES];
 
 	if (!r)
 		return;
-	snprintf(sentence, sizeof sentence, "%s", last_error());
+	snprintf(message, sizeof message, "%s", last_error());
 	if (cancel_requested())
 		deadline_ns = deadline_after_ms(HURRY_MS);
 	frame_put(head, (struct frame){FRAME_BYE, 0, deadline_left_ms(deadline_ns)});
 	if (r->wire.fd >= 0 && wire_send(&r->wire, head, sizeof head, deadline_ns) != TUTTI_OK)
 		log_debug("left a meeting that was over already");
 	finish(r);
-	if (sentence[0])
-		fail(TUTTI_ERR_INTERNAL, "%s", sentence); /* kept: the caller knows the status */
+	if (message[0])
+		fail(TUTTI_ERR_INTERNAL, "%s", message); /* kept: the caller knows the status */
 }
 
 /* ---- a meeting without a rank ---- */

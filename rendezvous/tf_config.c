@@ -1,23 +1,18 @@
 /* TF_CONFIG: which rank we are among the chief and the workers, and where rank 0 is. Parameter
  * servers and evaluators are no ranks. */
-#include "rendezvous/json.h"
 #include "rendezvous/launcher.h"
 
+#include "core/json_text.h"
 #include "core/status.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define ADDRESS_BYTES 280
 
 struct cluster {
 	int chiefs, workers;
-	char first_chief[ADDRESS_BYTES], first_worker[ADDRESS_BYTES];
-	char type[32];
-	int index;
-	bool has_task;
-	char bad_address[ADDRESS_BYTES];
+	const char *first_chief, *first_worker;
 	uint32_t hash; /* of who is where */
 };
 
@@ -34,120 +29,112 @@ static uint32_t hash_of(const char *list, int index, const char *address)
 	return hash;
 }
 
-static void read_addresses(struct json *j, struct cluster *c, const char *list, int *count,
-			   char *first)
+static bool is_address(const char *text)
 {
-	char address[ADDRESS_BYTES], host[ADDRESS_BYTES];
+	char host[sizeof((struct job *)0)->host];
 	int port;
 
-	for (json_open(j, '['); json_item(j);) {
-		if (!json_text(j, address, sizeof address))
-			return;
-		if (!split_host_port(address, host, sizeof host, &port) && !c->bad_address[0])
-			memcpy(c->bad_address, address, sizeof address);
-		if (*count == 0)
-			memcpy(first, address, sizeof address);
-		c->hash += hash_of(list, *count, address);
-		if (++*count > WORLD_MAX)
-			j->error = "it has too many workers";
-	}
+	for (const char *at = text; *at; at++)
+		if ((unsigned char)*at <= ' ' || *at == 127)
+			return false;
+	return strlen(text) < ADDRESS_BYTES && split_host_port(text, host, sizeof host, &port);
 }
 
-static void read_cluster(struct json *j, struct cluster *c)
+/* Of cluster.chief or cluster.worker, which may be missing. */
+static tutti_status read_list(struct cluster *c, const json_t *cluster, const char *list,
+			      int *count, const char **first)
 {
-	char key[64];
+	const json_t *addresses = json_object_get(cluster, list);
+	size_t n = json_array_size(addresses);
 
-	for (json_open(j, '{'); json_key(j, key, sizeof key);) {
-		if (strcmp(key, "worker") == 0)
-			read_addresses(j, c, key, &c->workers, c->first_worker);
-		else if (strcmp(key, "chief") == 0)
-			read_addresses(j, c, key, &c->chiefs, c->first_chief);
-		else
-			json_skip(j);
+	if (addresses && !json_is_array(addresses))
+		return fail(TUTTI_ERR_INVALID,
+			    "TF_CONFIG's cluster.%s is not a list of \"host:port\"", list);
+	if (n > WORLD_MAX)
+		return fail(TUTTI_ERR_INVALID,
+			    "TF_CONFIG's cluster.%s has %zu entries: a world has %d ranks at most",
+			    list, n, WORLD_MAX);
+	for (size_t i = 0; i < n; i++) {
+		const char *text = json_string_value(json_array_get(addresses, i));
+		if (!text || !is_address(text))
+			return fail(TUTTI_ERR_INVALID,
+				    "TF_CONFIG's cluster.%s names \"%.100s\" where host:port is "
+				    "expected (entry %zu)",
+				    list, text ? text : "?", i);
+		if (i == 0)
+			*first = text;
+		c->hash += hash_of(list, (int)i, text);
 	}
-}
-
-static void read_task(struct json *j, struct cluster *c)
-{
-	char key[64];
-
-	c->has_task = true;
-	for (json_open(j, '{'); json_key(j, key, sizeof key);) {
-		if (strcmp(key, "type") == 0)
-			json_text(j, c->type, sizeof c->type);
-		else if (strcmp(key, "index") == 0)
-			json_int(j, WORLD_MAX, &c->index);
-		else
-			json_skip(j);
-	}
-}
-
-static tutti_status read_config(struct cluster *c, const char *text)
-{
-	struct json j = json_begin(text);
-	char key[64];
-
-	for (json_open(&j, '{'); json_key(&j, key, sizeof key);) {
-		if (strcmp(key, "cluster") == 0)
-			read_cluster(&j, c);
-		else if (strcmp(key, "task") == 0)
-			read_task(&j, c);
-		else
-			json_skip(&j);
-	}
-	if (!json_end(&j))
-		return fail(TUTTI_ERR_INVALID, "TF_CONFIG is not understood at byte %d: %s",
-			    (int)(j.at - text), j.error);
+	*count = (int)n;
 	return TUTTI_OK;
 }
 
-static tutti_status check_task(const struct cluster *c)
+static tutti_status read_cluster(struct cluster *c, const json_t *cluster)
 {
-	bool is_chief = strcmp(c->type, "chief") == 0;
-	int count = is_chief ? c->chiefs : c->workers;
-
-	if (c->bad_address[0])
-		return fail(TUTTI_ERR_INVALID,
-			    "TF_CONFIG names \"%.100s\" where host:port is expected",
-			    c->bad_address);
+	if (cluster && !json_is_object(cluster))
+		return fail(TUTTI_ERR_INVALID, "TF_CONFIG's cluster is not an object");
+	TRY(read_list(c, cluster, "chief", &c->chiefs, &c->first_chief));
+	TRY(read_list(c, cluster, "worker", &c->workers, &c->first_worker));
 	if (c->chiefs > 1)
 		return fail(TUTTI_ERR_INVALID, "TF_CONFIG names %d chiefs: there is one at most",
 			    c->chiefs);
 	if (c->chiefs + c->workers == 0)
 		return fail(TUTTI_ERR_INVALID, "TF_CONFIG has no cluster.worker: it lists the "
 					       "host:port of every rank");
-	if (!c->has_task || c->index < 0)
-		return fail(TUTTI_ERR_INVALID, "TF_CONFIG has no task.%s: which rank is this?",
-			    c->has_task ? "index" : "type");
-	if (!is_chief && strcmp(c->type, "worker") != 0)
+	return TUTTI_OK;
+}
+
+static tutti_status read_task(const struct cluster *c, const json_t *task, int *rank)
+{
+	const char *type = json_string_value(json_object_get(task, "type"));
+	const json_t *number = json_object_get(task, "index");
+	json_int_t index = json_integer_value(number);
+	bool is_chief;
+	int count;
+
+	if (!type)
+		return fail(TUTTI_ERR_INVALID, "TF_CONFIG has no task.type: which rank is this?");
+	is_chief = strcmp(type, "chief") == 0;
+	if (!is_chief && strcmp(type, "worker") != 0)
 		return fail(TUTTI_ERR_INVALID,
 			    "TF_CONFIG's task.type is \"%.30s\": only chief and worker are ranks",
-			    c->type);
-	if (c->index >= count)
+			    type);
+	if (!json_is_integer(number) || index < 0)
 		return fail(TUTTI_ERR_INVALID,
-			    "TF_CONFIG's task.index is %d, but cluster.%s has %d entries", c->index,
-			    c->type, count);
+			    "TF_CONFIG has no task.index, a number from 0: which rank is this?");
+	count = is_chief ? c->chiefs : c->workers;
+	if (index >= count)
+		return fail(TUTTI_ERR_INVALID,
+			    "TF_CONFIG's task.index is %lld, but cluster.%s has %d entries",
+			    (long long)index, type, count);
+	*rank = (int)index + (is_chief ? 0 : c->chiefs);
+	return TUTTI_OK;
+}
+
+static tutti_status read_config(struct job *job, const json_t *config)
+{
+	struct cluster c = {0};
+	int rank = 0;
+
+	TRY(read_cluster(&c, json_object_get(config, "cluster")));
+	TRY(read_task(&c, json_object_get(config, "task"), &rank));
+	job->rank = rank;
+	job->size = c.chiefs + c.workers;
+	job->hosts = c.hash ? c.hash : 1;
+	split_host_port(c.chiefs ? c.first_chief : c.first_worker, job->host, sizeof job->host,
+			&job->port);
 	return TUTTI_OK;
 }
 
 tutti_status tf_config_read(struct job *job, const char *text)
 {
-	struct cluster *c = calloc(1, sizeof *c);
+	char why[200];
+	json_t *config = json_text_read(text, why);
 	tutti_status status;
 
-	if (!c)
-		return fail(TUTTI_ERR_MEMORY, "no memory to read TF_CONFIG");
-	c->index = -1;
-	status = read_config(c, text);
-	if (status == TUTTI_OK)
-		status = check_task(c);
-	if (status == TUTTI_OK) {
-		job->rank = c->index + (strcmp(c->type, "worker") == 0 ? c->chiefs : 0);
-		job->size = c->chiefs + c->workers;
-		job->hosts = c->hash ? c->hash : 1;
-		split_host_port(c->chiefs ? c->first_chief : c->first_worker, job->host,
-				sizeof job->host, &job->port);
-	}
-	free(c);
+	if (!config)
+		return fail(TUTTI_ERR_INVALID, "TF_CONFIG is no JSON object: %s", why);
+	status = read_config(job, config);
+	json_decref(config);
 	return status;
 }

@@ -26,7 +26,7 @@ static tutti_status again(const struct wire *w, short events, uint64_t deadline_
 		return fail(TUTTI_ERR_AUTH,
 			    "what rank %d and the server of its meeting at %s say to each other "
 			    "is changed on its way (TLS: %s)",
-			    w->rank, w->where, tls_trouble(w->tls));
+			    w->rank, w->where, tls_error_text(w->tls));
 	if (net_is_gone(errno))
 		return fail(TUTTI_ERR_PEER, "the other end of a connection went away (%s)",
 			    strerror(errno));
@@ -42,7 +42,7 @@ tutti_status wire_secure(struct wire *w, const struct auth *auth, uint64_t deadl
 	if (status == TUTTI_OK)
 		status = tls_new(&w->tls, w->fd, key, true, 1);
 	sodium_memzero(key, sizeof key);
-	while (status == TUTTI_OK && tls_shake(w->tls) != 0)
+	while (status == TUTTI_OK && tls_handshake(w->tls) != 0)
 		status = again(w, tls_wants_write(w->tls) ? POLLIN | POLLOUT : POLLIN, deadline_ns);
 	return status;
 }

@@ -65,7 +65,7 @@ static tutti_status call_api(struct tutti_comm *comm, float *data)
 /* ---- 8 bytes ------------------------------------------------------------------------------------
  */
 
-/* As comm_issue makes it. */
+/* As comm_call makes it. */
 static void note(const struct tutti_comm *comm, struct call_args *args)
 {
 	struct noted noted = noted_of(args, comm->size, fingerprint);
@@ -156,7 +156,7 @@ static tutti_status time_calls(struct tutti_comm *comm, int layer, double *ns)
 	uint64_t start;
 
 	TRY(tutti_barrier(comm, NULL));
-	comm->engine->config.trace = layer == BARE ? NULL : comm->trace;
+	comm->engine->config.trace = layer == BARE ? NULL : comm->calls.trace;
 	start = clock_now_ns();
 	for (int i = 0; i < CALLS; i++)
 		TRY(calls[layer](comm, data));
@@ -215,7 +215,7 @@ int main(void)
 	if (!comm->engine->config.window)
 		return failed("these ranks share no window");
 	recorder = recorder_new();
-	if (!recorder || trace_open(&trace, &about) != TUTTI_OK)
+	if (!recorder || trace_open(&trace, &about, algorithm_name) != TUTTI_OK)
 		return failed("there is not enough memory");
 	if (measure(comm, median) != TUTTI_OK)
 		return failed(tutti_comm_error(NULL));

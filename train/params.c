@@ -1,10 +1,13 @@
-/* Parameters' values and gradients, as the author reads and sets them. */
-#include "train/explain.h"
-#include "train/gather.h"
-#include "train/kernels.h"
-#include "train/random.h"
-#include "train/reduce.h"
-#include "train/step.h"
+/* The values and gradients of parameters, as the author reads and sets them. */
+#include "train/base/random.h"
+#include "train/base/train_error.h"
+#include "train/precision/kernels.h"
+#include "train/state/pieces.h"
+#include "train/state/trainer_collectives.h"
+#include "train/state/trainer_memory.h"
+#include "train/state/trainer_state.h"
+#include "train/strategies/strategies.h"
+#include "train/trainer.h"
 
 #include <string.h>
 
@@ -26,22 +29,6 @@ void *tutti_param_grad(tutti_trainer *trainer, int param)
 	return param_grad(trainer, param);
 }
 
-static struct block *block_of(const tutti_trainer *trainer, int param)
-{
-	return &trainer->blocks[trainer->layout.places[param].span];
-}
-
-/* This rank's piece of a parameter; NULL: it has none. */
-static const struct piece *piece_of(const tutti_trainer *trainer, int param)
-{
-	const struct block *block = block_of(trainer, param);
-
-	for (int i = 0; i < block->piece_count; i++)
-		if (trainer->pieces[block->first_piece + i].param == param)
-			return &trainer->pieces[block->first_piece + i];
-	return NULL;
-}
-
 static size_t larger(size_t a, size_t b)
 {
 	return a > b ? a : b;
@@ -52,13 +39,14 @@ static size_t smaller(size_t a, size_t b)
 	return a < b ? a : b;
 }
 
-/* Sets elements [first, first + count), everywhere on this rank where they are kept. */
+/* Sets elements [first, first + count) in all places on this rank. */
 static void set_values(tutti_trainer *trainer, int param, size_t first, size_t count,
 		       const float *values)
 {
 	const struct piece *piece = piece_of(trainer, param);
 	tutti_dtype dtype = trainer->config.param_dtype;
-	char *data = block_of(trainer, param)->span->is_sharded ? NULL : param_data(trainer, param);
+	char *data =
+		bucket_of(trainer, param)->span->is_sharded ? NULL : param_data(trainer, param);
 
 	if (data && dtype == TUTTI_F32)
 		memcpy((float *)(void *)data + first, values, count * sizeof *values);
@@ -73,7 +61,7 @@ static void set_values(tutti_trainer *trainer, int param, size_t first, size_t c
 			    values + (begin - first));
 }
 
-/* Nobody may have the old values in a copy. */
+/* After this call no copy has the old values. */
 static tutti_status prepare_to_set(tutti_trainer *trainer, const char *function, int param)
 {
 	TRY(trainer_check_param(trainer, function, param));
@@ -121,10 +109,10 @@ static tutti_status check_range(const tutti_trainer *trainer, const char *functi
 	TRY(trainer_check_param(trainer, function, param));
 	size_t whole = trainer->model.params[param].count;
 	if (first > whole || count > whole - first)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "%s: elements %zu to %zu of parameter '%s', which has %zu.",
-				  function, first, first + count, trainer->model.params[param].name,
-				  whole);
+		return train_fail(
+			TUTTI_ERR_INVALID,
+			"%s: elements %zu to %zu are outside of parameter '%s', which has %zu.",
+			function, first, first + count, trainer->model.params[param].name, whole);
 	if (!values && count)
 		return train_fail(TUTTI_ERR_INVALID,
 				  "%s: the values of parameter '%s' are at NULL.", function,
@@ -132,15 +120,15 @@ static tutti_status check_range(const tutti_trainer *trainer, const char *functi
 	return TUTTI_OK;
 }
 
-/* Whoever of the shard group has some of the elements tells the others. */
+/* Each rank of the shard group broadcasts the elements that it has. */
 static tutti_status read_shards(tutti_trainer *trainer, int param, size_t first, size_t count,
 				float *values)
 {
-	const struct span *span = block_of(trainer, param)->span;
+	const struct param_span *span = bucket_of(trainer, param)->span;
 	const struct piece *piece = piece_of(trainer, param);
 
 	for (int r = 0; r < trainer->layout.shard_size; r++) {
-		struct range part =
+		struct element_range part =
 			param_part(&trainer->layout, &trainer->model, param, span_part(span, r));
 		size_t begin = larger(first, part.first), end = smaller(first + count, part.last);
 		if (begin >= end)
@@ -159,7 +147,7 @@ tutti_status tutti_param_read(tutti_trainer *trainer, int param, size_t first, s
 	TRY(check_range(trainer, "tutti_param_read", param, first, count, values));
 	if (count == 0)
 		return TUTTI_OK;
-	if (block_of(trainer, param)->span->is_split)
+	if (bucket_of(trainer, param)->span->is_split)
 		return read_shards(trainer, param, first, count, values);
 	piece_read(trainer, piece_of(trainer, param), first, count, values);
 	return TUTTI_OK;
@@ -191,8 +179,8 @@ tutti_status tutti_param_shard(tutti_trainer *trainer, int param, tutti_shard *s
 			       .values = piece->value,
 			       .grad = piece->sum,
 			       .grad_dtype = piece->sum_dtype};
-	bool stays = block_of(trainer, param)->span->keeps_grad;
-	if (grad && stays && dtype == TUTTI_F32) { /* as fine as what travelled, or finer */
+	bool stays = bucket_of(trainer, param)->span->keeps_grad;
+	if (grad && stays && dtype == TUTTI_F32) { /* at least as precise as the sum */
 		shard->grad = grad + piece->first * sizeof(float);
 		shard->grad_dtype = dtype;
 	}
@@ -204,11 +192,10 @@ tutti_status tutti_params_updated(tutti_trainer *trainer)
 	TRY(trainer_check(trainer, "tutti_params_updated"));
 	if (trainer->open_pass != UNIT_NONE)
 		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_params_updated: unit '%s' is open, and its values are "
-				  "in use.",
+				  "tutti_params_updated: unit '%s' is open: end it first.",
 				  trainer->model.units[trainer->open_unit].name);
 	pieces_narrow(trainer);
 	bool owed = trainer->owes_update;
-	TRY(publish_all(trainer));
-	return owed ? step_at_times(trainer) : TUTTI_OK;
+	TRY(params_publish(trainer));
+	return owed ? step_run_scheduled(trainer) : TUTTI_OK;
 }

@@ -1,15 +1,16 @@
-/* Are all ranks' parameters the same to the bit? And means over ranks, the other small question. */
-#include "train/explain.h"
-#include "train/gather.h"
-#include "train/random.h"
-#include "train/saving.h"
-#include "train/together.h"
+/* Compares the parameters of all ranks, bit by bit. */
+#include "train/base/random.h"
+#include "train/base/train_error.h"
+#include "train/state/pieces.h"
+#include "train/state/trainer_collectives.h"
+#include "train/state/trainer_state.h"
+#include "train/strategies/strategies.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* The rank that is alone: the first one of first, first + step ... whose hash is not the most
- * common. -1: all are the same. hashes of one parameter lie stride apart. */
+/* Among ranks first, first + step, ...: the first whose hash is not the most common one, or -1. The
+ * hashes of one parameter are stride apart. */
 static int odd_rank(const uint64_t *hashes, int first, int step, int size, int stride)
 {
 	int best = first, best_votes = 0;
@@ -29,31 +30,31 @@ static int odd_rank(const uint64_t *hashes, int first, int step, int size, int s
 	return -1;
 }
 
-/* Whole values where every rank has them, else this rank's part. */
+/* Hashes whole values if every rank has them, otherwise this rank's part. */
 static void hash_params(const tutti_trainer *trainer, uint64_t *hashes)
 {
 	size_t width = dtype_bytes(trainer->config.param_dtype);
 
 	for (int p = 0; p < trainer->model.param_count; p++) {
-		const struct block *block = &trainer->blocks[trainer->layout.places[p].span];
-		hashes[p] = block->span->is_sharded
+		const struct bucket *bucket = &trainer->buckets[trainer->layout.places[p].span];
+		hashes[p] = bucket->span->is_sharded
 				    ? 0
 				    : random_hash(param_data(trainer, p),
 						  trainer->model.params[p].count * width);
 	}
 	for (int i = 0; i < trainer->piece_count; i++) {
 		const struct piece *piece = &trainer->pieces[i];
-		const struct block *block =
-			&trainer->blocks[trainer->layout.places[piece->param].span];
-		if (block->span->is_sharded ||
-		    (piece->low && piece->value && !block->span->is_split))
+		const struct bucket *bucket =
+			&trainer->buckets[trainer->layout.places[piece->param].span];
+		if (bucket->span->is_sharded ||
+		    (piece->low && piece->value && !bucket->span->is_split))
 			hashes[piece->param] ^= piece_hash(trainer, piece);
 	}
 }
 
 static int odd_rank_of(const tutti_trainer *trainer, const uint64_t *hashes, int param)
 {
-	const struct span *span = trainer->blocks[trainer->layout.places[param].span].span;
+	const struct param_span *span = trainer->buckets[trainer->layout.places[param].span].span;
 	int step = span->is_sharded ? trainer->layout.shard_size : 1;
 
 	for (int first = 0; first < step; first++) {
@@ -76,7 +77,7 @@ static tutti_status compare(tutti_trainer *trainer, uint64_t *hashes)
 		if (rank >= 0)
 			return train_fail(TUTTI_ERR_MISMATCH,
 					  "The replicas differ after %llu steps: rank %d has other "
-					  "values of parameter '%s' than most ranks.",
+					  "values of parameter '%s' than most ranks have.",
 					  (unsigned long long)trainer->steps, rank,
 					  trainer->model.params[p].name);
 	}
@@ -86,8 +87,8 @@ static tutti_status compare(tutti_trainer *trainer, uint64_t *hashes)
 tutti_status tutti_check_replicas(tutti_trainer *trainer)
 {
 	TRY(trainer_check(trainer, "tutti_check_replicas"));
-	/* Who differs between averages is not at fault. */
-	TRY(saving_check_average(trainer, "tutti_check_replicas"));
+	/* Between averages ranks may differ. */
+	TRY(trainer_check_averaged(trainer, "tutti_check_replicas"));
 	TRY(publish_wait_all(trainer));
 	size_t hashes_count = (size_t)trainer->size * (size_t)trainer->model.param_count;
 	uint64_t *hashes = malloc(hashes_count * sizeof *hashes + 1);
@@ -95,38 +96,9 @@ tutti_status tutti_check_replicas(tutti_trainer *trainer)
 	if (!hashes)
 		status = train_fail(TUTTI_ERR_MEMORY, "There is no memory for %zu hashes.",
 				    hashes_count);
-	status = together(trainer, status);
+	status = trainer_agree(trainer, status);
 	if (status == TUTTI_OK)
 		status = compare(trainer, hashes);
 	free(hashes);
 	return status;
-}
-
-enum { MEANS_AT_ONCE = 256 };
-
-static tutti_status means_of_some(tutti_trainer *trainer, const double *sums, const double *items,
-				  double *means, size_t n)
-{
-	double both[2 * MEANS_AT_ONCE];
-
-	memcpy(both, sums, n * sizeof *both);
-	memcpy(both + n, items, n * sizeof *both);
-	TRY(trainer_all_reduce(trainer, both, 2 * n, TUTTI_SUM));
-	for (size_t i = 0; i < n; i++)
-		means[i] = both[i] / both[n + i];
-	return TUTTI_OK;
-}
-
-tutti_status tutti_means(tutti_trainer *trainer, const double *sums, const double *items,
-			 double *means, int n)
-{
-	TRY(trainer_check(trainer, "tutti_means"));
-	if (n < 0 || (n > 0 && (!sums || !items || !means)))
-		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_means needs sums, items and means for %d values.", n);
-	for (int i = 0; i < n; i += MEANS_AT_ONCE) {
-		int some = n - i < MEANS_AT_ONCE ? n - i : MEANS_AT_ONCE;
-		TRY(means_of_some(trainer, sums + i, items + i, means + i, (size_t)some));
-	}
-	return TUTTI_OK;
 }

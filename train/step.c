@@ -1,14 +1,15 @@
 /* The end of a step.
  *
- * Every rank tells every other how many items it had and whether a hook is missing, so that all of
- * them divide by the same number, update together or fail with the same sentence. */
-#include "train/step.h"
+ * Every rank reports its items and its first missing hook to all others. So all ranks divide by the
+ * same number, and update together or fail with the same message. */
+#include "train/trainer.h"
 
-#include "train/explain.h"
-#include "train/gather.h"
-#include "train/norm.h"
-#include "train/optimizer.h"
-#include "train/reduce.h"
+#include "train/base/train_error.h"
+#include "train/optimizer/optimizer.h"
+#include "train/precision/loss_scale.h"
+#include "train/state/trainer_collectives.h"
+#include "train/state/trainer_state.h"
+#include "train/strategies/strategies.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -40,34 +41,35 @@ static tutti_status check_step(const tutti_trainer *trainer, const char *functio
 	return TUTTI_OK;
 }
 
-static bool is_alone(const tutti_trainer *trainer)
+static bool is_local_sgd(const tutti_trainer *trainer)
 {
 	return trainer->config.strategy == TUTTI_LOCAL_SGD;
 }
 
-/* The communicating part; local is this rank's own trouble. What one rank waits for, all ranks
- * send, even where a hook is missing. */
+/* Ends the reductions and exchanges reports. local is this rank's own failure. Gradients are sent
+ * even if a hook is missing, because other ranks wait for them. */
 static tutti_status exchange(tutti_trainer *trainer, tutti_status local)
 {
-	struct ballot *own = &trainer->ballots[trainer->rank];
+	struct step_report *own = &trainer->reports[trainer->rank];
 
-	*own = (struct ballot){.items = trainer->items,
-			       .order = trainer->order,
-			       .missing = first_missing(trainer),
-			       .status = (int32_t)local,
-			       .batches = trainer->micro_batches + 1,
-			       .is_uneven = trainer->is_uneven};
-	struct first_failure first = {0};
-	train_note(&first, grads_flush(trainer));
+	*own = (struct step_report){.items = trainer->items,
+				    .order = trainer->order,
+				    .missing = first_missing(trainer),
+				    .status = (int32_t)local,
+				    .batches = trainer->micro_batches + 1,
+				    .is_uneven = trainer->is_uneven};
+	struct train_failure first = {0};
+	failure_note(&first, grads_flush(trainer));
 	if (first.status == TUTTI_OK)
-		train_note(&first, params_compare_order(trainer));
+		failure_note(&first, params_compare_order(trainer));
 	if (first.status != TUTTI_OK)
-		trainer_abort(trainer); /* some of what others wait for has not started here */
-	/* Before the ballots: who has given up is not waited for there. */
-	train_note(&first, grads_wait(trainer));
-	if (first.status == TUTTI_OK && !is_alone(trainer))
-		train_note(&first, trainer_all_gather(trainer, trainer->ballots, sizeof *own));
-	return train_first(&first);
+		trainer_abort(
+			trainer); /* other ranks wait for collectives that did not start here */
+	/* Before the reports, which a rank that has given up does not send. */
+	failure_note(&first, grads_wait(trainer));
+	if (first.status == TUTTI_OK && !is_local_sgd(trainer))
+		failure_note(&first, trainer_all_gather(trainer, trainer->reports, sizeof *own));
+	return failure_return(&first);
 }
 
 static tutti_status never_finished(const tutti_trainer *trainer, int rank, int missing,
@@ -75,22 +77,21 @@ static tutti_status never_finished(const tutti_trainer *trainer, int rank, int m
 {
 	const struct param *param = &trainer->model.params[missing];
 
-	return train_fail(
-		TUTTI_ERR_INVALID,
-		"Rank %d never finished the gradient of parameter '%s' of unit '%s' in %s: "
-		"end every backward of its units, call tutti_grad_ready, or register it as "
-		"TUTTI_PARAM_MAY_BE_UNUSED.",
-		rank, param->name, trainer->model.units[param->unit].name, so);
+	return train_fail(TUTTI_ERR_INVALID,
+			  "Rank %d did not finish the gradient of parameter '%s' of unit '%s' in "
+			  "%s: end every backward of its units, call tutti_grad_ready, or register "
+			  "it as TUTTI_PARAM_MAY_BE_UNUSED.",
+			  rank, param->name, trainer->model.units[param->unit].name, so);
 }
 
-/* deterministic = 2: the tree over ranks continues that over micro-batches only where all have the
- * same of it. */
-static tutti_status judge_evenness(const tutti_trainer *trainer, int rank)
+/* deterministic = 2: the tree over ranks continues the tree over micro-batches only if all ranks
+ * have the same number of them. */
+static tutti_status check_evenness(const tutti_trainer *trainer, int rank)
 {
-	const struct ballot *own = &trainer->ballots[rank], *first = &trainer->ballots[0];
+	const struct step_report *own = &trainer->reports[rank], *first = &trainer->reports[0];
 	bool is_power = (own->batches & (own->batches - 1)) == 0;
 
-	if (trainer->config.deterministic != 2 || trainer->size == 1 || is_alone(trainer) ||
+	if (trainer->config.deterministic != 2 || trainer->size == 1 || is_local_sgd(trainer) ||
 	    (is_power && !own->is_uneven && own->batches == first->batches &&
 	     own->items == first->items))
 		return TUTTI_OK;
@@ -99,47 +100,45 @@ static tutti_status judge_evenness(const tutti_trainer *trainer, int rank)
 		snprintf(others, sizeof others, ", rank 0 %g in %d", first->items, first->batches);
 	return train_fail(
 		TUTTI_ERR_INVALID,
-		"With deterministic = 2 all ranks have the same number, a power of two, of "
-		"micro-batches, all of the same items; rank %d had %g items in %d%s%s, so no "
-		"rank updates.",
+		"deterministic = 2 needs as many micro-batches on every rank, a power of two, all "
+		"of the same items; rank %d had %g items in %d%s%s, so no rank updates.",
 		rank, own->items, own->batches, own->is_uneven ? " of unequal numbers" : "",
 		others);
 }
 
-static tutti_status judge(const tutti_trainer *trainer, int rank)
+static tutti_status check_report(const tutti_trainer *trainer, int rank)
 {
-	const struct ballot *ballot = &trainer->ballots[rank];
+	const struct step_report *report = &trainer->reports[rank];
 
-	if (ballot->missing >= 0)
-		return never_finished(trainer, rank, ballot->missing,
-				      is_alone(trainer) ? "this step, so it does not update"
-							: "this step, so no rank updates");
-	if (ballot->status != TUTTI_OK)
-		return train_fail((tutti_status)ballot->status,
-				  "Rank %d could not make the optimizer's state, so no rank "
-				  "updates.",
+	if (report->missing >= 0)
+		return never_finished(trainer, rank, report->missing,
+				      is_local_sgd(trainer) ? "this step, so it does not update"
+							    : "this step, so no rank updates");
+	if (report->status != TUTTI_OK)
+		return train_fail((tutti_status)report->status,
+				  "Rank %d could not make its optimizer state, so no rank updates.",
 				  rank);
-	if (trainer->layout.by_unit && ballot->order != trainer->ballots[0].order)
-		return train_fail(TUTTI_ERR_MISMATCH,
-				  "Rank %d ran other units than rank 0 in this step, or in another "
-				  "order, so no rank "
-				  "updates: with sharded parameters all ranks run the same.",
-				  rank);
-	return judge_evenness(trainer, rank);
+	if (trainer->layout.by_unit && report->order != trainer->reports[0].order)
+		return train_fail(
+			TUTTI_ERR_MISMATCH,
+			"Rank %d ran other units than rank 0 in this step, or in another order, so "
+			"no rank updates: with sharded parameters all ranks run the same units.",
+			rank);
+	return check_evenness(trainer, rank);
 }
 
-/* What the ballots say, the same on every rank. */
-static tutti_status verdict(const tutti_trainer *trainer, double *items)
+/* The same result on every rank. */
+static tutti_status check_reports(const tutti_trainer *trainer, double *items)
 {
-	int first = is_alone(trainer) ? trainer->rank : 0;
-	int last = is_alone(trainer) ? first + 1 : trainer->size;
+	int first = is_local_sgd(trainer) ? trainer->rank : 0;
+	int last = is_local_sgd(trainer) ? first + 1 : trainer->size;
 	double sum = 0;
 
 	for (int r = first; r < last; r++) {
-		TRY(judge(trainer, r));
-		sum += trainer->ballots[r].items;
+		TRY(check_report(trainer, r));
+		sum += trainer->reports[r].items;
 	}
-	if (sum <= 0 && !is_alone(trainer))
+	if (sum <= 0 && !is_local_sgd(trainer))
 		return train_fail(
 			TUTTI_ERR_INVALID,
 			"No rank had any items in this step, so there is no mean gradient: "
@@ -148,16 +147,17 @@ static tutti_status verdict(const tutti_trainer *trainer, double *items)
 	return TUTTI_OK;
 }
 
-/* The norm, and whether all ranks skip. A rank of local SGD that had no items has no gradient
- * either. */
+/* Computes the norm, and whether all ranks skip the update. With local SGD a rank without items has
+ * no gradient. */
 static tutti_status measure(tutti_trainer *trainer, tutti_step_info *info)
 {
 	double sum;
 
 	TRY(norm_sum_of_squares(trainer, &sum, &trainer->skipped_param));
-	double divisor = info->items > 0 ? info->items * (double)scale_now(trainer) : 1;
+	double divisor =
+		info->items > 0 ? info->items * (double)loss_scale_now(&trainer->scale) : 1;
 	info->grad_norm = (float)(sqrt(sum) / divisor);
-	/* As f32, in which updates are made. */
+	/* In f32, the type of updates. */
 	info->skipped = !isfinite(info->grad_norm) || !isfinite((float)(1 / divisor));
 	return TUTTI_OK;
 }
@@ -165,23 +165,23 @@ static tutti_status measure(tutti_trainer *trainer, tutti_step_info *info)
 static void count_step(tutti_trainer *trainer)
 {
 	trainer->steps++;
-	trainer->is_apart = is_alone(trainer);
+	trainer->needs_average = is_local_sgd(trainer);
 }
 
-/* The others' step counts, and averages are of the same steps on all ranks. */
+/* With local SGD the other ranks' step counts, and all ranks average at the same steps. */
 static void count_missed(tutti_trainer *trainer)
 {
-	trainer->missed = trainer->ballots[trainer->rank].missing;
-	trainer->missed_status = trainer->ballots[trainer->rank].status;
+	trainer->missed = trainer->reports[trainer->rank].missing;
+	trainer->missed_status = trainer->reports[trainer->rank].status;
 	count_step(trainer);
 }
 
-/* Ends the step whatever happens: sums are there and info is filled, or all ranks have the same
- * error. factor: what makes the gradient of a sum. */
+/* Ends the step, whatever happens. On OK sums are there, and info and *factor are set: the gradient
+ * is *factor times its sum. Otherwise all ranks return the same error. */
 static tutti_status finish(tutti_trainer *trainer, tutti_status local, tutti_step_info *info,
 			   float *factor)
 {
-	struct kept_error own = train_keep_error(); /* of local */
+	struct train_failure own = failure_of(local);
 	tutti_status status = exchange(trainer, local);
 
 	trainer->step = STEP_CLOSED;
@@ -191,38 +191,39 @@ static tutti_status finish(tutti_trainer *trainer, tutti_status local, tutti_ste
 	if (status == TUTTI_OK)
 		status = params_drop(trainer);
 	if (status == TUTTI_OK) {
-		status = verdict(trainer, &info->items);
-		if (status != TUTTI_OK && is_alone(trainer))
+		status = check_reports(trainer, &info->items);
+		if (status != TUTTI_OK && is_local_sgd(trainer))
 			count_missed(trainer);
 	}
 	if (status != TUTTI_OK && status == local)
-		return tutti_set_error(local, own.sentence); /* which says more */
+		return failure_return(&own); /* its message says more */
 	if (status == TUTTI_OK)
 		status = measure(trainer, info);
 	if (status != TUTTI_OK)
 		return status;
 	double limit = trainer->config.max_grad_norm;
 	double clip = limit > 0 && info->grad_norm > limit ? limit / info->grad_norm : 1;
-	*factor = info->items > 0 ? (float)(clip / (info->items * (double)scale_now(trainer))) : 0;
-	scale_end_step(trainer, info->items, !info->skipped);
+	*factor = info->items > 0
+			  ? (float)(clip / (info->items * (double)loss_scale_now(&trainer->scale)))
+			  : 0;
+	loss_scale_end_step(&trainer->scale, &trainer->config, info->items, !info->skipped);
 	count_step(trainer);
 	return TUTTI_OK;
 }
 
-/* Whoever asks tutti_comm_error(NULL) after a skipped step reads why. */
+/* Stores why the step was skipped. */
 static tutti_status explain_skip(const tutti_trainer *trainer)
 {
 	if (trainer->skipped_param < 0)
-		return train_fail(
-			TUTTI_OK,
-			"Step %llu was skipped: the norm of the gradients over the items, or "
-			"what they are divided by, is no finite f32.",
-			(unsigned long long)trainer->steps);
+		return train_fail(TUTTI_OK,
+				  "Step %llu was skipped: the gradients' norm, or the number they "
+				  "are divided by, is not a finite f32.",
+				  (unsigned long long)trainer->steps);
 	return train_fail(TUTTI_OK,
 			  "Step %llu was skipped on %s: the gradient of parameter '%s' has "
 			  "an infinity or NaN.",
 			  (unsigned long long)trainer->steps,
-			  is_alone(trainer) ? "this rank" : "all ranks",
+			  is_local_sgd(trainer) ? "this rank" : "all ranks",
 			  trainer->model.params[trainer->skipped_param].name);
 }
 
@@ -231,49 +232,50 @@ static bool is_time(const tutti_trainer *trainer, int every)
 	return every > 0 && trainer->steps % (uint64_t)every == 0;
 }
 
-/* Ranks average when none of them has left out anything; else all hear of it. */
+/* Ranks average if none of them has missed a hook or failed; otherwise all return that failure. */
 static tutti_status average_together(tutti_trainer *trainer)
 {
-	struct ballot *ballots = trainer->ballots;
+	struct step_report *reports = trainer->reports;
 
-	ballots[trainer->rank].missing = trainer->missed;
-	ballots[trainer->rank].status = trainer->missed_status;
+	reports[trainer->rank].missing = trainer->missed;
+	reports[trainer->rank].status = trainer->missed_status;
 	trainer->missed = -1;
 	trainer->missed_status = TUTTI_OK;
-	TRY(trainer_all_gather(trainer, ballots, sizeof *ballots));
+	TRY(trainer_all_gather(trainer, reports, sizeof *reports));
 	for (int r = 0; r < trainer->size; r++) {
-		if (ballots[r].missing >= 0)
-			return never_finished(trainer, r, ballots[r].missing,
-					      "a step since ranks averaged, so they do not now");
-		if (ballots[r].status != TUTTI_OK)
-			return train_fail((tutti_status)ballots[r].status,
-					  "Rank %d could not make the optimizer's state in a step "
-					  "since ranks averaged, so they do not now.",
+		if (reports[r].missing >= 0)
+			return never_finished(
+				trainer, r, reports[r].missing,
+				"a step since the last average, so ranks do not average");
+		if (reports[r].status != TUTTI_OK)
+			return train_fail((tutti_status)reports[r].status,
+					  "Rank %d could not make its optimizer state in a step "
+					  "since the last average, so ranks do not average.",
 					  r);
 	}
-	TRY(average(trainer));
-	trainer->is_apart = false;
+	TRY(local_sgd_average(trainer));
+	trainer->needs_average = false;
 	return TUTTI_OK;
 }
 
-tutti_status step_at_times(tutti_trainer *trainer)
+tutti_status step_run_scheduled(tutti_trainer *trainer)
 {
 	trainer->owes_update = false;
-	if (is_alone(trainer) && is_time(trainer, trainer->config.local_sgd_steps))
+	if (is_local_sgd(trainer) && is_time(trainer, trainer->config.local_sgd_steps))
 		TRY(average_together(trainer));
 	if (is_time(trainer, trainer->config.check_replicas_every) &&
-	    !(is_alone(trainer) && !is_time(trainer, trainer->config.local_sgd_steps)))
+	    !(is_local_sgd(trainer) && !is_time(trainer, trainer->config.local_sgd_steps)))
 		TRY(tutti_check_replicas(trainer));
 	return TUTTI_OK;
 }
 
-/* Authors who call no units read their parameters whenever they like. */
-static tutti_status settle(tutti_trainer *trainer)
+/* An author who calls no units may read parameters at any time. */
+static tutti_status wait_for_values(tutti_trainer *trainer)
 {
 	if (!trainer->units_ran)
 		return publish_wait_all(trainer);
 	for (int b = 0; b < trainer->layout.span_count; b++)
-		if (trainer->blocks[b].span->has_extern)
+		if (trainer->buckets[b].span->has_extern)
 			TRY(publish_wait(trainer, b));
 	return TUTTI_OK;
 }
@@ -287,20 +289,20 @@ tutti_status tutti_step(tutti_trainer *trainer, const tutti_optimizer *groups, i
 	info = info ? info : &own;
 	TRY(check_step(trainer, "tutti_step"));
 	TRY(optimizer_check(trainer, groups, num_groups));
-	struct first_failure first = {0};
+	struct train_failure first = {0};
 	uint64_t before = trainer->steps;
-	train_note(&first, finish(trainer, optimizer_prepare(trainer, groups), info, &factor));
+	failure_note(&first, finish(trainer, optimizer_prepare(trainer, groups), info, &factor));
 	if (trainer->steps == before)
-		return train_first(&first);
+		return failure_return(&first);
 	if (first.status == TUTTI_OK && !info->skipped) {
 		trainer->updates++;
-		if (info->items > 0) /* who trains alone may have had none */
-			train_note(&first, optimizer_update(trainer, groups, factor));
-		train_note(&first, settle(trainer));
+		if (info->items > 0) /* with local SGD a rank may have none */
+			failure_note(&first, optimizer_update(trainer, groups, factor));
+		failure_note(&first, wait_for_values(trainer));
 	}
-	train_note(&first, step_at_times(trainer));
+	failure_note(&first, step_run_scheduled(trainer));
 	if (first.status != TUTTI_OK)
-		return train_first(&first);
+		return failure_return(&first);
 	return info->skipped ? explain_skip(trainer) : TUTTI_OK;
 }
 
@@ -311,16 +313,16 @@ tutti_status tutti_grads_finish(tutti_trainer *trainer, tutti_step_info *info)
 
 	info = info ? info : &own;
 	TRY(check_step(trainer, "tutti_grads_finish"));
-	struct first_failure first = {0};
+	struct train_failure first = {0};
 	uint64_t before = trainer->steps;
-	train_note(&first, finish(trainer, TUTTI_OK, info, &factor));
+	failure_note(&first, finish(trainer, TUTTI_OK, info, &factor));
 	if (trainer->steps == before)
-		return train_first(&first);
+		return failure_return(&first);
 	if (first.status == TUTTI_OK)
 		optimizer_scale(trainer, factor);
 	trainer->owes_update = first.status == TUTTI_OK && !info->skipped;
 	if (trainer->owes_update)
 		return TUTTI_OK;
-	train_note(&first, step_at_times(trainer));
-	return first.status == TUTTI_OK ? explain_skip(trainer) : train_first(&first);
+	failure_note(&first, step_run_scheduled(trainer));
+	return first.status == TUTTI_OK ? explain_skip(trainer) : failure_return(&first);
 }

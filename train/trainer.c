@@ -1,42 +1,22 @@
-/* Making and unmaking a trainer. */
-#include "train/explain.h"
-#include "train/gather.h"
-#include "train/memory.h"
-#include "train/norm.h"
-#include "train/reduce.h"
-#include "train/saving.h"
-#include "train/step.h"
-#include "train/together.h"
+/* tutti_trainer_create and tutti_trainer_destroy. */
+#include "train/trainer.h"
+
+#include "train/base/train_error.h"
+#include "train/checkpoint/checkpoint.h"
+#include "train/model/memory_need.h"
+#include "train/optimizer/optimizer.h"
+#include "train/precision/loss_scale.h"
+#include "train/state/pieces.h"
+#include "train/state/trainer_collectives.h"
+#include "train/state/trainer_memory.h"
+#include "train/state/trainer_state.h"
+#include "train/strategies/strategies.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-double seconds_now(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-tutti_status trainer_check(const tutti_trainer *trainer, const char *function)
-{
-	if (!trainer)
-		return train_fail(TUTTI_ERR_INVALID, "%s needs a trainer, not NULL.", function);
-	return TUTTI_OK;
-}
-
-tutti_status trainer_check_param(const tutti_trainer *trainer, const char *function, int param)
-{
-	TRY(trainer_check(trainer, function));
-	if (param < 0 || param >= trainer->model.param_count)
-		return train_fail(TUTTI_ERR_INVALID, "%s: there is no parameter %d among %d.",
-				  function, param, trainer->model.param_count);
-	return TUTTI_OK;
-}
-
-/* Until the first plan is seen: forward in the order of registration, and backward. */
-static void plan_units(struct events *plan, int units)
+/* The plan for the first micro-batch: forward in the order of registration, then backward. */
+static void plan_units(struct unit_events *plan, int units)
 {
 	plan->room = 2 * units;
 	for (int u = 0; u < units; u++)
@@ -53,26 +33,25 @@ static tutti_status make_tables(tutti_trainer *trainer, const tutti_model *model
 	if (trainer->config.offload_dir) {
 		trainer->offload_dir = strdup(trainer->config.offload_dir);
 		if (!trainer->offload_dir)
-			return train_fail(TUTTI_ERR_MEMORY,
-					  "There is no memory for a trainer's tables.");
+			return train_no_memory("a trainer's tables");
 		trainer->config.offload_dir = trainer->offload_dir;
 	}
 	trainer->tensors = calloc(params + 1, sizeof *trainer->tensors);
 	trainer->units = calloc(units + 1, sizeof *trainer->units);
-	trainer->ballots = calloc((size_t)trainer->size, sizeof *trainer->ballots);
+	trainer->reports = calloc((size_t)trainer->size, sizeof *trainer->reports);
 	trainer->step_events = calloc((size_t)trainer->size, sizeof *trainer->step_events);
 	trainer->plan.list = malloc((2 * units + 1) * sizeof *trainer->plan.list);
-	if (!trainer->tensors || !trainer->units || !trainer->ballots || !trainer->step_events ||
+	if (!trainer->tensors || !trainer->units || !trainer->reports || !trainer->step_events ||
 	    !trainer->plan.list)
-		return train_fail(TUTTI_ERR_MEMORY, "There is no memory for a trainer's tables.");
+		return train_no_memory("a trainer's tables");
 	for (size_t p = 0; p < params; p++)
 		trainer->tensors[p].optimizer = -1;
 	plan_units(&trainer->plan, model->unit_count);
 	return TUTTI_OK;
 }
 
-/* Communicators of the trainer's own, so that gathers, reductions and the caller's calls overlap.
- */
+/* Makes the trainer's own communicators, so that gathers, reductions and the caller's calls
+ * overlap. */
 static tutti_status split(tutti_trainer *trainer)
 {
 	tutti_config config;
@@ -92,7 +71,7 @@ static tutti_status split(tutti_trainer *trainer)
 				&trainer->replicas);
 }
 
-/* Our own parameters are zero on every rank until they are initialised. */
+/* Parameters of the trainer's own memory are zero on every rank until they are initialised. */
 static tutti_status broadcast_values(tutti_trainer *trainer)
 {
 	for (int p = 0; p < trainer->model.param_count; p++)
@@ -116,34 +95,34 @@ static tutti_status check_memory(tutti_trainer *trainer)
 	trainer->stats.grad_bytes = needed.grad_bytes;
 	trainer->held_bytes = needed.param_bytes + needed.grad_bytes + needed.optimizer_bytes;
 	trainer->planned_bytes = trainer->held_bytes + needed.gathered_peak_bytes;
-	return TUTTI_OK; /* the optimizer's are counted when they are made */
+	return TUTTI_OK; /* optimizer state counts when it is made */
 }
 
-/* Ranks differ in what they need where shards do; they fail together. */
+/* Ranks need different numbers of bytes if shards differ. They fail together. */
 static tutti_status agree_on_memory(tutti_trainer *trainer)
 {
 	tutti_status status = check_memory(trainer);
-	struct kept_error why = train_keep_error();
+	struct train_failure why = failure_of(status);
 	double told[2] = {status != TUTTI_OK, (double)trainer->planned_bytes};
 
 	TRY(trainer_all_reduce(trainer, told, 2, TUTTI_MAX));
 	size_t more = (size_t)told[1] - trainer->planned_bytes;
 	trainer->planned_bytes += more;
-	if (trainer->layout.by_unit) /* what it needs beside the plan all need, and fail together */
+	if (trainer->layout
+		    .by_unit) /* beyond the plan all ranks make the same slots, and fail together */
 		trainer->held_bytes += more;
 	if (status != TUTTI_OK)
-		return tutti_set_error(status, why.sentence);
+		return failure_return(&why);
 	if (told[0] > 0)
-		return train_fail(
-			TUTTI_ERR_MEMORY,
-			"Another rank, whose shards are a little larger, needs more than the "
-			"memory_limit of %zu bytes.",
-			trainer->config.memory_limit);
+		return train_fail(TUTTI_ERR_MEMORY,
+				  "Another rank, with slightly larger shards, needs more than the "
+				  "memory_limit of %zu bytes.",
+				  trainer->config.memory_limit);
 	return TUTTI_OK;
 }
 
-/* Shard groups are ranks that follow each other: where they are to be nodes, nodes are to be that,
- * and of one size. */
+/* A shard group is a row of ranks. If it is to be a node, all nodes have the same number of ranks,
+ * in a row. */
 static tutti_status check_nodes(tutti_trainer *trainer, int node)
 {
 	double ends[2] = {node, -node};
@@ -153,17 +132,16 @@ static tutti_status check_nodes(tutti_trainer *trainer, int node)
 	TRY(trainer_all_reduce(trainer, ends, 2, TUTTI_MIN));
 	if (ends[0] != -ends[1])
 		return train_fail(TUTTI_ERR_INVALID,
-				  "TUTTI_HSDP without shard_size takes the ranks of a node for a "
-				  "shard group, but nodes have from %d to %d of them: set it.",
+				  "TUTTI_HSDP without shard_size makes the ranks of a node a shard "
+				  "group, but nodes have from %d to %d ranks: set shard_size.",
 				  (int)ends[0], (int)-ends[1]);
 	double is_apart = trainer->rank % node != tutti_local_rank(trainer->comm);
 	TRY(trainer_all_reduce(trainer, &is_apart, 1, TUTTI_MAX));
 	if (is_apart > 0)
-		return train_fail(
-			TUTTI_ERR_INVALID,
-			"TUTTI_HSDP without shard_size takes the ranks of a node for a "
-			"shard group, but they do not follow each other: start ranks node by "
-			"node (srun --distribution=block), or set shard_size.");
+		return train_fail(TUTTI_ERR_INVALID,
+				  "TUTTI_HSDP without shard_size makes the ranks of a node a shard "
+				  "group, but a node's ranks are not in a row: start ranks node by "
+				  "node (srun --distribution=block), or set shard_size.");
 	return TUTTI_OK;
 }
 
@@ -180,23 +158,23 @@ static tutti_status plan_memory(tutti_trainer *trainer, int node)
 	return norm_create(trainer);
 }
 
-/* What one rank alone can fail at, all fail at. */
+/* If one rank fails, all fail. */
 static tutti_status build(tutti_trainer *trainer, const tutti_model *model)
 {
 	int node = tutti_local_size(trainer->comm);
 
-	TRY(together(trainer, make_tables(trainer, model)));
+	TRY(trainer_agree(trainer, make_tables(trainer, model)));
 	TRY(compare_models(trainer));
 	TRY(check_nodes(trainer, node));
-	TRY(together(trainer, plan_memory(trainer, node)));
+	TRY(trainer_agree(trainer, plan_memory(trainer, node)));
 	TRY(agree_on_memory(trainer));
 	TRY(split(trainer));
 	TRY(memory_place(trainer));
-	TRY(together(trainer, pieces_make(trainer)));
-	scale_create(trainer);
+	TRY(trainer_agree(trainer, pieces_make(trainer)));
+	loss_scale_init(&trainer->scale, &trainer->config);
 	trainer->skipped_param = trainer->missed = -1;
 	TRY(broadcast_values(trainer));
-	pieces_widen(trainer); /* master copies begin with the values that all have */
+	pieces_widen(trainer); /* master copies begin with the broadcast values */
 	return TUTTI_OK;
 }
 
@@ -227,15 +205,15 @@ tutti_status tutti_trainer_create(tutti_trainer **trainer, tutti_model *model, t
 	tutti_status local = check_arguments(trainer, model, config);
 	tutti_trainer *made = local == TUTTI_OK ? malloc(sizeof *made) : NULL;
 	if (local == TUTTI_OK && !made)
-		local = train_fail(TUTTI_ERR_MEMORY, "There is no memory for a trainer.");
+		local = train_no_memory("a trainer");
 	if (!made)
-		return together(&first, local);
+		return trainer_agree(&first, local);
 	*made = first;
 	tutti_status status = build(made, model);
 	if (status != TUTTI_OK) {
-		struct kept_error why = train_keep_error();
+		struct train_failure why = failure_of(status);
 		tutti_trainer_destroy(made);
-		return tutti_set_error(status, why.sentence);
+		return failure_return(&why);
 	}
 	*trainer = made;
 	return TUTTI_OK;
@@ -245,12 +223,12 @@ void tutti_trainer_destroy(tutti_trainer *trainer)
 {
 	if (!trainer)
 		return;
-	saving_drop(trainer);
-	if (trainer->step != STEP_CLOSED) /* nobody may come any more to what is under way */
+	checkpoint_abandon(trainer);
+	if (trainer->step != STEP_CLOSED) /* other ranks may never join what is in flight */
 		trainer_abort(trainer);
 	if (trainer->flight_count > 0)
 		grads_wait(trainer);
-	if (trainer->pieces) { /* before there are any nothing is under way */
+	if (trainer->pieces) { /* without pieces nothing is in flight */
 		publish_wait_all(trainer);
 		params_drop(trainer);
 	}
@@ -261,7 +239,7 @@ void tutti_trainer_destroy(tutti_trainer *trainer)
 	tutti_comm_destroy(trainer->replicas);
 	free(trainer->tensors);
 	free(trainer->units);
-	free(trainer->ballots);
+	free(trainer->reports);
 	free(trainer->shares);
 	free(trainer->step_events);
 	free(trainer->offload_dir);

@@ -49,9 +49,10 @@ static tutti_status check_op(const char *name, tutti_op op, tutti_dtype dtype)
 	return TUTTI_OK;
 }
 
-static tutti_status check_arguments(const struct call_args *a, enum collective pattern,
-				    const tutti_comm *comm, const tutti_call *call)
+tutti_status check_arguments(const struct call_args *a, const tutti_comm *comm,
+			     const tutti_call *call)
 {
+	enum collective pattern = collective_pattern(a->collective);
 	const char *name = collective_name(a->collective);
 
 	TRY(check_common(name, comm, a->count, a->dtype, call));
@@ -61,33 +62,6 @@ static tutti_status check_arguments(const struct call_args *a, enum collective p
 		return fail(TUTTI_ERR_INVALID, "%s: root %d is not in 0..%d", name, a->root,
 			    comm->size - 1);
 	return TUTTI_OK;
-}
-
-/* Whether check_arguments would find nothing, told by few instructions of what nearly every call
- * is: one that waits, outside groups, with a built-in op that all dtypes have. */
-static bool has_plain_arguments(const struct call_args *a, enum collective pattern,
-				const tutti_comm *comm, const tutti_call *call)
-{
-	size_t element = dtype_bytes(a->dtype), bytes;
-
-	if (call || !comm || atomic_load_explicit(&group_threads, memory_order_relaxed) ||
-	    !element || forks_is_orphan)
-		return false;
-	if (__builtin_mul_overflow(a->count, element * (size_t)comm->size, &bytes) ||
-	    bytes > PTRDIFF_MAX)
-		return false;
-	if (collective_reduces(pattern) && (unsigned)a->op >= (unsigned)TUTTI_BAND)
-		return false;
-	return !collective_has_root(pattern) || (unsigned)a->root < (unsigned)comm->size;
-}
-
-/* Buffers that only the root has are not looked at elsewhere. */
-static void forget_roots_buffer(struct call_args *a, enum collective pattern)
-{
-	if (pattern == COLL_REDUCE || pattern == COLL_GATHER)
-		a->recv = NULL;
-	else
-		a->send = pattern == COLL_BROADCAST ? a->recv : NULL;
 }
 
 /* ---- overlap --------------------------------------------------------------------------------- */
@@ -136,26 +110,7 @@ static bool is_in_place(const struct call_args *a, const tutti_comm *comm)
 		       block_of(a, comm, RECV_SIDE, own[RECV_SIDE]).first;
 }
 
-/* What nearly every call without counts is, told by few instructions: the buffers it uses are
- * there, and in place, or so far apart that nothing it may touch meets. */
-static bool are_plainly_right(const struct call_args *a, enum collective pattern,
-			      const tutti_comm *comm)
-{
-	uintptr_t s = (uintptr_t)a->send, r = (uintptr_t)a->recv;
-	size_t block = a->count * dtype_bytes(a->dtype), own = block * (size_t)comm->rank;
-
-	if (collective_has_root(pattern) && a->root != comm->rank) /* one is forgotten */
-		return s || r;
-	if (!s || !r)
-		return pattern == COLL_BARRIER;
-	if ((s < r ? r - s : s - r) >= block * (size_t)comm->size)
-		return true;
-	return pattern != COLL_ALL_TO_ALL &&
-	       s + (collective_has_blocks(pattern, SEND_SIDE) ? own : 0) ==
-		       r + (collective_has_blocks(pattern, RECV_SIDE) ? own : 0);
-}
-
-static tutti_status check_buffers(const struct call_args *a, const tutti_comm *comm)
+tutti_status check_buffers(const struct call_args *a, const tutti_comm *comm)
 {
 	const char *name = collective_name(a->collective);
 	size_t send = layout_extent(a, comm->rank, comm->size, SEND_SIDE);
@@ -184,10 +139,10 @@ static tutti_status check_buffers(const struct call_args *a, const tutti_comm *c
 static tutti_status pack(struct tutti_comm *comm, int side, const size_t *counts)
 {
 	size_t at = 0, n = (size_t)comm->size;
-	if (!comm->packed[side] && !(comm->packed[side] = calloc(n, sizeof(size_t))))
+	if (!comm->calls.packed[side] && !(comm->calls.packed[side] = calloc(n, sizeof(size_t))))
 		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for %zu offsets", comm->rank, n);
 	for (size_t i = 0; i < n; i++) {
-		comm->packed[side][i] = at;
+		comm->calls.packed[side][i] = at;
 		at += counts[i];
 	}
 	return TUTTI_OK;
@@ -212,7 +167,7 @@ static tutti_status check_side(struct call_args *a, int side, tutti_comm *comm)
 	}
 	if (!offsets) {
 		TRY(pack(comm, side, counts));
-		a->offsets[side] = comm->packed[side];
+		a->offsets[side] = comm->calls.packed[side];
 	}
 	if (a->collective != COLL_ALL_TO_ALLV)
 		a->count = sum;
@@ -221,7 +176,7 @@ static tutti_status check_side(struct call_args *a, int side, tutti_comm *comm)
 
 /* Where every rank has the same counts they came as those of the sending side, and are those of
  * both. */
-static tutti_status check_counts(struct call_args *a, tutti_comm *comm)
+tutti_status check_counts(struct call_args *a, tutti_comm *comm)
 {
 	TRY(check_side(a, SEND_SIDE, comm));
 	if (a->collective != COLL_ALL_TO_ALLV) {
@@ -235,36 +190,4 @@ static tutti_status check_counts(struct call_args *a, tutti_comm *comm)
 			 : fail(TUTTI_ERR_INVALID,
 				"%s: rank %d sends itself %zu elements and expects %zu",
 				collective_name(a->collective), comm->rank, out, in);
-}
-
-/* Entered before anything is packed: the offsets of a call that another thread is in lie in the
- * same place. */
-static tutti_status call_with_counts(struct call_args *a, tutti_comm *comm, const tutti_call *call)
-{
-	TRY(comm_enter(comm, collective_name(a->collective)));
-	tutti_status status = check_counts(a, comm);
-	if (status == TUTTI_OK)
-		status = check_buffers(a, comm);
-	if (status == TUTTI_OK)
-		status = comm_issue(comm, a, call);
-	if (status == TUTTI_ERR_MEMORY)
-		comm_lacks_memory(comm);
-	comm_leave(comm);
-	return status;
-}
-
-tutti_status check_and_call(struct call_args *a, tutti_comm *comm, const tutti_call *call)
-{
-	enum collective pattern = collective_pattern(a->collective);
-
-	last_error_clear();
-	if (!has_plain_arguments(a, pattern, comm, call))
-		TRY(check_arguments(a, pattern, comm, call));
-	if (collective_has_root(pattern) && comm->rank != a->root)
-		forget_roots_buffer(a, pattern);
-	if (collective_has_counts(a->collective))
-		return call_with_counts(a, comm, call);
-	if (!are_plainly_right(a, pattern, comm))
-		TRY(check_buffers(a, comm));
-	return comm_call(comm, a, call);
 }

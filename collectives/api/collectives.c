@@ -1,6 +1,88 @@
-/* The collectives of tutti.h: each puts its arguments into one form. What is common to them, and
- * what is checked, is in check.c. */
+/* The collectives of tutti.h: each puts its arguments into one form, and make_call checks them and
+ * makes the call, or adds it to the group that this thread has open. What nearly every call is, is
+ * told here by few instructions; check.c looks at the others and says what is wrong with them. */
 #include "collectives/api/check.h"
+#include "collectives/api/group.h"
+
+#include "collectives/plan/layout.h"
+#include "core/forks.h"
+#include "memory/dtype.h"
+
+/* Whether check_arguments would find nothing, told by few instructions of what nearly every call
+ * is: one that waits, outside groups, with a built-in op that all dtypes have. */
+static inline bool has_plain_arguments(const struct call_args *a, enum collective pattern,
+				       const tutti_comm *comm, const tutti_call *call)
+{
+	size_t element = dtype_bytes(a->dtype), bytes;
+
+	if (call || !comm || atomic_load_explicit(&group_threads, memory_order_relaxed) ||
+	    !element || forks_is_orphan)
+		return false;
+	if (__builtin_mul_overflow(a->count, element * (size_t)comm->size, &bytes) ||
+	    bytes > PTRDIFF_MAX)
+		return false;
+	if (collective_reduces(pattern) && (unsigned)a->op >= (unsigned)TUTTI_BAND)
+		return false;
+	return !collective_has_root(pattern) || (unsigned)a->root < (unsigned)comm->size;
+}
+
+/* What nearly every call without counts is, told by few instructions: the buffers it uses are
+ * there, and in place, or so far apart that nothing it may touch meets. */
+static bool are_plainly_right(const struct call_args *a, enum collective pattern,
+			      const tutti_comm *comm)
+{
+	uintptr_t s = (uintptr_t)a->send, r = (uintptr_t)a->recv;
+	size_t block = a->count * dtype_bytes(a->dtype), own = block * (size_t)comm->rank;
+
+	if (collective_has_root(pattern) && a->root != comm->rank) /* one is forgotten */
+		return s || r;
+	if (!s || !r)
+		return pattern == COLL_BARRIER;
+	if ((s < r ? r - s : s - r) >= block * (size_t)comm->size)
+		return true;
+	return pattern != COLL_ALL_TO_ALL &&
+	       s + (collective_has_blocks(pattern, SEND_SIDE) ? own : 0) ==
+		       r + (collective_has_blocks(pattern, RECV_SIDE) ? own : 0);
+}
+
+/* Buffers that only the root has are not looked at elsewhere. */
+static void forget_roots_buffer(struct call_args *a, enum collective pattern)
+{
+	if (pattern == COLL_REDUCE || pattern == COLL_GATHER)
+		a->recv = NULL;
+	else
+		a->send = pattern == COLL_BROADCAST ? a->recv : NULL;
+}
+
+/* The operands of a call that this thread has entered. */
+static tutti_status check_operands(struct call_args *a, enum collective pattern, tutti_comm *comm)
+{
+	if (collective_has_root(pattern) && comm->rank != a->root)
+		forget_roots_buffer(a, pattern);
+	if (collective_has_counts(a->collective))
+		TRY(check_counts(a, comm));
+	else if (are_plainly_right(a, pattern, comm))
+		return TUTTI_OK;
+	return check_buffers(a, comm);
+}
+
+static tutti_status make_call(struct call_args *a, tutti_comm *comm, const tutti_call *call)
+{
+	enum collective pattern = collective_pattern(a->collective);
+
+	last_error_clear();
+	if (!has_plain_arguments(a, pattern, comm, call))
+		TRY(check_arguments(a, comm, call));
+	TRY(comm_enter(comm, collective_name(a->collective)));
+	bool is_collected = group_is_open();
+	tutti_status status = check_operands(a, pattern, comm);
+	if (status == TUTTI_OK)
+		status = is_collected ? group_add_call(comm, a, call) : comm_call(comm, a, call);
+	if (__builtin_expect(status == TUTTI_ERR_MEMORY && !is_collected, 0))
+		comm_lacks_memory(comm);
+	comm_leave(comm);
+	return status;
+}
 
 tutti_status tutti_all_reduce(const void *send, void *recv, size_t count, tutti_dtype dtype,
 			      tutti_op op, tutti_comm *comm, const tutti_call *call)
@@ -11,7 +93,7 @@ tutti_status tutti_all_reduce(const void *send, void *recv, size_t count, tutti_
 				 .count = count,
 				 .send = send,
 				 .recv = recv};
-	return check_and_call(&args, comm, call);
+	return make_call(&args, comm, call);
 }
 
 tutti_status tutti_reduce(const void *send, void *recv, size_t count, tutti_dtype dtype,
@@ -24,7 +106,7 @@ tutti_status tutti_reduce(const void *send, void *recv, size_t count, tutti_dtyp
 				 .count = count,
 				 .send = send,
 				 .recv = recv};
-	return check_and_call(&args, comm, call);
+	return make_call(&args, comm, call);
 }
 
 tutti_status tutti_broadcast(const void *send, void *recv, size_t count, tutti_dtype dtype,
@@ -36,7 +118,7 @@ tutti_status tutti_broadcast(const void *send, void *recv, size_t count, tutti_d
 				 .count = count,
 				 .send = send,
 				 .recv = recv};
-	return check_and_call(&args, comm, call);
+	return make_call(&args, comm, call);
 }
 
 tutti_status tutti_all_gather(const void *send, void *recv, size_t count, tutti_dtype dtype,
@@ -47,7 +129,7 @@ tutti_status tutti_all_gather(const void *send, void *recv, size_t count, tutti_
 				 .count = count,
 				 .send = send,
 				 .recv = recv};
-	return check_and_call(&args, comm, call);
+	return make_call(&args, comm, call);
 }
 
 tutti_status tutti_reduce_scatter(const void *send, void *recv, size_t count, tutti_dtype dtype,
@@ -59,7 +141,7 @@ tutti_status tutti_reduce_scatter(const void *send, void *recv, size_t count, tu
 				 .count = count,
 				 .send = send,
 				 .recv = recv};
-	return check_and_call(&args, comm, call);
+	return make_call(&args, comm, call);
 }
 
 tutti_status tutti_gather(const void *send, void *recv, size_t count, tutti_dtype dtype, int root,
@@ -71,7 +153,7 @@ tutti_status tutti_gather(const void *send, void *recv, size_t count, tutti_dtyp
 				 .count = count,
 				 .send = send,
 				 .recv = recv};
-	return check_and_call(&args, comm, call);
+	return make_call(&args, comm, call);
 }
 
 tutti_status tutti_scatter(const void *send, void *recv, size_t count, tutti_dtype dtype, int root,
@@ -83,7 +165,7 @@ tutti_status tutti_scatter(const void *send, void *recv, size_t count, tutti_dty
 				 .count = count,
 				 .send = send,
 				 .recv = recv};
-	return check_and_call(&args, comm, call);
+	return make_call(&args, comm, call);
 }
 
 tutti_status tutti_all_to_all(const void *send, void *recv, size_t count, tutti_dtype dtype,
@@ -94,7 +176,7 @@ tutti_status tutti_all_to_all(const void *send, void *recv, size_t count, tutti_
 				 .count = count,
 				 .send = send,
 				 .recv = recv};
-	return check_and_call(&args, comm, call);
+	return make_call(&args, comm, call);
 }
 
 tutti_status tutti_all_gatherv(const void *send, void *recv, const size_t *counts,
@@ -107,7 +189,7 @@ tutti_status tutti_all_gatherv(const void *send, void *recv, const size_t *count
 				 .offsets = {offsets},
 				 .send = send,
 				 .recv = recv};
-	return check_and_call(&args, comm, call);
+	return make_call(&args, comm, call);
 }
 
 tutti_status tutti_reduce_scatterv(const void *send, void *recv, const size_t *counts,
@@ -121,7 +203,7 @@ tutti_status tutti_reduce_scatterv(const void *send, void *recv, const size_t *c
 				 .offsets = {offsets},
 				 .send = send,
 				 .recv = recv};
-	return check_and_call(&args, comm, call);
+	return make_call(&args, comm, call);
 }
 
 tutti_status tutti_gatherv(const void *send, void *recv, const size_t *counts,
@@ -135,7 +217,7 @@ tutti_status tutti_gatherv(const void *send, void *recv, const size_t *counts,
 				 .offsets = {offsets},
 				 .send = send,
 				 .recv = recv};
-	return check_and_call(&args, comm, call);
+	return make_call(&args, comm, call);
 }
 
 tutti_status tutti_scatterv(const void *send, void *recv, const size_t *counts,
@@ -149,7 +231,7 @@ tutti_status tutti_scatterv(const void *send, void *recv, const size_t *counts,
 				 .offsets = {offsets},
 				 .send = send,
 				 .recv = recv};
-	return check_and_call(&args, comm, call);
+	return make_call(&args, comm, call);
 }
 
 tutti_status tutti_all_to_allv(const void *send, const size_t *send_counts,
@@ -163,11 +245,11 @@ tutti_status tutti_all_to_allv(const void *send, const size_t *send_counts,
 				 .offsets = {send_offsets, recv_offsets},
 				 .send = send,
 				 .recv = recv};
-	return check_and_call(&args, comm, call);
+	return make_call(&args, comm, call);
 }
 
 tutti_status tutti_barrier(tutti_comm *comm, const tutti_call *call)
 {
 	struct call_args args = {.collective = COLL_BARRIER, .dtype = TUTTI_U8, .op = TUTTI_BOR};
-	return check_and_call(&args, comm, call);
+	return make_call(&args, comm, call);
 }

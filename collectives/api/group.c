@@ -1,5 +1,6 @@
 /* tutti_group_begin and _end: what is collected in between, and how it becomes one work. */
 #include "collectives/api/group.h"
+#include "collectives/engine/run.h"
 
 #include "collectives/engine/job.h"
 #include "core/forks.h"
@@ -18,14 +19,14 @@ struct collected {
 };
 
 /* What a thread has collected. */
-struct batch {
+struct call_batch {
 	int depth;
 	struct collected *members;
 	size_t count, room;
 	struct kept_error error; /* the first of a member                                  */
 };
 
-static _Thread_local struct batch *open_batch;
+static _Thread_local struct call_batch *open_batch;
 atomic_int group_threads;
 
 bool group_is_mine(void)
@@ -39,11 +40,19 @@ void group_note_errors(void)
 		fail_keep(&open_batch->error);
 }
 
+tutti_status group_refuse(const char *name)
+{
+	if (!group_is_open())
+		return TUTTI_OK;
+	return fail(TUTTI_ERR_INVALID, "%s: a group is open on this thread: end the group first",
+		    name);
+}
+
 /* ---- collecting ----------------------------------------------------------------------------- */
 
 /* The next member; it counts once it is complete. */
-static tutti_status new_collected(struct batch *b, struct tutti_comm *comm, const tutti_call *call,
-				  struct collected **m)
+static tutti_status new_collected(struct call_batch *b, struct tutti_comm *comm,
+				  const tutti_call *call, struct collected **m)
 {
 	if (b->count == GROUP_CALLS_MAX)
 		return fail(TUTTI_ERR_INVALID, "a group has at most %d calls: end it earlier",
@@ -89,9 +98,7 @@ tutti_status group_add_call(struct tutti_comm *comm, const struct call_args *arg
 {
 	struct collected *m = NULL;
 	group_note_errors();
-	if (args->collective >= COLL_SPLIT)
-		return fail(TUTTI_ERR_INVALID, "%s is not possible inside a group",
-			    collective_name(args->collective));
+	TRY(comm_check_call(comm, args));
 	TRY(new_collected(open_batch, comm, call, &m));
 	m->args = *args;
 	TRY(copy_tables(m));
@@ -117,7 +124,7 @@ tutti_status group_add_message(struct tutti_comm *comm, const struct job_spec *s
 
 /* More works than may else be under way: a call that waits for room would keep those behind it,
  * which it may need, from starting. */
-static void widen(const struct batch *b, int by)
+static void widen(const struct call_batch *b, int by)
 {
 	for (size_t i = 0; i < b->count; i++) {
 		struct engine *e = b->members[i].comm->engine;
@@ -127,21 +134,31 @@ static void widen(const struct batch *b, int by)
 	}
 }
 
+static tutti_status start_collective(struct collected *m, const tutti_call *call)
+{
+	TRY(comm_enter(m->comm, collective_name(m->args.collective)));
+	tutti_status status = comm_call(m->comm, &m->args, call);
+	if (status == TUTTI_ERR_MEMORY)
+		comm_lacks_memory(m->comm);
+	comm_leave(m->comm);
+	return status;
+}
+
 static tutti_status start_member(struct collected *m, int timeout_ms, tutti_call *call)
 {
 	call->timeout_ms = m->timeout_ms ? m->timeout_ms : timeout_ms;
 	m->args.is_grouped = m->message.args.is_grouped = true;
 	if (m->message.p2p.side == P2P_NONE)
-		return comm_call(m->comm, &m->args, call);
+		return start_collective(m, call);
 	if (call->timeout_ms)
 		m->message.timeout_ms = call->timeout_ms;
 	m->message.done = call->done;
 	m->message.done_arg = call->done_arg;
-	return p2p_issue(m->comm, &m->message, call);
+	return comm_call_message(m->comm, &m->message, call);
 }
 
 /* One that cannot start does not keep the others from it: other ranks have started theirs. */
-static tutti_status start_all(struct batch *b, struct tutti_work *whole, int timeout_ms)
+static tutti_status start_all(struct call_batch *b, struct tutti_work *whole, int timeout_ms)
 {
 	tutti_status first = TUTTI_OK;
 	char why[ERROR_BYTES] = "";
@@ -167,7 +184,7 @@ static tutti_status start_all(struct batch *b, struct tutti_work *whole, int tim
 
 /* One call is its own group's work. It is issued like the others and only then waited for, since a
  * call of a group does not wait for room. */
-static tutti_status run_alone(struct batch *b, const tutti_call *call)
+static tutti_status run_alone(struct call_batch *b, const tutti_call *call)
 {
 	struct tutti_work *work;
 	tutti_call own = {.work = call->work, .done = call->done, .done_arg = call->done_arg};
@@ -181,7 +198,7 @@ static tutti_status run_alone(struct batch *b, const tutti_call *call)
 	return status == TUTTI_OK && waits ? work_wait(&work, 0) : status;
 }
 
-static tutti_status run(struct batch *b, const tutti_call *call)
+static tutti_status run(struct call_batch *b, const tutti_call *call)
 {
 	static const tutti_call none;
 	struct tutti_work *whole;
@@ -238,7 +255,7 @@ static tutti_status check_end(const tutti_call *call)
 	return TUTTI_OK;
 }
 
-static tutti_status end(struct batch *b, const tutti_call *call)
+static tutti_status end(struct call_batch *b, const tutti_call *call)
 {
 	TRY(forks_check("tutti_group_end"));
 	if (b->error.status != TUTTI_OK)
@@ -249,7 +266,7 @@ static tutti_status end(struct batch *b, const tutti_call *call)
 
 tutti_status tutti_group_end(const tutti_call *call)
 {
-	struct batch *b = open_batch;
+	struct call_batch *b = open_batch;
 
 	last_error_clear();
 	if (!b)

@@ -18,6 +18,8 @@ static inline bool group_is_open(void)
 	       group_is_mine();
 }
 
+/* INVALID while this thread is collecting: for a call that cannot be in a group. */
+tutti_status group_refuse(const char *name);
 /* The checks of a call that may be a member begin: what they find wrong is kept for group_end. */
 void group_note_errors(void);
 /* Collects a call whose checks have passed. What its arguments point to is copied, but for the

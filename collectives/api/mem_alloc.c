@@ -1,5 +1,6 @@
 /* tutti_mem_alloc: memory of the window where the ranks share one, else this process's own. */
-#include "collectives/comm/comm.h"
+#include "collectives/api/group.h"
+#include "collectives/engine/engine.h"
 
 #include "core/forks.h"
 
@@ -28,7 +29,7 @@ static void *map_zeroed(size_t bytes)
 	return p;
 }
 
-tutti_status private_alloc(void **ptr, size_t bytes)
+static tutti_status private_alloc(void **ptr, size_t bytes)
 {
 	struct private_block *b = malloc(sizeof *b);
 	void *p = b ? map_zeroed(bytes ? bytes : 1) : NULL;
@@ -46,7 +47,7 @@ tutti_status private_alloc(void **ptr, size_t bytes)
 }
 
 /* OK when it was ours; INVALID, without a sentence, when not. */
-tutti_status private_free(void *ptr)
+static tutti_status private_free(void *ptr)
 {
 	pthread_mutex_lock(&blocks_lock);
 	struct private_block **at = &blocks, *b;
@@ -62,11 +63,41 @@ tutti_status private_free(void *ptr)
 	return TUTTI_OK;
 }
 
-tutti_status tutti_mem_alloc(void **ptr, size_t bytes, tutti_comm *comm)
+static tutti_status start_alloc(struct tutti_comm *comm, size_t bytes, struct tutti_work **work)
+{
+	struct call_args args = {.collective = COLL_MEM_ALLOC, .dtype = TUTTI_U8, .count = bytes};
+	tutti_call call = {.work = work};
+
+	TRY(comm_enter(comm, "tutti_mem_alloc"));
+	tutti_status status = comm_call(comm, &args, &call);
+	if (status == TUTTI_ERR_MEMORY)
+		comm_lacks_memory(comm);
+	comm_leave(comm);
+	return status;
+}
+
+static tutti_status alloc_of_window(void **ptr, size_t bytes, struct tutti_comm *comm)
 {
 	struct tutti_work *work;
-	tutti_call call = {.work = &work};
 
+	TRY(start_alloc(comm, bytes, &work));
+	struct tutti_work *held = work;
+	work_retain(held);
+	tutti_status status = work_wait(&work, 0);
+	void *memory = work_memory(held);
+	work_release(held);
+	if (status != TUTTI_OK) {
+		window_mem_drop(memory);
+		return status;
+	}
+	if (comm->settings.env.huge_pages)
+		window_mem_enlarge(memory, bytes, comm->size);
+	*ptr = memory;
+	return TUTTI_OK;
+}
+
+tutti_status tutti_mem_alloc(void **ptr, size_t bytes, tutti_comm *comm)
+{
 	last_error_clear();
 	TRY(forks_check("tutti_mem_alloc"));
 	if (!ptr || !comm)
@@ -78,21 +109,9 @@ tutti_status tutti_mem_alloc(void **ptr, size_t bytes, tutti_comm *comm)
 		return fail(engine_status(comm->engine), "%s", engine_error(comm->engine));
 	if (!comm->window)
 		return private_alloc(ptr, bytes);
-	struct call_args args = {.collective = COLL_MEM_ALLOC, .dtype = TUTTI_U8, .count = bytes};
-	TRY(comm_call(comm, &args, &call));
-	struct tutti_work *held = work;
-	work_retain(held);
-	tutti_status status = work_wait(&work, 0);
-	void *memory = work_memory(held);
-	work_release(held);
-	if (status != TUTTI_OK) {
-		window_mem_drop(memory);
-		return status;
-	}
-	if (comm->env.huge_pages)
-		window_mem_enlarge(memory, bytes, comm->size);
-	*ptr = memory;
-	return TUTTI_OK;
+	group_note_errors();
+	TRY(group_refuse("tutti_mem_alloc"));
+	return alloc_of_window(ptr, bytes, comm);
 }
 
 tutti_status tutti_mem_free(void *ptr)

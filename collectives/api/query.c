@@ -1,5 +1,6 @@
 /* Handles and queries of tutti.h: what may be called from any thread at any time. */
 #include "collectives/comm/comm.h"
+#include "collectives/engine/engine.h"
 
 #include "core/crc32c.h"
 #include "core/forks.h"
@@ -48,32 +49,6 @@ void tutti_work_release(tutti_work **work)
 	*work = NULL;
 }
 
-tutti_status tutti_comm_abort(tutti_comm *comm)
-{
-	last_error_clear();
-	if (!comm)
-		return fail(TUTTI_ERR_INVALID, "tutti_comm_abort: comm is NULL");
-	TRY(forks_check("tutti_comm_abort"));
-	char text[80];
-	/* Before the failure is there: who hears of it may begin to recover. */
-	atomic_fetch_add(&comm->aborts, 1);
-	snprintf(text, sizeof text, "tutti_comm_abort was called on rank %d", comm->rank);
-	engine_abort(comm->engine, text);
-	return TUTTI_OK;
-}
-
-tutti_status tutti_comm_config(const tutti_comm *comm, tutti_config *config)
-{
-	last_error_clear();
-	if (!comm || !config)
-		return fail(TUTTI_ERR_INVALID, "tutti_comm_config: %s is NULL",
-			    comm ? "config" : "comm");
-	*config = (tutti_config){.transports = comm->filter,
-				 .timeout_ms = comm->timeout_ms,
-				 .deterministic = comm->deterministic};
-	return TUTTI_OK;
-}
-
 int tutti_rank(const tutti_comm *comm)
 {
 	return comm ? comm->rank : -1;
@@ -86,22 +61,22 @@ int tutti_size(const tutti_comm *comm)
 
 int tutti_local_rank(const tutti_comm *comm)
 {
-	return comm ? comm->local_rank : -1;
+	return comm ? comm->place.local_rank : -1;
 }
 
 int tutti_local_size(const tutti_comm *comm)
 {
-	return comm ? comm->local_size : -1;
+	return comm ? comm->place.local_size : -1;
 }
 
 int tutti_node_rank(const tutti_comm *comm)
 {
-	return comm ? comm->node_rank : -1;
+	return comm ? comm->place.node_rank : -1;
 }
 
 int tutti_num_nodes(const tutti_comm *comm)
 {
-	return comm ? comm->num_nodes : -1;
+	return comm ? comm->place.num_nodes : -1;
 }
 
 /* A communicator that was not made from another is its own parent. */
@@ -109,7 +84,7 @@ int tutti_parent_rank(const tutti_comm *comm, int rank)
 {
 	if (!comm || rank < 0 || rank >= comm->size)
 		return -1;
-	return comm->parent_ranks ? comm->parent_ranks[rank] : rank;
+	return comm->parent.ranks ? comm->parent.ranks[rank] : rank;
 }
 
 tutti_status tutti_comm_status(const tutti_comm *comm)
@@ -129,7 +104,7 @@ int tutti_comm_failed(const tutti_comm *comm, int *ranks, int max)
 
 uint64_t tutti_comm_sequence(const tutti_comm *comm)
 {
-	return comm ? atomic_load_explicit(&((tutti_comm *)(uintptr_t)comm)->sequence,
+	return comm ? atomic_load_explicit(&((tutti_comm *)(uintptr_t)comm)->calls.sequence,
 					   memory_order_relaxed)
 		    : 0;
 }

@@ -1,8 +1,7 @@
 /* tutti_comm_agree: one verdict for all ranks that live, also on a communicator that has failed. */
-#include "collectives/comm/comm.h"
-#include "collectives/api/group.h"
+#include "collectives/comm/recovery.h"
+#include "collectives/window/window.h"
 
-#include "core/forks.h"
 #include "core/cancel.h"
 
 #include <stdlib.h>
@@ -10,13 +9,13 @@
 static bool is_aborted_again(void *arg)
 {
 	struct tutti_comm *comm = arg;
-	return atomic_load(&comm->aborts) != comm->aborts_before;
+	return atomic_load(&comm->recovery.aborts) != comm->recovery.aborts_before;
 }
 
 tutti_status comm_enter_recovery(struct tutti_comm *comm, const char *name)
 {
 	TRY(comm_enter(comm, name));
-	comm->aborts_before = atomic_load(&comm->aborts);
+	comm->recovery.aborts_before = atomic_load(&comm->recovery.aborts);
 	cancel_begin(is_aborted_again, comm);
 	return TUTTI_OK;
 }
@@ -24,7 +23,7 @@ tutti_status comm_enter_recovery(struct tutti_comm *comm, const char *name)
 void comm_leave_recovery(struct tutti_comm *comm)
 {
 	cancel_end();
-	consensus_leave(comm->consensus);
+	consensus_leave(comm->recovery.consensus);
 	comm_leave(comm);
 }
 
@@ -37,10 +36,10 @@ static bool has_ended(void *arg, int rank)
 tutti_status comm_ask(struct tutti_comm *comm, struct consensus_question *question, uint32_t which,
 		      uint8_t *marks, void *records)
 {
-	question->number = CONSENSUS_NUMBER(comm->consensus_calls, which);
+	question->number = CONSENSUS_NUMBER(comm->recovery.calls, which);
 	question->has_ended = has_ended;
 	question->arg = comm;
-	return consensus_ask(comm->consensus, question, marks, records);
+	return consensus_ask(comm->recovery.consensus, question, marks, records);
 }
 
 static tutti_status agree(struct tutti_comm *comm, int *flag, uint8_t *marks, int32_t *flags)
@@ -51,7 +50,7 @@ static tutti_status agree(struct tutti_comm *comm, int *flag, uint8_t *marks, in
 	struct consensus_question question = {
 		.name = "tutti_comm_agree", .record = &own, .record_bytes = sizeof own};
 
-	comm->consensus_calls++;
+	comm->recovery.calls++;
 	TRY(comm_ask(comm, &question, CALL_AGREE, marks, flags));
 	for (int r = 0; r < comm->size; r++) {
 		if (marks[r] != MARK_MEMBER) {
@@ -71,15 +70,8 @@ static tutti_status agree(struct tutti_comm *comm, int *flag, uint8_t *marks, in
 		    taking_part, comm->size);
 }
 
-tutti_status tutti_comm_agree(tutti_comm *comm, int *flag)
+tutti_status comm_agree(struct tutti_comm *comm, int *flag)
 {
-	last_error_clear();
-	TRY(forks_check("tutti_comm_agree"));
-	if (!comm || !flag)
-		return fail(TUTTI_ERR_INVALID, "tutti_comm_agree: %s is NULL",
-			    comm ? "flag" : "comm");
-	if (group_is_open())
-		return fail(TUTTI_ERR_INVALID, "tutti_comm_agree: a group is open on this thread");
 	TRY(comm_enter_recovery(comm, "tutti_comm_agree"));
 	uint8_t *marks = calloc((size_t)comm->size, 1);
 	int32_t *flags = calloc((size_t)comm->size, sizeof *flags);

@@ -2,6 +2,7 @@
  * whether all can go on, and if not, why. tutti_init's ranks, and those of a job that grows. */
 #include "collectives/comm/arrive.h"
 #include "collectives/comm/measure.h"
+#include "collectives/engine/engine.h"
 
 #include "core/clock.h"
 #include "core/log.h"
@@ -19,7 +20,7 @@ struct verdict {
 };
 
 /* What all ranks have, and the median of what they measured. */
-struct consensus {
+struct common_result {
 	bool windows, links;
 	struct links median;
 };
@@ -57,10 +58,10 @@ static tutti_status judge(struct tutti_comm *comm, struct verdict *all, tutti_st
 
 /* room: for as many links and doubles as there are ranks. */
 static void sum_up(const struct tutti_comm *comm, const struct verdict *all, struct links *room,
-		   struct consensus *c)
+		   struct common_result *c)
 {
 	size_t n = (size_t)comm->size;
-	*c = (struct consensus){true, true, links_default()};
+	*c = (struct common_result){true, true, links_default()};
 	for (int r = 0; r < comm->size; r++) {
 		c->windows &= all[r].has_window;
 		c->links &= all[r].has_links;
@@ -78,23 +79,23 @@ static tutti_status note_parents(struct tutti_comm *comm, const struct verdict *
 
 	for (size_t r = 0; r < n; r++)
 		any |= all[r].parent_rank >= 0;
-	if (!any || !comm->engine || comm->parent_ranks)
+	if (!any || !comm->engine || comm->parent.ranks)
 		return TUTTI_OK;
-	comm->parent_ranks = malloc(n * sizeof *comm->parent_ranks);
-	if (!comm->parent_ranks)
+	comm->parent.ranks = malloc(n * sizeof *comm->parent.ranks);
+	if (!comm->parent.ranks)
 		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for %zu ranks", comm->rank, n);
 	for (size_t r = 0; r < n; r++)
-		comm->parent_ranks[r] = all[r].parent_rank;
+		comm->parent.ranks[r] = all[r].parent_rank;
 	return TUTTI_OK;
 }
 
 static tutti_status agree(struct tutti_comm *comm, struct rendezvous *meeting, tutti_status status,
-			  struct consensus *consensus, uint64_t deadline)
+			  struct common_result *common, uint64_t deadline)
 {
 	struct verdict mine = {.status = (int32_t)status,
 			       .has_window = comm->window != NULL,
 			       .has_links = comm->has_links,
-			       .parent_rank = comm->parent_rank,
+			       .parent_rank = comm->parent.rank,
 			       .links = comm->select.links};
 	size_t n = (size_t)comm->size;
 	struct verdict *all = calloc(n, sizeof *all);
@@ -110,7 +111,7 @@ static tutti_status agree(struct tutti_comm *comm, struct rendezvous *meeting, t
 	if (met == TUTTI_OK)
 		met = judge(comm, all, status, mine.sentence);
 	if (met == TUTTI_OK) {
-		sum_up(comm, all, links, consensus);
+		sum_up(comm, all, links, common);
 		met = note_parents(comm, all);
 	}
 	free(all);
@@ -122,7 +123,7 @@ static tutti_status agree(struct tutti_comm *comm, struct rendezvous *meeting, t
 static tutti_status open_window(struct tutti_comm *comm, struct rendezvous *meeting,
 				uint64_t deadline)
 {
-	struct consensus all;
+	struct common_result all;
 
 	comm_open_window(comm, deadline, NULL, NULL);
 	TRY(agree(comm, meeting, TUTTI_OK, &all, deadline));
@@ -145,9 +146,9 @@ static tutti_status measure(struct tutti_comm *comm)
 static void keep_links(struct tutti_comm *comm, const struct links *agreed)
 {
 	char key[256];
-	if (comm->env.links && *comm->env.links && !comm->has_links && !comm->window &&
-	    comm->local_rank == 0)
-		links_append(agreed, comm->env.links, measure_key(comm, key, sizeof key));
+	if (comm->settings.env.links && *comm->settings.env.links && !comm->has_links &&
+	    !comm->window && comm->place.local_rank == 0)
+		links_append(agreed, comm->settings.env.links, measure_key(comm, key, sizeof key));
 	select_prepare(&comm->select, agreed);
 }
 
@@ -155,16 +156,16 @@ static void keep_links(struct tutti_comm *comm, const struct links *agreed)
 tutti_status arrive_describe(struct tutti_comm *comm, struct member *member)
 {
 	TRY(comm_describe(comm, member));
-	return comm->env.links ? links_check(comm->env.links) : TUTTI_OK;
+	return comm->settings.env.links ? links_check(comm->settings.env.links) : TUTTI_OK;
 }
 
 static tutti_status meet(struct tutti_comm *comm, struct rendezvous *meeting, uint64_t deadline)
 {
 	struct member mine, *all = calloc((size_t)comm->size, sizeof *all);
-	struct consensus unused;
+	struct common_result unused;
 	if (!all)
 		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory to join", comm->rank);
-	rendezvous_identity(meeting, comm->key, comm->id);
+	rendezvous_identity(meeting, comm->identity.key, comm->identity.id);
 	tutti_status status = arrive_describe(comm, &mine);
 	/* A rank that cannot go on says so in the first round, and why in the second. */
 	tutti_status agreed = agree(comm, meeting, status, &unused, deadline);
@@ -177,8 +178,8 @@ static tutti_status meet(struct tutti_comm *comm, struct rendezvous *meeting, ui
 	free(all);
 	TRY(agreed);
 	char key[256];
-	comm->has_links = comm->env.links && *comm->env.links &&
-			  links_read(&comm->select.links, comm->env.links,
+	comm->has_links = comm->settings.env.links && *comm->settings.env.links &&
+			  links_read(&comm->select.links, comm->settings.env.links,
 				     measure_key(comm, key, sizeof key));
 	return open_window(comm, meeting, deadline);
 }
@@ -199,12 +200,12 @@ static void leave(struct arrival *arrival)
 tutti_status comm_arrive(struct tutti_comm *comm, const struct job *job, int parent_rank,
 			 struct arrival *arrival)
 {
-	uint64_t deadline = deadline_after_ms(comm->timeout_ms);
-	struct consensus all;
+	uint64_t deadline = deadline_after_ms(comm->settings.timeout_ms);
+	struct common_result all;
 
 	*arrival = (struct arrival){NULL, deadline};
-	TRY(rendezvous_join(&arrival->meeting, job, &comm->env, deadline));
-	comm->parent_rank = parent_rank;
+	TRY(rendezvous_join(&arrival->meeting, job, &comm->settings.env, deadline));
+	comm->parent.rank = parent_rank;
 	tutti_status status = meet(comm, arrival->meeting, deadline);
 	if (status == TUTTI_OK) {
 		status = finish(comm, deadline);
@@ -222,16 +223,16 @@ tutti_status comm_arrive(struct tutti_comm *comm, const struct job *job, int par
 tutti_status comm_conclude(struct tutti_comm *comm, struct arrival *arrival, tutti_status verdict)
 {
 	char sentence[ERROR_BYTES];
-	struct consensus unused;
+	struct common_result unused;
 
 	if (!arrival->meeting)
 		return verdict;
 	snprintf(sentence, sizeof sentence, "%s", verdict == TUTTI_OK ? "" : last_error());
 	tutti_status status = TUTTI_OK;
-	if (comm->parent_ranks)
+	if (comm->parent.ranks)
 		status = agree(comm, arrival->meeting, verdict, &unused, arrival->deadline);
 	leave(arrival);
-	if (comm->parent_rank < 0)
+	if (comm->parent.rank < 0)
 		return status;
 	/* What these have decided stands, whoever has died since. */
 	if (status != TUTTI_OK)

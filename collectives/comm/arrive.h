@@ -2,7 +2,7 @@
 #ifndef COLLECTIVES_COMM_ARRIVE_H
 #define COLLECTIVES_COMM_ARRIVE_H
 
-#include "collectives/comm/comm.h"
+#include "collectives/comm/join.h"
 #include "rendezvous/rendezvous.h"
 
 /* The meeting of ranks that have arrived, until comm_conclude. */

@@ -1,6 +1,10 @@
 /* A communicator from its first byte to its last: made empty, described (describe.c), introduced to
  * the others (meet.c), then its engine is started. Only then others see it. */
-#include "collectives/comm/comm.h"
+#include "collectives/comm/join.h"
+#include "collectives/comm/plan_cache.h"
+#include "collectives/control/consensus.h"
+#include "collectives/engine/engine.h"
+#include "collectives/trace/recorder.h"
 
 #include "core/clock.h"
 #include "core/forks.h"
@@ -26,28 +30,30 @@ const char *comm_behind_name(const char *sentence, int rank)
 }
 
 /* Not the secret's: nobody needs it once the ranks have met. */
-static bool copy_texts(struct tutti_comm *comm, const char *filter)
+static bool copy_texts(struct comm_settings *settings, const char *filter)
 {
-	const char **texts[] = {&comm->env.transports, &comm->env.transport_plugin,
-				&comm->env.algo,       &comm->env.address,
-				&comm->env.host_id,    &comm->env.trace_dir};
+	struct env *env = &settings->env;
+	const char **texts[] = {&env->transports, &env->transport_plugin, &env->algo,
+				&env->address,    &env->host_id,          &env->trace_dir};
 	bool is_whole = true;
 
-	comm->env.secret = comm->env.secret_file = comm->env.log = comm->env.simd = NULL;
+	env->secret = env->secret_file = env->log = env->simd = NULL;
 	for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
 		const char *text = *texts[i];
 		*texts[i] = text ? strdup(text) : NULL;
 		is_whole &= !text || *texts[i];
 	}
-	comm->filter = filter ? strdup(filter) : NULL;
-	return is_whole && (!filter || comm->filter);
+	settings->filter = filter ? strdup(filter) : NULL;
+	return is_whole && (!filter || settings->filter);
 }
 
-static void free_texts(struct tutti_comm *comm)
+static void free_texts(struct comm_settings *settings)
 {
-	const char *texts[] = {
-		comm->env.transports, comm->env.transport_plugin, comm->env.algo, comm->env.address,
-		comm->env.host_id,    comm->env.trace_dir,        comm->filter};
+	const struct env *env = &settings->env;
+	const char *texts[] = {env->transports, env->transport_plugin, env->algo,
+			       env->address,    env->host_id,          env->trace_dir,
+			       settings->filter};
+
 	for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
 		free((void *)(uintptr_t)texts[i]);
 }
@@ -61,13 +67,14 @@ tutti_status comm_new(struct tutti_comm **out, const tutti_config *config, const
 	forks_watch();
 	comm->rank = rank;
 	comm->size = size;
-	comm->window_refusal = -1;
-	comm->local_size = comm->num_nodes = comm->ranks_on_host = 1;
-	comm->cores = wait_cores();
-	comm->env = *env;
-	comm->timeout_ms = config->timeout_ms ? config->timeout_ms : (int)env->timeout_ms;
-	comm->deterministic = config->deterministic;
-	if (!copy_texts(comm, config->transports ? config->transports : env->transports)) {
+	comm->reach.window_refusal = -1;
+	comm->place.local_size = comm->place.num_nodes = comm->place.ranks_on_host = 1;
+	comm->place.cores = wait_cores();
+	comm->settings.env = *env;
+	comm->settings.timeout_ms = config->timeout_ms ? config->timeout_ms : (int)env->timeout_ms;
+	comm->settings.deterministic = config->deterministic;
+	if (!copy_texts(&comm->settings,
+			config->transports ? config->transports : env->transports)) {
 		comm_free(comm);
 		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for a communicator", rank);
 	}
@@ -75,20 +82,27 @@ tutti_status comm_new(struct tutti_comm **out, const tutti_config *config, const
 	return TUTTI_OK;
 }
 
+tutti_config comm_config(const struct tutti_comm *comm)
+{
+	return (tutti_config){.transports = comm->settings.filter,
+			      .timeout_ms = comm->settings.timeout_ms,
+			      .deterministic = comm->settings.deterministic};
+}
+
 struct window_config comm_window_config(struct tutti_comm *comm)
 {
-	return (struct window_config){.rank = comm->rank,
-				      .size = comm->size,
-				      .comm_id = {comm->id[0], comm->id[1]},
-				      .window_bytes = (size_t)comm->env.window_bytes,
-				      .policy = wait_policy_on(comm->ranks_on_host, comm->cores),
-				      /* A part of the ranks does not see where the others are. */
-				      .spreads =
-					      comm->env.spread && comm->size >= comm->ranks_on_host,
-				      /* With more of them slots are as fast, or faster. */
-				      .read_bytes = comm->size == 2 ? (size_t)comm->env.read : 0,
-				      .cores = comm->cores,
-				      .refusal = &comm->window_refusal};
+	return (struct window_config){
+		.rank = comm->rank,
+		.size = comm->size,
+		.comm_id = {comm->identity.id[0], comm->identity.id[1]},
+		.window_bytes = (size_t)comm->settings.env.window_bytes,
+		.policy = wait_policy_on(comm->place.ranks_on_host, comm->place.cores),
+		/* A part of the ranks does not see where the others are. */
+		.spreads = comm->settings.env.spread && comm->size >= comm->place.ranks_on_host,
+		/* With more of them slots are as fast, or faster. */
+		.read_bytes = comm->size == 2 ? (size_t)comm->settings.env.read : 0,
+		.cores = comm->place.cores,
+		.refusal = &comm->reach.window_refusal};
 }
 
 void comm_open_window(struct tutti_comm *comm, uint64_t deadline_ns, bool (*is_over)(void *arg),
@@ -96,7 +110,7 @@ void comm_open_window(struct tutti_comm *comm, uint64_t deadline_ns, bool (*is_o
 {
 	uint64_t now = clock_now_ns(), left = deadline_ns > now ? (deadline_ns - now) / 2 : 0;
 
-	if (!comm->may_window)
+	if (!comm->reach.may_have_window)
 		return;
 	struct window_config config = comm_window_config(comm);
 	if (window_join_unless(&comm->window, &config,
@@ -107,9 +121,9 @@ void comm_open_window(struct tutti_comm *comm, uint64_t deadline_ns, bool (*is_o
 
 static void end_refusal(struct tutti_comm *comm)
 {
-	if (comm->window_refusal >= 0)
-		close(comm->window_refusal);
-	comm->window_refusal = -1;
+	if (comm->reach.window_refusal >= 0)
+		close(comm->reach.window_refusal);
+	comm->reach.window_refusal = -1;
 }
 
 void comm_keep_window(struct tutti_comm *comm, bool all_have_it)
@@ -126,16 +140,16 @@ static tutti_status open_ring(struct tutti_comm *comm, struct control **control)
 {
 	struct control_config config = {.rank = comm->rank,
 					.size = comm->size,
-					.endpoint = comm->control_endpoint,
-					.peers = comm->peers,
-					.recorder = comm->recorder,
-					.silence_ms = (int)comm->env.silence_ms};
+					.endpoint = comm->reach.control_endpoint,
+					.peers = comm->reach.peers,
+					.recorder = comm->calls.recorder,
+					.silence_ms = (int)comm->settings.env.silence_ms};
 
-	comm->control_endpoint = NULL;
+	comm->reach.control_endpoint = NULL;
 	if (config.endpoint && comm->window) {
 		config.endpoint->transport->destroy(config.endpoint);
-		free(comm->peers);
-		comm->peers = NULL;
+		free(comm->reach.peers);
+		comm->reach.peers = NULL;
 		return TUTTI_OK;
 	}
 	if (comm->size == 1)
@@ -147,19 +161,21 @@ static tutti_status open_ring(struct tutti_comm *comm, struct control **control)
  */
 static tutti_status open_trace(struct tutti_comm *comm)
 {
-	struct trace_about about = {.name = (comm->id[0] ^ comm->id[1] >> 7) * 0x9e3779b97f4a7c15u,
+	struct trace_about about = {.name = (comm->identity.id[0] ^ comm->identity.id[1] >> 7) *
+					    0x9e3779b97f4a7c15u,
 				    .rank = comm->rank,
 				    .size = comm->size,
-				    .node_rank = comm->node_rank,
-				    .num_nodes = comm->num_nodes};
+				    .node_rank = comm->place.node_rank,
+				    .num_nodes = comm->place.num_nodes};
 	size_t at = 0;
 
 	if (comm->window)
 		snprintf(about.way, sizeof about.way, "window");
-	for (int i = 0; !comm->window && i < comm->endpoint_count && at < sizeof about.way; i++)
+	for (int i = 0; !comm->window && i < comm->reach.endpoint_count && at < sizeof about.way;
+	     i++)
 		at += (size_t)snprintf(about.way + at, sizeof about.way - at, "%s%s", i ? "," : "",
-				       comm->transports[i]->name);
-	return trace_open(&comm->trace, &about);
+				       comm->reach.transports[i]->name);
+	return trace_open(&comm->calls.trace, &about, algorithm_name);
 }
 
 static tutti_status start_engine(struct tutti_comm *comm, const struct engine_config *config)
@@ -192,62 +208,66 @@ tutti_status comm_start(struct tutti_comm *comm)
 	struct engine_config config = {
 		.rank = comm->rank,
 		.size = comm->size,
-		.endpoints = comm->endpoints,
-		.endpoint_count = comm->endpoint_count,
-		.routes = comm->routes,
+		.endpoints = comm->reach.endpoints,
+		.endpoint_count = comm->reach.endpoint_count,
+		.routes = comm->reach.routes,
 		.window = comm->window,
-		.slice_bytes = (size_t)comm->env.slice_bytes,
-		.scratch_bytes = (size_t)comm->env.scratch_bytes,
-		.linger_ms = (int)comm->env.reconnect_ms,
-		.policy = wait_policy_on(comm->ranks_on_host, comm->cores),
-		.helper_policy = wait_policy_on(2 * comm->ranks_on_host, comm->cores)};
+		.slice_bytes = (size_t)comm->settings.env.slice_bytes,
+		.scratch_bytes = (size_t)comm->settings.env.scratch_bytes,
+		.linger_ms = (int)comm->settings.env.reconnect_ms,
+		.policy = wait_policy_on(comm->place.ranks_on_host, comm->place.cores),
+		.helper_policy = wait_policy_on(2 * comm->place.ranks_on_host, comm->place.cores)};
 	if (!comm->window && config.policy.apart) {
-		memcpy(config.near, comm->near, sizeof config.near);
-		config.ranks_near_count = comm->ranks_near_count;
-		config.ranks_near_me = comm->local_rank;
+		memcpy(config.near, comm->place.near, sizeof config.near);
+		config.ranks_near_count = comm->place.ranks_near_count;
+		config.ranks_near_me = comm->place.local_rank;
 	}
-	comm->own_recorder = comm->window ? NULL : recorder_new();
-	comm->recorder = comm->window ? window_recorder(comm->window) : comm->own_recorder;
-	if (!comm->recorder)
+	comm->calls.own_recorder = comm->window ? NULL : recorder_new();
+	comm->calls.recorder =
+		comm->window ? window_recorder(comm->window) : comm->calls.own_recorder;
+	if (!comm->calls.recorder)
 		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for a flight recorder",
 			    comm->rank);
 	if (comm->window)
-		window_watch(comm->window, (uint32_t)comm->env.silence_ms);
+		window_watch(comm->window, (uint32_t)comm->settings.env.silence_ms);
 	TRY(open_trace(comm));
-	config.trace = comm->trace;
-	config.trace_dir = comm->env.trace_dir;
+	config.trace = comm->calls.trace;
+	config.trace_dir = comm->settings.env.trace_dir;
 	TRY(open_ring(comm, &config.control));
 	TRY(start_engine(comm, &config));
-	free(comm->routes);
-	comm->routes = NULL;
+	free(comm->reach.routes);
+	comm->reach.routes = NULL;
 	comm->select.size = comm->size;
 	comm->select.has_window = comm->window != NULL;
-	comm->select.deterministic = comm->deterministic;
-	comm->select.slice_bytes = (size_t)comm->env.slice_bytes;
-	comm->select.scratch_bytes = (size_t)comm->env.scratch_bytes;
+	comm->select.deterministic = comm->settings.deterministic;
+	comm->select.slice_bytes = (size_t)comm->settings.env.slice_bytes;
+	comm->select.scratch_bytes = (size_t)comm->settings.env.scratch_bytes;
 	struct links links =
 		comm->select.links; /* a parent's; else the defaults until they are measured */
 	if (links.gamma == 0)
 		links = links_default();
 	select_prepare(&comm->select, &links);
 	log_info("rank %d of %d, node %d of %d, window %s, %d rank%s on %d core%s", comm->rank,
-		 comm->size, comm->node_rank, comm->num_nodes, comm->window ? "on" : "off",
-		 comm->ranks_on_host, comm->ranks_on_host == 1 ? "" : "s", comm->cores,
-		 comm->cores == 1 ? "" : "s");
+		 comm->size, comm->place.node_rank, comm->place.num_nodes,
+		 comm->window ? "on" : "off", comm->place.ranks_on_host,
+		 comm->place.ranks_on_host == 1 ? "" : "s", comm->place.cores,
+		 comm->place.cores == 1 ? "" : "s");
 	return TUTTI_OK;
 }
 
 tutti_status comm_keep_ancestors(struct tutti_comm *child, const struct tutti_comm *comm)
 {
-	size_t most = (size_t)comm->ancestor_count + 1;
+	size_t most = (size_t)comm->recovery.ancestor_count + 1;
 
-	child->ancestors = calloc(most, sizeof(struct consensus *));
-	if (!child->ancestors)
+	child->recovery.ancestors = calloc(most, sizeof(struct consensus *));
+	if (!child->recovery.ancestors)
 		return fail(TUTTI_ERR_MEMORY, "no memory for %zu ancestors", most);
-	for (int i = 0; i < comm->ancestor_count; i++)
-		child->ancestors[child->ancestor_count++] = consensus_hold(comm->ancestors[i]);
-	if (consensus_misses(comm->consensus))
-		child->ancestors[child->ancestor_count++] = consensus_hold(comm->consensus);
+	for (int i = 0; i < comm->recovery.ancestor_count; i++)
+		child->recovery.ancestors[child->recovery.ancestor_count++] =
+			consensus_hold(comm->recovery.ancestors[i]);
+	if (consensus_misses(comm->recovery.consensus))
+		child->recovery.ancestors[child->recovery.ancestor_count++] =
+			consensus_hold(comm->recovery.consensus);
 	return TUTTI_OK;
 }
 
@@ -261,15 +281,15 @@ void comm_close(struct tutti_comm *comm)
 		engine_destroy(comm->engine);
 	} else {
 		window_destroy(comm->window);
-		for (int i = 0; i < comm->endpoint_count; i++)
-			comm->endpoints[i]->transport->destroy(comm->endpoints[i]);
+		for (int i = 0; i < comm->reach.endpoint_count; i++)
+			comm->reach.endpoints[i]->transport->destroy(comm->reach.endpoints[i]);
 	}
-	if (comm->control_endpoint)
-		comm->control_endpoint->transport->destroy(comm->control_endpoint);
-	comm->control_endpoint = NULL;
+	if (comm->reach.control_endpoint)
+		comm->reach.control_endpoint->transport->destroy(comm->reach.control_endpoint);
+	comm->reach.control_endpoint = NULL;
 	comm->engine = NULL;
 	comm->window = NULL;
-	comm->endpoint_count = 0;
+	comm->reach.endpoint_count = 0;
 	if (sentence[0])
 		fail(TUTTI_ERR_INTERNAL, "%s", sentence); /* kept: the caller knows the status */
 }
@@ -280,25 +300,19 @@ void comm_free(struct tutti_comm *comm)
 		return;
 	comm_close(comm);
 	end_refusal(comm);
-	for (int i = 0; i < COMM_ALGORITHMS_MAX; i++)
-		while (comm->plans[i]) {
-			struct cached_plan *c = comm->plans[i];
-			comm->plans[i] = c->next;
-			plan_free(c->plan);
-			free(c);
-		}
-	consensus_drop(comm->consensus);
-	for (int i = 0; i < comm->ancestor_count; i++)
-		consensus_drop(comm->ancestors[i]);
-	free(comm->ancestors);
-	recorder_free(comm->own_recorder);
-	trace_close(comm->trace);
+	plan_cache_free(comm);
+	consensus_drop(comm->recovery.consensus);
+	for (int i = 0; i < comm->recovery.ancestor_count; i++)
+		consensus_drop(comm->recovery.ancestors[i]);
+	free(comm->recovery.ancestors);
+	recorder_free(comm->calls.own_recorder);
+	trace_close(comm->calls.trace);
 	for (int side = 0; side < 2; side++)
-		free(comm->packed[side]);
-	free(comm->routes);
-	free(comm->peers);
-	free(comm->parent_ranks);
-	free_texts(comm);
+		free(comm->calls.packed[side]);
+	free(comm->reach.routes);
+	free(comm->reach.peers);
+	free(comm->parent.ranks);
+	free_texts(&comm->settings);
 	free(comm);
 	forks_forget();
 }

@@ -1,165 +1,172 @@
-/* A communicator: who its ranks are, how they reach each other, its engine and its plans. */
+/* A communicator: which ranks it has, how they reach each other, its engine and its plans. Outside of this folder
+ * only the API looks into it, and only by this header. */
 #ifndef COLLECTIVES_COMM_COMM_H
 #define COLLECTIVES_COMM_COMM_H
 
-#include "collectives/control/consensus.h"
-#include "collectives/engine/engine.h"
-#include "collectives/trace/recorder.h"
+#include "collectives/plan/calls.h"
 #include "collectives/select/select.h"
-#include "collectives/trace/trace.h"
 #include "core/env.h"
+#include "core/placement/cpu_location.h"
 #include "core/status.h"
 #include "transport/registry.h"
 
 #include <stdatomic.h>
 
-#define HOST_ID_BYTES 96
+struct cached_plan;
+struct consensus;
+struct control_peer;
+struct engine;
+struct job_spec;
+struct recorder;
+struct route;
+struct trace;
+struct window;
 
-/* What a rank tells the others when it joins. All ranks lay it out alike: same library, same
- * machine word order, checked by version. */
-struct member_address {
-	char transport[16];
-	uint32_t bytes;
-	uint8_t address[TUTTI_ADDRESS_BYTES];
-};
-struct member {
-	struct cpu_location cpu_location;
-	struct wait_cpus cpus; /* that it may use                                       */
-	char version[16], host_id[HOST_ID_BYTES];
-	char host[64]; /* its name, for sentences                                */
-	int64_t window, window_bytes, scratch_bytes, slice_bytes, checksum, tls, reconnect,
-		deterministic;
-	char algo[256], transports[64];
-	int32_t status; /* of this rank's preparations                           */
-	uint32_t addresses;
-	struct member_address address[TRANSPORTS_MAX];
-	struct member_address control, consensus; /* for the control ring; see consensus.h */
-};
+#define HOST_ID_BYTES  96
+#define ALGORITHMS_MAX 64 /* as many rows as select.c's table may have */
 
-/* A built plan, kept for the communicator's life. */
-struct cached_plan {
-	struct cached_plan *next;
-	struct plan *plan;
-	int root;
-	bool in_place;
-	struct plan_options options;
+/* The calls of this rank. */
+struct comm_calls {
+	_Atomic uint64_t sequence; /* collectives issued                                  */
+	uint32_t fingerprint;      /* of the latest and of all before it; 0: there was none */
+	atomic_int is_issuing;     /* a thread is in a call: 1, or 2 when it waits there   */
+	struct recorder *recorder;     /* the latest calls, for the other ranks ...        */
+	struct recorder *own_recorder; /* ... NULL: it is the window's                     */
+	struct trace *trace;           /* the same calls and messages, with times, for tools */
+	size_t *packed[2]; /* by side: the offsets of a v-variant that was called without   */
 };
 
-#define COMM_ALGORITHMS_MAX 64
-
-struct tutti_comm {
-	int rank, size, local_rank, local_size, node_rank, num_nodes;
-	int ranks_on_host;         /* the job's ranks on this node: how many threads may wait here, in
-			    * this communicator and in its relatives, at the same time     */
-	struct cpu_location near[CPU_LOCATIONS_MAX]; /* the ranks of this node, where they might be
-						   * spread by them: ranks_near_count of them */
-	int ranks_near_count;
-	int cores;         /* that the ranks_on_host may use together                              */
-	int *parent_ranks; /* by rank, in the communicator it came from; NULL: from none   */
-	int parent_rank;   /* ours, while a job grows; -1: none                            */
-	uint64_t id[2];
-	uint8_t key[TUTTI_KEY_BYTES];
-	struct env env; /* its texts are our own: children are made from them         */
+/* What the caller and the environment want. */
+struct comm_settings {
+	struct env env; /* its texts are our own: children are made from them            */
 	int timeout_ms;
 	bool deterministic;
-	char *filter; /* of transports, or NULL                                       */
+	char *filter; /* of transports, or NULL                                          */
+};
+
+/* By what the other ranks know this communicator from all others. */
+struct comm_identity {
+	uint64_t id[2];
+	uint8_t key[TUTTI_KEY_BYTES];
+};
+
+/* Where this rank is, and which ranks share its node. */
+struct comm_place {
 	char host_id[HOST_ID_BYTES];
+	int local_rank, local_size, node_rank, num_nodes;
+	struct nodes nodes; /* what select.nodes points to                               */
+	int ranks_on_host;  /* the job's ranks on this node: how many threads may wait here, in
+			     * this communicator and in its relatives, at the same time   */
+	int cores;          /* that these may use together                               */
+	struct cpu_location near[CPU_LOCATIONS_MAX]; /* the ranks of this node, where they may be
+						      * spread over its CPUs ...           */
+	int ranks_near_count; /* ... so many of them; 0: they are not spread              */
+	int partners[LINKS];  /* with whom this rank measures its links; -1: nobody        */
+};
+
+/* The communicator that this one came from. */
+struct comm_parent {
+	int *ranks; /* by rank: its rank there; NULL: this one came from none             */
+	int rank;   /* this rank's there, while a job grows; -1: none                     */
+};
+
+/* By what the ranks reach each other. */
+struct comm_reach {
 	const struct tutti_transport *transports[TRANSPORTS_MAX];
 	struct tutti_endpoint *endpoints[TRANSPORTS_MAX];
 	int endpoint_count;
-	struct tutti_endpoint *control_endpoint; /* until the control ring has it        */
-	struct control_peer *peers;              /* all ranks, by it                     */
+	struct route *routes;    /* only while joining                                   */
+	uint32_t kinds_in_place; /* memory that every transport in use reads and writes  */
+	struct tutti_endpoint *control_endpoint; /* until the control ring has it       */
+	struct control_peer *peers;              /* all ranks, by it                    */
+	bool may_have_window;
+	int window_refusal; /* a descriptor, by which the others learn that this rank has no window;
+			     * -1: none                                                  */
+};
+
+/* How the ranks go on after a failure. */
+struct comm_recovery {
 	struct consensus *consensus;
-	uint32_t consensus_calls;   /* of tutti_comm_shrink and _agree                         */
+	uint32_t calls; /* of tutti_comm_shrink, _grow and _agree                         */
 	/* Of communicators that this one comes from, where a rank was left behind that may come back:
 	 * as long as this one lives it must not take them for deserted. */
 	struct consensus **ancestors;
 	int ancestor_count;
-	uint32_t kinds_in_place; /* memory that every transport in use reads and writes   */
-	struct route *routes;    /* only while joining                                    */
-	struct window *window;   /* the engine's, once there is one                       */
-	bool may_window;
-	int window_refusal;      /* -1, or by which the others learn that this rank has none  */
-	struct engine *engine;
-	struct select select;
-	struct cached_plan *plans[COMM_ALGORITHMS_MAX];
-	size_t *packed[2]; /* by side: the offsets of a v-variant called with NULL for them */
-	bool has_links;      /* select.links were in TUTTI_LINKS, on all ranks              */
-	int partners[LINKS]; /* with whom this rank measures its links; -1: nobody          */
-	struct nodes nodes; /* what select.nodes points to                                  */
-	_Atomic uint64_t sequence; /* collectives issued                                    */
-	struct recorder *recorder, *own_recorder; /* what they were; own: not the window's   */
-	struct trace *trace;       /* the same calls and messages, with times, for others' eyes */
-	uint32_t fingerprint;      /* of the latest and all before it; 0: none yet          */
-	atomic_int is_issuing;     /* a thread is in a call: 1, or 2 when it waits there    */
-	atomic_uint aborts;        /* how often tutti_comm_abort was called                 */
-	unsigned aborts_before;    /* the call that recovers, which they do not concern     */
+	atomic_uint aborts;     /* how often tutti_comm_abort was called                */
+	unsigned aborts_before; /* the call that recovers, which they do not concern    */
 };
 
-/* init.c: INVALID and UNSUPPORTED what no communicator can have. */
-tutti_status comm_check_config(const tutti_config *config);
+struct tutti_comm {
+	int rank, size;
+	struct engine *engine;
+	struct window *window; /* the engine's, once there is one; NULL: messages        */
+	struct comm_calls calls;
+	struct select select;
+	bool has_links; /* select.links were in TUTTI_LINKS, on all ranks                */
+	struct cached_plan *plans[ALGORITHMS_MAX]; /* by algorithm: plan_cache.h         */
+	struct comm_settings settings;
+	struct comm_identity identity;
+	struct comm_place place;
+	struct comm_parent parent;
+	struct comm_reach reach;
+	struct comm_recovery recovery;
+};
 
-/* join.c, describe.c, meet.c: make a communicator in steps, so that ranks of one process can take them
- * together. */
-tutti_status comm_new(struct tutti_comm **comm, const tutti_config *config, const struct env *env,
-		      int rank, int size);
-tutti_status comm_describe(struct tutti_comm *comm, struct member *member);
-/* members in rank order. Finds nodes and routes; INVALID when settings disagree. */
-tutti_status comm_meet(struct tutti_comm *comm, const struct member *members);
-struct window_config comm_window_config(struct tutti_comm *comm);
-/* Where the ranks may have a window: opens it. Who cannot goes on with messages, so this cannot fail. The ranks
- * have all said that they come: it waits for them for half of what is left, and for 10 s at most, or until
- * is_over(arg) (may be NULL). Then the ranks agree whether all have it, and it is kept, or is given up. */
-void comm_open_window(struct tutti_comm *comm, uint64_t deadline_ns, bool (*is_over)(void *arg),
-		      void *arg);
-void comm_keep_window(struct tutti_comm *comm, bool all_have_it);
-/* What sentence says behind "rank 3" or "Rank 3", if it begins with that rank; else NULL. Who tells the others whose
- * sentence it is does not say the name twice. */
-const char *comm_behind_name(const char *sentence, int rank);
-tutti_status comm_start(struct tutti_comm *comm);
-/* After comm_start of all ranks of this process, and before anybody is told that the communicator is there:
- * returns when the control ring is up. Nothing where there is a window. */
-tutti_status comm_connect(struct tutti_comm *comm, uint64_t deadline_ns);
-/* The same, but given up soon when is_over(arg). */
-tutti_status comm_connect_unless(struct tutti_comm *comm, uint64_t deadline_ns,
-				 bool (*is_over)(void *arg), void *arg);
-/* Connections, endpoints, window: all that others could wait for. The last error stays. */
-void comm_close(struct tutti_comm *comm);
+/* ---- its life ------------------------------------------------------------------------------- */
+
+/* init.c, split.c, shrink.c, grow.c, agree.c: what tutti.h says of these, for arguments that are not NULL where it
+ * needs them, outside groups. */
+tutti_status comm_init(struct tutti_comm **comm, const tutti_config *config);
+tutti_status comm_init_all(struct tutti_comm **comms, int n, const tutti_config *config);
+tutti_status comm_split(struct tutti_comm *parent, int color, int key, const tutti_config *config,
+			struct tutti_comm **child);
+tutti_status comm_dup(struct tutti_comm *parent, struct tutti_comm **copy);
+tutti_status comm_shrink(struct tutti_comm *comm, struct tutti_comm **survivors);
+tutti_status comm_grow(struct tutti_comm *comm, int size, const tutti_config *config,
+		       struct tutti_comm **grown);
+tutti_status comm_agree(struct tutti_comm *comm, int *flag);
+
+/* What comm was made with, for one more like it. Its texts are comm's. */
+tutti_config comm_config(const struct tutti_comm *comm);
+/* NULL is fine. Works under way end first. */
 void comm_free(struct tutti_comm *comm);
-/* child, which has none yet, comes from comm: holds its ancestors, and its consensus if that misses a rank. */
-tutti_status comm_keep_ancestors(struct tutti_comm *child, const struct tutti_comm *comm);
 
-/* call.c: issues one validated call. INVALID when another thread is issuing on comm. */
+/* ---- its calls ------------------------------------------------------------------------------ */
+
+/* call.c: issues one call whose arguments were checked, between comm_enter and comm_leave. */
 tutti_status comm_call(struct tutti_comm *comm, struct call_args *args, const tutti_call *call);
+/* What comm_call would refuse, without making the call. */
+tutti_status comm_check_call(const struct tutti_comm *comm, const struct call_args *args);
 /* Waits for the job here, or hands out its work: as call says. */
 tutti_status comm_start_job(struct tutti_comm *comm, const struct job_spec *spec,
 			    const tutti_call *call);
-/* p2p_call.c: the same for a send or recv. */
-tutti_status p2p_issue(struct tutti_comm *comm, struct job_spec *spec, const tutti_call *call);
-/* Around whatever else issues on comm: INVALID, with a sentence that begins with name, while another thread
- * does. A blocking call leaves when it returns (and sets is_issuing to 2 before it waits), an
- * asynchronous one when it is submitted. A callback waits for a submission, which is short: it may be called
- * before its own call's submission has returned. */
-tutti_status comm_enter(struct tutti_comm *comm, const char *name);
-void comm_leave(struct tutti_comm *comm);
-/* The same around a call that works on a failed communicator too: who waits in between, this thread, goes on until the
- * communicator is aborted again (core/cancel.h). */
-tutti_status comm_enter_recovery(struct tutti_comm *comm, const char *name);
-void comm_leave_recovery(struct tutti_comm *comm);
-/* This rank has no memory for the call that it is in, which the others make and would wait for: the
- * communicator fails, with the thread's last sentence. Not in a group, whose calls come at its end or not at all. */
+/* Returns status; if the communicator has failed, with its error message as this thread's. */
+tutti_status comm_explain(const struct tutti_comm *comm, tutti_status status);
+/* call_message.c: issues a checked send or recv. It enters and leaves by itself. */
+tutti_status comm_call_message(struct tutti_comm *comm, struct job_spec *spec,
+			       const tutti_call *call);
+
+/* One thread at a time is between these two: INVALID, with a message that begins with name, while another thread is.
+ * A blocking call leaves when it returns (and sets is_issuing to 2 before it waits), an asynchronous one when it
+ * is submitted. A callback may run before its own call's submission has returned: it waits for that, which is short. */
+tutti_status comm_enter_slowly(struct tutti_comm *comm, const char *name);
+static inline tutti_status comm_enter(struct tutti_comm *comm, const char *name)
+{
+	int nobody = 0;
+
+	if (__builtin_expect(atomic_compare_exchange_strong_explicit(&comm->calls.is_issuing, &nobody, 1,
+								     memory_order_acquire,
+								     memory_order_relaxed),
+			     1))
+		return TUTTI_OK;
+	return comm_enter_slowly(comm, name);
+}
+static inline void comm_leave(struct tutti_comm *comm)
+{
+	atomic_store_explicit(&comm->calls.is_issuing, 0, memory_order_release);
+}
+/* This rank has no memory for the call that it is in, which the other ranks make and would wait for: the
+ * communicator fails, with the thread's last error message. */
 void comm_lacks_memory(struct tutti_comm *comm);
-/* comm_call in between: for what is made of several calls. */
-tutti_status comm_issue(struct tutti_comm *comm, struct call_args *args, const tutti_call *call);
-
-/* agree.c: puts question to the ranks of comm that still take part, see consensus.h: of a call's, all are its own of these
- * and a multiple of 4. Fills in number, has_ended and arg, which is comm for wait as well. */
-enum { CALL_AGREE, CALL_SHRINK, CALL_GROW };
-tutti_status comm_ask(struct tutti_comm *comm, struct consensus_question *question, uint32_t which,
-		      uint8_t *marks, void *records);
-
-/* alloc.c: tutti_mem_alloc where ranks share no window */
-tutti_status private_alloc(void **ptr, size_t bytes);
-tutti_status private_free(void *ptr);
 
 #endif

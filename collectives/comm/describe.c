@@ -1,6 +1,7 @@
 /* What a rank tells the others when it joins: its host, its settings, and where its endpoints can
  * be reached, which it opens for that. */
-#include "collectives/comm/comm.h"
+#include "collectives/comm/join.h"
+#include "collectives/control/consensus.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -37,7 +38,7 @@ static tutti_status open_consensus(struct tutti_comm *comm, const struct tutti_t
 				   const struct tutti_endpoint_config *config)
 {
 	struct consensus_config consensus = {
-		.rank = comm->rank, .size = comm->size, .timeout_ms = comm->timeout_ms};
+		.rank = comm->rank, .size = comm->size, .timeout_ms = comm->settings.timeout_ms};
 
 	if (transport) {
 		struct tutti_endpoint_config own = *config;
@@ -45,7 +46,7 @@ static tutti_status open_consensus(struct tutti_comm *comm, const struct tutti_t
 		own.timeout_ms = CONSENSUS_MS;
 		TRY(transport->open(&consensus.endpoint, &own));
 	}
-	return consensus_create(&comm->consensus, &consensus);
+	return consensus_create(&comm->recovery.consensus, &consensus);
 }
 
 /* Their ids are others, lest a transport take the endpoints of a rank for one. */
@@ -55,41 +56,43 @@ static tutti_status open_control(struct tutti_comm *comm, const struct tutti_tra
 	struct tutti_endpoint_config own = *config;
 
 	own.comm_id[1] = ~own.comm_id[1];
-	TRY(transport->open(&comm->control_endpoint, &own));
+	TRY(transport->open(&comm->reach.control_endpoint, &own));
 	return open_consensus(comm, transport, config);
 }
 
 static tutti_status open_endpoints(struct tutti_comm *comm)
 {
-	struct tutti_endpoint_config config = {.rank = comm->rank,
-					       .size = comm->size,
-					       .host_id = comm->host_id,
-					       .comm_id = {comm->id[0], comm->id[1]},
-					       .address = comm->env.address,
-					       .timeout_ms = comm->timeout_ms,
-					       .checksum = (int)comm->env.checksum,
-					       .tls = (int)comm->env.tls,
-					       .reconnect = (int)comm->env.reconnect,
-					       .reconnect_ms = (int)comm->env.reconnect_ms,
-					       .reconnect_tries = (int)comm->env.reconnect_tries};
+	struct tutti_endpoint_config config = {
+		.rank = comm->rank,
+		.size = comm->size,
+		.host_id = comm->place.host_id,
+		.comm_id = {comm->identity.id[0], comm->identity.id[1]},
+		.address = comm->settings.env.address,
+		.timeout_ms = comm->settings.timeout_ms,
+		.checksum = (int)comm->settings.env.checksum,
+		.tls = (int)comm->settings.env.tls,
+		.reconnect = (int)comm->settings.env.reconnect,
+		.reconnect_ms = (int)comm->settings.env.reconnect_ms,
+		.reconnect_tries = (int)comm->settings.env.reconnect_tries};
 	const struct tutti_transport *list[TRANSPORTS_MAX];
 	bool can_be_found = false;
 	char why[ERROR_BYTES];
 	int count;
 
-	memcpy(config.key, comm->key, sizeof config.key);
-	TRY(transport_list(list, &count, comm->filter, &comm->env));
+	memcpy(config.key, comm->identity.key, sizeof config.key);
+	TRY(transport_list(list, &count, comm->settings.filter, &comm->settings.env));
 	for (int i = 0; i < count; i++) {
-		TRY(list[i]->open(&comm->endpoints[comm->endpoint_count], &config));
-		can_be_found |= comm->endpoints[comm->endpoint_count]->address_bytes > 0;
-		comm->transports[comm->endpoint_count++] = list[i];
+		TRY(list[i]->open(&comm->reach.endpoints[comm->reach.endpoint_count], &config));
+		can_be_found |=
+			comm->reach.endpoints[comm->reach.endpoint_count]->address_bytes > 0;
+		comm->reach.transports[comm->reach.endpoint_count++] = list[i];
 	}
 	if (!can_be_found && comm->size > 1) {
 		snprintf(why, sizeof why, "%.400s", last_error());
 		return fail(TUTTI_ERR_UNSUPPORTED, "no transport of rank %d can be used (%s): %s",
-			    comm->rank, comm->filter ? comm->filter : "all", why);
+			    comm->rank, comm->settings.filter ? comm->settings.filter : "all", why);
 	}
-	comm->may_window = transport_shares_memory(list, count);
+	comm->reach.may_have_window = transport_shares_memory(list, count);
 	return open_control(comm, transport_widest(list, count), &config);
 }
 
@@ -101,16 +104,16 @@ static void note_address(struct member_address *to, const struct tutti_endpoint 
 
 static tutti_status describe(struct tutti_comm *comm, struct member *m)
 {
-	const struct env *env = &comm->env;
+	const struct env *env = &comm->settings.env;
 	const char *algo = env->algo ? env->algo : "";
 	if (strlen(algo) >= sizeof m->algo)
 		return fail(TUTTI_ERR_INVALID, "TUTTI_ALGO is longer than %zu bytes",
 			    sizeof m->algo - 1);
 	TRY(select_parse(&comm->select, algo));
-	if (!comm->host_id[0]) /* else it is the parent's */
-		TRY(find_host_id(comm->host_id, sizeof comm->host_id, env));
-	snprintf(m->version, sizeof m->version, "%s", tutti_version());
-	snprintf(m->host_id, sizeof m->host_id, "%s", comm->host_id);
+	if (!comm->place.host_id[0]) /* else it is the parent's */
+		TRY(find_host_id(comm->place.host_id, sizeof comm->place.host_id, env));
+	snprintf(m->version, sizeof m->version, "%s", TUTTI_VERSION);
+	snprintf(m->host_id, sizeof m->host_id, "%s", comm->place.host_id);
 	if (gethostname(m->host, sizeof m->host - 1) != 0)
 		snprintf(m->host, sizeof m->host, "?");
 	snprintf(m->algo, sizeof m->algo, "%s", algo);
@@ -123,19 +126,19 @@ static tutti_status describe(struct tutti_comm *comm, struct member *m)
 	m->checksum = env->checksum;
 	m->tls = env->tls;
 	m->reconnect = env->reconnect;
-	m->deterministic = comm->deterministic;
+	m->deterministic = comm->settings.deterministic;
 	TRY(open_endpoints(comm));
-	for (int i = 0; i < comm->endpoint_count; i++) {
+	for (int i = 0; i < comm->reach.endpoint_count; i++) {
 		struct member_address *a = &m->address[m->addresses++];
-		snprintf(a->transport, sizeof a->transport, "%s", comm->transports[i]->name);
-		a->bytes = (uint32_t)comm->endpoints[i]->address_bytes;
-		memcpy(a->address, comm->endpoints[i]->address, a->bytes);
+		snprintf(a->transport, sizeof a->transport, "%s", comm->reach.transports[i]->name);
+		a->bytes = (uint32_t)comm->reach.endpoints[i]->address_bytes;
+		memcpy(a->address, comm->reach.endpoints[i]->address, a->bytes);
 		snprintf(m->transports + strlen(m->transports),
 			 sizeof m->transports - strlen(m->transports), "%s%s", i ? "," : "",
-			 comm->transports[i]->name);
+			 comm->reach.transports[i]->name);
 	}
-	note_address(&m->control, comm->control_endpoint);
-	note_address(&m->consensus, consensus_endpoint(comm->consensus));
+	note_address(&m->control, comm->reach.control_endpoint);
+	note_address(&m->consensus, consensus_endpoint(comm->recovery.consensus));
 	return TUTTI_OK;
 }
 
@@ -145,9 +148,9 @@ static tutti_status describe_alone(struct tutti_comm *comm)
 	const struct tutti_transport *list[TRANSPORTS_MAX];
 	int count;
 
-	TRY(transport_list(list, &count, comm->filter, &comm->env));
+	TRY(transport_list(list, &count, comm->settings.filter, &comm->settings.env));
 	TRY(open_consensus(comm, NULL, NULL));
-	return select_parse(&comm->select, comm->env.algo);
+	return select_parse(&comm->select, comm->settings.env.algo);
 }
 
 /* A rank that fails here still tells the others, so that none waits for it. */

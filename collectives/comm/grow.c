@@ -10,11 +10,10 @@
  *
  * and tell the new ones, so that all of them have the new communicator, or none. */
 #include "collectives/comm/arrive.h"
-#include "collectives/comm/comm.h"
-#include "collectives/api/group.h"
+#include "collectives/comm/recovery.h"
+#include "collectives/engine/engine.h"
 
 #include "core/clock.h"
-#include "core/forks.h"
 #include "core/log.h"
 
 #include <stdio.h>
@@ -25,9 +24,9 @@
 #define MARGIN_MS 30000 /* the most that a meeting's last steps may take longer than its time */
 #define SIZE_MOST 65536
 
-enum phase { ASK_WHO, ASK_READINESS, ASK_VERDICTS };
+enum grow_phase { ASK_WHO, ASK_READINESS, ASK_VERDICTS };
 
-struct report {
+struct grow_report {
 	int32_t status, is_here, left_behind;
 	char sentence[ERROR_BYTES];
 };
@@ -60,7 +59,8 @@ static uint64_t left_ns(uint64_t until_ns)
 	return until_ns > now_ns ? until_ns - now_ns : 0;
 }
 
-static tutti_status ask(struct grow *g, enum phase phase, const void *record, size_t record_bytes)
+static tutti_status ask(struct grow *g, enum grow_phase phase, const void *record,
+			size_t record_bytes)
 {
 	struct consensus_question question = {
 		.name = NAME,
@@ -81,10 +81,10 @@ static tutti_status ask(struct grow *g, enum phase phase, const void *record, si
 }
 
 /* This rank's report of how it fared, then everybody's: the first error is all ranks'. */
-static tutti_status compare(struct grow *g, enum phase phase, struct report *own,
+static tutti_status compare(struct grow *g, enum grow_phase phase, struct grow_report *own,
 			    tutti_status status)
 {
-	const struct report *all = g->records;
+	const struct grow_report *all = g->records;
 	int cause = -1;
 
 	own->status = (int32_t)status;
@@ -124,7 +124,7 @@ static tutti_status check_sizes(const struct grow *g)
 /* As in the first communicator of the line, where that fits. */
 static void choose_numbers(struct grow *g)
 {
-	const int *voter = consensus_quorum(g->old->consensus)->voter;
+	const int *voter = consensus_quorum(g->old->recovery.consensus)->voter;
 	bool fits = true;
 
 	for (int r = 0; r < g->old->size; r++)
@@ -137,7 +137,7 @@ static void choose_numbers(struct grow *g)
 /* Voters that are neither here nor known to be dead. */
 static int left_behind(const struct grow *g)
 {
-	const struct quorum *l = consensus_quorum(g->old->consensus);
+	const struct quorum *l = consensus_quorum(g->old->recovery.consensus);
 	int here = 0;
 
 	for (int r = 0; r < g->old->size; r++)
@@ -148,7 +148,7 @@ static int left_behind(const struct grow *g)
 /* What one of them can prove is true for all. */
 static tutti_status check_left_behind(const struct grow *g)
 {
-	const struct report *all = g->records;
+	const struct grow_report *all = g->records;
 	int least = g->old->size;
 
 	for (int r = 0; r < g->old->size; r++)
@@ -164,7 +164,7 @@ static tutti_status check_left_behind(const struct grow *g)
 
 static tutti_status find_server(struct grow *g, int *server)
 {
-	const struct report *all = g->records;
+	const struct grow_report *all = g->records;
 
 	for (int r = 0; r < g->old->size; r++) {
 		if (!is_member(g, r) || !all[r].is_here)
@@ -182,7 +182,7 @@ static tutti_status find_server(struct grow *g, int *server)
 
 static tutti_status get_ready(struct grow *g)
 {
-	struct report own = {0};
+	struct grow_report own = {0};
 	int32_t size = g->size;
 	int server = -1;
 
@@ -224,9 +224,9 @@ static void drop(struct grow *g)
 
 static tutti_status grow(struct grow *g)
 {
-	struct report own = {0};
+	struct grow_report own = {0};
 
-	g->old->consensus_calls++;
+	g->old->recovery.calls++;
 	TRY(get_ready(g));
 	log_info(NAME ": %d ranks wait for %d new ones", g->count, g->size - g->count);
 	tutti_status status = compare(g, ASK_VERDICTS, &own, arrive(g));
@@ -243,7 +243,7 @@ static tutti_status run(struct grow *g, tutti_comm **grown)
 
 	g->marks = calloc(n, 1);
 	g->numbers = calloc(n, sizeof *g->numbers);
-	g->records = calloc(n, sizeof(struct report));
+	g->records = calloc(n, sizeof(struct grow_report));
 	if (g->marks && g->numbers && g->records)
 		status = grow(g);
 	else
@@ -258,30 +258,26 @@ static tutti_status run(struct grow *g, tutti_comm **grown)
 
 static void inherit(struct grow *g, const tutti_config *config)
 {
+	const tutti_config old = comm_config(g->old);
+
 	if (config)
 		g->config = *config;
 	if (!g->config.deterministic)
-		g->config.deterministic = g->old->deterministic;
+		g->config.deterministic = old.deterministic;
 	if (!g->config.timeout_ms)
-		g->config.timeout_ms = g->old->timeout_ms;
+		g->config.timeout_ms = old.timeout_ms;
 	if (!g->config.transports)
-		g->config.transports = g->old->filter;
+		g->config.transports = old.transports;
 }
 
-tutti_status tutti_comm_grow(tutti_comm *comm, int size, const tutti_config *config,
-			     tutti_comm **grown)
+tutti_status comm_grow(struct tutti_comm *comm, int size, const tutti_config *config,
+		       struct tutti_comm **grown)
 {
 	struct grow g = {.old = comm, .size = size};
 
-	last_error_clear();
-	TRY(forks_check(NAME));
-	if (!comm || !grown)
-		return fail(TUTTI_ERR_INVALID, NAME ": %s is NULL", comm ? "grown" : "comm");
 	if (size < 1 || size > SIZE_MOST)
 		return fail(TUTTI_ERR_INVALID, NAME ": size is %d: it is from 1 to %d", size,
 			    SIZE_MOST);
-	if (group_is_open())
-		return fail(TUTTI_ERR_INVALID, NAME ": a group is open on this thread");
 	TRY(env_load(&g.env));
 	inherit(&g, config);
 	TRY(comm_check_config(&g.config));

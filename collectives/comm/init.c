@@ -2,7 +2,7 @@
 #include "collectives/comm/arrive.h"
 
 #include "core/auth.h"
-#include "core/forks.h"
+#include "core/clock.h"
 #include "core/log.h"
 #include "memory/reduce.h"
 #include "rendezvous/rendezvous.h"
@@ -37,17 +37,26 @@ static tutti_status load_settings(struct env *env)
 	return reduce_use(env->simd);
 }
 
-tutti_status tutti_init(tutti_comm **out, const tutti_config *config)
+static tutti_status join(struct tutti_comm *comm, const struct job *job)
+{
+	struct arrival arrival;
+	struct member alone;
+
+	if (job->size > 1) {
+		TRY(comm_arrive(comm, job, -1, &arrival));
+		return comm_conclude(comm, &arrival, TUTTI_OK);
+	}
+	TRY(arrive_describe(comm, &alone));
+	TRY(comm_meet(comm, &alone));
+	return comm_start(comm);
+}
+
+tutti_status comm_init(struct tutti_comm **out, const tutti_config *config)
 {
 	struct env env;
 	struct job job;
 	struct tutti_comm *comm;
-	struct member alone;
 
-	last_error_clear();
-	TRY(forks_check("tutti_init"));
-	if (!out)
-		return fail(TUTTI_ERR_INVALID, "tutti_init: comm is NULL");
 	if (!config)
 		config = &no_config;
 	TRY(load_settings(&env));
@@ -55,19 +64,7 @@ tutti_status tutti_init(tutti_comm **out, const tutti_config *config)
 	TRY(job_find(&job, config, &env));
 	log_set_rank(job.rank);
 	TRY(comm_new(&comm, config, &env, job.rank, job.size));
-	tutti_status status;
-	if (job.size > 1) {
-		struct arrival arrival;
-		status = comm_arrive(comm, &job, -1, &arrival);
-		if (status == TUTTI_OK)
-			status = comm_conclude(comm, &arrival, TUTTI_OK);
-	} else {
-		status = arrive_describe(comm, &alone);
-		if (status == TUTTI_OK)
-			status = comm_meet(comm, &alone);
-		if (status == TUTTI_OK)
-			status = comm_start(comm);
-	}
+	tutti_status status = join(comm, &job);
 	if (status != TUTTI_OK) {
 		comm_free(comm);
 		return status;
@@ -105,7 +102,7 @@ static tutti_status open_windows(struct tutti_comm **comms, int n)
 /* One after another; while one waits it may be for another that has failed and cannot tell it. */
 static tutti_status connect_all(struct tutti_comm **comms, int n)
 {
-	uint64_t deadline = deadline_after_ms(comms[0]->timeout_ms);
+	uint64_t deadline = deadline_after_ms(comms[0]->settings.timeout_ms);
 
 	for (int r = 0; r < n;) {
 		tutti_status status = comm_connect(comms[r], deadline_after_ms(LOOK_MS));
@@ -137,14 +134,14 @@ static tutti_status join_all(struct tutti_comm **comms, int n, const tutti_confi
 	for (int r = 0; status == TUTTI_OK && r < n; r++) {
 		status = comm_new(&comms[r], config, env, r, n);
 		if (status == TUTTI_OK) {
-			memcpy(comms[r]->id, id, sizeof id);
-			memcpy(comms[r]->key, key, sizeof key);
+			memcpy(comms[r]->identity.id, id, sizeof id);
+			memcpy(comms[r]->identity.key, key, sizeof key);
 			status = arrive_describe(comms[r], &members[r]);
 		}
 	}
 	for (int r = 0; status == TUTTI_OK && r < n; r++)
 		status = comm_meet(comms[r], members);
-	if (status == TUTTI_OK && n > 1 && comms[0]->may_window)
+	if (status == TUTTI_OK && n > 1 && comms[0]->reach.may_have_window)
 		status = open_windows(comms, n);
 	for (int r = 0; status == TUTTI_OK && r < n; r++)
 		status = comm_start(comms[r]);
@@ -154,15 +151,10 @@ static tutti_status join_all(struct tutti_comm **comms, int n, const tutti_confi
 	return status;
 }
 
-tutti_status tutti_init_all(tutti_comm **comms, int n, const tutti_config *config)
+tutti_status comm_init_all(struct tutti_comm **comms, int n, const tutti_config *config)
 {
 	struct env env;
 
-	last_error_clear();
-	TRY(forks_check("tutti_init_all"));
-	if (!comms || n < 1)
-		return fail(TUTTI_ERR_INVALID, "tutti_init_all: comms is %p and n is %d",
-			    (void *)comms, n);
 	if (!config)
 		config = &no_config;
 	TRY(load_settings(&env));
@@ -178,22 +170,4 @@ tutti_status tutti_init_all(tutti_comm **comms, int n, const tutti_config *confi
 			comm_free(made[r]);
 	free(made);
 	return status;
-}
-
-tutti_status tutti_rendezvous_open(char *url, size_t url_bytes)
-{
-	struct env env;
-	last_error_clear();
-	if (!url || url_bytes == 0)
-		return fail(TUTTI_ERR_INVALID,
-			    "tutti_rendezvous_open: there is no room for the URL");
-	TRY(env_load(&env));
-	return rendezvous_serve(url, url_bytes, &env);
-}
-
-/* A forked process has only a picture of it: what is in use there is the other's. */
-void tutti_comm_destroy(tutti_comm *comm)
-{
-	if (!forks_is_orphan)
-		comm_free(comm);
 }

@@ -2,6 +2,7 @@
  * they do in collectives, and share its cores and its memory; between nodes: there and back, a
  * burst, and a long message. Everything runs through the engine, as a collective would. */
 #include "collectives/comm/measure.h"
+#include "collectives/engine/engine.h"
 
 #include "core/clock.h"
 #include "core/wait.h"
@@ -77,7 +78,7 @@ static tutti_status run_once(struct tutti_comm *comm, const struct plan *plan, s
 					 .fingerprint = 0x11411},
 				.name = "measuring links",
 				.algorithm = "ping-pong",
-				.timeout_ms = comm->timeout_ms};
+				.timeout_ms = comm->settings.timeout_ms};
 	tutti_status status = engine_run(comm->engine, &spec);
 	if (status != TUTTI_OK && engine_status(comm->engine) != TUTTI_OK)
 		return fail(status, "%s", engine_error(comm->engine));
@@ -143,8 +144,8 @@ static tutti_status measure_link(struct tutti_comm *comm, int partner, void *buf
 static tutti_status measure_pairs(struct tutti_comm *comm, void *buffer, struct links *links)
 {
 	for (int l = 0; l < LINKS; l++)
-		if (comm->partners[l] >= 0)
-			TRY(measure_link(comm, comm->partners[l], buffer, &links->link[l]));
+		if (comm->place.partners[l] >= 0)
+			TRY(measure_link(comm, comm->place.partners[l], buffer, &links->link[l]));
 	return TUTTI_OK;
 }
 
@@ -172,23 +173,23 @@ tutti_status measure_links(struct tutti_comm *comm, struct links *links)
 	if (!buffer)
 		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory to measure links", comm->rank);
 	memset(buffer, 0, BUFFER_BYTES);
-	if (comm->num_nodes == 1)
+	if (comm->place.num_nodes == 1)
 		status = measure_node(comm, buffer, &links->link[LINK_LOCAL]);
 	else
 		status = measure_pairs(comm, buffer, links);
 	links->gamma = measure_sum(buffer);
-	links->cores = comm->cores;
+	links->cores = comm->place.cores;
 	free(buffer);
 	return status;
 }
 
 const char *measure_key(const struct tutti_comm *comm, char *key, size_t key_bytes)
 {
-	int n = snprintf(key, key_bytes, "%s:%dr%dc:", comm->host_id, comm->local_size,
-			 comm->cores);
-	for (int i = 0; i < comm->endpoint_count; i++)
+	int n = snprintf(key, key_bytes, "%s:%dr%dc:", comm->place.host_id, comm->place.local_size,
+			 comm->place.cores);
+	for (int i = 0; i < comm->reach.endpoint_count; i++)
 		n += snprintf(key + n, key_bytes - (size_t)n, "%s%s", i ? "," : "",
-			      comm->transports[i]->name);
+			      comm->reach.transports[i]->name);
 	for (char *c = key; *c; c++)
 		if (isspace((unsigned char)*c))
 			*c = '_';

@@ -8,13 +8,13 @@
  *
  * and when one of the group is missing in a later answer, all of them know it, leave what they have
  * begun and ask again who is there. */
-#include "collectives/comm/comm.h"
-#include "collectives/api/group.h"
+#include "collectives/comm/join.h"
+#include "collectives/comm/recovery.h"
 #include "collectives/control/deadlines.h"
+#include "collectives/engine/engine.h"
 
 #include "core/auth.h"
 #include "core/clock.h"
-#include "core/forks.h"
 #include "core/log.h"
 
 #include <stdio.h>
@@ -23,9 +23,9 @@
 
 #define NAME "tutti_comm_shrink"
 
-enum phase { ASK_WHO, ASK_MEMBERS, ASK_WINDOWS, ASK_VERDICTS, PHASES };
+enum shrink_phase { ASK_WHO, ASK_MEMBERS, ASK_WINDOWS, ASK_VERDICTS, PHASES };
 
-struct report {
+struct shrink_report {
 	int32_t status, has_window;
 	char sentence[ERROR_BYTES];
 };
@@ -33,11 +33,11 @@ struct report {
 struct shrink {
 	struct tutti_comm *old, *child;
 	uint32_t attempt;
-	uint8_t *marks;         /* by old rank                                         */
-	int *ranks, size, rank; /* the group: old ranks in their order, and our place  */
-	void *records;          /* of an answer, by old rank                           */
-	struct member *members; /* in the order of the group                           */
-	struct report own;      /* how this rank has fared so far                      */
+	uint8_t *marks;           /* by old rank                                         */
+	int *ranks, size, rank;   /* the group: old ranks in their order, and our place  */
+	void *records;            /* of an answer, by old rank                           */
+	struct member *members;   /* in the order of the group                           */
+	struct shrink_report own; /* how this rank has fared so far                      */
 };
 
 /* ---- asking ---------------------------------------------------------------------------------- */
@@ -55,7 +55,8 @@ static void wake_others(void *arg, uint64_t waited_ns)
 }
 
 /* IN_PROGRESS: one of the group is missing; all others have the same answer. */
-static tutti_status ask(struct shrink *s, enum phase phase, const void *record, size_t record_bytes)
+static tutti_status ask(struct shrink *s, enum shrink_phase phase, const void *record,
+			size_t record_bytes)
 {
 	struct consensus_question question = {.name = NAME,
 					      .record = record,
@@ -87,12 +88,12 @@ static bool may_be_of_a_death(tutti_status status)
  */
 static tutti_status judge(const struct shrink *s, bool *all_have_window)
 {
-	const struct report *all = s->records;
+	const struct shrink_report *all = s->records;
 	tutti_status status = TUTTI_OK;
 
 	*all_have_window = true;
 	for (int i = 0; i < s->size; i++) {
-		const struct report *r = &all[s->ranks[i]];
+		const struct shrink_report *r = &all[s->ranks[i]];
 		tutti_status theirs = (tutti_status)r->status;
 		*all_have_window &= r->has_window != 0;
 		if (theirs != TUTTI_OK && !may_be_of_a_death(theirs))
@@ -103,7 +104,7 @@ static tutti_status judge(const struct shrink *s, bool *all_have_window)
 	return status;
 }
 
-static tutti_status report(struct shrink *s, enum phase phase, bool *all_have_window)
+static tutti_status report(struct shrink *s, enum shrink_phase phase, bool *all_have_window)
 {
 	s->own.has_window = s->child && s->child->window;
 	TRY(ask(s, phase, &s->own, sizeof s->own));
@@ -146,7 +147,8 @@ static tutti_status find_group(struct shrink *s)
 static tutti_status derive_identity(const struct shrink *s)
 {
 	const struct tutti_comm *old = s->old;
-	const uint64_t of[4] = {old->id[0], old->id[1], old->consensus_calls, s->attempt};
+	const uint64_t of[4] = {old->identity.id[0], old->identity.id[1], old->recovery.calls,
+				s->attempt};
 	size_t bytes = sizeof of + (size_t)old->size;
 	uint8_t *what = malloc(bytes), id[TUTTI_KEY_BYTES];
 
@@ -154,9 +156,9 @@ static tutti_status derive_identity(const struct shrink *s)
 		return fail(TUTTI_ERR_MEMORY, "no memory for %zu bytes", bytes);
 	memcpy(what, of, sizeof of);
 	memcpy(what + sizeof of, s->marks, (size_t)old->size);
-	auth_derive(s->child->key, old->key, "survivors' key", what, bytes);
-	auth_derive(id, old->key, "survivors' id", what, bytes);
-	memcpy(s->child->id, id, sizeof s->child->id);
+	auth_derive(s->child->identity.key, old->identity.key, "survivors' key", what, bytes);
+	auth_derive(id, old->identity.key, "survivors' id", what, bytes);
+	memcpy(s->child->identity.id, id, sizeof s->child->identity.id);
 	free(what);
 	return TUTTI_OK;
 }
@@ -164,25 +166,23 @@ static tutti_status derive_identity(const struct shrink *s)
 static tutti_status make_child(struct shrink *s, struct member *mine)
 {
 	struct tutti_comm *old = s->old, *child;
-	const tutti_config inherited = {.transports = old->filter,
-					.timeout_ms = old->timeout_ms,
-					.deterministic = old->deterministic};
+	const tutti_config inherited = comm_config(old);
 
-	TRY(comm_new(&child, &inherited, &old->env, s->rank, s->size));
+	TRY(comm_new(&child, &inherited, &old->settings.env, s->rank, s->size));
 	s->child = child;
-	memcpy(child->host_id, old->host_id, sizeof child->host_id);
-	child->cores = old->cores;
+	memcpy(child->place.host_id, old->place.host_id, sizeof child->place.host_id);
+	child->place.cores = old->place.cores;
 	child->select = old->select;
 	child->select.nodes = NULL; /* those were the old one's */
 	child->select.num_nodes = 1;
-	child->parent_ranks = malloc((size_t)s->size * sizeof *child->parent_ranks);
-	if (!child->parent_ranks)
+	child->parent.ranks = malloc((size_t)s->size * sizeof *child->parent.ranks);
+	if (!child->parent.ranks)
 		return fail(TUTTI_ERR_MEMORY, "no memory for %d survivors", s->size);
-	memcpy(child->parent_ranks, s->ranks, (size_t)s->size * sizeof *s->ranks);
+	memcpy(child->parent.ranks, s->ranks, (size_t)s->size * sizeof *s->ranks);
 	TRY(derive_identity(s));
 	TRY(comm_keep_ancestors(child, old));
 	TRY(comm_describe(child, mine));
-	return consensus_descend(child->consensus, old->consensus, s->ranks);
+	return consensus_descend(child->recovery.consensus, old->recovery.consensus, s->ranks);
 }
 
 /* Those of the old communicator's ranks_on_host that were here and are out wait here no more. */
@@ -192,9 +192,10 @@ static void count_ranks_on_host(struct shrink *s)
 
 	for (int i = 0; i < s->size; i++)
 		here += strcmp(s->members[i].host_id, s->members[s->rank].host_id) == 0;
-	s->child->ranks_on_host = s->old->ranks_on_host - (s->old->local_size - here);
-	if (s->child->ranks_on_host < 1)
-		s->child->ranks_on_host = 1;
+	s->child->place.ranks_on_host =
+		s->old->place.ranks_on_host - (s->old->place.local_size - here);
+	if (s->child->place.ranks_on_host < 1)
+		s->child->place.ranks_on_host = 1;
 }
 
 static tutti_status gather_members(struct shrink *s)
@@ -231,14 +232,14 @@ static tutti_status form(struct shrink *s)
 
 	TRY(gather_members(s));
 	if (s->own.status == TUTTI_OK && s->size > 1)
-		comm_open_window(s->child, deadline_after_ms(s->child->timeout_ms), anybody_died,
-				 s);
+		comm_open_window(s->child, deadline_after_ms(s->child->settings.timeout_ms),
+				 anybody_died, s);
 	TRY(report(s, ASK_WINDOWS, &all_have_window));
 	if (s->child)
 		comm_keep_window(s->child, all_have_window);
 	tutti_status status = comm_start(s->child);
 	if (status == TUTTI_OK)
-		status = comm_connect(s->child, deadline_after_ms(s->child->timeout_ms));
+		status = comm_connect(s->child, deadline_after_ms(s->child->settings.timeout_ms));
 	remember(s, status);
 	return report(s, ASK_VERDICTS, &all_have_window);
 }
@@ -259,7 +260,7 @@ static tutti_status shrink(struct shrink *s)
 	uint32_t most = 2 * (uint32_t)s->old->size + 8;
 	tutti_status status = TUTTI_IN_PROGRESS;
 
-	s->old->consensus_calls++;
+	s->old->recovery.calls++;
 	if (engine_status(s->old->engine) != TUTTI_OK)
 		end_old(s->old);
 	for (; status == TUTTI_IN_PROGRESS && s->attempt < most; s->attempt++) {
@@ -287,7 +288,7 @@ static tutti_status run(struct tutti_comm *old, tutti_comm **survivors)
 			   .members = calloc(n, sizeof(struct member))};
 	tutti_status status;
 
-	_Static_assert(sizeof(struct member) >= sizeof(struct report), "the longest record");
+	_Static_assert(sizeof(struct member) >= sizeof(struct shrink_report), "the longest record");
 	if (s.marks && s.ranks && s.records && s.members)
 		status = shrink(&s);
 	else
@@ -301,14 +302,8 @@ static tutti_status run(struct tutti_comm *old, tutti_comm **survivors)
 	return status;
 }
 
-tutti_status tutti_comm_shrink(tutti_comm *comm, tutti_comm **survivors)
+tutti_status comm_shrink(struct tutti_comm *comm, struct tutti_comm **survivors)
 {
-	last_error_clear();
-	TRY(forks_check(NAME));
-	if (!comm || !survivors)
-		return fail(TUTTI_ERR_INVALID, NAME ": %s is NULL", comm ? "survivors" : "comm");
-	if (group_is_open())
-		return fail(TUTTI_ERR_INVALID, NAME ": a group is open on this thread");
 	TRY(comm_enter_recovery(comm, NAME));
 	tutti_status status = run(comm, survivors);
 	comm_leave_recovery(comm);

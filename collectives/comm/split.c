@@ -9,11 +9,12 @@
  *
  * and after a round in which a rank failed one more, in which it says why. So all ranks of the
  * parent get their child, or all get the same error and nothing is left of any child. */
-#include "collectives/comm/comm.h"
+#include "collectives/comm/join.h"
+#include "collectives/control/consensus.h"
+#include "collectives/engine/engine.h"
 
 #include "core/auth.h"
 #include "core/clock.h"
-#include "core/forks.h"
 #include "core/log.h"
 
 #include <stdio.h>
@@ -25,7 +26,7 @@ struct ask {
 	char transports[60];
 };
 
-struct report {
+struct split_report {
 	int32_t status, has_window;
 };
 
@@ -37,7 +38,7 @@ struct reason {
 struct split {
 	struct tutti_comm *parent;
 	enum collective collective;
-	const tutti_config *config; /* the caller's, or what the parent has          */
+	const tutti_config *config; /* the caller's, or the parent's                      */
 	uint64_t sequence, deadline_ns;
 	int round;
 	int rank, size;         /* of this rank in its child; size 0: none so far       */
@@ -66,7 +67,7 @@ static tutti_status all_gather(struct split *s, const void *mine, size_t bytes, 
 				 .count = bytes,
 				 .send = mine,
 				 .recv = all};
-	tutti_status status = comm_issue(s->parent, &args, &call);
+	tutti_status status = comm_call(s->parent, &args, &call);
 	s->sequence = args.sequence;
 	return status;
 }
@@ -117,8 +118,8 @@ static tutti_status explain(struct split *s)
 /* OK when all ranks are. *all_have_window: those of this rank's child. */
 static tutti_status agree(struct split *s, bool *all_have_window)
 {
-	struct report *all = s->gathered;
-	struct report mine = {s->own.status, s->child && s->child->window};
+	struct split_report *all = s->gathered;
+	struct split_report mine = {s->own.status, s->child && s->child->window};
 
 	TRY(all_gather(s, &mine, sizeof mine, all));
 	for (int r = 0; r < s->parent->size; r++)
@@ -135,7 +136,7 @@ static tutti_status agree(struct split *s, bool *all_have_window)
 static tutti_status prepare_ask(const struct split *s, struct ask *ask)
 {
 	const struct tutti_transport *list[TRANSPORTS_MAX];
-	const struct env *env = &s->parent->env;
+	const struct env *env = &s->parent->settings.env;
 	const char *filter = s->config->transports;
 	int count;
 
@@ -209,13 +210,13 @@ static void derive_identity(const struct split *s, struct tutti_comm *child, int
 	struct {
 		uint64_t parent[2], sequence;
 		int64_t color;
-	} of = {{parent->id[0], parent->id[1]}, s->sequence, color};
+	} of = {{parent->identity.id[0], parent->identity.id[1]}, s->sequence, color};
 	uint8_t id[TUTTI_KEY_BYTES];
 
 	_Static_assert(sizeof of == 32, "no padding in what is hashed");
-	auth_derive(child->key, parent->key, "child's key", &of, sizeof of);
-	auth_derive(id, parent->key, "child's id", &of, sizeof of);
-	memcpy(child->id, id, sizeof child->id);
+	auth_derive(child->identity.key, parent->identity.key, "child's key", &of, sizeof of);
+	auth_derive(id, parent->identity.key, "child's id", &of, sizeof of);
+	memcpy(child->identity.id, id, sizeof child->identity.id);
 }
 
 /* This rank's end of its child, and what the other ranks of it must know. */
@@ -233,27 +234,28 @@ static tutti_status make_child(struct split *s, int color, struct member *mine)
 	s->ours = asks;
 	s->rank = rank;
 	s->size = size;
-	TRY(comm_new(&child, s->config, &s->parent->env, rank, size));
+	TRY(comm_new(&child, s->config, &s->parent->settings.env, rank, size));
 	s->child = child;
-	memcpy(child->host_id, s->parent->host_id, sizeof child->host_id);
-	child->ranks_on_host = s->parent->ranks_on_host;
-	child->cores = s->parent->cores;
+	memcpy(child->place.host_id, s->parent->place.host_id, sizeof child->place.host_id);
+	child->place.ranks_on_host = s->parent->place.ranks_on_host;
+	child->place.cores = s->parent->place.cores;
 	child->select = s->parent->select;
 	child->select.nodes = NULL; /* those were the parent's; a child of one rank has none */
 	child->select.num_nodes = 1;
 	derive_identity(s, child, color);
-	child->parent_ranks = calloc((size_t)size, sizeof *child->parent_ranks);
+	child->parent.ranks = calloc((size_t)size, sizeof *child->parent.ranks);
 	s->members = calloc((size_t)size, sizeof *s->members);
-	if (!child->parent_ranks || !s->members)
+	if (!child->parent.ranks || !s->members)
 		return fail(TUTTI_ERR_MEMORY, "no memory for a child of %d ranks", size);
 	for (int r = 0; r < size; r++)
-		child->parent_ranks[r] = asks[r].rank;
+		child->parent.ranks[r] = asks[r].rank;
 	TRY(comm_keep_ancestors(child, s->parent));
 	TRY(comm_describe(child, mine));
 	/* A copy goes on where its parent may, and nowhere else. */
 	if (size < s->parent->size)
 		return TUTTI_OK;
-	return consensus_descend(child->consensus, s->parent->consensus, child->parent_ranks);
+	return consensus_descend(child->recovery.consensus, s->parent->recovery.consensus,
+				 child->parent.ranks);
 }
 
 static bool parent_has_failed(void *parent)
@@ -343,14 +345,8 @@ static tutti_status allocate(struct split *s)
 	return TUTTI_ERR_MEMORY;
 }
 
-static tutti_status run(struct split *s, int color, int key, tutti_comm **out)
+static tutti_status run(struct split *s, int color, int key, struct tutti_comm **out)
 {
-	tutti_config inherited;
-
-	TRY(tutti_comm_config(s->parent, &inherited));
-	if (!s->config)
-		s->config = &inherited;
-	s->deadline_ns = deadline_after_ms(s->parent->timeout_ms);
 	TRY(comm_enter(s->parent, collective_name(s->collective)));
 	tutti_status status = allocate(s);
 	if (status == TUTTI_OK)
@@ -366,25 +362,25 @@ static tutti_status run(struct split *s, int color, int key, tutti_comm **out)
 	return status;
 }
 
-tutti_status tutti_comm_split(tutti_comm *comm, int color, int key, const tutti_config *config,
-			      tutti_comm **child)
+tutti_status comm_split(struct tutti_comm *parent, int color, int key, const tutti_config *config,
+			struct tutti_comm **child)
 {
-	last_error_clear();
-	TRY(forks_check("tutti_comm_split"));
-	if (!comm || !child)
-		return fail(TUTTI_ERR_INVALID, "tutti_comm_split: %s is NULL",
-			    comm ? "child" : "comm");
-	struct split s = {.parent = comm, .collective = COLL_SPLIT, .config = config};
+	tutti_config inherited = comm_config(parent);
+	struct split s = {.parent = parent,
+			  .collective = COLL_SPLIT,
+			  .config = config ? config : &inherited,
+			  .deadline_ns = deadline_after_ms(parent->settings.timeout_ms)};
+
 	return run(&s, color, key, child);
 }
 
-tutti_status tutti_comm_dup(tutti_comm *comm, tutti_comm **copy)
+tutti_status comm_dup(struct tutti_comm *parent, struct tutti_comm **copy)
 {
-	last_error_clear();
-	TRY(forks_check("tutti_comm_dup"));
-	if (!comm || !copy)
-		return fail(TUTTI_ERR_INVALID, "tutti_comm_dup: %s is NULL",
-			    comm ? "copy" : "comm");
-	struct split s = {.parent = comm, .collective = COLL_DUP};
+	tutti_config inherited = comm_config(parent);
+	struct split s = {.parent = parent,
+			  .collective = COLL_DUP,
+			  .config = &inherited,
+			  .deadline_ns = deadline_after_ms(parent->settings.timeout_ms)};
+
 	return run(&s, 0, 0, copy);
 }

@@ -1,6 +1,8 @@
 /* What a rank makes of what the others have told it: whether all have the same settings, which of
  * them share its node, and by which transport it reaches each. */
-#include "collectives/comm/comm.h"
+#include "collectives/comm/join.h"
+#include "collectives/control/consensus.h"
+#include "collectives/engine/engine.h"
 
 #include "core/log.h"
 
@@ -117,47 +119,50 @@ static bool are_nodes(struct nodes n, const int *number, int size)
 /* Nodes of equally many ranks in a regular order, for the algorithms of two levels. */
 static void find_order(struct tutti_comm *comm, const int *number)
 {
-	int count = comm->num_nodes, local = comm->size / count;
+	struct comm_place *place = &comm->place;
+	int count = place->num_nodes, local = comm->size / count;
 	struct nodes by_node = {count, local, local, 1}, in_turn = {count, local, 1, count};
 
 	comm->select.num_nodes = count;
 	if (count == 1 || local < 2 || count * local != comm->size)
 		return;
 	if (are_nodes(by_node, number, comm->size))
-		comm->nodes = by_node;
+		place->nodes = by_node;
 	else if (are_nodes(in_turn, number, comm->size))
-		comm->nodes = in_turn;
+		place->nodes = in_turn;
 	else
 		return;
-	comm->select.nodes = &comm->nodes;
+	comm->select.nodes = &place->nodes;
 }
 
 /* Neighbours in a node, and the first ranks of neighbouring nodes. first: of each node. */
 static void find_partners(struct tutti_comm *comm, const int *number, const int *first)
 {
-	int other = comm->node_rank ^ 1, place = 0;
+	struct comm_place *place = &comm->place;
+	int other = place->node_rank ^ 1, seen = 0;
 
-	comm->partners[LINK_LOCAL] = comm->partners[LINK_NET] = -1;
+	place->partners[LINK_LOCAL] = place->partners[LINK_NET] = -1;
 	for (int r = 0; r < comm->size; r++)
-		if (number[r] == comm->node_rank && place++ == (comm->local_rank ^ 1))
-			comm->partners[LINK_LOCAL] = r;
-	if (comm->local_rank == 0 && other < comm->num_nodes)
-		comm->partners[LINK_NET] = first[other];
+		if (number[r] == place->node_rank && seen++ == (place->local_rank ^ 1))
+			place->partners[LINK_LOCAL] = r;
+	if (place->local_rank == 0 && other < place->num_nodes)
+		place->partners[LINK_NET] = first[other];
 }
 
 static tutti_status find_nodes(struct tutti_comm *comm, const struct member *members)
 {
+	struct comm_place *place = &comm->place;
 	size_t n = (size_t)comm->size;
 	int *number = calloc(2 * n, sizeof *number);
 	if (!number)
 		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for the nodes of %zu ranks",
 			    comm->rank, n);
-	comm->num_nodes = number_nodes(members, comm->size, number, number + n);
-	comm->node_rank = number[comm->rank];
-	comm->local_rank = comm->local_size = 0;
+	place->num_nodes = number_nodes(members, comm->size, number, number + n);
+	place->node_rank = number[comm->rank];
+	place->local_rank = place->local_size = 0;
 	for (int r = 0; r < comm->size; r++) {
-		comm->local_rank += number[r] == comm->node_rank && r < comm->rank;
-		comm->local_size += number[r] == comm->node_rank;
+		place->local_rank += number[r] == place->node_rank && r < comm->rank;
+		place->local_size += number[r] == place->node_rank;
 	}
 	find_order(comm, number);
 	find_partners(comm, number, number + n);
@@ -170,8 +175,8 @@ static bool is_known(const struct tutti_comm *comm, const struct cpu_location *w
 {
 	if (w->processes != mine->processes || w->processes == 0)
 		return false;
-	for (int i = 0; i < comm->ranks_near_count; i++)
-		if (comm->near[i].thread == w->thread)
+	for (int i = 0; i < comm->place.ranks_near_count; i++)
+		if (comm->place.near[i].thread == w->thread)
 			return false;
 	return true;
 }
@@ -180,20 +185,21 @@ static bool is_known(const struct tutti_comm *comm, const struct cpu_location *w
  * there is of the job. Ranks that tutti_init_all has made have one thread between them: none. */
 static void find_near(struct tutti_comm *comm, const struct member *members)
 {
+	struct comm_place *place = &comm->place;
 	const struct member *mine = &members[comm->rank];
 
-	comm->ranks_near_count = 0;
-	if (!comm->env.spread || comm->local_size < comm->ranks_on_host ||
-	    comm->local_size > CPU_LOCATIONS_MAX)
+	place->ranks_near_count = 0;
+	if (!comm->settings.env.spread || place->local_size < place->ranks_on_host ||
+	    place->local_size > CPU_LOCATIONS_MAX)
 		return;
 	for (int r = 0; r < comm->size; r++) {
 		if (strcmp(members[r].host_id, mine->host_id) != 0)
 			continue;
 		if (!is_known(comm, &members[r].cpu_location, &mine->cpu_location)) {
-			comm->ranks_near_count = 0;
+			place->ranks_near_count = 0;
 			return;
 		}
-		comm->near[comm->ranks_near_count++] = members[r].cpu_location;
+		place->near[place->ranks_near_count++] = members[r].cpu_location;
 	}
 }
 
@@ -204,17 +210,17 @@ static tutti_status find_cores(struct tutti_comm *comm, const struct member *mem
 	const struct wait_cpus **sets;
 	int n = 0;
 
-	if (comm->parent_ranks)
+	if (comm->parent.ranks)
 		return TUTTI_OK;
-	if (!(sets = malloc((size_t)comm->local_size * sizeof *sets)))
+	if (!(sets = malloc((size_t)comm->place.local_size * sizeof *sets)))
 		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for the cores of %d ranks",
-			    comm->rank, comm->local_size);
+			    comm->rank, comm->place.local_size);
 	for (int r = 0; r < comm->size; r++)
 		if (strcmp(members[r].host_id, members[comm->rank].host_id) == 0)
 			sets[n++] = &members[r].cpus;
 	int cores = wait_cpus_together(sets, n);
 	if (cores)
-		comm->cores = cores;
+		comm->place.cores = cores;
 	free(sets);
 	return TUTTI_OK;
 }
@@ -222,17 +228,18 @@ static tutti_status find_cores(struct tutti_comm *comm, const struct member *mem
 /* The best of the transports that reach the peer. */
 static tutti_status find_route(struct tutti_comm *comm, const struct member *members, int peer)
 {
+	struct comm_reach *reach = &comm->reach;
 	const struct member *m = &members[peer];
-	struct route *route = &comm->routes[peer];
+	struct route *route = &reach->routes[peer];
 	int best = 0;
 
-	for (int i = 0; i < comm->endpoint_count; i++) {
+	for (int i = 0; i < reach->endpoint_count; i++) {
 		const struct member_address *a = &m->address[i];
-		struct tutti_endpoint *ep = comm->endpoints[i];
-		int reach = ep->transport->reach(ep, peer, a->address, a->bytes);
-		if (reach <= best)
+		struct tutti_endpoint *ep = reach->endpoints[i];
+		int how_well = ep->transport->reach(ep, peer, a->address, a->bytes);
+		if (how_well <= best)
 			continue;
-		best = reach;
+		best = how_well;
 		*route = (struct route){.endpoint = ep, .address_bytes = a->bytes};
 		memcpy(route->address, a->address, a->bytes);
 	}
@@ -240,7 +247,7 @@ static tutti_status find_route(struct tutti_comm *comm, const struct member *mem
 		return fail(TUTTI_ERR_UNSUPPORTED,
 			    "rank %d cannot reach rank %d by any of its transports (%s)",
 			    comm->rank, peer, m->transports);
-	comm->kinds_in_place &= route->endpoint->transport->kinds;
+	reach->kinds_in_place &= route->endpoint->transport->kinds;
 	log_debug("rank %d is reached by %s", peer, route->endpoint->transport->name);
 	return TUTTI_OK;
 }
@@ -249,8 +256,8 @@ static tutti_status find_route(struct tutti_comm *comm, const struct member *mem
 static void find_peer(struct tutti_comm *comm, const struct member *members, int r)
 {
 	const struct member *m = &members[r], *mine = &members[comm->rank];
-	struct control_peer *peer = &comm->peers[r];
-	struct tutti_endpoint *ep = comm->control_endpoint;
+	struct control_peer *peer = &comm->reach.peers[r];
+	struct tutti_endpoint *ep = comm->reach.control_endpoint;
 	const struct member_address *a = &m->control;
 
 	peer->process = m->cpu_location.process;
@@ -265,8 +272,8 @@ static void find_peer(struct tutti_comm *comm, const struct member *members, int
 
 static tutti_status find_peers(struct tutti_comm *comm, const struct member *members)
 {
-	comm->peers = calloc((size_t)comm->size, sizeof *comm->peers);
-	if (!comm->peers)
+	comm->reach.peers = calloc((size_t)comm->size, sizeof *comm->reach.peers);
+	if (!comm->reach.peers)
 		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for the addresses of %d ranks",
 			    comm->rank, comm->size);
 	for (int r = 0; r < comm->size; r++)
@@ -276,19 +283,22 @@ static tutti_status find_peers(struct tutti_comm *comm, const struct member *mem
 
 tutti_status comm_meet(struct tutti_comm *comm, const struct member *members)
 {
-	comm->kinds_in_place = ~0u;
+	struct comm_reach *reach = &comm->reach;
+	struct comm_place *place = &comm->place;
+	reach->kinds_in_place = ~0u;
 	if (comm->size == 1)
 		return TUTTI_OK;
 	TRY(check_sound(members, comm->size));
 	TRY(check_alike(members, comm->size));
 	TRY(find_nodes(comm, members));
 	TRY(find_cores(comm, members));
-	if (comm->ranks_on_host < comm->local_size)
-		comm->ranks_on_host = comm->local_size;
+	if (place->ranks_on_host < place->local_size)
+		place->ranks_on_host = place->local_size;
 	find_near(comm, members);
-	comm->may_window = comm->may_window && comm->env.window && comm->num_nodes == 1;
-	comm->routes = calloc((size_t)comm->size, sizeof *comm->routes);
-	if (!comm->routes)
+	reach->may_have_window =
+		reach->may_have_window && comm->settings.env.window && place->num_nodes == 1;
+	reach->routes = calloc((size_t)comm->size, sizeof *reach->routes);
+	if (!reach->routes)
 		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for %d routes", comm->rank,
 			    comm->size);
 	for (int peer = 0; peer < comm->size; peer++)
@@ -296,7 +306,8 @@ tutti_status comm_meet(struct tutti_comm *comm, const struct member *members)
 			TRY(find_route(comm, members, peer));
 	TRY(find_peers(comm, members));
 	for (int peer = 0; peer < comm->size; peer++)
-		TRY(consensus_introduce(comm->consensus, peer, members[peer].consensus.address,
+		TRY(consensus_introduce(comm->recovery.consensus, peer,
+					members[peer].consensus.address,
 					members[peer].consensus.bytes));
 	return TUTTI_OK;
 }

@@ -1,8 +1,8 @@
-/* The engine: runs plans and windows of one communicator on this rank.
+/* The engine of one communicator on this rank: connections, works under way, and their order.
  *
- * It owns the connections, the runs under way and their order, and knows neither collectives nor
- * transports. One lock; whoever waits makes progress under it, and the process's one helper thread
- * does while asynchronous works are under way and nobody waits. */
+ * It knows neither collectives nor transports. It has one lock. A thread that waits makes progress
+ * under the lock; if no thread waits, the helper thread of the process makes progress while
+ * asynchronous works are under way. */
 #ifndef COLLECTIVES_ENGINE_ENGINE_H
 #define COLLECTIVES_ENGINE_ENGINE_H
 
@@ -35,13 +35,12 @@ struct engine_config {
 	struct window *window;      /* or NULL; the engine owns it                   */
 	struct control *control;    /* without a window: or NULL; the engine owns it */
 	struct trace *trace;        /* where it says what it waits for; or NULL; lives longer */
-	const char *trace_dir;      /* for a trace when it has failed; or NULL; copied        */
-	int linger_ms; /* how long destroy sees to it that what was sent arrives, where a
-			* connection may break and be made again */
+	const char *trace_dir;      /* the trace of a failure goes there; or NULL; copied     */
+	int linger_ms; /* how long destroy sends lost bytes again, on transports that
+			* reconnect */
 	size_t slice_bytes, scratch_bytes;
 	struct wait_policy policy, helper_policy;
-	/* The ranks of this node, this one among them, where they are to be spread over its CPUs by
-	 * where they run: without a window. */
+	/* The ranks of this node, this one included, if they are to be spread over its CPUs. */
 	struct cpu_location near[CPU_LOCATIONS_MAX];
 	int ranks_near_count, ranks_near_me;
 	uint64_t (*now_ns)(void *arg); /* NULL: the machine's clock. With a clock of its own

@@ -13,7 +13,7 @@
 #include <stdatomic.h>
 
 #define ENGINE_WORKS_MAX 1024 /* works under way at once; submit waits for room                */
-#define MEND_FDS         4    /* of an engine's endpoints, that the helper sleeps on           */
+#define RESEND_FDS         4    /* of an engine's endpoints, that the helper sleeps on           */
 
 struct lane_run;
 struct run;
@@ -35,14 +35,14 @@ struct io_owner {
 struct engine_io {
 	struct memory_io op;
 	const struct io_owner *owner;
-	struct tutti_work *work; /* whose staging it is; NULL for ios of other owners   */
+	struct tutti_work *work; /* of bounce.c: whose; NULL for ios of other owners    */
 };
 
 /* A kind of job. */
 struct job_kind {
 	/* Starts work. An error is the communicator's. */
 	tutti_status (*begin)(struct engine *e, struct tutti_work *work);
-	/* The staging that begin asked for is there. NULL: it does not matter when. */
+	/* The host copies or the scratch that begin asked for are there. NULL: not needed. */
 	void (*prepared)(struct engine *e, struct tutti_work *work);
 	/* The work is over, well or not: gives back what begin took. NULL: nothing. */
 	void (*finish)(struct engine *e, struct tutti_work *work);
@@ -62,7 +62,7 @@ struct engine_user {
 };
 
 /* For memory that the CPU may not touch: host copies of the caller's buffers, or scratch in that memory. */
-struct staging {
+struct bounce {
 	uint8_t *send, *recv; /* one block; NULL: no copies were needed            */
 	void *scratch;        /* or NULL                                           */
 	struct engine_io in, gaps, out, scratch_io;
@@ -79,7 +79,7 @@ struct work_parts {
 	struct engine **engine; /* of the parts, each once                            */
 	size_t engine_count;
 	_Atomic size_t left; /* parts under way, and one while they are being started */
-	atomic_int status;   /* the first failure; who writes it writes why, too      */
+	atomic_int status;   /* the first failure; its writer also writes why         */
 	char why[ERROR_BYTES];
 };
 
@@ -96,7 +96,7 @@ struct tutti_work {
 	struct run *run;
 	struct window_run window;
 	struct p2p_message *message; /* a send or recv                                  */
-	struct staging staging;
+	struct bounce bounce;
 	struct tutti_work *whole; /* the group's work that this is a part of; or NULL    */
 	struct work_parts *parts; /* of a group's work; it is on none of the lists       */
 	atomic_int refs;          /* any thread                                        */
@@ -104,9 +104,10 @@ struct tutti_work {
 	tutti_status status;
 };
 
-/* What to sleep on for those who may need this rank while it is in no call. */
-struct mending {
-	int fds[MEND_FDS], count;
+/* While this rank is in no call: the descriptors that wake the helper when a peer needs bytes sent
+ * again. */
+struct resend {
+	int fds[RESEND_FDS], count;
 	bool is_due; /* now, or as soon as the lock can be had */
 };
 
@@ -161,7 +162,7 @@ struct engine {
 	/* helper.c */
 	struct engine *next_helped;
 	bool is_helped;
-	struct mending mending; /* the helper thread's own */
+	struct resend resend; /* the helper thread's own */
 };
 
 static inline uint64_t engine_now(const struct engine *e)
@@ -179,7 +180,7 @@ struct pollfd;
 int engine_arm(struct engine *e, struct pollfd *fds, int max);
 void engine_disarm(struct engine *e);
 /* What peers need of a rank that is in no call. */
-void engine_mend(struct engine *e, struct mending *mending);
+void engine_resend(struct engine *e, struct resend *resend);
 /* What was sent may be lost yet, though all works are over. */
 bool engine_in_doubt(struct engine *e);
 
@@ -240,12 +241,12 @@ tutti_status work_new_whole(struct tutti_work **whole, struct engine *e, size_t 
 void work_add_part(struct tutti_work *whole, struct tutti_work *part);
 bool work_seal(struct tutti_work *whole);
 
-/* staging.c */
+/* bounce.c */
 /* Scratch of so many bytes in the memory of work's kind; comes with the kind's prepared. */
-void staging_take_scratch(struct engine *e, struct tutti_work *work, size_t bytes);
+void bounce_take_scratch(struct engine *e, struct tutti_work *work, size_t bytes);
 /* Host copies of the caller's buffers, where the CPU may not touch these: begins to fill them. */
-tutti_status staging_prepare(struct engine *e, struct tutti_work *work);
-/* Its plan, window operation or message is over: gives the staging back, and finishes work at the end of the pass. */
+tutti_status bounce_prepare(struct engine *e, struct tutti_work *work);
+/* Its plan, window operation or message is over: gives host copies and scratch back, and finishes work at the end of the pass. */
 void engine_work_ended(struct engine *e, struct tutti_work *work);
 
 /* window_job.c */

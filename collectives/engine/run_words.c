@@ -1,4 +1,4 @@
-/* How far a run is, and what it waits for, in words. */
+/* Text for error messages and the trace: the progress of a run, and what it waits for. */
 #include "collectives/engine/run.h"
 
 #include "core/rank_list.h"
@@ -20,7 +20,7 @@ static int list_peers(const struct run *r, bool sends, char *text, size_t text_b
 	return list.count;
 }
 
-/* Of all slices: those before finished, and what is left of those that are under way. */
+/* Finished slices count whole; of slices under way the finished steps count. */
 static void count_steps(const struct run *r, uint64_t *done, uint64_t *all)
 {
 	*all = (uint64_t)r->plan->count * r->slices;
@@ -29,7 +29,7 @@ static void count_steps(const struct run *r, uint64_t *done, uint64_t *all)
 		*done += r->plan->count - r->left[s % r->slots];
 }
 
-/* The message that has been waited for longest on the first lane that waits. */
+/* The oldest message on the first lane that waits. */
 static const struct step_io *next_message(const struct run *r, bool sends)
 {
 	for (uint32_t i = 0; i < r->plan->lane_count; i++) {

@@ -19,8 +19,6 @@ static uint64_t age(const struct tutti_work *work, uint64_t now)
 	return now > start ? now - start : 0;
 }
 
-/* ---- deadlines ----------------------------------------------------------------------------- */
-
 static const char *missing_ranks(struct engine *e, const struct tutti_work *work, char *text,
 				 size_t text_bytes)
 {
@@ -48,8 +46,6 @@ static void explain_wait(struct engine *e, struct tutti_work *work)
 			 work->message ? "" : "; is every rank alive and in this call?");
 	engine_fail_in(e, work, TUTTI_ERR_TIMEOUT, text);
 }
-
-/* ---- who knows more ------------------------------------------------------------------------ */
 
 /* Not the simulator's ranks: they have only their connections. */
 static bool may_be_explained(const struct engine *e)
@@ -158,8 +154,6 @@ void engine_ask_around(struct engine *e)
 	if (may_be_explained(e) && !e->stop)
 		look(e, NO_CALL, true);
 }
-
-/* ---- failures of all ----------------------------------------------------------------------- */
 
 void engine_take_failure(struct engine *e, const struct failure *failure)
 {

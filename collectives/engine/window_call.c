@@ -4,10 +4,10 @@
 #include "collectives/control/deadlines.h"
 #include "core/clock.h"
 
-/* A blocking call of the window, and how it is noted in the trace. A clock takes as long as a short
- * call's own work. So one that finds everybody there is noted when it is over, without a time; one
- * that waits is noted then, and now and then one is all the same, so that the others lie between
- * known times. */
+/* A blocking call, and its entry in the trace. Reading a clock costs as much as a short call. So a
+ * call that does not wait gets its entry at its end, without a time, and every TRACE_TIMED-th short
+ * call gets times, so that the others lie between known times. A call that waits gets its entry
+ * when the wait begins. */
 struct window_call {
 	struct engine *e;
 	struct window_run *run;
@@ -68,7 +68,7 @@ static __attribute__((cold)) void window_run_failed(struct engine *e, const stru
 	engine_clean_up(e);
 }
 
-/* The window's fast driver, when nothing stands before this call. Under the lock. */
+/* Under the lock. No other call of the window is queued. */
 static tutti_status drive_window(struct engine *e, const struct call_args *args, int timeout_ms)
 {
 	struct window_run run;

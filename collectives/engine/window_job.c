@@ -1,5 +1,5 @@
-/* Calls of the window that do not run in their caller's thread: one after the other, moved by
- * whoever makes progress. */
+/* Asynchronous calls of the window, and blocking ones behind them: a queue that any thread which
+ * makes progress moves. */
 #include "collectives/engine/job.h"
 
 #include <assert.h>
@@ -10,14 +10,14 @@ static tutti_status begin(struct engine *e, struct tutti_work *work)
 	assert(e->config.window);
 	work->stage = WORK_RUNS;
 	if (work->spec.memory->id != TUTTI_MEMORY_HOST)
-		TRY(staging_prepare(e, work));
+		TRY(bounce_prepare(e, work));
 	work->next_window = NULL;
 	*e->window_tail = work;
 	e->window_tail = &work->next_window;
 	return TUTTI_OK;
 }
 
-/* Window operations run in sequence: the head alone. */
+/* One operation of the window at a time: the head of the queue. */
 bool window_job_advance(struct engine *e)
 {
 	struct tutti_work *work = e->window_head;
@@ -27,9 +27,9 @@ bool window_job_advance(struct engine *e)
 		return false;
 	if (!work->has_begun) {
 		struct call_args args = work->spec.args;
-		if (work->staging.send) {
-			args.send = work->staging.send;
-			args.recv = work->staging.recv;
+		if (work->bounce.send) {
+			args.send = work->bounce.send;
+			args.recv = work->bounce.recv;
 		}
 		window_begin(e->config.window, &work->window, &args);
 		work->has_begun = true;
@@ -43,7 +43,7 @@ bool window_job_advance(struct engine *e)
 	}
 	if (!(e->window_head = work->next_window)) {
 		e->window_tail = &e->window_head;
-		engine_disarm(e); /* the helper may sleep on: the next submit wakes it */
+		engine_disarm(e); /* the next submit wakes the helper */
 	}
 	engine_work_ended(e, work);
 	return true;

@@ -11,10 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- lists and ios --------------------------------------------------------------------------- */
-
-/* ---- an engine's, a peer's ------------------------------------------------------------------ */
-
 static const struct engine_user user;
 static const struct io_owner owner;
 
@@ -84,8 +80,6 @@ static struct p2p_peer *open_peer(struct p2p *p, int rank)
 	return peer;
 }
 
-/* ---- a work --------------------------------------------------------------------------------- */
-
 static struct p2p_message *new_message(struct p2p *p)
 {
 	struct p2p_message *m = p->free_messages;
@@ -127,7 +121,7 @@ static tutti_status begin(struct engine *e, struct tutti_work *work)
 
 	work->stage = WORK_RUNS;
 	if (spec->memory->id != TUTTI_MEMORY_HOST)
-		TRY(staging_prepare(e, work));
+		TRY(bounce_prepare(e, work));
 	struct p2p *p = p2p_of(e);
 	struct p2p_message *m = p ? new_message(p) : NULL;
 	if (!m)
@@ -137,11 +131,11 @@ static tutti_status begin(struct engine *e, struct tutti_work *work)
 	m->work = work;
 	m->bytes = sends ? spec->send_bytes : spec->recv_bytes;
 	m->buf = sends ? (uint8_t *)(uintptr_t)spec->args.send : spec->args.recv;
-	if (work->staging.send)
-		m->buf = sends ? work->staging.send : work->staging.recv;
+	if (work->bounce.send)
+		m->buf = sends ? work->bounce.send : work->bounce.recv;
 	m->is_ready = work->stage == WORK_RUNS;
 	tutti_status status = sends ? begin_send(p, m) : begin_recv(p, m);
-	/* Partner: engine_pass, which looks at stop when we are through. */
+	/* engine_pass looks at stop after this and cleans up. */
 	return e->stop ? engine_status(e) : status;
 }
 
@@ -163,8 +157,6 @@ static void finish(struct engine *e, struct tutti_work *work)
 	work->message = NULL;
 }
 
-/* ---- ends of ios ---------------------------------------------------------------------------- */
-
 static void io_done(struct engine *e, struct engine_io *io)
 {
 	struct p2p_io *own = (struct p2p_io *)io;
@@ -178,8 +170,8 @@ static void io_done(struct engine *e, struct engine_io *io)
 		p2p_sent(own);
 }
 
-/* That a peer is gone concerns only who waits for it; but a message that is lost for another
- * reason, and done for its caller, is a failure. */
+/* A lost peer is a failure only for calls that wait for it. A message that was done for its caller
+ * and is lost for another reason is a failure of the communicator. */
 static void io_failed(struct engine *e, struct engine_io *io)
 {
 	struct p2p_io *own = (struct p2p_io *)io;
@@ -196,14 +188,13 @@ static void io_failed(struct engine *e, struct engine_io *io)
 		engine_set_failure(e, status, FAILURE_NO_RANK, peer->why);
 }
 
-/* ---- the end -------------------------------------------------------------------------------- */
-
 static bool is_drained(struct engine *e)
 {
 	const struct p2p *p = e->p2p;
 	if (p->unsent == 0)
 		return true;
-	/* With a clock of its own nobody moves the engine but the simulator. */
+	/* In the simulator only engine_progress moves the engine, so there is nothing to wait for.
+	 */
 	return e->config.now_ns || clock_now_ns() >= p->unsent_until_ns;
 }
 

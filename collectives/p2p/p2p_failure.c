@@ -13,8 +13,6 @@
 #define GONE_BYTES  (RANKS_BYTES + 60)
 #define WHY_BYTES   (2 * GONE_BYTES + 200)
 
-/* ---- peers that are gone -------------------------------------------------------------------- */
-
 bool p2p_is_gone(const struct p2p_peer *peer)
 {
 	return peer->is_lost || peer->has_left;
@@ -139,8 +137,6 @@ void p2p_nonsense(struct p2p_peer *peer, const char *what)
 	engine_set_failure(p2p_engine(peer), TUTTI_ERR_INTERNAL, FAILURE_NO_RANK, text);
 }
 
-/* ---- a send and a recv that do not fit ------------------------------------------------------ */
-
 /* The same message on both ranks. */
 static void fail_mismatch(struct engine *e, int from, int to, const struct p2p_header *h)
 {
@@ -165,8 +161,6 @@ void p2p_take_mismatch(struct p2p_peer *peer, const struct p2p_header *h)
 	struct engine *e = p2p_engine(peer);
 	fail_mismatch(e, e->config.rank, peer->rank, h);
 }
-
-/* ---- words ---------------------------------------------------------------------------------- */
 
 static void call_words(const struct tutti_work *work, enum p2p_side side, char *text, size_t bytes)
 {

@@ -10,6 +10,8 @@
 #ifndef COLLECTIVES_PLAN_PLAN_H
 #define COLLECTIVES_PLAN_PLAN_H
 
+#include "collectives/plan/algorithm_table.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -252,13 +254,13 @@ struct cost {
 	bool is_one_way; /* to or from a root: nobody waits for an answer, so that calls overlap     */
 };
 
-struct place {
+struct topology {
 	int ranks, nodes; /* nodes with equally many ranks                               */
 };
 
 /* For algorithms that do not look at nodes: the slowest link in use counts, and crossing ranks of a node use
  * it at once. */
-static inline struct cost cost_flat(struct place p, double rounds, double bytes, double crossing)
+static inline struct cost cost_flat(struct topology p, double rounds, double bytes, double crossing)
 {
 	struct cost c = {0};
 	enum link l = p.nodes > 1 ? LINK_NET : LINK_LOCAL;
@@ -268,7 +270,7 @@ static inline struct cost cost_flat(struct place p, double rounds, double bytes,
 }
 
 /* A tree or a star: all ranks but one send so many messages of n bytes, on the average, and one so many. */
-static inline struct cost cost_uneven(struct cost c, struct place p, double messages, double busiest)
+static inline struct cost cost_uneven(struct cost c, struct topology p, double messages, double busiest)
 {
 	c.mean.messages = c.mean.bytes = messages * (p.ranks - 1) / p.ranks;
 	c.busiest.messages = c.busiest.bytes = busiest > 1 ? busiest : 1;
@@ -291,33 +293,14 @@ static inline int log2_up(int n)
 /* What an algorithm is to select.c: how it builds rank g.me's plan, and what it costs. in and out have a
  * chunk, or what cut says, for every block of the collective; in == out is in place. */
 typedef void algorithm_fn(struct plan *plan, struct group g, struct span in, struct span out);
-typedef struct cost cost_fn(struct place place);
+typedef struct cost cost_fn(struct topology place);
 
-algorithm_fn ring_all_reduce, ring_reduce_scatter, ring_all_gather, ring_broadcast;
-algorithm_fn ring_reduce;
-cost_fn ring_all_reduce_cost, ring_phase_cost, ring_broadcast_cost;
-cost_fn ring_reduce_scatter_cost, ring_reduce_cost;
-algorithm_fn doubling_all_reduce, doubling_broadcast, doubling_barrier;
-cost_fn doubling_all_reduce_cost, doubling_broadcast_cost, doubling_barrier_cost;
-algorithm_fn direct_all_reduce, direct_reduce_scatter, direct_all_gather, direct_broadcast;
-algorithm_fn direct_reduce, direct_gather, direct_scatter, direct_all_to_all;
-cost_fn direct_all_reduce_cost, direct_phase_cost, direct_broadcast_cost, direct_reduce_cost,
-	direct_gather_cost, direct_scatter_cost, direct_reduce_scatter_cost;
-algorithm_fn circulant_all_reduce, circulant_reduce_scatter, circulant_all_gather;
-cost_fn circulant_all_reduce_cost, circulant_reduce_scatter_cost, circulant_all_gather_cost;
-algorithm_fn knomial_all_reduce, knomial_broadcast, knomial_reduce, knomial_gather, knomial_scatter;
-algorithm_fn knomial_all_gather, knomial_reduce_scatter, knomial_all_to_all, knomial_barrier;
-cost_fn knomial_all_reduce_cost, knomial_broadcast_cost, knomial_reduce_cost, knomial_gather_cost;
-cost_fn knomial_all_gather_cost, knomial_reduce_scatter_cost, knomial_all_to_all_cost,
-	knomial_barrier_cost;
-algorithm_fn tree_all_reduce, tree_broadcast, tree_reduce;
-cost_fn tree_all_reduce_cost, tree_broadcast_cost, tree_reduce_cost;
-algorithm_fn rings_all_reduce, rings_reduce_scatter, rings_all_gather;
-cost_fn rings_all_reduce_cost, rings_reduce_scatter_cost, rings_all_gather_cost;
-algorithm_fn star_all_reduce, spread_broadcast, bruck_all_to_all, pairwise_all_to_all;
-cost_fn star_all_reduce_cost, spread_broadcast_cost, bruck_all_to_all_cost, pairwise_all_to_all_cost;
-
-algorithm_fn two_level_all_reduce, two_level_reduce_scatter, two_level_all_gather, two_level_broadcast;
-cost_fn two_level_all_reduce_cost, two_level_phase_cost, two_level_broadcast_cost;
+#define DECLARE(COLLECTIVE, collective, name, ...)                                                 \
+	algorithm_fn name##_##collective;                                                          \
+	cost_fn name##_##collective##_cost;
+#define DECLARE_NOTHING(COLLECTIVE)
+ALGORITHM_TABLE(DECLARE, DECLARE_NOTHING)
+#undef DECLARE
+#undef DECLARE_NOTHING
 
 #endif

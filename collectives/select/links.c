@@ -107,7 +107,7 @@ static double shared_seconds(const struct links *links, const struct cost *c, do
 	return (messages + rounds) * l->alpha + carried * l->beta + reduced * links->gamma;
 }
 
-double links_seconds(const struct links *links, struct place place, const struct cost *c,
+double links_seconds(const struct links *links, struct topology place, const struct cost *c,
 		     double bytes, double slice)
 {
 	double share = place.nodes == 1 && links->cores > 0 ? place.ranks / links->cores : 1;

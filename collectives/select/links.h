@@ -28,7 +28,7 @@ void links_median(struct links *links, const struct links *of, int n, double *va
 /* slice: bytes of the pieces that chunks are cut into. Where a node's ranks share cores nobody waits long for what is on
  * its way, but all for the cores: there the messages, bytes and sums of all ranks count, or those of the busiest one where
  * it keeps one core busy for longer than all keep all. */
-double links_seconds(const struct links *links, struct place place, const struct cost *cost, double bytes,
+double links_seconds(const struct links *links, struct topology place, const struct cost *cost, double bytes,
 		     double slice);
 
 /* A file of measured links, a line for each key (a word). check: whether it can be read or made, and is nobody else's;

@@ -57,110 +57,21 @@ static uint32_t width_tree(int size)
 	return size > 1 ? 4 : 1;
 }
 
-#define WINDOW(collective)                                                                         \
-	{                                                                                          \
-		collective, "window", NULL, NULL, CUT_NONE, ADDS_ONCE, 0, width_one                \
-	}
-
-static const struct algorithm table[] = {
-	{COLL_ALL_REDUCE, "ring", ring_all_reduce, ring_all_reduce_cost, CUT_RANKS, ADDS_ANYHOW, 0,
-	 width_one},
-	{COLL_ALL_REDUCE, "doubling", doubling_all_reduce, doubling_all_reduce_cost, CUT_NONE,
-	 ADDS_FIXED_POW2, 0, width_log},
-	{COLL_ALL_REDUCE, "direct", direct_all_reduce, direct_all_reduce_cost, CUT_RANKS, ADDS_ONCE,
-	 0, width_size},
-	{COLL_ALL_REDUCE, "two_level", two_level_all_reduce, two_level_all_reduce_cost, CUT_RANKS,
-	 ADDS_ANYHOW, NEEDS_NODES, width_size},
-	{COLL_ALL_REDUCE, "circulant", circulant_all_reduce, circulant_all_reduce_cost, CUT_RANKS,
-	 ADDS_ANYHOW, 0, width_size},
-	{COLL_ALL_REDUCE, "knomial", knomial_all_reduce, knomial_all_reduce_cost, CUT_NONE,
-	 ADDS_FIXED, 0, width_log},
-	{COLL_ALL_REDUCE, "star", star_all_reduce, star_all_reduce_cost, CUT_NONE, ADDS_ONCE, 0,
-	 width_size},
-	{COLL_ALL_REDUCE, "tree", tree_all_reduce, tree_all_reduce_cost, CUT_HALVES, ADDS_ANYHOW, 0,
-	 width_tree},
-	{COLL_ALL_REDUCE, "rings", rings_all_reduce, rings_all_reduce_cost, CUT_RANKS_TWICE,
-	 ADDS_ANYHOW, 0, width_one},
-	WINDOW(COLL_ALL_REDUCE),
-	{COLL_REDUCE_SCATTER, "ring", ring_reduce_scatter, ring_reduce_scatter_cost, CUT_NONE,
-	 ADDS_ANYHOW, 0, width_size},
-	{COLL_REDUCE_SCATTER, "direct", direct_reduce_scatter, direct_reduce_scatter_cost, CUT_NONE,
-	 ADDS_ONCE, 0, width_size},
-	{COLL_REDUCE_SCATTER, "two_level", two_level_reduce_scatter, two_level_phase_cost, CUT_NONE,
-	 ADDS_ANYHOW, NEEDS_NODES, width_two_sizes},
-	{COLL_REDUCE_SCATTER, "circulant", circulant_reduce_scatter, circulant_reduce_scatter_cost,
-	 CUT_NONE, ADDS_ANYHOW, 0, width_circulant},
-	{COLL_REDUCE_SCATTER, "knomial", knomial_reduce_scatter, knomial_reduce_scatter_cost,
-	 CUT_NONE, ADDS_FIXED, 0, width_sizes_log},
-	{COLL_REDUCE_SCATTER, "rings", rings_reduce_scatter, rings_reduce_scatter_cost, CUT_HALVES,
-	 ADDS_ANYHOW, 0, width_two_sizes},
-	WINDOW(COLL_REDUCE_SCATTER),
-	{COLL_ALL_GATHER, "ring", ring_all_gather, ring_phase_cost, CUT_NONE, ADDS_ONCE, 0,
-	 width_one},
-	{COLL_ALL_GATHER, "direct", direct_all_gather, direct_phase_cost, CUT_NONE, ADDS_ONCE, 0,
-	 width_one},
-	{COLL_ALL_GATHER, "two_level", two_level_all_gather, two_level_phase_cost, CUT_NONE,
-	 ADDS_ONCE, NEEDS_NODES, width_one},
-	{COLL_ALL_GATHER, "circulant", circulant_all_gather, circulant_all_gather_cost, CUT_NONE,
-	 ADDS_ONCE, 0, width_one},
-	{COLL_ALL_GATHER, "knomial", knomial_all_gather, knomial_all_gather_cost, CUT_NONE,
-	 ADDS_ONCE, 0, width_one},
-	{COLL_ALL_GATHER, "rings", rings_all_gather, rings_all_gather_cost, CUT_HALVES, ADDS_ONCE,
-	 0, width_one},
-	WINDOW(COLL_ALL_GATHER),
-	{COLL_BROADCAST, "ring", ring_broadcast, ring_broadcast_cost, CUT_NONE, ADDS_ONCE, 0,
-	 width_one},
-	{COLL_BROADCAST, "doubling", doubling_broadcast, doubling_broadcast_cost, CUT_NONE,
-	 ADDS_ONCE, 0, width_one},
-	{COLL_BROADCAST, "direct", direct_broadcast, direct_broadcast_cost, CUT_NONE, ADDS_ONCE, 0,
-	 width_one},
-	{COLL_BROADCAST, "two_level", two_level_broadcast, two_level_broadcast_cost, CUT_RANKS,
-	 ADDS_ONCE, NEEDS_NODES, width_one},
-	{COLL_BROADCAST, "knomial", knomial_broadcast, knomial_broadcast_cost, CUT_NONE, ADDS_ONCE,
-	 0, width_one},
-	{COLL_BROADCAST, "tree", tree_broadcast, tree_broadcast_cost, CUT_HALVES, ADDS_ONCE, 0,
-	 width_one},
-	{COLL_BROADCAST, "spread", spread_broadcast, spread_broadcast_cost, CUT_RANKS, ADDS_ONCE, 0,
-	 width_one},
-	WINDOW(COLL_BROADCAST),
-	{COLL_REDUCE, "direct", direct_reduce, direct_reduce_cost, CUT_NONE, ADDS_ONCE, 0,
-	 width_size},
-	{COLL_REDUCE, "ring", ring_reduce, ring_reduce_cost, CUT_NONE, ADDS_ANYHOW, 0, width_one},
-	{COLL_REDUCE, "knomial", knomial_reduce, knomial_reduce_cost, CUT_NONE, ADDS_FIXED, 0,
-	 width_log},
-	{COLL_REDUCE, "tree", tree_reduce, tree_reduce_cost, CUT_HALVES, ADDS_ANYHOW, 0,
-	 width_tree},
-	WINDOW(COLL_REDUCE),
-	{COLL_GATHER, "direct", direct_gather, direct_gather_cost, CUT_NONE, ADDS_ONCE, 0,
-	 width_one},
-	{COLL_GATHER, "knomial", knomial_gather, knomial_gather_cost, CUT_NONE, ADDS_ONCE, 0,
-	 width_size},
-	WINDOW(COLL_GATHER),
-	{COLL_SCATTER, "direct", direct_scatter, direct_scatter_cost, CUT_NONE, ADDS_ONCE, 0,
-	 width_one},
-	{COLL_SCATTER, "knomial", knomial_scatter, knomial_gather_cost, CUT_NONE, ADDS_ONCE, 0,
-	 width_size},
-	WINDOW(COLL_SCATTER),
-	{COLL_ALL_TO_ALL, "direct", direct_all_to_all, direct_phase_cost, CUT_NONE, ADDS_ONCE, 0,
-	 width_one},
-	{COLL_ALL_TO_ALL, "bruck", bruck_all_to_all, bruck_all_to_all_cost, CUT_NONE, ADDS_ONCE,
-	 NEEDS_EQUAL_BLOCKS, width_two_sizes},
-	{COLL_ALL_TO_ALL, "pairwise", pairwise_all_to_all, pairwise_all_to_all_cost, CUT_NONE,
-	 ADDS_ONCE, 0, width_one},
-	{COLL_ALL_TO_ALL, "knomial", knomial_all_to_all, knomial_all_to_all_cost, CUT_NONE,
-	 ADDS_ONCE, NEEDS_EQUAL_BLOCKS | NEEDS_FEW_RANKS, width_square},
-	WINDOW(COLL_ALL_TO_ALL),
-	{COLL_BARRIER, "doubling", doubling_barrier, doubling_barrier_cost, CUT_NONE, ADDS_ANYHOW,
-	 0, width_log},
-	{COLL_BARRIER, "knomial", knomial_barrier, knomial_barrier_cost, CUT_NONE, ADDS_ANYHOW, 0,
-	 width_log},
-	WINDOW(COLL_BARRIER),
-};
+#define ROW(COLLECTIVE, collective, name, ...)                                                     \
+	{COLL_##COLLECTIVE, #name, name##_##collective, name##_##collective##_cost, __VA_ARGS__},
+#define WINDOW_ROW(COLLECTIVE)                                                                     \
+	{COLL_##COLLECTIVE, "window", NULL, NULL, CUT_NONE, ADDS_ONCE, 0, width_one},
+static const struct algorithm table[] = {ALGORITHM_TABLE(ROW, WINDOW_ROW)};
 #define ALGORITHMS ((int)(sizeof table / sizeof table[0]))
 
 const struct algorithm *algorithm_at(int i)
 {
 	return i < ALGORITHMS ? &table[i] : NULL;
+}
+
+const char *algorithm_name(int i)
+{
+	return i < ALGORITHMS ? table[i].name : NULL;
 }
 
 const struct algorithm *algorithm_find(enum collective collective, const char *name)
@@ -384,7 +295,7 @@ static double slice_of(const struct select *s, const struct algorithm *a, double
 
 double select_seconds(const struct select *s, const struct algorithm *a, double bytes)
 {
-	struct place place = {s->size, s->num_nodes > 1 ? s->num_nodes : 1};
+	struct topology place = {s->size, s->num_nodes > 1 ? s->num_nodes : 1};
 	struct cost c = a->cost(place);
 	return links_seconds(&s->links, place, &c, bytes, slice_of(s, a, bytes));
 }

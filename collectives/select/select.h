@@ -2,25 +2,10 @@
 #ifndef COLLECTIVES_SELECT_SELECT_H
 #define COLLECTIVES_SELECT_SELECT_H
 
+#include "collectives/plan/calls.h"
 #include "collectives/select/links.h"
-#include "collectives/plan/plan.h"
-#include "collectives/window/window.h"
 
-/* Into how many chunks a block is cut; of a vector (all_reduce, reduce, broadcast) there is one block. */
-enum cut { CUT_NONE, CUT_HALVES, CUT_RANKS, CUT_RANKS_TWICE };
-
-/* How an algorithm adds: all contributions at once in the fixed association, rounding once; two at a time in
- * that association, which is the same bits unless partial sums are rounded to a narrow type (for powers
- * of two of ranks only, or for all); or in an order of its own. */
-enum adds { ADDS_ONCE, ADDS_FIXED, ADDS_FIXED_POW2, ADDS_ANYHOW };
-
-/* What an algorithm needs. */
-enum {
-	NEEDS_NODES = 1,        /* several nodes of equally many ranks */
-	NEEDS_EQUAL_BLOCKS = 2, /* no v-variants                       */
-	NEEDS_FEW_RANKS = 4,
-};
-
+/* A row of the table in plan/algorithm_table.h. */
 struct algorithm {
 	enum collective collective; /* a pattern                                                */
 	const char *name;
@@ -35,6 +20,7 @@ struct algorithm {
 /* NULL when there is none of that name. */
 const struct algorithm *algorithm_find(enum collective collective, const char *name);
 const struct algorithm *algorithm_at(int i); /* for tools and tests: NULL past the last one */
+const char *algorithm_name(int i); /* its name */
 uint32_t algorithm_split(const struct algorithm *a, int size);
 
 /* What makes the plan of one rank. nodes: NULL for an algorithm that does not need them. */

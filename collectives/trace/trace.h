@@ -22,7 +22,8 @@
 /* What an operation is, beside the collectives. */
 enum { TRACE_SEND = 0x40, TRACE_RECV };
 
-/* The number of an algorithm in select.c's table, or: */
+/* The number of an algorithm, whose name is on the page, or: */
+#define TRACE_ALGORITHMS 64u
 enum { TRACE_BY_WINDOW = 0xfe, TRACE_BY_MESSAGE = 0xff };
 
 /* In what; IS_VALID lest it is ever 0. AT_ONCE: it was over so soon that nobody looked at the clock, and so
@@ -76,17 +77,18 @@ struct trace {
 #define TRACE_SLOTS   16u
 #define TRACE_MAGIC   UINT64_C(0x6563617274747574) /* "tuttrace" */
 #define TRACE_NAME    "tutti-trace"                /* of the file that has no name in any folder */
-#define TRACE_VERSION 1u
+#define TRACE_VERSION 2u
 
 /* The head of a page, written before anybody can see it. */
 struct trace_page {
 	uint64_t magic;
 	uint32_t version, layout; /* trace_layout()                                         */
-	char library[16];         /* tutti_version()                                        */
+	char library[16];         /* its version                                            */
 	uint32_t slots, slot_bytes;
 	int32_t pid, ticks_kind;
 	struct ticks_moment start;
 	char host[64], boot[40];
+	char algorithms[TRACE_ALGORITHMS][16]; /* their names, by number; "": there is none   */
 	_Alignas(4096) struct trace slot[];
 };
 
@@ -94,9 +96,12 @@ struct trace_page {
 uint32_t trace_layout(void);
 extern enum ticks_kind trace_clock; /* set before there is any trace */
 
+/* The name of algorithm number, from 0 on; NULL after the last. */
+typedef const char *trace_name_fn(int number);
 /* A new communicator's trace. MEMORY. Where no file can be made it is in private memory, and only this
- * process sees it. */
-tutti_status trace_open(struct trace **trace, const struct trace_about *about);
+ * process sees it. algorithm_name: the same at each call. */
+tutti_status trace_open(struct trace **trace, const struct trace_about *about,
+			trace_name_fn *algorithm_name);
 void trace_close(struct trace *trace); /* NULL is fine */
 
 /* The rank in the first communicator that this process had: its number in the job. */

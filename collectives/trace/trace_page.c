@@ -3,9 +3,8 @@
  * process, and is gone with it however it ends. */
 #include "collectives/trace/trace.h"
 
-#include "collectives/select/select.h"
 #include "collectives/trace/trace_log.h"
-#include "core/grow.h"
+#include "core/grow_file.h"
 #include "core/log.h"
 #include "core/status.h"
 
@@ -48,15 +47,13 @@ static uint32_t add_text(uint32_t hash, const char *text)
 	return hash;
 }
 
-/* Entries have numbers of collectives and algorithms: both tables are part of the layout. */
+/* Entries have numbers of collectives: the table of these is part of the layout. */
 uint32_t trace_layout(void)
 {
 	uint32_t hash = 2166136261u ^ (uint32_t)(sizeof(struct trace) + TRACE_SLOTS);
 
 	for (int i = 0; i < COLL_COUNT; i++)
 		hash = add_text(hash, collective_names[i]);
-	for (int i = 0; algorithm_at(i); i++)
-		hash = add_text(hash, algorithm_at(i)->name);
 	return hash;
 }
 
@@ -73,12 +70,14 @@ static void read_line(const char *path, char *text, size_t bytes)
 	fclose(file);
 }
 
-static void write_head(struct trace_page *page)
+static void write_head(struct trace_page *page, trace_name_fn *algorithm_name)
 {
+	const char *name;
+
 	page->magic = TRACE_MAGIC;
 	page->version = TRACE_VERSION;
 	page->layout = trace_layout();
-	snprintf(page->library, sizeof page->library, "%s", tutti_version());
+	snprintf(page->library, sizeof page->library, "%s", TUTTI_VERSION);
 	page->slots = TRACE_SLOTS;
 	page->slot_bytes = sizeof(struct trace);
 	page->pid = (int32_t)getpid();
@@ -87,6 +86,8 @@ static void write_head(struct trace_page *page)
 	if (gethostname(page->host, sizeof page->host - 1) != 0)
 		page->host[0] = '\0';
 	read_line("/proc/sys/kernel/random/boot_id", page->boot, sizeof page->boot);
+	for (int i = 0; i < (int)TRACE_ALGORITHMS && (name = algorithm_name(i)); i++)
+		snprintf(page->algorithms[i], sizeof page->algorithms[i], "%s", name);
 }
 
 /* Mapped by us, the file can neither change its length nor, where the kernel knows how, be written
@@ -122,7 +123,7 @@ static bool map_private(struct leaf *leaf)
 	return leaf->page != NULL;
 }
 
-static struct leaf *new_leaf(void)
+static struct leaf *new_leaf(trace_name_fn *algorithm_name)
 {
 	struct leaf *leaf = calloc(1, sizeof *leaf);
 
@@ -135,18 +136,18 @@ static struct leaf *new_leaf(void)
 		free(leaf);
 		return NULL;
 	}
-	write_head(leaf->page);
+	write_head(leaf->page, algorithm_name);
 	leaf->next = leaves;
 	leaves = leaf;
 	return leaf;
 }
 
-static struct leaf *leaf_with_room(void)
+static struct leaf *leaf_with_room(trace_name_fn *algorithm_name)
 {
 	for (struct leaf *leaf = leaves; leaf; leaf = leaf->next)
 		if (leaf->used != (1u << TRACE_SLOTS) - 1)
 			return leaf;
-	return new_leaf();
+	return new_leaf(algorithm_name);
 }
 
 static void store_words(_Atomic uint64_t *to, const void *from, size_t words)
@@ -173,10 +174,11 @@ static void begin(struct trace *t, const struct trace_about *about)
 	atomic_store_explicit(&t->generation, generation + 1, memory_order_release);
 }
 
-tutti_status trace_open(struct trace **trace, const struct trace_about *about)
+tutti_status trace_open(struct trace **trace, const struct trace_about *about,
+			trace_name_fn *algorithm_name)
 {
 	pthread_mutex_lock(&lock);
-	struct leaf *leaf = leaf_with_room();
+	struct leaf *leaf = leaf_with_room(algorithm_name);
 	unsigned slot = leaf ? (unsigned)__builtin_ctz(~leaf->used) : 0;
 	if (leaf) {
 		leaf->used |= 1u << slot;

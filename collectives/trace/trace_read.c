@@ -2,7 +2,6 @@
  * means well: every number is checked before it is used as one. */
 #include "collectives/trace/trace_log.h"
 
-#include "collectives/select/select.h"
 #include "core/status.h"
 #include "memory/dtype.h"
 
@@ -52,13 +51,15 @@ static bool take_entry(const struct trace_entry *e, struct words *w)
 	return w->what != 0 && load(&e->what) == w->what;
 }
 
-struct clock {
+/* What the entries of a page are read with. */
+struct page_reading {
 	struct ticks_moment start, now;
+	const struct trace_page *page;
 };
 
-static int64_t time_of(const struct clock *clock, uint64_t word)
+static int64_t time_of(const struct page_reading *reading, uint64_t word)
 {
-	return (int64_t)ticks_to_ns(&clock->start, &clock->now, word & TRACE_TIME);
+	return (int64_t)ticks_to_ns(&reading->start, &reading->now, word & TRACE_TIME);
 }
 
 static void name_kind(struct trace_op *op, unsigned kind)
@@ -69,16 +70,16 @@ static void name_kind(struct trace_op *op, unsigned kind)
 	snprintf(op->name, sizeof op->name, "%s", name);
 }
 
-static void name_algorithm(struct trace_op *op, unsigned number)
+static void name_algorithm(struct trace_op *op, unsigned number, const struct trace_page *page)
 {
-	const char *name = number == TRACE_BY_WINDOW ? "window" : "p2p";
-	if (number < TRACE_BY_WINDOW) {
-		int i = 0; /* the table says only at its end how long it is */
-		while (i < (int)number && algorithm_at(i))
-			i++;
-		name = algorithm_at(i) ? algorithm_at(i)->name : "?";
-	}
-	snprintf(op->algorithm, sizeof op->algorithm, "%s", name);
+	const char *name = number == TRACE_BY_WINDOW    ? "window"
+			   : number == TRACE_BY_MESSAGE ? "p2p"
+			   : number < TRACE_ALGORITHMS  ? page->algorithms[number]
+							: "";
+
+	snprintf(op->algorithm, sizeof op->algorithm, "%.*s", (int)sizeof page->algorithms[0] - 1,
+		 *name ? name : "?");
+	trace_clean(op->algorithm, sizeof op->algorithm);
 }
 
 static bool has_root(unsigned kind)
@@ -103,22 +104,23 @@ static enum trace_state state_of(const struct words *w)
 	return w->ended & TRACE_UNDER_WAY ? TRACE_STATE_RUNS : TRACE_STATE_FAILED;
 }
 
-static void set_times(struct trace_op *op, const struct words *w, const struct clock *clock)
+static void set_times(struct trace_op *op, const struct words *w,
+		      const struct page_reading *reading)
 {
 	bool has_end = op->state != TRACE_STATE_RUNS && !(w->what & TRACE_AT_ONCE);
 
-	op->begin_ns = w->began ? time_of(clock, w->began) : TRACE_UNKNOWN;
+	op->begin_ns = w->began ? time_of(reading, w->began) : TRACE_UNKNOWN;
 	if (op->begin_ns == TRACE_UNKNOWN && !(w->what & TRACE_AT_ONCE)) /* just now */
-		op->begin_ns = (int64_t)clock->now.monotonic_ns;
+		op->begin_ns = (int64_t)reading->now.monotonic_ns;
 	op->earliest_ns = op->latest_ns = op->begin_ns;
-	op->end_ns = has_end ? time_of(clock, w->ended) : TRACE_UNKNOWN;
+	op->end_ns = has_end ? time_of(reading, w->ended) : TRACE_UNKNOWN;
 	if (has_end && op->end_ns < op->begin_ns)
 		op->end_ns = op->begin_ns;
 }
 
 /* newest: the sequence of a collective not far away. */
 static void describe(struct trace_op *op, struct words w, uint64_t newest,
-		     const struct clock *clock)
+		     const struct page_reading *reading)
 {
 	if (w.what & TRACE_AT_ONCE)
 		w = unpack(w.what);
@@ -128,7 +130,7 @@ static void describe(struct trace_op *op, struct words w, uint64_t newest,
 	bool is_message = kind == TRACE_SEND || kind == TRACE_RECV;
 
 	name_kind(op, kind);
-	name_algorithm(op, (unsigned)(w.what >> 8 & 255));
+	name_algorithm(op, (unsigned)(w.what >> 8 & 255), reading->page);
 	snprintf(op->dtype, sizeof op->dtype, "%s", dtype_bytes(dtype) ? dtype_name(dtype) : "?");
 	op->sequence = is_message ? -1 : (int64_t)((newest + (uint64_t)ahead) & INT64_MAX);
 	op->count = w.size & TRACE_COUNT_MAX;
@@ -137,7 +139,7 @@ static void describe(struct trace_op *op, struct words w, uint64_t newest,
 	op->is_async = w.what & TRACE_IS_ASYNC;
 	op->is_grouped = w.what & TRACE_IS_GROUPED;
 	op->state = state_of(&w);
-	set_times(op, &w, clock);
+	set_times(op, &w, reading);
 }
 
 /* ---- a communicator
@@ -158,9 +160,9 @@ static void drop_overtaken(struct trace_comm *c)
 
 /* Short calls mostly have no time of their own: they are spread over the time that they can have
  * been made in. Asynchronous operations all have one, and may end whenever they like. */
-static void set_between(struct trace_comm *c, const struct clock *clock)
+static void set_between(struct trace_comm *c, const struct page_reading *reading)
 {
-	int64_t low = (int64_t)clock->start.monotonic_ns;
+	int64_t low = (int64_t)reading->start.monotonic_ns;
 
 	for (size_t i = 0, next; i < c->op_count; i = next) {
 		struct trace_op *op = &c->ops[i];
@@ -173,7 +175,7 @@ static void set_between(struct trace_comm *c, const struct clock *clock)
 		while (next < c->op_count && c->ops[next].begin_ns == TRACE_UNKNOWN)
 			next++;
 		int64_t high = next < c->op_count ? c->ops[next].begin_ns
-						  : (int64_t)clock->now.monotonic_ns;
+						  : (int64_t)reading->now.monotonic_ns;
 		high = high > low ? high : low;
 		int64_t apart = (high - low) / (int64_t)(next - i + 1);
 		for (size_t k = i; k < next; k++) {
@@ -184,7 +186,8 @@ static void set_between(struct trace_comm *c, const struct clock *clock)
 	}
 }
 
-static void read_ops(struct trace_comm *c, const struct trace *t, const struct clock *clock)
+static void read_ops(struct trace_comm *c, const struct trace *t,
+		     const struct page_reading *reading)
 {
 	uint64_t end = load(&t->issued), newest = load(&t->sequence);
 	uint64_t first = end > TRACE_OPS ? end - TRACE_OPS : 0, after;
@@ -195,7 +198,7 @@ static void read_ops(struct trace_comm *c, const struct trace *t, const struct c
 			continue;
 		struct trace_op *op = &c->ops[c->op_count++];
 		*op = (struct trace_op){.index = i};
-		describe(op, w, newest, clock);
+		describe(op, w, newest, reading);
 	}
 	after = load(&t->issued);
 	size_t gone = 0; /* what has been written over since */
@@ -206,7 +209,7 @@ static void read_ops(struct trace_comm *c, const struct trace *t, const struct c
 	c->issued = end;
 	if (c->op_count)
 		drop_overtaken(c);
-	set_between(c, clock);
+	set_between(c, reading);
 }
 
 static void read_wait(struct trace_comm *c, const struct trace *t)
@@ -228,7 +231,8 @@ static void read_wait(struct trace_comm *c, const struct trace *t)
 }
 
 /* False: it is nobody's, or has become another's meanwhile. */
-static bool read_slot(struct trace_comm *c, const struct trace *t, const struct clock *clock)
+static bool read_slot(struct trace_comm *c, const struct trace *t,
+		      const struct page_reading *reading)
 {
 	uint64_t generation = load(&t->generation);
 	struct trace_about about;
@@ -246,7 +250,7 @@ static bool read_slot(struct trace_comm *c, const struct trace *t, const struct 
 	c->status = (int)(load(&t->failed) & 0xffff);
 	c->waits_rank = -1;
 	read_wait(c, t);
-	read_ops(c, t, clock);
+	read_ops(c, t, reading);
 	return load(&t->generation) == generation && c->rank >= 0 && c->rank < c->size;
 }
 
@@ -265,8 +269,8 @@ static tutti_status check_page(const struct trace_page *page, size_t bytes, cons
 		return fail(TUTTI_ERR_UNSUPPORTED,
 			    "%s uses another version of Tutti (%s, trace %u.%08x) than this is "
 			    "(%s, trace %u.%08x)",
-			    who, version, page->version, page->layout, tutti_version(),
-			    TRACE_VERSION, trace_layout());
+			    who, version, page->version, page->layout, TUTTI_VERSION, TRACE_VERSION,
+			    trace_layout());
 	}
 	if (page->slots > (bytes - sizeof *page) / sizeof(struct trace) || page->ticks_kind < 0 ||
 	    page->ticks_kind >= TICKS_KINDS || page->start.monotonic_ns > TRACE_NS_MOST ||
@@ -304,18 +308,18 @@ static struct trace_comm *make_room(struct trace_process *p)
 tutti_status trace_read(struct trace_process *p, const struct trace_page *page, size_t bytes,
 			const char *who)
 {
-	struct clock clock = {.start = page->start};
+	struct page_reading reading = {.start = page->start, .page = page};
 
 	TRY(check_page(page, bytes, who));
-	clock.now = ticks_moment((enum ticks_kind)page->ticks_kind);
-	clock.start.monotonic_ns &= INT64_MAX;
+	reading.now = ticks_moment((enum ticks_kind)page->ticks_kind);
+	reading.start.monotonic_ns &= INT64_MAX;
 	read_head(p, page);
-	p->now_ns = (int64_t)clock.now.monotonic_ns;
+	p->now_ns = (int64_t)reading.now.monotonic_ns;
 	for (uint32_t i = 0; i < page->slots; i++) {
 		struct trace_comm *comm = make_room(p);
 		if (!comm)
 			return fail(TUTTI_ERR_MEMORY, "no memory for what is on a trace");
-		if (read_slot(comm, &page->slot[i], &clock))
+		if (read_slot(comm, &page->slot[i], &reading))
 			p->comm_count++;
 		else
 			free(comm->ops);

@@ -57,7 +57,7 @@ function(api_threads_test name n)
 	tutti_test_skip(skip ${api_ENVIRONMENT})
 	add_test(NAME api/threads_${name}_${n} COMMAND ${skip} env SEED=${n}7 ${api_ENVIRONMENT}
 		$<TARGET_FILE:api_objects> --threads ${n} ${api_ARGUMENTS})
-	tutti_test_properties(api/threads_${name}_${n} collectives)
+	tutti_test_properties(api/threads_${name}_${n} api threads)
 endfunction()
 
 set(shm TUTTI_WINDOW=0 TUTTI_TRANSPORTS=shm)
@@ -261,3 +261,22 @@ foreach(n 1 2 4)
 endforeach()
 api_grow_test(secret 3 1 ARGUMENTS secret)
 api_grow_test(left 3 1 RANKS -k -e TUTTI_TIMEOUT_MS=3000 ARGUMENTS left)
+
+# Large buffers on more than two ranks, all paths, and ranks that are given up after seconds.
+tutti_label_tests(slow "^api/(threads_)?(default|shm|tcp|tls|two_machines|ring|doubling|direct|window|proof)[a-z_]*_[3-8]$")
+tutti_label_tests(slow "^api/hash_")
+tutti_label_tests(slow "^api/(survive_stop|grow_left)_")
+# Under ASan, of the processes (all but threads) those whose first number is 1, 4, 6, 7 or 8 are left out: ranks, also of
+# random programs and of jobs of which ranks die, and two sets of instructions. Of the threads 2, 3 and 8 are enough.
+tutti_label_tests(no_asan "^api/([^t]|t[cwl])[a-z_]*_[14678]($|_)")
+tutti_label_tests(no_asan "^api/threads_default_[14]$")
+# And with 2, 4 and 5 ranks the ways by which they are connected, and every algorithm by force; with 3 what waits for a
+# stopped rank.
+tutti_label_tests(no_asan "^api/(shm|tcp|tls|two_machines|doubling|direct|hash)_2$")
+tutti_label_tests(no_asan "^api/survive_stop_(tcp_)?3")
+tutti_label_tests(no_asan
+	"^api/(default|shm|tcp|tls|two_machines|ring|doubling|direct|window|hash|tls_two_machines|survive_stop)_[45]($|_)")
+# Under TSan large buffers take half a minute each: once by window, shm and tcp is enough.
+if(CMAKE_C_FLAGS MATCHES "-fsanitize=thread")
+	tutti_label_tests(no_tsan "^api/threads_(default_large_[148]|proof[a-z_]*_large|tls_large)")
+endif()

@@ -93,7 +93,7 @@ static void shake_one(struct line *l, int end)
 {
 	if (l->is_up[end] || l->error[end])
 		return;
-	if (tls_shake(l->tls[end]) == 0)
+	if (tls_handshake(l->tls[end]) == 0)
 		l->is_up[end] = true;
 	else if (errno != EAGAIN)
 		l->error[end] = errno;

@@ -48,3 +48,6 @@ fault_test(flap shrink hosts 24)
 fault_test(loss shrink hosts 24)
 fault_test(cut call hosts 25)
 fault_test(vanish call hosts 26)
+
+# What is stopped or cut off is given up after seconds.
+tutti_label_tests(slow "^faults/(stop|cut|vanish|kill_init)_")

@@ -2,7 +2,7 @@
  * read can be written, and is the same then; and no file is ever opened but those of ranks. */
 #include "fuzz.h"
 
-#include "train/checkpoint_index.h"
+#include "train/checkpoint/checkpoint_index.h"
 
 #include <string.h>
 

@@ -15,7 +15,7 @@
 static void read_links(const char *path)
 {
 	struct links links = links_default();
-	struct place place = {4, 1};
+	struct topology place = {4, 1};
 	struct cost cost = {.reduced = 1};
 
 	if (!links_read(&links, path, "a key"))

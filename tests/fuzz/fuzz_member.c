@@ -3,7 +3,7 @@
  * gets far. */
 #include "fuzz.h"
 
-#include "collectives/comm/comm.h"
+#include "collectives/comm/join.h"
 
 #include <string.h>
 
@@ -67,6 +67,7 @@ void fuzz_one(const uint8_t *bytes, size_t n)
 	alter(&members[2], &in);
 	status = comm_meet(comm, members);
 	MUST(status != TUTTI_IN_PROGRESS && status >= TUTTI_OK && status <= TUTTI_ERR_INTERNAL);
-	MUST(comm->local_size >= 1 && comm->local_size <= SIZE && comm->num_nodes <= SIZE);
+	MUST(comm->place.local_size >= 1 && comm->place.local_size <= SIZE &&
+	     comm->place.num_nodes <= SIZE);
 	comm_free(comm);
 }

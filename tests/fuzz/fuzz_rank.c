@@ -4,7 +4,7 @@
 
 #include "core/auth.h"
 #include "rendezvous/answer.h"
-#include "rendezvous/dial.h"
+#include "rendezvous/find_server.h"
 #include "rendezvous/secret.h"
 #include "rendezvous/server.h"
 
@@ -59,7 +59,7 @@ void fuzz_one(const uint8_t *bytes, size_t n)
 	fuzz_send(pair[1], in.at, in.left);
 	shutdown(pair[1], SHUT_WR);
 	wire.fd = pair[0];
-	status = dial_own(&wire, key, &job, long_ago_ns);
+	status = find_server_own(&wire, key, &job, long_ago_ns);
 	MUST(status == TUTTI_OK || !(how & 1));
 	status = answer_await(&wire, FRAME_WELCOME, body, FRAME_WELCOME_BYTES, long_ago_ns);
 	while (status == TUTTI_OK)

@@ -2,9 +2,9 @@
  * written, and is the same then. */
 #include "fuzz.h"
 
-#include "train/disk.h"
-#include "train/jansson_needed.h"
-#include "train/safetensors.h"
+#include "train/checkpoint/disk.h"
+#include "train/checkpoint/jansson_needed.h"
+#include "train/checkpoint/safetensors.h"
 
 #include <string.h>
 #include <unistd.h>

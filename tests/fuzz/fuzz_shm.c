@@ -17,9 +17,9 @@
 #define SIZE         3
 #define CONTROL_PAGE 4096
 #define NAME_AT      16 /* of the listener, in an address */
-#define LANE_BYTES   (CONTROL_PAGE + 2 * SEGMENT_RING_MIN)
+#define LANE_BYTES   (CONTROL_PAGE + 2 * LANE_RING_MIN)
 
-struct place {
+struct param_place {
 	struct tutti_endpoint *ep;
 	char name[40];
 	int peers_fd; /* where the peers listen, and never accept */
@@ -35,7 +35,7 @@ struct place {
 	int posted;
 };
 
-static void progress(struct place *p)
+static void progress(struct param_place *p)
 {
 	struct tutti_io *io;
 
@@ -47,7 +47,7 @@ static void progress(struct place *p)
 	}
 }
 
-static int make_lane(struct place *p, int g, uint8_t how)
+static int make_lane(struct param_place *p, int g, uint8_t how)
 {
 	size_t bytes = how & 1 ? LANE_BYTES : CONTROL_PAGE;
 	int fd = memfd_create("fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -64,15 +64,15 @@ static int make_lane(struct place *p, int g, uint8_t how)
 }
 
 /* Of a lane, or of one that waits for a lane; how: which of its fields are wrong. */
-static void say_hello(struct place *p, int g, struct input *in)
+static void say_hello(struct param_place *p, int g, struct input *in)
 {
 	uint8_t how = input_byte(in), about = input_byte(in);
 	struct shm_hello hello = {.magic = SHM_MAGIC,
-				  .purpose = how & 4 ? SHM_LANE : SHM_VIGIL,
+				  .purpose = how & 4 ? SHM_LANE : SHM_AWAIT,
 				  .from = how & 8 ? 2 : 1,
 				  .channel = how & 16 ? about : 0,
 				  .comm_id = {3, 4},
-				  .ring_bytes = SEGMENT_RING_MIN};
+				  .ring_bytes = LANE_RING_MIN};
 	int fds[2] = {-1, -1}, n = how & 32 ? about % 3 : 1;
 
 	if (p->guest[g].fd < 0)
@@ -89,9 +89,9 @@ static void say_hello(struct place *p, int g, struct input *in)
 }
 
 /* The creator's outward ring is the first. */
-static void store(struct place *p, int g, struct input *in)
+static void store(struct param_place *p, int g, struct input *in)
 {
-	struct ring_shared *rings = (struct ring_shared *)(void *)p->guest[g].lane;
+	struct byte_ring_shared *rings = (struct byte_ring_shared *)(void *)p->guest[g].lane;
 	uint8_t how = input_byte(in);
 	uint64_t value = how & 8 ? input_number(in) : (uint64_t)input_byte(in) * 64;
 	uint8_t bytes[64];
@@ -115,14 +115,14 @@ static void store(struct place *p, int g, struct input *in)
 		atomic_fetch_add(&rings[0].written, value);
 		break;
 	default:
-		at = value % (2 * SEGMENT_RING_MIN - sizeof bytes);
+		at = value % (2 * LANE_RING_MIN - sizeof bytes);
 		input_bytes(in, bytes, how >> 4);
 		memcpy(p->guest[g].lane + CONTROL_PAGE + at, bytes, how >> 4);
 	}
 }
 
 /* Rank 1 at the beginning, rank 2 when it is needed first: then its lane may be there already. */
-static struct tutti_conn *conn_to(struct place *p, int rank)
+static struct tutti_conn *conn_to(struct param_place *p, int rank)
 {
 	if (!p->conns[rank])
 		MUST(transport_shm.connect(p->ep, rank, 0, p->peers_address, p->ep->address_bytes,
@@ -130,7 +130,7 @@ static struct tutti_conn *conn_to(struct place *p, int rank)
 	return p->conns[rank];
 }
 
-static void post(struct place *p, uint8_t how)
+static void post(struct param_place *p, uint8_t how)
 {
 	static const size_t sizes[] = {0, 1, 48, 64, 4096, 20000, 100, 16000};
 	struct tutti_io *io = &p->ios[p->posted];
@@ -148,7 +148,7 @@ static void post(struct place *p, uint8_t how)
 		transport_shm.recv(conn_to(p, how & 16 ? 2 : 1), io);
 }
 
-static void hang_up(struct place *p, int g)
+static void hang_up(struct param_place *p, int g)
 {
 	if (p->guest[g].fd >= 0)
 		close(p->guest[g].fd);
@@ -158,7 +158,7 @@ static void hang_up(struct place *p, int g)
 	p->guest[g].lane = NULL;
 }
 
-static void do_one(struct place *p, struct input *in)
+static void do_one(struct param_place *p, struct input *in)
 {
 	uint8_t what = input_byte(in), bytes[256];
 	int g = (what >> 4) % GUESTS;
@@ -192,7 +192,7 @@ static void do_one(struct place *p, struct input *in)
 }
 
 /* Of a peer; a name that it makes of it has an end. */
-static void read_address(struct place *p, struct input *in)
+static void read_address(struct param_place *p, struct input *in)
 {
 	uint8_t address[TUTTI_ADDRESS_BYTES];
 	size_t n = p->ep->address_bytes;
@@ -206,7 +206,7 @@ static void read_address(struct place *p, struct input *in)
 		MUST(memchr(name, 0, sizeof name));
 }
 
-static void open_place(struct place *p)
+static void open_place(struct param_place *p)
 {
 	static unsigned places;
 	char peers[40] = "";
@@ -228,9 +228,9 @@ static void open_place(struct place *p)
 void fuzz_one(const uint8_t *bytes, size_t n)
 {
 	struct input in = {bytes, n};
-	static struct place p;
+	static struct param_place p;
 
-	p = (struct place){0};
+	p = (struct param_place){0};
 	fuzz_fixed_random();
 	open_place(&p);
 	if (input_byte(&in) == 255)

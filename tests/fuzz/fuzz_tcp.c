@@ -19,7 +19,7 @@
 
 extern const struct tutti_transport transport_tcp;
 
-struct place {
+struct param_place {
 	struct tcp_endpoint *ep;
 	char name[40];
 	struct tutti_conn *conns[SIZE];
@@ -35,7 +35,7 @@ struct place {
 static const uint8_t key[TUTTI_KEY_BYTES] = "the job's key";
 static const uint8_t payload[IO_BYTES];
 
-static void progress(struct place *p)
+static void progress(struct param_place *p)
 {
 	struct tutti_io *io;
 
@@ -46,7 +46,7 @@ static void progress(struct place *p)
 }
 
 /* Whose channel the guest says it is: mostly what this rank expects. */
-static void say_hello(struct place *p, int g, uint8_t how)
+static void say_hello(struct param_place *p, int g, uint8_t how)
 {
 	uint8_t context[AUTH_CONTEXT_BYTES], hello[AUTH_HELLO_BYTES];
 	int from = how % 4 == 3 ? -1 : how % 4, channel = how & 16 ? 1000 : 0;
@@ -61,7 +61,7 @@ static void say_hello(struct place *p, int g, uint8_t how)
 	progress(p);
 }
 
-static void say_proof(struct place *p, int g)
+static void say_proof(struct param_place *p, int g)
 {
 	uint8_t answer[AUTH_ANSWER_BYTES], proof[AUTH_PROOF_BYTES];
 
@@ -75,8 +75,8 @@ static void say_proof(struct place *p, int g)
 }
 
 /* Its sums are right, or one of them is not. */
-static size_t make_header(const struct place *p, uint8_t header[TCP_SUMMED_BYTES], uint64_t bytes,
-			  uint32_t tag, uint32_t number, uint8_t how)
+static size_t make_header(const struct param_place *p, uint8_t header[TCP_SUMMED_BYTES],
+			  uint64_t bytes, uint32_t tag, uint32_t number, uint8_t how)
 {
 	uint32_t sums[2];
 
@@ -93,7 +93,7 @@ static size_t make_header(const struct place *p, uint8_t header[TCP_SUMMED_BYTES
 	return TCP_SUMMED_BYTES;
 }
 
-static void say_message(struct place *p, int g, struct input *in)
+static void say_message(struct param_place *p, int g, struct input *in)
 {
 	static const uint64_t sizes[] = {0, 1, 64, 8191, 8192, 20000, 1u << 31, UINT64_MAX};
 	uint8_t how = input_byte(in), header[TCP_SUMMED_BYTES];
@@ -107,7 +107,7 @@ static void say_message(struct place *p, int g, struct input *in)
 	fuzz_send(p->guest[g], payload, cut < sizeof payload ? cut : sizeof payload);
 }
 
-static void post(struct place *p, uint8_t how)
+static void post(struct param_place *p, uint8_t how)
 {
 	static const size_t sizes[] = {0, 1, 64, 8191, 8192, 20000, 16, 4096};
 	struct tutti_io *io = &p->ios[p->posted];
@@ -125,14 +125,14 @@ static void post(struct place *p, uint8_t how)
 		transport_tcp.recv(p->conns[how & 16 ? 2 : 1], io);
 }
 
-static void hang_up(struct place *p, int g)
+static void hang_up(struct param_place *p, int g)
 {
 	if (p->guest[g] >= 0)
 		close(p->guest[g]);
 	p->guest[g] = -1;
 }
 
-static void do_one(struct place *p, struct input *in)
+static void do_one(struct param_place *p, struct input *in)
 {
 	uint8_t what = input_byte(in), bytes[256];
 	int g = (what >> 4) % GUESTS;
@@ -177,7 +177,7 @@ static void do_one(struct place *p, struct input *in)
 }
 
 /* Addresses of peers: whatever they are, there are no more candidates than there is room. */
-static void read_address(struct place *p, struct input *in)
+static void read_address(struct param_place *p, struct input *in)
 {
 	struct tcp_address list[TCP_CANDIDATES];
 	uint8_t address[TUTTI_ADDRESS_BYTES];
@@ -196,7 +196,7 @@ static void read_address(struct place *p, struct input *in)
 }
 
 /* how 2: with TLS, of which guests know no more than that it is next. */
-static void open_place(struct place *p, uint8_t how)
+static void open_place(struct param_place *p, uint8_t how)
 {
 	static unsigned places;
 	struct tutti_endpoint_config config = {.size = SIZE,
@@ -221,10 +221,10 @@ static void open_place(struct place *p, uint8_t how)
 void fuzz_one(const uint8_t *bytes, size_t n)
 {
 	struct input in = {bytes, n};
-	static struct place p;
+	static struct param_place p;
 	uint8_t how;
 
-	p = (struct place){0};
+	p = (struct param_place){0};
 	fuzz_fixed_random();
 	how = input_byte(&in);
 	open_place(&p, how);

@@ -3,6 +3,7 @@
  * which say where (the head, a communicator, an operation) and what is there instead. */
 #include "fuzz.h"
 
+#include "collectives/select/select.h"
 #include "collectives/trace/trace_log.h"
 #include "core/status.h"
 #include "tools/tutti-top/rows.h"
@@ -31,7 +32,7 @@ static void make_page(void)
 
 	right_page = aligned_alloc(4096, PAGE_BYTES);
 	page = aligned_alloc(4096, PAGE_BYTES);
-	MUST(right_page && page && trace_open(&t, &about) == TUTTI_OK);
+	MUST(right_page && page && trace_open(&t, &about, algorithm_name) == TUTTI_OK);
 	for (uint64_t i = 0; i < 40; i++) {
 		struct trace_mark mark = trace_note(
 			t, trace_what(i, (unsigned)i % COLL_COUNT, 0, (unsigned)i % 9, 0),

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What would break: waits that end too early or never when somebody sets the clock. What is built knows
 # CLOCK_MONOTONIC only (core/clock.h); waits with a date of the calendar are not used at all. (core/ticks.c
-# asks for the date once, for whoever reads a trace, and train/logs.c for whoever reads a log.)
+# asks for the date once, for whoever reads a trace, and train/metrics/log_file.c for whoever reads a log.)
 set -u
 cd "$SOURCE_DIR" || exit 1
 scratch=$(mktemp -d)
@@ -15,7 +15,7 @@ uses()
 {
 	(cd "$1" && grep -rnE "$calendar" --include='*.c' --include='*.h' core memory transport rendezvous \
 		collectives train launch tools include 2>/dev/null) | grep -v -e '^core/ticks.c:.*CLOCK_REALTIME, &t' \
-		-e '^train/logs.c:.*CLOCK_REALTIME, &date' | grep .
+		-e '^train/metrics/log_file.c:.*CLOCK_REALTIME, &date' | grep .
 }
 
 # The check sees what it is for.

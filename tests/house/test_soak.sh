@@ -28,7 +28,7 @@ soak()
 
 fake tree/tests/train/test_gpt.sh ''
 fake bin/cmake ''
-for name in test_refused test_refused_shrink test_refused_trainer test_rlimits test_train_save_kill; do
+for name in test_refused test_refused_shrink test_refused_trainer test_rlimits test_save_kill; do
 	fake tree/build/asan/tests/$name ''
 done
 for name in bootstrap test mutants faults chaos cross; do
@@ -38,9 +38,9 @@ soak 0 'fuzz: skipped, as clang or its libFuzzer is not here'
 grep -qE '^soak: .* passed; 1 skipped: script/fuzz$' out || complain "the last line: $(tail -1 out)"
 fake tree/script/cross 'exit 77'
 soak 0 'passed; 2 skipped: script/fuzz script/cross'
-fake tree/build/asan/tests/test_train_save_kill 'echo "a save is lost"; exit $((KILLS == 50))'
+fake tree/build/asan/tests/test_save_kill 'echo "a save is lost"; exit $((KILLS == 50))'
 soak 1 'a save is lost'
-fake tree/build/asan/tests/test_train_save_kill ''
+fake tree/build/asan/tests/test_save_kill ''
 fake tree/script/fuzz 'echo "an input breaks it"; exit 1'
 soak 1 'an input breaks it'
 fake tree/script/fuzz ''

@@ -1,3 +1,4 @@
+/* slow: 3 s */
 /* Breaks when a machine that is short of something crashes a rank or makes it hang, or makes ranks
  * fail that could do without: descriptors (ulimit -n), locked memory, address space, the length of
  * files, memory files that a filter refuses, a /dev/shm that is tiny. */
@@ -92,6 +93,7 @@ static void descriptors_of(struct scene scene, int victim)
 
 	scene.prepare = shorten;
 	scene.arg = &limited;
+	scene.timeout_ms = 40000; /* half of it is far from "at once", on any machine */
 	for (; limited.limit < 80 && enough < 3; limited.limit++) {
 		const struct outcome *outcomes;
 		bool is_well;

@@ -1,3 +1,4 @@
+/* slow: 3 s */
 /* Breaks when a clock that jumps or stands still, as when a machine is suspended, migrated or set
  * right, makes a rank crash, hang or compute something wrong: the time of day is of no concern to a
  * job, a monotonic clock that stood still is not noticed, and one that jumps ahead by an hour ends

@@ -1,3 +1,4 @@
+/* no_tsan: it has one thread */
 /* Breaks when a kernel reads or writes beyond its buffers, be it one byte: they end, or begin,
  * where memory does. */
 #include "memory/dtype.h"

@@ -1,3 +1,4 @@
+/* no_tsan: it has one thread */
 /* Breaks when a reduction differs by one bit from its plain definition: the fixed tree, one
  * rounding, canonical NaNs, wrapping and exact integers; when it writes beside its destinations; or
  * when two instruction sets disagree. What is right says twin.c. */

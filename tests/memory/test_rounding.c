@@ -1,3 +1,5 @@
+/* no_asan: one thread that computes for long in plain arrays */
+/* no_tsan: it has one thread */
 /* Breaks when a result is not rounded to the nearest number of its type, ties to even, once; and
  * when the calling thread's own settings of the floating point unit (rounding, flushing of
  * subnormals, traps) change a bit or do not come back. Neighbours are taken from the lists of all

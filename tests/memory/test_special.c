@@ -1,3 +1,5 @@
+/* no_asan: one thread that computes for long in plain arrays */
+/* no_tsan: it has one thread */
 /* Breaks when NaNs, infinities, signed zeros, subnormals or overflows give other bits by the order
  * of two operands, by a grouping that algorithms use, by their place in a buffer, by the
  * instruction set. Roundings and the floating point unit's own settings are test_rounding.c's. */

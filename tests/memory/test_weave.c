@@ -1,3 +1,4 @@
+/* no_tsan: it has one thread */
 /* Breaks when a copy or a reduction that is done a block at a time, among others, misses an
  * element, writes beside its destination, or comes to other bits than the same done alone. */
 #include "memory/dtype.h"

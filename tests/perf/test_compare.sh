@@ -1,4 +1,6 @@
 #!/usr/bin/env bash
+# slow: 10 s
+# no_asan: it times or compares programs that other tests run here, too
 # What would break: a comparison that blames the wrong one, hides who failed, or shows a wrong result as a time.
 # The builds and the peers are fakes with times that are known.
 set -u

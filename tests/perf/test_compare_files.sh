@@ -1,4 +1,6 @@
 #!/usr/bin/env bash
+# slow: 2 s
+# no_asan: it times or compares programs that other tests run here, too
 # What would break: hours of measuring that are lost with the terminal or on a full disk, and results of nobody knows which
 # commit.
 set -u

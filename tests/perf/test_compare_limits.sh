@@ -1,4 +1,6 @@
 #!/usr/bin/env bash
+# slow: 2 s
+# no_asan: it times or compares programs that other tests run here, too
 # What would break: limits of a busy moment that are taken for the machine's, and a target that is lowered in silence. The
 # program limits is a fake whose figures are known.
 set -u

@@ -1,4 +1,6 @@
 #!/usr/bin/env bash
+# slow: 10 s
+# no_asan: it times or compares programs that other tests run here, too
 # What would break: limits that wait for the dead or for whom they share a core with, and figures that are no limits.
 set -u
 . "$SOURCE_DIR/tests/scratch.sh"

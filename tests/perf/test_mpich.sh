@@ -1,4 +1,6 @@
 #!/usr/bin/env bash
+# slow: 2 s
+# no_asan: it times or compares programs that other tests run here, too
 # What would break: comparisons with MPICH whose programs do not start, or measure something else.
 set -u
 ranks_of_it=2 peer=mpich peer_name=MPICH peer_lacks=bfloat16 not_there="" not_in_place=reduce_scatter

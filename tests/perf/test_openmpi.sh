@@ -1,4 +1,6 @@
 #!/usr/bin/env bash
+# slow: 7 s
+# no_asan: it times or compares programs that other tests run here, too
 # What would break: comparisons with Open MPI whose programs do not start, or measure something else.
 set -u
 ranks_of_it=3 peer=openmpi peer_name="Open MPI" peer_lacks=bfloat16 not_there="" not_in_place=reduce_scatter

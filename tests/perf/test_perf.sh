@@ -1,4 +1,6 @@
 #!/usr/bin/env bash
+# slow: 4 s
+# no_asan: it times or compares programs that other tests run here, too
 # What would break: the benchmark programs as they are started, read and believed.
 set -u
 . "$SOURCE_DIR/tests/perf/common.sh"

@@ -1,4 +1,6 @@
 #!/usr/bin/env bash
+# slow: 5 s
+# no_asan: it times or compares programs that other tests run here, too
 # What would break: a slowdown that is not found, and a change that is blamed for the machine's noise. The builds
 # are fakes whose times are made up from a seed.
 set -u

@@ -1,4 +1,6 @@
 #!/usr/bin/env bash
+# slow: 2 s
+# no_asan: it times or compares programs that other tests run here, too
 # What would break: the table of what a rank costs: points that are missing, and figures that nobody measured.
 set -u
 . "$SOURCE_DIR/tests/scratch.sh"

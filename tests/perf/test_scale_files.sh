@@ -1,4 +1,6 @@
 #!/usr/bin/env bash
+# slow: 2 s
+# no_asan: it times or compares programs that other tests run here, too
 # What would break: half an hour of perf/scale that is lost with the terminal or on a full disk, and a table that replaces
 # a better one. The points are a fake's.
 set -u

@@ -1,7 +1,8 @@
+/* slow: 4 s */
 /* Breaks when a stranger can disturb a job that is joining, or when a join that cannot succeed
  * hangs or does not say why, to every rank. */
 #include "core/auth.h"
-#include "rendezvous/dial.h"
+#include "rendezvous/find_server.h"
 #include "rendezvous/frame.h"
 #include "rendezvous/notice.h"
 #include "rendezvous/secret.h"
@@ -25,7 +26,7 @@ static int call_as(int port, int rank, int size)
 	struct wire wire = {.rank = rank, .fd = call(port)};
 
 	secret_key(key, "the secret of this test", "", 0);
-	assert_int_equal(dial_own(&wire, key, &job, ranks_later()), TUTTI_OK);
+	assert_int_equal(find_server_own(&wire, key, &job, ranks_later()), TUTTI_OK);
 	return wire.fd;
 }
 
@@ -90,7 +91,7 @@ static void a_wrong_secret_is_said_after_all_ports(void **state)
 	ranks_start(&runs[0]);
 	ranks_start(&stranger);
 	ranks_finish(&stranger);
-	ranks_expect(&stranger, TUTTI_ERR_AUTH, "nobody who knows this rank's secret listens");
+	ranks_expect(&stranger, TUTTI_ERR_AUTH, "no process that knows this rank's secret listens");
 	ranks_start(&runs[1]);
 	ranks_finish(&runs[0]);
 	ranks_finish(&runs[1]);
@@ -552,6 +553,7 @@ static void death_while_joining_is_said_to_all(void **state)
 
 int main(void)
 {
+	test_ports(); /* its descriptor is not counted */
 	int fds = ranks_count_dir("/proc/self/fd");
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_wrong_secret_is_the_strangers_problem),

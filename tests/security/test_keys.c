@@ -65,7 +65,7 @@ static int search(struct tutti_comm *comm, int least)
 		    tutti_all_reduce(words, words, 5000, TUTTI_I64, TUTTI_SUM, comm, NULL))
 			return 1;
 	if (shared_without(secret, sizeof secret - 1) < least ||
-	    shared_without(comm->key, sizeof comm->key) < least)
+	    shared_without(comm->identity.key, sizeof comm->identity.key) < least)
 		return 2;
 	return 0;
 }

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# slow: 2 s
 # What would break: ranks of which some encrypt and some do not are told so when they join, whichever they are, and nobody
 # goes on in clear. Nor does anybody with another secret.
 set -u

@@ -1,3 +1,5 @@
+/* slow: 5 s */
+/* no_asan: one thread that computes for long in plain arrays */
 /* Without this a plan could lose, double or misplace a contribution, race with itself or wait for
  * itself, for some rank count that no other test runs. */
 #include "tools/tutti-plan/cases.h"

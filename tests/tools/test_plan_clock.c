@@ -1,3 +1,5 @@
+/* slow: 3 s */
+/* no_asan: one thread that computes for long in plain arrays */
 /* Without this the predictions could differ from the model that they claim, from what the engine
  * does in the same model, or one rank could stand for all where it does not. */
 #include "tests/collectives/sim_ranks.h"

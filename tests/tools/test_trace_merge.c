@@ -316,8 +316,11 @@ static void test_round_trip(void **state)
 	FILE *file = open_memstream(&text, &bytes);
 	trace_write(file, log.processes, log.count);
 	fclose(file);
-	if (!load_text(&again, text, why, sizeof why))
+	if (!load_text(&again, text, why, sizeof why)) {
 		print_message("%s\n", why);
+		if (strstr(why, "jansson was not installed"))
+			skip();
+	}
 	assert_int_equal(again.count, 2);
 	const struct trace_comm *c = again.processes[1].comms;
 	assert_string_equal(c->ops[0].name, "all_gather");

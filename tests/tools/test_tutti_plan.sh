@@ -1,4 +1,6 @@
 #!/usr/bin/env bash
+# slow: 5 s
+# no_asan: one thread that computes for long in plain arrays
 # What would break: tutti-plan's command line. What it prints of right plans and damaged ones, its tables and
 # drawings, its exit codes, and a full sentence for every line that it cannot do.
 set -u

@@ -1,5 +1,5 @@
 /* Ranks as threads and as processes. */
-#include "ranks.h"
+#include "tests/train/ranks.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -23,12 +23,12 @@ void check_failed(const char *file, int line, const char *what)
 void check_error(const char *file, int line, tutti_status got, tutti_status status,
 		 const char *text)
 {
-	const char *sentence = tutti_comm_error(NULL);
+	const char *message = tutti_comm_error(NULL);
 
-	if (got == status && strstr(sentence, text))
+	if (got == status && strstr(message, text))
 		return;
 	fprintf(stderr, "%s:%d: got '%s' and '%s'; expected '%s' and '%s'\n", file, line,
-		tutti_status_string(got), sentence, tutti_status_string(status), text);
+		tutti_status_string(got), message, tutti_status_string(status), text);
 	atomic_fetch_add(&failures, 1);
 }
 

@@ -26,11 +26,11 @@ void check_failed(const char *file, int line, const char *what);
 			check_failed(__FILE__, __LINE__, #condition);                              \
 	} while (0)
 
-/* A call that must fail with status, and with a sentence that has text in it. */
+/* A call that must fail with status, and with a message that has text in it. */
 void check_error(const char *file, int line, tutti_status got, tutti_status status,
 		 const char *text);
 #define CHECK_ERROR(call, status, text) check_error(__FILE__, __LINE__, call, status, text)
-/* Functions that return an index or a pointer: only the sentence tells. */
+/* Functions that return an index or a pointer: only the message tells. */
 #define CHECK_SENTENCE(text) check_error(__FILE__, __LINE__, TUTTI_OK, TUTTI_OK, text)
 
 #endif

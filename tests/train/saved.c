@@ -1,7 +1,7 @@
 /* A small model's checkpoints. */
-#include "saved.h"
+#include "tests/train/saved.h"
 
-#include "train/safetensors.h"
+#include "train/checkpoint/safetensors.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -50,7 +50,7 @@ void saved_fill(char *to, int64_t step, int tensor, uint64_t begin, uint64_t end
 }
 
 /* ---- written ---- */
-static tutti_status write_values(struct checkpoint_save *save, const struct saving *saving,
+static tutti_status write_values(struct checkpoint_writer *save, const struct saving *saving,
 				 const struct checkpoint_range *ranges)
 {
 	tutti_status status = TUTTI_OK;
@@ -65,7 +65,7 @@ static tutti_status write_values(struct checkpoint_save *save, const struct savi
 			size_t n = saving->portion && saving->portion < bytes - done
 					   ? saving->portion
 					   : bytes - done;
-			status = checkpoint_save_values(save, (size_t)t, values + done, n);
+			status = checkpoint_writer_values(save, (size_t)t, values + done, n);
 			done += n;
 		}
 		free(values); /* it was copied */
@@ -83,7 +83,7 @@ static tutti_status write_rank(const struct saving *saving, const char *temporar
 				       .world_size = saving->ranks,
 				       .piece_bytes = saving->piece_bytes};
 	struct checkpoint_range ranges[SAVED_TENSORS];
-	struct checkpoint_save *save;
+	struct checkpoint_writer *save;
 
 	for (int t = 0; t < SAVED_TENSORS; t++) {
 		uint64_t n = count_of(t), ranks = (uint64_t)saving->ranks, r = (uint64_t)rank;
@@ -93,13 +93,13 @@ static tutti_status write_rank(const struct saving *saving, const char *temporar
 		if (saving->missing_rank == rank + 1)
 			ranges[t].count = 0;
 	}
-	tutti_status status = checkpoint_save_create(&save, &part, ranges, SAVED_TENSORS);
+	tutti_status status = checkpoint_writer_create(&save, &part, ranges, SAVED_TENSORS);
 	if (status != TUTTI_OK)
 		return status;
 	status = write_values(save, saving, ranges);
 	if (status == TUTTI_OK)
-		status = checkpoint_save_finish(save, text, bytes);
-	checkpoint_save_destroy(save);
+		status = checkpoint_writer_finish(save, text, bytes);
+	checkpoint_writer_destroy(save);
 	return status;
 }
 
@@ -213,13 +213,13 @@ bool saved_has_python(void)
 int saved_refusal(void)
 {
 	struct checkpoint_dir made;
-	struct checkpoint_save *save;
+	struct checkpoint_writer *save;
 	struct checkpoint_part part = {.dir = ".", .temporary = ".", .world_size = 1};
 	struct checkpoint *checkpoint;
 
 	puts("jansson is not installed");
 	if (checkpoint_dir_make(&made, "/nowhere/nothing", 1) != TUTTI_ERR_UNSUPPORTED ||
-	    checkpoint_save_create(&save, &part, NULL, 0) != TUTTI_ERR_UNSUPPORTED ||
+	    checkpoint_writer_create(&save, &part, NULL, 0) != TUTTI_ERR_UNSUPPORTED ||
 	    checkpoint_open(&checkpoint, "/nowhere/nothing") != TUTTI_ERR_UNSUPPORTED)
 		return 1;
 	return strstr(tutti_comm_error(NULL), "(Debian: libjansson-dev)") ? 77 : 1;
@@ -228,4 +228,20 @@ int saved_refusal(void)
 int saved_fds(void)
 {
 	return saved_count("/proc/self/fd", "");
+}
+
+char saved_dir[64];
+
+int saved_setup(void **state)
+{
+	(void)state;
+	saved_folder(saved_dir);
+	return 0;
+}
+
+int saved_teardown(void **state)
+{
+	(void)state;
+	saved_remove(saved_dir);
+	return 0;
 }

@@ -3,10 +3,10 @@
 #ifndef TESTS_TRAIN_SAVED_H
 #define TESTS_TRAIN_SAVED_H
 
-#include "train/checkpoint_dir.h"
-#include "train/checkpoint_load.h"
-#include "train/checkpoint_save.h"
-#include "train/jansson_needed.h"
+#include "train/checkpoint/checkpoint_dir.h"
+#include "train/checkpoint/checkpoint_reader.h"
+#include "train/checkpoint/checkpoint_writer.h"
+#include "train/checkpoint/jansson_needed.h"
 
 enum { SAVED_TENSORS = 8 };
 
@@ -30,6 +30,10 @@ tutti_status saved_read(const char *path, int ranks, int64_t *step, bool *is_rig
  * saved_remove. */
 void saved_folder(char path[64]);
 void saved_remove(const char *path);
+/* cmocka's setup and teardown of a test with a folder of its own, saved_dir. */
+extern char saved_dir[64];
+int saved_setup(void **state);
+int saved_teardown(void **state);
 /* Names below path that begin with start. */
 int saved_count(const char *path, const char *start);
 int saved_fds(void);

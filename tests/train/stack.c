@@ -1,7 +1,7 @@
 /* The model of equal units. */
-#include "stack.h"
+#include "tests/train/stack.h"
 
-#include "ranks.h"
+#include "tests/train/ranks.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# no_asan: one thread that computes for long in plain arrays
 # What would break: a demo that builds for a minute before it says that the text is not there, and plots
 # that are empty. The demo itself is a command of its own, script/demo.
 set -eu

@@ -1,4 +1,6 @@
 #!/usr/bin/env bash
+# slow: 21 s
+# no_asan: one thread that computes for long in plain arrays
 # What would break: a loss that depends on the number of ranks, replicas that differ in a bit, and bad
 # input that is taken or explained badly.
 set -eu

@@ -1,4 +1,6 @@
 #!/usr/bin/env bash
+# slow: 4 s
+# no_asan: one thread that computes for long in plain arrays
 # What would break: training that goes on when ranks die: whoever is started again has what the others have, no
 # step is lost or done twice, and the parameters are those of a job in which nobody died, to the bit.
 set -u

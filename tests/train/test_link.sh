@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# slow: 5 s
 # What would break: an existing trainer that takes more than 15 changed lines to become data-parallel, or
 # learns something else then. Builds examples/link in a folder of its own against the installed library.
 set -eu

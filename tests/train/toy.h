@@ -15,6 +15,9 @@ struct toy {
 	float data[TOY_PARAMS][TOY_MAX], grad[TOY_PARAMS][TOY_MAX];
 };
 
+/* An AdamW with weight decay. */
+extern const tutti_optimizer toy_adamw;
+
 size_t toy_count(int param);
 /* Registers the model; the caller may add to it before toy_train. */
 void toy_register(struct toy *toy, tutti_comm *comm, int is_extern);

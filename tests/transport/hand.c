@@ -107,7 +107,7 @@ static struct tls *secure(struct world *w, int fd, int from, int to, int channel
 	hand_write(fd, proof, sizeof proof);
 	auth_tls_key(&auth, key);
 	assert_int_equal(tls_new(&tls, fd, key, true, 1), TUTTI_OK);
-	while (tls_shake(tls) != 0) {
+	while (tls_handshake(tls) != 0) {
 		assert_int_equal(errno, EAGAIN);
 		world_pump(w);
 		assert_true(clock_now_ns() < deadline);

@@ -1,3 +1,4 @@
+/* no_tsan: the common tests of endpoints run with shm and with tcp */
 /* Would break: a transport loaded from a shared object; the one that docs/transports.md shows,
  * which must pass what every transport passes. */
 #include "tests/transport/conformance.h"

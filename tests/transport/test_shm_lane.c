@@ -119,7 +119,7 @@ static struct shm_hello good_hello(struct world *w, int from, int to)
 {
 	return (struct shm_hello){
 		.magic = SHM_MAGIC,
-		.purpose = from > to ? SHM_LANE : SHM_VIGIL,
+		.purpose = from > to ? SHM_LANE : SHM_AWAIT,
 		.from = from,
 		.to = to,
 		.comm_id = {w->configs[to].comm_id[0], w->configs[to].comm_id[1]},
@@ -149,7 +149,7 @@ static void send_wrong_hellos(struct world *w, int *fds)
 	hellos[3].from = 0;
 	hellos[4].from = -1;
 	hellos[5].from = 1000000;
-	hellos[6].purpose = SHM_VIGIL;
+	hellos[6].purpose = SHM_AWAIT;
 	hellos[7].purpose = 77;
 	hellos[8].ring_bytes = 1ull << 60;
 	/* hellos[9] and [10] are right, but the memory can shrink, or there are two */
@@ -179,7 +179,7 @@ static void expect_hung_up(int fd)
 
 static void test_strangers(void **state)
 {
-	enum { WRONG = 14, SILENT = 2 * SHM_STRANGERS };
+	enum { WRONG = 14, SILENT = 2 * SHM_PENDING };
 	struct world w;
 	int wrong[WRONG], silent[SILENT];
 
@@ -197,13 +197,13 @@ static void test_strangers(void **state)
 		world_pump_for(&w, 40 * SHM_LOOK_PASSES);
 		for (int i = 0; i < WRONG; i++)
 			expect_hung_up(wrong[i]);
-		int strangers = end(&w, 0)->strangers; /* bounded, and not for ever */
-		bool was_quick = clock_now_ns() - begun_ns < SHM_STRANGER_MS * UINT64_C(1000000);
-		assert_true((strangers > 0 || !was_quick) && strangers <= SHM_STRANGERS);
-		for (struct shm_greeting *g = end(&w, 0)->greetings; g; g = g->next)
-			g->deadline_ns = 0;
+		int pending = end(&w, 0)->pending.count; /* bounded, and not for ever */
+		bool was_quick = clock_now_ns() - begun_ns < SHM_PENDING_MS * UINT64_C(1000000);
+		assert_true((pending > 0 || !was_quick) && pending <= SHM_PENDING);
+		for (struct shm_accepted *g = end(&w, 0)->accepted; g; g = g->next)
+			g->pending.deadline_ns = 0;
 		world_pump_for(&w, 2 * SHM_LOOK_PASSES);
-		assert_int_equal(end(&w, 0)->strangers, 0);
+		assert_int_equal(end(&w, 0)->pending.count, 0);
 		for (int i = 0; i < SILENT; i++)
 			expect_hung_up(silent[i]);
 		world_close(&w);
@@ -223,12 +223,12 @@ static void test_other_user(void **state)
 	pid_t pid = fork();
 	if (pid == 0) {
 		struct shm_hello hello = good_hello(&w, 1, 0);
-		struct segment *segment;
+		struct shared_memory *segment;
 		int memory, fd;
 		char byte;
 		alarm(20);
 		if (setuid(65534) < 0 ||
-		    segment_create(&segment, SHM_RING_BYTES, &memory) != TUTTI_OK)
+		    lane_memory_create(&segment, SHM_RING_BYTES, &memory) != TUTTI_OK)
 			_exit(2);
 		fd = dial_raw(&w, 0);
 		net_send_fds(fd, &hello, sizeof hello, &memory, 1, 0);
@@ -238,7 +238,7 @@ static void test_other_user(void **state)
 		world_pump(&w);
 	assert_true(WIFEXITED(status));
 	assert_int_equal(WEXITSTATUS(status), 0);
-	assert_int_equal(end(&w, 0)->guests, 0);
+	assert_int_equal(end(&w, 0)->accepted_count, 0);
 	expect_exchange(&w, 0, 1);
 	world_close(&w);
 }
@@ -471,8 +471,8 @@ static void test_killed(void **state)
 	assert_true(shm_address_read(w.endpoints[0], child.address, child.address_bytes, name + 1));
 	assert_true(count_lines("/proc/net/unix", name) > 0);
 	/* The second message is under way when its sender dies. */
-	while (!lane(&w, 0, 1)->segment ||
-	       ring_available(&lane(&w, 0, 1)->in, SHM_RING_BYTES / 2) < SHM_RING_BYTES / 2)
+	while (!lane(&w, 0, 1)->lane ||
+	       byte_ring_available(&lane(&w, 0, 1)->in, SHM_RING_BYTES / 2) < SHM_RING_BYTES / 2)
 		world_pump(&w);
 	kill(pid, SIGKILL);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -544,8 +544,8 @@ static void test_budget(void **state)
 		struct tutti_endpoint *endpoint;
 		assert_int_equal(transport_shm.open(&endpoint, &config), TUTTI_OK);
 		size_t ring = ((struct shm_endpoint *)endpoint)->ring_bytes;
-		assert_true(ring >= SEGMENT_RING_MIN && ring <= SHM_RING_BYTES);
-		assert_true(ring == SEGMENT_RING_MIN || 2 * ring * (size_t)size <= SHM_RINGS_BYTES);
+		assert_true(ring >= LANE_RING_MIN && ring <= SHM_RING_BYTES);
+		assert_true(ring == LANE_RING_MIN || 2 * ring * (size_t)size <= SHM_RINGS_BYTES);
 		transport_shm.destroy(endpoint);
 	}
 }

@@ -1,3 +1,4 @@
+/* no_tsan: it has one thread */
 /* Would break: sim is not a transport like the others, so what passes on it proves nothing of them.
  */
 #include "tests/transport/conformance.h"

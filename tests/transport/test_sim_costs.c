@@ -1,3 +1,4 @@
+/* no_tsan: it has one thread */
 /* Would break: the times that the simulator predicts, by node and by port, on which tests of plans
  * and of choices between them rest. (Order, faults and the plain clock: test_sim_world.c.) */
 #include "transport/sim/sim.h"

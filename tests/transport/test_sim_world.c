@@ -1,3 +1,4 @@
+/* no_tsan: it has one thread */
 /* Would break: the simulator's order, clock, faults or determinism, on which every seeded test of
  * the engine and of the algorithms rests. (What sim has in common with all transports: test_sim.c.)
  */

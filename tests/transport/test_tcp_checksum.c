@@ -1,3 +1,4 @@
+/* slow: 2 s */
 /* Would break: that a byte which changes on its way is found, wherever it is, and who is told what
  * of it. */
 #include "tests/transport/hand.h"

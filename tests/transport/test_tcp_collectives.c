@@ -1,3 +1,4 @@
+/* slow: 3 s */
 /* Would break: that collectives do not notice resets. Ranks that are threads make random calls over
  * tcp, in a network of their own in which connections are reset all the time, those of the control
  * ring too: a few one after the other, also while others are made again, then none until some call

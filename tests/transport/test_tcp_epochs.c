@@ -116,7 +116,7 @@ static void test_older_than_own_proof(void **state)
 	int fd = hand_peer(&w, 0), next;
 
 	(void)state;
-	conn_of(&w)->resume.next_epoch = 7;
+	conn_of(&w)->resend.next_epoch = 7;
 	for (uint32_t epoch = 1; epoch < 7; epoch += 5) {
 		next = hand_dial(&w, 0);
 		assert_false(hand_resume(&w, next, 1, 0, 0, epoch, 0, &has));
@@ -124,7 +124,7 @@ static void test_older_than_own_proof(void **state)
 	}
 	next = hand_dial(&w, 0);
 	assert_true(hand_resume(&w, next, 1, 0, 0, 7, 0, &has));
-	assert_int_equal(conn_of(&w)->resume.next_epoch, 8);
+	assert_int_equal(conn_of(&w)->resend.next_epoch, 8);
 	close(fd);
 	close(next);
 	world_close(&w);
@@ -149,7 +149,7 @@ static void test_no_proof(void **state)
 	hand_write(next, wrong, sizeof wrong);
 	hand_expect_end(&w, next);
 	assert_int_equal(conn_of(&w)->state, CONN_UP);
-	assert_int_equal(conn_of(&w)->resume.epoch, 0);
+	assert_int_equal(conn_of(&w)->resend.epoch, 0);
 	close(fd);
 	world_close(&w);
 }
@@ -199,7 +199,7 @@ static void test_over(void **state)
 	close(fd);
 	next = hand_dial(&w, 0);
 	assert_true(hand_resume(&w, next, 1, 0, 0, 1, 0, &has));
-	assert_true(has == TCP_OVER);
+	assert_true(has == TCP_STREAM_CLOSED);
 	hand_expect_end(&w, next);
 	world_close(&w);
 }
@@ -217,7 +217,7 @@ static void test_idle_end(void **state)
 	for (int pass = 0; pass < 5000 && conn_of(&w)->state == CONN_UP; pass++)
 		world_pump(&w);
 	/* It dials the endpoint of rank 1, which accepts it, or is still about to. */
-	assert_true(conn_of(&w)->state != CONN_UP || conn_of(&w)->resume.epoch > 0);
+	assert_true(conn_of(&w)->state != CONN_UP || conn_of(&w)->resend.epoch > 0);
 	world_close(&w);
 }
 

@@ -1,3 +1,5 @@
+/* slow: 2 s */
+/* no_tsan: the common tests of endpoints run with shm and with tcp */
 /* Would break: any rule of transport.h, over tcp with checksums. */
 #include "tests/transport/conformance.h"
 

@@ -1,3 +1,5 @@
+/* slow: 4 s */
+/* no_tsan: both ends are in one thread */
 /* Would break: any rule of transport.h, over tcp with TLS. */
 #include "tests/transport/conformance.h"
 

@@ -20,7 +20,7 @@ static struct slices slices_of(const struct question *q)
 
 double predict_formula(const struct question *q)
 {
-	struct place place = {q->ranks, q->nodes > 1 ? q->nodes : 1};
+	struct topology place = {q->ranks, q->nodes > 1 ? q->nodes : 1};
 	struct cost c = q->algorithm->cost(place);
 	struct slices slices = slices_of(q);
 

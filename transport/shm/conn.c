@@ -7,7 +7,7 @@
 
 /* What precedes a payload. It begins at a multiple of 64 and so never wraps: a small message is one
  * cache line, and two messages never share one. */
-struct frame {
+struct shm_frame {
 	uint64_t bytes;
 	uint32_t tag;
 	uint32_t number; /* of the message: it shows a peer that has lost count */
@@ -25,11 +25,6 @@ static size_t min_size(size_t a, size_t b)
 	return a < b ? a : b;
 }
 
-static struct shm_endpoint *endpoint_of(const struct shm_conn *conn)
-{
-	return (struct shm_endpoint *)conn->base.endpoint;
-}
-
 static bool has_lane(const struct shm_conn *conn)
 {
 	return conn->state == SHM_OPEN || conn->state == SHM_ENDED;
@@ -37,7 +32,7 @@ static bool has_lane(const struct shm_conn *conn)
 
 static void activate(struct shm_conn *conn)
 {
-	struct shm_endpoint *endpoint = endpoint_of(conn);
+	struct shm_endpoint *endpoint = shm_endpoint_of(conn);
 
 	if (conn->is_active)
 		return;
@@ -61,7 +56,14 @@ void shm_conn_deactivate(struct shm_conn *conn)
 
 static void complete(struct shm_conn *conn, struct tutti_done *queue, tutti_status status)
 {
-	tutti_done_push(&endpoint_of(conn)->done, tutti_done_pop(queue), status);
+	tutti_done_push(&shm_endpoint_of(conn)->done, tutti_done_pop(queue), status);
+}
+
+void shm_conn_settle(struct shm_conn *conn)
+{
+	if (!conn->is_settled)
+		shm_endpoint_of(conn)->unsettled--;
+	conn->is_settled = true;
 }
 
 void shm_conn_fail(struct shm_conn *conn, tutti_status status, const char *format, ...)
@@ -73,24 +75,24 @@ void shm_conn_fail(struct shm_conn *conn, tutti_status status, const char *forma
 	va_end(args);
 	conn->base.status = status;
 	conn->state = SHM_FAILED;
-	endpoint_of(conn)->has_failed = true;
+	shm_endpoint_of(conn)->has_failed = true;
 	while (conn->sends.head)
 		complete(conn, &conn->sends, status);
 	while (conn->recvs.head)
 		complete(conn, &conn->recvs, status);
 	shm_conn_deactivate(conn);
-	shm_meet_settle(conn);
-	shm_watch_close((struct shm_endpoint *)conn->base.endpoint, &conn->watch);
-	segment_close(conn->segment);
-	conn->segment = NULL;
+	shm_conn_settle(conn);
+	shm_watch_close(shm_endpoint_of(conn), &conn->watch);
+	shared_memory_close(conn->lane);
+	conn->lane = NULL;
 }
 
 /* ---- sending ---------------------------------------------------------------------------- */
 
 static void publish(struct shm_conn *conn)
 {
-	if (ring_publish(&conn->out))
-		shm_bell(conn->watch.fd);
+	if (byte_ring_publish(&conn->out))
+		shm_ring_doorbell(conn->watch.fd);
 }
 
 static bool can_send(struct shm_conn *conn)
@@ -98,13 +100,13 @@ static bool can_send(struct shm_conn *conn)
 	size_t want = 1;
 
 	if (!conn->in_payload[0])
-		want = padding(conn->out.written) + sizeof(struct frame);
-	return ring_room(&conn->out, want) >= want;
+		want = padding(conn->out.written) + sizeof(struct shm_frame);
+	return byte_ring_room(&conn->out, want) >= want;
 }
 
 static void send_frame(struct shm_conn *conn, const struct tutti_io *io)
 {
-	const struct frame frame = {io->bytes, io->tag, conn->sent++};
+	const struct shm_frame frame = {io->bytes, io->tag, conn->sent++};
 
 	ring_write(&conn->out, NULL, padding(conn->out.written));
 	ring_write(&conn->out, &frame, sizeof frame);
@@ -114,7 +116,7 @@ static void send_frame(struct shm_conn *conn, const struct tutti_io *io)
 /* At most one ring full, so that other conns get their turn. */
 static bool move_sends(struct shm_conn *conn)
 {
-	struct ring_writer *out = &conn->out;
+	struct byte_ring_writer *out = &conn->out;
 	uint64_t begin = out->written;
 	struct tutti_io *io;
 
@@ -127,7 +129,7 @@ static bool move_sends(struct shm_conn *conn)
 		size_t here;
 		const void *from = tutti_io_here(io, &here);
 		size_t want = min_size(here, SHM_PIECE_BYTES);
-		size_t n = min_size(ring_room(out, want), want);
+		size_t n = min_size(byte_ring_room(out, want), want);
 		ring_write(out, from, n);
 		tutti_io_moved(io, n);
 		if (io->moved == io->bytes) {
@@ -147,8 +149,8 @@ static bool move_sends(struct shm_conn *conn)
 
 static void release(struct shm_conn *conn)
 {
-	if (ring_release(&conn->in))
-		shm_bell(conn->watch.fd);
+	if (byte_ring_release(&conn->in))
+		shm_ring_doorbell(conn->watch.fd);
 }
 
 static bool can_recv(struct shm_conn *conn)
@@ -156,18 +158,18 @@ static bool can_recv(struct shm_conn *conn)
 	size_t want = 1;
 
 	if (!conn->in_payload[1])
-		want = padding(conn->in.read) + sizeof(struct frame);
-	return ring_available(&conn->in, want) >= want;
+		want = padding(conn->in.read) + sizeof(struct shm_frame);
+	return byte_ring_available(&conn->in, want) >= want;
 }
 
 /* False: the conn has failed. */
 static bool recv_frame(struct shm_conn *conn, const struct tutti_io *io)
 {
-	int peer = conn->base.peer, rank = endpoint_of(conn)->rank;
-	struct frame frame; /* a copy: the peer can still write to the ring */
+	int peer = conn->base.peer, rank = shm_endpoint_of(conn)->rank;
+	struct shm_frame frame; /* a copy: the peer can still write to the ring */
 
-	ring_read(&conn->in, NULL, padding(conn->in.read));
-	ring_read(&conn->in, &frame, sizeof frame);
+	byte_ring_read(&conn->in, NULL, padding(conn->in.read));
+	byte_ring_read(&conn->in, &frame, sizeof frame);
 	if (frame.number != conn->received++) {
 		shm_conn_fail(conn, TUTTI_ERR_PEER,
 			      "Lost rank %d: the memory it shares with rank %d is damaged.", peer,
@@ -188,7 +190,7 @@ static bool recv_frame(struct shm_conn *conn, const struct tutti_io *io)
 
 static bool move_recvs(struct shm_conn *conn)
 {
-	struct ring_reader *in = &conn->in;
+	struct byte_ring_reader *in = &conn->in;
 	uint64_t begin = in->read;
 	struct tutti_io *io;
 
@@ -202,8 +204,8 @@ static bool move_recvs(struct shm_conn *conn)
 		size_t here;
 		void *to = tutti_io_here(io, &here);
 		size_t want = min_size(here, SHM_PIECE_BYTES);
-		size_t n = min_size(ring_available(in, want), want);
-		ring_read(in, to, n);
+		size_t n = min_size(byte_ring_available(in, want), want);
+		byte_ring_read(in, to, n);
 		tutti_io_moved(io, n);
 		if (io->moved == io->bytes) {
 			conn->in_payload[1] = false;
@@ -222,9 +224,9 @@ static bool move_recvs(struct shm_conn *conn)
 
 static bool has_nothing_left(struct shm_conn *conn)
 {
-	size_t seen = ring_available(&conn->in, 0);
+	size_t seen = byte_ring_available(&conn->in, 0);
 
-	return ring_available(&conn->in, seen + 1) == 0;
+	return byte_ring_available(&conn->in, seen + 1) == 0;
 }
 
 /* The peer is gone. The conn fails, and all that is posted with it, when what the peer left has
@@ -240,7 +242,7 @@ static bool move_ended(struct shm_conn *conn)
 		shm_conn_fail(conn, TUTTI_ERR_PEER,
 			      "Lost rank %d: it left or died (the end of its shared memory "
 			      "connection to rank %d).",
-			      conn->base.peer, endpoint_of(conn)->rank);
+			      conn->base.peer, shm_endpoint_of(conn)->rank);
 		return true;
 	}
 	while (conn->sends.head) {
@@ -267,7 +269,7 @@ bool shm_conn_move(struct shm_conn *conn)
 	if (conn->out.is_broken || conn->in.is_broken) {
 		shm_conn_fail(conn, TUTTI_ERR_PEER,
 			      "Lost rank %d: the memory it shares with rank %d is damaged.",
-			      conn->base.peer, endpoint_of(conn)->rank);
+			      conn->base.peer, shm_endpoint_of(conn)->rank);
 		return true;
 	}
 	if (!conn->sends.head && !conn->recvs.head)
@@ -284,7 +286,7 @@ void shm_conn_opened(struct shm_conn *conn)
 
 void shm_conn_ended(struct shm_conn *conn)
 {
-	shm_meet_settle(conn);
+	shm_conn_settle(conn);
 	conn->state = SHM_ENDED;
 	shm_conn_move(conn);
 }
@@ -312,9 +314,9 @@ void shm_conn_post(struct shm_conn *conn, struct tutti_io *io, bool is_send)
 void shm_conn_sleeps(struct shm_conn *conn, bool sleeps)
 {
 	if (!sleeps || conn->recvs.head)
-		ring_reader_sleeps(&conn->in, sleeps);
+		byte_ring_reader_sleeps(&conn->in, sleeps);
 	if (!sleeps || conn->sends.head)
-		ring_writer_sleeps(&conn->out, sleeps);
+		byte_ring_writer_sleeps(&conn->out, sleeps);
 }
 
 bool shm_conn_has_work(struct shm_conn *conn)

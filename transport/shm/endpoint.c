@@ -21,7 +21,7 @@ static size_t ring_bytes_for(int size)
 {
 	size_t bytes = SHM_RING_BYTES;
 
-	while (bytes > SEGMENT_RING_MIN && 2 * bytes * (size_t)size > SHM_RINGS_BYTES)
+	while (bytes > LANE_RING_MIN && 2 * bytes * (size_t)size > SHM_RINGS_BYTES)
 		bytes /= 2;
 	return bytes;
 }
@@ -44,7 +44,7 @@ static tutti_status listen_somewhere(struct shm_endpoint *endpoint, const char *
  * ends come to the same, and another transport has to do. */
 static tutti_status open_door(struct shm_endpoint *endpoint, const char *host_id)
 {
-	if (segment_try(endpoint->ring_bytes) != TUTTI_OK) {
+	if (lane_memory_try(endpoint->ring_bytes) != TUTTI_OK) {
 		log_info("shm: other transports have to do: %s", last_error());
 		return TUTTI_OK;
 	}
@@ -69,12 +69,12 @@ static void shm_destroy(struct tutti_endpoint *base)
 	if (!endpoint)
 		return;
 	assert(!endpoint->conns); /* conns are closed first */
-	while (endpoint->greetings)
-		shm_greeting_drop(endpoint, endpoint->greetings);
-	while (endpoint->graves) {
-		struct shm_greeting *grave = endpoint->graves;
-		endpoint->graves = grave->next;
-		free(grave);
+	while (endpoint->accepted)
+		shm_accepted_drop(endpoint, endpoint->accepted);
+	while (endpoint->closed) {
+		struct shm_accepted *closed = endpoint->closed;
+		endpoint->closed = closed->next;
+		free(closed);
 	}
 	while (endpoint->ended) {
 		struct shm_ended *ended = endpoint->ended;
@@ -107,6 +107,7 @@ static tutti_status shm_open(struct tutti_endpoint **out,
 	endpoint->listener = (struct shm_watch){SHM_LISTENER, -1};
 	endpoint->timer = (struct shm_watch){SHM_TIMER, -1};
 	tutti_done_init(&endpoint->done);
+	admission_init(&endpoint->pending, SHM_PENDING, SHM_PENDING_MS);
 	tutti_status status = open_descriptors(endpoint, config->host_id);
 	if (status != TUTTI_OK) {
 		shm_destroy(&endpoint->base);
@@ -154,7 +155,7 @@ static void disarm(struct shm_endpoint *endpoint)
 		shm_conn_sleeps(conn, false);
 }
 
-/* Somebody may sleep on event_fd, and what it was armed for has changed. */
+/* A thread may sleep on event_fd, and what it was armed for has changed. */
 static void kick(struct shm_endpoint *endpoint)
 {
 	if (!endpoint->is_armed)
@@ -179,11 +180,11 @@ static int shm_arm(struct tutti_endpoint *base)
 		is_work = shm_conn_has_work(conn);
 	}
 	/* Bells that are left from earlier would keep event_fd readable. */
-	if (is_work || shm_meet_look(endpoint)) {
+	if (is_work || shm_look(endpoint)) {
 		disarm(endpoint);
 		return 1;
 	}
-	set_timer(endpoint, shm_meet_due_ns(endpoint));
+	set_timer(endpoint, shm_due_ns(endpoint));
 	return 0;
 }
 
@@ -196,6 +197,7 @@ static tutti_status shm_connect(struct tutti_endpoint *base, int peer, int chann
 	struct shm_endpoint *endpoint = (struct shm_endpoint *)base;
 	struct shm_conn *conn = calloc(1, sizeof(*conn));
 	struct shm_ended *ended = calloc(1, sizeof(*ended));
+	struct shm_accepted *accepted;
 
 	assert(peer != endpoint->rank);
 	if (!conn || !ended) {
@@ -223,7 +225,12 @@ static tutti_status shm_connect(struct tutti_endpoint *base, int peer, int chann
 	conn->next = endpoint->conns;
 	endpoint->conns = conn;
 	kick(endpoint);
-	shm_meet_begin(conn);
+	endpoint->unsettled++;
+	accepted = shm_accepted_find(endpoint, peer, channel);
+	if (accepted)
+		shm_accepted_adopt(conn, accepted);
+	else
+		shm_connect_dial(conn);
 	*out = &conn->base;
 	return TUTTI_OK;
 }
@@ -248,7 +255,7 @@ static int shm_progress(struct tutti_endpoint *base, struct tutti_done *done)
 	if (endpoint->is_armed)
 		disarm(endpoint);
 	if (endpoint->unsettled || endpoint->passes++ % SHM_LOOK_PASSES == 0)
-		is_moving = shm_meet_look(endpoint);
+		is_moving = shm_look(endpoint);
 	for (struct shm_conn *conn = endpoint->active, *next; conn; conn = next) {
 		next = conn->next_active;
 		is_moving |= shm_conn_move(conn);
@@ -282,7 +289,7 @@ static void remember_failed(struct shm_endpoint *endpoint, struct shm_conn *conn
 	*conn->ended = (struct shm_ended){endpoint->ended, conn->base.peer, conn->base.channel};
 	endpoint->ended = conn->ended;
 	conn->ended = NULL;
-	shm_greetings_dismiss(endpoint);
+	shm_accepted_drop_failed(endpoint);
 }
 
 static void shm_close(struct tutti_conn *base)
@@ -297,9 +304,9 @@ static void shm_close(struct tutti_conn *base)
 		at = &(*at)->next;
 	*at = conn->next;
 	shm_conn_deactivate(conn);
-	shm_meet_settle(conn);
+	shm_conn_settle(conn);
 	shm_watch_close(endpoint, &conn->watch);
-	segment_close(conn->segment);
+	shared_memory_close(conn->lane);
 	forget_done(endpoint, base);
 	remember_failed(endpoint, conn);
 	free(conn->ended);

@@ -1,11 +1,11 @@
 /* The dialing side of a connection: tries the peer's addresses one after another until one of them
  * proves the job's key, without ever waiting.
  *
- * Both ends may dial. Who dials is up when it sends its proof, who accepts when that comes; both
- * then refuse the other's hellos. So that two crossing dials cannot both end well, the higher rank
- * keeps its proof back while a hello that it has answered may still turn into the lower rank's
- * proof. Then the lower rank's connection is the one; and if the higher rank's proof was sent
- * before the lower one's hello came, it is the higher rank's. */
+ * Both ends may dial. The dialing end is up when it sends its proof, the accepting end when that
+ * comes; both then refuse the other's hellos. So that two crossing dials cannot both end well, the
+ * higher rank keeps its proof back while a hello that it has answered may still turn into the lower
+ * rank's proof. Then the lower rank's connection is the one; and if the higher rank's proof was
+ * sent before the lower one's hello came, it is the higher rank's. */
 #include "transport/tcp/tcp.h"
 
 #include "core/clock.h"
@@ -55,9 +55,9 @@ static bool dial_one(struct tcp_conn *c, const struct tcp_address *address)
 	tcp_tune(c->watch.fd);
 	if (tcp_address_is_loopback(sockaddr))
 		tcp_tune_loopback(c->watch.fd);
-	if (tcp_heal_is_under_way(c))
-		tcp_tune_patience(c->watch.fd, ep->reconnect_ms);
-	c->dial->heals = tcp_would_heal(ep, tcp_address_is_loopback(sockaddr));
+	if (tcp_is_reconnecting(c))
+		tcp_tune_timeout(c->watch.fd, ep->reconnect_ms);
+	c->dial->reconnects = tcp_would_reconnect(ep, tcp_address_is_loopback(sockaddr));
 	if (connect(c->watch.fd, sockaddr, address->bytes) != 0 && errno != EINPROGRESS &&
 	    errno != EINTR)
 		error = errno;
@@ -70,15 +70,33 @@ static bool dial_one(struct tcp_conn *c, const struct tcp_address *address)
 	return false;
 }
 
+/* A round of dialing, or the time, came to nothing. Returns whether that was the last. */
+static bool reconnect_is_over(struct tcp_conn *c)
+{
+	struct tcp_endpoint *ep = tcp_endpoint_of(c);
+	struct tcp_resend *r = &c->resend;
+	uint64_t now = clock_now_ns();
+
+	if (r->tries < ep->reconnect_tries && now < c->deadline_ns)
+		return false;
+	tcp_conn_fail_after_drain(
+		c, TUTTI_ERR_TIMEOUT,
+		"rank %d (tcp %s, channel %d) lost its connection to rank %d (%s); %d attempts in "
+		"%llu ms did not bring it back",
+		c->base.peer, c->where, c->base.channel, ep->rank, strerror(r->cause), r->tries,
+		(unsigned long long)((now - r->since_ns) / 1000000u));
+	return true;
+}
+
 static void dial_next(struct tcp_conn *c)
 {
 	struct tcp_dial *d = c->dial;
-	bool is_healing = tcp_heal_is_under_way(c);
+	bool is_healing = tcp_is_reconnecting(c);
 	int rank = tcp_endpoint_of(c)->rank;
 	char files[OPEN_FILES_LIMIT_BYTES];
 
 	if (d->next == 0 && is_healing)
-		c->resume.tries++;
+		c->resend.tries++;
 	while (d->next < d->count) {
 		if (!dial_one(c, &d->candidates[d->next++]))
 			continue;
@@ -96,57 +114,45 @@ static void dial_next(struct tcp_conn *c)
 		return;
 	}
 	/* Its listener was there before its address was handed out: refused means gone. */
-	if (d->refused == d->count && !tcp_guest_is_near(c)) {
-		tcp_conn_doom(c, TUTTI_ERR_PEER,
-			      "rank %d is gone: nobody listens at its address (tcp %s, channel %d) "
-			      "when rank %d connects",
-			      c->base.peer, c->where, c->base.channel, rank);
-		return;
-	}
-	if (d->unproved > 0) {
-		tcp_conn_fail(
-			c, TUTTI_ERR_AUTH,
-			"whoever listens at the address of rank %d (tcp %s, channel %d) could "
-			"not prove the job's secret to rank %d",
+	if (d->refused == d->count && !tcp_accepted_is_greeting(c)) {
+		tcp_conn_fail_after_drain(
+			c, TUTTI_ERR_PEER,
+			"rank %d is gone: nobody listens at its address (tcp %s, channel %d) "
+			"when rank %d connects",
 			c->base.peer, c->where, c->base.channel, rank);
 		return;
 	}
-	if (d->spoilt > 0) {
+	if (d->wrong_answers > 0) {
+		tcp_conn_fail(c, TUTTI_ERR_AUTH,
+			      "the process that listens at the address of rank %d (tcp %s, channel "
+			      "%d) could not prove the job's secret to rank %d",
+			      c->base.peer, c->where, c->base.channel, rank);
+		return;
+	}
+	if (d->tls_failures > 0) {
 		tcp_conn_fail(c, TUTTI_ERR_AUTH,
 			      "what rank %d and rank %d (tcp %s, channel %d) say to each other is "
 			      "changed on its way: no TLS comes about",
 			      rank, c->base.peer, c->where, c->base.channel);
 		return;
 	}
-	if (is_healing && tcp_heal_is_over(c))
+	if (is_healing && reconnect_is_over(c))
 		return;
 	d->next = 0;
 	d->refused = 0;
 	d->is_resting = true;
 }
 
+/* The higher rank dials at once; the lower one waits a little for the peer's dialing. */
 void tcp_dial_begin(struct tcp_conn *c)
 {
-	dial_next(c);
-}
-
-/* Who calls whom and what for: both ends must mean the same. */
-void tcp_context(uint8_t context[AUTH_CONTEXT_BYTES], const struct tcp_endpoint *ep, int from,
-		 int to, int channel, int32_t terms)
-{
-	const int32_t numbers[4] = {from, to, channel, terms};
-
-	_Static_assert(sizeof ep->comm_id + sizeof numbers == AUTH_CONTEXT_BYTES, "context");
-	memcpy(context, ep->comm_id, sizeof ep->comm_id);
-	memcpy(context + sizeof ep->comm_id, numbers, sizeof numbers);
-}
-
-int32_t tcp_terms(const struct tcp_endpoint *ep, bool heals, uint32_t epoch)
-{
-	const uint32_t version = 2;
-
-	return (int32_t)(version | (uint32_t)tcp_has_checksums(ep) << 8 | (uint32_t)heals << 9 |
-			 (uint32_t)ep->has_tls << 10 | epoch << TCP_EPOCH_SHIFT);
+	if (tcp_endpoint_of(c)->rank > c->base.peer) {
+		tcp_conn_set_state(c, CONN_DIALING);
+		dial_next(c);
+	} else {
+		c->dial->give_up_ns = deadline_after_ms(TCP_YIELD_MS);
+		tcp_conn_set_state(c, CONN_WAITING);
+	}
 }
 
 static void greet(struct tcp_conn *c)
@@ -154,9 +160,9 @@ static void greet(struct tcp_conn *c)
 	struct tcp_endpoint *ep = tcp_endpoint_of(c);
 	uint8_t context[AUTH_CONTEXT_BYTES], hello[AUTH_HELLO_BYTES];
 
-	c->dial->epoch = c->resume.next_epoch;
+	c->dial->epoch = c->resend.next_epoch;
 	tcp_context(context, ep, ep->rank, c->base.peer, c->base.channel,
-		    tcp_terms(ep, c->dial->heals, c->dial->epoch));
+		    tcp_terms(ep, c->dial->reconnects, c->dial->epoch));
 	auth_hello(&c->dial->auth, ep->key, context, hello);
 	/* A fresh socket's buffer holds more than this. */
 	if (send(c->watch.fd, hello, sizeof hello, MSG_NOSIGNAL) != (ssize_t)sizeof hello) {
@@ -166,22 +172,22 @@ static void greet(struct tcp_conn *c)
 	c->dial->answered = 0;
 	c->dial->has_proof = false;
 	/* It is there, and may be busy elsewhere. */
-	if (tcp_heal_is_under_way(c))
+	if (tcp_is_reconnecting(c))
 		c->dial->give_up_ns = DEADLINE_NONE;
 	c->state = CONN_GREETING;
 }
 
-/* Where connections heal this end's position is said next. */
+/* Where connections are made again, this end's position is said next. */
 static void settle(struct tcp_conn *c)
 {
 	uint8_t bytes[TCP_POSITION_BYTES];
 	struct iovec position = {bytes, sizeof bytes};
 
-	if (!c->dial->heals) {
+	if (!c->dial->reconnects) {
 		tcp_conn_up(c);
 		return;
 	}
-	tcp_position_write(bytes, c->resume.received);
+	tcp_position_write(bytes, c->resend.received);
 	if (tcp_stream_send(&c->watch, &position, 1) != (ssize_t)sizeof bytes) {
 		give_up(c, "the position could not be sent");
 		return;
@@ -190,44 +196,44 @@ static void settle(struct tcp_conn *c)
 	c->state = CONN_AGREEING;
 }
 
-static void shake(struct tcp_conn *c)
+static void handshake(struct tcp_conn *c)
 {
-	if (tls_shake(c->watch.tls) == 0) {
+	if (tls_handshake(c->watch.tls) == 0) {
 		settle(c);
 	} else if (errno == EBADMSG) {
-		c->dial->spoilt++;
-		give_up(c, tls_trouble(c->watch.tls));
+		c->dial->tls_failures++;
+		give_up(c, tls_error_text(c->watch.tls));
 	} else if (errno != EAGAIN) {
 		give_up(c, strerror(errno));
 	}
 }
 
-/* Whoever is there is the peer, and may be busy elsewhere. */
-static void begin_shaking(struct tcp_conn *c)
+/* The process that answered is the peer, and may be busy elsewhere. */
+static void begin_handshake(struct tcp_conn *c)
 {
 	c->dial->give_up_ns = DEADLINE_NONE;
 	if (!tcp_stream_secure(&c->watch, &c->dial->auth, true)) {
 		give_up(c, "no memory for TLS");
 		return;
 	}
-	c->state = CONN_SHAKING;
-	shake(c);
+	c->state = CONN_HANDSHAKE;
+	handshake(c);
 }
 
 static void prove(struct tcp_conn *c)
 {
 	struct tcp_dial *d = c->dial;
 
-	if (tcp_endpoint_of(c)->rank > c->base.peer && tcp_guest_is_near(c))
+	if (tcp_endpoint_of(c)->rank > c->base.peer && tcp_accepted_is_greeting(c))
 		return;
 	if (send(c->watch.fd, d->proof, AUTH_PROOF_BYTES, MSG_NOSIGNAL) != AUTH_PROOF_BYTES) {
 		give_up(c, "the proof could not be sent");
 		return;
 	}
-	if (d->heals)
-		c->resume.next_epoch = d->epoch + 1;
+	if (d->reconnects)
+		c->resend.next_epoch = d->epoch + 1;
 	if (tcp_endpoint_of(c)->has_tls)
-		begin_shaking(c);
+		begin_handshake(c);
 	else
 		settle(c);
 }
@@ -237,21 +243,21 @@ static void take_position(struct tcp_conn *c)
 {
 	uint64_t position = tcp_position_read(c->dial->position);
 
-	if (position == TCP_OVER) {
+	if (position == TCP_STREAM_CLOSED) {
 		memcpy(c->base.where, c->where, sizeof c->base.where);
-		tcp_conn_doom(c, TUTTI_ERR_PEER,
-			      "rank %d (tcp %s, channel %d) closed its connection to rank %d",
-			      c->base.peer, c->where, c->base.channel, tcp_endpoint_of(c)->rank);
+		tcp_conn_fail_after_drain(
+			c, TUTTI_ERR_PEER,
+			"rank %d (tcp %s, channel %d) closed its connection to rank %d",
+			c->base.peer, c->where, c->base.channel, tcp_endpoint_of(c)->rank);
 		return;
 	}
-	c->heals = true;
-	c->resume.epoch = c->dial->epoch;
-	tcp_tune_patience(c->watch.fd, 0);
-	tcp_conn_up(c);
-	tcp_resume_at(c, position);
+	c->reconnects = true;
+	c->resend.epoch = c->dial->epoch;
+	tcp_tune_timeout(c->watch.fd, 0);
+	tcp_conn_up_at(c, position);
 }
 
-void tcp_dial_resume(struct tcp_conn *c)
+void tcp_dial_continue(struct tcp_conn *c)
 {
 	if (c->state == CONN_GREETING && c->dial->has_proof)
 		prove(c);
@@ -262,7 +268,7 @@ static void take_answer(struct tcp_conn *c)
 	struct tcp_dial *d = c->dial;
 
 	if (auth_check_answer(&d->auth, d->answer, d->proof) != TUTTI_OK) {
-		d->unproved++;
+		d->wrong_answers++;
 		give_up(c, "wrong answer");
 		return;
 	}
@@ -321,19 +327,47 @@ void tcp_dial_event(struct tcp_conn *c)
 	else if (c->state == CONN_GREETING &&
 		 read_whole(c, c->dial->answer, AUTH_ANSWER_BYTES, &c->dial->answered))
 		take_answer(c);
-	else if (c->state == CONN_SHAKING)
-		shake(c);
+	else if (c->state == CONN_HANDSHAKE)
+		handshake(c);
 	/* Either may have come so far. */
 	if (c->state == CONN_AGREEING &&
 	    read_whole(c, c->dial->position, TCP_POSITION_BYTES, &c->dial->position_read))
 		take_position(c);
 }
 
+/* The peer may have no use for this conn yet, or be gone: dialing tells. */
+static void stop_waiting(struct tcp_conn *c)
+{
+	if (!tcp_is_reconnecting(c))
+		c->deadline_ns = tcp_connect_deadline(tcp_endpoint_of(c), c->base.channel);
+	tcp_conn_set_state(c, CONN_DIALING);
+	dial_next(c);
+}
+
+static void connect_timed_out(struct tcp_conn *c)
+{
+	struct tcp_endpoint *ep = tcp_endpoint_of(c);
+
+	tcp_conn_fail(c, TUTTI_ERR_TIMEOUT,
+		      "rank %d at tcp %s did not accept the connection of rank %d (channel %d) "
+		      "within %d ms",
+		      c->base.peer, c->where, ep->rank, c->base.channel, ep->timeout_ms);
+}
+
 void tcp_dial_tick(struct tcp_conn *c, uint64_t now_ns)
 {
 	struct tcp_dial *d = c->dial;
+	bool is_reconnecting = tcp_is_reconnecting(c);
+	bool is_wanted = c->sends.head || c->recvs.head || is_reconnecting;
 
-	if (d->is_resting) {
+	if (c->state == CONN_WAITING) {
+		if (is_wanted && now_ns >= d->give_up_ns)
+			stop_waiting(c);
+	} else if (now_ns >= c->deadline_ns && !is_reconnecting) {
+		connect_timed_out(c);
+	} else if (now_ns >= c->deadline_ns && c->state == CONN_DIALING) {
+		reconnect_is_over(c);
+	} else if (d->is_resting) {
 		d->is_resting = false;
 		dial_next(c);
 	} else if (now_ns >= d->give_up_ns && !d->has_proof) {

@@ -171,7 +171,7 @@ bool tcp_send_some(struct tcp_conn *c)
 	bool moved = false;
 
 	if (tcp_must_resend(c)) {
-		moved = tcp_resume_send(c);
+		moved = tcp_resend_some(c);
 		if (tcp_must_resend(c))
 			return moved;
 	}
@@ -180,8 +180,8 @@ bool tcp_send_some(struct tcp_conn *c)
 		gather(c, &b);
 		n = tcp_stream_send(&c->watch, b.iov, b.iov_count);
 		if (n > 0) {
-			if (c->heals)
-				tcp_resume_keep(c, b.iov, (size_t)n);
+			if (c->reconnects)
+				tcp_resend_keep(c, b.iov, (size_t)n);
 			account(c, (size_t)n);
 			moved = true;
 		}

@@ -42,7 +42,7 @@ void bruck_all_to_all(struct plan *p, struct group g, struct span in, struct spa
 
 /* About half of the blocks go in every round. All are copied before and after, and between rounds
  * those that go on; copies cost about as much as sums. */
-struct cost bruck_all_to_all_cost(struct place p)
+struct cost bruck_all_to_all_cost(struct topology p)
 {
 	double blocks = 0;
 	for (int bit = 1; bit < p.ranks; bit *= 2)

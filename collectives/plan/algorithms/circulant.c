@@ -84,7 +84,7 @@ void circulant_all_reduce(struct plan *p, struct group g, struct span in, struct
 }
 
 /* Rounds that go farther than a node make all its ranks cross at once. */
-struct cost circulant_all_reduce_cost(struct place p)
+struct cost circulant_all_reduce_cost(struct topology p)
 {
 	double f = (double)(p.ranks - 1) / p.ranks;
 	struct cost c = cost_flat(p, 2 * log2_up(p.ranks), 2 * f, (double)p.ranks / p.nodes);
@@ -92,12 +92,12 @@ struct cost circulant_all_reduce_cost(struct place p)
 	return c;
 }
 
-struct cost circulant_all_gather_cost(struct place p)
+struct cost circulant_all_gather_cost(struct topology p)
 {
 	return cost_flat(p, log2_up(p.ranks), p.ranks - 1, (double)p.ranks / p.nodes);
 }
 
-struct cost circulant_reduce_scatter_cost(struct place p)
+struct cost circulant_reduce_scatter_cost(struct topology p)
 {
 	struct cost c = circulant_all_gather_cost(p);
 	c.reduced = p.ranks - 1;

@@ -119,7 +119,7 @@ void direct_all_to_all(struct plan *p, struct group g, struct span in, struct sp
 /* ---- costs: everything at once, so few rounds, but many messages ------------------------------
  */
 
-static struct cost at_once(struct place p, double phases, double bytes, double crossing)
+static struct cost at_once(struct topology p, double phases, double bytes, double crossing)
 {
 	struct cost c = cost_flat(p, phases, bytes, crossing);
 	c.link[p.nodes > 1 ? LINK_NET : LINK_LOCAL].messages = phases * (p.ranks - 1);
@@ -128,12 +128,12 @@ static struct cost at_once(struct place p, double phases, double bytes, double c
 
 /* A sum of all contributions reads each once and writes once; a sum of two, which is what cost
  * counts in, reads two and writes one. */
-static double sum_of_all(struct place p)
+static double sum_of_all(struct topology p)
 {
 	return p.ranks > 1 ? (p.ranks + 1) / 3.0 : 0;
 }
 
-struct cost direct_all_reduce_cost(struct place p)
+struct cost direct_all_reduce_cost(struct topology p)
 {
 	double f = (double)(p.ranks - 1) / p.ranks;
 	struct cost c = at_once(p, 2, 2 * f, (double)p.ranks / p.nodes);
@@ -142,24 +142,29 @@ struct cost direct_all_reduce_cost(struct place p)
 }
 
 /* all_gather and all_to_all, by bytes of a block. */
-struct cost direct_phase_cost(struct place p)
+struct cost direct_all_gather_cost(struct topology p)
 {
 	return at_once(p, 1, p.ranks - 1, (double)p.ranks / p.nodes);
 }
 
-struct cost direct_reduce_scatter_cost(struct place p)
+struct cost direct_all_to_all_cost(struct topology p)
 {
-	struct cost c = direct_phase_cost(p);
+	return direct_all_gather_cost(p);
+}
+
+struct cost direct_reduce_scatter_cost(struct topology p)
+{
+	struct cost c = direct_all_gather_cost(p);
 	c.reduced = sum_of_all(p);
 	return c;
 }
 
-struct cost direct_broadcast_cost(struct place p)
+struct cost direct_broadcast_cost(struct topology p)
 {
 	return cost_uneven(at_once(p, 1, p.ranks - 1, 1), p, 1, p.ranks - 1);
 }
 
-struct cost direct_reduce_cost(struct place p)
+struct cost direct_reduce_cost(struct topology p)
 {
 	struct cost c = at_once(p, 1, p.ranks - 1, 1);
 	c.reduced = sum_of_all(p);
@@ -168,12 +173,12 @@ struct cost direct_reduce_cost(struct place p)
 	return c;
 }
 
-struct cost direct_gather_cost(struct place p)
+struct cost direct_gather_cost(struct topology p)
 {
 	return cost_uneven(at_once(p, 1, p.ranks - 1, 1), p, 1, (p.ranks - 1) / 2.0);
 }
 
-struct cost direct_scatter_cost(struct place p)
+struct cost direct_scatter_cost(struct topology p)
 {
 	return direct_broadcast_cost(p);
 }

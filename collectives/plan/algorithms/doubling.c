@@ -64,7 +64,7 @@ void doubling_barrier(struct plan *p, struct group g, struct span in, struct spa
 }
 
 /* Ranks past the largest power of two add a round before and one after. */
-struct cost doubling_all_reduce_cost(struct place p)
+struct cost doubling_all_reduce_cost(struct topology p)
 {
 	int down = log2_up(p.ranks + 1) - 1, rounds = down + (1 << down == p.ranks ? 0 : 2);
 	struct cost c = cost_flat(p, rounds, rounds, (double)p.ranks / p.nodes);
@@ -72,13 +72,13 @@ struct cost doubling_all_reduce_cost(struct place p)
 	return c;
 }
 
-struct cost doubling_broadcast_cost(struct place p)
+struct cost doubling_broadcast_cost(struct topology p)
 {
 	return cost_uneven(cost_flat(p, log2_up(p.ranks), log2_up(p.ranks), 1), p, 1,
 			   log2_up(p.ranks));
 }
 
-struct cost doubling_barrier_cost(struct place p)
+struct cost doubling_barrier_cost(struct topology p)
 {
 	return cost_flat(p, log2_up(p.ranks), 0, 1);
 }

@@ -224,21 +224,21 @@ static int root_sends(int ranks)
 	return sends;
 }
 
-struct cost knomial_broadcast_cost(struct place p)
+struct cost knomial_broadcast_cost(struct topology p)
 {
 	int rounds = (log2_up(p.ranks) + 1) / 2;
 	struct cost c = cost_flat(p, rounds, (RADIX - 1) * rounds, 1);
 	return cost_uneven(c, p, 1, root_sends(p.ranks));
 }
 
-struct cost knomial_reduce_cost(struct place p)
+struct cost knomial_reduce_cost(struct topology p)
 {
 	struct cost c = cost_flat(p, log2_up(p.ranks), log2_up(p.ranks), 1);
 	c.reduced = log2_up(p.ranks);
 	return cost_uneven(c, p, 1, log2_up(p.ranks) / 2.0);
 }
 
-struct cost knomial_all_reduce_cost(struct place p)
+struct cost knomial_all_reduce_cost(struct topology p)
 {
 	int up = log2_up(p.ranks), down = (up + 1) / 2;
 	struct cost c = cost_flat(p, up + down, up + (RADIX - 1) * down, 1);
@@ -250,7 +250,7 @@ struct cost knomial_all_reduce_cost(struct place p)
 }
 
 /* The root's link carries every block once. */
-struct cost knomial_gather_cost(struct place p)
+struct cost knomial_gather_cost(struct topology p)
 {
 	struct cost c = cost_flat(p, log2_up(p.ranks), p.ranks - 1, 1);
 	c = cost_uneven(c, p, 1, log2_up(p.ranks));
@@ -259,7 +259,12 @@ struct cost knomial_gather_cost(struct place p)
 	return c;
 }
 
-static struct cost up_and_down(struct place p)
+struct cost knomial_scatter_cost(struct topology p)
+{
+	return knomial_gather_cost(p);
+}
+
+static struct cost up_and_down(struct topology p)
 {
 	int up = log2_up(p.ranks), down = (up + 1) / 2;
 	struct cost c = cost_flat(p, up + down, 0, 1);
@@ -270,13 +275,13 @@ static struct cost up_and_down(struct place p)
 	return c;
 }
 
-struct cost knomial_barrier_cost(struct place p)
+struct cost knomial_barrier_cost(struct topology p)
 {
 	return up_and_down(p);
 }
 
 /* Up come blocks, down go all of them with every message. */
-struct cost knomial_all_gather_cost(struct place p)
+struct cost knomial_all_gather_cost(struct topology p)
 {
 	int up = log2_up(p.ranks), down = (up + 1) / 2, n = p.ranks;
 	struct cost c = up_and_down(p);
@@ -288,7 +293,7 @@ struct cost knomial_all_gather_cost(struct place p)
 }
 
 /* The other way round, and by a tree of radix 2. */
-struct cost knomial_reduce_scatter_cost(struct place p)
+struct cost knomial_reduce_scatter_cost(struct topology p)
 {
 	int up = log2_up(p.ranks), n = p.ranks;
 	struct cost c = cost_flat(p, 2 * up, up * n + n - 1, 1);
@@ -303,7 +308,7 @@ struct cost knomial_reduce_scatter_cost(struct place p)
 }
 
 /* Every block goes up and down half of the rounds. */
-struct cost knomial_all_to_all_cost(struct place p)
+struct cost knomial_all_to_all_cost(struct topology p)
 {
 	int up = log2_up(p.ranks), n = p.ranks;
 	struct cost c = cost_flat(p, 2 * up, 2.0 * n * (n - 1), 1);

@@ -13,7 +13,7 @@ void pairwise_all_to_all(struct plan *p, struct group g, struct span in, struct 
 	plan_copy(p, part(out, g.me, g.size), part(in, g.me, g.size));
 }
 
-struct cost pairwise_all_to_all_cost(struct place p)
+struct cost pairwise_all_to_all_cost(struct topology p)
 {
 	return cost_flat(p, p.ranks - 1, p.ranks - 1, (double)p.ranks / p.nodes);
 }

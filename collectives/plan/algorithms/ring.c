@@ -84,7 +84,7 @@ void ring_reduce(struct plan *p, struct group g, struct span in, struct span out
 		plan_finish(p, out);
 }
 
-struct cost ring_all_reduce_cost(struct place p)
+struct cost ring_all_reduce_cost(struct topology p)
 {
 	struct cost c = cost_flat(p, 2 * (p.ranks - 1), 2.0 * (p.ranks - 1) / p.ranks, 1);
 	c.reduced = (double)(p.ranks - 1) / p.ranks;
@@ -92,26 +92,26 @@ struct cost ring_all_reduce_cost(struct place p)
 }
 
 /* all_gather, by bytes of a block. */
-struct cost ring_phase_cost(struct place p)
+struct cost ring_all_gather_cost(struct topology p)
 {
 	return cost_flat(p, p.ranks - 1, p.ranks - 1, 1);
 }
 
-struct cost ring_reduce_scatter_cost(struct place p)
+struct cost ring_reduce_scatter_cost(struct topology p)
 {
-	struct cost c = ring_phase_cost(p);
+	struct cost c = ring_all_gather_cost(p);
 	c.reduced = p.ranks - 1;
 	return c;
 }
 
-struct cost ring_broadcast_cost(struct place p)
+struct cost ring_broadcast_cost(struct topology p)
 {
 	struct cost c = cost_flat(p, p.ranks - 1, 1, 1);
 	c.link[p.nodes > 1 ? LINK_NET : LINK_LOCAL].depth = p.ranks - 2;
 	return cost_uneven(c, p, 1, 1);
 }
 
-struct cost ring_reduce_cost(struct place p)
+struct cost ring_reduce_cost(struct topology p)
 {
 	struct cost c = ring_broadcast_cost(p);
 	c.reduced = 1;

@@ -74,7 +74,7 @@ void rings_all_reduce(struct plan *p, struct group g, struct span in, struct spa
 }
 
 /* Between nodes two ranks of each send at once, in directions that do not meet. */
-struct cost rings_all_reduce_cost(struct place p)
+struct cost rings_all_reduce_cost(struct topology p)
 {
 	double f = (double)(p.ranks - 1) / p.ranks;
 	struct cost c = cost_flat(p, 4 * (p.ranks - 1), 2 * f, 1);
@@ -82,12 +82,12 @@ struct cost rings_all_reduce_cost(struct place p)
 	return c;
 }
 
-struct cost rings_all_gather_cost(struct place p)
+struct cost rings_all_gather_cost(struct topology p)
 {
 	return cost_flat(p, 2 * (p.ranks - 1), p.ranks - 1, 1);
 }
 
-struct cost rings_reduce_scatter_cost(struct place p)
+struct cost rings_reduce_scatter_cost(struct topology p)
 {
 	struct cost c = rings_all_gather_cost(p);
 	c.reduced = p.ranks - 1;

@@ -23,7 +23,7 @@ void spread_broadcast(struct plan *p, struct group g, struct span in, struct spa
 	circulant_all_gather(p, g, part(have, g.me, n), out);
 }
 
-struct cost spread_broadcast_cost(struct place p)
+struct cost spread_broadcast_cost(struct topology p)
 {
 	double f = (double)(p.ranks - 1) / p.ranks;
 	struct cost c = cost_flat(p, log2_up(p.ranks), f, (double)p.ranks / p.nodes);

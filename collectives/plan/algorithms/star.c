@@ -10,7 +10,7 @@ void star_all_reduce(struct plan *p, struct group g, struct span in, struct span
 	direct_broadcast(p, g, out, out);
 }
 
-struct cost star_all_reduce_cost(struct place p)
+struct cost star_all_reduce_cost(struct topology p)
 {
 	double others = p.ranks - 1;
 	struct cost c = cost_flat(p, 2, 2 * others, 1);

@@ -129,7 +129,7 @@ void tree_broadcast(struct plan *p, struct group g, struct span in, struct span 
 
 /* Going through depth nodes, slices at half the bandwidth: each one's link carries two halves. A
  * node has two messages in every round. */
-static struct cost one_way(struct place p)
+static struct cost one_way(struct topology p)
 {
 	struct cost c = cost_flat(p, log2_up(p.ranks), 1, 1);
 	enum link l = p.nodes > 1 ? LINK_NET : LINK_LOCAL;
@@ -141,12 +141,12 @@ static struct cost one_way(struct place p)
 	return c;
 }
 
-struct cost tree_broadcast_cost(struct place p)
+struct cost tree_broadcast_cost(struct topology p)
 {
 	return one_way(p);
 }
 
-struct cost tree_reduce_cost(struct place p)
+struct cost tree_reduce_cost(struct topology p)
 {
 	struct cost c = one_way(p);
 	c.reduced = 1;
@@ -155,7 +155,7 @@ struct cost tree_reduce_cost(struct place p)
 	return c;
 }
 
-struct cost tree_all_reduce_cost(struct place p)
+struct cost tree_all_reduce_cost(struct topology p)
 {
 	struct cost c = tree_reduce_cost(p);
 	c.is_one_way = false;

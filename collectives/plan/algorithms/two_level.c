@@ -96,7 +96,7 @@ void two_level_broadcast(struct plan *p, struct group g, struct span in, struct 
 		plan_copy(p, out, in);
 }
 
-struct cost two_level_all_reduce_cost(struct place p)
+struct cost two_level_all_reduce_cost(struct topology p)
 {
 	double local = (double)p.ranks / p.nodes, f = (local - 1) / local, g = 1.0 - 1.0 / p.nodes;
 	struct cost c = {0};
@@ -111,7 +111,7 @@ struct cost two_level_all_reduce_cost(struct place p)
 }
 
 /* reduce_scatter and all_gather, by bytes of a block. */
-struct cost two_level_phase_cost(struct place p)
+struct cost two_level_all_gather_cost(struct topology p)
 {
 	double local = (double)p.ranks / p.nodes;
 	struct cost c = {0};
@@ -124,7 +124,12 @@ struct cost two_level_phase_cost(struct place p)
 	return c;
 }
 
-struct cost two_level_broadcast_cost(struct place p)
+struct cost two_level_reduce_scatter_cost(struct topology p)
+{
+	return two_level_all_gather_cost(p);
+}
+
+struct cost two_level_broadcast_cost(struct topology p)
 {
 	double local = (double)p.ranks / p.nodes, f = (local - 1) / local;
 	struct cost c = {0};

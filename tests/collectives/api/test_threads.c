@@ -1,3 +1,4 @@
+/* slow: 6 s */
 /* Without this, ranks as threads of one process could get wrong bytes, block each other or race:
  * blocking and asynchronous calls, several works and communicators at once, callbacks, waits from
  * other threads. */
@@ -454,7 +455,7 @@ static void *intrude(void *arg)
 	struct intruder *in = arg;
 	struct rank *r = in->rank;
 	int32_t out[RANKS_MAX * BLOCK_MOST];
-	while (atomic_load(&r->comm->is_issuing) != 2)
+	while (atomic_load(&r->comm->calls.is_issuing) != 2)
 		sched_yield();
 	tutti_status status = in->call(r, true, out);
 	if (status != TUTTI_ERR_INVALID)

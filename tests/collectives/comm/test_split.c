@@ -93,19 +93,21 @@ static void inherit(struct rank *r)
 	EXPECT_OK(r, tutti_comm_split(r->comm, 0, 0, NULL, &child));
 	EXPECT_OK(r, tutti_comm_dup(child, &copy));
 	EXPECT_OK(r, tutti_comm_split(r->comm, 0, 0, &other, &changed));
-	EXPECT(r, copy->timeout_ms == parent->timeout_ms, "%d ms", copy->timeout_ms);
-	EXPECT(r, copy->deterministic == r->comm->deterministic, "deterministic");
-	EXPECT(r, copy->endpoint_count == r->comm->endpoint_count, "%d endpoints",
-	       copy->endpoint_count);
+	EXPECT(r, copy->settings.timeout_ms == parent->timeout_ms, "%d ms",
+	       copy->settings.timeout_ms);
+	EXPECT(r, copy->settings.deterministic == r->comm->settings.deterministic, "deterministic");
+	EXPECT(r, copy->reach.endpoint_count == r->comm->reach.endpoint_count, "%d endpoints",
+	       copy->reach.endpoint_count);
 	EXPECT(r, (copy->window == NULL) == (r->comm->window == NULL), "window %p",
 	       (void *)copy->window);
-	EXPECT(r, changed->timeout_ms == 777 && !changed->deterministic, "not its own config");
+	EXPECT(r, changed->settings.timeout_ms == 777 && !changed->settings.deterministic,
+	       "not its own config");
 	tutti_config made_with, made_with_other;
 	EXPECT_OK(r, tutti_comm_config(child, &made_with));
 	EXPECT_OK(r, tutti_comm_config(changed, &made_with_other));
 	EXPECT(r, made_with.timeout_ms == parent->timeout_ms && made_with_other.timeout_ms == 777,
 	       "%d and %d ms", made_with.timeout_ms, made_with_other.timeout_ms);
-	EXPECT(r, made_with.deterministic == r->comm->deterministic, "deterministic");
+	EXPECT(r, made_with.deterministic == r->comm->settings.deterministic, "deterministic");
 	EXPECT(r,
 	       !parent->transports || (made_with.transports &&
 				       strcmp(made_with.transports, parent->transports) == 0),
@@ -145,10 +147,10 @@ static void collect_names(struct rank *r)
 	for (int i = 0; i < 6; i += 2) {
 		EXPECT_OK(r, tutti_comm_split(r->comm, r->me / 2, 0, NULL, &child));
 		EXPECT_OK(r, tutti_comm_dup(child, &grandchild));
-		memcpy(mine[i].id, child->id, sizeof mine[i].id);
-		memcpy(mine[i].key, child->key, sizeof mine[i].key);
-		memcpy(mine[i + 1].id, grandchild->id, sizeof mine[i].id);
-		memcpy(mine[i + 1].key, grandchild->key, sizeof mine[i].key);
+		memcpy(mine[i].id, child->identity.id, sizeof mine[i].id);
+		memcpy(mine[i].key, child->identity.key, sizeof mine[i].key);
+		memcpy(mine[i + 1].id, grandchild->identity.id, sizeof mine[i].id);
+		memcpy(mine[i + 1].key, grandchild->identity.key, sizeof mine[i].key);
 		tutti_comm_destroy(child);
 		tutti_comm_destroy(grandchild);
 	}
@@ -156,8 +158,10 @@ static void collect_names(struct rank *r)
 	for (int i = 0; i < 6; i++) {
 		EXPECT(r, memcmp(&all[r->me ^ 1][i], &mine[i], sizeof mine[i]) == 0,
 		       "the ranks of child %d call it differently", i);
-		EXPECT(r, memcmp(mine[i].id, r->comm->id, sizeof mine[i].id) != 0, "id %d", i);
-		EXPECT(r, memcmp(mine[i].key, r->comm->key, sizeof mine[i].key) != 0, "key %d", i);
+		EXPECT(r, memcmp(mine[i].id, r->comm->identity.id, sizeof mine[i].id) != 0, "id %d",
+		       i);
+		EXPECT(r, memcmp(mine[i].key, r->comm->identity.key, sizeof mine[i].key) != 0,
+		       "key %d", i);
 		for (int k = 0; k < 6; k++) {
 			const struct name *other = &all[(r->me + 2) % 4][k];
 			EXPECT(r, memcmp(other->id, mine[i].id, sizeof mine[i].id) != 0,
@@ -260,7 +264,8 @@ static void alone(struct rank *r)
 	if (r->me == 0)
 		EXPECT(r, entries_of("/proc/self/fd") <= files, "%d descriptors became %d", files,
 		       entries_of("/proc/self/fd"));
-	EXPECT(r, child->endpoint_count == 0 && !child->window, "a child of one has endpoints");
+	EXPECT(r, child->reach.endpoint_count == 0 && !child->window,
+	       "a child of one has endpoints");
 	EXPECT_OK(r, tutti_barrier(r->comm, NULL));
 	tutti_comm_destroy(child);
 	tutti_comm_destroy(grandchild);

@@ -26,7 +26,7 @@ tutti_status __wrap_comm_connect_unless(struct tutti_comm *comm, uint64_t deadli
 
 static bool is_late(const struct tutti_comm *comm)
 {
-	return comm->parent_ranks && comm->parent_ranks[comm->rank] != EARLY;
+	return comm->parent.ranks && comm->parent.ranks[comm->rank] != EARLY;
 }
 
 tutti_status __wrap_comm_start(struct tutti_comm *comm)
@@ -44,7 +44,7 @@ tutti_status __wrap_comm_connect_unless(struct tutti_comm *comm, uint64_t deadli
 {
 	tutti_status status;
 
-	if (!comm->parent_ranks)
+	if (!comm->parent.ranks)
 		return __real_comm_connect_unless(comm, deadline_ns, is_over, arg);
 	status = __real_comm_connect_unless(comm, deadline_after_ms(20), is_over, arg);
 	if (!is_late(comm))

@@ -1,3 +1,4 @@
+/* slow: 3 s */
 /* Without this a watchdog could not get a thread out of tutti_comm_agree, _shrink and _grow, or
  * would, with the abort that had sent it there; and the others would wait for a rank that has given
  * up. Ranks are threads. */

@@ -1,3 +1,5 @@
+/* slow: 4 s */
+/* no_tsan: it has one thread */
 /* Survivors who agree on different groups, or never agree, when ranks die, sleep and are cut off in
  * any order; and two groups that go on at once. */
 #include "agreement_world.h"

@@ -1,3 +1,4 @@
+/* slow: 19 s */
 /* Would break: a rank that dies or is stopped is noticed late, by some, or without its name; or a
  * rank that only computes is taken for one that is stopped. Every way ranks can be connected; how
  * long it takes is printed. */

@@ -1,3 +1,5 @@
+/* slow: 9 s */
+/* no_tsan: its ranks are processes: nothing is seen of what they share */
 /* Would break: ranks that are processes, on one node and on several: one is killed, aborts, leaves,
  * makes no call, or another one than the rest, and all others are told who and what; also those
  * that were far away and those that were busy elsewhere. And ranks that end without a word after

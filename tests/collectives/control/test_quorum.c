@@ -1,3 +1,4 @@
+/* no_tsan: it has one thread */
 /* Two groups that go on at once, because they count other ranks or break a tie differently; and
  * survivors who stop although nobody else can go on. */
 #include "collectives/control/quorum.h"

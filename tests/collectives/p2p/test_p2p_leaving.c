@@ -1,3 +1,4 @@
+/* slow: 2 s */
 /* Without this a rank that receives from anybody could wait for its deadline though all others have
  * left, or give up while one of them could still send. Ranks as threads, over every way. */
 #include <tutti/tutti.h>

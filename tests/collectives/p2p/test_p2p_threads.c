@@ -1,3 +1,4 @@
+/* slow: 2 s */
 /* Without this, sends and receives of the public API could lose, mix up or block messages between
  * ranks as threads: over every transport, beside collectives, with senders that leave early. */
 #include <tutti/tutti.h>

@@ -1,3 +1,4 @@
+/* no_tsan: it has one thread */
 /* Without this an algorithm of two levels could deliver wrong bytes, or never end, for some number
  * of nodes, ranks in a node, numbering of the ranks, root or order of delivery. */
 #include "tests/collectives/sim_ranks.h"

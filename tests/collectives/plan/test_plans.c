@@ -1,3 +1,5 @@
+/* slow: 9 s */
+/* no_tsan: it has one thread */
 /* Without this an algorithm could deliver wrong bytes, or never end, for some rank count, shape,
  * slicing or order of delivery; and a plan that has lost an edge would go unnoticed. */
 #include "tests/collectives/sim_ranks.h"

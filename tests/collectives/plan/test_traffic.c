@@ -317,8 +317,9 @@ static void test_logarithmic(void **state)
 			if ((int)a->collective != c || !a->build || (a->needs & NEEDS_NODES))
 				continue;
 			is_known = true;
-			is_quick = a->cost((struct place){100, 1}).link[LINK_LOCAL].rounds <= 14 &&
-				   messages_of(a, 100) <= 14;
+			is_quick =
+				a->cost((struct topology){100, 1}).link[LINK_LOCAL].rounds <= 14 &&
+				messages_of(a, 100) <= 14;
 		}
 		if (is_known && !is_quick)
 			fail_msg("%s has nothing logarithmic", collective_name((enum collective)c));

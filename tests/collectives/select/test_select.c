@@ -66,13 +66,13 @@ static void test_links_decide(void **state)
 	(void)state;
 	select_prepare(&s, &links); /* slow to start: the fewest messages */
 	assert_int_equal(select_algorithm(&s, &args, &a), TUTTI_OK);
-	struct cost c = a->cost((struct place){8, 1});
+	struct cost c = a->cost((struct topology){8, 1});
 	assert_true(c.link[LINK_LOCAL].rounds <= 3 && c.link[LINK_LOCAL].messages <= 3);
 	links.link[LINK_LOCAL] = (struct link_speed){1e-9, 1e-9, 1e-6};
 	select_prepare(&s, &links); /* slow to carry: the fewest bytes */
 	args.count = 1 << 20;
 	assert_int_equal(select_algorithm(&s, &args, &a), TUTTI_OK);
-	assert_true(a->cost((struct place){8, 1}).link[LINK_LOCAL].bytes < 1.76);
+	assert_true(a->cost((struct topology){8, 1}).link[LINK_LOCAL].bytes < 1.76);
 	for (int i = 0; algorithm_at(i); i++) {
 		const struct algorithm *b = algorithm_at(i);
 		if (b->collective != COLL_ALL_REDUCE || select_why_not(&s, b, &args))
@@ -180,7 +180,7 @@ static void test_means(void **state)
 			double all, most;
 			if (!a->cost || (a->needs & NEEDS_NODES))
 				continue;
-			struct cost c = a->cost((struct place){size, 1});
+			struct cost c = a->cost((struct topology){size, 1});
 			count_sends(a, size, &all, &most);
 			if (c.mean.messages > 0)
 				assert_true(fabs(c.mean.messages * size - all) < 1e-6);

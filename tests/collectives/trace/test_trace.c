@@ -1,5 +1,6 @@
 /* What would break: what others see of this process. Entries mixed of two operations, an old call's
  * end in a new one's entry, the operations of a communicator that is gone. */
+#include "collectives/select/select.h"
 #include "collectives/trace/trace_log.h"
 
 #include <dirent.h>
@@ -17,7 +18,7 @@ static struct trace *open_one(uint64_t name, int rank, int size)
 {
 	struct trace_about about = {.name = name, .rank = rank, .size = size, .way = "window"};
 	struct trace *trace = NULL;
-	assert_int_equal(trace_open(&trace, &about), TUTTI_OK);
+	assert_int_equal(trace_open(&trace, &about, algorithm_name), TUTTI_OK);
 	return trace;
 }
 

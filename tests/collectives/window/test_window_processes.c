@@ -1,3 +1,5 @@
+/* slow: 3 s */
+/* no_tsan: its ranks are processes: nothing is seen of what they share */
 /* Would break: the window between processes, each with a mapping of its own: joining, flags,
  * staging, shared memory at different addresses. Random calls, made differently by every rank. */
 #include "window_team.h"

@@ -1,3 +1,4 @@
+/* no_tsan: it has one thread */
 /* Would break: a rank that has failed gives its buffers back to its caller, who uses them again
  * while others still read them: nobody may return OK with what lies there by then. One thread plays
  * all ranks. */

@@ -3,8 +3,8 @@
  * CPUs and time are made up. */
 #include "window_team.h"
 
-#include "collectives/comm/comm.h"
-#include "collectives/window/window_internal.h"
+#include "collectives/comm/join.h"
+#include "collectives/window/same_cpu.h"
 
 #include <sched.h>
 #include <setjmp.h>
@@ -104,10 +104,10 @@ static void wait_for(int rank, uint64_t ms, uint64_t share)
 	cpu_set_t allowed = mask;
 
 	here = cpu_of(rank);
-	spread_look(windows[rank]);
+	same_cpu_spread(windows[rank]);
 	now_ns += ms * MS;
 	used_ns += ms * MS / 100 * share;
-	spread_look(windows[rank]);
+	same_cpu_spread(windows[rank]);
 	assert_memory_equal(&allowed, &mask, sizeof mask);
 }
 
@@ -135,9 +135,9 @@ static void test_not_at_once(void **state)
 {
 	(void)state;
 	here = 4;
-	spread_look(windows[3]);
+	same_cpu_spread(windows[3]);
 	now_ns += MS;
-	spread_look(windows[3]);
+	same_cpu_spread(windows[3]);
 	atomic_store(&windows[1]->area->cpu, 0);
 	wait_for(3, 100, 25);
 	assert_int_equal(moves, 0);
@@ -227,15 +227,16 @@ static void test_taken_back(void **state)
  */
 static void test_when(void **state)
 {
-	struct tutti_comm comm = {.size = RANKS, .ranks_on_host = RANKS, .env = {.spread = 1}};
+	struct tutti_comm comm = {
+		.size = RANKS, .place.ranks_on_host = RANKS, .settings.env = {.spread = 1}};
 
 	(void)state;
 	assert_true(windows[0]->spread.is_on);
 	assert_true(comm_window_config(&comm).spreads);
-	comm.ranks_on_host++;
+	comm.place.ranks_on_host++;
 	assert_false(comm_window_config(&comm).spreads);
-	comm.ranks_on_host--;
-	comm.env.spread = 0;
+	comm.place.ranks_on_host--;
+	comm.settings.env.spread = 0;
 	assert_false(comm_window_config(&comm).spreads);
 }
 

@@ -11,6 +11,7 @@ target_link_libraries(window_orders_3_slots PRIVATE PkgConfig::CMOCKA
 	$<TARGET_PROPERTY:tutti_objects,INTERFACE_LINK_LIBRARIES>)
 add_test(NAME collectives/window/window_orders_3_slots COMMAND window_orders_3_slots)
 tutti_test_properties(collectives/window/window_orders_3_slots collectives/window)
+tutti_test_marks(collectives/window/window_orders_3_slots collectives/window/test_window_orders.c)
 if(CMAKE_C_FLAGS MATCHES "-fsanitize")
 	set_tests_properties(collectives/window/test_window_orders collectives/window/window_orders_3_slots
 		PROPERTIES TIMEOUT 3600)

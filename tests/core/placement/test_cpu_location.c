@@ -1,6 +1,6 @@
 /* Would break: ranks that share no memory do not learn where the others run, or take other threads
  * for them; they stay on one CPU, or ask the kernel in every call. */
-#include "collectives/comm/comm.h"
+#include "collectives/comm/join.h"
 #include "collectives/engine/run.h"
 
 #include <pthread.h>
@@ -214,31 +214,33 @@ static int near(const struct tutti_comm *like)
 
 	/* There is no transport here: this fails, later. */
 	assert_int_equal(comm_meet(&comm, members), TUTTI_ERR_UNSUPPORTED);
-	free(comm.routes);
-	return comm.ranks_near_count;
+	free(comm.reach.routes);
+	return comm.place.ranks_near_count;
 }
 
 static void test_when(void **state)
 {
-	struct tutti_comm comm = {
-		.rank = 1, .size = RANKS, .ranks_on_host = RANKS, .env = {.spread = 1}};
+	struct tutti_comm comm = {.rank = 1,
+				  .size = RANKS,
+				  .place.ranks_on_host = RANKS,
+				  .settings.env = {.spread = 1}};
 
 	(void)state;
 	for (int r = 0; r < RANKS; r++)
 		members[r].cpu_location = (struct cpu_location){77, 100 + r, 100 + r};
 	assert_int_equal(near(&comm), RANKS);
-	comm.ranks_on_host++; /* ranks that are not of this communicator */
+	comm.place.ranks_on_host++; /* ranks that are not of this communicator */
 	assert_int_equal(near(&comm), 0);
-	comm.ranks_on_host--;
-	comm.env.spread = 0;
+	comm.place.ranks_on_host--;
+	comm.settings.env.spread = 0;
 	assert_int_equal(near(&comm), 0);
-	comm.env.spread = 1;
+	comm.settings.env.spread = 1;
 	members[2].cpu_location.processes++; /* a container of its own */
 	assert_int_equal(near(&comm), 0);
 	members[2].cpu_location = members[3].cpu_location; /* tutti_init_all */
 	assert_int_equal(near(&comm), 0);
 	members[2].host_id[0] = 'x'; /* another node */
-	comm.ranks_on_host = RANKS - 1;
+	comm.place.ranks_on_host = RANKS - 1;
 	assert_int_equal(near(&comm), RANKS - 1);
 }
 

@@ -1,0 +1,119 @@
+/* Communicators, as tutti.h declares them: arguments are checked here, and collectives/comm makes
+ * and ends them. */
+#include "collectives/api/group.h"
+#include "collectives/engine/engine.h"
+
+#include "core/forks.h"
+#include "rendezvous/rendezvous.h"
+
+#include <stdio.h>
+
+tutti_status tutti_init(tutti_comm **comm, const tutti_config *config)
+{
+	last_error_clear();
+	TRY(forks_check("tutti_init"));
+	if (!comm)
+		return fail(TUTTI_ERR_INVALID, "tutti_init: comm is NULL");
+	return comm_init(comm, config);
+}
+
+tutti_status tutti_init_all(tutti_comm **comms, int n, const tutti_config *config)
+{
+	last_error_clear();
+	TRY(forks_check("tutti_init_all"));
+	if (!comms || n < 1)
+		return fail(TUTTI_ERR_INVALID, "tutti_init_all: comms is %p and n is %d",
+			    (void *)comms, n);
+	return comm_init_all(comms, n, config);
+}
+
+tutti_status tutti_rendezvous_open(char *url, size_t url_bytes)
+{
+	struct env env;
+
+	last_error_clear();
+	if (!url || url_bytes == 0)
+		return fail(TUTTI_ERR_INVALID,
+			    "tutti_rendezvous_open: there is no room for the URL");
+	TRY(env_load(&env));
+	return rendezvous_serve(url, url_bytes, &env);
+}
+
+/* comm, and where its result goes. */
+static tutti_status check(const char *name, const tutti_comm *comm, const char *result_name,
+			  const void *result)
+{
+	last_error_clear();
+	TRY(forks_check(name));
+	if (comm && result)
+		return TUTTI_OK;
+	return fail(TUTTI_ERR_INVALID, "%s: %s is NULL", name, comm ? result_name : "comm");
+}
+
+tutti_status tutti_comm_split(tutti_comm *comm, int color, int key, const tutti_config *config,
+			      tutti_comm **child)
+{
+	TRY(check("tutti_comm_split", comm, "child", child));
+	group_note_errors();
+	TRY(group_refuse("tutti_comm_split"));
+	return comm_split(comm, color, key, config, child);
+}
+
+tutti_status tutti_comm_dup(tutti_comm *comm, tutti_comm **copy)
+{
+	TRY(check("tutti_comm_dup", comm, "copy", copy));
+	group_note_errors();
+	TRY(group_refuse("tutti_comm_dup"));
+	return comm_dup(comm, copy);
+}
+
+tutti_status tutti_comm_shrink(tutti_comm *comm, tutti_comm **survivors)
+{
+	TRY(check("tutti_comm_shrink", comm, "survivors", survivors));
+	TRY(group_refuse("tutti_comm_shrink"));
+	return comm_shrink(comm, survivors);
+}
+
+tutti_status tutti_comm_grow(tutti_comm *comm, int size, const tutti_config *config,
+			     tutti_comm **grown)
+{
+	TRY(check("tutti_comm_grow", comm, "grown", grown));
+	TRY(group_refuse("tutti_comm_grow"));
+	return comm_grow(comm, size, config, grown);
+}
+
+tutti_status tutti_comm_agree(tutti_comm *comm, int *flag)
+{
+	TRY(check("tutti_comm_agree", comm, "flag", flag));
+	TRY(group_refuse("tutti_comm_agree"));
+	return comm_agree(comm, flag);
+}
+
+tutti_status tutti_comm_abort(tutti_comm *comm)
+{
+	char text[80];
+
+	TRY(check("tutti_comm_abort", comm, NULL, comm));
+	/* Before the failure is there: a rank that hears of it may begin to recover. */
+	atomic_fetch_add(&comm->recovery.aborts, 1);
+	snprintf(text, sizeof text, "tutti_comm_abort was called on rank %d", comm->rank);
+	engine_abort(comm->engine, text);
+	return TUTTI_OK;
+}
+
+/* A forked process has only a picture of it: what is in use there is the other process's. */
+void tutti_comm_destroy(tutti_comm *comm)
+{
+	if (!forks_is_orphan)
+		comm_free(comm);
+}
+
+tutti_status tutti_comm_config(const tutti_comm *comm, tutti_config *config)
+{
+	last_error_clear();
+	if (!comm || !config)
+		return fail(TUTTI_ERR_INVALID, "tutti_comm_config: %s is NULL",
+			    comm ? "config" : "comm");
+	*config = comm_config(comm);
+	return TUTTI_OK;
+}

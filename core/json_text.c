@@ -1,0 +1,20 @@
+#include "core/json_text.h"
+
+#include <stdio.h>
+
+json_t *json_text_read(const char *text, char why[200])
+{
+	json_error_t error;
+	json_t *read = json_loads(text, JSON_REJECT_DUPLICATES, &error);
+
+	if (!read) {
+		snprintf(why, 200, "%s, at byte %d", error.text, error.position);
+		return NULL;
+	}
+	if (!json_is_object(read)) {
+		snprintf(why, 200, "it is no object");
+		json_decref(read);
+		return NULL;
+	}
+	return read;
+}

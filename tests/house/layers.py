@@ -1,0 +1,168 @@
+"""layers.py ROOT [--objects FOLDER] [--update]: who may know whom.
+
+layers.txt has the folders from the bottom up. Prints each include, and with --objects each linked symbol, that points
+to a higher folder or to a sibling, and each cycle of more than two files that link each other; exits with 1 when there
+is one. What upward.txt and cycles.txt list is let through, and a line of theirs that is no longer needed is an error;
+--update writes both anew. FOLDER has the object of a.c as a.c.o."""
+import argparse
+import os
+import re
+import subprocess
+import sys
+from collections import defaultdict
+
+sys.dont_write_bytecode = True
+import tables
+
+SOURCES = tables.LIBRARY + ("include", "launch", "perf", "examples", "bindings", "tools")
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"]+)"|<(tutti/[^>]+)>)', re.M)
+API = "tutti_*"
+
+
+class Layers:
+    """The table: a line is a layer, `folder... [: what it sees of the lower layers, if not all of it]`."""
+
+    def __init__(self, root, path):
+        self.height, self.sees, self.complaints = {}, {}, []
+        for height, line in enumerate(tables.lines_of(path)):
+            folders, colon, seen = line.partition(":")
+            for folder in folders.split():
+                if not os.path.isdir(os.path.join(root, folder)):
+                    self.complaints.append(f"{path}: there is no folder {folder}")
+                self.height[folder] = height
+                self.sees[folder] = seen.split() if colon else None
+
+    def folder_of(self, path):
+        """The folder of the table that a file is in, or else one around it."""
+        folder = os.path.dirname(path)
+        while folder and folder not in self.height:
+            folder = os.path.dirname(folder)
+        return folder
+
+    def allows(self, source, target, symbol=None):
+        """Whether a file may know another one, or link a symbol of its."""
+        here, there = self.folder_of(source), self.folder_of(target)
+        if here == there:
+            return True
+        seen = self.sees.get(here)
+        if seen is not None and symbol and symbol.startswith("tutti_") and API in seen:
+            return True
+        if self.height.get(there, 1 << 30) >= self.height.get(here, -1):
+            return False
+        return seen is None or there == "include/tutti" or any(
+            there == name or there.startswith(name + "/") for name in seen)
+
+
+def target_of(root, source, header):
+    """The path from the root of what a file includes."""
+    near = os.path.normpath(os.path.join(os.path.dirname(source), header))
+    for path in (near, header, "include/" + header):
+        if os.path.exists(os.path.join(root, path)):
+            return path
+    return near if "/" not in header or header.startswith(".") else header
+
+
+def included(root, layers, found):
+    """Adds the includes that are not allowed to found. Returns the number of headers that are not there."""
+    bad = 0
+    for source in tables.files_of(root):
+        if source.split("/")[0] not in SOURCES or not source.endswith((".c", ".h", ".cc")):
+            continue
+        if source.split("/")[0] in tables.LIBRARY and os.path.dirname(source) not in layers.height:
+            print(f"{source}: its folder is not in layers.txt")
+            bad += 1
+        for names in INCLUDE.findall(tables.text_of(root, source)):
+            target = target_of(root, source, names[0] or names[1])
+            if not os.path.exists(os.path.join(root, target)):
+                print(f"{source}: includes {target}, which is not there")
+                bad += 1
+            elif not layers.allows(source, target):
+                found[source, target] = "may not be included"
+    return bad
+
+
+def linked(root, objects):
+    """{file: {file: symbols}}: who links whose symbols."""
+    paths = []
+    for folder, _, names in os.walk(objects):
+        paths += [os.path.join(folder, name) for name in names if name.endswith(".c.o")]
+    # A build folder may have objects of files that have moved since.
+    paths = [path for path in paths if os.path.exists(os.path.join(root, os.path.relpath(path, objects)[:-2]))]
+    if not paths:
+        sys.exit(f"layers.py: there are no objects in {objects}")
+    defined, wanted = {}, []
+    text = subprocess.run(["nm", "-A", "-P"] + paths, capture_output=True, text=True, check=True).stdout
+    for line in text.split("\n"):
+        match = re.match(r"(.*\.c)\.o: (\S+) (\w)", line)
+        if match and match[3] == "U":
+            wanted.append((os.path.relpath(match[1], objects), match[2]))
+        elif match and match[3].isupper():
+            defined[match[2]] = os.path.relpath(match[1], objects)
+    links = defaultdict(lambda: defaultdict(list))
+    for source, symbol in wanted:
+        if defined.get(symbol, source) != source:
+            links[source][defined[symbol]].append(symbol)
+    return links
+
+
+def cycles_of(links):
+    """The sets of files that reach each other, by Tarjan, if larger than a pair."""
+    number, low, path, found = {}, {}, [], []
+
+    def visit(file):
+        number[file] = low[file] = len(number)
+        path.append(file)
+        for other in sorted(links.get(file, ())):
+            if other not in number:
+                visit(other)
+                low[file] = min(low[file], low[other])
+            elif other in path:
+                low[file] = min(low[file], number[other])
+        if low[file] == number[file]:
+            at = path.index(file)
+            if len(path) - at > 2:
+                found.append(sorted(path[at:]))
+            del path[at:]
+
+    sys.setrecursionlimit(10000)
+    for file in sorted(links):
+        if file not in number:
+            visit(file)
+    return found
+
+
+def named(cycles):
+    """{(folder, sizes): members}: a folder's cycles are known by their sizes, which stay as long as files only move."""
+    by_folder = defaultdict(list)
+    for cycle in sorted(cycles, key=len, reverse=True):
+        by_folder[os.path.commonpath(cycle)].append(cycle)
+    return {(folder, "+".join(str(len(cycle)) for cycle in those)):
+            "files that link each other:\n" + "\n".join("    " + " ".join(cycle) for cycle in those)
+            for folder, those in by_folder.items()}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("root")
+    parser.add_argument("--objects")
+    parser.add_argument("--update", action="store_true")
+    options = parser.parse_args()
+    house = os.path.join(options.root, "tests/house")
+    layers = Layers(options.root, os.path.join(house, "layers.txt"))
+    print("".join(complaint + "\n" for complaint in layers.complaints), end="")
+    upward = {}
+    bad = len(layers.complaints) + included(options.root, layers, upward)
+    if options.objects:
+        links = linked(options.root, options.objects)
+        for source, targets in links.items():
+            for target, symbols in targets.items():
+                symbols = [symbol for symbol in symbols if not layers.allows(source, target, symbol)]
+                if symbols:
+                    upward.setdefault((source, target), "may not be linked: " + " ".join(symbols))
+        cycles = named(cycles_of(links))
+        bad += tables.judge(os.path.join(house, "cycles.txt"), cycles, options.update)
+    bad += tables.judge(os.path.join(house, "upward.txt"), upward, options.update)
+    sys.exit(bad != 0)
+
+
+main()

@@ -1,0 +1,26 @@
+"""names.py ROOT [--update]: prints files of the library that have one name in two folders, and tags that several
+structs have; exits with 1 when there is one that same_name.txt does not list, or that lists what is no longer so."""
+import os
+import re
+import sys
+from collections import defaultdict
+
+sys.dont_write_bytecode = True
+import tables
+
+STRUCT = re.compile(r"^(?:static |extern |const |typedef )*(?:struct|union)\s+(\w+)\s*\{", re.M)
+
+
+def main():
+    root, update = sys.argv[1], "--update" in sys.argv[2:]
+    named = defaultdict(set)
+    for path in tables.library_files(root):
+        named[os.path.basename(path)].add(path)
+        for tag in STRUCT.findall(tables.text_of(root, path)):
+            named["struct:" + tag].add(path)
+    found = {(name, str(len(paths))): "stands for several things: " + " ".join(sorted(paths))
+             for name, paths in named.items() if len(paths) > 1}
+    sys.exit(tables.judge(os.path.join(root, "tests/house/same_name.txt"), found, update) != 0)
+
+
+main()

@@ -1,0 +1,122 @@
+#!/usr/bin/env bash
+# What would break: a lower folder that comes to know a higher one, by a header or by a linked symbol; files that can only be
+# understood together; and an engine that knows its users. First the check is shown to see violations, then it looks at the tree.
+set -u
+. "$SOURCE_DIR/tests/scratch.sh"
+cd "$SOURCE_DIR" || exit 1
+tree=$scratch/tree
+
+layers()
+{
+	python3 tests/house/layers.py "$@"
+}
+
+# plant FILE TEXT...: files of a new tree, which has the folders of layers.txt.
+plant()
+{
+	rm -rf "$tree" "$scratch/objects"
+	mkdir -p "$tree/tests/house"
+	cp tests/house/layers.txt "$tree/tests/house/"
+	(cd "$tree" && sed 's/^#.*//; s/:.*//' tests/house/layers.txt | xargs mkdir -p)
+	while [ $# -gt 0 ]; do
+		mkdir -p "$tree/$(dirname "$1")"
+		printf '%s\n' "$2" >"$tree/$1"
+		shift 2
+	done
+}
+
+# compile FILE...: to where the library's objects would be.
+compile()
+{
+	for file in "$@"; do
+		mkdir -p "$scratch/objects/$(dirname "$file")"
+		gcc -c "$tree/$file" -o "$scratch/objects/$file.o"
+	done
+}
+
+# seen TEXT: the planted tree is refused, with this.
+seen()
+{
+	layers "$tree" ${2:+--objects "$2"} >"$scratch/said" && complain "unseen: $1"
+	grep -q "$1" "$scratch/said" || complain "not '$1', but: $(cat "$scratch/said")"
+}
+
+# All in one tree, each a file, what it includes, and where that is.
+forbidden='core/a.c memory/reduce.h
+core/a.h collectives/plan/plan.h
+memory/a.c transport/registry.h
+memory/b.c rendezvous/rendezvous.h
+transport/tcp/a.c collectives/engine/engine.h
+transport/tcp/b.c memory/memory.h
+transport/tcp/c.c transport/shm/shm.h
+transport/tcp/d.c ../shm/shm.h transport/shm/shm.h
+transport/a.c transport/tcp/tcp.h
+rendezvous/a.c transport/registry.h
+collectives/plan/algorithms/a.c core/status.h
+collectives/plan/a.c train/buckets.h
+train/a.c core/status.h
+launch/a.c core/net.h
+perf/a.c collectives/plan/plan.h
+examples/gpt/a.c ../../core/log.h core/log.h
+include/tutti/a.h core/status.h'
+files=()
+while read -r file header target; do
+	files+=("$file" "#include \"$header\"" "${target:-$header}" '')
+done <<<"$forbidden"
+plant "${files[@]}"
+layers "$tree" >"$scratch/said" && complain "no include is seen"
+while read -r file header target; do
+	grep -q "^$file ${target:-$header}: may not be included" "$scratch/said" || complain "unseen: $file includes $header"
+done <<<"$forbidden"
+plant core/a.c '  #  include "core/gone.h"'
+seen '^core/a.c: includes core/gone.h, which is not there'
+plant collectives/attic/a.c ''
+seen '^collectives/attic/a.c: its folder is not in layers.txt'
+plant core/a.c ''
+rmdir "$tree/rendezvous"
+seen 'there is no folder rendezvous'
+
+plant core/a.c 'int b(void); int a(void) { return b(); }' memory/b.c 'int b(void); int b(void) { return 0; }'
+compile core/a.c memory/b.c
+seen '^core/a.c memory/b.c: may not be linked: b' "$scratch/objects"
+echo 'core/a.c memory/b.c  a reason' >"$tree/tests/house/upward.txt"
+layers "$tree" --objects "$scratch/objects" || complain "an excuse does not count"
+rm "$tree/core/a.c"
+seen "'core/a.c memory/b.c' is no longer so: remove this line" "$scratch/objects"
+plant train/a.c 'int tutti_b(void); int a(void) { return tutti_b(); }' core/b.c 'int tutti_b(void) { return 0; }'
+compile train/a.c core/b.c
+layers "$tree" --objects "$scratch/objects" || complain "train may not call the public functions"
+plant core/a.c 'int b(void); int a(void) { return b(); }' core/b.c 'int c(void); int b(void) { return c(); }' \
+	core/c.c 'int a(void); int c(void) { return a(); }'
+compile core/a.c core/b.c core/c.c
+seen '^core 3: files that link each other' "$scratch/objects"
+echo 'core 3  a reason' >"$tree/tests/house/cycles.txt"
+layers "$tree" --objects "$scratch/objects" || complain "an excused cycle does not count"
+
+layers . --objects "$BUILD_DIR/CMakeFiles/tutti_objects.dir" || failures=1
+
+# names_users FOLDER: prints where the files of an engine name a collective or a transport.
+names_users()
+{
+	grep -rniE 'all_?reduce|all_?gather|reduce_?scatter|\bbroadcast|\bbarrier|COLL_[A-Z]|\b(tcp|shm|verbs|ucx|cuda)\b|transport_(tcp|shm|sim)|\bsim_' \
+		"$1" --include='*.c'
+}
+
+# names_transports FOLDER...: prints where files that may not know a transport by its name do.
+names_transports()
+{
+	grep -rnE '"\^?(tcp|shm|sim)"|\btransport_(tcp|shm|sim)\b' --include='*.[ch]' "$@" 2>/dev/null
+}
+
+mkdir -p "$scratch/engine"
+for line in 'static void all_reduce(void);' 'if (c == COLL_BARRIER)' 'extern const struct tutti_transport transport_tcp;'; do
+	echo "$line" >"$scratch/engine/engine.c"
+	names_users "$scratch/engine" >/dev/null || complain "unseen in the engine: $line"
+done
+for line in '	if (strcmp(list[i]->name, "tcp") == 0)' 'extern const struct tutti_transport transport_shm;'; do
+	echo "$line" >"$scratch/engine/describe.c"
+	names_transports "$scratch/engine" >/dev/null || complain "unseen: a transport's name: $line"
+done
+names_users collectives/engine && complain "the engine may name no collective and no transport"
+names_transports core memory rendezvous collectives train launch && complain "only transport/ may know a transport by its name"
+exit $failures

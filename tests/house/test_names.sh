@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# What would break: that a name says which thing is meant. No two files of the library have one name, and no two structs one tag.
+set -u
+. "$SOURCE_DIR/tests/scratch.sh"
+cd "$SOURCE_DIR" || exit 1
+tree=$scratch/tree
+
+# seen TEXT: the planted tree is refused, with this.
+seen()
+{
+	python3 tests/house/names.py "$tree" >"$scratch/said" && complain "unseen: $1"
+	grep -q "$1" "$scratch/said" || complain "not '$1', but: $(cat "$scratch/said")"
+}
+
+mkdir -p "$tree/core" "$tree/train/model" "$tree/tests/house" "$tree/perf"
+touch "$tree/core/a.c" "$tree/train/model/a.c" "$tree/perf/a.c"
+seen '^a.c 2: stands for several things: core/a.c train/model/a.c$'
+table=$tree/tests/house/same_name.txt
+echo 'a.c 2  a reason' >"$table"
+python3 tests/house/names.py "$tree" || complain "an excuse does not count"
+echo 'a.c 2' >"$table"
+seen "'a.c 2' has no reason"
+rm "$table" "$tree/core/a.c"
+printf 'struct a {\n\tint b;\n};\nstatic struct a c;\n' >"$tree/core/b.h"
+printf 'static const struct a {\n\tint b;\n} c[] = {{1}};\n' >"$tree/train/model/a.c"
+seen '^struct:a 2: stands for several things: core/b.h train/model/a.c$'
+echo 'struct:a 3  a reason' >"$table"
+seen "'struct:a 3' is no longer so: remove this line"
+
+python3 tests/house/names.py . || failures=1
+exit $failures

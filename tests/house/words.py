@@ -1,0 +1,55 @@
+"""words.py ROOT [--update]: counts the words that docs/glossary.md replaces, by folder, and compares with words.txt.
+
+Exits with 1 when a count has risen, and when it has fallen and words.txt still has the higher one."""
+import os
+import re
+import sys
+from collections import Counter
+
+sys.dont_write_bytecode = True
+import tables
+
+# The glossary and what was counted have the words themselves; seeds are inputs of any bytes.
+UNREAD = ("docs/glossary.md", "tests/house/words.txt", "tests/fuzz/seeds/")
+
+
+def replaced(root):
+    """{form: (word, what to say instead)} from the last table of the glossary."""
+    text = tables.text_of(root, "docs/glossary.md").partition("## Not these words")[2]
+    forms = {}
+    for row in re.findall(r"^\| ([a-z, ]+) \| (.+) \|$", text, re.M)[1:]:
+        first, *others = row[0].split(", ")
+        forms.update({form: (first, row[1]) for form in [first, *others]})
+    if not forms:
+        sys.exit("words.py: docs/glossary.md has no table of words below '## Not these words'")
+    return forms
+
+
+def folder_of(path):
+    """The folder that is counted: tests/core, else the first one of the path, so that files may move below it."""
+    parts = path.split("/")
+    return "/".join(parts[:min(2, len(parts) - 1)]) if parts[0] == "tests" else parts[0] if parts[1:] else "."
+
+
+def main():
+    root, update = sys.argv[1], "--update" in sys.argv[2:]
+    forms = replaced(root)
+    # As whole words and as whole parts of identifiers.
+    any_form = "|".join(sorted((form.replace(" ", "[ _]") for form in forms), key=len, reverse=True))
+    pattern = re.compile(f"(?<![a-z])({any_form})(?![a-z])", re.I)
+    counts = Counter()
+    for path in tables.files_of(root):
+        if path.startswith(UNREAD):
+            continue
+        for form in pattern.findall(path + "\n" + tables.text_of(root, path)):
+            counts[folder_of(path), forms[form.lower().replace("_", " ")][0]] += 1
+    instead = {word: say for word, say in forms.values()}
+    found = {(folder, word.replace(" ", "_"), str(count)): f"times in this folder; say: {instead[word]}"
+             for (folder, word), count in counts.items()}
+    bad = tables.judge(os.path.join(root, "tests/house/words.txt"), found, update)
+    if bad:
+        print("If there are fewer than there were: python3 tests/house/words.py . --update")
+    sys.exit(bad != 0)
+
+
+main()

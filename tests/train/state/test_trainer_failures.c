@@ -1,0 +1,294 @@
+/* What would break: a wait inside a trainer that the caller's communicator does not end, by its
+ * deadline or by an abort; and failures without a message, or with other ranks' numbers. */
+#include "tests/train/ranks.h"
+#include "tests/train/toy.h"
+
+#include "train/state/trainer_collectives.h"
+
+#include <pthread.h>
+#include <semaphore.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { RANKS = 2, BLOCK_BYTES = 200 };
+
+static const tutti_strategy strategies[] = {TUTTI_DDP, TUTTI_ZERO1, TUTTI_ZERO2, TUTTI_FSDP};
+static const tutti_optimizer sgd = {.kind = TUTTI_SGD, .lr = 0.1f};
+
+struct scene {
+	tutti_train_config config;
+	pthread_barrier_t is_out; /* rank 0 is out of its step */
+	bool aborts;
+};
+
+/* A step of the toy without its arithmetic, until something fails. */
+static tutti_status run_step(tutti_trainer *t)
+{
+	tutti_status status = tutti_micro_batch(t, TUTTI_PASS_LAST, 1, NULL);
+
+	for (int u = 0; u < TOY_UNITS && status == TUTTI_OK; u++) {
+		status = tutti_forward_begin(t, u);
+		if (status == TUTTI_OK)
+			status = tutti_forward_end(t, u);
+	}
+	for (int u = TOY_UNITS - 1; u >= 0 && status == TUTTI_OK; u--) {
+		status = tutti_backward_begin(t, u);
+		if (status == TUTTI_OK)
+			status = tutti_backward_end(t, u);
+	}
+	return status == TUTTI_OK ? tutti_step(t, &sgd, 1, NULL) : status;
+}
+
+/* ---- a rank that waits for one that does not come ---- */
+
+struct watchdog {
+	pthread_t thread;
+	tutti_comm *comm;
+	sem_t is_waiting; /* the rank, on a communicator of the trainer's own */
+};
+
+/* Of the thread that is to say so at its next wait. */
+static _Thread_local struct watchdog *watched;
+
+static void say_that_it_waits(void)
+{
+	if (watched)
+		sem_post(&watched->is_waiting);
+	watched = NULL;
+}
+
+tutti_status __real_tutti_work_wait(tutti_work **work, int timeout_ms);
+tutti_status __wrap_tutti_work_wait(tutti_work **work, int timeout_ms);
+
+tutti_status __wrap_tutti_work_wait(tutti_work **work, int timeout_ms)
+{
+	say_that_it_waits();
+	return __real_tutti_work_wait(work, timeout_ms);
+}
+
+static void *abort_soon(void *arg)
+{
+	struct watchdog *dog = arg;
+
+	while (sem_wait(&dog->is_waiting) != 0)
+		;
+	tutti_comm_abort(dog->comm);
+	return NULL;
+}
+
+static tutti_status run_step_that_is_aborted(tutti_trainer *t, tutti_comm *comm)
+{
+	struct watchdog dog = {.comm = comm};
+
+	sem_init(&dog.is_waiting, 0, 0);
+	if (pthread_create(&dog.thread, NULL, abort_soon, &dog) != 0)
+		abort();
+	watched = &dog;
+	tutti_status status = run_step(t);
+	CHECK(!watched);
+	say_that_it_waits();
+	pthread_join(dog.thread, NULL);
+	sem_destroy(&dog.is_waiting);
+	return status;
+}
+
+/* Rank 1 makes no step before rank 0 is out of its own. */
+static void silent_rank(tutti_comm *comm, void *arg)
+{
+	struct scene *scene = arg;
+	struct toy toy;
+
+	toy_register(&toy, comm, 0);
+	toy_train(&toy, comm, &scene->config);
+	if (tutti_rank(comm) == 0 && scene->aborts)
+		CHECK_ERROR(run_step_that_is_aborted(toy.trainer, comm), TUTTI_ERR_ABORTED,
+			    "tutti_comm_abort was called");
+	else if (tutti_rank(comm) == 0)
+		CHECK_ERROR(run_step(toy.trainer), TUTTI_ERR_TIMEOUT, "rank 1");
+	pthread_barrier_wait(&scene->is_out);
+	toy_destroy(&toy);
+}
+
+static void wait_for_silent_rank(bool aborts)
+{
+	for (size_t s = 0; s < sizeof strategies / sizeof *strategies; s++) {
+		struct scene scene = {
+			.config = {.strategy = strategies[s], .bucket_bytes = BLOCK_BYTES},
+			.aborts = aborts};
+		pthread_barrier_init(&scene.is_out, NULL, RANKS);
+		assert_int_equal(
+			ranks_with_timeout(RANKS, aborts ? 30000 : 300, silent_rank, &scene), 0);
+		pthread_barrier_destroy(&scene.is_out);
+	}
+}
+
+static void test_deadline(void **state)
+{
+	(void)state;
+	wait_for_silent_rank(false);
+}
+
+static void test_abort(void **state)
+{
+	(void)state;
+	wait_for_silent_rank(true);
+}
+
+/* ---- what the trainer's own communicators are like ---- */
+
+static void inherits(tutti_comm *comm, void *arg)
+{
+	tutti_train_config configs[] = {{.strategy = TUTTI_DDP},
+					{.strategy = TUTTI_FSDP, .deterministic = 1}};
+	tutti_config of_own, of_comm;
+
+	(void)arg;
+	CHECK(tutti_comm_config(comm, &of_comm) == TUTTI_OK);
+	for (int i = 0; i < 2; i++) {
+		struct toy toy;
+		toy_register(&toy, comm, 0);
+		toy_train(&toy, comm, &configs[i]);
+		const tutti_comm *own = i == 0 ? toy.trainer->replicas : toy.trainer->reduce;
+		CHECK(tutti_comm_config(own, &of_own) == TUTTI_OK);
+		CHECK(of_own.timeout_ms == 12345 && of_own.deterministic == (i == 1));
+		CHECK(!of_comm.transports == !of_own.transports &&
+		      (!of_comm.transports || strcmp(of_comm.transports, of_own.transports) == 0));
+		toy_destroy(&toy);
+	}
+}
+
+static void test_inherits(void **state)
+{
+	(void)state;
+	assert_int_equal(ranks_with_timeout(RANKS, 12345, inherits, NULL), 0);
+}
+
+/* ---- messages ---- */
+
+/* The last rank loses the trainer's communicators in the middle of a step. */
+static void loses_own(tutti_comm *comm, void *arg)
+{
+	struct scene *scene = arg;
+	struct toy toy;
+	int size = tutti_size(comm), rank = tutti_rank(comm);
+	bool is_hsdp = scene->config.strategy == TUTTI_HSDP;
+
+	toy_register(&toy, comm, 0);
+	toy_train(&toy, comm, &scene->config);
+	if (rank == size - 1) {
+		trainer_abort(toy.trainer);
+		CHECK(run_step(toy.trainer) == TUTTI_ERR_ABORTED);
+	} else if (!is_hsdp || rank >= size - 2) {
+		tutti_status status = run_step(toy.trainer);
+		CHECK(status == TUTTI_ERR_PEER || status == TUTTI_ERR_ABORTED);
+		CHECK_SENTENCE(is_hsdp ? "whose ranks 0 to 1 are the job's ranks 2 to 3" : "ank 1");
+		if (status == TUTTI_ERR_ABORTED)
+			CHECK_SENTENCE("a trainer on that rank gave up its step");
+	}
+	pthread_barrier_wait(&scene->is_out);
+	toy_destroy(&toy);
+}
+
+static void test_sentences(void **state)
+{
+	static const tutti_strategy all[] = {TUTTI_DDP, TUTTI_ZERO1, TUTTI_ZERO2, TUTTI_FSDP,
+					     TUTTI_HSDP};
+
+	(void)state;
+	for (size_t s = 0; s < sizeof all / sizeof *all; s++) {
+		int n = all[s] == TUTTI_HSDP ? 4 : 2;
+		struct scene scene = {.config = {.strategy = all[s],
+						 .bucket_bytes = BLOCK_BYTES,
+						 .shard_size = all[s] == TUTTI_HSDP ? 2 : 0}};
+		pthread_barrier_init(&scene.is_out, NULL, (unsigned)n);
+		assert_int_equal(ranks_with_timeout(n, 30000, loses_own, &scene), 0);
+		pthread_barrier_destroy(&scene.is_out);
+	}
+}
+
+/* Rank 0 ends the step where rank 1 goes on: it hears of that, and does not wait for the
+ * gradient that rank 1 does not send. */
+static void ends_early(tutti_comm *comm, void *arg)
+{
+	struct scene *scene = arg;
+	struct toy toy;
+	tutti_status status;
+
+	toy_register(&toy, comm, 0);
+	toy_train(&toy, comm, &scene->config);
+	tutti_trainer *t = toy.trainer;
+	CHECK(tutti_micro_batch(t, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
+	for (int u = 0; u < TOY_UNITS; u++)
+		CHECK(tutti_forward_begin(t, u) == TUTTI_OK && tutti_forward_end(t, u) == TUTTI_OK);
+	for (int u = TOY_UNITS - 1; u > 1; u--)
+		CHECK(tutti_backward_begin(t, u) == TUTTI_OK &&
+		      tutti_backward_end(t, u) == TUTTI_OK);
+	if (tutti_rank(comm) == 0)
+		status = tutti_grads_finish(t, NULL);
+	else
+		for (int u = 1; (status = tutti_backward_begin(t, u)) == TUTTI_OK && u >= 0; u--)
+			CHECK(tutti_backward_end(t, u) == TUTTI_OK);
+	if (tutti_rank(comm) == 0)
+		CHECK_ERROR(status, TUTTI_ERR_MISMATCH, "the end of the step");
+	else /* it finds out by itself, or hears of rank 0 */
+		CHECK(status == TUTTI_ERR_MISMATCH || status == TUTTI_ERR_ABORTED ||
+		      status == TUTTI_ERR_PEER);
+	if (tutti_rank(comm) == 0)
+		CHECK(tutti_comm_status(t->reduce) == TUTTI_ERR_ABORTED);
+	pthread_barrier_wait(&scene->is_out);
+	toy_destroy(&toy);
+}
+
+static void test_ends_early(void **state)
+{
+	struct scene scene = {.config = {.strategy = TUTTI_FSDP}};
+
+	(void)state;
+	pthread_barrier_init(&scene.is_out, NULL, RANKS);
+	assert_int_equal(ranks_with_timeout(RANKS, 2000, ends_early, &scene), 0);
+	pthread_barrier_destroy(&scene.is_out);
+}
+
+/* What one rank alone is wrong with is everybody's: nobody waits for a trainer that does not come.
+ */
+static void wrong_on_one(tutti_comm *comm, void *arg)
+{
+	struct toy toy;
+	tutti_train_config config = {0};
+	int rank = tutti_rank(comm);
+
+	(void)arg;
+	toy_register(&toy, comm, 0);
+	if (rank == 1)
+		config.prefetch_units = -1;
+	CHECK_ERROR(tutti_trainer_create(&toy.trainer, toy.model, comm, &config), TUTTI_ERR_INVALID,
+		    rank == 1 ? "prefetch_units is -1"
+			      : "On rank 1: tutti_train_config: prefetch_units is -1");
+	CHECK_ERROR(tutti_trainer_create(&toy.trainer, rank == 0 ? NULL : toy.model, comm, NULL),
+		    TUTTI_ERR_INVALID, rank == 0 ? "a model" : "On rank 0: tutti_trainer_create");
+	toy_destroy(&toy);
+}
+
+static void test_wrong_on_one(void **state)
+{
+	(void)state;
+	assert_int_equal(ranks_with_timeout(3, 30000, wrong_on_one, NULL), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_deadline),   cmocka_unit_test(test_abort),
+		cmocka_unit_test(test_inherits),   cmocka_unit_test(test_sentences),
+		cmocka_unit_test(test_ends_early), cmocka_unit_test(test_wrong_on_one),
+	};
+	alarm(120);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,138 @@
+/* What would break: a hook that one rank leaves out and others wait for, or that is not named,
+ * where gradients are sharded (test_hooks has DDP, test_trainer_rules local SGD). With units
+ * gathered for all ranks (HSDP) one that some leave out is a mismatch; a hook that all leave out is
+ * named. */
+#include "tests/train/ranks.h"
+#include "tests/train/toy.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const tutti_optimizer sgd = {.kind = TUTTI_SGD, .lr = 0.5f};
+
+struct run {
+	tutti_train_config config;
+	int forgetful;        /* the rank that leaves unit 1's backward out; -1: all do */
+	atomic_int say_units; /* ranks that say which units differ */
+};
+
+static tutti_status micro_batch(struct toy *toy, bool forgets)
+{
+	tutti_trainer *t = toy->trainer;
+	tutti_status status = tutti_micro_batch(t, TUTTI_PASS_LAST, 1, NULL);
+
+	for (int u = 0; u < TOY_UNITS && status == TUTTI_OK; u++) {
+		status = tutti_forward_begin(t, u);
+		if (status == TUTTI_OK)
+			status = tutti_forward_end(t, u);
+	}
+	for (int u = TOY_UNITS - 1; u >= 0 && status == TUTTI_OK; u--) {
+		if (u == 1 && forgets)
+			continue;
+		status = tutti_backward_begin(t, u);
+		if (status != TUTTI_OK)
+			break;
+		toy_backward(toy, u, toy->rank, toy->rank + 1);
+		status = tutti_backward_end(t, u);
+	}
+	return status;
+}
+
+static void read_values(tutti_trainer *t, float values[TOY_PARAMS][TOY_MAX])
+{
+	for (int p = 0; p < TOY_PARAMS; p++)
+		CHECK(tutti_param_read(t, p, 0, toy_count(p), values[p]) == TUTTI_OK);
+}
+
+/* Every rank says which parameter of which rank, nobody updates, and the next step is a good one.
+ */
+static void named(tutti_comm *comm, void *arg)
+{
+	const struct run *run = arg;
+	float before[TOY_PARAMS][TOY_MAX] = {{0}}, after[TOY_PARAMS][TOY_MAX] = {{0}};
+	struct toy toy;
+	char message[96];
+
+	toy_register(&toy, comm, 0);
+	toy_train(&toy, comm, &run->config);
+	read_values(toy.trainer, before);
+	snprintf(message, sizeof message,
+		 "Rank %d did not finish the gradient of parameter 'param.2' of unit 'unit.1'",
+		 run->forgetful < 0 ? 0 : run->forgetful);
+	CHECK(micro_batch(&toy, run->forgetful < 0 || toy.rank == run->forgetful) == TUTTI_OK);
+	CHECK_ERROR(tutti_step(toy.trainer, &sgd, 1, NULL), TUTTI_ERR_INVALID, message);
+	read_values(toy.trainer, after);
+	CHECK(memcmp(before, after, sizeof before) == 0);
+	toy_micro_batch(&toy, TUTTI_PASS_LAST, 4, 8);
+	CHECK(tutti_step(toy.trainer, &sgd, 1, NULL) == TUTTI_OK);
+	read_values(toy.trainer, after);
+	for (int p = 0; p < TOY_PARAMS; p++)
+		for (size_t i = 0; i < toy_count(p); i++)
+			CHECK(after[p][i] ==
+			      before[p][i] - 0.5f * (float)(toy_sum(p, i, 4, 8) / 8));
+	toy_destroy(&toy);
+}
+
+static void test_named(void **state)
+{
+	(void)state;
+	static const tutti_strategy strategies[] = {TUTTI_ZERO1, TUTTI_ZERO2, TUTTI_FSDP,
+						    TUTTI_HSDP};
+
+	for (int s = 0; s < 4; s++)
+		for (int n = 2; n <= 4; n++) {
+			struct run run = {.config = {.strategy = strategies[s],
+						     .bucket_bytes = 1,
+						     .shard_size = n % 2 == 0 ? 2 : 1}};
+			/* With units of its own order a rank is a mismatch. */
+			run.forgetful = strategies[s] < TUTTI_FSDP ? n - 1 : -1;
+			assert_int_equal(ranks_as_threads(n, named, &run), 0);
+		}
+}
+
+/* Rank 3 of two shard groups: one of its own, or both, say which units differ, and nobody is left
+ * waiting. */
+static void mismatched(tutti_comm *comm, void *arg)
+{
+	struct run *run = arg;
+	struct toy toy;
+
+	toy_register(&toy, comm, 0);
+	toy_train(&toy, comm, &run->config);
+	tutti_status status = micro_batch(&toy, toy.rank == run->forgetful);
+	if (status == TUTTI_OK)
+		status = tutti_step(toy.trainer, &sgd, 1, NULL);
+	CHECK(status != TUTTI_OK && status != TUTTI_ERR_TIMEOUT);
+	if (status == TUTTI_ERR_MISMATCH) {
+		CHECK(toy.rank >= 2);
+		CHECK_SENTENCE("ank 2 is at the backward of unit 'unit.1'");
+		CHECK_SENTENCE("ank 3 is at the backward of unit 'unit.0'");
+		atomic_fetch_add(&run->say_units, 1);
+	}
+	toy_destroy(&toy);
+}
+
+static void test_mismatched(void **state)
+{
+	(void)state;
+	struct run run = {.config = {.strategy = TUTTI_HSDP, .shard_size = 2}, .forgetful = 3};
+
+	assert_int_equal(ranks_with_timeout(4, 10000, mismatched, &run), 0);
+	assert_true(atomic_load(&run.say_units) > 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_named),
+		cmocka_unit_test(test_mismatched),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

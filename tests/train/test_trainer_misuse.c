@@ -1,0 +1,177 @@
+/* What would break: calls in the middle of what they would destroy, norms that no float holds, and
+ * hooks whose cost grows with what is under way. */
+#include "tests/train/ranks.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static const tutti_strategy strategies[] = {TUTTI_DDP, TUTTI_ZERO1, TUTTI_ZERO2, TUTTI_FSDP};
+enum { STRATEGIES = sizeof strategies / sizeof *strategies, UNITS = 200 };
+
+static const tutti_optimizer adamw = {
+	.kind = TUTTI_ADAMW, .lr = 0.5f, .beta1 = 0.9f, .beta2 = 0.99f, .eps = 1e-8f};
+
+/* Units of one parameter each, all of which begin as 1. */
+static tutti_trainer *make(tutti_comm *comm, const tutti_train_config *config, int units)
+{
+	const int64_t five = 5;
+	tutti_model *model;
+	tutti_trainer *t = NULL;
+	char name[32];
+
+	CHECK(tutti_model_create(&model) == TUTTI_OK);
+	for (int u = 0; u < units; u++) {
+		snprintf(name, sizeof name, "u%d", u);
+		CHECK(tutti_model_unit(model, name) == u);
+		CHECK(tutti_model_param(model, u, name, 1, &five, 0) == u);
+	}
+	CHECK(tutti_trainer_create(&t, model, comm, config) == TUTTI_OK);
+	for (int u = 0; u < units; u++)
+		CHECK(tutti_param_init_constant(t, u, 1) == TUTTI_OK);
+	tutti_model_destroy(model);
+	return t;
+}
+
+static void backward(tutti_trainer *t, int unit, float slope)
+{
+	CHECK(tutti_backward_begin(t, unit) == TUTTI_OK);
+	float *grad = tutti_param_grad(t, unit);
+	for (int i = 0; i < 5; i++)
+		grad[i] += slope;
+	CHECK(tutti_backward_end(t, unit) == TUTTI_OK);
+}
+
+static void in_the_middle(tutti_comm *comm, void *arg)
+{
+	tutti_trainer *t = make(comm, arg, 1), *other = make(comm, arg, 1);
+	int64_t steps;
+
+	CHECK(tutti_micro_batch(t, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
+	CHECK(tutti_forward_begin(t, 0) == TUTTI_OK);
+	CHECK_ERROR(tutti_params_updated(t), TUTTI_ERR_INVALID, "unit 'u0' is open");
+	const float *values = tutti_param_data(t, 0);
+	CHECK(values && values[4] == 1);
+	CHECK(tutti_forward_end(t, 0) == TUTTI_OK);
+	CHECK_ERROR(tutti_trainer_continue(t, other, &steps), TUTTI_ERR_INVALID,
+		    "in the middle of a step");
+	backward(t, 0, 1);
+	CHECK(tutti_step(t, &adamw, 1, NULL) == TUTTI_OK);
+	tutti_trainer_destroy(t);
+	tutti_trainer_destroy(other);
+}
+
+static void test_in_the_middle(void **state)
+{
+	(void)state;
+	for (int s = 0; s < STRATEGIES; s++) {
+		tutti_train_config config = {.strategy = strategies[s]};
+		assert_int_equal(ranks_as_threads(2, in_the_middle, &config), 0);
+	}
+}
+
+struct extreme {
+	tutti_train_config config;
+	float slope;
+	double items;
+};
+
+/* Every gradient is a number, and nothing could be divided by their norm, or by the items. */
+static void too_large(tutti_comm *comm, void *arg)
+{
+	const struct extreme *extreme = arg;
+	tutti_trainer *t = make(comm, &extreme->config, 2);
+	tutti_step_info info;
+	float values[5];
+
+	CHECK(tutti_micro_batch(t, TUTTI_PASS_LAST, extreme->items, NULL) == TUTTI_OK);
+	for (int u = 0; u < 2; u++)
+		CHECK(tutti_forward_begin(t, u) == TUTTI_OK && tutti_forward_end(t, u) == TUTTI_OK);
+	for (int u = 1; u >= 0; u--)
+		backward(t, u, tutti_rank(comm) == 0 ? extreme->slope : 0);
+	CHECK(tutti_step(t, &adamw, 1, &info) == TUTTI_OK);
+	CHECK(info.skipped == 1 && !isinf(info.grad_norm) == !extreme->slope);
+	CHECK_SENTENCE("is not a finite f32");
+	for (int u = 0; u < 2; u++) {
+		CHECK(tutti_param_read(t, u, 0, 5, values) == TUTTI_OK);
+		CHECK(values[0] == 1 && values[4] == 1);
+	}
+	tutti_trainer_destroy(t);
+}
+
+static void test_too_large(void **state)
+{
+	(void)state;
+	for (int s = 0; s < STRATEGIES; s++) {
+		const tutti_train_config config = {.strategy = strategies[s], .max_grad_norm = 1};
+		struct extreme large = {config, 3e38f, 1}, small = {config, 0, 1e-40};
+		for (int n = 1; n <= 2; n++) {
+			assert_int_equal(ranks_as_threads(n, too_large, &large), 0);
+			assert_int_equal(ranks_as_threads(n, too_large, &small), 0);
+		}
+	}
+}
+
+static _Thread_local int tests;
+tutti_status __real_tutti_work_test(tutti_work *work, int *is_done);
+tutti_status __wrap_tutti_work_test(tutti_work *work, int *is_done);
+
+tutti_status __wrap_tutti_work_test(tutti_work *work, int *is_done)
+{
+	tests++;
+	return __real_tutti_work_test(work, is_done);
+}
+
+struct many {
+	tutti_train_config config;
+	pthread_barrier_t is_ahead; /* rank 0 has been in all of its hooks */
+};
+
+/* Hooks look at what is under way: not at all of it for each hook. */
+static void many_buckets(tutti_comm *comm, void *arg)
+{
+	struct many *many = arg;
+	tutti_trainer *t = make(comm, &many->config, UNITS);
+
+	tests = 0;
+	if (tutti_rank(comm) == 1)
+		pthread_barrier_wait(&many->is_ahead);
+	CHECK(tutti_micro_batch(t, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
+	for (int u = 0; u < UNITS; u++)
+		CHECK(tutti_forward_begin(t, u) == TUTTI_OK && tutti_forward_end(t, u) == TUTTI_OK);
+	for (int u = UNITS - 1; u >= 0; u--)
+		backward(t, u, 1);
+	if (tutti_rank(comm) == 0)
+		pthread_barrier_wait(&many->is_ahead);
+	CHECK(tutti_step(t, &adamw, 1, NULL) == TUTTI_OK);
+	CHECK(tests <= 5 * UNITS);
+	tutti_trainer_destroy(t);
+}
+
+static void test_many_buckets(void **state)
+{
+	(void)state;
+	for (int s = 0; s < 2; s++) { /* whose hooks wait for nobody */
+		struct many many = {.config = {.strategy = strategies[s], .bucket_bytes = 1}};
+		pthread_barrier_init(&many.is_ahead, NULL, 2);
+		assert_int_equal(ranks_as_threads(2, many_buckets, &many), 0);
+		pthread_barrier_destroy(&many.is_ahead);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests_of_misuse[] = {
+		cmocka_unit_test(test_in_the_middle),
+		cmocka_unit_test(test_too_large),
+		cmocka_unit_test(test_many_buckets),
+	};
+	alarm(120);
+	return cmocka_run_group_tests(tests_of_misuse, NULL, NULL);
+}

@@ -1,0 +1,310 @@
+/* What would break: local SGD whose ranks pair other steps, or save and average what differs; and
+ * rules that are promised and not looked at: uneven steps with deterministic = 2, a folder's name
+ * that is gone, values that are gone. */
+#include "tests/train/ranks.h"
+#include "tests/train/toy.h"
+
+#include "train/state/trainer_state.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static const tutti_optimizer sgd = {.kind = TUTTI_SGD, .lr = 0.5f};
+static const tutti_optimizer decaying = {
+	.kind = TUTTI_SGD, .lr = 0.5f, .momentum = 0.5f, .weight_decay = 0.1f};
+
+/* One unit, one parameter of 6 elements whose gradient is rank + 1 times the items. */
+static tutti_trainer *make(tutti_comm *comm, const tutti_train_config *config)
+{
+	const int64_t six = 6;
+	tutti_model *model;
+	tutti_trainer *t = NULL;
+
+	CHECK(tutti_model_create(&model) == TUTTI_OK);
+	CHECK(tutti_model_unit(model, "u") == 0);
+	CHECK(tutti_model_param(model, 0, "w", 1, &six, 0) == 0);
+	CHECK(tutti_trainer_create(&t, model, comm, config) == TUTTI_OK);
+	tutti_model_destroy(model);
+	return t;
+}
+
+static void micro_batch(tutti_trainer *t, tutti_pass pass, double items, double slope,
+			bool has_hook)
+{
+	CHECK(tutti_micro_batch(t, pass, items, NULL) == TUTTI_OK);
+	CHECK(tutti_forward_begin(t, 0) == TUTTI_OK && tutti_forward_end(t, 0) == TUTTI_OK);
+	if (!has_hook)
+		return;
+	CHECK(tutti_backward_begin(t, 0) == TUTTI_OK);
+	float *grad = tutti_param_grad(t, 0);
+	for (int i = 0; i < 6; i++)
+		grad[i] += (float)(slope * items);
+	CHECK(tutti_backward_end(t, 0) == TUTTI_OK);
+}
+
+static float value(tutti_trainer *t)
+{
+	float read = NAN;
+
+	CHECK(tutti_param_read(t, 0, 5, 1, &read) == TUTTI_OK);
+	return read;
+}
+
+/* The caller's own update under local SGD: ranks average after it, and not without being told. */
+static void own_update(tutti_comm *comm, void *arg)
+{
+	const tutti_train_config config = {
+		.strategy = TUTTI_LOCAL_SGD, .local_sgd_steps = 2, .check_replicas_every = 1};
+	tutti_trainer *t = make(comm, &config);
+	int rank = tutti_rank(comm), size = tutti_size(comm);
+	tutti_shard shard;
+
+	(void)arg;
+	for (int step = 0; step < 4; step++) {
+		micro_batch(t, TUTTI_PASS_LAST, 2, rank + 1, true);
+		CHECK(tutti_grads_finish(t, NULL) == TUTTI_OK);
+		CHECK_ERROR(tutti_micro_batch(t, TUTTI_PASS_LAST, 1, NULL), TUTTI_ERR_INVALID,
+			    "tutti_params_updated");
+		if (size > 1) {
+			CHECK_ERROR(tutti_save(t, "/nowhere/at/all", 1), TUTTI_ERR_INVALID,
+				    "ranks average every");
+			CHECK_ERROR(tutti_check_replicas(t), TUTTI_ERR_INVALID,
+				    "ranks average every");
+		}
+		CHECK(tutti_param_shard(t, 0, &shard) == TUTTI_OK && shard.count == 6);
+		for (size_t i = 0; i < shard.count; i++)
+			shard.values[i] -= ((float *)shard.grad)[i];
+		CHECK(tutti_params_updated(t) == TUTTI_OK);
+	}
+	CHECK(tutti_check_replicas(t) == TUTTI_OK);
+	CHECK(value(t) == -4 * (float)(size + 1) / 2);
+	tutti_trainer_destroy(t);
+}
+
+static void test_own_update(void **state)
+{
+	(void)state;
+	for (int n = 1; n <= 4; n++)
+		assert_int_equal(ranks_as_threads(n, own_update, NULL), 0);
+}
+
+/* Rank 1 leaves out a hook: it alone hears of it at once, all where they average; then all is well.
+ */
+static void missed_hook(tutti_comm *comm, void *arg)
+{
+	const tutti_train_config config = {.strategy = TUTTI_LOCAL_SGD, .local_sgd_steps = 3};
+	tutti_trainer *t = make(comm, &config);
+	int rank = tutti_rank(comm);
+
+	(void)arg;
+	for (int step = 0; step < 6; step++) {
+		bool forgets = rank == 1 && step == 1;
+		micro_batch(t, TUTTI_PASS_LAST, 1, 1, !forgets);
+		tutti_status status = tutti_step(t, &sgd, 1, NULL);
+		if (step == 2)
+			CHECK_ERROR(
+				status, TUTTI_ERR_INVALID,
+				"Rank 1 did not finish the gradient of parameter 'w' of unit "
+				"'u' in a step since the last average, so ranks do not average");
+		if (step == 2) { /* each has values of its own */
+			CHECK_ERROR(tutti_save(t, "/nowhere/at/all", 3), TUTTI_ERR_INVALID,
+				    "ranks average every");
+			CHECK_ERROR(tutti_check_replicas(t), TUTTI_ERR_INVALID,
+				    "ranks average every");
+		} else if (forgets)
+			CHECK_ERROR(status, TUTTI_ERR_INVALID, "so it does not update");
+		else
+			CHECK(status == TUTTI_OK);
+	}
+	CHECK(tutti_check_replicas(t) == TUTTI_OK);
+	tutti_trainer_destroy(t);
+}
+
+static void test_missed_hook(void **state)
+{
+	(void)state;
+	assert_int_equal(ranks_as_threads(2, missed_hook, NULL), 0);
+	assert_int_equal(ranks_as_threads(3, missed_hook, NULL), 0);
+}
+
+/* Without items nothing moves: not by decay, not by momentum. */
+static void no_items(tutti_comm *comm, void *arg)
+{
+	const tutti_train_config config = {.strategy = TUTTI_LOCAL_SGD, .local_sgd_steps = 100};
+	tutti_trainer *t = make(comm, &config);
+
+	(void)arg;
+	CHECK(tutti_param_init_constant(t, 0, 1) == TUTTI_OK);
+	micro_batch(t, TUTTI_PASS_LAST, 1, 1, true);
+	CHECK(tutti_step(t, &decaying, 1, NULL) == TUTTI_OK);
+	float before = value(t);
+	micro_batch(t, TUTTI_PASS_LAST, tutti_rank(comm) == 0, 1, true);
+	CHECK(tutti_step(t, &decaying, 1, NULL) == TUTTI_OK);
+	CHECK((value(t) == before) == (tutti_rank(comm) != 0));
+	tutti_trainer_destroy(t);
+}
+
+static void test_no_items(void **state)
+{
+	(void)state;
+	assert_int_equal(ranks_as_threads(2, no_items, NULL), 0);
+}
+
+/* ---- deterministic = 2 ---- */
+
+struct step_of {
+	int batches[2]; /* micro-batches of each rank */
+	double items[2];
+	double last_items; /* of the last one, where that is another number; 0: it is not */
+	tutti_status status;
+};
+
+static void uneven(tutti_comm *comm, void *arg)
+{
+	const struct step_of *step = arg;
+	const tutti_train_config config = {.strategy = TUTTI_ZERO1, .deterministic = 2};
+	tutti_trainer *t = make(comm, &config);
+	int rank = tutti_rank(comm), last = step->batches[rank] - 1;
+
+	for (int m = 0; m <= last; m++)
+		micro_batch(t, m < last ? TUTTI_PASS_ACCUMULATE : TUTTI_PASS_LAST,
+			    m == last && step->last_items > 0 ? step->last_items
+							      : step->items[rank],
+			    1, true);
+	tutti_status status = tutti_step(t, &sgd, 1, NULL);
+	CHECK(status == step->status);
+	if (status != TUTTI_OK)
+		CHECK_SENTENCE("deterministic = 2 needs as many micro-batches on every rank");
+	CHECK((value(t) == 0) == (status != TUTTI_OK));
+	tutti_trainer_destroy(t);
+}
+
+static void test_uneven(void **state)
+{
+	static struct step_of steps[] = {
+		{{1, 1}, {1, 1}, 0, TUTTI_OK},          {{4, 4}, {64, 64}, 0, TUTTI_OK},
+		{{1, 1}, {1, 2}, 0, TUTTI_ERR_INVALID}, {{1, 2}, {2, 1}, 0, TUTTI_ERR_INVALID},
+		{{3, 3}, {1, 1}, 0, TUTTI_ERR_INVALID}, {{2, 2}, {2, 2}, 1, TUTTI_ERR_INVALID},
+		{{1, 1}, {0, 2}, 0, TUTTI_ERR_INVALID},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
+		assert_int_equal(ranks_as_threads(2, uneven, &steps[i]), 0);
+}
+
+/* ---- gradients that travel in 16 bits ---- */
+
+struct finished {
+	tutti_strategy strategy;
+	float grads[6];
+};
+
+/* Means that 16 bits cannot hold come out as fine as f32 at every strategy. */
+static void finish_in_16_bits(tutti_comm *comm, void *arg)
+{
+	struct finished *finished = arg;
+	const tutti_train_config config = {.strategy = finished->strategy,
+					   .param_dtype = TUTTI_BF16,
+					   .reduce_dtype = TUTTI_BF16,
+					   .deterministic = 1};
+	tutti_trainer *t = make(comm, &config);
+	tutti_shard shard;
+
+	micro_batch(t, TUTTI_PASS_LAST, 3, 1.25 + tutti_rank(comm), true);
+	CHECK(tutti_grads_finish(t, NULL) == TUTTI_OK);
+	CHECK(tutti_param_shard(t, 0, &shard) == TUTTI_OK);
+	CHECK(shard.count == 0 || shard.grad_dtype == TUTTI_F32);
+	bool is_mine = finished->strategy != TUTTI_DDP || tutti_rank(comm) == 0;
+	for (size_t i = 0; i < shard.count && is_mine; i++)
+		finished->grads[shard.first + i] = ((float *)shard.grad)[i];
+	tutti_trainer_destroy(t);
+}
+
+static void test_16_bits(void **state)
+{
+	static const tutti_strategy strategies[] = {TUTTI_ZERO1, TUTTI_ZERO2, TUTTI_FSDP};
+
+	(void)state;
+	for (int n = 2; n <= 3; n++) {
+		struct finished ddp = {.strategy = TUTTI_DDP};
+		assert_int_equal(ranks_as_threads(n, finish_in_16_bits, &ddp), 0);
+		for (int s = 0; s < 3; s++) {
+			struct finished other = {.strategy = strategies[s]};
+			assert_int_equal(ranks_as_threads(n, finish_in_16_bits, &other), 0);
+			assert_memory_equal(other.grads, ddp.grads, sizeof ddp.grads);
+		}
+	}
+}
+
+/* ---- memory ---- */
+
+static void folder_is_copied(tutti_comm *comm, void *arg)
+{
+	char *name = strdup("/tmp");
+	tutti_trainer *t = make(comm, &(tutti_train_config){.offload_dir = name});
+
+	(void)arg;
+	memset(name, '?', strlen(name));
+	free(name);
+	micro_batch(t, TUTTI_PASS_LAST, 1, 1, true);
+	CHECK(tutti_step(t, &decaying, 1, NULL) == TUTTI_OK);
+	tutti_trainer_destroy(t);
+}
+
+static void test_folder_is_copied(void **state)
+{
+	(void)state;
+	assert_int_equal(ranks_as_threads(2, folder_is_copied, NULL), 0);
+}
+
+/* In debug builds what FSDP has freed is NaN. */
+static void poisoned(tutti_comm *comm, void *arg)
+{
+	tutti_trainer *t = make(comm, &(tutti_train_config){.strategy = TUTTI_FSDP});
+
+	(void)arg;
+	CHECK(tutti_param_init_constant(t, 0, 1) == TUTTI_OK);
+	CHECK(tutti_micro_batch(t, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
+	CHECK(tutti_forward_begin(t, 0) == TUTTI_OK);
+	const float *kept = tutti_param_data(t, 0);
+	CHECK(kept && kept[0] == 1 && kept[5] == 1);
+	CHECK(tutti_forward_end(t, 0) == TUTTI_OK);
+	CHECK(tutti_backward_begin(t, 0) == TUTTI_OK && tutti_backward_end(t, 0) == TUTTI_OK);
+	CHECK(tutti_grads_finish(t, NULL) == TUTTI_OK);
+	CHECK(isnan(kept[0]) && isnan(kept[5]));
+	tutti_trainer_destroy(t);
+}
+
+static void test_poisoned(void **state)
+{
+	(void)state;
+#ifdef TUTTI_POISON
+	assert_int_equal(ranks_as_threads(2, poisoned, NULL), 0);
+#else
+	(void)poisoned;
+	print_message("this build does not poison what is freed: debug builds do\n");
+	skip();
+#endif
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_own_update), cmocka_unit_test(test_missed_hook),
+		cmocka_unit_test(test_no_items),   cmocka_unit_test(test_uneven),
+		cmocka_unit_test(test_16_bits),    cmocka_unit_test(test_folder_is_copied),
+		cmocka_unit_test(test_poisoned),
+	};
+	alarm(120);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

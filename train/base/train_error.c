@@ -1,0 +1,64 @@
+/* Messages of this thread, and failures that all ranks report. */
+#include "train/base/train_error.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+tutti_status train_fail(tutti_status status, const char *format, ...)
+{
+	char message[512];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(message, sizeof message, format, args);
+	va_end(args);
+	return tutti_set_error(status, message);
+}
+
+tutti_status train_no_memory(const char *what)
+{
+	return train_fail(TUTTI_ERR_MEMORY, "There is no memory for %s.", what);
+}
+
+struct train_failure failure_of(tutti_status status)
+{
+	struct train_failure failure = {.status = (int32_t)status};
+
+	snprintf(failure.message, sizeof failure.message, "%s", tutti_comm_error(NULL));
+	return failure;
+}
+
+tutti_status failure_return(const struct train_failure *failure)
+{
+	if (failure->status == TUTTI_OK)
+		return TUTTI_OK;
+	return tutti_set_error((tutti_status)failure->status, failure->message);
+}
+
+void failure_note(struct train_failure *first, tutti_status status)
+{
+	if (first->status == TUTTI_OK && status != TUTTI_OK)
+		*first = failure_of(status);
+}
+
+tutti_status failure_broadcast(tutti_comm *comm, struct train_failure *failure, int root)
+{
+	TRY(tutti_broadcast(failure, failure, sizeof *failure, TUTTI_U8, root, comm, NULL));
+	return failure_return(failure);
+}
+
+tutti_status failure_agree(tutti_comm *comm, tutti_status own)
+{
+	struct train_failure failure = failure_of(own);
+	int rank = tutti_rank(comm), size = tutti_size(comm);
+	int32_t first = own == TUTTI_OK ? size : rank;
+
+	TRY(tutti_all_reduce(&first, &first, 1, TUTTI_I32, TUTTI_MIN, comm, NULL));
+	if (first == size)
+		return TUTTI_OK;
+	TRY(tutti_broadcast(&failure, &failure, sizeof failure, TUTTI_U8, first, comm, NULL));
+	if (first == rank)
+		return failure_return(&failure);
+	return train_fail((tutti_status)failure.status, "On rank %d: %s", (int)first,
+			  failure.message);
+}

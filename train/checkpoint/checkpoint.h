@@ -1,0 +1,11 @@
+/* The door of checkpoint/. Saving, loading, exporting and importing are functions of
+ * <tutti/train.h>; this function is for tutti_trainer_destroy. */
+#ifndef TRAIN_CHECKPOINT_H
+#define TRAIN_CHECKPOINT_H
+
+#include <tutti/train.h>
+
+/* Removes a checkpoint that nobody has waited for. Local. */
+void checkpoint_abandon(tutti_trainer *trainer);
+
+#endif

@@ -1,0 +1,301 @@
+/* The tables of an index: sorts them, merges those of all ranks, and checks that they are complete.
+ */
+#include "train/checkpoint/checkpoint_index.h"
+
+#include "train/base/train_error.h"
+#include "train/checkpoint/safetensors.h"
+#include "train/model/model.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void checkpoint_file_name(char name[CHECKPOINT_FILE_BYTES], int rank, int world_size)
+{
+	snprintf(name, CHECKPOINT_FILE_BYTES, "part-%05d-of-%05d.safetensors", rank, world_size);
+}
+
+void checkpoint_key(char key[CHECKPOINT_KEY_BYTES], const struct checkpoint_tensor *tensor,
+		    uint64_t first)
+{
+	snprintf(key, CHECKPOINT_KEY_BYTES, "%s/%s@%" PRIu64, tensor->kind, tensor->name, first);
+}
+
+const char *checkpoint_tensor_words(char words[200], const struct checkpoint_tensor *tensor)
+{
+	snprintf(words, 200, "'%s' (%s)", tensor->name, tensor->kind);
+	return words;
+}
+
+/* The text, with its end, has at most limit bytes. */
+static bool fits(const char *text, size_t limit)
+{
+	size_t n = strnlen(text, limit);
+	return n > 0 && n < limit;
+}
+
+tutti_status checkpoint_tensor_check(struct checkpoint_tensor *tensor)
+{
+	const char *allowed = "abcdefghijklmnopqrstuvwxyz0123456789_.-";
+
+	if (!fits(tensor->kind, CHECKPOINT_KIND_BYTES) ||
+	    strspn(tensor->kind, allowed) != strlen(tensor->kind))
+		return train_fail(TUTTI_ERR_INVALID,
+				  "The kind '%.31s' of a saved tensor is not 1 to 31 of '%s'.",
+				  tensor->kind, allowed);
+	if (!fits(tensor->name, MODEL_NAME_BYTES))
+		return train_fail(
+			TUTTI_ERR_INVALID,
+			"The name '%.40s...' of a saved tensor does not have 1 to %d bytes.",
+			tensor->name, MODEL_NAME_BYTES - 1);
+	if (tensor->ndim < 0 || tensor->ndim > MODEL_DIMS ||
+	    !stored_count(&tensor->count, tensor->ndim, tensor->shape) ||
+	    tensor->count > UINT64_C(1) << 59)
+		return train_fail(TUTTI_ERR_INVALID, "The shape of '%s' (%s) cannot be saved.",
+				  tensor->name, tensor->kind);
+	return TUTTI_OK;
+}
+
+void checkpoint_index_finish(struct checkpoint_index *index)
+{
+	for (size_t i = 0; i < index->tensor_count; i++)
+		free(index->tensors[i].pieces);
+	free(index->tensors);
+	free(index->files);
+	memset(index, 0, sizeof *index);
+}
+
+/* ---- growing ---- */
+/* Makes room for one more element. Arrays have the size of the next power of two. */
+static void *grown(void *array, size_t count, size_t size)
+{
+	if (count & (count - 1))
+		return array;
+	void *bigger = realloc(array, (count ? 2 * count : 1) * size);
+	if (!bigger)
+		train_no_memory("the index of a checkpoint");
+	return bigger;
+}
+
+struct checkpoint_tensor *checkpoint_index_grow(struct checkpoint_index *index,
+						const struct checkpoint_tensor *like)
+{
+	struct checkpoint_tensor *tensors =
+		grown(index->tensors, index->tensor_count, sizeof *tensors);
+
+	if (!tensors)
+		return NULL;
+	index->tensors = tensors;
+	struct checkpoint_tensor *added = &tensors[index->tensor_count++];
+	*added = *like;
+	added->pieces = NULL;
+	added->piece_count = 0;
+	return added;
+}
+
+tutti_status checkpoint_piece_add(struct checkpoint_tensor *tensor, struct checkpoint_piece piece)
+{
+	struct checkpoint_piece *pieces =
+		grown(tensor->pieces, tensor->piece_count, sizeof *pieces);
+
+	if (!pieces)
+		return TUTTI_ERR_MEMORY;
+	tensor->pieces = pieces;
+	pieces[tensor->piece_count++] = piece;
+	return TUTTI_OK;
+}
+
+/* ---- order ---- */
+static int compare_tensors(const void *a, const void *b)
+{
+	const struct checkpoint_tensor *x = a, *y = b;
+	int kinds = strcmp(x->kind, y->kind);
+	return kinds ? kinds : strcmp(x->name, y->name);
+}
+
+static int compare_pieces(const void *a, const void *b)
+{
+	const struct checkpoint_piece *x = a, *y = b;
+	return x->first != y->first ? (x->first < y->first ? -1 : 1) : x->rank - y->rank;
+}
+
+/* Sorts the pieces. INVALID: a piece is beyond the tensor's end, or saved twice. */
+static tutti_status sort_pieces(struct checkpoint_tensor *tensor)
+{
+	char words[200];
+
+	if (tensor->piece_count > 1)
+		qsort(tensor->pieces, tensor->piece_count, sizeof *tensor->pieces, compare_pieces);
+	for (size_t i = 0; i < tensor->piece_count; i++) {
+		const struct checkpoint_piece *piece = &tensor->pieces[i];
+		if (piece->count == 0 || piece->first > tensor->count ||
+		    piece->count > tensor->count - piece->first)
+			return train_fail(TUTTI_ERR_INVALID,
+					  "Rank %d has saved elements %" PRIu64 " to %" PRIu64
+					  " of %s, which has only %" PRIu64 ".",
+					  piece->rank, piece->first, piece->first + piece->count,
+					  checkpoint_tensor_words(words, tensor), tensor->count);
+		const struct checkpoint_piece *before = i ? piece - 1 : NULL;
+		if (before && before->first + before->count > piece->first)
+			return train_fail(TUTTI_ERR_INVALID,
+					  "Element %" PRIu64
+					  " of %s is saved twice, by rank %d and by rank %d.",
+					  piece->first, checkpoint_tensor_words(words, tensor),
+					  before->rank, piece->rank);
+	}
+	return TUTTI_OK;
+}
+
+tutti_status checkpoint_index_sort(struct checkpoint_index *index)
+{
+	char words[200];
+
+	if (index->tensor_count > 1)
+		qsort(index->tensors, index->tensor_count, sizeof *index->tensors, compare_tensors);
+	for (size_t i = 0; i < index->tensor_count; i++) {
+		struct checkpoint_tensor *tensor = &index->tensors[i];
+		TRY(sort_pieces(tensor));
+		if (i > 0 && compare_tensors(tensor - 1, tensor) == 0)
+			return train_fail(TUTTI_ERR_INVALID, "%s is saved twice by one rank.",
+					  checkpoint_tensor_words(words, tensor));
+	}
+	return TUTTI_OK;
+}
+
+struct checkpoint_tensor *checkpoint_index_find(const struct checkpoint_index *index,
+						const char *kind, const char *name)
+{
+	struct checkpoint_tensor key;
+
+	if (strlen(kind) >= sizeof key.kind || strlen(name) >= sizeof key.name ||
+	    index->tensor_count == 0)
+		return NULL;
+	strcpy(key.kind, kind);
+	strcpy(key.name, name);
+	return bsearch(&key, index->tensors, index->tensor_count, sizeof key, compare_tensors);
+}
+
+/* ---- merging ---- */
+/* Moves the pieces of another rank's tensor into into. */
+static tutti_status add_pieces(struct checkpoint_tensor *into, struct checkpoint_tensor *from)
+{
+	char words[200];
+
+	if (into->dtype != from->dtype || into->ndim != from->ndim ||
+	    memcmp(into->shape, from->shape, (size_t)into->ndim * sizeof *into->shape) != 0)
+		return train_fail(
+			TUTTI_ERR_MISMATCH,
+			"%s does not have the same type and shape on all ranks that save it.",
+			checkpoint_tensor_words(words, into));
+	for (size_t i = 0; i < from->piece_count; i++)
+		TRY(checkpoint_piece_add(into, from->pieces[i]));
+	free(from->pieces);
+	from->pieces = NULL;
+	from->piece_count = 0;
+	return sort_pieces(into);
+}
+
+/* Merges two sorted tables in into. Every piece is in exactly one of the three tables at any time.
+ */
+static tutti_status merge_tensors(struct checkpoint_index *into, struct checkpoint_index *a,
+				  struct checkpoint_index *b)
+{
+	size_t i = 0, j = 0;
+
+	while (i < a->tensor_count || j < b->tensor_count) {
+		int order = i == a->tensor_count ? 1
+			    : j == b->tensor_count
+				    ? -1
+				    : compare_tensors(&a->tensors[i], &b->tensors[j]);
+		struct checkpoint_tensor *from = order <= 0 ? &a->tensors[i++] : &b->tensors[j++];
+		struct checkpoint_tensor *to = checkpoint_index_grow(into, from);
+		if (!to)
+			return TUTTI_ERR_MEMORY;
+		to->pieces = from->pieces;
+		to->piece_count = from->piece_count;
+		from->pieces = NULL;
+		from->piece_count = 0;
+		if (order == 0)
+			TRY(add_pieces(to, &b->tensors[j++]));
+	}
+	return TUTTI_OK;
+}
+
+static int compare_files(const void *a, const void *b)
+{
+	return ((const struct checkpoint_file *)a)->rank -
+	       ((const struct checkpoint_file *)b)->rank;
+}
+
+static tutti_status add_files(struct checkpoint_index *into, const struct checkpoint_index *from)
+{
+	for (size_t i = 0; i < from->file_count; i++) {
+		struct checkpoint_file *files = grown(into->files, into->file_count, sizeof *files);
+		if (!files)
+			return TUTTI_ERR_MEMORY;
+		into->files = files;
+		files[into->file_count++] = from->files[i];
+	}
+	return TUTTI_OK;
+}
+
+tutti_status checkpoint_index_add(struct checkpoint_index *all, struct checkpoint_index *part)
+{
+	struct checkpoint_index made = {.step = part->step, .world_size = part->world_size};
+
+	if (all->world_size && (all->step != part->step || all->world_size != part->world_size))
+		return train_fail(TUTTI_ERR_MISMATCH,
+				  "One rank saves step %" PRId64
+				  " of %d ranks, another step %" PRId64 " of %d.",
+				  all->step, all->world_size, part->step, part->world_size);
+	tutti_status status = add_files(&made, all);
+	if (status == TUTTI_OK)
+		status = add_files(&made, part);
+	if (status == TUTTI_OK)
+		status = merge_tensors(&made, all, part);
+	if (made.file_count > 1)
+		qsort(made.files, made.file_count, sizeof *made.files, compare_files);
+	checkpoint_index_finish(all);
+	checkpoint_index_finish(part);
+	*all = made;
+	return status;
+}
+
+/* ---- checks ---- */
+static tutti_status check_tensor(const struct checkpoint_tensor *tensor)
+{
+	uint64_t at = 0;
+	char words[200];
+
+	for (size_t i = 0; i <= tensor->piece_count; i++) {
+		const struct checkpoint_piece *next =
+			i < tensor->piece_count ? &tensor->pieces[i] : NULL;
+		uint64_t first = next ? next->first : tensor->count;
+		if (first != at)
+			return train_fail(TUTTI_ERR_INVALID,
+					  "No rank has saved elements %" PRIu64 " to %" PRIu64
+					  " of %s.",
+					  at, first, checkpoint_tensor_words(words, tensor));
+		at = next ? next->first + next->count : at;
+	}
+	return TUTTI_OK;
+}
+
+tutti_status checkpoint_index_check(const struct checkpoint_index *index)
+{
+	for (int rank = 0; rank < index->world_size; rank++)
+		if ((size_t)rank >= index->file_count || index->files[rank].rank != rank)
+			return train_fail(TUTTI_ERR_INVALID,
+					  "The index of step %" PRId64
+					  " has no file of rank %d, of %d "
+					  "ranks, or one of them twice.",
+					  index->step, rank, index->world_size);
+	if (index->file_count != (size_t)index->world_size)
+		return train_fail(TUTTI_ERR_INVALID,
+				  "The index of step %" PRId64 " has %zu files of %d ranks.",
+				  index->step, index->file_count, index->world_size);
+	for (size_t i = 0; i < index->tensor_count; i++)
+		TRY(check_tensor(&index->tensors[i]));
+	return TUTTI_OK;
+}

@@ -1,0 +1,109 @@
+/* Removes what jobs that died in a save have left. The name identifies it, and the lock shows that
+ * nobody writes there. */
+#include "train/checkpoint/checkpoint_dir.h"
+#include "train/checkpoint/checkpoint_index.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char suffix[] = ".lock";
+
+/* .step_00000200.tmp-0123456789abcdef and nothing else: other files are the user's. */
+static bool is_temporary(const char *name)
+{
+	const char *start = ".step_", *middle = ".tmp-";
+	const char *digits = name + strlen(start);
+
+	if (strncmp(name, start, strlen(start)) != 0)
+		return false;
+	size_t n = strspn(digits, "0123456789");
+	if (n == 0 || strncmp(digits + n, middle, strlen(middle)) != 0)
+		return false;
+	const char *token = digits + n + strlen(middle);
+	return strlen(token) == 16 && strspn(token, "0123456789abcdef") == 16;
+}
+
+/* Exactly the names that a save writes into a folder. */
+static bool is_ours(const char *name)
+{
+	char again[CHECKPOINT_FILE_BYTES];
+	int rank, world_size;
+
+	if (strcmp(name, "index.json") == 0 || strcmp(name, "COMMIT") == 0)
+		return true;
+	if (sscanf(name, "part-%9d-of-%9d.", &rank, &world_size) != 2)
+		return false;
+	checkpoint_file_name(again, rank, world_size);
+	return strcmp(again, name) == 0;
+}
+
+static void remove_link(const char *path)
+{
+	struct stat about;
+
+	if (lstat(path, &about) == 0 && S_ISLNK(about.st_mode))
+		unlink(path);
+}
+
+void checkpoint_remove(const char *path)
+{
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	DIR *folder = fd >= 0 ? fdopendir(fd) : NULL;
+
+	if (!folder && fd >= 0)
+		close(fd);
+	if (!folder) {
+		remove_link(path);
+		return;
+	}
+	for (struct dirent *entry; (entry = readdir(folder));)
+		if (is_ours(entry->d_name))
+			unlinkat(dirfd(folder), entry->d_name, 0);
+	closedir(folder);
+	rmdir(path);
+}
+
+/* The process that locks the file owns the folder. The file is made and locked before the folder,
+ * and removed after it, so without the file no save is alive. If files cannot be locked nothing is
+ * removed. */
+static void remove_if_dead(const char *dir, const char *temporary)
+{
+	char *path, *lock_path;
+
+	if (asprintf(&path, "%s/%s", dir, temporary) < 0)
+		return;
+	if (asprintf(&lock_path, "%s%s", path, suffix) >= 0) {
+		int lock = open(lock_path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+		bool is_dead = lock < 0 ? errno == ENOENT : flock(lock, LOCK_EX | LOCK_NB) == 0;
+		if (is_dead) {
+			checkpoint_remove(path);
+			unlink(lock_path);
+		}
+		if (lock >= 0)
+			close(lock);
+		free(lock_path);
+	}
+	free(path);
+}
+
+void checkpoint_sweep(const char *dir)
+{
+	DIR *folder = opendir(dir);
+
+	for (struct dirent *entry; folder && (entry = readdir(folder));) {
+		size_t n = strlen(entry->d_name), s = sizeof suffix - 1;
+		if (n > s && strcmp(entry->d_name + n - s, suffix) == 0)
+			entry->d_name[n - s] = '\0';
+		if (is_temporary(entry->d_name))
+			remove_if_dead(dir, entry->d_name);
+	}
+	if (folder)
+		closedir(folder);
+}

@@ -1,0 +1,180 @@
+/* tutti_export_safetensors: all parameters and buffers in one file. Rank 0 makes the file, and all
+ * ranks write their own elements. The file gets its name when it is whole; before that it is
+ * file.tmp-0123456789abcdef, a new name. */
+#include "train/base/train_error.h"
+#include "train/checkpoint/disk.h"
+#include "train/checkpoint/jansson_needed.h"
+#include "train/checkpoint/safetensors.h"
+#include "train/state/pieces.h"
+#include "train/state/trainer_collectives.h"
+#include "train/state/trainer_state.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct exporting {
+	tutti_trainer *trainer;
+	struct safetensors plan;
+	uint64_t token; /* rank 0's */
+	char *temporary;
+	int fd;
+};
+
+/* ---- the tensors ---- */
+static tutti_status plan(struct exporting *out, const char *file)
+{
+	const struct tutti_model *model = &out->trainer->model;
+	size_t count = (size_t)model->param_count + (size_t)model->buffer_count;
+	struct safetensor *list = calloc(count ? count : 1, sizeof *list), *next = list;
+
+	if (!list)
+		return train_fail(TUTTI_ERR_MEMORY, "There is no memory to export '%s'.",
+				  disk_shown(file));
+	for (int p = 0; p < model->param_count; p++, next++) {
+		next->name = (char *)model->params[p].name;
+		next->type = stored_type_of(out->trainer->config.param_dtype);
+		next->ndim = model->params[p].ndim;
+		memcpy(next->shape, model->params[p].shape, sizeof next->shape);
+	}
+	for (int b = 0; b < model->buffer_count; b++, next++) {
+		next->name = (char *)model->buffers[b].name;
+		next->type = stored_type_of(model->buffers[b].dtype);
+		next->ndim = 1;
+		next->shape[0] = (int64_t)model->buffers[b].count;
+	}
+	tutti_status status = safetensors_plan(&out->plan, file, list, count, "pt");
+	free(list);
+	return status;
+}
+
+/* ---- the file ---- */
+/* Rank 0: an existing name must be a regular file. A rename replaces anything: as root even
+ * /dev/null, and links such as /dev/stdout. */
+static tutti_status check_name(const char *file)
+{
+	struct stat about;
+
+	if (lstat(file, &about) != 0 || S_ISREG(about.st_mode))
+		return TUTTI_OK;
+	return train_fail(TUTTI_ERR_INVALID,
+			  "tutti_export_safetensors: '%s' exists and is not a regular file%s: "
+			  "choose another name.",
+			  disk_shown(file), S_ISLNK(about.st_mode) ? " but a link" : "");
+}
+
+static tutti_status prepare(struct exporting *out, const char *file)
+{
+	TRY(plan(out, file));
+	if (out->trainer->rank > 0)
+		return TUTTI_OK;
+	TRY(check_name(file));
+	if (getrandom(&out->token, sizeof out->token, 0) != sizeof out->token)
+		return disk_fail("Asking for random bytes for", file);
+	return TUTTI_OK;
+}
+
+/* Rank 0 makes the file; then the others open it. */
+static tutti_status open_file(struct exporting *out, const char *file)
+{
+	const struct safetensors *plan = &out->plan;
+	bool is_maker = out->trainer->rank == 0;
+
+	if (asprintf(&out->temporary, "%s.tmp-%016" PRIx64, file, out->token) < 0) {
+		out->temporary = NULL;
+		return train_fail(TUTTI_ERR_MEMORY, "There is no memory to export '%s'.",
+				  disk_shown(file));
+	}
+	out->fd =
+		open(out->temporary, O_RDWR | O_CLOEXEC | (is_maker ? O_CREAT | O_EXCL : 0), 0666);
+	if (out->fd < 0)
+		return disk_fail(is_maker ? "Creating" : "Opening", out->temporary);
+	if (!is_maker)
+		return TUTTI_OK;
+	TRY(disk_write(out->fd, out->temporary, plan->header, (size_t)plan->data_at, 0));
+	return disk_resize(out->fd, out->temporary, plan->file_bytes);
+}
+
+static uint64_t place_of(const struct exporting *out, const char *name)
+{
+	return out->plan.data_at + safetensors_find(&out->plan, name)->begin;
+}
+
+static tutti_status write_piece(const struct exporting *out, const struct piece *piece)
+{
+	const struct param *param = &out->trainer->model.params[piece->param];
+	size_t width = dtype_bytes(out->trainer->config.param_dtype);
+	size_t bytes = piece->save_count * width, skipped = piece->save_first * width;
+	const char *values = piece->low ? piece->low : (const char *)piece->value;
+	uint64_t at = place_of(out, param->name) + piece->first * width + skipped;
+
+	return disk_write(out->fd, out->temporary, values + skipped, bytes, at);
+}
+
+static tutti_status write_all(const struct exporting *out)
+{
+	const struct tutti_model *model = &out->trainer->model;
+
+	for (int i = 0; i < out->trainer->piece_count; i++)
+		TRY(write_piece(out, &out->trainer->pieces[i]));
+	for (int b = 0; b < model->buffer_count && out->trainer->rank == 0; b++) {
+		const struct buffer *buffer = &model->buffers[b];
+		TRY(disk_write(out->fd, out->temporary, buffer->data,
+			       buffer->count * dtype_bytes(buffer->dtype),
+			       place_of(out, buffer->name)));
+	}
+	return disk_sync(out->fd, out->temporary);
+}
+
+static tutti_status give_name(const struct exporting *out, const char *file)
+{
+	if (out->trainer->rank > 0)
+		return TUTTI_OK;
+	if (rename(out->temporary, file) != 0)
+		return disk_fail("Renaming to", file);
+	char *copy = strdup(file);
+	if (!copy)
+		return train_no_memory("the name of a folder");
+	tutti_status status = disk_sync_folder(dirname(copy));
+	free(copy);
+	return status;
+}
+
+static tutti_status export(struct exporting *out, const char *file)
+{
+	tutti_trainer *trainer = out->trainer;
+
+	TRY(trainer_agree(trainer, prepare(out, file)));
+	TRY(trainer_broadcast(trainer, &out->token, sizeof out->token, TUTTI_U8, 0));
+	TRY(trainer_agree(trainer, trainer->rank == 0 ? open_file(out, file) : TUTTI_OK));
+	TRY(trainer_agree(trainer, trainer->rank == 0 ? TUTTI_OK : open_file(out, file)));
+	TRY(trainer_agree(trainer, write_all(out)));
+	return trainer_agree(trainer, give_name(out, file));
+}
+
+tutti_status tutti_export_safetensors(tutti_trainer *trainer, const char *file)
+{
+	struct exporting out = {.trainer = trainer, .fd = -1};
+
+	TRY(trainer_check_closed(trainer, "tutti_export_safetensors"));
+	TRY(jansson_needed());
+	if (!file)
+		return train_fail(TUTTI_ERR_INVALID,
+				  "tutti_export_safetensors needs a file's name, not NULL.");
+	TRY(trainer_check_averaged(trainer, "tutti_export_safetensors"));
+	tutti_status status = export(&out, file);
+	struct train_failure why = failure_of(status);
+	if (out.fd >= 0 && status != TUTTI_OK && trainer->rank == 0)
+		unlink(out.temporary);
+	if (out.fd >= 0)
+		close(out.fd);
+	safetensors_finish(&out.plan);
+	free(out.temporary);
+	return failure_return(&why);
+}

@@ -1,0 +1,87 @@
+/* Copies values from files into pieces. */
+#include "train/checkpoint/restore.h"
+
+#include "train/base/train_error.h"
+#include "train/precision/kernels.h"
+#include "train/state/pieces.h"
+#include "train/state/trainer_collectives.h"
+#include "train/strategies/strategies.h"
+
+#include <assert.h>
+#include <string.h>
+
+enum { CHUNK = 8192 };
+
+bool restore_takes(int dtype)
+{
+	return dtype == TUTTI_F32 || dtype == TUTTI_F64 || dtype == TUTTI_F16 ||
+	       dtype == TUTTI_BF16;
+}
+
+tutti_status restore_begin(tutti_trainer *trainer, const char *function)
+{
+	TRY(trainer_check_closed(trainer, function));
+	TRY(publish_wait_all(trainer));
+	return params_drop(trainer);
+}
+
+tutti_status restore_end(tutti_trainer *trainer)
+{
+	return params_publish(trainer);
+}
+
+/* Reads elements of stored, as f32. */
+static tutti_status read_floats(const struct stored_tensor *stored, uint64_t first, size_t count,
+				float *values)
+{
+	double raw[CHUNK];
+
+	assert(count <= CHUNK && restore_takes((int)stored->dtype));
+	if (stored->dtype == TUTTI_F32)
+		return stored->read(stored->from, first, count, values);
+	TRY(stored->read(stored->from, first, count, raw));
+	if (stored->dtype != TUTTI_F64) {
+		kernel_widen(values, raw, stored->dtype, count);
+		return TUTTI_OK;
+	}
+	for (size_t i = 0; i < count; i++)
+		values[i] = (float)raw[i];
+	return TUTTI_OK;
+}
+
+static size_t chunk_at(size_t done, size_t count)
+{
+	return count - done < CHUNK ? count - done : CHUNK;
+}
+
+tutti_status restore_piece(tutti_trainer *trainer, const struct piece *piece,
+			   const struct stored_tensor *stored)
+{
+	float values[CHUNK];
+
+	for (size_t done = 0, n; done < piece->count; done += n) {
+		n = chunk_at(done, piece->count);
+		TRY(read_floats(stored, piece->first + done, n, values));
+		piece_write(trainer, piece, done, n, values);
+	}
+	return TUTTI_OK;
+}
+
+tutti_status restore_state(tutti_trainer *trainer, struct piece *piece, int which,
+			   const struct stored_tensor *stored)
+{
+	if (stored)
+		TRY(state_make(trainer, piece, which));
+	float *values = which == STATE_M ? piece->m : piece->v;
+	if (!values)
+		return TUTTI_OK;
+	for (size_t done = 0, n; done < piece->count; done += n) {
+		n = chunk_at(done, piece->count);
+		if (stored)
+			TRY(read_floats(stored, piece->first + done, n, values + done));
+		else
+			memset(values + done, 0, n * sizeof *values);
+		state_let_go(trainer, piece, done, n);
+	}
+	return TUTTI_OK;
+}

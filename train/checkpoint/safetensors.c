@@ -1,0 +1,247 @@
+/* The places of tensors in a safetensors file: planned for a new file, checked for an existing one.
+ */
+#include "train/checkpoint/safetensors.h"
+
+#include "train/base/train_error.h"
+#include "train/checkpoint/disk.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+	       "values are written as they lie in memory");
+
+/* ---- sorting ---- */
+static int compare_names(const void *a, const void *b)
+{
+	return strcmp(((const struct safetensor *)a)->name, ((const struct safetensor *)b)->name);
+}
+
+/* The order of the reference writer: every tensor is aligned to its own type. */
+static int compare_alignments(const void *a, const void *b)
+{
+	unsigned x = ((const struct safetensor *)a)->type->bits;
+	unsigned y = ((const struct safetensor *)b)->type->bits;
+	return x != y ? (x < y ? 1 : -1) : compare_names(a, b);
+}
+
+static int compare_places(const void *a, const void *b)
+{
+	const struct safetensor *x = a, *y = b;
+
+	if (x->begin != y->begin)
+		return x->begin < y->begin ? -1 : 1;
+	if (x->end != y->end)
+		return x->end < y->end ? -1 : 1;
+	return compare_names(a, b);
+}
+
+static void sort(struct safetensors *file, int (*compare)(const void *, const void *))
+{
+	if (file->count > 1)
+		qsort(file->tensors, file->count, sizeof *file->tensors, compare);
+}
+
+void safetensors_finish(struct safetensors *file)
+{
+	for (size_t i = 0; i < file->count; i++)
+		free(file->tensors[i].name);
+	free(file->tensors);
+	free(file->header);
+	memset(file, 0, sizeof *file);
+}
+
+const struct safetensor *safetensors_find(const struct safetensors *file, const char *name)
+{
+	const struct safetensor key = {.name = (char *)name};
+
+	if (file->count == 0)
+		return NULL;
+	return bsearch(&key, file->tensors, file->count, sizeof key, compare_names);
+}
+
+/* The bytes of a tensor of that shape. */
+static tutti_status size_of(uint64_t *bytes, const struct safetensor *tensor, const char *path)
+{
+	uint64_t count;
+
+	if (!stored_count(&count, tensor->ndim, tensor->shape) ||
+	    count > (UINT64_C(1) << 62) / tensor->type->bits)
+		return train_fail(
+			TUTTI_ERR_INVALID,
+			"'%s': the shape of '%.128s' has more elements than a file can hold.",
+			disk_shown(path), tensor->name);
+	if (count * tensor->type->bits % 8)
+		return train_fail(TUTTI_ERR_INVALID, "'%s': '%.128s' ends in the middle of a byte.",
+				  disk_shown(path), tensor->name);
+	*bytes = count * tensor->type->bits / 8;
+	return TUTTI_OK;
+}
+
+/* ---- a new file ---- */
+static tutti_status copy_tensors(struct safetensors *file, const struct safetensor *tensors,
+				 size_t count)
+{
+	file->tensors = calloc(count ? count : 1, sizeof *file->tensors);
+	for (; file->tensors && file->count < count; file->count++) {
+		struct safetensor *tensor = &file->tensors[file->count];
+		*tensor = tensors[file->count];
+		tensor->name = strdup(tensors[file->count].name);
+		if (!tensor->name)
+			break;
+	}
+	return file->count == count && file->tensors
+		       ? TUTTI_OK
+		       : train_fail(TUTTI_ERR_MEMORY,
+				    "There is no memory for a list of %zu tensors.", count);
+}
+
+static tutti_status place(struct safetensors *file, const char *path)
+{
+	uint64_t at = 0;
+
+	for (size_t i = 0; i < file->count; i++) {
+		struct safetensor *tensor = &file->tensors[i];
+		uint64_t bytes = 0;
+		TRY(size_of(&bytes, tensor, path));
+		if (bytes > (UINT64_C(1) << 62) - at)
+			return train_fail(TUTTI_ERR_INVALID,
+					  "'%s' would have more than 2^62 bytes.",
+					  disk_shown(path));
+		tensor->begin = at;
+		tensor->end = at += bytes;
+	}
+	file->file_bytes = at; /* the header is added when it is made */
+	return TUTTI_OK;
+}
+
+static tutti_status plan(struct safetensors *file, const char *path, const char *format)
+{
+	sort(file, compare_names);
+	for (size_t i = 0; i < file->count; i++) {
+		const char *name = file->tensors[i].name;
+		if (strcmp(name, "__metadata__") == 0)
+			return train_fail(
+				TUTTI_ERR_INVALID,
+				"A tensor of '%s' is named '%s', which the format reserves.",
+				disk_shown(path), name);
+		if (i > 0 && strcmp(file->tensors[i - 1].name, name) == 0)
+			return train_fail(TUTTI_ERR_INVALID,
+					  "'%s' would have two tensors '%.128s'.", disk_shown(path),
+					  name);
+	}
+	sort(file, compare_alignments);
+	TRY(place(file, path));
+	TRY(safetensors_print(file, path, format));
+	file->file_bytes += file->data_at;
+	sort(file, compare_names);
+	return TUTTI_OK;
+}
+
+tutti_status safetensors_plan(struct safetensors *file, const char *path,
+			      const struct safetensor *tensors, size_t count, const char *format)
+{
+	struct safetensors made = {0};
+	tutti_status status = copy_tensors(&made, tensors, count);
+
+	if (status == TUTTI_OK)
+		status = plan(&made, path, format);
+	if (status != TUTTI_OK) {
+		safetensors_finish(&made);
+		return status;
+	}
+	*file = made;
+	return TUTTI_OK;
+}
+
+/* ---- an existing file ---- */
+tutti_status safetensors_check(struct safetensors *file, const char *path, uint64_t data_bytes)
+{
+	uint64_t at = 0;
+
+	sort(file, compare_places);
+	for (size_t i = 0; i < file->count; i++) {
+		const struct safetensor *tensor = &file->tensors[i];
+		const char *what = tensor->begin < at   ? "overlaps the one before it"
+				   : tensor->begin > at ? "leaves a gap behind the one before it"
+				   : tensor->end < tensor->begin || tensor->end > data_bytes
+					   ? "ends outside of the file"
+					   : NULL;
+		uint64_t bytes = 0;
+		if (what)
+			return train_fail(TUTTI_ERR_INVALID,
+					  "'%s': '%.128s', bytes %llu to %llu of %llu, %s: the "
+					  "file is damaged.",
+					  disk_shown(path), tensor->name,
+					  (unsigned long long)tensor->begin,
+					  (unsigned long long)tensor->end,
+					  (unsigned long long)data_bytes, what);
+		TRY(size_of(&bytes, tensor, path));
+		if (bytes != tensor->end - tensor->begin)
+			return train_fail(
+				TUTTI_ERR_INVALID,
+				"'%s': '%.128s' has %llu bytes, but its shape in %s has %llu.",
+				disk_shown(path), tensor->name,
+				(unsigned long long)(tensor->end - tensor->begin),
+				tensor->type->name, (unsigned long long)bytes);
+		at = tensor->end;
+	}
+	if (at != data_bytes)
+		return train_fail(TUTTI_ERR_INVALID,
+				  "'%s' has %llu bytes of data, but its tensors have %llu: it was "
+				  "truncated or extended.",
+				  disk_shown(path), (unsigned long long)data_bytes,
+				  (unsigned long long)at);
+	sort(file, compare_names);
+	return TUTTI_OK;
+}
+
+static uint64_t number_at(const char *header)
+{
+	uint64_t number;
+
+	memcpy(&number, header, sizeof number);
+	return number;
+}
+
+/* Reads the length of the header and the header. */
+static tutti_status read_header(struct safetensors *file, int fd, uint64_t file_bytes,
+				const char *path)
+{
+	char length[8];
+
+	TRY(disk_read(fd, path, length, sizeof length, 0));
+	uint64_t bytes = number_at(length);
+	if (file_bytes < sizeof length || bytes > SAFETENSORS_HEADER_LIMIT ||
+	    bytes > file_bytes - sizeof length)
+		return train_fail(TUTTI_ERR_INVALID,
+				  "The header of '%s' has %llu bytes, of a file of %llu; at most "
+				  "%d are allowed. The file is damaged, or not a safetensors file.",
+				  disk_shown(path), (unsigned long long)bytes,
+				  (unsigned long long)file_bytes, SAFETENSORS_HEADER_LIMIT);
+	file->data_at = sizeof length + bytes;
+	file->file_bytes = file_bytes;
+	file->header = malloc((size_t)file->data_at);
+	if (!file->header)
+		return train_fail(TUTTI_ERR_MEMORY, "There is no memory for the header of '%s'.",
+				  disk_shown(path));
+	return disk_read(fd, path, file->header, (size_t)file->data_at, 0);
+}
+
+tutti_status safetensors_read(struct safetensors *file, int fd, uint64_t file_bytes,
+			      const char *path)
+{
+	struct safetensors read = {0};
+	tutti_status status = read_header(&read, fd, file_bytes, path);
+
+	if (status == TUTTI_OK)
+		status = safetensors_parse(&read, path, read.header + 8, (size_t)read.data_at - 8);
+	if (status == TUTTI_OK)
+		status = safetensors_check(&read, path, file_bytes - read.data_at);
+	if (status != TUTTI_OK) {
+		safetensors_finish(&read);
+		return status;
+	}
+	*file = read;
+	return TUTTI_OK;
+}

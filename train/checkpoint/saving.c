@@ -1,0 +1,214 @@
+/* tutti_save and tutti_save_wait. Values are copied to the staging of each rank's file. When all
+ * files are written, rank 0 commits the checkpoint. Each function has the same result on all ranks.
+ */
+#include "train/checkpoint/checkpoint.h"
+
+#include "train/base/train_error.h"
+#include "train/checkpoint/checkpoint_dir.h"
+#include "train/checkpoint/checkpoint_writer.h"
+#include "train/checkpoint/jansson_needed.h"
+#include "train/checkpoint/saved_items.h"
+#include "train/state/pieces.h"
+#include "train/state/trainer_collectives.h"
+#include "train/state/trainer_state.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PORTION_BYTES = 1 << 20 };
+
+struct saving {
+	struct checkpoint_dir dir; /* rank 0's */
+	struct checkpoint_writer *save;
+};
+
+void checkpoint_abandon(tutti_trainer *trainer)
+{
+	struct saving *saving = trainer->saving;
+
+	if (!saving)
+		return;
+	checkpoint_writer_destroy(saving->save);
+	checkpoint_dir_finish(&saving->dir);
+	free(saving);
+	trainer->saving = NULL;
+}
+
+/* ---- save ---- */
+/* What rank 0 has made. */
+struct folder {
+	int64_t step;
+	char temporary[CHECKPOINT_NAME_BYTES];
+};
+
+static tutti_status make_folder(tutti_trainer *trainer, const char *dir, int64_t step,
+				struct folder *folder)
+{
+	tutti_status status = trainer->rank > 0
+				      ? TUTTI_OK
+				      : checkpoint_dir_make(&trainer->saving->dir, dir, step);
+
+	TRY(trainer_agree(trainer, status));
+	*folder = (struct folder){.step = step};
+	strcpy(folder->temporary, trainer->saving->dir.dir ? trainer->saving->dir.temporary : "");
+	TRY(trainer_broadcast(trainer, folder, sizeof *folder, TUTTI_U8, 0));
+	if (folder->step != step)
+		status = train_fail(TUTTI_ERR_MISMATCH,
+				    "tutti_save: rank %d saves step %" PRId64
+				    ", but rank 0 saves step %" PRId64 ".",
+				    trainer->rank, step, folder->step);
+	return trainer_agree(trainer, status);
+}
+
+/* Hands values over in portions, so that pages of mapped state can be let go. */
+static tutti_status stage_range(tutti_trainer *trainer, const struct saved_items *items, size_t i)
+{
+	const struct checkpoint_range *range = &items->ranges[i];
+	const struct piece *piece = items->pieces[i];
+	size_t width = dtype_bytes(range->tensor.dtype), count = (size_t)range->count;
+	const char *values = items->values[i];
+
+	for (size_t done = 0, n; done < count; done += n) {
+		n = count - done < PORTION_BYTES / width ? count - done : PORTION_BYTES / width;
+		TRY(checkpoint_writer_values(trainer->saving->save, i, values + done * width,
+					     n * width));
+		if (piece)
+			state_let_go(trainer, piece, (size_t)range->first - piece->first + done, n);
+	}
+	return TUTTI_OK;
+}
+
+static tutti_status stage(tutti_trainer *trainer, const char *dir, const struct folder *folder)
+{
+	struct saved_items items;
+	struct checkpoint_part part = {.dir = dir,
+				       .temporary = folder->temporary,
+				       .step = folder->step,
+				       .rank = trainer->rank,
+				       .world_size = trainer->size};
+
+	TRY(saved_items_list(&items, trainer));
+	tutti_status status =
+		checkpoint_writer_create(&trainer->saving->save, &part, items.ranges, items.count);
+	for (size_t i = 0; status == TUTTI_OK && i < items.count; i++)
+		status = stage_range(trainer, &items, i);
+	saved_items_free(&items);
+	return status;
+}
+
+static tutti_status begin(tutti_trainer *trainer, const char *dir, int64_t step)
+{
+	struct folder folder;
+	bool has_room = (trainer->saving = calloc(1, sizeof *trainer->saving)) != NULL;
+
+	TRY(trainer_agree(trainer,
+			  has_room ? TUTTI_OK
+				   : train_fail(TUTTI_ERR_MEMORY,
+						"There is no memory to save a checkpoint.")));
+	TRY(make_folder(trainer, dir, step, &folder));
+	return trainer_agree(trainer, stage(trainer, dir, &folder));
+}
+
+tutti_status tutti_save(tutti_trainer *trainer, const char *dir, int64_t step)
+{
+	TRY(trainer_check_closed(trainer, "tutti_save"));
+	TRY(jansson_needed());
+	if (!dir || step < 0)
+		return train_fail(TUTTI_ERR_INVALID,
+				  "tutti_save needs a folder, and a step that is not negative.");
+	TRY(trainer_check_averaged(trainer, "tutti_save"));
+	TRY(tutti_save_wait(trainer));
+	tutti_status status = begin(trainer, dir, step);
+	if (status != TUTTI_OK) {
+		struct train_failure why = failure_of(status);
+		checkpoint_abandon(trainer);
+		return failure_return(&why);
+	}
+	return TUTTI_OK;
+}
+
+/* ---- wait ---- */
+/* The texts of all ranks, on rank 0. */
+struct texts {
+	char *memory;       /* all texts, each with a terminating zero */
+	size_t *bytes;      /* of each text, without the zero */
+	const char **texts; /* one per rank */
+};
+
+static void free_texts(struct texts *all)
+{
+	free(all->memory);
+	free(all->bytes);
+	free(all->texts);
+}
+
+static tutti_status make_room(const tutti_trainer *trainer, struct texts *all, const size_t *sizes)
+{
+	size_t ranks = (size_t)trainer->size, sum = 0;
+
+	if (trainer->rank > 0)
+		return TUTTI_OK;
+	for (size_t r = 0; r < ranks; r++)
+		sum += sizes[r];
+	all->memory = malloc(sum);
+	all->bytes = malloc(ranks * sizeof *all->bytes);
+	all->texts = malloc(ranks * sizeof *all->texts);
+	if (!all->memory || !all->bytes || !all->texts)
+		return train_fail(TUTTI_ERR_MEMORY,
+				  "There is no memory for the indexes of %zu ranks.", ranks);
+	for (size_t r = 0, at = 0; r < ranks; at += sizes[r++]) {
+		all->texts[r] = all->memory + at;
+		all->bytes[r] = sizes[r] - 1;
+	}
+	return TUTTI_OK;
+}
+
+static tutti_status commit(tutti_trainer *trainer, const char *text, size_t *sizes)
+{
+	struct texts all = {0};
+
+	sizes[trainer->rank] = strlen(text) + 1;
+	tutti_status status = trainer_all_gather(trainer, sizes, sizeof *sizes);
+	if (status == TUTTI_OK)
+		status = trainer_agree(trainer, make_room(trainer, &all, sizes));
+	if (status == TUTTI_OK)
+		status = tutti_gatherv(text, all.memory, sizes, NULL, TUTTI_U8, 0, trainer->comm,
+				       NULL);
+	if (status == TUTTI_OK) {
+		tutti_status own = trainer->rank > 0
+					   ? TUTTI_OK
+					   : checkpoint_dir_commit(&trainer->saving->dir, all.texts,
+								   all.bytes, trainer->size);
+		status = trainer_agree(trainer, own);
+	}
+	free_texts(&all);
+	return status;
+}
+
+static tutti_status finish(tutti_trainer *trainer)
+{
+	char *text = NULL;
+	size_t bytes, *sizes = calloc((size_t)trainer->size, sizeof *sizes);
+	tutti_status status =
+		sizes ? checkpoint_writer_finish(trainer->saving->save, &text, &bytes)
+		      : train_fail(TUTTI_ERR_MEMORY, "There is no memory to save a checkpoint.");
+
+	status = trainer_agree(trainer, status);
+	if (status == TUTTI_OK)
+		status = commit(trainer, text, sizes);
+	free(text);
+	free(sizes);
+	return status;
+}
+
+tutti_status tutti_save_wait(tutti_trainer *trainer)
+{
+	TRY(trainer_check(trainer, "tutti_save_wait"));
+	if (!trainer->saving)
+		return TUTTI_OK;
+	tutti_status status = finish(trainer);
+	struct train_failure why = failure_of(status);
+	checkpoint_abandon(trainer);
+	return failure_return(&why);
+}

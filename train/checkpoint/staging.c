@@ -1,0 +1,276 @@
+/* A ring of slots between the caller, who fills the next free one, and the thread, which writes the
+ * oldest full one. */
+#include "train/checkpoint/staging.h"
+
+#include "train/base/train_error.h"
+#include "train/checkpoint/disk.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+struct staging_slot {
+	uint64_t at;
+	size_t bytes;
+	uint32_t *crc32c;
+	char *data;
+};
+
+struct staging {
+	int fd, timeout_ms;
+	char *path;
+	struct staging_slot *slots;
+	char *memory;
+	size_t slot_count;
+
+	pthread_t thread;
+	bool has_thread;
+	pthread_mutex_t lock;         /* of all members below */
+	pthread_cond_t changed;       /* any of them */
+	size_t filled, written;       /* slots since the beginning: filled - written are full */
+	bool is_ending, has_ended;    /* nothing more comes; the thread is done */
+	bool is_dropped;              /* full slots need not be written */
+	struct train_failure failure; /* of the thread */
+};
+
+/* ---- the thread ---- */
+/* The oldest full slot, or NULL at the end. */
+static struct staging_slot *next_full(struct staging *staging)
+{
+	struct staging_slot *slot = NULL;
+
+	pthread_mutex_lock(&staging->lock);
+	while (staging->written == staging->filled && !staging->is_ending)
+		pthread_cond_wait(&staging->changed, &staging->lock);
+	if (staging->written != staging->filled && !staging->is_dropped)
+		slot = &staging->slots[staging->written % staging->slot_count];
+	pthread_mutex_unlock(&staging->lock);
+	return slot;
+}
+
+static void slot_done(struct staging *staging)
+{
+	pthread_mutex_lock(&staging->lock);
+	staging->written++;
+	pthread_cond_broadcast(&staging->changed);
+	pthread_mutex_unlock(&staging->lock);
+}
+
+static bool is_wanted(struct staging *staging)
+{
+	pthread_mutex_lock(&staging->lock);
+	bool is_dropped = staging->is_dropped;
+	pthread_mutex_unlock(&staging->lock);
+	return !is_dropped;
+}
+
+static tutti_status write_slots(struct staging *staging)
+{
+	struct staging_slot *slot;
+
+	while ((slot = next_full(staging))) {
+		*slot->crc32c = tutti_crc32c(*slot->crc32c, slot->data, slot->bytes);
+		TRY(disk_write(staging->fd, staging->path, slot->data, slot->bytes, slot->at));
+		slot_done(staging);
+	}
+	return is_wanted(staging) ? disk_sync(staging->fd, staging->path) : TUTTI_OK;
+}
+
+static void *thread_main(void *arg)
+{
+	struct staging *staging = arg;
+	tutti_status status = write_slots(staging);
+
+	pthread_mutex_lock(&staging->lock);
+	staging->failure = failure_of(status);
+	staging->has_ended = true;
+	pthread_cond_broadcast(&staging->changed);
+	pthread_mutex_unlock(&staging->lock);
+	return NULL;
+}
+
+/* The thread takes no signals: they are for the program's own threads. */
+static tutti_status start(struct staging *staging)
+{
+	sigset_t all, before;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	int error = pthread_create(&staging->thread, NULL, thread_main, staging);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (error) {
+		errno = error;
+		return disk_fail("Starting a thread that writes", staging->path);
+	}
+	staging->has_thread = true;
+	return TUTTI_OK;
+}
+
+/* ---- the caller ---- */
+tutti_status staging_create(struct staging **staging, int fd, const char *path, size_t bytes,
+			    int timeout_ms)
+{
+	size_t slots = bytes / STAGING_SLOT_BYTES < 2 ? 2 : bytes / STAGING_SLOT_BYTES;
+	struct staging *made = calloc(1, sizeof *made);
+
+	if (!made)
+		return train_fail(TUTTI_ERR_MEMORY, "There is no memory to write '%s'.",
+				  disk_shown(path));
+	made->fd = -1;
+	made->timeout_ms = timeout_ms;
+	made->slot_count = slots;
+	made->path = strdup(path);
+	made->slots = calloc(slots, sizeof *made->slots);
+	made->memory = malloc(slots * STAGING_SLOT_BYTES);
+	pthread_cond_init(&made->changed, NULL);
+	pthread_mutex_init(&made->lock, NULL);
+	tutti_status status = TUTTI_OK;
+	if (!made->path || !made->slots || !made->memory)
+		status = train_fail(TUTTI_ERR_MEMORY,
+				    "There is no memory for %zu bytes of staging to write '%s'.",
+				    slots * STAGING_SLOT_BYTES, disk_shown(path));
+	for (size_t i = 0; status == TUTTI_OK && i < slots; i++)
+		made->slots[i].data = made->memory + i * STAGING_SLOT_BYTES;
+	if (status == TUTTI_OK) {
+		made->fd = fd; /* before the thread uses it */
+		status = start(made);
+	}
+	if (status != TUTTI_OK) {
+		made->fd = -1; /* the caller keeps it */
+		staging_destroy(made);
+		return status;
+	}
+	*staging = made;
+	return TUTTI_OK;
+}
+
+static void deadline_of(struct timespec *deadline, int timeout_ms)
+{
+	clock_gettime(CLOCK_MONOTONIC, deadline);
+	deadline->tv_sec += timeout_ms / 1000;
+	deadline->tv_nsec += timeout_ms % 1000 * 1000000L;
+	if (deadline->tv_nsec >= 1000000000L) {
+		deadline->tv_nsec -= 1000000000L;
+		deadline->tv_sec++;
+	}
+}
+
+static bool is_free(const struct staging *staging)
+{
+	return staging->has_ended || staging->filled - staging->written < staging->slot_count;
+}
+
+static bool is_over(const struct staging *staging)
+{
+	return staging->has_ended;
+}
+
+/* Waits, with the lock, for the condition. Every slot that is written restarts the deadline. */
+static tutti_status wait_until(struct staging *staging, bool (*condition)(const struct staging *))
+{
+	struct timespec deadline;
+	size_t seen = staging->written;
+
+	deadline_of(&deadline, staging->timeout_ms);
+	while (!condition(staging)) {
+		int error = pthread_cond_clockwait(&staging->changed, &staging->lock,
+						   CLOCK_MONOTONIC, &deadline);
+		if (staging->written != seen) {
+			seen = staging->written;
+			deadline_of(&deadline, staging->timeout_ms);
+		} else if (error == ETIMEDOUT && !condition(staging)) {
+			return train_fail(TUTTI_ERR_TIMEOUT,
+					  "No part of '%s' was written for %d ms: the disk or the "
+					  "file system's server does not answer.",
+					  disk_shown(staging->path), staging->timeout_ms);
+		}
+	}
+	return TUTTI_OK;
+}
+
+/* Waits until *slot is free. */
+static tutti_status next_free(struct staging *staging, struct staging_slot **slot)
+{
+	pthread_mutex_lock(&staging->lock);
+	tutti_status status = wait_until(staging, is_free);
+	if (status == TUTTI_OK)
+		status = failure_return(&staging->failure);
+	*slot = &staging->slots[staging->filled % staging->slot_count];
+	pthread_mutex_unlock(&staging->lock);
+	return status;
+}
+
+tutti_status staging_write(struct staging *staging, uint64_t at, uint32_t *crc32c, const void *data,
+			   size_t bytes)
+{
+	for (size_t done = 0; done < bytes;) {
+		struct staging_slot *slot;
+		TRY(next_free(staging, &slot));
+		slot->at = at + done;
+		slot->bytes = bytes - done < STAGING_SLOT_BYTES ? bytes - done : STAGING_SLOT_BYTES;
+		slot->crc32c = crc32c;
+		memcpy(slot->data, (const char *)data + done, slot->bytes);
+		done += slot->bytes;
+		pthread_mutex_lock(&staging->lock);
+		staging->filled++;
+		pthread_cond_broadcast(&staging->changed);
+		pthread_mutex_unlock(&staging->lock);
+	}
+	return TUTTI_OK;
+}
+
+static void end(struct staging *staging, bool is_dropped)
+{
+	pthread_mutex_lock(&staging->lock);
+	staging->is_ending = true;
+	staging->is_dropped |= is_dropped;
+	pthread_cond_broadcast(&staging->changed);
+	pthread_mutex_unlock(&staging->lock);
+}
+
+static void join(struct staging *staging)
+{
+	if (!staging->has_thread)
+		return;
+	pthread_join(staging->thread, NULL);
+	staging->has_thread = false;
+}
+
+tutti_status staging_finish(struct staging *staging)
+{
+	end(staging, false);
+	pthread_mutex_lock(&staging->lock);
+	tutti_status status = wait_until(staging, is_over);
+	pthread_mutex_unlock(&staging->lock);
+	if (status != TUTTI_OK)
+		return status;
+	join(staging);
+	status = failure_return(&staging->failure);
+	int fd = staging->fd;
+	staging->fd = -1;
+	/* Some file systems report a failed write only here. */
+	if (fd >= 0 && close(fd) != 0 && status == TUTTI_OK)
+		status = disk_fail("Closing", staging->path);
+	return status;
+}
+
+void staging_destroy(struct staging *staging)
+{
+	if (!staging)
+		return;
+	end(staging, true);
+	join(staging);
+	if (staging->fd >= 0)
+		close(staging->fd);
+	pthread_mutex_destroy(&staging->lock);
+	pthread_cond_destroy(&staging->changed);
+	free(staging->memory);
+	free(staging->slots);
+	free(staging->path);
+	free(staging);
+}

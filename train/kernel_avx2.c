@@ -1,7 +1,0 @@
-/* The loops of train/kernels.c for AVX2 and F16C; cmake/kernels.cmake gives this file those flags.
- */
-#ifdef __x86_64__
-#define KERNEL_TABLE      kernel_table_avx2
-#define KERNEL_TABLE_NAME "avx2"
-#include "train/kernel_template.h"
-#endif

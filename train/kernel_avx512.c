@@ -1,7 +1,0 @@
-/* The loops of train/kernels.c for AVX-512 (F, BW, VL, DQ); cmake/kernels.cmake gives this file
- * those flags. */
-#ifdef __x86_64__
-#define KERNEL_TABLE      kernel_table_avx512
-#define KERNEL_TABLE_NAME "avx512"
-#include "train/kernel_template.h"
-#endif

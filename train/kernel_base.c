@@ -1,4 +1,0 @@
-/* The loops of train/kernels.c for whatever the compiler targets by default. */
-#define KERNEL_TABLE      kernel_table_base
-#define KERNEL_TABLE_NAME "base"
-#include "train/kernel_template.h"

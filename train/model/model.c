@@ -1,0 +1,295 @@
+/* Registration of a model: units, parameters, buffers. All arguments are checked here, and the rest
+ * of the training layer trusts the tables. */
+#include "train/model/model.h"
+
+#include "train/base/train_error.h"
+#include "train/model/span_layout.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define ALL_FLAGS                                                                                  \
+	(unsigned)(TUTTI_PARAM_NO_DECAY | TUTTI_PARAM_FROZEN | TUTTI_PARAM_MAY_BE_UNUSED |         \
+		   TUTTI_PARAM_NO_SHARD)
+
+tutti_status tutti_model_create(tutti_model **model)
+{
+	if (!model)
+		return train_fail(TUTTI_ERR_INVALID,
+				  "tutti_model_create needs a place for the model, not NULL.");
+	tutti_model *made = calloc(1, sizeof *made);
+	if (!made)
+		return train_no_memory("a model");
+	*model = made;
+	return TUTTI_OK;
+}
+
+void model_finish(struct tutti_model *model)
+{
+	free(model->units);
+	free(model->params);
+	free(model->uses);
+	free(model->buffers);
+	free(model->states);
+	memset(model, 0, sizeof *model);
+}
+
+void tutti_model_destroy(tutti_model *model)
+{
+	if (!model)
+		return;
+	model_finish(model);
+	free(model);
+}
+
+/* Returns a copy of count elements, or NULL if count is 0 or there is no memory. */
+static void *duplicate(const void *from, int count, size_t size)
+{
+	if (count == 0)
+		return NULL;
+	void *to = malloc((size_t)count * size);
+	return to ? memcpy(to, from, (size_t)count * size) : NULL;
+}
+
+tutti_status model_copy(struct tutti_model *to, const struct tutti_model *from)
+{
+	*to = *from;
+	to->units = duplicate(from->units, from->unit_count, sizeof *to->units);
+	to->params = duplicate(from->params, from->param_count, sizeof *to->params);
+	to->uses = duplicate(from->uses, from->use_count, sizeof *to->uses);
+	to->buffers = duplicate(from->buffers, from->buffer_count, sizeof *to->buffers);
+	to->states = duplicate(from->states, from->state_count, sizeof *to->states);
+	if ((from->unit_count && !to->units) || (from->param_count && !to->params) ||
+	    (from->use_count && !to->uses) || (from->buffer_count && !to->buffers) ||
+	    (from->state_count && !to->states)) {
+		model_finish(to);
+		return train_no_memory("a copy of the model");
+	}
+	return TUTTI_OK;
+}
+
+/* Makes room in *array, which has count elements, for one more. */
+static tutti_status grow(void **array, int count, size_t size)
+{
+	if (count & (count - 1) || count >= 1 << 24)
+		return count < 1 << 24 ? TUTTI_OK
+				       : train_fail(TUTTI_ERR_MEMORY,
+						    "A model has at most 16777216 of each part.");
+	void *bigger = realloc(*array, (count ? 2 * (size_t)count : 1) * size);
+	if (!bigger)
+		return train_no_memory("a larger model");
+	*array = bigger;
+	return TUTTI_OK;
+}
+
+static tutti_status add_unit(struct tutti_model *model, const char *name)
+{
+	if (!model)
+		return train_fail(TUTTI_ERR_INVALID, "tutti_model_unit needs a model, not NULL.");
+	TRY(model_check_name("unit", name));
+	for (int i = 0; i < model->unit_count; i++)
+		if (strcmp(model->units[i].name, name) == 0)
+			return train_fail(TUTTI_ERR_INVALID, "There are two units '%s'.", name);
+	TRY(grow((void **)&model->units, model->unit_count, sizeof *model->units));
+	strcpy(model->units[model->unit_count++].name, name);
+	return TUTTI_OK;
+}
+
+int tutti_model_unit(tutti_model *model, const char *name)
+{
+	return add_unit(model, name) == TUTTI_OK ? model->unit_count - 1 : -1;
+}
+
+/* The limit for all parameters of a model. A parameter takes at most some 150 bytes an element
+ * (with deterministic = 2), so all sums of bytes fit a size_t. */
+#define MOST_ELEMENTS ((size_t)1 << 48)
+
+static tutti_status check_shape(const struct tutti_model *model, struct param *param, int ndim,
+				const int64_t *shape)
+{
+	size_t left = MOST_ELEMENTS - model->elements;
+
+	if (ndim < 0 || ndim > MODEL_DIMS || (ndim > 0 && !shape))
+		return train_fail(TUTTI_ERR_INVALID,
+				  "Parameter '%s' has %d dimensions%s; 0 to %d are allowed.",
+				  param->name, ndim, shape ? "" : " and a NULL shape", MODEL_DIMS);
+	param->ndim = ndim;
+	param->count = 1;
+	for (int i = 0; i < ndim; i++) {
+		if (shape[i] <= 0)
+			return train_fail(TUTTI_ERR_INVALID,
+					  "Dimension %d of parameter '%s' is %lld, not positive.",
+					  i, param->name, (long long)shape[i]);
+		if ((uint64_t)shape[i] > left / param->count)
+			return train_fail(
+				TUTTI_ERR_INVALID,
+				"Parameter '%s' makes the model larger than %zu elements.",
+				param->name, MOST_ELEMENTS);
+		param->shape[i] = shape[i];
+		param->count *= (size_t)shape[i];
+	}
+	return TUTTI_OK;
+}
+
+static tutti_status check_param(struct tutti_model *model, const struct param *param)
+{
+	if (param->unit < 0 || param->unit >= model->unit_count)
+		return train_fail(TUTTI_ERR_INVALID,
+				  "Parameter '%s' belongs to unit %d, but the model has %d units.",
+				  param->name, param->unit, model->unit_count);
+	if (param->flags & ~ALL_FLAGS)
+		return train_fail(TUTTI_ERR_INVALID, "Parameter '%s' has unknown flags 0x%x.",
+				  param->name, param->flags & ~ALL_FLAGS);
+	if (param->is_extern && !param->data)
+		return train_fail(TUTTI_ERR_INVALID, "The values of parameter '%s' are at NULL.",
+				  param->name);
+	uintptr_t odd = param->is_extern ? ((uintptr_t)param->data | (uintptr_t)param->grad) %
+						   dtype_bytes(param->dtype)
+					 : 0;
+	if (odd)
+		return train_fail(
+			TUTTI_ERR_INVALID,
+			"The values or gradients of parameter '%s' are not aligned to %zu bytes.",
+			param->name, dtype_bytes(param->dtype));
+	if (param->is_extern && param_is_trained(param) && !param->grad)
+		return train_fail(TUTTI_ERR_INVALID,
+				  "The gradient of parameter '%s' is at NULL, but the parameter is "
+				  "not frozen.",
+				  param->name);
+	return TUTTI_OK;
+}
+
+static tutti_status add_use(struct tutti_model *model, int param, int unit)
+{
+	TRY(grow((void **)&model->uses, model->use_count, sizeof *model->uses));
+	model->uses[model->use_count++] = (struct unit_use){param, unit};
+	return TUTTI_OK;
+}
+
+/* param has unit, flags, is_extern, data and grad. Fills in the rest. */
+static tutti_status add_param(struct tutti_model *model, struct param *param, const char *name,
+			      int ndim, const int64_t *shape)
+{
+	if (!model)
+		return train_fail(TUTTI_ERR_INVALID, "A parameter needs a model, not NULL.");
+	TRY(model_check_tensor_name(model, "parameter", name));
+	strcpy(param->name, name);
+	TRY(check_shape(model, param, ndim, shape));
+	TRY(check_param(model, param));
+	TRY(grow((void **)&model->params, model->param_count, sizeof *model->params));
+	TRY(add_use(model, model->param_count, param->unit));
+	model->params[model->param_count++] = *param;
+	model->elements += param->count;
+	return TUTTI_OK;
+}
+
+int tutti_model_param(tutti_model *model, int unit, const char *name, int ndim,
+		      const int64_t *shape, unsigned flags)
+{
+	struct param param = {.unit = unit, .flags = flags};
+	tutti_status status = add_param(model, &param, name, ndim, shape);
+	return status == TUTTI_OK ? model->param_count - 1 : -1;
+}
+
+int tutti_model_param_extern(tutti_model *model, int unit, const char *name, int ndim,
+			     const int64_t *shape, tutti_dtype dtype, void *data, void *grad,
+			     unsigned flags)
+{
+	if (dtype != TUTTI_F32 && dtype != TUTTI_BF16 && dtype != TUTTI_F16) {
+		train_fail(TUTTI_ERR_INVALID,
+			   "Parameter '%s' has type %d; only TUTTI_F32, TUTTI_BF16 and TUTTI_F16 "
+			   "can be trained.",
+			   name ? name : "", (int)dtype);
+		return -1;
+	}
+	struct param param = {.unit = unit,
+			      .flags = flags,
+			      .is_extern = true,
+			      .dtype = dtype,
+			      .data = data,
+			      .grad = grad};
+	if (flags & TUTTI_PARAM_FROZEN)
+		param.grad = NULL;
+	tutti_status status = add_param(model, &param, name, ndim, shape);
+	return status == TUTTI_OK ? model->param_count - 1 : -1;
+}
+
+static tutti_status check_indices(const struct tutti_model *model, const char *function, int param)
+{
+	if (!model)
+		return train_fail(TUTTI_ERR_INVALID, "%s needs a model, not NULL.", function);
+	if (param < 0 || param >= model->param_count)
+		return train_fail(TUTTI_ERR_INVALID, "%s: there is no parameter %d among %d.",
+				  function, param, model->param_count);
+	return TUTTI_OK;
+}
+
+tutti_status tutti_model_unit_uses(tutti_model *model, int unit, int param)
+{
+	TRY(check_indices(model, "tutti_model_unit_uses", param));
+	if (unit < 0 || unit >= model->unit_count)
+		return train_fail(TUTTI_ERR_INVALID,
+				  "tutti_model_unit_uses: there is no unit %d among %d.", unit,
+				  model->unit_count);
+	for (int i = 0; i < model->use_count; i++)
+		if (model->uses[i].unit == unit && model->uses[i].param == param)
+			return TUTTI_OK;
+	return add_use(model, param, unit);
+}
+
+tutti_status tutti_model_param_group(tutti_model *model, int param, int group)
+{
+	TRY(check_indices(model, "tutti_model_param_group", param));
+	if (group < 0)
+		return train_fail(TUTTI_ERR_INVALID, "Group %d of parameter '%s' is negative.",
+				  group, model->params[param].name);
+	model->params[param].group = group;
+	return TUTTI_OK;
+}
+
+static tutti_status add_buffer(struct tutti_model *model, const char *name,
+			       const struct buffer *buffer)
+{
+	if (!model || !buffer->data)
+		return train_fail(TUTTI_ERR_INVALID,
+				  "tutti_model_buffer needs a model and data, not NULL.");
+	TRY(model_check_tensor_name(model, "buffer", name));
+	if (buffer->dtype < TUTTI_F32 || buffer->dtype > TUTTI_U64)
+		return train_fail(TUTTI_ERR_INVALID, "Buffer '%s' has an unknown type %d.", name,
+				  (int)buffer->dtype);
+	TRY(grow((void **)&model->buffers, model->buffer_count, sizeof *model->buffers));
+	struct buffer *added = &model->buffers[model->buffer_count++];
+	*added = *buffer;
+	strcpy(added->name, name);
+	return TUTTI_OK;
+}
+
+int tutti_model_buffer(tutti_model *model, const char *name, tutti_dtype dtype, size_t count,
+		       void *data)
+{
+	struct buffer buffer = {.dtype = dtype, .count = count, .data = data};
+	return add_buffer(model, name, &buffer) == TUTTI_OK ? model->buffer_count - 1 : -1;
+}
+
+static tutti_status add_state(struct tutti_model *model, const char *name,
+			      const struct state *state)
+{
+	if (!model || (!state->data && state->bytes))
+		return train_fail(TUTTI_ERR_INVALID,
+				  "tutti_model_state needs a model and data, not NULL.");
+	TRY(model_check_name("state", name));
+	for (int i = 0; i < model->state_count; i++)
+		if (strcmp(model->states[i].name, name) == 0)
+			return train_fail(TUTTI_ERR_INVALID, "There are two states '%s'.", name);
+	TRY(grow((void **)&model->states, model->state_count, sizeof *model->states));
+	struct state *added = &model->states[model->state_count++];
+	*added = *state;
+	strcpy(added->name, name);
+	return TUTTI_OK;
+}
+
+int tutti_model_state(tutti_model *model, const char *name, void *data, size_t bytes, int per_rank)
+{
+	struct state state = {.data = data, .bytes = bytes, .per_rank = per_rank != 0};
+	return add_state(model, name, &state) == TUTTI_OK ? model->state_count - 1 : -1;
+}

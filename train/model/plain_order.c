@@ -1,0 +1,253 @@
+/* The whole units and whole gradients that a micro-batch in plain order has at once. This file goes
+ * through the steps of param_gather.c, hooks.c and grad_reduce.c without values. */
+#include "train/base/train_error.h"
+#include "train/model/slot_sizes.h"
+#include "train/model/span_layout.h"
+
+#include <stdlib.h>
+
+int units_ahead(const tutti_train_config *config, const struct tutti_model *model)
+{
+	int ahead = config->prefetch_units ? config->prefetch_units : 1;
+
+	return ahead < model->unit_count ? ahead : model->unit_count;
+}
+
+static tutti_status no_memory(void)
+{
+	return train_no_memory("a trainer's tables");
+}
+
+/* ---- units ---- */
+
+struct gathered {
+	bool is_there, is_wanted, lingers;
+};
+
+/* The events of a micro-batch: the forwards of all units, then their backwards. */
+struct units {
+	const struct model_layout *layout;
+	int units, ahead;
+	size_t width;
+	struct gathered *buckets;
+	struct tally *tally;
+};
+
+static const int *spans_of(const struct units *s, int event)
+{
+	return s->layout->unit_spans[event < s->units ? event : 2 * s->units - 1 - event];
+}
+
+static bool is_among(const int *spans, int span)
+{
+	while (*spans >= 0 && *spans != span)
+		spans++;
+	return *spans == span;
+}
+
+static void gather(struct units *s, int b)
+{
+	if (!s->buckets[b].is_there)
+		tally_take(s->tally, s->layout->spans[b].count * s->width);
+	s->buckets[b].is_there = true;
+}
+
+static void let_go(struct units *s, int b)
+{
+	if (s->buckets[b].is_there)
+		tally_give(s->tally, s->layout->spans[b].count * s->width);
+	s->buckets[b] = (struct gathered){0};
+}
+
+static void open_unit(struct units *s, int event)
+{
+	for (int b = 0; b < s->layout->span_count; b++) {
+		struct gathered *bucket = &s->buckets[b];
+		if (bucket->lingers && !bucket->is_wanted && !is_among(spans_of(s, event), b))
+			let_go(s, b);
+		bucket->lingers = false;
+	}
+	for (int i = event; i <= event + s->ahead && i < 2 * s->units; i++)
+		for (const int *b = spans_of(s, i); *b >= 0; b++) {
+			if (!s->layout->spans[*b].is_sharded)
+				continue;
+			gather(s, *b);
+			s->buckets[*b].is_wanted = true;
+		}
+	for (const int *b = spans_of(s, event); *b >= 0; b++)
+		s->buckets[*b].is_wanted = false;
+}
+
+static void close_unit(struct units *s, int event)
+{
+	for (const int *b = spans_of(s, event); *b >= 0; b++) {
+		s->buckets[*b].lingers = true;
+		if (event >= s->units)
+			let_go(s, *b);
+	}
+}
+
+static tutti_status tally_units(struct tally *tally, const struct model_layout *layout,
+				const struct tutti_model *model, const tutti_train_config *config)
+{
+	struct units s = {.layout = layout,
+			  .units = model->unit_count,
+			  .ahead = units_ahead(config, model),
+			  .width = dtype_bytes(config->param_dtype),
+			  .buckets = calloc((size_t)layout->span_count + 1, sizeof *s.buckets),
+			  .tally = tally};
+
+	if (!s.buckets)
+		return no_memory();
+	for (int event = 0; event < 2 * s.units; event++) {
+		open_unit(&s, event);
+		if (!config->keep_after_forward || event >= s.units)
+			close_unit(&s, event);
+	}
+	free(s.buckets);
+	return TUTTI_OK;
+}
+
+/* Values in the caller's memory are sent through a slot, one bucket at a time. */
+static bool is_passed_on(const struct param_span *span)
+{
+	return span->is_split && span->has_extern && !span->is_in_place;
+}
+
+tutti_status slots_for_units(struct slot_sizes *slots, const struct model_layout *layout,
+			     const struct tutti_model *model, const tutti_train_config *config)
+{
+	size_t width = dtype_bytes(config->param_dtype);
+	struct tally tally;
+
+	TRY(tally_make(&tally, layout->span_count));
+	for (int s = 0; s < layout->span_count; s++)
+		if (layout->spans[s].is_sharded || is_passed_on(&layout->spans[s]))
+			tally_expect(&tally, layout->spans[s].count * width);
+	tally_begin(&tally);
+	for (int s = 0; s < layout->span_count; s++)
+		if (is_passed_on(&layout->spans[s])) {
+			tally_take(&tally, layout->spans[s].count * width);
+			tally_give(&tally, layout->spans[s].count * width);
+		}
+	tutti_status status =
+		layout->by_unit ? tally_units(&tally, layout, model, config) : TUTTI_OK;
+	if (status == TUTTI_OK)
+		status = tally_choose(&tally, slots);
+	tally_free(&tally);
+	return status;
+}
+
+/* ---- gradients ---- */
+
+enum { NO_BUCKET = -1 };
+
+/* A bucket has a gradient from its first backward until the gradient is reduced. One gradient is in
+ * flight while the next is computed. */
+struct grads {
+	const struct model_layout *layout;
+	const struct tutti_model *model;
+	size_t grad_width, wire_width; /* wire_width is 0 if gradients are sent as they are */
+	int *pending, *to_come;        /* of each parameter: units; of each bucket: parameters */
+	bool *is_there;
+	int under_way, next_bucket;
+	struct tally *tally;
+};
+
+static void land(struct grads *s)
+{
+	if (s->under_way == NO_BUCKET)
+		return;
+	size_t count = s->layout->spans[s->under_way].count;
+	tally_give(s->tally, count * s->grad_width);
+	if (s->wire_width)
+		tally_give(s->tally, count * s->wire_width);
+	s->under_way = NO_BUCKET;
+}
+
+static void start(struct grads *s, int b)
+{
+	if (s->layout->spans[b].keeps_grad)
+		return;
+	if (s->wire_width)
+		tally_take(s->tally, s->layout->spans[b].count * s->wire_width);
+	land(s);
+	s->under_way = b;
+}
+
+static void grad_is_final(struct grads *s, int param)
+{
+	int b = s->layout->places[param].span, *next = &s->next_bucket;
+
+	s->to_come[b]--;
+	if (s->layout->by_unit && s->to_come[b] == 0)
+		start(s, b);
+	while (!s->layout->by_unit && *next < s->layout->trained_count && s->to_come[*next] == 0)
+		start(s, (*next)++);
+}
+
+static void unit_backward(struct grads *s, int unit)
+{
+	for (const int *b = s->layout->unit_spans[unit]; *b >= 0; b++) {
+		const struct param_span *span = &s->layout->spans[*b];
+		if (!span->is_trained || span->keeps_grad || s->is_there[*b])
+			continue;
+		tally_take(s->tally, span->count * s->grad_width);
+		s->is_there[*b] = true;
+	}
+	for (int i = s->model->use_count - 1; i >= 0; i--) {
+		int param = s->model->uses[i].param;
+		if (s->model->uses[i].unit == unit && --s->pending[param] == 0 &&
+		    param_is_trained(&s->model->params[param]))
+			grad_is_final(s, param);
+	}
+}
+
+static tutti_status tally_grads(struct grads *s)
+{
+	int params = s->model->param_count, buckets = s->layout->trained_count;
+
+	s->pending = calloc((size_t)(params + buckets) + 1, sizeof *s->pending);
+	s->is_there = calloc((size_t)buckets + 1, sizeof *s->is_there);
+	bool has_memory = s->pending && s->is_there;
+	if (has_memory) {
+		s->to_come = s->pending + params;
+		for (int i = 0; i < s->model->use_count; i++)
+			s->pending[s->model->uses[i].param]++;
+		for (int b = 0; b < buckets; b++)
+			s->to_come[b] = s->layout->spans[b].param_count;
+		for (int u = s->model->unit_count - 1; u >= 0; u--)
+			unit_backward(s, u);
+	}
+	free(s->pending);
+	free(s->is_there);
+	return has_memory ? TUTTI_OK : no_memory();
+}
+
+tutti_status slots_for_grads(struct slot_sizes *slots, const struct model_layout *layout,
+			     const struct tutti_model *model, const tutti_train_config *config)
+{
+	struct tally tally;
+	struct grads s = {.layout = layout,
+			  .model = model,
+			  .grad_width = dtype_bytes(config->grad_dtype),
+			  .under_way = NO_BUCKET,
+			  .tally = &tally};
+
+	if (config->grad_dtype != config->reduce_dtype)
+		s.wire_width = dtype_bytes(config->reduce_dtype);
+	TRY(tally_make(&tally, 2 * layout->trained_count));
+	for (int b = 0; b < layout->trained_count; b++) {
+		if (layout->spans[b].keeps_grad)
+			continue;
+		tally_expect(&tally, layout->spans[b].count * s.grad_width);
+		if (s.wire_width)
+			tally_expect(&tally, layout->spans[b].count * s.wire_width);
+	}
+	tally_begin(&tally);
+	tutti_status status = tally_grads(&s);
+	if (status == TUTTI_OK)
+		status = tally_choose(&tally, slots);
+	tally_free(&tally);
+	return status;
+}

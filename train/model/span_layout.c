@@ -1,0 +1,273 @@
+/* The layout of a model.
+ *
+ * DDP, ZeRO-1 and ZeRO-2 have buckets, in reverse order of registration: about the order in which
+ * backward finishes gradients. A bucket ends with a unit. The first bucket has 1 MiB, so that
+ * communication begins early, the others 25 MiB. FSDP has a span for every unit. Parameters of
+ * different kinds (frozen, not sharded) never share a span. */
+#include "train/model/span_layout.h"
+
+#include "train/base/train_error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define FIRST_BUCKET_BYTES ((size_t)1 << 20)
+#define BUCKET_BYTES       ((size_t)25 << 20)
+enum kind { TRAINED, TRAINED_WHOLE, FROZEN, FROZEN_WHOLE, KINDS };
+
+size_t dtype_bytes(tutti_dtype dtype)
+{
+	switch (dtype) {
+	case TUTTI_F64:
+	case TUTTI_I64:
+	case TUTTI_U64:
+		return 8;
+	case TUTTI_F32:
+	case TUTTI_I32:
+	case TUTTI_U32:
+		return 4;
+	case TUTTI_F16:
+	case TUTTI_BF16:
+	case TUTTI_I16:
+	case TUTTI_U16:
+		return 2;
+	default:
+		return 1;
+	}
+}
+
+int layout_shard_size(const tutti_train_config *config, int world_size, int node)
+{
+	switch (config->strategy) {
+	case TUTTI_ZERO1:
+	case TUTTI_ZERO2:
+	case TUTTI_FSDP:
+		return world_size;
+	case TUTTI_HSDP:
+		return config->shard_size ? config->shard_size : node;
+	default:
+		return 1;
+	}
+}
+
+static bool shards_params(const tutti_train_config *config)
+{
+	return config->strategy == TUTTI_FSDP || config->strategy == TUTTI_HSDP;
+}
+
+/* If nothing is sharded, NO_SHARD makes no difference. */
+static enum kind kind_of(const struct model_layout *layout, const struct param *param)
+{
+	bool is_whole = layout->shard_size > 1 && param->flags & TUTTI_PARAM_NO_SHARD;
+
+	if (param_is_trained(param))
+		return is_whole ? TRAINED_WHOLE : TRAINED;
+	return is_whole ? FROZEN_WHOLE : FROZEN;
+}
+
+static size_t span_limit(const tutti_train_config *config, int spans_before)
+{
+	if (shards_params(config))
+		return 0; /* every unit ends a span */
+	if (config->bucket_bytes)
+		return config->bucket_bytes;
+	return spans_before == 0 ? FIRST_BUCKET_BYTES : BUCKET_BYTES;
+}
+
+static void span_close(struct model_layout *layout, const struct tutti_model *model,
+		       const tutti_train_config *config, struct param_span *open, enum kind kind)
+{
+	if (open->param_count == 0)
+		return;
+	open->is_trained = kind == TRAINED || kind == TRAINED_WHOLE;
+	open->is_split = layout->shard_size > 1 &&
+			 (kind == TRAINED || (kind == FROZEN && shards_params(config)));
+	open->is_sharded = open->is_split && shards_params(config);
+	open->keeps_grad = !open->is_split || config->strategy == TUTTI_ZERO1;
+	for (int i = 0; i < open->param_count; i++) {
+		layout->places[open->params[i]].span = layout->span_count;
+		open->has_extern = open->has_extern || model->params[open->params[i]].is_extern;
+	}
+	layout->spans[layout->span_count++] = *open;
+	*open = (struct param_span){.params = open->params + open->param_count};
+}
+
+static bool is_large_extern(const struct param *param, const tutti_train_config *config)
+{
+	return param->is_extern &&
+	       param->count * dtype_bytes(config->param_dtype) >= IN_PLACE_BYTES;
+}
+
+/* Makes all spans of one kind. Their lists of parameters are taken from *list. */
+static void cut_kind(struct model_layout *layout, const struct tutti_model *model,
+		     const tutti_train_config *config, enum kind kind, int **list)
+{
+	struct param_span open = {.params = *list};
+	size_t bytes = 0, width = dtype_bytes(config->grad_dtype);
+
+	for (int p = model->param_count - 1; p >= 0; p--) {
+		const struct param *param = &model->params[p];
+		bool unit_ends = p == 0 || model->params[p - 1].unit != param->unit;
+		if (kind_of(layout, param) == kind && !is_large_extern(param, config)) {
+			open.params[open.param_count++] = p;
+			bytes += param->count * width;
+		}
+		if (unit_ends && bytes >= span_limit(config, layout->span_count)) {
+			span_close(layout, model, config, &open, kind);
+			bytes = 0;
+		}
+		if (kind_of(layout, param) != kind || !is_large_extern(param, config))
+			continue;
+		/* The extern tensor comes before the bucket that is still open. */
+		memmove(open.params + 1, open.params,
+			(size_t)open.param_count * sizeof *open.params);
+		struct param_span own = {
+			.params = open.params, .param_count = 1, .is_in_place = true};
+		own.params[0] = p;
+		open.params++;
+		span_close(layout, model, config, &own, kind);
+	}
+	span_close(layout, model, config, &open, kind);
+	*list = open.params;
+}
+
+static void place(struct model_layout *layout, const struct tutti_model *model,
+		  struct param_span *span)
+{
+	for (int i = 0; i < span->param_count; i++) {
+		int p = span->params[i];
+		layout->places[p].offset = span->count;
+		span->elements += model->params[p].count;
+		span->count += span->is_in_place ? model->params[p].count
+						 : param_room(model->params[p].count);
+	}
+}
+
+static tutti_status cut_all(struct model_layout *layout, const struct tutti_model *model,
+			    const tutti_train_config *config)
+{
+	int ranks = layout->shard_size,
+	    *owners = malloc(((size_t)model->param_count + 1) * sizeof *owners);
+	size_t *loads = calloc((size_t)ranks, sizeof *loads);
+
+	layout->cut_memory =
+		malloc((size_t)(layout->span_count + 1) * (size_t)(2 * ranks + 1) * sizeof(size_t));
+	bool has_memory = owners && loads && layout->cut_memory;
+	for (int s = 0; s < layout->span_count && has_memory; s++) {
+		struct param_span *span = &layout->spans[s];
+		span->cuts = layout->cut_memory + (size_t)s * (size_t)(2 * ranks + 1);
+		span->shares = span->cuts + ranks + 1;
+		if (config->whole_tensors && span->is_split)
+			cut_whole(span, model, loads, ranks, owners);
+		place(layout, model, span);
+		if (!config->whole_tensors || !span->is_split)
+			cut_flat(span, layout, model, (size_t)ranks);
+		for (int r = 0; r < ranks; r++)
+			span->shares[r] = span->cuts[r + 1] - span->cuts[r];
+	}
+	free(owners);
+	free(loads);
+	return has_memory ? TUTTI_OK : train_no_memory("the model's layout");
+}
+
+static void list_add(int *list, int *count, int span)
+{
+	for (int i = 0; i < *count; i++)
+		if (list[i] == span)
+			return;
+	list[(*count)++] = span;
+}
+
+/* Lists the spans that each unit uses. */
+static tutti_status list_units(struct model_layout *layout, const struct tutti_model *model)
+{
+	int *list =
+		malloc(((size_t)model->use_count + (size_t)model->unit_count + 1) * sizeof *list);
+
+	layout->unit_spans = calloc((size_t)model->unit_count + 1, sizeof *layout->unit_spans);
+	layout->unit_memory = list;
+	if (!layout->unit_spans || !list)
+		return train_no_memory("the model's layout");
+	for (int u = 0; u < model->unit_count; u++) {
+		int count = 0;
+		layout->unit_spans[u] = list;
+		for (int i = 0; i < model->use_count; i++)
+			if (model->uses[i].unit == u)
+				list_add(list, &count, layout->places[model->uses[i].param].span);
+		list[count++] = -1;
+		list += count;
+	}
+	return TUTTI_OK;
+}
+
+static tutti_status fill(struct model_layout *layout, const struct tutti_model *model,
+			 const tutti_train_config *config)
+{
+	size_t params = (size_t)model->param_count + 1;
+
+	layout->spans = calloc(params, sizeof *layout->spans);
+	layout->places = calloc(params, sizeof *layout->places);
+	layout->param_memory = malloc(params * sizeof(int));
+	if (!layout->spans || !layout->places || !layout->param_memory)
+		return train_no_memory("the model's layout");
+	int *list = layout->param_memory;
+	for (enum kind kind = TRAINED; kind < KINDS; kind++) {
+		cut_kind(layout, model, config, kind, &list);
+		if (kind == TRAINED_WHOLE)
+			layout->trained_count = layout->span_count;
+	}
+	TRY(cut_all(layout, model, config));
+	return list_units(layout, model);
+}
+
+tutti_status layout_make(struct model_layout *layout, const struct tutti_model *model,
+			 const tutti_train_config *config, int shard_size)
+{
+	*layout = (struct model_layout){.shard_size = shard_size, .by_unit = shards_params(config)};
+	tutti_status status = fill(layout, model, config);
+	if (status != TUTTI_OK)
+		layout_finish(layout);
+	return status;
+}
+
+void layout_finish(struct model_layout *layout)
+{
+	free(layout->spans);
+	free(layout->places);
+	free(layout->unit_spans);
+	free(layout->cut_memory);
+	free(layout->param_memory);
+	free(layout->unit_memory);
+	memset(layout, 0, sizeof *layout);
+}
+
+struct element_range span_part(const struct param_span *span, int rank)
+{
+	if (!span->is_split)
+		return (struct element_range){0, span->count};
+	return (struct element_range){span->cuts[rank], span->cuts[rank + 1]};
+}
+
+struct element_range param_part(const struct model_layout *layout, const struct tutti_model *model,
+				int param, struct element_range part)
+{
+	size_t offset = layout->places[param].offset, count = model->params[param].count;
+	size_t first = part.first > offset ? part.first - offset : 0;
+	size_t last = part.last > offset ? part.last - offset : 0;
+
+	first = first < count ? first : count;
+	last = last < count ? last : count;
+	return (struct element_range){first, last > first ? last : first};
+}
+
+size_t part_elements(const struct model_layout *layout, const struct tutti_model *model,
+		     const struct param_span *span, struct element_range part)
+{
+	size_t elements = 0;
+
+	for (int i = 0; i < span->param_count; i++) {
+		struct element_range own = param_part(layout, model, span->params[i], part);
+		elements += own.last - own.first;
+	}
+	return elements;
+}

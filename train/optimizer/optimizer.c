@@ -1,0 +1,179 @@
+/* The update of this rank's pieces. The arithmetic is in the kernels. */
+#include "train/optimizer/optimizer.h"
+
+#include "train/base/train_error.h"
+#include "train/precision/kernels.h"
+#include "train/state/pieces.h"
+#include "train/state/trainer_memory.h"
+#include "train/state/trainer_state.h"
+#include "train/strategies/strategies.h"
+
+#include <math.h>
+#include <string.h>
+
+static const char *const kind_names[] = {"TUTTI_ADAMW", "TUTTI_SGD"};
+
+static bool is_fraction(float x)
+{
+	return x >= 0 && x < 1;
+}
+
+static tutti_status check_group(const tutti_optimizer *group, int g)
+{
+	if (group->kind != TUTTI_ADAMW && group->kind != TUTTI_SGD)
+		return train_fail(TUTTI_ERR_INVALID,
+				  "tutti_step: group %d has no optimizer kind %d.", g,
+				  (int)group->kind);
+	if (!isfinite(group->lr) || group->lr < 0 || !isfinite(group->weight_decay))
+		return train_fail(TUTTI_ERR_INVALID,
+				  "tutti_step: group %d has learning rate %g and weight decay %g; "
+				  "both must be finite, and the rate at least 0.",
+				  g, (double)group->lr, (double)group->weight_decay);
+	if (group->kind == TUTTI_SGD && !is_fraction(group->momentum))
+		return train_fail(TUTTI_ERR_INVALID,
+				  "tutti_step: group %d has momentum %g, which is outside [0, 1).",
+				  g, (double)group->momentum);
+	if (group->kind == TUTTI_ADAMW &&
+	    !(is_fraction(group->beta1) && is_fraction(group->beta2) && group->eps > 0))
+		return train_fail(
+			TUTTI_ERR_INVALID,
+			"tutti_step: group %d has beta1 %g, beta2 %g, eps %g; AdamW needs "
+			"betas in [0, 1) and a positive eps.",
+			g, (double)group->beta1, (double)group->beta2, (double)group->eps);
+	return TUTTI_OK;
+}
+
+tutti_status optimizer_check(const tutti_trainer *trainer, const tutti_optimizer *groups,
+			     int num_groups)
+{
+	if (!groups || num_groups < 1)
+		return train_fail(TUTTI_ERR_INVALID, "tutti_step needs at least one group.");
+	for (int g = 0; g < num_groups; g++)
+		TRY(check_group(&groups[g], g));
+	for (int p = 0; p < trainer->model.param_count; p++) {
+		const struct param *param = &trainer->model.params[p];
+		const struct tensor *tensor = &trainer->tensors[p];
+		if (!param_is_trained(param))
+			continue;
+		if (param->group >= num_groups)
+			return train_fail(
+				TUTTI_ERR_INVALID,
+				"tutti_step: parameter '%s' is of group %d, but %d groups "
+				"were given.",
+				param->name, param->group, num_groups);
+		int kind = (int)groups[param->group].kind;
+		if (tensor->optimizer >= 0 && tensor->optimizer != kind)
+			return train_fail(TUTTI_ERR_INVALID,
+					  "tutti_step: parameter '%s' was trained with %s, whose "
+					  "state %s cannot use.",
+					  param->name, kind_names[tensor->optimizer],
+					  kind_names[kind]);
+	}
+	return TUTTI_OK;
+}
+
+static bool needs(const tutti_optimizer *group, int which)
+{
+	return group->kind == TUTTI_ADAMW || (which == STATE_M && group->momentum != 0);
+}
+
+tutti_status optimizer_prepare(tutti_trainer *trainer, const tutti_optimizer *groups)
+{
+	for (int i = 0; i < trainer->piece_count; i++) {
+		struct piece *piece = &trainer->pieces[i];
+		const tutti_optimizer *group = &groups[trainer->model.params[piece->param].group];
+		for (int which = STATE_M; piece->sum && which <= STATE_V; which++)
+			if (needs(group, which))
+				TRY(state_make(trainer, piece, which));
+	}
+	for (int p = 0; p < trainer->model.param_count; p++)
+		if (param_is_trained(&trainer->model.params[p]))
+			trainer->tensors[p].optimizer =
+				(int)groups[trainer->model.params[p].group].kind;
+	return TUTTI_OK;
+}
+
+/* Elements of one pass: values that were just updated are still in the cache when they are rounded.
+ */
+enum { STRIDE = 1 << 14 };
+
+static void round_values(const tutti_trainer *trainer, const struct piece *piece, size_t first,
+			 size_t count)
+{
+	tutti_dtype dtype = trainer->config.param_dtype;
+	const struct kernel_rounding keys = {.seed = trainer->config.seed,
+					     .step = trainer->updates,
+					     .param = piece->param,
+					     .first = piece->first + first};
+
+	if (trainer->config.stochastic_rounding)
+		kernel_narrow_at_random(element_at(piece->low, dtype, first), piece->value + first,
+					count, &keys);
+	else
+		kernel_narrow(element_at(piece->low, dtype, first), dtype, piece->value + first,
+			      count);
+}
+
+static void update_piece(const tutti_trainer *trainer, const struct piece *piece,
+			 const tutti_optimizer *group, float scale)
+{
+	for (size_t first = 0; first < piece->count; first += STRIDE) {
+		size_t count = piece->count - first < STRIDE ? piece->count - first : STRIDE;
+		struct kernel_update update = {
+			.value = piece->value + first,
+			.m = piece->m ? piece->m + first : NULL,
+			.v = piece->v ? piece->v + first : NULL,
+			.grad = element_at(piece->sum, piece->sum_dtype, first),
+			.grad_dtype = piece->sum_dtype,
+			.count = count,
+			.scale = scale};
+		if (group->kind == TUTTI_ADAMW)
+			kernel_adamw(&update, group, (double)trainer->updates);
+		else
+			kernel_sgd(&update, group);
+		if (piece->low)
+			round_values(trainer, piece, first, count);
+		state_let_go(trainer, piece, first, count);
+	}
+}
+
+tutti_status optimizer_update(tutti_trainer *trainer, const tutti_optimizer *groups, float scale)
+{
+	for (int b = 0; b < trainer->layout.trained_count; b++) {
+		const struct bucket *bucket = &trainer->buckets[b];
+		for (int i = 0; i < bucket->piece_count; i++) {
+			const struct piece *piece = &trainer->pieces[bucket->first_piece + i];
+			const struct param *param = &trainer->model.params[piece->param];
+			tutti_optimizer group = groups[param->group];
+			if (param->flags & TUTTI_PARAM_NO_DECAY)
+				group.weight_decay = 0;
+			update_piece(trainer, piece, &group, scale);
+		}
+		TRY(publish_bucket(trainer, b));
+	}
+	return TUTTI_OK;
+}
+
+/* The author's gradient is the sum itself, or a copy. Without loss in f32 it is computed from the
+ * sum. */
+static void scale_piece(tutti_trainer *trainer, const struct piece *piece, float scale)
+{
+	tutti_dtype dtype = trainer->config.grad_dtype;
+	char *grads = param_grad(trainer, piece->param);
+	void *grad = grads ? element_at(grads, dtype, piece->first) : NULL;
+
+	if (grad && dtype == TUTTI_F32) {
+		kernel_scale_to(grad, piece->sum, piece->sum_dtype, piece->count, scale);
+		return;
+	}
+	kernel_scale(piece->sum, piece->sum_dtype, piece->count, scale);
+	if (grad && grad != piece->sum)
+		kernel_convert(grad, dtype, piece->sum, piece->sum_dtype, piece->count);
+}
+
+void optimizer_scale(tutti_trainer *trainer, float scale)
+{
+	for (int i = 0; i < trainer->piece_count; i++)
+		if (trainer->pieces[i].sum)
+			scale_piece(trainer, &trainer->pieces[i], scale);
+}

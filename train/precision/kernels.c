@@ -1,0 +1,313 @@
+/* Processes arrays in blocks that fit in L1, in which 16-bit numbers are f32, by the loops of the
+ * best instruction set that this machine has. kernel_template.h has the loops. */
+#include "train/precision/kernels.h"
+
+#include "train/base/random.h"
+#include "train/precision/kernel_table.h"
+
+#include <assert.h>
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
+#include <fenv.h>
+#include <math.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#define BLOCK 1024 /* elements; a multiple of 8 */
+
+/* ---- which loops ---- */
+
+#ifdef __x86_64__
+static bool has_avx2(void)
+{
+	unsigned a, b, c = 0, d;
+	return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
+static bool has_avx512(void)
+{
+	return has_avx2() && __builtin_cpu_supports("avx512f") &&
+	       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+	       __builtin_cpu_supports("avx512dq");
+}
+#endif
+
+int kernel_tables(const struct kernel_table *list[KERNEL_TABLES_MOST])
+{
+	int n = 0;
+
+	list[n++] = &kernel_table_base;
+#ifdef __x86_64__
+	if (has_avx2())
+		list[n++] = &kernel_table_avx2;
+	if (has_avx512())
+		list[n++] = &kernel_table_avx512;
+#endif
+	return n;
+}
+
+/* NULL until the first call. Threads that choose at the same time choose the same table. */
+static _Atomic(const struct kernel_table *) chosen;
+
+static const struct kernel_table *loops(void)
+{
+	const struct kernel_table *table = atomic_load_explicit(&chosen, memory_order_acquire);
+
+	if (!table) {
+		const struct kernel_table *list[KERNEL_TABLES_MOST];
+		table = list[kernel_tables(list) - 1];
+		atomic_store_explicit(&chosen, table, memory_order_release);
+	}
+	return table;
+}
+
+void kernel_use(const struct kernel_table *table)
+{
+	atomic_store_explicit(&chosen, table, memory_order_release);
+}
+
+/* A program may flush subnormal numbers or trap. A kernel would then give other bits than on other
+ * ranks, or a signal, so it runs in the default floating point environment. */
+static const struct kernel_table *begin(fenv_t *before)
+{
+	fegetenv(before);
+	fesetenv(FE_DFL_ENV);
+	return loops();
+}
+
+static void end(const fenv_t *before)
+{
+	fesetenv(before);
+}
+
+/* ---- blocks ---- */
+
+static size_t block_of(size_t first, size_t count)
+{
+	return count - first < BLOCK ? count - first : BLOCK;
+}
+
+/* Elements [first, first + n) of x as f32: in place, or widened in block. */
+static const float *read_block(const struct kernel_table *k, float block[BLOCK], const void *x,
+			       tutti_dtype dtype, size_t first, size_t n)
+{
+	if (dtype == TUTTI_F32)
+		return (const float *)x + first;
+	assert(dtype == TUTTI_BF16 || dtype == TUTTI_F16);
+	(dtype == TUTTI_BF16 ? k->widen_bf16 : k->widen_f16)(block, (const uint16_t *)x + first, n);
+	return block;
+}
+
+/* For types of 16 bits. */
+static void write_block(const struct kernel_table *k, void *out, tutti_dtype dtype, size_t first,
+			const float *x, size_t n)
+{
+	assert(dtype == TUTTI_BF16 || dtype == TUTTI_F16);
+	(dtype == TUTTI_BF16 ? k->narrow_bf16 : k->narrow_f16)((uint16_t *)out + first, x, n);
+}
+
+/* ---- the update ---- */
+
+void kernel_adamw(const struct kernel_update *u, const tutti_optimizer *o, double number)
+{
+	struct kernel_adamw a = {.scale = u->scale,
+				 .beta1 = o->beta1,
+				 .beta2 = o->beta2,
+				 .eps = o->eps,
+				 .keep = 1 - o->lr * o->weight_decay,
+				 .rate = (float)(o->lr / (1 - pow(o->beta1, number))),
+				 .bias2 = (float)(1 / sqrt(1 - pow(o->beta2, number)))};
+	float block[BLOCK];
+	fenv_t before;
+	const struct kernel_table *k = begin(&before);
+
+	for (size_t first = 0; first < u->count; first += a.count) {
+		a.count = block_of(first, u->count);
+		a.value = u->value + first;
+		a.m = u->m + first;
+		a.v = u->v + first;
+		a.grad = read_block(k, block, u->grad, u->grad_dtype, first, a.count);
+		k->adamw(&a);
+	}
+	end(&before);
+}
+
+void kernel_sgd(const struct kernel_update *u, const tutti_optimizer *o)
+{
+	struct kernel_sgd s = {
+		.scale = u->scale, .lr = o->lr, .decay = o->weight_decay, .momentum = o->momentum};
+	float block[BLOCK];
+	fenv_t before;
+	const struct kernel_table *k = begin(&before);
+
+	for (size_t first = 0; first < u->count; first += s.count) {
+		s.count = block_of(first, u->count);
+		s.value = u->value + first;
+		s.m = u->m ? u->m + first : NULL;
+		s.grad = read_block(k, block, u->grad, u->grad_dtype, first, s.count);
+		k->sgd(&s);
+	}
+	end(&before);
+}
+
+/* ---- conversions ---- */
+
+void kernel_widen(float *out, const void *x, tutti_dtype dtype, size_t count)
+{
+	fenv_t before;
+	const struct kernel_table *k = begin(&before);
+
+	if (dtype != TUTTI_F32)
+		read_block(k, out, x, dtype, 0, count);
+	else if (count)
+		memcpy(out, x, count * sizeof *out);
+	end(&before);
+}
+
+void kernel_narrow(void *out, tutti_dtype dtype, const float *x, size_t count)
+{
+	fenv_t before;
+	const struct kernel_table *k = begin(&before);
+
+	if (dtype != TUTTI_F32)
+		write_block(k, out, dtype, 0, x, count);
+	else if (count)
+		memcpy(out, x, count * sizeof *x);
+	end(&before);
+}
+
+void kernel_convert(void *out, tutti_dtype dtype, const void *x, tutti_dtype x_dtype, size_t count)
+{
+	if (dtype == TUTTI_F32)
+		kernel_widen(out, x, x_dtype, count);
+	else if (x_dtype == TUTTI_F32)
+		kernel_narrow(out, dtype, x, count);
+	else if (count)
+		memcpy(out, x, count * sizeof(uint16_t));
+}
+
+void kernel_narrow_at_random(void *out, const float *x, size_t count,
+			     const struct kernel_rounding *r)
+{
+	uint64_t key = random_mix(random_mix(random_mix(r->seed) + r->step) + (uint64_t)r->param);
+	uint16_t *to = out;
+	fenv_t before;
+	const struct kernel_table *k = begin(&before);
+
+	for (size_t i = 0, n; i < count; i += n) {
+		uint64_t index = (uint64_t)r->first + i;
+		uint64_t left = (UINT64_C(1) << 32) - (uint32_t)index;
+		n = count - i < left ? count - i : (size_t)left;
+		k->narrow_at_random(to + i, x + i, n, random_mix(key + (index >> 32)),
+				    (uint32_t)index);
+	}
+	end(&before);
+}
+
+/* ---- sums and products ---- */
+
+void kernel_add(void *sum, tutti_dtype sum_dtype, const void *x, tutti_dtype x_dtype, size_t count)
+{
+	float block[BLOCK], widened[BLOCK];
+	fenv_t before;
+	const struct kernel_table *k = begin(&before);
+
+	for (size_t first = 0, n; first < count; first += n) {
+		n = block_of(first, count);
+		const float *from = read_block(k, block, x, x_dtype, first, n);
+		if (sum_dtype == TUTTI_F32) {
+			k->add((float *)sum + first, from, n);
+			continue;
+		}
+		read_block(k, widened, sum, sum_dtype, first, n);
+		k->add(widened, from, n);
+		write_block(k, sum, sum_dtype, first, widened, n);
+	}
+	end(&before);
+}
+
+void kernel_scale_to(float *out, const void *x, tutti_dtype dtype, size_t count, float by)
+{
+	float block[BLOCK];
+	fenv_t before;
+	const struct kernel_table *k = begin(&before);
+
+	for (size_t first = 0, n; first < count; first += n) {
+		n = block_of(first, count);
+		k->scale(out + first, read_block(k, block, x, dtype, first, n), n, by);
+	}
+	end(&before);
+}
+
+void kernel_scale(void *x, tutti_dtype dtype, size_t count, float by)
+{
+	float block[BLOCK];
+
+	if (dtype == TUTTI_F32) {
+		kernel_scale_to(x, x, dtype, count, by);
+		return;
+	}
+	fenv_t before;
+	const struct kernel_table *k = begin(&before);
+
+	for (size_t first = 0, n; first < count; first += n) {
+		n = block_of(first, count);
+		k->scale(block, read_block(k, block, x, dtype, first, n), n, by);
+		write_block(k, x, dtype, first, block, n);
+	}
+	end(&before);
+}
+
+/* ---- looking ---- */
+
+double kernel_sum_of_squares(const void *x, tutti_dtype dtype, size_t count)
+{
+	double sums[8] = {0}, sum = 0;
+	float block[BLOCK];
+	fenv_t before;
+	const struct kernel_table *k = begin(&before);
+
+	for (size_t first = 0, n; first < count; first += n) {
+		n = block_of(first, count);
+		const float *from = read_block(k, block, x, dtype, first, n);
+		k->add_squares(sums, from, n - n % 8);
+		for (size_t i = n - n % 8; i < n; i++)
+			sums[0] += (double)from[i] * (double)from[i];
+	}
+	for (size_t j = 0; j < 8; j++)
+		sum += sums[j];
+	end(&before);
+	return isnan(sum) ? (double)NAN : sum;
+}
+
+/* The exponent bits. Only infinities and NaNs have all of them set. */
+static uint32_t exponent_of(tutti_dtype dtype)
+{
+	assert(dtype == TUTTI_F32 || dtype == TUTTI_BF16 || dtype == TUTTI_F16);
+	if (dtype == TUTTI_F32)
+		return UINT32_C(0x7f800000);
+	return dtype == TUTTI_BF16 ? 0x7f80 : 0x7c00;
+}
+
+static bool any_nonfinite(const void *x, tutti_dtype dtype, size_t first, size_t n)
+{
+	uint32_t exponent = exponent_of(dtype);
+
+	if (dtype == TUTTI_F32)
+		return loops()->any_has_32((const float *)x + first, n, exponent);
+	return loops()->any_has_16((const uint16_t *)x + first, n, (uint16_t)exponent);
+}
+
+size_t kernel_first_nonfinite(const void *x, tutti_dtype dtype, size_t count)
+{
+	for (size_t first = 0, n; first < count; first += n) {
+		n = block_of(first, count);
+		if (!any_nonfinite(x, dtype, first, n))
+			continue;
+		while (!any_nonfinite(x, dtype, first, 1))
+			first++;
+		return first;
+	}
+	return count;
+}

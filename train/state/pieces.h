@@ -1,0 +1,56 @@
+/* A piece: the flat range of a parameter that this rank holds once gradients are reduced. With DDP
+ * a piece is the whole parameter; with sharded state it is the part of this rank's shard in the
+ * parameter. The norm, the update, rounding, reading, writing and checkpoints work on pieces and do
+ * not depend on the strategy. */
+#ifndef TRAIN_PIECES_H
+#define TRAIN_PIECES_H
+
+#include <tutti/train.h>
+
+#include <stdint.h>
+
+/* The optimizer state of a piece, by kind. */
+enum { STATE_MASTER, STATE_M, STATE_V, STATES };
+
+struct piece {
+	int param;           /* index in the model */
+	size_t first, count; /* elements of the parameter; count > 0 */
+	float *value;        /* the f32 parameter, or its master copy; NULL: frozen, of 16 bits */
+	void *low;           /* the parameter of 16 bits that value is rounded to, or NULL */
+	float *m, *v;        /* optimizer state, or NULL */
+	size_t state_first;  /* index in the files of state */
+	void *sum;           /* the reduced gradient; NULL: frozen */
+	tutti_dtype sum_dtype;
+	size_t save_first, save_count; /* the elements that this rank saves: replicas divide the work */
+};
+
+/* Makes the pieces of buckets that have been placed. Local. */
+tutti_status pieces_make(tutti_trainer *trainer);
+void pieces_free(tutti_trainer *trainer);
+/* This rank's piece of a parameter; NULL: none. */
+struct piece *piece_of(const tutti_trainer *trainer, int param);
+
+/* The functions below call state_let_go for the elements they have used. */
+
+/* Copies elements [first, first + count) of the piece, as f32. */
+void piece_read(const tutti_trainer *trainer, const struct piece *piece, size_t first, size_t count,
+		float *values);
+/* Sets elements and rounds them, on this rank. Other ranks see them after params_publish. */
+void piece_write(tutti_trainer *trainer, const struct piece *piece, size_t first, size_t count,
+		 const float *values);
+/* Sets all master copies from the 16-bit parameters. */
+void pieces_widen(const tutti_trainer *trainer);
+/* Sets the 16-bit parameters from all master copies. */
+void pieces_narrow(const tutti_trainer *trainer);
+/* A hash of the value's bits. */
+uint64_t piece_hash(const tutti_trainer *trainer, const struct piece *piece);
+
+/* Makes a piece's master copy, m or v, zero, unless it is there: in memory, or in a file below
+ * offload_dir. MEMORY, SYSTEM (the file). */
+tutti_status state_make(tutti_trainer *trainer, struct piece *piece, int which);
+/* Tells the kernel that these elements' pages of files need not stay in memory. */
+void state_let_go(const tutti_trainer *trainer, const struct piece *piece, size_t first,
+		  size_t count);
+void state_free(tutti_trainer *trainer);
+
+#endif

@@ -1,0 +1,226 @@
+/* Slots for values that do not stay. */
+#include "train/state/slot_pool.h"
+
+#include "train/base/train_error.h"
+#include "train/model/slot_sizes.h"
+#include "train/state/trainer_state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { SLOT_ALIGNMENT = 64 };
+
+static tutti_status add(struct slot_pool *pool, struct pool_slot slot)
+{
+	struct pool_slot *slots = realloc(pool->slots, ((size_t)pool->count + 1) * sizeof *slots);
+
+	if (!slots)
+		return train_no_memory("a trainer's tables");
+	pool->slots = slots;
+	slots[pool->count++] = slot;
+	return TUTTI_OK;
+}
+
+tutti_status pool_plan(struct slot_pool *pool, struct slot_sizes *slots)
+{
+	tutti_status status = TUTTI_OK;
+
+	for (int i = 0; i < slots->count && status == TUTTI_OK; i++)
+		status =
+			add(pool, (struct pool_slot){.bytes = slots->bytes[i], .is_planned = true});
+	slots_finish(slots);
+	return status;
+}
+
+/* Counts planned slots only: all ranks have the same. */
+static int count_from(const struct slot_pool *pool, int slots, size_t bytes)
+{
+	int count = 0;
+
+	for (int i = 0; i < slots; i++)
+		count += pool->slots[i].is_planned && pool->slots[i].bytes >= bytes;
+	return count;
+}
+
+tutti_status pool_plan_more(struct slot_pool *pool, const struct slot_sizes *all)
+{
+	int before = pool->count, used = 0;
+
+	for (int i = 0; i < all->count; i++)
+		if (count_from(pool, before, all->bytes[i]) > used)
+			used++;
+		else
+			TRY(add(pool,
+				(struct pool_slot){.bytes = all->bytes[i], .is_planned = true}));
+	return TUTTI_OK;
+}
+
+static bool is_missing(const struct pool_slot *slot)
+{
+	return !slot->memory && slot->is_planned;
+}
+
+size_t pool_missing(const struct slot_pool *pool)
+{
+	size_t bytes = 0;
+
+	for (int i = 0; i < pool->count; i++)
+		bytes += is_missing(&pool->slots[i]) ? pool->slots[i].bytes : 0;
+	return bytes;
+}
+
+tutti_status pool_fill(tutti_trainer *trainer, struct slot_pool *pool)
+{
+	size_t bytes = pool_missing(pool);
+
+	if (bytes == 0)
+		return TUTTI_OK;
+	TRY(tutti_mem_alloc(&pool->region, bytes, trainer->comm));
+	trainer->held_bytes += bytes;
+	char *next = pool->region;
+	for (int i = 0; i < pool->count; i++) {
+		pool->slots[i].memory = next;
+		next += pool->slots[i].bytes;
+	}
+	return TUTTI_OK;
+}
+
+static tutti_status make_own(tutti_trainer *trainer, struct pool_slot *slot)
+{
+	void *memory;
+
+	if (posix_memalign(&memory, SLOT_ALIGNMENT, slot->bytes) != 0)
+		return train_fail(TUTTI_ERR_MEMORY,
+				  "There is no memory for %zu bytes of a whole unit or gradient.",
+				  slot->bytes);
+	slot->memory = memory;
+	slot->is_local = true;
+	trainer->held_bytes += slot->bytes;
+	return TUTTI_OK;
+}
+
+tutti_status pool_fill_local(tutti_trainer *trainer, struct slot_pool *pool)
+{
+	for (int i = 0; i < pool->count; i++)
+		if (is_missing(&pool->slots[i]))
+			TRY(make_own(trainer, &pool->slots[i]));
+	return TUTTI_OK;
+}
+
+static void unmake(tutti_trainer *trainer, struct pool_slot *slot)
+{
+	if (slot->is_local) {
+		free(slot->memory);
+		trainer->held_bytes -= slot->bytes;
+	}
+	*slot = (struct pool_slot){0};
+}
+
+void pool_forget(tutti_trainer *trainer, struct slot_pool *pool, int first)
+{
+	while (pool->count > first)
+		unmake(trainer, &pool->slots[--pool->count]);
+}
+
+/* The smallest slot that fits, or NO_SLOT. */
+static int smallest(const struct slot_pool *pool, size_t bytes, bool is_free)
+{
+	int best = NO_SLOT;
+
+	for (int i = 0; i < pool->count; i++) {
+		const struct pool_slot *slot = &pool->slots[i];
+		if (slot->bytes < bytes || (is_free && slot->is_taken))
+			continue;
+		if (best == NO_SLOT || slot->bytes < pool->slots[best].bytes)
+			best = i;
+	}
+	return best;
+}
+
+bool pool_has(const struct slot_pool *pool, size_t bytes)
+{
+	int kind = smallest(pool, bytes, false), found = smallest(pool, bytes, true);
+
+	return found != NO_SLOT && pool->slots[found].bytes == pool->slots[kind].bytes;
+}
+
+/* Frees the slots that are not planned and not in use. */
+static void drop_unused(tutti_trainer *trainer, struct slot_pool *pool)
+{
+	for (int i = 0; i < pool->count; i++)
+		if (!pool->slots[i].is_planned && !pool->slots[i].is_taken)
+			unmake(trainer, &pool->slots[i]);
+}
+
+tutti_status pool_grows(tutti_trainer *trainer, size_t bytes)
+{
+	size_t limit = trainer->config.memory_limit;
+
+	if (limit && trainer->held_bytes + bytes > limit) {
+		drop_unused(trainer, &trainer->data_pool);
+		drop_unused(trainer, &trainer->grad_pool);
+	}
+	if (!limit || trainer->held_bytes + bytes <= limit)
+		return TUTTI_OK;
+	return train_fail(TUTTI_ERR_MEMORY,
+			  "In this order of units rank %d needs %zu bytes: %zu that it holds, and "
+			  "%zu for more whole units or gradients at once; memory_limit is %zu.",
+			  trainer->rank, trainer->held_bytes + bytes, trainer->held_bytes, bytes,
+			  limit);
+}
+
+/* An entry of the table without memory. */
+static tutti_status empty_entry(struct slot_pool *pool, int *entry)
+{
+	for (*entry = 0; *entry < pool->count; ++*entry)
+		if (!pool->slots[*entry].memory)
+			return TUTTI_OK;
+	return add(pool, (struct pool_slot){0});
+}
+
+static tutti_status make_more(tutti_trainer *trainer, struct slot_pool *pool, size_t bytes,
+			      int *made)
+{
+	struct pool_slot slot = {.bytes = slot_bytes(bytes)};
+
+	TRY(pool_grows(trainer, slot.bytes));
+	TRY(empty_entry(pool, made));
+	TRY(make_own(trainer, &slot));
+	pool->slots[*made] = slot;
+	return TUTTI_OK;
+}
+
+tutti_status pool_take(tutti_trainer *trainer, struct slot_pool *pool, size_t bytes, int *slot)
+{
+	int found = smallest(pool, bytes, true);
+
+	if (found == NO_SLOT)
+		TRY(make_more(trainer, pool, bytes, &found));
+	pool->slots[found].is_taken = true;
+	*slot = found;
+	trainer->transient_bytes += bytes;
+	if (trainer->transient_bytes > trainer->stats.gathered_peak_bytes)
+		trainer->stats.gathered_peak_bytes = trainer->transient_bytes;
+	return TUTTI_OK;
+}
+
+void pool_give(tutti_trainer *trainer, struct slot_pool *pool, size_t bytes, int slot)
+{
+#ifdef TUTTI_POISON
+	memset(pool->slots[slot].memory, 0xff,
+	       bytes); /* NaN in every floating type: a late reader notices */
+#endif
+	pool->slots[slot].is_taken = false;
+	trainer->transient_bytes -= bytes;
+}
+
+void pool_free(struct slot_pool *pool)
+{
+	for (int i = 0; i < pool->count; i++)
+		if (pool->slots[i].is_local)
+			free(pool->slots[i].memory);
+	if (pool->region)
+		tutti_mem_free(pool->region);
+	free(pool->slots);
+	*pool = (struct slot_pool){0};
+}

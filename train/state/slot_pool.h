@@ -1,0 +1,50 @@
+/* A pool of slots: memory for whole units while they are gathered, and for whole gradients while
+ * they are reduced. The slots of the plan are the same on all ranks. A rank that needs more makes
+ * ordinary memory. */
+#ifndef TRAIN_SLOT_POOL_H
+#define TRAIN_SLOT_POOL_H
+
+#include "train/model/slot_sizes.h"
+
+enum { NO_SLOT = -1 };
+
+struct pool_slot {
+	char *memory; /* NULL: not made */
+	size_t bytes;
+	bool is_taken;
+	bool is_planned; /* all ranks have it */
+	bool is_local;   /* ordinary memory, not part of the region */
+};
+
+struct slot_pool {
+	struct pool_slot *slots;
+	int count;
+	void *region; /* from tutti_mem_alloc, for all slots that were planned at create */
+};
+
+/* Plans slots of these sizes, and frees the sizes. */
+tutti_status pool_plan(struct slot_pool *pool, struct slot_sizes *sizes);
+/* Makes the memory of planned slots. Collective. */
+tutti_status pool_fill(tutti_trainer *trainer, struct slot_pool *pool);
+void pool_free(struct slot_pool *pool);
+
+/* Plans the slots that these sizes, largest first, need at once and the pool lacks. */
+tutti_status pool_plan_more(struct slot_pool *pool, const struct slot_sizes *all);
+/* Bytes that are planned and not made. */
+size_t pool_missing(const struct slot_pool *pool);
+/* Makes planned slots in ordinary memory. Local. */
+tutti_status pool_fill_local(tutti_trainer *trainer, struct slot_pool *pool);
+/* Removes all slots behind the first count. */
+void pool_forget(tutti_trainer *trainer, struct slot_pool *pool, int count);
+/* MEMORY, with the sum, unless memory_limit allows this rank so many more bytes. Frees unused slots
+ * that are not planned, if that helps. */
+tutti_status pool_grows(tutti_trainer *trainer, size_t bytes);
+
+/* A slot of the smallest size that fits is free. */
+bool pool_has(const struct slot_pool *pool, size_t bytes);
+/* Takes the smallest free slot that fits, or makes one that is not planned: units may run in
+ * another order than the planned one, or on some ranks only. Local. MEMORY. */
+tutti_status pool_take(tutti_trainer *trainer, struct slot_pool *pool, size_t bytes, int *slot);
+void pool_give(tutti_trainer *trainer, struct slot_pool *pool, size_t bytes, int slot);
+
+#endif

@@ -1,0 +1,203 @@
+/* The trainer's own collectives, with their bytes and waiting times. */
+#include "train/state/trainer_collectives.h"
+
+#include "train/base/train_error.h"
+#include "train/state/trainer_state.h"
+
+#include <time.h>
+
+double seconds_now(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* The least bytes that one of so many ranks sends in a collective. */
+static uint64_t gather_bytes(size_t bytes, int ranks)
+{
+	return (uint64_t)(ranks - 1) * bytes / (uint64_t)ranks;
+}
+
+static uint64_t all_reduce_bytes(size_t bytes, int ranks)
+{
+	return 2 * (uint64_t)(ranks - 1) * bytes / (uint64_t)ranks;
+}
+
+void trainer_count_reduced(tutti_trainer *trainer, size_t bytes, int ranks, bool is_all)
+{
+	trainer->stats.sent_grad_bytes +=
+		is_all ? all_reduce_bytes(bytes, ranks) : gather_bytes(bytes, ranks);
+	trainer->stats.collectives++;
+}
+
+void trainer_count_gathered(tutti_trainer *trainer, size_t bytes, int ranks)
+{
+	trainer->stats.sent_param_bytes += gather_bytes(bytes, ranks);
+	trainer->stats.collectives++;
+}
+
+void trainer_count_averaged(tutti_trainer *trainer, size_t bytes)
+{
+	trainer->stats.sent_param_bytes += all_reduce_bytes(bytes, trainer->size);
+	trainer->stats.collectives++;
+}
+
+void trainer_abort(const tutti_trainer *trainer)
+{
+	tutti_comm *own[] = {trainer->gather, trainer->reduce, trainer->replicas};
+
+	for (int i = 0; i < 3; i++)
+		if (own[i])
+			tutti_comm_abort(own[i]);
+}
+
+tutti_status group_status(const tutti_trainer *trainer, tutti_status status, enum rank_group group)
+{
+	if (status == TUTTI_OK)
+		return TUTTI_OK;
+	int shards = trainer->layout.shard_size, first = trainer->rank - trainer->shard_rank;
+	struct train_failure why = failure_of(status);
+	/* Another trainer has aborted: its caller does not know this communicator. */
+	const char *who =
+		status == TUTTI_ERR_ABORTED
+			? ": a trainer on that rank gave up its step, and its error says why."
+			: "";
+
+	if (tutti_comm_status(trainer->comm) !=
+	    TUTTI_OK) /* the trainer's own have failed with it */
+		return tutti_set_error(tutti_comm_status(trainer->comm),
+				       tutti_comm_error(trainer->comm));
+	if (trainer->config.strategy != TUTTI_HSDP)
+		return train_fail(status, "%.400s%s", why.message, who);
+	if (group == IN_SHARD_GROUP)
+		return train_fail(status,
+				  "In a shard group, whose ranks 0 to %d are the job's ranks %d to "
+				  "%d: %.300s%s",
+				  shards - 1, first, first + shards - 1, why.message, who);
+	return train_fail(status,
+			  "Among replicas, whose rank r is the job's rank %d + %d r: %.300s%s",
+			  trainer->shard_rank, shards, why.message, who);
+}
+
+/* One rank alone does not wait. */
+static void count_wait(tutti_trainer *trainer, double begin)
+{
+	if (trainer->size > 1)
+		trainer->stats.exposed_seconds += seconds_now() - begin;
+}
+
+enum { LOOK_MS = 50 };
+
+/* The work may be in flight on a communicator that the caller does not know. If the caller's
+ * communicator is aborted, so are the trainer's. */
+tutti_status trainer_wait(tutti_trainer *trainer, tutti_work **work, enum rank_group group)
+{
+	if (!*work)
+		return TUTTI_OK;
+	double begin = seconds_now();
+	tutti_status status;
+	while ((status = tutti_work_wait(work, LOOK_MS)) == TUTTI_IN_PROGRESS)
+		if (tutti_comm_status(trainer->comm) != TUTTI_OK)
+			trainer_abort(trainer);
+	count_wait(trainer, begin);
+	return group_status(trainer, status, group);
+}
+
+/* Finishes a call whose start has returned status. */
+static tutti_status finish_call(tutti_trainer *trainer, tutti_status status, tutti_work **work,
+				enum rank_group group)
+{
+	TRY(group_status(trainer, status, group));
+	return trainer_wait(trainer, work, group);
+}
+
+static tutti_status count_other(tutti_trainer *trainer, tutti_status status, uint64_t sent)
+{
+	if (status != TUTTI_OK)
+		return status;
+	trainer->stats.sent_other_bytes += sent;
+	trainer->stats.collectives++;
+	return TUTTI_OK;
+}
+
+/* Counts a blocking collective that began at begin. */
+static tutti_status count_blocking(tutti_trainer *trainer, tutti_status status, uint64_t sent,
+				   double begin)
+{
+	count_wait(trainer, begin);
+	return count_other(trainer, status, sent);
+}
+
+tutti_status trainer_all_reduce(tutti_trainer *trainer, double *values, size_t count, tutti_op op)
+{
+	double begin = seconds_now();
+	tutti_status status =
+		tutti_all_reduce(values, values, count, TUTTI_F64, op, trainer->comm, NULL);
+	uint64_t sent = all_reduce_bytes(count * sizeof *values, trainer->size);
+	return count_blocking(trainer, status, sent, begin);
+}
+
+tutti_status trainer_all_gather(tutti_trainer *trainer, void *all, size_t bytes_each)
+{
+	const char *own = (const char *)all + (size_t)trainer->rank * bytes_each;
+	double begin = seconds_now();
+	tutti_status status = tutti_all_gather(own, all, bytes_each, TUTTI_U8, trainer->comm, NULL);
+	uint64_t sent = (uint64_t)(trainer->size - 1) * bytes_each;
+	return count_blocking(trainer, status, sent, begin);
+}
+
+tutti_status trainer_broadcast(tutti_trainer *trainer, void *data, size_t count, tutti_dtype dtype,
+			       int root)
+{
+	double begin = seconds_now();
+	tutti_status status = tutti_broadcast(data, data, count, dtype, root, trainer->comm, NULL);
+	uint64_t sent = gather_bytes(count * dtype_bytes(dtype), trainer->size);
+	return count_blocking(trainer, status, sent, begin);
+}
+
+tutti_status trainer_agree(tutti_trainer *trainer, tutti_status own)
+{
+	double begin = seconds_now();
+	tutti_status status = failure_agree(trainer->comm, own);
+	uint64_t sent = all_reduce_bytes(sizeof(int32_t), trainer->size);
+	return count_blocking(trainer, status, sent, begin);
+}
+
+tutti_status trainer_shard_gather(tutti_trainer *trainer, void *all, size_t bytes_each)
+{
+	const char *own = (const char *)all + (size_t)trainer->shard_rank * bytes_each;
+
+	tutti_work *work = NULL;
+	tutti_call call = {.work = &work};
+
+	if (!trainer->gather)
+		return TUTTI_OK;
+	tutti_status status =
+		tutti_all_gather(own, all, bytes_each, TUTTI_U8, trainer->gather, &call);
+	status = finish_call(trainer, status, &work, IN_SHARD_GROUP);
+	return count_other(trainer, status,
+			   (uint64_t)(trainer->layout.shard_size - 1) * bytes_each);
+}
+
+tutti_status trainer_shard_broadcast(tutti_trainer *trainer, float *values, size_t count, int root)
+{
+	tutti_work *work = NULL;
+	tutti_call call = {.work = &work};
+	tutti_status status =
+		tutti_broadcast(values, values, count, TUTTI_F32, root, trainer->gather, &call);
+
+	status = finish_call(trainer, status, &work, IN_SHARD_GROUP);
+	return count_other(trainer, status,
+			   gather_bytes(count * sizeof *values, trainer->layout.shard_size));
+}
+
+tutti_status trainer_average(tutti_trainer *trainer, float *values, size_t count)
+{
+	tutti_work *work = NULL;
+	tutti_call call = {.work = &work};
+	tutti_status status = tutti_all_reduce(values, values, count, TUTTI_F32, TUTTI_AVG,
+					       trainer->replicas, &call);
+
+	return finish_call(trainer, status, &work, AMONG_REPLICAS);
+}

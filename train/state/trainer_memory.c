@@ -1,0 +1,195 @@
+/* The memory of a trainer. Memory that ranks of a node read from each other (parameters, gradients,
+ * slots) is from tutti_mem_alloc, one region of each class. */
+#include "train/state/trainer_memory.h"
+
+#include "train/base/train_error.h"
+#include "train/model/memory_need.h"
+#include "train/model/slot_sizes.h"
+#include "train/state/pieces.h"
+#include "train/state/slot_pool.h"
+#include "train/state/trainer_state.h"
+
+#include <stdlib.h>
+
+enum { SPAN_ALIGNMENT = 64 };
+
+static size_t aligned(size_t bytes)
+{
+	return (bytes + SPAN_ALIGNMENT - 1) / SPAN_ALIGNMENT * SPAN_ALIGNMENT;
+}
+
+static bool has_own(const tutti_trainer *trainer, const struct param_span *span)
+{
+	for (int i = 0; i < span->param_count; i++)
+		if (!trainer->model.params[span->params[i]].is_extern)
+			return true;
+	return false;
+}
+
+/* The largest part: tutti_mem_alloc needs the same size on all ranks. */
+static size_t part_room(const tutti_trainer *trainer, const struct param_span *span)
+{
+	size_t most = span->is_split ? 0 : span->count;
+
+	for (int r = 0; span->is_split && r < trainer->layout.shard_size; r++)
+		if (span->cuts[r + 1] - span->cuts[r] > most)
+			most = span->cuts[r + 1] - span->cuts[r];
+	return most;
+}
+
+/* The bytes of a bucket in each region. */
+struct needs {
+	size_t data, grad, wire;
+};
+
+static struct needs needs_of(const tutti_trainer *trainer, const struct param_span *span)
+{
+	const tutti_train_config *c = &trainer->config;
+	struct needs needs = {0};
+
+	if (has_own(trainer, span))
+		needs.data = dtype_bytes(c->param_dtype) *
+			     (span->is_sharded ? part_room(trainer, span) : span->count);
+	if (!span->is_trained)
+		return needs;
+	if (!span->keeps_grad) {
+		needs.grad = dtype_bytes(span_sum_dtype(span, c)) * part_room(trainer, span);
+		return needs;
+	}
+	bool is_same = c->grad_dtype == c->reduce_dtype;
+	if (config_has_wire(c) && !(span->is_in_place && is_same))
+		needs.wire = dtype_bytes(c->reduce_dtype) * span->count;
+	if (has_own(trainer, span) && !(config_has_wire(c) && is_same))
+		needs.grad = dtype_bytes(c->grad_dtype) * span->count;
+	return needs;
+}
+
+static tutti_status allocate(tutti_trainer *trainer, void **memory, size_t bytes)
+{
+	return bytes ? tutti_mem_alloc(memory, bytes, trainer->comm) : TUTTI_OK;
+}
+
+static char *carve(char **next, size_t bytes)
+{
+	char *place = bytes ? *next : NULL;
+
+	*next += aligned(bytes);
+	return place;
+}
+
+static void place_bucket(tutti_trainer *trainer, struct bucket *bucket, char *next[3])
+{
+	const struct param_span *span = bucket->span;
+	const struct param *param = &trainer->model.params[span->params[0]];
+	struct needs needs = needs_of(trainer, span);
+	bool is_same = trainer->config.grad_dtype == trainer->config.reduce_dtype;
+	char *data = carve(&next[0], needs.data), *grad = carve(&next[1], needs.grad);
+
+	*(span->is_sharded ? &bucket->shard : &bucket->data) = data;
+	bucket->wire = carve(&next[2], needs.wire);
+	bucket->sum_dtype = span_sum_dtype(span, &trainer->config);
+	if (span->is_in_place) {
+		bucket->data = param->data;
+		bucket->grad = param->grad;
+		if (!bucket->wire)
+			bucket->wire = param->grad;
+	}
+	if (!span->is_trained)
+		return;
+	if (!span->keeps_grad) {
+		bucket->sum = grad;
+		return;
+	}
+	if (!span->is_in_place)
+		bucket->grad = grad ? grad : is_same ? bucket->wire : NULL;
+	if (config_has_wire(&trainer->config))
+		bucket->sum = bucket->wire + bucket->part.first * dtype_bytes(bucket->sum_dtype);
+}
+
+static tutti_status place_regions(tutti_trainer *trainer)
+{
+	size_t bytes[3] = {0};
+
+	for (int b = 0; b < trainer->layout.span_count; b++) {
+		struct needs needs = needs_of(trainer, &trainer->layout.spans[b]);
+		bytes[0] += aligned(needs.data);
+		bytes[1] += aligned(needs.grad);
+		bytes[2] += aligned(needs.wire);
+	}
+	TRY(allocate(trainer, &trainer->data_memory, bytes[0]));
+	TRY(allocate(trainer, &trainer->grad_memory, bytes[1]));
+	TRY(allocate(trainer, &trainer->wire_memory, bytes[2]));
+	char *next[3] = {trainer->data_memory, trainer->grad_memory, trainer->wire_memory};
+	for (int b = 0; b < trainer->layout.span_count; b++)
+		place_bucket(trainer, &trainer->buckets[b], next);
+	return TUTTI_OK;
+}
+
+static tutti_status plan_pools(tutti_trainer *trainer)
+{
+	const struct model_layout *layout = &trainer->layout;
+	struct slot_sizes slots;
+
+	TRY(slots_for_units(&slots, layout, &trainer->model, &trainer->config));
+	TRY(pool_plan(&trainer->data_pool, &slots));
+	TRY(slots_for_grads(&slots, layout, &trainer->model, &trainer->config));
+	return pool_plan(&trainer->grad_pool, &slots);
+}
+
+tutti_status memory_tables(tutti_trainer *trainer)
+{
+	trainer->buckets = calloc((size_t)trainer->layout.span_count + 1, sizeof *trainer->buckets);
+	trainer->flights = calloc((size_t)trainer->layout.span_count + 1, sizeof *trainer->flights);
+	if (!trainer->buckets || !trainer->flights)
+		return train_no_memory("a trainer's tables");
+	for (int b = 0; b < trainer->layout.span_count; b++) {
+		struct bucket *bucket = &trainer->buckets[b];
+		bucket->span = &trainer->layout.spans[b];
+		bucket->part = span_part(bucket->span, trainer->shard_rank);
+		bucket->part_elements = part_elements(&trainer->layout, &trainer->model,
+						      bucket->span, bucket->part);
+		bucket->data_slot = bucket->grad_slot = NO_SLOT;
+		bucket->events = calloc((size_t)trainer->layout.shard_size, sizeof *bucket->events);
+		if (!bucket->events)
+			return train_no_memory("a trainer's tables");
+	}
+	return plan_pools(trainer);
+}
+
+tutti_status memory_place(tutti_trainer *trainer)
+{
+	TRY(place_regions(trainer));
+	TRY(pool_fill(trainer, &trainer->data_pool));
+	return pool_fill(trainer, &trainer->grad_pool);
+}
+
+void memory_free(tutti_trainer *trainer)
+{
+	for (int b = 0; trainer->buckets && b < trainer->layout.span_count; b++) {
+		free(trainer->buckets[b].events);
+		for (int level = 0; level < TREE_LEVELS; level++)
+			free(trainer->buckets[b].levels[level]);
+	}
+	pool_free(&trainer->data_pool);
+	pool_free(&trainer->grad_pool);
+	void *regions[] = {trainer->data_memory, trainer->grad_memory, trainer->wire_memory};
+	for (int i = 0; i < 3; i++)
+		if (regions[i])
+			tutti_mem_free(regions[i]);
+	pieces_free(trainer);
+	free(trainer->buckets);
+	free(trainer->flights);
+}
+
+void *param_grad(const tutti_trainer *trainer, int param)
+{
+	const struct bucket *bucket = bucket_of(trainer, param);
+	size_t offset = trainer->layout.places[param].offset;
+
+	if (!bucket->span->is_trained)
+		return NULL;
+	if (trainer->model.params[param].is_extern)
+		return trainer->model.params[param].grad;
+	return bucket->grad ? bucket->grad + offset * dtype_bytes(trainer->config.grad_dtype)
+			    : NULL;
+}

@@ -1,0 +1,153 @@
+/* The state of a trainer on this rank. The functions that work on it are in the rooms above
+ * (train/trainer.h lists them); no other file of train/ defines a part of it. */
+#ifndef TRAIN_TRAINER_STATE_H
+#define TRAIN_TRAINER_STATE_H
+
+#include "train/model/span_layout.h"
+#include "train/precision/loss_scale.h"
+#include "train/state/pieces.h"
+#include "train/state/slot_pool.h"
+
+enum { TREE_LEVELS = 32 };
+
+/* A parameter at run time. */
+struct tensor {
+	int pending;   /* units that still add to the gradient in this micro-batch */
+	bool is_ready; /* the gradient is final in this micro-batch */
+	int optimizer; /* the tutti_optimizer_kind that its state belongs to; -1: none */
+};
+
+/* A bucket: a span of parameters at run time. Pointers are to the span's first element. */
+struct bucket {
+	const struct param_span *span;
+	struct element_range part; /* this rank's */
+	size_t part_elements;
+	int first_piece, piece_count;
+
+	char *data;  /* all values, of param_dtype; NULL: not gathered, or the caller's */
+	char *shard; /* if sharded: this rank's part of the values */
+	int data_slot;
+	tutti_work *asking, *gathering; /* in flight: the ranks' events; values, or updated values */
+	int32_t *events;                /* the unit for which each rank of the shard group gathers */
+	bool is_wanted;                 /* gathered ahead for a unit that has not begun */
+	bool lingers;                   /* its unit has ended: freed unless the next unit uses it */
+
+	char *grad;  /* the whole gradient, of grad_dtype */
+	char *wire;  /* the gradient as it is sent, of reduce_dtype; grad if the types are the same */
+	int grad_slot;
+	char *sum;   /* this rank's part of the reduced gradient; NULL: local SGD uses grad */
+	tutti_dtype sum_dtype;
+	bool has_sum;    /* !keeps_grad: sum has the gradient of an earlier micro-batch */
+	int to_come;     /* parameters whose gradient is not final in this micro-batch */
+	bool is_started; /* in this micro-batch */
+	bool is_flying;
+	float *levels[TREE_LEVELS]; /* deterministic = 2: partial sums */
+};
+
+/* A gradient in flight. */
+struct flight {
+	int bucket;
+	int grad_slot, wire_slot;
+	char *wire;
+	enum { FLIGHT_SHARDS, FLIGHT_REPLICAS, FLIGHT_DONE } stage;
+	bool is_last; /* the step's last micro-batch */
+	tutti_work *work;
+	tutti_status failed; /* why it did not start or end, or OK */
+};
+
+struct unit_state {
+	int uses, finished; /* in this micro-batch: forwards counted, backwards ended */
+};
+
+enum step_state {
+	STEP_CLOSED, /* no micro-batch has begun */
+	STEP_OPEN,   /* only ACCUMULATE so far */
+	STEP_LAST,   /* the last micro-batch has begun */
+};
+
+enum unit_pass { UNIT_NONE, UNIT_FORWARD, UNIT_BACKWARD };
+
+/* Units in the order in which they began. */
+struct unit_events {
+	int32_t *list;
+	int count, room;
+	int next; /* of a plan: the expected next event */
+};
+
+/* What each rank tells all others at the end of a step. */
+struct step_report {
+	double items;
+	uint64_t order;     /* a hash of the order of its units in this step */
+	int32_t missing;    /* the first parameter without its hook, or -1 */
+	int32_t status;     /* why this rank cannot update: a tutti_status */
+	int32_t batches;    /* micro-batches of the step */
+	int32_t is_uneven;  /* they had unequal items */
+};
+
+struct tutti_trainer {
+	/* What it is. */
+	struct tutti_model model;
+	struct model_layout layout;
+	tutti_train_config config;
+	char *offload_dir;           /* config.offload_dir */
+	tutti_comm *comm;            /* the caller's: for small collectives */
+	tutti_comm *gather, *reduce; /* of the shard group; NULL: it has one rank */
+	tutti_comm *replicas;        /* of the ranks with the same part; NULL: one shard group */
+	int rank, size, shard_rank, replica_count;
+
+	/* Where its values lie. */
+	struct tensor *tensors;
+	struct unit_state *units;
+	struct bucket *buckets;
+	struct piece *pieces;
+	int piece_count;
+	size_t state_count;                            /* elements with optimizer state on this rank */
+	void *data_memory, *grad_memory, *wire_memory; /* from tutti_mem_alloc */
+	struct state_file {
+		float *values; /* NULL: not made */
+		size_t bytes;
+	} files[STATES]; /* optimizer state in offload_dir; without it each piece has memory of its own */
+	struct slot_pool data_pool, grad_pool;
+	size_t transient_bytes; /* in slots now */
+	size_t held_bytes;      /* what memory_limit limits: optimizer state as of AdamW, and slots,
+				 * with FSDP those of the rank with most */
+	size_t planned_bytes;   /* held_bytes of the rank with most, without slots that are not planned */
+
+	/* The micro-batch and the step. */
+	struct flight *flights; /* a ring, oldest first */
+	int flight_first, flight_count;
+	int flights_done; /* the oldest ones that are known to be done */
+	int next_bucket;  /* of the buckets that start in the order of their index */
+	enum step_state step;
+	bool in_batch, backward_begun, units_ran;
+	tutti_pass pass;   /* of the micro-batch, while in_batch */
+	int micro_batches; /* of this step, that have ended */
+	int kept_levels;   /* deterministic = 2: levels of the sum tree; = 1: 1 if gradients are kept */
+	int open_unit;     /* the unit between its begin and end, if open_pass is not UNIT_NONE */
+	enum unit_pass open_pass;
+	struct unit_events plan, seen; /* of the last training micro-batch, and of this one */
+	uint64_t order;                /* a hash of the step's units so far */
+	int32_t *step_events;          /* one a rank of the shard group */
+	double items, batch_items;     /* on this rank, of the step and of its first micro-batch */
+	bool is_uneven;                /* micro-batches had unequal items */
+	struct step_report *reports;   /* one a rank */
+
+	/* Between steps. */
+	int missed;                 /* local SGD: a parameter without hook since the average, or -1 */
+	int32_t missed_status;      /* local SGD: why this rank could not update since then */
+	bool needs_average;         /* local SGD: a step was done since the last average */
+	bool owes_update;           /* after tutti_grads_finish, until tutti_params_updated */
+	uint64_t steps, updates;    /* finished steps; those with an update */
+	struct loss_scale scale;
+	int skipped_param;
+	struct share *shares;       /* of the norm: one a rank of the shard group */
+	tutti_train_stats stats;
+	struct saving *saving;      /* the checkpoint that is being saved, or NULL */
+};
+
+static inline struct bucket *bucket_of(const tutti_trainer *trainer, int param)
+{
+	return &trainer->buckets[trainer->layout.places[param].span];
+}
+
+#endif

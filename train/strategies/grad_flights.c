@@ -1,0 +1,168 @@
+/* Gradients in flight.
+ *
+ * A flight has up to two stages: among the ranks of the shard group, then, in the last micro-batch,
+ * among replicas. Flights are in one queue. Stages start in the order of the queue, which is the
+ * same on all ranks. */
+#include "train/strategies/grad_flights.h"
+
+#include "train/base/train_error.h"
+#include "train/precision/kernels.h"
+#include "train/state/slot_pool.h"
+#include "train/state/trainer_collectives.h"
+#include "train/state/trainer_state.h"
+#include "train/strategies/strategies.h"
+
+static struct flight *flight_at(tutti_trainer *trainer, int i)
+{
+	return &trainer->flights[(trainer->flight_first + i) % trainer->layout.span_count];
+}
+
+/* Adds the reduced part to the sum of earlier micro-batches. */
+static void fold(const tutti_trainer *trainer, const struct flight *flight)
+{
+	struct bucket *bucket = &trainer->buckets[flight->bucket];
+	tutti_dtype dtype = trainer->config.reduce_dtype;
+	const char *part = flight->wire + bucket->part.first * dtype_bytes(dtype);
+	size_t count = bucket->part.last - bucket->part.first;
+
+	if (bucket->span->keeps_grad)
+		return;
+	if (bucket->has_sum)
+		kernel_add(bucket->sum, bucket->sum_dtype, part, dtype, count);
+	else
+		kernel_convert(bucket->sum, bucket->sum_dtype, part, dtype, count);
+	bucket->has_sum = true;
+}
+
+static tutti_status reduce_shards(tutti_trainer *trainer, struct flight *flight)
+{
+	const struct bucket *bucket = &trainer->buckets[flight->bucket];
+	const struct param_span *span = bucket->span;
+	tutti_dtype dtype = trainer->config.reduce_dtype;
+	size_t width = dtype_bytes(dtype);
+	tutti_call call = {.work = &flight->work};
+
+	flight->stage = FLIGHT_SHARDS;
+	trainer_count_reduced(trainer, span->elements * width, trainer->layout.shard_size,
+			      !span->is_split);
+	if (!span->is_split)
+		return tutti_all_reduce(flight->wire, flight->wire, span->count, dtype, TUTTI_SUM,
+					trainer->reduce, &call);
+	return tutti_reduce_scatterv(flight->wire, flight->wire + bucket->part.first * width,
+				     span->shares, NULL, dtype, TUTTI_SUM, trainer->reduce, &call);
+}
+
+static tutti_status reduce_replicas(tutti_trainer *trainer, struct flight *flight)
+{
+	const struct bucket *bucket = &trainer->buckets[flight->bucket];
+	size_t count = bucket->part.last - bucket->part.first;
+	tutti_call call = {.work = &flight->work};
+
+	flight->stage = FLIGHT_REPLICAS;
+	trainer_count_reduced(trainer, bucket->part_elements * dtype_bytes(bucket->sum_dtype),
+			      trainer->replica_count, true);
+	return tutti_all_reduce(bucket->sum, bucket->sum, count, bucket->sum_dtype, TUTTI_SUM,
+				trainer->replicas, &call);
+}
+
+struct flight *flight_add(tutti_trainer *trainer, const struct flight *flight)
+{
+	struct flight *added = flight_at(trainer, trainer->flight_count++);
+
+	*added = *flight;
+	trainer->buckets[flight->bucket].is_flying = true;
+	return added;
+}
+
+tutti_status flight_start(tutti_trainer *trainer, struct flight *flight)
+{
+	flight->failed =
+		trainer->reduce
+			? group_status(trainer, reduce_shards(trainer, flight), IN_SHARD_GROUP)
+			: group_status(trainer, reduce_replicas(trainer, flight), AMONG_REPLICAS);
+	return flight->failed;
+}
+
+static tutti_status go_on(tutti_trainer *trainer, struct flight *flight, bool wait)
+{
+	while (flight->stage != FLIGHT_DONE) {
+		enum rank_group group =
+			flight->stage == FLIGHT_SHARDS ? IN_SHARD_GROUP : AMONG_REPLICAS;
+		int is_done = 1;
+		if (!wait)
+			TRY(group_status(trainer, tutti_work_test(flight->work, &is_done), group));
+		if (!is_done)
+			return TUTTI_OK;
+		TRY(trainer_wait(trainer, &flight->work, group));
+		bool flies_on =
+			flight->stage == FLIGHT_SHARDS && flight->is_last && trainer->replicas;
+		if (flight->stage == FLIGHT_SHARDS)
+			fold(trainer, flight);
+		if (flies_on)
+			TRY(group_status(trainer, reduce_replicas(trainer, flight),
+					 AMONG_REPLICAS));
+		else
+			flight->stage = FLIGHT_DONE;
+	}
+	return TUTTI_OK;
+}
+
+/* Progresses the flight; with wait, to its end. A flight that failed has no sum, and stays failed.
+ */
+static tutti_status advance(tutti_trainer *trainer, struct flight *flight, bool wait)
+{
+	if (flight->failed != TUTTI_OK)
+		return train_fail(flight->failed,
+				  "Gradients are missing because an earlier call failed.");
+	flight->failed = go_on(trainer, flight, wait);
+	return flight->failed;
+}
+
+tutti_status flight_land(tutti_trainer *trainer)
+{
+	struct flight *flight = flight_at(trainer, 0);
+	struct bucket *bucket = &trainer->buckets[flight->bucket];
+	size_t count = bucket->span->count;
+	struct train_failure landed = {0};
+
+	failure_note(&landed, advance(trainer, flight, true));
+	tutti_work_wait(&flight->work, 0); /* a failed work may still exist */
+	if (flight->grad_slot != NO_SLOT)
+		pool_give(trainer, &trainer->grad_pool,
+			  count * dtype_bytes(trainer->config.grad_dtype), flight->grad_slot);
+	if (flight->wire_slot != NO_SLOT)
+		pool_give(trainer, &trainer->grad_pool,
+			  count * dtype_bytes(trainer->config.reduce_dtype), flight->wire_slot);
+	bucket->is_flying = false;
+	trainer->flight_first = (trainer->flight_first + 1) % trainer->layout.span_count;
+	trainer->flight_count--;
+	if (trainer->flights_done > 0)
+		trainer->flights_done--;
+	return failure_return(&landed);
+}
+
+/* Hooks call this function, so it looks at as few flights as possible. A flight behind one that is
+ * in flight can progress only if there are shards and replicas. */
+tutti_status grads_poll(tutti_trainer *trainer)
+{
+	bool has_legs = trainer->reduce && trainer->replicas;
+
+	for (int i = trainer->flights_done; i < trainer->flight_count; i++) {
+		struct flight *flight = flight_at(trainer, i);
+		TRY(advance(trainer, flight, false));
+		if (flight->stage == FLIGHT_DONE && i == trainer->flights_done)
+			trainer->flights_done++;
+		if (flight->stage == FLIGHT_SHARDS || (flight->stage != FLIGHT_DONE && !has_legs))
+			break; /* replicas start in order */
+	}
+	return TUTTI_OK;
+}
+
+tutti_status grads_wait(tutti_trainer *trainer)
+{
+	struct train_failure first = {0};
+
+	while (trainer->flight_count > 0)
+		failure_note(&first, flight_land(trainer));
+	return failure_return(&first);
+}

@@ -1,0 +1,187 @@
+/* Gradients, from the author's += to the start of their reduction.
+ *
+ * DDP and ZeRO-1 keep whole gradients and reduce them in place, once a step. ZeRO-2 and FSDP keep
+ * only a part: a bucket has a slot from its first backward to the end of its reduce_scatter, in
+ * every micro-batch, and the reduced part is added to a sum. Deterministic modes keep slots until
+ * the step's last micro-batch, so that micro-batches are added before ranks, as with DDP. */
+
+#include "train/base/train_error.h"
+#include "train/model/memory_need.h"
+#include "train/precision/kernels.h"
+#include "train/state/slot_pool.h"
+#include "train/state/trainer_memory.h"
+#include "train/state/trainer_state.h"
+#include "train/strategies/grad_flights.h"
+#include "train/strategies/strategies.h"
+
+#include <string.h>
+
+/* Gradients that do not stay are kept whole until the end of the step. */
+static bool holds_grads(const tutti_trainer *trainer)
+{
+	return trainer->config.deterministic != 0;
+}
+
+static bool bucket_reduces(const tutti_trainer *trainer, const struct bucket *bucket)
+{
+	if (!bucket->span->is_trained || !config_has_wire(&trainer->config))
+		return false;
+	return trainer->pass == TUTTI_PASS_LAST ||
+	       (!bucket->span->keeps_grad && !holds_grads(trainer));
+}
+
+static void zero(void *values, tutti_dtype dtype, size_t count)
+{
+	memset(values, 0, count * dtype_bytes(dtype));
+}
+
+void grads_zero(tutti_trainer *trainer)
+{
+	for (int p = 0; p < trainer->model.param_count; p++) {
+		void *grad = param_grad(trainer, p);
+		if (grad)
+			zero(grad, trainer->config.grad_dtype, trainer->model.params[p].count);
+	}
+	for (int b = 0; b < trainer->layout.trained_count; b++)
+		trainer->buckets[b].has_sum = false;
+}
+
+void grads_expect(tutti_trainer *trainer)
+{
+	for (int p = 0; p < trainer->model.param_count; p++)
+		trainer->tensors[p].is_ready = false;
+	for (int b = 0; b < trainer->layout.trained_count; b++) {
+		trainer->buckets[b].to_come = trainer->buckets[b].span->param_count;
+		trainer->buckets[b].is_started = false;
+	}
+	trainer->next_bucket = 0;
+}
+
+tutti_status grads_keep(tutti_trainer *trainer)
+{
+	for (int b = 0; b < trainer->layout.trained_count; b++)
+		if (!bucket_reduces(trainer, &trainer->buckets[b]) &&
+		    trainer->config.deterministic == 2) {
+			TRY(grad_make(trainer, b));
+			sum_tree_push(trainer, b);
+		}
+	return TUTTI_OK;
+}
+
+/* ---- slots ---- */
+
+/* Waits for a flight rather than take a larger slot: so the planned slots suffice in plain order.
+ */
+static tutti_status take(tutti_trainer *trainer, size_t bytes, int *slot)
+{
+	while (trainer->flight_count > 0 && !pool_has(&trainer->grad_pool, bytes))
+		TRY(flight_land(trainer));
+	return pool_take(trainer, &trainer->grad_pool, bytes, slot);
+}
+
+tutti_status grad_make(tutti_trainer *trainer, int b)
+{
+	struct bucket *bucket = &trainer->buckets[b];
+	tutti_dtype dtype = trainer->config.grad_dtype;
+
+	if (!bucket->span->is_trained || bucket->span->keeps_grad || bucket->grad)
+		return TUTTI_OK;
+	TRY(take(trainer, bucket->span->count * dtype_bytes(dtype), &bucket->grad_slot));
+	bucket->grad = trainer->grad_pool.slots[bucket->grad_slot].memory;
+	zero(bucket->grad, dtype, bucket->span->count);
+	return TUTTI_OK;
+}
+
+/* ---- the start ---- */
+
+/* Sets what is sent: the gradients themselves, or a copy in another type or from the caller's
+ * memory. */
+static tutti_status load(tutti_trainer *trainer, struct flight *flight)
+{
+	struct bucket *bucket = &trainer->buckets[flight->bucket];
+	const struct param_span *span = bucket->span;
+	tutti_dtype grad = trainer->config.grad_dtype, wire = trainer->config.reduce_dtype;
+
+	flight->wire = bucket->wire;
+	if (!span->keeps_grad && grad == wire) {
+		flight->wire = bucket->grad;
+		return TUTTI_OK;
+	}
+	if (!span->keeps_grad) {
+		TRY(take(trainer, span->count * dtype_bytes(wire), &flight->wire_slot));
+		flight->wire = trainer->grad_pool.slots[flight->wire_slot].memory;
+		kernel_convert(flight->wire, wire, bucket->grad, grad, span->count);
+		return TUTTI_OK;
+	}
+	for (int i = 0; i < span->param_count; i++) {
+		int p = span->params[i];
+		char *to = flight->wire + trainer->layout.places[p].offset * dtype_bytes(wire);
+		const void *from = param_grad(trainer, p);
+		if (from != to)
+			kernel_convert(to, wire, from, grad, trainer->model.params[p].count);
+	}
+	return TUTTI_OK;
+}
+
+static tutti_status start(tutti_trainer *trainer, int b)
+{
+	struct bucket *bucket = &trainer->buckets[b];
+	struct flight flight = {.bucket = b, .grad_slot = NO_SLOT, .wire_slot = NO_SLOT};
+
+	bucket->is_started = true;
+	while (bucket->is_flying)
+		TRY(flight_land(trainer));
+	TRY(grad_make(trainer, b));
+	if (trainer->config.deterministic == 2)
+		sum_tree_finish(trainer, b);
+	flight.is_last = trainer->pass == TUTTI_PASS_LAST;
+	TRY(load(trainer, &flight));
+	if (!bucket->span->keeps_grad) {
+		flight.grad_slot = bucket->grad_slot;
+		bucket->grad = NULL;
+		bucket->grad_slot = NO_SLOT;
+	}
+	return flight_start(trainer, flight_add(trainer, &flight));
+}
+
+/* FSDP's buckets start when their unit has ended; that order is the same on all ranks. Other
+ * buckets start in the order of their index, whatever the order of hooks. */
+static tutti_status start_complete(tutti_trainer *trainer, int b)
+{
+	if (trainer->layout.by_unit)
+		return trainer->buckets[b].to_come == 0 ? start(trainer, b) : TUTTI_OK;
+	for (; trainer->next_bucket < trainer->layout.trained_count; trainer->next_bucket++) {
+		const struct bucket *next = &trainer->buckets[trainer->next_bucket];
+		if (!bucket_reduces(trainer, next))
+			continue;
+		if (next->to_come > 0)
+			break;
+		TRY(start(trainer, trainer->next_bucket));
+	}
+	return TUTTI_OK;
+}
+
+tutti_status grad_ready(tutti_trainer *trainer, int param)
+{
+	int b = trainer->layout.places[param].span;
+
+	trainer->tensors[param].is_ready = true;
+	if (!bucket_reduces(trainer, &trainer->buckets[b]))
+		return TUTTI_OK;
+	trainer->buckets[b].to_come--;
+	TRY(grads_poll(trainer));
+	return start_complete(trainer, b);
+}
+
+tutti_status grads_flush(tutti_trainer *trainer)
+{
+	for (int b = 0; b < trainer->layout.trained_count; b++) {
+		const struct bucket *bucket = &trainer->buckets[b];
+		if (bucket_reduces(trainer, bucket) && !bucket->is_started)
+			TRY(start(trainer, b));
+		else if (!config_has_wire(&trainer->config) && trainer->config.deterministic == 2 &&
+			 trainer->pass == TUTTI_PASS_LAST)
+			sum_tree_finish(trainer, b);
+	}
+	return TUTTI_OK;
+}

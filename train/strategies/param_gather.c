@@ -1,0 +1,301 @@
+/* FSDP's parameters: gathered when their unit begins, freed when it has ended.
+ *
+ * The units that begin next are known from the micro-batch before, and their values are gathered
+ * while the current unit computes. Forward's last unit is backward's first, so values linger until
+ * another unit begins. The order of gathers follows from the order of calls alone, which is the
+ * same on all ranks. To check that, a small gather of the unit's number precedes each gather. */
+#include "train/strategies/strategies.h"
+
+#include "train/base/train_error.h"
+#include "train/model/slot_sizes.h"
+#include "train/state/slot_pool.h"
+#include "train/state/trainer_collectives.h"
+#include "train/state/trainer_state.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { EVENT_STEP = -1, MOST_EVENTS = 1 << 16 };
+
+static bool unit_uses(const tutti_trainer *trainer, int unit, int span)
+{
+	for (const int *s = trainer->layout.unit_spans[unit]; *s >= 0; s++)
+		if (*s == span)
+			return true;
+	return false;
+}
+
+void *param_data(const tutti_trainer *trainer, int param)
+{
+	const struct param_place *place = &trainer->layout.places[param];
+	const struct bucket *bucket = &trainer->buckets[place->span];
+
+	if (trainer->model.params[param].is_extern)
+		return trainer->model.params[param].data;
+	if (bucket->span->is_sharded && (trainer->open_pass == UNIT_NONE ||
+					 !unit_uses(trainer, trainer->open_unit, place->span)))
+		return NULL;
+	return bucket->data
+		       ? bucket->data + place->offset * dtype_bytes(trainer->config.param_dtype)
+		       : NULL;
+}
+
+/* ---- the events of other ranks ---- */
+
+static const char *event_name(const tutti_trainer *trainer, int32_t event, char text[192])
+{
+	static const char *const passes[] = {"", "forward", "backward"};
+
+	if (event == EVENT_STEP)
+		return "the end of the step";
+	if (event < 0 || event / 4 >= trainer->model.unit_count || event % 4 > UNIT_BACKWARD)
+		return "something else";
+	snprintf(text, 192, "the %s of unit '%s'", passes[event % 4],
+		 trainer->model.units[event / 4].name);
+	return text;
+}
+
+static tutti_status compare_events(tutti_trainer *trainer, const int32_t *events)
+{
+	char own[192], other[192];
+	int me = trainer->shard_rank;
+
+	for (int r = 0; r < trainer->layout.shard_size; r++) {
+		if (events[r] == events[me])
+			continue;
+		int base = trainer->rank - me;
+		train_fail(TUTTI_ERR_MISMATCH,
+			   "Rank %d is at %s while rank %d is at %s: run the same units in the "
+			   "same order on all ranks.",
+			   base + me, event_name(trainer, events[me], own), base + r,
+			   event_name(trainer, events[r], other));
+		struct train_failure why = failure_of(TUTTI_ERR_MISMATCH);
+		trainer_abort(trainer); /* later gathers would not match */
+		return failure_return(&why);
+	}
+	return TUTTI_OK;
+}
+
+static tutti_status ask(tutti_trainer *trainer, int32_t *events, int32_t event, tutti_work **work)
+{
+	tutti_call call = {.work = work};
+
+	events[trainer->shard_rank] = event;
+	trainer->stats.sent_other_bytes += (size_t)(trainer->layout.shard_size - 1) * sizeof event;
+	trainer->stats.collectives++;
+	return group_status(trainer,
+			    tutti_all_gather(&events[trainer->shard_rank], events, 1, TUTTI_I32,
+					     trainer->gather, &call),
+			    IN_SHARD_GROUP);
+}
+
+tutti_status params_compare_order(tutti_trainer *trainer)
+{
+	tutti_work *work = NULL;
+
+	if (!trainer->layout.by_unit || !trainer->gather)
+		return TUTTI_OK;
+	int32_t *events = trainer->step_events;
+	TRY(ask(trainer, events, EVENT_STEP, &work));
+	TRY(trainer_wait(trainer, &work, IN_SHARD_GROUP));
+	return compare_events(trainer, events);
+}
+
+/* ---- one bucket ---- */
+
+static size_t bucket_bytes(const tutti_trainer *trainer, const struct bucket *bucket)
+{
+	return bucket->span->count * dtype_bytes(trainer->config.param_dtype);
+}
+
+static tutti_status bucket_gather(tutti_trainer *trainer, struct bucket *bucket, int32_t event)
+{
+	const struct param_span *span = bucket->span;
+	tutti_call call = {.work = &bucket->gathering};
+
+	if (bucket->data)
+		return TUTTI_OK;
+	TRY(pool_take(trainer, &trainer->data_pool, bucket_bytes(trainer, bucket),
+		      &bucket->data_slot));
+	bucket->data = trainer->data_pool.slots[bucket->data_slot].memory;
+	TRY(ask(trainer, bucket->events, event, &bucket->asking));
+	trainer_count_gathered(trainer, span->elements * dtype_bytes(trainer->config.param_dtype),
+			       trainer->layout.shard_size);
+	return group_status(trainer,
+			    tutti_all_gatherv(bucket->shard, bucket->data, span->shares, NULL,
+					      trainer->config.param_dtype, trainer->gather, &call),
+			    IN_SHARD_GROUP);
+}
+
+static tutti_status bucket_arrive(tutti_trainer *trainer, struct bucket *bucket)
+{
+	bool is_new = bucket->asking != NULL;
+
+	TRY(trainer_wait(trainer, &bucket->asking, IN_SHARD_GROUP));
+	if (is_new)
+		TRY(compare_events(trainer, bucket->events));
+	return trainer_wait(trainer, &bucket->gathering, IN_SHARD_GROUP);
+}
+
+static tutti_status bucket_free(tutti_trainer *trainer, struct bucket *bucket)
+{
+	if (!bucket->span->is_sharded || !bucket->data)
+		return TUTTI_OK;
+	struct train_failure arrived = {0};
+	failure_note(&arrived, bucket_arrive(trainer, bucket));
+	tutti_work_wait(&bucket->gathering, 0); /* its memory is given back */
+	pool_give(trainer, &trainer->data_pool, bucket_bytes(trainer, bucket), bucket->data_slot);
+	bucket->data = NULL;
+	bucket->data_slot = NO_SLOT;
+	bucket->lingers = bucket->is_wanted = false;
+	return failure_return(&arrived);
+}
+
+tutti_status params_drop(tutti_trainer *trainer)
+{
+	struct train_failure first = {0};
+
+	for (int b = 0; b < trainer->layout.span_count; b++)
+		failure_note(&first, bucket_free(trainer, &trainer->buckets[b]));
+	return failure_return(&first);
+}
+
+tutti_status params_publish(tutti_trainer *trainer)
+{
+	TRY(params_drop(trainer));
+	for (int b = 0; b < trainer->layout.span_count; b++)
+		TRY(publish_bucket(trainer, b));
+	return publish_wait_all(trainer);
+}
+
+/* ---- the order of units ---- */
+
+/* Beyond MOST_EVENTS in a micro-batch nothing is gathered ahead. */
+static tutti_status events_add(struct unit_events *events, int32_t event)
+{
+	if (events->count == events->room && events->room < MOST_EVENTS) {
+		int room = events->room ? 2 * events->room : 64;
+		int32_t *list = realloc(events->list, (size_t)room * sizeof *list);
+		if (!list)
+			return train_no_memory("the order of units");
+		events->list = list;
+		events->room = room;
+	}
+	if (events->count < events->room)
+		events->list[events->count++] = event;
+	return TUTTI_OK;
+}
+
+tutti_status params_expect(tutti_trainer *trainer)
+{
+	if (!trainer->layout.by_unit)
+		return TUTTI_OK;
+	TRY(params_drop(trainer));
+	if (trainer->backward_begun) { /* the micro-batch before was a training one */
+		struct unit_events plan = trainer->plan;
+		trainer->plan = trainer->seen;
+		trainer->seen = plan;
+	}
+	trainer->seen.count = 0;
+	trainer->plan.next = 0;
+	return TUTTI_OK;
+}
+
+static bool is_as_planned(const struct unit_events *plan, int32_t event)
+{
+	return plan->next < plan->count && plan->list[plan->next] == event;
+}
+
+static void follow_plan(struct unit_events *plan, int32_t event)
+{
+	for (int i = plan->next; i < plan->count; i++)
+		if (plan->list[i] == event) {
+			plan->next = i + 1;
+			return;
+		}
+}
+
+static tutti_status gather_ahead(tutti_trainer *trainer, int32_t event)
+{
+	const struct unit_events *plan = &trainer->plan;
+	int ahead = units_ahead(&trainer->config, &trainer->model);
+
+	for (int i = plan->next; i < plan->count && i < plan->next + ahead; i++) {
+		if (trainer->pass == TUTTI_PASS_EVAL && plan->list[i] % 4 == UNIT_BACKWARD)
+			break;
+		for (const int *s = trainer->layout.unit_spans[plan->list[i] / 4]; *s >= 0; s++) {
+			struct bucket *bucket = &trainer->buckets[*s];
+			if (!bucket->span->is_sharded)
+				continue;
+			TRY(bucket_gather(trainer, bucket, event));
+			bucket->is_wanted = true;
+		}
+	}
+	return TUTTI_OK;
+}
+
+/* Frees values whose unit has ended and, if units come in another order than planned, values
+ * gathered ahead. */
+static tutti_status free_lingering(tutti_trainer *trainer, int unit, bool is_as_planned)
+{
+	for (int b = 0; b < trainer->layout.span_count; b++) {
+		struct bucket *bucket = &trainer->buckets[b];
+		bool is_idle = is_as_planned ? bucket->lingers && !bucket->is_wanted
+					     : bucket->lingers || bucket->is_wanted;
+		if (is_idle && !unit_uses(trainer, unit, b))
+			TRY(bucket_free(trainer, bucket));
+		bucket->lingers = false;
+	}
+	return TUTTI_OK;
+}
+
+tutti_status params_open(tutti_trainer *trainer, int unit, enum unit_pass pass)
+{
+	int32_t event = unit_event(unit, pass);
+	const int *spans = trainer->layout.unit_spans[unit];
+
+	for (const int *s = spans; *s >= 0; s++)
+		TRY(publish_wait(trainer, *s));
+	trainer->order = trainer->order * 0x9e3779b97f4a7c15u + (uint64_t)event + 1;
+	if (!trainer->layout.by_unit || !trainer->gather)
+		return TUTTI_OK;
+	TRY(free_lingering(trainer, unit, is_as_planned(&trainer->plan, event)));
+	TRY(events_add(&trainer->seen, event));
+	follow_plan(&trainer->plan, event);
+	for (const int *s = spans; *s >= 0; s++)
+		if (trainer->buckets[*s].span->is_sharded)
+			TRY(bucket_gather(trainer, &trainer->buckets[*s], event));
+	TRY(gather_ahead(trainer, event));
+	for (const int *s = spans; *s >= 0; s++) {
+		TRY(bucket_arrive(trainer, &trainer->buckets[*s]));
+		trainer->buckets[*s].is_wanted = false;
+	}
+	return TUTTI_OK;
+}
+
+/* A unit uses the span that has more forwards than backwards so far. */
+static bool is_needed(const tutti_trainer *trainer, int span)
+{
+	for (int u = 0; u < trainer->model.unit_count; u++)
+		if (trainer->units[u].uses > trainer->units[u].finished &&
+		    unit_uses(trainer, u, span))
+			return true;
+	return false;
+}
+
+tutti_status params_close(tutti_trainer *trainer, int unit, bool is_over)
+{
+	bool keeps = trainer->config.keep_after_forward && trainer->pass != TUTTI_PASS_EVAL;
+
+	if (!trainer->layout.by_unit || !trainer->gather)
+		return TUTTI_OK;
+	for (const int *s = trainer->layout.unit_spans[unit]; *s >= 0; s++) {
+		struct bucket *bucket = &trainer->buckets[*s];
+		if (bucket->is_wanted || (keeps && is_needed(trainer, *s)))
+			continue;
+		bucket->lingers = !is_over;
+		if (is_over)
+			TRY(bucket_free(trainer, bucket));
+	}
+	return TUTTI_OK;
+}

@@ -1,0 +1,100 @@
+/* Updated values on their way. With ZeRO-1 and -2 each rank updates its part of a bucket, and all
+ * ranks gather the bucket while the next one is updated and the next forward begins. A unit's begin
+ * waits for its own buckets. Values in the caller's memory are not contiguous and go through a
+ * slot. */
+#include "train/base/train_error.h"
+#include "train/state/slot_pool.h"
+#include "train/state/trainer_collectives.h"
+#include "train/state/trainer_state.h"
+#include "train/strategies/strategies.h"
+
+#include <string.h>
+
+/* Copies between the caller's memory and the slot: this rank's part (out), or all of it (in). */
+static void copy_extern(const tutti_trainer *trainer, const struct bucket *bucket, char *slot,
+			bool is_out)
+{
+	size_t width = dtype_bytes(trainer->config.param_dtype);
+
+	for (int i = 0; i < bucket->span->param_count; i++) {
+		int p = bucket->span->params[i];
+		const struct param *param = &trainer->model.params[p];
+		char *there = slot + trainer->layout.places[p].offset * width;
+		char *here = param->is_extern
+				     ? param->data
+				     : bucket->data + trainer->layout.places[p].offset * width;
+		struct element_range own =
+			param_part(&trainer->layout, &trainer->model, p, bucket->part);
+		if (is_out)
+			memcpy(there + own.first * width, here + own.first * width,
+			       (own.last - own.first) * width);
+		else
+			memcpy(here, there, param->count * width);
+	}
+}
+
+static bool needs_slot(const struct bucket *bucket)
+{
+	return bucket->span->has_extern && !bucket->span->is_in_place;
+}
+
+tutti_status publish_bucket(tutti_trainer *trainer, int b)
+{
+	struct bucket *bucket = &trainer->buckets[b];
+	const struct param_span *span = bucket->span;
+	size_t width = dtype_bytes(trainer->config.param_dtype);
+	tutti_call call = {.work = &bucket->gathering};
+	char *values = bucket->data;
+
+	if (!span->is_split || span->is_sharded)
+		return TUTTI_OK;
+	TRY(publish_wait(trainer, b));
+	if (needs_slot(bucket)) {
+		for (int before = 0; before < b; before++)
+			if (trainer->buckets[before].data_slot != NO_SLOT)
+				TRY(publish_wait(trainer, before));
+		TRY(pool_take(trainer, &trainer->data_pool, span->count * width,
+			      &bucket->data_slot));
+		values = trainer->data_pool.slots[bucket->data_slot].memory;
+		copy_extern(trainer, bucket, values, true);
+	}
+	trainer_count_gathered(trainer, span->elements * width, trainer->layout.shard_size);
+	tutti_status status = group_status(
+		trainer,
+		tutti_all_gatherv(values + bucket->part.first * width, values, span->shares, NULL,
+				  trainer->config.param_dtype, trainer->gather, &call),
+		IN_SHARD_GROUP);
+	if (status != TUTTI_OK && bucket->data_slot != NO_SLOT) {
+		pool_give(trainer, &trainer->data_pool, span->count * width, bucket->data_slot);
+		bucket->data_slot = NO_SLOT;
+	}
+	return status;
+}
+
+tutti_status publish_wait(tutti_trainer *trainer, int b)
+{
+	struct bucket *bucket = &trainer->buckets[b];
+
+	if (bucket->span->is_sharded || (!bucket->gathering && bucket->data_slot == NO_SLOT))
+		return TUTTI_OK;
+	tutti_status status = trainer_wait(trainer, &bucket->gathering, IN_SHARD_GROUP);
+	if (bucket->data_slot == NO_SLOT)
+		return status;
+	if (status == TUTTI_OK)
+		copy_extern(trainer, bucket, trainer->data_pool.slots[bucket->data_slot].memory,
+			    false);
+	pool_give(trainer, &trainer->data_pool,
+		  bucket->span->count * dtype_bytes(trainer->config.param_dtype),
+		  bucket->data_slot);
+	bucket->data_slot = NO_SLOT;
+	return status;
+}
+
+tutti_status publish_wait_all(tutti_trainer *trainer)
+{
+	struct train_failure first = {0};
+
+	for (int b = 0; b < trainer->layout.span_count; b++)
+		failure_note(&first, publish_wait(trainer, b));
+	return failure_return(&first);
+}

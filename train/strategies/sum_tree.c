@@ -1,0 +1,46 @@
+/* deterministic = 2: a binary counter of partial sums. After m micro-batches level l has the sum of
+ * 2^l of them if bit l of m is set. So a rank's sum is the subtree that one rank with all
+ * micro-batches would have, and the communicator's tree adds ranks above it. */
+#include "train/precision/kernels.h"
+#include "train/state/trainer_memory.h"
+#include "train/state/trainer_state.h"
+#include "train/strategies/grad_flights.h"
+
+#include <assert.h>
+#include <string.h>
+
+static void add_levels(const tutti_trainer *trainer, const struct bucket *bucket, int last)
+{
+	for (int i = 0; i < bucket->span->param_count; i++) {
+		int p = bucket->span->params[i];
+		size_t offset = trainer->layout.places[p].offset,
+		       count = trainer->model.params[p].count;
+		for (int level = 0; level < last; level++)
+			if (trainer->micro_batches >> level & 1)
+				kernel_add(param_grad(trainer, p), TUTTI_F32,
+					   bucket->levels[level] + offset, TUTTI_F32, count);
+	}
+}
+
+void sum_tree_push(tutti_trainer *trainer, int b)
+{
+	struct bucket *bucket = &trainer->buckets[b];
+	int level = 0;
+
+	while (trainer->micro_batches >> level & 1)
+		level++;
+	assert(bucket->levels[level]);
+	add_levels(trainer, bucket, level);
+	for (int i = 0; i < bucket->span->param_count; i++) {
+		int p = bucket->span->params[i];
+		size_t bytes = trainer->model.params[p].count * sizeof(float);
+		memcpy(bucket->levels[level] + trainer->layout.places[p].offset,
+		       param_grad(trainer, p), bytes);
+		memset(param_grad(trainer, p), 0, bytes);
+	}
+}
+
+void sum_tree_finish(tutti_trainer *trainer, int b)
+{
+	add_levels(trainer, &trainer->buckets[b], TREE_LEVELS - 1);
+}

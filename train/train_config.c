@@ -1,0 +1,175 @@
+/* Checks of a config: by itself, for a model and for a number of ranks. */
+#include "train/base/train_error.h"
+#include "train/model/memory_need.h"
+#include "train/model/span_layout.h"
+#include "train/trainer.h"
+
+#include <math.h>
+#include <string.h>
+
+static const char *const strategy_names[] = {"TUTTI_DDP",  "TUTTI_ZERO1", "TUTTI_ZERO2",
+					     "TUTTI_FSDP", "TUTTI_HSDP",  "TUTTI_LOCAL_SGD"};
+
+static tutti_status check_dtypes(const tutti_train_config *c)
+{
+	const struct {
+		const char *name;
+		tutti_dtype dtype;
+	} types[] = {{"grad_dtype", c->grad_dtype}, {"reduce_dtype", c->reduce_dtype}};
+
+	if (c->param_dtype != TUTTI_F32 && c->param_dtype != TUTTI_BF16 &&
+	    c->param_dtype != TUTTI_F16)
+		return train_fail(TUTTI_ERR_INVALID,
+				  "tutti_train_config: param_dtype %d is not TUTTI_F32, TUTTI_BF16 "
+				  "or TUTTI_F16.",
+				  (int)c->param_dtype);
+	for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+		if (types[i].dtype != TUTTI_F32 && types[i].dtype != c->param_dtype)
+			return train_fail(TUTTI_ERR_INVALID,
+					  "tutti_train_config: %s %d is neither TUTTI_F32 nor "
+					  "param_dtype (%d).",
+					  types[i].name, (int)types[i].dtype, (int)c->param_dtype);
+	if (c->stochastic_rounding && c->param_dtype != TUTTI_BF16)
+		return train_fail(TUTTI_ERR_INVALID,
+				  "tutti_train_config: stochastic_rounding needs param_dtype "
+				  "TUTTI_BF16; it is %d.",
+				  (int)c->param_dtype);
+	if (c->deterministic == 2 && (c->grad_dtype != TUTTI_F32 || c->reduce_dtype != TUTTI_F32))
+		return train_fail(TUTTI_ERR_INVALID,
+				  "tutti_train_config: deterministic = 2 needs grad_dtype and "
+				  "reduce_dtype TUTTI_F32: sums of 16 bits depend on their order.");
+	return TUTTI_OK;
+}
+
+static tutti_status check_counts(const tutti_train_config *c)
+{
+	const struct {
+		const char *name;
+		int value;
+	} counts[] = {{"prefetch_units", c->prefetch_units},
+		      {"check_replicas_every", c->check_replicas_every},
+		      {"local_sgd_steps", c->local_sgd_steps},
+		      {"shard_size", c->shard_size}};
+
+	for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+		if (counts[i].value < 0)
+			return train_fail(TUTTI_ERR_INVALID,
+					  "tutti_train_config: %s is %d; it cannot be negative.",
+					  counts[i].name, counts[i].value);
+	if (c->deterministic < 0 || c->deterministic > 2)
+		return train_fail(TUTTI_ERR_INVALID,
+				  "tutti_train_config: deterministic is %d, not 0, 1 or 2.",
+				  c->deterministic);
+	if (c->strategy == TUTTI_LOCAL_SGD && c->local_sgd_steps == 0)
+		return train_fail(TUTTI_ERR_INVALID,
+				  "tutti_train_config: TUTTI_LOCAL_SGD needs local_sgd_steps, the "
+				  "steps between averages.");
+	return TUTTI_OK;
+}
+
+/* The training layer has no device memory yet. */
+static tutti_status check_built(const tutti_train_config *c)
+{
+	const char *name = c->on_device ? "on_device" : c->stream ? "stream" : NULL;
+
+	if (name)
+		return train_fail(
+			TUTTI_ERR_UNSUPPORTED,
+			"tutti_train_config: %s is not built yet: parameters are in host memory.",
+			name);
+	return TUTTI_OK;
+}
+
+tutti_status config_check(const tutti_train_config *c)
+{
+	const tutti_train_config zero = {0};
+
+	if (c->strategy < TUTTI_DDP || c->strategy > TUTTI_LOCAL_SGD)
+		return train_fail(TUTTI_ERR_INVALID, "tutti_train_config: there is no strategy %d.",
+				  (int)c->strategy);
+	TRY(check_built(c));
+	TRY(check_dtypes(c));
+	TRY(check_counts(c));
+	if (!(c->max_grad_norm >= 0) || isinf(c->max_grad_norm))
+		return train_fail(TUTTI_ERR_INVALID,
+				  "tutti_train_config: max_grad_norm is %g; it must be finite and "
+				  "at least 0 (no clipping).",
+				  (double)c->max_grad_norm);
+	if (!isfinite(c->loss_scale))
+		return train_fail(TUTTI_ERR_INVALID,
+				  "tutti_train_config: loss_scale %g is not finite.",
+				  (double)c->loss_scale);
+	if (memcmp(c->reserved, zero.reserved, sizeof zero.reserved) != 0)
+		return train_fail(TUTTI_ERR_INVALID,
+				  "tutti_train_config.reserved is not zero: zero-initialise it.");
+	return TUTTI_OK;
+}
+
+tutti_status config_check_model(const tutti_train_config *c, const struct tutti_model *model)
+{
+	bool keeps_all = c->strategy == TUTTI_DDP || c->strategy == TUTTI_ZERO1 ||
+			 c->strategy == TUTTI_LOCAL_SGD;
+
+	for (int p = 0; p < model->param_count; p++) {
+		const struct param *param = &model->params[p];
+		if (!param->is_extern)
+			continue;
+		if (!keeps_all)
+			return train_fail(TUTTI_ERR_INVALID,
+					  "Parameter '%s' lies in the caller's memory, which %s "
+					  "cannot free: register it with tutti_model_param, or use "
+					  "TUTTI_DDP or TUTTI_ZERO1.",
+					  param->name, strategy_names[c->strategy]);
+		if (param->dtype != c->param_dtype)
+			return train_fail(
+				TUTTI_ERR_INVALID,
+				"Parameter '%s' is registered with type %d, but param_dtype is %d.",
+				param->name, (int)param->dtype, (int)c->param_dtype);
+	}
+	return TUTTI_OK;
+}
+
+tutti_status config_check_world(const tutti_train_config *c, int world_size, int node)
+{
+	if (c->strategy != TUTTI_HSDP)
+		return TUTTI_OK;
+	int shard_size = c->shard_size ? c->shard_size : node;
+	if (world_size % shard_size != 0)
+		return train_fail(TUTTI_ERR_INVALID,
+				  "TUTTI_HSDP cannot divide %d ranks into shard groups of %d (%s): "
+				  "set shard_size to a divisor.",
+				  world_size, shard_size,
+				  c->shard_size ? "shard_size" : "the ranks of a node");
+	return TUTTI_OK;
+}
+
+enum { MOST_RANKS = 1 << 24 };
+
+tutti_status tutti_memory_estimate(const tutti_model *model, int world_size,
+				   const tutti_train_config *config, tutti_train_stats *stats)
+{
+	const tutti_train_config zero = {0};
+	struct model_layout layout;
+
+	config = config ? config : &zero;
+	if (!model || !stats || world_size < 1 || world_size > MOST_RANKS)
+		return train_fail(TUTTI_ERR_INVALID,
+				  "tutti_memory_estimate needs a model, stats and a world_size of "
+				  "1 to %d; world_size is %d.",
+				  MOST_RANKS, world_size);
+	TRY(config_check(config));
+	TRY(config_check_model(config, model));
+	TRY(config_check_world(config, world_size, world_size));
+	TRY(layout_make(&layout, model, config, layout_shard_size(config, world_size, world_size)));
+	memset(stats, 0, sizeof *stats);
+	for (int r = 0; r < layout.shard_size; r++) {
+		tutti_train_stats one = {0};
+		memory_resident(&layout, model, config, r, &one);
+		size_t sum = one.param_bytes + one.grad_bytes + one.optimizer_bytes;
+		if (sum > stats->param_bytes + stats->grad_bytes + stats->optimizer_bytes)
+			*stats = one;
+	}
+	tutti_status status = memory_for_slots(&layout, model, config, &stats->gathered_peak_bytes);
+	layout_finish(&layout);
+	return status;
+}

@@ -1,0 +1,340 @@
+/* Accepted connections that belong to no conn yet: pending until their hello, then known. One of
+ * another user, or that says nonsense or nothing for too long, is dropped and disturbs nobody. */
+#include "transport/shm/shm.h"
+
+#include "core/clock.h"
+#include "core/log.h"
+#include "core/net.h"
+#include "core/resource_limits.h"
+#include "core/status.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define ACCEPTS 16 /* in one look */
+
+void shm_accepted_drop(struct shm_endpoint *endpoint, struct shm_accepted *accepted)
+{
+	struct shm_accepted **at = &endpoint->accepted;
+
+	while (*at != accepted)
+		at = &(*at)->next;
+	*at = accepted->next;
+	if (accepted->is_known)
+		endpoint->accepted_count--;
+	admission_remove(&endpoint->pending, &accepted->pending);
+	shm_watch_close(endpoint, &accepted->watch);
+	shared_memory_close(accepted->lane);
+	/* The look that is under way may still hold an event of it. */
+	accepted->next = endpoint->closed;
+	endpoint->closed = accepted;
+}
+
+struct shm_accepted *shm_accepted_find(const struct shm_endpoint *endpoint, int from, int channel)
+{
+	struct shm_accepted *accepted = endpoint->accepted;
+
+	while (accepted && (!accepted->is_known || accepted->purpose != SHM_LANE ||
+			    accepted->from != from || accepted->channel != channel))
+		accepted = accepted->next;
+	return accepted;
+}
+
+static struct shm_conn *find_conn(const struct shm_endpoint *endpoint, int peer, int channel)
+{
+	struct shm_conn *conn = endpoint->conns;
+
+	while (conn && (conn->base.peer != peer || conn->base.channel != channel))
+		conn = conn->next;
+	return conn;
+}
+
+/* Here this conn has failed, and its peer may not know. */
+static bool has_failed(const struct shm_endpoint *endpoint, int peer, int channel)
+{
+	const struct shm_conn *conn = find_conn(endpoint, peer, channel);
+	const struct shm_ended *ended = endpoint->ended;
+
+	if (conn)
+		return conn->state == SHM_FAILED;
+	while (ended && (ended->peer != peer || ended->channel != channel))
+		ended = ended->next;
+	return ended != NULL;
+}
+
+void shm_accepted_drop_failed(struct shm_endpoint *endpoint)
+{
+	endpoint->has_failed = false;
+	for (struct shm_accepted *g = endpoint->accepted, *next; g; g = next) {
+		next = g->next;
+		if (g->is_known && has_failed(endpoint, g->from, g->channel))
+			shm_accepted_drop(endpoint, g);
+	}
+}
+
+/* IN_PROGRESS: nothing has come yet. */
+static tutti_status read_hello(int fd, struct shm_hello *hello, int *memfd)
+{
+	ssize_t n = recv(fd, hello, sizeof *hello, MSG_DONTWAIT | MSG_PEEK);
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return TUTTI_IN_PROGRESS;
+	/* A hello comes in one piece: a shorter one is another program's. */
+	if (n != sizeof *hello || hello->magic != SHM_MAGIC)
+		return fail(TUTTI_ERR_AUTH, "Not a hello.");
+	if (hello->purpose == SHM_LANE)
+		return net_recv_fds(fd, hello, sizeof *hello, memfd, 1, 0);
+	return net_recv_all(fd, hello, sizeof *hello, 0);
+}
+
+static bool is_for_us(const struct shm_endpoint *endpoint, const struct shm_hello *hello)
+{
+	bool is_dialer = hello->from > endpoint->rank;
+
+	return hello->comm_id[0] == endpoint->comm_id[0] &&
+	       hello->comm_id[1] == endpoint->comm_id[1] && hello->to == endpoint->rank &&
+	       hello->from >= 0 && hello->from < endpoint->size && hello->from != hello->to &&
+	       hello->purpose == (is_dialer ? SHM_LANE : SHM_AWAIT);
+}
+
+/* No connection can be accepted, so all conns that wait for a lane fail. is_lost: a peer's lane was
+ * lost, and the peer will take this rank for dead. Then all conns fail, so that this rank says why
+ * before the peer does. */
+static void refuse_all(struct shm_endpoint *endpoint, const char *why, bool is_lost)
+{
+	char kept[200];
+
+	snprintf(kept, sizeof kept, "%.199s", why);
+	for (struct shm_conn *conn = endpoint->conns; conn; conn = conn->next)
+		if (conn->state == SHM_WAITING || conn->state == SHM_DIALING ||
+		    (is_lost && conn->state == SHM_OPEN))
+			shm_conn_fail(conn, TUTTI_ERR_SYSTEM,
+				      "Rank %d cannot take the connection of rank %d (shared "
+				      "memory): %.200s.",
+				      endpoint->rank, conn->base.peer, kept);
+}
+
+static void refuse_for_files(struct shm_endpoint *endpoint, bool is_lost)
+{
+	char why[OPEN_FILES_LIMIT_BYTES];
+	refuse_all(endpoint, open_files_limit_text(why), is_lost);
+}
+
+/* The peer's lane has come. */
+void shm_accepted_adopt(struct shm_conn *conn, struct shm_accepted *accepted)
+{
+	struct shm_endpoint *endpoint = shm_endpoint_of(conn);
+	struct epoll_event event = {.events = EPOLLIN, .data.ptr = &conn->watch};
+	bool is_watched = accepted->is_watched;
+
+	shm_watch_close(endpoint, &conn->watch);
+	conn->watch.fd = accepted->watch.fd;
+	conn->lane = accepted->lane;
+	accepted->watch.fd = -1;
+	accepted->lane = NULL;
+	shm_accepted_drop(endpoint, accepted);
+	lane_memory_rings(conn->lane, false, &conn->out, &conn->in);
+	shm_conn_settle(conn);
+	shm_conn_opened(conn);
+	if (conn->watch.fd < 0) {
+		snprintf(conn->base.where, sizeof conn->base.where, "a process");
+		shm_conn_ended(conn);
+		return;
+	}
+	tutti_status status = shm_connect_check(conn);
+	if (status == TUTTI_OK && !is_watched)
+		status = shm_watch_add(endpoint, &conn->watch);
+	else if (status == TUTTI_OK &&
+		 epoll_ctl(endpoint->epoll_fd, EPOLL_CTL_MOD, conn->watch.fd, &event) < 0)
+		status = fail_errno("cannot watch a descriptor");
+	if (status != TUTTI_OK)
+		shm_connect_fail(conn, status);
+}
+
+/* What a hello that is for us leads to. False: drop it. */
+static bool take_hello(struct shm_endpoint *endpoint, struct shm_accepted *accepted,
+		       const struct shm_hello *hello, int memfd)
+{
+	struct shm_conn *conn = find_conn(endpoint, hello->from, hello->channel);
+
+	if (!is_for_us(endpoint, hello) ||
+	    endpoint->accepted_count >= SHM_ACCEPTED_MOST * endpoint->size) {
+		fail(TUTTI_ERR_AUTH, "It calls another communicator or rank.");
+		return false;
+	}
+	if (has_failed(endpoint, hello->from, hello->channel)) {
+		fail(TUTTI_ERR_PEER, "Its connection has failed here.");
+		return false;
+	}
+	accepted->purpose = hello->purpose;
+	accepted->from = hello->from;
+	accepted->channel = hello->channel;
+	if (hello->purpose == SHM_LANE) {
+		bool is_expected = conn ? conn->state == SHM_WAITING || conn->state == SHM_DIALING
+					: !shm_accepted_find(endpoint, hello->from, hello->channel);
+		if (!is_expected)
+			return false;
+		tutti_status status = lane_memory_open(&accepted->lane, hello->ring_bytes, memfd);
+		if (status == TUTTI_ERR_SYSTEM || status == TUTTI_ERR_MEMORY)
+			refuse_all(endpoint, last_error(), true);
+		if (status != TUTTI_OK)
+			return false;
+	}
+	accepted->is_known = true;
+	admission_remove(&endpoint->pending, &accepted->pending);
+	endpoint->accepted_count++;
+	shm_ring_doorbell(accepted->watch.fd);
+	if (hello->purpose == SHM_LANE && conn)
+		shm_accepted_adopt(conn, accepted);
+	return true;
+}
+
+static void pending_event(struct shm_endpoint *endpoint, struct shm_accepted *accepted)
+{
+	struct shm_hello hello;
+	int memfd = -1;
+	tutti_status status = read_hello(accepted->watch.fd, &hello, &memfd);
+
+	if (status == TUTTI_IN_PROGRESS)
+		return;
+	if (status != TUTTI_OK || !take_hello(endpoint, accepted, &hello, memfd)) {
+		log_seldom("shm: dropped a connection that is not this communicator's: %s",
+			   last_error());
+		shm_accepted_drop(endpoint, accepted);
+	}
+	if (status == TUTTI_ERR_SYSTEM)
+		refuse_for_files(endpoint, true);
+	if (memfd >= 0)
+		close(memfd);
+}
+
+void shm_accepted_event(struct shm_endpoint *endpoint, struct shm_accepted *accepted)
+{
+	bool has_bytes = false;
+
+	if (!accepted->is_known)
+		pending_event(endpoint, accepted);
+	else if (shm_socket_drain(accepted->watch.fd, &has_bytes))
+		return;
+	else if (accepted->purpose == SHM_LANE) /* what it sent waits for our connect */
+		shm_watch_close(endpoint, &accepted->watch);
+	else
+		shm_accepted_drop(endpoint, accepted);
+}
+
+/* False: there is none. */
+static bool drop_oldest(struct shm_endpoint *endpoint)
+{
+	struct admission_entry *oldest = admission_oldest(&endpoint->pending, false);
+
+	if (oldest)
+		shm_accepted_drop(endpoint, shm_accepted_of(oldest));
+	return oldest != NULL;
+}
+
+/* There is a spare one. A socket that epoll does not take (fs.epoll.max_user_watches) is pending
+ * for a moment only: dialers say hello at once, and a lane that can then not be watched says so. */
+static void add_pending(struct shm_endpoint *endpoint, int fd)
+{
+	struct shm_accepted *accepted = endpoint->spare;
+
+	if (net_unix_check(fd, NULL) != TUTTI_OK) {
+		log_seldom("shm: dropped a connection: %s", last_error());
+		close(fd);
+		return;
+	}
+	endpoint->spare = NULL;
+	while (!admission_has_room(&endpoint->pending))
+		drop_oldest(endpoint);
+	accepted->watch = (struct shm_watch){.kind = SHM_ACCEPTED, .fd = fd};
+	accepted->next = endpoint->accepted;
+	endpoint->accepted = accepted;
+	admission_add(&endpoint->pending, &accepted->pending);
+	accepted->is_watched = shm_watch_add(endpoint, &accepted->watch) == TUTTI_OK;
+	pending_event(endpoint, accepted);
+}
+
+/* Asked before a connection is accepted: a rank that is hung up on would take this rank for dead.
+ */
+static bool has_room(struct shm_endpoint *endpoint)
+{
+	if (!endpoint->spare)
+		endpoint->spare = calloc(1, sizeof *endpoint->spare);
+	if (!endpoint->spare && net_has_caller(endpoint->listener.fd))
+		refuse_all(endpoint, "there is no memory for it", false);
+	return endpoint->spare != NULL;
+}
+
+static bool accept_one(struct shm_endpoint *endpoint)
+{
+	int fd;
+
+	if (!has_room(endpoint))
+		return false;
+	fd = accept4(endpoint->listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	if (fd >= 0)
+		add_pending(endpoint, fd);
+	else if ((errno == EMFILE || errno == ENFILE) && net_has_caller(endpoint->listener.fd) &&
+		 drop_oldest(endpoint))
+		return true; /* its descriptor will do */
+	else if (errno == EMFILE || errno == ENFILE)
+		refuse_for_files(endpoint, false);
+	else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
+		log_seldom("shm: cannot accept a connection (errno %d)", errno);
+	return fd >= 0;
+}
+
+void shm_accept_some(struct shm_endpoint *endpoint)
+{
+	for (int i = 0; i < ACCEPTS && accept_one(endpoint); i++)
+		continue;
+}
+
+void shm_accept_backlog(struct shm_endpoint *endpoint)
+{
+	for (int i = 0; i < SHM_BACKLOG && accept_one(endpoint); i++)
+		continue;
+	for (struct shm_accepted *g = endpoint->accepted, *next; g; g = next) {
+		next = g->next;
+		if (!g->is_known)
+			pending_event(endpoint, g);
+	}
+}
+
+bool shm_accepted_look(struct shm_endpoint *endpoint)
+{
+	int before = endpoint->pending.count;
+
+	for (struct shm_accepted *g = endpoint->accepted, *next; g; g = next) {
+		next = g->next;
+		if (!g->is_known && !g->is_watched)
+			pending_event(endpoint, g);
+	}
+	return endpoint->pending.count != before;
+}
+
+bool shm_accepted_are_unwatched(const struct shm_endpoint *endpoint)
+{
+	const struct shm_accepted *g = endpoint->pending.count ? endpoint->accepted : NULL;
+
+	while (g && (g->is_known || g->is_watched))
+		g = g->next;
+	return g != NULL;
+}
+
+bool shm_accepted_expire(struct shm_endpoint *endpoint, uint64_t now_ns)
+{
+	struct admission_entry *late;
+	bool is_anything = false;
+
+	while ((late = admission_late(&endpoint->pending, now_ns))) {
+		log_seldom("shm: dropped a connection that said nothing");
+		shm_accepted_drop(endpoint, shm_accepted_of(late));
+		is_anything = true;
+	}
+	return is_anything;
+}

@@ -1,0 +1,105 @@
+/* Dialing the peer. The higher rank of a pair passes the memory of the lane with its hello. */
+#include "transport/shm/shm.h"
+
+#include "core/net.h"
+#include "core/status.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+/* A socket to the peer's listener, or -1 with errno. On this machine connecting does not wait: it
+ * is refused, or the backlog is full (EAGAIN), or done. */
+static int dial_socket(const char *name)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	size_t n = strlen(name);
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	if (fd < 0)
+		return -1;
+	memcpy(address.sun_path + 1, name, n);
+	socklen_t length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n);
+	if (connect(fd, (struct sockaddr *)&address, length) == 0)
+		return fd;
+	int error = errno;
+	close(fd);
+	errno = error;
+	return -1;
+}
+
+static tutti_status send_hello(struct shm_conn *conn, enum shm_purpose purpose)
+{
+	const struct shm_endpoint *endpoint = shm_endpoint_of(conn);
+	struct shm_hello hello = {
+		.magic = SHM_MAGIC,
+		.purpose = purpose,
+		.from = endpoint->rank,
+		.to = conn->base.peer,
+		.channel = conn->base.channel,
+		.comm_id = {endpoint->comm_id[0], endpoint->comm_id[1]},
+		.ring_bytes = endpoint->ring_bytes,
+	};
+	int memfd;
+
+	if (purpose == SHM_AWAIT)
+		return net_send_all(conn->watch.fd, &hello, sizeof hello, 0);
+	TRY(lane_memory_create(&conn->lane, endpoint->ring_bytes, &memfd));
+	lane_memory_rings(conn->lane, true, &conn->out, &conn->in);
+	tutti_status status = net_send_fds(conn->watch.fd, &hello, sizeof hello, &memfd, 1, 0);
+	close(memfd);
+	return status;
+}
+
+/* The process is not known where it is another container's. */
+tutti_status shm_connect_check(struct shm_conn *conn)
+{
+	int pid = 0;
+
+	TRY(net_unix_check(conn->watch.fd, &pid));
+	if (pid > 0)
+		snprintf(conn->base.where, sizeof conn->base.where, "process %d", pid);
+	else
+		snprintf(conn->base.where, sizeof conn->base.where, "a process");
+	return TUTTI_OK;
+}
+
+void shm_connect_fail(struct shm_conn *conn, tutti_status status)
+{
+	char why[200];
+
+	snprintf(why, sizeof why, "%s", last_error());
+	shm_conn_fail(conn, status, "No shared memory with rank %d: %.180s", conn->base.peer, why);
+}
+
+void shm_connect_dial(struct shm_conn *conn)
+{
+	struct shm_endpoint *endpoint = shm_endpoint_of(conn);
+	bool passes_lane = endpoint->rank > conn->base.peer;
+	tutti_status status;
+
+	conn->watch.fd = dial_socket(conn->name);
+	if (conn->watch.fd < 0 && errno == EAGAIN)
+		return;
+	if (conn->watch.fd < 0 && errno == ECONNREFUSED) {
+		/* The listener was there before its address was known: the peer has left. */
+		conn->peer_left = true;
+		return;
+	}
+	if (conn->watch.fd < 0)
+		status = fail_errno("cannot dial");
+	else if ((status = shm_connect_check(conn)) == TUTTI_OK &&
+		 (status = shm_watch_add(endpoint, &conn->watch)) == TUTTI_OK)
+		status = send_hello(conn, passes_lane ? SHM_LANE : SHM_AWAIT);
+	if (status == TUTTI_ERR_PEER)
+		conn->peer_left = true;
+	else if (status != TUTTI_OK)
+		shm_connect_fail(conn, status);
+	else if (passes_lane)
+		shm_conn_opened(conn);
+	else
+		conn->state = SHM_WAITING;
+}
