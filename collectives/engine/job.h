@@ -3,6 +3,7 @@
 #ifndef COLLECTIVES_ENGINE_JOB_H
 #define COLLECTIVES_ENGINE_JOB_H
 
+#include "collectives/control/suspicion.h"
 #include "collectives/engine/engine.h"
 #include "core/clock.h"
 #include "core/placement/cpu_spread.h"
@@ -103,15 +104,6 @@ struct tutti_work {
 	tutti_status status;
 };
 
-/* A connection broke. It becomes the failure only if no rank gives a better reason in time: watch.c. */
-struct suspect {
-	tutti_status status; /* OK: none */
-	int peer;            /* PEER: whose it was; else -1 */
-	uint64_t since_ns;
-	uint64_t sequence; /* of the call that saw it, or NO_CALL */
-	char message[ERROR_BYTES];
-};
-
 /* While this rank is in no call: the descriptors that wake the helper when a peer needs bytes sent
  * again. */
 struct resend {
@@ -138,7 +130,7 @@ struct engine {
 	struct run *free_runs;
 	int free_run_count;
 	uint32_t passes;
-	struct suspect suspect;
+	struct suspicion suspicion;
 	uint64_t reported_ns; /* when the failure was first looked at                       */
 	uint64_t looked_ns; /* when watch last asked around */
 	uint64_t told_ns;   /* when the trace was last told what is waited for */

@@ -67,22 +67,16 @@ static void look(struct engine *e, uint64_t sequence, bool is_bad)
 bool engine_suspect(struct engine *e, const struct tutti_work *work, int peer, tutti_status status,
 		    const char *message)
 {
-	struct suspect *s = &e->suspect;
-	bool needs_explanation = status == TUTTI_ERR_PEER || status == TUTTI_ERR_MISMATCH;
+	struct failure failure = {.status = status,
+				  .rank = status == TUTTI_ERR_PEER ? peer : FAILURE_NO_RANK,
+				  .sequence = work && is_collective(work) ? work->spec.args.sequence
+									  : NO_CALL,
+				  .message = message};
 
-	if (!needs_explanation || !may_be_explained(e))
+	if (!suspicion_may_be_explained(status) || !may_be_explained(e))
 		return false;
-	/* A connection may have broken because its other end saw the mismatch. */
-	bool is_news = s->status == TUTTI_OK ||
-		       (s->status == TUTTI_ERR_PEER && status == TUTTI_ERR_MISMATCH);
-	if (!is_news || e->stop)
-		return true;
-	s->status = status;
-	s->peer = status == TUTTI_ERR_PEER ? peer : -1;
-	s->since_ns = engine_now(e);
-	s->sequence = work && is_collective(work) ? work->spec.args.sequence : NO_CALL;
-	snprintf(s->message, sizeof s->message, "%s", message);
-	look(e, s->sequence, true);
+	if (!e->stop && suspicion_note(&e->suspicion, &failure, engine_now(e)))
+		look(e, failure.sequence, true);
 	return true;
 }
 
@@ -96,19 +90,21 @@ void engine_lost(struct engine *e, const struct tutti_work *work, int peer, tutt
 		engine_set_failure(e, status, status == TUTTI_ERR_PEER ? peer : -1, text);
 }
 
-/* What this rank has seen is all that there is to say: nobody explains it, or nobody can. */
-static bool is_left_unexplained(struct engine *e, uint64_t now)
+/* After a mismatch was suspected: whether all ranks are known to have made the same call. */
+static bool all_agree(const struct engine *e)
 {
-	const struct suspect *s = &e->suspect;
+	const struct failure *suspected = &e->suspicion.failure;
 
-	if (s->status != TUTTI_ERR_MISMATCH)
-		return now - s->since_ns > (s->sequence == NO_CALL
-						    ? MS_TO_NS(EXPLAIN_LOST_MESSAGE_MS)
-						    : MS_TO_NS(EXPLAIN_LOST_MS));
-	if (e->config.control && s->sequence != NO_CALL &&
-	    control_all_agree(e->config.control, s->sequence))
-		return true;
-	return now - s->since_ns > MS_TO_NS(EXPLAIN_MISMATCH_MS);
+	return suspicion_is_mismatch(&e->suspicion) && e->config.control &&
+	       suspected->sequence != NO_CALL &&
+	       control_all_agree(e->config.control, suspected->sequence);
+}
+
+static void fail_as_suspected(struct engine *e)
+{
+	const struct failure *suspected = &e->suspicion.failure;
+
+	engine_set_failure(e, suspected->status, suspected->rank, suspected->message);
 }
 
 /* Whoever has died, it might have been the one to send. */
@@ -124,8 +120,7 @@ static bool waits_for_anybody(const struct engine *e)
 static void look_around(struct engine *e, const struct tutti_work *oldest, uint64_t lasts,
 			uint64_t now)
 {
-	struct suspect *s = &e->suspect;
-	bool is_suspect = s->status != TUTTI_OK, is_bad;
+	bool is_suspect = suspicion_is_open(&e->suspicion), is_bad;
 
 	if (now - e->looked_ns < MS_TO_NS(LOOK_AROUND_MS) ||
 	    (lasts < MS_TO_NS(SLOW_MS) && !is_suspect))
@@ -133,23 +128,23 @@ static void look_around(struct engine *e, const struct tutti_work *oldest, uint6
 	e->looked_ns = now;
 	is_bad = is_suspect || lasts > MS_TO_NS(DEATH_MATTERS_MS) || waits_for_anybody(e);
 	look(e, oldest ? oldest->spec.args.sequence : NO_CALL, is_bad);
-	if (is_suspect && !e->stop && is_left_unexplained(e, now))
-		engine_set_failure(e, s->status, s->peer, s->message);
+	if (is_suspect && !e->stop && suspicion_is_over(&e->suspicion, all_agree(e), now))
+		fail_as_suspected(e);
 }
 
 /* There is one question at a time: about the call that a mismatch was seen in, or else about the
  * one whose deadline comes next. */
 static void ask_around(struct engine *e, const struct tutti_work *next, uint64_t now)
 {
-	const struct suspect *s = &e->suspect;
+	const struct failure *suspected = &e->suspicion.failure;
 	uint64_t early = (uint64_t)next->spec.timeout_ms * 1000000u / 2;
 
 	if (early > MS_TO_NS(ASK_MISSING_MS))
 		early = MS_TO_NS(ASK_MISSING_MS);
 	if (!e->config.control)
 		return;
-	if (s->status == TUTTI_ERR_MISMATCH && s->sequence != NO_CALL)
-		control_ask(e->config.control, s->sequence);
+	if (suspicion_is_mismatch(&e->suspicion) && suspected->sequence != NO_CALL)
+		control_ask(e->config.control, suspected->sequence);
 	else if (next->deadline_ns - now < early)
 		control_ask(e->config.control, next->spec.args.sequence);
 }
@@ -177,7 +172,7 @@ void engine_take_failure(struct engine *e, const struct failure *failure)
  * arrived or is on its way. */
 static bool may_end_well(const struct engine *e, const struct failure *failure, uint64_t now)
 {
-	if (e->suspect.status != TUTTI_OK || now - e->reported_ns > MS_TO_NS(END_WELL_MS))
+	if (suspicion_is_open(&e->suspicion) || now - e->reported_ns > MS_TO_NS(END_WELL_MS))
 		return false;
 	for (const struct tutti_work *work = e->works; work; work = work->next)
 		if (is_collective(work) && work->spec.args.sequence < failure->sequence)
@@ -235,9 +230,8 @@ void engine_watch(struct engine *e)
 	}
 	if (late) {
 		/* A connection that broke just before may be of one whose deadline came first. */
-		if (e->suspect.status == TUTTI_ERR_MISMATCH)
-			engine_set_failure(e, e->suspect.status, FAILURE_NO_RANK,
-					   e->suspect.message);
+		if (suspicion_is_mismatch(&e->suspicion))
+			fail_as_suspected(e);
 		else
 			explain_wait(e, late);
 		return;
