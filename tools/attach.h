@@ -16,7 +16,7 @@ enum attach_code {
 	ATTACH_VERSION = 6, /* its Tutti is another one                             */
 };
 
-/* Reads what process pid has. Else *why has a sentence. */
+/* Reads what process pid has. Else *why has a message. */
 enum attach_code attach_read(int pid, struct trace_process *process, char *why, size_t why_bytes);
 
 #endif

@@ -195,7 +195,7 @@ static void recover(void)
 		shrink();
 		if (!is_fine(tutti_comm_grow(comm, size, NULL, &grown))) {
 			CHECK(grown == NULL, "a communicator after an error");
-			CHECK(strlen(tutti_comm_error(NULL)) > 30, "no sentence");
+			CHECK(strlen(tutti_comm_error(NULL)) > 30, "no message");
 			continue;
 		}
 		check_numbers(grown);

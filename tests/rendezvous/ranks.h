@@ -153,7 +153,7 @@ static inline void *ranks_main(void *arg)
 			run->between(run, r);
 		for (int round = 0; round < run->rounds && run->status == TUTTI_OK; round++)
 			run->status = ranks_round(run, r, round);
-		/* Leaving must not lose the sentence. */
+		/* Leaving must not lose the message. */
 		rendezvous_leave(r, deadline_after_ms(run->timeout_ms));
 	}
 	if (run->status != TUTTI_OK)

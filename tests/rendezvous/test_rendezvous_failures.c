@@ -275,7 +275,7 @@ static void who_has_another_secret_is_counted(void **state)
 }
 
 /* More than the server has places for. */
-static void a_crowd_of_strangers_gives_way(void **state)
+static void pending_connections_gives_way(void **state)
 {
 	struct rank_run runs[2];
 	int port = ranks_free_port(), crowd[100];
@@ -563,7 +563,7 @@ int main(void)
 		cmocka_unit_test(strangers_are_dropped),
 		cmocka_unit_test(a_claim_without_a_proof_is_not_believed),
 		cmocka_unit_test(who_has_another_secret_is_counted),
-		cmocka_unit_test(a_crowd_of_strangers_gives_way),
+		cmocka_unit_test(pending_connections_gives_way),
 		cmocka_unit_test(giant_records_end_the_join),
 		cmocka_unit_test(nonsense_after_the_welcome_counts_as_death),
 		cmocka_unit_test(sizes_that_disagree_are_said_to_all),

@@ -227,7 +227,7 @@ grep -q 'Step 2 was skipped on all ranks: the gradient of parameter' low.txt || 
 	failures=1
 }
 
-# refused STATUS SENTENCE ARGUMENT...
+# refused STATUS MESSAGE ARGUMENT...
 refused()
 {
 	local status=0

@@ -15,7 +15,7 @@ struct log {
 bool log_add(struct log *log, const struct trace_process *process);
 void log_free(struct log *log);
 
-/* load.c: adds what is in a file that trace_write has written. False: why has a sentence. */
+/* load.c: adds what is in a file that trace_write has written. False: why has a message. */
 bool load(struct log *log, const char *path, char *why, size_t why_bytes);
 bool load_text(struct log *log, const char *text, char *why, size_t why_bytes);
 
