@@ -62,7 +62,7 @@ static struct blame blame_of(const struct truth *t, int rank, uint64_t at_ns)
 		if (is_by(t->silent_ns[r], at_ns) || is_across)
 			b.silent |= 1u << r;
 	}
-	if (is_by(t->broken_ns, at_ns) && !t->heals)
+	if (is_by(t->broken_ns, at_ns) && !t->reconnects)
 		b.ends = t->ends;
 	if (is_by(t->aborted_ns, at_ns))
 		b.aborter = t->aborter;
@@ -117,7 +117,7 @@ static bool has_left(const struct board *board, int rank, uint64_t at_ns)
 }
 
 static void judge_message(struct verdict *v, const struct board *board, const struct truth *t,
-			   int rank, const struct event *e, const struct blame *b)
+			  int rank, const struct event *e, const struct blame *b)
 {
 	struct claim claims[CLAIMS_MOST];
 	int count = words_read(e->message, claims), here = -1;

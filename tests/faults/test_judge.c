@@ -111,15 +111,15 @@ static void test_nothing_had_happened(void **state)
 static void test_broken_connection(void **state)
 {
 	(void)state;
-	for (int heals = 0; heals < 2; heals++) {
+	for (int reconnects = 0; reconnects < 2; reconnects++) {
 		write_death();
 		truth.dead_ns[VICTIM] = 0;
 		truth.broken_ns = STRUCK;
 		truth.ends = 1u << VICTIM | 1u << 1;
-		truth.heals = heals;
+		truth.reconnects = reconnects;
 		judge(&verdict, board, &truth);
 		assert_int_equal(strstr(verdict.text, "though nothing had happened") != NULL,
-				 heals);
+				 reconnects);
 	}
 }
 

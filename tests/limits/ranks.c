@@ -148,8 +148,7 @@ void ranks_expect_decent(const struct outcome *all, int size, const char *what)
 		if (o->job.wrong)
 			fail_msg("%s: rank %d has %d wrong values", what, r, o->job.wrong);
 		if (o->job.where && !o->job.error[0])
-			fail_msg("%s: rank %d: %s failed without a message", what, r,
-				 o->job.where);
+			fail_msg("%s: rank %d: %s failed without a message", what, r, o->job.where);
 		if (is_botched(o->job.error))
 			fail_msg("%s: rank %d: %s", what, r, o->job.error);
 		if ((o->blocks && o->blocks != o->job.kept) || o->files)

@@ -4,7 +4,7 @@
 # What would break: training that goes on when ranks die: whoever is started again has what the others have, no
 # step is lost or done twice, and the parameters are those of a job in which nobody died, to the bit.
 set -u
-gpt="$BUILD_DIR/examples/gpt/gpt --steps 61 --patience 60"
+gpt="$BUILD_DIR/examples/gpt/gpt --steps 61 --grow-wait 60"
 run="timeout -k 5 100 $BUILD_DIR/launch/tuttirun -n 3 --max-restarts 50"
 . "$SOURCE_DIR/tests/scratch.sh"
 unset TUTTI_SECRET TUTTI_SECRET_FILE TUTTI_RESTARTED

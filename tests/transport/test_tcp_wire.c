@@ -225,12 +225,9 @@ static void test_timeout_messages(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_format),
-		cmocka_unit_test(test_fragments),
-		cmocka_unit_test(test_cut_short),
-		cmocka_unit_test(test_out_of_step),
-		cmocka_unit_test(test_last_words),
-		cmocka_unit_test(test_no_allocation),
+		cmocka_unit_test(test_format),           cmocka_unit_test(test_fragments),
+		cmocka_unit_test(test_cut_short),        cmocka_unit_test(test_out_of_step),
+		cmocka_unit_test(test_last_words),       cmocka_unit_test(test_no_allocation),
 		cmocka_unit_test(test_timeout_messages),
 	};
 
