@@ -3,7 +3,7 @@
  * ranks know it, new ones are told.
  *
  * What it must never see: a rank that hangs (ranks has a deadline), numbers or sums that are wrong,
- * a newcomer that is not told what the others know, a job that a intruder, an absentee or a
+ * a newcomer that is not told what the others know, a job that an intruder, an absentee or a
  * newcomer's death ends. */
 #include <tutti/tutti.h>
 

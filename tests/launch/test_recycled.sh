@@ -40,7 +40,7 @@ for p in $(cat "/proc/$launcher/task/$launcher/children"); do
 	[ "$(cat "/proc/$p/comm")" = tuttirun ] && guard=$p
 done
 
-# ---- a intruder gets the number of the rank that was
+# ---- an intruder gets the number of the rank that was
 for _ in $(seq 100); do
 	echo $((was - 1)) >/proc/sys/kernel/ns_last_pid
 	setsid sleep 100 & intruder=$!
@@ -61,5 +61,5 @@ for p in $guard $child; do
 done
 [ -n "$guard" ] || { echo "FAILED: there was no guard"; exit 1; }
 kill -0 "$intruder" 2>/dev/null && grep -q '^State:.[^ZX]' "/proc/$intruder/status" && exit
-echo "FAILED: a intruder was killed who had the number $was"
+echo "FAILED: an intruder was killed who had the number $was"
 exit 1

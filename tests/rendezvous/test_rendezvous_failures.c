@@ -1,5 +1,5 @@
 /* slow: 4 s */
-/* Breaks when a intruder can disturb a job that is joining, or when a join that cannot succeed
+/* Breaks when an intruder can disturb a job that is joining, or when a join that cannot succeed
  * hangs or does not say why, to every rank. */
 #include "core/auth.h"
 #include "rendezvous/find_server.h"
