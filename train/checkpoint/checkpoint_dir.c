@@ -92,7 +92,7 @@ static tutti_status make(struct checkpoint_dir *made)
 		       : train_fail(TUTTI_ERR_SYSTEM,
 				    "Another process removes new files below '%s' at once: use a "
 				    "folder of your own.",
-				    disk_shown(made->dir));
+				    path_shown(made->dir));
 }
 
 tutti_status checkpoint_dir_make(struct checkpoint_dir *made, const char *dir, int64_t step)
@@ -180,7 +180,7 @@ static tutti_status give_name(struct checkpoint_name *name, const char *dir, con
 	return train_fail(TUTTI_ERR_SYSTEM,
 			  "Another job saves step %" PRId64
 			  " below '%s' at the same time: use another folder.",
-			  name->step, disk_shown(dir));
+			  name->step, path_shown(dir));
 }
 
 /* Removes the checkpoints of the same step that were saved before. */

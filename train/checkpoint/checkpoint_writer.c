@@ -145,7 +145,7 @@ static tutti_status create_file(const struct checkpoint_writer *save, int *fd)
 		return train_fail(TUTTI_ERR_SYSTEM,
 				  "Rank %d cannot find the folder of '%s', which rank 0 has made "
 				  "(errno %d): it must be on a file system that all ranks share.",
-				  save->part.rank, disk_shown(save->path), ENOENT);
+				  save->part.rank, path_shown(save->path), ENOENT);
 	return status;
 }
 
