@@ -35,7 +35,7 @@ static tutti_status make_dir(const char *dir)
 	return status;
 }
 
-/* *is_mine: the file is locked and nobody has removed it in between. A file system without locks is
+/* *is_mine: the file is locked and no other process has removed it. A file system without locks is
  * used without. */
 static tutti_status make_lock(int *lock, bool *is_mine, const char *path)
 {
