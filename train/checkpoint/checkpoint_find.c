@@ -2,7 +2,6 @@
 #include "train/checkpoint/checkpoint_dir.h"
 
 #include "train/base/train_error.h"
-#include "train/checkpoint/checkpoint_index.h"
 #include "train/checkpoint/disk.h"
 
 #include <dirent.h>

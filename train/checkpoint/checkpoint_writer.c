@@ -3,7 +3,6 @@
 #include "train/checkpoint/checkpoint_writer.h"
 
 #include "train/base/train_error.h"
-#include "train/checkpoint/checkpoint_index.h"
 #include "train/checkpoint/disk.h"
 #include "train/checkpoint/jansson_needed.h"
 #include "train/checkpoint/safetensors.h"

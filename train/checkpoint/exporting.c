@@ -7,7 +7,6 @@
 #include "train/checkpoint/safetensors.h"
 #include "train/state/pieces.h"
 #include "train/state/trainer_collectives.h"
-#include "train/state/trainer_state.h"
 
 #include <fcntl.h>
 #include <inttypes.h>

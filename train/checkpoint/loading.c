@@ -2,7 +2,6 @@
  * is changed, and each rank reads what it holds. */
 #include "train/base/train_error.h"
 #include "train/checkpoint/checkpoint_dir.h"
-#include "train/checkpoint/checkpoint_index.h"
 #include "train/checkpoint/checkpoint_reader.h"
 #include "train/checkpoint/disk.h"
 #include "train/checkpoint/jansson_needed.h"
@@ -11,7 +10,6 @@
 #include "train/precision/loss_scale.h"
 #include "train/state/pieces.h"
 #include "train/state/trainer_collectives.h"
-#include "train/state/trainer_state.h"
 
 #include <float.h>
 #include <inttypes.h>

@@ -9,7 +9,6 @@
 #include "train/precision/kernels.h"
 #include "train/state/slot_pool.h"
 #include "train/state/trainer_collectives.h"
-#include "train/state/trainer_state.h"
 #include "train/strategies/strategies.h"
 
 static struct flight *flight_at(tutti_trainer *trainer, int i)

@@ -10,7 +10,6 @@
 #include "train/precision/kernels.h"
 #include "train/state/slot_pool.h"
 #include "train/state/trainer_memory.h"
-#include "train/state/trainer_state.h"
 #include "train/strategies/grad_flights.h"
 #include "train/strategies/strategies.h"
 

@@ -10,7 +10,6 @@
 #include "train/model/slot_sizes.h"
 #include "train/state/slot_pool.h"
 #include "train/state/trainer_collectives.h"
-#include "train/state/trainer_state.h"
 
 #include <stdio.h>
 #include <stdlib.h>
