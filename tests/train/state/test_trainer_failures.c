@@ -124,7 +124,7 @@ static void wait_for_silent_rank(bool aborts)
 			.aborts = aborts};
 		pthread_barrier_init(&scene.is_out, NULL, RANKS);
 		assert_int_equal(
-			ranks_with_timeout(RANKS, aborts ? 30000 : 300, silent_rank, &scene), 0);
+			ranks_with_timeout(RANKS, aborts ? 30000 : 1000, silent_rank, &scene), 0);
 		pthread_barrier_destroy(&scene.is_out);
 	}
 }
