@@ -78,7 +78,7 @@ static inline int ranks_free_port(void)
 
 	for (;;) {
 		int port = test_ports() + used, fd;
-		used = (used + RANKS_PORTS_APART) % (TEST_PORTS - RANKS_PORTS_APART);
+		used = (used + RANKS_PORTS_APART) % (TEST_PORTS / RANKS_PORTS_APART * RANKS_PORTS_APART);
 		if (net_listen(NULL, port, 1, &fd, NULL) != TUTTI_OK)
 			continue; /* the server before may linger */
 		close(fd);
