@@ -251,9 +251,10 @@ static tutti_status check_mapped(const struct window *w, const struct window_run
 
 	if (!bytes || msync(first, before + bytes, MS_ASYNC) == 0 || errno != ENOMEM)
 		return TUTTI_OK;
-	return fail(TUTTI_ERR_SYSTEM,
-		    "The send buffer of rank %d, %zu bytes at %p, is not all mapped memory, in %s.",
-		    w->rank, bytes, run->args.send, failure_call_text(w, run, what, sizeof what));
+	return fail(
+		TUTTI_ERR_SYSTEM,
+		"In %s the send buffer of rank %d, %zu bytes at %p, is not all in mapped memory.",
+		failure_call_text(w, run, what, sizeof what), w->rank, bytes, run->args.send);
 }
 
 static bool all_could_read(const struct window *w)
