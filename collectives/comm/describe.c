@@ -1,5 +1,5 @@
-/* What a rank tells the others when it joins: its host, its settings, and where its endpoints can
- * be reached, which it opens for that. */
+/* What a rank tells the others when it joins: its host, its settings, and the addresses of its
+ * endpoints, which it opens for that. */
 #include "collectives/comm/join.h"
 #include "collectives/control/consensus.h"
 
@@ -30,11 +30,11 @@ static tutti_status find_host_id(char *id, size_t bytes, const struct env *env)
 	return TUTTI_OK;
 }
 
-/* How long the consensus's connections wait for a rank that computes: whoever asks has a deadline.
- */
+/* How long the consensus's connections wait for a rank that computes: each question has a deadline
+ * of its own. */
 #define CONSENSUS_MS (20 * 86400000)
 
-/* By tcp, which reaches everybody, or the first there is. */
+/* By tcp, which reaches all ranks, or by the first there is. */
 static const struct tutti_transport *widest(const struct tutti_transport *const *list, int count)
 {
 	for (int i = 0; i < count; i++)
@@ -58,7 +58,7 @@ static tutti_status open_consensus(struct tutti_comm *comm, const struct tutti_t
 	return consensus_create(&comm->recovery.consensus, &consensus);
 }
 
-/* Their ids are others, lest a transport take the endpoints of a rank for one. */
+/* With ids of their own: else a transport would take the endpoints of a rank for one. */
 static tutti_status open_control(struct tutti_comm *comm, const struct tutti_transport *transport,
 				 const struct tutti_endpoint_config *config)
 {
@@ -162,7 +162,7 @@ static tutti_status describe_alone(struct tutti_comm *comm)
 	return select_parse(&comm->select, comm->settings.env.algo);
 }
 
-/* A rank that fails here still tells the others, so that none waits for it. */
+/* A rank that fails here still tells the others, so none waits for it. */
 tutti_status comm_describe(struct tutti_comm *comm, struct member *member)
 {
 	memset(member, 0, sizeof *member);
