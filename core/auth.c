@@ -1,5 +1,5 @@
-/* The three messages' bytes and their MACs, by libsodium. Who calls whom, and what to say when a
- * proof is wrong, is the caller's. */
+/* The three messages' bytes and their MACs, by libsodium. Which rank calls which, and what to say
+ * when a proof is wrong, is the caller's. */
 #include "core/auth.h"
 
 #include "core/status.h"

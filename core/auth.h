@@ -1,11 +1,11 @@
 /* Proof of the job's secret, both ways, in three fixed-size messages. No I/O here: the caller moves
  * the bytes, blocking or not. Keyed with libsodium's crypto_auth (HMAC-SHA-512-256).
  *
- *     dialer   -> listener   hello   magic, nonce, 32 bytes of context (who calls, what for)
+ *     dialer   -> listener   hello   magic, nonce, 32 bytes of context (which rank calls, what for)
  *     listener -> dialer     answer  nonce, MAC(key, "answer", both nonces, context)
  *     dialer   -> listener   proof   MAC(key, "proof", both nonces, context)
  *
- * Nothing that a stranger sends is believed before its MAC was checked, and an answer cannot be
+ * Nothing that a peer sends is believed before its MAC was checked, and an answer cannot be
  * reflected as a proof. */
 #ifndef CORE_AUTH_H
 #define CORE_AUTH_H
@@ -25,13 +25,13 @@ struct auth {
 /* Hashes a secret of any length into the key. */
 void auth_key_from_secret(uint8_t key[TUTTI_KEY_BYTES], const char *secret);
 void auth_random(void *bytes, size_t n);
-/* Another key, out of key and what it is for: who does not know key cannot tell it from random, nor
+/* Another key, out of key and what it is for: without key it cannot be told from random, nor
  * learn key from it. label: at most 16 bytes. */
 void auth_derive(uint8_t out[TUTTI_KEY_BYTES], const uint8_t key[TUTTI_KEY_BYTES], const char *label,
                  const void *what, size_t bytes);
 
 /* The dialer's side. check_answer and the listener's check_proof return AUTH on a wrong MAC, and
- * leave the sentence to the caller, who knows the address. */
+ * leave the message to the caller, who knows the address. */
 void auth_hello(struct auth *a, const uint8_t key[TUTTI_KEY_BYTES],
                 const uint8_t context[AUTH_CONTEXT_BYTES], uint8_t hello[AUTH_HELLO_BYTES]);
 tutti_status auth_check_answer(struct auth *a, const uint8_t answer[AUTH_ANSWER_BYTES],

@@ -1,4 +1,4 @@
-/* See cancel.h. */
+/* The hook: see cancel.h. */
 #include "core/cancel.h"
 
 #include "core/clock.h"

@@ -10,7 +10,7 @@
 void cancel_begin(bool (*is_over)(void *arg), void *arg);
 void cancel_end(void);
 bool cancel_requested(void);
-/* deadline_ns, or one that has passed when cancellation is requested. */
+/* deadline_ns, or one that has passed when the wait was cancelled. */
 uint64_t cancel_deadline(uint64_t deadline_ns);
 /* For poll(2), as deadline_poll_ms, and not longer than until it is time to ask again. */
 int cancel_poll_ms(uint64_t deadline_ns, int max_ms);

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #define DEADLINE_NONE UINT64_MAX
+#define MS_TO_NS(ms)  ((uint64_t)(ms) * 1000000u)
 
 static inline uint64_t clock_now_ns(void)
 {

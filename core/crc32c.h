@@ -1,5 +1,5 @@
 /* CRC-32C (Castagnoli's polynomial): finds every burst of errors up to 32 bits long, and others but
- * for one in four billion. Against accidents; whoever damages bytes on purpose can mend the sum as
+ * for one in four billion. Against accidents; an attacker who changes bytes can change the sum as
  * well. */
 #ifndef CORE_CRC32C_H
 #define CORE_CRC32C_H

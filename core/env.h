@@ -68,7 +68,7 @@ struct env {
 #undef FIELD
 };
 
-/* Reads and checks the whole environment. Bytes take K, M, G. INVALID with a sentence otherwise. */
+/* Reads and checks the whole environment. Bytes take K, M, G. INVALID with a message otherwise. */
 tutti_status env_load(struct env *env);
 void env_print(FILE *file);            /* the table, for tools and documents */
 

@@ -14,10 +14,10 @@ extern bool forks_is_orphan;    /* this process was forked from one that had com
 void forks_watch(void);
 void forks_forget(void);
 /* A connection or listener of ours that is open: a forked child closes its copy. While it has one the others' kernels
- * see no end when the parent dies. Forget it before it is closed, or the number may be somebody else's. */
+ * see no end when the parent dies. Forget it before it is closed, or the number may be another file's. */
 void forks_own(int fd);
 void forks_disown(int fd);
-/* INVALID with a sentence, in an orphan; what: the function that was called. */
+/* INVALID with a message, in a forked child; what: the function that was called. */
 tutti_status forks_refuse(const char *what);
 
 static inline tutti_status forks_check(const char *what)

@@ -31,7 +31,7 @@ void log_set_rank(int rank);           /* this thread's lines say "rank N" from 
 			log_line(__VA_ARGS__);                                                     \
 	} while (0)
 
-/* What strangers can make us say, as often as they like: a few lines at once, then one a second, which
+/* What connections without a proof can make us write, as often as they like: a few lines at once, then one a second, which
  * says how many were left out. All threads share them. */
 #define log_seldom(...)                                                                            \
 	do {                                                                                       \

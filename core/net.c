@@ -21,7 +21,7 @@
 #define POLL_MAX_MS  3600000
 #define PAUSE_MAX_MS 50
 /* A name that is not known yet may be that of a container which is just being started. */
-#define RESOLVE_PATIENCE_MS 30000
+#define RESOLVE_RETRY_MS 30000
 
 /* The failure of a call that makes a descriptor; errno survives for callers that look at it. */
 static tutti_status descriptor_failed(const char *what)
@@ -218,7 +218,7 @@ void net_pause(int attempt, uint64_t deadline_ns)
 tutti_status net_connect(const char *host, int port, uint64_t deadline_ns, int *fd)
 {
 	uint64_t begun_ns = clock_now_ns();
-	uint64_t patience_ns = begun_ns + RESOLVE_PATIENCE_MS * UINT64_C(1000000);
+	uint64_t retry_until_ns = begun_ns + RESOLVE_RETRY_MS * UINT64_C(1000000);
 
 	for (int attempt = 0;; attempt++) {
 		tutti_status status = net_try_connect(host, port, deadline_ns, fd);
@@ -226,7 +226,7 @@ tutti_status net_connect(const char *host, int port, uint64_t deadline_ns, int *
 
 		if (status != TUTTI_IN_PROGRESS)
 			return status;
-		if (errno == EADDRNOTAVAIL && now_ns >= patience_ns)
+		if (errno == EADDRNOTAVAIL && now_ns >= retry_until_ns)
 			return TUTTI_ERR_SYSTEM;
 		if (now_ns >= cancel_deadline(deadline_ns))
 			return fail(TUTTI_ERR_TIMEOUT, "%.400s: given up after %llu ms",

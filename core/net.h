@@ -10,9 +10,9 @@
 #include <stdint.h>
 
 /* host NULL: all interfaces. port 0: any; *bound_port (may be NULL) says which. When SYSTEM is
- * returned errno says why (EADDRINUSE: somebody else has the port). */
+ * returned errno says why (EADDRINUSE: another process has the port). */
 tutti_status net_listen(const char *host, int port, int backlog, int *fd, int *bound_port);
-/* Retries while nobody listens, until the deadline; the sentence names host:port. */
+/* Retries while nobody listens, until the deadline; the message names host:port. */
 tutti_status net_connect(const char *host, int port, uint64_t deadline_ns, int *fd);
 /* One attempt at each of host's addresses: IN_PROGRESS when none answers now (errno says why), so
  * that the caller may try elsewhere or again. Names are looked up by the system's resolver, whose
@@ -20,7 +20,7 @@ tutti_status net_connect(const char *host, int port, uint64_t deadline_ns, int *
 tutti_status net_try_connect(const char *host, int port, uint64_t deadline_ns, int *fd);
 /* Sleeps a little, longer with every attempt (counted from 0), never past the deadline. */
 void net_pause(int attempt, uint64_t deadline_ns);
-/* Whether somebody waits to be accepted: where no descriptor is left, accept4 fails before it looks. */
+/* Whether a connection waits to be accepted: where no descriptor is left, accept4 fails before it looks. */
 bool net_has_caller(int listen_fd);
 /* Waits for one connection. TIMEOUT at the deadline. */
 tutti_status net_accept(int listen_fd, uint64_t deadline_ns, int *fd);
@@ -28,7 +28,7 @@ tutti_status net_accept(int listen_fd, uint64_t deadline_ns, int *fd);
 tutti_status net_send_all(int fd, const void *data, size_t bytes, uint64_t deadline_ns);
 tutti_status net_recv_all(int fd, void *data, size_t bytes, uint64_t deadline_ns);  /* EOF: PEER */
 
-/* The address of who is at a TCP connection's other end, without the port; "" when it cannot be known any more. */
+/* The address of a TCP connection's other end, without the port; "" when it cannot be known any more. */
 #define NET_ADDRESS_BYTES 48
 void net_peer_address(int fd, char text[NET_ADDRESS_BYTES]);
 

@@ -1,4 +1,5 @@
-/* Unix sockets in the abstract namespace: who is at the other end, and descriptors passed along. */
+/* Unix sockets in the abstract namespace: which process is at the other end, and descriptors passed
+ * along. */
 #include "core/net.h"
 
 #include "core/clock.h"
@@ -92,7 +93,7 @@ tutti_status net_unix_check(int fd, int *pid)
 	socklen_t length = sizeof peer;
 
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) < 0)
-		return fail_errno("cannot ask who is at the other end of a Unix socket");
+		return fail_errno("cannot ask which process is at the other end of a Unix socket");
 	if (peer.uid != geteuid())
 		return fail(
 			TUTTI_ERR_AUTH,

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static _Thread_local char sentence[ERROR_BYTES];
+static _Thread_local char message[ERROR_BYTES];
 atomic_bool something_has_failed;
 static _Thread_local struct kept_error *kept_error;
 
@@ -38,13 +38,13 @@ const char *tutti_status_string(tutti_status status)
 
 tutti_status fail(tutti_status status, const char *format, ...)
 {
-	char text[ERROR_BYTES]; /* the arguments may point into the old sentence */
+	char text[ERROR_BYTES]; /* the arguments may point into the old message */
 	va_list args;
 
 	va_start(args, format);
 	vsnprintf(text, sizeof text, format, args);
 	va_end(args);
-	memcpy(sentence, text, sizeof text);
+	memcpy(message, text, sizeof text);
 	atomic_store_explicit(&something_has_failed, true, memory_order_relaxed);
 	if (kept_error && kept_error->status == TUTTI_OK) {
 		kept_error->status = status;
@@ -73,10 +73,10 @@ tutti_status fail_errno(const char *format, ...)
 
 const char *last_error(void)
 {
-	return sentence;
+	return message;
 }
 
 void last_error_forget(void)
 {
-	sentence[0] = '\0';
+	message[0] = '\0';
 }

@@ -1,4 +1,4 @@
-/* Statuses: their names, TRY, and the sentence that explains this thread's last failure. */
+/* Statuses: their names, TRY, and the message that explains this thread's last failure. */
 #ifndef CORE_STATUS_H
 #define CORE_STATUS_H
 
@@ -24,7 +24,7 @@
 	X(DEVICE, ERR_DEVICE, "device error")                                                      \
 	X(INTERNAL, ERR_INTERNAL, "internal error")
 
-/* Passes a failure up, silently: whoever decided it has explained it. */
+/* Passes a failure up, silently: the function that decided it has explained it. */
 #define TRY(expression)                                                                            \
 	do {                                                                                       \
 		tutti_status try_status_ = (expression);                                           \
@@ -34,7 +34,7 @@
 
 #define ERROR_BYTES 512
 
-/* Records one full sentence as this thread's last error and returns status. */
+/* Records a message, one full sentence, as this thread's last error and returns status. */
 tutti_status fail(tutti_status status, const char *format, ...)
 	__attribute__((format(printf, 2, 3), cold));
 /* The same for a system call: appends errno's text, and the limit of this process that it speaks of. Status SYSTEM. */
@@ -52,7 +52,7 @@ static inline bool status_is_error(int64_t number)
 {
 	return number > TUTTI_IN_PROGRESS && number <= TUTTI_ERR_INTERNAL;
 }
-/* Of somebody who has failed, as he has said it. */
+/* The failure of a peer, in its own words. */
 static inline tutti_status status_said(int64_t number)
 {
 	return status_is_error(number) ? (tutti_status)number : TUTTI_ERR_INTERNAL;

@@ -1,5 +1,5 @@
 /* The cheapest clock there is, for what is noted at every call: the processor's counter where it runs at one
- * speed on all cores, else nanoseconds of the system. What a tick is worth is found out by whoever reads. */
+ * speed on all cores, else nanoseconds of the system. The reader finds out what a tick is worth. */
 #ifndef CORE_TICKS_H
 #define CORE_TICKS_H
 

@@ -14,20 +14,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-
-#define RECORD_ROOM (TLS_RECORD_BYTES + 22) /* sealed: header, type and tag */
-#define MORE_ROOM   1024 /* for a change of keys, alerts, a handshake's messages */
-
-static size_t room_of(int records)
-{
-	return TLS_RECORD_BYTES + (size_t)records * RECORD_ROOM + MORE_ROOM;
-}
 
 tutti_status tls_new(struct tls **tls, int fd, const uint8_t key[TUTTI_KEY_BYTES], bool dials,
 		     int records)
 {
-	struct tls *t = malloc(sizeof *t + room_of(records));
+	struct tls *t = malloc(sizeof *t + tls_room(records));
 
 	assert(records >= 1 && records <= TLS_RECORDS);
 	if (t) {
@@ -57,62 +48,8 @@ void tls_free(struct tls *t)
 	free(t);
 }
 
-/* ---- the socket ---- */
-
-int tls_socket_read(BIO *bio, char *to, int bytes)
-{
-	struct tls *t = openssl.BIO_get_data(bio);
-	ssize_t n;
-
-	openssl.BIO_clear_flags(bio, BIO_FLAGS_RWS | BIO_FLAGS_SHOULD_RETRY);
-	do
-		n = recv(t->fd, to, (size_t)bytes, MSG_DONTWAIT);
-	while (n < 0 && errno == EINTR);
-	t->is_short = n < bytes;
-	t->is_empty = n < 0 && errno == EAGAIN;
-	t->is_cut |= n == 0;
-	if (t->is_empty)
-		openssl.BIO_set_flags(bio, BIO_FLAGS_READ | BIO_FLAGS_SHOULD_RETRY);
-	else if (n < 0)
-		t->lost = errno;
-	return (int)n;
-}
-
-int tls_socket_write(BIO *bio, const char *from, int bytes)
-{
-	struct tls *t = openssl.BIO_get_data(bio);
-	size_t room = room_of(t->records) - TLS_RECORD_BYTES - t->out_end;
-
-	openssl.BIO_clear_flags(bio, BIO_FLAGS_RWS | BIO_FLAGS_SHOULD_RETRY);
-	/* All that it says without being asked is an alert, after which it says no more. */
-	if ((size_t)bytes > room)
-		return -1;
-	memcpy(t->out + t->out_end, from, (size_t)bytes);
-	t->out_end += (size_t)bytes;
-	return bytes;
-}
-
-/* 0: all of out has gone into the socket. The kernel says only once what happened to it. */
-static int flush(struct tls *t)
-{
-	while (t->out_at < t->out_end && !t->write_error) {
-		ssize_t n = send(t->fd, t->out + t->out_at, t->out_end - t->out_at,
-				 MSG_DONTWAIT | MSG_NOSIGNAL);
-		if (n >= 0)
-			t->out_at += (size_t)n;
-		else if (errno == EAGAIN)
-			return -1;
-		else if (errno != EINTR)
-			t->write_error = t->lost ? t->lost : errno;
-	}
-	if (!t->write_error)
-		return 0;
-	errno = t->write_error;
-	return -1;
-}
-
 /* The bytes of those records that have gone since it was last asked. */
-static size_t settle(struct tls *t)
+static size_t count_sent(struct tls *t)
 {
 	size_t bytes = 0;
 
@@ -138,7 +75,7 @@ static void prepare(struct tls *t)
 }
 
 /* errno; 0: the other end has said that it is over. */
-static int judge(struct tls *t)
+static int error_of(struct tls *t)
 {
 	bool is_over;
 
@@ -146,7 +83,7 @@ static int judge(struct tls *t)
 		return EAGAIN;
 	if (t->lost)
 		return t->lost;
-	snprintf(t->trouble, sizeof t->trouble, "%s", tls_reason());
+	snprintf(t->error_text, sizeof t->error_text, "%s", tls_reason());
 	is_over = openssl.SSL_get_error(t->ssl, 0) == SSL_ERROR_ZERO_RETURN;
 	openssl.ERR_clear_error();
 	return is_over ? 0 : t->is_cut ? ECONNRESET : EBADMSG;
@@ -154,7 +91,7 @@ static int judge(struct tls *t)
 
 const char *tls_error_text(const struct tls *t)
 {
-	return t->trouble;
+	return t->error_text;
 }
 
 /* ---- the handshake ---- */
@@ -165,10 +102,10 @@ int tls_handshake(struct tls *t)
 
 	prepare(t);
 	rc = openssl.SSL_do_handshake(t->ssl);
-	error = rc == 1 ? 0 : judge(t);
-	if (flush(t) != 0 && (rc == 1 || error == EAGAIN))
+	error = rc == 1 ? 0 : error_of(t);
+	if (tls_socket_flush(t) != 0 && (rc == 1 || error == EAGAIN))
 		return -1;
-	settle(t);
+	count_sent(t);
 	/* Said goodbye before it was known. */
 	if (rc != 1 && error == 0)
 		error = ECONNRESET;
@@ -190,13 +127,13 @@ bool tls_wants_write(const struct tls *t)
 /* ---- sending ---- */
 
 /* A place in what is offered. */
-struct place {
+struct tls_place {
 	const struct iovec *iov;
 	int count;
 	size_t at; /* in iov[0] */
 };
 
-static bool skip_empty(struct place *p)
+static bool skip_empty(struct tls_place *p)
 {
 	while (p->count > 0 && p->at == p->iov->iov_len) {
 		p->iov++;
@@ -207,7 +144,7 @@ static bool skip_empty(struct place *p)
 }
 
 /* To is where they are copied, or NULL. Returns how many there were. */
-static size_t take(struct place *p, uint8_t *to, size_t bytes)
+static size_t take(struct tls_place *p, uint8_t *to, size_t bytes)
 {
 	size_t done = 0;
 
@@ -223,7 +160,7 @@ static size_t take(struct place *p, uint8_t *to, size_t bytes)
 }
 
 /* The bytes of the next record: where they are if they lie side by side, else gathered. */
-static const uint8_t *next_record(struct tls *t, struct place *p, size_t *bytes)
+static const uint8_t *next_record(struct tls *t, struct tls_place *p, size_t *bytes)
 {
 	const uint8_t *here = (const uint8_t *)p->iov->iov_base + p->at;
 	size_t left = p->iov->iov_len - p->at;
@@ -240,7 +177,7 @@ static const uint8_t *next_record(struct tls *t, struct place *p, size_t *bytes)
 }
 
 /* As many records as there is room for. False, with errno: OpenSSL could not. */
-static bool seal(struct tls *t, struct place *p)
+static bool seal(struct tls *t, struct tls_place *p)
 {
 	while (t->count < t->records && skip_empty(p)) {
 		size_t bytes, done = 0;
@@ -252,7 +189,7 @@ static bool seal(struct tls *t, struct place *p)
 		}
 		prepare(t);
 		if (openssl.SSL_write_ex(t->ssl, from, bytes, &done) != 1 || done != bytes) {
-			judge(t);
+			error_of(t);
 			errno = t->write_error = t->lost ? t->lost : EBADMSG;
 			return false;
 		}
@@ -263,7 +200,7 @@ static bool seal(struct tls *t, struct place *p)
 
 ssize_t tls_send(struct tls *t, const struct iovec *iov, int count)
 {
-	struct place p = {iov, count, 0};
+	struct tls_place p = {iov, count, 0};
 	size_t sealed = 0, gone = 0, seen;
 	int rc;
 
@@ -273,8 +210,8 @@ ssize_t tls_send(struct tls *t, const struct iovec *iov, int count)
 	seen = take(&p, NULL, sealed);
 	assert(seen == sealed); /* it offers again what it was not told of */
 	for (;;) {
-		rc = flush(t);
-		gone += settle(t);
+		rc = tls_socket_flush(t);
+		gone += count_sent(t);
 		if (rc != 0 || !skip_empty(&p))
 			break;
 		if (!seal(t, &p)) {
@@ -287,13 +224,13 @@ ssize_t tls_send(struct tls *t, const struct iovec *iov, int count)
 
 int tls_end(struct tls *t)
 {
-	if (flush(t) != 0)
+	if (tls_socket_flush(t) != 0)
 		return -1;
-	settle(t);
+	count_sent(t);
 	if (t->is_up && !t->is_ending && !(t->has_ended && t->error))
 		openssl.SSL_shutdown(t->ssl);
 	t->is_ending = true;
-	return flush(t);
+	return tls_socket_flush(t);
 }
 
 /* ---- receiving ---- */
@@ -309,7 +246,7 @@ static bool open_some(struct tls *t, int (*how)(SSL *, void *, size_t, size_t *)
 	prepare(t);
 	if (how(t->ssl, to, bytes, got) == 1)
 		return true;
-	errno = judge(t);
+	errno = error_of(t);
 	if (errno != EAGAIN) {
 		t->has_ended = true;
 		t->error = errno;

@@ -1,5 +1,5 @@
 /* TLS 1.3 over a socket whose two ends know a common key: what goes through it can be neither read nor changed on its
- * way, nor by who learns the key later. No certificates, no tickets, no early data. By OpenSSL, which is looked for when
+ * way, nor by an attacker who learns the key later. No certificates, no tickets, no early data. By OpenSSL, which is looked for when
  * it is first needed (tls_library.c). Nothing here blocks, and nothing is allocated once the handshake is over. */
 #ifndef CORE_TLS_H
 #define CORE_TLS_H
@@ -17,12 +17,12 @@
 
 struct tls;
 
-/* UNSUPPORTED with a sentence: this process has no TLS. From any thread, as often as you like. */
+/* UNSUPPORTED with a message: this process has no TLS. From any thread, as often as you like. */
 tutti_status tls_load(void);
 
 /* The socket is non-blocking, connected, and remains the caller's. One of the ends dials, the other does not; the
  * key (which is copied) must be of this connection alone. records: 1 to TLS_RECORDS; 1 also gives memory back while nothing
- * moves, for who has many and says little. After tls_load alone. MEMORY. */
+ * moves, for a caller with many connections that says little. After tls_load alone. MEMORY. */
 tutti_status tls_new(struct tls **tls, int fd, const uint8_t key[TUTTI_KEY_BYTES], bool dials, int records);
 void tls_free(struct tls *tls); /* NULL is fine */
 
@@ -34,7 +34,7 @@ void tls_free(struct tls *tls); /* NULL is fine */
  * through, in the direction in which that was awaited. */
 int tls_handshake(struct tls *tls);
 bool tls_wants_write(const struct tls *tls); /* of tls_handshake and tls_end: the socket was full */
-/* Bytes that the kernel has now as whole records, the first so many of iov. Who has been told less than it offered
+/* Bytes that the kernel has now as whole records, the first so many of iov. A caller that was told less than it offered
  * offers the rest again, and may add to its end. */
 ssize_t tls_send(struct tls *tls, const struct iovec *iov, int count);
 /* 0: the other end has said that it will send no more. Less than was asked for: there is no more now. */

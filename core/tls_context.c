@@ -16,8 +16,6 @@
 #define WITH_AES    "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256"
 #define WITHOUT_AES "TLS_CHACHA20_POLY1305_SHA256:TLS_AES_128_GCM_SHA256"
 
-struct tls_library openssl;
-
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static SSL_CTX *context; /* NULL: not loaded yet */
 static BIO_METHOD *method;
@@ -69,7 +67,7 @@ static int find_key(SSL *of, const unsigned char *id, size_t id_bytes, SSL_SESSI
 {
 	*session = NULL;
 	if (id_bytes != sizeof identity - 1 || memcmp(id, identity, id_bytes) != 0)
-		return 1; /* somebody else's: there is none */
+		return 1; /* another identity: there is none */
 	*session = session_of(of);
 	return *session != NULL;
 }

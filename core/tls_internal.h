@@ -1,4 +1,4 @@
-/* What tls.c and tls_context.c share. */
+/* What tls.c, tls_context.c and tls_socket.c share: each calls only those behind it. */
 #ifndef CORE_TLS_INTERNAL_H
 #define CORE_TLS_INTERNAL_H
 
@@ -18,7 +18,7 @@ struct tls {
 	bool is_ending;               /* tls_end has been called */
 	bool has_ended;               /* nothing more can be read: error says why, 0: it is over */
 	int error, write_error;       /* errno; write_error: nothing more can be written */
-	char trouble[80];
+	char error_text[80];
 
 	/* What the socket said while OpenSSL last asked it for bytes. */
 	bool is_empty; /* not now */
@@ -35,15 +35,23 @@ struct tls {
 	uint8_t room[];
 };
 
-/* For all connections of the process, once tls_load was OK. */
-extern struct tls_library openssl;
-
 /* In OpenSSL's words, what went wrong last; it has none for some of its errors. */
 const char *tls_reason(void);
 /* A new one's SSL object, ready for its handshake; NULL: no memory. */
 SSL *tls_context_new_ssl(struct tls *tls, bool dials);
-/* The socket, as OpenSSL sees it (tls.c). */
+/* tls_socket.c: the socket, as OpenSSL sees it. */
 int tls_socket_read(BIO *bio, char *to, int bytes);
 int tls_socket_write(BIO *bio, const char *from, int bytes);
+/* 0: all of out has gone into the socket. Else errno; of an error the kernel tells only once. */
+int tls_socket_flush(struct tls *tls);
+
+#define TLS_RECORD_ROOM (TLS_RECORD_BYTES + 22) /* sealed: header, type and tag */
+#define TLS_MORE_ROOM   1024 /* for a change of keys, alerts, a handshake's messages */
+
+/* Bytes of stage and out for so many records. */
+static inline size_t tls_room(int records)
+{
+	return TLS_RECORD_BYTES + (size_t)records * TLS_RECORD_ROOM + TLS_MORE_ROOM;
+}
 
 #endif

@@ -10,6 +10,8 @@
 #define TEXT(x)      TEXT_OF(x)
 #define LIBRARY_NAME "libssl.so." TEXT(OPENSSL_SHLIB_VERSION)
 
+struct tls_library openssl;
+
 /* libssl brings libcrypto along, so that it finds the names of both. */
 static const char *find_all(struct tls_library *library, void *handle)
 {

@@ -1,4 +1,4 @@
-/* OpenSSL's libssl, loaded when somebody wants TLS: who does not need not have it, nor pays for it. */
+/* OpenSSL's libssl, loaded when TLS is first asked for: a program without TLS needs no OpenSSL. */
 #ifndef CORE_TLS_LIBRARY_H
 #define CORE_TLS_LIBRARY_H
 
@@ -66,7 +66,10 @@ struct tls_library {
 #undef FIELD
 };
 
-/* Stays loaded to the end of the process. UNSUPPORTED with a sentence that says what is missing. */
+/* For all connections of the process, once it is loaded. */
+extern struct tls_library openssl;
+
+/* Stays loaded to the end of the process. UNSUPPORTED with a message that says what is missing. */
 tutti_status tls_library_load(struct tls_library *library);
 
 #endif

@@ -11,7 +11,7 @@ struct meeting {
 	char secret[65];      /* "": the user's own, in the environment already                   */
 };
 
-/* Returns 0, or the exit code after a sentence on stderr. */
+/* Returns 0, or the exit code after a message on stderr. */
 int meeting_prepare(struct meeting *meeting, const struct options *options);
 
 #endif

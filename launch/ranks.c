@@ -29,7 +29,7 @@ static void set_environment(const struct start *s, int local, int number, int re
 	const struct options *o = s->options;
 
 	if (restart > 0)
-		set_number("TUTTI_RESTARTED", restart); /* it joins those who are there */
+		set_number("TUTTI_RESTARTED", restart); /* it joins the ranks that are there */
 	set_number("RANK", number);
 	set_number("WORLD_SIZE", (long)o->nodes * o->ranks);
 	set_number("LOCAL_RANK", local);
@@ -38,13 +38,15 @@ static void set_environment(const struct start *s, int local, int number, int re
 	set_number("GROUP_RANK", o->node_rank);
 	setenv("MASTER_ADDR", s->meeting->host, 1);
 	set_number("MASTER_PORT", s->meeting->port);
-	set_number("TUTTIRUN_JOB", s->launcher); /* by this the library knows who started it */
+	set_number("TUTTIRUN_JOB",
+		   s->launcher); /* by this the library knows which tuttirun started it */
 	if (s->meeting->secret[0])
 		setenv("TUTTI_SECRET", s->meeting->secret, 1);
 }
 
 /* Rank 0 has the launcher's own input; where that is a terminal, which only the launcher's process
- * group may read, a pipe from it. The others read nothing, nor does who comes in rank 0's place. */
+ * group may read, a pipe from it. The others read nothing, nor does a rank that takes rank 0's
+ * place. */
 static void set_input(const struct pipes *p, int local)
 {
 	int nothing;

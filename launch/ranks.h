@@ -34,9 +34,9 @@ struct start {
 	pid_t launcher;
 };
 
-/* Starts all; returns 0, or the exit code after a sentence on stderr, with none left running. */
+/* Starts all; returns 0, or the exit code after a message on stderr, with none left running. */
 int ranks_start(struct ranks *ranks, const struct start *start);
-/* Looks who has ended; returns one that has failed, or NULL. Among several it is one that was killed:
+/* Looks which ranks have ended; returns one that has failed, or NULL. Among several it is one that was killed:
  * more likely the cause than an exit, which may be a survivor's complaint. Never blocks. */
 struct rank *ranks_observe(struct ranks *ranks);
 /* Whether any has ended well. */

@@ -26,7 +26,7 @@ struct job {
 	struct input input;
 	int signal_fd;
 	int exit_code, interrupts, restarts, turn;
-	bool is_ending; /* somebody, we or a signal, has told the ranks to end   */
+	bool is_ending; /* tuttirun or a signal has told the ranks to end        */
 	uint64_t timeout_at, kill_at, leave_at;
 	struct pollfd *poll; /* signals, input, two sinks, then two streams a rank    */
 };
@@ -111,7 +111,7 @@ static void report(struct job *j, struct rank *rank, const char *rest)
 	sink_say(&j->ranks->err, line);
 }
 
-/* Those who have ended well cannot be joined any more, and without our stdout it would end again.
+/* Ranks that have ended well cannot be joined any more, and without our stdout it would end again.
  */
 static bool may_restart(const struct job *j, const struct rank *failed)
 {
@@ -294,7 +294,7 @@ static void move_output(struct job *j)
 	}
 }
 
-/* All ranks have ended, but somebody holds their pipes: a child that was left behind. */
+/* All ranks have ended, but a child that was left behind holds their pipes. */
 static void leave_streams(struct job *j)
 {
 	for (int i = 0; i < streams(j); i++) {

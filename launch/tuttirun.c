@@ -15,7 +15,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-/* So that no pipe of ours becomes somebody's stdout. What is written to a missing stdout is lost,
+/* So that no pipe of ours becomes a rank's stdout. What is written to a missing stdout is lost,
  * and seen to be. */
 static void open_missing_streams(void)
 {
@@ -37,7 +37,7 @@ static void allow_descriptors(int ranks)
 	if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed)
 		return;
 	limit.rlim_cur = needed < limit.rlim_max ? needed : limit.rlim_max;
-	setrlimit(RLIMIT_NOFILE, &limit); /* if it fails, so does pipe(), with a sentence */
+	setrlimit(RLIMIT_NOFILE, &limit); /* if it fails, so does pipe(), with a message */
 }
 
 /* From here on signals wait in the descriptor. SIGHUP stays ignored if it was (nohup). The others

@@ -29,7 +29,7 @@ tutti_status answer_lost(const struct wire *w, tutti_status status)
 	return status;
 }
 
-/* The sentence that ends the meeting for everybody. */
+/* Why the meeting has failed, for all ranks. */
 static tutti_status take_failure(const struct wire *w, struct frame f, uint64_t deadline_ns)
 {
 	char text[ERROR_BYTES] = "";

@@ -1,5 +1,5 @@
-/* What a connection says, in the order of its stages. A stranger who says anything wrong is closed
- * without a word; a rank that breaks the protocol counts as gone. */
+/* What a connection says, in the order of its stages. One that has proved nothing and says anything
+ * wrong is closed without an answer; a rank that breaks the protocol counts as gone. */
 #include "rendezvous/caller.h"
 
 #include "core/log.h"
@@ -26,7 +26,7 @@ static void await(struct caller *c, enum caller_stage stage, uint8_t *into, size
 	c->have = 0;
 }
 
-struct caller *caller_new(int fd, uint64_t deadline_ns)
+struct caller *caller_new(int fd)
 {
 	struct caller *c = calloc(1, sizeof *c);
 
@@ -34,7 +34,6 @@ struct caller *caller_new(int fd, uint64_t deadline_ns)
 		return NULL;
 	c->fd = fd;
 	c->rank = -1;
-	c->deadline_ns = deadline_ns;
 	c->bye_deadline_ns = DEADLINE_NONE;
 	await(c, CALLER_HELLO, c->in, AUTH_HELLO_BYTES);
 	return c;
@@ -63,10 +62,10 @@ void caller_send(struct caller *c, struct frame head, const uint8_t *body)
 
 void caller_tell(struct caller *c, const struct meeting *m)
 {
-	struct frame f = {FRAME_FAILURE, (uint32_t)strlen(m->sentence), (uint64_t)m->status};
+	struct frame f = {FRAME_FAILURE, (uint32_t)strlen(m->error), (uint64_t)m->status};
 
 	await(c, CALLER_TOLD, c->in, sizeof c->in);
-	caller_send(c, f, (const uint8_t *)m->sentence);
+	caller_send(c, f, (const uint8_t *)m->error);
 }
 
 static ssize_t push(struct caller *c)
@@ -123,7 +122,7 @@ static void greeted(struct caller *c, struct host *host)
 		return;
 	auth_tls_key(&c->auth, key);
 	if (tls_load() != TUTTI_OK || tls_new(&c->tls, c->fd, key, false, 1) != TUTTI_OK) {
-		/* It would say who it is by TLS alone. */
+		/* It would say which rank it is by TLS alone. */
 		meeting_fail(&host->meeting, TUTTI_ERR_UNSUPPORTED,
 			     "a rank that has TUTTI_TLS 1 cannot join here: %.400s", last_error());
 		c->is_closed = true;
@@ -132,8 +131,8 @@ static void greeted(struct caller *c, struct host *host)
 	await(c, CALLER_HANDSHAKE, NULL, 0);
 }
 
-/* It spoke the protocol. Who has another secret hangs up when it sees our proof; who insists proves
- * something else. */
+/* It spoke the protocol. A rank with another secret hangs up when it sees our proof; one that goes
+ * on proves something else. */
 static void wrong_answers(struct caller *c, struct host *host)
 {
 	char from[NET_ADDRESS_BYTES];
@@ -258,7 +257,7 @@ static ssize_t pull(struct caller *c)
 void caller_read(struct caller *c, struct host *host)
 {
 	for (int i = 0; i < READS_MAX && !c->is_closed; i++) {
-		/* A failed meeting answers nobody any more; who has not been told yet waits. */
+		/* A failed meeting answers no more records: ranks are told of the failure. */
 		if (host->meeting.status != TUTTI_OK && caller_is_rank(c))
 			return;
 		if (c->stage == CALLER_HANDSHAKE) {

@@ -1,15 +1,16 @@
-/* One connection of the server: from stranger to rank. Reads and writes without ever blocking. */
+/* One connection of the server, until it is a rank and then. Reads and writes without ever blocking. */
 #ifndef RENDEZVOUS_CALLER_H
 #define RENDEZVOUS_CALLER_H
 
+#include "core/admission.h"
 #include "core/auth.h"
 #include "core/tls.h"
 #include "rendezvous/frame.h"
 #include "rendezvous/meeting.h"
 
 enum caller_stage {
-	CALLER_HELLO,           /* a stranger: auth's hello is awaited     */
-	CALLER_PROOF,           /* a stranger: auth's proof is awaited     */
+	CALLER_HELLO,           /* pending: auth's hello is awaited        */
+	CALLER_PROOF,           /* pending: auth's proof is awaited        */
 	CALLER_HANDSHAKE,           /* proved; TLS is under way                */
 	CALLER_NAME,            /* proved; its HELLO frame is awaited      */
 	CALLER_HEAD,            /* a rank: a frame's header is awaited     */
@@ -20,18 +21,17 @@ enum caller_stage {
 struct caller {
 	int fd, rank;                       /* rank -1: not known yet                          */
 	enum caller_stage stage;
-	uint64_t deadline_ns;               /* until it has said who it is                     */
 	struct auth auth;
 	bool has_tls;                       /* it says that its job has                        */
 	bool is_own;                        /* this process's: it needs no TLS                 */
 	struct tls *tls;                    /* NULL: it speaks in clear                        */
 	uint8_t in[AUTH_HELLO_BYTES], *into;
 	size_t need, have;
-	uint8_t out[AUTH_ANSWER_BYTES];     /* the header, then a body that somebody else owns */
+	uint8_t out[AUTH_ANSWER_BYTES];     /* the header, then a body that the server owns   */
 	const uint8_t *body;
 	size_t out_bytes, body_bytes, sent;
 	bool said_bye, is_closed;           /* closed: to be freed                             */
-	bool has_place;                     /* of a stranger's (core/admission.h)              */
+	struct admission_entry pending;     /* until it has said which rank it is              */
 	uint64_t bye_deadline_ns;
 };
 
@@ -43,14 +43,14 @@ struct host {
 	bool round_closed;                  /* set by a caller: its record was the last        */
 };
 
-struct caller *caller_new(int fd, uint64_t deadline_ns);
+struct caller *caller_new(int fd);
 /* Leaves the meeting, closes, frees. */
 void caller_free(struct caller *caller, struct host *host);
 static inline bool caller_is_pending(const struct caller *caller)
 {
 	return caller->stage < CALLER_HEAD;
 }
-/* It knows the job's key; who it is may still be to come. */
+/* It knows the job's key; its rank may still be to come. */
 static inline bool caller_has_proved(const struct caller *caller)
 {
 	return caller->stage >= CALLER_HANDSHAKE;
@@ -79,7 +79,7 @@ void caller_read(struct caller *caller, struct host *host);
 void caller_write(struct caller *caller);
 /* Queues a frame; body is not copied. Only while nothing is being sent. */
 void caller_send(struct caller *caller, struct frame head, const uint8_t *body);
-/* The meeting has failed: its sentence, and nothing after it. */
+/* The meeting has failed: why, and nothing after it. */
 void caller_tell(struct caller *caller, const struct meeting *meeting);
 
 #endif

@@ -1,4 +1,4 @@
-/* Until a server has proved that it knows the job's key, whatever answers may be anybody: another
+/* Until a server has proved that it knows the job's key, whatever answers may be another
  * program, another job, this job's last meeting on its way out. Those are passed over. */
 #include "rendezvous/find_server.h"
 
@@ -25,7 +25,7 @@ static uint64_t earlier(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-/* Who calls. */
+/* The rank that calls. */
 static void put_name(uint8_t frame[FRAME_BYTES + FRAME_HELLO_BYTES], const struct job *job,
 		     uint64_t deadline_ns)
 {
@@ -61,7 +61,7 @@ static tutti_status check_answer(struct auth *auth, const struct keys *keys,
 	return status;
 }
 
-/* IN_PROGRESS: whoever is there is none of ours. AUTH, MISMATCH: as check_answer. */
+/* IN_PROGRESS: another program is there. AUTH, MISMATCH: as check_answer. */
 static tutti_status shake_hands(struct wire *w, const struct keys *keys, const struct job *job,
 				uint64_t attempt_ns, uint64_t deadline_ns)
 {
@@ -111,21 +111,25 @@ static tutti_status refuse(const struct job *job, tutti_status status, const cha
 {
 	if (status == TUTTI_ERR_AUTH)
 		return fail(status,
-			    "who listens at %.200s:%d cannot prove that it knows this rank's "
+			    "the process that listens at %.200s:%d cannot prove that it knows this "
+			    "rank's "
 			    "secret: it is another job, another program, or the secrets differ",
 			    host, port);
 	if (status == TUTTI_ERR_MISMATCH && job->is_growing)
 		return fail(status,
-			    "who listened at %.200s:%d knew the secret, but waited for the ranks "
+			    "the process that listened at %.200s:%d knew the secret, but waited "
+			    "for the ranks "
 			    "of a job that begins, not for those that join one which grows "
 			    "(TUTTI_RESTARTED, tutti_comm_grow)",
 			    host, port);
 	if (status == TUTTI_ERR_MISMATCH)
 		return fail(status,
-			    "who listens at %.200s:%d knows the secret, but calls tutti_comm_grow, "
+			    "the process that listens at %.200s:%d knows the secret, but calls "
+			    "tutti_comm_grow, "
 			    "which new ranks join with TUTTI_RESTARTED=1",
 			    host, port);
-	fail(status, "who listens at %.200s:%d does not answer as rank 0 of a job would", host,
+	fail(status,
+	     "the process that listens at %.200s:%d does not answer as rank 0 of a job would", host,
 	     port);
 	return status;
 }
@@ -150,7 +154,7 @@ static tutti_status dial_one(const struct call *call, const char host[HOST_BYTES
 	return refuse(call->job, status, host, port);
 }
 
-/* Once through all addresses. MISMATCH: somebody has the secret, for another kind of meeting. */
+/* Once through all addresses. MISMATCH: a server has the secret, for another kind of meeting. */
 static tutti_status dial_all(const struct call *call, struct wire *w)
 {
 	struct dial *dial = call->dial;
@@ -172,7 +176,8 @@ static tutti_status dial_all(const struct call *call, struct wire *w)
 		return fail(TUTTI_ERR_MISMATCH, "%s", other_kind);
 	if (dial->ports > 1)
 		fail(TUTTI_ERR_TIMEOUT,
-		     "nobody who knows this rank's secret listens at %.200s on the ports %d to %d",
+		     "no process that knows this rank's secret listens at %.200s on the ports %d "
+		     "to %d",
 		     dial->hosts, dial->port, dial->port + dial->ports - 1);
 	return wrong_key ? TUTTI_ERR_AUTH : TUTTI_IN_PROGRESS;
 }
@@ -213,7 +218,7 @@ static tutti_status find(struct dial *dial, const struct job *job, const struct 
 	return TUTTI_OK;
 }
 
-/* met: what was said of one who answered and was passed over; OK: nobody did. */
+/* met: why a process that answered was passed over; OK: none answered. */
 static tutti_status give_up(const struct kept_error *met, const struct job *job, uint64_t begun_ns)
 {
 	tutti_status status = met->status == TUTTI_ERR_AUTH ? TUTTI_ERR_AUTH : TUTTI_ERR_TIMEOUT;
@@ -227,7 +232,7 @@ static tutti_status give_up(const struct kept_error *met, const struct job *job,
 				      : "rank 0");
 }
 
-/* Whoever answered is not looked for, and who is may come there yet. */
+/* The process that answered is not the one looked for, which may come there yet. */
 static bool is_passed_over(const struct dial *dial, tutti_status status, struct kept_error *met)
 {
 	if (dial->is_only || (status != TUTTI_ERR_AUTH && status != TUTTI_ERR_MISMATCH))
@@ -282,14 +287,15 @@ tutti_status find_server_again(const struct dial *dial, const struct job *job, u
 				return TUTTI_OK;
 			wire_close(w);
 		}
-		if (status == TUTTI_ERR_AUTH) /* somebody else has its port */
+		if (status == TUTTI_ERR_AUTH) /* another program has its port */
 			return TUTTI_ERR_PEER;
 		if (status != TUTTI_IN_PROGRESS)
 			return status;
 	}
 	return fail(TUTTI_ERR_TIMEOUT,
-		    "rank %d of %d gave up after %llu ms: who serves the joining ranks at "
-		    "%.200s:%d answers, but hangs up before it has read who calls (is there a "
+		    "rank %d of %d gave up after %llu ms: the server of the joining ranks at "
+		    "%.200s:%d answers, but hangs up before it has read the rank that calls (is "
+		    "there a "
 		    "flood of connections?)",
 		    job->rank, job->size, (unsigned long long)(clock_now_ns() - begun_ns) / 1000000,
 		    dial->host, dial->host_port);

@@ -1,4 +1,4 @@
-/* A rank's way to the meeting: finding the server, proving the secret, saying who it is. */
+/* A rank's way to the meeting: finding the server, proving the secret, saying which rank this is. */
 #ifndef RENDEZVOUS_FIND_SERVER_H
 #define RENDEZVOUS_FIND_SERVER_H
 
@@ -10,11 +10,11 @@
 struct dial {
 	char hosts[HOST_BYTES];            /* "a,b"                                           */
 	int port, ports;                   /* how many from port on                           */
-	bool is_only;                      /* whoever answers there wrongly is an error       */
+	bool is_only;                      /* a wrong answer there is an error                */
 	uint8_t key[TUTTI_KEY_BYTES];
 	uint8_t other_key[TUTTI_KEY_BYTES]; /* the same secret's for a meeting of the other kind: of all ranks, of a grow */
 	bool has_other_key;
-	char host[HOST_BYTES];             /* who has answered at last, and proved the key    */
+	char host[HOST_BYTES];             /* of the server that answered and proved the key  */
 	int host_port;
 };
 
@@ -23,8 +23,8 @@ struct dial {
 /* Connects and says hello, again and again until the deadline. dial says where at last. */
 tutti_status find_server(struct dial *dial, const struct job *job, const struct env *env,
                           uint64_t deadline_ns, struct wire *wire);
-/* To who has answered, but hung up without a word: it may have had too many strangers to keep a connection whose
- * proof had not come yet. PEER, without a sentence: nobody is there any more. */
+/* To a server that has answered, but hung up without a word: it may have had too many pending connections to keep one
+ * whose proof had not come yet. PEER, without a message: no process listens there any more. */
 tutti_status find_server_again(const struct dial *dial, const struct job *job, uint64_t deadline_ns, struct wire *wire);
 /* The same over a connection that is there already. */
 tutti_status find_server_own(struct wire *wire, const uint8_t key[TUTTI_KEY_BYTES], const struct job *job,

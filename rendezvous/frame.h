@@ -6,7 +6,7 @@
  *     BYE       rank -> server   nothing                         value: ms it may still wait
  *     WELCOME   server -> rank   u64 comm_id[2]                  all ranks have joined
  *     ANSWER    server -> rank   all ranks' records
- *     FAILURE   server -> rank   a sentence                      value: its status */
+ *     FAILURE   server -> rank   why it failed                   value: its status */
 #ifndef RENDEZVOUS_FRAME_H
 #define RENDEZVOUS_FRAME_H
 

@@ -1,4 +1,4 @@
-/* Who this process is: the config's word first, then the launcher's. */
+/* Which rank this process is: the config says it first, then the launcher. */
 #include "rendezvous/launcher.h"
 #include "rendezvous/place.h"
 

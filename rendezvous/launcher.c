@@ -40,7 +40,7 @@ static tutti_status need_int(const char *name, const char *because, int max, int
 	return parse_int(name, text, 0, max, value);
 }
 
-/* Rank, size and their local twins, under the names that a launcher gives them. */
+/* Rank and size, of the job and of the machine, under the names that a launcher gives them. */
 struct names {
 	const char *rank, *size, *local_rank, *local_size;
 };

@@ -20,7 +20,7 @@ struct launcher {
 
 /* NULL: started by hand, without any variable. */
 const struct launcher *launcher_here(void);
-/* MASTER_ADDR and MASTER_PORT, whoever set them. */
+/* MASTER_ADDR and MASTER_PORT, of any launcher. */
 tutti_status launcher_master(struct job *job);
 
 /* The first host of Slurm's "node[01-03,7],gpu5": node01. INVALID when it is no such list. */

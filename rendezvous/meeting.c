@@ -2,6 +2,7 @@
 #include "rendezvous/meeting.h"
 
 #include "core/clock.h"
+#include "core/rank_list.h"
 #include "rendezvous/frame.h"
 #include "rendezvous/launcher.h"
 
@@ -35,7 +36,7 @@ void meeting_fail(struct meeting *m, tutti_status status, const char *format, ..
 		return; /* the first failure is the one to know */
 	m->status = status;
 	va_start(args, format);
-	vsnprintf(m->sentence, sizeof m->sentence, format, args);
+	vsnprintf(m->error, sizeof m->error, format, args);
 	va_end(args);
 }
 
@@ -207,21 +208,21 @@ void meeting_leave(struct meeting *m, int rank, bool said_bye)
 
 void meeting_count_unproved(struct meeting *m, const char *from)
 {
-	m->wrong_answers++;
+	m->unproved++;
 	snprintf(m->unproved_from, sizeof m->unproved_from, "%s", from);
 }
 
-/* Anybody may have made them: it is a question, and ends nothing. */
-static const char *about_strangers(const struct meeting *m, char *text, size_t bytes)
+/* Other programs may have made them: so this is a question, and no cause. */
+static const char *about_unproved(const struct meeting *m, char *text, size_t bytes)
 {
-	bool is_one = m->wrong_answers == 1;
+	bool is_one = m->unproved == 1;
 
-	if (m->wrong_answers == 0)
+	if (m->unproved == 0)
 		return "";
 	snprintf(text, bytes,
 		 "; %llu connection%s that did not prove the job's secret %s turned away%s%s (do "
 		 "the secrets or TUTTI_RESTARTED differ?)",
-		 (unsigned long long)m->wrong_answers, is_one ? "" : "s", is_one ? "was" : "were",
+		 (unsigned long long)m->unproved, is_one ? "" : "s", is_one ? "was" : "were",
 		 m->unproved_from[0] ? is_one ? ", from " : ", the last from " : "",
 		 m->unproved_from);
 	return text;
@@ -229,7 +230,7 @@ static const char *about_strangers(const struct meeting *m, char *text, size_t b
 
 void meeting_tick(struct meeting *m, uint64_t now_ns)
 {
-	char missing[180], strangers[256];
+	char missing[180], unproved[256];
 
 	if (m->status != TUTTI_OK || now_ns < m->deadline_ns)
 		return;
@@ -247,40 +248,17 @@ void meeting_tick(struct meeting *m, uint64_t now_ns)
 	else
 		meeting_fail(m, TUTTI_ERR_TIMEOUT,
 			     "the deadline passed before all %d ranks had joined: %s missing%s%s",
-			     m->size, missing, about_strangers(m, strangers, sizeof strangers),
+			     m->size, missing, about_unproved(m, unproved, sizeof unproved),
 			     m->hint ? m->hint : "");
-}
-
-/* The ranks from *rank on that are next in the list; false when there are none. */
-static bool next_run(const struct meeting *m, enum seat limit, int *rank, int *last)
-{
-	while (*rank < m->size && m->seats[*rank] >= limit)
-		++*rank;
-	if (*rank == m->size)
-		return false;
-	*last = *rank;
-	while (*last + 1 < m->size && m->seats[*last + 1] < limit)
-		++*last;
-	return true;
 }
 
 void meeting_list(const struct meeting *m, enum seat limit, char *text, size_t bytes)
 {
-	int count = 0, last, listed = 0;
-	size_t n;
+	struct rank_list list;
 
+	rank_list_begin(&list, text, bytes);
 	for (int r = 0; r < m->size; r++)
-		count += m->seats[r] < limit;
-	n = (size_t)snprintf(text, bytes, count == 1 ? "rank" : "ranks");
-	for (int r = 0; next_run(m, limit, &r, &last); r = last + 1) {
-		if (n + 48 > bytes) {
-			snprintf(text + n, bytes - n, " and %d more", count - listed);
-			return;
-		}
-		n += (size_t)snprintf(text + n, bytes - n, "%s %d", listed ? "," : "", r);
-		if (last > r)
-			n += (size_t)snprintf(text + n, bytes - n, last > r + 1 ? " to %d" : ", %d",
-					      last);
-		listed += last - r + 1;
-	}
+		if (m->seats[r] < limit)
+			rank_list_add(&list, r);
+	rank_list_end(&list);
 }

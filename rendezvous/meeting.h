@@ -1,5 +1,5 @@
-/* What the server of a meeting knows: who has come, what they gave in this round, and the verdict when it
- * fails. Pure state: no sockets, no clock; whoever calls brings the time. */
+/* What the server of a meeting knows: which ranks have come, what they gave in this round, and why it has
+ * failed. Pure state: no sockets, no clock; the caller brings the time. */
 #ifndef RENDEZVOUS_MEETING_H
 #define RENDEZVOUS_MEETING_H
 
@@ -20,7 +20,7 @@ struct meeting {
 	bool is_complete;                /* all have joined; never unset                        */
 	uint64_t deadline_ns;            /* of joining, then of the open round: the earliest    */
 	const char *hint;                /* why ranks may be missing; NULL: no idea             */
-	uint64_t wrong_answers;               /* strangers who spoke the protocol, and did not prove the secret */
+	uint64_t unproved;                    /* connections that spoke the protocol and did not prove the secret */
 	char unproved_from[64];          /* the last one's address; "": it is not known         */
 
 	int given, bytes_said_by;        /* records of the open round; 0: no round is open      */
@@ -29,14 +29,14 @@ struct meeting {
 	size_t answer_bytes;
 
 	tutti_status status;             /* not OK: the meeting has failed, for everybody       */
-	char sentence[ERROR_BYTES];
+	char error[ERROR_BYTES];
 };
 
 /* size 0: the first rank to join says it. */
 tutti_status meeting_init(struct meeting *meeting, int size, uint64_t deadline_ns);
 void meeting_finish(struct meeting *meeting);
 
-/* Every function below may end in a failure of the meeting (false, status and sentence are set). */
+/* Every function below may end in a failure of the meeting (false, status and error are set). */
 bool meeting_join(struct meeting *meeting, int rank, int size, uint64_t deadline_ns);
 /* hosts: a hash of the list of all hosts that the rank's launcher gave it; 0: it has none. */
 bool meeting_compare_hosts(struct meeting *meeting, int rank, uint32_t hosts);
@@ -47,13 +47,13 @@ uint8_t *meeting_record(struct meeting *meeting, int rank, size_t bytes, uint64_
 bool meeting_gave(struct meeting *meeting, int rank);
 /* The rank has gone, with a word (BYE) or without. */
 void meeting_leave(struct meeting *meeting, int rank, bool said_bye);
-/* A stranger who spoke the protocol has gone without a proof, or with a wrong one. from: the address, or "". */
+/* A connection that spoke the protocol has gone without a proof, or with a wrong one. from: the address, or "". */
 void meeting_count_unproved(struct meeting *meeting, const char *from);
 void meeting_tick(struct meeting *meeting, uint64_t now_ns);
 void meeting_fail(struct meeting *meeting, tutti_status status, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* "rank 2", "ranks 1, 3 to 5 and 9": those whose seat is below limit. */
+/* Lists those whose seat is below limit, as core/rank_list.h does. text has RANK_LIST_LEAST bytes or more. */
 void meeting_list(const struct meeting *meeting, enum seat limit, char *text, size_t bytes);
 
 #endif

@@ -19,7 +19,7 @@ static tutti_status write_line(int fd, const char *url)
 	return write(fd, line, (size_t)n) == n && fsync(fd) == 0 ? TUTTI_OK : TUTTI_ERR_SYSTEM;
 }
 
-/* A path that was mistyped must not cost anybody a file. */
+/* A mistyped path must not overwrite another file. */
 static tutti_status check_replaceable(const char *path)
 {
 	char there[URL_BYTES];

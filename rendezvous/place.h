@@ -10,7 +10,7 @@
 #define HOST_BYTES       256
 #define SECRET_HEX_BYTES 65 /* 32 random bytes and the terminating zero */
 
-/* tcp://host:port, file:///path, tutti://host,host:port/secret into job. A sentence about a wrong
+/* tcp://host:port, file:///path, tutti://host,host:port/secret into job. A message about a wrong
  * one never shows what may be a secret. */
 tutti_status place_parse(struct job *job, const char *url);
 /* tutti://...: a fresh secret for the server at port, and every address it may be reached at. */

@@ -1,6 +1,6 @@
-/* Joining, rounds and leaving, as a rank sees them. Rank 0, or who serves a job that grows, runs
- * the server (server.c) beside it and talks to it over a pair of sockets, as every other rank does
- * over TCP. */
+/* Joining, rounds and leaving, as a rank sees them. Rank 0, or the rank that serves a job that
+ * grows, runs the server (server.c) beside it and talks to it over a pair of sockets, as every
+ * other rank does over TCP. */
 #include "rendezvous/rendezvous.h"
 
 #include "core/auth.h"
@@ -24,7 +24,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Whoever was given up says so to those who are there, and waits no longer than that. */
+/* A rank that gives up says so to the server, and waits no longer than that. */
 #define HURRY_MS 100
 
 struct rendezvous {
@@ -282,19 +282,19 @@ void rendezvous_identity(const struct rendezvous *r, uint8_t key[TUTTI_KEY_BYTES
 void rendezvous_leave(struct rendezvous *r, uint64_t deadline_ns)
 {
 	uint8_t head[FRAME_BYTES];
-	char sentence[ERROR_BYTES];
+	char message[ERROR_BYTES];
 
 	if (!r)
 		return;
-	snprintf(sentence, sizeof sentence, "%s", last_error());
+	snprintf(message, sizeof message, "%s", last_error());
 	if (cancel_requested())
 		deadline_ns = deadline_after_ms(HURRY_MS);
 	frame_put(head, (struct frame){FRAME_BYE, 0, deadline_left_ms(deadline_ns)});
 	if (r->wire.fd >= 0 && wire_send(&r->wire, head, sizeof head, deadline_ns) != TUTTI_OK)
 		log_debug("left a meeting that was over already");
 	finish(r);
-	if (sentence[0])
-		fail(TUTTI_ERR_INTERNAL, "%s", sentence); /* kept: the caller knows the status */
+	if (message[0])
+		fail(TUTTI_ERR_INTERNAL, "%s", message); /* kept: the caller knows the status */
 }
 
 /* ---- a meeting without a rank ---- */

@@ -1,4 +1,4 @@
-/* How ranks find each other: who we are (from the launcher's environment or a config), and one
+/* How ranks find each other: which rank this is (from the launcher's environment or a config), and one
  * meeting place in which all ranks exchange small records before there is a communicator. */
 #ifndef RENDEZVOUS_RENDEZVOUS_H
 #define RENDEZVOUS_RENDEZVOUS_H
@@ -11,7 +11,7 @@
 
 enum job_meeting { JOB_ALONE, JOB_TCP, JOB_FILE };
 
-/* Who this process is. Strings are copies. */
+/* Which rank this process is. Strings are copies. */
 struct job {
 	int rank, size;
 	int local_rank, local_size;          /* the launcher's word; -1: unknown            */
@@ -19,7 +19,7 @@ struct job {
 	char launcher[24];                   /* "tuttirun", "torchrun", "slurm", ... for the log */
 	char host[256];                      /* JOB_TCP: where rank 0 serves                */
 	int port;
-	int port_is_taken;                   /* by the launcher, or maybe by somebody: rank 0 takes
+	int port_is_taken;                   /* by the launcher, or maybe by another job: rank 0 takes
 	                                      * one above it, and the others probe upward  */
 	int is_served;                       /* by tutti_rendezvous_open's process: rank 0 connects
 	                                      * like the others; host is then a list "a,b"  */
@@ -34,10 +34,10 @@ struct job {
 	bool has_tls;                        /* all that it says over tcp goes through TLS  */
 };
 
-/* Reads config, then the environment. INVALID with a sentence when they contradict each other. */
+/* Reads config, then the environment. INVALID with a message when they contradict each other. */
 tutti_status job_find(struct job *job, const tutti_config *config, const struct env *env);
 /* The same place and secret for a job that grows, in which this process is rank of size: config's rank and world_size
- * are not looked at, nor is the launcher's word of them. server: who serves the others. */
+ * are not looked at, nor is the launcher's word of them. server: the rank that serves the others. */
 tutti_status job_find_again(struct job *job, int rank, int size, int server, const tutti_config *config,
                             const struct env *env);
 /* Whether the place is on this machine, so that this process may serve there. */
@@ -49,7 +49,7 @@ struct rendezvous;
 tutti_status rendezvous_join(struct rendezvous **rendezvous, const struct job *job,
                              const struct env *env, uint64_t deadline_ns);
 /* Every rank gives bytes (the same number everywhere) and gets size * bytes, in rank order. The
- * sentence of a TIMEOUT names the ranks that are missing. Any number of rounds. */
+ * message of a TIMEOUT names the ranks that are missing. Any number of rounds. */
 tutti_status rendezvous_all_gather(struct rendezvous *rendezvous, const void *mine, size_t bytes,
                                    void *all, uint64_t deadline_ns);
 /* The job's key and this communicator's number: the same on all ranks, unguessable. */

@@ -1,4 +1,4 @@
-/* Keys of meetings. No sentence and no log line here ever shows one. */
+/* Keys of meetings. No error message and no log line here ever shows one. */
 #include "rendezvous/secret.h"
 
 #include "core/auth.h"
@@ -47,7 +47,7 @@ bool secret_is_given(uint8_t key[TUTTI_KEY_BYTES], const struct job *job, const 
 	if (!job->secret[0]) {
 		if (!env->insecure)
 			return false;
-		log_info("TUTTI_INSECURE=1: whoever reaches rank 0 may join");
+		log_info("TUTTI_INSECURE=1: every process that reaches rank 0 may join");
 	}
 	given_key(key, job, job->is_growing && !job->is_served);
 	return true;
@@ -113,7 +113,7 @@ static tutti_status receive_offer(int fd, uint64_t deadline_ns, uint8_t key[TUTT
 	uint8_t offer[OFFER_BYTES];
 	tutti_status status;
 
-	/* Anybody may take the name: what counts is who has. */
+	/* Every process may take the name: what counts is the user of the one that has. */
 	TRY(net_unix_check(fd, NULL));
 	status = net_recv_all(fd, offer, sizeof offer, deadline_ns);
 	if (status == TUTTI_ERR_PEER || status == TUTTI_ERR_TIMEOUT) {

@@ -14,7 +14,7 @@ void secret_key(uint8_t key[TUTTI_KEY_BYTES], const char *secret, const char *se
 /* Does the job's key come from a secret (or from TUTTI_INSECURE)? Then it is written. */
 bool secret_is_given(uint8_t key[TUTTI_KEY_BYTES], const struct job *job, const struct env *env);
 /* The key that the same secret gives, where it is given, to a meeting of the other kind: of all ranks where this one joins
- * a job that grows, of a grow where it does not. Only to say who is met by mistake. */
+ * a job that grows, of a grow where it does not. Only to name a meeting that is met by mistake. */
 void secret_other_kind(uint8_t key[TUTTI_KEY_BYTES], const struct job *job);
 /* Ranks without a secret must be on the machine that host is. IN_PROGRESS: host has no address now. */
 tutti_status secret_check_here(const struct job *job);

@@ -4,7 +4,6 @@
 #include "core/auth.h"
 #include "core/log.h"
 #include "core/net.h"
-#include "core/admission.h"
 #include "rendezvous/caller.h"
 
 #include <errno.h>
@@ -15,9 +14,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define PENDING_MAX     256   /* connections that have not proved anything: the oldest goes first */
-#define ACCEPTS_MAX     32    /* before the others are looked at again                            */
-#define HANDSHAKE_MS    10000 /* how long a stranger may take                                     */
+#define PENDING_MAX 256 /* connections that have not proved anything: the oldest goes first */
+#define ACCEPTS_MAX 32  /* before the others are looked at again                            */
+#define HANDSHAKE_MS                                                                               \
+	10000 /* for the proof, and again for the name                                   */
 #define TURNED_AWAY_MAX 8     /* then memory is not lacking for a moment                          */
 #define LINGER_MS       2000  /* after a failure: for late ranks, and until it has been read      */
 #define IDLE_MIN_MS     60000 /* a meeting without a round ends after this, or its joining time   */
@@ -28,7 +28,8 @@ struct server_loop {
 	struct server_config config;
 	struct caller **callers, *own;
 	struct pollfd *polls;
-	int count, capacity, pending, told;
+	struct admission pending;
+	int count, capacity, told;
 	int turned_away; /* in a row, for want of memory: ranks come again  */
 	uint8_t welcome[FRAME_WELCOME_BYTES];
 	uint64_t failed_ns; /* 0: it has not                                     */
@@ -36,6 +37,11 @@ struct server_loop {
 	uint64_t idle_for_ns, idle_ns;
 	uint64_t now_ns; /* at the end of the last turn                      */
 };
+
+static struct caller *caller_of(struct admission_entry *entry)
+{
+	return (struct caller *)((char *)entry - offsetof(struct caller, pending));
+}
 
 static void close_fd(int *fd)
 {
@@ -55,8 +61,7 @@ void server_loop_free(struct server_loop *s)
 	server_loop_close_listeners(s);
 	close_fd(&s->config.own_fd);
 	for (int i = 0; i < s->count; i++) {
-		if (s->callers[i]->has_place)
-			admission_leave();
+		admission_remove(&s->pending, &s->callers[i]->pending);
 		caller_free(s->callers[i], &s->host);
 	}
 	meeting_finish(&s->host.meeting);
@@ -67,7 +72,7 @@ void server_loop_free(struct server_loop *s)
 	free(s);
 }
 
-/* ---- who calls ---- */
+/* ---- connections ---- */
 
 static bool make_room(struct server_loop *s)
 {
@@ -89,9 +94,9 @@ static bool make_room(struct server_loop *s)
 	return true;
 }
 
-static struct caller *add_caller(struct server_loop *s, int fd, uint64_t deadline_ns)
+static struct caller *add_caller(struct server_loop *s, int fd)
 {
-	struct caller *c = make_room(s) ? caller_new(fd, deadline_ns) : NULL;
+	struct caller *c = make_room(s) ? caller_new(fd) : NULL;
 
 	if (!c) {
 		close(fd);
@@ -101,58 +106,65 @@ static struct caller *add_caller(struct server_loop *s, int fd, uint64_t deadlin
 	return c;
 }
 
-static void give_place_back(struct server_loop *s, struct caller *c)
+/* Reads what it says. It holds a place until it has proved the job's key, and is pending until it
+ * has said which rank it is. */
+static void read_caller(struct server_loop *s, struct caller *c)
 {
-	if (!c->has_place)
-		return;
-	c->has_place = false;
-	s->pending--;
-	admission_leave();
+	caller_read(c, &s->host);
+	if (c->is_closed || !caller_is_pending(c))
+		admission_remove(&s->pending, &c->pending);
+	else if (caller_has_proved(c) && c->pending.link && !c->pending.has_proved)
+		admission_proved(&s->pending, &c->pending);
 }
 
-/* Unless its proof lies here already: then it stays, and only its place is free. False: there is
- * nobody with a place. */
-static bool drop_oldest_pending(struct server_loop *s)
+static void drop(struct server_loop *s, struct caller *c)
 {
 	int i = 0;
 
-	while (i < s->count && !s->callers[i]->has_place)
+	while (s->callers[i] != c)
 		i++;
-	if (i == s->count)
+	memmove(&s->callers[i], &s->callers[i + 1],
+		(size_t)(--s->count - i) * sizeof(struct caller *));
+	caller_free(c, &s->host);
+}
+
+/* The oldest connection without a proof, unless its proof lies here already: then it stays, and
+ * only its place is free. False: there is none. */
+static bool drop_oldest(struct server_loop *s)
+{
+	struct admission_entry *oldest = admission_oldest(&s->pending, false);
+	struct caller *c;
+
+	if (!oldest)
 		return false;
-	struct caller *c = s->callers[i];
-	caller_read(c, &s->host);
-	give_place_back(s, c);
+	c = caller_of(oldest);
+	read_caller(s, c);
 	if (caller_has_proved(c) && !c->is_closed)
 		return true;
 	log_seldom("dropped a connection without a proof, to make room for others");
-	caller_free(c, &s->host);
-	memmove(&s->callers[i], &s->callers[i + 1],
-		(size_t)(--s->count - i) * sizeof(struct caller *));
+	admission_remove(&s->pending, oldest);
+	drop(s, c);
 	return true;
 }
 
-/* Who calls is heard at once, so that it is further on when others come. */
+/* What a new connection says is read at once, so that it is further on when others come. */
 static void add_pending(struct server_loop *s, int fd)
 {
 	struct caller *c;
 
-	while (!admission_enter(s->pending, PENDING_MAX))
-		drop_oldest_pending(s);
-	c = add_caller(s, fd, deadline_after_ms(HANDSHAKE_MS));
+	while (!admission_has_room(&s->pending))
+		drop_oldest(s);
+	c = add_caller(s, fd);
 	s->turned_away = c ? 0 : s->turned_away + 1;
-	if (!c) {
-		admission_leave();
-		if (s->turned_away >= TURNED_AWAY_MAX)
-			meeting_fail(&s->host.meeting, TUTTI_ERR_MEMORY,
-				     "there is no memory to serve the meeting of the ranks: %d "
-				     "connections in a row could not be taken",
-				     s->turned_away);
-		return;
+	if (c) {
+		admission_add(&s->pending, &c->pending);
+		read_caller(s, c);
+	} else if (s->turned_away >= TURNED_AWAY_MAX) {
+		meeting_fail(&s->host.meeting, TUTTI_ERR_MEMORY,
+			     "there is no memory to serve the meeting of the ranks: %d "
+			     "connections in a row could not be taken",
+			     s->turned_away);
 	}
-	c->has_place = true;
-	s->pending++;
-	caller_read(c, &s->host);
 }
 
 /* False: nobody comes now. */
@@ -160,9 +172,8 @@ static bool accept_one(struct server_loop *s, int listen_fd, int *fd)
 {
 	tutti_status status = net_accept(listen_fd, 0, fd);
 
-	/* No descriptor is left: a stranger's will do. */
-	while (status == TUTTI_ERR_SYSTEM && (errno == EMFILE || errno == ENFILE) &&
-	       drop_oldest_pending(s))
+	/* No descriptor is left: that of a connection without a proof will do. */
+	while (status == TUTTI_ERR_SYSTEM && (errno == EMFILE || errno == ENFILE) && drop_oldest(s))
 		status = net_accept(listen_fd, 0, fd);
 	if (status != TUTTI_OK && status != TUTTI_ERR_TIMEOUT)
 		meeting_fail(&s->host.meeting, status, "rank 0's meeting: %.400s", last_error());
@@ -195,15 +206,14 @@ static void offer_key(struct server_loop *s)
 	sodium_memzero(offer, sizeof offer);
 }
 
-/* Those who take too long to say who they are. */
 static void expire_pending(struct server_loop *s, uint64_t now_ns)
 {
-	for (int i = 0; i < s->count; i++) {
-		struct caller *c = s->callers[i];
-		if (caller_is_pending(c) && now_ns >= c->deadline_ns) {
-			log_seldom("dropped a connection that said nothing for too long");
-			c->is_closed = true;
-		}
+	struct admission_entry *late;
+
+	while ((late = admission_late(&s->pending, now_ns))) {
+		log_seldom("dropped a connection that said nothing for too long");
+		caller_of(late)->is_closed = true;
+		admission_remove(&s->pending, late);
 	}
 }
 
@@ -213,12 +223,11 @@ static void free_closed(struct server_loop *s)
 
 	for (int i = 0; i < s->count; i++) {
 		struct caller *c = s->callers[i];
-		if (c->is_closed || caller_has_proved(c))
-			give_place_back(s, c);
 		if (!c->is_closed) {
 			s->callers[kept++] = c;
 			continue;
 		}
+		admission_remove(&s->pending, &c->pending);
 		if (c == s->own) {
 			s->own = NULL;
 			if (!c->said_bye)
@@ -266,8 +275,8 @@ static void speak(struct server_loop *s, uint64_t now_ns)
 		}
 		tell_all(s);
 	} else if (m->is_complete && !s->host.is_welcomed) {
-		/* Before anybody knows that all are here: whoever comes from now on comes to the
-		 * next meeting at this place, not to this one. */
+		/* Before any rank knows that all are here: a rank that comes from now on comes to
+		 * the next meeting at this place, not to this one. */
 		server_loop_close_listeners(s);
 		drop_pending(s);
 		s->host.is_welcomed = true;
@@ -280,7 +289,7 @@ static void speak(struct server_loop *s, uint64_t now_ns)
 
 /* ---- the loop ---- */
 
-/* Whoever has said BYE has got all it waited for. */
+/* A rank that has said BYE has got all it waited for. */
 static bool is_deserted(const struct server_loop *s)
 {
 	for (int i = 0; i < s->count; i++)
@@ -316,10 +325,7 @@ static uint64_t wake_at(const struct server_loop *s)
 		at = s->idle_ns;
 	if (s->failed_ns && s->failed_ns + LINGER_MS * UINT64_C(1000000) < at)
 		at = s->failed_ns + LINGER_MS * UINT64_C(1000000);
-	for (int i = 0; i < s->count; i++)
-		if (caller_is_pending(s->callers[i]) && s->callers[i]->deadline_ns < at)
-			at = s->callers[i]->deadline_ns;
-	return at;
+	return admission_due_ns(&s->pending) < at ? admission_due_ns(&s->pending) : at;
 }
 
 static short events_of(const struct server_loop *s, const struct caller *c)
@@ -358,7 +364,7 @@ static void serve(struct server_loop *s, int most_ms)
 		s->idle_ns = clock_now_ns() + s->idle_for_ns;
 		if (caller_is_sending(c))
 			caller_write(c);
-		caller_read(c, &s->host);
+		read_caller(s, c);
 		if (c == s->own && c->said_bye)
 			s->stop_ns = c->bye_deadline_ns;
 	}
@@ -387,6 +393,7 @@ static tutti_status prepare(struct server_loop *s, const struct server_config *c
 	uint64_t left_ns = config->deadline_ns > now_ns ? config->deadline_ns - now_ns : 0;
 	uint64_t least_ns = IDLE_MIN_MS * UINT64_C(1000000);
 
+	admission_init(&s->pending, PENDING_MAX, HANDSHAKE_MS);
 	memcpy(s->host.key, config->key, TUTTI_KEY_BYTES);
 	auth_random(s->welcome, sizeof s->welcome);
 	s->stop_ns = DEADLINE_NONE;
@@ -401,7 +408,7 @@ static tutti_status prepare(struct server_loop *s, const struct server_config *c
 		return fail(TUTTI_ERR_MEMORY, "no memory to serve the meeting of the ranks");
 	if (config->own_fd >= 0) {
 		s->config.own_fd = -1; /* the caller's from now on */
-		s->own = add_caller(s, config->own_fd, config->deadline_ns);
+		s->own = add_caller(s, config->own_fd);
 		if (!s->own)
 			return fail(TUTTI_ERR_MEMORY, "no memory for rank 0 in its own meeting");
 		s->own->is_own = true;

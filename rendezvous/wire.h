@@ -9,7 +9,7 @@
 
 #include <stdbool.h>
 
-/* The names are for sentences. */
+/* The names are for messages. */
 struct wire {
 	int rank, fd;                /* fd -1: there is none                             */
 	struct tls *tls;             /* NULL: in clear                                   */

@@ -1,9 +1,9 @@
-/* Micro-batches and hooks: counts the uses of units and finds out where gradients become final.
+/* Micro-batches and hooks: counts the uses of units, and finds out when gradients are final.
  *
- * Forwards before the micro-batch's first backward count; a unit is finished when as many of its
- * backwards have ended, a parameter when all units that use it and ran forward are finished.
- * Nothing here waits for another rank, but for the small collective that all_done asks for, for
- * what a step begins with, and with sharded parameters for a unit's values. */
+ * A forward before the micro-batch's first backward counts. A unit is finished when as many of its
+ * backwards have ended. A parameter is final when all units that use it and ran forward are
+ * finished. Functions here wait for other ranks only for all_done, at the beginning of a step, and
+ * with sharded parameters for a unit's values. */
 #include "train/base/train_error.h"
 #include "train/precision/loss_scale.h"
 #include "train/state/trainer_collectives.h"
@@ -37,27 +37,26 @@ static tutti_status check_micro_batch(const tutti_trainer *trainer, tutti_pass p
 		return train_fail(TUTTI_ERR_INVALID, "tutti_micro_batch: there is no pass %d.",
 				  (int)pass);
 	if (!(items >= 0) || isinf(items))
-		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_micro_batch: %g is no number of items; 0 or more are.",
-				  items);
+		return train_fail(
+			TUTTI_ERR_INVALID,
+			"tutti_micro_batch: items is %g; it must be finite and at least 0.", items);
 	if (trainer->step == STEP_LAST)
 		return train_fail(TUTTI_ERR_INVALID,
 				  "tutti_micro_batch: this step's last micro-batch has begun: call "
 				  "tutti_step or tutti_grads_finish before another one.");
 	if (trainer->owes_update && trainer->config.strategy == TUTTI_LOCAL_SGD &&
 	    pass != TUTTI_PASS_EVAL)
-		return train_fail(
-			TUTTI_ERR_INVALID,
-			"tutti_micro_batch: the last step ended with tutti_grads_finish: "
-			"call tutti_params_updated after the update, so that ranks average.");
+		return train_fail(TUTTI_ERR_INVALID,
+				  "tutti_micro_batch: the last step ended with tutti_grads_finish: "
+				  "call tutti_params_updated after the update.");
 	if (all_done && trainer->step == STEP_OPEN && pass != TUTTI_PASS_EVAL)
 		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_micro_batch: all_done may be asked on a step's first "
-				  "micro-batch or on EVAL; pass NULL elsewhere.");
+				  "tutti_micro_batch: all_done is for a step's first micro-batch "
+				  "or EVAL; pass NULL elsewhere.");
 	return check_closed(trainer, "tutti_micro_batch");
 }
 
-/* The caller's question whether anybody has data. */
+/* Sets *all_done if no rank has items. */
 static tutti_status ask_all_done(tutti_trainer *trainer, double items, int *all_done)
 {
 	double most = items;
@@ -69,7 +68,7 @@ static tutti_status ask_all_done(tutti_trainer *trainer, double items, int *all_
 
 static tutti_status begin_step(tutti_trainer *trainer, double items)
 {
-	if (trainer->owes_update) /* of the caller's own, who told nobody of it */
+	if (trainer->owes_update) /* the caller has updated without tutti_params_updated */
 		TRY(step_run_scheduled(trainer));
 	for (int b = 0; b < trainer->model.buffer_count; b++) {
 		const struct buffer *buffer = &trainer->model.buffers[b];
@@ -90,7 +89,7 @@ static tutti_status begin_step(tutti_trainer *trainer, double items)
 	return TUTTI_OK;
 }
 
-/* The micro-batch before this one, if it was of training and more follow. */
+/* Ends the micro-batch before this one, if it was a training one of this step. */
 static tutti_status end_micro_batch(tutti_trainer *trainer)
 {
 	if (!trainer->in_batch || trainer->pass != TUTTI_PASS_ACCUMULATE)
@@ -105,7 +104,7 @@ static tutti_status end_micro_batch(tutti_trainer *trainer)
 static tutti_status begin_micro_batch(tutti_trainer *trainer, tutti_pass pass, double items)
 {
 	if (pass == TUTTI_PASS_ACCUMULATE) {
-		TRY(params_drop(trainer)); /* their slots count */
+		TRY(params_drop(trainer)); /* their slots count for memory_limit */
 		TRY(grads_reserve(trainer));
 	}
 	TRY(end_micro_batch(trainer));
@@ -189,7 +188,7 @@ tutti_status tutti_forward_end(tutti_trainer *trainer, int unit)
 	return params_close(trainer, unit, false);
 }
 
-/* All forwards are counted: a parameter waits for the units that ran. */
+/* All forwards are counted now: each parameter waits for its units that ran. */
 static void begin_backward(tutti_trainer *trainer)
 {
 	for (int p = 0; p < trainer->model.param_count; p++)
@@ -208,13 +207,13 @@ static tutti_status check_backward(const tutti_trainer *trainer, int unit)
 
 	if (trainer->pass == TUTTI_PASS_EVAL)
 		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_backward_begin: unit '%s' in a micro-batch of "
-				  "TUTTI_PASS_EVAL, which is forward only.",
+				  "tutti_backward_begin: unit '%s' has no backward in a "
+				  "micro-batch of TUTTI_PASS_EVAL.",
 				  unit_name(trainer, unit));
 	if (state->finished >= state->uses)
 		return train_fail(TUTTI_ERR_INVALID,
 				  "tutti_backward_begin: unit '%s' ran forward %d times in this "
-				  "micro-batch and backward as often already.",
+				  "micro-batch, and backward as often.",
 				  unit_name(trainer, unit), state->uses);
 	return TUTTI_OK;
 }
@@ -235,7 +234,7 @@ tutti_status tutti_backward_begin(tutti_trainer *trainer, int unit)
 	return TUTTI_OK;
 }
 
-/* The unit's last backward has ended: it adds to no gradient any more. */
+/* The unit's last backward has ended: the unit adds to no gradient any more. */
 static tutti_status unit_finished(tutti_trainer *trainer, int unit)
 {
 	for (int i = trainer->model.use_count - 1; i >= 0; i--) {
@@ -264,8 +263,8 @@ tutti_status tutti_grad_ready(tutti_trainer *trainer, int param)
 	const char *name = trainer->model.params[param].name;
 	if (!trainer->in_batch || trainer->pass == TUTTI_PASS_EVAL)
 		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_grad_ready: parameter '%s', but no micro-batch with a "
-				  "backward is under way.",
+				  "tutti_grad_ready: parameter '%s' has no gradient now: no "
+				  "micro-batch with a backward has begun.",
 				  name);
 	if (!param_is_trained(&trainer->model.params[param]))
 		return train_fail(TUTTI_ERR_INVALID,
@@ -275,10 +274,9 @@ tutti_status tutti_grad_ready(tutti_trainer *trainer, int param)
 	if (is_ready && trainer->pass == TUTTI_PASS_ACCUMULATE)
 		return TUTTI_OK;
 	if (is_ready)
-		return train_fail(
-			TUTTI_ERR_INVALID,
-			"tutti_grad_ready: the gradient of parameter '%s' is final already "
-			"in this micro-batch.",
-			name);
+		return train_fail(TUTTI_ERR_INVALID,
+				  "tutti_grad_ready: the gradient of parameter '%s' is already "
+				  "final in this micro-batch.",
+				  name);
 	return grad_ready(trainer, param);
 }

@@ -1,8 +1,8 @@
-/* Is it the same model on every rank?
+/* Compares the model of all ranks.
  *
- * The config, every parameter and every buffer becomes a line of text; ranks compare the text's
- * hash, and only where hashes differ rank 0's text goes to all, and the first rank that differs
- * explains. */
+ * The config, every parameter and every buffer is a line of text. Ranks compare a hash of the text.
+ * Only if hashes differ rank 0's text is broadcast, and the first rank whose text differs writes
+ * the message. */
 #include "train/base/random.h"
 #include "train/base/train_error.h"
 #include "train/state/trainer_collectives.h"
@@ -46,7 +46,7 @@ static void append(struct model_text *text, const char *format, ...)
 	text->used += (size_t)bytes;
 }
 
-/* What changes which collectives are issued or what the update does. */
+/* The fields that change the collectives or the update. */
 static void describe_config(struct model_text *text, const tutti_train_config *c)
 {
 	append(text,
@@ -103,7 +103,7 @@ static void describe(struct model_text *text, const tutti_trainer *trainer)
 	append(text, "nothing more\n");
 }
 
-/* The number of the first line that differs, and where both begin; -1: none does. */
+/* The number of the first line that differs, or -1. *a and *b then point to the line. */
 static int first_difference(const char **a, const char **b)
 {
 	for (int line = 0; **a && **b; line++) {
@@ -122,25 +122,24 @@ static int shown(const char *line)
 	return bytes < SHOWN_BYTES ? (int)bytes : SHOWN_BYTES;
 }
 
-/* Ranks agree on who explains: the one whose text differs first, the lowest of those. */
+/* The rank whose text differs in the first line writes the message; of several, the lowest. */
 static tutti_status explain(tutti_trainer *trainer, const char *own, const char *first_rank,
 			    int32_t *lines)
 {
 	char message[EXPLANATION_BYTES] = "";
-	int speaker = 0;
+	int reporter = 0;
 
 	lines[trainer->rank] = first_difference(&own, &first_rank);
 	TRY(trainer_all_gather(trainer, lines, sizeof *lines));
 	for (int r = 1; r < trainer->size; r++)
-		if (lines[r] >= 0 && (lines[speaker] < 0 || lines[r] < lines[speaker]))
-			speaker = r;
-	if (speaker == trainer->rank)
+		if (lines[r] >= 0 && (lines[reporter] < 0 || lines[r] < lines[reporter]))
+			reporter = r;
+	if (reporter == trainer->rank)
 		snprintf(message, sizeof message,
-			 "The models differ: rank %d has %.*s, where rank 0 has %.*s; register the "
-			 "same "
-			 "model in the same order on every rank.",
-			 speaker, shown(own), own, shown(first_rank), first_rank);
-	TRY(trainer_broadcast(trainer, message, sizeof message, TUTTI_I8, speaker));
+			 "The models differ: rank %d has %.*s, but rank 0 has %.*s; register the "
+			 "same model in the same order on every rank.",
+			 reporter, shown(own), own, shown(first_rank), first_rank);
+	TRY(trainer_broadcast(trainer, message, sizeof message, TUTTI_I8, reporter));
 	return train_fail(TUTTI_ERR_MISMATCH, "%s", message);
 }
 
@@ -169,7 +168,7 @@ static tutti_status explain_difference(tutti_trainer *trainer, const struct mode
 	return status;
 }
 
-/* What stands for a rank's text. */
+/* Stands for the text of a rank. */
 struct digest {
 	uint64_t bytes, hash;
 };

@@ -1,4 +1,4 @@
-/* Parameters' values and gradients, as the author reads and sets them. */
+/* The values and gradients of parameters, as the author reads and sets them. */
 #include "train/base/random.h"
 #include "train/base/train_error.h"
 #include "train/precision/kernels.h"
@@ -39,7 +39,7 @@ static size_t smaller(size_t a, size_t b)
 	return a < b ? a : b;
 }
 
-/* Sets elements [first, first + count), everywhere on this rank where they are kept. */
+/* Sets elements [first, first + count) in all places on this rank. */
 static void set_values(tutti_trainer *trainer, int param, size_t first, size_t count,
 		       const float *values)
 {
@@ -61,7 +61,7 @@ static void set_values(tutti_trainer *trainer, int param, size_t first, size_t c
 			    values + (begin - first));
 }
 
-/* Nobody may have the old values in a copy. */
+/* After this call no copy has the old values. */
 static tutti_status prepare_to_set(tutti_trainer *trainer, const char *function, int param)
 {
 	TRY(trainer_check_param(trainer, function, param));
@@ -109,10 +109,10 @@ static tutti_status check_range(const tutti_trainer *trainer, const char *functi
 	TRY(trainer_check_param(trainer, function, param));
 	size_t whole = trainer->model.params[param].count;
 	if (first > whole || count > whole - first)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "%s: elements %zu to %zu of parameter '%s', which has %zu.",
-				  function, first, first + count, trainer->model.params[param].name,
-				  whole);
+		return train_fail(
+			TUTTI_ERR_INVALID,
+			"%s: elements %zu to %zu are outside of parameter '%s', which has %zu.",
+			function, first, first + count, trainer->model.params[param].name, whole);
 	if (!values && count)
 		return train_fail(TUTTI_ERR_INVALID,
 				  "%s: the values of parameter '%s' are at NULL.", function,
@@ -120,7 +120,7 @@ static tutti_status check_range(const tutti_trainer *trainer, const char *functi
 	return TUTTI_OK;
 }
 
-/* Whoever of the shard group has some of the elements tells the others. */
+/* Each rank of the shard group broadcasts the elements that it has. */
 static tutti_status read_shards(tutti_trainer *trainer, int param, size_t first, size_t count,
 				float *values)
 {
@@ -180,7 +180,7 @@ tutti_status tutti_param_shard(tutti_trainer *trainer, int param, tutti_shard *s
 			       .grad = piece->sum,
 			       .grad_dtype = piece->sum_dtype};
 	bool stays = bucket_of(trainer, param)->span->keeps_grad;
-	if (grad && stays && dtype == TUTTI_F32) { /* as fine as what travelled, or finer */
+	if (grad && stays && dtype == TUTTI_F32) { /* at least as precise as the sum */
 		shard->grad = grad + piece->first * sizeof(float);
 		shard->grad_dtype = dtype;
 	}
@@ -192,8 +192,7 @@ tutti_status tutti_params_updated(tutti_trainer *trainer)
 	TRY(trainer_check(trainer, "tutti_params_updated"));
 	if (trainer->open_pass != UNIT_NONE)
 		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_params_updated: unit '%s' is open, and its values are "
-				  "in use.",
+				  "tutti_params_updated: unit '%s' is open: end it first.",
 				  trainer->model.units[trainer->open_unit].name);
 	pieces_narrow(trainer);
 	bool owed = trainer->owes_update;

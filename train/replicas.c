@@ -1,4 +1,4 @@
-/* Are all ranks' parameters the same to the bit? And means over ranks, the other small question. */
+/* Compares the parameters of all ranks, bit by bit. */
 #include "train/base/random.h"
 #include "train/base/train_error.h"
 #include "train/state/pieces.h"
@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The rank that is alone: the first one of first, first + step ... whose hash is not the most
- * common. -1: all are the same. hashes of one parameter lie stride apart. */
+/* Among ranks first, first + step, ...: the first whose hash is not the most common one, or -1. The
+ * hashes of one parameter are stride apart. */
 static int odd_rank(const uint64_t *hashes, int first, int step, int size, int stride)
 {
 	int best = first, best_votes = 0;
@@ -30,7 +30,7 @@ static int odd_rank(const uint64_t *hashes, int first, int step, int size, int s
 	return -1;
 }
 
-/* Whole values where every rank has them, else this rank's part. */
+/* Hashes whole values if every rank has them, otherwise this rank's part. */
 static void hash_params(const tutti_trainer *trainer, uint64_t *hashes)
 {
 	size_t width = dtype_bytes(trainer->config.param_dtype);
@@ -77,7 +77,7 @@ static tutti_status compare(tutti_trainer *trainer, uint64_t *hashes)
 		if (rank >= 0)
 			return train_fail(TUTTI_ERR_MISMATCH,
 					  "The replicas differ after %llu steps: rank %d has other "
-					  "values of parameter '%s' than most ranks.",
+					  "values of parameter '%s' than most ranks have.",
 					  (unsigned long long)trainer->steps, rank,
 					  trainer->model.params[p].name);
 	}
@@ -87,7 +87,7 @@ static tutti_status compare(tutti_trainer *trainer, uint64_t *hashes)
 tutti_status tutti_check_replicas(tutti_trainer *trainer)
 {
 	TRY(trainer_check(trainer, "tutti_check_replicas"));
-	/* Who differs between averages is not at fault. */
+	/* Between averages ranks may differ. */
 	TRY(trainer_check_averaged(trainer, "tutti_check_replicas"));
 	TRY(publish_wait_all(trainer));
 	size_t hashes_count = (size_t)trainer->size * (size_t)trainer->model.param_count;
@@ -101,33 +101,4 @@ tutti_status tutti_check_replicas(tutti_trainer *trainer)
 		status = compare(trainer, hashes);
 	free(hashes);
 	return status;
-}
-
-enum { MEANS_AT_ONCE = 256 };
-
-static tutti_status means_of_some(tutti_trainer *trainer, const double *sums, const double *items,
-				  double *means, size_t n)
-{
-	double both[2 * MEANS_AT_ONCE];
-
-	memcpy(both, sums, n * sizeof *both);
-	memcpy(both + n, items, n * sizeof *both);
-	TRY(trainer_all_reduce(trainer, both, 2 * n, TUTTI_SUM));
-	for (size_t i = 0; i < n; i++)
-		means[i] = both[i] / both[n + i];
-	return TUTTI_OK;
-}
-
-tutti_status tutti_means(tutti_trainer *trainer, const double *sums, const double *items,
-			 double *means, int n)
-{
-	TRY(trainer_check(trainer, "tutti_means"));
-	if (n < 0 || (n > 0 && (!sums || !items || !means)))
-		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_means needs sums, items and means for %d values.", n);
-	for (int i = 0; i < n; i += MEANS_AT_ONCE) {
-		int some = n - i < MEANS_AT_ONCE ? n - i : MEANS_AT_ONCE;
-		TRY(means_of_some(trainer, sums + i, items + i, means + i, (size_t)some));
-	}
-	return TUTTI_OK;
 }

@@ -1,7 +1,7 @@
 /* The end of a step.
  *
- * Every rank tells every other how many items it had and whether a hook is missing, so that all of
- * them divide by the same number, update together or fail with the same message. */
+ * Every rank reports its items and its first missing hook to all others. So all ranks divide by the
+ * same number, and update together or fail with the same message. */
 #include "train/trainer.h"
 
 #include "train/base/train_error.h"
@@ -46,8 +46,8 @@ static bool is_local_sgd(const tutti_trainer *trainer)
 	return trainer->config.strategy == TUTTI_LOCAL_SGD;
 }
 
-/* The communicating part; local is this rank's own trouble. What one rank waits for, all ranks
- * send, even where a hook is missing. */
+/* Ends the reductions and exchanges reports. local is this rank's own failure. Gradients are sent
+ * even if a hook is missing, because other ranks wait for them. */
 static tutti_status exchange(tutti_trainer *trainer, tutti_status local)
 {
 	struct step_report *own = &trainer->reports[trainer->rank];
@@ -63,8 +63,9 @@ static tutti_status exchange(tutti_trainer *trainer, tutti_status local)
 	if (first.status == TUTTI_OK)
 		failure_note(&first, params_compare_order(trainer));
 	if (first.status != TUTTI_OK)
-		trainer_abort(trainer); /* some of what others wait for has not started here */
-	/* Before the reports: who has given up is not waited for there. */
+		trainer_abort(
+			trainer); /* other ranks wait for collectives that did not start here */
+	/* Before the reports, which a rank that has given up does not send. */
 	failure_note(&first, grads_wait(trainer));
 	if (first.status == TUTTI_OK && !is_local_sgd(trainer))
 		failure_note(&first, trainer_all_gather(trainer, trainer->reports, sizeof *own));
@@ -76,16 +77,15 @@ static tutti_status never_finished(const tutti_trainer *trainer, int rank, int m
 {
 	const struct param *param = &trainer->model.params[missing];
 
-	return train_fail(
-		TUTTI_ERR_INVALID,
-		"Rank %d never finished the gradient of parameter '%s' of unit '%s' in %s: "
-		"end every backward of its units, call tutti_grad_ready, or register it as "
-		"TUTTI_PARAM_MAY_BE_UNUSED.",
-		rank, param->name, trainer->model.units[param->unit].name, so);
+	return train_fail(TUTTI_ERR_INVALID,
+			  "Rank %d did not finish the gradient of parameter '%s' of unit '%s' in "
+			  "%s: end every backward of its units, call tutti_grad_ready, or register "
+			  "it as TUTTI_PARAM_MAY_BE_UNUSED.",
+			  rank, param->name, trainer->model.units[param->unit].name, so);
 }
 
-/* deterministic = 2: the tree over ranks continues that over micro-batches only where all have the
- * same of it. */
+/* deterministic = 2: the tree over ranks continues the tree over micro-batches only if all ranks
+ * have the same number of them. */
 static tutti_status check_evenness(const tutti_trainer *trainer, int rank)
 {
 	const struct step_report *own = &trainer->reports[rank], *first = &trainer->reports[0];
@@ -100,9 +100,8 @@ static tutti_status check_evenness(const tutti_trainer *trainer, int rank)
 		snprintf(others, sizeof others, ", rank 0 %g in %d", first->items, first->batches);
 	return train_fail(
 		TUTTI_ERR_INVALID,
-		"With deterministic = 2 all ranks have the same number, a power of two, of "
-		"micro-batches, all of the same items; rank %d had %g items in %d%s%s, so no "
-		"rank updates.",
+		"deterministic = 2 needs as many micro-batches on every rank, a power of two, all "
+		"of the same items; rank %d had %g items in %d%s%s, so no rank updates.",
 		rank, own->items, own->batches, own->is_uneven ? " of unequal numbers" : "",
 		others);
 }
@@ -117,19 +116,18 @@ static tutti_status check_report(const tutti_trainer *trainer, int rank)
 							    : "this step, so no rank updates");
 	if (report->status != TUTTI_OK)
 		return train_fail((tutti_status)report->status,
-				  "Rank %d could not make the optimizer's state, so no rank "
-				  "updates.",
+				  "Rank %d could not make its optimizer state, so no rank updates.",
 				  rank);
 	if (trainer->layout.by_unit && report->order != trainer->reports[0].order)
-		return train_fail(TUTTI_ERR_MISMATCH,
-				  "Rank %d ran other units than rank 0 in this step, or in another "
-				  "order, so no rank "
-				  "updates: with sharded parameters all ranks run the same.",
-				  rank);
+		return train_fail(
+			TUTTI_ERR_MISMATCH,
+			"Rank %d ran other units than rank 0 in this step, or in another order, so "
+			"no rank updates: with sharded parameters all ranks run the same units.",
+			rank);
 	return check_evenness(trainer, rank);
 }
 
-/* What the reports say, the same on every rank. */
+/* The same result on every rank. */
 static tutti_status check_reports(const tutti_trainer *trainer, double *items)
 {
 	int first = is_local_sgd(trainer) ? trainer->rank : 0;
@@ -149,8 +147,8 @@ static tutti_status check_reports(const tutti_trainer *trainer, double *items)
 	return TUTTI_OK;
 }
 
-/* The norm, and whether all ranks skip. A rank of local SGD that had no items has no gradient
- * either. */
+/* Computes the norm, and whether all ranks skip the update. With local SGD a rank without items has
+ * no gradient. */
 static tutti_status measure(tutti_trainer *trainer, tutti_step_info *info)
 {
 	double sum;
@@ -159,7 +157,7 @@ static tutti_status measure(tutti_trainer *trainer, tutti_step_info *info)
 	double divisor =
 		info->items > 0 ? info->items * (double)loss_scale_now(&trainer->scale) : 1;
 	info->grad_norm = (float)(sqrt(sum) / divisor);
-	/* As f32, in which updates are made. */
+	/* In f32, the type of updates. */
 	info->skipped = !isfinite(info->grad_norm) || !isfinite((float)(1 / divisor));
 	return TUTTI_OK;
 }
@@ -170,7 +168,7 @@ static void count_step(tutti_trainer *trainer)
 	trainer->needs_average = is_local_sgd(trainer);
 }
 
-/* The others' step counts, and averages are of the same steps on all ranks. */
+/* With local SGD the other ranks' step counts, and all ranks average at the same steps. */
 static void count_missed(tutti_trainer *trainer)
 {
 	trainer->missed = trainer->reports[trainer->rank].missing;
@@ -178,8 +176,8 @@ static void count_missed(tutti_trainer *trainer)
 	count_step(trainer);
 }
 
-/* Ends the step whatever happens: sums are there and info is filled, or all ranks have the same
- * error. factor: what makes the gradient of a sum. */
+/* Ends the step, whatever happens. On OK sums are there, and info and *factor are set: the gradient
+ * is *factor times its sum. Otherwise all ranks return the same error. */
 static tutti_status finish(tutti_trainer *trainer, tutti_status local, tutti_step_info *info,
 			   float *factor)
 {
@@ -213,15 +211,14 @@ static tutti_status finish(tutti_trainer *trainer, tutti_status local, tutti_ste
 	return TUTTI_OK;
 }
 
-/* Whoever asks tutti_comm_error(NULL) after a skipped step reads why. */
+/* Stores why the step was skipped. */
 static tutti_status explain_skip(const tutti_trainer *trainer)
 {
 	if (trainer->skipped_param < 0)
-		return train_fail(
-			TUTTI_OK,
-			"Step %llu was skipped: the norm of the gradients over the items, or "
-			"what they are divided by, is no finite f32.",
-			(unsigned long long)trainer->steps);
+		return train_fail(TUTTI_OK,
+				  "Step %llu was skipped: the gradients' norm, or the number they "
+				  "are divided by, is not a finite f32.",
+				  (unsigned long long)trainer->steps);
 	return train_fail(TUTTI_OK,
 			  "Step %llu was skipped on %s: the gradient of parameter '%s' has "
 			  "an infinity or NaN.",
@@ -235,7 +232,7 @@ static bool is_time(const tutti_trainer *trainer, int every)
 	return every > 0 && trainer->steps % (uint64_t)every == 0;
 }
 
-/* Ranks average when none of them has left out anything; else all hear of it. */
+/* Ranks average if none of them has missed a hook or failed; otherwise all return that failure. */
 static tutti_status average_together(tutti_trainer *trainer)
 {
 	struct step_report *reports = trainer->reports;
@@ -247,12 +244,13 @@ static tutti_status average_together(tutti_trainer *trainer)
 	TRY(trainer_all_gather(trainer, reports, sizeof *reports));
 	for (int r = 0; r < trainer->size; r++) {
 		if (reports[r].missing >= 0)
-			return never_finished(trainer, r, reports[r].missing,
-					      "a step since ranks averaged, so they do not now");
+			return never_finished(
+				trainer, r, reports[r].missing,
+				"a step since the last average, so ranks do not average");
 		if (reports[r].status != TUTTI_OK)
 			return train_fail((tutti_status)reports[r].status,
-					  "Rank %d could not make the optimizer's state in a step "
-					  "since ranks averaged, so they do not now.",
+					  "Rank %d could not make its optimizer state in a step "
+					  "since the last average, so ranks do not average.",
 					  r);
 	}
 	TRY(local_sgd_average(trainer));
@@ -271,8 +269,8 @@ tutti_status step_run_scheduled(tutti_trainer *trainer)
 	return TUTTI_OK;
 }
 
-/* Authors who call no units read their parameters whenever they like. */
-static tutti_status settle(tutti_trainer *trainer)
+/* An author who calls no units may read parameters at any time. */
+static tutti_status wait_for_values(tutti_trainer *trainer)
 {
 	if (!trainer->units_ran)
 		return publish_wait_all(trainer);
@@ -298,9 +296,9 @@ tutti_status tutti_step(tutti_trainer *trainer, const tutti_optimizer *groups, i
 		return failure_return(&first);
 	if (first.status == TUTTI_OK && !info->skipped) {
 		trainer->updates++;
-		if (info->items > 0) /* who trains alone may have had none */
+		if (info->items > 0) /* with local SGD a rank may have none */
 			failure_note(&first, optimizer_update(trainer, groups, factor));
-		failure_note(&first, settle(trainer));
+		failure_note(&first, wait_for_values(trainer));
 	}
 	failure_note(&first, step_run_scheduled(trainer));
 	if (first.status != TUTTI_OK)

@@ -1,4 +1,4 @@
-/* The config: what is good, by itself, for a model and for a number of ranks. */
+/* Checks of a config: by itself, for a model and for a number of ranks. */
 #include "train/base/train_error.h"
 #include "train/model/memory_need.h"
 #include "train/model/span_layout.h"
@@ -31,14 +31,13 @@ static tutti_status check_dtypes(const tutti_train_config *c)
 					  types[i].name, (int)types[i].dtype, (int)c->param_dtype);
 	if (c->stochastic_rounding && c->param_dtype != TUTTI_BF16)
 		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_train_config: stochastic_rounding is of TUTTI_BF16 "
-				  "parameters; param_dtype is %d.",
+				  "tutti_train_config: stochastic_rounding needs param_dtype "
+				  "TUTTI_BF16; it is %d.",
 				  (int)c->param_dtype);
 	if (c->deterministic == 2 && (c->grad_dtype != TUTTI_F32 || c->reduce_dtype != TUTTI_F32))
 		return train_fail(TUTTI_ERR_INVALID,
 				  "tutti_train_config: deterministic = 2 needs grad_dtype and "
-				  "reduce_dtype TUTTI_F32: sums "
-				  "of 16 bits depend on where they are rounded.");
+				  "reduce_dtype TUTTI_F32: sums of 16 bits depend on their order.");
 	return TUTTI_OK;
 }
 
@@ -55,18 +54,20 @@ static tutti_status check_counts(const tutti_train_config *c)
 	for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
 		if (counts[i].value < 0)
 			return train_fail(TUTTI_ERR_INVALID,
-					  "%s %d is negative; 0 or more are possible.",
+					  "tutti_train_config: %s is %d; it cannot be negative.",
 					  counts[i].name, counts[i].value);
 	if (c->deterministic < 0 || c->deterministic > 2)
-		return train_fail(TUTTI_ERR_INVALID, "deterministic %d is not 0, 1 or 2.",
+		return train_fail(TUTTI_ERR_INVALID,
+				  "tutti_train_config: deterministic is %d, not 0, 1 or 2.",
 				  c->deterministic);
 	if (c->strategy == TUTTI_LOCAL_SGD && c->local_sgd_steps == 0)
-		return train_fail(TUTTI_ERR_INVALID, "TUTTI_LOCAL_SGD needs local_sgd_steps: after "
-						     "how many steps parameters are averaged.");
+		return train_fail(TUTTI_ERR_INVALID,
+				  "tutti_train_config: TUTTI_LOCAL_SGD needs local_sgd_steps, the "
+				  "steps between averages.");
 	return TUTTI_OK;
 }
 
-/* Device memory has no training layer yet. */
+/* The training layer has no device memory yet. */
 static tutti_status check_built(const tutti_train_config *c)
 {
 	const char *name = c->on_device ? "on_device" : c->stream ? "stream" : NULL;
@@ -84,16 +85,19 @@ tutti_status config_check(const tutti_train_config *c)
 	const tutti_train_config zero = {0};
 
 	if (c->strategy < TUTTI_DDP || c->strategy > TUTTI_LOCAL_SGD)
-		return train_fail(TUTTI_ERR_INVALID, "There is no strategy %d.", (int)c->strategy);
+		return train_fail(TUTTI_ERR_INVALID, "tutti_train_config: there is no strategy %d.",
+				  (int)c->strategy);
 	TRY(check_built(c));
 	TRY(check_dtypes(c));
 	TRY(check_counts(c));
 	if (!(c->max_grad_norm >= 0) || isinf(c->max_grad_norm))
 		return train_fail(TUTTI_ERR_INVALID,
-				  "max_grad_norm %g is no norm; 0 means no clipping.",
+				  "tutti_train_config: max_grad_norm is %g; it must be finite and "
+				  "at least 0 (no clipping).",
 				  (double)c->max_grad_norm);
 	if (!isfinite(c->loss_scale))
-		return train_fail(TUTTI_ERR_INVALID, "loss_scale %g is not finite.",
+		return train_fail(TUTTI_ERR_INVALID,
+				  "tutti_train_config: loss_scale %g is not finite.",
 				  (double)c->loss_scale);
 	if (memcmp(c->reserved, zero.reserved, sizeof zero.reserved) != 0)
 		return train_fail(TUTTI_ERR_INVALID,
@@ -111,12 +115,11 @@ tutti_status config_check_model(const tutti_train_config *c, const struct tutti_
 		if (!param->is_extern)
 			continue;
 		if (!keeps_all)
-			return train_fail(
-				TUTTI_ERR_INVALID,
-				"Parameter '%s' lies in the caller's memory, which %s cannot free: "
-				"register it "
-				"with tutti_model_param, or take TUTTI_DDP or TUTTI_ZERO1.",
-				param->name, strategy_names[c->strategy]);
+			return train_fail(TUTTI_ERR_INVALID,
+					  "Parameter '%s' lies in the caller's memory, which %s "
+					  "cannot free: register it with tutti_model_param, or use "
+					  "TUTTI_DDP or TUTTI_ZERO1.",
+					  param->name, strategy_names[c->strategy]);
 		if (param->dtype != c->param_dtype)
 			return train_fail(
 				TUTTI_ERR_INVALID,
@@ -133,8 +136,8 @@ tutti_status config_check_world(const tutti_train_config *c, int world_size, int
 	int shard_size = c->shard_size ? c->shard_size : node;
 	if (world_size % shard_size != 0)
 		return train_fail(TUTTI_ERR_INVALID,
-				  "TUTTI_HSDP cannot cut %d ranks into shard groups of %d (%s): "
-				  "shard_size is to divide them.",
+				  "TUTTI_HSDP cannot divide %d ranks into shard groups of %d (%s): "
+				  "set shard_size to a divisor.",
 				  world_size, shard_size,
 				  c->shard_size ? "shard_size" : "the ranks of a node");
 	return TUTTI_OK;
@@ -151,8 +154,8 @@ tutti_status tutti_memory_estimate(const tutti_model *model, int world_size,
 	config = config ? config : &zero;
 	if (!model || !stats || world_size < 1 || world_size > MOST_RANKS)
 		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_memory_estimate needs a model, a world of 1 to %d and "
-				  "stats; the world has %d.",
+				  "tutti_memory_estimate needs a model, stats and a world_size of "
+				  "1 to %d; world_size is %d.",
 				  MOST_RANKS, world_size);
 	TRY(config_check(config));
 	TRY(config_check_model(config, model));

@@ -1,4 +1,4 @@
-/* Making and unmaking a trainer. */
+/* tutti_trainer_create and tutti_trainer_destroy. */
 #include "train/trainer.h"
 
 #include "train/base/train_error.h"
@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Until the first plan is seen: forward in the order of registration, and backward. */
+/* The plan for the first micro-batch: forward in the order of registration, then backward. */
 static void plan_units(struct unit_events *plan, int units)
 {
 	plan->room = 2 * units;
@@ -33,8 +33,7 @@ static tutti_status make_tables(tutti_trainer *trainer, const tutti_model *model
 	if (trainer->config.offload_dir) {
 		trainer->offload_dir = strdup(trainer->config.offload_dir);
 		if (!trainer->offload_dir)
-			return train_fail(TUTTI_ERR_MEMORY,
-					  "There is no memory for a trainer's tables.");
+			return train_no_memory("a trainer's tables");
 		trainer->config.offload_dir = trainer->offload_dir;
 	}
 	trainer->tensors = calloc(params + 1, sizeof *trainer->tensors);
@@ -44,15 +43,15 @@ static tutti_status make_tables(tutti_trainer *trainer, const tutti_model *model
 	trainer->plan.list = malloc((2 * units + 1) * sizeof *trainer->plan.list);
 	if (!trainer->tensors || !trainer->units || !trainer->reports || !trainer->step_events ||
 	    !trainer->plan.list)
-		return train_fail(TUTTI_ERR_MEMORY, "There is no memory for a trainer's tables.");
+		return train_no_memory("a trainer's tables");
 	for (size_t p = 0; p < params; p++)
 		trainer->tensors[p].optimizer = -1;
 	plan_units(&trainer->plan, model->unit_count);
 	return TUTTI_OK;
 }
 
-/* Communicators of the trainer's own, so that gathers, reductions and the caller's calls overlap.
- */
+/* Makes the trainer's own communicators, so that gathers, reductions and the caller's calls
+ * overlap. */
 static tutti_status split(tutti_trainer *trainer)
 {
 	tutti_config config;
@@ -72,7 +71,7 @@ static tutti_status split(tutti_trainer *trainer)
 				&trainer->replicas);
 }
 
-/* Our own parameters are zero on every rank until they are initialised. */
+/* Parameters of the trainer's own memory are zero on every rank until they are initialised. */
 static tutti_status broadcast_values(tutti_trainer *trainer)
 {
 	for (int p = 0; p < trainer->model.param_count; p++)
@@ -96,34 +95,34 @@ static tutti_status check_memory(tutti_trainer *trainer)
 	trainer->stats.grad_bytes = needed.grad_bytes;
 	trainer->held_bytes = needed.param_bytes + needed.grad_bytes + needed.optimizer_bytes;
 	trainer->planned_bytes = trainer->held_bytes + needed.gathered_peak_bytes;
-	return TUTTI_OK; /* the optimizer's are counted when they are made */
+	return TUTTI_OK; /* optimizer state counts when it is made */
 }
 
-/* Ranks differ in what they need where shards do; they fail together. */
+/* Ranks need different numbers of bytes if shards differ. They fail together. */
 static tutti_status agree_on_memory(tutti_trainer *trainer)
 {
 	tutti_status status = check_memory(trainer);
 	struct train_failure why = failure_of(status);
-	double told[2] = {status != TUTTI_OK, (double)trainer->planned_bytes};
+	double needs[2] = {status != TUTTI_OK, (double)trainer->planned_bytes};
 
-	TRY(trainer_all_reduce(trainer, told, 2, TUTTI_MAX));
-	size_t more = (size_t)told[1] - trainer->planned_bytes;
+	TRY(trainer_all_reduce(trainer, needs, 2, TUTTI_MAX));
+	size_t more = (size_t)needs[1] - trainer->planned_bytes;
 	trainer->planned_bytes += more;
-	if (trainer->layout.by_unit) /* what it needs beside the plan all need, and fail together */
+	if (trainer->layout
+		    .by_unit) /* beyond the plan all ranks make the same slots, and fail together */
 		trainer->held_bytes += more;
 	if (status != TUTTI_OK)
 		return failure_return(&why);
-	if (told[0] > 0)
-		return train_fail(
-			TUTTI_ERR_MEMORY,
-			"Another rank, whose shards are a little larger, needs more than the "
-			"memory_limit of %zu bytes.",
-			trainer->config.memory_limit);
+	if (needs[0] > 0)
+		return train_fail(TUTTI_ERR_MEMORY,
+				  "Another rank, with slightly larger shards, needs more than the "
+				  "memory_limit of %zu bytes.",
+				  trainer->config.memory_limit);
 	return TUTTI_OK;
 }
 
-/* Shard groups are ranks that follow each other: where they are to be nodes, nodes are to be that,
- * and of one size. */
+/* A shard group is a row of ranks. If it is to be a node, all nodes have the same number of ranks,
+ * in a row. */
 static tutti_status check_nodes(tutti_trainer *trainer, int node)
 {
 	double ends[2] = {node, -node};
@@ -133,17 +132,16 @@ static tutti_status check_nodes(tutti_trainer *trainer, int node)
 	TRY(trainer_all_reduce(trainer, ends, 2, TUTTI_MIN));
 	if (ends[0] != -ends[1])
 		return train_fail(TUTTI_ERR_INVALID,
-				  "TUTTI_HSDP without shard_size takes the ranks of a node for a "
-				  "shard group, but nodes have from %d to %d of them: set it.",
+				  "TUTTI_HSDP without shard_size makes the ranks of a node a shard "
+				  "group, but nodes have from %d to %d ranks: set shard_size.",
 				  (int)ends[0], (int)-ends[1]);
 	double is_apart = trainer->rank % node != tutti_local_rank(trainer->comm);
 	TRY(trainer_all_reduce(trainer, &is_apart, 1, TUTTI_MAX));
 	if (is_apart > 0)
-		return train_fail(
-			TUTTI_ERR_INVALID,
-			"TUTTI_HSDP without shard_size takes the ranks of a node for a "
-			"shard group, but they do not follow each other: start ranks node by "
-			"node (srun --distribution=block), or set shard_size.");
+		return train_fail(TUTTI_ERR_INVALID,
+				  "TUTTI_HSDP without shard_size makes the ranks of a node a shard "
+				  "group, but a node's ranks are not in a row: start ranks node by "
+				  "node (srun --distribution=block), or set shard_size.");
 	return TUTTI_OK;
 }
 
@@ -160,7 +158,7 @@ static tutti_status plan_memory(tutti_trainer *trainer, int node)
 	return norm_create(trainer);
 }
 
-/* What one rank alone can fail at, all fail at. */
+/* If one rank fails, all fail. */
 static tutti_status build(tutti_trainer *trainer, const tutti_model *model)
 {
 	int node = tutti_local_size(trainer->comm);
@@ -176,7 +174,7 @@ static tutti_status build(tutti_trainer *trainer, const tutti_model *model)
 	loss_scale_init(&trainer->scale, &trainer->config);
 	trainer->skipped_param = trainer->missed = -1;
 	TRY(broadcast_values(trainer));
-	pieces_widen(trainer); /* master copies begin with the values that all have */
+	pieces_widen(trainer); /* master copies begin with the broadcast values */
 	return TUTTI_OK;
 }
 
@@ -207,7 +205,7 @@ tutti_status tutti_trainer_create(tutti_trainer **trainer, tutti_model *model, t
 	tutti_status local = check_arguments(trainer, model, config);
 	tutti_trainer *made = local == TUTTI_OK ? malloc(sizeof *made) : NULL;
 	if (local == TUTTI_OK && !made)
-		local = train_fail(TUTTI_ERR_MEMORY, "There is no memory for a trainer.");
+		local = train_no_memory("a trainer");
 	if (!made)
 		return trainer_agree(&first, local);
 	*made = first;
@@ -226,11 +224,11 @@ void tutti_trainer_destroy(tutti_trainer *trainer)
 	if (!trainer)
 		return;
 	checkpoint_abandon(trainer);
-	if (trainer->step != STEP_CLOSED) /* nobody may come any more to what is under way */
+	if (trainer->step != STEP_CLOSED) /* other ranks may never join what is in flight */
 		trainer_abort(trainer);
 	if (trainer->flight_count > 0)
 		grads_wait(trainer);
-	if (trainer->pieces) { /* before there are any nothing is under way */
+	if (trainer->pieces) { /* without pieces nothing is in flight */
 		publish_wait_all(trainer);
 		params_drop(trainer);
 	}

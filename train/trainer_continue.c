@@ -1,5 +1,5 @@
-/* A trainer that goes on where another one was: on a communicator of survivors, or of these and new
- * ranks. Whoever had done most steps tells the others. */
+/* tutti_trainer_continue: a trainer on a new communicator takes over the values of earlier
+ * trainers. The rank whose earlier trainer has most steps broadcasts its values. */
 #include "train/base/train_error.h"
 #include "train/precision/loss_scale.h"
 #include "train/state/pieces.h"
@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a rank says of its earlier trainer. steps -1: it has none. */
-struct claim {
+/* The earlier trainer of a rank. steps is -1 if there is none. */
+struct earlier_trainer {
 	int64_t steps, updates;
-	int64_t is_split; /* it has a part of the state only */
+	int64_t is_split; /* it has only a part of the state */
 };
 
 static bool is_same_model(const tutti_trainer *a, const tutti_trainer *b)
@@ -27,171 +27,169 @@ static bool is_same_model(const tutti_trainer *a, const tutti_trainer *b)
 	return true;
 }
 
-/* The one with most steps; of several the lowest. */
-static int best_of(const struct claim *claims, int size)
+/* The rank with most steps; of several, the lowest. */
+static int best_of(const struct earlier_trainer *earlier, int size)
 {
 	int best = 0;
 
 	for (int r = 1; r < size; r++)
-		if (claims[r].steps > claims[best].steps)
+		if (earlier[r].steps > earlier[best].steps)
 			best = r;
 	return best;
 }
 
-static tutti_status carry(tutti_trainer *trainer, float *to, const float *from, size_t count,
-			  int root)
+static tutti_status copy(tutti_trainer *trainer, float *to, const float *from, size_t count,
+			 int root)
 {
 	if (trainer->rank == root && from)
 		memmove(to, from, count * sizeof *to);
 	else if (trainer->rank == root)
-		memset(to, 0, count * sizeof *to); /* state that it never had */
+		memset(to, 0, count * sizeof *to); /* the root has no such state */
 	return trainer_broadcast(trainer, to, count, TUTTI_F32, root);
 }
 
-static tutti_status carry_values(tutti_trainer *trainer, const struct piece *to,
-				 const struct piece *from, int root)
+static tutti_status copy_values(tutti_trainer *trainer, const struct piece *to,
+				const struct piece *from, int root)
 {
 	tutti_dtype dtype = trainer->config.param_dtype;
 
 	if (to->value)
-		TRY(carry(trainer, to->value, from->value, to->count, root));
+		TRY(copy(trainer, to->value, from->value, to->count, root));
 	if (to->low && trainer->rank == root)
 		memcpy(to->low, from->low, to->count * dtype_bytes(dtype));
 	return to->low ? trainer_broadcast(trainer, to->low, to->count, dtype, root) : TUTTI_OK;
 }
 
-/* What a piece of the root's has. */
-struct facts {
+/* The optimizer state that a piece has on the root. */
+struct piece_state {
 	int32_t optimizer, has_m, has_v;
 };
 
-/* Makes room for the optimizer state that the root has; what cannot be made is *lacks. */
-static tutti_status carry_facts(tutti_trainer *trainer, const tutti_trainer *before,
-				struct piece *to, int root, tutti_status *lacks)
+/* Makes the optimizer state that the root has. Sets *failed if there is no room. */
+static tutti_status make_state(tutti_trainer *trainer, const tutti_trainer *before,
+			       struct piece *to, int root, tutti_status *failed)
 {
-	struct facts facts = {0};
+	struct piece_state state = {0};
 
 	if (trainer->rank == root) {
 		const struct piece *from = piece_of(before, to->param);
-		facts = (struct facts){before->tensors[to->param].optimizer, from->m != NULL,
-				       from->v != NULL};
+		state = (struct piece_state){before->tensors[to->param].optimizer, from->m != NULL,
+					     from->v != NULL};
 	}
-	TRY(trainer_broadcast(trainer, &facts, sizeof facts, TUTTI_U8, root));
-	trainer->tensors[to->param].optimizer = facts.optimizer;
-	if (facts.has_m && *lacks == TUTTI_OK)
-		*lacks = state_make(trainer, to, STATE_M);
-	if (facts.has_v && *lacks == TUTTI_OK)
-		*lacks = state_make(trainer, to, STATE_V);
+	TRY(trainer_broadcast(trainer, &state, sizeof state, TUTTI_U8, root));
+	trainer->tensors[to->param].optimizer = state.optimizer;
+	if (state.has_m && *failed == TUTTI_OK)
+		*failed = state_make(trainer, to, STATE_M);
+	if (state.has_v && *failed == TUTTI_OK)
+		*failed = state_make(trainer, to, STATE_V);
 	return TUTTI_OK;
 }
 
-static tutti_status carry_piece(tutti_trainer *trainer, const tutti_trainer *before,
-				struct piece *to, int root)
+static tutti_status copy_piece(tutti_trainer *trainer, const tutti_trainer *before,
+			       struct piece *to, int root)
 {
 	const struct piece none = {0};
 	const struct piece *from = trainer->rank == root ? piece_of(before, to->param) : &none;
 
-	TRY(carry_values(trainer, to, from, root));
+	TRY(copy_values(trainer, to, from, root));
 	if (to->m)
-		TRY(carry(trainer, to->m, from->m, to->count, root));
-	return to->v ? carry(trainer, to->v, from->v, to->count, root) : TUTTI_OK;
+		TRY(copy(trainer, to->m, from->m, to->count, root));
+	return to->v ? copy(trainer, to->v, from->v, to->count, root) : TUTTI_OK;
 }
 
-static tutti_status carry_pieces(tutti_trainer *trainer, const tutti_trainer *before, int root)
+static tutti_status copy_pieces(tutti_trainer *trainer, const tutti_trainer *before, int root)
 {
-	tutti_status lacks = TUTTI_OK;
+	tutti_status failed = TUTTI_OK;
 
 	for (int i = 0; i < trainer->piece_count; i++)
-		TRY(carry_facts(trainer, before, &trainer->pieces[i], root, &lacks));
-	TRY(trainer_agree(trainer, lacks));
+		TRY(make_state(trainer, before, &trainer->pieces[i], root, &failed));
+	TRY(trainer_agree(trainer, failed));
 	for (int i = 0; i < trainer->piece_count; i++) {
 		struct piece *piece = &trainer->pieces[i];
-		TRY(carry_piece(trainer, before, piece, root));
+		TRY(copy_piece(trainer, before, piece, root));
 		state_let_go(trainer, piece, 0, piece->count);
 	}
 	return TUTTI_OK;
 }
 
-/* A fixed loss scale is the config's. */
-static tutti_status carry_scale(tutti_trainer *trainer, const tutti_trainer *before, int root)
+/* A fixed loss scale comes from the config. */
+static tutti_status copy_scale(tutti_trainer *trainer, const tutti_trainer *before, int root)
 {
 	struct loss_scale *to = &trainer->scale;
-	float told[4] = {0};
+	float numbers[4] = {0};
 
 	if (trainer->rank == root) {
 		const struct loss_scale *from = &before->scale;
-		told[0] = from->factor;
-		told[1] = from->divisor;
-		told[2] = (float)from->good_steps;
-		told[3] = from->is_known;
+		numbers[0] = from->factor;
+		numbers[1] = from->divisor;
+		numbers[2] = (float)from->good_steps;
+		numbers[3] = from->is_known;
 	}
-	TRY(trainer_broadcast(trainer, told, 4, TUTTI_F32, root));
+	TRY(trainer_broadcast(trainer, numbers, 4, TUTTI_F32, root));
 	if (trainer->config.loss_scale < 0) {
-		to->factor = told[0];
-		to->good_steps = (int)told[2];
+		to->factor = numbers[0];
+		to->good_steps = (int)numbers[2];
 	}
-	to->divisor = told[1];
-	to->is_known = told[3] > 0;
+	to->divisor = numbers[1];
+	to->is_known = numbers[3] > 0;
 	return TUTTI_OK;
 }
 
-static tutti_status carry_all(tutti_trainer *trainer, const tutti_trainer *before,
-			      struct claim *claims, int64_t *steps)
+static tutti_status copy_all(tutti_trainer *trainer, const tutti_trainer *before,
+			     struct earlier_trainer *earlier, int64_t *steps)
 {
-	struct claim *own = &claims[trainer->rank];
+	struct earlier_trainer *own = &earlier[trainer->rank];
 
-	*own = (struct claim){.steps = -1};
+	*own = (struct earlier_trainer){.steps = -1};
 	if (before)
-		*own = (struct claim){(int64_t)before->steps, (int64_t)before->updates,
-				      before->layout.shard_size > 1};
-	TRY(trainer_all_gather(trainer, claims, sizeof *claims));
-	int root = best_of(claims, trainer->size);
-	*steps = claims[root].steps > 0 ? claims[root].steps : 0;
-	if (claims[root].steps < 0)
+		*own = (struct earlier_trainer){(int64_t)before->steps, (int64_t)before->updates,
+						before->layout.shard_size > 1};
+	TRY(trainer_all_gather(trainer, earlier, sizeof *earlier));
+	int root = best_of(earlier, trainer->size);
+	*steps = earlier[root].steps > 0 ? earlier[root].steps : 0;
+	if (earlier[root].steps < 0)
 		return TUTTI_OK;
-	if (trainer->layout.shard_size > 1 || claims[root].is_split)
-		return train_fail(
-			TUTTI_ERR_UNSUPPORTED,
-			"tutti_trainer_continue: with sharded state what a dead rank had is "
-			"nowhere else: load a checkpoint.");
-	TRY(carry_pieces(trainer, before, root));
-	TRY(carry_scale(trainer, before, root));
-	trainer->steps = (uint64_t)claims[root].steps;
-	trainer->updates = (uint64_t)claims[root].updates;
+	if (trainer->layout.shard_size > 1 || earlier[root].is_split)
+		return train_fail(TUTTI_ERR_UNSUPPORTED,
+				  "tutti_trainer_continue: no other rank has the sharded state of "
+				  "a dead rank: load a checkpoint.");
+	TRY(copy_pieces(trainer, before, root));
+	TRY(copy_scale(trainer, before, root));
+	trainer->steps = (uint64_t)earlier[root].steps;
+	trainer->updates = (uint64_t)earlier[root].updates;
 	return TUTTI_OK;
 }
 
 static tutti_status prepare(const tutti_trainer *trainer, const tutti_trainer *before,
-			    struct claim **claims)
+			    struct earlier_trainer **earlier)
 {
 	if (trainer->step != STEP_CLOSED || trainer->open_pass != UNIT_NONE)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_trainer_continue: the trainer that goes on is in the "
-				  "middle of a step.");
+		return train_fail(
+			TUTTI_ERR_INVALID,
+			"tutti_trainer_continue: the new trainer is in the middle of a step.");
 	if (before && !is_same_model(trainer, before))
 		return train_fail(
 			TUTTI_ERR_INVALID,
 			"tutti_trainer_continue: the two trainers have different models.");
-	*claims = calloc((size_t)trainer->size, sizeof **claims);
-	return *claims ? TUTTI_OK
-		       : train_fail(TUTTI_ERR_MEMORY, "There is no memory for a trainer's tables.");
+	*earlier = calloc((size_t)trainer->size, sizeof **earlier);
+	return *earlier ? TUTTI_OK : train_no_memory("a trainer's tables");
 }
 
 tutti_status tutti_trainer_continue(tutti_trainer *trainer, const tutti_trainer *before,
 				    int64_t *steps)
 {
-	struct claim *claims = NULL;
+	struct earlier_trainer *earlier = NULL;
 	int64_t done = 0;
 
 	TRY(trainer_check(trainer, "tutti_trainer_continue"));
 	if (!steps || before == trainer)
 		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_trainer_continue needs a place for the steps, and another "
-				  "trainer than the one that goes on.");
-	tutti_status status = trainer_agree(trainer, prepare(trainer, before, &claims));
+				  "tutti_trainer_continue needs a place for the steps, and an "
+				  "earlier trainer that is not the new one.");
+	tutti_status status = trainer_agree(trainer, prepare(trainer, before, &earlier));
 	if (status == TUTTI_OK)
-		status = carry_all(trainer, before, claims, &done);
-	free(claims);
+		status = copy_all(trainer, before, earlier, &done);
+	free(earlier);
 	if (status == TUTTI_OK)
 		*steps = done;
 	return status;

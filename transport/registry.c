@@ -5,7 +5,6 @@
 #include "core/status.h"
 
 #include <dlfcn.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -147,4 +146,23 @@ tutti_status transport_list(const struct tutti_transport **list, int *count, con
 		return fail(TUTTI_ERR_INVALID, "TUTTI_TRANSPORTS=%s leaves no transport", filter);
 	*count = admitted;
 	return TUTTI_OK;
+}
+
+static bool is_listed(const struct tutti_transport *const *list, int count,
+		      const struct tutti_transport *transport)
+{
+	for (int i = 0; i < count; i++)
+		if (list[i] == transport)
+			return true;
+	return false;
+}
+
+const struct tutti_transport *transport_widest(const struct tutti_transport *const *list, int count)
+{
+	return is_listed(list, count, &transport_tcp) ? &transport_tcp : list[0];
+}
+
+bool transport_shares_memory(const struct tutti_transport *const *list, int count)
+{
+	return is_listed(list, count, &transport_shm);
 }

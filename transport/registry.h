@@ -6,6 +6,8 @@
 
 #include <tutti/transport.h>
 
+#include <stdbool.h>
+
 #define TRANSPORTS_MAX 8
 
 extern const struct tutti_transport transport_shm, transport_tcp;
@@ -14,5 +16,9 @@ extern const struct tutti_transport transport_shm, transport_tcp;
  * and lists those that are here. */
 tutti_status transport_list(const struct tutti_transport **list, int *count, const char *filter,
                             const struct env *env);
+/* Of a list that is not empty: the transport that reaches the most ranks. */
+const struct tutti_transport *transport_widest(const struct tutti_transport *const *list, int count);
+/* Whether the filter has admitted shared memory, so that ranks of a host may have a window. */
+bool transport_shares_memory(const struct tutti_transport *const *list, int count);
 
 #endif

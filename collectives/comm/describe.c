@@ -34,15 +34,6 @@ static tutti_status find_host_id(char *id, size_t bytes, const struct env *env)
  * of its own. */
 #define CONSENSUS_MS (20 * 86400000)
 
-/* By tcp, which reaches all ranks, or by the first there is. */
-static const struct tutti_transport *widest(const struct tutti_transport *const *list, int count)
-{
-	for (int i = 0; i < count; i++)
-		if (strcmp(list[i]->name, "tcp") == 0)
-			return list[i];
-	return list[0];
-}
-
 static tutti_status open_consensus(struct tutti_comm *comm, const struct tutti_transport *transport,
 				   const struct tutti_endpoint_config *config)
 {
@@ -71,6 +62,7 @@ static tutti_status open_control(struct tutti_comm *comm, const struct tutti_tra
 
 static tutti_status open_endpoints(struct tutti_comm *comm)
 {
+	struct comm_reach *reach = &comm->reach;
 	struct tutti_endpoint_config config = {
 		.rank = comm->rank,
 		.size = comm->size,
@@ -91,18 +83,17 @@ static tutti_status open_endpoints(struct tutti_comm *comm)
 	memcpy(config.key, comm->identity.key, sizeof config.key);
 	TRY(transport_list(list, &count, comm->settings.filter, &comm->settings.env));
 	for (int i = 0; i < count; i++) {
-		comm->reach.may_have_window |= strcmp(list[i]->name, "shm") == 0;
-		TRY(list[i]->open(&comm->reach.endpoints[comm->reach.endpoint_count], &config));
-		can_be_found |=
-			comm->reach.endpoints[comm->reach.endpoint_count]->address_bytes > 0;
-		comm->reach.transports[comm->reach.endpoint_count++] = list[i];
+		TRY(list[i]->open(&reach->endpoints[reach->endpoint_count], &config));
+		can_be_found |= reach->endpoints[reach->endpoint_count]->address_bytes > 0;
+		reach->transports[reach->endpoint_count++] = list[i];
 	}
 	if (!can_be_found && comm->size > 1) {
 		snprintf(why, sizeof why, "%.400s", last_error());
 		return fail(TUTTI_ERR_UNSUPPORTED, "no transport of rank %d can be used (%s): %s",
 			    comm->rank, comm->settings.filter ? comm->settings.filter : "all", why);
 	}
-	return open_control(comm, widest(list, count), &config);
+	reach->may_have_window = transport_shares_memory(list, count);
+	return open_control(comm, transport_widest(list, count), &config);
 }
 
 static void note_address(struct member_address *to, const struct tutti_endpoint *endpoint)

@@ -10,6 +10,7 @@
  * begun and ask again which ranks are there. */
 #include "collectives/comm/join.h"
 #include "collectives/comm/recovery.h"
+#include "collectives/control/deadlines.h"
 #include "collectives/engine/engine.h"
 
 #include "core/auth.h"
@@ -21,8 +22,6 @@
 #include <string.h>
 
 #define NAME "tutti_comm_shrink"
-#define WAKE_NS                                                                                    \
-	200000000u /* a communicator that has not failed does so then: ranks may wait in it */
 
 enum shrink_phase { ASK_PRESENCE, ASK_MEMBERS, ASK_WINDOWS, ASK_VERDICTS, PHASES };
 
@@ -49,7 +48,7 @@ static void wake_others(void *arg, uint64_t waited_ns)
 	struct tutti_comm *comm = arg;
 	char text[80];
 
-	if (waited_ns < WAKE_NS || engine_status(comm->engine) != TUTTI_OK)
+	if (waited_ns < MS_TO_NS(WAKE_OTHERS_MS) || engine_status(comm->engine) != TUTTI_OK)
 		return;
 	snprintf(text, sizeof text, "rank %d called " NAME, comm->rank);
 	engine_fail(comm->engine, TUTTI_ERR_ABORTED, text);
@@ -117,7 +116,7 @@ static tutti_status report(struct shrink *s, enum shrink_phase phase, bool *all_
 /* After this nothing of ours touches a caller's buffer on behalf of the old communicator. */
 static void end_old(struct tutti_comm *old)
 {
-	wake_others(old, WAKE_NS);
+	wake_others(old, MS_TO_NS(WAKE_OTHERS_MS));
 	engine_settle_failure(old->engine);
 }
 

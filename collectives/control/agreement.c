@@ -3,22 +3,20 @@
  * newer one proposes what may have been decided before (agreement_lead.c). */
 #include "collectives/control/agreement.h"
 #include "collectives/control/agreement_internal.h"
+#include "collectives/control/deadlines.h"
+
+#include "core/clock.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A leader is heard from so often at the least; and so long is waited for one that has not spoken
- * when others were waited for before. */
-#define BEAT_MAX_NS 100000000u
-#define BEAT_MIN_NS 2000000u
-#define NEXT_MAX_NS 5000000000u
-
 tutti_status agreement_init(struct agreement *a, const struct agreement_config *config)
 {
 	size_t n = (size_t)config->size;
 	size_t value = agreement_value_bytes(config->size, config->record_bytes);
-	uint64_t beat = config->grace_ns / 16;
+	uint64_t beat = config->grace_ns / 16, least = MS_TO_NS(BEAT_LEAST_MS),
+		 most = MS_TO_NS(BEAT_MOST_MS);
 	tutti_status status;
 
 	memset(a, 0, sizeof *a);
@@ -44,7 +42,7 @@ tutti_status agreement_init(struct agreement *a, const struct agreement_config *
 	a->start_ns = config->now_ns;
 	a->begun_ns = config->now_ns + config->late_ns;
 	a->grace_ns = config->grace_ns;
-	a->beat_ns = beat > BEAT_MAX_NS ? BEAT_MAX_NS : beat < BEAT_MIN_NS ? BEAT_MIN_NS : beat;
+	a->beat_ns = beat > most ? most : beat < least ? least : beat;
 	a->leader = a->decided_by = -1;
 	memcpy(a->own, config->record, config->record_bytes);
 	for (int r = 0; r < a->size; r++) {
@@ -124,12 +122,6 @@ void agreement_mark_dead(struct agreement *a, int rank, uint64_t now_ns)
 }
 
 /* ---- what is heard --------------------------------------------------------------------------- */
-
-void agreement_decide(struct agreement *a, const uint8_t *value)
-{
-	memcpy(a->value, value, a->value_bytes);
-	a->end = a->value[a->rank] == MARK_MEMBER ? AGREEMENT_DECIDED : AGREEMENT_LEFT_OUT;
-}
 
 /* A rank above this one that calls takes this one for dead: it is called back, under a later
  * ballot. */
@@ -239,11 +231,12 @@ void agreement_hear(struct agreement *a, int from, const struct agreement_messag
 static uint64_t leader_until(const struct agreement *a)
 {
 	uint64_t heard_ns = a->seats[a->leader].heard_ns;
-	uint64_t next = a->grace_ns / 8 < NEXT_MAX_NS ? a->grace_ns / 8 : NEXT_MAX_NS;
+	uint64_t next = a->grace_ns / 8, most = MS_TO_NS(NEXT_LEADER_MS);
 
 	if (heard_ns)
 		return agreement_later(heard_ns, a->since_ns) + a->grace_ns;
-	return agreement_later(a->begun_ns + a->grace_ns, a->since_ns + next);
+	return agreement_later(a->begun_ns + a->grace_ns,
+			       a->since_ns + (next < most ? next : most));
 }
 
 /* A leader that has decided, or has lost what was sent to it, calls no more until it is asked. */

@@ -4,6 +4,8 @@
 
 #include "collectives/control/agreement.h"
 
+#include <string.h>
+
 static inline bool agreement_is_possible(const struct agreement_seat *s)
 {
 	return s->is_candidate && !s->is_dead;
@@ -14,8 +16,12 @@ static inline uint64_t agreement_later(uint64_t a_ns, uint64_t b_ns)
 	return a_ns > b_ns ? a_ns : b_ns;
 }
 
-/* agreement.c: this is how it ends. */
-void agreement_decide(struct agreement *a, const uint8_t *value);
+/* This is how it ends. */
+static inline void agreement_decide(struct agreement *a, const uint8_t *value)
+{
+	memcpy(a->value, value, a->value_bytes);
+	a->end = a->value[a->rank] == MARK_MEMBER ? AGREEMENT_DECIDED : AGREEMENT_LEFT_OUT;
+}
 
 /* agreement_lead.c. A new ballot, above all that this rank has heard of. */
 void agreement_begin_ballot(struct agreement *a);

@@ -2,10 +2,12 @@
  * ranks that missed them. */
 #include "collectives/control/consensus_link.h"
 #include "collectives/control/consensus.h"
+#include "collectives/control/deadlines.h"
 
 #include "core/clock.h"
-#include "core/log.h"
 #include "core/cancel.h"
+#include "core/log.h"
+#include "core/rank_list.h"
 
 #include <poll.h>
 #include <stdatomic.h>
@@ -13,11 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SLEEP_MS    5          /* at most: a process that ends wakes nobody                  */
-#define FAREWELL_NS 500000000u /* the last words of an agreement take so long at the most    */
-#define GRACES      6          /* what no agreement takes longer than, once all have begun   */
-#define PAST        8          /* decisions that are remembered                              */
-#define CALL_BITS   24
+#define SLEEP_MS  5 /* at most: a process that ends wakes nobody                  */
+#define PAST      8 /* decisions that are remembered                              */
+#define CALL_BITS 24
 
 struct decision {
 	uint64_t number;
@@ -45,8 +45,8 @@ struct inquiry {
 	const struct consensus_question *question;
 	struct agreement agreement;
 	uint64_t begun_ns;
-	uint64_t farewell_ns; /* once it has ended                                         */
-	tutti_status status;  /* of this rank: not OK: it gives up                         */
+	uint64_t goodbye_ns; /* once it has ended                                         */
+	tutti_status status; /* of this rank: not OK: it gives up                         */
 };
 
 /* ---- making and ending ----------------------------------------------------------------------- */
@@ -351,16 +351,16 @@ static bool is_over(struct inquiry *q, uint64_t now_ns)
 	if (q->status != TUTTI_OK)
 		return true;
 	if (q->agreement.end == AGREEMENT_OPEN) {
-		if (now_ns > q->agreement.begun_ns + GRACES * q->agreement.grace_ns)
+		if (now_ns > q->agreement.begun_ns + AGREEMENT_TIMEOUTS * q->agreement.grace_ns)
 			q->status = fail(TUTTI_ERR_TIMEOUT,
 					 "%s: rank %d heard of no decision within %d times %d ms",
-					 q->question->name, q->consensus->config.rank, GRACES,
-					 q->consensus->config.timeout_ms);
+					 q->question->name, q->consensus->config.rank,
+					 AGREEMENT_TIMEOUTS, q->consensus->config.timeout_ms);
 		return q->status != TUTTI_OK;
 	}
-	if (!q->farewell_ns)
-		q->farewell_ns = now_ns + FAREWELL_NS;
-	return is_silent(q) || now_ns >= q->farewell_ns;
+	if (!q->goodbye_ns)
+		q->goodbye_ns = now_ns + MS_TO_NS(GOODBYE_MS);
+	return is_silent(q) || now_ns >= q->goodbye_ns;
 }
 
 static void inquire(struct inquiry *q)
@@ -387,20 +387,13 @@ static void inquire(struct inquiry *q)
 const char *consensus_list(const uint8_t *marks, int size, enum agreement_mark mark, char *text,
 			   size_t text_bytes)
 {
-	size_t at = 0;
-	int n = 0;
+	struct rank_list list;
 
-	text[0] = '\0';
+	rank_list_begin(&list, text, text_bytes);
 	for (int r = 0; r < size; r++)
-		n += marks[r] == mark;
-	for (int r = 0, k = 0; r < size && at + 16 < text_bytes; r++)
 		if (marks[r] == mark)
-			at += (size_t)snprintf(text + at, text_bytes - at, "%s%d",
-					       k++     ? ", "
-					       : n > 1 ? "ranks "
-						       : "rank ",
-					       r);
-	return text;
+			rank_list_add(&list, r);
+	return rank_list_end(&list);
 }
 
 static tutti_status too_few(const struct inquiry *q)

@@ -36,7 +36,7 @@ void consensus_drop(struct consensus *consensus); /* the last one closes it; NUL
 /* One agreement. All ranks ask the same questions in the same order, with rising numbers: the call (32 bits), then
  * what distinguishes the questions of one call (24 bits; its lowest two are the same for all of a call). */
 struct consensus_question {
-	const char *name;               /* of the call, for sentences                          */
+	const char *name;               /* of the call, for messages                           */
 	uint64_t number;
 	const void *record;             /* what this rank brings along                         */
 	size_t record_bytes;            /* the same on all ranks                               */

@@ -1,5 +1,6 @@
 /* See consensus_link.h. */
 #include "collectives/control/consensus_link.h"
+#include "collectives/control/deadlines.h"
 
 #include "core/clock.h"
 
@@ -12,7 +13,6 @@
 #define LAST_CHANNEL  250 /* a transport has 256 */
 #define REFUSALS      2   /* one may be a network's moment */
 #define FAILURES      8   /* then a rest lies between two of them */
-#define REST_MS       50
 #define RECORD_MAX    (64u << 10)
 
 static size_t body_bytes(const struct consensus_head *h, int size)
@@ -164,7 +164,7 @@ bool consensus_link_settle(struct consensus_link *l)
 		l->refusals = l->failures = 0;
 	l->refusals += !l->was_heard && is_refused;
 	l->failures += !l->was_heard;
-	l->rests_until_ns = deadline_after_ms(REST_MS);
+	l->rests_until_ns = deadline_after_ms(LINK_REST_MS);
 	consensus_link_close(l);
 	return true;
 }

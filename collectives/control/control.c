@@ -1,18 +1,15 @@
 /* The control ring as the engine sees it: made, asked, told, and ended. Its messages are in
- * control_ring.c. */
+ * ring_messages.c. */
 #include "collectives/control/control_internal.h"
 
-#include "core/clock.h"
 #include "core/cancel.h"
+#include "core/clock.h"
+#include "core/rank_list.h"
 
 #include <assert.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#define GOODBYE_MS 500 /* how long destroy waits for its last words to be on their way */
-/* Who had to end a connection while it joined may say why, by the other one. */
-#define LAST_WORD_NS 200000000u
 
 /* ---- what the engine says ------------------------------------------------------------------ */
 
@@ -29,10 +26,10 @@ static void look_for_leavers(struct control *c, uint64_t sequence)
 			 "call #%llu.",
 			 control_who(c, r, who, sizeof who), (unsigned long long)known->left_at,
 			 c->config.rank, (unsigned long long)sequence);
-		control_decide(c, &(struct notice){.status = TUTTI_ERR_PEER,
-						   .dead = r,
-						   .sequence = sequence,
-						   .sentence = text});
+		control_decide(c, &(struct failure){.status = TUTTI_ERR_PEER,
+						    .rank = r,
+						    .sequence = sequence,
+						    .message = text});
 		return;
 	}
 }
@@ -41,21 +38,21 @@ void control_slow(struct control *c, uint64_t sequence, bool is_bad)
 {
 	pthread_mutex_lock(&c->lock);
 	control_settle(c);
-	control_look(c);
+	control_compare_kept(c);
 	if (sequence != NO_CALL)
 		look_for_leavers(c, sequence);
 	if (c->dead >= 0 && is_bad)
-		control_decide(c, &(struct notice){.status = TUTTI_ERR_PEER,
-						   .dead = c->dead,
-						   .sequence = sequence,
-						   .sentence = c->death});
+		control_decide(c, &(struct failure){.status = TUTTI_ERR_PEER,
+						    .rank = c->dead,
+						    .sequence = sequence,
+						    .message = c->death});
 	control_watch(c);
-	control_tick(c);
+	control_measure_silence(c);
 	if (sequence != NO_CALL && c->slow_told != sequence + 1 && !c->has_failed) {
 		uint64_t first = sequence > CONTROL_BEFORE ? sequence - CONTROL_BEFORE : 0;
 		c->slow_told = sequence + 1;
 		for (int i = 0; i < c->link_count; i++)
-			control_send_notes(&c->links[i], first, first + CONTROL_NOTES - 1);
+			control_send_calls(&c->links[i], first, first + CONTROL_CALLS_MOST - 1);
 	}
 	control_settle(c);
 	control_unlock(c);
@@ -79,19 +76,15 @@ void control_ask(struct control *c, uint64_t sequence)
 
 const char *control_missing(struct control *c, uint64_t sequence, char *text, size_t text_bytes)
 {
-	size_t at = 0;
-	text[0] = '\0';
+	struct rank_list list;
+
+	rank_list_begin(&list, text, text_bytes);
 	pthread_mutex_lock(&c->lock);
 	control_settle(c);
-	uint32_t n = c->answer_to == sequence + 1 ? c->missing_count : 0;
-	for (uint32_t i = 0; i < n && at + 16 < text_bytes; i++)
-		at += (size_t)snprintf(text + at, text_bytes - at, "%s%d",
-				       i       ? ", "
-				       : n > 1 ? "ranks "
-					       : "rank ",
-				       (int)c->missing[i]);
+	for (uint32_t i = 0; c->answer_to == sequence + 1 && i < c->missing_count; i++)
+		rank_list_add(&list, (int)c->missing[i]);
 	control_unlock(c);
-	return text;
+	return rank_list_end(&list);
 }
 
 bool control_all_agree(struct control *c, uint64_t sequence)
@@ -103,18 +96,14 @@ bool control_all_agree(struct control *c, uint64_t sequence)
 	return agree;
 }
 
-void control_tell(struct control *c, tutti_status status, int dead, int pending,
-		  const char *sentence)
+void control_fail(struct control *c, const struct failure *failure, int pending)
 {
-	struct notice notice = {.status = status,
-				.dead = dead,
-				.sequence = recorder_issued(c->config.recorder),
-				.sentence = sentence};
+	struct failure own = *failure;
+	uint64_t issued = recorder_issued(c->config.recorder);
 
-	notice.sequence -=
-		(uint64_t)pending < notice.sequence ? (uint64_t)pending : notice.sequence;
+	own.sequence = issued - ((uint64_t)pending < issued ? (uint64_t)pending : issued);
 	pthread_mutex_lock(&c->lock);
-	control_decide(c, &notice);
+	control_decide(c, &own);
 	c->is_delivered = true;
 	control_settle(c);
 	control_unlock(c);
@@ -128,7 +117,7 @@ static tutti_status connect_link(struct control *c, int i)
 
 	l->control = c;
 	l->peer = (c->config.rank + (i ? 1 : c->config.size - 1)) % c->config.size;
-	return control_link_up(l);
+	return control_connect(l);
 }
 
 tutti_status control_create(struct control **out, const struct control_config *config)
@@ -161,7 +150,7 @@ tutti_status control_create(struct control **out, const struct control_config *c
 	return TUTTI_OK;
 }
 
-void control_bind(struct control *c, void (*on_failure)(void *arg, const struct notice *notice),
+void control_bind(struct control *c, void (*on_failure)(void *arg, const struct failure *failure),
 		  void (*wake)(void), void *arg)
 {
 	c->on_failure = on_failure;
@@ -177,12 +166,12 @@ static bool is_settled(struct control *c, tutti_status *status)
 	pthread_mutex_lock(&c->lock);
 	for (int i = 0; i < c->link_count; i++)
 		all_up &= c->links[i].is_up;
-	*status = c->has_failed ? c->verdict.status : TUTTI_OK;
+	*status = c->has_failed ? c->decided.status : TUTTI_OK;
 	if (*status == TUTTI_OK && !all_up && c->dead >= 0 &&
-	    clock_now_ns() >= c->dead_ns + LAST_WORD_NS)
+	    clock_now_ns() >= c->dead_ns + MS_TO_NS(LAST_WORD_MS))
 		*status = fail(TUTTI_ERR_PEER, "%s", c->death);
 	else if (*status != TUTTI_OK)
-		fail(*status, "%s", c->sentence);
+		fail(*status, "%s", c->message);
 	pthread_mutex_unlock(&c->lock);
 	return all_up || *status != TUTTI_OK;
 }
@@ -226,9 +215,9 @@ void control_leave(struct control *c)
 				    .issued = recorder_issued(c->config.recorder)};
 
 	pthread_mutex_lock(&c->lock);
-	m.first = m.issued > CONTROL_NOTES ? m.issued - CONTROL_NOTES : 0;
+	m.first = m.issued > CONTROL_CALLS_MOST ? m.issued - CONTROL_CALLS_MOST : 0;
 	while (m.first + m.count < m.issued &&
-	       recorder_find(c->config.recorder, m.first + m.count, &m.notes[m.count]))
+	       recorder_find(c->config.recorder, m.first + m.count, &m.calls[m.count]))
 		m.count++;
 	for (int i = 0; i < c->link_count && !c->is_leaving; i++)
 		(c->has_failed ? control_post : control_post_last)(&c->links[i], &m);

@@ -1,23 +1,23 @@
-/* The control ring: what ranks without a window tell each other besides data, so that a failure is
- * explained to all of them.
+/* Control: which ranks of a communicator are there, which have failed and why, and how all are told.
+ * docs/failure.md has the picture. Here: the ring of the ranks that have no window.
  *
- * Every rank has a connection to its two neighbours, on an endpoint of its own. While all goes well nothing
- * is sent. The helper thread serves the ring, so a rank that computes passes notices on as well. Where a
- * neighbour leaves or dies the ring is closed again: the next rank in that direction becomes the neighbour.
+ * Every rank has a connection to its two neighbours, on an endpoint of its own. While all goes well nothing is sent. The
+ * helper thread serves the ring, so a rank that computes passes messages on as well. Where a neighbour leaves or dies the
+ * ring is closed again: the next rank in that direction becomes the neighbour.
  *
- *     NOTES    the last calls of a rank whose wait has turned slow. Who made them too compares: the first
- *              pair that differs is the mismatch. Who agrees tells its other neighbour, who has not come so
- *              far keeps them, passes them on and looks again later; so the notes of any two ranks that
- *              differ meet somewhere, whoever waits, computes or has finished.
+ *     CALLS    the last calls of a rank whose wait has become slow. A rank that has made them too compares: the first
+ *              pair that differs is the mismatch. If they agree it tells its other neighbour. A rank that has not come so
+ *              far keeps them, passes them on and compares later. So the records of any two ranks that differ meet
+ *              somewhere, whether these ranks wait, compute or have finished.
  *     WHO      goes round once before a deadline; ranks that have not made the call put their name on it.
- *     DEAD     a neighbour's connection ended without a word. Matters to calls that turn slow afterwards.
- *     FAILED   a rank's communicator has failed, and why: a struct notice. The receiver passes it on.
+ *     DEAD     a neighbour's connection ended without a word. Matters to calls that become slow afterwards.
+ *     FAILED   a rank's communicator has failed, and why: a struct failure. The receiver passes it on.
  *     LEAVING  tutti_comm_destroy, after so many calls.
- *     WATCH    are you there? Asked of both neighbours while a wait lasts, and passed on, so that everybody is
- *              asked. Who gives no sign of life for silence_ms is stopped, or its machine is gone: a failure.
+ *     WATCH    are you there? Asked of both neighbours while a wait lasts, and passed on, so that every rank is asked.
+ *              A rank that gives no sign of life for silence_ms is stopped, or its machine is gone: a failure.
  *     HERE     the answer, to the neighbour alone.
  *
- * It knows nothing of engines: what it finds out it hands to whoever is bound to it, without its lock. */
+ * Control knows no engine: it calls back, without its lock. */
 #ifndef COLLECTIVES_CONTROL_CONTROL_H
 #define COLLECTIVES_CONTROL_CONTROL_H
 
@@ -32,13 +32,16 @@ struct pollfd;
 #define CONTROL_CHANNEL 2
 #define CONTROL_LINKS   2
 
-/* A failure that everybody is to have. */
-struct notice {
-	tutti_status status;    /* OK: none                                                    */
-	int dead;               /* the rank that has died, or -1                               */
-	uint64_t sequence;      /* calls before this one may well come to a good end           */
-	const char *sentence;
-	bool is_common;         /* a TIMEOUT that all ranks are to have as it is               */
+#define FAILURE_NO_RANK (-1)
+
+/* Why a communicator has failed. All its ranks get the same. */
+struct failure {
+	tutti_status status;
+	int rank;            /* that the failure is about (it has died, left, or lost its connection), or
+			      * FAILURE_NO_RANK */
+	uint64_t sequence;   /* calls before this one may still come to a good end              */
+	bool is_common;      /* a TIMEOUT that all ranks report as it is: a rank is silent      */
+	const char *message;
 };
 
 /* A rank as the others see it. */
@@ -64,7 +67,7 @@ struct control_config {
 tutti_status control_create(struct control **control, const struct control_config *config);
 /* Before anything else. on_failure is told what this rank's communicator is to fail with, once, without the ring's
  * lock; the other ranks know it by then. wake wakes a thread that sleeps on control_arm, to arm anew. */
-void control_bind(struct control *control, void (*on_failure)(void *arg, const struct notice *notice),
+void control_bind(struct control *control, void (*on_failure)(void *arg, const struct failure *failure),
                   void (*wake)(void), void *arg);
 /* Returns when both neighbours are connected, or soon after is_over(arg), which may be NULL. Their threads have to
  * make progress meanwhile. */
@@ -91,14 +94,14 @@ void control_ask(struct control *control, uint64_t sequence);
 const char *control_missing(struct control *control, uint64_t sequence, char *text,
                             size_t text_bytes);
 /* After control_ask and control_slow: whether the question has come home, all have made this call, and all
- * made the same one, since on its way every two neighbours have compared their notes. */
+ * made the same one, since on its way every two neighbours have compared their records. */
 bool control_all_agree(struct control *control, uint64_t sequence);
-/* This rank's communicator has failed, with pending calls that were not done: tells the others. Once. */
-void control_tell(struct control *control, tutti_status status, int dead, int pending,
-                  const char *sentence);
+/* This rank's communicator has failed, with so many calls that were not done: the others are told. The first
+ * failure stays. failure->sequence is found here. */
+void control_fail(struct control *control, const struct failure *failure, int pending);
 
-/* What another rank fails with when rank has failed with status and sentence: a mismatch, a death or an
+/* What another rank fails with when rank has failed with status and message: a mismatch, a death or an
  * abort is everybody's, anything else a peer's failure. Writes text, of ERROR_BYTES. */
-tutti_status control_remote_error(int rank, tutti_status status, const char *sentence, char *text);
+tutti_status control_remote_error(int rank, tutti_status status, const char *message, char *text);
 
 #endif

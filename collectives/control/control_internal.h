@@ -4,32 +4,32 @@
 #define COLLECTIVES_CONTROL_CONTROL_INTERNAL_H
 
 #include "collectives/control/control.h"
+#include "collectives/control/deadlines.h"
 
 #include <pthread.h>
 #include <stdbool.h>
 
 #define CONTROL_TAG     0x7e117a1eu
-#define CONTROL_NOTES   16 /* of one message */
+#define CONTROL_CALLS_MOST   16 /* of one message */
 #define CONTROL_BEFORE  7  /* of which before the call that is slow */
 #define CONTROL_QUEUE   16 /* messages that wait to be sent; the newest are dropped when it is full */
 #define CONTROL_MISSING 100
-#define CONTROL_LOOK_MS 50 /* how often what is kept is looked at */
 
-enum control_kind { CONTROL_HELLO, CONTROL_NOTES_OF, CONTROL_WHO, CONTROL_DEAD, CONTROL_FAILED,
+enum control_kind { CONTROL_HELLO, CONTROL_CALLS, CONTROL_WHO, CONTROL_DEAD, CONTROL_FAILED,
 		    CONTROL_LEAVING, CONTROL_WATCH, CONTROL_HERE };
 
 /* All ranks lay it out alike: same library, same machine word order, checked when they joined. */
 struct control_message {
-	uint32_t kind, count;   /* count: of notes or ranks; WATCH: ranks to go                  */
-	int32_t origin;         /* whose notes, question, failure                                */
-	int32_t status, dead;   /* FAILED; DEAD                                                  */
+	uint32_t kind, count;   /* count: of calls or ranks; WATCH: ranks to go                  */
+	int32_t origin;         /* whose calls, question, failure                                */
+	int32_t status, rank;   /* FAILED, DEAD                                                  */
 	uint32_t is_common;     /* FAILED                                                        */
-	uint64_t first;         /* sequence of notes[0]; WHO: the call; FAILED: notice.sequence  */
+	uint64_t first;         /* sequence of calls[0]; WHO: the call; FAILED: failure.sequence  */
 	uint64_t issued;        /* LEAVING: calls made                                           */
 	union {
-		struct noted notes[CONTROL_NOTES];
+		struct noted calls[CONTROL_CALLS_MOST];
 		int32_t ranks[CONTROL_MISSING];
-		char sentence[ERROR_BYTES];
+		char text[ERROR_BYTES];
 	};
 };
 
@@ -42,9 +42,9 @@ struct control_link {
 	bool is_later;                  /* not the neighbour that it began with          */
 	bool is_awaited;                /* a sign of life is                             */
 	uint64_t watched_ns, silent_ns; /* when WATCH was sent; how long awaited         */
-	uint64_t told;                  /* of our own notes up to here, not included     */
+	uint64_t told;                  /* of our own calls up to here, not included     */
 	uint64_t answered;              /* with as many calls of our own                 */
-	bool is_keeping;                /* kept: notes of calls that we have yet to make */
+	bool is_keeping;                /* kept: records of calls that we have yet to make */
 	struct control_message kept;
 	struct tutti_io in, out;
 	struct control_message received, sending;
@@ -62,7 +62,7 @@ struct control {
 	struct control_config config;
 	struct control_known *known;    /* by rank                                       */
 	pthread_mutex_t lock;
-	void (*on_failure)(void *arg, const struct notice *notice);
+	void (*on_failure)(void *arg, const struct failure *failure);
 	void (*wake)(void);
 	void *arg;
 	struct control_link links[CONTROL_LINKS];
@@ -82,41 +82,45 @@ struct control {
 	bool has_failed;                /* FAILED is on its way: nothing else matters    */
 	bool is_leaving;                /* LEAVING was said                              */
 	bool is_delivered;              /* on_failure was called, once the lock was free       */
-	struct notice verdict;
-	char sentence[ERROR_BYTES];
+	struct failure decided;
+	char message[ERROR_BYTES];
 };
 
-/* control_ring.c */
+/* ring_link.c */
 void control_post(struct control_link *link, const struct control_message *message);
 /* What waited to be said before does not matter any more. */
 void control_post_last(struct control_link *link, const struct control_message *message);
 void control_listen(struct control_link *link);
+/* Begins to send the next message that waits, unless one is being sent. */
+void control_flush(struct control_link *link);
+struct control_link *control_other(struct control_link *link); /* NULL: of two ranks */
+/* The first failure stays, and all ranks are told. */
+void control_decide(struct control *c, const struct failure *failure);
+
+/* "Rank 3 (process 311 on box)". Returns text. */
+const char *control_who(const struct control *c, int rank, char *text, size_t text_bytes);
+
+/* ring_messages.c */
 /* One pass over the endpoint; whether anything moved. */
 bool control_pass(struct control *c);
 /* Until nothing moves. Whoever has used the endpoint leaves it armed: another thread may sleep on it. */
 void control_settle(struct control *c);
 /* Unlocks, and hands out what was decided and sent before. */
 void control_unlock(struct control *c);
-struct control_link *control_other(struct control_link *link); /* NULL: of two ranks */
-/* The first verdict stays, and everybody is told. */
-void control_decide(struct control *c, const struct notice *notice);
 
-/* "Rank 3 (process 311 on box)". Returns text. */
-const char *control_who(const struct control *c, int rank, char *text, size_t text_bytes);
-
-/* control_links.c */
-tutti_status control_link_up(struct control_link *link); /* to link->peer */
+/* ring_repair.c */
+tutti_status control_connect(struct control_link *link); /* to link->peer */
 /* Another neighbour for each link that was cut. Nothing of theirs may be on the done list. */
-void control_mend(struct control *c);
+void control_repair(struct control *c);
 
-/* control_watch.c */
+/* ring_watch.c */
 void control_watch(struct control *c); /* a wait lasts */
 void control_take_watch(struct control_link *link, const struct control_message *message);
-void control_tick(struct control *c);  /* measures silence */
+void control_measure_silence(struct control *c);  /* measures silence */
 
-/* control_notes.c */
-void control_send_notes(struct control_link *link, uint64_t first, uint64_t last);
-void control_take_notes(struct control_link *link, const struct control_message *message);
-void control_look(struct control *c); /* again at what is kept */
+/* ring_calls.c */
+void control_send_calls(struct control_link *link, uint64_t first, uint64_t last);
+void control_take_calls(struct control_link *link, const struct control_message *message);
+void control_compare_kept(struct control *c); /* again at what is kept */
 
 #endif

@@ -26,8 +26,8 @@ static void post_copy(struct engine *e, struct tutti_work *work, struct engine_i
 	post(e, work, io, MEMORY_COPY);
 }
 
-/* A call of the window, or a message, on such memory goes through host copies, so that all ranks
- * still take one path. */
+/* The window and p2p touch host memory only. Calls on other memory use host copies, so all ranks
+ * take the same path. */
 tutti_status bounce_prepare(struct engine *e, struct tutti_work *work)
 {
 	struct bounce *s = &work->bounce;
@@ -35,7 +35,7 @@ tutti_status bounce_prepare(struct engine *e, struct tutti_work *work)
 
 	s->send = malloc(spec->send_bytes + spec->recv_bytes + 1);
 	if (!s->send)
-		return fail(TUTTI_ERR_MEMORY, "rank %d: %s: no memory for %zu bytes of staging",
+		return fail(TUTTI_ERR_MEMORY, "rank %d: %s: no memory for %zu bytes of host copies",
 			    e->config.rank, spec->name, spec->send_bytes + spec->recv_bytes);
 	s->recv = s->send + spec->send_bytes;
 	s->in_src = spec->args.send;
@@ -48,7 +48,7 @@ tutti_status bounce_prepare(struct engine *e, struct tutti_work *work)
 		work->stage = WORK_PREPARES;
 	if (spec->send_bytes)
 		post_copy(e, work, &s->in, s->send, &s->in_src);
-	if (has_gaps) { /* what lies between the blocks goes back as it was */
+	if (has_gaps) { /* bytes between the blocks keep their values */
 		s->gaps_src = spec->args.recv;
 		s->gaps.op.count = spec->recv_bytes;
 		post_copy(e, work, &s->gaps, s->recv, &s->gaps_src);
@@ -72,7 +72,7 @@ static void bounce_failed(struct engine *e, struct engine_io *io)
 static void bounce_done(struct engine *e, struct engine_io *io)
 {
 	struct tutti_work *work = io->work;
-	if (work->stage == WORK_CLEANS_UP) { /* given back, or copied out */
+	if (work->stage == WORK_CLEANS_UP) { /* its scratch is freed, or its result is copied out */
 		work->next_ended = e->ended;
 		e->ended = work;
 		return;

@@ -1,6 +1,6 @@
 /* The engine's connections, and what it sleeps on. Also what peers need of a rank that
- * is in no call: bytes of its last messages may have been lost with a connection, and a transport
- * that sends them again must make progress. */
+ * is in no call: bytes of its last messages may have been lost with a connection, and the transport
+ * that sends them again needs progress here. */
 #include "collectives/engine/job.h"
 
 #include <poll.h>
@@ -16,7 +16,7 @@ struct tutti_conn *engine_connect(struct engine *e, int peer, int channel)
 		status = r->endpoint->transport->connect(r->endpoint, peer, channel, r->address,
 							 r->address_bytes, &conn);
 	if (status != TUTTI_OK)
-		engine_set_failure(e, status, -1, last_error());
+		engine_set_failure(e, status, FAILURE_NO_RANK, last_error());
 	return conn;
 }
 
@@ -27,8 +27,8 @@ struct tutti_conn *engine_conn(struct engine *e, int peer)
 	return e->conns[peer];
 }
 
-/* A failed engine leaves no listener behind either: who connects later is refused instead of kept
- * waiting. */
+/* A failed engine closes its listeners too: a peer that connects later is refused at once and does
+ * not wait. */
 void engine_disconnect(struct engine *e)
 {
 	if (e->user)
@@ -55,7 +55,7 @@ int engine_arm(struct engine *e, struct pollfd *fds, int max)
 		fds[n++] = (struct pollfd){.fd = ep->transport->event_fd(ep), .events = POLLIN};
 	}
 	if (e->window_head && e->window_head->has_begun && n < max) {
-		window_disarm(e->config.window); /* another thread's: one arms, one disarms */
+		window_disarm(e->config.window); /* of another thread: every arm needs one disarm */
 		if (window_arm(e->config.window, &e->window_head->window))
 			return -1;
 		fds[n++] =
@@ -70,7 +70,7 @@ void engine_disarm(struct engine *e)
 		window_disarm(e->config.window);
 }
 
-void engine_mend(struct engine *e, struct mending *m)
+void engine_resend(struct engine *e, struct resend *m)
 {
 	m->count = 0;
 	m->is_due = false;
@@ -80,7 +80,7 @@ void engine_mend(struct engine *e, struct mending *m)
 		if (!ep->transport->mend)
 			continue;
 		m->is_due |= ep->transport->mend(ep, &fd) != 0;
-		if (fd >= 0 && m->count == MEND_FDS)
+		if (fd >= 0 && m->count == RESEND_FDS)
 			m->is_due = true;
 		else if (fd >= 0)
 			m->fds[m->count++] = fd;

@@ -62,16 +62,16 @@ tutti_status engine_create(struct engine **engine, const struct engine_config *c
 		engine_unref(e);
 		return status;
 	}
-	/* From here on the endpoints and the window are ours. */
+	/* Now the engine owns the endpoints and the window. */
 	for (int i = 0; i < config->endpoint_count; i++)
 		e->config.endpoints[i] = config->endpoints[i];
 	*engine = e;
 	return TUTTI_OK;
 }
 
-static void on_failure(void *arg, const struct notice *notice)
+static void on_failure(void *arg, const struct failure *failure)
 {
-	engine_take_notice(arg, notice);
+	engine_take_failure(arg, failure);
 	engine_try_clean(arg);
 }
 
@@ -91,17 +91,17 @@ static void leave(struct engine *e)
 		control_leave(e->config.control);
 }
 
-/* A connection that breaks now may take the last bytes that were sent, and who waits for them has
- * nobody else to ask. Whoever does not take them in time was given that time. */
+/* If a connection breaks now, the last bytes may be lost, and only this rank can send them again.
+ * It does so for linger_ms. */
 static bool must_linger(struct engine *e, uint64_t *until_ns)
 {
-	struct mending mending;
+	struct resend resend;
 
 	if (*until_ns == 0)
 		*until_ns = engine_now(e) + (uint64_t)e->config.linger_ms * 1000000u;
 	if (!engine_in_doubt(e) || engine_now(e) >= *until_ns)
 		return false;
-	engine_mend(e, &mending);
+	engine_resend(e, &resend);
 	return true;
 }
 
@@ -110,8 +110,9 @@ static bool is_drained(struct engine *e)
 	return !e->user || e->user->is_drained(e);
 }
 
-/* Pending works end first, by themselves or at their deadline. Sends that nobody has received yet
- * come last, after the others know that this rank makes no calls any more: they may wait in one. */
+/* Pending works end first, by themselves or at their deadline. Then the others are told that this
+ * rank leaves. Sends that no rank has received yet come last, since their receivers may wait for
+ * that message. */
 static void drain(struct engine *e)
 {
 	uint64_t until_ns = 0;
@@ -135,7 +136,7 @@ static void drain(struct engine *e)
 	}
 }
 
-/* Under the lock: a thread that waits for a work that has just ended may look in once more. */
+/* Under the lock: a thread that waited for the last work may still look at the engine. */
 static void take_apart(struct engine *e)
 {
 	engine_disconnect(e);
@@ -188,10 +189,11 @@ bool engine_is_broken(struct engine *e)
 	return engine_status(e) != TUTTI_OK;
 }
 
-/* Endpoints that have not delivered what was sent take up to half a second to close. */
-void engine_abort(struct engine *e, const char *sentence)
+/* The helper cleans up if it can: closing an endpoint that has undelivered bytes takes up to half a
+ * second. */
+void engine_abort(struct engine *e, const char *message)
 {
-	engine_set_failure(e, TUTTI_ERR_ABORTED, -1, sentence);
+	engine_set_failure(e, TUTTI_ERR_ABORTED, FAILURE_NO_RANK, message);
 	if (!helper_clean(e))
 		engine_try_clean(e);
 }

@@ -1,8 +1,8 @@
-/* The engine: runs plans and windows of one communicator on this rank.
+/* The engine of one communicator on this rank: connections, works under way, and their order.
  *
- * It owns the connections, the runs under way and their order, and knows neither collectives nor
- * transports. One lock; whoever waits makes progress under it, and the process's one helper thread
- * does while asynchronous works are under way and nobody waits. */
+ * It knows neither collectives nor transports. It has one lock. A thread that waits makes progress
+ * under the lock; if no thread waits, the helper thread of the process makes progress while
+ * asynchronous works are under way. */
 #ifndef COLLECTIVES_ENGINE_ENGINE_H
 #define COLLECTIVES_ENGINE_ENGINE_H
 
@@ -35,13 +35,12 @@ struct engine_config {
 	struct window *window;      /* or NULL; the engine owns it                   */
 	struct control *control;    /* without a window: or NULL; the engine owns it */
 	struct trace *trace;        /* where it says what it waits for; or NULL; lives longer */
-	const char *trace_dir;      /* for a trace when it has failed; or NULL; copied        */
-	int linger_ms; /* how long destroy sees to it that what was sent arrives, where a
-			* connection may break and be made again */
+	const char *trace_dir;      /* the trace of a failure goes there; or NULL; copied     */
+	int linger_ms; /* how long destroy sends lost bytes again, on transports that
+			* reconnect */
 	size_t slice_bytes, scratch_bytes;
 	struct wait_policy policy, helper_policy;
-	/* The ranks of this node, this one among them, where they are to be spread over its CPUs by
-	 * where they run: without a window. */
+	/* The ranks of this node, this one included, if they are to be spread over its CPUs. */
 	struct cpu_location near[CPU_LOCATIONS_MAX];
 	int ranks_near_count, ranks_near_me;
 	uint64_t (*now_ns)(void *arg); /* NULL: the machine's clock. With a clock of its own
@@ -84,7 +83,7 @@ struct job_spec {
 	bool checks_counts;               /* all_to_allv: pairs compare their counts        */
 	struct call_args args;
 	struct p2p_args p2p;
-	const char *name, *algorithm; /* of the call, for sentences                    */
+	const char *name, *algorithm; /* of the call, for messages                     */
 	struct trace_mark trace;
 	int timeout_ms;
 	tutti_done_fn done;
@@ -103,9 +102,9 @@ tutti_status engine_run_window(struct engine *engine, const struct call_args *ar
 /* One pass over everything; for the simulator and the helper. Returns whether anything happened. */
 bool engine_progress(struct engine *engine);
 /* From any thread, any time: the first failure sticks, everything pending ends with it. */
-void engine_fail(struct engine *engine, tutti_status status, const char *sentence);
+void engine_fail(struct engine *engine, tutti_status status, const char *message);
 /* The same, but somebody else cleans up, so that the caller need not wait for that. */
-void engine_abort(struct engine *engine, const char *sentence);
+void engine_abort(struct engine *engine, const char *message);
 tutti_status engine_status(const struct engine *engine);
 /* After a failure: returns when nothing of ours touches a caller's buffer any more. */
 void engine_settle_failure(struct engine *engine);

@@ -1,6 +1,6 @@
-/* Spreads the ranks of a node that share no memory over its CPUs (core/placement/cpu_spread.h),
- * with more of them than there are CPUs. Where each runs they ask the kernel, and more and more
- * rarely. */
+/* Spreads ranks of a node that share no window over its CPUs (core/placement/cpu_spread.h), when
+ * there are more ranks than CPUs. The kernel says where each rank runs; it is asked less and less
+ * often. */
 #include "collectives/engine/run.h"
 
 #include <sys/syscall.h>

@@ -1,11 +1,10 @@
-/* What an operation that has been waiting for long waits for, in words: for the trace and for error
- * messages. */
+/* Text for the trace and for error messages: what a slow operation waits for. */
 #include "collectives/engine/job.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define TELL_NS 20000000u /* between two looks at one wait: who is missing may change */
+#define TELL_NS 20000000u /* between two looks at one wait: the missing ranks may change */
 
 int work_explain(struct engine *e, const struct tutti_work *work, char *text, size_t text_bytes)
 {

@@ -8,14 +8,13 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The first failure stays, and all ranks of the ring are told. */
-void engine_set_failure(struct engine *e, tutti_status status, int dead, const char *sentence)
+void engine_set_failure(struct engine *e, tutti_status status, int rank, const char *message)
 {
 	pthread_mutex_lock(&e->fail_lock);
 	bool is_first = !atomic_load_explicit(&e->stop, memory_order_relaxed);
 	if (is_first) {
-		snprintf(e->error, sizeof e->error, "%s", sentence);
-		atomic_store_explicit(&e->failed_peer, dead + 1, memory_order_relaxed);
+		snprintf(e->error, sizeof e->error, "%s", message);
+		atomic_store_explicit(&e->failed_peer, rank + 1, memory_order_relaxed);
 		atomic_store_explicit(&e->status, (int)status, memory_order_release);
 		/* Partner: every wait of this communicator looks at stop. */
 		atomic_store_explicit(&e->stop, 1, memory_order_release);
@@ -26,7 +25,9 @@ void engine_set_failure(struct engine *e, tutti_status status, int dead, const c
 	}
 	pthread_mutex_unlock(&e->fail_lock);
 	if (is_first && e->config.control)
-		control_tell(e->config.control, status, dead, e->work_count, e->error);
+		control_fail(e->config.control,
+			     &(struct failure){.status = status, .rank = rank, .message = e->error},
+			     e->work_count);
 }
 
 const char *engine_call_words(const struct tutti_work *work, char *text, size_t text_bytes)
@@ -70,7 +71,8 @@ void engine_fail_outside(struct engine *e)
 		 e->work_count, ENGINE_WORKS_MAX, ms_since(e, e->outside_since_ns),
 		 engine_call_words(oldest, call, sizeof call),
 		 ms_since(e, oldest->deadline_ns - (uint64_t)oldest->spec.timeout_ms * 1000000u));
-	engine_set_failure(e, TUTTI_ERR_TIMEOUT, -1, engine_in_words(e, &named, why, text));
+	engine_set_failure(e, TUTTI_ERR_TIMEOUT, FAILURE_NO_RANK,
+			   engine_in_words(e, &named, why, text));
 }
 
 void engine_fail_in(struct engine *e, const struct tutti_work *work, tutti_status status,
@@ -80,10 +82,10 @@ void engine_fail_in(struct engine *e, const struct tutti_work *work, tutti_statu
 	if (status == TUTTI_ERR_TIMEOUT && e->outside && e->work_count >= ENGINE_WORKS_MAX)
 		engine_fail_outside(e);
 	else
-		engine_set_failure(e, status, -1, engine_in_words(e, work, why, text));
+		engine_set_failure(e, status, FAILURE_NO_RANK, engine_in_words(e, work, why, text));
 }
 
-/* What is everybody's failure has the same sentence on every rank. */
+/* What is everybody's failure has the same message on every rank. */
 void engine_window_failed(struct engine *e, const struct tutti_work *work, tutti_status status)
 {
 	char why[ERROR_BYTES];

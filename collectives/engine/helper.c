@@ -11,9 +11,9 @@
 
 #define HELPER_FDS      64
 #define CONTROL_FDS     512
-#define MENDING_FDS     256
-#define MEND_AGAIN_MS   5   /* where somebody else had the lock                             */
-#define CONTROLS_ROUNDS 256 /* while there is no time to sleep, the rings are served so often */
+#define RESENDS_FDS     256
+#define RESEND_AGAIN_MS 5   /* after another thread had the lock                            */
+#define CONTROLS_ROUNDS 256 /* a busy helper serves the rings once in so many rounds        */
 
 static struct {
 	pthread_mutex_t life; /* of starting and stopping the thread                  */
@@ -27,7 +27,7 @@ static struct {
 	    .lock = PTHREAD_MUTEX_INITIALIZER,
 	    .changed = PTHREAD_COND_INITIALIZER};
 
-/* Moves one engine along; false when there was nothing to move. */
+/* Returns whether anything moved. */
 static bool attend(struct engine *e)
 {
 	bool moved = false;
@@ -50,7 +50,8 @@ static bool has_control(struct engine *e)
 	return e->config.control != NULL;
 }
 
-/* Calls visit for every engine that is one of those, without the list's lock. Returns how many. */
+/* Calls visit for every engine for which is_one is true, without the lock of the list. Returns how
+ * many. */
 static int for_each(bool (*is_one)(struct engine *e), void (*visit)(struct engine *e, void *arg),
 		    void *arg)
 {
@@ -84,10 +85,10 @@ static void visit_attend(struct engine *e, void *arg)
 }
 
 struct sleep {
-	struct pollfd fds[HELPER_FDS + CONTROL_FDS + MENDING_FDS];
-	int n, mending_at, controls_at; /* those for mending and the rings' begin here        */
-	int control_ms, mend_ms;        /* when they are due in any case; -1: never           */
-	bool has_work, is_blind;        /* blind: some engine's descriptors could not be had     */
+	struct pollfd fds[HELPER_FDS + CONTROL_FDS + RESENDS_FDS];
+	int n, resend_at, controls_at; /* those for resending and the rings' begin here        */
+	int control_ms, resend_ms;     /* when they are due in any case; -1: never           */
+	bool has_work, is_blind;       /* blind: some engine's descriptors could not be had     */
 	bool controls_due;
 };
 
@@ -107,32 +108,32 @@ static void visit_arm(struct engine *e, void *arg)
 	s->is_blind |= s->n > HELPER_FDS - 8;
 }
 
-/* Whoever has the lock is in a call, and mends there what it comes across; and may leave it before.
- */
-static void visit_mend(struct engine *e, void *arg)
+/* If another thread has the lock, it is in a call and makes progress, but it may leave before all
+ * is sent: then the helper tries again. */
+static void visit_resend(struct engine *e, void *arg)
 {
 	const bool *all = arg;
 
-	if (!*all && !e->mending.is_due)
+	if (!*all && !e->resend.is_due)
 		return;
-	e->mending.is_due = true;
+	e->resend.is_due = true;
 	if (pthread_mutex_trylock(&e->lock) != 0)
 		return;
-	engine_mend(e, &e->mending);
+	engine_resend(e, &e->resend);
 	engine_unlock(e);
 }
 
-static void visit_arm_mending(struct engine *e, void *arg)
+static void visit_arm_resend(struct engine *e, void *arg)
 {
 	struct sleep *s = arg;
 
-	e->mending.is_due |= s->n + e->mending.count > HELPER_FDS + MENDING_FDS;
-	if (e->mending.is_due) {
-		s->mend_ms = MEND_AGAIN_MS; /* it may be readable all the while */
+	e->resend.is_due |= s->n + e->resend.count > HELPER_FDS + RESENDS_FDS;
+	if (e->resend.is_due) {
+		s->resend_ms = RESEND_AGAIN_MS; /* its descriptor may be readable all the time */
 		return;
 	}
-	for (int i = 0; i < e->mending.count; i++)
-		s->fds[s->n++] = (struct pollfd){.fd = e->mending.fds[i], .events = POLLIN};
+	for (int i = 0; i < e->resend.count; i++)
+		s->fds[s->n++] = (struct pollfd){.fd = e->resend.fds[i], .events = POLLIN};
 }
 
 static void visit_control(struct engine *e, void *arg)
@@ -144,7 +145,7 @@ static void visit_control(struct engine *e, void *arg)
 static void visit_arm_control(struct engine *e, void *arg)
 {
 	struct sleep *s = arg;
-	if (s->n == HELPER_FDS + MENDING_FDS + CONTROL_FDS) {
+	if (s->n == HELPER_FDS + RESENDS_FDS + CONTROL_FDS) {
 		s->control_ms = 10;
 		return;
 	}
@@ -179,7 +180,7 @@ static int sooner(int a_ms, int b_ms)
 }
 
 struct due {
-	bool controls, mending; /* mending: that of all engines, not only where it was put off */
+	bool controls, resend; /* resend: that of all engines, not only where it was put off */
 };
 
 static bool has_news(const struct sleep *s, int from, int to)
@@ -189,19 +190,19 @@ static bool has_news(const struct sleep *s, int from, int to)
 	return from < to;
 }
 
-/* Sleeps until something happens: without a bound when nothing is under way. Says what is due then.
+/* Sleeps until there is an event; without a limit when nothing is under way. Returns what is due.
  */
 static struct due doze(void)
 {
-	struct sleep s = {.n = 1, .control_ms = -1, .mend_ms = -1};
+	struct sleep s = {.n = 1, .control_ms = -1, .resend_ms = -1};
 	uint64_t count;
 	int ready = 1;
 
 	s.fds[0] = (struct pollfd){.fd = helper.wake_fd, .events = POLLIN};
 	wake_may_sleep(true); /* before the look at what is under way */
 	int busy = for_each(is_busy, visit_arm, &s);
-	s.mending_at = s.n;
-	for_each(has_control, visit_arm_mending, &s);
+	s.resend_at = s.n;
+	for_each(has_control, visit_arm_resend, &s);
 	s.controls_at = s.n;
 	for_each(has_control, visit_arm_control, &s);
 	if (!s.has_work && !s.controls_due && !stops())
@@ -209,7 +210,7 @@ static struct due doze(void)
 			     sooner(busy == 0    ? -1
 				    : s.is_blind ? 1
 						 : 10,
-				    sooner(s.control_ms, s.mend_ms)));
+				    sooner(s.control_ms, s.resend_ms)));
 	wake_may_sleep(false);
 	if (s.fds[0].revents && read(helper.wake_fd, &count, sizeof count) < 0 && errno != EAGAIN)
 		return (struct due){true, true};
@@ -218,7 +219,7 @@ static struct due doze(void)
 	return (struct due){
 		.controls = s.controls_due || (ready == 0 && s.control_ms >= 0) ||
 			    has_news(&s, s.controls_at, s.n),
-		.mending = has_news(&s, s.mending_at, s.controls_at),
+		.resend = has_news(&s, s.resend_at, s.controls_at),
 	};
 }
 
@@ -238,8 +239,8 @@ static void *help(void *arg)
 			due = (struct due){true, true};
 		if (due.controls)
 			for_each(has_control, visit_control, NULL);
-		if (has_dozed || due.mending)
-			for_each(has_control, visit_mend, &due.mending);
+		if (has_dozed || due.resend)
+			for_each(has_control, visit_resend, &due.resend);
 		due = (struct due){false, false};
 		has_dozed = false;
 		int busy = for_each(is_busy, visit_attend, &round);
@@ -255,7 +256,7 @@ static void *help(void *arg)
 	return NULL;
 }
 
-/* The host program's signals are not ours to take. */
+/* Signals are for the threads of the host program. */
 static int start_thread(void)
 {
 	sigset_t all, old;
@@ -292,7 +293,7 @@ tutti_status helper_attach(struct engine *e)
 		if (status == TUTTI_OK) {
 			pthread_mutex_lock(&helper.lock);
 			e->next_helped = helper.first;
-			e->mending.is_due = true;
+			e->resend.is_due = true;
 			helper.first = e;
 			e->is_helped = true;
 			pthread_mutex_unlock(&helper.lock);
@@ -333,7 +334,7 @@ static bool is_unused(void)
 	return is_empty;
 }
 
-/* The thread has no engine left, so it is in no callback either. */
+/* The thread has no engine left, so it runs no callback. */
 static void stop(void)
 {
 	pthread_mutex_lock(&helper.lock);
@@ -345,8 +346,8 @@ static void stop(void)
 	helper.runs = false;
 }
 
-/* Callbacks that are still to come are waited for: a tutti_done_fn may not block. It may issue
- * another communicator's first asynchronous call, which takes life. */
+/* Waits for callbacks that are still to come: a tutti_done_fn may not block. It may issue the first
+ * asynchronous call of another communicator, which takes `life`. */
 void helper_detach(struct engine *e)
 {
 	if (!e->is_helped)

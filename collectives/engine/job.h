@@ -3,6 +3,7 @@
 #ifndef COLLECTIVES_ENGINE_JOB_H
 #define COLLECTIVES_ENGINE_JOB_H
 
+#include "collectives/control/suspicion.h"
 #include "collectives/engine/engine.h"
 #include "core/clock.h"
 #include "core/placement/cpu_spread.h"
@@ -12,7 +13,7 @@
 #include <stdatomic.h>
 
 #define ENGINE_WORKS_MAX 1024 /* works under way at once; submit waits for room                */
-#define MEND_FDS         4    /* of an engine's endpoints, that the helper sleeps on           */
+#define RESEND_FDS         4    /* of an engine's endpoints, that the helper sleeps on           */
 
 struct lane_run;
 struct run;
@@ -34,14 +35,14 @@ struct io_owner {
 struct engine_io {
 	struct memory_io op;
 	const struct io_owner *owner;
-	struct tutti_work *work; /* whose staging it is; NULL for ios of other owners   */
+	struct tutti_work *work; /* of bounce.c: whose; NULL for ios of other owners    */
 };
 
 /* A kind of job. */
 struct job_kind {
 	/* Starts work. An error is the communicator's. */
 	tutti_status (*begin)(struct engine *e, struct tutti_work *work);
-	/* The staging that begin asked for is there. NULL: it does not matter when. */
+	/* The host copies or the scratch that begin asked for are there. NULL: not needed. */
 	void (*prepared)(struct engine *e, struct tutti_work *work);
 	/* The work is over, well or not: gives back what begin took. NULL: nothing. */
 	void (*finish)(struct engine *e, struct tutti_work *work);
@@ -78,7 +79,7 @@ struct work_parts {
 	struct engine **engine; /* of the parts, each once                            */
 	size_t engine_count;
 	_Atomic size_t left; /* parts under way, and one while they are being started */
-	atomic_int status;   /* the first failure; who writes it writes why, too      */
+	atomic_int status;   /* the first failure; its writer also writes why         */
 	char why[ERROR_BYTES];
 };
 
@@ -103,18 +104,10 @@ struct tutti_work {
 	tutti_status status;
 };
 
-/* A connection broke. That is the failure only if nobody explains it within a moment: see watch.c. */
-struct suspect {
-	tutti_status status; /* OK: none */
-	int peer;            /* PEER: whose it was; else -1 */
-	uint64_t since_ns;
-	uint64_t sequence; /* of the call that saw it, or NO_CALL */
-	char sentence[ERROR_BYTES];
-};
-
-/* What to sleep on for those who may need this rank while it is in no call. */
-struct mending {
-	int fds[MEND_FDS], count;
+/* While this rank is in no call: the descriptors that wake the helper when a peer needs bytes sent
+ * again. */
+struct resend {
+	int fds[RESEND_FDS], count;
 	bool is_due; /* now, or as soon as the lock can be had */
 };
 
@@ -137,8 +130,8 @@ struct engine {
 	struct run *free_runs;
 	int free_run_count;
 	uint32_t passes;
-	struct suspect suspect;
-	uint64_t notice_ns; /* when the notice was first looked at                       */
+	struct suspicion suspicion;
+	uint64_t reported_ns; /* when the failure was first looked at                       */
 	uint64_t looked_ns; /* when watch last asked around */
 	uint64_t told_ns;   /* when the trace was last told what is waited for */
 	bool is_clean; /* after a failure: nothing of ours is posted any more */
@@ -155,9 +148,9 @@ struct engine {
 	pthread_mutex_t fail_lock;      /* of status and error, written once                 */
 	atomic_int status, failed_peer; /* failed_peer: rank + 1, or 0                       */
 	char error[ERROR_BYTES];
-	struct notice notice; /* under fail_lock: what another rank has failed with      */
-	char notice_sentence[ERROR_BYTES];
-	atomic_int has_notice;  /* enum notice_state                                             */
+	struct failure reported; /* under fail_lock: what another rank has failed with      */
+	char reported_message[ERROR_BYTES];
+	atomic_int report_state; /* enum report_state                                            */
 	atomic_int refs;        /* the owner, and every work outside                 */
 	atomic_int async_works; /* under way: what the helper is there for           */
 	atomic_int is_dirty;    /* has failed, and the helper is to clean up         */
@@ -169,7 +162,7 @@ struct engine {
 	/* helper.c */
 	struct engine *next_helped;
 	bool is_helped;
-	struct mending mending; /* the helper thread's own */
+	struct resend resend; /* the helper thread's own */
 };
 
 static inline uint64_t engine_now(const struct engine *e)
@@ -187,14 +180,14 @@ struct pollfd;
 int engine_arm(struct engine *e, struct pollfd *fds, int max);
 void engine_disarm(struct engine *e);
 /* What peers need of a rank that is in no call. */
-void engine_mend(struct engine *e, struct mending *mending);
+void engine_resend(struct engine *e, struct resend *resend);
 /* What was sent may be lost yet, though all works are over. */
 bool engine_in_doubt(struct engine *e);
 
 /* failure.c */
-/* The first failure stays, and all ranks of the ring are told. dead: the rank whose death it was, or -1. From any thread;
- * whoever holds the lock, this thread perhaps, cleans up when it lets go. */
-void engine_set_failure(struct engine *e, tutti_status status, int dead, const char *sentence);
+/* The first failure stays, and the other ranks are told. rank: as in struct failure. From any thread; the holder of the
+ * lock, this thread perhaps, cleans up when it lets go. */
+void engine_set_failure(struct engine *e, tutti_status status, int rank, const char *message);
 /* The failure of work's call. */
 void engine_fail_in(struct engine *e, const struct tutti_work *work, tutti_status status, const char *why);
 /* The call that waits for room has waited too long, or what keeps it out has. */
@@ -215,17 +208,17 @@ void work_tell(struct engine *e, const struct tutti_work *work, uint64_t now); /
 void window_tell(struct engine *e, struct window_run *run, const struct trace_mark *mark, uint64_t now);
 
 /* watch.c */
-enum notice_state { NOTICE_NONE, NOTICE_NEW, NOTICE_LATER };
+enum report_state { REPORT_NONE, REPORT_NEW, REPORT_SEEN };
 /* Takes note of a failure of all; from any thread, without the lock. */
-void engine_take_notice(struct engine *e, const struct notice *notice);
+void engine_take_failure(struct engine *e, const struct failure *failure);
 /* Fails with it, unless calls are under way that may well come to a good end first: then later. */
-void engine_act_on_notice(struct engine *e);
+void engine_act_on_failure(struct engine *e);
 void engine_watch(struct engine *e); /* now and then while works are under way */
 /* For a rank that is in no call: asks around as a slow call would. */
 void engine_ask_around(struct engine *e);
 /* A connection that work used (or NULL) has failed. True: it waits for somebody to explain that, and the
  * engine fails later; false: there is nobody, or nothing to explain. */
-bool engine_suspect(struct engine *e, const struct tutti_work *work, int peer, tutti_status status, const char *sentence);
+bool engine_suspect(struct engine *e, const struct tutti_work *work, int peer, tutti_status status, const char *message);
 /* work's connection to peer is lost, for why; that is the failure unless somebody knows better. */
 void engine_lost(struct engine *e, const struct tutti_work *work, int peer, tutti_status status, const char *why);
 
@@ -253,7 +246,7 @@ bool work_seal(struct tutti_work *whole);
 void bounce_take_scratch(struct engine *e, struct tutti_work *work, size_t bytes);
 /* Host copies of the caller's buffers, where the CPU may not touch these: begins to fill them. */
 tutti_status bounce_prepare(struct engine *e, struct tutti_work *work);
-/* Its plan, window operation or message is over: gives the staging back, and finishes work at the end of the pass. */
+/* Its plan, window operation or message is over: gives host copies and scratch back, and finishes work at the end of the pass. */
 void engine_work_ended(struct engine *e, struct tutti_work *work);
 
 /* window_job.c */
@@ -265,7 +258,7 @@ void engine_settle(struct engine *e); /* what can be done without asking anybody
 void engine_clean_up(struct engine *e); /* after a failure; once */
 /* How every holder of the lock lets it go: a failure that came meanwhile is cleaned up. */
 void engine_unlock(struct engine *e);
-/* Without the lock, after a failure was set or a notice taken: cleans up, unless another thread has the lock and will. */
+/* Without the lock, after a failure was set or a failure taken: cleans up, unless another thread has the lock and will. */
 void engine_try_clean(struct engine *e);
 /* Sleeps, without the lock, until an endpoint or the window has news, or 1 ms. */
 void engine_sleep(struct engine *e);

@@ -1,12 +1,12 @@
-/* Progress: one pass over everything that is under way, and cleaning up after a failure. Whoever
- * holds the engine's lock lets it go here. */
+/* Progress: one pass over everything under way, and cleaning up after a failure. Every holder of
+ * the engine's lock releases it here. */
 #include "collectives/engine/job.h"
 
 #include "collectives/engine/run.h"
 
 #include <poll.h>
 
-/* After this nothing of ours touches a buffer of the caller. */
+/* After this the engine touches no buffer of the caller. */
 void engine_clean_up(struct engine *e)
 {
 	if (e->is_clean)
@@ -32,18 +32,19 @@ void engine_clean_up(struct engine *e)
 		work_finish(e, e->works, engine_status(e));
 }
 
-/* Partner: engine_fail sets stop and then tries the lock. Whichever of the two comes second sees
- * the other, so that the other ranks hear of a failure even if no further call is made here. */
+/* Partner: engine_set_failure sets stop, then engine_try_clean tries the lock. One of the two
+ * threads sees the failure and cleans up, so the other ranks hear of it even if no call follows
+ * here. */
 void engine_unlock(struct engine *e)
 {
 	for (;;) {
-		if (e->has_notice && !e->stop)
-			engine_act_on_notice(e);
+		if (e->report_state && !e->stop)
+			engine_act_on_failure(e);
 		if (e->stop)
 			engine_clean_up(e);
 		bool is_clean = e->is_clean;
 		pthread_mutex_unlock(&e->lock);
-		if (is_clean || (!e->stop && e->has_notice != NOTICE_NEW) ||
+		if (is_clean || (!e->stop && e->report_state != REPORT_NEW) ||
 		    pthread_mutex_trylock(&e->lock) != 0)
 			return;
 	}
@@ -58,7 +59,7 @@ static void finish_ended(struct engine *e)
 	}
 }
 
-/* Completions first, then one lane at a time: what can be done without asking anybody. */
+/* Completions first, then one lane at a time. No endpoint is asked. */
 static bool pump(struct engine *e)
 {
 	bool moved = false;
@@ -121,7 +122,7 @@ void engine_sleep(struct engine *e)
 {
 	struct pollfd fds[8];
 	int n = 0;
-	if (pthread_mutex_trylock(&e->lock) == 0) { /* else another thread is at it */
+	if (pthread_mutex_trylock(&e->lock) == 0) { /* else another thread makes progress */
 		n = e->stop ? -1 : engine_arm(e, fds, 8);
 		engine_unlock(e);
 	}
@@ -129,7 +130,7 @@ void engine_sleep(struct engine *e)
 		poll(fds, (nfds_t)n, 1);
 	if (pthread_mutex_trylock(&e->lock) == 0) {
 		engine_disarm(e);
-		e->passes |= 31; /* after a sleep the clock is cheap: see engine_pass */
+		e->passes |= 31; /* after a sleep the next pass may read the clock */
 		engine_unlock(e);
 	}
 }
@@ -140,14 +141,14 @@ void engine_try_clean(struct engine *e)
 		engine_unlock(e);
 }
 
-void engine_fail(struct engine *e, tutti_status status, const char *sentence)
+void engine_fail(struct engine *e, tutti_status status, const char *message)
 {
-	engine_set_failure(e, status, -1, sentence);
+	engine_set_failure(e, status, FAILURE_NO_RANK, message);
 	engine_try_clean(e);
 }
 
 void engine_settle_failure(struct engine *e)
 {
 	pthread_mutex_lock(&e->lock);
-	engine_unlock(e); /* which cleans up */
+	engine_unlock(e); /* cleans up */
 }

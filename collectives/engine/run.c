@@ -6,8 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- shapes and addresses ---------------------------------------------------------------- */
-
 static size_t slice_length(const struct run *r, uint32_t shape, uint32_t slice)
 {
 	size_t at = (size_t)slice * r->slice_elements;
@@ -29,8 +27,6 @@ static uint8_t *address(const struct run *r, struct ref ref, uint32_t slice)
 				     plan_shape_of(r->plan, ref));
 	return r->base[ref.buf] + (first + (size_t)slice * r->slice_elements) * r->element;
 }
-
-/* ---- starting ------------------------------------------------------------------------------- */
 
 void run_refill(struct run *r, uint32_t slot)
 {
@@ -59,8 +55,6 @@ void run_start(struct engine *e, struct run *r)
 		engine_work_ended(e, r->work);
 }
 
-/* ---- completion ---------------------------------------------------------------------------- */
-
 static void slice_done(struct engine *e, struct run *r)
 {
 	while (r->finished < r->slices && r->left[r->finished % r->slots] == 0) {
@@ -88,8 +82,6 @@ static void step_done(struct engine *e, struct run *r, uint32_t step, uint32_t s
 		slice_done(e, r);
 }
 
-/* ---- issuing ------------------------------------------------------------------------------- */
-
 static enum memory_op local_op(enum step_kind kind)
 {
 	return kind == STEP_COPY     ? MEMORY_COPY
@@ -116,7 +108,7 @@ static void post_local(struct engine *e, struct run *r, struct step_io *io, uint
 	q->kind->post(q, &io->base.op, &e->done);
 }
 
-/* The chunks of a message, those that lie side by side as one piece. Returns how many pieces. */
+/* Neighbouring chunks become one piece. Returns the number of pieces. */
 static uint32_t gather_pieces(const struct run *r, const struct step *s, struct step_io *io)
 {
 	struct tutti_piece *piece = io->pieces;
@@ -157,7 +149,8 @@ static void lay_message(const struct lane_run *l, const struct step *s, struct s
 					     : address(r, first, io->slice);
 }
 
-/* A pair whose counts differ notices at its first message. */
+/* The count of a pair is in the tag, so the receiver finds different counts at the first message.
+ */
 static uint32_t message_tag(const struct run *r, const struct step *s)
 {
 	uint32_t tag = r->work->spec.args.fingerprint;
@@ -194,7 +187,7 @@ static bool is_empty_message(const struct run *r, const struct step *s, uint32_t
 	return true;
 }
 
-/* Steps with nothing to do take no io: both ends skip empty slices alike. */
+/* A step without bytes uses no io. Both ends skip the same empty slices. */
 static bool is_empty(const struct run *r, const struct step *s, uint32_t slice)
 {
 	if (s->kind == STEP_SEND || s->kind == STEP_RECV)
@@ -230,7 +223,8 @@ static void issue_step(struct engine *e, struct lane_run *l, uint32_t step, uint
 	post_local(e, r, io, s->refs);
 }
 
-/* The cursor goes through rounds of interleave slices; in a round, step by step, slice by slice. */
+/* A round has `interleave` slices. In a round the order is step by step, and slice by slice in a
+ * step. */
 static void advance_cursor(struct lane_run *l)
 {
 	const struct run *r = l->run;
@@ -259,8 +253,8 @@ static void leave_stream(struct engine *e, struct lane_run *l)
 		mark_dirty(e, s->head);
 }
 
-/* Issues what is next on the lane for as long as nothing is in its way. A slice may start once the
- * one that used its slot before is finished on this rank. */
+/* Issues steps until one has to wait. A slice starts when the slice that used its slot before has
+ * finished on this rank. */
 static void issue_lane(struct engine *e, struct lane_run *l)
 {
 	struct run *r = l->run;
@@ -280,7 +274,7 @@ static void issue_lane(struct engine *e, struct lane_run *l)
 		leave_stream(e, l);
 }
 
-/* Only the holder of the lock writes; anybody reads. */
+/* Only the holder of the lock writes. Any thread reads. */
 static void add(_Atomic uint64_t *counter, uint64_t n)
 {
 	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
@@ -297,7 +291,7 @@ static void count_traffic(struct engine *e, const struct step_io *io, const stru
 	}
 }
 
-/* What has landed is reduced while it is hot. */
+/* At once, while the bytes are in the cache. */
 static void reduce_landed(struct engine *e, struct run *r, struct step_io *io)
 {
 	const struct step *s = &r->plan->steps[io->step];
@@ -326,7 +320,7 @@ static void step_ended(struct engine *e, struct engine_io *own)
 	step_done(e, r, io->step, io->slice);
 }
 
-/* The counts of a pair are in no note: who sees them differ says it. */
+/* Call records do not contain the counts of a pair, so this rank writes the error message. */
 static void counts_differ(struct engine *e, const struct tutti_work *work,
 			  const struct tutti_io *io)
 {
@@ -340,10 +334,10 @@ static void counts_differ(struct engine *e, const struct tutti_work *work,
 		 work->spec.name, (unsigned long long)work->spec.args.sequence, e->config.rank,
 		 count, peer, io->conn->error);
 	if (!engine_suspect(e, work, peer, TUTTI_ERR_MISMATCH, text))
-		engine_set_failure(e, TUTTI_ERR_MISMATCH, -1, text);
+		engine_set_failure(e, TUTTI_ERR_MISMATCH, FAILURE_NO_RANK, text);
 }
 
-/* The connection's own message, and how far the run has come. */
+/* The message of the connection, then the progress of the run. */
 static void connection_lost(struct engine *e, const struct run *r, const struct tutti_io *io)
 {
 	const char *why = io->conn->error;

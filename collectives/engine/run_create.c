@@ -1,5 +1,5 @@
-/* Creates runs: cuts a call into slices, and lays a run with all that it will ever need into one
- * block, which is used again by later calls. */
+/* Creates runs: cuts a call into slices, and puts a run with all its tables and scratch into one
+ * block, which later calls use again. */
 #include "collectives/engine/run.h"
 
 #include "memory/dtype.h"
@@ -8,8 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Both ends cut a message alike: the length of a slice depends on nothing but what all ranks agree
- * on. Of v-variants they may not know each other's longest chunk, so there it is a constant. */
+/* Both ends must cut a message alike, so the length of a slice depends only on values that all
+ * ranks share. In v-variants a rank may not know the longest chunk of the others: there it is
+ * constant. */
 static void cut(const struct engine *e, struct run *r, const struct job_spec *spec)
 {
 	size_t longest = layout_longest(&spec->layout), width = spec->width ? spec->width : 1;
@@ -109,8 +110,8 @@ static struct run *block_of(struct engine *e, size_t bytes)
 	return r;
 }
 
-/* Every communicator keeps a few blocks, so that a training loop's calls allocate nothing. The one
- * that has lain there longest goes, lest the sizes of long ago keep out those of today. */
+/* A communicator keeps a few blocks, so that the calls of a training loop allocate nothing. The
+ * block that was unused for longest is freed first. */
 static void run_recycle(struct engine *e, struct run *r)
 {
 	r->next_free = e->free_runs;
@@ -135,7 +136,7 @@ void run_free_all(struct engine *e)
 	}
 }
 
-/* The order of submission is the order of messages: lanes queue up now, whenever the run starts. */
+/* Messages go in the order of submission, so lanes queue up now and not when the run starts. */
 static void join_streams(struct engine *e, struct run *r)
 {
 	for (uint32_t i = 0; i < r->plan->lane_count; i++) {
@@ -168,8 +169,6 @@ static tutti_status run_create(struct engine *e, struct tutti_work *work)
 	work->run = r;
 	return TUTTI_OK;
 }
-
-/* ---- the kind of job that a plan is ---------------------------------------------------------- */
 
 static tutti_status begin(struct engine *e, struct tutti_work *work)
 {

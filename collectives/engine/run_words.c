@@ -1,25 +1,26 @@
-/* How far a run is, and what it waits for, in words. */
+/* Text for error messages and the trace: the progress of a run, and what it waits for. */
 #include "collectives/engine/run.h"
+
+#include "core/rank_list.h"
 
 #include <stdio.h>
 
 /* Lists the peers of the lanes that have something posted, in one direction. Returns how many. */
 static int list_peers(const struct run *r, bool sends, char *text, size_t text_bytes)
 {
-	int n = 0;
-	size_t at = 0;
-	text[0] = '\0';
-	for (uint32_t i = 0; i < r->plan->lane_count && at < text_bytes; i++) {
+	struct rank_list list;
+
+	rank_list_begin(&list, text, text_bytes);
+	for (uint32_t i = 0; i < r->plan->lane_count; i++) {
 		const struct lane_run *l = &r->lanes[i];
-		if (l->lane->peer < 0 || l->lane->sends != sends || l->posted == l->retired)
-			continue;
-		at += (size_t)snprintf(text + at, text_bytes - at, "%s%d", n++ ? ", " : "",
-				       l->lane->peer);
+		if (l->lane->peer >= 0 && l->lane->sends == sends && l->posted != l->retired)
+			rank_list_add(&list, l->lane->peer);
 	}
-	return n;
+	rank_list_end(&list);
+	return list.count;
 }
 
-/* Of all slices: those before finished, and what is left of those that are under way. */
+/* Finished slices count whole; of slices under way the finished steps count. */
 static void count_steps(const struct run *r, uint64_t *done, uint64_t *all)
 {
 	*all = (uint64_t)r->plan->count * r->slices;
@@ -28,7 +29,7 @@ static void count_steps(const struct run *r, uint64_t *done, uint64_t *all)
 		*done += r->plan->count - r->left[s % r->slots];
 }
 
-/* The message that has been waited for longest on the first lane that waits. */
+/* The oldest message on the first lane that waits. */
 static const struct step_io *next_message(const struct run *r, bool sends)
 {
 	for (uint32_t i = 0; i < r->plan->lane_count; i++) {
@@ -78,7 +79,7 @@ const char *run_explain(const struct run *r, char *text, size_t text_bytes)
 	if (n == 0)
 		snprintf(text, text_bytes, "for earlier calls");
 	else
-		snprintf(text, text_bytes, "%s rank%s %s", what, n > 1 ? "s" : "", peers);
+		snprintf(text, text_bytes, "%s %s", what, peers);
 	return text;
 }
 

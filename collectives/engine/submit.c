@@ -1,4 +1,4 @@
-/* The way in: a call becomes a work, and its job begins. */
+/* A call becomes a work, and its job begins. */
 #include "collectives/engine/job.h"
 
 #include <assert.h>
@@ -18,7 +18,7 @@ static bool is_full(const struct engine *e)
 	return e->work_count >= ENGINE_WORKS_MAX && !e->groups && !e->stop;
 }
 
-/* A full queue makes room by progress, within the time of the call that wants it. */
+/* A full queue gets room by progress, until the deadline of the new call. */
 static void make_room(struct engine *e, const struct job_spec *spec)
 {
 	struct wait w;
@@ -41,7 +41,7 @@ static void make_room(struct engine *e, const struct job_spec *spec)
 	e->outside = NULL;
 }
 
-/* The caller's counts and offsets are gone when an asynchronous call has returned. */
+/* The caller may change its counts and offsets when an asynchronous call has returned. */
 static tutti_status keep_tables(struct engine *e, struct tutti_work *work)
 {
 	struct call_args *a = &work->spec.args;
@@ -77,15 +77,15 @@ static tutti_status new_work(struct engine *e, const struct job_spec *spec,
 		     : fail(TUTTI_ERR_MEMORY, "rank %d: no memory for a call", e->config.rank);
 }
 
-/* Under the lock. The call has its sequence number: where it fails here, other ranks would wait for
- * it in vain, so the communicator fails. */
+/* Under the lock. The call has its sequence number, so if it fails here the communicator fails: the
+ * other ranks would wait for it until their deadline. */
 static tutti_status submit(struct engine *e, const struct job_spec *spec, bool is_async,
 			   struct tutti_work **out)
 {
 	struct tutti_work *work;
 	make_room(e, spec);
-	if (e->has_notice && !e->stop)
-		engine_act_on_notice(e);
+	if (e->report_state && !e->stop)
+		engine_act_on_failure(e);
 	if (e->stop)
 		return engine_status(e);
 	tutti_status status = new_work(e, spec, &work);
@@ -108,7 +108,7 @@ static tutti_status submit(struct engine *e, const struct job_spec *spec, bool i
 	if (status == TUTTI_OK)
 		status = spec->kind->begin(e, work);
 	if (status != TUTTI_OK) {
-		work->spec.done = NULL; /* its caller learns it from the return value, once */
+		work->spec.done = NULL; /* the caller gets the error from the return value, once */
 		engine_fail(e, status, last_error());
 		engine_clean_up(e);
 		work_release(work);
@@ -119,7 +119,7 @@ static tutti_status submit(struct engine *e, const struct job_spec *spec, bool i
 	return TUTTI_OK;
 }
 
-/* Alone on host memory a call ends as it is submitted: no thread is started for that. */
+/* In a world of one a call on host memory ends in submit, and needs no thread. */
 static bool needs_helper(const struct engine *e, const struct job_spec *spec)
 {
 	return !e->config.now_ns && !e->is_helped &&
@@ -131,7 +131,7 @@ tutti_status engine_submit(struct engine *e, const struct job_spec *spec, struct
 {
 	if (needs_helper(e, spec)) {
 		tutti_status attached = helper_attach(e);
-		if (attached != TUTTI_OK) { /* other ranks will wait for this call in vain */
+		if (attached != TUTTI_OK) { /* the other ranks wait for this call */
 			engine_fail(e, attached, last_error());
 			return attached;
 		}
@@ -144,7 +144,7 @@ tutti_status engine_submit(struct engine *e, const struct job_spec *spec, struct
 	return status;
 }
 
-/* A send that was copied may still be on its way when its call is over: the helper sees to it. */
+/* A send that was copied may still be under way when its call has ended: the helper moves it on. */
 static tutti_status drain_loose(struct engine *e)
 {
 	pthread_mutex_lock(&e->lock);

@@ -1,19 +1,12 @@
 /* Waits that last: what the engine looks at once a call has turned slow. Deadlines; who may know
  * why it does not come to its end (the window, the control ring); and connections that broke, whose
- * sentence counts only when nobody has a better one. */
+ * message counts only when nobody has a better one. */
 #include "collectives/engine/job.h"
+
+#include "collectives/control/deadlines.h"
 
 #include <stdio.h>
 #include <string.h>
-
-#define SLOW_NS     20000000u   /* from here on a call asks around                              */
-#define INTERVAL_NS 1000000u    /* between two looks                                            */
-#define HOPELESS_NS 1000000000u /* from here on a death matters to all calls                    */
-#define GRACE_NS    2000000000u /* a broken connection waits so long for an explanation,        */
-#define EXPLAIN_NS  1000000000u /* an unexpected message shorter, so that it comes first        */
-#define LOST_NS     200000000u  /* a connection that only a send or recv waits for              */
-#define ENDS_NS     200000000u  /* what was on its way when another rank failed arrives by then */
-#define ASK_NS      1000000000u /* before a deadline, at most: who is missing?                  */
 
 static bool is_collective(const struct tutti_work *work)
 {
@@ -25,8 +18,6 @@ static uint64_t age(const struct tutti_work *work, uint64_t now)
 	uint64_t start = work->deadline_ns - (uint64_t)work->spec.timeout_ms * 1000000u;
 	return now > start ? now - start : 0;
 }
-
-/* ---- deadlines ----------------------------------------------------------------------------- */
 
 static const char *missing_ranks(struct engine *e, const struct tutti_work *work, char *text,
 				 size_t text_bytes)
@@ -56,8 +47,6 @@ static void explain_wait(struct engine *e, struct tutti_work *work)
 	engine_fail_in(e, work, TUTTI_ERR_TIMEOUT, text);
 }
 
-/* ---- who knows more ------------------------------------------------------------------------ */
-
 /* Not the simulator's ranks: they have only their connections. */
 static bool may_be_explained(const struct engine *e)
 {
@@ -76,24 +65,18 @@ static void look(struct engine *e, uint64_t sequence, bool is_bad)
 }
 
 bool engine_suspect(struct engine *e, const struct tutti_work *work, int peer, tutti_status status,
-		    const char *sentence)
+		    const char *message)
 {
-	struct suspect *s = &e->suspect;
-	bool can_reconnect = status == TUTTI_ERR_PEER || status == TUTTI_ERR_MISMATCH;
+	struct failure failure = {.status = status,
+				  .rank = status == TUTTI_ERR_PEER ? peer : FAILURE_NO_RANK,
+				  .sequence = work && is_collective(work) ? work->spec.args.sequence
+									  : NO_CALL,
+				  .message = message};
 
-	if (!can_reconnect || !may_be_explained(e))
+	if (!suspicion_may_be_explained(status) || !may_be_explained(e))
 		return false;
-	/* A connection may have broken because its other end saw the mismatch. */
-	bool is_news = s->status == TUTTI_OK ||
-		       (s->status == TUTTI_ERR_PEER && status == TUTTI_ERR_MISMATCH);
-	if (!is_news || e->stop)
-		return true;
-	s->status = status;
-	s->peer = status == TUTTI_ERR_PEER ? peer : -1;
-	s->since_ns = engine_now(e);
-	s->sequence = work && is_collective(work) ? work->spec.args.sequence : NO_CALL;
-	snprintf(s->sentence, sizeof s->sentence, "%s", sentence);
-	look(e, s->sequence, true);
+	if (!e->stop && suspicion_note(&e->suspicion, &failure, engine_now(e)))
+		look(e, failure.sequence, true);
 	return true;
 }
 
@@ -107,17 +90,21 @@ void engine_lost(struct engine *e, const struct tutti_work *work, int peer, tutt
 		engine_set_failure(e, status, status == TUTTI_ERR_PEER ? peer : -1, text);
 }
 
-/* What this rank has seen is all that there is to say: nobody explains it, or nobody can. */
-static bool is_left_unexplained(struct engine *e, uint64_t now)
+/* After a mismatch was suspected: whether all ranks are known to have made the same call. */
+static bool all_agree(const struct engine *e)
 {
-	const struct suspect *s = &e->suspect;
+	const struct failure *suspected = &e->suspicion.failure;
 
-	if (s->status != TUTTI_ERR_MISMATCH)
-		return now - s->since_ns > (s->sequence == NO_CALL ? LOST_NS : GRACE_NS);
-	if (e->config.control && s->sequence != NO_CALL &&
-	    control_all_agree(e->config.control, s->sequence))
-		return true;
-	return now - s->since_ns > EXPLAIN_NS;
+	return suspicion_is_mismatch(&e->suspicion) && e->config.control &&
+	       suspected->sequence != NO_CALL &&
+	       control_all_agree(e->config.control, suspected->sequence);
+}
+
+static void fail_as_suspected(struct engine *e)
+{
+	const struct failure *suspected = &e->suspicion.failure;
+
+	engine_set_failure(e, suspected->status, suspected->rank, suspected->message);
 }
 
 /* Whoever has died, it might have been the one to send. */
@@ -133,31 +120,31 @@ static bool waits_for_anybody(const struct engine *e)
 static void look_around(struct engine *e, const struct tutti_work *oldest, uint64_t lasts,
 			uint64_t now)
 {
-	struct suspect *s = &e->suspect;
-	bool is_suspect = s->status != TUTTI_OK, is_bad;
+	bool is_suspect = suspicion_is_open(&e->suspicion), is_bad;
 
-	if (now - e->looked_ns < INTERVAL_NS || (lasts < SLOW_NS && !is_suspect))
+	if (now - e->looked_ns < MS_TO_NS(LOOK_AROUND_MS) ||
+	    (lasts < MS_TO_NS(SLOW_MS) && !is_suspect))
 		return;
 	e->looked_ns = now;
-	is_bad = is_suspect || lasts > HOPELESS_NS || waits_for_anybody(e);
+	is_bad = is_suspect || lasts > MS_TO_NS(DEATH_MATTERS_MS) || waits_for_anybody(e);
 	look(e, oldest ? oldest->spec.args.sequence : NO_CALL, is_bad);
-	if (is_suspect && !e->stop && is_left_unexplained(e, now))
-		engine_set_failure(e, s->status, s->peer, s->sentence);
+	if (is_suspect && !e->stop && suspicion_is_over(&e->suspicion, all_agree(e), now))
+		fail_as_suspected(e);
 }
 
 /* There is one question at a time: about the call that a mismatch was seen in, or else about the
  * one whose deadline comes next. */
 static void ask_around(struct engine *e, const struct tutti_work *next, uint64_t now)
 {
-	const struct suspect *s = &e->suspect;
+	const struct failure *suspected = &e->suspicion.failure;
 	uint64_t early = (uint64_t)next->spec.timeout_ms * 1000000u / 2;
 
-	if (early > ASK_NS)
-		early = ASK_NS;
+	if (early > MS_TO_NS(ASK_MISSING_MS))
+		early = MS_TO_NS(ASK_MISSING_MS);
 	if (!e->config.control)
 		return;
-	if (s->status == TUTTI_ERR_MISMATCH && s->sequence != NO_CALL)
-		control_ask(e->config.control, s->sequence);
+	if (suspicion_is_mismatch(&e->suspicion) && suspected->sequence != NO_CALL)
+		control_ask(e->config.control, suspected->sequence);
 	else if (next->deadline_ns - now < early)
 		control_ask(e->config.control, next->spec.args.sequence);
 }
@@ -168,62 +155,61 @@ void engine_ask_around(struct engine *e)
 		look(e, NO_CALL, true);
 }
 
-/* ---- failures of all ----------------------------------------------------------------------- */
-
-void engine_take_notice(struct engine *e, const struct notice *notice)
+void engine_take_failure(struct engine *e, const struct failure *failure)
 {
 	pthread_mutex_lock(&e->fail_lock);
-	if (e->notice.status == TUTTI_OK) {
-		snprintf(e->notice_sentence, sizeof e->notice_sentence, "%s", notice->sentence);
-		e->notice = *notice;
-		e->notice.sentence = e->notice_sentence;
+	if (e->reported.status == TUTTI_OK) {
+		snprintf(e->reported_message, sizeof e->reported_message, "%s", failure->message);
+		e->reported = *failure;
+		e->reported.message = e->reported_message;
 		/* Partner: engine_unlock, as for engine_fail. */
-		atomic_store(&e->has_notice, NOTICE_NEW);
+		atomic_store(&e->report_state, REPORT_NEW);
 	}
 	pthread_mutex_unlock(&e->fail_lock);
 }
 
-/* The rank that failed had made all calls before notice.sequence: what it sent for them has arrived
- * or is on its way. */
-static bool may_end_well(const struct engine *e, const struct notice *notice, uint64_t now)
+/* The rank that failed had made all calls before failure.sequence: what it sent for them has
+ * arrived or is on its way. */
+static bool may_end_well(const struct engine *e, const struct failure *failure, uint64_t now)
 {
-	if (e->suspect.status != TUTTI_OK || now - e->notice_ns > ENDS_NS)
+	if (suspicion_is_open(&e->suspicion) || now - e->reported_ns > MS_TO_NS(END_WELL_MS))
 		return false;
 	for (const struct tutti_work *work = e->works; work; work = work->next)
-		if (is_collective(work) && work->spec.args.sequence < notice->sequence)
+		if (is_collective(work) && work->spec.args.sequence < failure->sequence)
 			return true;
 	return false;
 }
 
 /* What all are told, and what this rank was doing. */
-static const char *with_own_call(struct engine *e, const struct notice *notice, char *text)
+static const char *with_own_call(struct engine *e, const struct failure *failure, char *text)
 {
 	const struct tutti_work *oldest = e->works;
 	char call[100], who[360];
 
 	while (oldest && oldest->next)
 		oldest = oldest->next;
-	if (!oldest || (notice->status != TUTTI_ERR_PEER && !notice->is_common))
-		return notice->sentence;
+	if (!oldest || (failure->status != TUTTI_ERR_PEER && !failure->is_common))
+		return failure->message;
 	work_explain(e, oldest, who, sizeof who);
 	snprintf(text, ERROR_BYTES, "%.220s Rank %d was in %s and waited %.150s%s",
-		 notice->sentence, e->config.rank, engine_call_words(oldest, call, sizeof call),
+		 failure->message, e->config.rank, engine_call_words(oldest, call, sizeof call),
 		 who, who[strlen(who) - 1] == '?' ? "" : ".");
 	return text;
 }
 
-void engine_act_on_notice(struct engine *e)
+void engine_act_on_failure(struct engine *e)
 {
 	char text[ERROR_BYTES];
 	uint64_t now = engine_now(e);
 	pthread_mutex_lock(&e->fail_lock);
-	struct notice notice = e->notice;
+	struct failure failure = e->reported;
 	pthread_mutex_unlock(&e->fail_lock);
 
-	if (atomic_exchange(&e->has_notice, NOTICE_LATER) == NOTICE_NEW)
-		e->notice_ns = now;
-	if (!may_end_well(e, &notice, now))
-		engine_set_failure(e, notice.status, notice.dead, with_own_call(e, &notice, text));
+	if (atomic_exchange(&e->report_state, REPORT_SEEN) == REPORT_NEW)
+		e->reported_ns = now;
+	if (!may_end_well(e, &failure, now))
+		engine_set_failure(e, failure.status, failure.rank,
+				   with_own_call(e, &failure, text));
 }
 
 void engine_watch(struct engine *e)
@@ -244,13 +230,13 @@ void engine_watch(struct engine *e)
 	}
 	if (late) {
 		/* A connection that broke just before may be of one whose deadline came first. */
-		if (e->suspect.status == TUTTI_ERR_MISMATCH)
-			engine_set_failure(e, e->suspect.status, -1, e->suspect.sentence);
+		if (suspicion_is_mismatch(&e->suspicion))
+			fail_as_suspected(e);
 		else
 			explain_wait(e, late);
 		return;
 	}
-	if (lasts >= SLOW_NS)
+	if (lasts >= MS_TO_NS(SLOW_MS))
 		work_tell(e, first, now);
 	if (!may_be_explained(e))
 		return;

@@ -1,20 +1,19 @@
 /* The blocking call of a window, in its caller's thread: the fast way. */
 #include "collectives/engine/job.h"
 
+#include "collectives/control/deadlines.h"
 #include "core/clock.h"
 
-/* A blocking call of the window, and how it is noted in the trace. A clock takes as long as a short
- * call's own work. So one that finds everybody there is noted when it is over, without a time; one
- * that waits is noted then, and now and then one is all the same, so that the others lie between
- * known times. */
+/* A blocking call, and its entry in the trace. Reading a clock costs as much as a short call. So a
+ * call that does not wait gets its entry at its end, without a time, and every TRACE_TIMED-th short
+ * call gets times, so that the others lie between known times. A call that waits gets its entry
+ * when the wait begins. */
 struct window_call {
 	struct engine *e;
 	struct window_run *run;
 	struct trace_mark mark;
 	uint64_t since_ns;
 };
-
-#define SLOW_NS 20000000u /* from here on the trace says what is waited for         */
 
 static void note(struct window_call *c)
 {
@@ -45,7 +44,7 @@ static void while_waiting(void *arg)
 		engine_pass(e);
 	if (!c->since_ns)
 		c->since_ns = now;
-	if (now - c->since_ns >= SLOW_NS)
+	if (now - c->since_ns >= MS_TO_NS(SLOW_MS))
 		window_tell(e, c->run, &c->mark, now);
 }
 
@@ -69,7 +68,7 @@ static __attribute__((cold)) void window_run_failed(struct engine *e, const stru
 	engine_clean_up(e);
 }
 
-/* The window's fast driver, when nothing stands before this call. Under the lock. */
+/* Under the lock. No other call of the window is queued. */
 static tutti_status drive_window(struct engine *e, const struct call_args *args, int timeout_ms)
 {
 	struct window_run run;

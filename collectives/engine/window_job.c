@@ -1,5 +1,5 @@
-/* Calls of the window that do not run in their caller's thread: one after the other, moved by
- * whoever makes progress. */
+/* Asynchronous calls of the window, and blocking ones behind them: a queue that any thread which
+ * makes progress moves. */
 #include "collectives/engine/job.h"
 
 #include <assert.h>
@@ -17,7 +17,7 @@ static tutti_status begin(struct engine *e, struct tutti_work *work)
 	return TUTTI_OK;
 }
 
-/* Window operations run in sequence: the head alone. */
+/* One operation of the window at a time: the head of the queue. */
 bool window_job_advance(struct engine *e)
 {
 	struct tutti_work *work = e->window_head;
@@ -43,7 +43,7 @@ bool window_job_advance(struct engine *e)
 	}
 	if (!(e->window_head = work->next_window)) {
 		e->window_tail = &e->window_head;
-		engine_disarm(e); /* the helper may sleep on: the next submit wakes it */
+		engine_disarm(e); /* the next submit wakes the helper */
 	}
 	engine_work_ended(e, work);
 	return true;

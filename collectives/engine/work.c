@@ -1,5 +1,5 @@
-/* Works: what a caller holds of a call under way, and how a work ends; also the one work of a
- * group, which its parts count down. How threads wait for one is in work_wait.c. */
+/* Works: the handles of calls under way, and how they end. The work of a group ends when its last
+ * part ends. How threads wait is in work_wait.c. */
 #include "collectives/engine/job.h"
 
 #include "memory/ops.h"
@@ -22,7 +22,7 @@ struct tutti_work *work_new(struct engine *e)
 	work->tables = tables;
 	work->table_room = room;
 	work->engine = e;
-	work->refs = 2; /* the engine's until it ends, the caller's */
+	work->refs = 2; /* one for the engine until the work ends, one for the caller */
 	atomic_fetch_add_explicit(&e->refs, 1, memory_order_relaxed);
 	return work;
 }
@@ -52,7 +52,7 @@ static void free_whole(struct tutti_work *whole)
 	free(whole); /* its parts' tables are in the same block */
 }
 
-/* The last holder gives it back; a list keeps them until the engine goes. */
+/* Works stay on a list of free ones until the engine ends. */
 static void unref(struct tutti_work *work)
 {
 	struct engine *e = work->engine;
@@ -91,7 +91,7 @@ static void unlink_work(struct engine *e, struct tutti_work *work)
 	e->work_count--;
 }
 
-/* Callbacks run on the helper, without any lock. */
+/* The helper thread calls done functions, without any lock. */
 static void hand_to_helper(struct engine *e, struct tutti_work *work)
 {
 	pthread_mutex_lock(&e->list_lock);
@@ -140,7 +140,7 @@ void work_end(struct engine *e, struct tutti_work *work)
 	/* Partner: work_test and work_wait. */
 	atomic_store_explicit(&work->is_done, 1, memory_order_release);
 	if (calls)
-		hand_to_helper(e, work); /* still the helper's business until it was called */
+		hand_to_helper(e, work); /* the helper releases the work after the callback */
 	else
 		no_longer_async(e, work);
 }
@@ -149,12 +149,11 @@ void work_note_error(struct tutti_work *whole, tutti_status status, const char *
 {
 	struct work_parts *parts = whole->parts;
 	int none = TUTTI_OK;
-	/* Partner: the last part's subtraction of left, and with it is_done, come after this. */
+	/* Partner: the last part subtracts from left after this, and then sets is_done. */
 	if (atomic_compare_exchange_strong(&parts->status, &none, (int)status))
 		snprintf(parts->why, sizeof parts->why, "%s", why);
 }
 
-/* One part less; with the last of them the whole is done. */
 void work_count_down(struct tutti_work *whole)
 {
 	if (atomic_fetch_sub_explicit(&whole->parts->left, 1, memory_order_acq_rel) != 1)

@@ -1,10 +1,10 @@
-/* The one work of a group: works of one or several engines that end as one. It is on no engine's
- * list; its parts count it down (work.c). */
+/* The work of a group: works of one or several engines that end as one. It is on the list of no
+ * engine; its parts count it down (work.c). */
 #include "collectives/engine/job.h"
 
 #include <stdlib.h>
 
-/* One block: the work, what it holds, and the two tables of that. */
+/* One block of memory, so that work.c frees it as one. */
 struct whole {
 	struct tutti_work work;
 	struct work_parts parts;
@@ -19,7 +19,7 @@ tutti_status work_new_whole(struct tutti_work **out, struct engine *e, size_t co
 		return fail(TUTTI_ERR_MEMORY, "no memory for a group of %zu calls", count);
 	tutti_status status = TUTTI_OK;
 	if (call->done && !e->config.now_ns)
-		status = helper_attach(e); /* who calls it */
+		status = helper_attach(e); /* it calls done */
 	if (status != TUTTI_OK) {
 		free(block);
 		return status;
@@ -33,7 +33,7 @@ tutti_status work_new_whole(struct tutti_work **out, struct engine *e, size_t co
 	atomic_fetch_add_explicit(&e->refs, 1, memory_order_relaxed);
 	whole->spec.done = call->done;
 	whole->spec.done_arg = call->done_arg;
-	whole->refs = 2; /* the caller's, and one until it has ended */
+	whole->refs = 2; /* one for the caller, one until it has ended */
 	whole->is_async = call->done != NULL;
 	if (whole->is_async)
 		atomic_fetch_add(&e->async_works, 1);
@@ -67,7 +67,7 @@ bool work_seal(struct tutti_work *whole)
 {
 	bool has_parts = whole->parts->count > 0;
 	if (!has_parts)
-		whole->spec.done = NULL; /* its caller learns it from the return value */
+		whole->spec.done = NULL; /* the caller gets the error from the return value */
 	work_count_down(whole);
 	return has_parts;
 }

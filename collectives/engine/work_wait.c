@@ -12,7 +12,7 @@ static void show_failure(const struct tutti_work *work)
 		engine_show_failure(work->parts->engine[i]);
 }
 
-/* A thread that learns of a failure by waiting has the sentence too. */
+/* The waiting thread gets the error message as its last error. */
 static tutti_status verdict(const struct tutti_work *work)
 {
 	if (__builtin_expect(work->status != TUTTI_OK, 0)) {
@@ -28,7 +28,7 @@ static bool is_done(struct tutti_work *work)
 	return atomic_load_explicit(&work->is_done, memory_order_acquire);
 }
 
-/* Where another thread is at it already, nothing is left to do here. */
+/* If another thread holds the lock, that thread makes the progress. */
 static bool pass(struct engine *e)
 {
 	bool moved = false;
@@ -49,7 +49,7 @@ static bool make_progress(struct tutti_work *work)
 	return moved;
 }
 
-/* On news of one engine that still has to do with it; for those of another at most 1 ms. */
+/* Wakes up at an event of one engine with unfinished parts, and for the others after 1 ms. */
 static void sleep_for(struct tutti_work *work)
 {
 	struct engine *e = work->engine;
@@ -70,7 +70,7 @@ tutti_status work_test(struct tutti_work *work, bool *done)
 	return *done ? verdict(work) : TUTTI_OK;
 }
 
-/* A look for messages is a system call or more, and lasts as long as ten at the window's lines. */
+/* Looking for messages costs a system call, about as much as ten looks at the lines of a window. */
 static struct wait_policy policy_of(const struct engine *e)
 {
 	struct wait_policy policy = e->config.policy;
@@ -79,7 +79,6 @@ static struct wait_policy policy_of(const struct engine *e)
 	return policy;
 }
 
-/* Whoever waits makes progress; where another thread is at it already, looks on. */
 tutti_status work_wait(struct tutti_work **held, int timeout_ms)
 {
 	struct tutti_work *work = *held;

@@ -1,6 +1,8 @@
 /* Point-to-point as the engine knows it: what is kept for an engine and for each peer, and a send's
  * or recv's way in and out. What travels is elsewhere. */
 #include "collectives/p2p/p2p_internal.h"
+
+#include "collectives/control/deadlines.h"
 #include "collectives/p2p/p2p.h"
 
 #include "core/clock.h"
@@ -8,12 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define LEAVING_MS 1000 /* the last words' time to get through */
-
-/* ---- lists and ios --------------------------------------------------------------------------- */
-
-/* ---- an engine's, a peer's ------------------------------------------------------------------ */
 
 static const struct engine_user user;
 static const struct io_owner owner;
@@ -69,7 +65,7 @@ static struct p2p_peer *open_peer(struct p2p *p, int rank)
 		return p->peers[rank];
 	struct p2p_peer *peer = calloc(1, sizeof *peer);
 	if (!peer) {
-		engine_set_failure(e, TUTTI_ERR_MEMORY, -1,
+		engine_set_failure(e, TUTTI_ERR_MEMORY, FAILURE_NO_RANK,
 				   "no memory for messages from and to a rank");
 		return NULL;
 	}
@@ -83,8 +79,6 @@ static struct p2p_peer *open_peer(struct p2p *p, int rank)
 		p2p_listen(peer);
 	return peer;
 }
-
-/* ---- a work --------------------------------------------------------------------------------- */
 
 static struct p2p_message *new_message(struct p2p *p)
 {
@@ -141,7 +135,7 @@ static tutti_status begin(struct engine *e, struct tutti_work *work)
 		m->buf = sends ? work->bounce.send : work->bounce.recv;
 	m->is_ready = work->stage == WORK_RUNS;
 	tutti_status status = sends ? begin_send(p, m) : begin_recv(p, m);
-	/* Partner: engine_pass, which looks at stop when we are through. */
+	/* engine_pass looks at stop after this and cleans up. */
 	return e->stop ? engine_status(e) : status;
 }
 
@@ -163,8 +157,6 @@ static void finish(struct engine *e, struct tutti_work *work)
 	work->message = NULL;
 }
 
-/* ---- ends of ios ---------------------------------------------------------------------------- */
-
 static void io_done(struct engine *e, struct engine_io *io)
 {
 	struct p2p_io *own = (struct p2p_io *)io;
@@ -178,8 +170,8 @@ static void io_done(struct engine *e, struct engine_io *io)
 		p2p_sent(own);
 }
 
-/* That a peer is gone concerns only who waits for it; but a message that is lost for another
- * reason, and done for its caller, is a failure. */
+/* A lost peer is a failure only for calls that wait for it. A message that was done for its caller
+ * and is lost for another reason is a failure of the communicator. */
 static void io_failed(struct engine *e, struct engine_io *io)
 {
 	struct p2p_io *own = (struct p2p_io *)io;
@@ -193,17 +185,16 @@ static void io_failed(struct engine *e, struct engine_io *io)
 		p2p_sent(own);
 	bool is_late = status == TUTTI_ERR_PEER || status == TUTTI_ERR_TIMEOUT;
 	if (!is_late || (own->what == P2P_SLOT_OUT && status != TUTTI_ERR_PEER))
-		engine_set_failure(e, status, -1, peer->why);
+		engine_set_failure(e, status, FAILURE_NO_RANK, peer->why);
 }
-
-/* ---- the end -------------------------------------------------------------------------------- */
 
 static bool is_drained(struct engine *e)
 {
 	const struct p2p *p = e->p2p;
 	if (p->unsent == 0)
 		return true;
-	/* With a clock of its own nobody moves the engine but the simulator. */
+	/* In the simulator only engine_progress moves the engine, so there is nothing to wait for.
+	 */
 	return e->config.now_ns || clock_now_ns() >= p->unsent_until_ns;
 }
 

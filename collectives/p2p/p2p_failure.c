@@ -2,17 +2,16 @@
  * nonsense; and how sends and recvs are put into words. */
 #include "collectives/p2p/p2p_internal.h"
 
+#include "core/rank_list.h"
 #include "memory/dtype.h"
 
 #include <stdio.h>
 
-/* With eight names each, whatever the numbers below 10,000, both lists and the last one's reason
- * are within the 380 characters that fail.c has for them. */
-#define NAMED_MAX  8
-#define GONE_BYTES 180 /* a list: eight numbers of ten digits, how many more, what they did */
-#define WHY_BYTES  (2 * GONE_BYTES + 200) /* two lists, and a reason of 150 */
-
-/* ---- peers that are gone -------------------------------------------------------------------- */
+/* Two lists of ranks and the reason of the last one: with room for eight ranks or so in each, that
+ * is about the length which engine_in_words leaves for them. */
+#define RANKS_BYTES 84
+#define GONE_BYTES  (RANKS_BYTES + 60)
+#define WHY_BYTES   (2 * GONE_BYTES + 200)
 
 bool p2p_is_gone(const struct p2p_peer *peer)
 {
@@ -50,26 +49,21 @@ static struct p2p_peer *waits_in_vain(const struct p2p *p, const struct p2p_mess
 /* "ranks 1, 3 have left": those that said so, or those that did not. Returns how many. */
 static int list_gone(const struct p2p *p, bool has_left, char *text, size_t text_bytes)
 {
-	char ranks[NAMED_MAX * 12 + 24] = ""; /* ", " and the ten digits that a rank may have */
-	size_t at = 0;
-	int n = 0;
+	char ranks[RANKS_BYTES];
+	struct rank_list list;
 
+	rank_list_begin(&list, ranks, sizeof ranks);
 	for (int r = 0; r < p->engine->config.size; r++) {
 		const struct p2p_peer *peer = p->peers[r];
-		if (r == p->engine->config.rank || !peer || peer->has_left != has_left)
-			continue;
-		if (n++ < NAMED_MAX)
-			at += (size_t)snprintf(ranks + at, sizeof ranks - at, "%s%d",
-					       at ? ", " : "", r);
+		if (r != p->engine->config.rank && peer && peer->has_left == has_left)
+			rank_list_add(&list, r);
 	}
-	if (n > NAMED_MAX)
-		snprintf(ranks + at, sizeof ranks - at, " and %d more", n - NAMED_MAX);
-	snprintf(text, text_bytes, "rank%s %s %s", n > 1 ? "s" : "", ranks,
-		 has_left ? (n > 1 ? "have left the communicator (tutti_comm_destroy)"
-				   : "has left the communicator (tutti_comm_destroy)")
-		 : n > 1  ? "are gone"
-			  : "is gone");
-	return n;
+	snprintf(text, text_bytes, "%s %s", rank_list_end(&list),
+		 has_left ? (list.count > 1 ? "have left the communicator (tutti_comm_destroy)"
+					    : "has left the communicator (tutti_comm_destroy)")
+		 : list.count > 1 ? "are gone"
+				  : "is gone");
+	return list.count;
 }
 
 /* Why a recv from anybody is in vain: everybody's name, and how the last of them was lost. */
@@ -140,12 +134,10 @@ void p2p_nonsense(struct p2p_peer *peer, const char *what)
 	char text[200];
 	snprintf(text, sizeof text, "rank %d: rank %d sent %s: point-to-point messages are broken",
 		 p2p_engine(peer)->config.rank, peer->rank, what);
-	engine_set_failure(p2p_engine(peer), TUTTI_ERR_INTERNAL, -1, text);
+	engine_set_failure(p2p_engine(peer), TUTTI_ERR_INTERNAL, FAILURE_NO_RANK, text);
 }
 
-/* ---- a send and a recv that do not fit ------------------------------------------------------ */
-
-/* The same sentence on both ranks. */
+/* The same message on both ranks. */
 static void fail_mismatch(struct engine *e, int from, int to, const struct p2p_header *h)
 {
 	char text[ERROR_BYTES];
@@ -155,7 +147,7 @@ static void fail_mismatch(struct engine *e, int from, int to, const struct p2p_h
 		"%d) for it: count and dtype of both must be equal",
 		from, dtype_name((tutti_dtype)h->dtype), (unsigned long long)h->count, h->tag, to,
 		dtype_name((tutti_dtype)h->recv_dtype), (unsigned long long)h->recv_count, h->tag);
-	engine_set_failure(e, TUTTI_ERR_MISMATCH, -1, text);
+	engine_set_failure(e, TUTTI_ERR_MISMATCH, FAILURE_NO_RANK, text);
 }
 
 void p2p_verdict_sent(struct p2p_peer *peer)
@@ -169,8 +161,6 @@ void p2p_take_mismatch(struct p2p_peer *peer, const struct p2p_header *h)
 	struct engine *e = p2p_engine(peer);
 	fail_mismatch(e, e->config.rank, peer->rank, h);
 }
-
-/* ---- words ---------------------------------------------------------------------------------- */
 
 static void call_words(const struct tutti_work *work, enum p2p_side side, char *text, size_t bytes)
 {

@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- recvs that wait ------------------------------------------------------------------------ */
-
 static struct p2p_message *first_of(const struct p2p_queue *q, int tag)
 {
 	struct p2p_message *m = q->head;
@@ -36,8 +34,6 @@ bool p2p_fits(const struct p2p_message *m, const struct p2p_header *h)
 	return h->count == spec->args.count && h->dtype == (uint32_t)spec->args.dtype;
 }
 
-/* ---- messages that wait --------------------------------------------------------------------- */
-
 static struct p2p_arrival *keep(struct p2p_peer *peer, struct p2p_arrival *a,
 				const struct p2p_header *h)
 {
@@ -59,7 +55,7 @@ static bool make_kept(struct p2p_peer *peer)
 	uint8_t *data = kept ? malloc(bytes) : NULL;
 	if (!data) {
 		free(kept);
-		engine_set_failure(p2p_engine(peer), TUTTI_ERR_MEMORY, -1,
+		engine_set_failure(p2p_engine(peer), TUTTI_ERR_MEMORY, FAILURE_NO_RANK,
 				   "no memory for messages that no recv has asked for yet");
 		return false;
 	}
@@ -71,7 +67,7 @@ static bool make_kept(struct p2p_peer *peer)
 	return true;
 }
 
-/* In its slot, where nothing else can be: the sender lends it out once at a time. */
+/* The slot is free: the sender uses a slot again only when it was given back. */
 struct p2p_arrival *p2p_keep_eager(struct p2p_peer *peer, const struct p2p_header *h)
 {
 	if (!peer->kept && !make_kept(peer))
@@ -94,7 +90,7 @@ struct p2p_arrival *p2p_keep_request(struct p2p_peer *peer, const struct p2p_hea
 	else
 		a = malloc(sizeof *a);
 	if (!a) {
-		engine_set_failure(p->engine, TUTTI_ERR_MEMORY, -1,
+		engine_set_failure(p->engine, TUTTI_ERR_MEMORY, FAILURE_NO_RANK,
 				   "no memory for a peer's requests");
 		return NULL;
 	}
@@ -113,7 +109,7 @@ static void take_off(struct p2p_arrival *a)
 		peer->unexpected_tail = at;
 }
 
-/* One that lies in a slot stays with it. */
+/* An eager one belongs to its slot. */
 static void forget(struct p2p_arrival *a)
 {
 	struct p2p *p = a->peer->p2p;
@@ -132,8 +128,6 @@ void p2p_forget_unexpected(struct p2p_peer *peer)
 		forget(a);
 	}
 }
-
-/* ---- their meeting -------------------------------------------------------------------------- */
 
 /* The sender is told before this rank's connections close. */
 void p2p_mismatch(struct p2p_message *recv, struct p2p_peer *peer, const struct p2p_header *h)
@@ -169,7 +163,6 @@ void p2p_hand_over(struct p2p_arrival *a, struct p2p_message *m)
 	p2p_give_back(a->peer, a->header.id);
 }
 
-/* m has found its message. */
 static void meet(struct p2p_message *m, struct p2p_arrival *a)
 {
 	struct p2p_peer *peer = a->peer;
@@ -209,7 +202,7 @@ static struct p2p_arrival *find_arrival(const struct p2p_peer *peer, int tag)
 	return a;
 }
 
-/* The one that came first, and so no sender waits for ever. */
+/* The oldest, so no sender waits for ever. */
 static struct p2p_arrival *find_any_arrival(const struct p2p *p, int tag)
 {
 	struct p2p_arrival *first = NULL;
@@ -236,8 +229,6 @@ void p2p_post(struct p2p_message *m)
 	if (!peer || peer->is_lost || peer->has_left)
 		p2p_check_gone(p);
 }
-
-/* ---- this rank itself ----------------------------------------------------------------------- */
 
 void p2p_send_self(struct p2p_message *m)
 {

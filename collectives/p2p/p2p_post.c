@@ -12,7 +12,7 @@ void p2p_post_io(struct p2p_peer *peer, struct p2p_io *io, void *buf, size_t byt
 	peer->conn->endpoint->transport->send(peer->conn, t);
 }
 
-/* Every header takes with it what there is to give back. */
+/* Every header carries credit for slots that are free again. */
 void p2p_post_header(struct p2p_peer *peer, struct p2p_io *io, struct p2p_header *h)
 {
 	uint32_t n = peer->returned_count;
@@ -46,7 +46,7 @@ static void make_slots(struct p2p_peer *peer)
 		bytes += (size_t)p2p_classes[c].bytes * p2p_classes[c].count;
 	uint8_t *data = slots ? malloc(bytes) : NULL;
 	if (!data) {
-		free(slots); /* then everything goes by request */
+		free(slots); /* without slots every message goes by request */
 		return;
 	}
 	for (uint32_t i = 0; i < P2P_SLOTS; i++) {
@@ -101,7 +101,7 @@ void p2p_take_back(struct p2p_peer *peer, uint32_t id)
 	p2p_free_slot(peer, &peer->slots[id]);
 }
 
-/* Not one by one: a sender that runs out of slots goes on by request. */
+/* Credit goes back in batches. A sender without slots sends requests meanwhile. */
 void p2p_give_back(struct p2p_peer *peer, uint32_t id)
 {
 	int c = p2p_class_of(id);

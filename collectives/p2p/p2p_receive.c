@@ -1,5 +1,5 @@
-/* What comes in on a channel: a header is always expected, and a payload where the header before it
- * said so. Both go straight to where they belong. */
+/* Receiving on a channel: a header is always posted, and a payload when the header before it has
+ * announced one. The payload lands in the buffer of its recv, or in its slot. */
 #include "collectives/p2p/p2p_internal.h"
 
 #include "memory/dtype.h"
@@ -54,7 +54,7 @@ static bool is_sound(const struct p2p_header *h)
 	       h->bytes == h->count * element;
 }
 
-/* A slot that the sender has not got back yet. */
+/* Used, or free but not yet told to the sender. */
 static bool is_lent(const struct p2p_peer *peer, uint32_t slot)
 {
 	return peer->is_returned[slot] || (peer->kept && peer->kept[slot].is_used);
@@ -155,7 +155,7 @@ static void take(struct p2p_peer *peer, const struct p2p_header *h)
 	}
 }
 
-/* After its last word nothing more is expected of a peer. */
+/* LEAVING is the last message of a peer. */
 void p2p_heard(struct p2p_peer *peer)
 {
 	struct p2p_header h = peer->in;

@@ -9,7 +9,7 @@ static void count_sent(struct engine *e, size_t bytes)
 	atomic_fetch_add_explicit(&e->sent_bytes, bytes, memory_order_relaxed);
 }
 
-/* Copied, and so done for its caller. */
+/* The message is copied, so the call of its caller ends now. */
 static void send_eager(struct p2p_message *m, struct p2p_slot *slot)
 {
 	struct p2p_peer *peer = m->peer;
@@ -40,7 +40,7 @@ static void send_request(struct p2p_message *m)
 	p2p_send_header(m, P2P_REQUEST, m->id);
 }
 
-/* In the order of the calls: one whose buffer is still being staged holds up those behind it. */
+/* In the order of the calls. A message whose host copy is not ready holds up those behind it. */
 void p2p_send_on(struct p2p_peer *peer)
 {
 	struct p2p_message *m;
@@ -108,7 +108,6 @@ void p2p_cleared(struct p2p_peer *peer, uint32_t id)
 	send_pieces(m);
 }
 
-/* An io of ours has ended, well or not. */
 void p2p_sent(struct p2p_io *io)
 {
 	struct p2p_peer *peer = io->peer;

@@ -1,4 +1,4 @@
-/* What point-to-point keeps: lists of messages, and ios that belong to no work. */
+/* Lists of messages, and ios that belong to no work. */
 #include "collectives/p2p/p2p_internal.h"
 
 const struct p2p_class p2p_classes[P2P_CLASSES] = {
@@ -29,7 +29,7 @@ void p2p_ready_io(struct p2p_io *io, enum p2p_what what, struct p2p_peer *peer, 
 	io->of = of;
 }
 
-/* The helper looks after engines that have asynchronous works; these ios are as good as one. */
+/* The helper serves engines that have asynchronous works, so these ios count as one. */
 void p2p_hold(struct p2p *p, int ios)
 {
 	if (p->engine->loose == 0)
@@ -51,7 +51,7 @@ void p2p_done(struct p2p_message *m)
 	engine_work_ended(m->work->engine, m->work);
 }
 
-/* The CLEAR's io must be ours again before the work goes. */
+/* The io of the CLEAR message must have ended before the work ends. */
 void p2p_receive_on(struct p2p_message *m)
 {
 	struct p2p_peer *peer = m->peer;

@@ -1,13 +1,15 @@
 /* Sleeping and waking: the futex of a thread that waits in window_drive, and the event fd of one
- * that sleeps on descriptors. Who posts a flag only loads one word, head->sleepers, and goes on
- * when it is 0.
+ * that sleeps on descriptors. A rank that posts only loads one word, head->sleepers, while no rank
+ * sleeps.
  *
- * A sleeper counts itself, looks once more, then sleeps; a poster stores its flag, then loads the
- * count. Both could miss each other if the poster's load overtook its store. The futex sleep is
- * timed, so that costs 1 ms at worst. A sleep on descriptors may be long, so there the sleeper runs
- * membarrier between counting and looking: it puts a full fence into every running thread of every
- * registered process. */
-#include "collectives/window/window_internal.h"
+ * A sleeper counts itself, looks once more, then sleeps. A poster stores its flag, then loads the
+ * count. Both could miss each other if the poster's load overtook its store. A futex sleep is
+ * timed, so that costs 1 ms at worst. A sleep on descriptors may be long: there the sleeper runs
+ * membarrier between counting and looking, which puts a full fence into every running thread of
+ * every registered process. */
+#include "collectives/window/doorbell.h"
+
+#include "collectives/window/progress.h"
 
 #include <errno.h>
 #include <linux/futex.h>
@@ -26,23 +28,23 @@ static long membarrier(int command)
 void doorbell_open(struct window *w)
 {
 	if (membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) != 0)
-		atomic_store(&w->head->needs_fence, 1);
+		atomic_store(&w->at.head->needs_fence, 1);
 }
 
 /* A read-modify-write is a full fence on every machine we know, and TSan understands it. */
 void doorbell_full_fence(struct window *w)
 {
-	atomic_fetch_add(&w->head->sleepers, 0);
+	atomic_fetch_add(&w->at.head->sleepers, 0);
 }
 
 static void doorbell_enter(struct window *w)
 {
-	atomic_fetch_add(&w->head->sleepers, 1);
+	atomic_fetch_add(&w->at.head->sleepers, 1);
 }
 
 static void doorbell_leave(struct window *w)
 {
-	atomic_fetch_sub(&w->head->sleepers, 1);
+	atomic_fetch_sub(&w->at.head->sleepers, 1);
 }
 
 void doorbell_sleep(struct window *w, const struct window_run *run)
@@ -56,7 +58,7 @@ void doorbell_sleep(struct window *w, const struct window_run *run)
 	atomic_store(&w->area->sleeps_for, (uint32_t)peer + 1);
 	doorbell_enter(w);
 	/* EINTR, EAGAIN and ETIMEDOUT all mean: look again. */
-	if (!window_is_ready(w, run))
+	if (!progress_is_ready(w, run))
 		syscall(SYS_futex, &w->area->doorbell, FUTEX_WAIT, doorbell, &timeout, NULL, 0);
 	doorbell_leave(w);
 	atomic_store(&w->area->sleeps_for, 0);
@@ -65,13 +67,13 @@ void doorbell_sleep(struct window *w, const struct window_run *run)
 static void wake(struct window *w, int rank)
 {
 	uint64_t one = 1;
-	struct rank_area *area = &w->areas[rank];
+	struct rank_area *area = &w->at.areas[rank];
 
 	if (atomic_load(&area->sleeps_for)) {
 		atomic_fetch_add(&area->doorbell, 1);
 		syscall(SYS_futex, &area->doorbell, FUTEX_WAKE, 1, NULL, NULL, 0);
 	}
-	/* The first to disarm it rings; a full counter is a ringing one. */
+	/* The first rank to disarm it writes. A counter that is full wakes, too. */
 	if (atomic_load(&area->is_armed) && atomic_exchange(&area->is_armed, 0) &&
 	    write(w->segment->event_fds[rank], &one, sizeof one) < 0 && errno != EAGAIN)
 		fail_errno("The doorbell of rank %d cannot be rung", rank);
@@ -80,14 +82,16 @@ static void wake(struct window *w, int rank)
 void doorbell_wake(struct window *w)
 {
 	for (int rank = 0; rank < w->size; rank++) {
-		uint32_t sleeps_for = atomic_load(&w->areas[rank].sleeps_for);
-		if (sleeps_for == (uint32_t)w->rank + 1 || atomic_load(&w->areas[rank].is_armed))
+		uint32_t sleeps_for = atomic_load(&w->at.areas[rank].sleeps_for);
+		if (sleeps_for == (uint32_t)w->rank + 1 || atomic_load(&w->at.areas[rank].is_armed))
 			wake(w, rank);
 	}
 }
 
-void doorbell_wake_all(struct window *w)
+void doorbell_wake_all(void *window)
 {
+	struct window *w = window;
+
 	for (int rank = 0; rank < w->size; rank++)
 		wake(w, rank);
 }
@@ -102,9 +106,9 @@ bool window_arm(struct window *w, const struct window_run *run)
 	doorbell_enter(w);
 	w->is_armed = true;
 	atomic_store(&w->area->is_armed, 1);
-	if (!atomic_load(&w->head->needs_fence))
+	if (!atomic_load(&w->at.head->needs_fence))
 		membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED);
-	if (!window_is_ready(w, run))
+	if (!progress_is_ready(w, run))
 		return false;
 	window_disarm(w);
 	return true;
@@ -112,14 +116,14 @@ bool window_arm(struct window *w, const struct window_run *run)
 
 void window_disarm(struct window *w)
 {
-	uint64_t rings;
+	uint64_t writes;
 
 	if (!w->is_armed)
 		return;
 	w->is_armed = false;
 	doorbell_leave(w);
 	atomic_store(&w->area->is_armed, 0);
-	/* Nothing to read is fine; a ring after this one makes the next sleep short, no more. */
-	if (read(w->segment->event_fds[w->rank], &rings, sizeof rings) < 0)
+	/* There may be nothing to read. A later write only makes the next sleep short. */
+	if (read(w->segment->event_fds[w->rank], &writes, sizeof writes) < 0)
 		return;
 }

@@ -1,6 +1,9 @@
-/* Which buffers of the ranks a zero-copy call uses, and whether all reach them. A rank says in its
- * line where its own are; all ranks decide alike, from all lines. */
-#include "collectives/window/window_internal.h"
+/* Which buffers of the ranks a zero-copy call uses, and whether all ranks reach them. A rank says
+ * in its line where its own buffers are. All ranks decide alike, from all lines. */
+#include "collectives/window/zero_copy.h"
+
+#include "collectives/window/allocations.h"
+#include "collectives/window/blocks.h"
 
 /* Bytes: of a block, and of a rank's share of a broadcast; see pays(). */
 #define SHARED_LEAST ((size_t)128 << 10)
@@ -12,7 +15,7 @@ struct use {
 	bool send, recv;
 };
 
-/* Those of rank that the others use. */
+/* The buffers of rank that the others use. */
 static struct use use_of(const struct window_run *run, int rank)
 {
 	bool is_root = run->args.root == rank;
@@ -34,7 +37,7 @@ static struct use use_of(const struct window_run *run, int rank)
 	}
 }
 
-/* Those of rank that are used besides when the ranks share the work. */
+/* And those that they use besides when the root and the others share the work. */
 static struct use shared_of(const struct window_run *run, int rank)
 {
 	bool is_other = run->args.root != rank && block_of(run, SEND_SIDE, rank).count > 0;
@@ -44,25 +47,13 @@ static struct use shared_of(const struct window_run *run, int rank)
 				    (is_other && run->pattern == COLL_SCATTER)};
 }
 
-bool zero_copy_lends(const struct window_run *run, int rank)
+bool reach_lends(const struct window_run *run, int rank)
 {
 	struct use use = use_of(run, rank), shared = shared_of(run, rank);
 	return use.send || use.recv || (run->is_shared && (shared.send || shared.recv));
 }
 
 /* ---- saying ---------------------------------------------------------------------------------- */
-
-size_t end_of_blocks(const struct window *w, const struct window_run *run, int side)
-{
-	size_t end = 0;
-
-	for (int rank = 0; rank < w->size; rank++) {
-		struct range block = block_of(run, side, rank);
-		if (block.count && end < block.first + block.count)
-			end = block.first + block.count;
-	}
-	return end * run->unit;
-}
 
 static struct reach find(struct window *w, const void *buffer, size_t bytes)
 {
@@ -103,7 +94,7 @@ static bool is_free(const struct window *w, const struct window_run *run)
 	return send == recv;
 }
 
-bool zero_copy_publish(struct window *w, const struct window_run *run, struct line_buffers *buffers)
+bool reach_publish(struct window *w, const struct window_run *run, struct line_buffers *buffers)
 {
 	struct use use = use_of(run, w->rank), shared = shared_of(run, w->rank);
 	struct reach send = {0, 0}, recv = {0, 0};
@@ -125,47 +116,48 @@ bool zero_copy_publish(struct window *w, const struct window_run *run, struct li
 	buffers->recv_id = recv.id;
 	buffers->recv_offset = recv.offset;
 	buffers->is_free = is_free(w, run);
-	/* A rank that only sends to a root that may be reachable guesses by its own buffer. */
+	/* A rank that only sends, to a root that may be reachable, guesses by its own buffer. */
 	return use.send || use.recv || send.id;
 }
 
 /* ---- deciding -------------------------------------------------------------------------------- */
 
 /* Where this process sees a buffer. An allocation is usable when the processes that have it include
- * all of this window's. Those that have it all know that, and one that has not is not included: so
- * every rank comes to the same answer. */
+ * all of this window's. All processes that have it know that, and a process that has it not is not
+ * among them; so every rank comes to the same answer. */
 static uint8_t *find_buffer(struct window *w, uint64_t id, uint64_t offset)
 {
 	uint8_t *base = id ? memory_base(w, id) : NULL;
 	return base ? base + offset : NULL;
 }
 
-/* Whether the root and the others share the work: see window_zero_copy.c. A core reads what another
- * has just written sooner than it overwrites that, above all what is still in the other's
- * first-level cache; so what is short is left to those who read it, but in a gather. And where
- * ranks share cores the root's works for others meanwhile. */
+/* Whether the root and the others share the work: see zero_copy.c. A core reads what another has
+ * just written sooner than it overwrites that, above all what is still in the other's first-level
+ * cache. So short blocks are left to the ranks that read them, but in a gather. And where ranks
+ * share cores, the root's core works for others meanwhile. */
 static bool pays(const struct window *w, const struct window_run *run, bool is_free)
 {
 	size_t bytes = run->largest * run->unit, each = bytes / (size_t)w->size;
 
 	if (run->pattern == COLL_GATHER)
-		return is_free && (!w->shares_cores || bytes >= SHARED_LEAST);
+		return is_free && (!w->geometry.shares_cores || bytes >= SHARED_LEAST);
 	if (run->pattern == COLL_SCATTER)
-		return is_free && !w->shares_cores && bytes >= SHARED_LEAST;
-	if (w->shares_cores)
+		return is_free && !w->geometry.shares_cores && bytes >= SHARED_LEAST;
+	if (w->geometry.shares_cores)
 		return is_free && each >= SHARED_LONG && bytes <= SHARED_MOST / (size_t)w->size;
 	return each >= (is_free ? SHARED_LEAST : 2 * SHARED_LONG);
 }
 
-bool zero_copy_may_share(struct window *w, const struct window_run *run,
-			 const struct line_buffers *root)
+bool reach_may_share(struct window *w, const struct window_run *run,
+		     const struct line_buffers *root)
 {
 	uint64_t id = run->pattern == COLL_GATHER ? root->recv_id : root->send_id;
 
 	return !run->scalar && id && memory_base(w, id) && pays(w, run, root->is_free);
 }
 
-/* False: all must stage. A rank whose buffers nobody uses may not have posted its line yet. */
+/* False: all ranks must stage. A rank whose buffers no other rank uses may not have posted its
+ * line. */
 static bool find_peer(struct window *w, struct window_run *run, int rank)
 {
 	struct use use = use_of(run, rank), shared = {false, false};
@@ -179,21 +171,23 @@ static bool find_peer(struct window *w, struct window_run *run, int rank)
 	if (run->args.collective == COLL_ALL_TO_ALLV && buffers.sends == SENDS_NOTHING)
 		return true;
 	if (use.send || shared.send)
-		w->peer_send[rank] = find_buffer(w, buffers.send_id, buffers.send_offset);
+		w->scratch.peer_send[rank] = find_buffer(w, buffers.send_id, buffers.send_offset);
 	if (use.recv || shared.recv)
-		w->peer_recv[rank] = find_buffer(w, buffers.recv_id, buffers.recv_offset);
-	if ((shared.send && !w->peer_send[rank]) || (shared.recv && !w->peer_recv[rank]))
+		w->scratch.peer_recv[rank] = find_buffer(w, buffers.recv_id, buffers.recv_offset);
+	if ((shared.send && !w->scratch.peer_send[rank]) ||
+	    (shared.recv && !w->scratch.peer_recv[rank]))
 		run->is_shared = false;
-	return (!use.send || w->peer_send[rank]) && (!use.recv || w->peer_recv[rank]);
+	return (!use.send || w->scratch.peer_send[rank]) &&
+	       (!use.recv || w->scratch.peer_recv[rank]);
 }
 
-bool zero_copy_reaches(struct window *w, struct window_run *run)
+bool reach_all(struct window *w, struct window_run *run)
 {
 	struct line_buffers root;
 
 	if (is_from_root(run->pattern) || run->pattern == COLL_GATHER) {
 		root = line_buffers_of(w, run, run->args.root);
-		run->is_shared = zero_copy_may_share(w, run, &root);
+		run->is_shared = reach_may_share(w, run, &root);
 	}
 	for (int rank = 0; rank < w->size; rank++) {
 		if (!find_peer(w, run, rank))

@@ -1,26 +1,32 @@
 /* Ordinary buffers that are only copied, read where they lie in the other process
- * (process_vm_readv): one copy instead of the two through slots. It pays for long blocks only,
- * since the kernel looks up every page, and where most blocks come from another core.
+ * (process_vm_readv): one copy instead of the two through slots. It pays for long blocks, since the
+ * kernel looks up every page, and where most blocks come from another core.
  *
- * Every rank finds out when the window is made whether it can read a known word of every other
+ * When the window is made every rank finds out whether it can read a known word of every other
  * rank, and from how many bytes on it would. When the lines of a call say that all ranks would,
- * each copies its blocks out of the others' memory, and nobody returns before all have said that
- * they are done.
+ * each copies its blocks out of the others' memory, and none returns before all have said that they
+ * are done.
  *
- * What has become of a rank since is seen without trust. A rank that has failed lets go of its
- * buffers: so when a rank has read all it looks whether anybody has failed, and only then says that
- * it is done. A number may name another process by now: so every read reads that process's word as
- * well. And what cannot be read, for whatever reason, is no failure: the rank says so before it
- * says that it is done, and then all ranks stage this call and all later ones. Who has died is
- * missing there. */
-#include "collectives/window/window_internal.h"
+ * Three things may have changed since, and each is checked. A rank that has failed uses its buffers
+ * again: so a rank that has read everything looks for failures before it says that it is done. A
+ * process number may have been given to another process: so every read reads that process's word,
+ * too. And memory that cannot be read is no failure: the rank says so before it says that it is
+ * done, and then all ranks stage this call and all later ones. If a rank has died, that is noticed
+ * there. */
+#include "collectives/window/reading.h"
 
+#include "collectives/window/allocations.h"
+#include "collectives/window/doorbell.h"
+#include "collectives/window/staged.h"
+#include "collectives/window/window_failure.h"
 #include "core/log.h"
 
 #include <errno.h>
 #include <sys/mman.h>
 #include <sys/uio.h>
 #include <unistd.h>
+
+static const struct window_path path; /* at the end */
 
 /* What one step moves, so that advance never takes long. */
 #define STEP_BYTES  ((size_t)256 << 10)
@@ -33,14 +39,12 @@ void read_say_process(struct window *w)
 {
 	w->area->process = process_token();
 	w->area->process_at = process_token_at();
-	w->area->pid = (int32_t)getpid();
 }
 
-/* From rank's memory, and its word from the same one. errno says why not; 0: it is another process.
- */
+/* Reads rank's memory, and its word. Where it cannot, errno says why; 0: it is another process. */
 static bool read_of(const struct window *w, int rank, void *to, uint64_t from, size_t bytes)
 {
-	const struct rank_area *area = &w->areas[rank];
+	const struct rank_area *area = &w->at.areas[rank];
 	uint64_t process = 0;
 	struct iovec here[] = {{to, bytes}, {&process, sizeof process}};
 	struct iovec there[] = {{(void *)(uintptr_t)from, bytes},
@@ -48,7 +52,7 @@ static bool read_of(const struct window *w, int rank, void *to, uint64_t from, s
 	ssize_t got;
 
 	errno = 0;
-	got = process_vm_readv(area->pid, here, 2, there, 2, 0);
+	got = process_vm_readv(w->board.places[rank].pid, here, 2, there, 2, 0);
 	return got >= 0 && (size_t)got == bytes + sizeof process && process == area->process;
 }
 
@@ -58,7 +62,7 @@ void read_find_out(struct window *w, size_t read_from)
 
 	for (int rank = 0; rank < w->size && from != READS_NEVER; rank++) {
 		if (rank == w->rank ||
-		    read_of(w, rank, &word, w->areas[rank].process_at, sizeof word))
+		    read_of(w, rank, &word, w->at.areas[rank].process_at, sizeof word))
 			continue;
 		log_info("cannot read the memory of rank %d (errno %d): ordinary buffers are "
 			 "copied twice",
@@ -76,7 +80,7 @@ static uint64_t all_read_from(struct window *w)
 
 	for (int rank = 0; rank < w->size && !w->reads_from; rank++) {
 		uint64_t from =
-			atomic_load_explicit(&w->areas[rank].reads_from, memory_order_acquire);
+			atomic_load_explicit(&w->at.areas[rank].reads_from, memory_order_acquire);
 		if (!from)
 			return READS_NEVER;
 		most = from > most ? from : most;
@@ -103,7 +107,7 @@ static struct range block_from(const struct window *w, const struct window_run *
 	return block;
 }
 
-/* 0: nothing, or it is there already. */
+/* 0: there is nothing to copy, or it is there already. */
 static size_t bytes_from(const struct window *w, const struct window_run *run, int rank)
 {
 	size_t to;
@@ -126,14 +130,14 @@ static bool is_copy(const struct window *w, const struct window_run *run)
 static bool is_shared_process(const struct window *w)
 {
 	for (int rank = 0; rank < w->size; rank++) {
-		if (rank != w->rank && w->areas[rank].process == w->area->process)
+		if (rank != w->rank && w->at.areas[rank].process == w->area->process)
 			return true;
 	}
 	return false;
 }
 
-/* From so many bytes on, of the whole call, for what this rank has to do in it. Where it copies its
- * own block, too, slots do that on the way; threads get in each other's way in the kernel. */
+/* From how many bytes on, of the whole call, reading pays for this rank. Slots copy its own block
+ * on the way, reading does not; and threads of one process wait for each other in the kernel. */
 static uint64_t worth_from(const struct window *w, const struct window_run *run, uint64_t from)
 {
 	bool copies_own = run->pattern != COLL_ALL_TO_ALL && bytes_from(w, run, w->rank) > 0;
@@ -156,23 +160,17 @@ bool read_publish(struct window *w, const struct window_run *run, struct line_bu
 	from = all_read_from(w);
 	if (from == READS_NEVER)
 		return false;
-	/* The others' lengths are not known. What fits the line is no reason not to. */
+	/* The others' lengths are not known. A rank whose blocks fit its line does not stand in the
+	 * way. */
 	if (run->args.collective == COLL_ALL_TO_ALLV)
 		bytes = buffers->sends == SENDS_MUCH ? run->stream_bytes : SIZE_MAX;
 	if (bytes < worth_from(w, run, from))
 		return false;
 	buffers->reads = 1;
-	/* Elsewhere nobody looks for it, and zero copy may need the place. */
+	/* Elsewhere no rank looks for it, and zero copy may need the place. */
 	if (run->pattern != COLL_SCATTER || run->args.root == w->rank)
 		buffers->send_address = (uintptr_t)run->args.send;
 	return true;
-}
-
-/* Each rank begins with its neighbour, so that not all read the same memory at once. */
-static int source_of(const struct window *w, int i)
-{
-	int rank = w->rank + 1 + i;
-	return rank < w->size ? rank : rank - w->size;
 }
 
 bool read_begin(struct window *w, struct window_run *run)
@@ -184,11 +182,11 @@ bool read_begin(struct window *w, struct window_run *run)
 		if (!buffers.reads)
 			return false;
 		/* An address there, nothing here. */
-		w->peer_send[rank] = (uint8_t *)(uintptr_t)buffers.send_address;
+		w->scratch.peer_send[rank] = (uint8_t *)(uintptr_t)buffers.send_address;
 	}
 	for (int rank = 0; rank < w->size; rank++)
 		steps += (bytes_from(w, run, rank) + STEP_BYTES - 1) / STEP_BYTES;
-	run->path = &window_read;
+	run->path = &path;
 	run->pieces = 1; /* one generation, of a slot that stays empty */
 	run->steps = (uint32_t)steps + 2;
 	run->source = 0;
@@ -201,19 +199,19 @@ bool read_begin(struct window *w, struct window_run *run)
 /* The next stretch. */
 static bool read_some(struct window *w, struct window_run *run)
 {
-	int rank = source_of(w, run->source);
+	int rank = rank_after(w, 1 + run->source);
 	size_t all = bytes_from(w, run, rank), to, n;
 	struct range block;
 	uint64_t from;
 	uint8_t *dst;
 
 	while (run->read >= all) {
-		rank = source_of(w, ++run->source);
+		rank = rank_after(w, 1 + ++run->source);
 		run->read = 0;
 		all = bytes_from(w, run, rank);
 	}
 	block = block_from(w, run, rank, &to);
-	from = (uintptr_t)w->peer_send[rank] + block.first * run->unit + run->read;
+	from = (uintptr_t)w->scratch.peer_send[rank] + block.first * run->unit + run->read;
 	dst = (uint8_t *)run->args.recv + to * run->unit + run->read;
 	n = all - run->read < STEP_BYTES ? all - run->read : STEP_BYTES;
 	run->read += n;
@@ -223,10 +221,10 @@ static bool read_some(struct window *w, struct window_run *run)
 	return true;
 }
 
-/* All is read, or cannot be. */
+/* All has been read, or cannot be. */
 static tutti_status say_done(struct window *w)
 {
-	TRY(failure_while_reading(w));
+	TRY(board_failure_while_reading(&w->board));
 	word_post(w, WORD_TAKEN, w->generation + 1);
 	return TUTTI_OK;
 }
@@ -242,7 +240,8 @@ static size_t send_bytes(const struct window *w, const struct window_run *run)
 	return run->pattern == COLL_ALL_TO_ALL || is_root ? end_of_blocks(w, run, SEND_SIDE) : 0;
 }
 
-/* Staging would end in a signal. What is mapped, but not to be read by others, is fine. */
+/* Staging such a buffer would end in a signal. A buffer that is mapped, but that others may not
+ * read, is fine. */
 static tutti_status check_mapped(const struct window *w, const struct window_run *run)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes = send_bytes(w, run);
@@ -254,23 +253,24 @@ static tutti_status check_mapped(const struct window *w, const struct window_run
 		return TUTTI_OK;
 	return fail(TUTTI_ERR_SYSTEM,
 		    "The send buffer of rank %d, %zu bytes at %p, is not all mapped memory, in %s.",
-		    w->rank, bytes, run->args.send, failure_own_call(w, run, what, sizeof what));
+		    w->rank, bytes, run->args.send, failure_call_text(w, run, what, sizeof what));
 }
 
 static bool all_could_read(const struct window *w)
 {
 	for (int rank = 0; rank < w->size; rank++) {
-		if (atomic_load_explicit(&w->areas[rank].reads_from, memory_order_acquire) ==
+		if (atomic_load_explicit(&w->at.areas[rank].reads_from, memory_order_acquire) ==
 		    READS_NEVER)
 			return false;
 	}
 	return true;
 }
 
-/* On all ranks alike: the same call again, the other way. */
+/* On all ranks alike: the same call again, staged. */
 static tutti_status stage_instead(struct window *w, struct window_run *run)
 {
-	log_info("some rank could not read another's memory: ordinary buffers are copied twice");
+	log_info("a rank could not read another rank's memory: from now on ordinary buffers are "
+		 "copied twice");
 	w->reads_from = READS_NEVER;
 	TRY(check_mapped(w, run));
 	w->generation++;
@@ -283,8 +283,8 @@ static tutti_status stage_instead(struct window *w, struct window_run *run)
 
 /* ---- the order of it all ------------------------------------------------------------------- */
 
-/* The last step waits until all are done, also those that read nothing of this rank: they may not
- * have been able to read another's. */
+/* The last step waits for all ranks, also for those that read nothing of this one: they may have
+ * failed to read another. */
 static struct need read_need(const struct window *w, const struct window_run *run)
 {
 	struct need need = {WORD_TAKEN, 0, NULL};
@@ -308,4 +308,4 @@ static tutti_status read_step(struct window *w, struct window_run *run)
 	return TUTTI_OK;
 }
 
-const struct window_path window_read = {"read", read_need, read_step};
+static const struct window_path path = {"read", read_need, read_step};

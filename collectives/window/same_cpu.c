@@ -1,17 +1,19 @@
-/* Which ranks share this one's CPU: with more ranks than cores, a rank that waits gives the CPU
- * away when it waits for another there, and else only when a root that has run ahead may be waiting
- * for one (window_trails). A rank that is neither would go on to its caller's own work with the
- * data that it finds, and keep the CPU for that long from one that is in a call.
+/* Which ranks share this one's CPU. With more ranks than cores, a rank that waits gives the CPU
+ * away when it waits for another rank on that CPU. Otherwise it does so only when a root that has
+ * run ahead may be waiting for one of them (progress_trails): a rank that is not awaited would go
+ * on to its caller's own work, and keep the CPU for that long from one that is in a call.
  *
- * Every rank says where it runs whenever it waits. It may be elsewhere by the time that somebody
- * looks, so this is a hint: a wrong one costs a switch of threads or a few microseconds. */
-#include "collectives/window/window_internal.h"
+ * Every rank says where it runs whenever it waits. It may have moved when another rank looks, so
+ * this is a hint: a wrong one costs a switch of threads or a few microseconds. */
+#include "collectives/window/same_cpu.h"
+
+#include "collectives/window/progress.h"
 
 #include <sched.h>
 
 /* 1 + the CPU; 0 where the kernel does not tell. About a nanosecond: the C library looks it up in
  * memory. The word is written only when it changes, since the others have it in their caches. */
-int32_t same_cpu_say(struct window *w)
+static int32_t say(struct window *w)
 {
 	int32_t cpu = sched_getcpu() + 1;
 
@@ -22,16 +24,29 @@ int32_t same_cpu_say(struct window *w)
 
 bool same_cpu_trails(struct window *w, const struct window_run *run)
 {
-	struct need need = window_need(w, run);
-	int32_t here = same_cpu_say(w);
+	struct need need = progress_need(w, run);
+	int32_t here = say(w);
 
 	for (int rank = 0; rank < w->size; rank++) {
-		int32_t there = atomic_load_explicit(&w->areas[rank].cpu, memory_order_relaxed);
-		/* Lines of ranks elsewhere are not looked at: that would take them from their
-		 * writers. */
+		int32_t there = atomic_load_explicit(&w->at.areas[rank].cpu, memory_order_relaxed);
+		/* A look at the lines of ranks elsewhere would take them from their writers. */
 		if ((there == here || !there || !here) && rank != w->rank &&
-		    window_trails(w, run, need, rank))
+		    progress_trails(w, run, need, rank))
 			return true;
 	}
 	return false;
+}
+
+static int32_t cpu_of(void *arg, int rank)
+{
+	const struct window *w = arg;
+	return atomic_load_explicit(&w->at.areas[rank].cpu, memory_order_relaxed);
+}
+
+void same_cpu_spread(struct window *w)
+{
+	struct spread_node node = {.size = w->size, .me = w->rank, .cpu_of = cpu_of, .arg = w};
+
+	spread_among(&w->spread, &node);
+	say(w);
 }

@@ -1,8 +1,9 @@
-/* Calls whose data fits the ranks' lines: everybody posts it with the line, and reads it off all
- * the others'. One wait in all. Up to LINE_PAYLOAD bytes it is one transfer of one cache line per
- * pair. (What an all_to_allv puts into lines is in window_pairs.c.) */
-#include "collectives/window/window_internal.h"
+/* Calls whose data fits the ranks' lines: each rank posts its data with its line, and reads the
+ * others' data in theirs. One wait in all. Up to LINE_PAYLOAD bytes that is one cache line from
+ * each rank to each other. (What an all_to_allv puts into lines is in counts.c.) */
+#include "collectives/window/small.h"
 
+#include "collectives/window/blocks.h"
 #include "collectives/plan/layout.h"
 #include "core/prefetch.h"
 #include "memory/ops.h"
@@ -25,13 +26,13 @@ bool small_fits(const struct window *w, struct window_run *run)
 {
 	run->payload = payload_bytes(run);
 	if (run->pattern == COLL_ALL_REDUCE)
-		return run->payload <= w->small_all_reduce;
-	return run->payload <= w->small_bytes && run->args.collective != COLL_ALL_TO_ALLV;
+		return run->payload <= w->geometry.small_all_reduce;
+	return run->payload <= w->geometry.small_bytes && run->args.collective != COLL_ALL_TO_ALLV;
 }
 
 /* ---- writing ------------------------------------------------------------------------------- */
 
-/* Where a rank's block begins among all blocks, one behind the other. */
+/* Where a rank's block begins when all blocks lie one behind the other: bytes. */
 static size_t place_of(const struct window_run *run, int rank)
 {
 	size_t elements = run->own * (size_t)rank;
@@ -44,8 +45,8 @@ static size_t place_of(const struct window_run *run, int rank)
 	return elements * run->unit;
 }
 
-/* What this rank puts into its payload: bytes [0, first) and [second, end). What only it would read
- * stays out, but for scaled inputs, which have no other place. */
+/* What this rank puts into its payload: bytes [0, first) and [second, end). Data that only this
+ * rank would read stays out, but for scaled inputs, which have no other place. */
 struct written {
 	size_t first, second, end;
 };
@@ -120,9 +121,9 @@ void small_write(struct window *w, const struct window_run *run)
 		put(run, line_of(w, run->number, w->rank)->payload, run->args.send, run->payload);
 }
 
-/* Where a call waits for all ranks each is about to read what the others have written, and finds up
- * to so many bytes sooner if they push them out of their caches. A root that runs ahead is itself
- * what the others wait for. */
+/* In a call that waits for all ranks each is about to read what the others have written. Up to so
+ * many bytes come sooner if their writer pushes them out of its cache. A root that runs ahead does
+ * not stop for that: the others wait for it. */
 #define PUSHED_BYTES 4096u
 
 static void push_lines(const uint8_t *payload, size_t first, size_t end)
@@ -154,9 +155,9 @@ void small_hand_over(struct window *w, const struct window_run *run)
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
-/* Where rank's block for this rank is, offset bytes into its payload. This rank's own is taken from
- * its buffer: what it has just stored into its line may still be on its way, and a load would wait
- * for it. */
+/* Where rank's block for this rank is, offset bytes into its payload. This rank's own block is
+ * taken from its buffer: what it has just stored into its line may still be on the way, and a load
+ * would wait for that. */
 static const uint8_t *block_from(const struct window *w, const struct window_run *run, int rank,
 				 size_t offset)
 {
@@ -169,23 +170,22 @@ static const uint8_t *block_from(const struct window *w, const struct window_run
 	return send + block_of(run, SEND_SIDE, rank).first * run->unit;
 }
 
-/* recv = the ranks' blocks, reduced. What can be known of that before the lines are there costs
- * nothing while this rank waits for them; and it looks at them for the first time a little later,
- * which is good as well: a look at a line that is just being written takes it away from its writer.
- */
+/* Sets up the reduction before the lines are there, when it costs nothing. The first look at the
+ * lines then comes a little later, which is good, too: a look takes a line away from the rank that
+ * is writing it. */
 void small_prepare(struct window *w, const struct window_run *run)
 {
 	bool is_root = run->args.root == w->rank;
 	size_t offset = run->pattern == COLL_REDUCE_SCATTER ? place_of(run, w->rank) : 0;
-	struct reduction r = {w->dst,          w->src,       1,      w->size, run->own,
-			      run->args.dtype, run->args.op, w->size};
+	struct reduction r = {w->scratch.dst,  w->scratch.src, 1,      w->size, run->own,
+			      run->args.dtype, run->args.op,   w->size};
 
 	if (!collective_reduces(run->pattern) || !run->own ||
 	    (run->pattern == COLL_REDUCE && !is_root))
 		return;
 	for (int rank = 0; rank < w->size; rank++)
-		w->src[rank] = block_from(w, run, rank, offset);
-	w->dst[0] = run->args.recv;
+		w->scratch.src[rank] = block_from(w, run, rank, offset);
+	w->scratch.dst[0] = run->args.recv;
 	reduce_prepare(&w->prepared, &r);
 }
 

@@ -1,6 +1,5 @@
-/* Ordinary buffers, too long for a line: piece by piece through the ranks' staging slots. This is
- * the order of it all; what lies in the pieces is in window_staged_reduce.c and
- * window_staged_copy.c.
+/* Ordinary buffers, too long for a line: piece by piece through the ranks' slots. This file has the
+ * order of the steps; what lies in the pieces is in staged_reduce.c and staged_copy.c.
  *
  * A piece goes through three stages on every rank:
  *     stage    this rank copies into its slot what others will read
@@ -8,19 +7,27 @@
  *     finish   all_reduce and a reduce's root only: it copies out of its own slot what others have
  *              put there
  * Round r stages piece r, takes r - 1 and finishes r - 2: when all three may be done they are done
- * together (memory/weave.h), so that while lines come from other cores this one copies what is
- * near. Then the words say so. The slot of piece k is the one of piece k - WINDOW_SLOTS:
- * - the others must have taken that piece: their WORD_TAKEN says so, and it grows by the same
- * number in every collective on every rank, so it holds for pieces of earlier calls as well. Once
- * all lines of this call are there all pieces of earlier ones have been taken, so then only the
- * ranks that this call's piece went to matter. A rank that does not wait for all lines asks all
- * ranks about the slots that it fills first;
- * - this rank must have finished it: piece k - 3 is finished before the round of k begins, but k -
- * 2 only in it, so three slots are enough and two are not. How many pieces there are depends only
- * on what all ranks agree on or tell each other, never on a rank's own pointers. */
-#include "collectives/window/window_internal.h"
+ * together (memory/weave.h), so that while lines come from other cores this one copies its own.
+ * Then the words say so.
+ *
+ * The slot of piece k is the one of piece k - WINDOW_SLOTS. It is free when
+ * - the others have taken that piece: their WORD_TAKEN says so. It grows by the same number in
+ * every collective on every rank, so it holds for pieces of earlier calls as well. Once all lines
+ * of this call are there, all pieces of earlier calls have been taken, so only the ranks matter
+ * that this call's piece went to. A rank that does not wait for all lines asks all ranks about the
+ * slots that it fills first;
+ * - this rank has finished that piece: piece k - 3 is finished before the round of k begins, but k
+ * - 2 only in it, so three slots are enough and two are not.
+ *
+ * How many pieces there are depends only on what all ranks agree on or tell each other, never on a
+ * rank's own pointers. */
+#include "collectives/window/staged.h"
+
+#include "collectives/window/doorbell.h"
 
 #include <assert.h>
+
+static const struct window_path path; /* at the end */
 
 _Static_assert(WINDOW_SLOTS >= 3, "stage k would overwrite piece k - 2 before it is copied out");
 
@@ -37,7 +44,7 @@ static const struct window_moves *const moves_of[COLL_PATTERNS] = {
 
 enum stage { STAGE, TAKE, FINISH, STAGES };
 
-/* With more ranks than cores; see piece_bytes. */
+/* With more ranks than cores: see piece_bytes. */
 #define SHORT_PIECE      ((size_t)128 << 10)
 #define ALL_REDUCE_LEAST ((size_t)64 << 10)
 #define ALL_REDUCE_EACH  ((size_t)16 << 10) /* of a piece, for each rank */
@@ -66,7 +73,8 @@ static size_t staged_bytes(const struct window_run *run)
 /* A broadcast's root stages while the others copy what it has staged before. */
 static size_t broadcast_piece(const struct window *w, const struct window_run *run)
 {
-	size_t bytes = run->args.count * run->unit / BROADCAST_PIECES, least = w->slot_bytes / 2;
+	size_t bytes = run->args.count * run->unit / BROADCAST_PIECES,
+	       least = w->geometry.slot_bytes / 2;
 
 	least = least < SHORT_PIECE ? least : SHORT_PIECE;
 	bytes = bytes > least ? bytes : least;
@@ -81,7 +89,7 @@ static size_t all_reduce_piece(const struct window *w, const struct window_run *
 	size_t size = (size_t)w->size, each = size * ALL_REDUCE_EACH;
 
 	if (staged_bytes(run) / size <= each * size / 2)
-		return w->slot_bytes;
+		return w->geometry.slot_bytes;
 	return each > ALL_REDUCE_LEAST ? each : ALL_REDUCE_LEAST;
 }
 
@@ -90,7 +98,7 @@ static size_t all_reduce_piece(const struct window *w, const struct window_run *
  * its pieces are short enough to stay in the caches. */
 static size_t piece_bytes(const struct window *w, const struct window_run *run)
 {
-	size_t piece = w->slot_bytes;
+	size_t piece = w->geometry.slot_bytes;
 
 	if (run->pattern == COLL_BROADCAST)
 		piece = broadcast_piece(w, run);
@@ -98,9 +106,9 @@ static size_t piece_bytes(const struct window *w, const struct window_run *run)
 		return piece;
 	else if (run->pattern == COLL_ALL_REDUCE)
 		piece = all_reduce_piece(w, run);
-	else if (staged_bytes(run) / (size_t)w->size > w->slot_bytes / 2)
+	else if (staged_bytes(run) / (size_t)w->size > w->geometry.slot_bytes / 2)
 		piece = SHORT_PIECE;
-	return piece < w->slot_bytes ? piece : w->slot_bytes;
+	return piece < w->geometry.slot_bytes ? piece : w->geometry.slot_bytes;
 }
 
 bool staged_by_root(const struct window_run *run)
@@ -111,7 +119,7 @@ bool staged_by_root(const struct window_run *run)
 void staged_begin(struct window *w, struct window_run *run)
 {
 	run->moves = moves_of[run->pattern];
-	if (run->pattern == COLL_REDUCE && staged_bytes(run) <= w->by_root_bytes)
+	if (run->pattern == COLL_REDUCE && staged_bytes(run) <= w->geometry.by_root_bytes)
 		run->moves = &moves_reduce_by_root;
 	run->piece_bytes = piece_bytes(w, run);
 	run->moves->cut(w, run);
@@ -120,10 +128,10 @@ void staged_begin(struct window *w, struct window_run *run)
 	set_steps(run);
 }
 
-/* A rank whose line says that its first piece is staged has not posted the word for it. */
+/* Where a line says that the first piece is staged, no word follows for it. */
 void staged_agree(struct window *w, struct window_run *run)
 {
-	run->path = &window_staged;
+	run->path = &path;
 	for (int peer = run->first; peer < run->peers; peer++) {
 		struct line_buffers buffers = line_buffers_of(w, run, peer);
 		if (peer != w->rank && buffers.is_staged)
@@ -215,7 +223,7 @@ static struct need staged_need(const struct window *w, const struct window_run *
 
 static void stage(struct window *w, struct window_run *run, uint64_t k)
 {
-	count_bytes(&w->staged_bytes, run->moves->stage(w, run, k));
+	count_bytes(&w->traffic.staged_bytes, run->moves->stage(w, run, k));
 }
 
 /* All of round's needs are met and its jobs are known. */
@@ -267,4 +275,4 @@ bool staged_first(struct window *w, struct window_run *run)
 	return true;
 }
 
-const struct window_path window_staged = {"staged", staged_need, staged_step};
+static const struct window_path path = {"staged", staged_need, staged_step};

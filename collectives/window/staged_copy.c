@@ -1,10 +1,10 @@
 /* What lies in the pieces of a staged collective that only copies. In a broadcast and in gathers a
  * rank stages one block, a slot full of it at a time. What scatter and all_to_all stage is a
  * stream: the blocks for the other ranks one behind the other, from the next rank's on, cut into
- * slots; whoever has a part in a piece copies it out. So slots are full whatever the blocks'
- * lengths, and in an all_to_all of long blocks every rank reads from another one. The root's own
- * block, and a rank's block for itself, is copied in parts along with the pieces. */
-#include "collectives/window/window_internal.h"
+ * slots. A rank that has a part in a piece copies it out. So slots are full whatever the blocks'
+ * lengths, and in an all_to_all of long blocks every rank reads from another one. A rank's block
+ * for itself is copied in parts along with the pieces. */
+#include "collectives/window/staged.h"
 
 /* count elements from element from of src to element to of dst. */
 static void copy(struct window *w, const struct window_run *run, void *dst, size_t to,
@@ -94,9 +94,8 @@ static size_t stage_block(struct window *w, struct window_run *run, uint64_t k)
 
 static void take_blocks(struct window *w, struct window_run *run, uint64_t k)
 {
-	/* Each rank begins with its neighbour, so that not all read the same slot at once. */
 	for (int i = 1; gathers(run, w->rank) && i <= w->size; i++) {
-		int rank = w->rank + i < w->size ? w->rank + i : w->rank + i - w->size;
+		int rank = rank_after(w, i);
 		struct range block = block_of(run, RECV_SIDE, rank);
 		struct range piece = piece_of(run, k, block.count);
 		if (rank != w->rank)
@@ -110,13 +109,15 @@ static void take_blocks(struct window *w, struct window_run *run, uint64_t k)
 
 /* ---- scatter and all_to_all ---------------------------------------------------------------- */
 
-struct range stream_of(const struct window *w, const struct window_run *run, int from, int to)
+/* The part of the blocks that rank from sends to others which is to's: bytes. */
+static struct range stream_of(const struct window *w, const struct window_run *run, int from,
+			      int to)
 {
 	int distance = to > from ? to - from : to - from + w->size;
 	size_t bytes = run->args.count * run->unit;
 
 	if (has_counts(run)) {
-		const struct pair *pair = &row_of(w, run->number, from)[to];
+		const struct row_entry *pair = &row_of(w, run->number, from)[to];
 		return (struct range){pair->start, pair->count * run->unit};
 	}
 	return (struct range){(size_t)(distance - 1) * bytes, bytes};
@@ -143,8 +144,7 @@ static bool scatters(const struct window_run *run, int rank)
 	return run->pattern == COLL_ALL_TO_ALL || run->args.root == rank;
 }
 
-/* What all ranks know; an all_to_allv's is this rank's own and the others' follow in their lines.
- */
+/* All ranks know the same, but in an all_to_allv: the others' pieces follow in their lines. */
 static void cut_stream(struct window *w, struct window_run *run)
 {
 	size_t own = run->own, others = run->total - own;
@@ -172,7 +172,7 @@ static size_t stage_stream(struct window *w, struct window_run *run, uint64_t k)
 	size_t staged = 0;
 
 	for (int i = 1; i < w->size; i++) {
-		int rank = w->rank + i < w->size ? w->rank + i : w->rank + i - w->size;
+		int rank = rank_after(w, i);
 		struct part part = part_in(run, stream_of(w, run, w->rank, rank), k);
 		if (!part.bytes)
 			continue;

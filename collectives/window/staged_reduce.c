@@ -9,7 +9,7 @@
  *
  * The input of a scaled sum is multiplied on its way into the slot; this rank's own part goes
  * there, too, and is reduced from there. */
-#include "collectives/window/window_internal.h"
+#include "collectives/window/staged.h"
 
 #include "memory/ops.h"
 
@@ -32,8 +32,8 @@ static size_t put(struct window *w, const struct window_run *run, uint8_t *to, s
 
 static void reduce_into(struct window *w, const struct window_run *run, int outputs, size_t count)
 {
-	struct reduction r = {w->dst, w->src,          outputs,      w->size,
-			      count,  run->args.dtype, run->args.op, w->size};
+	struct reduction r = {w->scratch.dst, w->scratch.src,  outputs,      w->size,
+			      count,          run->args.dtype, run->args.op, w->size};
 
 	weave_reduce(&w->weave, &r);
 }
@@ -73,9 +73,9 @@ static struct range find_share(struct window *w, struct window_run *run, uint64_
 	struct range piece = piece_of(run, k), own = share_of(w, run, piece.count, w->rank);
 
 	for (int rank = 0; rank < w->size; rank++)
-		w->src[rank] = slot_of(w, w->generation + k, rank) + own.first * run->unit;
+		w->scratch.src[rank] = slot_of(w, w->generation + k, rank) + own.first * run->unit;
 	if (!run->scalar)
-		w->src[w->rank] = at(run, run->args.send, piece.first + own.first);
+		w->scratch.src[w->rank] = at(run, run->args.send, piece.first + own.first);
 	return own;
 }
 
@@ -84,8 +84,8 @@ static void take_all_reduce(struct window *w, struct window_run *run, uint64_t k
 	struct range own = find_share(w, run, k);
 
 	for (int rank = 0; rank < w->size; rank++)
-		w->dst[rank] = slot_of(w, w->generation + k, rank) + own.first * run->unit;
-	w->dst[w->rank] =
+		w->scratch.dst[rank] = slot_of(w, w->generation + k, rank) + own.first * run->unit;
+	w->scratch.dst[w->rank] =
 		(uint8_t *)run->args.recv + (piece_of(run, k).first + own.first) * run->unit;
 	reduce_into(w, run, w->size, own.count);
 }
@@ -95,10 +95,11 @@ static void take_reduce(struct window *w, struct window_run *run, uint64_t k)
 	struct range own = find_share(w, run, k);
 
 	if (w->rank == run->args.root)
-		w->dst[0] = (uint8_t *)run->args.recv +
-			    (piece_of(run, k).first + own.first) * run->unit;
+		w->scratch.dst[0] = (uint8_t *)run->args.recv +
+				    (piece_of(run, k).first + own.first) * run->unit;
 	else
-		w->dst[0] = slot_of(w, w->generation + k, run->args.root) + own.first * run->unit;
+		w->scratch.dst[0] =
+			slot_of(w, w->generation + k, run->args.root) + own.first * run->unit;
 	reduce_into(w, run, 1, own.count);
 }
 
@@ -142,10 +143,10 @@ static void take_by_root(struct window *w, struct window_run *run, uint64_t k)
 	if (w->rank != run->args.root)
 		return;
 	for (int rank = 0; rank < w->size; rank++)
-		w->src[rank] = slot_of(w, w->generation + k, rank);
+		w->scratch.src[rank] = slot_of(w, w->generation + k, rank);
 	if (!run->scalar)
-		w->src[w->rank] = at(run, run->args.send, piece.first);
-	w->dst[0] = (uint8_t *)run->args.recv + piece.first * run->unit;
+		w->scratch.src[w->rank] = at(run, run->args.send, piece.first);
+	w->scratch.dst[0] = (uint8_t *)run->args.recv + piece.first * run->unit;
 	reduce_into(w, run, 1, piece.count);
 }
 
@@ -156,7 +157,7 @@ static void take_by_root(struct window *w, struct window_run *run, uint64_t k)
 static struct deal deal_of(const struct window *w, const struct window_run *run, int rank)
 {
 	if (has_counts(run))
-		return w->deals[rank];
+		return w->scratch.deals[rank];
 	return (struct deal){(size_t)rank * (run->each * run->unit), run->each};
 }
 
@@ -176,7 +177,7 @@ static void deal_slots(struct window *w, struct window_run *run)
 	for (int rank = 0; rank < w->size; rank++) {
 		size_t block = lines_of(run, counts[rank]),
 		       each = block ? 1 + lines * block / all : 0;
-		w->deals[rank] =
+		w->scratch.deals[rank] =
 			(struct deal){used * WINDOW_ALIGN, units_of(each * WINDOW_ALIGN, run)};
 		used += each;
 		if (block && run->pieces < (block + each - 1) / each)
@@ -233,11 +234,11 @@ static void take_part(struct window *w, struct window_run *run, uint64_t k)
 	if (!part.count)
 		return;
 	for (int rank = 0; rank < w->size; rank++)
-		w->src[rank] = slot_of(w, w->generation + k, rank) + place;
+		w->scratch.src[rank] = slot_of(w, w->generation + k, rank) + place;
 	if (!run->scalar)
-		w->src[w->rank] = at(run, run->args.send,
-				     block_of(run, SEND_SIDE, w->rank).first + part.first);
-	w->dst[0] = (uint8_t *)run->args.recv + part.first * run->unit;
+		w->scratch.src[w->rank] = at(run, run->args.send,
+					     block_of(run, SEND_SIDE, w->rank).first + part.first);
+	w->scratch.dst[0] = (uint8_t *)run->args.recv + part.first * run->unit;
 	reduce_into(w, run, 1, part.count);
 }
 

@@ -1,7 +1,10 @@
 /* The run of COLL_MEM_ALLOC: the leader makes the memory and passes it to the others over the
  * sockets of the join; all map it, and use it when all could. */
-#include "collectives/window/window_internal.h"
+#include "collectives/window/allocations.h"
 
+#include "collectives/window/doorbell.h"
+#include "collectives/window/progress.h"
+#include "collectives/window/shared_memory.h"
 #include "core/clock.h"
 #include "core/net.h"
 
@@ -9,12 +12,15 @@
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
+static const struct window_path path; /* at the end */
+
 #define PASS_TIMEOUT_NS 1000000000u
 
 /* Every rank computes the same. */
 static uint64_t next_id(struct window *w)
 {
-	uint64_t h = w->comm_id[0] ^ (w->comm_id[1] + ++w->allocations * 0x9e3779b97f4a7c15u);
+	uint64_t h = w->memory.comm_id[0] ^
+		     (w->memory.comm_id[1] + ++w->memory.made * 0x9e3779b97f4a7c15u);
 
 	h = (h ^ h >> 30) * 0xbf58476d1ce4e5b9u;
 	h = (h ^ h >> 27) * 0x94d049bb133111ebu;
@@ -24,7 +30,7 @@ static uint64_t next_id(struct window *w)
 
 void memory_begin(struct window *w, struct window_run *run)
 {
-	run->path = &window_memory;
+	run->path = &path;
 	run->pieces = 1; /* one generation, of a slot that stays empty */
 	run->steps = 2;
 	run->memory_id = next_id(w);
@@ -44,9 +50,9 @@ static tutti_status check_room(const struct window *w, const struct window_run *
 
 static tutti_status pass_on(struct window *w, const struct window_run *run, int fd)
 {
-	for (int rank = 1; w->sockets && rank < w->size; rank++)
-		TRY(net_send_fds(w->sockets[rank], &run->memory_id, sizeof run->memory_id, &fd, 1,
-				 clock_now_ns() + PASS_TIMEOUT_NS));
+	for (int rank = 1; w->memory.sockets && rank < w->size; rank++)
+		TRY(net_send_fds(w->memory.sockets[rank], &run->memory_id, sizeof run->memory_id,
+				 &fd, 1, clock_now_ns() + PASS_TIMEOUT_NS));
 	return TUTTI_OK;
 }
 
@@ -65,13 +71,12 @@ static tutti_status make(struct window *w, struct window_run *run)
 	return status;
 }
 
-/* What the leader sent is here, since it said so; an earlier one's that nobody took may lie before
- * it. */
+/* The leader has sent it already. The memory of an earlier run that failed may lie before it. */
 static tutti_status receive(struct window *w, struct window_run *run, int *fd)
 {
 	for (;;) {
 		uint64_t id;
-		TRY(net_recv_fds(w->sockets[0], &id, sizeof id, fd, 1,
+		TRY(net_recv_fds(w->memory.sockets[0], &id, sizeof id, fd, 1,
 				 clock_now_ns() + PASS_TIMEOUT_NS));
 		if (id == run->memory_id)
 			return TUTTI_OK;
@@ -86,9 +91,9 @@ static tutti_status take(struct window *w, struct window_run *run)
 	tutti_status status = TUTTI_OK;
 	int fd = -1;
 
-	if (w->areas[0].memory_status != TUTTI_OK)
-		return w->areas[0].memory_status;
-	if (w->sockets)
+	if (w->at.areas[0].memory_status != TUTTI_OK)
+		return w->at.areas[0].memory_status;
+	if (w->memory.sockets)
 		TRY(receive(w, run, &fd));
 	if (!memory_adopt(w, run))
 		status = memory_map(w, run, fd);
@@ -97,11 +102,11 @@ static tutti_status take(struct window *w, struct window_run *run)
 	return status;
 }
 
-/* All ranks come to the same verdict: all have it, or none. */
+/* All ranks decide alike: all have the memory, or none. */
 static tutti_status verdict(struct window *w, struct window_run *run)
 {
 	for (int rank = 0; rank < w->size; rank++) {
-		if (w->areas[rank].memory_status == TUTTI_OK)
+		if (w->at.areas[rank].memory_status == TUTTI_OK)
 			continue;
 		memory_discard(run->memory_id);
 		run->memory = NULL;
@@ -109,7 +114,7 @@ static tutti_status verdict(struct window *w, struct window_run *run)
 			    "tutti_mem_alloc of %zu bytes on each of %d ranks: rank %d has failed: "
 			    "%.*s.",
 			    run->args.count, w->size, rank, MEMORY_ERROR_BYTES - 1,
-			    w->areas[rank].memory_error);
+			    w->at.areas[rank].memory_error);
 	}
 	return TUTTI_OK;
 }
@@ -127,8 +132,8 @@ static struct need memory_need(const struct window *w, const struct window_run *
 	return (struct need){WORD_TAKEN, w->generation + 1, NULL};
 }
 
-/* Everybody is to know why. */
-static void note(struct rank_area *area, tutti_status status)
+/* All ranks are to know why. */
+static void say_outcome(struct rank_area *area, tutti_status status)
 {
 	area->memory_status = status;
 	if (status != TUTTI_OK)
@@ -138,7 +143,7 @@ static void note(struct rank_area *area, tutti_status status)
 static tutti_status memory_step(struct window *w, struct window_run *run)
 {
 	if (run->step == 0) {
-		note(w->area, w->rank == 0 ? make(w, run) : take(w, run));
+		say_outcome(w->area, w->rank == 0 ? make(w, run) : take(w, run));
 		word_post(w, WORD_STAGED, w->generation + 1);
 		word_post(w, WORD_TAKEN, w->generation + 1);
 	} else {
@@ -147,7 +152,7 @@ static tutti_status memory_step(struct window *w, struct window_run *run)
 	return TUTTI_OK;
 }
 
-const struct window_path window_memory = {"allocation", memory_need, memory_step};
+static const struct window_path path = {"allocation", memory_need, memory_step};
 
 void *window_run_memory(const struct window_run *run)
 {

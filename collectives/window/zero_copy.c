@@ -10,16 +10,20 @@
  *                     each rank copies its blocks out of the others' inputs, or the root's
  *     gather          each rank copies its block into the root's output
  *
- * Where that pays (window_reach.c) the root and the others share the work, so that all move as
- * much: in a broadcast each rank stores its share of the root's input into all outputs, and in
- * scatter and gather a root whose own block is in its place moves the last P-th of everybody
- * else's.
+ * Where that pays (reach.c) the root and the others share the work, so that all move as much: in a
+ * broadcast each rank stores its share of the root's input into all outputs; in scatter and gather
+ * a root whose own block is in its place moves the last P-th of every other block.
  *
- * and nobody returns before all have said that they are done with its buffers, or one has failed.
- * Whose call has failed uses its buffers again, so what was read counts only if nobody had failed
- * by then: a rank that says that it is done says that of its part of everybody's result, too. The
- * inputs of a scaled sum must be multiplied first, so it is always staged. */
-#include "collectives/window/window_internal.h"
+ * No rank returns before all have said that they are done with its buffers, or one has failed. The
+ * caller of a failed call uses its buffers again, so data that was read counts only if no rank had
+ * failed by then. The inputs of a scaled sum must be multiplied first, so it is always staged. */
+#include "collectives/window/zero_copy.h"
+
+#include "collectives/window/blocks.h"
+#include "collectives/window/doorbell.h"
+#include "collectives/window/progress.h"
+
+static const struct window_path path; /* at the end */
 
 /* What one step moves, so that advance never takes long. */
 #define STEP_BYTES (256u << 10)
@@ -71,10 +75,10 @@ bool zero_copy_begin(struct window *w, struct window_run *run)
 {
 	struct range own;
 
-	if (run->scalar || !zero_copy_reaches(w, run))
+	if (run->scalar || !reach_all(w, run))
 		return false;
 	own = own_share(w, run);
-	run->path = &window_zero_copy;
+	run->path = &path;
 	run->pieces = 1; /* one generation, of a slot that stays empty */
 	run->each = units_of(STEP_BYTES, run);
 	run->steps = (uint32_t)((own.count + run->each - 1) / run->each) + 2;
@@ -91,19 +95,19 @@ static void reduce_part(struct window *w, struct window_run *run, struct range p
 
 	for (int rank = 0; rank < w->size; rank++) {
 		size_t from = part.first + (is_scatter ? place_at(w, run, rank) : 0);
-		w->src[rank] = w->peer_send[rank] + from * each;
+		w->scratch.src[rank] = w->scratch.peer_send[rank] + from * each;
 	}
 	if (is_scatter) {
-		w->dst[0] = (uint8_t *)run->args.recv + part.first * each;
+		w->scratch.dst[0] = (uint8_t *)run->args.recv + part.first * each;
 	} else if (run->pattern == COLL_REDUCE) {
-		w->dst[0] = w->peer_recv[run->args.root] + part.first * each;
+		w->scratch.dst[0] = w->scratch.peer_recv[run->args.root] + part.first * each;
 	} else {
 		outputs = w->size;
 		for (int rank = 0; rank < w->size; rank++)
-			w->dst[rank] = w->peer_recv[rank] + part.first * each;
+			w->scratch.dst[rank] = w->scratch.peer_recv[rank] + part.first * each;
 	}
-	struct reduction r = {w->dst,     w->src,          outputs,      w->size,
-			      part.count, run->args.dtype, run->args.op, w->size};
+	struct reduction r = {w->scratch.dst, w->scratch.src,  outputs,      w->size,
+			      part.count,     run->args.dtype, run->args.op, w->size};
 	weave_reduce(&w->weave, &r);
 }
 
@@ -122,16 +126,15 @@ static void copy(struct window *w, const struct window_run *run, uint8_t *dst, c
 static const uint8_t *send_at(const struct window *w, const struct window_run *run, int rank,
 			      size_t element)
 {
-	const uint8_t *send = rank == w->rank ? run->args.send : w->peer_send[rank];
+	const uint8_t *send = rank == w->rank ? run->args.send : w->scratch.peer_send[rank];
 	return send + element * run->unit;
 }
 
 /* all_gather, all_to_all */
 static void copy_blocks(struct window *w, const struct window_run *run, struct range part)
 {
-	/* Each rank begins with its neighbour, so that not all read the same memory at once. */
 	for (int i = 1; i <= w->size; i++) {
-		int rank = w->rank + i < w->size ? w->rank + i : w->rank + i - w->size;
+		int rank = rank_after(w, i);
 		struct range block = block_of(run, RECV_SIDE, rank);
 		size_t from = run->pattern == COLL_ALL_GATHER ? 0 : place_at(w, run, rank);
 		if (block.count)
@@ -146,8 +149,8 @@ static void copy_to_all(struct window *w, const struct window_run *run, struct r
 	const uint8_t *src = send_at(w, run, run->args.root, 0);
 
 	for (int i = 1; i <= w->size; i++) {
-		int rank = w->rank + i < w->size ? w->rank + i : w->rank + i - w->size;
-		uint8_t *dst = rank == w->rank ? run->args.recv : w->peer_recv[rank];
+		int rank = rank_after(w, i);
+		uint8_t *dst = rank == w->rank ? run->args.recv : w->scratch.peer_recv[rank];
 		copy(w, run, dst, src, run->own, part);
 	}
 }
@@ -165,9 +168,9 @@ static void copy_for_others(struct window *w, const struct window_run *run, stru
 			continue;
 		if (is_gather)
 			copy(w, run, (uint8_t *)run->args.recv + first * run->unit,
-			     w->peer_send[rank] + from * run->unit, count, part);
+			     w->scratch.peer_send[rank] + from * run->unit, count, part);
 		else
-			copy(w, run, w->peer_recv[rank] + from * run->unit,
+			copy(w, run, w->scratch.peer_recv[rank] + from * run->unit,
 			     (const uint8_t *)run->args.send + first * run->unit, count, part);
 	}
 }
@@ -175,7 +178,7 @@ static void copy_for_others(struct window *w, const struct window_run *run, stru
 static void copy_to_root(struct window *w, const struct window_run *run, struct range part)
 {
 	int root = run->args.root;
-	uint8_t *recv = root == w->rank ? run->args.recv : w->peer_recv[root];
+	uint8_t *recv = root == w->rank ? run->args.recv : w->scratch.peer_recv[root];
 
 	copy(w, run, recv + place_at(w, run, root) * run->unit, run->args.send, run->own, part);
 }
@@ -230,7 +233,7 @@ static struct need zero_copy_need(const struct window *w, const struct window_ru
 	bool some = has_counts(run) || run->is_shared;
 	struct need need = {WORD_TAKEN, 0, some ? uses_ours : NULL};
 
-	if (run->step == run->steps - 1 && zero_copy_lends(run, w->rank))
+	if (run->step == run->steps - 1 && reach_lends(run, w->rank))
 		need.value = w->generation + 1;
 	return need;
 }
@@ -251,7 +254,7 @@ static tutti_status zero_copy_step(struct window *w, struct window_run *run)
 	part.first += own.first;
 	move_part(w, run, part);
 	weave_run(&w->weave);
-	return failure_while_reading(w);
+	return board_failure_while_reading(&w->board);
 }
 
-const struct window_path window_zero_copy = {"zero copy", zero_copy_need, zero_copy_step};
+static const struct window_path path = {"zero copy", zero_copy_need, zero_copy_step};

@@ -71,7 +71,7 @@ static void start(struct run *run)
 	log_start(run);
 }
 
-/* Some have died: the others, then these with those that come in their place. Where nobody comes
+/* Ranks have died: the others go on, then with the ranks that come in their place. Where none comes
  * they go on alone; each has more sequences then. */
 static void regroup(struct run *run)
 {
@@ -98,7 +98,7 @@ static void regroup(struct run *run)
 	run->comm = grown;
 }
 
-/* Who is started again may come while others die: it tries once more. */
+/* A rank that is started again may come while others die: it tries once more. */
 static void join(struct run *run)
 {
 	const char *restarted = getenv("TUTTI_RESTARTED");

@@ -160,8 +160,8 @@ static int complain(const char *name, const char *text)
 	return 3;
 }
 
-/* Between averages the ranks of local SGD have values of their own, which nobody can save, sample
- * or export as one model. */
+/* Between averages the ranks of local SGD have values of their own, which cannot be saved, sampled
+ * or exported as one model. */
 static int check_average(const struct options *o, const char *name, int steps)
 {
 	int between = o->config.local_sgd_steps;

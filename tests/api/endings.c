@@ -99,16 +99,23 @@ static void check_sticky(struct api *api, tutti_status status)
 	      tutti_comm_error(api->comm));
 }
 
-/* "rank 0", "ranks 0, 1", "ranks 1, 0" */
+/* "rank 0", "ranks 0, 1", "ranks 1, 0", "ranks 0 to 2" */
 static bool names_rank(const struct api *api, int rank)
 {
 	static const char *const forms[] = {"rank %d", "ranks %d", ", %d"};
+	const char *error = tutti_comm_error(api->comm);
 	bool found = false;
 
 	for (int i = 0; i < 3; i++) {
 		char name[32];
 		snprintf(name, sizeof name, forms[i], rank);
-		found |= strstr(tutti_comm_error(api->comm), name) != NULL;
+		found |= strstr(error, name) != NULL;
+	}
+	for (const char *at = strstr(error, " to "); at && !found; at = strstr(at + 1, " to ")) {
+		const char *first = at;
+		while (first > error && first[-1] >= '0' && first[-1] <= '9')
+			first--;
+		found = first < at && atoi(first) <= rank && rank <= atoi(at + 4);
 	}
 	return found;
 }

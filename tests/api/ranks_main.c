@@ -7,9 +7,10 @@
  * has ended well, if not all are. -r: it is started again, R times in all, with TUTTI_RESTARTED,
  * and some must be.
  */
+#include "../ports.h"
+
 #include <errno.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -17,7 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -49,27 +49,6 @@ static void die(const char *what)
 {
 	fprintf(stderr, "ranks: %s: %s\n", what, strerror(errno));
 	exit(2);
-}
-
-/* Below the ports that systems hand out by themselves: programs that join again and again need it
- * free in between, when nobody holds it. */
-enum { PORT_FIRST = 12000, PORTS = 20000 };
-
-static int free_port(void)
-{
-	struct sockaddr_in address = {.sin_family = AF_INET,
-				      .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	for (int i = 0; i < 100; i++) {
-		int port = PORT_FIRST + (int)(((unsigned)getpid() * 31u + (unsigned)i) % PORTS);
-		int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-		address.sin_port = htons((uint16_t)port);
-		int bound = bind(fd, (struct sockaddr *)&address, sizeof address);
-		close(fd);
-		if (bound == 0)
-			return port;
-	}
-	die("a free port");
-	return 0;
 }
 
 static void set_number(const char *name, int value)
@@ -245,7 +224,7 @@ int main(int argc, char **argv)
 				"[argument]...\n");
 		return 2;
 	}
-	meeting_port = free_port();
+	meeting_port = test_ports();
 	program = argv + optind;
 	for (int i = 0; i < n; i++)
 		start(i);

@@ -2,30 +2,21 @@
  * output in a file of its own. */
 #include "tests/faults/job_internal.h"
 #include "tests/faults/life.h"
+#include "tests/ports.h"
 
-#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
-static int free_port(uint64_t random)
+/* Another one for each job: the sockets of the job before may still be there. */
+static int next_port(void)
 {
-	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	static int used;
 
-	for (int i = 0; i < 1000; i++) {
-		int port = 12000 + (int)((random + (uint64_t)i + (uint64_t)getpid() * 31) % 20000);
-		int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-		at.sin_port = htons((uint16_t)port);
-		int bound = bind(fd, (struct sockaddr *)&at, sizeof at);
-		close(fd);
-		if (bound == 0)
-			return port;
-	}
-	return 0;
+	return test_ports() + used++ % TEST_PORTS;
 }
 
 static void set_number(const char *name, int value)
@@ -121,7 +112,7 @@ void job_start_newcomer(struct job *job, int rank)
 
 void job_start(struct job *job)
 {
-	job->port = free_port(job->s->seed);
+	job->port = next_port();
 	if (job->s->way == WAY_HOSTS) {
 		job->wire = fork_or_die();
 		if (job->wire == 0) {

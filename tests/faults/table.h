@@ -1,4 +1,4 @@
-/* Counts runs by kind, point and way, and writes them as a table of docs/reliability.md. */
+/* Counts runs by kind, point and way, and writes them as a table of docs/measurements/faults.md. */
 #ifndef TESTS_FAULTS_TABLE_H
 #define TESTS_FAULTS_TABLE_H
 

@@ -42,13 +42,13 @@ static void hears(void *arg, struct foreign_conn *conn, const void *bytes, size_
 	MUST(n == sizeof *m && m->origin >= 0 && m->origin < r->size);
 }
 
-static void on_failure(void *arg, const struct notice *notice)
+static void on_failure(void *arg, const struct failure *failure)
 {
 	struct ring *r = arg;
 
-	MUST(notice->status > TUTTI_IN_PROGRESS && notice->status <= TUTTI_ERR_INTERNAL);
-	MUST(notice->dead >= -1 && notice->dead < r->size);
-	MUST(strlen(notice->sentence) < ERROR_BYTES);
+	MUST(failure->status > TUTTI_IN_PROGRESS && failure->status <= TUTTI_ERR_INTERNAL);
+	MUST(failure->rank >= -1 && failure->rank < r->size);
+	MUST(strlen(failure->message) < ERROR_BYTES);
 	MUST(!r->has_failed);
 	r->has_failed = true;
 }
@@ -91,13 +91,13 @@ static void some_notes(struct ring *r, struct input *in)
 {
 	struct control_message *m = &r->message;
 
-	for (uint32_t i = 0; i < CONTROL_NOTES; i++) {
+	for (uint32_t i = 0; i < CONTROL_CALLS_MOST; i++) {
 		uint8_t how = input_byte(in);
-		if (how % 4 && recorder_find(r->recorder, m->first + i, &m->notes[i])) {
-			m->notes[i].fingerprint ^= how % 4 == 1;
+		if (how % 4 && recorder_find(r->recorder, m->first + i, &m->calls[i])) {
+			m->calls[i].fingerprint ^= how % 4 == 1;
 			continue;
 		}
-		input_bytes(in, &m->notes[i], how % 4 == 3 ? sizeof m->notes[i] : 9);
+		input_bytes(in, &m->calls[i], how % 4 == 3 ? sizeof m->calls[i] : 9);
 	}
 }
 
@@ -111,13 +111,13 @@ static void take_message(struct ring *r, struct input *in)
 	m->count = input_byte(in);
 	m->origin = (int8_t)input_byte(in);
 	m->status = (int8_t)input_byte(in);
-	m->dead = (int8_t)input_byte(in);
+	m->rank = (int8_t)input_byte(in);
 	m->first = a_sequence(r, in);
 	m->issued = a_sequence(r, in);
-	if (m->kind == CONTROL_NOTES_OF || m->kind == CONTROL_LEAVING)
+	if (m->kind == CONTROL_CALLS || m->kind == CONTROL_LEAVING)
 		some_notes(r, in);
 	else
-		input_bytes(in, m->sentence, how & 8 ? 40 : 0);
+		input_bytes(in, m->text, how & 8 ? 40 : 0);
 	if (how == 255)
 		input_bytes(in, m, sizeof *m);
 	r->from = &r->foreign.conns[(how >> 4) % r->foreign.count];

@@ -3,7 +3,8 @@
  * byte says which. */
 #include "fuzz.h"
 
-#include "collectives/window/window_internal.h"
+#include "collectives/window/shared_memory.h"
+#include "collectives/window/window_join.h"
 #include "core/net.h"
 
 #include <string.h>
@@ -93,7 +94,7 @@ static int make_memory(struct input *in)
 	uint64_t bytes;
 	int fd;
 
-	MUST(segment_geometry(&geometry, &config) == TUTTI_OK);
+	MUST(geometry_choose(&geometry, &config) == TUTTI_OK);
 	bytes = how & 1 ? input_number(in) % (4 << 20) : geometry.total_bytes;
 	if (how & 2)
 		alter(&geometry, in);

@@ -1,7 +1,7 @@
 """layers.py ROOT [--objects FOLDER] [--update]: who may know whom.
 
 layers.txt has the folders from the bottom up. Prints each include, and with --objects each linked symbol, that points
-to a higher folder or to a sibling, and each cycle of more than two files that link each other; exits with 1 when there
+to a higher folder or to a sibling, each include of a header that doors.txt does not give, and each cycle of more than two files that link each other; exits with 1 when there
 is one. What upward.txt and cycles.txt list is let through, and a line of theirs that is no longer needed is an error;
 --update writes both anew. FOLDER has the object of a.c as a.c.o."""
 import argparse
@@ -24,19 +24,29 @@ class Layers:
 
     def __init__(self, root, path):
         self.height, self.sees, self.complaints = {}, {}, []
-        absent, marked = 0, 0
         for height, line in enumerate(tables.lines_of(path)):
             folders, colon, seen = line.partition(":")
             for folder in folders.split():
-                exists = os.path.isdir(os.path.join(root, folder.rstrip("?")))
-                marked += folder.endswith("?")
-                absent += folder.endswith("?") and not exists
-                if not exists and not folder.endswith("?"):
+                if not os.path.isdir(os.path.join(root, folder)):
                     self.complaints.append(f"{path}: there is no folder {folder}")
-                self.height[folder.rstrip("?")] = height
-                self.sees[folder.rstrip("?")] = seen.split() if colon else None
-        if marked and not absent:
-            self.complaints.append(f"{path}: all folders marked with ? are there: remove the marks")
+                self.height[folder] = height
+                self.sees[folder] = seen.split() if colon else None
+
+    def read_doors(self, root, path):
+        """{folder: the headers that other folders may include}."""
+        self.doors = {}
+        for line in tables.lines_of(path):
+            folder, _, headers = line.partition(":")
+            self.doors[folder] = headers.split()
+            for name in [folder] + [f"{folder}/{header}" for header in headers.split()]:
+                if not os.path.exists(os.path.join(root, name)):
+                    self.complaints.append(f"{path}: there is no {name}")
+
+    def is_private(self, source, target):
+        """Whether a file of the library includes a header that is no door of the header's folder."""
+        folder, header = os.path.split(target)
+        return (source.split("/")[0] in tables.LIBRARY and folder != os.path.dirname(source) and
+                folder in self.doors and header not in self.doors[folder])
 
     def folder_of(self, path):
         """The folder of the table that a file is in, or else one around it."""
@@ -84,6 +94,8 @@ def included(root, layers, found):
                 bad += 1
             elif not layers.allows(source, target):
                 found[source, target] = "may not be included"
+            elif layers.is_private(source, target):
+                found[source, target] = f"is no door of {os.path.dirname(target)} (tests/house/doors.txt)"
     return bad
 
 
@@ -155,6 +167,7 @@ def main():
     options = parser.parse_args()
     house = os.path.join(options.root, "tests/house")
     layers = Layers(options.root, os.path.join(house, "layers.txt"))
+    layers.read_doors(options.root, os.path.join(house, "doors.txt"))
     print("".join(complaint + "\n" for complaint in layers.complaints), end="")
     upward = {}
     bad = len(layers.complaints) + included(options.root, layers, upward)

@@ -2,6 +2,7 @@
 #include "tests/limits/job.h"
 
 #include "core/net.h"
+#include "tests/ports.h"
 
 #include <assert.h>
 #include <dirent.h>
@@ -203,18 +204,14 @@ int job_open_files(void)
 	return n - 1;
 }
 
-/* Below the ports that systems hand out by themselves. */
 int job_free_port(void)
 {
-	static int next;
-	int fd, port;
+	static int used;
+	int port, fd;
 
-	if (!next)
-		next = 11000 + (int)((unsigned)getpid() * 53u % 19000u);
-	while (net_listen("127.0.0.1", next, 1, &fd, NULL) != TUTTI_OK)
-		next = next < 30000 ? next + 1 : 11000;
+	do
+		port = test_ports() + used++ % TEST_PORTS;
+	while (net_listen("127.0.0.1", port, 1, &fd, NULL) != TUTTI_OK);
 	close(fd);
-	port = next;
-	next = next < 30000 ? next + 1 : 11000;
 	return port;
 }

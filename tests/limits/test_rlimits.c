@@ -93,6 +93,7 @@ static void descriptors_of(struct scene scene, int victim)
 
 	scene.prepare = shorten;
 	scene.arg = &limited;
+	scene.timeout_ms = 40000; /* half of it is far from "at once", on any machine */
 	for (; limited.limit < 80 && enough < 3; limited.limit++) {
 		const struct outcome *outcomes;
 		bool is_well;

@@ -6,6 +6,7 @@
 #include "core/net.h"
 #include "core/status.h"
 #include "rendezvous/rendezvous.h"
+#include "tests/ports.h"
 
 #include <dirent.h>
 #include <pthread.h>
@@ -69,22 +70,19 @@ static inline int ranks_end(int failed, int descriptors)
 	return failed + 1;
 }
 
-/* Below the range that the system hands out to others between our two looks at it. */
+#define RANKS_PORTS_APART 25 /* the ports above may be probed */
+
 static inline int ranks_free_port(void)
 {
-	static int next;
-	int fd;
+	static int used;
 
-	if (!next)
-		next = 10000 + (int)((unsigned)getpid() * 97u % 18000u);
-	for (;; next++) {
-		if (next > 32000)
-			next = 10000;
-		if (net_listen(NULL, next, 1, &fd, NULL) != TUTTI_OK)
-			continue;
+	for (;;) {
+		int port = test_ports() + used, fd;
+		used = (used + RANKS_PORTS_APART) % (TEST_PORTS - RANKS_PORTS_APART);
+		if (net_listen(NULL, port, 1, &fd, NULL) != TUTTI_OK)
+			continue; /* the server before may linger */
 		close(fd);
-		next += 24; /* the ports above may be probed */
-		return next - 24;
+		return port;
 	}
 }
 

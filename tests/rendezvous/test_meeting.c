@@ -24,8 +24,8 @@ static struct meeting with(int size, int joined)
 static void expect(const struct meeting *m, tutti_status status, const char *sentence)
 {
 	assert_int_equal(m->status, status);
-	if (!strstr(m->sentence, sentence))
-		fail_msg("\"%s\" does not say \"%s\"", m->sentence, sentence);
+	if (!strstr(m->error, sentence))
+		fail_msg("\"%s\" does not say \"%s\"", m->error, sentence);
 }
 
 static void give(struct meeting *m, int rank, const char *record, bool last)

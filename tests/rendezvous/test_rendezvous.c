@@ -290,6 +290,7 @@ static int count_threads(void)
 
 int main(void)
 {
+	test_ports(); /* its descriptor is not counted */
 	int fds = ranks_count_dir("/proc/self/fd"), threads = count_threads();
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(alone_is_without_sockets_and_threads),

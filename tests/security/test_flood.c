@@ -8,10 +8,10 @@
 #include "core/log.h"
 #include "core/status.h"
 #include "core/tls.h"
+#include "tests/ports.h"
 
 #include <tutti/tutti.h>
 
-#include <arpa/inet.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -24,7 +24,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -188,38 +187,6 @@ static _Noreturn void be_a_rank(const struct scene *scene, int rank, int port, i
 
 /* ---- the flood ------------------------------------------------------------------------- */
 
-/* Bound, so that no other test takes it, and never listened at: rank 0 binds beside it, since
- * both allow reuse. -1: somebody has it. */
-static int reserve(int port)
-{
-	struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), yes = 1;
-
-	address.sin_addr.s_addr = htonl(INADDR_ANY);
-	if (bind(fd, (struct sockaddr *)&address, sizeof address) == 0 &&
-	    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == 0)
-		return fd;
-	close(fd);
-	return -1;
-}
-
-/* PORTS in a row, below those that systems hand out by themselves. */
-static int reserve_ports(int fds[PORTS])
-{
-	int port = 12000 + (int)((unsigned)getpid() * 37u % 17000u);
-
-	for (int n = 0; n < PORTS; port++) {
-		fds[n] = reserve(port);
-		if (fds[n] >= 0) {
-			n++;
-			continue;
-		}
-		while (n > 0)
-			close(fds[--n]);
-	}
-	return port - PORTS;
-}
-
 static pid_t start(const struct scene *scene, int rank, int port, int log_fd, struct flood *flood)
 {
 	pid_t pid = fork();
@@ -267,7 +234,7 @@ static int lines_about_strangers(int log_fd, bool shows)
 static void flood_job(const struct scene *scene)
 {
 	pid_t pids[RANKS_MOST];
-	int reserved[PORTS], port = reserve_ports(reserved), started = 0, n = 0, lines, seconds;
+	int port = test_ports(), started = 0, n = 0, lines, seconds;
 	uint64_t begun_ns = clock_now_ns();
 	int log_fd = memfd_create("the ranks' stderr", MFD_CLOEXEC);
 	struct flood flood;
@@ -293,8 +260,6 @@ static void flood_job(const struct scene *scene)
 		waitpid(pids[i], NULL, 0);
 	}
 	flood_end(&flood);
-	for (int i = 0; i < PORTS; i++)
-		close(reserved[i]);
 	lines = lines_about_strangers(log_fd, failed);
 	print_message("%s: %u strangers by tcp, %u by Unix sockets, %d lines of them; seed %" PRIu64
 		      "\n",

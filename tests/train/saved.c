@@ -229,3 +229,19 @@ int saved_fds(void)
 {
 	return saved_count("/proc/self/fd", "");
 }
+
+char saved_dir[64];
+
+int saved_setup(void **state)
+{
+	(void)state;
+	saved_folder(saved_dir);
+	return 0;
+}
+
+int saved_teardown(void **state)
+{
+	(void)state;
+	saved_remove(saved_dir);
+	return 0;
+}

@@ -1,8 +1,9 @@
 /* no_tsan: other tests of the trainer run the same code with fewer models */
-/* What would break: the rules of units. One that runs twice, one that is computed again inside
- * backward, a frozen one, one that is not to be sharded, one that nobody runs, one that
- * all ranks skip in some steps: every strategy must train the same bits. */
+/* What would break: the rules of units. A unit that runs twice, one that is recomputed inside
+ * backward, a frozen one, one that is not sharded, one that never runs, one that all ranks skip in
+ * some steps: every strategy must train the same bits. */
 #include "tests/train/ranks.h"
+#include "tests/train/toy.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -36,13 +37,6 @@ struct run {
 	float values[PARAMS][MOST];
 };
 
-static const tutti_optimizer adamw = {.kind = TUTTI_ADAMW,
-				      .lr = 0.05f,
-				      .beta1 = 0.9f,
-				      .beta2 = 0.95f,
-				      .eps = 1e-8f,
-				      .weight_decay = 0.1f};
-
 static tutti_trainer *make(tutti_comm *comm, const tutti_train_config *config)
 {
 	tutti_model *model;
@@ -66,7 +60,7 @@ static tutti_trainer *make(tutti_comm *comm, const tutti_train_config *config)
 	return t;
 }
 
-/* What forward and backward see must be what the last step left. */
+/* Forward and backward must see the values of the last step. */
 static void look(tutti_trainer *t, int unit, float expected[PARAMS][MOST])
 {
 	for (int p = 0; p < PARAMS; p++)
@@ -98,7 +92,7 @@ static void backward(tutti_trainer *t, int unit, int sample, float expected[PARA
 	CHECK(tutti_backward_end(t, unit) == TUTTI_OK);
 }
 
-/* TWICE runs before and after FROZEN, which is computed again for its backward, and RARE in every
+/* TWICE runs before and after FROZEN, which is recomputed for its backward, and RARE runs in every
  * other step. */
 static void micro_batch(tutti_trainer *t, tutti_pass pass, int sample, float expected[PARAMS][MOST])
 {
@@ -137,7 +131,7 @@ static void train(tutti_comm *comm, void *arg)
 			if (!is_last && s < size) /* in the middle of a step */
 				micro_batch(t, TUTTI_PASS_EVAL, 0, values);
 		}
-		CHECK(tutti_step(t, &adamw, 1, NULL) == TUTTI_OK);
+		CHECK(tutti_step(t, &toy_adamw, 1, NULL) == TUTTI_OK);
 	}
 	CHECK(tutti_check_replicas(t) == TUTTI_OK);
 	if (rank == 0)

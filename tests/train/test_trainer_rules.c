@@ -1,6 +1,6 @@
-/* What would break: local SGD whose ranks pair other steps, or save and average what differs; and
- * rules that are promised and not looked at: uneven steps with deterministic = 2, a folder's name
- * that is gone, values that are gone. */
+/* What would break: local SGD whose ranks pair different steps, or save and average what differs;
+ * and rules without a check: uneven steps with deterministic = 2, a folder's name that is gone,
+ * values that are freed. */
 #include "tests/train/ranks.h"
 #include "tests/train/toy.h"
 
@@ -59,7 +59,8 @@ static float value(tutti_trainer *t)
 	return read;
 }
 
-/* The caller's own update under local SGD: ranks average after it, and not without being told. */
+/* An update of the caller's own with local SGD: ranks average after it, but only when they are
+ * told. */
 static void own_update(tutti_comm *comm, void *arg)
 {
 	const tutti_train_config config = {
@@ -76,8 +77,9 @@ static void own_update(tutti_comm *comm, void *arg)
 			    "tutti_params_updated");
 		if (size > 1) {
 			CHECK_ERROR(tutti_save(t, "/nowhere/at/all", 1), TUTTI_ERR_INVALID,
-				    "averages");
-			CHECK_ERROR(tutti_check_replicas(t), TUTTI_ERR_INVALID, "averages");
+				    "ranks average every");
+			CHECK_ERROR(tutti_check_replicas(t), TUTTI_ERR_INVALID,
+				    "ranks average every");
 		}
 		CHECK(tutti_param_shard(t, 0, &shard) == TUTTI_OK && shard.count == 6);
 		for (size_t i = 0; i < shard.count; i++)
@@ -96,8 +98,8 @@ static void test_own_update(void **state)
 		assert_int_equal(ranks_as_threads(n, own_update, NULL), 0);
 }
 
-/* Rank 1 leaves out a hook: it alone hears of it at once, all where they average; then all is well.
- */
+/* Rank 1 skips a hook: it gets the error at once, the others at the next average; then all
+ * continue. */
 static void missed_hook(tutti_comm *comm, void *arg)
 {
 	const tutti_train_config config = {.strategy = TUTTI_LOCAL_SGD, .local_sgd_steps = 3};
@@ -110,14 +112,15 @@ static void missed_hook(tutti_comm *comm, void *arg)
 		micro_batch(t, TUTTI_PASS_LAST, 1, 1, !forgets);
 		tutti_status status = tutti_step(t, &sgd, 1, NULL);
 		if (step == 2)
-			CHECK_ERROR(status, TUTTI_ERR_INVALID,
-				    "Rank 1 never finished the gradient of parameter 'w' of unit "
-				    "'u' in "
-				    "a step since ranks averaged, so they do not now");
+			CHECK_ERROR(
+				status, TUTTI_ERR_INVALID,
+				"Rank 1 did not finish the gradient of parameter 'w' of unit "
+				"'u' in a step since the last average, so ranks do not average");
 		if (step == 2) { /* each has values of its own */
 			CHECK_ERROR(tutti_save(t, "/nowhere/at/all", 3), TUTTI_ERR_INVALID,
-				    "averages");
-			CHECK_ERROR(tutti_check_replicas(t), TUTTI_ERR_INVALID, "averages");
+				    "ranks average every");
+			CHECK_ERROR(tutti_check_replicas(t), TUTTI_ERR_INVALID,
+				    "ranks average every");
 		} else if (forgets)
 			CHECK_ERROR(status, TUTTI_ERR_INVALID, "so it does not update");
 		else
@@ -134,7 +137,7 @@ static void test_missed_hook(void **state)
 	assert_int_equal(ranks_as_threads(3, missed_hook, NULL), 0);
 }
 
-/* Without items nothing moves: not by decay, not by momentum. */
+/* Without items nothing changes, neither by decay nor by momentum. */
 static void no_items(tutti_comm *comm, void *arg)
 {
 	const tutti_train_config config = {.strategy = TUTTI_LOCAL_SGD, .local_sgd_steps = 100};
@@ -181,7 +184,7 @@ static void uneven(tutti_comm *comm, void *arg)
 	tutti_status status = tutti_step(t, &sgd, 1, NULL);
 	CHECK(status == step->status);
 	if (status != TUTTI_OK)
-		CHECK_SENTENCE("With deterministic = 2 all ranks have the same number");
+		CHECK_MESSAGE("deterministic = 2 needs as many micro-batches on every rank");
 	CHECK((value(t) == 0) == (status != TUTTI_OK));
 	tutti_trainer_destroy(t);
 }
@@ -207,7 +210,7 @@ struct finished {
 	float grads[6];
 };
 
-/* Means that 16 bits cannot hold come out as fine as f32 at every strategy. */
+/* Means that 16 bits cannot hold have f32's precision with every strategy. */
 static void finish_in_16_bits(tutti_comm *comm, void *arg)
 {
 	struct finished *finished = arg;

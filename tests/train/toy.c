@@ -6,6 +6,12 @@
 #include <stdio.h>
 #include <string.h>
 
+const tutti_optimizer toy_adamw = {.kind = TUTTI_ADAMW,
+				   .lr = 0.05f,
+				   .beta1 = 0.9f,
+				   .beta2 = 0.95f,
+				   .eps = 1e-8f,
+				   .weight_decay = 0.1f};
 static const int64_t counts[TOY_PARAMS] = {33, 5, 1, 64, 17, 40, 3};
 static const int units[TOY_PARAMS] = {0, 0, 1, 1, 2, 3, 3};
 

@@ -118,12 +118,24 @@ static void test_bad_plugins(void **state)
 	expect_bad_plugin("armless", "leaves out");
 }
 
+static void test_abilities(void **state)
+{
+	(void)state;
+	expect_ok(NULL, NULL);
+	assert_ptr_equal(transport_widest(list, count), &transport_tcp);
+	assert_true(transport_shares_memory(list, count));
+	expect_ok("shm", NULL);
+	assert_ptr_equal(transport_widest(list, count), &transport_shm);
+	assert_true(transport_shares_memory(list, count));
+	expect_ok("tcp", NULL);
+	assert_false(transport_shares_memory(list, count));
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_all),
-		cmocka_unit_test(test_filter),
-		cmocka_unit_test(test_bad_filters),
+		cmocka_unit_test(test_all),         cmocka_unit_test(test_filter),
+		cmocka_unit_test(test_abilities),   cmocka_unit_test(test_bad_filters),
 		cmocka_unit_test(test_bad_plugins),
 	};
 

@@ -289,7 +289,7 @@ static void test_hostile_indices(void **state)
 static void test_foreign_memory(void **state)
 {
 	(void)state;
-	struct lane_memory *made, *opened;
+	struct shared_memory *made, *opened;
 	int fd, loose = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	int file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
 
@@ -305,18 +305,18 @@ static void test_foreign_memory(void **state)
 	assert_int_equal(lane_memory_open(&opened, RING, -1), TUTTI_ERR_MISMATCH);
 	assert_int_equal(fcntl(loose, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
 	assert_int_equal(lane_memory_open(&opened, RING, loose), TUTTI_OK);
-	lane_memory_close(opened);
+	shared_memory_close(opened);
 	assert_int_equal(lane_memory_open(&opened, RING, fd), TUTTI_OK); /* the other end */
-	struct lane_memory *third;
+	struct shared_memory *third;
 	assert_int_equal(lane_memory_open(&third, RING, fd), TUTTI_ERR_MISMATCH);
-	lane_memory_close(made);
+	shared_memory_close(made);
 
 	struct byte_ring_writer out;
 	struct byte_ring_reader in;
 	lane_memory_rings(opened, false, &out, &in); /* still there for the one that is left */
 	ring_write(&out, "x", 1);
-	lane_memory_close(opened);
-	lane_memory_close(NULL);
+	shared_memory_close(opened);
+	shared_memory_close(NULL);
 	close(fd);
 	close(loose);
 	close(file);
@@ -326,7 +326,7 @@ static void test_foreign_memory(void **state)
 static void test_limited_files(void **state)
 {
 	struct rlimit whole, little = {4096, 0};
-	struct lane_memory *made;
+	struct shared_memory *made;
 	int fd;
 
 	(void)state;

@@ -197,13 +197,13 @@ static void test_strangers(void **state)
 		world_pump_for(&w, 40 * SHM_LOOK_PASSES);
 		for (int i = 0; i < WRONG; i++)
 			expect_hung_up(wrong[i]);
-		int strangers = end(&w, 0)->pending; /* bounded, and not for ever */
+		int pending = end(&w, 0)->pending.count; /* bounded, and not for ever */
 		bool was_quick = clock_now_ns() - begun_ns < SHM_PENDING_MS * UINT64_C(1000000);
-		assert_true((strangers > 0 || !was_quick) && strangers <= SHM_PENDING);
+		assert_true((pending > 0 || !was_quick) && pending <= SHM_PENDING);
 		for (struct shm_accepted *g = end(&w, 0)->accepted; g; g = g->next)
-			g->deadline_ns = 0;
+			g->pending.deadline_ns = 0;
 		world_pump_for(&w, 2 * SHM_LOOK_PASSES);
-		assert_int_equal(end(&w, 0)->pending, 0);
+		assert_int_equal(end(&w, 0)->pending.count, 0);
 		for (int i = 0; i < SILENT; i++)
 			expect_hung_up(silent[i]);
 		world_close(&w);
@@ -223,7 +223,7 @@ static void test_other_user(void **state)
 	pid_t pid = fork();
 	if (pid == 0) {
 		struct shm_hello hello = good_hello(&w, 1, 0);
-		struct lane_memory *segment;
+		struct shared_memory *segment;
 		int memory, fd;
 		char byte;
 		alarm(20);

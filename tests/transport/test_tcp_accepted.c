@@ -18,7 +18,7 @@ static struct tcp_endpoint *endpoint_of(struct world *w, int rank)
 static void expect_undisturbed(struct world *w)
 {
 	hand_expect_talk(w);
-	assert_int_equal(endpoint_of(w, 0)->pending, 0);
+	assert_int_equal(endpoint_of(w, 0)->pending.unproved, 0);
 }
 
 static void test_garbage(void **state)
@@ -164,17 +164,17 @@ static void test_flood(void **state)
 	for (int i = 0; i < FLOOD; i++) {
 		fds[i] = hand_dial(&w, 0);
 		world_pump(&w);
-		assert_true(ep->pending <= TCP_PENDING + ep->size);
+		assert_true(ep->pending.unproved <= TCP_PENDING + ep->size);
 	}
 	world_pump_for(&w, 10);
-	assert_true(ep->pending >= TCP_PENDING);
+	assert_true(ep->pending.unproved >= TCP_PENDING);
 	assert_true(open_files() - before <= FLOOD + TCP_PENDING + ep->size);
 	world_pair(&w, 0, 1, 0);
 	while (((struct tcp_conn *)w.conns[0][1][0])->state != CONN_UP)
 		world_pump(&w);
 	for (int i = 0; i < FLOOD; i++)
 		close(fds[i]);
-	while (ep->pending > 0)
+	while (ep->pending.unproved > 0)
 		world_pump(&w);
 	expect_undisturbed(&w);
 	world_close(&w);
@@ -247,7 +247,7 @@ static void test_no_descriptor_after_the_answer(void **state)
 	none = (struct rlimit){(rlim_t)lowest, whole.rlim_max};
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
 	world_pump_for(&w, 20);
-	assert_int_equal(endpoint_of(&w, 0)->pending, 1);
+	assert_int_equal(endpoint_of(&w, 0)->pending.unproved, 1);
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &whole), 0);
 	expect_to_get_in(&w, rank, proof);
 	for (int i = 0; i < CALLERS; i++)

@@ -25,7 +25,7 @@ static void hurry(struct world *w)
 	if (!c || c->state != CONN_WAITING)
 		return;
 	c->dial->give_up_ns = 0;
-	tcp_conn_tick(c, clock_now_ns());
+	tcp_dial_tick(c, clock_now_ns());
 }
 
 /* Both are up, on the two ends of one socket. Returns the rank that has dialed. */
@@ -204,9 +204,9 @@ static void test_late_proof(void **state)
 		world_pump_only(&w, 1, 1);
 		world_pump_only(&w, 0, conn_of(&w, 1)->state != CONN_UP);
 	}
-	assert_int_equal(ep->pending, 1);
-	tcp_accepted_tick(ep, DEADLINE_NONE);
-	assert_int_equal(ep->pending, 0);
+	assert_int_equal(ep->pending.unproved, 1);
+	tcp_accept_tick(ep, DEADLINE_NONE);
+	assert_int_equal(ep->pending.unproved, 0);
 	talk_post(&t, &w, 0);
 	talk_finish(&t, &w);
 	world_close(&w);

@@ -248,7 +248,7 @@ static void expect_undisturbed(struct world *w)
 	uint64_t deadline = deadline_after_ms(WORLD_PATIENCE_MS);
 
 	hand_expect_talk(w);
-	while (ep->pending + ep->arriving > 0) {
+	while (ep->pending.count > 0) {
 		world_pump(w);
 		assert_true(clock_now_ns() < deadline);
 	}

@@ -1,7 +1,8 @@
-/* Counter-based random numbers and hashes: pure functions, no state, the same on every rank.
+/* Counter-based random numbers and hashes: pure functions with the same results on every rank.
  *
- * tutti_random takes its four words in turn: add the word and the golden ratio, mix with the
- * finalizer of SplitMix64 (Steele, Lea, Flood 2014), and keep the upper half of the last result. */
+ * tutti_random takes its four words in turn: it adds the word and the golden ratio, mixes with the
+ * finalizer of SplitMix64 (Steele, Lea, Flood 2014), and returns the upper half of the last result.
+ */
 #include "train/base/random.h"
 
 #include <tutti/train.h>
@@ -10,7 +11,7 @@
 #include <string.h>
 
 #define GOLDEN 0x9e3779b97f4a7c15u
-/* The step that authors cannot reach, so that first values never repeat their numbers. */
+/* A step that authors cannot reach, so that first values do not repeat the numbers of a step. */
 #define INIT_STEP UINT64_MAX
 
 uint64_t random_mix(uint64_t x)
@@ -29,7 +30,7 @@ uint32_t tutti_random(uint64_t seed, uint64_t step, uint64_t stream, uint64_t in
 	return (uint32_t)(x >> 32);
 }
 
-/* Box and Muller's transform, one of its two results. */
+/* The transform of Box and Muller; one of its two results. */
 double random_normal(uint64_t seed, int param, size_t index)
 {
 	uint64_t stream = (uint64_t)param;

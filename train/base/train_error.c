@@ -15,6 +15,11 @@ tutti_status train_fail(tutti_status status, const char *format, ...)
 	return tutti_set_error(status, message);
 }
 
+tutti_status train_no_memory(const char *what)
+{
+	return train_fail(TUTTI_ERR_MEMORY, "There is no memory for %s.", what);
+}
+
 struct train_failure failure_of(tutti_status status)
 {
 	struct train_failure failure = {.status = (int32_t)status};

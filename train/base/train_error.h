@@ -1,13 +1,14 @@
-/* Errors of the training layer. The layer uses the public API only, so it stores messages with tutti_set_error, and
- * tutti_comm_error(NULL) returns them. */
-#ifndef TRAIN_TRAIN_ERROR_H
-#define TRAIN_TRAIN_ERROR_H
+/* Errors of the training layer. The layer uses the public API only, so it stores messages with
+ * tutti_set_error, and tutti_comm_error(NULL) returns them. */
+#ifndef TRAIN_ERROR_H
+#define TRAIN_ERROR_H
 
 #include <tutti/tutti.h>
 
 #include <stdint.h>
 
-/* Returns a failure to the caller. The function that detected the failure has stored the message. */
+/* Returns a failure to the caller. The function that detected the failure has stored the message.
+ */
 #define TRY(expression)                                                                            \
 	do {                                                                                       \
 		tutti_status try_status_ = (expression);                                           \
@@ -19,7 +20,11 @@
 tutti_status train_fail(tutti_status status, const char *format, ...)
 	__attribute__((format(printf, 2, 3), cold));
 
-/* A status with its message, to be reported later: after a cleanup, by another thread or on another rank. */
+/* MEMORY: "There is no memory for <what>." */
+tutti_status train_no_memory(const char *what) __attribute__((cold));
+
+/* A status with its message, to be reported later: after a cleanup, by another thread or on another
+ * rank. */
 struct train_failure {
 	int32_t status; /* tutti_status */
 	char message[512];
@@ -31,7 +36,8 @@ tutti_status failure_return(const struct train_failure *failure);
 /* Keeps the first failure of several calls that are all made. first starts as {0}. */
 void failure_note(struct train_failure *first, tutti_status status);
 
-/* Collective: OK if own is OK on every rank. Otherwise all ranks return the failure of the lowest rank that failed. */
+/* Collective: OK if own is OK on every rank. Otherwise all ranks return the failure of the lowest
+ * rank that failed. */
 tutti_status failure_agree(tutti_comm *comm, tutti_status own);
 /* Collective: all ranks return the failure of rank root, which is not OK. */
 tutti_status failure_broadcast(tutti_comm *comm, struct train_failure *failure, int root);

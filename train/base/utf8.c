@@ -1,10 +1,10 @@
-/* UTF-8 as RFC 3629 has it: the shortest form of each character, no surrogates, up to U+10FFFF. */
+/* UTF-8 of RFC 3629: the shortest form of each character, no surrogates, up to U+10FFFF. */
 #include "train/base/utf8.h"
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* The bytes of the character that text begins with; 0: it is none. */
+/* The bytes of the first character of text, or 0 if it is not valid. */
 static size_t character_bytes(const unsigned char *text)
 {
 	static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
@@ -16,7 +16,7 @@ static size_t character_bytes(const unsigned char *text)
 					: 0;
 	uint32_t code = bytes > 1 ? text[0] & (0xffu >> (bytes + 1)) : text[0];
 
-	/* The end of the text is no continuation, so nothing behind it is read. */
+	/* The end of the text is not a continuation byte, so nothing behind it is read. */
 	for (size_t i = 1; i < bytes; i++) {
 		if ((text[i] & 0xc0) != 0x80)
 			return 0;

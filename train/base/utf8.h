@@ -1,4 +1,4 @@
-/* Is a name UTF-8? Files that others read hold nothing else. */
+/* Checks that a name is UTF-8, as files of names require. */
 #ifndef TRAIN_UTF8_H
 #define TRAIN_UTF8_H
 

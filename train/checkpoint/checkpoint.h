@@ -1,5 +1,5 @@
-/* The door of checkpoint/: saving, loading, exporting and importing are functions of <tutti/train.h>; a trainer that
- * goes away needs one function more. */
+/* The door of checkpoint/. Saving, loading, exporting and importing are functions of
+ * <tutti/train.h>; this function is for tutti_trainer_destroy. */
 #ifndef TRAIN_CHECKPOINT_H
 #define TRAIN_CHECKPOINT_H
 

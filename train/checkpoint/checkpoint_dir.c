@@ -1,4 +1,4 @@
-/* Making a checkpoint's folder, and giving it the name that it is found by. */
+/* Makes the folder of a checkpoint, and gives it its final name. */
 #include "train/checkpoint/checkpoint_dir.h"
 
 #include "train/base/train_error.h"
@@ -20,8 +20,8 @@
 
 enum { TRIES = 10 };
 
-/* ---- made ---- */
-/* Its last part, where that is missing; what is above it is the user's to make. */
+/* ---- make ---- */
+/* Makes the last part of dir, if it is missing. The user makes its parent. */
 static tutti_status make_dir(const char *dir)
 {
 	char *copy;
@@ -29,14 +29,14 @@ static tutti_status make_dir(const char *dir)
 	if (mkdir(dir, 0777) != 0)
 		return errno == EEXIST ? TUTTI_OK : disk_fail("Making the folder", dir);
 	if (!(copy = strdup(dir)))
-		return train_fail(TUTTI_ERR_MEMORY, "There is no memory for the name of a folder.");
+		return train_no_memory("the name of a folder");
 	tutti_status status = disk_sync_folder(dirname(copy));
 	free(copy);
 	return status;
 }
 
-/* *is_mine: it is locked and nobody has removed it in between. Locks that the file system does not
- * have are done without. */
+/* *is_mine: the file is locked and nobody has removed it in between. A file system without locks is
+ * used without. */
 static tutti_status make_lock(int *lock, bool *is_mine, const char *path)
 {
 	struct stat about;
@@ -53,7 +53,7 @@ static tutti_status make_lock(int *lock, bool *is_mine, const char *path)
 	return TUTTI_OK;
 }
 
-/* One try with a new name. *is_mine as of make_lock. */
+/* Tries one new name. *is_mine as in make_lock. */
 static tutti_status make_temporary(struct checkpoint_dir *made, bool *is_mine)
 {
 	char name[CHECKPOINT_NAME_BYTES];
@@ -65,7 +65,7 @@ static tutti_status make_temporary(struct checkpoint_dir *made, bool *is_mine)
 		return disk_fail("Asking for random bytes for", made->dir);
 	snprintf(name, sizeof name, ".step_%08" PRId64 ".tmp-%016" PRIx64, made->step, token);
 	if (!(path = disk_join(made->dir, name)) || asprintf(&lock_path, "%s.lock", path) < 0)
-		status = train_fail(TUTTI_ERR_MEMORY, "There is no memory for a name.");
+		status = train_no_memory("a name");
 	if (status == TUTTI_OK)
 		status = make_lock(&made->lock, is_mine, lock_path);
 	if (status == TUTTI_OK && *is_mine && mkdir(path, 0777) != 0) {
@@ -90,7 +90,8 @@ static tutti_status make(struct checkpoint_dir *made)
 		TRY(make_temporary(made, &is_mine));
 	return is_mine ? TUTTI_OK
 		       : train_fail(TUTTI_ERR_SYSTEM,
-				    "Below '%s' somebody removes files as soon as they are made.",
+				    "Another process removes new files below '%s' at once: use a "
+				    "folder of your own.",
 				    disk_shown(made->dir));
 }
 
@@ -103,7 +104,7 @@ tutti_status checkpoint_dir_make(struct checkpoint_dir *made, const char *dir, i
 		return train_fail(TUTTI_ERR_INVALID,
 				  "Step %" PRId64 " of a checkpoint is negative.", step);
 	if (!(making.dir = strdup(dir)))
-		return train_fail(TUTTI_ERR_MEMORY, "There is no memory for the name of a folder.");
+		return train_no_memory("the name of a folder");
 	tutti_status status = make(&making);
 	if (status != TUTTI_OK) {
 		free(making.dir);
@@ -113,14 +114,14 @@ tutti_status checkpoint_dir_make(struct checkpoint_dir *made, const char *dir, i
 	return TUTTI_OK;
 }
 
-/* ---- committed ---- */
+/* ---- commit ---- */
 static tutti_status add_up(struct checkpoint_index *all, const struct checkpoint_dir *made,
 			   const char *const *texts, const size_t *bytes, int ranks)
 {
 	for (int rank = 0; rank < ranks; rank++) {
 		struct checkpoint_index part;
 		char of[40];
-		snprintf(of, sizeof of, "that rank %d has sent", rank);
+		snprintf(of, sizeof of, "sent by rank %d", rank);
 		TRY(checkpoint_index_parse(&part, of, texts[rank], bytes[rank]));
 		tutti_status status = checkpoint_index_add(all, &part);
 		checkpoint_index_finish(&part);
@@ -128,13 +129,13 @@ static tutti_status add_up(struct checkpoint_index *all, const struct checkpoint
 	}
 	if (all->world_size != ranks || all->step != made->step)
 		return train_fail(TUTTI_ERR_MISMATCH,
-				  "Ranks have written step %" PRId64
-				  " of %d ranks instead of step %" PRId64 " of %d.",
+				  "The ranks' files are of step %" PRId64
+				  " and %d ranks, not of step %" PRId64 " and %d ranks.",
 				  all->step, all->world_size, made->step, ranks);
 	return checkpoint_index_check(all);
 }
 
-/* Index and COMMIT, in the temporary folder. */
+/* Writes the index and COMMIT in the temporary folder. */
 static tutti_status write_index(const char *path, const struct checkpoint_index *index)
 {
 	char commit[128];
@@ -159,8 +160,7 @@ static tutti_status write_index(const char *path, const struct checkpoint_index 
 	return status;
 }
 
-/* Renames path to the first name of its step that is free; a folder that is there already is never
- * touched. */
+/* Renames path to the first free name of its step. An existing folder is never changed. */
 static tutti_status give_name(struct checkpoint_name *name, const char *dir, const char *path)
 {
 	for (int i = 0; i < TRIES; i++, name->again++) {
@@ -178,11 +178,12 @@ static tutti_status give_name(struct checkpoint_name *name, const char *dir, con
 			return status;
 	}
 	return train_fail(TUTTI_ERR_SYSTEM,
-			  "Step %" PRId64 " below '%s' is being saved by others at the same time.",
+			  "Another job saves step %" PRId64
+			  " below '%s' at the same time: use another folder.",
 			  name->step, disk_shown(dir));
 }
 
-/* Those of the same step that were saved before name was. */
+/* Removes the checkpoints of the same step that were saved before. */
 static void remove_older(const char *dir, struct checkpoint_name name,
 			 const struct checkpoint_name *names, size_t count)
 {

@@ -1,4 +1,4 @@
-/* The newest whole checkpoint of a folder. */
+/* Finds the newest whole checkpoint of a folder. */
 #include "train/checkpoint/checkpoint_dir.h"
 
 #include "train/base/train_error.h"
@@ -15,7 +15,7 @@
 
 enum { INDEX_LIMIT = 1 << 30, COMMIT_LIMIT = 128 };
 
-/* ---- is it whole? ---- */
+/* ---- checks ---- */
 static tutti_status read_texts(const char *path, char **index, size_t *bytes, char **commit)
 {
 	char expected[COMMIT_LIMIT];
@@ -31,11 +31,10 @@ static tutti_status read_texts(const char *path, char **index, size_t *bytes, ch
 		checkpoint_commit_text(expected, *index, *bytes);
 		if (commit_bytes != strlen(expected) ||
 		    memcmp(expected, *commit, commit_bytes) != 0)
-			status = train_fail(
-				TUTTI_ERR_INVALID,
-				"'%s' and the COMMIT beside it do not fit: one of them is "
-				"damaged.",
-				disk_shown(index_path));
+			status = train_fail(TUTTI_ERR_INVALID,
+					    "'%s' does not match the COMMIT file beside it: one of "
+					    "them is damaged.",
+					    disk_shown(index_path));
 	}
 	free(index_path);
 	free(commit_path);
@@ -58,7 +57,7 @@ static tutti_status check_file(const struct checkpoint_index *index, const char 
 	else if (!S_ISREG(about.st_mode) || (uint64_t)about.st_size != file->bytes)
 		status = train_fail(TUTTI_ERR_INVALID,
 				    "'%s' has %lld bytes instead of %" PRIu64
-				    ": it was cut, or replaced.",
+				    ": it was truncated or replaced.",
 				    disk_shown(file_path), (long long)about.st_size, file->bytes);
 	free(file_path);
 	return status;
@@ -94,21 +93,21 @@ tutti_status checkpoint_dir_read(struct checkpoint_index *index, const char *pat
 }
 
 /* ---- the newest ---- */
-/* A folder that somebody has renamed, or whose index is another's, is not the step that it is taken
- * for. */
+/* A folder that was renamed, or has the index of another one, does not have the step of its name.
+ */
 static tutti_status check_step(const struct checkpoint_index *index, const char *path, int64_t step)
 {
 	if (index->step == step)
 		return TUTTI_OK;
 	return train_fail(TUTTI_ERR_INVALID,
 			  "'%s/index.json' is of step %" PRId64
-			  ", its folder's name of step %" PRId64 ".",
+			  ", but its folder is named for step %" PRId64 ".",
 			  disk_shown(path), index->step, step);
 }
 
-/* OK, and found->path is set if it is whole; else what is wrong with it has been noted. */
-static tutti_status look_at(struct checkpoint_found *found, const char *dir,
-			    struct checkpoint_name name)
+/* Returns OK and sets found->path if the checkpoint is whole; otherwise notes what is wrong. */
+static tutti_status try_checkpoint(struct checkpoint_found *found, const char *dir,
+				   struct checkpoint_name name)
 {
 	struct checkpoint_index index = {0};
 	char text[CHECKPOINT_NAME_BYTES];
@@ -128,7 +127,7 @@ static tutti_status look_at(struct checkpoint_found *found, const char *dir,
 		return TUTTI_OK;
 	}
 	free(path);
-	/* That this process cannot read it says nothing about the checkpoint. */
+	/* This process cannot read it, but it may be whole. */
 	if (status == TUTTI_ERR_MEMORY || status == TUTTI_ERR_UNSUPPORTED)
 		return status;
 	if (found->passed_over++ == 0)
@@ -138,25 +137,25 @@ static tutti_status look_at(struct checkpoint_found *found, const char *dir,
 
 tutti_status checkpoint_dir_find(struct checkpoint_found *found, const char *dir)
 {
-	struct checkpoint_found looked = {.step = -1};
+	struct checkpoint_found result = {.step = -1};
 	struct checkpoint_name *names = NULL;
 	struct stat about;
 	size_t count = 0;
 
 	if (stat(dir, &about) != 0 && errno == ENOENT) {
-		*found = looked;
+		*found = result;
 		return TUTTI_OK;
 	}
 	TRY(checkpoint_names(&names, &count, dir));
 	tutti_status status = TUTTI_OK;
-	for (size_t i = 0; i < count && status == TUTTI_OK && !looked.path; i++)
-		status = look_at(&looked, dir, names[i]);
+	for (size_t i = 0; i < count && status == TUTTI_OK && !result.path; i++)
+		status = try_checkpoint(&result, dir, names[i]);
 	free(names);
 	TRY(status);
-	if (!looked.path && looked.passed_over)
+	if (!result.path && result.passed_over)
 		return train_fail(TUTTI_ERR_INVALID,
 				  "All %d checkpoints below '%s' are damaged. The newest: %s",
-				  looked.passed_over, disk_shown(dir), looked.message);
-	*found = looked;
+				  result.passed_over, disk_shown(dir), result.message);
+	*found = result;
 	return TUTTI_OK;
 }

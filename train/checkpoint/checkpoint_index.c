@@ -1,4 +1,5 @@
-/* The tables of an index: sorted, added up over ranks, and checked to be whole. */
+/* The tables of an index: sorts them, merges those of all ranks, and checks that they are complete.
+ */
 #include "train/checkpoint/checkpoint_index.h"
 
 #include "train/base/train_error.h"
@@ -27,7 +28,7 @@ const char *checkpoint_tensor_words(char words[200], const struct checkpoint_ten
 	return words;
 }
 
-/* false: text has more than limit - 1 bytes, or its array has no end. */
+/* The text, with its end, has at most limit bytes. */
 static bool fits(const char *text, size_t limit)
 {
 	size_t n = strnlen(text, limit);
@@ -44,13 +45,14 @@ tutti_status checkpoint_tensor_check(struct checkpoint_tensor *tensor)
 				  "The kind '%.31s' of a saved tensor is not 1 to 31 of '%s'.",
 				  tensor->kind, allowed);
 	if (!fits(tensor->name, MODEL_NAME_BYTES))
-		return train_fail(TUTTI_ERR_INVALID,
-				  "The name '%.40s...' of a saved tensor has not 1 to %d bytes.",
-				  tensor->name, MODEL_NAME_BYTES - 1);
+		return train_fail(
+			TUTTI_ERR_INVALID,
+			"The name '%.40s...' of a saved tensor does not have 1 to %d bytes.",
+			tensor->name, MODEL_NAME_BYTES - 1);
 	if (tensor->ndim < 0 || tensor->ndim > MODEL_DIMS ||
 	    !stored_count(&tensor->count, tensor->ndim, tensor->shape) ||
 	    tensor->count > UINT64_C(1) << 59)
-		return train_fail(TUTTI_ERR_INVALID, "'%s' (%s) is of no shape that can be saved.",
+		return train_fail(TUTTI_ERR_INVALID, "The shape of '%s' (%s) cannot be saved.",
 				  tensor->name, tensor->kind);
 	return TUTTI_OK;
 }
@@ -65,14 +67,14 @@ void checkpoint_index_finish(struct checkpoint_index *index)
 }
 
 /* ---- growing ---- */
-/* Room for one element more: arrays have the size of the next power of two. */
+/* Makes room for one more element. Arrays have the size of the next power of two. */
 static void *grown(void *array, size_t count, size_t size)
 {
 	if (count & (count - 1))
 		return array;
 	void *bigger = realloc(array, (count ? 2 * count : 1) * size);
 	if (!bigger)
-		train_fail(TUTTI_ERR_MEMORY, "There is no memory for the index of a checkpoint.");
+		train_no_memory("the index of a checkpoint");
 	return bigger;
 }
 
@@ -118,7 +120,7 @@ static int compare_pieces(const void *a, const void *b)
 	return x->first != y->first ? (x->first < y->first ? -1 : 1) : x->rank - y->rank;
 }
 
-/* Sorts them; INVALID: one is beyond the tensor's end, or saved twice. */
+/* Sorts the pieces. INVALID: a piece is beyond the tensor's end, or saved twice. */
 static tutti_status sort_pieces(struct checkpoint_tensor *tensor)
 {
 	char words[200];
@@ -131,7 +133,7 @@ static tutti_status sort_pieces(struct checkpoint_tensor *tensor)
 		    piece->count > tensor->count - piece->first)
 			return train_fail(TUTTI_ERR_INVALID,
 					  "Rank %d has saved elements %" PRIu64 " to %" PRIu64
-					  " of %s, which has %" PRIu64 ".",
+					  " of %s, which has only %" PRIu64 ".",
 					  piece->rank, piece->first, piece->first + piece->count,
 					  checkpoint_tensor_words(words, tensor), tensor->count);
 		const struct checkpoint_piece *before = i ? piece - 1 : NULL;
@@ -174,17 +176,18 @@ struct checkpoint_tensor *checkpoint_index_find(const struct checkpoint_index *i
 	return bsearch(&key, index->tensors, index->tensor_count, sizeof key, compare_tensors);
 }
 
-/* ---- one rank's part ---- */
-/* The pieces of the same tensor of another rank go into into. */
+/* ---- merging ---- */
+/* Moves the pieces of another rank's tensor into into. */
 static tutti_status add_pieces(struct checkpoint_tensor *into, struct checkpoint_tensor *from)
 {
 	char words[200];
 
 	if (into->dtype != from->dtype || into->ndim != from->ndim ||
 	    memcmp(into->shape, from->shape, (size_t)into->ndim * sizeof *into->shape) != 0)
-		return train_fail(TUTTI_ERR_MISMATCH,
-				  "%s has not the same type and shape on all ranks that save it.",
-				  checkpoint_tensor_words(words, into));
+		return train_fail(
+			TUTTI_ERR_MISMATCH,
+			"%s does not have the same type and shape on all ranks that save it.",
+			checkpoint_tensor_words(words, into));
 	for (size_t i = 0; i < from->piece_count; i++)
 		TRY(checkpoint_piece_add(into, from->pieces[i]));
 	free(from->pieces);
@@ -193,7 +196,8 @@ static tutti_status add_pieces(struct checkpoint_tensor *into, struct checkpoint
 	return sort_pieces(into);
 }
 
-/* Two sorted tables become one, in into. All pieces are in exactly one of the three at any time. */
+/* Merges two sorted tables in into. Every piece is in exactly one of the three tables at any time.
+ */
 static tutti_status merge_tensors(struct checkpoint_index *into, struct checkpoint_index *a,
 				  struct checkpoint_index *b)
 {
@@ -258,7 +262,7 @@ tutti_status checkpoint_index_add(struct checkpoint_index *all, struct checkpoin
 	return status;
 }
 
-/* ---- is it whole? ---- */
+/* ---- checks ---- */
 static tutti_status check_tensor(const struct checkpoint_tensor *tensor)
 {
 	uint64_t at = 0;

@@ -17,12 +17,12 @@ enum { VERSION = 1 };
 
 static tutti_status no_memory(void)
 {
-	return train_fail(TUTTI_ERR_MEMORY, "There is no memory for the index of a checkpoint.");
+	return train_no_memory("the index of a checkpoint");
 }
 
-/* ---- written ---- */
-/* Appends value, which may be NULL; NULL is passed on, and frees array. */
-static json_t *with(json_t *array, json_t *value)
+/* ---- writing ---- */
+/* Appends value to array. If value is NULL, returns NULL and frees array. */
+static json_t *append(json_t *array, json_t *value)
 {
 	if (array && json_array_append_new(array, value) == 0)
 		return array;
@@ -38,9 +38,9 @@ static json_t *of_files(const struct checkpoint_index *index)
 	for (size_t i = 0; files && i < index->file_count; i++) {
 		const struct checkpoint_file *file = &index->files[i];
 		checkpoint_file_name(name, file->rank, index->world_size);
-		files = with(files, json_pack("{s:s, s:I, s:I}", "name", name, "bytes",
-					      (json_int_t)file->bytes, "header_crc32c",
-					      (json_int_t)file->header_crc32c));
+		files = append(files, json_pack("{s:s, s:I, s:I}", "name", name, "bytes",
+						(json_int_t)file->bytes, "header_crc32c",
+						(json_int_t)file->header_crc32c));
 	}
 	return files;
 }
@@ -54,10 +54,10 @@ static json_t *of_pieces(const struct checkpoint_tensor *tensor, int world_size)
 		const struct checkpoint_piece *piece = &tensor->pieces[i];
 		checkpoint_file_name(name, piece->rank, world_size);
 		checkpoint_key(key, tensor, piece->first);
-		pieces = with(pieces, json_pack("{s:s, s:s, s:I, s:I, s:I}", "file", name, "key",
-						key, "begin", (json_int_t)piece->first, "end",
-						(json_int_t)(piece->first + piece->count), "crc32c",
-						(json_int_t)piece->crc32c));
+		pieces = append(pieces, json_pack("{s:s, s:s, s:I, s:I, s:I}", "file", name, "key",
+						  key, "begin", (json_int_t)piece->first, "end",
+						  (json_int_t)(piece->first + piece->count),
+						  "crc32c", (json_int_t)piece->crc32c));
 	}
 	return pieces;
 }
@@ -68,7 +68,8 @@ static json_t *of_tensors(const struct checkpoint_index *index)
 
 	for (size_t i = 0; tensors && i < index->tensor_count; i++) {
 		const struct checkpoint_tensor *tensor = &index->tensors[i];
-		tensors = with(tensors,
+		tensors =
+			append(tensors,
 			       json_pack("{s:s, s:s, s:s, s:o, s:o}", "kind", tensor->kind, "name",
 					 tensor->name, "dtype", stored_type_of(tensor->dtype)->name,
 					 "shape", value_of_shape(tensor->ndim, tensor->shape),
@@ -77,17 +78,15 @@ static json_t *of_tensors(const struct checkpoint_index *index)
 	return tensors;
 }
 
-/* What JSON cannot say is found before: then a failure is want of memory. */
+/* Finds names that JSON cannot express, so that a later failure can only be lack of memory. */
 static tutti_status check_names(const struct checkpoint_index *index)
 {
 	for (size_t i = 0; i < index->tensor_count; i++) {
 		json_t *name = json_string(index->tensors[i].name);
 		if (!name)
-			return train_fail(
-				TUTTI_ERR_INVALID,
-				"The name '%s' of a saved tensor is not UTF-8, which the index "
-				"wants.",
-				index->tensors[i].name);
+			return train_fail(TUTTI_ERR_INVALID,
+					  "The name '%s' of a saved tensor is not UTF-8.",
+					  index->tensors[i].name);
 		json_decref(name);
 	}
 	return TUTTI_OK;
@@ -110,8 +109,8 @@ tutti_status checkpoint_index_print(const struct checkpoint_index *index, char *
 	return TUTTI_OK;
 }
 
-/* ---- read ---- */
-/* What is being read, for messages. */
+/* ---- reading ---- */
+/* The text that is read, for messages. */
 struct reading {
 	struct checkpoint_index *index;
 	const char *path;
@@ -128,14 +127,15 @@ static bool number(uint64_t *to, const json_t *object, const char *key)
 	return value_number(to, json_object_get(object, key));
 }
 
-/* "": there is none. */
+/* "" if there is none. */
 static const char *string(const json_t *object, const char *key)
 {
 	const char *text = json_string_value(json_object_get(object, key));
 	return text ? text : "";
 }
 
-/* Of a file's name, which is to the byte what ours would be: nothing else is ever opened. */
+/* The rank of a file's name. No other name than the one a save writes is accepted, so no other file
+ * is ever opened. */
 static bool rank_of(const struct reading *in, const char *name, int *rank)
 {
 	char expected[CHECKPOINT_FILE_BYTES];
@@ -154,7 +154,7 @@ static tutti_status parse_files(const struct reading *in, const json_t *files)
 	size_t n = json_array_size(files);
 
 	if (!json_is_array(files) || n > (size_t)index->world_size)
-		return wrong(in, "its list of files is none, or too long", "");
+		return wrong(in, "it has no list of files, or one that is too long", "");
 	index->files = calloc(n ? n : 1, sizeof *index->files);
 	if (!index->files)
 		return no_memory();
@@ -163,11 +163,10 @@ static tutti_status parse_files(const struct reading *in, const json_t *files)
 		struct checkpoint_file *file = &index->files[index->file_count];
 		uint64_t crc;
 		if (!rank_of(in, string(entry, "name"), &file->rank))
-			return wrong(in, "there is no file of a rank that has the name",
-				     string(entry, "name"));
+			return wrong(in, "no rank has a file of this name:", string(entry, "name"));
 		if (!number(&file->bytes, entry, "bytes") ||
 		    !number(&crc, entry, "header_crc32c") || crc > UINT32_MAX)
-			return wrong(in, "there is no size and no sum of", string(entry, "name"));
+			return wrong(in, "it has no size or sum for", string(entry, "name"));
 		file->header_crc32c = (uint32_t)crc;
 	}
 	return TUTTI_OK;
@@ -183,14 +182,13 @@ static tutti_status parse_piece(const struct reading *in, struct checkpoint_tens
 	if (!number(&piece.first, entry, "begin") || !number(&end, entry, "end") ||
 	    end <= piece.first || end > tensor->count || !number(&crc, entry, "crc32c") ||
 	    crc > UINT32_MAX)
-		return wrong(in, "a piece has no good begin, end and crc32c, of", tensor->name);
+		return wrong(in, "a piece has an invalid begin, end or crc32c in", tensor->name);
 	piece.count = end - piece.first;
 	piece.crc32c = (uint32_t)crc;
 	checkpoint_key(key, tensor, piece.first);
 	if (!rank_of(in, string(entry, "file"), &piece.rank) ||
 	    strcmp(string(entry, "key"), key) != 0)
-		return wrong(in, "a piece is not named as it should be, in its file, of",
-			     tensor->name);
+		return wrong(in, "a piece has an invalid file or key in", tensor->name);
 	return checkpoint_piece_add(tensor, piece);
 }
 
@@ -202,20 +200,20 @@ static tutti_status parse_tensor(const struct reading *in, const json_t *entry)
 	struct checkpoint_tensor like = {0};
 
 	if (strlen(kind) >= sizeof like.kind || strlen(name) >= sizeof like.name)
-		return wrong(in, "too long is the name of the tensor", name);
+		return wrong(in, "this tensor name is too long:", name);
 	if (!type || type->dtype < 0)
-		return wrong(in, "there is no type that is known of", name);
+		return wrong(in, "it has an unknown type for", name);
 	like.dtype = (tutti_dtype)type->dtype;
 	strcpy(like.kind, kind);
 	strcpy(like.name, name);
 	if (!value_shape(&like.ndim, like.shape, MODEL_DIMS, json_object_get(entry, "shape")) ||
 	    checkpoint_tensor_check(&like) != TUTTI_OK)
-		return wrong(in, "there is no good kind, name or shape of", name);
+		return wrong(in, "it has an invalid kind, name or shape for", name);
 	struct checkpoint_tensor *tensor = checkpoint_index_grow(in->index, &like);
 	if (!tensor)
 		return TUTTI_ERR_MEMORY;
 	if (!json_is_array(pieces))
-		return wrong(in, "there are no pieces of", name);
+		return wrong(in, "it has no pieces of", name);
 	for (size_t i = 0; i < json_array_size(pieces); i++)
 		TRY(parse_piece(in, tensor, json_array_get(pieces, i)));
 	return TUTTI_OK;
@@ -227,7 +225,7 @@ static tutti_status parse_whole(const struct reading *in, const json_t *whole)
 	uint64_t version, step, world_size;
 
 	if (strcmp(string(whole, "format"), FORMAT) != 0)
-		return wrong(in, "it is not of the format '" FORMAT "'", "");
+		return wrong(in, "its format is not '" FORMAT "'", "");
 	if (!number(&version, whole, "version") || version != VERSION)
 		return train_fail(
 			TUTTI_ERR_UNSUPPORTED,

@@ -24,7 +24,7 @@ bool checkpoint_name_parse(struct checkpoint_name *name, const char *text)
 	struct checkpoint_name read = {0};
 	char again[CHECKPOINT_NAME_BYTES];
 
-	/* What ours would be, to the byte: 'step_00000200.bak' is none. */
+	/* Exactly the names that a save writes: 'step_00000200.bak' is none. */
 	if (sscanf(text, "step_%19" SCNd64 ".%9u", &read.step, &read.again) < 1 || read.step < 0)
 		return false;
 	checkpoint_name_print(again, read);
@@ -43,7 +43,7 @@ static int compare_newest_first(const void *a, const void *b)
 	return (x->again < y->again) - (x->again > y->again);
 }
 
-/* All names of the open folder; errno says what failed, and *names is the caller's all the same. */
+/* Lists the names of the open folder. The caller frees *names also after an error. */
 static tutti_status list(struct checkpoint_name **names, size_t *count, DIR *folder,
 			 const char *dir)
 {
@@ -61,8 +61,7 @@ static tutti_status list(struct checkpoint_name **names, size_t *count, DIR *fol
 			room = room ? 2 * room : 16;
 			struct checkpoint_name *more = realloc(*names, room * sizeof *more);
 			if (!more)
-				return train_fail(TUTTI_ERR_MEMORY,
-						  "There is no memory for a list of checkpoints.");
+				return train_no_memory("a list of checkpoints");
 			*names = more;
 		}
 		(*names)[(*count)++] = name;

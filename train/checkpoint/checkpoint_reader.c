@@ -1,5 +1,5 @@
-/* Ranges are cut along the pieces that they lie in. The headers of files that were read from are
- * kept, one file is open. */
+/* Divides a range into the pieces in which it lies. Keeps the headers of files it has read from,
+ * and one open file. */
 #include "train/checkpoint/checkpoint_reader.h"
 
 #include "train/base/train_error.h"
@@ -22,7 +22,7 @@ struct checkpoint {
 	struct safetensors *headers; /* by rank; file_bytes 0: not read yet */
 	int open_rank, fd;           /* -1: none */
 	char *open_path;
-	char *portion; /* PORTION_BYTES, for what is summed */
+	char *portion; /* PORTION_BYTES, for checksums */
 };
 
 /* ---- open and close ---- */
@@ -97,7 +97,7 @@ static tutti_status read_header(struct checkpoint *checkpoint, int rank, uint64_
 
 	if (bytes != file->bytes)
 		return train_fail(TUTTI_ERR_INVALID,
-				  "'%s' has %" PRIu64 " bytes now, and %" PRIu64
+				  "'%s' has %" PRIu64 " bytes, but had %" PRIu64
 				  " when it was written.",
 				  disk_shown(checkpoint->open_path), bytes, file->bytes);
 	if (header->file_bytes)
@@ -111,12 +111,12 @@ static tutti_status read_header(struct checkpoint *checkpoint, int rank, uint64_
 	safetensors_finish(header);
 	return train_fail(TUTTI_ERR_INVALID,
 			  "The header of '%s' has CRC-32C %08" PRIx32 " instead of %08" PRIx32
-			  ": what rank %d wrote is damaged. Without that folder the checkpoint "
-			  "before it is loaded.",
+			  ": the file of rank %d is damaged. Remove the folder to load the "
+			  "checkpoint before it.",
 			  disk_shown(checkpoint->open_path), crc32c, file->header_crc32c, rank);
 }
 
-/* The rank's file is the open one, and its header is known. */
+/* Opens the rank's file, if it is not the open one, and reads its header once. */
 static tutti_status open_file(struct checkpoint *checkpoint, int rank)
 {
 	char name[CHECKPOINT_FILE_BYTES];
@@ -135,7 +135,7 @@ static tutti_status open_file(struct checkpoint *checkpoint, int rank)
 	return TUTTI_OK;
 }
 
-/* Where the piece lies in the open file. */
+/* *at: where the piece lies in the open file. */
 static tutti_status place_of(const struct checkpoint *checkpoint, uint64_t *at,
 			     const struct checkpoint_tensor *tensor,
 			     const struct checkpoint_piece *piece)
@@ -148,20 +148,20 @@ static tutti_status place_of(const struct checkpoint *checkpoint, uint64_t *at,
 	if (!found || found->type->dtype != (int)tensor->dtype || found->ndim != 1 ||
 	    (uint64_t)found->shape[0] != piece->count)
 		return train_fail(TUTTI_ERR_INVALID,
-				  "'%s' has no '%s' of the type and size that the index says.",
+				  "'%s' has no '%s' of the type and size in the index.",
 				  disk_shown(checkpoint->open_path), key);
 	*at = file->data_at + found->begin;
 	return TUTTI_OK;
 }
 
 /* ---- values ---- */
-/* Bytes begin to end of a piece, to values. */
+/* Bytes begin to end of a piece, and where they go. */
 struct wanted {
 	uint64_t begin, end;
 	char *values;
 };
 
-/* Copies what is wanted of the bytes that begin at at, inside the piece. */
+/* Copies the wanted part of these bytes, which begin at at in the piece. */
 static void copy(const struct wanted *wanted, uint64_t at, const char *bytes, size_t n)
 {
 	uint64_t begin = at > wanted->begin ? at : wanted->begin;
@@ -172,7 +172,7 @@ static void copy(const struct wanted *wanted, uint64_t at, const char *bytes, si
 		       (size_t)(end - begin));
 }
 
-/* The whole piece, of so many bytes at at of the open file, in portions. */
+/* Reads the whole piece in portions, from at on in the open file, and checks its sum. */
 static tutti_status read_and_sum(struct checkpoint *checkpoint, uint32_t *crc32c, uint64_t at,
 				 uint64_t bytes, const struct wanted *wanted)
 {
@@ -205,16 +205,15 @@ static tutti_status read_piece(struct checkpoint *checkpoint,
 			TUTTI_ERR_INVALID,
 			"Elements %" PRIu64 " to %" PRIu64
 			" of '%s' (%s), which rank %d wrote to '%s', have CRC-32C %08" PRIx32
-			" instead of %08" PRIx32
-			": the file is damaged. Without its folder the checkpoint before it is "
-			"loaded.",
+			" instead of %08" PRIx32 ": the file is damaged. Remove its folder to load "
+			"the checkpoint before it.",
 			piece->first, piece->first + piece->count, tensor->name, tensor->kind,
 			piece->rank, disk_shown(checkpoint->open_path), crc32c, piece->crc32c);
 	piece->is_sound = true;
 	return TUTTI_OK;
 }
 
-/* The first piece that ends behind first. */
+/* The first piece that ends after first. */
 static size_t piece_at(const struct checkpoint_tensor *tensor, uint64_t first)
 {
 	size_t low = 0, high = tensor->piece_count;
@@ -238,7 +237,7 @@ tutti_status checkpoint_read(struct checkpoint *checkpoint, const struct checkpo
 	if (first > tensor->count || count > tensor->count - first)
 		return train_fail(TUTTI_ERR_INVALID,
 				  "Elements %" PRIu64 " to %" PRIu64
-				  " of '%s' (%s), which has %" PRIu64 " in '%s'.",
+				  " of '%s' (%s) cannot be read: it has %" PRIu64 " in '%s'.",
 				  first, first + count, tensor->name, tensor->kind, tensor->count,
 				  disk_shown(checkpoint->path));
 	for (size_t i = piece_at(tensor, first); count > 0; i++) {

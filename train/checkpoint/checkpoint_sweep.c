@@ -1,5 +1,5 @@
-/* What jobs that died while they saved have left: found by its name, known to be nobody's by its
- * lock, removed. */
+/* Removes what jobs that died in a save have left. The name identifies it, and the lock shows that
+ * nobody writes there. */
 #include "train/checkpoint/checkpoint_dir.h"
 #include "train/checkpoint/checkpoint_index.h"
 
@@ -15,8 +15,7 @@
 
 static const char suffix[] = ".lock";
 
-/* .step_00000200.tmp-0123456789abcdef, and nothing else: whatever a user keeps here is not ours to
- * remove. */
+/* .step_00000200.tmp-0123456789abcdef and nothing else: other files are the user's. */
 static bool is_temporary(const char *name)
 {
 	const char *start = ".step_", *middle = ".tmp-";
@@ -31,7 +30,7 @@ static bool is_temporary(const char *name)
 	return strlen(token) == 16 && strspn(token, "0123456789abcdef") == 16;
 }
 
-/* What a save writes into a folder, to the byte. */
+/* Exactly the names that a save writes into a folder. */
 static bool is_ours(const char *name)
 {
 	char again[CHECKPOINT_FILE_BYTES];
@@ -71,8 +70,9 @@ void checkpoint_remove(const char *path)
 	rmdir(path);
 }
 
-/* Whoever locks the file has the folder. It is made, and locked, before the folder, and removed
- * after it: without it nobody lives. Where files cannot be locked nothing is removed. */
+/* The process that locks the file owns the folder. The file is made and locked before the folder,
+ * and removed after it, so without the file no save is alive. If files cannot be locked nothing is
+ * removed. */
 static void remove_if_dead(const char *dir, const char *temporary)
 {
 	char *path, *lock_path;

@@ -1,6 +1,5 @@
-/* A rank's file: ranges are cut into pieces, pieces get their places in a safetensors file, values
- * go there through staging.
- */
+/* A rank's file: ranges are divided into pieces, pieces get places in a safetensors file, and
+ * values are written through staging. */
 #include "train/checkpoint/checkpoint_writer.h"
 
 #include "train/base/train_error.h"
@@ -23,14 +22,14 @@ enum { DEFAULT_TIMEOUT_MS = 300000, DEFAULT_BYTES = 64 << 20 };
 struct piece_place {
 	uint64_t first, count; /* elements */
 	uint64_t at;           /* in the file */
-	uint32_t crc32c;       /* the staging thread's until that has ended */
+	uint32_t crc32c;       /* written by the staging thread until it ends */
 };
 
 struct range_state {
 	struct checkpoint_tensor tensor; /* without pieces */
 	unsigned element_bytes;
-	uint64_t bytes, done;       /* of the range; of them handed over */
-	uint64_t piece_elements;    /* in each of its pieces but the last one */
+	uint64_t bytes, done;       /* of the range; handed over so far */
+	uint64_t piece_elements;    /* in each piece but the last */
 	struct piece_place *pieces; /* in save->places */
 	size_t piece_count;
 };
@@ -49,10 +48,10 @@ struct checkpoint_writer {
 
 static tutti_status no_memory(void)
 {
-	return train_fail(TUTTI_ERR_MEMORY, "There is no memory for the list of what is saved.");
+	return train_no_memory("the list of what is saved");
 }
 
-/* ---- what is saved, and where ---- */
+/* ---- places ---- */
 static tutti_status take_range(struct range_state *state, const struct checkpoint_range *range,
 			       size_t piece_bytes)
 {
@@ -63,7 +62,7 @@ static tutti_status take_range(struct range_state *state, const struct checkpoin
 	if (range->first > state->tensor.count || range->count > state->tensor.count - range->first)
 		return train_fail(TUTTI_ERR_INVALID,
 				  "Elements %" PRIu64 " to %" PRIu64
-				  " of '%s' (%s) are to be saved, which has %" PRIu64 ".",
+				  " of '%s' (%s) cannot be saved: it has %" PRIu64 ".",
 				  range->first, range->first + range->count, state->tensor.name,
 				  state->tensor.kind, state->tensor.count);
 	state->element_bytes = stored_type_of(state->tensor.dtype)->bits / 8;
@@ -137,16 +136,15 @@ static tutti_status lay_out(struct checkpoint_writer *save)
 }
 
 /* ---- create ---- */
-/* The first thing that a rank finds out about a folder that not all of them share. */
+/* This fails first if ranks do not share the folder. */
 static tutti_status create_file(const struct checkpoint_writer *save, int *fd)
 {
 	tutti_status status = disk_create(fd, save->path);
 
 	if (status == TUTTI_ERR_SYSTEM && errno == ENOENT && save->part.rank > 0)
 		return train_fail(TUTTI_ERR_SYSTEM,
-				  "Rank %d does not find the folder of '%s', which rank 0 has "
-				  "made: it must be "
-				  "on a file system that all ranks share (errno %d).",
+				  "Rank %d cannot find the folder of '%s', which rank 0 has made "
+				  "(errno %d): it must be on a file system that all ranks share.",
 				  save->part.rank, disk_shown(save->path), ENOENT);
 	return status;
 }
@@ -246,8 +244,8 @@ tutti_status checkpoint_writer_values(struct checkpoint_writer *save, size_t ran
 }
 
 /* ---- the end ---- */
-/* Ranges of one tensor become one tensor of the index: they are beside each other once it is
- * sorted. */
+/* Adds the range to the index. Ranges of one tensor are neighbours after sorting, and are merged.
+ */
 static tutti_status index_range(struct checkpoint_index *index,
 				const struct checkpoint_writer *save,
 				const struct range_state *state)
@@ -309,7 +307,7 @@ static tutti_status check_done(const struct checkpoint_writer *save)
 	return TUTTI_OK;
 }
 
-/* The folder knows the file, on this rank's machine, too. */
+/* Syncs the name of the file, on this rank's machine too. */
 static tutti_status sync_folder(const struct checkpoint_writer *save)
 {
 	char *folder = strdup(save->path);

@@ -1,4 +1,4 @@
-/* Files, whole. A short read or write goes on where it ended; EINTR is no end. */
+/* Reads and writes of whole files. A short read or write continues, also after EINTR. */
 #include "train/checkpoint/disk.h"
 
 #include "train/base/train_error.h"
@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A message has 512 bytes, a path up to 4096; the end of both matters most. */
+/* A message has 512 bytes, a path up to 4096. The end of a path says most. */
 enum { SHOWN_BYTES = 200, PORTION_BYTES = 1 << 30 };
 
 const char *disk_shown(const char *path)
@@ -42,7 +42,7 @@ char *disk_join(const char *folder, const char *name)
 	char *path = malloc(n);
 
 	if (!path) {
-		train_fail(TUTTI_ERR_MEMORY, "There is no memory for the name of a file.");
+		train_no_memory("the name of a file");
 		return NULL;
 	}
 	snprintf(path, n, "%s/%s", folder, name);
@@ -88,18 +88,18 @@ tutti_status disk_read(int fd, const char *path, void *data, size_t bytes, uint6
 		if (n < 0 && errno != EINTR)
 			return disk_fail("Reading", path);
 		if (n == 0)
-			return train_fail(TUTTI_ERR_INVALID,
-					  "'%s' ends after %llu bytes, where byte %llu is needed: "
-					  "it was cut.",
-					  disk_shown(path), (unsigned long long)(at + done),
-					  (unsigned long long)(at + bytes - 1));
+			return train_fail(
+				TUTTI_ERR_INVALID,
+				"'%s' ends after %llu bytes, before byte %llu: it was truncated.",
+				disk_shown(path), (unsigned long long)(at + done),
+				(unsigned long long)(at + bytes - 1));
 		done += n > 0 ? (size_t)n : 0;
 	}
 	return TUTTI_OK;
 }
 
-/* A file that grows beyond RLIMIT_FSIZE ends the process by SIGXFSZ, unless that is blocked; then
- * it is an error as others. */
+/* A write beyond RLIMIT_FSIZE ends the process by SIGXFSZ, unless the signal is blocked; then it is
+ * an error. */
 struct held_signal {
 	sigset_t before;
 	bool was_pending;
@@ -170,7 +170,7 @@ tutti_status disk_sync_folder(const char *path)
 
 	if (fd < 0)
 		return disk_fail("Opening", path);
-	/* Some file systems sync no folders, and need it not. */
+	/* Some file systems cannot sync folders, and need not. */
 	tutti_status status =
 		fsync(fd) == 0 || errno == EINVAL ? TUTTI_OK : disk_fail("Syncing", path);
 	close(fd);
@@ -214,7 +214,7 @@ tutti_status disk_write_all(const char *path, const char *text, size_t bytes)
 	tutti_status status = disk_write(fd, path, text, bytes, 0);
 	if (status == TUTTI_OK)
 		status = disk_sync(fd, path);
-	/* Some file systems say only now that a write failed. */
+	/* Some file systems report a failed write only here. */
 	if (close(fd) != 0 && status == TUTTI_OK)
 		status = disk_fail("Closing", path);
 	return status;

@@ -1,6 +1,6 @@
-/* tutti_export_safetensors: all parameters and buffers in one file, which is made by rank 0 and
- * written by all ranks, each its own elements. It gets its name when it is whole; until then it is
- * file.tmp-0123456789abcdef, which nobody has. */
+/* tutti_export_safetensors: all parameters and buffers in one file. Rank 0 makes the file, and all
+ * ranks write their own elements. The file gets its name when it is whole; before that it is
+ * file.tmp-0123456789abcdef, a new name. */
 #include "train/base/train_error.h"
 #include "train/checkpoint/disk.h"
 #include "train/checkpoint/jansson_needed.h"
@@ -27,7 +27,7 @@ struct exporting {
 	int fd;
 };
 
-/* ---- which tensors ---- */
+/* ---- the tensors ---- */
 static tutti_status plan(struct exporting *out, const char *file)
 {
 	const struct tutti_model *model = &out->trainer->model;
@@ -55,8 +55,8 @@ static tutti_status plan(struct exporting *out, const char *file)
 }
 
 /* ---- the file ---- */
-/* Rank 0: what the new file takes the place of must be a file; a rename asks nobody, and where root
- * does it even /dev/null goes. So do links: /dev/stdout is one, and often leads to a file. */
+/* Rank 0: an existing name must be a regular file. A rename replaces anything: as root even
+ * /dev/null, and links such as /dev/stdout. */
 static tutti_status check_name(const char *file)
 {
 	struct stat about;
@@ -64,8 +64,8 @@ static tutti_status check_name(const char *file)
 	if (lstat(file, &about) != 0 || S_ISREG(about.st_mode))
 		return TUTTI_OK;
 	return train_fail(TUTTI_ERR_INVALID,
-			  "tutti_export_safetensors: '%s' is there, and no regular file%s: nothing "
-			  "is exported to it.",
+			  "tutti_export_safetensors: '%s' exists and is not a regular file%s: "
+			  "choose another name.",
 			  disk_shown(file), S_ISLNK(about.st_mode) ? " but a link" : "");
 }
 
@@ -80,7 +80,7 @@ static tutti_status prepare(struct exporting *out, const char *file)
 	return TUTTI_OK;
 }
 
-/* Rank 0 makes it; the others find it there. */
+/* Rank 0 makes the file; then the others open it. */
 static tutti_status open_file(struct exporting *out, const char *file)
 {
 	const struct safetensors *plan = &out->plan;
@@ -140,7 +140,7 @@ static tutti_status give_name(const struct exporting *out, const char *file)
 		return disk_fail("Renaming to", file);
 	char *copy = strdup(file);
 	if (!copy)
-		return train_fail(TUTTI_ERR_MEMORY, "There is no memory for the name of a folder.");
+		return train_no_memory("the name of a folder");
 	tutti_status status = disk_sync_folder(dirname(copy));
 	free(copy);
 	return status;

@@ -1,5 +1,5 @@
-/* tutti_import_safetensors: parameters, and buffers where they are there, out of one file of
- * whatever origin. Each rank reads what it holds; what the file has besides is left alone. */
+/* tutti_import_safetensors: parameters, and the buffers that are there, from one file of any
+ * origin. Each rank reads what it holds. Other tensors of the file are ignored. */
 #include "train/base/train_error.h"
 #include "train/checkpoint/disk.h"
 #include "train/checkpoint/jansson_needed.h"
@@ -19,7 +19,7 @@ struct importing {
 	int fd;
 };
 
-/* ---- does it fit? ---- */
+/* ---- checks ---- */
 static tutti_status misfit(const struct importing *in, const char *name, const char *why)
 {
 	return train_fail(TUTTI_ERR_INVALID,
@@ -46,7 +46,7 @@ static tutti_status check(const struct importing *in)
 	return TUTTI_OK;
 }
 
-/* ---- read ---- */
+/* ---- reading ---- */
 struct import_source {
 	const struct importing *in;
 	const struct safetensor *tensor;

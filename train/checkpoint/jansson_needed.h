@@ -1,5 +1,5 @@
-/* JSON by jansson, where this build has it: what the headers of safetensors files and the indexes
- * of checkpoints share. */
+/* JSON by jansson, if this build has it, for headers of safetensors files and indexes of
+ * checkpoints. */
 #ifndef TRAIN_JANSSON_NEEDED_H
 #define TRAIN_JANSSON_NEEDED_H
 
@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 
-/* UNSUPPORTED, with a message, in a build without jansson: asked before anything is written. */
+/* UNSUPPORTED in a build without jansson. Called before anything is written. */
 tutti_status jansson_needed(void);
 
 #endif

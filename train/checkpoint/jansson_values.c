@@ -1,4 +1,4 @@
-/* Values out of foreign JSON. */
+/* Values from untrusted JSON. */
 #include "train/checkpoint/jansson_values.h"
 
 #include "train/checkpoint/jansson_needed.h"

@@ -1,5 +1,5 @@
-/* tutti_load: rank 0 finds the checkpoint, all of them look whether it fits the model before
- * anything is changed, and each reads what it holds. */
+/* tutti_load: rank 0 finds the checkpoint, all ranks check that it fits the model before anything
+ * is changed, and each rank reads what it holds. */
 #include "train/base/train_error.h"
 #include "train/checkpoint/checkpoint_dir.h"
 #include "train/checkpoint/checkpoint_index.h"
@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What rank 0 tells of the checkpoint. */
+/* The checkpoint that rank 0 has found. */
 struct found {
 	int32_t is_there, passed_over;
 	int64_t step;
@@ -28,12 +28,12 @@ struct found {
 	char message[512];                /* what is wrong with newer ones */
 };
 
-/* What is being loaded. */
+/* A checkpoint that is being loaded. */
 struct loading {
 	tutti_trainer *trainer;
 	struct checkpoint *checkpoint;
 	const char *path;
-	int32_t *optimizers; /* these numbers are read, and checked, before anything is changed */
+	int32_t *optimizers; /* these numbers are read and checked before anything is changed */
 	int64_t counts[COUNTS];
 	double scales[SCALES];
 };
@@ -73,7 +73,7 @@ static tutti_status check_param(const struct loading *in, const struct param *pa
 	return TUTTI_OK;
 }
 
-/* Of params that the model does not have. */
+/* Finds parameters that the model does not have. */
 static tutti_status check_names(const struct loading *in)
 {
 	const struct checkpoint_index *index = checkpoint_index_of(in->checkpoint);
@@ -86,7 +86,7 @@ static tutti_status check_names(const struct loading *in)
 		return TUTTI_OK;
 	return train_fail(TUTTI_ERR_INVALID,
 			  "tutti_load: the checkpoint '%s' does not fit this model: it has %d "
-			  "parameters, the model %d of them.",
+			  "parameters, the model has %d of them.",
 			  disk_shown(in->path), params, model->param_count);
 }
 
@@ -108,11 +108,10 @@ static tutti_status check_state(const struct loading *in, const struct state *st
 	char kind[CHECKPOINT_KIND_BYTES];
 
 	if (state->per_rank && ranks != in->trainer->size)
-		return train_fail(
-			TUTTI_ERR_INVALID,
-			"tutti_load: the state '%s' is each rank's own, and the checkpoint '%s' is "
-			"of %d ranks, not %d.",
-			state->name, disk_shown(in->path), ranks, in->trainer->size);
+		return train_fail(TUTTI_ERR_INVALID,
+				  "tutti_load: the state '%s' is per rank, and the checkpoint '%s' "
+				  "is of %d ranks, not %d: use as many ranks.",
+				  state->name, disk_shown(in->path), ranks, in->trainer->size);
 	saved_state_kind(kind, state, in->trainer->rank);
 	return check_flat(in, "state", kind, state->name, TUTTI_U8, state->bytes);
 }
@@ -133,7 +132,7 @@ static tutti_status check(const struct loading *in)
 	return check_flat(in, "the trainer's", "trainer", "scale", TUTTI_F64, SCALES);
 }
 
-/* ---- do its numbers make sense? Sums do not say so where somebody else has made the file. ---- */
+/* ---- do its numbers make sense? Sums do not show it if another program wrote the file. ---- */
 static tutti_status read_flat(const struct loading *in, const char *kind, const char *name,
 			      void *values)
 {
@@ -152,7 +151,7 @@ static tutti_status check_number(const struct loading *in, bool is_right, const 
 			     checkpoint_index_of(in->checkpoint)->world_size);
 	return train_fail(TUTTI_ERR_INVALID,
 			  "tutti_load: the checkpoint '%s' is damaged: '%s' (%s) in %s is %.17g, "
-			  "and not %s. Without that folder the one before it is loaded.",
+			  "not %s. Remove the folder to load the checkpoint before it.",
 			  disk_shown(in->path), name, kind, file, value, meaning);
 }
 
@@ -186,7 +185,7 @@ static tutti_status read_counts(struct loading *in)
 	return TUTTI_OK;
 }
 
-/* As an f32. */
+/* True if x is positive and finite as an f32. */
 static bool is_positive(double x)
 {
 	return x >= (double)FLT_TRUE_MIN && x <= (double)FLT_MAX;
@@ -208,7 +207,7 @@ static tutti_status read_scale(struct loading *in)
 			    "a finite and positive loss scale over its divisor");
 }
 
-static tutti_status look_at(struct loading *in)
+static tutti_status check_all(struct loading *in)
 {
 	TRY(check(in));
 	TRY(read_optimizers(in));
@@ -216,7 +215,7 @@ static tutti_status look_at(struct loading *in)
 	return read_scale(in);
 }
 
-/* ---- read ---- */
+/* ---- reading ---- */
 struct load_source {
 	struct checkpoint *checkpoint;
 	const struct checkpoint_tensor *tensor;
@@ -228,7 +227,7 @@ static tutti_status read_one(void *from, uint64_t first, uint64_t count, void *v
 	return checkpoint_read(one->checkpoint, one->tensor, first, count, values);
 }
 
-/* false: there is none of that kind. */
+/* False if there is no such tensor. */
 static bool stored_of(const struct loading *in, struct stored_tensor *stored,
 		      struct load_source *one, const char *kind, const char *name)
 {
@@ -248,7 +247,7 @@ static tutti_status load_piece(const struct loading *in, struct piece *piece)
 
 	stored_of(in, &stored, &one, "param", name);
 	TRY(restore_piece(in->trainer, piece, &stored));
-	/* Rounding at random is not done again. */
+	/* Stochastic rounding is not repeated. */
 	if (piece->low && in->trainer->config.stochastic_rounding &&
 	    stored_of(in, &stored, &one, "low", name) && stored.dtype == low)
 		TRY(read_one(&one, piece->first, piece->count, piece->low));
@@ -273,7 +272,7 @@ static void set_numbers(const struct loading *in)
 	trainer->missed_status = TUTTI_OK;
 	trainer->updates = (uint64_t)in->counts[1];
 	trainer->skipped_param = -1;
-	if (trainer->config.loss_scale < 0) { /* else it is the config's */
+	if (trainer->config.loss_scale < 0) { /* a fixed scale comes from the config */
 		scale->factor = (float)in->scales[0];
 		scale->good_steps = (int)in->scales[1];
 	}
@@ -303,7 +302,7 @@ static tutti_status load_all(const struct loading *in)
 	return load_callers(in);
 }
 
-/* ---- which one, and all of it ---- */
+/* ---- the whole load ---- */
 static tutti_status find(struct found *found, const char *dir)
 {
 	struct checkpoint_found here;
@@ -323,7 +322,7 @@ static tutti_status load_open(struct loading *in)
 {
 	tutti_trainer *trainer = in->trainer;
 
-	TRY(trainer_agree(trainer, look_at(in)));
+	TRY(trainer_agree(trainer, check_all(in)));
 	TRY(restore_begin(trainer, "tutti_load"));
 	TRY(trainer_agree(trainer, load_all(in)));
 	return restore_end(trainer);
@@ -359,7 +358,7 @@ tutti_status tutti_load(tutti_trainer *trainer, const char *dir, int64_t *step)
 	if (found.is_there)
 		TRY(load(trainer, dir, &found));
 	*step = found.step;
-	if (found.passed_over > 0) /* whoever asks tutti_comm_error(NULL) reads why */
+	if (found.passed_over > 0) /* tutti_comm_error(NULL) has the reason */
 		train_fail(TUTTI_OK, "%d newer checkpoints were passed over. %s", found.passed_over,
 			   found.message);
 	return TUTTI_OK;

@@ -1,4 +1,4 @@
-/* In place of what needs jansson, in a build without it. */
+/* Replaces the files that need jansson in a build without it. */
 #include "train/base/train_error.h"
 #include "train/checkpoint/checkpoint_index.h"
 #include "train/checkpoint/jansson_needed.h"
@@ -6,10 +6,9 @@
 
 tutti_status jansson_needed(void)
 {
-	return train_fail(
-		TUTTI_ERR_UNSUPPORTED,
-		"This build of Tutti has no checkpoints and no safetensors files: jansson was not "
-		"installed (Debian: libjansson-dev), or TUTTI_JSON was off.");
+	return train_fail(TUTTI_ERR_UNSUPPORTED,
+			  "This build of Tutti has no checkpoints and no safetensors files: "
+			  "install jansson (Debian: libjansson-dev) and build with TUTTI_JSON.");
 }
 
 tutti_status safetensors_print(struct safetensors *file, const char *path, const char *format)

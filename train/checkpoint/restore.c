@@ -1,4 +1,4 @@
-/* Values on their way from files into pieces. */
+/* Copies values from files into pieces. */
 #include "train/checkpoint/restore.h"
 
 #include "train/base/train_error.h"
@@ -30,7 +30,7 @@ tutti_status restore_end(tutti_trainer *trainer)
 	return params_publish(trainer);
 }
 
-/* Elements of stored, as f32. */
+/* Reads elements of stored, as f32. */
 static tutti_status read_floats(const struct stored_tensor *stored, uint64_t first, size_t count,
 				float *values)
 {

@@ -1,5 +1,5 @@
-/* Where the tensors of a safetensors file lie: planned for a new one, checked for one that is
- * there. */
+/* The places of tensors in a safetensors file: planned for a new file, checked for an existing one.
+ */
 #include "train/checkpoint/safetensors.h"
 
 #include "train/base/train_error.h"
@@ -17,7 +17,7 @@ static int compare_names(const void *a, const void *b)
 	return strcmp(((const struct safetensor *)a)->name, ((const struct safetensor *)b)->name);
 }
 
-/* As the reference writer has it: then every tensor is aligned to its own type. */
+/* The order of the reference writer: every tensor is aligned to its own type. */
 static int compare_alignments(const void *a, const void *b)
 {
 	unsigned x = ((const struct safetensor *)a)->type->bits;
@@ -60,16 +60,17 @@ const struct safetensor *safetensors_find(const struct safetensors *file, const 
 	return bsearch(&key, file->tensors, file->count, sizeof key, compare_names);
 }
 
-/* How many bytes a tensor of that shape has. */
+/* The bytes of a tensor of that shape. */
 static tutti_status size_of(uint64_t *bytes, const struct safetensor *tensor, const char *path)
 {
 	uint64_t count;
 
 	if (!stored_count(&count, tensor->ndim, tensor->shape) ||
 	    count > (UINT64_C(1) << 62) / tensor->type->bits)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "'%s': the shape of '%.128s' has more elements than a file can.",
-				  disk_shown(path), tensor->name);
+		return train_fail(
+			TUTTI_ERR_INVALID,
+			"'%s': the shape of '%.128s' has more elements than a file can hold.",
+			disk_shown(path), tensor->name);
 	if (count * tensor->type->bits % 8)
 		return train_fail(TUTTI_ERR_INVALID, "'%s': '%.128s' ends in the middle of a byte.",
 				  disk_shown(path), tensor->name);
@@ -77,7 +78,7 @@ static tutti_status size_of(uint64_t *bytes, const struct safetensor *tensor, co
 	return TUTTI_OK;
 }
 
-/* ---- to be written ---- */
+/* ---- a new file ---- */
 static tutti_status copy_tensors(struct safetensors *file, const struct safetensor *tensors,
 				 size_t count)
 {
@@ -122,8 +123,7 @@ static tutti_status plan(struct safetensors *file, const char *path, const char 
 		if (strcmp(name, "__metadata__") == 0)
 			return train_fail(
 				TUTTI_ERR_INVALID,
-				"A tensor of '%s' is named '%s', which the format keeps for "
-				"itself.",
+				"A tensor of '%s' is named '%s', which the format reserves.",
 				disk_shown(path), name);
 		if (i > 0 && strcmp(file->tensors[i - 1].name, name) == 0)
 			return train_fail(TUTTI_ERR_INVALID,
@@ -154,7 +154,7 @@ tutti_status safetensors_plan(struct safetensors *file, const char *path,
 	return TUTTI_OK;
 }
 
-/* ---- there already ---- */
+/* ---- an existing file ---- */
 tutti_status safetensors_check(struct safetensors *file, const char *path, uint64_t data_bytes)
 {
 	uint64_t at = 0;
@@ -180,18 +180,18 @@ tutti_status safetensors_check(struct safetensors *file, const char *path, uint6
 		if (bytes != tensor->end - tensor->begin)
 			return train_fail(
 				TUTTI_ERR_INVALID,
-				"'%s': '%.128s' has %llu bytes, but its shape in %s %llu.",
+				"'%s': '%.128s' has %llu bytes, but its shape in %s has %llu.",
 				disk_shown(path), tensor->name,
 				(unsigned long long)(tensor->end - tensor->begin),
 				tensor->type->name, (unsigned long long)bytes);
 		at = tensor->end;
 	}
 	if (at != data_bytes)
-		return train_fail(
-			TUTTI_ERR_INVALID,
-			"'%s' has %llu bytes of data, its tensors %llu: it was cut, or more was "
-			"written behind it.",
-			disk_shown(path), (unsigned long long)data_bytes, (unsigned long long)at);
+		return train_fail(TUTTI_ERR_INVALID,
+				  "'%s' has %llu bytes of data, but its tensors have %llu: it was "
+				  "truncated or extended.",
+				  disk_shown(path), (unsigned long long)data_bytes,
+				  (unsigned long long)at);
 	sort(file, compare_names);
 	return TUTTI_OK;
 }
@@ -204,7 +204,7 @@ static uint64_t number_at(const char *header)
 	return number;
 }
 
-/* Reads the length and that much behind it into file->header. */
+/* Reads the length of the header and the header. */
 static tutti_status read_header(struct safetensors *file, int fd, uint64_t file_bytes,
 				const char *path)
 {
@@ -214,12 +214,11 @@ static tutti_status read_header(struct safetensors *file, int fd, uint64_t file_
 	uint64_t bytes = number_at(length);
 	if (file_bytes < sizeof length || bytes > SAFETENSORS_HEADER_LIMIT ||
 	    bytes > file_bytes - sizeof length)
-		return train_fail(
-			TUTTI_ERR_INVALID,
-			"'%s' says that its header has %llu bytes, of a file of %llu; at most "
-			"%d are allowed. It is not a safetensors file, or damaged.",
-			disk_shown(path), (unsigned long long)bytes, (unsigned long long)file_bytes,
-			SAFETENSORS_HEADER_LIMIT);
+		return train_fail(TUTTI_ERR_INVALID,
+				  "The header of '%s' has %llu bytes, of a file of %llu; at most "
+				  "%d are allowed. The file is damaged, or not a safetensors file.",
+				  disk_shown(path), (unsigned long long)bytes,
+				  (unsigned long long)file_bytes, SAFETENSORS_HEADER_LIMIT);
 	file->data_at = sizeof length + bytes;
 	file->file_bytes = file_bytes;
 	file->header = malloc((size_t)file->data_at);

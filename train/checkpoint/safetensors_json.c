@@ -15,7 +15,7 @@ static tutti_status no_memory(const char *path)
 			  disk_shown(path));
 }
 
-/* ---- written ---- */
+/* ---- writing ---- */
 /* NULL: no memory, or the name is not UTF-8. */
 static json_t *header_of(const struct safetensors *file, const char *format, const char **refused)
 {
@@ -39,7 +39,7 @@ static json_t *header_of(const struct safetensors *file, const char *format, con
 	return header;
 }
 
-/* Behind its length, padded with spaces to a multiple of 8 bytes. */
+/* Puts the length before the text, and pads it with spaces to a multiple of 8 bytes. */
 static tutti_status frame(struct safetensors *file, const char *path, const char *text)
 {
 	uint64_t bytes = strlen(text), padded = (bytes + 7) / 8 * 8;
@@ -65,11 +65,10 @@ tutti_status safetensors_print(struct safetensors *file, const char *path, const
 	json_t *header = header_of(file, format, &refused);
 
 	if (!header && refused)
-		return train_fail(
-			TUTTI_ERR_INVALID,
-			"The name '%.128s' of a tensor of '%s' is not UTF-8, which the format "
-			"wants.",
-			refused, disk_shown(path));
+		return train_fail(TUTTI_ERR_INVALID,
+				  "The name '%.128s' of a tensor of '%s' is not UTF-8, as the "
+				  "format requires.",
+				  refused, disk_shown(path));
 	char *text = header ? json_dumps(header, JSON_COMPACT) : NULL;
 	tutti_status status = text ? frame(file, path, text) : no_memory(path);
 	free(text);
@@ -77,13 +76,12 @@ tutti_status safetensors_print(struct safetensors *file, const char *path, const
 	return status;
 }
 
-/* ---- read ---- */
+/* ---- reading ---- */
 static tutti_status wrong(const char *path, const char *name, const char *what)
 {
 	return train_fail(
 		TUTTI_ERR_INVALID,
-		"'%s': the header's entry '%.128s' %s: the file is damaged, or of a kind that "
-		"is not known here.",
+		"'%s': the header's entry '%.128s' %s: the file is damaged, or of an unknown kind.",
 		disk_shown(path), name, what);
 }
 
@@ -97,14 +95,13 @@ static tutti_status parse_tensor(struct safetensor *tensor, const char *path, co
 		return wrong(path, name, "is not dtype, shape and data_offsets");
 	tensor->type = json_is_string(type) ? stored_type_named(json_string_value(type)) : NULL;
 	if (!tensor->type)
-		return wrong(path, name, "has no dtype that is known");
+		return wrong(path, name, "has an unknown dtype");
 	if (!value_shape(&tensor->ndim, tensor->shape, MODEL_DIMS, json_object_get(entry, "shape")))
-		return wrong(path, name, "has no shape of up to 8 numbers, none of them negative");
+		return wrong(path, name, "has no shape of up to 8 numbers from 0 on");
 	if (json_array_size(offsets) != 2 ||
 	    !value_number(&tensor->begin, json_array_get(offsets, 0)) ||
 	    !value_number(&tensor->end, json_array_get(offsets, 1)))
-		return wrong(path, name,
-			     "has no two data_offsets, numbers and none of them negative");
+		return wrong(path, name, "does not have two data_offsets from 0 on");
 	tensor->name = strdup(name);
 	return tensor->name ? TUTTI_OK : no_memory(path);
 }
@@ -119,7 +116,7 @@ static tutti_status check_metadata(const char *path, json_t *metadata)
 	json_object_foreach(metadata, key, value)
 	{
 		if (!json_is_string(value))
-			return wrong(path, "__metadata__", "has a value that is no string");
+			return wrong(path, "__metadata__", "has a value that is not a string");
 	}
 	return TUTTI_OK;
 }
@@ -152,11 +149,10 @@ tutti_status safetensors_parse(struct safetensors *file, const char *path, const
 	json_t *header = bytes > 0 && json[0] == '{' ? value_read(json, bytes, why) : NULL;
 
 	if (!header)
-		return train_fail(
-			TUTTI_ERR_INVALID,
-			"The header of '%s' cannot be read: %s. It is not a safetensors file, "
-			"or damaged.",
-			disk_shown(path), why);
+		return train_fail(TUTTI_ERR_INVALID,
+				  "The header of '%s' cannot be read: %s. The file is damaged, or "
+				  "not a safetensors file.",
+				  disk_shown(path), why);
 	tutti_status status = parse_header(file, path, header);
 	json_decref(header);
 	return status;

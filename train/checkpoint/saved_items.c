@@ -1,4 +1,4 @@
-/* The list of what a rank saves. */
+/* The list of ranges that a rank saves. */
 #include "train/checkpoint/saved_items.h"
 
 #include "train/base/train_error.h"
@@ -21,7 +21,7 @@ void saved_state_kind(char kind[CHECKPOINT_KIND_BYTES], const struct state *stat
 		strcpy(kind, "state");
 }
 
-/* A new range of nothing. */
+/* Appends an empty range. */
 static struct checkpoint_range *add(struct saved_items *items, const char *kind, const char *name,
 				    tutti_dtype dtype, const void *values)
 {
@@ -34,7 +34,7 @@ static struct checkpoint_range *add(struct saved_items *items, const char *kind,
 	return range;
 }
 
-/* All of a tensor of one dimension. */
+/* Appends a whole tensor of one dimension. */
 static void add_whole(struct saved_items *items, const char *kind, const char *name,
 		      tutti_dtype dtype, size_t count, const void *values)
 {
@@ -45,8 +45,8 @@ static void add_whole(struct saved_items *items, const char *kind, const char *n
 	range->count = count;
 }
 
-/* Which elements of the piece this rank saves. Optimizer state that each rank has of its own is
- * rank 0's, as the counts and the loss scale are: what is saved together belongs together. */
+/* The elements of the piece that this rank saves. Of optimizer state that differs between ranks
+ * rank 0's is saved, because counts and loss scale are rank 0's too. */
 static struct element_range share_of(const tutti_trainer *trainer, const struct piece *piece,
 				     const void *values)
 {
@@ -58,7 +58,7 @@ static struct element_range share_of(const tutti_trainer *trainer, const struct 
 	return (struct element_range){piece->save_first, piece->save_first + piece->save_count};
 }
 
-/* This rank's share of what lies at values, from the piece's first element on. */
+/* Appends this rank's share of the values, which begin with the piece's first element. */
 static void add_share(struct saved_items *items, const tutti_trainer *trainer,
 		      const struct piece *piece, const char *kind, tutti_dtype dtype,
 		      const void *values)
@@ -95,7 +95,7 @@ static void add_pieces(struct saved_items *items, const tutti_trainer *trainer)
 	}
 }
 
-/* What is the same on all ranks, or what rank 0 has of it. */
+/* Appends what is the same on all ranks, and rank 0's own. */
 static void add_common(struct saved_items *items, const tutti_trainer *trainer)
 {
 	const struct tutti_model *model = &trainer->model;
@@ -146,8 +146,7 @@ tutti_status saved_items_list(struct saved_items *items, const tutti_trainer *tr
 	items->pieces = calloc(items->room, sizeof *items->pieces);
 	if (!items->ranges || !items->values || !items->pieces) {
 		saved_items_free(items);
-		return train_fail(TUTTI_ERR_MEMORY,
-				  "There is no memory for the list of what is saved.");
+		return train_no_memory("the list of what is saved");
 	}
 	add_pieces(items, trainer);
 	if (trainer->rank == 0)

@@ -1,9 +1,9 @@
-/* What this rank writes to a checkpoint: flat ranges, and where their values lie.
+/* What this rank writes to a checkpoint: flat ranges, and where their values lie. By kind:
  *
- *     param      of each parameter, in f32 (the master copy); of a frozen one of 16 bits, that
- *     low        with stochastic rounding: what param was rounded to, which nothing else tells
- *     m, v       the optimizer's state
- *     optimizer  of each parameter, the tutti_optimizer_kind that its state is of
+ *     param      each parameter in f32 (the master copy); a frozen one of 16 bits as it is
+ *     low        with stochastic rounding: the rounded parameter
+ *     m, v       optimizer state
+ *     optimizer  for each parameter the tutti_optimizer_kind of its state
  *     buffer     rank 0's
  *     state      the caller's: rank 0's; state.3 is rank 3's
  *     trainer    counts and the loss scale */
@@ -18,17 +18,17 @@ enum { COUNTS = 2, SCALES = 4 };
 struct saved_items {
 	struct checkpoint_range *ranges;
 	const void **values;         /* of each range */
-	const struct piece **pieces; /* that it is of; NULL: of none */
+	const struct piece **pieces; /* the range's piece, or NULL */
 	size_t count, room;
 	int64_t counts[COUNTS]; /* steps, updates */
 	double scales[SCALES];  /* factor, good steps, divisor, is_known */
 };
 
-/* Values stay where they are: the trainer's, the caller's and items'. MEMORY leaves nothing to
- * free. */
+/* The values stay where they are: the trainer's, the caller's and those of items. MEMORY leaves
+ * nothing to free. */
 tutti_status saved_items_list(struct saved_items *items, const tutti_trainer *trainer);
 void saved_items_free(struct saved_items *items);
-/* state.3 for rank 3's own. */
+/* The kind of a state: state.3 for rank 3's own. */
 void saved_state_kind(char kind[CHECKPOINT_KIND_BYTES], const struct state *state, int rank);
 
 #endif

@@ -1,5 +1,6 @@
-/* tutti_save and tutti_save_wait: values go to the staging of each rank's file; when all files are
- * written, rank 0 makes a checkpoint of them. Each of the two ends on all ranks alike. */
+/* tutti_save and tutti_save_wait. Values are copied to the staging of each rank's file. When all
+ * files are written, rank 0 commits the checkpoint. Each function has the same result on all ranks.
+ */
 #include "train/checkpoint/checkpoint.h"
 
 #include "train/base/train_error.h"
@@ -35,7 +36,7 @@ void checkpoint_abandon(tutti_trainer *trainer)
 }
 
 /* ---- save ---- */
-/* What rank 0 tells of the folder. */
+/* What rank 0 has made. */
 struct folder {
 	int64_t step;
 	char temporary[CHECKPOINT_NAME_BYTES];
@@ -55,12 +56,12 @@ static tutti_status make_folder(tutti_trainer *trainer, const char *dir, int64_t
 	if (folder->step != step)
 		status = train_fail(TUTTI_ERR_MISMATCH,
 				    "tutti_save: rank %d saves step %" PRId64
-				    ", rank 0 step %" PRId64 ".",
+				    ", but rank 0 saves step %" PRId64 ".",
 				    trainer->rank, step, folder->step);
 	return trainer_agree(trainer, status);
 }
 
-/* In portions, so that pages of state that lies in files need not stay. */
+/* Hands values over in portions, so that pages of mapped state can be let go. */
 static tutti_status stage_range(tutti_trainer *trainer, const struct saved_items *items, size_t i)
 {
 	const struct checkpoint_range *range = &items->ranges[i];
@@ -128,11 +129,11 @@ tutti_status tutti_save(tutti_trainer *trainer, const char *dir, int64_t step)
 }
 
 /* ---- wait ---- */
-/* Every rank's text, on rank 0. */
+/* The texts of all ranks, on rank 0. */
 struct texts {
-	char *memory;       /* one behind the other, each with an end of its own */
-	size_t *bytes;      /* of each, without it */
-	const char **texts; /* of each */
+	char *memory;       /* all texts, each with a terminating zero */
+	size_t *bytes;      /* of each text, without the zero */
+	const char **texts; /* one per rank */
 };
 
 static void free_texts(struct texts *all)
@@ -155,8 +156,7 @@ static tutti_status make_room(const tutti_trainer *trainer, struct texts *all, c
 	all->texts = malloc(ranks * sizeof *all->texts);
 	if (!all->memory || !all->bytes || !all->texts)
 		return train_fail(TUTTI_ERR_MEMORY,
-				  "There is no memory for what %zu ranks say of their files.",
-				  ranks);
+				  "There is no memory for the indexes of %zu ranks.", ranks);
 	for (size_t r = 0, at = 0; r < ranks; at += sizes[r++]) {
 		all->texts[r] = all->memory + at;
 		all->bytes[r] = sizes[r] - 1;

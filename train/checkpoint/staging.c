@@ -1,4 +1,4 @@
-/* Slots in a ring between the caller, who fills the next free one, and the thread, which writes the
+/* A ring of slots between the caller, who fills the next free one, and the thread, which writes the
  * oldest full one. */
 #include "train/checkpoint/staging.h"
 
@@ -30,16 +30,16 @@ struct staging {
 
 	pthread_t thread;
 	bool has_thread;
-	pthread_mutex_t lock;         /* of all below */
-	pthread_cond_t changed;       /* any of it */
+	pthread_mutex_t lock;         /* of all members below */
+	pthread_cond_t changed;       /* any of them */
 	size_t filled, written;       /* slots since the beginning: filled - written are full */
-	bool is_ending, has_ended;    /* nothing more comes; the thread has nothing more to do */
-	bool is_dropped;              /* what is full is not wanted any more */
-	struct train_failure failure; /* the thread's */
+	bool is_ending, has_ended;    /* nothing more comes; the thread is done */
+	bool is_dropped;              /* full slots need not be written */
+	struct train_failure failure; /* of the thread */
 };
 
 /* ---- the thread ---- */
-/* The oldest full slot; NULL: there will be none. */
+/* The oldest full slot, or NULL at the end. */
 static struct staging_slot *next_full(struct staging *staging)
 {
 	struct staging_slot *slot = NULL;
@@ -94,7 +94,7 @@ static void *thread_main(void *arg)
 	return NULL;
 }
 
-/* Signals are the program's own threads' business. */
+/* The thread takes no signals: they are for the program's own threads. */
 static tutti_status start(struct staging *staging)
 {
 	sigset_t all, before;
@@ -137,11 +137,11 @@ tutti_status staging_create(struct staging **staging, int fd, const char *path, 
 	for (size_t i = 0; status == TUTTI_OK && i < slots; i++)
 		made->slots[i].data = made->memory + i * STAGING_SLOT_BYTES;
 	if (status == TUTTI_OK) {
-		made->fd = fd; /* before the thread is there to use it */
+		made->fd = fd; /* before the thread uses it */
 		status = start(made);
 	}
 	if (status != TUTTI_OK) {
-		made->fd = -1; /* it stays the caller's */
+		made->fd = -1; /* the caller keeps it */
 		staging_destroy(made);
 		return status;
 	}
@@ -170,8 +170,7 @@ static bool is_over(const struct staging *staging)
 	return staging->has_ended;
 }
 
-/* Under the lock, until condition holds. The deadline begins anew with every slot that the disk has
- * taken. */
+/* Waits, with the lock, for the condition. Every slot that is written restarts the deadline. */
 static tutti_status wait_until(struct staging *staging, bool (*condition)(const struct staging *))
 {
 	struct timespec deadline;
@@ -185,17 +184,16 @@ static tutti_status wait_until(struct staging *staging, bool (*condition)(const 
 			seen = staging->written;
 			deadline_of(&deadline, staging->timeout_ms);
 		} else if (error == ETIMEDOUT && !condition(staging)) {
-			return train_fail(
-				TUTTI_ERR_TIMEOUT,
-				"Nothing of '%s' has been written for %d ms: the disk, or the file "
-				"system's server, does not answer.",
-				disk_shown(staging->path), staging->timeout_ms);
+			return train_fail(TUTTI_ERR_TIMEOUT,
+					  "No part of '%s' was written for %d ms: the disk or the "
+					  "file system's server does not answer.",
+					  disk_shown(staging->path), staging->timeout_ms);
 		}
 	}
 	return TUTTI_OK;
 }
 
-/* *slot is free to be filled. */
+/* Waits until *slot is free. */
 static tutti_status next_free(struct staging *staging, struct staging_slot **slot)
 {
 	pthread_mutex_lock(&staging->lock);
@@ -255,7 +253,7 @@ tutti_status staging_finish(struct staging *staging)
 	status = failure_return(&staging->failure);
 	int fd = staging->fd;
 	staging->fd = -1;
-	/* Some file systems say only now that a write failed. */
+	/* Some file systems report a failed write only here. */
 	if (fd >= 0 && close(fd) != 0 && status == TUTTI_OK)
 		status = disk_fail("Closing", staging->path);
 	return status;

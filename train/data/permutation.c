@@ -1,10 +1,10 @@
 /* An order of the numbers below count, by a Feistel network on a table of columns x rows cells.
  *
- * A round turns every row by a number drawn from the row, the next every column by one drawn from
- * the column: each can be undone, so all of them together are a permutation of the cells. The table
- * has less than a row more cells than numbers; from a cell without one the walk goes on to the
- * next with one, which keeps it a permutation of the numbers (Black and Rogaway, "Ciphers with
- * Arbitrary Finite Domains", 2002). Not a cipher: nobody hides anything here. */
+ * A round rotates every row by a number drawn from the row, the next round every column by a number
+ * drawn from the column. Each round can be undone, so together they are a permutation of the cells.
+ * The table has less than a row of cells more than there are numbers. From a cell without a number
+ * the walk continues to the next cell with one, which keeps it a permutation (Black and Rogaway,
+ * "Ciphers with Arbitrary Finite Domains", 2002). This is not a secure cipher. */
 #include "train/data/permutation.h"
 
 #include "train/base/random.h"
@@ -12,12 +12,12 @@
 #include <assert.h>
 #include <math.h>
 
-/* Set apart from tutti_random's first word, so that an author's draws with the same seed differ. */
+/* Differs from tutti_random's first word, so that an author's draws with the same seed differ. */
 #define FIRST_WORD 0xd1b54a32d192ed03u
 #define GOLDEN     0x9e3779b97f4a7c15u
 
-/* The least even number whose square is count or more. Turning a row of even length is an odd
- * permutation: were columns and rows both odd, half of all orders could never come out. */
+/* The least even number whose square is at least count. Rotating a row of even length is an odd
+ * permutation; if columns and rows were both odd, half of all orders could never occur. */
 static uint64_t columns_for(uint64_t count)
 {
 	uint64_t root = (uint64_t)sqrt((double)count);
@@ -43,7 +43,7 @@ void permutation_init(struct permutation *permutation, uint64_t count, uint64_t 
 		permutation->keys[r] = key = random_mix(key + GOLDEN);
 }
 
-/* line's place, turned by what key draws for the line across it; length is 2^32 or less. */
+/* Rotates place by what key draws for the line across. length is at most 2^32. */
 static uint64_t turn(uint64_t place, uint64_t across, uint64_t key, uint64_t length)
 {
 	uint64_t by = (random_mix(key ^ across) >> 32) * length >> 32;

@@ -1,4 +1,4 @@
-/* An order of the numbers below count that is computed, not stored: any place of it at the same cost. */
+/* An order of the numbers below count. Each place is computed, at the same cost. */
 #ifndef TRAIN_PERMUTATION_H
 #define TRAIN_PERMUTATION_H
 
@@ -11,9 +11,10 @@ struct permutation {
 	uint64_t keys[PERMUTATION_ROUNDS];
 };
 
-/* count from 1 to 2^63 - 1. Which order it is, seed and epoch decide alone. */
-void permutation_init(struct permutation *permutation, uint64_t count, uint64_t seed, uint64_t epoch);
-/* The number at place index, both below count. */
+/* count is 1 to 2^63 - 1. seed and epoch decide the order. */
+void permutation_init(struct permutation *permutation, uint64_t count, uint64_t seed,
+		      uint64_t epoch);
+/* The number at place index. Both are below count. */
 uint64_t permutation_at(const struct permutation *permutation, uint64_t index);
 
 #endif

@@ -1,6 +1,5 @@
-/* Which samples each rank takes: arithmetic on one position, the same on every rank but for the
- * places of the batch that are its own. Nothing here depends on the rank count before places are
- * shared out, so neither does the order. */
+/* The samples of each rank: arithmetic on one position. The order does not depend on the number of
+ * ranks; only the places of a batch are divided among ranks. */
 #include "train/base/train_error.h"
 #include "train/data/permutation.h"
 
@@ -14,13 +13,12 @@ static tutti_status check(const tutti_sampler *sampler)
 	const tutti_sampler zero = {0}, *s = sampler;
 
 	if (s->count < 1)
-		return train_fail(
-			TUTTI_ERR_INVALID,
-			"tutti_sampler: a data set of %lld samples; 1 or more are needed.",
-			(long long)s->count);
+		return train_fail(TUTTI_ERR_INVALID,
+				  "tutti_sampler: count is %lld; at least 1 sample is needed.",
+				  (long long)s->count);
 	if (s->batch < 1)
 		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_sampler: a batch of %lld samples; 1 or more are needed.",
+				  "tutti_sampler: batch is %lld; at least 1 sample is needed.",
 				  (long long)s->batch);
 	if (s->rank < 0 || s->rank >= s->size)
 		return train_fail(TUTTI_ERR_INVALID,
@@ -29,8 +27,8 @@ static tutti_status check(const tutti_sampler *sampler)
 				  s->rank, s->size);
 	if (s->drop_last && s->batch > s->count)
 		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_sampler: with drop_last no batch of %lld comes of %lld "
-				  "samples: make it smaller, or drop_last 0.",
+				  "tutti_sampler: with drop_last a batch of %lld does not fit in "
+				  "%lld samples: make the batch smaller, or set drop_last to 0.",
 				  (long long)s->batch, (long long)s->count);
 	if (memcmp(s->reserved, zero.reserved, sizeof zero.reserved) != 0)
 		return train_fail(TUTTI_ERR_INVALID,
@@ -38,10 +36,10 @@ static tutti_status check(const tutti_sampler *sampler)
 	return TUTTI_OK;
 }
 
-/* The places of the global order that a step has: items of them in its epoch, from offset on. */
+/* A step's places in the order of its epoch: items of them from offset on. */
 struct step_range {
 	int64_t epoch, offset, items;
-	int64_t end; /* the position behind it */
+	int64_t end; /* the position after the step */
 	bool is_last;
 };
 
@@ -61,8 +59,8 @@ static tutti_status find_range(const tutti_sampler *sampler, struct step_range *
 	}
 	if (epoch > INT64_MAX / count - 1)
 		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_sampler: position %lld is so high that the end of epoch "
-				  "%lld would not fit 64 bits.",
+				  "tutti_sampler: position %lld is too high: the end of epoch %lld "
+				  "does not fit 64 bits.",
 				  (long long)sampler->position, (long long)epoch);
 	int64_t left = count - offset;
 	range->epoch = epoch;
@@ -73,7 +71,7 @@ static tutti_status find_range(const tutti_sampler *sampler, struct step_range *
 	return TUTTI_OK;
 }
 
-/* rank * batch / size, rounded down, where the product may not fit. */
+/* rank * batch / size, rounded down, without the product, which may not fit. */
 static int64_t first_place(const tutti_sampler *sampler, int rank)
 {
 	int64_t batch = sampler->batch, size = sampler->size;
@@ -112,12 +110,12 @@ static tutti_status check_next(const tutti_sampler *sampler, const int64_t *indi
 	TRY(check(sampler));
 	if (sampler->position < 0)
 		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_sampler: position %lld is negative; the beginning is 0.",
+				  "tutti_sampler: position is %lld; it cannot be negative.",
 				  (long long)sampler->position);
 	if (capacity < most_places(sampler))
 		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_sampler_next: room for %lld indices, but a rank has up to "
-				  "%lld of a batch of %lld over %d ranks.",
+				  "tutti_sampler_next: indices has room for %lld, but a rank has "
+				  "up to %lld of a batch of %lld over %d ranks.",
 				  (long long)capacity, (long long)most_places(sampler),
 				  (long long)sampler->batch, sampler->size);
 	return TUTTI_OK;
@@ -154,7 +152,7 @@ tutti_status tutti_sampler_seek(tutti_sampler *sampler, int64_t steps)
 	TRY(check(sampler));
 	if (steps < 0)
 		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_sampler_seek: step %lld is negative; the first is 0.",
+				  "tutti_sampler_seek: step %lld is negative; the first step is 0.",
 				  (long long)steps);
 	int64_t per_epoch = sampler->count / sampler->batch;
 	if (!sampler->drop_last && sampler->count % sampler->batch != 0)
@@ -162,8 +160,8 @@ tutti_status tutti_sampler_seek(tutti_sampler *sampler, int64_t steps)
 	int64_t epoch = steps / per_epoch, offset = steps % per_epoch * sampler->batch;
 	if (epoch > INT64_MAX / sampler->count || offset > INT64_MAX - epoch * sampler->count)
 		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_sampler_seek: the position of step %lld would not fit 64 "
-				  "bits.",
+				  "tutti_sampler_seek: step %lld is too high: its position does "
+				  "not fit 64 bits.",
 				  (long long)steps);
 	sampler->position = epoch * sampler->count + offset;
 	return TUTTI_OK;

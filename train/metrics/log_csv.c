@@ -1,5 +1,5 @@
-/* metrics.csv: RFC 4180 with lines that end in \n. step, time in seconds since 1970, then the
- * metrics as they were declared; an empty field where a row has nothing of one. */
+/* metrics.csv: RFC 4180 with lines that end in \n. The columns are step, time in seconds since
+ * 1970, and the metrics in the order of declaration. A field is empty if the row has no value. */
 #include "train/metrics/logs.h"
 
 #include "train/base/train_error.h"
@@ -13,7 +13,7 @@ static tutti_status csv_open(struct log_file *file, const char *dir)
 	return log_file_open(file, dir, "metrics.csv", 0);
 }
 
-/* In quotes where the name would not be one field otherwise. */
+/* Quotes the name if it would not be one field otherwise. */
 static void put_name(struct log_buffer *buffer, const char *name)
 {
 	size_t bytes = strlen(name);
@@ -38,7 +38,7 @@ static tutti_status csv_begin(struct log_file *file, struct log_buffer *buffer,
 		log_put(buffer, ",", 1);
 		put_name(buffer, ids[m].name);
 	}
-	log_put(buffer, "\n", 2); /* with a zero behind it: messages show it */
+	log_put(buffer, "\n", 2); /* with a terminating zero, for messages */
 	buffer->used--;
 	TRY(log_file_resume(file, buffer->bytes, buffer->used, &is_new));
 	return is_new ? log_file_append(file, buffer->bytes, buffer->used) : TUTTI_OK;

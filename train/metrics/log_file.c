@@ -1,4 +1,4 @@
-/* Files that only grow, row by row, and what rows are built with. */
+/* Files that grow row by row, and the parts of rows. */
 #include "train/metrics/log_file.h"
 
 #include "train/base/train_error.h"
@@ -16,7 +16,7 @@
 
 enum { PATH_SHOWN_BYTES = 250, BLOCK_BYTES = 4096 };
 
-/* The end of a long path says more than its beginning. */
+/* The end of a long path, which says more than its beginning. */
 static const char *shown(const char *path)
 {
 	size_t bytes = strlen(path);
@@ -35,8 +35,7 @@ tutti_status log_file_open(struct log_file *file, const char *dir, const char *n
 	struct log_file opened;
 
 	if (asprintf(&opened.path, "%s/%s", dir, name) < 0)
-		return train_fail(TUTTI_ERR_MEMORY,
-				  "There is no memory for the name of a log file.");
+		return train_no_memory("the name of a log file");
 	opened.fd = open(opened.path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | flags, 0666);
 	if (opened.fd < 0) {
 		tutti_status status = log_file_fail(&opened, "open");
@@ -55,7 +54,7 @@ void log_file_close(struct log_file *file)
 	*file = (struct log_file){.fd = -1};
 }
 
-static tutti_status look_at_size(struct log_file *file, off_t *size)
+static tutti_status read_size(struct log_file *file, off_t *size)
 {
 	struct stat stat;
 
@@ -68,11 +67,11 @@ static tutti_status look_at_size(struct log_file *file, off_t *size)
 static tutti_status cut(struct log_file *file, off_t size)
 {
 	if (ftruncate(file->fd, size) != 0)
-		return log_file_fail(file, "take half a row back from");
+		return log_file_fail(file, "remove half a row from");
 	return TUTTI_OK;
 }
 
-/* Half a row would spoil all rows behind it. */
+/* Removes half a row, which would spoil the rows behind it. */
 static tutti_status take_back(struct log_file *file, off_t size)
 {
 	tutti_status status = log_file_fail(file, "write");
@@ -86,13 +85,13 @@ tutti_status log_file_append(struct log_file *file, const char *bytes, size_t co
 {
 	off_t size = 0;
 
-	TRY(look_at_size(file, &size));
+	TRY(read_size(file, &size));
 	for (size_t written = 0; written < count;) {
 		ssize_t now = write(file->fd, bytes + written, count - written);
 		if (now < 0 && errno == EINTR)
 			continue;
 		if (now == 0)
-			errno = ENOSPC; /* no file does this, and none may hold us for ever */
+			errno = ENOSPC; /* files never do this; do not wait for ever */
 		if (now <= 0)
 			return written ? take_back(file, size) : log_file_fail(file, "write");
 		written += (size_t)now;
@@ -102,23 +101,23 @@ tutti_status log_file_append(struct log_file *file, const char *bytes, size_t co
 
 tutti_status log_file_sync(struct log_file *file)
 {
-	/* EINVAL, EROFS: not a file that a disk is behind. */
+	/* EINVAL, EROFS: the file is on no disk. */
 	if (fsync(file->fd) != 0 && errno != EINVAL && errno != EROFS)
 		return log_file_fail(file, "bring to disk");
 	return TUTTI_OK;
 }
 
-/* All of the bytes, which the file has. */
+/* Reads all of the bytes, which the file has. */
 static tutti_status read_at(struct log_file *file, char *bytes, size_t count, off_t at)
 {
 	ssize_t got = pread(file->fd, bytes, count, at);
 
 	if (got >= 0)
-		errno = EIO; /* it has become shorter */
+		errno = EIO; /* the file has become shorter */
 	return got == (ssize_t)count ? TUTTI_OK : log_file_fail(file, "read");
 }
 
-/* Where the last line ends, 0 if there is none. */
+/* *end: where the last line ends, or 0. */
 static tutti_status find_last_end(struct log_file *file, off_t size, off_t *end)
 {
 	char block[BLOCK_BYTES];
@@ -145,11 +144,10 @@ static tutti_status check_head(struct log_file *file, off_t size, const char *he
 		size_t part = end - at < sizeof block ? end - at : sizeof block;
 		TRY(read_at(file, block, part, (off_t)at));
 		if (memcmp(block, head + at, part) != 0)
-			return train_fail(
-				TUTTI_ERR_INVALID,
-				"The log file %s is of something else: this run's begins with "
-				"%.120s; move it away, or log to another directory.",
-				shown(file->path), head);
+			return train_fail(TUTTI_ERR_INVALID,
+					  "The log file %s does not begin with %.120s: move it "
+					  "away, or log to another directory.",
+					  shown(file->path), head);
 		at += part;
 	}
 	*is_whole = end == bytes;
@@ -161,7 +159,7 @@ tutti_status log_file_resume(struct log_file *file, const char *head, size_t byt
 	off_t size = 0, end = 0;
 	bool is_whole = false;
 
-	TRY(look_at_size(file, &size));
+	TRY(read_size(file, &size));
 	TRY(check_head(file, size, head, bytes, &is_whole));
 	if (is_whole)
 		TRY(find_last_end(file, size, &end));

@@ -1,7 +1,7 @@
-/* metrics.jsonl: one JSON object a line: step, time in seconds since 1970, and those metrics of
- * which the row has something. JSON (RFC 8259) has numbers for neither NaN nor infinity, so these
- * are the strings that protobuf's JSON has for them, "NaN", "Infinity" and "-Infinity", which
- * float() of Python and Number() of JavaScript read. */
+/* metrics.jsonl: one JSON object a line: step, time in seconds since 1970, and the metrics that
+ * have a value. JSON (RFC 8259) has no NaN and no infinity. They are the strings of protobuf's
+ * JSON, "NaN", "Infinity" and "-Infinity", which Python's float() and JavaScript's Number() read.
+ */
 #include "train/metrics/logs.h"
 
 #include "train/metrics/log_file.h"

@@ -1,14 +1,14 @@
-/* events.out.tfevents.<seconds>.<host>: what TensorBoard reads, as its event.proto, summary.proto
- * and its record files have it. One file each time that a run is started: TensorBoard reads those
- * of a directory in the order of their names, and where steps go back, what it knew of these steps
- * gives way.
+/* events.out.tfevents.<seconds>.<host>: the file that TensorBoard reads, as its event.proto,
+ * summary.proto and record files define it. Each start of a run makes one file. TensorBoard reads
+ * the files of a directory in the order of their names, and where steps go back the later file
+ * replaces them.
  *
- * A record, little-endian: u64 bytes; u32 checksum of these eight; the data; u32 checksum of the
+ * A record is little-endian: u64 bytes; u32 checksum of these eight; the data; u32 checksum of the
  * data. A checksum is the CRC-32C, rotated and moved by a constant. The data is an Event: wall_time
- * = 1 (double), step = 2 (varint), and file_version = 3 (string; the first record) or summary = 5,
- * with for each metric a value = 1: tag = 1 (string), simple_value = 2 (float). A field begins with
- * its number times eight and its wire type: 0 varint, 1 eight bytes, 2 length and bytes, 5 four
- * bytes. */
+ * = 1 (double), step = 2 (varint), and file_version = 3 (string; in the first record) or summary =
+ * 5, which has for each metric a value = 1: tag = 1 (string), simple_value = 2 (float). A field
+ * begins with its number times eight plus its wire type: 0 varint, 1 eight bytes, 2 length and
+ * bytes, 5 four bytes. */
 #include "train/metrics/logs.h"
 
 #include "train/base/train_error.h"
@@ -69,7 +69,7 @@ static void put_checksum(struct log_buffer *buffer, size_t from)
 	put_little_endian(buffer, (uint32_t)((crc >> 15 | crc << 17) + 0xa282ead8u), 4);
 }
 
-/* Leaves room for the record's head; close_record fills it in. */
+/* Leaves room for the record's head, which close_record fills in. */
 static void open_record(struct log_buffer *buffer, double seconds)
 {
 	uint64_t bits;
@@ -131,8 +131,8 @@ static void tensorboard_encode(struct log_buffer *buffer, const struct log_row *
 	close_record(buffer);
 }
 
-/* The first second, from now on, that comes behind all event files of the directory: two starts
- * within one second, and a clock that was set back, keep their order. */
+/* The first second from now on that sorts after all event files of the directory, for two starts
+ * within a second and for a clock that was set back. */
 static tutti_status free_second(const char *dir, long long *second)
 {
 	struct dirent *entry;

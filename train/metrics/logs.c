@@ -1,4 +1,4 @@
-/* All files of a run's metrics: each row goes to every format that was asked for. */
+/* All log files of a run. Each row goes to every format that was asked for. */
 #include "train/metrics/logs.h"
 
 #include "train/base/train_error.h"
@@ -15,8 +15,8 @@ static const struct log_format *const formats_there_are[] = {&log_csv, &log_json
 
 enum {
 	FORMATS = sizeof formats_there_are / sizeof *formats_there_are,
-	/* What a row needs at most, in any format: of its own, for each metric besides the name,
-	 * and for each byte of a name (JSON's \u0001). */
+	/* The most bytes that a row needs in any format: for the row, for each metric besides its
+	   name, and for each byte of a name (JSON's \u0001). */
 	ROW_BYTES = 256,
 	VALUE_BYTES = 64,
 	NAME_FACTOR = 6,
@@ -24,7 +24,7 @@ enum {
 
 struct logs {
 	struct log_file files[FORMATS];
-	locale_t c_locale; /* numbers have a point, whatever the program's language */
+	locale_t c_locale; /* numbers have a point in every locale */
 	struct log_buffer buffer;
 };
 
@@ -44,14 +44,12 @@ static tutti_status open_all(struct logs *logs, const char *dir, unsigned format
 		logs->files[f] = closed;
 	logs->c_locale = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
 	if (!logs->c_locale)
-		return train_fail(TUTTI_ERR_MEMORY,
-				  "There is no memory for the way to write numbers.");
+		return train_no_memory("the format of numbers");
 	if (mkdir(dir, 0777) != 0 && errno != EEXIST)
-		return train_fail(
-			TUTTI_ERR_SYSTEM,
-			"Rank 0 cannot make the directory %.250s for log files: %s (%d); the "
-			"one it is in has to be there.",
-			dir, strerror(errno), errno);
+		return train_fail(TUTTI_ERR_SYSTEM,
+				  "Rank 0 cannot make the directory %.250s for log files: %s (%d). "
+				  "Its parent directory must exist.",
+				  dir, strerror(errno), errno);
 	return open_files(logs, dir, formats);
 }
 
@@ -60,7 +58,7 @@ tutti_status logs_open(struct logs **logs, const char *dir, unsigned formats)
 	struct logs *opened = calloc(1, sizeof *opened);
 
 	if (!opened)
-		return train_fail(TUTTI_ERR_MEMORY, "There is no memory for log files.");
+		return train_no_memory("log files");
 	tutti_status status = open_all(opened, dir, formats);
 	if (status == TUTTI_OK) {
 		*logs = opened;
@@ -82,7 +80,7 @@ void logs_close(struct logs *logs)
 	free(logs);
 }
 
-/* One buffer for the largest row there can be, so that rows allocate nothing. */
+/* Makes a buffer for the largest possible row, so that rows allocate nothing. */
 static tutti_status make_buffer(struct logs *logs, const struct metric_id *ids, int count)
 {
 	size_t room = ROW_BYTES;

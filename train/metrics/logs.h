@@ -1,4 +1,4 @@
-/* The files of a run's metrics. A format is a file of its own and a line in logs.c. */
+/* The log files of a run. A format is a file of its own and a line in logs.c. */
 #ifndef TRAIN_LOGS_H
 #define TRAIN_LOGS_H
 
@@ -17,22 +17,22 @@ struct log_format {
 	unsigned flag;                  /* TUTTI_LOG_* */
 	/* Opens the file below dir. Writes *file on TUTTI_OK only. */
 	tutti_status (*open)(struct log_file *file, const char *dir);
-	/* Before the first row, and again where a begin has failed: what is in the file is looked at, and its head
-	 * written. buffer is empty. NULL: there is nothing to do. */
+	/* Checks what is in the file and writes its head, before the first row and again after a
+	 * failure. buffer is empty. May be NULL. */
 	tutti_status (*begin)(struct log_file *file, struct log_buffer *buffer,
 			      const struct metric_id *ids, int count);
-	/* The bytes of a row, into a buffer that has room for it. */
+	/* Appends a row to a buffer that has room for it. */
 	void (*encode)(struct log_buffer *buffer, const struct log_row *row);
 };
 
 extern const struct log_format log_csv, log_json, log_tensorboard;
 
-/* formats 0 means all. Makes dir, but not what it is in. */
+/* formats 0 means all. Makes dir; its parent exists. */
 tutti_status logs_open(struct logs **logs, const char *dir, unsigned formats);
-/* NULL is fine. */
+/* NULL is allowed. */
 void logs_close(struct logs *logs);
 tutti_status logs_begin(struct logs *logs, const struct metric_id *ids, int count);
-/* To every file, also behind one that cannot be written; returns the first failure. */
+/* Writes to every file, also after a failure. Returns the first failure. */
 tutti_status logs_append(struct logs *logs, const struct log_row *row);
 tutti_status logs_sync(struct logs *logs);
 

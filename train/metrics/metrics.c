@@ -1,4 +1,5 @@
-/* Metrics on one rank: the table, and adding to it. Nothing here communicates but creation. */
+/* Metrics on one rank: the table of metrics, and what is added to them. Only creation communicates.
+ */
 #include "train/metrics/metrics.h"
 
 #include "train/base/train_error.h"
@@ -9,21 +10,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Rank 0 has the files: what another rank says of them does not matter. */
+/* Only rank 0 has files, so only its formats are checked. */
 static tutti_status check_config(const tutti_metrics_config *config, int rank)
 {
 	const tutti_metrics_config zero = {0};
 	const unsigned all = TUTTI_LOG_CSV | TUTTI_LOG_JSON | TUTTI_LOG_TENSORBOARD;
 
 	if (config->interval < 0)
-		return train_fail(
-			TUTTI_ERR_INVALID,
-			"tutti_metrics_config: an interval of %d steps; 1 is a row every step.",
-			config->interval);
+		return train_fail(TUTTI_ERR_INVALID,
+				  "tutti_metrics_config: interval is %d; it must be at least 1 "
+				  "step, or 0 for 1.",
+				  config->interval);
 	if (rank == 0 && (config->formats & ~all))
 		return train_fail(
 			TUTTI_ERR_INVALID,
-			"tutti_metrics_config: formats 0x%x has bits that are no TUTTI_LOG_*.",
+			"tutti_metrics_config: formats 0x%x has unknown bits; use TUTTI_LOG_*.",
 			config->formats);
 	if (memcmp(config->reserved, zero.reserved, sizeof zero.reserved) != 0)
 		return train_fail(TUTTI_ERR_INVALID,
@@ -31,14 +32,14 @@ static tutti_status check_config(const tutti_metrics_config *config, int rank)
 	return TUTTI_OK;
 }
 
-/* This rank's part of creation. */
+/* The local part of creation. */
 static tutti_status make(tutti_metrics **metrics, tutti_comm *comm,
 			 const tutti_metrics_config *config)
 {
 	TRY(check_config(config, tutti_rank(comm)));
 	tutti_metrics *made = calloc(1, sizeof *made);
 	if (!made)
-		return train_fail(TUTTI_ERR_MEMORY, "There is no memory for metrics.");
+		return train_no_memory("metrics");
 	made->comm = comm;
 	made->rank = tutti_rank(comm);
 	made->size = tutti_size(comm);
@@ -91,7 +92,7 @@ static tutti_status check_name(const tutti_metrics *metrics, const char *name)
 {
 	if (!name || !*name || strlen(name) >= METRIC_NAME_BYTES || !utf8_is_valid(name))
 		return train_fail(TUTTI_ERR_INVALID,
-				  "A metric's name has 1 to %d bytes of UTF-8; '%.130s' is none.",
+				  "A metric's name has 1 to %d bytes of UTF-8; '%.130s' does not.",
 				  METRIC_NAME_BYTES - 1, name ? name : "NULL");
 	if (strcmp(name, "step") == 0 || strcmp(name, "time") == 0)
 		return train_fail(TUTTI_ERR_INVALID,
@@ -99,8 +100,8 @@ static tutti_status check_name(const tutti_metrics *metrics, const char *name)
 				  name);
 	for (int m = 0; m < metrics->count; m++)
 		if (strcmp(metrics->ids[m].name, name) == 0)
-			return train_fail(TUTTI_ERR_INVALID, "Metric %d is called '%s' already.", m,
-					  name);
+			return train_fail(TUTTI_ERR_INVALID, "Metric %d already has the name '%s'.",
+					  m, name);
 	return TUTTI_OK;
 }
 
@@ -109,18 +110,20 @@ static tutti_status check_declaration(const tutti_metrics *metrics, const char *
 {
 	TRY(metrics_check(metrics, "tutti_metrics_declare"));
 	if (metrics->has_begun)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "Metrics are declared before the first tutti_metrics_step, which "
-				  "writes the head of the table.");
+		return train_fail(TUTTI_ERR_INVALID, "tutti_metrics_declare: declare metrics "
+						     "before the first tutti_metrics_step.");
 	if (kind < TUTTI_METRIC_MEAN || kind > TUTTI_METRIC_LAST)
-		return train_fail(TUTTI_ERR_INVALID, "There is no kind %d of metric.", (int)kind);
+		return train_fail(TUTTI_ERR_INVALID,
+				  "tutti_metrics_declare: there is no metric kind %d.", (int)kind);
 	if (metrics->count == METRICS_MAX)
-		return train_fail(TUTTI_ERR_INVALID, "There are %d metrics, and may be no more.",
-				  METRICS_MAX);
+		return train_fail(
+			TUTTI_ERR_INVALID,
+			"tutti_metrics_declare: there are already %d metrics, the most allowed.",
+			METRICS_MAX);
 	return check_name(metrics, name);
 }
 
-/* Room for one more in both tables. */
+/* Makes room for one more in both tables. */
 static tutti_status grow(tutti_metrics *metrics)
 {
 	if (metrics->count < metrics->room)
@@ -178,7 +181,8 @@ tutti_status tutti_metrics_add(tutti_metrics *metrics, int metric, double value,
 	TRY(check_metric(metrics, "tutti_metrics_add", metric));
 	if (!(items >= 0) || isinf(items))
 		return train_fail(TUTTI_ERR_INVALID,
-				  "Metric '%s' cannot have %g items: 0 or more, and finite.",
+				  "tutti_metrics_add: metric '%s' got %g items; items must be "
+				  "finite and at least 0.",
 				  metrics->ids[metric].name, items);
 	struct metric *m = &metrics->metrics[metric];
 	if (items > 0) {

@@ -1,8 +1,7 @@
-/* Do all ranks log the same? And how one rank's failure becomes everybody's.
+/* Compares the metrics of all ranks, once, before the first row.
  *
- * Rank 0's table goes to all, once, before the first row: its size, so that there is room for it,
- * then its lines. Each rank looks for the first that differs from its own, and the lowest rank that
- * found one explains. */
+ * Rank 0 broadcasts the size of its table and then the table. Each rank looks for the first line
+ * that differs from its own. All ranks return the message of the lowest rank that found one. */
 #include "train/metrics/metrics.h"
 
 #include "train/base/train_error.h"
@@ -17,7 +16,7 @@ static const char *kind_name(int32_t kind)
 	return names[kind];
 }
 
-/* The line of a table, or that it has none. */
+/* A line of a table, or "none". */
 static void show(char *text, size_t bytes, const struct metric_id *ids, int count, int line)
 {
 	if (line < count)
@@ -40,7 +39,7 @@ static tutti_status compare_ids(const tutti_metrics *metrics, const struct metri
 	show(own, sizeof own, metrics->ids, metrics->count, line);
 	show(theirs, sizeof theirs, first_rank, count, line);
 	return train_fail(TUTTI_ERR_MISMATCH,
-			  "The metrics differ: as metric %d rank %d has %s, where rank 0 has %s; "
+			  "The metrics differ: as metric %d rank %d has %s, but rank 0 has %s; "
 			  "declare the same metrics in the same order on every rank.",
 			  line, metrics->rank, own, theirs);
 }
@@ -55,7 +54,7 @@ static tutti_status compare(tutti_metrics *metrics, struct metric_id *ids, int c
 	tutti_status status = compare_ids(metrics, ids, count);
 	if (interval != metrics->interval)
 		status = train_fail(TUTTI_ERR_MISMATCH,
-				    "The metrics differ: rank %d makes a row every %d steps, where "
+				    "The metrics differ: rank %d makes a row every %d steps, but "
 				    "rank 0 makes one every %d.",
 				    metrics->rank, metrics->interval, interval);
 	return failure_agree(metrics->comm, status);

@@ -1,10 +1,10 @@
-/* How a row is made: every rank's numbers packed into one record, gathered by one collective, and
- * reduced in the order of ranks by each, so that all get the same bits. Rank 0 hands the row to its
- * files.
+/* A row: each rank packs its numbers into one record, one collective gathers all records, and each
+ * rank reduces them in the order of ranks, so that all have the same bits. Rank 0 writes the row to
+ * its files.
  *
- * A record is the step, what rank 0 has to tell of the files of the row before, and two numbers for
- * each metric. Gathering costs P records where an all_reduce would cost one or two, but sums,
- * maxima and rank 0's own values can travel together, and a NaN is nothing special. */
+ * A record is the step, the status of rank 0's files in the row before, and two numbers for each
+ * metric. An all_gather of P records sends more than an all_reduce, but it serves sums, extremes
+ * and rank 0's values in one collective, and NaN needs no special case. */
 #include "train/metrics/metrics.h"
 
 #include "train/base/train_error.h"
@@ -26,8 +26,8 @@ static union word *record_of(const tutti_metrics *metrics, int rank)
 	return metrics->records + (size_t)rank * record_words(metrics);
 }
 
-/* This rank's part of what has to be there before the first row. Where that fails more metrics may
- * be declared before it is tried again, with longer records. */
+/* The local preparation of the first row. If it fails, more metrics may be declared before the next
+ * try, which make records longer. */
 static tutti_status prepare(tutti_metrics *metrics)
 {
 	size_t words = (size_t)metrics->size * record_words(metrics);
@@ -51,7 +51,7 @@ static tutti_status begin(tutti_metrics *metrics)
 	return TUTTI_OK;
 }
 
-/* Into this rank's record; the next interval begins with nothing. */
+/* Fills this rank's record, and clears the metrics for the next interval. */
 static void pack(tutti_metrics *metrics)
 {
 	union word *next = record_of(metrics, metrics->rank);
@@ -74,11 +74,10 @@ static tutti_status check_steps(const tutti_metrics *metrics)
 	for (int r = 1; r < metrics->size; r++) {
 		long long step = (long long)record_of(metrics, r)[WORD_STEP].integer;
 		if (step != first)
-			return train_fail(
-				TUTTI_ERR_MISMATCH,
-				"tutti_metrics_step: rank %d is at step %lld, where rank 0 "
-				"is at step %lld.",
-				r, step, first);
+			return train_fail(TUTTI_ERR_MISMATCH,
+					  "tutti_metrics_step: rank %d is at step %lld, but rank 0 "
+					  "is at step %lld.",
+					  r, step, first);
 	}
 	return TUTTI_OK;
 }
@@ -98,12 +97,12 @@ static void reduce(tutti_metrics *metrics, int m)
 	}
 	if (kind == TUTTI_METRIC_MEAN)
 		value /= items;
-	/* Which NaN comes out of a sum is the processor's affair: all write the same one. */
+	/* The NaN of a sum depends on the processor; all ranks write the same one. */
 	metrics->metrics[m].reduced = isnan(value) ? (double)NAN : value;
 	metrics->metrics[m].has_reduced = items > 0;
 }
 
-/* What fails here is told with the next record: the other ranks are on their way. */
+/* The next record reports a failure, because the other ranks have left this row's collective. */
 static void write_row(tutti_metrics *metrics)
 {
 	const struct log_row row = {.step = metrics->last_step,
@@ -142,7 +141,7 @@ tutti_status tutti_metrics_step(tutti_metrics *metrics, int64_t step)
 	return metrics->counted < metrics->interval ? TUTTI_OK : make_row(metrics);
 }
 
-/* Rank 0: what is left of the last row's failure, and the files' way to the disk. */
+/* Rank 0: returns the failure of the last row, or syncs the files. */
 static tutti_status sync_files(tutti_metrics *metrics)
 {
 	struct train_failure failure = metrics->failure;

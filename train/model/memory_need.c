@@ -1,5 +1,4 @@
-/* How much memory a trainer needs: the arithmetic of the strategies, before anything is allocated.
- */
+/* The bytes that each strategy needs. */
 #include "train/model/memory_need.h"
 
 #include "train/base/train_error.h"
@@ -22,7 +21,7 @@ tutti_dtype span_sum_dtype(const struct param_span *span, const tutti_train_conf
 	return config->grad_dtype == config->reduce_dtype ? config->reduce_dtype : TUTTI_F32;
 }
 
-/* Elements of the span whose gradient is copied before it travels. */
+/* Elements of the span whose gradient is copied before it is sent. */
 static size_t copied_elements(const struct param_span *span, const struct tutti_model *model,
 			      const tutti_train_config *config)
 {
@@ -82,7 +81,7 @@ void memory_resident(const struct model_layout *layout, const struct tutti_model
 		need_span(layout, model, config, &layout->spans[s], shard_rank, stats);
 }
 
-/* 1,765,376 */
+/* Prints 1765376 as 1,765,376. */
 static const char *with_commas(size_t number, char text[32])
 {
 	char digits[24];
@@ -107,10 +106,8 @@ tutti_status memory_check(const tutti_train_config *config, const tutti_train_st
 		return TUTTI_OK;
 	return train_fail(TUTTI_ERR_MEMORY,
 			  "This model needs %s B: %s parameters + %s gradients + %s optimizer + %s "
-			  "of whole units while "
-			  "they are gathered and reduced; memory_limit is %s B. Take a strategy "
-			  "that shards more, more "
-			  "ranks, or offload_dir.",
+			  "of whole units and gradients; memory_limit is %s B. Use a strategy that "
+			  "shards more, more ranks, or offload_dir.",
 			  with_commas(sum, t[0]), with_commas(needed->param_bytes, t[1]),
 			  with_commas(needed->grad_bytes, t[2]),
 			  with_commas(needed->optimizer_bytes, t[3]),

@@ -1,5 +1,5 @@
-/* Registering a model: units, parameters, buffers. Checks every argument here, so that the rest of
- * the training layer trusts the tables. */
+/* Registration of a model: units, parameters, buffers. All arguments are checked here, and the rest
+ * of the training layer trusts the tables. */
 #include "train/model/model.h"
 
 #include "train/base/train_error.h"
@@ -19,7 +19,7 @@ tutti_status tutti_model_create(tutti_model **model)
 				  "tutti_model_create needs a place for the model, not NULL.");
 	tutti_model *made = calloc(1, sizeof *made);
 	if (!made)
-		return train_fail(TUTTI_ERR_MEMORY, "There is no memory for a model.");
+		return train_no_memory("a model");
 	*model = made;
 	return TUTTI_OK;
 }
@@ -42,7 +42,7 @@ void tutti_model_destroy(tutti_model *model)
 	free(model);
 }
 
-/* Returns count elements of size each, copied; NULL for none of them as well. */
+/* Returns a copy of count elements, or NULL if count is 0 or there is no memory. */
 static void *duplicate(const void *from, int count, size_t size)
 {
 	if (count == 0)
@@ -63,12 +63,12 @@ tutti_status model_copy(struct tutti_model *to, const struct tutti_model *from)
 	    (from->use_count && !to->uses) || (from->buffer_count && !to->buffers) ||
 	    (from->state_count && !to->states)) {
 		model_finish(to);
-		return train_fail(TUTTI_ERR_MEMORY, "There is no memory for a copy of the model.");
+		return train_no_memory("a copy of the model");
 	}
 	return TUTTI_OK;
 }
 
-/* Makes room for one element more in *array, which has count of them. */
+/* Makes room in *array, which has count elements, for one more. */
 static tutti_status grow(void **array, int count, size_t size)
 {
 	if (count & (count - 1) || count >= 1 << 24)
@@ -77,7 +77,7 @@ static tutti_status grow(void **array, int count, size_t size)
 						    "A model has at most 16777216 of each part.");
 	void *bigger = realloc(*array, (count ? 2 * (size_t)count : 1) * size);
 	if (!bigger)
-		return train_fail(TUTTI_ERR_MEMORY, "There is no memory for a larger model.");
+		return train_no_memory("a larger model");
 	*array = bigger;
 	return TUTTI_OK;
 }
@@ -100,8 +100,8 @@ int tutti_model_unit(tutti_model *model, const char *name)
 	return add_unit(model, name) == TUTTI_OK ? model->unit_count - 1 : -1;
 }
 
-/* Of all parameters together, so that no sum of bytes (some 150 for each of them with all that
- * deterministic = 2 keeps) is more than a size_t holds. */
+/* The limit for all parameters of a model. A parameter takes at most some 150 bytes an element
+ * (with deterministic = 2), so all sums of bytes fit a size_t. */
 #define MOST_ELEMENTS ((size_t)1 << 48)
 
 static tutti_status check_shape(const struct tutti_model *model, struct param *param, int ndim,
@@ -121,10 +121,10 @@ static tutti_status check_shape(const struct tutti_model *model, struct param *p
 					  "Dimension %d of parameter '%s' is %lld, not positive.",
 					  i, param->name, (long long)shape[i]);
 		if ((uint64_t)shape[i] > left / param->count)
-			return train_fail(TUTTI_ERR_INVALID,
-					  "With parameter '%s' the model has more than %zu "
-					  "elements.",
-					  param->name, MOST_ELEMENTS);
+			return train_fail(
+				TUTTI_ERR_INVALID,
+				"Parameter '%s' makes the model larger than %zu elements.",
+				param->name, MOST_ELEMENTS);
 		param->shape[i] = shape[i];
 		param->count *= (size_t)shape[i];
 	}
@@ -147,15 +147,15 @@ static tutti_status check_param(struct tutti_model *model, const struct param *p
 						   dtype_bytes(param->dtype)
 					 : 0;
 	if (odd)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "The values or gradients of parameter '%s' are at no address for "
-				  "numbers of %zu bytes.",
-				  param->name, dtype_bytes(param->dtype));
-	if (param->is_extern && param_is_trained(param) && !param->grad)
 		return train_fail(
 			TUTTI_ERR_INVALID,
-			"The gradient of parameter '%s' is at NULL, but it is not frozen.",
-			param->name);
+			"The values or gradients of parameter '%s' are not aligned to %zu bytes.",
+			param->name, dtype_bytes(param->dtype));
+	if (param->is_extern && param_is_trained(param) && !param->grad)
+		return train_fail(TUTTI_ERR_INVALID,
+				  "The gradient of parameter '%s' is at NULL, but the parameter is "
+				  "not frozen.",
+				  param->name);
 	return TUTTI_OK;
 }
 
@@ -166,7 +166,7 @@ static tutti_status add_use(struct tutti_model *model, int param, int unit)
 	return TUTTI_OK;
 }
 
-/* param has unit, flags, is_extern, data and grad; the rest is filled in. */
+/* param has unit, flags, is_extern, data and grad. Fills in the rest. */
 static tutti_status add_param(struct tutti_model *model, struct param *param, const char *name,
 			      int ndim, const int64_t *shape)
 {
@@ -197,8 +197,8 @@ int tutti_model_param_extern(tutti_model *model, int unit, const char *name, int
 {
 	if (dtype != TUTTI_F32 && dtype != TUTTI_BF16 && dtype != TUTTI_F16) {
 		train_fail(TUTTI_ERR_INVALID,
-			   "Parameter '%s' has type %d; TUTTI_F32, TUTTI_BF16 and TUTTI_F16 are "
-			   "trained.",
+			   "Parameter '%s' has type %d; only TUTTI_F32, TUTTI_BF16 and TUTTI_F16 "
+			   "can be trained.",
 			   name ? name : "", (int)dtype);
 		return -1;
 	}

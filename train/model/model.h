@@ -1,5 +1,5 @@
-/* The model: tables of what there is to train. Plain values, so that a trainer has a copy of its
- * own and several ranks of one process may read the same model. */
+/* The model: tables of units, parameters and buffers. They are plain values: a trainer has a copy,
+ * and several ranks of one process may read the same model. */
 #ifndef TRAIN_MODEL_H
 #define TRAIN_MODEL_H
 
@@ -20,11 +20,11 @@ struct param {
 	size_t count; /* elements */
 	unsigned flags;
 	bool is_extern;    /* data and grad are the caller's */
-	tutti_dtype dtype; /* of extern data */
+	tutti_dtype dtype; /* of data, if is_extern */
 	void *data, *grad;
 };
 
-/* The unit adds to the parameter's gradient: its own unit, and those of tutti_model_unit_uses. */
+/* A unit that adds to a parameter's gradient: its own unit, and those of tutti_model_unit_uses. */
 struct unit_use {
 	int param, unit;
 };
@@ -36,12 +36,12 @@ struct buffer {
 	void *data; /* the caller's */
 };
 
-/* The caller's own, saved and loaded. */
+/* The caller's own state, which is saved and loaded. */
 struct state {
 	char name[MODEL_NAME_BYTES];
 	void *data;
 	size_t bytes;
-	bool per_rank; /* each rank has another one */
+	bool per_rank; /* each rank has its own */
 };
 
 struct tutti_model {
@@ -54,14 +54,14 @@ struct tutti_model {
 	size_t elements; /* of all parameters */
 };
 
-/* A deep copy into to, which is overwritten; MEMORY leaves nothing to free. */
+/* Makes a deep copy in to. MEMORY leaves nothing to free. */
 tutti_status model_copy(struct tutti_model *to, const struct tutti_model *from);
 /* Frees the tables, not the struct. */
 void model_finish(struct tutti_model *model);
 
-/* INVALID: nothing can be called that. what: "unit", "state". */
+/* INVALID: the name is not allowed. what: "unit", "state". */
 tutti_status model_check_name(const char *what, const char *name);
-/* The same of a "parameter" or "buffer", which also needs a name that no other of both has. */
+/* The same for a "parameter" or "buffer"; no parameter or buffer may have that name yet. */
 tutti_status model_check_tensor_name(const struct tutti_model *model, const char *what,
 				     const char *name);
 

@@ -1,5 +1,5 @@
-/* What the parts of a model may be called: errors, logs and files name them, and files hold nothing
- * but UTF-8. A file of all tensors has parameters and buffers by their names alone. */
+/* Names of units, parameters, buffers and states. Names are used in messages, logs and files, which
+ * are UTF-8. A file of tensors identifies parameters and buffers by name alone. */
 #include "train/base/train_error.h"
 #include "train/base/utf8.h"
 #include "train/model/model.h"
@@ -20,10 +20,8 @@ tutti_status model_check_name(const char *what, const char *name)
 			return train_fail(TUTTI_ERR_INVALID,
 					  "The name of a %s has a control character in it.", what);
 	if (!utf8_is_valid(name))
-		return train_fail(TUTTI_ERR_INVALID,
-				  "The name '%s' of a %s is not UTF-8, which files that have it "
-				  "need.",
-				  name, what);
+		return train_fail(TUTTI_ERR_INVALID, "The name '%s' of a %s is not UTF-8.", name,
+				  what);
 	return TUTTI_OK;
 }
 
@@ -33,25 +31,23 @@ tutti_status model_check_tensor_name(const struct tutti_model *model, const char
 	TRY(model_check_name(what, name));
 	if (strcmp(name, "__metadata__") == 0)
 		return train_fail(TUTTI_ERR_INVALID,
-				  "A %s cannot be named '%s': safetensors keeps that for itself.",
+				  "A %s cannot be named '%s': safetensors reserves that name.",
 				  what, name);
 	for (int i = 0; i < model->param_count; i++)
 		if (strcmp(model->params[i].name, name) == 0)
 			return train_fail(TUTTI_ERR_INVALID,
 					  strcmp(what, "parameter") == 0
 						  ? "There are two parameters '%s'."
-						  : "There is a parameter '%s' already, so no "
-						    "buffer can have that name: in an exported "
-						    "file they would be one.",
+						  : "A buffer cannot have the name of parameter "
+						    "'%s': an exported file has both.",
 					  name);
 	for (int i = 0; i < model->buffer_count; i++)
 		if (strcmp(model->buffers[i].name, name) == 0)
 			return train_fail(TUTTI_ERR_INVALID,
 					  strcmp(what, "buffer") == 0
 						  ? "There are two buffers '%s'."
-						  : "There is a buffer '%s' already, so no "
-						    "parameter can have that name: in an exported "
-						    "file they would be one.",
+						  : "A parameter cannot have the name of buffer "
+						    "'%s': an exported file has both.",
 					  name);
 	return TUTTI_OK;
 }

@@ -1,5 +1,5 @@
-/* What a micro-batch in plain order has at once of whole units and of whole gradients: gather.c,
- * hooks.c and reduce.c are gone through without values. */
+/* The whole units and whole gradients that a micro-batch in plain order has at once. This file goes
+ * through the steps of param_gather.c, hooks.c and grad_reduce.c without values. */
 #include "train/base/train_error.h"
 #include "train/model/slot_sizes.h"
 #include "train/model/span_layout.h"
@@ -15,7 +15,7 @@ int units_ahead(const tutti_train_config *config, const struct tutti_model *mode
 
 static tutti_status no_memory(void)
 {
-	return train_fail(TUTTI_ERR_MEMORY, "There is no memory for a trainer's tables.");
+	return train_no_memory("a trainer's tables");
 }
 
 /* ---- units ---- */
@@ -24,7 +24,7 @@ struct gathered {
 	bool is_there, is_wanted, lingers;
 };
 
-/* The micro-batch's events are the units' forwards and then their backwards. */
+/* The events of a micro-batch: the forwards of all units, then their backwards. */
 struct units {
 	const struct model_layout *layout;
 	int units, ahead;
@@ -108,7 +108,7 @@ static tutti_status tally_units(struct tally *tally, const struct model_layout *
 	return TUTTI_OK;
 }
 
-/* Values in the caller's memory go through a slot, one bucket at a time. */
+/* Values in the caller's memory are sent through a slot, one bucket at a time. */
 static bool is_passed_on(const struct param_span *span)
 {
 	return span->is_split && span->has_extern && !span->is_in_place;
@@ -140,14 +140,14 @@ tutti_status slots_for_units(struct slot_sizes *slots, const struct model_layout
 
 /* ---- gradients ---- */
 
-enum { NO_BLOCK = -1 };
+enum { NO_BUCKET = -1 };
 
-/* A gradient is there from its bucket's first backward until it has travelled; one is under way
- * while the next one is computed. */
+/* A bucket has a gradient from its first backward until the gradient is reduced. One gradient is in
+ * flight while the next is computed. */
 struct grads {
 	const struct model_layout *layout;
 	const struct tutti_model *model;
-	size_t grad_width, wire_width; /* 0: it travels as it is */
+	size_t grad_width, wire_width; /* wire_width is 0 if gradients are sent as they are */
 	int *pending, *to_come;        /* of each parameter: units; of each bucket: parameters */
 	bool *is_there;
 	int under_way, next_bucket;
@@ -156,13 +156,13 @@ struct grads {
 
 static void land(struct grads *s)
 {
-	if (s->under_way == NO_BLOCK)
+	if (s->under_way == NO_BUCKET)
 		return;
 	size_t count = s->layout->spans[s->under_way].count;
 	tally_give(s->tally, count * s->grad_width);
 	if (s->wire_width)
 		tally_give(s->tally, count * s->wire_width);
-	s->under_way = NO_BLOCK;
+	s->under_way = NO_BUCKET;
 }
 
 static void start(struct grads *s, int b)
@@ -231,7 +231,7 @@ tutti_status slots_for_grads(struct slot_sizes *slots, const struct model_layout
 	struct grads s = {.layout = layout,
 			  .model = model,
 			  .grad_width = dtype_bytes(config->grad_dtype),
-			  .under_way = NO_BLOCK,
+			  .under_way = NO_BUCKET,
 			  .tally = &tally};
 
 	if (config->grad_dtype != config->reduce_dtype)

@@ -1,7 +1,7 @@
-/* How many slots, and how large.
+/* How many slots there are, and how large.
  *
- * They are of one or two sizes, for large values and for small ones, as many of each as are there
- * at once; a value fits into any slot of its kind, so it does not matter which are free. Where that
+ * Slots have one or two sizes, for large and small values, and there are as many of each as values
+ * at once. A value fits any slot of its kind, so it does not matter which slots are free. If that
  * takes fewer bytes, each value has a slot of its own size. */
 #include "train/model/slot_sizes.h"
 
@@ -19,7 +19,7 @@ tutti_status tally_make(struct tally *tally, int most)
 				.now = calloc(3 * room, sizeof *tally->now)};
 	if (!tally->all || !tally->now) {
 		tally_free(tally);
-		return train_fail(TUTTI_ERR_MEMORY, "There is no memory for a trainer's tables.");
+		return train_no_memory("a trainer's tables");
 	}
 	tally->sizes = tally->all + room;
 	tally->above = tally->now + room;
@@ -85,7 +85,7 @@ void tally_give(struct tally *tally, size_t bytes)
 	--*count_of(tally, bytes);
 }
 
-/* Of values from sizes[cut] on, and of smaller ones. */
+/* The bytes of slots for values from sizes[cut] on, and of slots for smaller ones. */
 static size_t bytes_of_two(const struct tally *tally, int cut)
 {
 	size_t large = (size_t)tally->above[cut] * tally->sizes[tally->size_count - 1];
@@ -102,13 +102,13 @@ static void add_slots(struct slot_sizes *slots, int count, size_t bytes)
 tutti_status tally_choose(const struct tally *tally, struct slot_sizes *slots)
 {
 	size_t least = 0;
-	int best = -1; /* each its own */
+	int best = -1; /* -1: a slot for each value */
 
 	/* Never more slots than values. */
 	*slots = (struct slot_sizes){
 		.bytes = malloc(((size_t)tally->all_count + 1) * sizeof *slots->bytes)};
 	if (!slots->bytes)
-		return train_fail(TUTTI_ERR_MEMORY, "There is no memory for a trainer's tables.");
+		return train_no_memory("a trainer's tables");
 	for (int i = 0; i < tally->all_count; i++)
 		least += tally->all[i];
 	for (int cut = 0; cut < tally->size_count; cut++)

@@ -1,9 +1,9 @@
-/* How a span is cut among the ranks of a shard group. */
+/* How a span is divided among the ranks of a shard group. */
 #include "train/model/span_layout.h"
 
 #include <string.h>
 
-enum { SHARD_ELEMENTS = 4 }; /* shards begin on 16 bytes */
+enum { SHARD_ELEMENTS = 4 }; /* shards begin at multiples of 16 bytes */
 
 void cut_flat(struct param_span *span, const struct model_layout *layout,
 	      const struct tutti_model *model, size_t ranks)
@@ -22,7 +22,7 @@ void cut_flat(struct param_span *span, const struct model_layout *layout,
 	span->cuts[ranks] = span->count;
 }
 
-/* Longest first, each to the rank that has least so far over all spans. */
+/* The rank with the fewest elements so far. Tensors are assigned longest first. */
 static int lightest(const size_t *loads, int ranks)
 {
 	int best = 0;

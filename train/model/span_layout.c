@@ -1,9 +1,9 @@
 /* The layout of a model.
  *
- * DDP, ZeRO-1 and ZeRO-2 have buckets: reverse order of registration is about the order in which
- * backward finishes gradients; a bucket ends with a unit, the first one at 1 MiB, so that
- * communication begins early, the others at 25 MiB. FSDP has a span for every unit. What differs in
- * kind (frozen, not to be sharded) never shares a span. */
+ * DDP, ZeRO-1 and ZeRO-2 have buckets, in reverse order of registration: about the order in which
+ * backward finishes gradients. A bucket ends with a unit. The first bucket has 1 MiB, so that
+ * communication begins early, the others 25 MiB. FSDP has a span for every unit. Parameters of
+ * different kinds (frozen, not sharded) never share a span. */
 #include "train/model/span_layout.h"
 
 #include "train/base/train_error.h"
@@ -55,7 +55,7 @@ static bool shards_params(const tutti_train_config *config)
 	return config->strategy == TUTTI_FSDP || config->strategy == TUTTI_HSDP;
 }
 
-/* Where nothing is sharded, NO_SHARD is no difference. */
+/* If nothing is sharded, NO_SHARD makes no difference. */
 static enum kind kind_of(const struct model_layout *layout, const struct param *param)
 {
 	bool is_whole = layout->shard_size > 1 && param->flags & TUTTI_PARAM_NO_SHARD;
@@ -68,7 +68,7 @@ static enum kind kind_of(const struct model_layout *layout, const struct param *
 static size_t span_limit(const tutti_train_config *config, int spans_before)
 {
 	if (shards_params(config))
-		return 0; /* every unit ends one */
+		return 0; /* every unit ends a span */
 	if (config->bucket_bytes)
 		return config->bucket_bytes;
 	return spans_before == 0 ? FIRST_BUCKET_BYTES : BUCKET_BYTES;
@@ -98,7 +98,7 @@ static bool is_large_extern(const struct param *param, const tutti_train_config 
 	       param->count * dtype_bytes(config->param_dtype) >= IN_PLACE_BYTES;
 }
 
-/* All spans of one kind; their lists of parameters are cut from *list. */
+/* Makes all spans of one kind. Their lists of parameters are taken from *list. */
 static void cut_kind(struct model_layout *layout, const struct tutti_model *model,
 		     const tutti_train_config *config, enum kind kind, int **list)
 {
@@ -118,7 +118,7 @@ static void cut_kind(struct model_layout *layout, const struct tutti_model *mode
 		}
 		if (kind_of(layout, param) != kind || !is_large_extern(param, config))
 			continue;
-		/* It comes before the bucket that is still open. */
+		/* The extern tensor comes before the bucket that is still open. */
 		memmove(open.params + 1, open.params,
 			(size_t)open.param_count * sizeof *open.params);
 		struct param_span own = {
@@ -167,9 +167,7 @@ static tutti_status cut_all(struct model_layout *layout, const struct tutti_mode
 	}
 	free(owners);
 	free(loads);
-	return has_memory
-		       ? TUTTI_OK
-		       : train_fail(TUTTI_ERR_MEMORY, "There is no memory for the model's layout.");
+	return has_memory ? TUTTI_OK : train_no_memory("the model's layout");
 }
 
 static void list_add(int *list, int *count, int span)
@@ -180,7 +178,7 @@ static void list_add(int *list, int *count, int span)
 	list[(*count)++] = span;
 }
 
-/* Which spans each unit uses. */
+/* Lists the spans that each unit uses. */
 static tutti_status list_units(struct model_layout *layout, const struct tutti_model *model)
 {
 	int *list =
@@ -189,7 +187,7 @@ static tutti_status list_units(struct model_layout *layout, const struct tutti_m
 	layout->unit_spans = calloc((size_t)model->unit_count + 1, sizeof *layout->unit_spans);
 	layout->unit_memory = list;
 	if (!layout->unit_spans || !list)
-		return train_fail(TUTTI_ERR_MEMORY, "There is no memory for the model's layout.");
+		return train_no_memory("the model's layout");
 	for (int u = 0; u < model->unit_count; u++) {
 		int count = 0;
 		layout->unit_spans[u] = list;
@@ -211,7 +209,7 @@ static tutti_status fill(struct model_layout *layout, const struct tutti_model *
 	layout->places = calloc(params, sizeof *layout->places);
 	layout->param_memory = malloc(params * sizeof(int));
 	if (!layout->spans || !layout->places || !layout->param_memory)
-		return train_fail(TUTTI_ERR_MEMORY, "There is no memory for the model's layout.");
+		return train_no_memory("the model's layout");
 	int *list = layout->param_memory;
 	for (enum kind kind = TRAINED; kind < KINDS; kind++) {
 		cut_kind(layout, model, config, kind, &list);

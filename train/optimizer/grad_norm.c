@@ -11,7 +11,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* What a rank says of its pieces: those that it alone of the shard group has. */
+/* One rank's sums, of the pieces that only this rank of the shard group has. */
 struct share {
 	struct exact_sum exact; /* with deterministic */
 	double sum;
@@ -77,7 +77,5 @@ tutti_status norm_sum_of_squares(tutti_trainer *trainer, double *sum, int *bad_p
 tutti_status norm_create(tutti_trainer *trainer)
 {
 	trainer->shares = calloc((size_t)trainer->layout.shard_size, sizeof *trainer->shares);
-	return trainer->shares
-		       ? TUTTI_OK
-		       : train_fail(TUTTI_ERR_MEMORY, "There is no memory for a trainer's tables.");
+	return trainer->shares ? TUTTI_OK : train_no_memory("a trainer's tables");
 }

@@ -1,4 +1,4 @@
-/* The update of this rank's pieces; the arithmetic is in the kernels. */
+/* The update of this rank's pieces. The arithmetic is in the kernels. */
 #include "train/optimizer/optimizer.h"
 
 #include "train/base/train_error.h"
@@ -27,12 +27,12 @@ static tutti_status check_group(const tutti_optimizer *group, int g)
 	if (!isfinite(group->lr) || group->lr < 0 || !isfinite(group->weight_decay))
 		return train_fail(TUTTI_ERR_INVALID,
 				  "tutti_step: group %d has learning rate %g and weight decay %g; "
-				  "finite ones are needed, and no negative rate.",
+				  "both must be finite, and the rate at least 0.",
 				  g, (double)group->lr, (double)group->weight_decay);
 	if (group->kind == TUTTI_SGD && !is_fraction(group->momentum))
 		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_step: group %d has momentum %g, outside [0, 1).", g,
-				  (double)group->momentum);
+				  "tutti_step: group %d has momentum %g, which is outside [0, 1).",
+				  g, (double)group->momentum);
 	if (group->kind == TUTTI_ADAMW &&
 	    !(is_fraction(group->beta1) && is_fraction(group->beta2) && group->eps > 0))
 		return train_fail(
@@ -65,7 +65,7 @@ tutti_status optimizer_check(const tutti_trainer *trainer, const tutti_optimizer
 		if (tensor->optimizer >= 0 && tensor->optimizer != kind)
 			return train_fail(TUTTI_ERR_INVALID,
 					  "tutti_step: parameter '%s' was trained with %s, whose "
-					  "state is of no use to %s.",
+					  "state %s cannot use.",
 					  param->name, kind_names[tensor->optimizer],
 					  kind_names[kind]);
 	}
@@ -93,13 +93,9 @@ tutti_status optimizer_prepare(tutti_trainer *trainer, const tutti_optimizer *gr
 	return TUTTI_OK;
 }
 
-/* So many elements at a time, that what is written in one pass is still near when it is rounded. */
+/* Elements of one pass: values that were just updated are still in the cache when they are rounded.
+ */
 enum { STRIDE = 1 << 14 };
-
-static void *at(void *values, tutti_dtype dtype, size_t element)
-{
-	return (char *)values + element * dtype_bytes(dtype);
-}
 
 static void round_values(const tutti_trainer *trainer, const struct piece *piece, size_t first,
 			 size_t count)
@@ -111,10 +107,11 @@ static void round_values(const tutti_trainer *trainer, const struct piece *piece
 					     .first = piece->first + first};
 
 	if (trainer->config.stochastic_rounding)
-		kernel_narrow_at_random(at(piece->low, dtype, first), piece->value + first, count,
-					&keys);
+		kernel_narrow_at_random(element_at(piece->low, dtype, first), piece->value + first,
+					count, &keys);
 	else
-		kernel_narrow(at(piece->low, dtype, first), dtype, piece->value + first, count);
+		kernel_narrow(element_at(piece->low, dtype, first), dtype, piece->value + first,
+			      count);
 }
 
 static void update_piece(const tutti_trainer *trainer, const struct piece *piece,
@@ -122,13 +119,14 @@ static void update_piece(const tutti_trainer *trainer, const struct piece *piece
 {
 	for (size_t first = 0; first < piece->count; first += STRIDE) {
 		size_t count = piece->count - first < STRIDE ? piece->count - first : STRIDE;
-		struct kernel_update update = {.value = piece->value + first,
-					       .m = piece->m ? piece->m + first : NULL,
-					       .v = piece->v ? piece->v + first : NULL,
-					       .grad = at(piece->sum, piece->sum_dtype, first),
-					       .grad_dtype = piece->sum_dtype,
-					       .count = count,
-					       .scale = scale};
+		struct kernel_update update = {
+			.value = piece->value + first,
+			.m = piece->m ? piece->m + first : NULL,
+			.v = piece->v ? piece->v + first : NULL,
+			.grad = element_at(piece->sum, piece->sum_dtype, first),
+			.grad_dtype = piece->sum_dtype,
+			.count = count,
+			.scale = scale};
 		if (group->kind == TUTTI_ADAMW)
 			kernel_adamw(&update, group, (double)trainer->updates);
 		else
@@ -156,12 +154,13 @@ tutti_status optimizer_update(tutti_trainer *trainer, const tutti_optimizer *gro
 	return TUTTI_OK;
 }
 
-/* The author's gradient is the sum itself, or a copy of it: one in f32 is as fine as that. */
+/* The author's gradient is the sum itself, or a copy. Without loss in f32 it is computed from the
+ * sum. */
 static void scale_piece(tutti_trainer *trainer, const struct piece *piece, float scale)
 {
 	tutti_dtype dtype = trainer->config.grad_dtype;
 	char *grads = param_grad(trainer, piece->param);
-	void *grad = grads ? at(grads, dtype, piece->first) : NULL;
+	void *grad = grads ? element_at(grads, dtype, piece->first) : NULL;
 
 	if (grad && dtype == TUTTI_F32) {
 		kernel_scale_to(grad, piece->sum, piece->sum_dtype, piece->count, scale);

@@ -8,9 +8,9 @@
 
 /* Makes trainer->shares. The caller frees them. */
 tutti_status norm_create(tutti_trainer *trainer);
-/* The sum of squares of the reduced gradients, the same on all ranks. Collective if gradients are sharded. *bad_param:
- * the first parameter with an infinity or NaN, or -1. With config.deterministic the bits do not depend on the
- * sharding. */
+/* The sum of squares of the reduced gradients, the same on all ranks. Collective if gradients are
+ * sharded. *bad_param: the first parameter with an infinity or NaN, or -1. With
+ * config.deterministic the bits do not depend on the sharding. */
 tutti_status norm_sum_of_squares(tutti_trainer *trainer, double *sum, int *bad_param);
 
 /* ---- the update: optimizer.c ---- */
@@ -20,8 +20,8 @@ tutti_status optimizer_check(const tutti_trainer *trainer, const tutti_optimizer
 			     int num_groups);
 /* Makes the state that pieces lack, zero. MEMORY, SYSTEM. */
 tutti_status optimizer_prepare(tutti_trainer *trainer, const tutti_optimizer *groups);
-/* Makes update number trainer->updates, counted from 1, with the gradient sum * scale. Sends each bucket's values to the
- * other ranks. */
+/* Makes update number trainer->updates, counted from 1, with the gradient sum * scale. Sends each
+ * bucket's values to the other ranks. */
 tutti_status optimizer_update(tutti_trainer *trainer, const tutti_optimizer *groups, float scale);
 /* Multiplies sums, and the gradients that the author sees, by scale. */
 void optimizer_scale(tutti_trainer *trainer, float scale);

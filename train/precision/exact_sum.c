@@ -1,6 +1,6 @@
-/* The square of an f32's mantissa is an integer of 48 bits, so 2^16 of one exponent can be added in
- * 64 bits: one sum for each exponent, which are put into the limbs where they belong from time to
- * time. */
+/* The square of an f32's mantissa is an integer of 48 bits, so 64 bits hold a sum of 2^16 squares
+ * of the same exponent. There is one such sum for each exponent; from time to time the sums are
+ * added to the limbs. */
 #include "train/precision/exact_sum.h"
 
 #include "train/precision/kernels.h"
@@ -12,7 +12,7 @@
 
 #define EXPONENTS 256
 #define NONFINITE 255
-#define WAYS      4 /* neighbours have sums of their own, so that one need not wait for the other's */
+#define WAYS      4 /* neighbours have sums of their own, to shorten dependency chains */
 #define BATCH     (WAYS * 65536) /* a sum of 2^16 squares below 2^48 fits 64 bits */
 #define BLOCK     1024
 
@@ -55,7 +55,7 @@ static void carry(struct exact_sum *sum)
 	}
 }
 
-/* += value * 2^shift last digits, in three limbs. */
+/* Adds value * 2^shift last digits to three limbs. */
 static void add_shifted(struct exact_sum *sum, uint64_t value, unsigned shift)
 {
 	int64_t *limb = &sum->limbs[shift / 32];
@@ -67,7 +67,7 @@ static void add_shifted(struct exact_sum *sum, uint64_t value, unsigned shift)
 	limb[2] += (int64_t)(high >> 32);
 }
 
-/* An f32 of exponent field e is its mantissa times 2^(e - 150); of field 0, as of field 1. */
+/* An f32 with exponent field e is its mantissa times 2^(e - 150); field 0 counts as field 1. */
 static void empty_bins(struct exact_sum *sum, struct bins *bins)
 {
 	for (unsigned way = 0; way < WAYS; way++)
@@ -77,7 +77,8 @@ static void empty_bins(struct exact_sum *sum, struct bins *bins)
 	carry(sum);
 }
 
-/* Whatever went into the last bins is only counted. x is what came since the last call. */
+/* Infinities and NaNs are in the last bins, and are only counted. x: the elements since the last
+ * call. */
 static int64_t take_nonfinite(struct bins *bins, const float *x, size_t n)
 {
 	uint64_t any = 0;
@@ -136,8 +137,8 @@ void exact_sum_merge(struct exact_sum *sum, const struct exact_sum *other)
 	carry(sum);
 }
 
-/* The 64 bits from the first one that is set, and a last one that is set when anything is below
- * them; digit[-1] and digit[-2] are there. */
+/* The 64 bits from the first set bit on; the last bit is also set if anything is below them.
+ * digit[-1] and digit[-2] exist. */
 static uint64_t leading_bits(const uint64_t *digit, int zeros, bool below)
 {
 	uint64_t top = (digit[0] << 32 | digit[-1]) << zeros, next = digit[-2] << zeros;
@@ -147,7 +148,7 @@ static uint64_t leading_bits(const uint64_t *digit, int zeros, bool below)
 
 double exact_sum_value(const struct exact_sum *sum)
 {
-	uint64_t digits[EXACT_SUM_LIMBS + 2] = {0}; /* two of nothing below the last */
+	uint64_t digits[EXACT_SUM_LIMBS + 2] = {0}; /* two zero digits below the last */
 	struct exact_sum whole = *sum;
 	bool below = false;
 	int top = EXACT_SUM_LIMBS + 1;
@@ -167,6 +168,6 @@ double exact_sum_value(const struct exact_sum *sum)
 	int zeros = __builtin_clz((unsigned)digits[top]);
 	uint64_t bits = leading_bits(&digits[top], zeros, below), rounded = bits >> 11;
 	rounded += (bits >> 10 & 1) && ((bits & 0x3ff) || (rounded & 1));
-	/* Two digits more below: 2^-64 of the last one's. */
+	/* Two digits below the last: 2^-64 of it. */
 	return ldexp((double)rounded, 32 * (top - 1) - zeros + 11 - 64 - 298);
 }

@@ -1,5 +1,5 @@
-/* The loops of train/precision/kernels.c, compiled once for each instruction set from train/precision/kernel_template.h. All
- * give the same bits. No array is aligned to more than its type. */
+/* The loops of kernels.c, compiled from kernel_template.h for each instruction set. All tables give
+ * the same bits. Arrays are aligned to their type only. */
 #ifndef TRAIN_KERNEL_TABLE_H
 #define TRAIN_KERNEL_TABLE_H
 
@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* One update's arrays, and its numbers as the loops want them. */
+/* The arrays and numbers of one update. */
 struct kernel_adamw {
 	float *value, *m, *v;
 	const float *grad;
@@ -16,7 +16,7 @@ struct kernel_adamw {
 };
 
 struct kernel_sgd {
-	float *value, *m;               /* m: NULL without momentum                             */
+	float *value, *m;               /* m: NULL without momentum */
 	const float *grad;
 	size_t count;
 	float scale, lr, decay, momentum;
@@ -46,9 +46,9 @@ extern const struct kernel_table kernel_table_avx2, kernel_table_avx512;
 #endif
 
 #define KERNEL_TABLES_MOST 3
-/* All that this machine can run, the best last; returns how many. */
+/* Lists all tables that this machine can run, the best last. Returns their number. */
 int kernel_tables(const struct kernel_table *list[KERNEL_TABLES_MOST]);
-/* From now on table is used; NULL: the best one, as from the start. For tests; not while kernels run. */
+/* Uses this table from now on, or with NULL the best one. For tests, while no kernel runs. */
 void kernel_use(const struct kernel_table *table);
 
 #endif

@@ -1,8 +1,10 @@
-/* The text of a kernel_table: included once by each file that is compiled for an instruction set, with
- * KERNEL_TABLE and KERNEL_TABLE_NAME saying what it defines. Plain loops that compilers make vector code of, but for
- * f16, for which x86 has instructions that they do not find. All of it gives the same bits everywhere: no
- * contraction, no reassociation; and because a NaN's payload depends on the order in which an instruction
- * gets its operands, every result that may be one is made canonical. */
+/* The loops of a kernel_table. Each file that is compiled for an instruction set includes this file
+ * once, with KERNEL_TABLE and KERNEL_TABLE_NAME defined.
+ *
+ * Compilers vectorise these plain loops, except for f16, for which x86 has instructions that
+ * compilers do not find. The bits are the same everywhere: no contraction, no reassociation, and
+ * every NaN is made canonical, because its payload depends on the order of an instruction's
+ * operands. */
 #include "train/precision/kernel_table.h"
 
 #include <math.h>
@@ -103,8 +105,9 @@ static void narrow_bf16(uint16_t *restrict out, const float *restrict x, size_t 
 	}
 }
 
-/* 16 bits of each number: the finalizer of MurmurHash3 (Appleby) but for its last step, with the other half of the key
- * put in between, so that two keys do not have the same numbers in another order. */
+/* 16 bits of each number: the finalizer of MurmurHash3 (Appleby) without its last step. The other
+ * half of the key is added in between, so that two keys do not give the same numbers in another
+ * order. */
 static inline uint32_t random_16(uint32_t index, uint32_t key, uint32_t key2)
 {
 	uint32_t x = index ^ key;
@@ -130,10 +133,11 @@ static void narrow_at_random(uint16_t *restrict out, const float *restrict x, si
 
 /* ---- f16 ---- */
 
-#define F16_BIAS     (UINT32_C(112) << 23) /* between the two exponents, where f32 has its own */
+#define F16_BIAS     (UINT32_C(112) << 23) /* the difference of the exponents' biases, at f32's
+					    * exponent */
 #define F16_SMALLEST (UINT32_C(113) << 23) /* the smallest normal f16, as f32                  */
 
-/* Below the smallest normal one a number's steps are put under a leading one, which is then subtracted. */
+/* For a subnormal number: puts its steps below a leading one, which is then subtracted. */
 static inline float f16_widened(uint16_t x)
 {
 	uint32_t magnitude = x & 0x7fffu, bits = (magnitude << 13) + F16_BIAS;
@@ -146,7 +150,8 @@ static inline float f16_widened(uint16_t x)
 	return of_bits(magnitude > 0x7c00 ? F32_NAN : bits);
 }
 
-/* Next to 1/2 an ulp of f32 is the step of f16's subnormal numbers, so that adding 1/2 rounds to them. */
+/* Next to 1/2 an ulp of f32 is the step of f16's subnormal numbers, so adding 1/2 rounds to them.
+ */
 static inline uint16_t f16_narrowed(float x)
 {
 	uint32_t bits = bits_of(x), magnitude = bits & 0x7fffffff;
@@ -212,7 +217,7 @@ static void scale_apart(float *restrict out, const float *restrict x, size_t n, 
 		out[i] = one_nan(x[i] * by);
 }
 
-/* Compilers take an array that is both for one that overlaps, and go through it one by one. */
+/* Compilers assume that out and x overlap if they may be the same array, and do not vectorise. */
 static void scale(float *out, const float *x, size_t n, float by)
 {
 	if (out == x)

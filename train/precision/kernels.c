@@ -1,5 +1,5 @@
-/* Arrays in blocks that stay in L1, where 16-bit numbers are f32, by the loops of the best
- * instruction set that the machine has. The loops are in train/precision/kernel_template.h. */
+/* Processes arrays in blocks that fit in L1, in which 16-bit numbers are f32, by the loops of the
+ * best instruction set that this machine has. kernel_template.h has the loops. */
 #include "train/precision/kernels.h"
 
 #include "train/base/random.h"
@@ -47,7 +47,7 @@ int kernel_tables(const struct kernel_table *list[KERNEL_TABLES_MOST])
 	return n;
 }
 
-/* NULL: nobody has asked yet. Whoever comes first finds out; all find the same. */
+/* NULL until the first call. Threads that choose at the same time choose the same table. */
 static _Atomic(const struct kernel_table *) chosen;
 
 static const struct kernel_table *loops(void)
@@ -67,8 +67,8 @@ void kernel_use(const struct kernel_table *table)
 	atomic_store_explicit(&chosen, table, memory_order_release);
 }
 
-/* A program that flushes subnormal numbers, or traps, would get other bits than its peers, or a
- * signal: while a kernel runs, the floating point unit is as programs find it. */
+/* A program may flush subnormal numbers or trap. A kernel would then give other bits than on other
+ * ranks, or a signal, so it runs in the default floating point environment. */
 static const struct kernel_table *begin(fenv_t *before)
 {
 	fegetenv(before);
@@ -88,7 +88,7 @@ static size_t block_of(size_t first, size_t count)
 	return count - first < BLOCK ? count - first : BLOCK;
 }
 
-/* Elements [first, first + n) of x as f32: where they are, or in block. */
+/* Elements [first, first + n) of x as f32: in place, or widened in block. */
 static const float *read_block(const struct kernel_table *k, float block[BLOCK], const void *x,
 			       tutti_dtype dtype, size_t first, size_t n)
 {
@@ -99,7 +99,7 @@ static const float *read_block(const struct kernel_table *k, float block[BLOCK],
 	return block;
 }
 
-/* Of 16 bits. */
+/* For types of 16 bits. */
 static void write_block(const struct kernel_table *k, void *out, tutti_dtype dtype, size_t first,
 			const float *x, size_t n)
 {
@@ -281,7 +281,7 @@ double kernel_sum_of_squares(const void *x, tutti_dtype dtype, size_t count)
 	return isnan(sum) ? (double)NAN : sum;
 }
 
-/* All exponent bits: what infinities and NaNs have, and nothing else. */
+/* The exponent bits. Only infinities and NaNs have all of them set. */
 static uint32_t exponent_of(tutti_dtype dtype)
 {
 	assert(dtype == TUTTI_F32 || dtype == TUTTI_BF16 || dtype == TUTTI_F16);

@@ -1,8 +1,10 @@
-/* The factor by which authors multiply the loss. A loss scale keeps small gradients from vanishing in 16 bits. It is
- * fixed, or dynamic: halved after a step with an infinity, doubled after 2000 steps without one.
+/* The factor by which authors multiply the loss. A loss scale keeps small gradients from vanishing
+ * in 16 bits. It is fixed, or dynamic: halved after a step with an infinity, doubled after 2000
+ * steps without one.
  *
- * F16 cannot hold the gradients of a large batch, because gradients are sums over items. Where gradients are kept or
- * sent in F16, the scale also divides by about the items of a step: by a power of two, so that no bit is lost. */
+ * F16 cannot hold the gradients of a large batch, because gradients are sums over items. Where
+ * gradients are kept or sent in F16, the scale also divides by about the items of a step: by a
+ * power of two, so that no bit is lost. */
 #ifndef TRAIN_LOSS_SCALE_H
 #define TRAIN_LOSS_SCALE_H
 
@@ -25,6 +27,7 @@ void loss_scale_set_items(struct loss_scale *scale, double items);
 /* Gradients are multiples of this number. */
 float loss_scale_now(const struct loss_scale *scale);
 /* A step has ended. is_finite: its gradients had no infinity and no NaN. */
-void loss_scale_end_step(struct loss_scale *scale, const tutti_train_config *config, double items, bool is_finite);
+void loss_scale_end_step(struct loss_scale *scale, const tutti_train_config *config, double items,
+			 bool is_finite);
 
 #endif

@@ -1,6 +1,6 @@
-/* Optimizer state: plain memory, or files that are mapped. A file is unlinked as soon as it is
- * made, so that it is gone with the process however that ends; its room is taken at once, so that a
- * full disk is an error here and no signal later. */
+/* Optimizer state, in memory or in mapped files. A file is unlinked at once, so that it goes with
+ * the process. Its space is allocated at once, so that a full disk is an error here and not a
+ * signal later. */
 #include "train/base/train_error.h"
 #include "train/state/pieces.h"
 #include "train/state/trainer_state.h"
@@ -19,7 +19,7 @@ static tutti_status cannot(const tutti_trainer *trainer, const char *what, int e
 			  trainer->config.offload_dir, what, trainer->rank, strerror(error));
 }
 
-/* bytes of a file without a name. */
+/* Makes a file without a name. */
 static tutti_status open_file(const tutti_trainer *trainer, size_t bytes, int *file)
 {
 	char path[512];
@@ -75,19 +75,19 @@ tutti_status state_make(tutti_trainer *trainer, struct piece *piece, int which)
 	}
 	*place = calloc(piece->count, sizeof **place);
 	if (!*place)
-		return train_fail(TUTTI_ERR_MEMORY, "There is no memory for optimizer state.");
+		return train_no_memory("optimizer state");
 	trainer->stats.optimizer_bytes += piece->count * sizeof **place;
 	return TUTTI_OK;
 }
 
-/* Where a page is missing the kernel maps the whole folio that it is in, as far as it has that in
- * memory: what has been let go of comes back with its neighbours. So whole folios go. */
+/* For a missing page the kernel maps the whole folio that it holds in memory: pages that were let
+ * go come back with their neighbours. So whole folios are let go. */
 enum { FOLIO_BYTES = 2 << 20 };
 
 void state_let_go(const tutti_trainer *trainer, const struct piece *piece, size_t first,
 		  size_t count)
 {
-	if (!piece->sum) /* frozen: it has no place in the files */
+	if (!piece->sum) /* frozen: not in the files */
 		return;
 	size_t begin = (piece->state_first + first) * sizeof(float) / FOLIO_BYTES;
 	size_t end = (piece->state_first + first + count) * sizeof(float) / FOLIO_BYTES + 1;

@@ -1,4 +1,4 @@
-/* The pieces of a trainer: made once, when buckets are placed. */
+/* The pieces of a trainer. They are made once, when buckets are placed. */
 #include "train/state/pieces.h"
 
 #include "train/base/random.h"
@@ -59,7 +59,7 @@ tutti_status pieces_make(tutti_trainer *trainer)
 {
 	trainer->pieces = calloc((size_t)trainer->model.param_count + 1, sizeof *trainer->pieces);
 	if (!trainer->pieces)
-		return train_fail(TUTTI_ERR_MEMORY, "There is no memory for a trainer's tables.");
+		return train_no_memory("a trainer's tables");
 	for (int b = 0; b < trainer->layout.span_count; b++) {
 		struct bucket *bucket = &trainer->buckets[b];
 		bucket->first_piece = trainer->piece_count;
@@ -88,11 +88,6 @@ void pieces_free(tutti_trainer *trainer)
 	trainer->piece_count = 0;
 }
 
-static void *at(void *values, tutti_dtype dtype, size_t element)
-{
-	return (char *)values + element * dtype_bytes(dtype);
-}
-
 void piece_read(const tutti_trainer *trainer, const struct piece *piece, size_t first, size_t count,
 		float *values)
 {
@@ -101,7 +96,7 @@ void piece_read(const tutti_trainer *trainer, const struct piece *piece, size_t 
 	if (piece->value)
 		memcpy(values, piece->value + first, count * sizeof *values);
 	else
-		kernel_widen(values, at(piece->low, dtype, first), dtype, count);
+		kernel_widen(values, element_at(piece->low, dtype, first), dtype, count);
 	state_let_go(trainer, piece, first, count);
 }
 
@@ -113,11 +108,11 @@ void piece_write(tutti_trainer *trainer, const struct piece *piece, size_t first
 	if (piece->value)
 		memcpy(piece->value + first, values, count * sizeof *values);
 	if (piece->low)
-		kernel_narrow(at(piece->low, dtype, first), dtype, values, count);
+		kernel_narrow(element_at(piece->low, dtype, first), dtype, values, count);
 	state_let_go(trainer, piece, first, count);
 }
 
-/* ---- whole pieces, so many elements at a time ---- */
+/* ---- whole pieces, in strides that stay in the cache ---- */
 
 enum { STRIDE = 1 << 14 };
 
@@ -126,37 +121,38 @@ static size_t stride_at(const struct piece *piece, size_t first)
 	return piece->count - first < STRIDE ? piece->count - first : STRIDE;
 }
 
-static bool has_master(const struct piece *piece)
+static void convert_piece(const tutti_trainer *trainer, const struct piece *piece, bool is_widened)
 {
-	return piece->low && piece->value;
+	tutti_dtype dtype = trainer->config.param_dtype;
+
+	for (size_t first = 0, n; first < piece->count; first += n) {
+		float *value = piece->value + first;
+		void *low = element_at(piece->low, dtype, first);
+		n = stride_at(piece, first);
+		if (is_widened)
+			kernel_widen(value, low, dtype, n);
+		else
+			kernel_narrow(low, dtype, value, n);
+		state_let_go(trainer, piece, first, n);
+	}
+}
+
+/* Converts all pieces that have a master copy. */
+static void convert_pieces(const tutti_trainer *trainer, bool is_widened)
+{
+	for (int i = 0; i < trainer->piece_count; i++)
+		if (trainer->pieces[i].low && trainer->pieces[i].value)
+			convert_piece(trainer, &trainer->pieces[i], is_widened);
 }
 
 void pieces_widen(const tutti_trainer *trainer)
 {
-	tutti_dtype dtype = trainer->config.param_dtype;
-
-	for (int i = 0; i < trainer->piece_count; i++) {
-		const struct piece *piece = &trainer->pieces[i];
-		for (size_t first = 0, n; has_master(piece) && first < piece->count; first += n) {
-			n = stride_at(piece, first);
-			kernel_widen(piece->value + first, at(piece->low, dtype, first), dtype, n);
-			state_let_go(trainer, piece, first, n);
-		}
-	}
+	convert_pieces(trainer, true);
 }
 
 void pieces_narrow(const tutti_trainer *trainer)
 {
-	tutti_dtype dtype = trainer->config.param_dtype;
-
-	for (int i = 0; i < trainer->piece_count; i++) {
-		const struct piece *piece = &trainer->pieces[i];
-		for (size_t first = 0, n; has_master(piece) && first < piece->count; first += n) {
-			n = stride_at(piece, first);
-			kernel_narrow(at(piece->low, dtype, first), dtype, piece->value + first, n);
-			state_let_go(trainer, piece, first, n);
-		}
-	}
+	convert_pieces(trainer, false);
 }
 
 uint64_t piece_hash(const tutti_trainer *trainer, const struct piece *piece)
@@ -167,8 +163,8 @@ uint64_t piece_hash(const tutti_trainer *trainer, const struct piece *piece)
 
 	for (size_t first = 0, n; first < piece->count; first += n) {
 		n = stride_at(piece, first);
-		hash = random_mix(hash ^
-				  random_hash(at(values, dtype, first), n * dtype_bytes(dtype)));
+		hash = random_mix(hash ^ random_hash(element_at(values, dtype, first),
+						     n * dtype_bytes(dtype)));
 		state_let_go(trainer, piece, first, n);
 	}
 	return hash;

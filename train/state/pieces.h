@@ -1,6 +1,7 @@
-/* A piece: the flat range of a parameter that this rank holds once gradients are reduced. With DDP a piece is the whole
- * parameter; with sharded state it is the part of this rank's shard in the parameter. The norm, the update, rounding,
- * reading, writing and checkpoints work on pieces and do not depend on the strategy. */
+/* A piece: the flat range of a parameter that this rank holds once gradients are reduced. With DDP
+ * a piece is the whole parameter; with sharded state it is the part of this rank's shard in the
+ * parameter. The norm, the update, rounding, reading, writing and checkpoints work on pieces and do
+ * not depend on the strategy. */
 #ifndef TRAIN_PIECES_H
 #define TRAIN_PIECES_H
 
@@ -14,7 +15,7 @@ enum { STATE_MASTER, STATE_M, STATE_V, STATES };
 struct piece {
 	int param;           /* index in the model */
 	size_t first, count; /* elements of the parameter; count > 0 */
-	float *value;        /* the parameter itself if it is of f32, or its master copy; NULL: a frozen one of 16 bits */
+	float *value;        /* the f32 parameter, or its master copy; NULL: frozen, of 16 bits */
 	void *low;           /* the parameter of 16 bits that value is rounded to, or NULL */
 	float *m, *v;        /* optimizer state, or NULL */
 	size_t state_first;  /* index in the files of state */
@@ -44,8 +45,8 @@ void pieces_narrow(const tutti_trainer *trainer);
 /* A hash of the value's bits. */
 uint64_t piece_hash(const tutti_trainer *trainer, const struct piece *piece);
 
-/* Makes a piece's master copy, m or v, zero, unless it is there: in memory, or in a file below offload_dir.
- * MEMORY, SYSTEM (the file). */
+/* Makes a piece's master copy, m or v, zero, unless it is there: in memory, or in a file below
+ * offload_dir. MEMORY, SYSTEM (the file). */
 tutti_status state_make(tutti_trainer *trainer, struct piece *piece, int which);
 /* Tells the kernel that these elements' pages of files need not stay in memory. */
 void state_let_go(const tutti_trainer *trainer, const struct piece *piece, size_t first,

@@ -1,4 +1,4 @@
-/* Slots for transient values. */
+/* Slots for values that do not stay. */
 #include "train/state/slot_pool.h"
 
 #include "train/base/train_error.h"
@@ -15,7 +15,7 @@ static tutti_status add(struct slot_pool *pool, struct pool_slot slot)
 	struct pool_slot *slots = realloc(pool->slots, ((size_t)pool->count + 1) * sizeof *slots);
 
 	if (!slots)
-		return train_fail(TUTTI_ERR_MEMORY, "There is no memory for a trainer's tables.");
+		return train_no_memory("a trainer's tables");
 	pool->slots = slots;
 	slots[pool->count++] = slot;
 	return TUTTI_OK;
@@ -32,7 +32,7 @@ tutti_status pool_plan(struct slot_pool *pool, struct slot_sizes *slots)
 	return status;
 }
 
-/* Planned ones only: those are the same on all ranks. */
+/* Counts planned slots only: all ranks have the same. */
 static int count_from(const struct slot_pool *pool, int slots, size_t bytes)
 {
 	int count = 0;
@@ -122,7 +122,7 @@ void pool_forget(tutti_trainer *trainer, struct slot_pool *pool, int first)
 		unmake(trainer, &pool->slots[--pool->count]);
 }
 
-/* The smallest that fits, or NO_SLOT. */
+/* The smallest slot that fits, or NO_SLOT. */
 static int smallest(const struct slot_pool *pool, size_t bytes, bool is_free)
 {
 	int best = NO_SLOT;
@@ -144,7 +144,7 @@ bool pool_has(const struct slot_pool *pool, size_t bytes)
 	return found != NO_SLOT && pool->slots[found].bytes == pool->slots[kind].bytes;
 }
 
-/* What this rank took beside the plan and does not use now. */
+/* Frees the slots that are not planned and not in use. */
 static void drop_unused(tutti_trainer *trainer, struct slot_pool *pool)
 {
 	for (int i = 0; i < pool->count; i++)
@@ -164,13 +164,12 @@ tutti_status pool_grows(tutti_trainer *trainer, size_t bytes)
 		return TUTTI_OK;
 	return train_fail(TUTTI_ERR_MEMORY,
 			  "In this order of units rank %d needs %zu bytes: %zu that it holds, and "
-			  "%zu for more whole units or gradients at once than in the order of "
-			  "registration; memory_limit is %zu.",
+			  "%zu for more whole units or gradients at once; memory_limit is %zu.",
 			  trainer->rank, trainer->held_bytes + bytes, trainer->held_bytes, bytes,
 			  limit);
 }
 
-/* An entry of the table that has no memory. */
+/* An entry of the table without memory. */
 static tutti_status empty_entry(struct slot_pool *pool, int *entry)
 {
 	for (*entry = 0; *entry < pool->count; ++*entry)
@@ -209,7 +208,7 @@ void pool_give(tutti_trainer *trainer, struct slot_pool *pool, size_t bytes, int
 {
 #ifdef TUTTI_POISON
 	memset(pool->slots[slot].memory, 0xff,
-	       bytes); /* NaN in every floating type: who still reads it notices */
+	       bytes); /* NaN in every floating type: a late reader notices */
 #endif
 	pool->slots[slot].is_taken = false;
 	trainer->transient_bytes -= bytes;

@@ -1,5 +1,6 @@
-/* A pool of slots: memory for whole units while they are gathered, and for whole gradients while they are reduced.
- * The slots of the plan are the same on all ranks. A rank that needs more makes ordinary memory. */
+/* A pool of slots: memory for whole units while they are gathered, and for whole gradients while
+ * they are reduced. The slots of the plan are the same on all ranks. A rank that needs more makes
+ * ordinary memory. */
 #ifndef TRAIN_SLOT_POOL_H
 #define TRAIN_SLOT_POOL_H
 
@@ -35,14 +36,14 @@ size_t pool_missing(const struct slot_pool *pool);
 tutti_status pool_fill_local(tutti_trainer *trainer, struct slot_pool *pool);
 /* Removes all slots behind the first count. */
 void pool_forget(tutti_trainer *trainer, struct slot_pool *pool, int count);
-/* MEMORY, with the sum, unless memory_limit allows this rank so many more bytes. Frees unused slots that are not
- * planned, if that helps. */
+/* MEMORY, with the sum, unless memory_limit allows this rank so many more bytes. Frees unused slots
+ * that are not planned, if that helps. */
 tutti_status pool_grows(tutti_trainer *trainer, size_t bytes);
 
 /* A slot of the smallest size that fits is free. */
 bool pool_has(const struct slot_pool *pool, size_t bytes);
-/* Takes the smallest free slot that fits, or makes one that is not planned: units may run in another order than the
- * planned one, or on some ranks only. Local. MEMORY. */
+/* Takes the smallest free slot that fits, or makes one that is not planned: units may run in
+ * another order than the planned one, or on some ranks only. Local. MEMORY. */
 tutti_status pool_take(tutti_trainer *trainer, struct slot_pool *pool, size_t bytes, int *slot);
 void pool_give(tutti_trainer *trainer, struct slot_pool *pool, size_t bytes, int slot);
 

@@ -1,4 +1,4 @@
-/* The checks with which calls on a trainer begin. */
+/* The checks at the beginning of a call on a trainer. */
 #include "train/base/train_error.h"
 #include "train/state/trainer_collectives.h"
 #include "train/state/trainer_state.h"
@@ -24,7 +24,8 @@ tutti_status trainer_check_closed(const tutti_trainer *trainer, const char *func
 	TRY(trainer_check(trainer, function));
 	if (trainer->step != STEP_CLOSED || trainer->open_pass != UNIT_NONE)
 		return train_fail(TUTTI_ERR_INVALID,
-				  "%s: a step has begun; its gradients are in no checkpoint.",
+				  "%s: a step has begun: finish it first, because a checkpoint has "
+				  "no gradients.",
 				  function);
 	return TUTTI_OK;
 }
@@ -37,7 +38,7 @@ tutti_status trainer_check_averaged(const tutti_trainer *trainer, const char *fu
 	    !(trainer->owes_update || trainer->needs_average))
 		return TUTTI_OK;
 	return train_fail(TUTTI_ERR_INVALID,
-			  "%s: %llu steps are done, and ranks average every %d: between "
-			  "averages each has values of its own.",
+			  "%s: after %llu steps each rank has values of its own: ranks average "
+			  "every %d steps.",
 			  function, (unsigned long long)trainer->steps, config->local_sgd_steps);
 }

@@ -1,4 +1,4 @@
-/* The trainer's own collectives, and how many bytes they are. */
+/* The trainer's own collectives, with their bytes and waiting times. */
 #include "train/state/trainer_collectives.h"
 
 #include "train/base/train_error.h"
@@ -13,7 +13,7 @@ double seconds_now(void)
 	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* What a collective of the fewest bytes sends from one of so many ranks. */
+/* The least bytes that one of so many ranks sends in a collective. */
 static uint64_t gather_bytes(size_t bytes, int ranks)
 {
 	return (uint64_t)(ranks - 1) * bytes / (uint64_t)ranks;
@@ -58,52 +58,53 @@ tutti_status group_status(const tutti_trainer *trainer, tutti_status status, enu
 		return TUTTI_OK;
 	int shards = trainer->layout.shard_size, first = trainer->rank - trainer->shard_rank;
 	struct train_failure why = failure_of(status);
-	/* Nobody but trainers knows these communicators. */
-	const char *who = status == TUTTI_ERR_ABORTED
-				  ? " That was a trainer which gave up its step: the error there "
-				    "says why."
-				  : "";
+	/* Another trainer has aborted: its caller does not know this communicator. */
+	const char *hint =
+		status == TUTTI_ERR_ABORTED
+			? ": a trainer on that rank gave up its step, and its error says why."
+			: "";
 
-	if (tutti_comm_status(trainer->comm) != TUTTI_OK) /* and so have they */
+	if (tutti_comm_status(trainer->comm) !=
+	    TUTTI_OK) /* the trainer's own have failed with it */
 		return tutti_set_error(tutti_comm_status(trainer->comm),
 				       tutti_comm_error(trainer->comm));
 	if (trainer->config.strategy != TUTTI_HSDP)
-		return train_fail(status, "%.400s%s", why.message, who);
+		return train_fail(status, "%.400s%s", why.message, hint);
 	if (group == IN_SHARD_GROUP)
-		return train_fail(
-			status,
-			"Of the shard group, whose ranks 0 to %d are %d to %d of the job: "
-			"%.300s%s",
-			shards - 1, first, first + shards - 1, why.message, who);
-	return train_fail(status, "Of the replicas, whose rank r is %d + %d r of the job: %.300s%s",
-			  trainer->shard_rank, shards, why.message, who);
+		return train_fail(status,
+				  "In a shard group, whose ranks 0 to %d are the job's ranks %d to "
+				  "%d: %.300s%s",
+				  shards - 1, first, first + shards - 1, why.message, hint);
+	return train_fail(status,
+			  "Among replicas, whose rank r is the job's rank %d + %d r: %.300s%s",
+			  trainer->shard_rank, shards, why.message, hint);
 }
 
-/* One rank waits for nobody. */
+/* One rank alone does not wait. */
 static void count_wait(tutti_trainer *trainer, double begin)
 {
 	if (trainer->size > 1)
 		trainer->stats.exposed_seconds += seconds_now() - begin;
 }
 
-enum { LOOK_MS = 50 };
+enum { CHECK_MS = 50 };
 
-/* What is waited for may be under way on a communicator that the caller does not know: who aborts
- * the caller's means this one too. */
+/* The work may be in flight on a communicator that the caller does not know. If the caller's
+ * communicator is aborted, so are the trainer's. */
 tutti_status trainer_wait(tutti_trainer *trainer, tutti_work **work, enum rank_group group)
 {
 	if (!*work)
 		return TUTTI_OK;
 	double begin = seconds_now();
 	tutti_status status;
-	while ((status = tutti_work_wait(work, LOOK_MS)) == TUTTI_IN_PROGRESS)
+	while ((status = tutti_work_wait(work, CHECK_MS)) == TUTTI_IN_PROGRESS)
 		if (tutti_comm_status(trainer->comm) != TUTTI_OK)
 			trainer_abort(trainer);
 	count_wait(trainer, begin);
 	return group_status(trainer, status, group);
 }
 
-/* The rest of a call that has started, or not. */
+/* Finishes a call whose start has returned status. */
 static tutti_status finish_call(tutti_trainer *trainer, tutti_status status, tutti_work **work,
 				enum rank_group group)
 {
@@ -120,7 +121,7 @@ static tutti_status count_other(tutti_trainer *trainer, tutti_status status, uin
 	return TUTTI_OK;
 }
 
-/* A blocking collective that began at begin has ended. */
+/* Counts a blocking collective that began at begin. */
 static tutti_status count_blocking(tutti_trainer *trainer, tutti_status status, uint64_t sent,
 				   double begin)
 {

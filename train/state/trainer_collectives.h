@@ -1,13 +1,15 @@
 /* The trainer's own collectives, and the checks that a call makes before it communicates.
  *
- * Blocking collectives are in place, and their time counts as exposed. sent_bytes of the statistics are the least bytes
- * that such a collective can send from this rank; tutti_comm_stats has what was really sent. */
+ * Blocking collectives are in place, and their time counts as exposed. sent_bytes of the statistics
+ * are the least bytes that such a collective can send from this rank; tutti_comm_stats has what was
+ * really sent. */
 #ifndef TRAIN_TRAINER_COLLECTIVES_H
 #define TRAIN_TRAINER_COLLECTIVES_H
 
 #include "train/state/trainer_state.h"
 
-/* INVALID, with a message that begins with the function's name, unless trainer and param are good. */
+/* INVALID, with a message that begins with the function's name, unless trainer and param are good.
+ */
 tutti_status trainer_check(const tutti_trainer *trainer, const char *function);
 tutti_status trainer_check_param(const tutti_trainer *trainer, const char *function, int param);
 /* INVALID unless the trainer is between two steps. */
@@ -20,8 +22,8 @@ tutti_status trainer_all_reduce(tutti_trainer *trainer, double *values, size_t c
 tutti_status trainer_all_gather(tutti_trainer *trainer, void *all, size_t bytes_each);
 tutti_status trainer_broadcast(tutti_trainer *trainer, void *data, size_t count, tutti_dtype dtype,
 			       int root);
-/* Collective: OK if own is OK on every rank. Otherwise all ranks return the failure of the lowest rank that failed, with
- * its message. */
+/* Collective: OK if own is OK on every rank. Otherwise all ranks return the failure of the lowest
+ * rank that failed, with its message. */
 tutti_status trainer_agree(tutti_trainer *trainer, tutti_status own);
 
 /* Among the ranks of a shard group. */
@@ -40,8 +42,9 @@ enum rank_group { IN_SHARD_GROUP, AMONG_REPLICAS };
 
 /* Waits, and counts the time as exposed. Ends early when the caller's communicator has failed. */
 tutti_status trainer_wait(tutti_trainer *trainer, tutti_work **work, enum rank_group group);
-/* Returns status, the result of a call on a communicator of the trainer's own. The message of a failure gives the job's
- * numbers of its ranks, or is the message of the caller's communicator if that has failed. */
+/* Returns status, the result of a call on a communicator of the trainer's own. The message of a
+ * failure gives the job's numbers of its ranks, or is the message of the caller's communicator if
+ * that has failed. */
 tutti_status group_status(const tutti_trainer *trainer, tutti_status status, enum rank_group group);
 /* Aborts the trainer's own communicators. Waits on this rank end. */
 void trainer_abort(const tutti_trainer *trainer);

@@ -1,5 +1,5 @@
-/* Where a trainer's memory is. What ranks of a node read from each other (parameters, gradients,
- * slots) is tutti_mem_alloc memory, one region of each class. */
+/* The memory of a trainer. Memory that ranks of a node read from each other (parameters, gradients,
+ * slots) is from tutti_mem_alloc, one region of each class. */
 #include "train/state/trainer_memory.h"
 
 #include "train/base/train_error.h"
@@ -26,7 +26,7 @@ static bool has_own(const tutti_trainer *trainer, const struct param_span *span)
 	return false;
 }
 
-/* The same on all ranks, as tutti_mem_alloc wants it: the largest part. */
+/* The largest part: tutti_mem_alloc needs the same size on all ranks. */
 static size_t part_room(const tutti_trainer *trainer, const struct param_span *span)
 {
 	size_t most = span->is_split ? 0 : span->count;
@@ -37,7 +37,7 @@ static size_t part_room(const tutti_trainer *trainer, const struct param_span *s
 	return most;
 }
 
-/* A bucket's bytes in each region; 0: none there. */
+/* The bytes of a bucket in each region. */
 struct needs {
 	size_t data, grad, wire;
 };
@@ -141,7 +141,7 @@ tutti_status memory_tables(tutti_trainer *trainer)
 	trainer->buckets = calloc((size_t)trainer->layout.span_count + 1, sizeof *trainer->buckets);
 	trainer->flights = calloc((size_t)trainer->layout.span_count + 1, sizeof *trainer->flights);
 	if (!trainer->buckets || !trainer->flights)
-		return train_fail(TUTTI_ERR_MEMORY, "There is no memory for a trainer's tables.");
+		return train_no_memory("a trainer's tables");
 	for (int b = 0; b < trainer->layout.span_count; b++) {
 		struct bucket *bucket = &trainer->buckets[b];
 		bucket->span = &trainer->layout.spans[b];
@@ -151,8 +151,7 @@ tutti_status memory_tables(tutti_trainer *trainer)
 		bucket->data_slot = bucket->grad_slot = NO_SLOT;
 		bucket->events = calloc((size_t)trainer->layout.shard_size, sizeof *bucket->events);
 		if (!bucket->events)
-			return train_fail(TUTTI_ERR_MEMORY,
-					  "There is no memory for a trainer's tables.");
+			return train_no_memory("a trainer's tables");
 	}
 	return plan_pools(trainer);
 }

@@ -10,7 +10,8 @@ tutti_status memory_tables(tutti_trainer *trainer);
 tutti_status memory_place(tutti_trainer *trainer);
 void memory_free(tutti_trainer *trainer);
 
-/* The gradient that the author adds to. NULL: the parameter is frozen, or the gradient is not there now. */
+/* The gradient that the author adds to. NULL: the parameter is frozen, or the gradient is not there
+ * now. */
 void *param_grad(const tutti_trainer *trainer, int param);
 
 #endif

@@ -1,5 +1,5 @@
-/* The state of a trainer on this rank. The functions that work on it are in the rooms above (train/trainer.h lists
- * them); no other file of train/ defines a part of it. */
+/* The state of a trainer on this rank. The functions that work on it are in the rooms above
+ * (train/trainer.h lists them); no other file of train/ defines a part of it. */
 #ifndef TRAIN_TRAINER_STATE_H
 #define TRAIN_TRAINER_STATE_H
 
@@ -27,15 +27,15 @@ struct bucket {
 	char *data;  /* all values, of param_dtype; NULL: not gathered, or the caller's */
 	char *shard; /* if sharded: this rank's part of the values */
 	int data_slot;
-	tutti_work *asking, *gathering; /* in flight: the ranks' events; values, or updated values */
+	tutti_work *checking, *gathering; /* in flight: the ranks' events; values, or updated values */
 	int32_t *events;                /* the unit for which each rank of the shard group gathers */
 	bool is_wanted;                 /* gathered ahead for a unit that has not begun */
 	bool lingers;                   /* its unit has ended: freed unless the next unit uses it */
 
 	char *grad;  /* the whole gradient, of grad_dtype */
-	char *wire;  /* the gradient as it is sent, of reduce_dtype; the same memory if the types are the same */
+	char *wire;  /* the gradient as it is sent, of reduce_dtype; grad if the types are the same */
 	int grad_slot;
-	char *sum;   /* this rank's part of the reduced gradient, of sum_dtype; NULL: local SGD, which keeps gradients */
+	char *sum;   /* this rank's part of the reduced gradient; NULL: local SGD uses grad */
 	tutti_dtype sum_dtype;
 	bool has_sum;    /* !keeps_grad: sum has the gradient of an earlier micro-batch */
 	int to_come;     /* parameters whose gradient is not final in this micro-batch */
@@ -92,7 +92,7 @@ struct tutti_trainer {
 	char *offload_dir;           /* config.offload_dir */
 	tutti_comm *comm;            /* the caller's: for small collectives */
 	tutti_comm *gather, *reduce; /* of the shard group; NULL: it has one rank */
-	tutti_comm *replicas;        /* of the ranks with the same part; NULL: there is one replica in several shards */
+	tutti_comm *replicas;        /* of the ranks with the same part; NULL: one shard group */
 	int rank, size, shard_rank, replica_count;
 
 	/* Where its values lie. */
@@ -109,8 +109,8 @@ struct tutti_trainer {
 	} files[STATES]; /* optimizer state in offload_dir; without it each piece has memory of its own */
 	struct slot_pool data_pool, grad_pool;
 	size_t transient_bytes; /* in slots now */
-	size_t held_bytes;      /* the bytes that memory_limit limits: optimizer state as of AdamW, and slots; with FSDP those
-				 * of the rank with most */
+	size_t held_bytes;      /* what memory_limit limits: optimizer state as of AdamW, and slots,
+				 * with FSDP those of the rank with most */
 	size_t planned_bytes;   /* held_bytes of the rank with most, without slots that are not planned */
 
 	/* The micro-batch and the step. */
@@ -122,7 +122,7 @@ struct tutti_trainer {
 	bool in_batch, backward_begun, units_ran;
 	tutti_pass pass;   /* of the micro-batch, while in_batch */
 	int micro_batches; /* of this step, that have ended */
-	int kept_levels;   /* deterministic = 2: levels of the sum tree that are made; = 1: 1 if whole gradients are kept */
+	int kept_levels;   /* deterministic = 2: levels of the sum tree; = 1: 1 if gradients are kept */
 	int open_unit;     /* the unit between its begin and end, if open_pass is not UNIT_NONE */
 	enum unit_pass open_pass;
 	struct unit_events plan, seen; /* of the last training micro-batch, and of this one */
@@ -133,7 +133,7 @@ struct tutti_trainer {
 	struct step_report *reports;   /* one a rank */
 
 	/* Between steps. */
-	int missed;                 /* local SGD: the parameter without its hook since the last average, or -1 */
+	int missed;                 /* local SGD: a parameter without hook since the average, or -1 */
 	int32_t missed_status;      /* local SGD: why this rank could not update since then */
 	bool needs_average;         /* local SGD: a step was done since the last average */
 	bool owes_update;           /* after tutti_grads_finish, until tutti_params_updated */

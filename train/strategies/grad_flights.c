@@ -1,8 +1,8 @@
-/* Gradients on their way to their sums.
+/* Gradients in flight.
  *
- * A flight has up to two legs: among the ranks of the shard group, then, in the last micro-batch,
- * among replicas. Flights are in one queue, and legs start in its order, which is the same on all
- * ranks. */
+ * A flight has up to two stages: among the ranks of the shard group, then, in the last micro-batch,
+ * among replicas. Flights are in one queue. Stages start in the order of the queue, which is the
+ * same on all ranks. */
 #include "train/strategies/grad_flights.h"
 
 #include "train/base/train_error.h"
@@ -17,7 +17,7 @@ static struct flight *flight_at(tutti_trainer *trainer, int i)
 	return &trainer->flights[(trainer->flight_first + i) % trainer->layout.span_count];
 }
 
-/* The part that came back joins those of earlier micro-batches. */
+/* Adds the reduced part to the sum of earlier micro-batches. */
 static void fold(const tutti_trainer *trainer, const struct flight *flight)
 {
 	struct bucket *bucket = &trainer->buckets[flight->bucket];
@@ -83,7 +83,7 @@ tutti_status flight_start(tutti_trainer *trainer, struct flight *flight)
 	return flight->failed;
 }
 
-static tutti_status go_on(tutti_trainer *trainer, struct flight *flight, bool wait)
+static tutti_status progress(tutti_trainer *trainer, struct flight *flight, bool wait)
 {
 	while (flight->stage != FLIGHT_DONE) {
 		enum rank_group group =
@@ -107,17 +107,17 @@ static tutti_status go_on(tutti_trainer *trainer, struct flight *flight, bool wa
 	return TUTTI_OK;
 }
 
-/* As far as it goes; with wait to its end. What has failed once has no sum, whoever asks again. */
+/* Progresses the flight; with wait, to its end. A flight that failed has no sum, and stays failed.
+ */
 static tutti_status advance(tutti_trainer *trainer, struct flight *flight, bool wait)
 {
 	if (flight->failed != TUTTI_OK)
 		return train_fail(flight->failed,
-				  "Gradients are missing since a call before failed.");
-	flight->failed = go_on(trainer, flight, wait);
+				  "Gradients are missing because an earlier call failed.");
+	flight->failed = progress(trainer, flight, wait);
 	return flight->failed;
 }
 
-/* The oldest flight ends, and its slots are free. */
 tutti_status flight_land(tutti_trainer *trainer)
 {
 	struct flight *flight = flight_at(trainer, 0);
@@ -126,7 +126,7 @@ tutti_status flight_land(tutti_trainer *trainer)
 	struct train_failure landed = {0};
 
 	failure_note(&landed, advance(trainer, flight, true));
-	tutti_work_wait(&flight->work, 0); /* after a failure it may still be there */
+	tutti_work_wait(&flight->work, 0); /* a failed work may still exist */
 	if (flight->grad_slot != NO_SLOT)
 		pool_give(trainer, &trainer->grad_pool,
 			  count * dtype_bytes(trainer->config.grad_dtype), flight->grad_slot);
@@ -141,8 +141,8 @@ tutti_status flight_land(tutti_trainer *trainer)
 	return failure_return(&landed);
 }
 
-/* Looks at as few as may have something to do: hooks call it. Only with replicas besides shards has
- * one behind another that is under way. */
+/* Hooks call this function, so it looks at as few flights as possible. A flight behind one that is
+ * in flight can progress only if there are shards and replicas. */
 tutti_status grads_poll(tutti_trainer *trainer)
 {
 	bool has_legs = trainer->reduce && trainer->replicas;
@@ -153,7 +153,7 @@ tutti_status grads_poll(tutti_trainer *trainer)
 		if (flight->stage == FLIGHT_DONE && i == trainer->flights_done)
 			trainer->flights_done++;
 		if (flight->stage == FLIGHT_SHARDS || (flight->stage != FLIGHT_DONE && !has_legs))
-			break; /* replicas are asked in order */
+			break; /* replicas start in order */
 	}
 	return TUTTI_OK;
 }

@@ -1,10 +1,9 @@
-/* Gradients from the author's += to their sums.
+/* Gradients, from the author's += to the start of their reduction.
  *
- * Who keeps whole gradients (DDP, ZeRO-1) reduces them where they lie, once a step. Who keeps only
- * a part (ZeRO-2, FSDP) has a slot for each bucket from its first backward until the bucket's
- * reduce_scatter has ended, in every micro-batch, and adds the part that comes back to a sum;
- * deterministic modes keep slots until the step's last micro-batch, so that micro-batches are added
- * before ranks, as with DDP. */
+ * DDP and ZeRO-1 keep whole gradients and reduce them in place, once a step. ZeRO-2 and FSDP keep
+ * only a part: a bucket has a slot from its first backward to the end of its reduce_scatter, in
+ * every micro-batch, and the reduced part is added to a sum. Deterministic modes keep slots until
+ * the step's last micro-batch, so that micro-batches are added before ranks, as with DDP. */
 
 #include "train/base/train_error.h"
 #include "train/model/memory_need.h"
@@ -17,7 +16,7 @@
 
 #include <string.h>
 
-/* Whole gradients that do not stay are kept for the micro-batches of a step. */
+/* Gradients that do not stay are kept whole until the end of the step. */
 static bool holds_grads(const tutti_trainer *trainer)
 {
 	return trainer->config.deterministic != 0;
@@ -71,8 +70,8 @@ tutti_status grads_keep(tutti_trainer *trainer)
 
 /* ---- slots ---- */
 
-/* Rather waits for what is under way than takes another kind of slot: then those of plain order are
- * enough in plain order. */
+/* Waits for a flight rather than take a larger slot: so the planned slots suffice in plain order.
+ */
 static tutti_status take(tutti_trainer *trainer, size_t bytes, int *slot)
 {
 	while (trainer->flight_count > 0 && !pool_has(&trainer->grad_pool, bytes))
@@ -95,7 +94,8 @@ tutti_status grad_make(tutti_trainer *trainer, int b)
 
 /* ---- the start ---- */
 
-/* What travels: the gradients themselves, or a copy of another type or from elsewhere. */
+/* Sets what is sent: the gradients themselves, or a copy in another type or from the caller's
+ * memory. */
 static tutti_status load(tutti_trainer *trainer, struct flight *flight)
 {
 	struct bucket *bucket = &trainer->buckets[flight->bucket];
@@ -144,8 +144,8 @@ static tutti_status start(tutti_trainer *trainer, int b)
 	return flight_start(trainer, flight_add(trainer, &flight));
 }
 
-/* FSDP's buckets start when their unit has ended, whose order is the same on all ranks; others in
- * the order of their index, whatever the order of hooks. */
+/* FSDP's buckets start when their unit has ended; that order is the same on all ranks. Other
+ * buckets start in the order of their index, whatever the order of hooks. */
 static tutti_status start_complete(tutti_trainer *trainer, int b)
 {
 	if (trainer->layout.by_unit)

@@ -1,6 +1,6 @@
-/* Deterministic modes: memory for what micro-batches leave to the end of their step, which are
- * whole gradients and the partial sums of the tree. It is taken before a micro-batch begins, on all
- * ranks or on none, so that nobody runs out of it in the middle of a step. */
+/* Deterministic modes: memory for what micro-batches keep until the end of the step, which is whole
+ * gradients and the partial sums of the tree. All ranks take it before a micro-batch begins, or
+ * none does, so that it cannot run out in the middle of a step. */
 #include "train/base/train_error.h"
 #include "train/model/slot_sizes.h"
 #include "train/state/slot_pool.h"
@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 
-/* How many levels the tree has after the micro-batch that begins now; where there is none, 1. */
+/* The levels of the tree after the micro-batch that begins now; 1 without a tree. */
 static int levels_after(const tutti_trainer *trainer)
 {
 	int before = 0, levels = 1;
@@ -45,20 +45,19 @@ static tutti_status plan_whole(tutti_trainer *trainer)
 	return status;
 }
 
-/* The same on all ranks; what only some have beside the plan is looked at by pool_grows. */
+/* The same result on all ranks. pool_grows checks what some ranks need beside the plan. */
 static tutti_status check_limit(const tutti_trainer *trainer, size_t grads, size_t sums)
 {
 	size_t limit = trainer->config.memory_limit, all = trainer->planned_bytes + grads + sums;
 
 	if (limit == 0 || all <= limit)
 		return TUTTI_OK;
-	return train_fail(TUTTI_ERR_MEMORY,
-			  "tutti_micro_batch: with so many micro-batches a step deterministic = %d "
-			  "needs %zu bytes on the rank with most: %zu that it holds, %zu for whole "
-			  "gradients until the step ends, and %zu for partial sums of "
-			  "micro-batches; memory_limit is %zu.",
-			  trainer->config.deterministic, all, trainer->planned_bytes, grads, sums,
-			  limit);
+	return train_fail(
+		TUTTI_ERR_MEMORY,
+		"tutti_micro_batch: with so many micro-batches a step deterministic = %d needs %zu "
+		"bytes on the rank with most: %zu that it holds, %zu for whole gradients until the "
+		"step ends, and %zu for partial sums; memory_limit is %zu.",
+		trainer->config.deterministic, all, trainer->planned_bytes, grads, sums, limit);
 }
 
 static tutti_status make_levels(tutti_trainer *trainer, int levels)
@@ -68,9 +67,7 @@ static tutti_status make_levels(tutti_trainer *trainer, int levels)
 			float **sums = &trainer->buckets[b].levels[level];
 			*sums = malloc(trainer->layout.spans[b].count * sizeof(float));
 			if (!*sums)
-				return train_fail(
-					TUTTI_ERR_MEMORY,
-					"There is no memory for the sums of deterministic = 2.");
+				return train_no_memory("the partial sums of deterministic = 2");
 		}
 	return TUTTI_OK;
 }

@@ -1,5 +1,5 @@
-/* Local SGD: the mean over ranks of what each has trained by itself. Values that lie together
- * travel together. */
+/* Local SGD: the mean over ranks of the values that each has trained alone. Contiguous values are
+ * averaged in one collective. */
 #include "train/base/train_error.h"
 #include "train/precision/kernels.h"
 #include "train/state/pieces.h"
@@ -7,7 +7,7 @@
 #include "train/state/trainer_state.h"
 #include "train/strategies/strategies.h"
 
-/* elements: those of count that are no padding. */
+/* elements: count without padding. */
 static tutti_status average_values(tutti_trainer *trainer, float *values, size_t count,
 				   size_t elements)
 {
@@ -25,7 +25,7 @@ static tutti_status average_piece(tutti_trainer *trainer, const struct piece *pi
 	return TUTTI_OK;
 }
 
-/* Every rank has the same state: it is made by the groups of a step, which are the same. */
+/* Every rank has the same kinds of state, because all ranks pass the same groups. */
 static tutti_status average_state(tutti_trainer *trainer, const struct piece *piece)
 {
 	if (piece->m)

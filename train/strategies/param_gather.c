@@ -1,10 +1,9 @@
-/* FSDP's parameters: gathered when their unit begins, and freed when it has ended.
+/* FSDP's parameters: gathered when their unit begins, freed when it has ended.
  *
- * The units that begin next are known from the micro-batch before; their values are asked for while
- * this one computes. Forward's last unit is backward's first: what has ended lingers until another
- * unit begins. All of it follows from the order of the calls alone, so all ranks gather the same
- * things in the same order. Whether that holds is looked at: each gather is preceded by a small one
- * of the unit for which it is made. */
+ * The units that begin next are known from the micro-batch before, and their values are gathered
+ * while the current unit computes. Forward's last unit is backward's first, so values linger until
+ * another unit begins. The order of gathers follows from the order of calls alone, which is the
+ * same on all ranks. To check that, a small gather of the unit's number precedes each gather. */
 #include "train/strategies/strategies.h"
 
 #include "train/base/train_error.h"
@@ -41,7 +40,7 @@ void *param_data(const tutti_trainer *trainer, int param)
 		       : NULL;
 }
 
-/* ---- what other ranks do ---- */
+/* ---- the events of other ranks ---- */
 
 static const char *event_name(const tutti_trainer *trainer, int32_t event, char text[192])
 {
@@ -66,18 +65,19 @@ static tutti_status compare_events(tutti_trainer *trainer, const int32_t *events
 			continue;
 		int base = trainer->rank - me;
 		train_fail(TUTTI_ERR_MISMATCH,
-			   "Rank %d is at %s while rank %d is at %s: all ranks run the same units "
-			   "in the same order.",
+			   "Rank %d is at %s while rank %d is at %s: run the same units in the "
+			   "same order on all ranks.",
 			   base + me, event_name(trainer, events[me], own), base + r,
 			   event_name(trainer, events[r], other));
 		struct train_failure why = failure_of(TUTTI_ERR_MISMATCH);
-		trainer_abort(trainer); /* what follows would never match */
+		trainer_abort(trainer); /* later gathers would not match */
 		return failure_return(&why);
 	}
 	return TUTTI_OK;
 }
 
-static tutti_status ask(tutti_trainer *trainer, int32_t *events, int32_t event, tutti_work **work)
+static tutti_status exchange_events(tutti_trainer *trainer, int32_t *events, int32_t event,
+				    tutti_work **work)
 {
 	tutti_call call = {.work = work};
 
@@ -97,7 +97,7 @@ tutti_status params_compare_order(tutti_trainer *trainer)
 	if (!trainer->layout.by_unit || !trainer->gather)
 		return TUTTI_OK;
 	int32_t *events = trainer->step_events;
-	TRY(ask(trainer, events, EVENT_STEP, &work));
+	TRY(exchange_events(trainer, events, EVENT_STEP, &work));
 	TRY(trainer_wait(trainer, &work, IN_SHARD_GROUP));
 	return compare_events(trainer, events);
 }
@@ -119,7 +119,7 @@ static tutti_status bucket_gather(tutti_trainer *trainer, struct bucket *bucket,
 	TRY(pool_take(trainer, &trainer->data_pool, bucket_bytes(trainer, bucket),
 		      &bucket->data_slot));
 	bucket->data = trainer->data_pool.slots[bucket->data_slot].memory;
-	TRY(ask(trainer, bucket->events, event, &bucket->asking));
+	TRY(exchange_events(trainer, bucket->events, event, &bucket->checking));
 	trainer_count_gathered(trainer, span->elements * dtype_bytes(trainer->config.param_dtype),
 			       trainer->layout.shard_size);
 	return group_status(trainer,
@@ -130,9 +130,9 @@ static tutti_status bucket_gather(tutti_trainer *trainer, struct bucket *bucket,
 
 static tutti_status bucket_arrive(tutti_trainer *trainer, struct bucket *bucket)
 {
-	bool is_new = bucket->asking != NULL;
+	bool is_new = bucket->checking != NULL;
 
-	TRY(trainer_wait(trainer, &bucket->asking, IN_SHARD_GROUP));
+	TRY(trainer_wait(trainer, &bucket->checking, IN_SHARD_GROUP));
 	if (is_new)
 		TRY(compare_events(trainer, bucket->events));
 	return trainer_wait(trainer, &bucket->gathering, IN_SHARD_GROUP);
@@ -144,7 +144,7 @@ static tutti_status bucket_free(tutti_trainer *trainer, struct bucket *bucket)
 		return TUTTI_OK;
 	struct train_failure arrived = {0};
 	failure_note(&arrived, bucket_arrive(trainer, bucket));
-	tutti_work_wait(&bucket->gathering, 0); /* its memory is given away */
+	tutti_work_wait(&bucket->gathering, 0); /* its memory is given back */
 	pool_give(trainer, &trainer->data_pool, bucket_bytes(trainer, bucket), bucket->data_slot);
 	bucket->data = NULL;
 	bucket->data_slot = NO_SLOT;
@@ -171,15 +171,14 @@ tutti_status params_publish(tutti_trainer *trainer)
 
 /* ---- the order of units ---- */
 
-/* Beyond MOST_EVENTS in a micro-batch nothing is asked for ahead. */
+/* Beyond MOST_EVENTS in a micro-batch nothing is gathered ahead. */
 static tutti_status events_add(struct unit_events *events, int32_t event)
 {
 	if (events->count == events->room && events->room < MOST_EVENTS) {
 		int room = events->room ? 2 * events->room : 64;
 		int32_t *list = realloc(events->list, (size_t)room * sizeof *list);
 		if (!list)
-			return train_fail(TUTTI_ERR_MEMORY,
-					  "There is no memory for the order of units.");
+			return train_no_memory("the order of units");
 		events->list = list;
 		events->room = room;
 	}
@@ -193,7 +192,7 @@ tutti_status params_expect(tutti_trainer *trainer)
 	if (!trainer->layout.by_unit)
 		return TUTTI_OK;
 	TRY(params_drop(trainer));
-	if (trainer->backward_begun) { /* the micro-batch before was one of training */
+	if (trainer->backward_begun) { /* the micro-batch before was a training one */
 		struct unit_events plan = trainer->plan;
 		trainer->plan = trainer->seen;
 		trainer->seen = plan;
@@ -236,7 +235,8 @@ static tutti_status gather_ahead(tutti_trainer *trainer, int32_t event)
 	return TUTTI_OK;
 }
 
-/* And, where the units come in another order than before, what was gathered for that. */
+/* Frees values whose unit has ended and, if units come in another order than planned, values
+ * gathered ahead. */
 static tutti_status free_lingering(tutti_trainer *trainer, int unit, bool is_as_planned)
 {
 	for (int b = 0; b < trainer->layout.span_count; b++) {
@@ -274,7 +274,7 @@ tutti_status params_open(tutti_trainer *trainer, int unit, enum unit_pass pass)
 	return TUTTI_OK;
 }
 
-/* A unit that has run forward and not yet all of its backward uses it. */
+/* A unit uses the span that has more forwards than backwards so far. */
 static bool is_needed(const tutti_trainer *trainer, int span)
 {
 	for (int u = 0; u < trainer->model.unit_count; u++)

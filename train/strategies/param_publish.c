@@ -1,7 +1,7 @@
-/* Updated values on their way. With ZeRO-1 and -2 each rank has updated its part of a bucket, and
- * all of them gather the others' while the next bucket is updated and the next forward begins: a
- * unit's begin waits for its own. Where the caller owns the memory it lies in many places, and goes
- * through a slot. */
+/* Updated values on their way. With ZeRO-1 and -2 each rank updates its part of a bucket, and all
+ * ranks gather the bucket while the next one is updated and the next forward begins. A unit's begin
+ * waits for its own buckets. Values in the caller's memory are not contiguous and go through a
+ * slot. */
 #include "train/base/train_error.h"
 #include "train/state/slot_pool.h"
 #include "train/state/trainer_collectives.h"
@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-/* Between the caller's memory and the slot: this rank's part (out), or the others' (in). */
+/* Copies between the caller's memory and the slot: this rank's part (out), or all of it (in). */
 static void copy_extern(const tutti_trainer *trainer, const struct bucket *bucket, char *slot,
 			bool is_out)
 {

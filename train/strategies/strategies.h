@@ -1,5 +1,6 @@
-/* The door of strategies/: how parameters reach the ranks that compute with them, and how gradients become sums.
- * Every strategy is a choice of these steps; config and layout decide which of them do something. */
+/* The door of strategies/: how parameters reach the ranks that compute with them, and how gradients
+ * become sums. Every strategy is a choice of these steps; config and layout decide which of them do
+ * something. */
 #ifndef TRAIN_STRATEGIES_H
 #define TRAIN_STRATEGIES_H
 
@@ -30,7 +31,8 @@ tutti_status params_publish(tutti_trainer *trainer);
 
 /* ---- updated parameters: param_publish.c ---- */
 
-/* ZeRO-1 and -2: starts to send this rank's part of the bucket to the others. Otherwise does nothing. */
+/* ZeRO-1 and -2: starts to send this rank's part of the bucket to the others. Otherwise does
+ * nothing. */
 tutti_status publish_bucket(tutti_trainer *trainer, int bucket);
 /* Waits until the values of a bucket, or of all of them, are there. */
 tutti_status publish_wait(tutti_trainer *trainer, int bucket);
@@ -38,8 +40,9 @@ tutti_status publish_wait_all(tutti_trainer *trainer);
 
 /* ---- gradients: grad_reduce.c, grad_flights.c, grad_reserve.c ---- */
 
-/* Before a micro-batch of TUTTI_PASS_ACCUMULATE: takes the memory that deterministic modes keep until the end of the
- * step. Local. MEMORY, with the sum, on all ranks; the micro-batch has not begun then. */
+/* Before a micro-batch of TUTTI_PASS_ACCUMULATE: takes the memory that deterministic modes keep
+ * until the end of the step. Local. MEMORY, with the sum, on all ranks; the micro-batch has not
+ * begun then. */
 tutti_status grads_reserve(tutti_trainer *trainer);
 /* A step's first micro-batch begins: sets gradients to zero. */
 void grads_zero(tutti_trainer *trainer);
@@ -47,7 +50,8 @@ void grads_zero(tutti_trainer *trainer);
 void grads_expect(tutti_trainer *trainer);
 /* A micro-batch has ended whose gradients are not sent. */
 tutti_status grads_keep(tutti_trainer *trainer);
-/* Makes the bucket's gradient, zero, unless it is there. Waits for a slot if all of them are in flight. */
+/* Makes the bucket's gradient, zero, unless it is there. Waits for a slot if all of them are in
+ * flight. */
 tutti_status grad_make(tutti_trainer *trainer, int bucket);
 /* The parameter's gradient is final. Starts every bucket whose turn has come. Does not wait. */
 tutti_status grad_ready(tutti_trainer *trainer, int param);

@@ -1,6 +1,6 @@
 /* deterministic = 2: a binary counter of partial sums. After m micro-batches level l has the sum of
- * 2^l of them where bit l of m is set; so rank r's sum is the same subtree as on one rank that had
- * all micro-batches, and ranks are added by the communicator's tree above it. */
+ * 2^l of them if bit l of m is set. So a rank's sum is the subtree that one rank with all
+ * micro-batches would have, and the communicator's tree adds ranks above it. */
 #include "train/precision/kernels.h"
 #include "train/state/trainer_memory.h"
 #include "train/state/trainer_state.h"

@@ -1,5 +1,5 @@
-/* Accepted sockets that belong to no conn yet: strangers until their hello, then guests. Who is
- * another user, says nonsense or nothing for too long, is dropped, and nobody is disturbed. */
+/* Accepted connections that belong to no conn yet: pending until their hello, then known. One of
+ * another user, or that says nonsense or nothing for too long, is dropped and disturbs nobody. */
 #include "transport/shm/shm.h"
 
 #include "core/clock.h"
@@ -7,22 +7,15 @@
 #include "core/net.h"
 #include "core/resource_limits.h"
 #include "core/status.h"
-#include "core/admission.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #define ACCEPTS 16 /* in one look */
-
-/* It has gone, or is no stranger any more. */
-static void give_place_back(struct shm_endpoint *endpoint)
-{
-	endpoint->pending--;
-	admission_leave();
-}
 
 void shm_accepted_drop(struct shm_endpoint *endpoint, struct shm_accepted *accepted)
 {
@@ -33,10 +26,9 @@ void shm_accepted_drop(struct shm_endpoint *endpoint, struct shm_accepted *accep
 	*at = accepted->next;
 	if (accepted->is_known)
 		endpoint->accepted_count--;
-	else
-		give_place_back(endpoint);
+	admission_remove(&endpoint->pending, &accepted->pending);
 	shm_watch_close(endpoint, &accepted->watch);
-	lane_memory_close(accepted->lane);
+	shared_memory_close(accepted->lane);
 	/* The look that is under way may still hold an event of it. */
 	accepted->next = endpoint->closed;
 	endpoint->closed = accepted;
@@ -91,7 +83,7 @@ static tutti_status read_hello(int fd, struct shm_hello *hello, int *memfd)
 
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return TUTTI_IN_PROGRESS;
-	/* A hello is one piece: less is somebody else's. */
+	/* A hello comes in one piece: a shorter one is another program's. */
 	if (n != sizeof *hello || hello->magic != SHM_MAGIC)
 		return fail(TUTTI_ERR_AUTH, "Not a hello.");
 	if (hello->purpose == SHM_LANE)
@@ -109,9 +101,9 @@ static bool is_for_us(const struct shm_endpoint *endpoint, const struct shm_hell
 	       hello->purpose == (is_dialer ? SHM_LANE : SHM_AWAIT);
 }
 
-/* Nobody can be let in: who waits for a lane waits in vain. is_lost: a peer's lane was lost, so
- * that it will take us for dead: then all connections end, that this rank says why before the peer
- * says that. */
+/* No connection can be accepted, so all conns that wait for a lane fail. is_lost: a peer's lane was
+ * lost, and the peer will take this rank for dead. Then all conns fail, so that this rank says why
+ * before the peer does. */
 static void refuse_all(struct shm_endpoint *endpoint, const char *why, bool is_lost)
 {
 	char kept[200];
@@ -130,6 +122,37 @@ static void refuse_for_files(struct shm_endpoint *endpoint, bool is_lost)
 {
 	char why[OPEN_FILES_LIMIT_BYTES];
 	refuse_all(endpoint, open_files_limit_text(why), is_lost);
+}
+
+/* The peer's lane has come. */
+void shm_accepted_adopt(struct shm_conn *conn, struct shm_accepted *accepted)
+{
+	struct shm_endpoint *endpoint = shm_endpoint_of(conn);
+	struct epoll_event event = {.events = EPOLLIN, .data.ptr = &conn->watch};
+	bool is_watched = accepted->is_watched;
+
+	shm_watch_close(endpoint, &conn->watch);
+	conn->watch.fd = accepted->watch.fd;
+	conn->lane = accepted->lane;
+	accepted->watch.fd = -1;
+	accepted->lane = NULL;
+	shm_accepted_drop(endpoint, accepted);
+	lane_memory_rings(conn->lane, false, &conn->out, &conn->in);
+	shm_conn_settle(conn);
+	shm_conn_opened(conn);
+	if (conn->watch.fd < 0) {
+		snprintf(conn->base.where, sizeof conn->base.where, "a process");
+		shm_conn_ended(conn);
+		return;
+	}
+	tutti_status status = shm_connect_check(conn);
+	if (status == TUTTI_OK && !is_watched)
+		status = shm_watch_add(endpoint, &conn->watch);
+	else if (status == TUTTI_OK &&
+		 epoll_ctl(endpoint->epoll_fd, EPOLL_CTL_MOD, conn->watch.fd, &event) < 0)
+		status = fail_errno("cannot watch a descriptor");
+	if (status != TUTTI_OK)
+		shm_connect_fail(conn, status);
 }
 
 /* What a hello that is for us leads to. False: drop it. */
@@ -162,7 +185,7 @@ static bool take_hello(struct shm_endpoint *endpoint, struct shm_accepted *accep
 			return false;
 	}
 	accepted->is_known = true;
-	give_place_back(endpoint);
+	admission_remove(&endpoint->pending, &accepted->pending);
 	endpoint->accepted_count++;
 	shm_ring_doorbell(accepted->watch.fd);
 	if (hello->purpose == SHM_LANE && conn)
@@ -204,21 +227,18 @@ void shm_accepted_event(struct shm_endpoint *endpoint, struct shm_accepted *acce
 }
 
 /* False: there is none. */
-static bool drop_oldest_pending(struct shm_endpoint *endpoint)
+static bool drop_oldest(struct shm_endpoint *endpoint)
 {
-	struct shm_accepted *oldest = NULL;
+	struct admission_entry *oldest = admission_oldest(&endpoint->pending, false);
 
-	for (struct shm_accepted *g = endpoint->accepted; g; g = g->next)
-		if (!g->is_known)
-			oldest = g;
 	if (oldest)
-		shm_accepted_drop(endpoint, oldest);
+		shm_accepted_drop(endpoint, shm_accepted_of(oldest));
 	return oldest != NULL;
 }
 
-/* There is a spare one. What epoll does not take (fs.epoll.max_user_watches) is a stranger for a
- * moment only: dialers say hello at once, and a lane that can then not be watched says so. */
-static void welcome(struct shm_endpoint *endpoint, int fd)
+/* There is a spare one. A socket that epoll does not take (fs.epoll.max_user_watches) is pending
+ * for a moment only: dialers say hello at once, and a lane that can then not be watched says so. */
+static void add_pending(struct shm_endpoint *endpoint, int fd)
 {
 	struct shm_accepted *accepted = endpoint->spare;
 
@@ -228,18 +248,18 @@ static void welcome(struct shm_endpoint *endpoint, int fd)
 		return;
 	}
 	endpoint->spare = NULL;
-	while (!admission_enter(endpoint->pending, SHM_PENDING))
-		drop_oldest_pending(endpoint);
+	while (!admission_has_room(&endpoint->pending))
+		drop_oldest(endpoint);
 	accepted->watch = (struct shm_watch){.kind = SHM_ACCEPTED, .fd = fd};
-	accepted->deadline_ns = deadline_after_ms(SHM_PENDING_MS);
 	accepted->next = endpoint->accepted;
 	endpoint->accepted = accepted;
-	endpoint->pending++;
+	admission_add(&endpoint->pending, &accepted->pending);
 	accepted->is_watched = shm_watch_add(endpoint, &accepted->watch) == TUTTI_OK;
 	pending_event(endpoint, accepted);
 }
 
-/* Before anybody is let in: who is hung up on would take this rank for dead. */
+/* Asked before a connection is accepted: a rank that is hung up on would take this rank for dead.
+ */
 static bool has_room(struct shm_endpoint *endpoint)
 {
 	if (!endpoint->spare)
@@ -257,9 +277,9 @@ static bool accept_one(struct shm_endpoint *endpoint)
 		return false;
 	fd = accept4(endpoint->listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	if (fd >= 0)
-		welcome(endpoint, fd);
+		add_pending(endpoint, fd);
 	else if ((errno == EMFILE || errno == ENFILE) && net_has_caller(endpoint->listener.fd) &&
-		 drop_oldest_pending(endpoint))
+		 drop_oldest(endpoint))
 		return true; /* its descriptor will do */
 	else if (errno == EMFILE || errno == ENFILE)
 		refuse_for_files(endpoint, false);
@@ -287,26 +307,33 @@ void shm_accept_backlog(struct shm_endpoint *endpoint)
 
 bool shm_accepted_look(struct shm_endpoint *endpoint)
 {
-	int before = endpoint->pending;
+	int before = endpoint->pending.count;
 
 	for (struct shm_accepted *g = endpoint->accepted, *next; g; g = next) {
 		next = g->next;
 		if (!g->is_known && !g->is_watched)
 			pending_event(endpoint, g);
 	}
-	return endpoint->pending != before;
+	return endpoint->pending.count != before;
+}
+
+bool shm_accepted_are_unwatched(const struct shm_endpoint *endpoint)
+{
+	const struct shm_accepted *g = endpoint->pending.count ? endpoint->accepted : NULL;
+
+	while (g && (g->is_known || g->is_watched))
+		g = g->next;
+	return g != NULL;
 }
 
 bool shm_accepted_expire(struct shm_endpoint *endpoint, uint64_t now_ns)
 {
+	struct admission_entry *late;
 	bool is_anything = false;
 
-	for (struct shm_accepted *g = endpoint->accepted, *next; g; g = next) {
-		next = g->next;
-		if (g->is_known || now_ns < g->deadline_ns)
-			continue;
+	while ((late = admission_late(&endpoint->pending, now_ns))) {
 		log_seldom("shm: dropped a connection that said nothing");
-		shm_accepted_drop(endpoint, g);
+		shm_accepted_drop(endpoint, shm_accepted_of(late));
 		is_anything = true;
 	}
 	return is_anything;

@@ -19,7 +19,7 @@ struct shm_address {
 
 _Static_assert(sizeof(struct shm_address) <= TUTTI_ADDRESS_BYTES, "an address fits");
 
-/* FNV-1a, twice with different starts: against chance only, strangers are kept out elsewhere. */
+/* FNV-1a, twice with different starts: against chance only; other users are kept out elsewhere. */
 static void identity_add(uint64_t identity[2], const void *bytes, size_t n)
 {
 	const uint8_t *p = bytes;

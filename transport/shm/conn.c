@@ -7,7 +7,7 @@
 
 /* What precedes a payload. It begins at a multiple of 64 and so never wraps: a small message is one
  * cache line, and two messages never share one. */
-struct frame {
+struct shm_frame {
 	uint64_t bytes;
 	uint32_t tag;
 	uint32_t number; /* of the message: it shows a peer that has lost count */
@@ -25,11 +25,6 @@ static size_t min_size(size_t a, size_t b)
 	return a < b ? a : b;
 }
 
-static struct shm_endpoint *endpoint_of(const struct shm_conn *conn)
-{
-	return (struct shm_endpoint *)conn->base.endpoint;
-}
-
 static bool has_lane(const struct shm_conn *conn)
 {
 	return conn->state == SHM_OPEN || conn->state == SHM_ENDED;
@@ -37,7 +32,7 @@ static bool has_lane(const struct shm_conn *conn)
 
 static void activate(struct shm_conn *conn)
 {
-	struct shm_endpoint *endpoint = endpoint_of(conn);
+	struct shm_endpoint *endpoint = shm_endpoint_of(conn);
 
 	if (conn->is_active)
 		return;
@@ -61,7 +56,14 @@ void shm_conn_deactivate(struct shm_conn *conn)
 
 static void complete(struct shm_conn *conn, struct tutti_done *queue, tutti_status status)
 {
-	tutti_done_push(&endpoint_of(conn)->done, tutti_done_pop(queue), status);
+	tutti_done_push(&shm_endpoint_of(conn)->done, tutti_done_pop(queue), status);
+}
+
+void shm_conn_settle(struct shm_conn *conn)
+{
+	if (!conn->is_settled)
+		shm_endpoint_of(conn)->unsettled--;
+	conn->is_settled = true;
 }
 
 void shm_conn_fail(struct shm_conn *conn, tutti_status status, const char *format, ...)
@@ -73,15 +75,15 @@ void shm_conn_fail(struct shm_conn *conn, tutti_status status, const char *forma
 	va_end(args);
 	conn->base.status = status;
 	conn->state = SHM_FAILED;
-	endpoint_of(conn)->has_failed = true;
+	shm_endpoint_of(conn)->has_failed = true;
 	while (conn->sends.head)
 		complete(conn, &conn->sends, status);
 	while (conn->recvs.head)
 		complete(conn, &conn->recvs, status);
 	shm_conn_deactivate(conn);
 	shm_conn_settle(conn);
-	shm_watch_close((struct shm_endpoint *)conn->base.endpoint, &conn->watch);
-	lane_memory_close(conn->lane);
+	shm_watch_close(shm_endpoint_of(conn), &conn->watch);
+	shared_memory_close(conn->lane);
 	conn->lane = NULL;
 }
 
@@ -98,13 +100,13 @@ static bool can_send(struct shm_conn *conn)
 	size_t want = 1;
 
 	if (!conn->in_payload[0])
-		want = padding(conn->out.written) + sizeof(struct frame);
+		want = padding(conn->out.written) + sizeof(struct shm_frame);
 	return byte_ring_room(&conn->out, want) >= want;
 }
 
 static void send_frame(struct shm_conn *conn, const struct tutti_io *io)
 {
-	const struct frame frame = {io->bytes, io->tag, conn->sent++};
+	const struct shm_frame frame = {io->bytes, io->tag, conn->sent++};
 
 	ring_write(&conn->out, NULL, padding(conn->out.written));
 	ring_write(&conn->out, &frame, sizeof frame);
@@ -156,15 +158,15 @@ static bool can_recv(struct shm_conn *conn)
 	size_t want = 1;
 
 	if (!conn->in_payload[1])
-		want = padding(conn->in.read) + sizeof(struct frame);
+		want = padding(conn->in.read) + sizeof(struct shm_frame);
 	return byte_ring_available(&conn->in, want) >= want;
 }
 
 /* False: the conn has failed. */
 static bool recv_frame(struct shm_conn *conn, const struct tutti_io *io)
 {
-	int peer = conn->base.peer, rank = endpoint_of(conn)->rank;
-	struct frame frame; /* a copy: the peer can still write to the ring */
+	int peer = conn->base.peer, rank = shm_endpoint_of(conn)->rank;
+	struct shm_frame frame; /* a copy: the peer can still write to the ring */
 
 	byte_ring_read(&conn->in, NULL, padding(conn->in.read));
 	byte_ring_read(&conn->in, &frame, sizeof frame);
@@ -240,7 +242,7 @@ static bool move_ended(struct shm_conn *conn)
 		shm_conn_fail(conn, TUTTI_ERR_PEER,
 			      "Lost rank %d: it left or died (the end of its shared memory "
 			      "connection to rank %d).",
-			      conn->base.peer, endpoint_of(conn)->rank);
+			      conn->base.peer, shm_endpoint_of(conn)->rank);
 		return true;
 	}
 	while (conn->sends.head) {
@@ -267,7 +269,7 @@ bool shm_conn_move(struct shm_conn *conn)
 	if (conn->out.is_broken || conn->in.is_broken) {
 		shm_conn_fail(conn, TUTTI_ERR_PEER,
 			      "Lost rank %d: the memory it shares with rank %d is damaged.",
-			      conn->base.peer, endpoint_of(conn)->rank);
+			      conn->base.peer, shm_endpoint_of(conn)->rank);
 		return true;
 	}
 	if (!conn->sends.head && !conn->recvs.head)

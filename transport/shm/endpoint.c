@@ -107,6 +107,7 @@ static tutti_status shm_open(struct tutti_endpoint **out,
 	endpoint->listener = (struct shm_watch){SHM_LISTENER, -1};
 	endpoint->timer = (struct shm_watch){SHM_TIMER, -1};
 	tutti_done_init(&endpoint->done);
+	admission_init(&endpoint->pending, SHM_PENDING, SHM_PENDING_MS);
 	tutti_status status = open_descriptors(endpoint, config->host_id);
 	if (status != TUTTI_OK) {
 		shm_destroy(&endpoint->base);
@@ -154,7 +155,7 @@ static void disarm(struct shm_endpoint *endpoint)
 		shm_conn_sleeps(conn, false);
 }
 
-/* Somebody may sleep on event_fd, and what it was armed for has changed. */
+/* A thread may sleep on event_fd, and what it was armed for has changed. */
 static void kick(struct shm_endpoint *endpoint)
 {
 	if (!endpoint->is_armed)
@@ -196,6 +197,7 @@ static tutti_status shm_connect(struct tutti_endpoint *base, int peer, int chann
 	struct shm_endpoint *endpoint = (struct shm_endpoint *)base;
 	struct shm_conn *conn = calloc(1, sizeof(*conn));
 	struct shm_ended *ended = calloc(1, sizeof(*ended));
+	struct shm_accepted *accepted;
 
 	assert(peer != endpoint->rank);
 	if (!conn || !ended) {
@@ -223,7 +225,12 @@ static tutti_status shm_connect(struct tutti_endpoint *base, int peer, int chann
 	conn->next = endpoint->conns;
 	endpoint->conns = conn;
 	kick(endpoint);
-	shm_connect_begin(conn);
+	endpoint->unsettled++;
+	accepted = shm_accepted_find(endpoint, peer, channel);
+	if (accepted)
+		shm_accepted_adopt(conn, accepted);
+	else
+		shm_connect_dial(conn);
 	*out = &conn->base;
 	return TUTTI_OK;
 }
@@ -299,7 +306,7 @@ static void shm_close(struct tutti_conn *base)
 	shm_conn_deactivate(conn);
 	shm_conn_settle(conn);
 	shm_watch_close(endpoint, &conn->watch);
-	lane_memory_close(conn->lane);
+	shared_memory_close(conn->lane);
 	forget_done(endpoint, base);
 	remember_failed(endpoint, conn);
 	free(conn->ended);

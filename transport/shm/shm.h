@@ -1,21 +1,25 @@
 /* shm: a lane of bytes between two ranks of one node. What the files of this folder share.
  *
- *     address.c   what an endpoint tells its peers; which peers are on this node
- *     meet.c      how two ends find each other over Unix sockets, and what those sockets say
- *     accepted.c  accepted sockets that belong to no conn yet; strangers
- *     conn.c      posted ios through the rings
- *     endpoint.c  the endpoint: progress, sleeping, the table
- *     lane_memory.c  the memory of a lane     byte_ring.c  one ring of bytes in it
+ *     endpoint.c     the endpoint: progress, sleeping, the table of functions
+ *     look.c         events of sockets, and deadlines
+ *     accepted.c     accepted connections that belong to no conn yet
+ *     connect.c      dialing the peer
+ *     conn.c         posted ios through the rings
+ *     lane_memory.c  the memory of a lane         byte_ring.c  one ring of bytes in it
+ *     descriptors.c  what epoll watches           address.c    what an endpoint tells its peers
+ *
+ * A file calls only files that stand below it.
  *
  * Each endpoint listens on an abstract Unix socket. The higher rank of a pair dials and passes a memfd
  * with two rings; the lower rank dials as well, only to notice when the higher one leaves before it
  * has done so. A byte that comes back says that the endpoint has heard it, whether or not it has
  * connected yet; from then on there is no deadline. The socket of a lane stays open: its end is the
- * peer's end, and a byte on it wakes a sleeper. When a conn has failed, whoever dials for it, or waits for
- * its lane, is hung up on, so that both ends end. In a ring, a message is a frame of 16 bytes at a multiple of 64, and its payload. */
+ * peer's end, and a byte on it wakes a sleeper. When a conn has failed, its socket and those that ask for
+ * it again are closed, so that both ends fail. In a ring, a message is a frame of 16 bytes at a multiple of 64, and its payload. */
 #ifndef TRANSPORT_SHM_SHM_H
 #define TRANSPORT_SHM_SHM_H
 
+#include "core/admission.h"
 #include "transport/shm/byte_ring.h"
 #include "transport/shm/lane_memory.h"
 
@@ -24,9 +28,9 @@
 #define SHM_RING_BYTES    ((size_t)256 << 10)   /* of one direction, while the world is small    */
 #define SHM_RINGS_BYTES   ((size_t)8 << 20)     /* of all conns of a rank, were there one each   */
 #define SHM_PIECE_BYTES   ((size_t)32 << 10)    /* a large message moves on by this much         */
-#define SHM_PENDING     64                    /* sockets that have not said who they are       */
-#define SHM_PENDING_MS   5000                  /* and how long they may take                    */
-#define SHM_ACCEPTED_MOST        16                    /* known sockets that wait for our connect, a rank */
+#define SHM_PENDING       64                          /* connections before their hello           */
+#define SHM_PENDING_MS    5000                        /* and how long they may take               */
+#define SHM_ACCEPTED_MOST 16                          /* known ones that wait for our connect, a rank*/
 #define SHM_BACKLOG       1024                  /* connections that wait for our accept           */
 #define SHM_REDIAL_MS     1                     /* when the peer's backlog is full               */
 #define SHM_LOOK_PASSES   32                    /* idle passes between two looks at the sockets  */
@@ -39,8 +43,8 @@ struct shm_watch {
 	int fd;                         /* -1: none                                             */
 };
 
-/* What one tells whom one dials. */
-enum shm_purpose { SHM_LANE = 1, SHM_AWAIT = 2 };   /* a memfd comes along; I wait for your lane */
+/* What a hello asks for: a lane, whose memfd comes along, or to be told if the peer leaves first. */
+enum shm_purpose { SHM_LANE = 1, SHM_AWAIT = 2 };
 
 #define SHM_MAGIC 0x31306d73u                       /* the form of the hello and of the frames   */
 
@@ -69,7 +73,7 @@ struct shm_conn {
 	struct shm_conn *next_active, **active_link;
 	uint64_t deadline_ns;           /* of settling                                           */
 	char name[40];                  /* the peer's listener                                   */
-	struct lane_memory *lane;
+	struct shared_memory *lane;
 	struct byte_ring_writer out;
 	struct byte_ring_reader in;
 	struct tutti_done sends, recvs; /* posted                                                */
@@ -77,7 +81,7 @@ struct shm_conn {
 	struct shm_ended *ended;
 };
 
-/* A conn that had failed and has been closed: who comes for it hears that. */
+/* A conn that had failed and has been closed: a peer that asks for it is told so. */
 struct shm_ended {
 	struct shm_ended *next;
 	int peer, channel;
@@ -91,8 +95,8 @@ struct shm_accepted {
 	bool is_known;                  /* the hello came and is for us; the rest is from it     */
 	enum shm_purpose purpose;
 	int from, channel;
-	struct lane_memory *lane;
-	uint64_t deadline_ns;           /* while not known                                       */
+	struct shared_memory *lane;
+	struct admission_entry pending; /* while not known                                       */
 };
 
 struct shm_endpoint {
@@ -104,10 +108,11 @@ struct shm_endpoint {
 	struct shm_watch listener, timer;
 	struct shm_conn *conns, *active;
 	struct shm_accepted *accepted, *closed;        /* closed: freed after a look            */
-	struct shm_accepted *spare;     /* for who calls next: nobody is let in without          */
+	struct shm_accepted *spare;     /* for the next connection that is accepted              */
 	struct shm_ended *ended;
 	bool has_failed;                /* a conn has, and greetings may wait for it            */
-	int pending, accepted_count, unsettled;
+	int accepted_count, unsettled;  /* accepted_count: of known ones                        */
+	struct admission pending;
 	bool is_armed, is_timed;
 	unsigned passes;
 	struct tutti_done done;
@@ -121,22 +126,29 @@ tutti_status shm_address_make(struct tutti_endpoint *endpoint, const char *host_
 bool shm_address_read(const struct tutti_endpoint *endpoint, const uint8_t *address,
 		      size_t address_bytes, char name[40]);
 
-/* meet.c */
+/* descriptors.c */
 tutti_status shm_watch_add(struct shm_endpoint *endpoint, struct shm_watch *watch);
 void shm_watch_close(struct shm_endpoint *endpoint, struct shm_watch *watch);
 /* Bytes that wait at a socket are taken. False: the other end is gone. */
 bool shm_socket_drain(int fd, bool *is_anything);
 void shm_ring_doorbell(int fd);
-void shm_connect_begin(struct shm_conn *conn);
-/* accepted's socket and lane become conn's. */
-void shm_accepted_adopt(struct shm_conn *conn, struct shm_accepted *accepted);
-void shm_conn_settle(struct shm_conn *conn);
+
+/* look.c */
 /* One look at all sockets and deadlines. Returns whether anything happened. */
 bool shm_look(struct shm_endpoint *endpoint);
 /* When the next look is due even though no socket has news; DEADLINE_NONE: never. */
 uint64_t shm_due_ns(const struct shm_endpoint *endpoint);
 
+/* connect.c */
+void shm_connect_dial(struct shm_conn *conn);
+/* The other end of its socket is a process of this user, else AUTH. */
+tutti_status shm_connect_check(struct shm_conn *conn);
+/* Says why with this thread's last error. */
+void shm_connect_fail(struct shm_conn *conn, tutti_status status);
+
 /* accepted.c */
+/* accepted's socket and lane become conn's. */
+void shm_accepted_adopt(struct shm_conn *conn, struct shm_accepted *accepted);
 void shm_accept_some(struct shm_endpoint *endpoint);
 /* Those that epoll does not watch are asked for their hello. */
 bool shm_accepted_look(struct shm_endpoint *endpoint);
@@ -144,12 +156,15 @@ bool shm_accepted_look(struct shm_endpoint *endpoint);
 void shm_accept_backlog(struct shm_endpoint *endpoint);
 void shm_accepted_event(struct shm_endpoint *endpoint, struct shm_accepted *accepted);
 void shm_accepted_drop(struct shm_endpoint *endpoint, struct shm_accepted *accepted);
+/* There are pending ones that epoll does not watch. */
+bool shm_accepted_are_unwatched(const struct shm_endpoint *endpoint);
 bool shm_accepted_expire(struct shm_endpoint *endpoint, uint64_t now_ns);
 struct shm_accepted *shm_accepted_find(const struct shm_endpoint *endpoint, int from, int channel);
-/* Who waits for a conn that has failed here learns it from the end of its socket. */
+/* Closes those whose conn has failed here, so that their peers learn it. */
 void shm_accepted_drop_failed(struct shm_endpoint *endpoint);
 
 /* conn.c */
+void shm_conn_settle(struct shm_conn *conn); /* the peer's endpoint is there */
 void shm_conn_fail(struct shm_conn *conn, tutti_status status, const char *format, ...)
 	__attribute__((format(printf, 3, 4), cold));
 void shm_conn_post(struct shm_conn *conn, struct tutti_io *io, bool is_send);
@@ -162,5 +177,15 @@ void shm_conn_ended(struct shm_conn *conn);
 void shm_conn_sleeps(struct shm_conn *conn, bool sleeps);
 bool shm_conn_has_work(struct shm_conn *conn);
 void shm_conn_deactivate(struct shm_conn *conn);
+
+static inline struct shm_endpoint *shm_endpoint_of(const struct shm_conn *conn)
+{
+	return (struct shm_endpoint *)conn->base.endpoint;
+}
+
+static inline struct shm_accepted *shm_accepted_of(struct admission_entry *entry)
+{
+	return (struct shm_accepted *)((char *)entry - offsetof(struct shm_accepted, pending));
+}
 
 #endif

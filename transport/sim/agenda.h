@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 struct agenda_entry {
-	uint64_t due_ns, order;         /* order: who was entered first goes first              */
+	uint64_t due_ns, order;         /* order: the entry that came first goes first              */
 	size_t ready_at, due_at;        /* place + 1; 0: not in                                 */
 };
 

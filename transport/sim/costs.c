@@ -12,7 +12,7 @@ static uint64_t later(uint64_t a, uint64_t b)
 	return a > b ? a : b;
 }
 
-void cost_of_link(const struct sim *sim, struct link *link)
+void sim_cost_of_link(const struct sim *sim, struct sim_link *link)
 {
 	const struct sim_config *config = &sim->config;
 	bool is_local = sim->ranks[link->from].node == sim->ranks[link->to].node;
@@ -21,19 +21,19 @@ void cost_of_link(const struct sim *sim, struct link *link)
 	link->beta_ns = is_local ? config->local_beta_ns : config->beta_ns;
 }
 
-uint64_t cost_ns(const struct link *link, size_t bytes)
+uint64_t sim_cost_ns(const struct sim_link *link, size_t bytes)
 {
 	return whole(link->alpha_ns + (double)bytes * link->beta_ns);
 }
 
-static uint64_t bytes_ns(const struct link *link, size_t bytes)
+static uint64_t bytes_ns(const struct sim_link *link, size_t bytes)
 {
 	return whole((double)bytes * link->beta_ns);
 }
 
-uint64_t cost_depart_ns(struct sim *sim, struct stream *stream, size_t bytes)
+uint64_t sim_cost_depart_ns(struct sim *sim, struct sim_stream *stream, size_t bytes)
 {
-	struct link *link = stream->link;
+	struct sim_link *link = stream->link;
 	uint64_t at = sim->now_ns;
 
 	if (sim->config.order == SIM_TIMED && sim->config.has_ports) {
@@ -51,7 +51,8 @@ uint64_t cost_depart_ns(struct sim *sim, struct stream *stream, size_t bytes)
 	return stream->last_arrival_ns = at;
 }
 
-uint64_t cost_land_ns(struct sim *sim, const struct stream *stream, const struct message *m)
+uint64_t sim_cost_land_ns(struct sim *sim, const struct sim_stream *stream,
+			  const struct sim_message *m)
 {
 	uint64_t *until_ns = &sim->ranks[stream->link->to].receives_until_ns;
 

@@ -9,11 +9,6 @@
 
 #define SIM_REACH 1000
 
-struct sim *conn_sim(const struct sim_conn *conn)
-{
-	return ((struct sim_endpoint *)conn->base.endpoint)->sim;
-}
-
 static tutti_status sim_open(struct tutti_endpoint **out,
 			     const struct tutti_endpoint_config *config)
 {
@@ -85,18 +80,19 @@ static void meet(struct sim *sim, struct sim_conn *conn, int rank)
 	int peer = conn->base.peer;
 
 	if (sim->ranks[rank].is_dead || sim->ranks[peer].is_dead)
-		conn_fail(conn, TUTTI_ERR_PEER, "Lost rank %d: it died (sim_kill).",
-			  sim->ranks[peer].is_dead ? peer : rank);
+		sim_conn_fail(conn, TUTTI_ERR_PEER, "Lost rank %d: it died (sim_kill).",
+			      sim->ranks[peer].is_dead ? peer : rank);
 	else if (conn->in->sender_gone && !conn->in->head)
-		conn_fail(conn, TUTTI_ERR_PEER,
-			  "Lost rank %d: it closed its connection to rank %d.", peer, rank);
+		sim_conn_fail(conn, TUTTI_ERR_PEER,
+			      "Lost rank %d: it closed its connection to rank %d.", peer, rank);
 	else if (conn->in->sender_gone)
 		return; /* what it left behind can still be received */
 	else if (conn->in->sender)
 		leave_callers(conn->in->sender);
 	else if (is_gone(sim, peer, endpoint->comm_id))
-		conn_fail(conn, TUTTI_ERR_PEER,
-			  "Lost rank %d: it had left when rank %d connected to it.", peer, rank);
+		sim_conn_fail(conn, TUTTI_ERR_PEER,
+			      "Lost rank %d: it had left when rank %d connected to it.", peer,
+			      rank);
 	else
 		enter_callers(&sim->ranks[peer], conn);
 }
@@ -112,8 +108,8 @@ static tutti_status sim_connect(struct tutti_endpoint *base, int peer, int chann
 
 	assert(sim_reach(base, peer, address, address_bytes));
 	if (conn) {
-		conn->out = sim_stream(sim, rank, peer, endpoint->comm_id, channel);
-		conn->in = sim_stream(sim, peer, rank, endpoint->comm_id, channel);
+		conn->out = sim_stream_open(sim, rank, peer, endpoint->comm_id, channel);
+		conn->in = sim_stream_open(sim, peer, rank, endpoint->comm_id, channel);
 	}
 	if (!conn || !conn->out || !conn->in) {
 		free(conn);
@@ -134,21 +130,21 @@ static tutti_status sim_connect(struct tutti_endpoint *base, int peer, int chann
 static void sim_send(struct tutti_conn *base, struct tutti_io *io)
 {
 	struct sim_conn *conn = (struct sim_conn *)base;
-	struct sim *sim = conn_sim(conn);
+	struct sim *sim = sim_of(conn);
 
 	io->conn = base;
 	tutti_io_rewind(io);
 	if (base->status != TUTTI_OK || conn->out->receiver_gone) {
-		conn_complete(conn, io, base->status);
+		sim_conn_complete(conn, io, base->status);
 		return;
 	}
-	if (!stream_push(sim, conn->out, io)) {
-		conn_fail(conn, TUTTI_ERR_MEMORY, "No memory for a message to rank %d (sim).",
-			  base->peer);
-		conn_complete(conn, io, TUTTI_ERR_MEMORY);
+	if (!sim_stream_push(sim, conn->out, io)) {
+		sim_conn_fail(conn, TUTTI_ERR_MEMORY, "No memory for a message to rank %d (sim).",
+			      base->peer);
+		sim_conn_complete(conn, io, TUTTI_ERR_MEMORY);
 		return;
 	}
-	stream_refresh(sim, conn->out);
+	sim_stream_refresh(sim, conn->out);
 }
 
 static void sim_recv(struct tutti_conn *base, struct tutti_io *io)
@@ -158,11 +154,11 @@ static void sim_recv(struct tutti_conn *base, struct tutti_io *io)
 	io->conn = base;
 	tutti_io_rewind(io);
 	if (base->status != TUTTI_OK) {
-		conn_complete(conn, io, base->status);
+		sim_conn_complete(conn, io, base->status);
 		return;
 	}
 	tutti_done_push(&conn->in->recvs, io, TUTTI_IN_PROGRESS);
-	stream_refresh(conn_sim(conn), conn->in);
+	sim_stream_refresh(sim_of(conn), conn->in);
 }
 
 static int sim_progress(struct tutti_endpoint *base, struct tutti_done *done)
@@ -192,7 +188,7 @@ static void forget_done(struct sim_endpoint *endpoint, const struct tutti_conn *
 		endpoint->done = kept;
 }
 
-static void free_if_unused(struct sim *sim, struct stream *stream)
+static void free_if_unused(struct sim *sim, struct sim_stream *stream)
 {
 	if (stream->sender_gone && stream->receiver_gone && !stream->sender && !stream->receiver)
 		sim_stream_free(sim, stream);
@@ -204,9 +200,9 @@ static void sim_close(struct tutti_conn *base)
 
 	if (!conn)
 		return;
-	struct sim *sim = conn_sim(conn);
+	struct sim *sim = sim_of(conn);
 	leave_callers(conn);
-	conn_leave(conn);
+	sim_conn_leave(conn);
 	forget_done((struct sim_endpoint *)base->endpoint, base);
 	conn->out->sender = NULL;
 	conn->in->receiver = NULL;
@@ -231,9 +227,9 @@ static void sim_endpoint_destroy(struct tutti_endpoint *base)
 			continue;
 		leave_callers(c);
 		if (c->base.status == TUTTI_OK)
-			conn_fail(c, TUTTI_ERR_PEER,
-				  "Lost rank %d: it left without connecting to rank %d.",
-				  endpoint->rank, caller->rank);
+			sim_conn_fail(c, TUTTI_ERR_PEER,
+				      "Lost rank %d: it left without connecting to rank %d.",
+				      endpoint->rank, caller->rank);
 	}
 }
 

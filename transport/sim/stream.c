@@ -10,9 +10,9 @@
 /* What the network buffers, over all links. */
 #define COPIED_BYTES_MAX ((size_t)4 << 20)
 
-static struct message *message_new(struct sim *sim)
+static struct sim_message *message_new(struct sim *sim)
 {
-	struct message *m = sim->free_messages;
+	struct sim_message *m = sim->free_messages;
 
 	if (m)
 		sim->free_messages = m->next;
@@ -21,7 +21,7 @@ static struct message *message_new(struct sim *sim)
 	return m;
 }
 
-static void message_free(struct sim *sim, struct message *m)
+static void message_free(struct sim *sim, struct sim_message *m)
 {
 	if (m->copy) {
 		sim->copied_bytes -= m->bytes;
@@ -31,15 +31,15 @@ static void message_free(struct sim *sim, struct message *m)
 	sim->free_messages = m;
 }
 
-bool stream_push(struct sim *sim, struct stream *stream, struct tutti_io *io)
+bool sim_stream_push(struct sim *sim, struct sim_stream *stream, struct tutti_io *io)
 {
-	struct message *m = message_new(sim);
+	struct sim_message *m = message_new(sim);
 
 	if (!m)
 		return false;
-	*m = (struct message){.io = io, .bytes = io->bytes, .tag = io->tag};
+	*m = (struct sim_message){.io = io, .bytes = io->bytes, .tag = io->tag};
 	m->wants_copy = sim->config.order == SIM_RANDOM && sim_random(sim) % 2;
-	m->arrives_ns = cost_depart_ns(sim, stream, io->bytes);
+	m->arrives_ns = sim_cost_depart_ns(sim, stream, io->bytes);
 	*stream->tail = m;
 	stream->tail = &m->next;
 	if (!stream->unsent)
@@ -49,9 +49,9 @@ bool stream_push(struct sim *sim, struct stream *stream, struct tutti_io *io)
 	return true;
 }
 
-static void pop_message(struct sim *sim, struct stream *stream)
+static void pop_message(struct sim *sim, struct sim_stream *stream)
 {
-	struct message *m = stream->head;
+	struct sim_message *m = stream->head;
 
 	if (!(stream->head = m->next))
 		stream->tail = &stream->head;
@@ -60,46 +60,46 @@ static void pop_message(struct sim *sim, struct stream *stream)
 	message_free(sim, m);
 }
 
-void stream_drop_sends(struct sim *sim, struct stream *stream, bool is_completing,
-		       tutti_status status)
+void sim_stream_drop_sends(struct sim *sim, struct sim_stream *stream, bool is_completing,
+			   tutti_status status)
 {
-	struct message **at = &stream->head;
+	struct sim_message **at = &stream->head;
 
 	while (*at && (*at)->io == NULL)
 		at = &(*at)->next;
 	stream->tail = at;
 	stream->unsent = stream->flying = NULL; /* a copied one never flies */
-	for (struct message *m = *at, *next; m; m = next) {
+	for (struct sim_message *m = *at, *next; m; m = next) {
 		next = m->next;
 		if (is_completing)
-			conn_complete(stream->sender, m->io, status);
+			sim_conn_complete(stream->sender, m->io, status);
 		message_free(sim, m);
 	}
 	*at = NULL;
-	stream_refresh(sim, stream);
+	sim_stream_refresh(sim, stream);
 }
 
 /* All that is on the wire is lost. Sends that wait still belong to their conn. */
-void stream_drop_messages(struct sim *sim, struct stream *stream)
+void sim_stream_drop_messages(struct sim *sim, struct sim_stream *stream)
 {
 	while (stream->head && !stream->head->io)
 		pop_message(sim, stream);
 }
 
-bool stream_can_deliver(const struct sim *sim, const struct stream *stream)
+bool sim_stream_can_deliver(const struct sim *sim, const struct sim_stream *stream)
 {
 	return stream->head && stream->recvs.head &&
 	       (sim->config.order == SIM_TIMED || stream->head->arrives_ns <= sim->now_ns);
 }
 
-bool stream_can_copy(const struct sim *sim, const struct stream *stream)
+bool sim_stream_can_copy(const struct sim *sim, const struct sim_stream *stream)
 {
-	const struct message *m = stream->unsent;
+	const struct sim_message *m = stream->unsent;
 	return m && m->wants_copy && sim->copied_bytes + m->bytes <= COPIED_BYTES_MAX;
 }
 
 /* When something happens on it next; UINT64_MAX: nothing. */
-static uint64_t next_due_ns(const struct stream *stream)
+static uint64_t next_due_ns(const struct sim_stream *stream)
 {
 	uint64_t due_ns = UINT64_MAX;
 
@@ -110,7 +110,7 @@ static uint64_t next_due_ns(const struct stream *stream)
 	return due_ns;
 }
 
-static void refresh_with_ports(struct sim *sim, struct stream *stream)
+static void refresh_with_ports(struct sim *sim, struct sim_stream *stream)
 {
 	struct agenda_entry *entry = &stream->entry;
 	uint64_t due_ns = next_due_ns(stream);
@@ -124,19 +124,19 @@ static void refresh_with_ports(struct sim *sim, struct stream *stream)
 		agenda_set_due(&sim->agenda, entry, due_ns);
 }
 
-bool stream_can_land(const struct sim *sim, const struct stream *stream)
+bool sim_stream_can_land(const struct sim *sim, const struct sim_stream *stream)
 {
 	return stream->flying && stream->flying->arrives_ns <= sim->now_ns;
 }
 
-void stream_land(struct sim *sim, struct stream *stream)
+void sim_stream_land(struct sim *sim, struct sim_stream *stream)
 {
-	stream->flying->arrives_ns = cost_land_ns(sim, stream, stream->flying);
+	stream->flying->arrives_ns = sim_cost_land_ns(sim, stream, stream->flying);
 	stream->flying = stream->flying->next;
 	refresh_with_ports(sim, stream);
 }
 
-void stream_refresh(struct sim *sim, struct stream *stream)
+void sim_stream_refresh(struct sim *sim, struct sim_stream *stream)
 {
 	struct agenda *agenda = &sim->agenda;
 
@@ -154,38 +154,40 @@ void stream_refresh(struct sim *sim, struct stream *stream)
 			       arrives_ns > sim->now_ns ? arrives_ns : sim->now_ns);
 	if (sim->config.order == SIM_RANDOM)
 		agenda_set_ready(agenda, &stream->entry,
-				 stream_can_deliver(sim, stream) || stream_can_copy(sim, stream));
+				 sim_stream_can_deliver(sim, stream) ||
+					 sim_stream_can_copy(sim, stream));
 }
 
 /* The other end is gone for good and nothing of it is left to receive. */
 static void check_drained(struct sim_conn *conn)
 {
 	if (conn->base.status == TUTTI_OK && conn->in->sender_gone && !conn->in->head)
-		conn_fail(conn, TUTTI_ERR_PEER,
-			  "Lost rank %d: it closed its connection to rank %d.", conn->base.peer,
-			  conn->in->link->to);
+		sim_conn_fail(conn, TUTTI_ERR_PEER,
+			      "Lost rank %d: it closed its connection to rank %d.", conn->base.peer,
+			      conn->in->link->to);
 }
 
-void stream_deliver(struct sim *sim, struct stream *stream)
+void sim_stream_deliver(struct sim *sim, struct sim_stream *stream)
 {
-	struct message *m = stream->head;
+	struct sim_message *m = stream->head;
 	struct tutti_io *recv = stream->recvs.head;
 	struct sim_conn *receiver = stream->receiver;
 
 	sim->messages++;
 	agenda_set_not_due(&sim->agenda, &stream->entry);
 	if (sim->config.order == SIM_RANDOM)
-		sim->now_ns += cost_ns(stream->link, m->bytes);
+		sim->now_ns += sim_cost_ns(stream->link, m->bytes);
 	if (m->bytes != recv->bytes || m->tag != recv->tag) {
 		size_t bytes = m->bytes;
 		uint32_t tag = m->tag;
 		if (m->io)
-			conn_complete(stream->sender, m->io, TUTTI_OK);
+			sim_conn_complete(stream->sender, m->io, TUTTI_OK);
 		pop_message(sim, stream);
-		conn_fail(receiver, TUTTI_ERR_MISMATCH,
-			  "Message of %zu bytes (call %08x) from rank %d where rank %d expects "
-			  "%zu bytes (call %08x): the ranks made different calls.",
-			  bytes, tag, stream->link->from, stream->link->to, recv->bytes, recv->tag);
+		sim_conn_fail(receiver, TUTTI_ERR_MISMATCH,
+			      "Message of %zu bytes (call %08x) from rank %d where rank %d expects "
+			      "%zu bytes (call %08x): the ranks made different calls.",
+			      bytes, tag, stream->link->from, stream->link->to, recv->bytes,
+			      recv->tag);
 		return;
 	}
 	if (!sim->config.dry) {
@@ -193,36 +195,36 @@ void stream_deliver(struct sim *sim, struct stream *stream)
 		tutti_io_copy(recv, m->io ? m->io : &copied);
 	}
 	if (m->io)
-		conn_complete(stream->sender, m->io, TUTTI_OK);
+		sim_conn_complete(stream->sender, m->io, TUTTI_OK);
 	tutti_done_pop(&stream->recvs);
-	conn_complete(receiver, recv, TUTTI_OK);
+	sim_conn_complete(receiver, recv, TUTTI_OK);
 	pop_message(sim, stream);
-	stream_refresh(sim, stream);
+	sim_stream_refresh(sim, stream);
 	check_drained(receiver);
 }
 
 /* The send completes now, with its bytes in the network's memory. */
-void stream_copy(struct sim *sim, struct stream *stream)
+void sim_stream_copy(struct sim *sim, struct sim_stream *stream)
 {
-	struct message *m = stream->unsent;
+	struct sim_message *m = stream->unsent;
 
 	m->wants_copy = false;
 	if (!sim->config.dry && m->bytes) {
 		if (!(m->copy = malloc(m->bytes))) {
-			stream_refresh(sim, stream); /* then it waits for its receive */
+			sim_stream_refresh(sim, stream); /* then it waits for its receive */
 			return;
 		}
 		struct tutti_io copy = {.buf = m->copy, .bytes = m->bytes};
 		tutti_io_copy(&copy, m->io);
 		sim->copied_bytes += m->bytes;
 	}
-	conn_complete(stream->sender, m->io, TUTTI_OK);
+	sim_conn_complete(stream->sender, m->io, TUTTI_OK);
 	m->io = NULL;
 	stream->unsent = m->next;
-	stream_refresh(sim, stream);
+	sim_stream_refresh(sim, stream);
 }
 
-void conn_complete(struct sim_conn *conn, struct tutti_io *io, tutti_status status)
+void sim_conn_complete(struct sim_conn *conn, struct tutti_io *io, tutti_status status)
 {
 	struct sim_endpoint *endpoint = (struct sim_endpoint *)conn->base.endpoint;
 	struct sim *sim = endpoint->sim;
@@ -236,9 +238,9 @@ void conn_complete(struct sim_conn *conn, struct tutti_io *io, tutti_status stat
 	sim->news_tail = &endpoint->next_news;
 }
 
-void conn_fail(struct sim_conn *conn, tutti_status status, const char *format, ...)
+void sim_conn_fail(struct sim_conn *conn, tutti_status status, const char *format, ...)
 {
-	struct sim *sim = conn_sim(conn);
+	struct sim *sim = sim_of(conn);
 	struct tutti_io *recv;
 	va_list args;
 
@@ -246,22 +248,22 @@ void conn_fail(struct sim_conn *conn, tutti_status status, const char *format, .
 	vsnprintf(conn->base.error, sizeof conn->base.error, format, args);
 	va_end(args);
 	conn->base.status = status;
-	stream_drop_sends(sim, conn->out, true, status);
+	sim_stream_drop_sends(sim, conn->out, true, status);
 	while ((recv = tutti_done_pop(&conn->in->recvs)))
-		conn_complete(conn, recv, status);
-	conn_leave(conn);
+		sim_conn_complete(conn, recv, status);
+	sim_conn_leave(conn);
 }
 
 /* What has completed stays in the streams for the other end. What it still sends goes nowhere:
  * those sends complete, because a send says no more than that its buffer is free. */
-void conn_leave(struct sim_conn *conn)
+void sim_conn_leave(struct sim_conn *conn)
 {
-	struct sim *sim = conn_sim(conn);
+	struct sim *sim = sim_of(conn);
 	struct sim_conn *other = conn->out->receiver;
 
 	tutti_done_init(&conn->in->recvs);
-	stream_refresh(sim, conn->in);
-	stream_drop_sends(sim, conn->out, false, TUTTI_OK);
+	sim_stream_refresh(sim, conn->in);
+	sim_stream_drop_sends(sim, conn->out, false, TUTTI_OK);
 	if (conn->out->sender_gone)
 		return;
 	conn->out->sender_gone = true;
@@ -270,5 +272,5 @@ void conn_leave(struct sim_conn *conn)
 		return;
 	check_drained(other);
 	if (other->base.status == TUTTI_OK)
-		stream_drop_sends(sim, other->out, true, TUTTI_OK);
+		sim_stream_drop_sends(sim, other->out, true, TUTTI_OK);
 }

@@ -25,7 +25,7 @@ static bool is_unsettled(enum tcp_state state)
 	return state != CONN_UP && state != CONN_CLOSED;
 }
 
-static void set_state(struct tcp_conn *c, enum tcp_state state)
+void tcp_conn_set_state(struct tcp_conn *c, enum tcp_state state)
 {
 	struct tcp_endpoint *ep = tcp_endpoint_of(c);
 
@@ -54,12 +54,12 @@ void tcp_conn_finish(struct tcp_conn *c, struct tcp_queue *q)
 	tutti_done_push(&tcp_endpoint_of(c)->finished, tcp_queue_pop(q), TUTTI_OK);
 }
 
-static uint64_t connect_deadline(const struct tcp_endpoint *ep, int channel)
+uint64_t tcp_connect_deadline(const struct tcp_endpoint *ep, int channel)
 {
 	return channel == TUTTI_CHANNEL_PATIENT ? DEADLINE_NONE : deadline_after_ms(ep->timeout_ms);
 }
 
-static tutti_status conn_new(struct tcp_conn **conn, struct tcp_endpoint *ep, int peer, int channel)
+tutti_status tcp_conn_new(struct tcp_conn **conn, struct tcp_endpoint *ep, int peer, int channel)
 {
 	struct tcp_conn *c = calloc(1, sizeof *c);
 
@@ -81,7 +81,7 @@ static tutti_status conn_new(struct tcp_conn **conn, struct tcp_endpoint *ep, in
 	c->watch = (struct tcp_watch){.kind = WATCH_CONN, .fd = -1};
 	c->state = CONN_CLOSED;
 	c->is_owned = true;
-	c->deadline_ns = connect_deadline(ep, channel);
+	c->deadline_ns = tcp_connect_deadline(ep, channel);
 	queue_init(&c->sends);
 	queue_init(&c->recvs);
 	c->next = ep->conns;
@@ -90,48 +90,25 @@ static tutti_status conn_new(struct tcp_conn **conn, struct tcp_endpoint *ep, in
 	return TUTTI_OK;
 }
 
-tutti_status tcp_connect(struct tutti_endpoint *endpoint, int peer, int channel,
-			 const uint8_t *address, size_t address_bytes, struct tutti_conn **conn)
-{
-	struct tcp_endpoint *ep = (struct tcp_endpoint *)endpoint;
-	struct tcp_conn *c = NULL;
+/* before others get their turn */
 
-	assert(peer >= 0 && peer < ep->size && peer != ep->rank);
-	assert(channel >= 0 && channel < TCP_CHANNELS);
-	assert(address_bytes <= TUTTI_ADDRESS_BYTES);
-	TRY(conn_new(&c, ep, peer, channel));
-	memcpy(c->resend.address, address, address_bytes);
-	c->resend.address_bytes = address_bytes;
-	if (tcp_accepted_adopt(c)) {
-		*conn = &c->base;
-		return TUTTI_OK;
-	}
-	c->dial = calloc(1, sizeof *c->dial);
-	if (c->dial)
-		c->dial->count =
-			tcp_address_candidates(ep, address, address_bytes, c->dial->candidates);
-	if (!c->dial || c->dial->count == 0) {
-		tutti_status status = c->dial ? TUTTI_ERR_UNSUPPORTED : TUTTI_ERR_MEMORY;
-		tcp_conn_free(c);
-		if (status == TUTTI_ERR_MEMORY)
-			return fail(status, "tcp: no memory for a connection to rank %d", peer);
-		return fail(status, "tcp: rank %d has no address that rank %d can connect to", peer,
-			    ep->rank);
-	}
-	tcp_conn_reach(c);
-	*conn = &c->base;
-	return TUTTI_OK;
+void tcp_conn_add_alarm(struct tcp_conn *c)
+{
+	struct tcp_endpoint *ep = tcp_endpoint_of(c);
+	/* Errors and hang-ups are always told. */
+	struct epoll_event event = {.events = EPOLLET, .data.ptr = &c->watch};
+
+	c->has_alarm = false;
+	if (c->reconnects && c->watch.fd >= 0 && ep->alarm.fd >= 0)
+		c->has_alarm = epoll_ctl(ep->alarm.fd, EPOLL_CTL_ADD, c->watch.fd, &event) == 0;
 }
 
-void tcp_conn_reach(struct tcp_conn *c)
+struct tcp_conn *tcp_conn_for(const struct tcp_endpoint *ep, int peer, int channel)
 {
-	if (tcp_endpoint_of(c)->rank > c->base.peer) {
-		set_state(c, CONN_DIALING);
-		tcp_dial_begin(c);
-	} else {
-		c->dial->give_up_ns = deadline_after_ms(TCP_YIELD_MS);
-		set_state(c, CONN_WAITING);
-	}
+	for (struct tcp_conn *c = ep->conns; c; c = c->next)
+		if (c->is_owned && c->base.peer == peer && c->base.channel == channel)
+			return c;
+	return NULL;
 }
 
 void tcp_conn_up(struct tcp_conn *c)
@@ -144,14 +121,37 @@ void tcp_conn_up(struct tcp_conn *c)
 	c->write_error = 0;
 	c->resend.was_up = true;
 	memcpy(c->base.where, c->where, sizeof c->base.where);
-	set_state(c, CONN_UP);
-	tcp_alarm_add(c);
+	tcp_conn_set_state(c, CONN_UP);
+	tcp_conn_add_alarm(c);
 	log_debug("tcp: rank %d is connected at %s, channel %d", c->base.peer, c->where,
 		  c->base.channel);
 }
 
-/* Being watched makes every message dearer, so a conn that is looked at all the time is not;
- * whoever stops looking watches it first, and learns what came in between. */
+void tcp_conn_up_at(struct tcp_conn *c, uint64_t position)
+{
+	struct tcp_resend *r = &c->resend;
+
+	tcp_conn_up(c);
+	if (!c->reconnects)
+		return;
+	if (tcp_resend_from(r, position)) {
+		if (tcp_must_resend(c))
+			tcp_conn_busy(c);
+		return;
+	}
+	tcp_conn_fail(
+		c, TUTTI_ERR_PEER,
+		"the connection from rank %d to rank %d (tcp %s, channel %d) cannot go on: the "
+		"peer "
+		"has received %llu of %llu bytes, and only those from %llu on are kept (does a "
+		"proxy between the ranks acknowledge bytes?)",
+		tcp_endpoint_of(c)->rank, c->base.peer, c->where, c->base.channel,
+		(unsigned long long)position, (unsigned long long)r->sent,
+		(unsigned long long)r->kept_from);
+}
+
+/* Being watched makes every message dearer, so a conn that is read all the time is not
+ * watched. It is watched again before it is left, and epoll tells what came in between. */
 void tcp_conn_watch(struct tcp_conn *c)
 {
 	c->calm = 0;
@@ -216,7 +216,7 @@ static void end_socket(struct tcp_conn *c)
 	c->is_watched = false;
 	free(c->dial);
 	c->dial = NULL;
-	set_state(c, CONN_CLOSED);
+	tcp_conn_set_state(c, CONN_CLOSED);
 }
 
 /* Whether all that is ours to say has gone, our end with it. */
@@ -255,10 +255,16 @@ static void begin_closing(struct tcp_conn *c)
 		return;
 	}
 	c->deadline_ns = deadline_after_ms(TCP_LINGER_MS);
-	set_state(c, CONN_CLOSING);
+	tcp_conn_set_state(c, CONN_CLOSING);
 	linger(c);
 	if (c->state == CONN_CLOSING)
 		tcp_conn_watch(c);
+}
+
+bool tcp_conn_has_unread(const struct tcp_conn *c)
+{
+	return tcp_read_ahead(c) || c->resend.unread.end > c->resend.unread.at ||
+	       tcp_stream_has_unread(&c->watch);
 }
 
 void tcp_conn_fail(struct tcp_conn *c, tutti_status status, const char *format, ...)
@@ -284,17 +290,17 @@ void tcp_conn_fail(struct tcp_conn *c, tutti_status status, const char *format, 
 
 void tcp_conn_fail_after_drain(struct tcp_conn *c, tutti_status status, const char *format, ...)
 {
-	char sentence[sizeof c->base.error];
+	char message[sizeof c->base.error];
 	va_list args;
 
 	va_start(args, format);
-	vsnprintf(sentence, sizeof sentence, format, args);
+	vsnprintf(message, sizeof message, format, args);
 	va_end(args);
-	if (!tcp_has_unread(c)) {
-		tcp_conn_fail(c, status, "%s", sentence);
+	if (!tcp_conn_has_unread(c)) {
+		tcp_conn_fail(c, status, "%s", message);
 		return;
 	}
-	memcpy(c->base.error, sentence, sizeof sentence);
+	memcpy(c->base.error, message, sizeof message);
 	c->fails_after_drain = status;
 	tcp_watch_close(tcp_endpoint_of(c), &c->watch);
 	tcp_conn_up(c);
@@ -302,40 +308,6 @@ void tcp_conn_fail_after_drain(struct tcp_conn *c, tutti_status status, const ch
 	c->write_error = ECONNRESET;
 	c->resend.again = c->resend.sent;
 	tcp_conn_busy(c);
-}
-
-/* Who has been lied to once cannot tell where the truth ended: this does not heal. */
-static void spoilt(struct tcp_conn *c)
-{
-	tcp_conn_fail(c, TUTTI_ERR_AUTH,
-		      "what rank %d and rank %d (tcp %s, channel %d) say to each other is changed "
-		      "on its way (TLS: %s)",
-		      tcp_endpoint_of(c)->rank, c->base.peer, c->where, c->base.channel,
-		      c->watch.tls ? tls_error_text(c->watch.tls) : "");
-}
-
-void tcp_conn_lost(struct tcp_conn *c, int error)
-{
-	int rank = tcp_endpoint_of(c)->rank;
-
-	if (error == EBADMSG) {
-		spoilt(c);
-		return;
-	}
-	if (tcp_reconnect(c, error))
-		return;
-	if (c->fails_after_drain != TUTTI_OK) {
-		char sentence[sizeof c->base.error];
-		memcpy(sentence, c->base.error, sizeof sentence);
-		tcp_conn_fail(c, c->fails_after_drain, "%s", sentence);
-	} else if (error == 0)
-		tcp_conn_fail(c, TUTTI_ERR_PEER,
-			      "rank %d (tcp %s, channel %d) closed its connection to rank %d",
-			      c->base.peer, c->where, c->base.channel, rank);
-	else
-		tcp_conn_fail(c, TUTTI_ERR_PEER,
-			      "rank %d (tcp %s, channel %d) lost its connection to rank %d: %s",
-			      c->base.peer, c->where, c->base.channel, rank, strerror(error));
 }
 
 void tcp_conn_refuse(struct tcp_conn *c, const char *why)
@@ -414,76 +386,12 @@ void tcp_conn_free(struct tcp_conn *c)
 	free(c);
 }
 
-static void linger_event(struct tcp_conn *c)
+void tcp_conn_linger(struct tcp_conn *c, uint64_t now_ns)
 {
-	linger(c);
+	if (now_ns >= c->deadline_ns)
+		end_socket(c);
+	else
+		linger(c);
 	if (c->state == CONN_CLOSED && !c->is_owned)
 		tcp_conn_free(c);
-}
-
-void tcp_conn_event(struct tcp_conn *c, uint32_t events)
-{
-	if (c->state == CONN_CLOSING) {
-		linger_event(c);
-		return;
-	}
-	if (c->state != CONN_UP) {
-		tcp_dial_event(c);
-		return;
-	}
-	if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
-		c->at_end = c->may_read = c->may_write = true;
-	if ((events & (EPOLLHUP | EPOLLERR)) && c->reconnects) {
-		c->has_hung_up = true;
-		tcp_conn_busy(c);
-	}
-	if (events & EPOLLIN)
-		c->may_read = true;
-	if (events & EPOLLOUT)
-		c->may_write = true;
-}
-
-/* The peer may have no use for this conn yet, or be gone: dialing tells. */
-static void stop_waiting(struct tcp_conn *c)
-{
-	if (!tcp_is_reconnecting(c))
-		c->deadline_ns = connect_deadline(tcp_endpoint_of(c), c->base.channel);
-	set_state(c, CONN_DIALING);
-	tcp_dial_begin(c);
-}
-
-static void connect_timed_out(struct tcp_conn *c)
-{
-	struct tcp_endpoint *ep = tcp_endpoint_of(c);
-
-	tcp_conn_fail(c, TUTTI_ERR_TIMEOUT,
-		      "rank %d at tcp %s did not accept the connection of rank %d (channel %d) "
-		      "within %d ms",
-		      c->base.peer, c->where, ep->rank, c->base.channel, ep->timeout_ms);
-}
-
-void tcp_conn_tick(struct tcp_conn *c, uint64_t now_ns)
-{
-	bool is_healing = tcp_is_reconnecting(c);
-	bool is_wanted = c->sends.head || c->recvs.head || is_healing;
-
-	if (!is_unsettled(c->state))
-		return;
-	if (c->state == CONN_CLOSING) {
-		if (now_ns >= c->deadline_ns)
-			end_socket(c);
-		else
-			linger(c);
-		if (c->state == CONN_CLOSED && !c->is_owned)
-			tcp_conn_free(c);
-	} else if (c->state == CONN_WAITING) {
-		if (is_wanted && now_ns >= c->dial->give_up_ns)
-			stop_waiting(c);
-	} else if (now_ns >= c->deadline_ns && !is_healing) {
-		connect_timed_out(c);
-	} else if (now_ns >= c->deadline_ns && c->state == CONN_DIALING) {
-		tcp_reconnect_is_over(c);
-	} else {
-		tcp_dial_tick(c, now_ns);
-	}
 }

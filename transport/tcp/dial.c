@@ -1,11 +1,11 @@
 /* The dialing side of a connection: tries the peer's addresses one after another until one of them
  * proves the job's key, without ever waiting.
  *
- * Both ends may dial. Who dials is up when it sends its proof, who accepts when that comes; both
- * then refuse the other's hellos. So that two crossing dials cannot both end well, the higher rank
- * keeps its proof back while a hello that it has answered may still turn into the lower rank's
- * proof. Then the lower rank's connection is the one; and if the higher rank's proof was sent
- * before the lower one's hello came, it is the higher rank's. */
+ * Both ends may dial. The dialing end is up when it sends its proof, the accepting end when that
+ * comes; both then refuse the other's hellos. So that two crossing dials cannot both end well, the
+ * higher rank keeps its proof back while a hello that it has answered may still turn into the lower
+ * rank's proof. Then the lower rank's connection is the one; and if the higher rank's proof was
+ * sent before the lower one's hello came, it is the higher rank's. */
 #include "transport/tcp/tcp.h"
 
 #include "core/clock.h"
@@ -70,85 +70,91 @@ static bool dial_one(struct tcp_conn *c, const struct tcp_address *address)
 	return false;
 }
 
+/* A round of dialing, or the time, came to nothing. Returns whether that was the last. */
+static bool reconnect_is_over(struct tcp_conn *c)
+{
+	struct tcp_endpoint *ep = tcp_endpoint_of(c);
+	struct tcp_resend *r = &c->resend;
+	uint64_t now = clock_now_ns();
+
+	if (r->tries < ep->reconnect_tries && now < c->deadline_ns)
+		return false;
+	tcp_conn_fail_after_drain(
+		c, TUTTI_ERR_TIMEOUT,
+		"rank %d (tcp %s, channel %d) lost its connection to rank %d (%s); %d attempts in "
+		"%llu ms did not bring it back",
+		c->base.peer, c->where, c->base.channel, ep->rank, strerror(r->cause), r->tries,
+		(unsigned long long)((now - r->since_ns) / 1000000u));
+	return true;
+}
+
+/* No address of this round led to the peer. Returns whether the conn has failed for that. */
+static bool fail_round(struct tcp_conn *c)
+{
+	const struct tcp_dial *d = c->dial;
+	int rank = tcp_endpoint_of(c)->rank, peer = c->base.peer, channel = c->base.channel;
+	char files[OPEN_FILES_LIMIT_BYTES];
+
+	/* Its listener was there before its address was handed out: refused means gone. */
+	bool is_gone = d->refused == d->count && !tcp_accepted_is_greeting(c);
+
+	if (d->is_full)
+		tcp_conn_refuse(c, open_files_limit_text(files));
+	else if (d->is_unwatched)
+		tcp_conn_refuse(c, last_error());
+	else if (is_gone)
+		tcp_conn_fail_after_drain(c, TUTTI_ERR_PEER,
+					  "rank %d is gone: no process listens at its address "
+					  "(tcp %s, channel %d) when rank %d connects",
+					  peer, c->where, channel, rank);
+	else if (d->wrong_answers > 0)
+		tcp_conn_fail(c, TUTTI_ERR_AUTH,
+			      "the process that listens at the address of rank %d (tcp %s, "
+			      "channel %d) could not prove the job's secret to rank %d",
+			      peer, c->where, channel, rank);
+	else if (d->tls_failures > 0)
+		tcp_conn_fail(c, TUTTI_ERR_AUTH,
+			      "the data between rank %d and rank %d (tcp %s, channel %d) is "
+			      "changed on its way: TLS cannot be set up (is a proxy between them?)",
+			      rank, peer, c->where, channel);
+	else
+		return tcp_is_reconnecting(c) && reconnect_is_over(c);
+	return true;
+}
+
 static void dial_next(struct tcp_conn *c)
 {
 	struct tcp_dial *d = c->dial;
-	bool is_healing = tcp_is_reconnecting(c);
-	int rank = tcp_endpoint_of(c)->rank;
-	char files[OPEN_FILES_LIMIT_BYTES];
+	bool is_reconnecting = tcp_is_reconnecting(c);
 
-	if (d->next == 0 && is_healing)
+	if (d->next == 0 && is_reconnecting)
 		c->resend.tries++;
 	while (d->next < d->count) {
 		if (!dial_one(c, &d->candidates[d->next++]))
 			continue;
 		d->give_up_ns = DEADLINE_NONE;
-		if (is_healing || d->count > 1)
-			d->give_up_ns = deadline_after_ms(is_healing ? AGAIN_MS : CANDIDATE_MS);
+		if (is_reconnecting || d->count > 1)
+			d->give_up_ns =
+				deadline_after_ms(is_reconnecting ? AGAIN_MS : CANDIDATE_MS);
 		return;
 	}
-	if (d->is_full) {
-		tcp_conn_refuse(c, open_files_limit_text(files));
-		return;
-	}
-	if (d->is_unwatched) {
-		tcp_conn_refuse(c, last_error());
-		return;
-	}
-	/* Its listener was there before its address was handed out: refused means gone. */
-	if (d->refused == d->count && !tcp_accepted_is_greeting(c)) {
-		tcp_conn_fail_after_drain(
-			c, TUTTI_ERR_PEER,
-			"rank %d is gone: nobody listens at its address (tcp %s, channel %d) "
-			"when rank %d connects",
-			c->base.peer, c->where, c->base.channel, rank);
-		return;
-	}
-	if (d->wrong_answers > 0) {
-		tcp_conn_fail(
-			c, TUTTI_ERR_AUTH,
-			"whoever listens at the address of rank %d (tcp %s, channel %d) could "
-			"not prove the job's secret to rank %d",
-			c->base.peer, c->where, c->base.channel, rank);
-		return;
-	}
-	if (d->spoilt > 0) {
-		tcp_conn_fail(c, TUTTI_ERR_AUTH,
-			      "what rank %d and rank %d (tcp %s, channel %d) say to each other is "
-			      "changed on its way: no TLS comes about",
-			      rank, c->base.peer, c->where, c->base.channel);
-		return;
-	}
-	if (is_healing && tcp_reconnect_is_over(c))
+	if (fail_round(c))
 		return;
 	d->next = 0;
 	d->refused = 0;
 	d->is_resting = true;
 }
 
+/* The higher rank dials at once; the lower one waits a little for the peer's dialing. */
 void tcp_dial_begin(struct tcp_conn *c)
 {
-	dial_next(c);
-}
-
-/* Who calls whom and what for: both ends must mean the same. */
-void tcp_context(uint8_t context[AUTH_CONTEXT_BYTES], const struct tcp_endpoint *ep, int from,
-		 int to, int channel, int32_t terms)
-{
-	const int32_t numbers[4] = {from, to, channel, terms};
-
-	_Static_assert(sizeof ep->comm_id + sizeof numbers == AUTH_CONTEXT_BYTES, "context");
-	memcpy(context, ep->comm_id, sizeof ep->comm_id);
-	memcpy(context + sizeof ep->comm_id, numbers, sizeof numbers);
-}
-
-int32_t tcp_terms(const struct tcp_endpoint *ep, bool reconnects, uint32_t epoch)
-{
-	const uint32_t version = 2;
-
-	return (int32_t)(version | (uint32_t)tcp_has_checksums(ep) << 8 |
-			 (uint32_t)reconnects << 9 | (uint32_t)ep->has_tls << 10 |
-			 epoch << TCP_EPOCH_SHIFT);
+	if (tcp_endpoint_of(c)->rank > c->base.peer) {
+		tcp_conn_set_state(c, CONN_DIALING);
+		dial_next(c);
+	} else {
+		c->dial->give_up_ns = deadline_after_ms(TCP_YIELD_MS);
+		tcp_conn_set_state(c, CONN_WAITING);
+	}
 }
 
 static void greet(struct tcp_conn *c)
@@ -173,7 +179,7 @@ static void greet(struct tcp_conn *c)
 	c->state = CONN_GREETING;
 }
 
-/* Where connections heal this end's position is said next. */
+/* Where connections are made again, this end's position is said next. */
 static void settle(struct tcp_conn *c)
 {
 	uint8_t bytes[TCP_POSITION_BYTES];
@@ -192,19 +198,19 @@ static void settle(struct tcp_conn *c)
 	c->state = CONN_AGREEING;
 }
 
-static void shake(struct tcp_conn *c)
+static void handshake(struct tcp_conn *c)
 {
 	if (tls_handshake(c->watch.tls) == 0) {
 		settle(c);
 	} else if (errno == EBADMSG) {
-		c->dial->spoilt++;
+		c->dial->tls_failures++;
 		give_up(c, tls_error_text(c->watch.tls));
 	} else if (errno != EAGAIN) {
 		give_up(c, strerror(errno));
 	}
 }
 
-/* Whoever is there is the peer, and may be busy elsewhere. */
+/* The process that answered is the peer, and may be busy elsewhere. */
 static void begin_handshake(struct tcp_conn *c)
 {
 	c->dial->give_up_ns = DEADLINE_NONE;
@@ -213,7 +219,7 @@ static void begin_handshake(struct tcp_conn *c)
 		return;
 	}
 	c->state = CONN_HANDSHAKE;
-	shake(c);
+	handshake(c);
 }
 
 static void prove(struct tcp_conn *c)
@@ -250,8 +256,7 @@ static void take_position(struct tcp_conn *c)
 	c->reconnects = true;
 	c->resend.epoch = c->dial->epoch;
 	tcp_tune_timeout(c->watch.fd, 0);
-	tcp_conn_up(c);
-	tcp_resend_at(c, position);
+	tcp_conn_up_at(c, position);
 }
 
 void tcp_dial_continue(struct tcp_conn *c)
@@ -325,18 +330,46 @@ void tcp_dial_event(struct tcp_conn *c)
 		 read_whole(c, c->dial->answer, AUTH_ANSWER_BYTES, &c->dial->answered))
 		take_answer(c);
 	else if (c->state == CONN_HANDSHAKE)
-		shake(c);
+		handshake(c);
 	/* Either may have come so far. */
 	if (c->state == CONN_AGREEING &&
 	    read_whole(c, c->dial->position, TCP_POSITION_BYTES, &c->dial->position_read))
 		take_position(c);
 }
 
+/* The peer may have no use for this conn yet, or be gone: dialing tells. */
+static void stop_waiting(struct tcp_conn *c)
+{
+	if (!tcp_is_reconnecting(c))
+		c->deadline_ns = tcp_connect_deadline(tcp_endpoint_of(c), c->base.channel);
+	tcp_conn_set_state(c, CONN_DIALING);
+	dial_next(c);
+}
+
+static void connect_timed_out(struct tcp_conn *c)
+{
+	struct tcp_endpoint *ep = tcp_endpoint_of(c);
+
+	tcp_conn_fail(c, TUTTI_ERR_TIMEOUT,
+		      "rank %d at tcp %s did not accept the connection of rank %d (channel %d) "
+		      "within %d ms",
+		      c->base.peer, c->where, ep->rank, c->base.channel, ep->timeout_ms);
+}
+
 void tcp_dial_tick(struct tcp_conn *c, uint64_t now_ns)
 {
 	struct tcp_dial *d = c->dial;
+	bool is_reconnecting = tcp_is_reconnecting(c);
+	bool is_wanted = c->sends.head || c->recvs.head || is_reconnecting;
 
-	if (d->is_resting) {
+	if (c->state == CONN_WAITING) {
+		if (is_wanted && now_ns >= d->give_up_ns)
+			stop_waiting(c);
+	} else if (now_ns >= c->deadline_ns && !is_reconnecting) {
+		connect_timed_out(c);
+	} else if (now_ns >= c->deadline_ns && c->state == CONN_DIALING) {
+		reconnect_is_over(c);
+	} else if (d->is_resting) {
 		d->is_resting = false;
 		dial_next(c);
 	} else if (now_ns >= d->give_up_ns && !d->has_proof) {

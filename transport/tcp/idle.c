@@ -2,10 +2,10 @@
  * been in a socket that broke, and a peer waits for them; or a peer asks for its connection back,
  * to send again what it has lost itself.
  *
- * Whoever mends sleeps on an epoll of its own, the alarm: there only the ends of sockets and new
- * callers are news, so that the messages of a rank that computes, or is in a call with another
- * thread, wake nobody. While something is being mended it sleeps on the epoll of everything. The
- * alarm is also a member of that one, so that a rank inside of a call sees to it itself. */
+ * The thread that does this sleeps on an epoll of its own, the alarm: only the ends of sockets and
+ * new connections wake it, and not the messages of a rank that computes or is in a call with
+ * another thread. While a connection is being made again it sleeps on the epoll of everything. The
+ * alarm is also a member of that one, so that a rank inside of a call takes its events itself. */
 #include "transport/tcp/tcp.h"
 
 #include "core/log.h"
@@ -15,18 +15,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#define PASSES 16 /* before others get their turn */
-
-void tcp_alarm_add(struct tcp_conn *c)
-{
-	struct tcp_endpoint *ep = tcp_endpoint_of(c);
-	/* Errors and hang-ups are always told. */
-	struct epoll_event event = {.events = EPOLLET, .data.ptr = &c->watch};
-
-	c->has_alarm = false;
-	if (c->reconnects && c->watch.fd >= 0 && ep->alarm.fd >= 0)
-		c->has_alarm = epoll_ctl(ep->alarm.fd, EPOLL_CTL_ADD, c->watch.fd, &event) == 0;
-}
+#define PASSES 16
 
 static tutti_status open_alarm(struct tcp_endpoint *ep)
 {
@@ -39,11 +28,11 @@ static tutti_status open_alarm(struct tcp_endpoint *ep)
 	TRY(tcp_watch_add(ep, &ep->alarm, EPOLLIN));
 	for (struct tcp_conn *c = ep->conns; c; c = c->next)
 		if (c->state == CONN_UP)
-			tcp_alarm_add(c);
+			tcp_conn_add_alarm(c);
 	return TUTTI_OK;
 }
 
-/* Without descriptors or memory for it a rank mends in its calls alone. */
+/* Without descriptors or memory for it, connections are made again only in calls. */
 static bool has_alarm(struct tcp_endpoint *ep)
 {
 	if (ep->alarm.fd < 0 && open_alarm(ep) != TUTTI_OK) {
@@ -72,7 +61,7 @@ static bool is_reconnecting_any(const struct tcp_endpoint *ep)
 	for (const struct tcp_conn *c = ep->conns; c; c = c->next)
 		if (is_broken(c))
 			return true;
-	return ep->pending > 0 || ep->arriving > 0 || ep->accept_again;
+	return ep->pending.count > 0 || ep->accept_again;
 }
 
 int tcp_mend(struct tutti_endpoint *endpoint, int *fd)

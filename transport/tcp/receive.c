@@ -16,20 +16,9 @@
 #define READS          4            /* in one visit */
 #define PIECES         128          /* of a message, filled in one call */
 
-static uint32_t buffered(const struct tcp_conn *c)
-{
-	return c->ahead_end - c->ahead_at;
-}
-
-bool tcp_has_unread(const struct tcp_conn *c)
-{
-	return buffered(c) || c->resend.unread.end > c->resend.unread.at ||
-	       tcp_stream_has_unread(&c->watch);
-}
-
 bool tcp_can_take(const struct tcp_conn *c)
 {
-	return c->recvs.head && buffered(c) >= (c->in_payload ? 1 : tcp_header_bytes(c));
+	return c->recvs.head && tcp_read_ahead(c) >= (c->in_payload ? 1 : tcp_header_bytes(c));
 }
 
 static void mismatch(struct tcp_conn *c, uint64_t bytes, uint32_t tag)
@@ -132,9 +121,9 @@ static void take_payload(struct tcp_conn *c, struct tutti_io *io)
 	size_t bytes;
 	void *to;
 
-	while ((to = tutti_io_here(io, &bytes)), bytes > 0 && buffered(c) > 0) {
-		if (bytes > buffered(c))
-			bytes = buffered(c);
+	while ((to = tutti_io_here(io, &bytes)), bytes > 0 && tcp_read_ahead(c) > 0) {
+		if (bytes > tcp_read_ahead(c))
+			bytes = tcp_read_ahead(c);
 		memcpy(to, c->ahead + c->ahead_at, bytes);
 		landed(c, io, bytes);
 		c->ahead_at += (uint32_t)bytes;
@@ -238,7 +227,7 @@ static bool plan_direct(struct tcp_conn *c, struct places *p, uint32_t have)
 static void plan_read(struct tcp_conn *c, struct places *p)
 {
 	const struct tutti_io *io = c->recvs.head;
-	uint32_t have = buffered(c);
+	uint32_t have = tcp_read_ahead(c);
 	size_t bytes;
 
 	p->count = 0;
@@ -305,6 +294,13 @@ static size_t read_unread(struct tcp_unread *unread, const struct places *p)
 	return done;
 }
 
+/* What becomes of the connection is decided when this visit is over. */
+static void mark_lost(struct tcp_conn *c, int error)
+{
+	c->is_lost = true;
+	c->lost_error = error;
+}
+
 /* One system call. Returns whether bytes came, or the end. */
 static bool read_once(struct tcp_conn *c)
 {
@@ -317,12 +313,12 @@ static bool read_once(struct tcp_conn *c)
 	if (n > 0)
 		accept_read(c, &p, (size_t)n);
 	else if (n == 0)
-		tcp_conn_lost(c, c->write_error);
+		mark_lost(c, c->write_error);
 	else if (errno != EAGAIN)
-		tcp_conn_lost(c, errno);
+		mark_lost(c, errno);
 	else
 		c->may_read = false;
-	return n > 0 || c->state != CONN_UP;
+	return n > 0 || c->is_lost || c->state != CONN_UP;
 }
 
 bool tcp_receive_some(struct tcp_conn *c)
@@ -334,7 +330,7 @@ bool tcp_receive_some(struct tcp_conn *c)
 			break;
 		moved = true;
 		take_buffered(c);
-		if (!c->may_read || c->state != CONN_UP)
+		if (!c->may_read || c->is_lost || c->state != CONN_UP)
 			break;
 	}
 	return moved;

@@ -1,8 +1,8 @@
 /* A socket that breaks between live ranks (a link that flaps, a middlebox that forgets) is replaced
- * by another one, and nobody notices. Both ends dial, as they did first (dial.c), at the address
- * that led to the peer before. Who is refused there knows that the peer is gone. Who is not
- * answered tries again, for as long and as often as is configured; but where the peer's kernel
- * takes the connection its process is there, and may be busy elsewhere for longer than that.
+ * by another one, and no call notices. Both ends dial, as they did first (dial.c), at the address
+ * that led to the peer before. If every address refuses, the peer is gone. If none answers, the
+ * rank tries again, for as long and as often as is configured; but a peer whose kernel takes the
+ * connection is alive, and may be busy elsewhere for longer than that.
  *
  * Sockets of a connection are numbered. The number is in what both ends prove, and one that is not
  * larger than that of the socket in use is refused: a late greeting changes nothing. */
@@ -15,11 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-
-bool tcp_is_reconnecting(const struct tcp_conn *c)
-{
-	return c->resend.was_up && c->state < CONN_UP;
-}
 
 /* Leaves those that the socket's address is one of; all when none is: something translates. */
 static int keep_proven(struct tcp_address *list, int count, const char *where)
@@ -72,7 +67,7 @@ static bool can_reconnect(const struct tcp_conn *c, int error)
 	       c->resend.next_epoch < TCP_EPOCHS - 1;
 }
 
-bool tcp_reconnect(struct tcp_conn *c, int error)
+bool tcp_reconnect_leave(struct tcp_conn *c, int error)
 {
 	size_t had = c->resend.unread.end;
 	struct tcp_dial *d;
@@ -94,7 +89,15 @@ bool tcp_reconnect(struct tcp_conn *c, int error)
 	c->write_error = 0;
 	c->dial = d;
 	begin_trying(c, error);
-	tcp_conn_reach(c);
+	tcp_conn_set_state(c, CONN_WAITING);
+	return true;
+}
+
+bool tcp_reconnect(struct tcp_conn *c, int error)
+{
+	if (!tcp_reconnect_leave(c, error))
+		return false;
+	tcp_dial_begin(c);
 	return true;
 }
 
@@ -113,19 +116,37 @@ void tcp_reconnect_look(struct tcp_conn *c)
 		c->write_error = error;
 }
 
-bool tcp_reconnect_is_over(struct tcp_conn *c)
+/* Nobody knows where in the stream the first changed byte was, so this connection is not made
+ * again. */
+static void fail_changed(struct tcp_conn *c)
 {
-	struct tcp_endpoint *ep = tcp_endpoint_of(c);
-	struct tcp_resend *r = &c->resend;
-	uint64_t now = clock_now_ns();
+	tcp_conn_fail(c, TUTTI_ERR_AUTH,
+		      "the data between rank %d and rank %d (tcp %s, channel %d) is changed on its "
+		      "way (TLS: %s)",
+		      tcp_endpoint_of(c)->rank, c->base.peer, c->where, c->base.channel,
+		      c->watch.tls ? tls_error_text(c->watch.tls) : "");
+}
 
-	if (r->tries < ep->reconnect_tries && now < c->deadline_ns)
-		return false;
-	tcp_conn_fail_after_drain(
-		c, TUTTI_ERR_TIMEOUT,
-		"rank %d (tcp %s, channel %d) lost its connection to rank %d (%s); %d attempts in "
-		"%llu ms did not bring it back",
-		c->base.peer, c->where, c->base.channel, ep->rank, strerror(r->cause), r->tries,
-		(unsigned long long)((now - r->since_ns) / 1000000u));
-	return true;
+void tcp_reconnect_or_fail(struct tcp_conn *c, int error)
+{
+	int rank = tcp_endpoint_of(c)->rank;
+
+	if (error == EBADMSG) {
+		fail_changed(c);
+		return;
+	}
+	if (tcp_reconnect(c, error))
+		return;
+	if (c->fails_after_drain != TUTTI_OK) {
+		char message[sizeof c->base.error];
+		memcpy(message, c->base.error, sizeof message);
+		tcp_conn_fail(c, c->fails_after_drain, "%s", message);
+	} else if (error == 0)
+		tcp_conn_fail(c, TUTTI_ERR_PEER,
+			      "rank %d (tcp %s, channel %d) closed its connection to rank %d",
+			      c->base.peer, c->where, c->base.channel, rank);
+	else
+		tcp_conn_fail(c, TUTTI_ERR_PEER,
+			      "rank %d (tcp %s, channel %d) lost its connection to rank %d: %s",
+			      c->base.peer, c->where, c->base.channel, rank, strerror(error));
 }

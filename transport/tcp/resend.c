@@ -153,24 +153,12 @@ void tcp_resend_keep(struct tcp_conn *c, const struct iovec *iov, size_t bytes)
 		r->kept_from = r->sent - r->kept_bytes;
 }
 
-void tcp_resend_at(struct tcp_conn *c, uint64_t position)
+bool tcp_resend_from(struct tcp_resend *r, uint64_t position)
 {
-	struct tcp_resend *r = &c->resend;
-
-	if (position < r->kept_from || position > r->sent) {
-		tcp_conn_fail(
-			c, TUTTI_ERR_PEER,
-			"the connection from rank %d to rank %d (tcp %s, channel %d) cannot go on: "
-			"it has had %llu of %llu bytes, and those before %llu are no more; does "
-			"something between them answer for it?",
-			tcp_endpoint_of(c)->rank, c->base.peer, c->where, c->base.channel,
-			(unsigned long long)position, (unsigned long long)r->sent,
-			(unsigned long long)r->kept_from);
-		return;
-	}
+	if (position < r->kept_from || position > r->sent)
+		return false;
 	r->again = r->delivered = position;
-	if (tcp_must_resend(c))
-		tcp_conn_busy(c);
+	return true;
 }
 
 bool tcp_resend_some(struct tcp_conn *c)

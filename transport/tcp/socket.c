@@ -4,7 +4,9 @@
 #include "core/tls.h"
 
 #include <errno.h>
+#include <netinet/tcp.h>
 #include <sodium.h>
+#include <string.h>
 #include <sys/socket.h>
 
 bool tcp_stream_secure(struct tcp_watch *w, const struct auth *auth, bool dials)
@@ -60,4 +62,42 @@ bool tcp_stream_has_unread(const struct tcp_watch *w)
 	if (w->tls)
 		return tls_has_unread(w->tls);
 	return recv(w->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+}
+
+/* passes, when epoll need not be asked at all */
+
+void tcp_tune(int fd)
+{
+	int on = 1, idle_s = 30, interval_s = 10;
+
+	/* None of them is needed for correctness. */
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
+}
+
+void tcp_tune_timeout(int fd, int ms)
+{
+	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
+}
+
+/* Controls made for networks, bbr above all, pace what they send by timers. Over loopback that cost
+ * half the throughput and saves nothing, for nothing is lost there. It must be so before the
+ * connection is up: a socket that was paced once stays paced. */
+void tcp_tune_loopback(int fd)
+{
+	static const char *const unpaced[] = {"cubic", "reno"};
+
+	for (size_t i = 0; i < sizeof unpaced / sizeof *unpaced; i++)
+		if (setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, unpaced[i],
+			       (socklen_t)strlen(unpaced[i])) == 0)
+			return;
+}
+
+void tcp_tune_remote(const struct tcp_endpoint *ep, int fd)
+{
+	if (ep->congestion[0])
+		setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, ep->congestion,
+			   (socklen_t)strlen(ep->congestion));
 }

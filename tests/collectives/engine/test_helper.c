@@ -88,7 +88,7 @@ static void test_doorbell_fd(void **state)
 			TUTTI_OK);
 		for (int r = 0; r < 2; r++)
 			assert_int_equal(tutti_work_wait(&work[r], 0), TUTTI_OK);
-		assert_int_equal(atomic_load(&comms[0]->window->head->sleepers), 0);
+		assert_int_equal(atomic_load(&comms[0]->window->at.head->sleepers), 0);
 	}
 	for (int r = 0; r < 2; r++)
 		tutti_comm_destroy(comms[r]);

@@ -85,7 +85,7 @@ static tutti_status receive_in_vain(struct leaving *c)
 
 static void nobody_is_left(struct leaving *c)
 {
-	static const char *const names[] = {"", "", "rank 1 ", "", "ranks 1, 2, 3 "};
+	static const char *const names[] = {"", "", "rank 1 ", "", "ranks 1 to 3 "};
 	open_ranks(c);
 	tutti_status status = receive_in_vain(c);
 	const char *why = tutti_comm_error(comms[0]);

@@ -71,7 +71,7 @@ static void test_doorbell(void **state)
 		pthread_join(thread, NULL);
 		assert_int_equal(s.status, TUTTI_OK);
 	}
-	assert_int_equal(atomic_load(&windows[0]->head->sleepers), 0);
+	assert_int_equal(atomic_load(&windows[0]->at.head->sleepers), 0);
 	team_close(windows, 2);
 	alarm(0);
 }
@@ -101,7 +101,7 @@ static void test_doorbell_is_quiet(void **state)
 	window_begin(windows[1], &other, &args);
 	window_begin(windows[0], &run, &args);
 	assert_true(window_arm(windows[0], &run));
-	assert_int_equal(atomic_load(&windows[0]->head->sleepers), 0);
+	assert_int_equal(atomic_load(&windows[0]->at.head->sleepers), 0);
 	team_close(windows, 2);
 }
 

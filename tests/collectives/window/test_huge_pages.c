@@ -2,7 +2,8 @@
  * what is asked for in less, and none when the user says so or the kernel refuses, without harm. */
 #include "window_team.h"
 
-#include "collectives/window/window_internal.h"
+#include "collectives/window/shared_memory.h"
+#include "core/status.h"
 
 #include <tutti/tutti.h>
 

@@ -3,7 +3,8 @@
  * fails which slots could do, because a rank may not read (any more). */
 #include "window_team.h"
 
-#include "collectives/window/window_internal.h"
+#include "collectives/window/progress.h"
+#include "collectives/window/reading.h"
 #include "core/clock.h"
 
 #include <setjmp.h>
@@ -53,7 +54,7 @@ static const char *play(struct window **windows, struct window_run *runs, int si
 	for (int tries = 0; done < size; tries++) {
 		int rank = tries % size;
 		bool moved;
-		if (window_is_over(&runs[rank]))
+		if (progress_is_over(&runs[rank]))
 			continue;
 		assert_true(tries < 1000000);
 		tutti_status status = window_advance(windows[rank], &runs[rank], &moved);
@@ -345,12 +346,12 @@ static void test_failed_before_read(void **state)
 	memset(room[1][0], 0x55, sizeof room[1][0]);
 	for (int i = 0; i < 1000; i++) {
 		int rank = i % 2 * 2;
-		if (window_is_over(&runs[rank]))
+		if (progress_is_over(&runs[rank]))
 			continue;
 		tutti_status status = window_advance(windows[rank], &runs[rank], &moved);
 		assert_true(status == TUTTI_ERR_PEER || status == TUTTI_IN_PROGRESS);
 	}
-	assert_true(window_is_over(&runs[0]) && window_is_over(&runs[2]));
+	assert_true(progress_is_over(&runs[0]) && progress_is_over(&runs[2]));
 	assert_non_null(strstr(last_error(), "Rank 1 had no more time."));
 	team_close(windows, RANKS);
 }

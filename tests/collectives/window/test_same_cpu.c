@@ -2,7 +2,8 @@
  * the one that it waits for. Where ranks run is made up, and yields are counted. */
 #include "window_team.h"
 
-#include "collectives/window/window_internal.h"
+#include "collectives/window/progress.h"
+#include "collectives/window/same_cpu.h"
 
 #include <sched.h>
 #include <setjmp.h>
@@ -146,7 +147,7 @@ static void test_roots(void **state)
 						 .dtype = TUTTI_U8,
 						 .root = 3};
 			window_begin(windows[rank], &runs[rank], &args);
-			if (rank < 3 && window_at_lines(&runs[rank]))
+			if (rank < 3 && progress_at_lines(&runs[rank]))
 				assert_int_equal(same_cpu_trails(windows[rank], &runs[rank]),
 						 call >= WINDOW_LINES && rank < 2);
 		}
@@ -205,7 +206,7 @@ static void test_words(void **state)
 	}
 	/* Rank 0 has come to where it waits for the others' reductions. */
 	assert_int_equal(advance(0, &runs[0]), TUTTI_IN_PROGRESS);
-	assert_false(window_at_lines(&runs[0]));
+	assert_false(progress_at_lines(&runs[0]));
 	assert_true(same_cpu_trails(windows[0], &runs[0]));
 	for (int rank = 1; rank < RANKS; rank++)
 		runs_on(rank, 2);

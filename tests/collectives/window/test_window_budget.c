@@ -23,7 +23,7 @@
 /* What docs/environment.md states for a rank; head and rounding are once a window. */
 static size_t budget(int ranks, size_t window_bytes)
 {
-	return (size_t)ranks * (window_bytes + sizeof(struct recorder)) +
+	return (size_t)ranks * (window_bytes + sizeof(struct board_place)) +
 	       sizeof(struct segment_head) + 4 * (size_t)PAGE;
 }
 
@@ -34,7 +34,7 @@ static struct geometry geometry_of(int ranks, size_t window_bytes, uint32_t spin
 
 	config.policy = wait_policy_for(1);
 	config.policy.spins = spins;
-	assert_int_equal(segment_geometry(&g, &config), TUTTI_OK);
+	assert_int_equal(geometry_choose(&g, &config), TUTTI_OK);
 	return g;
 }
 
@@ -66,9 +66,9 @@ static void cores_are_those_of_all_ranks(void **state)
 
 	(void)state;
 	config.cores = 2;
-	assert_int_equal(segment_geometry(&on_two, &config), TUTTI_OK);
+	assert_int_equal(geometry_choose(&on_two, &config), TUTTI_OK);
 	config.cores = 3;
-	assert_int_equal(segment_geometry(&on_three, &config), TUTTI_OK);
+	assert_int_equal(geometry_choose(&on_three, &config), TUTTI_OK);
 	assert_true(on_two.by_root_bytes > on_three.by_root_bytes);
 }
 
@@ -82,7 +82,7 @@ static void nothing_but_rows_grows(void **state)
 
 		for (int ranks = 4; ranks <= 128; ranks *= 2) {
 			struct geometry many = geometry_of(ranks, WINDOW_BYTES, spins);
-			size_t rows = 2 * (size_t)ranks * sizeof(struct pair);
+			size_t rows = 2 * (size_t)ranks * sizeof(struct row_entry);
 
 			assert_int_equal(many.slot_bytes, few.slot_bytes);
 			assert_true(many.total_bytes / (size_t)ranks <=

@@ -246,7 +246,7 @@ static void *wait_in_drive(void *arg)
 	return NULL;
 }
 
-/* Killed: the stop word's test left out of check(); failures' test left out of see_trouble. */
+/* Killed: the stop word's test left out of check(); failures left out of board_check. */
 static void test_stop_and_failures(void **state)
 {
 	(void)state;
@@ -297,7 +297,7 @@ static void test_failure_rings(void **state)
 }
 
 /* All that rank 1 needs is there, but rank 0 has failed before rank 1 calls: so it is told, however
- * late it comes. Killed: failure_came_before left out. */
+ * late it comes. Killed: window_begin without a look at the board. */
 static void test_a_call_after_a_failure(void **state)
 {
 	static const enum collective kinds[] = {COLL_BARRIER, COLL_ALL_REDUCE, COLL_BROADCAST};
@@ -330,7 +330,7 @@ static struct call_args mixed_call(uint64_t i, int rank)
 	return call_args_for(&c, room[0], room[1]);
 }
 
-/* Killed: failure_deaths left out of see_trouble; no pidfds passed at join. */
+/* Killed: check_all_gone left out of board_check; no pidfds passed at join. */
 static void test_kill_in_the_middle(void **state)
 {
 	struct team_kill plan = {{.size = 3, .window_bytes = 65536, .is_oversubscribed = true},

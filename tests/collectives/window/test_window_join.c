@@ -2,7 +2,7 @@
  * behind, a machine with next to no /dev/shm. */
 #include "window_team.h"
 
-#include "collectives/window/window_internal.h"
+#include "collectives/window/window_join.h"
 #include "core/clock.h"
 #include "core/status.h"
 

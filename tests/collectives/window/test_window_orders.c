@@ -156,11 +156,11 @@ static void add_window(struct play *p, struct window *w)
 	add_region(p, w, sizeof *w);
 	for (int word = 0; word < WORDS; word++)
 		add_region(p, w->seen[word], n * sizeof *w->seen[word]);
-	add_region(p, w->src, n * sizeof *w->src);
-	add_region(p, w->dst, n * sizeof *w->dst);
-	add_region(p, w->peer_send, n * sizeof *w->peer_send);
-	add_region(p, w->peer_recv, n * sizeof *w->peer_recv);
-	add_region(p, w->deals, n * sizeof *w->deals);
+	add_region(p, w->scratch.src, n * sizeof *w->scratch.src);
+	add_region(p, w->scratch.dst, n * sizeof *w->scratch.dst);
+	add_region(p, w->scratch.peer_send, n * sizeof *w->scratch.peer_send);
+	add_region(p, w->scratch.peer_recv, n * sizeof *w->scratch.peer_recv);
+	add_region(p, w->scratch.deals, n * sizeof *w->scratch.deals);
 }
 
 static uint64_t hash_of(const struct play *p)
@@ -363,7 +363,7 @@ static size_t least_window_bytes(int size)
 	struct window_config config = {.size = size, .policy = wait_policy_for(INT_MAX)};
 	struct geometry geometry;
 
-	while (segment_geometry(&geometry, &config) != TUTTI_OK)
+	while (geometry_choose(&geometry, &config) != TUTTI_OK)
 		config.window_bytes += 128;
 	return config.window_bytes;
 }
@@ -422,8 +422,8 @@ static void open_play(struct play *p, const struct program *program)
 	team_open(&team, p->windows);
 	place_buffers(p);
 	allocate_shared(p, p->buffer_bytes);
-	head = p->windows[0]->head;
-	add_region(p, head, head->geometry.recorders_at);
+	head = p->windows[0]->at.head;
+	add_region(p, head, head->geometry.board_at);
 	add_region(p, p->actors, sizeof p->actors);
 	for (int rank = 0; rank < program->size; rank++) {
 		p->buffers[IN_ORDINARY][rank] = calloc(1, p->buffer_bytes);

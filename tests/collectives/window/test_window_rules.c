@@ -1,5 +1,5 @@
 /* slow: 3 s */
-/* Would break: the rules of a window (docs/design.md). Each test says which line of the window,
+/* Would break: the rules of a window (docs/window.md). Each test says which line of the window,
  * changed, makes it fail. One thread plays all ranks, so every order of events is as written or
  * drawn from a seed. */
 #include "window_team.h"
@@ -461,7 +461,7 @@ static void *post_at_once(void *arg)
 			return NULL;
 		/* With the count in this core's cache, the load is much faster than the store. */
 		for (volatile int i = round % 128; i > 0; i--)
-			atomic_load(&l->window->head->sleepers);
+			atomic_load(&l->window->at.head->sleepers);
 		window_begin(l->window, &run, &l->args);
 		atomic_store_explicit(&l->done, round, memory_order_release);
 		while (advance(l->window, &run) == TUTTI_IN_PROGRESS)

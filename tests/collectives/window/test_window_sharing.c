@@ -61,10 +61,10 @@ static void share(struct window *window, int rank, void *arg)
 		bool shares;
 		call.count = long_count(kind, size) + (h >> 16) % 1000;
 		shares = drive(window, rank, size, &call, &manner);
-		if (window->shares_cores)
+		if (window->geometry.shares_cores)
 			in_place = in_place && kind != COLL_SCATTER;
 		team_check(shares == (in_place && all_reach) ||
-				   (kind == COLL_BROADCAST && !window->shares_cores &&
+				   (kind == COLL_BROADCAST && !window->geometry.shares_cores &&
 				    shares == all_reach),
 			   "rank %d, call %llu, %s", rank, (unsigned long long)i,
 			   shares ? "shared" : "not shared");

@@ -4,7 +4,7 @@
 #include "window_team.h"
 
 #include "collectives/comm/join.h"
-#include "collectives/window/window_internal.h"
+#include "collectives/window/same_cpu.h"
 
 #include <sched.h>
 #include <setjmp.h>
@@ -104,10 +104,10 @@ static void wait_for(int rank, uint64_t ms, uint64_t share)
 	cpu_set_t allowed = mask;
 
 	here = cpu_of(rank);
-	spread_look(windows[rank]);
+	same_cpu_spread(windows[rank]);
 	now_ns += ms * MS;
 	used_ns += ms * MS / 100 * share;
-	spread_look(windows[rank]);
+	same_cpu_spread(windows[rank]);
 	assert_memory_equal(&allowed, &mask, sizeof mask);
 }
 
@@ -135,9 +135,9 @@ static void test_not_at_once(void **state)
 {
 	(void)state;
 	here = 4;
-	spread_look(windows[3]);
+	same_cpu_spread(windows[3]);
 	now_ns += MS;
-	spread_look(windows[3]);
+	same_cpu_spread(windows[3]);
 	atomic_store(&windows[1]->area->cpu, 0);
 	wait_for(3, 100, 25);
 	assert_int_equal(moves, 0);

@@ -1,7 +1,6 @@
 /* no_tsan: other tests of the trainer run the same code with fewer models */
-/* What would break: whoever goes on from a checkpoint at another number of ranks, saves a step
- * again, or has a damaged file.
- */
+/* What would break: loading a checkpoint at another number of ranks, saving a step again, and
+ * damaged files. */
 #include "tests/train/saved.h"
 
 #include "train/checkpoint/disk.h"
@@ -20,22 +19,6 @@
 
 #include <cmocka.h>
 
-static char dir[64];
-
-static int make_folder(void **state)
-{
-	(void)state;
-	saved_folder(dir);
-	return 0;
-}
-
-static int remove_folder(void **state)
-{
-	(void)state;
-	saved_remove(dir);
-	return 0;
-}
-
 static void assert_fails(tutti_status got, tutti_status status, const char *text)
 {
 	if (got != status || !strstr(tutti_comm_error(NULL), text))
@@ -45,7 +28,7 @@ static void assert_fails(tutti_status got, tutti_status status, const char *text
 
 static void save(int64_t step, int ranks)
 {
-	struct saving saving = {.dir = dir, .step = step, .ranks = ranks};
+	struct saving saving = {.dir = saved_dir, .step = step, .ranks = ranks};
 	assert_int_equal(saved_write(&saving), TUTTI_OK);
 }
 
@@ -55,7 +38,7 @@ static void assert_found(int64_t step, int passed_over)
 	int64_t read_step;
 	bool is_right;
 
-	assert_int_equal(checkpoint_dir_find(&found, dir), TUTTI_OK);
+	assert_int_equal(checkpoint_dir_find(&found, saved_dir), TUTTI_OK);
 	assert_int_equal(found.step, step);
 	assert_int_equal(found.passed_over, passed_over);
 	assert_int_equal(saved_read(found.path, 1, &read_step, &is_right), TUTTI_OK);
@@ -65,7 +48,7 @@ static void assert_found(int64_t step, int passed_over)
 
 static void path_of(char path[200], const char *name)
 {
-	snprintf(path, 200, "%s/%s", dir, name);
+	snprintf(path, 200, "%s/%s", saved_dir, name);
 }
 
 static off_t size_of(const char *path)
@@ -82,7 +65,7 @@ static void read_at_all_sizes(const struct saving *saving)
 	struct checkpoint_found found;
 
 	assert_int_equal(saved_write(saving), TUTTI_OK);
-	assert_int_equal(checkpoint_dir_find(&found, dir), TUTTI_OK);
+	assert_int_equal(checkpoint_dir_find(&found, saved_dir), TUTTI_OK);
 	for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
 		int64_t step;
 		bool is_right;
@@ -97,13 +80,13 @@ static void ranks_differ(void **state)
 	int fds = saved_fds();
 
 	(void)state;
-	read_at_all_sizes(&(struct saving){.dir = dir, .step = 0, .ranks = 4});
-	read_at_all_sizes(&(struct saving){.dir = dir, .step = 1, .ranks = 1});
-	/* More ranks than some tensors have elements; pieces of no whole number of elements, and of
-	 * one. */
+	read_at_all_sizes(&(struct saving){.dir = saved_dir, .step = 0, .ranks = 4});
+	read_at_all_sizes(&(struct saving){.dir = saved_dir, .step = 1, .ranks = 1});
+	/* More ranks than some tensors have elements, and pieces of one element or of no whole
+	 * number of them. */
 	read_at_all_sizes(&(struct saving){
-		.dir = dir, .step = INT64_C(5000000000), .ranks = 11, .piece_bytes = 1003});
-	read_at_all_sizes(&(struct saving){.dir = dir,
+		.dir = saved_dir, .step = INT64_C(5000000000), .ranks = 11, .piece_bytes = 1003});
+	read_at_all_sizes(&(struct saving){.dir = saved_dir,
 					   .step = INT64_C(5000000001),
 					   .ranks = 2,
 					   .piece_bytes = 1,
@@ -111,7 +94,7 @@ static void ranks_differ(void **state)
 	assert_int_equal(saved_fds(), fds);
 }
 
-/* Any range, also of pieces whose sums are known already. */
+/* Any range, also of pieces whose sums are already checked. */
 static void ranges(void **state)
 {
 	enum { T = 7, COUNT = 5000 };
@@ -123,9 +106,9 @@ static void ranges(void **state)
 	(void)state;
 	print_message("seed %u\n", seed);
 	assert_int_equal(saved_write(&(struct saving){
-				 .dir = dir, .step = 3, .ranks = 4, .piece_bytes = 4096}),
+				 .dir = saved_dir, .step = 3, .ranks = 4, .piece_bytes = 4096}),
 			 TUTTI_OK);
-	assert_int_equal(checkpoint_dir_find(&found, dir), TUTTI_OK);
+	assert_int_equal(checkpoint_dir_find(&found, saved_dir), TUTTI_OK);
 	assert_int_equal(checkpoint_open(&checkpoint, found.path), TUTTI_OK);
 	const struct checkpoint_tensor *tensor =
 		checkpoint_find(checkpoint, saved_tensors[T].kind, saved_tensors[T].name);
@@ -137,7 +120,7 @@ static void ranges(void **state)
 		assert_memory_equal(got, expected, 8 * count);
 	}
 	assert_fails(checkpoint_read(checkpoint, tensor, 4999, 2, got), TUTTI_ERR_INVALID,
-		     "Elements 4999 to 5001 of 'größe.日本' (v), which has 5000 in '");
+		     "Elements 4999 to 5001 of 'größe.日本' (v) cannot be read: it has 5000 in '");
 	assert_null(checkpoint_find(checkpoint, "v", "nothing"));
 	assert_null(checkpoint_find(checkpoint, "m", saved_tensors[T].name));
 	checkpoint_close(checkpoint);
@@ -151,16 +134,16 @@ static void none(void **state)
 	char path[200];
 
 	(void)state;
-	assert_int_equal(checkpoint_dir_find(&found, dir), TUTTI_OK);
+	assert_int_equal(checkpoint_dir_find(&found, saved_dir), TUTTI_OK);
 	assert_true(!found.path && found.step == -1 && found.passed_over == 0);
 	path_of(path, "nowhere");
 	assert_int_equal(checkpoint_dir_find(&found, path), TUTTI_OK);
 	assert_null(found.path);
-	path_of(path, "step_00000300.bak"); /* a user's own, and of no name that is ours */
+	path_of(path, "step_00000300.bak"); /* the user's own, not a name of ours */
 	assert_int_equal(mkdir(path, 0777), 0);
 	path_of(path, "step_300");
 	assert_int_equal(mkdir(path, 0777), 0);
-	assert_int_equal(checkpoint_dir_find(&found, dir), TUTTI_OK);
+	assert_int_equal(checkpoint_dir_find(&found, saved_dir), TUTTI_OK);
 	assert_null(found.path);
 	save(7, 2);
 	assert_found(7, 0);
@@ -174,11 +157,12 @@ static void newest(void **state)
 	save(100000000, 1); /* one digit more */
 	save(20, 1);
 	assert_found(100000000, 0);
-	assert_int_equal(saved_count(dir, "step_"), 4);
-	assert_int_equal(saved_count(dir, "."), 2); /* . and .., no temporary folder and no lock */
+	assert_int_equal(saved_count(saved_dir, "step_"), 4);
+	assert_int_equal(saved_count(saved_dir, "."),
+			 2); /* . and .., no temporary folder and no lock */
 }
 
-/* The same step again: the new one is found, and the old one gone. */
+/* The same step again: the new checkpoint is found, and the old one removed. */
 static void again(void **state)
 {
 	char path[200];
@@ -188,7 +172,7 @@ static void again(void **state)
 	for (int i = 1; i <= 12; i++)
 		save(5, 1 + i % 2);
 	assert_found(5, 0);
-	assert_int_equal(saved_count(dir, "step_"), 1);
+	assert_int_equal(saved_count(saved_dir, "step_"), 1);
 	path_of(path, "step_00000005.12");
 	assert_int_equal(access(path, F_OK), 0);
 }
@@ -219,20 +203,21 @@ static void truncated(void **state)
 	cut("step_00000003/COMMIT", 0);
 	path_of(path, "step_00000002/part-00000-of-00002.safetensors");
 	assert_int_equal(unlink(path), 0);
-	assert_int_equal(checkpoint_dir_find(&found, dir), TUTTI_OK);
+	assert_int_equal(checkpoint_dir_find(&found, saved_dir), TUTTI_OK);
 	assert_non_null(
 		strstr(found.message, "step_00000005/part-00001-of-00002.safetensors' has "));
 	free(found.path);
 	assert_found(1, 4);
 	path_of(path, "step_00000001/COMMIT");
 	assert_int_equal(unlink(path), 0);
-	assert_fails(checkpoint_dir_find(&found, dir), TUTTI_ERR_INVALID,
+	assert_fails(checkpoint_dir_find(&found, saved_dir), TUTTI_ERR_INVALID,
 		     "All 5 checkpoints below '");
-	save(2, 2); /* what is damaged is not in the way */
+	save(2, 2); /* a damaged one does not disturb */
 	assert_found(2, 3);
 }
 
-/* Flips one bit of the byte at at; returns what reading says, which is never a wrong value. */
+/* Flips one bit of the byte at at. Returns the result of reading, which never gives a wrong value.
+ */
 static void flip(const char *path, off_t at)
 {
 	char byte;
@@ -264,11 +249,11 @@ static void flipped(void **state)
 {
 	(void)state;
 	assert_int_equal(saved_write(&(struct saving){
-				 .dir = dir, .step = 9, .ranks = 2, .piece_bytes = 8192}),
+				 .dir = saved_dir, .step = 9, .ranks = 2, .piece_bytes = 8192}),
 			 TUTTI_OK);
 	assert_found(9, 0);
-	flip_all("step_00000009/COMMIT", 1, "do not fit");
-	flip_all("step_00000009/index.json", 37, "do not fit");
+	flip_all("step_00000009/COMMIT", 1, "does not match");
+	flip_all("step_00000009/index.json", 37, "does not match");
 	flip_all("step_00000009/part-00001-of-00002.safetensors", 211, "");
 	assert_found(9, 0); /* all flipped back */
 }
@@ -292,7 +277,7 @@ static void flipped_words(void **state)
 		     "part-00001-of-00002.safetensors");
 }
 
-/* Copied, or renamed, by somebody who is told the wrong step when he goes on from it. */
+/* A copied or renamed folder would give a wrong step. */
 static void renamed(void **state)
 {
 	struct checkpoint_found found;
@@ -305,12 +290,12 @@ static void renamed(void **state)
 	path_of(to, "step_00000003");
 	assert_int_equal(rename(from, to), 0);
 	assert_found(1, 1);
-	assert_int_equal(checkpoint_dir_find(&found, dir), TUTTI_OK);
+	assert_int_equal(checkpoint_dir_find(&found, saved_dir), TUTTI_OK);
 	assert_non_null(strstr(found.message, "/step_00000003/index.json' is of step 2"));
 	free(found.path);
 	path_of(from, "step_00000001");
 	saved_remove(from);
-	assert_fails(checkpoint_dir_find(&found, dir), TUTTI_ERR_INVALID, "' is of step 2");
+	assert_fails(checkpoint_dir_find(&found, saved_dir), TUTTI_ERR_INVALID, "' is of step 2");
 }
 
 /* ---- what ranks say must be one checkpoint ---- */
@@ -320,11 +305,11 @@ static void holes(void **state)
 
 	(void)state;
 	save(1, 3);
-	assert_fails(
-		saved_write(&(struct saving){.dir = dir, .step = 2, .ranks = 3, .missing_rank = 2}),
-		TUTTI_ERR_INVALID, "No rank has saved elements ");
-	assert_int_equal(saved_count(dir, "."), 2);
-	assert_int_equal(checkpoint_dir_find(&found, dir), TUTTI_OK);
+	assert_fails(saved_write(&(struct saving){
+			     .dir = saved_dir, .step = 2, .ranks = 3, .missing_rank = 2}),
+		     TUTTI_ERR_INVALID, "No rank has saved elements ");
+	assert_int_equal(saved_count(saved_dir, "."), 2);
+	assert_int_equal(checkpoint_dir_find(&found, saved_dir), TUTTI_OK);
 	assert_true(found.step == 1 && found.passed_over == 0);
 	free(found.path);
 }
@@ -366,7 +351,7 @@ static void differing_ranks(void **state)
 		{6, 4, 10, 1, TUTTI_ERR_INVALID,
 		 "No rank has saved elements 5 to 6 of 'w' (param)."},
 		{5, 4, 10, 1, TUTTI_ERR_INVALID, "No rank has saved elements 9 to 10 of 'w'"},
-		{5, 5, 11, 1, TUTTI_ERR_MISMATCH, "not the same type and shape on all ranks"},
+		{5, 5, 11, 1, TUTTI_ERR_MISMATCH, "not have the same type and shape on all ranks"},
 		{5, 5, 10, 0, TUTTI_ERR_INVALID, "no file of rank 1, of 2 ranks"},
 	};
 
@@ -406,23 +391,24 @@ static void leftovers(void **state)
 	(void)state;
 	leave(".step_00000001.tmp-00000000000000aa", "part-00000-of-00001.safetensors");
 	leave(".step_00000001.tmp-00000000000000aa.lock", NULL);
-	leave(".step_00000001.tmp-00000000000000bb.lock", NULL); /* died before it had a folder */
+	leave(".step_00000001.tmp-00000000000000bb.lock",
+	      NULL); /* the job died before it had a folder */
 	leave(".step_00000001.tmp-00000000000000cc", "COMMIT");
-	/* A user's own. */
+	/* The user's own. */
 	leave(".step_00000001.tmp-00000000000000a", "a");
 	leave(".step_1.tmp-mine", "a");
 	leave(".step_.tmp-00000000000000aa", "a");
 	leave("step_00000001.tmp-00000000000000aa", "a");
-	assert_int_equal(checkpoint_dir_make(&living, dir, 2), TUTTI_OK);
+	assert_int_equal(checkpoint_dir_make(&living, saved_dir, 2), TUTTI_OK);
 	path_of(path, living.temporary);
-	assert_int_equal(saved_count(dir, ".step_"), 3 + 2);
-	/* One that is being written stays, also while others save. */
+	assert_int_equal(saved_count(saved_dir, ".step_"), 3 + 2);
+	/* A checkpoint that is being written stays, also while other jobs save. */
 	save(2, 1);
 	assert_int_equal(access(path, F_OK), 0);
-	assert_int_equal(saved_count(dir, ".step_"), 3 + 2);
+	assert_int_equal(saved_count(saved_dir, ".step_"), 3 + 2);
 	assert_found(2, 0);
 	checkpoint_dir_finish(&living);
-	assert_int_equal(saved_count(dir, ".step_"), 3);
+	assert_int_equal(saved_count(saved_dir, ".step_"), 3);
 	checkpoint_dir_finish(&living);
 	path_of(path, "step_00000001.tmp-00000000000000aa");
 	assert_int_equal(access(path, F_OK), 0);
@@ -445,8 +431,8 @@ static bool is_there(const char *name)
 	return lstat(path, &about) == 0;
 }
 
-/* A checkpoint that a user has moved to another disk, or anything that a link with one of our names
- * leads to: the name goes, what it leads to is not ours. */
+/* A link with a name of ours, such as a checkpoint on another disk: the link is removed, its target
+ * stays. */
 static void links(void **state)
 {
 	(void)state;
@@ -469,7 +455,7 @@ static void links(void **state)
 	assert_false(is_there(".step_00000001.tmp-0123456789abcdef"));
 }
 
-/* Files that no save has written stay, and the folder that they are in. */
+/* Files that no save has written stay, with their folder. */
 static void foreign_files(void **state)
 {
 	static const char *const users[] = {"notes.txt", "part-00000-of-00002.safetensors.bak",
@@ -495,7 +481,7 @@ static void foreign_files(void **state)
 	}
 	assert_true(is_there("precious/a"));
 	assert_true(is_there(".step_00000001.tmp-00000000000000aa/notes.txt"));
-	/* A file of the user's with a checkpoint's name is none. */
+	/* A file of the user's with a checkpoint's name is not a checkpoint. */
 	path_of(path, "step_00000008");
 	leave("step_00000008", NULL);
 	save(8, 1);
@@ -506,20 +492,20 @@ static void foreign_files(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(ranks_differ, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(ranges, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(none, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(newest, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(again, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(truncated, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(flipped, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(flipped_words, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(renamed, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(holes, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(ranks_differ, saved_setup, saved_teardown),
+		cmocka_unit_test_setup_teardown(ranges, saved_setup, saved_teardown),
+		cmocka_unit_test_setup_teardown(none, saved_setup, saved_teardown),
+		cmocka_unit_test_setup_teardown(newest, saved_setup, saved_teardown),
+		cmocka_unit_test_setup_teardown(again, saved_setup, saved_teardown),
+		cmocka_unit_test_setup_teardown(truncated, saved_setup, saved_teardown),
+		cmocka_unit_test_setup_teardown(flipped, saved_setup, saved_teardown),
+		cmocka_unit_test_setup_teardown(flipped_words, saved_setup, saved_teardown),
+		cmocka_unit_test_setup_teardown(renamed, saved_setup, saved_teardown),
+		cmocka_unit_test_setup_teardown(holes, saved_setup, saved_teardown),
 		cmocka_unit_test(differing_ranks),
-		cmocka_unit_test_setup_teardown(leftovers, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(links, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(foreign_files, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(leftovers, saved_setup, saved_teardown),
+		cmocka_unit_test_setup_teardown(links, saved_setup, saved_teardown),
+		cmocka_unit_test_setup_teardown(foreign_files, saved_setup, saved_teardown),
 	};
 	if (jansson_needed() != TUTTI_OK)
 		return saved_refusal();

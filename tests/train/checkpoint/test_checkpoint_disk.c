@@ -1,5 +1,5 @@
-/* What would break: saves on disks that are full, slow, gone or not allowed: an error with the
- * file's name and errno, nothing left behind, and older checkpoints as they were. */
+/* What would break: saves on disks that are full, slow, gone or not allowed. The error has the
+ * file's name and errno, nothing is left behind, and older checkpoints stay as they were. */
 #include "tests/train/saved.h"
 
 #include "train/checkpoint/disk.h"
@@ -26,22 +26,7 @@
 
 #include <cmocka.h>
 
-static char dir[64];
 static int threads_at_rest; /* while nothing is saved */
-
-static int make_folder(void **state)
-{
-	(void)state;
-	saved_folder(dir);
-	return 0;
-}
-
-static int remove_folder(void **state)
-{
-	(void)state;
-	saved_remove(dir);
-	return 0;
-}
 
 static bool says(const char *text)
 {
@@ -56,12 +41,12 @@ static int new_file(char path[200])
 {
 	int fd;
 
-	snprintf(path, 200, "%s/file", dir);
+	snprintf(path, 200, "%s/file", saved_dir);
 	assert_int_equal(disk_create(&fd, path), TUTTI_OK);
 	return fd;
 }
 
-/* More than the slots have, in portions of no even size, at two places in turn. */
+/* More bytes than the slots have, in uneven portions, at two offsets in turn. */
 static void bytes_arrive(void **state)
 {
 	enum { HALF = 7 * STAGING_SLOT_BYTES / 2 };
@@ -79,7 +64,7 @@ static void bytes_arrive(void **state)
 		if (n > HALF - at)
 			n = HALF - at;
 		for (int half = 0; half < 2; half++) {
-			char *copy = malloc(n); /* gone, and overwritten, when the call returns */
+			char *copy = malloc(n); /* overwritten when the call returns */
 			memcpy(copy, values + half * HALF + at, n);
 			assert_int_equal(staging_write(staging, (uint64_t)half * HALF + at,
 						       &sums[half], copy, n),
@@ -104,7 +89,7 @@ static void bytes_arrive(void **state)
 	free(got);
 }
 
-/* Nothing is written when the file is given up, but what is under way. */
+/* After the file is given up only the write in progress is finished. */
 static void dropped(void **state)
 {
 	char path[200], *values = calloc(1, STAGING_SLOT_BYTES);
@@ -124,8 +109,8 @@ static void dropped(void **state)
 	free(values);
 }
 
-/* No time at all for the disk: as soon as it is behind, that is said; and it is no harm, since it
- * goes on. */
+/* With a timeout of 0 a slow disk is reported at once. The write continues, so that does no harm.
+ */
 static void slow_disk(void **state)
 {
 	char path[200], *values = calloc(1, STAGING_SLOT_BYTES);
@@ -139,9 +124,9 @@ static void slow_disk(void **state)
 	while (status == TUTTI_OK)
 		status = staging_write(staging, 0, &sum, values, STAGING_SLOT_BYTES);
 	assert_int_equal(status, TUTTI_ERR_TIMEOUT);
-	assert_true(says("Nothing of '"));
-	assert_true(says("/file' has been written for 0 ms: the disk, or the file system's server, "
-			 "does not answer."));
+	assert_true(says("No part of '"));
+	assert_true(says("/file' was written for 0 ms: the disk or the file system's server does "
+			 "not answer."));
 	while ((status = staging_finish(staging)) == TUTTI_ERR_TIMEOUT)
 		continue;
 	assert_int_equal(status, TUTTI_OK);
@@ -150,7 +135,7 @@ static void slow_disk(void **state)
 	free(values);
 }
 
-/* The error of the thread comes to the next call, and to all after it. */
+/* The next call, and all later ones, return the thread's error. */
 static void not_writable(void **state)
 {
 	char path[200];
@@ -171,7 +156,7 @@ static void not_writable(void **state)
 }
 
 /* ---- whole checkpoints ---- */
-/* In a child, since limits and mounts stay. what returns 0: right; 77: cannot be had here. */
+/* Runs in a child, because limits and mounts stay. what returns 0 for success, 77 to skip. */
 static void in_child(int (*what)(void))
 {
 	int how;
@@ -192,7 +177,7 @@ static void in_child(int (*what)(void))
 	assert_true(WIFEXITED(how) && WEXITSTATUS(how) == 0);
 }
 
-/* That a save failed so, and that the one before it, of this step, is found. */
+/* The save failed with this message, and the checkpoint before it is found. */
 static int failed_well(tutti_status got, const char *words, int64_t whole_step)
 {
 	struct checkpoint_found found;
@@ -201,18 +186,18 @@ static int failed_well(tutti_status got, const char *words, int64_t whole_step)
 
 	if (got != TUTTI_ERR_SYSTEM || !says(words))
 		return 1;
-	if (checkpoint_dir_find(&found, dir) != TUTTI_OK || found.step != whole_step ||
+	if (checkpoint_dir_find(&found, saved_dir) != TUTTI_OK || found.step != whole_step ||
 	    found.passed_over)
 		return 2;
 	if (saved_read(found.path, 2, &step, &is_right) != TUTTI_OK || !is_right)
 		return 3;
 	free(found.path);
-	return saved_count(dir, ".step_") == 0 && threads_alive() == threads_at_rest ? 0 : 4;
+	return saved_count(saved_dir, ".step_") == 0 && threads_alive() == threads_at_rest ? 0 : 4;
 }
 
 static tutti_status save(int64_t step)
 {
-	struct saving saving = {.dir = dir, .step = step, .ranks = 2, .portion = 10000};
+	struct saving saving = {.dir = saved_dir, .step = step, .ranks = 2, .portion = 10000};
 	return saved_write(&saving);
 }
 
@@ -223,7 +208,7 @@ static int on_a_small_disk(void)
 	int64_t step = 0;
 
 	if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
-	    mount("small", dir, "tmpfs", 0, "size=256k") != 0)
+	    mount("small", saved_dir, "tmpfs", 0, "size=256k") != 0)
 		return 77;
 	int fds = saved_fds();
 	while (status == TUTTI_OK && step < 1000)
@@ -238,7 +223,7 @@ static void full_disk(void **state)
 	in_child(on_a_small_disk);
 }
 
-/* SIGXFSZ, which ends a process, is not for who only saves. */
+/* SIGXFSZ, which ends a process, does not reach a program that saves. */
 static int with_short_files(void)
 {
 	struct rlimit limit = {20000, 20000};
@@ -260,7 +245,7 @@ static int with_few_descriptors(void)
 
 	if (save(1) != TUTTI_OK)
 		return 5;
-	/* Each may be the one too many. */
+	/* Each descriptor may be the one too many. */
 	for (rlim_t most = (rlim_t)saved_fds() - 1; result == 0; most++) {
 		struct rlimit limit = {most, 4096};
 		setrlimit(RLIMIT_NOFILE, &limit);
@@ -272,7 +257,7 @@ static int with_few_descriptors(void)
 			return 0;
 		if (!has_words)
 			return 6;
-		checkpoint_sweep(dir); /* what could not be removed without a descriptor */
+		checkpoint_sweep(saved_dir); /* what could not be removed without a descriptor */
 		result = failed_well(status, "", 1);
 	}
 	return result;
@@ -290,21 +275,21 @@ static void no_folder(void **state)
 	struct saving saving = {.dir = path, .step = 1, .ranks = 1};
 
 	(void)state;
-	/* The last part of a path is made, what is above it is not. */
-	snprintf(path, sizeof path, "%s/new", dir);
+	/* The last part of a path is made, its parent is not. */
+	snprintf(path, sizeof path, "%s/new", saved_dir);
 	assert_int_equal(saved_write(&saving), TUTTI_OK);
-	snprintf(path, sizeof path, "%s/nowhere/new", dir);
+	snprintf(path, sizeof path, "%s/nowhere/new", saved_dir);
 	assert_int_equal(saved_write(&saving), TUTTI_ERR_SYSTEM);
 	assert_true(says("Making the folder '"));
 	assert_true(says("/nowhere/new' failed: No such file or directory (errno 2)."));
-	snprintf(path, sizeof path, "%s/new/step_00000001/COMMIT", dir);
+	snprintf(path, sizeof path, "%s/new/step_00000001/COMMIT", saved_dir);
 	assert_int_equal(saved_write(&saving), TUTTI_ERR_SYSTEM);
 	assert_true(says("Not a directory (errno 20)"));
 	saving.step = -1;
 	assert_int_equal(saved_write(&saving), TUTTI_ERR_INVALID);
 }
 
-/* Not a user that may do all. */
+/* As a user without all rights. */
 static int as_nobody(void)
 {
 	if (geteuid() == 0 && setresuid(65534, 65534, 65534) != 0)
@@ -315,15 +300,15 @@ static int as_nobody(void)
 static void not_allowed(void **state)
 {
 	(void)state;
-	assert_int_equal(chmod(dir, 0555), 0);
+	assert_int_equal(chmod(saved_dir, 0555), 0);
 	in_child(as_nobody);
-	assert_int_equal(chmod(dir, 0755), 0);
+	assert_int_equal(chmod(saved_dir, 0755), 0);
 }
 
-/* Rank 1's machine has another disk there. */
+/* Rank 1's machine has another disk at that path. */
 static void not_shared(void **state)
 {
-	struct checkpoint_part part = {.dir = dir,
+	struct checkpoint_part part = {.dir = saved_dir,
 				       .temporary = ".step_00000001.tmp-00000000000000aa",
 				       .step = 1,
 				       .rank = 1,
@@ -333,7 +318,7 @@ static void not_shared(void **state)
 
 	(void)state;
 	assert_int_equal(checkpoint_writer_create(&save, &part, NULL, 0), TUTTI_ERR_SYSTEM);
-	assert_true(says("Rank 1 does not find the folder of '"));
+	assert_true(says("Rank 1 cannot find the folder of '"));
 	assert_int_equal(threads_alive(), threads);
 	assert_int_equal(saved_fds(), fds);
 }
@@ -343,7 +328,7 @@ static void wrong_values(void **state)
 {
 	struct checkpoint_range range = {
 		.tensor = {.kind = "param", .name = "w", .ndim = 1, .shape = {10}}, .count = 10};
-	struct checkpoint_part part = {.dir = dir, .temporary = ".", .world_size = 1};
+	struct checkpoint_part part = {.dir = saved_dir, .temporary = ".", .world_size = 1};
 	struct checkpoint_writer *save;
 	float values[11] = {0};
 	char *text;
@@ -357,10 +342,10 @@ static void wrong_values(void **state)
 	assert_int_equal(checkpoint_writer_finish(save, &text, &bytes), TUTTI_ERR_INVALID);
 	assert_true(says("Only 36 of 40 bytes of 'w' (param) were handed over"));
 	checkpoint_writer_destroy(save);
-	assert_int_equal(saved_count(dir, "part-"), 0);
+	assert_int_equal(saved_count(saved_dir, "part-"), 0);
 	range.first = 1;
 	assert_int_equal(checkpoint_writer_create(&save, &part, &range, 1), TUTTI_ERR_INVALID);
-	assert_true(says("Elements 1 to 11 of 'w' (param) are to be saved, which has 10."));
+	assert_true(says("Elements 1 to 11 of 'w' (param) cannot be saved: it has 10."));
 	range.first = 0;
 	strcpy(range.tensor.name, "\xff");
 	assert_int_equal(checkpoint_writer_create(&save, &part, &range, 1), TUTTI_ERR_INVALID);
@@ -373,17 +358,17 @@ static void wrong_values(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(bytes_arrive, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(dropped, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(slow_disk, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(not_writable, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(full_disk, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(large_file, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(few_descriptors, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(no_folder, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(not_allowed, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(not_shared, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(wrong_values, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(bytes_arrive, saved_setup, saved_teardown),
+		cmocka_unit_test_setup_teardown(dropped, saved_setup, saved_teardown),
+		cmocka_unit_test_setup_teardown(slow_disk, saved_setup, saved_teardown),
+		cmocka_unit_test_setup_teardown(not_writable, saved_setup, saved_teardown),
+		cmocka_unit_test_setup_teardown(full_disk, saved_setup, saved_teardown),
+		cmocka_unit_test_setup_teardown(large_file, saved_setup, saved_teardown),
+		cmocka_unit_test_setup_teardown(few_descriptors, saved_setup, saved_teardown),
+		cmocka_unit_test_setup_teardown(no_folder, saved_setup, saved_teardown),
+		cmocka_unit_test_setup_teardown(not_allowed, saved_setup, saved_teardown),
+		cmocka_unit_test_setup_teardown(not_shared, saved_setup, saved_teardown),
+		cmocka_unit_test_setup_teardown(wrong_values, saved_setup, saved_teardown),
 	};
 	if (jansson_needed() != TUTTI_OK)
 		return saved_refusal();

@@ -1,6 +1,6 @@
 /* no_tsan: it has one thread */
-/* What would break: other programs that read our files, or whose files we read, and whoever is
- * handed a file that is not what it says. */
+/* What would break: exchange of files with other programs, and reading a file that is not what it
+ * claims to be. */
 #include "tests/train/saved.h"
 
 #include "train/checkpoint/disk.h"
@@ -69,7 +69,7 @@ static void bytes(void **state)
 	safetensors_finish(&file);
 }
 
-/* Text of a command's output; freed by the caller. */
+/* The output of a command. The caller frees it. */
 static char *output_of(const char *command)
 {
 	FILE *pipe = popen(command, "r");
@@ -93,7 +93,7 @@ static char *python(const char *what)
 	return output_of(command);
 }
 
-/* Each tensor written by itself, the last one first, as ranks would that share the file. */
+/* Writes each tensor by itself, the last one first, as ranks that share the file would. */
 static void write_file(const struct safetensors *file)
 {
 	int fd;
@@ -203,7 +203,7 @@ static void refused_plans(void **state)
 	(void)state;
 	assert_refused(safetensors_plan(&file, "f", list, 2, NULL), "two tensors 'a'");
 	list[0].name = (char *)"__metadata__";
-	assert_refused(safetensors_plan(&file, "f", list, 2, NULL), "keeps for itself");
+	assert_refused(safetensors_plan(&file, "f", list, 2, NULL), "reserves");
 	list[0].name = (char *)"b\xff";
 	assert_refused(safetensors_plan(&file, "f", list, 2, NULL), "not UTF-8");
 	list[0] = tensor("b", TUTTI_F32, 2, INT64_C(1) << 40, INT64_C(1) << 30);
@@ -220,8 +220,8 @@ static void refused_plans(void **state)
 }
 
 /* ---- read ---- */
-/* A file of a header and so many bytes of data. length: what it says of the header; 0: the truth.
- */
+/* A file of a header and so many bytes of data. length: the header's claimed length, or 0 for the
+ * true one. */
 static tutti_status read_planted(const char *header, size_t data, uint64_t length)
 {
 	struct safetensors read;
@@ -262,17 +262,17 @@ static void refused_files(void **state)
 		{"{" A "," A "}", 2, "duplicate"},
 		{"{\"a\":3}", 0, "'a' is not dtype, shape and data_offsets"},
 		{"{\"a\":{\"dtype\":\"U8\",\"shape\":[]}}", 0, "'a' is not dtype, shape and"},
-		{ENTRY("\"F33\"", "[1]", "[0,1]"), 1, "'a' has no dtype that is known"},
-		{ENTRY("3", "[1]", "[0,1]"), 1, "'a' has no dtype"},
+		{ENTRY("\"F33\"", "[1]", "[0,1]"), 1, "'a' has an unknown dtype"},
+		{ENTRY("3", "[1]", "[0,1]"), 1, "'a' has an unknown dtype"},
 		{ENTRY("\"U8\"", "1", "[0,1]"), 1, "'a' has no shape"},
 		{ENTRY("\"U8\"", "[-1]", "[0,1]"), 1, "'a' has no shape"},
 		{ENTRY("\"U8\"", "[1.0]", "[0,1]"), 1, "'a' has no shape"},
 		{ENTRY("\"U8\"", "[1,1,1,1,1,1,1,1,1]", "[0,1]"), 1, "'a' has no shape"},
-		{ENTRY("\"U8\"", "[1]", "[0,1,2]"), 1, "'a' has no two data_offsets"},
-		{ENTRY("\"U8\"", "[1]", "[-1,0]"), 1, "'a' has no two data_offsets"},
+		{ENTRY("\"U8\"", "[1]", "[0,1,2]"), 1, "'a' does not have two data_offsets"},
+		{ENTRY("\"U8\"", "[1]", "[-1,0]"), 1, "'a' does not have two data_offsets"},
 		{ENTRY("\"U8\"", "[1]", "[0,99999999999999999999]"), 1, "too big integer"},
 		{ENTRY("\"U8\"", "[1]", "[0,9223372036854775807]"), 1, "ends outside of the file"},
-		{ENTRY("\"U8\"", "[2]", "[0,1]"), 1, "'a' has 1 bytes, but its shape in U8 2"},
+		{ENTRY("\"U8\"", "[2]", "[0,1]"), 1, "'a' has 1 bytes, but its shape in U8 has 2"},
 		{ENTRY("\"F32\"", "[4611686018427387904,4]", "[0,0]"), 0,
 		 "more elements than a file"},
 		{ENTRY("\"F32\"", "[4294967296,4294967296]", "[0,0]"), 0,
@@ -280,13 +280,14 @@ static void refused_files(void **state)
 		{ENTRY("\"F4\"", "[3]", "[0,1]"), 1, "'a' ends in the middle of a byte"},
 		{ENTRY("\"U8\"", "[0]", "[1,0]"), 1, "'a', bytes 1 to 0 of 1, leaves a gap"},
 		{"{" A "}", 1, "'a', bytes 0 to 2 of 1, ends outside of the file"},
-		{"{" A "}", 3, "has 3 bytes of data, its tensors 2"},
+		{"{" A "}", 3, "has 3 bytes of data, but its tensors have 2"},
 		{"{" A ",\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[1,3]}}", 3,
 		 "'b', bytes 1 to 3 of 3, overlaps"},
 		{"{" A ",\"b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[3,4]}}", 4,
 		 "'b', bytes 3 to 4 of 4, leaves a gap"},
 		{"{\"__metadata__\":3}", 0, "'__metadata__' is no object"},
-		{"{\"__metadata__\":{\"a\":3}}", 0, "'__metadata__' has a value that is no string"},
+		{"{\"__metadata__\":{\"a\":3}}", 0,
+		 "'__metadata__' has a value that is not a string"},
 	};
 
 	(void)state;
@@ -294,15 +295,15 @@ static void refused_files(void **state)
 		assert_refused(read_planted(wrong[i].header, wrong[i].data, 0), wrong[i].words);
 		assert_refused(TUTTI_ERR_INVALID, path);
 	}
-	assert_refused(read_planted("{}", 0, 3), "header has 3 bytes, of a file of 10");
-	assert_refused(read_planted("{}", 90, 100000001), "header has 100000001 bytes");
-	assert_refused(read_planted("{}", 0, UINT64_MAX), "header has 18446744073709551615 bytes");
+	assert_refused(read_planted("{}", 0, 3), "has 3 bytes, of a file of 10");
+	assert_refused(read_planted("{}", 90, 100000001), "has 100000001 bytes");
+	assert_refused(read_planted("{}", 0, UINT64_MAX), "has 18446744073709551615 bytes");
 	assert_int_equal(truncate(path, 7), 0);
 	struct safetensors read;
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	assert_refused(safetensors_read(&read, fd, 7, path), "ends after 7 bytes");
 	close(fd);
-	/* And what is unusual, but right. */
+	/* Unusual headers that are valid. */
 	assert_int_equal(read_planted("{}", 0, 0), TUTTI_OK);
 	assert_int_equal(read_planted("{" A "}  \n ", 2, 0), TUTTI_OK);
 	assert_int_equal(read_planted(ENTRY("\"F4\"", "[4]", "[0,2]"), 2, 0), TUTTI_OK);
@@ -310,7 +311,7 @@ static void refused_files(void **state)
 			 TUTTI_OK);
 }
 
-/* Sizes and places beyond 32 bits, in a file that is nearly all hole. */
+/* Sizes and offsets beyond 32 bits, in a file that is nearly all hole. */
 static void beyond_4_gib(void **state)
 {
 	const struct safetensor list[] = {

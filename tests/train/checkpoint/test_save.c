@@ -1,6 +1,6 @@
-/* What would break: training that goes on from a checkpoint, at another number of ranks and with
- * another strategy. The toy's gradients are sums of small integers, so that the bits are those of a
- * training that was never interrupted. */
+/* What would break: training that continues from a checkpoint, at another number of ranks and with
+ * another strategy. The toy's gradients are sums of small integers, so the bits are those of
+ * uninterrupted training. */
 #include "tests/train/ranks.h"
 #include "tests/train/saved.h"
 #include "tests/train/toy.h"
@@ -22,28 +22,6 @@
 
 enum { SAMPLES = 8, HALF = 3, WHOLE = 6, BUFFER = 5 };
 
-static char dir[64];
-
-static int make_folder(void **state)
-{
-	(void)state;
-	saved_folder(dir);
-	return 0;
-}
-
-static int remove_folder(void **state)
-{
-	(void)state;
-	saved_remove(dir);
-	return 0;
-}
-
-static const tutti_optimizer adamw = {.kind = TUTTI_ADAMW,
-				      .lr = 0.05f,
-				      .beta1 = 0.9f,
-				      .beta2 = 0.95f,
-				      .eps = 1e-8f,
-				      .weight_decay = 0.1f};
 static const tutti_optimizer momentum = {.kind = TUTTI_SGD, .lr = 0.01f, .momentum = 0.9f};
 
 #define COMMON .seed = 7, .max_grad_norm = 3, .bucket_bytes = 200, .deterministic = 1
@@ -63,19 +41,19 @@ static const struct variant hsdp = {{COMMON, .strategy = TUTTI_HSDP, .shard_size
 static const struct variant zero1_on_disk = {
 	{COMMON, .strategy = TUTTI_ZERO1, .offload_optimizer = 1, .offload_dir = "/tmp"}, 0};
 
-/* What a job does, and what comes out. */
+/* What a job does, and its results. */
 struct job {
 	const struct variant *variant;
 	const tutti_optimizer *optimizer;
-	int first, last;   /* steps; first > 0: of what it loads */
-	int save_after;    /* that many steps are done, without waiting for it; 0: never */
-	tutti_dtype dtype; /* of parameters, rounded at random if it is BF16 */
-	char *file;        /* exported at the end, or imported where first is 0 and last, too */
+	int first, last;   /* steps; if first > 0 it loads that step */
+	int save_after;    /* saves after that many steps without waiting; 0: never */
+	tutti_dtype dtype; /* of parameters; BF16 is rounded stochastically */
+	char *file;        /* exported at the end, or imported if first and last are 0 */
 	float values[TOY_PARAMS][TOY_MAX];
-	uint16_t low[2][TOY_PARAMS][TOY_MAX]; /* what DDP computes with, half way and at the end */
+	uint16_t low[2][TOY_PARAMS][TOY_MAX]; /* DDP's parameters, half way and at the end */
 };
 
-/* What the caller has of its own. */
+/* The caller's own states. */
 struct own {
 	int64_t cursor;
 	double buffer[BUFFER];
@@ -108,14 +86,14 @@ static void go_on(struct toy *toy, const struct own *own, const struct job *job)
 	struct own expected;
 	int64_t step = -2;
 
-	CHECK(tutti_load(toy->trainer, dir, &step) == TUTTI_OK);
+	CHECK(tutti_load(toy->trainer, saved_dir, &step) == TUTTI_OK);
 	CHECK(step == job->first);
 	set_own(&expected, job->first);
 	CHECK(own->cursor == expected.cursor);
 	CHECK(memcmp(own->buffer, expected.buffer, sizeof own->buffer) == 0);
 }
 
-/* What was rounded at random is in no other way the same. */
+/* Stochastically rounded values can be restored only exactly. */
 static void keep_low(struct toy *toy, struct job *job, int which)
 {
 	if (job->dtype != TUTTI_BF16 || job->variant != &ddp || toy->rank > 0)
@@ -146,7 +124,7 @@ static void run_job(tutti_comm *comm, void *arg)
 		if (step + 1 != job->save_after)
 			continue;
 		toy_micro_batch(&toy, TUTTI_PASS_EVAL, step, SAMPLES);
-		CHECK(tutti_save(toy.trainer, dir, step + 1) == TUTTI_OK);
+		CHECK(tutti_save(toy.trainer, saved_dir, step + 1) == TUTTI_OK);
 	}
 	keep_low(&toy, job, 1);
 	CHECK(tutti_save_wait(toy.trainer) == TUTTI_OK);
@@ -173,7 +151,8 @@ static void assert_same(const struct job *a, const struct job *b)
 		assert_memory_equal(a->values[p], b->values[p], toy_count(p) * sizeof(float));
 }
 
-/* Half of a training, saved while it goes on for a step whose values are in no checkpoint. */
+/* The first half of a training. It saves while it continues with a step that is not in the
+ * checkpoint. */
 static void save_half(const struct variant *variant, const struct job *like, int ranks)
 {
 	struct job job = *like;
@@ -214,15 +193,15 @@ static void any_to_any(void **state)
 		int ranks;
 	} savers[] = {{&fsdp, 4},  {&ddp_extern, 2}, {&zero1, 3},
 		      {&zero2, 2}, {&hsdp, 4},       {&zero1_on_disk, 2}};
-	struct job whole = {.variant = &ddp, .optimizer = &adamw, .last = WHOLE};
+	struct job whole = {.variant = &ddp, .optimizer = &toy_adamw, .last = WHOLE};
 	int fds = saved_fds(), threads = threads_alone();
 
 	(void)state;
 	run(&whole, 1);
 	for (size_t s = 0; s < sizeof savers / sizeof *savers; s++) {
 		save_half(savers[s].variant, &whole, savers[s].ranks);
-		assert_int_equal(saved_count(dir, "step_"), 1);
-		assert_int_equal(saved_count(dir, ".step_"), 0);
+		assert_int_equal(saved_count(saved_dir, "step_"), 1);
+		assert_int_equal(saved_count(saved_dir, ".step_"), 0);
 		load_everywhere(&whole);
 	}
 	assert_int_equal(saved_fds(), fds);
@@ -239,11 +218,11 @@ static void one_moment(void **state)
 	load_everywhere(&whole);
 }
 
-/* The master copy, and what it was rounded to at random, which forward computes with. */
+/* The master copy, and its stochastically rounded value, which forward uses. */
 static void sixteen_bits(void **state)
 {
 	struct job whole = {
-		.variant = &ddp, .optimizer = &adamw, .last = WHOLE, .dtype = TUTTI_BF16};
+		.variant = &ddp, .optimizer = &toy_adamw, .last = WHOLE, .dtype = TUTTI_BF16};
 	struct job half = whole;
 
 	(void)state;
@@ -256,10 +235,10 @@ static void sixteen_bits(void **state)
 	assert_same(&other, &whole);
 	assert_memory_equal(other.low, whole.low, sizeof whole.low);
 	load_half(&fsdp, &whole, 3);
-	/* And into f32, where the values are the master copy's. */
+	/* Into f32: the values are the master copy's. */
 	half.last = HALF;
 	run(&half, 1);
-	struct job wide = {.variant = &ddp, .optimizer = &adamw, .first = HALF, .last = HALF};
+	struct job wide = {.variant = &ddp, .optimizer = &toy_adamw, .first = HALF, .last = HALF};
 	run(&wide, 2);
 	assert_same(&wide, &half);
 }
@@ -268,26 +247,26 @@ static void sixteen_bits(void **state)
 static void one_file(void **state)
 {
 	char path[200];
-	struct job job = {.variant = &fsdp, .optimizer = &adamw, .last = HALF, .file = path};
+	struct job job = {.variant = &fsdp, .optimizer = &toy_adamw, .last = HALF, .file = path};
 
 	(void)state;
-	snprintf(path, sizeof path, "%s/model.safetensors", dir);
+	snprintf(path, sizeof path, "%s/model.safetensors", saved_dir);
 	for (int ranks = 1; ranks <= 4; ranks += 3) {
 		run(&job, ranks);
-		assert_int_equal(saved_count(dir, "model.safetensors"), 1);
-		struct job imported = {.variant = &zero1, .optimizer = &adamw, .file = path};
+		assert_int_equal(saved_count(saved_dir, "model.safetensors"), 1);
+		struct job imported = {.variant = &zero1, .optimizer = &toy_adamw, .file = path};
 		run(&imported, 3);
 		assert_same(&imported, &job);
 		imported.variant = &ddp_extern;
 		run(&imported, 2);
 		assert_same(&imported, &job);
 	}
-	/* Of 16 bits, and read as such and as f32. */
+	/* In 16 bits, read as such and as f32. */
 	job.dtype = TUTTI_BF16;
 	run(&job, 2);
 	struct job narrow = {
-		.variant = &fsdp, .optimizer = &adamw, .file = path, .dtype = TUTTI_BF16};
-	struct job wide = {.variant = &ddp, .optimizer = &adamw, .file = path};
+		.variant = &fsdp, .optimizer = &toy_adamw, .file = path, .dtype = TUTTI_BF16};
+	struct job wide = {.variant = &ddp, .optimizer = &toy_adamw, .file = path};
 	run(&narrow, 3);
 	run(&wide, 1);
 	assert_same(&narrow, &wide);
@@ -296,11 +275,11 @@ static void one_file(void **state)
 			    job.values[p][0] - narrow.values[p][0] < 0.1f);
 }
 
-/* What has the name already: files give way, anything else stays, and so does what a user has
- * beside it. */
+/* If the name exists: a file is replaced; anything else stays, and so do the user's files beside
+ * it. */
 static void export_names(tutti_comm *comm, void *arg)
 {
-	struct job job = {.variant = &fsdp, .optimizer = &adamw};
+	struct job job = {.variant = &fsdp, .optimizer = &toy_adamw};
 	struct toy toy;
 	struct own own;
 	struct stat about;
@@ -308,25 +287,25 @@ static void export_names(tutti_comm *comm, void *arg)
 
 	(void)arg;
 	start(&toy, &own, comm, &job);
-	snprintf(kept, sizeof kept, "%s/file", dir);
+	snprintf(kept, sizeof kept, "%s/file", saved_dir);
 	for (int i = 0; i < 4; i++) {
 		static const char *const names[] = {"folder", "pipe", "link", "dangling"};
-		snprintf(path, sizeof path, "%s/%s", dir, names[i]);
+		snprintf(path, sizeof path, "%s/%s", saved_dir, names[i]);
 		CHECK_ERROR(tutti_export_safetensors(toy.trainer, path), TUTTI_ERR_INVALID,
-			    "' is there, and no regular file");
+			    "' exists and is not a regular file");
 		CHECK(lstat(path, &about) == 0);
 		CHECK((about.st_mode & S_IFMT) == (i == 0 ? S_IFDIR : i == 1 ? S_IFIFO : S_IFLNK));
 	}
 	CHECK(readlink(path, target, sizeof target) > 0 && stat(kept, &about) == 0);
 	CHECK(about.st_size == 5);
-	snprintf(path, sizeof path, "%s/new", dir);
-	snprintf(beside, sizeof beside, "%s/new.tmp", dir);
+	snprintf(path, sizeof path, "%s/new", saved_dir);
+	snprintf(beside, sizeof beside, "%s/new.tmp", saved_dir);
 	for (int i = 0; i < 2; i++) { /* the second time it is there */
 		CHECK(tutti_export_safetensors(toy.trainer, path) == TUTTI_OK);
 		CHECK(stat(path, &about) == 0 && about.st_size > 1000);
 		CHECK(stat(beside, &about) == 0 && about.st_size == 5);
 	}
-	CHECK(saved_count(dir, "new") == 2);
+	CHECK(saved_count(saved_dir, "new") == 2);
 	toy_destroy(&toy);
 }
 
@@ -335,7 +314,7 @@ static void write_five(const char *name)
 	char path[200];
 	FILE *file;
 
-	snprintf(path, sizeof path, "%s/%s", dir, name);
+	snprintf(path, sizeof path, "%s/%s", saved_dir, name);
 	assert_non_null(file = fopen(path, "w"));
 	assert_int_equal(fwrite("mine!", 1, 5, file), 5);
 	assert_int_equal(fclose(file), 0);
@@ -348,13 +327,13 @@ static void taken_names(void **state)
 	(void)state;
 	write_five("file");
 	write_five("new.tmp");
-	snprintf(path, sizeof path, "%s/folder", dir);
+	snprintf(path, sizeof path, "%s/folder", saved_dir);
 	assert_int_equal(mkdir(path, 0777), 0);
-	snprintf(path, sizeof path, "%s/pipe", dir);
+	snprintf(path, sizeof path, "%s/pipe", saved_dir);
 	assert_int_equal(mkfifo(path, 0666), 0);
-	snprintf(path, sizeof path, "%s/link", dir);
+	snprintf(path, sizeof path, "%s/link", saved_dir);
 	assert_int_equal(symlink("file", path), 0);
-	snprintf(path, sizeof path, "%s/dangling", dir);
+	snprintf(path, sizeof path, "%s/dangling", saved_dir);
 	assert_int_equal(symlink("nowhere", path), 0);
 	assert_int_equal(ranks_as_threads(3, export_names, NULL), 0);
 }
@@ -362,18 +341,18 @@ static void taken_names(void **state)
 /* ---- what does not go ---- */
 static void refusals(tutti_comm *comm, void *arg)
 {
-	struct job job = {.variant = &fsdp, .optimizer = &adamw};
+	struct job job = {.variant = &fsdp, .optimizer = &toy_adamw};
 	struct toy toy;
 	struct own own;
 	char path[200], nowhere[200];
 	int64_t step = 5;
 
 	(void)arg;
-	snprintf(path, sizeof path, "%s/file", dir);
-	snprintf(nowhere, sizeof nowhere, "%s/nowhere/at/all", dir);
+	snprintf(path, sizeof path, "%s/file", saved_dir);
+	snprintf(nowhere, sizeof nowhere, "%s/nowhere/at/all", saved_dir);
 	start(&toy, &own, comm, &job);
 	/* Nothing is there. */
-	CHECK(tutti_load(toy.trainer, dir, &step) == TUTTI_OK && step == -1);
+	CHECK(tutti_load(toy.trainer, saved_dir, &step) == TUTTI_OK && step == -1);
 	CHECK_ERROR(tutti_import_safetensors(toy.trainer, path), TUTTI_ERR_SYSTEM, "errno 2");
 	CHECK_ERROR(tutti_save(toy.trainer, nowhere, 1), TUTTI_ERR_SYSTEM,
 		    "/nowhere/at/all' failed: No such file or directory (errno 2).");
@@ -381,27 +360,28 @@ static void refusals(tutti_comm *comm, void *arg)
 		    "/nowhere/at/all.tmp-");
 	CHECK(tutti_save_wait(toy.trainer) == TUTTI_OK);
 	/* One rank has another disk there, or another step. */
-	const char *here = tutti_rank(comm) == 1 ? nowhere : dir;
+	const char *here = tutti_rank(comm) == 1 ? nowhere : saved_dir;
 	CHECK_ERROR(tutti_save(toy.trainer, here, 1), TUTTI_ERR_SYSTEM,
-		    "Rank 1 does not find the folder of '");
-	CHECK_ERROR(tutti_save(toy.trainer, dir, tutti_rank(comm)), TUTTI_ERR_MISMATCH,
-		    "tutti_save: rank 1 saves step 1, rank 0 step 0.");
-	CHECK_ERROR(tutti_save(toy.trainer, dir, -1), TUTTI_ERR_INVALID, "not negative");
+		    "Rank 1 cannot find the folder of '");
+	CHECK_ERROR(tutti_save(toy.trainer, saved_dir, tutti_rank(comm)), TUTTI_ERR_MISMATCH,
+		    "tutti_save: rank 1 saves step 1, but rank 0 saves step 0.");
+	CHECK_ERROR(tutti_save(toy.trainer, saved_dir, -1), TUTTI_ERR_INVALID, "not negative");
 	CHECK_ERROR(tutti_save(toy.trainer, NULL, 1), TUTTI_ERR_INVALID, "needs a folder");
 	/* In the middle of a step. */
 	toy_micro_batch(&toy, TUTTI_PASS_ACCUMULATE, 0, SAMPLES);
-	CHECK_ERROR(tutti_save(toy.trainer, dir, 1), TUTTI_ERR_INVALID, "a step has begun");
-	CHECK_ERROR(tutti_load(toy.trainer, dir, &step), TUTTI_ERR_INVALID, "a step has begun");
+	CHECK_ERROR(tutti_save(toy.trainer, saved_dir, 1), TUTTI_ERR_INVALID, "a step has begun");
+	CHECK_ERROR(tutti_load(toy.trainer, saved_dir, &step), TUTTI_ERR_INVALID,
+		    "a step has begun");
 	CHECK_ERROR(tutti_export_safetensors(toy.trainer, path), TUTTI_ERR_INVALID, "a step has");
 	CHECK_ERROR(tutti_import_safetensors(toy.trainer, path), TUTTI_ERR_INVALID, "a step has");
 	toy_micro_batch(&toy, TUTTI_PASS_LAST, 0, SAMPLES);
-	CHECK(tutti_step(toy.trainer, &adamw, 1, NULL) == TUTTI_OK);
-	/* Not waited for: given up. */
-	CHECK(tutti_save(toy.trainer, dir, 1) == TUTTI_OK);
+	CHECK(tutti_step(toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
+	/* Without tutti_save_wait the save is dropped. */
+	CHECK(tutti_save(toy.trainer, saved_dir, 1) == TUTTI_OK);
 	toy_destroy(&toy);
 	CHECK(tutti_barrier(comm, NULL) == TUTTI_OK);
-	CHECK(saved_count(dir, "step_") == 0);
-	CHECK(saved_count(dir, ".step_") == 0);
+	CHECK(saved_count(saved_dir, "step_") == 0);
+	CHECK(saved_count(saved_dir, ".step_") == 0);
 }
 
 static void refused(void **state)
@@ -410,11 +390,11 @@ static void refused(void **state)
 	assert_int_equal(ranks_as_threads(3, refusals, NULL), 0);
 }
 
-/* A model that has something else, and a checkpoint that is damaged. */
+/* A model that does not fit, and a damaged checkpoint. */
 static void misfits(tutti_comm *comm, void *arg)
 {
 	const int64_t shape = 4;
-	struct job job = {.variant = &ddp, .optimizer = &adamw};
+	struct job job = {.variant = &ddp, .optimizer = &toy_adamw};
 	struct toy toy;
 	struct own own;
 	char path[200], each[8] = "";
@@ -431,17 +411,16 @@ static void misfits(tutti_comm *comm, void *arg)
 		if (what == 2)
 			CHECK(tutti_model_state(toy.model, "cursor", each, 8, 1) == 0);
 		toy_train(&toy, comm, &job.variant->config);
-		CHECK_ERROR(
-			tutti_load(toy.trainer, dir, &step), TUTTI_ERR_INVALID,
-			what == 0 ? "does not fit this model: parameter 'more' is not in it"
-			: what == 1
-				? "state 'cursor' has another size or type there"
-				: "the state 'cursor' is each rank's own, and the checkpoint '");
+		CHECK_ERROR(tutti_load(toy.trainer, saved_dir, &step), TUTTI_ERR_INVALID,
+			    what == 0   ? "does not fit this model: parameter 'more' is not in it"
+			    : what == 1 ? "state 'cursor' has another size or type there"
+					: "the state 'cursor' is per rank, and the checkpoint '");
 		CHECK(step == 5);
 		toy_destroy(&toy);
 	}
 	start(&toy, &own, comm, &job);
-	snprintf(path, sizeof path, "%s/step_%08d/part-00001-of-00002.safetensors", dir, HALF);
+	snprintf(path, sizeof path, "%s/step_%08d/part-00001-of-00002.safetensors", saved_dir,
+		 HALF);
 	if (tutti_rank(comm) == 0) {
 		FILE *file = fopen(path, "r+");
 		CHECK(file && fseek(file, -1, SEEK_END) == 0);
@@ -450,19 +429,19 @@ static void misfits(tutti_comm *comm, void *arg)
 		CHECK(fclose(file) == 0);
 	}
 	CHECK(tutti_barrier(comm, NULL) == TUTTI_OK);
-	CHECK_ERROR(tutti_load(toy.trainer, dir, &step), TUTTI_ERR_INVALID,
+	CHECK_ERROR(tutti_load(toy.trainer, saved_dir, &step), TUTTI_ERR_INVALID,
 		    ", which rank 1 wrote to '");
 	CHECK(tutti_barrier(comm, NULL) == TUTTI_OK);
 	if (tutti_rank(comm) == 0)
 		CHECK(truncate(path, 1000) == 0);
 	CHECK(tutti_barrier(comm, NULL) == TUTTI_OK);
-	CHECK_ERROR(tutti_load(toy.trainer, dir, &step), TUTTI_ERR_INVALID, "are damaged");
+	CHECK_ERROR(tutti_load(toy.trainer, saved_dir, &step), TUTTI_ERR_INVALID, "are damaged");
 	toy_destroy(&toy);
 }
 
 static void misfit(void **state)
 {
-	struct job half = {.variant = &ddp, .optimizer = &adamw, .last = HALF};
+	struct job half = {.variant = &ddp, .optimizer = &toy_adamw, .last = HALF};
 
 	(void)state;
 	half.save_after = HALF;
@@ -470,8 +449,7 @@ static void misfit(void **state)
 	assert_int_equal(ranks_as_threads(3, misfits, NULL), 0);
 }
 
-/* Each rank's own state comes back to it; a newer checkpoint that is damaged is passed over, and
- * that is said. */
+/* Each rank gets its own state back. A damaged newer checkpoint is passed over, with a message. */
 static void own_states(tutti_comm *comm, void *arg)
 {
 	int rank = tutti_rank(comm), mine = 100 + rank;
@@ -483,20 +461,20 @@ static void own_states(tutti_comm *comm, void *arg)
 	toy_register(&toy, comm, 0);
 	CHECK(tutti_model_state(toy.model, "mine", &mine, sizeof mine, 1) == 0);
 	toy_train(&toy, comm, &fsdp.config);
-	CHECK(tutti_save(toy.trainer, dir, 1) == TUTTI_OK);
+	CHECK(tutti_save(toy.trainer, saved_dir, 1) == TUTTI_OK);
 	mine += 100;
-	CHECK(tutti_save(toy.trainer, dir, 2) == TUTTI_OK); /* waits for the first one */
+	CHECK(tutti_save(toy.trainer, saved_dir, 2) == TUTTI_OK); /* waits for the first one */
 	CHECK(tutti_save_wait(toy.trainer) == TUTTI_OK);
 	mine = 0;
-	CHECK(tutti_load(toy.trainer, dir, &step) == TUTTI_OK);
+	CHECK(tutti_load(toy.trainer, saved_dir, &step) == TUTTI_OK);
 	CHECK(step == 2 && mine == 200 + rank);
 	CHECK(tutti_barrier(comm, NULL) == TUTTI_OK);
-	snprintf(path, sizeof path, "%s/step_00000002/COMMIT", dir);
+	snprintf(path, sizeof path, "%s/step_00000002/COMMIT", saved_dir);
 	if (rank == 0)
 		CHECK(unlink(path) == 0);
-	CHECK(tutti_load(toy.trainer, dir, &step) == TUTTI_OK);
+	CHECK(tutti_load(toy.trainer, saved_dir, &step) == TUTTI_OK);
 	CHECK(step == 1 && mine == 100 + rank);
-	CHECK_SENTENCE("1 newer checkpoints were passed over. Opening '");
+	CHECK_MESSAGE("1 newer checkpoints were passed over. Opening '");
 	toy_destroy(&toy);
 }
 
@@ -535,39 +513,40 @@ static void alone(tutti_comm *comm, void *arg)
 	int64_t step;
 
 	(void)arg;
-	snprintf(path, sizeof path, "%s/model.safetensors", dir);
+	snprintf(path, sizeof path, "%s/model.safetensors", saved_dir);
 	toy_register(&toy, comm, 0);
 	toy_train(&toy, comm, &config);
 	for (int i = 0; i < 2; i++) {
 		toy_micro_batch(&toy, TUTTI_PASS_LAST, i, SAMPLES);
-		CHECK(tutti_step(toy.trainer, &adamw, 1, NULL) == TUTTI_OK);
+		CHECK(tutti_step(toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
 		if (i > 0)
 			continue;
-		CHECK_ERROR(tutti_save(toy.trainer, dir, 1), TUTTI_ERR_INVALID,
-			    "tutti_save: 1 steps are done, and ranks average every 2");
-		CHECK_ERROR(
-			tutti_export_safetensors(toy.trainer, path), TUTTI_ERR_INVALID,
-			"tutti_export_safetensors: 1 steps are done, and ranks average every 2");
+		CHECK_ERROR(tutti_save(toy.trainer, saved_dir, 1), TUTTI_ERR_INVALID,
+			    "tutti_save: after 1 steps each rank has values of its own: ranks "
+			    "average every 2");
+		CHECK_ERROR(tutti_export_safetensors(toy.trainer, path), TUTTI_ERR_INVALID,
+			    "tutti_export_safetensors: after 1 steps each rank has values of its "
+			    "own: ranks average every 2");
 		CHECK(access(path, F_OK) != 0);
 	}
 	CHECK(tutti_export_safetensors(toy.trainer, path) == TUTTI_OK);
-	CHECK(tutti_save(toy.trainer, dir, 2) == TUTTI_OK);
+	CHECK(tutti_save(toy.trainer, saved_dir, 2) == TUTTI_OK);
 	CHECK(tutti_save_wait(toy.trainer) == TUTTI_OK);
 	toy_destroy(&toy);
-	/* The count goes on, too. */
+	/* The count of steps continues. */
 	toy_register(&toy, comm, 0);
 	toy_train(&toy, comm, &config);
-	CHECK(tutti_load(toy.trainer, dir, &step) == TUTTI_OK && step == 2);
+	CHECK(tutti_load(toy.trainer, saved_dir, &step) == TUTTI_OK && step == 2);
 	toy_micro_batch(&toy, TUTTI_PASS_LAST, 2, SAMPLES);
-	CHECK(tutti_step(toy.trainer, &adamw, 1, NULL) == TUTTI_OK);
-	CHECK_ERROR(tutti_save(toy.trainer, dir, 3), TUTTI_ERR_INVALID, "3 steps are done");
+	CHECK(tutti_step(toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
+	CHECK_ERROR(tutti_save(toy.trainer, saved_dir, 3), TUTTI_ERR_INVALID, "after 3 steps");
 	toy_destroy(&toy);
-	/* What was loaded is the same on all ranks, after however many steps they average now. */
+	/* All ranks load the same values, whatever their interval of averages. */
 	const tutti_train_config rarely = {COMMON, .strategy = TUTTI_LOCAL_SGD,
 					   .local_sgd_steps = 5};
 	toy_register(&toy, comm, 0);
 	toy_train(&toy, comm, &rarely);
-	CHECK(tutti_load(toy.trainer, dir, &step) == TUTTI_OK && step == 2);
+	CHECK(tutti_load(toy.trainer, saved_dir, &step) == TUTTI_OK && step == 2);
 	CHECK(tutti_check_replicas(toy.trainer) == TUTTI_OK);
 	toy_destroy(&toy);
 }
@@ -581,16 +560,16 @@ static void local_sgd(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(any_to_any, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(one_moment, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(sixteen_bits, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(one_file, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(taken_names, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(refused, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(misfit, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(states, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(any_to_any, saved_setup, saved_teardown),
+		cmocka_unit_test_setup_teardown(one_moment, saved_setup, saved_teardown),
+		cmocka_unit_test_setup_teardown(sixteen_bits, saved_setup, saved_teardown),
+		cmocka_unit_test_setup_teardown(one_file, saved_setup, saved_teardown),
+		cmocka_unit_test_setup_teardown(taken_names, saved_setup, saved_teardown),
+		cmocka_unit_test_setup_teardown(refused, saved_setup, saved_teardown),
+		cmocka_unit_test_setup_teardown(misfit, saved_setup, saved_teardown),
+		cmocka_unit_test_setup_teardown(states, saved_setup, saved_teardown),
 		cmocka_unit_test(differing_states),
-		cmocka_unit_test_setup_teardown(local_sgd, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(local_sgd, saved_setup, saved_teardown),
 	};
 	if (jansson_needed() != TUTTI_OK)
 		return saved_refusal();

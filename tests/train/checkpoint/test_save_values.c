@@ -1,6 +1,6 @@
-/* What would break: whoever loads a checkpoint that is whole, sums and all, and has numbers that no
- * trainer saves: a step of wild pointers, or gradients that are all infinite. And who goes on from
- * the optimizer state of several ranks, some of each. */
+/* What would break: loading a whole checkpoint with numbers that no trainer saves, such as a step
+ * of wild pointers or infinite gradients; and loading optimizer state that differs between ranks.
+ */
 #include "tests/train/ranks.h"
 #include "tests/train/saved.h"
 #include "tests/train/toy.h"
@@ -23,31 +23,15 @@
 
 enum { RANKS = 2, SAMPLES = 8 };
 
-static char dir[64];
-
-static int make_folder(void **state)
-{
-	(void)state;
-	saved_folder(dir);
-	return 0;
-}
-
-static int remove_folder(void **state)
-{
-	(void)state;
-	saved_remove(dir);
-	return 0;
-}
-
 static const tutti_optimizer adamw = {
 	.kind = TUTTI_ADAMW, .lr = 0.05f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f};
 
 /* ---- what somebody makes of a checkpoint ---- */
 struct forgery {
-	const char *kind, *name; /* of which tensor */
-	const void *bytes;       /* what it is to be; NULL: it is to be missing */
+	const char *kind, *name; /* the tensor */
+	const void *bytes;       /* its new bytes; NULL: it is removed */
 	size_t size;
-	const char *words; /* what tutti_load says */
+	const char *words; /* part of tutti_load's message */
 };
 
 static void forge_bytes(const char *path, int ranks, struct checkpoint_tensor *tensor,
@@ -91,13 +75,13 @@ static void write_index(const char *path, const struct checkpoint_index *index)
 	free(commit_path);
 }
 
-/* The newest checkpoint, with all sums made right. */
+/* Changes the newest checkpoint, and corrects all sums. */
 static void forge(const struct forgery *forgery)
 {
 	struct checkpoint_found found;
 	struct checkpoint_index index;
 
-	CHECK(checkpoint_dir_find(&found, dir) == TUTTI_OK && found.path);
+	CHECK(checkpoint_dir_find(&found, saved_dir) == TUTTI_OK && found.path);
 	CHECK(checkpoint_dir_read(&index, found.path) == TUTTI_OK);
 	struct checkpoint_tensor *tensor =
 		checkpoint_index_find(&index, forgery->kind, forgery->name);
@@ -118,7 +102,7 @@ static void one_step(struct toy *toy, int batch)
 	CHECK(tutti_step(toy->trainer, &adamw, 1, NULL) == TUTTI_OK);
 }
 
-/* It is refused before anything is changed: the trainer goes on. */
+/* The load fails before anything is changed: the trainer continues. */
 static void load(tutti_comm *comm, void *arg)
 {
 	const struct forgery *forgery = arg;
@@ -131,7 +115,7 @@ static void load(tutti_comm *comm, void *arg)
 	toy_register(&toy, comm, 0);
 	toy_train(&toy, comm, &config);
 	one_step(&toy, 0);
-	CHECK(tutti_save(toy.trainer, dir, 1) == TUTTI_OK);
+	CHECK(tutti_save(toy.trainer, saved_dir, 1) == TUTTI_OK);
 	CHECK(tutti_save_wait(toy.trainer) == TUTTI_OK);
 	one_step(&toy, 1);
 	CHECK(tutti_param_read(toy.trainer, 3, 0, TOY_MAX, before) == TUTTI_OK);
@@ -139,9 +123,10 @@ static void load(tutti_comm *comm, void *arg)
 		forge(forgery);
 	CHECK(tutti_barrier(comm, NULL) == TUTTI_OK);
 	if (!forgery->words) {
-		CHECK(tutti_load(toy.trainer, dir, &step) == TUTTI_OK && step == 1);
+		CHECK(tutti_load(toy.trainer, saved_dir, &step) == TUTTI_OK && step == 1);
 	} else {
-		CHECK_ERROR(tutti_load(toy.trainer, dir, &step), TUTTI_ERR_INVALID, forgery->words);
+		CHECK_ERROR(tutti_load(toy.trainer, saved_dir, &step), TUTTI_ERR_INVALID,
+			    forgery->words);
 		CHECK(step == 5 && tutti_grad_scale(toy.trainer) == 65536);
 		CHECK(tutti_param_read(toy.trainer, 3, 0, TOY_MAX, after) == TUTTI_OK);
 		CHECK(memcmp(before, after, sizeof before) == 0);
@@ -158,30 +143,30 @@ static void numbers(void **state)
 {
 	static const char file[] = "in part-00000-of-00002.safetensors is ";
 	const struct forgery forgeries[] = {
-		{OPTIMIZER(TUTTI_ADAMW), NULL}, /* it is the number, and nothing else */
+		{OPTIMIZER(TUTTI_ADAMW), NULL}, /* only the number is wrong */
 		{OPTIMIZER(99), "is damaged: 'param.2' (optimizer) in "},
-		{OPTIMIZER(99), ".safetensors is 99, and not a kind of optimizer, or -1"},
-		{OPTIMIZER(INT32_MAX), "is 2147483647, and not a kind"},
-		{OPTIMIZER(2), "is 2, and not a kind"},
-		{OPTIMIZER(-2), "is -2, and not a kind"},
+		{OPTIMIZER(99), ".safetensors is 99, not a kind of optimizer, or -1"},
+		{OPTIMIZER(INT32_MAX), "is 2147483647, not a kind"},
+		{OPTIMIZER(2), "is 2, not a kind"},
+		{OPTIMIZER(-2), "is -2, not a kind"},
 		{"optimizer", "param.2", NULL, 0, "the optimizer of 'param.2' is not in it"},
 		{COUNTS(-1, 1), "'counts' (trainer) in"},
-		{COUNTS(1, -1), "is -1, and not a number of updates"},
+		{COUNTS(1, -1), "is -1, not a number of updates"},
 		{SCALE(65536, 1, 1, 0), NULL},
 		{SCALE(0, 1, 1, 0), file},
-		{SCALE(0, 1, 1, 0), "is 0, and not a finite and positive loss scale"},
-		{SCALE(-65536, 1, 1, 0), "is -65536, and not a finite"},
-		{SCALE((double)NAN, 1, 1, 0), "nan, and not a finite and positive loss scale"},
-		{SCALE((double)INFINITY, 1, 1, 0), "is inf, and not"},
-		{SCALE(1e300, 1, 1, 0), "and not a finite and positive loss scale"},
-		{SCALE(1e-300, 1, 1, 0), "and not a finite and positive loss scale"},
-		{SCALE(65536, -1, 1, 0), "is -1, and not a number of good steps"},
-		{SCALE(65536, 1e10, 1, 0), "is 10000000000, and not a number of good steps"},
-		{SCALE(65536, (double)NAN, 1, 0), "and not a number of good steps"},
-		{SCALE(65536, 1, 0, 1), "is 0, and not a finite and positive divisor"},
-		{SCALE(65536, 1, (double)NAN, 1), "and not a finite and positive divisor"},
-		{SCALE(65536, 1, 1e300, 1), "and not a finite and positive divisor"},
-		{SCALE(1e38, 1, 1e-38, 1), "and not a finite and positive loss scale over its"},
+		{SCALE(0, 1, 1, 0), "is 0, not a finite and positive loss scale"},
+		{SCALE(-65536, 1, 1, 0), "is -65536, not a finite"},
+		{SCALE((double)NAN, 1, 1, 0), "nan, not a finite and positive loss scale"},
+		{SCALE((double)INFINITY, 1, 1, 0), "is inf, not"},
+		{SCALE(1e300, 1, 1, 0), "not a finite and positive loss scale"},
+		{SCALE(1e-300, 1, 1, 0), "not a finite and positive loss scale"},
+		{SCALE(65536, -1, 1, 0), "is -1, not a number of good steps"},
+		{SCALE(65536, 1e10, 1, 0), "is 10000000000, not a number of good steps"},
+		{SCALE(65536, (double)NAN, 1, 0), "not a number of good steps"},
+		{SCALE(65536, 1, 0, 1), "is 0, not a finite and positive divisor"},
+		{SCALE(65536, 1, (double)NAN, 1), "not a finite and positive divisor"},
+		{SCALE(65536, 1, 1e300, 1), "not a finite and positive divisor"},
+		{SCALE(1e38, 1, 1e-38, 1), "not a finite and positive loss scale over its"},
 	};
 
 	(void)state;
@@ -230,10 +215,10 @@ static void save_own_moments(tutti_comm *comm, void *arg)
 	}
 	CHECK(tutti_barrier(comm, NULL) == TUTTI_OK);
 	compare_moments(&toy, config.local_sgd_state || toy.rank == 0);
-	CHECK(tutti_save(toy.trainer, dir, 2) == TUTTI_OK);
+	CHECK(tutti_save(toy.trainer, saved_dir, 2) == TUTTI_OK);
 	CHECK(tutti_save_wait(toy.trainer) == TUTTI_OK);
 	one_step(&toy, 2);
-	CHECK(tutti_load(toy.trainer, dir, &step) == TUTTI_OK && step == 2);
+	CHECK(tutti_load(toy.trainer, saved_dir, &step) == TUTTI_OK && step == 2);
 	compare_moments(&toy, true);
 	toy_destroy(&toy);
 }
@@ -248,8 +233,8 @@ static void own_moments(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(numbers, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(own_moments, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(numbers, saved_setup, saved_teardown),
+		cmocka_unit_test_setup_teardown(own_moments, saved_setup, saved_teardown),
 	};
 	if (jansson_needed() != TUTTI_OK)
 		return saved_refusal();

@@ -1,10 +1,10 @@
 /* no_tsan: it has one thread */
-/* Breaks when an exact sum of squares depends on the order, on the cut, or on the merge of its
- * limbs; when it is not the nearest f64 of what a plain sum of bits says; or when an infinity or a
- * NaN is lost. */
+/* Breaks when an exact sum of squares depends on the order, the division or the merge of its limbs;
+ * when it is not the nearest f64 of a plain sum of bits; or when an infinity or a NaN is lost. */
 #include "train/precision/exact_sum.h"
 
 #include "tests/memory/twin.h"
+#include "tests/train/precision/random_bits.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -20,29 +20,6 @@
 
 #define MOST 3000
 #define BITS 700
-
-static uint64_t random_state;
-
-static uint64_t random_u64(void)
-{
-	random_state += UINT64_C(0x9e3779b97f4a7c15);
-	uint64_t z = random_state;
-	z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-	z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-	return z ^ (z >> 31);
-}
-
-static size_t random_below(size_t n)
-{
-	return (size_t)(random_u64() % n);
-}
-
-static float of_bits(uint32_t bits)
-{
-	float x;
-	memcpy(&x, &bits, sizeof x);
-	return x;
-}
 
 /* All exponents; or near one. Finite. */
 static float random_f32(int flavour)
@@ -128,8 +105,7 @@ static double value_of(const float *x, size_t count)
 	return exact_sum_value(&sum);
 }
 
-/* 2^54's neighbours are 4 apart: what is half way goes to the even one, what is a little more goes
- * up. */
+/* Neighbours of 2^54 are 4 apart: half way goes to the even one, a little more goes up. */
 static void test_rounding(void **unused)
 {
 	const float one = 1, tiny = of_bits(1), large = 0x1p27f;

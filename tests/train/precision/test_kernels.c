@@ -5,6 +5,7 @@
 #include "train/precision/kernels.h"
 
 #include "tests/memory/twin.h"
+#include "tests/train/precision/random_bits.h"
 #include "train/precision/kernel_table.h"
 
 #include <fenv.h>
@@ -33,36 +34,6 @@ static const tutti_dtype dtypes[] = {TUTTI_F32, TUTTI_BF16, TUTTI_F16};
 
 /* ---- random data ---- */
 
-static uint64_t random_state;
-
-static uint64_t random_u64(void)
-{
-	random_state += UINT64_C(0x9e3779b97f4a7c15);
-	uint64_t z = random_state;
-	z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-	z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-	return z ^ (z >> 31);
-}
-
-static size_t random_below(size_t n)
-{
-	return (size_t)(random_u64() % n);
-}
-
-static float of_bits(uint32_t bits)
-{
-	float x;
-	memcpy(&x, &bits, sizeof x);
-	return x;
-}
-
-static uint32_t bits_of(float x)
-{
-	uint32_t bits;
-	memcpy(&bits, &x, sizeof bits);
-	return bits;
-}
-
 /* Any bits at all; numbers near one; or specials among those. */
 static float random_f32(int flavour)
 {
@@ -83,7 +54,7 @@ static size_t bytes_of(tutti_dtype dtype)
 	return dtype == TUTTI_F32 ? 4 : 2;
 }
 
-/* An array at a random place, of which its bytes and those around it are kept. */
+/* An array at a random place. Its bytes and those around it are saved. */
 struct array {
 	_Alignas(64) unsigned char memory[(MOST + 2 * GUARD) * 4];
 	unsigned char before[(MOST + 2 * GUARD) * 4];
@@ -402,7 +373,7 @@ static void test_first_nonfinite(void **unused)
 
 /* ---- the floating point unit ---- */
 
-/* Rounds up, and flushes subnormal numbers where this test knows how to say so. */
+/* Rounds up, and flushes subnormal numbers on machines where this test can set that. */
 static void set_unit(void)
 {
 	assert_int_equal(fesetround(FE_UPWARD), 0);
@@ -440,7 +411,7 @@ static void test_float_unit(void **unused)
 	kernel_use(NULL);
 }
 
-/* Otherwise the twins would prove one instruction set only, over and over. */
+/* Otherwise only one instruction set would be tested. */
 static void test_tables(void **unused)
 {
 	(void)unused;

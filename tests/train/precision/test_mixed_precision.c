@@ -1,7 +1,7 @@
-/* What would break: 16-bit training that differs between strategies: in the master copy, in what is
- * rounded from it and computed with, or in which random numbers round. Those are of (seed, step,
- * parameter, element), never of the rank. The toy's sums are integers that BF16 and F16 hold, so
- * every strategy and number of ranks has the same bits. */
+/* What would break: 16-bit training that differs between strategies, in the master copy, in the
+ * rounded parameters, or in the random numbers of rounding, which depend on (seed, step, parameter,
+ * element) and never on the rank. BF16 and F16 hold the toy's integer sums, so every strategy and
+ * number of ranks has the same bits. */
 #include "tests/train/ranks.h"
 #include "tests/train/toy.h"
 
@@ -18,13 +18,6 @@
 
 enum { SAMPLES = 8, STEPS = 3 };
 
-static const tutti_optimizer adamw = {.kind = TUTTI_ADAMW,
-				      .lr = 0.05f,
-				      .beta1 = 0.9f,
-				      .beta2 = 0.95f,
-				      .eps = 1e-8f,
-				      .weight_decay = 0.1f};
-
 struct run {
 	tutti_train_config config;
 	float masters[STEPS][TOY_PARAMS][TOY_MAX];
@@ -37,7 +30,7 @@ static bool is_of(int param, int unit)
 	return units[param] == unit || (param == 0 && unit == TOY_UNITS - 1);
 }
 
-/* What every rank computes with, inside each unit that uses it. */
+/* The values that every rank computes with, inside each unit that uses them. */
 static void look(struct toy *toy, uint16_t seen[TOY_PARAMS][TOY_MAX])
 {
 	CHECK(tutti_micro_batch(toy->trainer, TUTTI_PASS_EVAL, 1, NULL) == TUTTI_OK);
@@ -56,7 +49,7 @@ static void look(struct toy *toy, uint16_t seen[TOY_PARAMS][TOY_MAX])
 	}
 }
 
-/* The master copy rounded, at random by what the update and the element are alone. */
+/* The master copy rounded. Stochastic rounding depends on the update and the element only. */
 static void expect_rounded(const tutti_train_config *config, int step,
 			   float masters[TOY_PARAMS][TOY_MAX], uint16_t seen[TOY_PARAMS][TOY_MAX])
 {
@@ -84,7 +77,7 @@ static void train(tutti_comm *comm, void *arg)
 		float masters[TOY_PARAMS][TOY_MAX] = {{0}};
 		uint16_t seen[TOY_PARAMS][TOY_MAX] = {{0}};
 		toy_micro_batch(&toy, TUTTI_PASS_LAST, step, SAMPLES);
-		CHECK(tutti_step(toy.trainer, &adamw, 1, NULL) == TUTTI_OK);
+		CHECK(tutti_step(toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
 		for (int p = 0; p < TOY_PARAMS; p++)
 			CHECK(tutti_param_read(toy.trainer, p, 0, toy_count(p), masters[p]) ==
 			      TUTTI_OK);
@@ -139,7 +132,7 @@ static void test_rounded_at_random(void **state)
 	struct run other_seed = {.config = config}, run = {.config = config};
 
 	same_everywhere(&config);
-	/* The seed does matter, though to what is rounded alone. */
+	/* The seed matters, but only for rounded values. */
 	other_seed.config.seed++;
 	assert_int_equal(ranks_as_threads(1, train, &run), 0);
 	assert_int_equal(ranks_as_threads(1, train, &other_seed), 0);

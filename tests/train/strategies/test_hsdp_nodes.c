@@ -1,7 +1,7 @@
 /* no_tsan: its ranks are processes: nothing is seen of what they share */
-/* What would break: HSDP over several machines. A node's ranks are a shard group, replicas are of
- * different nodes, and what is trained has DDP's bits; nodes that cannot be shard groups are
- * refused on all ranks alike. */
+/* What would break: HSDP over several machines. A node's ranks are a shard group, replicas are on
+ * different nodes, and the result has DDP's bits. Nodes that cannot be shard groups fail on all
+ * ranks alike. */
 #include "tests/train/ranks.h"
 #include "tests/train/stack.h"
 
@@ -103,7 +103,7 @@ static void refused(tutti_comm *comm, void *arg)
 
 	CHECK_ERROR(tutti_trainer_create(&trainer, model, comm, &config), TUTTI_ERR_INVALID, arg);
 	tutti_model_destroy(model);
-	CHECK(tutti_barrier(comm, NULL) == TUTTI_OK); /* nobody is left behind in a collective */
+	CHECK(tutti_barrier(comm, NULL) == TUTTI_OK); /* no rank is left in a collective */
 }
 
 static void uneven(void **state)
@@ -112,11 +112,11 @@ static void uneven(void **state)
 		int ranks, nodes[6];
 		const char *message;
 	} places[] = {
-		{4, {0, 0, 0, 1}, "but nodes have from 1 to 3 of them: set it"},
-		{3, {0, 1, 1}, "but nodes have from 1 to 2 of them: set it"},
-		{6, {0, 0, 1, 1, 1, 1}, "but nodes have from 2 to 4 of them: set it"},
-		{4, {0, 1, 0, 1}, "but they do not follow each other: start ranks node by node"},
-		{4, {0, 1, 1, 0}, "but they do not follow each other: start ranks node by node"},
+		{4, {0, 0, 0, 1}, "but nodes have from 1 to 3 ranks: set shard_size"},
+		{3, {0, 1, 1}, "but nodes have from 1 to 2 ranks: set shard_size"},
+		{6, {0, 0, 1, 1, 1, 1}, "but nodes have from 2 to 4 ranks: set shard_size"},
+		{4, {0, 1, 0, 1}, "but a node's ranks are not in a row: start ranks node by node"},
+		{4, {0, 1, 1, 0}, "but a node's ranks are not in a row: start ranks node by node"},
 	};
 
 	(void)state;
@@ -128,7 +128,7 @@ static void uneven(void **state)
 	}
 }
 
-/* In turn over nodes, and groups of two by the caller's wish. */
+/* Ranks in turn over nodes, with groups of two by shard_size. */
 static void of_two(tutti_comm *comm, void *arg)
 {
 	const tutti_train_config ddp = config_of(TUTTI_DDP, 0), hsdp = config_of(TUTTI_HSDP, 2);

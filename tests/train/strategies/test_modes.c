@@ -1,7 +1,7 @@
 /* no_tsan: other tests of the trainer run the same code with fewer models */
-/* What would break: an infinity on one rank that not all skip, strategies that add in another order
- * than DDP, deterministic = 2 that depends on the number of ranks, local SGD that never averages,
- * and state in files that trains otherwise than state in memory. */
+/* What would break: an infinity on one rank after which not all ranks skip, strategies that add in
+ * another order than DDP, deterministic = 2 that depends on the number of ranks, local SGD that
+ * never averages, and state in files that trains differently from state in memory. */
 #include "tests/train/ranks.h"
 #include "tests/train/toy.h"
 
@@ -19,12 +19,6 @@
 
 enum { SAMPLES = 8, STEPS = 3 };
 
-static const tutti_optimizer adamw = {.kind = TUTTI_ADAMW,
-				      .lr = 0.05f,
-				      .beta1 = 0.9f,
-				      .beta2 = 0.95f,
-				      .eps = 1e-8f,
-				      .weight_decay = 0.1f};
 static const tutti_strategy strategies[] = {TUTTI_DDP, TUTTI_ZERO1, TUTTI_ZERO2, TUTTI_FSDP};
 enum { STRATEGIES = sizeof strategies / sizeof *strategies };
 
@@ -50,7 +44,7 @@ static void train(tutti_comm *comm, void *arg)
 	for (int step = 0; step < STEPS; step++) {
 		tutti_step_info info;
 		toy_micro_batch(&toy, TUTTI_PASS_LAST, step, SAMPLES);
-		CHECK(tutti_step(toy.trainer, &adamw, 1, &info) == TUTTI_OK);
+		CHECK(tutti_step(toy.trainer, &toy_adamw, 1, &info) == TUTTI_OK);
 		CHECK(!info.skipped);
 	}
 	CHECK(tutti_check_replicas(toy.trainer) == TUTTI_OK);
@@ -70,20 +64,20 @@ static void offloaded(tutti_comm *comm, void *arg)
 	toy_register(&toy, comm, 0);
 	toy_train(&toy, comm, &run->config);
 	toy_micro_batch(&toy, TUTTI_PASS_LAST, 0, SAMPLES);
-	CHECK(tutti_step(toy.trainer, &adamw, 1, NULL) == TUTTI_OK);
+	CHECK(tutti_step(toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
 	CHECK(tutti_trainer_stats(toy.trainer, &stats) == TUTTI_OK);
 	CHECK(stats.optimizer_bytes == 0);
 	toy_destroy(&toy);
-	/* One rank's folder is not there: no rank updates, and all say which. */
+	/* The folder is missing on one rank: no rank updates, and all name that rank. */
 	tutti_train_config missing = run->config;
 	missing.param_dtype = TUTTI_F32;
 	missing.offload_dir = tutti_rank(comm) == 1 ? "/nowhere/at/all" : run->config.offload_dir;
 	toy_register(&toy, comm, 0);
 	toy_train(&toy, comm, &missing);
 	toy_micro_batch(&toy, TUTTI_PASS_LAST, 0, SAMPLES);
-	CHECK_ERROR(tutti_step(toy.trainer, &adamw, 1, NULL), TUTTI_ERR_SYSTEM,
+	CHECK_ERROR(tutti_step(toy.trainer, &toy_adamw, 1, NULL), TUTTI_ERR_SYSTEM,
 		    tutti_rank(comm) == 1 ? "'/nowhere/at/all'"
-					  : "Rank 1 could not make the optimizer");
+					  : "Rank 1 could not make its optimizer");
 	toy_destroy(&toy);
 }
 
@@ -151,7 +145,7 @@ static void infinite(tutti_comm *comm, void *arg)
 		divisor *= 2;
 	CHECK(tutti_grad_scale(t) == factor);
 	one_sample(&toy, toy.rank == toy.size - 1 ? INFINITY : 1);
-	CHECK(tutti_step(t, &adamw, 1, &info) == TUTTI_OK);
+	CHECK(tutti_step(t, &toy_adamw, 1, &info) == TUTTI_OK);
 	CHECK(info.skipped && info.loss_scale == factor);
 	CHECK(tutti_grad_scale(t) == factor / half / divisor);
 	CHECK(tutti_skipped_param(t) == 3);
@@ -159,7 +153,7 @@ static void infinite(tutti_comm *comm, void *arg)
 	read_values(t, after);
 	CHECK(memcmp(before, after, sizeof before) == 0);
 	one_sample(&toy, 1);
-	CHECK(tutti_step(t, &adamw, 1, &info) == TUTTI_OK);
+	CHECK(tutti_step(t, &toy_adamw, 1, &info) == TUTTI_OK);
 	CHECK(!info.skipped && tutti_skipped_param(t) == -1);
 	read_values(t, after);
 	CHECK(before[3][60] != after[3][60]);
@@ -181,7 +175,7 @@ static void test_infinite(void **state)
 
 /* ---- deterministic = 2 ---- */
 
-/* Gradients that no order of additions sums exactly: item's of parameter p. */
+/* Gradients whose sums depend on the order: item's of parameter p. */
 static float piece(int item, int p, size_t i)
 {
 	uint32_t bits = tutti_random(99, (uint64_t)item, (uint64_t)p, i);
@@ -207,7 +201,7 @@ static void tree_micro_batch(tutti_trainer *t, tutti_pass pass, int item)
 	}
 }
 
-/* Sums as short as these may have the right order also without. */
+/* Such short sums may have the right order by chance. */
 static void expect_deterministic(tutti_comm *comm)
 {
 	tutti_config config = {0};
@@ -234,7 +228,7 @@ static void tree(tutti_comm *comm, void *arg)
 			tree_micro_batch(toy.trainer,
 					 m + 1 < each ? TUTTI_PASS_ACCUMULATE : TUTTI_PASS_LAST,
 					 step * 100 + first + m);
-		CHECK(tutti_step(toy.trainer, &adamw, 1, NULL) == TUTTI_OK);
+		CHECK(tutti_step(toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
 	}
 	read_values(toy.trainer, values);
 	if (tutti_rank(comm) == 0)
@@ -264,7 +258,7 @@ static void test_tree(void **state)
 
 /* ---- deterministic = 1 ---- */
 
-/* Of 3 ranks the samples are others than of 2, 4 and 8. */
+/* 3 ranks have other samples than 2, 4 and 8. */
 static void test_strategies_agree(void **state)
 {
 	(void)state;
@@ -282,7 +276,7 @@ static void test_strategies_agree(void **state)
 			assert_memory_equal(run.values, expected[i].values, sizeof run.values);
 		}
 	}
-	/* The order of additions does show in these gradients. */
+	/* The order of additions is visible in these gradients. */
 	assert_memory_not_equal(expected[0].values, expected[3].values, sizeof expected->values);
 }
 

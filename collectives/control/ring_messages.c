@@ -1,5 +1,5 @@
-/* The control ring at work: messages in and out, and what they make it decide. Notes are compared
- * in control_notes.c. */
+/* The messages that the ring's neighbours send, and what they make this rank decide. Call records
+ * are compared in ring_calls.c. */
 #include "collectives/control/control_internal.h"
 
 #include "core/clock.h"
@@ -11,120 +11,35 @@
 
 #define CONTROL_BLIND_MS 10 /* between two looks at a transport that cannot be slept on     */
 
-/* ---- messages ------------------------------------------------------------------------------ */
-
-static void flush(struct control_link *l)
-{
-	if (l->is_sending || l->queued == 0 || !l->conn)
-		return;
-	l->sending = l->queue[l->queue_at];
-	l->queue_at = (l->queue_at + 1) % CONTROL_QUEUE;
-	l->queued--;
-	l->is_sending = true;
-	l->out = (struct tutti_io){
-		.buf = &l->sending, .bytes = sizeof l->sending, .tag = CONTROL_TAG};
-	l->conn->endpoint->transport->send(l->conn, &l->out);
-}
-
-void control_post(struct control_link *l, const struct control_message *m)
-{
-	if (!l->conn || l->is_cut || l->queued == CONTROL_QUEUE)
-		return;
-	l->queue[(l->queue_at + l->queued++) % CONTROL_QUEUE] = *m;
-	flush(l);
-}
-
-void control_post_last(struct control_link *l, const struct control_message *m)
-{
-	l->queued = 0;
-	control_post(l, m);
-}
-
-void control_listen(struct control_link *l)
-{
-	if (!l->conn)
-		return;
-	l->in = (struct tutti_io){
-		.buf = &l->received, .bytes = sizeof l->received, .tag = CONTROL_TAG};
-	l->conn->endpoint->transport->recv(l->conn, &l->in);
-}
-
-struct control_link *control_other(struct control_link *l)
-{
-	struct control *c = l->control;
-	struct control_link *other = &c->links[l == &c->links[0]];
-	return c->link_count < 2 || other->peer < 0 ? NULL : other;
-}
-
-const char *control_who(const struct control *c, int rank, char *text, size_t text_bytes)
-{
-	const struct control_peer *peer = &c->config.peers[rank];
-	snprintf(text, text_bytes, "Rank %d (process %d on %s)", rank, peer->process, peer->host);
-	return text;
-}
-
-/* ---- notices ------------------------------------------------------------------------------- */
-
-void control_decide(struct control *c, const struct notice *notice)
-{
-	struct control_message m = {.kind = CONTROL_FAILED,
-				    .origin = c->config.rank,
-				    .status = (int32_t)notice->status,
-				    .dead = notice->dead,
-				    .is_common = notice->is_common,
-				    .first = notice->sequence};
-
-	if (c->has_failed)
-		return;
-	c->has_failed = true;
-	snprintf(c->sentence, sizeof c->sentence, "%s", notice->sentence);
-	c->verdict = *notice;
-	c->verdict.sentence = c->sentence;
-	memcpy(m.sentence, c->sentence, sizeof m.sentence);
-	for (int i = 0; i < c->link_count; i++)
-		control_post_last(&c->links[i], &m);
-}
-
-tutti_status control_remote_error(int rank, tutti_status status, const char *sentence, char *text)
-{
-	if (status == TUTTI_ERR_MISMATCH || status == TUTTI_ERR_PEER ||
-	    status == TUTTI_ERR_ABORTED) {
-		snprintf(text, ERROR_BYTES, "%s", sentence);
-		return status;
-	}
-	snprintf(text, ERROR_BYTES, "Rank %d has failed: %.480s", rank, sentence);
-	return TUTTI_ERR_PEER;
-}
-
 static void take_failure(struct control_link *l, struct control_message *m)
 {
 	char text[ERROR_BYTES];
-	struct notice notice = {.status = (tutti_status)m->status,
-				.dead = m->dead,
-				.sequence = m->first,
-				.sentence = m->sentence,
-				.is_common = m->is_common};
-	m->sentence[ERROR_BYTES - 1] = '\0';
-	if (!notice.is_common) {
-		notice.status = control_remote_error(m->origin, notice.status, m->sentence, text);
-		notice.sentence = text;
+	struct failure failure = {.status = (tutti_status)m->status,
+				  .rank = m->rank,
+				  .sequence = m->first,
+				  .message = m->text,
+				  .is_common = m->is_common};
+	m->text[ERROR_BYTES - 1] = '\0';
+	if (!failure.is_common) {
+		failure.status = control_remote_error(m->origin, failure.status, m->text, text);
+		failure.message = text;
 	}
-	control_decide(l->control, &notice);
+	control_decide(l->control, &failure);
 }
 
 /* Passed on once round the ring. */
 static void take_death(struct control_link *l, struct control_message *m)
 {
 	struct control *c = l->control;
-	if (m->dead < 0 || m->dead >= c->config.size)
+	if (m->rank < 0 || m->rank >= c->config.size)
 		return;
-	c->known[m->dead].is_gone = true;
+	c->known[m->rank].is_gone = true;
 	if (c->dead >= 0)
 		return;
-	m->sentence[ERROR_BYTES - 1] = '\0';
-	c->dead = m->dead;
+	m->text[ERROR_BYTES - 1] = '\0';
+	c->dead = m->rank;
 	c->dead_ns = clock_now_ns();
-	memcpy(c->death, m->sentence, sizeof c->death);
+	memcpy(c->death, m->text, sizeof c->death);
 	log_info("%s", c->death);
 	for (int i = 0; i < c->link_count; i++)
 		if (&c->links[i] != l)
@@ -138,7 +53,7 @@ static void connection_ended(struct control_link *l)
 	struct control *c = l->control;
 	const struct tutti_conn *conn = l->conn;
 	struct control_message m = {
-		.kind = CONTROL_DEAD, .origin = c->config.rank, .dead = l->peer};
+		.kind = CONTROL_DEAD, .origin = c->config.rank, .rank = l->peer};
 	char who[128];
 	size_t end = strlen(conn->error);
 
@@ -146,14 +61,14 @@ static void connection_ended(struct control_link *l)
 	if (c->has_failed || c->is_leaving || (l->is_later && !l->is_up))
 		return;
 	end -= end > 0 && conn->error[end - 1] == '.';
-	snprintf(m.sentence, sizeof m.sentence, "%s has died: %.*s.",
+	snprintf(m.text, sizeof m.text, "%s has died: %.*s.",
 		 control_who(c, l->peer, who, sizeof who), (int)end, conn->error);
 	if (conn->status == TUTTI_ERR_PEER)
 		take_death(l, &m);
 	else
-		control_decide(c, &(struct notice){.status = conn->status,
-						   .dead = -1,
-						   .sentence = conn->error});
+		control_decide(c, &(struct failure){.status = conn->status,
+						    .rank = FAILURE_NO_RANK,
+						    .message = conn->error});
 }
 
 static void take_leave(struct control_link *l, struct control_message *m)
@@ -165,7 +80,7 @@ static void take_leave(struct control_link *l, struct control_message *m)
 	known->left_at = m->issued;
 	l->is_cut = true;
 	if (m->count)
-		control_take_notes(l, m);
+		control_take_calls(l, m);
 }
 
 /* A later neighbour has not been told, or asked, what the one before it was. */
@@ -186,7 +101,8 @@ static void take_question(struct control_link *l, struct control_message *m)
 
 	if (m->count > CONTROL_MISSING)
 		return;
-	control_look(c); /* notes that came before the question are compared before it goes on */
+	control_compare_kept(
+		c); /* records that came before the question are compared before it goes on */
 	if (m->origin == c->config.rank) {
 		memcpy(c->missing, m->ranks, m->count * sizeof c->missing[0]);
 		c->missing_count = m->count;
@@ -206,7 +122,7 @@ static bool is_sound(const struct control *c, const struct control_message *m)
 {
 	int size = c->config.size, least = m->kind == CONTROL_DEAD ? 0 : -1;
 
-	if (m->origin < 0 || m->origin >= size || m->dead < least || m->dead >= size)
+	if (m->origin < 0 || m->origin >= size || m->rank < least || m->rank >= size)
 		return false;
 	return m->kind != CONTROL_FAILED || status_is_error(m->status);
 }
@@ -225,8 +141,8 @@ static void take(struct control_link *l)
 	case CONTROL_HELLO:
 		greet(l);
 		break;
-	case CONTROL_NOTES_OF:
-		control_take_notes(l, m);
+	case CONTROL_CALLS:
+		control_take_calls(l, m);
 		break;
 	case CONTROL_WHO:
 		take_question(l, m);
@@ -271,9 +187,9 @@ bool control_pass(struct control *c)
 			take(l);
 			control_listen(l);
 		}
-		flush(l);
+		control_flush(l);
 	}
-	control_mend(c);
+	control_repair(c);
 	return moved;
 }
 
@@ -298,15 +214,15 @@ void control_unlock(struct control *c)
 	if (wakes && c->wake)
 		c->wake();
 	if (is_due && c->on_failure)
-		c->on_failure(c->arg, &c->verdict);
+		c->on_failure(c->arg, &c->decided);
 }
 
 void control_progress(struct control *c)
 {
 	pthread_mutex_lock(&c->lock);
 	control_settle(c);
-	control_look(c);
-	control_tick(c);
+	control_compare_kept(c);
+	control_measure_silence(c);
 	if (c->has_failed && !c->is_delivered)
 		control_settle(c);
 	control_unlock(c);
@@ -328,7 +244,7 @@ int control_arm(struct control *c, struct pollfd *fd, int *timeout_ms)
 	}
 	for (int i = 0; i < c->link_count && due_ms < 0; i++)
 		if (c->links[i].is_keeping || c->links[i].is_awaited)
-			due_ms = CONTROL_LOOK_MS;
+			due_ms = RING_LOOK_MS;
 	pthread_mutex_unlock(&c->lock);
 	if (due_ms >= 0 && (*timeout_ms < 0 || due_ms < *timeout_ms))
 		*timeout_ms = due_ms;

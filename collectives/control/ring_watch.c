@@ -9,18 +9,17 @@
 
 #include <stdio.h>
 
-#define INTERVAL_MS_MAX 1000
-#define PAUSE_NS        1000000000u /* looks that lie further apart are of different waits */
-#define TICK_NS_MAX     (2 * CONTROL_LOOK_MS * 1000000u)
+#define PAUSE_NS    1000000000u /* looks that lie further apart are of different waits */
+#define TICK_NS_MAX MS_TO_NS(2 * RING_LOOK_MS)
 
 static uint64_t silence_ns(const struct control *c)
 {
-	return (uint64_t)c->config.silence_ms * 1000000u;
+	return MS_TO_NS(c->config.silence_ms);
 }
 
 static uint64_t interval_ns(const struct control *c)
 {
-	uint64_t most = INTERVAL_MS_MAX * 1000000u, interval = silence_ns(c) / 4;
+	uint64_t most = MS_TO_NS(WATCH_MS), interval = silence_ns(c) / 4;
 	return interval < most ? interval : most;
 }
 
@@ -35,7 +34,7 @@ static void ask(struct control_link *l, uint32_t hops)
 		return;
 	l->watched_ns = now;
 	if (!l->is_awaited) {
-		control_tick(c);
+		control_measure_silence(c);
 		l->is_awaited = true;
 		l->silent_ns = 0;
 		c->needs_helper = true;
@@ -82,15 +81,15 @@ static void give_up(struct control_link *l)
 		 is_stopped ? "is stopped (SIGSTOP, or a debugger)"
 			    : "is silent: stopped, or its machine or the way there is gone",
 		 c->config.rank, (double)l->silent_ns * 1e-9);
-	control_decide(c, &(struct notice){.status = TUTTI_ERR_TIMEOUT,
-					   .dead = -1,
-					   .sentence = text,
-					   .is_common = true});
+	control_decide(c, &(struct failure){.status = TUTTI_ERR_TIMEOUT,
+					    .rank = FAILURE_NO_RANK,
+					    .message = text,
+					    .is_common = true});
 }
 
 /* A process that was stopped itself, or starved, wakes up late: what it could not hear meanwhile is
  * nobody's silence. */
-void control_tick(struct control *c)
+void control_measure_silence(struct control *c)
 {
 	uint64_t now = clock_now_ns(), passed = now - c->ticked_ns;
 

@@ -1,4 +1,4 @@
-/* Notes of calls, compared along the control ring. */
+/* Records of calls, compared along the control ring. */
 #include "collectives/control/control_internal.h"
 
 #include <stdio.h>
@@ -14,19 +14,19 @@ static bool is_same_call(const struct noted *a, const struct noted *b)
 	       a->count == b->count;
 }
 
-/* Our own notes of calls first..last, as far as we have them. */
-void control_send_notes(struct control_link *l, uint64_t first, uint64_t last)
+/* Our own records of calls first..last, as far as we have them. */
+void control_send_calls(struct control_link *l, uint64_t first, uint64_t last)
 {
 	const struct recorder *r = l->control->config.recorder;
-	struct control_message m = {.kind = CONTROL_NOTES_OF,
+	struct control_message m = {.kind = CONTROL_CALLS,
 				    .origin = l->control->config.rank,
 				    .first = first,
 				    .issued = recorder_issued(r)};
 
-	while (first <= last && !recorder_find(r, first, &m.notes[0]))
+	while (first <= last && !recorder_find(r, first, &m.calls[0]))
 		first++;
-	for (m.first = first; first <= last && m.count < CONTROL_NOTES; first++, m.count++)
-		if (!recorder_find(r, first, &m.notes[m.count]))
+	for (m.first = first; first <= last && m.count < CONTROL_CALLS_MOST; first++, m.count++)
+		if (!recorder_find(r, first, &m.calls[m.count]))
 			break;
 	if (m.count == 0)
 		return;
@@ -40,16 +40,16 @@ static void report(struct control *c, int rank_a, const struct noted *a, int ran
 {
 	char text[ERROR_BYTES];
 	noted_mismatch(rank_a, a, rank_b, b, sequence, text, sizeof text);
-	control_decide(c, &(struct notice){.status = TUTTI_ERR_MISMATCH,
-					   .dead = -1,
-					   .sequence = sequence,
-					   .sentence = text});
+	control_decide(c, &(struct failure){.status = TUTTI_ERR_MISMATCH,
+					    .rank = FAILURE_NO_RANK,
+					    .sequence = sequence,
+					    .message = text});
 }
 
 enum outcome { ALIKE, UNKNOWN, DIFFER };
 
 /* The first call of theirs that we know differs: either it is the mismatch, or one before it is,
- * and our notes of those before go back: the two ranks go back together until they find it. */
+ * and our records of those before go back: the two ranks go back together until they find it. */
 static enum outcome compare(struct control_link *l, const struct control_message *m)
 {
 	struct control *c = l->control;
@@ -61,23 +61,24 @@ static enum outcome compare(struct control_link *l, const struct control_message
 		struct noted mine, before;
 		if (!recorder_find(r, sequence, &mine))
 			continue;
-		if (mine.fingerprint == m->notes[i].fingerprint) {
+		if (mine.fingerprint == m->calls[i].fingerprint) {
 			outcome = ALIKE;
 			continue;
 		}
-		if (is_same_call(&mine, &m->notes[i]) && sequence > 0 &&
+		if (is_same_call(&mine, &m->calls[i]) && sequence > 0 &&
 		    recorder_find(r, sequence - 1, &before)) {
-			uint64_t back = sequence > CONTROL_NOTES ? sequence - CONTROL_NOTES : 0;
-			control_send_notes(l, back, sequence - 1);
+			uint64_t back =
+				sequence > CONTROL_CALLS_MOST ? sequence - CONTROL_CALLS_MOST : 0;
+			control_send_calls(l, back, sequence - 1);
 			return DIFFER;
 		}
-		report(c, m->origin, &m->notes[i], c->config.rank, &mine, sequence);
+		report(c, m->origin, &m->calls[i], c->config.rank, &mine, sequence);
 		return DIFFER;
 	}
 	return outcome;
 }
 
-/* This rank has made none of the calls that both neighbours have noted, and yet knows that they
+/* This rank has made none of the calls that both neighbours have made, and yet knows that they
  * differ. */
 static void compare_kept(struct control *c)
 {
@@ -89,11 +90,11 @@ static void compare_kept(struct control *c)
 		uint64_t sequence = a->first + i;
 		if (sequence < b->first || sequence >= end_of(b))
 			continue;
-		const struct noted *other = &b->notes[sequence - b->first];
-		if (a->notes[i].fingerprint == other->fingerprint)
+		const struct noted *other = &b->calls[sequence - b->first];
+		if (a->calls[i].fingerprint == other->fingerprint)
 			continue;
-		if (a->origin != b->origin && !is_same_call(&a->notes[i], other))
-			report(c, a->origin, &a->notes[i], b->origin, other, sequence);
+		if (a->origin != b->origin && !is_same_call(&a->calls[i], other))
+			report(c, a->origin, &a->calls[i], b->origin, other, sequence);
 		return;
 	}
 }
@@ -105,7 +106,8 @@ static void answer_from_behind(struct control_link *l, const struct control_mess
 	if (issued == 0 || issued > m->first || l->answered == issued)
 		return;
 	l->answered = issued;
-	control_send_notes(l, issued > CONTROL_NOTES ? issued - CONTROL_NOTES : 0, issued - 1);
+	control_send_calls(l, issued > CONTROL_CALLS_MOST ? issued - CONTROL_CALLS_MOST : 0,
+			   issued - 1);
 }
 
 /* A rank that has left never makes the call that somebody waits in. */
@@ -119,15 +121,14 @@ static void check_leavers(struct control *c, const struct control_message *m)
 		r++;
 	if (r == c->config.size)
 		return;
-	struct call_note note = noted_note(&m->notes[m->count - 1], last);
+	struct call_note note = noted_note(&m->calls[m->count - 1], last);
 	snprintf(text, sizeof text,
 		 "%s has left the communicator after %llu calls, and rank %d called %s.",
 		 control_who(c, r, who, sizeof who), (unsigned long long)c->known[r].left_at,
 		 m->origin, call_in_words(&note, call, sizeof call));
-	control_decide(c, &(struct notice){.status = TUTTI_ERR_PEER,
-					   .dead = r,
-					   .sequence = last,
-					   .sentence = text});
+	control_decide(
+		c, &(struct failure){
+			   .status = TUTTI_ERR_PEER, .rank = r, .sequence = last, .message = text});
 }
 
 static void keep(struct control_link *l, const struct control_message *m)
@@ -139,13 +140,13 @@ static void keep(struct control_link *l, const struct control_message *m)
 	l->is_keeping = true;
 }
 
-void control_take_notes(struct control_link *l, const struct control_message *m)
+void control_take_calls(struct control_link *l, const struct control_message *m)
 {
 	struct control *c = l->control;
 	struct control_link *on = control_other(l);
 	bool is_ours = m->origin == c->config.rank;
 
-	if (m->count == 0 || m->count > CONTROL_NOTES || is_ours || compare(l, m) == DIFFER)
+	if (m->count == 0 || m->count > CONTROL_CALLS_MOST || is_ours || compare(l, m) == DIFFER)
 		return;
 	bool is_behind = recorder_issued(c->config.recorder) < end_of(m);
 	if (is_behind) {
@@ -157,15 +158,15 @@ void control_take_notes(struct control_link *l, const struct control_message *m)
 		return;
 	if (c->some_have_left)
 		check_leavers(c, m);
-	if (!on || c->known[m->origin].is_gone) /* where it was the notes have gone round */
+	if (!on || c->known[m->origin].is_gone) /* the records have gone round to where it was */
 		return;
 	if (is_behind)
 		control_post(on, m);
 	else if (on->told < end_of(m))
-		control_send_notes(on, m->first, end_of(m) - 1);
+		control_send_calls(on, m->first, end_of(m) - 1);
 }
 
-void control_look(struct control *c)
+void control_compare_kept(struct control *c)
 {
 	uint64_t issued = recorder_issued(c->config.recorder);
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* A rank that does not reach the other is not reached either: the ring is open there. */
-tutti_status control_link_up(struct control_link *l)
+tutti_status control_connect(struct control_link *l)
 {
 	struct control *c = l->control;
 	const struct control_peer *peer = &c->config.peers[l->peer];
@@ -52,10 +52,10 @@ static void move_on(struct control_link *l)
 	const struct control_link *other = control_other(l);
 	struct control_message failure = {.kind = CONTROL_FAILED,
 					  .origin = c->config.rank,
-					  .status = (int32_t)c->verdict.status,
-					  .dead = c->verdict.dead,
-					  .is_common = c->verdict.is_common,
-					  .first = c->verdict.sequence};
+					  .status = (int32_t)c->decided.status,
+					  .rank = c->decided.rank,
+					  .is_common = c->decided.is_common,
+					  .first = c->decided.sequence};
 	int next = next_living(l);
 
 	l->is_later = true;
@@ -65,14 +65,14 @@ static void move_on(struct control_link *l)
 	if (next == c->config.rank || (other && next == other->peer))
 		return;
 	l->peer = next;
-	if (control_link_up(l) != TUTTI_OK || !c->has_failed)
+	if (control_connect(l) != TUTTI_OK || !c->has_failed)
 		return;
-	memcpy(failure.sentence, c->sentence, sizeof failure.sentence);
+	memcpy(failure.text, c->message, sizeof failure.text);
 	control_post(l, &failure);
 }
 
 /* Who leaves, here or there, and has passed its failure on, needs no neighbour any more. */
-void control_mend(struct control *c)
+void control_repair(struct control *c)
 {
 	for (int i = 0; i < c->link_count; i++) {
 		struct control_link *l = &c->links[i];

@@ -5,22 +5,19 @@
  * and by id (memory_base). An allocation stays mapped here until every rank has freed its region:
  * until then another rank may still say "my buffer is in there", and all must agree that all can
  * reach it. What is freed gives its pages back at once; what remains is address space. */
-#include "collectives/window/window_internal.h"
+#include "collectives/window/allocations.h"
 
-#include "core/clock.h"
+#include "collectives/window/shared_memory.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define ALLOCATIONS_MAX 1024u
-
-/* At the end of the memfd: who still uses his region. */
+/* At the end of the memfd, one for each rank: whether the rank still uses its region. */
 struct control {
 	_Atomic uint32_t is_freed;
 	int32_t pid;
@@ -35,82 +32,28 @@ struct allocation {
 	int size, owned; /* owned: regions of this process not yet freed         */
 	bool *is_own;
 	bool is_withdrawn;   /* own regions are private now: never published again    */
-	uint64_t *processes; /* who has it mapped, by rank                           */
+	uint64_t *processes; /* by rank: the process that has it mapped              */
 	struct control *control;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct allocation *allocations; /* under lock */
+static struct allocation *allocations; /* under lock, in the order of addresses */
 
-/* ---- by address: sorted, read without a lock ------------------------------------------- */
-
-/* A reader that meets an odd version, or another one afterwards, reads again. Fields are released
- * by the writer and acquired by readers, so that what they see is no older than the version they
- * saw. */
-static struct {
-	_Atomic uint32_t version, count;
-	struct {
-		_Atomic uintptr_t first, end;
-		_Atomic uint64_t id;
-	} entries[ALLOCATIONS_MAX];
-} table;
-
-static void table_set(uint32_t i, uintptr_t first, uintptr_t end, uint64_t id)
-{
-	atomic_store_explicit(&table.entries[i].first, first, memory_order_release);
-	atomic_store_explicit(&table.entries[i].end, end, memory_order_release);
-	atomic_store_explicit(&table.entries[i].id, id, memory_order_release);
-}
-
-/* Under lock: writes the table anew. */
-static void table_write(void)
+/* Under lock. */
+static void allocation_table_write(void)
 {
 	uint32_t count = 0;
 
-	atomic_fetch_add(&table.version, 1);
+	allocation_table_begin();
 	for (struct allocation *a = allocations; a; a = a->next) {
-		if (a->owned > 0 && !a->is_withdrawn) {
-			uintptr_t first = (uintptr_t)a->base;
-			table_set(count++, first, first + a->stride * (size_t)a->size, a->id);
-		}
+		uintptr_t first = (uintptr_t)a->base;
+		if (a->owned > 0 && !a->is_withdrawn)
+			allocation_table_add(
+				count++,
+				(struct allocation_entry){
+					first, first + a->stride * (size_t)a->size, a->id});
 	}
-	atomic_store_explicit(&table.count, count, memory_order_release);
-	atomic_fetch_add(&table.version, 1);
-}
-
-static struct reach table_find(uintptr_t ptr, size_t bytes, uint32_t count)
-{
-	uint32_t low = 0, high = count < ALLOCATIONS_MAX ? count : ALLOCATIONS_MAX;
-
-	while (low < high) {
-		uint32_t mid = (low + high) / 2;
-		uintptr_t first =
-			atomic_load_explicit(&table.entries[mid].first, memory_order_acquire);
-		uintptr_t end = atomic_load_explicit(&table.entries[mid].end, memory_order_acquire);
-		if (ptr < first)
-			high = mid;
-		else if (ptr >= end)
-			low = mid + 1;
-		else if (bytes > end - ptr)
-			break;
-		else
-			return (struct reach){
-				atomic_load_explicit(&table.entries[mid].id, memory_order_acquire),
-				ptr - first};
-	}
-	return (struct reach){0, 0};
-}
-
-struct reach memory_find(const void *ptr, size_t bytes)
-{
-	for (;;) {
-		uint32_t version = atomic_load_explicit(&table.version, memory_order_acquire);
-		uint32_t count = atomic_load_explicit(&table.count, memory_order_acquire);
-		struct reach reach = table_find((uintptr_t)ptr, bytes, count);
-		if (!(version & 1) &&
-		    atomic_load_explicit(&table.version, memory_order_relaxed) == version)
-			return reach;
-	}
+	allocation_table_end(count);
 }
 
 /* ---- by id ----------------------------------------------------------------------------- */
@@ -131,7 +74,7 @@ static uint8_t *base_for(const struct window *w, uint64_t id)
 	while (a && a->id != id)
 		a = a->next;
 	for (int rank = 0; a && rank < w->size; rank++) {
-		if (!has_process(a, w->areas[rank].process))
+		if (!has_process(a, w->at.areas[rank].process))
 			return NULL;
 	}
 	return a ? a->base : NULL;
@@ -141,59 +84,22 @@ uint8_t *memory_base(struct window *w, uint64_t id)
 {
 	size_t i = id % KNOWN_ALLOCATIONS;
 
-	if (w->known[i].id != id) {
+	if (w->memory.known[i].id != id) {
 		pthread_mutex_lock(&lock);
-		w->known[i].base = base_for(w, id);
-		w->known[i].id = id;
+		w->memory.known[i].base = base_for(w, id);
+		w->memory.known[i].id = id;
 		pthread_mutex_unlock(&lock);
 	}
-	return w->known[i].base;
+	return w->memory.known[i].base;
 }
 
-/* ---- this process ---------------------------------------------------------------------- */
-
-static uint64_t random_token(void)
-{
-	uint64_t token = 0;
-
-	while (!token) {
-		if (getrandom(&token, sizeof token, 0) != (ssize_t)sizeof token)
-			token = clock_now_ns() ^ (uint64_t)getpid() << 40;
-	}
-	return token;
-}
-
-static uint64_t token;
-
-/* A forked child is another process. */
-uint64_t process_token(void)
-{
-	static pthread_mutex_t token_lock = PTHREAD_MUTEX_INITIALIZER;
-	static pid_t owner;
-	uint64_t result;
-
-	pthread_mutex_lock(&token_lock);
-	if (owner != getpid()) {
-		owner = getpid();
-		token = random_token();
-	}
-	result = token;
-	pthread_mutex_unlock(&token_lock);
-	return result;
-}
-
-uint64_t process_token_at(void)
-{
-	return (uintptr_t)&token;
-}
+/* ---- allocations ----------------------------------------------------------------------- */
 
 static uint64_t pid_space(void)
 {
 	struct stat st;
 	return stat("/proc/self/ns/pid", &st) == 0 ? (uint64_t)st.st_ino : 0;
 }
-
-/* ---- allocations ----------------------------------------------------------------------- */
 
 static size_t stride_of(size_t bytes)
 {
@@ -237,7 +143,7 @@ static struct allocation *allocation_new(const struct window *w, uint64_t id, si
 		return NULL;
 	}
 	for (int rank = 0; rank < w->size; rank++)
-		a->processes[rank] = w->areas[rank].process;
+		a->processes[rank] = w->at.areas[rank].process;
 	return a;
 }
 
@@ -265,7 +171,7 @@ static void own(struct allocation *a, int rank)
 	a->owned++;
 	a->control[rank].pid = (int32_t)getpid();
 	a->control[rank].pid_space = pid_space();
-	table_write();
+	allocation_table_write();
 }
 
 static uint8_t *region_of(const struct allocation *a, int rank)
@@ -315,7 +221,7 @@ static void disown(struct allocation *a, int rank)
 	if (a->owned == 0)
 		mprotect(region, a->stride, PROT_NONE);
 	atomic_store(&a->control[rank].is_freed, 1);
-	table_write();
+	allocation_table_write();
 	reap();
 }
 
@@ -326,7 +232,7 @@ tutti_status memory_map(struct window *w, struct window_run *run, int fd)
 	void *base;
 
 	if (!a)
-		return fail(TUTTI_ERR_MEMORY, "No memory to note an allocation.");
+		return fail(TUTTI_ERR_MEMORY, "No memory to record a shared allocation.");
 	status = shared_map(fd, a->bytes, &base);
 	if (status == TUTTI_OK) {
 		a->base = base;
@@ -370,7 +276,7 @@ static void discard(uint64_t id)
 			break;
 		}
 	}
-	table_write();
+	allocation_table_write();
 }
 
 void memory_discard(uint64_t id)
@@ -411,7 +317,8 @@ tutti_status window_mem_free(void *ptr)
 
 /* ---- after a failure ------------------------------------------------------------------- */
 
-/* The others may not have come so far that they could ever free it: it is not waited for them. */
+/* The other ranks may never have got their regions, so the allocation does not wait for them to
+ * free it. */
 void window_mem_drop(void *ptr)
 {
 	struct allocation *a;
@@ -429,7 +336,7 @@ void window_mem_drop(void *ptr)
 	pthread_mutex_unlock(&lock);
 }
 
-/* The same bytes at the same address, but nobody else's. */
+/* The same bytes at the same address, but in private memory. */
 static tutti_status make_private(uint8_t *region, size_t bytes)
 {
 	void *copy = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -437,7 +344,7 @@ static tutti_status make_private(uint8_t *region, size_t bytes)
 	if (copy == MAP_FAILED)
 		return fail_errno("Taking %zu bytes of shared memory back", bytes);
 	memcpy(copy, region, bytes);
-	madvise(region, bytes, MADV_REMOVE); /* the shared pages: nobody needs them any more */
+	madvise(region, bytes, MADV_REMOVE); /* the shared pages are needed no more */
 	if (mremap(copy, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, region) == MAP_FAILED)
 		return fail_errno("Taking %zu bytes of shared memory back", bytes);
 	return TUTTI_OK;
@@ -446,7 +353,7 @@ static tutti_status make_private(uint8_t *region, size_t bytes)
 static bool is_shared_with(const struct allocation *a, const struct window *w)
 {
 	for (int rank = 0; rank < w->size; rank++) {
-		uint64_t process = w->areas[rank].process;
+		uint64_t process = w->at.areas[rank].process;
 		if (process != process_token() && has_process(a, process))
 			return true;
 	}
@@ -467,7 +374,7 @@ tutti_status window_mem_withdraw(struct window *w)
 				status = make_private(region_of(a, rank), a->stride);
 		}
 	}
-	table_write();
+	allocation_table_write();
 	pthread_mutex_unlock(&lock);
 	return status;
 }

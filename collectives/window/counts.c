@@ -1,13 +1,16 @@
-/* Blocks of different lengths: what a rank tells the others of them, so that all cut the call alike
- * and nobody copies more than the other side has room for. A row has an entry for each other rank;
- * like a line it is kept per parity and written before the line of its operation.
+/* Blocks of different lengths. A rank tells the others of its blocks in its row, which has an entry
+ * for each other rank, is kept per parity of the operation's number, and is written before the
+ * line.
  *
- * In an all_to_allv both sides of each pair know how long their block is, and must agree. All ranks
- * come to one verdict without reading all rows: each rank's line has the sum of a hash of every
- * block that it sends minus that of every block that it expects. Over all ranks each pair is added
- * once and taken away once, so the sums cancel when all agree. Only when they do not, the rows are
- * searched for the pair to name. */
-#include "collectives/window/window_internal.h"
+ * In an all_to_allv the sender and the receiver of a block both know its length, and must agree.
+ * All ranks check that without reading all rows: a rank's line has the sum of a hash of every block
+ * that it sends minus that of every block that it expects. Over all ranks every block is added once
+ * and taken away once, so the sums cancel when all agree. Only when they do not, the rows are
+ * searched for the block to name. */
+#include "collectives/window/counts.h"
+
+#include "collectives/window/blocks.h"
+#include "collectives/window/window_failure.h"
 
 #include <assert.h>
 
@@ -16,22 +19,23 @@ static size_t bytes_of(const struct window_run *run, struct range block)
 	return block.count * run->unit;
 }
 
-void pairs_publish(struct window *w, struct window_run *run)
+void counts_publish(struct window *w, struct window_run *run)
 {
 	bool is_gather = run->pattern == COLL_GATHER,
 	     is_rooted = is_gather || run->pattern == COLL_SCATTER;
 	bool has_expected = run->args.collective == COLL_ALL_TO_ALLV;
-	struct pair *row = row_of(w, run->number, w->rank);
+	struct row_entry *row = row_of(w, run->number, w->rank);
 
 	run->stream_bytes = 0;
 	if (run->pattern == COLL_ALL_GATHER || (is_rooted && run->args.root != w->rank))
 		return;
-	/* From the next rank on: so senders begin with different receivers. */
+	/* From the next rank on, so that senders begin with different receivers. */
 	for (int i = 1; i <= w->size; i++) {
-		int rank = (w->rank + i) % w->size;
+		int rank = rank_after(w, i);
 		struct range block = block_of(run, is_gather ? RECV_SIDE : SEND_SIDE, rank);
 		size_t expected = has_expected ? run->args.counts[RECV_SIDE][rank] : 0;
-		row[rank] = (struct pair){block.count, block.first, run->stream_bytes, expected};
+		row[rank] =
+			(struct row_entry){block.count, block.first, run->stream_bytes, expected};
 		if (rank != w->rank)
 			run->stream_bytes += bytes_of(run, block);
 	}
@@ -68,11 +72,11 @@ static tutti_status disagree(const struct window *w, const struct window_run *ru
 	return fail(TUTTI_ERR_MISMATCH,
 		    "The ranks' counts do not agree in %s: rank %d sends %llu elements to rank %d, "
 		    "rank %d expects %llu from rank %d.",
-		    failure_own_call(w, run, what, sizeof what), from, sent, to, to, expected,
+		    failure_call_text(w, run, what, sizeof what), from, sent, to, to, expected,
 		    from);
 }
 
-tutti_status pairs_agree(const struct window *w, const struct window_run *run)
+tutti_status counts_agree(const struct window *w, const struct window_run *run)
 {
 	uint64_t balance = 0;
 
@@ -95,7 +99,7 @@ tutti_status pairs_agree(const struct window *w, const struct window_run *run)
 
 static void write_blocks(const struct window *w, const struct window_run *run, uint8_t *body)
 {
-	const struct pair *row = row_of(w, run->number, w->rank);
+	const struct row_entry *row = row_of(w, run->number, w->rank);
 	const uint8_t *send = run->args.send;
 
 	for (int rank = 0; rank < w->size; rank++) {
@@ -106,20 +110,20 @@ static void write_blocks(const struct window *w, const struct window_run *run, u
 	}
 }
 
-void pairs_write(struct window *w, const struct window_run *run, struct line_buffers *buffers)
+void counts_write(struct window *w, const struct window_run *run, struct line_buffers *buffers)
 {
 	buffers->pieces = run->pieces;
 	buffers->balance = balance_of(w, run);
 	buffers->sends = SENDS_NOTHING;
-	if (run->stream_bytes > w->small_bytes) {
+	if (run->stream_bytes > w->geometry.small_bytes) {
 		buffers->sends = SENDS_MUCH;
 	} else if (run->stream_bytes) {
 		buffers->sends = SENDS_IN_LINE;
-		write_blocks(w, run, payload_of(w, run->number, w->rank, w->small_bytes));
+		write_blocks(w, run, payload_of(w, run->number, w->rank, w->geometry.small_bytes));
 	}
 }
 
-bool pairs_finish(struct window *w, const struct window_run *run)
+bool counts_finish(struct window *w, const struct window_run *run)
 {
 	uint8_t *recv = run->args.recv;
 	struct range own = block_of(run, SEND_SIDE, w->rank);
@@ -130,7 +134,7 @@ bool pairs_finish(struct window *w, const struct window_run *run)
 	}
 	for (int rank = 0; rank < w->size; rank++) {
 		struct range block = block_of(run, RECV_SIDE, rank);
-		const uint8_t *from = payload_of(w, run->number, rank, w->small_bytes) +
+		const uint8_t *from = payload_of(w, run->number, rank, w->geometry.small_bytes) +
 				      row_of(w, run->number, rank)[w->rank].start;
 		if (!block.count)
 			continue;

@@ -1,0 +1,88 @@
+/* The board: what ranks that share memory know of each other besides their data. Each rank has a
+ * place on it, with its flight recorder, its failure, and whether it has left. A look is
+ * a few loads.
+ *
+ * The memory is the window's. The board knows neither the window nor its runs. One thread at a time
+ * uses a struct board. */
+#ifndef COLLECTIVES_WINDOW_BOARD_H
+#define COLLECTIVES_WINDOW_BOARD_H
+
+#include "collectives/trace/recorder.h"
+#include "core/status.h"
+
+/* In shared memory, written by its rank alone. */
+struct board_place {
+	_Alignas(128) _Atomic uint32_t failure; /* a status, written last */
+	char reason[ERROR_BYTES];
+	int32_t dead;        /* 1 + the rank whose death is the failure; 0: none has died */
+	uint32_t is_stopped; /* the failure is that the process of some rank is stopped */
+	int32_t pid;         /* as the rank numbers itself: it may be in another namespace */
+	struct recorder recorder;
+};
+
+struct board {
+	int rank, size;
+	struct board_place *places; /* one a rank */
+	_Atomic uint32_t *failures; /* shared: how many ranks have failed */
+	const int *pid_fds;         /* one a rank; -1: a rank of this process, or not known */
+	void (*wake_all)(void *arg);
+	void *arg;
+	int dead;        /* 1 + the rank whose death was the failure; 0: none */
+	bool is_stopped; /* the failure is that a rank is stopped */
+	char told[ERROR_BYTES]; /* the failure in the words of another rank; or "" */
+	uint64_t compared_ns; /* when board_check last compared calls ... */
+	uint64_t checked_ns;  /* ... and looked for deaths */
+	struct {
+		uint32_t silence_ms; /* a rank may be stopped for so long; 0: for ever */
+		int rank;            /* 1 + the rank that was found stopped; 0: none */
+		int next;            /* the rank to be looked at next */
+		uint64_t looked_ns, lasts_ns;
+	} stopped;
+};
+
+/* What a rank waits in: for whom, and how to say it. */
+struct board_wait {
+	bool (*awaits)(const void *arg, int rank); /* NULL: any other rank may be awaited */
+	const char *(*describe)(const void *arg, char *text, size_t text_bytes); /* returns text */
+	const void *arg;
+};
+
+/* Whether some rank has failed. The only look of a call that does not wait long. Pairs with
+ * board_tell. */
+static inline bool board_has_failed(const struct board *b)
+{
+	return __builtin_expect(atomic_load_explicit(b->failures, memory_order_acquire) != 0, 0);
+}
+
+/* Tells the other ranks that this one has failed. The first failure of a rank stays. When this
+ * returns the other ranks see the failure before they see what this rank does next with its
+ * buffers. */
+void board_tell(struct board *board, tutti_status status, const char *reason);
+/* The failure that another rank has told; OK: none. */
+tutti_status board_failure(struct board *board);
+/* The same, of ranks that had failed before this one's last loads of their buffers: what their
+ * callers have written since may be in it. */
+tutti_status board_failure_while_reading(struct board *board);
+
+/* What can end a wait that lasts, looked for at a pace of its own: a failure, another call, a rank
+ * that has ended or left, a stopped one. OK: nothing. */
+tutti_status board_check(struct board *board, const struct board_wait *wait, uint64_t now_ns);
+/* The same for call sequence, or NO_CALL, that goes by messages: which ranks it waits for is not
+ * known here. is_bad: a rank is gone whether or not it made that call. */
+tutti_status board_check_call(struct board *board, uint64_t sequence, bool is_bad);
+
+/* MISMATCH when another rank has made another call than this one. */
+tutti_status board_compare(const struct board *board);
+bool board_has_left(const struct board *board, int rank);
+bool board_has_ended(const struct board *board, int rank); /* its process, for sure */
+/* The ranks that have not made call sequence, as "ranks 1, 3"; "" for none. Returns text. */
+const char *board_missing(const struct board *board, uint64_t sequence, char *text,
+			  size_t text_bytes);
+/* "123 on node7": the process of rank, as it numbers itself. Returns text. */
+const char *board_process(const struct board *board, int rank, char *text, size_t text_bytes);
+
+/* Whether an awaited rank has been stopped for too long. */
+tutti_status board_check_stopped(struct board *board, const struct board_wait *wait,
+				 uint64_t now_ns);
+
+#endif

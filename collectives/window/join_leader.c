@@ -1,0 +1,229 @@
+/* The leader's part in joining: it gathers the others, makes the segment and passes it to each. */
+#include "collectives/window/window_join.h"
+
+#include "collectives/window/reading.h"
+#include "core/cancel.h"
+#include "core/clock.h"
+#include "core/net.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* The connections so far: ranks, and those that have said nothing yet. */
+struct gathering {
+	const struct window_config *config;
+	int *sockets, *pids, missing;
+	int pending[JOIN_PENDING_MAX]; /* oldest first */
+	size_t pending_count;
+};
+
+/* False: nothing has come yet. A connection that is no rank's is closed silently. */
+static bool take_hello(struct gathering *g, int fd)
+{
+	const struct window_config *c = g->config;
+	struct join_hello hello;
+	int pid;
+	ssize_t n = recv(fd, &hello, sizeof hello, MSG_DONTWAIT);
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return false;
+	if (n != (ssize_t)sizeof hello || hello.magic != HELLO_MAGIC ||
+	    memcmp(hello.comm_id, c->comm_id, sizeof c->comm_id) || hello.size != c->size ||
+	    hello.rank <= 0 || hello.rank >= c->size || g->sockets[hello.rank] >= 0 ||
+	    net_unix_check(fd, &pid) != TUTTI_OK) {
+		close(fd);
+		return true;
+	}
+	g->sockets[hello.rank] = fd;
+	g->pids[hello.rank] = pid;
+	g->missing--;
+	return true;
+}
+
+/* The name of the socket is secret, but others on the machine can look it up. Connections of other
+ * users, and those that say nothing, must keep no rank out. */
+static tutti_status accept_pending(struct gathering *g, int listener, uint64_t deadline_ns)
+{
+	int fd;
+
+	TRY(net_accept(listener, deadline_ns, &fd));
+	if (net_unix_check(fd, NULL) != TUTTI_OK) {
+		close(fd);
+		return TUTTI_OK;
+	}
+	if (take_hello(g, fd))
+		return TUTTI_OK;
+	if (g->pending_count == JOIN_PENDING_MAX) {
+		close(g->pending[0]);
+		memmove(g->pending, g->pending + 1, --g->pending_count * sizeof g->pending[0]);
+	}
+	g->pending[g->pending_count++] = fd;
+	return TUTTI_OK;
+}
+
+static tutti_status gather_some(struct gathering *g, int listener, const struct join_wait *p)
+{
+	struct pollfd fds[JOIN_PENDING_MAX + 1];
+	size_t n = g->pending_count;
+	int sleep_ms = cancel_poll_ms(p->deadline_ns, JOIN_ASK_MS);
+
+	for (size_t i = 0; i < n; i++)
+		fds[i] = (struct pollfd){g->pending[i], POLLIN, 0};
+	fds[n] = (struct pollfd){listener, POLLIN, 0};
+	if (poll(fds, (nfds_t)n + 1, sleep_ms) < 0)
+		return TUTTI_OK; /* EINTR: the caller comes again */
+	g->pending_count = 0;
+	for (size_t i = 0; i < n; i++)
+		if (!fds[i].revents || !take_hello(g, fds[i].fd))
+			g->pending[g->pending_count++] = fds[i].fd;
+	if (fds[n].revents)
+		TRY(accept_pending(g, listener, p->deadline_ns));
+	return g->missing > 0 ? join_still_worth(p, g->config) : TUTTI_OK;
+}
+
+static tutti_status gather(struct gathering *g, int listener, const struct join_wait *p)
+{
+	tutti_status status = TUTTI_OK;
+
+	while (g->missing > 0 && status == TUTTI_OK) {
+		status = gather_some(g, listener, p);
+		if (g->missing > 0 && status == TUTTI_OK &&
+		    clock_now_ns() >= cancel_deadline(p->deadline_ns))
+			status = fail(TUTTI_ERR_TIMEOUT, "%d of %d ranks did not come", g->missing,
+				      g->config->size);
+	}
+	for (size_t i = 0; i < g->pending_count; i++)
+		close(g->pending[i]);
+	return status;
+}
+
+static void open_processes(struct segment *s, const int *pids)
+{
+	for (int rank = 0; rank < s->size; rank++) {
+		if (pids[rank] > 0)
+			s->pid_fds[rank] = (int)syscall(SYS_pidfd_open, pids[rank], 0);
+	}
+}
+
+/* Ranks of one process cannot die alone. All have answered by now, and none has begun. */
+static void forget_own_process(struct segment *s, const int *pids)
+{
+	for (int rank = 0; rank < s->size; rank++) {
+		if (s->pid_fds[rank] < 0 || pids[rank] != pids[0])
+			continue;
+		close(s->pid_fds[rank]);
+		s->pid_fds[rank] = -1;
+	}
+}
+
+static tutti_status welcome_one(const struct segment *s, int memory, const struct gathering *g,
+				int to, uint64_t deadline_ns)
+{
+	struct join_welcome welcome = {TUTTI_OK, {0}};
+	int socket = g->sockets[to];
+
+	for (int rank = 0; rank < s->size; rank++)
+		welcome.has_process[rank] = s->pid_fds[rank] >= 0 && g->pids[rank] != g->pids[to];
+	TRY(net_send_fds(socket, &welcome, sizeof welcome, &memory, 1, deadline_ns));
+	for (int rank = 0; rank < s->size; rank++) {
+		int fds[2] = {s->event_fds[rank], s->pid_fds[rank]};
+		TRY(net_send_fds(socket, &rank, sizeof rank, fds, 1 + welcome.has_process[rank],
+				 deadline_ns));
+	}
+	return TUTTI_OK;
+}
+
+/* Passes the segment to all, and finds out whether all have it. */
+static tutti_status welcome_all(const struct segment *s, int memory, const struct gathering *g,
+				uint64_t deadline_ns)
+{
+	int32_t answer;
+
+	for (int rank = 1; rank < s->size; rank++)
+		TRY(welcome_one(s, memory, g, rank, deadline_ns));
+	for (int rank = 1; rank < s->size; rank++) {
+		TRY(net_recv_all(g->sockets[rank], &answer, sizeof answer, deadline_ns));
+		if (answer != TUTTI_OK)
+			return fail(status_said(answer), "rank %d could not map it (%s)", rank,
+				    tutti_status_string(status_said(answer)));
+	}
+	return TUTTI_OK;
+}
+
+static tutti_status make_window(struct window **window, const struct window_config *config,
+				struct gathering *g, uint64_t deadline_ns)
+{
+	struct geometry geometry;
+	struct segment *segment;
+	tutti_status status;
+	int memory;
+
+	TRY(geometry_choose(&geometry, config));
+	TRY(window_segment_create(&geometry, &segment, &memory));
+	open_processes(segment, g->pids);
+	status = window_create(window, segment, config);
+	if (status != TUTTI_OK) {
+		segment_drop(segment);
+	} else {
+		status = welcome_all(segment, memory, g, deadline_ns);
+		forget_own_process(segment, g->pids);
+	}
+	close(memory);
+	return status;
+}
+
+static tutti_status lead(struct window **window, const struct window_config *config,
+			 struct gathering *g, int listener, const struct join_wait *p)
+{
+	tutti_status status;
+
+	g->pids[0] = (int)getpid();
+	TRY(gather(g, listener, p));
+	status = make_window(window, config, g, p->deadline_ns);
+	if (status == TUTTI_OK)
+		read_find_out(*window, config->read_bytes);
+	/* A member that cannot be told any more finds out at its deadline. */
+	for (int rank = 1; rank < config->size; rank++) {
+		int32_t verdict = (int32_t)status;
+		(void)!send(g->sockets[rank], &verdict, sizeof verdict,
+			    MSG_NOSIGNAL | MSG_DONTWAIT);
+	}
+	return status;
+}
+
+tutti_status window_lead_at(struct window **window, const struct window_config *config,
+			    int listener, const struct join_wait *p)
+{
+	size_t n = (size_t)config->size;
+	struct gathering g = {
+		config, malloc(n * sizeof(int)), calloc(n, sizeof(int)), config->size - 1, {0}, 0};
+	struct window *w = NULL;
+	tutti_status status = TUTTI_ERR_MEMORY;
+
+	for (size_t i = 0; g.sockets && i < n; i++)
+		g.sockets[i] = -1;
+	if (!g.sockets || !g.pids)
+		fail(status, "No memory to gather %d ranks.", config->size);
+	else
+		status = lead(&w, config, &g, listener, p);
+	close(listener);
+	free(g.pids);
+	if (w)
+		w->memory.sockets = g.sockets;
+	if (status == TUTTI_OK) {
+		*window = w;
+		return status;
+	}
+	for (size_t i = 0; !w && g.sockets && i < n; i++) {
+		if (g.sockets[i] >= 0)
+			close(g.sockets[i]);
+	}
+	if (!w)
+		free(g.sockets);
+	window_destroy(w);
+	return status;
+}

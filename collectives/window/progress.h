@@ -1,0 +1,66 @@
+/* How far a run is, and for which ranks it waits. */
+#ifndef COLLECTIVES_WINDOW_PROGRESS_H
+#define COLLECTIVES_WINDOW_PROGRESS_H
+
+#include "collectives/window/window_internal.h"
+
+/* ROOM: it has not posted its line; see entry.c. LINES and SMALL: it waits for other ranks' lines,
+ * of which SMALL are the data. STEPS: it goes its path. */
+enum phase { PHASE_ROOM, PHASE_LINES, PHASE_SMALL, PHASE_STEPS, PHASE_DONE, PHASE_FAILED };
+
+/* What the next step of a run waits for: a word of the other ranks, or of those that matter. */
+struct need {
+	enum word word;
+	uint64_t value; /* 0: it waits for nothing */
+	/* Whether rank matters; NULL: every other rank does. */
+	bool (*of)(const struct window *window, const struct window_run *run, int rank);
+};
+
+/* How a run moves its data once its lines are there. */
+struct window_path {
+	const char *name;
+	struct need (*need)(const struct window *window, const struct window_run *run);
+	tutti_status (*step)(struct window *window, struct window_run *run);
+};
+
+static inline bool need_concerns(const struct window *w, const struct window_run *run,
+				 struct need need, int rank)
+{
+	return rank != w->rank && (!need.of || need.of(w, run, rank));
+}
+
+static inline bool progress_is_over(const struct window_run *run)
+{
+	return run->phase >= PHASE_DONE;
+}
+
+/* Whether run waits for other ranks' lines. */
+static inline bool progress_at_lines(const struct window_run *run)
+{
+	return run->phase == PHASE_LINES || run->phase == PHASE_SMALL;
+}
+
+/* Whether run, which has not posted its line, must not do so before rank has come further. */
+bool progress_lacks_room(const struct window *window, const struct window_run *run, int rank);
+/* What the step that run has come to waits for. */
+struct need progress_need(const struct window *window, const struct window_run *run);
+/* Whether run waits for rank, need being progress_need's. */
+bool progress_lacks(const struct window *window, const struct window_run *run, struct need need,
+		    int rank);
+/* The same, or rank is so far behind that the root may wait for it. */
+bool progress_trails(const struct window *window, const struct window_run *run, struct need need,
+		     int rank);
+/* Whether run may get on, or a rank has failed. A wait looks here again and again. */
+static inline bool progress_is_ready(const struct window *w, const struct window_run *run)
+{
+	bool lacks;
+
+	if (progress_at_lines(run)) /* the first line that was missing; one that disagrees counts */
+		lacks = run->peer < run->peers &&
+			(uint32_t)line_header_of(w, run->number, run->peer) != run->number;
+	else
+		lacks = window_waits_for(w, run) >= 0;
+	return !lacks || board_has_failed(&w->board);
+}
+
+#endif

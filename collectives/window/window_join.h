@@ -1,0 +1,39 @@
+/* How the ranks of a node come to share a window. */
+#ifndef COLLECTIVES_WINDOW_WINDOW_JOIN_H
+#define COLLECTIVES_WINDOW_WINDOW_JOIN_H
+
+#include "collectives/window/window_internal.h"
+
+#define JOIN_ASK_MS      20 /* between two looks whether it makes sense to wait on */
+#define JOIN_PENDING_MAX 32 /* connections that have said nothing yet; then the oldest goes */
+
+struct join_wait { /* until when it is worth to wait for the others */
+	uint64_t deadline_ns;
+	bool (*is_over)(void *arg); /* or NULL */
+	void *arg;
+};
+
+#define HELLO_MAGIC 0x7475747469303177u
+struct join_hello {
+	uint64_t magic, comm_id[2];
+	int32_t rank, size;
+};
+
+struct join_welcome {
+	int32_t status;
+	uint8_t has_process[WINDOW_MAX_RANKS]; /* a pidfd follows the doorbell */
+};
+
+/* Where the leader listens. */
+void window_socket_name(char *name, size_t bytes, const uint64_t comm_id[2]);
+/* Leaves word where the others look (window_config.refusal). */
+void join_refuse(const struct window_config *config);
+/* Whether to go on waiting for the others: not when a rank has refused, or is_over says so. */
+tutti_status join_still_worth(const struct join_wait *wait, const struct window_config *config);
+/* Joins at the listener, or over a connection to it. Both close it where they do not keep it. */
+tutti_status window_lead_at(struct window **window, const struct window_config *config,
+			    int listener, const struct join_wait *wait);
+tutti_status window_follow_over(struct window **window, const struct window_config *config,
+				int socket, uint64_t deadline_ns);
+
+#endif

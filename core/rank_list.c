@@ -1,0 +1,55 @@
+/* See rank_list.h. */
+#include "core/rank_list.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+void rank_list_begin(struct rank_list *l, char *text, size_t text_bytes)
+{
+	assert(text_bytes >= RANK_LIST_LEAST);
+	*l = (struct rank_list){.text = text, .text_bytes = text_bytes};
+	text[0] = '\0';
+}
+
+static void append(struct rank_list *l, const char *before, int number, const char *after)
+{
+	l->used += (size_t)snprintf(l->text + l->used, l->text_bytes - l->used, "%s%d%s", before,
+				    number, after);
+}
+
+static void write_run(struct rank_list *l)
+{
+	if (l->used + RANK_LIST_LEAST > l->text_bytes) {
+		l->left_out += l->last - l->first + 1;
+		return;
+	}
+	append(l, l->used ? ", " : "rank ", l->first, "");
+	if (l->last > l->first)
+		append(l, l->last > l->first + 1 ? " to " : ", ", l->last, "");
+}
+
+void rank_list_add(struct rank_list *l, int rank)
+{
+	if (l->count && rank == l->last + 1) {
+		l->last = rank;
+	} else {
+		if (l->count)
+			write_run(l);
+		l->first = l->last = rank;
+	}
+	l->count++;
+}
+
+const char *rank_list_end(struct rank_list *l)
+{
+	if (l->count)
+		write_run(l);
+	if (l->left_out)
+		append(l, " and ", l->left_out, " more");
+	if (l->count > 1) { /* "rank 1, 3": "ranks 1, 3" */
+		memmove(l->text + 5, l->text + 4, l->used - 3);
+		l->text[4] = 's';
+	}
+	return l->text;
+}
