@@ -5,7 +5,7 @@
 
 #include "collectives/trace/trace_log.h"
 
-/* What a tool ends with; 0: all is well. */
+/* The exit codes of a tool. */
 enum attach_code {
 	ATTACH_OK = 0,
 	ATTACH_FAILED = 1,  /* anything else: a damaged trace, no memory            */

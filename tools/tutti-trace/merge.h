@@ -11,7 +11,7 @@ struct log {
 	size_t count;
 };
 
-/* meetings.c. What process has is the log's from then on. False: no memory, and it stays the caller's. */
+/* meetings.c. The log owns what process has from then on. False: no memory, and the caller keeps it. */
 bool log_add(struct log *log, const struct trace_process *process);
 void log_free(struct log *log);
 
@@ -45,7 +45,7 @@ bool clocks_align(struct log *log, const struct parts *parts, FILE *report);
 /* Whether no rank gets out of it before all are in it. */
 bool meets_all(const struct trace_op *op);
 
-/* late.c: who came last. False: no memory. */
+/* late.c: which rank came last. False: no memory. */
 bool late_report(const struct log *log, const struct parts *parts, bool all, FILE *report);
 
 /* The verbs; what they return is the exit code. */
