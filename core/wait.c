@@ -1,4 +1,5 @@
-/* How long to look before sleeping. What was tried: docs/performance.md, "How long a wait spins".
+/* How long to look before sleeping. What was tried: docs/measurements/small_calls.md, "How long a
+ * wait spins".
  */
 #include "core/wait.h"
 
