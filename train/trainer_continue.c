@@ -4,7 +4,6 @@
 #include "train/precision/loss_scale.h"
 #include "train/state/pieces.h"
 #include "train/state/trainer_collectives.h"
-#include "train/state/trainer_state.h"
 
 #include <stdlib.h>
 #include <string.h>

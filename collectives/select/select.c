@@ -359,7 +359,7 @@ static const struct algorithm *forced(const struct select *s, enum collective co
 	return NULL;
 }
 
-/* What costs count: bytes of one block, of v-variants the average. */
+/* The bytes that costs are of: those of one block, of v-variants the average. */
 static size_t bytes_of(const struct select *s, const struct call_args *args)
 {
 	size_t bytes = args->count * dtype_bytes(args->dtype);

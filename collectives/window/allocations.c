@@ -156,7 +156,9 @@ static tutti_status insert(struct allocation *a)
 	for (struct allocation *b = allocations; b; b = b->next)
 		count++;
 	if (count >= ALLOCATIONS_MAX)
-		return fail(TUTTI_ERR_MEMORY, "This process has %u shared allocations already.",
+		return fail(TUTTI_ERR_MEMORY,
+			    "This process has %u shared allocations, which is the most; "
+			    "tutti_mem_free frees one.",
 			    count);
 	while (*at && (*at)->base < a->base)
 		at = &(*at)->next;

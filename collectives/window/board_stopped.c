@@ -45,12 +45,13 @@ static tutti_status give_up(struct board *b, const struct board_wait *wait)
 
 	TRY(board_failure(b)); /* another rank may have told it already */
 	b->is_stopped = true;
-	return fail(TUTTI_ERR_TIMEOUT,
-		    "Rank %d (process %s) is stopped (SIGSTOP, or a debugger), for %.1f s by "
-		    "now, and rank %d waits for it in %s (TUTTI_SILENCE_MS; 0: wait for ever).",
-		    rank, board_process(b, rank, process, sizeof process),
-		    (double)b->stopped.lasts_ns * 1e-9, b->rank,
-		    wait->describe(wait->arg, call, sizeof call));
+	return fail(
+		TUTTI_ERR_TIMEOUT,
+		"Rank %d (process %s) is stopped (by SIGSTOP or a debugger), for %.1f s by now, "
+		"and rank %d waits for it in %s. TUTTI_SILENCE_MS sets how long that may last.",
+		rank, board_process(b, rank, process, sizeof process),
+		(double)b->stopped.lasts_ns * 1e-9, b->rank,
+		wait->describe(wait->arg, call, sizeof call));
 }
 
 tutti_status board_check_stopped(struct board *b, const struct board_wait *wait, uint64_t now_ns)

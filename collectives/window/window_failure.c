@@ -73,11 +73,12 @@ tutti_status failure_timeout(const struct window *w, const struct window_run *ru
 	struct waiting_run waiting = {w, run};
 	char who[256], what[208];
 
-	return fail(TUTTI_ERR_TIMEOUT,
-		    "Rank %d waited %.3f s in %s, and %s did not come. Is a rank slow, dead or "
-		    "elsewhere? TUTTI_TIMEOUT_MS is the time to wait.",
-		    w->rank, (double)timeout_ns * 1e-9, describe(&waiting, what, sizeof what),
-		    window_explain(w, run, who, sizeof who));
+	return fail(
+		TUTTI_ERR_TIMEOUT,
+		"Rank %d waited %.3f s in %s, and %s did not come. A rank may be slow, stopped or "
+		"in another call. TUTTI_TIMEOUT_MS sets how long to wait.",
+		w->rank, (double)timeout_ns * 1e-9, describe(&waiting, what, sizeof what),
+		window_explain(w, run, who, sizeof who));
 }
 
 /* While one rank is late, another that has come may already disagree. */

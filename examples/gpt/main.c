@@ -75,7 +75,7 @@ static void start(struct run *run)
  * they go on alone; each has more sequences then. */
 static void regroup(struct run *run)
 {
-	const tutti_config patience = {.timeout_ms = run->options.patience_s * 1000};
+	const tutti_config grow_wait = {.timeout_ms = run->options.grow_wait_s * 1000};
 	tutti_comm *survivors, *grown;
 
 	gpt_finish(&run->next.gpt);
@@ -87,7 +87,7 @@ static void regroup(struct run *run)
 	}
 	tutti_comm_destroy(run->comm);
 	run->comm = survivors;
-	tutti_status status = tutti_comm_grow(survivors, run->world, &patience, &grown);
+	tutti_status status = tutti_comm_grow(survivors, run->world, &grow_wait, &grown);
 	if (status == TUTTI_ERR_TIMEOUT) {
 		fprintf(stderr, "gpt: goes on with %d of %d ranks: %s\n", tutti_size(survivors),
 			run->world, tutti_comm_error(NULL));

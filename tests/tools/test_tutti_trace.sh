@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # slow: 2 s
 # What would break: looking at ranks from outside. Dumps of running, hanging and stopped ranks in all ways they
-# can be connected, what merge says of them, tutti-top, traces of failures, and a sentence with an exit code
+# can be connected, what merge says of them, tutti-top, traces of failures, and a message with an exit code
 # for every process that cannot be looked at. Every wait is for a condition and has a deadline.
 set -u
 run="timeout -k 5 100 $BUILD_DIR/launch/tuttirun"

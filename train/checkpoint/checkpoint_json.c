@@ -2,7 +2,6 @@
 #include "train/checkpoint/checkpoint_index.h"
 
 #include "train/base/train_error.h"
-#include "train/checkpoint/disk.h"
 #include "train/checkpoint/jansson_values.h"
 #include "train/checkpoint/safetensors.h"
 #include "train/model/model.h"
@@ -119,7 +118,7 @@ struct reading {
 static tutti_status wrong(const struct reading *in, const char *what, const char *name)
 {
 	return train_fail(TUTTI_ERR_INVALID, "The index '%s' is damaged: %s%s%.128s%s.",
-			  disk_shown(in->path), what, *name ? " '" : "", name, *name ? "'" : "");
+			  path_shown(in->path), what, *name ? " '" : "", name, *name ? "'" : "");
 }
 
 static bool number(uint64_t *to, const json_t *object, const char *key)
@@ -230,7 +229,7 @@ static tutti_status parse_whole(const struct reading *in, const json_t *whole)
 		return train_fail(
 			TUTTI_ERR_UNSUPPORTED,
 			"The index '%s' is of another version than %d, which this build reads.",
-			disk_shown(in->path), VERSION);
+			path_shown(in->path), VERSION);
 	if (!number(&step, whole, "step") || !number(&world_size, whole, "world_size") ||
 	    world_size < 1 || world_size > CHECKPOINT_RANKS)
 		return wrong(in, "it has no step, or no world_size", "");

@@ -14,20 +14,13 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PATH_SHOWN_BYTES = 250, BLOCK_BYTES = 4096 };
-
-/* The end of a long path, which says more than its beginning. */
-static const char *shown(const char *path)
-{
-	size_t bytes = strlen(path);
-	return bytes > PATH_SHOWN_BYTES ? path + bytes - PATH_SHOWN_BYTES : path;
-}
+enum { BLOCK_BYTES = 4096 };
 
 tutti_status log_file_fail(const struct log_file *file, const char *what)
 {
 	int error = errno;
 	return train_fail(TUTTI_ERR_SYSTEM, "Rank 0 cannot %s the log file %s: %s (%d).", what,
-			  shown(file->path), strerror(error), error);
+			  path_shown(file->path), strerror(error), error);
 }
 
 tutti_status log_file_open(struct log_file *file, const char *dir, const char *name, int flags)
@@ -147,7 +140,7 @@ static tutti_status check_head(struct log_file *file, off_t size, const char *he
 			return train_fail(TUTTI_ERR_INVALID,
 					  "The log file %s does not begin with %.120s: move it "
 					  "away, or log to another directory.",
-					  shown(file->path), head);
+					  path_shown(file->path), head);
 		at += part;
 	}
 	*is_whole = end == bytes;

@@ -2,7 +2,6 @@
 #include "train/state/trainer_collectives.h"
 
 #include "train/base/train_error.h"
-#include "train/state/trainer_state.h"
 
 #include <time.h>
 

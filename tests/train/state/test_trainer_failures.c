@@ -124,7 +124,7 @@ static void wait_for_silent_rank(bool aborts)
 			.aborts = aborts};
 		pthread_barrier_init(&scene.is_out, NULL, RANKS);
 		assert_int_equal(
-			ranks_with_timeout(RANKS, aborts ? 30000 : 300, silent_rank, &scene), 0);
+			ranks_with_timeout(RANKS, aborts ? 30000 : 1000, silent_rank, &scene), 0);
 		pthread_barrier_destroy(&scene.is_out);
 	}
 }
@@ -196,7 +196,7 @@ static void loses_own(tutti_comm *comm, void *arg)
 	toy_destroy(&toy);
 }
 
-static void test_sentences(void **state)
+static void test_messages(void **state)
 {
 	static const tutti_strategy all[] = {TUTTI_DDP, TUTTI_ZERO1, TUTTI_ZERO2, TUTTI_FSDP,
 					     TUTTI_HSDP};
@@ -285,7 +285,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_deadline),   cmocka_unit_test(test_abort),
-		cmocka_unit_test(test_inherits),   cmocka_unit_test(test_sentences),
+		cmocka_unit_test(test_inherits),   cmocka_unit_test(test_messages),
 		cmocka_unit_test(test_ends_early), cmocka_unit_test(test_wrong_on_one),
 	};
 	alarm(120);
