@@ -1,4 +1,4 @@
-/* The results as JSON, for programs: docs/performance.md has its form. Nothing of the environment is in it. */
+/* The results as JSON, for programs: perf/README.md has its form. Nothing of the environment is in it. */
 #ifndef PERF_JSON_H
 #define PERF_JSON_H
 

@@ -1,5 +1,5 @@
 """Targets that were not reached, in messages: by how much, at which size, and what the machine's limits say to it. What
-else holds a size back is in docs/performance.md."""
+else holds a size back is in docs/measurements/."""
 from harness import bounds, targets
 from harness.figures import percent, significant, us
 from harness.sizes import text_of

@@ -136,6 +136,16 @@ def check_algorithms(root, pages, said):
             said(page, f"{collective}: {', '.join(sorted(missing))}", f"is in one of this page and {ALGORITHMS}")
 
 
+def check_ratios(pages, said):
+    """README's ratios are rows of the table in performance.md."""
+    text = {page.path: page.text for page in pages}
+    rows = text.get("docs/performance.md", "").partition("<!-- peers -->")[2].partition("<!-- end -->")[0].split("\n")
+    for page in pages:
+        for row in re.findall(r"^\| \d+ \| (?:shared memory|zero copy|TCP) \|.*$", page.text, re.M):
+            if page.path == "README.md" and row not in rows:
+                said(page, row, "is not a row of docs/performance.md")
+
+
 def check_picture(root, pages, said):
     """Each line of the picture has the folders of a layer before its |, the highest first."""
     page = next((page for page in pages if page.path == LAYERS_PAGE), None)
@@ -215,6 +225,7 @@ def main():
     check_variables(root, pages, said)
     check_algorithms(root, pages, said)
     check_picture(root, pages, said)
+    check_ratios(pages, said)
     sys.exit(tables.judge(os.path.join(root, "tests/house/docs_invented.txt"), found, False) != 0)
 
 

@@ -6,13 +6,16 @@ set -u
 cd "$SOURCE_DIR" || exit 1
 tree=$scratch/tree
 
-mkdir -p "$tree"/{docs,core,memory,script,tests/house,include/tutti}
+mkdir -p "$tree"/{docs,core,memory,script,tests/house,include/tutti,collectives/plan}
+echo 'X(BARRIER, barrier, tree, 0) WINDOW(BARRIER)' >"$tree/collectives/plan/algorithm_table.h"
 echo 'X(port, "TUTTI_PORT", "port", 0, 65535, 0, "where")' >"$tree/core/env.h"
 echo 'tutti_status tutti_init(void); struct engine; int engine_run(void);' >"$tree/include/tutti/tutti.h"
 printf 'core\nmemory\n' >"$tree/tests/house/layers.txt"
 touch "$tree/memory/host.c" "$tree/tests/house/docs_invented.txt"
 echo '#     script/demo --seed N' >"$tree/script/demo"
-environment='    TUTTI_PORT    where [port]'
+environment='    TUTTI_PORT    where [port]
+
+    barrier          tree, window'
 picture='<!-- layers -->
 
 ```
@@ -61,9 +64,13 @@ seen 'README.md tutti_start: no such name'
 seen 'README.md TUTTI_POT: no such name'
 page "$(printf 'word %.0s' {1..30})"
 seen 'README.md width: lines of more than 100 columns: 1'
-environment='    TUTTI_PORTS   where [port]' page ''
+environment=${environment/TUTTI_PORT /TUTTI_PORTS} page ''
 seen 'docs/environment.md TUTTI_PORT: is in core/env.h and not here'
-seen 'docs/environment.md TUTTI_PORTS: is here and not in core/env.h'
+seen 'docs/environment.md TUTTI_PORTS: '
+environment=${environment/tree/ring} page ''
+seen 'docs/environment.md barrier:_ring,_tree: is in one of this page and collectives/plan/algorithm_table.h'
+page '| 2 | TCP | 9.99 |'
+seen 'README.md |_2_|_TCP_|_9.99_|: is not a row of docs/performance.md'
 picture=${picture/ memory |/ core   |} page ''
 seen "docs/architecture.md memory: is a layer of layers.txt; the picture has: core"
 page ''
@@ -73,7 +80,7 @@ seen "'README.md core/gone.c' is no longer so"
 # Options, in the real tree: a page of its own beside it, since the programs are there.
 options=$scratch/options
 mkdir -p "$options"
-git ls-files -co --exclude-standard | grep -E '\.md$|^perf/|^script/|^core/env.h|^tests/house/|^include/' |
+git ls-files -co --exclude-standard | grep -E '\.md$|^(perf|script|tests/house|include|collectives/plan)/|^core/env.h' |
 	xargs -I{} cp --parents {} "$options" 2>/dev/null
 printf '%s\n' '' '    perf/compare --rank 2' '    tuttirun -n 4 all_reduce_perf --zero' '`script/chaos --forever`, `--neverheard`' >>"$options/README.md"
 seen_options()
