@@ -1,5 +1,5 @@
 /* The window of one rank, once the segment is mapped. */
-#include "collectives/window/allocations.h"
+#include "collectives/window/window_internal.h"
 
 #include "collectives/window/doorbell.h"
 #include "collectives/window/reading.h"

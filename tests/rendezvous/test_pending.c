@@ -109,7 +109,8 @@ static void join_among(int *callers, int n, int port, bool says_hello)
 	struct auth auth;
 
 	ranks_prepare(runs, 3, port);
-	runs[0].timeout_ms = runs[1].timeout_ms = runs[2].timeout_ms = 8000; /* an intruder has 10 */
+	runs[0].timeout_ms = runs[1].timeout_ms = runs[2].timeout_ms =
+		8000; /* an intruder has 10 */
 	auth_random(key, sizeof key);
 	ranks_start(&runs[0]);
 	for (int i = 0; i < n; i++) {

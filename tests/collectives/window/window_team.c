@@ -185,7 +185,8 @@ static void kill_one(const struct team_kill *plan, struct killing *shared, int v
 	}
 	/* Not before its first call: then it may not have joined. */
 	while (atomic_load(&shared->calls[victim]) < after) {
-		team_check(waitpid(pids[victim], NULL, WNOHANG) == 0, "the victim has ended before");
+		team_check(waitpid(pids[victim], NULL, WNOHANG) == 0,
+			   "the victim has ended before");
 		sched_yield();
 	}
 	kill(pids[victim], SIGKILL);
