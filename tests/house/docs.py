@@ -71,13 +71,13 @@ def check_names(tree, page, said):
         if re.fullmatch(rf"[\w./-]+{SUFFIXES}", span) and os.path.basename(span) not in tree.names:
             said(page, span, "there is no file of that name")
         called = re.fullmatch(r"(\w+)\(\)", span)
-        if called and not tree.is_called(called[1]):
+        if called and called[1] not in tree.called:
             said(page, span, "there is no such function")
         tag = re.fullmatch(r"struct (\w+)", span)
-        if tag and not re.search(rf"\bstruct {tag[1]}\b", tree.source):
+        if tag and tag[1] not in tree.tags:
             said(page, span, "there is no such struct")
     for name in set(re.findall(r"\b(tutti_[a-z0-9_]*[a-z0-9]|TUTTI_[A-Z0-9_]*[A-Z0-9])\b(?!_|\*|\.)", page.text)):
-        if not re.search(rf"\b{name}", tree.source):
+        if name not in tree.words:
             said(page, name, "no such name in the sources")
 
 
@@ -167,7 +167,7 @@ def check_picture(root, pages, said):
 
 
 class Tree:
-    """The files, and all source text in one string."""
+    """The files, and what the sources name."""
 
     def __init__(self, root):
         self.files = set(tables.files_of(root))
@@ -177,12 +177,13 @@ class Tree:
             parts = path.split("/")
             self.dirs.update("/".join(parts[:i]) for i in range(1, len(parts)))
         self.folders = "|".join(sorted({path.split("/")[0] for path in self.files if "/" in path and path[0] != "."}))
-        self.source = "\n".join(tables.text_of(root, path) for path in sorted(self.files)
-                                if path.endswith((".c", ".h", ".cc", ".py", ".sh", ".cmake", ".txt", ".in", ".json"))
-                                or "/" in path and "." not in os.path.basename(path))
-
-    def is_called(self, name):
-        return re.search(rf"\b{name}\(", self.source)
+        self.words, self.called, self.tags = set(), set(), set()
+        for path in self.files:
+            if path.endswith((".c", ".h", ".cc", ".py", ".sh", ".txt", ".in")) or path.startswith(("script/", "perf/")):
+                text = tables.text_of(root, path)
+                self.words.update(re.findall(r"\b(?:tutti|TUTTI)_\w+", text))
+                self.called.update(re.findall(r"\b(\w+)\(", text))
+                self.tags.update(re.findall(r"\bstruct (\w+)", text))
 
 
 def helps_of(root, build):

@@ -16,7 +16,9 @@ echo '#     script/demo --seed N' >"$tree/script/demo"
 environment='    TUTTI_PORT    where [port]
 
     barrier          tree, window'
-picture='<!-- layers -->
+picture='# All
+
+<!-- layers -->
 
 ```
  ---- all ----
@@ -32,50 +34,47 @@ page()
 	printf '%s\n' "$picture" >"$tree/docs/architecture.md"
 }
 
-# seen TEXT: the tree is refused, with this.
-seen()
+# refused TEXT...: the tree is, with all of these.
+refused()
 {
-	python3 tests/house/docs.py "$tree" ${2:+"$2"} >"$scratch/said" && complain "unseen: $1"
-	grep -qF "$1" "$scratch/said" || complain "not '$1', but: $(cat "$scratch/said")"
+	python3 tests/house/docs.py "$tree" >"$scratch/said" && complain "unseen: $1"
+	for text in "$@"; do
+		grep -qF "$text" "$scratch/said" || complain "not '$text', but: $(cat "$scratch/said")"
+	done
 }
 
-right='# A page
+page '# A page
 
 See [the picture](docs/architecture.md#all) of `core/env.h`, `host.c`, `engine_run()`, `struct engine`, tutti_init.
 
     script/demo --seed 3     TUTTI_PORT'
-page "$right"
-sed -i 's/^<!-- layers/# All\n\n&/' "$tree/docs/architecture.md"
 sed -i 's/of `core/\nof `core/' "$tree/README.md"
 python3 tests/house/docs.py "$tree" || complain "a page without faults is refused"
-page 'See [this](docs/gone.md).'
-seen 'README.md docs/gone.md: a link to nothing'
-page 'See [this](docs/architecture.md#nowhere).'
-seen 'docs/architecture.md#nowhere: there is no such heading'
-page 'See core/gone.c for more.'
-seen 'README.md core/gone.c: there is no such file'
-page 'See `gone.c` for more.'
-seen 'README.md gone.c: there is no file of that name'
-page 'It calls `engine_walk()` of `struct motor`.'
-seen 'README.md engine_walk(): there is no such function'
-seen 'README.md struct_motor: there is no such struct'
-page 'Call tutti_start first, with TUTTI_POT=1.'
-seen 'README.md tutti_start: no such name'
-seen 'README.md TUTTI_POT: no such name'
-page "$(printf 'word %.0s' {1..30})"
-seen 'README.md width: lines of more than 100 columns: 1'
-environment=${environment/TUTTI_PORT /TUTTI_PORTS} page ''
-seen 'docs/environment.md TUTTI_PORT: is in core/env.h and not here'
-seen 'docs/environment.md TUTTI_PORTS: '
-environment=${environment/tree/ring} page ''
-seen 'docs/environment.md barrier:_ring,_tree: is in one of this page and collectives/plan/algorithm_table.h'
-page '| 2 | TCP | 9.99 |'
-seen 'README.md |_2_|_TCP_|_9.99_|: is not a row of docs/performance.md'
-picture=${picture/ memory |/ core   |} page ''
-seen "docs/architecture.md memory: is a layer of layers.txt; the picture has: core"
+page "See [this](docs/gone.md) and [that](docs/architecture.md#nowhere), core/gone.c, \`gone.h\`, \`engine_walk()\`,
+\`struct motor\`. Call tutti_start with TUTTI_POT=1.
+$(printf 'word %.0s' {1..30})
+
+| 2 | TCP | 9.99 |"
+refused 'README.md docs/gone.md: a link to nothing' \
+	'README.md docs/architecture.md#nowhere: there is no such heading' \
+	'README.md core/gone.c: there is no such file' \
+	'README.md gone.h: there is no file of that name' \
+	'README.md engine_walk(): there is no such function' \
+	'README.md struct_motor: there is no such struct' \
+	'README.md tutti_start: no such name' \
+	'README.md TUTTI_POT: no such name' \
+	'README.md width: lines of more than 100 columns: 1, 3' \
+	'README.md |_2_|_TCP_|_9.99_|: is not a row of docs/performance.md'
+environment=${environment/TUTTI_PORT /TUTTI_PORTS}
+environment=${environment/tree/ring}
+picture=${picture/ memory |/ core   |}
 page ''
 echo 'README.md core/gone.c  for a walk' >"$tree/tests/house/docs_invented.txt"
-seen "'README.md core/gone.c' is no longer so"
+refused 'docs/environment.md TUTTI_PORT: is in core/env.h and not here' \
+	'docs/environment.md TUTTI_PORTS: ' \
+	'docs/environment.md barrier:_ring,_tree: is in one of this page and collectives/plan/algorithm_table.h' \
+	'docs/architecture.md memory: is a layer of layers.txt; the picture has: core' \
+	"'README.md core/gone.c' is no longer so"
 
 # Options, in the real tree: a page of its own beside it, since the programs are there.
 options=$scratch/options
