@@ -1,5 +1,6 @@
 /* tutti_comm_agree: one verdict for all ranks that live, also on a communicator that has failed. */
 #include "collectives/comm/recovery.h"
+#include "collectives/control/board.h"
 #include "collectives/window/window.h"
 
 #include "core/cancel.h"
@@ -30,7 +31,7 @@ void comm_leave_recovery(struct tutti_comm *comm)
 static bool has_ended(void *arg, int rank)
 {
 	const struct tutti_comm *comm = arg;
-	return comm->window && window_has_ended(comm->window, rank);
+	return comm->window && board_has_ended(window_board(comm->window), rank);
 }
 
 tutti_status comm_ask(struct tutti_comm *comm, struct consensus_question *question, uint32_t which,

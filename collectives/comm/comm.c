@@ -2,6 +2,7 @@
  * the others (topology.c), then its engine is started. Other ranks see it only then. */
 #include "collectives/comm/join.h"
 #include "collectives/comm/plan_cache.h"
+#include "collectives/control/board.h"
 #include "collectives/control/consensus.h"
 #include "collectives/engine/engine.h"
 #include "collectives/trace/recorder.h"
@@ -135,8 +136,8 @@ void comm_keep_window(struct tutti_comm *comm, bool all_have_it)
 	comm->window = NULL;
 }
 
-/* Only without a window, which does the work of the control ring otherwise. */
-static tutti_status open_ring(struct tutti_comm *comm, struct control **control)
+/* A window's ranks have its board. The others make a ring. */
+static tutti_status open_control(struct tutti_comm *comm, struct control **control)
 {
 	struct control_config config = {.rank = comm->rank,
 					.size = comm->size,
@@ -150,10 +151,11 @@ static tutti_status open_ring(struct tutti_comm *comm, struct control **control)
 		config.endpoint->transport->destroy(config.endpoint);
 		free(comm->reach.peers);
 		comm->reach.peers = NULL;
-		return TUTTI_OK;
 	}
 	if (comm->size == 1)
 		return TUTTI_OK;
+	if (comm->window)
+		return control_share(control, window_board(comm->window), config.silence_ms);
 	return control_create(control, &config);
 }
 
@@ -222,17 +224,15 @@ tutti_status comm_start(struct tutti_comm *comm)
 		config.ranks_near_me = comm->place.local_rank;
 	}
 	comm->calls.own_recorder = comm->window ? NULL : recorder_new();
-	comm->calls.recorder =
-		comm->window ? window_recorder(comm->window) : comm->calls.own_recorder;
+	comm->calls.recorder = comm->window ? board_recorder(window_board(comm->window))
+					    : comm->calls.own_recorder;
 	if (!comm->calls.recorder)
 		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for a flight recorder",
 			    comm->rank);
-	if (comm->window)
-		window_watch(comm->window, (uint32_t)comm->settings.env.silence_ms);
 	TRY(open_trace(comm));
 	config.trace = comm->calls.trace;
 	config.trace_dir = comm->settings.env.trace_dir;
-	TRY(open_ring(comm, &config.control));
+	TRY(open_control(comm, &config.control));
 	TRY(start_engine(comm, &config));
 	free(comm->reach.routes);
 	comm->reach.routes = NULL;

@@ -10,6 +10,7 @@
  * begun and ask again which ranks are there. */
 #include "collectives/comm/join.h"
 #include "collectives/comm/recovery.h"
+#include "collectives/control/board.h"
 #include "collectives/control/deadlines.h"
 #include "collectives/engine/engine.h"
 
@@ -221,7 +222,7 @@ static bool anybody_died(void *arg)
 	const struct shrink *s = arg;
 
 	for (int i = 0; i < s->size && s->old->window; i++)
-		if (window_has_ended(s->old->window, s->ranks[i]))
+		if (board_has_ended(window_board(s->old->window), s->ranks[i]))
 			return true;
 	return false;
 }

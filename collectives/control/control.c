@@ -1,154 +1,5 @@
-/* The control ring as the engine sees it: made, asked, told, and ended. Its messages are in
- * ring_messages.c. */
+/* What both kinds of control do, and which of the two it is. */
 #include "collectives/control/control_internal.h"
-
-#include "core/cancel.h"
-#include "core/clock.h"
-#include "core/rank_list.h"
-
-#include <assert.h>
-#include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-/* ---- what the engine says ------------------------------------------------------------------ */
-
-/* A rank that has left made no more calls: whoever waits in a later one waits in vain. */
-static void look_for_leavers(struct control *c, uint64_t sequence)
-{
-	for (int r = 0; c->some_have_left && r < c->config.size; r++) {
-		const struct control_known *known = &c->known[r];
-		char text[ERROR_BYTES], who[128];
-		if (!known->has_left || known->left_at > sequence)
-			continue;
-		snprintf(text, sizeof text,
-			 "%s has left the communicator after %llu calls, and rank %d waits in "
-			 "call #%llu.",
-			 control_who(c, r, who, sizeof who), (unsigned long long)known->left_at,
-			 c->config.rank, (unsigned long long)sequence);
-		control_decide(c, &(struct failure){.status = TUTTI_ERR_PEER,
-						    .rank = r,
-						    .sequence = sequence,
-						    .message = text});
-		return;
-	}
-}
-
-void control_slow(struct control *c, uint64_t sequence, bool is_bad)
-{
-	pthread_mutex_lock(&c->lock);
-	control_settle(c);
-	control_compare_kept(c);
-	if (sequence != NO_CALL)
-		look_for_leavers(c, sequence);
-	if (c->dead >= 0 && is_bad)
-		control_decide(c, &(struct failure){.status = TUTTI_ERR_PEER,
-						    .rank = c->dead,
-						    .sequence = sequence,
-						    .message = c->death});
-	control_watch(c);
-	control_measure_silence(c);
-	if (sequence != NO_CALL && c->slow_told != sequence + 1 && !c->has_failed) {
-		uint64_t first = sequence > CONTROL_BEFORE ? sequence - CONTROL_BEFORE : 0;
-		c->slow_told = sequence + 1;
-		for (int i = 0; i < c->link_count; i++)
-			control_send_calls(&c->links[i], first, first + CONTROL_CALLS_MOST - 1);
-	}
-	control_settle(c);
-	control_unlock(c);
-}
-
-void control_ask(struct control *c, uint64_t sequence)
-{
-	struct control_message m = {
-		.kind = CONTROL_WHO, .origin = c->config.rank, .first = sequence};
-
-	pthread_mutex_lock(&c->lock);
-	if (c->asked != sequence + 1) {
-		c->asked = sequence + 1;
-		control_post(
-			&c->links[c->links[c->link_count - 1].peer < 0 ? 0 : c->link_count - 1],
-			&m);
-		control_settle(c);
-	}
-	control_unlock(c);
-}
-
-const char *control_missing(struct control *c, uint64_t sequence, char *text, size_t text_bytes)
-{
-	struct rank_list list;
-
-	rank_list_begin(&list, text, text_bytes);
-	pthread_mutex_lock(&c->lock);
-	control_settle(c);
-	for (uint32_t i = 0; c->answer_to == sequence + 1 && i < c->missing_count; i++)
-		rank_list_add(&list, (int)c->missing[i]);
-	control_unlock(c);
-	return rank_list_end(&list);
-}
-
-bool control_all_agree(struct control *c, uint64_t sequence)
-{
-	pthread_mutex_lock(&c->lock);
-	control_settle(c);
-	bool agree = !c->has_failed && c->answer_to == sequence + 1 && c->missing_count == 0;
-	control_unlock(c);
-	return agree;
-}
-
-void control_fail(struct control *c, const struct failure *failure, int pending)
-{
-	struct failure own = *failure;
-	uint64_t issued = recorder_issued(c->config.recorder);
-
-	own.sequence = issued - ((uint64_t)pending < issued ? (uint64_t)pending : issued);
-	pthread_mutex_lock(&c->lock);
-	control_decide(c, &own);
-	c->is_delivered = true;
-	control_settle(c);
-	control_unlock(c);
-}
-
-/* ---- making and ending --------------------------------------------------------------------- */
-
-static tutti_status connect_link(struct control *c, int i)
-{
-	struct control_link *l = &c->links[i];
-
-	l->control = c;
-	l->peer = (c->config.rank + (i ? 1 : c->config.size - 1)) % c->config.size;
-	return control_connect(l);
-}
-
-tutti_status control_create(struct control **out, const struct control_config *config)
-{
-	struct control *c = calloc(1, sizeof *c);
-	tutti_status status = TUTTI_OK;
-
-	assert(config->size > 1);
-	if (c)
-		c->known = calloc((size_t)config->size, sizeof *c->known);
-	if (!c || !c->known) {
-		free(c);
-		config->endpoint->transport->destroy(config->endpoint);
-		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for its neighbours",
-			    config->rank);
-	}
-	c->config = *config;
-	c->link_count = config->size > 2 ? 2 : 1;
-	c->dead = -1;
-	pthread_mutex_init(&c->lock, NULL);
-	tutti_done_init(&c->done);
-	for (int i = 0; i < c->link_count && status == TUTTI_OK; i++)
-		status = connect_link(c, i);
-	if (status != TUTTI_OK) {
-		c->has_failed = c->is_leaving = true; /* nobody to say goodbye to */
-		control_destroy(c);
-		return status;
-	}
-	*out = c;
-	return TUTTI_OK;
-}
 
 void control_bind(struct control *c, void (*on_failure)(void *arg, const struct failure *failure),
 		  void (*wake)(void), void *arg)
@@ -158,97 +9,94 @@ void control_bind(struct control *c, void (*on_failure)(void *arg, const struct 
 	c->arg = arg;
 }
 
-/* Whether both neighbours are there, or never will be. */
-static bool is_settled(struct control *c, tutti_status *status)
-{
-	bool all_up = true;
-
-	pthread_mutex_lock(&c->lock);
-	for (int i = 0; i < c->link_count; i++)
-		all_up &= c->links[i].is_up;
-	*status = c->has_failed ? c->decided.status : TUTTI_OK;
-	if (*status == TUTTI_OK && !all_up && c->dead >= 0 &&
-	    clock_now_ns() >= c->dead_ns + MS_TO_NS(LAST_WORD_MS))
-		*status = fail(TUTTI_ERR_PEER, "%s", c->death);
-	else if (*status != TUTTI_OK)
-		fail(*status, "%s", c->message);
-	pthread_mutex_unlock(&c->lock);
-	return all_up || *status != TUTTI_OK;
-}
-
 tutti_status control_wait(struct control *c, uint64_t deadline_ns, bool (*is_over)(void *arg),
 			  void *arg)
 {
-	tutti_status status;
-
-	for (;;) {
-		struct pollfd fd;
-		int ms = 5, n;
-		control_progress(c);
-		if (is_settled(c, &status))
-			return status;
-		if (is_over && is_over(arg))
-			return fail(TUTTI_ERR_ABORTED, "it is not needed any more");
-		if (clock_now_ns() >= cancel_deadline(deadline_ns))
-			return fail(TUTTI_ERR_TIMEOUT,
-				    "rank %d was not connected to its neighbours in time",
-				    c->config.rank);
-		if ((n = control_arm(c, &fd, &ms)) >= 0)
-			poll(&fd, (nfds_t)n, ms);
-	}
-}
-
-/* Whether all that was said is on its way. */
-static bool is_silent(struct control *c)
-{
-	bool silent = true;
-	control_pass(c);
-	for (int i = 0; i < c->link_count; i++)
-		silent &= !c->links[i].conn || !(c->links[i].is_sending || c->links[i].queued);
-	return silent;
+	return c->kind->wait ? c->kind->wait(c, deadline_ns, is_over, arg) : TUTTI_OK;
 }
 
 void control_leave(struct control *c)
 {
-	struct control_message m = {.kind = CONTROL_LEAVING,
-				    .origin = c->config.rank,
-				    .issued = recorder_issued(c->config.recorder)};
-
-	pthread_mutex_lock(&c->lock);
-	m.first = m.issued > CONTROL_CALLS_MOST ? m.issued - CONTROL_CALLS_MOST : 0;
-	while (m.first + m.count < m.issued &&
-	       recorder_find(c->config.recorder, m.first + m.count, &m.calls[m.count]))
-		m.count++;
-	for (int i = 0; i < c->link_count && !c->is_leaving; i++)
-		(c->has_failed ? control_post : control_post_last)(&c->links[i], &m);
-	c->is_leaving = true;
-	control_settle(c);
-	control_unlock(c);
-}
-
-static void send_the_rest(struct control *c)
-{
-	uint64_t deadline = deadline_after_ms(GOODBYE_MS);
-
-	while (!is_silent(c) && clock_now_ns() < deadline) {
-		struct pollfd none;
-		poll(&none, 0, 1);
-	}
+	c->kind->leave(c);
 }
 
 void control_destroy(struct control *c)
 {
-	if (!c)
-		return;
-	c->on_failure = NULL;
-	c->wake = NULL;
-	control_leave(c);
-	send_the_rest(c);
-	for (int i = 0; i < c->link_count; i++)
-		if (c->links[i].conn)
-			c->links[i].conn->endpoint->transport->close(c->links[i].conn);
-	c->config.endpoint->transport->destroy(c->config.endpoint);
-	pthread_mutex_destroy(&c->lock);
-	free(c->known);
-	free(c);
+	if (c)
+		c->kind->destroy(c);
+}
+
+/* ---- waiting --------------------------------------------------------------------------------- */
+
+void control_check(struct control *c, const struct control_wait *wait)
+{
+	const struct failure *suspected = control_suspicion(c);
+
+	if (suspected && suspected->status == TUTTI_ERR_MISMATCH && suspected->sequence != NO_CALL)
+		control_ask(c, suspected->sequence);
+	c->kind->check(c, wait);
+}
+
+bool control_suspect(struct control *c, const struct failure *failure, uint64_t now_ns)
+{
+	if (!suspicion_may_be_explained(failure->status))
+		return false;
+	if (suspicion_note(&c->suspicion, failure, now_ns))
+		control_check(c, &(struct control_wait){failure->sequence, true});
+	return true;
+}
+
+const struct failure *control_suspicion(const struct control *c)
+{
+	return suspicion_is_open(&c->suspicion) ? &c->suspicion.failure : NULL;
+}
+
+const struct failure *control_unexplained(struct control *c, uint64_t now_ns)
+{
+	const struct failure *suspected = control_suspicion(c);
+
+	if (!suspected)
+		return NULL;
+	bool all_agree = suspected->status == TUTTI_ERR_MISMATCH && c->kind->all_agree &&
+			 suspected->sequence != NO_CALL &&
+			 c->kind->all_agree(c, suspected->sequence);
+	return suspicion_is_over(&c->suspicion, all_agree, now_ns) ? suspected : NULL;
+}
+
+void control_ask(struct control *c, uint64_t sequence)
+{
+	if (c->kind->ask)
+		c->kind->ask(c, sequence);
+}
+
+const char *control_missing(struct control *c, uint64_t sequence, char *text, size_t text_bytes)
+{
+	return c->kind->missing(c, sequence, text, text_bytes);
+}
+
+const struct failure *control_found(struct control *c)
+{
+	return c->kind->found ? c->kind->found(c) : NULL;
+}
+
+void control_fail(struct control *c, const struct failure *failure, int pending)
+{
+	c->kind->fail(c, failure, pending);
+}
+
+/* ---- the helper thread ----------------------------------------------------------------------- */
+
+bool control_needs_helper(const struct control *c)
+{
+	return c->kind->progress != NULL;
+}
+
+void control_progress(struct control *c)
+{
+	c->kind->progress(c);
+}
+
+int control_arm(struct control *c, struct pollfd *fd, int *timeout_ms)
+{
+	return c->kind->arm(c, fd, timeout_ms);
 }

@@ -1,21 +1,70 @@
-/* The inside of the control ring: its messages, its links, and what control*.c know of each other. All under
- * the ring's lock. */
+/* Control's inside: what a kind of control does, and the ring: its messages, its links, and what its
+ * files know of each other. The ring's messages:
+ *
+ *     CALLS    the last calls of a rank whose wait has become slow. A rank that has made them too
+ *              compares: the first pair that differs is the mismatch. If they agree it tells its
+ *              other neighbour. A rank that has not come so far keeps them, passes them on and
+ *              compares later. So the records of any two ranks that differ meet somewhere, whether
+ *              these ranks wait, compute or have finished.
+ *     WHO      goes round once before a deadline; ranks that have not made the call put their name
+ *              on it.
+ *     DEAD     a neighbour's connection ended without a word. Matters to calls that become slow
+ *              afterwards.
+ *     FAILED   a rank's communicator has failed, and why. The receiver passes it on.
+ *     LEAVING  tutti_comm_destroy, after so many calls.
+ *     WATCH    are you there? Asked of both neighbours while a wait lasts, and passed on, so that
+ *              every rank is asked. A rank that gives no sign of life for silence_ms is stopped, or
+ *              its machine is gone: a failure.
+ *     HERE     the answer, to the neighbour alone.
+ *
+ * While all goes well nothing is sent. The helper thread serves the ring, so a rank that computes
+ * passes messages on as well. Where a neighbour leaves or dies the ring is closed again: the next
+ * rank in that direction becomes the neighbour. All of the ring is under its lock. */
 #ifndef COLLECTIVES_CONTROL_CONTROL_INTERNAL_H
 #define COLLECTIVES_CONTROL_CONTROL_INTERNAL_H
 
 #include "collectives/control/control.h"
 #include "collectives/control/deadlines.h"
+#include "collectives/control/suspicion.h"
 
 #include <pthread.h>
 #include <stdbool.h>
 
+/* A kind of control. */
+struct control_kind {
+	void (*check)(struct control *c, const struct control_wait *wait);
+	void (*ask)(struct control *c, uint64_t sequence);
+	const char *(*missing)(struct control *c, uint64_t sequence, char *text, size_t text_bytes);
+	/* Whether all ranks are known to have made call sequence, and the same call. */
+	bool (*all_agree)(struct control *c, uint64_t sequence);
+	const struct failure *(*found)(struct control *c);
+	void (*fail)(struct control *c, const struct failure *failure, int pending);
+	tutti_status (*wait)(struct control *c, uint64_t deadline_ns, bool (*is_over)(void *arg),
+			     void *arg);
+	void (*leave)(struct control *c);
+	void (*destroy)(struct control *c);
+	/* NULL: it needs no helper. */
+	void (*progress)(struct control *c);
+	int (*arm)(struct control *c, struct pollfd *fd, int *timeout_ms);
+};
+
+/* What both kinds have. */
+struct control {
+	const struct control_kind *kind;
+	void (*on_failure)(void *arg, const struct failure *failure);
+	void (*wake)(void);
+	void *arg;
+	struct suspicion suspicion; /* under the engine's lock */
+};
+
+#define CONTROL_LINKS   2
 #define CONTROL_TAG     0x7e117a1eu
 #define CONTROL_CALLS_MOST   16 /* of one message */
 #define CONTROL_BEFORE  7  /* of which before the call that is slow */
 #define CONTROL_QUEUE   16 /* messages that wait to be sent; the newest are dropped when it is full */
 #define CONTROL_MISSING 100
 
-enum control_kind { CONTROL_HELLO, CONTROL_CALLS, CONTROL_WHO, CONTROL_DEAD, CONTROL_FAILED,
+enum control_message_kind { CONTROL_HELLO, CONTROL_CALLS, CONTROL_WHO, CONTROL_DEAD, CONTROL_FAILED,
 		    CONTROL_LEAVING, CONTROL_WATCH, CONTROL_HERE };
 
 /* All ranks lay it out alike: same library, same machine word order, checked when they joined. */
@@ -34,7 +83,7 @@ struct control_message {
 };
 
 struct control_link {
-	struct control *control;
+	struct control_ring *ring;
 	int peer;                       /* -1: the other link leads to all that are left */
 	struct tutti_conn *conn;        /* NULL: none                                    */
 	bool is_up, is_sending;
@@ -58,13 +107,11 @@ struct control_known {
 	uint64_t left_at;
 };
 
-struct control {
+struct control_ring {
+	struct control base;
 	struct control_config config;
 	struct control_known *known;    /* by rank                                       */
 	pthread_mutex_t lock;
-	void (*on_failure)(void *arg, const struct failure *failure);
-	void (*wake)(void);
-	void *arg;
 	struct control_link links[CONTROL_LINKS];
 	int link_count;
 	struct tutti_done done;
@@ -95,32 +142,32 @@ void control_listen(struct control_link *link);
 void control_flush(struct control_link *link);
 struct control_link *control_other(struct control_link *link); /* NULL: of two ranks */
 /* The first failure stays, and all ranks are told. */
-void control_decide(struct control *c, const struct failure *failure);
+void control_decide(struct control_ring *c, const struct failure *failure);
 
 /* "Rank 3 (process 311 on box)". Returns text. */
-const char *control_who(const struct control *c, int rank, char *text, size_t text_bytes);
+const char *control_who(const struct control_ring *c, int rank, char *text, size_t text_bytes);
 
 /* ring_messages.c */
 /* One pass over the endpoint; whether anything moved. */
-bool control_pass(struct control *c);
+bool control_pass(struct control_ring *c);
 /* Until nothing moves. Whoever has used the endpoint leaves it armed: another thread may sleep on it. */
-void control_settle(struct control *c);
+void control_settle(struct control_ring *c);
 /* Unlocks, and hands out what was decided and sent before. */
-void control_unlock(struct control *c);
+void control_unlock(struct control_ring *c);
 
 /* ring_repair.c */
 tutti_status control_connect(struct control_link *link); /* to link->peer */
 /* Another neighbour for each link that was cut. Nothing of theirs may be on the done list. */
-void control_repair(struct control *c);
+void control_repair(struct control_ring *c);
 
 /* ring_watch.c */
-void control_watch(struct control *c); /* a wait lasts */
+void control_watch(struct control_ring *c); /* a wait lasts */
 void control_take_watch(struct control_link *link, const struct control_message *message);
-void control_measure_silence(struct control *c);  /* measures silence */
+void control_measure_silence(struct control_ring *c);  /* measures silence */
 
 /* ring_calls.c */
 void control_send_calls(struct control_link *link, uint64_t first, uint64_t last);
 void control_take_calls(struct control_link *link, const struct control_message *message);
-void control_compare_kept(struct control *c); /* again at what is kept */
+void control_compare_kept(struct control_ring *c); /* again at what is kept */
 
 #endif

@@ -16,6 +16,11 @@
 #define EXPLAIN_LOST_MESSAGE_MS 200  /* the same where a send or recv alone uses it */
 #define EXPLAIN_MISMATCH_MS     1000 /* shorter than EXPLAIN_LOST_MS, so that it comes first */
 
+/* The board. */
+#define BOARD_COMPARE_MS        20   /* between two comparisons of call records */
+#define BOARD_DEATHS_MS         5    /* between two looks for deaths */
+#define BOARD_WATCH_MS          250  /* between two looks at one stopped process, at most */
+
 /* The ring. */
 #define RING_LOOK_MS            50   /* kept call records, and silence, are looked at */
 #define WATCH_MS                1000 /* between two questions to a neighbour, at most */

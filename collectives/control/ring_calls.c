@@ -17,9 +17,9 @@ static bool is_same_call(const struct noted *a, const struct noted *b)
 /* Our own records of calls first..last, as far as we have them. */
 void control_send_calls(struct control_link *l, uint64_t first, uint64_t last)
 {
-	const struct recorder *r = l->control->config.recorder;
+	const struct recorder *r = l->ring->config.recorder;
 	struct control_message m = {.kind = CONTROL_CALLS,
-				    .origin = l->control->config.rank,
+				    .origin = l->ring->config.rank,
 				    .first = first,
 				    .issued = recorder_issued(r)};
 
@@ -35,7 +35,7 @@ void control_send_calls(struct control_link *l, uint64_t first, uint64_t last)
 	control_post(l, &m);
 }
 
-static void report(struct control *c, int rank_a, const struct noted *a, int rank_b,
+static void report(struct control_ring *c, int rank_a, const struct noted *a, int rank_b,
 		   const struct noted *b, uint64_t sequence)
 {
 	char text[ERROR_BYTES];
@@ -52,7 +52,7 @@ enum outcome { ALIKE, UNKNOWN, DIFFER };
  * and our records of those before go back: the two ranks go back together until they find it. */
 static enum outcome compare(struct control_link *l, const struct control_message *m)
 {
-	struct control *c = l->control;
+	struct control_ring *c = l->ring;
 	const struct recorder *r = c->config.recorder;
 	enum outcome outcome = UNKNOWN;
 
@@ -80,7 +80,7 @@ static enum outcome compare(struct control_link *l, const struct control_message
 
 /* This rank has made none of the calls that both neighbours have made, and yet knows that they
  * differ. */
-static void compare_kept(struct control *c)
+static void compare_kept(struct control_ring *c)
 {
 	const struct control_message *a = &c->links[0].kept, *b = &c->links[1].kept;
 
@@ -102,7 +102,7 @@ static void compare_kept(struct control *c)
 /* So far behind that there is nothing to compare: then they compare with what we did last. */
 static void answer_from_behind(struct control_link *l, const struct control_message *m)
 {
-	uint64_t issued = recorder_issued(l->control->config.recorder);
+	uint64_t issued = recorder_issued(l->ring->config.recorder);
 	if (issued == 0 || issued > m->first || l->answered == issued)
 		return;
 	l->answered = issued;
@@ -111,7 +111,7 @@ static void answer_from_behind(struct control_link *l, const struct control_mess
 }
 
 /* A rank that has left never makes the call that somebody waits in. */
-static void check_leavers(struct control *c, const struct control_message *m)
+static void check_leavers(struct control_ring *c, const struct control_message *m)
 {
 	char text[ERROR_BYTES], call[128], who[128];
 	uint64_t last = end_of(m) - 1;
@@ -136,13 +136,13 @@ static void keep(struct control_link *l, const struct control_message *m)
 	if (l->is_keeping && end_of(&l->kept) >= end_of(m))
 		return;
 	l->kept = *m;
-	l->control->needs_helper |= !l->is_keeping;
+	l->ring->needs_helper |= !l->is_keeping;
 	l->is_keeping = true;
 }
 
 void control_take_calls(struct control_link *l, const struct control_message *m)
 {
-	struct control *c = l->control;
+	struct control_ring *c = l->ring;
 	struct control_link *on = control_other(l);
 	bool is_ours = m->origin == c->config.rank;
 
@@ -166,7 +166,7 @@ void control_take_calls(struct control_link *l, const struct control_message *m)
 		control_send_calls(on, m->first, end_of(m) - 1);
 }
 
-void control_compare_kept(struct control *c)
+void control_compare_kept(struct control_ring *c)
 {
 	uint64_t issued = recorder_issued(c->config.recorder);
 

@@ -45,12 +45,12 @@ void control_listen(struct control_link *l)
 
 struct control_link *control_other(struct control_link *l)
 {
-	struct control *c = l->control;
+	struct control_ring *c = l->ring;
 	struct control_link *other = &c->links[l == &c->links[0]];
 	return c->link_count < 2 || other->peer < 0 ? NULL : other;
 }
 
-const char *control_who(const struct control *c, int rank, char *text, size_t text_bytes)
+const char *control_who(const struct control_ring *c, int rank, char *text, size_t text_bytes)
 {
 	const struct control_peer *peer = &c->config.peers[rank];
 	snprintf(text, text_bytes, "Rank %d (process %d on %s)", rank, peer->process, peer->host);
@@ -59,7 +59,7 @@ const char *control_who(const struct control *c, int rank, char *text, size_t te
 
 /* ---- failures ------------------------------------------------------------------------------- */
 
-void control_decide(struct control *c, const struct failure *failure)
+void control_decide(struct control_ring *c, const struct failure *failure)
 {
 	struct control_message m = {.kind = CONTROL_FAILED,
 				    .origin = c->config.rank,
@@ -77,15 +77,4 @@ void control_decide(struct control *c, const struct failure *failure)
 	memcpy(m.text, c->message, sizeof m.text);
 	for (int i = 0; i < c->link_count; i++)
 		control_post_last(&c->links[i], &m);
-}
-
-tutti_status control_remote_error(int rank, tutti_status status, const char *message, char *text)
-{
-	if (status == TUTTI_ERR_MISMATCH || status == TUTTI_ERR_PEER ||
-	    status == TUTTI_ERR_ABORTED) {
-		snprintf(text, ERROR_BYTES, "%s", message);
-		return status;
-	}
-	snprintf(text, ERROR_BYTES, "Rank %d has failed: %.480s", rank, message);
-	return TUTTI_ERR_PEER;
 }

@@ -5,32 +5,27 @@
 #include "core/clock.h"
 #include "core/log.h"
 
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
-
-#define CONTROL_BLIND_MS 10 /* between two looks at a transport that cannot be slept on     */
 
 static void take_failure(struct control_link *l, struct control_message *m)
 {
 	char text[ERROR_BYTES];
-	struct failure failure = {.status = (tutti_status)m->status,
-				  .rank = m->rank,
-				  .sequence = m->first,
-				  .message = m->text,
-				  .is_common = m->is_common};
+
 	m->text[ERROR_BYTES - 1] = '\0';
-	if (!failure.is_common) {
-		failure.status = control_remote_error(m->origin, failure.status, m->text, text);
-		failure.message = text;
-	}
-	control_decide(l->control, &failure);
+	struct failure theirs = {.status = (tutti_status)m->status,
+				 .rank = m->rank,
+				 .sequence = m->first,
+				 .is_common = m->is_common,
+				 .message = m->text};
+	struct failure failure = failure_of_peer(m->origin, &theirs, text);
+	control_decide(l->ring, &failure);
 }
 
 /* Passed on once round the ring. */
 static void take_death(struct control_link *l, struct control_message *m)
 {
-	struct control *c = l->control;
+	struct control_ring *c = l->ring;
 	if (m->rank < 0 || m->rank >= c->config.size)
 		return;
 	c->known[m->rank].is_gone = true;
@@ -50,7 +45,7 @@ static void take_death(struct control_link *l, struct control_message *m)
  * have said so. */
 static void connection_ended(struct control_link *l)
 {
-	struct control *c = l->control;
+	struct control_ring *c = l->ring;
 	const struct tutti_conn *conn = l->conn;
 	struct control_message m = {
 		.kind = CONTROL_DEAD, .origin = c->config.rank, .rank = l->peer};
@@ -73,7 +68,7 @@ static void connection_ended(struct control_link *l)
 
 static void take_leave(struct control_link *l, struct control_message *m)
 {
-	struct control *c = l->control;
+	struct control_ring *c = l->ring;
 	struct control_known *known = &c->known[l->peer];
 
 	known->has_left = c->some_have_left = true;
@@ -86,7 +81,7 @@ static void take_leave(struct control_link *l, struct control_message *m)
 /* A later neighbour has not been told, or asked, what the one before it was. */
 static void greet(struct control_link *l)
 {
-	struct control *c = l->control;
+	struct control_ring *c = l->ring;
 
 	l->is_up = true;
 	if (l->is_later)
@@ -96,7 +91,7 @@ static void greet(struct control_link *l)
 /* Whoever has not made the call puts its name on it; at home it is the answer. */
 static void take_question(struct control_link *l, struct control_message *m)
 {
-	struct control *c = l->control;
+	struct control_ring *c = l->ring;
 	struct control_link *on = control_other(l);
 
 	if (m->count > CONTROL_MISSING)
@@ -118,7 +113,7 @@ static void take_question(struct control_link *l, struct control_message *m)
 
 /* Ranks that are none would take no message from the ring, and a status that is none would end in
  * the caller's hands. */
-static bool is_sound(const struct control *c, const struct control_message *m)
+static bool is_sound(const struct control_ring *c, const struct control_message *m)
 {
 	int size = c->config.size, least = m->kind == CONTROL_DEAD ? 0 : -1;
 
@@ -131,13 +126,13 @@ static void take(struct control_link *l)
 {
 	struct control_message *m = &l->received;
 
-	if (!is_sound(l->control, m)) {
-		log_info("rank %d: its neighbour %d says what makes no sense",
-			 l->control->config.rank, l->peer);
+	if (!is_sound(l->ring, m)) {
+		log_info("rank %d: its neighbour %d says what makes no sense", l->ring->config.rank,
+			 l->peer);
 		return;
 	}
 	l->is_awaited = false;
-	switch ((enum control_kind)m->kind) {
+	switch ((enum control_message_kind)m->kind) {
 	case CONTROL_HELLO:
 		greet(l);
 		break;
@@ -164,7 +159,7 @@ static void take(struct control_link *l)
 	}
 }
 
-bool control_pass(struct control *c)
+bool control_pass(struct control_ring *c)
 {
 	struct tutti_io *io;
 	bool moved = false;
@@ -193,7 +188,7 @@ bool control_pass(struct control *c)
 	return moved;
 }
 
-void control_settle(struct control *c)
+void control_settle(struct control_ring *c)
 {
 	const struct tutti_transport *t = c->config.endpoint->transport;
 	for (int tries = 0; tries < 64; tries++) {
@@ -204,49 +199,15 @@ void control_settle(struct control *c)
 	c->needs_helper = true;
 }
 
-void control_unlock(struct control *c)
+void control_unlock(struct control_ring *c)
 {
 	bool is_due = c->has_failed && !c->is_delivered, wakes = c->needs_helper;
 	if (is_due)
 		c->is_delivered = true;
 	c->needs_helper = false;
 	pthread_mutex_unlock(&c->lock);
-	if (wakes && c->wake)
-		c->wake();
-	if (is_due && c->on_failure)
-		c->on_failure(c->arg, &c->decided);
-}
-
-void control_progress(struct control *c)
-{
-	pthread_mutex_lock(&c->lock);
-	control_settle(c);
-	control_compare_kept(c);
-	control_measure_silence(c);
-	if (c->has_failed && !c->is_delivered)
-		control_settle(c);
-	control_unlock(c);
-}
-
-int control_arm(struct control *c, struct pollfd *fd, int *timeout_ms)
-{
-	struct tutti_endpoint *ep = c->config.endpoint;
-	int n = 1, due_ms = -1;
-
-	pthread_mutex_lock(&c->lock);
-	if (!ep->transport->event_fd) {
-		n = 0;
-		due_ms = CONTROL_BLIND_MS;
-	} else if (ep->transport->arm && ep->transport->arm(ep)) {
-		n = -1;
-	} else {
-		*fd = (struct pollfd){.fd = ep->transport->event_fd(ep), .events = POLLIN};
-	}
-	for (int i = 0; i < c->link_count && due_ms < 0; i++)
-		if (c->links[i].is_keeping || c->links[i].is_awaited)
-			due_ms = RING_LOOK_MS;
-	pthread_mutex_unlock(&c->lock);
-	if (due_ms >= 0 && (*timeout_ms < 0 || due_ms < *timeout_ms))
-		*timeout_ms = due_ms;
-	return n;
+	if (wakes && c->base.wake)
+		c->base.wake();
+	if (is_due && c->base.on_failure)
+		c->base.on_failure(c->base.arg, &c->decided);
 }

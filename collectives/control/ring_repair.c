@@ -8,7 +8,7 @@
 /* A rank that does not reach the other is not reached either: the ring is open there. */
 tutti_status control_connect(struct control_link *l)
 {
-	struct control *c = l->control;
+	struct control_ring *c = l->ring;
 	const struct control_peer *peer = &c->config.peers[l->peer];
 	struct tutti_endpoint *ep = c->config.endpoint;
 	struct control_message hello = {.kind = CONTROL_HELLO, .origin = c->config.rank};
@@ -26,7 +26,7 @@ tutti_status control_connect(struct control_link *l)
 /* The next rank in the link's direction that is not known to be gone; this one: there is none. */
 static int next_living(const struct control_link *l)
 {
-	const struct control *c = l->control;
+	const struct control_ring *c = l->ring;
 	int n = c->config.size, step = l == &c->links[0] ? n - 1 : 1, rank = l->peer;
 
 	do
@@ -48,7 +48,7 @@ static void close_conn(struct control_link *l)
 /* What waits for the neighbour that is gone (a failure, perhaps) is for the next one. */
 static void move_on(struct control_link *l)
 {
-	struct control *c = l->control;
+	struct control_ring *c = l->ring;
 	const struct control_link *other = control_other(l);
 	struct control_message failure = {.kind = CONTROL_FAILED,
 					  .origin = c->config.rank,
@@ -72,7 +72,7 @@ static void move_on(struct control_link *l)
 }
 
 /* Who leaves, here or there, and has passed its failure on, needs no neighbour any more. */
-void control_repair(struct control *c)
+void control_repair(struct control_ring *c)
 {
 	for (int i = 0; i < c->link_count; i++) {
 		struct control_link *l = &c->links[i];

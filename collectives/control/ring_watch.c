@@ -12,12 +12,12 @@
 #define PAUSE_NS    1000000000u /* looks that lie further apart are of different waits */
 #define TICK_NS_MAX MS_TO_NS(2 * RING_LOOK_MS)
 
-static uint64_t silence_ns(const struct control *c)
+static uint64_t silence_ns(const struct control_ring *c)
 {
 	return MS_TO_NS(c->config.silence_ms);
 }
 
-static uint64_t interval_ns(const struct control *c)
+static uint64_t interval_ns(const struct control_ring *c)
 {
 	uint64_t most = MS_TO_NS(WATCH_MS), interval = silence_ns(c) / 4;
 	return interval < most ? interval : most;
@@ -26,7 +26,7 @@ static uint64_t interval_ns(const struct control *c)
 /* Whoever was asked a moment ago has been asked for everybody behind it, too. */
 static void ask(struct control_link *l, uint32_t hops)
 {
-	struct control *c = l->control;
+	struct control_ring *c = l->ring;
 	struct control_message m = {.kind = CONTROL_WATCH, .origin = c->config.rank, .count = hops};
 	uint64_t now = clock_now_ns();
 
@@ -42,7 +42,7 @@ static void ask(struct control_link *l, uint32_t hops)
 	control_post(l, &m);
 }
 
-void control_watch(struct control *c)
+void control_watch(struct control_ring *c)
 {
 	uint64_t now = clock_now_ns();
 
@@ -58,7 +58,7 @@ void control_watch(struct control *c)
 
 void control_take_watch(struct control_link *l, const struct control_message *m)
 {
-	struct control *c = l->control;
+	struct control_ring *c = l->ring;
 	struct control_link *on = control_other(l);
 	struct control_message here = {.kind = CONTROL_HERE, .origin = c->config.rank};
 
@@ -69,7 +69,7 @@ void control_take_watch(struct control_link *l, const struct control_message *m)
 
 static void give_up(struct control_link *l)
 {
-	struct control *c = l->control;
+	struct control_ring *c = l->ring;
 	const struct control_peer *peer = &c->config.peers[l->peer];
 	bool is_stopped = peer->is_visible && process_is_stopped(peer->process);
 	char text[ERROR_BYTES], who[128];
@@ -89,7 +89,7 @@ static void give_up(struct control_link *l)
 
 /* A process that was stopped itself, or starved, wakes up late: what it could not hear meanwhile is
  * nobody's silence. */
-void control_measure_silence(struct control *c)
+void control_measure_silence(struct control_ring *c)
 {
 	uint64_t now = clock_now_ns(), passed = now - c->ticked_ns;
 

@@ -4,7 +4,8 @@
 #ifndef COLLECTIVES_CONTROL_SUSPICION_H
 #define COLLECTIVES_CONTROL_SUSPICION_H
 
-#include "collectives/control/control.h"
+#include "collectives/control/failure.h"
+#include "collectives/trace/recorder.h"
 
 struct suspicion {
 	struct failure failure; /* status OK: nothing is suspected. sequence: of the call that saw it, or

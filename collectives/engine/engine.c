@@ -78,17 +78,11 @@ static void on_failure(void *arg, const struct failure *failure)
 tutti_status engine_open_control(struct engine *e)
 {
 	control_bind(e->config.control, on_failure, helper_wake, e);
+	if (!control_needs_helper(e->config.control))
+		return TUTTI_OK;
 	TRY(helper_attach(e));
 	helper_wake();
 	return TUTTI_OK;
-}
-
-static void leave(struct engine *e)
-{
-	if (e->config.window)
-		window_leave(e->config.window);
-	if (e->config.control)
-		control_leave(e->config.control);
 }
 
 /* If a connection breaks now, the last bytes may be lost, and only this rank can send them again.
@@ -124,8 +118,8 @@ static void drain(struct engine *e)
 		bool moved = engine_pass(e), may_leave = !e->works,
 		     is_over = may_leave && is_drained(e) && !must_linger(e, &until_ns);
 		engine_unlock(e);
-		if (may_leave && !has_left)
-			leave(e);
+		if (may_leave && !has_left && e->config.control)
+			control_leave(e->config.control);
 		has_left |= may_leave;
 		if (is_over)
 			return;

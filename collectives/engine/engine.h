@@ -33,7 +33,7 @@ struct engine_config {
 	int endpoint_count;
 	const struct route *routes; /* size of them, copied                          */
 	struct window *window;      /* or NULL; the engine owns it                   */
-	struct control *control;    /* without a window: or NULL; the engine owns it */
+	struct control *control;    /* who finds and tells failures; NULL: nobody; the engine owns it */
 	struct trace *trace;        /* where it says what it waits for; or NULL; lives longer */
 	const char *trace_dir;      /* the trace of a failure goes there; or NULL; copied     */
 	int linger_ms; /* how long destroy sends lost bytes again, on transports that

@@ -85,14 +85,36 @@ void engine_fail_in(struct engine *e, const struct tutti_work *work, tutti_statu
 		engine_set_failure(e, status, FAILURE_NO_RANK, engine_in_words(e, work, why, text));
 }
 
-/* What is everybody's failure has the same message on every rank. */
+/* What all are told, and what this rank was doing: in work, or in its oldest. */
+void engine_fail_with_call(struct engine *e, const struct failure *failure,
+			   const struct tutti_work *work)
+{
+	char text[ERROR_BYTES], call[100], who[360];
+
+	for (const struct tutti_work *next = work ? NULL : e->works; next; next = next->next)
+		work = next; /* the oldest is last */
+	if (!work || (failure->status != TUTTI_ERR_PEER && !failure->is_common)) {
+		engine_set_failure(e, failure->status, failure->rank, failure->message);
+		return;
+	}
+	work_explain(e, work, who, sizeof who);
+	snprintf(text, sizeof text, "%.220s Rank %d was in %s and waited %.150s%s",
+		 failure->message, e->config.rank, engine_call_words(work, call, sizeof call), who,
+		 who[strlen(who) - 1] == '?' ? "" : ".");
+	engine_set_failure(e, failure->status, failure->rank, text);
+}
+
+/* A mismatch that the window has seen itself has the same message on both ranks. */
 void engine_window_failed(struct engine *e, const struct tutti_work *work, tutti_status status)
 {
+	const struct failure *found = e->config.control ? control_found(e->config.control) : NULL;
 	char why[ERROR_BYTES];
+
 	snprintf(why, sizeof why, "%s", last_error());
-	if (status == TUTTI_ERR_MISMATCH || status == TUTTI_ERR_PEER ||
-	    status == TUTTI_ERR_ABORTED || window_is_stopped(e->config.window))
-		engine_set_failure(e, status, window_dead(e->config.window), why);
+	if (found)
+		engine_fail_with_call(e, found, work);
+	else if (status == TUTTI_ERR_MISMATCH)
+		engine_set_failure(e, status, FAILURE_NO_RANK, why);
 	else
 		engine_fail_in(e, work, status, why);
 }

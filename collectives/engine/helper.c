@@ -47,7 +47,7 @@ static bool is_busy(struct engine *e)
 
 static bool has_control(struct engine *e)
 {
-	return e->config.control != NULL;
+	return e->config.control && control_needs_helper(e->config.control);
 }
 
 /* Calls visit for every engine for which is_one is true, without the lock of the list. Returns how

@@ -130,7 +130,6 @@ struct engine {
 	struct run *free_runs;
 	int free_run_count;
 	uint32_t passes;
-	struct suspicion suspicion;
 	uint64_t reported_ns; /* when the failure was first looked at                       */
 	uint64_t looked_ns; /* when watch last asked around */
 	uint64_t told_ns;   /* when the trace was last told what is waited for */
@@ -199,6 +198,9 @@ const char *engine_call_words(const struct tutti_work *work, char *text, size_t 
 const char *collective_words(const struct tutti_work *work, char *text, size_t text_bytes);
 /* The window's verdict on a call; the error message is this thread's last error. */
 void engine_window_failed(struct engine *e, const struct tutti_work *work, tutti_status status);
+/* Fails with failure, which all ranks are told, and adds the call that this rank was in: work, or if
+ * NULL its oldest. */
+void engine_fail_with_call(struct engine *e, const struct failure *failure, const struct tutti_work *work);
 
 /* explain.c: what an operation that lasts waits for */
 /* In words, and a rank of it, or -1. */

@@ -17,8 +17,6 @@ void engine_clean_up(struct engine *e)
 	for (int i = 0; i < TUTTI_MEMORY_KINDS; i++)
 		if (e->queues[i])
 			e->queues[i]->kind->cancel(e->queues[i]);
-	if (e->config.window)
-		window_fail(e->config.window, engine_status(e), e->error);
 	tutti_done_init(&e->done);
 	e->dirty = NULL;
 	e->dirty_tail = &e->dirty;

@@ -58,11 +58,15 @@ static struct job_spec window_spec(const struct call_args *args, int timeout_ms)
 				 .timeout_ms = timeout_ms};
 }
 
-static __attribute__((cold)) void window_run_failed(struct engine *e, const struct call_args *args,
+static __attribute__((cold)) void window_run_failed(struct engine *e, const struct window_run *run,
 						    int timeout_ms, tutti_status status)
 {
 	if (!e->stop) {
-		struct tutti_work named = {.spec = window_spec(args, timeout_ms)};
+		struct tutti_work named = {.engine = e,
+					   .stage = WORK_RUNS,
+					   .has_begun = true,
+					   .window = *run,
+					   .spec = window_spec(&run->args, timeout_ms)};
 		engine_window_failed(e, &named, status);
 	}
 	engine_clean_up(e);
@@ -81,7 +85,7 @@ static tutti_status drive_window(struct engine *e, const struct call_args *args,
 	note_end(&call, status);
 	if (__builtin_expect(status == TUTTI_OK, 1))
 		return TUTTI_OK;
-	window_run_failed(e, args, timeout_ms, status);
+	window_run_failed(e, &run, timeout_ms, status);
 	return engine_status(e);
 }
 

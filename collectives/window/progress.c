@@ -1,6 +1,8 @@
 /* How far a run is, and for which ranks it waits. These functions look; none moves a run. */
 #include "collectives/window/progress.h"
 
+#include "core/rank_list.h"
+
 #include <stdio.h>
 
 static bool has_posted(const struct window *w, uint32_t number, int rank)
@@ -54,27 +56,38 @@ int window_waits_for(const struct window *w, const struct window_run *run)
 	return -1;
 }
 
+/* A run that has failed, as it was before. */
+static struct window_run before_failure(const struct window_run *run)
+{
+	struct window_run before = *run;
+
+	if (before.phase == PHASE_FAILED)
+		before.phase = before.failed_in;
+	return before;
+}
+
 const char *window_explain(const struct window *w, const struct window_run *run, char *text,
 			   size_t text_bytes)
 {
-	struct need need = progress_need(w, run);
-	size_t used = 0;
-	int found = 0;
+	struct window_run before = before_failure(run);
+	struct need need = progress_need(w, &before);
+	struct rank_list list;
 
-	text[0] = '\0';
-	for (int rank = 0; rank < w->size && used + 16 < text_bytes; rank++)
-		if (progress_lacks(w, run, need, rank))
-			used += (size_t)snprintf(text + used, text_bytes - used, "%s%d",
-						 found++ ? ", " : "ranks ", rank);
-	if (found == 1) /* "ranks 3" -> "rank 3" */
-		memmove(text + 4, text + 5, strlen(text + 5) + 1);
-	else if (!found)
+	rank_list_begin(&list, text, text_bytes);
+	for (int rank = 0; rank < w->size; rank++)
+		if (progress_lacks(w, &before, need, rank))
+			rank_list_add(&list, rank);
+	rank_list_end(&list);
+	if (list.count == 0)
 		snprintf(text, text_bytes, "no rank");
 	return text;
 }
 
 const char *window_progress_text(const struct window_run *run, char *text, size_t text_bytes)
 {
+	struct window_run before = before_failure(run);
+
+	run = &before;
 	if (run->phase == PHASE_STEPS && run->path)
 		snprintf(text, text_bytes, "%s, step %u of %u", run->path->name, run->step + 1,
 			 run->steps);

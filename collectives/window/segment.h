@@ -16,7 +16,7 @@
 #ifndef COLLECTIVES_WINDOW_SEGMENT_H
 #define COLLECTIVES_WINDOW_SEGMENT_H
 
-#include "collectives/window/board.h"
+#include "collectives/control/board.h"
 #include "collectives/window/window.h"
 
 #include <stdatomic.h>

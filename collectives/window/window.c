@@ -146,6 +146,8 @@ static tutti_status move(struct window *w, struct window_run *run, uint32_t limi
 static tutti_status ended(struct window *w, struct window_run *run, tutti_status status)
 {
 	if (status != TUTTI_OK && status != TUTTI_IN_PROGRESS && run->phase != PHASE_DONE) {
+		if (run->phase != PHASE_FAILED)
+			run->failed_in = run->phase;
 		run->phase = PHASE_FAILED;
 		window_stick(w, status);
 	}

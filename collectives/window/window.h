@@ -41,8 +41,6 @@ tutti_status window_join_unless(struct window **window, const struct window_conf
                                 uint64_t deadline_ns, bool (*is_over)(void *arg), void *arg);
 /* For all n ranks of one process at once (tutti_init_all). configs[i] is rank i's. */
 tutti_status window_join_all(struct window **windows, const struct window_config *configs, int n);
-/* Lets the others see that this rank makes no more calls. */
-void window_leave(struct window *window);
 void window_destroy(struct window *window); /* leaves; NULL is fine */
 
 struct window_path;  /* progress.h */
@@ -56,6 +54,7 @@ struct window_run {
 	uint32_t number; /* which operation of the window this is; wraps */
 	uint32_t room;   /* the others must post this line before it posts its own: entry.c */
 	uint32_t phase;  /* enum phase */
+	uint32_t failed_in; /* the phase before PHASE_FAILED */
 	bool is_small;   /* its data are in the lines */
 	bool is_staged;  /* for sure, whatever the others' lines say */
 	bool is_shared;  /* zero copy: the root and the others share the work */
@@ -98,8 +97,6 @@ tutti_status window_advance(struct window *window, struct window_run *run, bool 
  * not touch this window. stop and background may be NULL. */
 tutti_status window_drive(struct window *window, struct window_run *run, uint64_t timeout_ns,
                           const _Atomic int *stop, void (*background)(void *arg), void *arg);
-/* From now on a wait for a rank that is stopped for so long fails with TIMEOUT; 0: never. */
-void window_watch(struct window *window, uint32_t silence_ms);
 /* Which ranks a run waits for, as "ranks 1, 3": for hang reports. Returns text. */
 const char *window_explain(const struct window *window, const struct window_run *run, char *text,
                            size_t text_bytes);
@@ -110,22 +107,9 @@ int window_waits_for(const struct window *window, const struct window_run *run);
 /* Tells the other ranks that this one has failed: their runs end with this message, and with PEER,
  * or MISMATCH or ABORTED if that is the status. */
 void window_fail(struct window *window, tutti_status status, const char *reason);
-/* The rank whose death was the failure, here or on the rank that told it; else -1. */
-int window_dead(const struct window *window);
-/* Whether the failure is that a rank is stopped: a TIMEOUT, with one message for all ranks. */
-bool window_is_stopped(const struct window *window);
-
-/* This rank's flight recorder, which the others can see. Lives as long as the window. */
-struct recorder;
-struct recorder *window_recorder(const struct window *window);
-/* What can end the wait of a call that goes by messages: a failure, another call, a rank that has
- * left or died before it made the call, or after it where is_bad. OK: nothing. */
-tutti_status window_look(struct window *window, uint64_t sequence, bool is_bad);
-/* Whether the process of rank has ended, for sure. */
-bool window_has_ended(const struct window *window, int rank);
-/* The ranks that have not made call sequence, as "ranks 1, 3"; "" for none. Returns text. */
-const char *window_missing(const struct window *window, uint64_t sequence, char *text,
-                           size_t text_bytes);
+/* What its ranks know of each other besides their data. Lives as long as the window. */
+struct board;
+struct board *window_board(struct window *window);
 
 /* For a thread that sleeps on descriptors. window_arm true: run may get on already. False: it may
  * get on when the descriptor is readable. window_disarm when the thread is awake again. */

@@ -1,4 +1,4 @@
-/* A window's board (board.h), for the engine. */
+/* A window's board (control/board.h), and what becomes of the window when something fails. */
 #include "collectives/window/window_internal.h"
 
 #include <stdio.h>
@@ -14,7 +14,8 @@ static void keep(struct window *w, tutti_status status, const char *reason)
 
 void window_fail(struct window *w, tutti_status status, const char *reason)
 {
-	board_tell(&w->board, status, reason);
+	board_tell(&w->board,
+		   &(struct failure){.status = status, .rank = FAILURE_NO_RANK, .message = reason});
 	keep(w, status, reason);
 }
 
@@ -24,42 +25,7 @@ void window_stick(struct window *w, tutti_status status)
 		keep(w, status, last_error());
 }
 
-void window_leave(struct window *w)
+struct board *window_board(struct window *w)
 {
-	atomic_store_explicit(&window_recorder(w)->has_left, 1, memory_order_release);
-}
-
-struct recorder *window_recorder(const struct window *w)
-{
-	return &w->board.places[w->rank].recorder;
-}
-
-int window_dead(const struct window *w)
-{
-	return w->board.dead - 1;
-}
-
-bool window_is_stopped(const struct window *w)
-{
-	return w->board.is_stopped;
-}
-
-void window_watch(struct window *w, uint32_t silence_ms)
-{
-	w->board.stopped.silence_ms = silence_ms;
-}
-
-bool window_has_ended(const struct window *w, int rank)
-{
-	return board_has_ended(&w->board, rank);
-}
-
-const char *window_missing(const struct window *w, uint64_t sequence, char *text, size_t text_bytes)
-{
-	return board_missing(&w->board, sequence, text, text_bytes);
-}
-
-tutti_status window_look(struct window *w, uint64_t sequence, bool is_bad)
-{
-	return board_check_call(&w->board, sequence, is_bad);
+	return &w->board;
 }

@@ -48,7 +48,7 @@ tutti_status window_create(struct window **window, struct segment *segment,
 				  .pid_fds = segment->pid_fds,
 				  .wake_all = doorbell_wake_all,
 				  .arg = w};
-	w->board.places[w->rank].pid = (int32_t)getpid();
+	board_begin(&w->board);
 	if (!allocate(w)) {
 		window_destroy(w);
 		return fail(TUTTI_ERR_MEMORY, "No memory for a window of %d ranks.", config->size);
@@ -71,7 +71,7 @@ void window_destroy(struct window *w)
 	for (int word = 0; word < WORDS; word++)
 		free(w->seen[word]);
 	if (w->segment)
-		window_leave(w);
+		board_leave(&w->board);
 	segment_drop(w->segment);
 	free(w->memory.sockets);
 	free(w->scratch.src);

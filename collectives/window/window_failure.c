@@ -19,18 +19,6 @@ const char *failure_call_text(const struct window *w, const struct window_run *r
 	return call_in_words(&note, text, text_bytes);
 }
 
-/* This rank's call, and how far it is. */
-static const char *describe(const void *arg, char *text, size_t text_bytes)
-{
-	const struct waiting_run *waiting = arg;
-	char call[128], progress[64];
-
-	failure_call_text(waiting->window, waiting->run, call, sizeof call);
-	window_progress_text(waiting->run, progress, sizeof progress);
-	snprintf(text, text_bytes, "%s (window: %s)", call, progress);
-	return text;
-}
-
 static bool awaits(const void *arg, int rank)
 {
 	const struct waiting_run *waiting = arg;
@@ -70,15 +58,15 @@ tutti_status failure_mismatch(struct window *w, const struct window_run *run, in
 tutti_status failure_timeout(const struct window *w, const struct window_run *run,
 			     uint64_t timeout_ns)
 {
-	struct waiting_run waiting = {w, run};
-	char who[256], what[208];
+	char who[256], call[128], progress[64];
 
-	return fail(
-		TUTTI_ERR_TIMEOUT,
-		"Rank %d waited %.3f s in %s, and %s did not come. A rank may be slow, stopped or "
-		"in another call. TUTTI_TIMEOUT_MS sets how long to wait.",
-		w->rank, (double)timeout_ns * 1e-9, describe(&waiting, what, sizeof what),
-		window_explain(w, run, who, sizeof who));
+	return fail(TUTTI_ERR_TIMEOUT,
+		    "Rank %d waited %.3f s in %s (window: %s), and %s did not come. A rank may "
+		    "be slow, stopped or in another call. TUTTI_TIMEOUT_MS sets how long to wait.",
+		    w->rank, (double)timeout_ns * 1e-9,
+		    failure_call_text(w, run, call, sizeof call),
+		    window_progress_text(run, progress, sizeof progress),
+		    window_explain(w, run, who, sizeof who));
 }
 
 /* While one rank is late, another that has come may already disagree. */
@@ -97,7 +85,7 @@ static tutti_status check_lines(struct window *w, const struct window_run *run)
 tutti_status failure_check(struct window *w, const struct window_run *run, uint64_t now_ns)
 {
 	struct waiting_run waiting = {w, run};
-	struct board_wait wait = {awaits, describe, &waiting};
+	struct board_wait wait = {awaits, &waiting};
 
 	if (progress_at_lines(run))
 		TRY(check_lines(w, run));

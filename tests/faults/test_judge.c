@@ -143,7 +143,7 @@ static void test_another_process(void **state)
 {
 	(void)state;
 	write_death();
-	say(0, "The process of rank 2 (103 on box) has ended, and rank 0 waits for it.");
+	say(0, "Rank 2 (process 103 on box) has died.");
 	expect(1, "is process 102, not 103");
 }
 

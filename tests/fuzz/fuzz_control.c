@@ -125,6 +125,19 @@ static void take_message(struct ring *r, struct input *in)
 	r->from = NULL;
 }
 
+/* Something came that this rank did not expect in its call. */
+static void suspect(struct ring *r, struct input *in)
+{
+	struct failure failure = {.status = TUTTI_ERR_MISMATCH,
+				  .rank = FAILURE_NO_RANK,
+				  .sequence = own_sequence(r, in),
+				  .message = "not what was expected"};
+
+	MUST(control_suspect(r->control, &failure, 0));
+	MUST(control_suspicion(r->control));
+	control_unexplained(r->control, 0);
+}
+
 static void do_one(struct ring *r, struct input *in)
 {
 	char text[200];
@@ -135,12 +148,14 @@ static void do_one(struct ring *r, struct input *in)
 		make_call(r, in);
 		break;
 	case 1:
-		control_slow(r->control, what & 8 ? NO_CALL : own_sequence(r, in), what & 16);
+		control_check(r->control,
+			      &(struct control_wait){what & 8 ? NO_CALL : own_sequence(r, in),
+						     (what & 16) != 0});
 		break;
 	case 2:
 		control_ask(r->control, own_sequence(r, in));
 		control_missing(r->control, own_sequence(r, in), text, sizeof text);
-		control_all_agree(r->control, own_sequence(r, in));
+		suspect(r, in);
 		break;
 	case 3:
 		r->foreign.holds = what & 8;

@@ -45,7 +45,7 @@ static void assert_says(const char *text)
 static void begin(struct window *window, struct window_run *run, const struct call_args *args)
 {
 	struct noted noted = noted_of(args, window->size, 0);
-	recorder_note(window_recorder(window), args->sequence, &noted);
+	recorder_note(board_recorder(window_board(window)), args->sequence, &noted);
 	window_begin(window, run, args);
 }
 
@@ -361,7 +361,7 @@ static void leave_early(struct window *window, int rank, void *arg)
 	team_check(window_drive(window, &run, TEAM_TIMEOUT_NS, NULL, NULL, NULL) == TUTTI_OK, "%s",
 		   last_error());
 	team_check(team_drive(window, &args) == TUTTI_ERR_PEER, "%s", last_error());
-	team_check(strstr(last_error(), "process of rank 1"), "%s", last_error());
+	team_check(strstr(last_error(), "Rank 1 (process"), "%s", last_error());
 }
 
 static void test_leaving_is_not_failing(void **state)

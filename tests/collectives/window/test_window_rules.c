@@ -195,7 +195,7 @@ static void test_mismatch_ahead(void **state)
 					 .sequence = i / 2,
 					 .fingerprint = 7u + (uint32_t)rank};
 		struct noted noted = noted_of(&args, 2, 0);
-		recorder_note(window_recorder(windows[rank]), args.sequence, &noted);
+		recorder_note(board_recorder(window_board(windows[rank])), args.sequence, &noted);
 		window_begin(windows[rank], &run, &args);
 		status = advance(windows[rank], &run);
 	}

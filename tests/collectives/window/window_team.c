@@ -166,7 +166,7 @@ static void check_survivor(const struct killing *shared, int rank, int victim, i
 {
 	char name[32];
 
-	snprintf(name, sizeof name, "process of rank %d", victim);
+	snprintf(name, sizeof name, "Rank %d (process", victim);
 	team_check(ended == 0, "rank %d: %d", rank, ended);
 	team_check(shared->status[rank] == TUTTI_ERR_PEER, "rank %d: %s", rank,
 		   shared->error[rank]);

@@ -1,16 +1,19 @@
 /* Ranks whose processes are stopped (SIGSTOP, a debugger, a batch system). The kernel says that of
  * every process of the node. A rank that computes or sleeps in a call of its own is not stopped. */
-#include "collectives/window/board.h"
+#include "collectives/control/board.h"
 
+#include "collectives/control/deadlines.h"
+#include "core/clock.h"
 #include "core/process.h"
 
-#define INTERVAL_MS_MAX 250
-#define AT_ONCE         16 /* processes in one look; each takes some 20 us */
+#include <stdio.h>
+
+#define AT_ONCE 16 /* processes in one look; each takes some 20 us */
 
 static uint64_t interval_ns(const struct board *b)
 {
-	uint32_t ms = b->stopped.silence_ms / 4;
-	return (uint64_t)(ms < INTERVAL_MS_MAX ? ms : INTERVAL_MS_MAX) * 1000000u;
+	int ms = b->stopped.silence_ms / 4;
+	return MS_TO_NS(ms < BOARD_WATCH_MS ? ms : BOARD_WATCH_MS);
 }
 
 static bool is_stopped(const struct board *b, int rank)
@@ -38,20 +41,20 @@ static int find_stopped(struct board *b, const struct board_wait *wait)
 	return 0;
 }
 
-static tutti_status give_up(struct board *b, const struct board_wait *wait)
+static tutti_status give_up(struct board *b)
 {
-	int rank = b->stopped.rank - 1;
-	char process[80], call[192];
+	char text[ERROR_BYTES], who[128];
 
 	TRY(board_failure(b)); /* another rank may have told it already */
-	b->is_stopped = true;
-	return fail(
-		TUTTI_ERR_TIMEOUT,
-		"Rank %d (process %s) is stopped (by SIGSTOP or a debugger), for %.1f s by now, "
-		"and rank %d waits for it in %s. TUTTI_SILENCE_MS sets how long that may last.",
-		rank, board_process(b, rank, process, sizeof process),
-		(double)b->stopped.lasts_ns * 1e-9, b->rank,
-		wait->describe(wait->arg, call, sizeof call));
+	snprintf(text, sizeof text,
+		 "%s is stopped (SIGSTOP, or a debugger), for %.1f s by now (TUTTI_SILENCE_MS; 0: "
+		 "wait for ever).",
+		 board_who(b, b->stopped.rank - 1, who, sizeof who),
+		 (double)b->stopped.lasts_ns * 1e-9);
+	return board_decide(b, &(struct failure){.status = TUTTI_ERR_TIMEOUT,
+						 .rank = FAILURE_NO_RANK,
+						 .is_common = true,
+						 .message = text});
 }
 
 tutti_status board_check_stopped(struct board *b, const struct board_wait *wait, uint64_t now_ns)
@@ -69,6 +72,5 @@ tutti_status board_check_stopped(struct board *b, const struct board_wait *wait,
 	}
 	/* Where this process was itself stopped, or starved, little of the time counts. */
 	b->stopped.lasts_ns += passed < 2 * interval ? passed : 2 * interval;
-	return b->stopped.lasts_ns < (uint64_t)b->stopped.silence_ms * 1000000u ? TUTTI_OK
-										: give_up(b, wait);
+	return b->stopped.lasts_ns < MS_TO_NS(b->stopped.silence_ms) ? TUTTI_OK : give_up(b);
 }

@@ -3,20 +3,22 @@
  * a few loads.
  *
  * The memory is the window's. The board knows neither the window nor its runs. One thread at a time
- * uses a struct board. */
-#ifndef COLLECTIVES_WINDOW_BOARD_H
-#define COLLECTIVES_WINDOW_BOARD_H
+ * uses a struct board, except where it says otherwise. */
+#ifndef COLLECTIVES_CONTROL_BOARD_H
+#define COLLECTIVES_CONTROL_BOARD_H
 
+#include "collectives/control/failure.h"
 #include "collectives/trace/recorder.h"
-#include "core/status.h"
+
+#include <pthread.h>
 
 /* In shared memory, written by its rank alone. */
 struct board_place {
-	_Alignas(128) _Atomic uint32_t failure; /* a status, written last */
-	char reason[ERROR_BYTES];
-	int32_t dead;        /* 1 + the rank whose death is the failure; 0: none has died */
-	uint32_t is_stopped; /* the failure is that the process of some rank is stopped */
-	int32_t pid;         /* as the rank numbers itself: it may be in another namespace */
+	_Alignas(128) _Atomic uint32_t status; /* of the failure, written last; 0: none */
+	int32_t rank;
+	uint32_t is_common;
+	int32_t pid; /* as the rank numbers itself: it may be in another namespace */
+	char message[ERROR_BYTES];
 	struct recorder recorder;
 };
 
@@ -27,23 +29,22 @@ struct board {
 	const int *pid_fds;         /* one a rank; -1: a rank of this process, or not known */
 	void (*wake_all)(void *arg);
 	void *arg;
-	int dead;        /* 1 + the rank whose death was the failure; 0: none */
-	bool is_stopped; /* the failure is that a rank is stopped */
-	char told[ERROR_BYTES]; /* the failure in the words of another rank; or "" */
+	pthread_mutex_t lock;   /* of decided, which is written once */
+	struct failure decided; /* status OK: nothing is */
+	char message[ERROR_BYTES];
 	uint64_t compared_ns; /* when board_check last compared calls ... */
 	uint64_t checked_ns;  /* ... and looked for deaths */
 	struct {
-		uint32_t silence_ms; /* a rank may be stopped for so long; 0: for ever */
-		int rank;            /* 1 + the rank that was found stopped; 0: none */
-		int next;            /* the rank to be looked at next */
+		int silence_ms; /* a rank may be stopped for so long; 0: for ever */
+		int rank;       /* 1 + the rank that was found stopped; 0: none */
+		int next;       /* the rank to be looked at next */
 		uint64_t looked_ns, lasts_ns;
 	} stopped;
 };
 
-/* What a rank waits in: for whom, and how to say it. */
+/* For whom a rank waits. */
 struct board_wait {
 	bool (*awaits)(const void *arg, int rank); /* NULL: any other rank may be awaited */
-	const char *(*describe)(const void *arg, char *text, size_t text_bytes); /* returns text */
 	const void *arg;
 };
 
@@ -54,10 +55,26 @@ static inline bool board_has_failed(const struct board *b)
 	return __builtin_expect(atomic_load_explicit(b->failures, memory_order_acquire) != 0, 0);
 }
 
-/* Tells the other ranks that this one has failed. The first failure of a rank stays. When this
- * returns the other ranks see the failure before they see what this rank does next with its
- * buffers. */
-void board_tell(struct board *board, tutti_status status, const char *reason);
+/* After the members up to arg were set. */
+void board_begin(struct board *board);
+/* Tells the other ranks that this one has failed: with what was decided, or else with failure. The
+ * first failure of a rank stays. When this returns the other ranks see the failure before they see
+ * what this rank does next with its buffers. From any thread. */
+void board_tell(struct board *board, const struct failure *failure);
+/* This rank makes no more calls: the others see it. */
+void board_leave(struct board *board);
+/* This rank's flight recorder. */
+static inline struct recorder *board_recorder(const struct board *board)
+{
+	return &board->places[board->rank].recorder;
+}
+
+/* What has been decided here, by a look or by board_tell; NULL: nothing. From any thread. */
+const struct failure *board_decided(struct board *board);
+
+/* All looks return OK, or the status of what they have decided. Its message, the same on all ranks,
+ * is this thread's last error. */
+
 /* The failure that another rank has told; OK: none. */
 tutti_status board_failure(struct board *board);
 /* The same, of ranks that had failed before this one's last loads of their buffers: what their
@@ -72,14 +89,16 @@ tutti_status board_check(struct board *board, const struct board_wait *wait, uin
 tutti_status board_check_call(struct board *board, uint64_t sequence, bool is_bad);
 
 /* MISMATCH when another rank has made another call than this one. */
-tutti_status board_compare(const struct board *board);
+tutti_status board_compare(struct board *board);
 bool board_has_left(const struct board *board, int rank);
 bool board_has_ended(const struct board *board, int rank); /* its process, for sure */
 /* The ranks that have not made call sequence, as "ranks 1, 3"; "" for none. Returns text. */
 const char *board_missing(const struct board *board, uint64_t sequence, char *text,
 			  size_t text_bytes);
-/* "123 on node7": the process of rank, as it numbers itself. Returns text. */
-const char *board_process(const struct board *board, int rank, char *text, size_t text_bytes);
+/* "Rank 2 (process 123 on node7)", as it numbers itself. Returns text. */
+const char *board_who(const struct board *board, int rank, char *text, size_t text_bytes);
+/* Decides failure, unless something was decided before. */
+tutti_status board_decide(struct board *board, const struct failure *failure);
 
 /* Whether an awaited rank has been stopped for too long. */
 tutti_status board_check_stopped(struct board *board, const struct board_wait *wait,

@@ -1,0 +1,163 @@
+#include "collectives/control/board.h"
+
+#include "core/rank_list.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- failures ------------------------------------------------------------------------------ */
+
+void board_begin(struct board *b)
+{
+	pthread_mutex_init(&b->lock, NULL);
+	b->places[b->rank].pid = (int32_t)getpid();
+}
+
+/* The first stays. */
+static void decide(struct board *b, const struct failure *failure)
+{
+	pthread_mutex_lock(&b->lock);
+	if (b->decided.status == TUTTI_OK) {
+		snprintf(b->message, sizeof b->message, "%s", failure->message);
+		b->decided = *failure;
+		b->decided.message = b->message;
+	}
+	pthread_mutex_unlock(&b->lock);
+}
+
+tutti_status board_decide(struct board *b, const struct failure *failure)
+{
+	decide(b, failure);
+	return fail(b->decided.status, "%s", b->message);
+}
+
+const struct failure *board_decided(struct board *b)
+{
+	pthread_mutex_lock(&b->lock);
+	bool any = b->decided.status != TUTTI_OK;
+	pthread_mutex_unlock(&b->lock);
+	return any ? &b->decided : NULL;
+}
+
+void board_tell(struct board *b, const struct failure *failure)
+{
+	struct board_place *own = &b->places[b->rank];
+
+	decide(b, failure);
+	pthread_mutex_lock(&b->lock);
+	bool is_first = atomic_load_explicit(&own->status, memory_order_relaxed) == 0;
+	if (is_first) {
+		memcpy(own->message, b->message, sizeof own->message);
+		own->rank = b->decided.rank;
+		own->is_common = b->decided.is_common;
+		/* Pairs with the acquire in board_failure. */
+		atomic_store_explicit(&own->status, (uint32_t)b->decided.status,
+				      memory_order_release);
+		atomic_fetch_add(b->failures, 1);
+		/* The caller writes to its buffers after this. Pairs with
+		 * board_failure_while_reading. */
+		__sync_synchronize();
+	}
+	pthread_mutex_unlock(&b->lock);
+	if (is_first)
+		b->wake_all(b->arg);
+}
+
+void board_leave(struct board *b)
+{
+	atomic_store_explicit(&b->places[b->rank].recorder.has_left, 1, memory_order_release);
+}
+
+tutti_status board_failure(struct board *b)
+{
+	for (int rank = 0; rank < b->size; rank++) {
+		const struct board_place *place = &b->places[rank];
+		uint32_t status = atomic_load_explicit(&place->status, memory_order_acquire);
+		char told[ERROR_BYTES], text[ERROR_BYTES];
+		if (!status || rank == b->rank)
+			continue;
+		snprintf(told, sizeof told, "%.*s", ERROR_BYTES - 1, place->message);
+		struct failure theirs = {.status = status_said(status),
+					 .rank = place->rank,
+					 .is_common = place->is_common != 0,
+					 .message = told};
+		struct failure failure = failure_of_peer(rank, &theirs, text);
+		return board_decide(b, &failure);
+	}
+	return TUTTI_OK;
+}
+
+/* No later load is done sooner than an earlier one. (TSan does not know C11's fence.) */
+static void loads_done(void)
+{
+#if defined(__x86_64__)
+	atomic_signal_fence(memory_order_seq_cst);
+#else
+	__sync_synchronize();
+#endif
+}
+
+tutti_status board_failure_while_reading(struct board *b)
+{
+	loads_done();
+	return board_has_failed(b) ? board_failure(b) : TUTTI_OK;
+}
+
+/* ---- calls --------------------------------------------------------------------------------- */
+
+tutti_status board_compare(struct board *b)
+{
+	const struct recorder *own = &b->places[b->rank].recorder;
+
+	for (int rank = 0; rank < b->size; rank++) {
+		const struct recorder *other = &b->places[rank].recorder;
+		struct noted mine, theirs;
+		char text[ERROR_BYTES];
+		uint64_t sequence;
+		if (rank == b->rank || !recorders_differ(own, other, &sequence) ||
+		    !recorder_find(own, sequence, &mine) ||
+		    !recorder_find(other, sequence, &theirs))
+			continue;
+		noted_mismatch(b->rank, &mine, rank, &theirs, sequence, text, sizeof text);
+		return board_decide(b, &(struct failure){.status = TUTTI_ERR_MISMATCH,
+							 .rank = FAILURE_NO_RANK,
+							 .message = text});
+	}
+	return TUTTI_OK;
+}
+
+const char *board_missing(const struct board *b, uint64_t sequence, char *text, size_t text_bytes)
+{
+	struct rank_list list;
+
+	rank_list_begin(&list, text, text_bytes);
+	for (int rank = 0; rank < b->size; rank++)
+		if (recorder_issued(&b->places[rank].recorder) <= sequence)
+			rank_list_add(&list, rank);
+	return rank_list_end(&list);
+}
+
+/* ---- processes ----------------------------------------------------------------------------- */
+
+const char *board_who(const struct board *b, int rank, char *text, size_t text_bytes)
+{
+	char host[64] = "?";
+
+	gethostname(host, sizeof host - 1);
+	snprintf(text, text_bytes, "Rank %d (process %d on %s)", rank, (int)b->places[rank].pid,
+		 host);
+	return text;
+}
+
+bool board_has_left(const struct board *b, int rank)
+{
+	return atomic_load_explicit(&b->places[rank].recorder.has_left, memory_order_acquire);
+}
+
+bool board_has_ended(const struct board *b, int rank)
+{
+	struct pollfd fd = {b->pid_fds[rank], POLLIN, 0};
+	return fd.fd >= 0 && poll(&fd, 1, 0) > 0;
+}

@@ -1,0 +1,89 @@
+/* What can end a wait that lasts, by what the board and the kernel say of the other ranks. */
+#include "collectives/control/board.h"
+
+#include "collectives/control/deadlines.h"
+#include "core/clock.h"
+
+#include <poll.h>
+#include <stdio.h>
+
+/* Processes in one poll. */
+#define POLL_AT_ONCE 64
+
+/* For a rank that has left or ended. */
+static tutti_status decide_gone(struct board *b, int rank)
+{
+	char text[ERROR_BYTES], who[128];
+
+	TRY(board_failure(b)); /* it may have told a failure and left */
+	board_who(b, rank, who, sizeof who);
+	if (board_has_left(b, rank))
+		snprintf(text, sizeof text, "%s has left the communicator after %llu calls.", who,
+			 (unsigned long long)recorder_issued(&b->places[rank].recorder));
+	else
+		snprintf(text, sizeof text, "%s has died.", who);
+	return board_decide(
+		b, &(struct failure){.status = TUTTI_ERR_PEER, .rank = rank, .message = text});
+}
+
+/* It may have posted what this rank waits for before it left or ended, so it is missing only if it
+ * still is awaited. */
+static tutti_status check_gone(struct board *b, const struct board_wait *wait, int rank)
+{
+	return wait->awaits(wait->arg, rank) ? decide_gone(b, rank) : TUTTI_OK;
+}
+
+static tutti_status check_all_gone(struct board *b, const struct board_wait *wait)
+{
+	for (int rank = 0; rank < b->size; rank++)
+		if (board_has_left(b, rank))
+			TRY(check_gone(b, wait, rank));
+	for (int first = 0; first < b->size; first += POLL_AT_ONCE) {
+		struct pollfd fds[POLL_AT_ONCE];
+		int n = b->size - first < POLL_AT_ONCE ? b->size - first : POLL_AT_ONCE;
+
+		for (int i = 0; i < n; i++)
+			fds[i] = (struct pollfd){b->pid_fds[first + i], POLLIN, 0};
+		if (poll(fds, (nfds_t)n, 0) <= 0)
+			continue;
+		for (int i = 0; i < n; i++)
+			if (fds[i].revents)
+				TRY(check_gone(b, wait, first + i));
+	}
+	return TUTTI_OK;
+}
+
+tutti_status board_check(struct board *b, const struct board_wait *wait, uint64_t now_ns)
+{
+	if (board_has_failed(b))
+		TRY(board_failure(b));
+	if (now_ns - b->compared_ns >= MS_TO_NS(BOARD_COMPARE_MS)) {
+		b->compared_ns = now_ns;
+		TRY(board_compare(b));
+	}
+	if (now_ns - b->checked_ns < MS_TO_NS(BOARD_DEATHS_MS))
+		return TUTTI_OK;
+	b->checked_ns = now_ns;
+	TRY(check_all_gone(b, wait));
+	return board_check_stopped(b, wait, now_ns);
+}
+
+tutti_status board_check_call(struct board *b, uint64_t sequence, bool is_bad)
+{
+	struct board_wait wait = {NULL, NULL};
+
+	if (board_has_failed(b))
+		TRY(board_failure(b));
+	TRY(board_compare(b));
+	for (int rank = 0; rank < b->size; rank++) {
+		bool left = board_has_left(b, rank), made_it;
+		if (rank == b->rank || (!left && !board_has_ended(b, rank)))
+			continue;
+		/* Outside of calls a rank may leave: a send to it learns that on its channel. */
+		made_it = sequence == NO_CALL ||
+			  recorder_issued(&b->places[rank].recorder) > sequence;
+		if (!made_it || (!left && is_bad))
+			return decide_gone(b, rank);
+	}
+	return board_check_stopped(b, &wait, clock_now_ns());
+}

@@ -1,0 +1,76 @@
+/* The board as a kind of control. Nothing waits for it: a look is a few loads. */
+#include "collectives/control/board.h"
+#include "collectives/control/control_internal.h"
+
+#include <stdlib.h>
+
+struct control_board {
+	struct control base;
+	struct board *board;
+	bool is_delivered; /* on_failure was called */
+};
+
+static struct board *board_of(struct control *control)
+{
+	return ((struct control_board *)control)->board;
+}
+
+static void check(struct control *control, const struct control_wait *wait)
+{
+	struct control_board *c = (struct control_board *)control;
+
+	if (c->is_delivered ||
+	    board_check_call(c->board, wait->sequence, wait->is_urgent) == TUTTI_OK)
+		return;
+	c->is_delivered = true;
+	control->on_failure(control->arg, board_decided(c->board));
+}
+
+static const char *missing(struct control *control, uint64_t sequence, char *text,
+			   size_t text_bytes)
+{
+	return board_missing(board_of(control), sequence, text, text_bytes);
+}
+
+static const struct failure *found(struct control *control)
+{
+	return board_decided(board_of(control));
+}
+
+static void tell(struct control *control, const struct failure *failure, int pending)
+{
+	(void)pending; /* what this rank has posted lies in memory, and its calls are on the board
+			*/
+	board_tell(board_of(control), failure);
+}
+
+static void leave(struct control *control)
+{
+	board_leave(board_of(control));
+}
+
+static void destroy(struct control *control)
+{
+	leave(control);
+	free(control);
+}
+
+static const struct control_kind board = {.check = check,
+					  .missing = missing,
+					  .found = found,
+					  .fail = tell,
+					  .leave = leave,
+					  .destroy = destroy};
+
+tutti_status control_share(struct control **control, struct board *shared, int silence_ms)
+{
+	struct control_board *c = calloc(1, sizeof *c);
+
+	if (!c)
+		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for its board", shared->rank);
+	c->base.kind = &board;
+	c->board = shared;
+	shared->stopped.silence_ms = silence_ms;
+	*control = &c->base;
+	return TUTTI_OK;
+}
