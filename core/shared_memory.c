@@ -99,6 +99,19 @@ static void *map_aligned(int fd, size_t bytes)
 	return at;
 }
 
+tutti_status shared_memory_map(int fd, size_t bytes, void **base)
+{
+	struct stat st;
+	void *at;
+
+	TRY(check(fd, bytes, &st));
+	at = map_aligned(fd, bytes);
+	if (at == MAP_FAILED)
+		return fail_errno("Cannot map %zu bytes of shared memory", bytes);
+	*base = at;
+	return TUTTI_OK;
+}
+
 static void *map(int fd, size_t bytes)
 {
 	return mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

@@ -32,6 +32,9 @@ tutti_status shared_memory_create(const char *name, size_t bytes, int *fd);
  * too short, or opened with another length before. SYSTEM, MEMORY. */
 tutti_status shared_memory_open(struct shared_memory **memory, int fd, size_t bytes, struct shared_memory_use use);
 void shared_memory_close(struct shared_memory *memory); /* NULL is fine */
+/* Maps so many bytes at a multiple of 2 MiB, once more at each call; the mapping is the caller's. From any thread.
+ * MISMATCH: not sealed, or too short. SYSTEM. */
+tutti_status shared_memory_map(int fd, size_t bytes, void **base);
 
 /* Memory that this process alone writes and that others may read (where the kernel knows that: Linux 5.1): both *fd and
  * *base are the caller's. SYSTEM. */

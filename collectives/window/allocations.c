@@ -8,7 +8,7 @@
 #include "collectives/window/allocations.h"
 
 #include "collectives/window/allocation.h"
-#include "collectives/window/shared_memory.h"
+#include "core/shared_memory.h"
 
 #include <pthread.h>
 #include <sys/mman.h>
@@ -134,7 +134,7 @@ tutti_status memory_map(struct window *w, struct window_run *run, int fd)
 
 	if (!a)
 		return fail(TUTTI_ERR_MEMORY, "No memory to record a shared allocation.");
-	status = shared_map(fd, a->bytes, &base);
+	status = shared_memory_map(fd, a->bytes, &base);
 	if (status == TUTTI_OK) {
 		a->base = base;
 		a->users = (struct allocation_user *)(void *)allocation_region(a, a->size);

@@ -9,7 +9,7 @@
  * every registered process. */
 #include "collectives/window/doorbell.h"
 
-#include "collectives/window/progress.h"
+#include "collectives/window/run_progress.h"
 
 #include <errno.h>
 #include <linux/futex.h>

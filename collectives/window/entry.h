@@ -2,7 +2,7 @@
 #ifndef COLLECTIVES_WINDOW_ENTRY_H
 #define COLLECTIVES_WINDOW_ENTRY_H
 
-#include "collectives/window/progress.h"
+#include "collectives/window/run_progress.h"
 
 /* OK when there is room. */
 tutti_status entry_see_room(struct window *window, struct window_run *run);

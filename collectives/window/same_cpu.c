@@ -7,7 +7,7 @@
  * this is a hint: a wrong one costs a switch of threads or a few microseconds. */
 #include "collectives/window/same_cpu.h"
 
-#include "collectives/window/progress.h"
+#include "collectives/window/run_progress.h"
 
 #include <sched.h>
 

@@ -3,7 +3,7 @@
 #define COLLECTIVES_WINDOW_STAGED_H
 
 #include "collectives/window/blocks.h"
-#include "collectives/window/progress.h"
+#include "collectives/window/run_progress.h"
 
 /* Cuts the call into pieces, before the line. */
 void staged_begin(struct window *window, struct window_run *run);

@@ -4,8 +4,8 @@
 
 #include "collectives/window/allocation.h"
 #include "collectives/window/doorbell.h"
-#include "collectives/window/progress.h"
-#include "collectives/window/shared_memory.h"
+#include "collectives/window/run_progress.h"
+#include "core/shared_memory.h"
 #include "core/clock.h"
 #include "core/net.h"
 
@@ -65,7 +65,7 @@ static tutti_status make(struct window *w, struct window_run *run)
 	int fd;
 
 	TRY(check_room(w, run));
-	TRY(shared_create("tutti-memory", allocation_bytes(w, run->args.count), &fd));
+	TRY(shared_memory_create("tutti-memory", allocation_bytes(w, run->args.count), &fd));
 	status = memory_map(w, run, fd);
 	if (status == TUTTI_OK)
 		status = pass_on(w, run, fd);

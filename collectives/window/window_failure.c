@@ -1,7 +1,7 @@
 /* What can end a run badly, and the messages that say why. */
 #include "collectives/window/window_failure.h"
 
-#include "collectives/window/progress.h"
+#include "collectives/window/run_progress.h"
 
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 /* Segments: made by a window's leader, mapped once by each process. */
 #include "collectives/window/segment.h"
 
-#include "collectives/window/shared_memory.h"
+#include "core/shared_memory.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -82,7 +82,7 @@ static tutti_status map_segment(struct segment **segment, int fd)
 	s = segment_new(geometry.size);
 	if (!s)
 		return fail(TUTTI_ERR_MEMORY, "No memory for a window.");
-	status = shared_map(fd, geometry.total_bytes, &base);
+	status = shared_memory_map(fd, geometry.total_bytes, &base);
 	if (status != TUTTI_OK) {
 		segment_free(s);
 		return status;
@@ -195,7 +195,7 @@ tutti_status window_segment_create(const struct geometry *geometry, struct segme
 	struct segment *s = NULL;
 	tutti_status status;
 
-	TRY(shared_create("tutti-window", geometry->total_bytes, fd));
+	TRY(shared_memory_create("tutti-window", geometry->total_bytes, fd));
 	if (pwrite(*fd, geometry, sizeof *geometry, 0) != (ssize_t)sizeof *geometry)
 		status = fail_errno("The head of the window cannot be written");
 	else

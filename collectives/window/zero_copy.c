@@ -21,7 +21,7 @@
 
 #include "collectives/window/blocks.h"
 #include "collectives/window/doorbell.h"
-#include "collectives/window/progress.h"
+#include "collectives/window/run_progress.h"
 
 static const struct window_path path; /* at the end */
 

@@ -3,7 +3,7 @@
  * byte says which. */
 #include "fuzz.h"
 
-#include "collectives/window/shared_memory.h"
+#include "core/shared_memory.h"
 #include "collectives/window/window_join.h"
 #include "core/net.h"
 
@@ -98,7 +98,7 @@ static int make_memory(struct input *in)
 	bytes = how & 1 ? input_number(in) % (4 << 20) : geometry.total_bytes;
 	if (how & 2)
 		alter(&geometry, in);
-	MUST(shared_create("fuzz", bytes ? bytes : 1, &fd) == TUTTI_OK);
+	MUST(shared_memory_create("fuzz", bytes ? bytes : 1, &fd) == TUTTI_OK);
 	if (bytes >= sizeof geometry)
 		MUST(pwrite(fd, &geometry, sizeof geometry, 0) == (ssize_t)sizeof geometry);
 	return fd;

@@ -152,14 +152,14 @@ static bool take_buffered(struct tcp_conn *c)
 
 /* Where the next bytes of the stream go: what is missing of a header, the payload, and the header
  * that comes after it. */
-struct places {
+struct payload_places {
 	struct iovec iov[PIECES + 2];
 	int count;
 	size_t bytes;
 	size_t header, payload; /* of which */
 };
 
-static void places_add(struct places *p, void *data, size_t bytes)
+static void places_add(struct payload_places *p, void *data, size_t bytes)
 {
 	p->iov[p->count].iov_base = data;
 	p->iov[p->count].iov_len = bytes;
@@ -185,7 +185,7 @@ static size_t wanted(const struct tcp_conn *c)
 	return bytes > EAGER_BYTES ? bytes : EAGER_BYTES;
 }
 
-static void add_payload(struct places *p, const struct tutti_io *io)
+static void add_payload(struct payload_places *p, const struct tutti_io *io)
 {
 	size_t bytes, begun = io->in_piece;
 
@@ -209,7 +209,7 @@ static void add_payload(struct places *p, const struct tutti_io *io)
 
 /* Straight to where it belongs. Returns false when that is not worth it: a message in so many small
  * pieces that reading ahead takes more of it at once. */
-static bool plan_direct(struct tcp_conn *c, struct places *p, uint32_t have)
+static bool plan_direct(struct tcp_conn *c, struct payload_places *p, uint32_t have)
 {
 	const struct tutti_io *io = c->recvs.head;
 
@@ -224,7 +224,7 @@ static bool plan_direct(struct tcp_conn *c, struct places *p, uint32_t have)
 
 /* Before: everything that could be taken from the buffer was; what is left of it is a part of a
  * header, and is moved to its front. */
-static void plan_read(struct tcp_conn *c, struct places *p)
+static void plan_read(struct tcp_conn *c, struct payload_places *p)
 {
 	const struct tutti_io *io = c->recvs.head;
 	uint32_t have = tcp_read_ahead(c);
@@ -244,7 +244,7 @@ static void plan_read(struct tcp_conn *c, struct places *p)
 }
 
 /* n bytes have arrived in the places. */
-static void accept_read(struct tcp_conn *c, const struct places *p, size_t n)
+static void accept_read(struct tcp_conn *c, const struct payload_places *p, size_t n)
 {
 	struct tutti_io *io = c->recvs.head;
 	size_t header = n < p->header ? n : p->header;
@@ -263,7 +263,7 @@ static void accept_read(struct tcp_conn *c, const struct places *p, size_t n)
 		finish_if_whole(c);
 }
 
-static ssize_t read_socket(struct tcp_conn *c, struct places *p)
+static ssize_t read_socket(struct tcp_conn *c, struct payload_places *p)
 {
 	ssize_t n = tcp_stream_recv(&c->watch, p->iov, p->count);
 
@@ -277,7 +277,7 @@ static ssize_t read_socket(struct tcp_conn *c, struct places *p)
 }
 
 /* What the socket before this one held comes first. */
-static size_t read_unread(struct tcp_unread *unread, const struct places *p)
+static size_t read_unread(struct tcp_unread *unread, const struct payload_places *p)
 {
 	size_t done = 0;
 
@@ -304,7 +304,7 @@ static void mark_lost(struct tcp_conn *c, int error)
 /* One system call. Returns whether bytes came, or the end. */
 static bool read_once(struct tcp_conn *c)
 {
-	struct places p;
+	struct payload_places p;
 	ssize_t n;
 
 	plan_read(c, &p);

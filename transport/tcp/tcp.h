@@ -3,7 +3,7 @@
  *
  *     endpoint.c     the endpoint and the table of functions
  *     idle.c         what peers need of a rank that is in no call
- *     progress.c     events, and visits to connections with something posted; sleeping
+ *     pass.c         events, and visits to connections with something posted; sleeping
  *     accept.c       accepting connections, and making room for them
  *     greet.c        what an accepted connection says until it is known
  *     reconnect.c    another socket takes the place of a broken one
@@ -355,7 +355,7 @@ void tcp_greet_drop(struct tcp_endpoint *ep, struct tcp_accepted *accepted, cons
 void tcp_accept_all(struct tcp_endpoint *ep);
 void tcp_accept_tick(struct tcp_endpoint *ep, uint64_t now_ns);
 
-/* progress.c */
+/* pass.c */
 int tcp_take_events(struct tcp_endpoint *ep); /* asks epoll; returns how many events there were */
 bool tcp_visit_busy(struct tcp_endpoint *ep);
 int tcp_progress(struct tutti_endpoint *endpoint, struct tutti_done *done);

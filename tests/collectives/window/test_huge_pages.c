@@ -2,7 +2,7 @@
  * what is asked for in less, and none when the user says so or the kernel refuses, without harm. */
 #include "window_team.h"
 
-#include "collectives/window/shared_memory.h"
+#include "core/shared_memory.h"
 #include "core/status.h"
 
 #include <tutti/tutti.h>
@@ -56,9 +56,9 @@ static bool can_collapse(void)
 	void *base;
 	int fd;
 
-	if (shared_create("probe", bytes, &fd) != TUTTI_OK)
+	if (shared_memory_create("probe", bytes, &fd) != TUTTI_OK)
 		return false;
-	bool can = shared_map(fd, bytes, &base) == TUTTI_OK;
+	bool can = shared_memory_map(fd, bytes, &base) == TUTTI_OK;
 	close(fd);
 	if (!can)
 		return false;

@@ -3,7 +3,7 @@
  * fails which slots could do, because a rank may not read (any more). */
 #include "window_team.h"
 
-#include "collectives/window/progress.h"
+#include "collectives/window/run_progress.h"
 #include "collectives/window/reading.h"
 #include "core/clock.h"
 

@@ -2,7 +2,7 @@
  * the one that it waits for. Where ranks run is made up, and yields are counted. */
 #include "window_team.h"
 
-#include "collectives/window/progress.h"
+#include "collectives/window/run_progress.h"
 #include "collectives/window/same_cpu.h"
 
 #include <sched.h>

@@ -1,6 +1,6 @@
 /* How far a run is, and for which ranks it waits. */
-#ifndef COLLECTIVES_WINDOW_PROGRESS_H
-#define COLLECTIVES_WINDOW_PROGRESS_H
+#ifndef COLLECTIVES_WINDOW_RUN_PROGRESS_H
+#define COLLECTIVES_WINDOW_RUN_PROGRESS_H
 
 #include "collectives/window/window_internal.h"
 

@@ -1,5 +1,5 @@
 /* How far a run is, and for which ranks it waits. These functions look; none moves a run. */
-#include "collectives/window/progress.h"
+#include "collectives/window/run_progress.h"
 
 #include "core/rank_list.h"
 
