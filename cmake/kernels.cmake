@@ -9,16 +9,18 @@ endif()
 set(avx2_flags -mavx2 -mf16c)
 set(avx512_flags ${avx2_flags} -mavx512f -mavx512bw -mavx512vl -mavx512dq -mprefer-vector-width=512)
 
-# The loops of train/precision/kernels.c too. Nobody reads errno after a square root, which would keep it from being vector code.
+# The loops of train/precision/kernels.c. No code reads errno after a square root; errno would prevent vector code.
 set(train_flags ${kernel_flags} -fno-math-errno)
-set_source_files_properties(train/precision/kernel_base.c train/precision/exact_sum.c PROPERTIES COMPILE_OPTIONS "${train_flags}")
+set_source_files_properties(train/precision/kernel_base.c train/precision/exact_sum.c PROPERTIES
+	COMPILE_OPTIONS "${train_flags}")
 set_source_files_properties(memory/reduce_base.c PROPERTIES COMPILE_OPTIONS "${kernel_flags}")
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|AMD64)$")
 	set_source_files_properties(memory/reduce_avx2.c PROPERTIES
 		COMPILE_OPTIONS "${kernel_flags};${avx2_flags}")
 	set_source_files_properties(memory/reduce_avx512.c PROPERTIES
 		COMPILE_OPTIONS "${kernel_flags};${avx512_flags}")
-	set_source_files_properties(train/precision/kernel_avx2.c PROPERTIES COMPILE_OPTIONS "${train_flags};${avx2_flags}")
+	set_source_files_properties(train/precision/kernel_avx2.c PROPERTIES
+		COMPILE_OPTIONS "${train_flags};${avx2_flags}")
 	set_source_files_properties(train/precision/kernel_avx512.c PROPERTIES
 		COMPILE_OPTIONS "${train_flags};${avx512_flags}")
 	# Compilers of before 2021 lack these; then so does the binary, and those files are empty.

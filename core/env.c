@@ -21,7 +21,7 @@ struct number {
 	size_t offset;
 };
 
-struct text {
+struct env_text {
 	const char *name, *choices, *help;
 	size_t offset;
 };
@@ -33,7 +33,7 @@ static const struct number numbers[] = {
 #undef ROW
 };
 
-static const struct text texts[] = {
+static const struct env_text texts[] = {
 #define ROW(field, name, choices, help) {name, choices, help, offsetof(struct env, field)},
 	ENV_TEXTS(ROW)
 #undef ROW
@@ -180,7 +180,7 @@ static bool is_among(const char *choices, const char *text)
 	return false;
 }
 
-static tutti_status load_text(const struct text *t, const char *text, const char **value)
+static tutti_status load_text(const struct env_text *t, const char *text, const char **value)
 {
 	*value = text;
 	if (!text)
@@ -248,7 +248,7 @@ void env_print(FILE *file)
 		fprintf(file, "]\n");
 	}
 	for (size_t i = 0; i < TEXTS; i++) {
-		const struct text *t = &texts[i];
+		const struct env_text *t = &texts[i];
 		fprintf(file, "%-24s %s", t->name, t->help);
 		fprintf(file, *t->choices ? " [%s]\n" : "%s\n", t->choices);
 	}

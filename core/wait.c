@@ -1,5 +1,4 @@
-/* How long to look before sleeping. What was tried: docs/performance.md, "How long a wait spins".
- */
+/* How long to look before sleeping; what was tried is in docs/measurements/small_calls.md. */
 #include "core/wait.h"
 
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* What the element types are: sizes and names. */
+/* The element types: sizes and names. */
 #ifndef MEMORY_DTYPE_H
 #define MEMORY_DTYPE_H
 
@@ -11,7 +11,8 @@
 
 extern const uint8_t dtype_sizes[DTYPE_COUNT];
 
-/* 0: unknown. Callers hand in whatever number they have: compared as unsigned, negative is unknown. */
+/* 0: unknown. Any number may come from a caller: compared as unsigned, a negative one is unknown.
+ */
 static inline size_t dtype_bytes(tutti_dtype dtype)
 {
 	return (unsigned)dtype < DTYPE_COUNT ? dtype_sizes[dtype] : 0;

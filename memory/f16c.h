@@ -1,4 +1,5 @@
-/* f16 to f32 and back by instructions of x86: 4, 8 or 16 numbers at a time (16, 32, 64 bytes of f32). */
+/* f16 to f32 and back by instructions of x86: 4, 8 or 16 numbers at a time (16, 32, 64 bytes of
+ * f32). */
 #ifndef MEMORY_F16C_H
 #define MEMORY_F16C_H
 

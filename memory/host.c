@@ -11,7 +11,7 @@
 
 static struct memory_queue host_queue = {.kind = &memory_host};
 
-/* What no other kind claims is host memory; the registry asks the others first. */
+/* All memory that no other kind claims; the registry asks the others first. */
 static bool host_owns(const void *ptr)
 {
 	(void)ptr;

@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 
 /* Written by memory_register alone; a kind never leaves. Its store is released and every lookup
- * acquires, so that whoever finds a kind finds it whole. */
+ * acquires, so that a thread that finds a kind finds it whole. */
 static _Atomic(const struct memory_kind *) kinds[TUTTI_MEMORY_KINDS] = {&memory_host};
 atomic_int memory_others;
 

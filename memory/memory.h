@@ -1,8 +1,8 @@
 /* Kinds of memory: host, and others that the CPU may not touch (CUDA; a test's own).
  *
- * alloc, free, copy and reduce of a kind are posted on a queue, like a transport's sends, and finish
- * then or later. Host memory finishes at once. A queue belongs to one engine and is used under its
- * lock. */
+ * alloc, free, copy and reduce of a kind are posted on a queue, like a transport's sends, and
+ * finish then or later. Host memory finishes at once. A queue belongs to one engine and is used
+ * under its lock. */
 #ifndef MEMORY_MEMORY_H
 #define MEMORY_MEMORY_H
 
@@ -53,7 +53,7 @@ const struct memory_kind *memory_kind(int id);             /* NULL: not register
 extern atomic_int memory_others;                           /* kinds but host                 */
 const struct memory_kind *memory_of_others(const void *ptr);
 
-/* Which kind ptr belongs to; host when no other claims it. NULL is host. Every call asks. */
+/* The kind that ptr belongs to: host if no other claims it. NULL is host. Every call looks. */
 static inline const struct memory_kind *memory_of(const void *ptr)
 {
 	if (!ptr || atomic_load_explicit(&memory_others, memory_order_acquire) == 0)

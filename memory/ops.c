@@ -23,9 +23,9 @@ static const char *const built_in[BUILT_IN] = {
  * place share one, and places are given in turn, so that a number comes again after two thousand
  * million others. */
 struct created {
-	/* What the fields below belong to; 0: to nothing. Stored last, released; find acquires. A
-	 * place is written only while it is neither live nor held, so whoever may look at an op
-	 * finds it whole. */
+	/* The op that the fields below belong to; 0: none. Stored last, released; find acquires. A
+	 * place is written only while it is neither live nor held, so a thread that may look at an
+	 * op finds it whole. */
 	_Atomic uint32_t number;
 	atomic_bool is_live;  /* not destroyed */
 	uint32_t turn, holds; /* under the lock */
@@ -43,13 +43,13 @@ static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* ---- looking up ------------------------------------------------------------------------------ */
 
-/* Negative numbers are large ones here, and have no op either. */
+/* A negative number is a large one here, and has no op either. */
 static bool is_created(tutti_op op)
 {
 	return (uint32_t)op >= OPS_FIRST && (uint32_t)op <= INT32_MAX;
 }
 
-/* Also what is destroyed, until its place is given away. */
+/* Also a destroyed one, until its place is given away. */
 static struct created *find(tutti_op op)
 {
 	if (!is_created(op))

@@ -1,8 +1,8 @@
-/* What a tutti_op number means: the operations of tutti.h, and those that callers created.
+/* The operations: those of tutti.h, and those that callers created.
  *
- * Created ones (a caller's function, or a scaled sum) lie in one bounded table of the process. Any thread
- * may create, destroy and look up at any time; lookups take no lock. What a number stands for is found
- * until the op is destroyed, and beyond that as long as somebody holds it. */
+ * Created ones (a caller's function, or a scaled sum) lie in one bounded table of the process. Any
+ * thread may create, destroy and look up at any time; lookups take no lock. A number finds its op
+ * until the op is destroyed, and beyond that as long as a call holds it. */
 #ifndef MEMORY_OPS_H
 #define MEMORY_OPS_H
 
@@ -22,33 +22,35 @@ struct op_user {
 
 /* Built in, or created and not destroyed. */
 bool op_is_known(tutti_op op);
-/* Known, and works on dtype: bitwise ones on integers only, a scaled sum on its own dtype only, a caller's
- * function on all. */
+/* Known, and works on dtype: bitwise ones on integers only, a scaled sum on its own dtype only, a
+ * caller's function on all. */
 bool op_fits(tutti_op op, tutti_dtype dtype);
 /* "sum", "user op 'name'", "scaled sum"; "?" when unknown. Lives as long as the op. */
 const char *op_name(tutti_op op);
-/* The same on all ranks for the same op, where the numbers of created ones differ: of a built-in op its
- * number, of a caller's function a hash of its name, of all scaled sums one constant. */
+/* The same on all ranks for the same op, where the numbers of created ones differ: of a built-in op
+ * its number, of a caller's function a hash of its name, of all scaled sums one constant. */
 uint32_t op_identity(tutti_op op);
-/* The name behind an identity, which may be of another rank: "sum", "user op 'name'", "a user op not known on
- * this rank", "scaled sum"; else "?". Returns name. */
+/* The name behind an identity, which may be of another rank: "sum", "user op 'name'", "a user op
+ * not known on this rank", "scaled sum"; else "?". Returns name. */
 const char *op_identity_name(uint32_t identity, char *name, size_t name_bytes);
-/* What reduce() does for it: the sum for a scaled sum, whose inputs are scaled before, else op itself. */
+/* The op that reduce() carries out for it: the sum for a scaled sum, whose inputs are scaled
+ * before, else op itself. */
 tutti_op op_kernel(tutti_op op);
 const void *op_scalar(tutti_op op);             /* a scaled sum's, one element of its dtype; else NULL */
 const struct op_user *op_user(tutti_op op);     /* NULL: not a caller's function                       */
 
-/* dst = scalar * src, all of dtype; dst may be src, any other overlap is none of it. Floats of 16 and 8 bits
- * multiply in f32 and round once, integers wrap, NaN results are canonical. Pointers need no alignment. */
+/* dst = scalar * src, all of dtype; dst may be src; they may not overlap otherwise. Floats of 16
+ * and 8 bits multiply in f32 and round once, integers wrap, NaN results are canonical. Pointers
+ * need no alignment. */
 void scale(void *dst, const void *src, const void *scalar, size_t count, tutti_dtype dtype);
 
 /* name and scalar are copied. MEMORY when OPS_MOST are there. */
 tutti_status op_add_user(tutti_op *op, const char *name, struct op_user user);
 tutti_status op_add_scaled(tutti_op *op, const void *scalar, tutti_dtype dtype);
-/* Unknown to new calls from here on. Nothing for what was not created. */
+/* Unknown to new calls from here on. Does nothing for an op that was not created. */
 void op_remove(tutti_op op);
-/* A call under way keeps its op's function, scalar and name, also when the op is destroyed meanwhile. Both
- * are nothing for built-in ops. */
+/* A call under way keeps its op's function, scalar and name, also if the op is destroyed meanwhile.
+ * Both do nothing for built-in ops. */
 void op_hold(tutti_op op);
 void op_release(tutti_op op);
 

@@ -1,5 +1,5 @@
-/* Reductions: cuts the call into blocks that stay in L1 and walks the tree over the sources. What
- * is done to a block is in reduce_template.h; the average of integers, exact and slow, is here. */
+/* Reductions: cuts the call into blocks that stay in L1 and walks the tree over the sources. The
+ * work on a block is in reduce_template.h; the average of integers, exact and slow, is here. */
 #include "memory/reduce.h"
 
 #include "core/status.h"
@@ -45,7 +45,7 @@ static const void *source(const struct block *b, int i)
 	return (const char *)b->src[i] + b->first * b->bytes;
 }
 
-/* out = x (op) y, by the caller's function, which gets its operands where their type may lie. */
+/* out = x (op) y, by the caller's function, which gets its operands aligned to their type. */
 static void merge_by_user(const struct block *b, char *out, const void *x, const void *y)
 {
 	_Alignas(64) char aligned[REDUCE_BLOCK_BYTES];
@@ -110,7 +110,7 @@ static void walk_tree(const struct block *b, struct partials *p)
 		merge_top(b, p);
 }
 
-/* What follows the tree: divide, make NaNs canonical, round. The result lies where it returns. */
+/* After the tree: divide, make NaNs canonical, round. The result lies where it returns. */
 static const char *finish_block(const struct reduce_kernels *k, struct partials *p, size_t n,
 				tutti_dtype dtype, int divisor)
 {
@@ -218,7 +218,7 @@ static bool has_avx512(void)
 	       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
 }
 
-/* Asked by number: compilers know the names only of late. */
+/* By number: only recent compilers know the names. */
 #ifdef REDUCE_HAS_FP16
 static bool has_avx512_bf16(void)
 {
@@ -254,7 +254,7 @@ int reduce_kernels_list(const struct reduce_kernels *list[REDUCE_KERNELS_MOST])
 	return n;
 }
 
-/* NULL: nobody has asked yet. Whoever comes first finds out; all find the same. */
+/* NULL: not known yet. The first thread finds out; all find the same. */
 static _Atomic(const struct reduce_kernels *) here;
 
 const struct reduce_kernels *reduce_kernels_here(void)
@@ -290,7 +290,7 @@ tutti_status reduce_use(const char *name)
 	return TUTTI_OK;
 }
 
-/* The caller's function knows no accumulators and no end: blocks are merged and stored. */
+/* A caller's function has no accumulators and no division: blocks are merged and stored. */
 static void reduce_by_user(const struct op_user *user, const struct reduction *r)
 {
 	struct block b = {.src = r->src,

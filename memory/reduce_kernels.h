@@ -50,8 +50,8 @@ extern const struct reduce_kernels reduce_kernels_avx512_bf16, reduce_kernels_av
 void reduce_sum_bf16_avx512(const struct reduction *r, size_t first, size_t ahead);
 void reduce_sum_f16_avx512(const struct reduction *r, size_t first, size_t ahead);
 #endif
-/* The best of this machine, or what reduce_use() has asked for: it may be another one from call to call. All have
- * widen, narrow, merge and scale of the same types, but not sums: see reduce_sum_of(). */
+/* The best of this machine, or those that reduce_use() chose: they may differ from call to call.
+ * All have widen, narrow, merge and scale of the same types, but not sums: see reduce_sum_of(). */
 const struct reduce_kernels *reduce_kernels_here(void);
 /* All that this machine can run; returns how many. */
 #define REDUCE_KERNELS_MOST 5
@@ -60,8 +60,8 @@ int reduce_kernels_list(const struct reduce_kernels *list[REDUCE_KERNELS_MOST]);
 /* The kernel that does r in one pass, so that it may be done part by part; or NULL. */
 reduce_sum_fn *reduce_sum_of(const struct reduce_kernels *kernels, const struct reduction *r);
 
-/* What reduce() and scale() call, with the kernels of the caller's choice: for tests. r->op is no created
- * one. */
+/* The inside of reduce() and scale(), with kernels that the caller chooses: for tests. r->op is no
+ * created one. */
 void reduce_with(const struct reduce_kernels *kernels, const struct reduction *r);
 void scale_with(const struct reduce_kernels *kernels, const struct scaling *s);
 

@@ -1,8 +1,9 @@
-/* Sums of at most REDUCE_FUSED sources of floats in one pass: each source is loaded once, the tree is
- * added up in registers, and the result is stored to every destination from there.
+/* Sums of at most REDUCE_FUSED sources of floats in one pass: each source is loaded once, the tree
+ * is added up in registers, and the result is stored to every destination from there.
  *
- * Included by reduce_template.h once for each width, with WIDTH, the bytes of a vector, and VECTOR(name),
- * which names what belongs to it. A value is two vectors, so that 16-bit floats unpack into one. */
+ * Included by reduce_template.h once for each width, with WIDTH, the bytes of a vector, and
+ * VECTOR(name), which names what belongs to it. A value is two vectors, so that 16-bit floats
+ * unpack into one. */
 
 typedef float VECTOR(floats) __attribute__((vector_size(WIDTH)));
 typedef double VECTOR(doubles) __attribute__((vector_size(WIDTH)));
@@ -18,7 +19,8 @@ typedef struct VECTOR(value) VECTOR(add_fn)(struct VECTOR(value) a, struct VECTO
 typedef struct VECTOR(value) VECTOR(end_fn)(struct VECTOR(value) x, float by);
 typedef void VECTOR(store_fn)(char *dst, struct VECTOR(value) x);
 
-/* What an element type needs. All of it is constant where it is used, and everything is inlined. */
+/* The operations of an element type. All of it is constant where it is used, and everything is
+ * inlined. */
 struct VECTOR(type) {
 	size_t element, step;           /* bytes of an element, and of what one value stands for */
 	VECTOR(load_fn) *load;
@@ -121,7 +123,7 @@ INLINE VECTOR(words) VECTOR(round_bf16)(VECTOR(floats) x)
 #endif
 }
 
-/* What is stored is in low. */
+/* The result to store is in low. */
 INLINE struct VECTOR(value) VECTOR(end_bf16)(struct VECTOR(value) x, float by)
 {
 	x = VECTOR(divide_f32)(x, by);
@@ -157,8 +159,8 @@ INLINE void VECTOR(store_f16)(char *dst, struct VECTOR(value) x)
 }
 #endif
 
-/* Two f16 added and rounded once. That is what comes of their sum in f32, rounded again: 24 bits are twice 11
- * and two, enough for the first rounding never to matter; subnormal sums are exact. */
+/* Two f16 added and rounded once. That is what comes of their sum in f32, rounded again: 24 bits
+ * are twice 11 and two, enough for the first rounding never to matter; subnormal sums are exact. */
 #if WIDTH == 64 && defined(__AVX512FP16__)
 INLINE struct VECTOR(value) VECTOR(add_f16)(struct VECTOR(value) a, struct VECTOR(value) b)
 {
@@ -207,8 +209,8 @@ INLINE void VECTOR(fetch)(const char *at, size_t bytes)
 		__builtin_prefetch(at + i);
 }
 
-/* From element first on; returns the first one that is left because it makes no whole value. n and n_dst
- * are constants; n_dst 0: as many as the reduction says. */
+/* From element first on; returns the first one that is left because it makes no whole value. n and
+ * n_dst are constants; n_dst 0: as many as the reduction says. */
 INLINE size_t VECTOR(sums_to)(struct VECTOR(type) t, const struct reduction *r, int n, int n_dst,
                               size_t first, size_t ahead)
 {

@@ -1,7 +1,7 @@
 /* The text of reduce_kernels: included once by each file that is compiled for an instruction set,
- * with REDUCE_KERNELS naming what it defines, or REDUCE_SUMS_ONLY when it wants no more than some sums. Plain loops that compilers make vector code of; all
- * of it gives the same bits everywhere: no contraction, no reassociation, no approximate
- * instruction. */
+ * with REDUCE_KERNELS naming what it defines, or REDUCE_SUMS_ONLY when it wants no more than some
+ * sums. Plain loops that compilers make vector code of; all of it gives the same bits everywhere:
+ * no contraction, no reassociation, no approximate instruction. */
 #include "memory/bf16.h"
 #include "memory/f16c.h"
 #include "memory/reduce_kernels.h"
@@ -185,7 +185,8 @@ static void narrow_f16_fast(void *dst, const void *acc, size_t n)
 #define narrow_f16_fast narrow_f16
 #endif
 
-/* ---- sums in one pass: as wide as this instruction set goes, then 16 bytes, then one by one ---- */
+/* ---- sums in one pass: as wide as this instruction set goes, then 16 bytes, then one by one ----
+ */
 
 #define INLINE static inline __attribute__((always_inline))
 #define PASTE_(a, b, c) a##b##c

@@ -46,7 +46,7 @@ static inline uint32_t bits_of_f32(float x)
 	return bits;
 }
 
-/* What is added to the exponent field of f to get f32's. */
+/* The number to add to the exponent field of f to get f32's. */
 static inline uint32_t small_bias(struct small_float f)
 {
 	return (128u - (1u << (f.exponent - 1))) << 23;

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define BLOCK_BYTES  1024u
-#define COPY_LONGEST (128u << 10) /* what is longer goes past the caches: memcpy knows best how */
+#define COPY_LONGEST (128u << 10) /* a longer one goes past the caches, by memcpy */
 #define STREAMS      4            /* at least: fewer strands are begun in several places */
 
 static size_t least(size_t a, size_t b)

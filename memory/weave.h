@@ -1,9 +1,9 @@
 /* Several copies and a reduction at once, a block of each in turn: not one behind the other.
  *
- * What another core has just written comes from that core's cache, and one stream of such lines keeps
- * a core waiting: its prefetchers look ahead within a page only, and each stream on its own. With several
- * streams, and work in near memory between them, more lines are on their way at any time. On the
- * machine of docs/performance.md a piece takes 0.8 of the time. */
+ * Lines that another core has just written come from that core's cache, and one stream of them
+ * keeps a core waiting: its prefetchers look ahead within a page only, and for each stream alone.
+ * With several streams, and work in near memory between them, more lines are on their way at any
+ * time. A piece took 0.8 of the time (docs/measurements). */
 #ifndef MEMORY_WEAVE_H
 #define MEMORY_WEAVE_H
 
@@ -27,11 +27,12 @@ struct weave {
 	int unit_shift;             /* of its elements' bytes */
 };
 
-/* Adds to what weave_run does; when there is no room, runs first. A long copy is done at once. Nothing that is written overlaps with
- * anything else, but a destination of the reduction may be one of its sources; so may that of a copy,
- * which is then nothing. */
+/* Adds a copy to the weave; if there is no room, runs it first. A long copy is done at once.
+ * Destinations overlap with nothing else, but one of the reduction may be one of its sources, and
+ * one of a copy its source. */
 void weave_copy(struct weave *weave, void *dst, const void *src, size_t bytes);
-/* As reduce(). dst and src must last until weave_run. What takes more than one pass is done at once. */
+/* As reduce(). dst and src must last until weave_run. A reduction of more than one pass is done at
+ * once. */
 void weave_reduce(struct weave *weave, const struct reduction *reduction);
 /* Leaves weave empty. */
 void weave_run(struct weave *weave);

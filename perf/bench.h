@@ -5,7 +5,7 @@
 #include "options.h"
 #include "stamps.h"
 
-/* Passes a failed call up; who began it says what happened. */
+/* Passes a failed call up; the function that began it says what happened. */
 #define TRY(expression)                                                                            \
 	do {                                                                                       \
 		tutti_status try_status_ = (expression);                                           \

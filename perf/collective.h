@@ -43,7 +43,7 @@ struct collective {
 	 * carries no data, as a barrier. */
 	struct shape (*shape)(size_t elements, struct place at);
 	tutti_status (*call)(const struct operation *operation);
-	/* NULL without data: then nobody may return from a call that somebody has not yet made. */
+	/* NULL without data: then no rank may return from a call that another has not yet made. */
 	uint64_t (*wrong)(const struct arrival *arrival);
 	double (*bus_factor)(int ranks);  /* busbw / algbw, as nccl-tests defines it     */
 };

@@ -42,17 +42,17 @@ struct tutti_comm {
 	std::vector<char> scratch; /* for a reduce off the root     */
 };
 
-/* Who this process is, from before the fork. */
+/* This process's rank, from before the fork. */
 static struct {
 	int rank = 0, size = 1;
 	std::string folder; /* where the ranks find each other */
 } self;
 
-static char sentence[512];
+static char message[512];
 
 static tutti_status refuse(const char *why)
 {
-	snprintf(sentence, sizeof sentence, "%s", why);
+	snprintf(message, sizeof message, "%s", why);
 	return TUTTI_ERR_UNSUPPORTED;
 }
 
@@ -63,7 +63,7 @@ template <typename Body> static tutti_status attempt(Body body)
 		body();
 		return TUTTI_OK;
 	} catch (const std::exception &e) {
-		snprintf(sentence, sizeof sentence, "%s", e.what());
+		snprintf(message, sizeof message, "%s", e.what());
 		return TUTTI_ERR_SYSTEM;
 	}
 }
@@ -334,7 +334,7 @@ tutti_status tutti_init(tutti_comm **comm, const tutti_config *)
 		}
 		made->context = context;
 		if (self.size > 1 && tutti_barrier(made.get(), nullptr) != TUTTI_OK)
-			throw std::runtime_error(sentence);
+			throw std::runtime_error(message);
 		if (self.rank == 0)
 			forget_folder();
 		*comm = made.release();
@@ -379,7 +379,7 @@ int tutti_num_nodes(const tutti_comm *)
 
 const char *tutti_comm_error(const tutti_comm *)
 {
-	return sentence;
+	return message;
 }
 
 const char *tutti_status_string(tutti_status status)

@@ -1,4 +1,4 @@
-/* The results as JSON, for programs: docs/performance.md has its form. Nothing of the environment is in it. */
+/* The results as JSON, for programs: perf/README.md has its form. Nothing of the environment is in it. */
 #ifndef PERF_JSON_H
 #define PERF_JSON_H
 
@@ -14,11 +14,11 @@ struct json {
 	int rows;
 };
 
-/* Finds out whether it can be written; false after a sentence on stderr. */
+/* Finds out whether it can be written; false after a message on stderr. */
 bool json_open(struct json *json, const char *path);
 void json_begin(struct json *json, const struct bench *bench);
 void json_row(struct json *json, const struct bench *bench, const struct sample *sample);
-/* Writes the file if it is complete; false, after a sentence, when that did not go well. */
+/* Writes the file if it is complete; false, after a message, when that did not go well. */
 bool json_close(struct json *json, bool is_complete);
 
 #endif

@@ -15,7 +15,7 @@ struct request {
 };
 
 const char *library_name(void);      /* with its version: "Tutti 0.1.0 (4f2a96b0c1d2)" */
-/* Why it cannot be asked for that, as a sentence without its full stop; NULL: it can. */
+/* Why it cannot be asked for that, as a message without its full stop; NULL: it can. */
 const char *library_refuses(const struct request *request);
 
 #endif

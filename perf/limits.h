@@ -45,7 +45,7 @@ struct trial {
 	tutti_config config;                          /* for tutti_init; of limits_run only       */
 };
 
-/* Runs body as that many processes; not 0 after a sentence when one failed, died, or they took longer than
+/* Runs body as that many processes; not 0 after a message when one failed, died, or they took longer than
  * limits_timeout_s; then all have been ended. So a rank may wait for another without looking at a clock. */
 int limits_run(int ranks, struct shared *shared, int (*body)(struct trial *trial));
 /* The same without a rendezvous, each process on a core of its own as far as there are so many. */
@@ -59,7 +59,7 @@ bool limits_again(struct trial *trial, int tries, int most);
 void limits_wait(const struct trial *trial, int look);
 bool limits_share_cores(int ranks);                   /* that many have no core each, asked of the process that starts them */
 struct shared *limits_shared(void);
-void *limits_map(size_t bytes);                       /* shared with the processes it starts; NULL after a sentence */
+void *limits_map(size_t bytes);                       /* shared with the processes it starts; NULL after a message */
 int limits_cores(void);                               /* that this process may use, at most LIMITS_RANKS */
 double limits_now(void);
 double limits_rollup(const char *name);               /* kilobytes, of a line of /proc/self/smaps_rollup */
@@ -73,7 +73,7 @@ void limits_figure_spread(const char *name, struct spread found);
 void limits_bandwidth_figure(const char *pattern, int cores, size_t bytes, struct spread gigabytes);
 /* Prints that something cannot be measured here, which is no failure. */
 void limits_skip(const char *what, const char *why);
-bool limits_open(const char *path);                   /* before measuring; false after a sentence    */
+bool limits_open(const char *path);                   /* before measuring; false after a message    */
 int limits_close(bool is_complete);                   /* writes them, if they are complete           */
 
 /* The measurements: each prints its lines. They return 0, or 1 when something failed. */

@@ -142,7 +142,7 @@ static int body(struct trial *t)
 	return 0;
 }
 
-/* From when the first rank began until the last was done: who comes late finds what the other has
+/* From when the first rank began until the last was done: a late rank finds what the other has
  * sent. */
 static struct spread seconds_of(const struct times *times, int what)
 {

@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LOOKS    20000 /* about a millisecond: longer away than that is who has lost its core */
+#define LOOKS    20000 /* about a millisecond: a rank that is away for longer has lost its core */
 #define LEAST    5     /* tries of whatever takes long */
 #define BUDGET_S 5
 
@@ -108,7 +108,7 @@ void limits_meet(struct trial *t)
 	}
 }
 
-/* Rank 0 looks at the clock for all. It writes the other word the next time, so nobody who is late
+/* Rank 0 looks at the clock for all. It writes the other word the next time, so no late rank
  * reads that. */
 bool limits_again(struct trial *t, int tries, int most)
 {

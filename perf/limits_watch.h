@@ -14,9 +14,9 @@ struct watch {
 	int ends[LIMITS_MOST];        /* of pipes whose other ends they hold: shut when they have ended   */
 };
 
-/* fork, of one more: 0 in the new process; -1 after a sentence. */
+/* fork, of one more: 0 in the new process; -1 after a message. */
 pid_t watch_fork(struct watch *watch);
-/* Waits until all have ended. False after a sentence when one failed or time was up; then it has killed the others. */
+/* Waits until all have ended. False after a message when one failed or time was up; then it has killed the others. */
 bool watch_until_end(struct watch *watch);
 void watch_kill(struct watch *watch);
 

@@ -23,17 +23,17 @@ struct tutti_comm {
 			return try_status_;                                                        \
 	} while (0)
 
-static const char *sentence = "";
+static const char *message = "";
 
 static tutti_status refuse(const char *why)
 {
-	sentence = why;
+	message = why;
 	return TUTTI_ERR_UNSUPPORTED;
 }
 
 static tutti_status result_of(int code)
 {
-	sentence = code == MPI_SUCCESS ? "" : "an MPI call failed";
+	message = code == MPI_SUCCESS ? "" : "an MPI call failed";
 	return code == MPI_SUCCESS ? TUTTI_OK : TUTTI_ERR_SYSTEM;
 }
 
@@ -104,7 +104,7 @@ static MPI_Op op_of(tutti_op op)
 	}
 }
 
-/* Their sentences begin differently: "Open MPI v4.1.4, package ...", "MPICH Version:      4.0.2"
+/* Their messages begin differently: "Open MPI v4.1.4, package ...", "MPICH Version:      4.0.2"
  * and lines of more. */
 const char *library_name(void)
 {
@@ -207,7 +207,7 @@ int tutti_num_nodes(const tutti_comm *comm)
 const char *tutti_comm_error(const tutti_comm *comm)
 {
 	(void)comm;
-	return sentence;
+	return message;
 }
 
 const char *tutti_status_string(tutti_status status)

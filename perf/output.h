@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-/* Before anything is opened. False, after a sentence, when there is no stdout. */
+/* Before anything is opened. False, after a message, when there is no stdout. */
 bool output_open(void);
 /* Writes what was printed so far. */
 void output_flush(void);

@@ -18,7 +18,7 @@ struct job {
 	struct bench bench;
 	struct table table;
 	struct json json;  /* rank 0's */
-	bool is_refused;   /* it cannot begin, and somebody has said why */
+	bool is_refused;   /* it cannot begin, and a message has said why */
 	bool is_unwritten; /* the table could not be written; rank 0 has said why */
 };
 
@@ -165,7 +165,7 @@ struct plan {
 	const struct collective *collective;
 };
 
-/* What the line asks for and cannot get, as a sentence; NULL: nothing. */
+/* What the line asks for and cannot get, as a message; NULL: nothing. */
 static const char *impossible(const struct plan *plan, int ranks)
 {
 	const struct options *o = plan->options;
@@ -250,11 +250,11 @@ static int run(tutti_comm *comm, const void *arg)
 	}
 	status = measure(&job, plan, comm);
 	is_written = json_close(&job.json, status == TUTTI_OK && !job.is_refused);
-	/* Nobody's exit code ends the job before all know how it went. */
+	/* No rank's exit code ends the job before all know how it went. */
 	if (status == TUTTI_OK)
 		status = tutti_barrier(comm, NULL);
 	else if (job.is_unwritten)
-		tutti_barrier(comm, NULL); /* who leaves it early has no more to say than that */
+		tutti_barrier(comm, NULL); /* a rank that leaves it early has no more to say */
 	if (status != TUTTI_OK && !job.is_unwritten)
 		fprintf(stderr, "%s: rank %d: %s%s%s\n", program_invocation_short_name,
 			tutti_rank(comm), tutti_status_string(status),

@@ -35,7 +35,7 @@ static bool can_be_written(const struct whole_file *f)
 		fd = open(f->path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
 		if (fd >= 0)
 			close(fd);
-		return fd >= 0 || errno == ENXIO; /* a pipe that nobody reads yet */
+		return fd >= 0 || errno == ENXIO; /* a pipe that has no reader yet */
 	}
 	name = temporary_name(f);
 	fd = name ? open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666) : -1;

@@ -5,13 +5,15 @@
 #ifndef TESTS_PORTS_H
 #define TESTS_PORTS_H
 
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-#define TEST_PORTS 128 /* in a block */
+#define TEST_PORTS         256   /* in a block */
+#define TEST_PORTS_WAIT_MS 120000 /* for a block, where tests hold all */
 
 static inline int test_ports_hold(int first)
 {
@@ -33,10 +35,14 @@ static inline int test_ports(void)
 	static const int ranges[][2] = {{10000, 12000}, {30500, 32768}};
 	static int mine;
 
-	for (int i = 0; i < 2 && !mine; i++)
-		for (int at = ranges[i][0]; at + TEST_PORTS <= ranges[i][1] && !mine; at += TEST_PORTS)
-			if (test_ports_hold(at) >= 0)
-				mine = at;
+	for (int ms = 0; !mine && ms < TEST_PORTS_WAIT_MS; ms += 10) {
+		for (int i = 0; i < 2 && !mine; i++)
+			for (int at = ranges[i][0]; at + TEST_PORTS <= ranges[i][1] && !mine; at += TEST_PORTS)
+				if (test_ports_hold(at) >= 0)
+					mine = at;
+		if (!mine)
+			poll(NULL, 0, 10);
+	}
 	if (!mine) {
 		fprintf(stderr, "all blocks of ports are taken by other tests\n");
 		exit(1);

@@ -5,7 +5,7 @@
 
 #include "collectives/trace/trace_log.h"
 
-/* What a tool ends with; 0: all is well. */
+/* The exit codes of a tool. */
 enum attach_code {
 	ATTACH_OK = 0,
 	ATTACH_FAILED = 1,  /* anything else: a damaged trace, no memory            */
@@ -16,7 +16,7 @@ enum attach_code {
 	ATTACH_VERSION = 6, /* its Tutti is another one                             */
 };
 
-/* Reads what process pid has. Else *why has a sentence. */
+/* Reads what process pid has. Else *why has a message. */
 enum attach_code attach_read(int pid, struct trace_process *process, char *why, size_t why_bytes);
 
 #endif

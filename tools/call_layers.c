@@ -23,7 +23,7 @@ static uint64_t sequence;
 static uint32_t fingerprint;
 
 /* Sequence and fingerprint are the API's work; below it any will do that are the same on all ranks.
- * Not inline, so that nobody knows what is in it. */
+ * Not inline, so that the compiler does not know what is in it. */
 static __attribute__((noinline)) void fill(struct call_args *args, float *data, size_t count)
 {
 	*args = (struct call_args){
@@ -74,7 +74,7 @@ static void note(const struct tutti_comm *comm, struct call_args *args)
 	recorder_note(recorder, args->sequence, &noted);
 }
 
-/* As submit.c does it for one that waits for nobody. */
+/* As the engine does it for a call that does not wait. */
 static void remember(const struct call_args *args)
 {
 	if (!trace_is_timed(args)) {

@@ -6,9 +6,9 @@
 
 #define OUTPUT_FAILED 1
 
-/* Before anything is opened, which would take its place. False after a sentence: there is none. */
+/* Before anything is opened, which would take its place. False after a message: there is none. */
 bool output_open(void);
-/* The tool's exit code: OUTPUT_FAILED after a sentence where all went well but that what was printed cannot be written. */
+/* The tool's exit code: OUTPUT_FAILED after a message where all went well but that what was printed cannot be written. */
 int output_end(int code);
 
 #endif

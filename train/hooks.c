@@ -7,7 +7,6 @@
 #include "train/base/train_error.h"
 #include "train/precision/loss_scale.h"
 #include "train/state/trainer_collectives.h"
-#include "train/state/trainer_state.h"
 #include "train/strategies/strategies.h"
 #include "train/trainer.h"
 

@@ -6,7 +6,6 @@
 #include "train/base/random.h"
 #include "train/base/train_error.h"
 #include "train/state/trainer_collectives.h"
-#include "train/state/trainer_state.h"
 #include "train/trainer.h"
 
 #include <stdarg.h>

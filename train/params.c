@@ -5,7 +5,6 @@
 #include "train/state/pieces.h"
 #include "train/state/trainer_collectives.h"
 #include "train/state/trainer_memory.h"
-#include "train/state/trainer_state.h"
 #include "train/strategies/strategies.h"
 #include "train/trainer.h"
 

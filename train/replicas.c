@@ -3,7 +3,6 @@
 #include "train/base/train_error.h"
 #include "train/state/pieces.h"
 #include "train/state/trainer_collectives.h"
-#include "train/state/trainer_state.h"
 #include "train/strategies/strategies.h"
 
 #include <stdlib.h>

@@ -8,7 +8,6 @@
 #include "train/optimizer/optimizer.h"
 #include "train/precision/loss_scale.h"
 #include "train/state/trainer_collectives.h"
-#include "train/state/trainer_state.h"
 #include "train/strategies/strategies.h"
 
 #include <math.h>

@@ -9,7 +9,6 @@
 #include "train/state/pieces.h"
 #include "train/state/trainer_collectives.h"
 #include "train/state/trainer_memory.h"
-#include "train/state/trainer_state.h"
 #include "train/strategies/strategies.h"
 
 #include <stdlib.h>
@@ -103,17 +102,17 @@ static tutti_status agree_on_memory(tutti_trainer *trainer)
 {
 	tutti_status status = check_memory(trainer);
 	struct train_failure why = failure_of(status);
-	double told[2] = {status != TUTTI_OK, (double)trainer->planned_bytes};
+	double needs[2] = {status != TUTTI_OK, (double)trainer->planned_bytes};
 
-	TRY(trainer_all_reduce(trainer, told, 2, TUTTI_MAX));
-	size_t more = (size_t)told[1] - trainer->planned_bytes;
+	TRY(trainer_all_reduce(trainer, needs, 2, TUTTI_MAX));
+	size_t more = (size_t)needs[1] - trainer->planned_bytes;
 	trainer->planned_bytes += more;
 	if (trainer->layout
 		    .by_unit) /* beyond the plan all ranks make the same slots, and fail together */
 		trainer->held_bytes += more;
 	if (status != TUTTI_OK)
 		return failure_return(&why);
-	if (told[0] > 0)
+	if (needs[0] > 0)
 		return train_fail(TUTTI_ERR_MEMORY,
 				  "Another rank, with slightly larger shards, needs more than the "
 				  "memory_limit of %zu bytes.",

@@ -4,7 +4,6 @@
 #include "train/precision/loss_scale.h"
 #include "train/state/pieces.h"
 #include "train/state/trainer_collectives.h"
-#include "train/state/trainer_state.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -116,22 +115,22 @@ static tutti_status copy_pieces(tutti_trainer *trainer, const tutti_trainer *bef
 static tutti_status copy_scale(tutti_trainer *trainer, const tutti_trainer *before, int root)
 {
 	struct loss_scale *to = &trainer->scale;
-	float told[4] = {0};
+	float numbers[4] = {0};
 
 	if (trainer->rank == root) {
 		const struct loss_scale *from = &before->scale;
-		told[0] = from->factor;
-		told[1] = from->divisor;
-		told[2] = (float)from->good_steps;
-		told[3] = from->is_known;
+		numbers[0] = from->factor;
+		numbers[1] = from->divisor;
+		numbers[2] = (float)from->good_steps;
+		numbers[3] = from->is_known;
 	}
-	TRY(trainer_broadcast(trainer, told, 4, TUTTI_F32, root));
+	TRY(trainer_broadcast(trainer, numbers, 4, TUTTI_F32, root));
 	if (trainer->config.loss_scale < 0) {
-		to->factor = told[0];
-		to->good_steps = (int)told[2];
+		to->factor = numbers[0];
+		to->good_steps = (int)numbers[2];
 	}
-	to->divisor = told[1];
-	to->is_known = told[3] > 0;
+	to->divisor = numbers[1];
+	to->is_known = numbers[3] > 0;
 	return TUTTI_OK;
 }
 

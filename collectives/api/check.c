@@ -19,7 +19,7 @@ tutti_status check_common(const char *name, const tutti_comm *comm, size_t count
 		return fail(TUTTI_ERR_INVALID, "%s: comm is NULL", name);
 	size_t element = dtype_bytes(dtype);
 	if (element == 0)
-		return fail(TUTTI_ERR_INVALID, "%s: %d is no dtype", name, (int)dtype);
+		return fail(TUTTI_ERR_INVALID, "%s: there is no dtype %d", name, (int)dtype);
 	size_t bytes; /* without a division: that costs more than all other checks together */
 	if (__builtin_mul_overflow(count, element * (size_t)comm->size, &bytes) ||
 	    bytes > PTRDIFF_MAX)
@@ -129,7 +129,7 @@ tutti_status check_buffers(const struct call_args *a, const tutti_comm *comm)
 				    block_of(a, comm, RECV_SIDE, k)))
 				return fail(TUTTI_ERR_INVALID,
 					    "%s: send (%p, %zu bytes) and recv (%p, %zu bytes) "
-					    "overlap, and not in place",
+					    "overlap but are not in place",
 					    name, a->send, send, a->recv, recv);
 	return TUTTI_OK;
 }

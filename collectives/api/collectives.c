@@ -1,6 +1,6 @@
 /* The collectives of tutti.h: each puts its arguments into one form, and make_call checks them and
- * makes the call, or adds it to the group that this thread has open. What nearly every call is, is
- * told here by few instructions; check.c looks at the others and says what is wrong with them. */
+ * makes the call, or adds it to the group that this thread has open. The common case is recognised
+ * here by few instructions; check.c looks at the others and says what is wrong with them. */
 #include "collectives/api/check.h"
 #include "collectives/api/group.h"
 
@@ -8,8 +8,8 @@
 #include "core/forks.h"
 #include "memory/dtype.h"
 
-/* Whether check_arguments would find nothing, told by few instructions of what nearly every call
- * is: one that waits, outside groups, with a built-in op that all dtypes have. */
+/* The common case, in which check_arguments would find nothing: a call that waits, outside groups,
+ * with a built-in op that all dtypes have. */
 static inline bool has_plain_arguments(const struct call_args *a, enum collective pattern,
 				       const tutti_comm *comm, const tutti_call *call)
 {
@@ -26,8 +26,8 @@ static inline bool has_plain_arguments(const struct call_args *a, enum collectiv
 	return !collective_has_root(pattern) || (unsigned)a->root < (unsigned)comm->size;
 }
 
-/* What nearly every call without counts is, told by few instructions: the buffers it uses are
- * there, and in place, or so far apart that nothing it may touch meets. */
+/* The common case of a call without counts: the buffers that it uses are there, and they are in
+ * place, or so far apart that they cannot overlap. */
 static bool are_plainly_right(const struct call_args *a, enum collective pattern,
 			      const tutti_comm *comm)
 {

@@ -34,7 +34,7 @@ tutti_status tutti_rendezvous_open(char *url, size_t url_bytes)
 	last_error_clear();
 	if (!url || url_bytes == 0)
 		return fail(TUTTI_ERR_INVALID,
-			    "tutti_rendezvous_open: there is no room for the URL");
+			    "tutti_rendezvous_open: url is NULL or url_bytes is 0");
 	TRY(env_load(&env));
 	return rendezvous_serve(url, url_bytes, &env);
 }

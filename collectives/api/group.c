@@ -1,6 +1,5 @@
 /* tutti_group_begin and _end: what is collected in between, and how it becomes one work. */
 #include "collectives/api/group.h"
-#include "collectives/engine/run.h"
 
 #include "collectives/engine/job.h"
 #include "core/forks.h"

@@ -20,10 +20,10 @@ static inline bool group_is_open(void)
 
 /* INVALID while this thread is collecting: for a call that cannot be in a group. */
 tutti_status group_refuse(const char *name);
-/* The checks of a call that may be a member begin: what they find wrong is kept for group_end. */
+/* The checks of a call that may be a member begin: their first error is kept for group_end. */
 void group_note_errors(void);
-/* Collects a call whose checks have passed. What its arguments point to is copied, but for the
- * buffers. */
+/* Collects a call whose checks have passed. Tables that its arguments point to are copied, buffers
+ * are not. */
 tutti_status group_add_call(struct tutti_comm *comm, const struct call_args *args,
 			    const tutti_call *call);
 tutti_status group_add_message(struct tutti_comm *comm, const struct job_spec *spec,

@@ -46,7 +46,7 @@ static tutti_status private_alloc(void **ptr, size_t bytes)
 	return TUTTI_OK;
 }
 
-/* OK when it was ours; INVALID, without a sentence, when not. */
+/* OK when it was ours; INVALID, without a message, when not. */
 static tutti_status private_free(void *ptr)
 {
 	pthread_mutex_lock(&blocks_lock);

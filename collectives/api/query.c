@@ -14,7 +14,9 @@ tutti_status tutti_work_wait(tutti_work **work, int timeout_ms)
 	if (!work)
 		return fail(TUTTI_ERR_INVALID, "tutti_work_wait: work is NULL");
 	if (timeout_ms < 0)
-		return fail(TUTTI_ERR_INVALID, "tutti_work_wait: timeout_ms is %d", timeout_ms);
+		return fail(TUTTI_ERR_INVALID,
+			    "tutti_work_wait: timeout_ms is %d: it must not be negative",
+			    timeout_ms);
 	TRY(forks_check("tutti_work_wait"));
 	return *work ? work_wait(work, timeout_ms) : TUTTI_OK;
 }

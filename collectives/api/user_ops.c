@@ -30,7 +30,8 @@ tutti_status tutti_op_create_scaled(tutti_op *op, const void *scalar, tutti_dtyp
 		return fail(TUTTI_ERR_INVALID, "op_create_scaled: %s is NULL",
 			    op ? "scalar" : "op");
 	if (dtype_bytes(dtype) == 0)
-		return fail(TUTTI_ERR_INVALID, "op_create_scaled: %d is no dtype", (int)dtype);
+		return fail(TUTTI_ERR_INVALID, "op_create_scaled: there is no dtype %d",
+			    (int)dtype);
 	return op_add_scaled(op, scalar, dtype);
 }
 

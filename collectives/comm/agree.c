@@ -66,7 +66,7 @@ static tutti_status agree(struct tutti_comm *comm, int *flag, uint8_t *marks, in
 		return TUTTI_OK;
 	return fail(TUTTI_ERR_PEER,
 		    "tutti_comm_agree: %s took no part; the flag is that of the other %d of %d "
-		    "ranks, who all get it with this error",
+		    "ranks, which all get this error",
 		    consensus_list(marks, comm->size, MARK_MISSING, absent, sizeof absent),
 		    taking_part, comm->size);
 }

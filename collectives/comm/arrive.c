@@ -1,5 +1,5 @@
-/* How ranks that meet at a place come to a communicator: in rounds, after each of which all know
- * whether all can go on, and if not, why. tutti_init's ranks, and those of a job that grows. */
+/* How ranks make a communicator at a rendezvous, in rounds. After each round all know whether all
+ * can go on, and if not, why. For the ranks of tutti_init, and those of a job that grows. */
 #include "collectives/comm/arrive.h"
 #include "collectives/comm/measure.h"
 #include "collectives/engine/engine.h"
@@ -11,12 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Every rank learns whether all have done their part; the sentence of the first that has not, but
- * rather of one that did not fail for another's sake. */
+/* What a rank tells the others in a round. The message is that of the first rank that failed, if
+ * possible of one that did not fail because of another rank. */
 struct verdict {
 	int32_t status, has_window, has_links, parent_rank;
 	struct links links;
-	char sentence[ERROR_BYTES];
+	char message[ERROR_BYTES];
 };
 
 /* What all ranks have, and the median of what they measured. */
@@ -30,16 +30,16 @@ static bool is_secondary_error(int32_t status)
 	return status == TUTTI_ERR_PEER || status == TUTTI_ERR_TIMEOUT;
 }
 
-/* Many sentences say already whose they are. */
-static tutti_status quote(int rank, tutti_status status, const char *sentence)
+/* Many messages begin with the rank already. */
+static tutti_status quote(int rank, tutti_status status, const char *message)
 {
-	if (comm_behind_name(sentence, rank))
-		return fail(status, "%.511s", sentence);
-	return fail(status, "rank %d: %.480s", rank, sentence);
+	if (comm_behind_name(message, rank))
+		return fail(status, "%.511s", message);
+	return fail(status, "rank %d: %.480s", rank, message);
 }
 
 static tutti_status judge(struct tutti_comm *comm, struct verdict *all, tutti_status status,
-			  const char *sentence)
+			  const char *message)
 {
 	int cause = -1;
 
@@ -50,10 +50,10 @@ static tutti_status judge(struct tutti_comm *comm, struct verdict *all, tutti_st
 			cause = r;
 	if (cause < 0)
 		return TUTTI_OK;
-	all[cause].sentence[ERROR_BYTES - 1] = '\0';
+	all[cause].message[ERROR_BYTES - 1] = '\0';
 	return cause == comm->rank
-		       ? fail(status, "%s", sentence)
-		       : quote(cause, status_said(all[cause].status), all[cause].sentence);
+		       ? fail(status, "%s", message)
+		       : quote(cause, status_said(all[cause].status), all[cause].message);
 }
 
 /* room: for as many links and doubles as there are ranks. */
@@ -105,11 +105,11 @@ static tutti_status agree(struct tutti_comm *comm, struct rendezvous *meeting, t
 		fail(met, "rank %d: no memory to join", comm->rank);
 	else {
 		if (status != TUTTI_OK)
-			memcpy(mine.sentence, last_error(), strlen(last_error()) + 1);
+			memcpy(mine.message, last_error(), strlen(last_error()) + 1);
 		met = rendezvous_all_gather(meeting, &mine, sizeof mine, all, deadline);
 	}
 	if (met == TUTTI_OK)
-		met = judge(comm, all, status, mine.sentence);
+		met = judge(comm, all, status, mine.message);
 	if (met == TUTTI_OK) {
 		sum_up(comm, all, links, common);
 		met = note_parents(comm, all);
@@ -152,7 +152,7 @@ static void keep_links(struct tutti_comm *comm, const struct links *agreed)
 	select_prepare(&comm->select, agreed);
 }
 
-/* A file that nobody can use is not passed over, whether or not links are measured in the end. */
+/* A file that cannot be used is an error, whether or not links are measured in the end. */
 tutti_status arrive_describe(struct tutti_comm *comm, struct member *member)
 {
 	TRY(comm_describe(comm, member));
@@ -222,20 +222,20 @@ tutti_status comm_arrive(struct tutti_comm *comm, const struct job *job, int par
 
 tutti_status comm_conclude(struct tutti_comm *comm, struct arrival *arrival, tutti_status verdict)
 {
-	char sentence[ERROR_BYTES];
+	char message[ERROR_BYTES];
 	struct common_result unused;
 
 	if (!arrival->meeting)
 		return verdict;
-	snprintf(sentence, sizeof sentence, "%s", verdict == TUTTI_OK ? "" : last_error());
+	snprintf(message, sizeof message, "%s", verdict == TUTTI_OK ? "" : last_error());
 	tutti_status status = TUTTI_OK;
 	if (comm->parent.ranks)
 		status = agree(comm, arrival->meeting, verdict, &unused, arrival->deadline);
 	leave(arrival);
 	if (comm->parent.rank < 0)
 		return status;
-	/* What these have decided stands, whoever has died since. */
+	/* The decision of the old ranks stands, even if one has died since. */
 	if (status != TUTTI_OK)
 		log_info("the new ranks may not have heard of it: %s", last_error());
-	return verdict == TUTTI_OK ? verdict : fail(verdict, "%s", sentence);
+	return verdict == TUTTI_OK ? verdict : fail(verdict, "%s", message);
 }

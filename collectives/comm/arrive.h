@@ -1,4 +1,4 @@
-/* How ranks that meet at a place come to a communicator. */
+/* Inside comm/: how ranks make a communicator at a rendezvous. */
 #ifndef COLLECTIVES_COMM_ARRIVE_H
 #define COLLECTIVES_COMM_ARRIVE_H
 
@@ -11,16 +11,17 @@ struct arrival {
 	uint64_t deadline;
 };
 
-/* comm, which is empty (comm_new), by the deadline that its timeout gives: OK on all ranks, or an error on all that have
- * not died. parent_rank: this rank's in the communicator that grows; -1: it comes anew. */
+/* Fills in comm, which is empty (comm_new), within its timeout: OK on all ranks, or an error on all
+ * that have not died. parent_rank: this rank's in the communicator that grows; -1: it is new. */
 tutti_status comm_arrive(struct tutti_comm *comm, const struct job *job, int parent_rank,
 			 struct arrival *arrival);
-/* The end of the meeting, also after an error. Where the communicator has grown, those who were there (parent_rank) say what
- * they have agreed on, and that is what is returned to them; new ranks give OK, and get the error if any of those has one,
- * or is not there to say it: so nobody has joined what the others have given up. */
+/* Ends the meeting, also after an error. If the communicator has grown, the old ranks (parent_rank)
+ * pass what they have agreed on as verdict, and get it back. New ranks pass OK, and get the error
+ * if an old rank has one or is missing. So no rank has joined what the others have given up. */
 tutti_status comm_conclude(struct tutti_comm *comm, struct arrival *arrival, tutti_status verdict);
 
-/* What a new communicator's member says of itself (comm_describe), if it can use what its environment names. */
+/* comm_describe for a new communicator: an error, too, if the files that the environment names
+ * cannot be used. */
 tutti_status arrive_describe(struct tutti_comm *comm, struct member *member);
 
 #endif

@@ -1,5 +1,5 @@
 /* A communicator from its first byte to its last: made empty, described (describe.c), introduced to
- * the others (meet.c), then its engine is started. Only then others see it. */
+ * the others (topology.c), then its engine is started. Other ranks see it only then. */
 #include "collectives/comm/join.h"
 #include "collectives/comm/plan_cache.h"
 #include "collectives/control/board.h"
@@ -20,17 +20,17 @@
 #define CONNECT_MS    20000
 #define WINDOW_NS_MAX UINT64_C(10000000000)
 
-const char *comm_behind_name(const char *sentence, int rank)
+const char *comm_behind_name(const char *message, int rank)
 {
 	char name[24];
 	size_t n = (size_t)snprintf(name, sizeof name, "rank %d", rank);
 
-	if (strncasecmp(sentence, name, n) == 0 && (sentence[n] == ' ' || sentence[n] == ':'))
-		return sentence + n;
+	if (strncasecmp(message, name, n) == 0 && (message[n] == ' ' || message[n] == ':'))
+		return message + n;
 	return NULL;
 }
 
-/* Not the secret's: nobody needs it once the ranks have met. */
+/* Without the secret, which is not needed once the ranks have met. */
 static bool copy_texts(struct comm_settings *settings, const char *filter)
 {
 	struct env *env = &settings->env;
@@ -159,8 +159,7 @@ static tutti_status open_control(struct tutti_comm *comm, struct control **contr
 	return control_create(control, &config);
 }
 
-/* The id is everybody's own business: what others see of it is enough to tell communicators apart.
- */
+/* Other processes see a hash of the id: enough to tell communicators apart, too little to join. */
 static tutti_status open_trace(struct tutti_comm *comm)
 {
 	struct trace_about about = {.name = (comm->identity.id[0] ^ comm->identity.id[1] >> 7) *
@@ -190,7 +189,7 @@ static tutti_status start_engine(struct tutti_comm *comm, const struct engine_co
 	return status;
 }
 
-/* All neighbours have started, or one has failed to and may never connect: that need not take long.
+/* All neighbours have started, or one has failed to start and may never connect. So this is short.
  */
 tutti_status comm_connect_unless(struct tutti_comm *comm, uint64_t deadline_ns,
 				 bool (*is_over)(void *arg), void *arg)
@@ -273,9 +272,9 @@ tutti_status comm_keep_ancestors(struct tutti_comm *child, const struct tutti_co
 
 void comm_close(struct tutti_comm *comm)
 {
-	char sentence[ERROR_BYTES];
+	char message[ERROR_BYTES];
 
-	snprintf(sentence, sizeof sentence, "%s", last_error());
+	snprintf(message, sizeof message, "%s", last_error());
 	if (comm->engine) {
 		engine_show_failure(comm->engine);
 		engine_destroy(comm->engine);
@@ -290,8 +289,8 @@ void comm_close(struct tutti_comm *comm)
 	comm->engine = NULL;
 	comm->window = NULL;
 	comm->reach.endpoint_count = 0;
-	if (sentence[0])
-		fail(TUTTI_ERR_INTERNAL, "%s", sentence); /* kept: the caller knows the status */
+	if (message[0])
+		fail(TUTTI_ERR_INTERNAL, "%s", message); /* kept: the caller knows the status */
 }
 
 void comm_free(struct tutti_comm *comm)

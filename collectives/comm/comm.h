@@ -1,5 +1,5 @@
-/* A communicator: which ranks it has, how they reach each other, its engine and its plans. Outside of this folder
- * only the API looks into it, and only by this header. */
+/* A communicator: which ranks it has, how they reach each other, its engine and its plans. Outside
+ * of this folder only the API looks into it, and only by this header. */
 #ifndef COLLECTIVES_COMM_COMM_H
 #define COLLECTIVES_COMM_COMM_H
 
@@ -114,8 +114,8 @@ struct tutti_comm {
 
 /* ---- its life ------------------------------------------------------------------------------- */
 
-/* init.c, split.c, shrink.c, grow.c, agree.c: what tutti.h says of these, for arguments that are not NULL where it
- * needs them, outside groups. */
+/* init.c, split.c, shrink.c, grow.c, agree.c: what tutti.h says of these, for arguments that are
+ * not NULL where it needs them, outside groups. */
 tutti_status comm_init(struct tutti_comm **comm, const tutti_config *config);
 tutti_status comm_init_all(struct tutti_comm **comms, int n, const tutti_config *config);
 tutti_status comm_split(struct tutti_comm *parent, int color, int key, const tutti_config *config,
@@ -146,9 +146,10 @@ tutti_status comm_explain(const struct tutti_comm *comm, tutti_status status);
 tutti_status comm_call_message(struct tutti_comm *comm, struct job_spec *spec,
 			       const tutti_call *call);
 
-/* One thread at a time is between these two: INVALID, with a message that begins with name, while another thread is.
- * A blocking call leaves when it returns (and sets is_issuing to 2 before it waits), an asynchronous one when it
- * is submitted. A callback may run before its own call's submission has returned: it waits for that, which is short. */
+/* One thread at a time is between these two: INVALID, with a message that begins with name, while
+ * another thread is. A blocking call leaves when it returns (and sets is_issuing to 2 before it
+ * waits), an asynchronous one when it is submitted. A callback may run before its own call's
+ * submission has returned: it waits for that, which is short. */
 tutti_status comm_enter_slowly(struct tutti_comm *comm, const char *name);
 static inline tutti_status comm_enter(struct tutti_comm *comm, const char *name)
 {
@@ -165,8 +166,8 @@ static inline void comm_leave(struct tutti_comm *comm)
 {
 	atomic_store_explicit(&comm->calls.is_issuing, 0, memory_order_release);
 }
-/* This rank has no memory for the call that it is in, which the other ranks make and would wait for: the
- * communicator fails, with the thread's last error message. */
+/* This rank has no memory for the call that it is in, which the other ranks make and would wait
+ * for: the communicator fails, with the thread's last error message. */
 void comm_lacks_memory(struct tutti_comm *comm);
 
 #endif

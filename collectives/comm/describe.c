@@ -1,5 +1,5 @@
-/* What a rank tells the others when it joins: its host, its settings, and where its endpoints can
- * be reached, which it opens for that. */
+/* What a rank tells the others when it joins: its host, its settings, and the addresses of its
+ * endpoints, which it opens for that. */
 #include "collectives/comm/join.h"
 #include "collectives/control/consensus.h"
 
@@ -30,8 +30,8 @@ static tutti_status find_host_id(char *id, size_t bytes, const struct env *env)
 	return TUTTI_OK;
 }
 
-/* How long the consensus's connections wait for a rank that computes: whoever asks has a deadline.
- */
+/* How long the consensus's connections wait for a rank that computes: each question has a deadline
+ * of its own. */
 #define CONSENSUS_MS (20 * 86400000)
 
 static tutti_status open_consensus(struct tutti_comm *comm, const struct tutti_transport *transport,
@@ -49,7 +49,7 @@ static tutti_status open_consensus(struct tutti_comm *comm, const struct tutti_t
 	return consensus_create(&comm->recovery.consensus, &consensus);
 }
 
-/* Their ids are others, lest a transport take the endpoints of a rank for one. */
+/* With ids of their own: else a transport would take the endpoints of a rank for one. */
 static tutti_status open_control(struct tutti_comm *comm, const struct tutti_transport *transport,
 				 const struct tutti_endpoint_config *config)
 {
@@ -62,6 +62,7 @@ static tutti_status open_control(struct tutti_comm *comm, const struct tutti_tra
 
 static tutti_status open_endpoints(struct tutti_comm *comm)
 {
+	struct comm_reach *reach = &comm->reach;
 	struct tutti_endpoint_config config = {
 		.rank = comm->rank,
 		.size = comm->size,
@@ -82,17 +83,16 @@ static tutti_status open_endpoints(struct tutti_comm *comm)
 	memcpy(config.key, comm->identity.key, sizeof config.key);
 	TRY(transport_list(list, &count, comm->settings.filter, &comm->settings.env));
 	for (int i = 0; i < count; i++) {
-		TRY(list[i]->open(&comm->reach.endpoints[comm->reach.endpoint_count], &config));
-		can_be_found |=
-			comm->reach.endpoints[comm->reach.endpoint_count]->address_bytes > 0;
-		comm->reach.transports[comm->reach.endpoint_count++] = list[i];
+		TRY(list[i]->open(&reach->endpoints[reach->endpoint_count], &config));
+		can_be_found |= reach->endpoints[reach->endpoint_count]->address_bytes > 0;
+		reach->transports[reach->endpoint_count++] = list[i];
 	}
 	if (!can_be_found && comm->size > 1) {
 		snprintf(why, sizeof why, "%.400s", last_error());
 		return fail(TUTTI_ERR_UNSUPPORTED, "no transport of rank %d can be used (%s): %s",
 			    comm->rank, comm->settings.filter ? comm->settings.filter : "all", why);
 	}
-	comm->reach.may_have_window = transport_shares_memory(list, count);
+	reach->may_have_window = transport_shares_memory(list, count);
 	return open_control(comm, transport_widest(list, count), &config);
 }
 
@@ -153,7 +153,7 @@ static tutti_status describe_alone(struct tutti_comm *comm)
 	return select_parse(&comm->select, comm->settings.env.algo);
 }
 
-/* A rank that fails here still tells the others, so that none waits for it. */
+/* A rank that fails here still tells the others, so none waits for it. */
 tutti_status comm_describe(struct tutti_comm *comm, struct member *member)
 {
 	memset(member, 0, sizeof *member);

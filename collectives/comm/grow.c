@@ -1,12 +1,12 @@
-/* tutti_comm_grow: new ranks join those who are there. These agree (consensus.h) on
+/* tutti_comm_grow: new ranks join the old ones. The old ranks agree (consensus.h) on
  *
- *     who          is there, and how many there are to be
- *     readiness    can everybody go to the meeting, and on whose machine is it?
+ *     presence     which ranks are there, and how many there are to be
+ *     readiness    can all ranks go to the meeting, and on which machine is it?
  *
  * then they and the new ones come to a meeting as tutti_init's ranks do (arrive.c), served by the
  * lowest of them that can, and at last they agree on how that ended:
  *
- *     verdicts     has everybody arrived?
+ *     verdicts     have all ranks arrived?
  *
  * and tell the new ones, so that all of them have the new communicator, or none. */
 #include "collectives/comm/arrive.h"
@@ -24,11 +24,11 @@
 #define MARGIN_MS 30000 /* the most that a meeting's last steps may take longer than its time */
 #define SIZE_MOST 65536
 
-enum grow_phase { ASK_WHO, ASK_READINESS, ASK_VERDICTS };
+enum grow_phase { ASK_PRESENCE, ASK_READINESS, ASK_VERDICTS };
 
 struct grow_report {
 	int32_t status, is_here, left_behind;
-	char sentence[ERROR_BYTES];
+	char message[ERROR_BYTES];
 };
 
 struct grow {
@@ -40,7 +40,7 @@ struct grow {
 	uint8_t *marks;      /* by old rank                                         */
 	int *numbers, count; /* by old rank: in the new communicator; how many      */
 	struct arrival arrival;
-	uint64_t arrived_ns; /* by then everybody has arrived, or has failed to        */
+	uint64_t arrived_ns; /* by then each rank has arrived, or has failed to        */
 	void *records;       /* of an answer, by old rank                           */
 };
 
@@ -51,8 +51,8 @@ static bool is_member(const struct grow *g, int old_rank)
 	return g->marks[old_rank] == MARK_MEMBER;
 }
 
-/* Who has failed to arrive asks how the others fared, and some of those may still be waiting. All
- * began to wait at the same time, so what is left of it is the same for all. */
+/* A rank that has failed to arrive asks the others, and some of them may still be waiting. All
+ * began to wait at the same time, so the time left is the same for all. */
 static uint64_t left_ns(uint64_t until_ns)
 {
 	uint64_t now_ns = clock_now_ns();
@@ -73,14 +73,14 @@ static tutti_status ask(struct grow *g, enum grow_phase phase, const void *recor
 	g->count = 0;
 	for (int r = 0; r < g->old->size; r++)
 		g->count += is_member(g, r);
-	if (phase == ASK_WHO || g->count == before)
+	if (phase == ASK_PRESENCE || g->count == before)
 		return TUTTI_OK;
 	return fail(TUTTI_ERR_PEER,
 		    NAME ": only %d of the %d ranks that began it are left: shrink or grow again",
 		    g->count, before);
 }
 
-/* This rank's report of how it fared, then everybody's: the first error is all ranks'. */
+/* Sends this rank's report and reads all ranks': the first error becomes the error of all. */
 static tutti_status compare(struct grow *g, enum grow_phase phase, struct grow_report *own,
 			    tutti_status status)
 {
@@ -89,11 +89,11 @@ static tutti_status compare(struct grow *g, enum grow_phase phase, struct grow_r
 
 	own->status = (int32_t)status;
 	if (status != TUTTI_OK)
-		snprintf(own->sentence, sizeof own->sentence, "%.440s", last_error());
+		snprintf(own->message, sizeof own->message, "%.440s", last_error());
 	TRY(ask(g, phase, own, sizeof *own));
 	for (int r = 0; r < g->old->size; r++) {
 		bool is_bad = is_member(g, r) && all[r].status != TUTTI_OK;
-		/* Who only misses another knows less. */
+		/* A rank that only misses another one knows less. */
 		bool is_better = cause < 0 || (all[cause].status == TUTTI_ERR_PEER &&
 					       all[r].status != TUTTI_ERR_PEER);
 		if (is_bad && is_better)
@@ -101,10 +101,10 @@ static tutti_status compare(struct grow *g, enum grow_phase phase, struct grow_r
 	}
 	if (cause < 0)
 		return TUTTI_OK;
-	return fail(status_said(all[cause].status), "%.*s", 440, all[cause].sentence);
+	return fail(status_said(all[cause].status), "%.*s", 440, all[cause].message);
 }
 
-/* ---- who is there ---------------------------------------------------------------------------- */
+/* ---- presence -------------------------------------------------------------------------------- */
 
 static tutti_status check_sizes(const struct grow *g)
 {
@@ -116,8 +116,8 @@ static tutti_status check_sizes(const struct grow *g)
 				    NAME ": rank %d asks for %d ranks, rank %d for %d",
 				    g->old->rank, g->size, r, sizes[r]);
 	if (g->count > g->size)
-		return fail(TUTTI_ERR_INVALID, NAME ": %d ranks are there, more than %d", g->count,
-			    g->size);
+		return fail(TUTTI_ERR_INVALID, NAME ": %d ranks are there already, and size is %d",
+			    g->count, g->size);
 	return TUTTI_OK;
 }
 
@@ -145,7 +145,7 @@ static int left_behind(const struct grow *g)
 	return quorum_alive(l) - here;
 }
 
-/* What one of them can prove is true for all. */
+/* A proof of one rank counts for all. */
 static tutti_status check_left_behind(const struct grow *g)
 {
 	const struct grow_report *all = g->records;
@@ -157,8 +157,8 @@ static tutti_status check_left_behind(const struct grow *g)
 	if (least <= 0)
 		return TUTTI_OK;
 	return fail(TUTTI_ERR_TIMEOUT,
-		    NAME ": %d rank%s left behind, and not known to be dead: in the place of "
-			 "%s, which may come back, no other can join",
+		    NAME ": %d rank%s left behind and may come back, so no other rank can take the "
+			 "place of %s: end such a process before the shrink",
 		    least, least > 1 ? "s were" : " was", least > 1 ? "these" : "this one");
 }
 
@@ -186,7 +186,7 @@ static tutti_status get_ready(struct grow *g)
 	int32_t size = g->size;
 	int server = -1;
 
-	TRY(ask(g, ASK_WHO, &size, sizeof size));
+	TRY(ask(g, ASK_PRESENCE, &size, sizeof size));
 	TRY(check_sizes(g));
 	choose_numbers(g);
 	int number = g->numbers[g->old->rank];
@@ -212,7 +212,7 @@ static tutti_status arrive(struct grow *g)
 	return comm_arrive(g->grown, &g->job, g->old->rank, &g->arrival);
 }
 
-/* Those of the old ranks that have it hear of it by their next call. */
+/* Old ranks that have the new communicator learn of it by their next call. */
 static void drop(struct grow *g)
 {
 	if (g->grown && g->grown->engine)

@@ -44,7 +44,7 @@ static struct plan *there_and_back(const struct tutti_comm *comm, int partner, i
 }
 
 /* rounds times: a message to each of so many next ranks and one from each of so many before, each
- * from memory of its own. What came in a round leaves in the next one. */
+ * from memory of its own. Data received in a round are sent in the next one. */
 static struct plan *all_at_once(const struct tutti_comm *comm, int peers, int rounds)
 {
 	struct plan_shape shape = {.in_chunks = 0, .out_chunks = 2 * (uint32_t)peers};
@@ -135,7 +135,7 @@ static tutti_status measure_link(struct tutti_comm *comm, int partner, void *buf
 	TRY(time_plan(comm, there_and_back(comm, partner, 1, 1), LONG_BYTES, buffer, &bulk));
 	small /= ROUNDS;
 	speed->alpha = small / 2;
-	/* What noise has swallowed is left to other ranks, or to the defaults. */
+	/* A time lost in noise is left to other ranks, or to the defaults. */
 	speed->overhead = burst > small ? (burst - small) / BURST : 0;
 	speed->beta = bulk > small ? (bulk - small) / 2 / LONG_BYTES : 0;
 	return TUTTI_OK;

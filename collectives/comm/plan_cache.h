@@ -1,4 +1,5 @@
-/* The plans that a communicator has built, kept for its life: one serves every size, pointer and dtype. */
+/* The plans that a communicator has built, kept for its life: one serves every size, pointer and
+ * dtype. */
 #ifndef COLLECTIVES_COMM_PLAN_CACHE_H
 #define COLLECTIVES_COMM_PLAN_CACHE_H
 

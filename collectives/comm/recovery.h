@@ -5,12 +5,13 @@
 #include "collectives/comm/comm.h"
 #include "collectives/control/consensus.h"
 
-/* comm_enter and comm_leave around a call that works on a failed communicator too: who waits in between, this thread, goes on until the
- * communicator is aborted again (core/cancel.h). */
+/* comm_enter and comm_leave around a call that works on a failed communicator too: waits of this
+ * thread in between end only when the communicator is aborted again (core/cancel.h). */
 tutti_status comm_enter_recovery(struct tutti_comm *comm, const char *name);
 void comm_leave_recovery(struct tutti_comm *comm);
-/* agree.c: puts question to the ranks of comm that still take part, see consensus.h: of a call's, all are its own of these
- * and a multiple of 4. Fills in number, has_ended and arg, which is comm for wait as well. */
+/* Puts question to the ranks of comm that still take part (consensus.h). which: a call adds a
+ * multiple of 4 to its own number of these for each question. Fills in number, has_ended and arg,
+ * which is comm for wait as well. */
 enum { CALL_AGREE, CALL_SHRINK, CALL_GROW };
 tutti_status comm_ask(struct tutti_comm *comm, struct consensus_question *question, uint32_t which,
 		      uint8_t *marks, void *records);

@@ -1,13 +1,13 @@
 /* tutti_comm_shrink: a new communicator of the ranks that live. It asks, one after the other
  * (consensus.h),
  *
- *     who          is there? From then on everybody knows the group
+ *     presence     which ranks are there? From then on each of them knows the group
  *     members      where are the endpoints of the new communicator to be found?
- *     windows      who shares memory with the others?
- *     verdicts     who has started?
+ *     windows      does each rank share memory with the others?
+ *     verdicts     has each rank started?
  *
- * and when one of the group is missing in a later answer, all of them know it, leave what they have
- * begun and ask again who is there. */
+ * When one of the group is missing in a later answer, all of them know it, drop what they have
+ * begun and ask again which ranks are there. */
 #include "collectives/comm/join.h"
 #include "collectives/comm/recovery.h"
 #include "collectives/control/board.h"
@@ -24,11 +24,11 @@
 
 #define NAME "tutti_comm_shrink"
 
-enum shrink_phase { ASK_WHO, ASK_MEMBERS, ASK_WINDOWS, ASK_VERDICTS, PHASES };
+enum shrink_phase { ASK_PRESENCE, ASK_MEMBERS, ASK_WINDOWS, ASK_VERDICTS, PHASES };
 
 struct shrink_report {
 	int32_t status, has_window;
-	char sentence[ERROR_BYTES];
+	char message[ERROR_BYTES];
 };
 
 struct shrink {
@@ -62,11 +62,11 @@ static tutti_status ask(struct shrink *s, enum shrink_phase phase, const void *r
 	struct consensus_question question = {.name = NAME,
 					      .record = record,
 					      .record_bytes = record_bytes,
-					      .wait = phase == ASK_WHO ? wake_others : NULL};
+					      .wait = phase == ASK_PRESENCE ? wake_others : NULL};
 	uint32_t which = 4 * (s->attempt * PHASES + phase) + CALL_SHRINK;
 
 	TRY(comm_ask(s->old, &question, which, s->marks, s->records));
-	for (int i = 0; phase != ASK_WHO && i < s->size; i++)
+	for (int i = 0; phase != ASK_PRESENCE && i < s->size; i++)
 		if (s->marks[s->ranks[i]] != MARK_MEMBER)
 			return TUTTI_IN_PROGRESS;
 	return TUTTI_OK;
@@ -76,7 +76,7 @@ static void remember(struct shrink *s, tutti_status status)
 {
 	s->own.status = (int32_t)status;
 	if (status != TUTTI_OK)
-		snprintf(s->own.sentence, sizeof s->own.sentence, "%.440s", last_error());
+		snprintf(s->own.message, sizeof s->own.message, "%.440s", last_error());
 }
 
 static bool may_be_of_a_death(tutti_status status)
@@ -85,8 +85,8 @@ static bool may_be_of_a_death(tutti_status status)
 	       status == TUTTI_ERR_ABORTED;
 }
 
-/* Everybody's reports are there: all come to the same. IN_PROGRESS: again, somebody may have died.
- */
+/* All have the same reports, and so come to the same result. IN_PROGRESS: a rank may have died, try
+ * again. */
 static tutti_status judge(const struct shrink *s, bool *all_have_window)
 {
 	const struct shrink_report *all = s->records;
@@ -98,7 +98,7 @@ static tutti_status judge(const struct shrink *s, bool *all_have_window)
 		tutti_status theirs = (tutti_status)r->status;
 		*all_have_window &= r->has_window != 0;
 		if (theirs != TUTTI_OK && !may_be_of_a_death(theirs))
-			return fail(theirs, NAME ": rank %d: %.*s", s->ranks[i], 440, r->sentence);
+			return fail(theirs, NAME ": rank %d: %.*s", s->ranks[i], 440, r->message);
 		if (theirs != TUTTI_OK)
 			status = TUTTI_IN_PROGRESS;
 	}
@@ -126,7 +126,7 @@ static tutti_status find_group(struct shrink *s)
 	const struct tutti_comm *old = s->old;
 	uint8_t none = 0;
 
-	TRY(ask(s, ASK_WHO, &none, sizeof none));
+	TRY(ask(s, ASK_PRESENCE, &none, sizeof none));
 	s->size = 0;
 	for (int r = 0; r < old->size; r++) {
 		if (s->marks[r] != MARK_MEMBER)
@@ -138,13 +138,13 @@ static tutti_status find_group(struct shrink *s)
 	end_old(s->old);
 	if (s->size == old->size || !old->window)
 		return TUTTI_OK;
-	/* Who was left behind may wake up and store into it. */
+	/* A rank that was left behind may wake up and store into it. */
 	return window_mem_withdraw(old->window);
 }
 
 /* ---- the new communicator -------------------------------------------------------------------- */
 
-/* The same on all its ranks, another in each attempt, and nobody else can tell it. */
+/* The same on all its ranks, different in each attempt, and secret from all others. */
 static tutti_status derive_identity(const struct shrink *s)
 {
 	const struct tutti_comm *old = s->old;
@@ -245,7 +245,7 @@ static tutti_status form(struct shrink *s)
 	return report(s, ASK_VERDICTS, &all_have_window);
 }
 
-/* Whatever others have of it fails too. */
+/* Other ranks' parts of it fail too. */
 static void drop_child(struct shrink *s)
 {
 	if (s->child && s->child->engine)
@@ -275,7 +275,7 @@ static tutti_status shrink(struct shrink *s)
 		return fail(TUTTI_ERR_PEER,
 			    NAME
 			    ": rank %d: the survivors could not connect in %u attempts: %.300s",
-			    s->old->rank, most, s->own.sentence);
+			    s->old->rank, most, s->own.message);
 	return status;
 }
 

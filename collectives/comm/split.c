@@ -1,13 +1,13 @@
 /* tutti_comm_split and tutti_comm_dup: children are made over their parent, by internal all_gathers
  * in its order of calls. Round by round
  *
- *     asks      what every rank wants; so every rank knows all groups and whether they may be
- *     members   where the ranks of the children are to be found: their endpoints are open
- *     routes    who has found its way to the others: nobody waits at a window for one that has not
- *     windows   who shares memory: a child has its window on all of its ranks or on none
- *     verdicts  who has started
+ *     asks      what each rank wants; so each rank knows all groups and whether they are valid
+ *     members   the addresses of the ranks of the children: their endpoints are open
+ *     routes    whether each rank can reach the others: no rank waits at a window for one that
+ * cannot windows   whether each rank shares memory: a child has a window on all of its ranks or on
+ * none verdicts  whether each rank has started
  *
- * and after a round in which a rank failed one more, in which it says why. So all ranks of the
+ * After a round in which a rank failed there is one more, in which it says why. So all ranks of the
  * parent get their child, or all get the same error and nothing is left of any child. */
 #include "collectives/comm/join.h"
 #include "collectives/control/consensus.h"
@@ -32,7 +32,7 @@ struct split_report {
 
 struct reason {
 	int32_t status;
-	char sentence[ERROR_BYTES];
+	char message[ERROR_BYTES];
 };
 
 struct split {
@@ -50,7 +50,7 @@ struct split {
 	struct tutti_comm *child;
 };
 
-/* ---- talking --------------------------------------------------------------------------------- */
+/* ---- rounds ---------------------------------------------------------------------------------- */
 
 static int left_ms(const struct split *s)
 {
@@ -72,8 +72,8 @@ static tutti_status all_gather(struct split *s, const void *mine, size_t bytes, 
 	return status;
 }
 
-/* Kept until the next round in which it can be told: what follows this rank's name there, so it
- * does not say the name again. */
+/* Kept until the next round in which it can be told. There it follows this rank's name, so it does
+ * not begin with the name again. */
 static void remember(struct split *s, tutti_status status)
 {
 	const char *said = last_error();
@@ -85,17 +85,17 @@ static void remember(struct split *s, tutti_status status)
 		return;
 	if (s->size > 0)
 		snprintf(in_child, sizeof in_child, " (%d of %d in its child)", s->rank, s->size);
-	snprintf(s->own.sentence, sizeof s->own.sentence, "%s%s%.400s", in_child, rest ? "" : ": ",
+	snprintf(s->own.message, sizeof s->own.message, "%s%s%.400s", in_child, rest ? "" : ": ",
 		 rest ? rest : said);
 }
 
-/* What a rank says of others, which is no cause where one speaks of itself. */
+/* An error that a rank reports about others: not the cause if a rank reports one about itself. */
 static bool is_secondary_error(int32_t status)
 {
 	return status == TUTTI_ERR_PEER || status == TUTTI_ERR_TIMEOUT;
 }
 
-/* All ranks come here when one has failed, and leave with its status and its sentence. */
+/* All ranks come here after one has failed, and return its status and its message. */
 static tutti_status explain(struct split *s)
 {
 	struct reason *all = s->gathered;
@@ -110,8 +110,8 @@ static tutti_status explain(struct split *s)
 	if (cause >= 0)
 		return fail(status_said(all[cause].status), "%s #%llu: rank %d%.*s",
 			    collective_name(s->collective), (unsigned long long)s->sequence, cause,
-			    ERROR_BYTES - 1, all[cause].sentence);
-	return fail(TUTTI_ERR_INTERNAL, "%s #%llu: a rank has failed and does not say so",
+			    ERROR_BYTES - 1, all[cause].message);
+	return fail(TUTTI_ERR_INTERNAL, "%s #%llu: a rank has failed without a message",
 		    collective_name(s->collective), (unsigned long long)s->sequence);
 }
 
@@ -181,7 +181,7 @@ static tutti_status check_alike(const struct split *s, const struct ask *a, cons
 		is_number ? numbers[b->deterministic != 0] : b->transports, (int)a->color);
 }
 
-/* Every rank checks every child, so all come to the same verdict without another round. */
+/* Each rank checks all children, so all come to the same verdict without another round. */
 static tutti_status ask(struct split *s, int color, int key)
 {
 	struct ask mine = {.color = color, .key = key, .rank = s->parent->rank};
@@ -203,7 +203,7 @@ static tutti_status ask(struct split *s, int color, int key)
 
 /* ---- the child ------------------------------------------------------------------------------- */
 
-/* The same on all its ranks, and nobody else can tell it. */
+/* The same on all its ranks, and secret from all others. */
 static void derive_identity(const struct split *s, struct tutti_comm *child, int color)
 {
 	const struct tutti_comm *parent = s->parent;
@@ -219,7 +219,7 @@ static void derive_identity(const struct split *s, struct tutti_comm *child, int
 	memcpy(child->identity.id, id, sizeof child->identity.id);
 }
 
-/* This rank's end of its child, and what the other ranks of it must know. */
+/* This rank's part of its child, and what the child's other ranks must know. */
 static tutti_status make_child(struct split *s, int color, struct member *mine)
 {
 	const struct ask *asks = s->asks, *end = asks + s->parent->size;
@@ -251,7 +251,7 @@ static tutti_status make_child(struct split *s, int color, struct member *mine)
 		child->parent.ranks[r] = asks[r].rank;
 	TRY(comm_keep_ancestors(child, s->parent));
 	TRY(comm_describe(child, mine));
-	/* A copy goes on where its parent may, and nowhere else. */
+	/* A copy has its parent's quorum. */
 	if (size < s->parent->size)
 		return TUTTI_OK;
 	return consensus_descend(child->recovery.consensus, s->parent->recovery.consensus,

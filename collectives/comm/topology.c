@@ -1,5 +1,5 @@
-/* What a rank makes of what the others have told it: whether all have the same settings, which of
- * them share its node, and by which transport it reaches each. */
+/* A rank reads what the others have told it: whether all have the same settings, which of them
+ * share its node, and which transport reaches each. */
 #include "collectives/comm/join.h"
 #include "collectives/control/consensus.h"
 #include "collectives/engine/engine.h"
@@ -24,8 +24,8 @@ static tutti_status differ_number(int rank, const char *what, int64_t theirs, in
 	return differ(rank, what, a, b);
 }
 
-/* What another rank says of itself is made of bytes from the network: texts have an end, and
- * lengths fit. */
+/* The description of another rank came from the network: texts must have an end, and lengths fit.
+ */
 static bool is_sound(const struct member *m)
 {
 	bool texts_end = memchr(m->version, 0, sizeof m->version) &&

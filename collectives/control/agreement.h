@@ -15,7 +15,7 @@
  *     ASK      rank -> leader     I hear nothing from you: call me, or say what was decided
  *     KNOWN    rank -> leader     I have heard what was decided. Until then it is said again whenever it may be lost
  *
- * It is Paxos whose quorum is everybody who has joined, where enough have (quorum.h). docs/design.md says which ranks
+ * It is Paxos whose quorum is everybody who has joined, where enough have (quorum.h). docs/failure.md says which ranks
  * may have different values in the end: none whose groups both have all of their members alive. */
 #ifndef COLLECTIVES_CONTROL_AGREEMENT_H
 #define COLLECTIVES_CONTROL_AGREEMENT_H

@@ -1,5 +1,5 @@
 /* Of whom a majority is asked: the ranks of the communicator that a line of shrinks began with, its voters. Who was
- * left behind on the way counts until it is proved dead, for it may go on with others who were. docs/design.md says why
+ * left behind on the way counts until it is proved dead, for it may go on with others who were. docs/failure.md says why
  * no two groups then go on at the same time. */
 #ifndef COLLECTIVES_CONTROL_QUORUM_H
 #define COLLECTIVES_CONTROL_QUORUM_H

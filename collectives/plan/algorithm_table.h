@@ -1,14 +1,16 @@
-/* The algorithms: a line for each, and nothing else has to know a new one. plan.h declares from it the functions
- * NAME_PATTERN (appends a rank's steps) and NAME_PATTERN_cost (seconds, see struct cost); select.c makes its table of it. */
+/* The algorithms: a line for each, and nothing else has to know a new one. plan.h declares from it
+ * the functions NAME_PATTERN (appends a rank's steps) and NAME_PATTERN_cost (seconds, see struct
+ * cost); select.c makes its table of it. */
 #ifndef COLLECTIVES_PLAN_ALGORITHM_TABLE_H
 #define COLLECTIVES_PLAN_ALGORITHM_TABLE_H
 
-/* Into how many chunks a block is cut; of a vector (all_reduce, reduce, broadcast) there is one block. */
+/* Into how many chunks a block is cut; of a vector (all_reduce, reduce, broadcast) there is one
+ * block. */
 enum cut { CUT_NONE, CUT_HALVES, CUT_RANKS, CUT_RANKS_TWICE };
 
-/* How an algorithm adds: all contributions at once in the fixed association, rounding once; two at a time in
- * that association, which is the same bits unless partial sums are rounded to a narrow type (for powers
- * of two of ranks only, or for all); or in an order of its own. */
+/* How an algorithm adds: all contributions at once in the fixed association, rounding once; two at
+ * a time in that association, which is the same bits unless partial sums are rounded to a narrow
+ * type (for powers of two of ranks only, or for all); or in an order of its own. */
 enum adds { ADDS_ONCE, ADDS_FIXED, ADDS_FIXED_POW2, ADDS_ANYHOW };
 
 /* What an algorithm needs. */
@@ -18,9 +20,9 @@ enum {
 	NEEDS_FEW_RANKS = 4,
 };
 
-/* X(the collective, in large letters and in small ones, name, cut, adds, needs, width): width is a function of
- * select.c, of the number of ranks, that says how many scratch chunks a rank needs at the most. WINDOW: the window
- * serves it too, where the ranks share memory. */
+/* X(the collective, in large letters and in small ones, name, cut, adds, needs, width): width is a
+ * function of select.c, of the number of ranks, that says how many scratch chunks a rank needs at
+ * the most. WINDOW: the window serves it too, where the ranks share memory. */
 #define ALGORITHM_TABLE(X, WINDOW) \
 	X(ALL_REDUCE, all_reduce, ring, CUT_RANKS, ADDS_ANYHOW, 0, width_one) \
 	X(ALL_REDUCE, all_reduce, doubling, CUT_NONE, ADDS_FIXED_POW2, 0, width_log) \

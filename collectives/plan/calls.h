@@ -1,4 +1,4 @@
-/* What ranks call together: the collectives, one call's arguments, and how to put a call into words. */
+/* Calls: the collectives, the arguments of one call, and a text for a call. */
 #ifndef COLLECTIVES_PLAN_CALLS_H
 #define COLLECTIVES_PLAN_CALLS_H
 
@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What ranks call together, and what travels as a call's fingerprint. */
+/* All that ranks call together. */
 enum collective {
 	COLL_ALL_REDUCE,
 	COLL_ALL_GATHER,
@@ -30,7 +30,8 @@ enum collective {
 	COLL_COUNT,
 };
 
-/* The collective whose algorithms serve it: itself, or for all_gatherv all_gather. MEM_ALLOC has none. */
+/* The collective whose algorithms serve it: itself, or for all_gatherv all_gather. MEM_ALLOC has
+ * none. */
 static inline enum collective collective_pattern(enum collective c)
 {
 	static const enum collective of[] = {COLL_ALL_GATHER, COLL_REDUCE_SCATTER, COLL_GATHER,
@@ -41,7 +42,7 @@ static inline enum collective collective_pattern(enum collective c)
 
 enum { SEND_SIDE, RECV_SIDE };
 
-/* One call, as the ranks agree on it, and this rank's own buffers. */
+/* One call: the part that all ranks agree on, and this rank's buffers. */
 struct call_args {
 	enum collective collective;
 	tutti_dtype dtype;
@@ -83,7 +84,7 @@ static inline _Bool call_is_later_round(const struct call_args *args)
 	return (args->collective == COLL_SPLIT || args->collective == COLL_DUP) && args->root > 0;
 }
 
-/* What is kept of a call, to explain a mismatch with and to tell where a rank is. */
+/* A record of a call, to explain a mismatch and to tell where a rank is. */
 struct call_note {
 	int collective, dtype, op, root; /* op: its op_identity(), as another rank may have noted it */
 	uint64_t count, sequence;

@@ -1,5 +1,5 @@
-/* Where the chunks of a call lie in its buffers and how long they are: what turns a plan's numbers into
- * elements. */
+/* Where the chunks of a call lie in its buffers and how long they are: what turns a plan's numbers
+ * into elements. */
 #ifndef COLLECTIVES_PLAN_LAYOUT_H
 #define COLLECTIVES_PLAN_LAYOUT_H
 
@@ -7,8 +7,8 @@
 
 #include <stdbool.h>
 
-/* A buffer is one block or several, one for each rank; a block is cut into split chunks of each elements, the
- * last ones short or empty. */
+/* A buffer is one block or several, one for each rank; a block is cut into split chunks of each
+ * elements, the last ones short or empty. */
 struct layout {
 	uint32_t split;
 	size_t block, each; /* elements of all blocks and their chunks, unless there are counts    */
@@ -32,7 +32,8 @@ static inline size_t layout_length(const struct layout *l, uint32_t shape)
 	return first >= block ? 0 : block - first < each ? block - first : each;
 }
 
-/* The element of its buffer that chunk of side begins with; shape is what plan_shape_of says of it. */
+/* The element of its buffer that chunk of side begins with; shape is what plan_shape_of says of it.
+ */
 static inline size_t layout_offset(const struct layout *l, int side, uint32_t chunk, uint32_t shape)
 {
 	uint32_t at = chunk / l->split, k = chunk % l->split;
@@ -60,8 +61,8 @@ static inline bool collective_has_blocks(enum collective pattern, int side)
 
 /* How a call of size ranks is laid out when each of its blocks is cut into split chunks. */
 struct layout layout_of(const struct call_args *args, int size, uint32_t split);
-/* Bytes from the start of the buffer of a side to the end of its last block, on this rank: 0 where it has
- * none (recv off the root of a gather). */
+/* Bytes from the start of the buffer of a side to the end of its last block, on this rank: 0 where
+ * it has none (recv off the root of a gather). */
 size_t layout_extent(const struct call_args *args, int rank, int size, int side);
 
 #endif

@@ -5,8 +5,8 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* Who last wrote a chunk, who has read it since, and in which chunk of TMP the transport finds the
- * same bytes. Numbers are index + 1; 0 is none. */
+/* Which step last wrote a chunk, which have read it since, and in which chunk of TMP the transport
+ * finds the same bytes. Numbers are index + 1; 0 is none. */
 struct tracked {
 	uint32_t writer, readers, staged;
 };

@@ -88,8 +88,8 @@ struct plan {
 	struct builder *builder; /* only while building                                       */
 };
 
-/* NULL when out of memory, now or while building (plan_end); a plan that failed to grow accepts more
- * steps and drops them. */
+/* NULL when out of memory, now or while building (plan_end); a plan that failed to grow accepts
+ * more steps and drops them. */
 struct plan *plan_new(int rank, int size, struct plan_shape shape, struct plan_options options);
 struct plan *plan_end(struct plan *plan);
 void plan_free(struct plan *plan);
@@ -100,8 +100,9 @@ static inline uint32_t plan_shape_of(const struct plan *plan, struct ref r)
 	return r.buf == BUF_TMP ? plan->tmp[r.chunk].shape : r.chunk + plan->shape_base[r.buf];
 }
 
-/* Chunks of one buffer: count of them from the from-th on. Of those that start with first they are every
- * stride-th, or the first run of every stride, and with of not 0 the of-th is followed by the 0-th again. */
+/* Chunks of one buffer: count of them from the from-th on. Of those that start with first they are
+ * every stride-th, or the first run of every stride, and with of not 0 the of-th is followed by the
+ * 0-th again. */
 struct span {
 	uint32_t buf, first, count;
 	uint32_t from, of, stride, run;
@@ -120,7 +121,8 @@ void plan_reduce(struct plan *plan, struct span dst, const struct span *src, uin
 void plan_copy(struct plan *plan, struct span dst, struct span src);
 /* The sums in dst, built by plan_recv_reduce, are complete. */
 void plan_finish(struct plan *plan, struct span dst);
-/* While partial, sums that reduce and finish complete are parts of longer ones: no average ends there. */
+/* While partial, sums that reduce and finish complete are parts of longer ones: no average ends
+ * there. */
 void plan_partial(struct plan *plan, bool partial);
 /* Fresh scratch, as long as the chunks of like. */
 struct span plan_scratch(struct plan *plan, struct span like);
@@ -173,7 +175,8 @@ static inline struct span every(struct span s, int i, int n)
 	return s;
 }
 
-/* From the beginning of s on count chunks in runs of run, the beginnings of two being stride apart. */
+/* From the beginning of s on count chunks in runs of run, the beginnings of two being stride apart.
+ */
 static inline struct span runs(struct span s, int count, int run, int stride)
 {
 	s.first += s.from * s.stride;
@@ -184,8 +187,8 @@ static inline struct span runs(struct span s, int count, int run, int stride)
 	return s;
 }
 
-/* Where the ranks are, when count nodes have local of them each, numbered node by node or in turn: the k-th of
- * node i is rank i * node_step + k * local_step. */
+/* Where the ranks are, when count nodes have local of them each, numbered node by node or in turn:
+ * the k-th of node i is rank i * node_step + k * local_step. */
 struct nodes {
 	int count, local, node_step, local_step;
 };
@@ -234,10 +237,12 @@ static inline struct group group_across(const struct nodes *n, int rank)
 	                      .stride = n->node_step};
 }
 
-/* ---- what an algorithm costs ------------------------------------------------------------------ */
+/* ---- what an algorithm costs ------------------------------------------------------------------
+ */
 
-/* Seconds = sum over links of rounds * alpha + (messages - rounds) * overhead + bytes * n * beta + depth * slice *
- * beta, and reduced * n * gamma, where n is the bytes of the call as the API counts them (of one block in gather and the like). */
+/* Seconds = sum over links of rounds * alpha + (messages - rounds) * overhead + bytes * n * beta +
+ * depth * slice * beta, and reduced * n * gamma, where n is the bytes of the call as the API counts
+ * them (of one block in gather and the like). */
 enum link { LINK_LOCAL, LINK_NET, LINKS }; /* within a node, between nodes */
 struct cost {
 	struct {
@@ -245,21 +250,21 @@ struct cost {
 		double bytes, depth; /* depth: slices that go by before the last link is busy    */
 	} link[LINKS];
 	double reduced;
-	/* Ranks that share cores wait for each other's work instead: see links_seconds. What a rank sends and reduces
-	 * on the average where not all do the same (0: they do), and what the busiest one sends then, or half of what
-	 * it gets, which is about as much work. */
+	/* For ranks that share cores, which wait for each other's work (links_seconds): how much a rank sends and reduces
+	 * on the average if not all do the same (0: they do), and how much the busiest one sends, or half of what it
+	 * receives, which is about as much work. */
 	struct {
 		double messages, bytes, reduced;
 	} mean, busiest;
-	bool is_one_way; /* to or from a root: nobody waits for an answer, so that calls overlap     */
+	bool is_one_way; /* to or from a root: no rank waits for an answer, so calls overlap        */
 };
 
 struct topology {
 	int ranks, nodes; /* nodes with equally many ranks                               */
 };
 
-/* For algorithms that do not look at nodes: the slowest link in use counts, and crossing ranks of a node use
- * it at once. */
+/* For algorithms that do not look at nodes: the slowest link in use counts, and crossing ranks of a
+ * node use it at once. */
 static inline struct cost cost_flat(struct topology p, double rounds, double bytes, double crossing)
 {
 	struct cost c = {0};
@@ -269,7 +274,8 @@ static inline struct cost cost_flat(struct topology p, double rounds, double byt
 	return c;
 }
 
-/* A tree or a star: all ranks but one send so many messages of n bytes, on the average, and one so many. */
+/* A tree or a star: all ranks but one send so many messages of n bytes, on the average, and one so
+ * many. */
 static inline struct cost cost_uneven(struct cost c, struct topology p, double messages, double busiest)
 {
 	c.mean.messages = c.mean.bytes = messages * (p.ranks - 1) / p.ranks;
@@ -288,10 +294,12 @@ static inline int log2_up(int n)
 	return log;
 }
 
-/* ---- the algorithms ---------------------------------------------------------------------------- */
+/* ---- the algorithms ----------------------------------------------------------------------------
+ */
 
-/* What an algorithm is to select.c: how it builds rank g.me's plan, and what it costs. in and out have a
- * chunk, or what cut says, for every block of the collective; in == out is in place. */
+/* An algorithm is two functions: one builds rank g.me's plan, the other says what it costs. in and
+ * out have a chunk for each block of the collective, or as many as the table's cut says; in == out
+ * is in place. */
 typedef void algorithm_fn(struct plan *plan, struct group g, struct span in, struct span out);
 typedef struct cost cost_fn(struct topology place);
 

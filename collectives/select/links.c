@@ -144,8 +144,7 @@ static bool parse(const char *line, const char *key, double *field)
 	return true;
 }
 
-/* NULL for what is no file, such as a pipe that nobody writes to, or far too long to be this one.
- */
+/* NULL if it is no file, such as a pipe without a writer, or far too long to be this one. */
 static FILE *open_small(const char *path)
 {
 	struct stat stat;
@@ -162,8 +161,8 @@ static FILE *open_small(const char *path)
 	return file;
 }
 
-/* Nobody can tell in another way: root may write everywhere, and still /proc takes no file. The
- * file has another name, so that nobody takes it for the real one, and is gone at once. */
+/* There is no other way to find out: root may write everywhere, and still /proc takes no file. The
+ * file has another name, so it is not taken for the real one, and it is removed at once. */
 static tutti_status check_folder(const char *path)
 {
 	static const char name[] = "tutti-links.XXXXXX";
@@ -190,7 +189,8 @@ static bool is_of_links(const char *line)
 	return sscanf(line, "%511s", key) == 1 && parse(line, key, field);
 }
 
-/* Whether it is nobody else's: empty, or with a sound line. Others may be of a full disk. */
+/* Whether it is a file of links: empty, or with a valid line. Others may be cut off by a full disk.
+ */
 static bool is_ours(FILE *file)
 {
 	char line[512];

@@ -1,4 +1,4 @@
-/* Which algorithm serves a call: the table of all there are, the user's override, the default. */
+/* Which algorithm serves a call: the user's override, else the cheapest of the table. */
 #ifndef COLLECTIVES_SELECT_SELECT_H
 #define COLLECTIVES_SELECT_SELECT_H
 
@@ -23,7 +23,8 @@ const struct algorithm *algorithm_at(int i); /* for tools and tests: NULL past t
 const char *algorithm_name(int i); /* its name */
 uint32_t algorithm_split(const struct algorithm *a, int size);
 
-/* What makes the plan of one rank. nodes: NULL for an algorithm that does not need them. */
+/* All that the plan of one rank depends on. nodes: NULL for an algorithm that does not need them.
+ */
 struct plan_key {
 	int rank, size, root;
 	bool in_place;

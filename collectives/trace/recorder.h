@@ -1,8 +1,9 @@
-/* The flight recorder: the last calls of one rank on one communicator, and the fingerprint that a call has
- * after all calls before it.
+/* The flight recorder: the last calls of one rank on one communicator, each with a fingerprint of
+ * itself and of all calls before it.
  *
- * One thread at a time writes. Anybody reads at any time, another process as well when the recorder lies in
- * shared memory: a reader gets an entry whole or not at all. An entry costs a few stores and no clock. */
+ * One thread at a time writes. Any thread may read at any time, of another process as well if the
+ * recorder is in shared memory: a reader gets a whole entry or none. An entry costs a few stores
+ * and no clock. */
 #ifndef COLLECTIVES_TRACE_RECORDER_H
 #define COLLECTIVES_TRACE_RECORDER_H
 
@@ -40,8 +41,8 @@ void recorder_free(struct recorder *recorder); /* NULL is fine */
 /* Of a v-call's counts; 0: they are not compared. */
 uint32_t hash_of_counts(const struct call_args *args, int size);
 
-/* What is to be noted of a call of size ranks. previous: the fingerprint of the call before it, 0 for the
- * first. So ranks whose histories differ never have a fingerprint in common again, whatever they call. */
+/* The record of a call of size ranks. previous: the fingerprint of the call before it, 0 for the
+ * first. So ranks whose histories differ never have a fingerprint in common again. */
 static inline struct noted noted_of(const struct call_args *a, int size, uint32_t previous)
 {
 	struct noted n = {.what = (uint64_t)a->collective << 48 | (uint64_t)(a->dtype & 255) << 40 |
@@ -59,8 +60,8 @@ static inline struct noted noted_of(const struct call_args *a, int size, uint32_
 	return n;
 }
 
-/* Invalid while its words are written: partner is recorder_find, which looks at the last word before and
- * after the others. */
+/* Invalid while its words are written: partner is recorder_find, which looks at the last word
+ * before and after the others. */
 static inline void recorder_note(struct recorder *r, uint64_t sequence, const struct noted *n)
 {
 	_Atomic uint64_t *words = r->entries[sequence % RECORDER_NOTES].words;

@@ -1,13 +1,13 @@
-/* The trace: the last operations of every communicator of this process, collectives and messages alike, with
- * times. It lies in memory that other processes of the same user can map, so that tutti-trace and tutti-top
- * see what this one does without its help.
+/* The trace: the last operations of every communicator of this process, collectives and messages
+ * alike, with times. It lies in memory that other processes of the same user can map, so that
+ * tutti-trace and tutti-top see what this one does without its help.
  *
- * (The recorder, recorder.h, is about the same calls, but for the ranks themselves: it lies where they
- * compare what they called.)
+ * (The recorder, recorder.h, is about the same calls, but for the ranks themselves: it lies where
+ * they compare what they called.)
  *
- * One thread at a time begins operations on a communicator; any thread may end one. Anybody reads at any
- * time, trace_read.c, and gets an entry whole or not at all. Nothing of the callers' data is in it, and
- * nothing of the job's secret. */
+ * One thread at a time begins operations on a communicator; any thread may end one. Readers
+ * (trace_read.c) may come at any time, and get a whole entry or none. The trace has nothing of the
+ * callers' data or the job's secret. */
 #ifndef COLLECTIVES_TRACE_TRACE_H
 #define COLLECTIVES_TRACE_TRACE_H
 
@@ -19,15 +19,15 @@
 
 #define TRACE_OPS 1024u /* a power of two */
 
-/* What an operation is, beside the collectives. */
+/* The kinds of operations besides the collectives. */
 enum { TRACE_SEND = 0x40, TRACE_RECV };
 
 /* The number of an algorithm, whose name is on the page, or: */
 #define TRACE_ALGORITHMS 64u
 enum { TRACE_BY_WINDOW = 0xfe, TRACE_BY_MESSAGE = 0xff };
 
-/* In what; IS_VALID lest it is ever 0. AT_ONCE: it was over so soon that nobody looked at the clock, and so
- * short that all is in that word: see trace_short. */
+/* Flags in what. IS_VALID: so that it is never 0. AT_ONCE: it was over before the clock was read,
+ * and so short that all is in that word (trace_short). */
 enum { TRACE_IS_VALID = 1, TRACE_IS_ASYNC = 2, TRACE_IS_GROUPED = 4, TRACE_AT_ONCE = 8 };
 
 /* In ended, beside the time. */
@@ -42,7 +42,7 @@ struct trace_entry {
 				* a collective's sequence, a message's index, their low half. AT_ONCE:
 				* number << 32 | kind << 24 | dtype << 20 | count << 13 | root << 4 | flags */
 	_Atomic uint64_t size; /* peer or root + 1 << 40 | count                              */
-	_Atomic uint64_t began, ended; /* ticks; began 0: nobody has looked at the clock      */
+	_Atomic uint64_t began, ended; /* ticks; began 0: the clock was not read              */
 };
 
 /* Of a communicator, written once. Texts are cut, and end with a 0. */
@@ -52,7 +52,7 @@ struct trace_about {
 	char way[40];  /* "window", or the transports                                   */
 };
 
-/* What an operation has been waiting for, once that has lasted. */
+/* What an operation has been waiting for, if the wait is long. */
 struct trace_wait {
 	uint64_t index, ticks; /* of the operation; when this was written               */
 	int32_t rank, reserved; /* rank: one it waits for, or -1                         */
@@ -64,7 +64,7 @@ struct trace_wait {
 
 /* One communicator. */
 struct trace {
-	_Atomic uint64_t generation; /* odd: it is somebody's                             */
+	_Atomic uint64_t generation; /* odd: it is in use                                 */
 	_Atomic uint64_t about[TRACE_ABOUT_WORDS];
 	_Atomic uint64_t failed; /* the communicator's status                             */
 	_Alignas(128) _Atomic uint64_t wait_version; /* odd: being written                  */
@@ -79,7 +79,7 @@ struct trace {
 #define TRACE_NAME    "tutti-trace"                /* of the file that has no name in any folder */
 #define TRACE_VERSION 2u
 
-/* The head of a page, written before anybody can see it. */
+/* The head of a page, written before readers can see it. */
 struct trace_page {
 	uint64_t magic;
 	uint32_t version, layout; /* trace_layout()                                         */
@@ -92,14 +92,14 @@ struct trace_page {
 	_Alignas(4096) struct trace slot[];
 };
 
-/* What differs between two builds that would misunderstand each other. */
+/* A hash that differs between builds that would misunderstand each other. */
 uint32_t trace_layout(void);
 extern enum ticks_kind trace_clock; /* set before there is any trace */
 
 /* The name of algorithm number, from 0 on; NULL after the last. */
 typedef const char *trace_name_fn(int number);
-/* A new communicator's trace. MEMORY. Where no file can be made it is in private memory, and only this
- * process sees it. algorithm_name: the same at each call. */
+/* A new communicator's trace. MEMORY. Where no file can be made it is in private memory, and only
+ * this process sees it. algorithm_name: the same at each call. */
 tutti_status trace_open(struct trace **trace, const struct trace_about *about,
 			trace_name_fn *algorithm_name);
 void trace_close(struct trace *trace); /* NULL is fine */
@@ -125,8 +125,8 @@ static inline uint64_t trace_size(uint64_t count, int peer)
 	return (uint64_t)(peer + 1) << 40 | (count < TRACE_COUNT_MAX ? count : TRACE_COUNT_MAX);
 }
 
-/* An entry is invalid while it is written: partner is take_entry in trace_read.c, which looks at what before
- * and after the others. Has no time yet. */
+/* An entry is invalid while it is written: partner is take_entry in trace_read.c, which looks at
+ * what before and after the others. Has no time yet. */
 static inline struct trace_mark trace_note(struct trace *t, uint64_t what, uint64_t size)
 {
 	uint64_t index = atomic_load_explicit(&t->issued, memory_order_relaxed);
@@ -193,10 +193,12 @@ static inline void trace_ended(const struct trace_mark *mark, bool failed)
 			      memory_order_relaxed);
 }
 
-/* By any thread, at any time: nothing happens when it has ended, or its entry is another's by now. */
+/* By any thread, at any time: nothing happens when it has ended, or its entry is another's by now.
+ */
 void trace_ended_late(const struct trace_mark *mark, bool failed);
 
-/* What an operation waits for. By one thread at a time; readers see the old text or the new. */
+/* Says what an operation waits for. By one thread at a time; readers see the old text or the new
+ * one. */
 void trace_waits(struct trace *trace, const struct trace_wait *wait);
 
 #endif

@@ -30,7 +30,7 @@ tutti_status tutti_trace_dump(const char *path)
 	return dump(path);
 }
 
-/* Nobody named this file: a link may lead anywhere, and a pipe would be waited for. */
+/* The user did not name this file: a link could lead anywhere, and a pipe would be waited for. */
 static bool is_foreign(const char *path)
 {
 	struct stat about;

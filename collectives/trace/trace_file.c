@@ -28,7 +28,7 @@ static tutti_status failed(const char *path)
 	return fail_errno("the trace could not be written: %.300s", path);
 }
 
-/* Opened lest a file be replaced that could not be written to. Waits for a pipe's reader. */
+/* Opened, so that no file is replaced that could not be written to. Waits for a pipe's reader. */
 static tutti_status find_target(struct target *t, const char *path)
 {
 	struct stat about;

@@ -1,5 +1,5 @@
-/* What was read of traces, in plain numbers and words, wherever it comes from: this process, another one's
- * page, or a file. A reader believes nothing: all of it may be damaged, or made up. */
+/* Traces that were read, in plain numbers and words: of this process, of another one's page, or of
+ * a file. A reader checks everything: it may be damaged, or made up. */
 #ifndef COLLECTIVES_TRACE_TRACE_LOG_H
 #define COLLECTIVES_TRACE_TRACE_LOG_H
 
@@ -7,9 +7,9 @@
 
 #include <stdio.h>
 
-#define TRACE_UNKNOWN INT64_MIN /* a time that nobody has taken */
+#define TRACE_UNKNOWN INT64_MIN /* a time that was not taken */
 
-/* What is believed of a machine's clock, nine years, and of a date, 2096, in ns: sums of them fit. */
+/* The largest clock (nine years) and date (2096) that are accepted, in ns: sums of them fit. */
 #define TRACE_NS_MOST   (UINT64_C(1) << 58)
 #define TRACE_DATE_MOST UINT64_C(4000000000000000000)
 
@@ -56,8 +56,9 @@ struct trace_process {
 	size_t comm_count;
 };
 
-/* Adds what is on a page of so many bytes. MEMORY; UNSUPPORTED: of another version; INVALID: no page. In the
- * last two cases a sentence that begins with who, as "process 123", is the last error. */
+/* Adds what is on a page of so many bytes. MEMORY; UNSUPPORTED: of another version; INVALID: no
+ * page. In the last two cases the last error is a message that begins with who, such as "process
+ * 123". */
 tutti_status trace_read(struct trace_process *process, const struct trace_page *page, size_t bytes,
 			const char *who);
 /* This process's own. */
@@ -69,11 +70,12 @@ void trace_clean(char *text, size_t bytes);
 /* The pages of this process, which stay while visit is called. */
 void trace_each_page(void (*visit)(void *arg, const struct trace_page *page), void *arg);
 
-/* As JSON of the Trace Event Format (chrome://tracing, Perfetto), with everything that merge needs. */
+/* As JSON of the Trace Event Format (chrome://tracing, Perfetto), with everything that merge needs.
+ */
 void trace_write(FILE *file, const struct trace_process *processes, size_t count);
 
-/* trace_file.c: the same into a file, which is there whole or as it was. A link is followed; a device or a pipe is
- * written to as it is, and a pipe's reader is waited for. SYSTEM, INVALID. */
+/* trace_file.c: the same into a file, which is there whole or as it was. A link is followed; a
+ * device or a pipe is written to as it is, and a pipe's reader is waited for. SYSTEM, INVALID. */
 tutti_status trace_write_file(const char *path, const struct trace_process *processes,
 			      size_t count);
 

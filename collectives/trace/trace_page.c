@@ -1,6 +1,6 @@
 /* Where traces lie: pages of sixteen, in files without a name. Such a file is found as an open
- * descriptor of the process (/proc/PID/fd), can be mapped for reading by whoever may look at the
- * process, and is gone with it however it ends. */
+ * descriptor of the process (/proc/PID/fd), can be mapped for reading by processes that may look at
+ * this one, and is gone with it however it ends. */
 #include "collectives/trace/trace.h"
 
 #include "collectives/trace/trace_log.h"
@@ -190,7 +190,7 @@ tutti_status trace_open(struct trace **trace, const struct trace_about *about,
 	return leaf ? TUTTI_OK : fail(TUTTI_ERR_MEMORY, "no memory for a communicator's trace");
 }
 
-/* Under the lock: nobody is using it any more. */
+/* Under the lock: it is not in use any more. */
 static void free_leaf(struct leaf *leaf)
 {
 	struct leaf **at = &leaves;

@@ -1,5 +1,5 @@
-/* Reads traces while they are being written, perhaps by another process, perhaps by nobody who
- * means well: every number is checked before it is used as one. */
+/* Reads traces while they are being written, perhaps by another process, which may be hostile: each
+ * number is checked before it is used. */
 #include "collectives/trace/trace_log.h"
 
 #include "core/status.h"
@@ -87,7 +87,7 @@ static bool has_root(unsigned kind)
 	return kind < COLL_COUNT && collective_has_root(collective_pattern((enum collective)kind));
 }
 
-/* What a short call has in its one word, as the others have it in four. */
+/* The four words of a short call, which has all in one. */
 static struct words unpack(uint64_t what)
 {
 	uint64_t kind = what >> 24 & 255, dtype = what >> 20 & 15, count = what >> 13 & 127;
@@ -230,7 +230,7 @@ static void read_wait(struct trace_comm *c, const struct trace *t)
 	}
 }
 
-/* False: it is nobody's, or has become another's meanwhile. */
+/* False: it is no communicator's, or has become another one's meanwhile. */
 static bool read_slot(struct trace_comm *c, const struct trace *t,
 		      const struct page_reading *reading)
 {

@@ -7,34 +7,11 @@
  * reach it. What is freed gives its pages back at once; what remains is address space. */
 #include "collectives/window/allocations.h"
 
+#include "collectives/window/allocation.h"
 #include "collectives/window/shared_memory.h"
 
-#include <errno.h>
 #include <pthread.h>
-#include <signal.h>
-#include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-/* At the end of the memfd, one for each rank: whether the rank still uses its region. */
-struct control {
-	_Atomic uint32_t is_freed;
-	int32_t pid;
-	uint64_t pid_space; /* pids of different spaces do not compare              */
-};
-
-struct allocation {
-	struct allocation *next;
-	uint64_t id;
-	uint8_t *base;
-	size_t bytes, stride;
-	int size, owned; /* owned: regions of this process not yet freed         */
-	bool *is_own;
-	bool is_withdrawn;   /* own regions are private now: never published again    */
-	uint64_t *processes; /* by rank: the process that has it mapped              */
-	struct control *control;
-};
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct allocation *allocations; /* under lock, in the order of addresses */
@@ -58,15 +35,6 @@ static void allocation_table_write(void)
 
 /* ---- by id ----------------------------------------------------------------------------- */
 
-static bool has_process(const struct allocation *a, uint64_t process)
-{
-	for (int rank = 0; rank < a->size; rank++) {
-		if (a->processes[rank] == process)
-			return true;
-	}
-	return false;
-}
-
 static uint8_t *base_for(const struct window *w, uint64_t id)
 {
 	struct allocation *a = allocations;
@@ -74,7 +42,7 @@ static uint8_t *base_for(const struct window *w, uint64_t id)
 	while (a && a->id != id)
 		a = a->next;
 	for (int rank = 0; a && rank < w->size; rank++) {
-		if (!has_process(a, w->at.areas[rank].process))
+		if (!allocation_has_process(a, w->at.areas[rank].process))
 			return NULL;
 	}
 	return a ? a->base : NULL;
@@ -95,58 +63,6 @@ uint8_t *memory_base(struct window *w, uint64_t id)
 
 /* ---- allocations ----------------------------------------------------------------------- */
 
-static uint64_t pid_space(void)
-{
-	struct stat st;
-	return stat("/proc/self/ns/pid", &st) == 0 ? (uint64_t)st.st_ino : 0;
-}
-
-static size_t stride_of(size_t bytes)
-{
-	size_t unit = bytes >= 1u << 20 ? 2u << 20 : 4096;
-	return bytes ? (bytes + unit - 1) / unit * unit : unit;
-}
-
-static void allocation_free(struct allocation *a)
-{
-	if (!a)
-		return;
-	if (a->base)
-		munmap(a->base, a->bytes);
-	free(a->is_own);
-	free(a->processes);
-	free(a);
-}
-
-size_t memory_total(const struct window *w, size_t bytes)
-{
-	size_t page = 4096, control = (size_t)w->size * sizeof(struct control);
-
-	return stride_of(bytes) * (size_t)w->size + (control + page - 1) / page * page;
-}
-
-static struct allocation *allocation_new(const struct window *w, uint64_t id, size_t bytes)
-{
-	struct allocation *a = calloc(1, sizeof *a);
-	size_t n = (size_t)w->size;
-
-	if (!a)
-		return NULL;
-	a->id = id;
-	a->size = w->size;
-	a->stride = stride_of(bytes);
-	a->bytes = memory_total(w, bytes);
-	a->is_own = calloc(n, sizeof *a->is_own);
-	a->processes = calloc(n, sizeof *a->processes);
-	if (!a->is_own || !a->processes) {
-		allocation_free(a);
-		return NULL;
-	}
-	for (int rank = 0; rank < w->size; rank++)
-		a->processes[rank] = w->at.areas[rank].process;
-	return a;
-}
-
 /* Under lock. Keeps the list, and so the table, in the order of addresses. */
 static tutti_status insert(struct allocation *a)
 {
@@ -156,7 +72,9 @@ static tutti_status insert(struct allocation *a)
 	for (struct allocation *b = allocations; b; b = b->next)
 		count++;
 	if (count >= ALLOCATIONS_MAX)
-		return fail(TUTTI_ERR_MEMORY, "This process has %u shared allocations already.",
+		return fail(TUTTI_ERR_MEMORY,
+			    "This process has %u shared allocations, which is the most; "
+			    "tutti_mem_free frees one.",
 			    count);
 	while (*at && (*at)->base < a->base)
 		at = &(*at)->next;
@@ -165,28 +83,11 @@ static tutti_status insert(struct allocation *a)
 	return TUTTI_OK;
 }
 
+/* Under lock. */
 static void own(struct allocation *a, int rank)
 {
-	a->is_own[rank] = true;
-	a->owned++;
-	a->control[rank].pid = (int32_t)getpid();
-	a->control[rank].pid_space = pid_space();
+	allocation_own(a, rank);
 	allocation_table_write();
-}
-
-static uint8_t *region_of(const struct allocation *a, int rank)
-{
-	return a->base + (size_t)rank * a->stride;
-}
-
-static bool is_gone(const struct allocation *a, int rank)
-{
-	const struct control *c = &a->control[rank];
-
-	if (atomic_load(&c->is_freed))
-		return true;
-	return c->pid > 0 && c->pid_space && c->pid_space == pid_space() && kill(c->pid, 0) != 0 &&
-	       errno == ESRCH;
 }
 
 /* Under lock: unmaps what no rank uses any more. */
@@ -197,7 +98,7 @@ static void reap(void)
 	while (*at) {
 		struct allocation *a = *at;
 		int rank = 0;
-		while (rank < a->size && is_gone(a, rank))
+		while (rank < a->size && allocation_is_gone(a, rank))
 			rank++;
 		if (a->owned > 0 || rank < a->size) {
 			at = &a->next;
@@ -213,14 +114,14 @@ static void reap(void)
  * those may be in the middle of a copy. */
 static void disown(struct allocation *a, int rank)
 {
-	uint8_t *region = region_of(a, rank);
+	uint8_t *region = allocation_region(a, rank);
 
 	a->is_own[rank] = false;
 	a->owned--;
 	madvise(region, a->stride, MADV_REMOVE);
 	if (a->owned == 0)
 		mprotect(region, a->stride, PROT_NONE);
-	atomic_store(&a->control[rank].is_freed, 1);
+	atomic_store(&a->users[rank].is_freed, 1);
 	allocation_table_write();
 	reap();
 }
@@ -236,8 +137,8 @@ tutti_status memory_map(struct window *w, struct window_run *run, int fd)
 	status = shared_map(fd, a->bytes, &base);
 	if (status == TUTTI_OK) {
 		a->base = base;
-		a->control = (struct control *)(void *)region_of(a, a->size);
-		run->memory = region_of(a, w->rank);
+		a->users = (struct allocation_user *)(void *)allocation_region(a, a->size);
+		run->memory = allocation_region(a, w->rank);
 		pthread_mutex_lock(&lock);
 		reap();
 		status = insert(a);
@@ -259,7 +160,7 @@ bool memory_adopt(struct window *w, struct window_run *run)
 		;
 	if (a) {
 		own(a, w->rank);
-		run->memory = region_of(a, w->rank);
+		run->memory = allocation_region(a, w->rank);
 	}
 	pthread_mutex_unlock(&lock);
 	return a != NULL;
@@ -290,7 +191,7 @@ static struct allocation *find_region(const void *ptr, int *rank)
 {
 	for (struct allocation *a = allocations; a; a = a->next) {
 		for (int r = 0; r < a->size; r++) {
-			if (a->is_own[r] && region_of(a, r) == ptr) {
+			if (a->is_own[r] && allocation_region(a, r) == ptr) {
 				*rank = r;
 				return a;
 			}
@@ -336,42 +237,19 @@ void window_mem_drop(void *ptr)
 	pthread_mutex_unlock(&lock);
 }
 
-/* The same bytes at the same address, but in private memory. */
-static tutti_status make_private(uint8_t *region, size_t bytes)
-{
-	void *copy = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-	if (copy == MAP_FAILED)
-		return fail_errno("Taking %zu bytes of shared memory back", bytes);
-	memcpy(copy, region, bytes);
-	madvise(region, bytes, MADV_REMOVE); /* the shared pages are needed no more */
-	if (mremap(copy, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, region) == MAP_FAILED)
-		return fail_errno("Taking %zu bytes of shared memory back", bytes);
-	return TUTTI_OK;
-}
-
-static bool is_shared_with(const struct allocation *a, const struct window *w)
-{
-	for (int rank = 0; rank < w->size; rank++) {
-		uint64_t process = w->at.areas[rank].process;
-		if (process != process_token() && has_process(a, process))
-			return true;
-	}
-	return false;
-}
-
 tutti_status window_mem_withdraw(struct window *w)
 {
 	tutti_status status = TUTTI_OK;
 
 	pthread_mutex_lock(&lock);
 	for (struct allocation *a = allocations; a; a = a->next) {
-		if (a->is_withdrawn || !is_shared_with(a, w))
+		if (a->is_withdrawn || !allocation_is_shared(a, w))
 			continue;
 		a->is_withdrawn = true;
 		for (int rank = 0; rank < a->size && status == TUTTI_OK; rank++) {
 			if (a->is_own[rank])
-				status = make_private(region_of(a, rank), a->stride);
+				status = allocation_make_private(allocation_region(a, rank),
+								 a->stride);
 		}
 	}
 	allocation_table_write();

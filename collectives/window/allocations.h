@@ -23,8 +23,6 @@ void allocation_table_end(uint32_t count);
 
 /* Where this process sees allocation id, when every rank of this window does; else NULL. */
 uint8_t *memory_base(struct window *window, uint64_t id);
-/* How long the memfd of an allocation is. */
-size_t memory_total(const struct window *window, size_t bytes);
 /* For allocation run->memory_id: maps it from fd; finds it mapped by another rank of this process;
  * forgets it, when some rank could not map it. run->memory is this rank's region afterwards. */
 tutti_status memory_map(struct window *window, struct window_run *run, int fd);

@@ -76,7 +76,7 @@ static void wake(struct window *w, int rank)
 	/* The first rank to disarm it writes. A counter that is full wakes, too. */
 	if (atomic_load(&area->is_armed) && atomic_exchange(&area->is_armed, 0) &&
 	    write(w->segment->event_fds[rank], &one, sizeof one) < 0 && errno != EAGAIN)
-		fail_errno("The doorbell of rank %d cannot be rung", rank);
+		fail_errno("Rank %d cannot be woken (eventfd)", rank);
 }
 
 void doorbell_wake(struct window *w)

@@ -77,8 +77,8 @@ tutti_status geometry_choose(struct geometry *g, const struct window_config *con
 
 	if (config->size > WINDOW_MAX_RANKS)
 		return fail(TUTTI_ERR_UNSUPPORTED,
-			    "%d ranks on one node are more than a window's %d.", config->size,
-			    WINDOW_MAX_RANKS);
+			    "A window takes %d ranks at the most, and %d are on this node.",
+			    WINDOW_MAX_RANKS, config->size);
 	g->size = config->size;
 	g->shares_cores = config->policy.spins == 0;
 	set_lines(g, config);
@@ -87,8 +87,10 @@ tutti_status geometry_choose(struct geometry *g, const struct window_config *con
 		sizeof(struct rank_area);
 	if (config->window_bytes < fixed + WINDOW_SLOTS * WINDOW_ALIGN * size)
 		return fail(TUTTI_ERR_UNSUPPORTED,
-			    "TUTTI_WINDOW_BYTES=%zu is too little for a window of %d ranks.",
-			    config->window_bytes, config->size);
+			    "TUTTI_WINDOW_BYTES=%zu is too little: a window of %d ranks takes at "
+			    "least %llu.",
+			    config->window_bytes, config->size,
+			    (unsigned long long)(fixed + WINDOW_SLOTS * WINDOW_ALIGN * size));
 	if (slot > (config->window_bytes - fixed) / WINDOW_SLOTS)
 		slot = (config->window_bytes - fixed) / WINDOW_SLOTS;
 	g->slot_bytes = slot / WINDOW_ALIGN * WINDOW_ALIGN;

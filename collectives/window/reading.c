@@ -31,7 +31,9 @@ static const struct window_path path; /* at the end */
 /* What one step moves, so that advance never takes long. */
 #define STEP_BYTES  ((size_t)256 << 10)
 #define READS_NEVER UINT64_MAX
-#define LATER       8 /* times as many bytes; see worth_from */
+/* Times as many bytes, see worth_from: docs/measurements/reading.md. */
+#define WITH_OWN_BLOCK 16
+#define AMONG_THREADS  8
 
 /* ---- whether it can be done ---------------------------------------------------------------- */
 
@@ -145,9 +147,9 @@ static uint64_t worth_from(const struct window *w, const struct window_run *run,
 	/* The root would do nothing. */
 	if (run->pattern == COLL_SCATTER && run->args.root == w->rank && !copies_own)
 		return READS_NEVER;
-	if (copies_own || run->pattern == COLL_SCATTER || is_shared_process(w))
-		return from * LATER;
-	return from;
+	if (copies_own || run->pattern == COLL_SCATTER)
+		return from * WITH_OWN_BLOCK;
+	return is_shared_process(w) ? from * AMONG_THREADS : from;
 }
 
 bool read_publish(struct window *w, const struct window_run *run, struct line_buffers *buffers)
@@ -251,9 +253,10 @@ static tutti_status check_mapped(const struct window *w, const struct window_run
 
 	if (!bytes || msync(first, before + bytes, MS_ASYNC) == 0 || errno != ENOMEM)
 		return TUTTI_OK;
-	return fail(TUTTI_ERR_SYSTEM,
-		    "The send buffer of rank %d, %zu bytes at %p, is not all mapped memory, in %s.",
-		    w->rank, bytes, run->args.send, failure_call_text(w, run, what, sizeof what));
+	return fail(
+		TUTTI_ERR_SYSTEM,
+		"In %s the send buffer of rank %d, %zu bytes at %p, is not all in mapped memory.",
+		failure_call_text(w, run, what, sizeof what), w->rank, bytes, run->args.send);
 }
 
 static bool all_could_read(const struct window *w)

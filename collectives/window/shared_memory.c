@@ -42,8 +42,9 @@ static tutti_status check_shared(int fd, size_t bytes)
 
 	if (seals < 0 || (seals & SEALS) != SEALS || fstat(fd, &st) != 0 || st.st_size < 0 ||
 	    (uint64_t)st.st_size < bytes)
-		return fail(TUTTI_ERR_UNSUPPORTED,
-			    "The shared memory that was passed here is not sealed or too short.");
+		return fail(
+			TUTTI_ERR_UNSUPPORTED,
+			"The memory that the leader passed can change its size, or is too short.");
 	return TUTTI_OK;
 }
 
@@ -56,7 +57,7 @@ tutti_status shared_map(int fd, size_t bytes, void **base)
 	TRY(check_shared(fd, bytes));
 	space = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (space == MAP_FAILED)
-		return fail_errno("Address space for %zu bytes of shared memory", bytes);
+		return fail_errno("No address space for %zu bytes of shared memory", bytes);
 	before = round_up((uintptr_t)space, HUGE_PAGE) - (uintptr_t)space;
 	at = space + before;
 	if (mmap(at, mapped, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {

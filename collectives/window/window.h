@@ -1,4 +1,4 @@
-/* The window: collectives of ranks that can load and store each other's memory (docs/design.md).
+/* The window: collectives of ranks that can load and store each other's memory (docs/window.md).
  *
  * A window serves one communicator whose ranks all live on one node. Its operations run in sequence
  * on every rank. Each is a run: begin it, then advance it until it is done. window_advance never

@@ -2,6 +2,7 @@
  * sockets of the join; all map it, and use it when all could. */
 #include "collectives/window/allocations.h"
 
+#include "collectives/window/allocation.h"
 #include "collectives/window/doorbell.h"
 #include "collectives/window/progress.h"
 #include "collectives/window/shared_memory.h"
@@ -40,10 +41,11 @@ static tutti_status check_room(const struct window *w, const struct window_run *
 {
 	struct sysinfo info;
 
-	if (sysinfo(&info) == 0 && memory_total(w, run->args.count) / info.mem_unit > info.totalram)
+	if (sysinfo(&info) == 0 &&
+	    allocation_bytes(w, run->args.count) / info.mem_unit > info.totalram)
 		return fail(TUTTI_ERR_MEMORY,
 			    "that is %zu bytes, more than the %llu of this machine: ask for less",
-			    memory_total(w, run->args.count),
+			    allocation_bytes(w, run->args.count),
 			    (unsigned long long)info.totalram * info.mem_unit);
 	return TUTTI_OK;
 }
@@ -63,7 +65,7 @@ static tutti_status make(struct window *w, struct window_run *run)
 	int fd;
 
 	TRY(check_room(w, run));
-	TRY(shared_create("tutti-memory", memory_total(w, run->args.count), &fd));
+	TRY(shared_create("tutti-memory", allocation_bytes(w, run->args.count), &fd));
 	status = memory_map(w, run, fd);
 	if (status == TUTTI_OK)
 		status = pass_on(w, run, fd);

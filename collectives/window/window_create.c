@@ -1,5 +1,5 @@
 /* The window of one rank, once the segment is mapped. */
-#include "collectives/window/allocations.h"
+#include "collectives/window/window_internal.h"
 
 #include "collectives/window/doorbell.h"
 #include "collectives/window/reading.h"
@@ -31,7 +31,7 @@ tutti_status window_create(struct window **window, struct segment *segment,
 	struct window *w = calloc(1, sizeof *w);
 
 	if (!w)
-		return fail(TUTTI_ERR_MEMORY, "No memory for a window.");
+		return fail(TUTTI_ERR_MEMORY, "No memory for a window of %d ranks.", config->size);
 	w->rank = config->rank;
 	w->size = config->size;
 	w->policy = config->policy;

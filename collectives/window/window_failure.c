@@ -61,9 +61,8 @@ tutti_status failure_timeout(const struct window *w, const struct window_run *ru
 	char who[256], call[128], progress[64];
 
 	return fail(TUTTI_ERR_TIMEOUT,
-		    "Rank %d waited %.3f s in %s (window: %s), and %s did not come. Is a rank "
-		    "slow, dead or "
-		    "elsewhere? TUTTI_TIMEOUT_MS is the time to wait.",
+		    "Rank %d waited %.3f s in %s (window: %s), and %s did not come. A rank may "
+		    "be slow, stopped or in another call. TUTTI_TIMEOUT_MS sets how long to wait.",
 		    w->rank, (double)timeout_ns * 1e-9,
 		    failure_call_text(w, run, call, sizeof call),
 		    window_progress_text(run, progress, sizeof progress),

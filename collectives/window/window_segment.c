@@ -184,7 +184,7 @@ static tutti_status make_doorbells(struct segment *s)
 	for (int i = 0; i < s->size; i++) {
 		s->event_fds[i] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 		if (s->event_fds[i] < 0)
-			return fail_errno("Making the doorbell of rank %d (eventfd)", i);
+			return fail_errno("The doorbell of rank %d cannot be made (eventfd)", i);
 	}
 	return TUTTI_OK;
 }
@@ -197,7 +197,7 @@ tutti_status window_segment_create(const struct geometry *geometry, struct segme
 
 	TRY(shared_create("tutti-window", geometry->total_bytes, fd));
 	if (pwrite(*fd, geometry, sizeof *geometry, 0) != (ssize_t)sizeof *geometry)
-		status = fail_errno("Writing the head of a window");
+		status = fail_errno("The head of the window cannot be written");
 	else
 		status = window_segment_open(&s, *fd);
 	if (status == TUTTI_OK)

@@ -1,5 +1,5 @@
-/* Where a rank's thread runs. Ranks that share memory tell each other; those that do not find out
- * from /proc, which says it of every thread in the same namespace of processes. */
+/* Where a rank's thread runs, from /proc, which says it of every thread in the same namespace of
+ * processes. (Ranks that share memory tell each other.) */
 #include "core/placement/cpu_location.h"
 
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define AFTER_NAME 37 /* the CPU is so many fields behind the name; see proc(5) */
+#define AFTER_NAME 37 /* the CPU is this many fields behind the name: proc(5) */
 
 struct cpu_location cpu_location_here(void)
 {
@@ -24,7 +24,7 @@ struct cpu_location cpu_location_here(void)
 				     .thread = (int32_t)syscall(SYS_gettid)};
 }
 
-/* The name is the program's own choice, and may have blanks and brackets in it. */
+/* The program chooses its name, which may have blanks and brackets in it. */
 static int32_t cpu_in(const char *stat)
 {
 	const char *at = strrchr(stat, ')');
@@ -38,11 +38,12 @@ static int32_t cpu_in(const char *stat)
 	return end == at || cpu < 0 || cpu >= CPU_SETSIZE ? 0 : 1 + (int32_t)cpu;
 }
 
-int32_t cpu_location_now(const struct cpu_location *w)
+int32_t cpu_location_now(const struct cpu_location *where)
 {
 	char path[64], stat[1024];
 
-	snprintf(path, sizeof path, "/proc/%d/task/%d/stat", (int)w->process, (int)w->thread);
+	snprintf(path, sizeof path, "/proc/%d/task/%d/stat", (int)where->process,
+		 (int)where->thread);
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return 0;

@@ -1,11 +1,10 @@
-/* Spreads the ranks of a node over its CPUs. With more ranks than cores all of them are always
- * ready to run, and the kernel's balancing may leave all of them on one core for a tenth of a
- * second; every call then takes as long as that core does. So where one CPU has two ranks more than
- * another, one of them moves there: by its affinity, which is set back at once, so that the kernel
- * may move it again.
+/* With more ranks than cores all ranks are always ready to run, and the kernel's balancing may
+ * leave them on one core for a tenth of a second; every call then takes as long as that core does.
+ * So where one CPU has two ranks more than another, one of them moves there: by its affinity, which
+ * is set back at once, so that the kernel may move it again.
  *
- * What it cannot see is other programs. A move is a trial: when its new CPU has much less time for
- * ranks than the one where it came from, it goes back, and does not try again soon. */
+ * It cannot see other programs. So a move is a trial: when the new CPU has much less time for ranks
+ * than the old one, the thread goes back, and does not try again soon. */
 #include "core/placement/cpu_spread.h"
 
 #include "core/clock.h"
@@ -14,12 +13,10 @@
 #include <string.h>
 #include <time.h>
 
-/* Between two looks: a trial takes as long as other programs' turns on a CPU show in. What lies
- * further apart tells nothing of the time between. */
-#define INTERVAL_NS   4000000u
-#define TRIAL_NS      10000000u
-#define LONG_NS       200000000u
-#define REST_LEAST_NS 1000000000u
+#define INTERVAL_NS   4000000u    /* between two looks */
+#define TRIAL_NS      10000000u   /* long enough to show other programs' turns on a CPU */
+#define LONG_NS       200000000u  /* looks further apart tell nothing of the time between */
+#define REST_LEAST_NS 1000000000u /* after a trial that failed; doubled each time */
 #define REST_MOST_NS  60000000000u
 #define CPUS          CPU_SETSIZE
 
@@ -30,7 +27,8 @@ static uint64_t used_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* Who is where, by the number 1 + CPU. False: some rank has not said. */
+/* How many ranks are on each CPU, by the number 1 + CPU; and the highest rank here. False: where
+ * some rank is, is not known. */
 static bool count_ranks(const struct spread_node *node, int ranks[CPUS + 1], int *highest,
 			int32_t here)
 {
@@ -59,11 +57,10 @@ static int32_t emptiest(const int ranks[CPUS + 1])
 	return best;
 }
 
-/* A thread that nobody has bound uses whatever CPUs its process is given, later ones, too; what it
- * may use now would bind it to these. The kernel does not say whether it is bound, but if nothing
- * else comes of all CPUs it may have them all. If none of allowed is there any more, all of them
- * stay. */
-static void give_back(const cpu_set_t *allowed)
+/* Sets the affinity back. A thread that is not bound may use all CPUs that its process is given,
+ * later ones too, and setting it to allowed would bind it. The kernel does not say whether a thread
+ * is bound. But where asking for all CPUs gives just the allowed ones, it may keep all. */
+static void restore(const cpu_set_t *allowed)
 {
 	cpu_set_t all, now;
 
@@ -73,7 +70,7 @@ static void give_back(const cpu_set_t *allowed)
 		sched_setaffinity(0, sizeof *allowed, allowed);
 }
 
-/* Where it may go. */
+/* Returns 1 + the CPU where the thread is then. */
 static int32_t move_to(int32_t cpu)
 {
 	cpu_set_t allowed, one;
@@ -82,7 +79,7 @@ static int32_t move_to(int32_t cpu)
 	CPU_SET((size_t)cpu - 1, &one);
 	if (sched_getaffinity(0, sizeof allowed, &allowed) == 0 &&
 	    CPU_ISSET((size_t)cpu - 1, &allowed) && sched_setaffinity(0, sizeof one, &one) == 0)
-		give_back(&allowed);
+		restore(&allowed);
 	return sched_getcpu() + 1;
 }
 
@@ -95,8 +92,8 @@ static void rest(struct spread *s, uint64_t now_ns)
 	s->again_ns = now_ns + s->rest_ns;
 }
 
-/* The trial is over, share being what this CPU has: stays, or goes back. */
-static void judge(struct spread *s, uint64_t share, uint64_t now_ns)
+/* The trial is over: stays, or goes back. share: this CPU's time for ranks. */
+static void end_trial(struct spread *s, uint64_t share, uint64_t now_ns)
 {
 	int32_t from = s->from;
 
@@ -107,7 +104,7 @@ static void judge(struct spread *s, uint64_t share, uint64_t now_ns)
 	move_to(from);
 }
 
-/* Looks are rare while nothing changes: they cost something where the kernel is asked. */
+/* Looks become rare while nothing changes: each may be a question to the kernel. */
 static void keep_pace(struct spread *s, const struct spread *before, const struct spread_node *node)
 {
 	bool is_calm = s->cpu == before->cpu && s->ranks == before->ranks && !s->from;
@@ -141,11 +138,11 @@ void spread_among(struct spread *s, const struct spread_node *node)
 	if (s->cpu != before.cpu || s->ranks != before.ranks || now < s->again_ns ||
 	    now - before.looked_ns > LONG_NS)
 		return;
-	/* Of a thousand: what this CPU gave to all ranks on it, if they ran as much as this one. */
+	/* Of a thousand: this CPU's time for all ranks on it, if they ran as much as this one. */
 	share = (s->used_ns - before.used_ns) * 1000 / (now - before.looked_ns) *
 		(uint64_t)s->ranks;
 	if (s->from) {
-		judge(s, share, now);
+		end_trial(s, share, now);
 		return;
 	}
 	best = highest == node->me ? emptiest(ranks) : 0;

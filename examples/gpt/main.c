@@ -71,11 +71,11 @@ static void start(struct run *run)
 	log_start(run);
 }
 
-/* Some have died: the others, then these with those that come in their place. Where nobody comes
+/* Ranks have died: the others go on, then with the ranks that come in their place. Where none comes
  * they go on alone; each has more sequences then. */
 static void regroup(struct run *run)
 {
-	const tutti_config patience = {.timeout_ms = run->options.patience_s * 1000};
+	const tutti_config grow_wait = {.timeout_ms = run->options.grow_wait_s * 1000};
 	tutti_comm *survivors, *grown;
 
 	gpt_finish(&run->next.gpt);
@@ -87,7 +87,7 @@ static void regroup(struct run *run)
 	}
 	tutti_comm_destroy(run->comm);
 	run->comm = survivors;
-	tutti_status status = tutti_comm_grow(survivors, run->world, &patience, &grown);
+	tutti_status status = tutti_comm_grow(survivors, run->world, &grow_wait, &grown);
 	if (status == TUTTI_ERR_TIMEOUT) {
 		fprintf(stderr, "gpt: goes on with %d of %d ranks: %s\n", tutti_size(survivors),
 			run->world, tutti_comm_error(NULL));
@@ -98,7 +98,7 @@ static void regroup(struct run *run)
 	run->comm = grown;
 }
 
-/* Who is started again may come while others die: it tries once more. */
+/* A rank that is started again may come while others die: it tries once more. */
 static void join(struct run *run)
 {
 	const char *restarted = getenv("TUTTI_RESTARTED");

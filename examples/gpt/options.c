@@ -43,7 +43,7 @@ static const char usage[] =
 	"  --log FOLDER          loss, norm and rate as CSV, JSON lines and for TensorBoard\n"
 	"  --report-every N      steps between lines with loss and speed (20)\n"
 	"  --sample N            characters that it writes at the end (240)\n"
-	"  --patience S          seconds for which ranks in the place of dead ones are waited for "
+	"  --grow-wait S          seconds for which ranks in the place of dead ones are waited for "
 	"(30)\n"
 	"  --dump-loss FILE      rank 0 writes a line with step and loss for every step\n";
 
@@ -85,7 +85,7 @@ static const struct setting {
 	{"log", TEXT, FIELD(log), 0, 0},
 	{"report-every", INT, FIELD(report_every), 1, 1e9},
 	{"sample", INT, FIELD(sample), 0, 1e9},
-	{"patience", INT, FIELD(patience_s), 1, 86400},
+	{"grow-wait", INT, FIELD(grow_wait_s), 1, 86400},
 	{"dump-loss", TEXT, FIELD(dump_loss), 0, 0},
 };
 enum { SETTINGS = sizeof settings / sizeof *settings };
@@ -160,8 +160,8 @@ static int complain(const char *name, const char *text)
 	return 3;
 }
 
-/* Between averages the ranks of local SGD have values of their own, which nobody can save, sample
- * or export as one model. */
+/* Between averages the ranks of local SGD have values of their own, which cannot be saved, sampled
+ * or exported as one model. */
 static int check_average(const struct options *o, const char *name, int steps)
 {
 	int between = o->config.local_sgd_steps;
@@ -197,7 +197,7 @@ int options_read(struct options *o, int argc, char **argv)
 		.save_every = 50,
 		.report_every = 20,
 		.sample = 240,
-		.patience_s = 30,
+		.grow_wait_s = 30,
 		.config = {.max_grad_norm = 1, .check_replicas_every = 50, .local_sgd_steps = 10}};
 	while ((option = getopt_long(argc, argv, "h", longs, &which)) != -1) {
 		if (option == 'h') {

@@ -11,7 +11,7 @@ struct options {
 	double lr;
 	uint64_t seed;
 	tutti_train_config config;           /* strategy and all that it takes                    */
-	int patience_s;                      /* for ranks in the place of dead ones               */
+	int grow_wait_s;                      /* for ranks in the place of dead ones               */
 	const char *dump_loss;               /* NULL: nowhere, as the following                   */
 	const char *save;                    /* checkpoints: loaded at the start, if there are any */
 	int save_every;

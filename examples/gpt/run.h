@@ -23,8 +23,8 @@ struct run {
 		struct gpt gpt;
 	} next;
 	unsigned char *tokens, *targets; /* (sequences of this rank, length)                 */
-	FILE *losses;                    /* NULL: nobody wants them, or this is not rank 0   */
-	tutti_metrics *metrics;          /* NULL: nobody wants them                          */
+	FILE *losses;                    /* NULL: not wanted, or this is not rank 0   */
+	tutti_metrics *metrics;          /* NULL: not wanted                        */
 	int loss_metric, norm_metric, rate_metric;
 };
 

@@ -12,7 +12,7 @@ struct text {
 };
 
 /* Reads files, or all files of folders in the order of their names, one after the other. Returns 0, or -1
- * with a sentence in error: nothing there, unreadable, or fewer than at_least bytes in all. */
+ * with a message in error: nothing there, unreadable, or fewer than at_least bytes in all. */
 int text_read(struct text *text, char *const *paths, int count, size_t at_least, char error[256]);
 /* The token of a byte; of one that never occurs, the first token. */
 unsigned char text_token(const struct text *text, char byte);

@@ -53,7 +53,7 @@ static void finish(struct mail_conn *conn, struct tutti_done *queue, tutti_statu
 	tutti_done_push(&endpoint_of(conn)->finished, tutti_done_pop(queue), status);
 }
 
-/* Rule "failure": everything posted ends with the same status, and the sentence names the peer. */
+/* Rule "failure": everything posted ends with the same status, and the message names the peer. */
 static void conn_fail(struct mail_conn *conn, tutti_status status, const char *format, ...)
 {
 	va_list args;

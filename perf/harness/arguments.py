@@ -77,7 +77,7 @@ def check_sizes(parser, args):
 
 def interrupt_once():
     """Ctrl-C, SIGTERM and a terminal that goes away raise KeyboardInterrupt; more of them do not disturb the tidying up after
-    it. Ctrl-C and the terminal only where whoever started this did not turn them off (nohup)."""
+    it. Ctrl-C and the terminal only where the program that started this did not turn them off (nohup)."""
     def interrupt(_signal, _frame):
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)

@@ -6,7 +6,7 @@ value that was seen in the run, apart from flags that cannot be. How far the cor
     copy             those, at the rate at which all cores copy lines that another core has just written
     2 in 2 out       zero-copy all_reduce: every rank loads its share of P buffers and stores it into P: 2 n a
                      rank, at the rate measured for just that pattern
-    flag, loopback latency   one signal from core to core; no call in which everybody waits for all is over sooner
+    flag, loopback latency   one signal from core to core; no call in which every rank waits for all is over sooner
     loopback stream  copied(P, n), at the rate of a TCP connection over loopback that is busy in both directions
 """
 import json
@@ -32,7 +32,7 @@ def measure(build, env, part, timeout):
         path = os.path.join(folder, "limits.json")
         command = [os.path.join(build, "perf", "limits"), "--timeout", str(max(1, int(timeout))), "-J", path, part]
         try:
-            code, output = run.run_program(command, env, 2 * timeout + 10)     # its own sentence comes before that
+            code, output = run.run_program(command, env, 2 * timeout + 10)     # its own message comes before that
             if code == 0:
                 with open(path, encoding="utf-8") as file:
                     return json.load(file), None
@@ -48,7 +48,7 @@ class Watched:
     """The limits, measured at the beginning, between others' measurements as long as that takes a small share of all
     the time, and in the end: the cores change their mood within seconds. What fails once is not tried again.
 
-    tell(part, sentence, why it failed) is called for what cannot be had; what need not be there has not failed: None."""
+    tell(part, message, why it failed) is called for what cannot be had; what need not be there has not failed: None."""
     SHARE = 0.1
 
     def __init__(self, build, env, timeout, tell):

@@ -6,7 +6,7 @@ import tempfile
 
 
 class BuildError(Exception):
-    """A sentence, and the compiler's last lines."""
+    """A message, and the compiler's last lines."""
 
 
 def has_build(folder):

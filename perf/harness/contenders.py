@@ -1,4 +1,4 @@
-"""Who is compared: Tutti and every peer that is installed, with the settings each is known to be fast with."""
+"""The contenders: Tutti and every peer that is installed, with the settings each is known to be fast with."""
 import os
 import re
 import shutil
@@ -158,7 +158,7 @@ PEERS = ((open_mpi, "Open MPI", "openmpi-bin and libopenmpi-dev"), (mpich, "MPIC
 
 
 def all_contenders(build, over):
-    """Ours first. Returns (contenders, {peer that is not here: a sentence})."""
+    """Ours first. Returns (contenders, {peer that is not here: a message})."""
     found = [tutti(build, over)]
     if over == "shm":
         found.append(tutti(build, over, zero_copy=True))
@@ -172,7 +172,7 @@ def all_contenders(build, over):
 
 
 def without_program(contenders, collective):
-    """(those that can be started, sentences on libraries whose program was not built)."""
+    """(those that can be started, messages on libraries whose program was not built)."""
     ready = [c for c in contenders if os.access(c.program(collective), os.X_OK)]
     lacking = {c.library for c in contenders if c not in ready}
     return ready, [f"{library} is left out of {collective}: {why_no_program(library, collective)}." for library in sorted(lacking)]

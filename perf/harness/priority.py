@@ -1,7 +1,7 @@
 """Real-time priority, when a comparison is run under chrt so that other programs do not disturb it.
 
-Ranks that spin would then keep everybody of their own priority from the cores: the launcher that they wait for, a
-library's own threads, and whoever would end them. So this process and the launchers go one above the ranks, and
+Ranks that spin would then keep all processes of their own priority from the cores: the launcher that they wait for, a
+library's own threads, and the program that would end them. So this process and the launchers go one above the ranks, and
 the ranks take turns (SCHED_RR) where they share a core.
 """
 import os

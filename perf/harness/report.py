@@ -110,7 +110,7 @@ def limits_text(limits, points):
     table = f"<table><tr><th>pattern</th><th>cores</th><th>buffer</th><th>GB/s</th><th>medians</th></tr>{rows}</table>" if rows else ""
     about = bounds.__doc__.strip().splitlines()
     gap = about.index("")
-    return ("".join(f"<p>{escape(sentence)}</p>" for sentence in tables.limit_sentences(limits, points)) + table
+    return ("".join(f"<p>{escape(message)}</p>" for message in tables.limit_messages(limits, points)) + table
             + f"<p><small>{escape(' '.join(about[:gap]))}</small></p><pre>{escape(chr(10).join(about[gap + 1:]))}</pre>")
 
 
@@ -118,7 +118,7 @@ def head_of(results):
     parts = []
     if results.failed:
         parts.append(f'<p class="warning"><b>{escape(results.failed)}</b></p>')
-    parts += [f'<p class="warning">{escape(sentence)}</p>' for sentence in results.why_incomplete()]
+    parts += [f'<p class="warning">{escape(message)}</p>' for message in results.why_incomplete()]
     parts.append(f"<p>Commit of Tutti: {escape(results.commit)}.</p>")
     if results.notes:
         parts.append("<ul>" + "".join(f"<li>{escape(note)}</li>" for note in results.notes) + "</ul>")
@@ -146,7 +146,7 @@ def html_of(results):
     if bf16:
         parts.append(f"<p>bf16's speed per byte against f32's:</p>{targets_table(bf16)}")
     if results.shortfalls():
-        items = "".join(f"<li>{escape(sentence)}</li>" for sentence in results.shortfalls())
+        items = "".join(f"<li>{escape(message)}</li>" for message in results.shortfalls())
         parts.append(f"<p>Where targets were not reached:</p><ul>{items}</ul>")
     for place, dtype, points in results.places():
         parts.append(f"<h2>{escape(str(place))}, {escape(dtype)}</h2>{charts_of(results, place, points)}"

@@ -15,22 +15,22 @@ class Results:
         self.machine = machine.describe()
         self.limits = None
         self.contenders = {}             # {over: [contenders]}
-        self.notes = []                  # sentences: who is missing, who was left out, what ended early
-        self.failed = None               # a sentence: these results are worth nothing
+        self.notes = []                  # messages: what is missing, what was left out, what ended early
+        self.failed = None               # a message: these results are worth nothing
         self.points = []
         self.libraries = {}              # {library: version}
         self.left_out = []               # [{contender, where, kind: of those above, why}]
         self.is_interrupted = False
 
-    def note(self, sentence):
-        if sentence not in self.notes:
-            self.notes.append(sentence)
+    def note(self, message):
+        if message not in self.notes:
+            self.notes.append(message)
 
     def leave_out(self, contender, where, kind, why):
         self.left_out.append({"contender": contender, "where": str(where), "kind": kind, "why": why})
 
     def why_incomplete(self):
-        """Sentences: what failed. What a peer lacks, or a peer that is not here, is no failure; of Tutti it is."""
+        """Messages: what failed. What a peer lacks, or a peer that is not here, is no failure; of Tutti it is."""
         found = ["Not complete: it was interrupted."] if self.is_interrupted else []
         alike = {}
         for one in self.left_out:
@@ -51,7 +51,7 @@ class Results:
                 targets.bf16_verdicts(self.points))
 
     def shortfalls(self):
-        return shortfalls.sentences(self.verdict_tables(), self.limits)
+        return shortfalls.messages(self.verdict_tables(), self.limits)
 
     def peer_lines(self):
         lines = []

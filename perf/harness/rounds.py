@@ -1,4 +1,4 @@
-"""Who is measured when: every round measures every contender once, one after the other, so that all see the
+"""The order of measuring: every round measures every contender once, one after the other, so that all see the
 same machine. The first round verifies, warms up, and finds out how many iterations the others need."""
 from harness import run
 from harness.sizes import text_of, units_of as units_of_sizes
@@ -31,18 +31,18 @@ def least_size(place, dtypes):
 
 
 def units_of(place, sizes, dtypes):
-    """(units of sizes, types, a sentence or None): what to measure there. Of nothing nobody measures the time: a
+    """(units of sizes, types, a message or None): what to measure there. Of nothing nobody measures the time: a
     size without an element for every rank is left out; one that ends within an element counts without that. A barrier has
     no size: one measurement of 8 bytes."""
     if place.collective == "barrier":
         return [[8]], dtypes[:1], None
     least = least_size(place, dtypes)
     small = [s for s in sizes if s < least]
-    sentence = small and (f"{', '.join(map(text_of, small))} {'are' if small[1:] else 'is'} left out of {place}: one element "
+    message = small and (f"{', '.join(map(text_of, small))} {'are' if small[1:] else 'is'} left out of {place}: one element "
                           f"for everybody takes {least} B.")
     element = max(ELEMENT_BYTES[d] for d in dtypes)
     whole = sorted({s - s % element for s in sizes if s >= least})
-    return units_of_sizes(whole), dtypes, sentence or None
+    return units_of_sizes(whole), dtypes, message or None
 
 
 class Point:
@@ -59,14 +59,14 @@ class Point:
 
 
 class Hangs:
-    """Who did not end in time, and where: there it is not started again, and after two places nowhere."""
+    """Contenders that did not end in time, and where: there it is not started again, and after two places nowhere."""
     MOST = 2
 
     def __init__(self):
         self.places = {}          # {contender: [places]}
 
     def add(self, name, place):
-        """What follows from it, as a sentence, or None."""
+        """What follows from it, as a message, or None."""
         places = self.places.setdefault(name, [])
         places.append(str(place))
         if len(places) < self.MOST:
@@ -112,14 +112,14 @@ class Rounds:
                 known = set(self.refused)
                 for contender in self.in_turn(turn):
                     self.measure_once(contender, dtype, sizes, turn, iterations, points)
-                for sentence in self.sentences(self.refused - known):
-                    self.settings.say(sentence)
+                for message in self.messages(self.refused - known):
+                    self.settings.say(message)
 
     def is_out(self, name, dtype):
         return (name, dtype) in self.broken or self.settings.hangs.holds(name, self.place)
 
     def in_turn(self, turn):
-        """A different one goes first in every round: nobody always runs after the same other one."""
+        """A different one goes first in every round, so that none always runs after the same other one."""
         n = turn % len(self.contenders)
         return self.contenders[n:] + self.contenders[:n]
 
@@ -154,8 +154,8 @@ class Rounds:
     def where(self, dtype):
         return f"{self.place}, {dtype}" if dtype else str(self.place)
 
-    def sentences(self, keys):
-        """Who was left out and why, in one sentence for all of the same reason."""
+    def messages(self, keys):
+        """The contenders that were left out and why, in one message for all of the same reason."""
         alike = {}
         for name, dtype in self.broken:
             if (name, dtype) in keys:
@@ -175,9 +175,9 @@ class Rounds:
         for point in points.values():
             if dtype in (None, point.dtype):
                 point.times.pop(name, None)
-        sentence = None if dtype else self.settings.hangs.add(name, self.place)
-        if sentence:
-            self.settings.note(sentence)
+        message = None if dtype else self.settings.hangs.add(name, self.place)
+        if message:
+            self.settings.note(message)
 
 
 def bounds_of(sizes):

@@ -12,10 +12,10 @@ LAST_LINES = 12
 
 
 class Failure(Exception):
-    """A contender that failed or hung: a sentence, and the last lines that it printed."""
+    """A contender that failed or hung: a message, and the last lines that it printed."""
 
-    def __init__(self, sentence, output=""):
-        super().__init__(sentence)
+    def __init__(self, message, output=""):
+        super().__init__(message)
         self.lines = [l for l in output.splitlines() if l.strip()][-LAST_LINES:]
 
 

@@ -1,5 +1,5 @@
-"""Targets that were not reached, in sentences: by how much, at which size, and what the machine's limits say to it. What
-else holds a size back is in docs/performance.md."""
+"""Targets that were not reached, in messages: by how much, at which size, and what the machine's limits say to it. What
+else holds a size back is in docs/measurements/."""
 from harness import bounds, targets
 from harness.figures import percent, significant, us
 from harness.sizes import text_of
@@ -8,13 +8,13 @@ from harness.spread import median
 FAR_BELOW = 10       # of the time asked for: it does not explain much
 
 
-def sentences(verdict_tables, limits):
+def messages(verdict_tables, limits):
     """verdict_tables: [[(row's name, {ranks: [verdicts]})], ...]."""
     verdicts = [v for table in verdict_tables for _, row in table for cell in row.values() for v in cell]
-    return [sentence(v, limits) for v in verdicts if v.worst is not None and v.worst < v.target]
+    return [message(v, limits) for v in verdicts if v.worst is not None and v.worst < v.target]
 
 
-def sentence(verdict, limits):
+def message(verdict, limits):
     at = f" at {text_of(verdict.worst_size)}" if verdict.worst_size else ""
     head = (f"{verdict.what}, {verdict.ranks} ranks: {significant(verdict.worst)} of the {verdict.target:g} asked "
             f"({percent(verdict.worst / verdict.target)} %){at}")

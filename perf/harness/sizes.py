@@ -1,7 +1,7 @@
 """Message sizes: how they are written, printed, and put into units that run within about a second.
 
 A unit is a list of sizes that one start of a program measures. The machine's cores change their mood within
-seconds, so everybody measures a unit before anybody measures it again, and before the next one.
+seconds, so all contenders measure a unit before one measures it again, and before the next one.
 """
 UNITS = {"K": 10, "M": 20, "G": 30}
 MOST = 1 << 46      # that the programs take

@@ -56,7 +56,7 @@ def targets_of(table):
     return "\n".join(lines)
 
 
-def limit_sentences(limits, points):
+def limit_messages(limits, points):
     """What the machine's limits are, without the bandwidths, and what follows for the targets."""
     if not limits:
         return ["The machine's limits were not measured.", *targets.distance_of_cores(points, limits)]
@@ -80,9 +80,9 @@ def markdown(results):
     parts = ["# Tutti and its peers", f"Commit of Tutti: {results.commit}.", machine.one_line(results.machine)]
     if results.failed:
         parts.append(f"**{results.failed}**")
-    parts += [f"**{sentence}**" for sentence in results.why_incomplete()]
+    parts += [f"**{message}**" for message in results.why_incomplete()]
     parts.append("\n".join(f"- {note}" for note in results.notes))
-    parts.append("\n".join(f"- {line}" for line in limit_sentences(results.limits, results.points) + bandwidth_lines(results.limits)))
+    parts.append("\n".join(f"- {line}" for line in limit_messages(results.limits, results.points) + bandwidth_lines(results.limits)))
     parts.append("| over | contender | version | settings |\n|---|---|---|---|\n" + "\n".join(
         "| " + " | ".join(line) + " |" for line in results.peer_lines()))
     parts += [targets_of(table) for table in results.verdict_tables() if table]

@@ -51,7 +51,7 @@ def times_of_flags(limits):
 
 
 def distance_of_cores(points, limits):
-    """[which target follows from it and why, as a sentence], or nothing where that target was not measured."""
+    """[which target follows from it and why, as a message], or nothing where that target was not measured."""
     name, ranks, far_target = FAR_TARGET
     over, ours, first, last, near_target = next((over, ours, first, last, cells[ranks][0][0])
                                                 for over, row, ours, first, last, cells in ROWS if row == name)

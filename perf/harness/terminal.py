@@ -1,4 +1,4 @@
-"""Standard output that may go away: who reads it ends (| head), or its disk is full. What is measured is not lost by that:
+"""Standard output that may go away: its reader ends (| head), or its disk is full. What is measured is not lost by that:
 it is said once, on standard error, and the program goes on for the sake of its files and its exit code."""
 import os
 import sys
@@ -7,7 +7,7 @@ GONE = 4      # exit code when that is all that went wrong
 
 
 class Gone(Exception):
-    """Nobody would see what is measured any more."""
+    """What is measured would not be seen any more."""
 
 
 class Lasting:
@@ -53,11 +53,11 @@ class Lasting:
             raise Gone
 
 
-def warn(sentence):
+def warn(message):
     try:
-        print(sentence, file=sys.stderr, flush=True)
+        print(message, file=sys.stderr, flush=True)
     except OSError:
-        pass                 # there is nobody left to tell
+        pass                 # no one is left to tell
 
 
 def open_standard_streams():

@@ -81,13 +81,13 @@ static tutti_status failing_call(struct api *api, size_t count, int timeout_ms)
 	return status;
 }
 
-/* The failure sticks: the same status and sentence, whatever comes later. */
+/* The failure sticks: the same status and message, whatever comes later. */
 static void check_sticky(struct api *api, tutti_status status)
 {
-	char sentence[1000];
+	char message[1000];
 	float x = 1;
 
-	snprintf(sentence, sizeof sentence, "%s", tutti_comm_error(api->comm));
+	snprintf(message, sizeof message, "%s", tutti_comm_error(api->comm));
 	CHECK(api, tutti_comm_status(api->comm) == status, "failed with %s, status is %s",
 	      tutti_status_string(status), tutti_status_string(tutti_comm_status(api->comm)));
 	for (int i = 0; i < 3; i++) {
@@ -95,7 +95,7 @@ static void check_sticky(struct api *api, tutti_status status)
 			tutti_all_reduce(&x, &x, 1, TUTTI_F32, TUTTI_SUM, api->comm, NULL);
 		CHECK(api, later == status, "a later call: %s", tutti_status_string(later));
 	}
-	CHECK(api, strcmp(sentence, tutti_comm_error(api->comm)) == 0, "'%s' became '%s'", sentence,
+	CHECK(api, strcmp(message, tutti_comm_error(api->comm)) == 0, "'%s' became '%s'", message,
 	      tutti_comm_error(api->comm));
 }
 
@@ -228,13 +228,13 @@ void pass_differ(struct api *api)
 {
 	int fd = open_reports(api);
 	tutti_status status = failing_call(api, api->rank ? COUNT : COUNT - 1, 0);
-	const char *sentence = tutti_comm_error(api->comm);
+	const char *message = tutti_comm_error(api->comm);
 
-	CHECK(api, status == TUTTI_ERR_MISMATCH, "%s: %s", tutti_status_string(status), sentence);
+	CHECK(api, status == TUTTI_ERR_MISMATCH, "%s: %s", tutti_status_string(status), message);
 	CHECK(api,
-	      strstr(sentence, "rank 0 called all_reduce(f32, 49999, sum)") &&
-		      strstr(sentence, "called all_reduce(f32, 50000, sum)"),
-	      "does not show both calls: %s", sentence);
+	      strstr(message, "rank 0 called all_reduce(f32, 49999, sum)") &&
+		      strstr(message, "called all_reduce(f32, 50000, sum)"),
+	      "does not show both calls: %s", message);
 	check_sticky(api, status);
 	close(fd);
 	leave(api);

@@ -5,17 +5,17 @@
 
 #define COUNT 100
 
-/* A status that must be an error of this kind, with a sentence, and no trace in the communicator.
+/* A status that must be an error of this kind, with a message, and no trace in the communicator.
  */
 static void expect_error(struct api *api, tutti_status status, tutti_status wanted,
 			 uint64_t sequence, const char *what)
 {
-	const char *sentence = tutti_comm_error(NULL);
-	size_t length = strlen(sentence);
+	const char *message = tutti_comm_error(NULL);
+	size_t length = strlen(message);
 
 	CHECK(api, status == wanted, "%s: %s, should be %s", what, tutti_status_string(status),
 	      tutti_status_string(wanted));
-	CHECK(api, length > 15 && strchr(sentence, ' '), "%s is explained by '%s'", what, sentence);
+	CHECK(api, length > 15 && strchr(message, ' '), "%s is explained by '%s'", what, message);
 	CHECK(api, tutti_comm_sequence(api->comm) == sequence, "%s used a sequence number", what);
 	CHECK(api, tutti_comm_status(api->comm) == TUTTI_OK, "%s failed the communicator", what);
 }

@@ -3,7 +3,7 @@
  * ranks know it, new ones are told.
  *
  * What it must never see: a rank that hangs (ranks has a deadline), numbers or sums that are wrong,
- * a newcomer that is not told what the others know, a job that a stranger, an absentee or a
+ * a newcomer that is not told what the others know, a job that an intruder, an absentee or a
  * newcomer's death ends. */
 #include <tutti/tutti.h>
 
@@ -195,7 +195,7 @@ static void recover(void)
 		shrink();
 		if (!is_fine(tutti_comm_grow(comm, size, NULL, &grown))) {
 			CHECK(grown == NULL, "a communicator after an error");
-			CHECK(strlen(tutti_comm_error(NULL)) > 30, "no sentence");
+			CHECK(strlen(tutti_comm_error(NULL)) > 30, "no message");
 			continue;
 		}
 		check_numbers(grown);

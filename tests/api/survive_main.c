@@ -286,7 +286,7 @@ static void stop(int stopped, int killed)
 		CHECK(status == TUTTI_ERR_TIMEOUT || status == TUTTI_ERR_PEER,
 		      "stopped, and then: %s", tutti_status_string(status));
 		CHECK(none == NULL, "a communicator after an error");
-		CHECK(strlen(tutti_comm_error(NULL)) > 30, "no sentence");
+		CHECK(strlen(tutti_comm_error(NULL)) > 30, "no message");
 		return;
 	}
 	while (work_once())

@@ -99,7 +99,7 @@ static void every_flipped_bit_is_refused(void **state)
 	assert_int_equal(talk_with(key, key, 0), 1); /* the magic */
 }
 
-/* A stranger who opens a second connection to get his proof made for him. */
+/* An intruder who opens a second connection to get his proof made for him. */
 static void an_answer_is_no_proof(void **state)
 {
 	uint8_t key[TUTTI_KEY_BYTES];

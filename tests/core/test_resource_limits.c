@@ -55,7 +55,7 @@ static void what_is_no_limit_is_not_blamed(void **state)
 }
 
 /* Behind the errno's text, whatever came before it. */
-static void sentences_end_with_it(void **state)
+static void messages_end_with_it(void **state)
 {
 	char path[400];
 
@@ -77,7 +77,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(limits_are_named_with_their_numbers),
 		cmocka_unit_test(what_is_no_limit_is_not_blamed),
-		cmocka_unit_test(sentences_end_with_it),
+		cmocka_unit_test(messages_end_with_it),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -55,8 +55,8 @@ static void show_event(const struct event *e, int rank, uint64_t since_ns)
 		printf(", flag %#x", e->flag);
 	if (e->failed)
 		printf(", failed %#x", e->failed);
-	if (e->sentence[0])
-		printf(", in %s: %s", e->call[0] ? e->call : "several", e->sentence);
+	if (e->message[0])
+		printf(", in %s: %s", e->call[0] ? e->call : "several", e->message);
 	printf("\n");
 }
 

@@ -15,7 +15,7 @@
 
 enum happening {
 	HAD_INIT,     /* tutti_init has returned                                            */
-	HAD_FAILURE,  /* a call has failed, with the sentence                               */
+	HAD_FAILURE,  /* a call has failed, with the message                               */
 	HAD_STEPS,    /* a segment's steps have ended well                                  */
 	BEGAN_AGREE,  /* flag: what this rank says                                          */
 	HAD_AGREE,    /* flag: the verdict                                                  */
@@ -27,7 +27,7 @@ enum happening {
 	LEAVES,       /* is about to destroy its last communicator                          */
 };
 
-/* Ranks are those of the first communicator, "ids", but in sentences. */
+/* Ranks are those of the first communicator, "ids", but in messages. */
 struct event {
 	enum happening what;
 	int generation, segment;
@@ -35,10 +35,10 @@ struct event {
 	uint32_t members, flag;
 	uint32_t failed; /* whom tutti_comm_failed names                                      */
 	uint64_t at_ns;
-	int size;               /* of the communicator that the sentence is about         */
+	int size;               /* of the communicator that the message is about         */
 	int8_t ids[RANKS_MOST]; /* of its ranks                                           */
 	char call[32];          /* what this rank called; "": several                     */
-	char sentence[560];
+	char message[560];
 };
 
 struct seat {

@@ -18,7 +18,7 @@ struct hosts {
 /* A network of this process's own, with loopback only, and a /dev/shm and /tmp of its own, empty.
  * false: not allowed here. */
 bool hosts_leave_world(void);
-/* NULL, or the sentence why not. */
+/* NULL, or the message why not. */
 const char *hosts_open(struct hosts *h, int count);
 void hosts_close(struct hosts *h);
 /* This process is on that host from now on. */

@@ -19,10 +19,10 @@ static uint32_t hosts_of(const struct scenario *s, uint32_t ranks)
 }
 
 /* What TUTTI_RECONNECT says; but a meeting, which is where ranks are in tutti_init and
- * tutti_comm_grow, does not heal.
+ * tutti_comm_grow, is not made again.
  */
-static bool heals(const struct scenario *s, const struct fault *f,
-		  const struct broken_socket *socket)
+static bool reconnects(const struct scenario *s, const struct fault *f,
+		       const struct broken_socket *socket)
 {
 	return f->kind == KIND_RESET && f->point != POINT_INIT && f->point != POINT_GROW &&
 	       s->reconnect != 0 && (s->reconnect == 2 || !socket->is_of_loopback);
@@ -39,7 +39,7 @@ static bool strike_sockets(struct job *job, const struct fault *f, uint64_t due_
 	case BROKEN_ONE:
 		job->truth.broken_ns = now;
 		job->truth.ends = socket.ends;
-		job->truth.heals = heals(job->s, f, &socket);
+		job->truth.reconnects = reconnects(job->s, f, &socket);
 		job->has_happened = true;
 		return true;
 	case BROKEN_REFUSED:

@@ -62,7 +62,7 @@ static struct blame blame_of(const struct truth *t, int rank, uint64_t at_ns)
 		if (is_by(t->silent_ns[r], at_ns) || is_across)
 			b.silent |= 1u << r;
 	}
-	if (is_by(t->broken_ns, at_ns) && !t->heals)
+	if (is_by(t->broken_ns, at_ns) && !t->reconnects)
 		b.ends = t->ends;
 	if (is_by(t->aborted_ns, at_ns))
 		b.aborter = t->aborter;
@@ -86,15 +86,15 @@ static bool anybody_shrinks(const struct board *board, int generation, uint64_t 
 static bool is_summons(const struct event *e)
 {
 	return e->status == TUTTI_ERR_ABORTED &&
-	       (strstr(e->sentence, "tutti_comm_shrink") || strstr(e->sentence, "was given up"));
+	       (strstr(e->message, "tutti_comm_shrink") || strstr(e->message, "was given up"));
 }
 
 /* Who got a child of a split in which another rank failed hears of it in the child, with that
- * rank's sentence: its numbers are those of the parent. */
+ * rank's message: its numbers are those of the parent. */
 static bool is_given_up(const struct event *e)
 {
 	return e->status == TUTTI_ERR_ABORTED &&
-	       strstr(e->sentence, "has given this communicator up: ");
+	       strstr(e->message, "has given this communicator up: ");
 }
 
 static bool is_right_status(const struct event *e, const struct blame *b)
@@ -126,11 +126,11 @@ static const char *wrong_claim(enum claim_kind kind, bool is_blamed, bool is_dea
 	return kind == CLAIM_DEAD && !is_dead ? "alive is rank" : NULL;
 }
 
-static void judge_sentence(struct verdict *v, const struct board *board, const struct truth *t,
-			   int rank, const struct event *e, const struct blame *b)
+static void judge_message(struct verdict *v, const struct board *board, const struct truth *t,
+			  int rank, const struct event *e, const struct blame *b)
 {
 	struct claim claims[CLAIMS_MOST];
-	int count = words_read(e->sentence, claims), here = -1;
+	int count = words_read(e->message, claims), here = -1;
 	uint32_t named = 0;
 
 	for (int i = 0; i < e->size; i++)
@@ -140,7 +140,7 @@ static void judge_sentence(struct verdict *v, const struct board *board, const s
 		const struct claim *c = &claims[i];
 		if (c->rank >= e->size) {
 			judge_complain(v, "rank %d: there is no rank %d: %s", rank, c->rank,
-				       e->sentence);
+				       e->message);
 			continue;
 		}
 		int who = e->ids[c->rank];
@@ -148,19 +148,19 @@ static void judge_sentence(struct verdict *v, const struct board *board, const s
 		named |= 1u << who;
 		if (c->pid && c->pid != t->pids[who])
 			judge_complain(v, "rank %d: rank %d is process %d, not %ld: %s", rank, who,
-				       (int)t->pids[who], c->pid, e->sentence);
+				       (int)t->pids[who], c->pid, e->message);
 		const char *wrong = has_left(board, who, e->at_ns) && c->kind != CLAIM_SILENT
 					    ? NULL
 					    : wrong_claim(c->kind, is_blamed, b->dead >> who & 1);
 		if (wrong)
-			judge_complain(v, "rank %d: %s %d: %s", rank, wrong, who, e->sentence);
+			judge_complain(v, "rank %d: %s %d: %s", rank, wrong, who, e->message);
 	}
 	if (!(named & b->all))
-		judge_complain(v, "rank %d: the sentence names none of %#x: %s", rank, b->all,
-			       e->sentence);
+		judge_complain(v, "rank %d: the message names none of %#x: %s", rank, b->all,
+			       e->message);
 	/* tutti_init makes calls of its own. */
-	if (e->what != HAD_INIT && words_misplace(e->sentence, here, e->call))
-		judge_complain(v, "rank %d was in %s: %s", rank, e->call, e->sentence);
+	if (e->what != HAD_INIT && words_misplace(e->message, here, e->call))
+		judge_complain(v, "rank %d was in %s: %s", rank, e->call, e->message);
 }
 
 static bool anybody_grows(const struct board *board)
@@ -173,7 +173,7 @@ static bool anybody_grows(const struct board *board)
 }
 
 /* A grow, or the tutti_init of who comes anew, that failed: for something that was done by then,
- * and not to the first victim, in whose place somebody was to come. Its sentence counts ranks as
+ * and not to the first victim, in whose place somebody was to come. Its message counts ranks as
  * comm or as the new one does. */
 static void judge_grow_failure(struct verdict *v, const struct board *board, const struct truth *t,
 			       int rank, const struct event *e)
@@ -190,13 +190,13 @@ static void judge_grow_failure(struct verdict *v, const struct board *board, con
 	if (is_asked && !(reasons & ~t->scenario->faults[0].victims) &&
 	    !is_by(t->silent_ns[rank], e->at_ns))
 		judge_complain(v, "rank %d could not grow though nothing had happened: %s: %s",
-			       rank, tutti_status_string(e->status), e->sentence);
+			       rank, tutti_status_string(e->status), e->message);
 	if (e->status != TUTTI_ERR_PEER && e->status != TUTTI_ERR_TIMEOUT)
 		judge_complain(v, "rank %d: %s is not what happened: %s", rank,
-			       tutti_status_string(e->status), e->sentence);
-	if (strlen(e->sentence) < 20)
+			       tutti_status_string(e->status), e->message);
+	if (strlen(e->message) < 20)
 		judge_complain(v, "rank %d could not grow, and is not told why: '%s'", rank,
-			       e->sentence);
+			       e->message);
 }
 
 static void judge_failure(struct verdict *v, const struct board *board, const struct truth *t,
@@ -205,30 +205,30 @@ static void judge_failure(struct verdict *v, const struct board *board, const st
 	struct blame b = blame_of(t, rank, e->at_ns);
 
 	if (is_by(t->silent_ns[rank], e->at_ns)) {
-		if (strlen(e->sentence) < 20)
-			judge_complain(v, "rank %d was stopped, and then: '%s'", rank, e->sentence);
+		if (strlen(e->message) < 20)
+			judge_complain(v, "rank %d was stopped, and then: '%s'", rank, e->message);
 		return;
 	}
 	if (!b.all) {
 		judge_complain(v, "rank %d failed though nothing had happened: %s: %s", rank,
-			       tutti_status_string(e->status), e->sentence);
+			       tutti_status_string(e->status), e->message);
 		return;
 	}
 	if (e->failed & ~b.all)
 		judge_complain(v, "rank %d: tutti_comm_failed lists %#x of %#x: %s", rank,
-			       e->failed, b.all, e->sentence);
+			       e->failed, b.all, e->message);
 	if (is_given_up(e))
 		return;
 	if (is_summons(e)) {
 		if (!anybody_shrinks(board, e->generation, e->at_ns))
 			judge_complain(v, "rank %d: nobody has called shrink: %s", rank,
-				       e->sentence);
+				       e->message);
 		return;
 	}
 	if (!is_right_status(e, &b))
 		judge_complain(v, "rank %d: %s is not what happened: %s", rank,
-			       tutti_status_string(e->status), e->sentence);
-	judge_sentence(v, board, t, rank, e, &b);
+			       tutti_status_string(e->status), e->message);
+	judge_message(v, board, t, rank, e, &b);
 }
 
 void judge(struct verdict *v, const struct board *board, const struct truth *t)

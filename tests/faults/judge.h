@@ -18,7 +18,7 @@ struct truth {
 	uint32_t side;
 	uint64_t broken_ns; /* a connection between two                                        */
 	uint32_t ends;
-	bool heals; /* it is made again, and nobody notices                                    */
+	bool reconnects; /* it is made again, and nobody notices                                    */
 	uint64_t aborted_ns;
 	uint32_t aborter;
 };

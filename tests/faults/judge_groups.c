@@ -32,7 +32,7 @@ static const struct event *find(const struct board *board, int rank, enum happen
 static bool is_verdict(const struct event *e)
 {
 	return e && (e->status == TUTTI_OK || e->status == TUTTI_ERR_PEER) &&
-	       (e->flag & 0xff) != 0xff && !strstr(e->sentence, "gone on without");
+	       (e->flag & 0xff) != 0xff && !strstr(e->message, "gone on without");
 }
 
 /* It asked, and got no answer: that is judged by itself. */
@@ -143,10 +143,10 @@ static void judge_refusal(struct verdict *v, const struct board *board, const st
 		return;
 	if (e->status != TUTTI_ERR_TIMEOUT && e->status != TUTTI_ERR_PEER)
 		judge_complain(v, "rank %d: %s: %s: %s", rank, e->call,
-			       tutti_status_string(e->status), e->sentence);
+			       tutti_status_string(e->status), e->message);
 	else if (may_decide(board, t, rank, e))
 		judge_complain(v, "rank %d: enough are well, and yet: %s: %s: %s", rank, e->call,
-			       tutti_status_string(e->status), e->sentence);
+			       tutti_status_string(e->status), e->message);
 }
 
 /* ---- survivors ------------------------------------------------------------------------------- */
@@ -192,7 +192,7 @@ void judge_grow(struct verdict *v, const struct board *board, const struct truth
 			continue;
 		if (other->status != TUTTI_OK)
 			judge_complain(v, "rank %d has grown, and rank %d has not: %s", rank, r,
-				       other->sentence);
+				       other->message);
 		else if (!is_new && other->members != e->members)
 			judge_complain(v, "rank %d is in %#x and rank %d in %#x", rank, e->members,
 				       r, other->members);

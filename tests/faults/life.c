@@ -107,19 +107,19 @@ void life_note_failure(struct life *life, tutti_comm *comm, tutti_status status,
 		e->failed |= 1u << ids[failed[i]];
 	}
 	snprintf(e->call, sizeof e->call, "%s", call);
-	snprintf(e->sentence, sizeof e->sentence, "%s", tutti_comm_error(sticks ? comm : NULL));
+	snprintf(e->message, sizeof e->message, "%s", tutti_comm_error(sticks ? comm : NULL));
 	CHECK(&life->api, !sticks || tutti_comm_status(comm) == status,
 	      "the call said %s, the communicator says %s: %s", tutti_status_string(status),
 	      tutti_status_string(tutti_comm_status(comm)), tutti_comm_error(comm));
 }
 
 /* What agree and shrink say of themselves. */
-static void note_sentence(struct life *life, struct event *e, const char *call)
+static void note_message(struct life *life, struct event *e, const char *call)
 {
 	put_ranks(e, life->ids, life->api.size);
 	snprintf(e->call, sizeof e->call, "%s", call);
 	if (e->status != TUTTI_OK)
-		snprintf(e->sentence, sizeof e->sentence, "%s", tutti_comm_error(NULL));
+		snprintf(e->message, sizeof e->message, "%s", tutti_comm_error(NULL));
 }
 
 /* ---- a generation ---------------------------------------------------------------------------- */
@@ -149,7 +149,7 @@ static bool agree(struct life *life)
 	tutti_status status = tutti_comm_agree(life->api.comm, &flag);
 	struct event *e = note(life, HAD_AGREE, status);
 	e->flag = (uint32_t)flag;
-	note_sentence(life, e, "agree");
+	note_message(life, e, "agree");
 	return status == TUTTI_OK && (e->flag >> 8 & 0xff) == 0xff;
 }
 
@@ -196,7 +196,7 @@ static bool shrink(struct life *life)
 	note(life, BEGAN_SHRINK, TUTTI_OK);
 	tutti_status status = tutti_comm_shrink(old, &next);
 	struct event *e = note(life, HAD_SHRINK, status);
-	note_sentence(life, e, "shrink");
+	note_message(life, e, "shrink");
 	steps_settle(life);
 	CHECK(&life->api, (status == TUTTI_OK) == (next != NULL), "%s, and a communicator at %p",
 	      tutti_status_string(status), (void *)next);
@@ -219,7 +219,7 @@ static void grow(struct life *life)
 	note(life, BEGAN_GROW, TUTTI_OK);
 	tutti_status status = tutti_comm_grow(life->api.comm, life->scenario->ranks, NULL, &next);
 	struct event *e = note(life, HAD_GROW, status);
-	note_sentence(life, e, "grow");
+	note_message(life, e, "grow");
 	CHECK(&life->api, (status == TUTTI_OK) == (next != NULL), "%s, and a communicator at %p",
 	      tutti_status_string(status), (void *)next);
 	if (status != TUTTI_OK)
@@ -297,7 +297,7 @@ int life_run(const struct scenario *scenario, struct board *board, int id, int d
 	strikes_init(&life->strikes, scenario, board, id, doorbell);
 	strikes_at(&life->strikes, id < scenario->ranks ? POINT_INIT : POINT_GROW, 0, 0);
 	tutti_status status = tutti_init(&life->api.comm, NULL);
-	note_sentence(life, note(life, HAD_INIT, status), "init");
+	note_message(life, note(life, HAD_INIT, status), "init");
 	if (status == TUTTI_OK) {
 		if (id < scenario->ranks)
 			strikes_watch(&life->strikes, life->api.comm);

@@ -9,12 +9,12 @@
 
 /* Sanitizers and the machines that run them are slow; what is waited for, is waited for longer. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define PATIENCE 2
+#define SLOWDOWN 2
 #else
-#define PATIENCE 1
+#define SLOWDOWN 1
 #endif
-#define TIMEOUT_MS (5000 * PATIENCE)
-#define SILENCE_MS (1500 * PATIENCE)
+#define TIMEOUT_MS (5000 * SLOWDOWN)
+#define SILENCE_MS (1500 * SLOWDOWN)
 
 const char *const way_names[WAYS] = {"window", "shm", "tcp", "nodes", "hosts"};
 const char *const kind_names[KINDS] = {"kill",  "stop", "nap",  "abort", "close",

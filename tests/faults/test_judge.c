@@ -1,6 +1,6 @@
 /* Would break: that the fault suite takes anything for right. Each case is what a few ranks might
  * have written down, right but for one thing, and the judge has to see just that; the right ones
- * have to pass. Besides, that sentences are read as they are meant, and that a seed means one
+ * have to pass. Besides, that messages are read as they are meant, and that a seed means one
  * thing. */
 #include "tests/faults/judge.h"
 #include "tests/faults/words.h"
@@ -51,7 +51,7 @@ static void write_death(void)
 		struct event *e = write_event(r, HAD_FAILURE, TUTTI_ERR_PEER, LATER);
 		e->failed = 1u << VICTIM;
 		snprintf(e->call, sizeof e->call, "all_reduce");
-		snprintf(e->sentence, sizeof e->sentence,
+		snprintf(e->message, sizeof e->message,
 			 "Rank 2 (process 102 on box) has died: rank 2 (tcp 127.0.0.1:4120, "
 			 "channel 2) closed its connection to rank 1. Rank %d was in all_reduce "
 			 "#12 (ring) and waited for rank %d; 3 of 7 steps are done.",
@@ -80,11 +80,11 @@ static void expect(int complaints, const char *of)
 		fail_msg("%d complaints: %s", verdict.complaints, verdict.text);
 }
 
-static void say(int rank, const char *sentence)
+static void say(int rank, const char *message)
 {
 	struct event *e = event_of(rank, HAD_FAILURE);
 
-	snprintf(e->sentence, sizeof e->sentence, "%s", sentence);
+	snprintf(e->message, sizeof e->message, "%s", message);
 }
 
 /* ---- what one rank is told ------------------------------------------------------------------- */
@@ -111,15 +111,15 @@ static void test_nothing_had_happened(void **state)
 static void test_broken_connection(void **state)
 {
 	(void)state;
-	for (int heals = 0; heals < 2; heals++) {
+	for (int reconnects = 0; reconnects < 2; reconnects++) {
 		write_death();
 		truth.dead_ns[VICTIM] = 0;
 		truth.broken_ns = STRUCK;
 		truth.ends = 1u << VICTIM | 1u << 1;
-		truth.heals = heals;
+		truth.reconnects = reconnects;
 		judge(&verdict, board, &truth);
 		assert_int_equal(strstr(verdict.text, "though nothing had happened") != NULL,
-				 heals);
+				 reconnects);
 	}
 }
 
@@ -286,7 +286,7 @@ static void test_growth(void **state)
 	/* One has it, the others not: for nothing, and of three. */
 	write_growth();
 	event_of(0, HAD_GROW)->status = TUTTI_ERR_TIMEOUT;
-	snprintf(event_of(0, HAD_GROW)->sentence, sizeof why, "%s", why);
+	snprintf(event_of(0, HAD_GROW)->message, sizeof why, "%s", why);
 	judge(&verdict, board, &truth);
 	assert_int_equal(verdict.complaints, 4);
 	assert_non_null(strstr(verdict.text, "rank 0 could not grow though nothing had happened"));
@@ -301,7 +301,7 @@ static void test_growth(void **state)
 			if (r != VICTIM) {
 				struct event *e = event_of(r, r < RANKS ? HAD_GROW : HAD_INIT);
 				e->status = TUTTI_ERR_TIMEOUT;
-				snprintf(e->sentence, sizeof why, "%s", why);
+				snprintf(e->message, sizeof why, "%s", why);
 			}
 		judge(&verdict, board, &truth);
 		assert_int_equal(verdict.complaints, is_stopped ? 0 : RANKS - 1);
@@ -414,7 +414,7 @@ static void test_verdicts(void **state)
 	expect(1, "was told");
 }
 
-/* ---- sentences and seeds --------------------------------------------------------------------- */
+/* ---- messages and seeds --------------------------------------------------------------------- */
 
 static void test_words(void **state)
 {

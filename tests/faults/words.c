@@ -71,11 +71,11 @@ static const char *read_numbers(const char *at, struct claim *claims, int *count
 	}
 }
 
-int words_read(const char *sentence, struct claim *claims)
+int words_read(const char *message, struct claim *claims)
 {
 	int count = 0;
 
-	for (const char *at = sentence; (at = strstr(at, "ank"));) {
+	for (const char *at = message; (at = strstr(at, "ank"));) {
 		int first = count;
 		long pid;
 		at += 3;
@@ -93,11 +93,11 @@ int words_read(const char *sentence, struct claim *claims)
 	return count;
 }
 
-bool words_misplace(const char *sentence, int rank, const char *call)
+bool words_misplace(const char *message, int rank, const char *call)
 {
 	char start[40];
 
 	snprintf(start, sizeof start, "Rank %d was in ", rank);
-	const char *at = strstr(sentence, start);
+	const char *at = strstr(message, start);
 	return at && call[0] && strncmp(at + strlen(start), call, strlen(call)) != 0;
 }

@@ -1,4 +1,4 @@
-/* Reads the sentences of errors: whom they name, and what they claim of them. */
+/* Reads the messages of errors: whom they name, and what they claim of them. */
 #ifndef TESTS_FAULTS_WORDS_H
 #define TESTS_FAULTS_WORDS_H
 
@@ -15,14 +15,14 @@ enum claim_kind {
 
 struct claim {
 	enum claim_kind kind;
-	int rank; /* as the sentence counts them */
+	int rank; /* as the message counts them */
 	long pid; /* 0: not said                 */
 };
 
 #define CLAIMS_MOST 32
 /* Returns how many. */
-int words_read(const char *sentence, struct claim *claims);
+int words_read(const char *message, struct claim *claims);
 /* Whether it says "Rank <rank> was in <call>" of another call than this. */
-bool words_misplace(const char *sentence, int rank, const char *call);
+bool words_misplace(const char *message, int rank, const char *call);
 
 #endif

@@ -1,4 +1,4 @@
-/* Would break: the meeting's server, by what several connections say to it in any order: strangers,
+/* Would break: the meeting's server, by what several connections say to it in any order: intruders,
  * and ranks that know the secret and then speak nonsense. The input is a list of deeds. */
 #include "fuzz.h"
 

@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define GUESTS       4
+#define CLIENTS      4
 #define IOS          24
 #define DEEDS_MAX    200
 #define SIZE         3
@@ -29,7 +29,7 @@ struct param_place {
 	struct {
 		int fd; /* -1: none */
 		uint8_t *lane;
-	} guest[GUESTS];
+	} client[CLIENTS];
 	struct tutti_io ios[IOS];
 	uint8_t *buffers[IOS];
 	int posted;
@@ -55,10 +55,10 @@ static int make_lane(struct param_place *p, int g, uint8_t how)
 	MUST(fd >= 0 && ftruncate(fd, (off_t)bytes) == 0);
 	if (how & 2)
 		MUST(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0);
-	if (!p->guest[g].lane && bytes == LANE_BYTES) {
-		p->guest[g].lane =
+	if (!p->client[g].lane && bytes == LANE_BYTES) {
+		p->client[g].lane =
 			mmap(NULL, LANE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-		MUST(p->guest[g].lane != MAP_FAILED);
+		MUST(p->client[g].lane != MAP_FAILED);
 	}
 	return fd;
 }
@@ -75,7 +75,7 @@ static void say_hello(struct param_place *p, int g, struct input *in)
 				  .ring_bytes = LANE_RING_MIN};
 	int fds[2] = {-1, -1}, n = how & 32 ? about % 3 : 1;
 
-	if (p->guest[g].fd < 0)
+	if (p->client[g].fd < 0)
 		return;
 	if (how & 64)
 		input_bytes(in, (uint8_t *)&hello + about % sizeof hello, 1);
@@ -83,7 +83,7 @@ static void say_hello(struct param_place *p, int g, struct input *in)
 		n = 0;
 	for (int i = 0; i < n; i++)
 		fds[i] = make_lane(p, g, ~how >> 7 ? 3 : about);
-	(void)net_send_fds(p->guest[g].fd, &hello, sizeof hello, fds, n, 0);
+	(void)net_send_fds(p->client[g].fd, &hello, sizeof hello, fds, n, 0);
 	for (int i = 0; i < n; i++)
 		close(fds[i]);
 }
@@ -91,7 +91,7 @@ static void say_hello(struct param_place *p, int g, struct input *in)
 /* The creator's outward ring is the first. */
 static void store(struct param_place *p, int g, struct input *in)
 {
-	struct byte_ring_shared *rings = (struct byte_ring_shared *)(void *)p->guest[g].lane;
+	struct byte_ring_shared *rings = (struct byte_ring_shared *)(void *)p->client[g].lane;
 	uint8_t how = input_byte(in);
 	uint64_t value = how & 8 ? input_number(in) : (uint64_t)input_byte(in) * 64;
 	uint8_t bytes[64];
@@ -117,7 +117,7 @@ static void store(struct param_place *p, int g, struct input *in)
 	default:
 		at = value % (2 * LANE_RING_MIN - sizeof bytes);
 		input_bytes(in, bytes, how >> 4);
-		memcpy(p->guest[g].lane + CONTROL_PAGE + at, bytes, how >> 4);
+		memcpy(p->client[g].lane + CONTROL_PAGE + at, bytes, how >> 4);
 	}
 }
 
@@ -150,18 +150,18 @@ static void post(struct param_place *p, uint8_t how)
 
 static void hang_up(struct param_place *p, int g)
 {
-	if (p->guest[g].fd >= 0)
-		close(p->guest[g].fd);
-	if (p->guest[g].lane)
-		munmap(p->guest[g].lane, LANE_BYTES);
-	p->guest[g].fd = -1;
-	p->guest[g].lane = NULL;
+	if (p->client[g].fd >= 0)
+		close(p->client[g].fd);
+	if (p->client[g].lane)
+		munmap(p->client[g].lane, LANE_BYTES);
+	p->client[g].fd = -1;
+	p->client[g].lane = NULL;
 }
 
 static void do_one(struct param_place *p, struct input *in)
 {
 	uint8_t what = input_byte(in), bytes[256];
-	int g = (what >> 4) % GUESTS;
+	int g = (what >> 4) % CLIENTS;
 	size_t n;
 
 	switch (what & 7) {
@@ -170,13 +170,13 @@ static void do_one(struct param_place *p, struct input *in)
 			hang_up(p, g);
 		break;
 	case 1:
-		if (p->guest[g].fd < 0)
-			p->guest[g].fd = fuzz_connect(p->name);
+		if (p->client[g].fd < 0)
+			p->client[g].fd = fuzz_connect(p->name);
 		break;
 	case 2:
 		n = input_byte(in);
 		input_bytes(in, bytes, n);
-		fuzz_send(p->guest[g].fd, bytes, n);
+		fuzz_send(p->client[g].fd, bytes, n);
 		break;
 	case 3:
 		say_hello(p, g, in);
@@ -216,8 +216,8 @@ static void open_place(struct param_place *p)
 	MUST(transport_shm.open(&p->ep, &config) == TUTTI_OK);
 	MUST(shm_address_read(p->ep, p->ep->address, p->ep->address_bytes, p->name));
 	tutti_done_init(&p->done);
-	for (int g = 0; g < GUESTS; g++)
-		p->guest[g].fd = -1;
+	for (int g = 0; g < CLIENTS; g++)
+		p->client[g].fd = -1;
 	snprintf(peers, sizeof peers, "tutti-fuzz-shm-%d-%u", (int)getpid(), places++);
 	MUST(net_unix_listen(peers, 10, &p->peers_fd) == TUTTI_OK);
 	memcpy(p->peers_address, p->ep->address, sizeof p->peers_address);
@@ -237,7 +237,7 @@ void fuzz_one(const uint8_t *bytes, size_t n)
 		read_address(&p, &in);
 	for (int i = 0; i < DEEDS_MAX && in.left; i++)
 		do_one(&p, &in);
-	for (int g = 0; g < GUESTS; g++)
+	for (int g = 0; g < CLIENTS; g++)
 		hang_up(&p, g);
 	progress(&p);
 	for (int rank = 1; rank < SIZE; rank++)

@@ -1,4 +1,4 @@
-/* Would break: a tcp endpoint, by strangers at its listener and by peers that have proved the
+/* Would break: a tcp endpoint, by intruders at its listener and by peers that have proved the
  * secret and send headers and payloads of any length. The listener is a Unix socket here: the
  * machine's ports would not last. */
 #include "fuzz.h"
@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define GUESTS    6
+#define CLIENTS   6
 #define IOS       24
 #define IO_BYTES  20000
 #define DEEDS_MAX 200
@@ -24,9 +24,9 @@ struct param_place {
 	char name[40];
 	struct tutti_conn *conns[SIZE];
 	struct tutti_done done;
-	int guest[GUESTS]; /* -1: none */
-	struct auth auth[GUESTS];
-	uint32_t number[GUESTS]; /* of the next message */
+	int client[CLIENTS]; /* -1: none */
+	struct auth auth[CLIENTS];
+	uint32_t number[CLIENTS]; /* of the next message */
 	struct tutti_io ios[IOS];
 	uint8_t *buffers[IOS];
 	int posted;
@@ -45,19 +45,19 @@ static void progress(struct param_place *p)
 		MUST(io->status != TUTTI_IN_PROGRESS);
 }
 
-/* Whose channel the guest says it is: mostly what this rank expects. */
+/* Whose channel the client says it is: mostly what this rank expects. */
 static void say_hello(struct param_place *p, int g, uint8_t how)
 {
 	uint8_t context[AUTH_CONTEXT_BYTES], hello[AUTH_HELLO_BYTES];
 	int from = how % 4 == 3 ? -1 : how % 4, channel = how & 16 ? 1000 : 0;
 
-	bool heals = how & 64;
+	bool reconnects = how & 64;
 
 	tcp_context(context, p->ep, from, how & 32 ? 1 : 0, channel,
-		    tcp_terms(p->ep, heals, heals ? how >> 2 & 3 : 0));
+		    tcp_terms(p->ep, reconnects, reconnects ? how >> 2 & 3 : 0));
 	context[0] ^= how >> 7; /* another communicator's */
 	auth_hello(&p->auth[g], key, context, hello);
-	fuzz_send(p->guest[g], hello, sizeof hello);
+	fuzz_send(p->client[g], hello, sizeof hello);
 	progress(p);
 }
 
@@ -65,11 +65,11 @@ static void say_proof(struct param_place *p, int g)
 {
 	uint8_t answer[AUTH_ANSWER_BYTES], proof[AUTH_PROOF_BYTES];
 
-	if (p->guest[g] < 0 ||
-	    recv(p->guest[g], answer, sizeof answer, MSG_DONTWAIT) != (ssize_t)sizeof answer ||
+	if (p->client[g] < 0 ||
+	    recv(p->client[g], answer, sizeof answer, MSG_DONTWAIT) != (ssize_t)sizeof answer ||
 	    auth_check_answer(&p->auth[g], answer, proof) != TUTTI_OK)
 		return;
-	fuzz_send(p->guest[g], proof, sizeof proof);
+	fuzz_send(p->client[g], proof, sizeof proof);
 	p->number[g] = 0;
 	progress(p);
 }
@@ -101,10 +101,10 @@ static void say_message(struct param_place *p, int g, struct input *in)
 	uint32_t number = p->number[g]++ + (how >= 250);
 	size_t cut = how & 16 ? input_number(in) : SIZE_MAX;
 
-	fuzz_send(p->guest[g], header, make_header(p, header, bytes, how >> 3 & 1, number, how));
+	fuzz_send(p->client[g], header, make_header(p, header, bytes, how >> 3 & 1, number, how));
 	if (cut > bytes)
 		cut = (size_t)bytes;
-	fuzz_send(p->guest[g], payload, cut < sizeof payload ? cut : sizeof payload);
+	fuzz_send(p->client[g], payload, cut < sizeof payload ? cut : sizeof payload);
 }
 
 static void post(struct param_place *p, uint8_t how)
@@ -127,15 +127,15 @@ static void post(struct param_place *p, uint8_t how)
 
 static void hang_up(struct param_place *p, int g)
 {
-	if (p->guest[g] >= 0)
-		close(p->guest[g]);
-	p->guest[g] = -1;
+	if (p->client[g] >= 0)
+		close(p->client[g]);
+	p->client[g] = -1;
 }
 
 static void do_one(struct param_place *p, struct input *in)
 {
 	uint8_t what = input_byte(in), bytes[256];
-	int g = (what >> 4) % GUESTS;
+	int g = (what >> 4) % CLIENTS;
 	size_t n;
 
 	switch (what & 15) {
@@ -145,7 +145,7 @@ static void do_one(struct param_place *p, struct input *in)
 	case 1:
 		n = input_byte(in);
 		input_bytes(in, bytes, n);
-		fuzz_send(p->guest[g], bytes, n);
+		fuzz_send(p->client[g], bytes, n);
 		break;
 	case 2:
 	case 3:
@@ -167,8 +167,8 @@ static void do_one(struct param_place *p, struct input *in)
 		break;
 	case 12:
 	case 13:
-		if (p->guest[g] < 0)
-			p->guest[g] = fuzz_connect(p->name);
+		if (p->client[g] < 0)
+			p->client[g] = fuzz_connect(p->name);
 		break;
 	default:
 		break;
@@ -195,7 +195,7 @@ static void read_address(struct param_place *p, struct input *in)
 		tcp_address_print((struct sockaddr *)&list[i].sockaddr, text);
 }
 
-/* how 2: with TLS, of which guests know no more than that it is next. */
+/* how 2: with TLS, of which clients know no more than that it is next. */
 static void open_place(struct param_place *p, uint8_t how)
 {
 	static unsigned places;
@@ -214,8 +214,8 @@ static void open_place(struct param_place *p, uint8_t how)
 	MUST(net_unix_listen(p->name, 100, &p->ep->listener.fd) == TUTTI_OK);
 	MUST(tcp_watch_add(p->ep, &p->ep->listener, EPOLLIN) == TUTTI_OK);
 	tutti_done_init(&p->done);
-	for (int g = 0; g < GUESTS; g++)
-		p->guest[g] = -1;
+	for (int g = 0; g < CLIENTS; g++)
+		p->client[g] = -1;
 }
 
 void fuzz_one(const uint8_t *bytes, size_t n)
@@ -235,7 +235,7 @@ void fuzz_one(const uint8_t *bytes, size_t n)
 					   p.ep->base.address_bytes, &p.conns[rank]) == TUTTI_OK);
 	for (int i = 0; i < DEEDS_MAX && in.left; i++)
 		do_one(&p, &in);
-	for (int g = 0; g < GUESTS; g++)
+	for (int g = 0; g < CLIENTS; g++)
 		hang_up(&p, g);
 	progress(&p);
 	for (int rank = 1; rank < SIZE; rank++)

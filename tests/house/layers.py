@@ -1,7 +1,7 @@
 """layers.py ROOT [--objects FOLDER] [--update]: who may know whom.
 
 layers.txt has the folders from the bottom up. Prints each include, and with --objects each linked symbol, that points
-to a higher folder or to a sibling, and each cycle of more than two files that link each other; exits with 1 when there
+to a higher folder or to a sibling, each include of a header that doors.txt does not give, and each cycle of more than two files that link each other; exits with 1 when there
 is one. What upward.txt and cycles.txt list is let through, and a line of theirs that is no longer needed is an error;
 --update writes both anew. FOLDER has the object of a.c as a.c.o."""
 import argparse
@@ -31,6 +31,22 @@ class Layers:
                     self.complaints.append(f"{path}: there is no folder {folder}")
                 self.height[folder] = height
                 self.sees[folder] = seen.split() if colon else None
+
+    def read_doors(self, root, path):
+        """{folder: the headers that other folders may include}."""
+        self.doors = {}
+        for line in tables.lines_of(path):
+            folder, _, headers = line.partition(":")
+            self.doors[folder] = headers.split()
+            for name in [folder] + [f"{folder}/{header}" for header in headers.split()]:
+                if not os.path.exists(os.path.join(root, name)):
+                    self.complaints.append(f"{path}: there is no {name}")
+
+    def is_private(self, source, target):
+        """Whether a file of the library includes a header that is no door of the header's folder."""
+        folder, header = os.path.split(target)
+        return (source.split("/")[0] in tables.LIBRARY and folder != os.path.dirname(source) and
+                folder in self.doors and header not in self.doors[folder])
 
     def folder_of(self, path):
         """The folder of the table that a file is in, or else one around it."""
@@ -78,6 +94,8 @@ def included(root, layers, found):
                 bad += 1
             elif not layers.allows(source, target):
                 found[source, target] = "may not be included"
+            elif layers.is_private(source, target):
+                found[source, target] = f"is no door of {os.path.dirname(target)} (tests/house/doors.txt)"
     return bad
 
 
@@ -149,6 +167,7 @@ def main():
     options = parser.parse_args()
     house = os.path.join(options.root, "tests/house")
     layers = Layers(options.root, os.path.join(house, "layers.txt"))
+    layers.read_doors(options.root, os.path.join(house, "doors.txt"))
     print("".join(complaint + "\n" for complaint in layers.complaints), end="")
     upward = {}
     bad = len(layers.complaints) + included(options.root, layers, upward)

@@ -76,6 +76,12 @@ plant core/a.c ''
 rmdir "$tree/rendezvous"
 seen 'there is no folder rendezvous'
 
+plant collectives/comm/a.c '#include "collectives/engine/run.h"' collectives/engine/run.h ''
+echo 'collectives/engine: engine.h' >"$tree/tests/house/doors.txt"
+seen 'doors.txt: there is no collectives/engine/engine.h'
+touch "$tree/collectives/engine/engine.h"
+seen '^collectives/comm/a.c collectives/engine/run.h: is no door of collectives/engine'
+
 plant core/a.c 'int b(void); int a(void) { return b(); }' memory/b.c 'int b(void); int b(void) { return 0; }'
 compile core/a.c memory/b.c
 seen '^core/a.c memory/b.c: may not be linked: b' "$scratch/objects"

@@ -1,5 +1,5 @@
 /* Whom the guard of a killed launcher ends: if it ended a group that a rank had before it was
- * started again, it would end strangers, and if it forgot one that is there, its children would
+ * started again, it would end intruders, and if it forgot one that is there, its children would
  * stay. */
 #include "launch/guard.h"
 

@@ -13,7 +13,7 @@ struct job_of {
 	const char *where;              /* the call that failed; NULL: none has               */
 	bool in_child;                  /* in which the ranks are numbered the other way round  */
 	tutti_status status;
-	char error[512];                /* its sentence                                       */
+	char error[512];                /* its message                                       */
 	int wrong;                      /* values that were not right                         */
 	long kept;                      /* blocks that note memory which other ranks may still use: they are
 	                                 * freed when the next such memory is                 */

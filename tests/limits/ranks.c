@@ -113,18 +113,18 @@ struct outcome *ranks_run(const struct scene *scene)
 }
 
 /* Two that put it together each said who speaks, or one put an end in the middle. */
-static bool is_botched(const char *sentence)
+static bool is_botched(const char *message)
 {
 	char twice[64];
 	size_t bytes;
 	int rank;
 
-	if (strstr(sentence, ".;") || strstr(sentence, ".:"))
+	if (strstr(message, ".;") || strstr(message, ".:"))
 		return true;
-	if (sscanf(sentence, "rank %d: ", &rank) != 1)
+	if (sscanf(message, "rank %d: ", &rank) != 1)
 		return false;
 	bytes = (size_t)snprintf(twice, sizeof twice, "rank %d: rank %d", rank, rank);
-	return strncasecmp(sentence, twice, bytes) == 0 && strchr(": ", sentence[bytes]);
+	return strncasecmp(message, twice, bytes) == 0 && strchr(": ", message[bytes]);
 }
 
 static void show(const struct outcome *all, int size, const char *what)
@@ -148,8 +148,7 @@ void ranks_expect_decent(const struct outcome *all, int size, const char *what)
 		if (o->job.wrong)
 			fail_msg("%s: rank %d has %d wrong values", what, r, o->job.wrong);
 		if (o->job.where && !o->job.error[0])
-			fail_msg("%s: rank %d: %s failed without a sentence", what, r,
-				 o->job.where);
+			fail_msg("%s: rank %d: %s failed without a message", what, r, o->job.where);
 		if (is_botched(o->job.error))
 			fail_msg("%s: rank %d: %s", what, r, o->job.error);
 		if ((o->blocks && o->blocks != o->job.kept) || o->files)

@@ -33,7 +33,7 @@ struct outcome {
 
 /* Runs the job; outcomes are valid until the next call. */
 struct outcome *ranks_run(const struct scene *scene);
-/* Every rank ended by itself, with right values or a sentence, and left nothing behind. what: for the report.
+/* Every rank ended by itself, with right values or a message, and left nothing behind. what: for the report.
  * LIMITS_SHOW: what each of them said is printed. */
 void ranks_expect_decent(const struct outcome *outcomes, int size, const char *what);
 bool ranks_all_well(const struct outcome *outcomes, int size);

@@ -92,7 +92,7 @@ static bool is_told(const struct job_of *job, enum shim_kind kind, int victim)
 					   "went away",
 					   "closed its connection",
 					   "lost its connection",
-					   "is gone: nobody listens at its address"};
+					   "is gone: no process listens at its address"};
 	char name[16];
 
 	snprintf(name, sizeof name, "ank %d", job->in_child ? job->size - 1 - victim : victim);

@@ -48,14 +48,14 @@ static void *shrink(void *arg)
 	return NULL;
 }
 
-/* Of whoever went on with whom: the sums are right. Who did not has a sentence. */
+/* Of whoever went on with whom: the sums are right. Who did not has a message. */
 static void judge(const struct survivor *s, const char *what)
 {
 	for (int r = 0; r < RANKS; r++) {
 		if (s[r].status == TUTTI_OK && s[r].sum != s[r].size)
 			fail_msg("%s: rank %d has the sum %g of %d", what, r, s[r].sum, s[r].size);
 		if (s[r].status != TUTTI_OK && !s[r].error[0])
-			fail_msg("%s: rank %d has status %d and no sentence", what, r, s[r].status);
+			fail_msg("%s: rank %d has status %d and no message", what, r, s[r].status);
 	}
 }
 

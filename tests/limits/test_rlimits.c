@@ -83,7 +83,7 @@ static void expect_well(struct scene *scene, const char *what)
 				 outcomes[r].job.error);
 }
 
-/* Some number is enough; with every one below it all ranks fail at once, with a sentence that says
+/* Some number is enough; with every one below it all ranks fail at once, with a message that says
  * so. Without a single one a rank has no way to the others: these could but wait. */
 static void descriptors_of(struct scene scene, int victim)
 {

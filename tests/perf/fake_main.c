@@ -3,10 +3,10 @@
  *
  * FAKE is a list "words=behaviour;...", of which the first whose words are in the program's path
  * counts; behaviour@4 holds from the fourth start on.
- *     x2.5   so many times as slow        dies    exit code 3 after a sentence
+ *     x2.5   so many times as slow        dies    exit code 3 after a message
  *     wrong  wrong values, exit code 1    hangs   does not end
  *     killed  by signal 9
- *     refuses  exit code 2 after a sentence
+ *     refuses  exit code 2 after a message
  *     removes   the folder "late" here, then as if nothing were
  * FAKE_NOISE (0.02) is the noise's width, FAKE_SEED its seed; every start has noise of its own. */
 #include <signal.h>
@@ -130,7 +130,7 @@ int main(int argc, char **argv)
 	printf("# fake_perf (fake), 2 ranks\n");
 	fflush(stdout);
 	if (strcmp(b.what, "dies") == 0) {
-		puts("the sentence before it died");
+		puts("the message before it died");
 		return 3;
 	}
 	if (strcmp(b.what, "refuses") == 0) {

@@ -42,9 +42,9 @@ class Missing(unittest.TestCase):
     def test_a_call_that_a_library_lacks_is_no_missing_package(self):
         gloo = contenders.Contender("Gloo", "Gloo", build="/nowhere", prefix="gloo_")
         for collective, reason in (("reduce_scatter", "older class"), ("all_reduce", "libgloo-dev")):
-            ready, sentences = contenders.without_program([gloo], collective)
+            ready, messages = contenders.without_program([gloo], collective)
             self.assertEqual(ready, [])
-            self.assertIn(reason, sentences[0])
+            self.assertIn(reason, messages[0])
 
 
 class Environment(unittest.TestCase):
@@ -184,14 +184,14 @@ class Limits(unittest.TestCase):
         self.assertEqual(states, ["missed: 78% of it", "reached", "reached", "missed: 78% of it", "missed: 78% of it"])
 
 
-    def test_a_target_that_was_not_measured_has_no_sentence(self):
+    def test_a_target_that_was_not_measured_has_no_message(self):
         for over, ranks, collective, size, is_said in (("shm", 2, "all_reduce", 64, True), ("tcp", 2, "all_reduce", 64, False),
                                                        ("shm", 2, "barrier", 0, False), ("shm", 4, "all_reduce", 64, False),
                                                        ("shm", 2, "all_reduce", 1 << 20, False)):
             point = rounds.Point(rounds.Place(over, ranks, collective), "float", size)
             point.times = {"Tutti": [1.0]}
             for limits in (bounds.combined([LIMITS]), None):
-                said = " ".join(tables.limit_sentences(limits, [point]))
+                said = " ".join(tables.limit_messages(limits, [point]))
                 self.assertEqual("has the target 1.8x" in said, is_said, said)
 
 
@@ -202,7 +202,7 @@ class Figures(unittest.TestCase):
             self.assertEqual(figures.significant(value), text)
         self.assertEqual([figures.percent(share) for share in (0.853, 1.2, 0.00035, 0)], ["85", "120", "0.035", "0"])
 
-    def test_in_tables_verdicts_and_sentences(self):
+    def test_in_tables_verdicts_and_messages(self):
         point = rounds.Point(rounds.Place("shm", 2, "all_reduce"), "float", 1 << 20)
         point.times = {"Tutti": [1000.0] * 3, "MPICH": [0.7] * 3}
         self.assertIn("**0.00070** (0.00070-0.00070)", tables.table_of([point]))
@@ -210,7 +210,7 @@ class Figures(unittest.TestCase):
         verdict = dict(table)["shared memory, 256 KiB - 4 MiB"][2][0]
         self.assertEqual(tables.verdict_text(verdict), "2x: 0.00070 at worst (1 MiB), 0.00070 in the mean: missed: 0.035% of it")
         self.assertIn("<b>0.00070</b>", report.verdict_cell([verdict]))
-        self.assertIn("0.00070 of the 2 asked (0.035 %)", shortfalls.sentences([table], None)[0])
+        self.assertIn("0.00070 of the 2 asked (0.035 %)", shortfalls.messages([table], None)[0])
 
 
 class Shortfalls(unittest.TestCase):
@@ -220,30 +220,30 @@ class Shortfalls(unittest.TestCase):
         point.times = {"Tutti": [300.0], "MPICH": [450.0], "Open MPI": [460.0]}
         good.times = {"Tutti": [1000.0], "MPICH": [2500.0]}
         table = targets.all_reduce_verdicts([good, point], LIMITS)
-        sentence, = shortfalls.sentences([table], LIMITS)
-        self.assertEqual(sentence, "shared memory, 256 KiB - 4 MiB, 2 ranks: 1.50 of the 2 asked (75 %) at 1 MiB: 300 us against "
+        message, = shortfalls.messages([table], LIMITS)
+        self.assertEqual(message, "shared memory, 256 KiB - 4 MiB, 2 ranks: 1.50 of the 2 asked (75 %) at 1 MiB: 300 us against "
                          "450 of MPICH; 225 us would reach it, and the limit copy is 210 us.")
         point.times["MPICH"] = [400.0]
-        sentence, = shortfalls.sentences([targets.all_reduce_verdicts([point], LIMITS)], LIMITS)
-        self.assertIn("200 us would reach it, which the limit copy, 210 us, does not allow", sentence)
-        sentence, = shortfalls.sentences([targets.all_reduce_verdicts([point], None)], dict(LIMITS, bandwidth=[]))
-        self.assertTrue(sentence.endswith("200 us would reach it; the highest limit that was measured for this, flag, is 0.060 us: it "
-                                          "does not explain the difference."), sentence)
+        message, = shortfalls.messages([targets.all_reduce_verdicts([point], LIMITS)], LIMITS)
+        self.assertIn("200 us would reach it, which the limit copy, 210 us, does not allow", message)
+        message, = shortfalls.messages([targets.all_reduce_verdicts([point], None)], dict(LIMITS, bandwidth=[]))
+        self.assertTrue(message.endswith("200 us would reach it; the highest limit that was measured for this, flag, is 0.060 us: it "
+                                          "does not explain the difference."), message)
 
-    def sentence_of(self, over, ranks, collective, size, limits, **times):
+    def message_of(self, over, ranks, collective, size, limits, **times):
         point = rounds.Point(rounds.Place(over, ranks, collective), "float", size)
         point.times = {"Tutti": [10.0], "MPICH": [12.0], **{name.replace("_", ", "): [t] for name, t in times.items()}}
         tables_of = targets.all_reduce_verdicts([point], limits), targets.other_verdicts([point], limits)
-        return "\n".join(shortfalls.sentences(tables_of, limits))
+        return "\n".join(shortfalls.messages(tables_of, limits))
 
     def test_no_row_is_without_a_why(self):
         self.assertIn("8 us would reach it; no limit of the machine was measured for this.",
-                      self.sentence_of("shm", 2, "barrier", 0, None).replace("8.00", "8"))
+                      self.message_of("shm", 2, "barrier", 0, None).replace("8.00", "8"))
         # A root need not wait, and 16 bytes are copied in no time.
         limits = dict(LIMITS, bandwidth=[])
-        self.assertTrue(self.sentence_of("shm", 2, "reduce", 16, limits).endswith("; no limit of the machine was measured for this."))
-        self.assertIn("for this, copy, is 0.0016 us: it does not explain", self.sentence_of("shm", 2, "reduce", 16, LIMITS))
-        self.assertTrue(self.sentence_of("shm", 8, "barrier", 0, limits).endswith(
+        self.assertTrue(self.message_of("shm", 2, "reduce", 16, limits).endswith("; no limit of the machine was measured for this."))
+        self.assertIn("for this, copy, is 0.0016 us: it does not explain", self.message_of("shm", 2, "reduce", 16, LIMITS))
+        self.assertTrue(self.message_of("shm", 8, "barrier", 0, limits).endswith(
             "; the highest limit that was measured for this, flag, is 0.060 us: it does not explain the difference; the 8 ranks share 2 "
             "cores, and no limit was measured of how often and how fast they change."))
 
@@ -252,7 +252,7 @@ class Shortfalls(unittest.TestCase):
         other = rounds.Point(point.place, "bfloat16", 16 << 20)
         point.times = {"Tutti": [5000.0], "Tutti, zero copy": [5000.0], "MPICH": [50000.0]}
         other.times = {"Tutti": [10000.0]}
-        found = shortfalls.sentences([targets.all_reduce_verdicts([point], LIMITS), targets.bf16_verdicts([point, other])], LIMITS)
+        found = shortfalls.messages([targets.all_reduce_verdicts([point], LIMITS), targets.bf16_verdicts([point, other])], LIMITS)
         self.assertEqual(found, [
             "zero copy, 16 - 64 MiB, 2 ranks: 0.67 of the 0.8 asked (84 %) at 16 MiB: 5000 us against 3355 of the limit 2 in 2 out; "
             "4194 us would reach it; the best peer, MPICH, takes 50000 us.",
@@ -262,9 +262,9 @@ class Shortfalls(unittest.TestCase):
 
 class Sized(unittest.TestCase):
     def test_what_has_no_element_for_everybody_is_left_out(self):
-        units, _, sentence = rounds.units_of(rounds.Place("shm", 8, "all_gather"), [8, 16, 64], ["bfloat16", "float"])
+        units, _, message = rounds.units_of(rounds.Place("shm", 8, "all_gather"), [8, 16, 64], ["bfloat16", "float"])
         self.assertEqual(units, [[64]])
-        self.assertIn("8 B, 16 B are left out of all_gather, 8 ranks, shared memory: ", sentence)
+        self.assertIn("8 B, 16 B are left out of all_gather, 8 ranks, shared memory: ", message)
         self.assertEqual(rounds.units_of(rounds.Place("shm", 8, "all_reduce"), [4], ["float"])[::2], ([[4]], None))
         self.assertEqual(rounds.units_of(rounds.Place("shm", 8, "barrier"), [4], ["float"])[::2], ([[8]], None))
 

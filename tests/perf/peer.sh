@@ -1,6 +1,6 @@
 # The test of one peer's programs. To be sourced, with
 #   peer          the first word of their names
-#   peer_name     for a sentence
+#   peer_name     for a message
 #   peer_is_here  a command: whether it is installed, so that its programs have to be there
 #   peer_lacks    a type that its reductions lack, as -d wants it
 #   not_there     collectives without a program; not_in_place: one without a form in place

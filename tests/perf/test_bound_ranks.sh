@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What would break: ranks that are bound to a core each, as mpirun and srun do it, take themselves for a crowd on one
+# What would break: ranks that are bound to a core each, as mpirun and srun do it, count as many ranks on one
 # core and give it away at every look.
 set -u
 . "$SOURCE_DIR/tests/scratch.sh"

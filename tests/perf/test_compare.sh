@@ -66,7 +66,7 @@ fake_launcher bin/mpirun.mpich HYDRA
 # ---- a contender that fails or hangs is left out, and said to be
 FAKE='mpich_=dies@3' compare 0 --sizes 16 --rounds 4 --out dies
 says 'MPICH is left out of all_reduce, 2 ranks, shared memory, float, from here on: it ended with exit code 3'
-says '    the sentence before it died'
+says '    the message before it died'
 says 'it ended with exit code 3' dies/report.html
 ! grep -q ',MPICH,' dies/results.csv || complain "half measured times are in the CSV"
 json dies "not d['complete'] and [(o['contender'], o['kind'], o['why']) for o in d['left_out'] if o['contender'] == 'MPICH'] == [

@@ -49,7 +49,7 @@ measured()
 	compare 0 "${words[@]}" --rounds 2 --out result
 }
 
-# everywhere SENTENCE: it is said on the terminal and in both reports. N in it stands for a number: between others' starts
+# everywhere MESSAGE: it is said on the terminal and in both reports. N in it stands for a number: between others' starts
 # limits are measured as often as the machine allows.
 everywhere()
 {

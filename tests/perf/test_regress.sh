@@ -56,7 +56,7 @@ says 'new gave WRONG VALUES'
 FAKE='new/perf=dies' regress 3 old new --over tcp --ranks 2 --sizes 16
 says 'new is left out of all_reduce'
 says 'Nothing was measured: see above.'
-says '    the sentence before it died'
+says '    the message before it died'
 rm -f new/perf/*.starts old/perf/*.starts
 FAKE='new/perf=dies@12' regress 3 old new --over tcp --ranks 2 --sizes 16,1M --rounds 8
 says 'Nothing that was measured got slower.'

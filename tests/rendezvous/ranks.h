@@ -78,7 +78,7 @@ static inline int ranks_free_port(void)
 
 	for (;;) {
 		int port = test_ports() + used, fd;
-		used = (used + RANKS_PORTS_APART) % (TEST_PORTS - RANKS_PORTS_APART);
+		used = (used + RANKS_PORTS_APART) % (TEST_PORTS / RANKS_PORTS_APART * RANKS_PORTS_APART);
 		if (net_listen(NULL, port, 1, &fd, NULL) != TUTTI_OK)
 			continue; /* the server before may linger */
 		close(fd);
@@ -153,7 +153,7 @@ static inline void *ranks_main(void *arg)
 			run->between(run, r);
 		for (int round = 0; round < run->rounds && run->status == TUTTI_OK; round++)
 			run->status = ranks_round(run, r, round);
-		/* Leaving must not lose the sentence. */
+		/* Leaving must not lose the message. */
 		rendezvous_leave(r, deadline_after_ms(run->timeout_ms));
 	}
 	if (run->status != TUTTI_OK)

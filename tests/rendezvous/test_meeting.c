@@ -21,11 +21,11 @@ static struct meeting with(int size, int joined)
 	return m;
 }
 
-static void expect(const struct meeting *m, tutti_status status, const char *sentence)
+static void expect(const struct meeting *m, tutti_status status, const char *message)
 {
 	assert_int_equal(m->status, status);
-	if (!strstr(m->error, sentence))
-		fail_msg("\"%s\" does not say \"%s\"", m->error, sentence);
+	if (!strstr(m->error, message))
+		fail_msg("\"%s\" does not say \"%s\"", m->error, message);
 }
 
 static void give(struct meeting *m, int rank, const char *record, bool last)

@@ -1,4 +1,4 @@
-/* Breaks when a crowd of strangers at rank 0's port keeps ranks out, or when what was heard once is
+/* Breaks when many intruders at rank 0's port keeps ranks out, or when what was heard once is
  * a key to come in. */
 #include "core/auth.h"
 #include "rendezvous/frame.h"
@@ -11,7 +11,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
-#define CROWD 600
+#define CALLERS 600
 
 static int call(int port)
 {
@@ -69,7 +69,7 @@ static void what_was_heard_is_no_proof(void **state)
 	struct rank_run runs[3];
 	uint8_t answer[AUTH_ANSWER_BYTES], welcome[FRAME_BYTES + FRAME_WELCOME_BYTES];
 	struct words words = {0};
-	int port = ranks_free_port(), rank, stranger;
+	int port = ranks_free_port(), rank, intruder;
 
 	(void)state;
 	ranks_prepare(runs, 3, port);
@@ -79,15 +79,15 @@ static void what_was_heard_is_no_proof(void **state)
 	greet(&words, rank);
 	prove(&words, rank, 1, 3);
 	for (int i = 0; i < 3; i++) {
-		stranger = call(port);
-		net_send_all(stranger, words.hello, sizeof words.hello, ranks_later());
+		intruder = call(port);
+		net_send_all(intruder, words.hello, sizeof words.hello, ranks_later());
 		/* Once in answer to the answer, and then as a recording is played. */
 		if (i == 0)
 			assert_int_equal(
-				net_recv_all(stranger, answer, sizeof answer, ranks_later()),
+				net_recv_all(intruder, answer, sizeof answer, ranks_later()),
 				TUTTI_OK);
-		net_send_all(stranger, words.reply, sizeof words.reply, ranks_later());
-		expect_closed(stranger);
+		net_send_all(intruder, words.reply, sizeof words.reply, ranks_later());
+		expect_closed(intruder);
 	}
 	ranks_start(&runs[2]);
 	assert_int_equal(net_recv_all(rank, welcome, sizeof welcome, ranks_later()), TUTTI_OK);
@@ -99,9 +99,9 @@ static void what_was_heard_is_no_proof(void **state)
 	ranks_expect_well(&runs[2], 1);
 }
 
-/* ---- crowds ---- */
+/* ---- many callers ---- */
 
-static void join_among(int *crowd, int n, int port, bool says_hello)
+static void join_among(int *callers, int n, int port, bool says_hello)
 {
 	static const uint8_t context[AUTH_CONTEXT_BYTES] = "tutti rendezvous";
 	struct rank_run runs[3];
@@ -109,14 +109,15 @@ static void join_among(int *crowd, int n, int port, bool says_hello)
 	struct auth auth;
 
 	ranks_prepare(runs, 3, port);
-	runs[0].timeout_ms = runs[1].timeout_ms = runs[2].timeout_ms = 8000; /* a stranger has 10 */
+	runs[0].timeout_ms = runs[1].timeout_ms = runs[2].timeout_ms =
+		8000; /* an intruder has 10 */
 	auth_random(key, sizeof key);
 	ranks_start(&runs[0]);
 	for (int i = 0; i < n; i++) {
-		crowd[i] = call(port);
+		callers[i] = call(port);
 		auth_hello(&auth, key, context, hello);
 		if (says_hello)
-			net_send_all(crowd[i], hello, sizeof hello, ranks_later());
+			net_send_all(callers[i], hello, sizeof hello, ranks_later());
 	}
 	ranks_start(&runs[1]);
 	ranks_start(&runs[2]);
@@ -124,30 +125,30 @@ static void join_among(int *crowd, int n, int port, bool says_hello)
 		ranks_finish(&runs[r]);
 	ranks_expect_well(runs, 3);
 	for (int i = 0; i < n; i++)
-		close(crowd[i]);
+		close(callers[i]);
 }
 
-static void a_silent_crowd_keeps_nobody_out(void **state)
+static void a_silent_flood_keeps_nobody_out(void **state)
 {
-	int crowd[CROWD];
+	int callers[CALLERS];
 
 	(void)state;
-	join_among(crowd, CROWD, ranks_free_port(), false);
+	join_among(callers, CALLERS, ranks_free_port(), false);
 }
 
 static void nor_does_one_that_knows_the_first_words(void **state)
 {
-	int crowd[CROWD];
+	int callers[CALLERS];
 
 	(void)state;
-	join_among(crowd, CROWD, ranks_free_port(), true);
+	join_among(callers, CALLERS, ranks_free_port(), true);
 }
 
-/* The strangers' descriptors are the ones to go. */
+/* The intruders' descriptors are the ones to go. */
 static void few_descriptors_are_for_ranks(void **state)
 {
 	struct rlimit limit, small;
-	int crowd[40], port = ranks_free_port(), status;
+	int callers[40], port = ranks_free_port(), status;
 	pid_t server;
 
 	(void)state;
@@ -167,7 +168,7 @@ static void few_descriptors_are_for_ranks(void **state)
 		_exit(runs[0].status != TUTTI_OK);
 	}
 	for (int i = 0; i < 40; i++)
-		crowd[i] = call(port);
+		callers[i] = call(port);
 	struct rank_run runs[2];
 	ranks_prepare(runs, 2, port);
 	ranks_start(&runs[1]);
@@ -176,7 +177,7 @@ static void few_descriptors_are_for_ranks(void **state)
 	assert_int_equal(status, 0);
 	ranks_expect_well(&runs[1], 1);
 	for (int i = 0; i < 40; i++)
-		close(crowd[i]);
+		close(callers[i]);
 }
 
 struct flood {
@@ -189,12 +190,12 @@ static void *pour(void *arg)
 {
 	struct flood *flood = arg;
 	struct linger at_once = {1, 0};
-	int held[CROWD], port;
+	int held[CALLERS], port;
 
-	for (int i = 0; i < CROWD; i++)
+	for (int i = 0; i < CALLERS; i++)
 		held[i] = -1;
 	while ((port = atomic_load(&flood->port)) != 0) {
-		int *place = &held[atomic_load(&flood->calls) % CROWD];
+		int *place = &held[atomic_load(&flood->calls) % CALLERS];
 		if (*place >= 0)
 			close(*place);
 		*place = -1;
@@ -204,7 +205,7 @@ static void *pour(void *arg)
 		setsockopt(*place, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
 		atomic_fetch_add(&flood->calls, 1);
 	}
-	for (int i = 0; i < CROWD; i++)
+	for (int i = 0; i < CALLERS; i++)
 		if (held[i] >= 0)
 			close(held[i]);
 	return NULL;
@@ -221,7 +222,7 @@ static void a_flood_keeps_nobody_out(void **state)
 	atomic_store(&flood.port, port);
 	ranks_start(&runs[0]);
 	assert_int_equal(pthread_create(&flood.thread, NULL, pour, &flood), 0);
-	while (atomic_load(&flood.calls) < 2 * CROWD)
+	while (atomic_load(&flood.calls) < 2 * CALLERS)
 		net_pause(0, ranks_later());
 	ranks_start(&runs[2]);
 	ranks_start(&runs[1]);
@@ -361,7 +362,7 @@ int main(void)
 	int fds = ranks_count_dir("/proc/self/fd");
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_was_heard_is_no_proof),
-		cmocka_unit_test(a_silent_crowd_keeps_nobody_out),
+		cmocka_unit_test(a_silent_flood_keeps_nobody_out),
 		cmocka_unit_test(nor_does_one_that_knows_the_first_words),
 		cmocka_unit_test(few_descriptors_are_for_ranks),
 		cmocka_unit_test(a_flood_keeps_nobody_out),
@@ -371,7 +372,7 @@ int main(void)
 	struct rlimit limit;
 
 	alarm(200);
-	if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur < 2 * CROWD + 600) {
+	if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur < 2 * CALLERS + 600) {
 		limit.rlim_cur = limit.rlim_max < 4096 ? limit.rlim_max : 4096;
 		setrlimit(RLIMIT_NOFILE, &limit);
 	}

@@ -70,12 +70,12 @@ static int way_to(int port)
 }
 
 /* The goodbye finds nobody, and that is not what the caller is told. */
-static void leaving_keeps_the_sentence(void **state)
+static void leaving_keeps_the_message(void **state)
 {
 	struct rank_run runs[2];
 	struct rendezvous *r = NULL;
 	struct pollfd way;
-	char sentence[ERROR_BYTES];
+	char message[ERROR_BYTES];
 	pid_t child;
 
 	(void)state;
@@ -88,12 +88,12 @@ static void leaving_keeps_the_sentence(void **state)
 	kill(child, SIGKILL);
 	assert_int_equal(waitpid(child, NULL, 0), child);
 	assert_int_equal(ranks_round(&runs[1], r, 1), TUTTI_ERR_PEER);
-	snprintf(sentence, sizeof sentence, "%s", last_error());
-	assert_non_null(strstr(sentence, "rank 0"));
+	snprintf(message, sizeof message, "%s", last_error());
+	assert_non_null(strstr(message, "rank 0"));
 	/* Until the system knows that what the round sent had no reader: POLLHUP comes unasked. */
 	assert_int_equal(poll(&way, 1, LONG_MS), 1);
 	rendezvous_leave(r, ranks_later());
-	assert_string_equal(last_error(), sentence);
+	assert_string_equal(last_error(), message);
 }
 
 int main(void)
@@ -103,7 +103,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(death_in_a_round_is_said_to_all),
 		cmocka_unit_test(the_death_of_rank_0_is_noticed),
-		cmocka_unit_test(leaving_keeps_the_sentence),
+		cmocka_unit_test(leaving_keeps_the_message),
 	};
 
 	alarm(110);

@@ -1,5 +1,5 @@
 /* slow: 4 s */
-/* Breaks when a stranger can disturb a job that is joining, or when a join that cannot succeed
+/* Breaks when an intruder can disturb a job that is joining, or when a join that cannot succeed
  * hangs or does not say why, to every rank. */
 #include "core/auth.h"
 #include "rendezvous/find_server.h"
@@ -55,21 +55,21 @@ static void expect_told(int fd, tutti_status status, const char *says)
 	close(fd);
 }
 
-/* ---- strangers ---- */
+/* ---- intruders ---- */
 
-static void a_wrong_secret_is_the_strangers_problem(void **state)
+static void a_wrong_secret_is_the_intruders_problem(void **state)
 {
-	struct rank_run runs[3], stranger;
+	struct rank_run runs[3], intruder;
 
 	(void)state;
 	ranks_prepare(runs, 3, ranks_free_port());
-	stranger = runs[1];
-	strcpy(stranger.job.secret, "a wrong secret");
+	intruder = runs[1];
+	strcpy(intruder.job.secret, "a wrong secret");
 	ranks_start(&runs[0]);
-	ranks_start(&stranger);
-	ranks_finish(&stranger);
-	ranks_expect(&stranger, TUTTI_ERR_AUTH, "cannot prove that it knows this rank's secret");
-	assert_null(strstr(stranger.error, "a wrong secret"));
+	ranks_start(&intruder);
+	ranks_finish(&intruder);
+	ranks_expect(&intruder, TUTTI_ERR_AUTH, "cannot prove that it knows this rank's secret");
+	assert_null(strstr(intruder.error, "a wrong secret"));
 	ranks_start(&runs[1]);
 	ranks_start(&runs[2]);
 	for (int r = 0; r < 3; r++)
@@ -80,18 +80,18 @@ static void a_wrong_secret_is_the_strangers_problem(void **state)
 /* Where rank 0 may be at several ports, the answer of one is not the last word. */
 static void a_wrong_secret_is_said_after_all_ports(void **state)
 {
-	struct rank_run runs[2], stranger;
+	struct rank_run runs[2], intruder;
 
 	(void)state;
 	ranks_prepare(runs, 2, ranks_free_port());
 	runs[0].job.port_is_taken = runs[1].job.port_is_taken = 1;
-	stranger = runs[1];
-	strcpy(stranger.job.secret, "a wrong secret");
-	stranger.timeout_ms = SHORT_MS;
+	intruder = runs[1];
+	strcpy(intruder.job.secret, "a wrong secret");
+	intruder.timeout_ms = SHORT_MS;
 	ranks_start(&runs[0]);
-	ranks_start(&stranger);
-	ranks_finish(&stranger);
-	ranks_expect(&stranger, TUTTI_ERR_AUTH, "no process that knows this rank's secret listens");
+	ranks_start(&intruder);
+	ranks_finish(&intruder);
+	ranks_expect(&intruder, TUTTI_ERR_AUTH, "no process that knows this rank's secret listens");
 	ranks_start(&runs[1]);
 	ranks_finish(&runs[0]);
 	ranks_finish(&runs[1]);
@@ -107,18 +107,18 @@ static void the_other_kind_of_meeting_is_told_apart(void **state)
 
 	(void)state;
 	for (int grows = 0; grows < 2; grows++) {
-		struct rank_run runs[2], stranger;
+		struct rank_run runs[2], intruder;
 
 		ranks_prepare(runs, 2, ranks_free_port());
 		runs[0].job.is_growing = runs[1].job.is_growing = !grows;
-		stranger = runs[1];
-		stranger.job.is_growing = grows;
-		stranger.timeout_ms = SHORT_MS;
+		intruder = runs[1];
+		intruder.job.is_growing = grows;
+		intruder.timeout_ms = SHORT_MS;
 		ranks_start(&runs[0]);
 		close(call(runs[0].job.port)); /* it listens */
-		ranks_start(&stranger);
-		ranks_finish(&stranger);
-		ranks_expect(&stranger, status[grows], says[grows]);
+		ranks_start(&intruder);
+		ranks_finish(&intruder);
+		ranks_expect(&intruder, status[grows], says[grows]);
 		ranks_start(&runs[1]);
 		ranks_finish(&runs[0]);
 		ranks_finish(&runs[1]);
@@ -128,30 +128,30 @@ static void the_other_kind_of_meeting_is_told_apart(void **state)
 
 static void no_secret_is_not_the_jobs_secret(void **state)
 {
-	struct rank_run runs[2], stranger;
+	struct rank_run runs[2], intruder;
 
 	(void)state;
 	ranks_prepare(runs, 2, ranks_free_port());
 	ranks_start(&runs[0]);
-	stranger = runs[1];
-	stranger.job.secret[0] = '\0';
-	stranger.timeout_ms = SHORT_MS;
-	ranks_start(&stranger);
-	ranks_finish(&stranger);
-	ranks_expect(&stranger, TUTTI_ERR_TIMEOUT, "this rank was given no secret");
-	stranger = runs[1];
-	stranger.job.secret[0] = '\0';
-	stranger.env.insecure = 1;
-	ranks_start(&stranger);
-	ranks_finish(&stranger);
-	ranks_expect(&stranger, TUTTI_ERR_AUTH, "secret");
+	intruder = runs[1];
+	intruder.job.secret[0] = '\0';
+	intruder.timeout_ms = SHORT_MS;
+	ranks_start(&intruder);
+	ranks_finish(&intruder);
+	ranks_expect(&intruder, TUTTI_ERR_TIMEOUT, "this rank was given no secret");
+	intruder = runs[1];
+	intruder.job.secret[0] = '\0';
+	intruder.env.insecure = 1;
+	ranks_start(&intruder);
+	ranks_finish(&intruder);
+	ranks_expect(&intruder, TUTTI_ERR_AUTH, "secret");
 	ranks_start(&runs[1]);
 	ranks_finish(&runs[0]);
 	ranks_finish(&runs[1]);
 	ranks_expect_well(runs, 2);
 }
 
-static void strangers_are_dropped(void **state)
+static void intruders_are_dropped(void **state)
 {
 	static const char http[] = "GET / HTTP/1.1\r\nHost: localhost\r\nUser-Agent: a browser of "
 				   "average length\r\n\r\n";
@@ -275,24 +275,24 @@ static void who_has_another_secret_is_counted(void **state)
 }
 
 /* More than the server has places for. */
-static void a_crowd_of_strangers_gives_way(void **state)
+static void pending_connections_gives_way(void **state)
 {
 	struct rank_run runs[2];
-	int port = ranks_free_port(), crowd[100];
+	int port = ranks_free_port(), callers[100];
 
 	(void)state;
 	ranks_prepare(runs, 2, port);
-	/* Less than a lonely stranger is allowed. */
+	/* Less than a lonely intruder is allowed. */
 	runs[0].timeout_ms = runs[1].timeout_ms = 8000;
 	ranks_start(&runs[0]);
 	for (int i = 0; i < 100; i++)
-		crowd[i] = call(port);
+		callers[i] = call(port);
 	ranks_start(&runs[1]);
 	ranks_finish(&runs[0]);
 	ranks_finish(&runs[1]);
 	ranks_expect_well(runs, 2);
 	for (int i = 0; i < 100; i++)
-		close(crowd[i]);
+		close(callers[i]);
 }
 
 /* ---- ranks that say something impossible ---- */
@@ -556,14 +556,14 @@ int main(void)
 	test_ports(); /* its descriptor is not counted */
 	int fds = ranks_count_dir("/proc/self/fd");
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_wrong_secret_is_the_strangers_problem),
+		cmocka_unit_test(a_wrong_secret_is_the_intruders_problem),
 		cmocka_unit_test(a_wrong_secret_is_said_after_all_ports),
 		cmocka_unit_test(the_other_kind_of_meeting_is_told_apart),
 		cmocka_unit_test(no_secret_is_not_the_jobs_secret),
-		cmocka_unit_test(strangers_are_dropped),
+		cmocka_unit_test(intruders_are_dropped),
 		cmocka_unit_test(a_claim_without_a_proof_is_not_believed),
 		cmocka_unit_test(who_has_another_secret_is_counted),
-		cmocka_unit_test(a_crowd_of_strangers_gives_way),
+		cmocka_unit_test(pending_connections_gives_way),
 		cmocka_unit_test(giant_records_end_the_join),
 		cmocka_unit_test(nonsense_after_the_welcome_counts_as_death),
 		cmocka_unit_test(sizes_that_disagree_are_said_to_all),

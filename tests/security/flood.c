@@ -1,4 +1,4 @@
-/* Strangers, one by one. None of their calls blocks, and none of their failures matters: being
+/* Intruders, one by one. None of their calls blocks, and none of their failures matters: being
  * refused is what they are for. */
 #include "tests/security/flood.h"
 
@@ -15,7 +15,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define LOOK_EVERY 16 /* strangers, between two looks for doors */
+#define LOOK_EVERY 16 /* intruders, between two looks for doors */
 #define CALL_MS    50 /* where nobody accepts, the kernel soon lets nobody in */
 
 static uint64_t next_random(struct flood *s)
@@ -159,7 +159,7 @@ static void guess(struct flood *s)
 	uint8_t answer[AUTH_ANSWER_BYTES], words[AUTH_PROOF_BYTES + 48];
 
 	for (int i = 0; i < FLOOD_CONNECTIONS; i++) {
-		struct stranger *one = &s->crowd[i];
+		struct intruder *one = &s->connections[i];
 		if (one->fd < 0 || one->manner != MANNER_GUESS || one->has_guessed ||
 		    recv(one->fd, answer, sizeof answer, MSG_DONTWAIT) != sizeof answer)
 			continue;
@@ -174,12 +174,12 @@ void flood_begin(struct flood *s, uint64_t seed)
 	memset(s, 0, sizeof *s);
 	s->random = seed | 1;
 	for (int i = 0; i < FLOOD_CONNECTIONS; i++)
-		s->crowd[i].fd = -1;
+		s->connections[i].fd = -1;
 }
 
 void flood_step(struct flood *s, const pid_t *pids, int n)
 {
-	struct stranger *place = &s->crowd[s->next];
+	struct intruder *place = &s->connections[s->next];
 	const struct target *t;
 	enum manner manner;
 	int fd;
@@ -202,16 +202,16 @@ void flood_step(struct flood *s, const pid_t *pids, int n)
 	}
 	if (place->fd >= 0)
 		close(place->fd);
-	*place = (struct stranger){fd, manner, false};
+	*place = (struct intruder){fd, manner, false};
 	s->next = (s->next + 1) % FLOOD_CONNECTIONS;
 }
 
 void flood_end(struct flood *s)
 {
 	for (int i = 0; i < FLOOD_CONNECTIONS; i++) {
-		if (s->crowd[i].fd >= 0)
-			close(s->crowd[i].fd);
-		s->crowd[i].fd = -1;
+		if (s->connections[i].fd >= 0)
+			close(s->connections[i].fd);
+		s->connections[i].fd = -1;
 	}
 }
 

@@ -1,4 +1,4 @@
-/* A crowd of strangers at the doors of a job: port scanners, browsers, noise, giant lengths, the right words
+/* Many intruders at the doors of a job: port scanners, browsers, noise, giant lengths, the right words
  * with the wrong secret, descriptors that nobody asked for, and those who say nothing at all. */
 #ifndef TESTS_SECURITY_FLOOD_H
 #define TESTS_SECURITY_FLOOD_H
@@ -22,7 +22,7 @@ enum manner {
 	MANNERS
 };
 
-struct stranger {
+struct intruder {
 	int fd;                 /* -1: none                             */
 	enum manner manner;
 	bool has_guessed;
@@ -32,13 +32,13 @@ struct flood {
 	uint64_t random;
 	struct target targets[TARGETS_MOST];
 	int count;
-	struct stranger crowd[FLOOD_CONNECTIONS];
+	struct intruder connections[FLOOD_CONNECTIONS];
 	unsigned next, calls;
 	unsigned made[MANNERS], tcp, local; /* connections that came about */
 };
 
 void flood_begin(struct flood *flood, uint64_t seed);
-/* One more stranger at one of the doors of these processes; the one that has been there for longest goes. */
+/* One more intruder at one of the doors of these processes; the one that has been there for longest goes. */
 void flood_step(struct flood *flood, const pid_t *pids, int n);
 /* All go. Also for a child that has inherited them. */
 void flood_end(struct flood *flood);

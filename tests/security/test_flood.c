@@ -1,7 +1,7 @@
 /* slow: 12 s */
-/* Breaks when strangers at its doors can disturb a job: delay its joining beyond measure, change a
+/* Breaks when intruders at its doors can disturb a job: delay its joining beyond measure, change a
  * value, take its descriptors or memory, or make it talk. Ranks are processes; hundreds of
- * strangers come before, while and after they join. FLOOD_SEED repeats a run. */
+ * intruders come before, while and after they join. FLOOD_SEED repeats a run. */
 #include "tests/security/flood.h"
 
 #include "core/clock.h"
@@ -31,8 +31,8 @@
 #define RANKS_MOST   4
 #define PORTS        8 /* in turn, since each join needs one that is free */
 #define ROUNDS       30
-#define JOIN_MS      20000 /* alone it takes some 50; with hundreds of strangers on two cores, too */
-#define FIRST        200   /* strangers that are there before rank 1 comes   */
+#define JOIN_MS      20000 /* alone it takes some 50; with hundreds of intruders on two cores, too */
+#define FIRST        200   /* intruders that are there before rank 1 comes   */
 #define AT_LEAST     1000  /* ... and before the ranks leave for the last time */
 #define GROWTH_BYTES (48u << 20)
 
@@ -43,7 +43,7 @@ struct scene {
 };
 
 static uint64_t seed;
-/* Shared with the ranks: there have been enough strangers. */
+/* Shared with the ranks: there have been enough intruders. */
 static atomic_int *is_enough;
 
 /* ---- a rank ---------------------------------------------------------------------------- */
@@ -212,8 +212,8 @@ static int reap(pid_t *pids, int n, bool *failed)
 	return n;
 }
 
-/* Of what the ranks have written, what strangers made them write. */
-static int lines_about_strangers(int log_fd, bool shows)
+/* Of what the ranks have written, what intruders made them write. */
+static int lines_about_intruders(int log_fd, bool shows)
 {
 	FILE *file = fdopen(log_fd, "r");
 	char line[1200];
@@ -260,8 +260,8 @@ static void flood_job(const struct scene *scene)
 		waitpid(pids[i], NULL, 0);
 	}
 	flood_end(&flood);
-	lines = lines_about_strangers(log_fd, failed);
-	print_message("%s: %u strangers by tcp, %u by Unix sockets, %d lines of them; seed %" PRIu64
+	lines = lines_about_intruders(log_fd, failed);
+	print_message("%s: %u intruders by tcp, %u by Unix sockets, %d lines of them; seed %" PRIu64
 		      "\n",
 		      scene->name, flood.tcp, flood.local, lines, seed);
 	assert_false(failed);

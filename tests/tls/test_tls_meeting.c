@@ -59,7 +59,7 @@ static void processes_meet_again_and_again(void **state)
 	ranks_fork(runs, 3);
 }
 
-/* One of three is without: all end, with a sentence that names it or the first of the others. */
+/* One of three is without: all end, with a message that names it or the first of the others. */
 static void who_differs_is_named(void **state)
 {
 	static struct rank_run runs[3];

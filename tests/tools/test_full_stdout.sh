@@ -4,7 +4,7 @@ set -u
 . "$SOURCE_DIR/tests/scratch.sh"
 unset WORLD_SIZE RANK
 
-# told PROGRAM WORD...: an exit code that is not 0, and one sentence that names the program and the reason.
+# told PROGRAM WORD...: an exit code that is not 0, and one message that names the program and the reason.
 told()
 {
 	local program=${1##*/} code

@@ -109,8 +109,8 @@ static void test_every_damage_is_found(void **state)
 	}
 }
 
-/* The sentence says where: what rank 2 does not send any more, rank 3 waits for. */
-static void test_sentence(void **state)
+/* The message says where: what rank 2 does not send any more, rank 3 waits for. */
+static void test_message(void **state)
 {
 	struct plan_set set = {
 		.algorithm = algorithm_find(COLL_ALL_REDUCE, "ring"), .size = 4, .nodes = 1};
@@ -147,7 +147,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_every_damage_is_found),
-		cmocka_unit_test(test_sentence),
+		cmocka_unit_test(test_message),
 		cmocka_unit_test(test_parse),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

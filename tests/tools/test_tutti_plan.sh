@@ -2,7 +2,7 @@
 # slow: 5 s
 # no_asan: one thread that computes for long in plain arrays
 # What would break: tutti-plan's command line. What it prints of right plans and damaged ones, its tables and
-# drawings, its exit codes, and a full sentence for every line that it cannot do.
+# drawings, its exit codes, and a full message for every line that it cannot do.
 set -u
 plan=$BUILD_DIR/tools/tutti-plan
 scratch=$(mktemp -d)
@@ -72,7 +72,7 @@ awk '/^memory of/ { seen = 1 }
 }
 expect 1 'could not be written' simulate barrier 0 --ranks 4 --svg "$scratch/no/such/folder.svg"
 
-# What cannot be done: exit code 2 and a sentence.
+# What cannot be done: exit code 2 and a message.
 refused()
 {
 	expect 2 '^tutti-plan: .*\. tutti-plan --help says more\.$' "$@"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # slow: 2 s
 # What would break: looking at ranks from outside. Dumps of running, hanging and stopped ranks in all ways they
-# can be connected, what merge says of them, tutti-top, traces of failures, and a sentence with an exit code
+# can be connected, what merge says of them, tutti-top, traces of failures, and a message with an exit code
 # for every process that cannot be looked at. Every wait is for a condition and has a deadline.
 set -u
 run="timeout -k 5 100 $BUILD_DIR/launch/tuttirun"
@@ -74,8 +74,9 @@ hang()
 	"$@" >log 2>&1 &
 	local job=$!
 	take_pids 2
-	dump_until "${pid[0]}" "$way.0" '"waits":"[^"]*rank 1'
-	said '"name":"all_reduce".*"state":"under way".*"sequence":5.*"algorithm":"[a-z_0-9]+".*"waits":"' "$way.0"
+	# An earlier call that waited says so for ever: it must be this one.
+	dump_until "${pid[0]}" "$way.0" \
+		'"name":"all_reduce".*"state":"under way".*"sequence":5.*"algorithm":"[a-z_0-9]+".*"waits":"[^"]*rank 1'
 	said '"name":"send".*"in":"a group"' "$way.0"
 	said '"name":"recv".*"state":"done".*"bytes":4' "$way.0"
 	if [ "${pid[0]}" != "${pid[1]}" ]; then

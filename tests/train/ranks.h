@@ -1,5 +1,5 @@
-/* Runs a function on n ranks: as threads of this process, or as processes. What fails is counted,
- * not jumped out of, since cmocka's assertions belong to the main thread. */
+/* Runs a function on n ranks: threads of this process, or processes. Failed checks are counted,
+ * because cmocka's assertions are for the main thread only. */
 #ifndef TESTS_TRAIN_RANKS_H
 #define TESTS_TRAIN_RANKS_H
 
@@ -12,7 +12,7 @@ int ranks_as_threads(int n, rank_fn fn, void *arg);
 int ranks_with_timeout(int n, int timeout_ms, rank_fn fn, void *arg);
 /* Returns how many ranks failed. Call it before the process has threads. */
 int ranks_as_processes(int n, rank_fn fn, void *arg);
-/* The same on several machines, as far as Tutti can tell: rank r on number nodes[r]. */
+/* The same on several machines, as far as Tutti can tell: rank r is on machine nodes[r]. */
 int ranks_on_nodes(int n, const int *nodes, rank_fn fn, void *arg);
 
 /* Collectives that a trainer has started. */
@@ -30,7 +30,7 @@ void check_failed(const char *file, int line, const char *what);
 void check_error(const char *file, int line, tutti_status got, tutti_status status,
 		 const char *text);
 #define CHECK_ERROR(call, status, text) check_error(__FILE__, __LINE__, call, status, text)
-/* Functions that return an index or a pointer: only the message tells. */
-#define CHECK_SENTENCE(text) check_error(__FILE__, __LINE__, TUTTI_OK, TUTTI_OK, text)
+/* For functions that return an index or a pointer: checks the message only. */
+#define CHECK_MESSAGE(text) check_error(__FILE__, __LINE__, TUTTI_OK, TUTTI_OK, text)
 
 #endif

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # no_asan: one thread that computes for long in plain arrays
-# What would break: a demo that builds for a minute before it says that the text is not there, and plots
-# that are empty. The demo itself is a command of its own, script/demo.
+# What would break: a demo that builds for a minute before it reports that the text is missing, and empty
+# plots. script/demo is the demo itself.
 set -eu
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 cd "$scratch"
 failures=0
 
-# A copy without the rest of the tree: what gets as far as building fails in another way.
+# A copy without the rest of the tree: a run that tries to build fails in another way.
 mkdir script
 cp "$SOURCE_DIR/script/demo" script/
 refused()

@@ -1,5 +1,5 @@
-/* What would break: a trainer that is destroyed in the middle of a step waits for gradients to
- * which the other ranks no longer come, and these wait for it until their deadline. */
+/* What would break: a trainer that is destroyed in the middle of a step and waits for gradients
+ * that the other ranks do not send, while they wait for it until their deadline. */
 #include "tests/train/ranks.h"
 #include "tests/train/toy.h"
 
@@ -38,7 +38,7 @@ static tutti_status forward(struct toy *toy)
 	return status;
 }
 
-/* Rank 0 starts its gradients and gives up before the others have come to theirs. */
+/* Rank 0 starts its gradients and gives up before the others have started theirs. */
 static void give_up(tutti_comm *comm, void *arg)
 {
 	struct scene *scene = arg;

@@ -2,7 +2,7 @@
 # slow: 21 s
 # no_asan: one thread that computes for long in plain arrays
 # What would break: a loss that depends on the number of ranks, replicas that differ in a bit, and bad
-# input that is taken or explained badly.
+# input that is accepted or has a bad message.
 set -eu
 gpt=$BUILD_DIR/examples/gpt/gpt
 tuttirun=$BUILD_DIR/launch/tuttirun
@@ -10,16 +10,16 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 cd "$scratch"
 failures=0
-# 200 steps are what is promised; under a sanitizer fewer see the same code.
+# 200 steps are the promise; under a sanitizer fewer steps run the same code.
 steps=200 learned=1.5
 if grep -q '^CMAKE_C_FLAGS:.*-fsanitize' "$BUILD_DIR/CMakeCache.txt"; then
 	steps=30 learned=0.5
 fi
 
-# Text that every Debian has.
+# A text that every Debian has.
 cat /usr/share/common-licenses/* >text
 
-# Numbers are looked at as text first: to mawk a NaN equals everything, and a word is 0.
+# Numbers are compared as text first: for mawk a NaN equals everything, and a word is 0.
 functions='function number(x) { return x ~ /^-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?$/ && x + 0 < 1e30 && x + 0 > -1e30 }
 	function far(a, b) { return a > b ? a - b : b - a }'
 
@@ -67,7 +67,7 @@ are_same_metrics()
 		}'
 }
 
-# verdict WANTED COMMAND...: where it says otherwise, what is compared below is worth nothing.
+# verdict WANTED COMMAND...: fails unless the comparison gives this result.
 verdict()
 {
 	local got=right
@@ -126,8 +126,8 @@ test_comparisons()
 	verdict wrong are_same_metrics good last 2
 }
 
-# alone: what all others are compared with, in 1.csv and 1.loss. The other runs write no sample: its characters, one
-# forward of all ranks for each, would take most of the time.
+# alone: the run that all others are compared with, in 1.csv and 1.loss. The other runs write no sample: a forward of all
+# ranks for each character would take most of the time.
 alone()
 {
 	rm -rf log
@@ -219,7 +219,7 @@ low --dtype bf16 --reduce bf16
 near whole.loss low.loss 2e-2 $steps
 low --dtype f16 --reduce f16 --loss-scale -1
 near whole.loss low.loss 2e-2 $steps
-# What does not fit f16 is skipped by all, and said.
+# All ranks skip a step that does not fit f16, with a message.
 steps=2
 low --dtype f16 --reduce f16 --loss-scale 1e9
 grep -q 'Step 2 was skipped on all ranks: the gradient of parameter' low.txt || {
@@ -227,7 +227,7 @@ grep -q 'Step 2 was skipped on all ranks: the gradient of parameter' low.txt || 
 	failures=1
 }
 
-# refused STATUS SENTENCE ARGUMENT...
+# refused STATUS MESSAGE ARGUMENT...
 refused()
 {
 	local status=0
@@ -258,7 +258,7 @@ refused 1 '4 sequences of 4096 characters .* 4294967296 numbers' --batch 3 --seq
 tiny="--sample 0 --steps 1 --seq 1 --layers 1 --heads 1 --channels 1"
 # shellcheck disable=SC2086
 refused 0 'parameters are the same to the bit' $tiny --batch 65536 --micro-batches 40000 text
-# Local SGD ends with an average, and saves after one: what cannot is said before the first step.
+# Local SGD ends with an average, and saves after one. Options that prevent that fail before the first step.
 local="--strategy local_sgd --local-steps 10"
 # shellcheck disable=SC2086
 {
@@ -267,7 +267,7 @@ local="--strategy local_sgd --local-steps 10"
 	refused 2 '--save-every 15 is not possible with .* 20 is the next' $local --steps 30 --save nowhere --save-every 15 text
 }
 [ ! -e nowhere ] || failures=1
-# What can is not refused: no save comes, or only the last one.
+# These options are allowed: there is no save, or only the last one.
 "$tuttirun" -n 2 "$gpt" --sample 0 --strategy local_sgd --local-steps 3 --steps 6 --save-every 4 --export local.safetensors text \
 	>local.txt
 "$tuttirun" -n 2 "$gpt" --sample 0 --strategy local_sgd --local-steps 3 --steps 6 --save-every 50 --save locals text >>local.txt

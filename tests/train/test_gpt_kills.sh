@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # slow: 4 s
 # no_asan: one thread that computes for long in plain arrays
-# What would break: training that goes on when ranks die: whoever is started again has what the others have, no
-# step is lost or done twice, and the parameters are those of a job in which nobody died, to the bit.
+# What would break: training that continues when ranks die. A rank that is started again gets the others' parameters, no
+# step is lost or done twice, and the parameters have the bits of a job in which no rank died.
 set -u
-gpt="$BUILD_DIR/examples/gpt/gpt --steps 61 --patience 60"
+gpt="$BUILD_DIR/examples/gpt/gpt --steps 61 --grow-wait 60"
 run="timeout -k 5 100 $BUILD_DIR/launch/tuttirun -n 3 --max-restarts 50"
 . "$SOURCE_DIR/tests/scratch.sh"
 unset TUTTI_SECRET TUTTI_SECRET_FILE TUTTI_RESTARTED
@@ -14,7 +14,7 @@ fingerprint()
 	sed -n 's/.*on 3 ranks, fingerprint //p' "$1"
 }
 
-# The launcher's processes but its guard: the ranks, in no order.
+# The launcher's processes without its guard: the ranks, in any order.
 kill_rank()
 {
 	local launcher ranks=() child
@@ -29,7 +29,7 @@ kill_rank()
 expect 0 $run $gpt
 cp out calm
 [ -n "$(fingerprint calm)" ] || complain "no fingerprint: $(tail -3 calm)"
-# Wherever it is when a line of its first steps, or of later ones, is there; not at the end, when others may be done.
+# Kills it at any moment after a line of its first steps, or of later ones, but not at the end, when others may be done.
 mkfifo lines
 $run $gpt >lines 2>err &
 job=$!

@@ -2,8 +2,7 @@
 /* no_asan: one thread that computes for long in plain arrays */
 /* no_tsan: other tests of the trainer run the same code with fewer models */
 /* What would break: a backward that is not the derivative of its forward, a loss that depends on
- * the number of ranks or the strategy, and parameters of 16 bits that are computed with as other
- * numbers. */
+ * the number of ranks or the strategy, and 16-bit parameters that compute with other numbers. */
 #include "tests/train/ranks.h"
 
 #include "examples/gpt/gpt.h"
@@ -46,7 +45,7 @@ static void finish(struct small_gpt *small)
 	tutti_trainer_destroy(small->trainer);
 }
 
-/* Sequences [first, last) of a batch: of four tokens three follow from the one before. */
+/* Sequences [first, last) of a batch: three of four tokens follow from the one before. */
 static void load(struct small_gpt *small, int step, int first, int last)
 {
 	for (int i = first * tiny.length; i < last * tiny.length; i++) {
@@ -69,7 +68,7 @@ static double loss_of(struct small_gpt *small)
 }
 
 /* The slope of the loss along one coordinate, from four points: the error falls with the fourth
- * power of the distance, so that it can be large against f32's rounding. */
+ * power of the distance, so the distance can be large against f32's rounding. */
 static double slope(struct small_gpt *small, float *x)
 {
 	const float distance = 0.02f, before = *x;
@@ -185,7 +184,7 @@ static const struct strategy {
 
 enum { STRATEGIES = sizeof strategies / sizeof *strategies };
 
-static struct curve alone, many; /* the first of DDP on one rank: what all are compared with */
+static struct curve alone, many; /* of DDP on one rank: all others are compared with it */
 
 static void draw(struct curve *curve, const struct strategy *strategy, int ranks, tutti_dtype dtype)
 {
@@ -202,7 +201,7 @@ static void draw(struct curve *curve, const struct strategy *strategy, int ranks
 		assert_true(curve->fingerprints[r] == curve->fingerprints[0]);
 }
 
-/* How far many is from alone, norms in parts of what they are. A NaN is never near. */
+/* The difference between many and alone, relative for norms. A NaN is never near. */
 static void compare(const char *name)
 {
 	double loss = 0, norm = 0;
@@ -232,8 +231,8 @@ static int draw_alone(void **state)
 	return 0;
 }
 
-/* Of 6 sequences 4 ranks have uneven shares and 2 of 8 ranks none. Local SGD has other steps by
- * definition. */
+/* Of 6 sequences 4 ranks have uneven shares and 2 of 8 ranks have none. Local SGD has other steps
+ * by definition. */
 static void test_every_strategy(void **state)
 {
 	(void)state;
@@ -244,7 +243,7 @@ static void test_every_strategy(void **state)
 		}
 }
 
-/* Numbers of ranks that no sharing of bytes or sequences likes. */
+/* Numbers of ranks that divide neither bytes nor sequences. */
 static void test_odd_ranks(void **state)
 {
 	(void)state;
@@ -276,7 +275,7 @@ struct scores {
 	float logits[MAX_TOKENS * 11];
 };
 
-/* The i-th value of parameter p: of embeddings, which the scores are products with, the smallest
+/* The i-th value of parameter p. Embeddings, which the scores are products with, get the smallest
  * numbers. */
 static float value_of(const struct scores *scores, int p, size_t i)
 {

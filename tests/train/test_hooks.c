@@ -1,5 +1,5 @@
-/* What would break: a hook that comes too early or never, buckets that start in another order than
- * on the other ranks, hooks that wait, and communication where there should be none. */
+/* What would break: a hook that comes too early or never, buckets that start in different orders on
+ * different ranks, hooks that wait, and needless communication. */
 #include "tests/train/ranks.h"
 #include "tests/train/toy.h"
 
@@ -46,7 +46,7 @@ static void check_means(struct toy *toy, int batch, int samples)
 	}
 }
 
-/* Units finish in an order of each rank's own; the ranks' buckets still match. */
+/* Units finish in a different order on each rank; the ranks' buckets still match. */
 static void any_order(tutti_comm *comm, void *arg)
 {
 	struct toy toy;
@@ -101,7 +101,7 @@ static void wait_for(sem_t *sem)
 		}
 }
 
-/* Rank 0 runs all its hooks before the others have issued anything: a hook that waited would never
+/* Rank 0 runs all its hooks before the others have started any: a hook that waits would never
  * return, and rank 1 would never begin. */
 static void hooks_return(tutti_comm *comm, void *arg)
 {
@@ -175,7 +175,7 @@ static void test_uses_count(void **state)
 	assert_int_equal(ranks_as_threads(2, uses_count, NULL), 0);
 }
 
-/* The tied parameter waits for both units, in either order, and only for those that ran. */
+/* The tied parameter waits for both units, in either order, but only for those that ran. */
 static void tied(tutti_comm *comm, void *arg)
 {
 	(void)arg;
@@ -213,8 +213,8 @@ static void test_tied(void **state)
 		assert_int_equal(ranks_as_threads(n, tied, NULL), 0);
 }
 
-/* Rank 1 forgets a unit: every rank says which parameter of which rank, nobody updates, nobody
- * hangs, and the next step is a good one. */
+/* Rank 1 skips a unit: every rank names the parameter and the rank, no rank updates or hangs, and
+ * the next step is good. */
 static void missing(tutti_comm *comm, void *arg)
 {
 	(void)arg;
@@ -249,7 +249,7 @@ static void test_missing(void **state)
 		assert_int_equal(ranks_as_threads(n, missing, NULL), 0);
 }
 
-/* What may be unused may be used by some ranks only. */
+/* A parameter that may be unused may be used on some ranks only. */
 static void may_be_unused(tutti_comm *comm, void *arg)
 {
 	(void)arg;
@@ -288,7 +288,7 @@ static void test_may_be_unused(void **state)
 		assert_int_equal(ranks_as_threads(n, may_be_unused, NULL), 0);
 }
 
-/* ACCUMULATE and EVAL send nothing at all. */
+/* ACCUMULATE and EVAL send nothing. */
 static void silent(tutti_comm *comm, void *arg)
 {
 	(void)arg;
@@ -333,7 +333,7 @@ static void test_silent(void **state)
 		assert_int_equal(ranks_as_threads(n, silent, NULL), 0);
 }
 
-/* Hooks out of order say what is wrong. */
+/* Hooks in a wrong order have a message. */
 static void order_rules(tutti_comm *comm, void *arg)
 {
 	(void)arg;
@@ -410,8 +410,8 @@ static void test_all_done(void **state)
 		assert_int_equal(ranks_as_threads(n, all_done, NULL), 0);
 }
 
-/* A trainer that goes away in the middle of a step leaves no reduction behind that writes into it.
- */
+/* A trainer that is destroyed in the middle of a step leaves no reduction behind that writes into
+ * its memory. */
 static void early_end(tutti_comm *comm, void *arg)
 {
 	struct toy toy;
@@ -419,7 +419,7 @@ static void early_end(tutti_comm *comm, void *arg)
 	toy_register(&toy, comm, 0);
 	toy_train(&toy, comm, &small_buckets);
 	toy_micro_batch(&toy, TUTTI_PASS_LAST, 0, 8);
-	pthread_barrier_wait(arg); /* who goes first ends the others' step as well */
+	pthread_barrier_wait(arg); /* the first to leave ends the others' step */
 	toy_destroy(&toy);
 }
 

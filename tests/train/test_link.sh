@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # slow: 5 s
-# What would break: an existing trainer that takes more than 15 changed lines to become data-parallel, or
-# learns something else then. Builds examples/link in a folder of its own against the installed library.
+# What would break: an existing trainer that needs more than 15 changed lines to become data-parallel, or then
+# learns something else. Builds examples/link in a folder of its own against the installed library.
 set -eu
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
@@ -14,7 +14,7 @@ changed=$(diff serial.c parallel.c | grep -c '^[<>]' || true)
 	exit 1
 }
 
-# A library built with a sanitizer wants programs built with it.
+# A library built with a sanitizer needs programs built with it.
 flags=$(sed -n 's/^CMAKE_C_FLAGS:[A-Z]*=//p' "$BUILD_DIR/CMakeCache.txt")
 cmake --install "$BUILD_DIR" --prefix "$scratch/tutti" >/dev/null
 lib_dir=$(dirname "$(find "$scratch/tutti" -name 'libtutti.so' | head -1)")

@@ -1,6 +1,6 @@
-/* What would break: a hook that one rank leaves out and others wait for, or that is not named,
- * where gradients are sharded (test_hooks has DDP, test_trainer_rules local SGD). With units
- * gathered for all ranks (HSDP) one that some leave out is a mismatch; a hook that all leave out is
+/* What would break: a hook that one rank skips and others wait for, or that is not named, where
+ * gradients are sharded (test_hooks has DDP, test_trainer_rules local SGD). If units are gathered
+ * by all ranks (HSDP), a unit that some ranks skip is a MISMATCH; a hook that all ranks skip is
  * named. */
 #include "tests/train/ranks.h"
 #include "tests/train/toy.h"
@@ -19,8 +19,8 @@ static const tutti_optimizer sgd = {.kind = TUTTI_SGD, .lr = 0.5f};
 
 struct run {
 	tutti_train_config config;
-	int forgetful;        /* the rank that leaves unit 1's backward out; -1: all do */
-	atomic_int say_units; /* ranks that say which units differ */
+	int forgetful;        /* the rank that skips unit 1's backward; -1: all */
+	atomic_int say_units; /* ranks that name the units that differ */
 };
 
 static tutti_status micro_batch(struct toy *toy, bool forgets)
@@ -51,8 +51,7 @@ static void read_values(tutti_trainer *t, float values[TOY_PARAMS][TOY_MAX])
 		CHECK(tutti_param_read(t, p, 0, toy_count(p), values[p]) == TUTTI_OK);
 }
 
-/* Every rank says which parameter of which rank, nobody updates, and the next step is a good one.
- */
+/* Every rank names the parameter and the rank, no rank updates, and the next step is good. */
 static void named(tutti_comm *comm, void *arg)
 {
 	const struct run *run = arg;
@@ -91,14 +90,14 @@ static void test_named(void **state)
 			struct run run = {.config = {.strategy = strategies[s],
 						     .bucket_bytes = 1,
 						     .shard_size = n % 2 == 0 ? 2 : 1}};
-			/* With units of its own order a rank is a mismatch. */
+			/* A rank with another order of units is a MISMATCH. */
 			run.forgetful = strategies[s] < TUTTI_FSDP ? n - 1 : -1;
 			assert_int_equal(ranks_as_threads(n, named, &run), 0);
 		}
 }
 
-/* Rank 3 of two shard groups: one of its own, or both, say which units differ, and nobody is left
- * waiting. */
+/* Rank 3 of two shard groups: ranks of its group, or of both, name the units that differ, and no
+ * rank is left waiting. */
 static void mismatched(tutti_comm *comm, void *arg)
 {
 	struct run *run = arg;
@@ -112,8 +111,8 @@ static void mismatched(tutti_comm *comm, void *arg)
 	CHECK(status != TUTTI_OK && status != TUTTI_ERR_TIMEOUT);
 	if (status == TUTTI_ERR_MISMATCH) {
 		CHECK(toy.rank >= 2);
-		CHECK_SENTENCE("ank 2 is at the backward of unit 'unit.1'");
-		CHECK_SENTENCE("ank 3 is at the backward of unit 'unit.0'");
+		CHECK_MESSAGE("ank 2 is at the backward of unit 'unit.1'");
+		CHECK_MESSAGE("ank 3 is at the backward of unit 'unit.0'");
 		atomic_fetch_add(&run->say_units, 1);
 	}
 	toy_destroy(&toy);

@@ -1,4 +1,4 @@
-/* What would break: ranks that train different models, and replicas that drift apart unseen. */
+/* What would break: ranks that train different models, and replicas that drift apart undetected. */
 #include "tests/train/ranks.h"
 #include "tests/train/toy.h"
 
@@ -57,9 +57,9 @@ static void differ(tutti_comm *comm, void *arg)
 		char rank[32];
 		snprintf(rank, sizeof rank, "rank %d has", tutti_size(comm) - 1);
 		CHECK_ERROR(status, TUTTI_ERR_MISMATCH, d->message);
-		CHECK_SENTENCE(rank);
+		CHECK_MESSAGE(rank);
 	}
-	/* The communicator is as good as before. */
+	/* The communicator still works. */
 	CHECK(tutti_barrier(comm, NULL) == TUTTI_OK);
 	tutti_trainer_destroy(trainer);
 	tutti_model_destroy(model);
@@ -142,7 +142,7 @@ static void test_first_values(void **state)
 	assert_true(squares / 64 > 0.07 && squares / 64 < 0.43);
 }
 
-/* One flipped bit on one rank is found, by name, also when nobody asks. */
+/* One flipped bit on one rank is found and named, also by check_replicas_every. */
 static void drift(tutti_comm *comm, void *arg)
 {
 	(void)arg;
@@ -160,7 +160,7 @@ static void drift(tutti_comm *comm, void *arg)
 		bits ^= 1;
 		memcpy(&x[39], &bits, sizeof bits);
 	}
-	/* Of two ranks nobody can say which one is right: the first counts as right. */
+	/* With two ranks the first counts as right. */
 	char message[96];
 	snprintf(message, sizeof message,
 		 "after 2 steps: rank %d has other values of parameter 'param.5'", culprit);
@@ -181,15 +181,14 @@ static void test_drift(void **state)
 
 /* ---- what is cut, and what is rounded ---- */
 
-/* The rank that drifts, and what of: a replica's values, or the master copy that they are rounded
- * from. */
+/* The rank that drifts, and where: in a replica's values, or in their master copy. */
 struct drifting {
 	tutti_train_config config;
 	int ranks, culprit;
 	enum { VALUES, MASTER } what;
 };
 
-/* The last bit of the last element that the rank has of a parameter. */
+/* The last bit of the last element of a parameter on the rank. */
 static void flip(const struct toy *toy, const struct drifting *how, int param)
 {
 	tutti_trainer *t = toy->trainer;
@@ -227,8 +226,8 @@ static void drift_apart(tutti_comm *comm, void *arg)
 	snprintf(message, sizeof message, "rank %d has other values of parameter 'param.3'",
 		 how->culprit);
 	CHECK_ERROR(tutti_check_replicas(toy.trainer), TUTTI_ERR_MISMATCH, message);
-	/* An update rounds the master copy again, and with ZeRO gives all what a value's owner has.
-	 */
+	/* An update rounds the master copy again, and with ZeRO sends the owner's value to all
+	 * ranks. */
 	bool mends = how->config.strategy == TUTTI_ZERO1 || how->config.strategy == TUTTI_ZERO2 ||
 		     (how->what == VALUES && how->config.param_dtype == TUTTI_BF16);
 	toy_micro_batch(&toy, TUTTI_PASS_LAST, 0, 8);
@@ -264,7 +263,7 @@ static void test_drift_of_shards(void **state)
 		assert_int_equal(ranks_as_threads(cases[i].ranks, drift_apart, &cases[i]), 0);
 }
 
-/* The same arguments, the same number, on every machine for ever. */
+/* The same arguments give the same number on every machine and in every version. */
 static void test_random(void **state)
 {
 	(void)state;

@@ -1,7 +1,7 @@
 /* no_tsan: other tests of the trainer run the same code with fewer models */
-/* What would break: the rules of units. One that runs twice, one that is computed again inside
- * backward, a frozen one, one that is not to be sharded, one that nobody runs, one that
- * all ranks skip in some steps: every strategy must train the same bits. */
+/* What would break: the rules of units. A unit that runs twice, one that is recomputed inside
+ * backward, a frozen one, one that is not sharded, one that never runs, one that all ranks skip in
+ * some steps: every strategy must train the same bits. */
 #include "tests/train/ranks.h"
 #include "tests/train/toy.h"
 
@@ -60,7 +60,7 @@ static tutti_trainer *make(tutti_comm *comm, const tutti_train_config *config)
 	return t;
 }
 
-/* What forward and backward see must be what the last step left. */
+/* Forward and backward must see the values of the last step. */
 static void look(tutti_trainer *t, int unit, float expected[PARAMS][MOST])
 {
 	for (int p = 0; p < PARAMS; p++)
@@ -92,7 +92,7 @@ static void backward(tutti_trainer *t, int unit, int sample, float expected[PARA
 	CHECK(tutti_backward_end(t, unit) == TUTTI_OK);
 }
 
-/* TWICE runs before and after FROZEN, which is computed again for its backward, and RARE in every
+/* TWICE runs before and after FROZEN, which is recomputed for its backward, and RARE runs in every
  * other step. */
 static void micro_batch(tutti_trainer *t, tutti_pass pass, int sample, float expected[PARAMS][MOST])
 {

@@ -1,10 +1,9 @@
 /* no_tsan: other tests of the trainer run the same code with fewer models */
-/* What would break: whoever updates parameters without tutti_step trains something else, at some
- * strategy or number of ranks; and slices of a tensor that stacks all layers let something write
- * next to them.
+/* What would break: an update of the caller's own that trains something else, with some strategy or
+ * number of ranks; and writes next to the slices of a tensor that stacks all layers.
  *
- * Gradients are small integers, one of them drawn from the sign of the value as forward sees it, so
- * that sums are exact and an update that a rank has not seen shows in the next step. */
+ * Gradients are small integers, one of them drawn from the sign of the value that forward sees. So
+ * sums are exact, and an update that a rank has not seen shows in the next step. */
 #include "tests/train/ranks.h"
 
 #include <math.h>
@@ -18,8 +17,7 @@
 
 #include <cmocka.h>
 
-/* Two stacked tensors of seven layers, of which four are trained: the others are somebody else's.
- */
+/* Two stacked tensors of seven layers, of which four are trained; the others must not change. */
 enum { UNITS = 4, LAYERS = 7, W = 30, B = 7, PARAMS = 2 * UNITS, MOST = W };
 enum { SAMPLES = 8, STEPS = 3, HELD = LAYERS * (W + B) };
 static const int layer_of[UNITS] = {1, 2, 4, 5};
@@ -36,7 +34,7 @@ static size_t bytes_of(tutti_dtype dtype)
 	return dtype == TUTTI_F32 ? sizeof(float) : sizeof(uint16_t);
 }
 
-/* What is at the caller's: bytes, since values may be of 16 bits. */
+/* The caller's memory, as bytes, since values may be of 16 bits. */
 struct stacked {
 	unsigned char data[HELD * sizeof(float)], grad[HELD * sizeof(float)];
 };
@@ -203,7 +201,7 @@ static void micro_batch(struct own *own, tutti_pass pass, int number)
 	}
 }
 
-/* Every element of a parameter is some rank's, as often as there are shard groups. */
+/* Every element of a parameter belongs to as many ranks as there are shard groups. */
 static void check_shares(const struct own *own, int p, const tutti_shard *shard)
 {
 	const struct variant *variant = own->run->variant;
@@ -257,7 +255,7 @@ static void train_steps(struct own *own)
 	}
 }
 
-/* What lies around the slices is as it was. */
+/* The memory around the slices is unchanged. */
 static void check_neighbours(const struct own *own, const unsigned char *bytes, tutti_dtype dtype)
 {
 	bool is_ours[HELD] = {false};
@@ -326,7 +324,7 @@ static void test_as_tutti_step(void **state)
 	all_variants(f32, 2);
 }
 
-/* The update is of the master copy, in f32; gradients of 16 bits are widened to be added. */
+/* The master copy is updated in f32; gradients of 16 bits are widened and added. */
 static void test_of_16_bits(void **state)
 {
 	static const tutti_dtype wide_grads[2] = {TUTTI_BF16, TUTTI_F32};

@@ -1,10 +1,9 @@
-/* What would break: ranks that go on after others have died, or with new ones, from another step,
- * from another state of the optimizer or of the loss scale, or with values that differ between
- * them.
+/* What would break: ranks that continue after others have died, or with new ones, from another
+ * step, other optimizer state or another loss scale, or with values that differ between them.
  *
- * Here nobody has to die: each rank's earlier trainer had a communicator of its own, the same
- * samples as all the others', and stopped where it was told. Gradients are small integers, so that
- * what comes out must be, to the bit, what one rank trains without any of this. */
+ * No rank dies here: each rank's earlier trainer had a communicator of its own and the same
+ * samples, and stopped at a given step. Gradients are small integers, so the result must have the
+ * bits of one rank that trains without interruption. */
 #include "tests/train/ranks.h"
 #include "tests/train/toy.h"
 
@@ -26,8 +25,8 @@ struct scene {
 	float values[TOY_PARAMS][TOY_MAX]; /* at the end, rank 0's */
 };
 
-/* Steps [first, last); one of them has an infinity, so that the loss scale and the count of updates
- * are not what the count of steps would say. */
+/* Steps [first, last). One of them has an infinity, so that the loss scale and the count of updates
+ * differ from what the count of steps suggests. */
 static void train(struct toy *toy, int first, int last)
 {
 	tutti_trainer *t = toy->trainer;
@@ -73,7 +72,7 @@ static void undisturbed(tutti_comm *comm, void *arg)
 	toy_destroy(&toy);
 }
 
-/* A trainer that has first values of its own, which are not to stay. */
+/* A trainer with first values of its own, which must be replaced. */
 static void start_again(struct toy *toy, tutti_comm *comm, const tutti_train_config *config)
 {
 	toy_register(toy, comm, 0);
@@ -82,7 +81,7 @@ static void start_again(struct toy *toy, tutti_comm *comm, const tutti_train_con
 		CHECK(tutti_param_init_constant(toy->trainer, p, (float)toy->rank) == TUTTI_OK);
 }
 
-/* What forward would see is what it would have seen on the rank that had finished most. */
+/* Forward sees the values of the rank that had finished most steps. */
 static void check_seen(const struct scene *scene, const struct toy *before, const struct toy *after,
 		       tutti_comm *comm)
 {
@@ -101,7 +100,7 @@ static void check_seen(const struct scene *scene, const struct toy *before, cons
 	}
 }
 
-/* Whoever has gone on can be gone on from. */
+/* A trainer that has continued can be continued from. */
 static void once_more(tutti_comm *comm, const struct scene *scene, const struct toy *before)
 {
 	struct toy toy;
@@ -182,8 +181,7 @@ static void test_f32(void **state)
 	goes_on((tutti_train_config){.param_dtype = TUTTI_F32});
 }
 
-/* Rounding is keyed by the count of updates, and what forward sees goes over with the master copy.
- */
+/* Rounding is keyed by the count of updates; the rounded values are copied with the master copy. */
 static void test_of_16_bits(void **state)
 {
 	(void)state;
@@ -214,8 +212,8 @@ static void from_nothing(tutti_comm *comm, void *arg)
 	toy_destroy(&toy);
 }
 
-/* Rank 1's earlier trainer had another type; then the state is in parts. All ranks say so, and
- * nothing changes. */
+/* Rank 1's earlier trainer has another type, then sharded state. All ranks fail, and nothing
+ * changes. */
 static void refused(tutti_comm *comm, void *arg)
 {
 	(void)arg;

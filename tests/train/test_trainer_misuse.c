@@ -1,5 +1,5 @@
-/* What would break: calls in the middle of what they would destroy, norms that no float holds, and
- * hooks whose cost grows with what is under way. */
+/* What would break: calls in the middle of what they would destroy, norms beyond f32, and hooks
+ * whose cost grows with what is in flight. */
 #include "tests/train/ranks.h"
 
 #include <math.h>
@@ -82,7 +82,7 @@ struct extreme {
 	double items;
 };
 
-/* Every gradient is a number, and nothing could be divided by their norm, or by the items. */
+/* Every gradient is finite, but a division by their norm, or by the items, is not. */
 static void too_large(tutti_comm *comm, void *arg)
 {
 	const struct extreme *extreme = arg;
@@ -97,7 +97,7 @@ static void too_large(tutti_comm *comm, void *arg)
 		backward(t, u, tutti_rank(comm) == 0 ? extreme->slope : 0);
 	CHECK(tutti_step(t, &adamw, 1, &info) == TUTTI_OK);
 	CHECK(info.skipped == 1 && !isinf(info.grad_norm) == !extreme->slope);
-	CHECK_SENTENCE("is not a finite f32");
+	CHECK_MESSAGE("is not a finite f32");
 	for (int u = 0; u < 2; u++) {
 		CHECK(tutti_param_read(t, u, 0, 5, values) == TUTTI_OK);
 		CHECK(values[0] == 1 && values[4] == 1);
@@ -133,7 +133,7 @@ struct many {
 	pthread_barrier_t is_ahead; /* rank 0 has been in all of its hooks */
 };
 
-/* Hooks look at what is under way: not at all of it for each hook. */
+/* A hook checks only some of what is in flight. */
 static void many_buckets(tutti_comm *comm, void *arg)
 {
 	struct many *many = arg;
@@ -157,7 +157,7 @@ static void many_buckets(tutti_comm *comm, void *arg)
 static void test_many_buckets(void **state)
 {
 	(void)state;
-	for (int s = 0; s < 2; s++) { /* whose hooks wait for nobody */
+	for (int s = 0; s < 2; s++) { /* its hooks do not wait */
 		struct many many = {.config = {.strategy = strategies[s], .bucket_bytes = 1}};
 		pthread_barrier_init(&many.is_ahead, NULL, 2);
 		assert_int_equal(ranks_as_threads(2, many_buckets, &many), 0);

@@ -1,6 +1,6 @@
-/* What would break: local SGD whose ranks pair other steps, or save and average what differs; and
- * rules that are promised and not looked at: uneven steps with deterministic = 2, a folder's name
- * that is gone, values that are gone. */
+/* What would break: local SGD whose ranks pair different steps, or save and average what differs;
+ * and rules without a check: uneven steps with deterministic = 2, a folder's name that is gone,
+ * values that are freed. */
 #include "tests/train/ranks.h"
 #include "tests/train/toy.h"
 
@@ -59,7 +59,8 @@ static float value(tutti_trainer *t)
 	return read;
 }
 
-/* The caller's own update under local SGD: ranks average after it, and not without being told. */
+/* An update of the caller's own with local SGD: ranks average after it, but only when they are
+ * told. */
 static void own_update(tutti_comm *comm, void *arg)
 {
 	const tutti_train_config config = {
@@ -97,8 +98,8 @@ static void test_own_update(void **state)
 		assert_int_equal(ranks_as_threads(n, own_update, NULL), 0);
 }
 
-/* Rank 1 leaves out a hook: it alone hears of it at once, all where they average; then all is well.
- */
+/* Rank 1 skips a hook: it gets the error at once, the others at the next average; then all
+ * continue. */
 static void missed_hook(tutti_comm *comm, void *arg)
 {
 	const tutti_train_config config = {.strategy = TUTTI_LOCAL_SGD, .local_sgd_steps = 3};
@@ -136,7 +137,7 @@ static void test_missed_hook(void **state)
 	assert_int_equal(ranks_as_threads(3, missed_hook, NULL), 0);
 }
 
-/* Without items nothing moves: not by decay, not by momentum. */
+/* Without items nothing changes, neither by decay nor by momentum. */
 static void no_items(tutti_comm *comm, void *arg)
 {
 	const tutti_train_config config = {.strategy = TUTTI_LOCAL_SGD, .local_sgd_steps = 100};
@@ -183,7 +184,7 @@ static void uneven(tutti_comm *comm, void *arg)
 	tutti_status status = tutti_step(t, &sgd, 1, NULL);
 	CHECK(status == step->status);
 	if (status != TUTTI_OK)
-		CHECK_SENTENCE("deterministic = 2 needs as many micro-batches on every rank");
+		CHECK_MESSAGE("deterministic = 2 needs as many micro-batches on every rank");
 	CHECK((value(t) == 0) == (status != TUTTI_OK));
 	tutti_trainer_destroy(t);
 }
@@ -209,7 +210,7 @@ struct finished {
 	float grads[6];
 };
 
-/* Means that 16 bits cannot hold come out as fine as f32 at every strategy. */
+/* Means that 16 bits cannot hold have f32's precision with every strategy. */
 static void finish_in_16_bits(tutti_comm *comm, void *arg)
 {
 	struct finished *finished = arg;

@@ -1,7 +1,7 @@
 /* no_tsan: other tests of the trainer run the same code with fewer models */
-/* What would break: gradients that depend on how samples are shared out, ranks that wait forever
- * because one has run out of data, buffers that differ, and evaluations that count duplicates. The
- * sampler and the trainer together. */
+/* What would break: gradients that depend on how samples are divided, ranks that wait for one that
+ * has run out of data, buffers that differ, and evaluations that count duplicates. The sampler and
+ * the trainer together. */
 #include "tests/train/ranks.h"
 #include "tests/train/toy.h"
 
@@ -16,7 +16,7 @@
 
 enum { COUNT = 34, BATCH = 8, STEPS = 2 * 5 };
 
-/* A trainer's step over given samples, with all hooks; leaves the mean gradients. */
+/* A trainer's step over given samples, with all hooks. Leaves the mean gradients. */
 static void finish_step(struct toy *toy, const int64_t *samples, int64_t count,
 			tutti_step_info *info)
 {
@@ -39,7 +39,7 @@ static const tutti_strategy strategies[] = {TUTTI_DDP, TUTTI_ZERO1, TUTTI_ZERO2,
 					    TUTTI_HSDP};
 enum { STRATEGIES = sizeof strategies / sizeof *strategies };
 
-/* HSDP has groups of two, where ranks can be cut into them. statistic is a buffer, or NULL. */
+/* HSDP has groups of two if that divides the ranks. statistic is a buffer, or NULL. */
 static void start(struct toy *toy, tutti_comm *comm, tutti_strategy strategy, double *statistic)
 {
 	const tutti_train_config config = {.strategy = strategy,
@@ -51,8 +51,8 @@ static void start(struct toy *toy, tutti_comm *comm, tutti_strategy strategy, do
 	toy_train(toy, comm, &config);
 }
 
-/* From which position a run trains, and what rank 0 got in its steps. Every rank compares what it
- * has of the gradients with those of the expected run, from the same position on. */
+/* The position from which a run trains, and rank 0's results. Every rank compares its gradients
+ * with those of the expected run, from the same position on. */
 struct run {
 	const struct run *expected;
 	tutti_strategy strategy;
@@ -79,9 +79,9 @@ static void keep_grads(struct toy *toy, const struct run *expected, int64_t step
 	}
 }
 
-/* From where the run stands to the end of the second epoch. An epoch's last step has 2 samples for
- * 8 places: of three ranks the last has none, of eight six. After the end all ranks have none, and
- * leave together. */
+/* From the run's position to the end of the second epoch. An epoch's last step has 2 samples for 8
+ * places: of three ranks the last has none, of eight six have none. After the end all ranks have
+ * none, and stop together. */
 static void train_to_the_end(tutti_comm *comm, void *arg)
 {
 	struct run *shared = arg, *run = calloc(1, sizeof *run);
@@ -127,8 +127,8 @@ static void train_to_the_end(tutti_comm *comm, void *arg)
 	free(run);
 }
 
-/* The gradients of every step are, to the bit, those of one rank, also where ranks of another
- * number go on in the middle of an epoch. */
+/* The gradients of every step have the bits of one rank, also if another number of ranks continues
+ * in the middle of an epoch. */
 static void test_training_is_the_same(void **state)
 {
 	struct run *one = calloc(1, sizeof *one), *other = calloc(1, sizeof *other);
@@ -151,8 +151,8 @@ static void test_training_is_the_same(void **state)
 	free(other);
 }
 
-/* What is here of the gradient is the mean over items[r] samples from number first of each of three
- * ranks' own. */
+/* This rank's gradient is the mean over items[r] samples, from number first on, of each of three
+ * ranks. */
 static void check_mean(struct toy *toy, int param, int first, const int64_t *items, double total)
 {
 	tutti_shard mine;
@@ -173,8 +173,8 @@ struct ends {
 	int at[3];
 };
 
-/* Ranks that each have data of their own, 1, 9 and 4 samples, two a step: who has run out goes on
- * with none until everybody has, and all of them leave at the same step. */
+/* Ranks with data of their own, 1, 9 and 4 samples, two a step: a rank that has run out continues
+ * with 0 items, and all stop at the same step. */
 static void own_data(tutti_comm *comm, void *arg)
 {
 	static const int counts[] = {1, 9, 4};
@@ -230,8 +230,8 @@ static double score(int64_t sample)
 	return (double)(sample * sample % 101);
 }
 
-/* Every rank scores as many samples at every step; the mean is of each sample once, the naive mean
- * is not. */
+/* Every rank scores as many samples at every step. The mean counts each sample once; the naive mean
+ * does not. */
 static void evaluate(tutti_comm *comm, void *arg)
 {
 	tutti_sampler sampler = {.count = COUNT,

@@ -1,18 +1,18 @@
 # The gradients and losses of the example's own layers.
 target_sources(test_gpt_layers PRIVATE ${PROJECT_SOURCE_DIR}/examples/gpt/gpt.c
 	${PROJECT_SOURCE_DIR}/examples/gpt/model.c ${PROJECT_SOURCE_DIR}/examples/gpt/layers.c)
-# What is taken from tutti_mem_alloc is counted.
+# Counts the memory of tutti_mem_alloc.
 target_link_options(test_memory_estimate PRIVATE LINKER:--wrap=tutti_mem_alloc)
 target_link_options(test_memory_limit PRIVATE LINKER:--wrap=tutti_mem_alloc)
 target_link_options(test_resident_memory PRIVATE LINKER:--wrap=tutti_mem_alloc LINKER:--wrap=tutti_mem_free)
-# What is written, synced and renamed is watched.
+# Watches writes, syncs and renames.
 foreach(name open pwrite ftruncate fsync mkdir rename rmdir)
 	target_link_options(test_checkpoint_order PRIVATE LINKER:--wrap=${name})
 endforeach()
-# Where a rank begins to wait is watched.
+# Watches where a rank begins to wait.
 foreach(name work_wait all_gather all_reduce)
 	target_link_options(test_exposed_seconds PRIVATE LINKER:--wrap=tutti_${name})
 endforeach()
-# How often hooks look at what is under way is counted.
+# Counts how often hooks test what is in flight.
 target_link_options(test_trainer_misuse PRIVATE LINKER:--wrap=tutti_work_test)
 target_link_options(test_trainer_failures PRIVATE LINKER:--wrap=tutti_work_wait)

@@ -1,5 +1,6 @@
-/* A toy model: a few units and parameters whose gradients are small integers, so that sums are exact and
- * every split of the samples over ranks gives the same bits. Parameter 0 is tied: the last unit uses it. */
+/* A toy model: a few units and parameters. Gradients are small integers, so sums are exact, and
+ * every division of the samples among ranks gives the same bits. Parameter 0 is tied: the last unit
+ * uses it. */
 #ifndef TESTS_TRAIN_TOY_H
 #define TESTS_TRAIN_TOY_H
 
@@ -27,8 +28,8 @@ void toy_destroy(struct toy *toy);
 
 /* What samples [first, last) add to the gradients when unit's backward runs. */
 void toy_backward(struct toy *toy, int unit, int first, int last);
-/* A micro-batch of the samples [0, samples) of global batch number batch, this rank's share of them, with
- * all hooks in the usual order. */
+/* A micro-batch of the samples [0, samples) of global batch number batch, this rank's share of
+ * them, with all hooks in the usual order. */
 void toy_micro_batch(struct toy *toy, tutti_pass pass, int batch, int samples);
 /* The gradient summed over the samples [0, samples) of that batch. */
 double toy_sum(int param, size_t index, int batch, int samples);

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The conn has failed with status, and its sentence names the peer. */
+/* The conn has failed with status, and its message names the peer. */
 static void expect_failed(const struct tutti_conn *conn, tutti_status status)
 {
 	char name[32];

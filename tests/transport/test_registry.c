@@ -34,7 +34,7 @@ static void expect_ok(const char *filter, const char *plugin)
 	assert_in_range(count, 1, TRANSPORTS_MAX);
 }
 
-/* INVALID, and the sentence has this in it. */
+/* INVALID, and the message has this in it. */
 static void expect_invalid(const char *filter, const char *plugin, const char *text)
 {
 	struct env env = {.transport_plugin = plugin};

@@ -345,6 +345,6 @@ int main(void)
 		cmocka_unit_test(test_close_calls),    cmocka_unit_test(test_hostile_indices),
 		cmocka_unit_test(test_foreign_memory), cmocka_unit_test(test_limited_files),
 	};
-	alarm(100); /* a lost wake-up ends here */
+	alarm(280); /* a lost wake-up ends here; a loaded machine takes its time */
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

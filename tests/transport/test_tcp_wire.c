@@ -197,8 +197,8 @@ static void test_no_allocation(void **state)
 	world_close(&w);
 }
 
-/* What a deadline's sentence says of a peer that never answers, and of one that never comes. */
-static void test_timeout_sentences(void **state)
+/* What a deadline's message says of a peer that never answers, and of one that never comes. */
+static void test_timeout_messages(void **state)
 {
 	struct world w;
 	struct post recvs[2];
@@ -225,13 +225,10 @@ static void test_timeout_sentences(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_format),
-		cmocka_unit_test(test_fragments),
-		cmocka_unit_test(test_cut_short),
-		cmocka_unit_test(test_out_of_step),
-		cmocka_unit_test(test_last_words),
-		cmocka_unit_test(test_no_allocation),
-		cmocka_unit_test(test_timeout_sentences),
+		cmocka_unit_test(test_format),           cmocka_unit_test(test_fragments),
+		cmocka_unit_test(test_cut_short),        cmocka_unit_test(test_out_of_step),
+		cmocka_unit_test(test_last_words),       cmocka_unit_test(test_no_allocation),
+		cmocka_unit_test(test_timeout_messages),
 	};
 
 	hand_setup();

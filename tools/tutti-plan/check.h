@@ -5,12 +5,12 @@
 
 #include "look.h"
 
-/* The first thing that is wrong, as a sentence that names rank and step. */
+/* The first thing that is wrong, as a message that names rank and step. */
 struct finding {
 	char text[1024];
 };
 
-/* Writes the sentence and returns false. */
+/* Writes the message and returns false. */
 bool check_says(struct finding *finding, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 

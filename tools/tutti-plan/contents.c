@@ -187,7 +187,7 @@ static void check_chunk(struct execution *x, int rank, struct ref r)
 	x->failed = true;
 }
 
-/* Nobody may leave a barrier who has not heard, by whatever way, of everybody: some chunk says so.
+/* A rank may leave a barrier only when it has heard of all ranks, in any way: some chunk says so.
  */
 static void check_barrier(struct execution *x, int rank)
 {

@@ -60,7 +60,7 @@ static void add_rank(struct world *w, const struct plan_set *set, const struct p
 
 /* ---- joining lanes to their other ends ------------------------------------------------------- */
 
-/* Who receives, from whom, on which lane. */
+/* Which rank receives, from which, on which lane. */
 struct end {
 	uint32_t rank, peer, lane;
 };

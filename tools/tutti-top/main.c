@@ -96,7 +96,7 @@ static int parse(struct options *o, int argc, char **argv)
 	return -1;
 }
 
-/* Of processes that nobody has named, those that cannot be read are passed over. */
+/* Processes that the user did not name and that cannot be read are left out. */
 static void add_all(struct sample *sample)
 {
 	struct dirent *entry;

@@ -1,4 +1,4 @@
-/* What tutti-top shows: a line for each rank of each communicator. */
+/* The table of tutti-top: a line for each rank of each communicator. */
 #ifndef TUTTI_TOP_ROWS_H
 #define TUTTI_TOP_ROWS_H
 
@@ -11,7 +11,7 @@ struct sample {
 	size_t count;
 };
 
-/* What process has is the sample's from then on. */
+/* The sample owns what process has from then on. */
 void sample_add(struct sample *sample, const struct trace_process *process);
 void sample_free(struct sample *sample);
 /* now, and what has happened since before. */

@@ -12,7 +12,7 @@ struct arguments {
 	int word_count;
 };
 
-/* -1: go on; else the exit code, after help on stdout or a sentence on stderr. */
+/* -1: go on; else the exit code, after help on stdout or a message on stderr. */
 int arguments_parse(struct arguments *arguments, int argc, char **argv);
 bool parse_pid(const char *word, int *pid);
 

@@ -1,4 +1,4 @@
-/* What running processes have, as a file. */
+/* The traces of running processes, as a file. */
 #include "merge.h"
 
 #include "core/status.h"

@@ -1,4 +1,4 @@
-/* Who came last to each collective, and by how much: the report of merge. */
+/* Which rank came last to each collective, and by how much: the report of merge. */
 #include "late.h"
 
 #include <inttypes.h>
@@ -13,7 +13,7 @@ struct meeting {
 	int64_t span_ns, by_ns; /* behind the first, and behind the one before */
 	int first_rank;
 	struct absence absence;
-	bool is_told; /* who is late, and by how much */
+	bool is_told; /* which rank is late, and by how much */
 };
 
 struct summary {
@@ -37,7 +37,7 @@ static bool has_time(const struct part *p)
 	return p->op->earliest_ns == p->op->latest_ns;
 }
 
-/* A rank that found everybody there has looked at no clock. Where ranks get out only when all are
+/* A rank that found all others there has not read the clock. Where ranks get out only when all are
  * in, those that waited for it have: it came when the first of them was done. */
 static void find_times(const struct part *part, size_t n)
 {
@@ -60,7 +60,7 @@ static void find_times(const struct part *part, size_t n)
 	}
 }
 
-/* Nobody's clock was read, or in a call in which it says nothing of the others. */
+/* No rank's clock was read, or in a call in which it says nothing about the others. */
 static bool is_untold(const struct part *part, size_t n)
 {
 	for (size_t i = 0; i < n; i++)

@@ -1,4 +1,4 @@
-/* What the report of late.c is made of. */
+/* The parts of the report of late.c. */
 #ifndef TUTTI_TRACE_LATE_H
 #define TUTTI_TRACE_LATE_H
 
@@ -13,12 +13,12 @@ struct tally {
 	double alone_ns; /* all others were there */
 };
 
-/* Who is not in a collective, of the ranks that were seen elsewhere. */
+/* The ranks that are not in a collective, of those that were seen elsewhere. */
 struct absence {
 	size_t unknown; /* they may have come: their traces end before, or begin after it */
 	size_t count;   /* they have not come; the first of them: */
 	const struct tally *missing;
-	const struct part *waiter; /* who has been in it longest, and is not done; NULL: all are */
+	const struct part *waiter; /* has been in it longest, and is not done; NULL: all are done */
 	int64_t waited_ns;         /* and how long */
 };
 

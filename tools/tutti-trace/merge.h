@@ -11,11 +11,11 @@ struct log {
 	size_t count;
 };
 
-/* meetings.c. What process has is the log's from then on. False: no memory, and it stays the caller's. */
+/* meetings.c. The log owns what process has from then on. False: no memory, and the caller keeps it. */
 bool log_add(struct log *log, const struct trace_process *process);
 void log_free(struct log *log);
 
-/* load.c: adds what is in a file that trace_write has written. False: why has a sentence. */
+/* load.c: adds what is in a file that trace_write has written. False: why has a message. */
 bool load(struct log *log, const char *path, char *why, size_t why_bytes);
 bool load_text(struct log *log, const char *text, char *why, size_t why_bytes);
 
@@ -45,7 +45,7 @@ bool clocks_align(struct log *log, const struct parts *parts, FILE *report);
 /* Whether no rank gets out of it before all are in it. */
 bool meets_all(const struct trace_op *op);
 
-/* late.c: who came last. False: no memory. */
+/* late.c: which rank came last. False: no memory. */
 bool late_report(const struct log *log, const struct parts *parts, bool all, FILE *report);
 
 /* The verbs; what they return is the exit code. */

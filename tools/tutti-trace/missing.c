@@ -1,5 +1,5 @@
-/* Who has not come to a collective. A trace says nothing of what came after it was read, and a
- * rank's silence nothing where the others' results show that it has come. */
+/* Which ranks have not come to a collective. A trace says nothing of what came after it was read,
+ * and a rank's silence nothing where the others' results show that it has come. */
 #include "late.h"
 
 #include <string.h>

@@ -3,6 +3,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 tutti_status train_fail(tutti_status status, const char *format, ...)
 {
@@ -18,6 +19,15 @@ tutti_status train_fail(tutti_status status, const char *format, ...)
 tutti_status train_no_memory(const char *what)
 {
 	return train_fail(TUTTI_ERR_MEMORY, "There is no memory for %s.", what);
+}
+
+/* A message has 512 bytes, a path up to 4096. */
+enum { SHOWN_BYTES = 200 };
+
+const char *path_shown(const char *path)
+{
+	size_t n = strlen(path);
+	return n > SHOWN_BYTES ? path + n - SHOWN_BYTES : path;
 }
 
 struct train_failure failure_of(tutti_status status)

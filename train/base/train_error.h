@@ -23,6 +23,9 @@ tutti_status train_fail(tutti_status status, const char *format, ...)
 /* MEMORY: "There is no memory for <what>." */
 tutti_status train_no_memory(const char *what) __attribute__((cold));
 
+/* The path as messages show it: all of it, or its end, which says most. */
+const char *path_shown(const char *path);
+
 /* A status with its message, to be reported later: after a cleanup, by another thread or on another
  * rank. */
 struct train_failure {

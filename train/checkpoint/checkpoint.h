@@ -5,7 +5,7 @@
 
 #include <tutti/train.h>
 
-/* Removes a checkpoint that nobody has waited for. Local. */
+/* Removes a checkpoint without tutti_save_wait. Local. */
 void checkpoint_abandon(tutti_trainer *trainer);
 
 #endif

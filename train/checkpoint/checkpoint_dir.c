@@ -2,7 +2,6 @@
 #include "train/checkpoint/checkpoint_dir.h"
 
 #include "train/base/train_error.h"
-#include "train/checkpoint/checkpoint_index.h"
 #include "train/checkpoint/disk.h"
 #include "train/checkpoint/jansson_needed.h"
 
@@ -35,7 +34,7 @@ static tutti_status make_dir(const char *dir)
 	return status;
 }
 
-/* *is_mine: the file is locked and nobody has removed it in between. A file system without locks is
+/* *is_mine: the file is locked and no other process has removed it. A file system without locks is
  * used without. */
 static tutti_status make_lock(int *lock, bool *is_mine, const char *path)
 {
@@ -92,7 +91,7 @@ static tutti_status make(struct checkpoint_dir *made)
 		       : train_fail(TUTTI_ERR_SYSTEM,
 				    "Another process removes new files below '%s' at once: use a "
 				    "folder of your own.",
-				    disk_shown(made->dir));
+				    path_shown(made->dir));
 }
 
 tutti_status checkpoint_dir_make(struct checkpoint_dir *made, const char *dir, int64_t step)
@@ -180,7 +179,7 @@ static tutti_status give_name(struct checkpoint_name *name, const char *dir, con
 	return train_fail(TUTTI_ERR_SYSTEM,
 			  "Another job saves step %" PRId64
 			  " below '%s' at the same time: use another folder.",
-			  name->step, disk_shown(dir));
+			  name->step, path_shown(dir));
 }
 
 /* Removes the checkpoints of the same step that were saved before. */

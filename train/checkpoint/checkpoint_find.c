@@ -2,7 +2,6 @@
 #include "train/checkpoint/checkpoint_dir.h"
 
 #include "train/base/train_error.h"
-#include "train/checkpoint/checkpoint_index.h"
 #include "train/checkpoint/disk.h"
 
 #include <dirent.h>
@@ -34,7 +33,7 @@ static tutti_status read_texts(const char *path, char **index, size_t *bytes, ch
 			status = train_fail(TUTTI_ERR_INVALID,
 					    "'%s' does not match the COMMIT file beside it: one of "
 					    "them is damaged.",
-					    disk_shown(index_path));
+					    path_shown(index_path));
 	}
 	free(index_path);
 	free(commit_path);
@@ -58,7 +57,7 @@ static tutti_status check_file(const struct checkpoint_index *index, const char 
 		status = train_fail(TUTTI_ERR_INVALID,
 				    "'%s' has %lld bytes instead of %" PRIu64
 				    ": it was truncated or replaced.",
-				    disk_shown(file_path), (long long)about.st_size, file->bytes);
+				    path_shown(file_path), (long long)about.st_size, file->bytes);
 	free(file_path);
 	return status;
 }
@@ -102,12 +101,12 @@ static tutti_status check_step(const struct checkpoint_index *index, const char 
 	return train_fail(TUTTI_ERR_INVALID,
 			  "'%s/index.json' is of step %" PRId64
 			  ", but its folder is named for step %" PRId64 ".",
-			  disk_shown(path), index->step, step);
+			  path_shown(path), index->step, step);
 }
 
 /* Returns OK and sets found->path if the checkpoint is whole; otherwise notes what is wrong. */
-static tutti_status look_at(struct checkpoint_found *found, const char *dir,
-			    struct checkpoint_name name)
+static tutti_status try_checkpoint(struct checkpoint_found *found, const char *dir,
+				   struct checkpoint_name name)
 {
 	struct checkpoint_index index = {0};
 	char text[CHECKPOINT_NAME_BYTES];
@@ -137,25 +136,25 @@ static tutti_status look_at(struct checkpoint_found *found, const char *dir,
 
 tutti_status checkpoint_dir_find(struct checkpoint_found *found, const char *dir)
 {
-	struct checkpoint_found looked = {.step = -1};
+	struct checkpoint_found result = {.step = -1};
 	struct checkpoint_name *names = NULL;
 	struct stat about;
 	size_t count = 0;
 
 	if (stat(dir, &about) != 0 && errno == ENOENT) {
-		*found = looked;
+		*found = result;
 		return TUTTI_OK;
 	}
 	TRY(checkpoint_names(&names, &count, dir));
 	tutti_status status = TUTTI_OK;
-	for (size_t i = 0; i < count && status == TUTTI_OK && !looked.path; i++)
-		status = look_at(&looked, dir, names[i]);
+	for (size_t i = 0; i < count && status == TUTTI_OK && !result.path; i++)
+		status = try_checkpoint(&result, dir, names[i]);
 	free(names);
 	TRY(status);
-	if (!looked.path && looked.passed_over)
+	if (!result.path && result.passed_over)
 		return train_fail(TUTTI_ERR_INVALID,
 				  "All %d checkpoints below '%s' are damaged. The newest: %s",
-				  looked.passed_over, disk_shown(dir), looked.message);
-	*found = looked;
+				  result.passed_over, path_shown(dir), result.message);
+	*found = result;
 	return TUTTI_OK;
 }

@@ -2,7 +2,6 @@
 #include "train/checkpoint/checkpoint_index.h"
 
 #include "train/base/train_error.h"
-#include "train/checkpoint/disk.h"
 #include "train/checkpoint/jansson_values.h"
 #include "train/checkpoint/safetensors.h"
 #include "train/model/model.h"
@@ -22,7 +21,7 @@ static tutti_status no_memory(void)
 
 /* ---- writing ---- */
 /* Appends value to array. If value is NULL, returns NULL and frees array. */
-static json_t *with(json_t *array, json_t *value)
+static json_t *append(json_t *array, json_t *value)
 {
 	if (array && json_array_append_new(array, value) == 0)
 		return array;
@@ -38,9 +37,9 @@ static json_t *of_files(const struct checkpoint_index *index)
 	for (size_t i = 0; files && i < index->file_count; i++) {
 		const struct checkpoint_file *file = &index->files[i];
 		checkpoint_file_name(name, file->rank, index->world_size);
-		files = with(files, json_pack("{s:s, s:I, s:I}", "name", name, "bytes",
-					      (json_int_t)file->bytes, "header_crc32c",
-					      (json_int_t)file->header_crc32c));
+		files = append(files, json_pack("{s:s, s:I, s:I}", "name", name, "bytes",
+						(json_int_t)file->bytes, "header_crc32c",
+						(json_int_t)file->header_crc32c));
 	}
 	return files;
 }
@@ -54,10 +53,10 @@ static json_t *of_pieces(const struct checkpoint_tensor *tensor, int world_size)
 		const struct checkpoint_piece *piece = &tensor->pieces[i];
 		checkpoint_file_name(name, piece->rank, world_size);
 		checkpoint_key(key, tensor, piece->first);
-		pieces = with(pieces, json_pack("{s:s, s:s, s:I, s:I, s:I}", "file", name, "key",
-						key, "begin", (json_int_t)piece->first, "end",
-						(json_int_t)(piece->first + piece->count), "crc32c",
-						(json_int_t)piece->crc32c));
+		pieces = append(pieces, json_pack("{s:s, s:s, s:I, s:I, s:I}", "file", name, "key",
+						  key, "begin", (json_int_t)piece->first, "end",
+						  (json_int_t)(piece->first + piece->count),
+						  "crc32c", (json_int_t)piece->crc32c));
 	}
 	return pieces;
 }
@@ -68,7 +67,8 @@ static json_t *of_tensors(const struct checkpoint_index *index)
 
 	for (size_t i = 0; tensors && i < index->tensor_count; i++) {
 		const struct checkpoint_tensor *tensor = &index->tensors[i];
-		tensors = with(tensors,
+		tensors =
+			append(tensors,
 			       json_pack("{s:s, s:s, s:s, s:o, s:o}", "kind", tensor->kind, "name",
 					 tensor->name, "dtype", stored_type_of(tensor->dtype)->name,
 					 "shape", value_of_shape(tensor->ndim, tensor->shape),
@@ -118,7 +118,7 @@ struct reading {
 static tutti_status wrong(const struct reading *in, const char *what, const char *name)
 {
 	return train_fail(TUTTI_ERR_INVALID, "The index '%s' is damaged: %s%s%.128s%s.",
-			  disk_shown(in->path), what, *name ? " '" : "", name, *name ? "'" : "");
+			  path_shown(in->path), what, *name ? " '" : "", name, *name ? "'" : "");
 }
 
 static bool number(uint64_t *to, const json_t *object, const char *key)
@@ -229,7 +229,7 @@ static tutti_status parse_whole(const struct reading *in, const json_t *whole)
 		return train_fail(
 			TUTTI_ERR_UNSUPPORTED,
 			"The index '%s' is of another version than %d, which this build reads.",
-			disk_shown(in->path), VERSION);
+			path_shown(in->path), VERSION);
 	if (!number(&step, whole, "step") || !number(&world_size, whole, "world_size") ||
 	    world_size < 1 || world_size > CHECKPOINT_RANKS)
 		return wrong(in, "it has no step, or no world_size", "");

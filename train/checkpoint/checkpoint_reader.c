@@ -4,7 +4,6 @@
 
 #include "train/base/train_error.h"
 #include "train/checkpoint/checkpoint_dir.h"
-#include "train/checkpoint/checkpoint_index.h"
 #include "train/checkpoint/disk.h"
 #include "train/checkpoint/jansson_needed.h"
 #include "train/checkpoint/safetensors.h"
@@ -59,7 +58,7 @@ static tutti_status prepare(struct checkpoint *checkpoint, const char *path)
 		calloc((size_t)checkpoint->index.world_size, sizeof *checkpoint->headers);
 	if (checkpoint->path && checkpoint->portion && checkpoint->headers)
 		return TUTTI_OK;
-	return train_fail(TUTTI_ERR_MEMORY, "There is no memory to read '%s'.", disk_shown(path));
+	return train_fail(TUTTI_ERR_MEMORY, "There is no memory to read '%s'.", path_shown(path));
 }
 
 tutti_status checkpoint_open(struct checkpoint **checkpoint, const char *path)
@@ -68,7 +67,7 @@ tutti_status checkpoint_open(struct checkpoint **checkpoint, const char *path)
 	struct checkpoint *made = calloc(1, sizeof *made);
 	if (!made)
 		return train_fail(TUTTI_ERR_MEMORY, "There is no memory to read '%s'.",
-				  disk_shown(path));
+				  path_shown(path));
 	tutti_status status = prepare(made, path);
 	if (status != TUTTI_OK) {
 		checkpoint_close(made);
@@ -99,7 +98,7 @@ static tutti_status read_header(struct checkpoint *checkpoint, int rank, uint64_
 		return train_fail(TUTTI_ERR_INVALID,
 				  "'%s' has %" PRIu64 " bytes, but had %" PRIu64
 				  " when it was written.",
-				  disk_shown(checkpoint->open_path), bytes, file->bytes);
+				  path_shown(checkpoint->open_path), bytes, file->bytes);
 	if (header->file_bytes)
 		return TUTTI_OK;
 	TRY(safetensors_read(header, checkpoint->fd, bytes, checkpoint->open_path));
@@ -113,7 +112,7 @@ static tutti_status read_header(struct checkpoint *checkpoint, int rank, uint64_
 			  "The header of '%s' has CRC-32C %08" PRIx32 " instead of %08" PRIx32
 			  ": the file of rank %d is damaged. Remove the folder to load the "
 			  "checkpoint before it.",
-			  disk_shown(checkpoint->open_path), crc32c, file->header_crc32c, rank);
+			  path_shown(checkpoint->open_path), crc32c, file->header_crc32c, rank);
 }
 
 /* Opens the rank's file, if it is not the open one, and reads its header once. */
@@ -149,7 +148,7 @@ static tutti_status place_of(const struct checkpoint *checkpoint, uint64_t *at,
 	    (uint64_t)found->shape[0] != piece->count)
 		return train_fail(TUTTI_ERR_INVALID,
 				  "'%s' has no '%s' of the type and size in the index.",
-				  disk_shown(checkpoint->open_path), key);
+				  path_shown(checkpoint->open_path), key);
 	*at = file->data_at + found->begin;
 	return TUTTI_OK;
 }
@@ -208,7 +207,7 @@ static tutti_status read_piece(struct checkpoint *checkpoint,
 			" instead of %08" PRIx32 ": the file is damaged. Remove its folder to load "
 			"the checkpoint before it.",
 			piece->first, piece->first + piece->count, tensor->name, tensor->kind,
-			piece->rank, disk_shown(checkpoint->open_path), crc32c, piece->crc32c);
+			piece->rank, path_shown(checkpoint->open_path), crc32c, piece->crc32c);
 	piece->is_sound = true;
 	return TUTTI_OK;
 }
@@ -239,7 +238,7 @@ tutti_status checkpoint_read(struct checkpoint *checkpoint, const struct checkpo
 				  "Elements %" PRIu64 " to %" PRIu64
 				  " of '%s' (%s) cannot be read: it has %" PRIu64 " in '%s'.",
 				  first, first + count, tensor->name, tensor->kind, tensor->count,
-				  disk_shown(checkpoint->path));
+				  path_shown(checkpoint->path));
 	for (size_t i = piece_at(tensor, first); count > 0; i++) {
 		struct checkpoint_piece *piece = &tensor->pieces[i];
 		uint64_t skipped = first - piece->first;

@@ -1,7 +1,6 @@
 /* Removes what jobs that died in a save have left. The name identifies it, and the lock shows that
- * nobody writes there. */
+ * no process writes there. */
 #include "train/checkpoint/checkpoint_dir.h"
-#include "train/checkpoint/checkpoint_index.h"
 
 #include <dirent.h>
 #include <errno.h>

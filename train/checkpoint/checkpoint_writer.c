@@ -3,7 +3,6 @@
 #include "train/checkpoint/checkpoint_writer.h"
 
 #include "train/base/train_error.h"
-#include "train/checkpoint/checkpoint_index.h"
 #include "train/checkpoint/disk.h"
 #include "train/checkpoint/jansson_needed.h"
 #include "train/checkpoint/safetensors.h"
@@ -145,7 +144,7 @@ static tutti_status create_file(const struct checkpoint_writer *save, int *fd)
 		return train_fail(TUTTI_ERR_SYSTEM,
 				  "Rank %d cannot find the folder of '%s', which rank 0 has made "
 				  "(errno %d): it must be on a file system that all ranks share.",
-				  save->part.rank, disk_shown(save->path), ENOENT);
+				  save->part.rank, path_shown(save->path), ENOENT);
 	return status;
 }
 

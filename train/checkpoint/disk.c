@@ -15,14 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A message has 512 bytes, a path up to 4096. The end of a path says most. */
-enum { SHOWN_BYTES = 200, PORTION_BYTES = 1 << 30 };
-
-const char *disk_shown(const char *path)
-{
-	size_t n = strlen(path);
-	return n > SHOWN_BYTES ? path + n - SHOWN_BYTES : path;
-}
+enum { PORTION_BYTES = 1 << 30 };
 
 tutti_status disk_fail(const char *what, const char *path)
 {
@@ -30,7 +23,7 @@ tutti_status disk_fail(const char *what, const char *path)
 	char words[100];
 	tutti_status status =
 		train_fail(TUTTI_ERR_SYSTEM, "%s '%s' failed: %s (errno %d).", what,
-			   disk_shown(path), strerror_r(error, words, sizeof words), error);
+			   path_shown(path), strerror_r(error, words, sizeof words), error);
 
 	errno = error;
 	return status;
@@ -60,7 +53,7 @@ tutti_status disk_open(int *fd, uint64_t *bytes, const char *path)
 	if (fstat(opened, &about) != 0)
 		status = disk_fail("Looking at", path);
 	else if (!S_ISREG(about.st_mode))
-		status = train_fail(TUTTI_ERR_INVALID, "'%s' is not a file.", disk_shown(path));
+		status = train_fail(TUTTI_ERR_INVALID, "'%s' is not a file.", path_shown(path));
 	if (status != TUTTI_OK) {
 		close(opened);
 		return status;
@@ -91,7 +84,7 @@ tutti_status disk_read(int fd, const char *path, void *data, size_t bytes, uint6
 			return train_fail(
 				TUTTI_ERR_INVALID,
 				"'%s' ends after %llu bytes, before byte %llu: it was truncated.",
-				disk_shown(path), (unsigned long long)(at + done),
+				path_shown(path), (unsigned long long)(at + done),
 				(unsigned long long)(at + bytes - 1));
 		done += n > 0 ? (size_t)n : 0;
 	}
@@ -188,11 +181,11 @@ tutti_status disk_read_all(const char *path, size_t limit, char **text, size_t *
 	if (size > limit)
 		status = train_fail(TUTTI_ERR_INVALID,
 				    "'%s' has %llu bytes; no more than %zu are allowed.",
-				    disk_shown(path), (unsigned long long)size, limit);
+				    path_shown(path), (unsigned long long)size, limit);
 	else if (!read)
 		status = train_fail(TUTTI_ERR_MEMORY,
 				    "There is no memory for the %llu bytes of '%s'.",
-				    (unsigned long long)size, disk_shown(path));
+				    (unsigned long long)size, path_shown(path));
 	else
 		status = disk_read(fd, path, read, (size_t)size, 0);
 	close(fd);

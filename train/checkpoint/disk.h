@@ -6,8 +6,6 @@
 
 #include <tutti/tutti.h>
 
-/* The path as messages show it: all of it, or its end. */
-const char *disk_shown(const char *path);
 /* SYSTEM, with "what 'path' failed: " and errno's text. Keeps errno. */
 tutti_status disk_fail(const char *what, const char *path);
 

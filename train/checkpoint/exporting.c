@@ -7,7 +7,6 @@
 #include "train/checkpoint/safetensors.h"
 #include "train/state/pieces.h"
 #include "train/state/trainer_collectives.h"
-#include "train/state/trainer_state.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -36,7 +35,7 @@ static tutti_status plan(struct exporting *out, const char *file)
 
 	if (!list)
 		return train_fail(TUTTI_ERR_MEMORY, "There is no memory to export '%s'.",
-				  disk_shown(file));
+				  path_shown(file));
 	for (int p = 0; p < model->param_count; p++, next++) {
 		next->name = (char *)model->params[p].name;
 		next->type = stored_type_of(out->trainer->config.param_dtype);
@@ -66,7 +65,7 @@ static tutti_status check_name(const char *file)
 	return train_fail(TUTTI_ERR_INVALID,
 			  "tutti_export_safetensors: '%s' exists and is not a regular file%s: "
 			  "choose another name.",
-			  disk_shown(file), S_ISLNK(about.st_mode) ? " but a link" : "");
+			  path_shown(file), S_ISLNK(about.st_mode) ? " but a link" : "");
 }
 
 static tutti_status prepare(struct exporting *out, const char *file)
@@ -89,7 +88,7 @@ static tutti_status open_file(struct exporting *out, const char *file)
 	if (asprintf(&out->temporary, "%s.tmp-%016" PRIx64, file, out->token) < 0) {
 		out->temporary = NULL;
 		return train_fail(TUTTI_ERR_MEMORY, "There is no memory to export '%s'.",
-				  disk_shown(file));
+				  path_shown(file));
 	}
 	out->fd =
 		open(out->temporary, O_RDWR | O_CLOEXEC | (is_maker ? O_CREAT | O_EXCL : 0), 0666);

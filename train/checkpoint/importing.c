@@ -7,7 +7,6 @@
 #include "train/checkpoint/safetensors.h"
 #include "train/state/pieces.h"
 #include "train/state/trainer_collectives.h"
-#include "train/state/trainer_state.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -24,7 +23,7 @@ static tutti_status misfit(const struct importing *in, const char *name, const c
 {
 	return train_fail(TUTTI_ERR_INVALID,
 			  "tutti_import_safetensors: the parameter '%s' %s '%s'.", name, why,
-			  disk_shown(in->path));
+			  path_shown(in->path));
 }
 
 static tutti_status check(const struct importing *in)
@@ -74,7 +73,7 @@ static tutti_status import_buffer(const struct importing *in, const struct buffe
 			TUTTI_ERR_INVALID,
 			"tutti_import_safetensors: the buffer '%s' has another size or type in "
 			"'%s'.",
-			buffer->name, disk_shown(in->path));
+			buffer->name, path_shown(in->path));
 	return read_one(&one, 0, buffer->count, buffer->data);
 }
 

@@ -1,8 +1,6 @@
 /* Values from untrusted JSON. */
 #include "train/checkpoint/jansson_values.h"
 
-#include "train/checkpoint/jansson_needed.h"
-
 #include <stdio.h>
 
 tutti_status jansson_needed(void)

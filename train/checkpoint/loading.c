@@ -2,7 +2,6 @@
  * is changed, and each rank reads what it holds. */
 #include "train/base/train_error.h"
 #include "train/checkpoint/checkpoint_dir.h"
-#include "train/checkpoint/checkpoint_index.h"
 #include "train/checkpoint/checkpoint_reader.h"
 #include "train/checkpoint/disk.h"
 #include "train/checkpoint/jansson_needed.h"
@@ -11,7 +10,6 @@
 #include "train/precision/loss_scale.h"
 #include "train/state/pieces.h"
 #include "train/state/trainer_collectives.h"
-#include "train/state/trainer_state.h"
 
 #include <float.h>
 #include <inttypes.h>
@@ -44,7 +42,7 @@ static tutti_status misfit(const struct loading *in, const char *what, const cha
 {
 	return train_fail(TUTTI_ERR_INVALID,
 			  "tutti_load: the checkpoint '%s' does not fit this model: %s '%s' %s.",
-			  disk_shown(in->path), what, name, why);
+			  path_shown(in->path), what, name, why);
 }
 
 static const struct checkpoint_tensor *tensor_of(const struct loading *in, const char *kind,
@@ -87,7 +85,7 @@ static tutti_status check_names(const struct loading *in)
 	return train_fail(TUTTI_ERR_INVALID,
 			  "tutti_load: the checkpoint '%s' does not fit this model: it has %d "
 			  "parameters, the model has %d of them.",
-			  disk_shown(in->path), params, model->param_count);
+			  path_shown(in->path), params, model->param_count);
 }
 
 static tutti_status check_flat(const struct loading *in, const char *what, const char *kind,
@@ -111,7 +109,7 @@ static tutti_status check_state(const struct loading *in, const struct state *st
 		return train_fail(TUTTI_ERR_INVALID,
 				  "tutti_load: the state '%s' is per rank, and the checkpoint '%s' "
 				  "is of %d ranks, not %d: use as many ranks.",
-				  state->name, disk_shown(in->path), ranks, in->trainer->size);
+				  state->name, path_shown(in->path), ranks, in->trainer->size);
 	saved_state_kind(kind, state, in->trainer->rank);
 	return check_flat(in, "state", kind, state->name, TUTTI_U8, state->bytes);
 }
@@ -152,7 +150,7 @@ static tutti_status check_number(const struct loading *in, bool is_right, const 
 	return train_fail(TUTTI_ERR_INVALID,
 			  "tutti_load: the checkpoint '%s' is damaged: '%s' (%s) in %s is %.17g, "
 			  "not %s. Remove the folder to load the checkpoint before it.",
-			  disk_shown(in->path), name, kind, file, value, meaning);
+			  path_shown(in->path), name, kind, file, value, meaning);
 }
 
 static tutti_status read_optimizers(struct loading *in)
@@ -162,7 +160,7 @@ static tutti_status read_optimizers(struct loading *in)
 	in->optimizers = calloc((size_t)model->param_count + 1, sizeof *in->optimizers);
 	if (!in->optimizers)
 		return train_fail(TUTTI_ERR_MEMORY, "There is no memory to read '%s'.",
-				  disk_shown(in->path));
+				  path_shown(in->path));
 	for (int p = 0; p < model->param_count; p++) {
 		const char *name = model->params[p].name;
 		int32_t *kind = &in->optimizers[p];
@@ -207,7 +205,7 @@ static tutti_status read_scale(struct loading *in)
 			    "a finite and positive loss scale over its divisor");
 }
 
-static tutti_status look_at(struct loading *in)
+static tutti_status check_all(struct loading *in)
 {
 	TRY(check(in));
 	TRY(read_optimizers(in));
@@ -322,7 +320,7 @@ static tutti_status load_open(struct loading *in)
 {
 	tutti_trainer *trainer = in->trainer;
 
-	TRY(trainer_agree(trainer, look_at(in)));
+	TRY(trainer_agree(trainer, check_all(in)));
 	TRY(restore_begin(trainer, "tutti_load"));
 	TRY(trainer_agree(trainer, load_all(in)));
 	return restore_end(trainer);

@@ -70,10 +70,10 @@ static tutti_status size_of(uint64_t *bytes, const struct safetensor *tensor, co
 		return train_fail(
 			TUTTI_ERR_INVALID,
 			"'%s': the shape of '%.128s' has more elements than a file can hold.",
-			disk_shown(path), tensor->name);
+			path_shown(path), tensor->name);
 	if (count * tensor->type->bits % 8)
 		return train_fail(TUTTI_ERR_INVALID, "'%s': '%.128s' ends in the middle of a byte.",
-				  disk_shown(path), tensor->name);
+				  path_shown(path), tensor->name);
 	*bytes = count * tensor->type->bits / 8;
 	return TUTTI_OK;
 }
@@ -107,7 +107,7 @@ static tutti_status place(struct safetensors *file, const char *path)
 		if (bytes > (UINT64_C(1) << 62) - at)
 			return train_fail(TUTTI_ERR_INVALID,
 					  "'%s' would have more than 2^62 bytes.",
-					  disk_shown(path));
+					  path_shown(path));
 		tensor->begin = at;
 		tensor->end = at += bytes;
 	}
@@ -124,10 +124,10 @@ static tutti_status plan(struct safetensors *file, const char *path, const char 
 			return train_fail(
 				TUTTI_ERR_INVALID,
 				"A tensor of '%s' is named '%s', which the format reserves.",
-				disk_shown(path), name);
+				path_shown(path), name);
 		if (i > 0 && strcmp(file->tensors[i - 1].name, name) == 0)
 			return train_fail(TUTTI_ERR_INVALID,
-					  "'%s' would have two tensors '%.128s'.", disk_shown(path),
+					  "'%s' would have two tensors '%.128s'.", path_shown(path),
 					  name);
 	}
 	sort(file, compare_alignments);
@@ -172,7 +172,7 @@ tutti_status safetensors_check(struct safetensors *file, const char *path, uint6
 			return train_fail(TUTTI_ERR_INVALID,
 					  "'%s': '%.128s', bytes %llu to %llu of %llu, %s: the "
 					  "file is damaged.",
-					  disk_shown(path), tensor->name,
+					  path_shown(path), tensor->name,
 					  (unsigned long long)tensor->begin,
 					  (unsigned long long)tensor->end,
 					  (unsigned long long)data_bytes, what);
@@ -181,7 +181,7 @@ tutti_status safetensors_check(struct safetensors *file, const char *path, uint6
 			return train_fail(
 				TUTTI_ERR_INVALID,
 				"'%s': '%.128s' has %llu bytes, but its shape in %s has %llu.",
-				disk_shown(path), tensor->name,
+				path_shown(path), tensor->name,
 				(unsigned long long)(tensor->end - tensor->begin),
 				tensor->type->name, (unsigned long long)bytes);
 		at = tensor->end;
@@ -190,7 +190,7 @@ tutti_status safetensors_check(struct safetensors *file, const char *path, uint6
 		return train_fail(TUTTI_ERR_INVALID,
 				  "'%s' has %llu bytes of data, but its tensors have %llu: it was "
 				  "truncated or extended.",
-				  disk_shown(path), (unsigned long long)data_bytes,
+				  path_shown(path), (unsigned long long)data_bytes,
 				  (unsigned long long)at);
 	sort(file, compare_names);
 	return TUTTI_OK;
@@ -217,14 +217,14 @@ static tutti_status read_header(struct safetensors *file, int fd, uint64_t file_
 		return train_fail(TUTTI_ERR_INVALID,
 				  "The header of '%s' has %llu bytes, of a file of %llu; at most "
 				  "%d are allowed. The file is damaged, or not a safetensors file.",
-				  disk_shown(path), (unsigned long long)bytes,
+				  path_shown(path), (unsigned long long)bytes,
 				  (unsigned long long)file_bytes, SAFETENSORS_HEADER_LIMIT);
 	file->data_at = sizeof length + bytes;
 	file->file_bytes = file_bytes;
 	file->header = malloc((size_t)file->data_at);
 	if (!file->header)
 		return train_fail(TUTTI_ERR_MEMORY, "There is no memory for the header of '%s'.",
-				  disk_shown(path));
+				  path_shown(path));
 	return disk_read(fd, path, file->header, (size_t)file->data_at, 0);
 }
 

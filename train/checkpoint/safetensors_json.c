@@ -2,7 +2,6 @@
 #include "train/checkpoint/safetensors.h"
 
 #include "train/base/train_error.h"
-#include "train/checkpoint/disk.h"
 #include "train/checkpoint/jansson_values.h"
 #include "train/model/model.h"
 
@@ -12,7 +11,7 @@
 static tutti_status no_memory(const char *path)
 {
 	return train_fail(TUTTI_ERR_MEMORY, "There is no memory for the header of '%s'.",
-			  disk_shown(path));
+			  path_shown(path));
 }
 
 /* ---- writing ---- */
@@ -47,7 +46,7 @@ static tutti_status frame(struct safetensors *file, const char *path, const char
 	if (padded > SAFETENSORS_HEADER_LIMIT)
 		return train_fail(TUTTI_ERR_INVALID,
 				  "The header of '%s' would have %llu bytes; %d are allowed.",
-				  disk_shown(path), (unsigned long long)padded,
+				  path_shown(path), (unsigned long long)padded,
 				  SAFETENSORS_HEADER_LIMIT);
 	file->header = malloc((size_t)padded + 8);
 	if (!file->header)
@@ -68,7 +67,7 @@ tutti_status safetensors_print(struct safetensors *file, const char *path, const
 		return train_fail(TUTTI_ERR_INVALID,
 				  "The name '%.128s' of a tensor of '%s' is not UTF-8, as the "
 				  "format requires.",
-				  refused, disk_shown(path));
+				  refused, path_shown(path));
 	char *text = header ? json_dumps(header, JSON_COMPACT) : NULL;
 	tutti_status status = text ? frame(file, path, text) : no_memory(path);
 	free(text);
@@ -82,7 +81,7 @@ static tutti_status wrong(const char *path, const char *name, const char *what)
 	return train_fail(
 		TUTTI_ERR_INVALID,
 		"'%s': the header's entry '%.128s' %s: the file is damaged, or of an unknown kind.",
-		disk_shown(path), name, what);
+		path_shown(path), name, what);
 }
 
 static tutti_status parse_tensor(struct safetensor *tensor, const char *path, const char *name,
@@ -152,7 +151,7 @@ tutti_status safetensors_parse(struct safetensors *file, const char *path, const
 		return train_fail(TUTTI_ERR_INVALID,
 				  "The header of '%s' cannot be read: %s. The file is damaged, or "
 				  "not a safetensors file.",
-				  disk_shown(path), why);
+				  path_shown(path), why);
 	tutti_status status = parse_header(file, path, header);
 	json_decref(header);
 	return status;

@@ -2,11 +2,8 @@
 #include "train/checkpoint/saved_items.h"
 
 #include "train/base/train_error.h"
-#include "train/checkpoint/checkpoint_index.h"
-#include "train/checkpoint/checkpoint_writer.h"
 #include "train/precision/loss_scale.h"
 #include "train/state/pieces.h"
-#include "train/state/trainer_state.h"
 
 #include <assert.h>
 #include <stdio.h>

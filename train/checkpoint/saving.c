@@ -5,12 +5,10 @@
 
 #include "train/base/train_error.h"
 #include "train/checkpoint/checkpoint_dir.h"
-#include "train/checkpoint/checkpoint_writer.h"
 #include "train/checkpoint/jansson_needed.h"
 #include "train/checkpoint/saved_items.h"
 #include "train/state/pieces.h"
 #include "train/state/trainer_collectives.h"
-#include "train/state/trainer_state.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -120,7 +120,7 @@ tutti_status staging_create(struct staging **staging, int fd, const char *path, 
 
 	if (!made)
 		return train_fail(TUTTI_ERR_MEMORY, "There is no memory to write '%s'.",
-				  disk_shown(path));
+				  path_shown(path));
 	made->fd = -1;
 	made->timeout_ms = timeout_ms;
 	made->slot_count = slots;
@@ -133,7 +133,7 @@ tutti_status staging_create(struct staging **staging, int fd, const char *path, 
 	if (!made->path || !made->slots || !made->memory)
 		status = train_fail(TUTTI_ERR_MEMORY,
 				    "There is no memory for %zu bytes of staging to write '%s'.",
-				    slots * STAGING_SLOT_BYTES, disk_shown(path));
+				    slots * STAGING_SLOT_BYTES, path_shown(path));
 	for (size_t i = 0; status == TUTTI_OK && i < slots; i++)
 		made->slots[i].data = made->memory + i * STAGING_SLOT_BYTES;
 	if (status == TUTTI_OK) {
@@ -187,7 +187,7 @@ static tutti_status wait_until(struct staging *staging, bool (*condition)(const 
 			return train_fail(TUTTI_ERR_TIMEOUT,
 					  "No part of '%s' was written for %d ms: the disk or the "
 					  "file system's server does not answer.",
-					  disk_shown(staging->path), staging->timeout_ms);
+					  path_shown(staging->path), staging->timeout_ms);
 		}
 	}
 	return TUTTI_OK;

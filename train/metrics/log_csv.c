@@ -3,8 +3,6 @@
 #include "train/metrics/logs.h"
 
 #include "train/base/train_error.h"
-#include "train/metrics/log_file.h"
-#include "train/metrics/metrics.h"
 
 #include <string.h>
 

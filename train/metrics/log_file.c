@@ -14,20 +14,13 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PATH_SHOWN_BYTES = 250, BLOCK_BYTES = 4096 };
-
-/* The end of a long path, which says more than its beginning. */
-static const char *shown(const char *path)
-{
-	size_t bytes = strlen(path);
-	return bytes > PATH_SHOWN_BYTES ? path + bytes - PATH_SHOWN_BYTES : path;
-}
+enum { BLOCK_BYTES = 4096 };
 
 tutti_status log_file_fail(const struct log_file *file, const char *what)
 {
 	int error = errno;
 	return train_fail(TUTTI_ERR_SYSTEM, "Rank 0 cannot %s the log file %s: %s (%d).", what,
-			  shown(file->path), strerror(error), error);
+			  path_shown(file->path), strerror(error), error);
 }
 
 tutti_status log_file_open(struct log_file *file, const char *dir, const char *name, int flags)
@@ -54,7 +47,7 @@ void log_file_close(struct log_file *file)
 	*file = (struct log_file){.fd = -1};
 }
 
-static tutti_status look_at_size(struct log_file *file, off_t *size)
+static tutti_status read_size(struct log_file *file, off_t *size)
 {
 	struct stat stat;
 
@@ -85,7 +78,7 @@ tutti_status log_file_append(struct log_file *file, const char *bytes, size_t co
 {
 	off_t size = 0;
 
-	TRY(look_at_size(file, &size));
+	TRY(read_size(file, &size));
 	for (size_t written = 0; written < count;) {
 		ssize_t now = write(file->fd, bytes + written, count - written);
 		if (now < 0 && errno == EINTR)
@@ -147,7 +140,7 @@ static tutti_status check_head(struct log_file *file, off_t size, const char *he
 			return train_fail(TUTTI_ERR_INVALID,
 					  "The log file %s does not begin with %.120s: move it "
 					  "away, or log to another directory.",
-					  shown(file->path), head);
+					  path_shown(file->path), head);
 		at += part;
 	}
 	*is_whole = end == bytes;
@@ -159,7 +152,7 @@ tutti_status log_file_resume(struct log_file *file, const char *head, size_t byt
 	off_t size = 0, end = 0;
 	bool is_whole = false;
 
-	TRY(look_at_size(file, &size));
+	TRY(read_size(file, &size));
 	TRY(check_head(file, size, head, bytes, &is_whole));
 	if (is_whole)
 		TRY(find_last_end(file, size, &end));

@@ -4,9 +4,6 @@
  */
 #include "train/metrics/logs.h"
 
-#include "train/metrics/log_file.h"
-#include "train/metrics/metrics.h"
-
 #include <math.h>
 #include <stdio.h>
 

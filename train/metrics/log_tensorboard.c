@@ -12,7 +12,6 @@
 #include "train/metrics/logs.h"
 
 #include "train/base/train_error.h"
-#include "train/metrics/log_file.h"
 
 #include <dirent.h>
 #include <errno.h>

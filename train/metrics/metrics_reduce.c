@@ -8,7 +8,6 @@
 #include "train/metrics/metrics.h"
 
 #include "train/base/train_error.h"
-#include "train/metrics/log_file.h"
 #include "train/metrics/logs.h"
 
 #include <math.h>

@@ -21,7 +21,7 @@ static tutti_status no_memory(void)
 /* ---- units ---- */
 
 struct gathered {
-	bool is_there, is_wanted, lingers;
+	bool is_there, is_gathered_ahead, lingers;
 };
 
 /* The events of a micro-batch: the forwards of all units, then their backwards. */
@@ -63,7 +63,8 @@ static void open_unit(struct units *s, int event)
 {
 	for (int b = 0; b < s->layout->span_count; b++) {
 		struct gathered *bucket = &s->buckets[b];
-		if (bucket->lingers && !bucket->is_wanted && !is_among(spans_of(s, event), b))
+		if (bucket->lingers && !bucket->is_gathered_ahead &&
+		    !is_among(spans_of(s, event), b))
 			let_go(s, b);
 		bucket->lingers = false;
 	}
@@ -72,10 +73,10 @@ static void open_unit(struct units *s, int event)
 			if (!s->layout->spans[*b].is_sharded)
 				continue;
 			gather(s, *b);
-			s->buckets[*b].is_wanted = true;
+			s->buckets[*b].is_gathered_ahead = true;
 		}
 	for (const int *b = spans_of(s, event); *b >= 0; b++)
-		s->buckets[*b].is_wanted = false;
+		s->buckets[*b].is_gathered_ahead = false;
 }
 
 static void close_unit(struct units *s, int event)

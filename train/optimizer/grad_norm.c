@@ -6,7 +6,6 @@
 #include "train/precision/kernels.h"
 #include "train/state/pieces.h"
 #include "train/state/trainer_collectives.h"
-#include "train/state/trainer_state.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -5,7 +5,6 @@
 #include "train/precision/kernels.h"
 #include "train/state/pieces.h"
 #include "train/state/trainer_memory.h"
-#include "train/state/trainer_state.h"
 #include "train/strategies/strategies.h"
 
 #include <math.h>

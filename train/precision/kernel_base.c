@@ -1,4 +1,5 @@
-/* The loops of train/precision/kernels.c for whatever the compiler targets by default. */
+/* The loops of train/precision/kernels.c for the instruction set that the compiler targets by
+ * default. */
 #define KERNEL_TABLE      kernel_table_base
 #define KERNEL_TABLE_NAME "base"
 #include "train/precision/kernel_template.h"

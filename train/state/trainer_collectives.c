@@ -2,7 +2,6 @@
 #include "train/state/trainer_collectives.h"
 
 #include "train/base/train_error.h"
-#include "train/state/trainer_state.h"
 
 #include <time.h>
 
@@ -59,7 +58,7 @@ tutti_status group_status(const tutti_trainer *trainer, tutti_status status, enu
 	int shards = trainer->layout.shard_size, first = trainer->rank - trainer->shard_rank;
 	struct train_failure why = failure_of(status);
 	/* Another trainer has aborted: its caller does not know this communicator. */
-	const char *who =
+	const char *hint =
 		status == TUTTI_ERR_ABORTED
 			? ": a trainer on that rank gave up its step, and its error says why."
 			: "";
@@ -69,15 +68,15 @@ tutti_status group_status(const tutti_trainer *trainer, tutti_status status, enu
 		return tutti_set_error(tutti_comm_status(trainer->comm),
 				       tutti_comm_error(trainer->comm));
 	if (trainer->config.strategy != TUTTI_HSDP)
-		return train_fail(status, "%.400s%s", why.message, who);
+		return train_fail(status, "%.400s%s", why.message, hint);
 	if (group == IN_SHARD_GROUP)
 		return train_fail(status,
 				  "In a shard group, whose ranks 0 to %d are the job's ranks %d to "
 				  "%d: %.300s%s",
-				  shards - 1, first, first + shards - 1, why.message, who);
+				  shards - 1, first, first + shards - 1, why.message, hint);
 	return train_fail(status,
 			  "Among replicas, whose rank r is the job's rank %d + %d r: %.300s%s",
-			  trainer->shard_rank, shards, why.message, who);
+			  trainer->shard_rank, shards, why.message, hint);
 }
 
 /* One rank alone does not wait. */
@@ -87,7 +86,7 @@ static void count_wait(tutti_trainer *trainer, double begin)
 		trainer->stats.exposed_seconds += seconds_now() - begin;
 }
 
-enum { LOOK_MS = 50 };
+enum { CHECK_MS = 50 };
 
 /* The work may be in flight on a communicator that the caller does not know. If the caller's
  * communicator is aborted, so are the trainer's. */
@@ -97,7 +96,7 @@ tutti_status trainer_wait(tutti_trainer *trainer, tutti_work **work, enum rank_g
 		return TUTTI_OK;
 	double begin = seconds_now();
 	tutti_status status;
-	while ((status = tutti_work_wait(work, LOOK_MS)) == TUTTI_IN_PROGRESS)
+	while ((status = tutti_work_wait(work, CHECK_MS)) == TUTTI_IN_PROGRESS)
 		if (tutti_comm_status(trainer->comm) != TUTTI_OK)
 			trainer_abort(trainer);
 	count_wait(trainer, begin);

@@ -7,7 +7,6 @@
 #include "train/model/slot_sizes.h"
 #include "train/state/pieces.h"
 #include "train/state/slot_pool.h"
-#include "train/state/trainer_state.h"
 
 #include <stdlib.h>
 

@@ -27,9 +27,9 @@ struct bucket {
 	char *data;  /* all values, of param_dtype; NULL: not gathered, or the caller's */
 	char *shard; /* if sharded: this rank's part of the values */
 	int data_slot;
-	tutti_work *asking, *gathering; /* in flight: the ranks' events; values, or updated values */
+	tutti_work *checking, *gathering; /* in flight: the ranks' events; values, or updated values */
 	int32_t *events;                /* the unit for which each rank of the shard group gathers */
-	bool is_wanted;                 /* gathered ahead for a unit that has not begun */
+	bool is_gathered_ahead;                 /* gathered ahead for a unit that has not begun */
 	bool lingers;                   /* its unit has ended: freed unless the next unit uses it */
 
 	char *grad;  /* the whole gradient, of grad_dtype */
@@ -38,9 +38,9 @@ struct bucket {
 	char *sum;   /* this rank's part of the reduced gradient; NULL: local SGD uses grad */
 	tutti_dtype sum_dtype;
 	bool has_sum;    /* !keeps_grad: sum has the gradient of an earlier micro-batch */
-	int to_come;     /* parameters whose gradient is not final in this micro-batch */
+	int params_left;     /* parameters whose gradient is not final in this micro-batch */
 	bool is_started; /* in this micro-batch */
-	bool is_flying;
+	bool is_in_flight;
 	float *levels[TREE_LEVELS]; /* deterministic = 2: partial sums */
 };
 

@@ -9,7 +9,6 @@
 #include "train/precision/kernels.h"
 #include "train/state/slot_pool.h"
 #include "train/state/trainer_collectives.h"
-#include "train/state/trainer_state.h"
 #include "train/strategies/strategies.h"
 
 static struct flight *flight_at(tutti_trainer *trainer, int i)
@@ -18,7 +17,7 @@ static struct flight *flight_at(tutti_trainer *trainer, int i)
 }
 
 /* Adds the reduced part to the sum of earlier micro-batches. */
-static void fold(const tutti_trainer *trainer, const struct flight *flight)
+static void add_to_sum(const tutti_trainer *trainer, const struct flight *flight)
 {
 	struct bucket *bucket = &trainer->buckets[flight->bucket];
 	tutti_dtype dtype = trainer->config.reduce_dtype;
@@ -70,7 +69,7 @@ struct flight *flight_add(tutti_trainer *trainer, const struct flight *flight)
 	struct flight *added = flight_at(trainer, trainer->flight_count++);
 
 	*added = *flight;
-	trainer->buckets[flight->bucket].is_flying = true;
+	trainer->buckets[flight->bucket].is_in_flight = true;
 	return added;
 }
 
@@ -83,7 +82,7 @@ tutti_status flight_start(tutti_trainer *trainer, struct flight *flight)
 	return flight->failed;
 }
 
-static tutti_status go_on(tutti_trainer *trainer, struct flight *flight, bool wait)
+static tutti_status progress(tutti_trainer *trainer, struct flight *flight, bool wait)
 {
 	while (flight->stage != FLIGHT_DONE) {
 		enum rank_group group =
@@ -94,11 +93,11 @@ static tutti_status go_on(tutti_trainer *trainer, struct flight *flight, bool wa
 		if (!is_done)
 			return TUTTI_OK;
 		TRY(trainer_wait(trainer, &flight->work, group));
-		bool flies_on =
+		bool has_replica_stage =
 			flight->stage == FLIGHT_SHARDS && flight->is_last && trainer->replicas;
 		if (flight->stage == FLIGHT_SHARDS)
-			fold(trainer, flight);
-		if (flies_on)
+			add_to_sum(trainer, flight);
+		if (has_replica_stage)
 			TRY(group_status(trainer, reduce_replicas(trainer, flight),
 					 AMONG_REPLICAS));
 		else
@@ -114,18 +113,18 @@ static tutti_status advance(tutti_trainer *trainer, struct flight *flight, bool 
 	if (flight->failed != TUTTI_OK)
 		return train_fail(flight->failed,
 				  "Gradients are missing because an earlier call failed.");
-	flight->failed = go_on(trainer, flight, wait);
+	flight->failed = progress(trainer, flight, wait);
 	return flight->failed;
 }
 
-tutti_status flight_land(tutti_trainer *trainer)
+tutti_status flight_finish(tutti_trainer *trainer)
 {
 	struct flight *flight = flight_at(trainer, 0);
 	struct bucket *bucket = &trainer->buckets[flight->bucket];
 	size_t count = bucket->span->count;
-	struct train_failure landed = {0};
+	struct train_failure failure = {0};
 
-	failure_note(&landed, advance(trainer, flight, true));
+	failure_note(&failure, advance(trainer, flight, true));
 	tutti_work_wait(&flight->work, 0); /* a failed work may still exist */
 	if (flight->grad_slot != NO_SLOT)
 		pool_give(trainer, &trainer->grad_pool,
@@ -133,26 +132,27 @@ tutti_status flight_land(tutti_trainer *trainer)
 	if (flight->wire_slot != NO_SLOT)
 		pool_give(trainer, &trainer->grad_pool,
 			  count * dtype_bytes(trainer->config.reduce_dtype), flight->wire_slot);
-	bucket->is_flying = false;
+	bucket->is_in_flight = false;
 	trainer->flight_first = (trainer->flight_first + 1) % trainer->layout.span_count;
 	trainer->flight_count--;
 	if (trainer->flights_done > 0)
 		trainer->flights_done--;
-	return failure_return(&landed);
+	return failure_return(&failure);
 }
 
 /* Hooks call this function, so it looks at as few flights as possible. A flight behind one that is
  * in flight can progress only if there are shards and replicas. */
 tutti_status grads_poll(tutti_trainer *trainer)
 {
-	bool has_legs = trainer->reduce && trainer->replicas;
+	bool has_two_stages = trainer->reduce && trainer->replicas;
 
 	for (int i = trainer->flights_done; i < trainer->flight_count; i++) {
 		struct flight *flight = flight_at(trainer, i);
 		TRY(advance(trainer, flight, false));
 		if (flight->stage == FLIGHT_DONE && i == trainer->flights_done)
 			trainer->flights_done++;
-		if (flight->stage == FLIGHT_SHARDS || (flight->stage != FLIGHT_DONE && !has_legs))
+		if (flight->stage == FLIGHT_SHARDS ||
+		    (flight->stage != FLIGHT_DONE && !has_two_stages))
 			break; /* replicas start in order */
 	}
 	return TUTTI_OK;
@@ -163,6 +163,6 @@ tutti_status grads_wait(tutti_trainer *trainer)
 	struct train_failure first = {0};
 
 	while (trainer->flight_count > 0)
-		failure_note(&first, flight_land(trainer));
+		failure_note(&first, flight_finish(trainer));
 	return failure_return(&first);
 }

@@ -8,7 +8,7 @@
 struct flight *flight_add(tutti_trainer *trainer, const struct flight *flight);
 tutti_status flight_start(tutti_trainer *trainer, struct flight *flight);
 /* Waits for the oldest flight, and frees its slots. */
-tutti_status flight_land(tutti_trainer *trainer);
+tutti_status flight_finish(tutti_trainer *trainer);
 
 /* Puts the gradient of this micro-batch, which is there (grad_make), into the tree, and sets it to
  * zero. grads_reserve has made the tree's levels. */

@@ -10,7 +10,6 @@
 #include "train/precision/kernels.h"
 #include "train/state/slot_pool.h"
 #include "train/state/trainer_memory.h"
-#include "train/state/trainer_state.h"
 #include "train/strategies/grad_flights.h"
 #include "train/strategies/strategies.h"
 
@@ -51,7 +50,7 @@ void grads_expect(tutti_trainer *trainer)
 	for (int p = 0; p < trainer->model.param_count; p++)
 		trainer->tensors[p].is_ready = false;
 	for (int b = 0; b < trainer->layout.trained_count; b++) {
-		trainer->buckets[b].to_come = trainer->buckets[b].span->param_count;
+		trainer->buckets[b].params_left = trainer->buckets[b].span->param_count;
 		trainer->buckets[b].is_started = false;
 	}
 	trainer->next_bucket = 0;
@@ -75,7 +74,7 @@ tutti_status grads_keep(tutti_trainer *trainer)
 static tutti_status take(tutti_trainer *trainer, size_t bytes, int *slot)
 {
 	while (trainer->flight_count > 0 && !pool_has(&trainer->grad_pool, bytes))
-		TRY(flight_land(trainer));
+		TRY(flight_finish(trainer));
 	return pool_take(trainer, &trainer->grad_pool, bytes, slot);
 }
 
@@ -129,8 +128,8 @@ static tutti_status start(tutti_trainer *trainer, int b)
 	struct flight flight = {.bucket = b, .grad_slot = NO_SLOT, .wire_slot = NO_SLOT};
 
 	bucket->is_started = true;
-	while (bucket->is_flying)
-		TRY(flight_land(trainer));
+	while (bucket->is_in_flight)
+		TRY(flight_finish(trainer));
 	TRY(grad_make(trainer, b));
 	if (trainer->config.deterministic == 2)
 		sum_tree_finish(trainer, b);
@@ -149,12 +148,12 @@ static tutti_status start(tutti_trainer *trainer, int b)
 static tutti_status start_complete(tutti_trainer *trainer, int b)
 {
 	if (trainer->layout.by_unit)
-		return trainer->buckets[b].to_come == 0 ? start(trainer, b) : TUTTI_OK;
+		return trainer->buckets[b].params_left == 0 ? start(trainer, b) : TUTTI_OK;
 	for (; trainer->next_bucket < trainer->layout.trained_count; trainer->next_bucket++) {
 		const struct bucket *next = &trainer->buckets[trainer->next_bucket];
 		if (!bucket_reduces(trainer, next))
 			continue;
-		if (next->to_come > 0)
+		if (next->params_left > 0)
 			break;
 		TRY(start(trainer, trainer->next_bucket));
 	}
@@ -168,7 +167,7 @@ tutti_status grad_ready(tutti_trainer *trainer, int param)
 	trainer->tensors[param].is_ready = true;
 	if (!bucket_reduces(trainer, &trainer->buckets[b]))
 		return TUTTI_OK;
-	trainer->buckets[b].to_come--;
+	trainer->buckets[b].params_left--;
 	TRY(grads_poll(trainer));
 	return start_complete(trainer, b);
 }

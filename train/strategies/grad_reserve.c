@@ -4,7 +4,6 @@
 #include "train/base/train_error.h"
 #include "train/model/slot_sizes.h"
 #include "train/state/slot_pool.h"
-#include "train/state/trainer_state.h"
 #include "train/strategies/strategies.h"
 
 #include <stdlib.h>

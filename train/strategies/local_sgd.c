@@ -4,7 +4,6 @@
 #include "train/precision/kernels.h"
 #include "train/state/pieces.h"
 #include "train/state/trainer_collectives.h"
-#include "train/state/trainer_state.h"
 #include "train/strategies/strategies.h"
 
 /* elements: count without padding. */

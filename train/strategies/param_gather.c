@@ -10,7 +10,6 @@
 #include "train/model/slot_sizes.h"
 #include "train/state/slot_pool.h"
 #include "train/state/trainer_collectives.h"
-#include "train/state/trainer_state.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,7 +75,8 @@ static tutti_status compare_events(tutti_trainer *trainer, const int32_t *events
 	return TUTTI_OK;
 }
 
-static tutti_status ask(tutti_trainer *trainer, int32_t *events, int32_t event, tutti_work **work)
+static tutti_status exchange_events(tutti_trainer *trainer, int32_t *events, int32_t event,
+				    tutti_work **work)
 {
 	tutti_call call = {.work = work};
 
@@ -96,7 +96,7 @@ tutti_status params_compare_order(tutti_trainer *trainer)
 	if (!trainer->layout.by_unit || !trainer->gather)
 		return TUTTI_OK;
 	int32_t *events = trainer->step_events;
-	TRY(ask(trainer, events, EVENT_STEP, &work));
+	TRY(exchange_events(trainer, events, EVENT_STEP, &work));
 	TRY(trainer_wait(trainer, &work, IN_SHARD_GROUP));
 	return compare_events(trainer, events);
 }
@@ -118,7 +118,7 @@ static tutti_status bucket_gather(tutti_trainer *trainer, struct bucket *bucket,
 	TRY(pool_take(trainer, &trainer->data_pool, bucket_bytes(trainer, bucket),
 		      &bucket->data_slot));
 	bucket->data = trainer->data_pool.slots[bucket->data_slot].memory;
-	TRY(ask(trainer, bucket->events, event, &bucket->asking));
+	TRY(exchange_events(trainer, bucket->events, event, &bucket->checking));
 	trainer_count_gathered(trainer, span->elements * dtype_bytes(trainer->config.param_dtype),
 			       trainer->layout.shard_size);
 	return group_status(trainer,
@@ -129,9 +129,9 @@ static tutti_status bucket_gather(tutti_trainer *trainer, struct bucket *bucket,
 
 static tutti_status bucket_arrive(tutti_trainer *trainer, struct bucket *bucket)
 {
-	bool is_new = bucket->asking != NULL;
+	bool is_new = bucket->checking != NULL;
 
-	TRY(trainer_wait(trainer, &bucket->asking, IN_SHARD_GROUP));
+	TRY(trainer_wait(trainer, &bucket->checking, IN_SHARD_GROUP));
 	if (is_new)
 		TRY(compare_events(trainer, bucket->events));
 	return trainer_wait(trainer, &bucket->gathering, IN_SHARD_GROUP);
@@ -147,7 +147,7 @@ static tutti_status bucket_free(tutti_trainer *trainer, struct bucket *bucket)
 	pool_give(trainer, &trainer->data_pool, bucket_bytes(trainer, bucket), bucket->data_slot);
 	bucket->data = NULL;
 	bucket->data_slot = NO_SLOT;
-	bucket->lingers = bucket->is_wanted = false;
+	bucket->lingers = bucket->is_gathered_ahead = false;
 	return failure_return(&arrived);
 }
 
@@ -228,7 +228,7 @@ static tutti_status gather_ahead(tutti_trainer *trainer, int32_t event)
 			if (!bucket->span->is_sharded)
 				continue;
 			TRY(bucket_gather(trainer, bucket, event));
-			bucket->is_wanted = true;
+			bucket->is_gathered_ahead = true;
 		}
 	}
 	return TUTTI_OK;
@@ -240,8 +240,8 @@ static tutti_status free_lingering(tutti_trainer *trainer, int unit, bool is_as_
 {
 	for (int b = 0; b < trainer->layout.span_count; b++) {
 		struct bucket *bucket = &trainer->buckets[b];
-		bool is_idle = is_as_planned ? bucket->lingers && !bucket->is_wanted
-					     : bucket->lingers || bucket->is_wanted;
+		bool is_idle = is_as_planned ? bucket->lingers && !bucket->is_gathered_ahead
+					     : bucket->lingers || bucket->is_gathered_ahead;
 		if (is_idle && !unit_uses(trainer, unit, b))
 			TRY(bucket_free(trainer, bucket));
 		bucket->lingers = false;
@@ -268,7 +268,7 @@ tutti_status params_open(tutti_trainer *trainer, int unit, enum unit_pass pass)
 	TRY(gather_ahead(trainer, event));
 	for (const int *s = spans; *s >= 0; s++) {
 		TRY(bucket_arrive(trainer, &trainer->buckets[*s]));
-		trainer->buckets[*s].is_wanted = false;
+		trainer->buckets[*s].is_gathered_ahead = false;
 	}
 	return TUTTI_OK;
 }
@@ -291,7 +291,7 @@ tutti_status params_close(tutti_trainer *trainer, int unit, bool is_over)
 		return TUTTI_OK;
 	for (const int *s = trainer->layout.unit_spans[unit]; *s >= 0; s++) {
 		struct bucket *bucket = &trainer->buckets[*s];
-		if (bucket->is_wanted || (keeps && is_needed(trainer, *s)))
+		if (bucket->is_gathered_ahead || (keeps && is_needed(trainer, *s)))
 			continue;
 		bucket->lingers = !is_over;
 		if (is_over)

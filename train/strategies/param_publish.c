@@ -5,7 +5,6 @@
 #include "train/base/train_error.h"
 #include "train/state/slot_pool.h"
 #include "train/state/trainer_collectives.h"
-#include "train/state/trainer_state.h"
 #include "train/strategies/strategies.h"
 
 #include <string.h>

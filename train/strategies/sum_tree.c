@@ -3,7 +3,6 @@
  * micro-batches would have, and the communicator's tree adds ranks above it. */
 #include "train/precision/kernels.h"
 #include "train/state/trainer_memory.h"
-#include "train/state/trainer_state.h"
 #include "train/strategies/grad_flights.h"
 
 #include <assert.h>

@@ -6,7 +6,7 @@
  *     connect.c      dialing the peer
  *     conn.c         posted ios through the rings
  *     lane_memory.c  the memory of a lane         byte_ring.c  one ring of bytes in it
- *     watch.c        watched descriptors          address.c    what an endpoint tells its peers
+ *     descriptors.c  what epoll watches           address.c    what an endpoint tells its peers
  *
  * A file calls only files that stand below it.
  *
@@ -126,7 +126,7 @@ tutti_status shm_address_make(struct tutti_endpoint *endpoint, const char *host_
 bool shm_address_read(const struct tutti_endpoint *endpoint, const uint8_t *address,
 		      size_t address_bytes, char name[40]);
 
-/* watch.c */
+/* descriptors.c */
 tutti_status shm_watch_add(struct shm_endpoint *endpoint, struct shm_watch *watch);
 void shm_watch_close(struct shm_endpoint *endpoint, struct shm_watch *watch);
 /* Bytes that wait at a socket are taken. False: the other end is gone. */

@@ -141,9 +141,10 @@ void tcp_conn_up_at(struct tcp_conn *c, uint64_t position)
 	}
 	tcp_conn_fail(
 		c, TUTTI_ERR_PEER,
-		"the connection from rank %d to rank %d (tcp %s, channel %d) cannot go on: it has "
-		"had %llu of %llu bytes, and those before %llu are no more; does something between "
-		"them answer for it?",
+		"the connection from rank %d to rank %d (tcp %s, channel %d) cannot go on: the "
+		"peer "
+		"has received %llu of %llu bytes, and only those from %llu on are kept (does a "
+		"proxy between the ranks acknowledge bytes?)",
 		tcp_endpoint_of(c)->rank, c->base.peer, c->where, c->base.channel,
 		(unsigned long long)position, (unsigned long long)r->sent,
 		(unsigned long long)r->kept_from);

@@ -88,55 +88,57 @@ static bool reconnect_is_over(struct tcp_conn *c)
 	return true;
 }
 
+/* No address of this round led to the peer. Returns whether the conn has failed for that. */
+static bool fail_round(struct tcp_conn *c)
+{
+	const struct tcp_dial *d = c->dial;
+	int rank = tcp_endpoint_of(c)->rank, peer = c->base.peer, channel = c->base.channel;
+	char files[OPEN_FILES_LIMIT_BYTES];
+
+	/* Its listener was there before its address was handed out: refused means gone. */
+	bool is_gone = d->refused == d->count && !tcp_accepted_is_greeting(c);
+
+	if (d->is_full)
+		tcp_conn_refuse(c, open_files_limit_text(files));
+	else if (d->is_unwatched)
+		tcp_conn_refuse(c, last_error());
+	else if (is_gone)
+		tcp_conn_fail_after_drain(c, TUTTI_ERR_PEER,
+					  "rank %d is gone: no process listens at its address "
+					  "(tcp %s, channel %d) when rank %d connects",
+					  peer, c->where, channel, rank);
+	else if (d->wrong_answers > 0)
+		tcp_conn_fail(c, TUTTI_ERR_AUTH,
+			      "the process that listens at the address of rank %d (tcp %s, "
+			      "channel %d) could not prove the job's secret to rank %d",
+			      peer, c->where, channel, rank);
+	else if (d->tls_failures > 0)
+		tcp_conn_fail(c, TUTTI_ERR_AUTH,
+			      "the data between rank %d and rank %d (tcp %s, channel %d) is "
+			      "changed on its way: TLS cannot be set up (is a proxy between them?)",
+			      rank, peer, c->where, channel);
+	else
+		return tcp_is_reconnecting(c) && reconnect_is_over(c);
+	return true;
+}
+
 static void dial_next(struct tcp_conn *c)
 {
 	struct tcp_dial *d = c->dial;
-	bool is_healing = tcp_is_reconnecting(c);
-	int rank = tcp_endpoint_of(c)->rank;
-	char files[OPEN_FILES_LIMIT_BYTES];
+	bool is_reconnecting = tcp_is_reconnecting(c);
 
-	if (d->next == 0 && is_healing)
+	if (d->next == 0 && is_reconnecting)
 		c->resend.tries++;
 	while (d->next < d->count) {
 		if (!dial_one(c, &d->candidates[d->next++]))
 			continue;
 		d->give_up_ns = DEADLINE_NONE;
-		if (is_healing || d->count > 1)
-			d->give_up_ns = deadline_after_ms(is_healing ? AGAIN_MS : CANDIDATE_MS);
+		if (is_reconnecting || d->count > 1)
+			d->give_up_ns =
+				deadline_after_ms(is_reconnecting ? AGAIN_MS : CANDIDATE_MS);
 		return;
 	}
-	if (d->is_full) {
-		tcp_conn_refuse(c, open_files_limit_text(files));
-		return;
-	}
-	if (d->is_unwatched) {
-		tcp_conn_refuse(c, last_error());
-		return;
-	}
-	/* Its listener was there before its address was handed out: refused means gone. */
-	if (d->refused == d->count && !tcp_accepted_is_greeting(c)) {
-		tcp_conn_fail_after_drain(
-			c, TUTTI_ERR_PEER,
-			"rank %d is gone: nobody listens at its address (tcp %s, channel %d) "
-			"when rank %d connects",
-			c->base.peer, c->where, c->base.channel, rank);
-		return;
-	}
-	if (d->wrong_answers > 0) {
-		tcp_conn_fail(c, TUTTI_ERR_AUTH,
-			      "the process that listens at the address of rank %d (tcp %s, channel "
-			      "%d) could not prove the job's secret to rank %d",
-			      c->base.peer, c->where, c->base.channel, rank);
-		return;
-	}
-	if (d->tls_failures > 0) {
-		tcp_conn_fail(c, TUTTI_ERR_AUTH,
-			      "what rank %d and rank %d (tcp %s, channel %d) say to each other is "
-			      "changed on its way: no TLS comes about",
-			      rank, c->base.peer, c->where, c->base.channel);
-		return;
-	}
-	if (is_healing && reconnect_is_over(c))
+	if (fail_round(c))
 		return;
 	d->next = 0;
 	d->refused = 0;

@@ -121,8 +121,8 @@ void tcp_reconnect_look(struct tcp_conn *c)
 static void fail_changed(struct tcp_conn *c)
 {
 	tcp_conn_fail(c, TUTTI_ERR_AUTH,
-		      "what rank %d and rank %d (tcp %s, channel %d) say to each other is changed "
-		      "on its way (TLS: %s)",
+		      "the data between rank %d and rank %d (tcp %s, channel %d) is changed on its "
+		      "way (TLS: %s)",
 		      tcp_endpoint_of(c)->rank, c->base.peer, c->where, c->base.channel,
 		      c->watch.tls ? tls_error_text(c->watch.tls) : "");
 }

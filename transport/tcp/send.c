@@ -16,14 +16,14 @@
 
 /* What goes into one system call. Headers and small payloads are copied side by side, for a place
  * costs the kernel more than a copy of this size. */
-struct batch {
+struct tcp_batch {
 	struct iovec iov[BATCH_PLACES];
 	int iov_count;
 	size_t bytes, copied;
 	uint8_t copies[COPIES_BYTES];
 };
 
-static void batch_add(struct batch *b, void *data, size_t bytes)
+static void batch_add(struct tcp_batch *b, void *data, size_t bytes)
 {
 	struct iovec *last = b->iov_count > 0 ? &b->iov[b->iov_count - 1] : NULL;
 
@@ -37,7 +37,7 @@ static void batch_add(struct batch *b, void *data, size_t bytes)
 	b->iov_count++;
 }
 
-static void batch_copy(struct batch *b, const void *data, size_t bytes)
+static void batch_copy(struct tcp_batch *b, const void *data, size_t bytes)
 {
 	uint8_t *copy = b->copies + b->copied;
 
@@ -47,7 +47,7 @@ static void batch_copy(struct batch *b, const void *data, size_t bytes)
 }
 
 /* Each message needs room for its header and something more. */
-static bool is_full(const struct batch *b)
+static bool is_full(const struct tcp_batch *b)
 {
 	return b->bytes >= BATCH_BYTES || b->iov_count > BATCH_PLACES - 2 ||
 	       b->copied > COPIES_BYTES - TCP_SUMMED_BYTES - COPY_BYTES;
@@ -77,7 +77,7 @@ static uint32_t sum_of(struct tcp_conn *c, const struct tutti_io *io, uint32_t n
 	return c->sums[number % TCP_BATCH];
 }
 
-static void add_header(struct tcp_conn *c, struct batch *b, const struct tutti_io *io,
+static void add_header(struct tcp_conn *c, struct tcp_batch *b, const struct tutti_io *io,
 		       uint32_t number, uint32_t begun)
 {
 	struct {
@@ -96,7 +96,7 @@ static void add_header(struct tcp_conn *c, struct batch *b, const struct tutti_i
 /* Bytes are left of whole. Returns false when a part of it must wait for the next batch. Whether it
  * is copied does not depend on how much is left, so that a batch that is gathered again ends no
  * sooner than before. */
-static bool add_piece(struct batch *b, void *data, size_t bytes, size_t whole)
+static bool add_piece(struct tcp_batch *b, void *data, size_t bytes, size_t whole)
 {
 	size_t part = bytes < BATCH_BYTES ? bytes : BATCH_BYTES;
 
@@ -107,7 +107,7 @@ static bool add_piece(struct batch *b, void *data, size_t bytes, size_t whole)
 	return part == bytes;
 }
 
-static bool add_payload(struct batch *b, const struct tutti_io *io)
+static bool add_payload(struct tcp_batch *b, const struct tutti_io *io)
 {
 	size_t begun = io->in_piece;
 
@@ -124,7 +124,7 @@ static bool add_payload(struct batch *b, const struct tutti_io *io)
 }
 
 /* Only the first of the queue may have begun. */
-static void gather(struct tcp_conn *c, struct batch *b)
+static void gather(struct tcp_conn *c, struct tcp_batch *b)
 {
 	uint32_t n = 0, begun = c->header_sent;
 
@@ -167,7 +167,7 @@ static void account(struct tcp_conn *c, size_t bytes)
 
 bool tcp_send_some(struct tcp_conn *c)
 {
-	struct batch b;
+	struct tcp_batch b;
 	bool moved = false;
 
 	if (tcp_must_resend(c)) {

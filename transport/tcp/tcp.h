@@ -1,22 +1,22 @@
 /* tcp: one socket per (communicator, peer, channel). What the files of this folder share. A file
  * calls only files that stand below it:
  *
- *     tcp.c        the endpoint and the table of functions
- *     idle.c       what peers need of a rank that is in no call
- *     progress.c   events, and visits to connections with something posted; sleeping
- *     accept.c     accepting connections, and making room for them
- *     greet.c      what an accepted connection says until it is known
- *     reconnect.c  another socket takes the place of a broken one
- *     dial.c       dialing the peer
- *     accepted.c   accepted connections that belong to no conn yet
- *     send.c       posted sends into the socket, many at a time
- *     receive.c    the socket into posted receives
- *     conn.c       a connection: its state, its queues, its end
- *     resend.c     bytes of both streams that may be lost with their socket
- *     address.c    what an endpoint tells its peers, and where to dial
- *     terms.c      what both ends prove to each other
- *     watch.c      descriptors in the endpoint's epolls; its timer
- *     socket.c     a socket's bytes, in clear or by TLS, and its options
+ *     endpoint.c     the endpoint and the table of functions
+ *     idle.c         what peers need of a rank that is in no call
+ *     progress.c     events, and visits to connections with something posted; sleeping
+ *     accept.c       accepting connections, and making room for them
+ *     greet.c        what an accepted connection says until it is known
+ *     reconnect.c    another socket takes the place of a broken one
+ *     dial.c         dialing the peer
+ *     accepted.c     accepted connections that belong to no conn yet
+ *     send.c         posted sends into the socket, many at a time
+ *     receive.c      the socket into posted receives
+ *     conn.c         a connection: its state, its queues, its end
+ *     resend.c       bytes of both streams that may be lost with their socket
+ *     address.c      what an endpoint tells its peers, and where to dial
+ *     terms.c        what both ends prove to each other
+ *     descriptors.c  what the endpoint's epolls watch; its timer
+ *     socket.c       a socket's bytes, in clear or by TLS, and its options
  *
  * On the wire a message is a header of 16 bytes (bytes: 8, tag: 4, number of the message in its
  * direction: 4; little-endian) and its payload. With checksums the header has 24 bytes: behind those
@@ -249,7 +249,7 @@ void tcp_tune_timeout(int fd, int ms); /* of a peer whose kernel answers nothing
 void tcp_tune_loopback(int fd);
 void tcp_tune_remote(const struct tcp_endpoint *ep, int fd);
 
-/* watch.c */
+/* descriptors.c */
 tutti_status tcp_watch_add(struct tcp_endpoint *ep, struct tcp_watch *watch, uint32_t events);
 void tcp_watch_close(struct tcp_endpoint *ep, struct tcp_watch *watch);
 void tcp_ticking(struct tcp_endpoint *ep); /* after unsettled, pending or accept_again changed */

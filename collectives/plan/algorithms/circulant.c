@@ -1,5 +1,5 @@
 /* Circulant graphs: ring's bytes in ceil(log2 P) rounds for any number of ranks, one message a
- * round. In round k everybody talks to the ranks ceil(P/2^(k+1)) away. Träff, "Optimal,
+ * round. In round k each rank talks to the ranks ceil(P/2^(k+1)) away. Träff, "Optimal,
  * non-pipelined reduce-scatter and allreduce algorithms", 2024. Partial sums of 16- and 8-bit
  * floats are rounded once a round. */
 #include "collectives/plan/plan.h"

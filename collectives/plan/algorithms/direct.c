@@ -1,12 +1,13 @@
-/* Direct exchange: everybody sends to everybody in one round. Reductions take two latency steps and
- * ring's bytes, and each part is reduced once, by one rank, from all contributions in rank order:
- * one rounding, one fixed association. The deterministic choice, and the quick one for few ranks.
+/* Direct exchange: each rank sends to all others in one round. Reductions take two latency steps
+ * and ring's bytes, and each part is reduced once, by one rank, from all contributions in rank
+ * order: one rounding, one fixed association. The deterministic choice, and the quick one for few
+ * ranks.
  */
 #include "collectives/plan/plan.h"
 
 #include <assert.h>
 
-/* Everybody's contribution to my part arrives in scratch; one n-ary reduction makes mine of it. */
+/* All ranks' contributions to my part arrive in scratch; one n-ary reduction makes mine of it. */
 static void collect(struct plan *p, struct group g, struct span in, struct span mine)
 {
 	struct span source[PLAN_SOURCES_MAX], own = part(in, g.me, g.size);
@@ -22,7 +23,7 @@ static void collect(struct plan *p, struct group g, struct span in, struct span 
 	plan_reduce(p, mine, source, (uint32_t)g.size);
 }
 
-/* My part of out goes to everybody. */
+/* My part of out goes to all ranks. */
 static void share(struct plan *p, struct group g, struct span out)
 {
 	for (int k = 1; k < g.size; k++) {

@@ -34,7 +34,7 @@ void doubling_all_reduce(struct plan *p, struct group g, struct span in, struct 
 		plan_send(p, member(g, g.me + pow2), out);
 }
 
-/* Binomial tree: in round k members below 2^k, who have the data, send it to those 2^k further on.
+/* Binomial tree: in round k members below 2^k have the data and send it to those 2^k further on.
  */
 void doubling_broadcast(struct plan *p, struct group g, struct span in, struct span out)
 {
@@ -49,7 +49,7 @@ void doubling_broadcast(struct plan *p, struct group g, struct span in, struct s
 		plan_copy(p, out, in);
 }
 
-/* Dissemination: in round k everybody signals the rank 2^k further on. The token is reduced, so
+/* Dissemination: in round k each rank signals the rank 2^k further on. The token is reduced, so
  * that the signal of a round says that all earlier ones have come. Hensgen, Finkel, Manber, 1988.
  */
 void doubling_barrier(struct plan *p, struct group g, struct span in, struct span out)

@@ -6,7 +6,7 @@
 
 #define RADIX 4
 
-/* In round k members below 4^k, who have the data, send them to those 1, 2 and 3 times 4^k further
+/* In round k members below 4^k have the data and send them to those 1, 2 and 3 times 4^k further
  * on. */
 void knomial_broadcast(struct plan *p, struct group g, struct span in, struct span out)
 {
@@ -20,7 +20,8 @@ void knomial_broadcast(struct plan *p, struct group g, struct span in, struct sp
 		plan_copy(p, out, in);
 }
 
-/* Who holds the sum of the ranks from first on, n of them: the root if it is one, else the first.
+/* The rank that holds the sum of the ranks from first on, n of them: the root if it is one, else
+ * the first.
  */
 static int holder(struct group g, int first, int n)
 {
@@ -141,7 +142,7 @@ void knomial_scatter(struct plan *p, struct group g, struct span in, struct span
 	plan_copy(p, out, g.me ? part(mine, 0, n) : part(in, g.shift, g.size));
 }
 
-/* All blocks to member 0 and from there to everybody: fewer messages than by exchanges, in more
+/* All blocks to member 0 and from there to all ranks: fewer messages than by exchanges, in more
  * rounds. */
 void knomial_all_gather(struct plan *p, struct group g, struct span in, struct span out)
 {

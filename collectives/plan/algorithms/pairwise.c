@@ -1,5 +1,5 @@
-/* Pairwise exchange: all_to_all in P-1 paced rounds. In round k everybody sends to the rank k
- * further on and nobody receives from two at once: direct exchange's bytes and messages without its
+/* Pairwise exchange: all_to_all in P-1 paced rounds. In round k each rank sends to the rank k
+ * further on and none receives from two at once: direct exchange's bytes and messages without its
  * crowds, for large blocks and many ranks. */
 #include "collectives/plan/plan.h"
 

@@ -1,8 +1,8 @@
-/* Double binary tree: each half of the data goes through a tree of its own, and who is an inner
- * node of one is a leaf of the other, so that every link is used both ways and no rank sends more
- * than twice the data. Member 0 stands above both. Slices stream through: logarithmic depth at full
- * bandwidth. Sanders, Speck, Träff, "Two-tree algorithms for full bandwidth broadcast, reduction
- * and scan", 2009. Partial sums of 16- and 8-bit floats are rounded at every node. */
+/* Double binary tree: each half of the data goes through a tree of its own, and a rank that is an
+ * inner node of one is a leaf of the other, so that every link is used both ways and no rank sends
+ * more than twice the data. Member 0 stands above both. Slices stream through: logarithmic depth at
+ * full bandwidth. Sanders, Speck, Träff, "Two-tree algorithms for full bandwidth broadcast,
+ * reduction and scan", 2009. Partial sums of 16- and 8-bit floats are rounded at every node. */
 #include "collectives/plan/plan.h"
 
 /* Of one of the two trees; members, and -1: there is none. */

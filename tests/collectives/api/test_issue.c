@@ -183,7 +183,7 @@ static void test_fight(void **state)
 
 #define WORKS 8
 
-struct ranks_on_host {
+struct issuing {
 	tutti_comm *comm;
 	pthread_mutex_t lock; /* of the test's own list of works, not of the library's */
 	tutti_work *works[WORKS];
@@ -193,7 +193,7 @@ struct ranks_on_host {
 /* Asks whatever may be asked, and tests and releases works that another thread has issued. */
 static void *ask(void *arg)
 {
-	struct ranks_on_host *c = arg;
+	struct issuing *c = arg;
 	tutti_stats stats;
 	int ranks[2], is_done;
 
@@ -216,7 +216,7 @@ static void *ask(void *arg)
 
 static void *issue_many(void *arg)
 {
-	struct ranks_on_host *c = arg;
+	struct issuing *c = arg;
 	tutti_status status = TUTTI_OK;
 
 	for (unsigned k = 0; status == TUTTI_OK; k++) {
@@ -233,28 +233,28 @@ static void *issue_many(void *arg)
 	return (void *)(intptr_t)status;
 }
 
-static void crowd_around(const char *which)
+static void issue_around(const char *which)
 {
 	tutti_comm *comms[2];
-	struct ranks_on_host crowds[2] = {{0}};
+	struct issuing groups[2] = {{0}};
 	pthread_t issuers[2], askers[2];
 
 	open_two(comms, which);
 	for (int r = 0; r < 2; r++) {
-		crowds[r].comm = comms[r];
-		pthread_mutex_init(&crowds[r].lock, NULL);
-		pthread_create(&issuers[r], NULL, issue_many, &crowds[r]);
-		pthread_create(&askers[r], NULL, ask, &crowds[r]);
+		groups[r].comm = comms[r];
+		pthread_mutex_init(&groups[r].lock, NULL);
+		pthread_create(&issuers[r], NULL, issue_many, &groups[r]);
+		pthread_create(&askers[r], NULL, ask, &groups[r]);
 	}
 	while (tutti_comm_sequence(comms[0]) < 300)
 		sched_yield();
 	assert_int_equal(tutti_comm_abort(comms[0]), TUTTI_OK);
 	for (int r = 0; r < 2; r++) {
 		tutti_status status = joined(issuers[r]);
-		atomic_store(&crowds[r].is_over, 1);
+		atomic_store(&groups[r].is_over, 1);
 		pthread_join(askers[r], NULL);
 		for (int k = 0; k < WORKS; k++)
-			tutti_work_release(&crowds[r].works[k]);
+			tutti_work_release(&groups[r].works[k]);
 		if (status != TUTTI_ERR_ABORTED)
 			fail_msg("rank %d: %s: %s", r, tutti_status_string(status),
 				 tutti_comm_error(comms[r]));
@@ -267,7 +267,7 @@ static void test_oversubscribed(void **state)
 {
 	(void)state;
 	for (int t = 0; t < 3; t++)
-		crowd_around(transports[t]);
+		issue_around(transports[t]);
 }
 
 int main(void)

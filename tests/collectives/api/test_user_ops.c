@@ -1,5 +1,5 @@
 /* Breaks when a reduction of the caller's own gives wrong elements over the window or messages,
- * when it ends while a call still uses it, or when a bad one is not refused with a sentence. */
+ * when it ends while a call still uses it, or when a bad one is not refused with a message. */
 #include <tutti/tutti.h>
 
 #include <math.h>

@@ -17,7 +17,7 @@ const tutti_config wires[WIRES] = {
 tutti_status keep(struct rank *r, tutti_status status)
 {
 	r->status = status;
-	snprintf(r->sentence, sizeof r->sentence, "%s",
+	snprintf(r->message, sizeof r->message, "%s",
 		 status == TUTTI_OK ? "" : tutti_comm_error(NULL));
 	return status;
 }
@@ -65,12 +65,12 @@ void check_verdict(const struct team *t, tutti_status wanted, const char *const 
 		if (t->rank[i].status != wanted)
 			fail_msg("rank %d: %s, should be %s: %s", i,
 				 tutti_status_string(t->rank[i].status),
-				 tutti_status_string(wanted), t->rank[i].sentence);
-		assert_string_equal(t->rank[i].sentence, r0->sentence);
+				 tutti_status_string(wanted), t->rank[i].message);
+		assert_string_equal(t->rank[i].message, r0->message);
 	}
 	for (; *words; words++)
-		if (!strstr(r0->sentence, *words))
-			fail_msg("no \"%s\" in: %s", *words, r0->sentence);
+		if (!strstr(r0->message, *words))
+			fail_msg("no \"%s\" in: %s", *words, r0->message);
 }
 
 int entries_of(const char *path)

@@ -17,7 +17,7 @@ struct rank {
 	tutti_comm *comm;
 	pthread_t thread;
 	tutti_status status; /* what a body has to say, for the checks after it */
-	char sentence[ERROR_BYTES];
+	char message[ERROR_BYTES];
 	int wrong;
 	char why[300];
 };
@@ -49,10 +49,10 @@ extern const tutti_config wires[WIRES];
 
 /* Runs body on every rank of a new team, a thread each. */
 void with_team(struct team *team, int size, const tutti_config *config, void (*body)(struct rank *));
-/* The status of a call, kept with its sentence. */
+/* The status of a call, kept with its message. */
 tutti_status keep(struct rank *rank, tutti_status status);
 void check_sum(struct rank *rank, tutti_comm *comm);
-/* All ranks of a team kept the same, with one sentence that has each of the words (NULL ends them). */
+/* All ranks of a team kept the same, with one message that has each of the words (NULL ends them). */
 void check_verdict(const struct team *team, tutti_status wanted, const char *const *words);
 int entries_of(const char *path);
 

@@ -93,9 +93,9 @@ static void differ(struct rank *r)
 	else
 		keep(r, tutti_all_reduce(&x, &x, 1, TUTTI_I32, TUTTI_SUM, r->comm, NULL));
 	EXPECT(r, r->status == TUTTI_ERR_MISMATCH, "%s: %.150s", tutti_status_string(r->status),
-	       r->sentence);
-	EXPECT(r, strstr(r->sentence, "comm_split() as #0"), "%.200s", r->sentence);
-	EXPECT(r, strstr(r->sentence, r->team->arg), "%.200s", r->sentence);
+	       r->message);
+	EXPECT(r, strstr(r->message, "comm_split() as #0"), "%.200s", r->message);
+	EXPECT(r, strstr(r->message, r->team->arg), "%.200s", r->message);
 	EXPECT(r, !child, "a child");
 	EXPECT(r, tutti_comm_status(r->comm) == r->status, "not sticky");
 }
@@ -122,7 +122,7 @@ static void miss(struct rank *r)
 		return;
 	keep(r, tutti_comm_split(r->comm, r->me, 0, NULL, &child));
 	EXPECT(r, r->status == TUTTI_ERR_TIMEOUT || r->status == TUTTI_ERR_PEER, "%s: %.150s",
-	       tutti_status_string(r->status), r->sentence);
+	       tutti_status_string(r->status), r->message);
 	EXPECT(r, tutti_comm_status(r->comm) == r->status && !child, "not sticky");
 }
 
@@ -177,7 +177,7 @@ static void split_until_aborted(struct rank *r)
 		tutti_comm_destroy(child);
 	}
 	EXPECT(r, r->status == TUTTI_ERR_ABORTED || r->status == TUTTI_ERR_PEER, "%s: %.150s",
-	       tutti_status_string(r->status), r->sentence);
+	       tutti_status_string(r->status), r->message);
 	if (r->me == 1)
 		pthread_join(thread, NULL);
 }

@@ -437,7 +437,7 @@ void world_settle(struct world *w, int rounds)
 	}
 }
 
-void world_heal(struct world *w)
+void world_reconnect(struct world *w)
 {
 	join_world(w);
 	memset(w->is_asleep, 0, sizeof w->is_asleep);

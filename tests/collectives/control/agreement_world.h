@@ -62,7 +62,7 @@ void world_tear(struct world *w);
 /* So many turns in which all say what they can, time goes by and every death becomes known. */
 void world_settle(struct world *w, int rounds);
 /* Nothing dies, breaks or sleeps any more, and every death becomes known: until all have ended, or too long. */
-void world_heal(struct world *w);
+void world_reconnect(struct world *w);
 void world_end(struct world *w);
 
 static inline enum agreement_end world_outcome(const struct world *w, int rank)

@@ -66,7 +66,7 @@ static void all_orders(void **state)
 	for (int i = 0; i < orders(); i++, seed++) {
 		world_begin(&w, 1 + (int)(seed % WORLD_RANKS), seed * 7919, rules_of(seed));
 		world_run(&w, 100 + (int)(seed % 900));
-		world_heal(&w);
+		world_reconnect(&w);
 		expect_right(&w, seed);
 		for (int r = 0; r < w.size; r++) {
 			if (!w.is_alive[r])
@@ -97,7 +97,7 @@ static void duels(void **state)
 					    .duels = true};
 		world_begin(&w, 3 + (int)(seed % 3), seed * 15485863, rules);
 		world_run(&w, 40 + (int)(seed % 200));
-		world_heal(&w);
+		world_reconnect(&w);
 		expect_right(&w, seed);
 		world_end(&w);
 	}
@@ -116,7 +116,7 @@ static void deaths_alone(void **state)
 			    (struct world_rules){.crashes = seed % 4 != 0, .breaks = seed & 2});
 		w.questions = 1 + (int)(seed % WORLD_QUESTIONS);
 		world_run(&w, 600);
-		world_heal(&w);
+		world_reconnect(&w);
 		for (int r = 0; r < w.size && !w.wrong; r++)
 			if (w.is_alive[r] && world_outcome(&w, r) != AGREEMENT_DECIDED)
 				w.wrong = "a rank that nothing keeps from it does not go on";
@@ -137,7 +137,7 @@ static void broken_connections(void **state)
 		world_begin(&w, 2 + (int)(seed % (WORLD_RANKS - 1)), seed * 32452843,
 			    (struct world_rules){.breaks = true, .stays = true});
 		world_run(&w, 600);
-		world_heal(&w);
+		world_reconnect(&w);
 		for (int r = 0; r < w.size && !w.wrong; r++)
 			if (world_outcome(&w, r) != AGREEMENT_DECIDED ||
 			    memcmp(w.ranks[r].value, w.ranks[0].value, w.ranks[0].value_bytes) != 0)
@@ -158,7 +158,7 @@ static void never_comes(uint64_t late_ns)
 			bool enough = size > 2 || absent == 1;
 			world_begin(&w, size, 1, (struct world_rules){.late_ns = late_ns});
 			w.is_absent[absent] = true;
-			world_heal(&w);
+			world_reconnect(&w);
 			expect_right(&w, (uint64_t)size);
 			for (int r = 0; r < size; r++) {
 				if (r == absent)
@@ -197,7 +197,7 @@ static void one_dead_one_silent(void **state)
 			w.is_absent[silent] = true;
 			w.is_alive[dead] = false;
 			w.anybody_died = true;
-			world_heal(&w);
+			world_reconnect(&w);
 			expect_right(&w, 0);
 			assert_int_equal(world_outcome(&w, third),
 					 third < silent ? AGREEMENT_DECIDED : AGREEMENT_NO_QUORUM);
@@ -222,7 +222,7 @@ static void successive(void **state)
 		world_begin(&w, 2 + (int)(seed % (WORLD_RANKS - 1)), seed * 32452843, rules);
 		w.questions = WORLD_QUESTIONS;
 		world_run(&w, 400 + (int)(seed % 2400));
-		world_heal(&w);
+		world_reconnect(&w);
 		expect_right(&w, seed);
 		for (int r = 0; r < w.size; r++) {
 			bool ended = w.is_alive[r] && world_outcome(&w, r) == AGREEMENT_DECIDED &&
@@ -257,7 +257,7 @@ static void sides(void **state)
 			world_tear(&w);
 			world_settle(&w, 20 + (int)(seed % 200));
 		}
-		world_heal(&w);
+		world_reconnect(&w);
 		expect_right(&w, seed);
 		for (unsigned group = 1; group < 1u << w.size; group++)
 			groups += w.went_on[group];

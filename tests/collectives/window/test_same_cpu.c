@@ -260,13 +260,13 @@ static void test_drive(void **state)
 	assert_int_equal(yields_of_drive(), windows[0]->policy.yields);
 }
 
-#define near_test(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+#define with_team(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		near_test(test_lines), near_test(test_says_where), near_test(test_roots),
-		near_test(test_room),  near_test(test_words),      near_test(test_drive),
+		with_team(test_lines), with_team(test_says_where), with_team(test_roots),
+		with_team(test_room),  with_team(test_words),      with_team(test_drive),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

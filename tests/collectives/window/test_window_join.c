@@ -1,4 +1,4 @@
-/* Would break: coming together: strangers at the door, a rank that does not come, what is left
+/* Would break: coming together: intruders at the door, a rank that does not come, what is left
  * behind, a machine with next to no /dev/shm. */
 #include "window_team.h"
 
@@ -94,9 +94,9 @@ static int connect_to(const uint64_t *id)
 	return fd;
 }
 
-/* Strangers that say nothing, nonsense, or leave do not disturb. Killed: the check of the magic or
+/* Intruders that say nothing, nonsense, or leave do not disturb. Killed: the check of the magic or
  * of the communicator's id in take_hello; reading a hello where it may block. */
-static void test_strangers(void **state)
+static void test_intruders(void **state)
 {
 	uint64_t id[2] = {clock_now_ns(), (uint64_t)getpid()};
 	pid_t leader = start(barrier_of_two, id, 0), member;
@@ -333,7 +333,7 @@ static void test_small_shm(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_strangers),       cmocka_unit_test(test_missing_rank),
+		cmocka_unit_test(test_intruders),       cmocka_unit_test(test_missing_rank),
 		cmocka_unit_test(test_too_little_room), cmocka_unit_test(test_nothing_is_left),
 		cmocka_unit_test(test_poor_leader),     cmocka_unit_test(test_small_shm),
 		cmocka_unit_test(test_two_lodgers),

@@ -75,7 +75,7 @@ static void use_shared(struct window *window, int rank, void *arg)
 	team_check(staged(window) == bytes, "staged");
 	team_check(window_mem_free(arena) == TUTTI_OK, "%s", last_error());
 	team_check(window_mem_free(arena) == TUTTI_ERR_INVALID, "freed twice");
-	team_check(window_mem_free(&size) == TUTTI_ERR_INVALID, "freed a stranger");
+	team_check(window_mem_free(&size) == TUTTI_ERR_INVALID, "freed an intruder");
 }
 
 static void test_zero_copy(void **state)

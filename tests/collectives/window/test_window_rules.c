@@ -1,5 +1,5 @@
 /* slow: 3 s */
-/* Would break: the rules of a window (docs/design.md). Each test says which line of the window,
+/* Would break: the rules of a window (docs/window.md). Each test says which line of the window,
  * changed, makes it fail. One thread plays all ranks, so every order of events is as written or
  * drawn from a seed. */
 #include "window_team.h"

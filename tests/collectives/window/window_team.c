@@ -184,8 +184,11 @@ static void kill_one(const struct team_kill *plan, struct killing *shared, int v
 		team_check(pids[rank] > 0, "fork");
 	}
 	/* Not before its first call: then it may not have joined. */
-	while (atomic_load(&shared->calls[victim]) < after)
+	while (atomic_load(&shared->calls[victim]) < after) {
+		team_check(waitpid(pids[victim], NULL, WNOHANG) == 0,
+			   "the victim has ended before");
 		sched_yield();
+	}
 	kill(pids[victim], SIGKILL);
 	for (int rank = 0; rank < plan->team.size; rank++) {
 		int ended;

@@ -1,4 +1,4 @@
-# The safetensors format by its description alone, with nothing but the standard library: an opinion that is not ours.
+# An independent reader and writer of the safetensors format, with the standard library only.
 #     safetensors.py read FILE     a line for each tensor, in the file's order: name, dtype, shape, begin, CRC-32 of its bytes
 #     safetensors.py values FILE   a line for each tensor of floats: name, dtype, shape: its values
 #     safetensors.py write FILE    a file with tensors that safetensors.c expects

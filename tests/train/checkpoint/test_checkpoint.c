@@ -1,7 +1,6 @@
 /* no_tsan: other tests of the trainer run the same code with fewer models */
-/* What would break: whoever goes on from a checkpoint at another number of ranks, saves a step
- * again, or has a damaged file.
- */
+/* What would break: loading a checkpoint at another number of ranks, saving a step again, and
+ * damaged files. */
 #include "tests/train/saved.h"
 
 #include "train/checkpoint/disk.h"
@@ -83,8 +82,8 @@ static void ranks_differ(void **state)
 	(void)state;
 	read_at_all_sizes(&(struct saving){.dir = saved_dir, .step = 0, .ranks = 4});
 	read_at_all_sizes(&(struct saving){.dir = saved_dir, .step = 1, .ranks = 1});
-	/* More ranks than some tensors have elements; pieces of no whole number of elements, and of
-	 * one. */
+	/* More ranks than some tensors have elements, and pieces of one element or of no whole
+	 * number of them. */
 	read_at_all_sizes(&(struct saving){
 		.dir = saved_dir, .step = INT64_C(5000000000), .ranks = 11, .piece_bytes = 1003});
 	read_at_all_sizes(&(struct saving){.dir = saved_dir,
@@ -95,7 +94,7 @@ static void ranks_differ(void **state)
 	assert_int_equal(saved_fds(), fds);
 }
 
-/* Any range, also of pieces whose sums are known already. */
+/* Any range, also of pieces whose sums are already checked. */
 static void ranges(void **state)
 {
 	enum { T = 7, COUNT = 5000 };
@@ -140,7 +139,7 @@ static void none(void **state)
 	path_of(path, "nowhere");
 	assert_int_equal(checkpoint_dir_find(&found, path), TUTTI_OK);
 	assert_null(found.path);
-	path_of(path, "step_00000300.bak"); /* a user's own, and of no name that is ours */
+	path_of(path, "step_00000300.bak"); /* the user's own, not a name of ours */
 	assert_int_equal(mkdir(path, 0777), 0);
 	path_of(path, "step_300");
 	assert_int_equal(mkdir(path, 0777), 0);
@@ -163,7 +162,7 @@ static void newest(void **state)
 			 2); /* . and .., no temporary folder and no lock */
 }
 
-/* The same step again: the new one is found, and the old one gone. */
+/* The same step again: the new checkpoint is found, and the old one removed. */
 static void again(void **state)
 {
 	char path[200];
@@ -213,11 +212,12 @@ static void truncated(void **state)
 	assert_int_equal(unlink(path), 0);
 	assert_fails(checkpoint_dir_find(&found, saved_dir), TUTTI_ERR_INVALID,
 		     "All 5 checkpoints below '");
-	save(2, 2); /* what is damaged is not in the way */
+	save(2, 2); /* a damaged one does not disturb */
 	assert_found(2, 3);
 }
 
-/* Flips one bit of the byte at at; returns what reading says, which is never a wrong value. */
+/* Flips one bit of the byte at at. Returns the result of reading, which never gives a wrong value.
+ */
 static void flip(const char *path, off_t at)
 {
 	char byte;
@@ -277,7 +277,7 @@ static void flipped_words(void **state)
 		     "part-00001-of-00002.safetensors");
 }
 
-/* Copied, or renamed, by somebody who is told the wrong step when he goes on from it. */
+/* A copied or renamed folder would give a wrong step. */
 static void renamed(void **state)
 {
 	struct checkpoint_found found;
@@ -391,9 +391,10 @@ static void leftovers(void **state)
 	(void)state;
 	leave(".step_00000001.tmp-00000000000000aa", "part-00000-of-00001.safetensors");
 	leave(".step_00000001.tmp-00000000000000aa.lock", NULL);
-	leave(".step_00000001.tmp-00000000000000bb.lock", NULL); /* died before it had a folder */
+	leave(".step_00000001.tmp-00000000000000bb.lock",
+	      NULL); /* the job died before it had a folder */
 	leave(".step_00000001.tmp-00000000000000cc", "COMMIT");
-	/* A user's own. */
+	/* The user's own. */
 	leave(".step_00000001.tmp-00000000000000a", "a");
 	leave(".step_1.tmp-mine", "a");
 	leave(".step_.tmp-00000000000000aa", "a");
@@ -401,7 +402,7 @@ static void leftovers(void **state)
 	assert_int_equal(checkpoint_dir_make(&living, saved_dir, 2), TUTTI_OK);
 	path_of(path, living.temporary);
 	assert_int_equal(saved_count(saved_dir, ".step_"), 3 + 2);
-	/* One that is being written stays, also while others save. */
+	/* A checkpoint that is being written stays, also while other jobs save. */
 	save(2, 1);
 	assert_int_equal(access(path, F_OK), 0);
 	assert_int_equal(saved_count(saved_dir, ".step_"), 3 + 2);
@@ -430,8 +431,8 @@ static bool is_there(const char *name)
 	return lstat(path, &about) == 0;
 }
 
-/* A checkpoint that a user has moved to another disk, or anything that a link with one of our names
- * leads to: the name goes, what it leads to is not ours. */
+/* A link with a name of ours, such as a checkpoint on another disk: the link is removed, its target
+ * stays. */
 static void links(void **state)
 {
 	(void)state;
@@ -454,7 +455,7 @@ static void links(void **state)
 	assert_false(is_there(".step_00000001.tmp-0123456789abcdef"));
 }
 
-/* Files that no save has written stay, and the folder that they are in. */
+/* Files that no save has written stay, with their folder. */
 static void foreign_files(void **state)
 {
 	static const char *const users[] = {"notes.txt", "part-00000-of-00002.safetensors.bak",
@@ -480,7 +481,7 @@ static void foreign_files(void **state)
 	}
 	assert_true(is_there("precious/a"));
 	assert_true(is_there(".step_00000001.tmp-00000000000000aa/notes.txt"));
-	/* A file of the user's with a checkpoint's name is none. */
+	/* A file of the user's with a checkpoint's name is not a checkpoint. */
 	path_of(path, "step_00000008");
 	leave("step_00000008", NULL);
 	save(8, 1);

@@ -1,5 +1,5 @@
-/* What would break: saves on disks that are full, slow, gone or not allowed: an error with the
- * file's name and errno, nothing left behind, and older checkpoints as they were. */
+/* What would break: saves on disks that are full, slow, gone or not allowed. The error has the
+ * file's name and errno, nothing is left behind, and older checkpoints stay as they were. */
 #include "tests/train/saved.h"
 
 #include "train/checkpoint/disk.h"
@@ -46,7 +46,7 @@ static int new_file(char path[200])
 	return fd;
 }
 
-/* More than the slots have, in portions of no even size, at two places in turn. */
+/* More bytes than the slots have, in uneven portions, at two offsets in turn. */
 static void bytes_arrive(void **state)
 {
 	enum { HALF = 7 * STAGING_SLOT_BYTES / 2 };
@@ -64,7 +64,7 @@ static void bytes_arrive(void **state)
 		if (n > HALF - at)
 			n = HALF - at;
 		for (int half = 0; half < 2; half++) {
-			char *copy = malloc(n); /* gone, and overwritten, when the call returns */
+			char *copy = malloc(n); /* overwritten when the call returns */
 			memcpy(copy, values + half * HALF + at, n);
 			assert_int_equal(staging_write(staging, (uint64_t)half * HALF + at,
 						       &sums[half], copy, n),
@@ -89,7 +89,7 @@ static void bytes_arrive(void **state)
 	free(got);
 }
 
-/* Nothing is written when the file is given up, but what is under way. */
+/* After the file is given up only the write in progress is finished. */
 static void dropped(void **state)
 {
 	char path[200], *values = calloc(1, STAGING_SLOT_BYTES);
@@ -109,8 +109,8 @@ static void dropped(void **state)
 	free(values);
 }
 
-/* No time at all for the disk: as soon as it is behind, that is said; and it is no harm, since it
- * goes on. */
+/* With a timeout of 0 a slow disk is reported at once. The write continues, so that does no harm.
+ */
 static void slow_disk(void **state)
 {
 	char path[200], *values = calloc(1, STAGING_SLOT_BYTES);
@@ -135,7 +135,7 @@ static void slow_disk(void **state)
 	free(values);
 }
 
-/* The error of the thread comes to the next call, and to all after it. */
+/* The next call, and all later ones, return the thread's error. */
 static void not_writable(void **state)
 {
 	char path[200];
@@ -156,7 +156,7 @@ static void not_writable(void **state)
 }
 
 /* ---- whole checkpoints ---- */
-/* In a child, since limits and mounts stay. what returns 0: right; 77: cannot be had here. */
+/* Runs in a child, because limits and mounts stay. what returns 0 for success, 77 to skip. */
 static void in_child(int (*what)(void))
 {
 	int how;
@@ -177,7 +177,7 @@ static void in_child(int (*what)(void))
 	assert_true(WIFEXITED(how) && WEXITSTATUS(how) == 0);
 }
 
-/* That a save failed so, and that the one before it, of this step, is found. */
+/* The save failed with this message, and the checkpoint before it is found. */
 static int failed_well(tutti_status got, const char *words, int64_t whole_step)
 {
 	struct checkpoint_found found;
@@ -223,7 +223,7 @@ static void full_disk(void **state)
 	in_child(on_a_small_disk);
 }
 
-/* SIGXFSZ, which ends a process, is not for who only saves. */
+/* SIGXFSZ, which ends a process, does not reach a program that saves. */
 static int with_short_files(void)
 {
 	struct rlimit limit = {20000, 20000};
@@ -245,7 +245,7 @@ static int with_few_descriptors(void)
 
 	if (save(1) != TUTTI_OK)
 		return 5;
-	/* Each may be the one too many. */
+	/* Each descriptor may be the one too many. */
 	for (rlim_t most = (rlim_t)saved_fds() - 1; result == 0; most++) {
 		struct rlimit limit = {most, 4096};
 		setrlimit(RLIMIT_NOFILE, &limit);
@@ -275,7 +275,7 @@ static void no_folder(void **state)
 	struct saving saving = {.dir = path, .step = 1, .ranks = 1};
 
 	(void)state;
-	/* The last part of a path is made, what is above it is not. */
+	/* The last part of a path is made, its parent is not. */
 	snprintf(path, sizeof path, "%s/new", saved_dir);
 	assert_int_equal(saved_write(&saving), TUTTI_OK);
 	snprintf(path, sizeof path, "%s/nowhere/new", saved_dir);
@@ -289,7 +289,7 @@ static void no_folder(void **state)
 	assert_int_equal(saved_write(&saving), TUTTI_ERR_INVALID);
 }
 
-/* Not a user that may do all. */
+/* As a user without all rights. */
 static int as_nobody(void)
 {
 	if (geteuid() == 0 && setresuid(65534, 65534, 65534) != 0)
@@ -305,7 +305,7 @@ static void not_allowed(void **state)
 	assert_int_equal(chmod(saved_dir, 0755), 0);
 }
 
-/* Rank 1's machine has another disk there. */
+/* Rank 1's machine has another disk at that path. */
 static void not_shared(void **state)
 {
 	struct checkpoint_part part = {.dir = saved_dir,

@@ -1,7 +1,6 @@
 /* no_tsan: its ranks are processes: nothing is seen of what they share */
-/* What would break: a job whose ranks die while they save, at any moment. The checkpoint that was
- * there, or the one that was being written, is found whole; and the next save clears away what is
- * left. */
+/* What would break: ranks that die at any moment of a save. The old checkpoint or the new one is
+ * found whole, and the next save removes what is left. */
 #include "tests/train/saved.h"
 
 #include <setjmp.h>
@@ -22,7 +21,7 @@ enum { ROUNDS = 50, RANKS = 3, GRACE_MS = 30000 };
 
 static char dir[64];
 
-/* Saves step after step, most of them once, and says each when it is committed. Never returns. */
+/* Saves step after step, some of them twice, and reports each commit. Never returns. */
 static void save_for_ever(int64_t step, int out)
 {
 	for (;; step++) {
@@ -39,7 +38,7 @@ static void save_for_ever(int64_t step, int out)
 	}
 }
 
-/* The newest step that the child has said, until it has said so many; or -1. */
+/* The newest step that the child has reported, once it has reported so many; or -1. */
 static int64_t listen(int in, int words)
 {
 	int64_t step = -1;
@@ -61,8 +60,8 @@ static int64_t listen_to_the_end(int in, int64_t step)
 	return step;
 }
 
-/* Kills a child that saves, a random time after some of its saves. Returns the newest step that it
- * has said. */
+/* Kills a child that saves, a random time after some of its saves. Returns the newest step it has
+ * reported. */
 static int64_t kill_one(int64_t first_step, unsigned *seed)
 {
 	int pipes[2], how;
@@ -127,7 +126,7 @@ static void killed(void **state)
 		newest = found.step;
 		free(found.path);
 		remove_all_before(newest);
-		/* At most what one life has left: each clears away what was before. */
+		/* At most the leftovers of one child: each removes those before it. */
 		assert_true(saved_count(dir, ".step_") <= 2);
 	}
 	print_message("%d of %d were killed in the middle of a save\n", unfinished, ROUNDS);

@@ -43,7 +43,7 @@ static void save_behind(const struct checkpoint_dir *made, int rank, char **text
 	checkpoint_writer_destroy(save);
 }
 
-/* Makes of what rank 0 has saved one piece that is all hole. */
+/* Replaces rank 0's file by one piece that is one hole. */
 static void plant_hole(const struct checkpoint_dir *made, char **text, size_t *bytes)
 {
 	struct checkpoint_tensor like = giant_tensor();
@@ -71,8 +71,7 @@ static void plant_hole(const struct checkpoint_dir *made, char **text, size_t *b
 	safetensors_finish(&file);
 }
 
-/* A tensor whose second piece lies far behind 4 GiB of the first, and has to be found without
- * reading that. */
+/* The tensor's second piece lies far beyond 4 GiB and is found without reading the first. */
 static void large(void **state)
 {
 	struct checkpoint_dir made;
@@ -100,7 +99,7 @@ static void large(void **state)
 	assert_true(w && w->count == giant + 3);
 	assert_int_equal(checkpoint_read(checkpoint, w, giant, 3, got), TUTTI_OK);
 	assert_memory_equal(got, behind, sizeof behind);
-	/* As if its sum were known: places of 64 bits inside of one piece. */
+	/* Treats the sum as checked: 64-bit offsets inside one piece. */
 	w->pieces[0].is_sound = true;
 	assert_int_equal(checkpoint_read(checkpoint, w, giant - 1, 3, got), TUTTI_OK);
 	assert_true(got[0] == 0 && got[1] == 1 && got[2] == 2);

@@ -1,9 +1,7 @@
 /* no_tsan: it has one thread */
-/* What would break: a checkpoint that is whole as long as the machine is. What is written is on the
- * disk only when it has been synced, folders too, so that a machine that goes down at any moment
- * leaves a checkpoint only if all of it is there. Here what has been written and not synced since
- * is remembered; it is looked at when a folder gets the name that it is found by, and when one is
- * removed. */
+/* What would break: a checkpoint that a crash of the machine destroys. Data and folders are on the
+ * disk only after a sync. This test remembers what was written and not synced, and checks it when a
+ * folder gets its final name and when one is removed. */
 #include "tests/train/saved.h"
 
 #include <fcntl.h>
@@ -49,7 +47,7 @@ static bool is_dirty(const char *path)
 	return is_there;
 }
 
-/* Also by the thread that writes, to which cmocka's assertions do not belong. */
+/* Also called by the thread that writes, which cannot use cmocka's assertions. */
 static void set_dirty(const struct stat *about)
 {
 	pthread_mutex_lock(&lock);
@@ -79,7 +77,7 @@ static void written(int fd)
 	set_dirty(&about);
 }
 
-/* The folder that path is in has changed. */
+/* The folder of path has changed. */
 static void named(const char *path)
 {
 	char *copy = strdup(path);
@@ -158,7 +156,7 @@ int __wrap_mkdir(const char *path, mode_t mode)
 	return result;
 }
 
-/* What is about to be found must be whole, and on the disk. */
+/* A checkpoint that gets its final name must be whole, and on the disk. */
 static void check_whole(const char *path)
 {
 	struct checkpoint_index index;
@@ -191,7 +189,7 @@ int __wrap_rename(const char *from, const char *to)
 	return result;
 }
 
-/* An older one of the same step goes when the newer one's name is on the disk. */
+/* An older one of the same step is removed after the newer one's name is on the disk. */
 int __wrap_rmdir(const char *path)
 {
 	if (is_found_by(path)) {
@@ -216,7 +214,7 @@ static void on_the_disk(void **state)
 	strcat(dir, "/new"); /* made by the first save */
 	for (int i = 0; i < 3; i++) {
 		assert_int_equal(saved_write(&saving), TUTTI_OK);
-		assert_false(is_dirty(dir)); /* the name will be there tomorrow */
+		assert_false(is_dirty(dir)); /* the name survives a crash */
 		assert_int_equal(names_given, i + 1);
 		assert_int_equal(removed, i);
 	}

@@ -1,6 +1,6 @@
 /* no_tsan: other tests of the trainer run the same code with fewer models */
-/* What would break: an exported file that others read with other values than the trainer has. A
- * reader that is not ours decodes it; what it must find is the master copy, rounded here. */
+/* What would break: an exported file in which other programs read other values than the trainer
+ * has. Another reader decodes the file; the test expects the master copy, rounded here. */
 #include "tests/train/ranks.h"
 #include "tests/train/saved.h"
 #include "tests/train/toy.h"
@@ -66,11 +66,11 @@ static void export(tutti_comm *comm, void *arg)
 static const struct format {
 	tutti_dtype dtype;
 	const char *name;
-	int bits, least; /* behind the point, and the smallest exponent */
+	int bits, least; /* bits of the mantissa, and the smallest exponent */
 } formats[] = {
 	{TUTTI_F32, "F32", 23, -126}, {TUTTI_BF16, "BF16", 7, -126}, {TUTTI_F16, "F16", 10, -14}};
 
-/* To the nearest, of two the even one, as rint does it. */
+/* Rounds to the nearest, ties to even, as rint does. */
 static double rounded(double value, const struct format *format)
 {
 	int exponent;

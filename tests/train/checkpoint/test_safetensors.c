@@ -1,6 +1,6 @@
 /* no_tsan: it has one thread */
-/* What would break: other programs that read our files, or whose files we read, and whoever is
- * handed a file that is not what it says. */
+/* What would break: exchange of files with other programs, and reading a file that is not what it
+ * claims to be. */
 #include "tests/train/saved.h"
 
 #include "train/checkpoint/disk.h"
@@ -69,7 +69,7 @@ static void bytes(void **state)
 	safetensors_finish(&file);
 }
 
-/* Text of a command's output; freed by the caller. */
+/* The output of a command. The caller frees it. */
 static char *output_of(const char *command)
 {
 	FILE *pipe = popen(command, "r");
@@ -93,7 +93,7 @@ static char *python(const char *what)
 	return output_of(command);
 }
 
-/* Each tensor written by itself, the last one first, as ranks would that share the file. */
+/* Writes each tensor by itself, the last one first, as ranks that share the file would. */
 static void write_file(const struct safetensors *file)
 {
 	int fd;
@@ -220,8 +220,8 @@ static void refused_plans(void **state)
 }
 
 /* ---- read ---- */
-/* A file of a header and so many bytes of data. length: what it says of the header; 0: the truth.
- */
+/* A file of a header and so many bytes of data. length: the header's claimed length, or 0 for the
+ * true one. */
 static tutti_status read_planted(const char *header, size_t data, uint64_t length)
 {
 	struct safetensors read;
@@ -303,7 +303,7 @@ static void refused_files(void **state)
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	assert_refused(safetensors_read(&read, fd, 7, path), "ends after 7 bytes");
 	close(fd);
-	/* And what is unusual, but right. */
+	/* Unusual headers that are valid. */
 	assert_int_equal(read_planted("{}", 0, 0), TUTTI_OK);
 	assert_int_equal(read_planted("{" A "}  \n ", 2, 0), TUTTI_OK);
 	assert_int_equal(read_planted(ENTRY("\"F4\"", "[4]", "[0,2]"), 2, 0), TUTTI_OK);
@@ -311,7 +311,7 @@ static void refused_files(void **state)
 			 TUTTI_OK);
 }
 
-/* Sizes and places beyond 32 bits, in a file that is nearly all hole. */
+/* Sizes and offsets beyond 32 bits, in a file that is nearly all hole. */
 static void beyond_4_gib(void **state)
 {
 	const struct safetensor list[] = {

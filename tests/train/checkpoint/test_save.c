@@ -1,6 +1,6 @@
-/* What would break: training that goes on from a checkpoint, at another number of ranks and with
- * another strategy. The toy's gradients are sums of small integers, so that the bits are those of a
- * training that was never interrupted. */
+/* What would break: training that continues from a checkpoint, at another number of ranks and with
+ * another strategy. The toy's gradients are sums of small integers, so the bits are those of
+ * uninterrupted training. */
 #include "tests/train/ranks.h"
 #include "tests/train/saved.h"
 #include "tests/train/toy.h"
@@ -41,19 +41,19 @@ static const struct variant hsdp = {{COMMON, .strategy = TUTTI_HSDP, .shard_size
 static const struct variant zero1_on_disk = {
 	{COMMON, .strategy = TUTTI_ZERO1, .offload_optimizer = 1, .offload_dir = "/tmp"}, 0};
 
-/* What a job does, and what comes out. */
+/* What a job does, and its results. */
 struct job {
 	const struct variant *variant;
 	const tutti_optimizer *optimizer;
-	int first, last;   /* steps; first > 0: of what it loads */
-	int save_after;    /* that many steps are done, without waiting for it; 0: never */
-	tutti_dtype dtype; /* of parameters, rounded at random if it is BF16 */
-	char *file;        /* exported at the end, or imported where first is 0 and last, too */
+	int first, last;   /* steps; if first > 0 it loads that step */
+	int save_after;    /* saves after that many steps without waiting; 0: never */
+	tutti_dtype dtype; /* of parameters; BF16 is rounded stochastically */
+	char *file;        /* exported at the end, or imported if first and last are 0 */
 	float values[TOY_PARAMS][TOY_MAX];
-	uint16_t low[2][TOY_PARAMS][TOY_MAX]; /* what DDP computes with, half way and at the end */
+	uint16_t low[2][TOY_PARAMS][TOY_MAX]; /* DDP's parameters, half way and at the end */
 };
 
-/* What the caller has of its own. */
+/* The caller's own states. */
 struct own {
 	int64_t cursor;
 	double buffer[BUFFER];
@@ -93,7 +93,7 @@ static void go_on(struct toy *toy, const struct own *own, const struct job *job)
 	CHECK(memcmp(own->buffer, expected.buffer, sizeof own->buffer) == 0);
 }
 
-/* What was rounded at random is in no other way the same. */
+/* Stochastically rounded values can be restored only exactly. */
 static void keep_low(struct toy *toy, struct job *job, int which)
 {
 	if (job->dtype != TUTTI_BF16 || job->variant != &ddp || toy->rank > 0)
@@ -151,7 +151,8 @@ static void assert_same(const struct job *a, const struct job *b)
 		assert_memory_equal(a->values[p], b->values[p], toy_count(p) * sizeof(float));
 }
 
-/* Half of a training, saved while it goes on for a step whose values are in no checkpoint. */
+/* The first half of a training. It saves while it continues with a step that is not in the
+ * checkpoint. */
 static void save_half(const struct variant *variant, const struct job *like, int ranks)
 {
 	struct job job = *like;
@@ -217,7 +218,7 @@ static void one_moment(void **state)
 	load_everywhere(&whole);
 }
 
-/* The master copy, and what it was rounded to at random, which forward computes with. */
+/* The master copy, and its stochastically rounded value, which forward uses. */
 static void sixteen_bits(void **state)
 {
 	struct job whole = {
@@ -234,7 +235,7 @@ static void sixteen_bits(void **state)
 	assert_same(&other, &whole);
 	assert_memory_equal(other.low, whole.low, sizeof whole.low);
 	load_half(&fsdp, &whole, 3);
-	/* And into f32, where the values are the master copy's. */
+	/* Into f32: the values are the master copy's. */
 	half.last = HALF;
 	run(&half, 1);
 	struct job wide = {.variant = &ddp, .optimizer = &toy_adamw, .first = HALF, .last = HALF};
@@ -260,7 +261,7 @@ static void one_file(void **state)
 		run(&imported, 2);
 		assert_same(&imported, &job);
 	}
-	/* Of 16 bits, and read as such and as f32. */
+	/* In 16 bits, read as such and as f32. */
 	job.dtype = TUTTI_BF16;
 	run(&job, 2);
 	struct job narrow = {
@@ -274,8 +275,8 @@ static void one_file(void **state)
 			    job.values[p][0] - narrow.values[p][0] < 0.1f);
 }
 
-/* What has the name already: files give way, anything else stays, and so does what a user has
- * beside it. */
+/* If the name exists: a file is replaced; anything else stays, and so do the user's files beside
+ * it. */
 static void export_names(tutti_comm *comm, void *arg)
 {
 	struct job job = {.variant = &fsdp, .optimizer = &toy_adamw};
@@ -375,7 +376,7 @@ static void refusals(tutti_comm *comm, void *arg)
 	CHECK_ERROR(tutti_import_safetensors(toy.trainer, path), TUTTI_ERR_INVALID, "a step has");
 	toy_micro_batch(&toy, TUTTI_PASS_LAST, 0, SAMPLES);
 	CHECK(tutti_step(toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
-	/* Not waited for: given up. */
+	/* Without tutti_save_wait the save is dropped. */
 	CHECK(tutti_save(toy.trainer, saved_dir, 1) == TUTTI_OK);
 	toy_destroy(&toy);
 	CHECK(tutti_barrier(comm, NULL) == TUTTI_OK);
@@ -389,7 +390,7 @@ static void refused(void **state)
 	assert_int_equal(ranks_as_threads(3, refusals, NULL), 0);
 }
 
-/* A model that has something else, and a checkpoint that is damaged. */
+/* A model that does not fit, and a damaged checkpoint. */
 static void misfits(tutti_comm *comm, void *arg)
 {
 	const int64_t shape = 4;
@@ -448,8 +449,7 @@ static void misfit(void **state)
 	assert_int_equal(ranks_as_threads(3, misfits, NULL), 0);
 }
 
-/* Each rank's own state comes back to it; a newer checkpoint that is damaged is passed over, and
- * that is said. */
+/* Each rank gets its own state back. A damaged newer checkpoint is passed over, with a message. */
 static void own_states(tutti_comm *comm, void *arg)
 {
 	int rank = tutti_rank(comm), mine = 100 + rank;
@@ -474,7 +474,7 @@ static void own_states(tutti_comm *comm, void *arg)
 		CHECK(unlink(path) == 0);
 	CHECK(tutti_load(toy.trainer, saved_dir, &step) == TUTTI_OK);
 	CHECK(step == 1 && mine == 100 + rank);
-	CHECK_SENTENCE("1 newer checkpoints were passed over. Opening '");
+	CHECK_MESSAGE("1 newer checkpoints were passed over. Opening '");
 	toy_destroy(&toy);
 }
 
@@ -533,7 +533,7 @@ static void alone(tutti_comm *comm, void *arg)
 	CHECK(tutti_save(toy.trainer, saved_dir, 2) == TUTTI_OK);
 	CHECK(tutti_save_wait(toy.trainer) == TUTTI_OK);
 	toy_destroy(&toy);
-	/* The count goes on, too. */
+	/* The count of steps continues. */
 	toy_register(&toy, comm, 0);
 	toy_train(&toy, comm, &config);
 	CHECK(tutti_load(toy.trainer, saved_dir, &step) == TUTTI_OK && step == 2);
@@ -541,7 +541,7 @@ static void alone(tutti_comm *comm, void *arg)
 	CHECK(tutti_step(toy.trainer, &toy_adamw, 1, NULL) == TUTTI_OK);
 	CHECK_ERROR(tutti_save(toy.trainer, saved_dir, 3), TUTTI_ERR_INVALID, "after 3 steps");
 	toy_destroy(&toy);
-	/* What was loaded is the same on all ranks, after however many steps they average now. */
+	/* All ranks load the same values, whatever their interval of averages. */
 	const tutti_train_config rarely = {COMMON, .strategy = TUTTI_LOCAL_SGD,
 					   .local_sgd_steps = 5};
 	toy_register(&toy, comm, 0);

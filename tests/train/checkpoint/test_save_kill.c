@@ -1,11 +1,10 @@
 /* no_tsan: its ranks are processes: nothing is seen of what they share */
-/* What would break: a job of which processes are killed (SIGKILL) while it trains and saves, one of
- * them or all, at any moment. The job after it, of another number of ranks, finds the newest whole
- * checkpoint: none older than the last one that tutti_save_wait has spoken of, with the parameters
- * of its step, and goes on as if nobody had died. Each job is killed in turn. The toy's sums are
- * exact, so that all of them have the bits of a training that nobody disturbed.
+/* What would break: a job of which one process or all are killed (SIGKILL) at any moment of
+ * training and saving. The next job, of another number of ranks, finds the newest whole checkpoint,
+ * at least the last one that tutti_save_wait has committed, with the parameters of its step, and
+ * continues. The toy's sums are exact, so all jobs have the bits of an undisturbed training.
  *
- * KILLS=50 test_save_kill: that many, instead of a few. */
+ * KILLS=50 test_save_kill: that many kills. */
 #include "tests/train/ranks.h"
 #include "tests/train/saved.h"
 #include "tests/train/toy.h"
@@ -34,7 +33,7 @@
 enum {
 	KILLS = 8,
 	SAMPLES = 8,
-	LAST_STEPS = 2, /* of the job at the end, which nobody kills */
+	LAST_STEPS = 2, /* of the last job, which is not killed */
 	MOST_RANKS = 4,
 	MOST_STEPS = 6000,
 	LIFE_S = 100,
@@ -45,17 +44,17 @@ enum { ENDED_WELL, ENDED_WRONG, LOST_A_PEER }; /* how a rank ends */
 
 static char dir[64];
 
-/* What all processes see, the dead ones' words as well. */
+/* Memory that all processes share, also the killed ones. */
 static struct shared {
 	_Atomic int64_t committed;         /* the newest step that a rank knows to be saved */
-	atomic_int calm_steps, is_killing; /* steps that values has; somebody is being killed */
+	atomic_int calm_steps, is_killing; /* steps that values has; a kill is under way */
 	float values[MOST_STEPS + 1][TOY_PARAMS][TOY_MAX]; /* after so many steps */
 } * shared;
 
 struct job {
 	int ranks;
 	char url[96];
-	int out; /* ranks write a word when they have loaded, and after each save */
+	int out; /* a rank reports its load, and each save */
 };
 
 /* ---- a rank ---- */
@@ -71,7 +70,7 @@ static void make_toy(struct toy *toy, tutti_comm *comm, tutti_strategy strategy)
 	toy_train(toy, comm, &config);
 }
 
-/* As toy_micro_batch, but that a rank may be gone. */
+/* As toy_micro_batch, but a rank may be dead. */
 static tutti_status train(struct toy *toy, int64_t step)
 {
 	int base = (int)step * 1000, first = base + SAMPLES * toy->rank / toy->size;
@@ -98,7 +97,7 @@ static tutti_status read_values(struct toy *toy, float values[TOY_PARAMS][TOY_MA
 	return TUTTI_OK;
 }
 
-/* Ends the rank where they differ. */
+/* Ends the rank if they differ. */
 static tutti_status compare_values(struct toy *toy, int64_t step, const char *when)
 {
 	float values[TOY_PARAMS][TOY_MAX];
@@ -139,7 +138,8 @@ static tutti_status load(struct toy *toy, int64_t *step)
 	return compare_values(toy, *step, "as they were loaded");
 }
 
-/* Waits for it or not; tutti_save waits for the one before, saved, if this job has begun one. */
+/* Waits for the save or not. tutti_save waits for the one before, saved, if this job has begun one.
+ */
 static tutti_status save(struct toy *toy, const struct job *job, int64_t step, int64_t saved)
 {
 	TRY(tutti_save(toy->trainer, dir, step));
@@ -153,7 +153,7 @@ static tutti_status save(struct toy *toy, const struct job *job, int64_t step, i
 	return TUTTI_OK;
 }
 
-/* Saves every step, for steps of them; 0: until it is killed. */
+/* Saves every step, for steps of them, or with 0 until it is killed. */
 static tutti_status go_on(struct toy *toy, const struct job *job, int64_t steps)
 {
 	int64_t first, last = atomic_load(&shared->calm_steps);
@@ -167,14 +167,14 @@ static tutti_status go_on(struct toy *toy, const struct job *job, int64_t steps)
 		TRY(save(toy, job, step + 1, step == first ? 0 : step));
 	}
 	TRY(tutti_save_wait(toy->trainer));
-	while (!steps) { /* all that is known of the undisturbed training has been compared */
+	while (!steps) { /* every known step of the undisturbed training is compared */
 		TRY(tutti_check_replicas(toy->trainer));
 		say(job, last);
 	}
 	return TUTTI_OK;
 }
 
-/* Of a failure that no kill explains. */
+/* A failure that no kill explains. */
 static void complain(const struct job *job, int rank, tutti_status status)
 {
 	if (status != TUTTI_OK && !atomic_load(&shared->is_killing))
@@ -251,7 +251,7 @@ static void start(struct running *running, int number, int ranks, int64_t steps)
 	close(pipes[1]);
 }
 
-/* So many words of all ranks together. */
+/* Waits for so many reports of all ranks together. */
 static void listen(const struct running *running, int words)
 {
 	int64_t word;
@@ -269,7 +269,7 @@ static void kill_rank(struct running *running, int rank)
 	running->is_killed[rank] = true;
 }
 
-/* Whoever is killed later may have ended first, for want of a peer. */
+/* A rank that is killed later may have failed first, because a peer was gone. */
 static bool ended_as_expected(const struct running *running, int rank, int how)
 {
 	int expected = atomic_load(&shared->is_killing) ? LOST_A_PEER : ENDED_WELL;
@@ -291,8 +291,8 @@ static void reap(struct running *running)
 	close(running->in);
 }
 
-/* Any moment: of joining and loading, of a step, of a save. Who has not joined is waited for, so
- * that then all die. */
+/* Kills at any moment: of joining, loading, a step, a save. Ranks wait for one that has not joined,
+ * so then all are killed. */
 static void disturb(struct running *running, unsigned *seed)
 {
 	int ranks = running->job.ranks, words = rand_r(seed) % (8 * ranks);
@@ -309,7 +309,7 @@ static void disturb(struct running *running, unsigned *seed)
 	atomic_store(&shared->is_killing, 0);
 }
 
-/* What a next job would find, and no more than that is kept. */
+/* The checkpoint that the next job would find. Others are removed. */
 static void look(int round)
 {
 	struct checkpoint_found found;

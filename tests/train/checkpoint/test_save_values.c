@@ -1,6 +1,6 @@
-/* What would break: whoever loads a checkpoint that is whole, sums and all, and has numbers that no
- * trainer saves: a step of wild pointers, or gradients that are all infinite. And who goes on from
- * the optimizer state of several ranks, some of each. */
+/* What would break: loading a whole checkpoint with numbers that no trainer saves, such as a step
+ * of wild pointers or infinite gradients; and loading optimizer state that differs between ranks.
+ */
 #include "tests/train/ranks.h"
 #include "tests/train/saved.h"
 #include "tests/train/toy.h"
@@ -28,10 +28,10 @@ static const tutti_optimizer adamw = {
 
 /* ---- what somebody makes of a checkpoint ---- */
 struct forgery {
-	const char *kind, *name; /* of which tensor */
-	const void *bytes;       /* what it is to be; NULL: it is to be missing */
+	const char *kind, *name; /* the tensor */
+	const void *bytes;       /* its new bytes; NULL: it is removed */
 	size_t size;
-	const char *words; /* what tutti_load says */
+	const char *words; /* part of tutti_load's message */
 };
 
 static void forge_bytes(const char *path, int ranks, struct checkpoint_tensor *tensor,
@@ -75,7 +75,7 @@ static void write_index(const char *path, const struct checkpoint_index *index)
 	free(commit_path);
 }
 
-/* The newest checkpoint, with all sums made right. */
+/* Changes the newest checkpoint, and corrects all sums. */
 static void forge(const struct forgery *forgery)
 {
 	struct checkpoint_found found;
@@ -102,7 +102,7 @@ static void one_step(struct toy *toy, int batch)
 	CHECK(tutti_step(toy->trainer, &adamw, 1, NULL) == TUTTI_OK);
 }
 
-/* It is refused before anything is changed: the trainer goes on. */
+/* The load fails before anything is changed: the trainer continues. */
 static void load(tutti_comm *comm, void *arg)
 {
 	const struct forgery *forgery = arg;
@@ -143,7 +143,7 @@ static void numbers(void **state)
 {
 	static const char file[] = "in part-00000-of-00002.safetensors is ";
 	const struct forgery forgeries[] = {
-		{OPTIMIZER(TUTTI_ADAMW), NULL}, /* it is the number, and nothing else */
+		{OPTIMIZER(TUTTI_ADAMW), NULL}, /* only the number is wrong */
 		{OPTIMIZER(99), "is damaged: 'param.2' (optimizer) in "},
 		{OPTIMIZER(99), ".safetensors is 99, not a kind of optimizer, or -1"},
 		{OPTIMIZER(INT32_MAX), "is 2147483647, not a kind"},

@@ -1,6 +1,6 @@
 /* no_tsan: it has one thread */
 /* What would break: samples drawn twice or never, epochs that are hardly shuffled, and checkpoints
- * that go on in another order. */
+ * that continue in another order. */
 #include "train/data/permutation.h"
 
 #include <inttypes.h>
@@ -58,7 +58,7 @@ static void test_counts_near_powers_and_squares(void **state)
 		check_permutation(counts[i], PI, i);
 }
 
-/* Too many to see them all: places that are far apart and side by side, and the ends. */
+/* Too many to check all: places that are far apart, side by side, and at the ends. */
 static void test_large_counts(void **state)
 {
 	enum { PLACES = 3000 };
@@ -84,7 +84,7 @@ static void test_large_counts(void **state)
 	}
 }
 
-/* Which of the orders of count numbers it is, from 0. */
+/* The number of this order among all orders of count numbers, from 0. */
 static int order_number(uint64_t count, uint64_t seed, uint64_t epoch)
 {
 	uint64_t order[8];
@@ -101,8 +101,8 @@ static int order_number(uint64_t count, uint64_t seed, uint64_t epoch)
 	return number;
 }
 
-/* Every order of up to six numbers comes about as often as every other: the sum of squares lies
- * within five standard deviations of what fair draws give. By epochs of a seed, and by seeds. */
+/* All orders of up to six numbers are equally frequent: the sum of squares lies within five
+ * standard deviations of fair draws. By epochs of a seed, and by seeds. */
 static void test_all_orders_come(void **state)
 {
 	enum { PER_ORDER = 60 };
@@ -125,8 +125,7 @@ static void test_all_orders_come(void **state)
 		}
 }
 
-/* Of longer orders not all can be seen, but half of them take an odd number of exchanges to sort.
- */
+/* Of longer orders half take an odd number of exchanges to sort. */
 static void test_orders_are_odd_and_even(void **state)
 {
 	enum { EPOCHS = 400, MOST = 40 };
@@ -151,9 +150,8 @@ static void test_orders_are_odd_and_even(void **state)
 	}
 }
 
-/* In a longer order, where two places' numbers fall does not tell of each other, for neighbours as
- * for places in one column of the table; and no place keeps its number more often than by chance.
- */
+/* In a longer order the numbers of two places are independent, for neighbours and for places in one
+ * column of the table; and no place keeps its number more often than by chance. */
 static void test_pairs_are_independent(void **state)
 {
 	enum { EPOCHS = 10000, PARTS = 8, COUNT = 1000 };
@@ -179,8 +177,8 @@ static void test_pairs_are_independent(void **state)
 	}
 }
 
-/* The orders themselves: another version of the library must go on where a checkpoint of this one
- * stopped. */
+/* The orders themselves: a checkpoint must continue in the same order with another version of the
+ * library. */
 static void test_orders_stay(void **state)
 {
 	static const struct {

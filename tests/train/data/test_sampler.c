@@ -1,7 +1,6 @@
 /* no_tsan: it has one thread */
-/* What would break: samples trained twice or left out when the rank count changes or a job is
- * resumed, ranks that wait forever because one ran out of data, and evaluations that count
- * duplicates. */
+/* What would break: samples trained twice or left out after a change of the number of ranks or a
+ * resume, ranks that wait for one that ran out of data, and evaluations that count duplicates. */
 #include "tests/train/ranks.h"
 #include "tests/train/toy.h"
 
@@ -21,8 +20,8 @@ enum { MAX_COUNT = 200, MAX_BATCH = 64 };
 			fail_msg("'%s' says nothing of '%s'", tutti_comm_error(NULL), text);       \
 	} while (0)
 
-/* The samples of one step in their global order, put together from the shares of all ranks, which
- * agree on everything that is global. Returns how many; the sampler is then behind the step. */
+/* The samples of one step in their global order, from the shares of all ranks, which agree on
+ * everything global. Returns their number and moves the sampler behind the step. */
 static int64_t whole_step(tutti_sampler *sampler, int size, int64_t *samples,
 			  tutti_sampler_share *share)
 {
@@ -54,7 +53,8 @@ static int64_t whole_step(tutti_sampler *sampler, int size, int64_t *samples,
 	return total;
 }
 
-/* The global order of the epoch that the sampler stands in, to its end; sizes are taken in turn. */
+/* The global order from the sampler's position to the end of the epoch, with these sizes in turn.
+ */
 static int64_t whole_epoch(tutti_sampler *sampler, const int *sizes, int num_sizes, int64_t *order)
 {
 	tutti_sampler_share share;
@@ -86,9 +86,9 @@ static const struct shape {
 	      {23, 8}, {5, 64}, {100, 7}, {128, 16}, {199, 33}, {8, 2},  {3, 3}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
-/* With 1 ... 8 ranks, and with another number at every step: the same samples in the same order,
- * each once an epoch, in three epochs. More ranks than a batch has samples, and divisions that
- * leave a rest, are among them. */
+/* With 1 to 8 ranks, and with another number at every step: the same samples in the same order,
+ * each once an epoch, in three epochs. This includes more ranks than samples of a batch, and
+ * divisions with a rest. */
 static void test_same_order_at_every_size(void **state)
 {
 	static const int mixed[] = {3, 8, 1, 5, 2, 7};
@@ -120,8 +120,7 @@ static void test_same_order_at_every_size(void **state)
 		}
 }
 
-/* Another epoch and another seed shuffle in another way; seed and epoch do not stand for each
- * other. */
+/* Another epoch, and another seed, shuffle differently; seed and epoch are not interchangeable. */
 static void test_orders_differ(void **state)
 {
 	enum { ORDERS = 6, COUNT = 50 };
@@ -145,8 +144,8 @@ static void test_orders_differ(void **state)
 	}
 }
 
-/* Stopped anywhere, also in the middle of what was a step, and resumed from the one integer by a
- * new sampler of another rank count and batch: what comes is what would have come. */
+/* Stopped anywhere, also in the middle of a step, and resumed from one integer by a new sampler of
+ * another rank, size and batch: the same samples follow. */
 static void test_resume(void **state)
 {
 	enum { COUNT = 37, EPOCHS = 3 };
@@ -177,7 +176,7 @@ static void test_resume(void **state)
 	}
 }
 
-/* seek finds the places that next goes through. */
+/* seek finds the positions that next reaches. */
 static void test_seek(void **state)
 {
 	(void)state;
@@ -201,7 +200,7 @@ static void test_seek(void **state)
 		}
 }
 
-/* Whole batches alone, in the order that there is without drop_last. */
+/* Only whole batches, in the order without drop_last. */
 static void test_drop_last(void **state)
 {
 	int64_t order[MAX_COUNT], plain[MAX_COUNT];
@@ -224,7 +223,7 @@ static void test_drop_last(void **state)
 			assert_memory_equal(order, plain, (size_t)total * sizeof *order);
 		}
 	}
-	/* Resumed with a batch larger than what is left: the next epoch begins. */
+	/* Resumed with a batch larger than the rest: the next epoch begins. */
 	tutti_sampler late = {.count = 10, .batch = 4, .drop_last = 1, .position = 7};
 	tutti_sampler_share share;
 	assert_int_equal(whole_step(&late, 3, order, &share), 4);
@@ -232,8 +231,7 @@ static void test_drop_last(void **state)
 	assert_true(order[0] == 0 && order[3] == 3);
 }
 
-/* Every rank gets as many indices at every step; those that count are the ones that come without
- * padding. */
+/* Every rank gets as many indices at every step; the first items are those without padding. */
 static void test_pad(void **state)
 {
 	(void)state;

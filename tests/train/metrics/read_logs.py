@@ -1,4 +1,4 @@
-"""read_logs.py DIR: prints what is in the log files below DIR, read with nothing but Python's standard library.
+"""read_logs.py DIR: prints the contents of the log files below DIR. Uses Python's standard library only.
 
 A line for each value: the format, the step, the name as JSON, and the number's bits (of a float for TensorBoard,
 of a double elsewhere), in the order of the files. Exits with 1 and says why where a file is not what it has to be."""

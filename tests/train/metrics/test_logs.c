@@ -1,6 +1,6 @@
 /* no_tsan: other tests of the trainer run the same code with fewer models */
-/* What would break: log files that their readers cannot read, that a restart spoils, and a disk
- * that is full on rank 0 while the others wait. */
+/* What would break: log files that readers cannot read, that a restart damages, and a full disk on
+ * rank 0 while other ranks wait. */
 #include "tests/train/ranks.h"
 
 #include <glob.h>
@@ -52,7 +52,7 @@ static const char *path_in(const struct job *job, const char *name, char *path)
 	return path;
 }
 
-/* Returns the bytes of the file, and them with a zero behind in text. */
+/* Reads the file to text, with a zero at its end. Returns its bytes. */
 static size_t read_file(const struct job *job, const char *name, char *text)
 {
 	char path[PATH_BYTES];
@@ -75,7 +75,7 @@ static void append_file(const struct job *job, const char *name, const char *tex
 	assert_int_equal(fclose(file), 0);
 }
 
-/* What a reader in another language finds in the directory. */
+/* What the Python reader finds in the directory. */
 static void read_back(const struct job *job, char *text)
 {
 	const char *source = getenv("SOURCE_DIR");
@@ -100,7 +100,7 @@ static int count_of(const char *text, const char *part)
 	return count;
 }
 
-/* Names that are worst for one format or the other, and a plain one. */
+/* The worst names for each format, and a plain one. */
 static const char *const names[] = {"loss",       "a,b",         "say \"hi\"",
 				    "two\nlines", " x\\y\t\x01", "\xc3\xa9t\xc3\xa9/m/s"};
 enum { NAMES = sizeof names / sizeof *names };
@@ -117,7 +117,8 @@ static void add_step(tutti_metrics *metrics, int step, int rank, int size)
 	int is_odd = step % 4 == 1;
 
 	for (int i = rank; i < 8; i += size)
-		for (int m = 0; m < NAMES - is_odd; m++) { /* odd steps have nothing of the last */
+		for (int m = 0; m < NAMES - is_odd;
+		     m++) { /* odd steps have no value of the last metric */
 			double value = is_odd && i == 3 ? odd[m] : step + i / 8.0;
 			CHECK(tutti_metrics_add(metrics, m, value, 1) == TUTTI_OK);
 		}
@@ -157,8 +158,7 @@ static void put_bits(char **next, const char *format, int step, const char *name
 			 : sprintf(*next, "%016llx\n", (unsigned long long)bits);
 }
 
-/* What read_logs.py prints of one format, for steps of one row each, at first .. first + steps - 1.
- */
+/* The expected output of read_logs.py for one format, of steps with one row each. */
 static void put_expected(char **next, const char *format, int first, int steps)
 {
 	/* The names as Python's JSON has them. */
@@ -196,7 +196,7 @@ static void test_read_back(void **state)
 		make_dir(&job);
 		assert_int_equal(ranks_as_threads(n, log_steps, &job), 0);
 		/* A restart that goes back: the same steps again, in files with one head, and in a
-		 * second event file whose name comes behind the first's. */
+		 * second event file that sorts behind the first. */
 		char *next = expected;
 		const char *const formats[] = {"tensorboard", "csv", "json"};
 		for (int f = 0; f < 3; f++)
@@ -208,7 +208,7 @@ static void test_read_back(void **state)
 	}
 }
 
-/* The exact text, which is the same for everybody who has no Python. */
+/* The exact text, for machines without Python. */
 static void test_text(void **state)
 {
 	(void)state;
@@ -240,7 +240,7 @@ static void test_text(void **state)
 	remove_dir(&job);
 }
 
-/* Somebody died in the middle of a row, or of the head. */
+/* Rank 0 died in the middle of a row, or of the head. */
 static void test_half_rows(void **state)
 {
 	(void)state;
@@ -267,12 +267,12 @@ static void test_half_rows(void **state)
 	remove_dir(&job);
 }
 
-/* A directory, and the failure that the first step has in it. */
+/* A directory, and the failure of the first step in it. */
 struct refusal {
 	struct job job;
 	tutti_status status;
 	const char *message;
-	int uid; /* rank 0 looks at files as this user; 0: as it is */
+	int uid; /* rank 0 opens files as this user; 0: unchanged */
 };
 
 static void first_step_fails(tutti_comm *comm, void *arg)
@@ -317,8 +317,8 @@ static void test_other_files(void **state)
 	remove_dir(&csv.job);
 }
 
-/* A file of more columns than were declared when the first step was refused for them: who declares
- * the others then has a row of all. */
+/* A file with more columns than were declared: the first step fails. After the other metrics are
+ * declared the row has all of them. */
 enum { MORE = 40 };
 
 static void declares_the_rest(tutti_comm *comm, void *arg)
@@ -366,8 +366,7 @@ static void test_declared_after_refusal(void **state)
 	remove_dir(&job);
 }
 
-/* Rows into a full device: OK for everybody when it happens, as the others cannot know yet, then
- * said to all. */
+/* Rows into a full device: the row's call is OK on all ranks, and the next call fails on all. */
 static void full_device(tutti_comm *comm, void *arg)
 {
 	const struct job *job = arg;
@@ -383,7 +382,7 @@ static void full_device(tutti_comm *comm, void *arg)
 	for (int step = 1; step <= 2; step++) {
 		CHECK(tutti_metrics_add(metrics, 0, 1, 1) == TUTTI_OK);
 		CHECK_ERROR(tutti_metrics_step(metrics, step), TUTTI_ERR_SYSTEM, message);
-		CHECK_SENTENCE("metrics.jsonl: No space left on device (28)");
+		CHECK_MESSAGE("metrics.jsonl: No space left on device (28)");
 		CHECK(tutti_metrics_value(metrics, 0, &value) == TUTTI_OK &&
 		      value == tutti_size(comm));
 	}
@@ -427,8 +426,8 @@ static void test_full_device(void **state)
 		assert_int_equal(ranks_as_threads(n, full_device, &job), 0);
 	}
 	assert_int_equal(ranks_as_processes(2, full_device, &job), 0);
-	/* The file behind it has every row, of four starts: 40 bytes each, a row of nothing in 29,
-	 * two in 39. */
+	/* The next file has every row, of four starts: 40 bytes each, an empty row in 29, two
+	 * in 39. */
 	assert_int_equal(events_bytes(&job), 4 * (40 + 29 + 2 * 39));
 	remove_dir(&csv.job);
 	remove_dir(&job);
@@ -476,15 +475,13 @@ static void test_no_directory(void **state)
 			cases[i].status = TUTTI_ERR_SYSTEM;
 			assert_int_equal(ranks_as_threads(n, create_fails, &cases[i]), 0);
 		}
-	/* Files of another user's eyes make a process that nobody may look into; sanitizers do at
-	 * the end. */
+	/* After setfsuid no other process may inspect this one, which sanitizers do at the end. */
 	prctl(PR_SET_DUMPABLE, 1);
 	remove_dir(&cases[FORBIDDEN].job);
 	remove_dir(&cases[OCCUPIED].job);
 }
 
-/* A disk that gets full in the middle of a row: what was written of it is taken back, the rows
- * before it stay. */
+/* The disk gets full in the middle of a row: the part is removed, and earlier rows stay. */
 static void half_a_write(tutti_comm *comm, void *arg)
 {
 	const struct job *job = arg;
@@ -503,7 +500,7 @@ static void half_a_write(tutti_comm *comm, void *arg)
 		tutti_status status = tutti_metrics_step(metrics, step);
 		CHECK(status == (step < 3 ? TUTTI_OK : TUTTI_ERR_SYSTEM));
 	}
-	CHECK_SENTENCE("metrics.csv: File too large (27)");
+	CHECK_MESSAGE("metrics.csv: File too large (27)");
 	CHECK(setrlimit(RLIMIT_FSIZE, &none) == 0);
 	CHECK(tutti_metrics_step(metrics, 4) == TUTTI_ERR_SYSTEM); /* of the row before */
 	CHECK(tutti_metrics_flush(metrics) == TUTTI_OK);
@@ -517,7 +514,7 @@ static void test_half_a_write(void **state)
 	struct job job = {0};
 
 	make_dir(&job);
-	/* A process of its own: the limit is one of the whole process. */
+	/* A process of its own, because the limit is for the whole process. */
 	assert_int_equal(ranks_as_processes(1, half_a_write, &job), 0);
 	read_file(&job, "metrics.csv", text);
 	assert_int_equal(count_of(text, "\n"), 4);
@@ -527,7 +524,7 @@ static void test_half_a_write(void **state)
 	remove_dir(&job);
 }
 
-/* A program in a language with decimal commas. */
+/* A program with a locale of decimal commas. */
 static void test_comma(void **state)
 {
 	(void)state;

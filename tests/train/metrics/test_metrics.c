@@ -1,5 +1,5 @@
-/* What would break: means of means, ranks that see different numbers, and a rank that declares
- * something else and hangs. */
+/* What would break: means of means, ranks with different results, and a rank that declares other
+ * metrics and hangs. */
 #include "tests/train/ranks.h"
 
 #include <math.h>
@@ -17,7 +17,7 @@ enum { STEPS = 12, INTERVAL = 4, ROWS = STEPS / INTERVAL, ITEMS = 24, KINDS = 5,
 
 static const char *const names[KINDS] = {"loss", "tokens", "least", "most", "lr"};
 
-/* One item of a step: what it is worth, and its weight. */
+/* One item of a step: its value and weight. */
 struct item {
 	double value, weight;
 };
@@ -71,7 +71,7 @@ static void train(tutti_comm *comm, void *arg)
 	tutti_metrics_destroy(metrics);
 }
 
-/* The plain twin: one loop over everything. */
+/* The plain twin: one loop over all items. */
 static void expect(const struct run *run, int row, double *values)
 {
 	double sum = 0, weights = 0, least = INFINITY, most = -INFINITY;
@@ -136,7 +136,7 @@ static double value_of(const tutti_metrics *metrics, int metric)
 	return value;
 }
 
-/* Nothing is not zero, and NaN does not get lost, whichever rank has it. */
+/* No value is not zero, and NaN is kept, whichever rank has it. */
 static void odd_values(tutti_comm *comm, void *arg)
 {
 	int rank = tutti_rank(comm), size = tutti_size(comm), culprit = *(int *)arg;
@@ -145,7 +145,7 @@ static void odd_values(tutti_comm *comm, void *arg)
 	CHECK(tutti_metrics_create(&metrics, comm, NULL) == TUTTI_OK);
 	declare_all(metrics);
 	CHECK(isnan(value_of(metrics, 1)));
-	/* Only the last rank has data; the others make the same calls with 0 items, whose value
+	/* Only the last rank has data. The others make the same calls with 0 items, whose value
 	 * does not count. */
 	int has_data = rank == size - 1;
 	for (int k = 0; k < KINDS; k++) {
@@ -204,8 +204,7 @@ static void differ(tutti_comm *comm, void *arg)
 	if (how->has_more)
 		CHECK(tutti_metrics_declare(metrics, "more", TUTTI_METRIC_MAX) == 2);
 	snprintf(message, sizeof message, d->message, tutti_size(comm) - 1);
-	/* The same again, for who goes on all the same; and the communicator is as good as before.
-	 */
+	/* Again, for a caller that continues. The communicator still works. */
 	for (int i = 0; i < 2; i++)
 		CHECK_ERROR(tutti_metrics_step(metrics, 0), TUTTI_ERR_MISMATCH, message);
 	CHECK(tutti_barrier(comm, NULL) == TUTTI_OK);
@@ -232,7 +231,7 @@ static void test_differences(void **state)
 			assert_int_equal(ranks_as_threads(n, differ, &cases[i]), 0);
 }
 
-/* Ranks at different steps: said once, and the next row is good again. */
+/* Ranks at different steps: reported once, and the next row is good. */
 static void other_step(tutti_comm *comm, void *arg)
 {
 	(void)arg;
@@ -259,7 +258,7 @@ static void test_other_step(void **state)
 		assert_int_equal(ranks_as_threads(n, other_step, NULL), 0);
 }
 
-/* A flush is a row of what is left, and none where nothing is. */
+/* A flush makes a row of the remaining steps, if there are any. */
 static void flushes(tutti_comm *comm, void *arg)
 {
 	(void)arg;
@@ -296,26 +295,26 @@ static void bad_names(tutti_metrics *metrics)
 
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
 		CHECK(tutti_metrics_declare(metrics, bad[i], TUTTI_METRIC_SUM) == -1);
-		CHECK_SENTENCE("1 to 127 bytes of UTF-8");
+		CHECK_MESSAGE("1 to 127 bytes of UTF-8");
 	}
 	memset(name, 'x', sizeof name);
 	name[128] = '\0';
 	CHECK(tutti_metrics_declare(metrics, name, TUTTI_METRIC_SUM) == -1);
-	CHECK_SENTENCE("1 to 127 bytes");
+	CHECK_MESSAGE("1 to 127 bytes");
 	name[127] = '\0';
 	CHECK(tutti_metrics_declare(metrics, name, TUTTI_METRIC_SUM) == 0);
 	CHECK(tutti_metrics_declare(metrics, name, TUTTI_METRIC_MAX) == -1);
-	CHECK_SENTENCE("Metric 0 already has the name");
+	CHECK_MESSAGE("Metric 0 already has the name");
 	CHECK(tutti_metrics_declare(metrics, "time", TUTTI_METRIC_SUM) == -1);
-	CHECK_SENTENCE("has a 'time' already");
+	CHECK_MESSAGE("has a 'time' already");
 	CHECK(tutti_metrics_declare(metrics, "a", (tutti_metric_kind)5) == -1);
-	CHECK_SENTENCE("no metric kind 5");
+	CHECK_MESSAGE("no metric kind 5");
 	for (int m = 1; m < 1024; m++) {
 		snprintf(name, sizeof name, "\xe2\x82\xac %d", m);
 		CHECK(tutti_metrics_declare(metrics, name, TUTTI_METRIC_SUM) == m);
 	}
 	CHECK(tutti_metrics_declare(metrics, "a", TUTTI_METRIC_SUM) == -1);
-	CHECK_SENTENCE("there are already 1024 metrics");
+	CHECK_MESSAGE("there are already 1024 metrics");
 }
 
 static void misuse(tutti_comm *comm, void *arg)
@@ -326,7 +325,7 @@ static void misuse(tutti_comm *comm, void *arg)
 
 	CHECK_ERROR(tutti_metrics_create(NULL, comm, NULL), TUTTI_ERR_INVALID, "not NULL");
 	CHECK_ERROR(tutti_metrics_create(&metrics, NULL, NULL), TUTTI_ERR_INVALID, "not NULL");
-	/* A config that is bad on one rank fails all, instead of leaving them to wait. */
+	/* A bad config on one rank fails all ranks. */
 	int is_first = tutti_rank(comm) == 0, is_last = tutti_rank(comm) == tutti_size(comm) - 1;
 	const tutti_metrics_config bad[] = {{.interval = -is_last},
 					    {.formats = 8u * (unsigned)is_first},
@@ -336,7 +335,7 @@ static void misuse(tutti_comm *comm, void *arg)
 		CHECK_ERROR(tutti_metrics_create(&metrics, comm, &bad[i]), TUTTI_ERR_INVALID,
 			    messages[i]);
 	CHECK(metrics == NULL);
-	/* Where the files are not, nobody looks at what they would be. */
+	/* Ranks without files do not check formats. */
 	const tutti_metrics_config elsewhere = {.formats = is_first ? 0 : 0xff};
 	CHECK(tutti_metrics_create(&metrics, comm, &elsewhere) == TUTTI_OK);
 	bad_names(metrics);
@@ -352,7 +351,7 @@ static void misuse(tutti_comm *comm, void *arg)
 	CHECK_ERROR(tutti_metrics_flush(NULL), TUTTI_ERR_INVALID, "not NULL");
 	CHECK(tutti_metrics_step(metrics, -5) == TUTTI_OK);
 	CHECK(tutti_metrics_declare(metrics, "late", TUTTI_METRIC_SUM) == -1);
-	CHECK_SENTENCE("before the first tutti_metrics_step");
+	CHECK_MESSAGE("before the first tutti_metrics_step");
 	tutti_metrics_destroy(metrics);
 	tutti_metrics_destroy(NULL);
 }

@@ -1,8 +1,8 @@
 /* no_tsan: other tests of the trainer run the same code with fewer models */
-/* What would break: a trainer that takes more memory than tutti_memory_estimate said, or that says
- * so in the middle of a step. Random models, with blocks of very different sizes and tied
- * parameters, run with memory_limit at the estimate; what they take from tutti_mem_alloc is
- * counted. */
+/* What would break: a trainer that takes more memory than tutti_memory_estimate says, or fails for
+ * lack of it in the middle of a step. Random models, with units of very different sizes and tied
+ * parameters, run with memory_limit at the estimate, and their tutti_mem_alloc memory is counted.
+ */
 #include "tests/train/ranks.h"
 
 #include <inttypes.h>
@@ -141,7 +141,7 @@ static tutti_status run_units(tutti_trainer *trainer, int units, bool with_backw
 	return status;
 }
 
-/* What the micro-batch's beginning says; after that nothing fails. */
+/* The result of tutti_micro_batch; later calls do not fail. */
 static tutti_status pass(tutti_trainer *trainer, int units, tutti_pass which)
 {
 	tutti_status status = tutti_micro_batch(trainer, which, 1, NULL);
@@ -161,7 +161,7 @@ struct run {
 	struct design design;
 	tutti_train_config config;
 	int micro_batches;
-	size_t more; /* the limit is the estimate and that */
+	size_t more; /* the limit is the estimate plus this */
 };
 
 static tutti_train_stats estimate_of(const struct run *run, tutti_comm *comm)
@@ -186,7 +186,8 @@ static tutti_trainer *create(const struct run *run, tutti_comm *comm, size_t lim
 	return trainer;
 }
 
-/* Deterministic modes keep more between micro-batches: they may be refused, but not later. */
+/* Deterministic modes keep more between micro-batches: they may fail at the beginning, but not
+ * later. */
 static void accumulate_some(tutti_trainer *trainer, const struct run *run)
 {
 	tutti_status status = TUTTI_OK;
@@ -196,8 +197,7 @@ static void accumulate_some(tutti_trainer *trainer, const struct run *run)
 	CHECK(status == TUTTI_OK || (status == TUTTI_ERR_MEMORY && run->config.deterministic));
 }
 
-/* Plain order, with the limit at the estimate: nothing fails, and what is taken is what was said.
- */
+/* Plain order, with the limit at the estimate: nothing fails, and the estimate is taken. */
 static void keep_within(tutti_comm *comm, void *arg)
 {
 	const struct run *run = arg;
@@ -262,7 +262,7 @@ static void test_random_models(void **state)
 	}
 }
 
-/* One large unit among small ones: a slot of its own, not one of its size for each. */
+/* One large unit among small ones has a slot of its own; the others' slots are small. */
 static void test_one_large_unit(void **state)
 {
 	(void)state;
@@ -307,7 +307,7 @@ static void backward_some(tutti_trainer *trainer, int units, int rank, int step)
 			CHECK(tutti_forward_begin(trainer, u) == TUTTI_OK);
 			CHECK(tutti_forward_end(trainer, u) == TUTTI_OK);
 		}
-	for (int u = 0; u < units; u++) { /* the first block's comes last */
+	for (int u = 0; u < units; u++) { /* the first bucket's comes last */
 		if (rank != 0 && u % 2 != step % 2)
 			continue;
 		CHECK(tutti_backward_begin(trainer, u) == TUTTI_OK);
@@ -321,8 +321,7 @@ static void backward_some(tutti_trainer *trainer, int units, int rank, int step)
 	CHECK(tutti_step(trainer, &sgd, 1, NULL) == TUTTI_OK);
 }
 
-/* Buckets that start late hold their gradients: on the ranks that miss a unit more than on others.
- */
+/* Buckets that start late hold their gradients: more of them on ranks that miss a unit. */
 static void leave_some_out(tutti_comm *comm, void *arg)
 {
 	struct run run = {.design = equal_units(8, GRAIN, TUTTI_PARAM_MAY_BE_UNUSED),
@@ -336,7 +335,7 @@ static void leave_some_out(tutti_comm *comm, void *arg)
 		size_t before = taken;
 		for (int step = 0; step < 3; step++)
 			backward_some(trainer, 8, tutti_rank(comm), step);
-		CHECK(taken == before); /* whatever one rank takes alone is ordinary memory */
+		CHECK(taken == before); /* memory that one rank takes alone is ordinary memory */
 		for (int p = 0; p < 8; p++)
 			CHECK(tutti_param_read(trainer, p, 0, GRAIN, values[v][p]) == TUTTI_OK);
 		tutti_trainer_destroy(trainer);
@@ -410,7 +409,7 @@ static tutti_status run_twice(tutti_trainer *trainer, int units)
 	return status;
 }
 
-/* Rank 1 holds a little more. Rank 0, which would do, fails with it instead of waiting for it. */
+/* Rank 1 holds a little more. Rank 0, which has room, fails with it instead of waiting. */
 static void run_out_together(tutti_comm *comm, void *arg)
 {
 	struct run run = {.design = equal_units(6, GRAIN + 4, 0),
@@ -438,7 +437,7 @@ static void test_other_order(void **state)
 
 /* ---- deterministic, several micro-batches ---- */
 
-/* What they keep beside the estimate, in blocks: whole gradients, and levels of the tree. */
+/* What they keep beside the estimate, in buckets: whole gradients, and levels of the tree. */
 static const struct kept {
 	tutti_train_config config;
 	int micro_batches, blocks;
@@ -446,7 +445,7 @@ static const struct kept {
 } kept[] = {
 	{{.strategy = TUTTI_ZERO2, .deterministic = 1}, 2, 4, GRAIN},
 	{{.strategy = TUTTI_FSDP, .deterministic = 1}, 4, 4, GRAIN},
-	/* Rank 1 has more than rank 0, which would do. */
+	/* Rank 1 has more than rank 0, which has room. */
 	{{.strategy = TUTTI_FSDP, .deterministic = 1}, 4, 4, GRAIN + 4},
 	{{.strategy = TUTTI_DDP, .deterministic = 2}, 2, 6, GRAIN},
 	{{.strategy = TUTTI_DDP, .deterministic = 2}, 4, 12, GRAIN},
@@ -464,8 +463,7 @@ static tutti_status accumulate(tutti_trainer *trainer, int micro_batches)
 	return pass(trainer, 6, TUTTI_PASS_LAST);
 }
 
-/* The limit is one byte too low: all ranks are told before anything is lost, and the step can end.
- */
+/* The limit is one byte too low: all ranks fail before anything is lost, and the step can end. */
 static void refuse(tutti_comm *comm, void *arg)
 {
 	const struct kept *k = arg;
@@ -506,7 +504,7 @@ static void test_accumulation(void **state)
 
 enum { SHARE = 5000 };
 
-/* Some ranks' memory is tutti_mem_alloc's, that of others is not: what a pool grows by. */
+/* Memory of a pool that grows is tutti_mem_alloc's on some ranks only. */
 static void mix(tutti_comm *comm, void *arg)
 {
 	int size = tutti_size(comm), rank = tutti_rank(comm), is_plain = rank == *(int *)arg;

@@ -1,6 +1,6 @@
 /* no_tsan: other tests of the trainer run the same code with fewer models */
-/* What would break: bad registrations that are taken, and unbuilt functions that pretend to work.
- */
+/* What would break: bad registrations that are accepted, and missing functions that pretend to
+ * work. */
 #include "tests/train/ranks.h"
 
 #include <math.h>
@@ -25,38 +25,38 @@ static void registration(tutti_comm *comm, void *arg)
 	CHECK_ERROR(tutti_model_create(NULL), TUTTI_ERR_INVALID, "NULL");
 	CHECK(tutti_model_create(&model) == TUTTI_OK);
 	CHECK(tutti_model_param(model, 0, "w", 2, shape, 0) == -1);
-	CHECK_SENTENCE("'w' belongs to unit 0, but the model has 0 units");
+	CHECK_MESSAGE("'w' belongs to unit 0, but the model has 0 units");
 	CHECK(tutti_model_unit(model, "first") == 0);
 	CHECK(tutti_model_unit(model, "first") == -1);
-	CHECK_SENTENCE("two units 'first'");
+	CHECK_MESSAGE("two units 'first'");
 	CHECK(tutti_model_unit(model, "second") == 1);
 	CHECK(tutti_model_param(model, 0, "w", 2, shape, 0) == 0);
 	CHECK(tutti_model_param(model, 0, "w", 2, shape, 0) == -1);
-	CHECK_SENTENCE("two parameters 'w'");
+	CHECK_MESSAGE("two parameters 'w'");
 	CHECK(tutti_model_param(model, 0, "b", 2, bad, 0) == -1);
-	CHECK_SENTENCE("Dimension 1 of parameter 'b' is 0");
+	CHECK_MESSAGE("Dimension 1 of parameter 'b' is 0");
 	CHECK(tutti_model_param(model, 0, "b", 2, huge, 0) == -1);
-	CHECK_SENTENCE("Parameter 'b' makes the model larger than 281474976710656 elements");
+	CHECK_MESSAGE("Parameter 'b' makes the model larger than 281474976710656 elements");
 	CHECK(tutti_model_param(model, 0, "b", 9, shape, 0) == -1);
 	CHECK(tutti_model_param(model, 0, "b", 1, NULL, 0) == -1);
 	CHECK(tutti_model_param(model, 0, "b", 2, shape, 64) == -1);
-	CHECK_SENTENCE("unknown flags 0x40");
+	CHECK_MESSAGE("unknown flags 0x40");
 	CHECK(tutti_model_param(model, 0, NULL, 2, shape, 0) == -1);
 	CHECK(tutti_model_param(model, 0, "two\nlines", 2, shape, 0) == -1);
 	memset(name, 'x', sizeof name);
 	name[sizeof name - 1] = '\0';
 	CHECK(tutti_model_param(model, 0, name, 2, shape, 0) == -1);
-	CHECK_SENTENCE("199 bytes");
+	CHECK_MESSAGE("199 bytes");
 	CHECK(tutti_model_param(NULL, 0, "b", 2, shape, 0) == -1);
 
 	CHECK(tutti_model_param_extern(model, 0, "e", 2, shape, TUTTI_F32, NULL, grad, 0) == -1);
 	CHECK(tutti_model_param_extern(model, 0, "e", 2, shape, TUTTI_F32, data, NULL, 0) == -1);
-	CHECK_SENTENCE("not frozen");
+	CHECK_MESSAGE("not frozen");
 	CHECK(tutti_model_param_extern(model, 0, "e", 2, shape, TUTTI_F32, (char *)data + 2, grad,
 				       0) == -1);
-	CHECK_SENTENCE("'e' are not aligned to 4 bytes");
+	CHECK_MESSAGE("'e' are not aligned to 4 bytes");
 	CHECK(tutti_model_param_extern(model, 0, "e", 2, shape, TUTTI_F64, data, grad, 0) == -1);
-	CHECK_SENTENCE("'e' has type 1");
+	CHECK_MESSAGE("'e' has type 1");
 	CHECK(tutti_model_param_extern(model, 0, "e", 2, shape, TUTTI_F32, data, NULL,
 				       TUTTI_PARAM_FROZEN) == 1);
 
@@ -68,12 +68,12 @@ static void registration(tutti_comm *comm, void *arg)
 	CHECK(tutti_model_buffer(model, "mean", TUTTI_F32, 6, NULL) == -1);
 	CHECK(tutti_model_buffer(model, "mean", TUTTI_F32, 6, data) == 0);
 	CHECK(tutti_model_buffer(model, "mean", TUTTI_F32, 6, data) == -1);
-	CHECK_SENTENCE("two buffers 'mean'");
+	CHECK_MESSAGE("two buffers 'mean'");
 	tutti_model_destroy(model);
 	tutti_model_destroy(NULL);
 }
 
-/* A sum of bytes that is too large for its type would be a small one. */
+/* A sum of bytes must not overflow. */
 static void large(tutti_comm *comm, void *arg)
 {
 	static const int64_t most = (int64_t)1 << 48, one = 1;
@@ -88,7 +88,7 @@ static void large(tutti_comm *comm, void *arg)
 	CHECK(tutti_model_unit(model, "unit") == 0);
 	CHECK(tutti_model_param(model, 0, "w", 1, &most, 0) == 0);
 	CHECK(tutti_model_param(model, 0, "b", 1, &one, TUTTI_PARAM_FROZEN) == -1);
-	CHECK_SENTENCE("Parameter 'b' makes the model larger");
+	CHECK_MESSAGE("Parameter 'b' makes the model larger");
 	CHECK(tutti_memory_estimate(model, 1, NULL, &stats) == TUTTI_OK);
 	CHECK(stats.param_bytes == (size_t)1 << 50 && stats.optimizer_bytes == (size_t)1 << 51);
 	CHECK(tutti_memory_estimate(model, 65536, &all, &stats) == TUTTI_OK);
@@ -98,7 +98,7 @@ static void large(tutti_comm *comm, void *arg)
 	tutti_model_destroy(model);
 }
 
-/* What a checkpoint or an export could not hold is refused before anything is trained. */
+/* A model that a checkpoint or an export could not hold is refused before training. */
 static void names(tutti_comm *comm, void *arg)
 {
 	(void)comm, (void)arg;
@@ -112,27 +112,27 @@ static void names(tutti_comm *comm, void *arg)
 				      "e") == 0);
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
 		CHECK(tutti_model_unit(model, bad[i]) == -1);
-		CHECK_SENTENCE("of a unit is not UTF-8");
+		CHECK_MESSAGE("of a unit is not UTF-8");
 		CHECK(tutti_model_param(model, 0, bad[i], 2, shape, 0) == -1);
-		CHECK_SENTENCE("of a parameter is not UTF-8");
+		CHECK_MESSAGE("of a parameter is not UTF-8");
 		CHECK(tutti_model_param_extern(model, 0, bad[i], 2, shape, TUTTI_F32, data, data,
 					       0) == -1);
 		CHECK(tutti_model_buffer(model, bad[i], TUTTI_F32, 6, data) == -1);
-		CHECK_SENTENCE("of a buffer is not UTF-8");
+		CHECK_MESSAGE("of a buffer is not UTF-8");
 		CHECK(tutti_model_state(model, bad[i], data, sizeof data, 0) == -1);
-		CHECK_SENTENCE("of a state is not UTF-8");
+		CHECK_MESSAGE("of a state is not UTF-8");
 	}
 	CHECK(tutti_model_param(model, 0, "__metadata__", 2, shape, 0) == -1);
-	CHECK_SENTENCE("A parameter cannot be named '__metadata__'");
+	CHECK_MESSAGE("A parameter cannot be named '__metadata__'");
 	CHECK(tutti_model_buffer(model, "__metadata__", TUTTI_F32, 6, data) == -1);
-	CHECK_SENTENCE("A buffer cannot be named '__metadata__'");
+	CHECK_MESSAGE("A buffer cannot be named '__metadata__'");
 	CHECK(tutti_model_param(model, 0, "w", 2, shape, 0) == 0);
 	CHECK(tutti_model_buffer(model, "w", TUTTI_F32, 6, data) == -1);
-	CHECK_SENTENCE("the name of parameter 'w'");
+	CHECK_MESSAGE("the name of parameter 'w'");
 	CHECK(tutti_model_buffer(model, "mean", TUTTI_F32, 6, data) == 0);
 	CHECK(tutti_model_param(model, 0, "mean", 2, shape, 0) == -1);
-	CHECK_SENTENCE("the name of buffer 'mean'");
-	/* These are no tensors of a file, or of a kind of their own there. */
+	CHECK_MESSAGE("the name of buffer 'mean'");
+	/* Units and states are not tensors of a file, or have a kind of their own there. */
 	CHECK(tutti_model_unit(model, "w") == 1);
 	CHECK(tutti_model_state(model, "w", data, sizeof data, 0) == 0);
 	tutti_model_destroy(model);
@@ -161,11 +161,11 @@ static void unbuilt(tutti_comm *comm, void *arg)
 	CHECK(tutti_model_state(model, "s", &step, sizeof step, 0) == 0);
 	CHECK(tutti_model_state(model, "none", NULL, 0, 0) == 1);
 	CHECK(tutti_model_state(model, "s", &step, sizeof step, 1) == -1);
-	CHECK_SENTENCE("There are two states 's'.");
+	CHECK_MESSAGE("There are two states 's'.");
 	CHECK(tutti_model_state(model, "t", NULL, 1, 0) == -1);
-	CHECK_SENTENCE("tutti_model_state needs a model and data");
+	CHECK_MESSAGE("tutti_model_state needs a model and data");
 	CHECK(tutti_model_state(model, "", &step, sizeof step, 0) == -1);
-	CHECK_SENTENCE("A state needs a name.");
+	CHECK_MESSAGE("A state needs a name.");
 	CHECK(tutti_trainer_create(&trainer, model, comm, NULL) == TUTTI_OK);
 	CHECK_ERROR(tutti_save(NULL, "/tmp", 1), TUTTI_ERR_INVALID, "tutti_save needs a trainer");
 	CHECK_ERROR(tutti_save_wait(NULL), TUTTI_ERR_INVALID, "tutti_save_wait needs a trainer");

@@ -17,8 +17,8 @@ enum { SAMPLES = 8 };
 static const tutti_optimizer sgd = {
 	.kind = TUTTI_SGD, .lr = 0.05f, .momentum = 0.9f, .weight_decay = 0.01f};
 
-/* Where ranks leave their parameters after some steps, to be compared with each other and with a
- * run of another number of ranks. */
+/* The parameters of all ranks after some steps, to compare ranks and runs of other numbers of
+ * ranks. */
 struct outcome {
 	const tutti_optimizer *optimizer;
 	int is_extern, micro_batches;
@@ -162,7 +162,7 @@ static void test_sgd(void **state)
 	same_everywhere(&sgd);
 }
 
-/* Groups have their own optimizer; frozen and no-decay parameters keep what they are promised. */
+/* Groups have their own optimizer; frozen and no-decay parameters are treated as such. */
 static void groups(tutti_comm *comm, void *arg)
 {
 	(void)arg;
@@ -212,7 +212,7 @@ static void test_groups(void **state)
 	assert_int_equal(ranks_as_threads(3, groups, NULL), 0);
 }
 
-/* Bad optimizers and bad items are refused before anything is sent. */
+/* Bad optimizers and bad items fail before anything is sent. */
 static void refusals(tutti_comm *comm, void *arg)
 {
 	(void)arg;
@@ -252,7 +252,7 @@ static void refusals(tutti_comm *comm, void *arg)
 	CHECK(tutti_step(toy.trainer, &sgd, 1, NULL) == TUTTI_OK);
 	CHECK_ERROR(tutti_param_read(toy.trainer, 2, 1, 1, &x), TUTTI_ERR_INVALID, "'param.2'");
 	CHECK(tutti_param_data(toy.trainer, TOY_PARAMS) == NULL);
-	CHECK_SENTENCE("no parameter 7 among 7");
+	CHECK_MESSAGE("no parameter 7 among 7");
 	CHECK(tutti_param_grad(NULL, 0) == NULL);
 	toy_destroy(&toy);
 }

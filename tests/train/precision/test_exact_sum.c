@@ -1,7 +1,6 @@
 /* no_tsan: it has one thread */
-/* Breaks when an exact sum of squares depends on the order, on the cut, or on the merge of its
- * limbs; when it is not the nearest f64 of what a plain sum of bits says; or when an infinity or a
- * NaN is lost. */
+/* Breaks when an exact sum of squares depends on the order, the division or the merge of its limbs;
+ * when it is not the nearest f64 of a plain sum of bits; or when an infinity or a NaN is lost. */
 #include "train/precision/exact_sum.h"
 
 #include "tests/memory/twin.h"
@@ -106,8 +105,7 @@ static double value_of(const float *x, size_t count)
 	return exact_sum_value(&sum);
 }
 
-/* 2^54's neighbours are 4 apart: what is half way goes to the even one, what is a little more goes
- * up. */
+/* Neighbours of 2^54 are 4 apart: half way goes to the even one, a little more goes up. */
 static void test_rounding(void **unused)
 {
 	const float one = 1, tiny = of_bits(1), large = 0x1p27f;

@@ -54,7 +54,7 @@ static size_t bytes_of(tutti_dtype dtype)
 	return dtype == TUTTI_F32 ? 4 : 2;
 }
 
-/* An array at a random place, of which its bytes and those around it are kept. */
+/* An array at a random place. Its bytes and those around it are saved. */
 struct array {
 	_Alignas(64) unsigned char memory[(MOST + 2 * GUARD) * 4];
 	unsigned char before[(MOST + 2 * GUARD) * 4];
@@ -373,7 +373,7 @@ static void test_first_nonfinite(void **unused)
 
 /* ---- the floating point unit ---- */
 
-/* Rounds up, and flushes subnormal numbers where this test knows how to say so. */
+/* Rounds up, and flushes subnormal numbers on machines where this test can set that. */
 static void set_unit(void)
 {
 	assert_int_equal(fesetround(FE_UPWARD), 0);
@@ -411,7 +411,7 @@ static void test_float_unit(void **unused)
 	kernel_use(NULL);
 }
 
-/* Otherwise the twins would prove one instruction set only, over and over. */
+/* Otherwise only one instruction set would be tested. */
 static void test_tables(void **unused)
 {
 	(void)unused;

@@ -1,7 +1,7 @@
-/* What would break: 16-bit training that differs between strategies: in the master copy, in what is
- * rounded from it and computed with, or in which random numbers round. Those are of (seed, step,
- * parameter, element), never of the rank. The toy's sums are integers that BF16 and F16 hold, so
- * every strategy and number of ranks has the same bits. */
+/* What would break: 16-bit training that differs between strategies, in the master copy, in the
+ * rounded parameters, or in the random numbers of rounding, which depend on (seed, step, parameter,
+ * element) and never on the rank. BF16 and F16 hold the toy's integer sums, so every strategy and
+ * number of ranks has the same bits. */
 #include "tests/train/ranks.h"
 #include "tests/train/toy.h"
 
@@ -30,7 +30,7 @@ static bool is_of(int param, int unit)
 	return units[param] == unit || (param == 0 && unit == TOY_UNITS - 1);
 }
 
-/* What every rank computes with, inside each unit that uses it. */
+/* The values that every rank computes with, inside each unit that uses them. */
 static void look(struct toy *toy, uint16_t seen[TOY_PARAMS][TOY_MAX])
 {
 	CHECK(tutti_micro_batch(toy->trainer, TUTTI_PASS_EVAL, 1, NULL) == TUTTI_OK);
@@ -49,7 +49,7 @@ static void look(struct toy *toy, uint16_t seen[TOY_PARAMS][TOY_MAX])
 	}
 }
 
-/* The master copy rounded, at random by what the update and the element are alone. */
+/* The master copy rounded. Stochastic rounding depends on the update and the element only. */
 static void expect_rounded(const tutti_train_config *config, int step,
 			   float masters[TOY_PARAMS][TOY_MAX], uint16_t seen[TOY_PARAMS][TOY_MAX])
 {
@@ -132,7 +132,7 @@ static void test_rounded_at_random(void **state)
 	struct run other_seed = {.config = config}, run = {.config = config};
 
 	same_everywhere(&config);
-	/* The seed does matter, though to what is rounded alone. */
+	/* The seed matters, but only for rounded values. */
 	other_seed.config.seed++;
 	assert_int_equal(ranks_as_threads(1, train, &run), 0);
 	assert_int_equal(ranks_as_threads(1, train, &other_seed), 0);

@@ -1,7 +1,7 @@
 /* no_tsan: it has one thread */
-/* Breaks when stochastic rounding is biased, depends on how an array is cut or on the instruction
- * set, repeats itself among steps, seeds or parameters, changes what BF16 can hold, or makes an
- * infinity of a finite number. */
+/* Breaks when stochastic rounding is biased, depends on the division of an array or on the
+ * instruction set, repeats itself among steps, seeds or parameters, changes what BF16 can
+ * represent, or makes an infinity of a finite number. */
 #include "train/precision/kernel_table.h"
 #include "train/precision/kernels.h"
 #include "tests/train/precision/random_bits.h"
@@ -102,8 +102,8 @@ static int count_up(uint32_t fraction, const struct kernel_rounding *r)
 	return up;
 }
 
-/* Over elements, and for one element over steps, seeds and parameters; fixed numbers, so that it
- * passes or never does. Five standard deviations. */
+/* Over elements, and for one element over steps, seeds and parameters. The numbers are fixed, so
+ * the test always passes or never. Five standard deviations. */
 static void test_mean(void **unused)
 {
 	const uint32_t fractions[] = {1, 100, 0x2000, 0x5555, 0x8000, 0xc000, 0xff00, 0xffff};
@@ -131,8 +131,7 @@ static void test_mean(void **unused)
 	}
 }
 
-/* Each half of what two roundings of 1.5 neighbours say is independent: of neighbours, steps, seeds
- * and parameters. */
+/* Half of two roundings of 1.5 agree: neighbours, steps, seeds and parameters are independent. */
 static void test_independence(void **unused)
 {
 	const struct kernel_rounding a = {7, 1, 3, 0};
@@ -160,7 +159,7 @@ static void test_independence(void **unused)
 	}
 }
 
-/* Keys are well mixed words, of which both halves count: 2^64 have numbers of their own. */
+/* Both halves of a key count: 2^64 keys have numbers of their own. */
 static void test_keys(void **unused)
 {
 	const uint64_t keys[] = {0x9fb21c651e98df25, 0x3c79ac491e98df25, 0xe7037ed11e98df25,

@@ -1,9 +1,8 @@
-/* What would break: exposed_seconds that count waiting where there is nobody to wait for, or miss
- * what a rank has waited for a late one.
+/* What would break: exposed_seconds that count waiting without a peer, or miss the time that a rank
+ * has waited for a late one.
  *
- * Nobody sleeps: rank 1 comes only when rank 0 has begun to wait, and both look at the clock. What
- * is said to have been waited is at least what lies between these two looks, however slow the
- * machine. */
+ * There are no sleeps: rank 1 comes only after rank 0 has begun to wait, and both read the clock.
+ * The reported time is at least the time between these two readings. */
 #include "tests/train/ranks.h"
 #include "tests/train/toy.h"
 
@@ -35,7 +34,7 @@ struct meeting {
 	double begun, arrived; /* when rank 0 did, and when rank 1 came */
 };
 
-/* Of the thread that is to say so at its next wait. */
+/* Set by the thread that reports its next wait. */
 static _Thread_local struct meeting *watched;
 
 static void say_that_it_waits(void)

@@ -1,6 +1,6 @@
-/* What would break: a memory_limit that leaves something out, refuses what fits, or is looked at
- * when memory has been taken already. For every strategy one byte less than tutti_memory_estimate
- * says is refused, with the sum, by all ranks; the estimate itself is enough to train. */
+/* What would break: a memory_limit that leaves something out, refuses what fits, or is checked
+ * after memory was taken. For every strategy one byte less than tutti_memory_estimate fails on all
+ * ranks, with the sum, and the estimate itself is enough to train. */
 #include "tests/train/ranks.h"
 #include "tests/train/toy.h"
 
@@ -65,7 +65,7 @@ static size_t sum_of(const tutti_train_stats *stats)
 	       stats->gathered_peak_bytes;
 }
 
-/* 2,608; the next call's is in another place. */
+/* 2,608; the next call uses another buffer. */
 static const char *with_commas(size_t number)
 {
 	static _Thread_local char texts[8][32];
@@ -82,7 +82,7 @@ static const char *with_commas(size_t number)
 	return text;
 }
 
-static void sentence_of(const tutti_train_stats *e, size_t limit, char text[320])
+static void message_of(const tutti_train_stats *e, size_t limit, char text[320])
 {
 	snprintf(text, 320,
 		 "needs %s B: %s parameters + %s gradients + %s optimizer + %s of whole units "
@@ -92,18 +92,18 @@ static void sentence_of(const tutti_train_stats *e, size_t limit, char text[320]
 		 with_commas(limit));
 }
 
-/* On this rank, before anything is taken; afterwards the communicator is as good as before. */
+/* Fails on this rank before anything is taken. The communicator still works afterwards. */
 static bool is_refused(tutti_model *model, tutti_comm *comm, const tutti_train_config *config,
 		       const tutti_train_stats *estimate)
 {
 	tutti_trainer *trainer = NULL;
 	char message[320];
 
-	sentence_of(estimate, config->memory_limit, message);
+	message_of(estimate, config->memory_limit, message);
 	taken = 0;
 	tutti_status status = tutti_trainer_create(&trainer, model, comm, config);
 	bool said_sum = strstr(tutti_comm_error(NULL), message) != NULL;
-	/* A rank whose shards are smaller would have had room. */
+	/* A rank with smaller shards would have had room. */
 	if (!said_sum)
 		CHECK_ERROR(status, TUTTI_ERR_MEMORY, "Another rank, with slightly larger shards");
 	CHECK(status == TUTTI_ERR_MEMORY && !trainer && taken == 0);
@@ -153,7 +153,7 @@ static void test_strategies(void **state)
 
 /* ---- what no machine holds ---- */
 
-/* 4 TiB of parameters: whoever would take memory first has that to complain of. */
+/* 4 TiB of parameters: allocating first would fail with another message. */
 static void too_large(tutti_comm *comm, void *arg)
 {
 	const int64_t quarter = (int64_t)1 << 38;

@@ -1,5 +1,5 @@
-/* What would break: state in offload_dir's files that stays in memory, where memory_limit counts
- * none of it. The kernel says how much of the mapped files is there. */
+/* What would break: optimizer state in offload_dir's files that stays in memory, which memory_limit
+ * does not count. The kernel reports how much of the mapped files is in memory. */
 #include "tests/train/ranks.h"
 #include "tests/train/saved.h"
 
@@ -67,7 +67,7 @@ static void fill_grad(tutti_trainer *t)
 	CHECK(tutti_backward_end(t, 0) == TUTTI_OK);
 }
 
-/* The caller's own update goes through the files by itself. */
+/* An update of the caller's own reads and writes the files itself. */
 static void update(tutti_trainer *t)
 {
 	tutti_shard shard;
@@ -136,8 +136,8 @@ static void test_files_leave(void **state)
 	}
 }
 
-/* Frozen parameters have no state in offload_dir's files: saving and loading lets go of pages of
- * these files, and must not of those that lie behind them. */
+/* Frozen parameters have no state in offload_dir's files: saving and loading them must not let go
+ * of other pages. */
 enum { FROZEN = 1 << 18, NEAR = 4 << 20 };
 
 static size_t count_other(const void *memory, size_t bytes, int value)

@@ -1,9 +1,9 @@
 /* slow: 2 s */
 /* no_tsan: other tests of the trainer run the same code with fewer models */
-/* What would break: a strategy that holds other memory than its arithmetic says, and statistics
- * that say what was meant. Here what is really held is counted: what the trainer takes from
- * tutti_mem_alloc, by its size, and the heap, as the allocator sees it. Two models are compared,
- * since what does not grow with the model (communicators, tables) is no matter of the strategy. */
+/* What would break: a strategy that holds other memory than its formula, and statistics that are
+ * not measured. This test measures the trainer's tutti_mem_alloc memory and the heap. It compares
+ * two models, because what does not grow with the model (communicators, tables) does not depend on
+ * the strategy. */
 #include "tests/train/ranks.h"
 #include "tests/train/stack.h"
 
@@ -77,7 +77,7 @@ tutti_status __wrap_tutti_mem_free(void *ptr)
 }
 
 /* ---- the heap ---- */
-/* There in builds with a sanitizer, whose heap it is then. */
+/* Exists in builds with a sanitizer, which then owns the heap. */
 size_t __sanitizer_get_current_allocated_bytes(void) __attribute__((weak));
 
 static size_t heap_bytes(void)
@@ -185,7 +185,7 @@ static size_t width_of(tutti_dtype dtype)
 	return dtype == TUTTI_F32 ? 4 : 2;
 }
 
-/* 16-bit parameters have a master copy, and a gradient that is to travel as another type a copy. */
+/* 16-bit parameters have a master copy; a gradient that is sent as another type has a copy. */
 static struct formula formula_of(const struct run *run, int ranks)
 {
 	const tutti_train_config *config = &variants[run->variant].config;
@@ -229,7 +229,7 @@ static void check_run(const struct run *run, int ranks)
 		expect(run, ranks, "param_bytes", s->param_bytes, f.params);
 		expect(run, ranks, "grad_bytes", s->grad_bytes, f.grads);
 		expect(run, ranks, "optimizer_bytes", s->optimizer_bytes, f.state);
-		/* A gradient may be there already when the next one is begun. */
+		/* One gradient may exist while the next is begun. */
 		assert_in_range(s->gathered_peak_bytes, f.whole / 2, f.whole + f.kept);
 	}
 	expect(run, ranks, "estimated param_bytes", run->estimate.param_bytes, f.params);
@@ -238,8 +238,8 @@ static void check_run(const struct run *run, int ranks)
 	expect(run, ranks, "estimated whole units", run->estimate.gathered_peak_bytes, f.whole);
 }
 
-/* By how much the heap of all ranks grows with the model: the state, and what micro-batches in
- * order keep. Where ranks have no window what communicators keep for messages grows as well. */
+/* The growth of all ranks' heap with the model: the state, and what deterministic micro-batches
+ * keep. Without a window the communicators' message buffers grow as well. */
 static void check_growth(const struct run *small, const struct run *large, int ranks)
 {
 	struct formula to = formula_of(large, ranks), from = formula_of(small, ranks);

@@ -1,5 +1,5 @@
-/* What would break: a wait inside a trainer that the caller's communicator does not end, by its
- * deadline or by an abort; and failures without a message, or with other ranks' numbers. */
+/* What would break: a wait inside a trainer that the deadline or an abort of the caller's
+ * communicator does not end; and failures without a message, or with wrong rank numbers. */
 #include "tests/train/ranks.h"
 #include "tests/train/toy.h"
 
@@ -24,7 +24,7 @@ static const tutti_optimizer sgd = {.kind = TUTTI_SGD, .lr = 0.1f};
 
 struct scene {
 	tutti_train_config config;
-	pthread_barrier_t is_out; /* rank 0 is out of its step */
+	pthread_barrier_t is_out; /* rank 0 has left its step */
 	bool aborts;
 };
 
@@ -54,7 +54,7 @@ struct watchdog {
 	sem_t is_waiting; /* the rank, on a communicator of the trainer's own */
 };
 
-/* Of the thread that is to say so at its next wait. */
+/* Set by the thread that reports its next wait. */
 static _Thread_local struct watchdog *watched;
 
 static void say_that_it_waits(void)
@@ -99,7 +99,7 @@ static tutti_status run_step_that_is_aborted(tutti_trainer *t, tutti_comm *comm)
 	return status;
 }
 
-/* Rank 1 makes no step before rank 0 is out of its own. */
+/* Rank 1 makes no step before rank 0 has left its own. */
 static void silent_rank(tutti_comm *comm, void *arg)
 {
 	struct scene *scene = arg;
@@ -124,7 +124,7 @@ static void wait_for_silent_rank(bool aborts)
 			.aborts = aborts};
 		pthread_barrier_init(&scene.is_out, NULL, RANKS);
 		assert_int_equal(
-			ranks_with_timeout(RANKS, aborts ? 30000 : 300, silent_rank, &scene), 0);
+			ranks_with_timeout(RANKS, aborts ? 30000 : 1000, silent_rank, &scene), 0);
 		pthread_barrier_destroy(&scene.is_out);
 	}
 }
@@ -188,15 +188,15 @@ static void loses_own(tutti_comm *comm, void *arg)
 	} else if (!is_hsdp || rank >= size - 2) {
 		tutti_status status = run_step(toy.trainer);
 		CHECK(status == TUTTI_ERR_PEER || status == TUTTI_ERR_ABORTED);
-		CHECK_SENTENCE(is_hsdp ? "whose ranks 0 to 1 are the job's ranks 2 to 3" : "ank 1");
+		CHECK_MESSAGE(is_hsdp ? "whose ranks 0 to 1 are the job's ranks 2 to 3" : "ank 1");
 		if (status == TUTTI_ERR_ABORTED)
-			CHECK_SENTENCE("a trainer on that rank gave up its step");
+			CHECK_MESSAGE("a trainer on that rank gave up its step");
 	}
 	pthread_barrier_wait(&scene->is_out);
 	toy_destroy(&toy);
 }
 
-static void test_sentences(void **state)
+static void test_messages(void **state)
 {
 	static const tutti_strategy all[] = {TUTTI_DDP, TUTTI_ZERO1, TUTTI_ZERO2, TUTTI_FSDP,
 					     TUTTI_HSDP};
@@ -213,7 +213,7 @@ static void test_sentences(void **state)
 	}
 }
 
-/* Rank 0 ends the step where rank 1 goes on: it hears of that, and does not wait for the
+/* Rank 0 ends the step where rank 1 continues: rank 0 gets an error, and does not wait for the
  * gradient that rank 1 does not send. */
 static void ends_early(tutti_comm *comm, void *arg)
 {
@@ -237,7 +237,7 @@ static void ends_early(tutti_comm *comm, void *arg)
 			CHECK(tutti_backward_end(t, u) == TUTTI_OK);
 	if (tutti_rank(comm) == 0)
 		CHECK_ERROR(status, TUTTI_ERR_MISMATCH, "the end of the step");
-	else /* it finds out by itself, or hears of rank 0 */
+	else /* it detects that itself, or rank 0 tells it */
 		CHECK(status == TUTTI_ERR_MISMATCH || status == TUTTI_ERR_ABORTED ||
 		      status == TUTTI_ERR_PEER);
 	if (tutti_rank(comm) == 0)
@@ -256,8 +256,7 @@ static void test_ends_early(void **state)
 	pthread_barrier_destroy(&scene.is_out);
 }
 
-/* What one rank alone is wrong with is everybody's: nobody waits for a trainer that does not come.
- */
+/* A bad argument on one rank fails all ranks: no rank waits for a trainer that does not come. */
 static void wrong_on_one(tutti_comm *comm, void *arg)
 {
 	struct toy toy;
@@ -286,7 +285,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_deadline),   cmocka_unit_test(test_abort),
-		cmocka_unit_test(test_inherits),   cmocka_unit_test(test_sentences),
+		cmocka_unit_test(test_inherits),   cmocka_unit_test(test_messages),
 		cmocka_unit_test(test_ends_early), cmocka_unit_test(test_wrong_on_one),
 	};
 	alarm(120);

@@ -1,7 +1,7 @@
 /* no_tsan: its ranks are processes: nothing is seen of what they share */
-/* What would break: HSDP over several machines. A node's ranks are a shard group, replicas are of
- * different nodes, and what is trained has DDP's bits; nodes that cannot be shard groups are
- * refused on all ranks alike. */
+/* What would break: HSDP over several machines. A node's ranks are a shard group, replicas are on
+ * different nodes, and the result has DDP's bits. Nodes that cannot be shard groups fail on all
+ * ranks alike. */
 #include "tests/train/ranks.h"
 #include "tests/train/stack.h"
 
@@ -103,7 +103,7 @@ static void refused(tutti_comm *comm, void *arg)
 
 	CHECK_ERROR(tutti_trainer_create(&trainer, model, comm, &config), TUTTI_ERR_INVALID, arg);
 	tutti_model_destroy(model);
-	CHECK(tutti_barrier(comm, NULL) == TUTTI_OK); /* nobody is left behind in a collective */
+	CHECK(tutti_barrier(comm, NULL) == TUTTI_OK); /* no rank is left in a collective */
 }
 
 static void uneven(void **state)
@@ -128,7 +128,7 @@ static void uneven(void **state)
 	}
 }
 
-/* In turn over nodes, and groups of two by the caller's wish. */
+/* Ranks in turn over nodes, with groups of two by shard_size. */
 static void of_two(tutti_comm *comm, void *arg)
 {
 	const tutti_train_config ddp = config_of(TUTTI_DDP, 0), hsdp = config_of(TUTTI_HSDP, 2);

@@ -1,8 +1,8 @@
-/* What would break: local SGD whose ranks go on with optimizer state of their own where it was to
- * be averaged, or the other way round; 16-bit parameters that are not what their averaged master
- * copy says; and a rank that is accused because others train alone.
+/* What would break: local SGD whose ranks keep optimizer state that was to be averaged, or average
+ * state of their own; 16-bit parameters that do not match their averaged master copy; and a rank
+ * that is blamed for differences between averages.
  *
- * Every rank's training is computed once more in double precision, for all ranks at once. */
+ * Every rank's training is computed again in double precision, for all ranks at once. */
 #include "tests/train/ranks.h"
 
 #include "train/state/trainer_state.h"
@@ -17,7 +17,7 @@
 
 #include <cmocka.h>
 
-enum { COUNT = 37, RANKS = 4, EVERY = 2, STEPS = 5 }; /* ends a step behind the second average */
+enum { COUNT = 37, RANKS = 4, EVERY = 2, STEPS = 5 }; /* ends one step after the second average */
 
 static const tutti_optimizer adamw = {.kind = TUTTI_ADAMW,
 				      .lr = 0.05f,
@@ -143,11 +143,11 @@ static void one_step(tutti_trainer *t, const struct run *run, int step)
 	CHECK(tutti_step(t, &run->optimizer, 1, NULL) == TUTTI_OK);
 }
 
-/* Between averages ranks differ, and none of them is at fault. */
+/* Between averages ranks differ, which is no fault. */
 static void check_compared(tutti_trainer *t, int steps)
 {
 	uint64_t before = collectives(t);
-	char message[96];
+	char message[160];
 
 	if (t->size == 1 || steps % EVERY == 0) {
 		CHECK(tutti_check_replicas(t) == TUTTI_OK);

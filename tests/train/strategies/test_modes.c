@@ -1,7 +1,7 @@
 /* no_tsan: other tests of the trainer run the same code with fewer models */
-/* What would break: an infinity on one rank that not all skip, strategies that add in another order
- * than DDP, deterministic = 2 that depends on the number of ranks, local SGD that never averages,
- * and state in files that trains otherwise than state in memory. */
+/* What would break: an infinity on one rank after which not all ranks skip, strategies that add in
+ * another order than DDP, deterministic = 2 that depends on the number of ranks, local SGD that
+ * never averages, and state in files that trains differently from state in memory. */
 #include "tests/train/ranks.h"
 #include "tests/train/toy.h"
 
@@ -68,7 +68,7 @@ static void offloaded(tutti_comm *comm, void *arg)
 	CHECK(tutti_trainer_stats(toy.trainer, &stats) == TUTTI_OK);
 	CHECK(stats.optimizer_bytes == 0);
 	toy_destroy(&toy);
-	/* One rank's folder is not there: no rank updates, and all say which. */
+	/* The folder is missing on one rank: no rank updates, and all name that rank. */
 	tutti_train_config missing = run->config;
 	missing.param_dtype = TUTTI_F32;
 	missing.offload_dir = tutti_rank(comm) == 1 ? "/nowhere/at/all" : run->config.offload_dir;
@@ -175,7 +175,7 @@ static void test_infinite(void **state)
 
 /* ---- deterministic = 2 ---- */
 
-/* Gradients that no order of additions sums exactly: item's of parameter p. */
+/* Gradients whose sums depend on the order: item's of parameter p. */
 static float piece(int item, int p, size_t i)
 {
 	uint32_t bits = tutti_random(99, (uint64_t)item, (uint64_t)p, i);
@@ -201,7 +201,7 @@ static void tree_micro_batch(tutti_trainer *t, tutti_pass pass, int item)
 	}
 }
 
-/* Sums as short as these may have the right order also without. */
+/* Such short sums may have the right order by chance. */
 static void expect_deterministic(tutti_comm *comm)
 {
 	tutti_config config = {0};
@@ -258,7 +258,7 @@ static void test_tree(void **state)
 
 /* ---- deterministic = 1 ---- */
 
-/* Of 3 ranks the samples are others than of 2, 4 and 8. */
+/* 3 ranks have other samples than 2, 4 and 8. */
 static void test_strategies_agree(void **state)
 {
 	(void)state;
@@ -276,7 +276,7 @@ static void test_strategies_agree(void **state)
 			assert_memory_equal(run.values, expected[i].values, sizeof run.values);
 		}
 	}
-	/* The order of additions does show in these gradients. */
+	/* The order of additions is visible in these gradients. */
 	assert_memory_not_equal(expected[0].values, expected[3].values, sizeof expected->values);
 }
 

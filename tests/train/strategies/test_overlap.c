@@ -1,7 +1,7 @@
 /* What would break: hooks that wait for communication. Rank 1 stays in the last unit's backward
- * until rank 0 has computed the one before; the recorded trace of rank 0 must show the last unit's
- * gradient on its way, and with FSDP also the values of the unit that comes next, from before that
- * computation to after it. With HSDP so in a shard group, while the other one has not begun
+ * until rank 0 has computed the one before. The recorded trace of rank 0 must show the last unit's
+ * gradient in flight, and with FSDP also the values of the next unit, from before that computation
+ * to after it. With HSDP the same holds in a shard group, while the other group has not begun
  * backward. */
 #include "tests/train/ranks.h"
 #include "tests/train/toy.h"
@@ -24,7 +24,7 @@ enum { MARK_ELEMENTS = 4096 };
 struct overlap {
 	tutti_strategy strategy;
 	int ranks;
-	const char *names[2]; /* of collectives that must be under way */
+	const char *names[2]; /* of collectives that must be in flight */
 	sem_t computed;
 	char trace[64];
 };
@@ -72,7 +72,7 @@ static void train(tutti_comm *comm, void *arg)
 		CHECK(tutti_forward_begin(t, u) == TUTTI_OK);
 		CHECK(tutti_forward_end(t, u) == TUTTI_OK);
 	}
-	if (toy.rank > 1) /* of another shard group, whose calls are not to be taken for rank 0's */
+	if (toy.rank > 1) /* in another shard group, whose calls are not rank 0's */
 		wait_for(&o->computed);
 	for (int u = TOY_UNITS - 1; u >= 0; u--) {
 		CHECK(tutti_backward_begin(t, u) == TUTTI_OK);
@@ -109,7 +109,7 @@ static int is_begin(const char *line, const char *name)
 	return strstr(line, "\"ph\":\"b\"") && strstr(line, named) && strstr(line, "\"rank\":0,");
 }
 
-/* When the asynchronous call of this begin line ended. */
+/* The end of the asynchronous call with this begin line. */
 static double end_of(const char *text, const char *begin)
 {
 	char id[64];
@@ -122,7 +122,7 @@ static double end_of(const char *text, const char *begin)
 	return end ? strtod(value_of(end, "\"ts\":"), NULL) : -1;
 }
 
-/* A call of that name was under way from begin to end. */
+/* A call of that name was in flight from begin to end. */
 static int is_under_way(const char *text, const char *name, double begin, double end)
 {
 	for (const char *line = text; line; line = strchr(line, '\n')) {

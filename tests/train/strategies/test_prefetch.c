@@ -1,7 +1,7 @@
-/* What would break: FSDP and HSDP that ask for fewer units ahead than prefetch_units says, or for
- * more, which costs memory. Whenever a unit has begun, its values and those of exactly the units
- * that begin next are there or on their way: in forward, over the turn to backward, in backward,
- * and in evaluation; and nothing is gathered twice for it. */
+/* What would break: FSDP and HSDP that gather fewer units ahead than prefetch_units, or more, which
+ * costs memory. When a unit has begun, its values and those of exactly the next units are there or
+ * in flight: in forward, at the turn to backward, in backward, and in evaluation. Nothing is
+ * gathered twice. */
 #include "tests/train/ranks.h"
 #include "tests/train/stack.h"
 

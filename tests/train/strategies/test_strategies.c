@@ -20,7 +20,7 @@ enum { SAMPLES = 8, STEPS = 3 };
 struct variant {
 	const char *name;
 	tutti_train_config config;
-	int is_extern, least; /* least: ranks, and a divisor of their number */
+	int is_extern, least; /* least: ranks, which must be a multiple of it */
 };
 
 #define COMMON .seed = 7, .max_grad_norm = 3, .bucket_bytes = 200, .deterministic = 1
@@ -43,8 +43,8 @@ static const struct variant variants[] = {
 	{"hsdp of one", {COMMON, .strategy = TUTTI_HSDP, .shard_size = 1}, 0, 1},
 };
 
-/* A training by a variant, and where rank 0 leaves what came out. in_groups: parameters of odd
- * numbers by SGD with momentum, the others by AdamW, and rates that change every step. */
+/* A training by a variant, and its results on rank 0. in_groups: parameters of odd index by SGD
+ * with momentum, the others by AdamW, with rates that change every step. */
 struct run {
 	const struct variant *variant;
 	bool in_groups;
@@ -165,7 +165,7 @@ static void update_plainly(struct plain *x, double gradient, const tutti_optimiz
 		    (mean / (sqrt(square) + (double)o->eps) + (double)o->weight_decay * x->value);
 }
 
-/* One parameter of the run, from its first values, straight from the formulas. */
+/* One parameter of the run, computed from its first values by the formulas. */
 static void check_plainly(const struct run *run, int param, const float *first)
 {
 	for (size_t i = 0; i < toy_count(param); i++) {
@@ -231,7 +231,7 @@ static double elements(int first_unit, int last_unit)
 	return sum;
 }
 
-/* Blocks are rounded down one by one. */
+/* Buckets are rounded down one by one. */
 static void check_near(double got, double expected, double slack, const char *what,
 		       const struct variant *variant, int n)
 {
@@ -354,7 +354,7 @@ static void test_freed(void **state)
 	assert_int_equal(ranks_as_threads(3, freed, NULL), 0);
 }
 
-/* Rank 1 leaves out a unit, of the same size as the next one, that the others run. */
+/* Rank 1 skips a unit, of the same size as the next one, that the others run. */
 static void other_order(tutti_comm *comm, void *arg)
 {
 	(void)arg;

@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# What would break: documents that lie. Their links, paths, functions, variables, options, the picture of the folders and the
+# drawing of the peers are compared with the tree and its programs. First the check is shown to see what is planted.
+set -u
+. "$SOURCE_DIR/tests/scratch.sh"
+cd "$SOURCE_DIR" || exit 1
+tree=$scratch/tree
+
+mkdir -p "$tree"/{docs,core,memory,script,tests/house,include/tutti,collectives/plan}
+echo 'X(BARRIER, barrier, tree, 0) WINDOW(BARRIER)' >"$tree/collectives/plan/algorithm_table.h"
+echo 'X(port, "TUTTI_PORT", "port", 0, 65535, 0, "where")' >"$tree/core/env.h"
+echo 'tutti_status tutti_init(void); struct engine; int engine_run(void);' >"$tree/include/tutti/tutti.h"
+printf 'core\nmemory\n' >"$tree/tests/house/layers.txt"
+touch "$tree/memory/host.c" "$tree/tests/house/docs_invented.txt"
+echo '#     script/demo --seed N' >"$tree/script/demo"
+environment='    TUTTI_PORT    where [port]
+
+    barrier          tree, window'
+picture='# All
+
+<!-- layers -->
+
+```
+ ---- all ----
+ memory | kinds
+ core   | errors
+```'
+
+# page TEXT: the tree's README; the other two pages are as they should be.
+page()
+{
+	printf '%s\n' "$1" >"$tree/README.md"
+	printf '%s\n' "$environment" >"$tree/docs/environment.md"
+	printf '%s\n' "$picture" >"$tree/docs/architecture.md"
+}
+
+# refused TEXT...: the tree is, with all of these.
+refused()
+{
+	python3 tests/house/docs.py "$tree" >"$scratch/said" && complain "unseen: $1"
+	for text in "$@"; do
+		grep -qF "$text" "$scratch/said" || complain "not '$text', but: $(cat "$scratch/said")"
+	done
+}
+
+page '# A page
+
+See [the picture](docs/architecture.md#all) of `core/env.h`, `host.c`, `engine_run()`, `struct engine`, tutti_init.
+
+    script/demo --seed 3     TUTTI_PORT'
+sed -i 's/of `core/\nof `core/' "$tree/README.md"
+python3 tests/house/docs.py "$tree" || complain "a page without faults is refused"
+page "See [this](docs/gone.md) and [that](docs/architecture.md#nowhere), core/gone.c, \`gone.h\`, \`engine_walk()\`,
+\`struct motor\`. Call tutti_start with TUTTI_POT=1.
+$(printf 'word %.0s' {1..30})
+
+| 2 | TCP | 9.99 |"
+refused 'README.md docs/gone.md: a link to nothing' \
+	'README.md docs/architecture.md#nowhere: there is no such heading' \
+	'README.md core/gone.c: there is no such file' \
+	'README.md gone.h: there is no file of that name' \
+	'README.md engine_walk(): there is no such function' \
+	'README.md struct_motor: there is no such struct' \
+	'README.md tutti_start: no such name' \
+	'README.md TUTTI_POT: no such name' \
+	'README.md width: lines of more than 100 columns: 1, 3' \
+	'README.md |_2_|_TCP_|_9.99_|: is not a row of docs/performance.md'
+environment=${environment/TUTTI_PORT /TUTTI_PORTS}
+environment=${environment/tree/ring}
+picture=${picture/ memory |/ core   |}
+page ''
+echo 'README.md core/gone.c  for a walk' >"$tree/tests/house/docs_invented.txt"
+refused 'docs/environment.md TUTTI_PORT: is in core/env.h and not here' \
+	'docs/environment.md TUTTI_PORTS: ' \
+	'docs/environment.md barrier:_ring,_tree: is in one of this page and collectives/plan/algorithm_table.h' \
+	'docs/architecture.md memory: is a layer of layers.txt; the picture has: core' \
+	"'README.md core/gone.c' is no longer so"
+
+# Options, in the real tree: a page of its own beside it, since the programs are there.
+options=$scratch/options
+mkdir -p "$options"
+git ls-files -co --exclude-standard | grep -E '\.md$|^(perf|script|tests/house|include|collectives/plan)/|^core/env.h' |
+	xargs -I{} cp --parents {} "$options" 2>/dev/null
+printf '%s\n' '' '    perf/compare --rank 2' '    tuttirun -n 4 all_reduce_perf --zero' '`script/chaos --forever`, `--neverheard`' >>"$options/README.md"
+seen_options()
+{
+	grep -qF "README.md $1" "$scratch/said" || complain "unseen: $1"
+}
+python3 tests/house/docs.py "$options" "$BUILD_DIR" >"$scratch/said"
+seen_options 'perf/compare_--rank:'
+seen_options 'all_reduce_perf_--zero:'
+seen_options 'script/chaos_--forever:'
+seen_options '--neverheard:'
+
+python3 tests/house/docs.py . "$BUILD_DIR" || failures=1
+script/plot --check || failures=1
+exit $failures
