@@ -9,6 +9,9 @@
 int process_of(int pid_fd);
 /* The letter by which /proc/PID/stat names its state ('R', 'S', 'T' ...); 0: not known. */
 char process_state(int pid);
+/* Whether it is proved to have ended, or to be ending: no thread of it runs its program any more. Of
+ * processes that this one sees. */
+bool process_has_ended(int pid);
 /* By SIGSTOP, a terminal, a batch system, or a debugger. Computing and sleeping are none of it. */
 bool process_is_stopped(int pid);
 

@@ -123,7 +123,7 @@ struct control_ring {
 	uint64_t answer_to;             /* WHO came back: sequence + 1                   */
 	int32_t missing[CONTROL_MISSING];
 	uint32_t missing_count;
-	int dead;                       /* a rank that has died, or -1                   */
+	int dead;                       /* a rank that is lost, or -1                    */
 	uint64_t dead_ns;               /* when this rank heard of it                    */
 	char death[ERROR_BYTES];
 	bool has_failed;                /* FAILED is on its way: nothing else matters    */

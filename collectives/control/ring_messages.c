@@ -4,6 +4,7 @@
 
 #include "core/clock.h"
 #include "core/log.h"
+#include "core/process.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -41,6 +42,13 @@ static void take_death(struct control_link *l, struct control_message *m)
 			control_post(&c->links[i], m);
 }
 
+/* The end of a connection proves no death: a living rank may have closed it, or the network. */
+static const char *what_happened(const struct control_ring *c, int rank)
+{
+	const struct control_peer *peer = &c->config.peers[rank];
+	return peer->is_visible && process_has_ended(peer->process) ? "has died" : "is lost";
+}
+
 /* A later neighbour that nobody finds has left or died before: those that were its neighbours then
  * have said so. */
 static void connection_ended(struct control_link *l)
@@ -56,8 +64,8 @@ static void connection_ended(struct control_link *l)
 	if (c->has_failed || c->is_leaving || (l->is_later && !l->is_up))
 		return;
 	end -= end > 0 && conn->error[end - 1] == '.';
-	snprintf(m.text, sizeof m.text, "%s has died: %.*s.",
-		 control_who(c, l->peer, who, sizeof who), (int)end, conn->error);
+	snprintf(m.text, sizeof m.text, "%s %s: %.*s.", control_who(c, l->peer, who, sizeof who),
+		 what_happened(c, l->peer), (int)end, conn->error);
 	if (conn->status == TUTTI_ERR_PEER)
 		take_death(l, &m);
 	else

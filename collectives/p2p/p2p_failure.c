@@ -61,8 +61,8 @@ static int list_gone(const struct p2p *p, bool has_left, char *text, size_t text
 	snprintf(text, text_bytes, "%s %s", rank_list_end(&list),
 		 has_left ? (list.count > 1 ? "have left the communicator (tutti_comm_destroy)"
 					    : "has left the communicator (tutti_comm_destroy)")
-		 : list.count > 1 ? "are gone"
-				  : "is gone");
+		 : list.count > 1 ? "have closed their connections"
+				  : "has closed its connection");
 	return list.count;
 }
 

@@ -26,20 +26,26 @@ static void test_states(void **state)
 {
 	pid_t pid = start();
 	int fd = (int)syscall(SYS_pidfd_open, pid, 0), status;
+	siginfo_t info;
 
 	(void)state;
 	assert_true(fd >= 0);
 	assert_int_equal(process_of(fd), pid);
 	assert_false(process_is_stopped(pid));
+	assert_false(process_has_ended(pid));
 	kill(pid, SIGSTOP);
 	assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
 	assert_true(WIFSTOPPED(status));
 	assert_true(process_is_stopped(pid));
+	assert_false(process_has_ended(pid));
 	kill(pid, SIGCONT);
 	assert_int_equal(waitpid(pid, &status, WCONTINUED), pid);
 	assert_false(process_is_stopped(pid));
 	kill(pid, SIGKILL);
+	assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
+	assert_true(process_has_ended(pid)); /* a zombie */
 	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(process_has_ended(pid));
 	assert_int_equal(process_of(fd), 0);
 	assert_int_equal(process_state(pid), 0);
 	close(fd);
@@ -53,6 +59,9 @@ static void test_nobody(void **state)
 	assert_int_equal(process_state(0), 0);
 	assert_false(process_is_stopped(-1));
 	assert_int_equal(process_state(getpid()), 'R');
+	assert_false(process_has_ended(getpid()));
+	assert_false(process_has_ended(0));
+	assert_false(process_has_ended(-1));
 }
 
 int main(void)

@@ -116,6 +116,16 @@ static bool has_left(const struct board *board, int rank, uint64_t at_ns)
 	return false;
 }
 
+/* What is wrong with a claim about a rank; NULL: nothing. */
+static const char *wrong_claim(enum claim_kind kind, bool is_blamed, bool is_dead)
+{
+	bool is_of_end = kind == CLAIM_GONE || kind == CLAIM_DEAD;
+
+	if ((is_of_end || kind == CLAIM_SILENT) && !is_blamed)
+		return "nothing has happened to rank";
+	return kind == CLAIM_DEAD && !is_dead ? "alive is rank" : NULL;
+}
+
 static void judge_message(struct verdict *v, const struct board *board, const struct truth *t,
 			  int rank, const struct event *e, const struct blame *b)
 {
@@ -139,10 +149,11 @@ static void judge_message(struct verdict *v, const struct board *board, const st
 		if (c->pid && c->pid != t->pids[who])
 			judge_complain(v, "rank %d: rank %d is process %d, not %ld: %s", rank, who,
 				       (int)t->pids[who], c->pid, e->message);
-		if ((c->kind == CLAIM_GONE && !is_blamed && !has_left(board, who, e->at_ns)) ||
-		    (c->kind == CLAIM_SILENT && !is_blamed))
-			judge_complain(v, "rank %d: nothing has happened to rank %d: %s", rank, who,
-				       e->message);
+		const char *wrong = has_left(board, who, e->at_ns) && c->kind != CLAIM_SILENT
+					    ? NULL
+					    : wrong_claim(c->kind, is_blamed, b->dead >> who & 1);
+		if (wrong)
+			judge_complain(v, "rank %d: %s %d: %s", rank, wrong, who, e->message);
 	}
 	if (!(named & b->all))
 		judge_complain(v, "rank %d: the message names none of %#x: %s", rank, b->all,

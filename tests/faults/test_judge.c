@@ -131,6 +131,33 @@ static void test_another_is_named(void **state)
 	expect(1, "nothing has happened to rank 3");
 }
 
+static void say_lost(void)
+{
+	for (int r = 0; r < RANKS; r++)
+		if (r != VICTIM)
+			say(r, "Rank 2 (process 102 on box) is lost.");
+}
+
+/* The end of a connection proves no death. */
+static void test_the_living_have_not_died(void **state)
+{
+	(void)state;
+	for (int lives = 0; lives < 2; lives++) {
+		write_death();
+		if (lives) {
+			truth.dead_ns[VICTIM] = 0;
+			truth.broken_ns = STRUCK;
+			truth.ends = 1u << VICTIM | 1u << 1;
+		}
+		judge(&verdict, board, &truth);
+		assert_int_equal(strstr(verdict.text, "alive is rank 2") != NULL, lives);
+		say_lost();
+		memset(&verdict, 0, sizeof verdict);
+		judge(&verdict, board, &truth);
+		assert_null(strstr(verdict.text, "alive is rank"));
+	}
+}
+
 static void test_nobody_is_named(void **state)
 {
 	(void)state;
@@ -219,6 +246,7 @@ static void test_sides(void **state)
 	truth.dead_ns[VICTIM] = 0;
 	truth.cut_ns = STRUCK;
 	truth.side = 1u << VICTIM;
+	say_lost();
 	for (int r = 0; r < RANKS; r++)
 		if (r != VICTIM)
 			event_of(r, HAD_FAILURE)->status = TUTTI_ERR_TIMEOUT;
@@ -348,6 +376,7 @@ static void test_refused(void **state)
 	write_death();
 	truth.dead_ns[VICTIM] = 0;
 	truth.silent_ns[0] = truth.silent_ns[1] = truth.silent_ns[VICTIM] = STRUCK;
+	say_lost();
 	event_of(3, HAD_SHRINK)->status = TUTTI_ERR_TIMEOUT;
 	for (int r = 0; r < 2; r++)
 		event_of(r, HAD_SHRINK)->status = TUTTI_ERR_TIMEOUT;
@@ -442,6 +471,7 @@ int main(void)
 		cmocka_unit_test(test_nothing_had_happened),
 		cmocka_unit_test(test_broken_connection),
 		cmocka_unit_test(test_another_is_named),
+		cmocka_unit_test(test_the_living_have_not_died),
 		cmocka_unit_test(test_nobody_is_named),
 		cmocka_unit_test(test_another_process),
 		cmocka_unit_test(test_another_call),

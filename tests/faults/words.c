@@ -10,10 +10,10 @@ static const struct {
 	const char *text;
 	enum claim_kind kind;
 } verbs[] = {
-	{"has died", CLAIM_GONE},     {"has ended", CLAIM_GONE},    {"has left", CLAIM_GONE},
-	{"went away", CLAIM_GONE},    {"left", CLAIM_GONE},         {"closed", CLAIM_GONE},
-	{"is gone", CLAIM_GONE},      {"is stopped", CLAIM_SILENT}, {"is silent", CLAIM_SILENT},
-	{"has failed", CLAIM_FAILED},
+	{"has died", CLAIM_DEAD},    {"has ended", CLAIM_DEAD},    {"has left", CLAIM_GONE},
+	{"went away", CLAIM_GONE},   {"left", CLAIM_GONE},         {"closed", CLAIM_GONE},
+	{"is lost", CLAIM_GONE},     {"is gone", CLAIM_GONE},      {"is stopped", CLAIM_SILENT},
+	{"is silent", CLAIM_SILENT}, {"has failed", CLAIM_FAILED},
 };
 
 /* Past " (process 12 on box)"; *pid is what it says. */
