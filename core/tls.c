@@ -64,8 +64,6 @@ static size_t count_sent(struct tls *t)
 	return bytes;
 }
 
-/* ---- why OpenSSL did not do what it was asked to ---- */
-
 /* It keeps errors by thread, and some may be the program's, of calls of its own. */
 static void prepare(struct tls *t)
 {
@@ -94,8 +92,6 @@ const char *tls_error_text(const struct tls *t)
 	return t->error_text;
 }
 
-/* ---- the handshake ---- */
-
 int tls_handshake(struct tls *t)
 {
 	int rc, error;
@@ -123,8 +119,6 @@ bool tls_wants_write(const struct tls *t)
 {
 	return t->out_at < t->out_end;
 }
-
-/* ---- sending ---- */
 
 /* A place in what is offered. */
 struct tls_place {
@@ -232,8 +226,6 @@ int tls_end(struct tls *t)
 	t->is_ending = true;
 	return tls_socket_flush(t);
 }
-
-/* ---- receiving ---- */
 
 /* False: errno says why, 0 is the end. */
 static bool open_some(struct tls *t, int (*how)(SSL *, void *, size_t, size_t *), void *to,

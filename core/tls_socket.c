@@ -6,8 +6,6 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* ---- the socket ---- */
-
 int tls_socket_read(BIO *bio, char *to, int bytes)
 {
 	struct tls *t = openssl.BIO_get_data(bio);

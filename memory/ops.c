@@ -41,8 +41,6 @@ static struct created table[OPS_MOST];
 static uint32_t next_place;
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* ---- looking up ------------------------------------------------------------------------------ */
-
 /* A negative number is a large one here, and has no op either. */
 static bool is_created(tutti_op op)
 {
@@ -126,8 +124,6 @@ const struct op_user *op_user(tutti_op op)
 	const struct created *c = find(op);
 	return c && !c->is_scaled ? &c->user : NULL;
 }
-
-/* ---- creating, destroying -------------------------------------------------------------------- */
 
 /* FNV-1a. */
 static uint32_t hash(const char *text)

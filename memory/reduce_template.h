@@ -259,8 +259,6 @@ static void copy_short(void *dst, const void *src, size_t bytes)
 		memcpy((char *)dst + at, (const char *)src + at, bytes - at);
 }
 
-/* ---- the table ---- */
-
 #define ROW_FLOAT(tag)                                                                             \
 	{                                                                                          \
 		[TUTTI_SUM] = sum_##tag, [TUTTI_PROD] = prod_##tag, [TUTTI_MIN] = min_##tag,       \

@@ -68,8 +68,6 @@ template <typename Body> static tutti_status attempt(Body body)
 	}
 }
 
-/* ---- what it can ----------------------------------------------------------------------- */
-
 using Reduction = void (*)(void *, const void *, const void *, size_t);
 
 template <typename T> static Reduction reduction_of(tutti_op op)
@@ -139,8 +137,6 @@ const char *library_refuses(const struct request *r)
 		return "Gloo has no such operation";
 	return nullptr;
 }
-
-/* ---- the calls -------------------------------------------------------------------------- */
 
 /* Gloo's options want a type, of which they take the size: body is called with one of that size. */
 template <typename Body> static void with_type_of(size_t bytes, Body body)
@@ -308,8 +304,6 @@ tutti_status tutti_all_to_all(const void *send, void *recv, size_t count, tutti_
 	});
 }
 
-/* ---- joining and leaving ---------------------------------------------------------------- */
-
 static void forget_folder()
 {
 	std::error_code ignored;
@@ -401,8 +395,6 @@ tutti_status tutti_mem_free(void *)
 {
 	return TUTTI_OK;
 }
-
-/* ---- the ranks -------------------------------------------------------------------------- */
 
 /* Waits for all of them; when one has failed, the others may wait for it for long, and are ended.
  */

@@ -184,8 +184,6 @@ static uint64_t result_bits(const struct maker *m, size_t index)
 	return (uint64_t)(m->op == TUTTI_AVG ? r / m->ranks : r);
 }
 
-/* ---- tables ---------------------------------------------------------------------------- */
-
 /* Ranks that are threads use the same: each would take as long to make them as their number
  * squared. */
 struct tables {

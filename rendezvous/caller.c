@@ -93,8 +93,6 @@ void caller_write(struct caller *c)
 	}
 }
 
-/* ---- what it says ---- */
-
 static void take_hello(struct caller *c, struct host *host)
 {
 	if (auth_take_hello(&c->auth, host->key, c->in, c->out) != TUTTI_OK) {

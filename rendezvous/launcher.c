@@ -114,8 +114,6 @@ static uint64_t hash_text(const char *text)
 	return h ^ h >> 32;
 }
 
-/* ---- tuttirun, torchrun, by hand ---- */
-
 static bool ranks_are_here(void)
 {
 	return getenv("RANK") || getenv("WORLD_SIZE");
@@ -140,8 +138,6 @@ static tutti_status ranks_where(struct job *job)
 	job->port_is_taken = !getenv("TUTTIRUN_JOB") && getenv("TORCHELASTIC_RUN_ID");
 	return TUTTI_OK;
 }
-
-/* ---- Open MPI ---- */
 
 static bool openmpi_is_here(void)
 {
@@ -177,8 +173,6 @@ static tutti_status openmpi_where(struct job *job)
 		number = getenv("OMPI_MCA_ess_base_jobid");
 	return derive_port(job, hash_text(number ? number : "openmpi"));
 }
-
-/* ---- Slurm ---- */
 
 /* A batch script itself has Slurm's variables too, but is not one of srun's tasks. */
 static bool slurm_is_here(void)
@@ -219,8 +213,6 @@ static tutti_status slurm_where(struct job *job)
 		step = atoi(getenv("SLURM_STEP_ID"));
 	return derive_port(job, (uint64_t)number * 31 + (uint64_t)step * 17);
 }
-
-/* ---- TensorFlow ---- */
 
 static bool tf_is_here(void)
 {

@@ -45,8 +45,6 @@ static tutti_status await_welcome(struct rendezvous *r, uint64_t deadline_ns)
 	return TUTTI_OK;
 }
 
-/* ---- joining ---- */
-
 static tutti_status listen_above(const struct job *job, int *fd, int *port)
 {
 	for (int i = 1; i <= PROBED_PORTS && job->port + i <= 65535; i++) {
@@ -239,8 +237,6 @@ tutti_status rendezvous_join(struct rendezvous **rendezvous, const struct job *j
 	return TUTTI_OK;
 }
 
-/* ---- rounds ---- */
-
 tutti_status rendezvous_all_gather(struct rendezvous *r, const void *mine, size_t bytes, void *all,
 				   uint64_t deadline_ns)
 {
@@ -296,8 +292,6 @@ void rendezvous_leave(struct rendezvous *r, uint64_t deadline_ns)
 	if (message[0])
 		fail(TUTTI_ERR_INTERNAL, "%s", message); /* kept: the caller knows the status */
 }
-
-/* ---- a meeting without a rank ---- */
 
 tutti_status rendezvous_serve(char *url, size_t url_bytes, const struct env *env)
 {

@@ -72,8 +72,6 @@ void server_loop_free(struct server_loop *s)
 	free(s);
 }
 
-/* ---- connections ---- */
-
 static bool make_room(struct server_loop *s)
 {
 	int capacity = s->capacity ? 2 * s->capacity : 16;
@@ -238,8 +236,6 @@ static void free_closed(struct server_loop *s)
 	s->count = kept;
 }
 
-/* ---- what the server says ---- */
-
 static void tell_all(struct server_loop *s)
 {
 	for (int i = 0; i < s->count; i++) {
@@ -286,8 +282,6 @@ static void speak(struct server_loop *s, uint64_t now_ns)
 	}
 	s->host.round_closed = false;
 }
-
-/* ---- the loop ---- */
 
 /* A rank that has said BYE has got all it waited for. */
 static bool is_deserted(const struct server_loop *s)

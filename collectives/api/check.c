@@ -64,8 +64,6 @@ tutti_status check_arguments(const struct call_args *a, const tutti_comm *comm,
 	return TUTTI_OK;
 }
 
-/* ---- overlap --------------------------------------------------------------------------------- */
-
 /* Bytes of memory; numbers, since as pointers they may lie outside of all memory. */
 struct bytes {
 	uintptr_t first, end;
@@ -133,8 +131,6 @@ tutti_status check_buffers(const struct call_args *a, const tutti_comm *comm)
 					    name, a->send, send, a->recv, recv);
 	return TUTTI_OK;
 }
-
-/* ---- v-variants ------------------------------------------------------------------------------ */
 
 static tutti_status pack(struct tutti_comm *comm, int side, const size_t *counts)
 {

@@ -47,8 +47,6 @@ tutti_status group_refuse(const char *name)
 		    name);
 }
 
-/* ---- collecting ----------------------------------------------------------------------------- */
-
 /* The next member; it counts once it is complete. */
 static tutti_status new_collected(struct call_batch *b, struct tutti_comm *comm,
 				  const tutti_call *call, struct collected **m)
@@ -118,8 +116,6 @@ tutti_status group_add_message(struct tutti_comm *comm, const struct job_spec *s
 	fail_keep(NULL);
 	return TUTTI_OK;
 }
-
-/* ---- starting ------------------------------------------------------------------------------- */
 
 /* More works than may else be under way: a call that waits for room would keep those behind it,
  * which it may need, from starting. */
@@ -226,8 +222,6 @@ static tutti_status run(struct call_batch *b, const tutti_call *call)
 		work_release(whole);
 	return TUTTI_OK;
 }
-
-/* ---- the API -------------------------------------------------------------------------------- */
 
 tutti_status tutti_group_begin(void)
 {

@@ -112,8 +112,6 @@ struct tutti_comm {
 	struct comm_recovery recovery;
 };
 
-/* ---- its life ------------------------------------------------------------------------------- */
-
 /* init.c, split.c, shrink.c, grow.c, agree.c: what tutti.h says of these, for arguments that are
  * not NULL where it needs them, outside groups. */
 tutti_status comm_init(struct tutti_comm **comm, const tutti_config *config);
@@ -130,8 +128,6 @@ tutti_status comm_agree(struct tutti_comm *comm, int *flag);
 tutti_config comm_config(const struct tutti_comm *comm);
 /* NULL is fine. Works under way end first. */
 void comm_free(struct tutti_comm *comm);
-
-/* ---- its calls ------------------------------------------------------------------------------ */
 
 /* call.c: issues one call whose arguments were checked, between comm_enter and comm_leave. */
 tutti_status comm_call(struct tutti_comm *comm, struct call_args *args, const tutti_call *call);

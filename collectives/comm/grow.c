@@ -44,8 +44,6 @@ struct grow {
 	void *records;       /* of an answer, by old rank                           */
 };
 
-/* ---- asking ---------------------------------------------------------------------------------- */
-
 static bool is_member(const struct grow *g, int old_rank)
 {
 	return g->marks[old_rank] == MARK_MEMBER;
@@ -103,8 +101,6 @@ static tutti_status compare(struct grow *g, enum grow_phase phase, struct grow_r
 		return TUTTI_OK;
 	return fail(status_said(all[cause].status), "%.*s", 440, all[cause].message);
 }
-
-/* ---- presence -------------------------------------------------------------------------------- */
 
 static tutti_status check_sizes(const struct grow *g)
 {
@@ -199,8 +195,6 @@ static tutti_status get_ready(struct grow *g)
 	g->job.server = server;
 	return TUTTI_OK;
 }
-
-/* ---- the meeting ----------------------------------------------------------------------------- */
 
 static tutti_status arrive(struct grow *g)
 {

@@ -74,8 +74,6 @@ tutti_status comm_init(struct tutti_comm **out, const tutti_config *config)
 	return TUTTI_OK;
 }
 
-/* ---- ranks of one process -------------------------------------------------------------------- */
-
 static tutti_status open_windows(struct tutti_comm **comms, int n)
 {
 	struct window_config *configs = calloc((size_t)n, sizeof *configs);

@@ -41,8 +41,6 @@ struct shrink {
 	struct shrink_report own; /* how this rank has fared so far                      */
 };
 
-/* ---- asking ---------------------------------------------------------------------------------- */
-
 /* Other ranks may wait in a call: when the communicator fails they come. */
 static void wake_others(void *arg, uint64_t waited_ns)
 {
@@ -112,8 +110,6 @@ static tutti_status report(struct shrink *s, enum shrink_phase phase, bool *all_
 	return judge(s, all_have_window);
 }
 
-/* ---- the group ------------------------------------------------------------------------------- */
-
 /* After this nothing of ours touches a caller's buffer on behalf of the old communicator. */
 static void end_old(struct tutti_comm *old)
 {
@@ -141,8 +137,6 @@ static tutti_status find_group(struct shrink *s)
 	/* A rank that was left behind may wake up and store into it. */
 	return window_mem_withdraw(old->window);
 }
-
-/* ---- the new communicator -------------------------------------------------------------------- */
 
 /* The same on all its ranks, different in each attempt, and secret from all others. */
 static tutti_status derive_identity(const struct shrink *s)

@@ -50,8 +50,6 @@ struct split {
 	struct tutti_comm *child;
 };
 
-/* ---- rounds ---------------------------------------------------------------------------------- */
-
 static int left_ms(const struct split *s)
 {
 	uint64_t now = clock_now_ns();
@@ -131,8 +129,6 @@ static tutti_status agree(struct split *s, bool *all_have_window)
 	return TUTTI_OK;
 }
 
-/* ---- what the ranks ask for ------------------------------------------------------------------ */
-
 static tutti_status prepare_ask(const struct split *s, struct ask *ask)
 {
 	const struct tutti_transport *list[TRANSPORTS_MAX];
@@ -200,8 +196,6 @@ static tutti_status ask(struct split *s, int color, int key)
 			TRY(check_alike(s, &s->asks[i - 1], &s->asks[i]));
 	return TUTTI_OK;
 }
-
-/* ---- the child ------------------------------------------------------------------------------- */
 
 /* The same on all its ranks, and secret from all others. */
 static void derive_identity(const struct split *s, struct tutti_comm *child, int color)

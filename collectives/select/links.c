@@ -123,8 +123,6 @@ double links_seconds(const struct links *links, struct topology place, const str
 	return seconds;
 }
 
-/* ---- the file -------------------------------------------------------------------------------- */
-
 /* "key alpha overhead beta alpha overhead beta gamma cores" */
 static bool parse(const char *line, const char *key, double *field)
 {

@@ -146,8 +146,6 @@ uint32_t algorithm_width(const struct algorithm *a, int size, struct plan_option
 	       (options.scaled && collective_reduces(a->collective) ? chunks : 0);
 }
 
-/* ---- the choice ------------------------------------------------------------------------------ */
-
 /* Partial sums of narrow floats are rounded on their way. */
 static bool is_narrow(tutti_dtype dtype)
 {

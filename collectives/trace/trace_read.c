@@ -142,9 +142,6 @@ static void describe(struct trace_op *op, struct words w, uint64_t newest,
 	set_times(op, &w, reading);
 }
 
-/* ---- a communicator
- * ------------------------------------------------------------------------------ */
-
 /* The writer may have filled the oldest one's place anew and not counted that yet. */
 static void drop_overtaken(struct trace_comm *c)
 {
@@ -254,9 +251,6 @@ static bool read_slot(struct trace_comm *c, const struct trace *t,
 	return load(&t->generation) == generation && c->rank >= 0 && c->rank < c->size;
 }
 
-/* ---- a page
- * -------------------------------------------------------------------------------------- */
-
 static tutti_status check_page(const struct trace_page *page, size_t bytes, const char *who)
 {
 	if (bytes < sizeof *page || page->magic != TRACE_MAGIC)
@@ -333,9 +327,6 @@ void trace_process_free(struct trace_process *p)
 		free(p->comms[i].ops);
 	free(p->comms);
 }
-
-/* ---- this process
- * -------------------------------------------------------------------------------- */
 
 struct own {
 	struct trace_process *process;

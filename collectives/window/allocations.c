@@ -33,8 +33,6 @@ static void allocation_table_write(void)
 	allocation_table_end(count);
 }
 
-/* ---- by id ----------------------------------------------------------------------------- */
-
 static uint8_t *base_for(const struct window *w, uint64_t id)
 {
 	struct allocation *a = allocations;
@@ -60,8 +58,6 @@ uint8_t *memory_base(struct window *w, uint64_t id)
 	}
 	return w->memory.known[i].base;
 }
-
-/* ---- allocations ----------------------------------------------------------------------- */
 
 /* Under lock. Keeps the list, and so the table, in the order of addresses. */
 static tutti_status insert(struct allocation *a)
@@ -215,8 +211,6 @@ tutti_status window_mem_free(void *ptr)
 			    "tutti_mem_free: %p is not what tutti_mem_alloc returned here.", ptr);
 	return TUTTI_OK;
 }
-
-/* ---- after a failure ------------------------------------------------------------------- */
 
 /* The other ranks may never have got their regions, so the allocation does not wait for them to
  * free it. */

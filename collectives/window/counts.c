@@ -41,8 +41,6 @@ void counts_publish(struct window *w, struct window_run *run)
 	}
 }
 
-/* ---- do they agree? ------------------------------------------------------------------------ */
-
 static uint64_t hash_of(int from, int to, uint64_t count)
 {
 	uint64_t h = ((uint64_t)from << 32 | (uint64_t)to) * 0x9e3779b97f4a7c15u;
@@ -94,8 +92,6 @@ tutti_status counts_agree(const struct window *w, const struct window_run *run)
 	assert(!"the sums differ, so some pair does");
 	return TUTTI_ERR_INTERNAL;
 }
-
-/* ---- all_to_allv in the lines -------------------------------------------------------------- */
 
 static void write_blocks(const struct window *w, const struct window_run *run, uint8_t *body)
 {

@@ -53,8 +53,6 @@ bool reach_lends(const struct window_run *run, int rank)
 	return use.send || use.recv || (run->is_shared && (shared.send || shared.recv));
 }
 
-/* ---- saying ---------------------------------------------------------------------------------- */
-
 static struct reach find(struct window *w, const void *buffer, size_t bytes)
 {
 	struct reach reach = memory_find(buffer, bytes);
@@ -119,8 +117,6 @@ bool reach_publish(struct window *w, const struct window_run *run, struct line_b
 	/* A rank that only sends, to a root that may be reachable, guesses by its own buffer. */
 	return use.send || use.recv || send.id;
 }
-
-/* ---- deciding -------------------------------------------------------------------------------- */
 
 /* Where this process sees a buffer. An allocation is usable when the processes that have it include
  * all of this window's. All processes that have it know that, and a process that has it not is not

@@ -35,8 +35,6 @@ static const struct window_path path; /* at the end */
 #define WITH_OWN_BLOCK 16
 #define AMONG_THREADS  8
 
-/* ---- whether it can be done ---------------------------------------------------------------- */
-
 void read_say_process(struct window *w)
 {
 	w->area->process = process_token();
@@ -92,8 +90,6 @@ static uint64_t all_read_from(struct window *w)
 	return w->reads_from;
 }
 
-/* ---- blocks -------------------------------------------------------------------------------- */
-
 /* What this rank copies out of rank's send buffer, and to where in its recv: elements. */
 static struct range block_from(const struct window *w, const struct window_run *run, int rank,
 			       size_t *to)
@@ -120,8 +116,6 @@ static size_t bytes_from(const struct window *w, const struct window_run *run, i
 		return 0;
 	return block.count * run->unit;
 }
-
-/* ---- whether it is done -------------------------------------------------------------------- */
 
 static bool is_copy(const struct window *w, const struct window_run *run)
 {
@@ -196,8 +190,6 @@ bool read_begin(struct window *w, struct window_run *run)
 	return true;
 }
 
-/* ---- copying ------------------------------------------------------------------------------- */
-
 /* The next stretch. */
 static bool read_some(struct window *w, struct window_run *run)
 {
@@ -230,8 +222,6 @@ static tutti_status say_done(struct window *w)
 	word_post(w, WORD_TAKEN, w->generation + 1);
 	return TUTTI_OK;
 }
-
-/* ---- when something could not be read ------------------------------------------------------ */
 
 static size_t send_bytes(const struct window *w, const struct window_run *run)
 {
@@ -283,8 +273,6 @@ static tutti_status stage_instead(struct window *w, struct window_run *run)
 	run->step = UINT32_MAX; /* the next one is 0 */
 	return TUTTI_OK;
 }
-
-/* ---- the order of it all ------------------------------------------------------------------- */
 
 /* The last step waits for all ranks, also for those that read nothing of this one: they may have
  * failed to read another. */

@@ -30,8 +30,6 @@ bool small_fits(const struct window *w, struct window_run *run)
 	return run->payload <= w->geometry.small_bytes && run->args.collective != COLL_ALL_TO_ALLV;
 }
 
-/* ---- writing ------------------------------------------------------------------------------- */
-
 /* Where a rank's block begins when all blocks lie one behind the other: bytes. */
 static size_t place_of(const struct window_run *run, int rank)
 {
@@ -152,8 +150,6 @@ void small_hand_over(struct window *w, const struct window_run *run)
 	claim_lines(payload, 0, written.first);
 	claim_lines(payload, written.second, written.end);
 }
-
-/* ---- reading ------------------------------------------------------------------------------- */
 
 /* Where rank's block for this rank is, offset bytes into its payload. This rank's own block is
  * taken from its buffer: what it has just stored into its line may still be on the way, and a load

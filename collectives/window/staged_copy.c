@@ -28,8 +28,6 @@ static void cut_blocks(struct window *w, struct window_run *run)
 	run->pieces = (run->largest + run->each - 1) / run->each;
 }
 
-/* ---- broadcast ----------------------------------------------------------------------------- */
-
 static bool from_root(const struct window *w, const struct window_run *run, uint64_t k, int from,
 		      int to)
 {
@@ -61,8 +59,6 @@ static void take_broadcast(struct window *w, struct window_run *run, uint64_t k)
 		copy(w, run, run->args.recv, piece.first,
 		     slot_of(w, w->generation + k, run->args.root), 0, piece.count);
 }
-
-/* ---- gather and all_gather ----------------------------------------------------------------- */
 
 static bool gathers(const struct window_run *run, int rank)
 {
@@ -106,8 +102,6 @@ static void take_blocks(struct window *w, struct window_run *run, uint64_t k)
 			     piece.first, piece.count);
 	}
 }
-
-/* ---- scatter and all_to_all ---------------------------------------------------------------- */
 
 /* The part of the blocks that rank from sends to others which is to's: bytes. */
 static struct range stream_of(const struct window *w, const struct window_run *run, int from,

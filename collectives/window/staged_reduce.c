@@ -38,8 +38,6 @@ static void reduce_into(struct window *w, const struct window_run *run, int outp
 	weave_reduce(&w->weave, &r);
 }
 
-/* ---- all_reduce and reduce ----------------------------------------------------------------- */
-
 static struct range piece_of(const struct window_run *run, uint64_t k)
 {
 	return part_of(run->args.count, (size_t)k * run->each, run->each);
@@ -117,8 +115,6 @@ static void finish_whole(struct window *w, struct window_run *run, uint64_t k)
 	}
 }
 
-/* ---- reduce, by its root alone -------------------------------------------------------------- */
-
 static bool to_root(const struct window *w, const struct window_run *run, uint64_t k, int from,
 		    int to)
 {
@@ -149,8 +145,6 @@ static void take_by_root(struct window *w, struct window_run *run, uint64_t k)
 	w->scratch.dst[0] = (uint8_t *)run->args.recv + piece.first * run->unit;
 	reduce_into(w, run, 1, piece.count);
 }
-
-/* ---- reduce_scatter ------------------------------------------------------------------------ */
 
 /* Every piece has a part of every block, so that all ranks reduce at once: equal parts of equal
  * blocks, else parts in proportion, in whole lines and at least one. */

@@ -82,8 +82,6 @@ tutti_status window_join_unless(struct window **window, const struct window_conf
 	return TUTTI_OK;
 }
 
-/* ---- ranks as threads ------------------------------------------------------------------ */
-
 tutti_status window_join_all(struct window **windows, const struct window_config *configs, int n)
 {
 	struct geometry geometry;

@@ -85,8 +85,6 @@ bool zero_copy_begin(struct window *w, struct window_run *run)
 	return true;
 }
 
-/* ---- reducing ------------------------------------------------------------------------------ */
-
 static void reduce_part(struct window *w, struct window_run *run, struct range part)
 {
 	size_t each = run->unit;
@@ -110,8 +108,6 @@ static void reduce_part(struct window *w, struct window_run *run, struct range p
 			      part.count,     run->args.dtype, run->args.op, w->size};
 	weave_reduce(&w->weave, &r);
 }
-
-/* ---- copying ------------------------------------------------------------------------------- */
 
 /* The part of a block of count elements. */
 static void copy(struct window *w, const struct window_run *run, uint8_t *dst, const uint8_t *src,
@@ -214,8 +210,6 @@ static void move_part(struct window *w, struct window_run *run, struct range par
 		reduce_part(w, run, part);
 	}
 }
-
-/* ---- the order of it all ------------------------------------------------------------------- */
 
 /* Whether rank uses this rank's buffers. */
 static bool uses_ours(const struct window *w, const struct window_run *run, int rank)

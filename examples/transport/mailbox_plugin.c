@@ -90,8 +90,6 @@ static int deliver(struct mail_conn *from, struct mail_conn *to)
 	return moved;
 }
 
-/* ---- the endpoint ----------------------------------------------------------------------- */
-
 static tutti_status mail_open(struct tutti_endpoint **endpoint,
 			      const struct tutti_endpoint_config *config)
 {
@@ -180,8 +178,6 @@ static void mail_destroy(struct tutti_endpoint *endpoint)
 	pthread_mutex_unlock(&lock);
 	free(ep);
 }
-
-/* ---- the conn --------------------------------------------------------------------------- */
 
 /* The peer's end of this conn, if it is there and still alone. */
 static struct mail_conn *find_other(const struct mail_conn *conn)
@@ -275,8 +271,6 @@ static void mail_close(struct tutti_conn *base)
 	pthread_mutex_unlock(&lock);
 	free(conn);
 }
-
-/* ---- the table -------------------------------------------------------------------------- */
 
 static const struct tutti_transport mailbox = {
 	.abi = TUTTI_TRANSPORT_ABI,

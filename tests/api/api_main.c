@@ -135,8 +135,6 @@ static void run_passes(const struct options *options, tutti_comm *comm)
 	tutti_comm_destroy(comm);
 }
 
-/* ---- ranks as threads ---- */
-
 struct thread {
 	const struct options *options;
 	tutti_comm *comm;
@@ -168,8 +166,6 @@ static void run_threads(const struct options *options)
 	for (int i = 0; i < n; i++)
 		pthread_join(threads[i].id, NULL);
 }
-
-/* ---- the command line ---- */
 
 static void usage(const char *argument)
 {

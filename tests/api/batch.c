@@ -52,8 +52,6 @@ const char *call_describe(const struct call_spec *spec, char *text)
 	return text;
 }
 
-/* ---- callbacks ---- */
-
 static void notice_done(void *arg, tutti_status status)
 {
 	struct notice *notice = arg;
@@ -78,8 +76,6 @@ static void notice_wait(struct api *api, struct notice *notice, const char *what
 	CHECK(api, !failed, "%s: its callback never came", what);
 	CHECK_OK(api, notice->status);
 }
-
-/* ---- buffers of a call ---- */
 
 static enum buffer_kind random_kind(struct api *api, enum call_style shared_memory)
 {
@@ -153,8 +149,6 @@ static void fill_buffers(struct api *api, struct flight *f)
 	free(bytes);
 }
 
-/* ---- issue ---- */
-
 static tutti_status issue(struct api *api, struct flight *f, const tutti_call *call)
 {
 	const struct call_spec *s = f->spec;
@@ -218,8 +212,6 @@ static void start(struct api *api, struct flight *f)
 		close_op(f);
 }
 
-/* ---- complete ---- */
-
 static void poll_work(struct api *api, struct flight *f)
 {
 	struct timespec begin, now;
@@ -263,8 +255,6 @@ static void complete(struct api *api, struct flight *f)
 	      call_describe(f->spec, text));
 	CHECK_OK(api, tutti_work_wait(&f->work, 0)); /* NULL is OK */
 }
-
-/* ---- check ---- */
 
 static void expected(struct api *api, const struct flight *f, char *out)
 {
@@ -354,8 +344,6 @@ static void check(struct api *api, const struct flight *f)
 	check_result(api, f);
 	check_source(api, f);
 }
-
-/* ---- batches ---- */
 
 static void choose(struct api *api, struct flight *f)
 {

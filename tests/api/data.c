@@ -94,8 +94,6 @@ static uint64_t hash(const struct data *d, int rank, size_t i)
 	return z ^ (z >> 31);
 }
 
-/* ---- what a rank contributes ---- */
-
 /* With these every sum stays exact: all products are even, or zero. */
 int data_scalar(const struct data *d, int rank)
 {
@@ -168,8 +166,6 @@ uint64_t data_hash(const char *bytes, size_t n)
 		h = (h ^ (unsigned char)bytes[i]) * UINT64_C(0x100000001b3);
 	return h;
 }
-
-/* ---- what comes out ---- */
 
 static uint64_t expect_ordered(const struct data *d, size_t i)
 {

@@ -12,8 +12,6 @@
 
 #define COUNT 50000
 
-/* ---- a way for ranks to talk when the communicator cannot: datagrams to rank 0 ---- */
-
 static socklen_t address_of(struct sockaddr_un *address)
 {
 	*address = (struct sockaddr_un){.sun_family = AF_UNIX};
@@ -56,8 +54,6 @@ static bool any_reported(struct api *api, int fd, int n, tutti_status wanted)
 	}
 	return found;
 }
-
-/* ---- calls that must fail ---- */
 
 /* Makes the call blocking or waits for a work, by turns of the rank. Both must explain the failure.
  */
@@ -127,8 +123,6 @@ static void leave(struct api *api)
 	if (api->arena)
 		buffer_arena_close(api);
 }
-
-/* ---- the passes ---- */
 
 /* Destroy lets works end, and their handles outlive the communicator. */
 void pass_leave(struct api *api)

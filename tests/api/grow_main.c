@@ -111,8 +111,6 @@ static void grow_to(int ranks, const tutti_config *config)
 	CHECK(work_once(), "the first call");
 }
 
-/* ---- kills ----------------------------------------------------------------------------------- */
-
 static void *die_soon(void *arg)
 {
 	const struct timespec *t = arg;
@@ -240,8 +238,6 @@ static void kills(int rounds)
 		choose();
 	}
 }
-
-/* ---- without a death ------------------------------------------------------------------------- */
 
 static void join_late(int ranks, const char *rendezvous)
 {

@@ -104,8 +104,6 @@ static uint64_t mix(uint64_t z)
 	return z ^ (z >> 31);
 }
 
-/* ---- the data ---- */
-
 /* Infinities, NaNs with payloads, zeros, the largest and the smallest, of either sign. */
 static uint64_t special(uint64_t h, int exponent, int mantissa)
 {
@@ -191,8 +189,6 @@ static void add_items(void)
 	add_item(TUTTI_F64, OP_USER, 20011);
 }
 
-/* ---- ops of the caller's ---- */
-
 /* (1 + x) (1 + y) - 1: whatever the order of x and y, but not whatever the association. */
 static void compound(void *inout, const void *in, size_t count, tutti_dtype dtype, void *arg)
 {
@@ -230,8 +226,6 @@ static tutti_op op_of(const struct item *item)
 	       : item->op == OP_SCALED ? scaled_ops[item->dtype]
 				       : (tutti_op)item->op;
 }
-
-/* ---- the calls ---- */
 
 static tutti_comm *comm;
 static char *sends, *results;
@@ -318,8 +312,6 @@ static void run_call(const struct way *way, const struct item *item, enum call w
 		found->divided = hash_of(results, 0, item->count / (size_t)size * (size_t)size,
 					 dtypes[item->dtype].bytes);
 }
-
-/* ---- the comparison ---- */
 
 static void differs(const struct item *item, enum call which, int where)
 {
@@ -448,8 +440,6 @@ static int run(const struct way *way)
 	round_number++;
 	return others;
 }
-
-/* ---- the ways ---- */
 
 static int name_number(const char *name)
 {

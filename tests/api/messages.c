@@ -100,8 +100,6 @@ static void issue_all(struct api *api, struct letter *letters, int32_t *sum)
 	}
 }
 
-/* ---- one handle ---- */
-
 struct ending {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
@@ -152,8 +150,6 @@ static void end_group(struct api *api, enum letter_style style)
 	if (style == GROUP_CALLBACK)
 		await_ending(api, &ending);
 }
-
-/* ---- a round ---- */
 
 static void check_letter(struct api *api, struct letter *l)
 {
@@ -209,8 +205,6 @@ void pass_messages(struct api *api)
 	for (int round = 0; round < (api->quick ? 3 : 8); round++)
 		one_round(api, round);
 }
-
-/* ---- a death ---- */
 
 /* The last rank dies, and nobody has spoken with it: one sends to it, one waits for it, others for
  * anybody. */

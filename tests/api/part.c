@@ -82,8 +82,6 @@ const char *part_describe(const struct part *p, char *text)
 	return text;
 }
 
-/* ---- what all ranks draw ---- */
-
 static size_t draw_count(uint64_t *random, uint64_t most)
 {
 	uint64_t kind = random_below(random, 16);
@@ -130,8 +128,6 @@ static size_t pair_count(const struct part *p, int from, int to)
 	uint64_t random = p->pairs + (uint64_t)(from * API_RANKS + to) * 7919;
 	return random_below(&random, 3) ? draw_count(&random, 24000 / (uint64_t)p->place.size) : 0;
 }
-
-/* ---- where this rank has its blocks ---- */
 
 static int blocks_of(const struct part *p, enum side side)
 {
@@ -207,8 +203,6 @@ static void create_buffers(struct part *p, struct api *api)
 	if (p->recv.blocks < p->send.blocks)
 		p->recv_ptr += p->send.offset[p->place.rank] * width;
 }
-
-/* ---- contents ---- */
 
 /* Block i of what a rank has begins here in data's numbering. */
 static size_t numbered(int i)
@@ -292,8 +286,6 @@ void part_check(const struct part *p, struct api *api, int step)
 		CHECK(api, p->source == p->from, "step %d, %s: the source is %d", step,
 		      part_describe(p, text), p->source);
 }
-
-/* ---- its life ---- */
 
 void part_create(struct part *p, struct api *api, const struct place *place, uint64_t seed,
 		 enum part_name name)

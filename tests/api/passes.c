@@ -22,8 +22,6 @@ static struct call_spec make_spec(struct api *api, enum call_name name, tutti_dt
 	return spec;
 }
 
-/* ---- a list of calls, shuffled and cut into batches ---- */
-
 struct list {
 	struct call_spec *specs;
 	int n, room;
@@ -61,8 +59,6 @@ static bool drawn(struct api *api, uint64_t one_in)
 {
 	return !api->quick || random_below(&api->shared, one_in) == 0;
 }
-
-/* ---- pass_small ---- */
 
 /* What fits into the window's line (48 bytes) and just does not, whatever the element's size. */
 static const size_t small_counts[] = {0, 1, 2, 3, 5, 7, 11, 12, 13, 24, 25, 47, 48, 49, 97, 1000};
@@ -118,8 +114,6 @@ void pass_small(struct api *api)
 	}
 	list_run(api, &list, 5);
 }
-
-/* ---- pass_large ---- */
 
 static tutti_op random_op(struct api *api, tutti_dtype dtype)
 {
@@ -178,8 +172,6 @@ void pass_large(struct api *api)
 	list_run(api, &list, 3);
 }
 
-/* ---- pass_bits ---- */
-
 /* Rounded sums depend on the algorithm, but never on the rank. */
 static void same_bits(struct api *api, const struct call_spec *spec)
 {
@@ -224,8 +216,6 @@ void pass_bits(struct api *api)
 		}
 	}
 }
-
-/* ---- pass_flight ---- */
 
 /* Ever so many at once, small and large mixed. */
 static void many_at_once(struct api *api)
@@ -304,8 +294,6 @@ void pass_flight(struct api *api)
 		many_at_once(api);
 	calls_out_of_callbacks(api);
 }
-
-/* ---- pass_zero_copy ---- */
 
 static uint64_t staged_by(struct api *api, float *x, size_t count)
 {

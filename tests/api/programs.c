@@ -50,8 +50,6 @@ static void check_call(const struct program *program, const struct flight *f, tu
 	      tutti_comm_error(NULL));
 }
 
-/* ---- the end of a step ---- */
-
 static void test_until_done(struct program *program, struct flight *f, tutti_work *work)
 {
 	struct timespec begin, now;
@@ -110,8 +108,6 @@ static struct flight *free_flight(struct program *program)
 	f->step = program->step;
 	return f;
 }
-
-/* ---- a step of calls ---- */
 
 /* Call i of the step, if this rank is where it is made. */
 static void add_part(struct program *program, struct flight *f, int i, uint64_t draw)
@@ -189,8 +185,6 @@ static void step_of_calls(struct program *program, uint64_t *random)
 	if (random_below(random, 24) == 0)
 		finish_all(program, NULL);
 }
-
-/* ---- communicators come and go ---- */
 
 static void open_level(struct program *program)
 {

@@ -17,8 +17,6 @@ struct family {
 	int ranks[API_RANKS], size, rank; /* the child's, in the parent; size 0: none */
 };
 
-/* ---- who belongs to whom ---- */
-
 static int mixed_key(struct api *api)
 {
 	static const int extremes[] = {0, -1, 1, INT32_MIN, INT32_MAX, 7};
@@ -98,8 +96,6 @@ static void check_nodes(struct api *api, const struct family *f, tutti_comm *chi
 	      "node %d of %d, should be %d of %d", tutti_node_rank(child), tutti_num_nodes(child),
 	      node_rank, nodes);
 }
-
-/* ---- a child and its life ---- */
 
 /* For the passes' checks a child is a world. */
 static struct api world_of(const struct api *parent, const struct family *f, tutti_comm *child)
@@ -203,8 +199,6 @@ static void generations(struct api *api, int depth)
 	some_calls(api, 1);
 }
 
-/* ---- several at once ---- */
-
 #define SIBLINGS 4
 
 /* Made one after the other while a call of the parent is under way, used in turns, and destroyed in
@@ -306,8 +300,6 @@ void pass_split(struct api *api)
 	at_the_same_time(api);
 }
 
-/* ---- on nodes ---- */
-
 /* Children of whole nodes share memory, whatever their parent's ranks do, and lose it again where
  * theirs span nodes. */
 void pass_split_nodes(struct api *api)
@@ -337,8 +329,6 @@ void pass_split_nodes(struct api *api)
 	tutti_comm_destroy(node);
 	tutti_comm_destroy(across);
 }
-
-/* ---- a death ---- */
 
 static void *die_soon(void *arg)
 {

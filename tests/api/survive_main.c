@@ -88,8 +88,6 @@ static bool is_private(const void *ptr)
 	return kind[3] == 'p';
 }
 
-/* ---- collectives ----------------------------------------------------------------------------- */
-
 /* Who is here, and a sum of theirs. Any error but a death is wrong; false: somebody has died. */
 static bool work_once(void)
 {
@@ -152,8 +150,6 @@ static bool anybody_goes(void)
 	return any;
 }
 
-/* ---- deaths ---------------------------------------------------------------------------------- */
-
 static void *die_soon(void *arg)
 {
 	const struct timespec *t = arg;
@@ -188,8 +184,6 @@ static void choose(void)
 	if (job.goes[job.id])
 		arrange_death(at_once, after_ns);
 }
-
-/* ---- the passes ------------------------------------------------------------------------------ */
 
 static void round_of_kills(void)
 {

@@ -156,8 +156,6 @@ static int64_t expected(const struct trial_run *run, int rank, size_t block, siz
 	}
 }
 
-/* ---- buffers --------------------------------------------------------------------------------- */
-
 /* Of block: from a rank to a rank where these differ by pair, else the block's own. */
 static size_t count_of(const struct trial *t, size_t from, size_t to)
 {
@@ -294,8 +292,6 @@ static void make_buffers(struct trial_run *run, int rank)
 	else
 		free(lone);
 }
-
-/* ---- a trial --------------------------------------------------------------------------------- */
 
 static enum collective variant(const struct trial *t)
 {
@@ -443,8 +439,6 @@ const char *trial_end(struct trial_run *run)
 	free(run->works);
 	return wrong;
 }
-
-/* ---- whole tries --------------------------------------------------------------------------- */
 
 const char *trial_try(const struct trial *trial, const struct sim_ranks_config *config,
 		      void (*damage)(struct plan *plan, void *arg), void *arg)

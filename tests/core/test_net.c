@@ -365,8 +365,6 @@ static void nobody_needs_a_descriptor(void **state)
 	close(listener);
 }
 
-/* ---- signals ---- */
-
 static atomic_int ticks; /* lock-free, so right in a handler */
 
 static void tick(int number)

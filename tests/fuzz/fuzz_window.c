@@ -26,8 +26,6 @@ static struct window_config config_of(int rank)
 				      .cores = 1};
 }
 
-/* ---- a leader, to whom members come ---- */
-
 struct hello {
 	uint64_t magic, comm_id[2];
 	int32_t rank, size;
@@ -67,8 +65,6 @@ static void lead(struct input *in)
 	for (int i = 0; i < members; i++)
 		close(fds[i]);
 }
-
-/* ---- a member ---- */
 
 static void alter(struct geometry *g, struct input *in)
 {

@@ -180,8 +180,6 @@ static void works_stay_with_the_parent(void **state)
 	leave_all();
 }
 
-/* ---- a child that outlives its parent ---- */
-
 /* Shared by ranks and test. */
 static struct shared {
 	pid_t child;

@@ -134,8 +134,6 @@ static long next_number(long number, long n, long runs)
 	return number < 0 ? below(stride) : number + stride;
 }
 
-/* ---- ranks as threads ---- */
-
 static tutti_comm *comms[THREADS];
 static struct job_of jobs[THREADS];
 
@@ -270,8 +268,6 @@ static void of_threads_over_shm(void **state)
 	(void)state;
 	refuse_threads((struct scene){.transports = "shm"});
 }
-
-/* ---- ranks as processes: joining, too ---- */
 
 /* Until a rank has met the others these wait for it, up to their deadline. Not in a short test. */
 static bool lets_wait(enum shim_kind kind, long number)

@@ -21,8 +21,6 @@
 #define PAGES       (ARENA_BYTES / PAGE)
 #define DELAY_MOST  6 /* progress calls */
 
-/* ---- the arena ---- */
-
 static struct {
 	int fd;
 	char *user;             /* what others hold: protected                           */
@@ -132,8 +130,6 @@ size_t proof_allocated(void)
 	pthread_mutex_unlock(&arena.lock);
 	return allocated;
 }
-
-/* ---- queues ---- */
 
 /* What is posted and not yet done, in the order of posting; io.moved counts the delay down. */
 struct queue {

@@ -151,8 +151,6 @@ static void built_in_ops_are_not_held_nor_destroyed(void **state)
 	}
 }
 
-/* ---- a caller's function ---- */
-
 struct seen {
 	size_t pieces, elements;
 	bool is_bad;
@@ -232,8 +230,6 @@ static void a_callers_function_walks_the_tree(void **state)
 	assert_int_equal(seen.pieces, 4 * 2);
 	op_remove(op);
 }
-
-/* ---- scaled inputs ---- */
 
 static uint64_t twin_scale(uint64_t x, uint64_t by, tutti_dtype dtype)
 {
@@ -327,8 +323,6 @@ static void scaled_inputs_have_the_plain_bits(void **state)
 					check_scale(v < n ? variants[v] : NULL, (tutti_dtype)dtype,
 						    counts[c]);
 }
-
-/* ---- threads ---- */
 
 #define THREADS 4
 

@@ -25,8 +25,6 @@
 static const struct reduce_kernels *variants[REDUCE_KERNELS_MOST];
 static int n_variants;
 
-/* ---- random numbers ---- */
-
 static uint64_t random_state;
 
 static uint64_t random_u64(void)
@@ -42,8 +40,6 @@ static size_t random_below(size_t n)
 {
 	return (size_t)(random_u64() % n);
 }
-
-/* ---- data ---- */
 
 static uint64_t special(tutti_dtype dtype)
 {
@@ -126,8 +122,6 @@ static void buffers_free(struct buffers *b)
 		free(b->memory[i]);
 	b->n = 0;
 }
-
-/* ---- one comparison ---- */
 
 struct shape {
 	tutti_dtype dtype;

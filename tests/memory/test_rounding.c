@@ -28,8 +28,6 @@ static const struct reduce_kernels *variants[REDUCE_KERNELS_MOST];
 static int n_variants;
 static const tutti_dtype small[] = {TUTTI_F16, TUTTI_BF16, TUTTI_F8_E4M3, TUTTI_F8_E5M2};
 
-/* ---- narrowing: around every number and every middle of two ---- */
-
 struct case_list {
 	float *x;
 	uint32_t *expected;
@@ -133,8 +131,6 @@ static void narrowing_is_to_the_nearest(void **state)
 		free(c.expected);
 	}
 }
-
-/* ---- the unit's settings ---- */
 
 #define COUNT 203
 

@@ -30,8 +30,6 @@ static size_t random_below(size_t n)
 	return (size_t)(random_state >> 33) % n;
 }
 
-/* ---- the values ---- */
-
 /* f32's, and of the upper half bf16's: zeros, NaNs quiet and not, infinities, the ends of
  * subnormal, of normal, ones, and what rounds to a tie when added to one. */
 static const uint32_t f32_values[] = {
@@ -122,8 +120,6 @@ static void put_random(void *buffer, size_t count, tutti_dtype dtype)
 	}
 }
 
-/* ---- every kernel against the definition ---- */
-
 static void check_same(const struct reduction *r, const char *who, const void *got,
 		       const void *expected)
 {
@@ -187,8 +183,6 @@ static void every_dtype_and_op(each_fn *each)
 			if (op_fits((tutti_op)op, (tutti_dtype)dtype))
 				each((tutti_dtype)dtype, (tutti_op)op);
 }
-
-/* ---- pairs ---- */
 
 static char left[MOST * 8], right[MOST * 8];
 
@@ -286,8 +280,6 @@ static void sums_of_halves_with_many_partners(void **state)
 	}
 }
 
-/* ---- many sources ---- */
-
 #define SOURCES 33
 #define ROW     64
 
@@ -340,8 +332,6 @@ static void two_special_values_in_all_places(void **state)
 	(void)state;
 	every_dtype_and_op(places_of);
 }
-
-/* ---- groupings ---- */
 
 /* left = left (op) right of two rows. */
 static void merge_rows(const struct reduce_kernels *k, const struct reduction *of, char *a, char *b)
@@ -419,8 +409,6 @@ static void partial_results_in_any_allowed_grouping(void **state)
 	(void)state;
 	every_dtype_and_op(groupings_of);
 }
-
-/* ---- averages of integers ---- */
 
 static void averages_of(tutti_dtype dtype, tutti_op op)
 {

@@ -29,8 +29,6 @@ static void expect_closed(int fd)
 	close(fd);
 }
 
-/* ---- what was heard is said again ---- */
-
 /* All that a rank says until it counts as one. */
 struct words {
 	struct auth auth;
@@ -98,8 +96,6 @@ static void what_was_heard_is_no_proof(void **state)
 	ranks_expect_well(&runs[0], 1);
 	ranks_expect_well(&runs[2], 1);
 }
-
-/* ---- many callers ---- */
 
 static void join_among(int *callers, int n, int port, bool says_hello)
 {
@@ -233,8 +229,6 @@ static void a_flood_keeps_nobody_out(void **state)
 	print_message("%d connections poured in\n", atomic_load(&flood.calls));
 	ranks_expect_well(runs, 3);
 }
-
-/* ---- hung up on ---- */
 
 /* Stands before rank 0, and behaves as if too many had come: a connection is closed when the proof
  * is on its way, so many times. */

@@ -55,8 +55,6 @@ static void expect_told(int fd, tutti_status status, const char *says)
 	close(fd);
 }
 
-/* ---- intruders ---- */
-
 static void a_wrong_secret_is_the_intruders_problem(void **state)
 {
 	struct rank_run runs[3], intruder;
@@ -295,8 +293,6 @@ static void pending_connections_gives_way(void **state)
 		close(callers[i]);
 }
 
-/* ---- ranks that say something impossible ---- */
-
 static void giant_records_end_the_join(void **state)
 {
 	struct rank_run runs[2];
@@ -411,8 +407,6 @@ static void late_ranks_are_told(void **state)
 	ranks_finish(&run[0]);
 	ranks_expect(&run[0], TUTTI_ERR_MISMATCH, "rank 1 says the world has 9 ranks");
 }
-
-/* ---- ranks that are missing ---- */
 
 static void no_listener_is_named(void **state)
 {
@@ -530,8 +524,6 @@ static void a_silent_rank_is_named_to_all(void **state)
 	ranks_expect(&runs[1], TUTTI_ERR_TIMEOUT, "rank 1 of them stopped answering");
 	close(hold[0]);
 }
-
-/* ---- ranks that die ---- */
 
 static void death_while_joining_is_said_to_all(void **state)
 {

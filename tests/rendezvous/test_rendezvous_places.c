@@ -190,8 +190,6 @@ static void rank_0_says_what_is_wrong_with_its_file(void **state)
 	ranks_expect(&runs[0], TUTTI_ERR_SYSTEM, "/tmp/tuttitest-there-is-no/such-file");
 }
 
-/* ---- the server of a URL ---- */
-
 /* Threads would not tell: one that has been joined is listed for a moment still. */
 static void wait_until_nobody_listens(int port)
 {

@@ -46,8 +46,6 @@ static uint64_t seed;
 /* Shared with the ranks: there have been enough intruders. */
 static atomic_int *is_enough;
 
-/* ---- a rank ---------------------------------------------------------------------------- */
-
 static _Noreturn void give_up(int rank, const char *what)
 {
 	fprintf(stderr, "rank %d: %s: %s\n", rank, what, last_error());
@@ -184,8 +182,6 @@ static _Noreturn void be_a_rank(const struct scene *scene, int rank, int port, i
 	need(rank, is_bounded(bytes), "memory was left");
 	_exit(0);
 }
-
-/* ---- the flood ------------------------------------------------------------------------- */
 
 static pid_t start(const struct scene *scene, int rank, int port, int log_fd, struct flood *flood)
 {

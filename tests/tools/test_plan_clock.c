@@ -49,8 +49,6 @@ static void assert_near(double a, double b)
 		fail_msg("%g s is not %g s", a, b);
 }
 
-/* ---- the queue of events --------------------------------------------------------------------- */
-
 static void test_events_come_in_order(void **state)
 {
 	struct events events;
@@ -77,8 +75,6 @@ static void test_events_come_in_order(void **state)
 	assert_int_equal(taken, added);
 	events_close(&events);
 }
-
-/* ---- closed forms ---------------------------------------------------------------------------- */
 
 static double time_of(enum collective c, const char *name, int size, double bytes)
 {
@@ -133,8 +129,6 @@ static void test_nodes_share_a_port(void **state)
 	assert_near(run(&set, &m, n, true).seconds, 1.5 * n * BETA);
 }
 
-/* ---- one rank for all ------------------------------------------------------------------------ */
-
 static bool test_symmetry_at(const struct algorithm *a, int size, double bytes, size_t slice)
 {
 	struct plan_set set = {.algorithm = a, .size = size, .nodes = 1};
@@ -184,8 +178,6 @@ static void test_others_do_not(void **state)
 	set.algorithm = algorithm_find(COLL_ALL_REDUCE, "doubling");
 	assert_int_equal(symmetry_of(&set), SYMMETRY_NONE); /* 100 is no power of two */
 }
-
-/* ---- against the engine ---------------------------------------------------------------------- */
 
 /* The engine in the simulated network, whose links are as fast; it reduces in no time. */
 static double engine_seconds(const struct algorithm *a, int size, size_t count,
@@ -253,8 +245,6 @@ static void test_engine_takes_as_long(void **state)
 			compare_with_engine(a, &sliced);
 	}
 }
-
-/* ---- slices and waiting sends ---------------------------------------------------------------- */
 
 /* Two rounds of slots, and sends that wait for their receives: the harshest that a transport may
  * do. */

@@ -133,9 +133,6 @@ static void test_other_version(void **state)
 	free(page);
 }
 
-/* ---- files
- * --------------------------------------------------------------------------------------- */
-
 static char *right_file(size_t *bytes)
 {
 	struct trace_process p = {0};

@@ -49,7 +49,6 @@ void saved_fill(char *to, int64_t step, int tensor, uint64_t begin, uint64_t end
 	}
 }
 
-/* ---- written ---- */
 static tutti_status write_values(struct checkpoint_writer *save, const struct saving *saving,
 				 const struct checkpoint_range *ranges)
 {
@@ -125,7 +124,6 @@ tutti_status saved_write(const struct saving *saving)
 	return status;
 }
 
-/* ---- read ---- */
 static tutti_status read_share(struct checkpoint *checkpoint, int t, int rank, int ranks,
 			       bool *is_right)
 {
@@ -169,7 +167,6 @@ tutti_status saved_read(const char *path, int ranks, int64_t *step, bool *is_rig
 	return status;
 }
 
-/* ---- folders ---- */
 void saved_folder(char path[64])
 {
 	snprintf(path, 64, "%s/tutti-saved-XXXXXX",

@@ -179,8 +179,6 @@ static void test_drift(void **state)
 	assert_int_equal(ranks_as_processes(3, drift, NULL), 0);
 }
 
-/* ---- what is cut, and what is rounded ---- */
-
 /* The rank that drifts, and where: in a replica's values, or in their master copy. */
 struct drifting {
 	tutti_train_config config;

@@ -133,8 +133,6 @@ static void start(struct own *own, tutti_comm *comm, struct run *run)
 		CHECK(tutti_param_init_normal(own->trainer, p, 0.5f, 2) == TUTTI_OK);
 }
 
-/* ---- 16 bits ---- */
-
 static float widened(const void *values, tutti_dtype dtype, size_t i)
 {
 	uint32_t bits;
@@ -161,8 +159,6 @@ static void add_to(void *grad, tutti_dtype dtype, size_t i, float what)
 	CHECK((bits & 0xffff) == 0);
 	((uint16_t *)grad)[i] = (uint16_t)(bits >> 16);
 }
-
-/* ---- a step ---- */
 
 static void add_sample(struct own *own, int p, int unit, int sample)
 {
@@ -333,8 +329,6 @@ static void test_of_16_bits(void **state)
 	all_variants(wide_grads, 2);
 	all_variants(narrow_grads, 1);
 }
-
-/* ---- slices of a mebibyte and more, which travel from where they lie ---- */
 
 enum { LARGE = 1 << 18, LARGE_UNITS = 2, LARGE_LAYERS = 4 };
 

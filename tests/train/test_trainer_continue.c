@@ -189,8 +189,6 @@ static void test_of_16_bits(void **state)
 	goes_on((tutti_train_config){.param_dtype = TUTTI_F16});
 }
 
-/* ---- nothing to go on from ---- */
-
 static void from_nothing(tutti_comm *comm, void *arg)
 {
 	(void)arg;

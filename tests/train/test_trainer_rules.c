@@ -160,8 +160,6 @@ static void test_no_items(void **state)
 	assert_int_equal(ranks_as_threads(2, no_items, NULL), 0);
 }
 
-/* ---- deterministic = 2 ---- */
-
 struct step_of {
 	int batches[2]; /* micro-batches of each rank */
 	double items[2];
@@ -202,8 +200,6 @@ static void test_uneven(void **state)
 	for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
 		assert_int_equal(ranks_as_threads(2, uneven, &steps[i]), 0);
 }
-
-/* ---- gradients that travel in 16 bits ---- */
 
 struct finished {
 	tutti_strategy strategy;
@@ -246,8 +242,6 @@ static void test_16_bits(void **state)
 		}
 	}
 }
-
-/* ---- memory ---- */
 
 static void folder_is_copied(tutti_comm *comm, void *arg)
 {

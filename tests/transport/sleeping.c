@@ -134,8 +134,6 @@ void test_wakes_for_message(void **state)
 	world_close(&w);
 }
 
-/* ---- threads ---- */
-
 #define THREADS 4
 #define ROUNDS  400
 

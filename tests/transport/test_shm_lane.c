@@ -49,8 +49,6 @@ static void expect_exchange(struct world *w, int a, int b)
 	assert_memory_equal(in, out, 2);
 }
 
-/* ---- both ends end ---------------------------------------------------------------------- */
-
 static void expect_lost(struct world *w, int rank, struct post *post)
 {
 	world_finish(w, post, 1);
@@ -101,8 +99,6 @@ static void test_lane_breaks_at_the_door(void **state)
 	expect_lost(&w, 0, &posts[0]);
 	world_close(&w);
 }
-
-/* ---- strangers -------------------------------------------------------------------------- */
 
 static int dial_raw(struct world *w, int rank)
 {
@@ -243,8 +239,6 @@ static void test_other_user(void **state)
 	world_close(&w);
 }
 
-/* ---- damage ----------------------------------------------------------------------------- */
-
 static void expect_damaged(struct world *w, struct post *post)
 {
 	world_finish(w, post, 1);
@@ -284,8 +278,6 @@ static void test_damaged_memory(void **state)
 	expect_damaged(&w, &post);
 	free(buf);
 }
-
-/* ---- sleeping --------------------------------------------------------------------------- */
 
 static bool is_readable(struct world *w, int rank)
 {
@@ -375,8 +367,6 @@ static void test_deadline_wakes(void **state)
 		world_close(&w);
 	}
 }
-
-/* ---- memory ----------------------------------------------------------------------------- */
 
 static int count_lines(const char *path, const char *text)
 {

@@ -250,8 +250,6 @@ static void test_same_again(void **state)
 	assert_true(end_ns[1] > end_ns[0]);
 }
 
-/* ---- thousands of ranks ------------------------------------------------------------------- */
-
 #define RANKS  4096
 #define ROUNDS 12
 #define LOCAL  4 /* rounds inside a node of 16 */

@@ -79,8 +79,6 @@ static struct tutti_io *net_pop(struct net *net, int rank)
 	return io;
 }
 
-/* ---- random order ----------------------------------------------------------------------- */
-
 struct random_run {
 	struct net net;
 	struct tutti_conn *conns[RANKS][RANKS];
@@ -234,8 +232,6 @@ static void test_late_reads(void **state)
 	assert_true(late > 0 && early > 0);
 }
 
-/* ---- virtual time ------------------------------------------------------------------------- */
-
 static void test_clock(void **state)
 {
 	(void)state;
@@ -333,8 +329,6 @@ static void test_large_ring(void **state)
 	net_close(&net);
 	free(ring);
 }
-
-/* ---- faults ------------------------------------------------------------------------------- */
 
 static void test_delay(void **state)
 {

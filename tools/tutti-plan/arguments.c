@@ -132,8 +132,6 @@ __attribute__((format(printf, 1, 2))) static int wrong(const char *format, ...)
 	return 2;
 }
 
-/* ---- values -------------------------------------------------------------------------------- */
-
 static bool parse_int(const char *text, int min, int max, int *value)
 {
 	char *end;
@@ -201,8 +199,6 @@ static bool parse_op(const char *text, tutti_op *op)
 		}
 	return false;
 }
-
-/* ---- options -------------------------------------------------------------------------------- */
 
 static bool parse_machine(struct machine *m, int option, const char *value)
 {
@@ -278,8 +274,6 @@ static const char *name_of(int option)
 			return names[i].name;
 	return "?";
 }
-
-/* ---- words -------------------------------------------------------------------------------- */
 
 static int find_verb(struct arguments *a, const char *word)
 {
@@ -358,8 +352,6 @@ static int find_words(struct arguments *a, int n, char **words)
 		return code;
 	return n > at ? wrong("'%s' is one word too many.", words[at]) : -1;
 }
-
-/* ---- what belongs together ------------------------------------------------------------------- */
 
 static int check_counts(const struct arguments *a)
 {

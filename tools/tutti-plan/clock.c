@@ -82,8 +82,6 @@ static double message_bytes(const struct clock *c, const struct io *io)
 	return slice_bytes(c, io) * c->world->steps[io->step].chunks;
 }
 
-/* ---- completion ------------------------------------------------------------------------------ */
-
 static void mark_dirty(struct clock *c, uint32_t lane)
 {
 	if (c->lanes[lane].is_dirty)
@@ -132,8 +130,6 @@ static void complete(struct clock *c, uint32_t lane, uint32_t at)
 	if (--c->left[(size_t)rank * c->slots + slot] == 0)
 		slice_done(c, rank);
 }
-
-/* ---- messages -------------------------------------------------------------------------------- */
 
 static const struct link_speed *speed_of(const struct clock *c, uint32_t lane)
 {
@@ -234,8 +230,6 @@ static void start_messages(struct clock *c, uint32_t lane)
 	}
 }
 
-/* ---- issuing -------------------------------------------------------------------------------- */
-
 static void post(struct clock *c, uint32_t lane, uint32_t step, uint32_t slice)
 {
 	const struct world_lane *to = &c->world->lanes[lane];
@@ -309,8 +303,6 @@ static void issue_dirty(struct clock *c)
 		c->dirty_count -= n;
 	}
 }
-
-/* ---- all of it ------------------------------------------------------------------------------- */
 
 static void open_lanes(struct clock *c)
 {

@@ -52,8 +52,6 @@ void contents_write(struct execution *x, int rank, uint32_t step, struct ref r, 
 	s->writer[look_cell(s->plan, r, x->set->in_place)] = step;
 }
 
-/* ---- local steps ----------------------------------------------------------------------------- */
-
 /* Only equal blocks are added, none twice, and none after the sum was called complete. */
 static void check_operands(struct execution *x, int rank, uint32_t step, uint32_t n)
 {
@@ -133,9 +131,6 @@ void contents_compute(struct execution *x, int rank, uint32_t step, uint32_t n)
 		value = scaled(x, rank, step, value);
 	contents_write(x, rank, step, s->dst, value);
 }
-
-/* ---- before and after
- * ---------------------------------------------------------------------------- */
 
 /* In place, where IN and OUT have as many chunks, plans name OUT alone. */
 void contents_fill(struct execution *x, int rank)

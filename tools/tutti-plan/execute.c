@@ -16,8 +16,6 @@ static uint32_t read_operands(struct execution *x, int rank, uint32_t step)
 	return refs.n;
 }
 
-/* ---- lanes -------------------------------------------------------------------------------- */
-
 static void enqueue(struct execution *x, int rank, uint32_t lane)
 {
 	struct moving *m = &x->ranks[rank].lanes[lane];
@@ -123,8 +121,6 @@ static void issue(struct execution *x, int rank, uint32_t lane)
 		start_step(x, rank, step);
 	}
 }
-
-/* ---- beginning and end ----------------------------------------------------------------------- */
 
 static void open_rank(struct execution *x, int rank)
 {

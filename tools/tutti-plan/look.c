@@ -125,8 +125,6 @@ void look_before_free(struct before *b)
 	free(b->at);
 }
 
-/* ---- in words -------------------------------------------------------------------------------- */
-
 #define CHUNK_LISTS_MAX 6
 
 /* How many of refs from i on are a run of neighbours. */

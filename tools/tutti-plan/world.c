@@ -4,8 +4,6 @@
 
 #include <string.h>
 
-/* ---- appending plans ------------------------------------------------------------------------- */
-
 static void add_edges(struct world *w, const struct plan *p, uint32_t step, uint32_t first)
 {
 	for (uint32_t k = 0; k < p->steps[step].succs; k++) {
@@ -57,8 +55,6 @@ static void add_rank(struct world *w, const struct plan_set *set, const struct p
 		w->lane_count++;
 	}
 }
-
-/* ---- joining lanes to their other ends ------------------------------------------------------- */
 
 /* Which rank receives, from which, on which lane. */
 struct end {
@@ -119,8 +115,6 @@ static bool join(struct world *w, const struct plan_set *set)
 
 /* Chunks that plans have and name, of all ranks together: a few seconds. */
 #define WORK_MAX 100000000
-
-/* ---- all of it ------------------------------------------------------------------------------- */
 
 bool world_open(struct world *w, const struct plan_set *set, size_t steps_max, bool exact)
 {

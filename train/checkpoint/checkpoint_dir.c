@@ -19,7 +19,6 @@
 
 enum { TRIES = 10 };
 
-/* ---- make ---- */
 /* Makes the last part of dir, if it is missing. The user makes its parent. */
 static tutti_status make_dir(const char *dir)
 {
@@ -113,7 +112,6 @@ tutti_status checkpoint_dir_make(struct checkpoint_dir *made, const char *dir, i
 	return TUTTI_OK;
 }
 
-/* ---- commit ---- */
 static tutti_status add_up(struct checkpoint_index *all, const struct checkpoint_dir *made,
 			   const char *const *texts, const size_t *bytes, int ranks)
 {

@@ -45,7 +45,6 @@ tutti_status checkpoint_dir_find(struct checkpoint_found *found, const char *dir
  * the right sizes. INVALID, SYSTEM, MEMORY. */
 tutti_status checkpoint_dir_read(struct checkpoint_index *index, const char *path);
 
-/* ---- between the files of this room ---- */
 /* A name below dir: the step, and how many times it was saved before. */
 struct checkpoint_name {
 	int64_t step;

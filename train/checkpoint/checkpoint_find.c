@@ -14,7 +14,6 @@
 
 enum { INDEX_LIMIT = 1 << 30, COMMIT_LIMIT = 128 };
 
-/* ---- checks ---- */
 static tutti_status read_texts(const char *path, char **index, size_t *bytes, char **commit)
 {
 	char expected[COMMIT_LIMIT];
@@ -91,7 +90,6 @@ tutti_status checkpoint_dir_read(struct checkpoint_index *index, const char *pat
 	return TUTTI_OK;
 }
 
-/* ---- the newest ---- */
 /* A folder that was renamed, or has the index of another one, does not have the step of its name.
  */
 static tutti_status check_step(const struct checkpoint_index *index, const char *path, int64_t step)

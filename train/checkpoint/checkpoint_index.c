@@ -66,7 +66,6 @@ void checkpoint_index_finish(struct checkpoint_index *index)
 	memset(index, 0, sizeof *index);
 }
 
-/* ---- growing ---- */
 /* Makes room for one more element. Arrays have the size of the next power of two. */
 static void *grown(void *array, size_t count, size_t size)
 {
@@ -106,7 +105,6 @@ tutti_status checkpoint_piece_add(struct checkpoint_tensor *tensor, struct check
 	return TUTTI_OK;
 }
 
-/* ---- order ---- */
 static int compare_tensors(const void *a, const void *b)
 {
 	const struct checkpoint_tensor *x = a, *y = b;
@@ -176,7 +174,6 @@ struct checkpoint_tensor *checkpoint_index_find(const struct checkpoint_index *i
 	return bsearch(&key, index->tensors, index->tensor_count, sizeof key, compare_tensors);
 }
 
-/* ---- merging ---- */
 /* Moves the pieces of another rank's tensor into into. */
 static tutti_status add_pieces(struct checkpoint_tensor *into, struct checkpoint_tensor *from)
 {
@@ -262,7 +259,6 @@ tutti_status checkpoint_index_add(struct checkpoint_index *all, struct checkpoin
 	return status;
 }
 
-/* ---- checks ---- */
 static tutti_status check_tensor(const struct checkpoint_tensor *tensor)
 {
 	uint64_t at = 0;

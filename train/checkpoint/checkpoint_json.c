@@ -19,7 +19,6 @@ static tutti_status no_memory(void)
 	return train_no_memory("the index of a checkpoint");
 }
 
-/* ---- writing ---- */
 /* Appends value to array. If value is NULL, returns NULL and frees array. */
 static json_t *append(json_t *array, json_t *value)
 {
@@ -108,7 +107,6 @@ tutti_status checkpoint_index_print(const struct checkpoint_index *index, char *
 	return TUTTI_OK;
 }
 
-/* ---- reading ---- */
 /* The text that is read, for messages. */
 struct reading {
 	struct checkpoint_index *index;

@@ -24,7 +24,6 @@ struct checkpoint {
 	char *portion; /* PORTION_BYTES, for checksums */
 };
 
-/* ---- open and close ---- */
 static void close_file(struct checkpoint *checkpoint)
 {
 	if (checkpoint->fd >= 0)
@@ -88,7 +87,6 @@ const struct checkpoint_tensor *checkpoint_find(const struct checkpoint *checkpo
 	return checkpoint_index_find(&checkpoint->index, kind, name);
 }
 
-/* ---- files ---- */
 static tutti_status read_header(struct checkpoint *checkpoint, int rank, uint64_t bytes)
 {
 	const struct checkpoint_file *file = &checkpoint->index.files[rank];
@@ -153,7 +151,6 @@ static tutti_status place_of(const struct checkpoint *checkpoint, uint64_t *at,
 	return TUTTI_OK;
 }
 
-/* ---- values ---- */
 /* Bytes begin to end of a piece, and where they go. */
 struct wanted {
 	uint64_t begin, end;

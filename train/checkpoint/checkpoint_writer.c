@@ -50,7 +50,6 @@ static tutti_status no_memory(void)
 	return train_no_memory("the list of what is saved");
 }
 
-/* ---- places ---- */
 static tutti_status take_range(struct range_state *state, const struct checkpoint_range *range,
 			       size_t piece_bytes)
 {
@@ -134,7 +133,6 @@ static tutti_status lay_out(struct checkpoint_writer *save)
 	return status;
 }
 
-/* ---- create ---- */
 /* This fails first if ranks do not share the folder. */
 static tutti_status create_file(const struct checkpoint_writer *save, int *fd)
 {
@@ -218,7 +216,6 @@ tutti_status checkpoint_writer_create(struct checkpoint_writer **save,
 	return TUTTI_OK;
 }
 
-/* ---- values ---- */
 tutti_status checkpoint_writer_values(struct checkpoint_writer *save, size_t range,
 				      const void *values, size_t bytes)
 {
@@ -242,7 +239,6 @@ tutti_status checkpoint_writer_values(struct checkpoint_writer *save, size_t ran
 	return TUTTI_OK;
 }
 
-/* ---- the end ---- */
 /* Adds the range to the index. Ranges of one tensor are neighbours after sorting, and are merged.
  */
 static tutti_status index_range(struct checkpoint_index *index,

@@ -26,7 +26,6 @@ struct exporting {
 	int fd;
 };
 
-/* ---- the tensors ---- */
 static tutti_status plan(struct exporting *out, const char *file)
 {
 	const struct tutti_model *model = &out->trainer->model;
@@ -53,7 +52,6 @@ static tutti_status plan(struct exporting *out, const char *file)
 	return status;
 }
 
-/* ---- the file ---- */
 /* Rank 0: an existing name must be a regular file. A rename replaces anything: as root even
  * /dev/null, and links such as /dev/stdout. */
 static tutti_status check_name(const char *file)

@@ -18,7 +18,6 @@ struct importing {
 	int fd;
 };
 
-/* ---- checks ---- */
 static tutti_status misfit(const struct importing *in, const char *name, const char *why)
 {
 	return train_fail(TUTTI_ERR_INVALID,
@@ -45,7 +44,6 @@ static tutti_status check(const struct importing *in)
 	return TUTTI_OK;
 }
 
-/* ---- reading ---- */
 struct import_source {
 	const struct importing *in;
 	const struct safetensor *tensor;

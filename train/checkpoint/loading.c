@@ -36,7 +36,6 @@ struct loading {
 	double scales[SCALES];
 };
 
-/* ---- does it fit? ---- */
 static tutti_status misfit(const struct loading *in, const char *what, const char *name,
 			   const char *why)
 {
@@ -130,7 +129,6 @@ static tutti_status check(const struct loading *in)
 	return check_flat(in, "the trainer's", "trainer", "scale", TUTTI_F64, SCALES);
 }
 
-/* ---- do its numbers make sense? Sums do not show it if another program wrote the file. ---- */
 static tutti_status read_flat(const struct loading *in, const char *kind, const char *name,
 			      void *values)
 {
@@ -213,7 +211,6 @@ static tutti_status check_all(struct loading *in)
 	return read_scale(in);
 }
 
-/* ---- reading ---- */
 struct load_source {
 	struct checkpoint *checkpoint;
 	const struct checkpoint_tensor *tensor;
@@ -300,7 +297,6 @@ static tutti_status load_all(const struct loading *in)
 	return load_callers(in);
 }
 
-/* ---- the whole load ---- */
 static tutti_status find(struct found *found, const char *dir)
 {
 	struct checkpoint_found here;

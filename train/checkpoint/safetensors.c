@@ -11,7 +11,6 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 	       "values are written as they lie in memory");
 
-/* ---- sorting ---- */
 static int compare_names(const void *a, const void *b)
 {
 	return strcmp(((const struct safetensor *)a)->name, ((const struct safetensor *)b)->name);
@@ -78,7 +77,6 @@ static tutti_status size_of(uint64_t *bytes, const struct safetensor *tensor, co
 	return TUTTI_OK;
 }
 
-/* ---- a new file ---- */
 static tutti_status copy_tensors(struct safetensors *file, const struct safetensor *tensors,
 				 size_t count)
 {
@@ -154,7 +152,6 @@ tutti_status safetensors_plan(struct safetensors *file, const char *path,
 	return TUTTI_OK;
 }
 
-/* ---- an existing file ---- */
 tutti_status safetensors_check(struct safetensors *file, const char *path, uint64_t data_bytes)
 {
 	uint64_t at = 0;

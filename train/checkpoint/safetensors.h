@@ -53,7 +53,6 @@ void safetensors_finish(struct safetensors *file);
 /* NULL if there is none. */
 const struct safetensor *safetensors_find(const struct safetensors *file, const char *name);
 
-/* ---- between the files above ---- */
 /* Makes file->header. The tensors are in the order of their places. */
 tutti_status safetensors_print(struct safetensors *file, const char *path, const char *format);
 /* Reads tensors from JSON, in any order and with any places. */

@@ -14,7 +14,6 @@ static tutti_status no_memory(const char *path)
 			  path_shown(path));
 }
 
-/* ---- writing ---- */
 /* NULL: no memory, or the name is not UTF-8. */
 static json_t *header_of(const struct safetensors *file, const char *format, const char **refused)
 {
@@ -75,7 +74,6 @@ tutti_status safetensors_print(struct safetensors *file, const char *path, const
 	return status;
 }
 
-/* ---- reading ---- */
 static tutti_status wrong(const char *path, const char *name, const char *what)
 {
 	return train_fail(

@@ -33,7 +33,6 @@ void checkpoint_abandon(tutti_trainer *trainer)
 	trainer->saving = NULL;
 }
 
-/* ---- save ---- */
 /* What rank 0 has made. */
 struct folder {
 	int64_t step;
@@ -126,7 +125,6 @@ tutti_status tutti_save(tutti_trainer *trainer, const char *dir, int64_t step)
 	return TUTTI_OK;
 }
 
-/* ---- wait ---- */
 /* The texts of all ranks, on rank 0. */
 struct texts {
 	char *memory;       /* all texts, each with a terminating zero */

@@ -38,7 +38,6 @@ struct staging {
 	struct train_failure failure; /* of the thread */
 };
 
-/* ---- the thread ---- */
 /* The oldest full slot, or NULL at the end. */
 static struct staging_slot *next_full(struct staging *staging)
 {
@@ -111,7 +110,6 @@ static tutti_status start(struct staging *staging)
 	return TUTTI_OK;
 }
 
-/* ---- the caller ---- */
 tutti_status staging_create(struct staging **staging, int fd, const char *path, size_t bytes,
 			    int timeout_ms)
 {

@@ -18,8 +18,6 @@ static tutti_status no_memory(void)
 	return train_no_memory("a trainer's tables");
 }
 
-/* ---- units ---- */
-
 struct gathered {
 	bool is_there, is_gathered_ahead, lingers;
 };
@@ -138,8 +136,6 @@ tutti_status slots_for_units(struct slot_sizes *slots, const struct model_layout
 	tally_free(&tally);
 	return status;
 }
-
-/* ---- gradients ---- */
 
 enum { NO_BUCKET = -1 };
 

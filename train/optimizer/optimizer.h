@@ -4,16 +4,12 @@
 
 #include "train/state/trainer_state.h"
 
-/* ---- the norm: grad_norm.c ---- */
-
 /* Makes trainer->shares. The caller frees them. */
 tutti_status norm_create(tutti_trainer *trainer);
 /* The sum of squares of the reduced gradients, the same on all ranks. Collective if gradients are
  * sharded. *bad_param: the first parameter with an infinity or NaN, or -1. With
  * config.deterministic the bits do not depend on the sharding. */
 tutti_status norm_sum_of_squares(tutti_trainer *trainer, double *sum, int *bad_param);
-
-/* ---- the update: optimizer.c ---- */
 
 /* INVALID unless the groups are good for this model. */
 tutti_status optimizer_check(const tutti_trainer *trainer, const tutti_optimizer *groups,

@@ -35,8 +35,6 @@ static inline float one_nan(float x)
 	return x != x ? of_bits(F32_NAN) : x;
 }
 
-/* ---- updates ---- */
-
 /* Loshchilov and Hutter, Decoupled Weight Decay Regularization, 2019. */
 static void adamw(const struct kernel_adamw *a)
 {
@@ -89,8 +87,6 @@ static void sgd(const struct kernel_sgd *s)
 		sgd_plain(s);
 }
 
-/* ---- bf16: f32's upper half ---- */
-
 static void widen_bf16(float *restrict out, const uint16_t *restrict x, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
@@ -130,8 +126,6 @@ static void narrow_at_random(uint16_t *restrict out, const float *restrict x, si
 		out[i] = (uint16_t)((up | (bits ^ magnitude)) >> 16);
 	}
 }
-
-/* ---- f16 ---- */
 
 #define F16_BIAS     (UINT32_C(112) << 23) /* the difference of the exponents' biases, at f32's
 					    * exponent */
@@ -196,8 +190,6 @@ static void narrow_f16(uint16_t *restrict out, const float *restrict x, size_t n
 	for (; i < n; i++)
 		out[i] = f16_narrowed(x[i]);
 }
-
-/* ---- sums, products, and what is not finite ---- */
 
 static void add(float *restrict sum, const float *restrict x, size_t n)
 {

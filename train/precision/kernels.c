@@ -16,8 +16,6 @@
 
 #define BLOCK 1024 /* elements; a multiple of 8 */
 
-/* ---- which loops ---- */
-
 #ifdef __x86_64__
 static bool has_avx2(void)
 {
@@ -81,8 +79,6 @@ static void end(const fenv_t *before)
 	fesetenv(before);
 }
 
-/* ---- blocks ---- */
-
 static size_t block_of(size_t first, size_t count)
 {
 	return count - first < BLOCK ? count - first : BLOCK;
@@ -106,8 +102,6 @@ static void write_block(const struct kernel_table *k, void *out, tutti_dtype dty
 	assert(dtype == TUTTI_BF16 || dtype == TUTTI_F16);
 	(dtype == TUTTI_BF16 ? k->narrow_bf16 : k->narrow_f16)((uint16_t *)out + first, x, n);
 }
-
-/* ---- the update ---- */
 
 void kernel_adamw(const struct kernel_update *u, const tutti_optimizer *o, double number)
 {
@@ -150,8 +144,6 @@ void kernel_sgd(const struct kernel_update *u, const tutti_optimizer *o)
 	}
 	end(&before);
 }
-
-/* ---- conversions ---- */
 
 void kernel_widen(float *out, const void *x, tutti_dtype dtype, size_t count)
 {
@@ -205,8 +197,6 @@ void kernel_narrow_at_random(void *out, const float *x, size_t count,
 	end(&before);
 }
 
-/* ---- sums and products ---- */
-
 void kernel_add(void *sum, tutti_dtype sum_dtype, const void *x, tutti_dtype x_dtype, size_t count)
 {
 	float block[BLOCK], widened[BLOCK];
@@ -258,8 +248,6 @@ void kernel_scale(void *x, tutti_dtype dtype, size_t count, float by)
 	}
 	end(&before);
 }
-
-/* ---- looking ---- */
 
 double kernel_sum_of_squares(const void *x, tutti_dtype dtype, size_t count)
 {

@@ -15,8 +15,6 @@
 
 #include <stdint.h>
 
-/* ---- the update ---- */
-
 /* The arrays of an update, of count elements each. The gradient is grad * scale. */
 struct kernel_update {
 	float *value, *m, *v;           /* SGD: m may be NULL, v is not used */
@@ -35,8 +33,6 @@ void kernel_adamw(const struct kernel_update *u, const tutti_optimizer *o, doubl
  *   g = grad * scale + weight_decay value; if there is an m: g = m = momentum m + g;
  *   value -= lr g. */
 void kernel_sgd(const struct kernel_update *u, const tutti_optimizer *o);
-
-/* ---- conversions ---- */
 
 /* out = x; x is of dtype. F32 is copied. */
 void kernel_widen(float *out, const void *x, tutti_dtype dtype, size_t count);
@@ -58,16 +54,12 @@ struct kernel_rounding {
 void kernel_narrow_at_random(void *out, const float *x, size_t count,
 			     const struct kernel_rounding *r);
 
-/* ---- sums and products ---- */
-
 /* sum += x. */
 void kernel_add(void *sum, tutti_dtype sum_dtype, const void *x, tutti_dtype x_dtype, size_t count);
 /* x *= by. */
 void kernel_scale(void *x, tutti_dtype dtype, size_t count, float by);
 /* out = x * by; x, of dtype F32, may be out. */
 void kernel_scale_to(float *out, const void *x, tutti_dtype dtype, size_t count, float by);
-
-/* ---- looking ---- */
 
 /* In f64, in eight sums that are added in order: the same bits for the same array, but not if the
  * array is divided otherwise (see exact_sum.h). */

@@ -112,8 +112,6 @@ void piece_write(tutti_trainer *trainer, const struct piece *piece, size_t first
 	state_let_go(trainer, piece, first, count);
 }
 
-/* ---- whole pieces, in strides that stay in the cache ---- */
-
 enum { STRIDE = 1 << 14 };
 
 static size_t stride_at(const struct piece *piece, size_t first)

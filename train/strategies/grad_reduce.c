@@ -67,8 +67,6 @@ tutti_status grads_keep(tutti_trainer *trainer)
 	return TUTTI_OK;
 }
 
-/* ---- slots ---- */
-
 /* Waits for a flight rather than take a larger slot: so the planned slots suffice in plain order.
  */
 static tutti_status take(tutti_trainer *trainer, size_t bytes, int *slot)
@@ -90,8 +88,6 @@ tutti_status grad_make(tutti_trainer *trainer, int b)
 	zero(bucket->grad, dtype, bucket->span->count);
 	return TUTTI_OK;
 }
-
-/* ---- the start ---- */
 
 /* Sets what is sent: the gradients themselves, or a copy in another type or from the caller's
  * memory. */

@@ -39,8 +39,6 @@ void *param_data(const tutti_trainer *trainer, int param)
 		       : NULL;
 }
 
-/* ---- the events of other ranks ---- */
-
 static const char *event_name(const tutti_trainer *trainer, int32_t event, char text[192])
 {
 	static const char *const passes[] = {"", "forward", "backward"};
@@ -100,8 +98,6 @@ tutti_status params_compare_order(tutti_trainer *trainer)
 	TRY(trainer_wait(trainer, &work, IN_SHARD_GROUP));
 	return compare_events(trainer, events);
 }
-
-/* ---- one bucket ---- */
 
 static size_t bucket_bytes(const tutti_trainer *trainer, const struct bucket *bucket)
 {
@@ -167,8 +163,6 @@ tutti_status params_publish(tutti_trainer *trainer)
 		TRY(publish_bucket(trainer, b));
 	return publish_wait_all(trainer);
 }
-
-/* ---- the order of units ---- */
 
 /* Beyond MOST_EVENTS in a micro-batch nothing is gathered ahead. */
 static tutti_status events_add(struct unit_events *events, int32_t event)

@@ -6,8 +6,6 @@
 
 #include "train/state/trainer_state.h"
 
-/* ---- parameters: param_gather.c ---- */
-
 static inline int32_t unit_event(int unit, enum unit_pass pass)
 {
 	return unit * 4 + (int32_t)pass;
@@ -29,16 +27,12 @@ tutti_status params_compare_order(tutti_trainer *trainer);
 /* Sends pieces that were written to all ranks. */
 tutti_status params_publish(tutti_trainer *trainer);
 
-/* ---- updated parameters: param_publish.c ---- */
-
 /* ZeRO-1 and -2: starts to send this rank's part of the bucket to the others. Otherwise does
  * nothing. */
 tutti_status publish_bucket(tutti_trainer *trainer, int bucket);
 /* Waits until the values of a bucket, or of all of them, are there. */
 tutti_status publish_wait(tutti_trainer *trainer, int bucket);
 tutti_status publish_wait_all(tutti_trainer *trainer);
-
-/* ---- gradients: grad_reduce.c, grad_flights.c, grad_reserve.c ---- */
 
 /* Before a micro-batch of TUTTI_PASS_ACCUMULATE: takes the memory that deterministic modes keep
  * until the end of the step. Local. MEMORY, with the sum, on all ranks; the micro-batch has not
@@ -61,8 +55,6 @@ tutti_status grads_poll(tutti_trainer *trainer);
 tutti_status grads_flush(tutti_trainer *trainer);
 /* Waits until every bucket that was started is reduced or failed. Returns the first failure. */
 tutti_status grads_wait(tutti_trainer *trainer);
-
-/* ---- local SGD: local_sgd.c ---- */
 
 /* Averages the values of all ranks, and their state if the config says so. Collective. */
 tutti_status local_sgd_average(tutti_trainer *trainer);

@@ -87,8 +87,6 @@ void shm_conn_fail(struct shm_conn *conn, tutti_status status, const char *forma
 	conn->lane = NULL;
 }
 
-/* ---- sending ---------------------------------------------------------------------------- */
-
 static void publish(struct shm_conn *conn)
 {
 	if (byte_ring_publish(&conn->out))
@@ -144,8 +142,6 @@ static bool move_sends(struct shm_conn *conn)
 	publish(conn);
 	return out->written != begin;
 }
-
-/* ---- receiving -------------------------------------------------------------------------- */
 
 static void release(struct shm_conn *conn)
 {
@@ -219,8 +215,6 @@ static bool move_recvs(struct shm_conn *conn)
 	release(conn);
 	return in->read != begin;
 }
-
-/* ---- both ------------------------------------------------------------------------------- */
 
 static bool has_nothing_left(struct shm_conn *conn)
 {

@@ -128,8 +128,6 @@ static int shm_reach(struct tutti_endpoint *endpoint, int peer, const uint8_t *a
 	return SHM_REACH;
 }
 
-/* ---- sleeping --------------------------------------------------------------------------- */
-
 static void set_timer(struct shm_endpoint *endpoint, uint64_t due_ns)
 {
 	struct itimerspec when = {0};
@@ -187,8 +185,6 @@ static int shm_arm(struct tutti_endpoint *base)
 	set_timer(endpoint, shm_due_ns(endpoint));
 	return 0;
 }
-
-/* ---- the table -------------------------------------------------------------------------- */
 
 static tutti_status shm_connect(struct tutti_endpoint *base, int peer, int channel,
 				const uint8_t *address, size_t address_bytes,

@@ -151,8 +151,6 @@ void sim_advance(struct sim *sim, uint64_t ns)
 	sim->now_ns += ns;
 }
 
-/* ---- faults ---------------------------------------------------------------------------- */
-
 static void kill_stream(struct sim *sim, struct sim_stream *stream, int rank)
 {
 	struct sim_conn *ends[2] = {stream->sender, stream->receiver};

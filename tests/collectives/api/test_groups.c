@@ -46,8 +46,6 @@ static int32_t value(int from, int to, size_t i)
 	return (int32_t)((uint32_t)from * 1000003u + (uint32_t)to * 10007u + (uint32_t)i);
 }
 
-/* ---- all ranks in one thread ---------------------------------------------------------------- */
-
 struct done {
 	atomic_int calls, status;
 };
@@ -245,8 +243,6 @@ static void test_arguments_are_copied(void **state)
 		copied_arguments(transports[t]);
 }
 
-/* ---- a thread each -------------------------------------------------------------------------- */
-
 struct rank {
 	tutti_comm *comm;
 	pthread_t thread;
@@ -341,8 +337,6 @@ static void test_waits_elsewhere(void **state)
 	}
 }
 
-/* ---- more than fits ------------------------------------------------------------------------- */
-
 /* More calls than works may otherwise be under way, in the worst order. */
 static void test_many_calls(void **state)
 {
@@ -367,8 +361,6 @@ static void test_many_calls(void **state)
 		assert_true(in[i][0] == i && in[i][4999] == i);
 	close_all(comms, 2);
 }
-
-/* ---- a single call --------------------------------------------------------------------------- */
 
 /* It ends as the group's call says, not as its own. */
 static void test_one_call(void **state)
@@ -398,8 +390,6 @@ static void test_one_call(void **state)
 			close_all(comms, 2);
 		}
 }
-
-/* ---- mistakes, failures --------------------------------------------------------------------- */
 
 static void test_invalid(void **state)
 {

@@ -35,8 +35,6 @@ static tutti_status joined(pthread_t thread)
 	return (tutti_status)(intptr_t)status;
 }
 
-/* ---- one at a time ------------------------------------------------------------------------- */
-
 static void check_refused(tutti_status status, uint64_t sequence, tutti_comm *comm)
 {
 	assert_int_equal(status, TUTTI_ERR_INVALID);
@@ -178,8 +176,6 @@ static void test_fight(void **state)
 		tutti_comm_destroy(comms[1]);
 	}
 }
-
-/* ---- anything else, from anywhere ---------------------------------------------------------- */
 
 #define WORKS 8
 

@@ -113,8 +113,6 @@ static void check_sum(struct rank *r, const int32_t *buf, size_t n, int call, co
 		}
 }
 
-/* ---- blocking ------------------------------------------------------------------------------- */
-
 static void all_reduce_sizes(struct rank *r)
 {
 	static const size_t counts[] = {0, 1, 5, 12, 13, 100, 4097, 70001};
@@ -190,8 +188,6 @@ static void test_blocking(void **state)
 	everywhere(other_collectives);
 	everywhere(canonical_nans);
 }
-
-/* ---- asynchronous --------------------------------------------------------------------------- */
 
 #define WORKS 12
 
@@ -348,8 +344,6 @@ static void test_asynchronous(void **state)
 	everywhere(chained);
 	everywhere(impatient);
 }
-
-/* ---- deadlines, abort, mistakes ------------------------------------------------------------- */
 
 static atomic_int named;
 

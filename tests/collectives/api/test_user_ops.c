@@ -16,8 +16,6 @@
 #define RANKS_MAX 5
 #define COUNT     30011
 
-/* ---- the callers' functions ---- */
-
 /* arg: the sum of counts, so that a test sees it called; by several threads at once, as the header
  * says. */
 static void max_abs(void *inout, const void *in, size_t count, tutti_dtype dtype, void *arg)
@@ -60,8 +58,6 @@ static double real_of(int rank, size_t i)
 {
 	return (double)((int)((i * 7 + (size_t)rank * 13) % 101) - 50);
 }
-
-/* ---- ranks of this process, driven by one thread ---- */
 
 struct world {
 	tutti_comm *comm[RANKS_MAX];

@@ -11,8 +11,6 @@
 
 #include <cmocka.h>
 
-/* ---- what cannot be ------------------------------------------------------------------- */
-
 struct wish {
 	int rank; /* who has the config; -1: all */
 	tutti_config config;
@@ -132,8 +130,6 @@ static void test_inheritance(void **state)
 		}
 }
 
-/* ---- who is who ----------------------------------------------------------------------- */
-
 struct name {
 	uint64_t id[2];
 	uint8_t key[TUTTI_KEY_BYTES];
@@ -181,8 +177,6 @@ static void test_names(void **state)
 	(void)state;
 	with_team(&team, 4, &wires[0], collect_names);
 }
-
-/* ---- what is left behind --------------------------------------------------------------- */
 
 static int mappings(void)
 {
@@ -278,8 +272,6 @@ static void test_alone(void **state)
 	for (size_t w = 0; w < WIRES; w++)
 		with_team(&team, 3, &wires[w], alone);
 }
-
-/* ---- what it costs ---------------------------------------------------------------------- */
 
 /* Five short all_gathers, however many children there are. */
 static void count_messages(struct rank *r)

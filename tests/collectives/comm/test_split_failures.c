@@ -15,8 +15,6 @@
 
 #include <cmocka.h>
 
-/* ---- too few descriptors --------------------------------------------------------------- */
-
 static atomic_int room; /* descriptors that there are for the next split */
 
 /* The ranks are threads, so some or all of them fail somewhere; still all fail or none does. */
@@ -76,8 +74,6 @@ static void test_little_room(void **state)
 	}
 	assert_true(refused >= 3);
 }
-
-/* ---- other calls, no call -------------------------------------------------------------- */
 
 /* The last rank makes another call. */
 static void differ(struct rank *r)
@@ -139,8 +135,6 @@ static void test_missing(void **state)
 		assert_int_equal(entries_of("/proc/self/fd"), files);
 	}
 }
-
-/* ---- abort ----------------------------------------------------------------------------- */
 
 struct lot {
 	uint64_t spins;

@@ -12,8 +12,6 @@
 
 #include <cmocka.h>
 
-/* ---- a callback against destroy -------------------------------------------------------------- */
-
 struct late {
 	tutti_comm *other;
 	float value;
@@ -93,8 +91,6 @@ static void test_doorbell_fd(void **state)
 	for (int r = 0; r < 2; r++)
 		tutti_comm_destroy(comms[r]);
 }
-
-/* ---- alone ---- */
 
 /* There is nothing to wait for in a world of one, and nothing to help with. */
 static void test_alone(void **state)

@@ -15,8 +15,6 @@
 
 #include <cmocka.h>
 
-/* ---- random programs ------------------------------------------------------------------------ */
-
 #define MESSAGES  120
 #define ANY_TAG   9
 #define ANY_BYTES 40
@@ -215,8 +213,6 @@ static void test_random_programs_staged(void **arg)
 	for (uint64_t seed = 1; seed <= 16; seed++)
 		random_program(1 + (int)(seed % 8), seed * 104729, true);
 }
-
-/* ---- tags, floods, bounds ------------------------------------------------------------------- */
 
 /* Messages of tag 1 that nobody asks for, short and long, do not hold up tag 2. */
 static void test_tags_do_not_wait(void **arg)

@@ -93,8 +93,6 @@ static uint64_t below(uint64_t *state, uint64_t n)
 	return random_next(state) % n;
 }
 
-/* ---- simple --------------------------------------------------------------------------------- */
-
 static int32_t value(int from, int to, size_t i)
 {
 	return (int32_t)((uint32_t)from * 1000003u + (uint32_t)to * 10007u + (uint32_t)i);
@@ -175,8 +173,6 @@ static void test_simple(void **state)
 	everywhere(ring);
 	everywhere(beside_collectives);
 }
-
-/* ---- random programs ------------------------------------------------------------------------ */
 
 #define MESSAGES 150
 
@@ -298,8 +294,6 @@ static void test_plugin(void **state)
 	unsetenv("TUTTI_TRANSPORT_PLUGIN");
 }
 
-/* ---- from anybody, leaving ------------------------------------------------------------------ */
-
 #define TASKS 40
 
 /* Workers send what they have and leave, each at its own time; the master goes on receiving. */
@@ -381,8 +375,6 @@ static void test_leaving(void **state)
 	everywhere(master_and_workers);
 	everywhere(sent_and_left);
 }
-
-/* ---- what goes wrong ------------------------------------------------------------------------ */
 
 static void mismatch(struct rank *r)
 {

@@ -247,9 +247,6 @@ static void test_waits(void **state)
 	trace_close(t);
 }
 
-/* ---- read while it is written
- * -------------------------------------------------------------------- */
-
 #define OPS_WRITTEN 400000
 
 static atomic_bool is_over;

@@ -95,8 +95,6 @@ static void wait_for_all(struct window *window, int rank)
 	call_make(window, rank, RANKS, &call, &manner);
 }
 
-/* ---- where they are to be had ---------------------------------------------------------- */
-
 /* Killed: nothing touched before the pages are collapsed; no page collapsed but those of rank 0. */
 static void take_large(struct window *window, int rank, void *arg)
 {
@@ -126,8 +124,6 @@ static void large_pages_on_every_rank(void **state)
 		assert_int_equal(team_run(&team), 0);
 	}
 }
-
-/* ---- where they are not ---------------------------------------------------------------- */
 
 /* Killed: pages in part of what was asked for collapsed, too. */
 static void take_little(struct window *window, int rank, void *arg)
@@ -172,8 +168,6 @@ static void a_refusal_harms_nobody(void **state)
 	(void)state;
 	assert_int_equal(team_run(&team), 0);
 }
-
-/* ---- what the user says ---------------------------------------------------------------- */
 
 static void *allocate(void *comm)
 {

@@ -30,8 +30,6 @@
 static uint64_t seed;
 static uint8_t room[RANKS][2][RANKS * LONG * sizeof(float)];
 
-/* ---- the choice ---------------------------------------------------------------------------- */
-
 static struct call_args args_for(enum collective collective, size_t count, int rank, bool in_place)
 {
 	struct call call = {collective, TUTTI_F32, TUTTI_SUM, 0, count, 17};
@@ -161,8 +159,6 @@ static void test_not_known_yet(void **state)
 	team_close(windows, RANKS);
 }
 
-/* ---- values -------------------------------------------------------------------------------- */
-
 static struct call random_call(uint64_t i, int size)
 {
 	static const enum collective some[] = {COLL_ALL_GATHER,  COLL_ALL_TO_ALL,  COLL_SCATTER,
@@ -220,8 +216,6 @@ static void test_values(void **state)
 		}
 	}
 }
-
-/* ---- ranks that may not read --------------------------------------------------------------- */
 
 /* From now on process_vm_readv is EPERM, as in a container. */
 static void forbid_reading(void)
@@ -322,8 +316,6 @@ static void test_not_mapped(void **state)
 	team_close(windows, RANKS);
 	munmap(half, RANKS * bytes + 8192);
 }
-
-/* ---- failures ------------------------------------------------------------------------------ */
 
 /* Rank 1 has read all and said so, waits, and fails; its caller uses the buffer again. What the
  * others read then is not what was sent. Killed: failures not looked at before WORD_TAKEN. */

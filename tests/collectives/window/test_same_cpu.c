@@ -216,8 +216,6 @@ static void test_words(void **state)
 	all_advance(runs);
 }
 
-/* ---- driving ------------------------------------------------------------------------------- */
-
 struct late {
 	struct window_run runs[RANKS];
 	struct call_args args;

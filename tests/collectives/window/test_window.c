@@ -35,8 +35,6 @@ static struct manner random_manner(int rank, uint64_t i, uint8_t *arena)
 	};
 }
 
-/* ---- sizes around every threshold ------------------------------------------------------ */
-
 static const size_t sizes[] = {
 	0,    1,    2,    13,   14,   15,   16,   127,  128,   129,   1000,  1024,  1999,
 	2047, 2048, 2049, 4095, 4096, 4097, 8000, 9999, 16384, 16385, 30000, 40001, 65537,
@@ -80,8 +78,6 @@ static void test_every_size(void **state)
 	}
 }
 
-/* ---- dtypes and ops -------------------------------------------------------------------- */
-
 static void every_type(struct window *window, int rank, void *arg)
 {
 	int size = *(int *)arg;
@@ -118,8 +114,6 @@ static void test_every_type(void **state)
 		team_run(&team);
 	}
 }
-
-/* ---- everything mixed ------------------------------------------------------------------ */
 
 static struct call random_call(uint64_t i, int size)
 {

@@ -49,8 +49,6 @@ static void begin(struct window *window, struct window_run *run, const struct ca
 	window_begin(window, run, args);
 }
 
-/* ---- different calls ------------------------------------------------------------------- */
-
 /* Rank 1 never comes, and yet 0 and 2 are told at once: nobody waits for rank 1 first.
  * Killed: see_mismatch left out; the fingerprint left out of the header. */
 static void check_mismatch(struct call_args a, struct call_args b, const char *first,
@@ -176,8 +174,6 @@ static void test_swapped_counts(void **state)
 	team_close(windows, 3);
 }
 
-/* ---- deadlines ------------------------------------------------------------------------- */
-
 /* Killed: the deadline's test left out of check(). */
 static void test_deadline_at_the_line(void **state)
 {
@@ -225,8 +221,6 @@ static void test_deadline_in_the_middle(void **state)
 	team_close(windows, 3);
 	alarm(0);
 }
-
-/* ---- stop, and failures elsewhere ------------------------------------------------------ */
 
 struct waiter {
 	struct window *window;
@@ -318,8 +312,6 @@ static void test_a_call_after_a_failure(void **state)
 		team_close(windows, 2);
 	}
 }
-
-/* ---- death ----------------------------------------------------------------------------- */
 
 static struct call_args mixed_call(uint64_t i, int rank)
 {

@@ -64,8 +64,6 @@ static void barrier_of_two(const uint64_t *id, int rank)
 	window_destroy(window);
 }
 
-/* ---- what others can see --------------------------------------------------------------- */
-
 static int entries_of(const char *path)
 {
 	DIR *directory = opendir(path);
@@ -119,8 +117,6 @@ static void test_intruders(void **state)
 	close(talker);
 	alarm(0);
 }
-
-/* ---- who does not come ----------------------------------------------------------------- */
 
 static void lonely(const uint64_t *id, int rank)
 {
@@ -199,8 +195,6 @@ static void test_poor_leader(void **state)
 	assert_int_equal(end(leader), 0);
 }
 
-/* ---- nothing is left behind ------------------------------------------------------------ */
-
 static void hang_around(const uint64_t *id, int rank)
 {
 	struct window_config c = config(id, rank, 2);
@@ -229,8 +223,6 @@ static void test_nothing_is_left(void **state)
 	assert_int_equal(entries_of("/proc/self/fd"), files);
 	assert_true(entries_of("/dev/shm") <= before);
 }
-
-/* ---- two processes, two ranks each ----------------------------------------------------- */
 
 struct lodger {
 	const uint64_t *id;
@@ -291,8 +283,6 @@ static void test_two_lodgers(void **state)
 	assert_int_equal(end(first), 0);
 	assert_int_equal(end(second), 0);
 }
-
-/* ---- a small /dev/shm ------------------------------------------------------------------ */
 
 static void with_small_shm(const uint64_t *id, int rank)
 {

@@ -45,8 +45,6 @@ static void call_on(struct window *window, int rank, int size, enum collective c
 	call_make(window, rank, size, &call, &manner);
 }
 
-/* ---- zero copy ------------------------------------------------------------------------- */
-
 /* Killed: zero_copy_publish gives no id; zero_copy_begin always false. */
 static void use_shared(struct window *window, int rank, void *arg)
 {
@@ -91,8 +89,6 @@ static void test_zero_copy(void **state)
 		}
 	}
 }
-
-/* ---- who reaches what ------------------------------------------------------------------ */
 
 static struct window *join(const uint64_t *id, uint64_t which, int rank, int size)
 {
@@ -157,8 +153,6 @@ static void test_reach(void **state)
 	}
 }
 
-/* ---- running out, and giving back ------------------------------------------------------ */
-
 static int mappings(void)
 {
 	FILE *maps = fopen("/proc/self/maps", "r");
@@ -208,8 +202,6 @@ static void test_allocations_end(void **state)
 	}
 }
 
-/* ---- rule 7: a stopped rank that wakes up ---------------------------------------------- */
-
 /* Rank 1 stores into rank 0's region after rank 0 has taken it back.
  * Killed: make_private keeps the mapping (no mremap); the table keeps what is withdrawn. */
 static void wake_late(struct window *window, int rank, void *arg)
@@ -248,8 +240,6 @@ static void test_late_waker(void **state)
 	assert_int_equal(team_run(&team), 0);
 	munmap(phase, 4096);
 }
-
-/* ---- whoever is late ---------------------------------------------------------------------- */
 
 #define LATE_RANKS 3
 #define LATE_BYTES ((size_t)16 << 20)
@@ -344,8 +334,6 @@ static void test_late(void **state)
 	}
 }
 
-/* ---- a rank that goes away in between ------------------------------------------------------ */
-
 static bool is_mapped(const char *name)
 {
 	char line[512];
@@ -386,8 +374,6 @@ static void test_lost_taker(void **state)
 	(void)state;
 	assert_int_equal(team_run(&team), 0);
 }
-
-/* ---- a limit of files' lengths ------------------------------------------------------------- */
 
 /* Room for the window, but not for so much: no signal, and all hear of it. */
 static void want_much(struct window *window, int rank, void *arg)

@@ -35,8 +35,6 @@
 #define STATES_MAX  (1u << 22) /* of one program; half of the table */
 #define PIECES      5          /* of a long call: every slot is used again */
 
-/* ---- what is played ---------------------------------------------------------------------- */
-
 enum where { IN_ORDINARY, IN_SHARED }; /* memory */
 
 struct play_call {
@@ -140,8 +138,6 @@ static uint8_t expected(const struct program *p, int call, int rank, size_t bloc
 	}
 }
 
-/* ---- states ------------------------------------------------------------------------------ */
-
 static void add_region(struct play *p, void *at, size_t bytes)
 {
 	assert_true(p->region_count < REGIONS_MAX);
@@ -213,8 +209,6 @@ static void restore(const struct play *p, int depth)
 		from += p->regions[r].bytes;
 	}
 }
-
-/* ---- moves ------------------------------------------------------------------------------- */
 
 static uint8_t *buffer(const struct play *p, int rank, int call, int side)
 {
@@ -306,8 +300,6 @@ static bool is_finished(const struct play *p, int rank)
 	return p->actors[rank].next == p->program->calls;
 }
 
-/* ---- all orders -------------------------------------------------------------------------- */
-
 static void complain_of_waiting(const struct play *p)
 {
 	for (int rank = 0; rank < p->program->size; rank++)
@@ -354,8 +346,6 @@ static void explore(struct play *p)
 		has_moved[depth] = false;
 	}
 }
-
-/* ---- a program's world ------------------------------------------------------------------- */
 
 /* The shortest slots there are: a few hundred bytes are many pieces. */
 static size_t least_window_bytes(int size)
@@ -463,8 +453,6 @@ static void play(const struct program *program)
 	all_moves += p.moves;
 	all_programs++;
 }
-
-/* ---- programs ---------------------------------------------------------------------------- */
 
 enum length { SHORT, LONG };
 

@@ -31,8 +31,6 @@ static tutti_status advance(struct window *window, struct window_run *run)
 	return window_advance(window, run, &moved);
 }
 
-/* ---- rule 1: every rank posts in every operation, and waits for whom it must ------------ */
-
 /* The root has nothing to wait for, and nobody waits for it to have waited: its data fit the lines,
  * or the slots, which are free. */
 static bool may_go(const struct made *root)
@@ -205,8 +203,6 @@ static void test_mismatch_ahead(void **state)
 	team_close(windows, 2);
 }
 
-/* ---- one thread plays all ranks, in any order ------------------------------------------ */
-
 struct player {
 	struct made made;
 	uint64_t next; /* the call it makes next */
@@ -305,8 +301,6 @@ static void test_numbers_wrap(void **state)
 	team_close(windows, 1);
 }
 
-/* ---- rule 3: nobody sleeps for good ---------------------------------------------------- */
-
 struct sleeper {
 	struct window *window;
 	struct window_run run;
@@ -377,8 +371,6 @@ static void test_post_rings(void **state)
 	alarm(0);
 }
 
-/* ---- rule 4: a run may be begun, advanced and driven in any mix ------------------------ */
-
 static void *half_driven(void *arg)
 {
 	struct sleeper *s = arg;
@@ -435,8 +427,6 @@ static void test_drive_takes_over(void **state)
 	team_close(windows, 2);
 	alarm(0);
 }
-
-/* ---- the load that overtakes the store ------------------------------------------------- */
 
 struct litmus {
 	struct window *window;

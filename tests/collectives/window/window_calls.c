@@ -12,8 +12,6 @@
 
 #define GUARD 64
 
-/* ---- blocks ---------------------------------------------------------------------------- */
-
 bool call_is_v(enum collective collective)
 {
 	return collective >= COLL_ALL_GATHERV && collective <= COLL_ALL_TO_ALLV;
@@ -106,8 +104,6 @@ size_t call_recv_bytes(const struct call *call, int size)
 {
 	return longest(call, size, RECV_SIDE);
 }
-
-/* ---- calls ----------------------------------------------------------------------------- */
 
 static void add_i32(void *inout, const void *in, size_t count, tutti_dtype dtype, void *arg)
 {

@@ -16,8 +16,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* ---- teams ----------------------------------------------------------------------------- */
-
 struct member {
 	const struct team *team;
 	struct window *window;
@@ -117,8 +115,6 @@ static int run_processes(const struct team *team)
 	}
 	return bad;
 }
-
-/* ---- one of them is killed ---------------------------------------------------------------- */
 
 struct killing {
 	atomic_int calls[TEAM_RANKS];

@@ -58,7 +58,6 @@ static off_t size_of(const char *path)
 	return about.st_size;
 }
 
-/* ---- any number of ranks reads what any number wrote ---- */
 static void read_at_all_sizes(const struct saving *saving)
 {
 	const int sizes[] = {1, 2, 3, 8};
@@ -127,7 +126,6 @@ static void ranges(void **state)
 	free(found.path);
 }
 
-/* ---- which one is found ---- */
 static void none(void **state)
 {
 	struct checkpoint_found found;
@@ -177,7 +175,6 @@ static void again(void **state)
 	assert_int_equal(access(path, F_OK), 0);
 }
 
-/* ---- damage ---- */
 static void cut(const char *name, off_t bytes)
 {
 	char path[200];
@@ -298,7 +295,6 @@ static void renamed(void **state)
 	assert_fails(checkpoint_dir_find(&found, saved_dir), TUTTI_ERR_INVALID, "' is of step 2");
 }
 
-/* ---- what ranks say must be one checkpoint ---- */
 static void holes(void **state)
 {
 	struct checkpoint_found found;
@@ -370,7 +366,6 @@ static void differing_ranks(void **state)
 	}
 }
 
-/* ---- what dead jobs have left ---- */
 static void leave(const char *name, const char *file)
 {
 	char path[200];

@@ -36,7 +36,6 @@ static bool says(const char *text)
 	return it_does;
 }
 
-/* ---- the staging alone ---- */
 static int new_file(char path[200])
 {
 	int fd;
@@ -155,7 +154,6 @@ static void not_writable(void **state)
 	staging_destroy(staging);
 }
 
-/* ---- whole checkpoints ---- */
 /* Runs in a child, because limits and mounts stay. what returns 0 for success, 77 to skip. */
 static void in_child(int (*what)(void))
 {

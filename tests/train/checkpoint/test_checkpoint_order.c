@@ -23,7 +23,6 @@ enum { MOST_DIRTY = 200, RANKS = 3 };
 
 static char dir[64];
 
-/* ---- what is not on the disk ---- */
 static ino_t dirty[MOST_DIRTY];
 static int dirty_count, names_given, removed;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -95,7 +94,6 @@ static bool is_found_by(const char *path)
 	return name && strncmp(name, "/step_", 6) == 0;
 }
 
-/* ---- the system's calls ---- */
 int __real_open(const char *path, int flags, ...);
 int __wrap_open(const char *path, int flags, mode_t mode);
 ssize_t __real_pwrite(int fd, const void *data, size_t bytes, off_t at);

@@ -61,8 +61,6 @@ static void export(tutti_comm *comm, void *arg)
 	toy_destroy(&toy);
 }
 
-/* ---- what must be in the file ---- */
-
 static const struct format {
 	tutti_dtype dtype;
 	const char *name;
@@ -132,8 +130,6 @@ static int assert_exported(const struct job *job, const struct format *format, c
 	assert_numbers(text, "\"buffer\" F64 [3]:", buffer, BUFFER);
 	return changed;
 }
-
-/* ---- the reader ---- */
 
 static void read_back(const struct job *job, char text[TEXT_BYTES])
 {

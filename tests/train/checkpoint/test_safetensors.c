@@ -40,7 +40,6 @@ static struct safetensor tensor(const char *name, tutti_dtype dtype, int ndim, i
 		.name = (char *)name, .type = stored_type_of(dtype), .ndim = ndim, .shape = {a, b}};
 }
 
-/* ---- written ---- */
 static void bytes(void **state)
 {
 	const struct safetensor list[] = {
@@ -219,7 +218,6 @@ static void refused_plans(void **state)
 	assert_refused(safetensors_plan(&file, "f", many, 9, NULL), "more than 2^62 bytes");
 }
 
-/* ---- read ---- */
 /* A file of a header and so many bytes of data. length: the header's claimed length, or 0 for the
  * true one. */
 static tutti_status read_planted(const char *header, size_t data, uint64_t length)

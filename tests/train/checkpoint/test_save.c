@@ -243,7 +243,6 @@ static void sixteen_bits(void **state)
 	assert_same(&wide, &half);
 }
 
-/* ---- one file ---- */
 static void one_file(void **state)
 {
 	char path[200];
@@ -338,7 +337,6 @@ static void taken_names(void **state)
 	assert_int_equal(ranks_as_threads(3, export_names, NULL), 0);
 }
 
-/* ---- what does not go ---- */
 static void refusals(tutti_comm *comm, void *arg)
 {
 	struct job job = {.variant = &fsdp, .optimizer = &toy_adamw};

@@ -57,7 +57,6 @@ struct job {
 	int out; /* a rank reports its load, and each save */
 };
 
-/* ---- a rank ---- */
 static void make_toy(struct toy *toy, tutti_comm *comm, tutti_strategy strategy)
 {
 	const tutti_train_config config = {.strategy = strategy,
@@ -207,7 +206,6 @@ static void be_rank(const struct job *job, int rank, int64_t steps)
 	_exit(atomic_load(&shared->is_killing) ? LOST_A_PEER : ENDED_WRONG);
 }
 
-/* ---- the training that nobody disturbs ---- */
 static void keep_calm(tutti_comm *comm, void *arg)
 {
 	struct toy toy;
@@ -222,7 +220,6 @@ static void keep_calm(tutti_comm *comm, void *arg)
 	toy_destroy(&toy);
 }
 
-/* ---- jobs ---- */
 struct running {
 	struct job job;
 	pid_t ranks[MOST_RANKS];

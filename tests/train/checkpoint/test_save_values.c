@@ -26,7 +26,6 @@ enum { RANKS = 2, SAMPLES = 8 };
 static const tutti_optimizer adamw = {
 	.kind = TUTTI_ADAMW, .lr = 0.05f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f};
 
-/* ---- what somebody makes of a checkpoint ---- */
 struct forgery {
 	const char *kind, *name; /* the tensor */
 	const void *bytes;       /* its new bytes; NULL: it is removed */
@@ -95,7 +94,6 @@ static void forge(const struct forgery *forgery)
 	free(found.path);
 }
 
-/* ---- and what comes of it ---- */
 static void one_step(struct toy *toy, int batch)
 {
 	toy_micro_batch(toy, TUTTI_PASS_LAST, batch, SAMPLES);
@@ -177,7 +175,6 @@ static void numbers(void **state)
 	}
 }
 
-/* ---- local SGD, whose ranks may have optimizer state of their own ---- */
 static float of_rank_0[2][TOY_PARAMS][TOY_MAX]; /* m and v */
 
 static void compare_moments(const struct toy *toy, bool are_same)

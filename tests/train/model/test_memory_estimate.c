@@ -21,7 +21,6 @@
  */
 enum { MOST_UNITS = 8, MOST_PARAMS = 16, GRAIN = 32 * 4 * 3, MODELS = 100, MOST_RANKS = 4 };
 
-/* ---- tutti_mem_alloc, counted ---- */
 static _Thread_local size_t taken; /* by this rank, of what it has not freed in one piece */
 
 tutti_status __real_tutti_mem_alloc(void **ptr, size_t bytes, tutti_comm *comm);
@@ -33,7 +32,6 @@ tutti_status __wrap_tutti_mem_alloc(void **ptr, size_t bytes, tutti_comm *comm)
 	return __real_tutti_mem_alloc(ptr, bytes, comm);
 }
 
-/* ---- models ---- */
 struct design {
 	int units, params;
 	int unit[MOST_PARAMS], tied_to[MOST_PARAMS]; /* -1: to none */
@@ -119,7 +117,6 @@ static tutti_train_config draw_config(int ranks)
 	return config;
 }
 
-/* ---- runs ---- */
 static const tutti_optimizer adamw = {
 	.kind = TUTTI_ADAMW, .lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f};
 
@@ -297,8 +294,6 @@ static void test_far_ahead(void **state)
 	assert_int_equal(ranks_as_threads(2, ask_far_ahead, NULL), 0);
 }
 
-/* ---- what only some ranks need ---- */
-
 static void backward_some(tutti_trainer *trainer, int units, int rank, int step)
 {
 	CHECK(tutti_micro_batch(trainer, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
@@ -349,8 +344,6 @@ static void test_unused_on_some(void **state)
 	for (int n = 2; n <= 3; n++)
 		assert_int_equal(ranks_as_threads(n, leave_some_out, NULL), 0);
 }
-
-/* ---- another order ---- */
 
 static tutti_status backward_in_forward_order(tutti_trainer *trainer, int units)
 {
@@ -435,8 +428,6 @@ static void test_other_order(void **state)
 	assert_int_equal(ranks_as_threads(2, run_out_together, NULL), 0);
 }
 
-/* ---- deterministic, several micro-batches ---- */
-
 /* What they keep beside the estimate, in buckets: whole gradients, and levels of the tree. */
 static const struct kept {
 	tutti_train_config config;
@@ -499,8 +490,6 @@ static void test_accumulation(void **state)
 				 (int)k.config.strategy, k.config.deterministic, k.micro_batches);
 	}
 }
-
-/* ---- buffers of several kinds ---- */
 
 enum { SHARE = 5000 };
 

@@ -31,8 +31,6 @@ static float random_f32(int flavour)
 	return (float)random_below(1 << 24) / (1 << 22) - 2;
 }
 
-/* ---- the twin: one bit an element, the first one 2^-298 ---- */
-
 static unsigned char twin[BITS];
 
 static void twin_add(float x)
@@ -123,8 +121,6 @@ static void test_rounding(void **unused)
 	assert_true(value_of(&most, 1) == (double)most * (double)most);
 }
 
-/* ---- order and cut ---- */
-
 static void shuffle(float *x, size_t count)
 {
 	for (size_t i = count; i > 1; i--) {
@@ -210,8 +206,6 @@ static void test_many(void **unused)
 	all.nonfinite = 0;
 	assert_true(exact_sum_value(&all) == ldexp(exact_sum_value(&sum), 20));
 }
-
-/* ---- types, and what is not finite ---- */
 
 static void test_16_bits(void **unused)
 {

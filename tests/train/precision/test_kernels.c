@@ -32,8 +32,6 @@ static const struct kernel_table *tables[KERNEL_TABLES_MOST];
 static int n_tables;
 static const tutti_dtype dtypes[] = {TUTTI_F32, TUTTI_BF16, TUTTI_F16};
 
-/* ---- random data ---- */
-
 /* Any bits at all; numbers near one; or specials among those. */
 static float random_f32(int flavour)
 {
@@ -156,8 +154,6 @@ static void for_all(void (*test)(tutti_dtype dtype, size_t count, int flavour))
 	kernel_use(NULL);
 }
 
-/* ---- updates ---- */
-
 static const tutti_optimizer adam = {.lr = 3e-4f,
 				     .beta1 = 0.9f,
 				     .beta2 = 0.95f,
@@ -230,8 +226,6 @@ static void test_sgd(void **unused)
 	for_all(one_sgd);
 }
 
-/* ---- conversions ---- */
-
 static void one_conversion(tutti_dtype dtype, size_t count, int flavour)
 {
 	array_fill(&a1, TUTTI_F32, count, flavour);
@@ -279,8 +273,6 @@ static void test_widen(void **unused)
 	kernel_use(NULL);
 }
 
-/* ---- sums and products ---- */
-
 static void one_add(tutti_dtype dtype, size_t count, int flavour)
 {
 	array_fill(&a1, dtypes[random_below(3)], count, flavour);
@@ -320,8 +312,6 @@ static void test_scale(void **unused)
 	(void)unused;
 	for_all(one_scale);
 }
-
-/* ---- looking ---- */
 
 static void one_sum_of_squares(tutti_dtype dtype, size_t count, int flavour)
 {
@@ -370,8 +360,6 @@ static void test_first_nonfinite(void **unused)
 	(void)unused;
 	for_all(one_first_nonfinite);
 }
-
-/* ---- the floating point unit ---- */
 
 /* Rounds up, and flushes subnormal numbers on machines where this test can set that. */
 static void set_unit(void)

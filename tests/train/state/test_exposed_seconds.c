@@ -25,8 +25,6 @@ static double seconds_now(void)
 	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* ---- where the library waits ---- */
-
 struct meeting {
 	tutti_strategy strategy;
 	void (*before)(struct toy *toy), (*wait)(struct toy *toy);
@@ -94,8 +92,6 @@ static void wait_until_begun(struct meeting *meeting)
 			return;
 		}
 }
-
-/* ---- tests ---- */
 
 static double exposed(const tutti_trainer *trainer)
 {

@@ -13,7 +13,6 @@
 
 #include <cmocka.h>
 
-/* ---- tutti_mem_alloc, counted ---- */
 static _Thread_local size_t taken; /* by this rank */
 
 tutti_status __real_tutti_mem_alloc(void **ptr, size_t bytes, tutti_comm *comm);
@@ -25,7 +24,6 @@ tutti_status __wrap_tutti_mem_alloc(void **ptr, size_t bytes, tutti_comm *comm)
 	return __real_tutti_mem_alloc(ptr, bytes, comm);
 }
 
-/* ---- every strategy ---- */
 #define BF16 .param_dtype = TUTTI_BF16
 
 static const struct {
@@ -150,8 +148,6 @@ static void test_strategies(void **state)
 				 cases[i].name, cases[i].ranks);
 	}
 }
-
-/* ---- what no machine holds ---- */
 
 /* 4 TiB of parameters: allocating first would fail with another message. */
 static void too_large(tutti_comm *comm, void *arg)

@@ -21,7 +21,6 @@
 enum { MOST_REGIONS = 256, MOST_RANKS = 8, RUN_STEPS = 2, MOST_BATCHES = 3 };
 enum { SMALL = 4032, LARGE = 32704, BIAS = 64 };
 
-/* ---- tutti_mem_alloc, counted ---- */
 static struct region {
 	void *at;
 	size_t bytes;
@@ -76,7 +75,6 @@ tutti_status __wrap_tutti_mem_free(void *ptr)
 	return __real_tutti_mem_free(ptr);
 }
 
-/* ---- the heap ---- */
 /* Exists in builds with a sanitizer, which then owns the heap. */
 size_t __sanitizer_get_current_allocated_bytes(void) __attribute__((weak));
 
@@ -88,7 +86,6 @@ static size_t heap_bytes(void)
 	return all.uordblks + all.hblkhd;
 }
 
-/* ---- runs ---- */
 #define BF16_PARAMS .param_dtype = TUTTI_BF16
 #define BF16_ALL    BF16_PARAMS, .reduce_dtype = TUTTI_BF16, .grad_dtype = TUTTI_BF16
 
@@ -167,7 +164,6 @@ static void hold(tutti_comm *comm, void *arg)
 	pthread_mutex_unlock(&lock);
 }
 
-/* ---- the table of docs/training.md, for a rank ---- */
 struct formula {
 	size_t params, grads, state;
 	size_t whole; /* units and gradients that do not stay, */

@@ -46,8 +46,6 @@ static tutti_status run_step(tutti_trainer *t)
 	return status == TUTTI_OK ? tutti_step(t, &sgd, 1, NULL) : status;
 }
 
-/* ---- a rank that waits for one that does not come ---- */
-
 struct watchdog {
 	pthread_t thread;
 	tutti_comm *comm;
@@ -141,8 +139,6 @@ static void test_abort(void **state)
 	wait_for_silent_rank(true);
 }
 
-/* ---- what the trainer's own communicators are like ---- */
-
 static void inherits(tutti_comm *comm, void *arg)
 {
 	tutti_train_config configs[] = {{.strategy = TUTTI_DDP},
@@ -169,8 +165,6 @@ static void test_inherits(void **state)
 	(void)state;
 	assert_int_equal(ranks_with_timeout(RANKS, 12345, inherits, NULL), 0);
 }
-
-/* ---- messages ---- */
 
 /* The last rank loses the trainer's communicators in the middle of a step. */
 static void loses_own(tutti_comm *comm, void *arg)

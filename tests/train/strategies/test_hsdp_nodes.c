@@ -92,8 +92,6 @@ static void nodes_of_four(void **state)
 	assert_int_equal(ranks_on_nodes(8, two_of_four, same_bits, &local), 0);
 }
 
-/* ---- nodes that are no shard groups ---- */
-
 static void refused(tutti_comm *comm, void *arg)
 {
 	const tutti_train_config config = config_of(TUTTI_HSDP, 0);

@@ -34,8 +34,6 @@ struct run {
 	uint64_t sent_bytes; /* by rank 0, of values */
 };
 
-/* ---- the twin ---- */
-
 struct plain {
 	double value, m, v;
 };
@@ -92,8 +90,6 @@ static struct plain expected(const struct run *run, int rank, int size, size_t i
 	}
 	return ranks[rank];
 }
-
-/* ---- the trainer ---- */
 
 static void check_near(double got, double wanted)
 {

@@ -100,8 +100,6 @@ static void test_offload(void **state)
 	assert_int_equal(remove(folder), 0); /* the files have no names */
 }
 
-/* ---- an infinity on one rank ---- */
-
 static const tutti_train_config with_infinity[] = {
 	{.param_dtype = TUTTI_F16, .loss_scale = -1},
 	{.param_dtype = TUTTI_F16, .reduce_dtype = TUTTI_F16, .loss_scale = -1},
@@ -172,8 +170,6 @@ static void test_infinite(void **state)
 				assert_int_equal(ranks_as_threads(n, infinite, &config), 0);
 			}
 }
-
-/* ---- deterministic = 2 ---- */
 
 /* Gradients whose sums depend on the order: item's of parameter p. */
 static float piece(int item, int p, size_t i)
@@ -256,8 +252,6 @@ static void test_tree(void **state)
 	assert_memory_not_equal(loose.values, expected.values, sizeof loose.values);
 }
 
-/* ---- deterministic = 1 ---- */
-
 /* 3 ranks have other samples than 2, 4 and 8. */
 static void test_strategies_agree(void **state)
 {
@@ -279,8 +273,6 @@ static void test_strategies_agree(void **state)
 	/* The order of additions is visible in these gradients. */
 	assert_memory_not_equal(expected[0].values, expected[3].values, sizeof expected->values);
 }
-
-/* ---- local SGD ---- */
 
 static void local_sgd(tutti_comm *comm, void *arg)
 {
@@ -326,8 +318,6 @@ static void test_local_sgd(void **state)
 	for (int n = 1; n <= 4; n++)
 		assert_int_equal(ranks_as_threads(n, local_sgd, NULL), 0);
 }
-
-/* ---- memory_limit ---- */
 
 static void limited(tutti_comm *comm, void *arg)
 {

@@ -144,8 +144,6 @@ static void test_same_bits(void **state)
 	}
 }
 
-/* ---- groups, and rates that change ---- */
-
 struct plain {
 	double value, m, v;
 };
@@ -217,8 +215,6 @@ static void test_processes(void **state)
 		assert_int_equal(ranks_as_processes(2, train, &run), 0);
 	}
 }
-
-/* ---- bytes ---- */
 
 static double elements(int first_unit, int last_unit)
 {
@@ -309,8 +305,6 @@ static void test_bytes(void **state)
 					assert_int_equal(ranks_as_threads(n, count_bytes, &run), 0);
 			}
 }
-
-/* ---- what is there when ---- */
 
 static void freed(tutti_comm *comm, void *arg)
 {
