@@ -31,7 +31,7 @@ static void write_run(struct rank_list *l)
 
 void rank_list_add(struct rank_list *l, int rank)
 {
-	if (l->count && rank == l->last + 1) {
+	if (l->count && rank - 1 == l->last) {
 		l->last = rank;
 	} else {
 		if (l->count)

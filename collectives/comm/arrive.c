@@ -6,17 +6,17 @@
 
 #include "core/clock.h"
 #include "core/log.h"
+#include "core/outcome.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* What a rank tells the others in a round. The message is that of the first rank that failed, if
- * possible of one that did not fail because of another rank. */
+/* What a rank tells the others in a round. */
 struct verdict {
-	int32_t status, has_window, has_links, parent_rank;
+	struct outcome outcome;
+	int32_t has_window, has_links, parent_rank;
 	struct links links;
-	char message[ERROR_BYTES];
 };
 
 /* What all ranks have, and the median of what they measured. */
@@ -25,35 +25,16 @@ struct common_result {
 	struct links median;
 };
 
-static bool is_secondary_error(int32_t status)
+/* A rank's own error stays as it is. */
+static tutti_status judge(const struct tutti_comm *comm, const struct verdict *all,
+			  const struct outcome *own)
 {
-	return status == TUTTI_ERR_PEER || status == TUTTI_ERR_TIMEOUT;
-}
+	int cause = outcome_cause(&all[0].outcome, sizeof *all, comm->size, NULL, 0);
 
-/* Many messages begin with the rank already. */
-static tutti_status quote(int rank, tutti_status status, const char *message)
-{
-	if (comm_behind_name(message, rank))
-		return fail(status, "%.511s", message);
-	return fail(status, "rank %d: %.480s", rank, message);
-}
-
-static tutti_status judge(struct tutti_comm *comm, struct verdict *all, tutti_status status,
-			  const char *message)
-{
-	int cause = -1;
-
-	for (int r = 0; r < comm->size; r++)
-		if (all[r].status != TUTTI_OK &&
-		    (cause < 0 ||
-		     (is_secondary_error(all[cause].status) && !is_secondary_error(all[r].status))))
-			cause = r;
 	if (cause < 0)
 		return TUTTI_OK;
-	all[cause].message[ERROR_BYTES - 1] = '\0';
-	return cause == comm->rank
-		       ? fail(status, "%s", message)
-		       : quote(cause, status_said(all[cause].status), all[cause].message);
+	return cause == comm->rank ? fail(status_said(own->status), "%s", own->message)
+				   : outcome_fail(&all[cause].outcome, cause, "");
 }
 
 /* room: for as many links and doubles as there are ranks. */
@@ -92,8 +73,7 @@ static tutti_status note_parents(struct tutti_comm *comm, const struct verdict *
 static tutti_status agree(struct tutti_comm *comm, struct rendezvous *meeting, tutti_status status,
 			  struct common_result *common, uint64_t deadline)
 {
-	struct verdict mine = {.status = (int32_t)status,
-			       .has_window = comm->window != NULL,
+	struct verdict mine = {.has_window = comm->window != NULL,
 			       .has_links = comm->has_links,
 			       .parent_rank = comm->parent.rank,
 			       .links = comm->select.links};
@@ -104,12 +84,11 @@ static tutti_status agree(struct tutti_comm *comm, struct rendezvous *meeting, t
 	if (!all || !links)
 		fail(met, "rank %d: no memory to join", comm->rank);
 	else {
-		if (status != TUTTI_OK)
-			memcpy(mine.message, last_error(), strlen(last_error()) + 1);
+		outcome_set(&mine.outcome, status);
 		met = rendezvous_all_gather(meeting, &mine, sizeof mine, all, deadline);
 	}
 	if (met == TUTTI_OK)
-		met = judge(comm, all, status, mine.message);
+		met = judge(comm, all, &mine.outcome);
 	if (met == TUTTI_OK) {
 		sum_up(comm, all, links, common);
 		met = note_parents(comm, all);

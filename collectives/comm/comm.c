@@ -14,21 +14,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
 
 #define CONNECT_MS    20000
 #define WINDOW_NS_MAX UINT64_C(10000000000)
-
-const char *comm_behind_name(const char *message, int rank)
-{
-	char name[24];
-	size_t n = (size_t)snprintf(name, sizeof name, "rank %d", rank);
-
-	if (strncasecmp(message, name, n) == 0 && (message[n] == ' ' || message[n] == ':'))
-		return message + n;
-	return NULL;
-}
 
 /* Without the secret, which is not needed once the ranks have met. */
 static bool copy_texts(struct comm_settings *settings, const char *filter)

@@ -15,6 +15,7 @@
 
 #include "core/clock.h"
 #include "core/log.h"
+#include "core/outcome.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,8 +28,8 @@
 enum grow_phase { ASK_PRESENCE, ASK_READINESS, ASK_VERDICTS };
 
 struct grow_report {
-	int32_t status, is_here, left_behind;
-	char message[ERROR_BYTES];
+	struct outcome outcome;
+	int32_t is_here, left_behind;
 };
 
 struct grow {
@@ -78,28 +79,20 @@ static tutti_status ask(struct grow *g, enum grow_phase phase, const void *recor
 		    g->count, before);
 }
 
-/* Sends this rank's report and reads all ranks': the first error becomes the error of all. */
+/* Sends this rank's report and reads all ranks': one error becomes the error of all. */
 static tutti_status compare(struct grow *g, enum grow_phase phase, struct grow_report *own,
 			    tutti_status status)
 {
 	const struct grow_report *all = g->records;
-	int cause = -1;
 
-	own->status = (int32_t)status;
-	if (status != TUTTI_OK)
-		snprintf(own->message, sizeof own->message, "%.440s", last_error());
+	outcome_set(&own->outcome, status);
 	TRY(ask(g, phase, own, sizeof *own));
-	for (int r = 0; r < g->old->size; r++) {
-		bool is_bad = is_member(g, r) && all[r].status != TUTTI_OK;
-		/* A rank that only misses another one knows less. */
-		bool is_better = cause < 0 || (all[cause].status == TUTTI_ERR_PEER &&
-					       all[r].status != TUTTI_ERR_PEER);
-		if (is_bad && is_better)
-			cause = r;
-	}
+	int cause =
+		outcome_cause(&all[0].outcome, sizeof *all, g->old->size, g->marks, MARK_MEMBER);
 	if (cause < 0)
 		return TUTTI_OK;
-	return fail(status_said(all[cause].status), "%.*s", 440, all[cause].message);
+	return fail(status_said(all[cause].outcome.status), "%.*s", ERROR_BYTES - 1,
+		    all[cause].outcome.message);
 }
 
 static tutti_status check_sizes(const struct grow *g)

@@ -46,9 +46,6 @@ struct window_config comm_window_config(struct tutti_comm *comm);
 void comm_open_window(struct tutti_comm *comm, uint64_t deadline_ns, bool (*is_over)(void *arg),
 		      void *arg);
 void comm_keep_window(struct tutti_comm *comm, bool all_have_it);
-/* The rest of message behind "rank 3" or "Rank 3", if it begins with that rank; else NULL. So a
- * text that quotes it does not name the rank twice. */
-const char *comm_behind_name(const char *message, int rank);
 tutti_status comm_start(struct tutti_comm *comm);
 /* After comm_start of all ranks of this process, and before other ranks are told that the
  * communicator is there: returns when the control ring is up. Does nothing with a window. */

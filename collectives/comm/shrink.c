@@ -17,6 +17,7 @@
 #include "core/auth.h"
 #include "core/clock.h"
 #include "core/log.h"
+#include "core/outcome.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,8 +28,8 @@
 enum shrink_phase { ASK_PRESENCE, ASK_MEMBERS, ASK_WINDOWS, ASK_VERDICTS, PHASES };
 
 struct shrink_report {
-	int32_t status, has_window;
-	char message[ERROR_BYTES];
+	struct outcome outcome;
+	int32_t has_window;
 };
 
 struct shrink {
@@ -72,15 +73,10 @@ static tutti_status ask(struct shrink *s, enum shrink_phase phase, const void *r
 
 static void remember(struct shrink *s, tutti_status status)
 {
-	s->own.status = (int32_t)status;
-	if (status != TUTTI_OK)
-		snprintf(s->own.message, sizeof s->own.message, "%.440s", last_error());
-}
-
-static bool may_be_of_a_death(tutti_status status)
-{
-	return status == TUTTI_ERR_PEER || status == TUTTI_ERR_TIMEOUT ||
-	       status == TUTTI_ERR_ABORTED;
+	if (status == TUTTI_OK)
+		s->own.outcome.status = TUTTI_OK; /* the last message is for the end */
+	else
+		outcome_set(&s->own.outcome, status);
 }
 
 /* All have the same reports, and so come to the same result. IN_PROGRESS: a rank may have died, try
@@ -88,19 +84,17 @@ static bool may_be_of_a_death(tutti_status status)
 static tutti_status judge(const struct shrink *s, bool *all_have_window)
 {
 	const struct shrink_report *all = s->records;
-	tutti_status status = TUTTI_OK;
+	int cause =
+		outcome_cause(&all[0].outcome, sizeof *all, s->old->size, s->marks, MARK_MEMBER);
 
 	*all_have_window = true;
-	for (int i = 0; i < s->size; i++) {
-		const struct shrink_report *r = &all[s->ranks[i]];
-		tutti_status theirs = (tutti_status)r->status;
-		*all_have_window &= r->has_window != 0;
-		if (theirs != TUTTI_OK && !may_be_of_a_death(theirs))
-			return fail(theirs, NAME ": rank %d: %.*s", s->ranks[i], 440, r->message);
-		if (theirs != TUTTI_OK)
-			status = TUTTI_IN_PROGRESS;
-	}
-	return status;
+	for (int i = 0; i < s->size; i++)
+		*all_have_window &= all[s->ranks[i]].has_window != 0;
+	if (cause < 0)
+		return TUTTI_OK;
+	return outcome_is_secondary(&all[cause].outcome)
+		       ? TUTTI_IN_PROGRESS
+		       : outcome_fail(&all[cause].outcome, cause, NAME ": ");
 }
 
 static tutti_status report(struct shrink *s, enum shrink_phase phase, bool *all_have_window)
@@ -226,7 +220,7 @@ static tutti_status form(struct shrink *s)
 	bool all_have_window;
 
 	TRY(gather_members(s));
-	if (s->own.status == TUTTI_OK && s->size > 1)
+	if (s->own.outcome.status == TUTTI_OK && s->size > 1)
 		comm_open_window(s->child, deadline_after_ms(s->child->settings.timeout_ms),
 				 anybody_died, s);
 	TRY(report(s, ASK_WINDOWS, &all_have_window));
@@ -269,7 +263,7 @@ static tutti_status shrink(struct shrink *s)
 		return fail(TUTTI_ERR_PEER,
 			    NAME
 			    ": rank %d: the survivors could not connect in %u attempts: %.300s",
-			    s->old->rank, most, s->own.message);
+			    s->old->rank, most, s->own.outcome.message);
 	return status;
 }
 

@@ -16,6 +16,7 @@
 #include "core/auth.h"
 #include "core/clock.h"
 #include "core/log.h"
+#include "core/outcome.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,11 +31,6 @@ struct split_report {
 	int32_t status, has_window;
 };
 
-struct reason {
-	int32_t status;
-	char message[ERROR_BYTES];
-};
-
 struct split {
 	struct tutti_comm *parent;
 	enum collective collective;
@@ -42,7 +38,7 @@ struct split {
 	uint64_t sequence, deadline_ns;
 	int round;
 	int rank, size;         /* of this rank in its child; size 0: none so far       */
-	struct reason own;      /* how this rank has fared so far                   */
+	struct outcome own;     /* how this rank has fared so far                   */
 	struct ask *asks;       /* of all ranks of the parent: by color, key, rank  */
 	const struct ask *ours; /* ... and there the first of our child             */
 	void *gathered;         /* a round's answers, by rank of the parent         */
@@ -75,7 +71,7 @@ static tutti_status all_gather(struct split *s, const void *mine, size_t bytes, 
 static void remember(struct split *s, tutti_status status)
 {
 	const char *said = last_error();
-	const char *rest = comm_behind_name(said, s->size > 0 ? s->rank : s->parent->rank);
+	const char *rest = outcome_behind_name(said, s->size > 0 ? s->rank : s->parent->rank);
 	char in_child[60] = "";
 
 	s->own.status = (int32_t)status;
@@ -87,24 +83,13 @@ static void remember(struct split *s, tutti_status status)
 		 rest ? rest : said);
 }
 
-/* An error that a rank reports about others: not the cause if a rank reports one about itself. */
-static bool is_secondary_error(int32_t status)
-{
-	return status == TUTTI_ERR_PEER || status == TUTTI_ERR_TIMEOUT;
-}
-
 /* All ranks come here after one has failed, and return its status and its message. */
 static tutti_status explain(struct split *s)
 {
-	struct reason *all = s->gathered;
-	int cause = -1;
+	const struct outcome *all = s->gathered;
 
-	TRY(all_gather(s, &s->own, sizeof s->own, all));
-	for (int r = 0; r < s->parent->size; r++)
-		if (all[r].status != TUTTI_OK &&
-		    (cause < 0 ||
-		     (is_secondary_error(all[cause].status) && !is_secondary_error(all[r].status))))
-			cause = r;
+	TRY(all_gather(s, &s->own, sizeof s->own, s->gathered));
+	int cause = outcome_cause(all, sizeof *all, s->parent->size, NULL, 0);
 	if (cause >= 0)
 		return fail(status_said(all[cause].status), "%s #%llu: rank %d%.*s",
 			    collective_name(s->collective), (unsigned long long)s->sequence, cause,
@@ -328,7 +313,7 @@ static tutti_status allocate(struct split *s)
 	size_t n = (size_t)s->parent->size;
 	size_t most = sizeof(struct member);
 
-	_Static_assert(sizeof(struct member) >= sizeof(struct reason), "the longest answer");
+	_Static_assert(sizeof(struct member) >= sizeof(struct outcome), "the longest answer");
 	s->asks = calloc(n, sizeof *s->asks);
 	s->gathered = calloc(n, most);
 	if (s->asks && s->gathered)

@@ -32,9 +32,10 @@ void control_check(struct control *c, const struct control_wait *wait)
 {
 	const struct failure *suspected = control_suspicion(c);
 
+	c->kind->check(c, wait);
+	/* Behind the records of this call, so that the answer says whether all ranks agree. */
 	if (suspected && suspected->status == TUTTI_ERR_MISMATCH && suspected->sequence != NO_CALL)
 		control_ask(c, suspected->sequence);
-	c->kind->check(c, wait);
 }
 
 bool control_suspect(struct control *c, const struct failure *failure, uint64_t now_ns)

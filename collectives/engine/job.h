@@ -3,7 +3,6 @@
 #ifndef COLLECTIVES_ENGINE_JOB_H
 #define COLLECTIVES_ENGINE_JOB_H
 
-#include "collectives/control/suspicion.h"
 #include "collectives/engine/engine.h"
 #include "core/clock.h"
 #include "core/placement/cpu_spread.h"

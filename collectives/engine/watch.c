@@ -45,8 +45,7 @@ bool engine_suspect(struct engine *e, const struct tutti_work *work, int peer, t
 
 	if (!e->config.control)
 		return false;
-	return e->stop ? suspicion_may_be_explained(status)
-		       : control_suspect(e->config.control, &failure, engine_now(e));
+	return e->stop || control_suspect(e->config.control, &failure, engine_now(e));
 }
 
 void engine_lost(struct engine *e, const struct tutti_work *work, int peer, tutti_status status,
