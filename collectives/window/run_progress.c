@@ -79,7 +79,7 @@ const char *window_explain(const struct window *w, const struct window_run *run,
 			rank_list_add(&list, rank);
 	rank_list_end(&list);
 	if (list.count == 0)
-		snprintf(text, text_bytes, "no rank");
+		snprintf(text, text_bytes, "no other rank");
 	return text;
 }
 
@@ -95,6 +95,6 @@ const char *window_progress_text(const struct window_run *run, char *text, size_
 		snprintf(text, text_bytes, "%s",
 			 run->phase == PHASE_ROOM ? "before its line: other ranks lag behind"
 			 : progress_at_lines(run) ? "its line is posted"
-						  : "over");
+						  : "all its steps are done");
 	return text;
 }

@@ -98,11 +98,11 @@ static void check_sticky(struct api *api, tutti_status status)
 /* "rank 0", "ranks 0, 1", "ranks 1, 0", "ranks 0 to 2" */
 static bool names_rank(const struct api *api, int rank)
 {
-	static const char *const forms[] = {"rank %d", "ranks %d", ", %d"};
+	static const char *const forms[] = {"rank %d", "Rank %d", "ranks %d", ", %d"};
 	const char *error = tutti_comm_error(api->comm);
 	bool found = false;
 
-	for (int i = 0; i < 3; i++) {
+	for (int i = 0; i < 4; i++) {
 		char name[32];
 		snprintf(name, sizeof name, forms[i], rank);
 		found |= strstr(error, name) != NULL;
