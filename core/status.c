@@ -48,7 +48,7 @@ tutti_status fail(tutti_status status, const char *format, ...)
 	atomic_store_explicit(&something_has_failed, true, memory_order_relaxed);
 	if (kept_error && kept_error->status == TUTTI_OK) {
 		kept_error->status = status;
-		memcpy(kept_error->sentence, text, sizeof text);
+		memcpy(kept_error->message, text, sizeof text);
 	}
 	return status;
 }

@@ -34,7 +34,7 @@
 
 #define ERROR_BYTES 512
 
-/* Records a message, one full sentence, as this thread's last error and returns status. */
+/* Records a message, full and readable by itself, as this thread's last error and returns status. */
 tutti_status fail(tutti_status status, const char *format, ...)
 	__attribute__((format(printf, 2, 3), cold));
 /* The same for a system call: appends errno's text, and the limit of this process that it speaks of. Status SYSTEM. */
@@ -43,7 +43,7 @@ tutti_status fail_errno(const char *format, ...) __attribute__((format(printf, 1
 /* The first failure of this thread from fail_keep on is kept there too; NULL: no more. */
 struct kept_error {
 	tutti_status status; /* TUTTI_OK: none yet */
-	char sentence[ERROR_BYTES];
+	char message[ERROR_BYTES];
 };
 void fail_keep(struct kept_error *kept);
 

@@ -224,7 +224,7 @@ static tutti_status give_up(const struct kept_error *met, const struct job *job,
 	tutti_status status = met->status == TUTTI_ERR_AUTH ? TUTTI_ERR_AUTH : TUTTI_ERR_TIMEOUT;
 	char why[ERROR_BYTES];
 
-	snprintf(why, sizeof why, "%s", met->status != TUTTI_OK ? met->sentence : last_error());
+	snprintf(why, sizeof why, "%s", met->status != TUTTI_OK ? met->message : last_error());
 	return fail(status, "rank %d of %d gave up after %llu ms: %.380s: %s is missing", job->rank,
 		    job->size, (unsigned long long)(clock_now_ns() - begun_ns) / 1000000, why,
 		    job->is_served    ? "the process that called tutti_rendezvous_open"
@@ -238,7 +238,7 @@ static bool is_passed_over(const struct dial *dial, tutti_status status, struct 
 	if (dial->is_only || (status != TUTTI_ERR_AUTH && status != TUTTI_ERR_MISMATCH))
 		return false;
 	met->status = status;
-	snprintf(met->sentence, sizeof met->sentence, "%s", last_error());
+	snprintf(met->message, sizeof met->message, "%s", last_error());
 	return true;
 }
 

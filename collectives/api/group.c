@@ -252,7 +252,7 @@ static tutti_status end(struct call_batch *b, const tutti_call *call)
 {
 	TRY(forks_check("tutti_group_end"));
 	if (b->error.status != TUTTI_OK)
-		return fail(b->error.status, "%s", b->error.sentence);
+		return fail(b->error.status, "%s", b->error.message);
 	TRY(check_end(call));
 	return run(b, call);
 }
@@ -269,7 +269,7 @@ tutti_status tutti_group_end(const tutti_call *call)
 		*call->work = NULL; /* also of an inner end, which makes no work */
 	if (--b->depth > 0)
 		return b->error.status == TUTTI_OK ? TUTTI_OK
-						   : fail(b->error.status, "%s", b->error.sentence);
+						   : fail(b->error.status, "%s", b->error.message);
 	fail_keep(NULL);
 	open_batch = NULL;
 	atomic_fetch_sub(&group_threads, 1);

@@ -49,7 +49,7 @@ void ring_write(struct byte_ring_writer *ring, const void *bytes, size_t n)
  * index follows. Either we see its flag, or it sees our index. */
 static bool wake(_Atomic uint32_t *sleeps)
 {
-	/* One bell a sleep: only one of several publishes gets the flag. */
+	/* One doorbell for each sleep: only one of several publishes gets the flag. */
 	return atomic_load(sleeps) && atomic_exchange(sleeps, 0);
 }
 
