@@ -1,7 +1,8 @@
-/* Connections that a listener has accepted and that have not proved the job's secret yet. Every program that reaches the
- * port can make one, and each holds a descriptor. So they are few, their time is short, and the oldest one goes when
- * there is no room for another. All listeners of the process together let them hold no more than a part of the
- * descriptors that the process may open: a flood at one communicator takes no descriptor that another one needs. */
+/* Connections that a listener has accepted and that have not proved the job's secret yet. Every
+ * program that reaches the port can make one, and each holds a descriptor. So they are few, their
+ * time is short, and the oldest one goes when there is no room for another. All listeners of the
+ * process together let them hold no more than a part of the descriptors that the process may open:
+ * a flood at one communicator takes no descriptor that another one needs. */
 #ifndef CORE_ADMISSION_H
 #define CORE_ADMISSION_H
 

@@ -27,8 +27,8 @@ void auth_key_from_secret(uint8_t key[TUTTI_KEY_BYTES], const char *secret);
 void auth_random(void *bytes, size_t n);
 /* Another key, out of key and what it is for: without key it cannot be told from random, nor
  * learn key from it. label: at most 16 bytes. */
-void auth_derive(uint8_t out[TUTTI_KEY_BYTES], const uint8_t key[TUTTI_KEY_BYTES], const char *label,
-                 const void *what, size_t bytes);
+void auth_derive(uint8_t out[TUTTI_KEY_BYTES], const uint8_t key[TUTTI_KEY_BYTES],
+		 const char *label, const void *what, size_t bytes);
 
 /* The dialer's side. check_answer and the listener's check_proof return AUTH on a wrong MAC, and
  * leave the message to the caller, who knows the address. */

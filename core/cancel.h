@@ -1,5 +1,6 @@
-/* A thread that meets others waits deep down, for sockets with deadlines, and another thread may want it back sooner.
- * It says once how it finds out, instead of through all that lies between: then all its deadlines have passed. */
+/* A thread that meets others waits deep down, for sockets with deadlines, and another thread may
+ * want it back sooner. It says once how it finds out, instead of through all that lies between:
+ * then all its deadlines have passed. */
 #ifndef CORE_CANCEL_H
 #define CORE_CANCEL_H
 

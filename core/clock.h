@@ -20,7 +20,8 @@ static inline uint64_t deadline_after_ms(int64_t ms)
 	return clock_now_ns() + (uint64_t)ms * 1000000u;
 }
 
-/* For poll(2): milliseconds until the deadline, rounded up, at most max_ms, 0 when it has passed. */
+/* For poll(2): milliseconds until the deadline, rounded up, at most max_ms, 0 when it has passed.
+ */
 static inline int deadline_poll_ms(uint64_t deadline_ns, int max_ms)
 {
 	uint64_t now = clock_now_ns();

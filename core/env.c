@@ -7,6 +7,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,20 +51,21 @@ static const char *name_of(size_t i)
 	return i < NUMBERS ? numbers[i].name : texts[i - NUMBERS].name;
 }
 
-/* How many letters must be changed, inserted, removed or swapped with their neighbour to make b,
- * which is in capitals, of a. Both are at most NAME_MAX_BYTES long. */
-static int edit_distance(const char *a, const char *b)
+int env_distance(const char *a, size_t bytes, const char *b)
 {
 	int rows[3][NAME_MAX_BYTES + 1]; /* the current row and the two before it, in turn */
-	int m = (int)strlen(a), n = (int)strlen(b);
+	int m = (int)bytes, n = (int)strlen(b);
 
+	if (bytes > NAME_MAX_BYTES || n > NAME_MAX_BYTES)
+		return INT_MAX;
 	for (int j = 0; j <= n; j++)
 		rows[0][j] = j;
 	for (int i = 1; i <= m; i++) {
 		int *row = rows[i % 3], *up = rows[(i + 2) % 3], *upper = rows[(i + 1) % 3];
 		row[0] = i;
 		for (int j = 1; j <= n; j++) {
-			int best = up[j - 1] + (toupper((unsigned char)a[i - 1]) != b[j - 1]);
+			int best = up[j - 1] + (toupper((unsigned char)a[i - 1]) !=
+						toupper((unsigned char)b[j - 1]));
 			best = up[j] + 1 < best ? up[j] + 1 : best;
 			best = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
 			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
@@ -83,7 +85,7 @@ static tutti_status unknown_name(const char *name)
 	size_t used = 0;
 
 	for (size_t i = 0; i < NAMES; i++) {
-		int distance = edit_distance(name, name_of(i));
+		int distance = env_distance(name, strlen(name), name_of(i));
 		if (distance < least) {
 			least = distance;
 			nearest = name_of(i);
@@ -116,7 +118,7 @@ static tutti_status check_names(void)
 	return TUTTI_OK;
 }
 
-/* What a suffix multiplies by; 0: it is none. */
+/* What a suffix multiplies by; 0 if it is unknown. */
 static int64_t suffix_factor(const char *suffix, bool is_bytes)
 {
 	static const char letters[] = "KMG";

@@ -1,5 +1,5 @@
-/* Every TUTTI_ environment variable: one typed table. A variable that is not in it, or a value out of
- * range, is an error at init with a suggestion. Read once per tutti_init, never later. */
+/* Every TUTTI_ environment variable: one typed table. A variable that is not in it, or a value out
+ * of range, is an error at init with a suggestion. Read once per tutti_init, never later. */
 #ifndef CORE_ENV_H
 #define CORE_ENV_H
 
@@ -55,7 +55,8 @@
 	X(transport_plugin, "TUTTI_TRANSPORT_PLUGIN", "", "a shared object with one more")         \
 	X(algo, "TUTTI_ALGO", "", "all_reduce:64K-1M=ring,broadcast=direct")                       \
 	X(links, "TUTTI_LINKS", "", "a file that keeps the measured speeds of links")              \
-	X(trace_dir, "TUTTI_TRACE_DIR", "", "a folder for the traces of ranks whose communicator failed")  \
+	X(trace_dir, "TUTTI_TRACE_DIR", "",                                                        \
+	  "a folder for the traces of ranks whose communicator failed")                            \
 	X(host_id, "TUTTI_HOST_ID", "", "ranks with the same text count as one machine")           \
 	X(address, "TUTTI_ADDRESS", "", "the local address that peers connect to")
 
@@ -70,6 +71,9 @@ struct env {
 
 /* Reads and checks the whole environment. Bytes take K, M, G. INVALID with a message otherwise. */
 tutti_status env_load(struct env *env);
+/* How many letters of typed, which has so many bytes, must be changed, inserted, removed or swapped
+ * with their neighbour to make name of it, in capitals or not: for "did you mean". */
+int env_distance(const char *typed, size_t bytes, const char *name);
 void env_print(FILE *file);            /* the table, for tools and documents */
 
 #endif

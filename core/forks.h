@@ -1,6 +1,6 @@
-/* A process that has communicators may fork, for its own purposes: the child has their memory and descriptors,
- * but not the threads that serve them, and the other ranks know nothing of it. It may exec, or exit, or do
- * what has nothing to do with us; what it asks of us is refused. */
+/* A process that has communicators may fork, for its own purposes: the child has their memory and
+ * descriptors, but not the threads that serve them, and the other ranks know nothing of it. It may
+ * exec, or exit, or do what has nothing to do with us; what it asks of us is refused. */
 #ifndef CORE_FORKS_H
 #define CORE_FORKS_H
 
@@ -13,8 +13,9 @@ extern bool forks_is_orphan;    /* this process was forked from one that had com
 /* One more communicator of this process; one less. */
 void forks_watch(void);
 void forks_forget(void);
-/* A connection or listener of ours that is open: a forked child closes its copy. While it has one the others' kernels
- * see no end when the parent dies. Forget it before it is closed, or the number may be another file's. */
+/* A connection or listener of ours that is open: a forked child closes its copy. While it has one
+ * the others' kernels see no end when the parent dies. Forget it before it is closed, or the number
+ * may be another file's. */
 void forks_own(int fd);
 void forks_disown(int fd);
 /* INVALID with a message, in a forked child; what: the function that was called. */

@@ -1,3 +1,4 @@
+/* Reading JSON with jansson, and what is wrong with a text that is none. */
 #include "core/json_text.h"
 
 #include <stdio.h>

@@ -18,7 +18,7 @@ static inline _Bool log_at(enum log_level level)
 }
 
 void log_line(const char *format, ...) __attribute__((format(printf, 1, 2), cold));
-void log_set_rank(int rank);           /* this thread's lines say "rank N" from now on; -1: none */
+void log_set_rank(int rank);           /* this thread's lines say "rank N" from now on; not if -1 */
 
 #define log_info(...)                                                                              \
 	do {                                                                                       \
@@ -31,8 +31,8 @@ void log_set_rank(int rank);           /* this thread's lines say "rank N" from 
 			log_line(__VA_ARGS__);                                                     \
 	} while (0)
 
-/* What connections without a proof can make us write, as often as they like: a few lines at once, then one a second, which
- * says how many were left out. All threads share them. */
+/* What connections without a proof can make us write, as often as they like: a few lines at once,
+ * then one a second, which says how many were left out. All threads share them. */
 #define log_seldom(...)                                                                            \
 	do {                                                                                       \
 		if (log_at(LOG_INFO))                                                              \

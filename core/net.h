@@ -1,5 +1,6 @@
 /* Sockets with deadlines: what rendezvous, tcp and shm share. All descriptors are non-blocking and
- * close-on-exec; SIGPIPE never happens; every call that can wait takes a deadline (core/clock.h). */
+ * close-on-exec; SIGPIPE never happens; every call that can wait takes a deadline (core/clock.h).
+ */
 #ifndef CORE_NET_H
 #define CORE_NET_H
 
@@ -12,15 +13,14 @@
 /* host NULL: all interfaces. port 0: any; *bound_port (may be NULL) says which. When SYSTEM is
  * returned errno says why (EADDRINUSE: another process has the port). */
 tutti_status net_listen(const char *host, int port, int backlog, int *fd, int *bound_port);
-/* Retries while nobody listens, until the deadline; the message names host:port. */
-tutti_status net_connect(const char *host, int port, uint64_t deadline_ns, int *fd);
 /* One attempt at each of host's addresses: IN_PROGRESS when none answers now (errno says why), so
  * that the caller may try elsewhere or again. Names are looked up by the system's resolver, whose
  * time is its own. */
 tutti_status net_try_connect(const char *host, int port, uint64_t deadline_ns, int *fd);
 /* Sleeps a little, longer with every attempt (counted from 0), never past the deadline. */
 void net_pause(int attempt, uint64_t deadline_ns);
-/* Whether a connection waits to be accepted: where no descriptor is left, accept4 fails before it looks. */
+/* Whether a connection waits to be accepted: where no descriptor is left, accept4 fails before it
+ * looks. */
 bool net_has_caller(int listen_fd);
 /* Waits for one connection. TIMEOUT at the deadline. */
 tutti_status net_accept(int listen_fd, uint64_t deadline_ns, int *fd);
@@ -28,7 +28,8 @@ tutti_status net_accept(int listen_fd, uint64_t deadline_ns, int *fd);
 tutti_status net_send_all(int fd, const void *data, size_t bytes, uint64_t deadline_ns);
 tutti_status net_recv_all(int fd, void *data, size_t bytes, uint64_t deadline_ns);  /* EOF: PEER */
 
-/* The address of a TCP connection's other end, without the port; "" when it cannot be known any more. */
+/* The address of a TCP connection's other end, without the port; "" when it cannot be known any
+ * more. */
 #define NET_ADDRESS_BYTES 48
 void net_peer_address(int fd, char text[NET_ADDRESS_BYTES]);
 
@@ -36,11 +37,15 @@ void net_peer_address(int fd, char text[NET_ADDRESS_BYTES]);
 bool net_is_gone(int error);
 /* Waits until fd is ready for events (poll's). TIMEOUT at the deadline, after one look. */
 tutti_status net_wait(int fd, short events, uint64_t deadline_ns);
+/* After a call that moved nothing, with its errno; what: "read from a socket". OK: try again. */
+tutti_status net_again(int fd, short events, const char *what, uint64_t deadline_ns);
 
-/* Unix sockets in the abstract namespace (no file is ever made). Connecting retries while nobody
- * listens. net_unix_check: OK when the other end belongs to this user, else AUTH; pid may be NULL. */
+/* Unix sockets in the abstract namespace (no file is ever made). Connecting is one attempt:
+ * IN_PROGRESS, without a message, when no process listens (ECONNREFUSED) or the listener has no
+ * room now (EAGAIN). net_unix_check: OK when the other end belongs to this user, else AUTH; pid
+ * may be NULL. */
 tutti_status net_unix_listen(const char *name, int backlog, int *fd);
-tutti_status net_unix_connect(const char *name, uint64_t deadline_ns, int *fd);
+tutti_status net_unix_connect(const char *name, int *fd);
 tutti_status net_unix_check(int fd, int *pid);
 /* n descriptors (at most 64) with bytes of payload (at least 1). Receiver owns what it gets. */
 tutti_status net_send_fds(int fd, const void *data, size_t bytes, const int *fds, int n,

@@ -2,14 +2,11 @@
  * along. */
 #include "core/net.h"
 
-#include "core/clock.h"
-#include "core/cancel.h"
 #include "core/resource_limits.h"
 #include "core/status.h"
 
 #include <errno.h>
 #include <poll.h>
-#include <stdbool.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -35,7 +32,7 @@ static tutti_status unix_address(const char *name, struct sockaddr_un *address, 
 static tutti_status unix_socket(int *fd)
 {
 	*fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	return *fd >= 0 ? TUTTI_OK : fail_errno("cannot make a socket");
+	return *fd >= 0 ? TUTTI_OK : fail_errno("cannot make a Unix socket");
 }
 
 tutti_status net_unix_listen(const char *name, int backlog, int *fd)
@@ -47,44 +44,37 @@ tutti_status net_unix_listen(const char *name, int backlog, int *fd)
 	TRY(unix_address(name, &address, &length));
 	TRY(unix_socket(&s));
 	if (bind(s, (struct sockaddr *)&address, length) < 0 || listen(s, backlog) < 0) {
-		int error = errno;
 		fail_errno("cannot listen on the Unix socket @%s", name);
 		close(s);
-		errno = error;
 		return TUTTI_ERR_SYSTEM;
 	}
 	*fd = s;
 	return TUTTI_OK;
 }
 
-tutti_status net_unix_connect(const char *name, uint64_t deadline_ns, int *fd)
+/* On this machine connecting does not wait: it is refused, or the backlog is full (EAGAIN), or
+ * done.
+ */
+tutti_status net_unix_connect(const char *name, int *fd)
 {
 	struct sockaddr_un address;
 	socklen_t length = 0; /* as gcc does not see that fail() never returns OK */
-	int s;
+	int s, error;
 
 	TRY(unix_address(name, &address, &length));
 	TRY(unix_socket(&s));
-	for (int attempt = 0; connect(s, (struct sockaddr *)&address, length) < 0; attempt++) {
-		int error = errno;
-
-		if (error == EINTR)
-			continue;
-		/* EAGAIN: the listener's backlog is full. */
-		if (error != ECONNREFUSED && error != EAGAIN) {
-			fail_errno("cannot connect to the Unix socket @%s", name);
-			close(s);
-			return TUTTI_ERR_SYSTEM;
-		}
-		if (clock_now_ns() >= cancel_deadline(deadline_ns)) {
-			close(s);
-			return fail(TUTTI_ERR_TIMEOUT, "nobody listens at the Unix socket @%s (%s)",
-				    name, strerror(error));
-		}
-		net_pause(attempt, deadline_ns);
+	do
+		error = connect(s, (struct sockaddr *)&address, length) < 0 ? errno : 0;
+	while (error == EINTR);
+	if (error == 0) {
+		*fd = s;
+		return TUTTI_OK;
 	}
-	*fd = s;
-	return TUTTI_OK;
+	close(s);
+	errno = error;
+	if (error == ECONNREFUSED || error == EAGAIN)
+		return TUTTI_IN_PROGRESS;
+	return fail_errno("cannot connect to the Unix socket @%s", name);
 }
 
 tutti_status net_unix_check(int fd, int *pid)
@@ -120,19 +110,6 @@ static tutti_status check_fds(size_t bytes, int n)
 	return TUTTI_OK;
 }
 
-/* OK: a sendmsg or recvmsg that moved nothing may be tried again. */
-static tutti_status message_again(int fd, short events, uint64_t deadline_ns)
-{
-	if (errno == EINTR)
-		return TUTTI_OK;
-	if (errno == EAGAIN)
-		return net_wait(fd, events, deadline_ns);
-	if (net_is_gone(errno))
-		return fail(TUTTI_ERR_PEER, "the other end of a Unix socket went away (%s)",
-			    strerror(errno));
-	return fail_errno("cannot pass descriptors over a Unix socket");
-}
-
 tutti_status net_send_fds(int fd, const void *data, size_t bytes, const int *fds, int n,
 			  uint64_t deadline_ns)
 {
@@ -153,7 +130,7 @@ tutti_status net_send_fds(int fd, const void *data, size_t bytes, const int *fds
 		memcpy(CMSG_DATA(header), fds, (size_t)n * sizeof *fds);
 	}
 	while ((sent = sendmsg(fd, &message, MSG_NOSIGNAL)) < 0)
-		TRY(message_again(fd, POLLOUT, deadline_ns));
+		TRY(net_again(fd, POLLOUT, "pass descriptors over a Unix socket", deadline_ns));
 	/* The descriptors went with the first byte. */
 	return net_send_all(fd, (const char *)data + sent, bytes - (size_t)sent, deadline_ns);
 }
@@ -195,7 +172,8 @@ tutti_status net_recv_fds(int fd, void *data, size_t bytes, int *fds, int n, uin
 		message.msg_controllen = sizeof control.bytes;
 		received = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
 		if (received < 0)
-			TRY(message_again(fd, POLLIN, deadline_ns));
+			TRY(net_again(fd, POLLIN, "pass descriptors over a Unix socket",
+				      deadline_ns));
 	} while (received < 0);
 	if (received == 0)
 		return fail(TUTTI_ERR_PEER,

@@ -20,7 +20,7 @@ tutti_status tls_new(struct tls **tls, int fd, const uint8_t key[TUTTI_KEY_BYTES
 	return tls_load();
 }
 
-/* Nobody has one, so nobody calls these. */
+/* Without TLS there is no struct tls, so these are never called. */
 
 void tls_free(struct tls *tls)
 {

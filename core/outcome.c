@@ -2,7 +2,6 @@
 #include "core/outcome.h"
 
 #include <stdio.h>
-#include <string.h>
 #include <strings.h>
 
 void outcome_set(struct outcome *o, tutti_status status)

@@ -6,9 +6,9 @@
 
 #define CACHE_LINE 64u
 
-/* The cache line of at comes to this core for writing: other cores' copies are gone when the store comes. The
- * compiler's own builtin only reads, unless it may assume the instruction, which every x86-64 processor
- * that has not got it takes for a no-op. */
+/* The cache line of at comes to this core for writing: other cores' copies are gone when the store
+ * comes. The compiler's own builtin only reads, unless it may assume the instruction, which every
+ * x86-64 processor that has not got it takes for a no-op. */
 static inline void prefetch_to_write(const void *at)
 {
 #if defined(__x86_64__)
@@ -26,9 +26,10 @@ static inline void wait_for_stores(void)
 #endif
 }
 
-/* What this core has written goes out to the cache that the cores share, where another one finds it sooner than in
- * here. No-op where it is not known, as above. It may overtake the store, and the line is fetched twice
- * then: hence wait_for_stores. The next store pays for it, so such lines want prefetch_to_write, too. */
+/* What this core has written goes out to the cache that the cores share, where another one finds it
+ * sooner than in here. No-op where it is not known, as above. It may overtake the store, and the
+ * line is fetched twice then: hence wait_for_stores. The next store pays for it, so such lines want
+ * prefetch_to_write, too. */
 static inline void push_out(const void *at)
 {
 #if defined(__x86_64__)

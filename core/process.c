@@ -1,32 +1,16 @@
 /* What /proc says of other processes. Reading it takes some 10 us. */
 #include "core/process.h"
 
+#include "core/machine.h"
+
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define FLAG_EXITING 0x4u /* the kernel's PF_EXITING */
-
-/* Returns false when there is no such file, or nothing in it. */
-static bool read_text(const char *path, char *text, size_t text_bytes)
-{
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t n;
-
-	if (fd < 0)
-		return false;
-	n = read(fd, text, text_bytes - 1);
-	close(fd);
-	if (n <= 0)
-		return false;
-	text[n] = '\0';
-	return true;
-}
 
 int process_of(int pid_fd)
 {
@@ -34,7 +18,8 @@ int process_of(int pid_fd)
 	const char *line;
 
 	snprintf(path, sizeof path, "/proc/self/fdinfo/%d", pid_fd);
-	if (pid_fd < 0 || !read_text(path, text, sizeof text) || !(line = strstr(text, "\nPid:")))
+	if (pid_fd < 0 || !machine_text(path, text, sizeof text) ||
+	    !(line = strstr(text, "\nPid:")))
 		return 0;
 	int pid = atoi(line + 5);
 	return pid > 0 ? pid : 0;
@@ -44,18 +29,8 @@ int process_of(int pid_fd)
  * program's own choice, and may have blanks and brackets in it. */
 static const char *read_stat(const char *path, char *text, size_t text_bytes)
 {
-	const char *at = read_text(path, text, text_bytes) ? strrchr(text, ')') : NULL;
+	const char *at = machine_text(path, text, text_bytes) ? strrchr(text, ')') : NULL;
 	return at && at[1] == ' ' ? at + 2 : NULL;
-}
-
-char process_state(int pid)
-{
-	char path[64], text[1024];
-	const char *at;
-
-	snprintf(path, sizeof path, "/proc/%d/stat", pid);
-	at = pid > 0 ? read_stat(path, text, sizeof text) : NULL;
-	return at ? *at : 0;
 }
 
 /* One that has begun to end runs no more code of its program: the kernel closes its files. */
@@ -98,6 +73,10 @@ bool process_has_ended(int pid)
 
 bool process_is_stopped(int pid)
 {
-	char state = process_state(pid);
-	return state == 'T' || state == 't';
+	char path[64], text[1024];
+	const char *at;
+
+	snprintf(path, sizeof path, "/proc/%d/stat", pid);
+	at = pid > 0 ? read_stat(path, text, sizeof text) : NULL;
+	return at && (*at == 'T' || *at == 't');
 }

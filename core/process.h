@@ -4,13 +4,11 @@
 
 #include <stdbool.h>
 
-/* The number of a pidfd's process, as this process sees it; 0: it has ended, or cannot be seen from
- * here. */
+/* The number of a pidfd's process, as this process sees it; 0 if it has ended, or cannot be seen
+ * from here. */
 int process_of(int pid_fd);
-/* The letter by which /proc/PID/stat names its state ('R', 'S', 'T' ...); 0: not known. */
-char process_state(int pid);
-/* Whether it is proved to have ended, or to be ending: no thread of it runs its program any more. Of
- * processes that this one sees. */
+/* Whether it is proved to have ended, or to be ending: no thread of it runs its program any more.
+ * Of processes that this one sees. */
 bool process_has_ended(int pid);
 /* By SIGSTOP, a terminal, a batch system, or a debugger. Computing and sleeping are none of it. */
 bool process_is_stopped(int pid);

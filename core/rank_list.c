@@ -29,16 +29,20 @@ static void write_run(struct rank_list *l)
 		append(l, l->last > l->first + 1 ? " to " : ", ", l->last, "");
 }
 
-void rank_list_add(struct rank_list *l, int rank)
+void rank_list_add_run(struct rank_list *l, int first, int last)
 {
-	if (l->count && rank - 1 == l->last) {
-		l->last = rank;
-	} else {
+	if (!l->count || first - 1 != l->last) {
 		if (l->count)
 			write_run(l);
-		l->first = l->last = rank;
+		l->first = first;
 	}
-	l->count++;
+	l->last = last;
+	l->count += last - first + 1;
+}
+
+void rank_list_add(struct rank_list *l, int rank)
+{
+	rank_list_add_run(l, rank, rank);
 }
 
 const char *rank_list_end(struct rank_list *l)

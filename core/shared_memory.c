@@ -1,7 +1,6 @@
 /* Making, checking and mapping sealed memfds, and the list of what this process has mapped. */
 #include "core/shared_memory.h"
 
-#include "core/grow_file.h"
 #include "core/status.h"
 
 #include <errno.h>
@@ -10,6 +9,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -28,6 +28,19 @@ static size_t round_up(size_t bytes, size_t unit)
 	return (bytes + unit - 1) / unit * unit;
 }
 
+/* As ftruncate. Where the process may not write files that long (ulimit -f) the kernel would end it
+ * by SIGXFSZ; here that is EFBIG. */
+static int grow(int fd, size_t bytes)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes > limit.rlim_cur) {
+		errno = EFBIG;
+		return -1;
+	}
+	return ftruncate(fd, (off_t)bytes);
+}
+
 static tutti_status make_file(const char *name, size_t bytes, int *fd)
 {
 	int made = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -35,7 +48,7 @@ static tutti_status make_file(const char *name, size_t bytes, int *fd)
 
 	if (made < 0)
 		return fail_errno("Cannot make shared memory (memfd_create)");
-	if (grow_file(made, bytes) != 0) {
+	if (grow(made, bytes) != 0) {
 		status = fail_errno("Cannot make %zu bytes of shared memory", bytes);
 		close(made);
 		return status;
@@ -97,19 +110,6 @@ static void *map_aligned(int fd, size_t bytes)
 	/* Refused where the system has none to give. */
 	madvise(at, mapped, MADV_HUGEPAGE);
 	return at;
-}
-
-tutti_status shared_memory_map(int fd, size_t bytes, void **base)
-{
-	struct stat st;
-	void *at;
-
-	TRY(check(fd, bytes, &st));
-	at = map_aligned(fd, bytes);
-	if (at == MAP_FAILED)
-		return fail_errno("Cannot map %zu bytes of shared memory", bytes);
-	*base = at;
-	return TUTTI_OK;
 }
 
 static void *map(int fd, size_t bytes)

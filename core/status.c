@@ -39,6 +39,7 @@ const char *tutti_status_string(tutti_status status)
 tutti_status fail(tutti_status status, const char *format, ...)
 {
 	char text[ERROR_BYTES]; /* the arguments may point into the old message */
+	int error = errno;
 	va_list args;
 
 	va_start(args, format);
@@ -50,6 +51,7 @@ tutti_status fail(tutti_status status, const char *format, ...)
 		kept_error->status = status;
 		memcpy(kept_error->message, text, sizeof text);
 	}
+	errno = error;
 	return status;
 }
 
@@ -67,8 +69,10 @@ tutti_status fail_errno(const char *format, ...)
 	va_start(args, format);
 	vsnprintf(text, sizeof text, format, args);
 	va_end(args);
-	return fail(TUTTI_ERR_SYSTEM, "%.340s: %s (errno %d)%s", text, strerror(error), error,
-		    resource_limit_text(error, limit_text));
+	fail(TUTTI_ERR_SYSTEM, "%.340s: %s (errno %d)%s", text, strerror(error), error,
+	     resource_limit_text(error, limit_text));
+	errno = error;
+	return TUTTI_ERR_SYSTEM;
 }
 
 const char *last_error(void)

@@ -34,10 +34,12 @@
 
 #define ERROR_BYTES 512
 
-/* Records a message, full and readable by itself, as this thread's last error and returns status. */
+/* Records a message, full and readable by itself, as this thread's last error and returns status.
+ * errno survives. */
 tutti_status fail(tutti_status status, const char *format, ...)
 	__attribute__((format(printf, 2, 3), cold));
-/* The same for a system call: appends errno's text, and the limit of this process that it speaks of. Status SYSTEM. */
+/* The same for a system call: appends errno's text, and the limit of this process that it speaks
+ * of. Status SYSTEM. */
 tutti_status fail_errno(const char *format, ...) __attribute__((format(printf, 1, 2), cold));
 
 /* The first failure of this thread from fail_keep on is kept there too; NULL: no more. */

@@ -16,9 +16,9 @@ static enum ticks_kind here;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 #if defined(__x86_64__)
-/* The kernel watches the counter, and takes another clock as soon as the cores' differ. A guest's
- * kernel may prefer its host's clock, which is made of the same counter: there the CPU's own word
- * counts. */
+/* The kernel watches the counter, and takes another clock as soon as the cores' differ. A virtual
+ * machine's kernel may prefer its host's clock, which is made of the same counter: there the CPU's
+ * own word counts. */
 static bool is_trusted(const char *clock)
 {
 	unsigned eax, ebx, ecx, edx;

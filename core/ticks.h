@@ -1,5 +1,6 @@
-/* The cheapest clock there is, for what is noted at every call: the processor's counter where it runs at one
- * speed on all cores, else nanoseconds of the system. The reader finds out what a tick is worth. */
+/* The cheapest clock there is, for what is noted at every call: the processor's counter where it
+ * runs at one speed on all cores, else nanoseconds of the system. The reader finds out what a tick
+ * is worth. */
 #ifndef CORE_TICKS_H
 #define CORE_TICKS_H
 
@@ -39,6 +40,7 @@ struct ticks_moment {
 struct ticks_moment ticks_moment(enum ticks_kind kind);
 
 /* The monotonic time at ticks, given two moments; for any numbers whatever. */
-uint64_t ticks_to_ns(const struct ticks_moment *first, const struct ticks_moment *second, uint64_t ticks);
+uint64_t ticks_to_ns(const struct ticks_moment *first, const struct ticks_moment *second,
+		     uint64_t ticks);
 
 #endif

@@ -72,7 +72,7 @@ static void prepare(struct tls *t)
 		openssl.ERR_clear_error();
 }
 
-/* errno; 0: the other end has said that it is over. */
+/* errno, or 0 if the other end has said that it is over. */
 static int error_of(struct tls *t)
 {
 	bool is_over;

@@ -5,7 +5,6 @@
 
 #include "core/status.h"
 
-#include <assert.h>
 #include <pthread.h>
 #include <string.h>
 #ifdef __aarch64__

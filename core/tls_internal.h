@@ -16,7 +16,7 @@ struct tls {
 	uint8_t key[TUTTI_KEY_BYTES]; /* until the handshake is over */
 	bool is_up;                   /* the handshake is over */
 	bool is_ending;               /* tls_end has been called */
-	bool has_ended;               /* nothing more can be read: error says why, 0: it is over */
+	bool has_ended;               /* nothing more can be read: error says why, or is 0 */
 	int error, write_error;       /* errno; write_error: nothing more can be written */
 	char error_text[80];
 
@@ -31,7 +31,7 @@ struct tls {
 	int first, count;        /* of those, what the socket has not taken */
 	size_t out_at, out_end;  /* bytes of out that it has not taken */
 	uint32_t until_rekey;    /* records */
-	uint8_t *stage, *out;    /* where a record's bytes are gathered; what goes into the socket */
+	uint8_t *stage, *out; /* where a record's bytes are gathered; what goes into the socket */
 	uint8_t room[];
 };
 
@@ -42,7 +42,8 @@ SSL *tls_context_new_ssl(struct tls *tls, bool dials);
 /* tls_socket.c: the socket, as OpenSSL sees it. */
 int tls_socket_read(BIO *bio, char *to, int bytes);
 int tls_socket_write(BIO *bio, const char *from, int bytes);
-/* 0: all of out has gone into the socket. Else errno; of an error the kernel tells only once. */
+/* Returns 0 when all of out has gone into the socket, else errno, which the kernel tells only
+ * once. */
 int tls_socket_flush(struct tls *tls);
 
 #define TLS_RECORD_ROOM (TLS_RECORD_BYTES + 22) /* sealed: header, type and tag */

@@ -11,9 +11,9 @@
 #define SPINS_ALONE  200u
 #define YIELDS_ALONE 4000u
 /* With more threads than cores. */
-#define YIELDS_CROWDED 20u
+#define YIELDS_OVERSUBSCRIBED 20u
 /* About 4 us: by so much the CPUs' turns of eight ranks on two differ at the most. */
-#define APART_CROWDED 80u
+#define APART_OVERSUBSCRIBED 80u
 
 static pthread_once_t counted = PTHREAD_ONCE_INIT;
 static int own_cores;
@@ -70,16 +70,11 @@ int wait_cpus_together(const struct wait_cpus *const *sets, int n)
 	return count;
 }
 
-struct wait_policy wait_policy_for(int threads)
-{
-	return wait_policy_on(threads, wait_cores());
-}
-
 struct wait_policy wait_policy_on(int threads, int cores)
 {
 	if (threads <= cores)
 		return (struct wait_policy){.spins = SPINS_ALONE, .yields = YIELDS_ALONE};
-	return (struct wait_policy){.yields = YIELDS_CROWDED, .apart = APART_CROWDED};
+	return (struct wait_policy){.yields = YIELDS_OVERSUBSCRIBED, .apart = APART_OVERSUBSCRIBED};
 }
 
 static inline void pause_core(void)

@@ -1,10 +1,10 @@
 /* How a thread waits for another rank: the one place that says when to spin, yield and sleep.
  *
- * With at least a core per waiting thread of this node a look costs nothing and waking up costs
- * 30 us: spin long, then yield. With more threads than cores a spin keeps the one waited for from
- * running: yield at once, sleep after ~20. But not where all that is waited for runs on other CPUs: then
- * those on this one wait for the same, and a switch to them and back only makes this one late. Helper
- * threads count as ranks' threads. */
+ * With at least a core per waiting thread of this node a look costs nothing and waking up costs 30
+ * us: spin long, then yield. With more threads than cores a spin keeps the one waited for from
+ * running: yield at once, sleep after ~20. But not where all that is waited for runs on other CPUs:
+ * then those on this one wait for the same, and a switch to them and back only makes this one late.
+ * Helper threads count as ranks' threads. */
 #ifndef CORE_WAIT_H
 #define CORE_WAIT_H
 
@@ -14,7 +14,7 @@
 struct wait_policy {
 	uint32_t spins;        /* looks with a pause between them                              */
 	uint32_t yields;       /* then looks with sched_yield between them; then sleep         */
-	uint32_t apart;        /* looks with a pause before each yield that lets nobody on     */
+	uint32_t apart;        /* looks with a pause before each yield that lets no thread on  */
 };
 
 struct wait {
@@ -22,20 +22,16 @@ struct wait {
 	uint32_t looks, apart;
 };
 
-/* threads: how many threads of this node may wait at the same time. Cores are counted with
- * sched_getaffinity, once. */
-struct wait_policy wait_policy_for(int threads);
-/* The same for threads of several processes that may use so many cores together. */
+/* threads: how many threads of this node may wait at the same time; cores: that they may use. */
 struct wait_policy wait_policy_on(int threads, int cores);
-
-/* Cores that this process may use, as they are counted for that. */
+/* Cores that this process may use: counted with sched_getaffinity, once. */
 int wait_cores(void);
 
-/* Which these are, now and for the calling thread. Processes of a node that are bound to a core each may have as many
- * as there are processes, though none of them may use more than one. */
+/* Which these are, now and for the calling thread. Processes of a node that are bound to a core
+ * each may have as many as there are processes, though none of them may use more than one. */
 #define WAIT_CPUS 1024
 struct wait_cpus {
-	uint64_t bits[WAIT_CPUS / 64]; /* all 0: the machine has more */
+	uint64_t bits[WAIT_CPUS / 64]; /* all 0 if the machine has more */
 };
 struct wait_cpus wait_cpus_here(void);
 /* How many the n sets have together; unknown, by one of them, is 0. */
@@ -47,9 +43,11 @@ static inline void wait_begin(struct wait *w, struct wait_policy policy)
 	w->looks = w->apart = 0;
 }
 
-/* After a look that found nothing. False: it is time to sleep (futex, poll), at most 1 ms a time. */
+/* After a look that found nothing. False: it is time to sleep (futex, poll), at most 1 ms a time.
+ */
 bool wait_again(struct wait *w);
-/* The same, when this thread has reason to believe that whatever it waits for runs on other CPUs. */
+/* The same, when this thread has reason to believe that whatever it waits for runs on other CPUs.
+ */
 bool wait_again_apart(struct wait *w);
 
 #endif

@@ -1,3 +1,4 @@
+/* Ranks tell the guard by a pipe; its end means that the launcher has gone. */
 #include "guard.h"
 
 #include "options.h"

@@ -1,3 +1,4 @@
+/* One buffer between the terminal and rank 0's stdin. */
 #include "input.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* tuttirun's options, and what goes together. */
 #include "options.h"
 
 #include <errno.h>
@@ -28,9 +29,10 @@ static const char help[] =
 	"  -p, --prefix        begins every line with the rank it came from\n"
 	"  -h, --help\n"
 	"\n"
-	"The first rank that fails ends the job: the others get SIGTERM and, 2 s later, SIGKILL;\n"
-	"tuttirun exits with that rank's code, or with 128 + the signal that killed it; with 3\n"
-	"when all ended well, but what they wrote could not be passed on to stdout.\n"
+	"The first rank that fails ends the job: the others have 0.5 s to say why they fail, too,\n"
+	"then get SIGTERM and, 2 s later, SIGKILL; tuttirun exits with that rank's code, or with\n"
+	"128 + the signal that killed it; with 3 when all ended well, but what they wrote could\n"
+	"not be passed on to stdout.\n"
 	"With --max-restarts a failed rank is started again instead, with TUTTI_RESTARTED in its\n"
 	"environment: it joins the others when they call tutti_comm_grow. Once a rank has ended\n"
 	"well, or R are used up, the next failure ends the job.\n"

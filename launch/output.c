@@ -1,3 +1,4 @@
+/* Lines from the streams of the ranks into the sinks. */
 #include "output.h"
 
 #include <errno.h>

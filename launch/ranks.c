@@ -1,3 +1,4 @@
+/* Starts ranks as processes with pipes, looks after them, starts them again and reaps them. */
 #include "ranks.h"
 
 #include <errno.h>
@@ -122,8 +123,7 @@ static void pipes_close(struct pipes *p)
 	close_both(p->failure);
 }
 
-/* The launcher's end of a pipe leaves the struct, never blocks and is not closed with the others.
- */
+/* The launcher's end of a pipe leaves the struct, never blocks and stays open. */
 static int keep(int *fd)
 {
 	int kept = *fd;

@@ -1,3 +1,4 @@
+/* One poll loop over signals, input, output and deadlines, until the job is over. */
 #include "supervise.h"
 
 #include "input.h"
@@ -13,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#define LAST_WORDS_MS   500   /* from a failure to SIGTERM: the others say why they fail, too    */
 #define FAILED_GRACE_MS 2000  /* from SIGTERM to SIGKILL after a failure or the timeout          */
 #define ASKED_GRACE_MS  30000 /* after a signal from outside: time for a checkpoint              */
 #define LINGER_MS       1000  /* for output of a rank's children once all ranks have ended       */
@@ -26,8 +28,8 @@ struct job {
 	struct input input;
 	int signal_fd;
 	int exit_code, interrupts, restarts, turn;
-	bool is_ending; /* tuttirun or a signal has told the ranks to end        */
-	uint64_t timeout_at, kill_at, leave_at;
+	bool is_ending; /* a failure, the timeout or a signal ends the job       */
+	uint64_t timeout_at, term_at, kill_at, leave_at;
 	struct pollfd *poll; /* signals, input, two sinks, then two streams a rank    */
 };
 
@@ -63,15 +65,15 @@ static int streams(const struct job *j)
 	return 2 * j->ranks->n;
 }
 
-static void end_job(struct job *j, int exit_code)
+/* The ranks get SIGTERM after so long (handle_deadlines), or when all have ended. */
+static void end_job(struct job *j, int exit_code, unsigned after_ms)
 {
 	j->exit_code = exit_code;
 	if (j->is_ending)
 		return;
 	j->is_ending = true;
-	j->kill_at = now_ms() + FAILED_GRACE_MS;
-	ranks_signal(j->ranks, SIGTERM);
-	ranks_signal(j->ranks, SIGCONT); /* a stopped process does not see SIGTERM before */
+	j->term_at = now_ms() + after_ms;
+	j->kill_at = j->term_at + FAILED_GRACE_MS;
 }
 
 /* Our stdout is gone, so that rank ended: what there was to say about that has been said. */
@@ -111,8 +113,7 @@ static void report(struct job *j, struct rank *rank, const char *rest)
 	sink_say(&j->ranks->err, line);
 }
 
-/* Ranks that have ended well cannot be joined any more, and without our stdout it would end again.
- */
+/* Ranks that have ended well cannot be joined any more; without our stdout it would end again. */
 static bool may_restart(const struct job *j, const struct rank *failed)
 {
 	return !j->is_ending && j->restarts < j->options->max_restarts &&
@@ -128,7 +129,7 @@ static void restart(struct job *j, struct rank *rank)
 	report(j, rank, rest);
 	int code = ranks_restart(j->ranks, j->start, rank, j->restarts);
 	if (code != 0)
-		end_job(j, code);
+		end_job(j, code, 0);
 }
 
 static void end_for(struct job *j, struct rank *failed)
@@ -141,7 +142,7 @@ static void end_for(struct job *j, struct rank *failed)
 	else if (j->ranks->n * j->options->nodes > 1)
 		snprintf(rest, sizeof rest, "; the job was ended");
 	report(j, failed, rest);
-	end_job(j, code_of(j, failed));
+	end_job(j, code_of(j, failed), is_cut_off(j, failed) ? 0 : LAST_WORDS_MS);
 }
 
 static void observe(struct job *j)
@@ -154,6 +155,8 @@ static void observe(struct job *j)
 		end_for(j, failed);
 	if (j->ranks->alive == 0 && j->leave_at == NEVER)
 		j->leave_at = now_ms() + LINGER_MS;
+	if (j->ranks->alive == 0 && j->term_at != NEVER)
+		j->term_at = 0; /* what is left of their process groups */
 }
 
 static void pass_end_signal(struct job *j, int signal)
@@ -207,7 +210,12 @@ static void handle_deadlines(struct job *j)
 			 "tuttirun: the job was ended: it ran longer than %g s (--timeout)\n",
 			 j->options->timeout_s);
 		sink_say(&j->ranks->err, line);
-		end_job(j, 124);
+		end_job(j, 124, 0);
+	}
+	if (now_ms() >= j->term_at) {
+		j->term_at = NEVER;
+		ranks_signal(j->ranks, SIGTERM);
+		ranks_signal(j->ranks, SIGCONT); /* a stopped process sees SIGTERM only then */
 	}
 	if (now >= j->kill_at) {
 		j->kill_at = NEVER;
@@ -219,6 +227,7 @@ static int until_deadline(const struct job *j)
 {
 	uint64_t at = j->timeout_at, now = now_ms();
 
+	at = j->term_at < at ? j->term_at : at;
 	at = j->kill_at < at ? j->kill_at : at;
 	if (j->leave_at > now) /* later only a reader of ours is waited for */
 		at = j->leave_at < at ? j->leave_at : at;
@@ -347,6 +356,7 @@ int supervise(struct ranks *ranks, const struct start *start, int signal_fd)
 		.input.to_fd = ranks->input_fd,
 		.signal_fd = signal_fd,
 		.timeout_at = NEVER,
+		.term_at = NEVER,
 		.kill_at = NEVER,
 		.leave_at = NEVER,
 	};

@@ -1,4 +1,4 @@
-/* Element types: one table. */
+/* Element types. Their sizes are a table of their own, since every call reads one. */
 #include "memory/dtype.h"
 
 /* Order: tutti.h's. */

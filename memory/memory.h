@@ -15,7 +15,9 @@ struct memory_queue {                   /* a kind's own struct begins with this 
 	const struct memory_kind *kind;
 };
 
-enum memory_op { MEMORY_ALLOC, MEMORY_FREE, MEMORY_COPY, MEMORY_REDUCE, MEMORY_FINISH, MEMORY_SCALE };
+enum memory_op {
+	MEMORY_ALLOC, MEMORY_FREE, MEMORY_COPY, MEMORY_REDUCE, MEMORY_FINISH, MEMORY_SCALE
+};
 
 /* One posted operation. Owned by the kind until it is on the done list. */
 struct memory_io {
@@ -26,7 +28,7 @@ struct memory_io {
 	int n_src;
 	size_t count;                   /* elements; copy: bytes                                 */
 	tutti_dtype dtype;
-	tutti_op reduce_op;             /* scale: the scaled sum, whose scalar dst = scalar * src takes */
+	tutti_op reduce_op;             /* scale: the scaled sum, whose scalar it takes */
 	int divisor;                    /* as in memory/reduce.h                                 */
 };
 

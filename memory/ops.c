@@ -23,7 +23,7 @@ static const char *const built_in[BUILT_IN] = {
  * place share one, and places are given in turn, so that a number comes again after two thousand
  * million others. */
 struct created {
-	/* The op that the fields below belong to; 0: none. Stored last, released; find acquires. A
+	/* The op that the fields below belong to, or 0. Stored last, released; find acquires. A
 	 * place is written only while it is neither live nor held, so a thread that may look at an
 	 * op finds it whole. */
 	_Atomic uint32_t number;
@@ -165,7 +165,7 @@ static tutti_status add(tutti_op *op, const struct created *made)
 		pthread_mutex_unlock(&table_lock);
 		return fail(TUTTI_ERR_MEMORY,
 			    "%s: %d operations were created and not destroyed, or are in use by "
-			    "calls under way; there is room for no more",
+			    "calls in flight; there is room for no more",
 			    made->name, OPS_MOST);
 	}
 	c->identity = made->identity;

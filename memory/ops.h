@@ -36,8 +36,8 @@ const char *op_identity_name(uint32_t identity, char *name, size_t name_bytes);
 /* The op that reduce() carries out for it: the sum for a scaled sum, whose inputs are scaled
  * before, else op itself. */
 tutti_op op_kernel(tutti_op op);
-const void *op_scalar(tutti_op op);             /* a scaled sum's, one element of its dtype; else NULL */
-const struct op_user *op_user(tutti_op op);     /* NULL: not a caller's function                       */
+const void *op_scalar(tutti_op op);             /* a scaled sum's scalar, else NULL */
+const struct op_user *op_user(tutti_op op);     /* NULL if not a caller's function      */
 
 /* dst = scalar * src, all of dtype; dst may be src; they may not overlap otherwise. Floats of 16
  * and 8 bits multiply in f32 and round once, integers wrap, NaN results are canonical. Pointers
@@ -49,7 +49,7 @@ tutti_status op_add_user(tutti_op *op, const char *name, struct op_user user);
 tutti_status op_add_scaled(tutti_op *op, const void *scalar, tutti_dtype dtype);
 /* Unknown to new calls from here on. Does nothing for an op that was not created. */
 void op_remove(tutti_op op);
-/* A call under way keeps its op's function, scalar and name, also if the op is destroyed meanwhile.
+/* A call in flight keeps its op's function, scalar and name, also if the op is destroyed meanwhile.
  * Both do nothing for built-in ops. */
 void op_hold(tutti_op op);
 void op_release(tutti_op op);

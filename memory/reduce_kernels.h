@@ -24,9 +24,9 @@ struct scaling {
 
 struct reduce_kernels {
 	const char *name;
-	/* Sums and averages of at most REDUCE_FUSED sources, in one pass, from element first to r->count. While it
-	 * sums it fetches what lies so many bytes ahead in every source, also beyond its end; 0: nothing. NULL:
-	 * there is none. */
+	/* Sums and averages of at most REDUCE_FUSED sources, in one pass, from element first to
+	 * r->count, or NULL. While it sums it fetches what lies so many bytes ahead in every
+	 * source, also beyond its end, unless that is 0. */
 	reduce_sum_fn *sum[REDUCE_DTYPES];
 	/* acc = src, and dst = acc rounded; NULL: the accumulator is the type itself. narrow wants
 	 * canonical NaNs. */
@@ -34,7 +34,7 @@ struct reduce_kernels {
 	void (*narrow[REDUCE_DTYPES])(void *dst, const void *acc, size_t n);
 	/* out = a (op) b; out may be a or b. Not for dtypes that are widened, nor for AVG. */
 	void (*merge[REDUCE_DTYPES][REDUCE_OPS])(void *out, const void *a, const void *b, size_t n);
-	/* dst = scalar * src; dst may be src. Not for dtypes that are widened. NaNs are canonical. */
+	/* dst = scalar * src; dst may be src. Not for widened dtypes. NaNs are canonical. */
 	void (*scale[REDUCE_DTYPES])(void *dst, const void *src, const void *scalar, size_t n);
 	void (*copy)(void *dst, const void *src, size_t bytes); /* a short one */
 	/* Makes NaNs canonical after dividing by divisor where that is not 0. */

@@ -313,5 +313,6 @@ static void copy_short(void *dst, const void *src, size_t bytes)
 	}
 
 #if !defined(REDUCE_SUMS_ONLY)
-const struct reduce_kernels REDUCE_KERNELS = TABLE(REDUCE_KERNELS_NAME, fused_sum_f16, fused_sum_bf16);
+const struct reduce_kernels REDUCE_KERNELS = TABLE(REDUCE_KERNELS_NAME, fused_sum_f16,
+						   fused_sum_bf16);
 #endif

@@ -22,7 +22,7 @@ struct weave {
 		size_t bytes;
 	} copies[WEAVE_COPIES];
 	int n_copies;
-	struct reduction reduction; /* count 0: none */
+	struct reduction reduction; /* count is 0 without one */
 	reduce_sum_fn *sum;         /* what does it */
 	int unit_shift;             /* of its elements' bytes */
 };

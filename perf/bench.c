@@ -140,7 +140,7 @@ tutti_status bench_init(struct bench *b, const struct options *o, const struct c
 	b->works = calloc((size_t)o->aggregated, sizeof *b->works);
 	if (!b->works)
 		return no_memory(b, (double)o->aggregated * sizeof *b->works,
-				 "the calls under way");
+				 "the calls in flight");
 	if (o->percentiles && !latencies_init(&b->latencies, (size_t)o->iterations))
 		return no_memory(b, (double)latencies_bytes((size_t)o->iterations),
 				 "the times of all calls (-n)");

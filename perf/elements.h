@@ -1,4 +1,5 @@
-/* Element types and operations as nccl-tests' options and columns call them, and their values as bits. */
+/* Element types and operations as nccl-tests' options and columns call them, and their values as
+ * bits. */
 #ifndef PERF_ELEMENTS_H
 #define PERF_ELEMENTS_H
 
@@ -11,7 +12,7 @@
 #define DTYPES 14
 #define OPS    8
 
-const char *element_name(tutti_dtype dtype);            /* "float", "bfloat16", ...             */
+const char *element_name(tutti_dtype dtype); /* "float", "bfloat16", ... */
 size_t element_bytes(tutti_dtype dtype);
 bool element_is_float(tutti_dtype dtype);
 bool element_is_signed(tutti_dtype dtype);
@@ -20,7 +21,7 @@ int64_t element_exact(tutti_dtype dtype);
 bool element_parse(const char *name, tutti_dtype *dtype);
 
 const char *operation_name(tutti_op op);
-bool operation_fits(tutti_op op, tutti_dtype dtype);         /* bitwise ones are for integers        */
+bool operation_fits(tutti_op op, tutti_dtype dtype); /* bitwise ones are for integers */
 bool operation_parse(const char *name, tutti_op *op);
 
 /* The bits of a float type's value, rounded to nearest, ties to even. No overflow. */

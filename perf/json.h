@@ -1,4 +1,5 @@
-/* The results as JSON, for programs: perf/README.md has its form. Nothing of the environment is in it. */
+/* The results as JSON, for programs: perf/README.md has its form. Nothing of the environment is in
+ * it. */
 #ifndef PERF_JSON_H
 #define PERF_JSON_H
 
@@ -8,8 +9,8 @@
 #include <stdio.h>
 
 struct json {
-	const char *path;            /* NULL: not asked for, and nothing here does anything */
-	FILE *file;                  /* the output's stream                                 */
+	const char *path; /* NULL: not asked for, and nothing here does anything */
+	FILE *file;       /* the output's stream */
 	struct whole_file output;
 	int rows;
 };

@@ -1,5 +1,5 @@
-/* What is measured behind the calls of tutti.h: Tutti, or a peer that makes those calls with its own. A program
- * is linked with one of library.c, mpi.c and gloo.cc. */
+/* What is measured behind the calls of tutti.h: Tutti, or a peer that makes those calls with its
+ * own. A program is linked with one of library.c, mpi.c and gloo.cc. */
 #ifndef PERF_LIBRARY_H
 #define PERF_LIBRARY_H
 
@@ -14,7 +14,7 @@ struct request {
 	bool in_place, is_async, is_zero_copy;
 };
 
-const char *library_name(void);      /* with its version: "Tutti 0.1.0 (4f2a96b0c1d2)" */
+const char *library_name(void); /* with its version: "Tutti 0.1.0 (4f2a96b0c1d2)" */
 /* Why it cannot be asked for that, as a message without its full stop; NULL: it can. */
 const char *library_refuses(const struct request *request);
 

@@ -94,7 +94,7 @@ int limits_idle(void)
 
 	if (!shared || limits_run(2, shared, idle_body) != 0)
 		return 1;
-	printf("processor time of a rank with nothing under way: %.3f %% (%d s)\n",
+	printf("processor time of a rank with nothing in flight: %.3f %% (%d s)\n",
 	       shared->figures[0][0] * 100, IDLE_SECONDS);
 	limits_figure("idle_percent", shared->figures[0][0] * 100);
 	munmap(shared, sizeof *shared);

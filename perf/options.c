@@ -35,7 +35,7 @@ static const char help[] =
 	"  -f, --stepfactor F    or so many times as much\n"
 	"  -n, --iters N         timed iterations (20)\n"
 	"  -w, --warmup_iters N  iterations before them (1)\n"
-	"  -m, --agg_iters N     calls under way at once in an iteration (1)\n"
+	"  -m, --agg_iters N     calls in flight at once in an iteration (1)\n"
 	"  -c, --check 0|1       verifies every iteration on every rank (1)\n"
 	"  -d, --datatype TYPE   float double half bfloat16 f8e4m3 f8e5m2, int8 to uint64, all "
 	"(float)\n"

@@ -1,5 +1,5 @@
-/* stdout, where the table goes. A benchmark whose table cannot be written has failed, and says why; but to a reader
- * that has left, as head does, it says nothing. */
+/* stdout, where the table goes. A benchmark whose table cannot be written has failed, and says why;
+ * but to a reader that has left, as head does, it says nothing. */
 #ifndef PERF_OUTPUT_H
 #define PERF_OUTPUT_H
 

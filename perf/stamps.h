@@ -1,5 +1,5 @@
-/* When calls began and ended, and what that says: that a barrier was none, how long a call takes. Knows nothing of
- * buffers. */
+/* When calls began and ended, and what that says: that a barrier was none, how long a call takes.
+ * Knows nothing of buffers. */
 #ifndef PERF_STAMPS_H
 #define PERF_STAMPS_H
 
@@ -32,8 +32,8 @@ uint64_t stamps_now(void);
 double stamps_clock_ns(void);
 /* The sum of the n calls' times, in seconds. */
 double stamps_seconds(const struct stamps *stamps, size_t n);
-/* Collective. How many of n calls this rank has left before every rank had entered them; by the one clock of
- * ranks on one machine. */
+/* Collective. How many of n calls this rank has left before every rank had entered them; by the one
+ * clock of ranks on one machine. */
 tutti_status stamps_early(const struct stamps *stamps, size_t n, tutti_comm *comm, uint64_t *early);
 
 /* What room for that many takes, with what sorting them does. */
@@ -42,8 +42,9 @@ size_t latencies_bytes(size_t room);
 bool latencies_init(struct latencies *latencies, size_t room);
 void latencies_finish(struct latencies *latencies);
 void latencies_add(struct latencies *latencies, const struct stamps *stamps, size_t n);
-/* Collective. A call is as long as on the rank where it took longest. Leaves the latencies sorted. */
+/* Collective. A call is as long as on the rank where it took longest. Leaves the latencies sorted.
+ */
 tutti_status latencies_combine(struct latencies *latencies, tutti_comm *comm,
-                               struct percentiles *percentiles);
+			       struct percentiles *percentiles);
 
 #endif

@@ -1,4 +1,5 @@
-/* One connection of the server, until it is a rank and then. Reads and writes without ever blocking. */
+/* One connection of the server, until it is a rank and then. Reads and writes without ever
+ * blocking. */
 #ifndef RENDEZVOUS_CALLER_H
 #define RENDEZVOUS_CALLER_H
 
@@ -11,7 +12,7 @@
 enum caller_stage {
 	CALLER_HELLO,           /* pending: auth's hello is awaited        */
 	CALLER_PROOF,           /* pending: auth's proof is awaited        */
-	CALLER_HANDSHAKE,           /* proved; TLS is under way                */
+	CALLER_HANDSHAKE,           /* proved; TLS is in flight                */
 	CALLER_NAME,            /* proved; its HELLO frame is awaited      */
 	CALLER_HEAD,            /* a rank: a frame's header is awaited     */
 	CALLER_BODY,            /* a rank: its record is awaited           */
@@ -19,7 +20,7 @@ enum caller_stage {
 };
 
 struct caller {
-	int fd, rank;                       /* rank -1: not known yet                          */
+	int fd, rank;                       /* rank is -1 until it is known                    */
 	enum caller_stage stage;
 	struct auth auth;
 	bool has_tls;                       /* it says that its job has                        */

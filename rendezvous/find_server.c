@@ -129,8 +129,9 @@ static tutti_status refuse(const struct job *job, tutti_status status, const cha
 			    "which new ranks join with TUTTI_RESTARTED=1",
 			    host, port);
 	fail(status,
-	     "the process that listens at %.200s:%d does not answer as rank 0 of a job would", host,
-	     port);
+	     "the process that listens at %.200s:%d does not answer as rank 0 of a job would (is "
+	     "it another program's port?)",
+	     host, port);
 	return status;
 }
 

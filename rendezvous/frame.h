@@ -1,5 +1,5 @@
-/* The frames that ranks and the meeting's server exchange, after core/auth.h's handshake. All numbers are
- * little-endian; no frame is believed to be longer than its kind may be.
+/* The frames that ranks and the meeting's server exchange, after core/auth.h's handshake. All
+ * numbers are little-endian; no frame is believed to be longer than its kind may be.
  *
  *     HELLO     rank -> server   u32 version, rank, size, hosts     value: ms until its deadline
  *     RECORD    rank -> server   its record of this round        value: ms until its deadline
@@ -15,7 +15,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum frame_kind { FRAME_HELLO = 1, FRAME_RECORD, FRAME_BYE, FRAME_WELCOME, FRAME_ANSWER, FRAME_FAILURE };
+enum frame_kind {
+	FRAME_HELLO = 1, FRAME_RECORD, FRAME_BYE, FRAME_WELCOME, FRAME_ANSWER, FRAME_FAILURE
+};
 
 #define FRAME_BYTES 16            /* a header: u32 kind, u32 bytes, u64 value */
 #define FRAME_HELLO_BYTES 16

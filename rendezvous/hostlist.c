@@ -1,5 +1,4 @@
-/* The first host of a list as Slurm writes it, and "host:port". Not a whole expansion: nobody needs
- * it. */
+/* The first host of a list as Slurm writes it, and "host:port". Only the first host is needed. */
 #include "rendezvous/launcher.h"
 
 #include "core/status.h"

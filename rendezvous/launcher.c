@@ -160,8 +160,7 @@ static tutti_status openmpi_where(struct job *job)
 	if (!host && job->local_size < 0)
 		return fail(TUTTI_ERR_INVALID,
 			    "OMPI_COMM_WORLD_LOCAL_SIZE is not set: whether the %d ranks share a "
-			    "machine "
-			    "is not known, so say where rank 0 is with MASTER_ADDR",
+			    "machine is not known, so say where rank 0 is with MASTER_ADDR",
 			    job->size);
 	if (!host && job->local_size != job->size)
 		return fail(TUTTI_ERR_INVALID,

@@ -51,8 +51,8 @@ bool meeting_join(struct meeting *m, int rank, int size, uint64_t deadline_ns)
 	if (m->status != TUTTI_OK)
 		return false;
 	if (size < 1 || size > WORLD_MAX || rank < 0 || rank >= size) {
-		meeting_fail(m, TUTTI_ERR_INVALID, "a process says it is rank %d of %d", rank,
-			     size);
+		meeting_fail(m, TUTTI_ERR_INVALID,
+			     "a process says it is rank %d of %d: ranks count from 0", rank, size);
 		return false;
 	}
 	if (m->size == 0) {
@@ -61,8 +61,9 @@ bool meeting_join(struct meeting *m, int rank, int size, uint64_t deadline_ns)
 	}
 	if (size != m->size) {
 		meeting_fail(m, TUTTI_ERR_MISMATCH,
-			     "rank %d says the world has %d ranks, rank %d says %d", rank, size,
-			     m->size_said_by, m->size);
+			     "rank %d says the world has %d ranks, rank %d says %d: all ranks need "
+			     "the same",
+			     rank, size, m->size_said_by, m->size);
 		return false;
 	}
 	if (m->seats[rank] != SEAT_EMPTY) {
@@ -160,10 +161,10 @@ uint8_t *meeting_record(struct meeting *m, int rank, size_t bytes, uint64_t dead
 	if (!m->gather && !open_round(m, rank, bytes))
 		return NULL;
 	if (bytes != m->record_bytes) {
-		meeting_fail(
-			m, TUTTI_ERR_MISMATCH,
-			"rank %d gave %zu bytes where rank %d gave %zu, in one round of joining",
-			rank, bytes, m->bytes_said_by, m->record_bytes);
+		meeting_fail(m, TUTTI_ERR_MISMATCH,
+			     "rank %d gave %zu bytes where rank %d gave %zu, in one round of "
+			     "joining (have both the same version of Tutti?)",
+			     rank, bytes, m->bytes_said_by, m->record_bytes);
 		return NULL;
 	}
 	earlier(m, deadline_ns);
@@ -235,7 +236,8 @@ void meeting_tick(struct meeting *m, uint64_t now_ns)
 	if (m->status != TUTTI_OK || now_ns < m->deadline_ns)
 		return;
 	if (m->size == 0) {
-		meeting_fail(m, TUTTI_ERR_TIMEOUT, "no rank came");
+		meeting_fail(m, TUTTI_ERR_TIMEOUT,
+			     "no rank came before the deadline: were the ranks started?");
 		return;
 	}
 	meeting_list(m, m->is_complete ? SEAT_GAVE : SEAT_TAKEN, missing, sizeof missing);

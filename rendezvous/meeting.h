@@ -1,5 +1,5 @@
-/* What the server of a meeting knows: which ranks have come, what they gave in this round, and why it has
- * failed. Pure state: no sockets, no clock; the caller brings the time. */
+/* What the server of a meeting knows: which ranks have come, what they gave in this round, and
+ * why it has failed. Pure state: no sockets, no clock; the caller brings the time. */
 #ifndef RENDEZVOUS_MEETING_H
 #define RENDEZVOUS_MEETING_H
 
@@ -11,49 +11,51 @@
 enum seat { SEAT_EMPTY, SEAT_TAKEN, SEAT_GAVE, SEAT_LEFT, SEAT_LOST }; /* left: with a word */
 
 struct meeting {
-	int size, size_said_by;          /* size 0: nobody has said yet                         */
-	uint32_t hosts;                  /* hash of the first list of hosts that came; 0: none  */
+	int size, size_said_by;          /* size is 0 until a rank has said it                  */
+	uint32_t hosts;                  /* hash of the first list of hosts that came, or 0     */
 	int hosts_said_by;
-	int has_tls, tls_said_by;        /* of the first rank to come; -1: none has             */
+	int has_tls, tls_said_by;        /* of the first rank to come, or -1                    */
 	uint8_t *seats;                  /* enum seat of every rank                             */
 	int joined, left;
 	bool is_complete;                /* all have joined; never unset                        */
 	uint64_t deadline_ns;            /* of joining, then of the open round: the earliest    */
-	const char *hint;                /* why ranks may be missing; NULL: no idea             */
-	uint64_t unproved;                    /* connections that spoke the protocol and did not prove the secret */
-	char unproved_from[64];          /* the last one's address; "": it is not known         */
+	const char *hint;                /* why ranks may be missing, or NULL                   */
+	uint64_t unproved;               /* connections that did not prove the secret           */
+	char unproved_from[64];          /* the last one's address, or ""                       */
 
-	int given, bytes_said_by;        /* records of the open round; 0: no round is open      */
+	int given, bytes_said_by;        /* records of the open round, if there is one          */
 	size_t record_bytes;
 	uint8_t *gather, *answer;        /* the open round's; the last closed one's             */
 	size_t answer_bytes;
 
-	tutti_status status;             /* not OK: the meeting has failed, for everybody       */
+	tutti_status status;             /* the failure of the meeting, for all ranks           */
 	char error[ERROR_BYTES];
 };
 
-/* size 0: the first rank to join says it. */
+/* If size is 0, the first rank to join says it. */
 tutti_status meeting_init(struct meeting *meeting, int size, uint64_t deadline_ns);
 void meeting_finish(struct meeting *meeting);
 
 /* Every function below may end in a failure of the meeting (false, status and error are set). */
 bool meeting_join(struct meeting *meeting, int rank, int size, uint64_t deadline_ns);
-/* hosts: a hash of the list of all hosts that the rank's launcher gave it; 0: it has none. */
+/* hosts: a hash of the list of all hosts that the rank's launcher gave it, or 0. */
 bool meeting_compare_hosts(struct meeting *meeting, int rank, uint32_t hosts);
 bool meeting_compare_tls(struct meeting *meeting, int rank, bool has_tls);
-/* Where the rank's record goes; NULL: failed. Then meeting_gave when it is there: true when it was the
- * round's last, and answer holds all. */
+/* Where the rank's record goes; NULL: failed. Then meeting_gave when it is there: true when it
+ * was the round's last, and answer holds all. */
 uint8_t *meeting_record(struct meeting *meeting, int rank, size_t bytes, uint64_t deadline_ns);
 bool meeting_gave(struct meeting *meeting, int rank);
 /* The rank has gone, with a word (BYE) or without. */
 void meeting_leave(struct meeting *meeting, int rank, bool said_bye);
-/* A connection that spoke the protocol has gone without a proof, or with a wrong one. from: the address, or "". */
+/* A connection that spoke the protocol has gone without a proof, or with a wrong one. from: the
+ * address, or "". */
 void meeting_count_unproved(struct meeting *meeting, const char *from);
 void meeting_tick(struct meeting *meeting, uint64_t now_ns);
 void meeting_fail(struct meeting *meeting, tutti_status status, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* Lists those whose seat is below limit, as core/rank_list.h does. text has RANK_LIST_LEAST bytes or more. */
+/* Lists the ranks whose seat is below limit, as core/rank_list.h does. text has RANK_LIST_LEAST
+ * bytes or more. */
 void meeting_list(const struct meeting *meeting, enum seat limit, char *text, size_t bytes);
 
 #endif

@@ -57,7 +57,9 @@ static tutti_status check_owner(int fd, const char *path)
 	if (fstat(fd, &about) < 0)
 		return fail_errno("cannot look at the rendezvous file %.300s", path);
 	if (!S_ISREG(about.st_mode))
-		return fail(TUTTI_ERR_INVALID, "the rendezvous %.300s is not a regular file", path);
+		return fail(TUTTI_ERR_INVALID,
+			    "the rendezvous %.300s is not a regular file: choose another path",
+			    path);
 	if (about.st_uid != geteuid())
 		return fail(TUTTI_ERR_AUTH,
 			    "the rendezvous file %.300s belongs to user %u, not to "
@@ -96,7 +98,9 @@ tutti_status notice_read(const char *path, bool need_owner, char url[URL_BYTES])
 	}
 	if (strncmp(url, "tutti://", 8) != 0)
 		return fail(TUTTI_ERR_INVALID,
-			    "%.300s is no rendezvous file: something else is in it", path);
+			    "%.300s is no rendezvous file: something else is in it, so choose "
+			    "another path",
+			    path);
 	return TUTTI_OK;
 }
 

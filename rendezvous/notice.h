@@ -1,7 +1,9 @@
-/* The file of a file:// rendezvous: rank 0's tutti:// URL, one line. It appears whole or not at all.
+/* The file of a file:// rendezvous: rank 0's tutti:// URL, one line. It appears whole or not at
+ * all.
  *
- * A stale one of an earlier job breaks nothing: the secret in it is proved only by the process that
- * wrote it, so that readers find nobody there, and read again until rank 0 has put its own in place. */
+ * A stale one of an earlier job breaks nothing: the secret in it is proved only by the process
+ * that wrote it, so readers find no server there, and read again until rank 0 has put its own in
+ * place. */
 #ifndef RENDEZVOUS_NOTICE_H
 #define RENDEZVOUS_NOTICE_H
 

@@ -176,8 +176,7 @@ tutti_status place_url(char *url, size_t url_bytes, const char *secret, int port
 		if (url_bytes)
 			url[0] = '\0';
 		return fail(TUTTI_ERR_INVALID,
-			    "%zu bytes are too few for the rendezvous URL: it has "
-			    "%d (give it %d)",
+			    "%zu bytes are too few for the rendezvous URL: it has %d (give it %d)",
 			    url_bytes, n + 1, URL_BYTES);
 	}
 	return TUTTI_OK;
@@ -228,8 +227,10 @@ tutti_status place_is_here(const char *host, bool *is_here)
 		return TUTTI_OK;
 	rc = getaddrinfo(host, NULL, &hints, &list);
 	if (rc != 0) {
-		fail(TUTTI_ERR_SYSTEM, "the host name %.200s cannot be resolved: %s", host,
-		     gai_strerror(rc));
+		fail(TUTTI_ERR_SYSTEM,
+		     "the host name %.200s cannot be resolved: %s (is it right, and known on this "
+		     "machine?)",
+		     host, gai_strerror(rc));
 		return TUTTI_IN_PROGRESS;
 	}
 	for (struct addrinfo *at = list; at && !*is_here; at = at->ai_next)
@@ -250,7 +251,7 @@ static bool is_exact(const char *host)
 tutti_status place_listen(const char *host, int port, int *fd, int *bound_port)
 {
 	if (host && is_exact(host) && !is_any(host)) {
-		/* localhost has two addresses, and everybody tries this one. */
+		/* localhost has two addresses, and all ranks try this one. */
 		bool is_name = strcmp(host, "localhost") == 0;
 		tutti_status status =
 			net_listen(is_name ? "127.0.0.1" : host, port, BACKLOG, fd, bound_port);

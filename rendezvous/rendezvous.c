@@ -8,27 +8,24 @@
 #include "core/log.h"
 #include "core/cancel.h"
 #include "core/status.h"
-#include "rendezvous/answer.h"
 #include "rendezvous/find_server.h"
 #include "rendezvous/frame.h"
 #include "rendezvous/notice.h"
 #include "rendezvous/secret.h"
 #include "rendezvous/server.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 /* A rank that gives up says so to the server, and waits no longer than that. */
 #define HURRY_MS 100
 
 struct rendezvous {
-	struct wire wire; /* fd -1: alone                                            */
+	struct wire wire; /* fd is -1 if alone                                       */
 	int size;
 	uint8_t key[TUTTI_KEY_BYTES];
 	uint64_t comm_id[2];
@@ -39,7 +36,7 @@ static tutti_status await_welcome(struct rendezvous *r, uint64_t deadline_ns)
 {
 	uint8_t body[FRAME_WELCOME_BYTES];
 
-	TRY(answer_await(&r->wire, FRAME_WELCOME, body, sizeof body, deadline_ns));
+	TRY(wire_await(&r->wire, FRAME_WELCOME, body, sizeof body, deadline_ns));
 	r->comm_id[0] = get_u64(body);
 	r->comm_id[1] = get_u64(body + 8);
 	return TUTTI_OK;
@@ -93,18 +90,8 @@ static tutti_status listen_file(const struct job *job, const struct env *env,
 	return notice_publish(job->path, url);
 }
 
-static void close_config(struct server_config *config)
-{
-	if (config->listen_fd >= 0)
-		close(config->listen_fd);
-	if (config->unix_fd >= 0)
-		close(config->unix_fd);
-	if (config->own_fd >= 0)
-		close(config->own_fd);
-}
-
-/* This rank's own way to the server, which is there before anybody can come to that: whoever met a
- * server that has too few descriptors to begin would wait for another in vain. */
+/* This rank's own connection to the server, made before other ranks can connect: if the server
+ * has too few descriptors to begin, they must not wait for it. */
 static tutti_status make_own_way(struct rendezvous *r, const struct job *job,
 				 struct server_config *config)
 {
@@ -141,7 +128,7 @@ static tutti_status join_serving(struct rendezvous *r, const struct job *job, co
 	TRY(make_own_way(r, job, &config));
 	status = is_file ? listen_file(job, env, &config, url) : listen_tcp(job, env, &config);
 	if (status != TUTTI_OK) {
-		close_config(&config);
+		server_config_close(&config);
 		return status;
 	}
 	if (is_file)
@@ -170,7 +157,7 @@ static tutti_status await_first_word(struct rendezvous *r, const struct dial *di
 		wire_close(&r->wire);
 		status = find_server_again(dial, job, deadline_ns, &r->wire);
 		if (status != TUTTI_OK)
-			return status == TUTTI_ERR_PEER ? answer_lost(&r->wire, status) : status;
+			return status == TUTTI_ERR_PEER ? wire_lost(&r->wire, status) : status;
 	}
 	return status;
 }
@@ -192,7 +179,7 @@ static tutti_status join_dialing(struct rendezvous *r, const struct job *job, co
 	return status;
 }
 
-/* Nobody to meet: no socket, no thread. */
+/* A world of one rank: no socket, no thread. */
 static void join_alone(struct rendezvous *r)
 {
 	auth_random(r->key, sizeof r->key);
@@ -245,8 +232,7 @@ tutti_status rendezvous_all_gather(struct rendezvous *r, const void *mine, size_
 
 	if (bytes > RECORD_MAX || bytes * (size_t)r->size > ANSWER_MAX)
 		return fail(TUTTI_ERR_INVALID,
-			    "rank %d gives %zu bytes to a round of %d ranks: that is "
-			    "too much",
+			    "rank %d gives %zu bytes to a round of %d ranks: that is too much",
 			    r->wire.rank, bytes, r->size);
 	if (r->wire.fd < 0) {
 		memcpy(all, mine, bytes);
@@ -254,13 +240,13 @@ tutti_status rendezvous_all_gather(struct rendezvous *r, const void *mine, size_
 	}
 	frame_put(head,
 		  (struct frame){FRAME_RECORD, (uint32_t)bytes, deadline_left_ms(deadline_ns)});
-	status = wire_send(&r->wire, head, sizeof head, answer_grace(deadline_ns));
+	status = wire_send(&r->wire, head, sizeof head, wire_grace(deadline_ns));
 	if (status == TUTTI_OK)
-		status = wire_send(&r->wire, mine, bytes, answer_grace(deadline_ns));
+		status = wire_send(&r->wire, mine, bytes, wire_grace(deadline_ns));
 	/* Refused bytes are explained by what the server has said before. */
 	if (status != TUTTI_OK && status != TUTTI_ERR_PEER)
-		return answer_lost(&r->wire, status);
-	return answer_await(&r->wire, FRAME_ANSWER, all, bytes * (size_t)r->size, deadline_ns);
+		return wire_lost(&r->wire, status);
+	return wire_await(&r->wire, FRAME_ANSWER, all, bytes * (size_t)r->size, deadline_ns);
 }
 
 void rendezvous_identity(const struct rendezvous *r, uint8_t key[TUTTI_KEY_BYTES],
@@ -309,7 +295,7 @@ tutti_status rendezvous_serve(char *url, size_t url_bytes, const struct env *env
 	if (status == TUTTI_OK)
 		status = server_start(NULL, &config);
 	else
-		close_config(&config);
+		server_config_close(&config);
 	sodium_memzero(&config.key, sizeof config.key);
 	sodium_memzero(secret, sizeof secret);
 	return status;

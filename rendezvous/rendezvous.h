@@ -1,5 +1,5 @@
-/* How ranks find each other: which rank this is (from the launcher's environment or a config), and one
- * meeting place in which all ranks exchange small records before there is a communicator. */
+/* How ranks find each other: which rank this is (from the launcher's environment or a config), and
+ * one meeting place in which all ranks exchange small records before there is a communicator. */
 #ifndef RENDEZVOUS_RENDEZVOUS_H
 #define RENDEZVOUS_RENDEZVOUS_H
 
@@ -14,32 +14,33 @@ enum job_meeting { JOB_ALONE, JOB_TCP, JOB_FILE };
 /* Which rank this process is. Strings are copies. */
 struct job {
 	int rank, size;
-	int local_rank, local_size;          /* the launcher's word; -1: unknown            */
+	int local_rank, local_size;          /* the launcher's word, or -1                  */
 	enum job_meeting meeting;
 	char launcher[24];                   /* "tuttirun", "torchrun", "slurm", ... for the log */
 	char host[256];                      /* JOB_TCP: where rank 0 serves                */
 	int port;
-	int port_is_taken;                   /* by the launcher, or maybe by another job: rank 0 takes
-	                                      * one above it, and the others probe upward  */
+	int port_is_taken;                   /* by the launcher, maybe by another job: rank 0
+	                                      * takes one above it, the others probe upward */
 	int is_served;                       /* by tutti_rendezvous_open's process: rank 0 connects
 	                                      * like the others; host is then a list "a,b"  */
 	char path[512];                      /* JOB_FILE                                    */
-	int server;                          /* the rank that serves the others; -1: one of those
-	                                      * that are there already                     */
+	int server;                          /* the rank that serves the others; -1 if it is one
+	                                      * of those that are there already             */
 	int is_growing;                      /* those who are there already meet new ones: at the
 	                                      * same place, with another key               */
-	uint32_t hosts;                      /* a hash of the launcher's list of all ranks' hosts, which
-	                                      * all ranks must have alike; 0: there is none */
+	uint32_t hosts;                      /* a hash of the launcher's list of all ranks'
+	                                      * hosts, the same on all ranks; or 0          */
 	char secret[256];                    /* "" when none was given                      */
 	bool has_tls;                        /* all that it says over tcp goes through TLS  */
 };
 
 /* Reads config, then the environment. INVALID with a message when they contradict each other. */
 tutti_status job_find(struct job *job, const tutti_config *config, const struct env *env);
-/* The same place and secret for a job that grows, in which this process is rank of size: config's rank and world_size
- * are not looked at, nor is the launcher's word of them. server: the rank that serves the others. */
-tutti_status job_find_again(struct job *job, int rank, int size, int server, const tutti_config *config,
-                            const struct env *env);
+/* The same place and secret for a job that grows, in which this process is rank of size. The
+ * rank and world_size of config and of the launcher are not looked at. server: the rank that
+ * serves the others. */
+tutti_status job_find_again(struct job *job, int rank, int size, int server,
+                            const tutti_config *config, const struct env *env);
 /* Whether the place is on this machine, so that this process may serve there. */
 bool job_is_here(const struct job *job);
 
@@ -55,7 +56,7 @@ tutti_status rendezvous_all_gather(struct rendezvous *rendezvous, const void *mi
 /* The job's key and this communicator's number: the same on all ranks, unguessable. */
 void rendezvous_identity(const struct rendezvous *rendezvous, uint8_t key[TUTTI_KEY_BYTES],
                          uint64_t comm_id[2]);
-/* NULL is fine. Rank 0 stays until every rank that joined has got its last answer, or the deadline. */
+/* NULL is fine. Rank 0 stays until every rank that joined has its last answer, or the deadline. */
 void rendezvous_leave(struct rendezvous *rendezvous, uint64_t deadline_ns);
 
 /* tutti_rendezvous_open's server: a thread that serves one meeting, wherever rank 0 is. */

@@ -100,7 +100,9 @@ tutti_status secret_take_offer(const uint8_t offer[OFFER_BYTES], uint8_t key[TUT
 	uint32_t port = get_u32(offer + TUTTI_KEY_BYTES);
 
 	if (port < 1 || port > 65535)
-		return fail(TUTTI_ERR_MISMATCH, "rank 0 offered the port %u on its Unix socket",
+		return fail(TUTTI_ERR_MISMATCH,
+			    "rank 0 offered %u as the port of its meeting (has it the same version "
+			    "of Tutti?)",
 			    port);
 	memcpy(key, offer, TUTTI_KEY_BYTES);
 	*real_port = (int)port;
@@ -117,7 +119,8 @@ static tutti_status receive_offer(int fd, uint64_t deadline_ns, uint8_t key[TUTT
 	TRY(net_unix_check(fd, NULL));
 	status = net_recv_all(fd, offer, sizeof offer, deadline_ns);
 	if (status == TUTTI_ERR_PEER || status == TUTTI_ERR_TIMEOUT) {
-		fail(status, "rank 0 offered no secret on its Unix socket");
+		fail(status, "rank 0 offered no secret on its Unix socket (has it the same version "
+			     "of Tutti?)");
 		return TUTTI_IN_PROGRESS;
 	}
 	if (status == TUTTI_OK)
@@ -135,14 +138,12 @@ tutti_status secret_ask(const struct job *job, uint64_t deadline_ns, uint8_t key
 	int fd;
 
 	name_of(name, job);
-	status = net_unix_connect(name, 0, &fd); /* one attempt: the caller tries again */
-	if (status == TUTTI_ERR_TIMEOUT) {
+	status = net_unix_connect(name, &fd);
+	if (status == TUTTI_IN_PROGRESS)
 		fail(status,
 		     "no process of this user serves a job at %.200s:%d on this machine (and this "
 		     "rank was given no secret to look further)",
 		     job->host, job->port);
-		return TUTTI_IN_PROGRESS;
-	}
 	TRY(status);
 	status = receive_offer(fd, soon_ns < deadline_ns ? soon_ns : deadline_ns, key, real_port);
 	close(fd);

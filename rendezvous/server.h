@@ -1,4 +1,5 @@
-/* The server of one meeting: a thread that accepts, checks and serves the ranks, and ends by itself. */
+/* The server of one meeting: a thread that accepts, checks and serves the ranks, and ends by
+ * itself. */
 #ifndef RENDEZVOUS_SERVER_H
 #define RENDEZVOUS_SERVER_H
 
@@ -7,27 +8,37 @@
 #include <tutti/transport.h>
 
 #include <stdint.h>
+#include <unistd.h>
 
 struct server;
 
 /* Descriptors are the server's from the call on, also when it fails. */
 struct server_config {
 	int listen_fd;                      /* TCP                                             */
-	int unix_fd;                        /* hands out key and port to this user; -1: none   */
-	int own_fd;                         /* rank 0's connection, made already; -1: none     */
+	int unix_fd;                        /* hands out key and port to this user; or -1      */
+	int own_fd;                         /* rank 0's connection, made already; or -1        */
 	int port;
 	uint8_t key[TUTTI_KEY_BYTES];
-	int size;                           /* 0: the first rank says it                       */
+	int size;                           /* 0 if the first rank says it                     */
 	uint64_t deadline_ns;               /* of joining                                      */
 };
+
+static inline void server_config_close(const struct server_config *config)
+{
+	const int fds[] = {config->listen_fd, config->unix_fd, config->own_fd};
+
+	for (int i = 0; i < 3; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+}
 
 /* What the Unix socket hands out. */
 #define OFFER_BYTES (TUTTI_KEY_BYTES + 4)
 
-/* server NULL: nobody waits for it; it frees itself. */
+/* If server is NULL, no thread waits for it, and it frees itself. */
 tutti_status server_start(struct server **server, const struct server_config *config);
-/* Waits for the thread: it ends when all ranks have left, or when the time that its own rank's BYE or a
- * failure leaves is over. */
+/* Waits for the thread: it ends when all ranks have left, or when the time that its own rank's
+ * BYE or a failure leaves is over. */
 void server_join(struct server *server);
 
 #endif

@@ -2,11 +2,8 @@
 #include "rendezvous/server_loop.h"
 
 #include "core/auth.h"
-#include "core/log.h"
-#include "core/net.h"
-#include "rendezvous/caller.h"
+#include "rendezvous/server_state.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <sodium.h>
 #include <stdlib.h>
@@ -14,34 +11,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define PENDING_MAX 256 /* connections that have not proved anything: the oldest goes first */
-#define ACCEPTS_MAX 32  /* before the others are looked at again                            */
-#define HANDSHAKE_MS                                                                               \
-	10000 /* for the proof, and again for the name                                   */
-#define TURNED_AWAY_MAX 8     /* then memory is not lacking for a moment                          */
-#define LINGER_MS       2000  /* after a failure: for late ranks, and until it has been read      */
-#define IDLE_MIN_MS     60000 /* a meeting without a round ends after this, or its joining time   */
-#define POLL_MAX_MS     60000
-
-struct server_loop {
-	struct host host;
-	struct server_config config;
-	struct caller **callers, *own;
-	struct pollfd *polls;
-	struct admission pending;
-	int count, capacity, told;
-	int turned_away; /* in a row, for want of memory: ranks come again  */
-	uint8_t welcome[FRAME_WELCOME_BYTES];
-	uint64_t failed_ns; /* 0: it has not                                     */
-	uint64_t stop_ns;   /* rank 0, whose process this is, waits no longer    */
-	uint64_t idle_for_ns, idle_ns;
-	uint64_t now_ns; /* at the end of the last turn                      */
-};
-
-static struct caller *caller_of(struct admission_entry *entry)
-{
-	return (struct caller *)((char *)entry - offsetof(struct caller, pending));
-}
+#define LINGER_MS   2000  /* after a failure, or when rank 0 went away                        */
+#define IDLE_MIN_MS 60000 /* a meeting without a round ends after this, or its joining time   */
+#define POLL_MAX_MS 60000
 
 static void close_fd(int *fd)
 {
@@ -70,149 +42,6 @@ void server_loop_free(struct server_loop *s)
 	free(s->callers);
 	free(s->polls);
 	free(s);
-}
-
-static bool make_room(struct server_loop *s)
-{
-	int capacity = s->capacity ? 2 * s->capacity : 16;
-	struct caller **callers;
-	struct pollfd *polls;
-
-	if (s->count < s->capacity)
-		return true;
-	callers = realloc(s->callers, (size_t)capacity * sizeof *callers);
-	if (!callers)
-		return false;
-	s->callers = callers;
-	polls = realloc(s->polls, (size_t)(capacity + 2) * sizeof *polls);
-	if (!polls)
-		return false;
-	s->polls = polls;
-	s->capacity = capacity;
-	return true;
-}
-
-static struct caller *add_caller(struct server_loop *s, int fd)
-{
-	struct caller *c = make_room(s) ? caller_new(fd) : NULL;
-
-	if (!c) {
-		close(fd);
-		return NULL;
-	}
-	s->callers[s->count++] = c;
-	return c;
-}
-
-/* Reads what it says. It holds a place until it has proved the job's key, and is pending until it
- * has said which rank it is. */
-static void read_caller(struct server_loop *s, struct caller *c)
-{
-	caller_read(c, &s->host);
-	if (c->is_closed || !caller_is_pending(c))
-		admission_remove(&s->pending, &c->pending);
-	else if (caller_has_proved(c) && c->pending.link && !c->pending.has_proved)
-		admission_proved(&s->pending, &c->pending);
-}
-
-static void drop(struct server_loop *s, struct caller *c)
-{
-	int i = 0;
-
-	while (s->callers[i] != c)
-		i++;
-	memmove(&s->callers[i], &s->callers[i + 1],
-		(size_t)(--s->count - i) * sizeof(struct caller *));
-	caller_free(c, &s->host);
-}
-
-/* The oldest connection without a proof, unless its proof lies here already: then it stays, and
- * only its place is free. False: there is none. */
-static bool drop_oldest(struct server_loop *s)
-{
-	struct admission_entry *oldest = admission_oldest(&s->pending, false);
-	struct caller *c;
-
-	if (!oldest)
-		return false;
-	c = caller_of(oldest);
-	read_caller(s, c);
-	if (caller_has_proved(c) && !c->is_closed)
-		return true;
-	log_seldom("dropped a connection without a proof, to make room for others");
-	admission_remove(&s->pending, oldest);
-	drop(s, c);
-	return true;
-}
-
-/* What a new connection says is read at once, so that it is further on when others come. */
-static void add_pending(struct server_loop *s, int fd)
-{
-	struct caller *c;
-
-	while (!admission_has_room(&s->pending))
-		drop_oldest(s);
-	c = add_caller(s, fd);
-	s->turned_away = c ? 0 : s->turned_away + 1;
-	if (c) {
-		admission_add(&s->pending, &c->pending);
-		read_caller(s, c);
-	} else if (s->turned_away >= TURNED_AWAY_MAX) {
-		meeting_fail(&s->host.meeting, TUTTI_ERR_MEMORY,
-			     "there is no memory to serve the meeting of the ranks: %d "
-			     "connections in a row could not be taken",
-			     s->turned_away);
-	}
-}
-
-/* False: nobody comes now. */
-static bool accept_one(struct server_loop *s, int listen_fd, int *fd)
-{
-	tutti_status status = net_accept(listen_fd, 0, fd);
-
-	/* No descriptor is left: that of a connection without a proof will do. */
-	while (status == TUTTI_ERR_SYSTEM && (errno == EMFILE || errno == ENFILE) && drop_oldest(s))
-		status = net_accept(listen_fd, 0, fd);
-	if (status != TUTTI_OK && status != TUTTI_ERR_TIMEOUT)
-		meeting_fail(&s->host.meeting, status, "rank 0's meeting: %.400s", last_error());
-	return status == TUTTI_OK;
-}
-
-static void accept_callers(struct server_loop *s)
-{
-	int fd;
-
-	for (int i = 0; i < ACCEPTS_MAX && accept_one(s, s->config.listen_fd, &fd); i++)
-		add_pending(s, fd);
-}
-
-/* Processes of this machine and this user get the key; others are closed. */
-static void offer_key(struct server_loop *s)
-{
-	uint8_t offer[OFFER_BYTES];
-	int fd;
-
-	memcpy(offer, s->config.key, TUTTI_KEY_BYTES);
-	put_u32(offer + TUTTI_KEY_BYTES, (uint32_t)s->config.port);
-	for (int i = 0; i < ACCEPTS_MAX && accept_one(s, s->config.unix_fd, &fd); i++) {
-		if (net_unix_check(fd, NULL) != TUTTI_OK)
-			log_seldom("refused the job's secret: %s", last_error());
-		else if (send(fd, offer, sizeof offer, MSG_NOSIGNAL) < 0)
-			log_seldom("a process went away before it got the job's secret");
-		close(fd);
-	}
-	sodium_memzero(offer, sizeof offer);
-}
-
-static void expire_pending(struct server_loop *s, uint64_t now_ns)
-{
-	struct admission_entry *late;
-
-	while ((late = admission_late(&s->pending, now_ns))) {
-		log_seldom("dropped a connection that said nothing for too long");
-		caller_of(late)->is_closed = true;
-		admission_remove(&s->pending, late);
-	}
 }
 
 static void free_closed(struct server_loop *s)
@@ -292,6 +121,21 @@ static bool is_deserted(const struct server_loop *s)
 	return true;
 }
 
+/* Rank 0 is in this process, and waits for nothing but its server: it must hear why the meeting
+ * failed, also when it is slow to join. */
+static bool own_is_to_hear(const struct server_loop *s)
+{
+	return s->own && s->own->stage != CALLER_TOLD && !s->own->said_bye;
+}
+
+/* How long a failed meeting waits for late ranks, and until it has been read. */
+static uint64_t linger_until(const struct server_loop *s)
+{
+	if (!s->failed_ns || own_is_to_hear(s))
+		return DEADLINE_NONE;
+	return s->failed_ns + LINGER_MS * UINT64_C(1000000);
+}
+
 static bool is_over(const struct server_loop *s, uint64_t now_ns)
 {
 	const struct meeting *m = &s->host.meeting;
@@ -302,8 +146,8 @@ static bool is_over(const struct server_loop *s, uint64_t now_ns)
 	if (m->status != TUTTI_OK) {
 		bool all_know =
 			m->is_complete || m->status == TUTTI_ERR_TIMEOUT || s->told >= m->size;
-		return (nobody && all_know && s->failed_ns) ||
-		       (s->failed_ns && now_ns >= s->failed_ns + LINGER_MS * UINT64_C(1000000));
+		return (nobody && all_know && s->failed_ns && !own_is_to_hear(s)) ||
+		       now_ns >= linger_until(s);
 	}
 	return m->is_complete && (nobody || now_ns >= s->idle_ns);
 }
@@ -317,8 +161,8 @@ static uint64_t wake_at(const struct server_loop *s)
 		at = m->deadline_ns;
 	if (m->is_complete && s->idle_ns < at)
 		at = s->idle_ns;
-	if (s->failed_ns && s->failed_ns + LINGER_MS * UINT64_C(1000000) < at)
-		at = s->failed_ns + LINGER_MS * UINT64_C(1000000);
+	if (linger_until(s) < at)
+		at = linger_until(s);
 	return admission_due_ns(&s->pending) < at ? admission_due_ns(&s->pending) : at;
 }
 
@@ -358,14 +202,14 @@ static void serve(struct server_loop *s, int most_ms)
 		s->idle_ns = clock_now_ns() + s->idle_for_ns;
 		if (caller_is_sending(c))
 			caller_write(c);
-		read_caller(s, c);
+		server_read_caller(s, c);
 		if (c == s->own && c->said_bye)
 			s->stop_ns = c->bye_deadline_ns;
 	}
 	if (s->polls[n + 1].revents)
-		offer_key(s);
+		server_offer_key(s);
 	if (s->polls[n].revents)
-		accept_callers(s);
+		server_accept(s);
 }
 
 bool server_loop_turn(struct server_loop *s, int most_ms)
@@ -374,7 +218,7 @@ bool server_loop_turn(struct server_loop *s, int most_ms)
 		return false;
 	serve(s, most_ms);
 	s->now_ns = clock_now_ns();
-	expire_pending(s, s->now_ns);
+	server_expire_pending(s, s->now_ns);
 	free_closed(s);
 	meeting_tick(&s->host.meeting, s->now_ns);
 	speak(s, s->now_ns);
@@ -398,25 +242,16 @@ static tutti_status prepare(struct server_loop *s, const struct server_config *c
 	if (config->unix_fd >= 0)
 		s->host.meeting.hint = " (there is no TUTTI_SECRET, so that only processes of this "
 				       "machine and user can join)";
-	if (!make_room(s))
+	if (!server_make_room(s))
 		return fail(TUTTI_ERR_MEMORY, "no memory to serve the meeting of the ranks");
 	if (config->own_fd >= 0) {
 		s->config.own_fd = -1; /* the caller's from now on */
-		s->own = add_caller(s, config->own_fd);
+		s->own = server_add_caller(s, config->own_fd);
 		if (!s->own)
 			return fail(TUTTI_ERR_MEMORY, "no memory for rank 0 in its own meeting");
 		s->own->is_own = true;
 	}
 	return TUTTI_OK;
-}
-
-static void close_all(const struct server_config *config)
-{
-	const int fds[] = {config->listen_fd, config->unix_fd, config->own_fd};
-
-	for (int i = 0; i < 3; i++)
-		if (fds[i] >= 0)
-			close(fds[i]);
 }
 
 tutti_status server_loop_new(struct server_loop **loop, const struct server_config *config)
@@ -425,7 +260,7 @@ tutti_status server_loop_new(struct server_loop **loop, const struct server_conf
 	tutti_status status;
 
 	if (!s) {
-		close_all(config);
+		server_config_close(config);
 		return fail(TUTTI_ERR_MEMORY, "no memory to serve the meeting of the ranks");
 	}
 	s->config = *config;

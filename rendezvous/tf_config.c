@@ -16,8 +16,7 @@ struct cluster {
 	uint32_t hash; /* of who is where */
 };
 
-/* FNV-1a of place, added up, so that the order of "chief" and "worker" in the text means nothing.
- */
+/* FNV-1a of place, added up: the order of "chief" and "worker" in the text means nothing. */
 static uint32_t hash_of(const char *list, int index, const char *address)
 {
 	char place[ADDRESS_BYTES + 48];

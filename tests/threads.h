@@ -1,5 +1,5 @@
-/* How many threads this process has, and had when it was alone. One that has been joined may be listed for a moment more: the kernel wakes who
- * joins before it is done with the thread. */
+/* How many threads this process has, and had when it was alone. One that has been joined may be
+ * listed for a moment more: the kernel wakes who joins before it is done with the thread. */
 #ifndef TESTS_THREADS_H
 #define TESTS_THREADS_H
 
@@ -48,7 +48,8 @@ static inline void *thread_of_no_use(void *arg)
 	return arg;
 }
 
-/* Called by the only thread: 1, but 2 with ThreadSanitizer, whose own thread comes with the first that a process starts. */
+/* Called by the only thread: 1, but 2 with ThreadSanitizer, whose own thread comes with the first
+ * that a process starts. */
 static inline int threads_alone(void)
 {
 	pthread_t thread;

@@ -1,10 +1,13 @@
+/* Reads the traces of running processes through /proc. */
 #include "tools/attach.h"
 
 #include "core/status.h"
+#include "tools/must.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -128,4 +131,51 @@ enum attach_code attach_read(int pid, struct trace_process *process, char *why, 
 		trace_process_free(process);
 	process->pid = pid;
 	return code;
+}
+
+void log_add(struct log *log, const struct trace_process *process)
+{
+	log->processes =
+		must_have(realloc(log->processes, (log->count + 1) * sizeof *log->processes));
+	log->processes[log->count++] = *process;
+}
+
+void log_free(struct log *log)
+{
+	for (size_t i = 0; i < log->count; i++)
+		trace_process_free(&log->processes[i]);
+	free(log->processes);
+	*log = (struct log){0};
+}
+
+bool parse_pid(const char *word, int *pid)
+{
+	char *end;
+	long n;
+
+	errno = 0;
+	n = strtol(word, &end, 10);
+	if (errno || end == word || *end || n < 1 || n > INT_MAX)
+		return false;
+	*pid = (int)n;
+	return true;
+}
+
+enum attach_code attach_all(struct log *log, char *const *pids, int count, bool says_why)
+{
+	enum attach_code first = ATTACH_OK;
+
+	for (int i = 0; i < count; i++) {
+		struct trace_process process;
+		char why[600];
+		int pid = 0;
+		parse_pid(pids[i], &pid);
+		enum attach_code code = attach_read(pid, &process, why, sizeof why);
+		if (code == ATTACH_OK)
+			log_add(log, &process);
+		else if (says_why)
+			fprintf(stderr, "%s: %s\n", program_invocation_short_name, why);
+		first = first == ATTACH_OK ? code : first;
+	}
+	return first;
 }

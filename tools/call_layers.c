@@ -14,9 +14,21 @@
 #define CALLS      1000
 #define TIMEOUT_NS 60000000000u
 
-enum { WINDOW, ENGINE, API, BARE, TRACED, NOTED, LOOP, LOOP_NOTE, LOOP_TRACE, LOOP_BOTH, LAYERS };
+enum {
+	WINDOW,
+	ENGINE,
+	API,
+	BARE,
+	TRACED,
+	RECORDED,
+	LOOP,
+	LOOP_RECORD,
+	LOOP_TRACE,
+	LOOP_BOTH,
+	LAYERS
+};
 
-/* What notes are made on, as the communicator makes them on its own. */
+/* Where calls are recorded, as the communicator makes them on its own. */
 static struct recorder *recorder;
 static struct trace *trace;
 static uint64_t sequence;
@@ -46,7 +58,8 @@ static tutti_status call_window(struct tutti_comm *comm, float *data)
 
 	fill(&args, data, 4);
 	window_begin(engine->config.window, &run, &args);
-	return window_drive(engine->config.window, &run, TIMEOUT_NS, &engine->stop, NULL, NULL);
+	return window_drive(engine->config.window, &run, TIMEOUT_NS, &engine->failure.stop, NULL,
+			    NULL);
 }
 
 static tutti_status call_engine(struct tutti_comm *comm, float *data)
@@ -62,16 +75,13 @@ static tutti_status call_api(struct tutti_comm *comm, float *data)
 	return tutti_all_reduce(data, data, 4, TUTTI_F32, TUTTI_SUM, comm, NULL);
 }
 
-/* ---- 8 bytes ------------------------------------------------------------------------------------
- */
-
 /* As comm_call makes it. */
-static void note(const struct tutti_comm *comm, struct call_args *args)
+static void record(const struct tutti_comm *comm, struct call_args *args)
 {
-	struct noted noted = noted_of(args, comm->size, fingerprint);
+	struct call_record made = call_record_of(args, comm->size, fingerprint);
 
-	args->fingerprint = fingerprint = noted.fingerprint;
-	recorder_note(recorder, args->sequence, &noted);
+	args->fingerprint = fingerprint = made.fingerprint;
+	recorder_add(recorder, args->sequence, &made);
 }
 
 /* As the engine does it for a call that does not wait. */
@@ -86,72 +96,34 @@ static void remember(const struct call_args *args)
 	trace_ended(&mark, false);
 }
 
-static tutti_status call_small(struct tutti_comm *comm, float *data)
+/* What is done of a call of 8 bytes. */
+struct part {
+	bool records, remembers, runs;
+};
+
+static tutti_status call_part(struct tutti_comm *comm, float *data, struct part part)
 {
 	struct call_args args;
 
 	fill(&args, data, 2);
-	return engine_run_window(comm->engine, &args, 60000);
+	if (part.records)
+		record(comm, &args);
+	if (part.remembers)
+		remember(&args);
+	return part.runs ? engine_run_window(comm->engine, &args, 60000) : TUTTI_OK;
 }
-
-static tutti_status call_noted(struct tutti_comm *comm, float *data)
-{
-	struct call_args args;
-
-	fill(&args, data, 2);
-	note(comm, &args);
-	return engine_run_window(comm->engine, &args, 60000);
-}
-
-static tutti_status loop(struct tutti_comm *comm, float *data)
-{
-	struct call_args args;
-
-	(void)comm;
-	fill(&args, data, 2);
-	return TUTTI_OK;
-}
-
-static tutti_status loop_note(struct tutti_comm *comm, float *data)
-{
-	struct call_args args;
-
-	fill(&args, data, 2);
-	note(comm, &args);
-	return TUTTI_OK;
-}
-
-static tutti_status loop_trace(struct tutti_comm *comm, float *data)
-{
-	struct call_args args;
-
-	(void)comm;
-	fill(&args, data, 2);
-	remember(&args);
-	return TUTTI_OK;
-}
-
-static tutti_status loop_both(struct tutti_comm *comm, float *data)
-{
-	struct call_args args;
-
-	fill(&args, data, 2);
-	note(comm, &args);
-	remember(&args);
-	return TUTTI_OK;
-}
-
-/* ---- measuring ----------------------------------------------------------------------------------
- */
 
 static tutti_status time_calls(struct tutti_comm *comm, int layer, double *ns)
 {
-	static tutti_status (*const calls[LAYERS])(struct tutti_comm * comm, float *data) = {
-		[WINDOW] = call_window,  [ENGINE] = call_engine,  [API] = call_api,
-		[BARE] = call_small,     [TRACED] = call_small,   [NOTED] = call_noted,
-		[LOOP] = loop,           [LOOP_NOTE] = loop_note, [LOOP_TRACE] = loop_trace,
-		[LOOP_BOTH] = loop_both,
-	};
+	static tutti_status (*const calls[])(struct tutti_comm * comm, float *data) = {
+		[WINDOW] = call_window, [ENGINE] = call_engine, [API] = call_api};
+	static const struct part parts[LAYERS] = {
+		[BARE] = {.runs = true},
+		[TRACED] = {.runs = true},
+		[RECORDED] = {.records = true, .runs = true},
+		[LOOP_RECORD] = {.records = true},
+		[LOOP_TRACE] = {.remembers = true},
+		[LOOP_BOTH] = {.records = true, .remembers = true}};
 	float data[4] = {0};
 	uint64_t start;
 
@@ -159,7 +131,7 @@ static tutti_status time_calls(struct tutti_comm *comm, int layer, double *ns)
 	comm->engine->config.trace = layer == BARE ? NULL : comm->calls.trace;
 	start = clock_now_ns();
 	for (int i = 0; i < CALLS; i++)
-		TRY(calls[layer](comm, data));
+		TRY(layer <= API ? calls[layer](comm, data) : call_part(comm, data, parts[layer]));
 	*ns = (double)(clock_now_ns() - start) / CALLS;
 	return TUTTI_OK;
 }
@@ -192,10 +164,10 @@ static void print(const double ns[LAYERS])
 	       ns[ENGINE] - ns[WINDOW], ns[API] - ns[ENGINE]);
 	printf("all_reduce of 8 B: engine %.0f ns, trace %+.1f ns, recorder and fingerprint %+.1f "
 	       "ns, together %+.1f ns\n",
-	       ns[BARE], ns[TRACED] - ns[BARE], ns[NOTED] - ns[TRACED], ns[NOTED] - ns[BARE]);
+	       ns[BARE], ns[TRACED] - ns[BARE], ns[RECORDED] - ns[TRACED], ns[RECORDED] - ns[BARE]);
 	printf("by themselves, in a loop: trace %.1f ns, recorder and fingerprint %.1f ns, "
 	       "together %.1f ns\n",
-	       ns[LOOP_TRACE] - ns[LOOP], ns[LOOP_NOTE] - ns[LOOP], ns[LOOP_BOTH] - ns[LOOP]);
+	       ns[LOOP_TRACE] - ns[LOOP], ns[LOOP_RECORD] - ns[LOOP], ns[LOOP_BOTH] - ns[LOOP]);
 }
 
 static int failed(const char *why)

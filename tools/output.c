@@ -1,10 +1,25 @@
-#include "output.h"
+/* What the tools say besides their results. */
+#include "tools/output.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+
+int usage_error(const char *format, ...)
+{
+	const char *program = program_invocation_short_name;
+	va_list args;
+
+	fprintf(stderr, "%s: ", program);
+	va_start(args, format);
+	vfprintf(stderr, format, args);
+	va_end(args);
+	fprintf(stderr, " %s --help says more.\n", program);
+	return USAGE_WRONG;
+}
 
 static void complain(int error)
 {

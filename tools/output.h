@@ -1,14 +1,18 @@
-/* stdout of the tools: half an answer must not pass for a whole one. */
+/* Messages and stdout of the tools: half an answer must not pass for a whole one. */
 #ifndef TOOLS_OUTPUT_H
 #define TOOLS_OUTPUT_H
 
 #include <stdbool.h>
 
 #define OUTPUT_FAILED 1
+#define USAGE_WRONG   2
+
+/* Explains on stderr what is wrong with the command line. Returns the exit code, USAGE_WRONG. */
+int usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Before anything is opened, which would take its place. False after a message: there is none. */
 bool output_open(void);
-/* The tool's exit code: OUTPUT_FAILED after a message where all went well but that what was printed cannot be written. */
+/* The tool's exit code: code, or OUTPUT_FAILED after a message if stdout could not be written. */
 int output_end(int code);
 
 #endif

@@ -12,47 +12,30 @@
 
 #include <math.h>
 
-static const char *const pass_verbs[] = {"", "forward", "backward"};
-
 static const char *unit_name(const tutti_trainer *trainer, int unit)
 {
 	return trainer->model.units[unit].name;
-}
-
-static tutti_status check_closed(const tutti_trainer *trainer, const char *function)
-{
-	if (trainer->open_pass == UNIT_NONE)
-		return TUTTI_OK;
-	const char *verb = pass_verbs[trainer->open_pass];
-	return train_fail(TUTTI_ERR_INVALID,
-			  "%s: unit '%s' is still in %s: call tutti_%s_end for it first.", function,
-			  unit_name(trainer, trainer->open_unit), verb, verb);
 }
 
 static tutti_status check_micro_batch(const tutti_trainer *trainer, tutti_pass pass, double items,
 				      const int *all_done)
 {
 	if (pass < TUTTI_PASS_LAST || pass > TUTTI_PASS_EVAL)
-		return train_fail(TUTTI_ERR_INVALID, "tutti_micro_batch: there is no pass %d.",
-				  (int)pass);
+		return train_invalid("tutti_micro_batch: there is no pass %d.", (int)pass);
 	if (!(items >= 0) || isinf(items))
-		return train_fail(
-			TUTTI_ERR_INVALID,
+		return train_invalid(
 			"tutti_micro_batch: items is %g; it must be finite and at least 0.", items);
-	if (trainer->step == STEP_LAST)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_micro_batch: this step's last micro-batch has begun: call "
-				  "tutti_step or tutti_grads_finish before another one.");
-	if (trainer->owes_update && trainer->config.strategy == TUTTI_LOCAL_SGD &&
-	    pass != TUTTI_PASS_EVAL)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_micro_batch: the last step ended with tutti_grads_finish: "
-				  "call tutti_params_updated after the update.");
-	if (all_done && trainer->step == STEP_OPEN && pass != TUTTI_PASS_EVAL)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_micro_batch: all_done is for a step's first micro-batch "
-				  "or EVAL; pass NULL elsewhere.");
-	return check_closed(trainer, "tutti_micro_batch");
+	if (trainer->step.state == STEP_LAST)
+		return train_invalid("tutti_micro_batch: this step's last micro-batch has begun: "
+				     "call tutti_step or tutti_grads_finish before another one.");
+	if (trainer->owes_update && trainer_is_local(trainer) && pass != TUTTI_PASS_EVAL)
+		return train_invalid(
+			"tutti_micro_batch: the last step ended with tutti_grads_finish: call "
+			"tutti_params_updated after the update.");
+	if (all_done && trainer->step.state == STEP_OPEN && pass != TUTTI_PASS_EVAL)
+		return train_invalid("tutti_micro_batch: all_done is for a step's first "
+				     "micro-batch or EVAL; pass NULL elsewhere.");
+	return trainer_check_no_unit(trainer, "tutti_micro_batch");
 }
 
 /* Sets *all_done if no rank has items. */
@@ -79,24 +62,24 @@ static tutti_status begin_step(tutti_trainer *trainer, double items)
 		loss_scale_set_items(&trainer->scale, all);
 	}
 	grads_zero(trainer);
-	trainer->items = 0;
-	trainer->batch_items = items;
-	trainer->is_uneven = false;
-	trainer->micro_batches = 0;
-	trainer->order = 0;
-	trainer->step = STEP_OPEN;
+	trainer->step.items = 0;
+	trainer->step.batch_items = items;
+	trainer->step.is_uneven = false;
+	trainer->step.micro_batches = 0;
+	trainer->step.order = 0;
+	trainer->step.state = STEP_OPEN;
 	return TUTTI_OK;
 }
 
 /* Ends the micro-batch before this one, if it was a training one of this step. */
 static tutti_status end_micro_batch(tutti_trainer *trainer)
 {
-	if (!trainer->in_batch || trainer->pass != TUTTI_PASS_ACCUMULATE)
+	if (!trainer->batch.is_open || trainer->batch.pass != TUTTI_PASS_ACCUMULATE)
 		return TUTTI_OK;
-	trainer->in_batch = false;
+	trainer->batch.is_open = false;
 	TRY(grads_flush(trainer));
 	TRY(grads_keep(trainer));
-	trainer->micro_batches++;
+	trainer->step.micro_batches++;
 	return TUTTI_OK;
 }
 
@@ -109,19 +92,20 @@ static tutti_status begin_micro_batch(tutti_trainer *trainer, tutti_pass pass, d
 	TRY(end_micro_batch(trainer));
 	TRY(params_expect(trainer));
 	if (pass != TUTTI_PASS_EVAL) {
-		if (trainer->step == STEP_CLOSED)
+		if (trainer->step.state == STEP_CLOSED)
 			TRY(begin_step(trainer, items));
-		trainer->items += items;
-		trainer->is_uneven = trainer->is_uneven || items != trainer->batch_items;
+		trainer->step.items += items;
+		trainer->step.is_uneven =
+			trainer->step.is_uneven || items != trainer->step.batch_items;
 		grads_expect(trainer);
 	}
 	if (pass == TUTTI_PASS_LAST)
-		trainer->step = STEP_LAST;
+		trainer->step.state = STEP_LAST;
 	for (int u = 0; u < trainer->model.unit_count; u++)
 		trainer->units[u] = (struct unit_state){0};
-	trainer->pass = pass;
-	trainer->in_batch = true;
-	trainer->backward_begun = false;
+	trainer->batch.pass = pass;
+	trainer->batch.is_open = true;
+	trainer->batch.backward_begun = false;
 	return TUTTI_OK;
 }
 
@@ -146,12 +130,11 @@ static tutti_status check_unit(const tutti_trainer *trainer, const char *functio
 {
 	TRY(trainer_check(trainer, function));
 	if (unit < 0 || unit >= trainer->model.unit_count)
-		return train_fail(TUTTI_ERR_INVALID, "%s: there is no unit %d among %d.", function,
-				  unit, trainer->model.unit_count);
-	if (!trainer->in_batch)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "%s: no micro-batch has begun: call tutti_micro_batch first.",
-				  function);
+		return train_invalid("%s: there is no unit %d among %d.", function, unit,
+				     trainer->model.unit_count);
+	if (!trainer->batch.is_open)
+		return train_invalid("%s: no micro-batch has begun: call tutti_micro_batch first.",
+				     function);
 	return TUTTI_OK;
 }
 
@@ -159,25 +142,24 @@ static tutti_status unit_end(tutti_trainer *trainer, const char *function, int u
 			     enum unit_pass pass)
 {
 	TRY(check_unit(trainer, function, unit));
-	if (trainer->open_pass != pass || trainer->open_unit != unit)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "%s: unit '%s' is not in %s: its begin is missing.", function,
-				  unit_name(trainer, unit), pass_verbs[pass]);
-	trainer->open_pass = UNIT_NONE;
+	if (trainer->batch.open_pass != pass || trainer->batch.open_unit != unit)
+		return train_invalid("%s: unit '%s' is not in %s: its begin is missing.", function,
+				     unit_name(trainer, unit), pass_name(pass));
+	trainer->batch.open_pass = UNIT_NONE;
 	return TUTTI_OK;
 }
 
 tutti_status tutti_forward_begin(tutti_trainer *trainer, int unit)
 {
 	TRY(check_unit(trainer, "tutti_forward_begin", unit));
-	TRY(check_closed(trainer, "tutti_forward_begin"));
+	TRY(trainer_check_no_unit(trainer, "tutti_forward_begin"));
 	TRY(grads_poll(trainer));
 	TRY(params_open(trainer, unit, UNIT_FORWARD));
-	if (!trainer->backward_begun)
+	if (!trainer->batch.backward_begun)
 		trainer->units[unit].uses++;
-	trainer->units_ran = true;
-	trainer->open_unit = unit;
-	trainer->open_pass = UNIT_FORWARD;
+	trainer->batch.units_ran = true;
+	trainer->batch.open_unit = unit;
+	trainer->batch.open_pass = UNIT_FORWARD;
 	return TUTTI_OK;
 }
 
@@ -197,39 +179,37 @@ static void begin_backward(tutti_trainer *trainer)
 		if (trainer->units[use->unit].uses > 0)
 			trainer->tensors[use->param].pending++;
 	}
-	trainer->backward_begun = true;
+	trainer->batch.backward_begun = true;
 }
 
 static tutti_status check_backward(const tutti_trainer *trainer, int unit)
 {
 	const struct unit_state *state = &trainer->units[unit];
 
-	if (trainer->pass == TUTTI_PASS_EVAL)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_backward_begin: unit '%s' has no backward in a "
-				  "micro-batch of TUTTI_PASS_EVAL.",
-				  unit_name(trainer, unit));
+	if (trainer->batch.pass == TUTTI_PASS_EVAL)
+		return train_invalid("tutti_backward_begin: unit '%s' has no backward in a "
+				     "micro-batch of TUTTI_PASS_EVAL.",
+				     unit_name(trainer, unit));
 	if (state->finished >= state->uses)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_backward_begin: unit '%s' ran forward %d times in this "
-				  "micro-batch, and backward as often.",
-				  unit_name(trainer, unit), state->uses);
+		return train_invalid("tutti_backward_begin: unit '%s' ran forward %d times in this "
+				     "micro-batch, and backward as often.",
+				     unit_name(trainer, unit), state->uses);
 	return TUTTI_OK;
 }
 
 tutti_status tutti_backward_begin(tutti_trainer *trainer, int unit)
 {
 	TRY(check_unit(trainer, "tutti_backward_begin", unit));
-	TRY(check_closed(trainer, "tutti_backward_begin"));
+	TRY(trainer_check_no_unit(trainer, "tutti_backward_begin"));
 	TRY(check_backward(trainer, unit));
-	if (!trainer->backward_begun)
+	if (!trainer->batch.backward_begun)
 		begin_backward(trainer);
 	TRY(grads_poll(trainer));
 	TRY(params_open(trainer, unit, UNIT_BACKWARD));
 	for (const int *span = trainer->layout.unit_spans[unit]; *span >= 0; span++)
 		TRY(grad_make(trainer, *span));
-	trainer->open_unit = unit;
-	trainer->open_pass = UNIT_BACKWARD;
+	trainer->batch.open_unit = unit;
+	trainer->batch.open_pass = UNIT_BACKWARD;
 	return TUTTI_OK;
 }
 
@@ -260,22 +240,19 @@ tutti_status tutti_grad_ready(tutti_trainer *trainer, int param)
 {
 	TRY(trainer_check_param(trainer, "tutti_grad_ready", param));
 	const char *name = trainer->model.params[param].name;
-	if (!trainer->in_batch || trainer->pass == TUTTI_PASS_EVAL)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_grad_ready: parameter '%s' has no gradient now: no "
-				  "micro-batch with a backward has begun.",
-				  name);
+	if (!trainer->batch.is_open || trainer->batch.pass == TUTTI_PASS_EVAL)
+		return train_invalid("tutti_grad_ready: parameter '%s' has no gradient now: no "
+				     "micro-batch with a backward has begun.",
+				     name);
 	if (!param_is_trained(&trainer->model.params[param]))
-		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_grad_ready: parameter '%s' is frozen and has no gradient.",
-				  name);
+		return train_invalid(
+			"tutti_grad_ready: parameter '%s' is frozen and has no gradient.", name);
 	bool is_ready = trainer->tensors[param].is_ready;
-	if (is_ready && trainer->pass == TUTTI_PASS_ACCUMULATE)
+	if (is_ready && trainer->batch.pass == TUTTI_PASS_ACCUMULATE)
 		return TUTTI_OK;
 	if (is_ready)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_grad_ready: the gradient of parameter '%s' is already "
-				  "final in this micro-batch.",
-				  name);
+		return train_invalid("tutti_grad_ready: the gradient of parameter '%s' is already "
+				     "final in this micro-batch.",
+				     name);
 	return grad_ready(trainer, param);
 }

@@ -8,98 +8,67 @@
 #include "train/state/trainer_collectives.h"
 #include "train/trainer.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { EXPLANATION_BYTES = 480, SHOWN_BYTES = 150 };
 
-struct model_text {
-	char *bytes;
-	size_t used, room;
-	bool failed;
-};
-
-static void append(struct model_text *text, const char *format, ...)
-	__attribute__((format(printf, 2, 3)));
-
-static void append(struct model_text *text, const char *format, ...)
-{
-	char piece[4 * MODEL_NAME_BYTES];
-	va_list args;
-
-	va_start(args, format);
-	int bytes = vsnprintf(piece, sizeof piece, format, args);
-	va_end(args);
-	if (text->used + (size_t)bytes + 1 > text->room) {
-		size_t room = 2 * (text->room + (size_t)bytes + 1);
-		char *bigger = realloc(text->bytes, room);
-		text->failed = text->failed || !bigger;
-		if (!bigger)
-			return;
-		text->bytes = bigger;
-		text->room = room;
-	}
-	memcpy(text->bytes + text->used, piece, (size_t)bytes + 1);
-	text->used += (size_t)bytes;
-}
-
 /* The fields that change the collectives or the update. */
-static void describe_config(struct model_text *text, const tutti_train_config *c)
+static void describe_config(FILE *text, const tutti_train_config *c)
 {
-	append(text,
-	       "config with strategy %d, types %d %d %d, stochastic_rounding %d, loss_scale %a, "
-	       "max_grad_norm %a, "
-	       "bucket_bytes %zu, prefetch_units %d, keep_after_forward %d, whole_tensors %d\n",
-	       (int)c->strategy, (int)c->param_dtype, (int)c->grad_dtype, (int)c->reduce_dtype,
-	       c->stochastic_rounding, (double)c->loss_scale, (double)c->max_grad_norm,
-	       c->bucket_bytes, c->prefetch_units, c->keep_after_forward, c->whole_tensors);
-	append(text,
-	       "config with deterministic %d, check_replicas_every %d, memory_limit %zu, "
-	       "local_sgd_steps %d, "
-	       "local_sgd_state %d, shard_size %d, seed %llu\n",
-	       c->deterministic, c->check_replicas_every, c->memory_limit, c->local_sgd_steps,
-	       c->local_sgd_state, c->shard_size, (unsigned long long)c->seed);
+	fprintf(text,
+		"config with strategy %d, types %d %d %d, stochastic_rounding %d, loss_scale %a, "
+		"max_grad_norm %a, "
+		"bucket_bytes %zu, prefetch_units %d, keep_after_forward %d, whole_tensors %d\n",
+		(int)c->strategy, (int)c->param_dtype, (int)c->grad_dtype, (int)c->reduce_dtype,
+		c->stochastic_rounding, (double)c->loss_scale, (double)c->max_grad_norm,
+		c->bucket_bytes, c->prefetch_units, c->keep_after_forward, c->whole_tensors);
+	fprintf(text,
+		"config with deterministic %d, check_replicas_every %d, memory_limit %zu, "
+		"local_sgd_steps %d, "
+		"local_sgd_state %d, shard_size %d, seed %llu\n",
+		c->deterministic, c->check_replicas_every, c->memory_limit, c->local_sgd_steps,
+		c->local_sgd_state, c->shard_size, (unsigned long long)c->seed);
 }
 
-static void describe_param(struct model_text *text, const struct tutti_model *model, int p)
+static void describe_param(FILE *text, const struct tutti_model *model, int p)
 {
 	const struct param *param = &model->params[p];
 
 	static const char *const types[] = {
 		[TUTTI_F32] = "f32", [TUTTI_F16] = "f16", [TUTTI_BF16] = "bf16"};
 
-	append(text, "%s '%s' of unit '%s': %s [",
-	       param->is_extern ? "extern parameter" : "parameter", param->name,
-	       model->units[param->unit].name, types[param->dtype]);
+	fprintf(text, "%s '%s' of unit '%s': %s [",
+		param->is_extern ? "extern parameter" : "parameter", param->name,
+		model->units[param->unit].name, types[param->dtype]);
 	for (int i = 0; i < param->ndim; i++)
-		append(text, "%s%lld", i ? ", " : "", (long long)param->shape[i]);
-	append(text, "], flags 0x%x, group %d", param->flags, param->group);
+		fprintf(text, "%s%lld", i ? ", " : "", (long long)param->shape[i]);
+	fprintf(text, "], flags 0x%x, group %d", param->flags, param->group);
 	for (int i = 0; i < model->use_count; i++)
 		if (model->uses[i].param == p && model->uses[i].unit != param->unit)
-			append(text, ", used by '%s'", model->units[model->uses[i].unit].name);
-	append(text, "\n");
+			fprintf(text, ", used by '%s'", model->units[model->uses[i].unit].name);
+	fprintf(text, "\n");
 }
 
-static void describe(struct model_text *text, const tutti_trainer *trainer)
+static void describe(FILE *text, const tutti_trainer *trainer)
 {
 	describe_config(text, &trainer->config);
 	for (int p = 0; p < trainer->model.param_count; p++)
 		describe_param(text, &trainer->model, p);
 	for (int b = 0; b < trainer->model.buffer_count; b++) {
 		const struct buffer *buffer = &trainer->model.buffers[b];
-		append(text, "buffer '%s': %zu of type %d\n", buffer->name, buffer->count,
-		       (int)buffer->dtype);
+		fprintf(text, "buffer '%s': %zu of type %d\n", buffer->name, buffer->count,
+			(int)buffer->dtype);
 	}
 	for (int s = 0; s < trainer->model.state_count; s++) {
 		const struct state *state = &trainer->model.states[s];
-		append(text, "state '%s': %zu bytes%s\n", state->name, state->bytes,
-		       state->per_rank ? " of each rank" : "");
+		fprintf(text, "state '%s': %zu bytes%s\n", state->name, state->bytes,
+			state->per_rank ? " of each rank" : "");
 	}
 	for (int u = 0; u < trainer->model.unit_count; u++)
-		append(text, "unit '%s'\n", trainer->model.units[u].name);
-	append(text, "nothing more\n");
+		fprintf(text, "unit '%s'\n", trainer->model.units[u].name);
+	fprintf(text, "nothing more\n");
 }
 
 /* The number of the first line that differs, or -1. *a and *b then point to the line. */
@@ -142,10 +111,25 @@ static tutti_status explain(tutti_trainer *trainer, const char *own, const char 
 	return train_fail(TUTTI_ERR_MISMATCH, "%s", message);
 }
 
-static tutti_status need(const void *memory)
+static tutti_status no_memory(void)
 {
-	return memory ? TUTTI_OK
-		      : train_fail(TUTTI_ERR_MEMORY, "There is no memory to compare models.");
+	return train_no_memory("comparing models");
+}
+
+/* A rank's text. */
+struct model_text {
+	char *bytes;
+	size_t count;
+};
+
+static tutti_status make_text(struct model_text *text, const tutti_trainer *trainer)
+{
+	FILE *stream = open_memstream(&text->bytes, &text->count);
+
+	if (!stream)
+		return no_memory();
+	describe(stream, trainer);
+	return fclose(stream) == 0 ? TUTTI_OK : no_memory();
 }
 
 /* bytes: of rank 0's text. */
@@ -155,7 +139,7 @@ static tutti_status explain_difference(tutti_trainer *trainer, const struct mode
 	size_t line_bytes = (size_t)trainer->size * sizeof(int32_t);
 	char *memory = calloc(1, line_bytes + bytes + 1);
 	char *first_rank = memory ? memory + line_bytes : NULL;
-	tutti_status status = trainer_agree(trainer, need(memory));
+	tutti_status status = trainer_agree(trainer, memory ? TUTTI_OK : no_memory());
 
 	if (status == TUTTI_OK && trainer->rank == 0)
 		memcpy(first_rank, text->bytes, bytes);
@@ -177,7 +161,7 @@ static tutti_status compare_texts(tutti_trainer *trainer, const struct model_tex
 {
 	bool differs = false;
 
-	all[trainer->rank] = (struct digest){text->used, random_hash(text->bytes, text->used)};
+	all[trainer->rank] = (struct digest){text->count, random_hash(text->bytes, text->count)};
 	TRY(trainer_all_gather(trainer, all, sizeof *all));
 	for (int r = 1; r < trainer->size; r++)
 		differs = differs || memcmp(&all[r], &all[0], sizeof *all) != 0;
@@ -189,8 +173,10 @@ tutti_status compare_models(tutti_trainer *trainer)
 	struct digest *all = calloc((size_t)trainer->size, sizeof *all);
 	struct model_text text = {0};
 
-	describe(&text, trainer);
-	tutti_status status = trainer_agree(trainer, need(text.failed ? NULL : all));
+	tutti_status status = make_text(&text, trainer);
+	if (!all)
+		status = no_memory();
+	status = trainer_agree(trainer, status);
 	if (status == TUTTI_OK)
 		status = compare_texts(trainer, &text, all);
 	free(text.bytes);

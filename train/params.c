@@ -8,8 +8,6 @@
 #include "train/strategies/strategies.h"
 #include "train/trainer.h"
 
-#include <string.h>
-
 enum { CHUNK = 1024 };
 
 void *tutti_param_data(tutti_trainer *trainer, int param)
@@ -44,13 +42,11 @@ static void set_values(tutti_trainer *trainer, int param, size_t first, size_t c
 {
 	const struct piece *piece = piece_of(trainer, param);
 	tutti_dtype dtype = trainer->config.param_dtype;
-	char *data =
+	void *data =
 		bucket_of(trainer, param)->span->is_sharded ? NULL : param_data(trainer, param);
 
-	if (data && dtype == TUTTI_F32)
-		memcpy((float *)(void *)data + first, values, count * sizeof *values);
-	else if (data)
-		kernel_narrow(data + first * dtype_bytes(dtype), dtype, values, count);
+	if (data)
+		kernel_convert(element_at(data, dtype, first), dtype, values, TUTTI_F32, count);
 	if (!piece)
 		return;
 	size_t begin = larger(first, piece->first),
@@ -64,12 +60,8 @@ static void set_values(tutti_trainer *trainer, int param, size_t first, size_t c
 static tutti_status prepare_to_set(tutti_trainer *trainer, const char *function, int param)
 {
 	TRY(trainer_check_param(trainer, function, param));
-	if (trainer->open_pass != UNIT_NONE)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "%s: parameter '%s' cannot be set while a unit is open.",
-				  function, trainer->model.params[param].name);
-	TRY(publish_wait_all(trainer));
-	return params_drop(trainer);
+	TRY(trainer_check_no_unit(trainer, function));
+	return params_begin_write(trainer);
 }
 
 tutti_status tutti_param_init_normal(tutti_trainer *trainer, int param, float mean, float std)
@@ -108,14 +100,12 @@ static tutti_status check_range(const tutti_trainer *trainer, const char *functi
 	TRY(trainer_check_param(trainer, function, param));
 	size_t whole = trainer->model.params[param].count;
 	if (first > whole || count > whole - first)
-		return train_fail(
-			TUTTI_ERR_INVALID,
+		return train_invalid(
 			"%s: elements %zu to %zu are outside of parameter '%s', which has %zu.",
 			function, first, first + count, trainer->model.params[param].name, whole);
 	if (!values && count)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "%s: the values of parameter '%s' are at NULL.", function,
-				  trainer->model.params[param].name);
+		return train_invalid("%s: the values of parameter '%s' are at NULL.", function,
+				     trainer->model.params[param].name);
 	return TUTTI_OK;
 }
 
@@ -166,7 +156,7 @@ tutti_status tutti_param_shard(tutti_trainer *trainer, int param, tutti_shard *s
 {
 	TRY(trainer_check_param(trainer, "tutti_param_shard", param));
 	if (!shard)
-		return train_fail(TUTTI_ERR_INVALID, "tutti_param_shard needs a shard, not NULL.");
+		return train_invalid("tutti_param_shard needs a shard, not NULL.");
 	const struct piece *piece = piece_of(trainer, param);
 	tutti_dtype dtype = trainer->config.grad_dtype;
 	char *grad = param_grad(trainer, param);
@@ -189,10 +179,7 @@ tutti_status tutti_param_shard(tutti_trainer *trainer, int param, tutti_shard *s
 tutti_status tutti_params_updated(tutti_trainer *trainer)
 {
 	TRY(trainer_check(trainer, "tutti_params_updated"));
-	if (trainer->open_pass != UNIT_NONE)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_params_updated: unit '%s' is open: end it first.",
-				  trainer->model.units[trainer->open_unit].name);
+	TRY(trainer_check_no_unit(trainer, "tutti_params_updated"));
 	pieces_narrow(trainer);
 	bool owed = trainer->owes_update;
 	TRY(params_publish(trainer));

@@ -6,7 +6,6 @@
 #include "train/strategies/strategies.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* Among ranks first, first + step, ...: the first whose hash is not the most common one, or -1. The
  * hashes of one parameter are stride apart. */
@@ -35,7 +34,7 @@ static void hash_params(const tutti_trainer *trainer, uint64_t *hashes)
 	size_t width = dtype_bytes(trainer->config.param_dtype);
 
 	for (int p = 0; p < trainer->model.param_count; p++) {
-		const struct bucket *bucket = &trainer->buckets[trainer->layout.places[p].span];
+		const struct bucket *bucket = bucket_of(trainer, p);
 		hashes[p] = bucket->span->is_sharded
 				    ? 0
 				    : random_hash(param_data(trainer, p),
@@ -43,8 +42,7 @@ static void hash_params(const tutti_trainer *trainer, uint64_t *hashes)
 	}
 	for (int i = 0; i < trainer->piece_count; i++) {
 		const struct piece *piece = &trainer->pieces[i];
-		const struct bucket *bucket =
-			&trainer->buckets[trainer->layout.places[piece->param].span];
+		const struct bucket *bucket = bucket_of(trainer, piece->param);
 		if (bucket->span->is_sharded ||
 		    (piece->low && piece->value && !bucket->span->is_split))
 			hashes[piece->param] ^= piece_hash(trainer, piece);
@@ -53,7 +51,7 @@ static void hash_params(const tutti_trainer *trainer, uint64_t *hashes)
 
 static int odd_rank_of(const tutti_trainer *trainer, const uint64_t *hashes, int param)
 {
-	const struct param_span *span = trainer->buckets[trainer->layout.places[param].span].span;
+	const struct param_span *span = bucket_of(trainer, param)->span;
 	int step = span->is_sharded ? trainer->layout.shard_size : 1;
 
 	for (int first = 0; first < step; first++) {
@@ -93,8 +91,7 @@ tutti_status tutti_check_replicas(tutti_trainer *trainer)
 	uint64_t *hashes = malloc(hashes_count * sizeof *hashes + 1);
 	tutti_status status = TUTTI_OK;
 	if (!hashes)
-		status = train_fail(TUTTI_ERR_MEMORY, "There is no memory for %zu hashes.",
-				    hashes_count);
+		status = train_no_memory("%zu hashes", hashes_count);
 	status = trainer_agree(trainer, status);
 	if (status == TUTTI_OK)
 		status = compare(trainer, hashes);

@@ -19,25 +19,23 @@ static tutti_status check_dtypes(const tutti_train_config *c)
 
 	if (c->param_dtype != TUTTI_F32 && c->param_dtype != TUTTI_BF16 &&
 	    c->param_dtype != TUTTI_F16)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_train_config: param_dtype %d is not TUTTI_F32, TUTTI_BF16 "
-				  "or TUTTI_F16.",
-				  (int)c->param_dtype);
+		return train_invalid("tutti_train_config: param_dtype %d is not TUTTI_F32, "
+				     "TUTTI_BF16 or TUTTI_F16.",
+				     (int)c->param_dtype);
 	for (size_t i = 0; i < sizeof types / sizeof *types; i++)
 		if (types[i].dtype != TUTTI_F32 && types[i].dtype != c->param_dtype)
-			return train_fail(TUTTI_ERR_INVALID,
-					  "tutti_train_config: %s %d is neither TUTTI_F32 nor "
-					  "param_dtype (%d).",
-					  types[i].name, (int)types[i].dtype, (int)c->param_dtype);
+			return train_invalid("tutti_train_config: %s %d is neither TUTTI_F32 nor "
+					     "param_dtype (%d).",
+					     types[i].name, (int)types[i].dtype,
+					     (int)c->param_dtype);
 	if (c->stochastic_rounding && c->param_dtype != TUTTI_BF16)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_train_config: stochastic_rounding needs param_dtype "
-				  "TUTTI_BF16; it is %d.",
-				  (int)c->param_dtype);
+		return train_invalid("tutti_train_config: stochastic_rounding needs param_dtype "
+				     "TUTTI_BF16; it is %d.",
+				     (int)c->param_dtype);
 	if (c->deterministic == 2 && (c->grad_dtype != TUTTI_F32 || c->reduce_dtype != TUTTI_F32))
-		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_train_config: deterministic = 2 needs grad_dtype and "
-				  "reduce_dtype TUTTI_F32: sums of 16 bits depend on their order.");
+		return train_invalid(
+			"tutti_train_config: deterministic = 2 needs grad_dtype and reduce_dtype "
+			"TUTTI_F32: sums of 16 bits depend on their order.");
 	return TUTTI_OK;
 }
 
@@ -53,17 +51,14 @@ static tutti_status check_counts(const tutti_train_config *c)
 
 	for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
 		if (counts[i].value < 0)
-			return train_fail(TUTTI_ERR_INVALID,
-					  "tutti_train_config: %s is %d; it cannot be negative.",
-					  counts[i].name, counts[i].value);
+			return train_invalid("tutti_train_config: %s is %d; it cannot be negative.",
+					     counts[i].name, counts[i].value);
 	if (c->deterministic < 0 || c->deterministic > 2)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_train_config: deterministic is %d, not 0, 1 or 2.",
-				  c->deterministic);
+		return train_invalid("tutti_train_config: deterministic is %d, not 0, 1 or 2.",
+				     c->deterministic);
 	if (c->strategy == TUTTI_LOCAL_SGD && c->local_sgd_steps == 0)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_train_config: TUTTI_LOCAL_SGD needs local_sgd_steps, the "
-				  "steps between averages.");
+		return train_invalid("tutti_train_config: TUTTI_LOCAL_SGD needs local_sgd_steps, "
+				     "the steps between averages.");
 	return TUTTI_OK;
 }
 
@@ -85,23 +80,21 @@ tutti_status config_check(const tutti_train_config *c)
 	const tutti_train_config zero = {0};
 
 	if (c->strategy < TUTTI_DDP || c->strategy > TUTTI_LOCAL_SGD)
-		return train_fail(TUTTI_ERR_INVALID, "tutti_train_config: there is no strategy %d.",
-				  (int)c->strategy);
+		return train_invalid("tutti_train_config: there is no strategy %d.",
+				     (int)c->strategy);
 	TRY(check_built(c));
 	TRY(check_dtypes(c));
 	TRY(check_counts(c));
 	if (!(c->max_grad_norm >= 0) || isinf(c->max_grad_norm))
-		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_train_config: max_grad_norm is %g; it must be finite and "
-				  "at least 0 (no clipping).",
-				  (double)c->max_grad_norm);
+		return train_invalid("tutti_train_config: max_grad_norm is %g; it must be finite "
+				     "and at least 0 (no clipping).",
+				     (double)c->max_grad_norm);
 	if (!isfinite(c->loss_scale))
-		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_train_config: loss_scale %g is not finite.",
-				  (double)c->loss_scale);
+		return train_invalid("tutti_train_config: loss_scale %g is not finite.",
+				     (double)c->loss_scale);
 	if (memcmp(c->reserved, zero.reserved, sizeof zero.reserved) != 0)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_train_config.reserved is not zero: zero-initialise it.");
+		return train_invalid(
+			"tutti_train_config.reserved is not zero: zero-initialise it.");
 	return TUTTI_OK;
 }
 
@@ -115,14 +108,12 @@ tutti_status config_check_model(const tutti_train_config *c, const struct tutti_
 		if (!param->is_extern)
 			continue;
 		if (!keeps_all)
-			return train_fail(TUTTI_ERR_INVALID,
-					  "Parameter '%s' lies in the caller's memory, which %s "
-					  "cannot free: register it with tutti_model_param, or use "
-					  "TUTTI_DDP or TUTTI_ZERO1.",
-					  param->name, strategy_names[c->strategy]);
+			return train_invalid("Parameter '%s' lies in the caller's memory, which %s "
+					     "cannot free: register it with tutti_model_param, or "
+					     "use TUTTI_DDP or TUTTI_ZERO1.",
+					     param->name, strategy_names[c->strategy]);
 		if (param->dtype != c->param_dtype)
-			return train_fail(
-				TUTTI_ERR_INVALID,
+			return train_invalid(
 				"Parameter '%s' is registered with type %d, but param_dtype is %d.",
 				param->name, (int)param->dtype, (int)c->param_dtype);
 	}
@@ -135,11 +126,10 @@ tutti_status config_check_world(const tutti_train_config *c, int world_size, int
 		return TUTTI_OK;
 	int shard_size = c->shard_size ? c->shard_size : node;
 	if (world_size % shard_size != 0)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "TUTTI_HSDP cannot divide %d ranks into shard groups of %d (%s): "
-				  "set shard_size to a divisor.",
-				  world_size, shard_size,
-				  c->shard_size ? "shard_size" : "the ranks of a node");
+		return train_invalid("TUTTI_HSDP cannot divide %d ranks into shard groups of %d "
+				     "(%s): set shard_size to a divisor.",
+				     world_size, shard_size,
+				     c->shard_size ? "shard_size" : "the ranks of a node");
 	return TUTTI_OK;
 }
 
@@ -153,10 +143,9 @@ tutti_status tutti_memory_estimate(const tutti_model *model, int world_size,
 
 	config = config ? config : &zero;
 	if (!model || !stats || world_size < 1 || world_size > MOST_RANKS)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_memory_estimate needs a model, stats and a world_size of "
-				  "1 to %d; world_size is %d.",
-				  MOST_RANKS, world_size);
+		return train_invalid("tutti_memory_estimate needs a model, stats and a world_size "
+				     "of 1 to %d; world_size is %d.",
+				     MOST_RANKS, world_size);
 	TRY(config_check(config));
 	TRY(config_check_model(config, model));
 	TRY(config_check_world(config, world_size, world_size));

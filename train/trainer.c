@@ -37,11 +37,11 @@ static tutti_status make_tables(tutti_trainer *trainer, const tutti_model *model
 	}
 	trainer->tensors = calloc(params + 1, sizeof *trainer->tensors);
 	trainer->units = calloc(units + 1, sizeof *trainer->units);
-	trainer->reports = calloc((size_t)trainer->size, sizeof *trainer->reports);
-	trainer->step_events = calloc((size_t)trainer->size, sizeof *trainer->step_events);
+	trainer->step.reports = calloc((size_t)trainer->size, sizeof *trainer->step.reports);
+	trainer->step.events = calloc((size_t)trainer->size, sizeof *trainer->step.events);
 	trainer->plan.list = malloc((2 * units + 1) * sizeof *trainer->plan.list);
-	if (!trainer->tensors || !trainer->units || !trainer->reports || !trainer->step_events ||
-	    !trainer->plan.list)
+	if (!trainer->tensors || !trainer->units || !trainer->step.reports ||
+	    !trainer->step.events || !trainer->plan.list)
 		return train_no_memory("a trainer's tables");
 	for (size_t p = 0; p < params; p++)
 		trainer->tensors[p].optimizer = -1;
@@ -87,36 +87,28 @@ static tutti_status check_memory(tutti_trainer *trainer)
 
 	memory_resident(&trainer->layout, &trainer->model, &trainer->config,
 			trainer->rank % trainer->layout.shard_size, &needed);
-	TRY(memory_for_slots(&trainer->layout, &trainer->model, &trainer->config,
-			     &needed.gathered_peak_bytes));
+	needed.gathered_peak_bytes =
+		pool_missing(&trainer->memory.data_pool) + pool_missing(&trainer->memory.grad_pool);
 	TRY(memory_check(&trainer->config, &needed));
 	trainer->stats.param_bytes = needed.param_bytes;
 	trainer->stats.grad_bytes = needed.grad_bytes;
-	trainer->held_bytes = needed.param_bytes + needed.grad_bytes + needed.optimizer_bytes;
-	trainer->planned_bytes = trainer->held_bytes + needed.gathered_peak_bytes;
+	trainer->memory.held_bytes =
+		needed.param_bytes + needed.grad_bytes + needed.optimizer_bytes;
+	trainer->memory.planned_bytes = trainer->memory.held_bytes + needed.gathered_peak_bytes;
 	return TUTTI_OK; /* optimizer state counts when it is made */
 }
 
 /* Ranks need different numbers of bytes if shards differ. They fail together. */
 static tutti_status agree_on_memory(tutti_trainer *trainer)
 {
-	tutti_status status = check_memory(trainer);
-	struct train_failure why = failure_of(status);
-	double needs[2] = {status != TUTTI_OK, (double)trainer->planned_bytes};
-
-	TRY(trainer_all_reduce(trainer, needs, 2, TUTTI_MAX));
-	size_t more = (size_t)needs[1] - trainer->planned_bytes;
-	trainer->planned_bytes += more;
-	if (trainer->layout
-		    .by_unit) /* beyond the plan all ranks make the same slots, and fail together */
-		trainer->held_bytes += more;
-	if (status != TUTTI_OK)
-		return failure_return(&why);
-	if (needs[0] > 0)
-		return train_fail(TUTTI_ERR_MEMORY,
-				  "Another rank, with slightly larger shards, needs more than the "
-				  "memory_limit of %zu bytes.",
-				  trainer->config.memory_limit);
+	TRY(trainer_agree(trainer, check_memory(trainer)));
+	double most = (double)trainer->memory.planned_bytes;
+	TRY(trainer_all_reduce(trainer, &most, 1, TUTTI_MAX));
+	size_t more = (size_t)most - trainer->memory.planned_bytes;
+	trainer->memory.planned_bytes += more;
+	/* Beyond the plan all ranks make the same slots, and fail together. */
+	if (trainer->layout.by_unit)
+		trainer->memory.held_bytes += more;
 	return TUTTI_OK;
 }
 
@@ -130,17 +122,17 @@ static tutti_status check_nodes(tutti_trainer *trainer, int node)
 		return TUTTI_OK;
 	TRY(trainer_all_reduce(trainer, ends, 2, TUTTI_MIN));
 	if (ends[0] != -ends[1])
-		return train_fail(TUTTI_ERR_INVALID,
-				  "TUTTI_HSDP without shard_size makes the ranks of a node a shard "
-				  "group, but nodes have from %d to %d ranks: set shard_size.",
-				  (int)ends[0], (int)-ends[1]);
+		return train_invalid(
+			"TUTTI_HSDP without shard_size makes the ranks of a node a shard group, "
+			"but nodes have from %d to %d ranks: set shard_size.",
+			(int)ends[0], (int)-ends[1]);
 	double is_apart = trainer->rank % node != tutti_local_rank(trainer->comm);
 	TRY(trainer_all_reduce(trainer, &is_apart, 1, TUTTI_MAX));
 	if (is_apart > 0)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "TUTTI_HSDP without shard_size makes the ranks of a node a shard "
-				  "group, but a node's ranks are not in a row: start ranks node by "
-				  "node (srun --distribution=block), or set shard_size.");
+		return train_invalid(
+			"TUTTI_HSDP without shard_size makes the ranks of a node a shard group, "
+			"but a node's ranks are not in a row: start ranks node by node (srun "
+			"--distribution=block), or set shard_size.");
 	return TUTTI_OK;
 }
 
@@ -171,7 +163,7 @@ static tutti_status build(tutti_trainer *trainer, const tutti_model *model)
 	TRY(memory_place(trainer));
 	TRY(trainer_agree(trainer, pieces_make(trainer)));
 	loss_scale_init(&trainer->scale, &trainer->config);
-	trainer->skipped_param = trainer->missed = -1;
+	trainer->skipped_param = trainer->local.missed = -1;
 	TRY(broadcast_values(trainer));
 	pieces_widen(trainer); /* master copies begin with the broadcast values */
 	return TUTTI_OK;
@@ -181,9 +173,8 @@ static tutti_status check_arguments(tutti_trainer **trainer, const tutti_model *
 				    const tutti_train_config *config)
 {
 	if (!trainer || !model)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_trainer_create needs a place for the trainer and a model, "
-				  "not NULL.");
+		return train_invalid("tutti_trainer_create needs a place for the trainer and a "
+				     "model, not NULL.");
 	TRY(config_check(config));
 	return config_check_model(config, model);
 }
@@ -194,8 +185,7 @@ tutti_status tutti_trainer_create(tutti_trainer **trainer, tutti_model *model, t
 	const tutti_train_config zero = {0};
 
 	if (!comm)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_trainer_create needs a communicator, not NULL.");
+		return train_invalid("tutti_trainer_create needs a communicator, not NULL.");
 	config = config ? config : &zero;
 	tutti_trainer first = {.comm = comm,
 			       .rank = tutti_rank(comm),
@@ -223,9 +213,9 @@ void tutti_trainer_destroy(tutti_trainer *trainer)
 	if (!trainer)
 		return;
 	checkpoint_abandon(trainer);
-	if (trainer->step != STEP_CLOSED) /* other ranks may never join what is in flight */
+	if (trainer->step.state != STEP_CLOSED) /* other ranks may never join what is in flight */
 		trainer_abort(trainer);
-	if (trainer->flight_count > 0)
+	if (trainer->flights.count > 0)
 		grads_wait(trainer);
 	if (trainer->pieces) { /* without pieces nothing is in flight */
 		publish_wait_all(trainer);
@@ -238,9 +228,9 @@ void tutti_trainer_destroy(tutti_trainer *trainer)
 	tutti_comm_destroy(trainer->replicas);
 	free(trainer->tensors);
 	free(trainer->units);
-	free(trainer->reports);
+	free(trainer->step.reports);
 	free(trainer->shares);
-	free(trainer->step_events);
+	free(trainer->step.events);
 	free(trainer->offload_dir);
 	free(trainer->plan.list);
 	free(trainer->seen.list);
@@ -252,7 +242,7 @@ tutti_status tutti_trainer_stats(const tutti_trainer *trainer, tutti_train_stats
 {
 	TRY(trainer_check(trainer, "tutti_trainer_stats"));
 	if (!stats)
-		return train_fail(TUTTI_ERR_INVALID, "tutti_trainer_stats needs stats, not NULL.");
+		return train_invalid("tutti_trainer_stats needs stats, not NULL.");
 	*stats = trainer->stats;
 	return TUTTI_OK;
 }

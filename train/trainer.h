@@ -6,6 +6,7 @@
  *   trainer_continue.c  takes over the values of an earlier trainer
  *   hooks.c             micro-batches and hooks
  *   step.c              the end of a step
+ *   step_reports.c      what ranks tell each other there
  *   params.c            values and gradients of parameters
  *   replicas.c          compares the parameters of all ranks
  *   means.c             weighted means over ranks
@@ -20,7 +21,7 @@
  *   model/        units and parameters, the layout of their values, the bytes they take
  *   metrics/      the log files of a run; uses base/ only
  *   data/         the samples of a rank; uses base/ only
- *   base/         errors, random numbers, UTF-8
+ *   base/         errors, files, tables, random numbers, UTF-8
  *
  * The rooms checkpoint/, optimizer/ and strategies/ have one door each, the header of that name.
  * Other rooms may include every header of state/, model/ and base/, and of precision/ all but
@@ -38,6 +39,13 @@ tutti_status config_check_world(const tutti_train_config *config, int world_size
 /* Collective: OK if model, buffers and config are the same on all ranks. Otherwise MISMATCH with
  * the same message on all ranks. */
 tutti_status compare_models(tutti_trainer *trainer);
+/* Sets this rank's report of the step. local: why it cannot update, or OK. */
+void report_fill(tutti_trainer *trainer, tutti_status local);
+/* Concludes from all reports, with the same result on every rank, or with local SGD from this
+ * rank's: OK, with the items of the step, if all ranks can update. */
+tutti_status reports_check(const tutti_trainer *trainer, double *items);
+/* Local SGD, collective: OK if no rank has failed in a step since the last average. */
+tutti_status reports_exchange_missed(tutti_trainer *trainer);
 /* After an update, collective: averages ranks and compares replicas if this step is one of those.
  */
 tutti_status step_run_scheduled(tutti_trainer *trainer);

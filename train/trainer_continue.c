@@ -111,26 +111,12 @@ static tutti_status copy_pieces(tutti_trainer *trainer, const tutti_trainer *bef
 	return TUTTI_OK;
 }
 
-/* A fixed loss scale comes from the config. */
 static tutti_status copy_scale(tutti_trainer *trainer, const tutti_trainer *before, int root)
 {
-	struct loss_scale *to = &trainer->scale;
-	float numbers[4] = {0};
+	struct loss_scale scale = trainer->rank == root ? before->scale : trainer->scale;
 
-	if (trainer->rank == root) {
-		const struct loss_scale *from = &before->scale;
-		numbers[0] = from->factor;
-		numbers[1] = from->divisor;
-		numbers[2] = (float)from->good_steps;
-		numbers[3] = from->is_known;
-	}
-	TRY(trainer_broadcast(trainer, numbers, 4, TUTTI_F32, root));
-	if (trainer->config.loss_scale < 0) {
-		to->factor = numbers[0];
-		to->good_steps = (int)numbers[2];
-	}
-	to->divisor = numbers[1];
-	to->is_known = numbers[3] > 0;
+	TRY(trainer_broadcast(trainer, &scale, sizeof scale, TUTTI_U8, root));
+	loss_scale_resume(&trainer->scale, &trainer->config, &scale);
 	return TUTTI_OK;
 }
 
@@ -162,13 +148,9 @@ static tutti_status copy_all(tutti_trainer *trainer, const tutti_trainer *before
 static tutti_status prepare(const tutti_trainer *trainer, const tutti_trainer *before,
 			    struct earlier_trainer **earlier)
 {
-	if (trainer->step != STEP_CLOSED || trainer->open_pass != UNIT_NONE)
-		return train_fail(
-			TUTTI_ERR_INVALID,
-			"tutti_trainer_continue: the new trainer is in the middle of a step.");
+	TRY(trainer_check_closed(trainer, "tutti_trainer_continue"));
 	if (before && !is_same_model(trainer, before))
-		return train_fail(
-			TUTTI_ERR_INVALID,
+		return train_invalid(
 			"tutti_trainer_continue: the two trainers have different models.");
 	*earlier = calloc((size_t)trainer->size, sizeof **earlier);
 	return *earlier ? TUTTI_OK : train_no_memory("a trainer's tables");
@@ -182,9 +164,8 @@ tutti_status tutti_trainer_continue(tutti_trainer *trainer, const tutti_trainer 
 
 	TRY(trainer_check(trainer, "tutti_trainer_continue"));
 	if (!steps || before == trainer)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_trainer_continue needs a place for the steps, and an "
-				  "earlier trainer that is not the new one.");
+		return train_invalid("tutti_trainer_continue needs a place for the steps, and an "
+				     "earlier trainer that is not the new one.");
 	tutti_status status = trainer_agree(trainer, prepare(trainer, before, &earlier));
 	if (status == TUTTI_OK)
 		status = copy_all(trainer, before, earlier, &done);

@@ -65,21 +65,6 @@ static int find(const struct tutti_transport *const *list, int count, const char
 	return -1;
 }
 
-/* At most one letter was changed, left out, added, or swapped with its neighbour. */
-static bool is_misspelt(const char *typed, size_t n, const char *name)
-{
-	size_t m = strlen(name), head = 0, tail = 0, shorter = n < m ? n : m;
-
-	while (head < shorter && typed[head] == name[head])
-		head++;
-	while (tail < shorter - head && typed[n - 1 - tail] == name[m - 1 - tail])
-		tail++;
-	n -= head + tail;
-	m -= head + tail;
-	return (n <= 1 && m <= 1) ||
-	       (n == 2 && m == 2 && typed[head] == name[head + 1] && typed[head + 1] == name[head]);
-}
-
 static tutti_status unknown(const struct tutti_transport *const *list, int count, const char *name,
 			    size_t n)
 {
@@ -88,7 +73,7 @@ static tutti_status unknown(const struct tutti_transport *const *list, int count
 	for (int i = 0; i < count; i++) {
 		size_t used = strlen(names);
 		snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "", list[i]->name);
-		if (is_misspelt(name, n, list[i]->name))
+		if (env_distance(name, n, list[i]->name) <= 1)
 			snprintf(guess, sizeof guess, " (did you mean %s?)", list[i]->name);
 	}
 	return fail(TUTTI_ERR_INVALID, "there is no transport \"%.*s\"%s; those here are: %s",
@@ -165,4 +150,15 @@ const struct tutti_transport *transport_widest(const struct tutti_transport *con
 bool transport_shares_memory(const struct tutti_transport *const *list, int count)
 {
 	return is_listed(list, count, &transport_shm);
+}
+
+const char *transport_names(const struct tutti_transport *const *list, int count, char *text,
+			    size_t bytes)
+{
+	size_t at = 0;
+
+	text[0] = '\0';
+	for (int i = 0; i < count && at < bytes; i++)
+		at += (size_t)snprintf(text + at, bytes - at, "%s%s", i ? "," : "", list[i]->name);
+	return text;
 }

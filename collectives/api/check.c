@@ -1,14 +1,26 @@
-/* The checks of arguments, the same for every collective: what differs is in calls.h and layout.h.
- */
+/* The checks of arguments, alike for all collectives; calls.h and layout.h have what differs. */
 #include "collectives/api/check.h"
 
 #include "collectives/api/group.h"
-#include "collectives/plan/layout.h"
+#include "collectives/plan/plan.h"
 #include "core/forks.h"
 #include "memory/dtype.h"
 #include "memory/ops.h"
 
 #include <stdlib.h>
+
+tutti_status check_call(const char *name, const tutti_call *call)
+{
+	if (!call)
+		return TUTTI_OK;
+	if (call->timeout_ms < 0)
+		return fail(TUTTI_ERR_INVALID, "%s: call.timeout_ms is %d: it must not be negative",
+			    name, call->timeout_ms);
+	if (call->stream && !group_is_open())
+		return fail(TUTTI_ERR_UNSUPPORTED,
+			    "%s: call.stream is set, but this build has no CUDA", name);
+	return TUTTI_OK;
+}
 
 tutti_status check_common(const char *name, const tutti_comm *comm, size_t count, tutti_dtype dtype,
 			  const tutti_call *call)
@@ -27,15 +39,7 @@ tutti_status check_common(const char *name, const tutti_comm *comm, size_t count
 			TUTTI_ERR_INVALID,
 			"%s: %zu elements of %zu bytes for %d ranks are more than memory can hold",
 			name, count, element, comm->size);
-	if (!call)
-		return TUTTI_OK;
-	if (call->timeout_ms < 0)
-		return fail(TUTTI_ERR_INVALID, "%s: call.timeout_ms is %d: it must not be negative",
-			    name, call->timeout_ms);
-	if (call->stream && !group_is_open())
-		return fail(TUTTI_ERR_UNSUPPORTED,
-			    "%s: call.stream is set, but this build has no CUDA", name);
-	return TUTTI_OK;
+	return check_call(name, call);
 }
 
 static tutti_status check_op(const char *name, tutti_op op, tutti_dtype dtype)

@@ -6,6 +6,8 @@
 
 #include "collectives/comm/comm.h"
 
+/* What a call says of itself; of a member of a group its stream is not used. */
+tutti_status check_call(const char *name, const tutti_call *call);
 /* Of collectives and messages: comm, dtype, a count that memory can hold for every rank, and call's
  * own. */
 tutti_status check_common(const char *name, const tutti_comm *comm, size_t count, tutti_dtype dtype,

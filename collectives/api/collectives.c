@@ -4,7 +4,7 @@
 #include "collectives/api/check.h"
 #include "collectives/api/group.h"
 
-#include "collectives/plan/layout.h"
+#include "collectives/plan/plan.h"
 #include "core/forks.h"
 #include "memory/dtype.h"
 

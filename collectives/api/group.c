@@ -1,6 +1,7 @@
 /* tutti_group_begin and _end: what is collected in between, and how it becomes one work. */
 #include "collectives/api/group.h"
 
+#include "collectives/api/check.h"
 #include "collectives/engine/job.h"
 #include "core/forks.h"
 #include "memory/ops.h"
@@ -117,14 +118,14 @@ tutti_status group_add_message(struct tutti_comm *comm, const struct job_spec *s
 	return TUTTI_OK;
 }
 
-/* More works than may else be under way: a call that waits for room would keep those behind it,
+/* More works than may else be in flight: a call that waits for room would keep those behind it,
  * which it may need, from starting. */
 static void widen(const struct call_batch *b, int by)
 {
 	for (size_t i = 0; i < b->count; i++) {
 		struct engine *e = b->members[i].comm->engine;
 		pthread_mutex_lock(&e->lock);
-		e->groups += by;
+		e->works.groups += by;
 		engine_unlock(e);
 	}
 }
@@ -236,24 +237,12 @@ tutti_status tutti_group_begin(void)
 	return TUTTI_OK;
 }
 
-static tutti_status check_end(const tutti_call *call)
-{
-	if (call && call->timeout_ms < 0)
-		return fail(TUTTI_ERR_INVALID,
-			    "tutti_group_end: call.timeout_ms is %d: it must not be negative",
-			    call->timeout_ms);
-	if (call && call->stream)
-		return fail(TUTTI_ERR_UNSUPPORTED,
-			    "tutti_group_end: call.stream is set, but this build has no CUDA");
-	return TUTTI_OK;
-}
-
 static tutti_status end(struct call_batch *b, const tutti_call *call)
 {
 	TRY(forks_check("tutti_group_end"));
 	if (b->error.status != TUTTI_OK)
 		return fail(b->error.status, "%s", b->error.message);
-	TRY(check_end(call));
+	TRY(check_call("tutti_group_end", call));
 	return run(b, call);
 }
 

@@ -1,6 +1,6 @@
 /* tutti_comm_agree: one verdict for all ranks that live, also on a communicator that has failed. */
 #include "collectives/comm/recovery.h"
-#include "collectives/control/board.h"
+#include "collectives/control/control.h"
 #include "collectives/window/window.h"
 
 #include "core/cancel.h"

@@ -1,7 +1,6 @@
 /* How ranks make a communicator at a rendezvous, in rounds. After each round all know whether all
  * can go on, and if not, why. For the ranks of tutti_init, and those of a job that grows. */
 #include "collectives/comm/arrive.h"
-#include "collectives/comm/measure.h"
 #include "collectives/engine/engine.h"
 
 #include "core/clock.h"
@@ -10,7 +9,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* What a rank tells the others in a round. */
 struct verdict {
@@ -25,16 +23,11 @@ struct common_result {
 	struct links median;
 };
 
-/* A rank's own error stays as it is. */
-static tutti_status judge(const struct tutti_comm *comm, const struct verdict *all,
-			  const struct outcome *own)
+static tutti_status judge(const struct tutti_comm *comm, const struct verdict *all)
 {
 	int cause = outcome_cause(&all[0].outcome, sizeof *all, comm->size, NULL, 0);
 
-	if (cause < 0)
-		return TUTTI_OK;
-	return cause == comm->rank ? fail(status_said(own->status), "%s", own->message)
-				   : outcome_fail(&all[cause].outcome, cause, "");
+	return cause < 0 ? TUTTI_OK : outcome_fail(&all[cause].outcome, cause, "");
 }
 
 /* room: for as many links and doubles as there are ranks. */
@@ -88,7 +81,7 @@ static tutti_status agree(struct tutti_comm *comm, struct rendezvous *meeting, t
 		met = rendezvous_all_gather(meeting, &mine, sizeof mine, all, deadline);
 	}
 	if (met == TUTTI_OK)
-		met = judge(comm, all, &mine.outcome);
+		met = judge(comm, all);
 	if (met == TUTTI_OK) {
 		sum_up(comm, all, links, common);
 		met = note_parents(comm, all);
@@ -166,7 +159,7 @@ static tutti_status meet(struct tutti_comm *comm, struct rendezvous *meeting, ui
 static tutti_status finish(struct tutti_comm *comm, uint64_t deadline)
 {
 	TRY(comm_start(comm));
-	TRY(comm_connect(comm, deadline));
+	TRY(comm_connect(comm, deadline, NULL, NULL));
 	return measure(comm);
 }
 

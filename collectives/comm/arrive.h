@@ -11,8 +11,8 @@ struct arrival {
 	uint64_t deadline;
 };
 
-/* Fills in comm, which is empty (comm_new), within its timeout: OK on all ranks, or an error on all
- * that have not died. parent_rank: this rank's in the communicator that grows; -1: it is new. */
+/* Fills in comm, which is empty (comm_new), within its timeout: OK on all ranks, or an error on
+ * all that have not died. parent_rank: this rank's in the communicator that grows; -1 if new. */
 tutti_status comm_arrive(struct tutti_comm *comm, const struct job *job, int parent_rank,
 			 struct arrival *arrival);
 /* Ends the meeting, also after an error. If the communicator has grown, the old ranks (parent_rank)

@@ -7,7 +7,7 @@
 static void trace_message(struct tutti_comm *comm, struct job_spec *spec, const tutti_call *call)
 {
 	const struct call_args *args = &spec->args;
-	unsigned flags = call && (call->work || call->done) ? TRACE_IS_ASYNC : 0;
+	unsigned flags = comm_waits(call) ? 0 : TRACE_IS_ASYNC;
 	uint64_t number = atomic_load_explicit(&comm->calls.trace->issued, memory_order_relaxed);
 
 	if (args->is_grouped)
@@ -26,7 +26,12 @@ tutti_status comm_call_message(struct tutti_comm *comm, struct job_spec *spec,
 	tutti_status status = engine_status(comm->engine);
 	if (status == TUTTI_OK) {
 		trace_message(comm, spec, call);
-		status = comm_start_job(comm, spec, call);
+		if (comm_waits(call)) {
+			comm_begin_wait(comm);
+			status = engine_run(comm->engine, spec);
+		} else {
+			status = comm_submit(comm, spec, call);
+		}
 	}
 	comm_leave(comm);
 	return status == TUTTI_OK ? status : comm_explain(comm, status);

@@ -2,10 +2,9 @@
  * the others (topology.c), then its engine is started. Other ranks see it only then. */
 #include "collectives/comm/join.h"
 #include "collectives/comm/plan_cache.h"
-#include "collectives/control/board.h"
-#include "collectives/control/consensus.h"
+#include "collectives/control/control.h"
 #include "collectives/engine/engine.h"
-#include "collectives/trace/recorder.h"
+#include "collectives/trace/trace.h"
 
 #include "core/clock.h"
 #include "core/forks.h"
@@ -103,9 +102,8 @@ void comm_open_window(struct tutti_comm *comm, uint64_t deadline_ns, bool (*is_o
 	if (!comm->reach.may_have_window)
 		return;
 	struct window_config config = comm_window_config(comm);
-	if (window_join_unless(&comm->window, &config,
-			       now + (left < WINDOW_NS_MAX ? left : WINDOW_NS_MAX), is_over,
-			       arg) != TUTTI_OK)
+	if (window_join(&comm->window, &config, now + (left < WINDOW_NS_MAX ? left : WINDOW_NS_MAX),
+			is_over, arg) != TUTTI_OK)
 		log_info("no window, messages instead: %s", last_error());
 }
 
@@ -157,14 +155,12 @@ static tutti_status open_trace(struct tutti_comm *comm)
 				    .size = comm->size,
 				    .node_rank = comm->place.node_rank,
 				    .num_nodes = comm->place.num_nodes};
-	size_t at = 0;
 
 	if (comm->window)
 		snprintf(about.way, sizeof about.way, "window");
-	for (int i = 0; !comm->window && i < comm->reach.endpoint_count && at < sizeof about.way;
-	     i++)
-		at += (size_t)snprintf(about.way + at, sizeof about.way - at, "%s%s", i ? "," : "",
-				       comm->reach.transports[i]->name);
+	else
+		transport_names(comm->reach.transports, comm->reach.endpoint_count, about.way,
+				sizeof about.way);
 	return trace_open(&comm->calls.trace, &about, algorithm_name);
 }
 
@@ -178,19 +174,13 @@ static tutti_status start_engine(struct tutti_comm *comm, const struct engine_co
 	return status;
 }
 
-/* All neighbours have started, or one has failed to start and may never connect. So this is short.
- */
-tutti_status comm_connect_unless(struct tutti_comm *comm, uint64_t deadline_ns,
-				 bool (*is_over)(void *arg), void *arg)
+/* All neighbours have started, or one has failed to start and may never connect: this is short. */
+tutti_status comm_connect(struct tutti_comm *comm, uint64_t deadline_ns, bool (*is_over)(void *arg),
+			  void *arg)
 {
 	uint64_t soon = deadline_after_ms(CONNECT_MS);
 	return engine_wait_control(comm->engine, soon < deadline_ns ? soon : deadline_ns, is_over,
 				   arg);
-}
-
-tutti_status comm_connect(struct tutti_comm *comm, uint64_t deadline_ns)
-{
-	return comm_connect_unless(comm, deadline_ns, NULL, NULL);
 }
 
 tutti_status comm_start(struct tutti_comm *comm)
@@ -240,22 +230,6 @@ tutti_status comm_start(struct tutti_comm *comm)
 		 comm->window ? "on" : "off", comm->place.ranks_on_host,
 		 comm->place.ranks_on_host == 1 ? "" : "s", comm->place.cores,
 		 comm->place.cores == 1 ? "" : "s");
-	return TUTTI_OK;
-}
-
-tutti_status comm_keep_ancestors(struct tutti_comm *child, const struct tutti_comm *comm)
-{
-	size_t most = (size_t)comm->recovery.ancestor_count + 1;
-
-	child->recovery.ancestors = calloc(most, sizeof(struct consensus *));
-	if (!child->recovery.ancestors)
-		return fail(TUTTI_ERR_MEMORY, "no memory for %zu ancestors", most);
-	for (int i = 0; i < comm->recovery.ancestor_count; i++)
-		child->recovery.ancestors[child->recovery.ancestor_count++] =
-			consensus_hold(comm->recovery.ancestors[i]);
-	if (consensus_misses(comm->recovery.consensus))
-		child->recovery.ancestors[child->recovery.ancestor_count++] =
-			consensus_hold(comm->recovery.consensus);
 	return TUTTI_OK;
 }
 

@@ -3,7 +3,7 @@
 #ifndef COLLECTIVES_COMM_COMM_H
 #define COLLECTIVES_COMM_COMM_H
 
-#include "collectives/plan/calls.h"
+#include "collectives/plan/plan.h"
 #include "collectives/select/select.h"
 #include "core/env.h"
 #include "core/placement/cpu_location.h"
@@ -17,18 +17,19 @@ struct consensus;
 struct control_peer;
 struct engine;
 struct job_spec;
+struct memory_kind;
 struct recorder;
 struct route;
 struct trace;
 struct window;
 
 #define HOST_ID_BYTES  96
-#define ALGORITHMS_MAX 64 /* as many rows as select.c's table may have */
+#define ALGORITHMS_MAX 64 /* as many rows as the table may have */
 
 /* The calls of this rank. */
 struct comm_calls {
 	_Atomic uint64_t sequence; /* collectives issued                                  */
-	uint32_t fingerprint;      /* of the latest and of all before it; 0: there was none */
+	uint32_t fingerprint;      /* of the latest and of all before it, or 0 */
 	atomic_int is_issuing;     /* a thread is in a call: 1, or 2 when it waits there   */
 	struct recorder *recorder;     /* the latest calls, for the other ranks ...        */
 	struct recorder *own_recorder; /* ... NULL: it is the window's                     */
@@ -60,14 +61,14 @@ struct comm_place {
 	int cores;          /* that these may use together                               */
 	struct cpu_location near[CPU_LOCATIONS_MAX]; /* the ranks of this node, where they may be
 						      * spread over its CPUs ...           */
-	int ranks_near_count; /* ... so many of them; 0: they are not spread              */
-	int partners[LINKS];  /* with whom this rank measures its links; -1: nobody        */
+	int ranks_near_count; /* ... so many of them, or 0                                */
+	int partners[LINKS];  /* the ranks to measure links with, or -1                    */
 };
 
 /* The communicator that this one came from. */
 struct comm_parent {
-	int *ranks; /* by rank: its rank there; NULL: this one came from none             */
-	int rank;   /* this rank's there, while a job grows; -1: none                     */
+	int *ranks; /* by rank: its rank there; NULL without a parent                     */
+	int rank;   /* this rank's there, while a job grows, or -1                        */
 };
 
 /* By what the ranks reach each other. */
@@ -80,16 +81,16 @@ struct comm_reach {
 	struct tutti_endpoint *control_endpoint; /* until the control ring has it       */
 	struct control_peer *peers;              /* all ranks, by it                    */
 	bool may_have_window;
-	int window_refusal; /* a descriptor, by which the others learn that this rank has no window;
-			     * -1: none                                                  */
+	int window_refusal; /* a descriptor, by which the others learn that this rank has no window,
+			     * or -1                                                     */
 };
 
 /* How the ranks go on after a failure. */
 struct comm_recovery {
 	struct consensus *consensus;
 	uint32_t calls; /* of tutti_comm_shrink, _grow and _agree                         */
-	/* Of communicators that this one comes from, where a rank was left behind that may come back:
-	 * as long as this one lives it must not take them for deserted. */
+	/* Of communicators that this one comes from, where a rank was left behind that may come
+	 * back: as long as this one lives it must not take them for deserted. */
 	struct consensus **ancestors;
 	int ancestor_count;
 	atomic_uint aborts;     /* how often tutti_comm_abort was called                */
@@ -126,35 +127,39 @@ tutti_status comm_agree(struct tutti_comm *comm, int *flag);
 
 /* What comm was made with, for one more like it. Its texts are comm's. */
 tutti_config comm_config(const struct tutti_comm *comm);
-/* NULL is fine. Works under way end first. */
+/* NULL is fine. Works in flight end first. */
 void comm_free(struct tutti_comm *comm);
 
 /* call.c: issues one call whose arguments were checked, between comm_enter and comm_leave. */
 tutti_status comm_call(struct tutti_comm *comm, struct call_args *args, const tutti_call *call);
 /* What comm_call would refuse, without making the call. */
 tutti_status comm_check_call(const struct tutti_comm *comm, const struct call_args *args);
-/* Waits for the job here, or hands out its work: as call says. */
-tutti_status comm_start_job(struct tutti_comm *comm, const struct job_spec *spec,
-			    const tutti_call *call);
-/* Returns status; if the communicator has failed, with its error message as this thread's. */
-tutti_status comm_explain(const struct tutti_comm *comm, tutti_status status);
 /* call_message.c: issues a checked send or recv. It enters and leaves by itself. */
 tutti_status comm_call_message(struct tutti_comm *comm, struct job_spec *spec,
 			       const tutti_call *call);
 
-/* One thread at a time is between these two: INVALID, with a message that begins with name, while
- * another thread is. A blocking call leaves when it returns (and sets is_issuing to 2 before it
- * waits), an asynchronous one when it is submitted. A callback may run before its own call's
- * submission has returned: it waits for that, which is short. */
+/* call_job.c: the collective as a job of the engine's, by algorithm; NULL: by the window. */
+tutti_status comm_describe_job(struct tutti_comm *comm, const struct call_args *args,
+			       const struct algorithm *algorithm, const struct memory_kind *memory,
+			       const tutti_call *call, struct job_spec *spec);
+/* Hands out the work of a call that does not wait. */
+tutti_status comm_submit(struct tutti_comm *comm, const struct job_spec *spec,
+			 const tutti_call *call);
+
+/* enter.c. One thread at a time is between comm_enter and comm_leave: INVALID, with a message that
+ * begins with name, while another thread is. A blocking call leaves when it returns (and sets
+ * is_issuing to 2 before it waits), an asynchronous one when it is submitted. A callback may run
+ * before its own call's submission has returned: it waits for that, which is short. */
 tutti_status comm_enter_slowly(struct tutti_comm *comm, const char *name);
 static inline tutti_status comm_enter(struct tutti_comm *comm, const char *name)
 {
 	int nobody = 0;
 
-	if (__builtin_expect(atomic_compare_exchange_strong_explicit(&comm->calls.is_issuing, &nobody, 1,
-								     memory_order_acquire,
-								     memory_order_relaxed),
-			     1))
+	if (__builtin_expect(
+		    atomic_compare_exchange_strong_explicit(&comm->calls.is_issuing, &nobody, 1,
+							    memory_order_acquire,
+							    memory_order_relaxed),
+		    1))
 		return TUTTI_OK;
 	return comm_enter_slowly(comm, name);
 }
@@ -162,6 +167,21 @@ static inline void comm_leave(struct tutti_comm *comm)
 {
 	atomic_store_explicit(&comm->calls.is_issuing, 0, memory_order_release);
 }
+/* Whether call returns when it is over; from comm_begin_wait on it waits for that. */
+static inline bool comm_waits(const tutti_call *call)
+{
+	return !call || (!call->work && !call->done);
+}
+static inline void comm_begin_wait(struct tutti_comm *comm)
+{
+	atomic_store_explicit(&comm->calls.is_issuing, 2, memory_order_relaxed);
+}
+static inline int comm_timeout_ms(const struct tutti_comm *comm, const tutti_call *call)
+{
+	return call && call->timeout_ms ? call->timeout_ms : comm->settings.timeout_ms;
+}
+/* Returns status; if the communicator has failed, with its error message as this thread's. */
+tutti_status comm_explain(const struct tutti_comm *comm, tutti_status status);
 /* This rank has no memory for the call that it is in, which the other ranks make and would wait
  * for: the communicator fails, with the thread's last error message. */
 void comm_lacks_memory(struct tutti_comm *comm);

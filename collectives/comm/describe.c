@@ -1,9 +1,9 @@
 /* What a rank tells the others when it joins: its host, its settings, and the addresses of its
  * endpoints, which it opens for that. */
 #include "collectives/comm/join.h"
-#include "collectives/control/consensus.h"
+#include "collectives/control/control.h"
+#include "core/machine.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -12,21 +12,13 @@
  * is where abstract sockets reach. */
 static tutti_status find_host_id(char *id, size_t bytes, const struct env *env)
 {
-	char boot[48] = "", net[40] = "";
-	FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
-	if (!file && (errno == EMFILE || errno == ENFILE))
-		return fail_errno("cannot read which machine this is");
-	if (file) {
-		if (!fgets(boot, sizeof boot, file))
-			boot[0] = '\0';
-		fclose(file);
-		boot[strcspn(boot, "\n")] = '\0';
-	}
-	if (readlink("/proc/self/ns/net", net, sizeof net - 1) < 0)
-		net[0] = '\0';
+	char boot[MACHINE_BOOT_BYTES] = "";
+
+	TRY(machine_boot(boot));
 	if (!boot[0])
 		gethostname(boot, sizeof boot - 1);
-	snprintf(id, bytes, "%.40s/%.24s/%.24s", boot, net, env->host_id ? env->host_id : "");
+	snprintf(id, bytes, "%s/%llu/%.24s", boot, (unsigned long long)machine_namespace("net"),
+		 env->host_id ? env->host_id : "");
 	return TUTTI_OK;
 }
 
@@ -104,7 +96,9 @@ static void note_address(struct member_address *to, const struct tutti_endpoint 
 
 static tutti_status describe(struct tutti_comm *comm, struct member *m)
 {
+#define VALUE(name, value) value,
 	const struct env *env = &comm->settings.env;
+	const int64_t values[MEMBER_SETTINGS_COUNT] = {MEMBER_SETTINGS(VALUE)};
 	const char *algo = env->algo ? env->algo : "";
 	if (strlen(algo) >= sizeof m->algo)
 		return fail(TUTTI_ERR_INVALID, "TUTTI_ALGO is longer than %zu bytes",
@@ -119,24 +113,15 @@ static tutti_status describe(struct tutti_comm *comm, struct member *m)
 	snprintf(m->algo, sizeof m->algo, "%s", algo);
 	m->cpu_location = cpu_location_here();
 	m->cpus = wait_cpus_here();
-	m->window = env->window;
-	m->window_bytes = env->window_bytes;
-	m->scratch_bytes = env->scratch_bytes;
-	m->slice_bytes = env->slice_bytes;
-	m->checksum = env->checksum;
-	m->tls = env->tls;
-	m->reconnect = env->reconnect;
-	m->deterministic = comm->settings.deterministic;
+	memcpy(m->settings, values, sizeof values);
 	TRY(open_endpoints(comm));
 	for (int i = 0; i < comm->reach.endpoint_count; i++) {
 		struct member_address *a = &m->address[m->addresses++];
 		snprintf(a->transport, sizeof a->transport, "%s", comm->reach.transports[i]->name);
-		a->bytes = (uint32_t)comm->reach.endpoints[i]->address_bytes;
-		memcpy(a->address, comm->reach.endpoints[i]->address, a->bytes);
-		snprintf(m->transports + strlen(m->transports),
-			 sizeof m->transports - strlen(m->transports), "%s%s", i ? "," : "",
-			 comm->reach.transports[i]->name);
+		note_address(a, comm->reach.endpoints[i]);
 	}
+	transport_names(comm->reach.transports, comm->reach.endpoint_count, m->transports,
+			sizeof m->transports);
 	note_address(&m->control, comm->reach.control_endpoint);
 	note_address(&m->consensus, consensus_endpoint(comm->recovery.consensus));
 	return TUTTI_OK;

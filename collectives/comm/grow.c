@@ -19,7 +19,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define NAME      "tutti_comm_grow"
 #define MARGIN_MS 30000 /* the most that a meeting's last steps may take longer than its time */
@@ -102,10 +101,13 @@ static tutti_status check_sizes(const struct grow *g)
 	for (int r = 0; r < g->old->size; r++)
 		if (is_member(g, r) && sizes[r] != g->size)
 			return fail(TUTTI_ERR_MISMATCH,
-				    NAME ": rank %d asks for %d ranks, rank %d for %d",
+				    NAME ": rank %d asks for %d ranks, rank %d for %d: all ranks "
+					 "need the same size",
 				    g->old->rank, g->size, r, sizes[r]);
 	if (g->count > g->size)
-		return fail(TUTTI_ERR_INVALID, NAME ": %d ranks are there already, and size is %d",
+		return fail(TUTTI_ERR_INVALID,
+			    NAME
+			    ": %d ranks are there already, and size is %d: size counts them too",
 			    g->count, g->size);
 	return TUTTI_OK;
 }

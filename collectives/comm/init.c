@@ -103,13 +103,14 @@ static tutti_status connect_all(struct tutti_comm **comms, int n)
 	uint64_t deadline = deadline_after_ms(comms[0]->settings.timeout_ms);
 
 	for (int r = 0; r < n;) {
-		tutti_status status = comm_connect(comms[r], deadline_after_ms(LOOK_MS));
+		tutti_status status =
+			comm_connect(comms[r], deadline_after_ms(LOOK_MS), NULL, NULL);
 		if (status == TUTTI_OK) {
 			r++;
 			continue;
 		}
 		for (int k = 0; k < n && status == TUTTI_ERR_TIMEOUT; k++) {
-			tutti_status other = comm_connect(comms[k], 0);
+			tutti_status other = comm_connect(comms[k], 0, NULL, NULL);
 			status = other == TUTTI_OK ? status : other;
 		}
 		if (status != TUTTI_ERR_TIMEOUT || clock_now_ns() >= deadline)

@@ -14,13 +14,24 @@ struct member_address {
 	uint32_t bytes;
 	uint8_t address[TUTTI_ADDRESS_BYTES];
 };
+/* The settings that all ranks need alike: X(name, this rank's value, of env and comm). */
+#define MEMBER_SETTINGS(X) \
+	X("TUTTI_WINDOW", env->window) \
+	X("TUTTI_WINDOW_BYTES", env->window_bytes) \
+	X("TUTTI_SCRATCH_BYTES", env->scratch_bytes) \
+	X("TUTTI_SLICE_BYTES", env->slice_bytes) \
+	X("TUTTI_CHECKSUM", env->checksum) \
+	X("TUTTI_TLS", env->tls) \
+	X("TUTTI_RECONNECT", env->reconnect) \
+	X("config.deterministic", comm->settings.deterministic)
+#define MEMBER_SETTINGS_COUNT 8
+
 struct member {
 	struct cpu_location cpu_location;
 	struct wait_cpus cpus; /* that it may use                                       */
 	char version[16], host_id[HOST_ID_BYTES];
 	char host[64]; /* its name, for messages                                */
-	int64_t window, window_bytes, scratch_bytes, slice_bytes, checksum, tls, reconnect,
-		deterministic;
+	int64_t settings[MEMBER_SETTINGS_COUNT];
 	char algo[256], transports[64];
 	int32_t status; /* how its preparations ended                            */
 	uint32_t addresses;
@@ -48,16 +59,30 @@ void comm_open_window(struct tutti_comm *comm, uint64_t deadline_ns, bool (*is_o
 void comm_keep_window(struct tutti_comm *comm, bool all_have_it);
 tutti_status comm_start(struct tutti_comm *comm);
 /* After comm_start of all ranks of this process, and before other ranks are told that the
- * communicator is there: returns when the control ring is up. Does nothing with a window. */
-tutti_status comm_connect(struct tutti_comm *comm, uint64_t deadline_ns);
-/* The same, but fails soon after is_over(arg). */
-tutti_status comm_connect_unless(struct tutti_comm *comm, uint64_t deadline_ns,
-				 bool (*is_over)(void *arg), void *arg);
+ * communicator is there: returns when the control ring is up, or fails soon after is_over(arg) (may
+ * be NULL). Does nothing with a window. */
+tutti_status comm_connect(struct tutti_comm *comm, uint64_t deadline_ns, bool (*is_over)(void *arg),
+			  void *arg);
 /* Closes connections, endpoints and window: all that others could wait for. The last error stays.
  */
 void comm_close(struct tutti_comm *comm);
-/* child, which has no ancestors yet, comes from comm: it holds comm's, and comm's consensus if that
- * misses a rank. */
-tutti_status comm_keep_ancestors(struct tutti_comm *child, const struct tutti_comm *comm);
+
+/* child.c: a new communicator of ranks of parent; the caller fills in parent.ranks. After an error
+ * *child may be there, to be freed. */
+tutti_status comm_new_child(struct tutti_comm **child, const struct tutti_comm *parent,
+			    const tutti_config *config, int rank, int size);
+/* From parent's, and from what the names and of, the same on all its ranks, tell apart: the same on
+ * all of them, and secret from all others. */
+void comm_derive_identity(struct tutti_comm *child, const struct tutti_comm *parent,
+			  const char *key_name, const char *id_name, const void *of, size_t bytes);
+
+/* measure.c, collective. In one node all ranks measure together. Across nodes pairs measure, all
+ * at the same time: each rank with its neighbour in the node, the first ranks of nodes with each
+ * other. links: this rank's measurements, 0 without a partner. Takes 2 to 10 ms on an idle
+ * machine; fails as any call does. */
+tutti_status measure_links(struct tutti_comm *comm, struct links *links);
+/* The key of this host's links, of so many ranks on so many cores, in the file TUTTI_LINKS. Returns
+ * key. */
+const char *measure_key(const struct tutti_comm *comm, char *key, size_t key_bytes);
 
 #endif

@@ -1,11 +1,10 @@
 /* Measures links by plans of their own. In one node all ranks exchange messages at once, for so
  * they do in collectives, and share its cores and its memory; between nodes: there and back, a
  * burst, and a long message. Everything runs through the engine, as a collective would. */
-#include "collectives/comm/measure.h"
+#include "collectives/comm/join.h"
 #include "collectives/engine/engine.h"
 
 #include "core/clock.h"
-#include "core/wait.h"
 #include "memory/memory.h"
 #include "memory/reduce.h"
 
@@ -187,9 +186,8 @@ const char *measure_key(const struct tutti_comm *comm, char *key, size_t key_byt
 {
 	int n = snprintf(key, key_bytes, "%s:%dr%dc:", comm->place.host_id, comm->place.local_size,
 			 comm->place.cores);
-	for (int i = 0; i < comm->reach.endpoint_count; i++)
-		n += snprintf(key + n, key_bytes - (size_t)n, "%s%s", i ? "," : "",
-			      comm->reach.transports[i]->name);
+	transport_names(comm->reach.transports, comm->reach.endpoint_count, key + n,
+			key_bytes - (size_t)n);
 	for (char *c = key; *c; c++)
 		if (isspace((unsigned char)*c))
 			*c = '_';

@@ -9,7 +9,7 @@
 tutti_status plan_cache_find(struct tutti_comm *comm, const struct algorithm *algorithm,
 			     const struct plan_key *key, const struct plan **plan);
 void plan_cache_free(struct tutti_comm *comm);
-/* Its row in select.c's table. */
+/* Its row in the table of algorithms. */
 int plan_cache_index(const struct algorithm *algorithm);
 
 #endif

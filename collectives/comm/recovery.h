@@ -3,7 +3,7 @@
 #define COLLECTIVES_COMM_RECOVERY_H
 
 #include "collectives/comm/comm.h"
-#include "collectives/control/consensus.h"
+#include "collectives/control/control.h"
 
 /* comm_enter and comm_leave around a call that works on a failed communicator too: waits of this
  * thread in between end only when the communicator is aborted again (core/cancel.h). */

@@ -10,13 +10,10 @@
  * begun and ask again which ranks are there. */
 #include "collectives/comm/join.h"
 #include "collectives/comm/recovery.h"
-#include "collectives/control/board.h"
-#include "collectives/control/deadlines.h"
+#include "collectives/control/control.h"
 #include "collectives/engine/engine.h"
 
-#include "core/auth.h"
 #include "core/clock.h"
-#include "core/log.h"
 #include "core/outcome.h"
 
 #include <stdio.h>
@@ -132,46 +129,34 @@ static tutti_status find_group(struct shrink *s)
 	return window_mem_withdraw(old->window);
 }
 
-/* The same on all its ranks, different in each attempt, and secret from all others. */
+/* Different in each attempt. */
 static tutti_status derive_identity(const struct shrink *s)
 {
 	const struct tutti_comm *old = s->old;
 	const uint64_t of[4] = {old->identity.id[0], old->identity.id[1], old->recovery.calls,
 				s->attempt};
 	size_t bytes = sizeof of + (size_t)old->size;
-	uint8_t *what = malloc(bytes), id[TUTTI_KEY_BYTES];
+	uint8_t *what = malloc(bytes);
 
 	if (!what)
 		return fail(TUTTI_ERR_MEMORY, "no memory for %zu bytes", bytes);
 	memcpy(what, of, sizeof of);
 	memcpy(what + sizeof of, s->marks, (size_t)old->size);
-	auth_derive(s->child->identity.key, old->identity.key, "survivors' key", what, bytes);
-	auth_derive(id, old->identity.key, "survivors' id", what, bytes);
-	memcpy(s->child->identity.id, id, sizeof s->child->identity.id);
+	comm_derive_identity(s->child, old, "survivors' key", "survivors' id", what, bytes);
 	free(what);
 	return TUTTI_OK;
 }
 
 static tutti_status make_child(struct shrink *s, struct member *mine)
 {
-	struct tutti_comm *old = s->old, *child;
+	const struct tutti_comm *old = s->old;
 	const tutti_config inherited = comm_config(old);
 
-	TRY(comm_new(&child, &inherited, &old->settings.env, s->rank, s->size));
-	s->child = child;
-	memcpy(child->place.host_id, old->place.host_id, sizeof child->place.host_id);
-	child->place.cores = old->place.cores;
-	child->select = old->select;
-	child->select.nodes = NULL; /* those were the old one's */
-	child->select.num_nodes = 1;
-	child->parent.ranks = malloc((size_t)s->size * sizeof *child->parent.ranks);
-	if (!child->parent.ranks)
-		return fail(TUTTI_ERR_MEMORY, "no memory for %d survivors", s->size);
-	memcpy(child->parent.ranks, s->ranks, (size_t)s->size * sizeof *s->ranks);
+	TRY(comm_new_child(&s->child, old, &inherited, s->rank, s->size));
+	memcpy(s->child->parent.ranks, s->ranks, (size_t)s->size * sizeof *s->ranks);
 	TRY(derive_identity(s));
-	TRY(comm_keep_ancestors(child, old));
-	TRY(comm_describe(child, mine));
-	return consensus_descend(child->recovery.consensus, old->recovery.consensus, s->ranks);
+	TRY(comm_describe(s->child, mine));
+	return consensus_descend(s->child->recovery.consensus, old->recovery.consensus, s->ranks);
 }
 
 /* Those of the old communicator's ranks_on_host that were here and are out wait here no more. */
@@ -228,7 +213,8 @@ static tutti_status form(struct shrink *s)
 		comm_keep_window(s->child, all_have_window);
 	tutti_status status = comm_start(s->child);
 	if (status == TUTTI_OK)
-		status = comm_connect(s->child, deadline_after_ms(s->child->settings.timeout_ms));
+		status = comm_connect(s->child, deadline_after_ms(s->child->settings.timeout_ms),
+				      NULL, NULL);
 	remember(s, status);
 	return report(s, ASK_VERDICTS, &all_have_window);
 }

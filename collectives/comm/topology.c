@@ -1,7 +1,7 @@
 /* A rank reads what the others have told it: whether all have the same settings, which of them
  * share its node, and which transport reaches each. */
 #include "collectives/comm/join.h"
-#include "collectives/control/consensus.h"
+#include "collectives/control/control.h"
 #include "collectives/engine/engine.h"
 
 #include "core/log.h"
@@ -24,8 +24,7 @@ static tutti_status differ_number(int rank, const char *what, int64_t theirs, in
 	return differ(rank, what, a, b);
 }
 
-/* The description of another rank came from the network: texts must have an end, and lengths fit.
- */
+/* A member came from the network: its texts must have an end, and lengths must fit. */
 static bool is_sound(const struct member *m)
 {
 	bool texts_end = memchr(m->version, 0, sizeof m->version) &&
@@ -55,6 +54,8 @@ static tutti_status check_sound(const struct member *members, int size)
 
 static tutti_status check_alike(const struct member *members, int size)
 {
+#define NAME(name, value) name,
+	static const char *const names[MEMBER_SETTINGS_COUNT] = {MEMBER_SETTINGS(NAME)};
 	const struct member *m0 = &members[0];
 	for (int r = 0; r < size; r++) {
 		const struct member *m = &members[r];
@@ -67,26 +68,9 @@ static tutti_status check_alike(const struct member *members, int size)
 			return differ(r, "TUTTI_ALGO", m->algo, m0->algo);
 		if (strcmp(m->transports, m0->transports) != 0)
 			return differ(r, "transports", m->transports, m0->transports);
-		if (m->window != m0->window)
-			return differ_number(r, "TUTTI_WINDOW", m->window, m0->window);
-		if (m->window_bytes != m0->window_bytes)
-			return differ_number(r, "TUTTI_WINDOW_BYTES", m->window_bytes,
-					     m0->window_bytes);
-		if (m->scratch_bytes != m0->scratch_bytes)
-			return differ_number(r, "TUTTI_SCRATCH_BYTES", m->scratch_bytes,
-					     m0->scratch_bytes);
-		if (m->slice_bytes != m0->slice_bytes)
-			return differ_number(r, "TUTTI_SLICE_BYTES", m->slice_bytes,
-					     m0->slice_bytes);
-		if (m->checksum != m0->checksum)
-			return differ_number(r, "TUTTI_CHECKSUM", m->checksum, m0->checksum);
-		if (m->tls != m0->tls)
-			return differ_number(r, "TUTTI_TLS", m->tls, m0->tls);
-		if (m->reconnect != m0->reconnect)
-			return differ_number(r, "TUTTI_RECONNECT", m->reconnect, m0->reconnect);
-		if (m->deterministic != m0->deterministic)
-			return differ_number(r, "config.deterministic", m->deterministic,
-					     m0->deterministic);
+		for (int i = 0; i < MEMBER_SETTINGS_COUNT; i++)
+			if (m->settings[i] != m0->settings[i])
+				return differ_number(r, names[i], m->settings[i], m0->settings[i]);
 	}
 	return TUTTI_OK;
 }
@@ -245,7 +229,8 @@ static tutti_status find_route(struct tutti_comm *comm, const struct member *mem
 	}
 	if (!best)
 		return fail(TUTTI_ERR_UNSUPPORTED,
-			    "rank %d cannot reach rank %d by any of its transports (%s)",
+			    "rank %d cannot reach rank %d by any of its transports (%s): "
+			    "TUTTI_TRANSPORTS names those that may be used",
 			    comm->rank, peer, m->transports);
 	reach->kinds_in_place &= route->endpoint->transport->kinds;
 	log_debug("rank %d is reached by %s", peer, route->endpoint->transport->name);

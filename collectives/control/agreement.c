@@ -1,6 +1,7 @@
-/* One agreement, as every rank takes part in it: see agreement.h. What makes it safe is that of
- * Paxos: a rank that has joined a ballot accepts nothing under an older one, and whoever leads a
- * newer one proposes what may have been decided before (agreement_lead.c). */
+/* One agreement, as every rank takes part in it: see agreement.h. Its messages are in
+ * agreement_say.c. It is safe for the reason that Paxos is: a rank that has joined a ballot accepts
+ * nothing under an older one, and the leader of a newer one proposes what may have been decided
+ * before (agreement_lead.c). */
 #include "collectives/control/agreement.h"
 #include "collectives/control/agreement_internal.h"
 #include "collectives/control/deadlines.h"
@@ -63,8 +64,6 @@ void agreement_finish(struct agreement *a)
 	a->gone = NULL;
 }
 
-/* ---- who leads ------------------------------------------------------------------------------- */
-
 /* A promise to ballot, if none was given to a later one. */
 static bool promise(struct agreement *a, int to, uint64_t ballot)
 {
@@ -120,8 +119,6 @@ void agreement_mark_dead(struct agreement *a, int rank, uint64_t now_ns)
 	if (was_counted)
 		agreement_begin_ballot(a);
 }
-
-/* ---- what is heard --------------------------------------------------------------------------- */
 
 /* A rank above this one that calls takes this one for dead: it is called back, under a later
  * ballot. */
@@ -225,8 +222,6 @@ void agreement_hear(struct agreement *a, int from, const struct agreement_messag
 	take(a, from, m, now_ns);
 }
 
-/* ---- as time goes by ------------------------------------------------------------------------- */
-
 /* Until when this rank waits for its leader to say something. */
 static uint64_t leader_until(const struct agreement *a)
 {
@@ -262,90 +257,4 @@ void agreement_step(struct agreement *a, uint64_t now_ns)
 	watch_leader(a, now_ns);
 	if (a->leader == a->rank)
 		agreement_lead(a, now_ns);
-}
-
-/* ---- what is said ---------------------------------------------------------------------------- */
-
-bool agreement_needs(const struct agreement *a, int rank)
-{
-	const struct agreement_seat *s = &a->seats[rank];
-
-	if (rank == a->rank || !agreement_is_possible(s))
-		return false;
-	if (a->end != AGREEMENT_OPEN)
-		return s->due != AGREEMENT_NOTHING;
-	return a->leader == a->rank || rank == a->leader || s->due != AGREEMENT_NOTHING;
-}
-
-static bool has_found_it(const struct agreement *a)
-{
-	return a->decided_by < 0 && (a->end == AGREEMENT_DECIDED || a->end == AGREEMENT_LEFT_OUT);
-}
-
-bool agreement_owes(const struct agreement *a, int rank)
-{
-	const struct agreement_seat *s = &a->seats[rank];
-
-	if (a->end == AGREEMENT_OPEN || rank == a->rank || !agreement_is_possible(s) ||
-	    a->value[rank] != MARK_MEMBER)
-		return false;
-	return s->due != AGREEMENT_NOTHING || (has_found_it(a) && !s->knows);
-}
-
-void agreement_repeat(struct agreement *a, int rank)
-{
-	struct agreement_seat *s = &a->seats[rank];
-
-	if (rank == a->rank || !agreement_is_possible(s))
-		return;
-	if (a->end == AGREEMENT_OPEN && a->leader == a->rank)
-		s->told_ns = 0; /* it is called, or asked, at the next step */
-	else if (a->end == AGREEMENT_OPEN && rank == a->leader && s->due == AGREEMENT_NOTHING)
-		s->due = AGREEMENT_ASK;
-	else if (has_found_it(a) && !s->knows)
-		s->due = AGREEMENT_DECIDE;
-	else if (a->end != AGREEMENT_OPEN && rank == a->decided_by)
-		s->due = AGREEMENT_KNOWN;
-}
-
-bool agreement_say(struct agreement *a, int rank, struct agreement_message *m, uint64_t now_ns)
-{
-	struct agreement_seat *s = &a->seats[rank];
-
-	if (s->due == AGREEMENT_NOTHING)
-		return false;
-	*m = (struct agreement_message){.kind = s->due, .ballot = a->promised};
-	s->due = AGREEMENT_NOTHING;
-	s->told_ns = now_ns;
-	switch (m->kind) {
-	case AGREEMENT_CALL:
-		m->ballot = a->ballot;
-		break;
-	case AGREEMENT_JOIN:
-		m->accepted = a->accepted;
-		m->is_fresh = a->accepted_is_fresh;
-		m->record = a->own;
-		m->value = a->accepted ? a->accepted_value : NULL;
-		break;
-	case AGREEMENT_PROPOSE:
-		m->ballot = a->ballot;
-		m->is_fresh = a->is_fresh;
-		m->value = a->proposal;
-		m->gone = a->gone;
-		break;
-	case AGREEMENT_ACCEPT:
-		m->ballot = a->accepted;
-		break;
-	case AGREEMENT_DECIDE:
-	case AGREEMENT_HOPELESS:
-		m->value = a->value;
-		break;
-	case AGREEMENT_REFUSE:
-	case AGREEMENT_ASK:
-	case AGREEMENT_KNOWN:
-	case AGREEMENT_NOTHING:
-	case AGREEMENT_KINDS:
-		break;
-	}
-	return true;
 }

@@ -1,22 +1,24 @@
-/* One agreement among ranks of which some may die: who takes part, with what each brings along. A state
- * machine without I/O and without a clock of its own: whoever has it says what came from whom, who is
- * known to be dead and what time it is, and carries what it has to say.
+/* One agreement among ranks of which some may die: which ranks take part, and the record of each. A
+ * state machine without I/O and without a clock: its owner passes it the time, the messages of
+ * other ranks and the ranks that are known to be dead, and sends its messages.
  *
- * The lowest rank that a rank takes for alive is its leader; the others listen to it alone.
+ * The leader of a rank is the lowest rank that it believes to be alive. It follows its leader
+ * alone.
  *
- *     CALL     leader -> all      who is there? Under a ballot: a number that only this leader uses
- *     JOIN     rank -> leader     I am, and this is my record. No promise to an older ballot counts any more;
- *                                 what I have accepted, if anything
- *     PROPOSE  leader -> joined   this is the value: the members, the missing, the dead, the members' records
+ *     CALL     leader -> all      who is there? Opens a ballot, a number that only it uses
+ *     JOIN     rank -> leader     I am, with this record, and the value that I have accepted, if
+ *                                 any. I accept nothing under an older ballot any more
+ *     PROPOSE  leader -> joined   the value: members, missing and dead ranks, the members' records
  *     ACCEPT   rank -> leader
- *     DECIDE   leader -> all      everybody who had joined has accepted it
+ *     DECIDE   leader -> all      all ranks that had joined have accepted the value
  *     REFUSE   rank -> leader     I have promised more to a later ballot
- *     HOPELESS leader -> all      too few to decide anything, and nobody is left to wait for
+ *     HOPELESS leader -> all      too few ranks to decide anything, and none left to wait for
  *     ASK      rank -> leader     I hear nothing from you: call me, or say what was decided
- *     KNOWN    rank -> leader     I have heard what was decided. Until then it is said again whenever it may be lost
+ *     KNOWN    rank -> leader     I know the decision; until then it is repeated if it may be lost
  *
- * It is Paxos whose quorum is everybody who has joined, where enough have (quorum.h). docs/failure.md says which ranks
- * may have different values in the end: none whose groups both have all of their members alive. */
+ * It is Paxos whose quorum is all ranks that have joined, where these are enough (quorum.h).
+ * docs/failure.md says which ranks may have different values in the end: none whose groups both
+ * have all of their members alive. */
 #ifndef COLLECTIVES_CONTROL_AGREEMENT_H
 #define COLLECTIVES_CONTROL_AGREEMENT_H
 
@@ -33,8 +35,8 @@ enum agreement_kind {
 
 enum agreement_end {
 	AGREEMENT_OPEN,
-	AGREEMENT_DECIDED,      /* and this rank is a member                                   */
-	AGREEMENT_LEFT_OUT,     /* decided without it                                          */
+	AGREEMENT_DECIDED,      /* this rank is a member                                       */
+	AGREEMENT_LEFT_OUT,     /* decided without this rank                                   */
 	AGREEMENT_NO_QUORUM     /* not decided here, and it never will be                      */
 };
 
@@ -45,10 +47,10 @@ struct agreement_message {
 	enum agreement_kind kind;
 	bool is_fresh;          /* JOIN with accepted, PROPOSE: of the value: see agreement.c     */
 	uint64_t ballot;
-	uint64_t accepted;      /* JOIN: under which ballot value was accepted; 0: none         */
+	uint64_t accepted;      /* JOIN: the ballot under which value was accepted, or 0        */
 	const uint8_t *record;  /* JOIN                                                        */
-	const uint8_t *value;   /* JOIN with accepted, PROPOSE, DECIDE; HOPELESS: its marks alone count */
-	const uint8_t *gone;    /* PROPOSE: by rank, 1: the leader knows it to be dead          */
+	const uint8_t *value;   /* JOIN with accepted, PROPOSE, DECIDE; HOPELESS: marks only */
+	const uint8_t *gone;    /* PROPOSE: by rank, 1 if the leader knows it to be dead        */
 };
 
 struct agreement_config {
@@ -73,10 +75,10 @@ struct agreement_seat {
 	bool is_suspect;                /* silent for too long                                 */
 	bool has_joined, has_accepted;  /* the current ballot of this rank                     */
 	bool knows;                     /* the decision                                        */
-	enum agreement_kind due;        /* to be said to it                                    */
-	uint64_t heard_ns, told_ns;     /* 0: not yet                                          */
-	uint64_t accepted;              /* when it joined                                      */
-	uint64_t called;                /* the ballot that it has called under; 0: none         */
+	enum agreement_kind due;        /* the next message to it                              */
+	uint64_t heard_ns, told_ns;     /* 0 before the first time                             */
+	uint64_t accepted;              /* the ballot of the value that it joined with         */
+	uint64_t called;                /* the ballot of its CALL, or 0                         */
 };
 
 enum agreement_phase { AGREEMENT_FOLLOWS, AGREEMENT_COLLECTS, AGREEMENT_PROPOSES };
@@ -85,14 +87,14 @@ struct agreement {
 	int rank, size;
 	size_t record_bytes, value_bytes;
 	uint64_t start_ns, grace_ns, beat_ns;
-	uint64_t begun_ns;              /* by then all have begun who will                     */
+	uint64_t begun_ns;              /* all ranks that take part have begun by then         */
 	enum agreement_end end;
 	struct agreement_seat *seats;
 	uint8_t *gone;                  /* is_dead, as messages carry it                       */
 	uint8_t *here;                  /* has_joined, to be counted                           */
 	struct quorum quorum;
 	int leader;
-	uint64_t since_ns;              /* since when it is                                    */
+	uint64_t since_ns;              /* when it became this rank's leader                   */
 
 	uint64_t promised, accepted;    /* ballots                                             */
 	bool accepted_is_fresh;
@@ -106,25 +108,26 @@ struct agreement {
 	uint8_t *proposal, *best_value;
 
 	uint8_t *value;                 /* the decision; NO_QUORUM: its marks                   */
-	int decided_by;                     /* who has said it; -1: this rank found it              */
+	int decided_by;                 /* the rank that told it, or -1: this rank found it    */
 };
 
 tutti_status agreement_init(struct agreement *a, const struct agreement_config *config);
 void agreement_finish(struct agreement *a);
 
-/* What from said; what its pointers lead to is copied. */
-void agreement_hear(struct agreement *a, int from, const struct agreement_message *m, uint64_t now_ns);
+/* The message m has come from rank from. Copies what m points to. */
+void agreement_hear(struct agreement *a, int from, const struct agreement_message *m,
+		    uint64_t now_ns);
 /* The process of this rank has ended, or it has left for good: proved, not guessed. */
 void agreement_mark_dead(struct agreement *a, int rank, uint64_t now_ns);
 /* After each of these, and as time goes by. */
 void agreement_step(struct agreement *a, uint64_t now_ns);
-/* Whether there is something to say to rank; if so it is said now. What m points to stays as it is until the next
- * call for a. */
+/* Whether there is a message for rank, which the caller then sends: m. What m points to stays as
+ * it is until the next call for a. */
 bool agreement_say(struct agreement *a, int rank, struct agreement_message *m, uint64_t now_ns);
-/* What was said to rank, or by it, may be lost: what matters of it is said again. All that is ever said may be heard
- * twice, and late: ballots tell what counts. */
+/* Messages to rank and from rank may be lost: those that matter are sent again. All messages may
+ * come twice, and late: ballots tell which count. */
 void agreement_repeat(struct agreement *a, int rank);
-/* It has ended, and rank still counts on this one to hear of it. */
+/* Whether a has ended and rank still relies on this rank to hear of it. */
 bool agreement_owes(const struct agreement *a, int rank);
 /* Whether a connection to rank is of use. */
 bool agreement_needs(const struct agreement *a, int rank);

@@ -1,4 +1,4 @@
-/* What agreement.c (everybody's part) and agreement_lead.c (a leader's) need of each other. */
+/* What agreement.c (all ranks' part) and agreement_lead.c (a leader's) need of each other. */
 #ifndef COLLECTIVES_CONTROL_AGREEMENT_INTERNAL_H
 #define COLLECTIVES_CONTROL_AGREEMENT_INTERNAL_H
 

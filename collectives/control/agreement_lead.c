@@ -74,8 +74,6 @@ void agreement_take_answer(struct agreement *a, int from, const struct agreement
 		a->seats[from].has_accepted = a->seats[from].has_joined;
 }
 
-/* ---- as time goes by ------------------------------------------------------------------------- */
-
 static bool is_awaited(const struct agreement *a, int rank)
 {
 	const struct agreement_seat *s = &a->seats[rank];

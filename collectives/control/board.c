@@ -7,8 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- failures ------------------------------------------------------------------------------ */
-
 void board_begin(struct board *b)
 {
 	pthread_mutex_init(&b->lock, NULL);
@@ -105,22 +103,20 @@ tutti_status board_failure_while_reading(struct board *b)
 	return board_has_failed(b) ? board_failure(b) : TUTTI_OK;
 }
 
-/* ---- calls --------------------------------------------------------------------------------- */
-
 tutti_status board_compare(struct board *b)
 {
 	const struct recorder *own = &b->places[b->rank].recorder;
 
 	for (int rank = 0; rank < b->size; rank++) {
 		const struct recorder *other = &b->places[rank].recorder;
-		struct noted mine, theirs;
+		struct call_record mine, theirs;
 		char text[ERROR_BYTES];
 		uint64_t sequence;
 		if (rank == b->rank || !recorders_differ(own, other, &sequence) ||
 		    !recorder_find(own, sequence, &mine) ||
 		    !recorder_find(other, sequence, &theirs))
 			continue;
-		noted_mismatch(b->rank, &mine, rank, &theirs, sequence, text, sizeof text);
+		call_record_mismatch(b->rank, &mine, rank, &theirs, sequence, text, sizeof text);
 		return board_decide(b, &(struct failure){.status = TUTTI_ERR_MISMATCH,
 							 .rank = FAILURE_NO_RANK,
 							 .message = text});
@@ -138,8 +134,6 @@ const char *board_missing(const struct board *b, uint64_t sequence, char *text, 
 			rank_list_add(&list, rank);
 	return rank_list_end(&list);
 }
-
-/* ---- processes ----------------------------------------------------------------------------- */
 
 const char *board_who(const struct board *b, int rank, char *text, size_t text_bytes)
 {

@@ -8,13 +8,13 @@
 #define COLLECTIVES_CONTROL_BOARD_H
 
 #include "collectives/control/failure.h"
-#include "collectives/trace/recorder.h"
+#include "collectives/trace/trace.h"
 
 #include <pthread.h>
 
 /* In shared memory, written by its rank alone. */
 struct board_place {
-	_Alignas(128) _Atomic uint32_t status; /* of the failure, written last; 0: none */
+	_Alignas(128) _Atomic uint32_t status; /* of the failure, or 0; written last */
 	int32_t rank;
 	uint32_t is_common;
 	int32_t pid; /* as the rank numbers itself: it may be in another namespace */
@@ -26,17 +26,17 @@ struct board {
 	int rank, size;
 	struct board_place *places; /* one a rank */
 	_Atomic uint32_t *failures; /* shared: how many ranks have failed */
-	const int *pid_fds;         /* one a rank; -1: a rank of this process, or not known */
+	const int *pid_fds;         /* one a rank; -1 if it is of this process, or not known */
 	void (*wake_all)(void *arg);
 	void *arg;
 	pthread_mutex_t lock;   /* of decided, which is written once */
-	struct failure decided; /* status OK: nothing is */
+	struct failure decided; /* status OK until then */
 	char message[ERROR_BYTES];
 	uint64_t compared_ns; /* when board_check last compared calls ... */
 	uint64_t checked_ns;  /* ... and looked for deaths */
 	struct {
-		int silence_ms; /* a rank may be stopped for so long; 0: for ever */
-		int rank;       /* 1 + the rank that was found stopped; 0: none */
+		int silence_ms; /* a rank may be stopped for so long, or for ever if 0 */
+		int rank;       /* 1 + the rank that was found stopped, or 0 */
 		int next;       /* the rank to be looked at next */
 		uint64_t looked_ns, lasts_ns;
 	} stopped;

@@ -26,7 +26,7 @@ static bool awaits(const struct board_wait *wait, int rank)
 	return !wait->awaits || wait->awaits(wait->arg, rank);
 }
 
-/* 1 + the first stopped rank from where the last look ended; 0: none. */
+/* Returns 1 + the first stopped rank from where the last look ended, or 0. */
 static int find_stopped(struct board *b, const struct board_wait *wait)
 {
 	for (int i = 0, looks = 0; i < b->size && looks < AT_ONCE; i++) {

@@ -1,55 +1,12 @@
-/* See consensus.h: carries what an agreement has to say, and remembers the latest decisions for
- * ranks that missed them. */
-#include "collectives/control/consensus_link.h"
-#include "collectives/control/consensus.h"
-#include "collectives/control/deadlines.h"
+/* See consensus.h. A question under way is in inquiry.c. */
+#include "collectives/control/consensus_internal.h"
 
 #include "core/clock.h"
-#include "core/cancel.h"
-#include "core/log.h"
 #include "core/rank_list.h"
 
-#include <poll.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define SLEEP_MS  5 /* at most: a process that ends wakes nobody                  */
-#define PAST      8 /* decisions that are remembered                              */
-#define CALL_BITS 24
-
-struct decision {
-	uint64_t number;
-	size_t record_bytes;
-	uint8_t *value; /* NULL: none */
-};
-
-struct consensus {
-	atomic_int holders;
-	struct consensus_config config;
-	struct consensus_link *links; /* by rank                                             */
-	struct tutti_done done;
-	bool *members; /* by rank: who takes part in the next question                     */
-	struct quorum quorum;
-	bool misses;
-	struct decision past[PAST];
-	int past_at;
-	tutti_status failed; /* and why, once it has                                       */
-	char error[ERROR_BYTES];
-};
-
-/* One question under way. */
-struct inquiry {
-	struct consensus *consensus;
-	const struct consensus_question *question;
-	struct agreement agreement;
-	uint64_t begun_ns;
-	uint64_t goodbye_ns; /* once it has ended                                         */
-	tutti_status status; /* of this rank: not OK: it gives up                         */
-};
-
-/* ---- making and ending ----------------------------------------------------------------------- */
 
 tutti_status consensus_create(struct consensus **out, const struct consensus_config *config)
 {
@@ -89,8 +46,10 @@ tutti_status consensus_introduce(struct consensus *c, int rank, const uint8_t *a
 	struct consensus_link *l = &c->links[rank];
 
 	if (address_bytes > sizeof l->address)
-		return fail(TUTTI_ERR_INTERNAL, "rank %d sent an address of %zu bytes", rank,
-			    address_bytes);
+		return fail(TUTTI_ERR_INTERNAL,
+			    "rank %d sent an address of %zu bytes (have all ranks the same version "
+			    "of Tutti?)",
+			    rank, address_bytes);
 	memcpy(l->address, address, address_bytes);
 	l->address_bytes = address_bytes;
 	return TUTTI_OK;
@@ -129,7 +88,7 @@ void consensus_drop(struct consensus *c)
 	}
 	if (c->config.endpoint)
 		c->config.endpoint->transport->destroy(c->config.endpoint);
-	for (int i = 0; i < PAST; i++)
+	for (int i = 0; i < DECISIONS; i++)
 		free(c->past[i].value);
 	quorum_finish(&c->quorum);
 	free(c->links);
@@ -140,248 +99,6 @@ void consensus_drop(struct consensus *c)
 bool consensus_misses(const struct consensus *c)
 {
 	return c->misses;
-}
-
-/* ---- what was decided before ----------------------------------------------------------------- */
-
-static void remember(struct consensus *c, const struct consensus_question *q,
-		     const struct agreement *a)
-{
-	struct decision *d = &c->past[c->past_at];
-	uint8_t *value = malloc(a->value_bytes);
-
-	free(d->value);
-	*d = (struct decision){q->number, q->record_bytes, value};
-	if (value)
-		memcpy(value, a->value, a->value_bytes);
-	c->past_at = (c->past_at + 1) % PAST;
-}
-
-static tutti_status answer_late(struct consensus *c, struct consensus_link *l)
-{
-	struct agreement_message m = {.kind = CONSENSUS_LATE};
-	size_t record_bytes = 0;
-
-	if (l->in.kind == AGREEMENT_KNOWN || l->in.kind == AGREEMENT_HOPELESS ||
-	    l->in.kind == CONSENSUS_LATE || l->is_sending || l->is_lost)
-		return TUTTI_OK;
-	if (l->in.kind == AGREEMENT_DECIDE)
-		m.kind = AGREEMENT_KNOWN; /* this rank has said so before, and that was lost */
-	for (int i = 0; i < PAST && m.kind == CONSENSUS_LATE; i++) {
-		const struct decision *d = &c->past[i];
-		if (!d->value || d->number != l->in.number)
-			continue;
-		m.kind = AGREEMENT_DECIDE;
-		m.value = d->value;
-		record_bytes = d->record_bytes;
-	}
-	return consensus_link_send(l, l->in.number, record_bytes, &m);
-}
-
-/* ---- what is heard --------------------------------------------------------------------------- */
-
-static tutti_status other_call(const struct inquiry *q, const struct consensus_link *l)
-{
-	return fail(TUTTI_ERR_MISMATCH,
-		    "The ranks did not make the same call: rank %d called %s, and rank %d asks "
-		    "another question (%llx, not %llx)",
-		    q->consensus->config.rank, q->question->name, l->peer,
-		    (unsigned long long)l->in.number, (unsigned long long)q->question->number);
-}
-
-static tutti_status left_out(const struct inquiry *q)
-{
-	return fail(TUTTI_ERR_PEER,
-		    "%s: the others have gone on without rank %d: it did not come, or was not "
-		    "heard from, for as long as they waited",
-		    q->question->name, q->consensus->config.rank);
-}
-
-/* Of another question than this one. */
-static tutti_status take_other(struct inquiry *q, struct consensus_link *l)
-{
-	uint64_t own = q->question->number, theirs = l->in.number;
-	struct agreement_message ask = {.kind = AGREEMENT_ASK};
-
-	if (own >> CALL_BITS == theirs >> CALL_BITS && ((own ^ theirs) & 3))
-		return other_call(q, l);
-	if (theirs < own)
-		return answer_late(q->consensus, l);
-	/* It knows how this one was decided. */
-	if (l->is_sending || l->is_lost)
-		return TUTTI_OK;
-	return consensus_link_send(l, own, q->question->record_bytes, &ask);
-}
-
-static tutti_status take_message(struct inquiry *q, struct consensus_link *l, uint64_t now_ns)
-{
-	struct agreement_message m = consensus_link_message(l);
-
-	if (l->in.number != q->question->number)
-		return take_other(q, l);
-	if (l->in.kind == CONSENSUS_LATE)
-		return left_out(q);
-	if (l->in.record_bytes != q->question->record_bytes && (m.record || m.value))
-		return other_call(q, l);
-	agreement_hear(&q->agreement, l->peer, &m, now_ns);
-	return TUTTI_OK;
-}
-
-/* This question is decided and that is still being said: the next one comes after it. */
-static bool is_early(const struct inquiry *q, const struct consensus_link *l)
-{
-	return q->agreement.end != AGREEMENT_OPEN && l->in.number > q->question->number;
-}
-
-static bool take_messages(struct inquiry *q, uint64_t now_ns)
-{
-	struct consensus *c = q->consensus;
-	bool any = false;
-
-	for (int r = 0; r < c->config.size; r++) {
-		struct consensus_link *l = &c->links[r];
-		if (!l->has_message || is_early(q, l))
-			continue;
-		any = true;
-		if (q->status == TUTTI_OK)
-			q->status = take_message(q, l, now_ns);
-		consensus_link_listen(l);
-	}
-	return any;
-}
-
-static void look_for_the_dead(struct inquiry *q, uint64_t now_ns)
-{
-	struct consensus *c = q->consensus;
-	const struct consensus_question *question = q->question;
-
-	for (int r = 0; r < c->config.size; r++) {
-		if (r == c->config.rank || q->agreement.seats[r].is_dead)
-			continue;
-		if (consensus_link_is_refused(&c->links[r]) ||
-		    (question->has_ended && question->has_ended(question->arg, r))) {
-			log_info("rank %d is gone", r);
-			agreement_mark_dead(&q->agreement, r, now_ns);
-		}
-	}
-}
-
-/* ---- what is said ---------------------------------------------------------------------------- */
-
-static void speak(struct inquiry *q, uint64_t now_ns)
-{
-	struct consensus *c = q->consensus;
-	struct agreement_message m;
-
-	for (int r = 0; r < c->config.size && q->status == TUTTI_OK; r++) {
-		struct consensus_link *l = &c->links[r];
-		if (!agreement_needs(&q->agreement, r) || !consensus_link_open(l) ||
-		    l->is_sending || l->is_lost || !agreement_say(&q->agreement, r, &m, now_ns))
-			continue;
-		q->status =
-			consensus_link_send(l, q->question->number, q->question->record_bytes, &m);
-	}
-}
-
-/* Who has joined is to hear how it ended, also where the connection breaks meanwhile: so whoever
- * found it waits until the others have said that they know. Who asks the next question does. */
-static bool is_silent(const struct inquiry *q)
-{
-	const struct agreement *a = &q->agreement;
-
-	for (int r = 0; r < a->size; r++) {
-		const struct consensus_link *l = &q->consensus->links[r];
-		bool is_there = l->conn && !l->is_lost;
-		if (a->value[r] != MARK_MEMBER || a->seats[r].is_dead)
-			continue;
-		if (is_there && l->is_sending)
-			return false;
-		if (agreement_owes(a, r) && !(l->has_message && is_early(q, l)) &&
-		    (is_there || a->end != AGREEMENT_NO_QUORUM))
-			return false;
-	}
-	return true;
-}
-
-/* ---- the endpoint ---------------------------------------------------------------------------- */
-
-static bool pass(struct inquiry *q)
-{
-	struct consensus *c = q->consensus;
-	struct tutti_endpoint *ep = c->config.endpoint;
-	struct tutti_io *io;
-	bool moved = false;
-
-	ep->transport->progress(ep, &c->done);
-	while ((io = tutti_done_pop(&c->done))) {
-		/* Its conn may be gone by now, but the link it lies in is not. */
-		size_t at = (size_t)((char *)io - (char *)c->links) / sizeof *c->links;
-		moved = true;
-		consensus_link_done(&c->links[at], io);
-	}
-	for (int r = 0; r < c->config.size; r++)
-		if (c->links[r].conn && consensus_link_settle(&c->links[r]))
-			agreement_repeat(&q->agreement, r);
-	return moved;
-}
-
-static void sleep_on(struct consensus *c)
-{
-	struct tutti_endpoint *ep = c->config.endpoint;
-	struct pollfd fd = {.fd = -1, .events = POLLIN};
-
-	if (!ep->transport->event_fd) {
-		poll(NULL, 0, 1);
-		return;
-	}
-	if (ep->transport->arm && ep->transport->arm(ep))
-		return;
-	fd.fd = ep->transport->event_fd(ep);
-	poll(&fd, 1, SLEEP_MS);
-}
-
-/* ---- a question ------------------------------------------------------------------------------ */
-
-static bool is_over(struct inquiry *q, uint64_t now_ns)
-{
-	if (q->status == TUTTI_OK && cancel_requested())
-		q->status = fail(TUTTI_ERR_ABORTED,
-				 "%s: tutti_comm_abort was called on rank %d while it waited here",
-				 q->question->name, q->consensus->config.rank);
-	if (q->status != TUTTI_OK)
-		return true;
-	if (q->agreement.end == AGREEMENT_OPEN) {
-		if (now_ns > q->agreement.begun_ns + AGREEMENT_TIMEOUTS * q->agreement.grace_ns)
-			q->status = fail(TUTTI_ERR_TIMEOUT,
-					 "%s: rank %d heard of no decision within %d times %d ms",
-					 q->question->name, q->consensus->config.rank,
-					 AGREEMENT_TIMEOUTS, q->consensus->config.timeout_ms);
-		return q->status != TUTTI_OK;
-	}
-	if (!q->goodbye_ns)
-		q->goodbye_ns = now_ns + MS_TO_NS(GOODBYE_MS);
-	return is_silent(q) || now_ns >= q->goodbye_ns;
-}
-
-static void inquire(struct inquiry *q)
-{
-	struct consensus *c = q->consensus;
-	const struct consensus_question *question = q->question;
-
-	for (;;) {
-		uint64_t now_ns = clock_now_ns();
-		look_for_the_dead(q, now_ns);
-		bool moved = take_messages(q, now_ns);
-		agreement_step(&q->agreement, now_ns);
-		speak(q, now_ns);
-		if (is_over(q, now_ns))
-			return;
-		moved |= pass(q);
-		if (question->wait && q->agreement.end == AGREEMENT_OPEN)
-			question->wait(question->arg, now_ns - q->begun_ns);
-		if (!moved)
-			sleep_on(c);
-	}
 }
 
 const char *consensus_list(const uint8_t *marks, int size, enum agreement_mark mark, char *text,
@@ -428,9 +145,9 @@ static tutti_status conclude(struct inquiry *q, uint8_t *marks, void *records)
 	TRY(q->status);
 	if (a->end == AGREEMENT_NO_QUORUM)
 		return too_few(q);
-	remember(c, q->question, a);
+	decisions_remember(c, q->question->number, a);
 	if (a->end == AGREEMENT_LEFT_OUT)
-		return left_out(q);
+		return inquiry_left_out(q);
 	memcpy(marks, a->value, (size_t)a->size);
 	memcpy(records, a->value + a->size, a->value_bytes - (size_t)a->size);
 	for (int r = 0; r < a->size; r++) {
@@ -461,14 +178,14 @@ tutti_status consensus_ask(struct consensus *c, const struct consensus_question 
 	tutti_status status = agreement_init(&q.agreement, &config);
 	if (status == TUTTI_OK) {
 		if (c->config.endpoint)
-			inquire(&q);
+			inquiry_run(&q);
 		else
 			agreement_step(&q.agreement, q.begun_ns);
 		status = conclude(&q, marks, records);
 	}
 	agreement_finish(&q.agreement);
 	if (status != TUTTI_OK) {
-		/* Who does not know what was decided cannot help to decide what comes next. */
+		/* It may not know this decision, so it must not help with the next one. */
 		c->failed = status;
 		snprintf(c->error, sizeof c->error, "%s", last_error());
 	}

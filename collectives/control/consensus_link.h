@@ -1,4 +1,4 @@
-/* A connection of the consensus to one rank, and what goes through it: a head, and what the head announces. */
+/* A connection of the consensus to one rank. A message is a head, and what the head announces. */
 #ifndef COLLECTIVES_CONTROL_CONSENSUS_LINK_H
 #define COLLECTIVES_CONTROL_CONSENSUS_LINK_H
 
@@ -14,7 +14,7 @@ struct consensus_head {
 	uint32_t record_bytes, body_bytes; /* of a record; of what follows                     */
 };
 
-/* In answer to a question that was decided so long ago that nobody remembers how. */
+/* The answer to a question whose decision is forgotten, so long ago it was decided. */
 #define CONSENSUS_LATE AGREEMENT_KINDS
 
 struct consensus_link {
@@ -24,10 +24,10 @@ struct consensus_link {
 	size_t address_bytes;
 	struct tutti_conn *conn;        /* NULL: none                                          */
 	int channel;                    /* of the next one                                     */
-	int refusals;                   /* connections in a row that nobody answered to        */
-	int failures;                   /* and that were made, or not, and brought nothing     */
+	int refusals;                   /* connections in a row that were refused              */
+	int failures;                   /* connections in a row that brought no message        */
 	uint64_t rests_until_ns;
-	bool was_heard, is_lost;        /* conn: something came; it has failed                 */
+	bool was_heard, is_lost;        /* of conn: bytes came; it has failed                  */
 	bool is_sending, has_message;
 	struct consensus_head in, out;
 	struct tutti_io in_head, in_body, out_head, out_body;
@@ -37,14 +37,15 @@ struct consensus_link {
 
 /* Whether it is connected or connecting now. False: it rests, or never again. */
 bool consensus_link_open(struct consensus_link *l);
-/* Nobody listens there. */
+/* Whether no process listens there any more. */
 bool consensus_link_is_refused(const struct consensus_link *l);
 /* Only while nothing is being sent. Copies m. MEMORY when that fails. */
 tutti_status consensus_link_send(struct consensus_link *l, uint64_t number, size_t record_bytes,
                                const struct agreement_message *m);
 /* One of the link's ios is done. */
 void consensus_link_done(struct consensus_link *l, const struct tutti_io *io);
-/* After all ios that are done: closes a connection that has failed. Returns whether it did: what was sent may be lost. */
+/* After all ios that are done: closes a connection that has failed. Returns whether it did:
+ * messages may be lost. */
 bool consensus_link_settle(struct consensus_link *l);
 /* The message that has come, whose pointers are valid until consensus_link_listen. */
 struct agreement_message consensus_link_message(const struct consensus_link *l);

@@ -26,8 +26,6 @@ void control_destroy(struct control *c)
 		c->kind->destroy(c);
 }
 
-/* ---- waiting --------------------------------------------------------------------------------- */
-
 void control_check(struct control *c, const struct control_wait *wait)
 {
 	const struct failure *suspected = control_suspicion(c);
@@ -84,8 +82,6 @@ void control_fail(struct control *c, const struct failure *failure, int pending)
 {
 	c->kind->fail(c, failure, pending);
 }
-
-/* ---- the helper thread ----------------------------------------------------------------------- */
 
 bool control_needs_helper(const struct control *c)
 {

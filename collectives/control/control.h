@@ -1,14 +1,17 @@
-/* Control: which ranks of a communicator are there, which have failed and why, and how all are told.
- * docs/failure.md has the picture.
+/* Control: which ranks of a communicator are there, which have failed and why, and how all are
+ * told. docs/failure.md has the picture.
  *
- * Engine and p2p ask here and know nothing else of it: not whether the ranks share memory (a board,
- * board.h) or talk to their neighbours (a ring). Control knows neither engine nor window: it calls
- * back, without its lock. */
+ * Engine and p2p ask here and know nothing else of it: not whether the ranks share memory (a
+ * board, board.h) or talk to their neighbours (a ring). Control knows neither engine nor window:
+ * it calls back, without its lock. */
 #ifndef COLLECTIVES_CONTROL_CONTROL_H
 #define COLLECTIVES_CONTROL_CONTROL_H
 
+#include "collectives/control/board.h"
+#include "collectives/control/consensus.h"
+#include "collectives/control/deadlines.h"
 #include "collectives/control/failure.h"
-#include "collectives/trace/recorder.h"
+#include "collectives/control/suspicion.h"
 
 #include <tutti/transport.h>
 
@@ -20,29 +23,28 @@ struct pollfd;
 
 /* A rank as the others see it. */
 struct control_peer {
-	size_t address_bytes;   /* 0: it cannot be reached, nor reach this rank                */
+	size_t address_bytes;   /* 0 if neither rank can reach the other                       */
 	uint8_t address[TUTTI_ADDRESS_BYTES];
 	int process;            /* its number, as it sees it                                   */
 	bool is_visible;        /* ... and this rank too: /proc has it                         */
 	char host[64];
 };
 
-/* ---- making and ending ----------------------------------------------------------------------- */
-
 struct control_config {
 	int rank, size; /* size is 2 or more */
 	/* The ring's own. It is destroyed with the ring, also when control_create fails. */
 	struct tutti_endpoint *endpoint;
-	/* All ranks. They live as long as control. Where neighbours do not reach each other the ring
-	 * is open. */
+	/* All ranks. They live as long as control. Where neighbours do not reach each other the
+	 * ring is open. */
 	const struct control_peer *peers;
 	const struct recorder *recorder;
-	int silence_ms; /* a rank that is silent for so long has failed; 0: never */
+	int silence_ms; /* a rank that is silent for so long has failed, unless 0 */
 };
 
 /* A ring. Begins to connect to the neighbours and returns at once. */
 tutti_status control_create(struct control **control, const struct control_config *config);
-/* The ranks share board, which lives longer than control. silence_ms: as above, of a stopped rank. */
+/* The ranks share board, which lives longer than control. silence_ms: as above, of a stopped
+ * rank. */
 tutti_status control_share(struct control **control, struct board *board, int silence_ms);
 /* Before anything else. on_failure is told once what this rank's communicator is to fail with,
  * without control's lock; the other ranks know it by then. wake wakes a thread that sleeps on
@@ -56,11 +58,10 @@ tutti_status control_wait(struct control *control, uint64_t deadline_ns, bool (*
 			  void *arg);
 /* This rank makes no more calls: the others are told, once. It still serves the ring. */
 void control_leave(struct control *control);
-/* Leaves. Nobody else may use it any more. NULL is fine. */
+/* Leaves. No other thread may use control any more. NULL is fine. */
 void control_destroy(struct control *control);
 
-/* ---- waiting: under the engine's lock ---------------------------------------------------------- */
-
+/* While a call waits, under the engine's lock. */
 struct control_wait {
 	uint64_t sequence; /* of the oldest collective that waits, or NO_CALL */
 	bool is_urgent;    /* a death matters, though the rank may have done its part */
@@ -70,7 +71,7 @@ struct control_wait {
  * finds comes by on_failure. */
 void control_check(struct control *control, const struct control_wait *wait);
 /* A connection has ended (PEER), or brought what was not expected (MISMATCH). The rank at its other
- * end may have failed, and its reason be on the way. False: nobody could explain it. */
+ * end may have failed, and its reason be on the way. False: no rank could explain it. */
 bool control_suspect(struct control *control, const struct failure *failure, uint64_t now_ns);
 /* What is suspected, or NULL. */
 const struct failure *control_suspicion(const struct control *control);
@@ -89,9 +90,7 @@ const struct failure *control_found(struct control *control);
  * others are told, with what was decided before if anything was. */
 void control_fail(struct control *control, const struct failure *failure, int pending);
 
-/* ---- the helper thread ------------------------------------------------------------------------- */
-
-/* Whether somebody has to serve it: a ring. */
+/* The helper thread's. Whether somebody has to serve it: a ring. */
 bool control_needs_helper(const struct control *control);
 void control_progress(struct control *control);
 /* What to sleep on, after which progress is due. Returns 1, 0 (there is no such descriptor), or -1:

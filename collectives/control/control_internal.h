@@ -1,5 +1,5 @@
-/* Control's inside: what a kind of control does, and the ring: its messages, its links, and what its
- * files know of each other. The ring's messages:
+/* Control's inside: what a kind of control does, and the ring: its messages, its links, and what
+ * its files know of each other. The ring's messages:
  *
  *     CALLS    the last calls of a rank whose wait has become slow. A rank that has made them too
  *              compares: the first pair that differs is the mismatch. If they agree it tells its
@@ -61,7 +61,7 @@ struct control {
 #define CONTROL_TAG     0x7e117a1eu
 #define CONTROL_CALLS_MOST   16 /* of one message */
 #define CONTROL_BEFORE  7  /* of which before the call that is slow */
-#define CONTROL_QUEUE   16 /* messages that wait to be sent; the newest are dropped when it is full */
+#define CONTROL_QUEUE   16 /* messages to be sent; when it is full the newest are dropped */
 #define CONTROL_MISSING 100
 
 enum control_message_kind { CONTROL_HELLO, CONTROL_CALLS, CONTROL_WHO, CONTROL_DEAD, CONTROL_FAILED,
@@ -76,7 +76,7 @@ struct control_message {
 	uint64_t first;         /* sequence of calls[0]; WHO: the call; FAILED: failure.sequence  */
 	uint64_t issued;        /* LEAVING: calls made                                           */
 	union {
-		struct noted calls[CONTROL_CALLS_MOST];
+		struct call_record calls[CONTROL_CALLS_MOST];
 		int32_t ranks[CONTROL_MISSING];
 		char text[ERROR_BYTES];
 	};
@@ -84,7 +84,7 @@ struct control_message {
 
 struct control_link {
 	struct control_ring *ring;
-	int peer;                       /* -1: the other link leads to all that are left */
+	int peer;                       /* -1 if the other link leads to all ranks that are left */
 	struct tutti_conn *conn;        /* NULL: none                                    */
 	bool is_up, is_sending;
 	bool is_cut;                    /* its conn is to be closed, and another found   */
@@ -133,10 +133,23 @@ struct control_ring {
 	char message[ERROR_BYTES];
 };
 
+static inline struct control_ring *ring_of(struct control *control)
+{
+	return (struct control_ring *)control;
+}
+
+/* ring_wait.c: of the ring's kind */
+void ring_check(struct control *control, const struct control_wait *wait);
+void ring_ask(struct control *control, uint64_t sequence);
+const char *ring_missing(struct control *control, uint64_t sequence, char *text, size_t text_bytes);
+bool ring_all_agree(struct control *control, uint64_t sequence);
+
 /* ring_link.c */
 void control_post(struct control_link *link, const struct control_message *message);
 /* What waited to be said before does not matter any more. */
 void control_post_last(struct control_link *link, const struct control_message *message);
+/* What was decided. */
+void control_post_failure(struct control_link *link);
 void control_listen(struct control_link *link);
 /* Begins to send the next message that waits, unless one is being sent. */
 void control_flush(struct control_link *link);
@@ -150,7 +163,8 @@ const char *control_who(const struct control_ring *c, int rank, char *text, size
 /* ring_messages.c */
 /* One pass over the endpoint; whether anything moved. */
 bool control_pass(struct control_ring *c);
-/* Until nothing moves. Whoever has used the endpoint leaves it armed: another thread may sleep on it. */
+/* Until nothing moves. A caller that has used the endpoint leaves it armed, as another thread
+ * may sleep on it. */
 void control_settle(struct control_ring *c);
 /* Unlocks, and hands out what was decided and sent before. */
 void control_unlock(struct control_ring *c);

@@ -1,10 +1,9 @@
-/* The ring as a kind of control: made, asked, told, served, and ended. Its messages are in
- * ring_messages.c. */
+/* The ring as a kind of control: made, told, served, and ended. What a waiting call asks it is in
+ * ring_wait.c, its messages are in ring_messages.c. */
 #include "collectives/control/control_internal.h"
 
 #include "core/cancel.h"
 #include "core/clock.h"
-#include "core/rank_list.h"
 
 #include <assert.h>
 #include <poll.h>
@@ -12,103 +11,6 @@
 #include <stdlib.h>
 
 #define CONTROL_BLIND_MS 10 /* between two looks at a transport that cannot be slept on     */
-
-static struct control_ring *ring_of(struct control *control)
-{
-	return (struct control_ring *)control;
-}
-
-/* ---- what the engine says ------------------------------------------------------------------ */
-
-/* A rank that has left made no more calls: whoever waits in a later one waits in vain. */
-static void look_for_leavers(struct control_ring *c, uint64_t sequence)
-{
-	for (int r = 0; c->some_have_left && r < c->config.size; r++) {
-		const struct control_known *known = &c->known[r];
-		char text[ERROR_BYTES], who[128];
-		if (!known->has_left || known->left_at > sequence)
-			continue;
-		snprintf(text, sizeof text,
-			 "%s has left the communicator after %llu calls, and rank %d waits in "
-			 "call #%llu.",
-			 control_who(c, r, who, sizeof who), (unsigned long long)known->left_at,
-			 c->config.rank, (unsigned long long)sequence);
-		control_decide(c, &(struct failure){.status = TUTTI_ERR_PEER,
-						    .rank = r,
-						    .sequence = sequence,
-						    .message = text});
-		return;
-	}
-}
-
-static void check(struct control *control, const struct control_wait *wait)
-{
-	struct control_ring *c = ring_of(control);
-	uint64_t sequence = wait->sequence;
-
-	pthread_mutex_lock(&c->lock);
-	control_settle(c);
-	control_compare_kept(c);
-	if (sequence != NO_CALL)
-		look_for_leavers(c, sequence);
-	if (c->dead >= 0 && wait->is_urgent)
-		control_decide(c, &(struct failure){.status = TUTTI_ERR_PEER,
-						    .rank = c->dead,
-						    .sequence = sequence,
-						    .message = c->death});
-	control_watch(c);
-	control_measure_silence(c);
-	if (sequence != NO_CALL && c->slow_told != sequence + 1 && !c->has_failed) {
-		uint64_t first = sequence > CONTROL_BEFORE ? sequence - CONTROL_BEFORE : 0;
-		c->slow_told = sequence + 1;
-		for (int i = 0; i < c->link_count; i++)
-			control_send_calls(&c->links[i], first, first + CONTROL_CALLS_MOST - 1);
-	}
-	control_settle(c);
-	control_unlock(c);
-}
-
-static void ask(struct control *control, uint64_t sequence)
-{
-	struct control_ring *c = ring_of(control);
-	struct control_message m = {
-		.kind = CONTROL_WHO, .origin = c->config.rank, .first = sequence};
-
-	pthread_mutex_lock(&c->lock);
-	if (c->asked != sequence + 1) {
-		c->asked = sequence + 1;
-		control_post(
-			&c->links[c->links[c->link_count - 1].peer < 0 ? 0 : c->link_count - 1],
-			&m);
-		control_settle(c);
-	}
-	control_unlock(c);
-}
-
-static const char *missing(struct control *control, uint64_t sequence, char *text,
-			   size_t text_bytes)
-{
-	struct control_ring *c = ring_of(control);
-	struct rank_list list;
-
-	rank_list_begin(&list, text, text_bytes);
-	pthread_mutex_lock(&c->lock);
-	control_settle(c);
-	for (uint32_t i = 0; c->answer_to == sequence + 1 && i < c->missing_count; i++)
-		rank_list_add(&list, (int)c->missing[i]);
-	control_unlock(c);
-	return rank_list_end(&list);
-}
-
-static bool all_agree(struct control *control, uint64_t sequence)
-{
-	struct control_ring *c = ring_of(control);
-	pthread_mutex_lock(&c->lock);
-	control_settle(c);
-	bool agree = !c->has_failed && c->answer_to == sequence + 1 && c->missing_count == 0;
-	control_unlock(c);
-	return agree;
-}
 
 static void tell(struct control *control, const struct failure *failure, int pending)
 {
@@ -123,8 +25,6 @@ static void tell(struct control *control, const struct failure *failure, int pen
 	control_settle(c);
 	control_unlock(c);
 }
-
-/* ---- the helper thread ----------------------------------------------------------------------- */
 
 static void progress(struct control *control)
 {
@@ -163,9 +63,6 @@ static int arm(struct control *control, struct pollfd *fd, int *timeout_ms)
 	return n;
 }
 
-/* ---- joining and ending ------------------------------------------------------------------------
- */
-
 /* Whether both neighbours are there, or never will be. */
 static bool is_settled(struct control_ring *c, tutti_status *status)
 {
@@ -197,10 +94,14 @@ static tutti_status wait_up(struct control *control, uint64_t deadline_ns,
 		if (is_settled(c, &status))
 			return status;
 		if (is_over && is_over(arg))
-			return fail(TUTTI_ERR_ABORTED, "it is not needed any more");
+			return fail(
+				TUTTI_ERR_ABORTED,
+				"rank %d no longer needs its neighbours: another rank has failed",
+				c->config.rank);
 		if (clock_now_ns() >= cancel_deadline(deadline_ns))
 			return fail(TUTTI_ERR_TIMEOUT,
-				    "rank %d was not connected to its neighbours in time",
+				    "rank %d was not connected to its neighbours in time: are "
+				    "their processes stopped?",
 				    c->config.rank);
 		if ((n = arm(control, &fd, &ms)) >= 0)
 			poll(&fd, (nfds_t)n, ms);
@@ -263,18 +164,16 @@ static void destroy(struct control *control)
 	free(c);
 }
 
-static const struct control_kind ring = {.check = check,
-					 .ask = ask,
-					 .missing = missing,
-					 .all_agree = all_agree,
+static const struct control_kind ring = {.check = ring_check,
+					 .ask = ring_ask,
+					 .missing = ring_missing,
+					 .all_agree = ring_all_agree,
 					 .fail = tell,
 					 .wait = wait_up,
 					 .leave = leave,
 					 .destroy = destroy,
 					 .progress = progress,
 					 .arm = arm};
-
-/* ---- making ---------------------------------------------------------------------------------- */
 
 static tutti_status connect_link(struct control_ring *c, int i)
 {
@@ -308,7 +207,7 @@ tutti_status control_create(struct control **out, const struct control_config *c
 	for (int i = 0; i < c->link_count && status == TUTTI_OK; i++)
 		status = connect_link(c, i);
 	if (status != TUTTI_OK) {
-		c->has_failed = c->is_leaving = true; /* nobody to say goodbye to */
+		c->has_failed = c->is_leaving = true; /* there is no rank to say goodbye to */
 		destroy(&c->base);
 		return status;
 	}

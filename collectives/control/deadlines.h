@@ -31,7 +31,7 @@
 #define BEAT_LEAST_MS           2    /* a leader repeats itself ... */
 #define BEAT_MOST_MS            100  /* ... and waits this long at the most to do so */
 #define NEXT_LEADER_MS          5000 /* a next leader may take to speak, at the most */
-#define AGREEMENT_TIMEOUTS      6    /* so many timeouts end an agreement that hears of no decision */
+#define AGREEMENT_TIMEOUTS      6    /* timeouts that end an agreement without a decision */
 #define LINK_REST_MS            50   /* between two connections, after eight that failed */
 
 /* Others. */

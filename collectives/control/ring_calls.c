@@ -8,7 +8,7 @@ static uint64_t end_of(const struct control_message *m)
 	return m->first + m->count;
 }
 
-static bool is_same_call(const struct noted *a, const struct noted *b)
+static bool is_same_call(const struct call_record *a, const struct call_record *b)
 {
 	return a->what == b->what && a->op == b->op && a->counts == b->counts &&
 	       a->count == b->count;
@@ -35,11 +35,11 @@ void control_send_calls(struct control_link *l, uint64_t first, uint64_t last)
 	control_post(l, &m);
 }
 
-static void report(struct control_ring *c, int rank_a, const struct noted *a, int rank_b,
-		   const struct noted *b, uint64_t sequence)
+static void report(struct control_ring *c, int rank_a, const struct call_record *a, int rank_b,
+		   const struct call_record *b, uint64_t sequence)
 {
 	char text[ERROR_BYTES];
-	noted_mismatch(rank_a, a, rank_b, b, sequence, text, sizeof text);
+	call_record_mismatch(rank_a, a, rank_b, b, sequence, text, sizeof text);
 	control_decide(c, &(struct failure){.status = TUTTI_ERR_MISMATCH,
 					    .rank = FAILURE_NO_RANK,
 					    .sequence = sequence,
@@ -58,7 +58,7 @@ static enum outcome compare(struct control_link *l, const struct control_message
 
 	for (uint32_t i = 0; i < m->count; i++) {
 		uint64_t sequence = m->first + i;
-		struct noted mine, before;
+		struct call_record mine, before;
 		if (!recorder_find(r, sequence, &mine))
 			continue;
 		if (mine.fingerprint == m->calls[i].fingerprint) {
@@ -90,7 +90,7 @@ static void compare_kept(struct control_ring *c)
 		uint64_t sequence = a->first + i;
 		if (sequence < b->first || sequence >= end_of(b))
 			continue;
-		const struct noted *other = &b->calls[sequence - b->first];
+		const struct call_record *other = &b->calls[sequence - b->first];
 		if (a->calls[i].fingerprint == other->fingerprint)
 			continue;
 		if (a->origin != b->origin && !is_same_call(&a->calls[i], other))
@@ -121,11 +121,11 @@ static void check_leavers(struct control_ring *c, const struct control_message *
 		r++;
 	if (r == c->config.size)
 		return;
-	struct call_note note = noted_note(&m->calls[m->count - 1], last);
+	struct call_summary summary = call_record_summary(&m->calls[m->count - 1], last);
 	snprintf(text, sizeof text,
 		 "%s has left the communicator after %llu calls, and rank %d called %s.",
 		 control_who(c, r, who, sizeof who), (unsigned long long)c->known[r].left_at,
-		 m->origin, call_in_words(&note, call, sizeof call));
+		 m->origin, call_in_words(&summary, call, sizeof call));
 	control_decide(
 		c, &(struct failure){
 			   .status = TUTTI_ERR_PEER, .rank = r, .sequence = last, .message = text});

@@ -5,8 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- messages ------------------------------------------------------------------------------ */
-
 void control_flush(struct control_link *l)
 {
 	if (l->is_sending || l->queued == 0 || !l->conn)
@@ -57,24 +55,28 @@ const char *control_who(const struct control_ring *c, int rank, char *text, size
 	return text;
 }
 
-/* ---- failures ------------------------------------------------------------------------------- */
+void control_post_failure(struct control_link *l)
+{
+	const struct control_ring *c = l->ring;
+	struct control_message m = {.kind = CONTROL_FAILED,
+				    .origin = c->config.rank,
+				    .status = (int32_t)c->decided.status,
+				    .rank = c->decided.rank,
+				    .is_common = c->decided.is_common,
+				    .first = c->decided.sequence};
+
+	memcpy(m.text, c->message, sizeof m.text);
+	control_post_last(l, &m);
+}
 
 void control_decide(struct control_ring *c, const struct failure *failure)
 {
-	struct control_message m = {.kind = CONTROL_FAILED,
-				    .origin = c->config.rank,
-				    .status = (int32_t)failure->status,
-				    .rank = failure->rank,
-				    .is_common = failure->is_common,
-				    .first = failure->sequence};
-
 	if (c->has_failed)
 		return;
 	c->has_failed = true;
 	snprintf(c->message, sizeof c->message, "%s", failure->message);
 	c->decided = *failure;
 	c->decided.message = c->message;
-	memcpy(m.text, c->message, sizeof m.text);
 	for (int i = 0; i < c->link_count; i++)
-		control_post_last(&c->links[i], &m);
+		control_post_failure(&c->links[i]);
 }

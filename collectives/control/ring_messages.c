@@ -49,8 +49,8 @@ static const char *what_happened(const struct control_ring *c, int rank)
 	return peer->is_visible && process_has_ended(peer->process) ? "has died" : "is lost";
 }
 
-/* A later neighbour that nobody finds has left or died before: those that were its neighbours then
- * have said so. */
+/* If a later neighbour cannot be reached, it has left or died before: those that were its
+ * neighbours then have said so. */
 static void connection_ended(struct control_link *l)
 {
 	struct control_ring *c = l->ring;
@@ -96,7 +96,7 @@ static void greet(struct control_link *l)
 		c->slow_told = c->asked = 0;
 }
 
-/* Whoever has not made the call puts its name on it; at home it is the answer. */
+/* A rank that has not made the call adds its name; back at the origin the list is the answer. */
 static void take_question(struct control_link *l, struct control_message *m)
 {
 	struct control_ring *c = l->ring;
@@ -113,7 +113,7 @@ static void take_question(struct control_link *l, struct control_message *m)
 		return;
 	}
 	if (c->known[m->origin].is_gone)
-		return; /* nobody waits for the answer, and nobody would stop the question */
+		return; /* no rank waits for the answer, and none would stop the question */
 	if (recorder_issued(c->config.recorder) <= m->first && m->count < CONTROL_MISSING)
 		m->ranks[m->count++] = c->config.rank;
 	control_post(on ? on : l, m);

@@ -3,8 +3,6 @@
  * ring closes without a word. */
 #include "collectives/control/control_internal.h"
 
-#include <string.h>
-
 /* A rank that does not reach the other is not reached either: the ring is open there. */
 tutti_status control_connect(struct control_link *l)
 {
@@ -50,12 +48,6 @@ static void move_on(struct control_link *l)
 {
 	struct control_ring *c = l->ring;
 	const struct control_link *other = control_other(l);
-	struct control_message failure = {.kind = CONTROL_FAILED,
-					  .origin = c->config.rank,
-					  .status = (int32_t)c->decided.status,
-					  .rank = c->decided.rank,
-					  .is_common = c->decided.is_common,
-					  .first = c->decided.sequence};
 	int next = next_living(l);
 
 	l->is_later = true;
@@ -65,13 +57,12 @@ static void move_on(struct control_link *l)
 	if (next == c->config.rank || (other && next == other->peer))
 		return;
 	l->peer = next;
-	if (control_connect(l) != TUTTI_OK || !c->has_failed)
-		return;
-	memcpy(failure.text, c->message, sizeof failure.text);
-	control_post(l, &failure);
+	if (control_connect(l) == TUTTI_OK && c->has_failed)
+		control_post_failure(l);
 }
 
-/* Who leaves, here or there, and has passed its failure on, needs no neighbour any more. */
+/* If this rank or a neighbour leaves after it has passed the failure on, a cut link needs no new
+ * neighbour. */
 void control_repair(struct control_ring *c)
 {
 	for (int i = 0; i < c->link_count; i++) {

@@ -1,6 +1,6 @@
-/* Whether ranks that say nothing are there. A rank whose wait lasts asks both neighbours, and who
- * is asked answers and asks the next, so that everybody is asked by somebody; each by two, and not
- * more often than once in an interval, however many ranks wait. The helper thread answers: a rank
+/* Whether ranks that say nothing are there. A rank whose wait lasts asks both neighbours; each
+ * of them answers and asks the next one. So every rank is asked by its two neighbours, at most
+ * once in an interval, however many ranks wait. The helper thread answers: a rank
  * that computes is there, one that is stopped is not. */
 #include "collectives/control/control_internal.h"
 
@@ -23,7 +23,7 @@ static uint64_t interval_ns(const struct control_ring *c)
 	return interval < most ? interval : most;
 }
 
-/* Whoever was asked a moment ago has been asked for everybody behind it, too. */
+/* If the neighbour was asked a moment ago, all ranks behind it have been asked, too. */
 static void ask(struct control_link *l, uint32_t hops)
 {
 	struct control_ring *c = l->ring;
@@ -88,7 +88,7 @@ static void give_up(struct control_link *l)
 }
 
 /* A process that was stopped itself, or starved, wakes up late: what it could not hear meanwhile is
- * nobody's silence. */
+ * not the silence of other ranks. */
 void control_measure_silence(struct control_ring *c)
 {
 	uint64_t now = clock_now_ns(), passed = now - c->ticked_ns;

@@ -10,11 +10,11 @@ static const struct io_owner bounce_owner = {.done = bounce_done, .failed = boun
 
 static void post(struct engine *e, struct tutti_work *work, struct engine_io *io, enum memory_op op)
 {
-	struct memory_queue *q = e->queues[work->spec.memory->id];
+	struct memory_queue *q = e->links.queues[work->spec.memory->id];
 	io->owner = &bounce_owner;
 	io->work = work;
 	io->op.op = op;
-	q->kind->post(q, &io->op, &e->done);
+	q->kind->post(q, &io->op, &e->links.done);
 }
 
 static void post_copy(struct engine *e, struct tutti_work *work, struct engine_io *io, void *dst,
@@ -73,8 +73,8 @@ static void bounce_done(struct engine *e, struct engine_io *io)
 {
 	struct tutti_work *work = io->work;
 	if (work->stage == WORK_CLEANS_UP) { /* its scratch is freed, or its result is copied out */
-		work->next_ended = e->ended;
-		e->ended = work;
+		work->next_ended = e->works.ended;
+		e->works.ended = work;
 		return;
 	}
 	if (work->bounce.preparing && --work->bounce.preparing)
@@ -96,7 +96,7 @@ void engine_work_ended(struct engine *e, struct tutti_work *work)
 	} else if (s->send && work->spec.recv_bytes) {
 		post_copy(e, work, &s->out, work->spec.args.recv, &s->out_src);
 	} else {
-		work->next_ended = e->ended;
-		e->ended = work;
+		work->next_ended = e->works.ended;
+		e->works.ended = work;
 	}
 }

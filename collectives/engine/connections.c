@@ -7,11 +7,13 @@
 
 struct tutti_conn *engine_connect(struct engine *e, int peer, int channel)
 {
-	const struct route *r = &e->routes[peer];
+	const struct route *r = &e->links.routes[peer];
 	struct tutti_conn *conn = NULL;
 	tutti_status status = TUTTI_ERR_UNSUPPORTED;
 	if (!r->endpoint)
-		fail(status, "rank %d has no way to rank %d", e->config.rank, peer);
+		fail(status,
+		     "rank %d has no way to rank %d: TUTTI_TRANSPORTS names those it may use",
+		     e->config.rank, peer);
 	else
 		status = r->endpoint->transport->connect(r->endpoint, peer, channel, r->address,
 							 r->address_bytes, &conn);
@@ -22,9 +24,9 @@ struct tutti_conn *engine_connect(struct engine *e, int peer, int channel)
 
 struct tutti_conn *engine_conn(struct engine *e, int peer)
 {
-	if (!e->conns[peer])
-		e->conns[peer] = engine_connect(e, peer, 0);
-	return e->conns[peer];
+	if (!e->links.conns[peer])
+		e->links.conns[peer] = engine_connect(e, peer, 0);
+	return e->links.conns[peer];
 }
 
 /* A failed engine closes its listeners too: a peer that connects later is refused at once and does
@@ -34,9 +36,9 @@ void engine_disconnect(struct engine *e)
 	if (e->user)
 		e->user->close(e);
 	for (int i = 0; i < e->config.size; i++)
-		if (e->conns[i]) {
-			e->conns[i]->endpoint->transport->close(e->conns[i]);
-			e->conns[i] = NULL;
+		if (e->links.conns[i]) {
+			e->links.conns[i]->endpoint->transport->close(e->links.conns[i]);
+			e->links.conns[i] = NULL;
 		}
 	for (int i = 0; i < e->config.endpoint_count; i++)
 		e->config.endpoints[i]->transport->destroy(e->config.endpoints[i]);
@@ -54,9 +56,9 @@ int engine_arm(struct engine *e, struct pollfd *fds, int max)
 			return -1;
 		fds[n++] = (struct pollfd){.fd = ep->transport->event_fd(ep), .events = POLLIN};
 	}
-	if (e->window_head && e->window_head->has_begun && n < max) {
+	if (e->works.window_head && e->works.window_head->has_begun && n < max) {
 		window_disarm(e->config.window); /* of another thread: every arm needs one disarm */
-		if (window_arm(e->config.window, &e->window_head->window))
+		if (window_arm(e->config.window, &e->works.window_head->window))
 			return -1;
 		fds[n++] =
 			(struct pollfd){.fd = window_event_fd(e->config.window), .events = POLLIN};

@@ -11,34 +11,34 @@ static tutti_status copy_config(struct engine *e, const struct engine_config *co
 	e->config = *config;
 	e->config.endpoints =
 		calloc((size_t)config->endpoint_count + 1, sizeof *e->config.endpoints);
-	e->routes = calloc(n, sizeof *e->routes);
-	e->conns = calloc(n, sizeof *e->conns);
+	e->links.routes = calloc(n, sizeof *e->links.routes);
+	e->links.conns = calloc(n, sizeof *e->links.conns);
 	for (int s = 0; s < 2; s++)
-		e->streams[s] = calloc(n, sizeof *e->streams[s]);
-	e->trace_dir = config->trace_dir ? strdup(config->trace_dir) : NULL;
-	if (!e->config.endpoints || !e->routes || !e->conns || !e->streams[0] || !e->streams[1] ||
-	    (config->trace_dir && !e->trace_dir))
+		e->links.streams[s] = calloc(n, sizeof *e->links.streams[s]);
+	e->failure.trace_dir = config->trace_dir ? strdup(config->trace_dir) : NULL;
+	if (!e->config.endpoints || !e->links.routes || !e->links.conns || !e->links.streams[0] ||
+	    !e->links.streams[1] || (config->trace_dir && !e->failure.trace_dir))
 		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for the tables of %d ranks",
 			    config->rank, config->size);
 	for (int s = 0; s < 2; s++)
 		for (size_t i = 0; i < n; i++)
-			e->streams[s][i].tail = &e->streams[s][i].head;
+			e->links.streams[s][i].tail = &e->links.streams[s][i].head;
 	if (config->routes)
-		memcpy(e->routes, config->routes, n * sizeof *e->routes);
+		memcpy(e->links.routes, config->routes, n * sizeof *e->links.routes);
 	return TUTTI_OK;
 }
 
 static void free_tables(struct engine *e)
 {
 	free(e->config.endpoints);
-	free(e->routes);
-	free(e->conns);
-	free(e->streams[0]);
-	free(e->streams[1]);
+	free(e->links.routes);
+	free(e->links.conns);
+	free(e->links.streams[0]);
+	free(e->links.streams[1]);
 	e->config.endpoints = NULL;
-	e->routes = NULL;
-	e->conns = NULL;
-	e->streams[0] = e->streams[1] = NULL;
+	e->links.routes = NULL;
+	e->links.conns = NULL;
+	e->links.streams[0] = e->links.streams[1] = NULL;
 }
 
 tutti_status engine_create(struct engine **engine, const struct engine_config *config)
@@ -47,16 +47,17 @@ tutti_status engine_create(struct engine **engine, const struct engine_config *c
 	if (!e)
 		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for the engine", config->rank);
 	pthread_mutex_init(&e->lock, NULL);
-	pthread_mutex_init(&e->fail_lock, NULL);
-	pthread_mutex_init(&e->list_lock, NULL);
-	tutti_done_init(&e->done);
-	e->dirty_tail = &e->dirty;
-	e->window_tail = &e->window_head;
-	e->called_tail = &e->called;
+	pthread_mutex_init(&e->failure.lock, NULL);
+	pthread_mutex_init(&e->lists.lock, NULL);
+	tutti_done_init(&e->links.done);
+	e->runs.dirty_tail = &e->runs.dirty;
+	e->works.window_tail = &e->works.window_head;
+	e->lists.called_tail = &e->lists.called;
 	e->refs = 1;
 	tutti_status status = copy_config(e, config);
+	spread_near(&e->spread, e->config.near, config->ranks_near_count, config->ranks_near_me);
 	if (status == TUTTI_OK)
-		status = memory_host.open(&e->queues[TUTTI_MEMORY_HOST]);
+		status = memory_host.open(&e->links.queues[TUTTI_MEMORY_HOST]);
 	if (status != TUTTI_OK) {
 		free_tables(e);
 		engine_unref(e);
@@ -115,7 +116,7 @@ static void drain(struct engine *e)
 	wait_begin(&w, e->config.policy);
 	for (;;) {
 		pthread_mutex_lock(&e->lock);
-		bool moved = engine_pass(e), may_leave = !e->works,
+		bool moved = engine_pass(e), may_leave = !e->works.newest,
 		     is_over = may_leave && is_drained(e) && !must_linger(e, &until_ns);
 		engine_unlock(e);
 		if (may_leave && !has_left && e->config.control)
@@ -137,16 +138,16 @@ static void take_apart(struct engine *e)
 	window_destroy(e->config.window);
 	e->config.window = NULL;
 	for (int i = 0; i < TUTTI_MEMORY_KINDS; i++)
-		if (e->queues[i]) {
-			e->queues[i]->kind->close(e->queues[i]);
-			e->queues[i] = NULL;
+		if (e->links.queues[i]) {
+			e->links.queues[i]->kind->close(e->links.queues[i]);
+			e->links.queues[i] = NULL;
 		}
 	run_free_all(e);
 	if (e->user)
 		e->user->free(e);
 	free_tables(e);
 	e->config.trace = NULL;
-	e->is_clean = true;
+	e->failure.is_clean = true;
 }
 
 void engine_destroy(struct engine *e)
@@ -195,9 +196,10 @@ void engine_abort(struct engine *e, const char *message)
 void engine_stats(const struct engine *engine, tutti_stats *stats)
 {
 	struct engine *e = (struct engine *)(uintptr_t)engine;
-	stats->messages = atomic_load_explicit(&e->messages, memory_order_relaxed);
-	stats->sent_bytes = atomic_load_explicit(&e->sent_bytes, memory_order_relaxed);
-	stats->received_bytes = atomic_load_explicit(&e->received_bytes, memory_order_relaxed);
+	stats->messages = atomic_load_explicit(&e->traffic.messages, memory_order_relaxed);
+	stats->sent_bytes = atomic_load_explicit(&e->traffic.sent_bytes, memory_order_relaxed);
+	stats->received_bytes =
+		atomic_load_explicit(&e->traffic.received_bytes, memory_order_relaxed);
 	if (e->config.window)
 		window_stats(e->config.window, &stats->window_bytes, &stats->staged_bytes);
 }
@@ -205,8 +207,8 @@ void engine_stats(const struct engine *engine, tutti_stats *stats)
 void engine_forget_stats(struct engine *e)
 {
 	pthread_mutex_lock(&e->lock);
-	atomic_store_explicit(&e->messages, 0, memory_order_relaxed);
-	atomic_store_explicit(&e->sent_bytes, 0, memory_order_relaxed);
-	atomic_store_explicit(&e->received_bytes, 0, memory_order_relaxed);
+	atomic_store_explicit(&e->traffic.messages, 0, memory_order_relaxed);
+	atomic_store_explicit(&e->traffic.sent_bytes, 0, memory_order_relaxed);
+	atomic_store_explicit(&e->traffic.received_bytes, 0, memory_order_relaxed);
 	engine_unlock(e);
 }

@@ -1,13 +1,12 @@
-/* The engine of one communicator on this rank: connections, works under way, and their order.
+/* The engine of one communicator on this rank: connections, works in flight, and their order.
  *
  * It knows neither collectives nor transports. It has one lock. A thread that waits makes progress
  * under the lock; if no thread waits, the helper thread of the process makes progress while
- * asynchronous works are under way. */
+ * asynchronous works are in flight. */
 #ifndef COLLECTIVES_ENGINE_ENGINE_H
 #define COLLECTIVES_ENGINE_ENGINE_H
 
 #include "collectives/control/control.h"
-#include "collectives/plan/layout.h"
 #include "collectives/plan/plan.h"
 #include "collectives/trace/trace.h"
 #include "core/placement/cpu_location.h"
@@ -33,7 +32,7 @@ struct engine_config {
 	int endpoint_count;
 	const struct route *routes; /* size of them, copied                          */
 	struct window *window;      /* or NULL; the engine owns it                   */
-	struct control *control;    /* who finds and tells failures; NULL: nobody; the engine owns it */
+	struct control *control;    /* finds and tells failures; or NULL; owned, too */
 	struct trace *trace;        /* where it says what it waits for; or NULL; lives longer */
 	const char *trace_dir;      /* the trace of a failure goes there; or NULL; copied     */
 	int linger_ms; /* how long destroy sends lost bytes again, on transports that
@@ -51,7 +50,7 @@ struct engine_config {
 tutti_status engine_create(struct engine **engine, const struct engine_config *config);
 /* The helper thread serves the control ring from here on. */
 tutti_status engine_open_control(struct engine *engine);
-/* Returns when the control ring, if there is one, is up, or soon after is_over(arg); that may be NULL. */
+/* Returns when the control ring, if any, is up, or soon after is_over(arg), which may be NULL. */
 tutti_status engine_wait_control(struct engine *engine, uint64_t deadline_ns,
 				 bool (*is_over)(void *arg), void *arg);
 /* Pending works end first, by themselves or at their deadline; then connections, endpoints and the
@@ -103,17 +102,17 @@ tutti_status engine_run_window(struct engine *engine, const struct call_args *ar
 bool engine_progress(struct engine *engine);
 /* From any thread, any time: the first failure sticks, everything pending ends with it. */
 void engine_fail(struct engine *engine, tutti_status status, const char *message);
-/* The same, but somebody else cleans up, so that the caller need not wait for that. */
+/* The same, but another thread cleans up, so that the caller need not wait for that. */
 void engine_abort(struct engine *engine, const char *message);
 tutti_status engine_status(const struct engine *engine);
 /* After a failure: returns when nothing of ours touches a caller's buffer any more. */
 void engine_settle_failure(struct engine *engine);
-/* For a rank that is in no call: asks around as a slow call would, and says whether it has failed. */
+/* For a rank in no call: asks around as a slow call would. Returns whether it has failed. */
 bool engine_is_broken(struct engine *engine);
 const char *engine_error(const struct engine *engine); /* "" until it failed */
 /* The rank that has died, when that was the failure; else -1. */
 int engine_failed_peer(const struct engine *engine);
-/* Before a caller hears of the failure, without any lock: writes the trace where it is wanted, once. */
+/* Before a caller hears of the failure, without any lock: writes the trace if wanted, once. */
 void engine_show_failure(struct engine *engine);
 void engine_stats(const struct engine *engine, tutti_stats *stats);
 void engine_forget_stats(struct engine *engine); /* counts messages from here on */
@@ -121,7 +120,7 @@ void engine_forget_stats(struct engine *engine); /* counts messages from here on
 /* Whether this thread is inside a work's done function. */
 bool engine_in_callback(void);
 
-/* From any thread. timeout_ms 0: as long as it takes. Releases and forgets *work, but on
+/* From any thread. If timeout_ms is 0, as long as it takes. Releases and forgets *work, but on
  * IN_PROGRESS. */
 tutti_status work_wait(struct tutti_work **work, int timeout_ms);
 tutti_status work_test(struct tutti_work *work, bool *is_done);

@@ -27,9 +27,9 @@ static void tell(struct engine *e, const struct trace_mark *mark, int rank, cons
 
 static bool is_due(struct engine *e, const struct trace_mark *mark, uint64_t now)
 {
-	if (!e->config.trace || !mark->entry || now - e->told_ns < TELL_NS)
+	if (!e->config.trace || !mark->entry || now - e->watch.told_ns < TELL_NS)
 		return false;
-	e->told_ns = now;
+	e->watch.told_ns = now;
 	return true;
 }
 

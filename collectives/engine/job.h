@@ -1,5 +1,6 @@
-/* What a kind of job sees of the engine: the struct itself, works, and ios. A kind is a plan (run.c), a call of the window
- * (window_job.c) or a message (collectives/p2p). Everything here is under the engine's lock unless it says otherwise. */
+/* What a kind of job sees of the engine: the struct itself, works, and ios. A kind is a plan
+ * (run.c), a call of the window (window_job.c) or a message (collectives/p2p). Everything here
+ * is under the engine's lock unless it says otherwise. */
 #ifndef COLLECTIVES_ENGINE_JOB_H
 #define COLLECTIVES_ENGINE_JOB_H
 
@@ -11,7 +12,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define ENGINE_WORKS_MAX 1024 /* works under way at once; submit waits for room                */
+#define ENGINE_WORKS_MAX 1024 /* works in flight at once; submit waits for room                */
 #define RESEND_FDS         4    /* of an engine's endpoints, that the helper sleeps on           */
 
 struct lane_run;
@@ -24,7 +25,7 @@ struct stream {
 	struct lane_run *head, **tail;
 };
 
-/* Who posted an io, and so who hears of its end. */
+/* The part of the engine that posted an io, and hears of its end. */
 struct io_owner {
 	void (*done)(struct engine *e, struct engine_io *io);
 	void (*failed)(struct engine *e, struct engine_io *io);
@@ -46,21 +47,24 @@ struct job_kind {
 	/* The work is over, well or not: gives back what begin took. NULL: nothing. */
 	void (*finish)(struct engine *e, struct tutti_work *work);
 	/* What work, which is not over, waits for, in words. Returns a rank of it, or -1. */
-	int (*explain)(struct engine *e, const struct tutti_work *work, char *text, size_t text_bytes);
+	int (*explain)(struct engine *e, const struct tutti_work *work, char *text,
+		       size_t text_bytes);
 	/* The call, for error messages: "all_reduce #128 (ring)". Returns text. */
 	const char *(*words)(const struct tutti_work *work, char *text, size_t text_bytes);
 };
 
-/* What uses the engine's endpoints and its lock besides works: messages that were sent and are done for their caller. */
+/* What uses the engine's endpoints and its lock besides works: messages that were sent and are
+ * done for their caller. */
 struct engine_user {
-	bool (*is_drained)(struct engine *e); /* all has left, or has had its time                 */
+	bool (*is_drained)(struct engine *e); /* all has left, or has had its time */
 	/* Before a rank leaves: tells the peers, which takes a moment. Takes the lock by itself. */
 	void (*leave)(struct engine *e);
-	void (*close)(struct engine *e);      /* its connections, and all that it keeps for peers  */
+	void (*close)(struct engine *e);      /* its connections, and all that it keeps for peers */
 	void (*free)(struct engine *e);
 };
 
-/* For memory that the CPU may not touch: host copies of the caller's buffers, or scratch in that memory. */
+/* For memory that the CPU may not touch: host copies of the caller's buffers, or scratch in that
+ * memory. */
 struct bounce {
 	uint8_t *send, *recv; /* one block; NULL: no copies were needed            */
 	void *scratch;        /* or NULL                                           */
@@ -77,14 +81,14 @@ struct work_parts {
 	size_t count;
 	struct engine **engine; /* of the parts, each once                            */
 	size_t engine_count;
-	_Atomic size_t left; /* parts under way, and one while they are being started */
+	_Atomic size_t left; /* parts in flight, and one while they are being started */
 	atomic_int status;   /* the first failure; its writer also writes why         */
 	char why[ERROR_BYTES];
 };
 
 struct tutti_work {
 	struct engine *engine;
-	struct tutti_work *next, *prev; /* under way; next alone: free, or waiting for callback */
+	struct tutti_work *next, *prev; /* in flight; next alone: free, or waiting for callback */
 	struct tutti_work *next_window, *next_ended;
 	struct job_spec spec;
 	size_t *tables; /* the counts and offsets of a v-variant; kept for later works */
@@ -103,6 +107,63 @@ struct tutti_work {
 	tutti_status status;
 };
 
+/* How the peers are reached. Under the engine's lock. */
+struct engine_links {
+	struct route *routes;
+	struct tutti_conn **conns;
+	struct stream *streams[2]; /* [sends][peer] */
+	struct memory_queue *queues[TUTTI_MEMORY_KINDS];
+	struct tutti_done done; /* ios that ended, of transports and queues */
+};
+
+/* The works in flight, and the calls that are to become works. Under the engine's lock. */
+struct engine_works {
+	struct tutti_work *newest; /* the first of the list */
+	atomic_int count;          /* any thread reads it */
+	int groups;                /* that start their calls now, without waiting for room */
+	const struct job_spec *outside; /* the call that waits for room, or NULL, ... */
+	uint64_t outside_since_ns;      /* ... and since when */
+	struct tutti_work *window_head, **window_tail; /* calls of the window, in order */
+	struct tutti_work *ended; /* to be finished by engine_settle */
+};
+
+/* The runs of plans. Under the engine's lock. */
+struct engine_runs {
+	struct lane_run *dirty, **dirty_tail; /* lanes that may get on */
+	struct run *free;
+	int free_count;
+};
+
+/* What the looks at a wait that lasts remember. Under the engine's lock. */
+struct engine_watch {
+	uint32_t passes;
+	uint64_t looked_ns;   /* when watch.c last asked around */
+	uint64_t told_ns;     /* when the trace was last told what is waited for */
+	uint64_t reported_ns; /* when the failure that another rank reported was first looked at */
+};
+
+/* How the engine failed. Any thread, but is_clean, which is under the engine's lock. Nothing is
+ * called under the lock in here. */
+struct engine_failure {
+	atomic_int stop;          /* set on failure: the holder of the engine's lock cleans up */
+	bool is_clean;            /* nothing of ours is posted any more */
+	atomic_int report_state;  /* enum report_state */
+	pthread_mutex_t lock;     /* of all below, but is_shown */
+	atomic_int status, peer;  /* written once; peer: rank + 1, or 0 */
+	char error[ERROR_BYTES];  /* written once, before status */
+	struct failure reported;  /* what another rank has failed with */
+	char reported_message[ERROR_BYTES];
+	char *trace_dir;      /* constant; or NULL */
+	atomic_bool is_shown; /* the trace of the failure has been written there */
+};
+
+/* Works that are over. Any thread, under the lock in here; nothing is called under it. */
+struct engine_lists {
+	pthread_mutex_t lock;
+	struct tutti_work *free;
+	struct tutti_work *called, **called_tail; /* their callback was not called yet */
+};
+
 /* While this rank is in no call: the descriptors that wake the helper when a peer needs bytes sent
  * again. */
 struct resend {
@@ -110,57 +171,38 @@ struct resend {
 	bool is_due; /* now, or as soon as the lock can be had */
 };
 
+/* What the helper thread knows of the engine. */
+struct engine_help {
+	struct engine *next;    /* this and is_attached: under the lock of the helper's list */
+	bool is_attached;
+	struct resend resend;   /* the helper thread alone */
+	atomic_int async_works; /* any thread: in flight, so that there is something to do */
+	atomic_int is_dirty;    /* any thread: has failed, and the helper is to clean up */
+};
+
+/* Written under the engine's lock, read by any thread. */
+struct engine_traffic {
+	_Atomic uint64_t messages, sent_bytes, received_bytes;
+};
+
 struct engine {
-	struct engine_config config;
+	struct engine_config config; /* constant, but what engine_disconnect and take_apart end */
 	pthread_mutex_t lock;
-	struct route *routes;
-	struct tutti_conn **conns;
-	struct stream *streams[2]; /* [sends][peer]                                     */
-	struct tutti_done done;
-	struct memory_queue *queues[TUTTI_MEMORY_KINDS];
-	struct lane_run *dirty, **dirty_tail;
-	struct tutti_work *works; /* under way, newest first                           */
-	atomic_int work_count; /* written under the lock */
-	int groups; /* that start their calls now, without waiting for room            */
-	const struct job_spec *outside; /* the call that waits for room, or NULL, ...           */
-	uint64_t outside_since_ns;      /* ... and since when                                   */
-	struct tutti_work *window_head, **window_tail;
-	struct tutti_work *ended; /* to be finished when the pass is over              */
-	struct run *free_runs;
-	int free_run_count;
-	uint32_t passes;
-	uint64_t reported_ns; /* when the failure was first looked at                       */
-	uint64_t looked_ns; /* when watch last asked around */
-	uint64_t told_ns;   /* when the trace was last told what is waited for */
-	bool is_clean; /* after a failure: nothing of ours is posted any more */
-	const struct engine_user *user; /* of p2p, or NULL: no message was sent or received yet   */
-	struct p2p *p2p;                /* what that keeps                                         */
-	int loose;                      /* its ios that belong to no work                          */
+	struct engine_links links;
+	struct engine_works works;
+	struct engine_runs runs;
+	struct engine_watch watch;
+	/* Of p2p, under the lock. */
+	const struct engine_user *user; /* NULL: no message was sent or received yet */
+	struct p2p *p2p;                /* what that keeps */
+	int loose;                      /* its ios that belong to no work */
 
 	struct spread spread; /* the blocking caller's, without the lock */
-
-	/* Any thread, without the lock. */
-	char *trace_dir;                /* or NULL                                           */
-	atomic_bool is_shown;           /* the trace of its failure has been written there   */
-	atomic_int stop;                /* not 0: failed; the holder of the lock cleans up   */
-	pthread_mutex_t fail_lock;      /* of status and error, written once                 */
-	atomic_int status, failed_peer; /* failed_peer: rank + 1, or 0                       */
-	char error[ERROR_BYTES];
-	struct failure reported; /* under fail_lock: what another rank has failed with      */
-	char reported_message[ERROR_BYTES];
-	atomic_int report_state; /* enum report_state                                            */
-	atomic_int refs;        /* the owner, and every work outside                 */
-	atomic_int async_works; /* under way: what the helper is there for           */
-	atomic_int is_dirty;    /* has failed, and the helper is to clean up         */
-	_Atomic uint64_t messages, sent_bytes, received_bytes;
-	pthread_mutex_t list_lock; /* of the two lists below; nothing is called under it */
-	struct tutti_work *free_works;
-	struct tutti_work *called, **called_tail; /* ended, their callback not yet called     */
-
-	/* helper.c */
-	struct engine *next_helped;
-	bool is_helped;
-	struct resend resend; /* the helper thread's own */
+	struct engine_failure failure;
+	struct engine_lists lists;
+	struct engine_help help;
+	struct engine_traffic traffic;
+	atomic_int refs; /* any thread: the owner, and every work outside */
 };
 
 static inline uint64_t engine_now(const struct engine *e)
@@ -173,7 +215,7 @@ struct tutti_conn *engine_conn(struct engine *e, int peer); /* NULL: the engine 
 /* A connection of its own on a channel that is not 0: the caller's to keep and to close. */
 struct tutti_conn *engine_connect(struct engine *e, int peer, int channel);
 void engine_disconnect(struct engine *e); /* closes connections and endpoints */
-/* Fills fds with what to sleep on. Returns how many, or -1: there is work already. */
+/* Fills fds with what to sleep on. Returns how many, or -1 if there is work already. */
 struct pollfd;
 int engine_arm(struct engine *e, struct pollfd *fds, int max);
 void engine_disarm(struct engine *e);
@@ -183,50 +225,54 @@ void engine_resend(struct engine *e, struct resend *resend);
 bool engine_in_doubt(struct engine *e);
 
 /* failure.c */
-/* The first failure stays, and the other ranks are told. rank: as in struct failure. From any thread; the holder of the
- * lock, this thread perhaps, cleans up when it lets go. */
+/* The first failure stays, and the other ranks are told. rank: as in struct failure. From any
+ * thread. The holder of the lock, perhaps this thread, cleans up when it lets go. */
 void engine_set_failure(struct engine *e, tutti_status status, int rank, const char *message);
 /* The failure of work's call. */
-void engine_fail_in(struct engine *e, const struct tutti_work *work, tutti_status status, const char *why);
+void engine_fail_in(struct engine *e, const struct tutti_work *work, tutti_status status,
+		    const char *why);
 /* The call that waits for room has waited too long, or what keeps it out has. */
 void engine_fail_outside(struct engine *e);
 /* "rank 3: all_reduce #128 (ring): " and why. text has ERROR_BYTES; returns it. */
-const char *engine_in_words(const struct engine *e, const struct tutti_work *work, const char *why, char *text);
-/* "all_reduce #128 (ring)", whatever kind of call it is; collective_words: of a collective. Both return text. */
-const char *engine_call_words(const struct tutti_work *work, char *text, size_t text_bytes);
+const char *engine_in_words(const struct engine *e, const struct tutti_work *work, const char *why,
+			    char *text);
+/* "all_reduce #128 (ring)". Returns text. */
 const char *collective_words(const struct tutti_work *work, char *text, size_t text_bytes);
 /* The window's verdict on a call; the error message is this thread's last error. */
 void engine_window_failed(struct engine *e, const struct tutti_work *work, tutti_status status);
-/* Fails with failure, which all ranks are told, and adds the call that this rank was in: work, or if
- * NULL its oldest. */
-void engine_fail_with_call(struct engine *e, const struct failure *failure, const struct tutti_work *work);
+/* Fails with failure, which all ranks are told, and adds the call that this rank was in: work,
+ * or if NULL its oldest. */
+void engine_fail_with_call(struct engine *e, const struct failure *failure,
+			   const struct tutti_work *work);
 
 /* explain.c: what an operation that lasts waits for */
 /* In words, and a rank of it, or -1. */
 int work_explain(struct engine *e, const struct tutti_work *work, char *text, size_t text_bytes);
 void work_tell(struct engine *e, const struct tutti_work *work, uint64_t now); /* tells the trace */
 /* The same of the window's blocking call, which has no work. */
-void window_tell(struct engine *e, struct window_run *run, const struct trace_mark *mark, uint64_t now);
+void window_tell(struct engine *e, struct window_run *run, const struct trace_mark *mark,
+		 uint64_t now);
 
 /* watch.c */
 enum report_state { REPORT_NONE, REPORT_NEW, REPORT_SEEN };
 /* Takes note of a failure of all; from any thread, without the lock. */
 void engine_take_failure(struct engine *e, const struct failure *failure);
-/* Fails with it, unless calls are under way that may well come to a good end first: then later. */
+/* Fails with it, unless calls are in flight that may well come to a good end first: then later. */
 void engine_act_on_failure(struct engine *e);
-void engine_watch(struct engine *e); /* now and then while works are under way */
+void engine_watch(struct engine *e); /* now and then while works are in flight */
 /* For a rank that is in no call: asks around as a slow call would. */
 void engine_ask_around(struct engine *e);
-/* A connection that work used (or NULL) has failed. True: it waits for somebody to explain that, and the
- * engine fails later; false: there is nobody, or nothing to explain. */
-bool engine_suspect(struct engine *e, const struct tutti_work *work, int peer, tutti_status status, const char *message);
-/* work's connection to peer is lost, for why; that is the failure unless somebody knows better. */
-void engine_lost(struct engine *e, const struct tutti_work *work, int peer, tutti_status status, const char *why);
+/* A connection that work used (or NULL) has failed. True: the engine fails later, as another
+ * rank may explain it. False: no rank can explain it, or there is nothing to explain. */
+bool engine_suspect(struct engine *e, const struct tutti_work *work, int peer, tutti_status status,
+		    const char *message);
+/* work's connection to peer is lost, for why; that is the failure unless a rank knows better. */
+void engine_lost(struct engine *e, const struct tutti_work *work, int peer, tutti_status status,
+		 const char *why);
 
 /* work.c */
 struct tutti_work *work_new(struct engine *e);
 void work_finish(struct engine *e, struct tutti_work *work, tutti_status status);
-void work_end(struct engine *e, struct tutti_work *work); /* publishes its status            */
 void engine_unref(struct engine *e);                      /* no lock */
 /* Calls what waits in e->called. Without any lock. Returns whether there was anything. */
 bool engine_call_back(struct engine *e);
@@ -236,9 +282,10 @@ void work_note_error(struct tutti_work *whole, tutti_status status, const char *
 void work_count_down(struct tutti_work *whole);
 
 /* work_parts.c */
-/* A group's work: made for up to count parts; then parts are added, and it is sealed. false: it has none.
- * Until then it cannot end. Parts are given away to it. No lock. */
-tutti_status work_new_whole(struct tutti_work **whole, struct engine *e, size_t count, const tutti_call *call);
+/* A group's work: made for up to count parts; then parts are added, and it is sealed. false: it
+ * has none. Until then it cannot end. Parts are given away to it. No lock. */
+tutti_status work_new_whole(struct tutti_work **whole, struct engine *e, size_t count,
+			    const tutti_call *call);
 void work_add_part(struct tutti_work *whole, struct tutti_work *part);
 bool work_seal(struct tutti_work *whole);
 
@@ -247,28 +294,29 @@ bool work_seal(struct tutti_work *whole);
 void bounce_take_scratch(struct engine *e, struct tutti_work *work, size_t bytes);
 /* Host copies of the caller's buffers, where the CPU may not touch these: begins to fill them. */
 tutti_status bounce_prepare(struct engine *e, struct tutti_work *work);
-/* Its plan, window operation or message is over: gives host copies and scratch back, and finishes work at the end of the pass. */
+/* The plan, window operation or message of work is over: gives host copies and scratch back, and
+ * finishes work at the end of the pass. */
 void engine_work_ended(struct engine *e, struct tutti_work *work);
 
 /* window_job.c */
-bool window_job_advance(struct engine *e); /* the first call in the queue; returns whether anything moved */
+bool window_job_advance(struct engine *e); /* the first call; returns whether it moved */
 
 /* progress.c */
 bool engine_pass(struct engine *e);   /* one pass over everything                          */
-void engine_settle(struct engine *e); /* what can be done without asking anybody           */
-void engine_clean_up(struct engine *e); /* after a failure; once */
-/* How every holder of the lock lets it go: a failure that came meanwhile is cleaned up. */
-void engine_unlock(struct engine *e);
-/* Without the lock, after a failure was set or a failure taken: cleans up, unless another thread has the lock and will. */
-void engine_try_clean(struct engine *e);
+bool engine_settle(struct engine *e); /* what can be done without asking anybody           */
 /* Sleeps, without the lock, until an endpoint or the window has news, or 1 ms. */
 void engine_sleep(struct engine *e);
 
-/* engine_spread.c: may move the calling thread to another CPU. One thread at a time, no lock. */
-void engine_spread(struct engine *e);
+/* clean_up.c */
+void engine_clean_up(struct engine *e); /* after a failure; once */
+/* How every holder of the lock lets it go: a failure that came meanwhile is cleaned up. */
+void engine_unlock(struct engine *e);
+/* Without the lock, after a failure was set or taken: cleans up, unless another thread has the
+ * lock and will. */
+void engine_try_clean(struct engine *e);
 
 /* wake.c, helper.c: the process's one helper thread */
-int wake_open(void);  /* the descriptor that helper_wake writes to, or -1 with errno; by the helper alone */
+int wake_open(void);  /* the descriptor to sleep on, or -1 with errno; the helper alone */
 void wake_close(void);
 void wake_may_sleep(bool may); /* the helper is about to sleep, or awake again */
 void helper_wake(void);

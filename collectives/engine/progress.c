@@ -1,70 +1,29 @@
-/* Progress: one pass over everything under way, and cleaning up after a failure. Every holder of
- * the engine's lock releases it here. */
+/* Progress: one pass over everything that is in flight. A thread that waits for a work makes it. */
 #include "collectives/engine/job.h"
 
 #include "collectives/engine/run.h"
+#include "core/clock.h"
+#include "core/status.h"
 
 #include <poll.h>
 
-/* After this the engine touches no buffer of the caller. */
-void engine_clean_up(struct engine *e)
-{
-	if (e->is_clean)
-		return;
-	e->is_clean = true;
-	atomic_store(&e->is_dirty, 0);
-	engine_disconnect(e);
-	for (int i = 0; i < TUTTI_MEMORY_KINDS; i++)
-		if (e->queues[i])
-			e->queues[i]->kind->cancel(e->queues[i]);
-	tutti_done_init(&e->done);
-	e->dirty = NULL;
-	e->dirty_tail = &e->dirty;
-	e->window_head = NULL;
-	e->window_tail = &e->window_head;
-	e->ended = NULL;
-	for (int s = 0; s < 2; s++)
-		for (int i = 0; i < e->config.size; i++)
-			e->streams[s][i] = (struct stream){NULL, &e->streams[s][i].head};
-	while (e->works)
-		work_finish(e, e->works, engine_status(e));
-}
-
-/* Partner: engine_set_failure sets stop, then engine_try_clean tries the lock. One of the two
- * threads sees the failure and cleans up, so the other ranks hear of it even if no call follows
- * here. */
-void engine_unlock(struct engine *e)
-{
-	for (;;) {
-		if (e->report_state && !e->stop)
-			engine_act_on_failure(e);
-		if (e->stop)
-			engine_clean_up(e);
-		bool is_clean = e->is_clean;
-		pthread_mutex_unlock(&e->lock);
-		if (is_clean || (!e->stop && e->report_state != REPORT_NEW) ||
-		    pthread_mutex_trylock(&e->lock) != 0)
-			return;
-	}
-}
-
 static void finish_ended(struct engine *e)
 {
-	while (e->ended) {
-		struct tutti_work *work = e->ended;
-		e->ended = work->next_ended;
+	while (e->works.ended) {
+		struct tutti_work *work = e->works.ended;
+		e->works.ended = work->next_ended;
 		work_finish(e, work, TUTTI_OK);
 	}
 }
 
 /* Completions first, then one lane at a time. No endpoint is asked. */
-static bool pump(struct engine *e)
+bool engine_settle(struct engine *e)
 {
 	bool moved = false;
 	struct tutti_io *done;
 
-	while (!e->stop) {
-		if ((done = tutti_done_pop(&e->done))) {
+	while (!e->failure.stop) {
+		if ((done = tutti_done_pop(&e->links.done))) {
 			struct engine_io *io = (struct engine_io *)done;
 			(done->status == TUTTI_OK ? io->owner->done : io->owner->failed)(e, io);
 		} else if (!run_issue(e)) {
@@ -72,35 +31,30 @@ static bool pump(struct engine *e)
 		}
 		moved = true;
 	}
-	return moved;
-}
-
-void engine_settle(struct engine *e)
-{
-	pump(e);
 	finish_ended(e);
+	return moved;
 }
 
 bool engine_pass(struct engine *e)
 {
 	bool moved = false;
 
-	for (int i = 0; i < e->config.endpoint_count && (e->works || e->loose); i++) {
+	for (int i = 0; i < e->config.endpoint_count && (e->works.newest || e->loose); i++) {
 		struct tutti_endpoint *ep = e->config.endpoints[i];
-		moved |= ep->transport->progress(ep, &e->done) > 0;
+		moved |= ep->transport->progress(ep, &e->links.done) > 0;
 	}
 	for (int i = 1; i < TUTTI_MEMORY_KINDS; i++)
-		if (e->queues[i])
-			moved |= e->queues[i]->kind->progress(e->queues[i], &e->done) > 0;
-	moved |= pump(e);
-	while (window_job_advance(e) && !e->stop) {
+		if (e->links.queues[i])
+			moved |= e->links.queues[i]->kind->progress(e->links.queues[i],
+								    &e->links.done) > 0;
+	moved |= engine_settle(e);
+	while (!e->failure.stop && window_job_advance(e)) {
 		moved = true;
-		pump(e);
+		engine_settle(e);
 	}
-	finish_ended(e);
-	if (e->works && (e->config.now_ns || ++e->passes % (moved ? 256 : 32) == 0))
+	if (e->works.newest && (e->config.now_ns || ++e->watch.passes % (moved ? 256 : 32) == 0))
 		engine_watch(e);
-	if (e->stop)
+	if (e->failure.stop)
 		engine_clean_up(e);
 	return moved;
 }
@@ -121,32 +75,106 @@ void engine_sleep(struct engine *e)
 	struct pollfd fds[8];
 	int n = 0;
 	if (pthread_mutex_trylock(&e->lock) == 0) { /* else another thread makes progress */
-		n = e->stop ? -1 : engine_arm(e, fds, 8);
+		n = e->failure.stop ? -1 : engine_arm(e, fds, 8);
 		engine_unlock(e);
 	}
 	if (n >= 0)
 		poll(fds, (nfds_t)n, 1);
 	if (pthread_mutex_trylock(&e->lock) == 0) {
 		engine_disarm(e);
-		e->passes |= 31; /* after a sleep the next pass may read the clock */
+		e->watch.passes |= 31; /* after a sleep the next pass may read the clock */
 		engine_unlock(e);
 	}
 }
 
-void engine_try_clean(struct engine *e)
+static void show_failure(const struct tutti_work *work)
 {
-	if (pthread_mutex_trylock(&e->lock) == 0)
-		engine_unlock(e);
+	if (!work->parts)
+		engine_show_failure(work->engine);
+	for (size_t i = 0; work->parts && i < work->parts->engine_count; i++)
+		engine_show_failure(work->parts->engine[i]);
 }
 
-void engine_fail(struct engine *e, tutti_status status, const char *message)
+/* The waiting thread gets the error message as its last error. */
+static tutti_status verdict(const struct tutti_work *work)
 {
-	engine_set_failure(e, status, FAILURE_NO_RANK, message);
-	engine_try_clean(e);
+	if (__builtin_expect(work->status != TUTTI_OK, 0)) {
+		show_failure(work);
+		return fail(work->status, "%s",
+			    work->parts ? work->parts->why : engine_error(work->engine));
+	}
+	return TUTTI_OK;
 }
 
-void engine_settle_failure(struct engine *e)
+static bool is_done(struct tutti_work *work)
 {
-	pthread_mutex_lock(&e->lock);
-	engine_unlock(e); /* cleans up */
+	return atomic_load_explicit(&work->is_done, memory_order_acquire);
+}
+
+/* If another thread holds a lock, that thread makes the progress. */
+static bool make_progress(struct tutti_work *work)
+{
+	struct engine **engine = work->parts ? work->parts->engine : &work->engine;
+	size_t count = work->parts ? work->parts->engine_count : 1;
+	bool moved = false;
+
+	for (size_t i = 0; i < count && !is_done(work); i++)
+		if (pthread_mutex_trylock(&engine[i]->lock) == 0) {
+			moved |= engine_pass(engine[i]);
+			engine_unlock(engine[i]);
+		}
+	return moved;
+}
+
+/* Wakes up at an event of one engine with unfinished parts, and for the others after 1 ms. */
+static void sleep_for(struct tutti_work *work)
+{
+	struct engine *e = work->engine;
+	for (size_t i = 0; work->parts && i < work->parts->count; i++)
+		if (!is_done(work->parts->part[i])) {
+			e = work->parts->part[i]->engine;
+			break;
+		}
+	engine_sleep(e);
+}
+
+tutti_status work_test(struct tutti_work *work, bool *done)
+{
+	if (!(*done = is_done(work))) {
+		make_progress(work);
+		*done = is_done(work);
+	}
+	return *done ? verdict(work) : TUTTI_OK;
+}
+
+/* Looking for messages costs a system call, about as much as ten looks at the lines of a window. */
+static struct wait_policy policy_of(const struct engine *e)
+{
+	struct wait_policy policy = e->config.policy;
+	if (!e->config.window)
+		policy.spins /= 10;
+	return policy;
+}
+
+tutti_status work_wait(struct tutti_work **held, int timeout_ms)
+{
+	struct tutti_work *work = *held;
+	uint64_t deadline = timeout_ms > 0 ? deadline_after_ms(timeout_ms) : DEADLINE_NONE;
+	struct wait w;
+
+	wait_begin(&w, policy_of(work->engine));
+	while (!is_done(work)) {
+		if (make_progress(work)) {
+			w.looks = 0;
+			continue;
+		}
+		if (deadline != DEADLINE_NONE && clock_now_ns() >= deadline)
+			return is_done(work) ? work_wait(held, 0) : TUTTI_IN_PROGRESS;
+		if (!wait_again(&w))
+			sleep_for(work);
+	}
+	tutti_status status = verdict(work);
+	*held = NULL;
+	work_release(work);
+	return status;
 }

@@ -5,7 +5,7 @@
 #include "collectives/engine/job.h"
 
 #define RUN_INTERLEAVE   4    /* slices whose steps alternate on a lane                        */
-#define RUN_SLOTS        8    /* slices under way at once: two rounds of them                  */
+#define RUN_SLOTS        8    /* slices in flight at once: two rounds of them                  */
 #define LANE_DEPTH       8    /* ios posted at once on a lane                                  */
 #define LANDING_BYTES    (1u << 20) /* on a lane, unless two slices are more                   */
 #define FREE_RUNS_MAX    8    /* blocks kept for runs to come                                  */
@@ -48,14 +48,54 @@ struct run {
 	struct lane_run *lanes;
 };
 
-/* run_create.c */
+/* run_create.c. How chunks of up to longest elements are cut. is_known: all ranks know longest.
+ * width: the scratch chunks of the plan. */
+struct run_limits {
+	size_t element, slice_bytes, scratch_bytes;
+};
+struct run_cut {
+	uint32_t slices; /* one at least */
+	size_t elements; /* of each but the last, of a chunk of longest */
+};
+struct run_cut run_cut(size_t longest, bool is_known, uint32_t width,
+		       const struct run_limits *limits);
 void run_free_all(struct engine *e);
 
 /* run.c */
 extern const struct io_owner step_owner;
-void run_refill(struct run *run, uint32_t slot); /* for the next slice that takes it: all steps are to do */
+void run_refill(struct run *run, uint32_t slot); /* all steps are to do again, for the next slice */
 void run_start(struct engine *e, struct run *run);
-bool run_issue(struct engine *e); /* issues on one lane, if there is one; returns whether there was */
+bool run_issue(struct engine *e); /* on one lane; false: there was none */
+
+/* How many elements a chunk of this shape has in slice. */
+static inline size_t run_length(const struct run *r, uint32_t shape, uint32_t slice)
+{
+	size_t at = (size_t)slice * r->slice_elements;
+	size_t chunk = layout_length(&r->work->spec.layout, shape);
+
+	if (at >= chunk)
+		return 0;
+	return chunk - at < r->slice_elements ? chunk - at : r->slice_elements;
+}
+
+/* Where chunk ref begins in slice. */
+static inline uint8_t *run_address(const struct run *r, struct ref ref, uint32_t slice)
+{
+	if (ref.buf == BUF_TMP) {
+		const struct tmp_chunk *t = &r->plan->tmp[ref.chunk];
+		return r->tmp[t->pool] +
+		       ((size_t)t->index * r->slots + slice % r->slots) * r->slice_stride;
+	}
+	size_t first = layout_offset(&r->work->spec.layout, (int)ref.buf, ref.chunk,
+				     plan_shape_of(r->plan, ref));
+	return r->base[ref.buf] + (first + (size_t)slice * r->slice_elements) * r->element;
+}
+
+/* run_message.c: what transports are to know of io, the message of step s. */
+void run_lay_message(const struct lane_run *l, const struct step *s, struct step_io *io);
+
+/* run_failure.c: io, of a step, has failed. */
+void run_step_failed(struct engine *e, struct engine_io *io);
 
 /* run_words.c: for error messages and the trace; all return text, but run_waits_for */
 const char *run_explain(const struct run *run, char *text, size_t text_bytes);

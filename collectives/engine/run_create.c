@@ -11,23 +11,32 @@
 /* Both ends must cut a message alike, so the length of a slice depends only on values that all
  * ranks share. In v-variants a rank may not know the longest chunk of the others: there it is
  * constant. */
+struct run_cut run_cut(size_t longest, bool is_known, uint32_t width,
+		       const struct run_limits *limits)
+{
+	size_t bytes = limits->scratch_bytes / ((width ? width : 1) * (size_t)RUN_SLOTS);
+
+	if (bytes > limits->slice_bytes)
+		bytes = limits->slice_bytes;
+	size_t most = bytes / limits->element ? bytes / limits->element : 1;
+	size_t slices = longest > most ? (longest + most - 1) / most : 1;
+	size_t each = is_known ? (longest + slices - 1) / slices : most;
+	if (slices > 1 && is_known) /* whole cache lines, if the data are aligned */
+		each = (each + 63) / 64 * 64;
+	slices = each ? (longest + each - 1) / each : 1;
+	return (struct run_cut){slices ? (uint32_t)slices : 1, each};
+}
+
 static void cut(const struct engine *e, struct run *r, const struct job_spec *spec)
 {
-	size_t longest = layout_longest(&spec->layout), width = spec->width ? spec->width : 1;
-	size_t bytes = e->config.scratch_bytes / (width * RUN_SLOTS);
+	struct run_limits limits = {dtype_bytes(spec->args.dtype), e->config.slice_bytes,
+				    e->config.scratch_bytes};
+	size_t longest = layout_longest(&spec->layout);
+	struct run_cut c = run_cut(longest, !spec->layout.blocks, spec->width, &limits);
 
-	if (bytes > e->config.slice_bytes)
-		bytes = e->config.slice_bytes;
-	r->element = dtype_bytes(spec->args.dtype);
-	size_t most = bytes / r->element ? bytes / r->element : 1;
-	r->slices = longest > most ? (uint32_t)((longest + most - 1) / most) : 1;
-	r->slice_elements = spec->layout.blocks ? most : (longest + r->slices - 1) / r->slices;
-	if (r->slices > 1 && !spec->layout.blocks) /* whole cache lines, if the data are aligned */
-		r->slice_elements = (r->slice_elements + 63) / 64 * 64;
-	r->slices = r->slice_elements
-			    ? (uint32_t)((longest + r->slice_elements - 1) / r->slice_elements)
-			    : 1;
-	r->slices = r->slices ? r->slices : 1;
+	r->element = limits.element;
+	r->slices = c.slices;
+	r->slice_elements = c.elements;
 	r->interleave = r->slices < RUN_INTERLEAVE ? r->slices : RUN_INTERLEAVE;
 	r->slots = r->slices < RUN_SLOTS ? r->slices : RUN_SLOTS;
 	size_t stride = longest < r->slice_elements ? longest : r->slice_elements;
@@ -97,11 +106,11 @@ static size_t lay_out(struct run *r, uint8_t *base)
 
 static struct run *block_of(struct engine *e, size_t bytes)
 {
-	for (struct run **at = &e->free_runs; *at; at = &(*at)->next_free)
+	for (struct run **at = &e->runs.free; *at; at = &(*at)->next_free)
 		if ((*at)->block_bytes >= bytes && (*at)->block_bytes / 4 <= bytes + 65536) {
 			struct run *r = *at;
 			*at = r->next_free;
-			e->free_run_count--;
+			e->runs.free_count--;
 			return r;
 		}
 	struct run *r = aligned_alloc(64, (bytes + 63) / 64 * 64);
@@ -114,13 +123,13 @@ static struct run *block_of(struct engine *e, size_t bytes)
  * block that was unused for longest is freed first. */
 static void run_recycle(struct engine *e, struct run *r)
 {
-	r->next_free = e->free_runs;
-	e->free_runs = r;
-	if (e->free_run_count < FREE_RUNS_MAX) {
-		e->free_run_count++;
+	r->next_free = e->runs.free;
+	e->runs.free = r;
+	if (e->runs.free_count < FREE_RUNS_MAX) {
+		e->runs.free_count++;
 		return;
 	}
-	struct run **last = &e->free_runs;
+	struct run **last = &e->runs.free;
 	while ((*last)->next_free)
 		last = &(*last)->next_free;
 	free(*last);
@@ -129,9 +138,9 @@ static void run_recycle(struct engine *e, struct run *r)
 
 void run_free_all(struct engine *e)
 {
-	while (e->free_runs) {
-		struct run *r = e->free_runs;
-		e->free_runs = r->next_free;
+	while (e->runs.free) {
+		struct run *r = e->runs.free;
+		e->runs.free = r->next_free;
 		free(r);
 	}
 }
@@ -143,7 +152,7 @@ static void join_streams(struct engine *e, struct run *r)
 		struct lane_run *l = &r->lanes[i];
 		if (l->lane->peer < 0)
 			continue;
-		l->stream = &e->streams[l->lane->sends][l->lane->peer];
+		l->stream = &e->links.streams[l->lane->sends][l->lane->peer];
 		*l->stream->tail = l;
 		l->stream->tail = &l->next_in_stream;
 	}

@@ -20,7 +20,7 @@ static int list_peers(const struct run *r, bool sends, char *text, size_t text_b
 	return list.count;
 }
 
-/* Finished slices count whole; of slices under way the finished steps count. */
+/* Finished slices count whole; of slices in flight the finished steps count. */
 static void count_steps(const struct run *r, uint64_t *done, uint64_t *all)
 {
 	*all = (uint64_t)r->plan->count * r->slices;

@@ -1,21 +1,18 @@
 /* A call becomes a work, and its job begins. */
 #include "collectives/engine/job.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define WAITS_PER_LOOK 16
-
 static tutti_status open_queue(struct engine *e, const struct memory_kind *kind)
 {
-	return e->queues[kind->id] ? TUTTI_OK : kind->open(&e->queues[kind->id]);
+	return e->links.queues[kind->id] ? TUTTI_OK : kind->open(&e->links.queues[kind->id]);
 }
 
 static bool is_full(const struct engine *e)
 {
-	return e->work_count >= ENGINE_WORKS_MAX && !e->groups && !e->stop;
+	return e->works.count >= ENGINE_WORKS_MAX && !e->works.groups && !e->failure.stop;
 }
 
 /* A full queue gets room by progress, until the deadline of the new call. */
@@ -26,9 +23,9 @@ static void make_room(struct engine *e, const struct job_spec *spec)
 	if (__builtin_expect(!is_full(e), 1))
 		return;
 	wait_begin(&w, e->config.policy);
-	e->outside = spec;
-	e->outside_since_ns = engine_now(e);
-	uint64_t deadline_ns = e->outside_since_ns + (uint64_t)spec->timeout_ms * 1000000u;
+	e->works.outside = spec;
+	e->works.outside_since_ns = engine_now(e);
+	uint64_t deadline_ns = e->works.outside_since_ns + (uint64_t)spec->timeout_ms * 1000000u;
 	while (is_full(e)) {
 		if (engine_now(e) >= deadline_ns) {
 			engine_fail_outside(e);
@@ -38,7 +35,7 @@ static void make_room(struct engine *e, const struct job_spec *spec)
 			pthread_mutex_lock(&e->lock);
 		}
 	}
-	e->outside = NULL;
+	e->works.outside = NULL;
 }
 
 /* The caller may change its counts and offsets when an asynchronous call has returned. */
@@ -77,33 +74,46 @@ static tutti_status new_work(struct engine *e, const struct job_spec *spec,
 		     : fail(TUTTI_ERR_MEMORY, "rank %d: no memory for a call", e->config.rank);
 }
 
-/* Under the lock. The call has its sequence number, so if it fails here the communicator fails: the
- * other ranks would wait for it until their deadline. */
+static void add_work(struct engine *e, struct tutti_work *work)
+{
+	work->next = e->works.newest;
+	if (e->works.newest)
+		e->works.newest->prev = work;
+	e->works.newest = work;
+	e->works.count++;
+	if (work->is_async)
+		atomic_fetch_add(&e->help.async_works, 1);
+}
+
+/* The call gets no work. */
+static tutti_status refuse(struct engine *e, const struct job_spec *spec, tutti_status status)
+{
+	engine_fail(e, status, last_error());
+	trace_ended_late(&spec->trace, true);
+	return status;
+}
+
+/* Under the lock; engine_settle is to follow. The call has its sequence number, so if it fails here
+ * the communicator fails: the other ranks would wait for it until their deadline. */
 static tutti_status submit(struct engine *e, const struct job_spec *spec, bool is_async,
 			   struct tutti_work **out)
 {
 	struct tutti_work *work;
+
+	trace_began(&spec->trace);
 	make_room(e, spec);
-	if (e->report_state && !e->stop)
+	if (e->failure.report_state && !e->failure.stop)
 		engine_act_on_failure(e);
-	if (e->stop)
-		return engine_status(e);
+	if (e->failure.stop)
+		return refuse(e, spec, engine_status(e));
 	tutti_status status = new_work(e, spec, &work);
-	if (status != TUTTI_OK) {
-		engine_fail(e, status, last_error());
-		return status;
-	}
+	if (status != TUTTI_OK)
+		return refuse(e, spec, status);
 	work->spec = *spec;
 	op_hold(spec->args.op);
 	work->is_async = is_async;
 	work->deadline_ns = engine_now(e) + (uint64_t)spec->timeout_ms * 1000000u;
-	work->next = e->works;
-	if (e->works)
-		e->works->prev = work;
-	e->works = work;
-	e->work_count++;
-	if (is_async)
-		atomic_fetch_add(&e->async_works, 1);
+	add_work(e, work);
 	status = keep_tables(e, work);
 	if (status == TUTTI_OK)
 		status = spec->kind->begin(e, work);
@@ -114,7 +124,6 @@ static tutti_status submit(struct engine *e, const struct job_spec *spec, bool i
 		work_release(work);
 		return status;
 	}
-	engine_settle(e);
 	*out = work;
 	return TUTTI_OK;
 }
@@ -122,7 +131,7 @@ static tutti_status submit(struct engine *e, const struct job_spec *spec, bool i
 /* In a world of one a call on host memory ends in submit, and needs no thread. */
 static bool needs_helper(const struct engine *e, const struct job_spec *spec)
 {
-	return !e->config.now_ns && !e->is_helped &&
+	return !e->config.now_ns && !e->help.is_attached &&
 	       (e->config.size > 1 || spec->done || spec->p2p.side ||
 		spec->memory->id != TUTTI_MEMORY_HOST);
 }
@@ -131,30 +140,30 @@ tutti_status engine_submit(struct engine *e, const struct job_spec *spec, struct
 {
 	if (needs_helper(e, spec)) {
 		tutti_status attached = helper_attach(e);
-		if (attached != TUTTI_OK) { /* the other ranks wait for this call */
-			engine_fail(e, attached, last_error());
-			return attached;
-		}
+		if (attached != TUTTI_OK) /* the other ranks wait for this call */
+			return refuse(e, spec, attached);
 	}
 	pthread_mutex_lock(&e->lock);
 	tutti_status status = submit(e, spec, true, work);
+	if (status == TUTTI_OK)
+		engine_settle(e);
 	engine_unlock(e);
 	if (status == TUTTI_OK && !e->config.now_ns)
 		helper_wake();
 	return status;
 }
 
-/* A send that was copied may still be under way when its call has ended: the helper moves it on. */
+/* A send that was copied may still be in flight when its call has ended: the helper moves it on. */
 static tutti_status drain_loose(struct engine *e)
 {
 	pthread_mutex_lock(&e->lock);
-	if (e->loose && !e->stop)
+	if (e->loose && !e->failure.stop)
 		engine_pass(e);
 	bool is_over = !e->loose || e->config.now_ns;
 	engine_unlock(e);
 	if (is_over)
 		return TUTTI_OK;
-	tutti_status status = e->is_helped ? TUTTI_OK : helper_attach(e);
+	tutti_status status = e->help.is_attached ? TUTTI_OK : helper_attach(e);
 	if (status == TUTTI_OK)
 		helper_wake();
 	else
@@ -168,12 +177,13 @@ tutti_status engine_run(struct engine *e, const struct job_spec *spec)
 
 	pthread_mutex_lock(&e->lock);
 	tutti_status status = submit(e, spec, false, &work);
-	engine_unlock(e);
-	if (status == TUTTI_OK && e->config.ranks_near_count &&
-	    ++e->spread.waits % WAITS_PER_LOOK == 0)
-		engine_spread(e);
 	if (status == TUTTI_OK)
+		engine_settle(e);
+	engine_unlock(e);
+	if (status == TUTTI_OK) {
+		spread_wait(&e->spread);
 		status = work_wait(&work, 0);
+	}
 	if (status == TUTTI_OK && spec->p2p.side)
 		status = drain_loose(e);
 	return status;

@@ -1,12 +1,11 @@
 /* Waits that last: what the engine looks at once a call has turned slow. Deadlines; who may know
  * why it does not come to its end (the window, the control ring); and connections that broke, whose
- * message counts only when nobody has a better one. */
+ * message counts only when no other rank has a better one. */
 #include "collectives/engine/job.h"
 
-#include "collectives/control/deadlines.h"
+#include "collectives/control/control.h"
 
 #include <stdio.h>
-#include <string.h>
 
 static bool is_collective(const struct tutti_work *work)
 {
@@ -45,7 +44,7 @@ bool engine_suspect(struct engine *e, const struct tutti_work *work, int peer, t
 
 	if (!e->config.control)
 		return false;
-	return e->stop || control_suspect(e->config.control, &failure, engine_now(e));
+	return e->failure.stop || control_suspect(e->config.control, &failure, engine_now(e));
 }
 
 void engine_lost(struct engine *e, const struct tutti_work *work, int peer, tutti_status status,
@@ -63,10 +62,10 @@ static void fail_with(struct engine *e, const struct failure *failure)
 	engine_set_failure(e, failure->status, failure->rank, failure->message);
 }
 
-/* Whoever has died, it might have been the one to send. */
+/* Any rank that has died might have been the sender. */
 static bool waits_for_anybody(const struct engine *e)
 {
-	for (const struct tutti_work *work = e->works; work; work = work->next)
+	for (const struct tutti_work *work = e->works.newest; work; work = work->next)
 		if (work->spec.p2p.side == P2P_RECV && work->spec.p2p.peer == TUTTI_ANY)
 			return true;
 	return false;
@@ -79,16 +78,16 @@ static void look_around(struct engine *e, const struct tutti_work *oldest, uint6
 	struct control *control = e->config.control;
 	bool is_suspect = control_suspicion(control) != NULL;
 
-	if (now - e->looked_ns < MS_TO_NS(LOOK_AROUND_MS) ||
+	if (now - e->watch.looked_ns < MS_TO_NS(LOOK_AROUND_MS) ||
 	    (lasts < MS_TO_NS(SLOW_MS) && !is_suspect))
 		return;
-	e->looked_ns = now;
+	e->watch.looked_ns = now;
 	control_check(control,
 		      &(struct control_wait){
 			      .sequence = oldest ? oldest->spec.args.sequence : NO_CALL,
 			      .is_urgent = is_suspect || lasts > MS_TO_NS(DEATH_MATTERS_MS) ||
 					   waits_for_anybody(e)});
-	const struct failure *failure = e->stop ? NULL : control_unexplained(control, now);
+	const struct failure *failure = e->failure.stop ? NULL : control_unexplained(control, now);
 	if (failure)
 		fail_with(e, failure);
 }
@@ -114,21 +113,22 @@ static void ask_around(struct engine *e, const struct tutti_work *next, uint64_t
 
 void engine_ask_around(struct engine *e)
 {
-	if (e->config.control && !e->stop)
+	if (e->config.control && !e->failure.stop)
 		control_check(e->config.control, &(struct control_wait){NO_CALL, true});
 }
 
 void engine_take_failure(struct engine *e, const struct failure *failure)
 {
-	pthread_mutex_lock(&e->fail_lock);
-	if (e->reported.status == TUTTI_OK) {
-		snprintf(e->reported_message, sizeof e->reported_message, "%s", failure->message);
-		e->reported = *failure;
-		e->reported.message = e->reported_message;
+	pthread_mutex_lock(&e->failure.lock);
+	if (e->failure.reported.status == TUTTI_OK) {
+		snprintf(e->failure.reported_message, sizeof e->failure.reported_message, "%s",
+			 failure->message);
+		e->failure.reported = *failure;
+		e->failure.reported.message = e->failure.reported_message;
 		/* Partner: engine_unlock, as for engine_fail. */
-		atomic_store(&e->report_state, REPORT_NEW);
+		atomic_store(&e->failure.report_state, REPORT_NEW);
 	}
-	pthread_mutex_unlock(&e->fail_lock);
+	pthread_mutex_unlock(&e->failure.lock);
 }
 
 /* The rank that failed had made all calls before failure.sequence: what it sent for them has
@@ -136,9 +136,9 @@ void engine_take_failure(struct engine *e, const struct failure *failure)
 static bool may_end_well(const struct engine *e, const struct failure *failure, uint64_t now)
 {
 	if (!e->config.control || control_suspicion(e->config.control) ||
-	    now - e->reported_ns > MS_TO_NS(END_WELL_MS))
+	    now - e->watch.reported_ns > MS_TO_NS(END_WELL_MS))
 		return false;
-	for (const struct tutti_work *work = e->works; work; work = work->next)
+	for (const struct tutti_work *work = e->works.newest; work; work = work->next)
 		if (is_collective(work) && work->spec.args.sequence < failure->sequence)
 			return true;
 	return false;
@@ -147,12 +147,12 @@ static bool may_end_well(const struct engine *e, const struct failure *failure, 
 void engine_act_on_failure(struct engine *e)
 {
 	uint64_t now = engine_now(e);
-	pthread_mutex_lock(&e->fail_lock);
-	struct failure failure = e->reported;
-	pthread_mutex_unlock(&e->fail_lock);
+	pthread_mutex_lock(&e->failure.lock);
+	struct failure failure = e->failure.reported;
+	pthread_mutex_unlock(&e->failure.lock);
 
-	if (atomic_exchange(&e->report_state, REPORT_SEEN) == REPORT_NEW)
-		e->reported_ns = now;
+	if (atomic_exchange(&e->failure.report_state, REPORT_SEEN) == REPORT_NEW)
+		e->watch.reported_ns = now;
 	if (!may_end_well(e, &failure, now))
 		engine_fail_with_call(e, &failure, NULL);
 }
@@ -163,7 +163,8 @@ void engine_watch(struct engine *e)
 	struct tutti_work *late = NULL, *oldest = NULL, *next = NULL, *first = NULL;
 	uint64_t lasts = 0;
 
-	for (struct tutti_work *work = e->works; work; work = work->next) { /* the oldest is last */
+	for (struct tutti_work *work = e->works.newest; work;
+	     work = work->next) { /* the oldest is last */
 		if (work->deadline_ns <= now)
 			late = work;
 		if (is_collective(work)) {

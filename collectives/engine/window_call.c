@@ -1,7 +1,7 @@
 /* The blocking call of a window, in its caller's thread: the fast way. */
 #include "collectives/engine/job.h"
 
-#include "collectives/control/deadlines.h"
+#include "collectives/control/control.h"
 #include "core/clock.h"
 
 /* A blocking call, and its entry in the trace. Reading a clock costs as much as a short call. So a
@@ -40,7 +40,7 @@ static void while_waiting(void *arg)
 	uint64_t now = clock_now_ns();
 
 	note(c);
-	if (e->works || e->loose)
+	if (e->works.newest || e->loose)
 		engine_pass(e);
 	if (!c->since_ns)
 		c->since_ns = now;
@@ -61,7 +61,7 @@ static struct job_spec window_spec(const struct call_args *args, int timeout_ms)
 static __attribute__((cold)) void window_run_failed(struct engine *e, const struct window_run *run,
 						    int timeout_ms, tutti_status status)
 {
-	if (!e->stop) {
+	if (!e->failure.stop) {
 		struct tutti_work named = {.engine = e,
 					   .stage = WORK_RUNS,
 					   .has_begun = true,
@@ -72,39 +72,36 @@ static __attribute__((cold)) void window_run_failed(struct engine *e, const stru
 	engine_clean_up(e);
 }
 
-/* Under the lock. No other call of the window is queued. */
-static tutti_status drive_window(struct engine *e, const struct call_args *args, int timeout_ms)
+/* Behind the calls of the window that are queued. */
+static tutti_status queue_call(struct engine *e, const struct call_args *args, int timeout_ms)
 {
-	struct window_run run;
-	struct window_call call = {.e = e, .run = &run};
-	window_begin(e->config.window, &run, args);
-	if (trace_is_timed(args))
-		note(&call);
-	tutti_status status = window_drive(e->config.window, &run, (uint64_t)timeout_ms * 1000000u,
-					   &e->stop, while_waiting, &call);
-	note_end(&call, status);
-	if (__builtin_expect(status == TUTTI_OK, 1))
-		return TUTTI_OK;
-	window_run_failed(e, &run, timeout_ms, status);
-	return engine_status(e);
+	struct job_spec spec = window_spec(args, timeout_ms);
+
+	if (e->config.trace)
+		spec.trace = trace_call(e->config.trace, args, TRACE_BY_WINDOW, 0);
+	return engine_run(e, &spec);
 }
 
 tutti_status engine_run_window(struct engine *e, const struct call_args *args, int timeout_ms)
 {
+	struct window_run run;
+	struct window_call call = {.e = e, .run = &run};
+
 	pthread_mutex_lock(&e->lock);
-	if (__builtin_expect(!e->window_head && !e->stop, 1)) {
-		tutti_status status = drive_window(e, args, timeout_ms);
-		engine_unlock(e);
-		return status;
+	if (__builtin_expect(e->works.window_head || e->failure.stop, 0)) {
+		pthread_mutex_unlock(&e->lock);
+		return queue_call(e, args, timeout_ms);
 	}
-	pthread_mutex_unlock(&e->lock);
-	struct job_spec spec = window_spec(args, timeout_ms);
-	if (e->config.trace) {
-		spec.trace = trace_call(e->config.trace, args, TRACE_BY_WINDOW, 0);
-		trace_began(&spec.trace);
+	window_begin(e->config.window, &run, args);
+	if (trace_is_timed(args))
+		note(&call);
+	tutti_status status = window_drive(e->config.window, &run, (uint64_t)timeout_ms * 1000000u,
+					   &e->failure.stop, while_waiting, &call);
+	note_end(&call, status);
+	if (__builtin_expect(status != TUTTI_OK, 0)) {
+		window_run_failed(e, &run, timeout_ms, status);
+		status = engine_status(e);
 	}
-	tutti_status status = engine_run(e, &spec);
-	if (status != TUTTI_OK)
-		trace_ended_late(&spec.trace, true);
+	engine_unlock(e);
 	return status;
 }

@@ -12,15 +12,15 @@ static tutti_status begin(struct engine *e, struct tutti_work *work)
 	if (work->spec.memory->id != TUTTI_MEMORY_HOST)
 		TRY(bounce_prepare(e, work));
 	work->next_window = NULL;
-	*e->window_tail = work;
-	e->window_tail = &work->next_window;
+	*e->works.window_tail = work;
+	e->works.window_tail = &work->next_window;
 	return TUTTI_OK;
 }
 
 /* One operation of the window at a time: the head of the queue. */
 bool window_job_advance(struct engine *e)
 {
-	struct tutti_work *work = e->window_head;
+	struct tutti_work *work = e->works.window_head;
 	bool moved = false;
 
 	if (!work || work->stage != WORK_RUNS)
@@ -41,8 +41,8 @@ bool window_job_advance(struct engine *e)
 		engine_window_failed(e, work, status);
 		return true;
 	}
-	if (!(e->window_head = work->next_window)) {
-		e->window_tail = &e->window_head;
+	if (!(e->works.window_head = work->next_window)) {
+		e->works.window_tail = &e->works.window_head;
 		engine_disarm(e); /* the next submit wakes the helper */
 	}
 	engine_work_ended(e, work);

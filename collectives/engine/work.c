@@ -1,5 +1,5 @@
-/* Works: the handles of calls under way, and how they end. The work of a group ends when its last
- * part ends. How threads wait is in work_wait.c. */
+/* Works: the handles of calls in flight, and how they end. The work of a group ends when its last
+ * part ends. How threads wait is in progress.c. */
 #include "collectives/engine/job.h"
 
 #include "memory/ops.h"
@@ -10,11 +10,11 @@
 
 struct tutti_work *work_new(struct engine *e)
 {
-	pthread_mutex_lock(&e->list_lock);
-	struct tutti_work *work = e->free_works;
+	pthread_mutex_lock(&e->lists.lock);
+	struct tutti_work *work = e->lists.free;
 	if (work)
-		e->free_works = work->next;
-	pthread_mutex_unlock(&e->list_lock);
+		e->lists.free = work->next;
+	pthread_mutex_unlock(&e->lists.lock);
 	if (!work && !(work = calloc(1, sizeof *work)))
 		return NULL;
 	size_t *tables = work->tables, room = work->table_room;
@@ -31,16 +31,16 @@ void engine_unref(struct engine *e)
 {
 	if (atomic_fetch_sub_explicit(&e->refs, 1, memory_order_acq_rel) != 1)
 		return;
-	while (e->free_works) {
-		struct tutti_work *work = e->free_works;
-		e->free_works = work->next;
+	while (e->lists.free) {
+		struct tutti_work *work = e->lists.free;
+		e->lists.free = work->next;
 		free(work->tables);
 		free(work);
 	}
 	pthread_mutex_destroy(&e->lock);
-	pthread_mutex_destroy(&e->fail_lock);
-	pthread_mutex_destroy(&e->list_lock);
-	free(e->trace_dir);
+	pthread_mutex_destroy(&e->failure.lock);
+	pthread_mutex_destroy(&e->lists.lock);
+	free(e->failure.trace_dir);
 	free(e);
 }
 
@@ -62,10 +62,10 @@ static void unref(struct tutti_work *work)
 		free_whole(work);
 		return;
 	}
-	pthread_mutex_lock(&e->list_lock);
-	work->next = e->free_works;
-	e->free_works = work;
-	pthread_mutex_unlock(&e->list_lock);
+	pthread_mutex_lock(&e->lists.lock);
+	work->next = e->lists.free;
+	e->lists.free = work;
+	pthread_mutex_unlock(&e->lists.lock);
 	engine_unref(e);
 }
 
@@ -85,20 +85,20 @@ static void unlink_work(struct engine *e, struct tutti_work *work)
 	if (work->prev)
 		work->prev->next = work->next;
 	else
-		e->works = work->next;
+		e->works.newest = work->next;
 	if (work->next)
 		work->next->prev = work->prev;
-	e->work_count--;
+	e->works.count--;
 }
 
 /* The helper thread calls done functions, without any lock. */
 static void hand_to_helper(struct engine *e, struct tutti_work *work)
 {
-	pthread_mutex_lock(&e->list_lock);
+	pthread_mutex_lock(&e->lists.lock);
 	work->next = NULL;
-	*e->called_tail = work;
-	e->called_tail = &work->next;
-	pthread_mutex_unlock(&e->list_lock);
+	*e->lists.called_tail = work;
+	e->lists.called_tail = &work->next;
+	pthread_mutex_unlock(&e->lists.lock);
 	if (!e->config.now_ns)
 		helper_wake();
 }
@@ -106,7 +106,7 @@ static void hand_to_helper(struct engine *e, struct tutti_work *work)
 static void no_longer_async(struct engine *e, struct tutti_work *work)
 {
 	if (work->is_async)
-		atomic_fetch_sub(&e->async_works, 1);
+		atomic_fetch_sub(&e->help.async_works, 1);
 	unref(work);
 }
 
@@ -119,11 +119,11 @@ bool engine_in_callback(void)
 
 bool engine_call_back(struct engine *e)
 {
-	pthread_mutex_lock(&e->list_lock);
-	struct tutti_work *work = e->called;
-	if (work && !(e->called = work->next))
-		e->called_tail = &e->called;
-	pthread_mutex_unlock(&e->list_lock);
+	pthread_mutex_lock(&e->lists.lock);
+	struct tutti_work *work = e->lists.called;
+	if (work && !(e->lists.called = work->next))
+		e->lists.called_tail = &e->lists.called;
+	pthread_mutex_unlock(&e->lists.lock);
 	if (!work)
 		return false;
 	engine_show_failure(e);
@@ -134,7 +134,8 @@ bool engine_call_back(struct engine *e)
 	return true;
 }
 
-void work_end(struct engine *e, struct tutti_work *work)
+/* Publishes its status. */
+static void end(struct engine *e, struct tutti_work *work)
 {
 	bool calls = work->spec.done != NULL;
 	/* Partner: work_test and work_wait. */
@@ -159,7 +160,7 @@ void work_count_down(struct tutti_work *whole)
 	if (atomic_fetch_sub_explicit(&whole->parts->left, 1, memory_order_acq_rel) != 1)
 		return;
 	whole->status = (tutti_status)atomic_load(&whole->parts->status);
-	work_end(whole->engine, whole);
+	end(whole->engine, whole);
 }
 
 void work_part_ended(struct engine *e, struct tutti_work *whole, tutti_status status)
@@ -181,12 +182,12 @@ void work_finish(struct engine *e, struct tutti_work *work, tutti_status status)
 	free(work->bounce.send);
 	work->bounce.send = NULL;
 	work->status = status;
-	work_end(e, work);
+	end(e, work);
 	if (whole)
 		work_part_ended(e, whole, status);
 }
 
 void *work_memory(const struct tutti_work *work)
 {
-	return window_run_memory(&work->window);
+	return work->window.memory;
 }

@@ -36,7 +36,7 @@ tutti_status work_new_whole(struct tutti_work **out, struct engine *e, size_t co
 	whole->refs = 2; /* one for the caller, one until it has ended */
 	whole->is_async = call->done != NULL;
 	if (whole->is_async)
-		atomic_fetch_add(&e->async_works, 1);
+		atomic_fetch_add(&e->help.async_works, 1);
 	*out = whole;
 	return TUTTI_OK;
 }

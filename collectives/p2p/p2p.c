@@ -2,7 +2,7 @@
  * or recv's way in and out. What travels is elsewhere. */
 #include "collectives/p2p/p2p_internal.h"
 
-#include "collectives/control/deadlines.h"
+#include "collectives/control/control.h"
 #include "collectives/p2p/p2p.h"
 
 #include "core/clock.h"
@@ -65,8 +65,9 @@ static struct p2p_peer *open_peer(struct p2p *p, int rank)
 		return p->peers[rank];
 	struct p2p_peer *peer = calloc(1, sizeof *peer);
 	if (!peer) {
-		engine_set_failure(e, TUTTI_ERR_MEMORY, FAILURE_NO_RANK,
-				   "no memory for messages from and to a rank");
+		fail(TUTTI_ERR_MEMORY, "rank %d has no memory for messages from and to rank %d",
+		     e->config.rank, rank);
+		engine_set_failure(e, TUTTI_ERR_MEMORY, FAILURE_NO_RANK, last_error());
 		return NULL;
 	}
 	init_peer(peer, p, rank);
@@ -136,7 +137,7 @@ static tutti_status begin(struct engine *e, struct tutti_work *work)
 	m->is_ready = work->stage == WORK_RUNS;
 	tutti_status status = sends ? begin_send(p, m) : begin_recv(p, m);
 	/* engine_pass looks at stop after this and cleans up. */
-	return e->stop ? engine_status(e) : status;
+	return e->failure.stop ? engine_status(e) : status;
 }
 
 static void prepared(struct engine *e, struct tutti_work *work)
@@ -208,9 +209,9 @@ static bool any_leaving(const struct p2p *p)
 
 static void say_goodbye(struct p2p *p)
 {
-	for (int r = 0; r < p->engine->config.size && !p->engine->stop; r++) {
+	for (int r = 0; r < p->engine->config.size && !p->engine->failure.stop; r++) {
 		struct p2p_peer *peer = p->peers[r];
-		if (peer && peer->conn && peer->is_up && !peer->is_lost && !peer->has_left)
+		if (peer && peer->conn && peer->is_up && !p2p_is_gone(peer))
 			p2p_note(peer, &peer->leaving, P2P_LEAVING);
 	}
 }
@@ -239,7 +240,7 @@ static void close_all(struct engine *e)
 	p->any = (struct p2p_queue){NULL, &p->any.head};
 	p->unsent = 0;
 	if (e->loose)
-		atomic_fetch_sub(&e->async_works, 1);
+		atomic_fetch_sub(&e->help.async_works, 1);
 	e->loose = 0;
 }
 
@@ -250,16 +251,17 @@ static void leave(struct engine *e)
 
 	wait_begin(&w, e->config.policy);
 	pthread_mutex_lock(&e->lock);
-	if (!e->stop)
+	if (!e->failure.stop)
 		say_goodbye(e->p2p);
-	while (!e->stop && !e->config.now_ns && any_leaving(e->p2p) && clock_now_ns() < deadline) {
+	while (!e->failure.stop && !e->config.now_ns && any_leaving(e->p2p) &&
+	       clock_now_ns() < deadline) {
 		if (engine_pass(e) || wait_again(&w))
 			continue;
 		engine_unlock(e);
 		engine_sleep(e);
 		pthread_mutex_lock(&e->lock);
 	}
-	if (!e->is_clean)
+	if (!e->failure.is_clean)
 		close_all(e);
 	engine_unlock(e);
 }

@@ -26,9 +26,9 @@ static bool all_gone(const struct p2p *p)
 	return p->engine->config.size > 1;
 }
 
-/* The peer for whose sake m can not end any more; NULL: it still can. Who waits for anybody goes on
- * when a rank has left in peace, or never spoke here, as long as another is there; but not when one
- * that spoke has died. */
+/* The peer because of which m cannot end any more, or NULL. A recv from any rank goes on when a
+ * rank has left in peace or never spoke here, as long as another one is there; but not when a
+ * rank that spoke has died. */
 static struct p2p_peer *waits_in_vain(const struct p2p *p, const struct p2p_message *m)
 {
 	struct p2p_peer *last = NULL;
@@ -66,7 +66,7 @@ static int list_gone(const struct p2p *p, bool has_left, char *text, size_t text
 	return list.count;
 }
 
-/* Why a recv from anybody is in vain: everybody's name, and how the last of them was lost. */
+/* Why a recv from any rank fails: the names of all ranks, and how the last of them was lost. */
 static void nobody_left(const struct p2p_peer *last, char *why, size_t why_bytes)
 {
 	char left[GONE_BYTES] = "", lost[GONE_BYTES] = "";
@@ -105,7 +105,7 @@ void p2p_check_gone(struct p2p *p)
 
 	if (!p->any_gone)
 		return;
-	for (struct tutti_work *work = p->engine->works; work; work = work->next) {
+	for (struct tutti_work *work = p->engine->works.newest; work; work = work->next) {
 		struct p2p_peer *gone = work->message && work->stage != WORK_CLEANS_UP
 						? waits_in_vain(p, work->message)
 						: NULL;
@@ -138,28 +138,19 @@ void p2p_nonsense(struct p2p_peer *peer, const char *what)
 }
 
 /* The same message on both ranks. */
-static void fail_mismatch(struct engine *e, int from, int to, const struct p2p_header *h)
+void p2p_fail_mismatch(struct p2p_peer *peer, bool is_sender, const struct p2p_header *h)
 {
+	int own = p2p_engine(peer)->config.rank;
 	char text[ERROR_BYTES];
+
 	snprintf(
 		text, sizeof text,
 		"rank %d called send(%s, %llu, tag %d) to rank %d, which called recv(%s, %llu, tag "
 		"%d) for it: count and dtype of both must be equal",
-		from, dtype_name((tutti_dtype)h->dtype), (unsigned long long)h->count, h->tag, to,
+		is_sender ? own : peer->rank, dtype_name((tutti_dtype)h->dtype),
+		(unsigned long long)h->count, h->tag, is_sender ? peer->rank : own,
 		dtype_name((tutti_dtype)h->recv_dtype), (unsigned long long)h->recv_count, h->tag);
-	engine_set_failure(e, TUTTI_ERR_MISMATCH, FAILURE_NO_RANK, text);
-}
-
-void p2p_verdict_sent(struct p2p_peer *peer)
-{
-	struct engine *e = p2p_engine(peer);
-	fail_mismatch(e, peer->rank, e->config.rank, &peer->verdict.header);
-}
-
-void p2p_take_mismatch(struct p2p_peer *peer, const struct p2p_header *h)
-{
-	struct engine *e = p2p_engine(peer);
-	fail_mismatch(e, e->config.rank, peer->rank, h);
+	engine_set_failure(p2p_engine(peer), TUTTI_ERR_MISMATCH, FAILURE_NO_RANK, text);
 }
 
 static void call_words(const struct tutti_work *work, enum p2p_side side, char *text, size_t bytes)

@@ -1,4 +1,4 @@
-/* Inside point-to-point: what the p2p files know of each other. Nobody else includes it.
+/* Inside point-to-point: what the p2p files know of each other. No other file includes it.
  *
  *     p2p.c           as the engine knows it; a work's way in and out; peers
  *     p2p_receive.c   what comes in on a channel
@@ -11,11 +11,11 @@
  * On the wire everything is a header of fixed size, some followed by a payload; both are ordinary
  * ios.
  *
- *     EAGER, payload  sender    a short message: it lies in a slot of the receiver until a recv asks
- *                               for it. The sender keeps the list of free slots: its credit
+ *     EAGER, payload  sender    a short message: it lies in a slot of the receiver until a recv
+ *                               asks for it. The sender keeps the list of free slots: its credit
  *     REQUEST         sender    a message that is long, or for which no slot is free ...
  *     CLEAR           receiver  ... a recv has asked for it ...
- *     DATA, payload   sender    ... in pieces, each with a header, from and into the callers' buffers
+ *     DATA, payload   sender    ... in pieces, each with a header, between the callers' buffers
  *     CREDIT          receiver  slots that are free again; every other header may carry some too
  *     MISMATCH        receiver  the recv that met a message has another count or dtype
  *     LEAVING         either    the last one: tutti_comm_destroy
@@ -29,7 +29,7 @@
 #define P2P_TAG         0x70327032u /* of every io                                          */
 #define P2P_EAGER_BYTES 16384u      /* the longest short message                            */
 #define P2P_PIECE_BYTES 262144u     /* of a long one, so that others get in between         */
-#define P2P_LEGS        2           /* pieces of one message under way at once              */
+#define P2P_LEGS        2           /* pieces of one message in flight at once              */
 #define P2P_REQUESTS    65536u      /* of one peer, not yet asked for; more is nonsense     */
 
 /* Slots, smallest first: 256 KiB a peer, which bounds what a sender copies and what a receiver
@@ -173,12 +173,13 @@ struct p2p {
 	bool any_gone; /* some peer has left or is lost                                       */
 	struct p2p_message *free_messages;
 	struct p2p_arrival *free_arrivals;
-	int unsent; /* ios of eager sends under way                                       */
+	int unsent; /* ios of eager sends in flight                                       */
 	uint64_t unsent_until_ns;
 };
 
 /* p2p_state.c */
 void p2p_push(struct p2p_queue *q, struct p2p_message *m);
+struct p2p_message *p2p_find_id(const struct p2p_queue *q, uint32_t id); /* or NULL */
 /* Takes m, which is on q, off. */
 void p2p_remove(struct p2p_queue *q, struct p2p_message *m);
 void p2p_done(struct p2p_message *m); /* ends its work                                 */
@@ -187,6 +188,8 @@ void p2p_ready_io(struct p2p_io *io, enum p2p_what what, struct p2p_peer *peer, 
 void p2p_hold(struct p2p *p, int ios);
 void p2p_let_go(struct p2p *p);
 void p2p_receive_on(struct p2p_message *m); /* ends it when nothing is missing        */
+/* Where a slot lies in the memory of all slots of one side; of P2P_SLOTS: how long that is. */
+size_t p2p_slot_offset(uint32_t slot);
 
 static inline struct engine *p2p_engine(const struct p2p_peer *peer)
 {
@@ -218,14 +221,14 @@ bool p2p_is_gone(const struct p2p_peer *peer);
 void p2p_lose(struct p2p_peer *peer, const struct tutti_io *io);
 const char *p2p_in_words(const struct tutti_work *work, char *text, size_t text_bytes);
 int p2p_explain(struct engine *e, const struct tutti_work *work, char *text, size_t text_bytes);
-void p2p_take_mismatch(struct p2p_peer *peer, const struct p2p_header *h);
-void p2p_verdict_sent(struct p2p_peer *peer);
+/* h is of the message, with what the recv has. is_sender: the message is this rank's. */
+void p2p_fail_mismatch(struct p2p_peer *peer, bool is_sender, const struct p2p_header *h);
 void p2p_nonsense(struct p2p_peer *peer, const char *what);
 /* Fails the engine when somebody waits for a peer that is gone. */
 void p2p_check_gone(struct p2p *p);
 
 /* p2p_post.c */
-void p2p_post_io(struct p2p_peer *peer, struct p2p_io *io, void *buf, size_t bytes);
+void p2p_post_io(struct p2p_peer *peer, struct p2p_io *io, bool sends, void *buf, size_t bytes);
 void p2p_post_header(struct p2p_peer *peer, struct p2p_io *io, struct p2p_header *h);
 struct p2p_header p2p_header_of(const struct p2p_message *m, enum p2p_kind kind, uint32_t id);
 void p2p_send_header(struct p2p_message *m, enum p2p_kind kind, uint32_t id);

@@ -48,21 +48,19 @@ static struct p2p_arrival *keep(struct p2p_peer *peer, struct p2p_arrival *a,
 static bool make_kept(struct p2p_peer *peer)
 {
 	struct p2p_arrival *kept = calloc(P2P_SLOTS, sizeof *kept);
-	size_t bytes = 0, at = 0;
+	uint8_t *data = kept ? malloc(p2p_slot_offset(P2P_SLOTS)) : NULL;
 
-	for (int c = 0; c < P2P_CLASSES; c++)
-		bytes += (size_t)p2p_classes[c].bytes * p2p_classes[c].count;
-	uint8_t *data = kept ? malloc(bytes) : NULL;
 	if (!data) {
 		free(kept);
+		fail(TUTTI_ERR_MEMORY,
+		     "rank %d has no memory for messages of rank %d that no recv has asked for yet",
+		     p2p_engine(peer)->config.rank, peer->rank);
 		engine_set_failure(p2p_engine(peer), TUTTI_ERR_MEMORY, FAILURE_NO_RANK,
-				   "no memory for messages that no recv has asked for yet");
+				   last_error());
 		return false;
 	}
-	for (uint32_t i = 0; i < P2P_SLOTS; i++) {
-		kept[i].data = data + at;
-		at += p2p_classes[p2p_class_of(i)].bytes;
-	}
+	for (uint32_t i = 0; i < P2P_SLOTS; i++)
+		kept[i].data = data + p2p_slot_offset(i);
 	peer->kept = kept;
 	return true;
 }
@@ -90,8 +88,9 @@ struct p2p_arrival *p2p_keep_request(struct p2p_peer *peer, const struct p2p_hea
 	else
 		a = malloc(sizeof *a);
 	if (!a) {
-		engine_set_failure(p->engine, TUTTI_ERR_MEMORY, FAILURE_NO_RANK,
-				   "no memory for a peer's requests");
+		fail(TUTTI_ERR_MEMORY, "rank %d has no memory for the requests of rank %d",
+		     p->engine->config.rank, peer->rank);
+		engine_set_failure(p->engine, TUTTI_ERR_MEMORY, FAILURE_NO_RANK, last_error());
 		return NULL;
 	}
 	a->data = NULL;
@@ -142,7 +141,7 @@ void p2p_mismatch(struct p2p_message *recv, struct p2p_peer *peer, const struct 
 	verdict->header.recv_count = spec->args.count;
 	verdict->header.recv_dtype = spec->args.dtype;
 	if (p2p_is_self(peer) || p2p_is_gone(peer))
-		p2p_verdict_sent(peer);
+		p2p_fail_mismatch(peer, false, &verdict->header);
 	else
 		p2p_note(peer, verdict, P2P_MISMATCH);
 }
@@ -185,7 +184,7 @@ static void meet(struct p2p_message *m, struct p2p_arrival *a)
 	if (a->own) {
 		receive_copy(m, a->own->buf);
 		p2p_done(a->own);
-	} else if (peer->is_lost || peer->has_left) {
+	} else if (p2p_is_gone(peer)) {
 		p2p_check_gone(peer->p2p);
 	} else {
 		m->is_met = true;
@@ -226,18 +225,14 @@ void p2p_post(struct p2p_message *m)
 		return;
 	}
 	p2p_push(peer ? &peer->posted : &p->any, m);
-	if (!peer || peer->is_lost || peer->has_left)
+	if (!peer || p2p_is_gone(peer))
 		p2p_check_gone(p);
 }
 
 void p2p_send_self(struct p2p_message *m)
 {
 	struct p2p_peer *peer = m->peer;
-	const struct job_spec *spec = p2p_spec(m);
-	struct p2p_header h = {.tag = spec->p2p.tag,
-			       .dtype = spec->args.dtype,
-			       .count = spec->args.count,
-			       .bytes = m->bytes};
+	struct p2p_header h = p2p_header_of(m, P2P_EAGER, 0);
 	struct p2p_message *recv = p2p_find_recv(peer, h.tag);
 	struct p2p_slot *slot;
 
@@ -248,7 +243,7 @@ void p2p_send_self(struct p2p_message *m)
 		receive_copy(recv, m->buf);
 		p2p_done(m);
 	} else if ((slot = p2p_take_slot(peer, m->bytes))) {
-		h.id = (uint32_t)(slot - peer->slots);
+		h.id = p2p_slot_id(slot, peer);
 		slot->is_lent = true;
 		struct p2p_arrival *a = p2p_keep_eager(peer, &h);
 		if (!a)

@@ -5,11 +5,13 @@
 #include <assert.h>
 #include <stdlib.h>
 
-void p2p_post_io(struct p2p_peer *peer, struct p2p_io *io, void *buf, size_t bytes)
+void p2p_post_io(struct p2p_peer *peer, struct p2p_io *io, bool sends, void *buf, size_t bytes)
 {
+	const struct tutti_transport *transport = peer->conn->endpoint->transport;
 	struct tutti_io *t = &io->base.op.io;
+
 	*t = (struct tutti_io){.buf = buf, .bytes = bytes, .tag = P2P_TAG};
-	peer->conn->endpoint->transport->send(peer->conn, t);
+	(sends ? transport->send : transport->recv)(peer->conn, t);
 }
 
 /* Every header carries credit for slots that are free again. */
@@ -24,7 +26,7 @@ void p2p_post_header(struct p2p_peer *peer, struct p2p_io *io, struct p2p_header
 		peer->is_returned[h->returned[i]] = false;
 		peer->returned_of[p2p_class_of(h->returned[i])]--;
 	}
-	p2p_post_io(peer, io, h, sizeof *h);
+	p2p_post_io(peer, io, true, h, sizeof *h);
 }
 
 void p2p_note(struct p2p_peer *peer, struct p2p_note *note, enum p2p_kind kind)
@@ -40,25 +42,17 @@ void p2p_note(struct p2p_peer *peer, struct p2p_note *note, enum p2p_kind kind)
 static void make_slots(struct p2p_peer *peer)
 {
 	struct p2p_slot *slots = calloc(P2P_SLOTS, sizeof *slots);
-	size_t bytes = 0, at = 0;
+	uint8_t *data = slots ? malloc(p2p_slot_offset(P2P_SLOTS)) : NULL;
 
-	for (int c = 0; c < P2P_CLASSES; c++)
-		bytes += (size_t)p2p_classes[c].bytes * p2p_classes[c].count;
-	uint8_t *data = slots ? malloc(bytes) : NULL;
 	if (!data) {
 		free(slots); /* without slots every message goes by request */
 		return;
 	}
-	for (uint32_t i = 0; i < P2P_SLOTS; i++) {
-		slots[i].data = data + at;
-		at += p2p_classes[p2p_class_of(i)].bytes;
-	}
-	for (uint32_t i = P2P_SLOTS; i-- > 0;) {
-		struct p2p_slot **list = &peer->free_slots[p2p_class_of(i)];
-		slots[i].next_free = *list;
-		*list = &slots[i];
-	}
 	peer->slots = slots;
+	for (uint32_t i = P2P_SLOTS; i-- > 0;) {
+		slots[i].data = data + p2p_slot_offset(i);
+		p2p_free_slot(peer, &slots[i]);
+	}
 }
 
 struct p2p_slot *p2p_take_slot(struct p2p_peer *peer, size_t bytes)
@@ -102,6 +96,13 @@ void p2p_take_back(struct p2p_peer *peer, uint32_t id)
 }
 
 /* Credit goes back in batches. A sender without slots sends requests meanwhile. */
+static void send_credit(struct p2p_peer *peer, int c)
+{
+	if (peer->returned_of[c] >= p2p_classes[c].returned && !peer->credit.is_flying &&
+	    !p2p_is_gone(peer))
+		p2p_note(peer, &peer->credit, P2P_CREDIT);
+}
+
 void p2p_give_back(struct p2p_peer *peer, uint32_t id)
 {
 	int c = p2p_class_of(id);
@@ -111,9 +112,8 @@ void p2p_give_back(struct p2p_peer *peer, uint32_t id)
 	}
 	peer->returned[peer->returned_count++] = (uint8_t)id;
 	peer->is_returned[id] = true;
-	if (++peer->returned_of[c] >= p2p_classes[c].returned && !peer->credit.is_flying &&
-	    !peer->is_lost && !peer->has_left)
-		p2p_note(peer, &peer->credit, P2P_CREDIT);
+	peer->returned_of[c]++;
+	send_credit(peer, c);
 }
 
 struct p2p_header p2p_header_of(const struct p2p_message *m, enum p2p_kind kind, uint32_t id)
@@ -149,9 +149,7 @@ void p2p_note_sent(struct p2p_peer *peer, struct p2p_note *note)
 	note->is_flying = false;
 	p2p_let_go(peer->p2p);
 	if (note == &peer->verdict)
-		p2p_verdict_sent(peer);
+		p2p_fail_mismatch(peer, false, &note->header);
 	for (int c = 0; c < P2P_CLASSES && note == &peer->credit; c++)
-		if (peer->returned_of[c] >= p2p_classes[c].returned && !note->is_flying &&
-		    !peer->is_lost && !peer->has_left)
-			p2p_note(peer, note, P2P_CREDIT);
+		send_credit(peer, c);
 }

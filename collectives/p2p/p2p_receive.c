@@ -7,25 +7,18 @@
 #include <assert.h>
 #include <stdint.h>
 
-static void post(struct p2p_peer *peer, struct p2p_io *io, void *buf, size_t bytes)
-{
-	struct tutti_io *t = &io->base.op.io;
-	*t = (struct tutti_io){.buf = buf, .bytes = bytes, .tag = P2P_TAG};
-	peer->conn->endpoint->transport->recv(peer->conn, t);
-}
-
 void p2p_listen(struct p2p_peer *peer)
 {
 	p2p_ready_io(&peer->header_in, P2P_HEADER_IN, peer, NULL);
 	p2p_ready_io(&peer->payload_in, P2P_PAYLOAD_IN, peer, NULL);
-	post(peer, &peer->header_in, &peer->in, sizeof peer->in);
+	p2p_post_io(peer, &peer->header_in, false, &peer->in, sizeof peer->in);
 }
 
 /* The transport keeps the order: the next header ends after this payload. */
 static void land(struct p2p_peer *peer, void *buf, size_t bytes)
 {
 	if (bytes)
-		post(peer, &peer->payload_in, buf, bytes);
+		p2p_post_io(peer, &peer->payload_in, false, buf, bytes);
 	else
 		p2p_landed(peer);
 }
@@ -107,9 +100,7 @@ static void take_request(struct p2p_peer *peer, const struct p2p_header *h)
 
 static void take_data(struct p2p_peer *peer, const struct p2p_header *h)
 {
-	struct p2p_message *m = peer->receiving.head;
-	while (m && m->id != h->id)
-		m = m->next;
+	struct p2p_message *m = p2p_find_id(&peer->receiving, h->id);
 	if (!m || h->bytes == 0 || h->bytes > m->bytes - m->moved) {
 		p2p_nonsense(peer, "data that nobody asked for");
 		return;
@@ -126,7 +117,7 @@ static void take(struct p2p_peer *peer, const struct p2p_header *h)
 	}
 	for (int i = 0; i < h->returned_count; i++)
 		p2p_take_back(peer, h->returned[i]);
-	if (p2p_engine(peer)->stop)
+	if (p2p_engine(peer)->failure.stop)
 		return;
 	switch (h->kind) {
 	case P2P_EAGER:
@@ -144,7 +135,7 @@ static void take(struct p2p_peer *peer, const struct p2p_header *h)
 	case P2P_CREDIT:
 		break;
 	case P2P_MISMATCH:
-		p2p_take_mismatch(peer, h);
+		p2p_fail_mismatch(peer, true, h);
 		break;
 	case P2P_LEAVING:
 		peer->has_left = peer->p2p->any_gone = true;
@@ -162,6 +153,6 @@ void p2p_heard(struct p2p_peer *peer)
 	assert(!peer->lands_in && !peer->lands_at);
 	peer->is_heard = true;
 	take(peer, &h);
-	if (!peer->has_left && !p2p_engine(peer)->stop && !peer->verdict.is_flying)
-		post(peer, &peer->header_in, &peer->in, sizeof peer->in);
+	if (!peer->has_left && !p2p_engine(peer)->failure.stop && !peer->verdict.is_flying)
+		p2p_post_io(peer, &peer->header_in, false, &peer->in, sizeof peer->in);
 }

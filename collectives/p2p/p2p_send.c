@@ -5,8 +5,8 @@
 
 static void count_sent(struct engine *e, size_t bytes)
 {
-	atomic_fetch_add_explicit(&e->messages, 1, memory_order_relaxed);
-	atomic_fetch_add_explicit(&e->sent_bytes, bytes, memory_order_relaxed);
+	atomic_fetch_add_explicit(&e->traffic.messages, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&e->traffic.sent_bytes, bytes, memory_order_relaxed);
 }
 
 /* The message is copied, so the call of its caller ends now. */
@@ -28,7 +28,7 @@ static void send_eager(struct p2p_message *m, struct p2p_slot *slot)
 	p2p_post_header(peer, &slot->header_io, &slot->header);
 	if (m->bytes) {
 		memcpy(slot->data, m->buf, m->bytes);
-		p2p_post_io(peer, &slot->payload_io, slot->data, m->bytes);
+		p2p_post_io(peer, &slot->payload_io, true, slot->data, m->bytes);
 	}
 	p2p_done(m);
 }
@@ -44,9 +44,9 @@ static void send_request(struct p2p_message *m)
 void p2p_send_on(struct p2p_peer *peer)
 {
 	struct p2p_message *m;
-	while ((m = peer->outbox.head) && m->is_ready && !p2p_engine(peer)->stop) {
+	while ((m = peer->outbox.head) && m->is_ready && !p2p_engine(peer)->failure.stop) {
 		struct p2p_slot *slot;
-		if (peer->is_lost || peer->has_left) {
+		if (p2p_is_gone(peer)) {
 			p2p_check_gone(peer->p2p);
 			return;
 		}
@@ -71,7 +71,7 @@ static void send_piece(struct p2p_message *m, struct p2p_leg *leg)
 	p2p_ready_io(&leg->header_io, P2P_MESSAGE_OUT, m->peer, leg);
 	p2p_ready_io(&leg->payload_io, P2P_MESSAGE_OUT, m->peer, leg);
 	p2p_post_header(m->peer, &leg->header_io, &leg->header);
-	p2p_post_io(m->peer, &leg->payload_io, m->buf + m->moved, bytes);
+	p2p_post_io(m->peer, &leg->payload_io, true, m->buf + m->moved, bytes);
 	m->moved += bytes;
 }
 
@@ -96,9 +96,8 @@ static void send_pieces(struct p2p_message *m)
 
 void p2p_cleared(struct p2p_peer *peer, uint32_t id)
 {
-	struct p2p_message *m = peer->requested.head;
-	while (m && m->id != id)
-		m = m->next;
+	struct p2p_message *m = p2p_find_id(&peer->requested, id);
+
 	if (!m) {
 		p2p_nonsense(peer, "an answer to a request that was not made");
 		return;

@@ -26,7 +26,7 @@ const char *const collective_names[COLL_COUNT] = {
 	[COLL_MEM_ALLOC] = "mem_alloc",
 };
 
-const char *call_in_words(const struct call_note *n, char *text, size_t text_bytes)
+const char *call_in_words(const struct call_summary *n, char *text, size_t text_bytes)
 {
 	const char *name = collective_name((enum collective)n->collective);
 	const char *type = dtype_name((tutti_dtype)n->dtype), *op;

@@ -52,10 +52,10 @@ struct call_args {
 	                               * blocks together; all_to_allv: 0                         */
 	const void *send;
 	void *recv;
-	/* v-variants, else NULL: how many elements rank i's block has and where it begins, of send and of
-	 * recv (both the same but in all_to_allv; a side with one block, such as all_gatherv's send, has
-	 * only its own rank's, at offset 0: counts[rank]). The caller's arrays, gone when the call
-	 * has returned; offsets are never NULL when counts are not. */
+	/* v-variants, else NULL: how many elements rank i's block has and where it begins, of
+	 * send and of recv (both the same but in all_to_allv; a side with one block, such as
+	 * all_gatherv's send, has only its own rank's, at offset 0: counts[rank]). The caller's
+	 * arrays, gone when the call has returned; offsets are never NULL when counts are not. */
 	const size_t *counts[2], *offsets[2];
 	uint64_t sequence;            /* of this communicator                                   */
 	uint32_t fingerprint;         /* of everything that ranks must agree on; never 0        */
@@ -70,7 +70,8 @@ static inline _Bool collective_has_root(enum collective pattern)
 
 static inline _Bool collective_reduces(enum collective pattern)
 {
-	return pattern == COLL_ALL_REDUCE || pattern == COLL_REDUCE_SCATTER || pattern == COLL_REDUCE;
+	return pattern == COLL_ALL_REDUCE || pattern == COLL_REDUCE_SCATTER ||
+	       pattern == COLL_REDUCE;
 }
 
 /* A v-variant: counts and offsets say how long the blocks are. */
@@ -84,9 +85,9 @@ static inline _Bool call_is_later_round(const struct call_args *args)
 	return (args->collective == COLL_SPLIT || args->collective == COLL_DUP) && args->root > 0;
 }
 
-/* A record of a call, to explain a mismatch and to tell where a rank is. */
-struct call_note {
-	int collective, dtype, op, root; /* op: its op_identity(), as another rank may have noted it */
+/* A call record as people read it: to explain a mismatch and to tell where a rank is. */
+struct call_summary {
+	int collective, dtype, op, root; /* op: its op_identity(), perhaps of another rank */
 	uint64_t count, sequence;
 };
 
@@ -98,6 +99,6 @@ static inline const char *collective_name(enum collective collective)
 }
 
 /* "all_reduce(f32, 1024, sum) as #17"; a number that is no collective is a "?". Returns text. */
-const char *call_in_words(const struct call_note *note, char *text, size_t text_bytes);
+const char *call_in_words(const struct call_summary *summary, char *text, size_t text_bytes);
 
 #endif

@@ -11,9 +11,10 @@
  * elements, the last ones short or empty. */
 struct layout {
 	uint32_t split;
-	size_t block, each; /* elements of all blocks and their chunks, unless there are counts    */
-	/* v-variants: chunks 0 .. blocks*split-1 are of blocks as long as counts[SEND_SIDE] says, the following
-	 * ones as counts[RECV_SIDE] says. offsets of a side: where its blocks begin; NULL: one block at 0. */
+	size_t block, each; /* elements of all blocks and their chunks, unless there are counts */
+	/* v-variants: chunks 0 .. blocks*split-1 are of blocks as long as counts[SEND_SIDE]
+	 * says, the following ones as counts[RECV_SIDE] says. offsets of a side: where its
+	 * blocks begin; NULL if it has one block at 0. */
 	uint32_t blocks;
 	const size_t *counts[2], *offsets[2];
 };
@@ -32,15 +33,15 @@ static inline size_t layout_length(const struct layout *l, uint32_t shape)
 	return first >= block ? 0 : block - first < each ? block - first : each;
 }
 
-/* The element of its buffer that chunk of side begins with; shape is what plan_shape_of says of it.
- */
+/* The element of its buffer that chunk of side begins with. shape: plan_shape_of the chunk. */
 static inline size_t layout_offset(const struct layout *l, int side, uint32_t chunk, uint32_t shape)
 {
 	uint32_t at = chunk / l->split, k = chunk % l->split;
 	if (!l->blocks)
 		return (size_t)at * l->block + (size_t)k * l->each;
 	uint32_t of = shape / l->split;
-	size_t block = of < l->blocks ? l->counts[SEND_SIDE][of] : l->counts[RECV_SIDE][of - l->blocks];
+	size_t block = of < l->blocks ? l->counts[SEND_SIDE][of]
+				      : l->counts[RECV_SIDE][of - l->blocks];
 	size_t first = (size_t)k * ((block + l->split - 1) / l->split);
 	if (first > block)
 		first = block;
@@ -53,7 +54,8 @@ size_t layout_longest(const struct layout *l);
 /* Whether the buffer of a side has a block for each rank, not one alone. */
 static inline bool collective_has_blocks(enum collective pattern, int side)
 {
-	const unsigned send = 1u << COLL_REDUCE_SCATTER | 1u << COLL_SCATTER | 1u << COLL_ALL_TO_ALL;
+	const unsigned send = 1u << COLL_REDUCE_SCATTER | 1u << COLL_SCATTER |
+			      1u << COLL_ALL_TO_ALL;
 	const unsigned recv = 1u << COLL_ALL_GATHER | 1u << COLL_GATHER | 1u << COLL_ALL_TO_ALL;
 
 	return (side == SEND_SIDE ? send : recv) >> pattern & 1;

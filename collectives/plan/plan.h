@@ -11,6 +11,8 @@
 #define COLLECTIVES_PLAN_PLAN_H
 
 #include "collectives/plan/algorithm_table.h"
+#include "collectives/plan/layout.h"
+#include "collectives/plan/span.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -53,7 +55,7 @@ struct tmp_chunk {
 
 /* Steps that are issued in order: all sends to a peer, all receives from it, all local work. */
 struct lane {
-	int peer;              /* -1: local                                                 */
+	int peer;              /* or -1 for a local step                                    */
 	bool sends, reduces;   /* reduces: has RECV_REDUCE steps                            */
 	uint32_t first, count; /* slice of plan->order                                      */
 };
@@ -100,14 +102,6 @@ static inline uint32_t plan_shape_of(const struct plan *plan, struct ref r)
 	return r.buf == BUF_TMP ? plan->tmp[r.chunk].shape : r.chunk + plan->shape_base[r.buf];
 }
 
-/* Chunks of one buffer: count of them from the from-th on. Of those that start with first they are
- * every stride-th, or the first run of every stride, and with of not 0 the of-th is followed by the
- * 0-th again. */
-struct span {
-	uint32_t buf, first, count;
-	uint32_t from, of, stride, run;
-};
-
 /* One message, whatever the span: the peer receives a span of equal lengths in one message too. */
 void plan_send(struct plan *plan, int peer, struct span src);
 /* Where dst is still being sent the receive waits for that send: right only when what arrives
@@ -129,64 +123,6 @@ struct span plan_scratch(struct plan *plan, struct span like);
 /* Sends after this wait for the receives before it: paces an exchange, round by round. */
 void plan_pace(struct plan *plan);
 
-static inline struct span span(uint32_t buf, uint32_t first, uint32_t count)
-{
-	return (struct span){buf, first, count, 0, 0, 1, 1};
-}
-
-static inline uint32_t span_chunk(struct span s, uint32_t i)
-{
-	uint32_t at = s.of ? (s.from + i) % s.of : s.from + i;
-	return s.first + at / s.run * s.stride + at % s.run;
-}
-
-static inline int modulo(int i, int n)
-{
-	return ((i % n) + n) % n;
-}
-
-/* Part i (modulo n) of n equal parts. */
-static inline struct span part(struct span s, int i, int n)
-{
-	uint32_t each = s.count / (uint32_t)n;
-	s.from += (uint32_t)modulo(i, n) * each;
-	s.count = each;
-	return s;
-}
-
-/* k of n equal parts, from part i on; after the last comes the first. s is not cyclic itself. */
-static inline struct span parts(struct span s, int i, int k, int n)
-{
-	uint32_t each = s.count / (uint32_t)n;
-	s.first += s.from * s.stride;
-	s.of = s.count;
-	s.from = (uint32_t)modulo(i, n) * each;
-	s.count = (uint32_t)k * each;
-	return s;
-}
-
-/* The n-th, 2n-th ... part of n equal ones beginning with part i: s is not cyclic. */
-static inline struct span every(struct span s, int i, int n)
-{
-	s.first += (s.from + (uint32_t)i) * s.stride;
-	s.from = 0;
-	s.count = (s.count - (uint32_t)i + (uint32_t)n - 1) / (uint32_t)n;
-	s.stride *= (uint32_t)n;
-	return s;
-}
-
-/* From the beginning of s on count chunks in runs of run, the beginnings of two being stride apart.
- */
-static inline struct span runs(struct span s, int count, int run, int stride)
-{
-	s.first += s.from * s.stride;
-	s.from = 0;
-	s.count = (uint32_t)count;
-	s.run = (uint32_t)run;
-	s.stride = (uint32_t)stride;
-	return s;
-}
-
 /* Where the ranks are, when count nodes have local of them each, numbered node by node or in turn:
  * the k-th of node i is rank i * node_step + k * local_step. */
 struct nodes {
@@ -202,7 +138,7 @@ static inline struct nodes nodes_in_order(int ranks, int count)
  * that the root of a broadcast is member 0. */
 struct group {
 	int me, size, first, stride, shift;
-	const struct nodes *nodes; /* NULL: one node, or ranks in no such order                    */
+	const struct nodes *nodes; /* NULL for one node, or ranks in no such order */
 };
 
 static inline int member(struct group g, int i)
@@ -237,38 +173,40 @@ static inline struct group group_across(const struct nodes *n, int rank)
 	                      .stride = n->node_step};
 }
 
-/* ---- what an algorithm costs ------------------------------------------------------------------
- */
-
 /* Seconds = sum over links of rounds * alpha + (messages - rounds) * overhead + bytes * n * beta +
  * depth * slice * beta, and reduced * n * gamma, where n is the bytes of the call as the API counts
  * them (of one block in gather and the like). */
 enum link { LINK_LOCAL, LINK_NET, LINKS }; /* within a node, between nodes */
 struct cost {
 	struct {
-		double rounds, messages; /* one after the other; that one rank sends or gets at the most */
+		double rounds, messages; /* in sequence; of one rank at the most */
 		double bytes, depth; /* depth: slices that go by before the last link is busy    */
 	} link[LINKS];
 	double reduced;
-	/* For ranks that share cores, which wait for each other's work (links_seconds): how much a rank sends and reduces
-	 * on the average if not all do the same (0: they do), and how much the busiest one sends, or half of what it
-	 * receives, which is about as much work. */
+	/* For ranks that share cores and wait for each other's work (links_seconds): how much a
+	 * rank sends and reduces on the average, 0 if all do the same; and how much the busiest
+	 * one sends, or half of what it receives, which is about as much work. */
 	struct {
 		double messages, bytes, reduced;
 	} mean, busiest;
-	bool is_one_way; /* to or from a root: no rank waits for an answer, so calls overlap        */
+	bool is_one_way; /* to or from a root without an answer, so calls overlap */
 };
 
 struct topology {
 	int ranks, nodes; /* nodes with equally many ranks                               */
 };
 
-/* For algorithms that do not look at nodes: the slowest link in use counts, and crossing ranks of a
- * node use it at once. */
+/* The slowest link in use: for algorithms that do not look at nodes it is the one that counts. */
+static inline enum link slowest_link(struct topology p)
+{
+	return p.nodes > 1 ? LINK_NET : LINK_LOCAL;
+}
+
+/* For algorithms that do not look at nodes: crossing ranks of a node use the link at once. */
 static inline struct cost cost_flat(struct topology p, double rounds, double bytes, double crossing)
 {
 	struct cost c = {0};
-	enum link l = p.nodes > 1 ? LINK_NET : LINK_LOCAL;
+	enum link l = slowest_link(p);
 	c.link[l].rounds = c.link[l].messages = rounds;
 	c.link[l].bytes = bytes * (p.nodes > 1 ? crossing : 1);
 	return c;
@@ -276,7 +214,8 @@ static inline struct cost cost_flat(struct topology p, double rounds, double byt
 
 /* A tree or a star: all ranks but one send so many messages of n bytes, on the average, and one so
  * many. */
-static inline struct cost cost_uneven(struct cost c, struct topology p, double messages, double busiest)
+static inline struct cost cost_uneven(struct cost c, struct topology p, double messages,
+				      double busiest)
 {
 	c.mean.messages = c.mean.bytes = messages * (p.ranks - 1) / p.ranks;
 	c.busiest.messages = c.busiest.bytes = busiest > 1 ? busiest : 1;
@@ -294,12 +233,9 @@ static inline int log2_up(int n)
 	return log;
 }
 
-/* ---- the algorithms ----------------------------------------------------------------------------
- */
-
-/* An algorithm is two functions: one builds rank g.me's plan, the other says what it costs. in and
- * out have a chunk for each block of the collective, or as many as the table's cut says; in == out
- * is in place. */
+/* An algorithm is two functions. One builds the plan of rank g.me, of two ranks or more; the other
+ * says what it costs. in and out have a chunk for each block of the collective, or as many as the
+ * table's cut says; in == out is in place. */
 typedef void algorithm_fn(struct plan *plan, struct group g, struct span in, struct span out);
 typedef struct cost cost_fn(struct topology place);
 

@@ -25,32 +25,13 @@ struct links links_default(void)
 			      .gamma = 1 / 8e9};
 }
 
-static void spread(const struct links *l, double *field)
-{
-	for (int i = 0; i < LINKS; i++) {
-		field[3 * i] = l->link[i].alpha;
-		field[3 * i + 1] = l->link[i].overhead;
-		field[3 * i + 2] = l->link[i].beta;
-	}
-	field[3 * LINKS] = l->gamma;
-	field[CORES] = l->cores;
-}
-
-static void collect(struct links *l, const double *field)
-{
-	for (int i = 0; i < LINKS; i++)
-		l->link[i] = (struct link_speed){field[3 * i], field[3 * i + 1], field[3 * i + 2]};
-	l->gamma = field[3 * LINKS];
-	l->cores = field[CORES];
-}
+_Static_assert(sizeof(struct links) == FIELDS * sizeof(double), "its fields are an array too");
 
 void links_round(struct links *l)
 {
-	double field[FIELDS];
-	spread(l, field);
+	double *field = (double *)l;
 	for (int i = 0; i < CORES; i++)
 		field[i] = field[i] > 0 ? exp2(round(log2(field[i]))) : 0;
-	collect(l, field);
 }
 
 static int compare(const void *a, const void *b)
@@ -61,20 +42,17 @@ static int compare(const void *a, const void *b)
 
 void links_median(struct links *links, const struct links *of, int n, double *values)
 {
-	double field[FIELDS], one[FIELDS];
-	spread(links, field);
 	for (int f = 0; f < FIELDS; f++) {
 		size_t found = 0;
 		for (int r = 0; r < n; r++) {
-			spread(&of[r], one);
-			if (one[f] > 0)
-				values[found++] = one[f];
+			double one = ((const double *)&of[r])[f];
+			if (one > 0)
+				values[found++] = one;
 		}
 		qsort(values, found, sizeof *values, compare);
 		if (found)
-			field[f] = values[found / 2];
+			((double *)links)[f] = values[found / 2];
 	}
-	collect(links, field);
 }
 
 /* The busiest rank's core has other ranks to serve, too: an eighth of the lesser time is what that
@@ -142,18 +120,23 @@ static bool parse(const char *line, const char *key, double *field)
 	return true;
 }
 
-/* NULL if it is no file, such as a pipe without a writer, or far too long to be this one. */
-static FILE *open_small(const char *path)
+/* NULL, and why: it is a pipe, which may have no writer, or far too long to be this file. why NULL:
+ * errno says it. */
+static FILE *open_small(const char *path, const char **why)
 {
 	struct stat stat;
+	FILE *file = NULL;
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+
+	*why = NULL;
 	if (fd < 0)
 		return NULL;
-	FILE *file = NULL;
-	if (fstat(fd, &stat) == 0 && S_ISREG(stat.st_mode) && stat.st_size <= FILE_BYTES_MAX)
-		file = fdopen(fd, "r");
-	else
-		log_info("%s: not a file of measured links", path);
+	if (fstat(fd, &stat) != 0 || !S_ISREG(stat.st_mode))
+		*why = "it is no file";
+	else if (stat.st_size > FILE_BYTES_MAX)
+		*why = "it is far too long";
+	else if (!(file = fdopen(fd, "r")))
+		*why = "there is no memory to read it";
 	if (!file)
 		close(fd);
 	return file;
@@ -187,8 +170,7 @@ static bool is_of_links(const char *line)
 	return sscanf(line, "%511s", key) == 1 && parse(line, key, field);
 }
 
-/* Whether it is a file of links: empty, or with a valid line. Others may be cut off by a full disk.
- */
+/* A file of links is empty, or has a valid line. A full disk may have cut off other lines. */
 static bool is_ours(FILE *file)
 {
 	char line[512];
@@ -204,25 +186,14 @@ static bool is_ours(FILE *file)
 
 tutti_status links_check(const char *path)
 {
-	struct stat stat;
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	const char *why = "none of its lines is one (one that is not there is made)";
-	FILE *file = NULL;
+	const char *why;
+	FILE *file = open_small(path, &why);
 
-	if (fd < 0 && errno == ENOENT)
-		return check_folder(path);
-	if (fd < 0)
-		return fail_errno("TUTTI_LINKS=%.200s cannot be read", path);
-	if (fstat(fd, &stat) != 0 || !S_ISREG(stat.st_mode))
-		why = "it is no file";
-	else if (stat.st_size > FILE_BYTES_MAX)
-		why = "it is far too long";
-	else if (!(file = fdopen(fd, "r")))
-		why = "there is no memory to read it";
-	if (!file)
-		close(fd);
-	else if (is_ours(file))
-		why = NULL;
+	if (!file && !why)
+		return errno == ENOENT ? check_folder(path)
+				       : fail_errno("TUTTI_LINKS=%.200s cannot be read", path);
+	if (file && !is_ours(file))
+		why = "none of its lines is one (one that is not there is made)";
 	if (file)
 		fclose(file);
 	if (!why)
@@ -234,14 +205,18 @@ tutti_status links_check(const char *path)
 bool links_read(struct links *links, const char *path, const char *key)
 {
 	char line[512];
+	const char *why;
 	double field[FIELDS];
 	bool found = false;
-	FILE *file = open_small(path);
+	FILE *file = open_small(path, &why);
+
+	if (!file && why)
+		log_info("%s: no file of measured links: %s", path, why);
 	if (!file)
 		return false;
 	while (fgets(line, sizeof line, file))
 		if (parse(line, key, field)) {
-			collect(links, field); /* the last one counts */
+			memcpy(links, field, sizeof field); /* the last one counts */
 			found = true;
 		}
 	fclose(file);
@@ -250,9 +225,8 @@ bool links_read(struct links *links, const char *path, const char *key)
 
 void links_append(const struct links *links, const char *path, const char *key)
 {
-	double field[FIELDS];
+	const double *field = (const double *)links;
 	char line[512];
-	spread(links, field);
 	int n = snprintf(line, sizeof line, "%s", key);
 	for (int f = 0; f < FIELDS && n < (int)sizeof line - 32; f++)
 		n += snprintf(line + n, sizeof line - (size_t)n, " %.9g", field[f]);

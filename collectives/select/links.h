@@ -14,7 +14,7 @@ struct link_speed {
 struct links {
 	struct link_speed link[LINKS];
 	double gamma;
-	double cores; /* of a node, for its ranks to share; 0: enough, or unknown */
+	double cores; /* of a node, for its ranks to share, or 0 for enough or unknown */
 };
 
 /* The speeds if nothing was measured: shared memory in a node, a 10 Gb/s network between nodes. */
@@ -29,8 +29,8 @@ void links_median(struct links *links, const struct links *of, int n, double *va
  * share cores, they wait for cores rather than for messages: the messages, bytes and sums of all
  * ranks count, or those of the busiest one if it keeps one core busy for longer than all ranks keep
  * all cores. */
-double links_seconds(const struct links *links, struct topology place, const struct cost *cost, double bytes,
-		     double slice);
+double links_seconds(const struct links *links, struct topology place, const struct cost *cost,
+		     double bytes, double slice);
 
 /* A file of measured links, a line for each key (a word). check: whether it can be read or made,
  * and is a file of links; else INVALID or SYSTEM, with a message about TUTTI_LINKS. read: false if

@@ -1,150 +1,13 @@
-/* The table of algorithms and the choice among them. select_parse.c reads the user's rules. */
+/* The choice among the algorithms. select_parse.c reads the user's rules. */
 #include "collectives/select/select.h"
 
-#include "collectives/plan/layout.h"
 #include "core/status.h"
 #include "memory/dtype.h"
 
 #include <stdatomic.h>
-#include <string.h>
 
 /* Of algorithms by which one rank holds all ranks' blocks for all. */
 #define FEW_RANKS 32
-
-static uint32_t width_one(int size)
-{
-	(void)size;
-	return 1;
-}
-
-static uint32_t width_size(int size)
-{
-	return (uint32_t)size;
-}
-
-static uint32_t width_two_sizes(int size)
-{
-	return 2 * (uint32_t)size;
-}
-
-static uint32_t width_log(int size)
-{
-	return 2 + (uint32_t)log2_up(size);
-}
-
-/* Half the blocks' sums, and all that arrive. */
-static uint32_t width_circulant(int size)
-{
-	return (uint32_t)size + (uint32_t)size / 2;
-}
-
-/* The sums of all blocks, and those that arrive in each round. */
-static uint32_t width_sizes_log(int size)
-{
-	return (uint32_t)size * (1 + (uint32_t)log2_up(size));
-}
-
-static uint32_t width_square(int size)
-{
-	return (uint32_t)size * (uint32_t)size;
-}
-
-static uint32_t width_tree(int size)
-{
-	return size > 1 ? 4 : 1;
-}
-
-#define ROW(COLLECTIVE, collective, name, ...)                                                     \
-	{COLL_##COLLECTIVE, #name, name##_##collective, name##_##collective##_cost, __VA_ARGS__},
-#define WINDOW_ROW(COLLECTIVE)                                                                     \
-	{COLL_##COLLECTIVE, "window", NULL, NULL, CUT_NONE, ADDS_ONCE, 0, width_one},
-static const struct algorithm table[] = {ALGORITHM_TABLE(ROW, WINDOW_ROW)};
-#define ALGORITHMS ((int)(sizeof table / sizeof table[0]))
-
-const struct algorithm *algorithm_at(int i)
-{
-	return i < ALGORITHMS ? &table[i] : NULL;
-}
-
-const char *algorithm_name(int i)
-{
-	return i < ALGORITHMS ? table[i].name : NULL;
-}
-
-const struct algorithm *algorithm_find(enum collective collective, const char *name)
-{
-	for (int i = 0; i < ALGORITHMS; i++)
-		if (table[i].collective == collective && strcmp(table[i].name, name) == 0)
-			return &table[i];
-	return NULL;
-}
-
-uint32_t algorithm_split(const struct algorithm *a, int size)
-{
-	switch (a->cut) {
-	case CUT_NONE:
-		return 1;
-	case CUT_HALVES:
-		return 2;
-	case CUT_RANKS:
-		return (uint32_t)size;
-	case CUT_RANKS_TWICE:
-		return 2 * (uint32_t)size;
-	}
-	return 1;
-}
-
-/* Chunks count by blocks; a side of one block is this rank's of the other side's. The blocks that
- * all_to_all receives have lengths of their own. */
-static struct plan_shape shape_of(const struct algorithm *a, int rank, int size)
-{
-	uint32_t split = algorithm_split(a, size), n = (uint32_t)size;
-	bool in = collective_has_blocks(a->collective, SEND_SIDE);
-	bool out = collective_has_blocks(a->collective, RECV_SIDE);
-	struct plan_shape s = {split * (in ? n : 1), split * (out ? n : 1), 0, 0};
-	if (!in && out)
-		s.in_base = split * (uint32_t)rank;
-	else if (in && !out)
-		s.out_base = split * (uint32_t)rank;
-	else if (in && out)
-		s.out_base = split * n;
-	return s;
-}
-
-struct plan *algorithm_plan(const struct algorithm *a, const struct plan_key *key)
-{
-	struct plan_shape shape = shape_of(a, key->rank, key->size);
-	struct plan *p = plan_new(key->rank, key->size, shape, key->options);
-	if (!p)
-		return NULL;
-	struct span to = span(BUF_OUT, 0, shape.out_chunks),
-		    from = span(BUF_IN, 0, shape.in_chunks);
-	struct group g = {.me = modulo(key->rank - key->root, key->size),
-			  .size = key->size,
-			  .stride = 1,
-			  .shift = key->root,
-			  .nodes = key->nodes};
-	bool is_vector = !collective_has_blocks(a->collective, SEND_SIDE) &&
-			 !collective_has_blocks(a->collective, RECV_SIDE);
-	/* Off the root of a reduce there is no OUT to work in, even if the caller names one pointer
-	 * twice. */
-	bool has_out = a->collective != COLL_REDUCE || key->rank == key->root;
-	a->build(p, g, key->in_place && is_vector && has_out ? to : from, to);
-	return plan_end(p);
-}
-
-/* Scaled inputs, and sums of them land before they are added. Staged plans need more, but it may
- * depend on nothing that differs by rank: slices are cut by it. */
-uint32_t algorithm_width(const struct algorithm *a, int size, struct plan_options options)
-{
-	uint32_t split = algorithm_split(a, size), n = (uint32_t)size;
-	bool in = collective_has_blocks(a->collective, SEND_SIDE);
-	bool out = collective_has_blocks(a->collective, RECV_SIDE);
-	uint32_t inputs = split * (in ? n : 1), chunks = in || out ? split * n : inputs;
-
-	return a->width(size) + (options.scaled ? inputs : 0) +
-	       (options.scaled && collective_reduces(a->collective) ? chunks : 0);
-}
 
 /* Partial sums of narrow floats are rounded on their way. */
 static bool is_narrow(tutti_dtype dtype)
@@ -192,7 +55,8 @@ static double slice_of(const struct select *s, const struct algorithm *a, double
 {
 	double scratch = s->scratch_bytes ? (double)s->scratch_bytes : 4 << 20;
 	double slice = s->slice_bytes ? (double)s->slice_bytes : 256 << 10;
-	double chunk = bytes / algorithm_split(a, s->size), room = scratch / a->width(s->size) / 8;
+	double chunk = bytes / algorithm_split(a, s->size),
+	       room = scratch / algorithm_width(a, s->size, (struct plan_options){0}) / 8;
 
 	slice = slice < room ? slice : room;
 	return slice < chunk ? slice : chunk;
@@ -212,8 +76,8 @@ static const struct algorithm *find_cheapest(const struct select *s, const struc
 	const struct algorithm *best = NULL;
 	double least = 0;
 
-	for (int i = 0; i < ALGORITHMS; i++) {
-		const struct algorithm *a = &table[i];
+	for (int i = 0; algorithm_at(i); i++) {
+		const struct algorithm *a = algorithm_at(i);
 		if (a->collective != collective_pattern(args->collective) || !a->cost ||
 		    select_why_not(s, a, args))
 			continue;
@@ -233,7 +97,7 @@ void select_prepare(struct select *s, const struct links *links)
 		for (int size = 0; size < SELECT_SIZES; size++) {
 			struct call_args args = {.collective = (enum collective)c};
 			const struct algorithm *a = find_cheapest(s, &args, (double)(1ull << size));
-			s->cheapest[c][size] = a ? (int8_t)(a - table) : -1;
+			s->cheapest[c][size] = a ? (int8_t)(a - algorithm_at(0)) : -1;
 		}
 }
 
@@ -245,8 +109,8 @@ static const struct algorithm *cheapest(const struct select *s, const struct cal
 
 	size = size < SELECT_SIZES ? size : SELECT_SIZES - 1;
 	found = s->cheapest[collective_pattern(args->collective)][size];
-	if (found >= 0 && !select_why_not(s, &table[found], args))
-		return &table[found];
+	if (found >= 0 && !select_why_not(s, algorithm_at(found), args))
+		return algorithm_at(found);
 	return find_cheapest(s, args, (double)(1ull << size));
 }
 
@@ -294,10 +158,6 @@ tutti_status select_algorithm(const struct select *s, const struct call_args *ar
 	const struct algorithm *a;
 	const char *why;
 
-	if (select_is_window(s)) {
-		*algorithm = window_of(pattern);
-		return TUTTI_OK;
-	}
 	size_t bytes = bytes_of(s, args);
 	*algorithm = a = forced(s, args->collective, bytes);
 	if (a && (why = select_why_not(s, a, args)))

@@ -2,7 +2,7 @@
 #ifndef COLLECTIVES_SELECT_SELECT_H
 #define COLLECTIVES_SELECT_SELECT_H
 
-#include "collectives/plan/calls.h"
+#include "collectives/plan/plan.h"
 #include "collectives/select/links.h"
 
 /* A row of the table in plan/algorithm_table.h. */
@@ -14,7 +14,7 @@ struct algorithm {
 	enum cut cut;
 	enum adds adds;
 	unsigned needs;
-	uint32_t (*width)(int size); /* scratch chunks at the most, the same on all ranks       */
+	enum width width;
 };
 
 /* NULL when there is none of that name. */
@@ -23,8 +23,7 @@ const struct algorithm *algorithm_at(int i); /* for tools and tests: NULL past t
 const char *algorithm_name(int i); /* its name */
 uint32_t algorithm_split(const struct algorithm *a, int size);
 
-/* All that the plan of one rank depends on. nodes: NULL for an algorithm that does not need them.
- */
+/* All that the plan of one rank depends on. nodes: NULL for an algorithm that needs none. */
 struct plan_key {
 	int rank, size, root;
 	bool in_place;
@@ -50,7 +49,7 @@ struct select {
 	int num_nodes;
 	const struct nodes *nodes; /* NULL: one node, or nodes that are not alike           */
 	bool has_window, deterministic;
-	size_t slice_bytes, scratch_bytes; /* 0: 256 KiB, 4 MiB                               */
+	size_t slice_bytes, scratch_bytes; /* 256 KiB, 4 MiB if 0                             */
 	struct links links;                /* see select_prepare                              */
 	int8_t cheapest[COLL_PATTERNS][SELECT_SIZES]; /* in the table, for sums of f32        */
 	int rules;

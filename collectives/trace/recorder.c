@@ -1,7 +1,5 @@
-/* The flight recorder: notes and how to compare them. */
+/* The flight recorder: call records, and how to compare them. */
 #include "collectives/trace/recorder.h"
-
-#include "memory/ops.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,13 +33,13 @@ uint32_t hash_of_counts(const struct call_args *a, int size)
 	return (uint32_t)(h >> 32) | 1;
 }
 
-bool recorder_find(const struct recorder *recorder, uint64_t sequence, struct noted *n)
+bool recorder_find(const struct recorder *recorder, uint64_t sequence, struct call_record *n)
 {
 	struct recorder *r = (struct recorder *)(uintptr_t)recorder;
-	_Atomic uint64_t *words = r->entries[sequence % RECORDER_NOTES].words;
+	_Atomic uint64_t *words = r->entries[sequence % RECORDER_CALLS].words;
 	uint64_t issued = recorder_issued(r), last, op;
 
-	if (sequence >= issued || issued - sequence > RECORDER_NOTES)
+	if (sequence >= issued || issued - sequence > RECORDER_CALLS)
 		return false;
 	last = atomic_load_explicit(&words[3], memory_order_acquire);
 	n->what = atomic_load_explicit(&words[0], memory_order_acquire);
@@ -61,8 +59,8 @@ bool recorders_differ(const struct recorder *a, const struct recorder *b, uint64
 	uint64_t ends[2] = {recorder_issued(a), recorder_issued(b)};
 	uint64_t end = ends[0] < ends[1] ? ends[0] : ends[1];
 	uint64_t newest = ends[0] < ends[1] ? ends[1] : ends[0];
-	uint64_t low = newest > RECORDER_NOTES ? newest - RECORDER_NOTES : 0, high;
-	struct noted x, y;
+	uint64_t low = newest > RECORDER_CALLS ? newest - RECORDER_CALLS : 0, high;
+	struct call_record x, y;
 
 	if (end <= low || !recorder_find(a, end - 1, &x) || !recorder_find(b, end - 1, &y) ||
 	    x.fingerprint == y.fingerprint)
@@ -79,22 +77,23 @@ bool recorders_differ(const struct recorder *a, const struct recorder *b, uint64
 	return true;
 }
 
-struct call_note noted_note(const struct noted *n, uint64_t sequence)
+struct call_summary call_record_summary(const struct call_record *n, uint64_t sequence)
 {
-	return (struct call_note){.collective = (int)(n->what >> 48),
-				  .dtype = (int)(n->what >> 40 & 255),
-				  .op = (int)n->op,
-				  .root = (int)(uint32_t)n->what,
-				  .count = n->count,
-				  .sequence = sequence};
+	return (struct call_summary){.collective = (int)(n->what >> 48),
+				     .dtype = (int)(n->what >> 40 & 255),
+				     .op = (int)n->op,
+				     .root = (int)(uint32_t)n->what,
+				     .count = n->count,
+				     .sequence = sequence};
 }
 
-const char *noted_mismatch(int rank_a, const struct noted *a, int rank_b, const struct noted *b,
-			   uint64_t sequence, char *text, size_t text_bytes)
+const char *call_record_mismatch(int rank_a, const struct call_record *a, int rank_b,
+				 const struct call_record *b, uint64_t sequence, char *text,
+				 size_t text_bytes)
 {
 	bool in_order = rank_a < rank_b;
-	struct call_note first = noted_note(in_order ? a : b, sequence);
-	struct call_note second = noted_note(in_order ? b : a, sequence);
+	struct call_summary first = call_record_summary(in_order ? a : b, sequence);
+	struct call_summary second = call_record_summary(in_order ? b : a, sequence);
 	char one[128], other[128];
 	const char *why = "";
 

@@ -7,7 +7,7 @@
 #ifndef COLLECTIVES_TRACE_RECORDER_H
 #define COLLECTIVES_TRACE_RECORDER_H
 
-#include "collectives/plan/calls.h"
+#include "collectives/plan/plan.h"
 #include "memory/ops.h"
 
 #include <stdatomic.h>
@@ -15,41 +15,43 @@
 
 #define NO_CALL UINT64_MAX /* a sequence number that no call has                          */
 
-#define RECORDER_NOTES 1024u /* a power of two */
+#define RECORDER_CALLS 1024u /* a power of two */
 
-/* A call as it is compared and as it travels; four words. */
-struct noted {
+/* A call record, as it is compared and as it travels; four words. */
+struct call_record {
 	uint64_t what;        /* collective << 48 | dtype << 40 | root                           */
 	uint32_t op, counts;  /* op_identity(); a hash of the counts of a v-call, or 0           */
 	uint64_t count;
-	uint32_t sequence;    /* its low bits: enough among RECORDER_NOTES                       */
+	uint32_t sequence;    /* its low bits: enough among RECORDER_CALLS                       */
 	uint32_t fingerprint; /* of this call and of all before it                               */
 };
 
 struct recorder {
-	_Alignas(128) _Atomic uint64_t issued; /* calls noted: the next one's sequence           */
+	_Alignas(128) _Atomic uint64_t issued; /* calls recorded, the sequence of the next */
 	_Atomic uint32_t has_left;             /* there will be none any more                    */
 	_Alignas(128) struct {
 		_Atomic uint64_t words[4];
-	} entries[RECORDER_NOTES];
+	} entries[RECORDER_CALLS];
 };
 
 /* A zero-filled one. NULL when out of memory. */
 struct recorder *recorder_new(void);
 void recorder_free(struct recorder *recorder); /* NULL is fine */
 
-/* Of a v-call's counts; 0: they are not compared. */
+/* Of a v-call's counts, or 0 if they are not compared. */
 uint32_t hash_of_counts(const struct call_args *args, int size);
 
 /* The record of a call of size ranks. previous: the fingerprint of the call before it, 0 for the
  * first. So ranks whose histories differ never have a fingerprint in common again. */
-static inline struct noted noted_of(const struct call_args *a, int size, uint32_t previous)
+static inline struct call_record call_record_of(const struct call_args *a, int size,
+						uint32_t previous)
 {
-	struct noted n = {.what = (uint64_t)a->collective << 48 | (uint64_t)(a->dtype & 255) << 40 |
-				  (uint32_t)a->root,
-			  .op = (int)a->op < OPS_FIRST ? (uint32_t)a->op : op_identity(a->op),
-			  .count = a->count,
-			  .sequence = (uint32_t)a->sequence};
+	struct call_record n = {
+		.what = (uint64_t)a->collective << 48 | (uint64_t)(a->dtype & 255) << 40 |
+			(uint32_t)a->root,
+		.op = (int)a->op < OPS_FIRST ? (uint32_t)a->op : op_identity(a->op),
+		.count = a->count,
+		.sequence = (uint32_t)a->sequence};
 	if (__builtin_expect(a->counts[RECV_SIDE] || a->counts[SEND_SIDE], 0))
 		n.counts = hash_of_counts(a, size);
 	uint64_t h = (n.what * 0xbf58476d1ce4e5b9u) ^
@@ -62,9 +64,9 @@ static inline struct noted noted_of(const struct call_args *a, int size, uint32_
 
 /* Invalid while its words are written: partner is recorder_find, which looks at the last word
  * before and after the others. */
-static inline void recorder_note(struct recorder *r, uint64_t sequence, const struct noted *n)
+static inline void recorder_add(struct recorder *r, uint64_t sequence, const struct call_record *n)
 {
-	_Atomic uint64_t *words = r->entries[sequence % RECORDER_NOTES].words;
+	_Atomic uint64_t *words = r->entries[sequence % RECORDER_CALLS].words;
 
 	atomic_store_explicit(&words[3], 0, memory_order_relaxed);
 	atomic_store_explicit(&words[0], n->what, memory_order_release);
@@ -76,7 +78,7 @@ static inline void recorder_note(struct recorder *r, uint64_t sequence, const st
 }
 
 /* False: it was not called yet, or too long ago. */
-bool recorder_find(const struct recorder *recorder, uint64_t sequence, struct noted *noted);
+bool recorder_find(const struct recorder *recorder, uint64_t sequence, struct call_record *record);
 static inline uint64_t recorder_issued(const struct recorder *recorder)
 {
 	return atomic_load_explicit(&((struct recorder *)(uintptr_t)recorder)->issued,
@@ -86,9 +88,10 @@ static inline uint64_t recorder_issued(const struct recorder *recorder)
 /* The first calls in which two ranks differ, of those that both recorders still have. */
 bool recorders_differ(const struct recorder *a, const struct recorder *b, uint64_t *sequence);
 
-struct call_note noted_note(const struct noted *noted, uint64_t sequence);
+struct call_summary call_record_summary(const struct call_record *record, uint64_t sequence);
 /* "The ranks did not make the same call: rank 0 called ..., rank 2 called ....". Returns text. */
-const char *noted_mismatch(int rank_a, const struct noted *a, int rank_b, const struct noted *b,
-			   uint64_t sequence, char *text, size_t text_bytes);
+const char *call_record_mismatch(int rank_a, const struct call_record *a, int rank_b,
+				 const struct call_record *b, uint64_t sequence, char *text,
+				 size_t text_bytes);
 
 #endif

@@ -11,7 +11,8 @@
 #ifndef COLLECTIVES_TRACE_TRACE_H
 #define COLLECTIVES_TRACE_TRACE_H
 
-#include "collectives/plan/calls.h"
+#include "collectives/plan/plan.h"
+#include "collectives/trace/recorder.h"
 #include "core/ticks.h"
 
 #include <stdatomic.h>
@@ -31,18 +32,19 @@ enum { TRACE_BY_WINDOW = 0xfe, TRACE_BY_MESSAGE = 0xff };
 enum { TRACE_IS_VALID = 1, TRACE_IS_ASYNC = 2, TRACE_IS_GROUPED = 4, TRACE_AT_ONCE = 8 };
 
 /* In ended, beside the time. */
-#define TRACE_UNDER_WAY (UINT64_C(1) << 63) /* and in the low half the operation's index   */
+#define TRACE_IN_FLIGHT (UINT64_C(1) << 63) /* and in the low half the operation's index   */
 #define TRACE_FAILED    (UINT64_C(1) << 62)
 #define TRACE_TIME      (TRACE_FAILED - 1)
 
 #define TRACE_COUNT_MAX ((UINT64_C(1) << 40) - 1)
 
 struct trace_entry {
-	_Atomic uint64_t what; /* number << 32 | kind << 24 | dtype << 16 | algorithm << 8 | flags. number:
-				* a collective's sequence, a message's index, their low half. AT_ONCE:
-				* number << 32 | kind << 24 | dtype << 20 | count << 13 | root << 4 | flags */
+	/* number << 32 | kind << 24 | dtype << 16 | algorithm << 8 | flags. number: the low half of
+	 * a collective's sequence, or of a message's index. AT_ONCE:
+	 * number << 32 | kind << 24 | dtype << 20 | count << 13 | root << 4 | flags */
+	_Atomic uint64_t what;
 	_Atomic uint64_t size; /* peer or root + 1 << 40 | count                              */
-	_Atomic uint64_t began, ended; /* ticks; began 0: the clock was not read              */
+	_Atomic uint64_t began, ended; /* ticks; began is 0 without a clock                   */
 };
 
 /* Of a communicator, written once. Texts are cut, and end with a 0. */
@@ -113,8 +115,8 @@ struct trace_mark {
 	uint32_t index;
 };
 
-static inline uint64_t trace_what(uint64_t number, unsigned kind, unsigned dtype, unsigned algorithm,
-				  unsigned flags)
+static inline uint64_t trace_what(uint64_t number, unsigned kind, unsigned dtype,
+				  unsigned algorithm, unsigned flags)
 {
 	return number << 32 | (uint64_t)(kind & 255) << 24 | (dtype & 255) << 16 |
 	       (algorithm & 255) << 8 | flags | TRACE_IS_VALID;
@@ -125,7 +127,7 @@ static inline uint64_t trace_size(uint64_t count, int peer)
 	return (uint64_t)(peer + 1) << 40 | (count < TRACE_COUNT_MAX ? count : TRACE_COUNT_MAX);
 }
 
-/* An entry is invalid while it is written: partner is take_entry in trace_read.c, which looks at
+/* An entry is invalid while it is written: partner is take_entry in trace_entry.c, which looks at
  * what before and after the others. Has no time yet. */
 static inline struct trace_mark trace_note(struct trace *t, uint64_t what, uint64_t size)
 {
@@ -135,7 +137,7 @@ static inline struct trace_mark trace_note(struct trace *t, uint64_t what, uint6
 	atomic_store_explicit(&e->what, 0, memory_order_relaxed);
 	atomic_store_explicit(&e->size, size, memory_order_release);
 	atomic_store_explicit(&e->began, 0, memory_order_release);
-	atomic_store_explicit(&e->ended, TRACE_UNDER_WAY | (uint32_t)index, memory_order_release);
+	atomic_store_explicit(&e->ended, TRACE_IN_FLIGHT | (uint32_t)index, memory_order_release);
 	atomic_store_explicit(&e->what, what, memory_order_release);
 	atomic_store_explicit(&t->issued, index + 1, memory_order_release);
 	return (struct trace_mark){e, (uint32_t)index};
@@ -145,7 +147,8 @@ static inline struct trace_mark trace_note(struct trace *t, uint64_t what, uint6
 static inline struct trace_mark trace_call(struct trace *t, const struct call_args *a,
 					   unsigned algorithm, unsigned flags)
 {
-	uint64_t what = trace_what(a->sequence, a->collective, (unsigned)a->dtype, algorithm, flags);
+	uint64_t what =
+		trace_what(a->sequence, a->collective, (unsigned)a->dtype, algorithm, flags);
 
 	atomic_store_explicit(&t->sequence, a->sequence, memory_order_relaxed);
 	return trace_note(t, what, trace_size(a->count, a->root));
@@ -161,7 +164,7 @@ static inline bool trace_is_short(const struct call_args *a)
 
 #define TRACE_TIMED 32u /* of so many short ones at the least one */
 
-/* Whether the clock is read of it even where it waits for nobody. */
+/* Whether the clock is read for the call even where it does not wait. */
 static inline bool trace_is_timed(const struct call_args *a)
 {
 	return !trace_is_short(a) || a->sequence % TRACE_TIMED == 0;
@@ -171,8 +174,9 @@ static inline bool trace_is_timed(const struct call_args *a)
 static inline void trace_short(struct trace *t, const struct call_args *a)
 {
 	uint64_t index = atomic_load_explicit(&t->issued, memory_order_relaxed);
-	uint64_t what = a->sequence << 32 | (uint64_t)a->collective << 24 | (uint64_t)a->dtype << 20 |
-			a->count << 13 | (uint64_t)a->root << 4 | TRACE_AT_ONCE | TRACE_IS_VALID;
+	uint64_t what = a->sequence << 32 | (uint64_t)a->collective << 24 |
+			(uint64_t)a->dtype << 20 | a->count << 13 | (uint64_t)a->root << 4 |
+			TRACE_AT_ONCE | TRACE_IS_VALID;
 
 	atomic_store_explicit(&t->ops[index % TRACE_OPS].what, what, memory_order_release);
 	atomic_store_explicit(&t->issued, index + 1, memory_order_release);
@@ -180,8 +184,9 @@ static inline void trace_short(struct trace *t, const struct call_args *a)
 
 static inline void trace_began(const struct trace_mark *mark)
 {
-	atomic_store_explicit(&mark->entry->began, ticks_now(trace_clock) & TRACE_TIME,
-			      memory_order_relaxed);
+	if (mark->entry)
+		atomic_store_explicit(&mark->entry->began, ticks_now(trace_clock) & TRACE_TIME,
+				      memory_order_relaxed);
 }
 
 /* By the thread that began it, before it begins another. */
@@ -200,5 +205,8 @@ void trace_ended_late(const struct trace_mark *mark, bool failed);
 /* Says what an operation waits for. By one thread at a time; readers see the old text or the new
  * one. */
 void trace_waits(struct trace *trace, const struct trace_wait *wait);
+
+/* trace_dump.c: for a communicator that has failed: into the folder, unless it is NULL. */
+void trace_dump_failure(const char *folder);
 
 #endif

@@ -19,16 +19,17 @@ extern const char *const trace_state_names[TRACE_STATES]; /* "under way", "done"
 /* An operation. Texts are printable, without quotes and backslashes. */
 struct trace_op {
 	uint64_t index;    /* among the communicator's operations                            */
-	int64_t sequence;  /* among its collectives; -1: a message                          */
+	int64_t sequence;  /* among its collectives; -1 for a message                       */
 	char name[20], dtype[12], algorithm[20];
 	uint64_t count, bytes; /* as the API counts them                                     */
-	int peer;          /* of a message; or the root; -1: none, or any                   */
+	int peer;          /* of a message; or the root; or -1                              */
 	enum trace_state state;
 	bool is_async, is_grouped;
 	int64_t last_by_ns; /* merge: it came so long after all other ranks; else 0         */
-	int64_t earliest_ns, latest_ns; /* when it can have begun; the same where a clock was read */
-	int64_t begin_ns, end_ns; /* CLOCK_MONOTONIC of its host. end: UNKNOWN while it runs, or where it
-				   * was over at once                                    */
+	/* When it can have begun; the same where a clock was read. */
+	int64_t earliest_ns, latest_ns;
+	/* CLOCK_MONOTONIC of its host. end: UNKNOWN while it runs, or where it was over at once. */
+	int64_t begin_ns, end_ns;
 };
 
 /* A communicator of one rank. */
@@ -48,7 +49,7 @@ struct trace_comm {
 struct trace_process {
 	int pid;
 	char host[64], boot[40], library[16];
-	int64_t start_ns, real_ns; /* one moment on the host's monotonic clock and by the date      */
+	int64_t start_ns, real_ns; /* one moment on the host's monotonic clock and by the date */
 	int64_t now_ns;            /* when it was read                                           */
 	int64_t shift_ns;          /* what to add for a time line common to several hosts        */
 	int host_number;           /* merge: processes with the same one have one clock          */
@@ -70,16 +71,12 @@ void trace_clean(char *text, size_t bytes);
 /* The pages of this process, which stay while visit is called. */
 void trace_each_page(void (*visit)(void *arg, const struct trace_page *page), void *arg);
 
-/* As JSON of the Trace Event Format (chrome://tracing, Perfetto), with everything that merge needs.
- */
+/* As JSON of the Trace Event Format (chrome://tracing, Perfetto), with all that merge needs. */
 void trace_write(FILE *file, const struct trace_process *processes, size_t count);
 
 /* trace_file.c: the same into a file, which is there whole or as it was. A link is followed; a
  * device or a pipe is written to as it is, and a pipe's reader is waited for. SYSTEM, INVALID. */
 tutti_status trace_write_file(const char *path, const struct trace_process *processes,
 			      size_t count);
-
-/* trace_dump.c: for a communicator that has failed: into the folder, unless it is NULL. */
-void trace_dump_failure(const char *folder);
 
 #endif

@@ -4,11 +4,11 @@
 #include "collectives/trace/trace.h"
 
 #include "collectives/trace/trace_log.h"
-#include "core/grow_file.h"
 #include "core/log.h"
+#include "core/machine.h"
+#include "core/shared_memory.h"
 #include "core/status.h"
 
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,18 +16,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#ifndef F_SEAL_FUTURE_WRITE
-#define F_SEAL_FUTURE_WRITE 0x0010 /* Linux 5.1 */
-#endif
-#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
-
 #define PAGE_BYTES (sizeof(struct trace_page) + TRACE_SLOTS * sizeof(struct trace))
 
 /* A page of this process. All under the lock. */
 struct leaf {
 	struct leaf *next;
 	struct trace_page *page;
-	int fd; /* -1: private memory */
+	int fd; /* -1 for private memory */
 	uint32_t used;
 };
 
@@ -57,19 +52,6 @@ uint32_t trace_layout(void)
 	return hash;
 }
 
-/* Text that a JSON string may hold as it is. */
-static void read_line(const char *path, char *text, size_t bytes)
-{
-	FILE *file = fopen(path, "re");
-
-	if (!file)
-		return;
-	if (!fgets(text, (int)bytes, file))
-		text[0] = '\0';
-	text[strcspn(text, "\n")] = '\0';
-	fclose(file);
-}
-
 static void write_head(struct trace_page *page, trace_name_fn *algorithm_name)
 {
 	const char *name;
@@ -85,40 +67,24 @@ static void write_head(struct trace_page *page, trace_name_fn *algorithm_name)
 	page->start = ticks_moment(trace_clock);
 	if (gethostname(page->host, sizeof page->host - 1) != 0)
 		page->host[0] = '\0';
-	read_line("/proc/sys/kernel/random/boot_id", page->boot, sizeof page->boot);
+	_Static_assert(sizeof page->boot >= MACHINE_BOOT_BYTES, "boot");
+	if (machine_boot(page->boot) != TUTTI_OK)
+		page->boot[0] = '\0';
 	for (int i = 0; i < (int)TRACE_ALGORITHMS && (name = algorithm_name(i)); i++)
 		snprintf(page->algorithms[i], sizeof page->algorithms[i], "%s", name);
 }
 
-/* Mapped by us, the file can neither change its length nor, where the kernel knows how, be written
- * by others. */
-static bool map_file(struct leaf *leaf)
+/* Where it cannot be in a file it is in private memory. */
+static bool map_page(struct leaf *leaf)
 {
-	void *at = MAP_FAILED;
+	void *at = NULL;
 
-	leaf->fd = memfd_create(TRACE_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	if (leaf->fd >= 0 && grow_file(leaf->fd, PAGE_BYTES) == 0)
-		at = mmap(NULL, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, leaf->fd, 0);
-	if (at != MAP_FAILED &&
-	    (fcntl(leaf->fd, F_ADD_SEALS, SEALS | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) == 0 ||
-	     fcntl(leaf->fd, F_ADD_SEALS, SEALS | F_SEAL_SEAL) == 0)) {
-		leaf->page = at;
-		return true;
-	}
-	log_info("the trace is not seen from outside this process: its file could not be made");
-	if (at != MAP_FAILED)
-		munmap(at, PAGE_BYTES);
-	if (leaf->fd >= 0)
-		close(leaf->fd);
 	leaf->fd = -1;
-	return false;
-}
-
-static bool map_private(struct leaf *leaf)
-{
-	void *at =
-		mmap(NULL, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
+	if (shared_memory_publish(TRACE_NAME, PAGE_BYTES, &leaf->fd, &at) != TUTTI_OK) {
+		log_info("the trace is not seen from outside this process: %s", last_error());
+		at = mmap(NULL, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+			  0);
+	}
 	leaf->page = at == MAP_FAILED ? NULL : at;
 	return leaf->page != NULL;
 }
@@ -132,7 +98,7 @@ static struct leaf *new_leaf(trace_name_fn *algorithm_name)
 	if (trace_clock !=
 	    ticks_kind_here()) /* before the first trace: then it is read without the lock */
 		trace_clock = ticks_kind_here();
-	if (!map_file(leaf) && !map_private(leaf)) {
+	if (!map_page(leaf)) {
 		free(leaf);
 		return NULL;
 	}
@@ -239,7 +205,7 @@ void trace_ended_late(const struct trace_mark *mark, bool failed)
 {
 	if (!mark->entry)
 		return;
-	uint64_t now = ticks_now(trace_clock) & TRACE_TIME, is = TRACE_UNDER_WAY | mark->index;
+	uint64_t now = ticks_now(trace_clock) & TRACE_TIME, is = TRACE_IN_FLIGHT | mark->index;
 	atomic_compare_exchange_strong_explicit(&mark->entry->ended, &is,
 						failed ? now | TRACE_FAILED : now,
 						memory_order_relaxed, memory_order_relaxed);

@@ -1,27 +1,20 @@
 /* Reads traces while they are being written, perhaps by another process, which may be hostile: each
  * number is checked before it is used. */
-#include "collectives/trace/trace_log.h"
+#include "collectives/trace/trace_entry.h"
 
 #include "core/status.h"
-#include "memory/dtype.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define TRIES 4 /* to read what is being written */
 
 const char *const trace_state_names[TRACE_STATES] = {"under way", "done", "failed"};
 
-static uint64_t load(const _Atomic uint64_t *word)
-{
-	return atomic_load_explicit((_Atomic uint64_t *)(uintptr_t)word, memory_order_acquire);
-}
-
 static void load_words(void *to, const _Atomic uint64_t *from, size_t words)
 {
 	for (size_t i = 0; i < words; i++) {
-		uint64_t word = load(&from[i]);
+		uint64_t word = trace_load(&from[i]);
 		memcpy((uint8_t *)to + 8 * i, &word, sizeof word);
 	}
 }
@@ -32,114 +25,6 @@ void trace_clean(char *text, size_t bytes)
 	for (; *text; text++)
 		if (*text < ' ' || *text > '~' || *text == '"' || *text == '\\')
 			*text = *text == '"' ? '\'' : '?';
-}
-
-/* ---- an entry ---------------------------------------------------------------------------------
- */
-
-struct words {
-	uint64_t what, size, began, ended;
-};
-
-/* Whole, or false. */
-static bool take_entry(const struct trace_entry *e, struct words *w)
-{
-	w->what = load(&e->what);
-	w->size = load(&e->size);
-	w->began = load(&e->began);
-	w->ended = load(&e->ended);
-	return w->what != 0 && load(&e->what) == w->what;
-}
-
-/* What the entries of a page are read with. */
-struct page_reading {
-	struct ticks_moment start, now;
-	const struct trace_page *page;
-};
-
-static int64_t time_of(const struct page_reading *reading, uint64_t word)
-{
-	return (int64_t)ticks_to_ns(&reading->start, &reading->now, word & TRACE_TIME);
-}
-
-static void name_kind(struct trace_op *op, unsigned kind)
-{
-	const char *name = kind == TRACE_SEND   ? "send"
-			   : kind == TRACE_RECV ? "recv"
-						: collective_name((enum collective)kind);
-	snprintf(op->name, sizeof op->name, "%s", name);
-}
-
-static void name_algorithm(struct trace_op *op, unsigned number, const struct trace_page *page)
-{
-	const char *name = number == TRACE_BY_WINDOW    ? "window"
-			   : number == TRACE_BY_MESSAGE ? "p2p"
-			   : number < TRACE_ALGORITHMS  ? page->algorithms[number]
-							: "";
-
-	snprintf(op->algorithm, sizeof op->algorithm, "%.*s", (int)sizeof page->algorithms[0] - 1,
-		 *name ? name : "?");
-	trace_clean(op->algorithm, sizeof op->algorithm);
-}
-
-static bool has_root(unsigned kind)
-{
-	return kind < COLL_COUNT && collective_has_root(collective_pattern((enum collective)kind));
-}
-
-/* The four words of a short call, which has all in one. */
-static struct words unpack(uint64_t what)
-{
-	uint64_t kind = what >> 24 & 255, dtype = what >> 20 & 15, count = what >> 13 & 127;
-
-	return (struct words){trace_what(what >> 32, (unsigned)kind, (unsigned)dtype,
-					 TRACE_BY_WINDOW, TRACE_AT_ONCE),
-			      trace_size(count, (int)(what >> 4 & 511)), 0, 0};
-}
-
-static enum trace_state state_of(const struct words *w)
-{
-	if (w->what & TRACE_AT_ONCE || !(w->ended & (TRACE_UNDER_WAY | TRACE_FAILED)))
-		return TRACE_STATE_DONE;
-	return w->ended & TRACE_UNDER_WAY ? TRACE_STATE_RUNS : TRACE_STATE_FAILED;
-}
-
-static void set_times(struct trace_op *op, const struct words *w,
-		      const struct page_reading *reading)
-{
-	bool has_end = op->state != TRACE_STATE_RUNS && !(w->what & TRACE_AT_ONCE);
-
-	op->begin_ns = w->began ? time_of(reading, w->began) : TRACE_UNKNOWN;
-	if (op->begin_ns == TRACE_UNKNOWN && !(w->what & TRACE_AT_ONCE)) /* just now */
-		op->begin_ns = (int64_t)reading->now.monotonic_ns;
-	op->earliest_ns = op->latest_ns = op->begin_ns;
-	op->end_ns = has_end ? time_of(reading, w->ended) : TRACE_UNKNOWN;
-	if (has_end && op->end_ns < op->begin_ns)
-		op->end_ns = op->begin_ns;
-}
-
-/* newest: the sequence of a collective not far away. */
-static void describe(struct trace_op *op, struct words w, uint64_t newest,
-		     const struct page_reading *reading)
-{
-	if (w.what & TRACE_AT_ONCE)
-		w = unpack(w.what);
-	unsigned kind = (unsigned)(w.what >> 24 & 255);
-	tutti_dtype dtype = (tutti_dtype)(w.what >> 16 & 255);
-	int32_t ahead = (int32_t)((uint32_t)(w.what >> 32) - (uint32_t)newest);
-	bool is_message = kind == TRACE_SEND || kind == TRACE_RECV;
-
-	name_kind(op, kind);
-	name_algorithm(op, (unsigned)(w.what >> 8 & 255), reading->page);
-	snprintf(op->dtype, sizeof op->dtype, "%s", dtype_bytes(dtype) ? dtype_name(dtype) : "?");
-	op->sequence = is_message ? -1 : (int64_t)((newest + (uint64_t)ahead) & INT64_MAX);
-	op->count = w.size & TRACE_COUNT_MAX;
-	op->bytes = op->count * dtype_bytes(dtype);
-	op->peer = is_message || has_root(kind) ? (int)(w.size >> 40) - 1 : -1;
-	op->is_async = w.what & TRACE_IS_ASYNC;
-	op->is_grouped = w.what & TRACE_IS_GROUPED;
-	op->state = state_of(&w);
-	set_times(op, &w, reading);
 }
 
 /* The writer may have filled the oldest one's place anew and not counted that yet. */
@@ -186,18 +71,15 @@ static void set_between(struct trace_comm *c, const struct page_reading *reading
 static void read_ops(struct trace_comm *c, const struct trace *t,
 		     const struct page_reading *reading)
 {
-	uint64_t end = load(&t->issued), newest = load(&t->sequence);
+	uint64_t end = trace_load(&t->issued), newest = trace_load(&t->sequence);
 	uint64_t first = end > TRACE_OPS ? end - TRACE_OPS : 0, after;
 
 	for (uint64_t i = first; i < end; i++) {
-		struct words w;
-		if (!take_entry(&t->ops[i % TRACE_OPS], &w))
-			continue;
-		struct trace_op *op = &c->ops[c->op_count++];
+		struct trace_op *op = &c->ops[c->op_count];
 		*op = (struct trace_op){.index = i};
-		describe(op, w, newest, reading);
+		c->op_count += trace_entry_read(op, &t->ops[i % TRACE_OPS], newest, reading);
 	}
-	after = load(&t->issued);
+	after = trace_load(&t->issued);
 	size_t gone = 0; /* what has been written over since */
 	while (gone < c->op_count && after > TRACE_OPS && c->ops[gone].index < after - TRACE_OPS)
 		gone++;
@@ -213,9 +95,9 @@ static void read_wait(struct trace_comm *c, const struct trace *t)
 {
 	for (int i = 0; i < TRIES; i++) {
 		struct trace_wait wait;
-		uint64_t version = load(&t->wait_version);
+		uint64_t version = trace_load(&t->wait_version);
 		load_words(&wait, t->wait, TRACE_WAIT_WORDS);
-		if (version % 2 || load(&t->wait_version) != version)
+		if (version % 2 || trace_load(&t->wait_version) != version)
 			continue;
 		if (wait.index == UINT64_MAX)
 			return;
@@ -231,7 +113,7 @@ static void read_wait(struct trace_comm *c, const struct trace *t)
 static bool read_slot(struct trace_comm *c, const struct trace *t,
 		      const struct page_reading *reading)
 {
-	uint64_t generation = load(&t->generation);
+	uint64_t generation = trace_load(&t->generation);
 	struct trace_about about;
 
 	if (generation % 2 == 0)
@@ -244,11 +126,11 @@ static bool read_slot(struct trace_comm *c, const struct trace *t,
 	c->num_nodes = about.num_nodes;
 	memcpy(c->way, about.way, sizeof c->way);
 	trace_clean(c->way, sizeof c->way);
-	c->status = (int)(load(&t->failed) & 0xffff);
+	c->status = (int)(trace_load(&t->failed) & 0xffff);
 	c->waits_rank = -1;
 	read_wait(c, t);
 	read_ops(c, t, reading);
-	return load(&t->generation) == generation && c->rank >= 0 && c->rank < c->size;
+	return trace_load(&t->generation) == generation && c->rank >= 0 && c->rank < c->size;
 }
 
 static tutti_status check_page(const struct trace_page *page, size_t bytes, const char *who)

@@ -19,9 +19,6 @@ static int64_t origin_of(const struct trace_process *processes, size_t count)
 	return origin == INT64_MAX ? 0 : origin;
 }
 
-/* ---- events ------------------------------------------------------------------------------------
- */
-
 struct events {
 	FILE *file;
 	const char *separator;
@@ -130,9 +127,6 @@ static void write_events(struct events *e, const struct trace_process *p, size_t
 			write_op(e, p, pid, c + 1, &comm->ops[k]);
 	}
 }
-
-/* ---- in full ------------------------------------------------------------------------------------
- */
 
 static void write_time(FILE *file, int64_t ns, int64_t start_ns)
 {

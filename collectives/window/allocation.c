@@ -2,19 +2,14 @@
 #include "collectives/window/allocation.h"
 
 #include "collectives/window/allocations.h"
+#include "core/machine.h"
+#include "core/shared_memory.h"
 
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
-
-static uint64_t pid_space(void)
-{
-	struct stat st;
-	return stat("/proc/self/ns/pid", &st) == 0 ? (uint64_t)st.st_ino : 0;
-}
 
 bool allocation_is_gone(const struct allocation *a, int rank)
 {
@@ -22,7 +17,7 @@ bool allocation_is_gone(const struct allocation *a, int rank)
 
 	if (atomic_load(&user->is_freed))
 		return true;
-	return user->pid > 0 && user->pid_space && user->pid_space == pid_space() &&
+	return user->pid > 0 && user->pid_space && user->pid_space == machine_namespace("pid") &&
 	       kill(user->pid, 0) != 0 && errno == ESRCH;
 }
 
@@ -31,7 +26,7 @@ void allocation_own(struct allocation *a, int rank)
 	a->is_own[rank] = true;
 	a->owned++;
 	a->users[rank].pid = (int32_t)getpid();
-	a->users[rank].pid_space = pid_space();
+	a->users[rank].pid_space = machine_namespace("pid");
 }
 
 bool allocation_has_process(const struct allocation *a, uint64_t process)
@@ -53,8 +48,7 @@ void allocation_free(struct allocation *a)
 {
 	if (!a)
 		return;
-	if (a->base)
-		munmap(a->base, a->bytes);
+	shared_memory_close(a->memory);
 	free(a->is_own);
 	free(a->processes);
 	free(a);

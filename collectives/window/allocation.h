@@ -14,6 +14,7 @@ struct allocation_user {
 struct allocation {
 	struct allocation *next;
 	uint64_t id;
+	struct shared_memory *memory; /* mapped at base */
 	uint8_t *base;
 	size_t bytes, stride;
 	int size;

@@ -124,15 +124,15 @@ static void disown(struct allocation *a, int rank)
 
 tutti_status memory_map(struct window *w, struct window_run *run, int fd)
 {
+	static const struct shared_memory_use use = {1, true};
 	struct allocation *a = allocation_new(w, run->memory_id, run->args.count);
 	tutti_status status;
-	void *base;
 
 	if (!a)
 		return fail(TUTTI_ERR_MEMORY, "No memory to record a shared allocation.");
-	status = shared_memory_map(fd, a->bytes, &base);
+	status = shared_memory_open(&a->memory, fd, a->bytes, use);
 	if (status == TUTTI_OK) {
-		a->base = base;
+		a->base = a->memory->base;
 		a->users = (struct allocation_user *)(void *)allocation_region(a, a->size);
 		run->memory = allocation_region(a, w->rank);
 		pthread_mutex_lock(&lock);

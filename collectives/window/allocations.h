@@ -5,7 +5,7 @@
 #include "collectives/window/window_internal.h"
 
 struct reach {
-	uint64_t id; /* 0: in no allocation */
+	uint64_t id; /* 0 if it is in no allocation */
 	uint64_t offset;
 };
 /* allocation_table.c: the allocation in which ptr lies. From any thread, without a lock. */

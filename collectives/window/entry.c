@@ -126,12 +126,21 @@ static void set_peers(const struct window *w, struct window_run *run)
 	run->peer = run->first;
 }
 
+/* Data for a line. Most are short and lie in one piece: they go behind the header at once. */
+static void write_data(struct window *w, const struct window_run *run, struct line *line)
+{
+	if (run->payload > LINE_PAYLOAD || has_counts(run) || run->scalar)
+		small_write(w, run);
+	else if (run->payload && (!is_from_root(run->pattern) || run->args.root == w->rank))
+		memcpy(line->payload, run->args.send, run->payload);
+}
+
 void entry_post(struct window *w, struct window_run *run)
 {
 	struct line *line = line_of(w, run->number, w->rank);
 
 	if (run->is_small) {
-		small_write(w, run);
+		write_data(w, run, line);
 		run->phase = PHASE_SMALL;
 	} else if (run->args.collective == COLL_MEM_ALLOC) {
 		memory_begin(w, run);
@@ -163,9 +172,10 @@ void window_begin(struct window *w, struct window_run *run, const struct call_ar
 	run->outcome = TUTTI_OK;
 	/* No rank writes to that cache line while all goes well, so the look is free. */
 	if (board_has_failed(&w->board))
-		window_stick(w, board_failure(&w->board));
+		failure_keep(w, board_failure(&w->board));
 	if (w->failed != TUTTI_OK) {
 		run->phase = PHASE_FAILED;
+		run->peer = w->size; /* it waits for no rank */
 		return;
 	}
 	run->number = ++w->number;

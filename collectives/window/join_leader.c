@@ -2,6 +2,7 @@
 #include "collectives/window/window_join.h"
 
 #include "collectives/window/reading.h"
+#include "core/admission.h"
 #include "core/cancel.h"
 #include "core/clock.h"
 #include "core/net.h"
@@ -17,8 +18,11 @@
 struct gathering {
 	const struct window_config *config;
 	int *sockets, *pids, missing;
-	int pending[JOIN_PENDING_MAX]; /* oldest first */
-	size_t pending_count;
+	struct admission pending;
+	struct caller {
+		struct admission_entry entry; /* on no list: this place is free */
+		int fd;
+	} callers[JOIN_PENDING_MAX];
 };
 
 /* False: nothing has come yet. A connection that is no rank's is closed silently. */
@@ -44,10 +48,17 @@ static bool take_hello(struct gathering *g, int fd)
 	return true;
 }
 
+static void drop(struct gathering *g, struct caller *caller)
+{
+	admission_remove(&g->pending, &caller->entry);
+	close(caller->fd);
+}
+
 /* The name of the socket is secret, but others on the machine can look it up. Connections of other
  * users, and those that say nothing, must keep no rank out. */
 static tutti_status accept_pending(struct gathering *g, int listener, uint64_t deadline_ns)
 {
+	struct caller *caller = g->callers;
 	int fd;
 
 	TRY(net_accept(listener, deadline_ns, &fd));
@@ -57,29 +68,33 @@ static tutti_status accept_pending(struct gathering *g, int listener, uint64_t d
 	}
 	if (take_hello(g, fd))
 		return TUTTI_OK;
-	if (g->pending_count == JOIN_PENDING_MAX) {
-		close(g->pending[0]);
-		memmove(g->pending, g->pending + 1, --g->pending_count * sizeof g->pending[0]);
-	}
-	g->pending[g->pending_count++] = fd;
+	while (!admission_has_room(&g->pending))
+		drop(g, (struct caller *)admission_oldest(&g->pending, false));
+	while (caller->entry.link)
+		caller++;
+	caller->fd = fd;
+	admission_add(&g->pending, &caller->entry);
 	return TUTTI_OK;
 }
 
 static tutti_status gather_some(struct gathering *g, int listener, const struct join_wait *p)
 {
 	struct pollfd fds[JOIN_PENDING_MAX + 1];
-	size_t n = g->pending_count;
 	int sleep_ms = cancel_poll_ms(p->deadline_ns, JOIN_ASK_MS);
+	struct admission_entry *next;
+	nfds_t n = 0;
 
-	for (size_t i = 0; i < n; i++)
-		fds[i] = (struct pollfd){g->pending[i], POLLIN, 0};
+	for (struct admission_entry *e = g->pending.oldest; e; e = e->next)
+		fds[n++] = (struct pollfd){((struct caller *)e)->fd, POLLIN, 0};
 	fds[n] = (struct pollfd){listener, POLLIN, 0};
-	if (poll(fds, (nfds_t)n + 1, sleep_ms) < 0)
+	if (poll(fds, n + 1, sleep_ms) < 0)
 		return TUTTI_OK; /* EINTR: the caller comes again */
-	g->pending_count = 0;
-	for (size_t i = 0; i < n; i++)
-		if (!fds[i].revents || !take_hello(g, fds[i].fd))
-			g->pending[g->pending_count++] = fds[i].fd;
+	n = 0;
+	for (struct admission_entry *e = g->pending.oldest; e; e = next) {
+		next = e->next;
+		if (fds[n++].revents && take_hello(g, ((struct caller *)e)->fd))
+			admission_remove(&g->pending, e);
+	}
 	if (fds[n].revents)
 		TRY(accept_pending(g, listener, p->deadline_ns));
 	return g->missing > 0 ? join_still_worth(p, g->config) : TUTTI_OK;
@@ -96,8 +111,8 @@ static tutti_status gather(struct gathering *g, int listener, const struct join_
 			status = fail(TUTTI_ERR_TIMEOUT, "%d of %d ranks did not come", g->missing,
 				      g->config->size);
 	}
-	for (size_t i = 0; i < g->pending_count; i++)
-		close(g->pending[i]);
+	while (g->pending.oldest)
+		drop(g, (struct caller *)g->pending.oldest);
 	return status;
 }
 
@@ -199,11 +214,15 @@ tutti_status window_lead_at(struct window **window, const struct window_config *
 			    int listener, const struct join_wait *p)
 {
 	size_t n = (size_t)config->size;
-	struct gathering g = {
-		config, malloc(n * sizeof(int)), calloc(n, sizeof(int)), config->size - 1, {0}, 0};
+	struct gathering g = {.config = config,
+			      .sockets = malloc(n * sizeof(int)),
+			      .pids = calloc(n, sizeof(int)),
+			      .missing = config->size - 1};
 	struct window *w = NULL;
 	tutti_status status = TUTTI_ERR_MEMORY;
 
+	/* Only their number is bounded here: gather() has a deadline of its own. */
+	admission_init(&g.pending, JOIN_PENDING_MAX, 0);
 	for (size_t i = 0; g.sockets && i < n; i++)
 		g.sockets[i] = -1;
 	if (!g.sockets || !g.pids)

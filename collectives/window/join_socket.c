@@ -45,7 +45,7 @@ tutti_status join_still_worth(const struct join_wait *p, const struct window_con
 	if (p->is_over && p->is_over(p->arg))
 		return fail(TUTTI_ERR_ABORTED, "it is no longer needed");
 	refusal_name(name, sizeof name, config);
-	if (net_unix_connect(name, 0, &fd) != TUTTI_OK)
+	if (net_unix_connect(name, &fd) != TUTTI_OK)
 		return TUTTI_OK;
 	status = net_unix_check(fd, &pid);
 	close(fd);

@@ -1,22 +1,10 @@
 /* A random word that tells this process from all others. */
 #include "collectives/window/allocations.h"
 
-#include "core/clock.h"
+#include "core/auth.h"
 
 #include <pthread.h>
-#include <sys/random.h>
 #include <unistd.h>
-
-static uint64_t random_token(void)
-{
-	uint64_t token = 0;
-
-	while (!token) {
-		if (getrandom(&token, sizeof token, 0) != (ssize_t)sizeof token)
-			token = clock_now_ns() ^ (uint64_t)getpid() << 40;
-	}
-	return token;
-}
 
 static uint64_t token;
 
@@ -30,7 +18,9 @@ uint64_t process_token(void)
 	pthread_mutex_lock(&token_lock);
 	if (owner != getpid()) {
 		owner = getpid();
-		token = random_token();
+		do
+			auth_random(&token, sizeof token);
+		while (!token);
 	}
 	result = token;
 	pthread_mutex_unlock(&token_lock);

@@ -41,7 +41,8 @@ void read_say_process(struct window *w)
 	w->area->process_at = process_token_at();
 }
 
-/* Reads rank's memory, and its word. Where it cannot, errno says why; 0: it is another process. */
+/* Reads rank's memory, and its word. On failure errno says why, or is 0 when rank is another
+ * process now. */
 static bool read_of(const struct window *w, int rank, void *to, uint64_t from, size_t bytes)
 {
 	const struct rank_area *area = &w->at.areas[rank];
@@ -105,7 +106,7 @@ static struct range block_from(const struct window *w, const struct window_run *
 	return block;
 }
 
-/* 0: there is nothing to copy, or it is there already. */
+/* Returns 0 if there is nothing to copy, or it is there already. */
 static size_t bytes_from(const struct window *w, const struct window_run *run, int rank)
 {
 	size_t to;

@@ -11,7 +11,7 @@ enum phase { PHASE_ROOM, PHASE_LINES, PHASE_SMALL, PHASE_STEPS, PHASE_DONE, PHAS
 /* What the next step of a run waits for: a word of the other ranks, or of those that matter. */
 struct need {
 	enum word word;
-	uint64_t value; /* 0: it waits for nothing */
+	uint64_t value; /* 0 when it waits for nothing */
 	/* Whether rank matters; NULL: every other rank does. */
 	bool (*of)(const struct window *window, const struct window_run *run, int rank);
 };

@@ -37,16 +37,15 @@ bool same_cpu_trails(struct window *w, const struct window_run *run)
 	return false;
 }
 
-static int32_t cpu_of(void *arg, int rank)
+static int32_t cpu_of(const void *window, int rank)
 {
-	const struct window *w = arg;
+	const struct window *w = window;
 	return atomic_load_explicit(&w->at.areas[rank].cpu, memory_order_relaxed);
 }
 
-void same_cpu_spread(struct window *w)
+void same_cpu_begin(struct window *w, bool spreads)
 {
-	struct spread_node node = {.size = w->size, .me = w->rank, .cpu_of = cpu_of, .arg = w};
-
-	spread_among(&w->spread, &node);
-	say(w);
+	w->spread.is_on = spreads;
+	w->spread.ranks_here =
+		(struct spread_ranks){.size = w->size, .me = w->rank, .cpu_of = cpu_of, .arg = w};
 }

@@ -16,7 +16,7 @@
 #ifndef COLLECTIVES_WINDOW_SEGMENT_H
 #define COLLECTIVES_WINDOW_SEGMENT_H
 
-#include "collectives/control/board.h"
+#include "collectives/control/control.h"
 #include "collectives/window/window.h"
 
 #include <stdatomic.h>
@@ -40,8 +40,8 @@ struct line {
 
 enum line_sends { SENDS_NOTHING, SENDS_IN_LINE, SENDS_MUCH };
 
-/* The payload of a line whose data is too long for it. An id of 0: not in memory that the other
- * ranks can reach. */
+/* The payload of a line whose data is too long for it. An id is 0 if the data is not in memory
+ * that the other ranks can reach. */
 struct line_buffers {
 	uint64_t send_id, recv_id; /* the allocations ... */
 	uint64_t send_offset;      /* ... and where in them */
@@ -82,14 +82,14 @@ struct word_line {
 struct rank_area {
 	struct word_line words[WORDS];
 	_Alignas(WINDOW_ALIGN) _Atomic uint32_t doorbell; /* the futex; written by wakers */
-	_Atomic uint32_t sleeps_for; /* 0: awake; else 1 + the rank it waits for */
+	_Atomic uint32_t sleeps_for; /* 1 + the rank it waits for; 0 while it is awake */
 	_Atomic uint32_t is_armed;   /* it sleeps on its event fd */
-	_Alignas(WINDOW_ALIGN) _Atomic int32_t cpu; /* 1 + where it was last; 0: not known */
+	_Alignas(WINDOW_ALIGN) _Atomic int32_t cpu; /* 1 + where it was last, or 0 */
 	tutti_status memory_status; /* of the last COLL_MEM_ALLOC; before WORD_TAKEN */
 	char memory_error[MEMORY_ERROR_BYTES];
 	uint64_t process;            /* process_token() of the rank ... */
 	uint64_t process_at;         /* ... and where in its memory that is */
-	_Atomic uint64_t reads_from; /* bytes; READS_NEVER; 0: not known yet; see reading.c */
+	_Atomic uint64_t reads_from; /* bytes; READS_NEVER; or 0 so far; see reading.c */
 };
 
 struct geometry {
@@ -113,13 +113,12 @@ struct segment_head {
  * what one does with memory after the other at one address. */
 struct segment {
 	struct segment *next; /* of this process */
-	uint64_t file[2];     /* device and inode of the memory */
+	struct shared_memory *memory;
 	struct segment_head *head;
 	struct geometry geometry; /* as it was checked: other processes can write the head */
-	size_t bytes;
 	int size, users;
 	int *event_fds; /* one per rank */
-	int *pid_fds;   /* one per rank; -1: this process, or unknown */
+	int *pid_fds;   /* one per rank; -1 for this process, or unknown */
 };
 
 /* Where things lie in this process. */

@@ -4,7 +4,7 @@
 #include "collectives/window/small.h"
 
 #include "collectives/window/blocks.h"
-#include "collectives/plan/layout.h"
+#include "collectives/plan/plan.h"
 #include "core/prefetch.h"
 #include "memory/ops.h"
 #include "memory/reduce.h"
@@ -96,8 +96,7 @@ static void put_blocks(const struct window *w, const struct window_run *run, uin
 	}
 }
 
-/* Behind each other in the line's body, or beyond. */
-static void write_body(struct window *w, const struct window_run *run)
+void small_write(struct window *w, const struct window_run *run)
 {
 	uint8_t *payload = payload_of(w, run->number, w->rank, run->payload);
 	struct written written = written_by(w, run);
@@ -109,14 +108,6 @@ static void write_body(struct window *w, const struct window_run *run)
 	}
 	put(run, payload, send, written.first);
 	put(run, payload + written.second, send + written.second, written.end - written.second);
-}
-
-void small_write(struct window *w, const struct window_run *run)
-{
-	if (run->payload > LINE_PAYLOAD || has_counts(run))
-		write_body(w, run);
-	else if (!is_from_root(run->pattern) || run->args.root == w->rank)
-		put(run, line_of(w, run->number, w->rank)->payload, run->args.send, run->payload);
 }
 
 /* In a call that waits for all ranks each is about to read what the others have written. Up to so

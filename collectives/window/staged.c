@@ -174,8 +174,7 @@ static void skip_idle(const struct window *w, struct window_run *run)
 		run->step++;
 }
 
-/* When every other rank has taken what lay in the slot of this generation before; 0: nothing did.
- */
+/* When every other rank has taken what lay in the slot before; 0 if nothing did. */
 static uint64_t slot_is_free(uint64_t generation)
 {
 	return generation + 1 > WINDOW_SLOTS ? generation + 1 - WINDOW_SLOTS : 0;

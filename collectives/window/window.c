@@ -149,7 +149,7 @@ static tutti_status ended(struct window *w, struct window_run *run, tutti_status
 		if (run->phase != PHASE_FAILED)
 			run->failed_in = run->phase;
 		run->phase = PHASE_FAILED;
-		window_stick(w, status);
+		failure_keep(w, status);
 	}
 	return status;
 }
@@ -212,8 +212,7 @@ static tutti_status wait_for_peers(struct window *w, struct window_run *run, str
 	struct wait wait;
 
 	wait_begin(&wait, w->policy);
-	if (w->spread.is_on && ++w->spread.waits % 64 == 0)
-		same_cpu_spread(w);
+	spread_wait(&w->spread);
 	for (uint32_t looks = 1; !progress_is_ready(w, run); looks++) {
 		bool is_tired =
 			!(w->policy.apart && !same_cpu_trails(w, run) ? wait_again_apart(&wait)
@@ -248,6 +247,11 @@ tutti_status window_drive(struct window *w, struct window_run *run, uint64_t tim
 		if (status != TUTTI_IN_PROGRESS)
 			return ended(w, run, status);
 	}
+}
+
+struct board *window_board(struct window *w)
+{
+	return &w->board;
 }
 
 void window_stats(const struct window *w, uint64_t *window_bytes, uint64_t *staged_bytes)

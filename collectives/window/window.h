@@ -7,7 +7,7 @@
 #ifndef COLLECTIVES_WINDOW_WINDOW_H
 #define COLLECTIVES_WINDOW_WINDOW_H
 
-#include "collectives/plan/calls.h"
+#include "collectives/plan/plan.h"
 #include "core/wait.h"
 
 #include <tutti/tutti.h>
@@ -23,7 +23,7 @@ struct window_config {
 	size_t window_bytes; /* of shared memory for each rank */
 	struct wait_policy policy;
 	bool spreads;      /* ranks that share cores move to CPUs with fewer: same_cpu.c */
-	size_t read_bytes; /* from so many bytes on reading.c may be used; 0: never */
+	size_t read_bytes; /* from so many bytes on reading.c may be used; never if 0 */
 	int cores;         /* that the node's ranks may use together */
 	/* NULL, or where a rank that could not join leaves a descriptor, by which the others learn
 	 * of it at once. The caller closes it when all of them know. In all other cases it is left
@@ -32,13 +32,10 @@ struct window_config {
 };
 
 /* Collective over the ranks of the node. UNSUPPORTED, on all ranks, where they cannot share memory,
- * or where a rank does not come before the deadline. */
+ * where a rank does not come before the deadline, or soon after is_over(arg), which it asks now and
+ * then while ranks are missing; is_over may be NULL. */
 tutti_status window_join(struct window **window, const struct window_config *config,
-                         uint64_t deadline_ns);
-/* The same, but gives up soon after is_over(arg), which it asks now and then while ranks are
- * missing. */
-tutti_status window_join_unless(struct window **window, const struct window_config *config,
-                                uint64_t deadline_ns, bool (*is_over)(void *arg), void *arg);
+			 uint64_t deadline_ns, bool (*is_over)(void *arg), void *arg);
 /* For all n ranks of one process at once (tutti_init_all). configs[i] is rank i's. */
 tutti_status window_join_all(struct window **windows, const struct window_config *configs, int n);
 void window_destroy(struct window *window); /* leaves; NULL is fine */
@@ -46,7 +43,7 @@ void window_destroy(struct window *window); /* leaves; NULL is fine */
 struct window_path;  /* progress.h */
 struct window_moves; /* staged.h */
 
-/* An operation under way. It lives in the work; the window keeps no pointer to one that is done.
+/* An operation in flight. It lives in the work; the window keeps no pointer to one that is done.
  * What comes after args is the window's own. The arrays of args (counts, offsets) live as long as
  * the run. */
 struct window_run {
@@ -80,13 +77,13 @@ struct window_run {
 	/* Reading. */
 	int source;  /* the rank read from, counted from this one ... */
 	size_t read; /* ... and how many bytes of its block have been read */
-	/* COLL_MEM_ALLOC. */
+	/* COLL_MEM_ALLOC, of args.count bytes. */
 	uint64_t memory_id;
-	void *memory;
+	void *memory; /* that it has made */
 	tutti_status outcome; /* what all ranks have agreed on at the end of the run */
 };
 
-/* Starts the next operation. At most one is under way: the caller keeps the others queued. */
+/* Starts the next operation. At most one is in flight: the caller keeps the others queued. */
 void window_begin(struct window *window, struct window_run *run, const struct call_args *args);
 /* Moves it as far as it goes without waiting. OK: done. IN_PROGRESS: not yet; *moved says whether
  * anything happened. Else an error, with its message in last_error. */
@@ -102,7 +99,7 @@ const char *window_explain(const struct window *window, const struct window_run 
                            size_t text_bytes);
 /* How far a run is: "staged, step 3 of 12". Returns text. */
 const char *window_progress_text(const struct window_run *run, char *text, size_t text_bytes);
-/* The first rank that it waits for; -1: none. */
+/* The first rank that it waits for, or -1. */
 int window_waits_for(const struct window *window, const struct window_run *run);
 /* Tells the other ranks that this one has failed: their runs end with this message, and with PEER,
  * or MISMATCH or ABORTED if that is the status. */
@@ -117,8 +114,6 @@ int window_event_fd(struct window *window);
 bool window_arm(struct window *window, const struct window_run *run);
 void window_disarm(struct window *window);
 
-/* The memory that a run of COLL_MEM_ALLOC (args.count bytes) has made. */
-void *window_run_memory(const struct window_run *run);
 /* Puts a rank's own new memory into 2 MiB pages, as far as that can be done. ranks: so many do that
  * at once. */
 void window_mem_enlarge(void *ptr, size_t bytes, int ranks);

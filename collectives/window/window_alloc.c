@@ -155,8 +155,3 @@ static tutti_status memory_step(struct window *w, struct window_run *run)
 }
 
 static const struct window_path path = {"allocation", memory_need, memory_step};
-
-void *window_run_memory(const struct window_run *run)
-{
-	return run->memory;
-}

@@ -3,6 +3,7 @@
 
 #include "collectives/window/doorbell.h"
 #include "collectives/window/reading.h"
+#include "collectives/window/same_cpu.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -35,11 +36,11 @@ tutti_status window_create(struct window **window, struct segment *segment,
 	w->rank = config->rank;
 	w->size = config->size;
 	w->policy = config->policy;
-	w->spread.is_on = config->spreads && config->policy.apart;
 	memcpy(w->memory.comm_id, config->comm_id, sizeof w->memory.comm_id);
 	w->number = w->others = w->met = WINDOW_FIRST_NUMBER;
 	w->at = segment_places(segment);
 	w->area = w->at.areas + w->rank;
+	same_cpu_begin(w, config->spreads && config->policy.apart);
 	w->geometry = segment->geometry;
 	w->board = (struct board){.rank = config->rank,
 				  .size = config->size,

@@ -1,9 +1,31 @@
-/* What can end a run badly, and the messages that say why. */
+/* What can end a run badly, the messages that say why, and what becomes of the window then. */
 #include "collectives/window/window_failure.h"
 
 #include "collectives/window/run_progress.h"
 
 #include <stdio.h>
+
+/* The first failure stays. */
+static void keep(struct window *w, tutti_status status, const char *reason)
+{
+	if (w->failed != TUTTI_OK)
+		return;
+	w->failed = status;
+	snprintf(w->error, sizeof w->error, "%s", reason);
+}
+
+void failure_keep(struct window *w, tutti_status status)
+{
+	if (status != TUTTI_OK)
+		keep(w, status, last_error());
+}
+
+void window_fail(struct window *w, tutti_status status, const char *reason)
+{
+	board_tell(&w->board,
+		   &(struct failure){.status = status, .rank = FAILURE_NO_RANK, .message = reason});
+	keep(w, status, reason);
+}
 
 /* A wait of run, as the board asks about it. */
 struct waiting_run {
@@ -14,9 +36,9 @@ struct waiting_run {
 const char *failure_call_text(const struct window *w, const struct window_run *run, char *text,
 			      size_t text_bytes)
 {
-	struct noted noted = noted_of(&run->args, w->size, 0);
-	struct call_note note = noted_note(&noted, run->args.sequence);
-	return call_in_words(&note, text, text_bytes);
+	struct call_record record = call_record_of(&run->args, w->size, 0);
+	struct call_summary summary = call_record_summary(&record, run->args.sequence);
+	return call_in_words(&summary, text, text_bytes);
 }
 
 static bool awaits(const void *arg, int rank)
@@ -29,16 +51,16 @@ static bool awaits(const void *arg, int rank)
 static const char *call_of(const struct window *w, const struct window_run *run, int rank,
 			   char *text, size_t text_bytes)
 {
-	struct noted noted;
+	struct call_record record;
 
 	if (rank == w->rank)
 		return failure_call_text(w, run, text, text_bytes);
-	if (!recorder_find(&w->board.places[rank].recorder, run->args.sequence, &noted)) {
+	if (!recorder_find(&w->board.places[rank].recorder, run->args.sequence, &record)) {
 		snprintf(text, text_bytes, "another");
 		return text;
 	}
-	struct call_note note = noted_note(&noted, run->args.sequence);
-	return call_in_words(&note, text, text_bytes);
+	struct call_summary summary = call_record_summary(&record, run->args.sequence);
+	return call_in_words(&summary, text, text_bytes);
 }
 
 /* The recorders of two ranks whose lines differ do so as well, but for the rounds of a split. */

@@ -4,6 +4,8 @@
 
 #include "collectives/window/window_internal.h"
 
+/* From now on all calls fail with status and last_error, unless they do already. OK: nothing. */
+void failure_keep(struct window *window, tutti_status status);
 /* MISMATCH: the line of peer disagrees with this rank's. */
 tutti_status failure_mismatch(struct window *window, const struct window_run *run, int peer);
 tutti_status failure_timeout(const struct window *window, const struct window_run *run,

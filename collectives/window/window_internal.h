@@ -49,11 +49,11 @@ struct window {
 	struct board board;
 	struct scratch scratch;
 	struct prepared_reduction prepared; /* what a call in the lines is to do with them */
-	struct weave weave;                 /* what the staged round under way is to do */
+	struct weave weave;                 /* what the staged round in flight is to do */
 	struct segment *segment;
 	struct shared_allocations memory;
 	struct spread spread;
-	uint64_t reads_from; /* the most of all ranks'; 0: not known yet */
+	uint64_t reads_from; /* the most of all ranks', or 0 until it is known */
 	struct {
 		_Atomic uint64_t total_bytes, staged_bytes;
 	} traffic;
@@ -65,10 +65,6 @@ struct window {
 /* window_create.c: rank's window on a segment, which it holds from then on. */
 tutti_status window_create(struct window **window, struct segment *segment,
 			   const struct window_config *config);
-
-/* window_board.c: from now on all calls fail with status, unless they do already. last_error is the
- * message. */
-void window_stick(struct window *window, tutti_status status);
 
 /* window.c: moves run to its next post at the most, and looks after nothing else. */
 tutti_status window_advance_once(struct window *window, struct window_run *run);

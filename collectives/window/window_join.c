@@ -39,13 +39,16 @@ static tutti_status connect_to_leader(const struct window_config *config, const 
 	tutti_status status;
 
 	window_socket_name(name, sizeof name, config->comm_id);
-	do {
-		uint64_t soon = deadline_after_ms(JOIN_ASK_MS);
-		status = net_unix_connect(name, soon < p->deadline_ns ? soon : p->deadline_ns, fd);
-		if (status == TUTTI_ERR_TIMEOUT)
-			TRY(join_still_worth(p, config));
-	} while (status == TUTTI_ERR_TIMEOUT && clock_now_ns() < cancel_deadline(p->deadline_ns));
-	return status;
+	for (int attempt = 0;; attempt++) {
+		status = net_unix_connect(name, fd);
+		if (status != TUTTI_IN_PROGRESS)
+			return status;
+		TRY(join_still_worth(p, config));
+		if (clock_now_ns() >= cancel_deadline(p->deadline_ns))
+			return fail(TUTTI_ERR_TIMEOUT, "nobody listens at the Unix socket @%s",
+				    name);
+		net_pause(attempt % JOIN_PAUSES, p->deadline_ns);
+	}
 }
 
 static tutti_status join_as_member(struct window **window, const struct window_config *config,
@@ -58,13 +61,7 @@ static tutti_status join_as_member(struct window **window, const struct window_c
 }
 
 tutti_status window_join(struct window **window, const struct window_config *config,
-			 uint64_t deadline_ns)
-{
-	return window_join_unless(window, config, deadline_ns, NULL, NULL);
-}
-
-tutti_status window_join_unless(struct window **window, const struct window_config *config,
-				uint64_t deadline_ns, bool (*is_over)(void *arg), void *arg)
+			 uint64_t deadline_ns, bool (*is_over)(void *arg), void *arg)
 {
 	struct join_wait wait_limit = {deadline_ns, is_over, arg};
 	struct window *w = NULL;

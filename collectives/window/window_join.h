@@ -5,6 +5,7 @@
 #include "collectives/window/window_internal.h"
 
 #define JOIN_ASK_MS      20 /* between two looks whether it makes sense to wait on */
+#define JOIN_PAUSES      5  /* of 1, 2, 4, 8, 16 ms, again and again, until the leader listens */
 #define JOIN_PENDING_MAX 32 /* connections that have said nothing yet; then the oldest goes */
 
 struct join_wait { /* until when it is worth to wait for the others */

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* All that this process has mapped; the lock is also that of their users and descriptors, until a
@@ -23,8 +22,7 @@ static void segment_free(struct segment *s)
 		if (s->pid_fds && s->pid_fds[i] >= 0)
 			close(s->pid_fds[i]);
 	}
-	if (s->head)
-		munmap(s->head, s->bytes);
+	shared_memory_close(s->memory);
 	free(s->event_fds);
 	free(s->pid_fds);
 	free(s);
@@ -68,52 +66,37 @@ static void touch_lines(void *base, const struct geometry *g)
 #endif
 }
 
-static tutti_status map_segment(struct segment **segment, int fd)
-{
-	struct geometry geometry;
-	struct segment *s;
-	void *base;
-	tutti_status status;
-
-	if (pread(fd, &geometry, sizeof geometry, 0) != (ssize_t)sizeof geometry)
-		return fail_errno("Reading the head of a window");
-	if (!geometry_is_sound(&geometry))
-		return fail(TUTTI_ERR_MISMATCH, "The memory that was passed here is no window.");
-	s = segment_new(geometry.size);
-	if (!s)
-		return fail(TUTTI_ERR_MEMORY, "No memory for a window.");
-	status = shared_memory_map(fd, geometry.total_bytes, &base);
-	if (status != TUTTI_OK) {
-		segment_free(s);
-		return status;
-	}
-	s->head = base;
-	s->geometry = geometry;
-	s->bytes = geometry.total_bytes;
-	touch_lines(base, &geometry);
-	*segment = s;
-	return TUTTI_OK;
-}
-
 /* Under the lock: another rank of this process may come with the same memory. */
 static tutti_status find_or_map(struct segment **segment, int fd)
 {
-	struct stat st;
+	static const struct shared_memory_use use = {WINDOW_MAX_RANKS, true};
+	struct shared_memory *memory;
+	struct geometry geometry;
+	struct segment *s;
 
-	if (fstat(fd, &st) != 0)
-		return fail_errno("The shared memory that was passed here (fstat)");
-	for (struct segment *s = segments; s; s = s->next) {
-		if (s->file[0] != st.st_dev || s->file[1] != st.st_ino)
-			continue;
+	if (pread(fd, &geometry, sizeof geometry, 0) != (ssize_t)sizeof geometry)
+		return fail_errno("The head of the window cannot be read");
+	if (!geometry_is_sound(&geometry))
+		return fail(TUTTI_ERR_MISMATCH, "The memory that was passed here is no window "
+						"(have all ranks the same version of Tutti?).");
+	TRY(shared_memory_open(&memory, fd, geometry.total_bytes, use));
+	for (s = segments; s && s->memory != memory; s = s->next)
+		;
+	if (s) {
+		shared_memory_close(memory);
 		s->users++;
-		*segment = s;
-		return TUTTI_OK;
+	} else if (!(s = segment_new(geometry.size))) {
+		shared_memory_close(memory);
+		return fail(TUTTI_ERR_MEMORY, "No memory for a window.");
+	} else {
+		s->memory = memory;
+		s->head = memory->base;
+		s->geometry = geometry;
+		touch_lines(memory->base, &geometry);
+		s->next = segments;
+		segments = s;
 	}
-	TRY(map_segment(segment, fd));
-	(*segment)->file[0] = st.st_dev;
-	(*segment)->file[1] = st.st_ino;
-	(*segment)->next = segments;
-	segments = *segment;
+	*segment = s;
 	return TUTTI_OK;
 }
 

@@ -2,13 +2,12 @@
  * processes. (Ranks that share memory tell each other.) */
 #include "core/placement/cpu_location.h"
 
-#include <fcntl.h>
+#include "core/machine.h"
+
 #include <sched.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -16,10 +15,7 @@
 
 struct cpu_location cpu_location_here(void)
 {
-	struct stat space;
-	bool is_known = stat("/proc/self/ns/pid", &space) == 0;
-
-	return (struct cpu_location){.processes = is_known ? space.st_ino : 0,
+	return (struct cpu_location){.processes = machine_namespace("pid"),
 				     .process = (int32_t)getpid(),
 				     .thread = (int32_t)syscall(SYS_gettid)};
 }
@@ -44,13 +40,5 @@ int32_t cpu_location_now(const struct cpu_location *where)
 
 	snprintf(path, sizeof path, "/proc/%d/task/%d/stat", (int)where->process,
 		 (int)where->thread);
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return 0;
-	ssize_t n = read(fd, stat, sizeof stat - 1);
-	close(fd);
-	if (n <= 0)
-		return 0;
-	stat[n] = '\0';
-	return cpu_in(stat);
+	return machine_text(path, stat, sizeof stat) ? cpu_in(stat) : 0;
 }

@@ -7,13 +7,13 @@
 #define CPU_LOCATIONS_MAX 16 /* with more ranks on a node they do not ask for each other's */
 
 struct cpu_location {
-	uint64_t processes; /* the namespace that the numbers are of; 0: not known */
+	uint64_t processes; /* the namespace that the numbers are of, or 0 */
 	int32_t process, thread;
 };
 
 /* Of the calling thread. */
 struct cpu_location cpu_location_here(void);
-/* 1 + the CPU on which it runs, or ran last; 0: not known. Reads /proc: about 10 us. */
+/* 1 + the CPU on which it runs, or ran last; 0 if unknown. Reads /proc: about 10 us. */
 int32_t cpu_location_now(const struct cpu_location *where);
 
 #endif

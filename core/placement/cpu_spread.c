@@ -11,13 +11,16 @@
 
 #include <sched.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #define INTERVAL_NS   4000000u    /* between two looks */
 #define TRIAL_NS      10000000u   /* long enough to show other programs' turns on a CPU */
 #define LONG_NS       200000000u  /* looks further apart tell nothing of the time between */
 #define REST_LEAST_NS 1000000000u /* after a trial that failed; doubled each time */
 #define REST_MOST_NS  60000000000u
+#define PACE_MOST_NS  64000000u
 #define CPUS          CPU_SETSIZE
 
 static uint64_t used_ns(void)
@@ -29,7 +32,7 @@ static uint64_t used_ns(void)
 
 /* How many ranks are on each CPU, by the number 1 + CPU; and the highest rank here. False: where
  * some rank is, is not known. */
-static bool count_ranks(const struct spread_node *node, int ranks[CPUS + 1], int *highest,
+static bool count_ranks(const struct spread_ranks *node, int ranks[CPUS + 1], int *highest,
 			int32_t here)
 {
 	for (int rank = 0; rank < node->size; rank++) {
@@ -105,23 +108,42 @@ static void end_trial(struct spread *s, uint64_t share, uint64_t now_ns)
 }
 
 /* Looks become rare while nothing changes: each may be a question to the kernel. */
-static void keep_pace(struct spread *s, const struct spread *before, const struct spread_node *node)
+static void keep_pace(struct spread *s, const struct spread *before)
 {
 	bool is_calm = s->cpu == before->cpu && s->ranks == before->ranks && !s->from;
 
-	if (is_calm && 2 * s->pace_ns <= node->pace_most_ns)
+	if (is_calm && 2 * s->pace_ns <= s->ranks_here.pace_most_ns)
 		s->pace_ns *= 2;
 	else if (!is_calm)
 		s->pace_ns = INTERVAL_NS;
 }
 
-void spread_among(struct spread *s, const struct spread_node *node)
+static int32_t ask_cpu_of(const void *near, int rank)
 {
+	return cpu_location_now((const struct cpu_location *)near + rank);
+}
+
+void spread_near(struct spread *s, const struct cpu_location *near, int count, int me)
+{
+	s->is_on = count > 0;
+	s->ranks_here = (struct spread_ranks){.size = count,
+					      .me = me,
+					      .cpu_of = ask_cpu_of,
+					      .arg = near,
+					      .pace_most_ns = PACE_MOST_NS,
+					      .thread = near[me].thread};
+}
+
+void spread_look(struct spread *s)
+{
+	const struct spread_ranks *node = &s->ranks_here;
 	struct spread before = *s;
 	int ranks[CPUS + 1] = {0}, highest = -1;
 	uint64_t now = clock_now_ns(), share;
 	int32_t best;
 
+	if (node->thread && node->thread != (int32_t)syscall(SYS_gettid))
+		return;
 	if (s->pace_ns == 0)
 		s->pace_ns = INTERVAL_NS;
 	if (now - s->looked_ns < (s->from ? TRIAL_NS : s->pace_ns))
@@ -134,7 +156,7 @@ void spread_among(struct spread *s, const struct spread_node *node)
 	s->ranks = ranks[s->cpu];
 	if (s->from == s->cpu)
 		rest(s, now); /* the kernel has taken it back */
-	keep_pace(s, &before, node);
+	keep_pace(s, &before);
 	if (s->cpu != before.cpu || s->ranks != before.ranks || now < s->again_ns ||
 	    now - before.looked_ns > LONG_NS)
 		return;

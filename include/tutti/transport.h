@@ -13,15 +13,15 @@
  *   threads    the functions of one endpoint and its conns are called by one thread at a time (the
  *              engine's lock sees to it); different endpoints may be used at once.
  *   blocking   open and destroy may block for a moment; nothing else may, ever.
- *   order      a conn is two independent FIFO streams. The n-th send of one end meets the n-th recv of
- *              the other. Completions of one direction arrive in the order of posting.
+ *   order      a conn is two independent FIFO streams. The n-th send of one end meets the n-th recv
+ *              of the other. Completions of one direction arrive in the order of posting.
  *   sizes      both ends of a message name the same bytes and the same tag; where they differ, the
- *              receiver's io ends in TUTTI_ERR_MISMATCH. bytes may be 0: such an io is a message too.
+ *              receiver's io ends in TUTTI_ERR_MISMATCH. An io of 0 bytes is a message, too.
  *   buffering  a send may complete before the peer has posted its recv, or only after; callers may
  *              rely on neither. A recv never has to wait for this rank's own sends.
- *   failure    when a conn fails, every io posted on it, and every later one, completes with the same
- *              status, and conn->error holds one sentence that names the peer. A failed conn touches
- *              no buffer. Its other end fails too: with PEER, also if it is connected only afterwards.
+ *   failure    when a conn fails, every io posted on it, and every later one, completes with the
+ *              same status, and conn->error holds one message that names the peer. A failed conn
+ *              touches no buffer. Its other end fails too, with PEER, also if it connects later.
  *   ownership  an io and its buffer belong to the transport from send/recv until the io is on the
  *              done list, or until close(conn) returns.
  */
@@ -55,10 +55,10 @@ struct tutti_piece {
 	size_t bytes;
 };
 
-/* One posted operation: a send, a receive, or an operation of a memory kind. Its bytes are one message,
- * whether they lie at buf or, when pieces is not NULL, one after the other in so many pieces (none of
- * them empty, bytes in all); the peer need not cut it alike. tutti_io_rewind, _here and _moved walk
- * through either. */
+/* One posted operation: a send, a receive, or an operation of a memory kind. Its bytes are one
+ * message, whether they lie at buf or, when pieces is not NULL, one after the other in so many
+ * pieces (none of them empty, bytes in all); the peer need not cut it alike. tutti_io_rewind,
+ * _here and _moved walk through either. */
 struct tutti_io {
 	struct tutti_io *next;      /* the transport's queue, then the done list               */
 	void *buf;                  /* read by send, written by recv                           */
@@ -154,8 +154,8 @@ static inline struct tutti_io *tutti_done_pop(struct tutti_done *done)
 	return io;
 }
 
-/* The channel of point-to-point messages, whose peer may be busy elsewhere at any time: its conns wait
- * for it without a bound. Who waits for what they carry has a deadline of its own. */
+/* The channel of point-to-point messages, whose peer may be busy elsewhere at any time: its conns
+ * wait for it without a bound. A call that waits for their messages has a deadline of its own. */
 #define TUTTI_CHANNEL_PATIENT 1
 
 struct tutti_endpoint_config {
@@ -186,8 +186,8 @@ struct tutti_conn {
 	struct tutti_endpoint *endpoint;
 	int peer, channel;
 	tutti_status status;                /* TUTTI_OK until it fails                         */
-	char error[240];                    /* then one sentence                               */
-	char where[64];                     /* the peer's end of the wire, for sentences, once */
+	char error[240];                    /* then one message                                */
+	char where[64];                     /* the peer's end of the wire, for messages, once  */
 	                                    /* it is there; or ""                              */
 };
 
@@ -196,15 +196,16 @@ struct tutti_transport {
 	const char *name;
 	uint32_t kinds;                     /* memory that send reads and recv writes in place */
 
-	/* Makes this rank's endpoint: listeners, the address. Errors: SYSTEM, MEMORY, UNSUPPORTED. */
+	/* Makes this rank's endpoint: listeners, the address. Errors: SYSTEM, MEMORY,
+	 * UNSUPPORTED. */
 	tutti_status (*open)(struct tutti_endpoint **endpoint,
 	                     const struct tutti_endpoint_config *config);
 	/* How well peer can be reached: 0 not at all; the larger the better (MB/s, roughly). Both
 	 * ends of a pair must get the same answer from each other's addresses. */
 	int (*reach)(struct tutti_endpoint *endpoint, int peer, const uint8_t *address,
 	             size_t address_bytes);
-	/* Begins to connect and returns at once; ios may be posted at once and flow when the wire is
-	 * there. Both ends call it, in any order and however far apart; at most once per (peer,
+	/* Begins to connect and returns at once; ios may be posted at once and flow when the wire
+	 * is there. Both ends call it, in any order and however far apart; at most once per (peer,
 	 * channel). Until the peer does, what is posted waits, and no other conn or channel is held
 	 * up. timeout_ms bounds how long it may take to reach the peer's endpoint, not how long the
 	 * peer takes to call connect. A peer whose endpoint is gone ends the conn with PEER. */
@@ -215,27 +216,26 @@ struct tutti_transport {
 	void (*recv)(struct tutti_conn *conn, struct tutti_io *io);
 	/* Moves what can be moved, appends what finished; 0 when nothing happened. */
 	int (*progress)(struct tutti_endpoint *endpoint, struct tutti_done *done);
-	/* Forgets what is posted (those ios appear on no done list) and frees the conn. What was sent
-	 * and had completed still reaches a peer that receives it. NULL is fine. */
+	/* Forgets what is posted (those ios appear on no done list) and frees the conn. What was
+	 * sent and had completed still reaches a peer that receives it. NULL is fine. */
 	void (*close)(struct tutti_conn *conn);
 	void (*destroy)(struct tutti_endpoint *endpoint);   /* after its conns; NULL is fine   */
 
 	/* Optional from here on; NULL where a transport has none. */
 
-	/* A descriptor that turns readable, after arm returned 0, when progress has work again: what
-	 * a thread with nothing to do sleeps on. arm returns 1 when there is work already. */
+	/* A descriptor that turns readable, after arm returned 0, when progress has work again:
+	 * what a thread with nothing to do sleeps on. arm returns 1 when there is work already. */
 	int (*event_fd)(struct tutti_endpoint *endpoint);
 	int (*arm)(struct tutti_endpoint *endpoint);
 	/* Registers memory of a kind, so that ios may carry io->map. */
 	tutti_status (*map)(struct tutti_endpoint *endpoint, int kind, void *ptr, size_t bytes,
 	                    void **map);
 	void (*unmap)(struct tutti_endpoint *endpoint, void *map);
-	/* For a rank that is in no call, perhaps for long: does what its peers need of it all the same,
-	 * as a connection that is to be made again and what is to be sent again over it. Completes
-	 * nothing; progress hands out what ended meanwhile. Returns 1 when there is more to do at once,
-	 * else 0: not before *fd is readable (-1: never). *fd does not turn readable for mere messages
-	 * while all is well. in_doubt: 1 when a completed send may yet be lost, so that who wants to
-	 * leave goes on with mend. Both or neither. */
+	/* For a rank that is in no call: does what its peers need of it all the same, such as
+	 * making a broken connection again. Completes nothing; progress hands out what ended
+	 * meanwhile. Returns 1 when there is more to do at once, else 0: not before *fd is
+	 * readable (-1: never). in_doubt: 1 when a completed send may yet be lost; a rank that
+	 * leaves goes on with mend. Both or neither. */
 	int (*mend)(struct tutti_endpoint *endpoint, int *fd);
 	int (*in_doubt)(struct tutti_endpoint *endpoint);
 };

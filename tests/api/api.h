@@ -1,31 +1,35 @@
-/* The test of the public API from the outside: one rank's context, checks, and the passes. The program
- * knows <tutti/tutti.h> and nothing else of the library, but for the proof kind of memory, which is there
- * when the program is linked with the objects (API_PROOF).
+/* The test of the public API from the outside: one rank's context, checks, and the passes. The
+ * program knows <tutti/tutti.h> and nothing else of the library, but for the proof kind of memory,
+ * which is there when the program is linked with the objects (API_PROOF).
  *
- * Every rank runs the same passes with the same seed: what a call is comes from the shared random numbers,
- * how this rank makes it (in place, alignment, memory, waiting) from its own. */
+ * Every rank runs the same passes with the same seed: what a call is comes from the shared random
+ * numbers, how this rank makes it (in place, alignment, memory, waiting) from its own. */
 #ifndef TESTS_API_API_H
 #define TESTS_API_API_H
+
+#include "../random.h"
 
 #include <tutti/tutti.h>
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#define API_RANKS 8             /* data.c's sums of narrow floats are exact up to here */
-#define API_WAIT_S 100          /* no single wait of a healthy test takes that long, even under sanitizers */
+#define API_RANKS 8 /* data.c's sums of narrow floats are exact up to here */
+#define API_WAIT_S                                                                                 \
+	100 /* no single wait of a healthy test takes that long, even under sanitizers             \
+	     */
 
 struct api {
 	tutti_comm *comm;
 	int rank, size;
 	uint64_t seed;
-	uint64_t shared, own;           /* states of the random numbers                          */
-	char *arena;                    /* of tutti_mem_alloc; NULL: not supported here          */
+	uint64_t shared, own; /* states of the random numbers */
+	char *arena;          /* of tutti_mem_alloc; NULL: not supported here */
 	size_t arena_bytes, arena_used;
-	bool proof;                     /* the proof kind's memory is in play                    */
-	bool forced;                    /* TUTTI_ALGO is set: what it cannot do is UNSUPPORTED   */
-	bool exact;                     /* sums of floats follow the fixed tree, rounded once    */
-	bool quick;                     /* a sample instead of everything                        */
+	bool proof;  /* the proof kind's memory is in play */
+	bool forced; /* TUTTI_ALGO is set: what it cannot do is UNSUPPORTED */
+	bool exact;  /* sums of floats follow the fixed tree, rounded once */
+	bool quick;  /* a sample instead of everything */
 };
 
 /* Says where and why on stderr and ends the process. */
@@ -43,29 +47,23 @@ _Noreturn void api_fail(const struct api *api, const char *file, int line, const
 		      tutti_comm_error(NULL));                                                     \
 	} while (0)
 
-uint64_t random_next(uint64_t *state);
-static inline uint64_t random_below(uint64_t *state, uint64_t n)
-{
-	return random_next(state) % n;
-}
-
 /* The passes. Each is collective. */
-void pass_world(struct api *api);       /* who is there, sequence numbers, statistics            */
-void pass_small(struct api *api);       /* every collective x dtype x op x small counts          */
-void pass_large(struct api *api);       /* the same with a few large counts                      */
-void pass_bits(struct api *api);        /* rounded sums: the same bits on every rank             */
-void pass_flight(struct api *api);      /* many works in flight, calls out of callbacks          */
-void pass_zero_copy(struct api *api);   /* the window's: shared memory is not staged             */
-void pass_errors(struct api *api);      /* bad arguments: said, nothing sent, life goes on       */
-void pass_messages(struct api *api);    /* sends, receives, groups, between all pairs           */
-void pass_split(struct api *api);       /* children of communicators, and theirs                 */
-void pass_split_nodes(struct api *api); /* ... who share memory or not                           */
-void pass_programs(struct api *api);    /* random programs of everything                   */
-void pass_survivors(struct api *api);   /* agree and shrink, where nobody has died              */
+void pass_world(struct api *api);       /* who is there, sequence numbers, statistics */
+void pass_small(struct api *api);       /* every collective x dtype x op x small counts */
+void pass_large(struct api *api);       /* the same with a few large counts */
+void pass_bits(struct api *api);        /* rounded sums: the same bits on every rank */
+void pass_flight(struct api *api);      /* many works in flight, calls out of callbacks */
+void pass_zero_copy(struct api *api);   /* the window's: shared memory is not staged */
+void pass_errors(struct api *api);      /* bad arguments: said, nothing sent, life goes on */
+void pass_messages(struct api *api);    /* sends, receives, groups, between all pairs */
+void pass_split(struct api *api);       /* children of communicators, and theirs */
+void pass_split_nodes(struct api *api); /* ... who share memory or not */
+void pass_programs(struct api *api);    /* random programs of everything */
+void pass_survivors(struct api *api);   /* agree and shrink, where nobody has died */
 /* These end the communicator. */
 void pass_leave(struct api *api);
 void pass_death(struct api *api);
-void pass_deserted(struct api *api);
+void pass_gone_peer(struct api *api);
 void pass_late(struct api *api);
 void pass_differ(struct api *api);
 void pass_abort(struct api *api);

@@ -35,7 +35,7 @@ static const struct {
 	{"split", pass_split},
 	{"messages", pass_messages},
 	{"programs", pass_programs},
-	{"deserted", pass_deserted},
+	{"gone_peer", pass_gone_peer},
 	{"leave", pass_leave},
 	{"death", pass_death},
 	{"late", pass_late},
@@ -64,14 +64,6 @@ void api_fail(const struct api *api, const char *file, int line, const char *for
 	fprintf(stderr, "%s:%d: rank %d of %d, SEED=%llu: %s\n", file, line, api->rank, api->size,
 		(unsigned long long)api->seed, text);
 	_exit(1);
-}
-
-uint64_t random_next(uint64_t *state)
-{
-	uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
-	z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-	z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-	return z ^ (z >> 31);
 }
 
 void pass_world(struct api *api)

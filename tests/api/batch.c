@@ -208,7 +208,7 @@ static void start(struct api *api, struct flight *f)
 	      (unsigned long long)before, (unsigned long long)tutti_comm_sequence(api->comm));
 	if (f->mode == MODE_RELEASE)
 		tutti_work_release(&f->work);
-	if (random_below(&api->own, 2)) /* its calls under way keep an op */
+	if (random_below(&api->own, 2)) /* its calls in flight keep an op */
 		close_op(f);
 }
 

@@ -16,8 +16,8 @@ enum call_name {
 	CALLS,
 };
 
-/* What is drawn for a call: often every rank does it its own way, and often all do it alike, because
- * the fastest paths are there for that. */
+/* What is drawn for a call: often every rank does it its own way, and often all do it alike,
+ * because the fastest paths are there for that. */
 enum call_style { STYLE_OWN, STYLE_ALL, STYLE_NONE, STYLES };
 
 /* What all ranks agree on. */
@@ -31,7 +31,8 @@ struct call_spec {
 
 #define BATCH_MOST 64
 
-/* Makes n calls and checks everything about them: results, guards, sources, callbacks, the sequence. */
+/* Makes n calls and checks everything about them: results, guards, sources, callbacks, the
+ * sequence. */
 void batch_run(struct api *api, const struct call_spec *specs, int n);
 /* One call, blocking, ordinary and aligned. */
 void batch_simple(struct api *api, const struct call_spec *spec);

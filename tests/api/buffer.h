@@ -5,19 +5,20 @@
 #include "api.h"
 
 enum buffer_kind {
-	BUFFER_HOST,            /* ordinary memory */
-	BUFFER_SHARED,          /* inside of what tutti_mem_alloc gave */
-	BUFFER_PROOF,           /* memory that the CPU may not touch */
+	BUFFER_HOST,   /* ordinary memory */
+	BUFFER_SHARED, /* inside of what tutti_mem_alloc gave */
+	BUFFER_PROOF,  /* memory that the CPU may not touch */
 };
 
 struct buffer {
 	enum buffer_kind kind;
-	char *data;             /* what the library gets */
+	char *data; /* what the library gets */
 	size_t bytes, before, whole;
-	char *block;            /* guards and data */
+	char *block; /* guards and data */
 };
 
-/* Filled with the guards' pattern, data included. Falls back to host memory where a kind has no room. */
+/* Filled with the guards' pattern, data included. Falls back to host memory where a kind has no
+ * room. */
 void buffer_create(struct buffer *b, struct api *api, enum buffer_kind kind, size_t bytes);
 void buffer_destroy(struct buffer *b);
 void buffer_write(struct buffer *b, size_t at, const void *from, size_t bytes);

@@ -1,4 +1,4 @@
-/* How a communicator ends: left with works under way, or failed by a death, a deadline, a mismatch,
+/* How a communicator ends: left with works in flight, or failed by a death, a deadline, a mismatch,
  * an abort. These passes are the last of a run. They need ranks that are processes of their own. */
 #include "batch.h"
 

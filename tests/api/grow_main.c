@@ -3,8 +3,10 @@
  * ranks know it, new ones are told.
  *
  * What it must never see: a rank that hangs (ranks has a deadline), numbers or sums that are wrong,
- * a newcomer that is not told what the others know, a job that an intruder, an absentee or a
- * newcomer's death ends. */
+ * a new rank that is not told what the others know, a job that ends because a rank lacks the
+ * secret, is missing or dies while it joins. */
+#include "../random.h"
+
 #include <tutti/tutti.h>
 
 #include <pthread.h>
@@ -20,7 +22,7 @@
 #define COUNT      5000
 #define TRIES      200
 
-/* The same on all ranks: a newcomer gets it from those who were there. */
+/* The same on all ranks: a new rank gets it from those who were there. */
 struct state {
 	int step;
 	uint64_t random;
@@ -50,10 +52,7 @@ static int32_t data[COUNT];
 
 static int below(int n)
 {
-	uint64_t z = state.random += 0x9e3779b97f4a7c15u;
-	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-	z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-	return (int)((z ^ z >> 31) % (uint64_t)n);
+	return (int)random_below(&state.random, (uint64_t)n);
 }
 
 static int number(const char *name)
@@ -283,7 +282,7 @@ static void more(void)
 	CHECK(tutti_rank(comm) == id, "another number");
 }
 
-/* A newcomer with the wrong secret is not let in, and disturbs nobody. */
+/* A new rank with the wrong secret is not let in, and disturbs nobody. */
 static void secret(void)
 {
 	char place[64], right[100];

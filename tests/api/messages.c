@@ -208,7 +208,7 @@ void pass_messages(struct api *api)
 
 /* The last rank dies, and nobody has spoken with it: one sends to it, one waits for it, others for
  * anybody. */
-void pass_deserted(struct api *api)
+void pass_gone_peer(struct api *api)
 {
 	enum { COUNT = 100000 };
 	int dead = api->size - 1, source;

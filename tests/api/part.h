@@ -68,7 +68,7 @@ tutti_status part_issue(struct part *p, const tutti_call *send_call, const tutti
 void part_check(const struct part *p, struct api *api, int step);
 bool part_sends(const struct part *p); /* a letter's sender */
 bool part_receives(const struct part *p);
-/* Its op may go while the call is under way. */
+/* Its op may go while the call is in flight. */
 void part_close_op(struct part *p);
 /* The call in words; text has PART_TEXT bytes. */
 #define PART_TEXT 400

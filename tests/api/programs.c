@@ -1,5 +1,5 @@
 /* Random programs: from one seed, the same on all ranks, steps of any collectives, letters and
- * groups on the world, its children and theirs, several under way at once and waited for in any
+ * groups on the world, its children and theirs, several in flight at once and waited for in any
  * order. STEPS says how many; SEED repeats one. */
 #include "part.h"
 
@@ -10,7 +10,7 @@
 
 #define STEPS_OF_A_TEST 300
 #define PARTS_MOST      4 /* in a group */
-#define FLIGHTS         8 /* steps under way */
+#define FLIGHTS         8 /* steps in flight */
 #define LEVELS          3
 
 enum ending { BLOCKING, WAITED, TESTED };

@@ -143,7 +143,7 @@ static void some_calls(struct api *api, int n)
 	batch_run(api, specs, n);
 }
 
-static tutti_comm *give_birth(struct api *api, const struct family *f)
+static tutti_comm *make_child(struct api *api, const struct family *f)
 {
 	tutti_comm *child = NOBODY;
 	uint64_t before = tutti_comm_sequence(api->comm);
@@ -184,7 +184,7 @@ static void generations(struct api *api, int depth)
 	tutti_comm *child;
 
 	draw_family(api, &f);
-	child = give_birth(api, &f);
+	child = make_child(api, &f);
 	check_nodes(api, &f, child);
 	if (child) {
 		struct api world = world_of(api, &f, child);
@@ -201,7 +201,7 @@ static void generations(struct api *api, int depth)
 
 #define SIBLINGS 4
 
-/* Made one after the other while a call of the parent is under way, used in turns, and destroyed in
+/* Made one after the other while a call of the parent is in flight, used in turns, and destroyed in
  * another order on every rank. */
 static void siblings(struct api *api)
 {
@@ -215,7 +215,7 @@ static void siblings(struct api *api)
 	CHECK_OK(api, tutti_all_reduce(&sent, &sum, 1, TUTTI_F32, TUTTI_SUM, api->comm, &call));
 	for (int i = 0; i < SIBLINGS; i++) {
 		draw_family(api, &f[i]);
-		child[i] = give_birth(api, &f[i]);
+		child[i] = make_child(api, &f[i]);
 		if (child[i])
 			world[i] = world_of(api, &f[i], child[i]);
 	}
@@ -240,17 +240,17 @@ static void orphans(struct api *api)
 	do
 		draw_family(api, &whole);
 	while (!whole.is_dup);
-	parent = give_birth(api, &whole);
+	parent = make_child(api, &whole);
 	world = world_of(api, &whole, parent);
 	draw_family(&world, &f);
-	child = give_birth(&world, &f);
+	child = make_child(&world, &f);
 	tutti_comm_destroy(parent);
 	if (!child)
 		return;
 	world = world_of(&world, &f, child);
 	some_calls(&world, 3);
 	draw_family(&world, &f);
-	grandchild = give_birth(&world, &f);
+	grandchild = make_child(&world, &f);
 	tutti_comm_destroy(child);
 	if (grandchild) {
 		world = world_of(&world, &f, grandchild);
@@ -275,7 +275,7 @@ static void at_the_same_time(struct api *api)
 	struct api world;
 
 	draw_family(api, &f);
-	child = give_birth(api, &f);
+	child = make_child(api, &f);
 	if (child) {
 		world = world_of(api, &f, child);
 		world.arena = NULL; /* one thread's at a time */

@@ -5,9 +5,11 @@
  * What it must never see: a rank that hangs (ranks has a deadline), a group that differs between
  * its members, a sum that is wrong, a rank that was stopped and goes on by itself, a descriptor
  * that stays open. */
+#include "../random.h"
+#include "../entries.h"
+
 #include <tutti/tutti.h>
 
-#include <dirent.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -46,29 +48,9 @@ static struct job job;
 	} while (0)
 #define CHECK_OK(call) CHECK((call) == TUTTI_OK, "failed")
 
-static uint64_t random_next(uint64_t *state)
-{
-	uint64_t z = *state += 0x9e3779b97f4a7c15u;
-	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-	z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-	return z ^ z >> 31;
-}
-
 static int below(int n)
 {
-	return (int)(random_next(&job.random) % (uint64_t)n);
-}
-
-static int open_descriptors(void)
-{
-	DIR *dir = opendir("/proc/self/fd");
-	int n = 0;
-
-	CHECK(dir, "/proc/self/fd");
-	while (readdir(dir))
-		n++;
-	closedir(dir);
-	return n;
+	return (int)random_below(&job.random, (uint64_t)n);
 }
 
 /* Whether what lies at ptr is mapped for this process alone. */
@@ -170,7 +152,7 @@ static void arrange_death(bool at_once, long after_ns)
 	pthread_detach(thread);
 }
 
-/* Chooses who goes; never all. Who does so may do it now, or while the others agree. */
+/* Chooses which ranks die; never all. They die now, or while the others agree. */
 static void choose(void)
 {
 	int count = below(3) ? 1 : 1 + below(job.size - 1);

@@ -40,6 +40,10 @@ for window in 0 1; do
 	with TUTTI_LINKS=links TUTTI_WINDOW=$window 0
 done
 [ "$(cat foreign)" = 'somebody else wrote this' ] || complain "a file of somebody else's was written to"
+# All ranks of a job name the one that has failed, and that one names itself.
+expect 3 env TUTTI_LINKS=/ $run $perf
+said 'tutti_init failed: rank 0: TUTTI_LINKS=/ '
+grep -q 'tutti_init failed: TUTTI_LINKS' err && complain "a rank does not name itself: $(cat err)"
 expect 0 env TUTTI_LINKS=links TUTTI_WINDOW=0 $run $perf
 [ -s links ] || complain "links were measured and not kept"
 chmod 444 links

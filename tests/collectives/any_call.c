@@ -187,14 +187,14 @@ void any_free(struct any_made *m)
 const char *any_words(const struct any_call *c, int size, uint64_t sequence, char *text,
 		      size_t text_bytes)
 {
-	struct call_note note = {.collective = (int)c->collective,
-				 .dtype = c->dtype,
-				 .op = c->op,
-				 .root = c->root,
-				 .count = c->count,
-				 .sequence = sequence};
+	struct call_summary summary = {.collective = (int)c->collective,
+				       .dtype = c->dtype,
+				       .op = c->op,
+				       .root = c->root,
+				       .count = c->count,
+				       .sequence = sequence};
 	if (is_v(c->collective))
 		for (int r = 1; r < size; r++)
-			note.count += c->count + (size_t)r * c->shift;
-	return call_in_words(&note, text, text_bytes);
+			summary.count += c->count + (size_t)r * c->shift;
+	return call_in_words(&summary, text, text_bytes);
 }

@@ -1,5 +1,6 @@
-/* One collective of any kind with known values, through the public API, for tests in which ranks disagree:
- * what a call that ends well must leave in its buffer does not depend on what the other ranks did. */
+/* One collective of any kind with known values, through the public API, for tests in which ranks
+ * disagree: what a call that ends well must leave in its buffer does not depend on what the other
+ * ranks did. */
 #ifndef TESTS_COLLECTIVES_ANY_CALL_H
 #define TESTS_COLLECTIVES_ANY_CALL_H
 
@@ -11,10 +12,10 @@
 
 struct any_call {
 	enum collective collective;
-	tutti_dtype dtype;      /* F32, I32 or F64 */
-	tutti_op op;            /* SUM or MAX      */
+	tutti_dtype dtype; /* F32, I32 or F64 */
+	tutti_op op;       /* SUM or MAX */
 	int root;
-	size_t count;           /* v-calls: of rank 0's block; the next ones have shift more each */
+	size_t count; /* v-calls: of rank 0's block; the next ones have shift more each */
 	size_t shift;
 };
 
@@ -28,12 +29,12 @@ struct any_made {
 
 /* The buffers are any_free's. work NULL: blocking. */
 tutti_status any_start(struct any_made *made, const struct any_call *call, tutti_comm *comm,
-                       tutti_work **work);
+		       tutti_work **work);
 /* After it ended well: whether recv is what this call leaves when all ranks make it. */
 bool any_is_right(const struct any_made *made);
 void any_free(struct any_made *made);
 /* In the words of a mismatch. Returns text. */
 const char *any_words(const struct any_call *call, int size, uint64_t sequence, char *text,
-                      size_t text_bytes);
+		      size_t text_bytes);
 
 #endif

@@ -5,10 +5,7 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #define LIFE_S 60 /* of a rank, at the most */
 
@@ -100,7 +97,7 @@ static pid_t serve(void)
 }
 
 void processes_run(const struct way *way, const char *const *variables, void (*body)(tutti_comm *),
-		   void (*meddle)(void), unsigned may_die)
+		   void (*meanwhile)(void), unsigned may_die)
 {
 	int failures = 0;
 	pid_t server;
@@ -114,8 +111,8 @@ void processes_run(const struct way *way, const char *const *variables, void (*b
 			be_rank(r, way, variables, body);
 		shared->pids[r] = pid;
 	}
-	if (meddle)
-		meddle();
+	if (meanwhile)
+		meanwhile();
 	for (int r = 0; r < PROCESSES; r++) {
 		int status = 0;
 		while (waitpid(shared->pids[r], &status, 0) < 0 && errno == EINTR)

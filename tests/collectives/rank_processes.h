@@ -42,9 +42,9 @@ bool processes_open(void);
 void processes_report(tutti_comm *comm, tutti_status status);
 void processes_wait(const atomic_int *counter, int n);
 /* Every rank runs body with a communicator of all. variables: "NAME=value", ..., NULL, besides the
- * way's. meddle, or NULL, runs in the test meanwhile. Ranks in may_die may be killed; the others
+ * way's. meanwhile, or NULL, runs in the test's process. Ranks in may_die may be killed; the others
  * must end well. */
 void processes_run(const struct way *way, const char *const *variables, void (*body)(tutti_comm *),
-		   void (*meddle)(void), unsigned may_die);
+		   void (*meanwhile)(void), unsigned may_die);
 
 #endif

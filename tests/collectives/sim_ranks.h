@@ -4,7 +4,7 @@
 
 #include "collectives/engine/engine.h"
 #include "collectives/select/select.h"
-#include "transport/sim/sim.h"
+#include "tests/sim/sim.h"
 
 struct sim_ranks {
 	int size;
@@ -30,9 +30,9 @@ struct trial {
 	tutti_op op;
 	int root;
 	bool in_place;
-	bool staged;               /* on the proof kind's memory */
-	bool whole_average;        /* contributions are multiples of the size: floats average exactly */
-	bool uneven;               /* the v-variant, with gaps between the blocks */
+	bool staged;        /* on the proof kind's memory */
+	bool whole_average; /* contributions are multiples of the size: floats average exactly */
+	bool uneven;        /* the v-variant, with gaps between the blocks */
 	const struct nodes *nodes; /* or NULL */
 	uint64_t seed;             /* of the data */
 	int timeout_ms;            /* 0: long */

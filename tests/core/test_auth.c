@@ -1,13 +1,11 @@
 /* Breaks when somebody without the job's secret could pass as a rank, in either direction. */
 #include "core/auth.h"
 
-#include <setjmp.h>
 #include <sodium.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
+
+#include "tests/unit.h"
 
 struct talk {
 	struct auth dialer, listener;
@@ -99,7 +97,7 @@ static void every_flipped_bit_is_refused(void **state)
 	assert_int_equal(talk_with(key, key, 0), 1); /* the magic */
 }
 
-/* An intruder who opens a second connection to get his proof made for him. */
+/* An attacker who opens a second connection to get his proof made for him. */
 static void an_answer_is_no_proof(void **state)
 {
 	uint8_t key[TUTTI_KEY_BYTES];

@@ -4,11 +4,10 @@
 #include "core/log.h"
 #include "core/status.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
+
+#include "tests/unit.h"
 
 extern char **environ;
 

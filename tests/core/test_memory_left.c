@@ -2,14 +2,12 @@
  * kernel would end the job for it. The files of /proc and /sys are made up. */
 #include "core/memory_left.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <cmocka.h>
+
+#include "tests/unit.h"
 
 #define MB (UINT64_C(1) << 20)
 

@@ -2,10 +2,9 @@
  * failure had caused. */
 #include "core/outcome.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <string.h>
-#include <cmocka.h>
+
+#include "tests/unit.h"
 #undef fail
 
 #define RANKS 5

@@ -2,11 +2,10 @@
 #include "core/rank_list.h"
 
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
+
+#include "tests/unit.h"
 
 static void expect(const char *text, size_t text_bytes, const int *ranks, int count)
 {

@@ -4,14 +4,11 @@
 #include "core/status.h"
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 /* The text for error while the limit is so much; the old one comes back. */
 static const char *under(int resource, rlim_t limit, int error)

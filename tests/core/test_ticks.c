@@ -2,13 +2,11 @@
  * numbers from a damaged page that are undefined to convert. */
 #include "core/ticks.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 static void test_here(void **state)
 {

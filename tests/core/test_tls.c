@@ -8,13 +8,12 @@
 
 #include <errno.h>
 #include <malloc.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <cmocka.h>
+
+#include "tests/unit.h"
 
 #define HANDSHAKE_MOST 600 /* bytes that one end says in it */
 #define SEALED(bytes)  ((bytes) + 22)
@@ -366,7 +365,8 @@ static void random_talks(void **state)
 	}
 }
 
-/* Who dies is believed: the other end gets all that was sent by its account, and nothing more. */
+/* An end that dies is believed: the other end gets all that was sent by its account, and nothing
+ * more. */
 static void sent_is_what_can_be_read(void **state)
 {
 	static uint8_t out[200000], in[sizeof out + 1];

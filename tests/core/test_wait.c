@@ -3,11 +3,9 @@
 #include "core/wait.h"
 
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
-#include <cmocka.h>
+
+#include "tests/unit.h"
 
 static int yields;
 
@@ -52,7 +50,7 @@ static void apart_a_yield_comes_late(void **state)
 	assert_int_equal(yields, 2);
 }
 
-/* Who comes to wait for a neighbour gives way at once. */
+/* A thread that comes to wait for a neighbour gives way at once. */
 static void near_a_yield_comes_at_once(void **state)
 {
 	struct wait w;
@@ -70,8 +68,8 @@ static void near_a_yield_comes_at_once(void **state)
 
 static void oversubscribed_threads_do_not_spin(void **state)
 {
-	struct wait_policy alone = wait_policy_for(1);
-	struct wait_policy oversubscribed = wait_policy_for(1 << 20);
+	struct wait_policy alone = wait_policy_on(1, wait_cores());
+	struct wait_policy oversubscribed = wait_policy_on(1 << 20, wait_cores());
 
 	(void)state;
 	assert_true(alone.spins >= 100);

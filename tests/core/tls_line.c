@@ -45,7 +45,7 @@ void line_close(struct line *l)
 	}
 }
 
-static void overhear(struct wire *w)
+static void capture(struct wire *w)
 {
 	ssize_t n;
 
@@ -72,7 +72,7 @@ size_t line_pass(struct line *l, size_t most)
 		struct wire *w = &l->wires[end];
 		size_t bytes;
 		ssize_t n;
-		overhear(w);
+		capture(w);
 		assert(w->passed <= w->limit);
 		bytes = (w->bytes < w->limit ? w->bytes : w->limit) - w->passed;
 		bytes = bytes < most ? bytes : most;

@@ -1,6 +1,5 @@
-/* The memory that the ranks of a job and who drives it have in common: each rank writes down what
- * becomes of it, and whoever is to be struck from outside asks for it here. It outlives every rank.
- */
+/* The memory that the ranks of a job share with the process that drives it. Each rank writes down
+ * what becomes of it, and asks here for a fault from outside. It outlives every rank. */
 #ifndef TESTS_FAULTS_BOARD_H
 #define TESTS_FAULTS_BOARD_H
 
@@ -37,6 +36,7 @@ struct event {
 	uint64_t at_ns;
 	int size;               /* of the communicator that the message is about         */
 	int8_t ids[RANKS_MOST]; /* of its ranks                                           */
+	bool is_child;          /* that communicator is a child of the present one        */
 	char call[32];          /* what this rank called; "": several                     */
 	char message[560];
 };
@@ -46,7 +46,7 @@ struct seat {
 	atomic_int count; /* of events; whoever writes one takes the next place            */
 	atomic_int generation;
 	atomic_bool is_over;
-	_Atomic uint64_t strike_ns[FAULTS_MOST]; /* when it strikes itself, planned         */
+	_Atomic uint64_t inject_ns[FAULTS_MOST]; /* when its own fault is due, planned      */
 	struct event events[EVENTS_MOST];
 };
 

@@ -1,5 +1,5 @@
 /* See job.h. Ranks are processes that this one forks; it has no threads, and calls nothing of the
- * library itself. It listens to the ranks' doorbell, strikes from outside what is due, wakes up who
+ * library itself. It listens to the ranks' doorbell, injects the faults that are due, wakes up who
  * was stopped, and ends what hangs. */
 #include "tests/faults/job.h"
 
@@ -82,7 +82,7 @@ static void note_stop(struct job *job, int rank)
 	job->has_happened = true;
 	if (f->kind == KIND_STOP)
 		job->truth.silent_ns[rank] =
-			atomic_load(&job->board->seats[rank].strike_ns[f - job->s->faults]);
+			atomic_load(&job->board->seats[rank].inject_ns[f - job->s->faults]);
 }
 
 static int reap(struct job *job)
@@ -100,7 +100,7 @@ static int reap(struct job *job)
 			job->running[r] = 0;
 			if (job->s->grows && job->s->faults[0].victims == 1u << r &&
 			    WIFSIGNALED(status))
-				job_start_newcomer(job, r);
+				job_start_joiner(job, r);
 		}
 		left += job->running[r] != 0;
 	}
@@ -117,7 +117,7 @@ static void look_after(struct job *job)
 		if (poll(&doorbell, 1, LOOK_MS) > 0 &&
 		    read(job->doorbell, &rings, sizeof rings) < 0)
 			perror("the doorbell");
-		job_strike_due(job);
+		job_inject_due(job);
 		wake(job);
 		job->has_hung = clock_now_ns() > deadline;
 	}
@@ -140,7 +140,7 @@ static void find_truth(struct job *job)
 		const struct seat *seat = &job->board->seats[r];
 		if (f && WIFSIGNALED(job->status[r]) && WTERMSIG(job->status[r]) == SIGKILL &&
 		    !job->has_hung) {
-			job->truth.dead_ns[r] = atomic_load(&seat->strike_ns[f - job->s->faults]);
+			job->truth.dead_ns[r] = atomic_load(&seat->inject_ns[f - job->s->faults]);
 			job->has_happened |= f == scenario_fault(job->s);
 		}
 		for (int i = 0; i < board_count(seat); i++)

@@ -1,4 +1,4 @@
-/* One job of a scenario: started, struck, looked after and judged. */
+/* One job of a scenario: started, hit by faults, looked after and judged. */
 #ifndef TESTS_FAULTS_JOB_H
 #define TESTS_FAULTS_JOB_H
 

@@ -105,7 +105,7 @@ static void start_rank(struct job *job, int id, int rank)
 	atomic_store(&job->board->seats[id].pid, pid);
 }
 
-void job_start_newcomer(struct job *job, int rank)
+void job_start_joiner(struct job *job, int rank)
 {
 	start_rank(job, job->s->ranks, rank);
 }

@@ -11,14 +11,14 @@ struct truth {
 	const struct scenario *scenario;
 	pid_t pids[RANKS_MOST];
 	uint64_t dead_ns[RANKS_MOST];
-	bool is_unproved[RANKS_MOST]; /* dead, but nobody is left there who could refuse a call   */
+	bool is_unproved[RANKS_MOST];   /* dead, but nobody is left there who could refuse a call */
 	uint64_t silent_ns[RANKS_MOST]; /* stopped, or out of reach for all others */
-	uint32_t absent; /* came anew, was told that it had not joined, and so has left     */
-	uint64_t cut_ns; /* two sides do not reach each other                        */
+	uint32_t absent; /* came anew, was told that it had not joined, and so has left */
+	uint64_t cut_ns; /* two sides do not reach each other */
 	uint32_t side;
-	uint64_t broken_ns; /* a connection between two                                        */
+	uint64_t broken_ns; /* a connection between two */
 	uint32_t ends;
-	bool reconnects; /* it is made again, and nobody notices                                    */
+	bool reconnects; /* it is made again, and nobody notices */
 	uint64_t aborted_ns;
 	uint32_t aborter;
 };

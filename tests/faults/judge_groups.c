@@ -161,11 +161,11 @@ void judge_shrink(struct verdict *v, const struct board *board, const struct tru
 	judge_missing(v, board, t, rank, e, e->members, "group");
 	for (int r = 0; r < scenario_seats(t->scenario); r++) {
 		const struct event *other = find(board, r, HAD_SHRINK, e->generation, -1);
-		bool is_member = e->members >> r & 1, is_struck = !is_well(t, r, rank);
+		bool is_member = e->members >> r & 1, is_faulty = !is_well(t, r, rank);
 		if (is_member && !find(board, r, BEGAN_SHRINK, e->generation, -1))
 			judge_complain(v, "rank %d: rank %d has never asked to be in %#x", rank, r,
 				       e->members);
-		if (is_member && !is_struck && (!other || other->status != TUTTI_OK))
+		if (is_member && !is_faulty && (!other || other->status != TUTTI_OK))
 			judge_complain(v, "rank %d: rank %d is in %#x, and does not know", rank, r,
 				       e->members);
 		if (!other || other->status != TUTTI_OK || other->members == e->members ||

@@ -1,11 +1,11 @@
 /* See life.h. Segments of steps; at the end of each, where the scenario has it so, all ranks agree
- * on whether it counted, those that failed too. Who goes on after a failure shrinks, and begins a
- * new generation with a program of its own. */
+ * on whether it counted, those that failed too. A rank that goes on after a failure shrinks, and
+ * begins a new generation with a program of its own. */
 #include "tests/faults/life.h"
 
 #include "core/clock.h"
+#include "tests/entries.h"
 
-#include <dirent.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,27 +29,7 @@ void api_fail(const struct api *api, const char *file, int line, const char *for
 	_exit(1);
 }
 
-uint64_t random_next(uint64_t *state)
-{
-	uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
-	z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-	z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-	return z ^ (z >> 31);
-}
-
 /* ---- descriptors ----------------------------------------------------------------------------- */
-
-static int count_descriptors(void)
-{
-	DIR *folder = opendir("/proc/self/fd");
-	int count = 0;
-
-	while (folder && readdir(folder))
-		count++;
-	if (folder)
-		closedir(folder);
-	return count;
-}
 
 static void show_descriptors(void)
 {
@@ -101,6 +81,7 @@ void life_note_failure(struct life *life, tutti_comm *comm, tutti_status status,
 	int failed[RANKS_MOST], count = comm ? tutti_comm_failed(comm, failed, RANKS_MOST) : 0;
 
 	put_ranks(e, ids, size);
+	e->is_child = comm != life->api.comm;
 	for (int i = 0; i < count && i < RANKS_MOST; i++) {
 		CHECK(&life->api, failed[i] >= 0 && failed[i] < size, "rank %d has failed, of %d",
 		      failed[i], size);
@@ -131,7 +112,7 @@ static void run_segment(struct life *life, int segment)
 	life->segment = segment;
 	life->failed = !steps_roll_call(life);
 	for (int step = 0; step < steps && !life->failed; step++) {
-		strikes_at(&life->strikes, POINT_CALL, segment, step);
+		inject_at(&life->inject, POINT_CALL, segment, step);
 		life->failed = !steps_run(life, step);
 	}
 	if (!life->failed)
@@ -144,7 +125,7 @@ static bool agree(struct life *life)
 	uint32_t own = ~(1u << life->id) & ~((uint32_t)life->failed << (8 + life->id));
 	int flag = (int)own;
 
-	strikes_at(&life->strikes, POINT_AGREE, life->segment, 0);
+	inject_at(&life->inject, POINT_AGREE, life->segment, 0);
 	note(life, BEGAN_AGREE, TUTTI_OK)->flag = own;
 	tutti_status status = tutti_comm_agree(life->api.comm, &flag);
 	struct event *e = note(life, HAD_AGREE, status);
@@ -176,13 +157,13 @@ static void adopt(struct life *life, tutti_comm *comm, const int *ids, int gener
 	life->generation = generation;
 	atomic_store(&life->seat->generation, generation);
 	CHECK(&life->api, generation < GENERATIONS_MOST, "it never ends");
-	strikes_watch(&life->strikes, comm);
+	inject_watch(&life->inject, comm);
 }
 
 static void leave_for(struct life *life, tutti_comm *next, const int *ids, struct event *e)
 {
 	e->members = mask_of(ids, tutti_size(next));
-	strikes_watch(&life->strikes, NULL);
+	inject_watch(&life->inject, NULL);
 	tutti_comm_destroy(life->api.comm);
 	adopt(life, next, ids, life->generation + 1);
 }
@@ -192,7 +173,7 @@ static bool shrink(struct life *life)
 	tutti_comm *next = NULL, *old = life->api.comm;
 	int ids[RANKS_MOST] = {0};
 
-	strikes_at(&life->strikes, POINT_SHRINK, 0, 0);
+	inject_at(&life->inject, POINT_SHRINK, 0, 0);
 	note(life, BEGAN_SHRINK, TUTTI_OK);
 	tutti_status status = tutti_comm_shrink(old, &next);
 	struct event *e = note(life, HAD_SHRINK, status);
@@ -215,7 +196,7 @@ static void grow(struct life *life)
 	int ids[RANKS_MOST] = {0};
 
 	life->has_grown = true;
-	strikes_at(&life->strikes, POINT_GROW, 0, 0);
+	inject_at(&life->inject, POINT_GROW, 0, 0);
 	note(life, BEGAN_GROW, TUTTI_OK);
 	tutti_status status = tutti_comm_grow(life->api.comm, life->scenario->ranks, NULL, &next);
 	struct event *e = note(life, HAD_GROW, status);
@@ -257,9 +238,9 @@ static void live(struct life *life)
 		if (goes_on && life->scenario->grows && !life->has_grown)
 			grow(life);
 	} while (goes_on);
-	strikes_at(&life->strikes, POINT_DESTROY, 0, 0);
+	inject_at(&life->inject, POINT_DESTROY, 0, 0);
 	note(life, LEAVES, TUTTI_OK);
-	strikes_watch(&life->strikes, NULL);
+	inject_watch(&life->inject, NULL);
 	tutti_comm_destroy(life->api.comm);
 	steps_settle(life);
 	if (life->api.arena)
@@ -282,7 +263,7 @@ int life_run(const struct scenario *scenario, struct board *board, int id, int d
 {
 	static struct life one;
 	struct life *life = &one;
-	int before = count_descriptors();
+	int before = open_descriptors();
 
 	*life = (struct life){.scenario = scenario, .seat = &board->seats[id], .id = id};
 	life->api = (struct api){.rank = id,
@@ -294,19 +275,19 @@ int life_run(const struct scenario *scenario, struct board *board, int id, int d
 	if (id >= scenario->ranks)
 		life->ids[__builtin_ctz(scenario->faults[0].victims)] = id;
 	data_init();
-	strikes_init(&life->strikes, scenario, board, id, doorbell);
-	strikes_at(&life->strikes, id < scenario->ranks ? POINT_INIT : POINT_GROW, 0, 0);
+	inject_init(&life->inject, scenario, board, id, doorbell);
+	inject_at(&life->inject, id < scenario->ranks ? POINT_INIT : POINT_GROW, 0, 0);
 	tutti_status status = tutti_init(&life->api.comm, NULL);
 	note_message(life, note(life, HAD_INIT, status), "init");
 	if (status == TUTTI_OK) {
 		if (id < scenario->ranks)
-			strikes_watch(&life->strikes, life->api.comm);
+			inject_watch(&life->inject, life->api.comm);
 		else
 			arrive(life);
 		live(life);
 	}
-	strikes_finish(&life->strikes);
-	int after = count_descriptors();
+	inject_finish(&life->inject);
+	int after = open_descriptors();
 	if (after != before) {
 		fprintf(stderr, "rank %d: %d descriptors are open, at first %d\n", id, after,
 			before);

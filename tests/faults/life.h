@@ -1,24 +1,24 @@
-/* What a rank of a struck job does from tutti_init to the end of its process, and what it looks at
- * itself: every element of every result, who is in a group, descriptors, buffers that a failed call
- * must not touch any more. What takes several ranks to see is judge.h's. */
+/* What a rank of a job with faults does from tutti_init to the end of its process, and what it
+ * looks at itself: every element of every result, who is in a group, descriptors, buffers that a
+ * failed call must not touch any more. What takes several ranks to see is judge.h's. */
 #ifndef TESTS_FAULTS_LIFE_H
 #define TESTS_FAULTS_LIFE_H
 
 #include "tests/api/part.h"
 #include "tests/faults/board.h"
-#include "tests/faults/strike.h"
+#include "tests/faults/inject.h"
 
 #define FLIGHT_MOST 3
 
 struct life {
 	const struct scenario *scenario;
 	struct seat *seat;
-	struct strikes strikes;
+	struct inject inject;
 	int id, generation, segment;
-	struct api api;                /* .comm: the present communicator                     */
-	int ids[RANKS_MOST];           /* of its ranks                                        */
-	bool failed;                   /* in this segment                                     */
-	bool has_grown;                /* or tried to                                         */
+	struct api api;                /* .comm: the present communicator */
+	int ids[RANKS_MOST];           /* of its ranks */
+	bool failed;                   /* in this segment */
+	bool has_grown;                /* or tried to */
 	struct part left[FLIGHT_MOST]; /* of calls that failed, their buffers spoiled */
 	int left_count;
 };

@@ -38,7 +38,7 @@ static uint32_t below(uint64_t *random, uint32_t n)
 /* The chance of one in all that are possible. */
 static const int way_weights[WAYS] = {3, 3, 5, 4, 6};
 static const int kind_weights[KINDS] = {8, 3, 2, 2, 3, 4, 2, 3, 2, 2};
-/* Grow only where it is asked for by name: what it has found is not mended yet
+/* Grow only where it is asked for by name: what it has found is not repaired yet
  * (docs/reliability.md). */
 static const int point_weights[POINTS] = {2, 6, 2, 2, 3, 2, 3};
 
@@ -66,7 +66,7 @@ static bool fits(int way, int kind)
 }
 
 /* Where new ranks look for the others, somebody has to be left: hosts may have nobody. */
-static bool can_strike_grow(int kind)
+static bool can_hit_grow(int kind)
 {
 	return kind == KIND_KILL || kind == KIND_STOP || kind == KIND_NAP || kind == KIND_CLOSE ||
 	       kind == KIND_RESET;
@@ -74,14 +74,13 @@ static bool can_strike_grow(int kind)
 
 static bool fits_grow(int way, int kind)
 {
-	return way != WAY_HOSTS && can_strike_grow(kind);
+	return way != WAY_HOSTS && can_hit_grow(kind);
 }
 
 bool scenario_is_possible(const struct wish *wish)
 {
-	bool is_possible =
-		wish->point != POINT_GROW ||
-		(wish->way != WAY_HOSTS && (wish->kind < 0 || can_strike_grow(wish->kind)));
+	bool is_possible = wish->point != POINT_GROW ||
+			   (wish->way != WAY_HOSTS && (wish->kind < 0 || can_hit_grow(wish->kind)));
 
 	return is_possible && (wish->way < 0 || wish->kind < 0 || fits(wish->way, wish->kind));
 }
@@ -220,8 +219,8 @@ static void draw_job(struct scenario *s, uint64_t *random)
 	s->silence_ms = SILENCE_MS;
 }
 
-/* Who comes anew is struck instead, as well, or not. */
-static void draw_newcomer(const struct scenario *s, struct fault *f, uint64_t *random)
+/* A new rank has the fault instead, as well, or not. */
+static void draw_joiner(const struct scenario *s, struct fault *f, uint64_t *random)
 {
 	uint32_t chance = below(random, 4);
 
@@ -267,7 +266,7 @@ void scenario_draw(struct scenario *s, uint64_t seed, const struct wish *wish)
 	*f = (struct fault){.kind = (enum kind)kind, .point = (enum point)point};
 	draw_fault(s, f, &random, s->fault_count > 1 ? s->faults[0].victims : 0);
 	if (s->grows && f->victims)
-		draw_newcomer(s, f, &random);
+		draw_joiner(s, f, &random);
 }
 
 static size_t put_ranks(char *text, size_t bytes, uint32_t ranks)

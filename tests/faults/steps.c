@@ -125,7 +125,7 @@ static tutti_status issue(struct flight *f, struct api *api, uint64_t seed)
 	return status;
 }
 
-/* The first error of all that are waited for; none is left under way. */
+/* The first error of all that are waited for; none is left in flight. */
 static tutti_status wait_for(struct flight *f, tutti_status status)
 {
 	tutti_status sent = tutti_work_wait(&f->sent, 0), got = tutti_work_wait(&f->work, 0);
@@ -200,7 +200,7 @@ static bool child_and_calls(struct life *life, uint64_t seed, int step)
 	int ids[RANKS_MOST];
 	bool is_well = true, is_copy = random_below(&seed, 4) == 0;
 
-	strikes_at(&life->strikes, POINT_SPLIT, life->segment, step);
+	inject_at(&life->inject, POINT_SPLIT, life->segment, step);
 	tutti_status status = make_child(life, is_copy, &seed, &child, ids);
 	if (status != TUTTI_OK) {
 		life_note_failure(life, life->api.comm, status, life->ids, life->api.size,

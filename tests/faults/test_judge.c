@@ -5,19 +5,16 @@
 #include "tests/faults/judge.h"
 #include "tests/faults/words.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
-#define RANKS  4
-#define VICTIM 2
-#define STRUCK 1000u /* when */
-#define LATER  2000u
+#define RANKS       4
+#define VICTIM      2
+#define INJECTED_NS 1000u
+#define LATER       2000u
 
 static struct board *board;
 static struct truth truth;
@@ -42,7 +39,7 @@ static void write_death(void)
 	board_clear(board);
 	memset(&verdict, 0, sizeof verdict);
 	scenario = (struct scenario){.ranks = RANKS};
-	truth = (struct truth){.scenario = &scenario, .dead_ns = {[VICTIM] = STRUCK}};
+	truth = (struct truth){.scenario = &scenario, .dead_ns = {[VICTIM] = INJECTED_NS}};
 	for (int r = 0; r < RANKS; r++) {
 		truth.pids[r] = 100 + r;
 		write_event(r, HAD_INIT, TUTTI_OK, 10);
@@ -94,7 +91,7 @@ static void test_right(void **state)
 	(void)state;
 	write_death();
 	expect(0, "");
-	assert_int_equal(judge_first_ns(&truth), STRUCK);
+	assert_int_equal(judge_first_ns(&truth), INJECTED_NS);
 	assert_int_equal(judge_told_ns(board, &truth, 0), LATER);
 	assert_int_equal(judge_told_ns(board, &truth, VICTIM), 0);
 }
@@ -114,7 +111,7 @@ static void test_broken_connection(void **state)
 	for (int reconnects = 0; reconnects < 2; reconnects++) {
 		write_death();
 		truth.dead_ns[VICTIM] = 0;
-		truth.broken_ns = STRUCK;
+		truth.broken_ns = INJECTED_NS;
 		truth.ends = 1u << VICTIM | 1u << 1;
 		truth.reconnects = reconnects;
 		judge(&verdict, board, &truth);
@@ -146,7 +143,7 @@ static void test_the_living_have_not_died(void **state)
 		write_death();
 		if (lives) {
 			truth.dead_ns[VICTIM] = 0;
-			truth.broken_ns = STRUCK;
+			truth.broken_ns = INJECTED_NS;
 			truth.ends = 1u << VICTIM | 1u << 1;
 		}
 		judge(&verdict, board, &truth);
@@ -220,12 +217,29 @@ static void test_numbers_of_a_child(void **state)
 	expect(1, "nothing has happened to rank 3");
 }
 
+/* A rank that waits in the parent for a rank whose child has failed is told nothing before the
+ * deadline. */
+static void test_failure_of_a_child(void **state)
+{
+	(void)state;
+	for (int is_child = 0; is_child < 2; is_child++) {
+		write_death();
+		event_of(3, HAD_FAILURE)->is_child = is_child;
+		event_of(1, HAD_FAILURE)->status = TUTTI_ERR_TIMEOUT;
+		event_of(1, HAD_FAILURE)->at_ns = 2 * LATER;
+		say(1, "rank 1: broadcast #3: waited 5000 ms; not in this call: ranks 2, 3");
+		event_of(1, HAD_FAILURE)->call[0] = '\0';
+		judge(&verdict, board, &truth);
+		assert_int_equal(strstr(verdict.text, "is not what happened") == NULL, is_child);
+	}
+}
+
 static void test_stopped(void **state)
 {
 	(void)state;
 	write_death();
 	truth.dead_ns[VICTIM] = 0;
-	truth.silent_ns[VICTIM] = STRUCK;
+	truth.silent_ns[VICTIM] = INJECTED_NS;
 	for (int r = 0; r < RANKS; r++) {
 		if (r == VICTIM)
 			continue;
@@ -234,7 +248,7 @@ static void test_stopped(void **state)
 		event_of(r, HAD_FAILURE)->failed = 0;
 	}
 	expect(0, "");
-	assert_int_equal(judge_first_ns(&truth), STRUCK);
+	assert_int_equal(judge_first_ns(&truth), INJECTED_NS);
 	say(0, "Rank 1 (process 101 on box) is silent; rank 2 is well.");
 	expect(1, "nothing has happened to rank 1");
 }
@@ -244,7 +258,7 @@ static void test_sides(void **state)
 	(void)state;
 	write_death();
 	truth.dead_ns[VICTIM] = 0;
-	truth.cut_ns = STRUCK;
+	truth.cut_ns = INJECTED_NS;
 	truth.side = 1u << VICTIM;
 	say_lost();
 	for (int r = 0; r < RANKS; r++)
@@ -296,7 +310,7 @@ static void test_growth(void **state)
 	for (int is_stopped = 0; is_stopped < 2; is_stopped++) {
 		write_growth();
 		truth.absent = 1u << RANKS;
-		truth.silent_ns[RANKS] = is_stopped ? STRUCK : 0;
+		truth.silent_ns[RANKS] = is_stopped ? INJECTED_NS : 0;
 		for (int r = 0; r <= RANKS; r++)
 			if (r != VICTIM) {
 				struct event *e = event_of(r, r < RANKS ? HAD_GROW : HAD_INIT);
@@ -330,7 +344,7 @@ static void test_two_groups(void **state)
 	(void)state;
 	write_death();
 	truth.dead_ns[VICTIM] = 0;
-	truth.silent_ns[3] = truth.silent_ns[VICTIM] = STRUCK;
+	truth.silent_ns[3] = truth.silent_ns[VICTIM] = INJECTED_NS;
 	for (int r = 0; r < 2; r++)
 		event_of(r, HAD_SHRINK)->members = 0x3;
 	event_of(3, HAD_SHRINK)->members = 0x8;
@@ -363,11 +377,11 @@ static void test_refused(void **state)
 	write_death();
 	event_of(1, HAD_SHRINK)->status = TUTTI_ERR_TIMEOUT;
 	expect(1, "enough are well");
-	/* Who was aborted while it asked is told so, and nobody else is. */
+	/* A rank that was aborted while it asked is told so, and nobody else is. */
 	for (int who = 0; who < 2; who++) {
 		write_death();
 		truth.aborter = 1u << 1;
-		truth.aborted_ns = STRUCK;
+		truth.aborted_ns = INJECTED_NS;
 		event_of(who, HAD_SHRINK)->status = TUTTI_ERR_ABORTED;
 		judge(&verdict, board, &truth);
 		assert_int_equal(strstr(verdict.text, "aborted") == NULL, who == 1);
@@ -375,7 +389,7 @@ static void test_refused(void **state)
 	/* One of two cannot know. */
 	write_death();
 	truth.dead_ns[VICTIM] = 0;
-	truth.silent_ns[0] = truth.silent_ns[1] = truth.silent_ns[VICTIM] = STRUCK;
+	truth.silent_ns[0] = truth.silent_ns[1] = truth.silent_ns[VICTIM] = INJECTED_NS;
 	say_lost();
 	event_of(3, HAD_SHRINK)->status = TUTTI_ERR_TIMEOUT;
 	for (int r = 0; r < 2; r++)
@@ -478,6 +492,7 @@ int main(void)
 		cmocka_unit_test(test_another_status),
 		cmocka_unit_test(test_living_rank_is_listed),
 		cmocka_unit_test(test_numbers_of_a_child),
+		cmocka_unit_test(test_failure_of_a_child),
 		cmocka_unit_test(test_stopped),
 		cmocka_unit_test(test_sides),
 		cmocka_unit_test(test_growth),

@@ -13,7 +13,7 @@ static const struct {
 	{"has died", CLAIM_DEAD},    {"has ended", CLAIM_DEAD},    {"has left", CLAIM_GONE},
 	{"went away", CLAIM_GONE},   {"left", CLAIM_GONE},         {"closed", CLAIM_GONE},
 	{"is lost", CLAIM_GONE},     {"is gone", CLAIM_GONE},      {"is stopped", CLAIM_SILENT},
-	{"is silent", CLAIM_SILENT}, {"has failed", CLAIM_FAILED},
+	{"is silent", CLAIM_SILENT}, {"has failed", CLAIM_FAILED}, {"refuses", CLAIM_GONE},
 };
 
 /* Past " (process 12 on box)"; *pid is what it says. */

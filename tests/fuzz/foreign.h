@@ -1,4 +1,5 @@
-/* A transport whose peers are the harness: what is received is what it says, and it sees what is sent. */
+/* A transport whose peers are the harness: what is received is what it says, and it sees what is
+ * sent. */
 #ifndef TESTS_FUZZ_FOREIGN_H
 #define TESTS_FUZZ_FOREIGN_H
 
@@ -18,10 +19,11 @@ struct foreign {
 	struct tutti_endpoint base;
 	struct foreign_conn conns[FOREIGN_CONNS];
 	int count;
-	bool holds;        /* sends do not end                                          */
+	bool holds; /* sends do not end */
 	/* The next bytes of conn; false: nothing now. Asked for every posted receive. */
 	bool (*says)(void *arg, struct foreign_conn *conn, void *bytes, size_t n);
-	void (*hears)(void *arg, struct foreign_conn *conn, const void *bytes, size_t n); /* or NULL */
+	void (*hears)(void *arg, struct foreign_conn *conn, const void *bytes,
+		      size_t n); /* or NULL */
 	void *arg;
 };
 

@@ -1,5 +1,6 @@
-/* Would break: who goes on from a checkpoint whose index somebody else has made or changed. What is
- * read can be written, and is the same then; and no file is ever opened but those of ranks. */
+/* Would break: a job that goes on from a checkpoint whose index somebody else has made or changed.
+ * What is read can be written, and is the same then; and no file is ever opened but those of ranks.
+ */
 #include "fuzz.h"
 
 #include "train/checkpoint/checkpoint_index.h"

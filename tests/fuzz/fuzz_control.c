@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#define DEEDS_MAX 200
+#define ACTIONS_MAX 200
 
 struct ring {
 	struct foreign foreign;
@@ -61,10 +61,10 @@ static void make_call(struct ring *r, struct input *in)
 				 .dtype = input_byte(in) % 4,
 				 .count = input_byte(in),
 				 .sequence = sequence};
-	struct noted noted = noted_of(&args, r->size, r->fingerprint);
+	struct call_record record = call_record_of(&args, r->size, r->fingerprint);
 
-	r->fingerprint = noted.fingerprint;
-	recorder_note(r->recorder, sequence, &noted);
+	r->fingerprint = record.fingerprint;
+	recorder_add(r->recorder, sequence, &record);
 }
 
 /* Some numbers are those of calls that this rank has made, or nearly. */
@@ -79,7 +79,7 @@ static uint64_t a_sequence(const struct ring *r, struct input *in)
 	return b;
 }
 
-/* A call of this rank's own that is under way. */
+/* A call of this rank's own that is in flight. */
 static uint64_t own_sequence(const struct ring *r, struct input *in)
 {
 	uint64_t issued = recorder_issued(r->recorder), back = input_byte(in) % 20;
@@ -87,7 +87,7 @@ static uint64_t own_sequence(const struct ring *r, struct input *in)
 	return issued > back ? issued - back : 0;
 }
 
-static void some_notes(struct ring *r, struct input *in)
+static void some_records(struct ring *r, struct input *in)
 {
 	struct control_message *m = &r->message;
 
@@ -115,7 +115,7 @@ static void take_message(struct ring *r, struct input *in)
 	m->first = a_sequence(r, in);
 	m->issued = a_sequence(r, in);
 	if (m->kind == CONTROL_CALLS || m->kind == CONTROL_LEAVING)
-		some_notes(r, in);
+		some_records(r, in);
 	else
 		input_bytes(in, m->text, how & 8 ? 40 : 0);
 	if (how == 255)
@@ -191,7 +191,7 @@ void fuzz_one(const uint8_t *bytes, size_t n)
 	config.peers = nowhere;
 	MUST(ring.recorder && control_create(&ring.control, &config) == TUTTI_OK);
 	control_bind(ring.control, on_failure, NULL, &ring);
-	for (int i = 0; i < DEEDS_MAX && in.left; i++)
+	for (int i = 0; i < ACTIONS_MAX && in.left; i++)
 		do_one(&ring, &in);
 	ring.foreign.holds = false;
 	control_destroy(ring.control);

@@ -8,9 +8,9 @@
 
 #include <string.h>
 
-#define DEEDS_MAX 400
-#define WORKS_MAX 64
-#define SIZE      3
+#define ACTIONS_MAX 400
+#define WORKS_MAX   64
+#define SIZE        3
 
 struct caller {
 	struct foreign foreign;
@@ -136,8 +136,8 @@ static void open_engine(struct caller *c)
 				       .routes = routes,
 				       .slice_bytes = 4096,
 				       .scratch_bytes = 65536,
-				       .policy = wait_policy_for(1),
-				       .helper_policy = wait_policy_for(1),
+				       .policy = wait_policy_on(1, wait_cores()),
+				       .helper_policy = wait_policy_on(1, wait_cores()),
 				       .now_ns = now_ns,
 				       .now_arg = c};
 
@@ -156,7 +156,7 @@ void fuzz_one(const uint8_t *bytes, size_t n)
 
 	caller = (struct caller){.now_ns = 1000};
 	open_engine(&caller);
-	for (int i = 0; i < DEEDS_MAX && in.left; i++)
+	for (int i = 0; i < ACTIONS_MAX && in.left; i++)
 		do_one(&caller, &in);
 	engine_fail(caller.engine, TUTTI_ERR_ABORTED, "the input has ended");
 	for (int i = 0; i < caller.count; i++) {

@@ -3,7 +3,7 @@
 #include "fuzz.h"
 
 #include "core/auth.h"
-#include "rendezvous/answer.h"
+#include "rendezvous/wire.h"
 #include "rendezvous/find_server.h"
 #include "rendezvous/secret.h"
 #include "rendezvous/server.h"
@@ -61,9 +61,9 @@ void fuzz_one(const uint8_t *bytes, size_t n)
 	wire.fd = pair[0];
 	status = find_server_own(&wire, key, &job, long_ago_ns);
 	MUST(status == TUTTI_OK || !(how & 1));
-	status = answer_await(&wire, FRAME_WELCOME, body, FRAME_WELCOME_BYTES, long_ago_ns);
+	status = wire_await(&wire, FRAME_WELCOME, body, FRAME_WELCOME_BYTES, long_ago_ns);
 	while (status == TUTTI_OK)
-		status = answer_await(&wire, FRAME_ANSWER, body, how % sizeof body, long_ago_ns);
+		status = wire_await(&wire, FRAME_ANSWER, body, how % sizeof body, long_ago_ns);
 	MUST(status > TUTTI_IN_PROGRESS && status <= TUTTI_ERR_INTERNAL);
 	close(pair[0]);
 	close(pair[1]);

@@ -1,9 +1,8 @@
-/* Would break: who imports a safetensors file that somebody else has made. What is read can be
- * written, and is the same then. */
+/* Would break: a job that imports a safetensors file that somebody else has made. What is read can
+ * be written, and is the same then. */
 #include "fuzz.h"
 
-#include "train/checkpoint/disk.h"
-#include "train/checkpoint/jansson_needed.h"
+#include "train/base/disk.h"
 #include "train/checkpoint/safetensors.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* Would break: the meeting's server, by what several connections say to it in any order: intruders,
- * and ranks that know the secret and then speak nonsense. The input is a list of deeds. */
+/* Would break: the meeting's server, by what several connections say to it in any order: attackers,
+ * and ranks that know the secret and then speak nonsense. The input is a list of actions. */
 #include "fuzz.h"
 
 #include "core/auth.h"
@@ -12,11 +12,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define CALLERS   8
-#define BODY_MAX  300
-#define DEEDS_MAX 300
+#define CALLERS     8
+#define BODY_MAX    300
+#define ACTIONS_MAX 300
 
-enum deed { CALL, HANG_UP, SAY_BYTES, SAY_FRAME, PROVE, JOIN, GIVE, LISTEN, DEEDS };
+enum action { CALL, HANG_UP, SAY_BYTES, SAY_FRAME, PROVE, JOIN, GIVE, LISTEN, ACTIONS };
 
 struct party {
 	struct server_loop *loop;
@@ -33,7 +33,7 @@ static void turn(struct party *p)
 		p->is_over = !server_loop_turn(p->loop, 0);
 }
 
-/* Whatever the server answers: one that stops reading is another deed. */
+/* Whatever the server answers: one that stops reading is another action. */
 static size_t hear(int fd, uint8_t *bytes, size_t most)
 {
 	ssize_t n = fd < 0 ? 0 : recv(fd, bytes, most, MSG_DONTWAIT);
@@ -92,7 +92,7 @@ static void do_one(struct party *p, struct input *in)
 	int i = what >> 4 & (CALLERS - 1), fd = p->fd[i];
 	size_t n;
 
-	switch ((enum deed)(what % DEEDS)) {
+	switch ((enum action)(what % ACTIONS)) {
 	case CALL:
 		if (fd < 0 && !p->is_over)
 			p->fd[i] = fuzz_connect(p->name);
@@ -125,7 +125,7 @@ static void do_one(struct party *p, struct input *in)
 	case LISTEN:
 		hear(fd, heard, sizeof heard);
 		break;
-	case DEEDS:
+	case ACTIONS:
 		break;
 	}
 	turn(p);
@@ -156,7 +156,7 @@ void fuzz_one(const uint8_t *bytes, size_t n)
 
 	fuzz_fixed_random();
 	open_party(&party, input_byte(&in) % 5);
-	for (int i = 0; i < DEEDS_MAX && in.left; i++)
+	for (int i = 0; i < ACTIONS_MAX && in.left; i++)
 		do_one(&party, &in);
 	for (int i = 0; i < CALLERS; i++)
 		hang_up(&party, i);

@@ -13,7 +13,7 @@
 
 #define CLIENTS      4
 #define IOS          24
-#define DEEDS_MAX    200
+#define ACTIONS_MAX  200
 #define SIZE         3
 #define CONTROL_PAGE 4096
 #define NAME_AT      16 /* of the listener, in an address */
@@ -235,7 +235,7 @@ void fuzz_one(const uint8_t *bytes, size_t n)
 	open_place(&p);
 	if (input_byte(&in) == 255)
 		read_address(&p, &in);
-	for (int i = 0; i < DEEDS_MAX && in.left; i++)
+	for (int i = 0; i < ACTIONS_MAX && in.left; i++)
 		do_one(&p, &in);
 	for (int g = 0; g < CLIENTS; g++)
 		hang_up(&p, g);

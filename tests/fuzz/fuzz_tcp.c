@@ -1,21 +1,22 @@
-/* Would break: a tcp endpoint, by intruders at its listener and by peers that have proved the
+/* Would break: a tcp endpoint, by attackers at its listener and by peers that have proved the
  * secret and send headers and payloads of any length. The listener is a Unix socket here: the
  * machine's ports would not last. */
 #include "fuzz.h"
 
 #include "core/crc32c.h"
 #include "core/net.h"
-#include "transport/tcp/tcp.h"
+#include "transport/tcp/accepted.h"
+#include "transport/tcp/address.h"
 
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define CLIENTS   6
-#define IOS       24
-#define IO_BYTES  20000
-#define DEEDS_MAX 200
-#define SIZE      3
+#define CLIENTS     6
+#define IOS         24
+#define IO_BYTES    20000
+#define ACTIONS_MAX 200
+#define SIZE        3
 
 extern const struct tutti_transport transport_tcp;
 
@@ -233,7 +234,7 @@ void fuzz_one(const uint8_t *bytes, size_t n)
 	for (int rank = 1; rank < SIZE; rank++)
 		MUST(transport_tcp.connect(&p.ep->base, rank, 0, p.ep->base.address,
 					   p.ep->base.address_bytes, &p.conns[rank]) == TUTTI_OK);
-	for (int i = 0; i < DEEDS_MAX && in.left; i++)
+	for (int i = 0; i < ACTIONS_MAX && in.left; i++)
 		do_one(&p, &in);
 	for (int g = 0; g < CLIENTS; g++)
 		hang_up(&p, g);

@@ -26,8 +26,9 @@ static void report(struct log *log)
 	FILE *file = open_memstream(&text, &bytes);
 
 	MUST(file);
-	MUST(parts_find(&parts, log) && clocks_align(log, &parts, file));
-	MUST(late_report(log, &parts, true, file));
+	parts_find(&parts, log);
+	clocks_align(log, &parts, file);
+	late_report(log, &parts, true, file);
 	MUST(fclose(file) == 0);
 	free(text);
 	parts_free(&parts);

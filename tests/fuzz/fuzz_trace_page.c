@@ -75,7 +75,7 @@ static void check(const struct trace_process *p)
 /* All that the tools do with it. */
 static void show(struct trace_process *p)
 {
-	struct sample before = {0}, now = {.ns = 1000000, .processes = p, .count = 1};
+	struct sample before = {0}, now = {.ns = 1000000, .log = {p, 1}};
 	struct log log = {0};
 	char *text = NULL, why[300] = "";
 	size_t bytes;

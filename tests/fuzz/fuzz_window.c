@@ -22,7 +22,7 @@ static struct window_config config_of(int rank)
 				      .size = SIZE,
 				      .comm_id = {3, 4},
 				      .window_bytes = 65536,
-				      .policy = wait_policy_for(1),
+				      .policy = wait_policy_on(1, wait_cores()),
 				      .cores = 1};
 }
 

@@ -2,7 +2,8 @@
 
 Links resolve; paths, functions and public names exist; variables are those of core/env.h, algorithms those of
 the table; options are in the programs'
---help (with BUILD); the picture of the folders is that of layers.txt; lines are short. Exits with 1 after complaints.
+--help (with BUILD); the picture of the folders is that of layers.txt, the table of locks that of the mutexes; lines are
+short. Exits with 1 after complaints.
 docs_invented.txt has the names that a page makes up for a walk."""
 import os
 import re
@@ -119,7 +120,7 @@ def check_variables(root, pages, said):
 
 
 def check_algorithms(root, pages, said):
-    """The list of TUTTI_ALGO is that of the table of algorithms."""
+    """The list of TUTTI_ALGO is that of the table of algorithms, and each name of it is explained."""
     table = {}
     for large, name in re.findall(r"\bX\(([A-Z_]+), \w+, (\w+),|$", tables.text_of(root, ALGORITHMS)):
         table.setdefault(large.lower(), set()).add(name)
@@ -134,6 +135,21 @@ def check_algorithms(root, pages, said):
         missing = table.get(collective, set()) ^ listed.get(collective, set())
         if missing:
             said(page, f"{collective}: {', '.join(sorted(missing))}", f"is in one of this page and {ALGORITHMS}")
+    rows = page.text.partition("| name | how the data go |")[2].partition("\n\n")[0]
+    explained = set(re.findall(r"^\| ([a-z_]+) \| \S", rows, re.M))
+    for name in sorted(set().union(*table.values()) - {""} ^ explained):
+        said(page, f"row of {name}", f"is in one of this page and {ALGORITHMS}")
+
+
+def check_locks(root, pages, said):
+    """The table of locks has each file of the library that has a mutex."""
+    page = next(page for page in pages if page.path == LAYERS_PAGE)
+    rows = page.text.partition("<!-- locks -->")[2].partition("\n\n")[2].partition("\n\n")[0]
+    listed = {path for row in re.findall(r"^\| ([^|]*) \|", rows, re.M) for path in re.findall(r"`([^`]+)`", row)}
+    have = {path for path in tables.library_files(root)
+            if re.search(r"^\s*(?:static )?pthread_(?:mutex|rwlock)_t \w", tables.text_of(root, path), re.M)}
+    for path in sorted(listed ^ have):
+        said(page, path, "has a lock and is not in the table, or the other way round")
 
 
 def check_ratios(pages, said):
@@ -226,6 +242,7 @@ def main():
     check_variables(root, pages, said)
     check_algorithms(root, pages, said)
     check_picture(root, pages, said)
+    check_locks(root, pages, said)
     check_ratios(pages, said)
     sys.exit(tables.judge(os.path.join(root, "tests/house/docs_invented.txt"), found, False) != 0)
 

@@ -1,4 +1,4 @@
-"""names.py ROOT [--update]: prints files of the library that have one name in two folders, and tags that several
+"""names.py ROOT [--update]: prints names that files of several folders of the library have, and tags that several
 structs have; exits with 1 when there is one that same_name.txt does not list, or that lists what is no longer so."""
 import os
 import re
@@ -15,7 +15,7 @@ def main():
     root, update = sys.argv[1], "--update" in sys.argv[2:]
     named = defaultdict(set)
     for path in tables.library_files(root):
-        named[os.path.basename(path)].add(path)
+        named[os.path.splitext(os.path.basename(path))[0]].add(os.path.dirname(path))
         for tag in STRUCT.findall(tables.text_of(root, path)):
             named["struct:" + tag].add(path)
     found = {(name, str(len(paths))): "stands for several things: " + " ".join(sorted(paths))

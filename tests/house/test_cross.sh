@@ -12,7 +12,7 @@ for tool in bash dirname nproc tail timeout cat; do
 	ln -s "$(command -v $tool)" bin/
 done
 
-# cross CODE SENTENCE
+# cross CODE MESSAGE
 cross()
 {
 	expect "$1" env PATH="$scratch/bin" bash tree/script/cross built

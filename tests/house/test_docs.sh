@@ -11,11 +11,17 @@ echo 'X(BARRIER, barrier, tree, 0) WINDOW(BARRIER)' >"$tree/collectives/plan/alg
 echo 'X(port, "TUTTI_PORT", "port", 0, 65535, 0, "where")' >"$tree/core/env.h"
 echo 'tutti_status tutti_init(void); struct engine; int engine_run(void);' >"$tree/include/tutti/tutti.h"
 printf 'core\nmemory\n' >"$tree/tests/house/layers.txt"
+echo 'static pthread_mutex_t lock;' >"$tree/core/queue.c"
 touch "$tree/memory/host.c" "$tree/tests/house/docs_invented.txt"
 echo '#     script/demo --seed N' >"$tree/script/demo"
 environment='    TUTTI_PORT    where [port]
 
-    barrier          tree, window'
+    barrier          tree, window
+
+| name | how the data go |
+|---|---|
+| tree | down and up |
+| window | through shared memory |'
 picture='# All
 
 <!-- layers -->
@@ -24,7 +30,13 @@ picture='# All
  ---- all ----
  memory | kinds
  core   | errors
-```'
+```
+
+<!-- locks -->
+
+| lock | guards |
+|---|---|
+| `core/queue.c` | a queue |'
 
 # page TEXT: the tree's README; the other two pages are as they should be.
 page()
@@ -65,15 +77,19 @@ refused 'README.md docs/gone.md: a link to nothing' \
 	'README.md TUTTI_POT: no such name' \
 	'README.md width: lines of more than 100 columns: 1, 3' \
 	'README.md |_2_|_TCP_|_9.99_|: is not a row of docs/performance.md'
+echo 'pthread_mutex_t lock;' >"$tree/memory/host.c"
 environment=${environment/TUTTI_PORT /TUTTI_PORTS}
-environment=${environment/tree/ring}
+environment=${environment/tree,/ring,}
+environment=${environment/| window |/| gate |}
 picture=${picture/ memory |/ core   |}
 page ''
 echo 'README.md core/gone.c  for a walk' >"$tree/tests/house/docs_invented.txt"
 refused 'docs/environment.md TUTTI_PORT: is in core/env.h and not here' \
 	'docs/environment.md TUTTI_PORTS: ' \
 	'docs/environment.md barrier:_ring,_tree: is in one of this page and collectives/plan/algorithm_table.h' \
+	'docs/environment.md row_of_gate: is in one of this page and collectives/plan/algorithm_table.h' \
 	'docs/architecture.md memory: is a layer of layers.txt; the picture has: core' \
+	'docs/architecture.md memory/host.c: has a lock' \
 	"'README.md core/gone.c' is no longer so"
 
 # Options, in the real tree: a page of its own beside it, since the programs are there.

@@ -46,10 +46,10 @@ if PATH=$scratch/bin:$PATH "$tree/script/mutants" >"$scratch/said"; then
 	echo "script/mutants is content with a mutant that does not fit and one that survives"
 	failures=1
 fi
-for sentence in 'half: .*tests/mutants/half.patch no longer applies' 'harmless: SURVIVED' 'whole: killed by ' \
+for message in 'half: .*tests/mutants/half.patch no longer applies' 'harmless: SURVIVED' 'whole: killed by ' \
 	'^1 killed, 2 not$'; do
-	if ! grep -q "$sentence" "$scratch/said"; then
-		echo "script/mutants did not say '$sentence' but:"
+	if ! grep -q "$message" "$scratch/said"; then
+		echo "script/mutants did not say '$message' but:"
 		cat "$scratch/said"
 		failures=1
 	fi

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What would break: that a name says which thing is meant. No two files of the library have one name, and no two structs one tag.
+# What would break: that a name says which thing is meant. No two folders of the library have files of one name, and no two structs one tag.
 set -u
 . "$SOURCE_DIR/tests/scratch.sh"
 cd "$SOURCE_DIR" || exit 1
@@ -13,14 +13,14 @@ seen()
 }
 
 mkdir -p "$tree/core" "$tree/train/model" "$tree/tests/house" "$tree/perf"
-touch "$tree/core/a.c" "$tree/train/model/a.c" "$tree/perf/a.c"
-seen '^a.c 2: stands for several things: core/a.c train/model/a.c$'
+touch "$tree/core/a.h" "$tree/train/model/a.c" "$tree/perf/a.c"
+seen '^a 2: stands for several things: core train/model$'
 table=$tree/tests/house/same_name.txt
-echo 'a.c 2  a reason' >"$table"
+echo 'a 2  a reason' >"$table"
 python3 tests/house/names.py "$tree" || complain "an excuse does not count"
-echo 'a.c 2' >"$table"
-seen "'a.c 2' has no reason"
-rm "$table" "$tree/core/a.c"
+echo 'a 2' >"$table"
+seen "'a 2' has no reason"
+rm "$table" "$tree/core/a.h"
 printf 'struct a {\n\tint b;\n};\nstatic struct a c;\n' >"$tree/core/b.h"
 printf 'static const struct a {\n\tint b;\n} c[] = {{1}};\n' >"$tree/train/model/a.c"
 seen '^struct:a 2: stands for several things: core/b.h train/model/a.c$'

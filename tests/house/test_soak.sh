@@ -19,7 +19,7 @@ fake()
 	chmod +x "$1"
 }
 
-# soak CODE SENTENCE
+# soak CODE MESSAGE
 soak()
 {
 	expect "$1" env PATH="$scratch/bin" bash tree/script/soak 0

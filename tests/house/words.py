@@ -1,6 +1,7 @@
 """words.py ROOT [--update]: counts the words that docs/glossary.md replaces, by folder, and compares with words.txt.
 
-Exits with 1 when a count has risen, and when it has fallen and words.txt still has the higher one."""
+Exits with 1 when a count has risen, when it has fallen and words.txt still has the higher one, and when a statement in
+a comment of the library begins with "Who" or "Whoever"."""
 import os
 import re
 import sys
@@ -31,6 +32,17 @@ def folder_of(path):
     return "/".join(parts[:min(2, len(parts) - 1)]) if parts[0] == "tests" else parts[0] if parts[1:] else "."
 
 
+def said_with_who(root):
+    """[(path, text)]: what in comments of the library begins with a free relative instead of a noun."""
+    found = []
+    for path in tables.files_of(root):
+        if path.split("/")[0] in (*tables.LIBRARY, "include") and path.endswith((".c", ".h")):
+            for comment in re.findall(r"/\*(.*?)\*/", tables.text_of(root, path), re.S):
+                text = " ".join(re.sub(r"^\s*\*", "", comment, flags=re.M).split())
+                found += [(path, said) for said in re.findall(r"(?:^|[.:!?] )(Who(?:ever)? [^.]*)", text)]
+    return found
+
+
 def main():
     root, update = sys.argv[1], "--update" in sys.argv[2:]
     forms = replaced(root)
@@ -49,7 +61,10 @@ def main():
     bad = tables.judge(os.path.join(root, "tests/house/words.txt"), found, update)
     if bad:
         print("If there are fewer than there were: python3 tests/house/words.py . --update")
-    sys.exit(bad != 0)
+    vague = said_with_who(root)
+    for path, said in vague:
+        print(f"{path}: say which rank, thread or caller: '{said}'")
+    sys.exit(bad != 0 or bool(vague))
 
 
 main()

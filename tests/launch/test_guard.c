@@ -1,20 +1,17 @@
-/* Whom the guard of a killed launcher ends: if it ended a group that a rank had before it was
- * started again, it would end intruders, and if it forgot one that is there, its children would
- * stay. */
+/* Which processes the guard of a killed launcher ends: if it ended a group that a rank had before
+ * it was started again, it would end unrelated processes, and if it forgot one that is there, its
+ * children would stay. */
 #include "launch/guard.h"
 
 #include "launch/options.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 /* A rank that has told the guard of its group, as it returns. */
 static pid_t start_rank(const struct guard *guard, int local)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What would break: intruders, when tuttirun is killed after a rank's number, from before it was started again, has become
-# theirs. Numbers come round after millions of processes; in a namespace they come when they are told.
+# What would break: unrelated processes, when tuttirun is killed after one of them got the number of a rank that was started
+# again. Numbers come round after millions of processes; in a namespace they come when they are told.
 set -u
 if [ "${1-}" != inside ]; then
 	. "$SOURCE_DIR/tests/scratch.sh"
@@ -40,15 +40,15 @@ for p in $(cat "/proc/$launcher/task/$launcher/children"); do
 	[ "$(cat "/proc/$p/comm")" = tuttirun ] && guard=$p
 done
 
-# ---- an intruder gets the number of the rank that was
+# ---- another process gets the number of the rank that was
 for _ in $(seq 100); do
 	echo $((was - 1)) >/proc/sys/kernel/ns_last_pid
-	setsid sleep 100 & intruder=$!
-	[ $intruder = "$was" ] && break
-	kill -9 $intruder
+	setsid sleep 100 & unrelated=$!
+	[ $unrelated = "$was" ] && break
+	kill -9 $unrelated
 done
-[ "$intruder" = "$was" ] || { echo "FAILED: nobody got the number $was"; exit 1; }
-becomes 3 "$intruder" "$intruder" # it leads a group
+[ "$unrelated" = "$was" ] || { echo "FAILED: nobody got the number $was"; exit 1; }
+becomes 3 "$unrelated" "$unrelated" # it leads a group
 
 # ---- tuttirun is killed: the guard ends what the ranks of now have started, and nobody else
 kill -9 $launcher
@@ -60,6 +60,6 @@ for p in $guard $child; do
 	grep '^State:.[^ZX]' "/proc/$p/status" 2>/dev/null && { echo "FAILED: $p is still there"; exit 1; }
 done
 [ -n "$guard" ] || { echo "FAILED: there was no guard"; exit 1; }
-kill -0 "$intruder" 2>/dev/null && grep -q '^State:.[^ZX]' "/proc/$intruder/status" && exit
-echo "FAILED: an intruder was killed who had the number $was"
+kill -0 "$unrelated" 2>/dev/null && grep -q '^State:.[^ZX]' "/proc/$unrelated/status" && exit
+echo "FAILED: an unrelated process was killed that had the number $was"
 exit 1

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# slow: 7 s
 # What would break: how jobs are started, heard, signalled and ended. Every wait is for a condition (a line in
 # a fifo, its end) and has `timeout` around it.
 set -u
@@ -85,6 +86,10 @@ said 'last words' out
 # shellcheck disable=SC2016
 expect 3 $run -n 2 sh -c '[ $RANK = 0 ] && exec sleep 1000; printf half >&2; exit 3'
 cmp -s <(head -1 err) <(echo half) || complain "the launcher's line is not one of its own: $(cat err)"
+# A rank that sees another one fail can say what that means for it: here once tuttirun's own line is there.
+# shellcheck disable=SC2016
+expect 3 $run -n 2 sh -c '[ $RANK = 1 ] && exit 3; until grep -q "rank 1 .* exited with code 3" err; do :; done; echo lost rank 1 >&2; exit 4'
+said '^lost rank 1$'
 expect 124 $run --timeout 0.2 -n 2 sleep 1000
 said 'it ran longer than 0.2 s'
 expect 127 $run -n 2 ./there-is-none

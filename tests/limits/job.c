@@ -133,7 +133,7 @@ static bool shared_memory(struct job_of *job, tutti_comm *comm)
 		return true;
 	if (has_failed(job, "mem_alloc", status, comm))
 		return false;
-	job->kept = 3;
+	job->kept = 4;
 	return !has_failed(job, "mem_free", tutti_mem_free(memory), NULL);
 }
 

@@ -5,9 +5,7 @@
 #include "tests/limits/job.h"
 
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +14,8 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
+
+#include "tests/unit.h"
 
 #define RANKS 2
 
@@ -142,7 +141,7 @@ static void join_and_leave(void)
 	leave_all();
 }
 
-/* Who has none when it forks has children that may have their own. */
+/* A process that has none when it forks has children that may have their own. */
 static void children_of_nobody_may_join(void **state)
 {
 	(void)state;
@@ -152,7 +151,7 @@ static void children_of_nobody_may_join(void **state)
 	in_child(join_and_leave);
 }
 
-/* A work that is under way belongs to the parent; so does its end. */
+/* A work that is in flight belongs to the parent; so does its end. */
 static tutti_work *pending;
 
 static void wait_for_it(void)

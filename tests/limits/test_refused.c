@@ -1,3 +1,4 @@
+/* slow: 20 s */
 /* Breaks when one request that the system refuses, memory, a descriptor, a mapping, a thread, room
  * in a file, makes a rank crash, leak, hang or fail without a word of what was lacking, or when the
  * other ranks hear of it only at their deadline. Of a whole job every request is refused in turn
@@ -7,14 +8,14 @@
 
 #include <inttypes.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
+
+#include "tests/unit.h"
 
 #define TIMEOUT_MS  30000
 #define PROMPT_MS   20000 /* far from the deadline, on any machine */
@@ -22,7 +23,7 @@
 #define THREAD_RUNS 4  /* of each kind, when not all are tried     */
 #define RUNS        1  /* ... and of each victim among processes   */
 #define BEFORE      15 /* requests before ranks know of each other */
-#define KEPT        3  /* blocks a rank, see struct job_of         */
+#define KEPT        4  /* blocks a rank, see struct job_of         */
 
 static const struct {
 	const char *name;
@@ -92,7 +93,7 @@ static bool is_told(const struct job_of *job, enum shim_kind kind, int victim)
 					   "went away",
 					   "closed its connection",
 					   "lost its connection",
-					   "is gone: no process listens at its address"};
+					   "refuses the connection of"};
 	char name[16];
 
 	snprintf(name, sizeof name, "ank %d", job->in_child ? job->size - 1 - victim : victim);

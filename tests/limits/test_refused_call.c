@@ -6,14 +6,12 @@
 #include <tutti/tutti.h>
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
+
+#include "tests/unit.h"
 
 enum { RANKS = 2, TIMEOUT_MS = 30000 };
 

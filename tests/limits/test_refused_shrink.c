@@ -8,16 +8,15 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
-#include <cmocka.h>
+
+#include "tests/unit.h"
 
 #define RANKS      3
-#define TIMEOUT_MS 1500  /* when ranks may wait in vain */
+#define TIMEOUT_MS 1500  /* when ranks may wait and fail */
 #define AMPLE_MS   30000 /* when nothing is refused, on any machine */
 #define SAMPLES    4
 
@@ -48,7 +47,7 @@ static void *shrink(void *arg)
 	return NULL;
 }
 
-/* Of whoever went on with whom: the sums are right. Who did not has a message. */
+/* For all ranks that went on together the sums are right. A rank that did not has a message. */
 static void judge(const struct survivor *s, const char *what)
 {
 	for (int r = 0; r < RANKS; r++) {

@@ -9,13 +9,12 @@
 
 #include <inttypes.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
+
+#include "tests/unit.h"
 
 enum { RANKS = 2, TIMEOUT_MS = 20000, PROMPT_MS = 15000, SAMPLES = 12, UNITS = 3, STEPS = 2 };
 
@@ -95,8 +94,8 @@ static bool train(struct rank *rank, tutti_trainer *trainer)
 	return save(rank, trainer);
 }
 
-/* Who has no model leaves, so that the others need not wait for it; who has one stays until all of
- * them know what became of their trainers. */
+/* A rank that has no model leaves, so that the others need not wait for it; who has one stays until
+ * all of them know what became of their trainers. */
 static void *use(void *arg)
 {
 	struct rank *rank = arg;

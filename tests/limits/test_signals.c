@@ -3,15 +3,14 @@
 #include "core/clock.h"
 #include "tests/limits/ranks.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
-#include <cmocka.h>
+
+#include "tests/unit.h"
 
 #define EVERY_NS 300000
 

@@ -7,12 +7,11 @@
 #include "tests/limits/ranks.h"
 
 #include <inttypes.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
+
+#include "tests/unit.h"
 
 #define MS     INT64_C(1000000)
 #define HOUR   (3600000 * MS)
@@ -29,20 +28,20 @@ static int64_t below(int64_t n)
 }
 
 /* Whose clocks are uneven, and how. */
-struct weather {
+struct conditions {
 	int victim; /* -1: all ranks */
 	struct shim_clock monotonic, day;
 };
 
 static void set_clocks(int rank, void *arg)
 {
-	const struct weather *w = arg;
+	const struct conditions *w = arg;
 
 	if (w->victim < 0 || w->victim == rank)
 		shim_clocks(&w->monotonic, &w->day);
 }
 
-static const struct outcome *run(const struct scene *given, struct weather *w, const char *what)
+static const struct outcome *run(const struct scene *given, struct conditions *w, const char *what)
 {
 	struct scene scene = *given;
 	const struct outcome *outcomes;
@@ -77,7 +76,7 @@ static void the_time_of_day_may_be_set(void **state)
 	(void)state;
 	for (int i = 0; i < ROUNDS * SCENES; i++) {
 		const struct scene *scene = &scenes[i % SCENES];
-		struct weather w = {.victim = i % 2 ? -1 : 1};
+		struct conditions w = {.victim = i % 2 ? -1 : 1};
 		w.day = (struct shim_clock){below(60 * MS), 0, i % 4 < 2 ? 24 * HOUR : -24 * HOUR};
 		expect_well(run(scene, &w, "another day"), scene->size, "another day");
 	}
@@ -88,14 +87,14 @@ static void a_clock_may_stand_still(void **state)
 	(void)state;
 	for (int i = 0; i < ROUNDS * SCENES; i++) {
 		const struct scene *scene = &scenes[i % SCENES];
-		struct weather w = {.victim = i % 2 ? -1 : (int)below(scene->size)};
+		struct conditions w = {.victim = i % 2 ? -1 : (int)below(scene->size)};
 		w.monotonic = (struct shim_clock){below(60 * MS), 200 * MS, 0};
 		expect_well(run(scene, &w, "a clock stops"), scene->size, "a clock stops");
 	}
 }
 
-/* Who got its child of a split before another rank's deadline passed in there hears of it in the
- * child. */
+/* A rank that got its child of a split before another rank's deadline passed in there hears of it
+ * in the child. */
 static bool is_end_of_wait(const struct job_of *job)
 {
 	return job->status == TUTTI_ERR_TIMEOUT || job->status == TUTTI_ERR_PEER ||
@@ -132,7 +131,7 @@ static void an_hour_may_be_skipped(void **state)
 	(void)state;
 	for (int i = 0; i < ROUNDS * SCENES; i++) {
 		struct scene scene = scenes[i % SCENES];
-		struct weather w = {.victim = (int)below(scene.size)};
+		struct conditions w = {.victim = (int)below(scene.size)};
 		w.monotonic = (struct shim_clock){below(60 * MS), 0, HOUR};
 		scene.timeout_ms = 2000;
 		ended += count_ended(run(&scene, &w, "an hour is skipped"), scene.size, w.victim);

@@ -2,12 +2,10 @@
 #include "memory/dtype.h"
 #include "memory/ops.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
+
+#include "tests/unit.h"
 
 static void sizes_and_names(void **state)
 {

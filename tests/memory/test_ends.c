@@ -6,15 +6,13 @@
 #include "memory/reduce.h"
 #include "memory/reduce_kernels.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <cmocka.h>
+
+#include "tests/unit.h"
 
 #define PAGE    ((size_t)4096)
 #define SOURCES (REDUCE_FUSED + 1) /* one more than one pass takes */

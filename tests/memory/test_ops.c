@@ -5,29 +5,24 @@
 #include "memory/ops.h"
 #include "memory/reduce.h"
 #include "memory/reduce_kernels.h"
+#include "tests/random.h"
 #include "twin.h"
 
 #include <math.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <cmocka.h>
+
+#include "tests/unit.h"
 
 static uint64_t random_state;
 
 static uint64_t random_u64(void)
 {
-	random_state += UINT64_C(0x9e3779b97f4a7c15);
-	uint64_t z = random_state;
-	z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-	z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-	return z ^ (z >> 31);
+	return random_next(&random_state);
 }
 
 static void none(void *inout, const void *in, size_t count, tutti_dtype dtype, void *arg)

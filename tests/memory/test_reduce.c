@@ -6,18 +6,17 @@
 #include "memory/ops.h"
 #include "memory/reduce.h"
 #include "memory/reduce_kernels.h"
+#include "tests/random.h"
 #include "twin.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <cmocka.h>
+
+#include "tests/unit.h"
 
 #define SOURCES_MOST 40
 #define GUARD        64
@@ -29,14 +28,10 @@ static uint64_t random_state;
 
 static uint64_t random_u64(void)
 {
-	random_state += UINT64_C(0x9e3779b97f4a7c15);
-	uint64_t z = random_state;
-	z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-	z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-	return z ^ (z >> 31);
+	return random_next(&random_state);
 }
 
-static size_t random_below(size_t n)
+static size_t draw_below(size_t n)
 {
 	return (size_t)(random_u64() % n);
 }
@@ -57,13 +52,13 @@ static uint64_t special(tutti_dtype dtype)
 				       UINT64_C(0x8000000000000001),
 				       UINT64_C(0x7fefffffffffffff)};
 	if (dtype == TUTTI_F32)
-		return f32[random_below(sizeof f32 / sizeof f32[0])];
+		return f32[draw_below(sizeof f32 / sizeof f32[0])];
 	if (dtype == TUTTI_F64)
-		return f64[random_below(sizeof f64 / sizeof f64[0])];
+		return f64[draw_below(sizeof f64 / sizeof f64[0])];
 	if (dtype == TUTTI_BF16)
-		return f32[random_below(sizeof f32 / sizeof f32[0])] >> 16;
+		return f32[draw_below(sizeof f32 / sizeof f32[0])] >> 16;
 	static const uint64_t edges[] = {0, 1, UINT64_MAX, UINT64_MAX >> 1, UINT64_C(1) << 63};
-	uint64_t edge = edges[random_below(5)];
+	uint64_t edge = edges[draw_below(5)];
 	return edge >> (64 - 8 * dtype_bytes(dtype));
 }
 
@@ -72,7 +67,7 @@ static uint64_t random_bits(tutti_dtype dtype, int flavour)
 {
 	uint64_t bits = random_u64();
 
-	if (flavour == 2 && random_below(3) == 0)
+	if (flavour == 2 && draw_below(3) == 0)
 		return special(dtype);
 	if (flavour == 0 || !dtype_is_float(dtype))
 		return bits;
@@ -101,7 +96,7 @@ static char *buffer_add(struct buffers *b)
 	assert_non_null(memory);
 	memset(memory, 0xa5, b->bytes + 3 * GUARD);
 	b->memory[b->n] = memory;
-	b->at[b->n] = memory + GUARD + random_below(GUARD);
+	b->at[b->n] = memory + GUARD + draw_below(GUARD);
 	return b->at[b->n++];
 }
 
@@ -207,13 +202,13 @@ static void check_shape(const struct shape *s)
 
 static size_t random_count(void)
 {
-	switch (random_below(4)) {
+	switch (draw_below(4)) {
 	case 0:
-		return random_below(20);
+		return draw_below(20);
 	case 1:
-		return random_below(200);
+		return draw_below(200);
 	default:
-		return random_below(1100);
+		return draw_below(1100);
 	}
 }
 
@@ -226,13 +221,13 @@ static void check_dtype_and_op(tutti_dtype dtype, tutti_op op)
 			struct shape s = {.dtype = dtype,
 					  .op = op,
 					  .n_src = n_srcs[n],
-					  .n_dst = 1 + (int)random_below(9),
-					  .divisor = (int)random_below(2) * n_srcs[n],
+					  .n_dst = 1 + (int)draw_below(9),
+					  .divisor = (int)draw_below(2) * n_srcs[n],
 					  .flavour = flavour,
 					  .count = random_count(),
 					  .in_place = -1};
-			if (random_below(2))
-				s.in_place = (int)random_below((size_t)s.n_src);
+			if (draw_below(2))
+				s.in_place = (int)draw_below((size_t)s.n_src);
 			check_shape(&s);
 		}
 	}

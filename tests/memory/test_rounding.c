@@ -13,16 +13,13 @@
 #include <fenv.h>
 #include <float.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #ifdef __x86_64__
 #include <immintrin.h>
 #endif
-#include <cmocka.h>
+#include "tests/unit.h"
 
 static const struct reduce_kernels *variants[REDUCE_KERNELS_MOST];
 static int n_variants;

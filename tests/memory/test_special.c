@@ -9,14 +9,12 @@
 #include "memory/reduce_kernels.h"
 #include "twin.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <cmocka.h>
+
+#include "tests/unit.h"
 
 #define MOST 70000 /* elements of one check */
 

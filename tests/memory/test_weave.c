@@ -5,15 +5,13 @@
 #include "memory/reduce.h"
 #include "memory/weave.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <cmocka.h>
+
+#include "tests/unit.h"
 
 #define ROUNDS  400
 #define SOURCES 11 /* more than one pass takes */

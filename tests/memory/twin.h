@@ -1,5 +1,5 @@
-/* The plain twins of memory/small_float.h and of reductions, sharing nothing with them: small floats go
- * through exact doubles. */
+/* The plain twins of memory/small_float.h and of reductions, sharing nothing with them: small
+ * floats go through exact doubles. */
 #ifndef TESTS_MEMORY_TWIN_H
 #define TESTS_MEMORY_TWIN_H
 
@@ -11,8 +11,8 @@
 #include <stdint.h>
 
 struct twin_format {
-	int exponent, mantissa;         /* bits */
-	bool is_e4m3;                   /* no infinities, one NaN a sign */
+	int exponent, mantissa; /* bits */
+	bool is_e4m3;           /* no infinities, one NaN a sign */
 };
 
 static inline struct twin_format twin_format(tutti_dtype dtype)
@@ -65,13 +65,15 @@ static inline uint32_t twin_encode(double x, struct twin_format f)
 	double steps = nearbyint(ldexp(fabs(x), f.mantissa - e));
 	if (ldexp(steps, e - f.mantissa) > largest)
 		return infinite;
-	/* Steps of the smallest exponent count subnormals too; a carry moves to the next exponent. */
+	/* Steps of the smallest exponent count subnormals too; a carry moves to the next exponent.
+	 */
 	return sign | (((uint32_t)(e - 1 + bias) << f.mantissa) + (uint32_t)steps);
 }
 
 #define TWIN_SOURCES 1024
 
-/* The bits of element i of the result, by the fixed tree. Integers: as many bits as the dtype has count. */
+/* The bits of element i of the result, by the fixed tree. Integers: as many bits as the dtype has
+ * count. */
 struct reduction;
 uint64_t twin_reduce(const struct reduction *r, size_t i);
 

@@ -74,7 +74,7 @@ for files in 8 10 12 14 16 20 24 28 32 48 64; do
 		[ $code = 0 ] && continue
 		[ $code = 3 ] || [ $code = 1 ] || complain "$files files, $how: exit code $code ($(cat err))"
 		says " may have $files open.*raise .ulimit -n"
-		grep -qE 'left or died|has died|is gone' err && complain "$files files, $how: $(cat err)"
+		grep -qE 'has died|is gone|refuses the connection|closed its connection' err && complain "$files files, $how: $(cat err)"
 	done
 done
 expect_rows 0 $run "$perf" -t 4 -b 64 -e 64 -n 1

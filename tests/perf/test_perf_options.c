@@ -1,15 +1,12 @@
 /* What would break: sweeps that never end, and options that are taken for something else. */
 #include "perf/options.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #include <getopt.h>
 

@@ -3,15 +3,13 @@
 #include "perf/ram.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <cmocka.h>
+
+#include "tests/unit.h"
 
 #define MIB 1048576.0
 

@@ -1,13 +1,10 @@
 /* What would break: latencies that are not those of the calls, and barriers that are believed. */
 #include "perf/stamps.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 /* Calls of so many microseconds each. */
 static struct percentiles percentiles_of(tutti_comm *comm, const unsigned *us, size_t n)

@@ -6,14 +6,11 @@
 #include "memory/reduce.h"
 #include "perf/values.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #define RANKS_MAX 17
 #define COUNT     (2 * VALUES_PERIOD + 5)

@@ -7,18 +7,17 @@
 #include "core/status.h"
 #include "rendezvous/rendezvous.h"
 #include "tests/ports.h"
+#include "tests/entries.h"
 
-#include <dirent.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
+
+#include "tests/unit.h"
 
 #define LONG_MS 60000
 
@@ -32,28 +31,17 @@ struct rank_run {
 
 	tutti_status status; /* of the last join or round */
 	char error[ERROR_BYTES];
-	int rounds_right; /* of the last join          */
+	int rounds_right; /* of the last join */
 	uint8_t key[TUTTI_KEY_BYTES];
 	uint64_t comm_id[2];
 	pthread_t thread;
 };
 
-static inline int ranks_count_dir(const char *path)
-{
-	DIR *dir = opendir(path);
-	int n = 0;
-
-	for (struct dirent *e; (e = readdir(dir));)
-		n += e->d_name[0] != '.';
-	closedir(dir);
-	return n;
-}
-
 static inline bool ranks_wait_for_dir(const char *path, int count)
 {
 	uint64_t deadline_ns = deadline_after_ms(10000);
 
-	while (ranks_count_dir(path) > count) {
+	while (entries_of(path) > count) {
 		if (clock_now_ns() > deadline_ns)
 			return false;
 		net_pause(3, deadline_ns);
@@ -78,7 +66,8 @@ static inline int ranks_free_port(void)
 
 	for (;;) {
 		int port = test_ports() + used, fd;
-		used = (used + RANKS_PORTS_APART) % (TEST_PORTS / RANKS_PORTS_APART * RANKS_PORTS_APART);
+		used = (used + RANKS_PORTS_APART) %
+		       (TEST_PORTS / RANKS_PORTS_APART * RANKS_PORTS_APART);
 		if (net_listen(NULL, port, 1, &fd, NULL) != TUTTI_OK)
 			continue; /* the server before may linger */
 		close(fd);
@@ -201,6 +190,21 @@ static inline void ranks_fork(struct rank_run *runs, int n)
 static inline uint64_t ranks_later(void)
 {
 	return deadline_after_ms(LONG_MS);
+}
+
+/* A connection to the store at this port, which may not listen yet. */
+static inline int ranks_call(int port)
+{
+	uint64_t deadline_ns = ranks_later();
+	tutti_status status;
+	int fd = -1;
+
+	while ((status = net_try_connect("127.0.0.1", port, deadline_ns, &fd)) ==
+		       TUTTI_IN_PROGRESS &&
+	       clock_now_ns() < deadline_ns)
+		net_pause(3, deadline_ns);
+	assert_int_equal(status, TUTTI_OK);
+	return fd;
 }
 
 static inline void ranks_expect(const struct rank_run *run, tutti_status status, const char *says)

@@ -5,11 +5,10 @@
 #include "core/clock.h"
 #include "rendezvous/frame.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
+
+#include "tests/unit.h"
 
 static struct meeting with(int size, int joined)
 {
@@ -197,7 +196,7 @@ static void leaving_is_no_failure_until_somebody_waits(void **state)
 	expect(&m, TUTTI_ERR_PEER, "rank 1 left while the other ranks");
 	meeting_finish(&m);
 
-	/* Who said nothing may have died, also when nobody waited just then. */
+	/* A rank that said nothing may have died, also when nobody waited just then. */
 	m = with(3, 3);
 	meeting_leave(&m, 1, false);
 	assert_int_equal(m.status, TUTTI_OK);

@@ -1,4 +1,4 @@
-/* Breaks when many intruders at rank 0's port keeps ranks out, or when what was heard once is
+/* Breaks when many attackers at rank 0's port keeps ranks out, or when what was heard once is
  * a key to come in. */
 #include "core/auth.h"
 #include "rendezvous/frame.h"
@@ -12,14 +12,6 @@
 #include <sys/socket.h>
 
 #define CALLERS 600
-
-static int call(int port)
-{
-	int fd = -1;
-
-	assert_int_equal(net_connect("127.0.0.1", port, ranks_later(), &fd), TUTTI_OK);
-	return fd;
-}
 
 static void expect_closed(int fd)
 {
@@ -67,25 +59,25 @@ static void what_was_heard_is_no_proof(void **state)
 	struct rank_run runs[3];
 	uint8_t answer[AUTH_ANSWER_BYTES], welcome[FRAME_BYTES + FRAME_WELCOME_BYTES];
 	struct words words = {0};
-	int port = ranks_free_port(), rank, intruder;
+	int port = ranks_free_port(), rank, attacker;
 
 	(void)state;
 	ranks_prepare(runs, 3, port);
 	runs[0].rounds = runs[2].rounds = 0;
 	ranks_start(&runs[0]);
-	rank = call(port);
+	rank = ranks_call(port);
 	greet(&words, rank);
 	prove(&words, rank, 1, 3);
 	for (int i = 0; i < 3; i++) {
-		intruder = call(port);
-		net_send_all(intruder, words.hello, sizeof words.hello, ranks_later());
+		attacker = ranks_call(port);
+		net_send_all(attacker, words.hello, sizeof words.hello, ranks_later());
 		/* Once in answer to the answer, and then as a recording is played. */
 		if (i == 0)
 			assert_int_equal(
-				net_recv_all(intruder, answer, sizeof answer, ranks_later()),
+				net_recv_all(attacker, answer, sizeof answer, ranks_later()),
 				TUTTI_OK);
-		net_send_all(intruder, words.reply, sizeof words.reply, ranks_later());
-		expect_closed(intruder);
+		net_send_all(attacker, words.reply, sizeof words.reply, ranks_later());
+		expect_closed(attacker);
 	}
 	ranks_start(&runs[2]);
 	assert_int_equal(net_recv_all(rank, welcome, sizeof welcome, ranks_later()), TUTTI_OK);
@@ -106,11 +98,11 @@ static void join_among(int *callers, int n, int port, bool says_hello)
 
 	ranks_prepare(runs, 3, port);
 	runs[0].timeout_ms = runs[1].timeout_ms = runs[2].timeout_ms =
-		8000; /* an intruder has 10 */
+		8000; /* an attacker has 10 */
 	auth_random(key, sizeof key);
 	ranks_start(&runs[0]);
 	for (int i = 0; i < n; i++) {
-		callers[i] = call(port);
+		callers[i] = ranks_call(port);
 		auth_hello(&auth, key, context, hello);
 		if (says_hello)
 			net_send_all(callers[i], hello, sizeof hello, ranks_later());
@@ -140,7 +132,7 @@ static void nor_does_one_that_knows_the_first_words(void **state)
 	join_among(callers, CALLERS, ranks_free_port(), true);
 }
 
-/* The intruders' descriptors are the ones to go. */
+/* The attackers' descriptors are the ones to go. */
 static void few_descriptors_are_for_ranks(void **state)
 {
 	struct rlimit limit, small;
@@ -154,7 +146,7 @@ static void few_descriptors_are_for_ranks(void **state)
 		struct rank_run runs[2];
 		ranks_prepare(runs, 2, port);
 		small = limit;
-		small.rlim_cur = (rlim_t)ranks_count_dir("/proc/self/fd") + 12;
+		small.rlim_cur = (rlim_t)open_descriptors() + 12;
 		alarm(60);
 		if (setrlimit(RLIMIT_NOFILE, &small) != 0)
 			_exit(2);
@@ -164,7 +156,7 @@ static void few_descriptors_are_for_ranks(void **state)
 		_exit(runs[0].status != TUTTI_OK);
 	}
 	for (int i = 0; i < 40; i++)
-		callers[i] = call(port);
+		callers[i] = ranks_call(port);
 	struct rank_run runs[2];
 	ranks_prepare(runs, 2, port);
 	ranks_start(&runs[1]);
@@ -274,7 +266,7 @@ static void *keep(void *arg)
 		uint8_t proof[AUTH_PROOF_BYTES + FRAME_BYTES + FRAME_HELLO_BYTES];
 		if (net_accept(door->listen_fd, deadline_after_ms(20), &caller) != TUTTI_OK)
 			continue;
-		if (net_connect("127.0.0.1", door->behind, deadline_after_ms(500), &inside) !=
+		if (net_try_connect("127.0.0.1", door->behind, deadline_after_ms(500), &inside) !=
 		    TUTTI_OK) { /* rank 0 has gone, or is not there yet */
 			close(caller);
 			continue;
@@ -335,15 +327,15 @@ static void who_is_hung_up_on_comes_again(void **state)
 /* ... but not for ever, and not when nobody is there any more. */
 static void nor_for_ever(void **state)
 {
-	struct door shut = {.hang_ups = 1, .shuts = true}, moody = {.hang_ups = 1000000};
+	struct door shut = {.hang_ups = 1, .shuts = true}, keeps_hanging_up = {.hang_ups = 1000000};
 	struct rank_run runs[4];
 
 	(void)state;
 	join_by(&shut, runs);
 	ranks_expect(&runs[1], TUTTI_ERR_PEER, "went away");
-	join_by(&moody, runs + 2);
+	join_by(&keeps_hanging_up, runs + 2);
 	ranks_expect(&runs[3], TUTTI_ERR_TIMEOUT, "hangs up before");
-	assert_true(moody.hung_up > 3);
+	assert_true(keeps_hanging_up.hung_up > 3);
 	for (int i = 0; i < 4; i += 2) {
 		ranks_finish(&runs[i]);
 		ranks_expect(&runs[i], TUTTI_ERR_TIMEOUT, "rank 1 missing");
@@ -353,7 +345,7 @@ static void nor_for_ever(void **state)
 int main(void)
 {
 	test_ports(); /* its descriptor is not counted */
-	int fds = ranks_count_dir("/proc/self/fd");
+	int fds = open_descriptors();
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_was_heard_is_no_proof),
 		cmocka_unit_test(a_silent_flood_keeps_nobody_out),

@@ -260,13 +260,13 @@ static void alone_is_without_sockets_and_threads(void **state)
 	struct rendezvous *r;
 	uint64_t id[2];
 	uint8_t key[TUTTI_KEY_BYTES];
-	int all = 0, mine = 7, fds = ranks_count_dir("/proc/self/fd");
+	int all = 0, mine = 7, fds = open_descriptors();
 
 	(void)state;
 	assert_int_equal(rendezvous_join(&r, &job, &env, 0), TUTTI_OK);
 	assert_int_equal(rendezvous_all_gather(r, &mine, sizeof mine, &all, 0), TUTTI_OK);
 	assert_int_equal(all, 7);
-	assert_int_equal(ranks_count_dir("/proc/self/fd"), fds);
+	assert_int_equal(open_descriptors(), fds);
 	rendezvous_identity(r, key, id);
 	assert_true(id[0] || id[1]);
 	rendezvous_leave(r, 0);
@@ -291,7 +291,7 @@ static int count_threads(void)
 int main(void)
 {
 	test_ports(); /* its descriptor is not counted */
-	int fds = ranks_count_dir("/proc/self/fd"), threads = count_threads();
+	int fds = open_descriptors(), threads = count_threads();
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(alone_is_without_sockets_and_threads),
 		cmocka_unit_test(threads_meet),
@@ -316,10 +316,10 @@ int main(void)
 	for (uint64_t end = deadline_after_ms(10000);
 	     threads_alive() > threads && clock_now_ns() < end;)
 		net_pause(3, end);
-	if (threads_alive() == threads && ranks_count_dir("/proc/self/fd") == fds)
+	if (threads_alive() == threads && open_descriptors() == fds)
 		return failed;
 	fprintf(stderr,
 		"left behind: of descriptors %d instead of %d, of threads %d instead of %d\n",
-		ranks_count_dir("/proc/self/fd"), fds, threads_alive(), threads);
+		open_descriptors(), fds, threads_alive(), threads);
 	return failed + 1;
 }

@@ -99,7 +99,7 @@ static void leaving_keeps_the_message(void **state)
 int main(void)
 {
 	test_ports(); /* its descriptor is not counted */
-	int fds = ranks_count_dir("/proc/self/fd");
+	int fds = open_descriptors();
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(death_in_a_round_is_said_to_all),
 		cmocka_unit_test(the_death_of_rank_0_is_noticed),

@@ -3,12 +3,11 @@
 #include "core/status.h"
 #include "rendezvous/launcher.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
+
+#include "tests/unit.h"
 
 #define WORKERS "\"worker\": [\"a:1\", \"b:2\", \"[::1]:3\"]"
 

@@ -1,4 +1,4 @@
-/* Intruders, one by one. None of their calls blocks, and none of their failures matters: being
+/* Attackers, one by one. None of their calls blocks, and none of their failures matters: being
  * refused is what they are for. */
 #include "tests/security/flood.h"
 
@@ -15,7 +15,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define LOOK_EVERY 16 /* intruders, between two looks for doors */
+#define LOOK_EVERY 16 /* attackers, between two looks for doors */
 #define CALL_MS    50 /* where nobody accepts, the kernel soon lets nobody in */
 
 static uint64_t next_random(struct flood *s)
@@ -159,7 +159,7 @@ static void guess(struct flood *s)
 	uint8_t answer[AUTH_ANSWER_BYTES], words[AUTH_PROOF_BYTES + 48];
 
 	for (int i = 0; i < FLOOD_CONNECTIONS; i++) {
-		struct intruder *one = &s->connections[i];
+		struct attacker *one = &s->connections[i];
 		if (one->fd < 0 || one->manner != MANNER_GUESS || one->has_guessed ||
 		    recv(one->fd, answer, sizeof answer, MSG_DONTWAIT) != sizeof answer)
 			continue;
@@ -179,7 +179,7 @@ void flood_begin(struct flood *s, uint64_t seed)
 
 void flood_step(struct flood *s, const pid_t *pids, int n)
 {
-	struct intruder *place = &s->connections[s->next];
+	struct attacker *place = &s->connections[s->next];
 	const struct target *t;
 	enum manner manner;
 	int fd;
@@ -202,7 +202,7 @@ void flood_step(struct flood *s, const pid_t *pids, int n)
 	}
 	if (place->fd >= 0)
 		close(place->fd);
-	*place = (struct intruder){fd, manner, false};
+	*place = (struct attacker){fd, manner, false};
 	s->next = (s->next + 1) % FLOOD_CONNECTIONS;
 }
 

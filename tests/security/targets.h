@@ -1,4 +1,5 @@
-/* The doors of a job: the sockets that its processes listen on, as anybody on the machine can find them. */
+/* The doors of a job: the sockets that its processes listen on, as anybody on the machine can find
+ * them. */
 #ifndef TESTS_SECURITY_TARGETS_H
 #define TESTS_SECURITY_TARGETS_H
 
@@ -9,8 +10,8 @@
 
 struct target {
 	bool is_unix;
-	int port;               /* of TCP, reached at 127.0.0.1           */
-	char name[108];         /* of an abstract Unix socket, without @  */
+	int port;       /* of TCP, reached at 127.0.0.1 */
+	char name[108]; /* of an abstract Unix socket, without @ */
 };
 
 /* Those of these processes; returns how many there are. */

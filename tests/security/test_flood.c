@@ -1,7 +1,7 @@
 /* slow: 12 s */
-/* Breaks when intruders at its doors can disturb a job: delay its joining beyond measure, change a
+/* Breaks when attackers at its doors can disturb a job: delay its joining beyond measure, change a
  * value, take its descriptors or memory, or make it talk. Ranks are processes; hundreds of
- * intruders come before, while and after they join. FLOOD_SEED repeats a run. */
+ * attackers come before, while and after they join. FLOOD_SEED repeats a run. */
 #include "tests/security/flood.h"
 
 #include "core/clock.h"
@@ -9,16 +9,14 @@
 #include "core/status.h"
 #include "core/tls.h"
 #include "tests/ports.h"
+#include "tests/entries.h"
 
 #include <tutti/tutti.h>
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,13 +24,14 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
+
+#include "tests/unit.h"
 
 #define RANKS_MOST   4
 #define PORTS        8 /* in turn, since each join needs one that is free */
 #define ROUNDS       30
-#define JOIN_MS      20000 /* alone it takes some 50; with hundreds of intruders on two cores, too */
-#define FIRST        200   /* intruders that are there before rank 1 comes   */
+#define JOIN_MS      20000 /* alone it takes some 50; with hundreds of attackers on two cores, too */
+#define FIRST        200   /* attackers that are there before rank 1 comes   */
 #define AT_LEAST     1000  /* ... and before the ranks leave for the last time */
 #define GROWTH_BYTES (48u << 20)
 
@@ -43,7 +42,7 @@ struct scene {
 };
 
 static uint64_t seed;
-/* Shared with the ranks: there have been enough intruders. */
+/* Shared with the ranks: there have been enough attackers. */
 static atomic_int *is_enough;
 
 static _Noreturn void give_up(int rank, const char *what)
@@ -56,17 +55,6 @@ static void need(int rank, bool is_so, const char *what)
 {
 	if (!is_so)
 		give_up(rank, what);
-}
-
-static int open_files(void)
-{
-	DIR *dir = opendir("/proc/self/fd");
-	int n = 0;
-
-	while (readdir(dir))
-		n++;
-	closedir(dir);
-	return n;
 }
 
 static size_t resident_bytes(void)
@@ -173,12 +161,12 @@ static _Noreturn void be_a_rank(const struct scene *scene, int rank, int port, i
 	setenv("TUTTI_LOG", "info", 1);
 	setenv("TUTTI_WINDOW", scene->window ? "1" : "0", 1);
 	setenv("TUTTI_TLS", scene->tls ? "1" : "0", 1);
-	files = open_files();
+	files = open_descriptors();
 	join_and_use(scene, rank, port);
 	bytes = resident_bytes();
 	for (int i = 1; !join_and_use(scene, rank, port + i % PORTS); i++)
 		;
-	need(rank, open_files() == files, "descriptors were left open");
+	need(rank, open_descriptors() == files, "descriptors were left open");
 	need(rank, is_bounded(bytes), "memory was left");
 	_exit(0);
 }
@@ -208,8 +196,8 @@ static int reap(pid_t *pids, int n, bool *failed)
 	return n;
 }
 
-/* Of what the ranks have written, what intruders made them write. */
-static int lines_about_intruders(int log_fd, bool shows)
+/* Of what the ranks have written, what attackers made them write. */
+static int lines_about_attackers(int log_fd, bool shows)
 {
 	FILE *file = fdopen(log_fd, "r");
 	char line[1200];
@@ -256,8 +244,8 @@ static void flood_job(const struct scene *scene)
 		waitpid(pids[i], NULL, 0);
 	}
 	flood_end(&flood);
-	lines = lines_about_intruders(log_fd, failed);
-	print_message("%s: %u intruders by tcp, %u by Unix sockets, %d lines of them; seed %" PRIu64
+	lines = lines_about_attackers(log_fd, failed);
+	print_message("%s: %u attackers by tcp, %u by Unix sockets, %d lines of them; seed %" PRIu64
 		      "\n",
 		      scene->name, flood.tcp, flood.local, lines, seed);
 	assert_false(failed);

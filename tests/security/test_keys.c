@@ -4,15 +4,14 @@
 #include "core/net.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
+
+#include "tests/unit.h"
 
 static const char secret[] = "as-secret-as-it-gets";
 

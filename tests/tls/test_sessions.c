@@ -1,6 +1,6 @@
 /* Would break: that a socket which takes another one's place is a TLS session of its own, in which
  * nothing counts that was recorded on the one before. */
-#include "tests/tls/overheard.h"
+#include "tests/tls/capture.h"
 #include "tests/transport/hand.h"
 
 #include "core/clock.h"
@@ -35,7 +35,7 @@ static const struct stream *said(const struct session *s)
 	int count;
 
 	assert_int_equal(getsockname(s->fd, (struct sockaddr *)&at, &bytes), 0);
-	streams = overheard_streams(&count);
+	streams = capture_streams(&count);
 	for (int i = 0; i < count; i++)
 		if (streams[i].from == ntohs(at.sin_port))
 			return &streams[i];
@@ -46,7 +46,7 @@ static const struct stream *said(const struct session *s)
 /* Nothing has been sent by rank 0. Returns how much of rank 1's it has. */
 static uint64_t agree(struct world *w, struct session *s)
 {
-	uint64_t deadline = deadline_after_ms(WORLD_PATIENCE_MS);
+	uint64_t deadline = deadline_after_ms(WORLD_TIMEOUT_MS);
 	uint8_t position[TCP_POSITION_BYTES];
 	struct iovec iov = {position, sizeof position};
 
@@ -116,7 +116,7 @@ static void a_recorded_handshake(void **state)
 	int fd;
 
 	(void)state;
-	overheard_begin();
+	capture_begin();
 	world_open(&w, 2);
 	world_conn(&w, 0, 1, 0);
 	first = session_open(&w, 0, 0);
@@ -147,7 +147,7 @@ static void a_recorded_message(void **state)
 	uint64_t received;
 
 	(void)state;
-	overheard_begin();
+	capture_begin();
 	world_open(&w, 2);
 	world_conn(&w, 0, 1, 0);
 	first = session_open(&w, 0, 0);
@@ -171,7 +171,7 @@ static void a_recorded_message(void **state)
 
 int main(void)
 {
-	static const struct conformance healing = {
+	static const struct conformance reconnecting = {
 		.transport = &transport_tcp, .has_tls = true, .reconnect = 2};
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_recorded_handshake),
@@ -181,6 +181,6 @@ int main(void)
 	if (tls_load() != TUTTI_OK)
 		return 77;
 	hand_setup();
-	subject = &healing;
+	subject = &reconnecting;
 	return cmocka_run_group_tests_name("sessions", tests, NULL, NULL);
 }

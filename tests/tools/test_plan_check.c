@@ -4,11 +4,9 @@
  * itself, for some rank count that no other test runs. */
 #include "tools/tutti-plan/cases.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 static void check_size(const struct algorithm *a, int size, bool thorough)
 {

@@ -9,12 +9,10 @@
 
 #include "memory/dtype.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #define ALPHA 2e-6
 #define BETA  4e-11

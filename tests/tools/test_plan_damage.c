@@ -2,12 +2,10 @@
  * is damaged in every way, and every damage must be found and be told with rank and step. */
 #include "tools/tutti-plan/cases.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 static const char *const damages[] = {"drop", "shift", "double", "edge"};
 

@@ -1,12 +1,10 @@
 /* Without this tutti-plan could take a rate of bits for one of bytes, or print a wrong unit. */
 #include "tools/tutti-plan/units.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 static void test_bytes(void **state)
 {

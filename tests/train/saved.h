@@ -6,7 +6,7 @@
 #include "train/checkpoint/checkpoint_dir.h"
 #include "train/checkpoint/checkpoint_reader.h"
 #include "train/checkpoint/checkpoint_writer.h"
-#include "train/checkpoint/jansson_needed.h"
+#include "train/checkpoint/safetensors.h"
 
 enum { SAVED_TENSORS = 8 };
 

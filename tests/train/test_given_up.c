@@ -4,12 +4,9 @@
 #include "tests/train/toy.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 struct scene {
 	tutti_train_config config;

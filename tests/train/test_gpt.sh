@@ -250,7 +250,7 @@ refused 2 'cannot write' --dump-loss /nowhere/loss text
 refused 0 'usage' --help
 refused 2 '--heads with a number' --heads 3 text
 refused 1 'needs 1,7[0-9,]* B: 4[0-9,]* parameters + 4[0-9,]* gradients + 8' --memory-limit 1000 text
-refused 1 "offload_dir '/nowhere': making a file failed" --offload /nowhere text
+refused 1 "Making the file of offload_dir '/nowhere/tutti_state_.* failed: No such file" --offload /nowhere text
 # 2 to the power of 32 weights of attention, which were 0 of them.
 refused 1 '4 sequences of 4096 characters .* 4294967296 numbers' --batch 3 --seq 4096 --heads 64 --channels 64 --layers 1 \
 	--steps 1 text

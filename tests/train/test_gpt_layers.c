@@ -8,14 +8,11 @@
 #include "examples/gpt/gpt.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 enum { SEQUENCES = 6, MAX_TOKENS = 64 };
 

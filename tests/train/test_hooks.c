@@ -6,15 +6,12 @@
 #include <errno.h>
 #include <semaphore.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 static const tutti_optimizer sgd = {.kind = TUTTI_SGD, .lr = 0.5f};
 /* Every unit is a bucket of its own. */
@@ -219,7 +216,7 @@ static void missing(tutti_comm *comm, void *arg)
 {
 	(void)arg;
 	struct toy toy;
-	int rank = tutti_rank(comm), forgetful = tutti_size(comm) > 1;
+	int rank = tutti_rank(comm), skipping = tutti_size(comm) > 1;
 	float before[TOY_MAX];
 
 	toy_register(&toy, comm, 0);
@@ -228,12 +225,12 @@ static void missing(tutti_comm *comm, void *arg)
 	CHECK(tutti_micro_batch(toy.trainer, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
 	forward(&toy);
 	for (int u = TOY_UNITS - 1; u >= 0; u--)
-		if (u != 1 || rank != forgetful)
+		if (u != 1 || rank != skipping)
 			backward(&toy, u, rank, rank + 1);
 	char message[80];
 	snprintf(message, sizeof message,
 		 "Rank %d did not finish the gradient of parameter 'param.2' of unit 'unit.1'",
-		 forgetful);
+		 skipping);
 	CHECK_ERROR(tutti_step(toy.trainer, &sgd, 1, NULL), TUTTI_ERR_INVALID, message);
 	CHECK(memcmp(before, tutti_param_data(toy.trainer, 3), toy_count(3) * sizeof(float)) == 0);
 	toy_micro_batch(&toy, TUTTI_PASS_LAST, 4, 8);

@@ -5,21 +5,18 @@
 #include "tests/train/ranks.h"
 #include "tests/train/toy.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 static const tutti_optimizer sgd = {.kind = TUTTI_SGD, .lr = 0.5f};
 
 struct run {
 	tutti_train_config config;
-	int forgetful;        /* the rank that skips unit 1's backward; -1: all */
+	int skipping;         /* the rank that skips unit 1's backward; -1: all */
 	atomic_int say_units; /* ranks that name the units that differ */
 };
 
@@ -64,8 +61,8 @@ static void named(tutti_comm *comm, void *arg)
 	read_values(toy.trainer, before);
 	snprintf(message, sizeof message,
 		 "Rank %d did not finish the gradient of parameter 'param.2' of unit 'unit.1'",
-		 run->forgetful < 0 ? 0 : run->forgetful);
-	CHECK(micro_batch(&toy, run->forgetful < 0 || toy.rank == run->forgetful) == TUTTI_OK);
+		 run->skipping < 0 ? 0 : run->skipping);
+	CHECK(micro_batch(&toy, run->skipping < 0 || toy.rank == run->skipping) == TUTTI_OK);
 	CHECK_ERROR(tutti_step(toy.trainer, &sgd, 1, NULL), TUTTI_ERR_INVALID, message);
 	read_values(toy.trainer, after);
 	CHECK(memcmp(before, after, sizeof before) == 0);
@@ -91,7 +88,7 @@ static void test_named(void **state)
 						     .bucket_bytes = 1,
 						     .shard_size = n % 2 == 0 ? 2 : 1}};
 			/* A rank with another order of units is a MISMATCH. */
-			run.forgetful = strategies[s] < TUTTI_FSDP ? n - 1 : -1;
+			run.skipping = strategies[s] < TUTTI_FSDP ? n - 1 : -1;
 			assert_int_equal(ranks_as_threads(n, named, &run), 0);
 		}
 }
@@ -105,7 +102,7 @@ static void mismatched(tutti_comm *comm, void *arg)
 
 	toy_register(&toy, comm, 0);
 	toy_train(&toy, comm, &run->config);
-	tutti_status status = micro_batch(&toy, toy.rank == run->forgetful);
+	tutti_status status = micro_batch(&toy, toy.rank == run->skipping);
 	if (status == TUTTI_OK)
 		status = tutti_step(toy.trainer, &sgd, 1, NULL);
 	CHECK(status != TUTTI_OK && status != TUTTI_ERR_TIMEOUT);
@@ -121,7 +118,7 @@ static void mismatched(tutti_comm *comm, void *arg)
 static void test_mismatched(void **state)
 {
 	(void)state;
-	struct run run = {.config = {.strategy = TUTTI_HSDP, .shard_size = 2}, .forgetful = 3};
+	struct run run = {.config = {.strategy = TUTTI_HSDP, .shard_size = 2}, .skipping = 3};
 
 	assert_int_equal(ranks_with_timeout(4, 10000, mismatched, &run), 0);
 	assert_true(atomic_load(&run.say_units) > 0);

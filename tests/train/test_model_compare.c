@@ -4,14 +4,11 @@
 
 #include "train/state/trainer_state.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 static const int64_t shape[] = {4, 3}, turned[] = {3, 4};
 static const tutti_optimizer sgd = {.kind = TUTTI_SGD, .lr = 0.5f};
@@ -226,11 +223,12 @@ static void drift_apart(tutti_comm *comm, void *arg)
 	CHECK_ERROR(tutti_check_replicas(toy.trainer), TUTTI_ERR_MISMATCH, message);
 	/* An update rounds the master copy again, and with ZeRO sends the owner's value to all
 	 * ranks. */
-	bool mends = how->config.strategy == TUTTI_ZERO1 || how->config.strategy == TUTTI_ZERO2 ||
-		     (how->what == VALUES && how->config.param_dtype == TUTTI_BF16);
+	bool is_repaired = how->config.strategy == TUTTI_ZERO1 ||
+			   how->config.strategy == TUTTI_ZERO2 ||
+			   (how->what == VALUES && how->config.param_dtype == TUTTI_BF16);
 	toy_micro_batch(&toy, TUTTI_PASS_LAST, 0, 8);
 	tutti_status status = tutti_step(toy.trainer, &still, 1, NULL);
-	if (mends)
+	if (is_repaired)
 		CHECK(status == TUTTI_OK);
 	else
 		CHECK_ERROR(status, TUTTI_ERR_MISMATCH, message);

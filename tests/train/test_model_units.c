@@ -5,14 +5,11 @@
 #include "tests/train/ranks.h"
 #include "tests/train/toy.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 enum { FIRST, TWICE, FROZEN, RARE, WHOLE, UNUSED, UNITS, PARAMS = 9, MOST = 50, STEPS = 4 };
 

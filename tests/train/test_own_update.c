@@ -7,15 +7,12 @@
 #include "tests/train/ranks.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 /* Two stacked tensors of seven layers, of which four are trained; the others must not change. */
 enum { UNITS = 4, LAYERS = 7, W = 30, B = 7, PARAMS = 2 * UNITS, MOST = W };

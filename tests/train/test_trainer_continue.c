@@ -8,13 +8,10 @@
 #include "tests/train/toy.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 enum { RANKS = 4, SAMPLES = 8, SKIPPED = 1, STEPS = 6, NO_TRAINER = -1 };
 

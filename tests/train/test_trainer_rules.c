@@ -7,16 +7,13 @@
 #include "train/state/trainer_state.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 static const tutti_optimizer sgd = {.kind = TUTTI_SGD, .lr = 0.5f};
 static const tutti_optimizer decaying = {

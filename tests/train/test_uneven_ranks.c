@@ -6,13 +6,10 @@
 #include "tests/train/toy.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 enum { COUNT = 34, BATCH = 8, STEPS = 2 * 5 };
 

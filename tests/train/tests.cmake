@@ -6,9 +6,11 @@ target_link_options(test_memory_estimate PRIVATE LINKER:--wrap=tutti_mem_alloc)
 target_link_options(test_memory_limit PRIVATE LINKER:--wrap=tutti_mem_alloc)
 target_link_options(test_resident_memory PRIVATE LINKER:--wrap=tutti_mem_alloc LINKER:--wrap=tutti_mem_free)
 # Watches writes, syncs and renames.
-foreach(name open pwrite ftruncate fsync mkdir rename rmdir)
+foreach(name open pwrite ftruncate fallocate fsync mkdir rename rmdir)
 	target_link_options(test_checkpoint_order PRIVATE LINKER:--wrap=${name})
 endforeach()
+# One rank's disk is full.
+target_link_options(test_save_full_disk PRIVATE LINKER:--wrap=fallocate LINKER:--wrap=pwrite)
 # Watches where a rank begins to wait.
 foreach(name work_wait all_gather all_reduce)
 	target_link_options(test_exposed_seconds PRIVATE LINKER:--wrap=tutti_${name})

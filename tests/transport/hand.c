@@ -39,7 +39,7 @@ int hand_dial(const struct world *w, int to)
 
 bool hand_read(struct world *w, int fd, void *buf, size_t n)
 {
-	uint64_t deadline = deadline_after_ms(WORLD_PATIENCE_MS);
+	uint64_t deadline = deadline_after_ms(WORLD_TIMEOUT_MS);
 	size_t have = 0;
 
 	while (have < n) {
@@ -60,7 +60,7 @@ void hand_write(int fd, const void *buf, size_t n)
 }
 
 /* The proof for these terms; false when the hello is not answered, or wrongly. */
-static bool greet(struct world *w, int fd, int from, int to, int channel, bool heals,
+static bool greet(struct world *w, int fd, int from, int to, int channel, bool reconnects,
 		  uint32_t epoch, struct auth *auth, uint8_t proof[AUTH_PROOF_BYTES])
 {
 	const struct tcp_endpoint *other = (const struct tcp_endpoint *)w->endpoints[to];
@@ -68,7 +68,7 @@ static bool greet(struct world *w, int fd, int from, int to, int channel, bool h
 	uint8_t context[AUTH_CONTEXT_BYTES], hello[AUTH_HELLO_BYTES], answer[AUTH_ANSWER_BYTES];
 
 	memcpy(as.comm_id, w->configs[to].comm_id, sizeof as.comm_id);
-	tcp_context(context, &as, from, to, channel, tcp_terms(&as, heals, epoch));
+	tcp_context(context, &as, from, to, channel, tcp_terms(&as, reconnects, epoch));
 	auth_hello(auth, w->configs[to].key, context, hello);
 	hand_write(fd, hello, sizeof hello);
 	if (!hand_read(w, fd, answer, sizeof answer))
@@ -95,15 +95,15 @@ bool hand_prove(struct world *w, int fd, int from, int to, int channel)
 	return true;
 }
 
-static struct tls *secure(struct world *w, int fd, int from, int to, int channel, bool heals,
+static struct tls *secure(struct world *w, int fd, int from, int to, int channel, bool reconnects,
 			  uint32_t epoch)
 {
-	uint64_t deadline = deadline_after_ms(WORLD_PATIENCE_MS);
+	uint64_t deadline = deadline_after_ms(WORLD_TIMEOUT_MS);
 	uint8_t proof[AUTH_PROOF_BYTES], key[TUTTI_KEY_BYTES];
 	struct auth auth;
 	struct tls *tls;
 
-	assert_true(greet(w, fd, from, to, channel, heals, epoch, &auth, proof));
+	assert_true(greet(w, fd, from, to, channel, reconnects, epoch, &auth, proof));
 	hand_write(fd, proof, sizeof proof);
 	auth_tls_key(&auth, key);
 	assert_int_equal(tls_new(&tls, fd, key, true, 1), TUTTI_OK);

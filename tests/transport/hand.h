@@ -5,7 +5,8 @@
 
 #include "tests/transport/world.h"
 
-#include "transport/tcp/tcp.h"
+#include "transport/tcp/accepted.h"
+#include "transport/tcp/dial.h"
 
 /* tcp is the subject, with a seed of this run. */
 void hand_setup(void);
@@ -21,11 +22,12 @@ bool hand_greet(struct world *w, int fd, int from, int to, int channel,
 bool hand_prove(struct world *w, int fd, int from, int to, int channel);
 /* The same, and TLS; the endpoint may not have heard its last word. The test frees it. */
 struct tls *hand_secure(struct world *w, int fd, int from, int to, int channel);
-/* Both where connections heal, for socket number epoch of it; positions come next. */
+/* Both where connections are made again, for socket number epoch of it; positions come next. */
 bool hand_prove_again(struct world *w, int fd, int from, int to, int channel, uint32_t epoch);
-struct tls *hand_secure_again(struct world *w, int fd, int from, int to, int channel, uint32_t epoch);
-/* As hand_prove where connections heal, for socket number epoch of it: has bytes of the endpoint's stream
- * have been read on those before; peer_has of the hand's have. */
+struct tls *hand_secure_again(struct world *w, int fd, int from, int to, int channel,
+			      uint32_t epoch);
+/* As hand_prove where connections are made again, for socket number epoch of it: has bytes of the
+ * endpoint's stream have been read on those before; peer_has of the hand's have. */
 bool hand_resume(struct world *w, int fd, int from, int to, int channel, uint32_t epoch,
 		 uint64_t has, uint64_t *peer_has);
 void hand_header(uint8_t header[TCP_HEADER_BYTES], uint64_t bytes, uint32_t tag, uint32_t number);

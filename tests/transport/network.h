@@ -1,5 +1,6 @@
-/* A network of this process's own, with nothing in it but loopback, whose connections the test resets
- * as a network does: what either end has not had is lost, both ends learn of it. Needs root. */
+/* A network of this process's own, with nothing in it but loopback, whose connections the test
+ * resets as a network does: what either end has not had is lost, both ends learn of it. Needs root.
+ */
 #ifndef TESTS_TRANSPORT_NETWORK_H
 #define TESTS_TRANSPORT_NETWORK_H
 

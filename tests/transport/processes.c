@@ -88,7 +88,7 @@ static bool member_pump(struct member *m)
 
 static void member_finish(struct member *m, const struct post *posts, int n)
 {
-	uint64_t deadline = deadline_after_ms(WORLD_PATIENCE_MS);
+	uint64_t deadline = deadline_after_ms(WORLD_TIMEOUT_MS);
 
 	for (int i = 0; i < n; i++)
 		while (!posts[i].is_done) {
@@ -153,7 +153,7 @@ static struct family family_start(void (*rank_main)(struct member *m))
 		if (f.pids[r] == 0) {
 			struct member m = {.rank = r, .parent = ends[1]};
 			prctl(PR_SET_PDEATHSIG, SIGKILL);
-			alarm(2 * WORLD_PATIENCE_MS / 1000);
+			alarm(2 * WORLD_TIMEOUT_MS / 1000);
 			member_open(&m, number);
 			rank_main(&m);
 			member_leave(&m);

@@ -50,7 +50,7 @@ static void warm_up(struct world *w)
 	world_expect_ok(w, recvs, 2);
 }
 
-/* With a receive posted and nothing under way, a thread that sleeps uses next to no CPU. */
+/* With a receive posted and nothing in flight, a thread that sleeps uses next to no CPU. */
 void test_idle_uses_no_cpu(void **state)
 {
 	struct world w;
@@ -92,7 +92,7 @@ static void finish_asleep(struct world *w, int rank, const struct post *post)
 	w->endpoints[rank] = others[rank];
 	while (!post->is_done && woke) {
 		world_pump(w);
-		woke = post->is_done || doze(&others[rank], 1, WORLD_PATIENCE_MS);
+		woke = post->is_done || doze(&others[rank], 1, WORLD_TIMEOUT_MS);
 	}
 	memcpy(w->endpoints, others, sizeof others);
 	assert_true(woke);
@@ -122,7 +122,7 @@ void test_wakes_for_message(void **state)
 	world_pump_for(&w, 100);
 	post_recv(&recv, w.conns[1][0][0], big + bytes, bytes, 2);
 	while (world_pump(&w), !recv.is_done || !send.is_done)
-		assert_true(doze(w.endpoints, 2, WORLD_PATIENCE_MS));
+		assert_true(doze(w.endpoints, 2, WORLD_TIMEOUT_MS));
 
 	post_recv(&recv, w.conns[0][1][0], &in, sizeof in, 1);
 	while (doze(w.endpoints, 1, 0))
@@ -163,7 +163,7 @@ static size_t size_of(int from, int to, int round)
 static bool wait_all(struct sleeper *s, struct post *posts, int left)
 {
 	struct tutti_endpoint *endpoint = s->w->endpoints[s->rank];
-	uint64_t deadline = deadline_after_ms(WORLD_PATIENCE_MS);
+	uint64_t deadline = deadline_after_ms(WORLD_TIMEOUT_MS);
 
 	while (left > 0) {
 		struct tutti_done done;
@@ -178,7 +178,7 @@ static bool wait_all(struct sleeper *s, struct post *posts, int left)
 			return false;
 		if (!moved && left > 0 &&
 		    (subject->transport->event_fd
-			     ? !doze(&endpoint, 1, deadline_poll_ms(deadline, WORLD_PATIENCE_MS))
+			     ? !doze(&endpoint, 1, deadline_poll_ms(deadline, WORLD_TIMEOUT_MS))
 			     : (sched_yield(), clock_now_ns() > deadline))) {
 			for (int p = 0; p < 2 * THREADS; p++)
 				if (posts[p].io.conn && !posts[p].is_done)

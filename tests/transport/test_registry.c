@@ -3,13 +3,12 @@
 
 #include "core/status.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
+
+#include "tests/unit.h"
 #undef fail
 
 static const struct tutti_transport *list[TRANSPORTS_MAX];

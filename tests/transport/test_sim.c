@@ -3,7 +3,7 @@
  */
 #include "tests/transport/conformance.h"
 
-#include "transport/sim/sim.h"
+#include "tests/sim/sim.h"
 
 static void *create(int size, uint64_t seed)
 {

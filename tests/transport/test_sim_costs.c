@@ -1,17 +1,15 @@
 /* no_tsan: it has one thread */
 /* Would break: the times that the simulator predicts, by node and by port, on which tests of plans
  * and of choices between them rest. (Order, faults and the plain clock: test_sim_world.c.) */
-#include "transport/sim/sim.h"
+#include "tests/sim/sim.h"
 
 #include "core/status.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
+
+#include "tests/unit.h"
 
 #define BYTES 1000
 

@@ -2,17 +2,15 @@
 /* Would break: the simulator's order, clock, faults or determinism, on which every seeded test of
  * the engine and of the algorithms rests. (What sim has in common with all transports: test_sim.c.)
  */
-#include "transport/sim/sim.h"
+#include "tests/sim/sim.h"
 
 #include "core/status.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
+
+#include "tests/unit.h"
 
 #define RANKS     4
 #define MESSAGES  40 /* per ordered pair */

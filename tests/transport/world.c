@@ -9,7 +9,7 @@
 
 void world_open(struct world *w, int size)
 {
-	world_open_with(w, size, WORLD_PATIENCE_MS);
+	world_open_with(w, size, WORLD_TIMEOUT_MS);
 }
 
 void world_open_with(struct world *w, int size, int timeout_ms)
@@ -149,7 +149,7 @@ void world_pump_for(struct world *w, int passes)
 
 void world_finish(struct world *w, const struct post *posts, int n)
 {
-	uint64_t deadline = deadline_after_ms(WORLD_PATIENCE_MS);
+	uint64_t deadline = deadline_after_ms(WORLD_TIMEOUT_MS);
 
 	for (int i = 0; i < n; i++) {
 		for (unsigned pass = 0; !posts[i].is_done; pass++) {

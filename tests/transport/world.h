@@ -7,12 +7,10 @@
 
 #include "core/status.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
-#include <cmocka.h>
+
+#include "tests/unit.h"
 /* cmocka's fail would hide core/status.h's. */
 #undef fail
 #undef fail_msg
@@ -20,7 +18,7 @@
 
 #define WORLD_RANKS       8
 #define WORLD_CHANNELS    4
-#define WORLD_PATIENCE_MS 60000 /* no wait of a test takes longer                       */
+#define WORLD_TIMEOUT_MS 60000 /* no wait of a test takes longer                       */
 
 /* A posted io of a test: the io comes first, so that the done list leads back here. */
 struct post {

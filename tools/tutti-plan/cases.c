@@ -1,13 +1,7 @@
+/* The calls to check, one after the other. */
 #include "cases.h"
 
-#include "promise.h"
-
 #include <stdio.h>
-
-static bool has_root(enum collective c)
-{
-	return c == COLL_BROADCAST || c == COLL_REDUCE || c == COLL_GATHER || c == COLL_SCATTER;
-}
 
 static bool has_in_place(enum collective c)
 {
@@ -49,7 +43,7 @@ struct layer {
 
 static bool check_options(struct cases *c, int root, struct layer where, struct finding *f)
 {
-	bool reduces = promise_reduces(c->algorithm->collective);
+	bool reduces = collective_reduces(c->algorithm->collective);
 	for (int how = 0; how < (c->thorough ? 8 : 1); how++) {
 		struct plan_set set = {.algorithm = c->algorithm,
 				       .size = c->size,
@@ -71,7 +65,7 @@ static bool check_options(struct cases *c, int root, struct layer where, struct 
 static bool check_roots(struct cases *c, struct layer where, struct finding *f)
 {
 	int roots[3] = {0, c->size - 1, c->size / 2};
-	int n = !has_root(c->algorithm->collective) ? 1 : c->size < 3 ? c->size : 3;
+	int n = !collective_has_root(c->algorithm->collective) ? 1 : c->size < 3 ? c->size : 3;
 
 	if (cases_why_not(c->algorithm, c->size, where.nodes))
 		return true;

@@ -1,3 +1,4 @@
+/* Draws a chart: axes, curves, dots and a legend. */
 #include "chart.h"
 
 #include "units.h"
@@ -176,8 +177,7 @@ static const struct point *last_shown(const struct chart *c, int curve)
 	return NULL;
 }
 
-/* From top to bottom as the curves end on the right, slowest first; those that end before are last.
- */
+/* From top to bottom as the curves end on the right, slowest first; then those that end before. */
 static bool goes_before(const struct chart *c, int a, int b)
 {
 	const struct point *x = last_shown(c, a), *y = last_shown(c, b);

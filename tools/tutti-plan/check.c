@@ -2,7 +2,7 @@
  * The other checks index by them. */
 #include "check.h"
 
-#include "must.h"
+#include "tools/must.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -15,12 +15,6 @@ bool check_says(struct finding *f, const char *format, ...)
 	vsnprintf(f->text, sizeof f->text, format, args);
 	va_end(args);
 	return false;
-}
-
-bool check_plans(const struct plan_set *set, struct finding *f)
-{
-	return check_arrays(set, f) && check_messages(set, f) && check_order(set, f) &&
-	       check_execution(set, false, f) && check_execution(set, true, f);
 }
 
 static bool check_refs(const struct plan *p, uint32_t step, struct finding *f)
@@ -102,7 +96,7 @@ static bool check_counts(const struct plan *p, struct finding *f)
 	return ok;
 }
 
-bool check_arrays(const struct plan_set *set, struct finding *f)
+static bool check_arrays(const struct plan_set *set, struct finding *f)
 {
 	for (int r = 0; r < set->size; r++) {
 		const struct plan *p = set->of[r];
@@ -113,6 +107,12 @@ bool check_arrays(const struct plan_set *set, struct finding *f)
 			return false;
 	}
 	return true;
+}
+
+bool check_plans(const struct plan_set *set, struct finding *f)
+{
+	return check_arrays(set, f) && check_messages(set, f) && check_order(set, f) &&
+	       check_execution(set, false, f) && check_execution(set, true, f);
 }
 
 void lane_map_open(struct lane_map *map, const struct plan_set *set)

@@ -17,7 +17,6 @@ bool check_says(struct finding *finding, const char *format, ...)
 /* True: nothing is wrong. The four parts in the order in which check_plans takes them; each relies on what
  * the ones before have found right. */
 bool check_plans(const struct plan_set *set, struct finding *finding);
-bool check_arrays(const struct plan_set *set, struct finding *finding);
 bool check_messages(const struct plan_set *set, struct finding *finding);
 bool check_order(const struct plan_set *set, struct finding *finding);
 /* Executes all ranks. rendezvous: a send ends when its receive has been posted, and is read then; else at

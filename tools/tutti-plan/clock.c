@@ -1,7 +1,8 @@
+/* Lanes issue steps as run.c does, messages take the ports of ranks and nodes, events say when. */
 #include "clock.h"
 
 #include "events.h"
-#include "must.h"
+#include "tools/must.h"
 
 #include "collectives/engine/run.h"
 
@@ -47,18 +48,11 @@ struct clock {
 
 struct slices clock_cut(const struct machine *m, double chunk_bytes, uint32_t width)
 {
+	struct run_limits limits = {m->element, m->slice_bytes, m->scratch_bytes};
 	size_t longest = (size_t)ceil(chunk_bytes / (double)m->element);
-	size_t bytes = m->scratch_bytes / ((width ? width : 1) * (size_t)RUN_SLOTS);
+	struct run_cut cut = run_cut(longest, true, width, &limits);
 
-	if (bytes > m->slice_bytes)
-		bytes = m->slice_bytes;
-	size_t most = bytes / m->element ? bytes / m->element : 1;
-	size_t slices = longest > most ? (longest + most - 1) / most : 1;
-	size_t each = (longest + slices - 1) / slices;
-	if (slices > 1)
-		each = (each + 63) / 64 * 64;
-	slices = each ? (longest + each - 1) / each : 1;
-	return (struct slices){(uint32_t)slices, chunk_bytes, (double)(each * m->element)};
+	return (struct slices){cut.slices, chunk_bytes, (double)(cut.elements * m->element)};
 }
 
 static uint64_t ticks(double seconds)
@@ -206,8 +200,7 @@ static void start_message(struct clock *c, uint32_t lane, uint32_t at)
 	const struct link_speed *speed = speed_of(c, lane);
 	double bytes = message_bytes(c, &c->ios[c->lanes[lane].ios + at]);
 	uint64_t end = occupy(c, lane, c->events.now, bytes);
-	/* Where the receiver's port is free the message lands alpha + bytes * beta after it left.
-	 */
+	/* At a free port the message lands alpha + bytes * beta after it left. */
 	uint64_t at_port = end - wire_ticks(c, lane, bytes) - ticks(speed->overhead) +
 			   ticks(speed->alpha) - ticks(speed->overhead);
 

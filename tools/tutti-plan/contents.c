@@ -2,8 +2,7 @@
  * the end what the collective promises. */
 #include "execute.h"
 
-#include "must.h"
-#include "promise.h"
+#include "tools/must.h"
 
 #include <stdio.h>
 
@@ -58,10 +57,10 @@ static void check_operands(struct execution *x, int rank, uint32_t step, uint32_
 	const struct value *first = &x->values.value[x->operands[0]];
 	for (uint32_t i = 0; i < n; i++) {
 		const struct value *v = &x->values.value[x->operands[i]];
-		char a[200], b[200], what[500];
-		value_in_words(&x->values, x->operands[0], a, sizeof a);
-		value_in_words(&x->values, x->operands[i], b, sizeof b);
 		if (v->block != first->block) {
+			char a[200], b[200], what[500];
+			value_in_words(&x->values, x->operands[0], a, sizeof a);
+			value_in_words(&x->values, x->operands[i], b, sizeof b);
 			snprintf(what, sizeof what, "adds %s to %s", b, a);
 			wrong(x, rank, step, what);
 		}
@@ -182,8 +181,7 @@ static void check_chunk(struct execution *x, int rank, struct ref r)
 	x->failed = true;
 }
 
-/* A rank may leave a barrier only when it has heard of all ranks, in any way: some chunk says so.
- */
+/* A rank may leave a barrier only when it has heard of all ranks: some chunk says so. */
 static void check_barrier(struct execution *x, int rank)
 {
 	struct rank_state *s = &x->ranks[rank];

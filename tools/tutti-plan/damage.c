@@ -1,3 +1,4 @@
+/* Takes a step or an edge out of a plan, or changes one operand. */
 #include "damage.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* Ahuja, Mehlhorn, Orlin, Tarjan, "Faster algorithms for the shortest path problem", 1990. */
 #include "events.h"
 
-#include "must.h"
+#include "tools/must.h"
 
 #include <string.h>
 

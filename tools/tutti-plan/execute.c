@@ -4,7 +4,7 @@
  * plans fix what does. */
 #include "execute.h"
 
-#include "must.h"
+#include "tools/must.h"
 
 #include "collectives/engine/run.h"
 

@@ -1,4 +1,5 @@
-/* Inside check_execution: execute.c moves lanes on, contents.c knows what steps do to what chunks hold. */
+/* Inside check_execution: execute.c moves lanes on, contents.c knows what steps do to what chunks hold, promise.c
+ * what they hold before and after. */
 #ifndef TUTTI_PLAN_EXECUTE_H
 #define TUTTI_PLAN_EXECUTE_H
 
@@ -51,5 +52,18 @@ void contents_write(struct execution *x, int rank, uint32_t step, struct ref ref
 void contents_compute(struct execution *x, int rank, uint32_t step, uint32_t n);
 /* Rank's chunks after the call: are they what was promised? */
 void contents_check(struct execution *x, int rank);
+
+/* promise.c: what a collective promises, block by block. */
+enum holder { HOLDS_NOTHING, HOLDS_ONE_RANK, HOLDS_ALL_RANKS };
+
+/* A block of one rank, or of all of them, added up. NOTHING: the buffer may not be there at all. */
+struct content {
+	enum holder holder;
+	uint32_t block;
+	int rank;
+};
+
+/* BUF_IN before the call; BUF_OUT after it. */
+struct content promise_of(const struct plan_set *set, int rank, struct ref ref);
 
 #endif

@@ -1,5 +1,4 @@
-/* tutti-plan explain: what every algorithm should take, which is chosen, and what forces another.
- */
+/* tutti-plan explain: what each algorithm should take, which is chosen, what forces another. */
 #include "arguments.h"
 #include "cases.h"
 #include "predict.h"
@@ -8,7 +7,6 @@
 #include "core/status.h"
 #include "memory/dtype.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,14 +42,14 @@ static void print_algorithm(const struct arguments *a, struct question q, const 
 
 static void print_call(const struct arguments *a, const struct call_args *args)
 {
-	struct call_note note = {.collective = (int)args->collective,
-				 .dtype = (int)args->dtype,
-				 .op = (int)args->op,
-				 .root = args->root,
-				 .count = args->count};
+	struct call_summary summary = {.collective = (int)args->collective,
+				       .dtype = (int)args->dtype,
+				       .op = (int)args->op,
+				       .root = args->root,
+				       .count = args->count};
 	char words[128], *number;
 
-	call_in_words(&note, words, sizeof words);
+	call_in_words(&summary, words, sizeof words);
 	if ((number = strstr(words, " as #")))
 		*number = '\0';
 	printf("%s on %d rank%s", words, a->ranges[0].first, a->ranges[0].first > 1 ? "s" : "");
@@ -62,41 +60,14 @@ static void print_call(const struct arguments *a, const struct call_args *args)
 
 static void print_machine(const struct arguments *a)
 {
-	const char *const links[] = {"within a node",
-				     a->nodes > 1 ? "between nodes" : "every link"};
-	char alpha[32], beta[32];
+	char machine[2][200];
 
-	for (int l = a->nodes > 1 ? 0 : LINK_NET; l < LINKS; l++)
-		printf("%s: alpha %s, beta %s; ", links[l],
-		       units_seconds_in_words(a->machine.links.link[l].alpha, alpha, sizeof alpha),
-		       units_rate_in_words(a->machine.links.link[l].beta, beta, sizeof beta));
-	printf("gamma %s\n", units_rate_in_words(a->machine.links.gamma, beta, sizeof beta));
+	machine_in_words(a, machine);
+	printf("%s\n%s%s", machine[0], machine[1], machine[1][0] ? "\n" : "");
 	if (a->nodes <= 1 && a->machine.links.cores > 0)
 		printf("A node's ranks share %g cores: the formula counts that, the simulation "
-		       "gives each "
-		       "its own.\n",
+		       "gives each its own.\n",
 		       a->machine.links.cores);
-}
-
-/* The admitted algorithm with the least formula, or NULL. */
-static const struct algorithm *cheapest(const struct select *select, struct question q,
-					struct call_args args)
-{
-	const struct algorithm *best = NULL;
-	double least = 0;
-
-	args.count = (size_t)q.bytes / dtype_bytes(args.dtype);
-	for (int i = 0; (q.algorithm = algorithm_at(i)); i++) {
-		if (q.algorithm->collective != args.collective || !q.algorithm->cost ||
-		    select_why_not(select, q.algorithm, &args))
-			continue;
-		double seconds = predict_formula(&q);
-		if (!best || seconds < least) {
-			best = q.algorithm;
-			least = seconds;
-		}
-	}
-	return best;
 }
 
 /* 65536 as TUTTI_ALGO has it: 64K. */
@@ -108,23 +79,23 @@ static void print_power(int shift)
 
 #define LARGEST 36 /* sizes up to 2^36 */
 
-/* What the formula alone would choose for powers of two, as an override. */
-static void print_rules(const struct select *select, struct question q,
-			const struct call_args *args)
+/* What the library chooses by itself for powers of two, as rules that say the same. */
+static void print_rules(struct select select, struct call_args args)
 {
-	const struct algorithm *last = NULL;
+	const struct algorithm *last = NULL, *best;
 
+	select.rules = 0;
+	select.has_window = false;
 	printf("by the formula alone: TUTTI_ALGO=");
 	for (int shift = 0; shift <= LARGEST; shift++) {
-		q.bytes = ldexp(1, shift);
-		const struct algorithm *best = cheapest(select, q, *args);
-		if (!best || best == last)
+		args.count = ((size_t)1 << shift) / dtype_bytes(args.dtype);
+		if (select_algorithm(&select, &args, &best) != TUTTI_OK || best == last)
 			continue;
 		if (last) {
 			print_power(shift - 1);
 			printf("=%s,", last->name);
 		}
-		printf("%s:", collective_name(args->collective));
+		printf("%s:", collective_name(args.collective));
 		if (last)
 			print_power(shift - 1);
 		else
@@ -175,9 +146,6 @@ int explain(const struct arguments *a)
 	if (status != TUTTI_OK)
 		printf("%s.\n", last_error());
 	if (a->collective != COLL_BARRIER)
-		print_rules(
-			&select,
-			(struct question){.ranks = ranks, .nodes = nodes, .machine = &a->machine},
-			&args);
+		print_rules(select, args);
 	return status == TUTTI_OK ? 0 : 1;
 }

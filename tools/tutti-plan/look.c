@@ -1,6 +1,7 @@
+/* What is in a plan, and how to say it. */
 #include "look.h"
 
-#include "must.h"
+#include "tools/must.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -164,7 +165,7 @@ const char *look_refs_in_words(struct refs refs, char *text, size_t bytes)
 
 #define REFS_IN_WORDS 160
 
-const char *look_deed_in_words(const struct plan *p, uint32_t step, char *text, size_t bytes)
+const char *look_operation_in_words(const struct plan *p, uint32_t step, char *text, size_t bytes)
 {
 	const struct step *s = &p->steps[step];
 	char reads[REFS_IN_WORDS], writes[REFS_IN_WORDS];
@@ -201,7 +202,8 @@ const char *look_deed_in_words(const struct plan *p, uint32_t step, char *text, 
 
 const char *look_step_in_words(const struct plan *p, uint32_t step, char *text, size_t bytes)
 {
-	char deed[400];
-	snprintf(text, bytes, "step %u (%s)", step, look_deed_in_words(p, step, deed, sizeof deed));
+	char operation[400];
+	snprintf(text, bytes, "step %u (%s)", step,
+		 look_operation_in_words(p, step, operation, sizeof operation));
 	return text;
 }

@@ -53,6 +53,6 @@ void look_before_free(struct before *before);
 const char *look_refs_in_words(struct refs refs, char *text, size_t bytes);
 const char *look_step_in_words(const struct plan *plan, uint32_t step, char *text, size_t bytes);
 /* The step without its number. */
-const char *look_deed_in_words(const struct plan *plan, uint32_t step, char *text, size_t bytes);
+const char *look_operation_in_words(const struct plan *plan, uint32_t step, char *text, size_t bytes);
 
 #endif

@@ -4,7 +4,7 @@
  * overlaps, and compared. */
 #include "check.h"
 
-#include "must.h"
+#include "tools/must.h"
 
 #include <stdio.h>
 #include <string.h>

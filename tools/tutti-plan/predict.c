@@ -1,3 +1,4 @@
+/* Chooses between simulation and formula, point by point. */
 #include "predict.h"
 
 #include "cases.h"

@@ -1,9 +1,5 @@
-#include "promise.h"
-
-bool promise_reduces(enum collective c)
-{
-	return c == COLL_ALL_REDUCE || c == COLL_REDUCE_SCATTER || c == COLL_REDUCE;
-}
+/* The promises of the collectives, block by block. */
+#include "execute.h"
 
 static struct content nothing(void)
 {

@@ -31,11 +31,11 @@ static void print_before(const struct before *b, uint32_t step)
 static void print_plan(const struct plan_set *set, const struct plan *p)
 {
 	struct before before = look_before(p);
-	char deed[400], lane[32];
+	char operation[400], lane[32];
 	int width = 4;
 
 	for (uint32_t s = 0; s < p->count; s++) {
-		int n = (int)strlen(look_deed_in_words(p, s, deed, sizeof deed));
+		int n = (int)strlen(look_operation_in_words(p, s, operation, sizeof operation));
 		width = n > width ? n : width;
 	}
 	width = width > 60 ? 60 : width;
@@ -46,7 +46,8 @@ static void print_plan(const struct plan_set *set, const struct plan *p)
 	if (p->count)
 		printf("  step  %-*s  %-10s after\n", width, "does", "lane");
 	for (uint32_t s = 0; s < p->count; s++) {
-		printf("  %4u  %-*s  %-10s ", s, width, look_deed_in_words(p, s, deed, sizeof deed),
+		printf("  %4u  %-*s  %-10s ", s, width,
+		       look_operation_in_words(p, s, operation, sizeof operation),
 		       lane_in_words(&p->lanes[p->steps[s].lane], lane, sizeof lane));
 		print_before(&before, s);
 	}

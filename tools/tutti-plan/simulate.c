@@ -1,7 +1,7 @@
 /* tutti-plan simulate: the table and the drawing of time against ranks. */
 #include "arguments.h"
 #include "chart.h"
-#include "must.h"
+#include "tools/must.h"
 #include "units.h"
 
 #include "collectives/plan/layout.h"
@@ -21,33 +21,6 @@ static int list_ranks(int most, int *ranks)
 		ranks[n++] = p;
 	ranks[n++] = most;
 	return n;
-}
-
-static void link_in_words(const struct link_speed *l, char *text, size_t bytes)
-{
-	char alpha[32], beta[32], overhead[32];
-	units_seconds_in_words(l->alpha, alpha, sizeof alpha);
-	units_rate_in_words(l->beta, beta, sizeof beta);
-	units_seconds_in_words(l->overhead, overhead, sizeof overhead);
-	snprintf(text, bytes, "alpha %s (overhead %s), beta %s", alpha, overhead, beta);
-}
-
-/* A line, or one for what is between nodes and one for what is inside. */
-static void machine_in_words(const struct arguments *a, char text[2][200])
-{
-	const struct machine *m = &a->machine;
-	char net[120], local[120], gamma[32], node[32];
-
-	link_in_words(&m->links.link[LINK_NET], net, sizeof net);
-	link_in_words(&m->links.link[LINK_LOCAL], local, sizeof local);
-	units_rate_in_words(m->links.gamma, gamma, sizeof gamma);
-	snprintf(text[0], sizeof text[0], "%s%s; gamma %s", a->nodes > 1 ? "between nodes: " : "",
-		 net, gamma);
-	text[1][0] = '\0';
-	if (a->nodes > 1)
-		snprintf(text[1], sizeof text[1], "a node, of %d ranks: %s; inside: %s",
-			 a->ranges[0].first / a->nodes,
-			 units_rate_in_words(m->node_beta, node, sizeof node), local);
 }
 
 static void call_in_title(const struct arguments *a, char *text, size_t bytes)
@@ -140,8 +113,7 @@ static void print_reasons(const struct curve *curves, int n, int points)
 			}
 }
 
-/* Algorithms that serve no number of ranks get a reason, and no column. Returns how many have one.
- */
+/* Algorithms that serve no number of ranks get no column. Returns how many others there are. */
 static int put_shown_first(struct curve *curves, int n, int points)
 {
 	int shown = 0;

@@ -1,3 +1,4 @@
+/* Numbers with units, read and written. */
 #include "units.h"
 
 #include <math.h>

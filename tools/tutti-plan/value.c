@@ -1,6 +1,8 @@
+/* Values are kept for ever and never change; their ranks are ranges, ascending. */
 #include "value.h"
 
-#include "must.h"
+#include "core/rank_list.h"
+#include "tools/must.h"
 
 #include <string.h>
 
@@ -108,19 +110,16 @@ bool value_is_of(const struct values *v, uint32_t of, uint32_t block, int rank)
 const char *value_in_words(const struct values *v, uint32_t of, char *text, size_t bytes)
 {
 	const struct value *value = &v->value[of];
-	const struct range *r = v->ranges + value->range;
-	bool one = value->count == 1 && r[0].first == r[0].last;
+	struct rank_list list;
 
 	if (of == 0) {
 		snprintf(text, bytes, "nothing");
 		return text;
 	}
-	size_t at =
-		(size_t)snprintf(text, bytes, "block %u of rank%s ", value->block, one ? "" : "s");
-	for (uint32_t i = 0; i < value->count && at < bytes; i++) {
-		at += (size_t)snprintf(text + at, bytes - at, "%s%d", i ? ", " : "", r[i].first);
-		if (r[i].last > r[i].first && at < bytes)
-			at += (size_t)snprintf(text + at, bytes - at, "-%d", r[i].last);
-	}
+	size_t at = (size_t)snprintf(text, bytes, "block %u of ", value->block);
+	rank_list_begin(&list, text + at, bytes - at);
+	for (uint32_t i = value->range; i < value->range + value->count; i++)
+		rank_list_add_run(&list, v->ranges[i].first, v->ranges[i].last);
+	rank_list_end(&list);
 	return text;
 }

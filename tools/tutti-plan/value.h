@@ -35,7 +35,7 @@ uint32_t value_marked(struct values *values, uint32_t of, bool is_finished, bool
 int value_lacks(const struct values *values, uint32_t of, int ranks);
 /* Is it rank's contribution alone? */
 bool value_is_of(const struct values *values, uint32_t of, uint32_t block, int rank);
-/* "block 3 of ranks 0-2, 5" */
+/* "block 3 of ranks 0 to 2, 5"; bytes: 80 or more. */
 const char *value_in_words(const struct values *values, uint32_t of, char *text, size_t bytes);
 
 #endif

@@ -1,6 +1,7 @@
+/* Joins the plans of all ranks: each lane knows its other end. */
 #include "world.h"
 
-#include "must.h"
+#include "tools/must.h"
 
 #include <string.h>
 

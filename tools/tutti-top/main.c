@@ -2,14 +2,11 @@
  * bytes. */
 #include "rows.h"
 
-#include "tools/attach.h"
 #include "tools/output.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <getopt.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -38,29 +35,6 @@ struct options {
 	int word_count;
 };
 
-__attribute__((format(printf, 1, 2))) static int wrong(const char *format, ...)
-{
-	va_list args;
-
-	fputs("tutti-top: ", stderr);
-	va_start(args, format);
-	vfprintf(stderr, format, args);
-	va_end(args);
-	fputs(" tutti-top --help says more.\n", stderr);
-	return ATTACH_USAGE;
-}
-
-static bool pid_of(const char *word, int *pid)
-{
-	char *end;
-	long n;
-
-	errno = 0;
-	n = strtol(word, &end, 10);
-	*pid = (int)n;
-	return !errno && end != word && !*end && n > 0 && n <= 0x7fffffff;
-}
-
 static int parse(struct options *o, int argc, char **argv)
 {
 	static const struct option longs[] = {{"once", 0, NULL, '1'},
@@ -78,26 +52,27 @@ static int parse(struct options *o, int argc, char **argv)
 			return 0;
 		}
 		if (c == ':')
-			return wrong("%s needs a value.", argv[optind - 1]);
+			return usage_error("%s needs a value.", argv[optind - 1]);
 		if (c == '?')
-			return wrong("%s is no option.", argv[optind - 1]);
+			return usage_error("%s is no option.", argv[optind - 1]);
 		o->once |= c == '1';
 		if (c != 'i')
 			continue;
 		o->interval_s = strtod(optarg, &end);
 		if (end == optarg || *end || !(o->interval_s >= 0.05 && o->interval_s <= 3600))
-			return wrong("'%s' is not an interval from 0.05 to 3600 seconds.", optarg);
+			return usage_error("'%s' is not an interval from 0.05 to 3600 seconds.",
+					   optarg);
 	}
 	o->words = argv + optind;
 	o->word_count = argc - optind;
 	for (int i = 0; i < o->word_count; i++)
-		if (!pid_of(o->words[i], &pid))
-			return wrong("'%s' is not the number of a process.", o->words[i]);
+		if (!parse_pid(o->words[i], &pid))
+			return usage_error("'%s' is not the number of a process.", o->words[i]);
 	return -1;
 }
 
 /* Processes that the user did not name and that cannot be read are left out. */
-static void add_all(struct sample *sample)
+static void add_all(struct log *log)
 {
 	struct dirent *entry;
 	char why[600];
@@ -106,40 +81,20 @@ static void add_all(struct sample *sample)
 
 	while (dir && (entry = readdir(dir))) {
 		struct trace_process process;
-		if (pid_of(entry->d_name, &pid) && pid != getpid() &&
+		if (parse_pid(entry->d_name, &pid) && pid != getpid() &&
 		    attach_read(pid, &process, why, sizeof why) == ATTACH_OK)
-			sample_add(sample, &process);
+			log_add(log, &process);
 	}
 	if (dir)
 		closedir(dir);
-}
-
-/* The first that cannot be read is the exit code. */
-static int add_named(struct sample *sample, const struct options *o, bool says_why)
-{
-	int code = ATTACH_OK;
-
-	for (int i = 0; i < o->word_count; i++) {
-		struct trace_process process;
-		char why[600];
-		int pid;
-		pid_of(o->words[i], &pid);
-		enum attach_code one = attach_read(pid, &process, why, sizeof why);
-		if (one == ATTACH_OK)
-			sample_add(sample, &process);
-		else if (says_why)
-			fprintf(stderr, "tutti-top: %s\n", why);
-		code = code == ATTACH_OK ? (int)one : code;
-	}
-	return code;
 }
 
 static int take(struct sample *sample, const struct options *o, bool says_why)
 {
 	*sample = (struct sample){.ns = (int64_t)clock_now_ns()};
 	if (o->word_count)
-		return add_named(sample, o, says_why);
-	add_all(sample);
+		return attach_all(&sample->log, o->words, o->word_count, says_why);
+	add_all(&sample->log);
 	return ATTACH_OK;
 }
 
@@ -162,17 +117,17 @@ int main(int argc, char **argv)
 	if (code >= 0)
 		return output_end(code);
 	code = take(&before, &o, true);
-	while (!o.word_count || before.count) {
+	while (!o.word_count || before.log.count) {
 		rest(o.interval_s);
 		take(&now, &o, false);
 		if (clears && !o.once)
 			fputs("\033[H\033[2J", stdout);
 		sample_print(&before, &now, stdout);
-		sample_free(&before);
+		log_free(&before.log);
 		before = now;
 		if (o.once || fflush(stdout) != 0)
 			break;
 	}
-	sample_free(&before);
+	log_free(&before.log);
 	return output_end(code);
 }

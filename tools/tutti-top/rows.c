@@ -1,37 +1,18 @@
+/* Prints the table of tutti-top. */
 #include "rows.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-void sample_add(struct sample *s, const struct trace_process *process)
-{
-	struct trace_process *more = realloc(s->processes, (s->count + 1) * sizeof *more);
-
-	if (!more) {
-		perror("tutti-top");
-		exit(1);
-	}
-	s->processes = more;
-	s->processes[s->count++] = *process;
-}
-
-void sample_free(struct sample *s)
-{
-	for (size_t i = 0; i < s->count; i++)
-		trace_process_free(&s->processes[i]);
-	free(s->processes);
-	*s = (struct sample){0};
-}
-
 static const struct trace_comm *find(const struct sample *s, int pid, const struct trace_comm *comm)
 {
-	for (size_t i = 0; i < s->count; i++)
-		for (size_t c = 0; s->processes[i].pid == pid && c < s->processes[i].comm_count;
-		     c++)
-			if (s->processes[i].comms[c].name == comm->name &&
-			    s->processes[i].comms[c].rank == comm->rank)
-				return &s->processes[i].comms[c];
+	for (size_t i = 0; i < s->log.count; i++)
+		for (size_t c = 0;
+		     s->log.processes[i].pid == pid && c < s->log.processes[i].comm_count; c++)
+			if (s->log.processes[i].comms[c].name == comm->name &&
+			    s->log.processes[i].comms[c].rank == comm->rank)
+				return &s->log.processes[i].comms[c];
 	return NULL;
 }
 
@@ -59,7 +40,7 @@ static struct rates rates_of(const struct trace_comm *before, const struct trace
 	return r;
 }
 
-/* The oldest under way, or the latest. */
+/* The oldest in flight, or the latest. */
 static const struct trace_op *operation_of(const struct trace_comm *c)
 {
 	for (size_t k = 0; k < c->op_count; k++)
@@ -128,12 +109,12 @@ void sample_print(const struct sample *before, struct sample *now, FILE *file)
 	double seconds = (double)(now->ns - before->ns) * 1e-9;
 	size_t rows = 0;
 
-	if (now->count)
-		qsort(now->processes, now->count, sizeof *now->processes, by_rank);
+	if (now->log.count)
+		qsort(now->log.processes, now->log.count, sizeof *now->log.processes, by_rank);
 	fprintf(file, "%8s %4s %5s  %-8s %-24s %-9s %10s %-10s %11s %11s\n", "PID", "RANK", "RANKS",
 		"COMM", "OPERATION", "STATE", "SINCE", "WAITS FOR", "CALLS/S", "MB/S");
-	for (size_t i = 0; i < now->count; i++) {
-		const struct trace_process *p = &now->processes[i];
+	for (size_t i = 0; i < now->log.count; i++) {
+		const struct trace_process *p = &now->log.processes[i];
 		for (size_t c = 0; c < p->comm_count; c++, rows++)
 			print_row(
 				p, &p->comms[c],

@@ -1,11 +1,10 @@
-#include "arguments.h"
+/* What tutti-trace is to do: the verb, its options, and processes or files. */
+#include "merge.h"
 
 #include "tools/attach.h"
+#include "tools/output.h"
 
-#include <errno.h>
 #include <getopt.h>
-#include <stdarg.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const char help[] =
@@ -29,43 +28,18 @@ static const char help[] =
 	"2 the command line; 3 no such process; 4 a process without a communicator of Tutti;\n"
 	"5 one that may not be looked at; 6 one whose Tutti is of another version.\n";
 
-__attribute__((format(printf, 1, 2))) static int wrong(const char *format, ...)
-{
-	va_list args;
-
-	fputs("tutti-trace: ", stderr);
-	va_start(args, format);
-	vfprintf(stderr, format, args);
-	va_end(args);
-	fputs(" tutti-trace --help says more.\n", stderr);
-	return ATTACH_USAGE;
-}
-
-bool parse_pid(const char *word, int *pid)
-{
-	char *end;
-	long n;
-
-	errno = 0;
-	n = strtol(word, &end, 10);
-	if (errno || end == word || *end || n < 1 || n > 0x7fffffff)
-		return false;
-	*pid = (int)n;
-	return true;
-}
-
 static int check(const struct arguments *a)
 {
 	int pid;
 
 	if (a->all && !a->merges)
-		return wrong("--all is for merge.");
+		return usage_error("--all is for merge.");
 	if (a->word_count == 0)
-		return wrong(a->merges ? "merge needs files: the dumps of ranks."
-				       : "dump needs the number of a process.");
+		return usage_error(a->merges ? "merge needs files: the dumps of ranks."
+					     : "dump needs the number of a process.");
 	for (int i = 0; !a->merges && i < a->word_count; i++)
 		if (!parse_pid(a->words[i], &pid))
-			return wrong("'%s' is not the number of a process.", a->words[i]);
+			return usage_error("'%s' is not the number of a process.", a->words[i]);
 	return -1;
 }
 
@@ -87,18 +61,18 @@ int arguments_parse(struct arguments *a, int argc, char **argv)
 			return 0;
 		}
 		if (c == ':')
-			return wrong("%s needs a value.", argv[optind - 1]);
+			return usage_error("%s needs a value.", argv[optind - 1]);
 		if (c == '?')
-			return wrong("%s is no option.", argv[optind - 1]);
+			return usage_error("%s is no option.", argv[optind - 1]);
 		a->all |= c == 'a';
 		a->output = c == 'o' ? optarg : a->output;
 	}
 	if (optind == argc)
-		return wrong("What shall be done: dump or merge?");
+		return usage_error("What shall be done: dump or merge?");
 	const char *verb = argv[optind];
 	a->merges = strcmp(verb, "merge") == 0;
 	if (!a->merges && strcmp(verb, "dump") != 0)
-		return wrong("'%s' is neither dump nor merge.", verb);
+		return usage_error("'%s' is neither dump nor merge.", verb);
 	a->words = argv + optind + 1;
 	a->word_count = argc - optind - 1;
 	return check(a);

@@ -9,8 +9,9 @@
  * calendars. */
 #include "merge.h"
 
+#include "tools/must.h"
+
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 struct bounds {
@@ -123,28 +124,26 @@ static void by_date(struct host *host, const struct host *first, FILE *report)
 		host->process->host, first->process->host);
 }
 
-bool clocks_align(struct log *log, const struct parts *parts, FILE *report)
+void clocks_align(struct log *log, const struct parts *parts, FILE *report)
 {
 	int n = parts->hosts;
-	struct host *hosts = calloc((size_t)n + 1, sizeof *hosts);
-	struct bounds *bounds = calloc((size_t)n * (size_t)n + 1, sizeof *bounds);
-	bool is_there = hosts && bounds;
+	struct host *hosts = must_alloc((size_t)n, sizeof *hosts);
+	struct bounds *bounds = must_alloc((size_t)n * (size_t)n, sizeof *bounds);
 
-	for (size_t i = log->count; is_there && i-- > 0;)
+	for (size_t i = log->count; i-- > 0;)
 		hosts[log->processes[i].host_number].process = &log->processes[i];
-	for (size_t i = 0, end; is_there && n > 1 && i < parts->count; i = end) {
+	for (size_t i = 0, end; n > 1 && i < parts->count; i = end) {
 		end = parts_end(parts, i);
 		look_at(parts, i, end, hosts, bounds);
 	}
-	for (int h = 0; is_there && h < n; h++) {
+	for (int h = 0; h < n; h++) {
 		if (!hosts[h].is_known && h > 0)
 			by_date(&hosts[h], &hosts[0], report);
 		hosts[h].is_known = true;
 		by_collectives(hosts, bounds, n, report);
 	}
-	for (size_t i = 0; is_there && i < log->count; i++)
+	for (size_t i = 0; i < log->count; i++)
 		log->processes[i].shift_ns = hosts[log->processes[i].host_number].shift_ns;
 	free(hosts);
 	free(bounds);
-	return is_there;
 }

@@ -2,7 +2,6 @@
 #include "merge.h"
 
 #include "core/status.h"
-#include "tools/attach.h"
 
 int write_out(const struct arguments *arguments, const struct log *log)
 {
@@ -20,26 +19,9 @@ int write_out(const struct arguments *arguments, const struct log *log)
 int dump(const struct arguments *arguments)
 {
 	struct log log = {0};
-	int code = ATTACH_OK, written = ATTACH_OK;
+	int code = attach_all(&log, arguments->words, arguments->word_count, true);
+	int written = log.count ? write_out(arguments, &log) : ATTACH_OK;
 
-	for (int i = 0; i < arguments->word_count; i++) {
-		struct trace_process process;
-		char why[600];
-		int pid;
-		parse_pid(arguments->words[i], &pid);
-		enum attach_code one = attach_read(pid, &process, why, sizeof why);
-		if (one == ATTACH_OK && !log_add(&log, &process)) {
-			trace_process_free(&process);
-			snprintf(why, sizeof why, "There is not enough memory.");
-			one = ATTACH_FAILED;
-		}
-		if (one != ATTACH_OK) {
-			fprintf(stderr, "tutti-trace: %s\n", why);
-			code = code == ATTACH_OK ? (int)one : code;
-		}
-	}
-	if (log.count)
-		written = write_out(arguments, &log);
 	log_free(&log);
 	return code == ATTACH_OK ? written : code;
 }

@@ -1,9 +1,9 @@
 /* Which rank came last to each collective, and by how much: the report of merge. */
 #include "late.h"
 
+#include "tools/must.h"
+
 #include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define WORST 10
 
@@ -93,9 +93,6 @@ static void judge(struct meeting *m, const struct summary *s, const struct part 
 	m->last->op->last_by_ns = m->absence.count || !m->is_told ? 0 : m->by_ns;
 }
 
-/* ---- over all -----------------------------------------------------------------------------------
- */
-
 static int by_name(const void *a, const void *b)
 {
 	const struct tally *x = a, *y = b;
@@ -105,15 +102,13 @@ static int by_name(const void *a, const void *b)
 	return (x->comm->rank > y->comm->rank) - (x->comm->rank < y->comm->rank);
 }
 
-static bool find_tallies(struct summary *s, const struct log *log)
+static void find_tallies(struct summary *s, const struct log *log)
 {
 	size_t n = 0;
 
 	for (size_t i = 0; i < log->count; i++)
 		n += log->processes[i].comm_count;
-	s->tallies = calloc(n + 1, sizeof *s->tallies);
-	if (!s->tallies)
-		return false;
+	s->tallies = must_alloc(n, sizeof *s->tallies);
 	for (size_t i = 0; i < log->count; i++)
 		for (size_t c = 0; c < log->processes[i].comm_count; c++)
 			s->tallies[s->tally_count++] =
@@ -121,7 +116,6 @@ static bool find_tallies(struct summary *s, const struct log *log)
 					       .comm = &log->processes[i].comms[c],
 					       .newest = newest_of(&log->processes[i].comms[c])};
 	qsort(s->tallies, s->tally_count, sizeof *s->tallies, by_name);
-	return true;
 }
 
 static void count_last(struct summary *s, const struct meeting *m)
@@ -133,11 +127,9 @@ static void count_last(struct summary *s, const struct meeting *m)
 		}
 }
 
-static bool find_meetings(struct summary *s, const struct parts *parts)
+static void find_meetings(struct summary *s, const struct parts *parts)
 {
-	s->meetings = calloc(parts->count + 1, sizeof *s->meetings);
-	if (!s->meetings)
-		return false;
+	s->meetings = must_alloc(parts->count, sizeof *s->meetings);
 	for (size_t i = 0, end; i < parts->count; i = end) {
 		struct meeting *m = &s->meetings[s->meeting_count];
 		end = parts_end(parts, i);
@@ -149,11 +141,7 @@ static bool find_meetings(struct summary *s, const struct parts *parts)
 		if (!m->absence.count)
 			count_last(s, m);
 	}
-	return true;
 }
-
-/* ---- in words -----------------------------------------------------------------------------------
- */
 
 static void print_meeting(const struct meeting *m, FILE *report)
 {
@@ -203,24 +191,21 @@ static int by_cost(const void *a, const void *b)
 	return (x_ns < y_ns) - (x_ns > y_ns);
 }
 
-bool late_report(const struct log *log, const struct parts *parts, bool all, FILE *report)
+void late_report(const struct log *log, const struct parts *parts, bool all, FILE *report)
 {
 	struct summary s = {0};
-	bool is_there = find_tallies(&s, log) && find_meetings(&s, parts);
 
-	if (is_there) {
-		print_tallies(&s, report);
-		if (!all && s.meeting_count)
-			qsort(s.meetings, s.meeting_count, sizeof *s.meetings, by_cost);
-		fprintf(report, "%zu collectives of several ranks%s\n", s.meeting_count,
-			s.meeting_count == 0 ? "."
-			: all || s.meeting_count <= WORST
-				? ":"
-				: "; those that waited longest for one rank:");
-		for (size_t i = 0; i < s.meeting_count && (all || i < WORST); i++)
-			print_meeting(&s.meetings[i], report);
-	}
+	find_tallies(&s, log);
+	find_meetings(&s, parts);
+	print_tallies(&s, report);
+	if (!all && s.meeting_count)
+		qsort(s.meetings, s.meeting_count, sizeof *s.meetings, by_cost);
+	fprintf(report, "%zu collectives of several ranks%s\n", s.meeting_count,
+		s.meeting_count == 0              ? "."
+		: all || s.meeting_count <= WORST ? ":"
+						  : "; those that waited longest for one rank:");
+	for (size_t i = 0; i < s.meeting_count && (all || i < WORST); i++)
+		print_meeting(&s.meetings[i], report);
 	free(s.tallies);
 	free(s.meetings);
-	return is_there;
 }

@@ -2,27 +2,9 @@
  * communicator. */
 #include "merge.h"
 
-#include <stdlib.h>
+#include "tools/must.h"
+
 #include <string.h>
-
-bool log_add(struct log *log, const struct trace_process *process)
-{
-	struct trace_process *more =
-		realloc(log->processes, (log->count + 1) * sizeof *log->processes);
-
-	if (!more)
-		return false;
-	log->processes = more;
-	log->processes[log->count++] = *process;
-	return true;
-}
-
-void log_free(struct log *log)
-{
-	for (size_t i = 0; i < log->count; i++)
-		trace_process_free(&log->processes[i]);
-	free(log->processes);
-}
 
 static const char *host_of(const struct trace_process *p)
 {
@@ -77,11 +59,9 @@ static size_t count_ops(const struct log *log)
 	return n;
 }
 
-bool parts_find(struct parts *parts, struct log *log)
+void parts_find(struct parts *parts, struct log *log)
 {
-	*parts = (struct parts){.part = malloc((count_ops(log) + 1) * sizeof *parts->part)};
-	if (!parts->part)
-		return false;
+	*parts = (struct parts){.part = must_alloc(count_ops(log), sizeof *parts->part)};
 	for (size_t i = 0; i < log->count; i++) {
 		struct trace_process *p = &log->processes[i];
 		p->host_number = number_host(log, i, &parts->hosts);
@@ -95,7 +75,6 @@ bool parts_find(struct parts *parts, struct log *log)
 	}
 	qsort(parts->part, parts->count, sizeof *parts->part, by_meeting);
 	drop_repeats(parts);
-	return true;
 }
 
 void parts_free(struct parts *parts)

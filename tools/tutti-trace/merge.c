@@ -1,16 +1,8 @@
+/* tutti-trace merge: the dumps of several ranks as one. */
 #include "merge.h"
 
-#include "tools/attach.h"
-
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-
-static int no_memory(void)
-{
-	fprintf(stderr, "tutti-trace: There is not enough memory.\n");
-	return ATTACH_FAILED;
-}
 
 static bool load_all(struct log *log, const struct arguments *arguments)
 {
@@ -44,11 +36,10 @@ int merge(const struct arguments *arguments)
 	if (load_all(&log, arguments)) {
 		if (log.count)
 			qsort(log.processes, log.count, sizeof *log.processes, by_rank);
-		if (!parts_find(&parts, &log) || !clocks_align(&log, &parts, report) ||
-		    !late_report(&log, &parts, arguments->all, report))
-			no_memory();
-		else
-			code = write_out(arguments, &log);
+		parts_find(&parts, &log);
+		clocks_align(&log, &parts, report);
+		late_report(&log, &parts, arguments->all, report);
+		code = write_out(arguments, &log);
 	}
 	parts_free(&parts);
 	log_free(&log);

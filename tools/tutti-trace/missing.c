@@ -2,9 +2,9 @@
  * and a rank's silence nothing where the others' results show that it has come. */
 #include "late.h"
 
-#include <string.h>
+#include "core/rank_list.h"
 
-#define RANGES 8 /* of unseen ranks that are named */
+#include <string.h>
 
 int64_t begin_of(const struct part *p)
 {
@@ -110,38 +110,21 @@ void absence_print(const struct absence *a, FILE *report)
 	fprintf(report, "\n");
 }
 
-/* ---- ranks of which there is nothing ------------------------------------------------------------
- */
-
-static void print_range(int first, int end, size_t ranges, FILE *report)
-{
-	if (ranges > RANGES)
-		return;
-	if (ranges == RANGES)
-		fprintf(report, ", and others");
-	else if (end - first == 1)
-		fprintf(report, "%s%d", ranges ? ", " : "", first);
-	else
-		fprintf(report, "%s%d-%d", ranges ? ", " : "", first, end - 1);
-}
-
 void unseen_print(const struct tally *tallies, size_t tally_count, FILE *report)
 {
 	int size = tallies[0].comm->size, next = 0;
-	size_t ranges = 0;
+	struct rank_list unseen;
+	char text[160];
 
+	rank_list_begin(&unseen, text, sizeof text);
 	for (size_t i = 0; i <= tally_count; i++) {
 		int rank = i < tally_count && tallies[i].comm->rank < size ? tallies[i].comm->rank
 									   : size;
-		if (rank > next) {
-			if (!ranges)
-				fprintf(report,
-					"  of %d ranks, these are in no trace that was given: ",
-					size);
-			print_range(next, rank, ranges++, report);
-		}
+		if (rank > next)
+			rank_list_add_run(&unseen, next, rank - 1);
 		next = rank >= next ? rank + 1 : next;
 	}
-	if (ranges)
-		fprintf(report, "\n");
+	if (unseen.count)
+		fprintf(report, "  of %d ranks, these are in no trace that was given: %s\n", size,
+			rank_list_end(&unseen));
 }

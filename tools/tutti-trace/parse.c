@@ -3,6 +3,7 @@
 #include "merge.h"
 
 #include "core/json_text.h"
+#include "tools/must.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -13,7 +14,6 @@
 #define COUNT_MOST INT64_C(9007199254740992) /* a double counts up to this number */
 #define RANK_MOST  (1 << 24)
 
-static const char no_memory[] = "there is not enough memory for it";
 static const char bad_number[] = "a number is out of its range";
 
 static bool is_in(json_int_t value, int64_t least, int64_t most)
@@ -100,9 +100,7 @@ static const char *parse_ops(json_t *array, struct trace_comm *c, int64_t start_
 		return "a communicator has no operations";
 	if (json_array_size(array) == 0)
 		return NULL;
-	c->ops = calloc(json_array_size(array), sizeof *c->ops);
-	if (!c->ops)
-		return no_memory;
+	c->ops = must_alloc(json_array_size(array), sizeof *c->ops);
 	json_array_foreach(array, i, value)
 	{
 		problem = parse_op(value, &c->ops[i], start_ns);
@@ -169,9 +167,7 @@ static const char *parse_comms(json_t *array, struct trace_process *p)
 		return "a process has no communicators";
 	if (json_array_size(array) == 0)
 		return NULL;
-	p->comms = calloc(json_array_size(array), sizeof *p->comms);
-	if (!p->comms)
-		return no_memory;
+	p->comms = must_alloc(json_array_size(array), sizeof *p->comms);
 	json_array_foreach(array, i, value)
 	{
 		p->comms[p->comm_count] = (struct trace_comm){.waits_rank = -1};
@@ -225,10 +221,11 @@ static const char *parse_log(json_t *ours, struct log *log)
 	{
 		struct trace_process process = {0};
 		const char *problem = parse_process(value, &process);
-		if (!problem && log_add(log, &process))
-			continue;
-		trace_process_free(&process);
-		return problem ? problem : no_memory;
+		if (problem) {
+			trace_process_free(&process);
+			return problem;
+		}
+		log_add(log, &process);
 	}
 	return NULL;
 }

@@ -2,6 +2,7 @@
 #include "train/base/train_error.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -16,8 +17,14 @@ tutti_status train_fail(tutti_status status, const char *format, ...)
 	return tutti_set_error(status, message);
 }
 
-tutti_status train_no_memory(const char *what)
+tutti_status train_no_memory(const char *format, ...)
 {
+	char what[480];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(what, sizeof what, format, args);
+	va_end(args);
 	return train_fail(TUTTI_ERR_MEMORY, "There is no memory for %s.", what);
 }
 
@@ -54,21 +61,27 @@ void failure_note(struct train_failure *first, tutti_status status)
 tutti_status failure_broadcast(tutti_comm *comm, struct train_failure *failure, int root)
 {
 	TRY(tutti_broadcast(failure, failure, sizeof *failure, TUTTI_U8, root, comm, NULL));
-	return failure_return(failure);
+	if (root == tutti_rank(comm))
+		return failure_return(failure);
+	return train_fail((tutti_status)failure->status, "On rank %d: %s", root, failure->message);
 }
 
+/* An error that may follow from another rank's. */
+static bool is_secondary(tutti_status status)
+{
+	return status == TUTTI_ERR_PEER || status == TUTTI_ERR_TIMEOUT ||
+	       status == TUTTI_ERR_ABORTED;
+}
+
+/* The least number is the cause: first the ranks with an error of their own, then those with a
+ * secondary one, then those with none. */
 tutti_status failure_agree(tutti_comm *comm, tutti_status own)
 {
 	struct train_failure failure = failure_of(own);
-	int rank = tutti_rank(comm), size = tutti_size(comm);
-	int32_t first = own == TUTTI_OK ? size : rank;
+	int32_t size = tutti_size(comm);
+	int32_t group = own == TUTTI_OK ? 2 : is_secondary(own) ? 1 : 0;
+	int32_t first = group * size + tutti_rank(comm);
 
 	TRY(tutti_all_reduce(&first, &first, 1, TUTTI_I32, TUTTI_MIN, comm, NULL));
-	if (first == size)
-		return TUTTI_OK;
-	TRY(tutti_broadcast(&failure, &failure, sizeof failure, TUTTI_U8, first, comm, NULL));
-	if (first == rank)
-		return failure_return(&failure);
-	return train_fail((tutti_status)failure.status, "On rank %d: %s", (int)first,
-			  failure.message);
+	return first / size == 2 ? TUTTI_OK : failure_broadcast(comm, &failure, first % size);
 }

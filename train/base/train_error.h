@@ -20,8 +20,9 @@
 tutti_status train_fail(tutti_status status, const char *format, ...)
 	__attribute__((format(printf, 2, 3), cold));
 
-/* MEMORY: "There is no memory for <what>." */
-tutti_status train_no_memory(const char *what) __attribute__((cold));
+#define train_invalid(...) train_fail(TUTTI_ERR_INVALID, __VA_ARGS__)
+/* MEMORY: "There is no memory for <format>." */
+tutti_status train_no_memory(const char *format, ...) __attribute__((format(printf, 1, 2), cold));
 
 /* The path as messages show it: all of it, or its end, which says most. */
 const char *path_shown(const char *path);
@@ -39,10 +40,11 @@ tutti_status failure_return(const struct train_failure *failure);
 /* Keeps the first failure of several calls that are all made. first starts as {0}. */
 void failure_note(struct train_failure *first, tutti_status status);
 
-/* Collective: OK if own is OK on every rank. Otherwise all ranks return the failure of the lowest
- * rank that failed. */
+/* Collective: OK if own is OK on every rank. Otherwise all ranks return the same failure: of the
+ * first rank whose error does not follow from another rank's, if there is one. */
 tutti_status failure_agree(tutti_comm *comm, tutti_status own);
-/* Collective: all ranks return the failure of rank root, which is not OK. */
+/* Collective: all ranks return the failure of rank root, which is not OK. Elsewhere its message
+ * begins with "On rank 3: ". */
 tutti_status failure_broadcast(tutti_comm *comm, struct train_failure *failure, int root);
 
 #endif

@@ -8,20 +8,22 @@
 #ifndef TRAIN_CHECKPOINT_DIR_H
 #define TRAIN_CHECKPOINT_DIR_H
 
+#include "train/base/disk.h"
 #include "train/checkpoint/checkpoint_index.h"
 
 enum { CHECKPOINT_NAME_BYTES = 64 };
 
 struct checkpoint_dir {
-	char *dir;
-	char temporary[CHECKPOINT_NAME_BYTES]; /* name below dir, for all ranks, or "" */
+	char dir[DISK_PATH_BYTES];
+	char path[DISK_PATH_BYTES];            /* of the temporary folder */
+	char temporary[CHECKPOINT_NAME_BYTES]; /* its name below dir, for all ranks, or "" */
 	int64_t step;
 	int lock;
 };
 
 /* Rank 0, before the others write: removes what dead jobs have left below dir, and makes the
- * temporary folder, and dir if only its last part is missing. SYSTEM, MEMORY, INVALID (negative
- * step) leave nothing. */
+ * temporary folder, and dir if only its last part is missing. SYSTEM, INVALID (negative step) leave
+ * nothing. */
 tutti_status checkpoint_dir_make(struct checkpoint_dir *made, const char *dir, int64_t step);
 /* Rank 0, after all ranks' files are written and synced. texts[rank] is the result of that rank's
  * checkpoint_writer_finish. Merges the indexes and gives the checkpoint its name. An error leaves
@@ -33,10 +35,10 @@ tutti_status checkpoint_dir_commit(struct checkpoint_dir *made, const char *cons
 void checkpoint_dir_finish(struct checkpoint_dir *made);
 
 struct checkpoint_found {
-	char *path; /* of the newest whole checkpoint, freed by the caller, or NULL */
-	int64_t step;
-	int passed_over;    /* damaged newer ones */
-	char message[512]; /* what is wrong with the newest of them */
+	char path[DISK_PATH_BYTES]; /* of the newest whole checkpoint, or "" */
+	int64_t step;               /* -1: there is none */
+	int passed_over;            /* damaged newer ones */
+	char message[512];          /* what is wrong with the newest of them */
 };
 /* INVALID: all checkpoints below dir are damaged. SYSTEM: dir cannot be read; a missing dir is OK.
  */
@@ -50,7 +52,6 @@ struct checkpoint_name {
 	int64_t step;
 	unsigned again;
 };
-bool checkpoint_name_parse(struct checkpoint_name *name, const char *text);
 void checkpoint_name_print(char text[CHECKPOINT_NAME_BYTES], struct checkpoint_name name);
 /* Lists the names below dir, newest first. The caller frees them. SYSTEM, MEMORY. */
 tutti_status checkpoint_names(struct checkpoint_name **names, size_t *count, const char *dir);

@@ -2,9 +2,7 @@
 #include "train/checkpoint/checkpoint_dir.h"
 
 #include "train/base/train_error.h"
-#include "train/checkpoint/disk.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,51 +12,42 @@
 
 enum { INDEX_LIMIT = 1 << 30, COMMIT_LIMIT = 128 };
 
-static tutti_status read_texts(const char *path, char **index, size_t *bytes, char **commit)
+/* Reads the index, which the caller frees also after an error, and compares it with COMMIT. */
+static tutti_status read_index(const char *path, char **index, size_t *bytes)
 {
-	char expected[COMMIT_LIMIT];
+	char index_path[DISK_PATH_BYTES], commit_path[DISK_PATH_BYTES];
+	char *commit, expected[COMMIT_LIMIT];
 	size_t commit_bytes;
-	char *index_path = disk_join(path, "index.json"), *commit_path = disk_join(path, "COMMIT");
-	tutti_status status = index_path && commit_path ? TUTTI_OK : TUTTI_ERR_MEMORY;
 
-	if (status == TUTTI_OK)
-		status = disk_read_all(commit_path, COMMIT_LIMIT, commit, &commit_bytes);
-	if (status == TUTTI_OK)
-		status = disk_read_all(index_path, INDEX_LIMIT, index, bytes);
-	if (status == TUTTI_OK) {
-		checkpoint_commit_text(expected, *index, *bytes);
-		if (commit_bytes != strlen(expected) ||
-		    memcmp(expected, *commit, commit_bytes) != 0)
-			status = train_fail(TUTTI_ERR_INVALID,
-					    "'%s' does not match the COMMIT file beside it: one of "
-					    "them is damaged.",
-					    path_shown(index_path));
-	}
-	free(index_path);
-	free(commit_path);
-	return status;
+	TRY(disk_path(index_path, "%s/index.json", path));
+	TRY(disk_path(commit_path, "%s/COMMIT", path));
+	TRY(disk_read_all(index_path, INDEX_LIMIT, index, bytes));
+	TRY(disk_read_all(commit_path, COMMIT_LIMIT, &commit, &commit_bytes));
+	checkpoint_commit_text(expected, *index, *bytes);
+	bool is_same =
+		commit_bytes == strlen(expected) && memcmp(expected, commit, commit_bytes) == 0;
+	free(commit);
+	return is_same ? TUTTI_OK
+		       : train_invalid("'%s' does not match the COMMIT file beside it: one of them "
+				       "is damaged.",
+				       path_shown(index_path));
 }
 
 static tutti_status check_file(const struct checkpoint_index *index, const char *path,
 			       const struct checkpoint_file *file)
 {
-	char name[CHECKPOINT_FILE_BYTES];
+	char name[CHECKPOINT_FILE_BYTES], file_path[DISK_PATH_BYTES];
 	struct stat about;
 
 	checkpoint_file_name(name, file->rank, index->world_size);
-	char *file_path = disk_join(path, name);
-	if (!file_path)
-		return TUTTI_ERR_MEMORY;
-	tutti_status status = TUTTI_OK;
+	TRY(disk_path(file_path, "%s/%s", path, name));
 	if (stat(file_path, &about) != 0)
-		status = disk_fail("Looking at", file_path);
-	else if (!S_ISREG(about.st_mode) || (uint64_t)about.st_size != file->bytes)
-		status = train_fail(TUTTI_ERR_INVALID,
-				    "'%s' has %lld bytes instead of %" PRIu64
-				    ": it was truncated or replaced.",
-				    path_shown(file_path), (long long)about.st_size, file->bytes);
-	free(file_path);
-	return status;
+		return disk_fail("Looking at", file_path);
+	if (S_ISREG(about.st_mode) && (uint64_t)about.st_size == file->bytes)
+		return TUTTI_OK;
+	return train_invalid("'%s' has %lld bytes instead of %" PRIu64
+			     ": it was truncated or replaced.",
+			     path_shown(file_path), (long long)about.st_size, file->bytes);
 }
 
 static tutti_status check_whole(const struct checkpoint_index *index, const char *path)
@@ -72,58 +61,52 @@ static tutti_status check_whole(const struct checkpoint_index *index, const char
 tutti_status checkpoint_dir_read(struct checkpoint_index *index, const char *path)
 {
 	struct checkpoint_index read = {0};
-	char *text = NULL, *commit = NULL;
+	char *text = NULL;
 	size_t bytes;
-	tutti_status status = read_texts(path, &text, &bytes, &commit);
+	tutti_status status = read_index(path, &text, &bytes);
 
 	if (status == TUTTI_OK)
 		status = checkpoint_index_parse(&read, path, text, bytes);
-	if (status == TUTTI_OK)
-		status = check_whole(&read, path);
 	free(text);
-	free(commit);
-	if (status != TUTTI_OK) {
+	TRY(status);
+	status = check_whole(&read, path);
+	if (status == TUTTI_OK)
+		*index = read;
+	else
 		checkpoint_index_finish(&read);
-		return status;
-	}
-	*index = read;
-	return TUTTI_OK;
+	return status;
 }
 
 /* A folder that was renamed, or has the index of another one, does not have the step of its name.
  */
-static tutti_status check_step(const struct checkpoint_index *index, const char *path, int64_t step)
+static tutti_status check_checkpoint(const char *path, int64_t step)
 {
-	if (index->step == step)
+	struct checkpoint_index index;
+
+	TRY(checkpoint_dir_read(&index, path));
+	int64_t found = index.step;
+	checkpoint_index_finish(&index);
+	if (found == step)
 		return TUTTI_OK;
-	return train_fail(TUTTI_ERR_INVALID,
-			  "'%s/index.json' is of step %" PRId64
-			  ", but its folder is named for step %" PRId64 ".",
-			  path_shown(path), index->step, step);
+	return train_invalid("'%s/index.json' is of step %" PRId64
+			     ", but its folder is named for step %" PRId64 ".",
+			     path_shown(path), found, step);
 }
 
 /* Returns OK and sets found->path if the checkpoint is whole; otherwise notes what is wrong. */
 static tutti_status try_checkpoint(struct checkpoint_found *found, const char *dir,
 				   struct checkpoint_name name)
 {
-	struct checkpoint_index index = {0};
-	char text[CHECKPOINT_NAME_BYTES];
+	char text[CHECKPOINT_NAME_BYTES], path[DISK_PATH_BYTES];
 
 	checkpoint_name_print(text, name);
-	char *path = disk_join(dir, text);
-	if (!path)
-		return TUTTI_ERR_MEMORY;
-	tutti_status status = checkpoint_dir_read(&index, path);
+	TRY(disk_path(path, "%s/%s", dir, text));
+	tutti_status status = check_checkpoint(path, name.step);
 	if (status == TUTTI_OK) {
-		status = check_step(&index, path, name.step);
-		checkpoint_index_finish(&index);
-	}
-	if (status == TUTTI_OK) {
-		found->path = path;
+		strcpy(found->path, path);
 		found->step = name.step;
 		return TUTTI_OK;
 	}
-	free(path);
 	/* This process cannot read it, but it may be whole. */
 	if (status == TUTTI_ERR_MEMORY || status == TUTTI_ERR_UNSUPPORTED)
 		return status;
@@ -134,25 +117,21 @@ static tutti_status try_checkpoint(struct checkpoint_found *found, const char *d
 
 tutti_status checkpoint_dir_find(struct checkpoint_found *found, const char *dir)
 {
-	struct checkpoint_found result = {.step = -1};
 	struct checkpoint_name *names = NULL;
 	struct stat about;
 	size_t count = 0;
 
-	if (stat(dir, &about) != 0 && errno == ENOENT) {
-		*found = result;
+	*found = (struct checkpoint_found){.step = -1};
+	if (stat(dir, &about) != 0 && errno == ENOENT)
 		return TUTTI_OK;
-	}
 	TRY(checkpoint_names(&names, &count, dir));
 	tutti_status status = TUTTI_OK;
-	for (size_t i = 0; i < count && status == TUTTI_OK && !result.path; i++)
-		status = try_checkpoint(&result, dir, names[i]);
+	for (size_t i = 0; i < count && status == TUTTI_OK && !found->path[0]; i++)
+		status = try_checkpoint(found, dir, names[i]);
 	free(names);
 	TRY(status);
-	if (!result.path && result.passed_over)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "All %d checkpoints below '%s' are damaged. The newest: %s",
-				  result.passed_over, path_shown(dir), result.message);
-	*found = result;
+	if (!found->path[0] && found->passed_over)
+		return train_invalid("All %d checkpoints below '%s' are damaged. The newest: %s",
+				     found->passed_over, path_shown(dir), found->message);
 	return TUTTI_OK;
 }

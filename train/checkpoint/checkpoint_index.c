@@ -2,6 +2,7 @@
  */
 #include "train/checkpoint/checkpoint_index.h"
 
+#include "train/base/arrays.h"
 #include "train/base/train_error.h"
 #include "train/checkpoint/safetensors.h"
 #include "train/model/model.h"
@@ -22,12 +23,6 @@ void checkpoint_key(char key[CHECKPOINT_KEY_BYTES], const struct checkpoint_tens
 	snprintf(key, CHECKPOINT_KEY_BYTES, "%s/%s@%" PRIu64, tensor->kind, tensor->name, first);
 }
 
-const char *checkpoint_tensor_words(char words[200], const struct checkpoint_tensor *tensor)
-{
-	snprintf(words, 200, "'%s' (%s)", tensor->name, tensor->kind);
-	return words;
-}
-
 /* The text, with its end, has at most limit bytes. */
 static bool fits(const char *text, size_t limit)
 {
@@ -41,19 +36,18 @@ tutti_status checkpoint_tensor_check(struct checkpoint_tensor *tensor)
 
 	if (!fits(tensor->kind, CHECKPOINT_KIND_BYTES) ||
 	    strspn(tensor->kind, allowed) != strlen(tensor->kind))
-		return train_fail(TUTTI_ERR_INVALID,
-				  "The kind '%.31s' of a saved tensor is not 1 to 31 of '%s'.",
-				  tensor->kind, allowed);
+		return train_invalid(
+			"The kind '%.31s' of a saved tensor is not 1 to 31 characters of '%s'.",
+			tensor->kind, allowed);
 	if (!fits(tensor->name, MODEL_NAME_BYTES))
-		return train_fail(
-			TUTTI_ERR_INVALID,
+		return train_invalid(
 			"The name '%.40s...' of a saved tensor does not have 1 to %d bytes.",
 			tensor->name, MODEL_NAME_BYTES - 1);
 	if (tensor->ndim < 0 || tensor->ndim > MODEL_DIMS ||
 	    !stored_count(&tensor->count, tensor->ndim, tensor->shape) ||
 	    tensor->count > UINT64_C(1) << 59)
-		return train_fail(TUTTI_ERR_INVALID, "The shape of '%s' (%s) cannot be saved.",
-				  tensor->name, tensor->kind);
+		return train_invalid("The shape of '%s' (%s) cannot be saved.", tensor->name,
+				     tensor->kind);
 	return TUTTI_OK;
 }
 
@@ -66,27 +60,15 @@ void checkpoint_index_finish(struct checkpoint_index *index)
 	memset(index, 0, sizeof *index);
 }
 
-/* Makes room for one more element. Arrays have the size of the next power of two. */
-static void *grown(void *array, size_t count, size_t size)
-{
-	if (count & (count - 1))
-		return array;
-	void *bigger = realloc(array, (count ? 2 * count : 1) * size);
-	if (!bigger)
-		train_no_memory("the index of a checkpoint");
-	return bigger;
-}
+static const char no_room[] = "the index of a checkpoint";
 
 struct checkpoint_tensor *checkpoint_index_grow(struct checkpoint_index *index,
 						const struct checkpoint_tensor *like)
 {
-	struct checkpoint_tensor *tensors =
-		grown(index->tensors, index->tensor_count, sizeof *tensors);
-
-	if (!tensors)
+	if (array_grow(&index->tensors, index->tensor_count, sizeof *index->tensors, no_room) !=
+	    TUTTI_OK)
 		return NULL;
-	index->tensors = tensors;
-	struct checkpoint_tensor *added = &tensors[index->tensor_count++];
+	struct checkpoint_tensor *added = &index->tensors[index->tensor_count++];
 	*added = *like;
 	added->pieces = NULL;
 	added->piece_count = 0;
@@ -95,17 +77,12 @@ struct checkpoint_tensor *checkpoint_index_grow(struct checkpoint_index *index,
 
 tutti_status checkpoint_piece_add(struct checkpoint_tensor *tensor, struct checkpoint_piece piece)
 {
-	struct checkpoint_piece *pieces =
-		grown(tensor->pieces, tensor->piece_count, sizeof *pieces);
-
-	if (!pieces)
-		return TUTTI_ERR_MEMORY;
-	tensor->pieces = pieces;
-	pieces[tensor->piece_count++] = piece;
+	TRY(array_grow(&tensor->pieces, tensor->piece_count, sizeof piece, no_room));
+	tensor->pieces[tensor->piece_count++] = piece;
 	return TUTTI_OK;
 }
 
-static int compare_tensors(const void *a, const void *b)
+int checkpoint_tensor_compare(const void *a, const void *b)
 {
 	const struct checkpoint_tensor *x = a, *y = b;
 	int kinds = strcmp(x->kind, y->kind);
@@ -121,7 +98,6 @@ static int compare_pieces(const void *a, const void *b)
 /* Sorts the pieces. INVALID: a piece is beyond the tensor's end, or saved twice. */
 static tutti_status sort_pieces(struct checkpoint_tensor *tensor)
 {
-	char words[200];
 
 	if (tensor->piece_count > 1)
 		qsort(tensor->pieces, tensor->piece_count, sizeof *tensor->pieces, compare_pieces);
@@ -129,34 +105,33 @@ static tutti_status sort_pieces(struct checkpoint_tensor *tensor)
 		const struct checkpoint_piece *piece = &tensor->pieces[i];
 		if (piece->count == 0 || piece->first > tensor->count ||
 		    piece->count > tensor->count - piece->first)
-			return train_fail(TUTTI_ERR_INVALID,
-					  "Rank %d has saved elements %" PRIu64 " to %" PRIu64
-					  " of %s, which has only %" PRIu64 ".",
-					  piece->rank, piece->first, piece->first + piece->count,
-					  checkpoint_tensor_words(words, tensor), tensor->count);
+			return train_invalid("Rank %d has saved elements %" PRIu64 " to %" PRIu64
+					     " of '%s' (%s), which has only %" PRIu64 ".",
+					     piece->rank, piece->first, piece->first + piece->count,
+					     tensor->name, tensor->kind, tensor->count);
 		const struct checkpoint_piece *before = i ? piece - 1 : NULL;
 		if (before && before->first + before->count > piece->first)
-			return train_fail(TUTTI_ERR_INVALID,
-					  "Element %" PRIu64
-					  " of %s is saved twice, by rank %d and by rank %d.",
-					  piece->first, checkpoint_tensor_words(words, tensor),
-					  before->rank, piece->rank);
+			return train_invalid(
+				"Element %" PRIu64
+				" of '%s' (%s) is saved twice, by rank %d and by rank %d.",
+				piece->first, tensor->name, tensor->kind, before->rank,
+				piece->rank);
 	}
 	return TUTTI_OK;
 }
 
 tutti_status checkpoint_index_sort(struct checkpoint_index *index)
 {
-	char words[200];
 
 	if (index->tensor_count > 1)
-		qsort(index->tensors, index->tensor_count, sizeof *index->tensors, compare_tensors);
+		qsort(index->tensors, index->tensor_count, sizeof *index->tensors,
+		      checkpoint_tensor_compare);
 	for (size_t i = 0; i < index->tensor_count; i++) {
 		struct checkpoint_tensor *tensor = &index->tensors[i];
 		TRY(sort_pieces(tensor));
-		if (i > 0 && compare_tensors(tensor - 1, tensor) == 0)
-			return train_fail(TUTTI_ERR_INVALID, "%s is saved twice by one rank.",
-					  checkpoint_tensor_words(words, tensor));
+		if (i > 0 && checkpoint_tensor_compare(tensor - 1, tensor) == 0)
+			return train_invalid("'%s' (%s) is saved twice by one rank.", tensor->name,
+					     tensor->kind);
 	}
 	return TUTTI_OK;
 }
@@ -171,20 +146,20 @@ struct checkpoint_tensor *checkpoint_index_find(const struct checkpoint_index *i
 		return NULL;
 	strcpy(key.kind, kind);
 	strcpy(key.name, name);
-	return bsearch(&key, index->tensors, index->tensor_count, sizeof key, compare_tensors);
+	return bsearch(&key, index->tensors, index->tensor_count, sizeof key,
+		       checkpoint_tensor_compare);
 }
 
 /* Moves the pieces of another rank's tensor into into. */
 static tutti_status add_pieces(struct checkpoint_tensor *into, struct checkpoint_tensor *from)
 {
-	char words[200];
 
 	if (into->dtype != from->dtype || into->ndim != from->ndim ||
 	    memcmp(into->shape, from->shape, (size_t)into->ndim * sizeof *into->shape) != 0)
-		return train_fail(
-			TUTTI_ERR_MISMATCH,
-			"%s does not have the same type and shape on all ranks that save it.",
-			checkpoint_tensor_words(words, into));
+		return train_fail(TUTTI_ERR_MISMATCH,
+				  "'%s' (%s) does not have the same type and shape on all ranks "
+				  "that save it.",
+				  into->name, into->kind);
 	for (size_t i = 0; i < from->piece_count; i++)
 		TRY(checkpoint_piece_add(into, from->pieces[i]));
 	free(from->pieces);
@@ -204,7 +179,7 @@ static tutti_status merge_tensors(struct checkpoint_index *into, struct checkpoi
 		int order = i == a->tensor_count ? 1
 			    : j == b->tensor_count
 				    ? -1
-				    : compare_tensors(&a->tensors[i], &b->tensors[j]);
+				    : checkpoint_tensor_compare(&a->tensors[i], &b->tensors[j]);
 		struct checkpoint_tensor *from = order <= 0 ? &a->tensors[i++] : &b->tensors[j++];
 		struct checkpoint_tensor *to = checkpoint_index_grow(into, from);
 		if (!to)
@@ -228,11 +203,8 @@ static int compare_files(const void *a, const void *b)
 static tutti_status add_files(struct checkpoint_index *into, const struct checkpoint_index *from)
 {
 	for (size_t i = 0; i < from->file_count; i++) {
-		struct checkpoint_file *files = grown(into->files, into->file_count, sizeof *files);
-		if (!files)
-			return TUTTI_ERR_MEMORY;
-		into->files = files;
-		files[into->file_count++] = from->files[i];
+		TRY(array_grow(&into->files, into->file_count, sizeof *into->files, no_room));
+		into->files[into->file_count++] = from->files[i];
 	}
 	return TUTTI_OK;
 }
@@ -262,17 +234,15 @@ tutti_status checkpoint_index_add(struct checkpoint_index *all, struct checkpoin
 static tutti_status check_tensor(const struct checkpoint_tensor *tensor)
 {
 	uint64_t at = 0;
-	char words[200];
 
 	for (size_t i = 0; i <= tensor->piece_count; i++) {
 		const struct checkpoint_piece *next =
 			i < tensor->piece_count ? &tensor->pieces[i] : NULL;
 		uint64_t first = next ? next->first : tensor->count;
 		if (first != at)
-			return train_fail(TUTTI_ERR_INVALID,
-					  "No rank has saved elements %" PRIu64 " to %" PRIu64
-					  " of %s.",
-					  at, first, checkpoint_tensor_words(words, tensor));
+			return train_invalid("No rank has saved elements %" PRIu64 " to %" PRIu64
+					     " of '%s' (%s).",
+					     at, first, tensor->name, tensor->kind);
 		at = next ? next->first + next->count : at;
 	}
 	return TUTTI_OK;
@@ -282,15 +252,13 @@ tutti_status checkpoint_index_check(const struct checkpoint_index *index)
 {
 	for (int rank = 0; rank < index->world_size; rank++)
 		if ((size_t)rank >= index->file_count || index->files[rank].rank != rank)
-			return train_fail(TUTTI_ERR_INVALID,
-					  "The index of step %" PRId64
-					  " has no file of rank %d, of %d "
-					  "ranks, or one of them twice.",
-					  index->step, rank, index->world_size);
+			return train_invalid(
+				"The index of step %" PRId64
+				" has no file of rank %d, of %d ranks, or one of them twice.",
+				index->step, rank, index->world_size);
 	if (index->file_count != (size_t)index->world_size)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "The index of step %" PRId64 " has %zu files of %d ranks.",
-				  index->step, index->file_count, index->world_size);
+		return train_invalid("The index of step %" PRId64 " has %zu files of %d ranks.",
+				     index->step, index->file_count, index->world_size);
 	for (size_t i = 0; i < index->tensor_count; i++)
 		TRY(check_tensor(&index->tensors[i]));
 	return TUTTI_OK;

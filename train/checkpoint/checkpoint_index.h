@@ -58,8 +58,8 @@ struct checkpoint_index {
 void checkpoint_file_name(char name[CHECKPOINT_FILE_BYTES], int rank, int world_size);
 void checkpoint_key(char key[CHECKPOINT_KEY_BYTES], const struct checkpoint_tensor *tensor,
 		    uint64_t first);
-/* 'h.0.w' (param): the tensor's name in messages. */
-const char *checkpoint_tensor_words(char words[200], const struct checkpoint_tensor *tensor);
+/* By kind and name, for qsort. */
+int checkpoint_tensor_compare(const void *a, const void *b);
 /* Sets tensor->count. INVALID unless kind is 1 to 31 of a-z, 0-9, '_', '.' and '-', the name fits,
  * and the shape has a count. */
 tutti_status checkpoint_tensor_check(struct checkpoint_tensor *tensor);

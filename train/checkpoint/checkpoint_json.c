@@ -6,18 +6,11 @@
 #include "train/checkpoint/safetensors.h"
 #include "train/model/model.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define FORMAT "tutti checkpoint"
 enum { VERSION = 1 };
-
-static tutti_status no_memory(void)
-{
-	return train_no_memory("the index of a checkpoint");
-}
 
 /* Appends value to array. If value is NULL, returns NULL and frees array. */
 static json_t *append(json_t *array, json_t *value)
@@ -82,9 +75,8 @@ static tutti_status check_names(const struct checkpoint_index *index)
 	for (size_t i = 0; i < index->tensor_count; i++) {
 		json_t *name = json_string(index->tensors[i].name);
 		if (!name)
-			return train_fail(TUTTI_ERR_INVALID,
-					  "The name '%s' of a saved tensor is not UTF-8.",
-					  index->tensors[i].name);
+			return train_invalid("The name '%s' of a saved tensor is not UTF-8.",
+					     index->tensors[i].name);
 		json_decref(name);
 	}
 	return TUTTI_OK;
@@ -101,7 +93,7 @@ tutti_status checkpoint_index_print(const struct checkpoint_index *index, char *
 	char *printed = whole ? json_dumps(whole, JSON_INDENT(1)) : NULL;
 	json_decref(whole);
 	if (!printed)
-		return no_memory();
+		return train_no_memory("the index of a checkpoint");
 	*text = printed;
 	*bytes = strlen(printed);
 	return TUTTI_OK;
@@ -115,8 +107,8 @@ struct reading {
 
 static tutti_status wrong(const struct reading *in, const char *what, const char *name)
 {
-	return train_fail(TUTTI_ERR_INVALID, "The index '%s' is damaged: %s%s%.128s%s.",
-			  path_shown(in->path), what, *name ? " '" : "", name, *name ? "'" : "");
+	return train_invalid("The index '%s' is damaged: %s%s%.128s%s.", path_shown(in->path), what,
+			     *name ? " '" : "", name, *name ? "'" : "");
 }
 
 static bool number(uint64_t *to, const json_t *object, const char *key)
@@ -154,7 +146,7 @@ static tutti_status parse_files(const struct reading *in, const json_t *files)
 		return wrong(in, "it has no list of files, or one that is too long", "");
 	index->files = calloc(n ? n : 1, sizeof *index->files);
 	if (!index->files)
-		return no_memory();
+		return train_no_memory("the index of a checkpoint");
 	for (; index->file_count < n; index->file_count++) {
 		const json_t *entry = json_array_get(files, index->file_count);
 		struct checkpoint_file *file = &index->files[index->file_count];

@@ -1,8 +1,8 @@
 /* The names of checkpoints below a folder, and the text of a checkpoint's COMMIT file. */
 #include "train/checkpoint/checkpoint_dir.h"
 
+#include "train/base/arrays.h"
 #include "train/base/train_error.h"
-#include "train/checkpoint/disk.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -19,7 +19,7 @@ void checkpoint_name_print(char text[CHECKPOINT_NAME_BYTES], struct checkpoint_n
 		snprintf(text + n, (size_t)(CHECKPOINT_NAME_BYTES - n), ".%u", name.again);
 }
 
-bool checkpoint_name_parse(struct checkpoint_name *name, const char *text)
+static bool checkpoint_name_parse(struct checkpoint_name *name, const char *text)
 {
 	struct checkpoint_name read = {0};
 	char again[CHECKPOINT_NAME_BYTES];
@@ -48,7 +48,6 @@ static tutti_status list(struct checkpoint_name **names, size_t *count, DIR *fol
 			 const char *dir)
 {
 	struct checkpoint_name name;
-	size_t room = 0;
 
 	for (;;) {
 		errno = 0;
@@ -57,13 +56,7 @@ static tutti_status list(struct checkpoint_name **names, size_t *count, DIR *fol
 			return errno ? disk_fail("Listing", dir) : TUTTI_OK;
 		if (!checkpoint_name_parse(&name, entry->d_name))
 			continue;
-		if (*count == room) {
-			room = room ? 2 * room : 16;
-			struct checkpoint_name *more = realloc(*names, room * sizeof *more);
-			if (!more)
-				return train_no_memory("a list of checkpoints");
-			*names = more;
-		}
+		TRY(array_grow(names, *count, sizeof name, "a list of checkpoints"));
 		(*names)[(*count)++] = name;
 	}
 }

@@ -4,8 +4,6 @@
 
 #include "train/base/train_error.h"
 #include "train/checkpoint/checkpoint_dir.h"
-#include "train/checkpoint/disk.h"
-#include "train/checkpoint/jansson_needed.h"
 #include "train/checkpoint/safetensors.h"
 
 #include <inttypes.h>
@@ -16,11 +14,11 @@
 enum { PORTION_BYTES = 1 << 20 };
 
 struct checkpoint {
-	char *path;
+	char path[DISK_PATH_BYTES];
 	struct checkpoint_index index;
 	struct safetensors *headers; /* by rank; file_bytes 0: not read yet */
 	int open_rank, fd;           /* -1: none */
-	char *open_path;
+	char open_path[DISK_PATH_BYTES];
 	char *portion; /* PORTION_BYTES, for checksums */
 };
 
@@ -28,8 +26,6 @@ static void close_file(struct checkpoint *checkpoint)
 {
 	if (checkpoint->fd >= 0)
 		close(checkpoint->fd);
-	free(checkpoint->open_path);
-	checkpoint->open_path = NULL;
 	checkpoint->fd = checkpoint->open_rank = -1;
 }
 
@@ -43,21 +39,20 @@ void checkpoint_close(struct checkpoint *checkpoint)
 	free(checkpoint->headers);
 	checkpoint_index_finish(&checkpoint->index);
 	free(checkpoint->portion);
-	free(checkpoint->path);
 	free(checkpoint);
 }
 
 static tutti_status prepare(struct checkpoint *checkpoint, const char *path)
 {
 	checkpoint->fd = checkpoint->open_rank = -1;
+	TRY(disk_path(checkpoint->path, "%s", path));
 	TRY(checkpoint_dir_read(&checkpoint->index, path));
-	checkpoint->path = strdup(path);
 	checkpoint->portion = malloc(PORTION_BYTES);
 	checkpoint->headers =
 		calloc((size_t)checkpoint->index.world_size, sizeof *checkpoint->headers);
-	if (checkpoint->path && checkpoint->portion && checkpoint->headers)
+	if (checkpoint->portion && checkpoint->headers)
 		return TUTTI_OK;
-	return train_fail(TUTTI_ERR_MEMORY, "There is no memory to read '%s'.", path_shown(path));
+	return train_no_memory("reading '%s'", path_shown(path));
 }
 
 tutti_status checkpoint_open(struct checkpoint **checkpoint, const char *path)
@@ -65,8 +60,7 @@ tutti_status checkpoint_open(struct checkpoint **checkpoint, const char *path)
 	TRY(jansson_needed());
 	struct checkpoint *made = calloc(1, sizeof *made);
 	if (!made)
-		return train_fail(TUTTI_ERR_MEMORY, "There is no memory to read '%s'.",
-				  path_shown(path));
+		return train_no_memory("reading '%s'", path_shown(path));
 	tutti_status status = prepare(made, path);
 	if (status != TUTTI_OK) {
 		checkpoint_close(made);
@@ -81,22 +75,15 @@ const struct checkpoint_index *checkpoint_index_of(const struct checkpoint *chec
 	return &checkpoint->index;
 }
 
-const struct checkpoint_tensor *checkpoint_find(const struct checkpoint *checkpoint,
-						const char *kind, const char *name)
-{
-	return checkpoint_index_find(&checkpoint->index, kind, name);
-}
-
 static tutti_status read_header(struct checkpoint *checkpoint, int rank, uint64_t bytes)
 {
 	const struct checkpoint_file *file = &checkpoint->index.files[rank];
 	struct safetensors *header = &checkpoint->headers[rank];
 
 	if (bytes != file->bytes)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "'%s' has %" PRIu64 " bytes, but had %" PRIu64
-				  " when it was written.",
-				  path_shown(checkpoint->open_path), bytes, file->bytes);
+		return train_invalid("'%s' has %" PRIu64 " bytes, but had %" PRIu64
+				     " when it was written.",
+				     path_shown(checkpoint->open_path), bytes, file->bytes);
 	if (header->file_bytes)
 		return TUTTI_OK;
 	TRY(safetensors_read(header, checkpoint->fd, bytes, checkpoint->open_path));
@@ -106,11 +93,10 @@ static tutti_status read_header(struct checkpoint *checkpoint, int rank, uint64_
 	if (crc32c == file->header_crc32c)
 		return TUTTI_OK;
 	safetensors_finish(header);
-	return train_fail(TUTTI_ERR_INVALID,
-			  "The header of '%s' has CRC-32C %08" PRIx32 " instead of %08" PRIx32
-			  ": the file of rank %d is damaged. Remove the folder to load the "
-			  "checkpoint before it.",
-			  path_shown(checkpoint->open_path), crc32c, file->header_crc32c, rank);
+	return train_invalid("The header of '%s' has CRC-32C %08" PRIx32 " instead of %08" PRIx32
+			     ": the file of rank %d is damaged. Remove the folder to load the "
+			     "checkpoint before it.",
+			     path_shown(checkpoint->open_path), crc32c, file->header_crc32c, rank);
 }
 
 /* Opens the rank's file, if it is not the open one, and reads its header once. */
@@ -123,9 +109,7 @@ static tutti_status open_file(struct checkpoint *checkpoint, int rank)
 		return TUTTI_OK;
 	close_file(checkpoint);
 	checkpoint_file_name(name, rank, checkpoint->index.world_size);
-	checkpoint->open_path = disk_join(checkpoint->path, name);
-	if (!checkpoint->open_path)
-		return TUTTI_ERR_MEMORY;
+	TRY(disk_path(checkpoint->open_path, "%s/%s", checkpoint->path, name));
 	TRY(disk_open(&checkpoint->fd, &bytes, checkpoint->open_path));
 	TRY(read_header(checkpoint, rank, bytes));
 	checkpoint->open_rank = rank;
@@ -144,9 +128,8 @@ static tutti_status place_of(const struct checkpoint *checkpoint, uint64_t *at,
 	const struct safetensor *found = safetensors_find(file, key);
 	if (!found || found->type->dtype != (int)tensor->dtype || found->ndim != 1 ||
 	    (uint64_t)found->shape[0] != piece->count)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "'%s' has no '%s' of the type and size in the index.",
-				  path_shown(checkpoint->open_path), key);
+		return train_invalid("'%s' has no '%s' of the type and size in the index.",
+				     path_shown(checkpoint->open_path), key);
 	*at = file->data_at + found->begin;
 	return TUTTI_OK;
 }
@@ -197,8 +180,7 @@ static tutti_status read_piece(struct checkpoint *checkpoint,
 				 (size_t)(wanted->end - wanted->begin), at + wanted->begin);
 	TRY(read_and_sum(checkpoint, &crc32c, at, piece->count * element_bytes, wanted));
 	if (crc32c != piece->crc32c)
-		return train_fail(
-			TUTTI_ERR_INVALID,
+		return train_invalid(
 			"Elements %" PRIu64 " to %" PRIu64
 			" of '%s' (%s), which rank %d wrote to '%s', have CRC-32C %08" PRIx32
 			" instead of %08" PRIx32 ": the file is damaged. Remove its folder to load "
@@ -231,11 +213,10 @@ tutti_status checkpoint_read(struct checkpoint *checkpoint, const struct checkpo
 	char *to = values;
 
 	if (first > tensor->count || count > tensor->count - first)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "Elements %" PRIu64 " to %" PRIu64
-				  " of '%s' (%s) cannot be read: it has %" PRIu64 " in '%s'.",
-				  first, first + count, tensor->name, tensor->kind, tensor->count,
-				  path_shown(checkpoint->path));
+		return train_invalid("Elements %" PRIu64 " to %" PRIu64
+				     " of '%s' (%s) cannot be read: it has %" PRIu64 " in '%s'.",
+				     first, first + count, tensor->name, tensor->kind,
+				     tensor->count, path_shown(checkpoint->path));
 	for (size_t i = piece_at(tensor, first); count > 0; i++) {
 		struct checkpoint_piece *piece = &tensor->pieces[i];
 		uint64_t skipped = first - piece->first;

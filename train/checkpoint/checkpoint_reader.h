@@ -11,9 +11,6 @@ struct checkpoint;
 tutti_status checkpoint_open(struct checkpoint **checkpoint, const char *path);
 /* The index. The checkpoint owns it. */
 const struct checkpoint_index *checkpoint_index_of(const struct checkpoint *checkpoint);
-/* NULL if there is none. The checkpoint owns it. */
-const struct checkpoint_tensor *checkpoint_find(const struct checkpoint *checkpoint,
-						const char *kind, const char *name);
 /* Reads elements [first, first + count) in the tensor's own dtype. Checks the sum of the whole
  * piece when it is first read. INVALID: the range is not in the tensor, or a file is damaged; the
  * message names the tensor, the file and its rank, and values may have been written. SYSTEM,

@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -74,22 +73,19 @@ void checkpoint_remove(const char *path)
  * removed. */
 static void remove_if_dead(const char *dir, const char *temporary)
 {
-	char *path, *lock_path;
+	char path[DISK_PATH_BYTES], lock_path[DISK_PATH_BYTES];
 
-	if (asprintf(&path, "%s/%s", dir, temporary) < 0)
+	if (disk_path(path, "%s/%s", dir, temporary) != TUTTI_OK ||
+	    disk_path(lock_path, "%s%s", path, suffix) != TUTTI_OK)
 		return;
-	if (asprintf(&lock_path, "%s%s", path, suffix) >= 0) {
-		int lock = open(lock_path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-		bool is_dead = lock < 0 ? errno == ENOENT : flock(lock, LOCK_EX | LOCK_NB) == 0;
-		if (is_dead) {
-			checkpoint_remove(path);
-			unlink(lock_path);
-		}
-		if (lock >= 0)
-			close(lock);
-		free(lock_path);
+	int lock = open(lock_path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	bool is_dead = lock < 0 ? errno == ENOENT : flock(lock, LOCK_EX | LOCK_NB) == 0;
+	if (is_dead) {
+		checkpoint_remove(path);
+		unlink(lock_path);
 	}
-	free(path);
+	if (lock >= 0)
+		close(lock);
 }
 
 void checkpoint_sweep(const char *dir)

@@ -1,16 +1,14 @@
 /* tutti_export_safetensors: all parameters and buffers in one file. Rank 0 makes the file, and all
  * ranks write their own elements. The file gets its name when it is whole; before that it is
  * file.tmp-0123456789abcdef, a new name. */
+#include "train/base/disk.h"
 #include "train/base/train_error.h"
-#include "train/checkpoint/disk.h"
-#include "train/checkpoint/jansson_needed.h"
 #include "train/checkpoint/safetensors.h"
 #include "train/state/pieces.h"
 #include "train/state/trainer_collectives.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
-#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +20,7 @@ struct exporting {
 	tutti_trainer *trainer;
 	struct safetensors plan;
 	uint64_t token; /* rank 0's */
-	char *temporary;
+	char temporary[DISK_PATH_BYTES];
 	int fd;
 };
 
@@ -33,8 +31,7 @@ static tutti_status plan(struct exporting *out, const char *file)
 	struct safetensor *list = calloc(count ? count : 1, sizeof *list), *next = list;
 
 	if (!list)
-		return train_fail(TUTTI_ERR_MEMORY, "There is no memory to export '%s'.",
-				  path_shown(file));
+		return train_no_memory("exporting '%s'", path_shown(file));
 	for (int p = 0; p < model->param_count; p++, next++) {
 		next->name = (char *)model->params[p].name;
 		next->type = stored_type_of(out->trainer->config.param_dtype);
@@ -60,10 +57,9 @@ static tutti_status check_name(const char *file)
 
 	if (lstat(file, &about) != 0 || S_ISREG(about.st_mode))
 		return TUTTI_OK;
-	return train_fail(TUTTI_ERR_INVALID,
-			  "tutti_export_safetensors: '%s' exists and is not a regular file%s: "
-			  "choose another name.",
-			  path_shown(file), S_ISLNK(about.st_mode) ? " but a link" : "");
+	return train_invalid("tutti_export_safetensors: '%s' exists and is not a regular file%s: "
+			     "choose another name.",
+			     path_shown(file), S_ISLNK(about.st_mode) ? " but a link" : "");
 }
 
 static tutti_status prepare(struct exporting *out, const char *file)
@@ -83,11 +79,7 @@ static tutti_status open_file(struct exporting *out, const char *file)
 	const struct safetensors *plan = &out->plan;
 	bool is_maker = out->trainer->rank == 0;
 
-	if (asprintf(&out->temporary, "%s.tmp-%016" PRIx64, file, out->token) < 0) {
-		out->temporary = NULL;
-		return train_fail(TUTTI_ERR_MEMORY, "There is no memory to export '%s'.",
-				  path_shown(file));
-	}
+	TRY(disk_path(out->temporary, "%s.tmp-%016" PRIx64, file, out->token));
 	out->fd =
 		open(out->temporary, O_RDWR | O_CLOEXEC | (is_maker ? O_CREAT | O_EXCL : 0), 0666);
 	if (out->fd < 0)
@@ -135,12 +127,7 @@ static tutti_status give_name(const struct exporting *out, const char *file)
 		return TUTTI_OK;
 	if (rename(out->temporary, file) != 0)
 		return disk_fail("Renaming to", file);
-	char *copy = strdup(file);
-	if (!copy)
-		return train_no_memory("the name of a folder");
-	tutti_status status = disk_sync_folder(dirname(copy));
-	free(copy);
-	return status;
+	return disk_sync_parent(file);
 }
 
 static tutti_status export(struct exporting *out, const char *file)
@@ -162,8 +149,7 @@ tutti_status tutti_export_safetensors(tutti_trainer *trainer, const char *file)
 	TRY(trainer_check_closed(trainer, "tutti_export_safetensors"));
 	TRY(jansson_needed());
 	if (!file)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_export_safetensors needs a file's name, not NULL.");
+		return train_invalid("tutti_export_safetensors needs a file's name, not NULL.");
 	TRY(trainer_check_averaged(trainer, "tutti_export_safetensors"));
 	tutti_status status = export(&out, file);
 	struct train_failure why = failure_of(status);
@@ -172,6 +158,5 @@ tutti_status tutti_export_safetensors(tutti_trainer *trainer, const char *file)
 	if (out.fd >= 0)
 		close(out.fd);
 	safetensors_finish(&out.plan);
-	free(out.temporary);
 	return failure_return(&why);
 }

@@ -1,6 +1,8 @@
 /* Values from untrusted JSON. */
 #include "train/checkpoint/jansson_values.h"
 
+#include "train/checkpoint/safetensors.h"
+
 #include <stdio.h>
 
 tutti_status jansson_needed(void)

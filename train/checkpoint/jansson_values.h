@@ -3,9 +3,10 @@
 #ifndef TRAIN_JANSSON_VALUES_H
 #define TRAIN_JANSSON_VALUES_H
 
-#include "train/checkpoint/jansson_needed.h"
-
 #include <jansson.h>
+
+#include <stdbool.h>
+#include <stdint.h>
 
 bool value_number(uint64_t *number, const json_t *value);
 /* Reads an array of at most limit numbers. */

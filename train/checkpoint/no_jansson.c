@@ -1,7 +1,6 @@
 /* Replaces the files that need jansson in a build without it. */
 #include "train/base/train_error.h"
 #include "train/checkpoint/checkpoint_index.h"
-#include "train/checkpoint/jansson_needed.h"
 #include "train/checkpoint/safetensors.h"
 
 tutti_status jansson_needed(void)

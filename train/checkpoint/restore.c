@@ -4,30 +4,30 @@
 #include "train/base/train_error.h"
 #include "train/precision/kernels.h"
 #include "train/state/pieces.h"
-#include "train/state/trainer_collectives.h"
-#include "train/strategies/strategies.h"
 
 #include <assert.h>
 #include <string.h>
 
 enum { CHUNK = 8192 };
 
-bool restore_takes(int dtype)
+tutti_status restore_misfit(const char *function, const char *path, const char *what,
+			    const char *name, const char *why)
+{
+	return train_invalid("%s: '%s' does not fit this model: %s '%s' %s.", function,
+			     path_shown(path), what, name, why);
+}
+
+static bool is_float(int dtype)
 {
 	return dtype == TUTTI_F32 || dtype == TUTTI_F64 || dtype == TUTTI_F16 ||
 	       dtype == TUTTI_BF16;
 }
 
-tutti_status restore_begin(tutti_trainer *trainer, const char *function)
+const char *restore_difference(const struct param *param, int ndim, const int64_t *shape, int dtype)
 {
-	TRY(trainer_check_closed(trainer, function));
-	TRY(publish_wait_all(trainer));
-	return params_drop(trainer);
-}
-
-tutti_status restore_end(tutti_trainer *trainer)
-{
-	return params_publish(trainer);
+	if (ndim != param->ndim || memcmp(shape, param->shape, (size_t)ndim * sizeof *shape) != 0)
+		return "has another shape there";
+	return is_float(dtype) ? NULL : "is not of F32, F64, F16 or BF16 there";
 }
 
 /* Reads elements of stored, as f32. */
@@ -36,12 +36,12 @@ static tutti_status read_floats(const struct stored_tensor *stored, uint64_t fir
 {
 	double raw[CHUNK];
 
-	assert(count <= CHUNK && restore_takes((int)stored->dtype));
+	assert(count <= CHUNK && is_float((int)stored->dtype));
 	if (stored->dtype == TUTTI_F32)
-		return stored->read(stored->from, first, count, values);
-	TRY(stored->read(stored->from, first, count, raw));
+		return stored->read(stored->file, stored->tensor, first, count, values);
+	TRY(stored->read(stored->file, stored->tensor, first, count, raw));
 	if (stored->dtype != TUTTI_F64) {
-		kernel_widen(values, raw, stored->dtype, count);
+		kernel_convert(values, TUTTI_F32, raw, stored->dtype, count);
 		return TUTTI_OK;
 	}
 	for (size_t i = 0; i < count; i++)
@@ -70,14 +70,14 @@ tutti_status restore_piece(tutti_trainer *trainer, const struct piece *piece,
 tutti_status restore_state(tutti_trainer *trainer, struct piece *piece, int which,
 			   const struct stored_tensor *stored)
 {
-	if (stored)
+	if (stored->tensor)
 		TRY(state_make(trainer, piece, which));
 	float *values = which == STATE_M ? piece->m : piece->v;
 	if (!values)
 		return TUTTI_OK;
 	for (size_t done = 0, n; done < piece->count; done += n) {
 		n = chunk_at(done, piece->count);
-		if (stored)
+		if (stored->tensor)
 			TRY(read_floats(stored, piece->first + done, n, values + done));
 		else
 			memset(values + done, 0, n * sizeof *values);

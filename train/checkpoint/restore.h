@@ -1,4 +1,5 @@
-/* Fills this rank's pieces with values from a file. */
+/* Fills this rank's pieces with values from a file. Before that params_begin_write is called, and
+ * params_publish after it. */
 #ifndef TRAIN_RESTORE_H
 #define TRAIN_RESTORE_H
 
@@ -6,23 +7,27 @@
 
 /* A tensor in a file, of any type of floats up to 64 bits. */
 struct stored_tensor {
-	/* Elements [first, first + count), in dtype. */
-	tutti_status (*read)(void *from, uint64_t first, uint64_t count, void *values);
-	void *from;
+	/* Reads elements [first, first + count), in dtype. */
+	tutti_status (*read)(void *file, const void *tensor, uint64_t first, uint64_t count,
+			     void *values);
+	void *file;
+	const void *tensor; /* NULL: the file does not have it */
 	tutti_dtype dtype;
 };
-bool restore_takes(int dtype);
 
-/* Drops all copies of values. Until restore_end all ranks may set them. INVALID in the middle of a
- * step. */
-tutti_status restore_begin(tutti_trainer *trainer, const char *function);
+/* INVALID: "function: 'path' does not fit this model: what 'name' why." */
+tutti_status restore_misfit(const char *function, const char *path, const char *what,
+			    const char *name, const char *why);
+/* Why values of this shape and type, a tutti_dtype or -1, are not those of the parameter, as
+ * restore_misfit says it, or NULL. */
+const char *restore_difference(const struct param *param, int ndim, const int64_t *shape,
+			       int dtype);
+
 /* Sets the piece and what is rounded from it. */
 tutti_status restore_piece(tutti_trainer *trainer, const struct piece *piece,
-			const struct stored_tensor *stored);
-/* Sets STATE_M or STATE_V of the piece. stored NULL: sets zeros if the piece has that state. */
+			   const struct stored_tensor *stored);
+/* Sets STATE_M or STATE_V of the piece, if it has that; to zeros if the file does not. */
 tutti_status restore_state(tutti_trainer *trainer, struct piece *piece, int which,
-			const struct stored_tensor *stored);
-/* Collective: all ranks see the values. */
-tutti_status restore_end(tutti_trainer *trainer);
+			   const struct stored_tensor *stored);
 
 #endif

@@ -11,6 +11,9 @@
 
 #include "train/model/model.h"
 
+/* UNSUPPORTED in a build without jansson. Called before anything is written. */
+tutti_status jansson_needed(void);
+
 /* Bits, since the format has types of 4 and 6. dtype -1: tutti has no such type. */
 struct stored_type {
 	char name[12];

@@ -10,8 +10,7 @@
 
 static tutti_status no_memory(const char *path)
 {
-	return train_fail(TUTTI_ERR_MEMORY, "There is no memory for the header of '%s'.",
-			  path_shown(path));
+	return train_no_memory("the header of '%s'", path_shown(path));
 }
 
 /* NULL: no memory, or the name is not UTF-8. */
@@ -43,10 +42,9 @@ static tutti_status frame(struct safetensors *file, const char *path, const char
 	uint64_t bytes = strlen(text), padded = (bytes + 7) / 8 * 8;
 
 	if (padded > SAFETENSORS_HEADER_LIMIT)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "The header of '%s' would have %llu bytes; %d are allowed.",
-				  path_shown(path), (unsigned long long)padded,
-				  SAFETENSORS_HEADER_LIMIT);
+		return train_invalid("The header of '%s' would have %llu bytes; %d are allowed.",
+				     path_shown(path), (unsigned long long)padded,
+				     SAFETENSORS_HEADER_LIMIT);
 	file->header = malloc((size_t)padded + 8);
 	if (!file->header)
 		return no_memory(path);
@@ -63,10 +61,9 @@ tutti_status safetensors_print(struct safetensors *file, const char *path, const
 	json_t *header = header_of(file, format, &refused);
 
 	if (!header && refused)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "The name '%.128s' of a tensor of '%s' is not UTF-8, as the "
-				  "format requires.",
-				  refused, path_shown(path));
+		return train_invalid("The name '%.128s' of a tensor of '%s' is not UTF-8, as the "
+				     "format requires.",
+				     refused, path_shown(path));
 	char *text = header ? json_dumps(header, JSON_COMPACT) : NULL;
 	tutti_status status = text ? frame(file, path, text) : no_memory(path);
 	free(text);
@@ -76,8 +73,7 @@ tutti_status safetensors_print(struct safetensors *file, const char *path, const
 
 static tutti_status wrong(const char *path, const char *name, const char *what)
 {
-	return train_fail(
-		TUTTI_ERR_INVALID,
+	return train_invalid(
 		"'%s': the header's entry '%.128s' %s: the file is damaged, or of an unknown kind.",
 		path_shown(path), name, what);
 }
@@ -146,10 +142,9 @@ tutti_status safetensors_parse(struct safetensors *file, const char *path, const
 	json_t *header = bytes > 0 && json[0] == '{' ? value_read(json, bytes, why) : NULL;
 
 	if (!header)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "The header of '%s' cannot be read: %s. The file is damaged, or "
-				  "not a safetensors file.",
-				  path_shown(path), why);
+		return train_invalid("The header of '%s' cannot be read: %s. The file is damaged, "
+				     "or not a safetensors file.",
+				     path_shown(path), why);
 	tutti_status status = parse_header(file, path, header);
 	json_decref(header);
 	return status;

@@ -47,10 +47,9 @@ static void add_whole(struct saved_items *items, const char *kind, const char *n
 static struct element_range share_of(const tutti_trainer *trainer, const struct piece *piece,
 				     const void *values)
 {
-	const tutti_train_config *config = &trainer->config;
 	bool is_state = values == piece->m || values == piece->v;
 
-	if (is_state && config->strategy == TUTTI_LOCAL_SGD && !config->local_sgd_state)
+	if (is_state && trainer_is_local(trainer) && !trainer->config.local_sgd_state)
 		return (struct element_range){0, trainer->rank == 0 ? piece->count : 0};
 	return (struct element_range){piece->save_first, piece->save_first + piece->save_count};
 }

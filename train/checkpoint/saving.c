@@ -5,7 +5,7 @@
 
 #include "train/base/train_error.h"
 #include "train/checkpoint/checkpoint_dir.h"
-#include "train/checkpoint/jansson_needed.h"
+#include "train/checkpoint/safetensors.h"
 #include "train/checkpoint/saved_items.h"
 #include "train/state/pieces.h"
 #include "train/state/trainer_collectives.h"
@@ -48,7 +48,7 @@ static tutti_status make_folder(tutti_trainer *trainer, const char *dir, int64_t
 
 	TRY(trainer_agree(trainer, status));
 	*folder = (struct folder){.step = step};
-	strcpy(folder->temporary, trainer->saving->dir.dir ? trainer->saving->dir.temporary : "");
+	strcpy(folder->temporary, trainer->saving->dir.temporary);
 	TRY(trainer_broadcast(trainer, folder, sizeof *folder, TUTTI_U8, 0));
 	if (folder->step != step)
 		status = train_fail(TUTTI_ERR_MISMATCH,
@@ -97,12 +97,10 @@ static tutti_status stage(tutti_trainer *trainer, const char *dir, const struct 
 static tutti_status begin(tutti_trainer *trainer, const char *dir, int64_t step)
 {
 	struct folder folder;
-	bool has_room = (trainer->saving = calloc(1, sizeof *trainer->saving)) != NULL;
 
+	trainer->saving = calloc(1, sizeof *trainer->saving);
 	TRY(trainer_agree(trainer,
-			  has_room ? TUTTI_OK
-				   : train_fail(TUTTI_ERR_MEMORY,
-						"There is no memory to save a checkpoint.")));
+			  trainer->saving ? TUTTI_OK : train_no_memory("saving a checkpoint")));
 	TRY(make_folder(trainer, dir, step, &folder));
 	return trainer_agree(trainer, stage(trainer, dir, &folder));
 }
@@ -112,8 +110,7 @@ tutti_status tutti_save(tutti_trainer *trainer, const char *dir, int64_t step)
 	TRY(trainer_check_closed(trainer, "tutti_save"));
 	TRY(jansson_needed());
 	if (!dir || step < 0)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_save needs a folder, and a step that is not negative.");
+		return train_invalid("tutti_save needs a folder, and a step that is not negative.");
 	TRY(trainer_check_averaged(trainer, "tutti_save"));
 	TRY(tutti_save_wait(trainer));
 	tutti_status status = begin(trainer, dir, step);
@@ -151,8 +148,7 @@ static tutti_status make_room(const tutti_trainer *trainer, struct texts *all, c
 	all->bytes = malloc(ranks * sizeof *all->bytes);
 	all->texts = malloc(ranks * sizeof *all->texts);
 	if (!all->memory || !all->bytes || !all->texts)
-		return train_fail(TUTTI_ERR_MEMORY,
-				  "There is no memory for the indexes of %zu ranks.", ranks);
+		return train_no_memory("the indexes of %zu ranks", ranks);
 	for (size_t r = 0, at = 0; r < ranks; at += sizes[r++]) {
 		all->texts[r] = all->memory + at;
 		all->bytes[r] = sizes[r] - 1;
@@ -186,9 +182,8 @@ static tutti_status finish(tutti_trainer *trainer)
 {
 	char *text = NULL;
 	size_t bytes, *sizes = calloc((size_t)trainer->size, sizeof *sizes);
-	tutti_status status =
-		sizes ? checkpoint_writer_finish(trainer->saving->save, &text, &bytes)
-		      : train_fail(TUTTI_ERR_MEMORY, "There is no memory to save a checkpoint.");
+	tutti_status status = sizes ? checkpoint_writer_finish(trainer->saving->save, &text, &bytes)
+				    : train_no_memory("saving a checkpoint");
 
 	status = trainer_agree(trainer, status);
 	if (status == TUTTI_OK)

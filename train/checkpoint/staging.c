@@ -2,8 +2,8 @@
  * oldest full one. */
 #include "train/checkpoint/staging.h"
 
+#include "train/base/disk.h"
 #include "train/base/train_error.h"
-#include "train/checkpoint/disk.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -23,7 +23,7 @@ struct staging_slot {
 
 struct staging {
 	int fd, timeout_ms;
-	char *path;
+	char path[DISK_PATH_BYTES];
 	struct staging_slot *slots;
 	char *memory;
 	size_t slot_count;
@@ -117,21 +117,18 @@ tutti_status staging_create(struct staging **staging, int fd, const char *path, 
 	struct staging *made = calloc(1, sizeof *made);
 
 	if (!made)
-		return train_fail(TUTTI_ERR_MEMORY, "There is no memory to write '%s'.",
-				  path_shown(path));
+		return train_no_memory("writing '%s'", path_shown(path));
 	made->fd = -1;
 	made->timeout_ms = timeout_ms;
 	made->slot_count = slots;
-	made->path = strdup(path);
 	made->slots = calloc(slots, sizeof *made->slots);
 	made->memory = malloc(slots * STAGING_SLOT_BYTES);
 	pthread_cond_init(&made->changed, NULL);
 	pthread_mutex_init(&made->lock, NULL);
-	tutti_status status = TUTTI_OK;
-	if (!made->path || !made->slots || !made->memory)
-		status = train_fail(TUTTI_ERR_MEMORY,
-				    "There is no memory for %zu bytes of staging to write '%s'.",
-				    slots * STAGING_SLOT_BYTES, path_shown(path));
+	tutti_status status = disk_path(made->path, "%s", path);
+	if (!made->slots || !made->memory)
+		status = train_no_memory("%zu bytes of staging to write '%s'",
+					 slots * STAGING_SLOT_BYTES, path_shown(path));
 	for (size_t i = 0; status == TUTTI_OK && i < slots; i++)
 		made->slots[i].data = made->memory + i * STAGING_SLOT_BYTES;
 	if (status == TUTTI_OK) {
@@ -158,30 +155,21 @@ static void deadline_of(struct timespec *deadline, int timeout_ms)
 	}
 }
 
-static bool is_free(const struct staging *staging)
-{
-	return staging->has_ended || staging->filled - staging->written < staging->slot_count;
-}
-
-static bool is_over(const struct staging *staging)
-{
-	return staging->has_ended;
-}
-
-/* Waits, with the lock, for the condition. Every slot that is written restarts the deadline. */
-static tutti_status wait_until(struct staging *staging, bool (*condition)(const struct staging *))
+/* Waits, with the lock, until fewer slots than most are full, or the thread has ended. Every slot
+ * that is written restarts the deadline. */
+static tutti_status wait_for_thread(struct staging *staging, size_t most)
 {
 	struct timespec deadline;
 	size_t seen = staging->written;
 
 	deadline_of(&deadline, staging->timeout_ms);
-	while (!condition(staging)) {
+	while (!staging->has_ended && staging->filled - staging->written >= most) {
 		int error = pthread_cond_clockwait(&staging->changed, &staging->lock,
 						   CLOCK_MONOTONIC, &deadline);
 		if (staging->written != seen) {
 			seen = staging->written;
 			deadline_of(&deadline, staging->timeout_ms);
-		} else if (error == ETIMEDOUT && !condition(staging)) {
+		} else if (error == ETIMEDOUT && !staging->has_ended) {
 			return train_fail(TUTTI_ERR_TIMEOUT,
 					  "No part of '%s' was written for %d ms: the disk or the "
 					  "file system's server does not answer.",
@@ -195,7 +183,7 @@ static tutti_status wait_until(struct staging *staging, bool (*condition)(const 
 static tutti_status next_free(struct staging *staging, struct staging_slot **slot)
 {
 	pthread_mutex_lock(&staging->lock);
-	tutti_status status = wait_until(staging, is_free);
+	tutti_status status = wait_for_thread(staging, staging->slot_count);
 	if (status == TUTTI_OK)
 		status = failure_return(&staging->failure);
 	*slot = &staging->slots[staging->filled % staging->slot_count];
@@ -243,7 +231,7 @@ tutti_status staging_finish(struct staging *staging)
 {
 	end(staging, false);
 	pthread_mutex_lock(&staging->lock);
-	tutti_status status = wait_until(staging, is_over);
+	tutti_status status = wait_for_thread(staging, 0);
 	pthread_mutex_unlock(&staging->lock);
 	if (status != TUTTI_OK)
 		return status;
@@ -269,6 +257,5 @@ void staging_destroy(struct staging *staging)
 	pthread_cond_destroy(&staging->changed);
 	free(staging->memory);
 	free(staging->slots);
-	free(staging->path);
 	free(staging);
 }

@@ -4,9 +4,9 @@
 #include "train/base/train_error.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,25 +16,14 @@
 
 enum { BLOCK_BYTES = 4096 };
 
-tutti_status log_file_fail(const struct log_file *file, const char *what)
-{
-	int error = errno;
-	return train_fail(TUTTI_ERR_SYSTEM, "Rank 0 cannot %s the log file %s: %s (%d).", what,
-			  path_shown(file->path), strerror(error), error);
-}
-
 tutti_status log_file_open(struct log_file *file, const char *dir, const char *name, int flags)
 {
 	struct log_file opened;
 
-	if (asprintf(&opened.path, "%s/%s", dir, name) < 0)
-		return train_no_memory("the name of a log file");
+	TRY(disk_path(opened.path, "%s/%s", dir, name));
 	opened.fd = open(opened.path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | flags, 0666);
-	if (opened.fd < 0) {
-		tutti_status status = log_file_fail(&opened, "open");
-		free(opened.path);
-		return status;
-	}
+	if (opened.fd < 0)
+		return disk_fail("Opening", opened.path);
 	*file = opened;
 	return TUTTI_OK;
 }
@@ -43,8 +32,7 @@ void log_file_close(struct log_file *file)
 {
 	if (file->fd >= 0)
 		close(file->fd);
-	free(file->path);
-	*file = (struct log_file){.fd = -1};
+	file->fd = -1;
 }
 
 static tutti_status read_size(struct log_file *file, off_t *size)
@@ -52,62 +40,25 @@ static tutti_status read_size(struct log_file *file, off_t *size)
 	struct stat stat;
 
 	if (fstat(file->fd, &stat) != 0)
-		return log_file_fail(file, "look at");
+		return disk_fail("Looking at", file->path);
 	*size = stat.st_size;
 	return TUTTI_OK;
 }
 
-static tutti_status cut(struct log_file *file, off_t size)
-{
-	if (ftruncate(file->fd, size) != 0)
-		return log_file_fail(file, "remove half a row from");
-	return TUTTI_OK;
-}
-
-/* Removes half a row, which would spoil the rows behind it. */
-static tutti_status take_back(struct log_file *file, off_t size)
-{
-	tutti_status status = log_file_fail(file, "write");
-	struct train_failure kept = failure_of(status);
-
-	TRY(cut(file, size));
-	return failure_return(&kept);
-}
-
+/* The file is open for appending, so the offset of a write does not matter. */
 tutti_status log_file_append(struct log_file *file, const char *bytes, size_t count)
 {
-	off_t size = 0;
+	off_t before = 0, after = 0;
 
-	TRY(read_size(file, &size));
-	for (size_t written = 0; written < count;) {
-		ssize_t now = write(file->fd, bytes + written, count - written);
-		if (now < 0 && errno == EINTR)
-			continue;
-		if (now == 0)
-			errno = ENOSPC; /* files never do this; do not wait for ever */
-		if (now <= 0)
-			return written ? take_back(file, size) : log_file_fail(file, "write");
-		written += (size_t)now;
-	}
-	return TUTTI_OK;
-}
-
-tutti_status log_file_sync(struct log_file *file)
-{
-	/* EINVAL, EROFS: the file is on no disk. */
-	if (fsync(file->fd) != 0 && errno != EINVAL && errno != EROFS)
-		return log_file_fail(file, "bring to disk");
-	return TUTTI_OK;
-}
-
-/* Reads all of the bytes, which the file has. */
-static tutti_status read_at(struct log_file *file, char *bytes, size_t count, off_t at)
-{
-	ssize_t got = pread(file->fd, bytes, count, at);
-
-	if (got >= 0)
-		errno = EIO; /* the file has become shorter */
-	return got == (ssize_t)count ? TUTTI_OK : log_file_fail(file, "read");
+	TRY(read_size(file, &before));
+	tutti_status status = disk_write(file->fd, file->path, bytes, count, (uint64_t)before);
+	if (status == TUTTI_OK)
+		return TUTTI_OK;
+	struct train_failure kept = failure_of(status);
+	TRY(read_size(file, &after));
+	if (after > before) /* half a row would spoil the rows behind it */
+		TRY(disk_resize(file->fd, file->path, (uint64_t)before));
+	return failure_return(&kept);
 }
 
 /* *end: where the last line ends, or 0. */
@@ -117,7 +68,7 @@ static tutti_status find_last_end(struct log_file *file, off_t size, off_t *end)
 
 	for (*end = size; *end > 0;) {
 		size_t bytes = *end < BLOCK_BYTES ? (size_t)*end : BLOCK_BYTES;
-		TRY(read_at(file, block, bytes, *end - (off_t)bytes));
+		TRY(disk_read(file->fd, file->path, block, bytes, (uint64_t)*end - bytes));
 		const char *newline = memrchr(block, '\n', bytes);
 		*end -= newline ? block + bytes - (newline + 1) : (off_t)bytes;
 		if (newline)
@@ -135,12 +86,11 @@ static tutti_status check_head(struct log_file *file, off_t size, const char *he
 
 	for (size_t at = 0; at < end;) {
 		size_t part = end - at < sizeof block ? end - at : sizeof block;
-		TRY(read_at(file, block, part, (off_t)at));
+		TRY(disk_read(file->fd, file->path, block, part, at));
 		if (memcmp(block, head + at, part) != 0)
-			return train_fail(TUTTI_ERR_INVALID,
-					  "The log file %s does not begin with %.120s: move it "
-					  "away, or log to another directory.",
-					  path_shown(file->path), head);
+			return train_invalid("The log file %s does not begin with %.120s: move it "
+					     "away, or log to another directory.",
+					     path_shown(file->path), head);
 		at += part;
 	}
 	*is_whole = end == bytes;
@@ -157,7 +107,7 @@ tutti_status log_file_resume(struct log_file *file, const char *head, size_t byt
 	if (is_whole)
 		TRY(find_last_end(file, size, &end));
 	if (end < size)
-		TRY(cut(file, end));
+		TRY(disk_resize(file->fd, file->path, (uint64_t)end));
 	*is_new = end == 0;
 	return TUTTI_OK;
 }
@@ -169,41 +119,28 @@ void log_put(struct log_buffer *buffer, const void *bytes, size_t count)
 	buffer->used += count;
 }
 
-void log_put_text(struct log_buffer *buffer, const char *text)
+void log_print(struct log_buffer *buffer, const char *format, ...)
 {
-	log_put(buffer, text, strlen(text));
+	size_t left = buffer->room - buffer->used;
+	va_list args;
+
+	va_start(args, format);
+	int count = vsnprintf(buffer->bytes + buffer->used, left, format, args);
+	va_end(args);
+	assert(count >= 0 && (size_t)count < left);
+	buffer->used += (size_t)count;
 }
 
 void log_put_number(struct log_buffer *buffer, double number)
 {
-	char text[40];
+	char text[40] = "nan";
 
-	if (isnan(number)) {
-		log_put_text(buffer, "nan");
-		return;
-	}
-	for (int digits = 15; digits <= 17; digits++) {
+	for (int digits = 15; digits <= 17 && !isnan(number); digits++) {
 		snprintf(text, sizeof text, "%.*g", digits, number);
 		if (strtod(text, NULL) == number)
 			break;
 	}
-	log_put_text(buffer, text);
-}
-
-void log_put_integer(struct log_buffer *buffer, int64_t number)
-{
-	char text[24];
-
-	snprintf(text, sizeof text, "%lld", (long long)number);
-	log_put_text(buffer, text);
-}
-
-void log_put_seconds(struct log_buffer *buffer, double seconds)
-{
-	char text[40];
-
-	snprintf(text, sizeof text, "%.3f", seconds);
-	log_put_text(buffer, text);
+	log_print(buffer, "%s", text);
 }
 
 double log_date(void)

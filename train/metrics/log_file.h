@@ -2,13 +2,13 @@
 #ifndef TRAIN_LOG_FILE_H
 #define TRAIN_LOG_FILE_H
 
-#include <tutti/tutti.h>
+#include "train/base/disk.h"
 
 #include <stdbool.h>
 
 struct log_file {
 	int fd;                         /* -1: not open */
-	char *path;
+	char path[DISK_PATH_BYTES];
 };
 
 /* flags: for open(2), besides those for appending. Writes *file on TUTTI_OK only. */
@@ -16,13 +16,9 @@ tutti_status log_file_open(struct log_file *file, const char *dir, const char *n
 void log_file_close(struct log_file *file);
 /* Appends all of the bytes or, on an error, none. */
 tutti_status log_file_append(struct log_file *file, const char *bytes, size_t count);
-tutti_status log_file_sync(struct log_file *file);
 /* Prepares a file of an earlier run for more rows: removes half a row at its end. INVALID if it
  * does not begin with head. *is_new: the file is empty, also of head. */
 tutti_status log_file_resume(struct log_file *file, const char *head, size_t bytes, bool *is_new);
-/* SYSTEM, with errno: "Rank 0 cannot <what> <path>: ...". */
-tutti_status log_file_fail(const struct log_file *file, const char *what);
-
 /* The date in seconds since 1970, for readers of logs. The clock may jump: nothing waits by it. */
 double log_date(void);
 
@@ -32,11 +28,9 @@ struct log_buffer {
 	size_t used, room;
 };
 void log_put(struct log_buffer *buffer, const void *bytes, size_t count);
-void log_put_text(struct log_buffer *buffer, const char *text);
+void log_print(struct log_buffer *buffer, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
 /* The shortest decimal digits that give the same double back; nan, inf and -inf. */
 void log_put_number(struct log_buffer *buffer, double number);
-void log_put_integer(struct log_buffer *buffer, int64_t number);
-/* To the millisecond. */
-void log_put_seconds(struct log_buffer *buffer, double seconds);
 
 #endif

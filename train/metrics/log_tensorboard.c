@@ -14,7 +14,6 @@
 #include "train/base/train_error.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -104,7 +103,7 @@ static void put_value(struct log_buffer *buffer, const char *tag, double number)
 	put_varint(buffer, value_bytes(tag));
 	put_byte(buffer, VALUE_TAG);
 	put_varint(buffer, strlen(tag));
-	log_put_text(buffer, tag);
+	log_print(buffer, "%s", tag);
 	put_byte(buffer, VALUE_SIMPLE);
 	memcpy(&bits, &value, sizeof bits);
 	put_little_endian(buffer, bits, 4);
@@ -139,9 +138,7 @@ static tutti_status free_second(const char *dir, long long *second)
 
 	*second = (long long)log_date();
 	if (!listing)
-		return train_fail(TUTTI_ERR_SYSTEM,
-				  "Rank 0 cannot list the log directory %.250s: %s (%d).", dir,
-				  strerror(errno), errno);
+		return disk_fail("Listing", dir);
 	while ((entry = readdir(listing))) {
 		if (strncmp(entry->d_name, prefix, sizeof prefix - 1) != 0)
 			continue;
@@ -162,7 +159,7 @@ static tutti_status write_version(struct log_file *file, double seconds)
 	open_record(&buffer, seconds);
 	put_byte(&buffer, EVENT_FILE_VERSION);
 	put_varint(&buffer, sizeof version - 1);
-	log_put_text(&buffer, version);
+	log_print(&buffer, "%s", version);
 	close_record(&buffer);
 	return log_file_append(file, buffer.bytes, buffer.used);
 }

@@ -3,11 +3,9 @@
 
 #include "train/base/train_error.h"
 
-#include <errno.h>
 #include <locale.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 static const struct log_format *const formats_there_are[] = {&log_csv, &log_json, &log_tensorboard};
 
@@ -26,29 +24,26 @@ struct logs {
 	struct log_buffer buffer;
 };
 
-static tutti_status open_files(struct logs *logs, const char *dir, unsigned formats)
+static tutti_status open_file(struct log_file *file, const char *dir,
+			      const struct log_format *format)
 {
-	for (int f = 0; f < FORMATS; f++)
-		if (formats == 0 || (formats & formats_there_are[f]->flag))
-			TRY(formats_there_are[f]->open(&logs->files[f], dir));
-	return TUTTI_OK;
+	if (format->open)
+		return format->open(file, dir);
+	return log_file_open(file, dir, format->name, 0);
 }
 
 static tutti_status open_all(struct logs *logs, const char *dir, unsigned formats)
 {
-	const struct log_file closed = {.fd = -1};
-
 	for (int f = 0; f < FORMATS; f++)
-		logs->files[f] = closed;
+		logs->files[f].fd = -1;
 	logs->c_locale = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
 	if (!logs->c_locale)
 		return train_no_memory("the format of numbers");
-	if (mkdir(dir, 0777) != 0 && errno != EEXIST)
-		return train_fail(TUTTI_ERR_SYSTEM,
-				  "Rank 0 cannot make the directory %.250s for log files: %s (%d). "
-				  "Its parent directory must exist.",
-				  dir, strerror(errno), errno);
-	return open_files(logs, dir, formats);
+	TRY(disk_make_folder(dir));
+	for (int f = 0; f < FORMATS; f++)
+		if (formats == 0 || (formats & formats_there_are[f]->flag))
+			TRY(open_file(&logs->files[f], dir, formats_there_are[f]));
+	return TUTTI_OK;
 }
 
 tutti_status logs_open(struct logs **logs, const char *dir, unsigned formats)
@@ -88,8 +83,7 @@ static tutti_status make_buffer(struct logs *logs, const struct metric_id *ids, 
 	free(logs->buffer.bytes);
 	logs->buffer = (struct log_buffer){.bytes = malloc(room), .room = room};
 	if (!logs->buffer.bytes)
-		return train_fail(TUTTI_ERR_MEMORY, "There is no memory for a row of %zu bytes.",
-				  room);
+		return train_no_memory("a row of %zu bytes", room);
 	return TUTTI_OK;
 }
 
@@ -126,6 +120,6 @@ tutti_status logs_sync(struct logs *logs)
 {
 	for (int f = 0; f < FORMATS; f++)
 		if (logs->files[f].fd >= 0)
-			TRY(log_file_sync(&logs->files[f]));
+			TRY(disk_sync(logs->files[f].fd, logs->files[f].path));
 	return TUTTI_OK;
 }

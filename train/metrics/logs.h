@@ -15,7 +15,8 @@ struct log_row {
 
 struct log_format {
 	unsigned flag;                  /* TUTTI_LOG_* */
-	/* Opens the file below dir. Writes *file on TUTTI_OK only. */
+	const char *name;               /* of the file below dir, if open is NULL */
+	/* Opens the file. Writes *file on TUTTI_OK only. */
 	tutti_status (*open)(struct log_file *file, const char *dir);
 	/* Checks what is in the file and writes its head, before the first row and again after a
 	 * failure. buffer is empty. May be NULL. */

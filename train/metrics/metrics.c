@@ -2,6 +2,7 @@
  */
 #include "train/metrics/metrics.h"
 
+#include "train/base/arrays.h"
 #include "train/base/train_error.h"
 #include "train/base/utf8.h"
 #include "train/metrics/logs.h"
@@ -17,18 +18,16 @@ static tutti_status check_config(const tutti_metrics_config *config, int rank)
 	const unsigned all = TUTTI_LOG_CSV | TUTTI_LOG_JSON | TUTTI_LOG_TENSORBOARD;
 
 	if (config->interval < 0)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_metrics_config: interval is %d; it must be at least 1 "
-				  "step, or 0 for 1.",
-				  config->interval);
+		return train_invalid("tutti_metrics_config: interval is %d; it must be at least 1 "
+				     "step, or 0 for 1.",
+				     config->interval);
 	if (rank == 0 && (config->formats & ~all))
-		return train_fail(
-			TUTTI_ERR_INVALID,
+		return train_invalid(
 			"tutti_metrics_config: formats 0x%x has unknown bits; use TUTTI_LOG_*.",
 			config->formats);
 	if (memcmp(config->reserved, zero.reserved, sizeof zero.reserved) != 0)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_metrics_config.reserved is not zero: zero-initialise it.");
+		return train_invalid(
+			"tutti_metrics_config.reserved is not zero: zero-initialise it.");
 	return TUTTI_OK;
 }
 
@@ -57,8 +56,7 @@ tutti_status tutti_metrics_create(tutti_metrics **metrics, tutti_comm *comm,
 	tutti_metrics *made = NULL;
 
 	if (!metrics || !comm)
-		return train_fail(
-			TUTTI_ERR_INVALID,
+		return train_invalid(
 			"tutti_metrics_create needs metrics and a communicator, not NULL.");
 	tutti_status status = failure_agree(comm, make(&made, comm, config ? config : &zero));
 	if (status == TUTTI_OK) {
@@ -84,24 +82,22 @@ void tutti_metrics_destroy(tutti_metrics *metrics)
 tutti_status metrics_check(const tutti_metrics *metrics, const char *function)
 {
 	if (!metrics)
-		return train_fail(TUTTI_ERR_INVALID, "%s needs metrics, not NULL.", function);
+		return train_invalid("%s needs metrics, not NULL.", function);
 	return TUTTI_OK;
 }
 
 static tutti_status check_name(const tutti_metrics *metrics, const char *name)
 {
 	if (!name || !*name || strlen(name) >= METRIC_NAME_BYTES || !utf8_is_valid(name))
-		return train_fail(TUTTI_ERR_INVALID,
-				  "A metric's name has 1 to %d bytes of UTF-8; '%.130s' does not.",
-				  METRIC_NAME_BYTES - 1, name ? name : "NULL");
+		return train_invalid(
+			"A metric's name has 1 to %d bytes of UTF-8; '%.130s' does not.",
+			METRIC_NAME_BYTES - 1, name ? name : "NULL");
 	if (strcmp(name, "step") == 0 || strcmp(name, "time") == 0)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "Every row has a '%s' already: call the metric something else.",
-				  name);
+		return train_invalid(
+			"Every row has a '%s' already: call the metric something else.", name);
 	for (int m = 0; m < metrics->count; m++)
 		if (strcmp(metrics->ids[m].name, name) == 0)
-			return train_fail(TUTTI_ERR_INVALID, "Metric %d already has the name '%s'.",
-					  m, name);
+			return train_invalid("Metric %d already has the name '%s'.", m, name);
 	return TUTTI_OK;
 }
 
@@ -110,55 +106,46 @@ static tutti_status check_declaration(const tutti_metrics *metrics, const char *
 {
 	TRY(metrics_check(metrics, "tutti_metrics_declare"));
 	if (metrics->has_begun)
-		return train_fail(TUTTI_ERR_INVALID, "tutti_metrics_declare: declare metrics "
-						     "before the first tutti_metrics_step.");
+		return train_invalid("tutti_metrics_declare: declare metrics before the first "
+				     "tutti_metrics_step.");
 	if (kind < TUTTI_METRIC_MEAN || kind > TUTTI_METRIC_LAST)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_metrics_declare: there is no metric kind %d.", (int)kind);
+		return train_invalid("tutti_metrics_declare: there is no metric kind %d.",
+				     (int)kind);
 	if (metrics->count == METRICS_MAX)
-		return train_fail(
-			TUTTI_ERR_INVALID,
+		return train_invalid(
 			"tutti_metrics_declare: there are already %d metrics, the most allowed.",
 			METRICS_MAX);
 	return check_name(metrics, name);
 }
 
-/* Makes room for one more in both tables. */
-static tutti_status grow(tutti_metrics *metrics)
+static tutti_status declare(tutti_metrics *metrics, const char *name, tutti_metric_kind kind)
 {
-	if (metrics->count < metrics->room)
-		return TUTTI_OK;
-	int room = metrics->room ? 2 * metrics->room : 16;
-	struct metric_id *ids = realloc(metrics->ids, (size_t)room * sizeof *ids);
-	if (ids)
-		metrics->ids = ids;
-	struct metric *bigger = realloc(metrics->metrics, (size_t)room * sizeof *bigger);
-	if (bigger)
-		metrics->metrics = bigger;
-	if (!ids || !bigger)
-		return train_fail(TUTTI_ERR_MEMORY, "There is no memory for %d metrics.", room);
-	metrics->room = room;
+	size_t count = (size_t)metrics->count;
+
+	TRY(array_grow(&metrics->ids, count, sizeof *metrics->ids, "metrics"));
+	TRY(array_grow(&metrics->metrics, count, sizeof *metrics->metrics, "metrics"));
+	metrics->metrics[count] = (struct metric){0};
+	memset(&metrics->ids[count], 0, sizeof *metrics->ids);
+	strcpy(metrics->ids[count].name, name);
+	metrics->ids[count].kind = kind;
+	metrics->count++;
 	return TUTTI_OK;
 }
 
 int tutti_metrics_declare(tutti_metrics *metrics, const char *name, tutti_metric_kind kind)
 {
-	if (check_declaration(metrics, name, kind) != TUTTI_OK || grow(metrics) != TUTTI_OK)
+	if (check_declaration(metrics, name, kind) != TUTTI_OK ||
+	    declare(metrics, name, kind) != TUTTI_OK)
 		return -1;
-	struct metric_id *id = &metrics->ids[metrics->count];
-	memset(id, 0, sizeof *id);
-	memcpy(id->name, name, strlen(name));
-	id->kind = kind;
-	memset(&metrics->metrics[metrics->count], 0, sizeof *metrics->metrics);
-	return metrics->count++;
+	return metrics->count - 1;
 }
 
 static tutti_status check_metric(const tutti_metrics *metrics, const char *function, int metric)
 {
 	TRY(metrics_check(metrics, function));
 	if (metric < 0 || metric >= metrics->count)
-		return train_fail(TUTTI_ERR_INVALID, "%s: there is no metric %d among %d.",
-				  function, metric, metrics->count);
+		return train_invalid("%s: there is no metric %d among %d.", function, metric,
+				     metrics->count);
 	return TUTTI_OK;
 }
 
@@ -180,10 +167,9 @@ tutti_status tutti_metrics_add(tutti_metrics *metrics, int metric, double value,
 {
 	TRY(check_metric(metrics, "tutti_metrics_add", metric));
 	if (!(items >= 0) || isinf(items))
-		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_metrics_add: metric '%s' got %g items; items must be "
-				  "finite and at least 0.",
-				  metrics->ids[metric].name, items);
+		return train_invalid("tutti_metrics_add: metric '%s' got %g items; items must be "
+				     "finite and at least 0.",
+				     metrics->ids[metric].name, items);
 	struct metric *m = &metrics->metrics[metric];
 	if (items > 0) {
 		m->value = m->items > 0 ? metric_combine(metrics->ids[metric].kind, m->value, value)
@@ -197,7 +183,7 @@ tutti_status tutti_metrics_value(const tutti_metrics *metrics, int metric, doubl
 {
 	TRY(check_metric(metrics, "tutti_metrics_value", metric));
 	if (!value)
-		return train_fail(TUTTI_ERR_INVALID, "tutti_metrics_value needs value, not NULL.");
+		return train_invalid("tutti_metrics_value needs value, not NULL.");
 	*value = metrics->metrics[metric].has_reduced ? metrics->metrics[metric].reduced : NAN;
 	return TUTTI_OK;
 }

@@ -34,7 +34,7 @@ struct logs;
 struct tutti_metrics {
 	tutti_comm *comm;
 	int rank, size, interval;
-	int count, room;                /* of both tables below */
+	int count;                      /* of both tables below */
 	struct metric_id *ids;
 	struct metric *metrics;
 	bool has_begun;                 /* the ranks' tables were compared, and are closed */

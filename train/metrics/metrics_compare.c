@@ -68,9 +68,7 @@ tutti_status metrics_compare(tutti_metrics *metrics)
 	struct metric_id *ids = malloc((size_t)sizes[0] * sizeof *ids + 1);
 	tutti_status status = TUTTI_OK;
 	if (!ids)
-		status =
-			train_fail(TUTTI_ERR_MEMORY, "Rank %d has no memory to compare %d metrics.",
-				   metrics->rank, sizes[0]);
+		status = train_no_memory("comparing %d metrics", sizes[0]);
 	status = failure_agree(metrics->comm, status);
 	if (status == TUTTI_OK)
 		status = compare(metrics, ids, sizes[0], sizes[1]);

@@ -34,9 +34,7 @@ static tutti_status prepare(tutti_metrics *metrics)
 	free(metrics->records);
 	metrics->records = malloc(words * sizeof *metrics->records);
 	if (!metrics->records)
-		return train_fail(TUTTI_ERR_MEMORY,
-				  "Rank %d has no memory for %zu words of metrics.", metrics->rank,
-				  words);
+		return train_no_memory("%zu words of metrics", words);
 	return metrics->logs ? logs_begin(metrics->logs, metrics->ids, metrics->count) : TUTTI_OK;
 }
 

@@ -2,6 +2,7 @@
  * of the training layer trusts the tables. */
 #include "train/model/model.h"
 
+#include "train/base/arrays.h"
 #include "train/base/train_error.h"
 #include "train/model/span_layout.h"
 
@@ -15,8 +16,7 @@
 tutti_status tutti_model_create(tutti_model **model)
 {
 	if (!model)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_model_create needs a place for the model, not NULL.");
+		return train_invalid("tutti_model_create needs a place for the model, not NULL.");
 	tutti_model *made = calloc(1, sizeof *made);
 	if (!made)
 		return train_no_memory("a model");
@@ -68,29 +68,23 @@ tutti_status model_copy(struct tutti_model *to, const struct tutti_model *from)
 	return TUTTI_OK;
 }
 
-/* Makes room in *array, which has count elements, for one more. */
-static tutti_status grow(void **array, int count, size_t size)
+/* array: one of the model's tables, of count elements. */
+static tutti_status grow(void *array, int count, size_t size)
 {
-	if (count & (count - 1) || count >= 1 << 24)
-		return count < 1 << 24 ? TUTTI_OK
-				       : train_fail(TUTTI_ERR_MEMORY,
-						    "A model has at most 16777216 of each part.");
-	void *bigger = realloc(*array, (count ? 2 * (size_t)count : 1) * size);
-	if (!bigger)
-		return train_no_memory("a larger model");
-	*array = bigger;
-	return TUTTI_OK;
+	if (count >= 1 << 24)
+		return train_fail(TUTTI_ERR_MEMORY, "A model has at most 16777216 of each part.");
+	return array_grow(array, (size_t)count, size, "a larger model");
 }
 
 static tutti_status add_unit(struct tutti_model *model, const char *name)
 {
 	if (!model)
-		return train_fail(TUTTI_ERR_INVALID, "tutti_model_unit needs a model, not NULL.");
+		return train_invalid("tutti_model_unit needs a model, not NULL.");
 	TRY(model_check_name("unit", name));
 	for (int i = 0; i < model->unit_count; i++)
 		if (strcmp(model->units[i].name, name) == 0)
-			return train_fail(TUTTI_ERR_INVALID, "There are two units '%s'.", name);
-	TRY(grow((void **)&model->units, model->unit_count, sizeof *model->units));
+			return train_invalid("There are two units '%s'.", name);
+	TRY(grow(&model->units, model->unit_count, sizeof *model->units));
 	strcpy(model->units[model->unit_count++].name, name);
 	return TUTTI_OK;
 }
@@ -110,19 +104,18 @@ static tutti_status check_shape(const struct tutti_model *model, struct param *p
 	size_t left = MOST_ELEMENTS - model->elements;
 
 	if (ndim < 0 || ndim > MODEL_DIMS || (ndim > 0 && !shape))
-		return train_fail(TUTTI_ERR_INVALID,
-				  "Parameter '%s' has %d dimensions%s; 0 to %d are allowed.",
-				  param->name, ndim, shape ? "" : " and a NULL shape", MODEL_DIMS);
+		return train_invalid("Parameter '%s' has %d dimensions%s; 0 to %d are allowed.",
+				     param->name, ndim, shape ? "" : " and a NULL shape",
+				     MODEL_DIMS);
 	param->ndim = ndim;
 	param->count = 1;
 	for (int i = 0; i < ndim; i++) {
 		if (shape[i] <= 0)
-			return train_fail(TUTTI_ERR_INVALID,
-					  "Dimension %d of parameter '%s' is %lld, not positive.",
-					  i, param->name, (long long)shape[i]);
+			return train_invalid(
+				"Dimension %d of parameter '%s' is %lld, not positive.", i,
+				param->name, (long long)shape[i]);
 		if ((uint64_t)shape[i] > left / param->count)
-			return train_fail(
-				TUTTI_ERR_INVALID,
+			return train_invalid(
 				"Parameter '%s' makes the model larger than %zu elements.",
 				param->name, MOST_ELEMENTS);
 		param->shape[i] = shape[i];
@@ -134,34 +127,31 @@ static tutti_status check_shape(const struct tutti_model *model, struct param *p
 static tutti_status check_param(struct tutti_model *model, const struct param *param)
 {
 	if (param->unit < 0 || param->unit >= model->unit_count)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "Parameter '%s' belongs to unit %d, but the model has %d units.",
-				  param->name, param->unit, model->unit_count);
+		return train_invalid(
+			"Parameter '%s' belongs to unit %d, but the model has %d units.",
+			param->name, param->unit, model->unit_count);
 	if (param->flags & ~ALL_FLAGS)
-		return train_fail(TUTTI_ERR_INVALID, "Parameter '%s' has unknown flags 0x%x.",
-				  param->name, param->flags & ~ALL_FLAGS);
+		return train_invalid("Parameter '%s' has unknown flags 0x%x.", param->name,
+				     param->flags & ~ALL_FLAGS);
 	if (param->is_extern && !param->data)
-		return train_fail(TUTTI_ERR_INVALID, "The values of parameter '%s' are at NULL.",
-				  param->name);
+		return train_invalid("The values of parameter '%s' are at NULL.", param->name);
 	uintptr_t odd = param->is_extern ? ((uintptr_t)param->data | (uintptr_t)param->grad) %
 						   dtype_bytes(param->dtype)
 					 : 0;
 	if (odd)
-		return train_fail(
-			TUTTI_ERR_INVALID,
+		return train_invalid(
 			"The values or gradients of parameter '%s' are not aligned to %zu bytes.",
 			param->name, dtype_bytes(param->dtype));
 	if (param->is_extern && param_is_trained(param) && !param->grad)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "The gradient of parameter '%s' is at NULL, but the parameter is "
-				  "not frozen.",
-				  param->name);
+		return train_invalid("The gradient of parameter '%s' is at NULL, but the parameter "
+				     "is not frozen.",
+				     param->name);
 	return TUTTI_OK;
 }
 
 static tutti_status add_use(struct tutti_model *model, int param, int unit)
 {
-	TRY(grow((void **)&model->uses, model->use_count, sizeof *model->uses));
+	TRY(grow(&model->uses, model->use_count, sizeof *model->uses));
 	model->uses[model->use_count++] = (struct unit_use){param, unit};
 	return TUTTI_OK;
 }
@@ -171,12 +161,12 @@ static tutti_status add_param(struct tutti_model *model, struct param *param, co
 			      int ndim, const int64_t *shape)
 {
 	if (!model)
-		return train_fail(TUTTI_ERR_INVALID, "A parameter needs a model, not NULL.");
+		return train_invalid("A parameter needs a model, not NULL.");
 	TRY(model_check_tensor_name(model, "parameter", name));
 	strcpy(param->name, name);
 	TRY(check_shape(model, param, ndim, shape));
 	TRY(check_param(model, param));
-	TRY(grow((void **)&model->params, model->param_count, sizeof *model->params));
+	TRY(grow(&model->params, model->param_count, sizeof *model->params));
 	TRY(add_use(model, model->param_count, param->unit));
 	model->params[model->param_count++] = *param;
 	model->elements += param->count;
@@ -196,10 +186,9 @@ int tutti_model_param_extern(tutti_model *model, int unit, const char *name, int
 			     unsigned flags)
 {
 	if (dtype != TUTTI_F32 && dtype != TUTTI_BF16 && dtype != TUTTI_F16) {
-		train_fail(TUTTI_ERR_INVALID,
-			   "Parameter '%s' has type %d; only TUTTI_F32, TUTTI_BF16 and TUTTI_F16 "
-			   "can be trained.",
-			   name ? name : "", (int)dtype);
+		train_invalid("Parameter '%s' has type %d; only TUTTI_F32, TUTTI_BF16 and "
+			      "TUTTI_F16 can be trained.",
+			      name ? name : "", (int)dtype);
 		return -1;
 	}
 	struct param param = {.unit = unit,
@@ -217,10 +206,10 @@ int tutti_model_param_extern(tutti_model *model, int unit, const char *name, int
 static tutti_status check_indices(const struct tutti_model *model, const char *function, int param)
 {
 	if (!model)
-		return train_fail(TUTTI_ERR_INVALID, "%s needs a model, not NULL.", function);
+		return train_invalid("%s needs a model, not NULL.", function);
 	if (param < 0 || param >= model->param_count)
-		return train_fail(TUTTI_ERR_INVALID, "%s: there is no parameter %d among %d.",
-				  function, param, model->param_count);
+		return train_invalid("%s: there is no parameter %d among %d.", function, param,
+				     model->param_count);
 	return TUTTI_OK;
 }
 
@@ -228,9 +217,8 @@ tutti_status tutti_model_unit_uses(tutti_model *model, int unit, int param)
 {
 	TRY(check_indices(model, "tutti_model_unit_uses", param));
 	if (unit < 0 || unit >= model->unit_count)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_model_unit_uses: there is no unit %d among %d.", unit,
-				  model->unit_count);
+		return train_invalid("tutti_model_unit_uses: there is no unit %d among %d.", unit,
+				     model->unit_count);
 	for (int i = 0; i < model->use_count; i++)
 		if (model->uses[i].unit == unit && model->uses[i].param == param)
 			return TUTTI_OK;
@@ -241,8 +229,8 @@ tutti_status tutti_model_param_group(tutti_model *model, int param, int group)
 {
 	TRY(check_indices(model, "tutti_model_param_group", param));
 	if (group < 0)
-		return train_fail(TUTTI_ERR_INVALID, "Group %d of parameter '%s' is negative.",
-				  group, model->params[param].name);
+		return train_invalid("Group %d of parameter '%s' is negative.", group,
+				     model->params[param].name);
 	model->params[param].group = group;
 	return TUTTI_OK;
 }
@@ -251,13 +239,12 @@ static tutti_status add_buffer(struct tutti_model *model, const char *name,
 			       const struct buffer *buffer)
 {
 	if (!model || !buffer->data)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_model_buffer needs a model and data, not NULL.");
+		return train_invalid("tutti_model_buffer needs a model and data, not NULL.");
 	TRY(model_check_tensor_name(model, "buffer", name));
 	if (buffer->dtype < TUTTI_F32 || buffer->dtype > TUTTI_U64)
-		return train_fail(TUTTI_ERR_INVALID, "Buffer '%s' has an unknown type %d.", name,
-				  (int)buffer->dtype);
-	TRY(grow((void **)&model->buffers, model->buffer_count, sizeof *model->buffers));
+		return train_invalid("Buffer '%s' has an unknown type %d.", name,
+				     (int)buffer->dtype);
+	TRY(grow(&model->buffers, model->buffer_count, sizeof *model->buffers));
 	struct buffer *added = &model->buffers[model->buffer_count++];
 	*added = *buffer;
 	strcpy(added->name, name);
@@ -275,13 +262,12 @@ static tutti_status add_state(struct tutti_model *model, const char *name,
 			      const struct state *state)
 {
 	if (!model || (!state->data && state->bytes))
-		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_model_state needs a model and data, not NULL.");
+		return train_invalid("tutti_model_state needs a model and data, not NULL.");
 	TRY(model_check_name("state", name));
 	for (int i = 0; i < model->state_count; i++)
 		if (strcmp(model->states[i].name, name) == 0)
-			return train_fail(TUTTI_ERR_INVALID, "There are two states '%s'.", name);
-	TRY(grow((void **)&model->states, model->state_count, sizeof *model->states));
+			return train_invalid("There are two states '%s'.", name);
+	TRY(grow(&model->states, model->state_count, sizeof *model->states));
 	struct state *added = &model->states[model->state_count++];
 	*added = *state;
 	strcpy(added->name, name);

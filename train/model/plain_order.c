@@ -13,11 +13,6 @@ int units_ahead(const tutti_train_config *config, const struct tutti_model *mode
 	return ahead < model->unit_count ? ahead : model->unit_count;
 }
 
-static tutti_status no_memory(void)
-{
-	return train_no_memory("a trainer's tables");
-}
-
 struct gathered {
 	bool is_there, is_gathered_ahead, lingers;
 };
@@ -97,7 +92,7 @@ static tutti_status tally_units(struct tally *tally, const struct model_layout *
 			  .tally = tally};
 
 	if (!s.buckets)
-		return no_memory();
+		return train_no_memory("a trainer's tables");
 	for (int event = 0; event < 2 * s.units; event++) {
 		open_unit(&s, event);
 		if (!config->keep_after_forward || event >= s.units)
@@ -218,7 +213,7 @@ static tutti_status tally_grads(struct grads *s)
 	}
 	free(s->pending);
 	free(s->is_there);
-	return has_memory ? TUTTI_OK : no_memory();
+	return has_memory ? TUTTI_OK : train_no_memory("a trainer's tables");
 }
 
 tutti_status slots_for_grads(struct slot_sizes *slots, const struct model_layout *layout,

@@ -129,28 +129,22 @@ tutti_status slots_for_whole(struct slot_sizes *slots, const struct model_layout
 			     const tutti_train_config *config)
 {
 	size_t grad = dtype_bytes(config->grad_dtype), wire = dtype_bytes(config->reduce_dtype);
-	size_t travels = 0;
-	struct tally tally;
+	size_t most = 0; /* elements */
 
-	TRY(tally_make(&tally, layout->trained_count + 1));
+	*slots = (struct slot_sizes){
+		.bytes = malloc(((size_t)layout->trained_count + 1) * sizeof *slots->bytes)};
+	if (!slots->bytes)
+		return train_no_memory("a trainer's tables");
 	for (int b = 0; b < layout->trained_count; b++) {
 		const struct param_span *span = &layout->spans[b];
 		if (span->keeps_grad)
 			continue;
-		tally_expect(&tally, span->count * grad);
-		travels = span->count > travels ? span->count : travels;
+		add_slots(slots, 1, slot_bytes(span->count * grad));
+		most = span->count > most ? span->count : most;
 	}
-	if (travels && config->grad_dtype != config->reduce_dtype)
-		tally_expect(&tally, travels * wire);
-	tally_begin(&tally);
-	*slots = (struct slot_sizes){.bytes = tally.all, .count = tally.all_count};
-	tally.all = NULL;
-	tally_free(&tally);
-	for (int i = 0, j = slots->count - 1; i < j; i++, j--) {
-		size_t bytes = slots->bytes[i];
-		slots->bytes[i] = slots->bytes[j];
-		slots->bytes[j] = bytes;
-	}
+	if (most && config->grad_dtype != config->reduce_dtype)
+		add_slots(slots, 1, slot_bytes(most * wire));
+	qsort(slots->bytes, (size_t)slots->count, sizeof *slots->bytes, by_size);
 	return TUTTI_OK;
 }
 

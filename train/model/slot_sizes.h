@@ -18,7 +18,7 @@ tutti_status slots_for_units(struct slot_sizes *slots, const struct model_layout
 			     const struct tutti_model *model, const tutti_train_config *config);
 tutti_status slots_for_grads(struct slot_sizes *slots, const struct model_layout *layout,
 			     const struct tutti_model *model, const tutti_train_config *config);
-/* The slots for all gradients at once, and for the largest that is sent as another type, largest
+/* The slots for all gradients at once, and for the largest that is sent as another type, smallest
  * first: needed when micro-batches are added before gradients are sent. */
 tutti_status slots_for_whole(struct slot_sizes *slots, const struct model_layout *layout,
 			     const tutti_train_config *config);

@@ -39,14 +39,13 @@ static void add_piece(const tutti_trainer *trainer, const struct piece *piece, s
 		share->bad_param = piece->param;
 }
 
-static void add_buckets(const tutti_trainer *trainer, bool is_split, struct share *share)
+static void add_pieces(const tutti_trainer *trainer, bool is_split, struct share *share)
 {
 	*share = (struct share){.bad_param = -1};
-	exact_sum_clear(&share->exact);
-	for (int b = 0; b < trainer->layout.trained_count; b++) {
-		const struct bucket *bucket = &trainer->buckets[b];
-		for (int i = 0; bucket->span->is_split == is_split && i < bucket->piece_count; i++)
-			add_piece(trainer, &trainer->pieces[bucket->first_piece + i], share);
+	for (int i = 0; i < trainer->piece_count; i++) {
+		const struct piece *piece = &trainer->pieces[i];
+		if (piece->sum && bucket_of(trainer, piece->param)->span->is_split == is_split)
+			add_piece(trainer, piece, share);
 	}
 }
 
@@ -63,9 +62,9 @@ tutti_status norm_sum_of_squares(tutti_trainer *trainer, double *sum, int *bad_p
 	struct share *shares = trainer->shares, all;
 	int ranks = trainer->layout.shard_size;
 
-	add_buckets(trainer, true, &shares[trainer->shard_rank]);
+	add_pieces(trainer, true, &shares[trainer->shard_rank]);
 	TRY(trainer_shard_gather(trainer, shares, sizeof *shares));
-	add_buckets(trainer, false, &all);
+	add_pieces(trainer, false, &all);
 	for (int r = 0; r < ranks; r++)
 		merge(&all, &shares[r]);
 	*sum = is_exact(trainer) ? exact_sum_value(&all.exact) : all.sum;

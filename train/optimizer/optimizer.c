@@ -8,7 +8,6 @@
 #include "train/strategies/strategies.h"
 
 #include <math.h>
-#include <string.h>
 
 static const char *const kind_names[] = {"TUTTI_ADAMW", "TUTTI_SGD"};
 
@@ -20,25 +19,22 @@ static bool is_fraction(float x)
 static tutti_status check_group(const tutti_optimizer *group, int g)
 {
 	if (group->kind != TUTTI_ADAMW && group->kind != TUTTI_SGD)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_step: group %d has no optimizer kind %d.", g,
-				  (int)group->kind);
+		return train_invalid("tutti_step: group %d has no optimizer kind %d.", g,
+				     (int)group->kind);
 	if (!isfinite(group->lr) || group->lr < 0 || !isfinite(group->weight_decay))
-		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_step: group %d has learning rate %g and weight decay %g; "
-				  "both must be finite, and the rate at least 0.",
-				  g, (double)group->lr, (double)group->weight_decay);
+		return train_invalid("tutti_step: group %d has learning rate %g and weight decay "
+				     "%g; both must be finite, and the rate at least 0.",
+				     g, (double)group->lr, (double)group->weight_decay);
 	if (group->kind == TUTTI_SGD && !is_fraction(group->momentum))
-		return train_fail(TUTTI_ERR_INVALID,
-				  "tutti_step: group %d has momentum %g, which is outside [0, 1).",
-				  g, (double)group->momentum);
+		return train_invalid(
+			"tutti_step: group %d has momentum %g, which is outside [0, 1).", g,
+			(double)group->momentum);
 	if (group->kind == TUTTI_ADAMW &&
 	    !(is_fraction(group->beta1) && is_fraction(group->beta2) && group->eps > 0))
-		return train_fail(
-			TUTTI_ERR_INVALID,
-			"tutti_step: group %d has beta1 %g, beta2 %g, eps %g; AdamW needs "
-			"betas in [0, 1) and a positive eps.",
-			g, (double)group->beta1, (double)group->beta2, (double)group->eps);
+		return train_invalid("tutti_step: group %d has beta1 %g, beta2 %g, eps %g; AdamW "
+				     "needs betas in [0, 1) and a positive eps.",
+				     g, (double)group->beta1, (double)group->beta2,
+				     (double)group->eps);
 	return TUTTI_OK;
 }
 
@@ -46,7 +42,7 @@ tutti_status optimizer_check(const tutti_trainer *trainer, const tutti_optimizer
 			     int num_groups)
 {
 	if (!groups || num_groups < 1)
-		return train_fail(TUTTI_ERR_INVALID, "tutti_step needs at least one group.");
+		return train_invalid("tutti_step needs at least one group.");
 	for (int g = 0; g < num_groups; g++)
 		TRY(check_group(&groups[g], g));
 	for (int p = 0; p < trainer->model.param_count; p++) {
@@ -55,18 +51,15 @@ tutti_status optimizer_check(const tutti_trainer *trainer, const tutti_optimizer
 		if (!param_is_trained(param))
 			continue;
 		if (param->group >= num_groups)
-			return train_fail(
-				TUTTI_ERR_INVALID,
-				"tutti_step: parameter '%s' is of group %d, but %d groups "
-				"were given.",
-				param->name, param->group, num_groups);
+			return train_invalid("tutti_step: parameter '%s' is of group %d, but %d "
+					     "groups were given.",
+					     param->name, param->group, num_groups);
 		int kind = (int)groups[param->group].kind;
 		if (tensor->optimizer >= 0 && tensor->optimizer != kind)
-			return train_fail(TUTTI_ERR_INVALID,
-					  "tutti_step: parameter '%s' was trained with %s, whose "
-					  "state %s cannot use.",
-					  param->name, kind_names[tensor->optimizer],
-					  kind_names[kind]);
+			return train_invalid("tutti_step: parameter '%s' was trained with %s, "
+					     "whose state %s cannot use.",
+					     param->name, kind_names[tensor->optimizer],
+					     kind_names[kind]);
 	}
 	return TUTTI_OK;
 }
@@ -109,8 +102,8 @@ static void round_values(const tutti_trainer *trainer, const struct piece *piece
 		kernel_narrow_at_random(element_at(piece->low, dtype, first), piece->value + first,
 					count, &keys);
 	else
-		kernel_narrow(element_at(piece->low, dtype, first), dtype, piece->value + first,
-			      count);
+		kernel_convert(element_at(piece->low, dtype, first), dtype, piece->value + first,
+			       TUTTI_F32, count);
 }
 
 static void update_piece(const tutti_trainer *trainer, const struct piece *piece,
@@ -162,10 +155,11 @@ static void scale_piece(tutti_trainer *trainer, const struct piece *piece, float
 	void *grad = grads ? element_at(grads, dtype, piece->first) : NULL;
 
 	if (grad && dtype == TUTTI_F32) {
-		kernel_scale_to(grad, piece->sum, piece->sum_dtype, piece->count, scale);
+		kernel_scale(grad, TUTTI_F32, piece->sum, piece->sum_dtype, piece->count, scale);
 		return;
 	}
-	kernel_scale(piece->sum, piece->sum_dtype, piece->count, scale);
+	kernel_scale(piece->sum, piece->sum_dtype, piece->sum, piece->sum_dtype, piece->count,
+		     scale);
 	if (grad && grad != piece->sum)
 		kernel_convert(grad, dtype, piece->sum, piece->sum_dtype, piece->count);
 }

@@ -104,18 +104,13 @@ static void add_batch(struct exact_sum *sum, const void *x, tutti_dtype dtype, s
 		const void *from = (const char *)x + first * bytes;
 		n = count - first < BLOCK ? count - first : BLOCK;
 		if (dtype != TUTTI_F32) {
-			kernel_widen(block, from, dtype, n);
+			kernel_convert(block, TUTTI_F32, from, dtype, n);
 			from = block;
 		}
 		add_to_bins(&bins, from, n);
 		sum->nonfinite += take_nonfinite(&bins, from, n);
 	}
 	empty_bins(sum, &bins);
-}
-
-void exact_sum_clear(struct exact_sum *sum)
-{
-	memset(sum, 0, sizeof *sum);
 }
 
 void exact_sum_add(struct exact_sum *sum, const void *x, tutti_dtype dtype, size_t count)

@@ -15,12 +15,12 @@
 #define EXACT_SUM_LIMBS 20 /* 2^-298 to 2^342: 2^85 squares of the largest f32 */
 #define EXACT_SUM_WORDS (EXACT_SUM_LIMBS + 1)
 
+/* All zeros: the sum of nothing. */
 struct exact_sum {
 	int64_t limbs[EXACT_SUM_LIMBS];
 	int64_t nonfinite;                      /* infinities and NaNs, which are not in limbs */
 };
 
-void exact_sum_clear(struct exact_sum *sum);
 /* Adds the squares of an array of F32, BF16 or F16. Leaves every limb in [0, 2^32): equal sums have
  * equal bytes. */
 void exact_sum_add(struct exact_sum *sum, const void *x, tutti_dtype dtype, size_t count);

@@ -31,7 +31,8 @@ struct kernel_table {
 	void (*narrow_bf16)(uint16_t *out, const float *x, size_t n);
 	void (*narrow_f16)(uint16_t *out, const float *x, size_t n);
 	/* By the random numbers of key at first, first + 1, ..., which do not pass 2^32. */
-	void (*narrow_at_random)(uint16_t *out, const float *x, size_t n, uint64_t key, uint32_t first);
+	void (*narrow_at_random)(uint16_t *out, const float *x, size_t n, uint64_t key,
+				 uint32_t first);
 	void (*add)(float *sum, const float *x, size_t n);
 	void (*scale)(float *out, const float *x, size_t n, float by);    /* out may be x       */
 	void (*add_squares)(double sums[8], const float *x, size_t n);    /* n: a multiple of 8 */

@@ -145,38 +145,19 @@ void kernel_sgd(const struct kernel_update *u, const tutti_optimizer *o)
 	end(&before);
 }
 
-void kernel_widen(float *out, const void *x, tutti_dtype dtype, size_t count)
-{
-	fenv_t before;
-	const struct kernel_table *k = begin(&before);
-
-	if (dtype != TUTTI_F32)
-		read_block(k, out, x, dtype, 0, count);
-	else if (count)
-		memcpy(out, x, count * sizeof *out);
-	end(&before);
-}
-
-void kernel_narrow(void *out, tutti_dtype dtype, const float *x, size_t count)
-{
-	fenv_t before;
-	const struct kernel_table *k = begin(&before);
-
-	if (dtype != TUTTI_F32)
-		write_block(k, out, dtype, 0, x, count);
-	else if (count)
-		memcpy(out, x, count * sizeof *x);
-	end(&before);
-}
-
 void kernel_convert(void *out, tutti_dtype dtype, const void *x, tutti_dtype x_dtype, size_t count)
 {
-	if (dtype == TUTTI_F32)
-		kernel_widen(out, x, x_dtype, count);
-	else if (x_dtype == TUTTI_F32)
-		kernel_narrow(out, dtype, x, count);
+	fenv_t before;
+	const struct kernel_table *k = begin(&before);
+
+	assert(dtype == x_dtype || dtype == TUTTI_F32 || x_dtype == TUTTI_F32);
+	if (dtype != x_dtype && dtype == TUTTI_F32)
+		read_block(k, out, x, x_dtype, 0, count);
+	else if (dtype != x_dtype)
+		write_block(k, out, dtype, 0, x, count);
 	else if (count)
-		memcpy(out, x, count * sizeof(uint16_t));
+		memcpy(out, x, count * (dtype == TUTTI_F32 ? sizeof(float) : sizeof(uint16_t)));
+	end(&before);
 }
 
 void kernel_narrow_at_random(void *out, const float *x, size_t count,
@@ -217,7 +198,8 @@ void kernel_add(void *sum, tutti_dtype sum_dtype, const void *x, tutti_dtype x_d
 	end(&before);
 }
 
-void kernel_scale_to(float *out, const void *x, tutti_dtype dtype, size_t count, float by)
+void kernel_scale(void *out, tutti_dtype dtype, const void *x, tutti_dtype x_dtype, size_t count,
+		  float by)
 {
 	float block[BLOCK];
 	fenv_t before;
@@ -225,26 +207,10 @@ void kernel_scale_to(float *out, const void *x, tutti_dtype dtype, size_t count,
 
 	for (size_t first = 0, n; first < count; first += n) {
 		n = block_of(first, count);
-		k->scale(out + first, read_block(k, block, x, dtype, first, n), n, by);
-	}
-	end(&before);
-}
-
-void kernel_scale(void *x, tutti_dtype dtype, size_t count, float by)
-{
-	float block[BLOCK];
-
-	if (dtype == TUTTI_F32) {
-		kernel_scale_to(x, x, dtype, count, by);
-		return;
-	}
-	fenv_t before;
-	const struct kernel_table *k = begin(&before);
-
-	for (size_t first = 0, n; first < count; first += n) {
-		n = block_of(first, count);
-		k->scale(block, read_block(k, block, x, dtype, first, n), n, by);
-		write_block(k, x, dtype, first, block, n);
+		float *to = dtype == TUTTI_F32 ? (float *)out + first : block;
+		k->scale(to, read_block(k, block, x, x_dtype, first, n), n, by);
+		if (dtype != TUTTI_F32)
+			write_block(k, out, dtype, first, block, n);
 	}
 	end(&before);
 }

@@ -34,11 +34,7 @@ void kernel_adamw(const struct kernel_update *u, const tutti_optimizer *o, doubl
  *   value -= lr g. */
 void kernel_sgd(const struct kernel_update *u, const tutti_optimizer *o);
 
-/* out = x; x is of dtype. F32 is copied. */
-void kernel_widen(float *out, const void *x, tutti_dtype dtype, size_t count);
-/* out = x rounded to dtype. */
-void kernel_narrow(void *out, tutti_dtype dtype, const float *x, size_t count);
-/* Widens, narrows or copies: the dtypes are the same, or one of them is F32. */
+/* out = x, widened, rounded or copied: the dtypes are the same, or one of them is F32. */
 void kernel_convert(void *out, tutti_dtype dtype, const void *x, tutti_dtype x_dtype, size_t count);
 
 /* The keys of the random numbers that round elements first, first + 1, ... of parameter param. */
@@ -56,10 +52,9 @@ void kernel_narrow_at_random(void *out, const float *x, size_t count,
 
 /* sum += x. */
 void kernel_add(void *sum, tutti_dtype sum_dtype, const void *x, tutti_dtype x_dtype, size_t count);
-/* x *= by. */
-void kernel_scale(void *x, tutti_dtype dtype, size_t count, float by);
-/* out = x * by; x, of dtype F32, may be out. */
-void kernel_scale_to(float *out, const void *x, tutti_dtype dtype, size_t count, float by);
+/* out = x * by. out may be x, if the dtypes are the same. */
+void kernel_scale(void *out, tutti_dtype dtype, const void *x, tutti_dtype x_dtype, size_t count,
+		  float by);
 
 /* In f64, in eight sums that are added in order: the same bits for the same array, but not if the
  * array is divided otherwise (see exact_sum.h). */

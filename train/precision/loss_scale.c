@@ -24,6 +24,18 @@ void loss_scale_init(struct loss_scale *scale, const tutti_train_config *config)
 				     .divisor = 1};
 }
 
+void loss_scale_resume(struct loss_scale *scale, const tutti_train_config *config,
+		       const struct loss_scale *from)
+{
+	struct loss_scale before = *scale;
+
+	*scale = *from;
+	if (!is_dynamic(config)) {
+		scale->factor = before.factor;
+		scale->good_steps = before.good_steps;
+	}
+}
+
 bool loss_scale_needs_items(const struct loss_scale *scale, const tutti_train_config *config)
 {
 	return has_divisor(config) && !scale->is_known && config->strategy != TUTTI_LOCAL_SGD;

@@ -20,6 +20,9 @@ struct loss_scale {
 };
 
 void loss_scale_init(struct loss_scale *scale, const tutti_train_config *config);
+/* Continues from the scale of an earlier trainer. A fixed factor stays as it is in the config. */
+void loss_scale_resume(struct loss_scale *scale, const tutti_train_config *config,
+		       const struct loss_scale *from);
 /* True: the divisor is not known yet. Call loss_scale_set_items before the first micro-batch. */
 bool loss_scale_needs_items(const struct loss_scale *scale, const tutti_train_config *config);
 /* items: of all ranks, in one step. */

@@ -1,41 +1,31 @@
 /* Optimizer state, in memory or in mapped files. A file is unlinked at once, so that it goes with
  * the process. Its space is allocated at once, so that a full disk is an error here and not a
  * signal later. */
+#include "train/base/disk.h"
 #include "train/base/train_error.h"
 #include "train/state/pieces.h"
 #include "train/state/trainer_state.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-static tutti_status cannot(const tutti_trainer *trainer, const char *what, int error)
+/* Makes a file without a name. path is for messages. */
+static tutti_status open_file(const tutti_trainer *trainer, char path[DISK_PATH_BYTES],
+			      size_t bytes, int *file)
 {
-	return train_fail(TUTTI_ERR_SYSTEM, "offload_dir '%.200s': %s failed on rank %d: %s.",
-			  trainer->config.offload_dir, what, trainer->rank, strerror(error));
-}
-
-/* Makes a file without a name. */
-static tutti_status open_file(const tutti_trainer *trainer, size_t bytes, int *file)
-{
-	char path[512];
-	int used =
-		snprintf(path, sizeof path, "%s/tutti_state_XXXXXX", trainer->config.offload_dir);
-
-	if (used < 0 || (size_t)used >= sizeof path)
-		return cannot(trainer, "making a file", ENAMETOOLONG);
+	TRY(disk_path(path, "%s/tutti_state_XXXXXX", trainer->config.offload_dir));
 	int fd = mkostemp(path, O_CLOEXEC);
 	if (fd < 0)
-		return cannot(trainer, "making a file", errno);
+		return disk_fail("Making the file of offload_dir", path);
 	unlink(path);
-	int error = posix_fallocate(fd, 0, (off_t)bytes);
-	if (error) {
+	errno = posix_fallocate(fd, 0, (off_t)bytes);
+	if (errno) {
+		tutti_status status = disk_fail("Taking room for optimizer state in", path);
 		close(fd);
-		return cannot(trainer, "taking room for optimizer state", error);
+		return status;
 	}
 	*file = fd;
 	return TUTTI_OK;
@@ -44,14 +34,15 @@ static tutti_status open_file(const tutti_trainer *trainer, size_t bytes, int *f
 static tutti_status map_file(tutti_trainer *trainer, struct state_file *state)
 {
 	size_t bytes = trainer->state_count * sizeof(float);
-	int file;
+	char path[DISK_PATH_BYTES];
+	int file = -1;
 
-	TRY(open_file(trainer, bytes, &file));
+	TRY(open_file(trainer, path, bytes, &file));
 	void *values = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-	int error = errno;
+	tutti_status status =
+		values == MAP_FAILED ? disk_fail("Mapping optimizer state in", path) : TUTTI_OK;
 	close(file);
-	if (values == MAP_FAILED)
-		return cannot(trainer, "mapping optimizer state", error);
+	TRY(status);
 	*state = (struct state_file){values, bytes};
 	return TUTTI_OK;
 }

@@ -96,7 +96,8 @@ void piece_read(const tutti_trainer *trainer, const struct piece *piece, size_t 
 	if (piece->value)
 		memcpy(values, piece->value + first, count * sizeof *values);
 	else
-		kernel_widen(values, element_at(piece->low, dtype, first), dtype, count);
+		kernel_convert(values, TUTTI_F32, element_at(piece->low, dtype, first), dtype,
+			       count);
 	state_let_go(trainer, piece, first, count);
 }
 
@@ -108,7 +109,8 @@ void piece_write(tutti_trainer *trainer, const struct piece *piece, size_t first
 	if (piece->value)
 		memcpy(piece->value + first, values, count * sizeof *values);
 	if (piece->low)
-		kernel_narrow(element_at(piece->low, dtype, first), dtype, values, count);
+		kernel_convert(element_at(piece->low, dtype, first), dtype, values, TUTTI_F32,
+			       count);
 	state_let_go(trainer, piece, first, count);
 }
 
@@ -128,9 +130,9 @@ static void convert_piece(const tutti_trainer *trainer, const struct piece *piec
 		void *low = element_at(piece->low, dtype, first);
 		n = stride_at(piece, first);
 		if (is_widened)
-			kernel_widen(value, low, dtype, n);
+			kernel_convert(value, TUTTI_F32, low, dtype, n);
 		else
-			kernel_narrow(low, dtype, value, n);
+			kernel_convert(low, dtype, value, TUTTI_F32, n);
 		state_let_go(trainer, piece, first, n);
 	}
 }

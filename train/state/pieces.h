@@ -21,7 +21,7 @@ struct piece {
 	size_t state_first;  /* index in the files of state */
 	void *sum;           /* the reduced gradient; NULL: frozen */
 	tutti_dtype sum_dtype;
-	size_t save_first, save_count; /* the elements that this rank saves: replicas divide the work */
+	size_t save_first, save_count; /* what this rank saves: replicas divide the work */
 };
 
 /* Makes the pieces of buckets that have been placed. Local. */

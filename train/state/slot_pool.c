@@ -1,6 +1,7 @@
 /* Slots for values that do not stay. */
 #include "train/state/slot_pool.h"
 
+#include "train/base/arrays.h"
 #include "train/base/train_error.h"
 #include "train/model/slot_sizes.h"
 #include "train/state/trainer_state.h"
@@ -8,16 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SLOT_ALIGNMENT = 64 };
+enum { SLOT_ALIGNMENT = 64, NO_SLOT = -1 };
 
 static tutti_status add(struct slot_pool *pool, struct pool_slot slot)
 {
-	struct pool_slot *slots = realloc(pool->slots, ((size_t)pool->count + 1) * sizeof *slots);
-
-	if (!slots)
-		return train_no_memory("a trainer's tables");
-	pool->slots = slots;
-	slots[pool->count++] = slot;
+	TRY(array_grow(&pool->slots, (size_t)pool->count, sizeof slot, "a trainer's tables"));
+	pool->slots[pool->count++] = slot;
 	return TUTTI_OK;
 }
 
@@ -46,7 +43,7 @@ tutti_status pool_plan_more(struct slot_pool *pool, const struct slot_sizes *all
 {
 	int before = pool->count, used = 0;
 
-	for (int i = 0; i < all->count; i++)
+	for (int i = all->count - 1; i >= 0; i--)
 		if (count_from(pool, before, all->bytes[i]) > used)
 			used++;
 		else
@@ -76,7 +73,7 @@ tutti_status pool_fill(tutti_trainer *trainer, struct slot_pool *pool)
 	if (bytes == 0)
 		return TUTTI_OK;
 	TRY(tutti_mem_alloc(&pool->region, bytes, trainer->comm));
-	trainer->held_bytes += bytes;
+	trainer->memory.held_bytes += bytes;
 	char *next = pool->region;
 	for (int i = 0; i < pool->count; i++) {
 		pool->slots[i].memory = next;
@@ -90,12 +87,10 @@ static tutti_status make_own(tutti_trainer *trainer, struct pool_slot *slot)
 	void *memory;
 
 	if (posix_memalign(&memory, SLOT_ALIGNMENT, slot->bytes) != 0)
-		return train_fail(TUTTI_ERR_MEMORY,
-				  "There is no memory for %zu bytes of a whole unit or gradient.",
-				  slot->bytes);
+		return train_no_memory("%zu bytes of a whole unit or gradient", slot->bytes);
 	slot->memory = memory;
 	slot->is_local = true;
-	trainer->held_bytes += slot->bytes;
+	trainer->memory.held_bytes += slot->bytes;
 	return TUTTI_OK;
 }
 
@@ -111,7 +106,7 @@ static void unmake(tutti_trainer *trainer, struct pool_slot *slot)
 {
 	if (slot->is_local) {
 		free(slot->memory);
-		trainer->held_bytes -= slot->bytes;
+		trainer->memory.held_bytes -= slot->bytes;
 	}
 	*slot = (struct pool_slot){0};
 }
@@ -129,7 +124,7 @@ static int smallest(const struct slot_pool *pool, size_t bytes, bool is_free)
 
 	for (int i = 0; i < pool->count; i++) {
 		const struct pool_slot *slot = &pool->slots[i];
-		if (slot->bytes < bytes || (is_free && slot->is_taken))
+		if (slot->bytes < bytes || (is_free && slot->used))
 			continue;
 		if (best == NO_SLOT || slot->bytes < pool->slots[best].bytes)
 			best = i;
@@ -148,7 +143,7 @@ bool pool_has(const struct slot_pool *pool, size_t bytes)
 static void drop_unused(tutti_trainer *trainer, struct slot_pool *pool)
 {
 	for (int i = 0; i < pool->count; i++)
-		if (!pool->slots[i].is_planned && !pool->slots[i].is_taken)
+		if (!pool->slots[i].is_planned && !pool->slots[i].used)
 			unmake(trainer, &pool->slots[i]);
 }
 
@@ -156,17 +151,17 @@ tutti_status pool_grows(tutti_trainer *trainer, size_t bytes)
 {
 	size_t limit = trainer->config.memory_limit;
 
-	if (limit && trainer->held_bytes + bytes > limit) {
-		drop_unused(trainer, &trainer->data_pool);
-		drop_unused(trainer, &trainer->grad_pool);
+	if (limit && trainer->memory.held_bytes + bytes > limit) {
+		drop_unused(trainer, &trainer->memory.data_pool);
+		drop_unused(trainer, &trainer->memory.grad_pool);
 	}
-	if (!limit || trainer->held_bytes + bytes <= limit)
+	if (!limit || trainer->memory.held_bytes + bytes <= limit)
 		return TUTTI_OK;
 	return train_fail(TUTTI_ERR_MEMORY,
 			  "In this order of units rank %d needs %zu bytes: %zu that it holds, and "
 			  "%zu for more whole units or gradients at once; memory_limit is %zu.",
-			  trainer->rank, trainer->held_bytes + bytes, trainer->held_bytes, bytes,
-			  limit);
+			  trainer->rank, trainer->memory.held_bytes + bytes,
+			  trainer->memory.held_bytes, bytes, limit);
 }
 
 /* An entry of the table without memory. */
@@ -190,28 +185,34 @@ static tutti_status make_more(tutti_trainer *trainer, struct slot_pool *pool, si
 	return TUTTI_OK;
 }
 
-tutti_status pool_take(tutti_trainer *trainer, struct slot_pool *pool, size_t bytes, int *slot)
+tutti_status pool_take(tutti_trainer *trainer, struct slot_pool *pool, size_t bytes, char **memory)
 {
 	int found = smallest(pool, bytes, true);
 
 	if (found == NO_SLOT)
 		TRY(make_more(trainer, pool, bytes, &found));
-	pool->slots[found].is_taken = true;
-	*slot = found;
-	trainer->transient_bytes += bytes;
-	if (trainer->transient_bytes > trainer->stats.gathered_peak_bytes)
-		trainer->stats.gathered_peak_bytes = trainer->transient_bytes;
+	pool->slots[found].used = bytes;
+	*memory = pool->slots[found].memory;
+	trainer->memory.transient_bytes += bytes;
+	if (trainer->memory.transient_bytes > trainer->stats.gathered_peak_bytes)
+		trainer->stats.gathered_peak_bytes = trainer->memory.transient_bytes;
 	return TUTTI_OK;
 }
 
-void pool_give(tutti_trainer *trainer, struct slot_pool *pool, size_t bytes, int slot)
+void pool_give(tutti_trainer *trainer, struct slot_pool *pool, char **memory)
 {
+	for (int i = 0; *memory && i < pool->count; i++) {
+		struct pool_slot *slot = &pool->slots[i];
+		if (slot->memory != *memory)
+			continue;
 #ifdef TUTTI_POISON
-	memset(pool->slots[slot].memory, 0xff,
-	       bytes); /* NaN in every floating type: a late reader notices */
+		/* NaN in every floating type: a late reader notices. */
+		memset(slot->memory, 0xff, slot->used);
 #endif
-	pool->slots[slot].is_taken = false;
-	trainer->transient_bytes -= bytes;
+		trainer->memory.transient_bytes -= slot->used;
+		slot->used = 0;
+		*memory = NULL;
+	}
 }
 
 void pool_free(struct slot_pool *pool)

@@ -6,12 +6,10 @@
 
 #include "train/model/slot_sizes.h"
 
-enum { NO_SLOT = -1 };
-
 struct pool_slot {
 	char *memory; /* NULL: not made */
 	size_t bytes;
-	bool is_taken;
+	size_t used;     /* bytes of the value in it; 0: it is free */
 	bool is_planned; /* all ranks have it */
 	bool is_local;   /* ordinary memory, not part of the region */
 };
@@ -28,7 +26,7 @@ tutti_status pool_plan(struct slot_pool *pool, struct slot_sizes *sizes);
 tutti_status pool_fill(tutti_trainer *trainer, struct slot_pool *pool);
 void pool_free(struct slot_pool *pool);
 
-/* Plans the slots that these sizes, largest first, need at once and the pool lacks. */
+/* Plans the slots that these sizes, smallest first, need at once and the pool lacks. */
 tutti_status pool_plan_more(struct slot_pool *pool, const struct slot_sizes *all);
 /* Bytes that are planned and not made. */
 size_t pool_missing(const struct slot_pool *pool);
@@ -44,7 +42,8 @@ tutti_status pool_grows(tutti_trainer *trainer, size_t bytes);
 bool pool_has(const struct slot_pool *pool, size_t bytes);
 /* Takes the smallest free slot that fits, or makes one that is not planned: units may run in
  * another order than the planned one, or on some ranks only. Local. MEMORY. */
-tutti_status pool_take(tutti_trainer *trainer, struct slot_pool *pool, size_t bytes, int *slot);
-void pool_give(tutti_trainer *trainer, struct slot_pool *pool, size_t bytes, int slot);
+tutti_status pool_take(tutti_trainer *trainer, struct slot_pool *pool, size_t bytes, char **memory);
+/* Gives the slot back, and sets *memory to NULL. Does nothing if it is NULL. */
+void pool_give(tutti_trainer *trainer, struct slot_pool *pool, char **memory);
 
 #endif

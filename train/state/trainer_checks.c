@@ -5,7 +5,7 @@
 tutti_status trainer_check(const tutti_trainer *trainer, const char *function)
 {
 	if (!trainer)
-		return train_fail(TUTTI_ERR_INVALID, "%s needs a trainer, not NULL.", function);
+		return train_invalid("%s needs a trainer, not NULL.", function);
 	return TUTTI_OK;
 }
 
@@ -13,31 +13,41 @@ tutti_status trainer_check_param(const tutti_trainer *trainer, const char *funct
 {
 	TRY(trainer_check(trainer, function));
 	if (param < 0 || param >= trainer->model.param_count)
-		return train_fail(TUTTI_ERR_INVALID, "%s: there is no parameter %d among %d.",
-				  function, param, trainer->model.param_count);
+		return train_invalid("%s: there is no parameter %d among %d.", function, param,
+				     trainer->model.param_count);
 	return TUTTI_OK;
+}
+
+const char *pass_name(enum unit_pass pass)
+{
+	return pass == UNIT_FORWARD ? "forward" : "backward";
+}
+
+tutti_status trainer_check_no_unit(const tutti_trainer *trainer, const char *function)
+{
+	if (trainer->batch.open_pass == UNIT_NONE)
+		return TUTTI_OK;
+	const char *pass = pass_name(trainer->batch.open_pass);
+	return train_invalid("%s: unit '%s' is still in %s: call tutti_%s_end for it first.",
+			     function, trainer->model.units[trainer->batch.open_unit].name, pass,
+			     pass);
 }
 
 tutti_status trainer_check_closed(const tutti_trainer *trainer, const char *function)
 {
 	TRY(trainer_check(trainer, function));
-	if (trainer->step != STEP_CLOSED || trainer->open_pass != UNIT_NONE)
-		return train_fail(TUTTI_ERR_INVALID,
-				  "%s: a step has begun: finish it first, because a checkpoint has "
-				  "no gradients.",
-				  function);
-	return TUTTI_OK;
+	if (trainer->step.state != STEP_CLOSED)
+		return train_invalid("%s: a step has begun: finish it first.", function);
+	return trainer_check_no_unit(trainer, function);
 }
 
 tutti_status trainer_check_averaged(const tutti_trainer *trainer, const char *function)
 {
-	const tutti_train_config *config = &trainer->config;
-
-	if (config->strategy != TUTTI_LOCAL_SGD || trainer->size == 1 ||
-	    !(trainer->owes_update || trainer->needs_average))
+	if (!trainer_is_local(trainer) || trainer->size == 1 ||
+	    !(trainer->owes_update || trainer->local.needs_average))
 		return TUTTI_OK;
-	return train_fail(TUTTI_ERR_INVALID,
-			  "%s: after %llu steps each rank has values of its own: ranks average "
-			  "every %d steps.",
-			  function, (unsigned long long)trainer->steps, config->local_sgd_steps);
+	return train_invalid("%s: after %llu steps each rank has values of its own: ranks average "
+			     "every %d steps.",
+			     function, (unsigned long long)trainer->steps,
+			     trainer->config.local_sgd_steps);
 }

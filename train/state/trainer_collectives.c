@@ -36,12 +36,6 @@ void trainer_count_gathered(tutti_trainer *trainer, size_t bytes, int ranks)
 	trainer->stats.collectives++;
 }
 
-void trainer_count_averaged(tutti_trainer *trainer, size_t bytes)
-{
-	trainer->stats.sent_param_bytes += all_reduce_bytes(bytes, trainer->size);
-	trainer->stats.collectives++;
-}
-
 void trainer_abort(const tutti_trainer *trainer)
 {
 	tutti_comm *own[] = {trainer->gather, trainer->reduce, trainer->replicas};
@@ -63,8 +57,8 @@ tutti_status group_status(const tutti_trainer *trainer, tutti_status status, enu
 			? ": a trainer on that rank gave up its step, and its error says why."
 			: "";
 
-	if (tutti_comm_status(trainer->comm) !=
-	    TUTTI_OK) /* the trainer's own have failed with it */
+	/* The trainer's own communicators have failed with the caller's. */
+	if (tutti_comm_status(trainer->comm) != TUTTI_OK)
 		return tutti_set_error(tutti_comm_status(trainer->comm),
 				       tutti_comm_error(trainer->comm));
 	if (trainer->config.strategy != TUTTI_HSDP)
@@ -191,12 +185,15 @@ tutti_status trainer_shard_broadcast(tutti_trainer *trainer, float *values, size
 			   gather_bytes(count * sizeof *values, trainer->layout.shard_size));
 }
 
-tutti_status trainer_average(tutti_trainer *trainer, float *values, size_t count)
+tutti_status trainer_average(tutti_trainer *trainer, float *values, size_t count, size_t elements)
 {
 	tutti_work *work = NULL;
 	tutti_call call = {.work = &work};
+
+	trainer->stats.sent_param_bytes +=
+		all_reduce_bytes(elements * sizeof *values, trainer->size);
+	trainer->stats.collectives++;
 	tutti_status status = tutti_all_reduce(values, values, count, TUTTI_F32, TUTTI_AVG,
 					       trainer->replicas, &call);
-
 	return finish_call(trainer, status, &work, AMONG_REPLICAS);
 }

@@ -12,30 +12,33 @@
  */
 tutti_status trainer_check(const tutti_trainer *trainer, const char *function);
 tutti_status trainer_check_param(const tutti_trainer *trainer, const char *function, int param);
+/* INVALID while a unit is open. */
+tutti_status trainer_check_no_unit(const tutti_trainer *trainer, const char *function);
 /* INVALID unless the trainer is between two steps. */
 tutti_status trainer_check_closed(const tutti_trainer *trainer, const char *function);
 /* INVALID between two averages of local SGD: each rank has values of its own there. */
 tutti_status trainer_check_averaged(const tutti_trainer *trainer, const char *function);
+
+/* "forward" or "backward". */
+const char *pass_name(enum unit_pass pass);
 
 /* Among all ranks. */
 tutti_status trainer_all_reduce(tutti_trainer *trainer, double *values, size_t count, tutti_op op);
 tutti_status trainer_all_gather(tutti_trainer *trainer, void *all, size_t bytes_each);
 tutti_status trainer_broadcast(tutti_trainer *trainer, void *data, size_t count, tutti_dtype dtype,
 			       int root);
-/* Collective: OK if own is OK on every rank. Otherwise all ranks return the failure of the lowest
- * rank that failed, with its message. */
+/* failure_agree on the ranks of comm. */
 tutti_status trainer_agree(tutti_trainer *trainer, tutti_status own);
 
 /* Among the ranks of a shard group. */
 tutti_status trainer_shard_gather(tutti_trainer *trainer, void *all, size_t bytes_each);
 tutti_status trainer_shard_broadcast(tutti_trainer *trainer, float *values, size_t count, int root);
-/* Among replicas. */
-tutti_status trainer_average(tutti_trainer *trainer, float *values, size_t count);
+/* Among replicas. elements: those of count that are no padding. */
+tutti_status trainer_average(tutti_trainer *trainer, float *values, size_t count, size_t elements);
 
 /* Count a collective on bytes that has started among so many ranks. */
 void trainer_count_reduced(tutti_trainer *trainer, size_t bytes, int ranks, bool is_all);
 void trainer_count_gathered(tutti_trainer *trainer, size_t bytes, int ranks);
-void trainer_count_averaged(tutti_trainer *trainer, size_t bytes);
 
 /* The ranks of one of the trainer's own communicators: gather and reduce, or replicas. */
 enum rank_group { IN_SHARD_GROUP, AMONG_REPLICAS };

@@ -115,10 +115,10 @@ static tutti_status place_regions(tutti_trainer *trainer)
 		bytes[1] += aligned(needs.grad);
 		bytes[2] += aligned(needs.wire);
 	}
-	TRY(allocate(trainer, &trainer->data_memory, bytes[0]));
-	TRY(allocate(trainer, &trainer->grad_memory, bytes[1]));
-	TRY(allocate(trainer, &trainer->wire_memory, bytes[2]));
-	char *next[3] = {trainer->data_memory, trainer->grad_memory, trainer->wire_memory};
+	TRY(allocate(trainer, &trainer->memory.data, bytes[0]));
+	TRY(allocate(trainer, &trainer->memory.grad, bytes[1]));
+	TRY(allocate(trainer, &trainer->memory.wire, bytes[2]));
+	char *next[3] = {trainer->memory.data, trainer->memory.grad, trainer->memory.wire};
 	for (int b = 0; b < trainer->layout.span_count; b++)
 		place_bucket(trainer, &trainer->buckets[b], next);
 	return TUTTI_OK;
@@ -130,16 +130,17 @@ static tutti_status plan_pools(tutti_trainer *trainer)
 	struct slot_sizes slots;
 
 	TRY(slots_for_units(&slots, layout, &trainer->model, &trainer->config));
-	TRY(pool_plan(&trainer->data_pool, &slots));
+	TRY(pool_plan(&trainer->memory.data_pool, &slots));
 	TRY(slots_for_grads(&slots, layout, &trainer->model, &trainer->config));
-	return pool_plan(&trainer->grad_pool, &slots);
+	return pool_plan(&trainer->memory.grad_pool, &slots);
 }
 
 tutti_status memory_tables(tutti_trainer *trainer)
 {
 	trainer->buckets = calloc((size_t)trainer->layout.span_count + 1, sizeof *trainer->buckets);
-	trainer->flights = calloc((size_t)trainer->layout.span_count + 1, sizeof *trainer->flights);
-	if (!trainer->buckets || !trainer->flights)
+	trainer->flights.ring =
+		calloc((size_t)trainer->layout.span_count + 1, sizeof *trainer->flights.ring);
+	if (!trainer->buckets || !trainer->flights.ring)
 		return train_no_memory("a trainer's tables");
 	for (int b = 0; b < trainer->layout.span_count; b++) {
 		struct bucket *bucket = &trainer->buckets[b];
@@ -147,7 +148,6 @@ tutti_status memory_tables(tutti_trainer *trainer)
 		bucket->part = span_part(bucket->span, trainer->shard_rank);
 		bucket->part_elements = part_elements(&trainer->layout, &trainer->model,
 						      bucket->span, bucket->part);
-		bucket->data_slot = bucket->grad_slot = NO_SLOT;
 		bucket->events = calloc((size_t)trainer->layout.shard_size, sizeof *bucket->events);
 		if (!bucket->events)
 			return train_no_memory("a trainer's tables");
@@ -158,8 +158,8 @@ tutti_status memory_tables(tutti_trainer *trainer)
 tutti_status memory_place(tutti_trainer *trainer)
 {
 	TRY(place_regions(trainer));
-	TRY(pool_fill(trainer, &trainer->data_pool));
-	return pool_fill(trainer, &trainer->grad_pool);
+	TRY(pool_fill(trainer, &trainer->memory.data_pool));
+	return pool_fill(trainer, &trainer->memory.grad_pool);
 }
 
 void memory_free(tutti_trainer *trainer)
@@ -169,15 +169,15 @@ void memory_free(tutti_trainer *trainer)
 		for (int level = 0; level < TREE_LEVELS; level++)
 			free(trainer->buckets[b].levels[level]);
 	}
-	pool_free(&trainer->data_pool);
-	pool_free(&trainer->grad_pool);
-	void *regions[] = {trainer->data_memory, trainer->grad_memory, trainer->wire_memory};
+	pool_free(&trainer->memory.data_pool);
+	pool_free(&trainer->memory.grad_pool);
+	void *regions[] = {trainer->memory.data, trainer->memory.grad, trainer->memory.wire};
 	for (int i = 0; i < 3; i++)
 		if (regions[i])
 			tutti_mem_free(regions[i]);
 	pieces_free(trainer);
 	free(trainer->buckets);
-	free(trainer->flights);
+	free(trainer->flights.ring);
 }
 
 void *param_grad(const tutti_trainer *trainer, int param)

@@ -26,15 +26,14 @@ struct bucket {
 
 	char *data;  /* all values, of param_dtype; NULL: not gathered, or the caller's */
 	char *shard; /* if sharded: this rank's part of the values */
-	int data_slot;
-	tutti_work *checking, *gathering; /* in flight: the ranks' events; values, or updated values */
-	int32_t *events;                /* the unit for which each rank of the shard group gathers */
-	bool is_gathered_ahead;                 /* gathered ahead for a unit that has not begun */
-	bool lingers;                   /* its unit has ended: freed unless the next unit uses it */
+	char *copy;  /* a slot in which the caller's values are on their way, or NULL */
+	tutti_work *checking, *gathering; /* in flight: the ranks' events; (updated) values */
+	int32_t *events;                /* the unit that each rank of the shard group gathers */
+	bool is_gathered_ahead;                 /* for a unit that has not begun */
+	bool lingers;                   /* its unit has ended: freed unless the next one uses it */
 
 	char *grad;  /* the whole gradient, of grad_dtype */
-	char *wire;  /* the gradient as it is sent, of reduce_dtype; grad if the types are the same */
-	int grad_slot;
+	char *wire;  /* the gradient as it is sent, of reduce_dtype; or grad if that is its type */
 	char *sum;   /* this rank's part of the reduced gradient; NULL: local SGD uses grad */
 	tutti_dtype sum_dtype;
 	bool has_sum;    /* !keeps_grad: sum has the gradient of an earlier micro-batch */
@@ -47,8 +46,8 @@ struct bucket {
 /* A gradient in flight. */
 struct flight {
 	int bucket;
-	int grad_slot, wire_slot;
-	char *wire;
+	char *grad, *copy; /* its slots, or NULL: the gradient, and a copy in the type to send */
+	char *wire;        /* what is sent */
 	enum { FLIGHT_SHARDS, FLIGHT_REPLICAS, FLIGHT_DONE } stage;
 	bool is_last; /* the step's last micro-batch */
 	tutti_work *work;
@@ -84,6 +83,52 @@ struct step_report {
 	int32_t is_uneven;  /* they had unequal items */
 };
 
+/* The values' memory of this rank, and how much of it there is. */
+struct trainer_memory {
+	void *data, *grad, *wire; /* from tutti_mem_alloc */
+	struct slot_pool data_pool, grad_pool;
+	size_t transient_bytes; /* in slots now */
+	size_t held_bytes;      /* what memory_limit limits: optimizer state as of AdamW, and slots,
+				 * with FSDP those of the rank with most */
+	size_t planned_bytes;   /* held_bytes of the rank with most, with planned slots only */
+};
+
+/* The gradients that are on their way, in the order in which they set out. */
+struct flights {
+	struct flight *ring; /* oldest first */
+	int first, count;
+	int done;        /* the oldest ones that are known to be done */
+	int next_bucket; /* of the buckets that start in the order of their index */
+};
+
+/* The micro-batch that is computed now. */
+struct micro_batch {
+	bool is_open, backward_begun, units_ran;
+	tutti_pass pass; /* while is_open */
+	int open_unit;   /* the unit between its begin and end, if open_pass is not UNIT_NONE */
+	enum unit_pass open_pass;
+};
+
+/* The step that the micro-batches add up to. */
+struct step_progress {
+	enum step_state state;
+	int micro_batches;         /* that have ended */
+	int kept_levels;           /* deterministic = 2: levels of the sum tree; = 1: 1 if gradients
+				    * are kept */
+	uint64_t order;            /* a hash of the step's units so far */
+	int32_t *events;           /* one a rank of the shard group */
+	double items, batch_items; /* on this rank, of the step and of its first micro-batch */
+	bool is_uneven;            /* micro-batches had unequal items */
+	struct step_report *reports; /* one a rank */
+};
+
+/* Local SGD: what has happened since the last average. */
+struct local_steps {
+	int missed;            /* a parameter without hook, or -1 */
+	int32_t missed_status; /* why this rank could not update */
+	bool needs_average;    /* a step was done */
+};
+
 struct tutti_trainer {
 	/* What it is. */
 	struct tutti_model model;
@@ -101,49 +146,35 @@ struct tutti_trainer {
 	struct bucket *buckets;
 	struct piece *pieces;
 	int piece_count;
-	size_t state_count;                            /* elements with optimizer state on this rank */
-	void *data_memory, *grad_memory, *wire_memory; /* from tutti_mem_alloc */
+	size_t state_count; /* elements with optimizer state on this rank */
 	struct state_file {
 		float *values; /* NULL: not made */
 		size_t bytes;
-	} files[STATES]; /* optimizer state in offload_dir; without it each piece has memory of its own */
-	struct slot_pool data_pool, grad_pool;
-	size_t transient_bytes; /* in slots now */
-	size_t held_bytes;      /* what memory_limit limits: optimizer state as of AdamW, and slots,
-				 * with FSDP those of the rank with most */
-	size_t planned_bytes;   /* held_bytes of the rank with most, without slots that are not planned */
+	} files[STATES]; /* optimizer state in offload_dir; without that each piece has memory */
+	struct trainer_memory memory;
 
-	/* The micro-batch and the step. */
-	struct flight *flights; /* a ring, oldest first */
-	int flight_first, flight_count;
-	int flights_done; /* the oldest ones that are known to be done */
-	int next_bucket;  /* of the buckets that start in the order of their index */
-	enum step_state step;
-	bool in_batch, backward_begun, units_ran;
-	tutti_pass pass;   /* of the micro-batch, while in_batch */
-	int micro_batches; /* of this step, that have ended */
-	int kept_levels;   /* deterministic = 2: levels of the sum tree; = 1: 1 if gradients are kept */
-	int open_unit;     /* the unit between its begin and end, if open_pass is not UNIT_NONE */
-	enum unit_pass open_pass;
+	/* What it does now. */
+	struct flights flights;
+	struct micro_batch batch;
+	struct step_progress step;
 	struct unit_events plan, seen; /* of the last training micro-batch, and of this one */
-	uint64_t order;                /* a hash of the step's units so far */
-	int32_t *step_events;          /* one a rank of the shard group */
-	double items, batch_items;     /* on this rank, of the step and of its first micro-batch */
-	bool is_uneven;                /* micro-batches had unequal items */
-	struct step_report *reports;   /* one a rank */
 
 	/* Between steps. */
-	int missed;                 /* local SGD: a parameter without hook since the average, or -1 */
-	int32_t missed_status;      /* local SGD: why this rank could not update since then */
-	bool needs_average;         /* local SGD: a step was done since the last average */
-	bool owes_update;           /* after tutti_grads_finish, until tutti_params_updated */
-	uint64_t steps, updates;    /* finished steps; those with an update */
+	struct local_steps local;
+	bool owes_update;        /* after tutti_grads_finish, until tutti_params_updated */
+	uint64_t steps, updates; /* finished steps; those with an update */
 	struct loss_scale scale;
 	int skipped_param;
-	struct share *shares;       /* of the norm: one a rank of the shard group */
+	struct share *shares;  /* of the norm: one a rank of the shard group */
 	tutti_train_stats stats;
-	struct saving *saving;      /* the checkpoint that is being saved, or NULL */
+	struct saving *saving; /* the checkpoint that is being saved, or NULL */
 };
+
+/* Local SGD: each rank steps alone. */
+static inline bool trainer_is_local(const tutti_trainer *trainer)
+{
+	return trainer->config.strategy == TUTTI_LOCAL_SGD;
+}
 
 static inline struct bucket *bucket_of(const tutti_trainer *trainer, int param)
 {

@@ -13,7 +13,7 @@
 
 static struct flight *flight_at(tutti_trainer *trainer, int i)
 {
-	return &trainer->flights[(trainer->flight_first + i) % trainer->layout.span_count];
+	return &trainer->flights.ring[(trainer->flights.first + i) % trainer->layout.span_count];
 }
 
 /* Adds the reduced part to the sum of earlier micro-batches. */
@@ -66,7 +66,7 @@ static tutti_status reduce_replicas(tutti_trainer *trainer, struct flight *fligh
 
 struct flight *flight_add(tutti_trainer *trainer, const struct flight *flight)
 {
-	struct flight *added = flight_at(trainer, trainer->flight_count++);
+	struct flight *added = flight_at(trainer, trainer->flights.count++);
 
 	*added = *flight;
 	trainer->buckets[flight->bucket].is_in_flight = true;
@@ -121,22 +121,17 @@ tutti_status flight_finish(tutti_trainer *trainer)
 {
 	struct flight *flight = flight_at(trainer, 0);
 	struct bucket *bucket = &trainer->buckets[flight->bucket];
-	size_t count = bucket->span->count;
 	struct train_failure failure = {0};
 
 	failure_note(&failure, advance(trainer, flight, true));
 	tutti_work_wait(&flight->work, 0); /* a failed work may still exist */
-	if (flight->grad_slot != NO_SLOT)
-		pool_give(trainer, &trainer->grad_pool,
-			  count * dtype_bytes(trainer->config.grad_dtype), flight->grad_slot);
-	if (flight->wire_slot != NO_SLOT)
-		pool_give(trainer, &trainer->grad_pool,
-			  count * dtype_bytes(trainer->config.reduce_dtype), flight->wire_slot);
+	pool_give(trainer, &trainer->memory.grad_pool, &flight->grad);
+	pool_give(trainer, &trainer->memory.grad_pool, &flight->copy);
 	bucket->is_in_flight = false;
-	trainer->flight_first = (trainer->flight_first + 1) % trainer->layout.span_count;
-	trainer->flight_count--;
-	if (trainer->flights_done > 0)
-		trainer->flights_done--;
+	trainer->flights.first = (trainer->flights.first + 1) % trainer->layout.span_count;
+	trainer->flights.count--;
+	if (trainer->flights.done > 0)
+		trainer->flights.done--;
 	return failure_return(&failure);
 }
 
@@ -146,11 +141,11 @@ tutti_status grads_poll(tutti_trainer *trainer)
 {
 	bool has_two_stages = trainer->reduce && trainer->replicas;
 
-	for (int i = trainer->flights_done; i < trainer->flight_count; i++) {
+	for (int i = trainer->flights.done; i < trainer->flights.count; i++) {
 		struct flight *flight = flight_at(trainer, i);
 		TRY(advance(trainer, flight, false));
-		if (flight->stage == FLIGHT_DONE && i == trainer->flights_done)
-			trainer->flights_done++;
+		if (flight->stage == FLIGHT_DONE && i == trainer->flights.done)
+			trainer->flights.done++;
 		if (flight->stage == FLIGHT_SHARDS ||
 		    (flight->stage != FLIGHT_DONE && !has_two_stages))
 			break; /* replicas start in order */
@@ -162,7 +157,7 @@ tutti_status grads_wait(tutti_trainer *trainer)
 {
 	struct train_failure first = {0};
 
-	while (trainer->flight_count > 0)
+	while (trainer->flights.count > 0)
 		failure_note(&first, flight_finish(trainer));
 	return failure_return(&first);
 }

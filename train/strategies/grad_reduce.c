@@ -25,7 +25,7 @@ static bool bucket_reduces(const tutti_trainer *trainer, const struct bucket *bu
 {
 	if (!bucket->span->is_trained || !config_has_wire(&trainer->config))
 		return false;
-	return trainer->pass == TUTTI_PASS_LAST ||
+	return trainer->batch.pass == TUTTI_PASS_LAST ||
 	       (!bucket->span->keeps_grad && !holds_grads(trainer));
 }
 
@@ -53,7 +53,7 @@ void grads_expect(tutti_trainer *trainer)
 		trainer->buckets[b].params_left = trainer->buckets[b].span->param_count;
 		trainer->buckets[b].is_started = false;
 	}
-	trainer->next_bucket = 0;
+	trainer->flights.next_bucket = 0;
 }
 
 tutti_status grads_keep(tutti_trainer *trainer)
@@ -69,11 +69,11 @@ tutti_status grads_keep(tutti_trainer *trainer)
 
 /* Waits for a flight rather than take a larger slot: so the planned slots suffice in plain order.
  */
-static tutti_status take(tutti_trainer *trainer, size_t bytes, int *slot)
+static tutti_status take(tutti_trainer *trainer, size_t bytes, char **memory)
 {
-	while (trainer->flight_count > 0 && !pool_has(&trainer->grad_pool, bytes))
+	while (trainer->flights.count > 0 && !pool_has(&trainer->memory.grad_pool, bytes))
 		TRY(flight_finish(trainer));
-	return pool_take(trainer, &trainer->grad_pool, bytes, slot);
+	return pool_take(trainer, &trainer->memory.grad_pool, bytes, memory);
 }
 
 tutti_status grad_make(tutti_trainer *trainer, int b)
@@ -83,8 +83,7 @@ tutti_status grad_make(tutti_trainer *trainer, int b)
 
 	if (!bucket->span->is_trained || bucket->span->keeps_grad || bucket->grad)
 		return TUTTI_OK;
-	TRY(take(trainer, bucket->span->count * dtype_bytes(dtype), &bucket->grad_slot));
-	bucket->grad = trainer->grad_pool.slots[bucket->grad_slot].memory;
+	TRY(take(trainer, bucket->span->count * dtype_bytes(dtype), &bucket->grad));
 	zero(bucket->grad, dtype, bucket->span->count);
 	return TUTTI_OK;
 }
@@ -103,8 +102,8 @@ static tutti_status load(tutti_trainer *trainer, struct flight *flight)
 		return TUTTI_OK;
 	}
 	if (!span->keeps_grad) {
-		TRY(take(trainer, span->count * dtype_bytes(wire), &flight->wire_slot));
-		flight->wire = trainer->grad_pool.slots[flight->wire_slot].memory;
+		TRY(take(trainer, span->count * dtype_bytes(wire), &flight->copy));
+		flight->wire = flight->copy;
 		kernel_convert(flight->wire, wire, bucket->grad, grad, span->count);
 		return TUTTI_OK;
 	}
@@ -121,7 +120,7 @@ static tutti_status load(tutti_trainer *trainer, struct flight *flight)
 static tutti_status start(tutti_trainer *trainer, int b)
 {
 	struct bucket *bucket = &trainer->buckets[b];
-	struct flight flight = {.bucket = b, .grad_slot = NO_SLOT, .wire_slot = NO_SLOT};
+	struct flight flight = {.bucket = b};
 
 	bucket->is_started = true;
 	while (bucket->is_in_flight)
@@ -129,12 +128,11 @@ static tutti_status start(tutti_trainer *trainer, int b)
 	TRY(grad_make(trainer, b));
 	if (trainer->config.deterministic == 2)
 		sum_tree_finish(trainer, b);
-	flight.is_last = trainer->pass == TUTTI_PASS_LAST;
+	flight.is_last = trainer->batch.pass == TUTTI_PASS_LAST;
 	TRY(load(trainer, &flight));
 	if (!bucket->span->keeps_grad) {
-		flight.grad_slot = bucket->grad_slot;
+		flight.grad = bucket->grad;
 		bucket->grad = NULL;
-		bucket->grad_slot = NO_SLOT;
 	}
 	return flight_start(trainer, flight_add(trainer, &flight));
 }
@@ -145,13 +143,14 @@ static tutti_status start_complete(tutti_trainer *trainer, int b)
 {
 	if (trainer->layout.by_unit)
 		return trainer->buckets[b].params_left == 0 ? start(trainer, b) : TUTTI_OK;
-	for (; trainer->next_bucket < trainer->layout.trained_count; trainer->next_bucket++) {
-		const struct bucket *next = &trainer->buckets[trainer->next_bucket];
+	for (; trainer->flights.next_bucket < trainer->layout.trained_count;
+	     trainer->flights.next_bucket++) {
+		const struct bucket *next = &trainer->buckets[trainer->flights.next_bucket];
 		if (!bucket_reduces(trainer, next))
 			continue;
 		if (next->params_left > 0)
 			break;
-		TRY(start(trainer, trainer->next_bucket));
+		TRY(start(trainer, trainer->flights.next_bucket));
 	}
 	return TUTTI_OK;
 }
@@ -175,7 +174,7 @@ tutti_status grads_flush(tutti_trainer *trainer)
 		if (bucket_reduces(trainer, bucket) && !bucket->is_started)
 			TRY(start(trainer, b));
 		else if (!config_has_wire(&trainer->config) && trainer->config.deterministic == 2 &&
-			 trainer->pass == TUTTI_PASS_LAST)
+			 trainer->batch.pass == TUTTI_PASS_LAST)
 			sum_tree_finish(trainer, b);
 	}
 	return TUTTI_OK;

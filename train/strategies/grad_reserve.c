@@ -15,9 +15,9 @@ static int levels_after(const tutti_trainer *trainer)
 
 	if (trainer->config.deterministic != 2)
 		return 1;
-	if (trainer->step != STEP_CLOSED)
-		before = trainer->micro_batches +
-			 (trainer->in_batch && trainer->pass == TUTTI_PASS_ACCUMULATE);
+	if (trainer->step.state != STEP_CLOSED)
+		before = trainer->step.micro_batches +
+			 (trainer->batch.is_open && trainer->batch.pass == TUTTI_PASS_ACCUMULATE);
 	while ((before + 1) >> levels)
 		levels++;
 	return levels;
@@ -31,7 +31,7 @@ static size_t bytes_of_levels(const tutti_trainer *trainer, int levels)
 		return 0;
 	for (int b = 0; b < trainer->layout.trained_count; b++)
 		elements += trainer->layout.spans[b].elements;
-	return (size_t)(levels - trainer->kept_levels) * elements * sizeof(float);
+	return (size_t)(levels - trainer->step.kept_levels) * elements * sizeof(float);
 }
 
 static tutti_status plan_whole(tutti_trainer *trainer)
@@ -39,7 +39,7 @@ static tutti_status plan_whole(tutti_trainer *trainer)
 	struct slot_sizes all;
 
 	TRY(slots_for_whole(&all, &trainer->layout, &trainer->config));
-	tutti_status status = pool_plan_more(&trainer->grad_pool, &all);
+	tutti_status status = pool_plan_more(&trainer->memory.grad_pool, &all);
 	slots_finish(&all);
 	return status;
 }
@@ -47,7 +47,8 @@ static tutti_status plan_whole(tutti_trainer *trainer)
 /* The same result on all ranks. pool_grows checks what some ranks need beside the plan. */
 static tutti_status check_limit(const tutti_trainer *trainer, size_t grads, size_t sums)
 {
-	size_t limit = trainer->config.memory_limit, all = trainer->planned_bytes + grads + sums;
+	size_t limit = trainer->config.memory_limit,
+	       all = trainer->memory.planned_bytes + grads + sums;
 
 	if (limit == 0 || all <= limit)
 		return TUTTI_OK;
@@ -56,13 +57,14 @@ static tutti_status check_limit(const tutti_trainer *trainer, size_t grads, size
 		"tutti_micro_batch: with so many micro-batches a step deterministic = %d needs %zu "
 		"bytes on the rank with most: %zu that it holds, %zu for whole gradients until the "
 		"step ends, and %zu for partial sums; memory_limit is %zu.",
-		trainer->config.deterministic, all, trainer->planned_bytes, grads, sums, limit);
+		trainer->config.deterministic, all, trainer->memory.planned_bytes, grads, sums,
+		limit);
 }
 
 static tutti_status make_levels(tutti_trainer *trainer, int levels)
 {
 	for (int b = 0; b < trainer->layout.trained_count; b++)
-		for (int level = trainer->kept_levels; level < levels; level++) {
+		for (int level = trainer->step.kept_levels; level < levels; level++) {
 			float **sums = &trainer->buckets[b].levels[level];
 			*sums = malloc(trainer->layout.spans[b].count * sizeof(float));
 			if (!*sums)
@@ -74,7 +76,7 @@ static tutti_status make_levels(tutti_trainer *trainer, int levels)
 static void drop_levels(tutti_trainer *trainer, int levels)
 {
 	for (int b = 0; b < trainer->layout.trained_count; b++)
-		for (int level = trainer->kept_levels; level < levels; level++) {
+		for (int level = trainer->step.kept_levels; level < levels; level++) {
 			free(trainer->buckets[b].levels[level]);
 			trainer->buckets[b].levels[level] = NULL;
 		}
@@ -82,34 +84,34 @@ static void drop_levels(tutti_trainer *trainer, int levels)
 
 static tutti_status make(tutti_trainer *trainer, int levels, size_t sums)
 {
-	size_t grads = pool_missing(&trainer->grad_pool);
+	size_t grads = pool_missing(&trainer->memory.grad_pool);
 
 	TRY(check_limit(trainer, grads, sums));
 	TRY(pool_grows(trainer, grads + sums));
 	if (sums)
 		TRY(make_levels(trainer, levels));
-	TRY(pool_fill_local(trainer, &trainer->grad_pool));
-	trainer->planned_bytes += grads + sums;
-	trainer->held_bytes += sums;
+	TRY(pool_fill_local(trainer, &trainer->memory.grad_pool));
+	trainer->memory.planned_bytes += grads + sums;
+	trainer->memory.held_bytes += sums;
 	trainer->stats.grad_bytes += sums;
-	trainer->kept_levels = levels;
+	trainer->step.kept_levels = levels;
 	return TUTTI_OK;
 }
 
 tutti_status grads_reserve(tutti_trainer *trainer)
 {
-	int levels = levels_after(trainer), planned = trainer->grad_pool.count;
+	int levels = levels_after(trainer), planned = trainer->memory.grad_pool.count;
 	size_t sums = bytes_of_levels(trainer, levels);
 	tutti_status status = TUTTI_OK;
 
-	if (!trainer->config.deterministic || levels <= trainer->kept_levels)
+	if (!trainer->config.deterministic || levels <= trainer->step.kept_levels)
 		return TUTTI_OK;
-	if (trainer->kept_levels == 0)
+	if (trainer->step.kept_levels == 0)
 		status = plan_whole(trainer);
 	if (status == TUTTI_OK)
 		status = make(trainer, levels, sums);
 	if (status != TUTTI_OK) {
-		pool_forget(trainer, &trainer->grad_pool, planned);
+		pool_forget(trainer, &trainer->memory.grad_pool, planned);
 		drop_levels(trainer, levels);
 	}
 	return status;

@@ -6,21 +6,12 @@
 #include "train/state/trainer_collectives.h"
 #include "train/strategies/strategies.h"
 
-/* elements: count without padding. */
-static tutti_status average_values(tutti_trainer *trainer, float *values, size_t count,
-				   size_t elements)
-{
-	if (count == 0)
-		return TUTTI_OK;
-	trainer_count_averaged(trainer, elements * sizeof *values);
-	return trainer_average(trainer, values, count);
-}
-
 static tutti_status average_piece(tutti_trainer *trainer, const struct piece *piece)
 {
-	TRY(average_values(trainer, piece->value, piece->count, piece->count));
+	TRY(trainer_average(trainer, piece->value, piece->count, piece->count));
 	if (piece->low)
-		kernel_narrow(piece->low, trainer->config.param_dtype, piece->value, piece->count);
+		kernel_convert(piece->low, trainer->config.param_dtype, piece->value, TUTTI_F32,
+			       piece->count);
 	return TUTTI_OK;
 }
 
@@ -28,8 +19,8 @@ static tutti_status average_piece(tutti_trainer *trainer, const struct piece *pi
 static tutti_status average_state(tutti_trainer *trainer, const struct piece *piece)
 {
 	if (piece->m)
-		TRY(average_values(trainer, piece->m, piece->count, piece->count));
-	return piece->v ? average_values(trainer, piece->v, piece->count, piece->count) : TUTTI_OK;
+		TRY(trainer_average(trainer, piece->m, piece->count, piece->count));
+	return piece->v ? trainer_average(trainer, piece->v, piece->count, piece->count) : TUTTI_OK;
 }
 
 static bool lies_together(const tutti_trainer *trainer, const struct bucket *bucket)
@@ -42,8 +33,8 @@ tutti_status local_sgd_average(tutti_trainer *trainer)
 	for (int b = 0; b < trainer->layout.trained_count; b++) {
 		struct bucket *bucket = &trainer->buckets[b];
 		if (lies_together(trainer, bucket))
-			TRY(average_values(trainer, (float *)(void *)bucket->data,
-					   bucket->span->count, bucket->span->elements));
+			TRY(trainer_average(trainer, (float *)(void *)bucket->data,
+					    bucket->span->count, bucket->span->elements));
 		for (int i = 0; i < bucket->piece_count; i++) {
 			const struct piece *piece = &trainer->pieces[bucket->first_piece + i];
 			if (!lies_together(trainer, bucket))

@@ -31,8 +31,9 @@ void *param_data(const tutti_trainer *trainer, int param)
 
 	if (trainer->model.params[param].is_extern)
 		return trainer->model.params[param].data;
-	if (bucket->span->is_sharded && (trainer->open_pass == UNIT_NONE ||
-					 !unit_uses(trainer, trainer->open_unit, place->span)))
+	if (bucket->span->is_sharded &&
+	    (trainer->batch.open_pass == UNIT_NONE ||
+	     !unit_uses(trainer, trainer->batch.open_unit, place->span)))
 		return NULL;
 	return bucket->data
 		       ? bucket->data + place->offset * dtype_bytes(trainer->config.param_dtype)
@@ -41,13 +42,11 @@ void *param_data(const tutti_trainer *trainer, int param)
 
 static const char *event_name(const tutti_trainer *trainer, int32_t event, char text[192])
 {
-	static const char *const passes[] = {"", "forward", "backward"};
-
 	if (event == EVENT_STEP)
 		return "the end of the step";
 	if (event < 0 || event / 4 >= trainer->model.unit_count || event % 4 > UNIT_BACKWARD)
 		return "something else";
-	snprintf(text, 192, "the %s of unit '%s'", passes[event % 4],
+	snprintf(text, 192, "the %s of unit '%s'", pass_name(event % 4),
 		 trainer->model.units[event / 4].name);
 	return text;
 }
@@ -93,30 +92,23 @@ tutti_status params_compare_order(tutti_trainer *trainer)
 
 	if (!trainer->layout.by_unit || !trainer->gather)
 		return TUTTI_OK;
-	int32_t *events = trainer->step_events;
+	int32_t *events = trainer->step.events;
 	TRY(exchange_events(trainer, events, EVENT_STEP, &work));
 	TRY(trainer_wait(trainer, &work, IN_SHARD_GROUP));
 	return compare_events(trainer, events);
 }
 
-static size_t bucket_bytes(const tutti_trainer *trainer, const struct bucket *bucket)
-{
-	return bucket->span->count * dtype_bytes(trainer->config.param_dtype);
-}
-
 static tutti_status bucket_gather(tutti_trainer *trainer, struct bucket *bucket, int32_t event)
 {
 	const struct param_span *span = bucket->span;
+	size_t width = dtype_bytes(trainer->config.param_dtype);
 	tutti_call call = {.work = &bucket->gathering};
 
 	if (bucket->data)
 		return TUTTI_OK;
-	TRY(pool_take(trainer, &trainer->data_pool, bucket_bytes(trainer, bucket),
-		      &bucket->data_slot));
-	bucket->data = trainer->data_pool.slots[bucket->data_slot].memory;
+	TRY(pool_take(trainer, &trainer->memory.data_pool, span->count * width, &bucket->data));
 	TRY(exchange_events(trainer, bucket->events, event, &bucket->checking));
-	trainer_count_gathered(trainer, span->elements * dtype_bytes(trainer->config.param_dtype),
-			       trainer->layout.shard_size);
+	trainer_count_gathered(trainer, span->elements * width, trainer->layout.shard_size);
 	return group_status(trainer,
 			    tutti_all_gatherv(bucket->shard, bucket->data, span->shares, NULL,
 					      trainer->config.param_dtype, trainer->gather, &call),
@@ -140,9 +132,7 @@ static tutti_status bucket_free(tutti_trainer *trainer, struct bucket *bucket)
 	struct train_failure arrived = {0};
 	failure_note(&arrived, bucket_arrive(trainer, bucket));
 	tutti_work_wait(&bucket->gathering, 0); /* its memory is given back */
-	pool_give(trainer, &trainer->data_pool, bucket_bytes(trainer, bucket), bucket->data_slot);
-	bucket->data = NULL;
-	bucket->data_slot = NO_SLOT;
+	pool_give(trainer, &trainer->memory.data_pool, &bucket->data);
 	bucket->lingers = bucket->is_gathered_ahead = false;
 	return failure_return(&arrived);
 }
@@ -154,6 +144,12 @@ tutti_status params_drop(tutti_trainer *trainer)
 	for (int b = 0; b < trainer->layout.span_count; b++)
 		failure_note(&first, bucket_free(trainer, &trainer->buckets[b]));
 	return failure_return(&first);
+}
+
+tutti_status params_begin_write(tutti_trainer *trainer)
+{
+	TRY(publish_wait_all(trainer));
+	return params_drop(trainer);
 }
 
 tutti_status params_publish(tutti_trainer *trainer)
@@ -185,7 +181,7 @@ tutti_status params_expect(tutti_trainer *trainer)
 	if (!trainer->layout.by_unit)
 		return TUTTI_OK;
 	TRY(params_drop(trainer));
-	if (trainer->backward_begun) { /* the micro-batch before was a training one */
+	if (trainer->batch.backward_begun) { /* the micro-batch before was a training one */
 		struct unit_events plan = trainer->plan;
 		trainer->plan = trainer->seen;
 		trainer->seen = plan;
@@ -215,7 +211,7 @@ static tutti_status gather_ahead(tutti_trainer *trainer, int32_t event)
 	int ahead = units_ahead(&trainer->config, &trainer->model);
 
 	for (int i = plan->next; i < plan->count && i < plan->next + ahead; i++) {
-		if (trainer->pass == TUTTI_PASS_EVAL && plan->list[i] % 4 == UNIT_BACKWARD)
+		if (trainer->batch.pass == TUTTI_PASS_EVAL && plan->list[i] % 4 == UNIT_BACKWARD)
 			break;
 		for (const int *s = trainer->layout.unit_spans[plan->list[i] / 4]; *s >= 0; s++) {
 			struct bucket *bucket = &trainer->buckets[*s];
@@ -250,7 +246,7 @@ tutti_status params_open(tutti_trainer *trainer, int unit, enum unit_pass pass)
 
 	for (const int *s = spans; *s >= 0; s++)
 		TRY(publish_wait(trainer, *s));
-	trainer->order = trainer->order * 0x9e3779b97f4a7c15u + (uint64_t)event + 1;
+	trainer->step.order = trainer->step.order * 0x9e3779b97f4a7c15u + (uint64_t)event + 1;
 	if (!trainer->layout.by_unit || !trainer->gather)
 		return TUTTI_OK;
 	TRY(free_lingering(trainer, unit, is_as_planned(&trainer->plan, event)));
@@ -279,7 +275,7 @@ static bool is_needed(const tutti_trainer *trainer, int span)
 
 tutti_status params_close(tutti_trainer *trainer, int unit, bool is_over)
 {
-	bool keeps = trainer->config.keep_after_forward && trainer->pass != TUTTI_PASS_EVAL;
+	bool keeps = trainer->config.keep_after_forward && trainer->batch.pass != TUTTI_PASS_EVAL;
 
 	if (!trainer->layout.by_unit || !trainer->gather)
 		return TUTTI_OK;

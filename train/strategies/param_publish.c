@@ -50,11 +50,11 @@ tutti_status publish_bucket(tutti_trainer *trainer, int b)
 	TRY(publish_wait(trainer, b));
 	if (needs_slot(bucket)) {
 		for (int before = 0; before < b; before++)
-			if (trainer->buckets[before].data_slot != NO_SLOT)
+			if (trainer->buckets[before].copy)
 				TRY(publish_wait(trainer, before));
-		TRY(pool_take(trainer, &trainer->data_pool, span->count * width,
-			      &bucket->data_slot));
-		values = trainer->data_pool.slots[bucket->data_slot].memory;
+		TRY(pool_take(trainer, &trainer->memory.data_pool, span->count * width,
+			      &bucket->copy));
+		values = bucket->copy;
 		copy_extern(trainer, bucket, values, true);
 	}
 	trainer_count_gathered(trainer, span->elements * width, trainer->layout.shard_size);
@@ -63,10 +63,8 @@ tutti_status publish_bucket(tutti_trainer *trainer, int b)
 		tutti_all_gatherv(values + bucket->part.first * width, values, span->shares, NULL,
 				  trainer->config.param_dtype, trainer->gather, &call),
 		IN_SHARD_GROUP);
-	if (status != TUTTI_OK && bucket->data_slot != NO_SLOT) {
-		pool_give(trainer, &trainer->data_pool, span->count * width, bucket->data_slot);
-		bucket->data_slot = NO_SLOT;
-	}
+	if (status != TUTTI_OK)
+		pool_give(trainer, &trainer->memory.data_pool, &bucket->copy);
 	return status;
 }
 
@@ -74,18 +72,12 @@ tutti_status publish_wait(tutti_trainer *trainer, int b)
 {
 	struct bucket *bucket = &trainer->buckets[b];
 
-	if (bucket->span->is_sharded || (!bucket->gathering && bucket->data_slot == NO_SLOT))
+	if (bucket->span->is_sharded)
 		return TUTTI_OK;
 	tutti_status status = trainer_wait(trainer, &bucket->gathering, IN_SHARD_GROUP);
-	if (bucket->data_slot == NO_SLOT)
-		return status;
-	if (status == TUTTI_OK)
-		copy_extern(trainer, bucket, trainer->data_pool.slots[bucket->data_slot].memory,
-			    false);
-	pool_give(trainer, &trainer->data_pool,
-		  bucket->span->count * dtype_bytes(trainer->config.param_dtype),
-		  bucket->data_slot);
-	bucket->data_slot = NO_SLOT;
+	if (bucket->copy && status == TUTTI_OK)
+		copy_extern(trainer, bucket, bucket->copy, false);
+	pool_give(trainer, &trainer->memory.data_pool, &bucket->copy);
 	return status;
 }
 

@@ -24,6 +24,8 @@ tutti_status params_close(tutti_trainer *trainer, int unit, bool is_over);
 tutti_status params_drop(tutti_trainer *trainer);
 /* At the end of a step: MISMATCH when another rank gathers a unit instead. */
 tutti_status params_compare_order(tutti_trainer *trainer);
+/* Before pieces are written: waits for values on their way, and frees all that is gathered. */
+tutti_status params_begin_write(tutti_trainer *trainer);
 /* Sends pieces that were written to all ranks. */
 tutti_status params_publish(tutti_trainer *trainer);
 

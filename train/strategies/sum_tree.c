@@ -15,7 +15,7 @@ static void add_levels(const tutti_trainer *trainer, const struct bucket *bucket
 		size_t offset = trainer->layout.places[p].offset,
 		       count = trainer->model.params[p].count;
 		for (int level = 0; level < last; level++)
-			if (trainer->micro_batches >> level & 1)
+			if (trainer->step.micro_batches >> level & 1)
 				kernel_add(param_grad(trainer, p), TUTTI_F32,
 					   bucket->levels[level] + offset, TUTTI_F32, count);
 	}
@@ -26,7 +26,7 @@ void sum_tree_push(tutti_trainer *trainer, int b)
 	struct bucket *bucket = &trainer->buckets[b];
 	int level = 0;
 
-	while (trainer->micro_batches >> level & 1)
+	while (trainer->step.micro_batches >> level & 1)
 		level++;
 	assert(bucket->levels[level]);
 	add_levels(trainer, bucket, level);

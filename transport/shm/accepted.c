@@ -1,8 +1,7 @@
 /* Accepted connections that belong to no conn yet: pending until their hello, then known. One of
- * another user, or that says nonsense or nothing for too long, is dropped and disturbs nobody. */
+ * another user, or that says nonsense or nothing for too long, is dropped and does no harm. */
 #include "transport/shm/shm.h"
 
-#include "core/clock.h"
 #include "core/log.h"
 #include "core/net.h"
 #include "core/resource_limits.h"
@@ -29,9 +28,18 @@ void shm_accepted_drop(struct shm_endpoint *endpoint, struct shm_accepted *accep
 	admission_remove(&endpoint->pending, &accepted->pending);
 	shm_watch_close(endpoint, &accepted->watch);
 	shared_memory_close(accepted->lane);
-	/* The look that is under way may still hold an event of it. */
+	/* The look that is in flight may still hold an event of it. */
 	accepted->next = endpoint->closed;
 	endpoint->closed = accepted;
+}
+
+void shm_accepted_free_closed(struct shm_endpoint *endpoint)
+{
+	while (endpoint->closed) {
+		struct shm_accepted *closed = endpoint->closed;
+		endpoint->closed = closed->next;
+		free(closed);
+	}
 }
 
 struct shm_accepted *shm_accepted_find(const struct shm_endpoint *endpoint, int from, int channel)
@@ -85,7 +93,7 @@ static tutti_status read_hello(int fd, struct shm_hello *hello, int *memfd)
 		return TUTTI_IN_PROGRESS;
 	/* A hello comes in one piece: a shorter one is another program's. */
 	if (n != sizeof *hello || hello->magic != SHM_MAGIC)
-		return fail(TUTTI_ERR_AUTH, "Not a hello.");
+		return fail(TUTTI_ERR_AUTH, "it does not begin like a connection of this library");
 	if (hello->purpose == SHM_LANE)
 		return net_recv_fds(fd, hello, sizeof *hello, memfd, 1, 0);
 	return net_recv_all(fd, hello, sizeof *hello, 0);
@@ -113,9 +121,9 @@ static void refuse_all(struct shm_endpoint *endpoint, const char *why, bool is_l
 		if (conn->state == SHM_WAITING || conn->state == SHM_DIALING ||
 		    (is_lost && conn->state == SHM_OPEN))
 			shm_conn_fail(conn, TUTTI_ERR_SYSTEM,
-				      "Rank %d cannot take the connection of rank %d (shared "
-				      "memory): %.200s.",
-				      endpoint->rank, conn->base.peer, kept);
+				      "rank %d cannot connect to rank %d (shared memory, channel "
+				      "%d): %.200s",
+				      endpoint->rank, conn->base.peer, conn->base.channel, kept);
 }
 
 static void refuse_for_files(struct shm_endpoint *endpoint, bool is_lost)
@@ -150,7 +158,7 @@ void shm_accepted_adopt(struct shm_conn *conn, struct shm_accepted *accepted)
 		status = shm_watch_add(endpoint, &conn->watch);
 	else if (status == TUTTI_OK &&
 		 epoll_ctl(endpoint->epoll_fd, EPOLL_CTL_MOD, conn->watch.fd, &event) < 0)
-		status = fail_errno("cannot watch a descriptor");
+		status = fail_errno("cannot watch its socket");
 	if (status != TUTTI_OK)
 		shm_connect_fail(conn, status);
 }
@@ -163,11 +171,12 @@ static bool take_hello(struct shm_endpoint *endpoint, struct shm_accepted *accep
 
 	if (!is_for_us(endpoint, hello) ||
 	    endpoint->accepted_count >= SHM_ACCEPTED_MOST * endpoint->size) {
-		fail(TUTTI_ERR_AUTH, "It calls another communicator or rank.");
+		fail(TUTTI_ERR_AUTH, "it is for another communicator or rank");
 		return false;
 	}
 	if (has_failed(endpoint, hello->from, hello->channel)) {
-		fail(TUTTI_ERR_PEER, "Its connection has failed here.");
+		fail(TUTTI_ERR_PEER, "rank %d's connection to this rank has failed already",
+		     hello->from);
 		return false;
 	}
 	accepted->purpose = hello->purpose;
@@ -202,8 +211,7 @@ static void pending_event(struct shm_endpoint *endpoint, struct shm_accepted *ac
 	if (status == TUTTI_IN_PROGRESS)
 		return;
 	if (status != TUTTI_OK || !take_hello(endpoint, accepted, &hello, memfd)) {
-		log_seldom("shm: dropped a connection that is not this communicator's: %s",
-			   last_error());
+		log_seldom("shm: rank %d dropped a connection: %s", endpoint->rank, last_error());
 		shm_accepted_drop(endpoint, accepted);
 	}
 	if (status == TUTTI_ERR_SYSTEM)
@@ -243,7 +251,7 @@ static void add_pending(struct shm_endpoint *endpoint, int fd)
 	struct shm_accepted *accepted = endpoint->spare;
 
 	if (net_unix_check(fd, NULL) != TUTTI_OK) {
-		log_seldom("shm: dropped a connection: %s", last_error());
+		log_seldom("shm: rank %d dropped a connection: %s", endpoint->rank, last_error());
 		close(fd);
 		return;
 	}

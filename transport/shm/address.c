@@ -3,13 +3,11 @@
  * users set to make one machine count as several). */
 #include "transport/shm/shm.h"
 
+#include "core/machine.h"
 #include "core/status.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 struct shm_address {
@@ -29,28 +27,18 @@ static void identity_add(uint64_t identity[2], const void *bytes, size_t n)
 			identity[k] = (identity[k] ^ p[i]) * 0x100000001b3u;
 }
 
+/* What cannot be read stays zero: then the host id alone tells machines apart. */
 static tutti_status identity_of(uint64_t identity[2], const char *host_id)
 {
-	char boot[64] = "";
-	struct stat net = {0};
+	char boot[MACHINE_BOOT_BYTES] = "";
+	uint64_t network = machine_namespace("net");
 	uid_t uid = geteuid();
-	int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
 
+	TRY(machine_boot(boot));
 	identity[0] = 0xcbf29ce484222325u;
 	identity[1] = 0x84222325cbf29ce4u;
-	if (fd < 0 && (errno == EMFILE || errno == ENFILE))
-		return fail_errno("cannot read which machine this is");
-	/* What cannot be read stays zero: then the host id alone tells machines apart. */
-	if (fd >= 0) {
-		if (read(fd, boot, sizeof boot) < 0)
-			boot[0] = '\0';
-		close(fd);
-	}
-	if (stat("/proc/self/ns/net", &net) < 0)
-		net = (struct stat){0};
-	identity_add(identity, boot, sizeof boot);
-	identity_add(identity, &net.st_dev, sizeof net.st_dev);
-	identity_add(identity, &net.st_ino, sizeof net.st_ino);
+	identity_add(identity, boot, strlen(boot));
+	identity_add(identity, &network, sizeof network);
 	identity_add(identity, &uid, sizeof uid);
 	if (host_id)
 		identity_add(identity, host_id, strlen(host_id));

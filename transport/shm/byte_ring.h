@@ -1,8 +1,9 @@
 /* A ring of bytes in shared memory: one writer, one reader, possibly in two processes.
  *
- * Indices count bytes since the beginning and never wrap; the place in the ring is the index modulo the
- * capacity, a power of two. Each side keeps its own index privately and only ever loads the other's,
- * which it checks: whatever the other side stores, nothing outside the ring is read or written. */
+ * Indices count bytes since the beginning and never wrap; the place in the ring is the index modulo
+ * the capacity, a power of two. Each side keeps its own index privately and only ever loads the
+ * other's, which it checks: whatever the other side stores, nothing outside the ring is read or
+ * written. */
 #ifndef TRANSPORT_SHM_BYTE_RING_H
 #define TRANSPORT_SHM_BYTE_RING_H
 
@@ -13,8 +14,8 @@
 
 #define BYTE_RING_LINE 128           /* two cache lines: the prefetcher fetches pairs */
 
-/* The part that both sides map. Each line has one writer in the normal case; the flags are on a line of
- * their own, so that a look at them costs no transfer while nobody sleeps. */
+/* The part that both sides map. Each line has one writer in the normal case; the flags are on a
+ * line of their own, so that a look at them costs no transfer while neither side sleeps. */
 struct byte_ring_shared {
 	_Alignas(BYTE_RING_LINE) _Atomic uint64_t written;
 	_Alignas(BYTE_RING_LINE) _Atomic uint64_t read;
@@ -40,10 +41,10 @@ struct byte_ring_reader {
 	bool is_broken;
 };
 
-/* Bytes that may be written. Looks at the reader's index only when fewer than want seem free; 0 when
- * the ring is broken. */
+/* Bytes that may be written. Looks at the reader's index only when fewer than want seem free; 0
+ * when the ring is broken. */
 size_t byte_ring_room(struct byte_ring_writer *ring, size_t want);
-/* n <= room. bytes NULL: n bytes that nobody will look at. Not visible before publish. */
+/* n <= room. If bytes is NULL, n bytes that are never read. Not visible before publish. */
 void ring_write(struct byte_ring_writer *ring, const void *bytes, size_t n);
 /* True: the reader sleeps and must be woken (by exactly this caller). */
 bool byte_ring_publish(struct byte_ring_writer *ring);
@@ -53,8 +54,8 @@ size_t byte_ring_available(struct byte_ring_reader *ring, size_t want);
 void byte_ring_read(struct byte_ring_reader *ring, void *bytes, size_t n);
 bool byte_ring_release(struct byte_ring_reader *ring);
 
-/* Before a side sleeps: says so, and then looks again (byte_ring_available, byte_ring_room with more than it
- * has seen). It sleeps only when there is still nothing. */
+/* Before a side sleeps: says so, and then looks again (byte_ring_available, byte_ring_room with
+ * more than it has seen). It sleeps only when there is still nothing. */
 void byte_ring_reader_sleeps(struct byte_ring_reader *ring, bool sleeps);
 void byte_ring_writer_sleeps(struct byte_ring_writer *ring, bool sleeps);
 

@@ -158,26 +158,35 @@ static bool can_recv(struct shm_conn *conn)
 	return byte_ring_available(&conn->in, want) >= want;
 }
 
+static void damaged(struct shm_conn *conn)
+{
+	shm_conn_fail(
+		conn, TUTTI_ERR_PEER,
+		"the memory of rank %d's connection to rank %d (shared memory, channel %d) is "
+		"damaged: another process has written into it",
+		conn->base.peer, shm_endpoint_of(conn)->rank, conn->base.channel);
+}
+
 /* False: the conn has failed. */
 static bool recv_frame(struct shm_conn *conn, const struct tutti_io *io)
 {
-	int peer = conn->base.peer, rank = shm_endpoint_of(conn)->rank;
 	struct shm_frame frame; /* a copy: the peer can still write to the ring */
 
 	byte_ring_read(&conn->in, NULL, padding(conn->in.read));
 	byte_ring_read(&conn->in, &frame, sizeof frame);
 	if (frame.number != conn->received++) {
-		shm_conn_fail(conn, TUTTI_ERR_PEER,
-			      "Lost rank %d: the memory it shares with rank %d is damaged.", peer,
-			      rank);
+		damaged(conn);
 		return false;
 	}
 	if (frame.bytes != io->bytes || frame.tag != io->tag) {
-		shm_conn_fail(conn, TUTTI_ERR_MISMATCH,
-			      "Message of %llu bytes (call %08x) from rank %d where rank %d "
-			      "expects %zu bytes (call %08x): the ranks made different calls.",
-			      (unsigned long long)frame.bytes, frame.tag, peer, rank, io->bytes,
-			      io->tag);
+		shm_conn_fail(
+			conn, TUTTI_ERR_MISMATCH,
+			"rank %d sent %llu bytes (tag %#x) where rank %d expects %zu bytes (tag "
+			"%#x; shared memory, channel %d, message %u): the ranks did not make the "
+			"same calls",
+			conn->base.peer, (unsigned long long)frame.bytes, frame.tag,
+			shm_endpoint_of(conn)->rank, io->bytes, io->tag, conn->base.channel,
+			frame.number);
 		return false;
 	}
 	conn->in_payload[1] = true;
@@ -233,10 +242,10 @@ static bool move_ended(struct shm_conn *conn)
 	if (conn->state == SHM_FAILED || (is_moving && conn->recvs.head))
 		return true;
 	if (conn->recvs.head || has_nothing_left(conn)) {
-		shm_conn_fail(conn, TUTTI_ERR_PEER,
-			      "Lost rank %d: it left or died (the end of its shared memory "
-			      "connection to rank %d).",
-			      conn->base.peer, shm_endpoint_of(conn)->rank);
+		shm_conn_fail(
+			conn, TUTTI_ERR_PEER,
+			"rank %d (shared memory, channel %d) closed its connection to rank %d",
+			conn->base.peer, conn->base.channel, shm_endpoint_of(conn)->rank);
 		return true;
 	}
 	while (conn->sends.head) {
@@ -261,9 +270,7 @@ bool shm_conn_move(struct shm_conn *conn)
 	if (conn->state == SHM_FAILED)
 		return true;
 	if (conn->out.is_broken || conn->in.is_broken) {
-		shm_conn_fail(conn, TUTTI_ERR_PEER,
-			      "Lost rank %d: the memory it shares with rank %d is damaged.",
-			      conn->base.peer, shm_endpoint_of(conn)->rank);
+		damaged(conn);
 		return true;
 	}
 	if (!conn->sends.head && !conn->recvs.head)

@@ -6,30 +6,7 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
-
-/* A socket to the peer's listener, or -1 with errno. On this machine connecting does not wait: it
- * is refused, or the backlog is full (EAGAIN), or done. */
-static int dial_socket(const char *name)
-{
-	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	size_t n = strlen(name);
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-
-	if (fd < 0)
-		return -1;
-	memcpy(address.sun_path + 1, name, n);
-	socklen_t length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n);
-	if (connect(fd, (struct sockaddr *)&address, length) == 0)
-		return fd;
-	int error = errno;
-	close(fd);
-	errno = error;
-	return -1;
-}
 
 static tutti_status send_hello(struct shm_conn *conn, enum shm_purpose purpose)
 {
@@ -72,7 +49,9 @@ void shm_connect_fail(struct shm_conn *conn, tutti_status status)
 	char why[200];
 
 	snprintf(why, sizeof why, "%s", last_error());
-	shm_conn_fail(conn, status, "No shared memory with rank %d: %.180s", conn->base.peer, why);
+	shm_conn_fail(conn, status,
+		      "rank %d cannot connect to rank %d (shared memory, channel %d): %.180s",
+		      shm_endpoint_of(conn)->rank, conn->base.peer, conn->base.channel, why);
 }
 
 void shm_connect_dial(struct shm_conn *conn)
@@ -81,18 +60,18 @@ void shm_connect_dial(struct shm_conn *conn)
 	bool passes_lane = endpoint->rank > conn->base.peer;
 	tutti_status status;
 
-	conn->watch.fd = dial_socket(conn->name);
-	if (conn->watch.fd < 0 && errno == EAGAIN)
-		return;
-	if (conn->watch.fd < 0 && errno == ECONNREFUSED) {
-		/* The listener was there before its address was known: the peer has left. */
-		conn->peer_left = true;
+	status = net_unix_connect(conn->name, &conn->watch.fd);
+	if (status == TUTTI_IN_PROGRESS) {
+		/* The listener was there before its address was known: if it refuses, the peer has
+		 * left. */
+		conn->peer_left = errno == ECONNREFUSED;
 		return;
 	}
-	if (conn->watch.fd < 0)
-		status = fail_errno("cannot dial");
-	else if ((status = shm_connect_check(conn)) == TUTTI_OK &&
-		 (status = shm_watch_add(endpoint, &conn->watch)) == TUTTI_OK)
+	if (status == TUTTI_OK)
+		status = shm_connect_check(conn);
+	if (status == TUTTI_OK)
+		status = shm_watch_add(endpoint, &conn->watch);
+	if (status == TUTTI_OK)
 		status = send_hello(conn, passes_lane ? SHM_LANE : SHM_AWAIT);
 	if (status == TUTTI_ERR_PEER)
 		conn->peer_left = true;

@@ -15,7 +15,7 @@ tutti_status shm_watch_add(struct shm_endpoint *endpoint, struct shm_watch *watc
 	struct epoll_event event = {.events = EPOLLIN, .data.ptr = watch};
 
 	if (epoll_ctl(endpoint->epoll_fd, EPOLL_CTL_ADD, watch->fd, &event) < 0)
-		return fail_errno("Cannot watch a descriptor");
+		return fail_errno("rank %d cannot watch a socket", endpoint->rank);
 	forks_own(watch->fd);
 	return TUTTI_OK;
 }
@@ -45,7 +45,7 @@ bool shm_socket_drain(int fd, bool *is_anything)
 	}
 }
 
-/* When the socket is full of bells the peer has enough of them. */
+/* When the socket is full of doorbells the peer has enough of them. */
 void shm_ring_doorbell(int fd)
 {
 	ssize_t n = fd < 0 ? 0 : send(fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);

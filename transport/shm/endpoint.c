@@ -6,6 +6,7 @@
 #include "core/log.h"
 #include "core/net.h"
 #include "core/status.h"
+#include "transport/done_list.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -31,8 +32,7 @@ static tutti_status listen_somewhere(struct shm_endpoint *endpoint, const char *
 	uint64_t random[2];
 	char name[40];
 
-	/* Everybody on the machine can read the names of abstract sockets: nothing of ours is in
-	 * it. */
+	/* Every user can read the names of abstract sockets: nothing of ours is in it. */
 	auth_random(random, sizeof random);
 	snprintf(name, sizeof name, "tutti-%016llx%016llx", (unsigned long long)random[0],
 		 (unsigned long long)random[1]);
@@ -40,8 +40,8 @@ static tutti_status listen_somewhere(struct shm_endpoint *endpoint, const char *
 	return shm_address_make(&endpoint->base, host_id, name);
 }
 
-/* Without shared memory nobody is told where to find this endpoint, and it reaches nobody: both
- * ends come to the same, and another transport has to do. */
+/* Without shared memory this endpoint has no address and reaches no rank: both ends come to the
+ * same, and another transport has to do. */
 static tutti_status open_door(struct shm_endpoint *endpoint, const char *host_id)
 {
 	if (lane_memory_try(endpoint->ring_bytes) != TUTTI_OK) {
@@ -57,7 +57,7 @@ static tutti_status open_descriptors(struct shm_endpoint *endpoint, const char *
 	endpoint->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	endpoint->timer.fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 	if (endpoint->epoll_fd < 0 || endpoint->timer.fd < 0)
-		return fail_errno("Cannot make rank %d's shared memory endpoint", endpoint->rank);
+		return fail_errno("Rank %d cannot make its shared memory endpoint", endpoint->rank);
 	TRY(open_door(endpoint, host_id));
 	return shm_watch_add(endpoint, &endpoint->timer);
 }
@@ -71,11 +71,7 @@ static void shm_destroy(struct tutti_endpoint *base)
 	assert(!endpoint->conns); /* conns are closed first */
 	while (endpoint->accepted)
 		shm_accepted_drop(endpoint, endpoint->accepted);
-	while (endpoint->closed) {
-		struct shm_accepted *closed = endpoint->closed;
-		endpoint->closed = closed->next;
-		free(closed);
-	}
+	shm_accepted_free_closed(endpoint);
 	while (endpoint->ended) {
 		struct shm_ended *ended = endpoint->ended;
 		endpoint->ended = ended->next;
@@ -95,8 +91,8 @@ static tutti_status shm_open(struct tutti_endpoint **out,
 	struct shm_endpoint *endpoint = calloc(1, sizeof(*endpoint));
 
 	if (!endpoint)
-		return fail(TUTTI_ERR_MEMORY, "No memory for rank %d's shared memory endpoint.",
-			    config->rank);
+		return fail(TUTTI_ERR_MEMORY,
+			    "Rank %d has no memory for its shared memory endpoint.", config->rank);
 	endpoint->base.transport = &transport_shm;
 	endpoint->rank = config->rank;
 	endpoint->size = config->size;
@@ -177,7 +173,7 @@ static int shm_arm(struct tutti_endpoint *base)
 		shm_conn_sleeps(conn, true);
 		is_work = shm_conn_has_work(conn);
 	}
-	/* Bells that are left from earlier would keep event_fd readable. */
+	/* Doorbells that are left from earlier would keep event_fd readable. */
 	if (is_work || shm_look(endpoint)) {
 		disarm(endpoint);
 		return 1;
@@ -199,14 +195,16 @@ static tutti_status shm_connect(struct tutti_endpoint *base, int peer, int chann
 	if (!conn || !ended) {
 		free(conn);
 		free(ended);
-		return fail(TUTTI_ERR_MEMORY, "No memory for a connection to rank %d.", peer);
+		return fail(TUTTI_ERR_MEMORY, "Rank %d has no memory for a connection to rank %d.",
+			    endpoint->rank, peer);
 	}
 	if (!shm_address_read(base, address, address_bytes, conn->name)) {
 		free(conn);
 		free(ended);
 		return fail(TUTTI_ERR_UNSUPPORTED,
-			    "Rank %d shares no memory with rank %d: it is on another node.", peer,
-			    endpoint->rank);
+			    "Rank %d shares no memory with rank %d: it is on another node, which "
+			    "needs another transport.",
+			    peer, endpoint->rank);
 	}
 	conn->base.endpoint = base;
 	conn->base.peer = peer;
@@ -256,25 +254,7 @@ static int shm_progress(struct tutti_endpoint *base, struct tutti_done *done)
 		next = conn->next_active;
 		is_moving |= shm_conn_move(conn);
 	}
-	if (!endpoint->done.head)
-		return is_moving;
-	*done->tail = endpoint->done.head;
-	done->tail = endpoint->done.tail;
-	tutti_done_init(&endpoint->done);
-	return 1;
-}
-
-/* Ios that have ended and that no progress has fetched are forgotten, too. */
-static void forget_done(struct shm_endpoint *endpoint, const struct tutti_conn *conn)
-{
-	struct tutti_done all = endpoint->done;
-
-	if (!all.head)
-		return;
-	tutti_done_init(&endpoint->done);
-	for (struct tutti_io *io; (io = tutti_done_pop(&all));)
-		if (io->conn != conn)
-			tutti_done_push(&endpoint->done, io, io->status);
+	return done_list_take(done, &endpoint->done) || is_moving;
 }
 
 /* The peer may come for it only now. */
@@ -303,7 +283,7 @@ static void shm_close(struct tutti_conn *base)
 	shm_conn_settle(conn);
 	shm_watch_close(endpoint, &conn->watch);
 	shared_memory_close(conn->lane);
-	forget_done(endpoint, base);
+	done_list_forget(&endpoint->done, base);
 	remember_failed(endpoint, conn);
 	free(conn->ended);
 	free(conn);

@@ -47,7 +47,10 @@ tutti_status lane_memory_open(struct shared_memory **lane, size_t ring_bytes, in
 {
 	if (ring_bytes < LANE_RING_MIN || ring_bytes > LANE_RING_MAX ||
 	    (ring_bytes & (ring_bytes - 1)))
-		return fail(TUTTI_ERR_MISMATCH, "A peer's rings would have %zu bytes.", ring_bytes);
+		return fail(TUTTI_ERR_MISMATCH,
+			    "A peer's rings would have %zu bytes: do all ranks have the same "
+			    "version of Tutti?",
+			    ring_bytes);
 	return shared_memory_open(lane, fd, total_bytes(ring_bytes), use);
 }
 

@@ -5,7 +5,6 @@
 #include "core/clock.h"
 
 #include <stddef.h>
-#include <stdlib.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -76,16 +75,18 @@ static bool unsettled_look(struct shm_endpoint *endpoint, uint64_t now_ns)
 		if (conn->is_settled)
 			continue;
 		if (conn->peer_left)
-			shm_conn_fail(conn, TUTTI_ERR_PEER,
-				      "Lost rank %d: it left before it was connected to rank %d "
-				      "(shared memory).",
-				      conn->base.peer, endpoint->rank);
+			shm_conn_fail(
+				conn, TUTTI_ERR_PEER,
+				"rank %d (shared memory, channel %d) closed its connection to "
+				"rank %d before it was up",
+				conn->base.peer, conn->base.channel, endpoint->rank);
 		else if (now_ns >= conn->deadline_ns)
 			shm_conn_fail(
 				conn, TUTTI_ERR_TIMEOUT,
-				"No answer from rank %d within %d ms when rank %d connects to "
-				"it (shared memory).",
-				conn->base.peer, endpoint->timeout_ms, endpoint->rank);
+				"rank %d (shared memory, channel %d) did not accept the connection "
+				"of rank %d within %d ms: is that process stopped?",
+				conn->base.peer, conn->base.channel, endpoint->rank,
+				endpoint->timeout_ms);
 	}
 	return endpoint->unsettled != before;
 }
@@ -106,11 +107,7 @@ bool shm_look(struct shm_endpoint *endpoint)
 	}
 	if (endpoint->has_failed)
 		shm_accepted_drop_failed(endpoint);
-	while (endpoint->closed) {
-		struct shm_accepted *closed = endpoint->closed;
-		endpoint->closed = closed->next;
-		free(closed);
-	}
+	shm_accepted_free_closed(endpoint);
 	return is_anything;
 }
 

@@ -10,12 +10,13 @@
  *
  * A file calls only files that stand below it.
  *
- * Each endpoint listens on an abstract Unix socket. The higher rank of a pair dials and passes a memfd
- * with two rings; the lower rank dials as well, only to notice when the higher one leaves before it
- * has done so. A byte that comes back says that the endpoint has heard it, whether or not it has
- * connected yet; from then on there is no deadline. The socket of a lane stays open: its end is the
- * peer's end, and a byte on it wakes a sleeper. When a conn has failed, its socket and those that ask for
- * it again are closed, so that both ends fail. In a ring, a message is a frame of 16 bytes at a multiple of 64, and its payload. */
+ * Each endpoint listens on an abstract Unix socket. The higher rank of a pair dials and passes a
+ * memfd with two rings; the lower rank dials as well, only to notice when the higher one leaves
+ * before it has done so. A byte that comes back says that the endpoint has heard it, whether or not
+ * it has connected yet; from then on there is no deadline. The socket of a lane stays open: its end
+ * is the peer's end, and a byte on it wakes a sleeper. When a conn has failed, its socket and those
+ * that ask for it again are closed, so that both ends fail. In a ring, a message is a frame of 16
+ * bytes at a multiple of 64, and its payload. */
 #ifndef TRANSPORT_SHM_SHM_H
 #define TRANSPORT_SHM_SHM_H
 
@@ -30,7 +31,7 @@
 #define SHM_PIECE_BYTES   ((size_t)32 << 10)    /* a large message moves on by this much         */
 #define SHM_PENDING       64                          /* connections before their hello           */
 #define SHM_PENDING_MS    5000                        /* and how long they may take               */
-#define SHM_ACCEPTED_MOST 16                          /* known ones that wait for our connect, a rank*/
+#define SHM_ACCEPTED_MOST 16                    /* known ones a rank that wait for our connect */
 #define SHM_BACKLOG       1024                  /* connections that wait for our accept           */
 #define SHM_REDIAL_MS     1                     /* when the peer's backlog is full               */
 #define SHM_LOOK_PASSES   32                    /* idle passes between two looks at the sockets  */
@@ -40,10 +41,11 @@ enum shm_watched { SHM_LISTENER, SHM_TIMER, SHM_ACCEPTED, SHM_CONN };
 
 struct shm_watch {
 	enum shm_watched kind;
-	int fd;                         /* -1: none                                             */
+	int fd;                         /* or -1                                                */
 };
 
-/* What a hello asks for: a lane, whose memfd comes along, or to be told if the peer leaves first. */
+/* What a hello asks for: a lane, whose memfd comes along, or to be told if the peer leaves first.
+ */
 enum shm_purpose { SHM_LANE = 1, SHM_AWAIT = 2 };
 
 #define SHM_MAGIC 0x31306d73u                       /* the form of the hello and of the frames   */
@@ -57,8 +59,8 @@ struct shm_hello {
 	uint64_t ring_bytes;
 };
 
-/* Where a conn stands. DIALING: the peer could not be dialled yet; WAITING: for the peer's lane; ENDED:
- * the peer is gone, what it left in the ring can still be received. */
+/* Where a conn stands. DIALING: the peer could not be dialled yet; WAITING: for the peer's lane;
+ * ENDED: the peer is gone, what it left in the ring can still be received. */
 enum shm_state { SHM_DIALING, SHM_WAITING, SHM_OPEN, SHM_ENDED, SHM_FAILED };
 
 struct shm_conn {
@@ -121,7 +123,8 @@ struct shm_endpoint {
 extern const struct tutti_transport transport_shm;
 
 /* address.c */
-tutti_status shm_address_make(struct tutti_endpoint *endpoint, const char *host_id, const char *name);
+tutti_status shm_address_make(struct tutti_endpoint *endpoint, const char *host_id,
+			      const char *name);
 /* The peer's listener, when it is on this node. */
 bool shm_address_read(const struct tutti_endpoint *endpoint, const uint8_t *address,
 		      size_t address_bytes, char name[40]);
@@ -156,6 +159,8 @@ bool shm_accepted_look(struct shm_endpoint *endpoint);
 void shm_accept_backlog(struct shm_endpoint *endpoint);
 void shm_accepted_event(struct shm_endpoint *endpoint, struct shm_accepted *accepted);
 void shm_accepted_drop(struct shm_endpoint *endpoint, struct shm_accepted *accepted);
+/* Frees those that were dropped: no event of them is held any more. */
+void shm_accepted_free_closed(struct shm_endpoint *endpoint);
 /* There are pending ones that epoll does not watch. */
 bool shm_accepted_are_unwatched(const struct shm_endpoint *endpoint);
 bool shm_accepted_expire(struct shm_endpoint *endpoint, uint64_t now_ns);

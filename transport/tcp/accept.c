@@ -1,10 +1,11 @@
 /* Accepting connections, and making room for them. */
-#include "transport/tcp/tcp.h"
+#include "transport/tcp/accepted.h"
 
 #include "core/log.h"
 #include "core/net.h"
 #include "core/resource_limits.h"
 #include "core/status.h"
+#include "transport/tcp/address.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -14,6 +15,7 @@
 #include <unistd.h>
 
 #define ACCEPTS_MAX 64 /* at a time */
+#define TURNED_AWAY 8  /* then memory is not lacking for a moment */
 
 /* The oldest connection without a proof goes, unless its proof lies here already. One that was
  * answered knows the communicator's number, and where connections are not made again its rank takes
@@ -28,8 +30,8 @@ static bool drop_oldest(struct tcp_endpoint *ep, bool was_answered)
 	return oldest != NULL;
 }
 
-/* Nobody can be let in, so all connects fail that wait for a peer's dialing; unless connections
- * without a proof are there, which may leave soon. */
+/* No connection can be accepted, so all connects fail that wait for a peer's dialing; unless
+ * connections without a proof are there, which may leave soon. */
 static void refuse_all(struct tcp_endpoint *ep, const char *why)
 {
 	char kept[200];
@@ -48,7 +50,7 @@ static void accepted_add(struct tcp_endpoint *ep, int fd, const struct sockaddr 
 	ep->turned_away = a ? 0 : ep->turned_away + 1;
 	if (!a) {
 		close(fd);
-		if (ep->turned_away >= TCP_TURNED_AWAY)
+		if (ep->turned_away >= TURNED_AWAY)
 			refuse_all(ep, "there is no memory to accept connections");
 		return;
 	}

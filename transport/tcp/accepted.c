@@ -1,6 +1,6 @@
 /* Accepted connections that belong to no conn yet. One whose greeting is over is kept, one for each
  * peer and channel, until this rank connects. */
-#include "transport/tcp/tcp.h"
+#include "transport/tcp/accepted.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -55,7 +55,7 @@ static void take_terms(struct tcp_conn *c, struct tcp_accepted *a)
 		r->next_epoch = r->epoch + 1;
 }
 
-/* A dial of its own that is under way ends with this. */
+/* A dial of its own that is in flight ends with this. */
 bool tcp_accepted_adopt(struct tcp_conn *c)
 {
 	struct tcp_endpoint *ep = tcp_endpoint_of(c);
@@ -83,10 +83,4 @@ bool tcp_accepted_adopt(struct tcp_conn *c)
 		tcp_conn_busy(c);
 	}
 	return true;
-}
-
-void tcp_accepted_free_all(struct tcp_endpoint *ep)
-{
-	while (ep->accepted)
-		tcp_accepted_free(ep, ep->accepted);
 }

@@ -1,8 +1,9 @@
 /* What an endpoint tells its peers: which machine it is on, its port, and the addresses of its
  * interfaces. And the other way: in which order to dial what a peer has told. */
-#include "transport/tcp/tcp.h"
+#include "transport/tcp/address.h"
 
 #include "core/log.h"
+#include "core/machine.h"
 #include "core/status.h"
 
 #include <arpa/inet.h>
@@ -11,7 +12,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 
 #define MAGIC       0x31706374u /* "tcp1" */
 #define FIXED_BYTES 16          /* magic 4, machine 8, port 2, flags 1, count 1 */
@@ -41,23 +41,17 @@ struct blob {
 
 /* Equal for processes that reach each other over loopback: the same boot of the same kernel and the
  * same network namespace. TUTTI_HOST_ID plays no part: one machine can stand for several. */
-static uint64_t machine_id(void)
+static tutti_status machine_id(uint64_t *id)
 {
-	char text[96] = "";
-	struct stat ns = {0};
+	char boot[MACHINE_BOOT_BYTES], text[96];
 	uint64_t hash = 0xcbf29ce484222325u;
-	FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
 
-	if (file) {
-		if (!fgets(text, 64, file))
-			text[0] = '\0';
-		fclose(file);
-	}
-	if (stat("/proc/self/ns/net", &ns) == 0)
-		snprintf(text + strlen(text), 32, " %llu", (unsigned long long)ns.st_ino);
+	TRY(machine_boot(boot));
+	snprintf(text, sizeof text, "%s %llu", boot, (unsigned long long)machine_namespace("net"));
 	for (const char *p = text; *p; p++)
 		hash = (hash ^ (uint8_t)*p) * 0x100000001b3u;
-	return text[0] ? hash : 0;
+	*id = boot[0] ? hash : 0;
+	return TUTTI_OK;
 }
 
 static void blob_write(struct tcp_endpoint *ep, const struct blob *blob)
@@ -197,16 +191,18 @@ static void add_all(struct blob *blob, const struct ifaddrs *interfaces, bool ha
 
 tutti_status tcp_address_make(struct tcp_endpoint *ep, const char *preferred)
 {
-	struct blob blob = {.machine = machine_id(), .port = (uint16_t)ep->port};
+	struct blob blob = {.port = (uint16_t)ep->port};
 	struct sockaddr_storage own = {0};
 	socklen_t own_bytes = sizeof own;
 	struct ifaddrs *interfaces = NULL;
 	tutti_status status = TUTTI_OK;
 
+	TRY(machine_id(&blob.machine));
 	if (getsockname(ep->listener.fd, (struct sockaddr *)&own, &own_bytes) != 0)
-		return fail_errno("tcp: getsockname");
+		return fail_errno("rank %d cannot read its own tcp port (getsockname)", ep->rank);
 	if (getifaddrs(&interfaces) != 0)
-		return fail_errno("tcp: getifaddrs");
+		return fail_errno("rank %d cannot read its machine's addresses (getifaddrs)",
+				  ep->rank);
 	if (preferred && preferred[0])
 		status = add_preferred(&blob, interfaces, preferred);
 	add_all(&blob, interfaces, own.ss_family == AF_INET6);

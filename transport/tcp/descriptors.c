@@ -13,7 +13,7 @@ tutti_status tcp_watch_add(struct tcp_endpoint *ep, struct tcp_watch *watch, uin
 	struct epoll_event event = {.events = events | EPOLLET, .data.ptr = watch};
 
 	if (epoll_ctl(ep->epoll_fd, EPOLL_CTL_ADD, watch->fd, &event) != 0)
-		return fail_errno("a connection cannot be watched (epoll_ctl)");
+		return fail_errno("rank %d cannot watch a tcp socket (epoll_ctl)", ep->rank);
 	forks_own(watch->fd);
 	return TUTTI_OK;
 }

@@ -6,21 +6,21 @@
  * higher rank keeps its proof back while a hello that it has answered may still turn into the lower
  * rank's proof. Then the lower rank's connection is the one; and if the higher rank's proof was
  * sent before the lower one's hello came, it is the higher rank's. */
-#include "transport/tcp/tcp.h"
+#include "transport/tcp/dial.h"
 
 #include "core/clock.h"
 #include "core/log.h"
 #include "core/resource_limits.h"
 #include "core/status.h"
+#include "transport/tcp/accepted.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #define CANDIDATE_MS 2000u /* for one address, when there are others */
 #define AGAIN_MS     1000u /* for one that led to the peer before */
+#define YIELD_MS     25    /* a lower rank's, to a higher one that may be dialing */
 
 static void dial_next(struct tcp_conn *c);
 
@@ -82,7 +82,7 @@ static bool reconnect_is_over(struct tcp_conn *c)
 	tcp_conn_fail_after_drain(
 		c, TUTTI_ERR_TIMEOUT,
 		"rank %d (tcp %s, channel %d) lost its connection to rank %d (%s); %d attempts in "
-		"%llu ms did not bring it back",
+		"%llu ms did not bring it back: is the network between them down?",
 		c->base.peer, c->where, c->base.channel, ep->rank, strerror(r->cause), r->tries,
 		(unsigned long long)((now - r->since_ns) / 1000000u));
 	return true;
@@ -95,7 +95,8 @@ static bool fail_round(struct tcp_conn *c)
 	int rank = tcp_endpoint_of(c)->rank, peer = c->base.peer, channel = c->base.channel;
 	char files[OPEN_FILES_LIMIT_BYTES];
 
-	/* Its listener was there before its address was handed out: refused means gone. */
+	/* Its listener was there before its address was handed out: a peer that refuses has left,
+	 * or its process has ended. */
 	bool is_gone = d->refused == d->count && !tcp_accepted_is_greeting(c);
 
 	if (d->is_full)
@@ -104,13 +105,15 @@ static bool fail_round(struct tcp_conn *c)
 		tcp_conn_refuse(c, last_error());
 	else if (is_gone)
 		tcp_conn_fail_after_drain(c, TUTTI_ERR_PEER,
-					  "rank %d is gone: no process listens at its address "
-					  "(tcp %s, channel %d) when rank %d connects",
+					  "rank %d (tcp %s, channel %d) refuses the connection of "
+					  "rank %d: no process listens there any more, and that "
+					  "rank's own output may say why",
 					  peer, c->where, channel, rank);
 	else if (d->wrong_answers > 0)
 		tcp_conn_fail(c, TUTTI_ERR_AUTH,
 			      "the process that listens at the address of rank %d (tcp %s, "
-			      "channel %d) could not prove the job's secret to rank %d",
+			      "channel %d) could not prove the job's secret to rank %d: it is "
+			      "another program or another job",
 			      peer, c->where, channel, rank);
 	else if (d->tls_failures > 0)
 		tcp_conn_fail(c, TUTTI_ERR_AUTH,
@@ -152,7 +155,7 @@ void tcp_dial_begin(struct tcp_conn *c)
 		tcp_conn_set_state(c, CONN_DIALING);
 		dial_next(c);
 	} else {
-		c->dial->give_up_ns = deadline_after_ms(TCP_YIELD_MS);
+		c->dial->give_up_ns = deadline_after_ms(YIELD_MS);
 		tcp_conn_set_state(c, CONN_WAITING);
 	}
 }
@@ -291,20 +294,11 @@ static void check_end(struct tcp_conn *c)
 /* Whether all of it has come. */
 static bool read_whole(struct tcp_conn *c, uint8_t *to, size_t bytes, size_t *have)
 {
-	while (*have < bytes) {
-		struct iovec rest = {to + *have, bytes - *have};
-		ssize_t n = tcp_stream_recv(&c->watch, &rest, 1);
-		if (n > 0) {
-			*have += (size_t)n;
-			continue;
-		}
-		if (n == 0)
-			give_up(c, "it hung up");
-		else if (errno != EAGAIN)
-			give_up(c, strerror(errno));
-		return false;
-	}
-	return true;
+	const char *problem = tcp_stream_fill(&c->watch, to, bytes, have);
+
+	if (problem)
+		give_up(c, problem);
+	return !problem && *have == bytes;
 }
 
 void tcp_dial_event(struct tcp_conn *c)
@@ -351,9 +345,9 @@ static void connect_timed_out(struct tcp_conn *c)
 	struct tcp_endpoint *ep = tcp_endpoint_of(c);
 
 	tcp_conn_fail(c, TUTTI_ERR_TIMEOUT,
-		      "rank %d at tcp %s did not accept the connection of rank %d (channel %d) "
-		      "within %d ms",
-		      c->base.peer, c->where, ep->rank, c->base.channel, ep->timeout_ms);
+		      "rank %d (tcp %s, channel %d) did not accept the connection of rank %d "
+		      "within %d ms: is its process stopped, or a firewall between them?",
+		      c->base.peer, c->where, c->base.channel, ep->rank, ep->timeout_ms);
 }
 
 void tcp_dial_tick(struct tcp_conn *c, uint64_t now_ns)

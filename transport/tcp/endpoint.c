@@ -2,14 +2,13 @@
 #include "transport/tcp/tcp.h"
 
 #include "core/clock.h"
-#include "core/forks.h"
-#include "core/log.h"
 #include "core/net.h"
 #include "core/status.h"
 #include "transport/registry.h"
+#include "transport/tcp/accepted.h"
+#include "transport/tcp/dial.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -18,8 +17,8 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#define DIRECT_CONNS 2 /* so few are polled without asking epoll */
-#define LOOK_EVERY   16u
+#define PENDING_MS 10000 /* for the proof, and again for what follows it */
+#define LEAVE_MS   500   /* how long destroy waits for that */
 
 static void tune_listener(struct tcp_endpoint *ep)
 {
@@ -39,7 +38,7 @@ static int tcp_event_fd(struct tutti_endpoint *endpoint)
 static void tcp_destroy(struct tutti_endpoint *endpoint)
 {
 	struct tcp_endpoint *ep = (struct tcp_endpoint *)endpoint;
-	uint64_t deadline = deadline_after_ms(TCP_LEAVE_MS);
+	uint64_t deadline = deadline_after_ms(LEAVE_MS);
 
 	if (!ep)
 		return;
@@ -48,7 +47,8 @@ static void tcp_destroy(struct tutti_endpoint *endpoint)
 		poll(&pollfd, 1, TCP_TICK_MS);
 		tcp_take_events(ep);
 	}
-	tcp_accepted_free_all(ep);
+	while (ep->accepted)
+		tcp_accepted_free(ep, ep->accepted);
 	while (ep->conns) {
 		assert(!ep->conns->is_owned);
 		tcp_conn_free(ep->conns);
@@ -74,10 +74,11 @@ static tutti_status open_descriptors(struct tcp_endpoint *ep)
 	tune_listener(ep);
 	ep->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (ep->epoll_fd < 0)
-		return fail_errno("tcp: epoll_create1");
+		return fail_errno("rank %d cannot open its tcp endpoint (epoll_create1)", ep->rank);
 	ep->timer.fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
 	if (ep->timer.fd < 0)
-		return fail_errno("tcp: timerfd_create");
+		return fail_errno("rank %d cannot open its tcp endpoint (timerfd_create)",
+				  ep->rank);
 	TRY(tcp_watch_add(ep, &ep->listener, EPOLLIN));
 	return tcp_watch_add(ep, &ep->timer, EPOLLIN);
 }
@@ -89,7 +90,8 @@ static tutti_status tcp_open(struct tutti_endpoint **endpoint,
 	tutti_status status;
 
 	if (!ep)
-		return fail(TUTTI_ERR_MEMORY, "tcp: no memory for an endpoint");
+		return fail(TUTTI_ERR_MEMORY, "rank %d has no memory for its tcp endpoint",
+			    config->rank);
 	ep->base.transport = &transport_tcp;
 	ep->rank = config->rank;
 	ep->size = config->size;
@@ -105,7 +107,7 @@ static tutti_status tcp_open(struct tutti_endpoint **endpoint,
 	ep->listener = (struct tcp_watch){.kind = WATCH_LISTENER, .fd = -1};
 	ep->timer = (struct tcp_watch){.kind = WATCH_TIMER, .fd = -1};
 	ep->alarm = (struct tcp_watch){.kind = WATCH_ALARM, .fd = -1};
-	admission_init(&ep->pending, TCP_PENDING + ep->size, TCP_PENDING_MS);
+	admission_init(&ep->pending, TCP_PENDING + ep->size, PENDING_MS);
 	ep->wants_look = true;
 	tutti_done_init(&ep->finished);
 	status = ep->has_tls ? tls_load() : TUTTI_OK;
@@ -146,9 +148,12 @@ static tutti_status tcp_connect(struct tutti_endpoint *endpoint, int peer, int c
 		tutti_status status = c->dial ? TUTTI_ERR_UNSUPPORTED : TUTTI_ERR_MEMORY;
 		tcp_conn_free(c);
 		if (status == TUTTI_ERR_MEMORY)
-			return fail(status, "tcp: no memory for a connection to rank %d", peer);
-		return fail(status, "tcp: rank %d has no address that rank %d can connect to", peer,
-			    ep->rank);
+			return fail(status, "rank %d has no memory for a tcp connection to rank %d",
+				    ep->rank, peer);
+		return fail(status,
+			    "rank %d has no tcp address that rank %d can connect to: "
+			    "TUTTI_ADDRESS names one",
+			    peer, ep->rank);
 	}
 	tcp_dial_begin(c);
 	*conn = &c->base;

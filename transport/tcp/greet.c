@@ -1,9 +1,10 @@
 /* What an accepted connection says, until nothing is missing of its greeting: a hello, the proof
  * that it knows the job's key, TLS's handshake, and how far it has come in the stream. One that
- * says anything wrong, or nothing for too long, is dropped and disturbs nobody. */
-#include "transport/tcp/tcp.h"
+ * says anything wrong, or nothing for too long, is dropped and does no harm. */
+#include "transport/tcp/accepted.h"
 
 #include "core/log.h"
+#include "transport/tcp/dial.h"
 
 #include <errno.h>
 #include <string.h>
@@ -192,20 +193,8 @@ static const char *arrive(struct tcp_endpoint *ep, struct tcp_accepted *a)
 /* Reads what is missing of what comes next; never more, for what follows is the conn's. */
 static bool read_whole(struct tcp_accepted *a, size_t bytes, const char **problem)
 {
-	while (a->have < bytes) {
-		struct iovec rest = {a->bytes + a->have, bytes - a->have};
-		ssize_t n = tcp_stream_recv(&a->watch, &rest, 1);
-		if (n > 0) {
-			a->have += (size_t)n;
-			continue;
-		}
-		if (n == 0)
-			*problem = "it hung up before its greeting was over";
-		else if (errno != EAGAIN)
-			*problem = strerror(errno);
-		return false;
-	}
-	return true;
+	*problem = tcp_stream_fill(&a->watch, a->bytes, bytes, &a->have);
+	return !*problem && a->have == bytes;
 }
 
 /* Whether nothing is missing of its greeting. problem: why it cannot stay. */

@@ -6,14 +6,13 @@
  * new connections wake it, and not the messages of a rank that computes or is in a call with
  * another thread. While a connection is being made again it sleeps on the epoll of everything. The
  * alarm is also a member of that one, so that a rank inside of a call takes its events itself. */
-#include "transport/tcp/tcp.h"
+#include "transport/tcp/conn.h"
 
 #include "core/log.h"
 #include "core/status.h"
 
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
-#include <unistd.h>
 
 #define PASSES 16
 
@@ -24,7 +23,8 @@ static tutti_status open_alarm(struct tcp_endpoint *ep)
 	ep->alarm.fd = epoll_create1(EPOLL_CLOEXEC);
 	if (ep->alarm.fd < 0 ||
 	    epoll_ctl(ep->alarm.fd, EPOLL_CTL_ADD, ep->listener.fd, &callers) != 0)
-		return fail_errno("tcp: epoll");
+		return fail_errno("rank %d cannot watch its tcp connections between calls (epoll)",
+				  ep->rank);
 	TRY(tcp_watch_add(ep, &ep->alarm, EPOLLIN));
 	for (struct tcp_conn *c = ep->conns; c; c = c->next)
 		if (c->state == CONN_UP)
@@ -83,7 +83,7 @@ int tcp_mend(struct tutti_endpoint *endpoint, int *fd)
 	return 1;
 }
 
-/* The peer's kernel has all of it, or nobody wants it any more. */
+/* The peer's kernel has all of it, or it is not wanted any more. */
 static bool has_delivered(const struct tcp_conn *c)
 {
 	int undelivered = 0;

@@ -1,14 +1,17 @@
 /* Progress of an endpoint: events are taken from epoll and handed to what they are for, then the
  * connections with something posted are visited. */
-#include "transport/tcp/tcp.h"
+#include "transport/tcp/accepted.h"
 
 #include "core/clock.h"
+#include "transport/done_list.h"
+#include "transport/tcp/dial.h"
 
 #include <sys/epoll.h>
 #include <unistd.h>
 
 #define DIRECT_CONNS 2   /* so few are polled without asking epoll */
 #define LOOK_EVERY   16u /* passes, when epoll need not be asked at all */
+#define CALM         64  /* visits without need of epoll, until it is left */
 
 static void conn_event(struct tcp_conn *c, uint32_t events)
 {
@@ -140,7 +143,7 @@ static bool conn_visit(struct tcp_conn *c, bool is_direct)
 	/* Of one that reconnects its end must be seen though nothing is posted on it. */
 	if (!is_direct || !c->may_write)
 		tcp_conn_watch(c);
-	else if (c->is_watched && moved && (!c->reconnects || c->has_alarm) && ++c->calm > TCP_CALM)
+	else if (c->is_watched && moved && (!c->reconnects || c->has_alarm) && ++c->calm > CALM)
 		tcp_conn_unwatch(c);
 	return moved;
 }
@@ -181,15 +184,10 @@ int tcp_progress(struct tutti_endpoint *endpoint, struct tutti_done *done)
 	if (ep->wants_look || ep->unsettled > 0)
 		moved = tcp_take_events(ep) > 0;
 	moved |= tcp_visit_busy(ep);
-	if (!ep->finished.head)
-		return moved;
-	*done->tail = ep->finished.head;
-	done->tail = ep->finished.tail;
-	tutti_done_init(&ep->finished);
-	return 1;
+	return done_list_take(done, &ep->finished) || moved;
 }
 
-/* Nobody will look at these conns for a while. */
+/* These conns will not be looked at for a while. */
 static void watch_busy(struct tcp_endpoint *ep)
 {
 	for (struct tcp_conn *c = ep->busy; c; c = c->next_busy)

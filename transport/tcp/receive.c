@@ -1,6 +1,6 @@
 /* The socket into posted receives. Small messages are read many at a time into the connection's
  * read-ahead buffer; large payloads go straight to where they belong. */
-#include "transport/tcp/tcp.h"
+#include "transport/tcp/conn.h"
 
 #include "core/crc32c.h"
 
@@ -15,6 +15,12 @@
 #define EAGER_BYTES    8192u        /* read in one call though less is posted */
 #define READS          4            /* in one visit */
 #define PIECES         128          /* of a message, filled in one call */
+
+void tcp_recv(struct tutti_conn *conn, struct tutti_io *io)
+{
+	struct tcp_conn *c = (struct tcp_conn *)conn;
+	tcp_conn_post(c, &c->recvs, io);
+}
 
 bool tcp_can_take(const struct tcp_conn *c)
 {
@@ -37,7 +43,8 @@ static void damaged(struct tcp_conn *c, const char *what, uint32_t sum, uint32_t
 	tcp_conn_fail(
 		c, TUTTI_ERR_SYSTEM,
 		"the %s of message %u from rank %d to rank %d (tcp %s, channel %d) was damaged "
-		"on its way: its CRC-32C is %08x instead of %08x",
+		"on its way: its CRC-32C is %08x instead of %08x (a network card or a switch may "
+		"be broken)",
 		what, c->received, c->base.peer, tcp_endpoint_of(c)->rank, c->where,
 		c->base.channel, sum, expected);
 }
@@ -73,8 +80,8 @@ static bool take_header(struct tcp_conn *c, const uint8_t *header)
 	if (words[1] != c->received) {
 		tcp_conn_fail(
 			c, TUTTI_ERR_INTERNAL,
-			"the stream from rank %d (tcp %s, channel %d) is out of step: message "
-			"%u came as number %u",
+			"the stream from rank %d (tcp %s, channel %d) is out of step: message %u "
+			"came as number %u (have both ranks the same version of Tutti?)",
 			c->base.peer, c->where, c->base.channel, c->received, words[1]);
 		return false;
 	}
@@ -169,7 +176,7 @@ static void places_add(struct payload_places *p, void *data, size_t bytes)
 
 /* How much to read ahead: what is posted and small, and one header of what is not. A little more
  * may come with it: where a peer runs ahead of us, as a root does, one call then brings the
- * messages of many receives to come. No more than a little: what nobody waits for stays in the
+ * messages of many receives to come. No more than a little: what no receive waits for stays in the
  * kernel, which makes the peer wait when it is much. */
 static size_t wanted(const struct tcp_conn *c)
 {

@@ -6,7 +6,7 @@
  *
  * Sockets of a connection are numbered. The number is in what both ends prove, and one that is not
  * larger than that of the socket in use is refused: a late greeting changes nothing. */
-#include "transport/tcp/tcp.h"
+#include "transport/tcp/dial.h"
 
 #include "core/clock.h"
 #include "core/log.h"
@@ -15,6 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+
+#define EPOCHS (1u << 19) /* sockets that a connection may have had */
 
 /* Leaves those that the socket's address is one of; all when none is: something translates. */
 static int keep_proven(struct tcp_address *list, int count, const char *where)
@@ -64,7 +66,7 @@ static bool can_reconnect(const struct tcp_conn *c, int error)
 {
 	return c->reconnects && c->is_owned && c->state == CONN_UP && c->watch.fd >= 0 &&
 	       c->base.status == TUTTI_OK && error != 0 && error != EPIPE && error != EBADMSG &&
-	       c->resend.next_epoch < TCP_EPOCHS - 1;
+	       c->resend.next_epoch < EPOCHS - 1;
 }
 
 bool tcp_reconnect_leave(struct tcp_conn *c, int error)
@@ -110,19 +112,19 @@ void tcp_reconnect_look(struct tcp_conn *c)
 	if (c->state != CONN_UP || c->watch.fd < 0 ||
 	    getsockopt(c->watch.fd, SOL_SOCKET, SO_ERROR, &error, &bytes) != 0)
 		return;
-	/* Nobody will be told this once more, and the kernel counts what it still had to deliver
-	 * for ever as not delivered. */
+	/* The kernel reports this error only once, and counts what it still had to deliver for
+	 * ever as not delivered. */
 	if (!tcp_reconnect(c, error) && error && !c->write_error)
 		c->write_error = error;
 }
 
-/* Nobody knows where in the stream the first changed byte was, so this connection is not made
+/* Where in the stream the first changed byte was is unknown, so this connection is not made
  * again. */
 static void fail_changed(struct tcp_conn *c)
 {
 	tcp_conn_fail(c, TUTTI_ERR_AUTH,
 		      "the data between rank %d and rank %d (tcp %s, channel %d) is changed on its "
-		      "way (TLS: %s)",
+		      "way (TLS: %s; is a proxy between them?)",
 		      tcp_endpoint_of(c)->rank, c->base.peer, c->where, c->base.channel,
 		      c->watch.tls ? tls_error_text(c->watch.tls) : "");
 }

@@ -1,12 +1,13 @@
 /* Why no byte of a connection is lost or doubled when its socket breaks.
  *
  * An io is done when its bytes have gone into the kernel, and some of them may be on their way
- * then. So the last bytes that went into the socket are kept in a ring, as many as the kernel says
- * (SIOCOUTQ) the peer's kernel has not got yet. What that has got is not lost: it can be read of a
- * socket that was reset, and is taken out before the socket is given up. Then each end says how
- * many bytes it has had, and the other goes on from there: first what is kept, then what is new. No
- * acknowledgement is ever sent, and a receiver that reads nothing for long holds up nobody. */
-#include "transport/tcp/tcp.h"
+ * then. So the last bytes that went into the socket are kept in a ring, as many as the kernel
+ * says (SIOCOUTQ) the peer's kernel has not got yet. What that has got is not lost: it can be
+ * read of a socket that was reset, and is taken out before the socket is given up. Then each end
+ * says how many bytes it has had, and the other goes on from there: first what is kept, then
+ * what is new. No acknowledgement is ever sent, and a receiver that reads nothing for long holds
+ * up no other rank. */
+#include "transport/tcp/conn.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -15,8 +16,10 @@
 #include <string.h>
 #include <sys/ioctl.h>
 
-#define REST_STEP 65536u
-#define ASK_BYTES 16384u /* from here on asking what is delivered costs less than copying it */
+#define REST_STEP  65536u
+#define ASK_BYTES  16384u /* from here on asking what is delivered costs less than copying it */
+#define KEPT_FIRST 65536u /* bytes of sent ones that are kept, ... */
+#define KEPT_MOST  (64u << 20) /* ... as far as the kernel says that the peer lacks them */
 
 void tcp_position_write(uint8_t bytes[TCP_POSITION_BYTES], uint64_t position)
 {
@@ -85,10 +88,10 @@ static void ring_write(uint8_t *ring, size_t ring_bytes, uint64_t position, cons
  * they were needed shows if the socket breaks. */
 static void ring_grow(struct tcp_resend *r, uint64_t needed)
 {
-	size_t bytes = TCP_KEPT_FIRST, old = r->kept_bytes;
+	size_t bytes = KEPT_FIRST, old = r->kept_bytes;
 	uint8_t *ring;
 
-	while (bytes < needed && bytes < TCP_KEPT_MOST)
+	while (bytes < needed && bytes < KEPT_MOST)
 		bytes *= 2;
 	ring = bytes > old ? malloc(bytes) : NULL;
 	if (!ring)

@@ -1,5 +1,5 @@
 /* Posted sends into the socket: headers and payloads of many messages in one system call. */
-#include "transport/tcp/tcp.h"
+#include "transport/tcp/conn.h"
 
 #include "core/crc32c.h"
 
@@ -13,6 +13,12 @@
 #define BATCHES      4            /* in one visit */
 #define COPY_BYTES   512          /* pieces up to this long are copied next to their header */
 #define COPIES_BYTES (TCP_BATCH * (TCP_SUMMED_BYTES + COPY_BYTES))
+
+void tcp_send(struct tutti_conn *conn, struct tutti_io *io)
+{
+	struct tcp_conn *c = (struct tcp_conn *)conn;
+	tcp_conn_post(c, &c->sends, io);
+}
 
 /* What goes into one system call. Headers and small payloads are copied side by side, for a place
  * costs the kernel more than a copy of this size. */

@@ -50,6 +50,20 @@ ssize_t tcp_stream_recv(const struct tcp_watch *w, struct iovec *iov, int count)
 	return n;
 }
 
+const char *tcp_stream_fill(const struct tcp_watch *w, uint8_t *to, size_t bytes, size_t *have)
+{
+	while (*have < bytes) {
+		struct iovec rest = {to + *have, bytes - *have};
+		ssize_t n = tcp_stream_recv(w, &rest, 1);
+		if (n == 0)
+			return "it hung up";
+		if (n < 0)
+			return errno == EAGAIN ? NULL : strerror(errno);
+		*have += (size_t)n;
+	}
+	return NULL;
+}
+
 bool tcp_stream_may_have_more(const struct tcp_watch *w)
 {
 	return w->tls && tls_may_have_more(w->tls);
@@ -63,8 +77,6 @@ bool tcp_stream_has_unread(const struct tcp_watch *w)
 		return tls_has_unread(w->tls);
 	return recv(w->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
 }
-
-/* passes, when epoll need not be asked at all */
 
 void tcp_tune(int fd)
 {

@@ -4,8 +4,7 @@
  * systems", 1997. */
 #include "collectives/plan/plan.h"
 
-/* How many of the numbers from first on, below n, have a bit; first is the least of a run of them.
- */
+/* How many numbers from first on, below n, have a bit. first is the least of a run of them. */
 static int count_of(int first, int bit, int n)
 {
 	int left = n - first, rest = left % (2 * bit);

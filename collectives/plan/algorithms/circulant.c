@@ -56,10 +56,6 @@ void circulant_reduce_scatter(struct plan *p, struct group g, struct span in, st
 	int half = left_of(g.size, 1);
 	struct blocks all = {in, g.me, g.size}, sums = {out, 0, 1};
 
-	if (g.size == 1) {
-		plan_reduce(p, out, &in, 1); /* NaNs become canonical here too */
-		return;
-	}
 	if (g.size > 2)
 		sums = (struct blocks){plan_scratch(p, some(all, 0, half)), 0, half};
 	add_up(p, g, all, sums, out);
@@ -75,10 +71,6 @@ void circulant_all_reduce(struct plan *p, struct group g, struct span in, struct
 {
 	struct blocks from = {in, g.me, g.size}, sums = {out, g.me, g.size};
 
-	if (g.size == 1) {
-		plan_reduce(p, out, &in, 1);
-		return;
-	}
 	add_up(p, g, from, sums, part(out, g.me, g.size));
 	share(p, g, out);
 }

@@ -117,13 +117,11 @@ void direct_all_to_all(struct plan *p, struct group g, struct span in, struct sp
 	plan_copy(p, part(out, g.me, g.size), part(in, g.me, g.size));
 }
 
-/* ---- costs: everything at once, so few rounds, but many messages ------------------------------
- */
-
+/* Everything goes at once: few rounds, but many messages. */
 static struct cost at_once(struct topology p, double phases, double bytes, double crossing)
 {
 	struct cost c = cost_flat(p, phases, bytes, crossing);
-	c.link[p.nodes > 1 ? LINK_NET : LINK_LOCAL].messages = phases * (p.ranks - 1);
+	c.link[slowest_link(p)].messages = phases * (p.ranks - 1);
 	return c;
 }
 

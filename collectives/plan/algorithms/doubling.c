@@ -18,8 +18,6 @@ void doubling_all_reduce(struct plan *p, struct group g, struct span in, struct 
 		plan_recv(p, member(g, g.me - pow2), out);
 		return;
 	}
-	if (g.size == 1)
-		plan_reduce(p, out, &in, 1); /* NaNs become canonical here too */
 	if (g.me < extra) {
 		plan_recv_reduce(p, member(g, g.me + pow2), out, in);
 		in = out;
@@ -34,8 +32,7 @@ void doubling_all_reduce(struct plan *p, struct group g, struct span in, struct 
 		plan_send(p, member(g, g.me + pow2), out);
 }
 
-/* Binomial tree: in round k members below 2^k have the data and send it to those 2^k further on.
- */
+/* Binomial tree: in round k members below 2^k have the data and send it 2^k further on. */
 void doubling_broadcast(struct plan *p, struct group g, struct span in, struct span out)
 {
 	struct span have = g.me == 0 ? in : out;

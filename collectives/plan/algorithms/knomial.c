@@ -55,10 +55,6 @@ static void add_up(struct plan *p, struct group g, struct span in, struct span s
 
 void knomial_reduce(struct plan *p, struct group g, struct span in, struct span out)
 {
-	if (g.size == 1) {
-		plan_reduce(p, out, &in, 1); /* NaNs become canonical here too */
-		return;
-	}
 	add_up(p, g, in, g.me == 0 ? out : plan_scratch(p, in));
 	if (g.me == 0)
 		plan_finish(p, out);
@@ -67,10 +63,6 @@ void knomial_reduce(struct plan *p, struct group g, struct span in, struct span 
 /* Every rank has room for sums in out. */
 void knomial_all_reduce(struct plan *p, struct group g, struct span in, struct span out)
 {
-	if (g.size == 1) {
-		plan_reduce(p, out, &in, 1);
-		return;
-	}
 	add_up(p, g, in, out);
 	if (g.me == 0)
 		plan_finish(p, out);
@@ -87,9 +79,6 @@ void knomial_barrier(struct plan *p, struct group g, struct span in, struct span
 	knomial_broadcast(p, g, token, token);
 }
 
-/* ---- blocks ------------------------------------------------------------------------------------
- */
-
 /* How many members the subtree of i has: those that follow it as far as its lowest bit says. */
 static int subtree(int i, int size)
 {
@@ -97,8 +86,7 @@ static int subtree(int i, int size)
 	return low < size - i ? low : size - i;
 }
 
-/* Blocks of the subtree of member i: they are in the order of ranks, members begin with the root.
- */
+/* Blocks of the subtree of member i: in the order of ranks, while members begin with the root. */
 static struct span blocks(struct group g, struct span all, int i)
 {
 	return parts(all, g.shift + i, subtree(i, g.size), g.size);
@@ -162,10 +150,6 @@ void knomial_reduce_scatter(struct plan *p, struct group g, struct span in, stru
 {
 	int n = subtree(g.me, g.size), far = 1;
 
-	if (g.size == 1) {
-		plan_reduce(p, out, &in, 1); /* NaNs become canonical here too */
-		return;
-	}
 	struct span sums = plan_scratch(p, in);
 	if (n == 1)
 		plan_copy(p, sums, in);
@@ -210,12 +194,10 @@ void knomial_all_to_all(struct plan *p, struct group g, struct span in, struct s
 			  runs(part(columns, far, n * k), n * subtree(g.me + far, n),
 			       subtree(g.me + far, n), k));
 	if (g.me == 0 || k > 1)
-		plan_copy(p, out, n == 1 ? in : runs(columns, n, 1, k));
+		plan_copy(p, out, runs(columns, n, 1, k));
 }
 
-/* ---- costs -------------------------------------------------------------------------------------
- */
-
+/* In a broadcast. */
 static int root_sends(int ranks)
 {
 	int sends = 0;
@@ -265,29 +247,25 @@ struct cost knomial_scatter_cost(struct topology p)
 	return knomial_gather_cost(p);
 }
 
-static struct cost up_and_down(struct topology p)
+/* Messages up and down, without bytes. */
+struct cost knomial_barrier_cost(struct topology p)
 {
 	int up = log2_up(p.ranks), down = (up + 1) / 2;
 	struct cost c = cost_flat(p, up + down, 0, 1);
 
-	c.link[p.nodes > 1 ? LINK_NET : LINK_LOCAL].messages = up + (RADIX - 1) * down;
+	c.link[slowest_link(p)].messages = up + (RADIX - 1) * down;
 	c = cost_uneven(c, p, 2, root_sends(p.ranks));
 	c.is_one_way = false;
 	return c;
-}
-
-struct cost knomial_barrier_cost(struct topology p)
-{
-	return up_and_down(p);
 }
 
 /* Up come blocks, down go all of them with every message. */
 struct cost knomial_all_gather_cost(struct topology p)
 {
 	int up = log2_up(p.ranks), down = (up + 1) / 2, n = p.ranks;
-	struct cost c = up_and_down(p);
+	struct cost c = knomial_barrier_cost(p);
 
-	c.link[p.nodes > 1 ? LINK_NET : LINK_LOCAL].bytes = n - 1 + (RADIX - 1) * down * n;
+	c.link[slowest_link(p)].bytes = n - 1 + (RADIX - 1) * down * n;
 	c.mean.bytes = up / 2.0 + n - 1;
 	c.busiest.bytes = (n - 1) / 2.0 + root_sends(n) * n;
 	return c;

@@ -1,6 +1,6 @@
 /* Pairwise exchange: all_to_all in P-1 paced rounds. In round k each rank sends to the rank k
  * further on and none receives from two at once: direct exchange's bytes and messages without its
- * crowds, for large blocks and many ranks. */
+ * congestion, for large blocks and many ranks. */
 #include "collectives/plan/plan.h"
 
 void pairwise_all_to_all(struct plan *p, struct group g, struct span in, struct span out)

@@ -11,8 +11,6 @@ void ring_reduce_scatter(struct plan *p, struct group g, struct span in, struct 
 	int n = g.size, next = member(g, g.me + 1), prev = member(g, g.me - 1);
 	struct span sum = part(in, g.me - 1, n);
 
-	if (n == 1)
-		plan_reduce(p, out, &in, 1); /* NaNs become canonical here too */
 	for (int k = 1; k < n; k++) {
 		struct span mine = part(in, g.me - k - 1, n);
 		plan_send(p, next, sum);
@@ -44,8 +42,6 @@ void ring_all_reduce(struct plan *p, struct group g, struct span in, struct span
 {
 	int n = g.size, next = member(g, g.me + 1), prev = member(g, g.me - 1);
 
-	if (n == 1)
-		plan_reduce(p, out, &in, 1); /* NaNs become canonical here too */
 	for (int k = 1; k < n; k++) {
 		struct span mine = part(in, g.me - k - 1, n);
 		plan_send(p, next, part(k == 1 ? in : out, g.me - k, n));
@@ -69,10 +65,6 @@ void ring_broadcast(struct plan *p, struct group g, struct span in, struct span 
 /* The other way round: sums stream towards member 0. */
 void ring_reduce(struct plan *p, struct group g, struct span in, struct span out)
 {
-	if (g.size == 1) {
-		plan_reduce(p, out, &in, 1);
-		return;
-	}
 	if (g.me < g.size - 1) {
 		struct span sum = g.me == 0 ? out : plan_scratch(p, in);
 		plan_recv_reduce(p, member(g, g.me + 1), sum, in);
@@ -107,7 +99,7 @@ struct cost ring_reduce_scatter_cost(struct topology p)
 struct cost ring_broadcast_cost(struct topology p)
 {
 	struct cost c = cost_flat(p, p.ranks - 1, 1, 1);
-	c.link[p.nodes > 1 ? LINK_NET : LINK_LOCAL].depth = p.ranks - 2;
+	c.link[slowest_link(p)].depth = p.ranks - 2;
 	return cost_uneven(c, p, 1, 1);
 }
 

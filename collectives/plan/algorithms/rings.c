@@ -26,8 +26,6 @@ void rings_reduce_scatter(struct plan *p, struct group g, struct span in, struct
 	int n = g.size;
 	struct span sum[2];
 
-	if (n == 1)
-		plan_reduce(p, out, &in, 1); /* NaNs become canonical here too */
 	for (int k = 1; k < n; k++)
 		for (int way = 0; way < 2; way++) {
 			struct ring r = ring_of(g, way);
@@ -60,8 +58,6 @@ void rings_all_reduce(struct plan *p, struct group g, struct span in, struct spa
 {
 	int n = g.size;
 
-	if (n == 1)
-		plan_reduce(p, out, &in, 1); /* NaNs become canonical here too */
 	for (int k = 1; k < n; k++)
 		for (int way = 0; way < 2; way++) {
 			struct ring r = ring_of(g, way);

@@ -27,7 +27,7 @@ struct cost spread_broadcast_cost(struct topology p)
 {
 	double f = (double)(p.ranks - 1) / p.ranks;
 	struct cost c = cost_flat(p, log2_up(p.ranks), f, (double)p.ranks / p.nodes);
-	enum link l = p.nodes > 1 ? LINK_NET : LINK_LOCAL;
+	enum link l = slowest_link(p);
 	c.link[l].rounds += log2_up(p.ranks);
 	c.link[l].messages += log2_up(p.ranks);
 	c.link[l].bytes += f;

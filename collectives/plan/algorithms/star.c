@@ -15,7 +15,7 @@ struct cost star_all_reduce_cost(struct topology p)
 	double others = p.ranks - 1;
 	struct cost c = cost_flat(p, 2, 2 * others, 1);
 
-	c.link[p.nodes > 1 ? LINK_NET : LINK_LOCAL].messages = 2 * others;
+	c.link[slowest_link(p)].messages = 2 * others;
 	c.reduced = others;
 	c = cost_uneven(c, p, 2, others);
 	c.is_one_way = false;

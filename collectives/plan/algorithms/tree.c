@@ -5,7 +5,7 @@
  * reduction and scan", 2009. Partial sums of 16- and 8-bit floats are rounded at every node. */
 #include "collectives/plan/plan.h"
 
-/* Of one of the two trees; members, and -1: there is none. */
+/* Of one of the two trees: members, or -1. */
 struct node {
 	int parent, child[2];
 };
@@ -92,10 +92,6 @@ static void pass_down(struct plan *p, struct group g, int tree, struct span in, 
 
 void tree_all_reduce(struct plan *p, struct group g, struct span in, struct span out)
 {
-	if (g.size == 1) {
-		plan_reduce(p, out, &in, 1); /* NaNs become canonical here too */
-		return;
-	}
 	for (int tree = 0; tree < 2; tree++)
 		add_up(p, g, tree, part(in, tree, 2), part(out, tree, 2));
 	for (int tree = 0; tree < 2; tree++)
@@ -105,10 +101,6 @@ void tree_all_reduce(struct plan *p, struct group g, struct span in, struct span
 /* Only the root has an out; inner nodes add up in scratch. */
 void tree_reduce(struct plan *p, struct group g, struct span in, struct span out)
 {
-	if (g.size == 1) {
-		plan_reduce(p, out, &in, 1);
-		return;
-	}
 	for (int tree = 0; tree < 2; tree++) {
 		struct span own = part(in, tree, 2);
 		bool is_leaf = find(tree, g.me, g.size).child[0] < 0;
@@ -121,7 +113,7 @@ void tree_reduce(struct plan *p, struct group g, struct span in, struct span out
 
 void tree_broadcast(struct plan *p, struct group g, struct span in, struct span out)
 {
-	for (int tree = 0; tree < 2 && g.size > 1; tree++)
+	for (int tree = 0; tree < 2; tree++)
 		pass_down(p, g, tree, part(in, tree, 2), part(out, tree, 2));
 	if (g.me == 0)
 		plan_copy(p, out, in);
@@ -129,10 +121,10 @@ void tree_broadcast(struct plan *p, struct group g, struct span in, struct span 
 
 /* Going through depth nodes, slices at half the bandwidth: each one's link carries two halves. A
  * node has two messages in every round. */
-static struct cost one_way(struct topology p)
+struct cost tree_broadcast_cost(struct topology p)
 {
 	struct cost c = cost_flat(p, log2_up(p.ranks), 1, 1);
-	enum link l = p.nodes > 1 ? LINK_NET : LINK_LOCAL;
+	enum link l = slowest_link(p);
 	c.link[l].messages = 2 * log2_up(p.ranks);
 	c.link[l].depth = 2 * (log2_up(p.ranks) - 1);
 	c = cost_uneven(c, p, 2, 2);
@@ -141,14 +133,9 @@ static struct cost one_way(struct topology p)
 	return c;
 }
 
-struct cost tree_broadcast_cost(struct topology p)
-{
-	return one_way(p);
-}
-
 struct cost tree_reduce_cost(struct topology p)
 {
-	struct cost c = one_way(p);
+	struct cost c = tree_broadcast_cost(p);
 	c.reduced = 1;
 	c.mean.reduced = c.mean.bytes;
 	c.busiest.reduced = 1;

@@ -139,5 +139,6 @@ struct cost two_level_broadcast_cost(struct topology p)
 	c.link[LINK_NET].bytes = log2_up(p.nodes);
 	c.link[LINK_LOCAL].messages = 2 * (local - 1);
 	c.link[LINK_NET].messages = log2_up(p.nodes);
+	c.is_one_way = true;
 	return c;
 }

@@ -5,8 +5,6 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -14,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #define RANKS_MAX 8
 #define N         3
@@ -305,7 +303,8 @@ static void test_crossed(void **state)
 		}
 }
 
-/* The handles of two ranks' groups, waited for on other threads, with impatient waits before. */
+/* The handles of two ranks' groups, waited for on other threads, after waits with a short timeout.
+ */
 static void test_waits_elsewhere(void **state)
 {
 	(void)state;
@@ -337,7 +336,7 @@ static void test_waits_elsewhere(void **state)
 	}
 }
 
-/* More calls than works may otherwise be under way, in the worst order. */
+/* More calls than works may otherwise be in flight, in the worst order. */
 static void test_many_calls(void **state)
 {
 	enum { CALLS = 3000 };

@@ -4,8 +4,6 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -13,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 static const char *const transports[] = {NULL, "shm", "tcp"};
 
@@ -126,19 +124,20 @@ static void test_callback(void **state)
 	}
 }
 
-/* Two threads that fight over a communicator: every call is made once or refused, and none is lost.
+/* Two threads that contend for a communicator: every call is made once or refused, and none is
+ * lost.
  */
-struct fighter {
+struct contender {
 	tutti_comm *comm;
 	int made, others;
 };
 
-#define FIGHTS 200
+#define CONTENDED_CALLS 200
 
-static void *fight(void *arg)
+static void *contend(void *arg)
 {
-	struct fighter *f = arg;
-	while (f->made < FIGHTS && f->others == 0) {
+	struct contender *f = arg;
+	while (f->made < CONTENDED_CALLS && f->others == 0) {
 		tutti_work *work = NULL;
 		tutti_call call = {.work = &work};
 		tutti_status status = tutti_barrier(f->comm, f->made % 2 ? &call : NULL);
@@ -152,26 +151,26 @@ static void *fight(void *arg)
 	return NULL;
 }
 
-static void test_fight(void **state)
+static void test_contention(void **state)
 {
 	(void)state;
 	for (int t = 0; t < 3; t++) {
 		tutti_comm *comms[2];
-		struct fighter fighters[2];
+		struct contender contenders[2];
 		pthread_t threads[2];
 
 		open_two(comms, transports[t]);
 		for (int k = 0; k < 2; k++) {
-			fighters[k] = (struct fighter){.comm = comms[0]};
-			pthread_create(&threads[k], NULL, fight, &fighters[k]);
+			contenders[k] = (struct contender){.comm = comms[0]};
+			pthread_create(&threads[k], NULL, contend, &contenders[k]);
 		}
-		for (int k = 0; k < 2 * FIGHTS; k++)
+		for (int k = 0; k < 2 * CONTENDED_CALLS; k++)
 			assert_int_equal(tutti_barrier(comms[1], NULL), TUTTI_OK);
 		for (int k = 0; k < 2; k++) {
 			pthread_join(threads[k], NULL);
-			assert_int_equal(fighters[k].others, 0);
+			assert_int_equal(contenders[k].others, 0);
 		}
-		assert_int_equal(tutti_comm_sequence(comms[0]), 2 * FIGHTS);
+		assert_int_equal(tutti_comm_sequence(comms[0]), 2 * CONTENDED_CALLS);
 		tutti_comm_destroy(comms[0]);
 		tutti_comm_destroy(comms[1]);
 	}
@@ -271,7 +270,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_second_thread),
 		cmocka_unit_test(test_callback),
-		cmocka_unit_test(test_fight),
+		cmocka_unit_test(test_contention),
 		cmocka_unit_test(test_oversubscribed),
 	};
 	alarm(200);

@@ -4,13 +4,11 @@
 #include "tests/memory/proof_kind.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #define RANKS_MAX 8
 
@@ -25,7 +23,7 @@ static struct {
 	pthread_mutex_t lock;
 } job = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static void blame(int rank, const char *what, const char *why)
+static void report_wrong(int rank, const char *what, const char *why)
 {
 	pthread_mutex_lock(&job.lock);
 	if (!job.wrong[0])
@@ -102,7 +100,7 @@ static void check(enum what what, int rank, const void *ptr, size_t n, size_t al
 		memcpy(got, ptr, all * 4);
 	for (size_t i = 0; i < all; i++)
 		if (got[i] != expected(what, rank, n, i)) {
-			blame(rank, "wrong bytes", "");
+			report_wrong(rank, "wrong bytes", "");
 			break;
 		}
 	free(got);
@@ -132,7 +130,7 @@ static void one(enum what what, int rank, size_t n, bool is_async)
 	if (status == TUTTI_OK)
 		status = tutti_work_wait(&work, 0);
 	if (status != TUTTI_OK)
-		blame(rank, names[what], tutti_comm_error(comm));
+		report_wrong(rank, names[what], tutti_comm_error(comm));
 	else
 		check(what, rank, recv, n, out);
 	give_back(rank, send);

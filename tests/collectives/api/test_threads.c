@@ -3,11 +3,10 @@
  * blocking and asynchronous calls, several works and communicators at once, callbacks, waits from
  * other threads. */
 #include "collectives/comm/comm.h"
+#include "tests/collectives/thread_ranks.h"
 
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -15,74 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
-#define RANKS_MAX 8
-
-struct rank {
-	tutti_comm *comm, *other;
-	pthread_t thread;
-	void (*body)(struct rank *);
-	int wrong;
-	char why[200];
-};
-
-static void blame(struct rank *r, const char *what, tutti_status status)
-{
-	if (r->wrong++)
-		return;
-	snprintf(r->why, sizeof r->why, "rank %d: %s: %s: %.120s", tutti_rank(r->comm), what,
-		 tutti_status_string(status), tutti_comm_error(r->comm));
-}
-
-static void expect(struct rank *r, const char *what, tutti_status status)
-{
-	if (status != TUTTI_OK)
-		blame(r, what, status);
-}
-
-static void *enter(void *arg)
-{
-	struct rank *r = arg;
-	r->body(r);
-	return NULL;
-}
-
-/* Runs body on n ranks, a thread each, over the given transports (NULL: all, with the window). */
-static void with_ranks(int n, const char *transports, void (*body)(struct rank *))
-{
-	struct rank ranks[RANKS_MAX] = {{0}};
-	tutti_comm *comms[RANKS_MAX], *others[RANKS_MAX];
-	tutti_config config = {.transports = transports, .timeout_ms = 60000};
-
-	if (tutti_init_all(comms, n, &config) != TUTTI_OK ||
-	    tutti_init_all(others, n, &config) != TUTTI_OK)
-		fail_msg("%d ranks over %s: %s", n, transports ? transports : "all",
-			 tutti_comm_error(NULL));
-	for (int r = 0; r < n; r++) {
-		ranks[r] = (struct rank){.comm = comms[r], .other = others[r], .body = body};
-		assert_int_equal(pthread_create(&ranks[r].thread, NULL, enter, &ranks[r]), 0);
-	}
-	for (int r = 0; r < n; r++)
-		pthread_join(ranks[r].thread, NULL);
-	for (int r = 0; r < n; r++) {
-		tutti_comm_destroy(comms[r]);
-		tutti_comm_destroy(others[r]);
-	}
-	for (int r = 0; r < n; r++)
-		if (ranks[r].wrong)
-			fail_msg("%d ranks over %s: %s", n, transports ? transports : "all",
-				 ranks[r].why);
-}
-
-static void everywhere(void (*body)(struct rank *))
-{
-	static const char *const transports[] = {"tcp", "shm", NULL};
-	static const int sizes[] = {1, 2, 3, 5, 8};
-	for (size_t t = 0; t < 3; t++)
-		for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
-			with_ranks(sizes[s], transports[t], body);
-}
+#include "tests/unit.h"
 
 static int32_t value(int rank, size_t i, int call)
 {
@@ -108,7 +40,7 @@ static void check_sum(struct rank *r, const int32_t *buf, size_t n, int call, co
 {
 	for (size_t i = 0; i < n; i++)
 		if (buf[i] != sum(tutti_size(r->comm), i, call)) {
-			blame(r, what, TUTTI_OK);
+			report_wrong(r, what, TUTTI_OK);
 			return;
 		}
 }
@@ -141,20 +73,20 @@ static void other_collectives(struct rank *r)
 	expect(r, "all_gather", tutti_all_gather(mine, buf, n, TUTTI_I32, r->comm, NULL));
 	for (size_t i = 0; i < all; i++)
 		if (buf[i] != value((int)(i / n), i % n, 1))
-			blame(r, "all_gather bytes", TUTTI_OK);
+			report_wrong(r, "all_gather bytes", TUTTI_OK);
 	fill(buf, all, me, 2);
 	expect(r, "reduce_scatter",
 	       tutti_reduce_scatter(buf, mine, n, TUTTI_I32, TUTTI_SUM, r->comm, NULL));
 	for (size_t i = 0; i < n; i++)
 		if (mine[i] != sum(size, (size_t)me * n + i, 2))
-			blame(r, "reduce_scatter bytes", TUTTI_OK);
+			report_wrong(r, "reduce_scatter bytes", TUTTI_OK);
 	for (int root = 0; root < size; root++) {
 		fill(mine, n, me, 3);
 		expect(r, "broadcast",
 		       tutti_broadcast(mine, mine, n, TUTTI_I32, root, r->comm, NULL));
 		for (size_t i = 0; i < n; i++)
 			if (mine[i] != value(root, i, 3))
-				blame(r, "broadcast bytes", TUTTI_OK);
+				report_wrong(r, "broadcast bytes", TUTTI_OK);
 	}
 	expect(r, "barrier", tutti_barrier(r->comm, NULL));
 	free(mine);
@@ -177,7 +109,7 @@ static void canonical_nans(struct rank *r)
 					NULL));
 		for (size_t i = 0; i < counts[k / 3]; i++)
 			if (got[i] != 0x7fc00000u)
-				blame(r, "a NaN of its own", TUTTI_OK);
+				report_wrong(r, "a NaN of its own", TUTTI_OK);
 	}
 }
 
@@ -222,11 +154,11 @@ static void many_works(struct rank *r)
 	}
 	while (atomic_load(&calls) < WORKS)
 		if (tutti_comm_status(r->comm) != TUTTI_OK) {
-			blame(r, "callbacks", TUTTI_OK);
+			report_wrong(r, "callbacks", TUTTI_OK);
 			break;
 		}
 	if (atomic_load(&calls) != WORKS)
-		blame(r, "a callback came twice or with an error", TUTTI_OK);
+		report_wrong(r, "a callback came twice or with an error", TUTTI_OK);
 	for (int k = 0; k < WORKS; k++) {
 		check_sum(r, buf[k], n, k, "asynchronous bytes");
 		free(buf[k]);
@@ -282,7 +214,7 @@ static void next_link(void *arg, tutti_status status)
 	tutti_call call = {.done = next_link, .done_arg = c};
 	int links = atomic_load(&c->links) + 1;
 	if (status != TUTTI_OK)
-		blame(c->rank, "a link of the chain", status);
+		report_wrong(c->rank, "a link of the chain", status);
 	if (links < 10 && status == TUTTI_OK)
 		expect(c->rank, "a call from a callback",
 		       tutti_all_reduce(&c->value, &c->value, 1, TUTTI_I32, TUTTI_MAX,
@@ -299,7 +231,7 @@ static void chained(struct rank *r)
 	while (atomic_load(&c.links) < 10)
 		sched_yield();
 	if (c.value != tutti_size(r->comm) - 1)
-		blame(r, "the chain's value", TUTTI_OK);
+		report_wrong(r, "the chain's value", TUTTI_OK);
 }
 
 static void *wait_elsewhere(void *arg)
@@ -308,8 +240,8 @@ static void *wait_elsewhere(void *arg)
 	return (void *)(intptr_t)tutti_work_wait(work, 0);
 }
 
-/* A wait of its own timeout leaves the work under way; another thread may wait for it. */
-static void impatient(struct rank *r)
+/* A wait of its own timeout leaves the work in flight; another thread may wait for it. */
+static void short_timeouts(struct rank *r)
 {
 	int32_t x = 1;
 	void *status;
@@ -322,7 +254,7 @@ static void impatient(struct rank *r)
 		expect(r, "submit",
 		       tutti_all_reduce(&x, &x, 1, TUTTI_I32, TUTTI_SUM, r->comm, &call));
 		if (tutti_work_wait(&work, 1) != TUTTI_IN_PROGRESS || !work)
-			blame(r, "a wait that gives up", TUTTI_OK);
+			report_wrong(r, "a wait that gives up", TUTTI_OK);
 	}
 	/* The last rank comes only after the others have given up. */
 	expect(r, "barrier", tutti_barrier(r->other, NULL));
@@ -332,7 +264,7 @@ static void impatient(struct rank *r)
 	pthread_create(&thread, NULL, wait_elsewhere, &work);
 	pthread_join(thread, &status);
 	if ((tutti_status)(intptr_t)status != TUTTI_OK || work || x != tutti_size(r->comm))
-		blame(r, "a wait on another thread", (tutti_status)(intptr_t)status);
+		report_wrong(r, "a wait on another thread", (tutti_status)(intptr_t)status);
 }
 
 static void test_asynchronous(void **state)
@@ -342,7 +274,7 @@ static void test_asynchronous(void **state)
 	everywhere(by_themselves);
 	everywhere(mixed);
 	everywhere(chained);
-	everywhere(impatient);
+	everywhere(short_timeouts);
 }
 
 static atomic_int named;
@@ -359,13 +291,13 @@ static void one_is_missing(struct rank *r)
 	tutti_status status = tutti_all_reduce(&x, &x, 1, TUTTI_I32, TUTTI_SUM, r->comm, &call);
 	/* The first to time out closes its connections: others may hear of that instead. */
 	if (status != TUTTI_ERR_TIMEOUT && status != TUTTI_ERR_PEER)
-		blame(r, "a call without its last rank", status);
+		report_wrong(r, "a call without its last rank", status);
 	snprintf(name, sizeof name, "%d", missing);
 	const char *waited = strstr(tutti_comm_error(r->comm), "waited");
 	if (waited && strstr(waited, name))
 		atomic_fetch_add(&named, 1);
 	if (tutti_barrier(r->comm, NULL) != status)
-		blame(r, "the failure is not sticky", status);
+		report_wrong(r, "the failure is not sticky", status);
 }
 
 static void *abort_soon(void *arg)
@@ -384,7 +316,7 @@ static void aborted(struct rank *r)
 	tutti_status status = tutti_all_reduce(&x, &x, 1, TUTTI_I32, TUTTI_SUM, r->comm, NULL);
 	pthread_join(thread, NULL);
 	if (status != TUTTI_ERR_ABORTED)
-		blame(r, "an aborted call", status);
+		report_wrong(r, "an aborted call", status);
 }
 
 static atomic_int mismatches;
@@ -401,14 +333,14 @@ static void different_calls(struct rank *r)
 	else
 		status = tutti_all_reduce(in, out, 39, TUTTI_I32, TUTTI_SUM, r->comm, NULL);
 	if (status != TUTTI_ERR_MISMATCH && status != TUTTI_ERR_PEER)
-		blame(r, "calls that differ", status);
+		report_wrong(r, "calls that differ", status);
 	if (status == TUTTI_ERR_MISMATCH)
 		atomic_fetch_add(&mismatches, 1);
 }
 
 /* Rank 0 is in a v-call without offsets, which the others have not made yet, when a second thread
  * wrongly makes one of other counts: that one is refused, and nothing of the first has changed. */
-struct intruder {
+struct second_call {
 	struct rank *rank;
 	tutti_status (*call)(struct rank *r, bool is_wrong, int32_t *out);
 };
@@ -444,30 +376,30 @@ static tutti_status exchange_blocks(struct rank *r, bool is_wrong, int32_t *out)
 	return tutti_all_to_allv(in, send, NULL, out, recv, NULL, TUTTI_I32, r->comm, NULL);
 }
 
-static void *intrude(void *arg)
+static void *make_second_call(void *arg)
 {
-	struct intruder *in = arg;
+	struct second_call *in = arg;
 	struct rank *r = in->rank;
 	int32_t out[RANKS_MAX * BLOCK_MOST];
 	while (atomic_load(&r->comm->calls.is_issuing) != 2)
 		sched_yield();
 	tutti_status status = in->call(r, true, out);
 	if (status != TUTTI_ERR_INVALID)
-		blame(r, "a second thread in the same communicator", status);
+		report_wrong(r, "a second thread in the same communicator", status);
 	expect(r, "barrier", tutti_barrier(r->other, NULL)); /* lets the other ranks come */
 	return NULL;
 }
 
-static void check_intruded(struct rank *r,
-			   tutti_status (*call)(struct rank *r, bool is_wrong, int32_t *out))
+static void check_first_call(struct rank *r,
+			     tutti_status (*call)(struct rank *r, bool is_wrong, int32_t *out))
 {
-	struct intruder in = {r, call};
+	struct second_call in = {r, call};
 	int32_t out[RANKS_MAX * BLOCK_MOST] = {0};
 	pthread_t thread;
 	size_t at = 0;
 
 	if (tutti_rank(r->comm) == 0)
-		pthread_create(&thread, NULL, intrude, &in);
+		pthread_create(&thread, NULL, make_second_call, &in);
 	else
 		expect(r, "barrier", tutti_barrier(r->other, NULL));
 	tutti_status status = call(r, false, out);
@@ -477,21 +409,21 @@ static void check_intruded(struct rank *r,
 	for (int from = 0; from < tutti_size(r->comm); from++)
 		for (size_t i = 0; i < block_count(from, false); i++)
 			if (out[at++] != value(from, i, 11))
-				blame(r, "bytes of the first thread's call", TUTTI_OK);
+				report_wrong(r, "bytes of the first thread's call", TUTTI_OK);
 }
 
-static void intruded(struct rank *r)
+static void two_callers(struct rank *r)
 {
 	if (tutti_size(r->comm) == 1)
 		return;
-	check_intruded(r, gather_blocks);
-	check_intruded(r, exchange_blocks);
+	check_first_call(r, gather_blocks);
+	check_first_call(r, exchange_blocks);
 }
 
-static void test_intruder(void **state)
+static void test_two_callers(void **state)
 {
 	(void)state;
-	everywhere(intruded);
+	everywhere(two_callers);
 }
 
 static void test_mismatch(void **state)
@@ -513,7 +445,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_blocking),  cmocka_unit_test(test_asynchronous),
-		cmocka_unit_test(test_deadlines), cmocka_unit_test(test_intruder),
+		cmocka_unit_test(test_deadlines), cmocka_unit_test(test_two_callers),
 		cmocka_unit_test(test_mismatch),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,15 +3,13 @@
 #include <tutti/tutti.h>
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
+
+#include "tests/unit.h"
 
 #define RANKS_MAX 5
 #define COUNT     30011
@@ -118,7 +116,7 @@ static void reduces_max_abs(struct world *w, size_t count)
 	}
 	start_all_reduce(w, count, TUTTI_F64, op);
 	for (int r = 0; r < w->size; r++)
-		tutti_op_destroy(op[r]); /* calls under way keep it */
+		tutti_op_destroy(op[r]); /* calls in flight keep it */
 	wait_all(w);
 	size_t all = 0;
 	for (int r = 0; r < w->size; r++) {
@@ -179,7 +177,7 @@ static void user_ops_reduce_everywhere(void **state)
 	}
 }
 
-static void assert_sentence(tutti_status status, tutti_status expected, const char *words)
+static void assert_error(tutti_status status, tutti_status expected, const char *words)
 {
 	assert_int_equal(status, expected);
 	if (!strstr(tutti_comm_error(NULL), words))
@@ -227,8 +225,8 @@ static void different_names_are_a_mismatch(void **state)
 	memset(w.send[1], 0, 16);
 	start_all_reduce(&w, 2, TUTTI_U64, op);
 	for (int r = 0; r < 2; r++)
-		assert_sentence(tutti_work_wait(&w.work[r], 0), TUTTI_ERR_MISMATCH,
-				"user op 'one') as #0");
+		assert_error(tutti_work_wait(&w.work[r], 0), TUTTI_ERR_MISMATCH,
+			     "user op 'one') as #0");
 	world_close(&w);
 	tutti_op_destroy(op[0]);
 	tutti_op_destroy(op[1]);
@@ -242,14 +240,14 @@ static void bad_ops_are_refused(void **state)
 	tutti_op op;
 	memset(name, 'x', 64);
 	name[64] = 0;
-	assert_sentence(tutti_op_create(NULL, "a", max_abs, NULL), TUTTI_ERR_INVALID, "op is NULL");
-	assert_sentence(tutti_op_create(&op, NULL, max_abs, NULL), TUTTI_ERR_INVALID, "name is");
-	assert_sentence(tutti_op_create(&op, "a", NULL, NULL), TUTTI_ERR_INVALID, "fn is NULL");
-	assert_sentence(tutti_op_create(&op, "", max_abs, NULL), TUTTI_ERR_INVALID, "0 bytes");
-	assert_sentence(tutti_op_create(&op, name, max_abs, NULL), TUTTI_ERR_INVALID, "64 bytes");
-	assert_sentence(tutti_op_create_scaled(NULL, &f, TUTTI_F32), TUTTI_ERR_INVALID, "op is");
-	assert_sentence(tutti_op_create_scaled(&op, NULL, TUTTI_F32), TUTTI_ERR_INVALID, "scalar");
-	assert_sentence(tutti_op_create_scaled(&op, &f, (tutti_dtype)99), TUTTI_ERR_INVALID, "99");
+	assert_error(tutti_op_create(NULL, "a", max_abs, NULL), TUTTI_ERR_INVALID, "op is NULL");
+	assert_error(tutti_op_create(&op, NULL, max_abs, NULL), TUTTI_ERR_INVALID, "name is");
+	assert_error(tutti_op_create(&op, "a", NULL, NULL), TUTTI_ERR_INVALID, "fn is NULL");
+	assert_error(tutti_op_create(&op, "", max_abs, NULL), TUTTI_ERR_INVALID, "0 bytes");
+	assert_error(tutti_op_create(&op, name, max_abs, NULL), TUTTI_ERR_INVALID, "64 bytes");
+	assert_error(tutti_op_create_scaled(NULL, &f, TUTTI_F32), TUTTI_ERR_INVALID, "op is");
+	assert_error(tutti_op_create_scaled(&op, NULL, TUTTI_F32), TUTTI_ERR_INVALID, "scalar");
+	assert_error(tutti_op_create_scaled(&op, &f, (tutti_dtype)99), TUTTI_ERR_INVALID, "99");
 	name[63] = 0;
 	assert_int_equal(tutti_op_create(&op, name, max_abs, NULL), TUTTI_OK);
 	tutti_op_destroy(op);
@@ -266,11 +264,10 @@ static void a_bad_op_in_a_call_is_refused(void **state)
 	assert_int_equal(tutti_op_create(&gone, "gone", max_abs, &calls), TUTTI_OK);
 	assert_int_equal(tutti_op_create_scaled(&scaled, &f, TUTTI_F32), TUTTI_OK);
 	tutti_op_destroy(gone);
-	assert_sentence(tutti_all_reduce(w.send[0], w.recv[0], 1, TUTTI_F64, gone, w.comm[0], NULL),
-			TUTTI_ERR_INVALID, "destroyed");
-	assert_sentence(
-		tutti_all_reduce(w.send[0], w.recv[0], 1, TUTTI_F64, scaled, w.comm[0], NULL),
-		TUTTI_ERR_INVALID, "scaled sum does not work on f64");
+	assert_error(tutti_all_reduce(w.send[0], w.recv[0], 1, TUTTI_F64, gone, w.comm[0], NULL),
+		     TUTTI_ERR_INVALID, "destroyed");
+	assert_error(tutti_all_reduce(w.send[0], w.recv[0], 1, TUTTI_F64, scaled, w.comm[0], NULL),
+		     TUTTI_ERR_INVALID, "scaled sum does not work on f64");
 	assert_int_equal(tutti_comm_status(w.comm[0]), TUTTI_OK);
 	assert_int_equal(tutti_comm_sequence(w.comm[0]), 0);
 	tutti_op_destroy(scaled);

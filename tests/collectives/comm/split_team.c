@@ -1,13 +1,9 @@
 /* Ranks as threads, and what they say. */
 #include "split_team.h"
 
-#include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 const tutti_config wires[WIRES] = {
 	{.timeout_ms = 60000},
@@ -71,16 +67,4 @@ void check_verdict(const struct team *t, tutti_status wanted, const char *const 
 	for (; *words; words++)
 		if (!strstr(r0->message, *words))
 			fail_msg("no \"%s\" in: %s", *words, r0->message);
-}
-
-int entries_of(const char *path)
-{
-	DIR *directory = opendir(path);
-	int n = 0;
-
-	while (directory && readdir(directory))
-		n++;
-	if (directory)
-		closedir(directory);
-	return n;
 }

@@ -4,6 +4,7 @@
 #define TESTS_COLLECTIVES_COMM_SPLIT_TEAM_H
 
 #include "collectives/comm/comm.h"
+#include "tests/entries.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -48,12 +49,13 @@ struct team {
 extern const tutti_config wires[WIRES];
 
 /* Runs body on every rank of a new team, a thread each. */
-void with_team(struct team *team, int size, const tutti_config *config, void (*body)(struct rank *));
+void with_team(struct team *team, int size, const tutti_config *config,
+	       void (*body)(struct rank *));
 /* The status of a call, kept with its message. */
 tutti_status keep(struct rank *rank, tutti_status status);
 void check_sum(struct rank *rank, tutti_comm *comm);
-/* All ranks of a team kept the same, with one message that has each of the words (NULL ends them). */
+/* All ranks of a team kept the same, with one message that has each of the words (NULL ends them).
+ */
 void check_verdict(const struct team *team, tutti_status wanted, const char *const *words);
-int entries_of(const char *path);
 
 #endif

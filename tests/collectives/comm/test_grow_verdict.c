@@ -1,20 +1,18 @@
-/* What would break: who joins a job that grows, and is told that it has joined, though those who
- * were there gave that up at the last moment. It would go on by itself, with others of its kind:
- * two jobs out of one. */
+/* What would break: a rank that joins a job that grows, and is told that it has joined, though
+ * those that were there gave that up at the last moment. It would go on by itself, with others of
+ * its kind: two jobs out of one. */
 #include "collectives/comm/recovery.h"
 
 #include <tutti/tutti.h>
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
+
+#include "tests/unit.h"
 
 #define ASK_VERDICTS 2 /* grow.c's third question */
 

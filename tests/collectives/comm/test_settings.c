@@ -5,14 +5,13 @@
 #include "memory/reduce.h"
 #include "memory/reduce_kernels.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
-static void expect_sentence(const char *says)
+#include "tests/unit.h"
+
+static void expect_message(const char *says)
 {
 	if (!strstr(tutti_comm_error(NULL), says))
 		fail_msg("\"%s\" does not say \"%s\"", tutti_comm_error(NULL), says);
@@ -56,7 +55,7 @@ static void other_algorithms_are_refused(void **state)
 		last_error_clear();
 		if (select_parse(&s, wrong[i]) != TUTTI_ERR_INVALID)
 			fail_msg("TUTTI_ALGO=%s was taken", wrong[i]);
-		expect_sentence("TUTTI_ALGO: ");
+		expect_message("TUTTI_ALGO: ");
 	}
 }
 
@@ -70,7 +69,7 @@ static void refused_alone(const char *name, const char *value, const char *says)
 		fail_msg("%s=%s was taken", name, value);
 	unsetenv(name);
 	assert_null(comm);
-	expect_sentence(says);
+	expect_message(says);
 }
 
 static void one_rank_alone_looks_at_its_settings(void **state)
@@ -101,7 +100,7 @@ static void instructions_are_chosen_by_name(void **state)
 			assert_string_equal(reduce_kernels_here()->name, names[i]);
 			taken++;
 		} else {
-			expect_sentence("this CPU");
+			expect_message("this CPU");
 			assert_ptr_equal(reduce_kernels_here(), before);
 		}
 	}
@@ -111,7 +110,7 @@ static void instructions_are_chosen_by_name(void **state)
 	tutti_comm_destroy(comm);
 	assert_ptr_equal(reduce_kernels_here(), list[n - 1]);
 	assert_int_equal(reduce_use("avx512_fp32"), TUTTI_ERR_INVALID);
-	expect_sentence("there are base");
+	expect_message("there are base");
 }
 
 static void refused_config(tutti_config config, const char *says)
@@ -119,9 +118,9 @@ static void refused_config(tutti_config config, const char *says)
 	tutti_comm *comms[2] = {NULL, NULL};
 
 	assert_int_equal(tutti_init(comms, &config), TUTTI_ERR_INVALID);
-	expect_sentence(says);
+	expect_message(says);
 	assert_int_equal(tutti_init_all(comms, 2, &config), TUTTI_ERR_INVALID);
-	expect_sentence(says);
+	expect_message(says);
 	assert_null(comms[0]);
 }
 

@@ -3,13 +3,10 @@
 #include "split_team.h"
 #include "tests/threads.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 struct wish {
 	int rank; /* who has the config; -1: all */
@@ -190,13 +187,13 @@ static int mappings(void)
 	return lines;
 }
 
-struct census {
+struct resources {
 	int files, threads, maps;
 };
 
-static struct census count_all(void)
+static struct resources count_all(void)
 {
-	return (struct census){entries_of("/proc/self/fd"), threads_alive(), mappings()};
+	return (struct resources){open_descriptors(), threads_alive(), mappings()};
 }
 
 /* Counted when all have destroyed theirs: once early, when the parent is all there, and in the end.
@@ -204,7 +201,7 @@ static struct census count_all(void)
 static void many_children(struct rank *r)
 {
 	int splits = *(const int *)r->team->arg;
-	struct census before = {0}, after;
+	struct resources before = {0}, after;
 
 	for (int i = 0; i <= splits; i++) {
 		tutti_comm *child = NULL;
@@ -248,7 +245,7 @@ static void alone(struct rank *r)
 
 	EXPECT_OK(r, tutti_barrier(r->comm, NULL));
 	if (r->me == 0)
-		files = entries_of("/proc/self/fd");
+		files = open_descriptors();
 	EXPECT_OK(r, tutti_comm_split(r->comm, r->me, 0, NULL, &child));
 	EXPECT_OK(r, tutti_comm_split(child, 5, 0, NULL, &grandchild));
 	check_sum(r, child);
@@ -256,8 +253,8 @@ static void alone(struct rank *r)
 	EXPECT_OK(r, tutti_barrier(r->comm, NULL));
 	/* Fewer: what other ranks needed to connect is gone meanwhile. */
 	if (r->me == 0)
-		EXPECT(r, entries_of("/proc/self/fd") <= files, "%d descriptors became %d", files,
-		       entries_of("/proc/self/fd"));
+		EXPECT(r, open_descriptors() <= files, "%d descriptors became %d", files,
+		       open_descriptors());
 	EXPECT(r, child->reach.endpoint_count == 0 && !child->window,
 	       "a child of one has endpoints");
 	EXPECT_OK(r, tutti_barrier(r->comm, NULL));
@@ -303,7 +300,7 @@ static void test_traffic(void **state)
 /* ---- where it may not be -----------------------------------------------------------------------
  */
 
-static void intrude(struct rank *r)
+static void call_out_of_place(struct rank *r)
 {
 	tutti_comm *child = NULL;
 
@@ -326,7 +323,7 @@ static void test_out_of_place(void **state)
 {
 	struct team team;
 	(void)state;
-	with_team(&team, 3, &wires[0], intrude);
+	with_team(&team, 3, &wires[0], call_out_of_place);
 }
 
 int main(void)

@@ -1,16 +1,13 @@
-/* Would break: a split whose child's ranks cannot meet in time. Who says so is named once, by the
- * number that the parent's ranks know it by and by its number in the child. */
+/* Would break: a split whose child's ranks cannot meet in time. The rank that says so is named
+ * once, by the number that the parent's ranks know it by and by its number in the child. */
 #include "split_team.h"
 
 #include "core/clock.h"
 
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #define SIZE  4
 #define EARLY 1 /* of the parent: the others begin when it has given up */
@@ -19,10 +16,10 @@ static atomic_bool has_given_up;
 
 tutti_status __real_comm_start(struct tutti_comm *comm);
 tutti_status __wrap_comm_start(struct tutti_comm *comm);
-tutti_status __real_comm_connect_unless(struct tutti_comm *comm, uint64_t deadline_ns,
-					bool (*is_over)(void *arg), void *arg);
-tutti_status __wrap_comm_connect_unless(struct tutti_comm *comm, uint64_t deadline_ns,
-					bool (*is_over)(void *arg), void *arg);
+tutti_status __real_comm_connect(struct tutti_comm *comm, uint64_t deadline_ns,
+				 bool (*is_over)(void *arg), void *arg);
+tutti_status __wrap_comm_connect(struct tutti_comm *comm, uint64_t deadline_ns,
+				 bool (*is_over)(void *arg), void *arg);
 
 static bool is_late(const struct tutti_comm *comm)
 {
@@ -39,14 +36,14 @@ tutti_status __wrap_comm_start(struct tutti_comm *comm)
 }
 
 /* Soon in a child; the team's own connections have all the time they need. */
-tutti_status __wrap_comm_connect_unless(struct tutti_comm *comm, uint64_t deadline_ns,
-					bool (*is_over)(void *arg), void *arg)
+tutti_status __wrap_comm_connect(struct tutti_comm *comm, uint64_t deadline_ns,
+				 bool (*is_over)(void *arg), void *arg)
 {
 	tutti_status status;
 
 	if (!comm->parent.ranks)
-		return __real_comm_connect_unless(comm, deadline_ns, is_over, arg);
-	status = __real_comm_connect_unless(comm, deadline_after_ms(20), is_over, arg);
+		return __real_comm_connect(comm, deadline_ns, is_over, arg);
+	status = __real_comm_connect(comm, deadline_after_ms(20), is_over, arg);
 	if (!is_late(comm))
 		atomic_store(&has_given_up, true);
 	return status;

@@ -5,15 +5,12 @@
 #include "core/clock.h"
 
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 static atomic_int room; /* descriptors that there are for the next split */
 
@@ -32,7 +29,7 @@ static void with_little_room(struct rank *r)
 	}
 	EXPECT_OK(r, tutti_barrier(r->comm, NULL));
 	if (r->me == 0) {
-		files = entries_of("/proc/self/fd") - 3; /* ., .. and its own */
+		files = open_descriptors() - 1;
 		getrlimit(RLIMIT_NOFILE, &whole);
 		limit = whole;
 		limit.rlim_cur = (rlim_t)(files + atomic_load(&room));
@@ -49,8 +46,8 @@ static void with_little_room(struct rank *r)
 	tutti_comm_destroy(child);
 	EXPECT_OK(r, tutti_barrier(r->comm, NULL));
 	if (r->me == 0)
-		EXPECT(r, entries_of("/proc/self/fd") - 3 == files, "room for %d: %d became %d",
-		       atomic_load(&room), files, entries_of("/proc/self/fd") - 3);
+		EXPECT(r, open_descriptors() - 1 == files, "room for %d: %d became %d",
+		       atomic_load(&room), files, open_descriptors() - 1);
 	EXPECT_OK(r, tutti_barrier(r->comm, NULL));
 	EXPECT_OK(r, tutti_comm_dup(r->comm, &child));
 	check_sum(r, child);
@@ -129,10 +126,10 @@ static void test_missing(void **state)
 	(void)state;
 	for (size_t w = 0; w < WIRES; w++) {
 		tutti_config config = wires[w];
-		int files = entries_of("/proc/self/fd");
+		int files = open_descriptors();
 		config.timeout_ms = 200;
 		with_team(&team, 4, &config, miss);
-		assert_int_equal(entries_of("/proc/self/fd"), files);
+		assert_int_equal(open_descriptors(), files);
 	}
 }
 
@@ -150,8 +147,8 @@ static void *abort_later(void *arg)
 	return NULL;
 }
 
-/* Splits until the parent is gone, whatever round it is in then. Who has a child can use it no
- * longer than all others have it. */
+/* Splits until the parent is gone, whatever round it is in then. A rank that has a child can use it
+ * no longer than all others have it. */
 static void split_until_aborted(struct rank *r)
 {
 	struct lot lot = {*(const uint64_t *)r->team->arg, r->comm};
@@ -186,12 +183,12 @@ static void test_abort(void **state)
 	print_message("SEED=%llu\n", (unsigned long long)seed);
 	for (size_t w = 0; w < WIRES; w++)
 		for (int i = 0; i < 6; i++) {
-			int files = entries_of("/proc/self/fd");
+			int files = open_descriptors();
 			seed = seed * 6364136223846793005u + 1442695040888963407u;
 			spins = (seed >> 33) % 3000;
 			team.arg = &spins;
 			with_team(&team, 4, &wires[w], split_until_aborted);
-			assert_int_equal(entries_of("/proc/self/fd"), files);
+			assert_int_equal(open_descriptors(), files);
 		}
 }
 

@@ -4,20 +4,14 @@
  * begun, and their own records. */
 #include "agreement_world.h"
 
+#include "tests/random.h"
+
 #include <assert.h>
 #include <string.h>
 
-static uint64_t random_next(struct world *w)
-{
-	uint64_t z = w->random += 0x9e3779b97f4a7c15u;
-	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-	z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-	return z ^ z >> 31;
-}
-
 static int below(struct world *w, int n)
 {
-	return (int)(random_next(w) % (uint64_t)n);
+	return (int)(random_next(&w->random) % (uint64_t)n);
 }
 
 static bool is_listening(const struct world *w, int r)
@@ -167,7 +161,7 @@ static void step(struct world *w, int r)
 		leave(w, r);
 }
 
-/* Who is further on says how it was decided, who is not asks for that. */
+/* A rank that is further on says how it was decided; a rank that is not asks for that. */
 static void answer_other(struct world *w, int from, int to, int number, enum agreement_kind kind)
 {
 	struct agreement_message ask = {.kind = AGREEMENT_ASK};
@@ -304,7 +298,7 @@ static void rare_event(struct world *w)
 		break;
 	case 2:
 		if (w->rules.cuts)
-			cut_world(w, random_next(w));
+			cut_world(w, random_next(&w->random));
 		break;
 	case 3:
 		join_world(w);
@@ -452,7 +446,7 @@ void world_tear(struct world *w)
 	bool sleep = below(w, 2);
 
 	if (w->sides == 0 || change == 0)
-		w->sides = random_next(w);
+		w->sides = random_next(&w->random);
 	else if (change == 1)
 		w->sides = ~w->sides;
 	cut_world(w, sleep ? 0 : w->sides);

@@ -7,17 +7,14 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #define RANKS_MAX 4
 #define WORKS     5
@@ -266,7 +263,7 @@ static void abort_in_callback(void *arg, tutti_status status)
 	tutti_comm_abort(arg);
 }
 
-/* Also twice, and when nothing is under way. */
+/* Also twice, and when nothing is in flight. */
 static void test_out_of_a_callback(void **state)
 {
 	static const char *const transports[] = {"shm,tcp", "tcp"};

@@ -9,17 +9,14 @@
 
 #include <poll.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #define RANKS      3
 #define TIMEOUT_MS 120000 /* a test that needs it has failed */
@@ -177,7 +174,7 @@ static void abort_one(const struct way *way, enum kind kind, int given_up)
 	else
 		join(late, way->name);
 	if (kind == AGREE) {
-		/* Who has gone may have said all that it had to say. */
+		/* A rank that has gone may have said all that it had to say. */
 		bool is_counted = other->status == TUTTI_OK;
 		assert_true(is_counted || other->status == TUTTI_ERR_PEER);
 		assert_int_equal(late->status, other->status);

@@ -4,13 +4,11 @@
  * any order; and two groups that go on at once. */
 #include "agreement_world.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 /* Random ones. Under ASan more would run the same lines again: there TEST_WHOLE=1 tries them. */
 static int orders(void)
@@ -125,8 +123,8 @@ static void deaths_alone(void **state)
 	}
 }
 
-/* All live, and connections break all the time. Who has its verdict leaves for good as soon as it
- * owes nobody anything: nobody is left without one, and all have the same. */
+/* All live, and connections break all the time. A rank that has its verdict leaves for good as soon
+ * as it owes nobody anything: nobody is left without one, and all have the same. */
 static void broken_connections(void **state)
 {
 	static struct world w;

@@ -5,18 +5,15 @@
 #include "collectives/control/consensus.h"
 #include "transport/registry.h"
 #include "transport/shm/shm.h"
-#include "transport/tcp/tcp.h"
+#include "transport/tcp/conn.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #define RANKS      3
 #define QUESTIONS  2

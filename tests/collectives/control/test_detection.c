@@ -8,16 +8,13 @@
 
 #include <poll.h>
 #include <sched.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #define ODD 2 /* the rank that something happens to */
 
@@ -152,7 +149,7 @@ static void test_deaths(void **state)
 
 /* ---- silence ------------------------------------------------------------------------------- */
 
-static const char *const impatient[] = {"TUTTI_SILENCE_MS=700", NULL};
+static const char *const short_silence[] = {"TUTTI_SILENCE_MS=700", NULL};
 static const char *const never[] = {"TUTTI_SILENCE_MS=0", NULL};
 
 static void stops(tutti_comm *comm)
@@ -198,7 +195,7 @@ static void wake_two_after_the_others(void)
 	wake_all();
 }
 
-/* All that were told have the same sentence. Who wakes up has failed, too. */
+/* All that were told have the same message. A rank that wakes up has failed, too. */
 static void look_at_silence(const struct way *way, bool is_odd)
 {
 	for (int r = 0; r < PROCESSES; r++) {
@@ -228,9 +225,9 @@ static void test_stopped(void **state)
 {
 	(void)state;
 	for (int w = 0; w < way_count; w++) {
-		processes_run(&ways[w], impatient, stops, wake_one_after_the_others, 0);
+		processes_run(&ways[w], short_silence, stops, wake_one_after_the_others, 0);
 		look_at_silence(&ways[w], true);
-		processes_run(&ways[w], impatient, two_stop, wake_two_after_the_others, 0);
+		processes_run(&ways[w], short_silence, two_stop, wake_two_after_the_others, 0);
 		look_at_silence(&ways[w], false);
 	}
 }
@@ -293,13 +290,13 @@ static void test_not_silent(void **state)
 {
 	(void)state;
 	for (int w = 0; w < way_count; w++) {
-		processes_run(&ways[w], impatient, computes, NULL, 0);
+		processes_run(&ways[w], short_silence, computes, NULL, 0);
 		all_are_well(&ways[w]);
 		processes_run(&ways[w], never, stops_for_a_while, wake_after_a_while, 0);
 		all_are_well(&ways[w]);
-		processes_run(&ways[w], impatient, stops_for_a_while, wake_soon, 0);
+		processes_run(&ways[w], short_silence, stops_for_a_while, wake_soon, 0);
 		all_are_well(&ways[w]);
-		processes_run(&ways[w], impatient, stops_for_a_while, stop_all, 0);
+		processes_run(&ways[w], short_silence, stops_for_a_while, stop_all, 0);
 		all_are_well(&ways[w]);
 	}
 }

@@ -1,19 +1,17 @@
 /* Would break: ranks that make different calls. Every rank of the communicator, whether it waits in
- * the call, has left it or comes later, is told with both calls in the sentence; nobody hangs, and
+ * the call, has left it or comes later, gets a message that names both calls; nobody hangs, and
  * no call ends well with wrong bits. Over every way in which ranks can be connected. */
 #include "tests/collectives/any_call.h"
 
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 static const struct pair {
 	struct any_call most, odd;
@@ -245,14 +243,14 @@ static void test_counts_of_others(void **state)
 
 /* Rank 0 has seen the mismatch, rank 1 is elsewhere, so that nobody explains it, and the deadline
  * comes first: a mismatch it is all the same. */
-static void *send_too_little_to_the_hasty(void *arg)
+static void *send_too_little_before_timeout(void *arg)
 {
 	static atomic_int told;
 	struct rank *r = arg;
 	int rank = tutti_rank(r->comm);
 	size_t sends[3] = {rank == 2 ? 0 : 10, 10, 10}, receives[3] = {10, 10, 10};
 	float send[30] = {0}, recv[30];
-	tutti_call hasty = {.timeout_ms = 800};
+	tutti_call soon = {.timeout_ms = 800};
 
 	if (rank == 0)
 		atomic_store(&told, 0);
@@ -261,7 +259,7 @@ static void *send_too_little_to_the_hasty(void *arg)
 		sched_yield();
 	if (r->status == TUTTI_OK)
 		r->status = tutti_all_to_allv(send, sends, NULL, recv, receives, NULL, TUTTI_F32,
-					      r->comm, rank == 0 ? &hasty : NULL);
+					      r->comm, rank == 0 ? &soon : NULL);
 	for (int k = 0; k < AFTER && r->status == TUTTI_OK; k++)
 		r->status = tutti_barrier(r->comm, NULL);
 	snprintf(r->error, sizeof r->error, "%s", tutti_comm_error(r->comm));
@@ -275,7 +273,7 @@ static void test_deadline_of_a_mismatch(void **state)
 	(void)state;
 	for (size_t w = 0; w < WAYS; w++) /* the window compares once all have come */
 		if (ways[w].window[0] == '0')
-			all_mismatch(&ways[w], send_too_little_to_the_hasty);
+			all_mismatch(&ways[w], send_too_little_before_timeout);
 }
 
 /* In a child the ranks 1 and 3 of its parent disagree; in the parent, and in the other child, all

@@ -3,43 +3,34 @@
  * rank hangs, none has a call that ends well with wrong bits, and in the end all know of the
  * mismatch. */
 #include "tests/collectives/any_call.h"
+#include "tests/random.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #define LENGTH 14 /* calls of a right program */
 #define MOST   20 /* with barriers at its end, until the mismatch shows */
 #define TRIALS 60
 
-static uint64_t next_random(uint64_t *seed)
-{
-	*seed += 0x9e3779b97f4a7c15u;
-	uint64_t x = (*seed ^ (*seed >> 30)) * 0xbf58476d1ce4e5b9u;
-	x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-	return x ^ (x >> 31);
-}
-
 static struct any_call random_call(uint64_t *seed, int n)
 {
 	static const tutti_dtype dtypes[] = {TUTTI_F32, TUTTI_I32, TUTTI_F64};
-	uint64_t size = next_random(seed) % 4;
+	uint64_t size = random_below(seed, 4);
 	struct any_call call = {
-		.collective = (enum collective)(next_random(seed) % (COLL_ALL_TO_ALLV + 1)),
-		.dtype = dtypes[next_random(seed) % 3],
-		.op = next_random(seed) % 2 ? TUTTI_SUM : TUTTI_MAX,
-		.root = (int)(next_random(seed) % (uint64_t)n),
-		.count = next_random(seed) % (size == 0   ? 4
+		.collective = (enum collective)(random_next(seed) % (COLL_ALL_TO_ALLV + 1)),
+		.dtype = dtypes[random_below(seed, 3)],
+		.op = random_next(seed) % 2 ? TUTTI_SUM : TUTTI_MAX,
+		.root = (int)(random_next(seed) % (uint64_t)n),
+		.count = random_next(seed) % (size == 0   ? 4
 					      : size == 3 ? 40000
 							  : 1200),
-		.shift = next_random(seed) % 3};
+		.shift = random_next(seed) % 3};
 	if (call.collective == COLL_ALL_TO_ALLV)
 		call.shift = 0;
 	if (call.collective == COLL_BARRIER)
@@ -70,7 +61,7 @@ static void change(struct any_call *call, uint64_t *seed, int n)
 	while (is_same(&old, call)) {
 		struct any_call other = random_call(seed, n);
 		*call = old;
-		switch (next_random(seed) % 5) {
+		switch (random_below(seed, 5)) {
 		case 0:
 			call->count += call->collective == COLL_BARRIER ? 0 : 1 + other.count;
 			break;
@@ -91,11 +82,11 @@ static void change(struct any_call *call, uint64_t *seed, int n)
 
 static void go_wrong(struct program *p, uint64_t *seed, int n)
 {
-	int at = (int)(next_random(seed) % (uint64_t)p->length);
+	int at = (int)(random_next(seed) % (uint64_t)p->length);
 	struct any_call *call = &p->calls[at];
 	size_t rest = sizeof *call * (size_t)(p->length - at);
 
-	switch (next_random(seed) % 4) {
+	switch (random_below(seed, 4)) {
 	case 0:
 		memmove(call, call + 1, rest - sizeof *call);
 		p->length--;
@@ -181,13 +172,13 @@ static void set_way(uint64_t which)
 static void make_programs(struct rank *ranks, int n, uint64_t *seed)
 {
 	struct program right = {.length = LENGTH};
-	int odd = (int)(next_random(seed) % (uint64_t)n);
+	int odd = (int)(random_next(seed) % (uint64_t)n);
 
 	for (int k = 0; k < LENGTH; k++)
 		right.calls[k] = random_call(seed, n);
 	for (int r = 0; r < n; r++) {
 		ranks[r].program = right;
-		ranks[r].program.waits = next_random(seed);
+		ranks[r].program.waits = random_next(seed);
 	}
 	do {
 		ranks[odd].program.length = right.length;
@@ -219,8 +210,8 @@ static bool says_what_differs(const char *error)
 static void trial(uint64_t seed)
 {
 	uint64_t first = seed;
-	int n = 2 + (int)(next_random(&seed) % 4);
-	uint64_t way = next_random(&seed) % 4;
+	int n = 2 + (int)(random_below(&seed, 4));
+	uint64_t way = random_below(&seed, 4);
 	struct rank ranks[ANY_RANKS] = {{0}};
 	tutti_comm *comms[ANY_RANKS];
 	tutti_config config = {.timeout_ms = 60000};

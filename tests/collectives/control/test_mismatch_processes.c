@@ -5,44 +5,16 @@
  * that were far away and those that were busy elsewhere. And ranks that end without a word after
  * their last call harm nobody. */
 #include "tests/collectives/any_call.h"
+#include "tests/collectives/rank_processes.h"
 
-#include <sched.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
-#define RANKS  5
 #define BEFORE 6 /* calls that all make */
-
-/* What the ranks leave for the test to look at. */
-static struct shared {
-	atomic_int ended;  /* ranks that have reported */
-	atomic_int serves; /* 1: at url; -1: not */
-	char url[512];
-	struct report {
-		tutti_status status;
-		int failed, first_failed;
-		char error[600];
-	} reports[RANKS];
-} * shared;
-
-static const struct way {
-	const char *name, *window, *transports;
-	int nodes;
-} ways[] = {
-	{"window", "1", "shm,tcp", 1},    {"shm", "0", "shm", 1},        {"tcp", "0", "tcp", 1},
-	{"two nodes", "1", "shm,tcp", 2}, {"five nodes", "1", "tcp", 5},
-};
-#define WAYS (sizeof ways / sizeof ways[0])
 
 static const struct any_call sums = {COLL_ALL_REDUCE, TUTTI_F32, TUTTI_SUM, 0, 3000, 0};
 static const struct any_call other = {COLL_BROADCAST, TUTTI_F32, TUTTI_SUM, 0, 3000, 0};
@@ -76,31 +48,16 @@ static tutti_status until_failed(tutti_comm *comm)
 	return status;
 }
 
-static void report(tutti_comm *comm, tutti_status status)
-{
-	struct report *r = &shared->reports[tutti_rank(comm)];
-	r->status = status;
-	r->failed = tutti_comm_failed(comm, &r->first_failed, 1);
-	snprintf(r->error, sizeof r->error, "%s", tutti_comm_error(comm));
-	atomic_fetch_add(&shared->ended, 1);
-}
-
-static void wait_for_reports(int n)
-{
-	while (atomic_load(&shared->ended) < n)
-		sched_yield();
-}
-
 /* The odd rank of each trouble is number 2. */
 #define ODD      2
-#define HASTY_MS 1500 /* ranks that share two cores with other tests are late by hundreds */
+#define SHORT_MS 1500 /* ranks that share two cores with other tests are late by hundreds */
 
 static void killed(tutti_comm *comm)
 {
 	tutti_status status = make_before(comm);
 	if (tutti_rank(comm) == ODD)
 		raise(SIGKILL);
-	report(comm, status == TUTTI_OK ? until_failed(comm) : status);
+	processes_report(comm, status == TUTTI_OK ? until_failed(comm) : status);
 }
 
 static void aborts(tutti_comm *comm)
@@ -108,7 +65,7 @@ static void aborts(tutti_comm *comm)
 	tutti_status status = make_before(comm);
 	if (tutti_rank(comm) == ODD)
 		tutti_comm_abort(comm);
-	report(comm, status == TUTTI_OK ? until_failed(comm) : status);
+	processes_report(comm, status == TUTTI_OK ? until_failed(comm) : status);
 }
 
 static void leaves(tutti_comm *comm)
@@ -116,59 +73,59 @@ static void leaves(tutti_comm *comm)
 	tutti_status status = make_before(comm);
 	if (tutti_rank(comm) == ODD) {
 		tutti_comm_destroy(comm);
-		wait_for_reports(RANKS - 1);
+		processes_wait(&shared->ended, PROCESSES - 1);
 		_exit(0);
 	}
-	report(comm, status == TUTTI_OK ? until_failed(comm) : status);
+	processes_report(comm, status == TUTTI_OK ? until_failed(comm) : status);
 }
 
-/* It has a send under way that nobody receives, and waits for that in tutti_comm_destroy. */
+/* It has a send in flight that nobody receives, and waits for that in tutti_comm_destroy. */
 static void leaves_a_message(tutti_comm *comm)
 {
 	const uint64_t word = 1;
 	tutti_status status = make_before(comm);
 	if (tutti_rank(comm) != ODD) {
-		report(comm, status == TUTTI_OK ? until_failed(comm) : status);
+		processes_report(comm, status == TUTTI_OK ? until_failed(comm) : status);
 		return;
 	}
 	if (tutti_send(&word, 1, TUTTI_U64, ODD + 1, comm, NULL) != TUTTI_OK)
 		_exit(2);
 	tutti_comm_destroy(comm);
-	wait_for_reports(RANKS - 1);
+	processes_wait(&shared->ended, PROCESSES - 1);
 	_exit(0);
 }
 
 /* Only the calls are short of time: joining may take long on a busy machine. */
 static void absent(tutti_comm *comm)
 {
-	const tutti_call hasty = {.timeout_ms = HASTY_MS};
+	const tutti_call soon = {.timeout_ms = SHORT_MS};
 	float sum = 1;
 	tutti_status status = make_before(comm);
 	if (tutti_rank(comm) == ODD)
-		wait_for_reports(RANKS - 1);
+		processes_wait(&shared->ended, PROCESSES - 1);
 	while (status == TUTTI_OK)
-		status = tutti_all_reduce(&sum, &sum, 1, TUTTI_F32, TUTTI_SUM, comm, &hasty);
-	report(comm, status);
+		status = tutti_all_reduce(&sum, &sum, 1, TUTTI_F32, TUTTI_SUM, comm, &soon);
+	processes_report(comm, status);
 }
 
 /* The call that comes to its deadline stands behind one that has time. */
 static void absent_from_two(tutti_comm *comm)
 {
 	static float sums_of[2] = {1, 1};
-	const tutti_call hasty = {.timeout_ms = HASTY_MS};
+	const tutti_call soon = {.timeout_ms = SHORT_MS};
 	tutti_work *work = NULL;
 	const tutti_call later = {.work = &work};
 	tutti_status status = make_before(comm);
 
 	if (tutti_rank(comm) == ODD)
-		wait_for_reports(RANKS - 1);
+		processes_wait(&shared->ended, PROCESSES - 1);
 	if (status == TUTTI_OK)
 		status = tutti_all_reduce(&sums_of[0], &sums_of[0], 1, TUTTI_F32, TUTTI_SUM, comm,
 					  &later);
 	if (status == TUTTI_OK)
 		status = tutti_all_reduce(&sums_of[1], &sums_of[1], 1, TUTTI_F32, TUTTI_SUM, comm,
-					  &hasty);
-	report(comm, status);
+					  &soon);
+	processes_report(comm, status);
 	if (work)
 		tutti_work_wait(&work, 0);
 }
@@ -178,7 +135,7 @@ static void differs(tutti_comm *comm)
 	tutti_status status = make_before(comm);
 	if (status == TUTTI_OK)
 		status = make(comm, tutti_rank(comm) == ODD ? &other : &sums);
-	report(comm, status == TUTTI_OK ? until_failed(comm) : status);
+	processes_report(comm, status == TUTTI_OK ? until_failed(comm) : status);
 }
 
 /* Only two ranks, which are no neighbours, come to the call; the others are elsewhere until those
@@ -188,82 +145,19 @@ static void differs_from_afar(tutti_comm *comm)
 	int rank = tutti_rank(comm);
 	tutti_status status = make_before(comm);
 	if (rank != 0 && rank != ODD)
-		wait_for_reports(2);
+		processes_wait(&shared->ended, 2);
 	if (status == TUTTI_OK)
 		status = make(comm, rank == ODD ? &other : &sums);
-	report(comm, status == TUTTI_OK ? until_failed(comm) : status);
+	processes_report(comm, status == TUTTI_OK ? until_failed(comm) : status);
 }
 
 static void ends_without_a_word(tutti_comm *comm)
 {
-	report(comm, make_before(comm));
+	processes_report(comm, make_before(comm));
 	_exit(0);
 }
 
 /* ---- the test ------------------------------------------------------------------------------ */
-
-static void be_rank(int rank, const char *url, const struct way *way, void (*body)(tutti_comm *))
-{
-	char node[16];
-	tutti_comm *comm;
-	tutti_config config = {
-		.rank = rank, .world_size = RANKS, .rendezvous = url, .timeout_ms = 40000};
-
-	alarm(30);
-	snprintf(node, sizeof node, "node%d", rank * way->nodes / RANKS);
-	setenv("TUTTI_HOST_ID", node, 1);
-	setenv("TUTTI_WINDOW", way->window, 1);
-	setenv("TUTTI_TRANSPORTS", way->transports, 1);
-	if (tutti_init(&comm, &config) != TUTTI_OK) {
-		fprintf(stderr, "%s: rank %d: %s\n", way->name, rank, tutti_comm_error(NULL));
-		_exit(1);
-	}
-	body(comm);
-	tutti_comm_destroy(comm);
-	_exit(0);
-}
-
-/* The rendezvous has a thread, and what forks must have none: AddressSanitizer's locks stay locked
- * in a child that was forked while another thread held one. So it has a process of its own. */
-static pid_t serve(void)
-{
-	pid_t pid = fork();
-	assert_true(pid >= 0);
-	if (pid == 0) {
-		tutti_status status = tutti_rendezvous_open(shared->url, sizeof shared->url);
-		alarm(60);
-		atomic_store(&shared->serves, status == TUTTI_OK ? 1 : -1);
-		for (;;)
-			pause();
-	}
-	while (atomic_load(&shared->serves) == 0)
-		sched_yield();
-	assert_int_equal(atomic_load(&shared->serves), 1);
-	return pid;
-}
-
-static void run(const struct way *way, void (*body)(tutti_comm *))
-{
-	pid_t pids[RANKS], server;
-
-	memset(shared, 0, sizeof *shared);
-	server = serve();
-	for (int r = 0; r < RANKS; r++) {
-		pids[r] = fork();
-		assert_true(pids[r] >= 0);
-		if (pids[r] == 0)
-			be_rank(r, shared->url, way, body);
-	}
-	for (int r = 0; r < RANKS; r++) {
-		int status = 0;
-		assert_int_equal(waitpid(pids[r], &status, 0), pids[r]);
-		bool is_killed = WIFSIGNALED(status) && body == killed && r == ODD;
-		if (status != 0 && !is_killed)
-			fail_msg("%s: rank %d ended with %#x", way->name, r, (unsigned)status);
-	}
-	kill(server, SIGKILL);
-	waitpid(server, NULL, 0);
-}
 
 static bool names_odd(const char *error)
 {
@@ -279,9 +173,9 @@ static bool names_odd(const char *error)
 static void on_every_way(void (*body)(tutti_comm *), bool odd_reports,
 			 void (*look)(const struct way *, int rank, const struct report *))
 {
-	for (const struct way *way = ways; way < ways + WAYS; way++) {
-		run(way, body);
-		for (int r = 0; r < RANKS; r++)
+	for (const struct way *way = ways; way < ways + way_count; way++) {
+		processes_run(way, NULL, body, NULL, body == killed ? 1u << ODD : 0);
+		for (int r = 0; r < PROCESSES; r++)
 			if (r != ODD || odd_reports)
 				look(way, r, &shared->reports[r]);
 	}
@@ -329,7 +223,7 @@ static void test_leaves(void **state)
 static void look_absent(const struct way *way, int r, const struct report *got)
 {
 	int timeouts = 0;
-	for (int k = 0; k < RANKS; k++)
+	for (int k = 0; k < PROCESSES; k++)
 		timeouts += shared->reports[k].status == TUTTI_ERR_TIMEOUT;
 	check(r, timeouts > 0);
 	check(r, got->status == TUTTI_ERR_TIMEOUT || got->status == TUTTI_ERR_PEER);
@@ -346,8 +240,8 @@ static void test_absent(void **state)
 static void look_mismatch(const struct way *way, int r, const struct report *got)
 {
 	char most[128], odd[128];
-	any_words(&sums, RANKS, BEFORE, most, sizeof most);
-	any_words(&other, RANKS, BEFORE, odd, sizeof odd);
+	any_words(&sums, PROCESSES, BEFORE, most, sizeof most);
+	any_words(&other, PROCESSES, BEFORE, odd, sizeof odd);
 	check(r, got->status == TUTTI_ERR_MISMATCH);
 	check(r, strstr(got->error, most) && strstr(got->error, odd));
 	check(r, strstr(got->error, "rank 2 called broadcast"));
@@ -381,9 +275,7 @@ int main(void)
 #if defined(__SANITIZE_THREAD__)
 	return 77; /* it does not follow processes that start threads of their own */
 #endif
-	shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
-		      0);
-	if (shared == MAP_FAILED)
+	if (!processes_open())
 		return 1;
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

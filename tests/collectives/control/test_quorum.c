@@ -3,13 +3,11 @@
  * survivors who stop although nobody else can go on. */
 #include "collectives/control/quorum.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #define MOST 6
 

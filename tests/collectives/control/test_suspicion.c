@@ -5,10 +5,9 @@
 #include "collectives/control/deadlines.h"
 #include "core/clock.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <string.h>
-#include <cmocka.h>
+
+#include "tests/unit.h"
 #undef fail
 
 #define START MS_TO_NS(77000)

@@ -1,17 +1,15 @@
 /* Without this an abort could go unnoticed by the other ranks, a failure could come without its
- * sentence, or a call that was refused could call back all the same. */
+ * message, or a call that was refused could call back all the same. */
 #include "collectives/comm/comm.h"
-#include "collectives/comm/measure.h"
+#include "collectives/comm/join.h"
 #include "tests/memory/proof_kind.h"
 
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 static atomic_long rounds;
 
@@ -64,9 +62,9 @@ static void test_abort(void **state)
 	}
 }
 
-/* Whoever gets a failure from a wait, or a test, can ask for its sentence without the communicator.
- */
-static void test_sentences(void **state)
+/* A thread that gets a failure from a wait, or a test, can ask for its message without the
+ * communicator. */
+static void test_messages(void **state)
 {
 	tutti_comm *comms[2];
 	tutti_work *work = NULL, *other = NULL;
@@ -90,13 +88,13 @@ static void test_sentences(void **state)
 	tutti_comm_destroy(comms[1]);
 }
 
-/* ---- failure in full flight -------------------------------------------------------------------
+/* ---- failure while calls are in flight --------------------------------------------------------
  */
 
-#define FLIGHT_RANKS 3
-#define FLIGHT_WORKS 24
+#define CALLER_RANKS 3
+#define CALLER_WORKS 24
 
-struct flyer {
+struct caller {
 	tutti_comm *comm;
 	uint64_t seed;
 	tutti_work *late[4]; /* looked at only after destroy */
@@ -117,14 +115,14 @@ static void note_call(void *arg, tutti_status status)
 }
 
 /* Asynchronous calls on memory that is freed as soon as their wait has returned, well or not. */
-static tutti_status fly_round(struct flyer *f, const uint32_t *counts)
+static tutti_status call_round(struct caller *f, const uint32_t *counts)
 {
-	tutti_work *work[FLIGHT_WORKS] = {0};
-	float *buf[FLIGHT_WORKS];
+	tutti_work *work[CALLER_WORKS] = {0};
+	float *buf[CALLER_WORKS];
 	tutti_status status = TUTTI_OK;
 	int n = 0;
 
-	for (; n < FLIGHT_WORKS && status == TUTTI_OK; n++) {
+	for (; n < CALLER_WORKS && status == TUTTI_OK; n++) {
 		bool blocks = n % 7 == 6, calls = !blocks && n % 3 == 0;
 		tutti_call call = {
 			.work = &work[n], .done = calls ? note_call : NULL, .done_arg = &f->called};
@@ -142,15 +140,15 @@ static tutti_status fly_round(struct flyer *f, const uint32_t *counts)
 	return status;
 }
 
-static void *fly(void *arg)
+static void *make_calls(void *arg)
 {
-	struct flyer *f = arg;
+	struct caller *f = arg;
 	uint64_t seed = f->seed;
 	while (f->status == TUTTI_OK) {
-		uint32_t counts[FLIGHT_WORKS];
-		for (int n = 0; n < FLIGHT_WORKS; n++)
+		uint32_t counts[CALLER_WORKS];
+		for (int n = 0; n < CALLER_WORKS; n++)
 			counts[n] = next_random(&seed) % (n % 5 ? 3000 : 70000);
-		f->status = fly_round(f, counts);
+		f->status = call_round(f, counts);
 	}
 	for (int k = 0; k < 4; k++) { /* calls of a failed communicator hand out nothing */
 		tutti_call call = {.work = &f->late[k]};
@@ -162,33 +160,33 @@ static void *fly(void *arg)
 
 static void crash_one(const char *transports, uint64_t seed)
 {
-	tutti_comm *comms[FLIGHT_RANKS];
-	struct flyer flyers[FLIGHT_RANKS] = {{0}};
-	pthread_t threads[FLIGHT_RANKS];
+	tutti_comm *comms[CALLER_RANKS];
+	struct caller callers[CALLER_RANKS] = {{0}};
+	pthread_t threads[CALLER_RANKS];
 	tutti_config config = {.transports = transports, .timeout_ms = 20000};
-	int victim = (int)(seed % FLIGHT_RANKS);
+	int victim = (int)(seed % CALLER_RANKS);
 
-	assert_int_equal(tutti_init_all(comms, FLIGHT_RANKS, &config), TUTTI_OK);
-	for (int r = 0; r < FLIGHT_RANKS; r++) {
-		flyers[r].comm = comms[r];
-		flyers[r].seed = seed;
-		pthread_create(&threads[r], NULL, fly, &flyers[r]);
+	assert_int_equal(tutti_init_all(comms, CALLER_RANKS, &config), TUTTI_OK);
+	for (int r = 0; r < CALLER_RANKS; r++) {
+		callers[r].comm = comms[r];
+		callers[r].seed = seed;
+		pthread_create(&threads[r], NULL, make_calls, &callers[r]);
 	}
 	/* Over tcp a peer that never had a connection to the aborted rank hears of it late. */
-	uint64_t after = 2 * FLIGHT_WORKS + next_random(&seed) % 100;
+	uint64_t after = 2 * CALLER_WORKS + next_random(&seed) % 100;
 	while (tutti_comm_sequence(comms[victim]) < after)
 		sched_yield();
 	tutti_comm_abort(comms[victim]);
-	for (int r = 0; r < FLIGHT_RANKS; r++)
+	for (int r = 0; r < CALLER_RANKS; r++)
 		pthread_join(threads[r], NULL);
-	for (int r = 0; r < FLIGHT_RANKS; r++)
+	for (int r = 0; r < CALLER_RANKS; r++)
 		tutti_comm_destroy(comms[r]);
-	for (int r = 0; r < FLIGHT_RANKS; r++) {
-		tutti_status status = flyers[r].status;
+	for (int r = 0; r < CALLER_RANKS; r++) {
+		tutti_status status = callers[r].status;
 		if (status != TUTTI_ERR_ABORTED && (r == victim || status != TUTTI_ERR_PEER))
 			fail_msg("rank %d, and %d was aborted: %s", r, victim,
 				 tutti_status_string(status));
-		assert_int_equal(atomic_load(&flyers[r].called), atomic_load(&flyers[r].issued));
+		assert_int_equal(atomic_load(&callers[r].called), atomic_load(&callers[r].issued));
 	}
 }
 
@@ -261,7 +259,7 @@ static void test_measuring(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_abort),     cmocka_unit_test(test_sentences),
+		cmocka_unit_test(test_abort),     cmocka_unit_test(test_messages),
 		cmocka_unit_test(test_measuring), cmocka_unit_test(test_flight),
 		cmocka_unit_test(test_refused),
 	};

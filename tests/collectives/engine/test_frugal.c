@@ -1,20 +1,18 @@
 /* Without this a call could allocate on its way, every time, or the helper thread could wake up
- * while nothing is under way. */
+ * while nothing is in flight. */
 #include <tutti/tutti.h>
 
 #include "tests/threads.h"
 
 #include <poll.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define COUNTS_ALLOCATIONS 0 /* the sanitizers have an allocator of their own */

@@ -7,10 +7,8 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 struct late {
 	tutti_comm *other;

@@ -1,14 +1,12 @@
-/* Without this a program with more works under way than there is room for could hang, or be told
+/* Without this a program with more works in flight than there is room for could hang, or be told
  * that its peer is to blame when its deadline passes. */
 #include "collectives/p2p/p2p_internal.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #define LONG_MS  60000
 #define SHORT_MS 200
@@ -54,7 +52,7 @@ static void assert_no_room(tutti_comm *comm, const char *call)
 {
 	char oldest[100];
 	snprintf(oldest, sizeof oldest, "the oldest, %s, has lasted ", call);
-	assert_says(comm, "1024 works are under way on this communicator (at most 1024): waited ");
+	assert_says(comm, "1024 works are in flight on this communicator (at most 1024): waited ");
 	assert_says(comm, oldest);
 	assert_says(comm, "wait for some before issuing more");
 }
@@ -169,7 +167,8 @@ static void *receive_then_send(void *arg)
 	return NULL;
 }
 
-/* All receives first and then all sends, on both ranks, does not get on. Who finds out says why. */
+/* All receives first and then all sends, on both ranks, does not get on. A rank that finds out says
+ * why. */
 static void test_both_sides(void **state)
 {
 	(void)state;
@@ -189,7 +188,7 @@ static void test_both_sides(void **state)
 		for (int r = 0; r < 2; r++) {
 			assert_true(sides[r].status == TUTTI_ERR_TIMEOUT ||
 				    sides[r].status == TUTTI_ERR_PEER);
-			assert_says(comms[r], "1024 works are under way on this communicator");
+			assert_says(comms[r], "1024 works are in flight on this communicator");
 			tutti_comm_destroy(comms[r]);
 		}
 	}

@@ -4,6 +4,7 @@
 #include "collectives/p2p/p2p.h"
 
 #include "tests/memory/proof_kind.h"
+#include "tests/random.h"
 
 #include <assert.h>
 
@@ -13,10 +14,7 @@ static uint64_t state;
 
 uint64_t sim_draw(uint64_t n)
 {
-	uint64_t z = state += UINT64_C(0x9e3779b97f4a7c15);
-	z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-	z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-	return (z ^ (z >> 31)) % n;
+	return random_below(&state, n);
 }
 
 void sim_messages_open(struct sim_ranks *ranks, int n, uint64_t seed)

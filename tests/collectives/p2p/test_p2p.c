@@ -7,13 +7,11 @@
 #include "tests/memory/proof_kind.h"
 
 #include <assert.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #define MESSAGES  120
 #define ANY_TAG   9

@@ -5,13 +5,11 @@
 #include "collectives/p2p/p2p_internal.h"
 
 #include <assert.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 /* ---- what goes wrong ------------------------------------------------------------------------ */
 

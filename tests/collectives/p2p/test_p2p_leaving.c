@@ -4,14 +4,12 @@
 #include <tutti/tutti.h>
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #define RANKS_MAX 4
 #define STILL_MS  350 /* longer than a broken connection waits for an explanation */
@@ -94,7 +92,7 @@ static void nobody_is_left(struct leaving *c)
 		fail_msg("%s: status %d: %s", text_of(c), (int)status, why);
 	if (!strstr(why, "nobody is left who could send") || !strstr(why, names[c->size]))
 		fail_msg("%s: does not say who has left: %s", text_of(c), why);
-	/* Who has spoken says goodbye. */
+	/* A rank that has spoken says goodbye. */
 	if (c->spoke && !strstr(why, " left the communicator (tutti_comm_destroy)"))
 		fail_msg("%s: does not say how: %s", text_of(c), why);
 	close_ranks(0, 1);

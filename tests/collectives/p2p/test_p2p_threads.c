@@ -1,12 +1,11 @@
 /* slow: 2 s */
 /* Without this, sends and receives of the public API could lose, mix up or block messages between
  * ranks as threads: over every transport, beside collectives, with senders that leave early. */
-#include <tutti/tutti.h>
+#include "tests/collectives/thread_ranks.h"
+#include "tests/random.h"
 
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -14,84 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
-#define RANKS_MAX 8
-
-struct rank {
-	tutti_comm *comm;
-	int rank, size;
-	uint64_t seed;
-	pthread_t thread;
-	void (*body)(struct rank *);
-	char why[300];
-};
-
-static void blame(struct rank *r, const char *what, tutti_status status)
-{
-	if (!r->why[0])
-		snprintf(r->why, sizeof r->why, "rank %d: %s: %s: %.180s", r->rank, what,
-			 tutti_status_string(status), tutti_comm_error(r->comm));
-}
-
-static void expect(struct rank *r, const char *what, tutti_status status)
-{
-	if (status != TUTTI_OK)
-		blame(r, what, status);
-}
-
-static void *enter(void *arg)
-{
-	struct rank *r = arg;
-	r->body(r);
-	return NULL;
-}
-
-static void with_ranks(int n, const char *transports, uint64_t seed, void (*body)(struct rank *))
-{
-	struct rank ranks[RANKS_MAX] = {{0}};
-	tutti_comm *comms[RANKS_MAX];
-	tutti_config config = {.transports = transports, .timeout_ms = 60000};
-
-	if (tutti_init_all(comms, n, &config) != TUTTI_OK)
-		fail_msg("init: %s", tutti_comm_error(NULL));
-	for (int r = 0; r < n; r++) {
-		ranks[r] = (struct rank){
-			.comm = comms[r], .rank = r, .size = n, .seed = seed, .body = body};
-		assert_int_equal(pthread_create(&ranks[r].thread, NULL, enter, &ranks[r]), 0);
-	}
-	for (int r = 0; r < n; r++)
-		pthread_join(ranks[r].thread, NULL);
-	for (int r = 0; r < n; r++)
-		tutti_comm_destroy(ranks[r].comm);
-	for (int r = 0; r < n; r++)
-		if (ranks[r].why[0])
-			fail_msg("%d ranks over %s, seed %llu: %s", n,
-				 transports ? transports : "all", (unsigned long long)seed,
-				 ranks[r].why);
-}
-
-static void everywhere(void (*body)(struct rank *))
-{
-	static const char *const transports[] = {"tcp", "shm", NULL};
-	static const int sizes[] = {1, 2, 3, 8};
-	for (size_t t = 0; t < 3; t++)
-		for (size_t s = 0; s < 4; s++)
-			with_ranks(sizes[s], transports[t], 20261120 + s, body);
-}
-
-static uint64_t random_next(uint64_t *state)
-{
-	uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
-	z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-	z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-	return z ^ (z >> 31);
-}
-
-static uint64_t below(uint64_t *state, uint64_t n)
-{
-	return random_next(state) % n;
-}
+#include "tests/unit.h"
 
 static int32_t value(int from, int to, size_t i)
 {
@@ -124,7 +46,7 @@ static void ring(struct rank *r)
 		expect(r, "wait", tutti_work_wait(&work, 0));
 		for (size_t i = 0; i < n; i++)
 			if (in[i] != value(before, r->rank, i)) {
-				blame(r, "bytes of the ring", TUTTI_OK);
+				report_wrong(r, "bytes of the ring", TUTTI_OK);
 				break;
 			}
 		free(out);
@@ -152,7 +74,7 @@ static void beside_collectives(struct rank *r)
 	if (r->rank == 1) {
 		expect(r, "recv", tutti_recv(&got, 1, TUTTI_I32, 0, r->comm, &call));
 		if (got != 100)
-			blame(r, "the word", TUTTI_OK);
+			report_wrong(r, "the word", TUTTI_OK);
 		async.work = NULL;
 		expect(r, "recv", tutti_recv(big[1], 20000, TUTTI_I32, 0, r->comm, &async));
 	}
@@ -160,11 +82,11 @@ static void beside_collectives(struct rank *r)
 	tutti_stats stats;
 	tutti_comm_stats(r->comm, &stats);
 	if (tutti_comm_sequence(r->comm) != 20)
-		blame(r, "messages took sequence numbers", TUTTI_OK);
+		report_wrong(r, "messages took sequence numbers", TUTTI_OK);
 	if (r->rank == 0 && (stats.messages < 2 || stats.sent_bytes < 80004))
-		blame(r, "messages are not counted", TUTTI_OK);
+		report_wrong(r, "messages are not counted", TUTTI_OK);
 	if (r->rank == 1 && stats.received_bytes < 80004)
-		blame(r, "received bytes are not counted", TUTTI_OK);
+		report_wrong(r, "received bytes are not counted", TUTTI_OK);
 }
 
 static void test_simple(void **state)
@@ -187,13 +109,13 @@ static void draw(struct rank *r, struct message *all)
 {
 	uint64_t state = r->seed;
 	for (int i = 0; i < MESSAGES; i++) {
-		uint64_t size = below(&state, 10);
-		all[i] = (struct message){.from = (int)below(&state, (uint64_t)r->size),
-					  .to = (int)below(&state, (uint64_t)r->size),
-					  .tag = (int)below(&state, 3)};
-		all[i].bytes = size < 5   ? below(&state, 300)
-			       : size < 9 ? below(&state, 40000)
-					  : below(&state, 600000);
+		uint64_t size = random_below(&state, 10);
+		all[i] = (struct message){.from = (int)random_below(&state, (uint64_t)r->size),
+					  .to = (int)random_below(&state, (uint64_t)r->size),
+					  .tag = (int)random_below(&state, 3)};
+		all[i].bytes = size < 5   ? random_below(&state, 300)
+			       : size < 9 ? random_below(&state, 40000)
+					  : random_below(&state, 600000);
 	}
 }
 
@@ -208,9 +130,9 @@ static void check(struct rank *r, const struct message *all, const struct messag
 	uint8_t *want = malloc(m->bytes + 1);
 	fill(all, m, want);
 	if (memcmp(want, m->buf, m->bytes) != 0)
-		blame(r, "bytes of a random program", TUTTI_OK);
+		report_wrong(r, "bytes of a random program", TUTTI_OK);
 	if (m->buf[m->bytes] != 0xa5)
-		blame(r, "a byte behind a buffer", TUTTI_OK);
+		report_wrong(r, "a byte behind a buffer", TUTTI_OK);
 	free(want);
 }
 
@@ -254,7 +176,7 @@ static void random_program(struct rank *r)
 	}
 	for (int i = MESSAGES - 1; i >= 0; i--) {
 		int done = 0;
-		while (out[i].work && !done && below(&own, 2))
+		while (out[i].work && !done && random_below(&own, 2))
 			expect(r, "test", tutti_work_test(out[i].work, &done));
 		expect(r, "wait for a recv", tutti_work_wait(&in[i].work, 0));
 		if (in[i].buf)
@@ -266,7 +188,7 @@ static void random_program(struct rank *r)
 		free(out[i].buf);
 	}
 	if (sum != r->size)
-		blame(r, "a sum", TUTTI_OK);
+		report_wrong(r, "a sum", TUTTI_OK);
 }
 
 static void test_random_programs(void **state)
@@ -308,7 +230,7 @@ static void master_and_workers(struct rank *r)
 			       tutti_recv(word, 2, TUTTI_I32, TUTTI_ANY, r->comm, &call));
 			if (source < 1 || source >= r->size || word[0] != source ||
 			    word[1] != served[source]++) {
-				blame(r, "a source or an order", TUTTI_OK);
+				report_wrong(r, "a source or an order", TUTTI_OK);
 				return;
 			}
 		}
@@ -342,7 +264,7 @@ static void sent_and_left(struct rank *r)
 		expect(r, "recv",
 		       tutti_recv(got, sizeof got, TUTTI_U8, k ? r->size - 1 : 0, r->comm, NULL));
 		if (strcmp(got, text) != 0)
-			blame(r, "the last words", TUTTI_OK);
+			report_wrong(r, "the last words", TUTTI_OK);
 	}
 }
 
@@ -365,7 +287,7 @@ static void left_without_a_word(struct rank *r)
 	status = tutti_recv(&word, 1, TUTTI_I32, r->rank == 0 ? r->size - 1 : TUTTI_ANY, r->comm,
 			    NULL);
 	if (status != TUTTI_ERR_PEER)
-		blame(r, "a recv from a rank that has left", status);
+		report_wrong(r, "a recv from a rank that has left", status);
 }
 
 static void test_leaving(void **state)
@@ -390,7 +312,7 @@ static void mismatch(struct rank *r)
 	if (status != TUTTI_ERR_MISMATCH ||
 	    !strstr(tutti_comm_error(r->comm), "send(f32, 50000, tag 3) to rank 1") ||
 	    !strstr(tutti_comm_error(r->comm), "recv(f32, 49999, tag 3)"))
-		blame(r, "a send and a recv that differ", status);
+		report_wrong(r, "a send and a recv that differ", status);
 }
 
 static void late(struct rank *r)
@@ -402,7 +324,7 @@ static void late(struct rank *r)
 	tutti_status status = tutti_recv(big, 50000, TUTTI_F32, 2, r->comm, &call);
 	if (status != TUTTI_ERR_TIMEOUT ||
 	    !strstr(tutti_comm_error(r->comm), "for send(f32, 50000, tag 3) from rank 2"))
-		blame(r, "a recv without its send", status);
+		report_wrong(r, "a recv without its send", status);
 }
 
 static void *abort_it(void *arg)
@@ -429,7 +351,7 @@ static void aborted(struct rank *r)
 	if (r->rank == 0)
 		pthread_join(thread, NULL);
 	if (status != TUTTI_ERR_ABORTED && (r->rank == 0 || status != TUTTI_ERR_PEER))
-		blame(r, "an aborted recv", status);
+		report_wrong(r, "an aborted recv", status);
 }
 
 static void test_failures(void **state)

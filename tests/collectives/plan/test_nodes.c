@@ -4,11 +4,7 @@
 #include "tests/collectives/sim_ranks.h"
 
 #include "tests/memory/proof_kind.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
+#include "tests/unit.h"
 
 static const char *run(const struct trial *t, int size, uint64_t seed)
 {

@@ -6,13 +6,11 @@
 
 #include "tests/memory/proof_kind.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 /* How many ranks are tried, and of algorithms whose messages grow like the logarithm of the ranks.
  * Under ASan more would run the same lines again: there TEST_WHOLE=1 tries them (script/test
@@ -199,7 +197,7 @@ static void test_width(void **state)
 					    (struct plan_options){.scaled = k});
 }
 
-/* Several works under way on the same ranks share lanes in order of submission. */
+/* Several works in flight on the same ranks share lanes in order of submission. */
 static void test_many_works(void **state)
 {
 	uint64_t seed = sim_first_seed();
@@ -383,7 +381,7 @@ static void test_death(void **state)
 		sim_ranks_run(&ranks);
 		for (int r = 0; r < 4; r++)
 			named += r != 1 && engine_status(ranks.engines[r]) == TUTTI_ERR_PEER &&
-				 strstr(engine_error(ranks.engines[r]), "Lost rank 1") != NULL;
+				 strstr(engine_error(ranks.engines[r]), "rank 1 (sim)") != NULL;
 		assert_true(named >= 1);
 		for (int r = 0; r < 4; r++)
 			engine_fail(ranks.engines[r], TUTTI_ERR_ABORTED, "over");

@@ -3,12 +3,10 @@
  * exact. */
 #include "tests/collectives/sim_ranks.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 /* Units are the bytes of the vector, or of one block in collectives that have blocks. */
 typedef double of_ranks(double ranks);

@@ -4,15 +4,13 @@
 #include "core/status.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 static const char *chosen(struct select select, enum collective collective, size_t count,
 			  tutti_dtype dtype, tutti_op op)
@@ -124,6 +122,41 @@ static void test_one_way(void **state)
 	assert_cheapest(4, 2, COLL_BROADCAST, 4, "ring");
 	assert_cheapest(8, 2, COLL_BROADCAST, 4, "doubling");
 	assert_cheapest(8, 8, COLL_BROADCAST, 4, "knomial");
+}
+
+/* Whether rank 0 of 8, the root, only sends or only receives. */
+static bool goes_one_way(const struct algorithm *a, const struct nodes *nodes)
+{
+	struct plan_key key = {.size = 8, .nodes = nodes};
+	struct plan *p = algorithm_plan(a, &key);
+	bool sends = false, receives = false;
+
+	for (uint32_t i = 0; i < p->lane_count; i++) {
+		sends |= p->lanes[i].sends;
+		receives |= p->lanes[i].peer >= 0 && !p->lanes[i].sends;
+	}
+	plan_free(p);
+	return !(sends && receives);
+}
+
+/* A cost that lacks is_one_way, or has it by mistake, is wrong where ranks share cores. */
+static void test_one_way_is_said(void **state)
+{
+	(void)state;
+	for (int i = 0; algorithm_at(i); i++) {
+		const struct algorithm *a = algorithm_at(i);
+		struct nodes two = nodes_in_order(8, 2);
+		bool on_nodes = a->needs & NEEDS_NODES;
+		if (!a->build)
+			continue;
+		bool expected = collective_has_root(a->collective) &&
+				goes_one_way(a, on_nodes ? &two : NULL);
+		if (a->cost((struct topology){8, on_nodes ? 2 : 1}).is_one_way != expected)
+			fail_msg("the cost of %s %s must have is_one_way %s: its root %s", a->name,
+				 collective_name(a->collective), expected ? "true" : "false",
+				 expected ? "only sends or only receives"
+					  : "sends and receives, or there is none");
+	}
 }
 
 /* Long ones on shared cores: a sum of all at once reads less than many of two, and a block that
@@ -273,11 +306,12 @@ static void test_forced(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_many_ranks),   cmocka_unit_test(test_one_association),
-		cmocka_unit_test(test_links_decide), cmocka_unit_test(test_links_file),
-		cmocka_unit_test(test_forced),       cmocka_unit_test(test_shared_cores),
-		cmocka_unit_test(test_means),        cmocka_unit_test(test_one_way),
-		cmocka_unit_test(test_few_ranks),    cmocka_unit_test(test_long_on_shared_cores),
+		cmocka_unit_test(test_many_ranks),      cmocka_unit_test(test_one_association),
+		cmocka_unit_test(test_links_decide),    cmocka_unit_test(test_links_file),
+		cmocka_unit_test(test_forced),          cmocka_unit_test(test_shared_cores),
+		cmocka_unit_test(test_means),           cmocka_unit_test(test_one_way),
+		cmocka_unit_test(test_few_ranks),       cmocka_unit_test(test_long_on_shared_cores),
+		cmocka_unit_test(test_one_way_is_said),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,17 +2,15 @@
  * end in a new one's entry, the operations of a communicator that is gone. */
 #include "collectives/select/select.h"
 #include "collectives/trace/trace_log.h"
+#include "tests/entries.h"
 
-#include <dirent.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 static struct trace *open_one(uint64_t name, int rank, int size)
 {
@@ -191,26 +189,16 @@ static void test_late_end(void **state)
 	trace_close(t);
 }
 
-static int open_files(void)
-{
-	DIR *dir = opendir("/proc/self/fd");
-	int n = 0;
-	while (readdir(dir))
-		n++;
-	closedir(dir);
-	return n;
-}
-
 static void test_many_communicators(void **state)
 {
 	struct trace *traces[3 * TRACE_SLOTS];
-	int files = open_files();
+	int files = open_descriptors();
 	(void)state;
 	for (uint64_t i = 0; i < 3 * TRACE_SLOTS; i++) {
 		traces[i] = open_one(100 + i, (int)i, 100);
 		note(traces[i], i);
 	}
-	assert_int_equal(open_files(), files + 3);
+	assert_int_equal(open_descriptors(), files + 3);
 	for (uint64_t i = 0; i < 3 * TRACE_SLOTS; i += 2)
 		trace_close(traces[i]);
 	struct trace_process p = read_all();
@@ -230,7 +218,7 @@ static void test_many_communicators(void **state)
 	trace_close(traces[0]);
 	for (uint64_t i = 1; i < 3 * TRACE_SLOTS; i += 2)
 		trace_close(traces[i]);
-	assert_int_equal(open_files(), files);
+	assert_int_equal(open_descriptors(), files);
 }
 
 static void test_waits(void **state)

@@ -6,8 +6,6 @@
 #include "core/status.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +13,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 static char folder[] = "/tmp/test_trace_file.XXXXXX";
 

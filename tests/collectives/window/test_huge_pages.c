@@ -8,15 +8,12 @@
 #include <tutti/tutti.h>
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
@@ -53,19 +50,20 @@ static size_t mapped_kib(const char *field)
 static bool can_collapse(void)
 {
 	size_t bytes = HUGE_KIB * 1024;
-	void *base;
+	struct shared_memory *memory;
 	int fd;
 
 	if (shared_memory_create("probe", bytes, &fd) != TUTTI_OK)
 		return false;
-	bool can = shared_memory_map(fd, bytes, &base) == TUTTI_OK;
+	bool can = shared_memory_open(&memory, fd, bytes, (struct shared_memory_use){1, true}) ==
+		   TUTTI_OK;
 	close(fd);
 	if (!can)
 		return false;
 	for (size_t i = 0; i < bytes; i += HUGE_PAGE)
-		((volatile uint8_t *)base)[i] = 0;
-	can = madvise(base, bytes, MADV_COLLAPSE) == 0;
-	munmap(base, bytes);
+		((volatile uint8_t *)memory->base)[i] = 0;
+	can = madvise(memory->base, bytes, MADV_COLLAPSE) == 0;
+	shared_memory_close(memory);
 	return can;
 }
 

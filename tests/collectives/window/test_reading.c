@@ -7,9 +7,6 @@
 #include "collectives/window/reading.h"
 #include "core/clock.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 
 #include <linux/filter.h>
@@ -22,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #define RANKS 3
 #define LONG  100000 /* elements of a block */

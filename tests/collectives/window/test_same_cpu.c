@@ -6,10 +6,8 @@
 #include "collectives/window/same_cpu.h"
 
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
+
+#include "tests/unit.h"
 
 #define RANKS 4
 

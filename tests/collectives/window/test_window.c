@@ -5,12 +5,9 @@
 #include "memory/dtype.h"
 #include "memory/ops.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #define ARENA_BYTES (4u << 20)
 

@@ -5,15 +5,12 @@
 #include <tutti/tutti.h>
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #define WINDOW_BYTES ((size_t)8 << 20) /* TUTTI_WINDOW_BYTES, by itself */
 #define PAGE         4096u
@@ -32,7 +29,7 @@ static struct geometry geometry_of(int ranks, size_t window_bytes, uint32_t spin
 	struct window_config config = {.size = ranks, .window_bytes = window_bytes};
 	struct geometry g;
 
-	config.policy = wait_policy_for(1);
+	config.policy = wait_policy_on(1, wait_cores());
 	config.policy.spins = spins;
 	assert_int_equal(geometry_choose(&g, &config), TUTTI_OK);
 	return g;

@@ -1,20 +1,17 @@
-/* Would break: coming together: intruders at the door, a rank that does not come, what is left
+/* Would break: coming together: wrong connections, a rank that does not come, what is left
  * behind, a machine with next to no /dev/shm. */
 #include "window_team.h"
 
 #include "collectives/window/window_join.h"
 #include "core/clock.h"
 #include "core/status.h"
+#include "tests/entries.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
@@ -24,22 +21,23 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 static struct window_config config(const uint64_t *id, int rank, int size)
 {
-	return (struct window_config){rank, size, {id[0], id[1]}, 1u << 20, wait_policy_for(size),
-				      true, 0,    wait_cores(),   NULL};
+	return (struct window_config){
+		rank, size, {id[0], id[1]}, 1u << 20, wait_policy_on(size, wait_cores()),
+		true, 0,    wait_cores(),   NULL};
 }
 
-static pid_t start(void (*member)(const uint64_t *id, int rank), const uint64_t *id, int rank)
+static pid_t start(void (*other)(const uint64_t *id, int rank), const uint64_t *id, int rank)
 {
 	pid_t pid = fork();
 
 	assert_true(pid >= 0);
 	if (pid == 0) {
 		alarm(100);
-		member(id, rank);
+		other(id, rank);
 		_exit(0);
 	}
 	return pid;
@@ -58,22 +56,10 @@ static void barrier_of_two(const uint64_t *id, int rank)
 	struct call_args args = {.collective = COLL_BARRIER, .fingerprint = 1};
 	struct window *window;
 
-	team_check(window_join(&window, &c, deadline_after_ms(60000)) == TUTTI_OK, "%s",
+	team_check(window_join(&window, &c, deadline_after_ms(60000), NULL, NULL) == TUTTI_OK, "%s",
 		   last_error());
 	team_check(team_drive(window, &args) == TUTTI_OK, "%s", last_error());
 	window_destroy(window);
-}
-
-static int entries_of(const char *path)
-{
-	DIR *directory = opendir(path);
-	int n = 0;
-
-	while (directory && readdir(directory))
-		n++;
-	if (directory)
-		closedir(directory);
-	return n;
 }
 
 /* The door of the window of id; comes again until it is there. */
@@ -92,12 +78,12 @@ static int connect_to(const uint64_t *id)
 	return fd;
 }
 
-/* Intruders that say nothing, nonsense, or leave do not disturb. Killed: the check of the magic or
- * of the communicator's id in take_hello; reading a hello where it may block. */
-static void test_intruders(void **state)
+/* Connections that send nothing, nonsense, or close do not disturb. Killed: the check of the magic
+ * or of the communicator's id in take_hello; reading a hello where it may block. */
+static void test_wrong_connections(void **state)
 {
 	uint64_t id[2] = {clock_now_ns(), (uint64_t)getpid()};
-	pid_t leader = start(barrier_of_two, id, 0), member;
+	pid_t leader = start(barrier_of_two, id, 0), other;
 	char junk[200] = {1, 2, 3};
 	int silent, talker, leaver;
 
@@ -110,20 +96,21 @@ static void test_intruders(void **state)
 	close(leaver);
 	/* The nonsense is answered with a closed door. */
 	assert_true(recv(talker, junk, sizeof junk, 0) <= 0);
-	member = start(barrier_of_two, id, 1);
+	other = start(barrier_of_two, id, 1);
 	assert_int_equal(end(leader), 0);
-	assert_int_equal(end(member), 0);
+	assert_int_equal(end(other), 0);
 	close(silent);
 	close(talker);
 	alarm(0);
 }
 
-static void lonely(const uint64_t *id, int rank)
+static void alone(const uint64_t *id, int rank)
 {
 	struct window_config c = config(id, rank, 3);
 	struct window *window;
 
-	team_check(window_join(&window, &c, deadline_after_ms(100)) == TUTTI_ERR_UNSUPPORTED,
+	team_check(window_join(&window, &c, deadline_after_ms(100), NULL, NULL) ==
+			   TUTTI_ERR_UNSUPPORTED,
 		   "joined alone");
 	team_check(strstr(last_error(), rank ? "shares no memory" : "1 of 3 ranks did not come"),
 		   "%s", last_error());
@@ -132,11 +119,11 @@ static void lonely(const uint64_t *id, int rank)
 static void test_missing_rank(void **state)
 {
 	uint64_t id[2] = {clock_now_ns(), (uint64_t)getpid() + 1};
-	pid_t leader = start(lonely, id, 0), member = start(lonely, id, 2);
+	pid_t leader = start(alone, id, 0), other = start(alone, id, 2);
 
 	(void)state;
 	assert_int_equal(end(leader), 0);
-	assert_int_equal(end(member), 0);
+	assert_int_equal(end(other), 0);
 }
 
 static void test_too_little_room(void **state)
@@ -160,7 +147,8 @@ static void poor_leader(const uint64_t *id, int rank)
 	close(next);
 	team_check(setrlimit(RLIMIT_NOFILE, &limit) == 0, "setrlimit");
 	c.refusal = &refusal;
-	team_check(window_join(&window, &c, deadline_after_ms(90000)) == TUTTI_ERR_UNSUPPORTED,
+	team_check(window_join(&window, &c, deadline_after_ms(90000), NULL, NULL) ==
+			   TUTTI_ERR_UNSUPPORTED,
 		   "joined nobody");
 	team_check(strstr(last_error(), "Too many open files") != NULL, "%s", last_error());
 	team_check(refusal == next, "nobody is told");
@@ -172,7 +160,8 @@ static void turned_away(const uint64_t *id, int rank)
 	struct window_config c = config(id, rank, 3);
 	struct window *window;
 
-	team_check(window_join(&window, &c, deadline_after_ms(90000)) == TUTTI_ERR_UNSUPPORTED,
+	team_check(window_join(&window, &c, deadline_after_ms(90000), NULL, NULL) ==
+			   TUTTI_ERR_UNSUPPORTED,
 		   "joined nobody");
 	team_check(strstr(last_error(), rank == 1 ? "the other end" : "has given up") != NULL, "%s",
 		   last_error());
@@ -200,7 +189,7 @@ static void hang_around(const uint64_t *id, int rank)
 	struct window_config c = config(id, rank, 2);
 	struct window *window;
 
-	team_check(window_join(&window, &c, deadline_after_ms(60000)) == TUTTI_OK, "%s",
+	team_check(window_join(&window, &c, deadline_after_ms(60000), NULL, NULL) == TUTTI_OK, "%s",
 		   last_error());
 	team_alloc(window, 1u << 20)[0] = 1;
 	kill(getpid(), SIGKILL);
@@ -209,22 +198,22 @@ static void hang_around(const uint64_t *id, int rank)
 static void test_nothing_is_left(void **state)
 {
 	uint64_t id[2] = {clock_now_ns(), (uint64_t)getpid() + 2};
-	int before = entries_of("/dev/shm"), files = entries_of("/proc/self/fd");
-	pid_t leader = start(hang_around, id, 0), member = start(hang_around, id, 1);
+	int before = entries_of("/dev/shm"), files = open_descriptors();
+	pid_t leader = start(hang_around, id, 0), other = start(hang_around, id, 1);
 	struct team team = {.size = 4};
 	struct window *windows[4];
 
 	(void)state;
 	assert_true(WIFSIGNALED(end(leader)));
-	assert_true(WIFSIGNALED(end(member)));
+	assert_true(WIFSIGNALED(end(other)));
 	/* Windows of this process give their descriptors back. */
 	team_open(&team, windows);
 	team_close(windows, 4);
-	assert_int_equal(entries_of("/proc/self/fd"), files);
+	assert_int_equal(open_descriptors(), files);
 	assert_true(entries_of("/dev/shm") <= before);
 }
 
-struct lodger {
+struct member {
 	const uint64_t *id;
 	int rank;
 	struct window *window;
@@ -233,32 +222,32 @@ struct lodger {
 
 static void *join_and_meet(void *arg)
 {
-	struct lodger *l = arg;
+	struct member *l = arg;
 	struct window_config c = config(l->id, l->rank, 4);
 	struct call_args args = {.collective = COLL_BARRIER, .fingerprint = 1};
 
-	team_check(window_join(&l->window, &c, deadline_after_ms(60000)) == TUTTI_OK, "%s",
-		   last_error());
+	team_check(window_join(&l->window, &c, deadline_after_ms(60000), NULL, NULL) == TUTTI_OK,
+		   "%s", last_error());
 	team_check(team_drive(l->window, &args) == TUTTI_OK, "%s", last_error());
 	return NULL;
 }
 
 /* One mapping for both, who watch the other process and not their own. */
-static void two_lodgers(const uint64_t *id, int first)
+static void two_in_one_process(const uint64_t *id, int first)
 {
-	struct lodger lodgers[2];
-	int files = entries_of("/proc/self/fd");
+	struct member members[2];
+	int files = open_descriptors();
 
 	for (int i = 0; i < 2; i++) {
-		lodgers[i] = (struct lodger){.id = id, .rank = first + i};
-		team_check(pthread_create(&lodgers[i].thread, NULL, join_and_meet, &lodgers[i]) ==
+		members[i] = (struct member){.id = id, .rank = first + i};
+		team_check(pthread_create(&members[i].thread, NULL, join_and_meet, &members[i]) ==
 				   0,
 			   "a thread");
 	}
 	for (int i = 0; i < 2; i++)
-		pthread_join(lodgers[i].thread, NULL);
-	const struct segment *s = lodgers[0].window->segment;
-	team_check(lodgers[1].window->segment == s, "two mappings in one process");
+		pthread_join(members[i].thread, NULL);
+	const struct segment *s = members[0].window->segment;
+	team_check(members[1].window->segment == s, "two mappings in one process");
 	for (int rank = 0; rank < 4; rank++) {
 		bool is_own = rank / 2 == first / 2;
 		team_check((s->pid_fds[rank] < 0) == is_own, "rank %d watches rank %d: %d", first,
@@ -266,18 +255,18 @@ static void two_lodgers(const uint64_t *id, int first)
 		team_check(s->event_fds[rank] >= 0, "rank %d has no doorbell", rank);
 	}
 	/* Doorbells, the other process twice, sockets: of rank 0 to all, of the others to it. */
-	int more = entries_of("/proc/self/fd") - files;
+	int more = open_descriptors() - files;
 	team_check(more == 4 + 2 + (first == 0 ? 4 : 2), "%d descriptors", more);
-	window_destroy(lodgers[0].window);
-	window_destroy(lodgers[1].window);
-	team_check(entries_of("/proc/self/fd") == files, "descriptors are left");
+	window_destroy(members[0].window);
+	window_destroy(members[1].window);
+	team_check(open_descriptors() == files, "descriptors are left");
 }
 
 /* Killed: a mapping for each; the own process watched; doorbells taken twice. */
-static void test_two_lodgers(void **state)
+static void test_two_in_one_process(void **state)
 {
 	uint64_t id[2] = {clock_now_ns(), (uint64_t)getpid() + 4};
-	pid_t first = start(two_lodgers, id, 0), second = start(two_lodgers, id, 2);
+	pid_t first = start(two_in_one_process, id, 0), second = start(two_in_one_process, id, 2);
 
 	(void)state;
 	assert_int_equal(end(first), 0);
@@ -290,21 +279,21 @@ static void with_small_shm(const uint64_t *id, int rank)
 	if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
 	    mount("tmpfs", "/dev/shm", "tmpfs", 0, "size=1M") != 0)
 		_exit(77); /* not allowed here */
-	pid_t member = fork();
-	struct window_config c = config(id, member == 0, 2);
+	pid_t other = fork();
+	struct window_config c = config(id, other == 0, 2);
 	struct window *window;
 	c.window_bytes = 8u << 20;
-	team_check(window_join(&window, &c, deadline_after_ms(60000)) == TUTTI_OK, "%s",
+	team_check(window_join(&window, &c, deadline_after_ms(60000), NULL, NULL) == TUTTI_OK, "%s",
 		   last_error());
 	memset(team_alloc(window, 8u << 20), 1, 8u << 20);
 	struct call call = {COLL_ALL_REDUCE, TUTTI_F32, TUTTI_SUM, 0, 2000000, 1};
 	struct manner manner = {0};
-	call_make(window, member == 0, 2, &call, &manner);
+	call_make(window, other == 0, 2, &call, &manner);
 	window_destroy(window);
-	if (member == 0)
+	if (other == 0)
 		_exit(0);
 	int status;
-	waitpid(member, &status, 0);
+	waitpid(other, &status, 0);
 	team_check(status == 0, "the member failed");
 }
 
@@ -323,10 +312,10 @@ static void test_small_shm(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_intruders),       cmocka_unit_test(test_missing_rank),
-		cmocka_unit_test(test_too_little_room), cmocka_unit_test(test_nothing_is_left),
-		cmocka_unit_test(test_poor_leader),     cmocka_unit_test(test_small_shm),
-		cmocka_unit_test(test_two_lodgers),
+		cmocka_unit_test(test_wrong_connections),  cmocka_unit_test(test_missing_rank),
+		cmocka_unit_test(test_too_little_room),    cmocka_unit_test(test_nothing_is_left),
+		cmocka_unit_test(test_poor_leader),        cmocka_unit_test(test_small_shm),
+		cmocka_unit_test(test_two_in_one_process),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

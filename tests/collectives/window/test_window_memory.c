@@ -7,16 +7,13 @@
 #include "core/status.h"
 
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #define BYTES (1u << 20)
 #define COUNT 50000
@@ -73,7 +70,8 @@ static void use_shared(struct window *window, int rank, void *arg)
 	team_check(staged(window) == bytes, "staged");
 	team_check(window_mem_free(arena) == TUTTI_OK, "%s", last_error());
 	team_check(window_mem_free(arena) == TUTTI_ERR_INVALID, "freed twice");
-	team_check(window_mem_free(&size) == TUTTI_ERR_INVALID, "freed an intruder");
+	team_check(window_mem_free(&size) == TUTTI_ERR_INVALID,
+		   "freed memory of another allocator");
 }
 
 static void test_zero_copy(void **state)
@@ -93,12 +91,12 @@ static void test_zero_copy(void **state)
 static struct window *join(const uint64_t *id, uint64_t which, int rank, int size)
 {
 	struct window_config config = {
-		rank, size, {id[0] + which, id[1]}, 8u << 20, wait_policy_for(3),
+		rank, size, {id[0] + which, id[1]}, 8u << 20, wait_policy_on(3, wait_cores()),
 		true, 0,    wait_cores(),           NULL};
 	struct window *window;
 
-	team_check(window_join(&window, &config, deadline_after_ms(60000)) == TUTTI_OK, "%s",
-		   last_error());
+	team_check(window_join(&window, &config, deadline_after_ms(60000), NULL, NULL) == TUTTI_OK,
+		   "%s", last_error());
 	return window;
 }
 
@@ -277,7 +275,7 @@ static void allocate_all(struct window *const *windows, uint8_t **arenas)
 	while (advance_all(windows, all, -1) < LATE_RANKS)
 		;
 	for (int rank = 0; rank < LATE_RANKS; rank++)
-		arenas[rank] = window_run_memory(&runs[rank]);
+		arenas[rank] = runs[rank].memory;
 }
 
 /* The others go as far as they can before rank late makes the call; its buffers are in reach, or
@@ -361,7 +359,7 @@ static void lose_the_taker(struct window *window, int rank, void *arg)
 	tutti_status status = window_drive(window, &run, TEAM_TIMEOUT_NS, NULL, NULL, NULL);
 	team_check(status == TUTTI_ERR_PEER, "status %d: %s", (int)status, last_error());
 	team_check(is_mapped("tutti-memory"), "it was not made");
-	window_mem_drop(window_run_memory(&run));
+	window_mem_drop(run.memory);
 	team_check(!is_mapped("tutti-memory"), "it is kept");
 }
 

@@ -20,12 +20,9 @@
 #include "core/status.h"
 
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #define RANKS_MAX   3
 #define CALLS_MAX   40
@@ -350,7 +347,8 @@ static void explore(struct play *p)
 /* The shortest slots there are: a few hundred bytes are many pieces. */
 static size_t least_window_bytes(int size)
 {
-	struct window_config config = {.size = size, .policy = wait_policy_for(INT_MAX)};
+	struct window_config config = {.size = size,
+				       .policy = wait_policy_on(INT_MAX, wait_cores())};
 	struct geometry geometry;
 
 	while (geometry_choose(&geometry, &config) != TUTTI_OK)
@@ -373,7 +371,7 @@ static void allocate_shared(struct play *p, size_t bytes)
 			if (p->buffers[IN_SHARED][rank] ||
 			    window_advance_once(p->windows[rank], run) != TUTTI_OK)
 				continue;
-			p->buffers[IN_SHARED][rank] = window_run_memory(run);
+			p->buffers[IN_SHARED][rank] = run->memory;
 			assert_non_null(p->buffers[IN_SHARED][rank]);
 			done++;
 		}

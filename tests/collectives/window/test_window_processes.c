@@ -8,14 +8,11 @@
 #include "memory/dtype.h"
 #include "memory/ops.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #define ARENA_BYTES (2u << 20)
 #define CALLS       120

@@ -7,12 +7,9 @@
 #include "collectives/window/window_internal.h"
 #include "core/status.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #define RANKS 3
 /* A run gives way after 16 steps of 256 KiB, and every rank has more to do. */
@@ -73,7 +70,7 @@ static void open(struct player *players)
 	until_all_are_done(players);
 	for (int rank = 0; rank < RANKS; rank++) {
 		assert_int_equal(players[rank].status, TUTTI_OK);
-		players[rank].send = window_run_memory(&players[rank].run);
+		players[rank].send = players[rank].run.memory;
 		players[rank].recv = players[rank].send + RANKS * BLOCK;
 		memset(players[rank].send, rank + 1, RANKS * BLOCK);
 	}

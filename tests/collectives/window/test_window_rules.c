@@ -13,13 +13,10 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #define RANKS 4
 
@@ -192,8 +189,8 @@ static void test_mismatch_ahead(void **state)
 					 .recv = &byte,
 					 .sequence = i / 2,
 					 .fingerprint = 7u + (uint32_t)rank};
-		struct noted noted = noted_of(&args, 2, 0);
-		recorder_note(board_recorder(window_board(windows[rank])), args.sequence, &noted);
+		struct call_record record = call_record_of(&args, 2, 0);
+		recorder_add(board_recorder(window_board(windows[rank])), args.sequence, &record);
 		window_begin(windows[rank], &run, &args);
 		status = advance(windows[rank], &run);
 	}
@@ -472,7 +469,7 @@ static void test_litmus(void **state)
 	int lost = 0;
 
 	(void)state;
-	if (wait_policy_for(2).spins == 0)
+	if (wait_policy_on(2, wait_cores()).spins == 0)
 		skip();
 	alarm(100);
 	team_open(&team, windows);

@@ -6,12 +6,9 @@
 #include "collectives/window/window_internal.h"
 #include "core/status.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #define ARENA_BYTES ((size_t)16 << 20)
 #define CALLS       18

@@ -4,12 +4,7 @@
 #include "window_team.h"
 
 #include "memory/dtype.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
+#include "tests/unit.h"
 
 static uint64_t seed;
 

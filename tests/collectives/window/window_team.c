@@ -28,7 +28,7 @@ static struct window_config config_for(const struct team *team, int rank, const 
 				       team->size,
 				       {id[0], id[1]},
 				       team->window_bytes,
-				       wait_policy_for(team->size),
+				       wait_policy_on(team->size, wait_cores()),
 				       team->is_oversubscribed,
 				       team->read_bytes,
 				       wait_cores(),
@@ -36,7 +36,7 @@ static struct window_config config_for(const struct team *team, int rank, const 
 	if (!config.window_bytes)
 		config.window_bytes = 8u << 20;
 	if (team->is_oversubscribed)
-		config.policy = wait_policy_for(INT_MAX);
+		config.policy = wait_policy_on(INT_MAX, wait_cores());
 	return config;
 }
 
@@ -87,8 +87,8 @@ static void process_main(const struct team *team, int rank, const uint64_t id[2]
 	struct window *window;
 
 	alarm(100);
-	team_check(window_join(&window, &config, deadline_after_ms(60000)) == TUTTI_OK, "%s",
-		   last_error());
+	team_check(window_join(&window, &config, deadline_after_ms(60000), NULL, NULL) == TUTTI_OK,
+		   "%s", last_error());
 	team->member(window, rank, team->arg);
 	window_destroy(window);
 }
@@ -151,8 +151,8 @@ static pid_t start_to_kill(const struct team_kill *kill, const uint64_t *id, int
 	if (pid != 0)
 		return pid;
 	alarm(100);
-	team_check(window_join(&window, &config, deadline_after_ms(60000)) == TUTTI_OK, "%s",
-		   last_error());
+	team_check(window_join(&window, &config, deadline_after_ms(60000), NULL, NULL) == TUTTI_OK,
+		   "%s", last_error());
 	call_until_failed(kill, window, rank, shared);
 	window_destroy(window);
 	_exit(0);
@@ -246,5 +246,5 @@ uint8_t *team_alloc(struct window *window, size_t bytes)
 	window_begin(window, &run, &args);
 	status = window_drive(window, &run, TEAM_TIMEOUT_NS, NULL, NULL, NULL);
 	team_check(status == TUTTI_OK, "%s", last_error());
-	return window_run_memory(&run);
+	return run.memory;
 }

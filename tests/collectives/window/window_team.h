@@ -1,6 +1,6 @@
-/* Ranks that share a window, for the window's tests: as threads on one mapping or as processes; calls
- * with known values; what every element must be. Everything is checked with team_check, which prints and
- * aborts the rank: cmocka's assertions do not work outside the main thread. */
+/* Ranks that share a window, for the window's tests: as threads on one mapping or as processes;
+ * calls with known values; what every element must be. Everything is checked with team_check, which
+ * prints and aborts the rank: cmocka's assertions do not work outside the main thread. */
 #ifndef TESTS_COLLECTIVES_WINDOW_WINDOW_TEAM_H
 #define TESTS_COLLECTIVES_WINDOW_WINDOW_TEAM_H
 
@@ -24,24 +24,25 @@
 struct team {
 	int size;
 	bool are_processes;
-	size_t window_bytes;            /* 0: 8 MiB */
-	size_t read_bytes;              /* 0: never */
-	bool is_oversubscribed;                /* the policy for more ranks than cores, whatever is true */
+	size_t window_bytes;    /* 0: 8 MiB */
+	size_t read_bytes;      /* 0: never */
+	bool is_oversubscribed; /* the policy for more ranks than cores, whatever is true */
 	void (*member)(struct window *window, int rank, void *arg);
 	void *arg;
 };
 
 /* Runs member on every rank; returns how many ended badly (only processes can). */
 int team_run(const struct team *team);
-/* The windows of a team of threads, without the threads: begin and advance let one thread play them all. */
+/* The windows of a team of threads, without the threads: begin and advance let one thread play them
+ * all. */
 void team_open(const struct team *team, struct window **windows);
 void team_close(struct window **windows, int size);
-/* One process of the team is killed in the middle of its calls, each round another: the others name it
- * in a PEER error, soon, and fail the next call too. */
+/* One process of the team is killed in the middle of its calls, each round another: the others name
+ * it in a PEER error, soon, and fail the next call too. */
 struct team_kill {
-	struct team team;               /* member and arg are not used */
+	struct team team;                               /* member and arg are not used */
 	struct call_args (*call)(uint64_t i, int rank); /* the i-th */
-	int rounds, most_calls;         /* killed after 1 to so many calls */
+	int rounds, most_calls;                         /* killed after 1 to so many calls */
 };
 void team_kill(const struct team_kill *plan, uint64_t seed);
 /* A seed: TEST_SEED, or a new one. Printed. */
@@ -59,7 +60,7 @@ static inline uint64_t team_random(uint64_t a, uint64_t b, uint64_t c)
 
 /* Beside the built-in ones, of struct call: every rank has one of its own, made for the call. */
 #define TEAM_SCALED ((tutti_op)1000000)
-#define TEAM_USER   ((tutti_op)1000001)  /* a sum; of i32 only */
+#define TEAM_USER   ((tutti_op)1000001) /* a sum; of i32 only */
 /* One that fits, drawn from random. */
 tutti_op team_op(uint64_t random, tutti_dtype dtype);
 
@@ -68,20 +69,20 @@ struct call {
 	tutti_dtype dtype;
 	tutti_op op;
 	int root;
-	size_t count;                   /* v-variants: the most of a block; the counts are drawn from seed */
-	uint64_t seed;                  /* of the values and counts */
+	size_t count;  /* v-variants: the most of a block; the counts are drawn from seed */
+	uint64_t seed; /* of the values and counts */
 };
 
 /* How one rank makes the call. Ranks may differ. */
 struct manner {
 	bool is_in_place, is_async;
-	size_t send_shift, recv_shift;  /* bytes off alignment */
+	size_t send_shift, recv_shift;    /* bytes off alignment */
 	uint8_t *send_arena, *recv_arena; /* or NULL: ordinary memory */
 };
 
-/* window_values.c. What rank contributes at index of its block for a rank (block 0, when it has one), small
- * enough to be exact in dtype, and what all ranks' make together; a value as an element; rank's own scalar, small too,
- * and op. */
+/* window_values.c. What rank contributes at index of its block for a rank (block 0, when it has
+ * one), small enough to be exact in dtype, and what all ranks' make together; a value as an
+ * element; rank's own scalar, small too, and op. */
 bool call_reduces(enum collective collective);
 int64_t call_value(const struct call *call, int rank, int block, size_t index);
 int64_t call_reduced(const struct call *call, int size, int block, size_t index);
@@ -100,12 +101,12 @@ size_t call_block(const struct call *call, int from, int to);
 
 /* One side of a rank's call: its blocks, for v-variants with gaps and in any order. */
 struct side {
-	int blocks;                     /* 0: no buffer; 1: one block, the first                 */
+	int blocks; /* 0: no buffer; 1: one block, the first */
 	size_t count[TEAM_RANKS], first[TEAM_RANKS];
 	size_t end;
 };
 
-/* A call under way on one rank. */
+/* A call in flight on one rank. */
 struct made {
 	struct call call;
 	struct manner manner;
@@ -113,21 +114,22 @@ struct made {
 	struct window_run run;
 	int rank, size;
 	struct side send, recv;
-	tutti_op op;                    /* this rank's own, if the call's is none that is built in */
+	tutti_op op; /* this rank's own, if the call's is none that is built in */
 	size_t counts[2][TEAM_RANKS], offsets[2][TEAM_RANKS];
 	uint8_t *rooms[2], *before[2], *buffers[2];
 	size_t room_bytes[2];
 };
-/* Puts the elements of one side's blocks where they belong in before, which nobody else sees: window_values.c. */
+/* Puts the elements of one side's blocks where they belong in before, which nobody else sees:
+ * window_values.c. */
 void made_fill(const struct made *made, int which);
 /* Fills buffers and begins. */
 void made_begin(struct made *made, struct window *window, int rank, const struct call *call,
-                const struct manner *manner);
+		const struct manner *manner);
 /* When the run is done: checks every byte of the result and around it. */
 void made_check(struct made *made);
 /* Both, and all between. */
 void call_make(struct window *window, int rank, int size, const struct call *call,
-               const struct manner *manner);
+	       const struct manner *manner);
 /* Of a collective that has one count. */
 struct call_args call_args_for(const struct call *call, const void *send, void *recv);
 

@@ -1,13 +1,10 @@
 /* Would break: ranks that share no memory do not learn where the others run, or take other threads
  * for them; they stay on one CPU, or ask the kernel in every call. */
 #include "collectives/comm/join.h"
-#include "collectives/engine/run.h"
+#include "core/placement/cpu_spread.h"
 
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -15,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #define RANKS 4
 #define MS    1000000u
@@ -134,31 +131,33 @@ static void test_cpu(void **state)
 	assert_int_equal(cpu_location_now(&none), 0);
 }
 
-static void fill(struct engine *e)
+static struct cpu_location near_ranks[RANKS];
+
+static struct spread filled(void)
 {
-	memset(e, 0, sizeof *e);
+	struct spread s = {0};
+
 	for (int i = 0; i < RANKS - 1; i++)
-		e->config.near[i] = parked[i].at;
-	e->config.near[RANKS - 1] = cpu_location_here();
-	e->config.ranks_near_count = RANKS;
-	e->config.ranks_near_me = RANKS - 1;
+		near_ranks[i] = parked[i].at;
+	near_ranks[RANKS - 1] = cpu_location_here();
+	spread_near(&s, near_ranks, RANKS, RANKS - 1);
+	return s;
 }
 
-static void look(struct engine *e, uint64_t after_ms)
+static void look(struct spread *s, uint64_t after_ms)
 {
 	now_ns += after_ms * MS;
-	engine_spread(e);
+	spread_look(s);
 }
 
 static void test_moves(void **state)
 {
-	static struct engine e;
+	struct spread s = filled();
 	int before = here;
 
 	(void)state;
-	fill(&e);
 	for (int i = 0; i < 3 && !moves; i++)
-		look(&e, 5);
+		look(&s, 5);
 	assert_int_equal(moves, 1);
 	assert_int_not_equal(here, before);
 }
@@ -166,43 +165,41 @@ static void test_moves(void **state)
 /* The last rank of a CPU moves and no other, and no thread that the others do not know. */
 static void test_stays(void **state)
 {
-	static struct engine e;
+	struct spread s = filled();
 
 	(void)state;
-	fill(&e);
-	e.config.ranks_near_me = 0;
-	e.config.near[0] = e.config.near[RANKS - 1];
-	e.config.near[RANKS - 1] = parked[0].at;
+	near_ranks[0] = near_ranks[RANKS - 1];
+	near_ranks[RANKS - 1] = parked[0].at;
+	spread_near(&s, near_ranks, RANKS, 0);
 	for (int i = 0; i < 10; i++)
-		look(&e, 5);
-	fill(&e);
-	e.config.near[RANKS - 1] = parked[0].at;
+		look(&s, 5);
+	s = filled();
+	near_ranks[RANKS - 1] = parked[0].at;
+	spread_near(&s, near_ranks, RANKS, RANKS - 1);
 	for (int i = 0; i < 10; i++)
-		look(&e, 5);
+		look(&s, 5);
 	assert_int_equal(moves, 0);
 }
 
 static void test_pace(void **state)
 {
-	static struct engine e;
+	struct spread s = {0};
 	int looks = 0;
 
 	(void)state;
-	fill(&e);
-	e.config.ranks_near_count = 1;
-	e.config.ranks_near_me = 0;
-	e.config.near[0] = cpu_location_here();
+	near_ranks[0] = cpu_location_here();
+	spread_near(&s, near_ranks, 1, 0);
 	for (int ms = 0; ms < 1000; ms++) {
-		uint64_t before = e.spread.looked_ns;
-		look(&e, 1);
-		looks += e.spread.looked_ns != before;
+		uint64_t before = s.looked_ns;
+		look(&s, 1);
+		looks += s.looked_ns != before;
 	}
 	assert_in_range(looks, 15, 25);
-	e.spread.cpu++; /* as if it had been moved */
-	look(&e, 100);
-	uint64_t before = e.spread.looked_ns;
-	look(&e, 5);
-	assert_int_not_equal(e.spread.looked_ns, before);
+	s.cpu++; /* as if it had been moved */
+	look(&s, 100);
+	uint64_t before = s.looked_ns;
+	look(&s, 5);
+	assert_int_not_equal(s.looked_ns, before);
 }
 
 static struct member members[RANKS];

@@ -2,14 +2,11 @@
  * file's name and errno, nothing is left behind, and older checkpoints stay as they were. */
 #include "tests/train/saved.h"
 
-#include "train/checkpoint/disk.h"
+#include "train/base/disk.h"
 #include "train/checkpoint/staging.h"
 
 #include "tests/threads.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -24,7 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 static int threads_at_rest; /* while nothing is saved */
 
@@ -189,7 +186,6 @@ static int failed_well(tutti_status got, const char *words, int64_t whole_step)
 		return 2;
 	if (saved_read(found.path, 2, &step, &is_right) != TUTTI_OK || !is_right)
 		return 3;
-	free(found.path);
 	return saved_count(saved_dir, ".step_") == 0 && threads_alive() == threads_at_rest ? 0 : 4;
 }
 

@@ -3,9 +3,6 @@
  * found whole, and the next save removes what is left. */
 #include "tests/train/saved.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -15,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 enum { ROUNDS = 50, RANKS = 3, GRACE_MS = 30000 };
 
@@ -124,7 +121,6 @@ static void killed(void **state)
 		assert_int_equal(saved_read(found.path, 2, &step, &is_right), TUTTI_OK);
 		assert_true(is_right && step == found.step);
 		newest = found.step;
-		free(found.path);
 		remove_all_before(newest);
 		/* At most the leftovers of one child: each removes those before it. */
 		assert_true(saved_count(dir, ".step_") <= 2);

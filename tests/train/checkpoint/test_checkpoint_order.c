@@ -7,9 +7,6 @@
 #include <fcntl.h>
 #include <libgen.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 enum { MOST_DIRTY = 200, RANKS = 3 };
 
@@ -100,6 +97,8 @@ ssize_t __real_pwrite(int fd, const void *data, size_t bytes, off_t at);
 ssize_t __wrap_pwrite(int fd, const void *data, size_t bytes, off_t at);
 int __real_ftruncate(int fd, off_t bytes);
 int __wrap_ftruncate(int fd, off_t bytes);
+int __real_fallocate(int fd, int mode, off_t at, off_t bytes);
+int __wrap_fallocate(int fd, int mode, off_t at, off_t bytes);
 int __real_fsync(int fd);
 int __wrap_fsync(int fd);
 int __real_mkdir(const char *path, mode_t mode);
@@ -125,6 +124,14 @@ ssize_t __wrap_pwrite(int fd, const void *data, size_t bytes, off_t at)
 	ssize_t n = __real_pwrite(fd, data, bytes, at);
 	written(fd);
 	return n;
+}
+
+int __wrap_fallocate(int fd, int mode, off_t at, off_t bytes)
+{
+	int result = __real_fallocate(fd, mode, at, bytes);
+
+	written(fd);
+	return result;
 }
 
 int __wrap_ftruncate(int fd, off_t bytes)

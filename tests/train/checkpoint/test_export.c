@@ -6,15 +6,12 @@
 #include "tests/train/toy.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 enum { SAMPLES = 8, STEPS = 3, BUFFER = 3, TEXT_BYTES = 100000 };
 

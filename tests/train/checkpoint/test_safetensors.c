@@ -3,19 +3,16 @@
  * claims to be. */
 #include "tests/train/saved.h"
 
-#include "train/checkpoint/disk.h"
+#include "train/base/disk.h"
 #include "train/checkpoint/safetensors.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 static char dir[64], path[200];
 

@@ -14,11 +14,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 enum {
 	KILLS = 8,
@@ -47,7 +44,7 @@ static char dir[64];
 /* Memory that all processes share, also the killed ones. */
 static struct shared {
 	_Atomic int64_t committed;         /* the newest step that a rank knows to be saved */
-	atomic_int calm_steps, is_killing; /* steps that values has; a kill is under way */
+	atomic_int calm_steps, is_killing; /* steps that values has; a kill is going on */
 	float values[MOST_STEPS + 1][TOY_PARAMS][TOY_MAX]; /* after so many steps */
 } * shared;
 
@@ -317,7 +314,6 @@ static void look(int round)
 	if (found.passed_over)
 		fail_msg("round %d: %s", round, found.message);
 	assert_true(found.step >= atomic_load(&shared->committed));
-	free(found.path);
 	assert_int_equal(checkpoint_names(&names, &count, dir), TUTTI_OK);
 	for (size_t i = 0; i < count; i++) {
 		char name[CHECKPOINT_NAME_BYTES], path[200];

@@ -5,21 +5,18 @@
 #include "tests/train/saved.h"
 #include "tests/train/toy.h"
 
-#include "train/checkpoint/disk.h"
+#include "train/base/disk.h"
 #include "train/checkpoint/safetensors.h"
 #include "train/state/trainer_state.h"
 
 #include <fcntl.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 enum { RANKS = 2, SAMPLES = 8 };
 
@@ -37,14 +34,14 @@ static void forge_bytes(const char *path, int ranks, struct checkpoint_tensor *t
 			const struct forgery *forgery)
 {
 	struct checkpoint_piece *piece = &tensor->pieces[0];
-	char name[CHECKPOINT_FILE_BYTES], key[CHECKPOINT_KEY_BYTES];
+	char name[CHECKPOINT_FILE_BYTES], key[CHECKPOINT_KEY_BYTES], part[DISK_PATH_BYTES];
 	struct safetensors file;
 	uint64_t bytes;
 	int fd;
 
 	checkpoint_file_name(name, piece->rank, ranks);
 	checkpoint_key(key, tensor, piece->first);
-	char *part = disk_join(path, name);
+	CHECK(disk_path(part, "%s/%s", path, name) == TUTTI_OK);
 	CHECK(disk_open(&fd, &bytes, part) == TUTTI_OK);
 	CHECK(safetensors_read(&file, fd, bytes, part) == TUTTI_OK);
 	close(fd);
@@ -55,23 +52,21 @@ static void forge_bytes(const char *path, int ranks, struct checkpoint_tensor *t
 	      TUTTI_OK);
 	close(fd);
 	safetensors_finish(&file);
-	free(part);
 	piece->crc32c = tutti_crc32c(0, forgery->bytes, forgery->size);
 }
 
 static void write_index(const char *path, const struct checkpoint_index *index)
 {
-	char commit[128], *text, *index_path = disk_join(path, "index.json");
-	char *commit_path = disk_join(path, "COMMIT");
+	char commit[128], *text, index_path[DISK_PATH_BYTES], commit_path[DISK_PATH_BYTES];
 	size_t bytes;
 
+	CHECK(disk_path(index_path, "%s/index.json", path) == TUTTI_OK);
+	CHECK(disk_path(commit_path, "%s/COMMIT", path) == TUTTI_OK);
 	CHECK(checkpoint_index_print(index, &text, &bytes) == TUTTI_OK);
 	checkpoint_commit_text(commit, text, bytes);
 	CHECK(disk_write_all(index_path, text, bytes) == TUTTI_OK);
 	CHECK(disk_write_all(commit_path, commit, strlen(commit)) == TUTTI_OK);
 	free(text);
-	free(index_path);
-	free(commit_path);
 }
 
 /* Changes the newest checkpoint, and corrects all sums. */
@@ -80,7 +75,7 @@ static void forge(const struct forgery *forgery)
 	struct checkpoint_found found;
 	struct checkpoint_index index;
 
-	CHECK(checkpoint_dir_find(&found, saved_dir) == TUTTI_OK && found.path);
+	CHECK(checkpoint_dir_find(&found, saved_dir) == TUTTI_OK && found.path[0]);
 	CHECK(checkpoint_dir_read(&index, found.path) == TUTTI_OK);
 	struct checkpoint_tensor *tensor =
 		checkpoint_index_find(&index, forgery->kind, forgery->name);
@@ -91,7 +86,6 @@ static void forge(const struct forgery *forgery)
 		strcpy(tensor->name, "forgotten");
 	write_index(found.path, &index);
 	checkpoint_index_finish(&index);
-	free(found.path);
 }
 
 static void one_step(struct toy *toy, int batch)

@@ -4,12 +4,9 @@
 #include "train/data/permutation.h"
 
 #include <inttypes.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #define PI 0xc90fdaa22168c234u
 

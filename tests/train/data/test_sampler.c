@@ -4,12 +4,9 @@
 #include "tests/train/ranks.h"
 #include "tests/train/toy.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 enum { MAX_COUNT = 200, MAX_BATCH = 64 };
 

@@ -3,15 +3,12 @@
 #include "tests/train/ranks.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 enum { STEPS = 12, INTERVAL = 4, ROWS = STEPS / INTERVAL, ITEMS = 24, KINDS = 5, RANKS = 8 };
 

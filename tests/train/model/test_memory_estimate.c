@@ -7,15 +7,12 @@
 
 #include <inttypes.h>
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 /* Every part of every parameter on 1 to 4 ranks begins on a cache line, in 16 bits too: no padding.
  */

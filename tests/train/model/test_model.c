@@ -5,12 +5,9 @@
 
 #include <math.h>
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 static const int64_t shape[] = {2, 3};
 

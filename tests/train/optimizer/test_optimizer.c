@@ -5,12 +5,9 @@
 #include "tests/train/toy.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 enum { SAMPLES = 8 };
 

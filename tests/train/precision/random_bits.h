@@ -8,7 +8,7 @@
 extern uint64_t random_state;
 
 uint64_t random_u64(void);
-size_t random_below(size_t n);
+size_t draw_below(size_t n);
 /* A float from its bits, and back. */
 float of_bits(uint32_t bits);
 uint32_t bits_of(float x);

@@ -7,16 +7,14 @@
 #include "tests/train/precision/random_bits.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <cmocka.h>
+
+#include "tests/unit.h"
 
 #define MOST 3000
 #define BITS 700
@@ -28,7 +26,7 @@ static float random_f32(int flavour)
 
 	if (flavour == 0)
 		return isfinite(x) ? x : 0;
-	return (float)random_below(1 << 24) / (1 << 22) - 2;
+	return (float)draw_below(1 << 24) / (1 << 22) - 2;
 }
 
 static unsigned char twin[BITS];
@@ -75,12 +73,12 @@ static void test_twin(void **unused)
 
 	(void)unused;
 	for (int round = 0; round < 60; round++) {
-		size_t count = round < 10 ? (size_t)round : random_below(MOST);
+		size_t count = round < 10 ? (size_t)round : draw_below(MOST);
 		struct exact_sum sum;
 		memset(twin, 0, sizeof twin);
 		for (size_t i = 0; i < count; i++)
 			twin_add(x[i] = random_f32(round % 2));
-		exact_sum_clear(&sum);
+		sum = (struct exact_sum){0};
 		exact_sum_add(&sum, x, TUTTI_F32, count);
 		for (int i = 0; i < EXACT_SUM_LIMBS; i++) {
 			int64_t limb = 0;
@@ -98,7 +96,7 @@ static double value_of(const float *x, size_t count)
 {
 	struct exact_sum sum;
 
-	exact_sum_clear(&sum);
+	sum = (struct exact_sum){0};
 	exact_sum_add(&sum, x, TUTTI_F32, count);
 	return exact_sum_value(&sum);
 }
@@ -124,7 +122,7 @@ static void test_rounding(void **unused)
 static void shuffle(float *x, size_t count)
 {
 	for (size_t i = count; i > 1; i--) {
-		size_t j = random_below(i);
+		size_t j = draw_below(i);
 		float kept = x[i - 1];
 		x[i - 1] = x[j];
 		x[j] = kept;
@@ -138,9 +136,9 @@ static void sum_in_pieces(struct exact_sum *total, const float *x, size_t count)
 	struct exact_sum rank;
 
 	for (size_t first = 0; first < count;) {
-		exact_sum_clear(&rank);
-		for (size_t pieces = 1 + random_below(3); pieces && first < count; pieces--) {
-			size_t n = 1 + random_below(count - first);
+		rank = (struct exact_sum){0};
+		for (size_t pieces = 1 + draw_below(3); pieces && first < count; pieces--) {
+			size_t n = 1 + draw_below(count - first);
 			exact_sum_add(&rank, x + first, TUTTI_F32, n);
 			first += n;
 		}
@@ -160,17 +158,17 @@ static void test_cuts_and_orders(void **unused)
 	(void)unused;
 	assert_int_equal(sizeof whole, EXACT_SUM_WORDS * sizeof(int64_t));
 	for (int round = 0; round < 30; round++) {
-		size_t count = random_below(MOST);
+		size_t count = draw_below(MOST);
 		for (size_t i = 0; i < count; i++)
 			x[i] = random_f32(round % 2);
-		exact_sum_clear(&whole);
+		whole = (struct exact_sum){0};
 		exact_sum_add(&whole, x, TUTTI_F32, count);
 		double value = exact_sum_value(&whole);
 		for (int again = 0; again < 5; again++) {
 			shuffle(x, count);
 			sum_in_pieces(&parts, x, count);
 			assert_true(exact_sum_value(&parts) == value);
-			exact_sum_clear(&merged);
+			merged = (struct exact_sum){0};
 			exact_sum_merge(&merged, &parts);
 			assert_memory_equal(&merged, &whole, sizeof whole);
 		}
@@ -190,7 +188,7 @@ static void test_many(void **unused)
 	assert_non_null(x);
 	for (size_t i = 0; i < COUNT; i++)
 		x[i] = 0x1.fffffep0f;
-	exact_sum_clear(&sum);
+	sum = (struct exact_sum){0};
 	exact_sum_add(&sum, x, TUTTI_F32, COUNT);
 	/* Rounded once, from 128 bits. */
 	uint64_t square = (uint64_t)ldexp(one, 46);
@@ -216,14 +214,14 @@ static void test_16_bits(void **unused)
 	(void)unused;
 	for (int round = 0; round < 20; round++) {
 		tutti_dtype dtype = dtypes[round % 2];
-		size_t count = random_below(MOST);
+		size_t count = draw_below(MOST);
 		struct exact_sum a, b;
 		for (size_t i = 0; i < count; i++) {
 			small[i] = (uint16_t)random_u64();
 			wide[i] = (float)twin_decode(small[i], twin_format(dtype));
 		}
-		exact_sum_clear(&a);
-		exact_sum_clear(&b);
+		a = (struct exact_sum){0};
+		b = (struct exact_sum){0};
 		exact_sum_add(&a, small, dtype, count);
 		exact_sum_add(&b, wide, TUTTI_F32, count);
 		assert_memory_equal(&a, &b, sizeof a);
@@ -237,14 +235,14 @@ static void test_nonfinite(void **unused)
 
 	(void)unused;
 	for (int round = 0; round < 20; round++) {
-		size_t count = 1 + random_below(MOST);
+		size_t count = 1 + draw_below(MOST);
 		struct exact_sum sum, finite;
 		int64_t found = 0;
 		for (size_t i = 0; i < count; i++)
 			x[i] = random_f32(0);
-		x[random_below(count)] = of_bits(bad[round % 5]);
-		x[random_below(count)] = of_bits(bad[random_below(5)]);
-		exact_sum_clear(&sum);
+		x[draw_below(count)] = of_bits(bad[round % 5]);
+		x[draw_below(count)] = of_bits(bad[draw_below(5)]);
+		sum = (struct exact_sum){0};
 		exact_sum_add(&sum, x, TUTTI_F32, count);
 		for (size_t i = 0; i < count; i++) {
 			found += !isfinite(x[i]);
@@ -252,7 +250,7 @@ static void test_nonfinite(void **unused)
 		}
 		assert_int_equal(sum.nonfinite, found);
 		assert_true(isnan(exact_sum_value(&sum)));
-		exact_sum_clear(&finite);
+		finite = (struct exact_sum){0};
 		exact_sum_add(&finite, x, TUTTI_F32, count);
 		assert_memory_equal(sum.limbs, finite.limbs, sizeof sum.limbs);
 		exact_sum_merge(&finite, &sum);

@@ -10,10 +10,7 @@
 
 #include <fenv.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +19,7 @@
 #ifdef __x86_64__
 #include <xmmintrin.h>
 #endif
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #define MOST   3000 /* elements: some blocks and a rest */
 #define GUARD  16
@@ -42,9 +39,9 @@ static float random_f32(int flavour)
 		0x477fe000, 0x477fefff, 0x477ff000, 0x33000000, 0x33000001, 0x387fe000};
 	if (flavour == 0)
 		return of_bits((uint32_t)random_u64());
-	if (flavour == 2 && random_below(3) == 0)
-		return of_bits(special[random_below(sizeof special / sizeof special[0])]);
-	return (float)random_below(1 << 24) / (1 << 22) - 2;
+	if (flavour == 2 && draw_below(3) == 0)
+		return of_bits(special[draw_below(sizeof special / sizeof special[0])]);
+	return (float)draw_below(1 << 24) / (1 << 22) - 2;
 }
 
 static size_t bytes_of(tutti_dtype dtype)
@@ -81,7 +78,7 @@ static void put(struct array *a, size_t i, float x)
 static void array_fill(struct array *a, tutti_dtype dtype, size_t count, int flavour)
 {
 	memset(a->memory, 0xa5, sizeof a->memory);
-	a->offset = (1 + random_below(GUARD - 1)) * bytes_of(dtype);
+	a->offset = (1 + draw_below(GUARD - 1)) * bytes_of(dtype);
 	a->count = count;
 	a->dtype = dtype;
 	for (size_t i = 0; i < count; i++)
@@ -147,8 +144,8 @@ static void for_all(void (*test)(tutti_dtype dtype, size_t count, int flavour))
 	for (int t = 0; t < n_tables; t++) {
 		kernel_use(tables[t]);
 		for (int i = 0; i < 3 * ROUNDS; i++) {
-			size_t count = i < 60 ? (size_t)i / 3 : random_below(MOST);
-			test(dtypes[i % 3], count, (int)random_below(3));
+			size_t count = i < 60 ? (size_t)i / 3 : draw_below(MOST);
+			test(dtypes[i % 3], count, (int)draw_below(3));
 		}
 	}
 	kernel_use(NULL);
@@ -163,8 +160,8 @@ static const tutti_optimizer adam = {.lr = 3e-4f,
 
 static void one_adamw(tutti_dtype dtype, size_t count, int flavour)
 {
-	double number = (double)(1 + random_below(1000));
-	float scale = random_below(2) ? 1.0f / 3 : 1, keep = 1 - adam.lr * adam.weight_decay;
+	double number = (double)(1 + draw_below(1000));
+	float scale = draw_below(2) ? 1.0f / 3 : 1, keep = 1 - adam.lr * adam.weight_decay;
 	float rate = (float)(adam.lr / (1 - pow(adam.beta1, number)));
 	float bias2 = (float)(1 / sqrt(1 - pow(adam.beta2, number)));
 
@@ -198,8 +195,8 @@ static void test_adamw(void **unused)
 
 static void one_sgd(tutti_dtype dtype, size_t count, int flavour)
 {
-	bool has_m = random_below(2);
-	float scale = random_below(2) ? 1.0f / 3 : 1;
+	bool has_m = draw_below(2);
+	float scale = draw_below(2) ? 1.0f / 3 : 1;
 
 	array_fill(&a1, TUTTI_F32, count, flavour);
 	array_fill(&a2, TUTTI_F32, count, flavour);
@@ -230,7 +227,7 @@ static void one_conversion(tutti_dtype dtype, size_t count, int flavour)
 {
 	array_fill(&a1, TUTTI_F32, count, flavour);
 	array_fill(&a2, dtype, count, flavour);
-	kernel_narrow(at(&a2), dtype, at(&a1), count);
+	kernel_convert(at(&a2), dtype, at(&a1), TUTTI_F32, count);
 	for (size_t i = 0; i < count && dtype != TUTTI_F32; i++)
 		expect_at(&a2, i, was(&a1, i), "narrow");
 	if (dtype == TUTTI_F32)
@@ -259,7 +256,8 @@ static void test_widen(void **unused)
 		for (int d = 0; d < 3; d++) {
 			tutti_dtype dtype = dtypes[d];
 			memset(wide, 0xa5, sizeof wide);
-			kernel_widen(wide, small + 1, dtype, dtype == TUTTI_F32 ? 32768 : 65536);
+			kernel_convert(wide, TUTTI_F32, small + 1, dtype,
+				       dtype == TUTTI_F32 ? 32768 : 65536);
 			for (uint32_t i = 0; i < 65536 && dtype != TUTTI_F32; i++) {
 				float x = (float)twin_decode(i, twin_format(dtype));
 				uint32_t nan = dtype == TUTTI_BF16 ? i << 16 : 0x7fc00000;
@@ -275,7 +273,7 @@ static void test_widen(void **unused)
 
 static void one_add(tutti_dtype dtype, size_t count, int flavour)
 {
-	array_fill(&a1, dtypes[random_below(3)], count, flavour);
+	array_fill(&a1, dtypes[draw_below(3)], count, flavour);
 	array_fill(&a2, dtype, count, flavour);
 	kernel_add(at(&a1), a1.dtype, at(&a2), dtype, count);
 	for (size_t i = 0; i < count; i++)
@@ -296,9 +294,9 @@ static void one_scale(tutti_dtype dtype, size_t count, int flavour)
 
 	array_fill(&a1, dtype, count, flavour);
 	array_fill(&a2, TUTTI_F32, count, flavour);
-	kernel_scale_to(at(&a2), at(&a1), dtype, count, by);
+	kernel_scale(at(&a2), TUTTI_F32, at(&a1), dtype, count, by);
 	expect_kept(&a1);
-	kernel_scale(at(&a1), dtype, count, by);
+	kernel_scale(at(&a1), dtype, at(&a1), dtype, count, by);
 	for (size_t i = 0; i < count; i++) {
 		expect_at(&a2, i, was(&a1, i) * by, "scale_to");
 		expect_at(&a1, i, was(&a1, i) * by, "scale");
@@ -345,10 +343,10 @@ static void one_first_nonfinite(tutti_dtype dtype, size_t count, int flavour)
 	size_t first = 0;
 
 	array_fill(&a1, dtype, count, 1);
-	for (size_t left = random_below(3); left > 0 && count; left--)
-		put(&a1, random_below(count), flavour ? largest(dtype) : -largest(dtype));
-	for (size_t left = random_below(3); left > 0 && count; left--)
-		put(&a1, random_below(count), flavour ? NAN : -INFINITY);
+	for (size_t left = draw_below(3); left > 0 && count; left--)
+		put(&a1, draw_below(count), flavour ? largest(dtype) : -largest(dtype));
+	for (size_t left = draw_below(3); left > 0 && count; left--)
+		put(&a1, draw_below(count), flavour ? NAN : -INFINITY);
 	memcpy(a1.before, a1.memory, sizeof a1.memory);
 	while (first < count && isfinite(was(&a1, first)))
 		first++;
@@ -384,8 +382,8 @@ static void test_float_unit(void **unused)
 			x[i] = of_bits(0x0e4000 + i);
 		kernel_use(tables[t]);
 		set_unit();
-		kernel_scale_to(half, x, TUTTI_F32, 40, 0.5f);
-		kernel_narrow(small, TUTTI_F16, x, 40);
+		kernel_scale(half, TUTTI_F32, x, TUTTI_F32, 40, 0.5f);
+		kernel_convert(small, TUTTI_F16, x, TUTTI_F32, 40);
 		double sum = kernel_sum_of_squares(x, TUTTI_F32, 40);
 		int rounding = fegetround();
 		fesetenv(FE_DFL_ENV);

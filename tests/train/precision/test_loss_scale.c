@@ -4,11 +4,8 @@
 #include "tests/train/ranks.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 enum { GOOD_STEPS = 2000 };
 

@@ -7,16 +7,14 @@
 #include "tests/train/precision/random_bits.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <cmocka.h>
+
+#include "tests/unit.h"
 
 #define MOST 4096
 
@@ -28,9 +26,9 @@ static uint16_t whole[MOST + 1], parts[MOST + 1];
 
 static struct kernel_rounding random_place(void)
 {
-	return (struct kernel_rounding){random_u64(), random_u64(), (int)random_below(1000),
-					random_below(2) ? ((size_t)1 << 32) - random_below(MOST)
-							: random_below(1u << 31)};
+	return (struct kernel_rounding){random_u64(), random_u64(), (int)draw_below(1000),
+					draw_below(2) ? ((size_t)1 << 32) - draw_below(MOST)
+						      : draw_below(1u << 31)};
 }
 
 /* Every number goes to one of its two neighbours, or stays. */
@@ -56,8 +54,8 @@ static void test_neighbours(void **unused)
 	for (int round = 0; round < 20; round++) {
 		struct kernel_rounding r = random_place();
 		for (size_t i = 0; i < MOST; i++)
-			x[i] = of_bits(random_below(4) ? (uint32_t)random_u64()
-						       : special[random_below(12)]);
+			x[i] = of_bits(draw_below(4) ? (uint32_t)random_u64()
+						     : special[draw_below(12)]);
 		whole[MOST] = 0xa5a5;
 		kernel_narrow_at_random(whole, x, MOST, &r);
 		for (size_t i = 0; i < MOST; i++)
@@ -78,10 +76,10 @@ static void test_cuts(void **unused)
 		kernel_use(tables[0]);
 		kernel_narrow_at_random(whole, x, MOST, &r);
 		for (size_t first = 0, n; first < MOST; first += n) {
-			n = 1 + random_below(random_below(2) ? 40 : MOST);
+			n = 1 + draw_below(draw_below(2) ? 40 : MOST);
 			n = n < MOST - first ? n : MOST - first;
 			shard.first = r.first + first;
-			kernel_use(tables[random_below((size_t)n_tables)]);
+			kernel_use(tables[draw_below((size_t)n_tables)]);
 			kernel_narrow_at_random(parts + first, x + first, n, &shard);
 		}
 		assert_memory_equal(parts, whole, MOST * sizeof *whole);

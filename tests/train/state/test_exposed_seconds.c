@@ -8,13 +8,10 @@
 
 #include <errno.h>
 #include <semaphore.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <time.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 enum { RANKS = 2, SAMPLES = 4, DEADLINE_SECONDS = 60 };
 

@@ -5,15 +5,12 @@
 
 #include "train/checkpoint/safetensors.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 /* 8 MiB of state in f32 each: a master copy and two moments; and room for what one portion leaves.
  */

@@ -10,13 +10,10 @@
 #include <inttypes.h>
 #include <malloc.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 enum { MOST_REGIONS = 256, MOST_RANKS = 8, RUN_STEPS = 2, MOST_BATCHES = 3 };
 enum { SMALL = 4032, LARGE = 32704, BIAS = 64 };

@@ -7,15 +7,12 @@
 
 #include <pthread.h>
 #include <semaphore.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 enum { RANKS = 2, BLOCK_BYTES = 200 };
 
@@ -213,7 +210,7 @@ static void ends_early(tutti_comm *comm, void *arg)
 {
 	struct scene *scene = arg;
 	struct toy toy;
-	tutti_status status;
+	tutti_status status = TUTTI_OK;
 
 	toy_register(&toy, comm, 0);
 	toy_train(&toy, comm, &scene->config);
@@ -226,9 +223,12 @@ static void ends_early(tutti_comm *comm, void *arg)
 		      tutti_backward_end(t, u) == TUTTI_OK);
 	if (tutti_rank(comm) == 0)
 		status = tutti_grads_finish(t, NULL);
-	else
-		for (int u = 1; (status = tutti_backward_begin(t, u)) == TUTTI_OK && u >= 0; u--)
-			CHECK(tutti_backward_end(t, u) == TUTTI_OK);
+	else /* any hook may be the first that fails */
+		for (int u = 1; u >= 0 && status == TUTTI_OK; u--) {
+			status = tutti_backward_begin(t, u);
+			if (status == TUTTI_OK)
+				status = tutti_backward_end(t, u);
+		}
 	if (tutti_rank(comm) == 0)
 		CHECK_ERROR(status, TUTTI_ERR_MISMATCH, "the end of the step");
 	else /* it detects that itself, or rank 0 tells it */

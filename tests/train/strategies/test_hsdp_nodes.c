@@ -7,13 +7,10 @@
 
 #include "train/state/trainer_state.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 enum { STEPS = 3, MICRO_BATCHES = 2, WEIGHT = 1002, BIAS = 6 };
 

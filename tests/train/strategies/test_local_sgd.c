@@ -8,14 +8,11 @@
 #include "train/state/trainer_state.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 enum { COUNT = 37, RANKS = 4, EVERY = 2, STEPS = 5 }; /* ends one step after the second average */
 

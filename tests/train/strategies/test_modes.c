@@ -8,14 +8,11 @@
 #include "train/state/trainer_state.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 enum { SAMPLES = 8, STEPS = 3 };
 
@@ -76,7 +73,7 @@ static void offloaded(tutti_comm *comm, void *arg)
 	toy_train(&toy, comm, &missing);
 	toy_micro_batch(&toy, TUTTI_PASS_LAST, 0, SAMPLES);
 	CHECK_ERROR(tutti_step(toy.trainer, &toy_adamw, 1, NULL), TUTTI_ERR_SYSTEM,
-		    tutti_rank(comm) == 1 ? "'/nowhere/at/all'"
+		    tutti_rank(comm) == 1 ? "'/nowhere/at/all/"
 					  : "Rank 1 could not make its optimizer");
 	toy_destroy(&toy);
 }

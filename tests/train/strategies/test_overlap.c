@@ -8,16 +8,13 @@
 
 #include <errno.h>
 #include <semaphore.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 enum { MARK_ELEMENTS = 4096 };
 
@@ -167,7 +164,7 @@ static void judge(const struct overlap *o)
 	assert_true(begin < end);
 	for (int i = 0; i < 2 && o->names[i]; i++)
 		if (!is_under_way(text, o->names[i], begin, end))
-			fail_msg("strategy %d: no %s is under way while unit 2 computes; see %s",
+			fail_msg("strategy %d: no %s is in flight while unit 2 computes; see %s",
 				 (int)o->strategy, o->names[i], o->trace);
 	free(text);
 	remove(o->trace);

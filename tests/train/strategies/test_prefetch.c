@@ -7,13 +7,10 @@
 
 #include "train/state/trainer_state.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 enum { PASSES = 2 * STACK_UNITS };
 

@@ -9,13 +9,10 @@
 #include "train/state/trainer_state.h"
 
 #include <inttypes.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 enum { STEPS = 2, LOCAL_STEPS = 2 };
 

@@ -1,3 +1,4 @@
+/* slow: 5 s */
 /* What would break: a strategy that trains other values than DDP, holds or sends other bytes than
  * its arithmetic says, or leaves parameters readable that it has freed. The toy's gradients are
  * sums of small integers, so whatever the order of additions every strategy and number of ranks has
@@ -6,14 +7,11 @@
 #include "tests/train/toy.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 enum { SAMPLES = 8, STEPS = 3 };
 

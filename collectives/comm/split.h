@@ -1,0 +1,47 @@
+/* Inside comm/: how children are made over their parent, by internal all_gathers in its order of
+ * calls. Round by round
+ *
+ *     asks      what each rank wants; so each rank knows all groups and whether they are valid
+ *     members   the addresses of the ranks of the children: their endpoints are open
+ *     routes    whether each rank can reach the others: none waits at a window for one that cannot
+ *     windows   whether each rank shares memory: a child has a window on all its ranks, or on none
+ *     verdicts  whether each rank has started
+ *
+ * After a round in which a rank failed there is one more, in which it says why. So all ranks of the
+ * parent get their child, or all get the same error and nothing is left of any child. */
+#ifndef COLLECTIVES_COMM_SPLIT_H
+#define COLLECTIVES_COMM_SPLIT_H
+
+#include "collectives/comm/join.h"
+#include "core/outcome.h"
+
+struct ask {
+	int32_t color, key, rank, deterministic, status;
+	char transports[60];
+};
+
+struct split {
+	struct tutti_comm *parent;
+	enum collective collective;
+	const tutti_config *config; /* the caller's, or the parent's                      */
+	uint64_t sequence, deadline_ns;
+	int round;
+	int rank, size;         /* of this rank in its child; size 0 so far             */
+	struct outcome own;     /* how this rank has fared so far                   */
+	struct ask *asks;       /* of all ranks of the parent: by color, key, rank  */
+	const struct ask *ours; /* ... and there the first of our child             */
+	void *gathered;         /* a round's answers, by rank of the parent         */
+	struct member *members; /* of the child, in its order                       */
+	struct tutti_comm *child;
+};
+
+/* One round: bytes of each rank of the parent, in its order. */
+tutti_status split_all_gather(struct split *split, const void *mine, size_t bytes, void *all);
+/* Keeps this rank's error until the next round in which it can be told. */
+void split_remember(struct split *split, tutti_status status);
+/* The round after a failure, to which all ranks come: they return its status and message. */
+tutti_status split_explain(struct split *split);
+/* OK when all ranks are. *all_have_window: those of this rank's child. */
+tutti_status split_agree(struct split *split, bool *all_have_window);
+
+#endif

@@ -1,0 +1,75 @@
+/* The rounds of a split, and what its ranks tell each other in them. */
+#include "collectives/comm/split.h"
+
+#include "core/clock.h"
+
+#include <stdio.h>
+
+struct split_report {
+	int32_t status, has_window;
+};
+
+static int left_ms(const struct split *s)
+{
+	uint64_t now = clock_now_ns();
+	return now + 1000000u < s->deadline_ns ? (int)((s->deadline_ns - now) / 1000000u) : 1;
+}
+
+tutti_status split_all_gather(struct split *s, const void *mine, size_t bytes, void *all)
+{
+	tutti_call call = {.timeout_ms = left_ms(s)};
+	struct call_args args = {.collective = s->collective,
+				 .dtype = TUTTI_U8,
+				 .root = s->round++,
+				 .count = bytes,
+				 .send = mine,
+				 .recv = all};
+	tutti_status status = comm_call(s->parent, &args, &call);
+	s->sequence = args.sequence;
+	return status;
+}
+
+/* When it is told it follows this rank's name, so it does not begin with the name again. */
+void split_remember(struct split *s, tutti_status status)
+{
+	const char *said = last_error();
+	const char *rest = outcome_behind_name(said, s->size > 0 ? s->rank : s->parent->rank);
+	char in_child[60] = "";
+
+	s->own.status = (int32_t)status;
+	if (status == TUTTI_OK)
+		return;
+	if (s->size > 0)
+		snprintf(in_child, sizeof in_child, " (%d of %d in its child)", s->rank, s->size);
+	snprintf(s->own.message, sizeof s->own.message, "%s%s%.400s", in_child, rest ? "" : ": ",
+		 rest ? rest : said);
+}
+
+tutti_status split_explain(struct split *s)
+{
+	const struct outcome *all = s->gathered;
+
+	TRY(split_all_gather(s, &s->own, sizeof s->own, s->gathered));
+	int cause = outcome_cause(all, sizeof *all, s->parent->size, NULL, 0);
+	if (cause >= 0)
+		return fail(status_said(all[cause].status), "%s #%llu: rank %d%.*s",
+			    collective_name(s->collective), (unsigned long long)s->sequence, cause,
+			    ERROR_BYTES - 1, all[cause].message);
+	return fail(TUTTI_ERR_INTERNAL, "%s #%llu: a rank has failed without a message",
+		    collective_name(s->collective), (unsigned long long)s->sequence);
+}
+
+tutti_status split_agree(struct split *s, bool *all_have_window)
+{
+	struct split_report *all = s->gathered;
+	struct split_report mine = {s->own.status, s->child && s->child->window};
+
+	TRY(split_all_gather(s, &mine, sizeof mine, all));
+	for (int r = 0; r < s->parent->size; r++)
+		if (all[r].status != TUTTI_OK)
+			return split_explain(s);
+	*all_have_window = s->child != NULL;
+	for (int r = 0; s->child && r < s->child->size; r++)
+		*all_have_window &= all[s->ours[r].rank].has_window;
+	return TUTTI_OK;
+}

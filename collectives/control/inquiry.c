@@ -1,0 +1,212 @@
+/* One question under way: carries what its agreement has to say. */
+#include "collectives/control/consensus_internal.h"
+
+#include "collectives/control/deadlines.h"
+
+#include "core/cancel.h"
+#include "core/clock.h"
+#include "core/log.h"
+
+#include <poll.h>
+
+#define SLEEP_MS  5 /* at most: the end of a process does not wake this thread */
+#define CALL_BITS 24
+
+static tutti_status other_call(const struct inquiry *q, const struct consensus_link *l)
+{
+	return fail(TUTTI_ERR_MISMATCH,
+		    "The ranks did not make the same call: rank %d called %s, and rank %d asks "
+		    "another question (%llx, not %llx)",
+		    q->consensus->config.rank, q->question->name, l->peer,
+		    (unsigned long long)l->in.number, (unsigned long long)q->question->number);
+}
+
+tutti_status inquiry_left_out(const struct inquiry *q)
+{
+	return fail(TUTTI_ERR_PEER,
+		    "%s: the others have gone on without rank %d: it did not come, or was not "
+		    "heard from, for as long as they waited",
+		    q->question->name, q->consensus->config.rank);
+}
+
+/* A message of another question. */
+static tutti_status take_other(struct inquiry *q, struct consensus_link *l)
+{
+	uint64_t own = q->question->number, theirs = l->in.number;
+	struct agreement_message ask = {.kind = AGREEMENT_ASK};
+
+	if (own >> CALL_BITS == theirs >> CALL_BITS && ((own ^ theirs) & 3))
+		return other_call(q, l);
+	if (theirs < own)
+		return decisions_answer(q->consensus, l);
+	/* The peer has gone on, so it knows how this question was decided. */
+	if (l->is_sending || l->is_lost)
+		return TUTTI_OK;
+	return consensus_link_send(l, own, q->question->record_bytes, &ask);
+}
+
+static tutti_status take_message(struct inquiry *q, struct consensus_link *l, uint64_t now_ns)
+{
+	struct agreement_message m = consensus_link_message(l);
+
+	if (l->in.number != q->question->number)
+		return take_other(q, l);
+	if (l->in.kind == CONSENSUS_LATE)
+		return inquiry_left_out(q);
+	if (l->in.record_bytes != q->question->record_bytes && (m.record || m.value))
+		return other_call(q, l);
+	agreement_hear(&q->agreement, l->peer, &m, now_ns);
+	return TUTTI_OK;
+}
+
+/* A message of a later question, which waits: this one has ended, but not all members know it. */
+static bool is_early(const struct inquiry *q, const struct consensus_link *l)
+{
+	return q->agreement.end != AGREEMENT_OPEN && l->in.number > q->question->number;
+}
+
+static bool take_messages(struct inquiry *q, uint64_t now_ns)
+{
+	struct consensus *c = q->consensus;
+	bool any = false;
+
+	for (int r = 0; r < c->config.size; r++) {
+		struct consensus_link *l = &c->links[r];
+		if (!l->has_message || is_early(q, l))
+			continue;
+		any = true;
+		if (q->status == TUTTI_OK)
+			q->status = take_message(q, l, now_ns);
+		consensus_link_listen(l);
+	}
+	return any;
+}
+
+static void look_for_the_dead(struct inquiry *q, uint64_t now_ns)
+{
+	struct consensus *c = q->consensus;
+	const struct consensus_question *question = q->question;
+
+	for (int r = 0; r < c->config.size; r++) {
+		if (r == c->config.rank || q->agreement.seats[r].is_dead)
+			continue;
+		if (consensus_link_is_refused(&c->links[r]) ||
+		    (question->has_ended && question->has_ended(question->arg, r))) {
+			log_info("rank %d is gone", r);
+			agreement_mark_dead(&q->agreement, r, now_ns);
+		}
+	}
+}
+
+static void speak(struct inquiry *q, uint64_t now_ns)
+{
+	struct consensus *c = q->consensus;
+	struct agreement_message m;
+
+	for (int r = 0; r < c->config.size && q->status == TUTTI_OK; r++) {
+		struct consensus_link *l = &c->links[r];
+		if (!agreement_needs(&q->agreement, r) || !consensus_link_open(l) ||
+		    l->is_sending || l->is_lost || !agreement_say(&q->agreement, r, &m, now_ns))
+			continue;
+		q->status =
+			consensus_link_send(l, q->question->number, q->question->record_bytes, &m);
+	}
+}
+
+/* Every member must hear how the agreement ended, also if its connection breaks: so a rank that
+ * knows waits until the others say that they know, too. To ask the next question says so. */
+static bool is_silent(const struct inquiry *q)
+{
+	const struct agreement *a = &q->agreement;
+
+	for (int r = 0; r < a->size; r++) {
+		const struct consensus_link *l = &q->consensus->links[r];
+		bool is_there = l->conn && !l->is_lost;
+		if (a->value[r] != MARK_MEMBER || a->seats[r].is_dead)
+			continue;
+		if (is_there && l->is_sending)
+			return false;
+		if (agreement_owes(a, r) && !(l->has_message && is_early(q, l)) &&
+		    (is_there || a->end != AGREEMENT_NO_QUORUM))
+			return false;
+	}
+	return true;
+}
+
+static bool pass(struct inquiry *q)
+{
+	struct consensus *c = q->consensus;
+	struct tutti_endpoint *ep = c->config.endpoint;
+	struct tutti_io *io;
+	bool moved = false;
+
+	ep->transport->progress(ep, &c->done);
+	while ((io = tutti_done_pop(&c->done))) {
+		/* Its conn may be gone by now, but the link it lies in is not. */
+		size_t at = (size_t)((char *)io - (char *)c->links) / sizeof *c->links;
+		moved = true;
+		consensus_link_done(&c->links[at], io);
+	}
+	for (int r = 0; r < c->config.size; r++)
+		if (c->links[r].conn && consensus_link_settle(&c->links[r]))
+			agreement_repeat(&q->agreement, r);
+	return moved;
+}
+
+static void sleep_on(struct consensus *c)
+{
+	struct tutti_endpoint *ep = c->config.endpoint;
+	struct pollfd fd = {.fd = -1, .events = POLLIN};
+
+	if (!ep->transport->event_fd) {
+		poll(NULL, 0, 1);
+		return;
+	}
+	if (ep->transport->arm && ep->transport->arm(ep))
+		return;
+	fd.fd = ep->transport->event_fd(ep);
+	poll(&fd, 1, SLEEP_MS);
+}
+
+static bool is_over(struct inquiry *q, uint64_t now_ns)
+{
+	if (q->status == TUTTI_OK && cancel_requested())
+		q->status = fail(TUTTI_ERR_ABORTED,
+				 "%s: tutti_comm_abort was called on rank %d while it waited here",
+				 q->question->name, q->consensus->config.rank);
+	if (q->status != TUTTI_OK)
+		return true;
+	if (q->agreement.end == AGREEMENT_OPEN) {
+		if (now_ns > q->agreement.begun_ns + AGREEMENT_TIMEOUTS * q->agreement.grace_ns)
+			q->status = fail(TUTTI_ERR_TIMEOUT,
+					 "%s: rank %d heard of no decision within %d times %d ms: "
+					 "can it reach the other ranks?",
+					 q->question->name, q->consensus->config.rank,
+					 AGREEMENT_TIMEOUTS, q->consensus->config.timeout_ms);
+		return q->status != TUTTI_OK;
+	}
+	if (!q->goodbye_ns)
+		q->goodbye_ns = now_ns + MS_TO_NS(GOODBYE_MS);
+	return is_silent(q) || now_ns >= q->goodbye_ns;
+}
+
+void inquiry_run(struct inquiry *q)
+{
+	struct consensus *c = q->consensus;
+	const struct consensus_question *question = q->question;
+
+	for (;;) {
+		uint64_t now_ns = clock_now_ns();
+		look_for_the_dead(q, now_ns);
+		bool moved = take_messages(q, now_ns);
+		agreement_step(&q->agreement, now_ns);
+		speak(q, now_ns);
+		if (is_over(q, now_ns))
+			return;
+		moved |= pass(q);
+		if (question->wait && q->agreement.end == AGREEMENT_OPEN)
+			question->wait(question->arg, now_ns - q->begun_ns);
+		if (!moved)
+			sleep_on(c);
+	}
+}

@@ -1,0 +1,16 @@
+/* slow: 2 s */
+/* no_tsan: both ends are in one thread */
+/* Would break: any rule of transport.h, over tcp with TLS whose broken connections are made again.
+ */
+#include "tests/transport/conformance.h"
+
+#include "core/tls.h"
+#include "transport/registry.h"
+
+int main(void)
+{
+	static const struct conformance subject = {
+		.transport = &transport_tcp, .has_tls = true, .reconnect = 2};
+
+	return tls_load() == TUTTI_OK ? conformance_main(&subject) : 77;
+}

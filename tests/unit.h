@@ -1,0 +1,12 @@
+/* cmocka, and what it needs before it. Comes last: its fail would hide core/status.h's. */
+#ifndef TESTS_UNIT_H
+#define TESTS_UNIT_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#endif

@@ -1,0 +1,41 @@
+/* Files and folders: whole reads and writes at 64-bit offsets. A failure is SYSTEM unless said
+ * otherwise, with the file and errno in the message. A file beyond RLIMIT_FSIZE is a failure, too,
+ * and no signal. */
+#ifndef TRAIN_DISK_H
+#define TRAIN_DISK_H
+
+#include <tutti/tutti.h>
+
+/* SYSTEM, with "what 'path' failed: " and errno's text. Keeps errno. */
+tutti_status disk_fail(const char *what, const char *path);
+
+enum { DISK_PATH_BYTES = 4096 }; /* the kernel opens no longer path */
+tutti_status disk_path(char path[DISK_PATH_BYTES], const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
+/* Opens a regular file for reading. INVALID: anything else, such as a folder or a pipe. */
+tutti_status disk_open(int *fd, uint64_t *bytes, const char *path);
+/* Makes a new, empty file for writing and reading. */
+tutti_status disk_create(int *fd, const char *path);
+/* Reads or writes all bytes from at on. INVALID: the file ends before. */
+tutti_status disk_read(int fd, const char *path, void *data, size_t bytes, uint64_t at);
+tutti_status disk_write(int fd, const char *path, const void *data, size_t bytes, uint64_t at);
+/* Adds empty space at the end, or removes it. */
+tutti_status disk_resize(int fd, const char *path, uint64_t bytes);
+/* Makes an empty file that long, and takes its room: what is written later needs no more. Where the
+ * file system cannot take room it is disk_resize. */
+tutti_status disk_take_room(int fd, const char *path, uint64_t bytes);
+/* The file, the folder's list of names, or the path's own name survives a crash of the machine. */
+tutti_status disk_sync(int fd, const char *path);
+tutti_status disk_sync_folder(const char *path);
+tutti_status disk_sync_parent(const char *path);
+/* Makes the last part of the path, if it is missing. */
+tutti_status disk_make_folder(const char *path);
+
+/* Reads a whole small file. The caller frees *text, which has a zero at its end. INVALID: more than
+ * limit bytes. */
+tutti_status disk_read_all(const char *path, size_t limit, char **text, size_t *bytes);
+/* Writes and syncs the file, not its folder. */
+tutti_status disk_write_all(const char *path, const char *text, size_t bytes);
+
+#endif

@@ -1,0 +1,118 @@
+/* What ranks tell each other at the end of a step, and what all of them conclude from it. */
+#include "train/trainer.h"
+
+#include "train/base/train_error.h"
+#include "train/state/trainer_collectives.h"
+
+#include <stdio.h>
+
+static int first_missing(const tutti_trainer *trainer)
+{
+	for (int p = 0; p < trainer->model.param_count; p++) {
+		const struct param *param = &trainer->model.params[p];
+		bool may_miss = param->flags & TUTTI_PARAM_MAY_BE_UNUSED;
+		if (param_is_trained(param) && !trainer->tensors[p].is_ready && !may_miss)
+			return p;
+	}
+	return -1;
+}
+
+void report_fill(tutti_trainer *trainer, tutti_status local)
+{
+	trainer->step.reports[trainer->rank] =
+		(struct step_report){.items = trainer->step.items,
+				     .order = trainer->step.order,
+				     .missing = first_missing(trainer),
+				     .status = (int32_t)local,
+				     .batches = trainer->step.micro_batches + 1,
+				     .is_uneven = trainer->step.is_uneven};
+}
+
+/* step, so: "this step" and what follows, for the message. */
+static tutti_status check_finished(const tutti_trainer *trainer, int rank, const char *step,
+				   const char *so)
+{
+	const struct step_report *report = &trainer->step.reports[rank];
+
+	if (report->status != TUTTI_OK && report->missing < 0)
+		return train_fail((tutti_status)report->status,
+				  "Rank %d could not make its optimizer state in %s, so %s.", rank,
+				  step, so);
+	if (report->missing < 0)
+		return TUTTI_OK;
+	const struct param *param = &trainer->model.params[report->missing];
+	return train_invalid("Rank %d did not finish the gradient of parameter '%s' of unit '%s' "
+			     "in %s, so %s: end every backward of its units, call "
+			     "tutti_grad_ready, or register it as TUTTI_PARAM_MAY_BE_UNUSED.",
+			     rank, param->name, trainer->model.units[param->unit].name, step, so);
+}
+
+tutti_status reports_exchange_missed(tutti_trainer *trainer)
+{
+	struct step_report *own = &trainer->step.reports[trainer->rank];
+
+	own->missing = trainer->local.missed;
+	own->status = trainer->local.missed_status;
+	trainer->local.missed = -1;
+	trainer->local.missed_status = TUTTI_OK;
+	TRY(trainer_all_gather(trainer, trainer->step.reports, sizeof *own));
+	for (int r = 0; r < trainer->size; r++)
+		TRY(check_finished(trainer, r, "a step since the last average",
+				   "ranks do not average"));
+	return TUTTI_OK;
+}
+
+/* deterministic = 2: the tree over ranks continues the tree over micro-batches only if all ranks
+ * have the same number of them. */
+static tutti_status check_evenness(const tutti_trainer *trainer, int rank)
+{
+	const struct step_report *own = &trainer->step.reports[rank],
+				 *first = &trainer->step.reports[0];
+	bool is_power = (own->batches & (own->batches - 1)) == 0;
+
+	if (trainer->config.deterministic != 2 || trainer->size == 1 ||
+	    (is_power && !own->is_uneven && own->batches == first->batches &&
+	     own->items == first->items))
+		return TUTTI_OK;
+	char others[64] = "";
+	if (rank > 0)
+		snprintf(others, sizeof others, ", rank 0 %g in %d", first->items, first->batches);
+	return train_invalid("deterministic = 2 needs as many micro-batches on every rank, a power "
+			     "of two, all of the same items; rank %d had %g items in %d%s%s, so no "
+			     "rank updates.",
+			     rank, own->items, own->batches,
+			     own->is_uneven ? " of unequal numbers" : "", others);
+}
+
+static tutti_status check_report(const tutti_trainer *trainer, int rank)
+{
+	const struct step_report *report = &trainer->step.reports[rank];
+
+	TRY(check_finished(trainer, rank, "this step", "no rank updates"));
+	if (trainer->layout.by_unit && report->order != trainer->step.reports[0].order)
+		return train_fail(
+			TUTTI_ERR_MISMATCH,
+			"Rank %d ran other units than rank 0 in this step, or in another order, so "
+			"no rank updates: with sharded parameters all ranks run the same units.",
+			rank);
+	return check_evenness(trainer, rank);
+}
+
+tutti_status reports_check(const tutti_trainer *trainer, double *items)
+{
+	double sum = 0;
+
+	if (trainer_is_local(trainer)) {
+		*items = trainer->step.items;
+		return check_finished(trainer, trainer->rank, "this step", "it does not update");
+	}
+	for (int r = 0; r < trainer->size; r++) {
+		TRY(check_report(trainer, r));
+		sum += trainer->step.reports[r].items;
+	}
+	if (sum <= 0)
+		return train_invalid("No rank had any items in this step, so there is no mean "
+				     "gradient: ask all_done on its first micro-batch.");
+	*items = sum;
+	return TUTTI_OK;
+}
