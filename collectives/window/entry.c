@@ -174,7 +174,7 @@ void window_begin(struct window *w, struct window_run *run, const struct call_ar
 	if (board_has_failed(&w->board))
 		failure_keep(w, board_failure(&w->board));
 	if (w->failed != TUTTI_OK) {
-		run->phase = PHASE_FAILED;
+		run->phase = run->failed_in = PHASE_FAILED;
 		run->peer = w->size; /* it waits for no rank */
 		return;
 	}

@@ -51,7 +51,7 @@ struct window_run {
 	uint32_t number; /* which operation of the window this is; wraps */
 	uint32_t room;   /* the others must post this line before it posts its own: entry.c */
 	uint32_t phase;  /* enum phase */
-	uint32_t failed_in; /* the phase before PHASE_FAILED */
+	uint32_t failed_in; /* the phase before it failed; PHASE_FAILED: it never began */
 	bool is_small;   /* its data are in the lines */
 	bool is_staged;  /* for sure, whatever the others' lines say */
 	bool is_shared;  /* zero copy: the root and the others share the work */

@@ -2,6 +2,7 @@
  * dies. Nothing hangs, all ranks are told, and the message names ranks. */
 #include "window_team.h"
 
+#include "collectives/window/run_progress.h"
 #include "collectives/window/window_internal.h"
 #include "core/clock.h"
 #include "core/status.h"
@@ -299,13 +300,17 @@ static void test_a_call_after_a_failure(void **state)
 		struct window *windows[2];
 		struct window_run runs[2];
 		struct call_args args[2] = {call(kinds[k], 1, 0, 0), call(kinds[k], 1, 0, 1)};
+		char text[100];
 		team_open(&team, windows);
 		window_begin(windows[0], &runs[0], &args[0]);
 		(void)advance(windows[0], &runs[0]);
 		window_fail(windows[0], TUTTI_ERR_TIMEOUT, "Rank 0 waits no longer.");
 		/* The run is on the caller's stack, where anything may lie. */
 		memset(&runs[1], 0xe8, sizeof runs[1]);
+		runs[1].failed_in = PHASE_STEPS;
 		window_begin(windows[1], &runs[1], &args[1]);
+		assert_string_equal(window_progress_text(&runs[1], text, sizeof text),
+				    "begun after the failure");
 		assert_int_equal(runs[1].peer, 2); /* explain looks at the ranks from here on */
 		assert_int_equal(window_waits_for(windows[1], &runs[1]), -1);
 		assert_int_equal(advance(windows[1], &runs[1]), TUTTI_ERR_PEER);
