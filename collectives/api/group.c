@@ -2,7 +2,7 @@
 #include "collectives/api/group.h"
 
 #include "collectives/api/check.h"
-#include "collectives/engine/job.h"
+#include "collectives/engine/task.h"
 #include "core/forks.h"
 #include "memory/ops.h"
 
@@ -13,7 +13,7 @@
 struct collected {
 	struct tutti_comm *comm;
 	struct call_args args;
-	struct job_spec message;
+	struct task_spec message;
 	int timeout_ms;
 	size_t *tables; /* of a v-variant: copies of its counts and offsets                    */
 };
@@ -106,7 +106,7 @@ tutti_status group_add_call(struct tutti_comm *comm, const struct call_args *arg
 	return TUTTI_OK;
 }
 
-tutti_status group_add_message(struct tutti_comm *comm, const struct job_spec *spec,
+tutti_status group_add_message(struct tutti_comm *comm, const struct task_spec *spec,
 			       const tutti_call *call)
 {
 	struct collected *m = NULL;

@@ -1,4 +1,4 @@
-/* tutti_send and tutti_recv: each checks its arguments and becomes one job of the engine. They use
+/* tutti_send and tutti_recv: each checks its arguments and becomes one task of the engine. They use
  * no sequence number of the communicator's. */
 #include "collectives/api/check.h"
 #include "collectives/api/group.h"
@@ -38,24 +38,25 @@ static tutti_status check(const char *name, const struct message_args *m, const 
 	return TUTTI_OK;
 }
 
-static struct job_spec spec_of(const char *name, const struct message_args *m,
-			       const struct tutti_comm *comm, const tutti_call *call)
+static struct task_spec spec_of(const char *name, const struct message_args *m,
+				const struct tutti_comm *comm, const tutti_call *call)
 {
 	bool sends = m->side == P2P_SEND;
 	size_t bytes = m->count * dtype_bytes(m->dtype);
-	struct job_spec spec = {.kind = &p2p_jobs,
-				.memory = memory_of(m->buf),
-				.send_bytes = sends ? bytes : 0,
-				.recv_bytes = sends ? 0 : bytes,
-				.args = {.dtype = m->dtype,
-					 .count = m->count,
-					 .send = sends ? m->buf : NULL,
-					 .recv = sends ? NULL : m->buf},
-				.p2p = {.side = m->side, .peer = m->peer},
-				.name = name,
-				.algorithm = "p2p",
-				.timeout_ms = call && call->timeout_ms ? call->timeout_ms
-								       : comm->settings.timeout_ms};
+	struct task_spec spec = {.kind = &p2p_tasks,
+				 .memory = memory_of(m->buf),
+				 .send_bytes = sends ? bytes : 0,
+				 .recv_bytes = sends ? 0 : bytes,
+				 .args = {.dtype = m->dtype,
+					  .count = m->count,
+					  .send = sends ? m->buf : NULL,
+					  .recv = sends ? NULL : m->buf},
+				 .p2p = {.side = m->side, .peer = m->peer},
+				 .name = name,
+				 .algorithm = "p2p",
+				 .timeout_ms = call && call->timeout_ms
+						       ? call->timeout_ms
+						       : comm->settings.timeout_ms};
 	if (call) {
 		spec.p2p.tag = call->tag;
 		spec.p2p.source = call->source;
@@ -70,7 +71,7 @@ static tutti_status pass_on(const char *name, const struct message_args *m, stru
 {
 	last_error_clear();
 	TRY(check(name, m, comm, call));
-	struct job_spec spec = spec_of(name, m, comm, call);
+	struct task_spec spec = spec_of(name, m, comm, call);
 	return group_is_open() ? group_add_message(comm, &spec, call)
 			       : comm_call_message(comm, &spec, call);
 }

@@ -1,4 +1,4 @@
-/* tutti_comm_agree: one verdict for all ranks that live, also on a communicator that has failed. */
+/* tutti_comm_agree: one decision of all ranks that live, also on a communicator that has failed. */
 #include "collectives/comm/recovery.h"
 #include "collectives/control/control.h"
 #include "collectives/window/window.h"
@@ -46,7 +46,7 @@ tutti_status comm_ask(struct tutti_comm *comm, struct consensus_question *questi
 static tutti_status agree(struct tutti_comm *comm, int *flag, uint8_t *marks, int32_t *flags)
 {
 	int32_t own = *flag;
-	int verdict = -1, taking_part = 0;
+	int decided = -1, taking_part = 0;
 	char absent[256];
 	struct consensus_question question = {
 		.name = "tutti_comm_agree", .record = &own, .record_bytes = sizeof own};
@@ -58,10 +58,10 @@ static tutti_status agree(struct tutti_comm *comm, int *flag, uint8_t *marks, in
 			marks[r] = MARK_MISSING;
 			continue;
 		}
-		verdict &= flags[r];
+		decided &= flags[r];
 		taking_part++;
 	}
-	*flag = verdict;
+	*flag = decided;
 	if (taking_part == comm->size)
 		return TUTTI_OK;
 	return fail(TUTTI_ERR_PEER,

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 
 /* What a rank tells the others in a round. */
-struct verdict {
+struct arrival_report {
 	struct outcome outcome;
 	int32_t has_window, has_links, parent_rank;
 	struct links links;
@@ -23,7 +23,7 @@ struct common_result {
 	struct links median;
 };
 
-static tutti_status judge(const struct tutti_comm *comm, const struct verdict *all)
+static tutti_status judge(const struct tutti_comm *comm, const struct arrival_report *all)
 {
 	int cause = outcome_cause(&all[0].outcome, sizeof *all, comm->size, NULL, 0);
 
@@ -31,8 +31,8 @@ static tutti_status judge(const struct tutti_comm *comm, const struct verdict *a
 }
 
 /* room: for as many links and doubles as there are ranks. */
-static void sum_up(const struct tutti_comm *comm, const struct verdict *all, struct links *room,
-		   struct common_result *c)
+static void sum_up(const struct tutti_comm *comm, const struct arrival_report *all,
+		   struct links *room, struct common_result *c)
 {
 	size_t n = (size_t)comm->size;
 	*c = (struct common_result){true, true, links_default()};
@@ -46,7 +46,7 @@ static void sum_up(const struct tutti_comm *comm, const struct verdict *all, str
 }
 
 /* Of ranks that were in a communicator that grew: known once the engine runs, in the last round. */
-static tutti_status note_parents(struct tutti_comm *comm, const struct verdict *all)
+static tutti_status note_parents(struct tutti_comm *comm, const struct arrival_report *all)
 {
 	size_t n = (size_t)comm->size;
 	bool any = false;
@@ -66,12 +66,12 @@ static tutti_status note_parents(struct tutti_comm *comm, const struct verdict *
 static tutti_status agree(struct tutti_comm *comm, struct rendezvous *meeting, tutti_status status,
 			  struct common_result *common, uint64_t deadline)
 {
-	struct verdict mine = {.has_window = comm->window != NULL,
-			       .has_links = comm->has_links,
-			       .parent_rank = comm->parent.rank,
-			       .links = comm->select.links};
+	struct arrival_report mine = {.has_window = comm->window != NULL,
+				      .has_links = comm->has_links,
+				      .parent_rank = comm->parent.rank,
+				      .links = comm->select.links};
 	size_t n = (size_t)comm->size;
-	struct verdict *all = calloc(n, sizeof *all);
+	struct arrival_report *all = calloc(n, sizeof *all);
 	struct links *links = calloc(n, sizeof *links + sizeof(double));
 	tutti_status met = TUTTI_ERR_MEMORY;
 	if (!all || !links)
@@ -192,22 +192,22 @@ tutti_status comm_arrive(struct tutti_comm *comm, const struct job *job, int par
 	return status;
 }
 
-tutti_status comm_conclude(struct tutti_comm *comm, struct arrival *arrival, tutti_status verdict)
+tutti_status comm_conclude(struct tutti_comm *comm, struct arrival *arrival, tutti_status decided)
 {
 	char message[ERROR_BYTES];
 	struct common_result unused;
 
 	if (!arrival->meeting)
-		return verdict;
-	snprintf(message, sizeof message, "%s", verdict == TUTTI_OK ? "" : last_error());
+		return decided;
+	snprintf(message, sizeof message, "%s", decided == TUTTI_OK ? "" : last_error());
 	tutti_status status = TUTTI_OK;
 	if (comm->parent.ranks)
-		status = agree(comm, arrival->meeting, verdict, &unused, arrival->deadline);
+		status = agree(comm, arrival->meeting, decided, &unused, arrival->deadline);
 	leave(arrival);
 	if (comm->parent.rank < 0)
 		return status;
 	/* The decision of the old ranks stands, even if one has died since. */
 	if (status != TUTTI_OK)
 		log_info("the new ranks may not have heard of it: %s", last_error());
-	return verdict == TUTTI_OK ? verdict : fail(verdict, "%s", message);
+	return decided == TUTTI_OK ? decided : fail(decided, "%s", message);
 }

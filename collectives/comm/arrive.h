@@ -16,9 +16,9 @@ struct arrival {
 tutti_status comm_arrive(struct tutti_comm *comm, const struct job *job, int parent_rank,
 			 struct arrival *arrival);
 /* Ends the meeting, also after an error. If the communicator has grown, the old ranks (parent_rank)
- * pass what they have agreed on as verdict, and get it back. New ranks pass OK, and get the error
+ * pass what they have agreed on as decided, and get it back. New ranks pass OK, and get the error
  * if an old rank has one or is missing. So no rank has joined what the others have given up. */
-tutti_status comm_conclude(struct tutti_comm *comm, struct arrival *arrival, tutti_status verdict);
+tutti_status comm_conclude(struct tutti_comm *comm, struct arrival *arrival, tutti_status decided);
 
 /* comm_describe for a new communicator: an error, too, if the files that the environment names
  * cannot be used. */

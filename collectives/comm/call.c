@@ -69,7 +69,7 @@ static void take_number(struct tutti_comm *comm, const struct call_args *args,
 tutti_status comm_call(struct tutti_comm *comm, struct call_args *args, const tutti_call *call)
 {
 	struct way way;
-	struct job_spec spec;
+	struct task_spec spec;
 	tutti_status status = TUTTI_OK;
 
 	TRY(find_way(comm, args, &way));
@@ -81,7 +81,7 @@ tutti_status comm_call(struct tutti_comm *comm, struct call_args *args, const tu
 	bool waits = comm_waits(call);
 	bool is_direct = waits && way.is_window && way.memory->id == TUTTI_MEMORY_HOST;
 	if (!is_direct)
-		status = comm_describe_job(comm, args, way.algorithm, way.memory, call, &spec);
+		status = comm_describe_task(comm, args, way.algorithm, way.memory, call, &spec);
 	if (status == TUTTI_OK) {
 		take_number(comm, args, &record);
 		if (waits)

@@ -4,7 +4,7 @@
 #include "collectives/engine/engine.h"
 #include "collectives/trace/trace.h"
 
-static void trace_message(struct tutti_comm *comm, struct job_spec *spec, const tutti_call *call)
+static void trace_message(struct tutti_comm *comm, struct task_spec *spec, const tutti_call *call)
 {
 	const struct call_args *args = &spec->args;
 	unsigned flags = comm_waits(call) ? 0 : TRACE_IS_ASYNC;
@@ -19,7 +19,7 @@ static void trace_message(struct tutti_comm *comm, struct job_spec *spec, const 
 			   trace_size(args->count, spec->p2p.peer));
 }
 
-tutti_status comm_call_message(struct tutti_comm *comm, struct job_spec *spec,
+tutti_status comm_call_message(struct tutti_comm *comm, struct task_spec *spec,
 			       const tutti_call *call)
 {
 	TRY(comm_enter(comm, spec->name));

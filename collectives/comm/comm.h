@@ -16,7 +16,7 @@ struct cached_plan;
 struct consensus;
 struct control_peer;
 struct engine;
-struct job_spec;
+struct task_spec;
 struct memory_kind;
 struct recorder;
 struct route;
@@ -135,15 +135,15 @@ tutti_status comm_call(struct tutti_comm *comm, struct call_args *args, const tu
 /* What comm_call would refuse, without making the call. */
 tutti_status comm_check_call(const struct tutti_comm *comm, const struct call_args *args);
 /* call_message.c: issues a checked send or recv. It enters and leaves by itself. */
-tutti_status comm_call_message(struct tutti_comm *comm, struct job_spec *spec,
+tutti_status comm_call_message(struct tutti_comm *comm, struct task_spec *spec,
 			       const tutti_call *call);
 
-/* call_job.c: the collective as a job of the engine's, by algorithm; NULL: by the window. */
-tutti_status comm_describe_job(struct tutti_comm *comm, const struct call_args *args,
+/* call_task.c: the collective as a task of the engine, by algorithm; NULL: by the window. */
+tutti_status comm_describe_task(struct tutti_comm *comm, const struct call_args *args,
 			       const struct algorithm *algorithm, const struct memory_kind *memory,
-			       const tutti_call *call, struct job_spec *spec);
+			       const tutti_call *call, struct task_spec *spec);
 /* Hands out the work of a call that does not wait. */
-tutti_status comm_submit(struct tutti_comm *comm, const struct job_spec *spec,
+tutti_status comm_submit(struct tutti_comm *comm, const struct task_spec *spec,
 			 const tutti_call *call);
 
 /* enter.c. One thread at a time is between comm_enter and comm_leave: INVALID, with a message that

@@ -6,7 +6,7 @@
  * then they and the new ones come to a meeting as tutti_init's ranks do (arrive.c), served by the
  * lowest of them that can, and at last they agree on how that ended:
  *
- *     verdicts     have all ranks arrived?
+ *     reports      have all ranks arrived?
  *
  * and tell the new ones, so that all of them have the new communicator, or none. */
 #include "collectives/comm/arrive.h"
@@ -24,7 +24,7 @@
 #define MARGIN_MS 30000 /* the most that a meeting's last steps may take longer than its time */
 #define SIZE_MOST 65536
 
-enum grow_phase { ASK_PRESENCE, ASK_READINESS, ASK_VERDICTS };
+enum grow_phase { ASK_PRESENCE, ASK_READINESS, ASK_REPORTS };
 
 struct grow_report {
 	struct outcome outcome;
@@ -64,7 +64,7 @@ static tutti_status ask(struct grow *g, enum grow_phase phase, const void *recor
 		.name = NAME,
 		.record = record,
 		.record_bytes = record_bytes,
-		.late_ns = phase == ASK_VERDICTS ? left_ns(g->arrived_ns) : 0};
+		.late_ns = phase == ASK_REPORTS ? left_ns(g->arrived_ns) : 0};
 	int before = g->count;
 
 	TRY(comm_ask(g->old, &question, 4 * (uint32_t)phase + CALL_GROW, g->marks, g->records));
@@ -218,7 +218,7 @@ static tutti_status grow(struct grow *g)
 	g->old->recovery.calls++;
 	TRY(get_ready(g));
 	log_info(NAME ": %d ranks wait for %d new ones", g->count, g->size - g->count);
-	tutti_status status = compare(g, ASK_VERDICTS, &own, arrive(g));
+	tutti_status status = compare(g, ASK_REPORTS, &own, arrive(g));
 	status = comm_conclude(g->grown, &g->arrival, status);
 	if (status != TUTTI_OK)
 		drop(g);

@@ -64,20 +64,20 @@ static struct plan *all_at_once(const struct tutti_comm *comm, int peers, int ro
 static tutti_status run_once(struct tutti_comm *comm, const struct plan *plan, size_t bytes,
 			     void *buffer)
 {
-	struct job_spec spec = {.kind = &plan_jobs,
-				.plan = plan,
-				.layout = {.split = 1, .block = bytes, .each = bytes},
-				.width = 1,
-				.memory = &memory_host,
-				.send_bytes = BUFFER_BYTES,
-				.recv_bytes = BUFFER_BYTES,
-				.args = {.collective = COLL_BARRIER,
-					 .dtype = TUTTI_U8,
-					 .recv = buffer,
-					 .fingerprint = 0x11411},
-				.name = "measuring links",
-				.algorithm = "ping-pong",
-				.timeout_ms = comm->settings.timeout_ms};
+	struct task_spec spec = {.kind = &plan_tasks,
+				 .plan = plan,
+				 .layout = {.split = 1, .block = bytes, .each = bytes},
+				 .width = 1,
+				 .memory = &memory_host,
+				 .send_bytes = BUFFER_BYTES,
+				 .recv_bytes = BUFFER_BYTES,
+				 .args = {.collective = COLL_BARRIER,
+					  .dtype = TUTTI_U8,
+					  .recv = buffer,
+					  .fingerprint = 0x11411},
+				 .name = "measuring links",
+				 .algorithm = "ping-pong",
+				 .timeout_ms = comm->settings.timeout_ms};
 	tutti_status status = engine_run(comm->engine, &spec);
 	if (status != TUTTI_OK && engine_status(comm->engine) != TUTTI_OK)
 		return fail(status, "%s", engine_error(comm->engine));

@@ -4,7 +4,7 @@
  *     presence     which ranks are there? From then on each of them knows the group
  *     members      where are the endpoints of the new communicator to be found?
  *     windows      does each rank share memory with the others?
- *     verdicts     has each rank started?
+ *     reports      has each rank started?
  *
  * When one of the group is missing in a later answer, all of them know it, drop what they have
  * begun and ask again which ranks are there. */
@@ -22,7 +22,7 @@
 
 #define NAME "tutti_comm_shrink"
 
-enum shrink_phase { ASK_PRESENCE, ASK_MEMBERS, ASK_WINDOWS, ASK_VERDICTS, PHASES };
+enum shrink_phase { ASK_PRESENCE, ASK_MEMBERS, ASK_WINDOWS, ASK_REPORTS, PHASES };
 
 struct shrink_report {
 	struct outcome outcome;
@@ -216,7 +216,7 @@ static tutti_status form(struct shrink *s)
 		status = comm_connect(s->child, deadline_after_ms(s->child->settings.timeout_ms),
 				      NULL, NULL);
 	remember(s, status);
-	return report(s, ASK_VERDICTS, &all_have_window);
+	return report(s, ASK_REPORTS, &all_have_window);
 }
 
 /* Other ranks' parts of it fail too. */

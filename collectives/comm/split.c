@@ -55,7 +55,7 @@ static tutti_status check_alike(const struct split *s, const struct ask *a, cons
 		is_number ? numbers[b->deterministic != 0] : b->transports, (int)a->color);
 }
 
-/* Each rank checks all children, so all come to the same verdict without another round. */
+/* Each rank checks all children, so all decide the same without another round. */
 static tutti_status ask(struct split *s, int color, int key)
 {
 	struct ask mine = {.color = color, .key = key, .rank = s->parent->rank};

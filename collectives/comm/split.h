@@ -5,7 +5,7 @@
  *     members   the addresses of the ranks of the children: their endpoints are open
  *     routes    whether each rank can reach the others: none waits at a window for one that cannot
  *     windows   whether each rank shares memory: a child has a window on all its ranks, or on none
- *     verdicts  whether each rank has started
+ *     reports   whether each rank has started
  *
  * After a round in which a rank failed there is one more, in which it says why. So all ranks of the
  * parent get their child, or all get the same error and nothing is left of any child. */

@@ -1,6 +1,6 @@
-/* Memory that the CPU may not touch: a job's scratch in it, or host copies of the caller's buffers,
- * asked for before the job runs and given back when it has ended. */
-#include "collectives/engine/job.h"
+/* Memory that the CPU may not touch: a task's scratch in it, or host copies of the caller's
+ * buffers, asked for before the task runs and given back when it has ended. */
+#include "collectives/engine/engine_internal.h"
 
 #include <stdlib.h>
 
@@ -31,7 +31,7 @@ static void post_copy(struct engine *e, struct tutti_work *work, struct engine_i
 tutti_status bounce_prepare(struct engine *e, struct tutti_work *work)
 {
 	struct bounce *s = &work->bounce;
-	const struct job_spec *spec = &work->spec;
+	const struct task_spec *spec = &work->spec;
 
 	s->send = malloc(spec->send_bytes + spec->recv_bytes + 1);
 	if (!s->send)

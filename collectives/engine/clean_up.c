@@ -1,5 +1,5 @@
 /* Cleaning up after a failure. Every holder of the engine's lock releases it here. */
-#include "collectives/engine/job.h"
+#include "collectives/engine/engine_internal.h"
 
 /* After this the engine touches no buffer of the caller. */
 void engine_clean_up(struct engine *e)

@@ -1,7 +1,7 @@
 /* The engine's connections, and what it sleeps on. Also what peers need of a rank that
  * is in no call: bytes of its last messages may have been lost with a connection, and the transport
  * that sends them again needs progress here. */
-#include "collectives/engine/job.h"
+#include "collectives/engine/engine_internal.h"
 
 #include <poll.h>
 

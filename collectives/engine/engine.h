@@ -67,13 +67,13 @@ struct p2p_args {
 	int *source; /* recv: where the sender's rank goes; or NULL                 */
 };
 
-/* The kinds of jobs: a plan, a call of the window; p2p/p2p.h has the third. */
-struct job_kind;
-extern const struct job_kind plan_jobs, window_jobs;
+/* The kinds of tasks: a plan, a call of the window; p2p/p2p.h has the third. */
+struct task_kind;
+extern const struct task_kind plan_tasks, window_tasks;
 
 /* What to do: a plan with its buffers, a send or recv, or a call for the window. */
-struct job_spec {
-	const struct job_kind *kind;
+struct task_spec {
+	const struct task_kind *kind;
 	const struct plan *plan; /* lives as long as the engine                   */
 	struct layout layout;
 	uint32_t width;                   /* scratch chunks it needs, the same on all ranks */
@@ -91,10 +91,10 @@ struct job_spec {
 
 /* Starts it and returns at once. *work is held twice: by the engine until it ends, by the caller
  * until work_release. Fails with the sticky status of the communicator, or MEMORY. */
-tutti_status engine_submit(struct engine *engine, const struct job_spec *spec,
+tutti_status engine_submit(struct engine *engine, const struct task_spec *spec,
 			   struct tutti_work **work);
 /* The blocking call: the shortest way from here to the wire. */
-tutti_status engine_run(struct engine *engine, const struct job_spec *spec);
+tutti_status engine_run(struct engine *engine, const struct task_spec *spec);
 /* The same to the window, for a call on host memory. */
 tutti_status engine_run_window(struct engine *engine, const struct call_args *args, int timeout_ms);
 

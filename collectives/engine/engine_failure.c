@@ -1,6 +1,6 @@
 /* How a communicator fails: the first failure sticks, and its error message is made here. Files
  * above see to it that everything in flight ends with it (progress.c). */
-#include "collectives/engine/job.h"
+#include "collectives/engine/engine_internal.h"
 
 #include "core/log.h"
 

@@ -1,5 +1,5 @@
 /* Text for the trace and for error messages: what a slow operation waits for. */
-#include "collectives/engine/job.h"
+#include "collectives/engine/engine_internal.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 /* The helper, the process's one thread that moves asynchronous works along while no thread waits
- * for them: its engines, and its loop. The rest of the library sees job.h only. */
+ * for them: its engines, and its loop. The rest of the library sees task.h only. */
 #ifndef COLLECTIVES_ENGINE_HELPER_H
 #define COLLECTIVES_ENGINE_HELPER_H
 
-#include "collectives/engine/job.h"
+#include "collectives/engine/engine_internal.h"
 
 /* helper_list.c: the engines that the helper serves. */
 void helper_list_add(struct engine *e);

@@ -1,5 +1,5 @@
 /* Progress: one pass over everything that is in flight. A thread that waits for a work makes it. */
-#include "collectives/engine/job.h"
+#include "collectives/engine/engine_internal.h"
 
 #include "collectives/engine/run.h"
 #include "core/clock.h"
@@ -48,7 +48,7 @@ bool engine_pass(struct engine *e)
 			moved |= e->links.queues[i]->kind->progress(e->links.queues[i],
 								    &e->links.done) > 0;
 	moved |= engine_settle(e);
-	while (!e->failure.stop && window_job_advance(e)) {
+	while (!e->failure.stop && window_task_advance(e)) {
 		moved = true;
 		engine_settle(e);
 	}
@@ -96,7 +96,7 @@ static void show_failure(const struct tutti_work *work)
 }
 
 /* The waiting thread gets the error message as its last error. */
-static tutti_status verdict(const struct tutti_work *work)
+static tutti_status result_of(const struct tutti_work *work)
 {
 	if (__builtin_expect(work->status != TUTTI_OK, 0)) {
 		show_failure(work);
@@ -144,7 +144,7 @@ tutti_status work_test(struct tutti_work *work, bool *done)
 		make_progress(work);
 		*done = is_done(work);
 	}
-	return *done ? verdict(work) : TUTTI_OK;
+	return *done ? result_of(work) : TUTTI_OK;
 }
 
 /* Looking for messages costs a system call, about as much as ten looks at the lines of a window. */
@@ -173,7 +173,7 @@ tutti_status work_wait(struct tutti_work **held, int timeout_ms)
 		if (!wait_again(&w))
 			sleep_for(work);
 	}
-	tutti_status status = verdict(work);
+	tutti_status status = result_of(work);
 	*held = NULL;
 	work_release(work);
 	return status;

@@ -2,7 +2,7 @@
 #ifndef COLLECTIVES_ENGINE_RUN_H
 #define COLLECTIVES_ENGINE_RUN_H
 
-#include "collectives/engine/job.h"
+#include "collectives/engine/engine_internal.h"
 
 #define RUN_INTERLEAVE   4    /* slices whose steps alternate on a lane                        */
 #define RUN_SLOTS        8    /* slices in flight at once: two rounds of them                  */

@@ -27,7 +27,7 @@ struct run_cut run_cut(size_t longest, bool is_known, uint32_t width,
 	return (struct run_cut){slices ? (uint32_t)slices : 1, each};
 }
 
-static void cut(const struct engine *e, struct run *r, const struct job_spec *spec)
+static void cut(const struct engine *e, struct run *r, const struct task_spec *spec)
 {
 	struct run_limits limits = {dtype_bytes(spec->args.dtype), e->config.slice_bytes,
 				    e->config.scratch_bytes};
@@ -217,8 +217,8 @@ static int explain(struct engine *e, const struct tutti_work *work, char *text, 
 	return run_waits_for(work->run);
 }
 
-const struct job_kind plan_jobs = {.begin = begin,
-				   .prepared = prepared,
-				   .finish = finish,
-				   .explain = explain,
-				   .words = collective_words};
+const struct task_kind plan_tasks = {.begin = begin,
+				     .prepared = prepared,
+				     .finish = finish,
+				     .explain = explain,
+				     .words = collective_words};

@@ -1,5 +1,5 @@
-/* A call becomes a work, and its job begins. */
-#include "collectives/engine/job.h"
+/* A call becomes a work, and its task begins. */
+#include "collectives/engine/engine_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@ static bool is_full(const struct engine *e)
 }
 
 /* A full queue gets room by progress, until the deadline of the new call. */
-static void make_room(struct engine *e, const struct job_spec *spec)
+static void make_room(struct engine *e, const struct task_spec *spec)
 {
 	struct wait w;
 
@@ -65,7 +65,7 @@ static tutti_status keep_tables(struct engine *e, struct tutti_work *work)
 	return TUTTI_OK;
 }
 
-static tutti_status new_work(struct engine *e, const struct job_spec *spec,
+static tutti_status new_work(struct engine *e, const struct task_spec *spec,
 			     struct tutti_work **work)
 {
 	TRY(open_queue(e, spec->memory));
@@ -86,7 +86,7 @@ static void add_work(struct engine *e, struct tutti_work *work)
 }
 
 /* The call gets no work. */
-static tutti_status refuse(struct engine *e, const struct job_spec *spec, tutti_status status)
+static tutti_status refuse(struct engine *e, const struct task_spec *spec, tutti_status status)
 {
 	engine_fail(e, status, last_error());
 	trace_ended_late(&spec->trace, true);
@@ -95,7 +95,7 @@ static tutti_status refuse(struct engine *e, const struct job_spec *spec, tutti_
 
 /* Under the lock; engine_settle is to follow. The call has its sequence number, so if it fails here
  * the communicator fails: the other ranks would wait for it until their deadline. */
-static tutti_status submit(struct engine *e, const struct job_spec *spec, bool is_async,
+static tutti_status submit(struct engine *e, const struct task_spec *spec, bool is_async,
 			   struct tutti_work **out)
 {
 	struct tutti_work *work;
@@ -129,14 +129,14 @@ static tutti_status submit(struct engine *e, const struct job_spec *spec, bool i
 }
 
 /* In a world of one a call on host memory ends in submit, and needs no thread. */
-static bool needs_helper(const struct engine *e, const struct job_spec *spec)
+static bool needs_helper(const struct engine *e, const struct task_spec *spec)
 {
 	return !e->config.now_ns && !e->help.is_attached &&
 	       (e->config.size > 1 || spec->done || spec->p2p.side ||
 		spec->memory->id != TUTTI_MEMORY_HOST);
 }
 
-tutti_status engine_submit(struct engine *e, const struct job_spec *spec, struct tutti_work **work)
+tutti_status engine_submit(struct engine *e, const struct task_spec *spec, struct tutti_work **work)
 {
 	if (needs_helper(e, spec)) {
 		tutti_status attached = helper_attach(e);
@@ -171,7 +171,7 @@ static tutti_status drain_loose(struct engine *e)
 	return status;
 }
 
-tutti_status engine_run(struct engine *e, const struct job_spec *spec)
+tutti_status engine_run(struct engine *e, const struct task_spec *spec)
 {
 	struct tutti_work *work;
 

@@ -1,5 +1,5 @@
 /* Waking the helper thread (helper.c), from any thread. */
-#include "collectives/engine/job.h"
+#include "collectives/engine/engine_internal.h"
 
 #include <sys/eventfd.h>
 #include <unistd.h>

@@ -1,7 +1,7 @@
 /* Waits that last: what the engine looks at once a call has turned slow. Deadlines; who may know
  * why it does not come to its end (the window, the control ring); and connections that broke, whose
  * message counts only when no other rank has a better one. */
-#include "collectives/engine/job.h"
+#include "collectives/engine/engine_internal.h"
 
 #include "collectives/control/control.h"
 

@@ -1,5 +1,5 @@
 /* The blocking call of a window, in its caller's thread: the fast way. */
-#include "collectives/engine/job.h"
+#include "collectives/engine/engine_internal.h"
 
 #include "collectives/control/control.h"
 #include "core/clock.h"
@@ -48,14 +48,14 @@ static void while_waiting(void *arg)
 		window_tell(e, c->run, &c->mark, now);
 }
 
-static struct job_spec window_spec(const struct call_args *args, int timeout_ms)
+static struct task_spec window_spec(const struct call_args *args, int timeout_ms)
 {
-	return (struct job_spec){.kind = &window_jobs,
-				 .args = *args,
-				 .memory = &memory_host,
-				 .name = collective_name(args->collective),
-				 .algorithm = "window",
-				 .timeout_ms = timeout_ms};
+	return (struct task_spec){.kind = &window_tasks,
+				  .args = *args,
+				  .memory = &memory_host,
+				  .name = collective_name(args->collective),
+				  .algorithm = "window",
+				  .timeout_ms = timeout_ms};
 }
 
 static __attribute__((cold)) void window_run_failed(struct engine *e, const struct window_run *run,
@@ -75,7 +75,7 @@ static __attribute__((cold)) void window_run_failed(struct engine *e, const stru
 /* Behind the calls of the window that are queued. */
 static tutti_status queue_call(struct engine *e, const struct call_args *args, int timeout_ms)
 {
-	struct job_spec spec = window_spec(args, timeout_ms);
+	struct task_spec spec = window_spec(args, timeout_ms);
 
 	if (e->config.trace)
 		spec.trace = trace_call(e->config.trace, args, TRACE_BY_WINDOW, 0);

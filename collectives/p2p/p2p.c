@@ -117,7 +117,7 @@ static tutti_status begin_recv(struct p2p *p, struct p2p_message *m)
 
 static tutti_status begin(struct engine *e, struct tutti_work *work)
 {
-	const struct job_spec *spec = &work->spec;
+	const struct task_spec *spec = &work->spec;
 	bool sends = spec->p2p.side == P2P_SEND;
 
 	work->stage = WORK_RUNS;
@@ -291,8 +291,8 @@ static const struct engine_user user = {
 
 static const struct io_owner owner = {.done = io_done, .failed = io_failed};
 
-const struct job_kind p2p_jobs = {.begin = begin,
-				  .prepared = prepared,
-				  .finish = finish,
-				  .explain = p2p_explain,
-				  .words = p2p_in_words};
+const struct task_kind p2p_tasks = {.begin = begin,
+				    .prepared = prepared,
+				    .finish = finish,
+				    .explain = p2p_explain,
+				    .words = p2p_in_words};

@@ -7,7 +7,7 @@
 
 #include "collectives/engine/engine.h"
 
-/* A send or recv: job_spec.p2p says which. */
-extern const struct job_kind p2p_jobs;
+/* A send or recv: task_spec.p2p says which. */
+extern const struct task_kind p2p_tasks;
 
 #endif

@@ -155,7 +155,7 @@ void p2p_fail_mismatch(struct p2p_peer *peer, bool is_sender, const struct p2p_h
 
 static void call_words(const struct tutti_work *work, enum p2p_side side, char *text, size_t bytes)
 {
-	const struct job_spec *spec = &work->spec;
+	const struct task_spec *spec = &work->spec;
 	snprintf(text, bytes, "%s(%s, %zu, tag %d)", side == P2P_SEND ? "send" : "recv",
 		 dtype_name(spec->args.dtype), spec->args.count, spec->p2p.tag);
 }

@@ -23,7 +23,7 @@
 #ifndef COLLECTIVES_P2P_P2P_INTERNAL_H
 #define COLLECTIVES_P2P_P2P_INTERNAL_H
 
-#include "collectives/engine/job.h"
+#include "collectives/engine/task.h"
 
 #define P2P_CHANNEL     TUTTI_CHANNEL_PATIENT
 #define P2P_TAG         0x70327032u /* of every io                                          */
@@ -146,7 +146,7 @@ struct p2p_peer {
 	struct p2p_queue requested; /* sends that wait for their CLEAR                      */
 	uint32_t next_id;
 	struct p2p_slot *slots, *free_slots[P2P_CLASSES]; /* slots NULL: none was needed yet */
-	struct p2p_note credit, verdict, leaving;
+	struct p2p_note credit, mismatch, leaving;
 
 	struct p2p_queue posted;    /* recvs that wait for a message                        */
 	struct p2p_queue receiving; /* recvs whose data come                                */
@@ -196,7 +196,7 @@ static inline struct engine *p2p_engine(const struct p2p_peer *peer)
 	return peer->p2p->engine;
 }
 
-static inline const struct job_spec *p2p_spec(const struct p2p_message *m)
+static inline const struct task_spec *p2p_spec(const struct p2p_message *m)
 {
 	return &m->work->spec;
 }

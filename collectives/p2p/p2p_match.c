@@ -30,7 +30,7 @@ struct p2p_message *p2p_find_recv(struct p2p_peer *peer, int tag)
 
 bool p2p_fits(const struct p2p_message *m, const struct p2p_header *h)
 {
-	const struct job_spec *spec = p2p_spec(m);
+	const struct task_spec *spec = p2p_spec(m);
 	return h->count == spec->args.count && h->dtype == (uint32_t)spec->args.dtype;
 }
 
@@ -131,19 +131,19 @@ void p2p_forget_unexpected(struct p2p_peer *peer)
 /* The sender is told before this rank's connections close. */
 void p2p_mismatch(struct p2p_message *recv, struct p2p_peer *peer, const struct p2p_header *h)
 {
-	struct p2p_note *verdict = &peer->verdict;
-	const struct job_spec *spec = p2p_spec(recv);
+	struct p2p_note *mismatch = &peer->mismatch;
+	const struct task_spec *spec = p2p_spec(recv);
 
 	recv->peer = peer;
-	if (verdict->is_flying)
+	if (mismatch->is_flying)
 		return;
-	verdict->header = *h;
-	verdict->header.recv_count = spec->args.count;
-	verdict->header.recv_dtype = spec->args.dtype;
+	mismatch->header = *h;
+	mismatch->header.recv_count = spec->args.count;
+	mismatch->header.recv_dtype = spec->args.dtype;
 	if (p2p_is_self(peer) || p2p_is_gone(peer))
-		p2p_fail_mismatch(peer, false, &verdict->header);
+		p2p_fail_mismatch(peer, false, &mismatch->header);
 	else
-		p2p_note(peer, verdict, P2P_MISMATCH);
+		p2p_note(peer, mismatch, P2P_MISMATCH);
 }
 
 static void receive_copy(struct p2p_message *m, const void *data)

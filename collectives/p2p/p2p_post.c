@@ -118,7 +118,7 @@ void p2p_give_back(struct p2p_peer *peer, uint32_t id)
 
 struct p2p_header p2p_header_of(const struct p2p_message *m, enum p2p_kind kind, uint32_t id)
 {
-	const struct job_spec *spec = p2p_spec(m);
+	const struct task_spec *spec = p2p_spec(m);
 	return (struct p2p_header){.kind = kind,
 				   .tag = spec->p2p.tag,
 				   .dtype = spec->args.dtype,
@@ -148,7 +148,7 @@ void p2p_note_sent(struct p2p_peer *peer, struct p2p_note *note)
 {
 	note->is_flying = false;
 	p2p_let_go(peer->p2p);
-	if (note == &peer->verdict)
+	if (note == &peer->mismatch)
 		p2p_fail_mismatch(peer, false, &note->header);
 	for (int c = 0; c < P2P_CLASSES && note == &peer->credit; c++)
 		send_credit(peer, c);

@@ -153,6 +153,6 @@ void p2p_heard(struct p2p_peer *peer)
 	assert(!peer->lands_in && !peer->lands_at);
 	peer->is_heard = true;
 	take(peer, &h);
-	if (!peer->has_left && !p2p_engine(peer)->failure.stop && !peer->verdict.is_flying)
+	if (!peer->has_left && !p2p_engine(peer)->failure.stop && !peer->mismatch.is_flying)
 		p2p_post_io(peer, &peer->header_in, false, &peer->in, sizeof peer->in);
 }

@@ -65,7 +65,7 @@ void p2p_let_go(struct p2p *p)
 
 void p2p_done(struct p2p_message *m)
 {
-	struct job_spec *spec = &m->work->spec;
+	struct task_spec *spec = &m->work->spec;
 	if (spec->p2p.side == P2P_RECV && spec->p2p.source)
 		*spec->p2p.source = m->peer->rank;
 	engine_work_ended(m->work->engine, m->work);

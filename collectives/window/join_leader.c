@@ -203,9 +203,8 @@ static tutti_status lead(struct window **window, const struct window_config *con
 		read_find_out(*window, config->read_bytes);
 	/* A member that cannot be told any more finds out at its deadline. */
 	for (int rank = 1; rank < config->size; rank++) {
-		int32_t verdict = (int32_t)status;
-		(void)!send(g->sockets[rank], &verdict, sizeof verdict,
-			    MSG_NOSIGNAL | MSG_DONTWAIT);
+		int32_t result = (int32_t)status;
+		(void)!send(g->sockets[rank], &result, sizeof result, MSG_NOSIGNAL | MSG_DONTWAIT);
 	}
 	return status;
 }

@@ -44,7 +44,7 @@ static tutti_status follow(struct window **window, const struct window_config *c
 	struct join_hello hello = {
 		HELLO_MAGIC, {config->comm_id[0], config->comm_id[1]}, config->rank, config->size};
 	struct segment *segment;
-	int32_t verdict = TUTTI_OK;
+	int32_t result = TUTTI_OK;
 	tutti_status status;
 
 	TRY(net_unix_check(socket, NULL));
@@ -54,14 +54,14 @@ static tutti_status follow(struct window **window, const struct window_config *c
 			 : fail(TUTTI_ERR_MEMORY, "No memory to join a window.");
 	if (status != TUTTI_OK) {
 		segment_drop(segment);
-		verdict = (int32_t)status;
+		result = (int32_t)status;
 	}
-	TRY(net_send_all(socket, &verdict, sizeof verdict, deadline_ns));
+	TRY(net_send_all(socket, &result, sizeof result, deadline_ns));
 	TRY(status);
-	TRY(net_recv_all(socket, &verdict, sizeof verdict, deadline_ns));
-	if (verdict != TUTTI_OK)
-		return fail(status_said(verdict), "the leader gave up (%s)",
-			    tutti_status_string(status_said(verdict)));
+	TRY(net_recv_all(socket, &result, sizeof result, deadline_ns));
+	if (result != TUTTI_OK)
+		return fail(status_said(result), "the leader gave up (%s)",
+			    tutti_status_string(status_said(result)));
 	read_find_out(*window, config->read_bytes);
 	return TUTTI_OK;
 }

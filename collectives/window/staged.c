@@ -149,8 +149,8 @@ static bool stages(const struct window_run *run, int rank)
 
 /* Which piece a step is about, and what it does with it; false: nothing. Steps go round by round,
  * and TAKE is one round behind STAGE, FINISH two. */
-static bool job_of(const struct window *w, const struct window_run *run, uint32_t step,
-		   enum stage *stage, uint64_t *k)
+static bool piece_of_step(const struct window *w, const struct window_run *run, uint32_t step,
+			  enum stage *stage, uint64_t *k)
 {
 	uint64_t lag = step % STAGES, round = step / STAGES;
 
@@ -170,7 +170,7 @@ static void skip_idle(const struct window *w, struct window_run *run)
 	enum stage stage;
 	uint64_t k;
 
-	while (run->step + 1 < run->steps && !job_of(w, run, run->step + 1, &stage, &k))
+	while (run->step + 1 < run->steps && !piece_of_step(w, run, run->step + 1, &stage, &k))
 		run->step++;
 }
 
@@ -186,7 +186,7 @@ static bool took_from_here(const struct window *w, const struct window_run *run,
 	enum stage stage;
 	uint64_t k;
 
-	job_of(w, run, run->step, &stage, &k);
+	piece_of_step(w, run, run->step, &stage, &k);
 	return run->moves->passes(w, run, k - WINDOW_SLOTS, w->rank, rank);
 }
 
@@ -195,7 +195,7 @@ static bool gives(const struct window *w, const struct window_run *run, int rank
 	enum stage stage;
 	uint64_t k;
 
-	job_of(w, run, run->step, &stage, &k);
+	piece_of_step(w, run, run->step, &stage, &k);
 	return run->moves->passes(w, run, k, rank, w->rank);
 }
 
@@ -206,7 +206,7 @@ static struct need staged_need(const struct window *w, const struct window_run *
 	enum stage stage;
 	uint64_t k;
 
-	if (!job_of(w, run, run->step, &stage, &k))
+	if (!piece_of_step(w, run, run->step, &stage, &k))
 		return need;
 	if (stage == STAGE) {
 		if (k >= WINDOW_SLOTS || !run->sees_all)
@@ -225,7 +225,7 @@ static void stage(struct window *w, struct window_run *run, uint64_t k)
 	count_bytes(&w->traffic.staged_bytes, run->moves->stage(w, run, k));
 }
 
-/* All of round's needs are met and its jobs are known. */
+/* All of round's needs are met and its parts are known. */
 static void end_round(struct window *w, struct window_run *run, uint32_t round)
 {
 	weave_run(&w->weave);
@@ -241,7 +241,7 @@ static tutti_status staged_step(struct window *w, struct window_run *run)
 	enum stage kind;
 	uint64_t k;
 
-	if (job_of(w, run, run->step, &kind, &k)) {
+	if (piece_of_step(w, run, run->step, &kind, &k)) {
 		if (kind == STAGE)
 			stage(w, run, k);
 		else if (kind == TAKE)

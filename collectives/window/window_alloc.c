@@ -105,7 +105,7 @@ static tutti_status take(struct window *w, struct window_run *run)
 }
 
 /* All ranks decide alike: all have the memory, or none. */
-static tutti_status verdict(struct window *w, struct window_run *run)
+static tutti_status outcome_of(struct window *w, struct window_run *run)
 {
 	for (int rank = 0; rank < w->size; rank++) {
 		if (w->at.areas[rank].memory_status == TUTTI_OK)
@@ -149,7 +149,7 @@ static tutti_status memory_step(struct window *w, struct window_run *run)
 		word_post(w, WORD_STAGED, w->generation + 1);
 		word_post(w, WORD_TAKEN, w->generation + 1);
 	} else {
-		run->outcome = verdict(w, run);
+		run->outcome = outcome_of(w, run);
 	}
 	return TUTTI_OK;
 }

@@ -324,17 +324,17 @@ static struct call_args args_of(const struct trial_run *run, int rank)
 	return a;
 }
 
-static struct job_spec spec_of(const struct trial_run *run, int rank)
+static struct task_spec spec_of(const struct trial_run *run, int rank)
 {
 	const struct trial *t = &run->trial;
 	struct plan_options options = {.staged = t->staged};
-	struct job_spec spec = {.kind = &plan_jobs,
-				.plan = run->plans[rank],
-				.args = args_of(run, rank),
-				.memory = t->staged ? &memory_proof : &memory_host,
-				.name = collective_name(variant(t)),
-				.algorithm = t->algorithm->name,
-				.timeout_ms = t->timeout_ms ? t->timeout_ms : 3600000};
+	struct task_spec spec = {.kind = &plan_tasks,
+				 .plan = run->plans[rank],
+				 .args = args_of(run, rank),
+				 .memory = t->staged ? &memory_proof : &memory_host,
+				 .name = collective_name(variant(t)),
+				 .algorithm = t->algorithm->name,
+				 .timeout_ms = t->timeout_ms ? t->timeout_ms : 3600000};
 	spec.layout = layout_of(&spec.args, run->size, algorithm_split(t->algorithm, run->size));
 	spec.width = algorithm_width(t->algorithm, run->size, options);
 	spec.checks_counts = spec.args.collective == COLL_ALL_TO_ALLV;
@@ -366,7 +366,7 @@ void trial_start(struct trial_run *run, struct sim_ranks *ranks, const struct tr
 		assert(run->plans[r]);
 		if (damage)
 			damage(run->plans[r], arg);
-		struct job_spec spec = spec_of(run, r);
+		struct task_spec spec = spec_of(run, r);
 		if (r + 1 == trial->absent ||
 		    engine_submit(ranks->engines[r], &spec, &run->works[r]) != TUTTI_OK)
 			run->works[r] = NULL;

@@ -50,13 +50,13 @@ static void post(struct caller *c, struct input *in, enum p2p_side side)
 	uint8_t how = input_byte(in);
 	size_t count = counts[how % 8];
 	int peer = how >> 3 & 3;
-	struct job_spec spec = {.kind = &p2p_jobs,
-				.memory = &memory_host,
-				.args = {.dtype = TUTTI_U8, .count = count},
-				.p2p = {side, peer, how >> 5 & 1, NULL},
-				.name = side == P2P_SEND ? "send" : "recv",
-				.algorithm = "p2p",
-				.timeout_ms = 1000};
+	struct task_spec spec = {.kind = &p2p_tasks,
+				 .memory = &memory_host,
+				 .args = {.dtype = TUTTI_U8, .count = count},
+				 .p2p = {side, peer, how >> 5 & 1, NULL},
+				 .name = side == P2P_SEND ? "send" : "recv",
+				 .algorithm = "p2p",
+				 .timeout_ms = 1000};
 
 	if (c->count == WORKS_MAX || (peer == 3 && side == P2P_SEND))
 		return;

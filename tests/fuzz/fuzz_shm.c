@@ -17,7 +17,7 @@
 #define SIZE         3
 #define CONTROL_PAGE 4096
 #define NAME_AT      16 /* of the listener, in an address */
-#define LANE_BYTES   (CONTROL_PAGE + 2 * LANE_RING_MIN)
+#define LANE_BYTES   (CONTROL_PAGE + 2 * RING_BYTES_MIN)
 
 struct param_place {
 	struct tutti_endpoint *ep;
@@ -68,18 +68,18 @@ static void say_hello(struct param_place *p, int g, struct input *in)
 {
 	uint8_t how = input_byte(in), about = input_byte(in);
 	struct shm_hello hello = {.magic = SHM_MAGIC,
-				  .purpose = how & 4 ? SHM_LANE : SHM_AWAIT,
+				  .purpose = how & 4 ? SHM_RINGS : SHM_AWAIT,
 				  .from = how & 8 ? 2 : 1,
 				  .channel = how & 16 ? about : 0,
 				  .comm_id = {3, 4},
-				  .ring_bytes = LANE_RING_MIN};
+				  .ring_bytes = RING_BYTES_MIN};
 	int fds[2] = {-1, -1}, n = how & 32 ? about % 3 : 1;
 
 	if (p->client[g].fd < 0)
 		return;
 	if (how & 64)
 		input_bytes(in, (uint8_t *)&hello + about % sizeof hello, 1);
-	if (hello.purpose != SHM_LANE && !(how & 32))
+	if (hello.purpose != SHM_RINGS && !(how & 32))
 		n = 0;
 	for (int i = 0; i < n; i++)
 		fds[i] = make_lane(p, g, ~how >> 7 ? 3 : about);
@@ -115,7 +115,7 @@ static void store(struct param_place *p, int g, struct input *in)
 		atomic_fetch_add(&rings[0].written, value);
 		break;
 	default:
-		at = value % (2 * LANE_RING_MIN - sizeof bytes);
+		at = value % (2 * RING_BYTES_MIN - sizeof bytes);
 		input_bytes(in, bytes, how >> 4);
 		memcpy(p->client[g].lane + CONTROL_PAGE + at, bytes, how >> 4);
 	}

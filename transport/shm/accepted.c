@@ -27,7 +27,7 @@ void shm_accepted_drop(struct shm_endpoint *endpoint, struct shm_accepted *accep
 		endpoint->accepted_count--;
 	admission_remove(&endpoint->pending, &accepted->pending);
 	shm_watch_close(endpoint, &accepted->watch);
-	shared_memory_close(accepted->lane);
+	shared_memory_close(accepted->rings);
 	/* The look that is in flight may still hold an event of it. */
 	accepted->next = endpoint->closed;
 	endpoint->closed = accepted;
@@ -46,7 +46,7 @@ struct shm_accepted *shm_accepted_find(const struct shm_endpoint *endpoint, int 
 {
 	struct shm_accepted *accepted = endpoint->accepted;
 
-	while (accepted && (!accepted->is_known || accepted->purpose != SHM_LANE ||
+	while (accepted && (!accepted->is_known || accepted->purpose != SHM_RINGS ||
 			    accepted->from != from || accepted->channel != channel))
 		accepted = accepted->next;
 	return accepted;
@@ -94,7 +94,7 @@ static tutti_status read_hello(int fd, struct shm_hello *hello, int *memfd)
 	/* A hello comes in one piece: a shorter one is another program's. */
 	if (n != sizeof *hello || hello->magic != SHM_MAGIC)
 		return fail(TUTTI_ERR_AUTH, "it does not begin like a connection of this library");
-	if (hello->purpose == SHM_LANE)
+	if (hello->purpose == SHM_RINGS)
 		return net_recv_fds(fd, hello, sizeof *hello, memfd, 1, 0);
 	return net_recv_all(fd, hello, sizeof *hello, 0);
 }
@@ -106,12 +106,12 @@ static bool is_for_us(const struct shm_endpoint *endpoint, const struct shm_hell
 	return hello->comm_id[0] == endpoint->comm_id[0] &&
 	       hello->comm_id[1] == endpoint->comm_id[1] && hello->to == endpoint->rank &&
 	       hello->from >= 0 && hello->from < endpoint->size && hello->from != hello->to &&
-	       hello->purpose == (is_dialer ? SHM_LANE : SHM_AWAIT);
+	       hello->purpose == (is_dialer ? SHM_RINGS : SHM_AWAIT);
 }
 
-/* No connection can be accepted, so all conns that wait for a lane fail. is_lost: a peer's lane was
- * lost, and the peer will take this rank for dead. Then all conns fail, so that this rank says why
- * before the peer does. */
+/* No connection can be accepted, so all conns that wait for rings fail. is_lost: a peer's rings
+ * were lost, and the peer will take this rank for dead. Then all conns fail, so that this rank says
+ * why before the peer does. */
 static void refuse_all(struct shm_endpoint *endpoint, const char *why, bool is_lost)
 {
 	char kept[200];
@@ -132,7 +132,7 @@ static void refuse_for_files(struct shm_endpoint *endpoint, bool is_lost)
 	refuse_all(endpoint, open_files_limit_text(why), is_lost);
 }
 
-/* The peer's lane has come. */
+/* The peer's rings have come. */
 void shm_accepted_adopt(struct shm_conn *conn, struct shm_accepted *accepted)
 {
 	struct shm_endpoint *endpoint = shm_endpoint_of(conn);
@@ -141,11 +141,11 @@ void shm_accepted_adopt(struct shm_conn *conn, struct shm_accepted *accepted)
 
 	shm_watch_close(endpoint, &conn->watch);
 	conn->watch.fd = accepted->watch.fd;
-	conn->lane = accepted->lane;
+	conn->rings = accepted->rings;
 	accepted->watch.fd = -1;
-	accepted->lane = NULL;
+	accepted->rings = NULL;
 	shm_accepted_drop(endpoint, accepted);
-	lane_memory_rings(conn->lane, false, &conn->out, &conn->in);
+	ring_pair_ends(conn->rings, false, &conn->out, &conn->in);
 	shm_conn_settle(conn);
 	shm_conn_opened(conn);
 	if (conn->watch.fd < 0) {
@@ -182,12 +182,12 @@ static bool take_hello(struct shm_endpoint *endpoint, struct shm_accepted *accep
 	accepted->purpose = hello->purpose;
 	accepted->from = hello->from;
 	accepted->channel = hello->channel;
-	if (hello->purpose == SHM_LANE) {
+	if (hello->purpose == SHM_RINGS) {
 		bool is_expected = conn ? conn->state == SHM_WAITING || conn->state == SHM_DIALING
 					: !shm_accepted_find(endpoint, hello->from, hello->channel);
 		if (!is_expected)
 			return false;
-		tutti_status status = lane_memory_open(&accepted->lane, hello->ring_bytes, memfd);
+		tutti_status status = ring_pair_open(&accepted->rings, hello->ring_bytes, memfd);
 		if (status == TUTTI_ERR_SYSTEM || status == TUTTI_ERR_MEMORY)
 			refuse_all(endpoint, last_error(), true);
 		if (status != TUTTI_OK)
@@ -197,7 +197,7 @@ static bool take_hello(struct shm_endpoint *endpoint, struct shm_accepted *accep
 	admission_remove(&endpoint->pending, &accepted->pending);
 	endpoint->accepted_count++;
 	shm_ring_doorbell(accepted->watch.fd);
-	if (hello->purpose == SHM_LANE && conn)
+	if (hello->purpose == SHM_RINGS && conn)
 		shm_accepted_adopt(conn, accepted);
 	return true;
 }
@@ -228,7 +228,7 @@ void shm_accepted_event(struct shm_endpoint *endpoint, struct shm_accepted *acce
 		pending_event(endpoint, accepted);
 	else if (shm_socket_drain(accepted->watch.fd, &has_bytes))
 		return;
-	else if (accepted->purpose == SHM_LANE) /* what it sent waits for our connect */
+	else if (accepted->purpose == SHM_RINGS) /* what it sent waits for our connect */
 		shm_watch_close(endpoint, &accepted->watch);
 	else
 		shm_accepted_drop(endpoint, accepted);
@@ -245,7 +245,7 @@ static bool drop_oldest(struct shm_endpoint *endpoint)
 }
 
 /* There is a spare one. A socket that epoll does not take (fs.epoll.max_user_watches) is pending
- * for a moment only: dialers say hello at once, and a lane that can then not be watched says so. */
+ * for a moment only: dialers say hello at once, and rings that can then not be watched say so. */
 static void add_pending(struct shm_endpoint *endpoint, int fd)
 {
 	struct shm_accepted *accepted = endpoint->spare;

@@ -1,4 +1,4 @@
-/* The ring: see ring.h. All atomics of the lane are here.
+/* The ring: see byte_ring.h. All atomics of the rings are here.
  *
  * Every access is sequentially consistent, for the sake of one pair of them: a side that publishes
  * its index and then looks at the other's flag, and a side that raises its flag and then looks at

@@ -25,7 +25,7 @@ static size_t min_size(size_t a, size_t b)
 	return a < b ? a : b;
 }
 
-static bool has_lane(const struct shm_conn *conn)
+static bool has_rings(const struct shm_conn *conn)
 {
 	return conn->state == SHM_OPEN || conn->state == SHM_ENDED;
 }
@@ -83,8 +83,8 @@ void shm_conn_fail(struct shm_conn *conn, tutti_status status, const char *forma
 	shm_conn_deactivate(conn);
 	shm_conn_settle(conn);
 	shm_watch_close(shm_endpoint_of(conn), &conn->watch);
-	shared_memory_close(conn->lane);
-	conn->lane = NULL;
+	shared_memory_close(conn->rings);
+	conn->rings = NULL;
 }
 
 static void publish(struct shm_conn *conn)
@@ -304,7 +304,7 @@ void shm_conn_post(struct shm_conn *conn, struct tutti_io *io, bool is_send)
 		complete(conn, queue, conn->base.status);
 		return;
 	}
-	if (!has_lane(conn))
+	if (!has_rings(conn))
 		return;
 	activate(conn);
 	/* The peer may wait for it: into the ring at once. */

@@ -1,4 +1,4 @@
-/* Dialing the peer. The higher rank of a pair passes the memory of the lane with its hello. */
+/* Dialing the peer. The higher rank of a pair passes the memory of the rings with its hello. */
 #include "transport/shm/shm.h"
 
 #include "core/net.h"
@@ -24,8 +24,8 @@ static tutti_status send_hello(struct shm_conn *conn, enum shm_purpose purpose)
 
 	if (purpose == SHM_AWAIT)
 		return net_send_all(conn->watch.fd, &hello, sizeof hello, 0);
-	TRY(lane_memory_create(&conn->lane, endpoint->ring_bytes, &memfd));
-	lane_memory_rings(conn->lane, true, &conn->out, &conn->in);
+	TRY(ring_pair_create(&conn->rings, endpoint->ring_bytes, &memfd));
+	ring_pair_ends(conn->rings, true, &conn->out, &conn->in);
 	tutti_status status = net_send_fds(conn->watch.fd, &hello, sizeof hello, &memfd, 1, 0);
 	close(memfd);
 	return status;
@@ -57,7 +57,7 @@ void shm_connect_fail(struct shm_conn *conn, tutti_status status)
 void shm_connect_dial(struct shm_conn *conn)
 {
 	struct shm_endpoint *endpoint = shm_endpoint_of(conn);
-	bool passes_lane = endpoint->rank > conn->base.peer;
+	bool passes_rings = endpoint->rank > conn->base.peer;
 	tutti_status status;
 
 	status = net_unix_connect(conn->name, &conn->watch.fd);
@@ -72,12 +72,12 @@ void shm_connect_dial(struct shm_conn *conn)
 	if (status == TUTTI_OK)
 		status = shm_watch_add(endpoint, &conn->watch);
 	if (status == TUTTI_OK)
-		status = send_hello(conn, passes_lane ? SHM_LANE : SHM_AWAIT);
+		status = send_hello(conn, passes_rings ? SHM_RINGS : SHM_AWAIT);
 	if (status == TUTTI_ERR_PEER)
 		conn->peer_left = true;
 	else if (status != TUTTI_OK)
 		shm_connect_fail(conn, status);
-	else if (passes_lane)
+	else if (passes_rings)
 		shm_conn_opened(conn);
 	else
 		conn->state = SHM_WAITING;

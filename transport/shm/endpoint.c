@@ -22,7 +22,7 @@ static size_t ring_bytes_for(int size)
 {
 	size_t bytes = SHM_RING_BYTES;
 
-	while (bytes > LANE_RING_MIN && 2 * bytes * (size_t)size > SHM_RINGS_BYTES)
+	while (bytes > RING_BYTES_MIN && 2 * bytes * (size_t)size > SHM_RINGS_BYTES)
 		bytes /= 2;
 	return bytes;
 }
@@ -44,7 +44,7 @@ static tutti_status listen_somewhere(struct shm_endpoint *endpoint, const char *
  * same, and another transport has to do. */
 static tutti_status open_door(struct shm_endpoint *endpoint, const char *host_id)
 {
-	if (lane_memory_try(endpoint->ring_bytes) != TUTTI_OK) {
+	if (ring_pair_try(endpoint->ring_bytes) != TUTTI_OK) {
 		log_info("shm: other transports have to do: %s", last_error());
 		return TUTTI_OK;
 	}
@@ -282,7 +282,7 @@ static void shm_close(struct tutti_conn *base)
 	shm_conn_deactivate(conn);
 	shm_conn_settle(conn);
 	shm_watch_close(endpoint, &conn->watch);
-	shared_memory_close(conn->lane);
+	shared_memory_close(conn->rings);
 	done_list_forget(&endpoint->done, base);
 	remember_failed(endpoint, conn);
 	free(conn->ended);

@@ -10,7 +10,7 @@
 
 #define EVENTS 16 /* taken from epoll at once */
 
-/* The peer has left before there was a lane: unsettled_look sees what remains to be done. */
+/* The peer has left before there were rings: unsettled_look sees what remains to be done. */
 static void peer_left(struct shm_conn *conn)
 {
 	conn->peer_left = true;
@@ -59,7 +59,7 @@ static void event(struct shm_endpoint *endpoint, struct shm_watch *watch)
 	}
 }
 
-/* Conns without a lane: dial again, give up, or learn that the peer has left. */
+/* Conns without rings: dial again, give up, or learn that the peer has left. */
 static bool unsettled_look(struct shm_endpoint *endpoint, uint64_t now_ns)
 {
 	int before = endpoint->unsettled;
@@ -69,7 +69,7 @@ static bool unsettled_look(struct shm_endpoint *endpoint, uint64_t now_ns)
 			continue;
 		if (conn->state == SHM_DIALING && !conn->peer_left)
 			shm_connect_dial(conn);
-		/* What the peer did before it left lies in our backlog: its lane, perhaps. */
+		/* What the peer did before it left lies in our backlog: its rings, perhaps. */
 		if (conn->peer_left)
 			shm_accept_backlog(endpoint);
 		if (conn->is_settled)

@@ -1,11 +1,11 @@
-/* shm: a lane of bytes between two ranks of one node. What the files of this folder share.
+/* shm: a pair of byte rings between two ranks of one node. What the files of this folder share.
  *
  *     endpoint.c     the endpoint: progress, sleeping, the table of functions
  *     look.c         events of sockets, and deadlines
  *     accepted.c     accepted connections that belong to no conn yet
  *     connect.c      dialing the peer
  *     conn.c         posted ios through the rings
- *     lane_memory.c  the memory of a lane         byte_ring.c  one ring of bytes in it
+ *     ring_pair.c    the memory of both rings    byte_ring.c  one ring of bytes in it
  *     descriptors.c  what epoll watches           address.c    what an endpoint tells its peers
  *
  * A file calls only files that stand below it.
@@ -13,7 +13,7 @@
  * Each endpoint listens on an abstract Unix socket. The higher rank of a pair dials and passes a
  * memfd with two rings; the lower rank dials as well, only to notice when the higher one leaves
  * before it has done so. A byte that comes back says that the endpoint has heard it, whether or not
- * it has connected yet; from then on there is no deadline. The socket of a lane stays open: its end
+ * it has connected yet; from then on there is no deadline. The socket stays open: its end
  * is the peer's end, and a byte on it wakes a sleeper. When a conn has failed, its socket and those
  * that ask for it again are closed, so that both ends fail. In a ring, a message is a frame of 16
  * bytes at a multiple of 64, and its payload. */
@@ -22,7 +22,7 @@
 
 #include "core/admission.h"
 #include "transport/shm/byte_ring.h"
-#include "transport/shm/lane_memory.h"
+#include "transport/shm/ring_pair.h"
 
 #include <tutti/transport.h>
 
@@ -44,9 +44,9 @@ struct shm_watch {
 	int fd;                         /* or -1                                                */
 };
 
-/* What a hello asks for: a lane, whose memfd comes along, or to be told if the peer leaves first.
+/* What a hello asks for: rings, whose memfd comes along, or to be told if the peer leaves first.
  */
-enum shm_purpose { SHM_LANE = 1, SHM_AWAIT = 2 };
+enum shm_purpose { SHM_RINGS = 1, SHM_AWAIT = 2 };
 
 #define SHM_MAGIC 0x31306d73u                       /* the form of the hello and of the frames   */
 
@@ -59,7 +59,7 @@ struct shm_hello {
 	uint64_t ring_bytes;
 };
 
-/* Where a conn stands. DIALING: the peer could not be dialled yet; WAITING: for the peer's lane;
+/* Where a conn stands. DIALING: the peer could not be dialled yet; WAITING: for the peer's rings;
  * ENDED: the peer is gone, what it left in the ring can still be received. */
 enum shm_state { SHM_DIALING, SHM_WAITING, SHM_OPEN, SHM_ENDED, SHM_FAILED };
 
@@ -68,14 +68,14 @@ struct shm_conn {
 	struct shm_watch watch;
 	enum shm_state state;
 	bool is_settled;                /* the peer's endpoint is there: no deadline, no timer   */
-	bool peer_left;                 /* before there was a lane                               */
-	bool is_active;                 /* on the endpoint's list: has ios, and a lane           */
+	bool peer_left;                 /* before there were rings                              */
+	bool is_active;                 /* on the endpoint's list: has ios, and rings            */
 	bool in_payload[2];             /* of the first send; of the first recv                  */
 	struct shm_conn *next;
 	struct shm_conn *next_active, **active_link;
 	uint64_t deadline_ns;           /* of settling                                           */
 	char name[40];                  /* the peer's listener                                   */
-	struct shared_memory *lane;
+	struct shared_memory *rings;
 	struct byte_ring_writer out;
 	struct byte_ring_reader in;
 	struct tutti_done sends, recvs; /* posted                                                */
@@ -97,7 +97,7 @@ struct shm_accepted {
 	bool is_known;                  /* the hello came and is for us; the rest is from it     */
 	enum shm_purpose purpose;
 	int from, channel;
-	struct shared_memory *lane;
+	struct shared_memory *rings;
 	struct admission_entry pending; /* while not known                                       */
 };
 
@@ -150,7 +150,7 @@ tutti_status shm_connect_check(struct shm_conn *conn);
 void shm_connect_fail(struct shm_conn *conn, tutti_status status);
 
 /* accepted.c */
-/* accepted's socket and lane become conn's. */
+/* accepted's socket and rings become conn's. */
 void shm_accepted_adopt(struct shm_conn *conn, struct shm_accepted *accepted);
 void shm_accept_some(struct shm_endpoint *endpoint);
 /* Those that epoll does not watch are asked for their hello. */
@@ -175,7 +175,7 @@ void shm_conn_fail(struct shm_conn *conn, tutti_status status, const char *forma
 void shm_conn_post(struct shm_conn *conn, struct tutti_io *io, bool is_send);
 /* Moves what can be moved, a bounded amount. */
 bool shm_conn_move(struct shm_conn *conn);
-/* The lane is there; the peer's end of it is gone. */
+/* The rings are there; the peer's end of them is gone. */
 void shm_conn_opened(struct shm_conn *conn);
 void shm_conn_ended(struct shm_conn *conn);
 /* Says to the peer that this side sleeps; then whether it may not, because there is work. */

@@ -1,4 +1,4 @@
 # A rank that dies at the question that it is to answer.
-target_link_options(test_grow_verdict PRIVATE LINKER:--wrap=comm_ask)
+target_link_options(test_grow_reports PRIVATE LINKER:--wrap=comm_ask)
 # A child whose other ranks start when one has given up.
 target_link_options(test_split_connect PRIVATE LINKER:--wrap=comm_start LINKER:--wrap=comm_connect)

@@ -30,8 +30,8 @@ struct tutti_work *sim_issue(struct engine *e, const struct sim_call *c)
 	size_t bytes = c->count * (c->dtype == TUTTI_U8 ? 1 : 4);
 	bool sends = c->side == P2P_SEND;
 	struct tutti_work *work = NULL;
-	struct job_spec spec = {
-		.kind = &p2p_jobs,
+	struct task_spec spec = {
+		.kind = &p2p_tasks,
 		.memory = c->proof ? &memory_proof : &memory_host,
 		.send_bytes = sends ? bytes : 0,
 		.recv_bytes = sends ? 0 : bytes,

@@ -1,7 +1,7 @@
 /* slow: 3 s */
 /* Would break: bytes that a ring loses or invents, a sleeper that nobody wakes, or an index stored
  * by a hostile peer that leads us outside the ring. */
-#include "transport/shm/lane_memory.h"
+#include "transport/shm/ring_pair.h"
 
 #include "core/status.h"
 
@@ -292,27 +292,27 @@ static void test_foreign_memory(void **state)
 	int fd, loose = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	int file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
 
-	assert_int_equal(lane_memory_create(&made, RING, &fd), TUTTI_OK);
+	assert_int_equal(ring_pair_create(&made, RING, &fd), TUTTI_OK);
 	assert_int_not_equal(ftruncate(fd, 4096), 0);
-	assert_int_equal(lane_memory_open(&opened, 2 * RING, fd), TUTTI_ERR_MISMATCH);
-	assert_int_equal(lane_memory_open(&opened, RING + 1, fd), TUTTI_ERR_MISMATCH);
-	assert_int_equal(lane_memory_open(&opened, 0, fd), TUTTI_ERR_MISMATCH);
-	assert_int_equal(lane_memory_open(&opened, SIZE_MAX, fd), TUTTI_ERR_MISMATCH);
+	assert_int_equal(ring_pair_open(&opened, 2 * RING, fd), TUTTI_ERR_MISMATCH);
+	assert_int_equal(ring_pair_open(&opened, RING + 1, fd), TUTTI_ERR_MISMATCH);
+	assert_int_equal(ring_pair_open(&opened, 0, fd), TUTTI_ERR_MISMATCH);
+	assert_int_equal(ring_pair_open(&opened, SIZE_MAX, fd), TUTTI_ERR_MISMATCH);
 	assert_int_equal(ftruncate(loose, (off_t)(4096 + 2 * RING)), 0);
-	assert_int_equal(lane_memory_open(&opened, RING, loose), TUTTI_ERR_MISMATCH);
-	assert_int_equal(lane_memory_open(&opened, RING, file), TUTTI_ERR_MISMATCH);
-	assert_int_equal(lane_memory_open(&opened, RING, -1), TUTTI_ERR_MISMATCH);
+	assert_int_equal(ring_pair_open(&opened, RING, loose), TUTTI_ERR_MISMATCH);
+	assert_int_equal(ring_pair_open(&opened, RING, file), TUTTI_ERR_MISMATCH);
+	assert_int_equal(ring_pair_open(&opened, RING, -1), TUTTI_ERR_MISMATCH);
 	assert_int_equal(fcntl(loose, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
-	assert_int_equal(lane_memory_open(&opened, RING, loose), TUTTI_OK);
+	assert_int_equal(ring_pair_open(&opened, RING, loose), TUTTI_OK);
 	shared_memory_close(opened);
-	assert_int_equal(lane_memory_open(&opened, RING, fd), TUTTI_OK); /* the other end */
+	assert_int_equal(ring_pair_open(&opened, RING, fd), TUTTI_OK); /* the other end */
 	struct shared_memory *third;
-	assert_int_equal(lane_memory_open(&third, RING, fd), TUTTI_ERR_MISMATCH);
+	assert_int_equal(ring_pair_open(&third, RING, fd), TUTTI_ERR_MISMATCH);
 	shared_memory_close(made);
 
 	struct byte_ring_writer out;
 	struct byte_ring_reader in;
-	lane_memory_rings(opened, false, &out, &in); /* still there for the one that is left */
+	ring_pair_ends(opened, false, &out, &in); /* still there for the one that is left */
 	ring_write(&out, "x", 1);
 	shared_memory_close(opened);
 	shared_memory_close(NULL);
@@ -332,7 +332,7 @@ static void test_limited_files(void **state)
 	assert_int_equal(getrlimit(RLIMIT_FSIZE, &whole), 0);
 	little.rlim_max = whole.rlim_max;
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &little), 0);
-	assert_int_equal(lane_memory_create(&made, RING, &fd), TUTTI_ERR_SYSTEM);
+	assert_int_equal(ring_pair_create(&made, RING, &fd), TUTTI_ERR_SYSTEM);
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &whole), 0);
 	assert_non_null(strstr(last_error(), strerror(EFBIG)));
 }

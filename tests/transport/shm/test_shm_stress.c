@@ -28,7 +28,7 @@
 		}                                                                                  \
 	} while (0)
 
-/* What the ranks share before they have a lane. */
+/* What the ranks share before they have rings. */
 struct board {
 	pthread_barrier_t barrier;
 	uint64_t seed;

@@ -1,6 +1,7 @@
-/* How the memory of a lane lies: the control lines of both rings in the first page, then the bytes.
+/* How the memory of a pair of rings lies: the control lines of both rings in the first page, then
+ * the bytes.
  */
-#include "transport/shm/lane_memory.h"
+#include "transport/shm/ring_pair.h"
 
 #include "core/status.h"
 
@@ -19,7 +20,7 @@ static size_t total_bytes(size_t ring_bytes)
 	return CONTROL_BYTES + 2 * ring_bytes;
 }
 
-tutti_status lane_memory_try(size_t ring_bytes)
+tutti_status ring_pair_try(size_t ring_bytes)
 {
 	int fd = -1;
 
@@ -28,13 +29,13 @@ tutti_status lane_memory_try(size_t ring_bytes)
 	return TUTTI_OK;
 }
 
-tutti_status lane_memory_create(struct shared_memory **lane, size_t ring_bytes, int *fd)
+tutti_status ring_pair_create(struct shared_memory **rings, size_t ring_bytes, int *fd)
 {
 	tutti_status status;
 	int made = -1;
 
 	TRY(shared_memory_create(NAME, total_bytes(ring_bytes), &made));
-	status = shared_memory_open(lane, made, total_bytes(ring_bytes), use);
+	status = shared_memory_open(rings, made, total_bytes(ring_bytes), use);
 	if (status != TUTTI_OK) {
 		close(made);
 		return status;
@@ -43,23 +44,23 @@ tutti_status lane_memory_create(struct shared_memory **lane, size_t ring_bytes, 
 	return TUTTI_OK;
 }
 
-tutti_status lane_memory_open(struct shared_memory **lane, size_t ring_bytes, int fd)
+tutti_status ring_pair_open(struct shared_memory **rings, size_t ring_bytes, int fd)
 {
-	if (ring_bytes < LANE_RING_MIN || ring_bytes > LANE_RING_MAX ||
+	if (ring_bytes < RING_BYTES_MIN || ring_bytes > RING_BYTES_MAX ||
 	    (ring_bytes & (ring_bytes - 1)))
 		return fail(TUTTI_ERR_MISMATCH,
 			    "A peer's rings would have %zu bytes: do all ranks have the same "
 			    "version of Tutti?",
 			    ring_bytes);
-	return shared_memory_open(lane, fd, total_bytes(ring_bytes), use);
+	return shared_memory_open(rings, fd, total_bytes(ring_bytes), use);
 }
 
-void lane_memory_rings(const struct shared_memory *lane, bool is_creator,
-		       struct byte_ring_writer *out, struct byte_ring_reader *in)
+void ring_pair_ends(const struct shared_memory *rings, bool is_creator,
+		    struct byte_ring_writer *out, struct byte_ring_reader *in)
 {
-	struct byte_ring_shared *shared = lane->base;
-	uint8_t *bytes = (uint8_t *)lane->base + CONTROL_BYTES;
-	size_t ring_bytes = (lane->bytes - CONTROL_BYTES) / 2;
+	struct byte_ring_shared *shared = rings->base;
+	uint8_t *bytes = (uint8_t *)rings->base + CONTROL_BYTES;
+	size_t ring_bytes = (rings->bytes - CONTROL_BYTES) / 2;
 	size_t outward = is_creator ? 0 : 1, inward = 1 - outward;
 
 	*out = (struct byte_ring_writer){.shared = &shared[outward],

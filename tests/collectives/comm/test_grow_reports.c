@@ -14,7 +14,7 @@
 
 #include "tests/unit.h"
 
-#define ASK_VERDICTS 2 /* grow.c's third question */
+#define ASK_REPORTS 2 /* grow.c's third question */
 
 enum { ENDS_WELL, IS_WRONG = 10 };
 
@@ -29,7 +29,7 @@ tutti_status __wrap_comm_ask(struct tutti_comm *comm, struct consensus_question 
 tutti_status __wrap_comm_ask(struct tutti_comm *comm, struct consensus_question *question,
 			     uint32_t which, uint8_t *marks, void *records)
 {
-	if (dies_at_verdict && which == 4 * ASK_VERDICTS + CALL_GROW)
+	if (dies_at_verdict && which == 4 * ASK_REPORTS + CALL_GROW)
 		raise(SIGKILL);
 	return __real_comm_ask(comm, question, which, marks, records);
 }

@@ -1,6 +1,6 @@
 /* Asynchronous calls of the window, and blocking ones behind them: a queue that any thread which
  * makes progress moves. */
-#include "collectives/engine/job.h"
+#include "collectives/engine/engine_internal.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@ static tutti_status begin(struct engine *e, struct tutti_work *work)
 }
 
 /* One operation of the window at a time: the head of the queue. */
-bool window_job_advance(struct engine *e)
+bool window_task_advance(struct engine *e)
 {
 	struct tutti_work *work = e->works.window_head;
 	bool moved = false;
@@ -63,4 +63,5 @@ static int explain(struct engine *e, const struct tutti_work *work, char *text, 
 	return window_waits_for(e->config.window, &work->window);
 }
 
-const struct job_kind window_jobs = {.begin = begin, .explain = explain, .words = collective_words};
+const struct task_kind window_tasks = {
+	.begin = begin, .explain = explain, .words = collective_words};

@@ -1,11 +1,11 @@
-/* A collective as a job of the engine's: its plan, its sizes, its entry in the trace. */
+/* A collective as a task of the engine: its plan, its sizes, its entry in the trace. */
 #include "collectives/comm/plan_cache.h"
 #include "collectives/engine/engine.h"
 
 #include "memory/ops.h"
 
 static tutti_status add_plan(struct tutti_comm *comm, const struct algorithm *a,
-			     struct job_spec *spec)
+			     struct task_spec *spec)
 {
 	struct plan_key key = {.rank = comm->rank,
 			       .size = comm->size,
@@ -20,18 +20,18 @@ static tutti_status add_plan(struct tutti_comm *comm, const struct algorithm *a,
 	return plan_cache_find(comm, a, &key, &spec->plan);
 }
 
-tutti_status comm_describe_job(struct tutti_comm *comm, const struct call_args *args,
-			       const struct algorithm *algorithm, const struct memory_kind *memory,
-			       const tutti_call *call, struct job_spec *spec)
+tutti_status comm_describe_task(struct tutti_comm *comm, const struct call_args *args,
+				const struct algorithm *algorithm, const struct memory_kind *memory,
+				const tutti_call *call, struct task_spec *spec)
 {
 	bool has_plan = algorithm && algorithm->build;
 
-	*spec = (struct job_spec){.kind = has_plan ? &plan_jobs : &window_jobs,
-				  .args = *args,
-				  .memory = memory,
-				  .name = collective_name(args->collective),
-				  .algorithm = algorithm ? algorithm->name : "window",
-				  .timeout_ms = comm_timeout_ms(comm, call)};
+	*spec = (struct task_spec){.kind = has_plan ? &plan_tasks : &window_tasks,
+				   .args = *args,
+				   .memory = memory,
+				   .name = collective_name(args->collective),
+				   .algorithm = algorithm ? algorithm->name : "window",
+				   .timeout_ms = comm_timeout_ms(comm, call)};
 	if (call) {
 		spec->done = call->done;
 		spec->done_arg = call->done_arg;
@@ -47,7 +47,7 @@ tutti_status comm_describe_job(struct tutti_comm *comm, const struct call_args *
 	return TUTTI_OK;
 }
 
-tutti_status comm_submit(struct tutti_comm *comm, const struct job_spec *spec,
+tutti_status comm_submit(struct tutti_comm *comm, const struct task_spec *spec,
 			 const tutti_call *call)
 {
 	struct tutti_work *work;

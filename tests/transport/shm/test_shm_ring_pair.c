@@ -23,7 +23,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static struct shm_conn *lane(struct world *w, int rank, int peer)
+static struct shm_conn *conn_of(struct world *w, int rank, int peer)
 {
 	return (struct shm_conn *)world_conn(w, rank, peer, 0);
 }
@@ -67,7 +67,7 @@ static void test_failed_before_connect(void **state)
 		uint8_t byte = 0;
 		world_open(&w, 2);
 		post_recv(&first, world_conn(&w, rank, 1 - rank, 0), &byte, 1, 3);
-		assert_int_equal(shutdown(lane(&w, rank, 1 - rank)->watch.fd, SHUT_RDWR), 0);
+		assert_int_equal(shutdown(conn_of(&w, rank, 1 - rank)->watch.fd, SHUT_RDWR), 0);
 		while (w.conns[rank][1 - rank][0]->status == TUTTI_OK)
 			world_pump_only(&w, rank, 1);
 		world_hang_up(&w, rank, 1 - rank, 0);
@@ -77,8 +77,8 @@ static void test_failed_before_connect(void **state)
 	}
 }
 
-/* The lower rank has been heard and waits for the lane. It breaks while it is still pending. */
-static void test_lane_breaks_while_pending(void **state)
+/* The lower rank has been heard and waits for the rings. It breaks while it is still pending. */
+static void test_rings_break_while_pending(void **state)
 {
 	struct world w;
 	struct post posts[2];
@@ -88,7 +88,7 @@ static void test_lane_breaks_while_pending(void **state)
 	(void)state;
 	world_open(&w, 2);
 	post_recv(&posts[0], world_conn(&w, 0, 1, 0), &byte, 1, 3);
-	while (!lane(&w, 0, 1)->is_settled)
+	while (!conn_of(&w, 0, 1)->is_settled)
 		world_pump(&w);
 	post_recv(&posts[1], world_conn(&w, 1, 0, 0), &byte, 1, 3);
 	fd = accept(end(&w, 0)->listener.fd, NULL, NULL);
@@ -114,7 +114,7 @@ static struct shm_hello good_hello(struct world *w, int from, int to)
 {
 	return (struct shm_hello){
 		.magic = SHM_MAGIC,
-		.purpose = from > to ? SHM_LANE : SHM_AWAIT,
+		.purpose = from > to ? SHM_RINGS : SHM_AWAIT,
 		.from = from,
 		.to = to,
 		.comm_id = {w->configs[to].comm_id[0], w->configs[to].comm_id[1]},
@@ -154,7 +154,7 @@ static void send_wrong_hellos(struct world *w, int *fds)
 					      i == 10 ? 2 : 1, 0),
 				 TUTTI_OK);
 	}
-	fds[11] = dial_raw(w, 0); /* a lane without memory */
+	fds[11] = dial_raw(w, 0); /* rings without memory */
 	assert_int_equal(net_send_all(fds[11], &hellos[9], sizeof hellos[9], 0), TUTTI_OK);
 	fds[12] = dial_raw(w, 0); /* half a hello */
 	assert_int_equal(net_send_all(fds[12], &hellos[9], 20, 0), TUTTI_OK);
@@ -223,7 +223,7 @@ static void test_other_user(void **state)
 		char byte;
 		alarm(20);
 		if (setuid(65534) < 0 ||
-		    lane_memory_create(&segment, SHM_RING_BYTES, &memory) != TUTTI_OK)
+		    ring_pair_create(&segment, SHM_RING_BYTES, &memory) != TUTTI_OK)
 			_exit(2);
 		fd = dial_raw(&w, 0);
 		net_send_fds(fd, &hello, sizeof hello, &memory, 1, 0);
@@ -258,19 +258,19 @@ static void test_damaged_memory(void **state)
 	(void)state;
 	world_open(&w, 3);
 	expect_exchange(&w, 0, 1);
-	atomic_store(&lane(&w, 1, 0)->out.shared->written, UINT64_MAX - 7);
+	atomic_store(&conn_of(&w, 1, 0)->out.shared->written, UINT64_MAX - 7);
 	post_recv(&post, w.conns[0][1][0], buf, 8, 1);
 	expect_damaged(&w, &post);
 
 	world_open(&w, 3);
 	expect_exchange(&w, 0, 1);
-	atomic_store(&lane(&w, 1, 0)->in.shared->read, 1ull << 40);
+	atomic_store(&conn_of(&w, 1, 0)->in.shared->read, 1ull << 40);
 	post_send(&post, w.conns[0][1][0], buf, bytes, 1);
 	expect_damaged(&w, &post);
 
 	world_open(&w, 3);
 	expect_exchange(&w, 0, 1);
-	lane(&w, 1, 0)->sent += 5; /* it has lost count of its messages */
+	conn_of(&w, 1, 0)->sent += 5; /* it has lost count of its messages */
 	struct post sent;
 	post_send(&sent, w.conns[1][0][0], buf, 8, 1);
 	post_recv(&post, w.conns[0][1][0], buf, 8, 1);
@@ -292,12 +292,12 @@ static void settle_down(struct world *w, int rank)
 	assert_false(is_readable(w, rank));
 }
 
-/* How many bytes wait at the socket of rank's lane to peer. */
+/* How many bytes wait at the socket of rank's conn to peer. */
 static int doorbells(struct world *w, int rank, int peer)
 {
 	int n = 0;
 
-	assert_int_equal(ioctl(lane(w, rank, peer)->watch.fd, FIONREAD, &n), 0);
+	assert_int_equal(ioctl(conn_of(w, rank, peer)->watch.fd, FIONREAD, &n), 0);
 	return n;
 }
 
@@ -401,7 +401,7 @@ static void test_nothing_stays(void **state)
 		for (int b = 0; b < a; b++)
 			expect_exchange(&w, a, b);
 	world_pump_for(&w, 3 * SHM_LOOK_PASSES);
-	/* Both ends are in this process: one mapping a lane. */
+	/* Both ends are in this process: one mapping for both. */
 	assert_int_equal(count_lines("/proc/self/maps", "memfd:tutti-shm"), 28);
 	assert_true(count_fds() <= fds + 3 * 8 + 2 * 28);
 	world_close(&w);
@@ -460,8 +460,8 @@ static void test_killed(void **state)
 	assert_true(shm_address_read(w.endpoints[0], child.address, child.address_bytes, name + 1));
 	assert_true(count_lines("/proc/net/unix", name) > 0);
 	/* The second message is in flight when its sender dies. */
-	while (!lane(&w, 0, 1)->lane ||
-	       byte_ring_available(&lane(&w, 0, 1)->in, SHM_RING_BYTES / 2) < SHM_RING_BYTES / 2)
+	while (!conn_of(&w, 0, 1)->rings ||
+	       byte_ring_available(&conn_of(&w, 0, 1)->in, SHM_RING_BYTES / 2) < SHM_RING_BYTES / 2)
 		world_pump(&w);
 	kill(pid, SIGKILL);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -533,8 +533,8 @@ static void test_budget(void **state)
 		struct tutti_endpoint *endpoint;
 		assert_int_equal(transport_shm.open(&endpoint, &config), TUTTI_OK);
 		size_t ring = ((struct shm_endpoint *)endpoint)->ring_bytes;
-		assert_true(ring >= LANE_RING_MIN && ring <= SHM_RING_BYTES);
-		assert_true(ring == LANE_RING_MIN || 2 * ring * (size_t)size <= SHM_RINGS_BYTES);
+		assert_true(ring >= RING_BYTES_MIN && ring <= SHM_RING_BYTES);
+		assert_true(ring == RING_BYTES_MIN || 2 * ring * (size_t)size <= SHM_RINGS_BYTES);
 		transport_shm.destroy(endpoint);
 	}
 }
@@ -544,7 +544,7 @@ int main(void)
 	static const struct conformance shm = {.transport = &transport_shm};
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_failed_before_connect),
-		cmocka_unit_test(test_lane_breaks_while_pending),
+		cmocka_unit_test(test_rings_break_while_pending),
 		cmocka_unit_test(test_pending_connections),
 		cmocka_unit_test(test_other_user),
 		cmocka_unit_test(test_damaged_memory),

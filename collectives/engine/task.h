@@ -1,8 +1,8 @@
-/* What a kind of job sees of the engine: the struct itself, works, and ios. A kind is a plan
- * (run.c), a call of the window (window_job.c) or a message (collectives/p2p). Everything here
+/* What a kind of task sees of the engine: the struct itself, works, and ios. A kind is a plan
+ * (run.c), a call of the window (window_task.c) or a message (collectives/p2p). Everything here
  * is under the engine's lock unless it says otherwise. */
-#ifndef COLLECTIVES_ENGINE_JOB_H
-#define COLLECTIVES_ENGINE_JOB_H
+#ifndef COLLECTIVES_ENGINE_TASK_H
+#define COLLECTIVES_ENGINE_TASK_H
 
 #include "collectives/engine/engine.h"
 #include "core/clock.h"
@@ -38,8 +38,8 @@ struct engine_io {
 	struct tutti_work *work; /* of bounce.c: whose; NULL for ios of other owners    */
 };
 
-/* A kind of job. */
-struct job_kind {
+/* A kind of task. */
+struct task_kind {
 	/* Starts work. An error is the communicator's. */
 	tutti_status (*begin)(struct engine *e, struct tutti_work *work);
 	/* The host copies or the scratch that begin asked for are there. NULL: not needed. */
@@ -90,7 +90,7 @@ struct tutti_work {
 	struct engine *engine;
 	struct tutti_work *next, *prev; /* in flight; next alone: free, or waiting for callback */
 	struct tutti_work *next_window, *next_ended;
-	struct job_spec spec;
+	struct task_spec spec;
 	size_t *tables; /* the counts and offsets of a v-variant; kept for later works */
 	size_t table_room;
 	enum work_stage stage;
@@ -121,7 +121,7 @@ struct engine_works {
 	struct tutti_work *newest; /* the first of the list */
 	atomic_int count;          /* any thread reads it */
 	int groups;                /* that start their calls now, without waiting for room */
-	const struct job_spec *outside; /* the call that waits for room, or NULL, ... */
+	const struct task_spec *outside; /* the call that waits for room, or NULL, ... */
 	uint64_t outside_since_ns;      /* ... and since when */
 	struct tutti_work *window_head, **window_tail; /* calls of the window, in order */
 	struct tutti_work *ended; /* to be finished by engine_settle */
@@ -210,76 +210,40 @@ static inline uint64_t engine_now(const struct engine *e)
 	return e->config.now_ns ? e->config.now_ns(e->config.now_arg) : clock_now_ns();
 }
 
+/* What kinds of task and groups of calls use; engine_internal.h has the rest. */
 /* connections.c */
-struct tutti_conn *engine_conn(struct engine *e, int peer); /* NULL: the engine has failed   */
 /* A connection of its own on a channel that is not 0: the caller's to keep and to close. */
 struct tutti_conn *engine_connect(struct engine *e, int peer, int channel);
-void engine_disconnect(struct engine *e); /* closes connections and endpoints */
-/* Fills fds with what to sleep on. Returns how many, or -1 if there is work already. */
-struct pollfd;
-int engine_arm(struct engine *e, struct pollfd *fds, int max);
-void engine_disarm(struct engine *e);
-/* What peers need of a rank that is in no call. */
-void engine_resend(struct engine *e, struct resend *resend);
-/* What was sent may be lost yet, though all works are over. */
-bool engine_in_doubt(struct engine *e);
 
-/* failure.c */
+/* engine_failure.c */
 /* The first failure stays, and the other ranks are told. rank: as in struct failure. From any
  * thread. The holder of the lock, perhaps this thread, cleans up when it lets go. */
 void engine_set_failure(struct engine *e, tutti_status status, int rank, const char *message);
 /* The failure of work's call. */
 void engine_fail_in(struct engine *e, const struct tutti_work *work, tutti_status status,
 		    const char *why);
-/* The call that waits for room has waited too long, or what keeps it out has. */
-void engine_fail_outside(struct engine *e);
 /* "rank 3: all_reduce #128 (ring): " and why. text has ERROR_BYTES; returns it. */
 const char *engine_in_words(const struct engine *e, const struct tutti_work *work, const char *why,
 			    char *text);
-/* "all_reduce #128 (ring)". Returns text. */
-const char *collective_words(const struct tutti_work *work, char *text, size_t text_bytes);
-/* The window's verdict on a call; the error message is this thread's last error. */
-void engine_window_failed(struct engine *e, const struct tutti_work *work, tutti_status status);
-/* Fails with failure, which all ranks are told, and adds the call that this rank was in: work,
- * or if NULL its oldest. */
-void engine_fail_with_call(struct engine *e, const struct failure *failure,
-			   const struct tutti_work *work);
-
-/* explain.c: what an operation that lasts waits for */
-/* In words, and a rank of it, or -1. */
-int work_explain(struct engine *e, const struct tutti_work *work, char *text, size_t text_bytes);
-void work_tell(struct engine *e, const struct tutti_work *work, uint64_t now); /* tells the trace */
-/* The same of the window's blocking call, which has no work. */
-void window_tell(struct engine *e, struct window_run *run, const struct trace_mark *mark,
-		 uint64_t now);
-
-/* watch.c */
-enum report_state { REPORT_NONE, REPORT_NEW, REPORT_SEEN };
-/* Takes note of a failure of all; from any thread, without the lock. */
-void engine_take_failure(struct engine *e, const struct failure *failure);
-/* Fails with it, unless calls are in flight that may well come to a good end first: then later. */
-void engine_act_on_failure(struct engine *e);
-void engine_watch(struct engine *e); /* now and then while works are in flight */
-/* For a rank that is in no call: asks around as a slow call would. */
-void engine_ask_around(struct engine *e);
-/* A connection that work used (or NULL) has failed. True: the engine fails later, as another
- * rank may explain it. False: no rank can explain it, or there is nothing to explain. */
-bool engine_suspect(struct engine *e, const struct tutti_work *work, int peer, tutti_status status,
-		    const char *message);
-/* work's connection to peer is lost, for why; that is the failure unless a rank knows better. */
+/* watch.c: work's connection to peer is lost, for why; that is the failure unless a rank knows
+ * better. */
 void engine_lost(struct engine *e, const struct tutti_work *work, int peer, tutti_status status,
 		 const char *why);
+/* clean_up.c: how every holder of the lock lets it go; a failure that came meanwhile is cleaned up.
+ */
+void engine_unlock(struct engine *e);
 
-/* work.c */
-struct tutti_work *work_new(struct engine *e);
-void work_finish(struct engine *e, struct tutti_work *work, tutti_status status);
-void engine_unref(struct engine *e);                      /* no lock */
-/* Calls what waits in e->called. Without any lock. Returns whether there was anything. */
-bool engine_call_back(struct engine *e);
-/* Of a group's work, no lock: one part less, which ended so; it cannot end well any more. */
-void work_part_ended(struct engine *e, struct tutti_work *whole, tutti_status status);
-void work_note_error(struct tutti_work *whole, tutti_status status, const char *why);
-void work_count_down(struct tutti_work *whole);
+/* progress.c */
+bool engine_pass(struct engine *e); /* one pass over everything */
+/* Sleeps, without the lock, until an endpoint or the window has news, or 1 ms. */
+void engine_sleep(struct engine *e);
+
+/* bounce.c */
+/* Host copies of the caller's buffers, where the CPU may not touch these: begins to fill them. */
+tutti_status bounce_prepare(struct engine *e, struct tutti_work *work);
+/* The plan, window operation or message of work is over: gives host copies and scratch back, and
+ * finishes work at the end of the pass. */
+void engine_work_ended(struct engine *e, struct tutti_work *work);
 
 /* work_parts.c */
 /* A group's work: made for up to count parts; then parts are added, and it is sealed. false: it
@@ -288,41 +252,6 @@ tutti_status work_new_whole(struct tutti_work **whole, struct engine *e, size_t 
 			    const tutti_call *call);
 void work_add_part(struct tutti_work *whole, struct tutti_work *part);
 bool work_seal(struct tutti_work *whole);
-
-/* bounce.c */
-/* Scratch of so many bytes in the memory of work's kind; comes with the kind's prepared. */
-void bounce_take_scratch(struct engine *e, struct tutti_work *work, size_t bytes);
-/* Host copies of the caller's buffers, where the CPU may not touch these: begins to fill them. */
-tutti_status bounce_prepare(struct engine *e, struct tutti_work *work);
-/* The plan, window operation or message of work is over: gives host copies and scratch back, and
- * finishes work at the end of the pass. */
-void engine_work_ended(struct engine *e, struct tutti_work *work);
-
-/* window_job.c */
-bool window_job_advance(struct engine *e); /* the first call; returns whether it moved */
-
-/* progress.c */
-bool engine_pass(struct engine *e);   /* one pass over everything                          */
-bool engine_settle(struct engine *e); /* what can be done without asking anybody           */
-/* Sleeps, without the lock, until an endpoint or the window has news, or 1 ms. */
-void engine_sleep(struct engine *e);
-
-/* clean_up.c */
-void engine_clean_up(struct engine *e); /* after a failure; once */
-/* How every holder of the lock lets it go: a failure that came meanwhile is cleaned up. */
-void engine_unlock(struct engine *e);
-/* Without the lock, after a failure was set or taken: cleans up, unless another thread has the
- * lock and will. */
-void engine_try_clean(struct engine *e);
-
-/* wake.c, helper.c: the process's one helper thread */
-int wake_open(void);  /* the descriptor to sleep on, or -1 with errno; the helper alone */
-void wake_close(void);
-void wake_may_sleep(bool may); /* the helper is about to sleep, or awake again */
-void helper_wake(void);
-tutti_status helper_attach(struct engine *e);
-/* False: it does not help e. Else it cleans e up, soon. */
-bool helper_clean(struct engine *e);
-void helper_detach(struct engine *e); /* returns when the helper is done with e            */
+void work_note_error(struct tutti_work *whole, tutti_status status, const char *why);
 
 #endif

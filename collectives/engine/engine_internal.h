@@ -1,0 +1,90 @@
+/* What the files of the engine have for each other, by file. Under the engine's lock unless it says
+ * otherwise. */
+#ifndef COLLECTIVES_ENGINE_ENGINE_INTERNAL_H
+#define COLLECTIVES_ENGINE_ENGINE_INTERNAL_H
+
+#include "collectives/engine/task.h"
+
+/* connections.c */
+struct tutti_conn *engine_conn(struct engine *e, int peer); /* NULL: the engine has failed   */
+void engine_disconnect(struct engine *e); /* closes connections and endpoints */
+/* Fills fds with what to sleep on. Returns how many, or -1 if there is work already. */
+struct pollfd;
+int engine_arm(struct engine *e, struct pollfd *fds, int max);
+void engine_disarm(struct engine *e);
+/* What peers need of a rank that is in no call. */
+void engine_resend(struct engine *e, struct resend *resend);
+/* What was sent may be lost yet, though all works are over. */
+bool engine_in_doubt(struct engine *e);
+
+/* engine_failure.c */
+/* The call that waits for room has waited too long, or what keeps it out has. */
+void engine_fail_outside(struct engine *e);
+/* "all_reduce #128 (ring)". Returns text. */
+const char *collective_words(const struct tutti_work *work, char *text, size_t text_bytes);
+/* The window has failed a call; the error message is this thread's last error. */
+void engine_window_failed(struct engine *e, const struct tutti_work *work, tutti_status status);
+/* Fails with failure, which all ranks are told, and adds the call that this rank was in: work,
+ * or if NULL its oldest. */
+void engine_fail_with_call(struct engine *e, const struct failure *failure,
+			   const struct tutti_work *work);
+
+/* explain.c: what an operation that lasts waits for */
+/* In words, and a rank of it, or -1. */
+int work_explain(struct engine *e, const struct tutti_work *work, char *text, size_t text_bytes);
+void work_tell(struct engine *e, const struct tutti_work *work, uint64_t now); /* tells the trace */
+/* The same of the window's blocking call, which has no work. */
+void window_tell(struct engine *e, struct window_run *run, const struct trace_mark *mark,
+		 uint64_t now);
+
+/* watch.c */
+enum report_state { REPORT_NONE, REPORT_NEW, REPORT_SEEN };
+/* Takes note of a failure of all; from any thread, without the lock. */
+void engine_take_failure(struct engine *e, const struct failure *failure);
+/* Fails with it, unless calls are in flight that may well come to a good end first: then later. */
+void engine_act_on_failure(struct engine *e);
+void engine_watch(struct engine *e); /* now and then while works are in flight */
+/* For a rank that is in no call: asks around as a slow call would. */
+void engine_ask_around(struct engine *e);
+/* A connection that work used (or NULL) has failed. True: the engine fails later, as another
+ * rank may explain it. False: no rank can explain it, or there is nothing to explain. */
+bool engine_suspect(struct engine *e, const struct tutti_work *work, int peer, tutti_status status,
+		    const char *message);
+
+/* work.c */
+struct tutti_work *work_new(struct engine *e);
+void work_finish(struct engine *e, struct tutti_work *work, tutti_status status);
+void engine_unref(struct engine *e);                      /* no lock */
+/* Calls what waits in e->called. Without any lock. Returns whether there was anything. */
+bool engine_call_back(struct engine *e);
+/* Of a group's work, no lock: one part less, which ended so; it cannot end well any more. */
+void work_part_ended(struct engine *e, struct tutti_work *whole, tutti_status status);
+void work_count_down(struct tutti_work *whole);
+
+/* bounce.c */
+/* Scratch of so many bytes in the memory of work's kind; comes with the kind's prepared. */
+void bounce_take_scratch(struct engine *e, struct tutti_work *work, size_t bytes);
+
+/* window_task.c */
+bool window_task_advance(struct engine *e); /* the first call; returns whether it moved */
+
+/* progress.c */
+bool engine_settle(struct engine *e); /* what can be done without asking anybody */
+
+/* clean_up.c */
+void engine_clean_up(struct engine *e); /* after a failure; once */
+/* Without the lock, after a failure was set or taken: cleans up, unless another thread has the
+ * lock and will. */
+void engine_try_clean(struct engine *e);
+
+/* wake.c, helper.c: the process's one helper thread */
+int wake_open(void);  /* the descriptor to sleep on, or -1 with errno; the helper alone */
+void wake_close(void);
+void wake_may_sleep(bool may); /* the helper is about to sleep, or awake again */
+void helper_wake(void);
+tutti_status helper_attach(struct engine *e);
+/* False: it does not help e. Else it cleans e up, soon. */
+bool helper_clean(struct engine *e);
+void helper_detach(struct engine *e); /* returns when the helper is done with e            */
+
+#endif
