@@ -17,7 +17,7 @@
  *     KNOWN    rank -> leader     I know the decision; until then it is repeated if it may be lost
  *
  * It is Paxos whose quorum is all ranks that have joined, where these are enough (quorum.h).
- * docs/failure.md says which ranks may have different values in the end: none whose groups both
+ * docs/consensus.md says which ranks may have different values in the end: none whose groups both
  * have all of their members alive. */
 #ifndef COLLECTIVES_CONTROL_AGREEMENT_H
 #define COLLECTIVES_CONTROL_AGREEMENT_H

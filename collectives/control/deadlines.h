@@ -1,6 +1,6 @@
-/* How long anything waits before a communicator fails, and while it does: the table of
- * docs/failure.md, which tests/house compares with this file. Users may set TUTTI_TIMEOUT_MS and
- * TUTTI_SILENCE_MS (core/env.h). */
+/* How long anything waits before a communicator fails, and while it does: the tables of
+ * docs/failure.md and docs/consensus.md, which tests/house compares with this file. Users may set
+ * TUTTI_TIMEOUT_MS and TUTTI_SILENCE_MS (core/env.h). */
 #ifndef COLLECTIVES_CONTROL_DEADLINES_H
 #define COLLECTIVES_CONTROL_DEADLINES_H
 

@@ -1,6 +1,6 @@
 /* The voters, of whom a majority decides: the ranks of the communicator that a line of shrinks
  * began with. A rank that was left behind on the way counts until it is proved dead, for it may
- * go on with others that were left behind. docs/failure.md says why no two groups then go on at
+ * go on with others that were left behind. docs/consensus.md says why no two groups then go on at
  * the same time. */
 #ifndef COLLECTIVES_CONTROL_QUORUM_H
 #define COLLECTIVES_CONTROL_QUORUM_H

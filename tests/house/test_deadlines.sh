@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# What would break: docs/failure.md says of a wait that it is shorter or longer than it is, or says nothing of it.
+# What would break: docs/failure.md or docs/consensus.md says of a wait that it is shorter or longer than it is, or nothing.
 set -u
 cd "$SOURCE_DIR" || exit 1
-header=collectives/control/deadlines.h page=docs/failure.md
+header=collectives/control/deadlines.h
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
+page=$scratch/both.md
+cat docs/failure.md docs/consensus.md >"$page"
 
 # compare HEADER PAGE: prints names that only one of them has, and values that the page does not have.
 compare()
@@ -24,7 +26,7 @@ compare()
 	END { for (name in value) if (!(name in has_row)) print name ": only in the header" }' "$1" "$2"
 }
 
-failures=$(compare $header $page)
+failures=$(compare $header "$page")
 [ -n "$failures" ] && { echo "$failures"; exit 1; }
 
 # The check sees what it is for.
@@ -33,11 +35,11 @@ planted()
 	[ -n "$(compare "$@")" ] || { echo "unseen: $*"; exit 1; }
 }
 sed 's/\(SLOW_MS *\)20/\121/' $header >"$scratch/a.h"
-planted "$scratch/a.h" $page
+planted "$scratch/a.h" "$page"
 sed '/ GOODBYE_MS /d' $header >"$scratch/a.h"
-planted "$scratch/a.h" $page
-sed '/ GOODBYE_MS /d' $page >"$scratch/a.md"
+planted "$scratch/a.h" "$page"
+sed '/ GOODBYE_MS /d' "$page" >"$scratch/a.md"
 planted $header "$scratch/a.md"
-sed 's/| AGREEMENT_TIMEOUTS | 6/| AGREEMENT_TIMEOUTS | 7/' $page >"$scratch/a.md"
+sed 's/| AGREEMENT_TIMEOUTS | 6/| AGREEMENT_TIMEOUTS | 7/' "$page" >"$scratch/a.md"
 planted $header "$scratch/a.md"
 exit 0
