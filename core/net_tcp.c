@@ -164,7 +164,7 @@ tutti_status net_try_connect(const char *host, int port, uint64_t deadline_ns, i
 	freeaddrinfo(list);
 	errno = error;
 	if (status == TUTTI_IN_PROGRESS)
-		fail(status, "nobody listens at %.200s:%d (%s)", host, port, strerror(error));
+		fail(status, "no process listens at %.200s:%d (%s)", host, port, strerror(error));
 	return status;
 }
 
@@ -202,7 +202,7 @@ tutti_status net_accept(int listen_fd, uint64_t deadline_ns, int *fd)
 		if (!accept_again(error))
 			return fail_errno("cannot accept a connection");
 		if (net_wait(listen_fd, POLLIN, deadline_ns) != TUTTI_OK)
-			return fail(TUTTI_ERR_TIMEOUT, "nobody connected before the deadline");
+			return fail(TUTTI_ERR_TIMEOUT, "no process connected before the deadline");
 	}
 	/* Fails on a Unix socket, which has no such delay. */
 	setsockopt(accepted, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);

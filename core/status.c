@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -36,6 +37,19 @@ const char *tutti_status_string(tutti_status status)
 	return "unknown status";
 }
 
+/* Behind a message about memory: the limit of this process and what to do, unless the message,
+ * which may come from an earlier failure, says so already. */
+static void add_advice(char text[ERROR_BYTES])
+{
+	char advice[RESOURCE_LIMIT_BYTES];
+	size_t end = strlen(text);
+	bool has_stop = end > 0 && text[end - 1] == '.';
+
+	if (!strstr(text, resource_limit_text(ENOMEM, advice)))
+		snprintf(text + end - has_stop, ERROR_BYTES - end + has_stop, "%s%s", advice,
+			 has_stop ? "." : "");
+}
+
 tutti_status fail(tutti_status status, const char *format, ...)
 {
 	char text[ERROR_BYTES]; /* the arguments may point into the old message */
@@ -45,6 +59,8 @@ tutti_status fail(tutti_status status, const char *format, ...)
 	va_start(args, format);
 	vsnprintf(text, sizeof text, format, args);
 	va_end(args);
+	if (status == TUTTI_ERR_MEMORY && error == ENOMEM)
+		add_advice(text);
 	memcpy(message, text, sizeof text);
 	atomic_store_explicit(&something_has_failed, true, memory_order_relaxed);
 	if (kept_error && kept_error->status == TUTTI_OK) {

@@ -35,7 +35,7 @@
 #define ERROR_BYTES 512
 
 /* Records a message, full and readable by itself, as this thread's last error and returns status.
- * errno survives. */
+ * With MEMORY, where errno is ENOMEM, the limit of this process is appended. errno survives. */
 tutti_status fail(tutti_status status, const char *format, ...)
 	__attribute__((format(printf, 2, 3), cold));
 /* The same for a system call: appends errno's text, and the limit of this process that it speaks

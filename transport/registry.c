@@ -128,7 +128,9 @@ tutti_status transport_list(const struct tutti_transport **list, int *count, con
 		if (!filter || is_named[i] != names_what_is_out)
 			list[admitted++] = all[i];
 	if (admitted == 0)
-		return fail(TUTTI_ERR_INVALID, "TUTTI_TRANSPORTS=%s leaves no transport", filter);
+		return fail(TUTTI_ERR_INVALID,
+			    "TUTTI_TRANSPORTS=%s leaves no transport: name one, or unset it",
+			    filter);
 	*count = admitted;
 	return TUTTI_OK;
 }

@@ -74,9 +74,9 @@ static void nobody_left(const struct p2p_peer *last, char *why, size_t why_bytes
 	int m = list_gone(last->p2p, false, lost, sizeof lost);
 
 	if (m == 0)
-		snprintf(why, why_bytes, "nobody is left who could send: %s", left);
+		snprintf(why, why_bytes, "no rank is left that could send: %s", left);
 	else
-		snprintf(why, why_bytes, "nobody is left who could send: %s%s%s (%.150s)",
+		snprintf(why, why_bytes, "no rank is left that could send: %s%s%s (%.150s)",
 			 n ? left : "", n ? "; " : "", lost, last->why);
 }
 

@@ -163,7 +163,8 @@ static tutti_status welcome_all(const struct segment *s, int memory, const struc
 	for (int rank = 1; rank < s->size; rank++) {
 		TRY(net_recv_all(g->sockets[rank], &answer, sizeof answer, deadline_ns));
 		if (answer != TUTTI_OK)
-			return fail(status_said(answer), "rank %d could not map it (%s)", rank,
+			return fail(status_said(answer),
+				    "rank %d of the node could not map the window (%s)", rank,
 				    tutti_status_string(status_said(answer)));
 	}
 	return TUTTI_OK;

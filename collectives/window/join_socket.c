@@ -43,13 +43,13 @@ tutti_status join_still_worth(const struct join_wait *p, const struct window_con
 	int fd, pid = 0;
 
 	if (p->is_over && p->is_over(p->arg))
-		return fail(TUTTI_ERR_ABORTED, "it is no longer needed");
+		return fail(TUTTI_ERR_ABORTED, "the window is no longer needed");
 	refusal_name(name, sizeof name, config);
 	if (net_unix_connect(name, &fd) != TUTTI_OK)
 		return TUTTI_OK;
 	status = net_unix_check(fd, &pid);
 	close(fd);
-	return status == TUTTI_OK
-		       ? fail(TUTTI_ERR_PEER, "process %d, one of them, has given up", pid)
-		       : TUTTI_OK;
+	return status == TUTTI_OK ? fail(TUTTI_ERR_PEER,
+					 "process %d, another of these ranks, has given up", pid)
+				  : TUTTI_OK;
 }

@@ -197,7 +197,8 @@ static tutti_status check(struct window *w, struct window_run *run, struct wait_
 	if (!p->start_ns)
 		p->start_ns = now;
 	if (p->stop && atomic_load_explicit(p->stop, memory_order_acquire))
-		return fail(TUTTI_ERR_ABORTED, "The call was aborted on this rank, %d.", w->rank);
+		return fail(TUTTI_ERR_ABORTED, "Rank %d ended this call by tutti_comm_abort.",
+			    w->rank);
 	TRY(failure_check(w, run, now));
 	if (now - p->start_ns >= p->timeout_ns)
 		return failure_timeout(w, run, p->timeout_ns);

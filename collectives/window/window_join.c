@@ -45,7 +45,9 @@ static tutti_status connect_to_leader(const struct window_config *config, const 
 			return status;
 		TRY(join_still_worth(p, config));
 		if (clock_now_ns() >= cancel_deadline(p->deadline_ns))
-			return fail(TUTTI_ERR_TIMEOUT, "nobody listens at the Unix socket @%s",
+			return fail(TUTTI_ERR_TIMEOUT,
+				    "the node's first rank did not listen at the Unix socket @%s "
+				    "before the deadline: is its process stopped?",
 				    name);
 		net_pause(attempt % JOIN_PAUSES, p->deadline_ns);
 	}

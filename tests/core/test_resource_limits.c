@@ -10,6 +10,8 @@
 
 #include "tests/unit.h"
 
+#undef fail
+
 /* The text for error while the limit is so much; the old one comes back. */
 static const char *under(int resource, rlim_t limit, int error)
 {
@@ -69,12 +71,33 @@ static void messages_end_with_it(void **state)
 	assert_non_null(strstr(last_error(), "raise fs.file-max"));
 }
 
+/* A message about memory says what to do: once, and not after other errors. */
+static void memory_has_advice(void **state)
+{
+	char first[ERROR_BYTES];
+
+	(void)state;
+	errno = ENOMEM;
+	fail(TUTTI_ERR_MEMORY, "No memory for %d ranks.", 3);
+	assert_string_equal(last_error(), "No memory for 3 ranks; ask for less, or see "
+					  "vm.overcommit_memory and vm.max_map_count.");
+	strcpy(first, last_error());
+	fail(TUTTI_ERR_MEMORY, "%s", first);
+	assert_string_equal(last_error(), first);
+	fail(TUTTI_ERR_PEER, "rank 2 is lost");
+	assert_string_equal(last_error(), "rank 2 is lost");
+	errno = 0;
+	fail(TUTTI_ERR_MEMORY, "no room");
+	assert_string_equal(last_error(), "no room");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(limits_are_named_with_their_numbers),
 		cmocka_unit_test(what_is_no_limit_is_not_blamed),
 		cmocka_unit_test(messages_end_with_it),
+		cmocka_unit_test(memory_has_advice),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

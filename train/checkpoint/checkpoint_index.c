@@ -216,7 +216,8 @@ tutti_status checkpoint_index_add(struct checkpoint_index *all, struct checkpoin
 	if (all->world_size && (all->step != part->step || all->world_size != part->world_size))
 		return train_fail(TUTTI_ERR_MISMATCH,
 				  "One rank saves step %" PRId64
-				  " of %d ranks, another step %" PRId64 " of %d.",
+				  " of %d ranks, another step %" PRId64
+				  " of %d: all ranks save the same step.",
 				  all->step, all->world_size, part->step, part->world_size);
 	tutti_status status = add_files(&made, all);
 	if (status == TUTTI_OK)

@@ -13,7 +13,7 @@ static tutti_status no_memory(const char *path)
 	return train_no_memory("the header of '%s'", path_shown(path));
 }
 
-/* NULL: no memory, or the name is not UTF-8. */
+/* NULL if there is no memory, or the name is not UTF-8. */
 static json_t *header_of(const struct safetensors *file, const char *format, const char **refused)
 {
 	json_t *header = json_object();

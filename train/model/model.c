@@ -72,7 +72,10 @@ tutti_status model_copy(struct tutti_model *to, const struct tutti_model *from)
 static tutti_status grow(void *array, int count, size_t size)
 {
 	if (count >= 1 << 24)
-		return train_fail(TUTTI_ERR_MEMORY, "A model has at most 16777216 of each part.");
+		return train_fail(TUTTI_ERR_MEMORY,
+				  "A model has at most %d units, and as many "
+				  "parameters, uses, buffers and states.",
+				  1 << 24);
 	return array_grow(array, (size_t)count, size, "a larger model");
 }
 

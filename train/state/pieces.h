@@ -27,7 +27,7 @@ struct piece {
 /* Makes the pieces of buckets that have been placed. Local. */
 tutti_status pieces_make(tutti_trainer *trainer);
 void pieces_free(tutti_trainer *trainer);
-/* This rank's piece of a parameter; NULL: none. */
+/* This rank's piece of a parameter; NULL if there is none. */
 struct piece *piece_of(const tutti_trainer *trainer, int param);
 
 /* The functions below call state_let_go for the elements they have used. */

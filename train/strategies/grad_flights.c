@@ -112,7 +112,8 @@ static tutti_status advance(tutti_trainer *trainer, struct flight *flight, bool 
 {
 	if (flight->failed != TUTTI_OK)
 		return train_fail(flight->failed,
-				  "Gradients are missing because an earlier call failed.");
+				  "This step has no gradients: an earlier call of it "
+				  "failed, and its error says why.");
 	flight->failed = progress(trainer, flight, wait);
 	return flight->failed;
 }

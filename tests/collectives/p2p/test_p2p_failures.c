@@ -131,7 +131,7 @@ static void test_deadline(void **arg)
 	}
 }
 
-/* Whoever waits for the dead rank hears of it; whoever does not, lives. */
+/* Ranks that wait for the dead rank fail; the others go on. */
 static void test_death(void **arg)
 {
 	static uint8_t big[4][500000], got[4][500000];
@@ -145,7 +145,7 @@ static void test_death(void **arg)
 		works[0] = sim_send(ranks.engines[0], big[0], sizeof big[0], 3, 1);
 		works[1] = sim_recv(ranks.engines[1], got[1], sizeof got[1], 3, 1);
 		work_release(sim_recv(ranks.engines[3], got[3], sizeof got[3], 0, 1));
-		/* Not what rank 1 wants. */
+		/* Rank 1 waits for another tag. */
 		work_release(sim_send(ranks.engines[3], big[3], sizeof big[3], 1, 2));
 		works[2] = sim_send(ranks.engines[2], big[2], 100, 3, 1);
 		for (uint64_t k = 0; k < steps && sim_step(ranks.sim, who); k++) {
@@ -170,8 +170,8 @@ static void test_death(void **arg)
 	}
 }
 
-/* A rank that has left is missed only by those that wait for it, or for anybody when nobody is
- * left. */
+/* When a rank leaves, only the ranks that wait for it fail; those that wait for any rank fail when
+ * all have left. */
 static void test_leaving(void **arg)
 {
 	struct sim_ranks ranks;
@@ -203,7 +203,7 @@ static void test_leaving(void **arg)
 	sim_ranks_run(&ranks);
 	assert_int_equal(sim_ended(recvs[3]), TUTTI_ERR_PEER);
 	expect_failure(ranks.engines[0], TUTTI_ERR_PEER,
-		       "nobody is left who could send: ranks 1, 2 have left the communicator");
+		       "no rank is left that could send: ranks 1, 2 have left the communicator");
 	sim_ranks_close(&ranks);
 }
 

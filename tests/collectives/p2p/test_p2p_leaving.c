@@ -90,7 +90,7 @@ static void nobody_is_left(struct leaving *c)
 
 	if (status != TUTTI_ERR_PEER)
 		fail_msg("%s: status %d: %s", text_of(c), (int)status, why);
-	if (!strstr(why, "nobody is left who could send") || !strstr(why, names[c->size]))
+	if (!strstr(why, "no rank is left that could send") || !strstr(why, names[c->size]))
 		fail_msg("%s: does not say who has left: %s", text_of(c), why);
 	/* A rank that has spoken says goodbye. */
 	if (c->spoke && !strstr(why, " left the communicator (tutti_comm_destroy)"))
