@@ -36,7 +36,7 @@ static bool has_aes(void)
 #endif
 }
 
-/* The key in the form in which OpenSSL takes it; NULL: no memory. */
+/* The key in the form in which OpenSSL takes it; NULL if there is no memory. */
 static SSL_SESSION *session_of(SSL *of)
 {
 	const struct tls *t = openssl.SSL_get_ex_data(of, 0);

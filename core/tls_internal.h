@@ -37,7 +37,7 @@ struct tls {
 
 /* In OpenSSL's words, what went wrong last; it has none for some of its errors. */
 const char *tls_reason(void);
-/* A new one's SSL object, ready for its handshake; NULL: no memory. */
+/* A new one's SSL object, ready for its handshake; NULL if there is no memory. */
 SSL *tls_context_new_ssl(struct tls *tls, bool dials);
 /* tls_socket.c: the socket, as OpenSSL sees it. */
 int tls_socket_read(BIO *bio, char *to, int bytes);

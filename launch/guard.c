@@ -56,7 +56,7 @@ static void say(const struct guard *guard, int local, pid_t group)
 	struct word word = {local, group};
 
 	assert(local >= 0 && local < RANKS_MAX);
-	/* Without a guard there is nobody to tell. */
+	/* There may be no guard process. */
 	if (guard->pid > 0 && write(guard->fd, &word, sizeof word) < 0)
 		return;
 }

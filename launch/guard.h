@@ -15,10 +15,10 @@ struct guard guard_start(void);
 /* In a rank, the local-th of this machine, that leads its process group and is about to become its program;
  * the descriptor closes with exec. */
 void guard_join(const struct guard *guard, int local);
-/* In the launcher, once the rank's group has been killed or nobody need end it, and before the rank is
- * reaped: until then the number is nobody else's. */
+/* In the launcher, once the rank's group has been killed or has ended, and before the rank is
+ * reaped: until then no other process can have the number. */
 void guard_forget(const struct guard *guard, int local);
-/* The job has ended in order; nobody needs guarding. */
+/* The job has ended in order; the guard has nothing to do any more. */
 void guard_end(struct guard *guard);
 
 #endif

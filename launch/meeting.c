@@ -64,7 +64,7 @@ static int reserve_next(struct meeting *m, int first)
 	return 1;
 }
 
-/* A port that was asked for and is taken: on one machine nobody else needs to know the port. */
+/* A port that was asked for and is taken. On one machine no other program has to know the port. */
 static int reserve_near(struct meeting *m)
 {
 	int asked = m->port, code = reserve_next(m, asked);

@@ -9,7 +9,7 @@ struct options {
 	int nodes, node_rank;    /* one node unless --nnodes                                  */
 	const char *master_host; /* --master; NULL: this machine                              */
 	int master_port;         /* 0: the first free one                                     */
-	double timeout_s;        /* 0: none                                                   */
+	double timeout_s;        /* 0 if there is none                                        */
 	int max_restarts;        /* of failed ranks, on this node, all together               */
 	int prefix;              /* lines start with "[rank] "                                */
 	char **program;          /* argv of the ranks, NULL-terminated                        */

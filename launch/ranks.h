@@ -10,7 +10,8 @@
 #include <sys/types.h>
 
 /* A rank leads a process group of its own, so that signals reach its children as well. It is not
- * reaped before the end, or until it is started again: until then nobody else can get its number, and signals stay safe. */
+ * reaped before the end, or until it is started again: until then no other process can get its
+ * number, and signals stay safe. */
 struct rank {
 	int number;               /* in the whole job                                       */
 	pid_t pid;                /* 0: not started                                         */

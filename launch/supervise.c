@@ -256,7 +256,7 @@ static void set_interests(struct job *j)
 	}
 }
 
-/* Nobody reads this sink any more: its ranks shall notice as they would without a launcher. */
+/* No process reads this sink any more: its ranks notice that as they would without a launcher. */
 static void break_streams(struct job *j, const struct sink *sink)
 {
 	for (int i = 0; i < streams(j); i++) {
@@ -325,7 +325,7 @@ static bool is_over(struct job *j)
 	if (is_late)
 		leave_streams(j);
 	if (is_late && j->is_ending)
-		return true; /* perhaps with output that nobody takes */
+		return true; /* perhaps with output that no process reads */
 	for (int i = 0; i < streams(j); i++) {
 		if (stream_of(j, i)->fd >= 0 || stream_of(j, i)->bytes > 0)
 			return false;

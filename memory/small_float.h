@@ -52,7 +52,7 @@ static inline uint32_t small_bias(struct small_float f)
 	return (128u - (1u << (f.exponent - 1))) << 23;
 }
 
-/* The f32 with the value of small's bits; NaNs keep being NaNs, of any payload. */
+/* The f32 with the value of small's bits; a NaN of any payload stays a NaN. */
 static inline float small_widen(uint32_t small, struct small_float f)
 {
 	uint32_t magnitude = small & ((1u << (f.exponent + f.mantissa)) - 1);

@@ -39,7 +39,7 @@ static void put_name(uint8_t frame[FRAME_BYTES + FRAME_HELLO_BYTES], const struc
 	put_u32(body + 12, job->hosts);
 }
 
-/* other: the key of a meeting of the other kind; NULL: none. */
+/* other: the key of a meeting of the other kind; NULL if there is none. */
 struct keys {
 	const uint8_t *mine, *other;
 };

@@ -27,7 +27,7 @@ struct server_loop {
 
 /* False: no memory for one caller more. */
 bool server_make_room(struct server_loop *s);
-/* NULL: no memory; fd is closed. */
+/* NULL if there is no memory; fd is closed. */
 struct caller *server_add_caller(struct server_loop *s, int fd);
 /* Reads what the caller says. It holds a place until it has proved the job's key, and is pending
  * until it has said which rank it is. */

@@ -1,5 +1,6 @@
 /* How many threads this process has, and had when it was alone. One that has been joined may be
- * listed for a moment more: the kernel wakes who joins before it is done with the thread. */
+ * listed for a moment more: the kernel wakes the thread that joins before it is done with the one
+ * that has ended. */
 #ifndef TESTS_THREADS_H
 #define TESTS_THREADS_H
 
@@ -8,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define THREAD_IS_EXITING 0x4u /* the kernel's PF_EXITING, set before anybody is woken */
+#define THREAD_IS_EXITING 0x4u /* the kernel's PF_EXITING, set before any thread is woken */
 
 /* 0: it has ended since it was listed. */
 static inline int thread_is_alive(const char *id)

@@ -23,7 +23,7 @@ struct call_batch {
 	int depth;
 	struct collected *members;
 	size_t count, room;
-	struct kept_error error; /* the first of a member                                  */
+	struct kept_error error; /* the first error of a member                            */
 };
 
 static _Thread_local struct call_batch *open_batch;
@@ -153,7 +153,8 @@ static tutti_status start_member(struct collected *m, int timeout_ms, tutti_call
 	return comm_call_message(m->comm, &m->message, call);
 }
 
-/* One that cannot start does not keep the others from it: other ranks have started theirs. */
+/* A call that cannot start does not stop the others of the group: other ranks have started theirs.
+ */
 static tutti_status start_all(struct call_batch *b, struct tutti_work *whole, int timeout_ms)
 {
 	tutti_status first = TUTTI_OK;

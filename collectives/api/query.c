@@ -46,7 +46,7 @@ void tutti_work_release(tutti_work **work)
 {
 	if (!work || !*work)
 		return;
-	if (!forks_is_orphan) /* its engine is another process's */
+	if (!forks_is_orphan) /* in a forked child the engine belongs to the parent */
 		work_release(*work);
 	*work = NULL;
 }

@@ -18,7 +18,7 @@
 #define CONNECT_MS    20000
 #define WINDOW_NS_MAX UINT64_C(10000000000)
 
-/* Without the secret, which is not needed once the ranks have met. */
+/* The copy has no secret: none is needed once the ranks have met. */
 static bool copy_texts(struct comm_settings *settings, const char *filter)
 {
 	struct env *env = &settings->env;

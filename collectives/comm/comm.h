@@ -45,7 +45,7 @@ struct comm_settings {
 	char *filter; /* of transports, or NULL                                          */
 };
 
-/* By what the other ranks know this communicator from all others. */
+/* What tells this communicator from all others, on all its ranks. */
 struct comm_identity {
 	uint64_t id[2];
 	uint8_t key[TUTTI_KEY_BYTES];
@@ -58,7 +58,7 @@ struct comm_place {
 	struct nodes nodes; /* what select.nodes points to                               */
 	int ranks_on_host;  /* the job's ranks on this node: how many threads may wait here, in
 			     * this communicator and in its relatives, at the same time   */
-	int cores;          /* that these may use together                               */
+	int cores;          /* that these ranks may use together                         */
 	struct cpu_location near[CPU_LOCATIONS_MAX]; /* the ranks of this node, where they may be
 						      * spread over its CPUs ...           */
 	int ranks_near_count; /* ... so many of them, or 0                                */
@@ -71,7 +71,7 @@ struct comm_parent {
 	int rank;   /* this rank's there, while a job grows, or -1                        */
 };
 
-/* By what the ranks reach each other. */
+/* How the ranks reach each other. */
 struct comm_reach {
 	const struct tutti_transport *transports[TRANSPORTS_MAX];
 	struct tutti_endpoint *endpoints[TRANSPORTS_MAX];
@@ -79,7 +79,7 @@ struct comm_reach {
 	struct route *routes;    /* only while joining                                   */
 	uint32_t kinds_in_place; /* memory that every transport in use reads and writes  */
 	struct tutti_endpoint *control_endpoint; /* until the control ring has it       */
-	struct control_peer *peers;              /* all ranks, by it                    */
+	struct control_peer *peers;              /* all ranks, for the control ring     */
 	bool may_have_window;
 	int window_refusal; /* a descriptor, by which the others learn that this rank has no window,
 			     * or -1                                                     */
@@ -94,7 +94,7 @@ struct comm_recovery {
 	struct consensus **ancestors;
 	int ancestor_count;
 	atomic_uint aborts;     /* how often tutti_comm_abort was called                */
-	unsigned aborts_before; /* the call that recovers, which they do not concern    */
+	unsigned aborts_before; /* of aborts: they do not concern the recovery call     */
 };
 
 struct tutti_comm {

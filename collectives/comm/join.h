@@ -39,7 +39,7 @@ struct member {
 	struct member_address control, consensus; /* for the control ring; see consensus.h */
 };
 
-/* init.c: INVALID and UNSUPPORTED what no communicator can have. */
+/* init.c: INVALID or UNSUPPORTED if no communicator can have these settings. */
 tutti_status comm_check_config(const tutti_config *config);
 
 /* comm.c, describe.c and topology.c: make a communicator in steps, so that ranks of one process can
@@ -71,8 +71,8 @@ void comm_close(struct tutti_comm *comm);
  * *child may be there, to be freed. */
 tutti_status comm_new_child(struct tutti_comm **child, const struct tutti_comm *parent,
 			    const tutti_config *config, int rank, int size);
-/* From parent's, and from what the names and of, the same on all its ranks, tell apart: the same on
- * all of them, and secret from all others. */
+/* Sets the id and key of child: keyed hashes of parent's id, the names and of, which are the same
+ * on all ranks of child. Ranks that are not in parent cannot know them. */
 void comm_derive_identity(struct tutti_comm *child, const struct tutti_comm *parent,
 			  const char *key_name, const char *id_name, const void *of, size_t bytes);
 

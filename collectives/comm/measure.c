@@ -1,6 +1,6 @@
-/* Measures links by plans of their own. In one node all ranks exchange messages at once, for so
- * they do in collectives, and share its cores and its memory; between nodes: there and back, a
- * burst, and a long message. Everything runs through the engine, as a collective would. */
+/* Measures links by plans of their own. In one node all ranks exchange messages at once, as they do
+ * in collectives, and share its cores and its memory; between nodes: there and back, a burst, and a
+ * long message. Everything runs through the engine, as a collective would. */
 #include "collectives/comm/join.h"
 #include "collectives/engine/engine.h"
 
@@ -15,13 +15,13 @@
 
 #define SMALL_BYTES  8
 #define ROUNDS       4
-#define MANY_ROUNDS  16 /* where ranks run ahead of each other: their skew is in it once */
+#define MANY_ROUNDS  16 /* in one measurement, so that the skew of the ranks counts little */
 #define BURST        16
-#define PEERS        3 /* of a rank at once */
+#define PEERS        3 /* with which a rank exchanges messages at once */
 #define LONG_BYTES   (128 << 10)
-#define MANY_BYTES   (64 << 10) /* where there are many rounds of them */
+#define MANY_BYTES   (64 << 10) /* for messages of many rounds */
 #define BUFFER_BYTES (2 * LONG_BYTES)
-/* Other work on the machine only ever adds to a time: the least of so many counts. */
+/* Other work on the machine only adds to a time, so the least of so many times counts. */
 #define REPEATS 5
 
 /* rounds times: messages one way, one message back. The lower rank begins. */
@@ -84,7 +84,7 @@ static tutti_status run_once(struct tutti_comm *comm, const struct plan *plan, s
 	return status;
 }
 
-/* Seconds that a run of the plan takes, which is freed. */
+/* Returns the seconds that a run of the plan takes, and frees the plan. */
 static tutti_status time_plan(struct tutti_comm *comm, struct plan *plan, size_t bytes,
 			      void *buffer, double *seconds)
 {

@@ -27,7 +27,7 @@ struct split {
 	uint64_t sequence, deadline_ns;
 	int round;
 	int rank, size;         /* of this rank in its child; size 0 so far             */
-	struct outcome own;     /* how this rank has fared so far                   */
+	struct outcome own;     /* this rank's status so far                        */
 	struct ask *asks;       /* of all ranks of the parent: by color, key, rank  */
 	const struct ask *ours; /* ... and there the first of our child             */
 	void *gathered;         /* a round's answers, by rank of the parent         */

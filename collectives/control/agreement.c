@@ -141,7 +141,7 @@ static void take_proposal(struct agreement *a, int from, const struct agreement_
 	a->accepted = m->ballot;
 	a->accepted_is_fresh = m->is_fresh;
 	memcpy(a->accepted_value, m->value, a->value_bytes);
-	/* What those may still have said, before they died, counts no more. */
+	/* Messages that these ranks sent before they died no longer count. */
 	for (int r = 0; r < a->size; r++)
 		if (m->gone[r] == 1)
 			agreement_mark_dead(a, r, now_ns);
@@ -184,7 +184,7 @@ static void take(struct agreement *a, int from, const struct agreement_message *
 	}
 }
 
-/* What is said to one that knows how it ended. */
+/* The answer to a rank that knows how the agreement ended. */
 static void answer_decided(struct agreement_seat *s, enum agreement_kind kind)
 {
 	s->knows |= kind == AGREEMENT_KNOWN || kind == AGREEMENT_DECIDE;

@@ -16,7 +16,7 @@ static inline uint64_t agreement_later(uint64_t a_ns, uint64_t b_ns)
 	return a_ns > b_ns ? a_ns : b_ns;
 }
 
-/* This is how it ends. */
+/* Ends the agreement. */
 static inline void agreement_decide(struct agreement *a, const uint8_t *value)
 {
 	memcpy(a->value, value, a->value_bytes);
@@ -25,9 +25,9 @@ static inline void agreement_decide(struct agreement *a, const uint8_t *value)
 
 /* agreement_lead.c. A new ballot, above all that this rank has heard of. */
 void agreement_begin_ballot(struct agreement *a);
-/* What is said to a leader: JOIN, ACCEPT, REFUSE. */
+/* The messages to a leader: JOIN, ACCEPT, REFUSE. */
 void agreement_take_answer(struct agreement *a, int from, const struct agreement_message *m);
-/* As time goes by. */
+/* What a leader does when time has passed. */
 void agreement_lead(struct agreement *a, uint64_t now_ns);
 
 #endif

@@ -13,7 +13,7 @@ void board_begin(struct board *b)
 	b->places[b->rank].pid = (int32_t)getpid();
 }
 
-/* The first stays. */
+/* The first failure stays. */
 static void decide(struct board *b, const struct failure *failure)
 {
 	pthread_mutex_lock(&b->lock);

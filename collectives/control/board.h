@@ -29,7 +29,7 @@ struct board {
 	const int *pid_fds;         /* one a rank; -1 if it is of this process, or not known */
 	void (*wake_all)(void *arg);
 	void *arg;
-	pthread_mutex_t lock;   /* of decided, which is written once */
+	pthread_mutex_t lock;   /* guards decided, which is written once */
 	struct failure decided; /* status OK until then */
 	char message[ERROR_BYTES];
 	uint64_t compared_ns; /* when board_check last compared calls ... */
@@ -42,7 +42,7 @@ struct board {
 	} stopped;
 };
 
-/* For whom a rank waits. */
+/* Which ranks a rank waits for. */
 struct board_wait {
 	bool (*awaits)(const void *arg, int rank); /* NULL: any other rank may be awaited */
 	const void *arg;

@@ -8,12 +8,12 @@
 
 #include <stdatomic.h>
 
-#define DECISIONS 8 /* that are remembered, for ranks that missed them */
+#define DECISIONS 8 /* so many are remembered, for ranks that missed them */
 
 struct decision {
 	uint64_t number;
 	size_t record_bytes;
-	uint8_t *value; /* NULL: none */
+	uint8_t *value; /* NULL if there is none */
 };
 
 struct consensus {
@@ -21,12 +21,12 @@ struct consensus {
 	struct consensus_config config;
 	struct consensus_link *links; /* by rank                                             */
 	struct tutti_done done;
-	bool *members; /* by rank: who takes part in the next question                     */
+	bool *members; /* by rank: whether it takes part in the next question              */
 	struct quorum quorum;
 	bool misses;
 	struct decision past[DECISIONS];
 	int past_at;
-	tutti_status failed; /* and why, once it has                                       */
+	tutti_status failed; /* OK, or why consensus ended here                            */
 	char error[ERROR_BYTES];
 };
 
@@ -37,7 +37,7 @@ struct inquiry {
 	struct agreement agreement;
 	uint64_t begun_ns;
 	uint64_t goodbye_ns; /* once it has ended                                         */
-	tutti_status status; /* of this rank: not OK: it gives up                         */
+	tutti_status status; /* not OK: this rank gives up                                */
 };
 
 /* Until all that need it know how it has ended, or q->status says why this rank gives up. */
@@ -46,7 +46,7 @@ void inquiry_run(struct inquiry *q);
 tutti_status inquiry_left_out(const struct inquiry *q);
 
 void decisions_remember(struct consensus *c, uint64_t number, const struct agreement *a);
-/* To what came over the link, about a question that was decided before. */
+/* Answers a message of the link about a question that was decided before. */
 tutti_status decisions_answer(const struct consensus *c, struct consensus_link *l);
 
 #endif

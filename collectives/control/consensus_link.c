@@ -11,8 +11,8 @@
 #define TAG           0xc0417c11u
 #define FIRST_CHANNEL 3
 #define LAST_CHANNEL  250 /* a transport has 256 */
-#define REFUSALS      2   /* one may be a network's moment */
-#define FAILURES      8   /* then a rest lies between two of them */
+#define REFUSALS      2   /* one alone may be the network's fault */
+#define FAILURES      8   /* from then on a rest lies between two */
 #define RECORD_MAX    (64u << 10)
 
 static size_t body_bytes(const struct consensus_head *h, int size)
@@ -150,15 +150,15 @@ void consensus_link_done(struct consensus_link *l, const struct tutti_io *io)
 		l->is_sending = false;
 }
 
-/* Both ends count channels: a connection that fails at one of them fails at the other, too, be it
- * that the other has not connected it yet. So both come to the same next one. */
+/* Both ends count channels: a connection that fails at one of them fails at the other, too, even if
+ * the other has not connected it yet. So both come to the same next one. */
 bool consensus_link_settle(struct consensus_link *l)
 {
 	if (!l->is_lost || l->has_message) /* what came before the end is heard first */
 		return false;
 	tutti_status status = l->conn->status;
 	bool was_there = l->conn->where[0] != '\0';
-	/* Somebody else may listen there by now. */
+	/* Another process may listen there by now. */
 	bool is_refused = !was_there && (status == TUTTI_ERR_PEER || status == TUTTI_ERR_AUTH);
 	if (l->was_heard)
 		l->refusals = l->failures = 0;

@@ -22,7 +22,7 @@ struct consensus_link {
 	struct tutti_endpoint *endpoint;
 	uint8_t address[TUTTI_ADDRESS_BYTES];
 	size_t address_bytes;
-	struct tutti_conn *conn;        /* NULL: none                                          */
+	struct tutti_conn *conn;        /* NULL if there is none                               */
 	int channel;                    /* of the next one                                     */
 	int refusals;                   /* connections in a row that were refused              */
 	int failures;                   /* connections in a row that brought no message        */

@@ -90,7 +90,7 @@ const struct failure *control_found(struct control *control);
  * others are told, with what was decided before if anything was. */
 void control_fail(struct control *control, const struct failure *failure, int pending);
 
-/* The helper thread's. Whether somebody has to serve it: a ring. */
+/* The helper thread's. Whether the helper thread has to serve it: a ring. */
 bool control_needs_helper(const struct control *control);
 void control_progress(struct control *control);
 /* What to sleep on, after which progress is due. Returns 1, 0 (there is no such descriptor), or -1:

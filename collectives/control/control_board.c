@@ -1,4 +1,4 @@
-/* The board as a kind of control. Nothing waits for it: a look is a few loads. */
+/* The board as a kind of control. It needs no thread: a look is a few loads. */
 #include "collectives/control/board.h"
 #include "collectives/control/control_internal.h"
 

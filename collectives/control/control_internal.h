@@ -85,14 +85,14 @@ struct control_message {
 struct control_link {
 	struct control_ring *ring;
 	int peer;                       /* -1 if the other link leads to all ranks that are left */
-	struct tutti_conn *conn;        /* NULL: none                                    */
+	struct tutti_conn *conn;        /* NULL if there is none                         */
 	bool is_up, is_sending;
 	bool is_cut;                    /* its conn is to be closed, and another found   */
-	bool is_later;                  /* not the neighbour that it began with          */
-	bool is_awaited;                /* a sign of life is                             */
+	bool is_later;                  /* peer is not the first neighbour               */
+	bool is_awaited;                /* a sign of life is awaited                     */
 	uint64_t watched_ns, silent_ns; /* when WATCH was sent; how long awaited         */
-	uint64_t told;                  /* of our own calls up to here, not included     */
-	uint64_t answered;              /* with as many calls of our own                 */
+	uint64_t told;                  /* the peer has our calls before this one        */
+	uint64_t answered;              /* calls of this rank when it last answered      */
 	bool is_keeping;                /* kept: records of calls that we have yet to make */
 	struct control_message kept;
 	struct tutti_io in, out;
@@ -118,7 +118,7 @@ struct control_ring {
 	bool needs_helper;              /* to look at what is kept, or at what is left   */
 	bool some_have_left;
 	uint64_t slow_told, asked;      /* sequence + 1                                  */
-	uint64_t slow_since_ns, slow_ns; /* of waits: the first and the latest look      */
+	uint64_t slow_since_ns, slow_ns; /* when a slow wait first and last looked       */
 	uint64_t ticked_ns;             /* when silence was last measured                */
 	uint64_t answer_to;             /* WHO came back: sequence + 1                   */
 	int32_t missing[CONTROL_MISSING];
@@ -146,7 +146,7 @@ bool ring_all_agree(struct control *control, uint64_t sequence);
 
 /* ring_link.c */
 void control_post(struct control_link *link, const struct control_message *message);
-/* What waited to be said before does not matter any more. */
+/* Drops the messages that wait in the queue: message replaces them. */
 void control_post_last(struct control_link *link, const struct control_message *message);
 /* What was decided. */
 void control_post_failure(struct control_link *link);

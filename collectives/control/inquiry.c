@@ -1,4 +1,4 @@
-/* One question under way: carries what its agreement has to say. */
+/* One question under way: sends and receives the messages of its agreement. */
 #include "collectives/control/consensus_internal.h"
 
 #include "collectives/control/deadlines.h"
@@ -114,7 +114,7 @@ static void speak(struct inquiry *q, uint64_t now_ns)
 }
 
 /* Every member must hear how the agreement ended, also if its connection breaks: so a rank that
- * knows waits until the others say that they know, too. To ask the next question says so. */
+ * knows waits until the others say that they know, too. Asking the next question says it too. */
 static bool is_silent(const struct inquiry *q)
 {
 	const struct agreement *a = &q->agreement;

@@ -110,7 +110,7 @@ static void answer_from_behind(struct control_link *l, const struct control_mess
 			   issued - 1);
 }
 
-/* A rank that has left never makes the call that somebody waits in. */
+/* A rank that has left never makes the call that another rank waits in. */
 static void check_leavers(struct control_ring *c, const struct control_message *m)
 {
 	char text[ERROR_BYTES], call[128], who[128];

@@ -69,7 +69,7 @@ void bounce_take_scratch(struct engine *e, struct tutti_work *work, size_t bytes
 bool window_task_advance(struct engine *e); /* the first call; returns whether it moved */
 
 /* progress.c */
-bool engine_settle(struct engine *e); /* what can be done without asking anybody */
+bool engine_settle(struct engine *e); /* what can be done without asking an endpoint */
 
 /* clean_up.c */
 void engine_clean_up(struct engine *e); /* after a failure; once */

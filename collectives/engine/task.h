@@ -44,7 +44,7 @@ struct task_kind {
 	tutti_status (*begin)(struct engine *e, struct tutti_work *work);
 	/* The host copies or the scratch that begin asked for are there. NULL: not needed. */
 	void (*prepared)(struct engine *e, struct tutti_work *work);
-	/* The work is over, well or not: gives back what begin took. NULL: nothing. */
+	/* The work is over, well or not: gives back what begin took. NULL if there is nothing. */
 	void (*finish)(struct engine *e, struct tutti_work *work);
 	/* What work, which is not over, waits for, in words. Returns a rank of it, or -1. */
 	int (*explain)(struct engine *e, const struct tutti_work *work, char *text,

@@ -101,7 +101,7 @@ static tutti_status begin_send(struct p2p *p, struct p2p_message *m)
 	return TUTTI_OK;
 }
 
-/* A recv from anybody listens to all. */
+/* A recv from TUTTI_ANY listens to all ranks. */
 static tutti_status begin_recv(struct p2p *p, struct p2p_message *m)
 {
 	int rank = p2p_spec(m)->p2p.peer;

@@ -88,7 +88,7 @@ struct p2p_leg {
 struct p2p_message {
 	struct p2p_message *next;
 	struct tutti_work *work;
-	struct p2p_peer *peer; /* recv from anybody: NULL until it has met its message     */
+	struct p2p_peer *peer; /* recv from any rank: NULL until it has met its message    */
 	uint8_t *buf;
 	size_t bytes;
 	size_t moved; /* send: handed to the transport; recv: there                       */
@@ -145,13 +145,13 @@ struct p2p_peer {
 	struct p2p_queue outbox;    /* sends in order, until they are ready                 */
 	struct p2p_queue requested; /* sends that wait for their CLEAR                      */
 	uint32_t next_id;
-	struct p2p_slot *slots, *free_slots[P2P_CLASSES]; /* slots NULL: none was needed yet */
+	struct p2p_slot *slots, *free_slots[P2P_CLASSES]; /* slots: NULL until one is needed */
 	struct p2p_note credit, mismatch, leaving;
 
 	struct p2p_queue posted;    /* recvs that wait for a message                        */
 	struct p2p_queue receiving; /* recvs whose data come                                */
 	struct p2p_arrival *unexpected, **unexpected_tail;
-	struct p2p_arrival *kept; /* by slot; NULL: none was needed yet                   */
+	struct p2p_arrival *kept; /* by slot; NULL until one is needed                    */
 	uint32_t requests;        /* among the unexpected                                 */
 	uint8_t returned[P2P_SLOTS];
 	bool is_returned[P2P_SLOTS]; /* is among them: the sender does not know yet         */
@@ -168,7 +168,7 @@ struct p2p {
 	struct engine *engine;
 	const struct io_owner *owner; /* of all ios */
 	struct p2p_peer **peers; /* NULL: not needed yet                                  */
-	struct p2p_queue any;    /* recvs from anybody that wait                          */
+	struct p2p_queue any;    /* recvs from any rank that wait                         */
 	uint64_t stamp;
 	bool any_gone; /* some peer has left or is lost                                       */
 	struct p2p_message *free_messages;
@@ -224,7 +224,7 @@ int p2p_explain(struct engine *e, const struct tutti_work *work, char *text, siz
 /* h is of the message, with what the recv has. is_sender: the message is this rank's. */
 void p2p_fail_mismatch(struct p2p_peer *peer, bool is_sender, const struct p2p_header *h);
 void p2p_nonsense(struct p2p_peer *peer, const char *what);
-/* Fails the engine when somebody waits for a peer that is gone. */
+/* Fails the engine when a message waits for a peer that is gone. */
 void p2p_check_gone(struct p2p *p);
 
 /* p2p_post.c */
@@ -243,7 +243,7 @@ void p2p_give_back(struct p2p_peer *peer, uint32_t slot); /* tells the sender, i
 
 /* p2p_match.c */
 void p2p_post(struct p2p_message *m); /* a recv looks for its message           */
-/* The recv that a message is for, taken off its list; NULL: none yet. */
+/* The recv that a message is for, taken off its list; NULL if there is none yet. */
 struct p2p_message *p2p_find_recv(struct p2p_peer *peer, int tag);
 bool p2p_fits(const struct p2p_message *m, const struct p2p_header *h);
 /* recv has another count or dtype than h: both ranks fail, the sender is told first. */

@@ -69,7 +69,7 @@ double select_seconds(const struct select *s, const struct algorithm *a, double 
 	return links_seconds(&s->links, place, &c, bytes, slice_of(s, a, bytes));
 }
 
-/* The cheapest that can serve the call; NULL: none. */
+/* The cheapest that can serve the call; NULL if there is none. */
 static const struct algorithm *find_cheapest(const struct select *s, const struct call_args *args,
 					     double bytes)
 {

@@ -109,7 +109,7 @@ void trace_close(struct trace *trace); /* NULL is fine */
 /* The rank in the first communicator that this process had: its number in the job. */
 int trace_first_rank(void);
 
-/* Which entry an operation has; entry NULL: none. */
+/* Which entry an operation has; entry NULL if there is none. */
 struct trace_mark {
 	struct trace_entry *entry;
 	uint32_t index;

@@ -32,7 +32,7 @@ struct event {
 	int generation, segment;
 	tutti_status status;
 	uint32_t members, flag;
-	uint32_t failed; /* whom tutti_comm_failed names                                      */
+	uint32_t failed; /* the ranks that tutti_comm_failed names                            */
 	uint64_t at_ns;
 	int size;               /* of the communicator that the message is about         */
 	int8_t ids[RANKS_MOST]; /* of its ranks                                           */

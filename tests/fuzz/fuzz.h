@@ -42,8 +42,8 @@ int input_file(struct input *input, char path[FUZZ_PATH_BYTES]);
 void fuzz_fixed_random(void);
 /* A pair of connected, non-blocking Unix sockets. */
 void fuzz_pair(int pair[2]);
-/* A non-blocking connection to the abstract Unix socket; -1: nobody listens there, or has no room.
- */
+/* A non-blocking connection to the abstract Unix socket; -1 if no process listens there, or it has
+ * no room. */
 int fuzz_connect(const char *name);
 /* As much as the socket takes. */
 void fuzz_send(int fd, const void *bytes, size_t n);

@@ -117,7 +117,7 @@ static void nobody_is_alone(void **state)
 	assert_int_equal(job_find(&job, NULL, &env), TUTTI_OK);
 	found("RANK=0 WORLD_SIZE=1");
 	assert_int_equal(job.meeting, JOB_ALONE);
-	found("MASTER_ADDR=node1"); /* where, but not who */
+	found("MASTER_ADDR=node1"); /* a place, but no rank */
 	assert_int_equal(job.meeting, JOB_ALONE);
 }
 
@@ -279,7 +279,7 @@ static void the_config_comes_first(void **state)
 	assert_int_equal(job_find(&job, &config, &env), TUTTI_OK);
 	check("config", 2, 4, "node1", 29500);
 	check_local(0, -1);
-	/* Who from the launcher, where from the config. */
+	/* The rank comes from the launcher, the place from the config. */
 	config = (tutti_config){.rendezvous = "tcp://h:1"};
 	assert_int_equal(job_find(&job, &config, &env), TUTTI_OK);
 	check("tuttirun", 2, 4, "h", 1);
@@ -359,7 +359,7 @@ static void urls(void **state)
 	snprintf(url, sizeof url, "tuti://a:77/%s", secret);
 	assert_int_equal(job_find(&job, &config, &env), TUTTI_ERR_INVALID);
 	assert_null(strstr(last_error(), "0123456789"));
-	/* What we make we understand. */
+	/* A URL that place_url makes is understood. */
 	assert_int_equal(place_url(made, sizeof made, secret, 78, &env), TUTTI_OK);
 	config.rendezvous = made;
 	assert_int_equal(job_find(&job, &config, &env), TUTTI_OK);
@@ -433,7 +433,7 @@ static void look_thrice(const char *path, mode_t mode, char *lines, size_t bytes
 	fclose(log);
 }
 
-/* Others' setups go on, and are told once. */
+/* A secret that other users can read is used, with one warning. */
 static void secrets_that_others_can_read(void **state)
 {
 	char dir[] = "/tmp/tuttitest-XXXXXX", path[64], lines[4000], *said;

@@ -30,7 +30,7 @@ static const struct part *find_waiter(const struct part *part, size_t n)
 	return waiter;
 }
 
-/* Whether nobody could be done like this without that rank. */
+/* Whether no rank could be done with this operation without that rank. */
 static bool needs(const struct part *done, int rank)
 {
 	const struct trace_op *op = done->op;

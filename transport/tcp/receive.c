@@ -10,11 +10,11 @@
 #include <sys/uio.h>
 
 #define DIRECT_BYTES   8192u        /* from here on a payload is not read ahead */
-#define READ_BYTES     (512u << 10) /* in one call, so that sending gets its turn */
-#define AHEAD_MESSAGES 32           /* that are read in one call */
+#define READ_BYTES     (512u << 10) /* of one system call at most: sending gets its turn */
+#define AHEAD_MESSAGES 32           /* most messages that one system call reads */
 #define EAGER_BYTES    8192u        /* read in one call though less is posted */
-#define READS          4            /* in one visit */
-#define PIECES         128          /* of a message, filled in one call */
+#define READS          4            /* system calls in one visit */
+#define PIECES         128          /* of a message, filled by one system call */
 
 void tcp_recv(struct tutti_conn *conn, struct tutti_io *io)
 {
@@ -49,7 +49,7 @@ static void damaged(struct tcp_conn *c, const char *what, uint32_t sum, uint32_t
 		c->base.channel, sum, expected);
 }
 
-/* Before anything that the header says is believed. */
+/* Checks a header before any of its fields is used. */
 static bool check_header(struct tcp_conn *c, const uint8_t header[TCP_SUMMED_BYTES])
 {
 	uint32_t sum = crc32c(0, header, TCP_SUMMED_BYTES - 4), words[2];
@@ -301,7 +301,7 @@ static size_t read_unread(struct tcp_unread *unread, const struct payload_places
 	return done;
 }
 
-/* What becomes of the connection is decided when this visit is over. */
+/* Whether the connection goes on is decided when this visit is over. */
 static void mark_lost(struct tcp_conn *c, int error)
 {
 	c->is_lost = true;

@@ -18,7 +18,8 @@
 
 #define EPOCHS (1u << 19) /* sockets that a connection may have had */
 
-/* Leaves those that the socket's address is one of; all when none is: something translates. */
+/* Keeps only the address of the list that has the socket's host. If none has it, addresses are
+ * translated on the way, and all are kept. */
 static int keep_proven(struct tcp_address *list, int count, const char *where)
 {
 	const char *colon = strrchr(where, ':');

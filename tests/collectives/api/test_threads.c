@@ -93,7 +93,7 @@ static void other_collectives(struct rank *r)
 	free(buf);
 }
 
-/* Whatever NaN comes in, the canonical one comes out, alone as well. */
+/* Any NaN becomes the canonical one, also where one rank is alone. */
 static void canonical_nans(struct rank *r)
 {
 	static const size_t counts[] = {1, 37, 5000};
@@ -279,7 +279,7 @@ static void test_asynchronous(void **state)
 
 static atomic_int named;
 
-/* The last rank never calls: the others fail, and whoever waits for it directly names it. */
+/* The last rank never calls: the others fail, and a rank that waits for it directly names it. */
 static void one_is_missing(struct rank *r)
 {
 	int32_t x = 1;
@@ -321,7 +321,8 @@ static void aborted(struct rank *r)
 
 static atomic_int mismatches;
 
-/* Rank 0 makes another call than the others: nobody hangs, nobody gets bytes of the wrong call. */
+/* Rank 0 makes another call than the others: no rank hangs, and none gets bytes of the wrong call.
+ */
 static void different_calls(struct rank *r)
 {
 	int32_t in[40] = {0}, out[40];
