@@ -33,13 +33,14 @@ void admission_init(struct admission *admission, int most, int time_ms);
 /* False: the listener lets the oldest go first, and asks again. */
 bool admission_has_room(const struct admission *admission);
 void admission_add(struct admission *admission, struct admission_entry *entry);
-/* It holds no place any more, and has its time once more. */
+/* The entry has proved the secret: it holds no place any more, and its time begins again. */
 void admission_proved(struct admission *admission, struct admission_entry *entry);
-/* It has gone, or nothing more is awaited of it. An entry that is on no list is fine. */
+/* The entry's connection has ended, or nothing more is expected from it. An entry on no list is
+ * fine. */
 void admission_remove(struct admission *admission, struct admission_entry *entry);
 /* The oldest without a proof, of those that go last or of the others; NULL: there is none. */
 struct admission_entry *admission_oldest(const struct admission *admission, bool goes_last);
-/* One whose time is up; NULL: there is none. */
+/* An entry whose time is up, or NULL. */
 struct admission_entry *admission_late(const struct admission *admission, uint64_t now_ns);
 /* When the next one's time is up; DEADLINE_NONE: never. */
 uint64_t admission_due_ns(const struct admission *admission);

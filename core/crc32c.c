@@ -1,5 +1,5 @@
-/* One byte at a time by a table; eight at a time where the CPU has SSE4.2, which is asked once more
- * each time, for a look at a word is nothing to a message. */
+/* One byte at a time by a table; eight at a time where the CPU has SSE4.2. Each call asks for that
+ * anew: a load costs little beside a message. */
 #include "core/crc32c.h"
 
 #include <string.h>

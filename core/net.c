@@ -52,7 +52,7 @@ bool net_is_gone(int error)
 	case EPIPE:
 	case ECONNRESET:
 	case ETIMEDOUT:
-	/* This end was taken apart from outside (`ss -K`, a debugger). */
+	/* Another program has closed this end (`ss -K`, a debugger). */
 	case ECONNABORTED:
 	case ENOTCONN:
 		return true;

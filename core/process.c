@@ -33,7 +33,7 @@ static const char *read_stat(const char *path, char *text, size_t text_bytes)
 	return at && at[1] == ' ' ? at + 2 : NULL;
 }
 
-/* One that has begun to end runs no more code of its program: the kernel closes its files. */
+/* A thread that has begun to end runs no more code of its program: the kernel closes its files. */
 static bool has_thread_ended(int pid, const char *thread)
 {
 	char path[64], text[1024], state;

@@ -64,7 +64,7 @@ static size_t count_sent(struct tls *t)
 	return bytes;
 }
 
-/* It keeps errors by thread, and some may be the program's, of calls of its own. */
+/* OpenSSL keeps errors by thread, and some may come from the program's own calls. */
 static void prepare(struct tls *t)
 {
 	t->is_empty = false;
@@ -105,7 +105,7 @@ int tls_handshake(struct tls *t)
 	/* Said goodbye before it was known. */
 	if (rc != 1 && error == 0)
 		error = ECONNRESET;
-	/* Its proof is the common key, and nothing else will do. */
+	/* The other end proves itself by the common key, and by nothing else. */
 	if (rc == 1 && !openssl.SSL_session_reused(t->ssl))
 		error = EBADMSG;
 	t->is_up = error == 0;

@@ -23,7 +23,7 @@ struct tls {
 	/* What the socket said while OpenSSL last asked it for bytes. */
 	bool is_empty; /* not now */
 	bool is_short; /* less than it was asked for */
-	bool is_cut;   /* no more ever */
+	bool is_cut;   /* the end: no more will come */
 	int lost;      /* errno */
 
 	int records; /* that out has room for */

@@ -31,7 +31,7 @@ int tls_socket_write(BIO *bio, const char *from, int bytes)
 	size_t room = tls_room(t->records) - TLS_RECORD_BYTES - t->out_end;
 
 	openssl.BIO_clear_flags(bio, BIO_FLAGS_RWS | BIO_FLAGS_SHOULD_RETRY);
-	/* All that it says without being asked is an alert, after which it says no more. */
+	/* OpenSSL writes only alerts without being asked, and nothing after them. */
 	if ((size_t)bytes > room)
 		return -1;
 	memcpy(t->out + t->out_end, from, (size_t)bytes);

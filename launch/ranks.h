@@ -42,8 +42,8 @@ int ranks_start(struct ranks *ranks, const struct start *start);
 struct rank *ranks_observe(struct ranks *ranks);
 /* Whether any has ended well. */
 bool ranks_any_done(const struct ranks *ranks);
-/* One that has failed, whose output was read: once more, as the restart of this number. What it has left behind is
- * killed. Returns as ranks_start. */
+/* Starts a rank again that has failed and whose output was read, as the restart of this number.
+ * Kills the processes that it has left behind. Returns as ranks_start. */
 int ranks_restart(struct ranks *ranks, const struct start *start, struct rank *rank, int restart);
 void ranks_signal(const struct ranks *ranks, int signal);
 /* Reaps all that were started, waiting for them; the guard forgets them. */

@@ -235,7 +235,7 @@ INLINE size_t VECTOR(sums_to)(struct VECTOR(type) t, const struct reduction *r, 
 	return at / t.element;
 }
 
-/* One destination, or as many as sources, is what collectives ask for. */
+/* Collectives ask for one destination, or for as many as there are sources. */
 INLINE size_t VECTOR(sums_of)(struct VECTOR(type) t, const struct reduction *r, int n,
                               size_t first, size_t ahead)
 {

@@ -105,7 +105,7 @@ static void take_hello(struct caller *c, struct host *host)
 	caller_write(c);
 }
 
-/* It has said in what it has proved how it goes on. */
+/* The context that the caller has proved says how it goes on: in clear or by TLS. */
 static void greeted(struct caller *c, struct host *host)
 {
 	uint8_t clear[AUTH_CONTEXT_BYTES], secure[AUTH_CONTEXT_BYTES], key[TUTTI_KEY_BYTES];
@@ -120,7 +120,7 @@ static void greeted(struct caller *c, struct host *host)
 		return;
 	auth_tls_key(&c->auth, key);
 	if (tls_load() != TUTTI_OK || tls_new(&c->tls, c->fd, key, false, 1) != TUTTI_OK) {
-		/* It would say which rank it is by TLS alone. */
+		/* The caller says which rank it is by TLS only. */
 		meeting_fail(&host->meeting, TUTTI_ERR_UNSUPPORTED,
 			     "a rank that has TUTTI_TLS 1 cannot join here: %.400s", last_error());
 		c->is_closed = true;
@@ -129,8 +129,8 @@ static void greeted(struct caller *c, struct host *host)
 	await(c, CALLER_HANDSHAKE, NULL, 0);
 }
 
-/* It spoke the protocol. A rank with another secret hangs up when it sees our proof; one that goes
- * on proves something else. */
+/* The caller spoke the protocol. A rank with another secret hangs up when it sees our proof; a
+ * caller that goes on proves something else. */
 static void wrong_answers(struct caller *c, struct host *host)
 {
 	char from[NET_ADDRESS_BYTES];

@@ -1,5 +1,4 @@
-/* One connection of the server, until it is a rank and then. Reads and writes without ever
- * blocking. */
+/* One connection of the server, before and after it has become a rank. Never blocks. */
 #ifndef RENDEZVOUS_CALLER_H
 #define RENDEZVOUS_CALLER_H
 
@@ -51,7 +50,7 @@ static inline bool caller_is_pending(const struct caller *caller)
 {
 	return caller->stage < CALLER_HEAD;
 }
-/* It knows the job's key; its rank may still be to come. */
+/* The caller knows the job's key; it may not have said its rank yet. */
 static inline bool caller_has_proved(const struct caller *caller)
 {
 	return caller->stage >= CALLER_HANDSHAKE;

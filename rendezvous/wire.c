@@ -67,7 +67,7 @@ static tutti_status send_all(const struct wire *w, const void *data, size_t byte
 	return TUTTI_OK;
 }
 
-/* What is sealed must go before anything else can. */
+/* Sealed bytes must go before any others. */
 tutti_status wire_send(struct wire *w, const void *data, size_t bytes, uint64_t deadline_ns)
 {
 	tutti_status status;
@@ -101,7 +101,7 @@ static tutti_status receive(const struct wire *w, void *data, size_t bytes, uint
 	return TUTTI_OK;
 }
 
-/* What is said last is said as well as it can be: the server knows that the rank has left. */
+/* The last bytes may get lost: the server knows that the rank has left. */
 void wire_close(struct wire *w)
 {
 	if (w->tls)

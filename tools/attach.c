@@ -16,7 +16,7 @@
 
 #define LINK "/memfd:" TRACE_NAME " (deleted)"
 
-/* Its number where it lives, which in a container is not ours; that is what it has written. */
+/* The number that the process has in its own pid namespace (a container), which its trace has. */
 static int inner_pid(int pid)
 {
 	char path[64], line[256];
@@ -77,7 +77,7 @@ static enum attach_code code_of(tutti_status status)
 						 : ATTACH_FAILED;
 }
 
-/* One descriptor; NO_TUTTI: it is something else. */
+/* Looks at one descriptor; NO_TUTTI: it is no trace. */
 static enum attach_code look_at(int dir, const char *name, int pid, struct trace_process *process,
 				char *why, size_t why_bytes)
 {

@@ -96,7 +96,7 @@ static void remember(const struct call_args *args)
 	trace_ended(&mark, false);
 }
 
-/* What is done of a call of 8 bytes. */
+/* Which parts of a call of 8 bytes are done. */
 struct part {
 	bool records, remembers, runs;
 };

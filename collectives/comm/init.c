@@ -97,7 +97,8 @@ static tutti_status open_windows(struct tutti_comm **comms, int n)
 
 #define LOOK_MS 5
 
-/* One after another; while one waits it may be for another that has failed and cannot tell it. */
+/* Connects one rank after another. A rank that waits may wait for one that has failed and cannot
+ * say so. */
 static tutti_status connect_all(struct tutti_comm **comms, int n)
 {
 	uint64_t deadline = deadline_after_ms(comms[0]->settings.timeout_ms);

@@ -159,7 +159,8 @@ static tutti_status make_child(struct shrink *s, struct member *mine)
 	return consensus_descend(s->child->recovery.consensus, old->recovery.consensus, s->ranks);
 }
 
-/* Those of the old communicator's ranks_on_host that were here and are out wait here no more. */
+/* The child's ranks_on_host: the old one's without the ranks of this node that were left behind,
+ * which wait here no more. */
 static void count_ranks_on_host(struct shrink *s)
 {
 	int here = 0;

@@ -117,9 +117,9 @@ void agreement_finish(struct agreement *a);
 /* The message m has come from rank from. Copies what m points to. */
 void agreement_hear(struct agreement *a, int from, const struct agreement_message *m,
 		    uint64_t now_ns);
-/* The process of this rank has ended, or it has left for good: proved, not guessed. */
+/* The process of this rank has ended, or it has left: proved, not guessed. */
 void agreement_mark_dead(struct agreement *a, int rank, uint64_t now_ns);
-/* After each of these, and as time goes by. */
+/* To be called after each of these, and from time to time. */
 void agreement_step(struct agreement *a, uint64_t now_ns);
 /* Whether there is a message for rank, which the caller then sends: m. What m points to stays as
  * it is until the next call for a. */

@@ -26,8 +26,8 @@ static tutti_status decide_gone(struct board *b, int rank)
 		b, &(struct failure){.status = TUTTI_ERR_PEER, .rank = rank, .message = text});
 }
 
-/* It may have posted what this rank waits for before it left or ended, so it is missing only if it
- * still is awaited. */
+/* A rank may have posted what this one waits for before it left or ended, so it is missing only if
+ * it still is awaited. */
 static tutti_status check_gone(struct board *b, const struct board_wait *wait, int rank)
 {
 	return wait->awaits(wait->arg, rank) ? decide_gone(b, rank) : TUTTI_OK;

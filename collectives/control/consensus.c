@@ -185,7 +185,7 @@ tutti_status consensus_ask(struct consensus *c, const struct consensus_question 
 	}
 	agreement_finish(&q.agreement);
 	if (status != TUTTI_OK) {
-		/* It may not know this decision, so it must not help with the next one. */
+		/* This rank may not know the decision, so it must not take part in the next one. */
 		c->failed = status;
 		snprintf(c->error, sizeof c->error, "%s", last_error());
 	}

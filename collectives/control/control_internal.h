@@ -148,7 +148,7 @@ bool ring_all_agree(struct control *control, uint64_t sequence);
 void control_post(struct control_link *link, const struct control_message *message);
 /* Drops the messages that wait in the queue: message replaces them. */
 void control_post_last(struct control_link *link, const struct control_message *message);
-/* What was decided. */
+/* Posts what was decided (FAILED). */
 void control_post_failure(struct control_link *link);
 void control_listen(struct control_link *link);
 /* Begins to send the next message that waits, unless one is being sent. */

@@ -142,7 +142,7 @@ static bool pass(struct inquiry *q)
 
 	ep->transport->progress(ep, &c->done);
 	while ((io = tutti_done_pop(&c->done))) {
-		/* Its conn may be gone by now, but the link it lies in is not. */
+		/* The io's conn may be freed by now, but the link that the io lies in is not. */
 		size_t at = (size_t)((char *)io - (char *)c->links) / sizeof *c->links;
 		moved = true;
 		consensus_link_done(&c->links[at], io);

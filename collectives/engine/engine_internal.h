@@ -14,7 +14,7 @@ int engine_arm(struct engine *e, struct pollfd *fds, int max);
 void engine_disarm(struct engine *e);
 /* What peers need of a rank that is in no call. */
 void engine_resend(struct engine *e, struct resend *resend);
-/* What was sent may be lost yet, though all works are over. */
+/* Whether bytes that were sent may still be lost, though all works are over. */
 bool engine_in_doubt(struct engine *e);
 
 /* engine_failure.c */

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-/* One block of memory, so that work.c frees it as one. */
+/* A work and its parts are one block of memory, which work.c frees. */
 struct whole {
 	struct tutti_work work;
 	struct work_parts parts;

@@ -97,7 +97,7 @@ void plan_pace(struct plan *p)
 	p->builder->pace_to = p->count;
 }
 
-/* One message into the chunks landed. */
+/* Receives one message into the chunks landed. */
 static void receive(struct plan *p, int peer, const struct ref *landed, uint32_t n)
 {
 	if (p->builder->failed || n == 0 || !builder_append(p, STEP_RECV, peer, (struct ref){0}))

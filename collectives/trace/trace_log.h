@@ -62,7 +62,7 @@ struct trace_process {
  * 123". */
 tutti_status trace_read(struct trace_process *process, const struct trace_page *page, size_t bytes,
 			const char *who);
-/* This process's own. */
+/* Reads the trace of this process. */
 tutti_status trace_read_own(struct trace_process *process);
 void trace_process_free(struct trace_process *process); /* what it has, not itself */
 /* Keeps what may stand in a JSON string as it is. */

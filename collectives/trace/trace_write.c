@@ -80,8 +80,8 @@ static int64_t drawn_until(const struct trace_process *p, const struct trace_op 
 	return op->begin_ns + 1000;
 }
 
-/* One that was waited for is a block on its thread's track; the others may overlap, and have tracks
- * of their own. */
+/* An operation that its caller waited for is a block on the thread's track; the others may overlap,
+ * and have tracks of their own. */
 static void write_op(struct events *e, const struct trace_process *p, size_t pid, size_t tid,
 		     const struct trace_op *op)
 {

@@ -255,7 +255,7 @@ static tutti_status staged_step(struct window *w, struct window_run *run)
 	return TUTTI_OK;
 }
 
-/* What lies in the slot is of an earlier call, so all ranks must have taken it. */
+/* The slot has data of an earlier call, so all ranks must have taken these. */
 bool staged_first(struct window *w, struct window_run *run)
 {
 	uint64_t value = slot_is_free(w->generation);

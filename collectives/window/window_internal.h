@@ -133,7 +133,7 @@ static inline bool word_reached(const struct window *w, enum word word, int rank
 	return *seen >= value;
 }
 
-/* One writer; window_stats reads from any thread. */
+/* Only this rank writes; window_stats reads from any thread. */
 static inline void count_bytes(_Atomic uint64_t *total, size_t bytes)
 {
 	uint64_t before = atomic_load_explicit(total, memory_order_relaxed);

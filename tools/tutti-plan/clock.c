@@ -174,7 +174,7 @@ static void compute(struct clock *c, uint32_t lane, uint32_t at, double bytes)
 		   (struct event){.at = *free_at, .kind = COMPUTED, .lane = lane, .io = at});
 }
 
-/* What has landed meets the receives that are posted. */
+/* Messages that have landed meet the receives that are posted. */
 static void match(struct clock *c, uint32_t lane)
 {
 	struct lane_clock *l = &c->lanes[lane];
@@ -188,7 +188,7 @@ static void match(struct clock *c, uint32_t lane)
 	}
 }
 
-/* Its first byte is at the receiver's port. */
+/* The first byte of a message is at the receiver's port. */
 static void arrive(struct clock *c, const struct event *e)
 {
 	uint64_t end = occupy(c, e->lane, e->at, e->bytes);

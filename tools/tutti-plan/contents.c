@@ -116,7 +116,7 @@ static uint32_t scaled(struct execution *x, int rank, uint32_t step, uint32_t va
 	return value ? value_marked(&x->values, value, false, true) : 0;
 }
 
-/* Its operands have been read. */
+/* Computes a step whose operands have been read. */
 void contents_compute(struct execution *x, int rank, uint32_t step, uint32_t n)
 {
 	const struct step *s = &x->ranks[rank].plan->steps[step];

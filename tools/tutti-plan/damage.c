@@ -35,7 +35,7 @@ static void leave_lane(struct plan *p, uint32_t step)
 		p->lanes[i].first -= p->lanes[i].first > at;
 }
 
-/* Those that waited for it wait for it no more, and steps behind it move up. */
+/* No step waits for the dropped one any more, and the steps behind it move up. */
 static bool drop_step(struct plan *p, uint32_t step)
 {
 	while (p->steps[step].succs)

@@ -88,7 +88,7 @@ static const struct bounds *next_host(const struct host *hosts, const struct bou
 	return best;
 }
 
-/* What is further off was made up, and must not run over. */
+/* A larger shift comes from a made-up trace, and must not overflow. */
 static int64_t limited(int64_t shift_ns)
 {
 	const int64_t most = INT64_C(2000000000000000000);

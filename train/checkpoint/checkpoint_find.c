@@ -107,7 +107,7 @@ static tutti_status try_checkpoint(struct checkpoint_found *found, const char *d
 		found->step = name.step;
 		return TUTTI_OK;
 	}
-	/* This process cannot read it, but it may be whole. */
+	/* This process cannot read the checkpoint, but it may be whole. */
 	if (status == TUTTI_ERR_MEMORY || status == TUTTI_ERR_UNSUPPORTED)
 		return status;
 	if (found->passed_over++ == 0)

@@ -101,7 +101,7 @@ static tutti_status lay_out(struct checkpoint_writer *save)
 	return status;
 }
 
-/* This fails first if ranks do not share the folder. */
+/* This is the first call that fails if ranks do not share the folder. */
 static tutti_status create_file(const struct checkpoint_writer *save, int *fd)
 {
 	tutti_status status = disk_create(fd, save->path);

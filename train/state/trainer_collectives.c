@@ -73,7 +73,7 @@ tutti_status group_status(const tutti_trainer *trainer, tutti_status status, enu
 			  trainer->shard_rank, shards, why.message, hint);
 }
 
-/* One rank alone does not wait. */
+/* A single rank does not wait. */
 static void count_wait(tutti_trainer *trainer, double begin)
 {
 	if (trainer->size > 1)

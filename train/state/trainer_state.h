@@ -130,7 +130,7 @@ struct local_steps {
 };
 
 struct tutti_trainer {
-	/* What it is. */
+	/* Set when the trainer is made. */
 	struct tutti_model model;
 	struct model_layout layout;
 	tutti_train_config config;
@@ -153,7 +153,7 @@ struct tutti_trainer {
 	} files[STATES]; /* optimizer state in offload_dir; without that each piece has memory */
 	struct trainer_memory memory;
 
-	/* What it does now. */
+	/* What is under way. */
 	struct flights flights;
 	struct micro_batch batch;
 	struct step_progress step;

@@ -153,7 +153,7 @@ void shm_connect_fail(struct shm_conn *conn, tutti_status status);
 /* accepted's socket and rings become conn's. */
 void shm_accepted_adopt(struct shm_conn *conn, struct shm_accepted *accepted);
 void shm_accept_some(struct shm_endpoint *endpoint);
-/* Those that epoll does not watch are asked for their hello. */
+/* Looks for the hello of accepted connections that epoll does not watch. */
 bool shm_accepted_look(struct shm_endpoint *endpoint);
 /* Everything that came before now has been seen. */
 void shm_accept_backlog(struct shm_endpoint *endpoint);

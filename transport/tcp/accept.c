@@ -101,8 +101,8 @@ void tcp_accept_all(struct tcp_endpoint *ep)
 			int error = errno;
 			if (!net_has_caller(ep->listener.fd))
 				return;
-			/* One that was answered keeps its descriptor: its rank may take itself for
-			 * connected, and then this one for dead. */
+			/* A connection that was answered keeps its descriptor: its rank may take
+			 * itself for connected, and then this one for dead. */
 			if (drop_oldest(ep, false))
 				continue;
 			log_seldom("tcp: rank %d cannot accept connections: %s", ep->rank,
@@ -122,7 +122,7 @@ void tcp_accept_tick(struct tcp_endpoint *ep, uint64_t now_ns)
 {
 	struct admission_entry *late;
 
-	/* Its proof may lie here already, and we have been busy. */
+	/* The proof of a late one may lie here already, and this rank was busy. */
 	while ((late = admission_late(&ep->pending, now_ns)))
 		tcp_greet(ep, tcp_accepted_of(late), "its greeting took too long");
 	if (ep->accept_again)

@@ -41,7 +41,7 @@ struct tcp_conn {
 	bool has_hung_up;             /* epoll has seen an error or the end */
 	bool is_lost;              /* reading has seen an error or the end: lost_error, or 0 */
 	int lost_error;
-	/* It ends so when rest and ahead are taken; base.error says why. */
+	/* The conn fails with this when rest and ahead are taken; base.error says why. */
 	tutti_status fails_after_drain;
 	bool is_watched;          /* by epoll */
 	bool has_alarm;           /* its end is seen though it is not watched: idle.c */
@@ -76,7 +76,8 @@ void tcp_conn_post(struct tcp_conn *c, struct tutti_done *queue, struct tutti_io
 struct tcp_conn *tcp_conn_for(const struct tcp_endpoint *ep, int peer, int channel);
 void tcp_conn_set_state(struct tcp_conn *c, enum tcp_state state);
 uint64_t tcp_connect_deadline(const struct tcp_endpoint *ep, int channel);
-/* Its socket is ready; the peer has so much of our stream, where connections are made again. */
+/* The conn's socket is ready. _at: the peer has received position bytes, where connections are made
+ * again. */
 void tcp_conn_up(struct tcp_conn *c);
 void tcp_conn_up_at(struct tcp_conn *c, uint64_t position);
 void tcp_conn_busy(struct tcp_conn *c); /* it is to be visited */
@@ -91,7 +92,7 @@ void tcp_conn_fail_after_drain(struct tcp_conn *c, tutti_status status, const ch
 	__attribute__((format(printf, 3, 4), cold));
 /* This process lacks what the conn needs. */
 void tcp_conn_refuse(struct tcp_conn *c, const char *why) __attribute__((cold));
-/* It is CLOSING: goes on with that, until its deadline. May free it. */
+/* Goes on with a conn that is CLOSING, until its deadline. May free it. */
 void tcp_conn_linger(struct tcp_conn *c, uint64_t now_ns);
 void tcp_conn_free(struct tcp_conn *c);
 bool tcp_conn_has_unread(const struct tcp_conn *c);

@@ -95,8 +95,8 @@ static bool fail_round(struct tcp_conn *c)
 	int rank = tcp_endpoint_of(c)->rank, peer = c->base.peer, channel = c->base.channel;
 	char files[OPEN_FILES_LIMIT_BYTES];
 
-	/* Its listener was there before its address was handed out: a peer that refuses has left,
-	 * or its process has ended. */
+	/* The peer listened before its address was handed out: if it refuses it has left, or its
+	 * process has ended. */
 	bool is_gone = d->refused == d->count && !tcp_accepted_is_greeting(c);
 
 	if (d->is_full)
@@ -176,7 +176,7 @@ static void greet(struct tcp_conn *c)
 	}
 	c->dial->answered = 0;
 	c->dial->has_proof = false;
-	/* It is there, and may be busy elsewhere. */
+	/* The peer is there, and may be busy elsewhere. */
 	if (tcp_is_reconnecting(c))
 		c->dial->give_up_ns = DEADLINE_NONE;
 	c->state = CONN_GREETING;
@@ -281,7 +281,7 @@ static void take_answer(struct tcp_conn *c)
 	prove(c);
 }
 
-/* It keeps its proof back, so nothing more can come but the end. */
+/* The peer keeps its proof back, so nothing more can come but the end. */
 static void check_end(struct tcp_conn *c)
 {
 	char byte;

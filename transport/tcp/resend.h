@@ -39,7 +39,7 @@ struct tcp_conn;
 /* Takes all that the socket has now. False: no memory for it. */
 bool tcp_unread_take(struct tcp_unread *unread, const struct tcp_watch *watch);
 void tcp_unread_free(struct tcp_unread *unread);
-/* These bytes have just gone into the socket, the first so many of iov. */
+/* Keeps bytes that have just gone into the socket: the first of iov. */
 void tcp_resend_keep(struct tcp_conn *c, const struct iovec *iov, size_t bytes);
 /* Another socket is up, and the peer has so much of our stream. False: the bytes behind that are
  * not kept. */
