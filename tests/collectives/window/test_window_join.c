@@ -62,7 +62,7 @@ static void barrier_of_two(const uint64_t *id, int rank)
 	window_destroy(window);
 }
 
-/* The door of the window of id; comes again until it is there. */
+/* Connects to the listener of the window of id, again until it is there. */
 static int connect_to(const uint64_t *id)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -94,7 +94,7 @@ static void test_wrong_connections(void **state)
 	assert_int_equal(send(talker, junk, sizeof junk, MSG_NOSIGNAL), sizeof junk);
 	leaver = connect_to(id);
 	close(leaver);
-	/* The nonsense is answered with a closed door. */
+	/* The nonsense is answered with a closed connection. */
 	assert_true(recv(talker, junk, sizeof junk, 0) <= 0);
 	other = start(barrier_of_two, id, 1);
 	assert_int_equal(end(leader), 0);
@@ -136,7 +136,7 @@ static void test_too_little_room(void **state)
 	assert_non_null(strstr(last_error(), "TUTTI_WINDOW_BYTES=65536"));
 }
 
-/* Has a descriptor for its door, and none for who comes. */
+/* Has a descriptor for its listener, and none for those that connect. */
 static void poor_leader(const uint64_t *id, int rank)
 {
 	struct window_config c = config(id, rank, 3);
