@@ -71,7 +71,7 @@ def check_sizes(parser, args):
     least = min(rounds.least_size(rounds.Place(over, ranks, collective), args.dtype)
                 for over in args.over for ranks in args.ranks for collective in args.collectives)
     if max(args.sizes) < least:
-        parser.error(f"nothing would be measured: one element for everybody takes {least} B at least, and the largest of --sizes "
+        parser.error(f"nothing would be measured: one element for each rank takes {least} B at least, and the largest of --sizes "
                      f"is {max(args.sizes)} B")
 
 

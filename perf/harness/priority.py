@@ -19,5 +19,6 @@ class Priority:
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(above))
         chrt = shutil.which("chrt")
         if above == ranks or not chrt:
-            raise SystemExit("Under real-time priority chrt is needed, and a priority below the highest.")
+            raise SystemExit(f"Under real-time priority (here {ranks}) chrt is needed (Debian: util-linux), and a priority "
+                             "below the highest: chrt -f 1.")
         self.wrap = [chrt, "-r", str(ranks)]

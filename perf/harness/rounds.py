@@ -39,7 +39,7 @@ def units_of(place, sizes, dtypes):
     least = least_size(place, dtypes)
     small = [s for s in sizes if s < least]
     message = small and (f"{', '.join(map(text_of, small))} {'are' if small[1:] else 'is'} left out of {place}: one element "
-                          f"for everybody takes {least} B.")
+                          f"for each rank takes {least} B.")
     element = max(ELEMENT_BYTES[d] for d in dtypes)
     whole = sorted({s - s % element for s in sizes if s >= least})
     return units_of_sizes(whole), dtypes, message or None

@@ -179,7 +179,7 @@ static void early_call(struct api *api)
 	free(x);
 }
 
-/* Collective: whether calls go through a window, in which nobody gets a result without the others.
+/* Collective: whether calls go through a window, in which no rank gets a result without the others.
  */
 static bool has_window(struct api *api)
 {

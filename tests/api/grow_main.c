@@ -146,7 +146,7 @@ static void choose(void)
 		arrange_death(after_ns);
 }
 
-/* Whoever knows most tells the others; false: somebody has died. */
+/* The rank that knows most tells the others; false if a rank has died. */
 static bool learn(void)
 {
 	int own[2] = {state.step, (int)getpid()}, all[2 * RANKS_MOST], root = 0;
@@ -282,7 +282,7 @@ static void more(void)
 	CHECK(tutti_rank(comm) == id, "another number");
 }
 
-/* A new rank with the wrong secret is not let in, and disturbs nobody. */
+/* A new rank with the wrong secret is not let in, and disturbs no other. */
 static void secret(void)
 {
 	char place[64], right[100];
@@ -323,7 +323,8 @@ static void differ(void)
 	tutti_comm_destroy(copy);
 }
 
-/* Nobody comes; sizes that differ or are too small: an error for all, and comm is what it was. */
+/* No new rank comes; sizes that differ or are too small: an error for all, and comm is what it was.
+ */
 static void absent(void)
 {
 	tutti_comm *grown = NULL;
@@ -352,7 +353,7 @@ static void absent(void)
 }
 
 /* The last rank is stopped, and the others go on without it: as long as it may wake up and find
- * them gone, nobody comes in its place. */
+ * them gone, no rank takes its place. */
 static void left(void)
 {
 	tutti_comm *grown = NULL;

@@ -23,7 +23,7 @@ struct letter {
 	tutti_work *sent, *received;
 };
 
-/* All ranks draw the same letters. A receive from anybody has a tag that no other letter of any
+/* All ranks draw the same letters. A receive from any rank has a tag that no other letter of any
  * round has: a rank that is a round ahead may send already. */
 static void draw(struct api *api, struct letter *letters, int round)
 {
@@ -206,8 +206,8 @@ void pass_messages(struct api *api)
 		one_round(api, round);
 }
 
-/* The last rank dies, and nobody has spoken with it: one sends to it, one waits for it, others for
- * anybody. */
+/* The last rank dies before any other has spoken with it: one sends to it, one waits for it, others
+ * wait for any rank. */
 void pass_gone_peer(struct api *api)
 {
 	enum { COUNT = 100000 };

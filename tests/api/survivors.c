@@ -1,4 +1,4 @@
-/* Agreement and shrinking where nobody has died: verdicts, copies, copies of copies, works under
+/* Agreement and shrinking where no rank has died: verdicts, copies, copies of copies, works under
  * way, and what is left of the communicator that was shrunk. */
 #include "batch.h"
 

@@ -1,4 +1,4 @@
-/* Breaks when somebody without the job's secret could pass as a rank, in either direction. */
+/* Breaks when a process without the job's secret could pass as a rank, in either direction. */
 #include "core/auth.h"
 
 #include <sodium.h>

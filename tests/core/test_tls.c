@@ -1,7 +1,7 @@
 /* no_tsan: both ends are in one thread */
-/* Breaks when somebody between two ends can read, change, cut or repeat what they say unnoticed,
- * when somebody without the key gets through, or when a byte is lost or doubled between calls that
- * could not finish. TEST_SEED repeats a run. */
+/* Breaks when an attacker between two ends can read, change, cut or repeat what they say unnoticed,
+ * when one without the key gets through, or when a byte is lost or doubled between calls that could
+ * not finish. TEST_SEED repeats a run. */
 #include "tests/core/tls_line.h"
 
 #include "core/clock.h"
@@ -233,7 +233,7 @@ static void less_is_all(void **state)
 	line_close(&l);
 }
 
-/* Whoever cuts the line: whole records come, and then an error. */
+/* The line is cut: whole records come, and then an error. */
 static void a_cut_is_no_end(void **state)
 {
 	enum { RECORDS = 3, BYTES = 30 };

@@ -1,5 +1,5 @@
-/* Two ends of TLS and somebody between them, who passes on their bytes as the test says: so many at
- * a time, changed, or not at all; and who sees them all. */
+/* Two ends of TLS and an attacker between them, which passes on their bytes as the test says: so
+ * many at a time, changed, or not at all; and which sees them all. */
 #ifndef TESTS_CORE_TLS_LINE_H
 #define TESTS_CORE_TLS_LINE_H
 

@@ -43,7 +43,7 @@ struct event {
 
 struct seat {
 	_Atomic pid_t pid;
-	atomic_int count; /* of events; whoever writes one takes the next place            */
+	atomic_int count; /* of events; each takes the next place                          */
 	atomic_int generation;
 	atomic_bool is_over;
 	_Atomic uint64_t inject_ns[FAULTS_MOST]; /* when its own fault is due, planned      */

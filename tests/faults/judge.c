@@ -195,10 +195,10 @@ static void judge_grow_failure(struct verdict *v, const struct board *board, con
 			       int rank, const struct event *e)
 {
 	struct blame b = blame_of(t, rank, e->at_ns);
-	/* A rank that comes anew finds nobody where the others have ended, and nobody comes in the
-	 * place of who has. */
+	/* A rank that comes anew finds none where the others have ended, and none comes in place of
+	 * one that has. */
 	bool is_asked = e->what == HAD_GROW || anybody_grows(board);
-	/* That somebody new did not come is no reason of its own. */
+	/* That a new rank did not come is no reason of its own. */
 	uint32_t reasons = (b.dead & ~t->absent) | b.silent | b.ends | b.aborter;
 
 	for (int r = 0; r < t->scenario->ranks; r++)

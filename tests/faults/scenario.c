@@ -1,5 +1,5 @@
-/* From a seed to a scenario. The order in which numbers are drawn is what a seed means: whoever
- * changes it changes all seeds. */
+/* From a seed to a scenario. The order in which numbers are drawn is what a seed means: a change of
+ * it changes all seeds. */
 #include "tests/faults/scenario.h"
 
 #include "tests/api/api.h"
@@ -65,7 +65,7 @@ static bool fits(int way, int kind)
 	return kind != KIND_CLOSE || way != WAY_WINDOW;
 }
 
-/* Where new ranks look for the others, somebody has to be left: hosts may have nobody. */
+/* Where new ranks look for the others, a rank has to be left: a host may have none. */
 static bool can_hit_grow(int kind)
 {
 	return kind == KIND_KILL || kind == KIND_STOP || kind == KIND_NAP || kind == KIND_CLOSE ||

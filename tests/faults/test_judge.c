@@ -320,7 +320,7 @@ static void test_growth(void **state)
 		judge(&verdict, board, &truth);
 		assert_int_equal(verdict.complaints, is_stopped ? 0 : RANKS - 1);
 	}
-	/* Nobody new is in it. */
+	/* No new rank is in it. */
 	write_growth();
 	event_of(1, HAD_GROW)->members = 0xb;
 	judge(&verdict, board, &truth);

@@ -1,5 +1,5 @@
-/* Would break: a rank, by what whoever serves its meeting answers: to the handshake, and in frames.
- * The input's first byte says whether the answer to the handshake is right. */
+/* Would break: a rank, by answers of the process that serves its meeting: to the handshake, and in
+ * frames. The input's first byte says whether the answer to the handshake is right. */
 #include "fuzz.h"
 
 #include "core/auth.h"

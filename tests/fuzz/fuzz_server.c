@@ -48,7 +48,7 @@ static void say_frame(int fd, uint32_t kind, uint32_t bytes, uint64_t value)
 	fuzz_send(fd, head, sizeof head);
 }
 
-/* The handshake of somebody who knows the key. */
+/* The handshake of a caller that knows the key. */
 static void prove(struct party *p, int fd)
 {
 	static const uint8_t context[AUTH_CONTEXT_BYTES] = "tutti rendezvous";

@@ -51,7 +51,7 @@ static void lead(struct input *in)
 {
 	static unsigned leaders;
 	struct window_config config = config_of(0);
-	struct join_wait wait_limit = {1, NULL, NULL}; /* whoever is to come has come */
+	struct join_wait wait_limit = {1, NULL, NULL}; /* all ranks that come have come */
 	struct window *window;
 	int fds[MEMBERS], listener, members = input_byte(in) % (MEMBERS + 1);
 	char name[40];

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What would break: waits that end too early or never when somebody sets the clock. What is built knows
 # CLOCK_MONOTONIC only (core/clock.h); waits with a date of the calendar are not used at all. (core/ticks.c
-# asks for the date once, for whoever reads a trace, and train/metrics/log_file.c for whoever reads a log.)
+# asks for the date once, for readers of a trace, and train/metrics/log_file.c for readers of a log.)
 set -u
 cd "$SOURCE_DIR" || exit 1
 scratch=$(mktemp -d)

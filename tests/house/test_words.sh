@@ -33,9 +33,9 @@ rm "$tree/tests/core/widget_list.c"
 echo 'int tcp_widget_max; /* hand_back */' >"$tree/core/room/a.c"
 seen "'core widget 2' is no longer so"
 words "$tree" --update
-printf '/* It ends.\n * Who waits is told so. */\nint a; /* Whoever asks, who waits */\n' >"$tree/core/b.h"
+printf '/* It ends.\n * Who waits is told so. */\nint a; /* Who asks, who waits */\n' >"$tree/core/b.h"
 seen "^core/b.h: .*'Who waits is told so'"
-seen "^core/b.h: .*'Whoever asks, who waits'"
+seen "^core/b.h: .*'Who asks, who waits'"
 
 words . || { cat "$scratch/said"; failures=1; }
 exit $failures

@@ -60,7 +60,7 @@ static void assert_lives(pid_t pid)
 	waitpid(pid, NULL, 0);
 }
 
-/* Who was rank 1 stands for whoever has its number by then. */
+/* The process that was rank 1 stands for another one that has its number by then. */
 static void test_groups_that_were(void **state)
 {
 	struct guard guard = guard_start();

@@ -27,7 +27,7 @@ void job_use(struct job_of *job, tutti_comm *comm);
 /* Descriptors of this process. Not while another thread asks for one: the limit is lifted for a
  * moment. */
 int job_open_files(void);
-/* A port that nobody listens on. */
+/* A port that no process listens on. */
 int job_free_port(void);
 
 #endif

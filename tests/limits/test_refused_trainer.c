@@ -21,7 +21,7 @@ enum { RANKS = 2, TIMEOUT_MS = 20000, PROMPT_MS = 15000, SAMPLES = 12, UNITS = 3
 struct rank {
 	tutti_comm *comm;
 	tutti_strategy strategy;
-	pthread_barrier_t *made; /* nobody leaves the communicator before all have come back */
+	pthread_barrier_t *made; /* no rank leaves the communicator before all have come back */
 	const char *where;       /* what failed; NULL: nothing */
 	tutti_status status;
 	char error[512];

@@ -29,8 +29,8 @@ struct limited {
 	bool is_relative; /* descriptors beside those that are open already */
 };
 
-/* The limit that leaves so many: it bounds their numbers, and whoever started us may have left us
- * any. */
+/* The limit that leaves so many: it bounds their numbers, and the process that started this one may
+ * have left any open. */
 static rlim_t room_for(rlim_t more)
 {
 	int fd = 0;

@@ -142,7 +142,7 @@ int main(int argc, char **argv)
 	if (strcmp(b.what, "hangs") == 0) {
 		puts("the line before it hung");
 		fflush(stdout);
-		alarm(600); /* whoever waits for it has given up long before */
+		alarm(600); /* a process that waits for it has given up before */
 		pause();
 	}
 	if (strcmp(b.what, "removes") == 0 && rmdir("late") == 0)

@@ -158,10 +158,10 @@ says 'there is no build of Tutti in nowhere'
 
 # ---- a size that has no element for every rank is not measured: its times would be those of nothing
 compare 0 --sizes 3,8 --rounds 2
-says '3 B is left out of all_reduce, 2 ranks, shared memory: one element for everybody takes 4 B.'
+says '3 B is left out of all_reduce, 2 ranks, shared memory: one element for each rank takes 4 B.'
 ! grep -q '^| 3 B |' out || complain "3 B of f32 were measured"
 compare 2 --sizes 3 --rounds 2 --collectives all_reduce,broadcast --out nothing
-says 'nothing would be measured: one element for everybody takes 4 B at least, and the largest of --sizes is 3 B'
+says 'nothing would be measured: one element for each rank takes 4 B at least, and the largest of --sizes is 3 B'
 [ ! -e nothing ] || complain "a folder was made for nothing"
 compare 0 --sizes 3 --rounds 2 --collectives all_reduce,barrier
 

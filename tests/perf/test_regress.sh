@@ -66,7 +66,7 @@ says 'new is left out of all that follows: it did not end in time in all_reduce,
 [ "$(cat new/perf/*.starts)" = .. ] || complain "who hung was started again: $(wc -c new/perf/*.starts)"
 # ---- what measures nothing is no result, and a lost output is told by the exit code
 regress 2 old new --over shm --ranks 2 --sizes 1,3
-says 'nothing would be measured: one element for everybody takes 4 B at least, and the largest of --sizes is 3 B'
+says 'nothing would be measured: one element for each rank takes 4 B at least, and the largest of --sizes is 3 B'
 for slow in 1 2; do
 	FAKE="new/perf=x$slow" timeout -k 5 100 "$SOURCE_DIR/perf/regress" old new --over tcp --ranks 2 --sizes 16 --rounds 8 >/dev/full 2>err
 	got=$?

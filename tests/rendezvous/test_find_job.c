@@ -139,7 +139,7 @@ static void tuttirun_and_torchrun(void **state)
 	found("RANK=3 WORLD_SIZE=8 TORCHELASTIC_RUN_ID=none TUTTIRUN_JOB=1" MASTER);
 	check("tuttirun", 3, 8, "node1", 29500);
 	assert_false(job.port_is_taken);
-	/* TUTTI_PORT is where rank 0 serves, whoever owns MASTER_PORT. */
+	/* TUTTI_PORT is where rank 0 serves, also where another program has MASTER_PORT. */
 	env.port = 4711;
 	assert_int_equal(job_find(&job, NULL, &env), TUTTI_OK);
 	check("tuttirun", 3, 8, "node1", 4711);

@@ -227,7 +227,7 @@ static void a_flood_keeps_nobody_out(void **state)
 struct door {
 	pthread_t thread;
 	int listen_fd, behind, hang_ups;
-	bool shuts; /* nobody listens any more when it has hung up for the last time */
+	bool shuts; /* no listener any more when it has hung up for the last time */
 	atomic_bool is_over;
 	int hung_up;
 };

@@ -69,7 +69,7 @@ static int way_to(int port)
 	return -1;
 }
 
-/* The goodbye finds nobody, and that is not what the caller is told. */
+/* The goodbye finds no server, and that is not what the caller is told. */
 static void leaving_keeps_the_message(void **state)
 {
 	struct rank_run runs[2];

@@ -383,7 +383,7 @@ static void records_that_disagree_are_said_to_all(void **state)
 	}
 }
 
-/* Whoever comes after the verdict hears it too, as long as rank 0 is there. */
+/* A rank that comes after the verdict hears it too, as long as rank 0 is there. */
 static void late_ranks_are_told(void **state)
 {
 	struct rank_run run[3];

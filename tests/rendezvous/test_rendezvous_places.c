@@ -101,8 +101,8 @@ static void another_user_gets_no_key(void **state)
 	ranks_expect_well(runs, 2);
 }
 
-/* Somebody else has taken the name under which rank 0 would offer the key: nothing is taken from
- * him. */
+/* Another user has taken the name under which rank 0 would offer the key: nothing is read from it.
+ */
 static void another_users_key_is_not_taken(void **state)
 {
 	struct rank_run runs[2];

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #define LOOK_EVERY 16 /* attackers, between two looks for doors */
-#define CALL_MS    50 /* where nobody accepts, the kernel soon lets nobody in */
+#define CALL_MS    50 /* where no process accepts, the kernel soon lets none in */
 
 static uint64_t next_random(struct flood *s)
 {
@@ -153,7 +153,7 @@ static bool behave(struct flood *s, int fd, enum manner manner)
 	return true;
 }
 
-/* Whoever has been answered guesses the proof, and says with it all that a rank would. */
+/* An attacker that was answered guesses the proof, and says with it all that a rank would. */
 static void guess(struct flood *s)
 {
 	uint8_t answer[AUTH_ANSWER_BYTES], words[AUTH_PROOF_BYTES + 48];

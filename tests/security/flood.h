@@ -1,6 +1,6 @@
-/* Many attackers at the doors of a job: port scanners, browsers, noise, giant lengths, the right
- * words with the wrong secret, descriptors that nobody asked for, and those who say nothing at all.
- */
+/* Many attackers at the listeners of a job: port scanners, browsers, noise, giant lengths, the
+ * right words with the wrong secret, descriptors that nobody asked for, and those who say nothing
+ * at all. */
 #ifndef TESTS_SECURITY_FLOOD_H
 #define TESTS_SECURITY_FLOOD_H
 

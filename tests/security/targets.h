@@ -1,5 +1,4 @@
-/* The doors of a job: the sockets that its processes listen on, as anybody on the machine can find
- * them. */
+/* The listeners of a job's processes, as any process of the machine can find them. */
 #ifndef TESTS_SECURITY_TARGETS_H
 #define TESTS_SECURITY_TARGETS_H
 

@@ -1,4 +1,4 @@
-/* All that the library's objects of this process give to TCP sockets, as somebody in the network
+/* All that the library's objects of this process give to TCP sockets, as a listener in the network
  * would see it. The tests that use it are linked so that every send and sendmsg of theirs comes
  * here (tests.cmake). */
 #ifndef TESTS_TLS_CAPTURE_H

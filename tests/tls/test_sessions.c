@@ -106,8 +106,8 @@ static uint64_t talk(struct world *w, struct session *s, uint32_t n)
 	return sizeof message;
 }
 
-/* Whoever has recorded a session, and stands between when the next one is greeted, has its proof
- * but not its key; the session before goes on. */
+/* An attacker that has recorded a session, and stands between when the next one is greeted, has its
+ * proof but not its key; the session before goes on. */
 static void a_recorded_handshake(void **state)
 {
 	struct session first;

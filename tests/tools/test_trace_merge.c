@@ -273,7 +273,8 @@ static void test_unseen(void **state)
 	log_free(&log);
 }
 
-/* A rank that finds everybody there has no time of its own: the others' waits tell when it came. */
+/* A rank that finds all others there has no time of its own: the others' waits tell when it came.
+ */
 static void test_without_a_clock(void **state)
 {
 	struct log log = {0};

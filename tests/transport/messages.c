@@ -353,7 +353,7 @@ void test_change_of_habit(void **state)
 	world_close(&w);
 }
 
-/* Channels are independent: one that nobody receives from holds up no other. */
+/* Channels are independent: one without a receive holds up no other. */
 void test_channels(void **state)
 {
 	const size_t bytes = (size_t)12 << 20;

@@ -187,7 +187,7 @@ static uint8_t family_hear(struct family *f, int rank)
 	return byte;
 }
 
-/* Everybody exchanges with everybody, from a byte to megabytes. */
+/* Every rank exchanges with every other, from a byte to megabytes. */
 static void exchange_main(struct member *m)
 {
 	static const size_t sizes[] = {1, 0, 4097, 5 << 20};

@@ -86,7 +86,7 @@ static void end_group(enum how how)
 		wait_done(&done);
 }
 
-/* Everybody sends to everybody, long and short, and all sum up: one thread, one group. */
+/* Every rank sends to every other, long and short, and all sum up: one thread, one group. */
 static void one_thread(int n, const char *transport, enum how how)
 {
 	tutti_comm *comms[RANKS_MAX];

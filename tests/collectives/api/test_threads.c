@@ -165,7 +165,7 @@ static void many_works(struct rank *r)
 	}
 }
 
-/* Nobody waits: the works end by themselves, and destroy ends what is released. */
+/* No thread waits: the works end by themselves, and destroy ends what is released. */
 static void by_themselves(struct rank *r)
 {
 	static const size_t n = 20000;

@@ -25,7 +25,7 @@ tutti_status __real_comm_ask(struct tutti_comm *comm, struct consensus_question 
 tutti_status __wrap_comm_ask(struct tutti_comm *comm, struct consensus_question *question,
 			     uint32_t which, uint8_t *marks, void *records);
 
-/* Everybody has arrived by then. */
+/* All ranks have arrived by then. */
 tutti_status __wrap_comm_ask(struct tutti_comm *comm, struct consensus_question *question,
 			     uint32_t which, uint8_t *marks, void *records)
 {

@@ -205,8 +205,8 @@ static void one_dead_one_silent(void **state)
 		}
 }
 
-/* One question after the other in a world where everything happens: whoever was left behind by one
- * may be a majority of what is left later. */
+/* One question after the other in a world where everything happens: ranks that one left behind may
+ * be a majority of what is left later. */
 static void successive(void **state)
 {
 	static struct world w;

@@ -34,7 +34,7 @@ struct member {
 static enum agreement_kind lost_kind;
 static int lost_question;
 static atomic_int is_lost;
-/* Somebody waits for this rank, whose connections break before it comes; -1: nobody does. */
+/* The rank that waits for this one, whose connections break before it comes; -1 if none does. */
 static int late_rank;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;

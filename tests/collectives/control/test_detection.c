@@ -72,7 +72,7 @@ static void dies_late(tutti_comm *comm)
 	processes_report(comm, sum(comm, 0));
 }
 
-/* Nobody has sent anything to it yet. */
+/* No rank has sent anything to it yet. */
 static void dies_unknown(tutti_comm *comm)
 {
 	char byte;
@@ -86,7 +86,7 @@ static void dies_unknown(tutti_comm *comm)
 	processes_report(comm, tutti_recv(&byte, 1, TUTTI_U8, ODD, comm, NULL));
 }
 
-/* Everybody waits for anybody, and some of these are there. */
+/* Every rank waits for any other, and some of these are there. */
 static void dies_as_anybody(tutti_comm *comm)
 {
 	char byte;

@@ -298,7 +298,7 @@ static void test_flood_is_bounded(void **arg)
 	sim_ranks_close(&ranks);
 }
 
-/* Slots come back: any number of short messages is done at once as long as somebody receives them.
+/* Slots come back: any number of short messages is done at once as long as the peer receives them.
  */
 static void test_credit_returns(void **arg)
 {
@@ -322,7 +322,7 @@ static void test_credit_returns(void **arg)
 	sim_ranks_close(&ranks);
 }
 
-/* Senders that flood the same recvs from anybody all get their turn. */
+/* Senders that flood the same recvs from any rank all get their turn. */
 static void test_any_is_fair(void **arg)
 {
 	enum { SENDERS = 5, EACH = 60 };

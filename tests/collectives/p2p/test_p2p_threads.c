@@ -268,8 +268,8 @@ static void sent_and_left(struct rank *r)
 	}
 }
 
-/* The last rank leaves without a word: who waits for it does not wait for the deadline, nor does
- * anybody else; what was sent to it keeps nobody. */
+/* The last rank leaves without a word: no rank waits for its deadline, and what was sent to it
+ * delays none. */
 static void left_without_a_word(struct rank *r)
 {
 	int32_t word = 1;

@@ -172,7 +172,7 @@ static void test_long_on_shared_cores(void **state)
 	assert_cheapest(4, 2, COLL_BROADCAST, 4 << 20, "ring");
 }
 
-/* One rank holds everybody's blocks for everybody. */
+/* One rank holds the blocks of all ranks for all ranks. */
 static void test_few_ranks(void **state)
 {
 	struct select s = {.size = 32};
@@ -234,7 +234,7 @@ static void test_links_file(void **state)
 	snprintf(path, sizeof path, "%s/links", folder);
 	snprintf(pipe, sizeof pipe, "%s/pipe", folder);
 	assert_int_equal(mkfifo(pipe, 0600), 0);
-	/* But whoever asks for one that cannot be is told. */
+	/* A file that cannot be made is an error where it was asked for. */
 	snprintf(nowhere, sizeof nowhere, "%s/none/links", folder);
 	assert_int_equal(links_check(path), TUTTI_OK);
 	assert_int_not_equal(access(path, F_OK), 0); /* it was not made */
@@ -242,7 +242,7 @@ static void test_links_file(void **state)
 	assert_non_null(strstr(last_error(), nowhere));
 	assert_non_null(strstr(last_error(), "No such file"));
 	assert_int_equal(links_check("/proc/tutti_links"),
-			 TUTTI_ERR_SYSTEM); /* whoever may do everything */
+			 TUTTI_ERR_SYSTEM); /* root may do everything */
 	assert_int_equal(links_check(pipe), TUTTI_ERR_INVALID);
 	assert_int_equal(links_check(folder), TUTTI_ERR_INVALID);
 	assert_non_null(strstr(last_error(), "it is no file"));
@@ -262,7 +262,7 @@ static void test_links_file(void **state)
 	      file);
 	fclose(file);
 	assert_false(links_read(&read, path, "here"));
-	/* Of a file without any sound line somebody else may be the owner. */
+	/* A file without any sound line may belong to another program. */
 	assert_int_equal(links_check(path), TUTTI_ERR_INVALID);
 	assert_non_null(strstr(last_error(), "none of its lines"));
 	links_append(&links, path, "there"); /* a torn line or two do no harm */

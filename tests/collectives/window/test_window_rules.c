@@ -167,8 +167,8 @@ static void test_long_alone(void **state)
 	check_long(COLL_REDUCE, 1, 0);
 }
 
-/* Both are roots and wait for nobody, so it shows when one lacks room. Killed: see_room without its
- * comparison. */
+/* Both are roots and wait for no other rank, so it shows when one lacks room. Killed: see_room
+ * without its comparison. */
 static void test_mismatch_ahead(void **state)
 {
 	struct team team = {.size = 2};

@@ -193,8 +193,8 @@ static void expect_to_get_in(struct world *w, int fd, const uint8_t proof[AUTH_P
 	assert_int_equal(word, 41);
 }
 
-/* A rank that was answered is about to prove itself, and takes itself for connected then: whoever
- * floods the listener without knowing the communicator's number does not push it out. */
+/* A rank that was answered is about to prove itself, and takes itself for connected then: a flood
+ * of callers that do not know the communicator's number does not push it out. */
 static void test_flood_after_the_answer(void **state)
 {
 	enum { FLOOD = 300 };
@@ -245,7 +245,7 @@ static void test_no_descriptor_after_the_answer(void **state)
 	world_close(&w);
 }
 
-/* An endpoint with another secret: whoever dials says so, and the other one dials, too. */
+/* An endpoint with another secret: the end that dials says so, and the other one dials, too. */
 static void test_wrong_secret(void **state)
 {
 	struct tutti_endpoint_config config = config_of(1, 2, 4711, 2000);

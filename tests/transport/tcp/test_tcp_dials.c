@@ -70,7 +70,7 @@ static void talk_finish(struct talk *t, struct world *w)
 	assert_true(t->in[0] == t->out[1] && t->in[1] == t->out[0]);
 }
 
-/* Whoever is given time, and in whichever order: one socket, and everything arrives. */
+/* The ends make progress in any order: one socket, and everything arrives. */
 static void test_crossing(void **state)
 {
 	enum { ROUNDS = 400 };
@@ -146,7 +146,7 @@ static void test_first_wins(void **state)
 	world_close(&w);
 }
 
-/* Somebody who says that it is rank 0 keeps rank 1 from proving itself, until it is gone. */
+/* A process that says that it is rank 0 keeps rank 1 from proving itself, until it is gone. */
 static void test_held_back(void **state)
 {
 	uint8_t context[AUTH_CONTEXT_BYTES], hello[AUTH_HELLO_BYTES], answer[AUTH_ANSWER_BYTES];
@@ -177,7 +177,7 @@ static void test_held_back(void **state)
 	world_close(&w);
 }
 
-/* A proof that came while nobody looked counts, however late this rank is. */
+/* A proof that came while this rank did not look counts, however late this rank is. */
 static void test_late_proof(void **state)
 {
 	struct tcp_endpoint *ep;

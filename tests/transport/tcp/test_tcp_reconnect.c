@@ -361,7 +361,7 @@ static void test_busy_peer(void **state)
 	}
 }
 
-/* The peer's process is dead: nobody listens, and its kernel answers with resets. */
+/* The peer's process is dead: no process listens, and its kernel answers with resets. */
 static void test_dead_peer(void **state)
 {
 	(void)state;

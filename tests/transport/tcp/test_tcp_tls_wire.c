@@ -81,8 +81,8 @@ static void test_format(void **state)
 	peer_close(&p);
 }
 
-/* What TLS has opened besides is no longer in the socket, of which alone epoll knows: whoever goes
- * to sleep is told. */
+/* What TLS has opened besides is no longer in the socket, of which alone epoll knows: a thread that
+ * goes to sleep is told. */
 static void test_opened_besides(void **state)
 {
 	enum { BYTES = 10000 };
@@ -158,7 +158,7 @@ static void expect_end(struct peer *p, tutti_status status, const char *says)
 	assert_int_equal(send.io.status, status);
 }
 
-/* Whoever writes into the stream from outside. */
+/* A third party writes into the stream. */
 static void test_foreign_bytes(void **state)
 {
 	static const uint8_t record[40] = {23, 3, 3, 0, 35};
