@@ -1,6 +1,6 @@
 /* A process that has communicators may fork, for its own purposes: the child has their memory and
  * descriptors, but not the threads that serve them, and the other ranks know nothing of it. It may
- * exec, or exit, or do what has nothing to do with us; what it asks of us is refused. */
+ * exec, or exit, or do other things; its calls of this library are refused. */
 #ifndef CORE_FORKS_H
 #define CORE_FORKS_H
 

@@ -71,7 +71,7 @@ void guard_forget(const struct guard *guard, int local)
 	say(guard, local, 0);
 }
 
-/* Killed before the pipe ends, or it would take that for the launcher's death. */
+/* The guard is killed before the pipe ends: it would take that for the launcher's death. */
 void guard_end(struct guard *guard)
 {
 	if (guard->pid > 0) {

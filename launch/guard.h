@@ -8,7 +8,7 @@
 
 struct guard {
 	pid_t pid;      /* -1: there is none, which only a killed launcher's job would notice */
-	int fd;         /* ranks say here which they are, before anything of theirs runs      */
+	int fd;         /* ranks write here who they are, before their program runs           */
 };
 
 struct guard guard_start(void);

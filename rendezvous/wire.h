@@ -14,11 +14,11 @@
 struct wire {
 	int rank, fd;                /* fd is -1 when there is none                      */
 	struct tls *tls;             /* NULL: in clear                                   */
-	bool is_stuck;               /* something could not be said to its end: nothing more can */
+	bool is_stuck;               /* a message was cut off: nothing can follow it */
 	bool is_own;                 /* both ends are this process's: it needs no TLS    */
 	bool is_served;              /* by the process that called tutti_rendezvous_open */
 	bool is_growing;             /* served by a rank that was there before           */
-	bool has_spoken;             /* the server: a frame of its has come              */
+	bool has_spoken;             /* a frame of the server has come                   */
 	char where[HOST_BYTES + 16];
 };
 

@@ -1,5 +1,5 @@
-/* Looks at running processes from outside: finds the pages of their traces and reads them. They need do nothing
- * for that, and notice nothing. */
+/* Looks at running processes from outside: finds the pages of their traces and reads them. The
+ * processes do nothing for that, and do not notice it. */
 #ifndef TOOLS_ATTACH_H
 #define TOOLS_ATTACH_H
 

@@ -10,7 +10,8 @@
 /* Explains on stderr what is wrong with the command line. Returns the exit code, USAGE_WRONG. */
 int usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Before anything is opened, which would take its place. False after a message: there is none. */
+/* Checks that there is a stdout, before a file is opened that would take its descriptor. False
+ * after a message. */
 bool output_open(void);
 /* The tool's exit code: code, or OUTPUT_FAILED after a message if stdout could not be written. */
 int output_end(int code);

@@ -69,7 +69,7 @@ tutti_status comm_init(struct tutti_comm **out, const tutti_config *config)
 		comm_free(comm);
 		return status;
 	}
-	last_error_clear(); /* what was tried again is no error */
+	last_error_clear(); /* an attempt that was made again is no error */
 	*out = comm;
 	return TUTTI_OK;
 }

@@ -154,7 +154,7 @@ static void give_up(struct agreement *a)
 	tell_all(a, AGREEMENT_HOPELESS);
 }
 
-/* A value of its own: those who have joined, with their records. */
+/* A fresh value: the ranks that have joined, with their records. */
 static void choose_anew(struct agreement *a)
 {
 	mark_seats(a, a->proposal);

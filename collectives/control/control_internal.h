@@ -115,7 +115,7 @@ struct control_ring {
 	struct control_link links[CONTROL_LINKS];
 	int link_count;
 	struct tutti_done done;
-	bool needs_helper;              /* to look at what is kept, or at what is left   */
+	bool needs_helper;              /* for kept records, or ios that are done        */
 	bool some_have_left;
 	uint64_t slow_told, asked;      /* sequence + 1                                  */
 	uint64_t slow_since_ns, slow_ns; /* when a slow wait first and last looked       */

@@ -25,7 +25,7 @@ tutti_status decisions_answer(const struct consensus *c, struct consensus_link *
 	    l->in.kind == CONSENSUS_LATE || l->is_sending || l->is_lost)
 		return TUTTI_OK;
 	if (l->in.kind == AGREEMENT_DECIDE)
-		m.kind = AGREEMENT_KNOWN; /* this rank has said so before, and that was lost */
+		m.kind = AGREEMENT_KNOWN; /* this rank's earlier KNOWN was lost */
 	for (int i = 0; i < DECISIONS && m.kind == CONSENSUS_LATE; i++) {
 		const struct decision *d = &c->past[i];
 		if (!d->value || d->number != l->in.number)

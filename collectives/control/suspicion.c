@@ -11,7 +11,8 @@ bool suspicion_may_be_explained(tutti_status status)
 	return status == TUTTI_ERR_PEER || status == TUTTI_ERR_MISMATCH;
 }
 
-/* A connection may have broken because its other end saw the mismatch: so that replaces it. */
+/* A connection may have broken because its other end saw the mismatch, so a mismatch replaces a
+ * broken connection. */
 bool suspicion_note(struct suspicion *s, const struct failure *failure, uint64_t now_ns)
 {
 	bool is_better =

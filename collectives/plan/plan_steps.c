@@ -24,8 +24,8 @@ static void local_step(struct plan *p, enum step_kind kind, struct ref to, struc
 	builder_writes(p, p->count - 1, to);
 }
 
-/* What an algorithm reads. The first time it reads this rank's own data, a scaled plan scales them:
- * in place, or once into scratch. */
+/* Called for the chunks that an algorithm reads. The first time it reads this rank's own data, a
+ * scaled plan scales them: in place, or once into scratch. */
 static struct ref source(struct plan *p, struct ref r)
 {
 	struct builder *b = p->builder;

@@ -164,7 +164,7 @@ static bool piece_of_step(const struct window *w, const struct window_run *run, 
 	return *stage != STAGE || (stages(run, w->rank) && (*k > 0 || !run->first_is_staged));
 }
 
-/* Leaves run at the last step with nothing to do before the next one with something, or the end. */
+/* Skips steps in which there is nothing to do: the next step has something, or is the end. */
 static void skip_idle(const struct window *w, struct window_run *run)
 {
 	enum stage stage;

@@ -103,7 +103,7 @@ static void take_blocks(struct window *w, struct window_run *run, uint64_t k)
 	}
 }
 
-/* The part of the blocks that rank from sends to others which is to's: bytes. */
+/* The range in bytes, within the blocks that rank from sends to others, of those for rank to. */
 static struct range stream_of(const struct window *w, const struct window_run *run, int from,
 			      int to)
 {
@@ -138,7 +138,8 @@ static bool scatters(const struct window_run *run, int rank)
 	return run->pattern == COLL_ALL_TO_ALL || run->args.root == rank;
 }
 
-/* All ranks know the same, but in an all_to_allv: the others' pieces follow in their lines. */
+/* All ranks know all pieces, except in an all_to_allv: there the others' pieces follow in their
+ * lines. */
 static void cut_stream(struct window *w, struct window_run *run)
 {
 	size_t own = run->own, others = run->total - own;
@@ -178,7 +179,7 @@ static size_t stage_stream(struct window *w, struct window_run *run, uint64_t k)
 	return staged;
 }
 
-/* Where what comes from rank goes. */
+/* Where the data from rank belong. */
 static uint8_t *place_for(const struct window_run *run, int rank)
 {
 	size_t first = run->pattern == COLL_SCATTER ? 0 : block_of(run, RECV_SIDE, rank).first;

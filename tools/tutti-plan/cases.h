@@ -8,7 +8,7 @@
 struct cases {
 	const struct algorithm *algorithm;
 	int size;
-	int root, nodes;                   /* -1, 0: several that matter                         */
+	int root, nodes;                   /* -1 and 0 stand for several                         */
 	bool thorough;                     /* in place, staged and scaled plans too             */
 	const struct damage_order *damage; /* or NULL                                           */
 	int checked;                       /* how many calls there were, so far                 */

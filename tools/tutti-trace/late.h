@@ -22,7 +22,7 @@ struct absence {
 	int64_t waited_ns;         /* and how long */
 };
 
-/* In ns, on the time line common to all. */
+/* Times in ns, on the time line of all hosts. */
 int64_t begin_of(const struct part *part);
 
 /* missing.c: of a collective of n parts. The tallies are all of the log. */

@@ -69,7 +69,8 @@ static bool unsettled_look(struct shm_endpoint *endpoint, uint64_t now_ns)
 			continue;
 		if (conn->state == SHM_DIALING && !conn->peer_left)
 			shm_connect_dial(conn);
-		/* What the peer did before it left lies in our backlog: its rings, perhaps. */
+		/* Our backlog may have connections that the peer made before it left, with its
+		 * rings. */
 		if (conn->peer_left)
 			shm_accept_backlog(endpoint);
 		if (conn->is_settled)

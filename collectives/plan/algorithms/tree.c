@@ -62,7 +62,7 @@ static struct node find(int tree, int i, int size)
 			     {member_at(tree, left_of(x), n), member_at(tree, right_of(x, n), n)}};
 }
 
-/* Adds what its children send to its own and passes it on; sums has room. */
+/* A node adds what its children send to its own data and passes the sum on; sums has room. */
 static void add_up(struct plan *p, struct group g, int tree, struct span in, struct span sums)
 {
 	struct node at = find(tree, g.me, g.size);
