@@ -323,7 +323,7 @@ void test_unused_endpoints(void **state)
 	}
 }
 
-/* False: rank did not come to its peer within so many ms, and says so. */
+/* False: one of the two did not come to the other within so many ms, and says so. */
 static bool waits_for_peer(int rank, int timeout_ms)
 {
 	uint64_t deadline, words[2] = {0, 0}, out = 12345;
@@ -344,6 +344,11 @@ static bool waits_for_peer(int rank, int timeout_ms)
 		assert_int_equal(w.conns[rank][peer][0]->status, TUTTI_OK);
 		post_send(&posts[2], world_conn(&w, peer, rank, 0), &out, sizeof out, 1);
 		post_recv(&posts[3], w.conns[peer][rank][0], &words[1], sizeof out, 1);
+		world_finish(&w, posts, 4);
+		/* On a machine that is busy elsewhere the peer's own connect may take too long. */
+		is_late = w.conns[peer][rank][0]->status == TUTTI_ERR_TIMEOUT;
+	}
+	if (!is_late) {
 		world_expect_ok(&w, posts, 4);
 		assert_true(words[0] == out && words[1] == out);
 	}
