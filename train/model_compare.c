@@ -3,9 +3,8 @@
  * The config, every parameter and every buffer is a line of text. Ranks compare a hash of the text.
  * Only if hashes differ rank 0's text is broadcast, and the first rank whose text differs writes
  * the message. */
-#include "train/base/random.h"
-#include "train/base/train_error.h"
-#include "train/state/trainer_collectives.h"
+#include "train/base/base.h"
+#include "train/state/trainer_state.h"
 #include "train/trainer.h"
 
 #include <stdio.h>

@@ -1,10 +1,7 @@
 /* The values and gradients of parameters, as the author reads and sets them. */
-#include "train/base/random.h"
-#include "train/base/train_error.h"
-#include "train/precision/kernels.h"
-#include "train/state/pieces.h"
-#include "train/state/trainer_collectives.h"
-#include "train/state/trainer_memory.h"
+#include "train/base/base.h"
+#include "train/precision/precision.h"
+#include "train/state/trainer_state.h"
 #include "train/strategies/strategies.h"
 #include "train/trainer.h"
 

@@ -1,9 +1,8 @@
 /* tutti_trainer_continue: a trainer on a new communicator takes over the values of earlier
  * trainers. The rank whose earlier trainer has most steps broadcasts its values. */
-#include "train/base/train_error.h"
-#include "train/precision/loss_scale.h"
-#include "train/state/pieces.h"
-#include "train/state/trainer_collectives.h"
+#include "train/base/base.h"
+#include "train/precision/precision.h"
+#include "train/state/trainer_state.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Makes the folder of a checkpoint, and gives it its final name. */
 #include "train/checkpoint/checkpoint_dir.h"
 
-#include "train/base/train_error.h"
+#include "train/base/base.h"
 #include "train/checkpoint/safetensors.h"
 
 #include <errno.h>

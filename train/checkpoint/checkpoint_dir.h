@@ -8,7 +8,7 @@
 #ifndef TRAIN_CHECKPOINT_DIR_H
 #define TRAIN_CHECKPOINT_DIR_H
 
-#include "train/base/disk.h"
+#include "train/base/base.h"
 #include "train/checkpoint/checkpoint_index.h"
 
 enum { CHECKPOINT_NAME_BYTES = 64 };

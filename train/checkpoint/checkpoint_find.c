@@ -1,7 +1,7 @@
 /* Finds the newest whole checkpoint of a folder. */
 #include "train/checkpoint/checkpoint_dir.h"
 
-#include "train/base/train_error.h"
+#include "train/base/base.h"
 
 #include <errno.h>
 #include <inttypes.h>

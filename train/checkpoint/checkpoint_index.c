@@ -2,8 +2,7 @@
  */
 #include "train/checkpoint/checkpoint_index.h"
 
-#include "train/base/arrays.h"
-#include "train/base/train_error.h"
+#include "train/base/base.h"
 #include "train/checkpoint/safetensors.h"
 #include "train/model/model.h"
 

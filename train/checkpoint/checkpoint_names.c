@@ -1,8 +1,7 @@
 /* The names of checkpoints below a folder, and the text of a checkpoint's COMMIT file. */
 #include "train/checkpoint/checkpoint_dir.h"
 
-#include "train/base/arrays.h"
-#include "train/base/train_error.h"
+#include "train/base/base.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,9 +1,9 @@
 /* Copies values from files into pieces. */
 #include "train/checkpoint/restore.h"
 
-#include "train/base/train_error.h"
-#include "train/precision/kernels.h"
-#include "train/state/pieces.h"
+#include "train/base/base.h"
+#include "train/precision/precision.h"
+#include "train/state/trainer_state.h"
 
 #include <assert.h>
 #include <string.h>

@@ -3,12 +3,11 @@
  */
 #include "train/checkpoint/checkpoint.h"
 
-#include "train/base/train_error.h"
+#include "train/base/base.h"
 #include "train/checkpoint/checkpoint_dir.h"
 #include "train/checkpoint/safetensors.h"
 #include "train/checkpoint/saved_items.h"
-#include "train/state/pieces.h"
-#include "train/state/trainer_collectives.h"
+#include "train/state/trainer_state.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -2,13 +2,11 @@
  * oldest full one. */
 #include "train/checkpoint/staging.h"
 
-#include "train/base/disk.h"
-#include "train/base/train_error.h"
+#include "train/base/base.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

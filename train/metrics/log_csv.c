@@ -2,7 +2,7 @@
  * 1970, and the metrics in the order of declaration. A field is empty if the row has no value. */
 #include "train/metrics/logs.h"
 
-#include "train/base/train_error.h"
+#include "train/base/base.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* Files that grow row by row, and the parts of rows. */
 #include "train/metrics/log_file.h"
 
-#include "train/base/train_error.h"
+#include "train/base/base.h"
 
 #include <assert.h>
 #include <fcntl.h>

@@ -2,9 +2,7 @@
 #ifndef TRAIN_LOG_FILE_H
 #define TRAIN_LOG_FILE_H
 
-#include "train/base/disk.h"
-
-#include <stdbool.h>
+#include "train/base/base.h"
 
 struct log_file {
 	int fd;                         /* -1: not open */

@@ -11,7 +11,7 @@
  * bytes, 5 four bytes. */
 #include "train/metrics/logs.h"
 
-#include "train/base/train_error.h"
+#include "train/base/base.h"
 
 #include <dirent.h>
 #include <fcntl.h>

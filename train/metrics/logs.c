@@ -1,7 +1,7 @@
 /* All log files of a run. Each row goes to every format that was asked for. */
 #include "train/metrics/logs.h"
 
-#include "train/base/train_error.h"
+#include "train/base/base.h"
 
 #include <locale.h>
 #include <stdlib.h>

@@ -2,9 +2,7 @@
  */
 #include "train/metrics/metrics.h"
 
-#include "train/base/arrays.h"
-#include "train/base/train_error.h"
-#include "train/base/utf8.h"
+#include "train/base/base.h"
 #include "train/metrics/logs.h"
 
 #include <math.h>

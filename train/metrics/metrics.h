@@ -3,11 +3,9 @@
 #ifndef TRAIN_METRICS_H
 #define TRAIN_METRICS_H
 
-#include "train/base/train_error.h"
+#include "train/base/base.h"
 
 #include <tutti/train.h>
-
-#include <stdbool.h>
 
 enum { METRICS_MAX = 1024, METRIC_NAME_BYTES = 128 };
 

@@ -4,7 +4,7 @@
  * that differs from its own. All ranks return the message of the lowest rank that found one. */
 #include "train/metrics/metrics.h"
 
-#include "train/base/train_error.h"
+#include "train/base/base.h"
 
 #include <stdio.h>
 #include <stdlib.h>

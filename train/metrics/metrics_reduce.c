@@ -7,7 +7,7 @@
  * and rank 0's values in one collective, and NaN needs no special case. */
 #include "train/metrics/metrics.h"
 
-#include "train/base/train_error.h"
+#include "train/base/base.h"
 #include "train/metrics/logs.h"
 
 #include <math.h>

@@ -3,10 +3,9 @@
  * Slots have one or two sizes, for large and small values, and there are as many of each as values
  * at once. A value fits any slot of its kind, so it does not matter which slots are free. If that
  * takes fewer bytes, each value has a slot of its own size. */
-#include "train/model/slot_sizes.h"
+#include "train/model/slot_tally.h"
 
-#include "train/base/train_error.h"
-#include "train/model/span_layout.h"
+#include "train/base/base.h"
 
 #include <assert.h>
 #include <stdlib.h>

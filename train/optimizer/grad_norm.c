@@ -1,11 +1,9 @@
 /* Sums of squares over pieces, then over the ranks of the shard group in their order. */
 
-#include "train/base/train_error.h"
+#include "train/base/base.h"
 #include "train/optimizer/optimizer.h"
-#include "train/precision/exact_sum.h"
-#include "train/precision/kernels.h"
-#include "train/state/pieces.h"
-#include "train/state/trainer_collectives.h"
+#include "train/precision/precision.h"
+#include "train/state/trainer_state.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,10 +1,9 @@
 /* The update of this rank's pieces. The arithmetic is in the kernels. */
 #include "train/optimizer/optimizer.h"
 
-#include "train/base/train_error.h"
-#include "train/precision/kernels.h"
-#include "train/state/pieces.h"
-#include "train/state/trainer_memory.h"
+#include "train/base/base.h"
+#include "train/precision/precision.h"
+#include "train/state/trainer_state.h"
 #include "train/strategies/strategies.h"
 
 #include <math.h>

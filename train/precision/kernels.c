@@ -1,8 +1,8 @@
 /* Processes arrays in blocks that fit in L1, in which 16-bit numbers are f32, by the loops of the
  * best instruction set that this machine has. kernel_template.h has the loops. */
-#include "train/precision/kernels.h"
+#include "train/precision/precision.h"
 
-#include "train/base/random.h"
+#include "train/base/base.h"
 #include "train/precision/kernel_table.h"
 
 #include <assert.h>

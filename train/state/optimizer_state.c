@@ -1,9 +1,7 @@
 /* Optimizer state, in memory or in mapped files. A file is unlinked at once, so that it goes with
  * the process. Its space is allocated at once, so that a full disk is an error here and not a
  * signal later. */
-#include "train/base/disk.h"
-#include "train/base/train_error.h"
-#include "train/state/pieces.h"
+#include "train/base/base.h"
 #include "train/state/trainer_state.h"
 
 #include <errno.h>

@@ -1,10 +1,8 @@
 /* The pieces of a trainer. They are made once, when buckets are placed. */
-#include "train/state/pieces.h"
-
-#include "train/base/random.h"
-#include "train/base/train_error.h"
-#include "train/precision/kernels.h"
 #include "train/state/trainer_state.h"
+
+#include "train/base/base.h"
+#include "train/precision/precision.h"
 
 #include <stdlib.h>
 #include <string.h>

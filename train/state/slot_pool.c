@@ -1,10 +1,8 @@
 /* Slots for values that do not stay. */
-#include "train/state/slot_pool.h"
-
-#include "train/base/arrays.h"
-#include "train/base/train_error.h"
-#include "train/model/slot_sizes.h"
 #include "train/state/trainer_state.h"
+
+#include "train/base/base.h"
+#include "train/model/model.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 #ifndef TRAIN_SLOT_POOL_H
 #define TRAIN_SLOT_POOL_H
 
-#include "train/model/slot_sizes.h"
+#include "train/model/model.h"
 
 struct pool_slot {
 	char *memory; /* NULL: not made */

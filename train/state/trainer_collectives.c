@@ -1,7 +1,7 @@
 /* The trainer's own collectives, with their bytes and waiting times. */
-#include "train/state/trainer_collectives.h"
+#include "train/state/trainer_state.h"
 
-#include "train/base/train_error.h"
+#include "train/base/base.h"
 
 #include <time.h>
 

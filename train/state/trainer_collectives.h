@@ -6,7 +6,9 @@
 #ifndef TRAIN_TRAINER_COLLECTIVES_H
 #define TRAIN_TRAINER_COLLECTIVES_H
 
-#include "train/state/trainer_state.h"
+#include <tutti/train.h>
+
+#include <stdbool.h>
 
 /* INVALID, with a message that begins with the function's name, unless trainer and param are good.
  */
@@ -18,9 +20,6 @@ tutti_status trainer_check_no_unit(const tutti_trainer *trainer, const char *fun
 tutti_status trainer_check_closed(const tutti_trainer *trainer, const char *function);
 /* INVALID between two averages of local SGD: each rank has values of its own there. */
 tutti_status trainer_check_averaged(const tutti_trainer *trainer, const char *function);
-
-/* "forward" or "backward". */
-const char *pass_name(enum unit_pass pass);
 
 /* Among all ranks. */
 tutti_status trainer_all_reduce(tutti_trainer *trainer, double *values, size_t count, tutti_op op);

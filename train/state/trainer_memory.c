@@ -1,12 +1,9 @@
 /* The memory of a trainer. Memory that ranks of a node read from each other (parameters, gradients,
  * slots) is from tutti_mem_alloc, one region of each class. */
-#include "train/state/trainer_memory.h"
+#include "train/state/trainer_state.h"
 
-#include "train/base/train_error.h"
-#include "train/model/memory_need.h"
-#include "train/model/slot_sizes.h"
-#include "train/state/pieces.h"
-#include "train/state/slot_pool.h"
+#include "train/base/base.h"
+#include "train/model/model.h"
 
 #include <stdlib.h>
 

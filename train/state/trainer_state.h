@@ -1,12 +1,14 @@
-/* The state of a trainer on this rank. The functions that work on it are in the rooms above
- * (train/trainer.h lists them); no other file of train/ defines a part of it. */
+/* The door of state/: the state of a trainer on this rank, with the headers of its parts. The
+ * functions that work on it are in the rooms above (train/trainer.h lists them); no other file of
+ * train/ defines a part of it. */
 #ifndef TRAIN_TRAINER_STATE_H
 #define TRAIN_TRAINER_STATE_H
 
-#include "train/model/span_layout.h"
-#include "train/precision/loss_scale.h"
+#include "train/model/model.h"
+#include "train/precision/precision.h"
 #include "train/state/pieces.h"
 #include "train/state/slot_pool.h"
+#include "train/state/trainer_collectives.h"
 
 enum { TREE_LEVELS = 32 };
 
@@ -180,5 +182,20 @@ static inline struct bucket *bucket_of(const tutti_trainer *trainer, int param)
 {
 	return &trainer->buckets[trainer->layout.places[param].span];
 }
+
+/* "forward" or "backward". */
+const char *pass_name(enum unit_pass pass);
+
+/* trainer_memory.c: where parameters, gradients and optimizer state lie. */
+
+/* Makes the tables of buckets, flights and slots. Local. */
+tutti_status memory_tables(tutti_trainer *trainer);
+/* Allocates all memory but optimizer state, and sets the buckets' pointers. Collective. */
+tutti_status memory_place(tutti_trainer *trainer);
+void memory_free(tutti_trainer *trainer);
+
+/* The gradient that the author adds to. NULL: the parameter is frozen, or the gradient is not there
+ * now. */
+void *param_grad(const tutti_trainer *trainer, int param);
 
 #endif

@@ -5,11 +5,10 @@
  * every micro-batch, and the reduced part is added to a sum. Deterministic modes keep slots until
  * the step's last micro-batch, so that micro-batches are added before ranks, as with DDP. */
 
-#include "train/base/train_error.h"
-#include "train/model/memory_need.h"
-#include "train/precision/kernels.h"
-#include "train/state/slot_pool.h"
-#include "train/state/trainer_memory.h"
+#include "train/base/base.h"
+#include "train/model/model.h"
+#include "train/precision/precision.h"
+#include "train/state/trainer_state.h"
 #include "train/strategies/grad_flights.h"
 #include "train/strategies/strategies.h"
 

@@ -1,9 +1,9 @@
 /* Deterministic modes: memory for what micro-batches keep until the end of the step, which is whole
  * gradients and the partial sums of the tree. All ranks take it before a micro-batch begins, or
  * none does, so that it cannot run out in the middle of a step. */
-#include "train/base/train_error.h"
-#include "train/model/slot_sizes.h"
-#include "train/state/slot_pool.h"
+#include "train/base/base.h"
+#include "train/model/model.h"
+#include "train/state/trainer_state.h"
 #include "train/strategies/strategies.h"
 
 #include <stdlib.h>

@@ -6,10 +6,9 @@
  * same on all ranks. To check that, a small gather of the unit's number precedes each gather. */
 #include "train/strategies/strategies.h"
 
-#include "train/base/train_error.h"
-#include "train/model/slot_sizes.h"
-#include "train/state/slot_pool.h"
-#include "train/state/trainer_collectives.h"
+#include "train/base/base.h"
+#include "train/model/model.h"
+#include "train/state/trainer_state.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,9 +2,8 @@
  * ranks gather the bucket while the next one is updated and the next forward begins. A unit's begin
  * waits for its own buckets. Values in the caller's memory are not contiguous and go through a
  * slot. */
-#include "train/base/train_error.h"
-#include "train/state/slot_pool.h"
-#include "train/state/trainer_collectives.h"
+#include "train/base/base.h"
+#include "train/state/trainer_state.h"
 #include "train/strategies/strategies.h"
 
 #include <string.h>

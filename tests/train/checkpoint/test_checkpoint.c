@@ -3,7 +3,7 @@
  * damaged files. */
 #include "tests/train/saved.h"
 
-#include "train/base/disk.h"
+#include "train/base/base.h"
 #include "train/checkpoint/safetensors.h"
 
 #include <stdio.h>

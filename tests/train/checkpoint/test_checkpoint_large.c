@@ -2,7 +2,7 @@
  */
 #include "tests/train/saved.h"
 
-#include "train/base/disk.h"
+#include "train/base/base.h"
 #include "train/checkpoint/safetensors.h"
 
 #include <stdio.h>
