@@ -123,7 +123,6 @@ static tutti_status declare(tutti_metrics *metrics, const char *name, tutti_metr
 	TRY(array_grow(&metrics->ids, count, sizeof *metrics->ids, "metrics"));
 	TRY(array_grow(&metrics->metrics, count, sizeof *metrics->metrics, "metrics"));
 	metrics->metrics[count] = (struct metric){0};
-	memset(&metrics->ids[count], 0, sizeof *metrics->ids);
 	strcpy(metrics->ids[count].name, name);
 	metrics->ids[count].kind = kind;
 	metrics->count++;

@@ -25,6 +25,18 @@ static union word *record_of(const tutti_metrics *metrics, int rank)
 	return metrics->records + (size_t)rank * record_words(metrics);
 }
 
+/* The table of metrics, a line each. */
+static void describe(FILE *text, const void *of)
+{
+	static const char *const kinds[] = {"mean", "sum", "min", "max", "last"};
+	const tutti_metrics *metrics = of;
+
+	fprintf(text, "a row every %d steps\n", metrics->interval);
+	for (int m = 0; m < metrics->count; m++)
+		fprintf(text, "metric '%s' (%s)\n", metrics->ids[m].name,
+			kinds[metrics->ids[m].kind]);
+}
+
 /* The local preparation of the first row. If it fails, more metrics may be declared before the next
  * try, which make records longer. */
 static tutti_status prepare(tutti_metrics *metrics)
@@ -42,7 +54,9 @@ static tutti_status begin(tutti_metrics *metrics)
 {
 	if (metrics->has_begun)
 		return TUTTI_OK;
-	TRY(metrics_compare(metrics));
+	TRY(texts_compare(metrics->comm, "metrics",
+			  "declare the same metrics in the same order on every rank", describe,
+			  metrics));
 	TRY(failure_agree(metrics->comm, prepare(metrics)));
 	metrics->has_begun = true;
 	return TUTTI_OK;
