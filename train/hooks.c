@@ -6,7 +6,6 @@
  * with sharded parameters for a unit's values. */
 #include "train/base/base.h"
 #include "train/precision/precision.h"
-#include "train/state/trainer_state.h"
 #include "train/strategies/strategies.h"
 #include "train/trainer.h"
 

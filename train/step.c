@@ -5,7 +5,6 @@
 #include "train/base/base.h"
 #include "train/optimizer/optimizer.h"
 #include "train/precision/precision.h"
-#include "train/state/trainer_state.h"
 #include "train/strategies/strategies.h"
 
 #include <math.h>

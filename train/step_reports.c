@@ -2,7 +2,6 @@
 #include "train/trainer.h"
 
 #include "train/base/base.h"
-#include "train/state/trainer_state.h"
 
 #include <stdio.h>
 

@@ -6,7 +6,6 @@
 #include "train/model/model.h"
 #include "train/optimizer/optimizer.h"
 #include "train/precision/precision.h"
-#include "train/state/trainer_state.h"
 #include "train/strategies/strategies.h"
 
 #include <stdlib.h>

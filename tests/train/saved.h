@@ -23,6 +23,9 @@ struct saving {
 	int missing_rank;            /* this rank + 1 saves nothing; 0: none */
 };
 tutti_status saved_write(const struct saving *saving);
+/* checkpoint_dir_commit of the ranks' texts. */
+tutti_status saved_commit(struct checkpoint_dir *made, char *const *texts, const size_t *bytes,
+			  int ranks);
 /* Reads the checkpoint as that many ranks do, each its own share. */
 tutti_status saved_read(const char *path, int ranks, int64_t *step, bool *is_right);
 

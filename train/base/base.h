@@ -109,6 +109,11 @@ uint64_t random_hash(const void *data, size_t bytes);
 tutti_status texts_compare(tutti_comm *comm, const char *what, const char *advice,
 			   void (*write)(FILE *text, const void *of), const void *of);
 
+static inline size_t smaller(size_t a, size_t b)
+{
+	return a < b ? a : b;
+}
+
 /* utf8.c: names in files are UTF-8. */
 bool utf8_is_valid(const char *text);
 

@@ -2,7 +2,6 @@
 #include "train/base/base.h"
 
 #include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 tutti_status train_fail(tutti_status status, const char *format, ...)

@@ -1,7 +1,6 @@
 /* Makes the folder of a checkpoint, and gives it its final name. */
 #include "train/checkpoint/checkpoint_dir.h"
 
-#include "train/base/base.h"
 #include "train/checkpoint/safetensors.h"
 
 #include <errno.h>
@@ -79,13 +78,13 @@ tutti_status checkpoint_dir_make(struct checkpoint_dir *made, const char *dir, i
 }
 
 static tutti_status add_up(struct checkpoint_index *all, const struct checkpoint_dir *made,
-			   const char *const *texts, const size_t *bytes, int ranks)
+			   const char *texts, const size_t *bytes, int ranks)
 {
-	for (int rank = 0; rank < ranks; rank++) {
+	for (int rank = 0; rank < ranks; texts += bytes[rank++]) {
 		struct checkpoint_index part;
 		char of[40];
 		snprintf(of, sizeof of, "sent by rank %d", rank);
-		TRY(checkpoint_index_parse(&part, of, texts[rank], bytes[rank]));
+		TRY(checkpoint_index_parse(&part, of, texts, bytes[rank]));
 		tutti_status status = checkpoint_index_add(all, &part);
 		checkpoint_index_finish(&part);
 		TRY(status);
@@ -176,7 +175,7 @@ static tutti_status commit_folder(struct checkpoint_dir *made)
 	return status;
 }
 
-tutti_status checkpoint_dir_commit(struct checkpoint_dir *made, const char *const *texts,
+tutti_status checkpoint_dir_commit(struct checkpoint_dir *made, const char *texts,
 				   const size_t *bytes, int ranks)
 {
 	struct checkpoint_index all = {0};

@@ -25,11 +25,11 @@ struct checkpoint_dir {
  * temporary folder, and dir if only its last part is missing. SYSTEM, INVALID (negative step) leave
  * nothing. */
 tutti_status checkpoint_dir_make(struct checkpoint_dir *made, const char *dir, int64_t step);
-/* Rank 0, after all ranks' files are written and synced. texts[rank] is the result of that rank's
- * checkpoint_writer_finish. Merges the indexes and gives the checkpoint its name. An error leaves
- * older checkpoints as they were. INVALID, MISMATCH: the parts are not one whole checkpoint;
- * SYSTEM, MEMORY. */
-tutti_status checkpoint_dir_commit(struct checkpoint_dir *made, const char *const *texts,
+/* Rank 0, after all ranks' files are written and synced. texts: what checkpoint_writer_finish gave
+ * the ranks, one after the other, with so many bytes. Merges the indexes and gives the checkpoint
+ * its name. An error leaves older checkpoints as they were. INVALID, MISMATCH: the parts are not
+ * one whole checkpoint; SYSTEM, MEMORY. */
+tutti_status checkpoint_dir_commit(struct checkpoint_dir *made, const char *texts,
 				   const size_t *bytes, int ranks);
 /* Removes what was not committed. Allowed on all zeros, and twice. */
 void checkpoint_dir_finish(struct checkpoint_dir *made);

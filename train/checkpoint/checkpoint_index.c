@@ -4,7 +4,6 @@
 
 #include "train/base/base.h"
 #include "train/checkpoint/safetensors.h"
-#include "train/model/model.h"
 
 #include <inttypes.h>
 #include <stdio.h>

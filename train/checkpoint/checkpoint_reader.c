@@ -2,7 +2,6 @@
  * and one open file. */
 #include "train/checkpoint/checkpoint_reader.h"
 
-#include "train/base/base.h"
 #include "train/checkpoint/checkpoint_dir.h"
 #include "train/checkpoint/safetensors.h"
 

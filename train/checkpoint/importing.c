@@ -3,7 +3,6 @@
 #include "train/base/base.h"
 #include "train/checkpoint/restore.h"
 #include "train/checkpoint/safetensors.h"
-#include "train/state/trainer_state.h"
 #include "train/strategies/strategies.h"
 
 #include <unistd.h>

@@ -2,12 +2,10 @@
  * is changed (load_check.c), and each rank reads what it holds. */
 #include "train/checkpoint/loading.h"
 
-#include "train/base/base.h"
 #include "train/checkpoint/checkpoint_dir.h"
 #include "train/checkpoint/restore.h"
 #include "train/checkpoint/safetensors.h"
 #include "train/precision/precision.h"
-#include "train/state/trainer_state.h"
 #include "train/strategies/strategies.h"
 
 #include <stdlib.h>

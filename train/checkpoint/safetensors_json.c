@@ -3,7 +3,6 @@
 
 #include "train/base/base.h"
 #include "train/checkpoint/jansson_values.h"
-#include "train/model/model.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -196,7 +196,7 @@ tutti_status staging_write(struct staging *staging, uint64_t at, uint32_t *crc32
 		struct staging_slot *slot;
 		TRY(next_free(staging, &slot));
 		slot->at = at + done;
-		slot->bytes = bytes - done < STAGING_SLOT_BYTES ? bytes - done : STAGING_SLOT_BYTES;
+		slot->bytes = smaller(bytes - done, STAGING_SLOT_BYTES);
 		slot->crc32c = crc32c;
 		memcpy(slot->data, (const char *)data + done, slot->bytes);
 		done += slot->bytes;

@@ -1,8 +1,6 @@
 /* Files that grow row by row, and the parts of rows. */
 #include "train/metrics/log_file.h"
 
-#include "train/base/base.h"
-
 #include <assert.h>
 #include <fcntl.h>
 #include <math.h>

@@ -11,8 +11,6 @@
  * bytes, 5 four bytes. */
 #include "train/metrics/logs.h"
 
-#include "train/base/base.h"
-
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,8 +1,6 @@
 /* Metrics on one rank: the table of metrics, and what is added to them. Only creation communicates.
  */
-#include "train/metrics/metrics.h"
 
-#include "train/base/base.h"
 #include "train/metrics/logs.h"
 
 #include <math.h>

@@ -5,9 +5,7 @@
  * A record is the step, the status of rank 0's files in the row before, and two numbers for each
  * metric. An all_gather of P records sends more than an all_reduce, but it serves sums, extremes
  * and rank 0's values in one collective, and NaN needs no special case. */
-#include "train/metrics/metrics.h"
 
-#include "train/base/base.h"
 #include "train/metrics/logs.h"
 
 #include <math.h>

@@ -3,7 +3,6 @@
 #include "train/base/base.h"
 #include "train/optimizer/optimizer.h"
 #include "train/precision/precision.h"
-#include "train/state/trainer_state.h"
 
 #include <math.h>
 #include <stdlib.h>

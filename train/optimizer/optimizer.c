@@ -3,7 +3,6 @@
 
 #include "train/base/base.h"
 #include "train/precision/precision.h"
-#include "train/state/trainer_state.h"
 #include "train/strategies/strategies.h"
 
 #include <math.h>
@@ -109,7 +108,7 @@ static void update_piece(const tutti_trainer *trainer, const struct piece *piece
 			 const tutti_optimizer *group, float scale)
 {
 	for (size_t first = 0; first < piece->count; first += STRIDE) {
-		size_t count = piece->count - first < STRIDE ? piece->count - first : STRIDE;
+		size_t count = smaller(STRIDE, piece->count - first);
 		struct kernel_update update = {
 			.value = piece->value + first,
 			.m = piece->m ? piece->m + first : NULL,

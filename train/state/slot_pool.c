@@ -2,7 +2,6 @@
 #include "train/state/trainer_state.h"
 
 #include "train/base/base.h"
-#include "train/model/model.h"
 
 #include <stdlib.h>
 #include <string.h>

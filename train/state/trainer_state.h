@@ -4,7 +4,6 @@
 #ifndef TRAIN_TRAINER_STATE_H
 #define TRAIN_TRAINER_STATE_H
 
-#include "train/model/model.h"
 #include "train/precision/precision.h"
 #include "train/state/pieces.h"
 #include "train/state/slot_pool.h"

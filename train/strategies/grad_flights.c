@@ -7,7 +7,6 @@
 
 #include "train/base/base.h"
 #include "train/precision/precision.h"
-#include "train/state/trainer_state.h"
 #include "train/strategies/strategies.h"
 
 static struct flight *flight_at(tutti_trainer *trainer, int i)

@@ -8,7 +8,6 @@
 #include "train/base/base.h"
 #include "train/model/model.h"
 #include "train/precision/precision.h"
-#include "train/state/trainer_state.h"
 #include "train/strategies/grad_flights.h"
 #include "train/strategies/strategies.h"
 

@@ -3,7 +3,6 @@
  * none does, so that it cannot run out in the middle of a step. */
 #include "train/base/base.h"
 #include "train/model/model.h"
-#include "train/state/trainer_state.h"
 #include "train/strategies/strategies.h"
 
 #include <stdlib.h>

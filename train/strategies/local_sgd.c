@@ -2,7 +2,6 @@
  * averaged in one collective. */
 #include "train/base/base.h"
 #include "train/precision/precision.h"
-#include "train/state/trainer_state.h"
 #include "train/strategies/strategies.h"
 
 static tutti_status average_piece(tutti_trainer *trainer, const struct piece *piece)

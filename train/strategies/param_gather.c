@@ -8,7 +8,6 @@
 
 #include "train/base/base.h"
 #include "train/model/model.h"
-#include "train/state/trainer_state.h"
 
 #include <stdio.h>
 #include <stdlib.h>

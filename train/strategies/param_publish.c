@@ -3,7 +3,6 @@
  * waits for its own buckets. Values in the caller's memory are not contiguous and go through a
  * slot. */
 #include "train/base/base.h"
-#include "train/state/trainer_state.h"
 #include "train/strategies/strategies.h"
 
 #include <string.h>

@@ -2,7 +2,6 @@
  * 2^l of them if bit l of m is set. So a rank's sum is the subtree that one rank with all
  * micro-batches would have, and the communicator's tree adds ranks above it. */
 #include "train/precision/precision.h"
-#include "train/state/trainer_state.h"
 #include "train/strategies/grad_flights.h"
 
 #include <assert.h>
