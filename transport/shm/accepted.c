@@ -120,10 +120,7 @@ static void refuse_all(struct shm_endpoint *endpoint, const char *why, bool is_l
 	for (struct shm_conn *conn = endpoint->conns; conn; conn = conn->next)
 		if (conn->state == SHM_WAITING || conn->state == SHM_DIALING ||
 		    (is_lost && conn->state == SHM_OPEN))
-			shm_conn_fail(conn, TUTTI_ERR_SYSTEM,
-				      "rank %d cannot connect to rank %d (shared memory, channel "
-				      "%d): %.200s",
-				      endpoint->rank, conn->base.peer, conn->base.channel, kept);
+			shm_connect_fail(conn, TUTTI_ERR_SYSTEM, kept);
 }
 
 static void refuse_for_files(struct shm_endpoint *endpoint, bool is_lost)
@@ -160,7 +157,7 @@ void shm_accepted_adopt(struct shm_conn *conn, struct shm_accepted *accepted)
 		 epoll_ctl(endpoint->epoll_fd, EPOLL_CTL_MOD, conn->watch.fd, &event) < 0)
 		status = fail_errno("cannot watch its socket");
 	if (status != TUTTI_OK)
-		shm_connect_fail(conn, status);
+		shm_connect_fail(conn, status, last_error());
 }
 
 /* What a hello that is for us leads to. False: drop it. */

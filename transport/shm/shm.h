@@ -146,8 +146,7 @@ uint64_t shm_due_ns(const struct shm_endpoint *endpoint);
 void shm_connect_dial(struct shm_conn *conn);
 /* The other end of its socket is a process of this user, else AUTH. */
 tutti_status shm_connect_check(struct shm_conn *conn);
-/* Says why with this thread's last error. */
-void shm_connect_fail(struct shm_conn *conn, tutti_status status);
+void shm_connect_fail(struct shm_conn *conn, tutti_status status, const char *why);
 
 /* accepted.c */
 /* accepted's socket and rings become conn's. */

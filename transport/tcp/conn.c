@@ -116,9 +116,8 @@ void tcp_conn_up_at(struct tcp_conn *c, uint64_t position)
 	tcp_conn_fail(
 		c, TUTTI_ERR_PEER,
 		"the connection from rank %d to rank %d (tcp %s, channel %d) cannot go on: the "
-		"peer "
-		"has received %llu of %llu bytes, and only those from %llu on are kept (does a "
-		"proxy between the ranks acknowledge bytes?)",
+		"peer has received %llu of %llu bytes, and only those from %llu on are kept (does "
+		"a proxy between the ranks acknowledge bytes?)",
 		tcp_endpoint_of(c)->rank, c->base.peer, c->where, c->base.channel,
 		(unsigned long long)position, (unsigned long long)r->sent,
 		(unsigned long long)r->kept_from);

@@ -14,7 +14,9 @@
 #include "core/status.h"
 #include "transport/tcp/accepted.h"
 
+#include <endian.h>
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -31,12 +33,6 @@ static void give_up(struct tcp_conn *c, const char *why)
 	tcp_watch_close(tcp_endpoint_of(c), &c->watch);
 	c->state = CONN_DIALING;
 	dial_next(c);
-}
-
-static void give_up_errno(struct tcp_conn *c, int error)
-{
-	c->dial->refused += error == ECONNREFUSED;
-	give_up(c, strerror(error));
 }
 
 /* Returns false when this address cannot be dialed at all. */
@@ -148,6 +144,16 @@ static void dial_next(struct tcp_conn *c)
 	d->is_resting = true;
 }
 
+struct tcp_dial *tcp_dial_new(const struct tcp_conn *c)
+{
+	struct tcp_dial *d = calloc(1, sizeof *d);
+
+	if (d)
+		d->count = tcp_address_candidates(tcp_endpoint_of(c), c->resend.address,
+						  c->resend.address_bytes, d->candidates);
+	return d;
+}
+
 /* The higher rank dials at once; the lower one waits a little for the peer's dialing. */
 void tcp_dial_begin(struct tcp_conn *c)
 {
@@ -185,15 +191,14 @@ static void greet(struct tcp_conn *c)
 /* Where connections are made again, this end's position is said next. */
 static void settle(struct tcp_conn *c)
 {
-	uint8_t bytes[TCP_POSITION_BYTES];
-	struct iovec position = {bytes, sizeof bytes};
+	uint64_t received = htole64(c->resend.received);
+	struct iovec position = {&received, sizeof received};
 
 	if (!c->dial->reconnects) {
 		tcp_conn_up(c);
 		return;
 	}
-	tcp_position_write(bytes, c->resend.received);
-	if (tcp_stream_send(&c->watch, &position, 1) != (ssize_t)sizeof bytes) {
+	if (tcp_stream_send(&c->watch, &position, 1) != (ssize_t)sizeof received) {
 		give_up(c, "the position could not be sent");
 		return;
 	}
@@ -311,7 +316,8 @@ void tcp_dial_event(struct tcp_conn *c)
 		if (getsockopt(c->watch.fd, SOL_SOCKET, SO_ERROR, &error, &error_bytes) != 0)
 			error = errno;
 		if (error) {
-			give_up_errno(c, error);
+			c->dial->refused += error == ECONNREFUSED;
+			give_up(c, strerror(error));
 			return;
 		}
 		if (getpeername(c->watch.fd, (struct sockaddr *)&peer, &bytes) != 0)

@@ -24,6 +24,8 @@ struct tcp_dial {
 	size_t position_read;
 };
 
+/* With the addresses of the conn's peer. NULL: no memory. */
+struct tcp_dial *tcp_dial_new(const struct tcp_conn *c);
 void tcp_dial_begin(struct tcp_conn *c);
 void tcp_dial_event(struct tcp_conn *c);
 void tcp_dial_tick(struct tcp_conn *c, uint64_t now_ns);
