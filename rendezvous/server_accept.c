@@ -1,6 +1,6 @@
 /* How callers come in: a bounded number that have proved nothing yet, the oldest of which goes when
  * there is no room. */
-#include "rendezvous/server_state.h"
+#include "rendezvous/server_loop.h"
 
 #include "core/log.h"
 #include "core/net.h"
