@@ -4,7 +4,6 @@
 #define TESTS_TRAIN_SAVED_H
 
 #include "train/checkpoint/checkpoint_dir.h"
-#include "train/checkpoint/checkpoint_reader.h"
 #include "train/checkpoint/checkpoint_writer.h"
 #include "train/checkpoint/safetensors.h"
 

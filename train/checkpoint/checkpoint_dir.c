@@ -85,10 +85,9 @@ static tutti_status add_up(struct checkpoint_index *all, const struct checkpoint
 		char of[40];
 		snprintf(of, sizeof of, "sent by rank %d", rank);
 		TRY(checkpoint_index_parse(&part, of, texts, bytes[rank]));
-		tutti_status status = checkpoint_index_add(all, &part);
-		checkpoint_index_finish(&part);
-		TRY(status);
+		TRY(checkpoint_index_add(all, &part));
 	}
+	TRY(checkpoint_index_join(all));
 	if (all->world_size != ranks || all->step != made->step)
 		return train_fail(TUTTI_ERR_MISMATCH,
 				  "The ranks' files are of step %" PRId64

@@ -1,6 +1,5 @@
 /* Divides a range into the pieces in which it lies. Keeps the headers of files it has read from,
  * and one open file. */
-#include "train/checkpoint/checkpoint_reader.h"
 
 #include "train/checkpoint/checkpoint_dir.h"
 #include "train/checkpoint/safetensors.h"

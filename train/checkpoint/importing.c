@@ -1,7 +1,7 @@
 /* tutti_import_safetensors: parameters, and the buffers that are there, from one file of any
  * origin. Each rank reads what it holds. Other tensors of the file are ignored. */
 #include "train/base/base.h"
-#include "train/checkpoint/restore.h"
+#include "train/checkpoint/loading.h"
 #include "train/checkpoint/safetensors.h"
 #include "train/strategies/strategies.h"
 

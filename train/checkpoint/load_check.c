@@ -2,7 +2,6 @@
 #include "train/checkpoint/loading.h"
 
 #include "train/base/base.h"
-#include "train/checkpoint/restore.h"
 
 #include <float.h>
 #include <limits.h>

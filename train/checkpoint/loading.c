@@ -3,7 +3,6 @@
 #include "train/checkpoint/loading.h"
 
 #include "train/checkpoint/checkpoint_dir.h"
-#include "train/checkpoint/restore.h"
 #include "train/checkpoint/safetensors.h"
 #include "train/precision/precision.h"
 #include "train/strategies/strategies.h"

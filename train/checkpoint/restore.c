@@ -1,5 +1,5 @@
 /* Copies values from files into pieces. */
-#include "train/checkpoint/restore.h"
+#include "train/checkpoint/loading.h"
 
 #include "train/base/base.h"
 #include "train/precision/precision.h"

@@ -1,5 +1,5 @@
 /* Files that grow row by row, and the parts of rows. */
-#include "train/metrics/log_file.h"
+#include "train/metrics/logs.h"
 
 #include <assert.h>
 #include <fcntl.h>

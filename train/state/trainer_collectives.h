@@ -10,6 +10,8 @@
 
 #include <stdbool.h>
 
+struct bucket;
+
 /* INVALID, with a message that begins with the function's name, unless trainer and param are good.
  */
 tutti_status trainer_check(const tutti_trainer *trainer, const char *function);
@@ -35,9 +37,11 @@ tutti_status trainer_shard_broadcast(tutti_trainer *trainer, float *values, size
 /* Among replicas. elements: those of count that are no padding. */
 tutti_status trainer_average(tutti_trainer *trainer, float *values, size_t count, size_t elements);
 
-/* Count a collective on bytes that has started among so many ranks. */
+/* Counts a collective on bytes that has started among so many ranks. */
 void trainer_count_reduced(tutti_trainer *trainer, size_t bytes, int ranks, bool is_all);
-void trainer_count_gathered(tutti_trainer *trainer, size_t bytes, int ranks);
+/* Starts bucket->gathering: each rank's part of the values into whole. */
+tutti_status trainer_gather(tutti_trainer *trainer, struct bucket *bucket, const char *part,
+			    char *whole);
 
 /* The ranks of one of the trainer's own communicators: gather and reduce, or replicas. */
 enum rank_group { IN_SHARD_GROUP, AMONG_REPLICAS };

@@ -38,9 +38,7 @@ static tutti_status plan_whole(tutti_trainer *trainer)
 	struct slot_sizes all;
 
 	TRY(slots_for_whole(&all, &trainer->layout, &trainer->config));
-	tutti_status status = pool_plan_more(&trainer->memory.grad_pool, &all);
-	slots_finish(&all);
-	return status;
+	return pool_plan(&trainer->memory.grad_pool, &all);
 }
 
 /* The same result on all ranks. pool_grows checks what some ranks need beside the plan. */

@@ -40,7 +40,6 @@ tutti_status publish_bucket(tutti_trainer *trainer, int b)
 	struct bucket *bucket = &trainer->buckets[b];
 	const struct param_span *span = bucket->span;
 	size_t width = dtype_bytes(trainer->config.param_dtype);
-	tutti_call call = {.work = &bucket->gathering};
 	char *values = bucket->data;
 
 	if (!span->is_split || span->is_sharded)
@@ -55,12 +54,8 @@ tutti_status publish_bucket(tutti_trainer *trainer, int b)
 		values = bucket->copy;
 		copy_extern(trainer, bucket, values, true);
 	}
-	trainer_count_gathered(trainer, span->elements * width, trainer->layout.shard_size);
-	tutti_status status = group_status(
-		trainer,
-		tutti_all_gatherv(values + bucket->part.first * width, values, span->shares, NULL,
-				  trainer->config.param_dtype, trainer->gather, &call),
-		IN_SHARD_GROUP);
+	tutti_status status =
+		trainer_gather(trainer, bucket, values + bucket->part.first * width, values);
 	if (status != TUTTI_OK)
 		pool_give(trainer, &trainer->memory.data_pool, &bucket->copy);
 	return status;

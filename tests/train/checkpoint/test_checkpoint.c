@@ -352,6 +352,8 @@ static void differing_ranks(void **state)
 		assert_int_equal(checkpoint_index_add(&all, &a), TUTTI_OK);
 		tutti_status status = checkpoint_index_add(&all, &b);
 		if (status == TUTTI_OK)
+			status = checkpoint_index_join(&all);
+		if (status == TUTTI_OK)
 			status = checkpoint_index_check(&all);
 		assert_fails(status, second[i].status, second[i].words);
 		checkpoint_index_finish(&all);
