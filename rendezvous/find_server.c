@@ -8,7 +8,7 @@
 #include "core/cancel.h"
 #include "core/status.h"
 #include "rendezvous/frame.h"
-#include "rendezvous/notice.h"
+#include "rendezvous/place.h"
 #include "rendezvous/secret.h"
 
 #include <errno.h>

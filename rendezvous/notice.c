@@ -1,5 +1,5 @@
 /* Writing, reading and removing the notice. */
-#include "rendezvous/notice.h"
+#include "rendezvous/place.h"
 
 #include "core/status.h"
 

@@ -10,7 +10,7 @@
 #include "core/status.h"
 #include "rendezvous/find_server.h"
 #include "rendezvous/frame.h"
-#include "rendezvous/notice.h"
+#include "rendezvous/place.h"
 #include "rendezvous/secret.h"
 #include "rendezvous/server.h"
 

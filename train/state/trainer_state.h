@@ -84,9 +84,11 @@ struct step_report {
 	int32_t is_uneven;  /* they had unequal items */
 };
 
+enum { REGION_DATA, REGION_GRAD, REGION_WIRE, REGIONS };
+
 /* The values' memory of this rank, and how much of it there is. */
 struct trainer_memory {
-	void *data, *grad, *wire; /* from tutti_mem_alloc */
+	void *regions[REGIONS]; /* from tutti_mem_alloc */
 	struct slot_pool data_pool, grad_pool;
 	size_t transient_bytes; /* in slots now */
 	size_t held_bytes;      /* what memory_limit limits: optimizer state as of AdamW, and slots,

@@ -13,18 +13,13 @@
 
 #include <string.h>
 
-/* Gradients that do not stay are kept whole until the end of the step. */
-static bool holds_grads(const tutti_trainer *trainer)
-{
-	return trainer->config.deterministic != 0;
-}
-
+/* Deterministic modes keep gradients whole until the end of the step. */
 static bool bucket_reduces(const tutti_trainer *trainer, const struct bucket *bucket)
 {
 	if (!bucket->span->is_trained || !config_has_wire(&trainer->config))
 		return false;
 	return trainer->batch.pass == TUTTI_PASS_LAST ||
-	       (!bucket->span->keeps_grad && !holds_grads(trainer));
+	       (!bucket->span->keeps_grad && !trainer->config.deterministic);
 }
 
 static void zero(void *values, tutti_dtype dtype, size_t count)

@@ -2,6 +2,7 @@
 #include "transport/shm/shm.h"
 
 #include "core/net.h"
+#include "core/resource_limits.h"
 #include "core/status.h"
 
 #include <errno.h>
@@ -49,6 +50,23 @@ void shm_connect_fail(struct shm_conn *conn, tutti_status status, const char *wh
 	shm_conn_fail(conn, status,
 		      "rank %d cannot connect to rank %d (shared memory, channel %d): %.200s",
 		      shm_endpoint_of(conn)->rank, conn->base.peer, conn->base.channel, why);
+}
+
+void shm_connect_refuse_all(struct shm_endpoint *endpoint, const char *why, bool is_lost)
+{
+	char kept[200];
+
+	snprintf(kept, sizeof kept, "%.199s", why);
+	for (struct shm_conn *conn = endpoint->conns; conn; conn = conn->next)
+		if (conn->state == SHM_WAITING || conn->state == SHM_DIALING ||
+		    (is_lost && conn->state == SHM_OPEN))
+			shm_connect_fail(conn, TUTTI_ERR_SYSTEM, kept);
+}
+
+void shm_connect_refuse_files(struct shm_endpoint *endpoint, bool is_lost)
+{
+	char why[OPEN_FILES_LIMIT_BYTES];
+	shm_connect_refuse_all(endpoint, open_files_limit_text(why), is_lost);
 }
 
 void shm_connect_dial(struct shm_conn *conn)

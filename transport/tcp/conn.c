@@ -37,15 +37,10 @@ tutti_status tcp_conn_new(struct tcp_conn **conn, struct tcp_endpoint *ep, int p
 {
 	struct tcp_conn *c = calloc(1, sizeof *c);
 
-	if (c) {
-		c->ahead = malloc(TCP_AHEAD_BYTES);
-		c->ended = calloc(1, sizeof *c->ended);
-	}
-	if (!c || !c->ahead || !c->ended) {
-		if (c) {
+	if (!c || !(c->ahead = malloc(TCP_AHEAD_BYTES)) ||
+	    !(c->ended = calloc(1, sizeof *c->ended))) {
+		if (c)
 			free(c->ahead);
-			free(c->ended);
-		}
 		free(c);
 		return fail(TUTTI_ERR_MEMORY,
 			    "rank %d has no memory for a tcp connection to rank %d", ep->rank,
