@@ -2,13 +2,8 @@
  * program, another job, this job's last meeting on its way out. Those are passed over. */
 #include "rendezvous/find_server.h"
 
-#include "core/auth.h"
-#include "core/clock.h"
 #include "core/net.h"
 #include "core/cancel.h"
-#include "core/status.h"
-#include "rendezvous/frame.h"
-#include "rendezvous/place.h"
 #include "rendezvous/secret.h"
 
 #include <errno.h>

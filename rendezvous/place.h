@@ -26,8 +26,8 @@ tutti_status place_is_here(const char *host, bool *is_here);
  * this machine's it is, else on all. */
 tutti_status place_listen(const char *host, int port, int *fd, int *bound_port);
 
-/* notice.c: the file of a file:// rendezvous: rank 0's tutti:// URL, one line. It appears whole or not at
- * all.
+/* notice.c: the file of a file:// rendezvous: rank 0's tutti:// URL, one line. It appears whole or
+ * not at all.
  *
  * A stale one of an earlier job breaks nothing: the secret in it is proved only by the process
  * that wrote it, so readers find no server there, and read again until rank 0 has put its own in

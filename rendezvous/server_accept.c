@@ -6,13 +6,10 @@
 #include "core/net.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <sodium.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #define ACCEPTS_MAX     32 /* before the others are looked at again */
 #define TURNED_AWAY_MAX 8  /* then memory is not lacking for a moment */

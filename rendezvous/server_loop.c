@@ -1,14 +1,10 @@
 /* One poll loop over listeners and callers, in which nothing else blocks, turn by turn. */
 #include "rendezvous/server_loop.h"
 
-#include "core/auth.h"
-
-#include <poll.h>
 #include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 /* How long a caller may take to prove the secret, and again to say its name. */
 #define HANDSHAKE_MS 10000

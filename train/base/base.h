@@ -103,9 +103,9 @@ double random_normal(uint64_t seed, int param, size_t index);
 /* A hash for comparing bytes among ranks. It is not secure. */
 uint64_t random_hash(const void *data, size_t bytes);
 
-/* texts.c: compares the lines that write prints about of. Collective: OK if they are the same on all
- * ranks. Otherwise MISMATCH with the same message on all: "The <what> differ: rank 1 has <line>,
- * but rank 0 has <line>; <advice>." MEMORY. */
+/* texts.c: compares the lines that write prints about of. Collective: OK if they are the same on
+ * all ranks. Otherwise MISMATCH with the same message on all: "The <what> differ: rank 1 has
+ * <line>, but rank 0 has <line>; <advice>." MEMORY. */
 tutti_status texts_compare(tutti_comm *comm, const char *what, const char *advice,
 			   void (*write)(FILE *text, const void *of), const void *of);
 

@@ -63,7 +63,8 @@ void checkpoint_sweep(const char *dir);
  * removed, not followed. */
 void checkpoint_remove(const char *path);
 
-/* checkpoint_reader.c: any flat range of any tensor of a checkpoint, from the files of any ranks. */
+/* checkpoint_reader.c: any flat range of any tensor of a checkpoint, from the files of any ranks.
+ */
 
 struct checkpoint;
 

@@ -11,7 +11,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #define CANDIDATE_MS 2000u /* for one address, when there are others */
 #define AGAIN_MS     1000u /* for one that led to the peer before */

@@ -14,7 +14,6 @@
 #include <endian.h>
 #include <errno.h>
 #include <string.h>
-#include <sys/socket.h>
 
 void tcp_context(uint8_t context[AUTH_CONTEXT_BYTES], const struct tcp_endpoint *ep, int from,
 		 int to, int channel, int32_t terms)

@@ -9,7 +9,6 @@
 #include <endian.h>
 #include <errno.h>
 #include <string.h>
-#include <sys/socket.h>
 
 void tcp_greet_drop(struct tcp_endpoint *ep, struct tcp_accepted *a, const char *why)
 {

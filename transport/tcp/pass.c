@@ -6,7 +6,6 @@
 #include "transport/done_list.h"
 #include "transport/tcp/dial.h"
 
-#include <sys/epoll.h>
 #include <unistd.h>
 
 #define DIRECT_CONNS 2   /* so few are polled without asking epoll */

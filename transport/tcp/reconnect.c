@@ -14,7 +14,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #define EPOCHS (1u << 19) /* sockets that a connection may have had */
 

@@ -114,7 +114,8 @@ tutti_status tcp_watch_add(struct tcp_endpoint *ep, struct tcp_watch *watch, uin
 void tcp_watch_close(struct tcp_endpoint *ep, struct tcp_watch *watch);
 void tcp_ticking(struct tcp_endpoint *ep); /* after unsettled, pending or accept_again changed */
 
-/* dial_greet.c: what both ends prove to each other: which communicator, and which rank calls which. */
+/* dial_greet.c: what both ends prove to each other: which communicator, and which rank calls
+ * which. */
 void tcp_context(uint8_t context[AUTH_CONTEXT_BYTES], const struct tcp_endpoint *ep, int from,
 		 int to, int channel, int32_t terms);
 /* The form of what follows, as far as it may differ. */
