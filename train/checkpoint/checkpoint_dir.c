@@ -42,7 +42,7 @@ static tutti_status make_temporary(struct checkpoint_dir *made, bool *is_mine)
 
 	if (getrandom(&token, sizeof token, 0) != sizeof token)
 		return disk_fail("Asking for random bytes for", made->dir);
-	snprintf(name, sizeof name, ".step_%08" PRId64 ".tmp-%016" PRIx64, made->step, token);
+	checkpoint_temporary_print(name, made->step, token);
 	TRY(disk_path(made->path, "%s/%s", made->dir, name));
 	TRY(disk_path(lock_path, "%s.lock", made->path));
 	TRY(make_lock(&made->lock, is_mine, lock_path));

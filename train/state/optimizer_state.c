@@ -45,14 +45,9 @@ static tutti_status map_file(tutti_trainer *trainer, struct state_file *state)
 	return TUTTI_OK;
 }
 
-static float **place_of(struct piece *piece, int which)
-{
-	return which == STATE_MASTER ? &piece->value : which == STATE_M ? &piece->m : &piece->v;
-}
-
 tutti_status state_make(tutti_trainer *trainer, struct piece *piece, int which)
 {
-	float **place = place_of(piece, which);
+	float **places[STATES] = {&piece->value, &piece->m, &piece->v}, **place = places[which];
 
 	if (*place)
 		return TUTTI_OK;
