@@ -2,6 +2,7 @@
 #include "supervise.h"
 
 #include "input.h"
+#include "relay.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -30,10 +31,10 @@ struct job {
 	int exit_code, interrupts, restarts, turn;
 	bool is_ending; /* a failure, the timeout or a signal ends the job       */
 	uint64_t timeout_at, term_at, kill_at, leave_at;
-	struct pollfd *poll; /* signals, input, two sinks, then two streams a rank    */
+	struct pollfd *poll; /* signals, input, then those of relay.c                 */
 };
 
-enum { AT_SIGNALS, AT_INPUT, AT_OUT, AT_ERR, AT_STREAMS };
+enum { AT_SIGNALS, AT_INPUT, AT_RELAY };
 
 static uint64_t now_ms(void)
 {
@@ -51,18 +52,6 @@ void supervise_signals(sigset_t *signals)
 	sigemptyset(signals);
 	for (int i = 0; list[i]; i++)
 		sigaddset(signals, list[i]);
-}
-
-static struct stream *stream_of(const struct job *j, int index)
-{
-	struct rank *rank = &j->ranks->rank[index / 2];
-
-	return index % 2 ? &rank->err : &rank->out;
-}
-
-static int streams(const struct job *j)
-{
-	return 2 * j->ranks->n;
 }
 
 /* The ranks get SIGTERM after so long (handle_deadlines), or when all have ended. */
@@ -238,84 +227,6 @@ static int until_deadline(const struct job *j)
 	return at - now > 1000000 ? 1000000 : (int)(at - now);
 }
 
-static void set_interests(struct job *j)
-{
-	struct ranks *r = j->ranks;
-
-	j->poll[AT_SIGNALS] = (struct pollfd){.fd = j->signal_fd, .events = POLLIN};
-	j->poll[AT_INPUT] = input_interest(&j->input);
-	j->poll[AT_OUT] = (struct pollfd){.fd = r->out.bytes ? r->out.fd : -1, .events = POLLOUT};
-	j->poll[AT_ERR] = (struct pollfd){.fd = r->err.bytes ? r->err.fd : -1, .events = POLLOUT};
-	for (int i = 0; i < streams(j); i++) {
-		struct stream *s = stream_of(j, i);
-
-		j->poll[AT_STREAMS + i] = (struct pollfd){
-			.fd = stream_has_room(s) ? s->fd : -1,
-			.events = POLLIN,
-		};
-	}
-}
-
-/* No process reads this sink any more: its ranks notice that as they would without a launcher. */
-static void break_streams(struct job *j, const struct sink *sink)
-{
-	for (int i = 0; i < streams(j); i++) {
-		struct stream *s = stream_of(j, i);
-
-		if (s->sink == sink) {
-			s->bytes = 0;
-			stream_close(s);
-		}
-	}
-}
-
-static void give_up(struct job *j, struct sink *sink)
-{
-	char line[160];
-
-	sink->is_given_up = true;
-	break_streams(j, sink);
-	if (sink == &j->ranks->err || sink->error == EPIPE)
-		return;
-	snprintf(line, sizeof line, "tuttirun: stdout cannot be written: %s\n",
-		 strerror(sink->error));
-	sink_say(&j->ranks->err, line);
-}
-
-static void move_output(struct job *j)
-{
-	for (int i = AT_OUT; i <= AT_ERR; i++) {
-		struct sink *sink = i == AT_OUT ? &j->ranks->out : &j->ranks->err;
-
-		if (j->poll[i].revents)
-			sink_write(sink);
-		if (sink->error && !sink->is_given_up)
-			give_up(j, sink);
-	}
-	/* Another one begins each time, so that a talkative rank does not keep the others out. */
-	j->turn++;
-	for (int k = 0; k < streams(j); k++) {
-		int i = (k + j->turn) % streams(j);
-
-		stream_pass(stream_of(j, i));
-		if (j->poll[AT_STREAMS + i].revents)
-			stream_pump(stream_of(j, i));
-	}
-}
-
-/* All ranks have ended, but a child that was left behind holds their pipes. */
-static void leave_streams(struct job *j)
-{
-	for (int i = 0; i < streams(j); i++) {
-		struct stream *s = stream_of(j, i);
-
-		if (s->fd >= 0 && (s->bytes == 0 || j->is_ending)) {
-			stream_pump(s);
-			stream_close(s);
-		}
-	}
-}
-
 static bool is_over(struct job *j)
 {
 	bool is_late = now_ms() >= j->leave_at;
@@ -323,24 +234,22 @@ static bool is_over(struct job *j)
 	if (j->ranks->alive > 0)
 		return false;
 	if (is_late)
-		leave_streams(j);
+		relay_leave(j->ranks, j->is_ending);
 	if (is_late && j->is_ending)
 		return true; /* perhaps with output that no process reads */
-	for (int i = 0; i < streams(j); i++) {
-		if (stream_of(j, i)->fd >= 0 || stream_of(j, i)->bytes > 0)
-			return false;
-	}
-	return j->ranks->out.bytes == 0 && j->ranks->err.bytes == 0;
+	return relay_is_empty(j->ranks);
 }
 
 static void turn(struct job *j)
 {
-	set_interests(j);
-	if (poll(j->poll, (nfds_t)(AT_STREAMS + streams(j)), until_deadline(j)) < 0)
+	j->poll[AT_SIGNALS] = (struct pollfd){.fd = j->signal_fd, .events = POLLIN};
+	j->poll[AT_INPUT] = input_interest(&j->input);
+	relay_interests(j->ranks, j->poll + AT_RELAY);
+	if (poll(j->poll, (nfds_t)(AT_RELAY + relay_polls(j->ranks)), until_deadline(j)) < 0)
 		return; /* interrupted: look again */
 	if (j->poll[AT_INPUT].revents)
 		input_pump(&j->input);
-	move_output(j);
+	relay_move(j->ranks, j->poll + AT_RELAY, ++j->turn);
 	if (j->poll[AT_SIGNALS].revents)
 		handle_signals(j);
 	handle_deadlines(j);
@@ -363,7 +272,7 @@ int supervise(struct ranks *ranks, const struct start *start, int signal_fd)
 
 	if (options->timeout_s > 0)
 		j.timeout_at = now_ms() + (uint64_t)(options->timeout_s * 1000);
-	j.poll = calloc((size_t)(AT_STREAMS + 2 * ranks->n), sizeof *j.poll);
+	j.poll = calloc((size_t)(AT_RELAY + relay_polls(ranks)), sizeof *j.poll);
 	if (!j.poll) {
 		fprintf(stderr, "tuttirun: no memory to watch %d ranks.\n", ranks->n);
 		ranks_signal(ranks, SIGKILL);

@@ -91,8 +91,7 @@ int limits_call(void)
 	found = shared->figures[0];
 	if (failed == 0) {
 		printf("one blocking all_reduce of 16 B, 2 ranks%s: %.0f ns; bare exchange of "
-		       "lines "
-		       "%.0f ns; overhead %.0f ns (median of %.0f rounds)\n",
+		       "lines %.0f ns; overhead %.0f ns (median of %.0f rounds)\n",
 		       limits_share_cores(2) ? " on one core" : "", found[1] * 1e9, found[0] * 1e9,
 		       found[2] * 1e9, found[3]);
 		limits_figure("bare_exchange_ns", found[0] * 1e9);

@@ -173,8 +173,7 @@ static void report(const struct times *times)
 	latency = (struct spread){latency.best / one_ways, latency.low / one_ways,
 				  latency.middle / one_ways, latency.high / one_ways};
 	printf("loopback TCP%s: %.2f us one way at the least (median %.2f); %.2f GB/s at the most "
-	       "in "
-	       "one direction (%.2f), %.2f in both together (%.2f)\n",
+	       "in one direction (%.2f), %.2f in both together (%.2f)\n",
 	       shares_cores ? ", both ends on one core" : "", latency.best, latency.middle,
 	       one_way.best, one_way.middle, both_ways.best, both_ways.middle);
 	limits_figure_spread("loopback_latency_us", latency);

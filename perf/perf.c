@@ -196,8 +196,7 @@ static bool has_room(const struct plan *plan, tutti_comm *comm)
 	if (tutti_local_rank(comm) == 0)
 		fprintf(stderr,
 			"%s: a rank needs %s of memory, the %d on this machine %s in all, and %s "
-			"are left "
-			"there.\n",
+			"are left there.\n",
 			program_invocation_short_name, ram_text(needs, one), ranks,
 			ram_text(needs * ranks, all), ram_text(left, there));
 	return false;

@@ -64,16 +64,6 @@ static inline bool caller_is_sending(const struct caller *caller)
 {
 	return caller->sent < caller->out_bytes + caller->body_bytes;
 }
-/* What must become possible before more can be moved, of its socket. */
-static inline bool caller_wants_write(const struct caller *caller)
-{
-	return caller_is_sending(caller) || (caller->tls && tls_wants_write(caller->tls));
-}
-/* There may be more to read, and its socket does not tell. */
-static inline bool caller_may_have_more(const struct caller *caller)
-{
-	return caller->tls && tls_may_have_more(caller->tls);
-}
 /* Moves what can be moved in either direction. */
 void caller_read(struct caller *caller, struct host *host);
 void caller_write(struct caller *caller);

@@ -2,13 +2,8 @@
  * program, another job, this job's last meeting on its way out. Those are passed over. */
 #include "rendezvous/find_server.h"
 
-#include "core/auth.h"
-#include "core/clock.h"
 #include "core/net.h"
 #include "core/cancel.h"
-#include "core/status.h"
-#include "rendezvous/frame.h"
-#include "rendezvous/notice.h"
 #include "rendezvous/secret.h"
 
 #include <errno.h>
@@ -118,15 +113,13 @@ static tutti_status refuse(const struct job *job, tutti_status status, const cha
 	if (status == TUTTI_ERR_MISMATCH && job->is_growing)
 		return fail(status,
 			    "the process that listened at %.200s:%d knew the secret, but waited "
-			    "for the ranks "
-			    "of a job that begins, not for those that join one which grows "
-			    "(TUTTI_RESTARTED, tutti_comm_grow)",
+			    "for the ranks of a job that begins, not for those that join one which "
+			    "grows (TUTTI_RESTARTED, tutti_comm_grow)",
 			    host, port);
 	if (status == TUTTI_ERR_MISMATCH)
 		return fail(status,
 			    "the process that listens at %.200s:%d knows the secret, but calls "
-			    "tutti_comm_grow, "
-			    "which new ranks join with TUTTI_RESTARTED=1",
+			    "tutti_comm_grow, which new ranks join with TUTTI_RESTARTED=1",
 			    host, port);
 	fail(status,
 	     "the process that listens at %.200s:%d does not answer as rank 0 of a job would (is "
@@ -296,8 +289,7 @@ tutti_status find_server_again(const struct dial *dial, const struct job *job, u
 	return fail(TUTTI_ERR_TIMEOUT,
 		    "rank %d of %d gave up after %llu ms: the server of the joining ranks at "
 		    "%.200s:%d answers, but hangs up before it has read the rank that calls (is "
-		    "there a "
-		    "flood of connections?)",
+		    "there a flood of connections?)",
 		    job->rank, job->size, (unsigned long long)(clock_now_ns() - begun_ns) / 1000000,
 		    dial->host, dial->host_port);
 }

@@ -40,10 +40,23 @@ static tutti_status need_int(const char *name, const char *because, int max, int
 	return parse_int(name, text, 0, max, value);
 }
 
-/* Rank and size, of the job and of the machine, under the names that a launcher gives them. */
+/* Rank and size, of the job and of the machine, under the names that a launcher gives them. NULL:
+ * it does not say. */
 struct names {
 	const char *rank, *size, *local_rank, *local_size;
 };
+
+static tutti_status read_local_size(struct job *job, struct names n)
+{
+	TRY(read_int(n.local_size, 1, WORLD_MAX, &job->local_size));
+	if (job->local_size > job->size)
+		return fail(TUTTI_ERR_INVALID, "%s=%d is more than %s=%d", n.local_size,
+			    job->local_size, n.size, job->size);
+	if (job->local_size > 0 && job->local_rank >= job->local_size)
+		return fail(TUTTI_ERR_INVALID, "%s=%d is not below %s=%d", n.local_rank,
+			    job->local_rank, n.local_size, job->local_size);
+	return TUTTI_OK;
+}
 
 static tutti_status read_who(struct job *job, struct names n)
 {
@@ -56,19 +69,7 @@ static tutti_status read_who(struct job *job, struct names n)
 		return fail(TUTTI_ERR_INVALID,
 			    "%s=%d is not a rank of a world with %s=%d: ranks count from 0", n.rank,
 			    job->rank, n.size, job->size);
-	return TUTTI_OK;
-}
-
-static tutti_status read_local_size(struct job *job, struct names n)
-{
-	TRY(read_int(n.local_size, 1, WORLD_MAX, &job->local_size));
-	if (job->local_size > job->size)
-		return fail(TUTTI_ERR_INVALID, "%s=%d is more than %s=%d", n.local_size,
-			    job->local_size, n.size, job->size);
-	if (job->local_size > 0 && job->local_rank >= job->local_size)
-		return fail(TUTTI_ERR_INVALID, "%s=%d is not below %s=%d", n.local_rank,
-			    job->local_rank, n.local_size, job->local_size);
-	return TUTTI_OK;
+	return n.local_size ? read_local_size(job, n) : TUTTI_OK;
 }
 
 static tutti_status copy_host(struct job *job, const char *name, const char *host)
@@ -127,8 +128,7 @@ static tutti_status ranks_who(struct job *job)
 							   : "environment";
 
 	snprintf(job->launcher, sizeof job->launcher, "%s", name);
-	TRY(read_who(job, names));
-	return read_local_size(job, names);
+	return read_who(job, names);
 }
 
 /* torchrun's agent serves a store of its own at MASTER_PORT. */
@@ -149,8 +149,7 @@ static tutti_status openmpi_who(struct job *job)
 	struct names names = {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
 			      "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"};
 
-	TRY(read_who(job, names));
-	return read_local_size(job, names);
+	return read_who(job, names);
 }
 
 static tutti_status openmpi_where(struct job *job)

@@ -81,34 +81,30 @@ bool meeting_join(struct meeting *m, int rank, int size, uint64_t deadline_ns)
 	return true;
 }
 
-bool meeting_compare_hosts(struct meeting *m, int rank, uint32_t hosts)
+void meeting_compare_hosts(struct meeting *m, int rank, uint32_t hosts)
 {
 	if (m->hosts == 0) {
 		m->hosts = hosts;
 		m->hosts_said_by = rank;
 	}
-	if (hosts == 0 || hosts == m->hosts)
-		return true;
-	meeting_fail(
-		m, TUTTI_ERR_MISMATCH,
-		"rank %d and rank %d have different lists of the job's %d hosts (the cluster in "
-		"TF_CONFIG): all ranks need the same",
-		rank, m->hosts_said_by, m->size);
-	return false;
+	if (hosts != 0 && hosts != m->hosts)
+		meeting_fail(m, TUTTI_ERR_MISMATCH,
+			     "rank %d and rank %d have different lists of the job's %d hosts (the "
+			     "cluster in "
+			     "TF_CONFIG): all ranks need the same",
+			     rank, m->hosts_said_by, m->size);
 }
 
-bool meeting_compare_tls(struct meeting *m, int rank, bool has_tls)
+void meeting_compare_tls(struct meeting *m, int rank, bool has_tls)
 {
 	if (m->has_tls < 0) {
 		m->has_tls = has_tls;
 		m->tls_said_by = rank;
 	}
-	if (has_tls == m->has_tls)
-		return true;
-	meeting_fail(m, TUTTI_ERR_INVALID,
-		     "rank %d has TUTTI_TLS %d, rank %d has %d: all ranks need the same", rank,
-		     has_tls, m->tls_said_by, m->has_tls);
-	return false;
+	if (has_tls != m->has_tls)
+		meeting_fail(m, TUTTI_ERR_INVALID,
+			     "rank %d has TUTTI_TLS %d, rank %d has %d: all ranks need the same",
+			     rank, has_tls, m->tls_said_by, m->has_tls);
 }
 
 /* The round's first record says how long all are. */

@@ -39,8 +39,8 @@ void meeting_finish(struct meeting *meeting);
 /* Every function below may end in a failure of the meeting (false, status and error are set). */
 bool meeting_join(struct meeting *meeting, int rank, int size, uint64_t deadline_ns);
 /* hosts: a hash of the list of all hosts that the rank's launcher gave it, or 0. */
-bool meeting_compare_hosts(struct meeting *meeting, int rank, uint32_t hosts);
-bool meeting_compare_tls(struct meeting *meeting, int rank, bool has_tls);
+void meeting_compare_hosts(struct meeting *meeting, int rank, uint32_t hosts);
+void meeting_compare_tls(struct meeting *meeting, int rank, bool has_tls);
 /* Where the rank's record goes; NULL: failed. Then meeting_gave when it is there: true when it
  * was the round's last, and answer holds all. */
 uint8_t *meeting_record(struct meeting *meeting, int rank, size_t bytes, uint64_t deadline_ns);

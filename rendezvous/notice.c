@@ -1,5 +1,5 @@
 /* Writing, reading and removing the notice. */
-#include "rendezvous/notice.h"
+#include "rendezvous/place.h"
 
 #include "core/status.h"
 
@@ -19,24 +19,15 @@ static tutti_status write_line(int fd, const char *url)
 	return write(fd, line, (size_t)n) == n && fsync(fd) == 0 ? TUTTI_OK : TUTTI_ERR_SYSTEM;
 }
 
-/* A mistyped path must not overwrite another file. */
-static tutti_status check_replaceable(const char *path)
-{
-	char there[URL_BYTES];
-	tutti_status status = notice_read(path, false, there);
-
-	if (status == TUTTI_IN_PROGRESS)
-		return TUTTI_OK;
-	return status;
-}
-
 tutti_status notice_publish(const char *path, const char *url)
 {
-	char fresh[560];
-	tutti_status status;
+	char fresh[560], there[URL_BYTES];
+	/* A mistyped path must not overwrite another file. */
+	tutti_status status = notice_read(path, false, there);
 	int fd;
 
-	TRY(check_replaceable(path));
+	if (status != TUTTI_OK && status != TUTTI_IN_PROGRESS)
+		return status;
 	snprintf(fresh, sizeof fresh, "%s.XXXXXX", path);
 	fd = mkostemp(fresh, O_CLOEXEC); /* mode 0600: there is a secret in it */
 	if (fd < 0)

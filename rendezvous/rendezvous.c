@@ -10,7 +10,7 @@
 #include "core/status.h"
 #include "rendezvous/find_server.h"
 #include "rendezvous/frame.h"
-#include "rendezvous/notice.h"
+#include "rendezvous/place.h"
 #include "rendezvous/secret.h"
 #include "rendezvous/server.h"
 
@@ -179,13 +179,6 @@ static tutti_status join_dialing(struct rendezvous *r, const struct job *job, co
 	return status;
 }
 
-/* A world of one rank: no socket, no thread. */
-static void join_alone(struct rendezvous *r)
-{
-	auth_random(r->key, sizeof r->key);
-	auth_random(r->comm_id, sizeof r->comm_id);
-}
-
 static void finish(struct rendezvous *r)
 {
 	wire_close(&r->wire);
@@ -206,12 +199,14 @@ tutti_status rendezvous_join(struct rendezvous **rendezvous, const struct job *j
 	r->wire.rank = job->rank;
 	r->size = job->size;
 	r->wire.fd = -1;
-	if (job->meeting == JOB_ALONE)
-		join_alone(r);
-	else if (job->rank == job->server && !job->is_served)
+	if (job->meeting == JOB_ALONE) { /* no socket, no thread */
+		auth_random(r->key, sizeof r->key);
+		auth_random(r->comm_id, sizeof r->comm_id);
+	} else if (job->rank == job->server && !job->is_served) {
 		status = join_serving(r, job, env, deadline_ns);
-	else
+	} else {
 		status = join_dialing(r, job, env, deadline_ns);
+	}
 	if (status != TUTTI_OK) {
 		if (cancel_requested())
 			rendezvous_leave(r, deadline_ns);

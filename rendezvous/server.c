@@ -26,6 +26,8 @@ static void *server_run(void *arg)
 {
 	struct server *s = arg;
 
+	if (s->is_detached)
+		pthread_detach(pthread_self());
 	while (server_loop_turn(s->loop, SERVER_LOOP_PATIENT))
 		continue;
 	if (s->is_detached)
@@ -40,18 +42,13 @@ static int start_thread(struct server *s)
 {
 	pthread_t thread; /* a detached one may free s before pthread_create returns */
 	bool is_joined = !s->is_detached;
-	pthread_attr_t attributes;
 	sigset_t all, old;
 	int rc;
 
 	sigfillset(&all);
-	pthread_attr_init(&attributes);
-	if (s->is_detached)
-		pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	rc = pthread_create(&thread, &attributes, server_run, s);
+	rc = pthread_create(&thread, NULL, server_run, s);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	pthread_attr_destroy(&attributes);
 	if (rc == 0 && is_joined)
 		s->thread = thread;
 	return rc;

@@ -1,18 +1,15 @@
 /* How callers come in: a bounded number that have proved nothing yet, the oldest of which goes when
  * there is no room. */
-#include "rendezvous/server_state.h"
+#include "rendezvous/server_loop.h"
 
 #include "core/log.h"
 #include "core/net.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <sodium.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #define ACCEPTS_MAX     32 /* before the others are looked at again */
 #define TURNED_AWAY_MAX 8  /* then memory is not lacking for a moment */

@@ -1,19 +1,17 @@
 /* One poll loop over listeners and callers, in which nothing else blocks, turn by turn. */
 #include "rendezvous/server_loop.h"
 
-#include "core/auth.h"
-#include "rendezvous/server_state.h"
-
-#include <poll.h>
 #include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
-#define LINGER_MS   2000  /* after a failure, or when rank 0 went away                        */
-#define IDLE_MIN_MS 60000 /* a meeting without a round ends after this, or its joining time   */
-#define POLL_MAX_MS 60000
+/* How long a caller may take to prove the secret, and again to say its name. */
+#define HANDSHAKE_MS 10000
+#define PENDING_MAX  256   /* connections that have proved nothing: the oldest goes first */
+#define LINGER_MS    2000  /* after a failure, or when rank 0 went away                        */
+#define IDLE_MIN_MS  60000 /* a meeting without a round ends after this, or its joining time   */
+#define POLL_MAX_MS  60000
 
 static void close_fd(int *fd)
 {
@@ -169,13 +167,14 @@ static uint64_t wake_at(const struct server_loop *s)
 static short events_of(const struct server_loop *s, const struct caller *c)
 {
 	bool is_deaf = s->host.meeting.status != TUTTI_OK && caller_is_rank(c);
-	return (short)((is_deaf ? 0 : POLLIN) | (caller_wants_write(c) ? POLLOUT : 0));
+	bool wants_write = caller_is_sending(c) || (c->tls && tls_wants_write(c->tls));
+	return (short)((is_deaf ? 0 : POLLIN) | (wants_write ? POLLOUT : 0));
 }
 
 /* TLS has opened more than was asked for: poll knows nothing of that. */
 static bool has_more(const struct server_loop *s, const struct caller *c)
 {
-	return (events_of(s, c) & POLLIN) && caller_may_have_more(c);
+	return c->tls && tls_may_have_more(c->tls) && (events_of(s, c) & POLLIN);
 }
 
 /* Waits for something to happen, and reads and writes what can be. */

@@ -4,9 +4,8 @@
  * backwards have ended. A parameter is final when all units that use it and ran forward are
  * finished. Functions here wait for other ranks only for all_done, at the beginning of a step, and
  * with sharded parameters for a unit's values. */
-#include "train/base/train_error.h"
-#include "train/precision/loss_scale.h"
-#include "train/state/trainer_collectives.h"
+#include "train/base/base.h"
+#include "train/precision/precision.h"
 #include "train/strategies/strategies.h"
 #include "train/trainer.h"
 

@@ -1,6 +1,6 @@
 /* tutti_means: weighted means over ranks. */
-#include "train/base/train_error.h"
-#include "train/state/trainer_collectives.h"
+#include "train/base/base.h"
+#include "train/state/trainer_state.h"
 
 #include <string.h>
 

@@ -1,10 +1,6 @@
 /* The values and gradients of parameters, as the author reads and sets them. */
-#include "train/base/random.h"
-#include "train/base/train_error.h"
-#include "train/precision/kernels.h"
-#include "train/state/pieces.h"
-#include "train/state/trainer_collectives.h"
-#include "train/state/trainer_memory.h"
+#include "train/base/base.h"
+#include "train/precision/precision.h"
 #include "train/strategies/strategies.h"
 #include "train/trainer.h"
 
@@ -29,11 +25,6 @@ void *tutti_param_grad(tutti_trainer *trainer, int param)
 static size_t larger(size_t a, size_t b)
 {
 	return a > b ? a : b;
-}
-
-static size_t smaller(size_t a, size_t b)
-{
-	return a < b ? a : b;
 }
 
 /* Sets elements [first, first + count) in all places on this rank. */

@@ -1,8 +1,6 @@
 /* Compares the parameters of all ranks, bit by bit. */
-#include "train/base/random.h"
-#include "train/base/train_error.h"
-#include "train/state/pieces.h"
-#include "train/state/trainer_collectives.h"
+#include "train/base/base.h"
+#include "train/state/trainer_state.h"
 #include "train/strategies/strategies.h"
 
 #include <stdlib.h>

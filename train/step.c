@@ -2,10 +2,9 @@
  * ranks divide by the same number of items, and update together or fail with the same message. */
 #include "train/trainer.h"
 
-#include "train/base/train_error.h"
+#include "train/base/base.h"
 #include "train/optimizer/optimizer.h"
-#include "train/precision/loss_scale.h"
-#include "train/state/trainer_collectives.h"
+#include "train/precision/precision.h"
 #include "train/strategies/strategies.h"
 
 #include <math.h>

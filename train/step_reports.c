@@ -1,8 +1,7 @@
 /* What ranks tell each other at the end of a step, and what all of them conclude from it. */
 #include "train/trainer.h"
 
-#include "train/base/train_error.h"
-#include "train/state/trainer_collectives.h"
+#include "train/base/base.h"
 
 #include <stdio.h>
 

@@ -1,7 +1,6 @@
 /* Checks of a config: by itself, for a model and for a number of ranks. */
-#include "train/base/train_error.h"
-#include "train/model/memory_need.h"
-#include "train/model/span_layout.h"
+#include "train/base/base.h"
+#include "train/model/model.h"
 #include "train/trainer.h"
 
 #include <math.h>

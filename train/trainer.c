@@ -1,14 +1,11 @@
 /* tutti_trainer_create and tutti_trainer_destroy. */
 #include "train/trainer.h"
 
-#include "train/base/train_error.h"
+#include "train/base/base.h"
 #include "train/checkpoint/checkpoint.h"
-#include "train/model/memory_need.h"
+#include "train/model/model.h"
 #include "train/optimizer/optimizer.h"
-#include "train/precision/loss_scale.h"
-#include "train/state/pieces.h"
-#include "train/state/trainer_collectives.h"
-#include "train/state/trainer_memory.h"
+#include "train/precision/precision.h"
 #include "train/strategies/strategies.h"
 
 #include <stdlib.h>

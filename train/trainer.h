@@ -23,10 +23,8 @@
  *   data/         the samples of a rank; uses base/ only
  *   base/         errors, files, tables, random numbers, UTF-8
  *
- * The rooms checkpoint/, optimizer/ and strategies/ have one door each, the header of that name.
- * Other rooms may include every header of state/, model/ and base/, and of precision/ all but
- * kernel_table.h and kernel_template.h. No file includes headers of metrics/ or data/ from outside.
- */
+ * A room has one door: the header of its name, or trainer_state.h of state/. No file includes
+ * headers of metrics/ or data/ from outside. */
 #ifndef TRAIN_TRAINER_H
 #define TRAIN_TRAINER_H
 

@@ -1,9 +1,8 @@
 /* tutti_trainer_continue: a trainer on a new communicator takes over the values of earlier
  * trainers. The rank whose earlier trainer has most steps broadcasts its values. */
-#include "train/base/train_error.h"
-#include "train/precision/loss_scale.h"
-#include "train/state/pieces.h"
-#include "train/state/trainer_collectives.h"
+#include "train/base/base.h"
+#include "train/precision/precision.h"
+#include "train/state/trainer_state.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -47,18 +46,6 @@ static tutti_status copy(tutti_trainer *trainer, float *to, const float *from, s
 	return trainer_broadcast(trainer, to, count, TUTTI_F32, root);
 }
 
-static tutti_status copy_values(tutti_trainer *trainer, const struct piece *to,
-				const struct piece *from, int root)
-{
-	tutti_dtype dtype = trainer->config.param_dtype;
-
-	if (to->value)
-		TRY(copy(trainer, to->value, from->value, to->count, root));
-	if (to->low && trainer->rank == root)
-		memcpy(to->low, from->low, to->count * dtype_bytes(dtype));
-	return to->low ? trainer_broadcast(trainer, to->low, to->count, dtype, root) : TUTTI_OK;
-}
-
 /* The optimizer state that a piece has on the root. */
 struct piece_state {
 	int32_t optimizer, has_m, has_v;
@@ -89,11 +76,15 @@ static tutti_status copy_piece(tutti_trainer *trainer, const tutti_trainer *befo
 {
 	const struct piece none = {0};
 	const struct piece *from = trainer->rank == root ? piece_of(before, to->param) : &none;
+	float *places[] = {to->value, to->m, to->v}, *values[] = {from->value, from->m, from->v};
+	tutti_dtype dtype = trainer->config.param_dtype;
 
-	TRY(copy_values(trainer, to, from, root));
-	if (to->m)
-		TRY(copy(trainer, to->m, from->m, to->count, root));
-	return to->v ? copy(trainer, to->v, from->v, to->count, root) : TUTTI_OK;
+	for (int i = 0; i < 3; i++)
+		if (places[i])
+			TRY(copy(trainer, places[i], values[i], to->count, root));
+	if (to->low && trainer->rank == root)
+		memcpy(to->low, from->low, to->count * dtype_bytes(dtype));
+	return to->low ? trainer_broadcast(trainer, to->low, to->count, dtype, root) : TUTTI_OK;
 }
 
 static tutti_status copy_pieces(tutti_trainer *trainer, const tutti_trainer *before, int root)

@@ -50,6 +50,7 @@ void fuzz_one(const uint8_t *bytes, size_t n)
 			MUST(index.file_count == (size_t)index.world_size);
 		MUST(checkpoint_index_add(&all, &index) == TUTTI_OK);
 		MUST(index.tensor_count == 0);
+		MUST(checkpoint_index_join(&all) == TUTTI_OK);
 		check(&all);
 		checkpoint_index_finish(&all);
 	} else {

@@ -5,7 +5,7 @@
 #include "collectives/select/links.h"
 #include "core/env.h"
 #include "core/status.h"
-#include "rendezvous/notice.h"
+#include "rendezvous/place.h"
 #include "rendezvous/rendezvous.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
  * be written, and is the same then. */
 #include "fuzz.h"
 
-#include "train/base/disk.h"
+#include "train/base/base.h"
 #include "train/checkpoint/safetensors.h"
 
 #include <string.h>

@@ -83,12 +83,12 @@ static void hosts_that_disagree_are_named(void **state)
 	struct meeting m = with(5, 5);
 
 	(void)state;
-	assert_true(meeting_compare_hosts(&m, 3, 0));
-	assert_true(meeting_compare_hosts(&m, 1, 77));
-	assert_true(meeting_compare_hosts(&m, 0, 77));
-	assert_true(meeting_compare_hosts(&m, 4, 0));
+	meeting_compare_hosts(&m, 3, 0);
+	meeting_compare_hosts(&m, 1, 77);
+	meeting_compare_hosts(&m, 0, 77);
+	meeting_compare_hosts(&m, 4, 0);
 	assert_int_equal(m.status, TUTTI_OK);
-	assert_false(meeting_compare_hosts(&m, 2, 78));
+	meeting_compare_hosts(&m, 2, 78);
 	expect(&m, TUTTI_ERR_MISMATCH,
 	       "rank 2 and rank 1 have different lists of the job's 5 hosts");
 	meeting_finish(&m);

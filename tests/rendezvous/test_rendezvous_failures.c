@@ -4,7 +4,7 @@
 #include "core/auth.h"
 #include "rendezvous/find_server.h"
 #include "rendezvous/frame.h"
-#include "rendezvous/notice.h"
+#include "rendezvous/place.h"
 #include "rendezvous/secret.h"
 #include "tests/rendezvous/ranks.h"
 

@@ -1,6 +1,6 @@
 /* Breaks when a job meets where it must not (another job's port, somebody else's file, across
  * machines without a secret), or when a join that cannot succeed there does not say why. */
-#include "rendezvous/notice.h"
+#include "rendezvous/place.h"
 #include "rendezvous/secret.h"
 #include "tests/rendezvous/ranks.h"
 

@@ -47,10 +47,9 @@ static const struct stream *said(const struct session *s)
 static uint64_t agree(struct world *w, struct session *s)
 {
 	uint64_t deadline = deadline_after_ms(WORLD_TIMEOUT_MS);
-	uint8_t position[TCP_POSITION_BYTES];
+	uint8_t position[TCP_POSITION_BYTES] = {0};
 	struct iovec iov = {position, sizeof position};
 
-	tcp_position_write(position, 0);
 	assert_int_equal(tls_send(s->tls, &iov, 1), sizeof position);
 	while (iov.iov_len > 0) {
 		ssize_t n = tls_recv(s->tls, &iov, 1);

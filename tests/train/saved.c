@@ -102,6 +102,21 @@ static tutti_status write_rank(const struct saving *saving, const char *temporar
 	return status;
 }
 
+tutti_status saved_commit(struct checkpoint_dir *made, char *const *texts, const size_t *bytes,
+			  int ranks)
+{
+	char *all;
+	size_t count;
+	FILE *stream = open_memstream(&all, &count);
+
+	for (int r = 0; r < ranks; r++)
+		fwrite(texts[r], 1, bytes[r], stream);
+	fclose(stream);
+	tutti_status status = checkpoint_dir_commit(made, all, bytes, ranks);
+	free(all);
+	return status;
+}
+
 tutti_status saved_write(const struct saving *saving)
 {
 	struct checkpoint_dir made;
@@ -113,8 +128,7 @@ tutti_status saved_write(const struct saving *saving)
 		for (int r = 0; r < saving->ranks && status == TUTTI_OK; r++)
 			status = write_rank(saving, made.temporary, r, &texts[r], &bytes[r]);
 		if (status == TUTTI_OK)
-			status = checkpoint_dir_commit(&made, (const char *const *)texts, bytes,
-						       saving->ranks);
+			status = saved_commit(&made, texts, bytes, saving->ranks);
 		checkpoint_dir_finish(&made);
 	}
 	for (int r = 0; r < saving->ranks; r++)

@@ -4,7 +4,6 @@
 #define TESTS_TRAIN_SAVED_H
 
 #include "train/checkpoint/checkpoint_dir.h"
-#include "train/checkpoint/checkpoint_reader.h"
 #include "train/checkpoint/checkpoint_writer.h"
 #include "train/checkpoint/safetensors.h"
 
@@ -23,6 +22,9 @@ struct saving {
 	int missing_rank;            /* this rank + 1 saves nothing; 0: none */
 };
 tutti_status saved_write(const struct saving *saving);
+/* checkpoint_dir_commit of the ranks' texts. */
+tutti_status saved_commit(struct checkpoint_dir *made, char *const *texts, const size_t *bytes,
+			  int ranks);
 /* Reads the checkpoint as that many ranks do, each its own share. */
 tutti_status saved_read(const char *path, int ranks, int64_t *step, bool *is_right);
 

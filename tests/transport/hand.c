@@ -141,11 +141,11 @@ bool hand_resume(struct world *w, int fd, int from, int to, int channel, uint32_
 		 uint64_t has, uint64_t *peer_has)
 {
 	uint8_t position[TCP_POSITION_BYTES];
+	uint64_t said = htole64(has);
 
 	if (!hand_prove_again(w, fd, from, to, channel, epoch))
 		return false;
-	tcp_position_write(position, has);
-	hand_write(fd, position, sizeof position);
+	hand_write(fd, &said, sizeof said);
 	if (!hand_read(w, fd, position, sizeof position))
 		return false;
 	*peer_has = tcp_position_read(position);

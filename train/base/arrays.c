@@ -1,7 +1,5 @@
 /* Tables that grow by one element at a time. */
-#include "train/base/arrays.h"
-
-#include "train/base/train_error.h"
+#include "train/base/base.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,15 +1,11 @@
 /* Reads and writes of whole files. A short read or write continues, also after EINTR. */
-#include "train/base/disk.h"
-
-#include "train/base/train_error.h"
+#include "train/base/base.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
 #include <signal.h>
 #include <stdarg.h>
-#include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

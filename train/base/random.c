@@ -3,7 +3,7 @@
  * tutti_random takes its four words in turn: it adds the word and the golden ratio, mixes with the
  * finalizer of SplitMix64 (Steele, Lea, Flood 2014), and returns the upper half of the last result.
  */
-#include "train/base/random.h"
+#include "train/base/base.h"
 
 #include <tutti/train.h>
 

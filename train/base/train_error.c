@@ -1,9 +1,7 @@
 /* Messages of this thread, and failures that all ranks report. */
-#include "train/base/train_error.h"
+#include "train/base/base.h"
 
 #include <stdarg.h>
-#include <stdbool.h>
-#include <stdio.h>
 #include <string.h>
 
 tutti_status train_fail(tutti_status status, const char *format, ...)

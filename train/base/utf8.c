@@ -1,8 +1,5 @@
 /* UTF-8 of RFC 3629: the shortest form of each character, no surrogates, up to U+10FFFF. */
-#include "train/base/utf8.h"
-
-#include <stddef.h>
-#include <stdint.h>
+#include "train/base/base.h"
 
 /* The bytes of the first character of text, or 0 if it is not valid. */
 static size_t character_bytes(const unsigned char *text)

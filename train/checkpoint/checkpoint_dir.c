@@ -1,7 +1,6 @@
 /* Makes the folder of a checkpoint, and gives it its final name. */
 #include "train/checkpoint/checkpoint_dir.h"
 
-#include "train/base/train_error.h"
 #include "train/checkpoint/safetensors.h"
 
 #include <errno.h>
@@ -43,7 +42,7 @@ static tutti_status make_temporary(struct checkpoint_dir *made, bool *is_mine)
 
 	if (getrandom(&token, sizeof token, 0) != sizeof token)
 		return disk_fail("Asking for random bytes for", made->dir);
-	snprintf(name, sizeof name, ".step_%08" PRId64 ".tmp-%016" PRIx64, made->step, token);
+	checkpoint_temporary_print(name, made->step, token);
 	TRY(disk_path(made->path, "%s/%s", made->dir, name));
 	TRY(disk_path(lock_path, "%s.lock", made->path));
 	TRY(make_lock(&made->lock, is_mine, lock_path));
@@ -79,17 +78,16 @@ tutti_status checkpoint_dir_make(struct checkpoint_dir *made, const char *dir, i
 }
 
 static tutti_status add_up(struct checkpoint_index *all, const struct checkpoint_dir *made,
-			   const char *const *texts, const size_t *bytes, int ranks)
+			   const char *texts, const size_t *bytes, int ranks)
 {
-	for (int rank = 0; rank < ranks; rank++) {
+	for (int rank = 0; rank < ranks; texts += bytes[rank++]) {
 		struct checkpoint_index part;
 		char of[40];
 		snprintf(of, sizeof of, "sent by rank %d", rank);
-		TRY(checkpoint_index_parse(&part, of, texts[rank], bytes[rank]));
-		tutti_status status = checkpoint_index_add(all, &part);
-		checkpoint_index_finish(&part);
-		TRY(status);
+		TRY(checkpoint_index_parse(&part, of, texts, bytes[rank]));
+		TRY(checkpoint_index_add(all, &part));
 	}
+	TRY(checkpoint_index_join(all));
 	if (all->world_size != ranks || all->step != made->step)
 		return train_fail(TUTTI_ERR_MISMATCH,
 				  "The ranks' files are of step %" PRId64
@@ -176,7 +174,7 @@ static tutti_status commit_folder(struct checkpoint_dir *made)
 	return status;
 }
 
-tutti_status checkpoint_dir_commit(struct checkpoint_dir *made, const char *const *texts,
+tutti_status checkpoint_dir_commit(struct checkpoint_dir *made, const char *texts,
 				   const size_t *bytes, int ranks)
 {
 	struct checkpoint_index all = {0};

@@ -8,7 +8,7 @@
 #ifndef TRAIN_CHECKPOINT_DIR_H
 #define TRAIN_CHECKPOINT_DIR_H
 
-#include "train/base/disk.h"
+#include "train/base/base.h"
 #include "train/checkpoint/checkpoint_index.h"
 
 enum { CHECKPOINT_NAME_BYTES = 64 };
@@ -25,11 +25,11 @@ struct checkpoint_dir {
  * temporary folder, and dir if only its last part is missing. SYSTEM, INVALID (negative step) leave
  * nothing. */
 tutti_status checkpoint_dir_make(struct checkpoint_dir *made, const char *dir, int64_t step);
-/* Rank 0, after all ranks' files are written and synced. texts[rank] is the result of that rank's
- * checkpoint_writer_finish. Merges the indexes and gives the checkpoint its name. An error leaves
- * older checkpoints as they were. INVALID, MISMATCH: the parts are not one whole checkpoint;
- * SYSTEM, MEMORY. */
-tutti_status checkpoint_dir_commit(struct checkpoint_dir *made, const char *const *texts,
+/* Rank 0, after all ranks' files are written and synced. texts: what checkpoint_writer_finish gave
+ * the ranks, one after the other, with so many bytes. Merges the indexes and gives the checkpoint
+ * its name. An error leaves older checkpoints as they were. INVALID, MISMATCH: the parts are not
+ * one whole checkpoint; SYSTEM, MEMORY. */
+tutti_status checkpoint_dir_commit(struct checkpoint_dir *made, const char *texts,
 				   const size_t *bytes, int ranks);
 /* Removes what was not committed. Allowed on all zeros, and twice. */
 void checkpoint_dir_finish(struct checkpoint_dir *made);
@@ -57,10 +57,30 @@ void checkpoint_name_print(char text[CHECKPOINT_NAME_BYTES], struct checkpoint_n
 tutti_status checkpoint_names(struct checkpoint_name **names, size_t *count, const char *dir);
 /* The text of COMMIT for an index of these bytes. */
 void checkpoint_commit_text(char text[128], const char *index, size_t bytes);
+/* The name of a temporary folder: .step_00000200.tmp-0123456789abcdef. */
+void checkpoint_temporary_print(char text[CHECKPOINT_NAME_BYTES], int64_t step, uint64_t token);
 /* Removes what dead jobs have left below dir, as far as that is possible. */
 void checkpoint_sweep(const char *dir);
 /* Removes the files in path that a save has written, and path if it is empty then. A link is
  * removed, not followed. */
 void checkpoint_remove(const char *path);
+
+/* checkpoint_reader.c: any flat range of any tensor of a checkpoint, from the files of any ranks.
+ */
+
+struct checkpoint;
+
+/* path: the checkpoint's own folder, from checkpoint_dir_find. INVALID: it is not whole; SYSTEM,
+ * MEMORY, UNSUPPORTED. One thread at a time. */
+tutti_status checkpoint_open(struct checkpoint **checkpoint, const char *path);
+/* The index. The checkpoint owns it. */
+const struct checkpoint_index *checkpoint_index_of(const struct checkpoint *checkpoint);
+/* Reads elements [first, first + count) in the tensor's own dtype. Checks the sum of the whole
+ * piece when it is first read. INVALID: the range is not in the tensor, or a file is damaged; the
+ * message names the tensor, the file and its rank, and values may have been written. SYSTEM,
+ * MEMORY. */
+tutti_status checkpoint_read(struct checkpoint *checkpoint, const struct checkpoint_tensor *tensor,
+			     uint64_t first, uint64_t count, void *values);
+void checkpoint_close(struct checkpoint *checkpoint);
 
 #endif

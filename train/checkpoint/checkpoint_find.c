@@ -1,8 +1,6 @@
 /* Finds the newest whole checkpoint of a folder. */
 #include "train/checkpoint/checkpoint_dir.h"
 
-#include "train/base/train_error.h"
-
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

@@ -2,10 +2,8 @@
  */
 #include "train/checkpoint/checkpoint_index.h"
 
-#include "train/base/arrays.h"
-#include "train/base/train_error.h"
+#include "train/base/base.h"
 #include "train/checkpoint/safetensors.h"
-#include "train/model/model.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -98,7 +96,6 @@ static int compare_pieces(const void *a, const void *b)
 /* Sorts the pieces. INVALID: a piece is beyond the tensor's end, or saved twice. */
 static tutti_status sort_pieces(struct checkpoint_tensor *tensor)
 {
-
 	if (tensor->piece_count > 1)
 		qsort(tensor->pieces, tensor->piece_count, sizeof *tensor->pieces, compare_pieces);
 	for (size_t i = 0; i < tensor->piece_count; i++) {
@@ -122,7 +119,6 @@ static tutti_status sort_pieces(struct checkpoint_tensor *tensor)
 
 tutti_status checkpoint_index_sort(struct checkpoint_index *index)
 {
-
 	if (index->tensor_count > 1)
 		qsort(index->tensors, index->tensor_count, sizeof *index->tensors,
 		      checkpoint_tensor_compare);
@@ -150,48 +146,37 @@ struct checkpoint_tensor *checkpoint_index_find(const struct checkpoint_index *i
 		       checkpoint_tensor_compare);
 }
 
-/* Moves the pieces of another rank's tensor into into. */
-static tutti_status add_pieces(struct checkpoint_tensor *into, struct checkpoint_tensor *from)
+static tutti_status append(struct checkpoint_index *all, struct checkpoint_index *part)
 {
-
-	if (into->dtype != from->dtype || into->ndim != from->ndim ||
-	    memcmp(into->shape, from->shape, (size_t)into->ndim * sizeof *into->shape) != 0)
+	if (all->world_size && (all->step != part->step || all->world_size != part->world_size))
 		return train_fail(TUTTI_ERR_MISMATCH,
-				  "'%s' (%s) does not have the same type and shape on all ranks "
-				  "that save it.",
-				  into->name, into->kind);
-	for (size_t i = 0; i < from->piece_count; i++)
-		TRY(checkpoint_piece_add(into, from->pieces[i]));
-	free(from->pieces);
-	from->pieces = NULL;
-	from->piece_count = 0;
-	return sort_pieces(into);
-}
-
-/* Merges two sorted tables in into. Every piece is in exactly one of the three tables at any time.
- */
-static tutti_status merge_tensors(struct checkpoint_index *into, struct checkpoint_index *a,
-				  struct checkpoint_index *b)
-{
-	size_t i = 0, j = 0;
-
-	while (i < a->tensor_count || j < b->tensor_count) {
-		int order = i == a->tensor_count ? 1
-			    : j == b->tensor_count
-				    ? -1
-				    : checkpoint_tensor_compare(&a->tensors[i], &b->tensors[j]);
-		struct checkpoint_tensor *from = order <= 0 ? &a->tensors[i++] : &b->tensors[j++];
-		struct checkpoint_tensor *to = checkpoint_index_grow(into, from);
-		if (!to)
+				  "One rank saves step %" PRId64
+				  " of %d ranks, another step %" PRId64
+				  " of %d: all ranks save the same step.",
+				  all->step, all->world_size, part->step, part->world_size);
+	all->step = part->step;
+	all->world_size = part->world_size;
+	for (size_t i = 0; i < part->file_count; i++) {
+		TRY(array_grow(&all->files, all->file_count, sizeof *all->files, no_room));
+		all->files[all->file_count++] = part->files[i];
+	}
+	for (size_t i = 0; i < part->tensor_count; i++) {
+		struct checkpoint_tensor *added = checkpoint_index_grow(all, &part->tensors[i]);
+		if (!added)
 			return TUTTI_ERR_MEMORY;
-		to->pieces = from->pieces;
-		to->piece_count = from->piece_count;
-		from->pieces = NULL;
-		from->piece_count = 0;
-		if (order == 0)
-			TRY(add_pieces(to, &b->tensors[j++]));
+		added->pieces = part->tensors[i].pieces;
+		added->piece_count = part->tensors[i].piece_count;
+		part->tensors[i].pieces = NULL; /* all's from now on */
 	}
 	return TUTTI_OK;
+}
+
+tutti_status checkpoint_index_add(struct checkpoint_index *all, struct checkpoint_index *part)
+{
+	tutti_status status = append(all, part);
+
+	checkpoint_index_finish(part);
+	return status;
 }
 
 static int compare_files(const void *a, const void *b)
@@ -200,36 +185,47 @@ static int compare_files(const void *a, const void *b)
 	       ((const struct checkpoint_file *)b)->rank;
 }
 
-static tutti_status add_files(struct checkpoint_index *into, const struct checkpoint_index *from)
+/* Copies the pieces of another rank's tensor of that name. */
+static tutti_status add_pieces(struct checkpoint_tensor *into, const struct checkpoint_tensor *from)
 {
-	for (size_t i = 0; i < from->file_count; i++) {
-		TRY(array_grow(&into->files, into->file_count, sizeof *into->files, no_room));
-		into->files[into->file_count++] = from->files[i];
-	}
+	if (into->dtype != from->dtype || into->ndim != from->ndim ||
+	    memcmp(into->shape, from->shape, (size_t)into->ndim * sizeof *into->shape) != 0)
+		return train_fail(TUTTI_ERR_MISMATCH,
+				  "'%s' (%s) does not have the same type and shape on all ranks "
+				  "that save it.",
+				  into->name, into->kind);
+	for (size_t i = 0; i < from->piece_count; i++)
+		TRY(checkpoint_piece_add(into, from->pieces[i]));
 	return TUTTI_OK;
 }
 
-tutti_status checkpoint_index_add(struct checkpoint_index *all, struct checkpoint_index *part)
+tutti_status checkpoint_index_join(struct checkpoint_index *all)
 {
-	struct checkpoint_index made = {.step = part->step, .world_size = part->world_size};
+	struct checkpoint_tensor *last = NULL;
 
-	if (all->world_size && (all->step != part->step || all->world_size != part->world_size))
-		return train_fail(TUTTI_ERR_MISMATCH,
-				  "One rank saves step %" PRId64
-				  " of %d ranks, another step %" PRId64
-				  " of %d: all ranks save the same step.",
-				  all->step, all->world_size, part->step, part->world_size);
-	tutti_status status = add_files(&made, all);
-	if (status == TUTTI_OK)
-		status = add_files(&made, part);
-	if (status == TUTTI_OK)
-		status = merge_tensors(&made, all, part);
-	if (made.file_count > 1)
-		qsort(made.files, made.file_count, sizeof *made.files, compare_files);
-	checkpoint_index_finish(all);
-	checkpoint_index_finish(part);
-	*all = made;
-	return status;
+	if (all->file_count > 1)
+		qsort(all->files, all->file_count, sizeof *all->files, compare_files);
+	if (all->tensor_count > 1)
+		qsort(all->tensors, all->tensor_count, sizeof *all->tensors,
+		      checkpoint_tensor_compare);
+	for (size_t i = 0; i < all->tensor_count; i++) {
+		struct checkpoint_tensor *next = &all->tensors[i];
+		if (last && checkpoint_tensor_compare(last, next) == 0) {
+			TRY(add_pieces(last, next));
+			free(next->pieces);
+			next->pieces = NULL;
+			continue;
+		}
+		last = last ? last + 1 : next;
+		if (last != next) {
+			*last = *next;
+			next->pieces = NULL;
+		}
+	}
+	all->tensor_count = last ? (size_t)(last - all->tensors) + 1 : 0;
+	for (size_t i = 0; i < all->tensor_count; i++)
+		TRY(sort_pieces(&all->tensors[i]));
+	return TUTTI_OK;
 }
 
 static tutti_status check_tensor(const struct checkpoint_tensor *tensor)

@@ -71,9 +71,11 @@ struct checkpoint_tensor *checkpoint_index_grow(struct checkpoint_index *index,
 tutti_status checkpoint_piece_add(struct checkpoint_tensor *tensor, struct checkpoint_piece piece);
 /* Sorts tensors by kind and name. INVALID: a tensor is there twice, or two pieces overlap. */
 tutti_status checkpoint_index_sort(struct checkpoint_index *index);
-/* Moves part, which is sorted, into all. MISMATCH: they are not of one checkpoint; all can then
- * only be finished. */
+/* Moves part to the end of all, which begins as zeros. MISMATCH: they are not of one checkpoint. */
 tutti_status checkpoint_index_add(struct checkpoint_index *all, struct checkpoint_index *part);
+/* When all parts are there: sorts them, and makes one tensor of those of a name. INVALID, MISMATCH:
+ * they are not of one checkpoint. */
+tutti_status checkpoint_index_join(struct checkpoint_index *all);
 /* INVALID unless all ranks' files and all elements of every tensor are there. */
 tutti_status checkpoint_index_check(const struct checkpoint_index *index);
 void checkpoint_index_finish(struct checkpoint_index *index);

@@ -1,10 +1,9 @@
 /* The index of a checkpoint as JSON. */
 #include "train/checkpoint/checkpoint_index.h"
 
-#include "train/base/train_error.h"
+#include "train/base/base.h"
 #include "train/checkpoint/jansson_values.h"
 #include "train/checkpoint/safetensors.h"
-#include "train/model/model.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,6 @@
 /* The names of checkpoints below a folder, and the text of a checkpoint's COMMIT file. */
 #include "train/checkpoint/checkpoint_dir.h"
 
-#include "train/base/arrays.h"
-#include "train/base/train_error.h"
-
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>

@@ -1,8 +1,6 @@
 /* Divides a range into the pieces in which it lies. Keeps the headers of files it has read from,
  * and one open file. */
-#include "train/checkpoint/checkpoint_reader.h"
 
-#include "train/base/train_error.h"
 #include "train/checkpoint/checkpoint_dir.h"
 #include "train/checkpoint/safetensors.h"
 

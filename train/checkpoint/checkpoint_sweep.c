@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -13,19 +14,22 @@
 
 static const char suffix[] = ".lock";
 
-/* .step_00000200.tmp-0123456789abcdef and nothing else: other files are the user's. */
+void checkpoint_temporary_print(char text[CHECKPOINT_NAME_BYTES], int64_t step, uint64_t token)
+{
+	snprintf(text, CHECKPOINT_NAME_BYTES, ".step_%08" PRId64 ".tmp-%016" PRIx64, step, token);
+}
+
+/* Exactly such a name: other files are the user's. */
 static bool is_temporary(const char *name)
 {
-	const char *start = ".step_", *middle = ".tmp-";
-	const char *digits = name + strlen(start);
+	char again[CHECKPOINT_NAME_BYTES];
+	int64_t step;
+	uint64_t token;
 
-	if (strncmp(name, start, strlen(start)) != 0)
+	if (sscanf(name, ".step_%19" SCNd64 ".tmp-%16" SCNx64, &step, &token) != 2 || step < 0)
 		return false;
-	size_t n = strspn(digits, "0123456789");
-	if (n == 0 || strncmp(digits + n, middle, strlen(middle)) != 0)
-		return false;
-	const char *token = digits + n + strlen(middle);
-	return strlen(token) == 16 && strspn(token, "0123456789abcdef") == 16;
+	checkpoint_temporary_print(again, step, token);
+	return strcmp(again, name) == 0;
 }
 
 /* Exactly the names that a save writes into a folder. */

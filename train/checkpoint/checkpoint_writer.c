@@ -2,8 +2,7 @@
  * values are written through staging. */
 #include "train/checkpoint/checkpoint_writer.h"
 
-#include "train/base/disk.h"
-#include "train/base/train_error.h"
+#include "train/base/base.h"
 #include "train/checkpoint/safetensors.h"
 #include "train/checkpoint/staging.h"
 

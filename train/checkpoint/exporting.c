@@ -1,11 +1,9 @@
 /* tutti_export_safetensors: all parameters and buffers in one file. Rank 0 makes the file, and all
  * ranks write their own elements. The file gets its name when it is whole; before that it is
  * file.tmp-0123456789abcdef, a new name. */
-#include "train/base/disk.h"
-#include "train/base/train_error.h"
+#include "train/base/base.h"
 #include "train/checkpoint/safetensors.h"
-#include "train/state/pieces.h"
-#include "train/state/trainer_collectives.h"
+#include "train/state/trainer_state.h"
 
 #include <fcntl.h>
 #include <inttypes.h>

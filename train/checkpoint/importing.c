@@ -1,11 +1,8 @@
 /* tutti_import_safetensors: parameters, and the buffers that are there, from one file of any
  * origin. Each rank reads what it holds. Other tensors of the file are ignored. */
-#include "train/base/disk.h"
-#include "train/base/train_error.h"
-#include "train/checkpoint/restore.h"
+#include "train/base/base.h"
+#include "train/checkpoint/loading.h"
 #include "train/checkpoint/safetensors.h"
-#include "train/state/pieces.h"
-#include "train/state/trainer_collectives.h"
 #include "train/strategies/strategies.h"
 
 #include <unistd.h>

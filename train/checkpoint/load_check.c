@@ -1,8 +1,7 @@
 /* The checks of tutti_load: does the checkpoint fit the model, and are its numbers possible? */
 #include "train/checkpoint/loading.h"
 
-#include "train/base/train_error.h"
-#include "train/checkpoint/restore.h"
+#include "train/base/base.h"
 
 #include <float.h>
 #include <limits.h>

@@ -2,13 +2,9 @@
  * is changed (load_check.c), and each rank reads what it holds. */
 #include "train/checkpoint/loading.h"
 
-#include "train/base/train_error.h"
 #include "train/checkpoint/checkpoint_dir.h"
-#include "train/checkpoint/restore.h"
 #include "train/checkpoint/safetensors.h"
-#include "train/precision/loss_scale.h"
-#include "train/state/pieces.h"
-#include "train/state/trainer_collectives.h"
+#include "train/precision/precision.h"
 #include "train/strategies/strategies.h"
 
 #include <stdlib.h>

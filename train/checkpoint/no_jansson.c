@@ -1,5 +1,5 @@
 /* Replaces the files that need jansson in a build without it. */
-#include "train/base/train_error.h"
+#include "train/base/base.h"
 #include "train/checkpoint/checkpoint_index.h"
 #include "train/checkpoint/safetensors.h"
 

@@ -1,9 +1,8 @@
 /* Copies values from files into pieces. */
-#include "train/checkpoint/restore.h"
+#include "train/checkpoint/loading.h"
 
-#include "train/base/train_error.h"
-#include "train/precision/kernels.h"
-#include "train/state/pieces.h"
+#include "train/base/base.h"
+#include "train/precision/precision.h"
 
 #include <assert.h>
 #include <string.h>
@@ -49,18 +48,13 @@ static tutti_status read_floats(const struct stored_tensor *stored, uint64_t fir
 	return TUTTI_OK;
 }
 
-static size_t chunk_at(size_t done, size_t count)
-{
-	return count - done < CHUNK ? count - done : CHUNK;
-}
-
 tutti_status restore_piece(tutti_trainer *trainer, const struct piece *piece,
 			   const struct stored_tensor *stored)
 {
 	float values[CHUNK];
 
 	for (size_t done = 0, n; done < piece->count; done += n) {
-		n = chunk_at(done, piece->count);
+		n = smaller(CHUNK, piece->count - done);
 		TRY(read_floats(stored, piece->first + done, n, values));
 		piece_write(trainer, piece, done, n, values);
 	}
@@ -76,7 +70,7 @@ tutti_status restore_state(tutti_trainer *trainer, struct piece *piece, int whic
 	if (!values)
 		return TUTTI_OK;
 	for (size_t done = 0, n; done < piece->count; done += n) {
-		n = chunk_at(done, piece->count);
+		n = smaller(CHUNK, piece->count - done);
 		if (stored->tensor)
 			TRY(read_floats(stored, piece->first + done, n, values + done));
 		else

@@ -2,8 +2,7 @@
  */
 #include "train/checkpoint/safetensors.h"
 
-#include "train/base/disk.h"
-#include "train/base/train_error.h"
+#include "train/base/base.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,8 @@
 /* The header of a safetensors file as JSON. */
 #include "train/checkpoint/safetensors.h"
 
-#include "train/base/train_error.h"
+#include "train/base/base.h"
 #include "train/checkpoint/jansson_values.h"
-#include "train/model/model.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,8 @@
 /* The list of ranges that a rank saves. */
 #include "train/checkpoint/saved_items.h"
 
-#include "train/base/train_error.h"
-#include "train/precision/loss_scale.h"
-#include "train/state/pieces.h"
+#include "train/base/base.h"
+#include "train/precision/precision.h"
 
 #include <assert.h>
 #include <stdio.h>

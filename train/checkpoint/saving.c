@@ -3,12 +3,9 @@
  */
 #include "train/checkpoint/checkpoint.h"
 
-#include "train/base/train_error.h"
 #include "train/checkpoint/checkpoint_dir.h"
 #include "train/checkpoint/safetensors.h"
 #include "train/checkpoint/saved_items.h"
-#include "train/state/pieces.h"
-#include "train/state/trainer_collectives.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -67,7 +64,7 @@ static tutti_status stage_range(tutti_trainer *trainer, const struct saved_items
 	const char *values = items->values[i];
 
 	for (size_t done = 0, n; done < count; done += n) {
-		n = count - done < PORTION_BYTES / width ? count - done : PORTION_BYTES / width;
+		n = smaller(count - done, PORTION_BYTES / width);
 		TRY(checkpoint_writer_values(trainer->saving->save, i, values + done * width,
 					     n * width));
 		if (piece)
@@ -122,67 +119,45 @@ tutti_status tutti_save(tutti_trainer *trainer, const char *dir, int64_t step)
 	return TUTTI_OK;
 }
 
-/* The texts of all ranks, on rank 0. */
-struct texts {
-	char *memory;       /* all texts, each with a terminating zero */
-	size_t *bytes;      /* of each text, without the zero */
-	const char **texts; /* one per rank */
-};
-
-static void free_texts(struct texts *all)
+/* Room for the texts of all ranks, on rank 0. */
+static tutti_status make_room(const tutti_trainer *trainer, char **texts, const size_t *sizes)
 {
-	free(all->memory);
-	free(all->bytes);
-	free(all->texts);
-}
+	size_t sum = 0;
 
-static tutti_status make_room(const tutti_trainer *trainer, struct texts *all, const size_t *sizes)
-{
-	size_t ranks = (size_t)trainer->size, sum = 0;
-
-	if (trainer->rank > 0)
-		return TUTTI_OK;
-	for (size_t r = 0; r < ranks; r++)
+	for (int r = 0; r < trainer->size; r++)
 		sum += sizes[r];
-	all->memory = malloc(sum);
-	all->bytes = malloc(ranks * sizeof *all->bytes);
-	all->texts = malloc(ranks * sizeof *all->texts);
-	if (!all->memory || !all->bytes || !all->texts)
-		return train_no_memory("the indexes of %zu ranks", ranks);
-	for (size_t r = 0, at = 0; r < ranks; at += sizes[r++]) {
-		all->texts[r] = all->memory + at;
-		all->bytes[r] = sizes[r] - 1;
-	}
-	return TUTTI_OK;
+	if (trainer->rank == 0)
+		*texts = malloc(sum);
+	return trainer->rank > 0 || *texts
+		       ? TUTTI_OK
+		       : train_no_memory("the indexes of %d ranks", trainer->size);
 }
 
 static tutti_status commit(tutti_trainer *trainer, const char *text, size_t *sizes)
 {
-	struct texts all = {0};
-
-	sizes[trainer->rank] = strlen(text) + 1;
+	char *all = NULL;
 	tutti_status status = trainer_all_gather(trainer, sizes, sizeof *sizes);
+
 	if (status == TUTTI_OK)
 		status = trainer_agree(trainer, make_room(trainer, &all, sizes));
 	if (status == TUTTI_OK)
-		status = tutti_gatherv(text, all.memory, sizes, NULL, TUTTI_U8, 0, trainer->comm,
-				       NULL);
-	if (status == TUTTI_OK) {
-		tutti_status own = trainer->rank > 0
-					   ? TUTTI_OK
-					   : checkpoint_dir_commit(&trainer->saving->dir, all.texts,
-								   all.bytes, trainer->size);
-		status = trainer_agree(trainer, own);
-	}
-	free_texts(&all);
+		status = tutti_gatherv(text, all, sizes, NULL, TUTTI_U8, 0, trainer->comm, NULL);
+	if (status == TUTTI_OK)
+		status = trainer_agree(trainer,
+				       trainer->rank > 0
+					       ? TUTTI_OK
+					       : checkpoint_dir_commit(&trainer->saving->dir, all,
+								       sizes, trainer->size));
+	free(all);
 	return status;
 }
 
 static tutti_status finish(tutti_trainer *trainer)
 {
 	char *text = NULL;
-	size_t bytes, *sizes = calloc((size_t)trainer->size, sizeof *sizes);
-	tutti_status status = sizes ? checkpoint_writer_finish(trainer->saving->save, &text, &bytes)
+	size_t *sizes = calloc((size_t)trainer->size, sizeof *sizes);
+	tutti_status status = sizes ? checkpoint_writer_finish(trainer->saving->save, &text,
+							       &sizes[trainer->rank])
 				    : train_no_memory("saving a checkpoint");
 
 	status = trainer_agree(trainer, status);

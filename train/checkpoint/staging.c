@@ -2,13 +2,11 @@
  * oldest full one. */
 #include "train/checkpoint/staging.h"
 
-#include "train/base/disk.h"
-#include "train/base/train_error.h"
+#include "train/base/base.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -18,14 +16,13 @@ struct staging_slot {
 	uint64_t at;
 	size_t bytes;
 	uint32_t *crc32c;
-	char *data;
+	char data[STAGING_SLOT_BYTES];
 };
 
 struct staging {
 	int fd, timeout_ms;
 	char path[DISK_PATH_BYTES];
 	struct staging_slot *slots;
-	char *memory;
 	size_t slot_count;
 
 	pthread_t thread;
@@ -121,16 +118,13 @@ tutti_status staging_create(struct staging **staging, int fd, const char *path, 
 	made->fd = -1;
 	made->timeout_ms = timeout_ms;
 	made->slot_count = slots;
-	made->slots = calloc(slots, sizeof *made->slots);
-	made->memory = malloc(slots * STAGING_SLOT_BYTES);
+	made->slots = malloc(slots * sizeof *made->slots);
 	pthread_cond_init(&made->changed, NULL);
 	pthread_mutex_init(&made->lock, NULL);
 	tutti_status status = disk_path(made->path, "%s", path);
-	if (!made->slots || !made->memory)
+	if (!made->slots)
 		status = train_no_memory("%zu bytes of staging to write '%s'",
 					 slots * STAGING_SLOT_BYTES, path_shown(path));
-	for (size_t i = 0; status == TUTTI_OK && i < slots; i++)
-		made->slots[i].data = made->memory + i * STAGING_SLOT_BYTES;
 	if (status == TUTTI_OK) {
 		made->fd = fd; /* before the thread uses it */
 		status = start(made);
@@ -198,7 +192,7 @@ tutti_status staging_write(struct staging *staging, uint64_t at, uint32_t *crc32
 		struct staging_slot *slot;
 		TRY(next_free(staging, &slot));
 		slot->at = at + done;
-		slot->bytes = bytes - done < STAGING_SLOT_BYTES ? bytes - done : STAGING_SLOT_BYTES;
+		slot->bytes = smaller(bytes - done, STAGING_SLOT_BYTES);
 		slot->crc32c = crc32c;
 		memcpy(slot->data, (const char *)data + done, slot->bytes);
 		done += slot->bytes;
@@ -255,7 +249,6 @@ void staging_destroy(struct staging *staging)
 		close(staging->fd);
 	pthread_mutex_destroy(&staging->lock);
 	pthread_cond_destroy(&staging->changed);
-	free(staging->memory);
 	free(staging->slots);
 	free(staging);
 }

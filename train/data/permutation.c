@@ -7,7 +7,7 @@
  * "Ciphers with Arbitrary Finite Domains", 2002). This is not a secure cipher. */
 #include "train/data/permutation.h"
 
-#include "train/base/random.h"
+#include "train/base/base.h"
 
 #include <assert.h>
 #include <math.h>

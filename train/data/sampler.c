@@ -1,11 +1,10 @@
 /* The samples of each rank: arithmetic on one position. The order does not depend on the number of
  * ranks; only the places of a batch are divided among ranks. */
-#include "train/base/train_error.h"
+#include "train/base/base.h"
 #include "train/data/permutation.h"
 
 #include <tutti/train.h>
 
-#include <stdbool.h>
 #include <string.h>
 
 static tutti_status check(const tutti_sampler *sampler)

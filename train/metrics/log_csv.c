@@ -2,8 +2,6 @@
  * 1970, and the metrics in the order of declaration. A field is empty if the row has no value. */
 #include "train/metrics/logs.h"
 
-#include "train/base/train_error.h"
-
 #include <string.h>
 
 /* Quotes the name if it would not be one field otherwise. */

@@ -1,7 +1,5 @@
 /* Files that grow row by row, and the parts of rows. */
-#include "train/metrics/log_file.h"
-
-#include "train/base/train_error.h"
+#include "train/metrics/logs.h"
 
 #include <assert.h>
 #include <fcntl.h>

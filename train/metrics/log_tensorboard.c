@@ -11,8 +11,6 @@
  * bytes, 5 four bytes. */
 #include "train/metrics/logs.h"
 
-#include "train/base/train_error.h"
-
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,8 +1,6 @@
 /* All log files of a run. Each row goes to every format that was asked for. */
 #include "train/metrics/logs.h"
 
-#include "train/base/train_error.h"
-
 #include <locale.h>
 #include <stdlib.h>
 #include <string.h>

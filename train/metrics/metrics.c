@@ -1,10 +1,6 @@
 /* Metrics on one rank: the table of metrics, and what is added to them. Only creation communicates.
  */
-#include "train/metrics/metrics.h"
 
-#include "train/base/arrays.h"
-#include "train/base/train_error.h"
-#include "train/base/utf8.h"
 #include "train/metrics/logs.h"
 
 #include <math.h>
@@ -125,7 +121,6 @@ static tutti_status declare(tutti_metrics *metrics, const char *name, tutti_metr
 	TRY(array_grow(&metrics->ids, count, sizeof *metrics->ids, "metrics"));
 	TRY(array_grow(&metrics->metrics, count, sizeof *metrics->metrics, "metrics"));
 	metrics->metrics[count] = (struct metric){0};
-	memset(&metrics->ids[count], 0, sizeof *metrics->ids);
 	strcpy(metrics->ids[count].name, name);
 	metrics->ids[count].kind = kind;
 	metrics->count++;

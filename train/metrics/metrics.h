@@ -3,15 +3,12 @@
 #ifndef TRAIN_METRICS_H
 #define TRAIN_METRICS_H
 
-#include "train/base/train_error.h"
+#include "train/base/base.h"
 
 #include <tutti/train.h>
 
-#include <stdbool.h>
-
 enum { METRICS_MAX = 1024, METRIC_NAME_BYTES = 128 };
 
-/* Ranks compare the bytes: behind the name's end they are zero. */
 struct metric_id {
 	char name[METRIC_NAME_BYTES];
 	int32_t kind;
@@ -48,8 +45,6 @@ struct tutti_metrics {
 
 /* INVALID if metrics is NULL. */
 tutti_status metrics_check(const tutti_metrics *metrics, const char *function);
-/* Collective: MISMATCH on all ranks if tables or intervals differ. */
-tutti_status metrics_compare(tutti_metrics *metrics);
 /* Combines two values of a kind, of one rank or of several. */
 double metric_combine(int32_t kind, double before, double value);
 

@@ -5,9 +5,7 @@
  * A record is the step, the status of rank 0's files in the row before, and two numbers for each
  * metric. An all_gather of P records sends more than an all_reduce, but it serves sums, extremes
  * and rank 0's values in one collective, and NaN needs no special case. */
-#include "train/metrics/metrics.h"
 
-#include "train/base/train_error.h"
 #include "train/metrics/logs.h"
 
 #include <math.h>
@@ -23,6 +21,18 @@ static size_t record_words(const tutti_metrics *metrics)
 static union word *record_of(const tutti_metrics *metrics, int rank)
 {
 	return metrics->records + (size_t)rank * record_words(metrics);
+}
+
+/* The table of metrics, a line each. */
+static void describe(FILE *text, const void *of)
+{
+	static const char *const kinds[] = {"mean", "sum", "min", "max", "last"};
+	const tutti_metrics *metrics = of;
+
+	fprintf(text, "a row every %d steps\n", metrics->interval);
+	for (int m = 0; m < metrics->count; m++)
+		fprintf(text, "metric '%s' (%s)\n", metrics->ids[m].name,
+			kinds[metrics->ids[m].kind]);
 }
 
 /* The local preparation of the first row. If it fails, more metrics may be declared before the next
@@ -42,7 +52,9 @@ static tutti_status begin(tutti_metrics *metrics)
 {
 	if (metrics->has_begun)
 		return TUTTI_OK;
-	TRY(metrics_compare(metrics));
+	TRY(texts_compare(metrics->comm, "metrics",
+			  "declare the same metrics in the same order on every rank", describe,
+			  metrics));
 	TRY(failure_agree(metrics->comm, prepare(metrics)));
 	metrics->has_begun = true;
 	return TUTTI_OK;

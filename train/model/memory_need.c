@@ -1,9 +1,7 @@
 /* The bytes that each strategy needs. */
-#include "train/model/memory_need.h"
+#include "train/model/model.h"
 
-#include "train/base/train_error.h"
-#include "train/model/slot_sizes.h"
-#include "train/model/span_layout.h"
+#include "train/base/base.h"
 
 #include <stdio.h>
 

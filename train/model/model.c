@@ -2,9 +2,7 @@
  * of the training layer trusts the tables. */
 #include "train/model/model.h"
 
-#include "train/base/arrays.h"
-#include "train/base/train_error.h"
-#include "train/model/span_layout.h"
+#include "train/base/base.h"
 
 #include <stdlib.h>
 #include <string.h>

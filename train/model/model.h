@@ -1,11 +1,15 @@
-/* The model: tables of units, parameters and buffers. They are plain values: a trainer has a copy,
- * and several ranks of one process may read the same model. */
+/* The door of model/: the tables of a model, its layout in memory, and the bytes that it needs.
+ *
+ * The tables are plain values: a trainer has a copy, and several ranks of one process may read the
+ * same model. The rest is arithmetic on model and config, with the same result on every rank. */
 #ifndef TRAIN_MODEL_H
 #define TRAIN_MODEL_H
 
 #include <tutti/train.h>
 
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 enum { MODEL_NAME_BYTES = 128, MODEL_DIMS = 8 };
 
@@ -68,6 +72,117 @@ tutti_status model_check_tensor_name(const struct tutti_model *model, const char
 static inline bool param_is_trained(const struct param *param)
 {
 	return !(param->flags & TUTTI_PARAM_FROZEN);
+}
+
+/* span_layout.c: which parameters are sent together, and which part belongs to which rank. */
+
+/* Parameters that are gathered and reduced together: the parameters of a bucket, or with FSDP of
+ * one unit. They are contiguous, and each begins on a cache line. */
+struct param_span {
+	int *params, param_count; /* in the order in memory */
+	bool is_trained;          /* has gradients and optimizer state */
+	bool is_split;            /* each rank of a shard group has the state of one part */
+	bool is_sharded;          /* FSDP: each rank keeps the values of that part only */
+	bool keeps_grad;          /* the whole gradient stays; otherwise until it is reduced */
+	bool is_in_place;         /* one extern parameter, used in place */
+	bool has_extern;
+	size_t count;          /* elements, with the padding between parameters */
+	size_t elements;       /* without padding */
+	size_t *cuts, *shares; /* rank r of the shard group has [cuts[r], cuts[r + 1]), of size
+			        * shares[r] */
+};
+
+/* The place of a parameter. */
+struct param_place {
+	int span;
+	size_t offset; /* of its first element in the span */
+};
+
+struct model_layout {
+	struct param_span *spans;
+	int span_count; /* trained spans first, in the order in which DDP starts them */
+	int trained_count;
+	struct param_place *places; /* one per parameter */
+	int **unit_spans;     /* the spans that each unit uses; each list ends with -1 */
+	int shard_size;
+	bool by_unit; /* FSDP: a span belongs to one unit, and starts when the unit has ended */
+	size_t *cut_memory;
+	int *param_memory, *unit_memory;
+};
+
+/* The number of ranks that share a model's state. node: the ranks of a node, the default of HSDP.
+ */
+int layout_shard_size(const tutti_train_config *config, int world_size, int node);
+/* MEMORY leaves nothing to free. */
+tutti_status layout_make(struct model_layout *layout, const struct tutti_model *model,
+			 const tutti_train_config *config, int shard_size);
+void layout_finish(struct model_layout *layout);
+
+/* The part of a span that a rank of the shard group has: all of it if the span is not split. */
+struct element_range {
+	size_t first, last;
+};
+struct element_range span_part(const struct param_span *span, int rank);
+/* The elements of param in this part, counted from the parameter's first element. first == last if
+ * there are none. */
+struct element_range param_part(const struct model_layout *layout, const struct tutti_model *model,
+				int param, struct element_range part);
+/* The elements of parameters in a part, without padding. */
+size_t part_elements(const struct model_layout *layout, const struct tutti_model *model,
+		     const struct param_span *span, struct element_range part);
+
+size_t dtype_bytes(tutti_dtype dtype);
+static inline void *element_at(void *values, tutti_dtype dtype, size_t element)
+{
+	return (char *)values + element * dtype_bytes(dtype);
+}
+
+/* memory_need.c: how many bytes a rank needs, before anything is allocated. */
+
+/* Sets param_bytes, grad_bytes and optimizer_bytes of stats: what stays on this rank of the shard
+ * group, with AdamW, without padding. */
+void memory_resident(const struct model_layout *layout, const struct tutti_model *model,
+		     const tutti_train_config *config, int shard_rank, tutti_train_stats *stats);
+/* The bytes of all slots that the plain order of units needs, the same on all ranks. MEMORY. */
+tutti_status memory_for_slots(const struct model_layout *layout, const struct tutti_model *model,
+			      const tutti_train_config *config, size_t *bytes);
+/* MEMORY, with the sum, when needed is more than memory_limit. */
+tutti_status memory_check(const tutti_train_config *config, const tutti_train_stats *needed);
+
+/* Gradients are sent. Only local SGD sends none. */
+bool config_has_wire(const tutti_train_config *config);
+/* The type of a span's reduced gradients. */
+tutti_dtype span_sum_dtype(const struct param_span *span, const tutti_train_config *config);
+
+/* plain_order.c, slot_sizes.c: the slots that a trainer needs for whole units while they are
+ * gathered and for whole gradients until they are reduced. */
+
+/* The bytes of each slot. */
+struct slot_sizes {
+	size_t *bytes;
+	int count;
+};
+
+/* The slots that suffice in plain order: forward of all units as they were registered, then
+ * backward in reverse. MEMORY leaves nothing to free. */
+tutti_status slots_for_units(struct slot_sizes *slots, const struct model_layout *layout,
+			     const struct tutti_model *model, const tutti_train_config *config);
+tutti_status slots_for_grads(struct slot_sizes *slots, const struct model_layout *layout,
+			     const struct tutti_model *model, const tutti_train_config *config);
+/* The slots for all gradients at once, and for the largest that is sent as another type, smallest
+ * first: needed when micro-batches are added before gradients are sent. */
+tutti_status slots_for_whole(struct slot_sizes *slots, const struct model_layout *layout,
+			     const tutti_train_config *config);
+size_t slots_sum(const struct slot_sizes *slots);
+void slots_finish(struct slot_sizes *slots);
+
+/* config's prefetch_units, at most the number of units. */
+int units_ahead(const tutti_train_config *config, const struct tutti_model *model);
+
+/* The bytes of a slot: whole cache lines. */
+static inline size_t slot_bytes(size_t bytes)
+{
+	return (bytes + 63) / 64 * 64;
 }
 
 #endif

@@ -1,7 +1,6 @@
 /* Names of units, parameters, buffers and states. Names are used in messages, logs and files, which
  * are UTF-8. A file of tensors identifies parameters and buffers by name alone. */
-#include "train/base/train_error.h"
-#include "train/base/utf8.h"
+#include "train/base/base.h"
 #include "train/model/model.h"
 
 #include <string.h>

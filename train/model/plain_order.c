@@ -1,8 +1,7 @@
 /* The whole units and whole gradients that a micro-batch in plain order has at once. This file goes
  * through the steps of param_gather.c, hooks.c and grad_reduce.c without values. */
-#include "train/base/train_error.h"
-#include "train/model/slot_sizes.h"
-#include "train/model/span_layout.h"
+#include "train/base/base.h"
+#include "train/model/slot_tally.h"
 
 #include <stdlib.h>
 

@@ -3,10 +3,9 @@
  * Slots have one or two sizes, for large and small values, and there are as many of each as values
  * at once. A value fits any slot of its kind, so it does not matter which slots are free. If that
  * takes fewer bytes, each value has a slot of its own size. */
-#include "train/model/slot_sizes.h"
+#include "train/model/slot_tally.h"
 
-#include "train/base/train_error.h"
-#include "train/model/span_layout.h"
+#include "train/base/base.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -93,6 +92,12 @@ static size_t bytes_of_two(const struct tally *tally, int cut)
 	return large + (cut > 0 ? (size_t)tally->below[cut] * tally->sizes[cut - 1] : 0);
 }
 
+static tutti_status slots_make(struct slot_sizes *slots, int most)
+{
+	*slots = (struct slot_sizes){.bytes = malloc(((size_t)most + 1) * sizeof *slots->bytes)};
+	return slots->bytes ? TUTTI_OK : train_no_memory("a trainer's tables");
+}
+
 static void add_slots(struct slot_sizes *slots, int count, size_t bytes)
 {
 	for (int i = 0; i < count; i++)
@@ -104,11 +109,7 @@ tutti_status tally_choose(const struct tally *tally, struct slot_sizes *slots)
 	size_t least = 0;
 	int best = -1; /* -1: a slot for each value */
 
-	/* Never more slots than values. */
-	*slots = (struct slot_sizes){
-		.bytes = malloc(((size_t)tally->all_count + 1) * sizeof *slots->bytes)};
-	if (!slots->bytes)
-		return train_no_memory("a trainer's tables");
+	TRY(slots_make(slots, tally->all_count)); /* never more slots than values */
 	for (int i = 0; i < tally->all_count; i++)
 		least += tally->all[i];
 	for (int cut = 0; cut < tally->size_count; cut++)
@@ -131,10 +132,7 @@ tutti_status slots_for_whole(struct slot_sizes *slots, const struct model_layout
 	size_t grad = dtype_bytes(config->grad_dtype), wire = dtype_bytes(config->reduce_dtype);
 	size_t most = 0; /* elements */
 
-	*slots = (struct slot_sizes){
-		.bytes = malloc(((size_t)layout->trained_count + 1) * sizeof *slots->bytes)};
-	if (!slots->bytes)
-		return train_no_memory("a trainer's tables");
+	TRY(slots_make(slots, layout->trained_count + 1));
 	for (int b = 0; b < layout->trained_count; b++) {
 		const struct param_span *span = &layout->spans[b];
 		if (span->keeps_grad)

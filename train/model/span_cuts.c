@@ -1,5 +1,5 @@
 /* How a span is divided among the ranks of a shard group. */
-#include "train/model/span_layout.h"
+#include "train/model/span_cuts.h"
 
 #include <string.h>
 

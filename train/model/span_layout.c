@@ -4,15 +4,18 @@
  * backward finishes gradients. A bucket ends with a unit. The first bucket has 1 MiB, so that
  * communication begins early, the others 25 MiB. FSDP has a span for every unit. Parameters of
  * different kinds (frozen, not sharded) never share a span. */
-#include "train/model/span_layout.h"
+#include "train/model/span_cuts.h"
 
-#include "train/base/train_error.h"
+#include "train/base/base.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define FIRST_BUCKET_BYTES ((size_t)1 << 20)
 #define BUCKET_BYTES       ((size_t)25 << 20)
+/* An extern tensor of at least this size is a span of its own, and is used in place. */
+#define IN_PLACE_BYTES ((size_t)1 << 20)
+
 enum kind { TRAINED, TRAINED_WHOLE, FROZEN, FROZEN_WHOLE, KINDS };
 
 size_t dtype_bytes(tutti_dtype dtype)

@@ -1,11 +1,8 @@
 /* Sums of squares over pieces, then over the ranks of the shard group in their order. */
 
-#include "train/base/train_error.h"
+#include "train/base/base.h"
 #include "train/optimizer/optimizer.h"
-#include "train/precision/exact_sum.h"
-#include "train/precision/kernels.h"
-#include "train/state/pieces.h"
-#include "train/state/trainer_collectives.h"
+#include "train/precision/precision.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -17,16 +14,11 @@ struct share {
 	int64_t bad_param; /* -1: all are finite */
 };
 
-static bool is_exact(const tutti_trainer *trainer)
-{
-	return trainer->config.deterministic != 0;
-}
-
 static void add_piece(const tutti_trainer *trainer, const struct piece *piece, struct share *share)
 {
 	bool is_finite;
 
-	if (is_exact(trainer)) {
+	if (trainer->config.deterministic) {
 		exact_sum_add(&share->exact, piece->sum, piece->sum_dtype, piece->count);
 		is_finite = share->exact.nonfinite == 0;
 	} else {
@@ -67,7 +59,7 @@ tutti_status norm_sum_of_squares(tutti_trainer *trainer, double *sum, int *bad_p
 	add_pieces(trainer, false, &all);
 	for (int r = 0; r < ranks; r++)
 		merge(&all, &shares[r]);
-	*sum = is_exact(trainer) ? exact_sum_value(&all.exact) : all.sum;
+	*sum = trainer->config.deterministic ? exact_sum_value(&all.exact) : all.sum;
 	*bad_param = (int)all.bad_param;
 	return TUTTI_OK;
 }

@@ -1,10 +1,8 @@
 /* The update of this rank's pieces. The arithmetic is in the kernels. */
 #include "train/optimizer/optimizer.h"
 
-#include "train/base/train_error.h"
-#include "train/precision/kernels.h"
-#include "train/state/pieces.h"
-#include "train/state/trainer_memory.h"
+#include "train/base/base.h"
+#include "train/precision/precision.h"
 #include "train/strategies/strategies.h"
 
 #include <math.h>
@@ -110,7 +108,7 @@ static void update_piece(const tutti_trainer *trainer, const struct piece *piece
 			 const tutti_optimizer *group, float scale)
 {
 	for (size_t first = 0; first < piece->count; first += STRIDE) {
-		size_t count = piece->count - first < STRIDE ? piece->count - first : STRIDE;
+		size_t count = smaller(STRIDE, piece->count - first);
 		struct kernel_update update = {
 			.value = piece->value + first,
 			.m = piece->m ? piece->m + first : NULL,

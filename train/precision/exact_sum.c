@@ -1,13 +1,10 @@
 /* The square of an f32's mantissa is an integer of 48 bits, so 64 bits hold a sum of 2^16 squares
  * of the same exponent. There is one such sum for each exponent; from time to time the sums are
  * added to the limbs. */
-#include "train/precision/exact_sum.h"
-
-#include "train/precision/kernels.h"
+#include "train/precision/precision.h"
 
 #include <assert.h>
 #include <math.h>
-#include <stdbool.h>
 #include <string.h>
 
 #define EXPONENTS 256

@@ -1,8 +1,8 @@
 /* Processes arrays in blocks that fit in L1, in which 16-bit numbers are f32, by the loops of the
  * best instruction set that this machine has. kernel_template.h has the loops. */
-#include "train/precision/kernels.h"
+#include "train/precision/precision.h"
 
-#include "train/base/random.h"
+#include "train/base/base.h"
 #include "train/precision/kernel_table.h"
 
 #include <assert.h>
@@ -79,11 +79,6 @@ static void end(const fenv_t *before)
 	fesetenv(before);
 }
 
-static size_t block_of(size_t first, size_t count)
-{
-	return count - first < BLOCK ? count - first : BLOCK;
-}
-
 /* Elements [first, first + n) of x as f32: in place, or widened in block. */
 static const float *read_block(const struct kernel_table *k, float block[BLOCK], const void *x,
 			       tutti_dtype dtype, size_t first, size_t n)
@@ -117,7 +112,7 @@ void kernel_adamw(const struct kernel_update *u, const tutti_optimizer *o, doubl
 	const struct kernel_table *k = begin(&before);
 
 	for (size_t first = 0; first < u->count; first += a.count) {
-		a.count = block_of(first, u->count);
+		a.count = smaller(BLOCK, u->count - first);
 		a.value = u->value + first;
 		a.m = u->m + first;
 		a.v = u->v + first;
@@ -136,7 +131,7 @@ void kernel_sgd(const struct kernel_update *u, const tutti_optimizer *o)
 	const struct kernel_table *k = begin(&before);
 
 	for (size_t first = 0; first < u->count; first += s.count) {
-		s.count = block_of(first, u->count);
+		s.count = smaller(BLOCK, u->count - first);
 		s.value = u->value + first;
 		s.m = u->m ? u->m + first : NULL;
 		s.grad = read_block(k, block, u->grad, u->grad_dtype, first, s.count);
@@ -185,7 +180,7 @@ void kernel_add(void *sum, tutti_dtype sum_dtype, const void *x, tutti_dtype x_d
 	const struct kernel_table *k = begin(&before);
 
 	for (size_t first = 0, n; first < count; first += n) {
-		n = block_of(first, count);
+		n = smaller(BLOCK, count - first);
 		const float *from = read_block(k, block, x, x_dtype, first, n);
 		if (sum_dtype == TUTTI_F32) {
 			k->add((float *)sum + first, from, n);
@@ -206,7 +201,7 @@ void kernel_scale(void *out, tutti_dtype dtype, const void *x, tutti_dtype x_dty
 	const struct kernel_table *k = begin(&before);
 
 	for (size_t first = 0, n; first < count; first += n) {
-		n = block_of(first, count);
+		n = smaller(BLOCK, count - first);
 		float *to = dtype == TUTTI_F32 ? (float *)out + first : block;
 		k->scale(to, read_block(k, block, x, x_dtype, first, n), n, by);
 		if (dtype != TUTTI_F32)
@@ -223,7 +218,7 @@ double kernel_sum_of_squares(const void *x, tutti_dtype dtype, size_t count)
 	const struct kernel_table *k = begin(&before);
 
 	for (size_t first = 0, n; first < count; first += n) {
-		n = block_of(first, count);
+		n = smaller(BLOCK, count - first);
 		const float *from = read_block(k, block, x, dtype, first, n);
 		k->add_squares(sums, from, n - n % 8);
 		for (size_t i = n - n % 8; i < n; i++)
@@ -256,7 +251,7 @@ static bool any_nonfinite(const void *x, tutti_dtype dtype, size_t first, size_t
 size_t kernel_first_nonfinite(const void *x, tutti_dtype dtype, size_t count)
 {
 	for (size_t first = 0, n; first < count; first += n) {
-		n = block_of(first, count);
+		n = smaller(BLOCK, count - first);
 		if (!any_nonfinite(x, dtype, first, n))
 			continue;
 		while (!any_nonfinite(x, dtype, first, 1))

@@ -1,5 +1,5 @@
 /* The loss scale, fixed or dynamic. */
-#include "train/precision/loss_scale.h"
+#include "train/precision/precision.h"
 
 #include <math.h>
 

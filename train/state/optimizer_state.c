@@ -1,9 +1,7 @@
 /* Optimizer state, in memory or in mapped files. A file is unlinked at once, so that it goes with
  * the process. Its space is allocated at once, so that a full disk is an error here and not a
  * signal later. */
-#include "train/base/disk.h"
-#include "train/base/train_error.h"
-#include "train/state/pieces.h"
+#include "train/base/base.h"
 #include "train/state/trainer_state.h"
 
 #include <errno.h>
@@ -47,14 +45,9 @@ static tutti_status map_file(tutti_trainer *trainer, struct state_file *state)
 	return TUTTI_OK;
 }
 
-static float **place_of(struct piece *piece, int which)
-{
-	return which == STATE_MASTER ? &piece->value : which == STATE_M ? &piece->m : &piece->v;
-}
-
 tutti_status state_make(tutti_trainer *trainer, struct piece *piece, int which)
 {
-	float **place = place_of(piece, which);
+	float **places[STATES] = {&piece->value, &piece->m, &piece->v}, **place = places[which];
 
 	if (*place)
 		return TUTTI_OK;

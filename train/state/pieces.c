@@ -1,10 +1,7 @@
 /* The pieces of a trainer. They are made once, when buckets are placed. */
-#include "train/state/pieces.h"
-
-#include "train/base/random.h"
-#include "train/base/train_error.h"
-#include "train/precision/kernels.h"
 #include "train/state/trainer_state.h"
+
+#include "train/base/base.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -116,11 +113,6 @@ void piece_write(tutti_trainer *trainer, const struct piece *piece, size_t first
 
 enum { STRIDE = 1 << 14 };
 
-static size_t stride_at(const struct piece *piece, size_t first)
-{
-	return piece->count - first < STRIDE ? piece->count - first : STRIDE;
-}
-
 static void convert_piece(const tutti_trainer *trainer, const struct piece *piece, bool is_widened)
 {
 	tutti_dtype dtype = trainer->config.param_dtype;
@@ -128,7 +120,7 @@ static void convert_piece(const tutti_trainer *trainer, const struct piece *piec
 	for (size_t first = 0, n; first < piece->count; first += n) {
 		float *value = piece->value + first;
 		void *low = element_at(piece->low, dtype, first);
-		n = stride_at(piece, first);
+		n = smaller(STRIDE, piece->count - first);
 		if (is_widened)
 			kernel_convert(value, TUTTI_F32, low, dtype, n);
 		else
@@ -162,7 +154,7 @@ uint64_t piece_hash(const tutti_trainer *trainer, const struct piece *piece)
 	uint64_t hash = 0;
 
 	for (size_t first = 0, n; first < piece->count; first += n) {
-		n = stride_at(piece, first);
+		n = smaller(STRIDE, piece->count - first);
 		hash = random_mix(hash ^ random_hash(element_at(values, dtype, first),
 						     n * dtype_bytes(dtype)));
 		state_let_go(trainer, piece, first, n);

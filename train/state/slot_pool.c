@@ -1,10 +1,7 @@
 /* Slots for values that do not stay. */
-#include "train/state/slot_pool.h"
-
-#include "train/base/arrays.h"
-#include "train/base/train_error.h"
-#include "train/model/slot_sizes.h"
 #include "train/state/trainer_state.h"
+
+#include "train/base/base.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -18,17 +15,6 @@ static tutti_status add(struct slot_pool *pool, struct pool_slot slot)
 	return TUTTI_OK;
 }
 
-tutti_status pool_plan(struct slot_pool *pool, struct slot_sizes *slots)
-{
-	tutti_status status = TUTTI_OK;
-
-	for (int i = 0; i < slots->count && status == TUTTI_OK; i++)
-		status =
-			add(pool, (struct pool_slot){.bytes = slots->bytes[i], .is_planned = true});
-	slots_finish(slots);
-	return status;
-}
-
 /* Counts planned slots only: all ranks have the same. */
 static int count_from(const struct slot_pool *pool, int slots, size_t bytes)
 {
@@ -39,17 +25,19 @@ static int count_from(const struct slot_pool *pool, int slots, size_t bytes)
 	return count;
 }
 
-tutti_status pool_plan_more(struct slot_pool *pool, const struct slot_sizes *all)
+tutti_status pool_plan(struct slot_pool *pool, struct slot_sizes *all)
 {
 	int before = pool->count, used = 0;
+	tutti_status status = TUTTI_OK;
 
-	for (int i = all->count - 1; i >= 0; i--)
+	for (int i = all->count - 1; i >= 0 && status == TUTTI_OK; i--)
 		if (count_from(pool, before, all->bytes[i]) > used)
 			used++;
 		else
-			TRY(add(pool,
-				(struct pool_slot){.bytes = all->bytes[i], .is_planned = true}));
-	return TUTTI_OK;
+			status = add(pool, (struct pool_slot){.bytes = all->bytes[i],
+							      .is_planned = true});
+	slots_finish(all);
+	return status;
 }
 
 static bool is_missing(const struct pool_slot *slot)

@@ -4,7 +4,7 @@
 #ifndef TRAIN_SLOT_POOL_H
 #define TRAIN_SLOT_POOL_H
 
-#include "train/model/slot_sizes.h"
+#include "train/model/model.h"
 
 struct pool_slot {
 	char *memory; /* NULL: not made */
@@ -20,14 +20,13 @@ struct slot_pool {
 	void *region; /* from tutti_mem_alloc, for all slots that were planned at create */
 };
 
-/* Plans slots of these sizes, and frees the sizes. */
-tutti_status pool_plan(struct slot_pool *pool, struct slot_sizes *sizes);
+/* Plans the slots that these sizes, smallest first, need at once and the pool lacks. Frees the
+ * sizes. */
+tutti_status pool_plan(struct slot_pool *pool, struct slot_sizes *all);
 /* Makes the memory of planned slots. Collective. */
 tutti_status pool_fill(tutti_trainer *trainer, struct slot_pool *pool);
 void pool_free(struct slot_pool *pool);
 
-/* Plans the slots that these sizes, smallest first, need at once and the pool lacks. */
-tutti_status pool_plan_more(struct slot_pool *pool, const struct slot_sizes *all);
 /* Bytes that are planned and not made. */
 size_t pool_missing(const struct slot_pool *pool);
 /* Makes planned slots in ordinary memory. Local. */

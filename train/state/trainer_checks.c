@@ -1,6 +1,6 @@
 /* The checks at the beginning of a call on a trainer. */
-#include "train/base/train_error.h"
-#include "train/state/trainer_collectives.h"
+#include "train/base/base.h"
+#include "train/state/trainer_state.h"
 
 tutti_status trainer_check(const tutti_trainer *trainer, const char *function)
 {

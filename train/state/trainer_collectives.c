@@ -1,7 +1,7 @@
 /* The trainer's own collectives, with their bytes and waiting times. */
-#include "train/state/trainer_collectives.h"
+#include "train/state/trainer_state.h"
 
-#include "train/base/train_error.h"
+#include "train/base/base.h"
 
 #include <time.h>
 
@@ -30,10 +30,20 @@ void trainer_count_reduced(tutti_trainer *trainer, size_t bytes, int ranks, bool
 	trainer->stats.collectives++;
 }
 
-void trainer_count_gathered(tutti_trainer *trainer, size_t bytes, int ranks)
+tutti_status trainer_gather(tutti_trainer *trainer, struct bucket *bucket, const char *part,
+			    char *whole)
 {
-	trainer->stats.sent_param_bytes += gather_bytes(bytes, ranks);
+	const struct param_span *span = bucket->span;
+	tutti_dtype dtype = trainer->config.param_dtype;
+	tutti_call call = {.work = &bucket->gathering};
+
+	trainer->stats.sent_param_bytes +=
+		gather_bytes(span->elements * dtype_bytes(dtype), trainer->layout.shard_size);
 	trainer->stats.collectives++;
+	return group_status(
+		trainer,
+		tutti_all_gatherv(part, whole, span->shares, NULL, dtype, trainer->gather, &call),
+		IN_SHARD_GROUP);
 }
 
 void trainer_abort(const tutti_trainer *trainer)

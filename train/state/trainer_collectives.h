@@ -6,7 +6,11 @@
 #ifndef TRAIN_TRAINER_COLLECTIVES_H
 #define TRAIN_TRAINER_COLLECTIVES_H
 
-#include "train/state/trainer_state.h"
+#include <tutti/train.h>
+
+#include <stdbool.h>
+
+struct bucket;
 
 /* INVALID, with a message that begins with the function's name, unless trainer and param are good.
  */
@@ -18,9 +22,6 @@ tutti_status trainer_check_no_unit(const tutti_trainer *trainer, const char *fun
 tutti_status trainer_check_closed(const tutti_trainer *trainer, const char *function);
 /* INVALID between two averages of local SGD: each rank has values of its own there. */
 tutti_status trainer_check_averaged(const tutti_trainer *trainer, const char *function);
-
-/* "forward" or "backward". */
-const char *pass_name(enum unit_pass pass);
 
 /* Among all ranks. */
 tutti_status trainer_all_reduce(tutti_trainer *trainer, double *values, size_t count, tutti_op op);
@@ -36,9 +37,11 @@ tutti_status trainer_shard_broadcast(tutti_trainer *trainer, float *values, size
 /* Among replicas. elements: those of count that are no padding. */
 tutti_status trainer_average(tutti_trainer *trainer, float *values, size_t count, size_t elements);
 
-/* Count a collective on bytes that has started among so many ranks. */
+/* Counts a collective on bytes that has started among so many ranks. */
 void trainer_count_reduced(tutti_trainer *trainer, size_t bytes, int ranks, bool is_all);
-void trainer_count_gathered(tutti_trainer *trainer, size_t bytes, int ranks);
+/* Starts bucket->gathering: each rank's part of the values into whole. */
+tutti_status trainer_gather(tutti_trainer *trainer, struct bucket *bucket, const char *part,
+			    char *whole);
 
 /* The ranks of one of the trainer's own communicators: gather and reduce, or replicas. */
 enum rank_group { IN_SHARD_GROUP, AMONG_REPLICAS };

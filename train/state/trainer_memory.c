@@ -1,12 +1,8 @@
 /* The memory of a trainer. Memory that ranks of a node read from each other (parameters, gradients,
  * slots) is from tutti_mem_alloc, one region of each class. */
-#include "train/state/trainer_memory.h"
+#include "train/state/trainer_state.h"
 
-#include "train/base/train_error.h"
-#include "train/model/memory_need.h"
-#include "train/model/slot_sizes.h"
-#include "train/state/pieces.h"
-#include "train/state/slot_pool.h"
+#include "train/base/base.h"
 
 #include <stdlib.h>
 
@@ -38,7 +34,7 @@ static size_t part_room(const tutti_trainer *trainer, const struct param_span *s
 
 /* The bytes of a bucket in each region. */
 struct needs {
-	size_t data, grad, wire;
+	size_t bytes[REGIONS];
 };
 
 static struct needs needs_of(const tutti_trainer *trainer, const struct param_span *span)
@@ -47,25 +43,22 @@ static struct needs needs_of(const tutti_trainer *trainer, const struct param_sp
 	struct needs needs = {0};
 
 	if (has_own(trainer, span))
-		needs.data = dtype_bytes(c->param_dtype) *
-			     (span->is_sharded ? part_room(trainer, span) : span->count);
+		needs.bytes[REGION_DATA] =
+			dtype_bytes(c->param_dtype) *
+			(span->is_sharded ? part_room(trainer, span) : span->count);
 	if (!span->is_trained)
 		return needs;
 	if (!span->keeps_grad) {
-		needs.grad = dtype_bytes(span_sum_dtype(span, c)) * part_room(trainer, span);
+		needs.bytes[REGION_GRAD] =
+			dtype_bytes(span_sum_dtype(span, c)) * part_room(trainer, span);
 		return needs;
 	}
 	bool is_same = c->grad_dtype == c->reduce_dtype;
 	if (config_has_wire(c) && !(span->is_in_place && is_same))
-		needs.wire = dtype_bytes(c->reduce_dtype) * span->count;
+		needs.bytes[REGION_WIRE] = dtype_bytes(c->reduce_dtype) * span->count;
 	if (has_own(trainer, span) && !(config_has_wire(c) && is_same))
-		needs.grad = dtype_bytes(c->grad_dtype) * span->count;
+		needs.bytes[REGION_GRAD] = dtype_bytes(c->grad_dtype) * span->count;
 	return needs;
-}
-
-static tutti_status allocate(tutti_trainer *trainer, void **memory, size_t bytes)
-{
-	return bytes ? tutti_mem_alloc(memory, bytes, trainer->comm) : TUTTI_OK;
 }
 
 static char *carve(char **next, size_t bytes)
@@ -76,16 +69,17 @@ static char *carve(char **next, size_t bytes)
 	return place;
 }
 
-static void place_bucket(tutti_trainer *trainer, struct bucket *bucket, char *next[3])
+static void place_bucket(tutti_trainer *trainer, struct bucket *bucket, char *next[REGIONS])
 {
 	const struct param_span *span = bucket->span;
 	const struct param *param = &trainer->model.params[span->params[0]];
 	struct needs needs = needs_of(trainer, span);
 	bool is_same = trainer->config.grad_dtype == trainer->config.reduce_dtype;
-	char *data = carve(&next[0], needs.data), *grad = carve(&next[1], needs.grad);
+	char *data = carve(&next[REGION_DATA], needs.bytes[REGION_DATA]),
+	     *grad = carve(&next[REGION_GRAD], needs.bytes[REGION_GRAD]);
 
 	*(span->is_sharded ? &bucket->shard : &bucket->data) = data;
-	bucket->wire = carve(&next[2], needs.wire);
+	bucket->wire = carve(&next[REGION_WIRE], needs.bytes[REGION_WIRE]);
 	bucket->sum_dtype = span_sum_dtype(span, &trainer->config);
 	if (span->is_in_place) {
 		bucket->data = param->data;
@@ -107,18 +101,19 @@ static void place_bucket(tutti_trainer *trainer, struct bucket *bucket, char *ne
 
 static tutti_status place_regions(tutti_trainer *trainer)
 {
-	size_t bytes[3] = {0};
+	size_t bytes[REGIONS] = {0};
+	char *next[REGIONS];
 
 	for (int b = 0; b < trainer->layout.span_count; b++) {
 		struct needs needs = needs_of(trainer, &trainer->layout.spans[b]);
-		bytes[0] += aligned(needs.data);
-		bytes[1] += aligned(needs.grad);
-		bytes[2] += aligned(needs.wire);
+		for (int r = 0; r < REGIONS; r++)
+			bytes[r] += aligned(needs.bytes[r]);
 	}
-	TRY(allocate(trainer, &trainer->memory.data, bytes[0]));
-	TRY(allocate(trainer, &trainer->memory.grad, bytes[1]));
-	TRY(allocate(trainer, &trainer->memory.wire, bytes[2]));
-	char *next[3] = {trainer->memory.data, trainer->memory.grad, trainer->memory.wire};
+	for (int r = 0; r < REGIONS; r++) {
+		if (bytes[r])
+			TRY(tutti_mem_alloc(&trainer->memory.regions[r], bytes[r], trainer->comm));
+		next[r] = trainer->memory.regions[r];
+	}
 	for (int b = 0; b < trainer->layout.span_count; b++)
 		place_bucket(trainer, &trainer->buckets[b], next);
 	return TUTTI_OK;
@@ -171,10 +166,9 @@ void memory_free(tutti_trainer *trainer)
 	}
 	pool_free(&trainer->memory.data_pool);
 	pool_free(&trainer->memory.grad_pool);
-	void *regions[] = {trainer->memory.data, trainer->memory.grad, trainer->memory.wire};
-	for (int i = 0; i < 3; i++)
-		if (regions[i])
-			tutti_mem_free(regions[i]);
+	for (int r = 0; r < REGIONS; r++)
+		if (trainer->memory.regions[r])
+			tutti_mem_free(trainer->memory.regions[r]);
 	pieces_free(trainer);
 	free(trainer->buckets);
 	free(trainer->flights.ring);

@@ -1,12 +1,13 @@
-/* The state of a trainer on this rank. The functions that work on it are in the rooms above
- * (train/trainer.h lists them); no other file of train/ defines a part of it. */
+/* The door of state/: the state of a trainer on this rank, with the headers of its parts. The
+ * functions that work on it are in the rooms above (train/trainer.h lists them); no other file of
+ * train/ defines a part of it. */
 #ifndef TRAIN_TRAINER_STATE_H
 #define TRAIN_TRAINER_STATE_H
 
-#include "train/model/span_layout.h"
-#include "train/precision/loss_scale.h"
+#include "train/precision/precision.h"
 #include "train/state/pieces.h"
 #include "train/state/slot_pool.h"
+#include "train/state/trainer_collectives.h"
 
 enum { TREE_LEVELS = 32 };
 
@@ -83,9 +84,11 @@ struct step_report {
 	int32_t is_uneven;  /* they had unequal items */
 };
 
+enum { REGION_DATA, REGION_GRAD, REGION_WIRE, REGIONS };
+
 /* The values' memory of this rank, and how much of it there is. */
 struct trainer_memory {
-	void *data, *grad, *wire; /* from tutti_mem_alloc */
+	void *regions[REGIONS]; /* from tutti_mem_alloc */
 	struct slot_pool data_pool, grad_pool;
 	size_t transient_bytes; /* in slots now */
 	size_t held_bytes;      /* what memory_limit limits: optimizer state as of AdamW, and slots,
@@ -180,5 +183,20 @@ static inline struct bucket *bucket_of(const tutti_trainer *trainer, int param)
 {
 	return &trainer->buckets[trainer->layout.places[param].span];
 }
+
+/* "forward" or "backward". */
+const char *pass_name(enum unit_pass pass);
+
+/* trainer_memory.c: where parameters, gradients and optimizer state lie. */
+
+/* Makes the tables of buckets, flights and slots. Local. */
+tutti_status memory_tables(tutti_trainer *trainer);
+/* Allocates all memory but optimizer state, and sets the buckets' pointers. Collective. */
+tutti_status memory_place(tutti_trainer *trainer);
+void memory_free(tutti_trainer *trainer);
+
+/* The gradient that the author adds to. NULL: the parameter is frozen, or the gradient is not there
+ * now. */
+void *param_grad(const tutti_trainer *trainer, int param);
 
 #endif

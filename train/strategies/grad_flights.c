@@ -5,10 +5,8 @@
  * same on all ranks. */
 #include "train/strategies/grad_flights.h"
 
-#include "train/base/train_error.h"
-#include "train/precision/kernels.h"
-#include "train/state/slot_pool.h"
-#include "train/state/trainer_collectives.h"
+#include "train/base/base.h"
+#include "train/precision/precision.h"
 #include "train/strategies/strategies.h"
 
 static struct flight *flight_at(tutti_trainer *trainer, int i)

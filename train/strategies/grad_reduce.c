@@ -5,28 +5,21 @@
  * every micro-batch, and the reduced part is added to a sum. Deterministic modes keep slots until
  * the step's last micro-batch, so that micro-batches are added before ranks, as with DDP. */
 
-#include "train/base/train_error.h"
-#include "train/model/memory_need.h"
-#include "train/precision/kernels.h"
-#include "train/state/slot_pool.h"
-#include "train/state/trainer_memory.h"
+#include "train/base/base.h"
+#include "train/model/model.h"
+#include "train/precision/precision.h"
 #include "train/strategies/grad_flights.h"
 #include "train/strategies/strategies.h"
 
 #include <string.h>
 
-/* Gradients that do not stay are kept whole until the end of the step. */
-static bool holds_grads(const tutti_trainer *trainer)
-{
-	return trainer->config.deterministic != 0;
-}
-
+/* Deterministic modes keep gradients whole until the end of the step. */
 static bool bucket_reduces(const tutti_trainer *trainer, const struct bucket *bucket)
 {
 	if (!bucket->span->is_trained || !config_has_wire(&trainer->config))
 		return false;
 	return trainer->batch.pass == TUTTI_PASS_LAST ||
-	       (!bucket->span->keeps_grad && !holds_grads(trainer));
+	       (!bucket->span->keeps_grad && !trainer->config.deterministic);
 }
 
 static void zero(void *values, tutti_dtype dtype, size_t count)

@@ -1,9 +1,8 @@
 /* Deterministic modes: memory for what micro-batches keep until the end of the step, which is whole
  * gradients and the partial sums of the tree. All ranks take it before a micro-batch begins, or
  * none does, so that it cannot run out in the middle of a step. */
-#include "train/base/train_error.h"
-#include "train/model/slot_sizes.h"
-#include "train/state/slot_pool.h"
+#include "train/base/base.h"
+#include "train/model/model.h"
 #include "train/strategies/strategies.h"
 
 #include <stdlib.h>
@@ -39,9 +38,7 @@ static tutti_status plan_whole(tutti_trainer *trainer)
 	struct slot_sizes all;
 
 	TRY(slots_for_whole(&all, &trainer->layout, &trainer->config));
-	tutti_status status = pool_plan_more(&trainer->memory.grad_pool, &all);
-	slots_finish(&all);
-	return status;
+	return pool_plan(&trainer->memory.grad_pool, &all);
 }
 
 /* The same result on all ranks. pool_grows checks what some ranks need beside the plan. */

@@ -1,9 +1,7 @@
 /* Local SGD: the mean over ranks of the values that each has trained alone. Contiguous values are
  * averaged in one collective. */
-#include "train/base/train_error.h"
-#include "train/precision/kernels.h"
-#include "train/state/pieces.h"
-#include "train/state/trainer_collectives.h"
+#include "train/base/base.h"
+#include "train/precision/precision.h"
 #include "train/strategies/strategies.h"
 
 static tutti_status average_piece(tutti_trainer *trainer, const struct piece *piece)

@@ -6,10 +6,8 @@
  * same on all ranks. To check that, a small gather of the unit's number precedes each gather. */
 #include "train/strategies/strategies.h"
 
-#include "train/base/train_error.h"
-#include "train/model/slot_sizes.h"
-#include "train/state/slot_pool.h"
-#include "train/state/trainer_collectives.h"
+#include "train/base/base.h"
+#include "train/model/model.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -100,19 +98,13 @@ tutti_status params_compare_order(tutti_trainer *trainer)
 
 static tutti_status bucket_gather(tutti_trainer *trainer, struct bucket *bucket, int32_t event)
 {
-	const struct param_span *span = bucket->span;
-	size_t width = dtype_bytes(trainer->config.param_dtype);
-	tutti_call call = {.work = &bucket->gathering};
+	size_t bytes = bucket->span->count * dtype_bytes(trainer->config.param_dtype);
 
 	if (bucket->data)
 		return TUTTI_OK;
-	TRY(pool_take(trainer, &trainer->memory.data_pool, span->count * width, &bucket->data));
+	TRY(pool_take(trainer, &trainer->memory.data_pool, bytes, &bucket->data));
 	TRY(exchange_events(trainer, bucket->events, event, &bucket->checking));
-	trainer_count_gathered(trainer, span->elements * width, trainer->layout.shard_size);
-	return group_status(trainer,
-			    tutti_all_gatherv(bucket->shard, bucket->data, span->shares, NULL,
-					      trainer->config.param_dtype, trainer->gather, &call),
-			    IN_SHARD_GROUP);
+	return trainer_gather(trainer, bucket, bucket->shard, bucket->data);
 }
 
 static tutti_status bucket_arrive(tutti_trainer *trainer, struct bucket *bucket)

@@ -2,9 +2,7 @@
  * ranks gather the bucket while the next one is updated and the next forward begins. A unit's begin
  * waits for its own buckets. Values in the caller's memory are not contiguous and go through a
  * slot. */
-#include "train/base/train_error.h"
-#include "train/state/slot_pool.h"
-#include "train/state/trainer_collectives.h"
+#include "train/base/base.h"
 #include "train/strategies/strategies.h"
 
 #include <string.h>
@@ -42,7 +40,6 @@ tutti_status publish_bucket(tutti_trainer *trainer, int b)
 	struct bucket *bucket = &trainer->buckets[b];
 	const struct param_span *span = bucket->span;
 	size_t width = dtype_bytes(trainer->config.param_dtype);
-	tutti_call call = {.work = &bucket->gathering};
 	char *values = bucket->data;
 
 	if (!span->is_split || span->is_sharded)
@@ -57,12 +54,8 @@ tutti_status publish_bucket(tutti_trainer *trainer, int b)
 		values = bucket->copy;
 		copy_extern(trainer, bucket, values, true);
 	}
-	trainer_count_gathered(trainer, span->elements * width, trainer->layout.shard_size);
-	tutti_status status = group_status(
-		trainer,
-		tutti_all_gatherv(values + bucket->part.first * width, values, span->shares, NULL,
-				  trainer->config.param_dtype, trainer->gather, &call),
-		IN_SHARD_GROUP);
+	tutti_status status =
+		trainer_gather(trainer, bucket, values + bucket->part.first * width, values);
 	if (status != TUTTI_OK)
 		pool_give(trainer, &trainer->memory.data_pool, &bucket->copy);
 	return status;

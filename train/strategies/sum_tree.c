@@ -1,8 +1,7 @@
 /* deterministic = 2: a binary counter of partial sums. After m micro-batches level l has the sum of
  * 2^l of them if bit l of m is set. So a rank's sum is the subtree that one rank with all
  * micro-batches would have, and the communicator's tree adds ranks above it. */
-#include "train/precision/kernels.h"
-#include "train/state/trainer_memory.h"
+#include "train/precision/precision.h"
 #include "train/strategies/grad_flights.h"
 
 #include <assert.h>

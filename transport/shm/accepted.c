@@ -14,8 +14,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define ACCEPTS 16 /* in one look */
-
 void shm_accepted_drop(struct shm_endpoint *endpoint, struct shm_accepted *accepted)
 {
 	struct shm_accepted **at = &endpoint->accepted;
@@ -109,29 +107,6 @@ static bool is_for_us(const struct shm_endpoint *endpoint, const struct shm_hell
 	       hello->purpose == (is_dialer ? SHM_RINGS : SHM_AWAIT);
 }
 
-/* No connection can be accepted, so all conns that wait for rings fail. is_lost: a peer's rings
- * were lost, and the peer will take this rank for dead. Then all conns fail, so that this rank says
- * why before the peer does. */
-static void refuse_all(struct shm_endpoint *endpoint, const char *why, bool is_lost)
-{
-	char kept[200];
-
-	snprintf(kept, sizeof kept, "%.199s", why);
-	for (struct shm_conn *conn = endpoint->conns; conn; conn = conn->next)
-		if (conn->state == SHM_WAITING || conn->state == SHM_DIALING ||
-		    (is_lost && conn->state == SHM_OPEN))
-			shm_conn_fail(conn, TUTTI_ERR_SYSTEM,
-				      "rank %d cannot connect to rank %d (shared memory, channel "
-				      "%d): %.200s",
-				      endpoint->rank, conn->base.peer, conn->base.channel, kept);
-}
-
-static void refuse_for_files(struct shm_endpoint *endpoint, bool is_lost)
-{
-	char why[OPEN_FILES_LIMIT_BYTES];
-	refuse_all(endpoint, open_files_limit_text(why), is_lost);
-}
-
 /* The peer's rings have come. */
 void shm_accepted_adopt(struct shm_conn *conn, struct shm_accepted *accepted)
 {
@@ -160,7 +135,7 @@ void shm_accepted_adopt(struct shm_conn *conn, struct shm_accepted *accepted)
 		 epoll_ctl(endpoint->epoll_fd, EPOLL_CTL_MOD, conn->watch.fd, &event) < 0)
 		status = fail_errno("cannot watch its socket");
 	if (status != TUTTI_OK)
-		shm_connect_fail(conn, status);
+		shm_connect_fail(conn, status, last_error());
 }
 
 /* What a hello that is for us leads to. False: drop it. */
@@ -189,7 +164,7 @@ static bool take_hello(struct shm_endpoint *endpoint, struct shm_accepted *accep
 			return false;
 		tutti_status status = ring_pair_open(&accepted->rings, hello->ring_bytes, memfd);
 		if (status == TUTTI_ERR_SYSTEM || status == TUTTI_ERR_MEMORY)
-			refuse_all(endpoint, last_error(), true);
+			shm_connect_refuse_all(endpoint, last_error(), true);
 		if (status != TUTTI_OK)
 			return false;
 	}
@@ -215,7 +190,7 @@ static void pending_event(struct shm_endpoint *endpoint, struct shm_accepted *ac
 		shm_accepted_drop(endpoint, accepted);
 	}
 	if (status == TUTTI_ERR_SYSTEM)
-		refuse_for_files(endpoint, true);
+		shm_connect_refuse_files(endpoint, true);
 	if (memfd >= 0)
 		close(memfd);
 }
@@ -232,117 +207,4 @@ void shm_accepted_event(struct shm_endpoint *endpoint, struct shm_accepted *acce
 		shm_watch_close(endpoint, &accepted->watch);
 	else
 		shm_accepted_drop(endpoint, accepted);
-}
-
-/* False: there is none. */
-static bool drop_oldest(struct shm_endpoint *endpoint)
-{
-	struct admission_entry *oldest = admission_oldest(&endpoint->pending, false);
-
-	if (oldest)
-		shm_accepted_drop(endpoint, shm_accepted_of(oldest));
-	return oldest != NULL;
-}
-
-/* There is a spare one. A socket that epoll does not take (fs.epoll.max_user_watches) is pending
- * for a moment only: dialers say hello at once, and rings that can then not be watched say so. */
-static void add_pending(struct shm_endpoint *endpoint, int fd)
-{
-	struct shm_accepted *accepted = endpoint->spare;
-
-	if (net_unix_check(fd, NULL) != TUTTI_OK) {
-		log_seldom("shm: rank %d dropped a connection: %s", endpoint->rank, last_error());
-		close(fd);
-		return;
-	}
-	endpoint->spare = NULL;
-	while (!admission_has_room(&endpoint->pending))
-		drop_oldest(endpoint);
-	accepted->watch = (struct shm_watch){.kind = SHM_ACCEPTED, .fd = fd};
-	accepted->next = endpoint->accepted;
-	endpoint->accepted = accepted;
-	admission_add(&endpoint->pending, &accepted->pending);
-	accepted->is_watched = shm_watch_add(endpoint, &accepted->watch) == TUTTI_OK;
-	pending_event(endpoint, accepted);
-}
-
-/* Asked before a connection is accepted: a rank that is hung up on would take this rank for dead.
- */
-static bool has_room(struct shm_endpoint *endpoint)
-{
-	if (!endpoint->spare)
-		endpoint->spare = calloc(1, sizeof *endpoint->spare);
-	if (!endpoint->spare && net_has_caller(endpoint->listener.fd))
-		refuse_all(endpoint, "there is no memory for it", false);
-	return endpoint->spare != NULL;
-}
-
-static bool accept_one(struct shm_endpoint *endpoint)
-{
-	int fd;
-
-	if (!has_room(endpoint))
-		return false;
-	fd = accept4(endpoint->listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-	if (fd >= 0)
-		add_pending(endpoint, fd);
-	else if ((errno == EMFILE || errno == ENFILE) && net_has_caller(endpoint->listener.fd) &&
-		 drop_oldest(endpoint))
-		return true; /* its descriptor will do */
-	else if (errno == EMFILE || errno == ENFILE)
-		refuse_for_files(endpoint, false);
-	else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
-		log_seldom("shm: cannot accept a connection (errno %d)", errno);
-	return fd >= 0;
-}
-
-void shm_accept_some(struct shm_endpoint *endpoint)
-{
-	for (int i = 0; i < ACCEPTS && accept_one(endpoint); i++)
-		continue;
-}
-
-void shm_accept_backlog(struct shm_endpoint *endpoint)
-{
-	for (int i = 0; i < SHM_BACKLOG && accept_one(endpoint); i++)
-		continue;
-	for (struct shm_accepted *g = endpoint->accepted, *next; g; g = next) {
-		next = g->next;
-		if (!g->is_known)
-			pending_event(endpoint, g);
-	}
-}
-
-bool shm_accepted_look(struct shm_endpoint *endpoint)
-{
-	int before = endpoint->pending.count;
-
-	for (struct shm_accepted *g = endpoint->accepted, *next; g; g = next) {
-		next = g->next;
-		if (!g->is_known && !g->is_watched)
-			pending_event(endpoint, g);
-	}
-	return endpoint->pending.count != before;
-}
-
-bool shm_accepted_are_unwatched(const struct shm_endpoint *endpoint)
-{
-	const struct shm_accepted *g = endpoint->pending.count ? endpoint->accepted : NULL;
-
-	while (g && (g->is_known || g->is_watched))
-		g = g->next;
-	return g != NULL;
-}
-
-bool shm_accepted_expire(struct shm_endpoint *endpoint, uint64_t now_ns)
-{
-	struct admission_entry *late;
-	bool is_anything = false;
-
-	while ((late = admission_late(&endpoint->pending, now_ns))) {
-		log_seldom("shm: dropped a connection that said nothing");
-		shm_accepted_drop(endpoint, shm_accepted_of(late));
-		is_anything = true;
-	}
-	return is_anything;
 }

@@ -45,8 +45,8 @@ void ring_write(struct byte_ring_writer *ring, const void *bytes, size_t n)
 	ring->written += n;
 }
 
-/* After our index was stored. Partner: the store in set_sleeps, which the sleeper's look at our
- * index follows. Either we see its flag, or it sees our index. */
+/* After our index was stored. Partner: the store in byte_ring_*_sleeps, which the sleeper's look at
+ * our index follows. Either we see its flag, or it sees our index. */
 static bool wake(_Atomic uint32_t *sleeps)
 {
 	/* One doorbell for each sleep: only one of several publishes gets the flag. */
@@ -102,18 +102,13 @@ bool byte_ring_release(struct byte_ring_reader *ring)
 	return wake(&ring->shared->writer_sleeps);
 }
 
-/* Partner: the load in wake. */
-static void set_sleeps(_Atomic uint32_t *sleeps, bool value)
-{
-	atomic_store(sleeps, value);
-}
-
+/* Partner, of both: the load in wake. */
 void byte_ring_reader_sleeps(struct byte_ring_reader *ring, bool sleeps)
 {
-	set_sleeps(&ring->shared->reader_sleeps, sleeps);
+	atomic_store(&ring->shared->reader_sleeps, sleeps);
 }
 
 void byte_ring_writer_sleeps(struct byte_ring_writer *ring, bool sleeps)
 {
-	set_sleeps(&ring->shared->writer_sleeps, sleeps);
+	atomic_store(&ring->shared->writer_sleeps, sleeps);
 }

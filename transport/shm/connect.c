@@ -2,6 +2,7 @@
 #include "transport/shm/shm.h"
 
 #include "core/net.h"
+#include "core/resource_limits.h"
 #include "core/status.h"
 
 #include <errno.h>
@@ -44,23 +45,36 @@ tutti_status shm_connect_check(struct shm_conn *conn)
 	return TUTTI_OK;
 }
 
-void shm_connect_fail(struct shm_conn *conn, tutti_status status)
+void shm_connect_fail(struct shm_conn *conn, tutti_status status, const char *why)
 {
-	char why[200];
-
-	snprintf(why, sizeof why, "%s", last_error());
 	shm_conn_fail(conn, status,
-		      "rank %d cannot connect to rank %d (shared memory, channel %d): %.180s",
+		      "rank %d cannot connect to rank %d (shared memory, channel %d): %.200s",
 		      shm_endpoint_of(conn)->rank, conn->base.peer, conn->base.channel, why);
+}
+
+void shm_connect_refuse_all(struct shm_endpoint *endpoint, const char *why, bool is_lost)
+{
+	char kept[200];
+
+	snprintf(kept, sizeof kept, "%.199s", why);
+	for (struct shm_conn *conn = endpoint->conns; conn; conn = conn->next)
+		if (conn->state == SHM_WAITING || conn->state == SHM_DIALING ||
+		    (is_lost && conn->state == SHM_OPEN))
+			shm_connect_fail(conn, TUTTI_ERR_SYSTEM, kept);
+}
+
+void shm_connect_refuse_files(struct shm_endpoint *endpoint, bool is_lost)
+{
+	char why[OPEN_FILES_LIMIT_BYTES];
+	shm_connect_refuse_all(endpoint, open_files_limit_text(why), is_lost);
 }
 
 void shm_connect_dial(struct shm_conn *conn)
 {
 	struct shm_endpoint *endpoint = shm_endpoint_of(conn);
 	bool passes_rings = endpoint->rank > conn->base.peer;
-	tutti_status status;
+	tutti_status status = net_unix_connect(conn->name, &conn->watch.fd);
 
-	status = net_unix_connect(conn->name, &conn->watch.fd);
 	if (status == TUTTI_IN_PROGRESS) {
 		/* The listener was there before its address was known: if it refuses, the peer has
 		 * left. */
@@ -76,7 +90,7 @@ void shm_connect_dial(struct shm_conn *conn)
 	if (status == TUTTI_ERR_PEER)
 		conn->peer_left = true;
 	else if (status != TUTTI_OK)
-		shm_connect_fail(conn, status);
+		shm_connect_fail(conn, status, last_error());
 	else if (passes_rings)
 		shm_conn_opened(conn);
 	else

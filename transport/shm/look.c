@@ -4,7 +4,6 @@
 
 #include "core/clock.h"
 
-#include <stddef.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 

@@ -2,6 +2,7 @@
  *
  *     endpoint.c     the endpoint: progress, sleeping, the table of functions
  *     look.c         events of sockets, and deadlines
+ *     accept.c       accepting connections, and making room for them
  *     accepted.c     accepted connections that belong to no conn yet
  *     connect.c      dialing the peer
  *     conn.c         posted ios through the rings
@@ -142,28 +143,35 @@ bool shm_look(struct shm_endpoint *endpoint);
 /* When the next look is due even though no socket has news; DEADLINE_NONE: never. */
 uint64_t shm_due_ns(const struct shm_endpoint *endpoint);
 
+/* accept.c */
+void shm_accept_some(struct shm_endpoint *endpoint);
+/* Everything that came before now has been seen. */
+void shm_accept_backlog(struct shm_endpoint *endpoint);
+/* Looks for the hello of accepted connections that epoll does not watch. */
+bool shm_accepted_look(struct shm_endpoint *endpoint);
+/* There are such. */
+bool shm_accepted_are_unwatched(const struct shm_endpoint *endpoint);
+bool shm_accepted_expire(struct shm_endpoint *endpoint, uint64_t now_ns);
+
 /* connect.c */
 void shm_connect_dial(struct shm_conn *conn);
 /* The other end of its socket is a process of this user, else AUTH. */
 tutti_status shm_connect_check(struct shm_conn *conn);
-/* Says why with this thread's last error. */
-void shm_connect_fail(struct shm_conn *conn, tutti_status status);
+void shm_connect_fail(struct shm_conn *conn, tutti_status status, const char *why);
+/* No connection can be accepted, so all conns that wait for rings fail. is_lost: a peer's rings
+ * were lost, and the peer will take this rank for dead. Then all conns fail, so that this rank says
+ * why before the peer does. */
+void shm_connect_refuse_all(struct shm_endpoint *endpoint, const char *why, bool is_lost);
+/* The same for want of descriptors. */
+void shm_connect_refuse_files(struct shm_endpoint *endpoint, bool is_lost);
 
 /* accepted.c */
 /* accepted's socket and rings become conn's. */
 void shm_accepted_adopt(struct shm_conn *conn, struct shm_accepted *accepted);
-void shm_accept_some(struct shm_endpoint *endpoint);
-/* Looks for the hello of accepted connections that epoll does not watch. */
-bool shm_accepted_look(struct shm_endpoint *endpoint);
-/* Everything that came before now has been seen. */
-void shm_accept_backlog(struct shm_endpoint *endpoint);
 void shm_accepted_event(struct shm_endpoint *endpoint, struct shm_accepted *accepted);
 void shm_accepted_drop(struct shm_endpoint *endpoint, struct shm_accepted *accepted);
 /* Frees those that were dropped: no event of them is held any more. */
 void shm_accepted_free_closed(struct shm_endpoint *endpoint);
-/* There are pending ones that epoll does not watch. */
-bool shm_accepted_are_unwatched(const struct shm_endpoint *endpoint);
-bool shm_accepted_expire(struct shm_endpoint *endpoint, uint64_t now_ns);
 struct shm_accepted *shm_accepted_find(const struct shm_endpoint *endpoint, int from, int channel);
 /* Closes those whose conn has failed here, so that their peers learn it. */
 void shm_accepted_drop_failed(struct shm_endpoint *endpoint);

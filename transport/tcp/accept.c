@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #define ACCEPTS_MAX 64 /* at a time */
@@ -75,13 +74,6 @@ static void accepted_add(struct tcp_endpoint *ep, int fd, const struct sockaddr 
 	}
 }
 
-/* The other connections get their turn first; the rest is accepted at the next tick. */
-static void accept_later(struct tcp_endpoint *ep)
-{
-	ep->accept_again = true;
-	tcp_ticking(ep);
-}
-
 void tcp_accept_all(struct tcp_endpoint *ep)
 {
 	char files[OPEN_FILES_LIMIT_BYTES];
@@ -115,7 +107,9 @@ void tcp_accept_all(struct tcp_endpoint *ep)
 			return;
 		}
 	}
-	accept_later(ep);
+	/* The other connections get their turn first; the rest is accepted at the next tick. */
+	ep->accept_again = true;
+	tcp_ticking(ep);
 }
 
 void tcp_accept_tick(struct tcp_endpoint *ep, uint64_t now_ns)

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 
 void tcp_accepted_free(struct tcp_endpoint *ep, struct tcp_accepted *a)
 {

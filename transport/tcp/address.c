@@ -11,7 +11,6 @@
 #include <net/if.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #define MAGIC       0x31706374u /* "tcp1" */
 #define FIXED_BYTES 16          /* magic 4, machine 8, port 2, flags 1, count 1 */

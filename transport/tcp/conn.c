@@ -37,15 +37,10 @@ tutti_status tcp_conn_new(struct tcp_conn **conn, struct tcp_endpoint *ep, int p
 {
 	struct tcp_conn *c = calloc(1, sizeof *c);
 
-	if (c) {
-		c->ahead = malloc(TCP_AHEAD_BYTES);
-		c->ended = calloc(1, sizeof *c->ended);
-	}
-	if (!c || !c->ahead || !c->ended) {
-		if (c) {
+	if (!c || !(c->ahead = malloc(TCP_AHEAD_BYTES)) ||
+	    !(c->ended = calloc(1, sizeof *c->ended))) {
+		if (c)
 			free(c->ahead);
-			free(c->ended);
-		}
 		free(c);
 		return fail(TUTTI_ERR_MEMORY,
 			    "rank %d has no memory for a tcp connection to rank %d", ep->rank,
@@ -116,9 +111,8 @@ void tcp_conn_up_at(struct tcp_conn *c, uint64_t position)
 	tcp_conn_fail(
 		c, TUTTI_ERR_PEER,
 		"the connection from rank %d to rank %d (tcp %s, channel %d) cannot go on: the "
-		"peer "
-		"has received %llu of %llu bytes, and only those from %llu on are kept (does a "
-		"proxy between the ranks acknowledge bytes?)",
+		"peer has received %llu of %llu bytes, and only those from %llu on are kept (does "
+		"a proxy between the ranks acknowledge bytes?)",
 		tcp_endpoint_of(c)->rank, c->base.peer, c->where, c->base.channel,
 		(unsigned long long)position, (unsigned long long)r->sent,
 		(unsigned long long)r->kept_from);

@@ -18,14 +18,6 @@ tutti_status tcp_watch_add(struct tcp_endpoint *ep, struct tcp_watch *watch, uin
 	return TUTTI_OK;
 }
 
-/* While another process has a copy of the descriptor (a forked child) an epoll keeps it. */
-static void forget(const struct tcp_endpoint *ep, const struct tcp_watch *watch)
-{
-	epoll_ctl(ep->epoll_fd, EPOLL_CTL_DEL, watch->fd, NULL);
-	if (ep->alarm.fd >= 0 && watch != &ep->alarm)
-		epoll_ctl(ep->alarm.fd, EPOLL_CTL_DEL, watch->fd, NULL);
-}
-
 /* Events that were taken but not yet looked at must not find a watch that is gone. */
 void tcp_watch_close(struct tcp_endpoint *ep, struct tcp_watch *watch)
 {
@@ -33,7 +25,10 @@ void tcp_watch_close(struct tcp_endpoint *ep, struct tcp_watch *watch)
 	watch->tls = NULL;
 	forks_disown(watch->fd);
 	if (watch->fd >= 0) {
-		forget(ep, watch);
+		/* While a forked child has a copy of the descriptor an epoll keeps it. */
+		epoll_ctl(ep->epoll_fd, EPOLL_CTL_DEL, watch->fd, NULL);
+		if (ep->alarm.fd >= 0 && watch != &ep->alarm)
+			epoll_ctl(ep->alarm.fd, EPOLL_CTL_DEL, watch->fd, NULL);
 		close(watch->fd);
 	}
 	watch->fd = -1;

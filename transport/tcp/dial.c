@@ -1,11 +1,5 @@
-/* The dialing side of a connection: tries the peer's addresses one after another until one of them
- * proves the job's key, without ever waiting.
- *
- * Both ends may dial. The dialing end is up when it sends its proof, the accepting end when that
- * comes; both then refuse the other's hellos. So that two crossing dials cannot both end well, the
- * higher rank keeps its proof back while a hello that it has answered may still turn into the lower
- * rank's proof. Then the lower rank's connection is the one; and if the higher rank's proof was
- * sent before the lower one's hello came, it is the higher rank's. */
+/* The dialing side of a connection: tries the peer's addresses one after another, without ever
+ * waiting. dial_greet.c has what is said at an address that answers. */
 #include "transport/tcp/dial.h"
 
 #include "core/clock.h"
@@ -15,8 +9,8 @@
 #include "transport/tcp/accepted.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #define CANDIDATE_MS 2000u /* for one address, when there are others */
 #define AGAIN_MS     1000u /* for one that led to the peer before */
@@ -24,19 +18,12 @@
 
 static void dial_next(struct tcp_conn *c);
 
-/* This address did not lead to the peer: on to the next one. */
-static void give_up(struct tcp_conn *c, const char *why)
+void tcp_dial_give_up(struct tcp_conn *c, const char *why)
 {
 	log_debug("tcp: rank %d not reached at %s: %s", c->base.peer, c->where, why);
 	tcp_watch_close(tcp_endpoint_of(c), &c->watch);
 	c->state = CONN_DIALING;
 	dial_next(c);
-}
-
-static void give_up_errno(struct tcp_conn *c, int error)
-{
-	c->dial->refused += error == ECONNREFUSED;
-	give_up(c, strerror(error));
 }
 
 /* Returns false when this address cannot be dialed at all. */
@@ -148,6 +135,16 @@ static void dial_next(struct tcp_conn *c)
 	d->is_resting = true;
 }
 
+struct tcp_dial *tcp_dial_new(const struct tcp_conn *c)
+{
+	struct tcp_dial *d = calloc(1, sizeof *d);
+
+	if (d)
+		d->count = tcp_address_candidates(tcp_endpoint_of(c), c->resend.address,
+						  c->resend.address_bytes, d->candidates);
+	return d;
+}
+
 /* The higher rank dials at once; the lower one waits a little for the peer's dialing. */
 void tcp_dial_begin(struct tcp_conn *c)
 {
@@ -158,177 +155,6 @@ void tcp_dial_begin(struct tcp_conn *c)
 		c->dial->give_up_ns = deadline_after_ms(YIELD_MS);
 		tcp_conn_set_state(c, CONN_WAITING);
 	}
-}
-
-static void greet(struct tcp_conn *c)
-{
-	struct tcp_endpoint *ep = tcp_endpoint_of(c);
-	uint8_t context[AUTH_CONTEXT_BYTES], hello[AUTH_HELLO_BYTES];
-
-	c->dial->epoch = c->resend.next_epoch;
-	tcp_context(context, ep, ep->rank, c->base.peer, c->base.channel,
-		    tcp_terms(ep, c->dial->reconnects, c->dial->epoch));
-	auth_hello(&c->dial->auth, ep->key, context, hello);
-	/* A fresh socket's buffer holds more than this. */
-	if (send(c->watch.fd, hello, sizeof hello, MSG_NOSIGNAL) != (ssize_t)sizeof hello) {
-		give_up(c, "the greeting could not be sent");
-		return;
-	}
-	c->dial->answered = 0;
-	c->dial->has_proof = false;
-	/* The peer is there, and may be busy elsewhere. */
-	if (tcp_is_reconnecting(c))
-		c->dial->give_up_ns = DEADLINE_NONE;
-	c->state = CONN_GREETING;
-}
-
-/* Where connections are made again, this end's position is said next. */
-static void settle(struct tcp_conn *c)
-{
-	uint8_t bytes[TCP_POSITION_BYTES];
-	struct iovec position = {bytes, sizeof bytes};
-
-	if (!c->dial->reconnects) {
-		tcp_conn_up(c);
-		return;
-	}
-	tcp_position_write(bytes, c->resend.received);
-	if (tcp_stream_send(&c->watch, &position, 1) != (ssize_t)sizeof bytes) {
-		give_up(c, "the position could not be sent");
-		return;
-	}
-	c->dial->position_read = 0;
-	c->state = CONN_AGREEING;
-}
-
-static void handshake(struct tcp_conn *c)
-{
-	if (tls_handshake(c->watch.tls) == 0) {
-		settle(c);
-	} else if (errno == EBADMSG) {
-		c->dial->tls_failures++;
-		give_up(c, tls_error_text(c->watch.tls));
-	} else if (errno != EAGAIN) {
-		give_up(c, strerror(errno));
-	}
-}
-
-/* The process that answered is the peer, and may be busy elsewhere. */
-static void begin_handshake(struct tcp_conn *c)
-{
-	c->dial->give_up_ns = DEADLINE_NONE;
-	if (!tcp_stream_secure(&c->watch, &c->dial->auth, true)) {
-		give_up(c, "no memory for TLS");
-		return;
-	}
-	c->state = CONN_HANDSHAKE;
-	handshake(c);
-}
-
-static void prove(struct tcp_conn *c)
-{
-	struct tcp_dial *d = c->dial;
-
-	if (tcp_endpoint_of(c)->rank > c->base.peer && tcp_accepted_is_greeting(c))
-		return;
-	if (send(c->watch.fd, d->proof, AUTH_PROOF_BYTES, MSG_NOSIGNAL) != AUTH_PROOF_BYTES) {
-		give_up(c, "the proof could not be sent");
-		return;
-	}
-	if (d->reconnects)
-		c->resend.next_epoch = d->epoch + 1;
-	if (tcp_endpoint_of(c)->has_tls)
-		begin_handshake(c);
-	else
-		settle(c);
-}
-
-/* The peer has accepted the proof, and says how far it has come. */
-static void take_position(struct tcp_conn *c)
-{
-	uint64_t position = tcp_position_read(c->dial->position);
-
-	if (position == TCP_STREAM_CLOSED) {
-		memcpy(c->base.where, c->where, sizeof c->base.where);
-		tcp_conn_fail_after_drain(
-			c, TUTTI_ERR_PEER,
-			"rank %d (tcp %s, channel %d) closed its connection to rank %d",
-			c->base.peer, c->where, c->base.channel, tcp_endpoint_of(c)->rank);
-		return;
-	}
-	c->reconnects = true;
-	c->resend.epoch = c->dial->epoch;
-	tcp_tune_timeout(c->watch.fd, 0);
-	tcp_conn_up_at(c, position);
-}
-
-void tcp_dial_continue(struct tcp_conn *c)
-{
-	if (c->state == CONN_GREETING && c->dial->has_proof)
-		prove(c);
-}
-
-static void take_answer(struct tcp_conn *c)
-{
-	struct tcp_dial *d = c->dial;
-
-	if (auth_check_answer(&d->auth, d->answer, d->proof) != TUTTI_OK) {
-		d->wrong_answers++;
-		give_up(c, "wrong answer");
-		return;
-	}
-	d->has_proof = true;
-	prove(c);
-}
-
-/* The peer keeps its proof back, so nothing more can come but the end. */
-static void check_end(struct tcp_conn *c)
-{
-	char byte;
-	ssize_t n = recv(c->watch.fd, &byte, 1, 0);
-
-	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
-		give_up(c, "it hung up");
-}
-
-/* Whether all of it has come. */
-static bool read_whole(struct tcp_conn *c, uint8_t *to, size_t bytes, size_t *have)
-{
-	const char *problem = tcp_stream_fill(&c->watch, to, bytes, have);
-
-	if (problem)
-		give_up(c, problem);
-	return !problem && *have == bytes;
-}
-
-void tcp_dial_event(struct tcp_conn *c)
-{
-	struct sockaddr_storage peer;
-	socklen_t bytes = sizeof peer, error_bytes = sizeof(int);
-	int error = 0;
-
-	if (c->state == CONN_DIALING) {
-		if (getsockopt(c->watch.fd, SOL_SOCKET, SO_ERROR, &error, &error_bytes) != 0)
-			error = errno;
-		if (error) {
-			give_up_errno(c, error);
-			return;
-		}
-		if (getpeername(c->watch.fd, (struct sockaddr *)&peer, &bytes) != 0)
-			return;
-		greet(c);
-	}
-	if (c->state == CONN_GREETING && c->dial->has_proof)
-		check_end(c);
-	else if (c->state == CONN_GREETING &&
-		 read_whole(c, c->dial->answer, AUTH_ANSWER_BYTES, &c->dial->answered))
-		take_answer(c);
-	else if (c->state == CONN_HANDSHAKE)
-		handshake(c);
-	/* Either may have come so far. */
-	if (c->state == CONN_AGREEING &&
-	    read_whole(c, c->dial->position, TCP_POSITION_BYTES, &c->dial->position_read))
-		take_position(c);
 }
 
 /* The peer may have no use for this conn yet, or be gone: dialing tells. */
@@ -367,6 +193,6 @@ void tcp_dial_tick(struct tcp_conn *c, uint64_t now_ns)
 		d->is_resting = false;
 		dial_next(c);
 	} else if (now_ns >= d->give_up_ns && !d->has_proof) {
-		give_up(c, "no answer");
+		tcp_dial_give_up(c, "no answer");
 	}
 }

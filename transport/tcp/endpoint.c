@@ -140,10 +140,7 @@ static tutti_status tcp_connect(struct tutti_endpoint *endpoint, int peer, int c
 		*conn = &c->base;
 		return TUTTI_OK;
 	}
-	c->dial = calloc(1, sizeof *c->dial);
-	if (c->dial)
-		c->dial->count =
-			tcp_address_candidates(ep, address, address_bytes, c->dial->candidates);
+	c->dial = tcp_dial_new(c);
 	if (!c->dial || c->dial->count == 0) {
 		tutti_status status = c->dial ? TUTTI_ERR_UNSUPPORTED : TUTTI_ERR_MEMORY;
 		tcp_conn_free(c);

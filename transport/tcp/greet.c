@@ -6,9 +6,9 @@
 #include "core/log.h"
 #include "transport/tcp/dial.h"
 
+#include <endian.h>
 #include <errno.h>
 #include <string.h>
-#include <sys/socket.h>
 
 void tcp_greet_drop(struct tcp_endpoint *ep, struct tcp_accepted *a, const char *why)
 {
@@ -108,19 +108,17 @@ static bool leave_older_socket(struct tcp_endpoint *ep, struct tcp_conn *c, stru
 static const char *agree(struct tcp_endpoint *ep, struct tcp_conn *c, struct tcp_accepted *a)
 {
 	bool is_over = is_late(ep, c, a);
-	uint8_t bytes[TCP_POSITION_BYTES];
-	struct iovec position = {bytes, sizeof bytes};
+	uint64_t received = TCP_STREAM_CLOSED;
+	struct iovec position = {&received, sizeof received};
 
 	a->position = tcp_position_read(a->bytes);
 	if (!is_over && !leave_older_socket(ep, c, a))
 		return "the socket before it cannot be left";
-	if (is_over)
-		tcp_position_write(bytes, TCP_STREAM_CLOSED);
-	else
-		tcp_position_write(bytes, c ? c->resend.received : a->unread.end);
+	if (!is_over)
+		received = htole64(c ? c->resend.received : a->unread.end);
 	/* If it has broken already, it reconnects once it is the conn's. Nothing else may follow a
 	 * part of this. */
-	if (tcp_stream_send(&a->watch, &position, 1) != (ssize_t)sizeof bytes) {
+	if (tcp_stream_send(&a->watch, &position, 1) != (ssize_t)sizeof received) {
 		shutdown(a->watch.fd, SHUT_RDWR);
 		a->is_broken = true;
 	}

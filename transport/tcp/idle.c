@@ -42,11 +42,6 @@ static bool has_alarm(struct tcp_endpoint *ep)
 	return ep->alarm.fd >= 0;
 }
 
-static bool is_broken(const struct tcp_conn *c)
-{
-	return tcp_is_reconnecting(c) || (c->state == CONN_UP && tcp_must_resend(c));
-}
-
 /* Something can be done at once. */
 static bool has_repairs(const struct tcp_endpoint *ep)
 {
@@ -59,7 +54,7 @@ static bool has_repairs(const struct tcp_endpoint *ep)
 static bool is_reconnecting_any(const struct tcp_endpoint *ep)
 {
 	for (const struct tcp_conn *c = ep->conns; c; c = c->next)
-		if (is_broken(c))
+		if (tcp_is_reconnecting(c) || (c->state == CONN_UP && tcp_must_resend(c)))
 			return true;
 	return ep->pending.count > 0 || ep->accept_again;
 }

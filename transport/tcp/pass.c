@@ -6,7 +6,6 @@
 #include "transport/done_list.h"
 #include "transport/tcp/dial.h"
 
-#include <sys/epoll.h>
 #include <unistd.h>
 
 #define DIRECT_CONNS 2   /* so few are polled without asking epoll */
@@ -118,16 +117,14 @@ static bool end_writing(struct tcp_conn *c)
 	return moved;
 }
 
-static bool conn_visit(struct tcp_conn *c, bool is_direct)
+static bool has_to_send(const struct tcp_conn *c)
 {
-	bool moved = false;
+	return c->sends.head || tcp_must_resend(c);
+}
 
-	if (c->has_hung_up)
-		tcp_reconnect_look(c);
-	if ((c->sends.head || tcp_must_resend(c)) && c->may_write && c->state == CONN_UP)
-		moved |= tcp_send_some(c);
-	if (c->recvs.head && (c->may_read || is_direct || tcp_can_take(c)) && c->state == CONN_UP)
-		moved |= tcp_receive_some(c);
+/* What follows from a visit. moved: so far. Returns whether anything has. */
+static bool end_visit(struct tcp_conn *c, bool moved, bool is_direct)
+{
 	if (c->is_lost) {
 		c->is_lost = false;
 		tcp_reconnect_or_fail(c, c->lost_error);
@@ -151,29 +148,36 @@ static bool conn_visit(struct tcp_conn *c, bool is_direct)
 /* Visits every conn with something posted, and forgets those that have nothing left. */
 bool tcp_visit_busy(struct tcp_endpoint *ep)
 {
-	bool moved = false, is_direct = ep->waiting <= DIRECT_CONNS;
+	bool any = false, is_direct = ep->waiting <= DIRECT_CONNS;
 	struct tcp_conn **at = &ep->busy;
 	int blocked = 0;
 
 	ep->waiting = 0;
 	while (*at) {
 		struct tcp_conn *c = *at;
-		if (c->state == CONN_UP)
-			moved |= conn_visit(c, is_direct);
+		bool moved = false;
+		if (c->has_hung_up && c->state == CONN_UP)
+			tcp_reconnect_look(c);
+		if (has_to_send(c) && c->may_write && c->state == CONN_UP)
+			moved = tcp_send_some(c);
+		if (c->recvs.head && (c->may_read || is_direct || tcp_can_take(c)) &&
+		    c->state == CONN_UP)
+			moved |= tcp_receive_some(c);
+		any |= end_visit(c, moved, is_direct);
 		ep->waiting += c->recvs.head != NULL;
-		blocked += c->sends.head || tcp_must_resend(c);
-		c->is_busy = c->sends.head || c->recvs.head || tcp_must_resend(c);
+		blocked += has_to_send(c);
+		c->is_busy = c->recvs.head || has_to_send(c);
 		if (c->is_busy)
 			at = &c->next_busy;
 		else
 			*at = c->next_busy;
 	}
 	ep->passes++;
-	if (moved || (ep->waiting > 0 && ep->waiting <= DIRECT_CONNS && blocked == 0))
+	if (any || (ep->waiting > 0 && ep->waiting <= DIRECT_CONNS && blocked == 0))
 		ep->wants_look = ep->passes % LOOK_EVERY == 0;
 	else
 		ep->wants_look = true;
-	return moved;
+	return any;
 }
 
 int tcp_progress(struct tutti_endpoint *endpoint, struct tutti_done *done)
@@ -187,14 +191,6 @@ int tcp_progress(struct tutti_endpoint *endpoint, struct tutti_done *done)
 	return done_list_take(done, &ep->finished) || moved;
 }
 
-/* These conns will not be looked at for a while. */
-static void watch_busy(struct tcp_endpoint *ep)
-{
-	for (struct tcp_conn *c = ep->busy; c; c = c->next_busy)
-		if (c->state == CONN_UP)
-			tcp_conn_watch(c);
-}
-
 static bool has_work(const struct tcp_endpoint *ep)
 {
 	if (ep->finished.head)
@@ -202,7 +198,7 @@ static bool has_work(const struct tcp_endpoint *ep)
 	for (const struct tcp_conn *c = ep->busy; c; c = c->next_busy) {
 		if (c->state != CONN_UP)
 			continue;
-		if (((c->sends.head || tcp_must_resend(c)) && c->may_write) || tcp_can_take(c) ||
+		if ((has_to_send(c) && c->may_write) || tcp_can_take(c) ||
 		    (c->recvs.head && c->may_read) || c->write_error || c->has_hung_up)
 			return true;
 	}
@@ -215,7 +211,10 @@ int tcp_arm(struct tutti_endpoint *endpoint)
 {
 	struct tcp_endpoint *ep = (struct tcp_endpoint *)endpoint;
 
-	watch_busy(ep);
+	/* They will not be looked at for a while. */
+	for (struct tcp_conn *c = ep->busy; c; c = c->next_busy)
+		if (c->state == CONN_UP)
+			tcp_conn_watch(c);
 	for (int i = 0; i < 8; i++)
 		if (tcp_take_events(ep) == 0)
 			return has_work(ep);

@@ -7,7 +7,6 @@
 #include <endian.h>
 #include <errno.h>
 #include <string.h>
-#include <sys/uio.h>
 
 #define DIRECT_BYTES   8192u        /* from here on a payload is not read ahead */
 #define READ_BYTES     (512u << 10) /* of one system call at most: sending gets its turn */

@@ -14,7 +14,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #define EPOCHS (1u << 19) /* sockets that a connection may have had */
 
@@ -34,18 +33,6 @@ static int keep_proven(struct tcp_address *list, int count, const char *where)
 		return 1;
 	}
 	return count;
-}
-
-static struct tcp_dial *new_dial(struct tcp_conn *c)
-{
-	struct tcp_dial *d = calloc(1, sizeof *d);
-
-	if (!d)
-		return NULL;
-	d->count = tcp_address_candidates(tcp_endpoint_of(c), c->resend.address,
-					  c->resend.address_bytes, d->candidates);
-	d->count = keep_proven(d->candidates, d->count, c->where);
-	return d;
 }
 
 /* The same trouble goes on until bytes have moved. */
@@ -76,8 +63,9 @@ bool tcp_reconnect_leave(struct tcp_conn *c, int error)
 	struct tcp_dial *d;
 	bool is_taken;
 
-	if (!can_reconnect(c, error) || !(d = new_dial(c)))
+	if (!can_reconnect(c, error) || !(d = tcp_dial_new(c)))
 		return false;
+	d->count = keep_proven(d->candidates, d->count, c->where);
 	is_taken = tcp_unread_take(&c->resend.unread, &c->watch);
 	if (c->resend.unread.end > had)
 		c->resend.received += c->resend.unread.end - had;

@@ -21,12 +21,6 @@
 #define KEPT_FIRST 65536u /* bytes of sent ones that are kept, ... */
 #define KEPT_MOST  (64u << 20) /* ... as far as the kernel says that the peer lacks them */
 
-void tcp_position_write(uint8_t bytes[TCP_POSITION_BYTES], uint64_t position)
-{
-	position = htole64(position);
-	memcpy(bytes, &position, sizeof position);
-}
-
 uint64_t tcp_position_read(const uint8_t bytes[TCP_POSITION_BYTES])
 {
 	uint64_t position;

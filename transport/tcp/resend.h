@@ -46,7 +46,6 @@ void tcp_resend_keep(struct tcp_conn *c, const struct iovec *iov, size_t bytes);
 bool tcp_resend_from(struct tcp_resend *r, uint64_t position);
 bool tcp_resend_some(struct tcp_conn *c); /* what is to be sent again; whether anything moved */
 void tcp_resend_free(struct tcp_resend *r);
-void tcp_position_write(uint8_t bytes[TCP_POSITION_BYTES], uint64_t position);
 uint64_t tcp_position_read(const uint8_t bytes[TCP_POSITION_BYTES]);
 
 #endif

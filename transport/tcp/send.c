@@ -6,7 +6,6 @@
 #include <endian.h>
 #include <errno.h>
 #include <string.h>
-#include <sys/uio.h>
 
 #define BATCH_PLACES 128          /* that their bytes lie in */
 #define BATCH_BYTES  (512u << 10) /* so that receiving gets its turn */

@@ -1,8 +1,6 @@
 /* The bytes of a socket: in clear, or sealed where both ends have proved that they mean it so. */
 #include "transport/tcp/tcp.h"
 
-#include "core/tls.h"
-
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <sodium.h>

@@ -8,7 +8,8 @@
  *     accept.c       accepting connections, and making room for them
  *     greet.c        what an accepted connection says until it is known
  *     reconnect.c    another socket takes the place of a broken one
- *     dial.c         dialing the peer
+ *     dial_greet.c   what the dialing end says until the connection is up
+ *     dial.c         dialing the peer's addresses
  *     accepted.c     accepted connections that belong to no conn yet
  *     send.c         posted sends into the socket, many at a time
  *     receive.c      the socket into posted receives
@@ -16,7 +17,6 @@
  *     conn_end.c     its end; it and conn.c call each other
  *     resend.c       bytes of both streams that may be lost with their socket
  *     address.c      what an endpoint tells its peers, and where to dial
- *     terms.c        what both ends prove to each other
  *     descriptors.c  what the endpoint's epolls watch; its timer
  *     socket.c       a socket's bytes, in clear or by TLS, and its options
  *
@@ -114,7 +114,8 @@ tutti_status tcp_watch_add(struct tcp_endpoint *ep, struct tcp_watch *watch, uin
 void tcp_watch_close(struct tcp_endpoint *ep, struct tcp_watch *watch);
 void tcp_ticking(struct tcp_endpoint *ep); /* after unsettled, pending or accept_again changed */
 
-/* terms.c: which communicator, and which rank calls which. */
+/* dial_greet.c: what both ends prove to each other: which communicator, and which rank calls
+ * which. */
 void tcp_context(uint8_t context[AUTH_CONTEXT_BYTES], const struct tcp_endpoint *ep, int from,
 		 int to, int channel, int32_t terms);
 /* The form of what follows, as far as it may differ. */

@@ -2,7 +2,7 @@
  * the message does not have the cause. */
 #include "tests/train/ranks.h"
 
-#include "train/base/train_error.h"
+#include "train/base/base.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  * file's name and errno, nothing is left behind, and older checkpoints stay as they were. */
 #include "tests/train/saved.h"
 
-#include "train/base/disk.h"
+#include "train/base/base.h"
 #include "train/checkpoint/staging.h"
 
 #include "tests/threads.h"

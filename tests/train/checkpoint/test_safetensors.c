@@ -3,7 +3,7 @@
  * claims to be. */
 #include "tests/train/saved.h"
 
-#include "train/base/disk.h"
+#include "train/base/base.h"
 #include "train/checkpoint/safetensors.h"
 
 #include <fcntl.h>

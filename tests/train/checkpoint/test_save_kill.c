@@ -9,7 +9,7 @@
 #include "tests/train/saved.h"
 #include "tests/train/toy.h"
 
-#include "train/base/train_error.h"
+#include "train/base/base.h"
 
 #include <errno.h>
 #include <fcntl.h>

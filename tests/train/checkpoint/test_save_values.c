@@ -5,7 +5,7 @@
 #include "tests/train/saved.h"
 #include "tests/train/toy.h"
 
-#include "train/base/disk.h"
+#include "train/base/base.h"
 #include "train/checkpoint/safetensors.h"
 #include "train/state/trainer_state.h"
 

@@ -213,15 +213,15 @@ static void test_differences(void **state)
 	(void)state;
 	struct difference cases[] = {
 		{"lost", TUTTI_METRIC_MEAN, 0, 0, 2,
-		 "metric 1 rank %d has 'lost' (mean), but rank 0 has 'loss'"},
+		 "rank %d has metric 'lost' (mean), but rank 0 has metric 'loss'"},
 		{"loss", TUTTI_METRIC_LAST, 0, 0, 2,
-		 "metric 1 rank %d has 'loss' (last), but rank 0 has 'loss' (mean)"},
+		 "rank %d has metric 'loss' (last), but rank 0 has metric 'loss' (mean)"},
 		{"loss", TUTTI_METRIC_MEAN, 1, 0, 2,
-		 "metric 1 rank %d has none, but rank 0 has 'loss' (mean)"},
+		 "rank %d has nothing more, but rank 0 has metric 'loss' (mean)"},
 		{"loss", TUTTI_METRIC_MEAN, 0, 1, 2,
-		 "metric 2 rank %d has 'more' (max), but rank 0 has none"},
+		 "rank %d has metric 'more' (max), but rank 0 has nothing more"},
 		{"loss", TUTTI_METRIC_MEAN, 0, 0, 3,
-		 "rank %d makes a row every 3 steps, but rank 0 makes one every 2"},
+		 "rank %d has a row every 3 steps, but rank 0 has a row every 2 steps"},
 	};
 	for (int n = 2; n <= 4; n++)
 		for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)

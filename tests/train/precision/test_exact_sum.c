@@ -1,7 +1,7 @@
 /* no_tsan: it has one thread */
 /* Breaks when an exact sum of squares depends on the order, the division or the merge of its limbs;
  * when it is not the nearest f64 of a plain sum of bits; or when an infinity or a NaN is lost. */
-#include "train/precision/exact_sum.h"
+#include "train/precision/precision.h"
 
 #include "tests/memory/twin.h"
 #include "tests/train/precision/random_bits.h"

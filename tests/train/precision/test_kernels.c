@@ -2,7 +2,7 @@
 /* Breaks when a kernel of the training layer differs by one bit from its plain definition, on any
  * instruction set, at any count and alignment, with subnormal numbers, infinities and NaNs; when it
  * writes beside its arrays; or when the thread's floating point settings change a result. */
-#include "train/precision/kernels.h"
+#include "train/precision/precision.h"
 
 #include "tests/memory/twin.h"
 #include "tests/train/precision/random_bits.h"

@@ -5,7 +5,7 @@
 #include "tests/train/ranks.h"
 #include "tests/train/toy.h"
 
-#include "train/precision/kernels.h"
+#include "train/precision/precision.h"
 
 #include <stdbool.h>
 #include <stdio.h>

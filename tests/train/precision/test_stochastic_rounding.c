@@ -3,7 +3,7 @@
  * instruction set, repeats itself among steps, seeds or parameters, changes what BF16 can
  * represent, or makes an infinity of a finite number. */
 #include "train/precision/kernel_table.h"
-#include "train/precision/kernels.h"
+#include "train/precision/precision.h"
 #include "tests/train/precision/random_bits.h"
 
 #include <math.h>

@@ -3,7 +3,7 @@
 #include "tests/train/ranks.h"
 #include "tests/train/toy.h"
 
-#include "train/state/trainer_collectives.h"
+#include "train/state/trainer_state.h"
 
 #include <pthread.h>
 #include <semaphore.h>

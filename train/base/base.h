@@ -1,0 +1,120 @@
+/* The door of base/, which all rooms use: errors, files, growing tables, random numbers, UTF-8. */
+#ifndef TRAIN_BASE_H
+#define TRAIN_BASE_H
+
+#include <tutti/tutti.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* train_error.c: the layer uses the public API only, so it stores messages with tutti_set_error,
+ * and tutti_comm_error(NULL) returns them. */
+
+/* Returns a failure to the caller. The function that detected the failure has stored the message.
+ */
+#define TRY(expression)                                                                            \
+	do {                                                                                       \
+		tutti_status try_status_ = (expression);                                           \
+		if (try_status_ != TUTTI_OK)                                                       \
+			return try_status_;                                                        \
+	} while (0)
+
+/* Stores the message as this thread's last error and returns status. */
+tutti_status train_fail(tutti_status status, const char *format, ...)
+	__attribute__((format(printf, 2, 3), cold));
+
+#define train_invalid(...) train_fail(TUTTI_ERR_INVALID, __VA_ARGS__)
+/* MEMORY: "There is no memory for <format>." */
+tutti_status train_no_memory(const char *format, ...) __attribute__((format(printf, 1, 2), cold));
+
+/* The path as messages show it: all of it, or its end, which says most. */
+const char *path_shown(const char *path);
+
+/* A status with its message, to be reported later: after a cleanup, by another thread or on another
+ * rank. */
+struct train_failure {
+	int32_t status; /* tutti_status */
+	char message[512];
+};
+/* status with this thread's last message. */
+struct train_failure failure_of(tutti_status status);
+/* Returns the status and stores the message again. OK stores nothing. */
+tutti_status failure_return(const struct train_failure *failure);
+/* Keeps the first failure of several calls that are all made. first starts as {0}. */
+void failure_note(struct train_failure *first, tutti_status status);
+
+/* Collective: OK if own is OK on every rank. Otherwise all ranks return the same failure: of the
+ * first rank whose error does not follow from another rank's, if there is one. */
+tutti_status failure_agree(tutti_comm *comm, tutti_status own);
+/* Collective: all ranks return the failure of rank root, which is not OK. Elsewhere its message
+ * begins with "On rank 3: ". */
+tutti_status failure_broadcast(tutti_comm *comm, struct train_failure *failure, int root);
+
+/* disk.c: files and folders: whole reads and writes at 64-bit offsets. A failure is SYSTEM unless
+ * said otherwise, with the file and errno in the message. A file beyond RLIMIT_FSIZE is a failure,
+ * too, and no signal. */
+
+/* SYSTEM, with "what 'path' failed: " and errno's text. Keeps errno. */
+tutti_status disk_fail(const char *what, const char *path);
+
+enum { DISK_PATH_BYTES = 4096 }; /* the kernel opens no longer path */
+tutti_status disk_path(char path[DISK_PATH_BYTES], const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
+/* Opens a regular file for reading. INVALID: anything else, such as a folder or a pipe. */
+tutti_status disk_open(int *fd, uint64_t *bytes, const char *path);
+/* Makes a new, empty file for writing and reading. */
+tutti_status disk_create(int *fd, const char *path);
+/* Reads or writes all bytes from at on. INVALID: the file ends before. */
+tutti_status disk_read(int fd, const char *path, void *data, size_t bytes, uint64_t at);
+tutti_status disk_write(int fd, const char *path, const void *data, size_t bytes, uint64_t at);
+/* Adds empty space at the end, or removes it. */
+tutti_status disk_resize(int fd, const char *path, uint64_t bytes);
+/* Makes an empty file that long, and takes its room: what is written later needs no more. Where the
+ * file system cannot take room it is disk_resize. */
+tutti_status disk_take_room(int fd, const char *path, uint64_t bytes);
+/* The file, the folder's list of names, or the path's own name survives a crash of the machine. */
+tutti_status disk_sync(int fd, const char *path);
+tutti_status disk_sync_folder(const char *path);
+tutti_status disk_sync_parent(const char *path);
+/* Makes the last part of the path, if it is missing. */
+tutti_status disk_make_folder(const char *path);
+
+/* Reads a whole small file. The caller frees *text, which has a zero at its end. INVALID: more than
+ * limit bytes. */
+tutti_status disk_read_all(const char *path, size_t limit, char **text, size_t *bytes);
+/* Writes and syncs the file, not its folder. */
+tutti_status disk_write_all(const char *path, const char *text, size_t bytes);
+
+/* arrays.c */
+
+/* Makes room for one more element. array points to the table's pointer, which is NULL before the
+ * first one. Tables have room for the next power of two. MEMORY: "... for <what>." */
+tutti_status array_grow(void *array, size_t count, size_t size, const char *what);
+
+/* random.c: numbers that depend on their arguments alone. tutti_random is the public one. */
+
+/* A well mixed 64-bit word: a bijection. */
+uint64_t random_mix(uint64_t x);
+/* Element index of parameter param, from a standard normal distribution. */
+double random_normal(uint64_t seed, int param, size_t index);
+/* A hash for comparing bytes among ranks. It is not secure. */
+uint64_t random_hash(const void *data, size_t bytes);
+
+/* texts.c: compares the lines that write prints about of. Collective: OK if they are the same on
+ * all ranks. Otherwise MISMATCH with the same message on all: "The <what> differ: rank 1 has
+ * <line>, but rank 0 has <line>; <advice>." MEMORY. */
+tutti_status texts_compare(tutti_comm *comm, const char *what, const char *advice,
+			   void (*write)(FILE *text, const void *of), const void *of);
+
+static inline size_t smaller(size_t a, size_t b)
+{
+	return a < b ? a : b;
+}
+
+/* utf8.c: names in files are UTF-8. */
+bool utf8_is_valid(const char *text);
+
+#endif

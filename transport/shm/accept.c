@@ -1,0 +1,126 @@
+/* Accepting connections, and making room for them. */
+#include "transport/shm/shm.h"
+
+#include "core/log.h"
+#include "core/net.h"
+#include "core/status.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define ACCEPTS 16 /* in one look */
+
+/* False: there is none. */
+static bool drop_oldest(struct shm_endpoint *endpoint)
+{
+	struct admission_entry *oldest = admission_oldest(&endpoint->pending, false);
+
+	if (oldest)
+		shm_accepted_drop(endpoint, shm_accepted_of(oldest));
+	return oldest != NULL;
+}
+
+/* There is a spare one. A socket that epoll does not take (fs.epoll.max_user_watches) is pending
+ * for a moment only: dialers say hello at once, and rings that can then not be watched say so. */
+static void add_pending(struct shm_endpoint *endpoint, int fd)
+{
+	struct shm_accepted *accepted = endpoint->spare;
+
+	if (net_unix_check(fd, NULL) != TUTTI_OK) {
+		log_seldom("shm: rank %d dropped a connection: %s", endpoint->rank, last_error());
+		close(fd);
+		return;
+	}
+	endpoint->spare = NULL;
+	while (!admission_has_room(&endpoint->pending))
+		drop_oldest(endpoint);
+	accepted->watch = (struct shm_watch){.kind = SHM_ACCEPTED, .fd = fd};
+	accepted->next = endpoint->accepted;
+	endpoint->accepted = accepted;
+	admission_add(&endpoint->pending, &accepted->pending);
+	accepted->is_watched = shm_watch_add(endpoint, &accepted->watch) == TUTTI_OK;
+	shm_accepted_event(endpoint, accepted);
+}
+
+/* Asked before a connection is accepted: a rank that is hung up on would take this rank for dead.
+ */
+static bool has_room(struct shm_endpoint *endpoint)
+{
+	if (!endpoint->spare)
+		endpoint->spare = calloc(1, sizeof *endpoint->spare);
+	if (!endpoint->spare && net_has_caller(endpoint->listener.fd))
+		shm_connect_refuse_all(endpoint, "there is no memory for it", false);
+	return endpoint->spare != NULL;
+}
+
+static bool accept_one(struct shm_endpoint *endpoint)
+{
+	int fd;
+
+	if (!has_room(endpoint))
+		return false;
+	fd = accept4(endpoint->listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	if (fd >= 0)
+		add_pending(endpoint, fd);
+	else if ((errno == EMFILE || errno == ENFILE) && net_has_caller(endpoint->listener.fd) &&
+		 drop_oldest(endpoint))
+		return true; /* its descriptor will do */
+	else if (errno == EMFILE || errno == ENFILE)
+		shm_connect_refuse_files(endpoint, false);
+	else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
+		log_seldom("shm: cannot accept a connection (errno %d)", errno);
+	return fd >= 0;
+}
+
+void shm_accept_some(struct shm_endpoint *endpoint)
+{
+	for (int i = 0; i < ACCEPTS && accept_one(endpoint); i++)
+		continue;
+}
+
+void shm_accept_backlog(struct shm_endpoint *endpoint)
+{
+	for (int i = 0; i < SHM_BACKLOG && accept_one(endpoint); i++)
+		continue;
+	for (struct shm_accepted *g = endpoint->accepted, *next; g; g = next) {
+		next = g->next;
+		if (!g->is_known)
+			shm_accepted_event(endpoint, g);
+	}
+}
+
+bool shm_accepted_look(struct shm_endpoint *endpoint)
+{
+	int before = endpoint->pending.count;
+
+	for (struct shm_accepted *g = endpoint->accepted, *next; g; g = next) {
+		next = g->next;
+		if (!g->is_known && !g->is_watched)
+			shm_accepted_event(endpoint, g);
+	}
+	return endpoint->pending.count != before;
+}
+
+bool shm_accepted_are_unwatched(const struct shm_endpoint *endpoint)
+{
+	const struct shm_accepted *g = endpoint->pending.count ? endpoint->accepted : NULL;
+
+	while (g && (g->is_known || g->is_watched))
+		g = g->next;
+	return g != NULL;
+}
+
+bool shm_accepted_expire(struct shm_endpoint *endpoint, uint64_t now_ns)
+{
+	struct admission_entry *late;
+	bool is_anything = false;
+
+	while ((late = admission_late(&endpoint->pending, now_ns))) {
+		log_seldom("shm: dropped a connection that said nothing");
+		shm_accepted_drop(endpoint, shm_accepted_of(late));
+		is_anything = true;
+	}
+	return is_anything;
+}
