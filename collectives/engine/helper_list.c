@@ -40,11 +40,9 @@ void helper_list_add(struct engine *e)
 bool helper_list_has(const struct engine *e)
 {
 	pthread_mutex_lock(&list.lock);
-	const struct engine *at = list.first;
-	while (at && at != e)
-		at = at->help.next;
+	bool is_there = e->help.is_attached;
 	pthread_mutex_unlock(&list.lock);
-	return at != NULL;
+	return is_there;
 }
 
 bool helper_list_is_empty(void)

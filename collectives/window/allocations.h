@@ -32,7 +32,7 @@ void memory_discard(uint64_t id);
 /* window_alloc.c: a run of COLL_MEM_ALLOC goes its path. */
 void memory_begin(struct window *window, struct window_run *run);
 
-/* process_token.c: a random word of this process, and where it lies. */
+/* allocation.c: a random word that tells this process from all others, and where it lies. */
 uint64_t process_token(void);
 uint64_t process_token_at(void);
 

@@ -5,7 +5,6 @@
 #include "collectives/window/doorbell.h"
 #include "collectives/window/entry.h"
 #include "collectives/window/reading.h"
-#include "collectives/window/same_cpu.h"
 #include "collectives/window/small.h"
 #include "collectives/window/staged.h"
 #include "collectives/window/window_failure.h"
