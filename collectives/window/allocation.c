@@ -1,7 +1,6 @@
 /* One shared allocation: a memfd with a region for each rank, as this process has it mapped. */
-#include "collectives/window/allocation.h"
-
 #include "collectives/window/allocations.h"
+
 #include "core/auth.h"
 #include "core/machine.h"
 #include "core/shared_memory.h"

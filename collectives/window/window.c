@@ -1,14 +1,11 @@
 /* A run, from its line to its end: see the lines of the other ranks, then go the path that all
  * lines decide. entry.c has what comes before the post; the paths are small.c, counts.c, staged.c,
  * zero_copy.c, reading.c and window_alloc.c. */
-#include "collectives/window/counts.h"
+#include "collectives/window/window_internal.h"
+
 #include "collectives/window/doorbell.h"
-#include "collectives/window/entry.h"
-#include "collectives/window/reading.h"
-#include "collectives/window/small.h"
+#include "collectives/window/run_progress.h"
 #include "collectives/window/staged.h"
-#include "collectives/window/window_failure.h"
-#include "collectives/window/zero_copy.h"
 #include "core/clock.h"
 
 /* window_advance returns after so many steps; each moves a slot or so at the most. */

@@ -40,7 +40,7 @@ tutti_status window_join(struct window **window, const struct window_config *con
 tutti_status window_join_all(struct window **windows, const struct window_config *configs, int n);
 void window_destroy(struct window *window); /* leaves; NULL is fine */
 
-struct window_path;  /* progress.h */
+struct window_path;  /* run_progress.h */
 struct window_moves; /* staged.h */
 
 /* An operation in flight. It lives in the work; the window keeps no pointer to one that is done.

@@ -2,7 +2,6 @@
 #include "collectives/window/window_internal.h"
 
 #include "collectives/window/doorbell.h"
-#include "collectives/window/reading.h"
 #include "collectives/window/run_progress.h"
 
 #include <stdlib.h>

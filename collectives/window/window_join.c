@@ -12,7 +12,7 @@
  * they wait (join_refuse). The sockets stay open, to pass tutti_mem_alloc's memory. */
 #include "collectives/window/window_join.h"
 
-#include "collectives/window/reading.h"
+#include "collectives/window/window_internal.h"
 #include "core/cancel.h"
 #include "core/clock.h"
 #include "core/net.h"
