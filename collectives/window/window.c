@@ -150,13 +150,6 @@ static tutti_status ended(struct window *w, struct window_run *run, tutti_status
 	return status;
 }
 
-static uint64_t coarse_now_ns(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 tutti_status window_advance(struct window *w, struct window_run *run, bool *moved)
 {
 	int peer = run->peer;
@@ -165,7 +158,7 @@ tutti_status window_advance(struct window *w, struct window_run *run, bool *move
 
 	*moved = run->peer != peer || run->phase != phase || run->step != step;
 	if (status == TUTTI_IN_PROGRESS && !*moved) {
-		tutti_status trouble = failure_check(w, run, coarse_now_ns());
+		tutti_status trouble = failure_check(w, run, clock_read_ns(CLOCK_MONOTONIC_COARSE));
 		status = trouble == TUTTI_OK ? status : trouble;
 	}
 	return ended(w, run, status);
