@@ -25,7 +25,6 @@
 
 #include "collectives/control/control.h"
 #include "collectives/control/deadlines.h"
-#include "collectives/control/suspicion.h"
 
 #include <pthread.h>
 #include <stdbool.h>
