@@ -3,7 +3,7 @@
 
 #include "collectives/control/deadlines.h"
 #include "core/clock.h"
-#include "core/process.h"
+#include "core/machine.h"
 
 #include <poll.h>
 #include <stdio.h>
