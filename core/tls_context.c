@@ -50,7 +50,6 @@ static int socket_write(BIO *bio, const char *from, int bytes)
 	return bytes;
 }
 
-/* Returns 0 when all of out is in the socket. The kernel says only once what happened to it. */
 int tls_socket_flush(struct tls *t)
 {
 	while (t->out_at < t->out_end && !t->write_error) {

@@ -1,5 +1,5 @@
-/* What consensus.c (its life, and asking), inquiry.c (a question under way) and decisions.c
- * (what was decided before) know of each other. */
+/* What consensus.c (its life, and asking) and inquiry.c (a question under way, and what was decided
+ * before) know of each other. */
 #ifndef COLLECTIVES_CONTROL_CONSENSUS_INTERNAL_H
 #define COLLECTIVES_CONTROL_CONSENSUS_INTERNAL_H
 
@@ -94,7 +94,5 @@ void inquiry_run(struct inquiry *q);
 tutti_status inquiry_left_out(const struct inquiry *q);
 
 void decisions_remember(struct consensus *c, uint64_t number, const struct agreement *a);
-/* To what came over the link, about a question that was decided before. */
-tutti_status decisions_answer(const struct consensus *c, struct consensus_link *l);
 
 #endif
