@@ -8,16 +8,21 @@
 #define DEADLINE_NONE UINT64_MAX
 #define MS_TO_NS(ms)  ((uint64_t)(ms) * 1000000u)
 
-static inline uint64_t clock_now_ns(void)
+static inline uint64_t clock_read_ns(clockid_t clock)
 {
 	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
+	clock_gettime(clock, &t);
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static inline uint64_t clock_now_ns(void)
+{
+	return clock_read_ns(CLOCK_MONOTONIC);
 }
 
 static inline uint64_t deadline_after_ms(int64_t ms)
 {
-	return clock_now_ns() + (uint64_t)ms * 1000000u;
+	return clock_now_ns() + MS_TO_NS(ms);
 }
 
 /* For poll(2): milliseconds until the deadline, rounded up, at most max_ms, 0 when it has passed.

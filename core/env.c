@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,24 +19,23 @@
 struct number {
 	const char *name, *unit;
 	int64_t min, max, init;
-	const char *help;
 	size_t offset;
 };
 
 struct env_text {
-	const char *name, *choices, *help;
+	const char *name, *choices;
 	size_t offset;
 };
 
 static const struct number numbers[] = {
 #define ROW(field, name, unit, min, max, init, help)                                               \
-	{name, unit, min, max, init, help, offsetof(struct env, field)},
+	{name, unit, min, max, init, offsetof(struct env, field)},
 	ENV_NUMBERS(ROW)
 #undef ROW
 };
 
 static const struct env_text texts[] = {
-#define ROW(field, name, choices, help) {name, choices, help, offsetof(struct env, field)},
+#define ROW(field, name, choices, help) {name, choices, offsetof(struct env, field)},
 	ENV_TEXTS(ROW)
 #undef ROW
 };
@@ -220,38 +220,4 @@ tutti_status env_load(struct env *env)
 	*env = loaded;
 	log_set_level(level_named(env->log));
 	return TUTTI_OK;
-}
-
-static void print_size(FILE *file, int64_t v, bool is_bytes)
-{
-	static const char *const letters[] = {"", "K", "M", "G"};
-	int i = 0;
-
-	while (is_bytes && i < 3 && v >= 1024 && v % 1024 == 0) {
-		v /= 1024;
-		i++;
-	}
-	fprintf(file, "%lld%s", (long long)v, letters[i]);
-}
-
-void env_print(FILE *file)
-{
-	for (size_t i = 0; i < NUMBERS; i++) {
-		const struct number *n = &numbers[i];
-		bool is_bytes = strcmp(n->unit, "bytes") == 0;
-
-		fprintf(file, "%-24s %s", n->name, n->help);
-		fprintf(file, " [%s, ", n->unit);
-		print_size(file, n->min, is_bytes);
-		fprintf(file, " to ");
-		print_size(file, n->max, is_bytes);
-		fprintf(file, ", default ");
-		print_size(file, n->init, is_bytes);
-		fprintf(file, "]\n");
-	}
-	for (size_t i = 0; i < TEXTS; i++) {
-		const struct env_text *t = &texts[i];
-		fprintf(file, "%-24s %s", t->name, t->help);
-		fprintf(file, *t->choices ? " [%s]\n" : "%s\n", t->choices);
-	}
 }

@@ -1,12 +1,12 @@
 /* Every TUTTI_ environment variable: one typed table. A variable that is not in it, or a value out
- * of range, is an error at init with a suggestion. Read once per tutti_init, never later. */
+ * of range, is an error at init with a suggestion. Read once per tutti_init, never later. A test
+ * compares the table, and its help, with docs/environment.md. */
 #ifndef CORE_ENV_H
 #define CORE_ENV_H
 
 #include <tutti/tutti.h>
 
 #include <stdint.h>
-#include <stdio.h>
 
 /*      field          variable                   unit     min  max          default  help  */
 #define ENV_NUMBERS(X)                                                                             \
@@ -74,6 +74,5 @@ tutti_status env_load(struct env *env);
 /* How many letters of typed, which has so many bytes, must be changed, inserted, removed or swapped
  * with their neighbour to make name of it, in capitals or not: for "did you mean". */
 int env_distance(const char *typed, size_t bytes, const char *name);
-void env_print(FILE *file);            /* the table, for tools and documents */
 
 #endif

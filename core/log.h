@@ -20,24 +20,17 @@ static inline _Bool log_at(enum log_level level)
 void log_line(const char *format, ...) __attribute__((format(printf, 1, 2), cold));
 void log_set_rank(int rank);           /* this thread's lines say "rank N" from now on; not if -1 */
 
-#define log_info(...)                                                                              \
+#define log_if(level, line, ...)                                                                   \
 	do {                                                                                       \
-		if (log_at(LOG_INFO))                                                              \
-			log_line(__VA_ARGS__);                                                     \
+		if (log_at(level))                                                                 \
+			line(__VA_ARGS__);                                                         \
 	} while (0)
-#define log_debug(...)                                                                             \
-	do {                                                                                       \
-		if (log_at(LOG_DEBUG))                                                             \
-			log_line(__VA_ARGS__);                                                     \
-	} while (0)
+#define log_info(...)  log_if(LOG_INFO, log_line, __VA_ARGS__)
+#define log_debug(...) log_if(LOG_DEBUG, log_line, __VA_ARGS__)
 
 /* What connections without a proof can make us write, as often as they like: a few lines at once,
  * then one a second, which says how many were left out. All threads share them. */
-#define log_seldom(...)                                                                            \
-	do {                                                                                       \
-		if (log_at(LOG_INFO))                                                              \
-			log_seldom_line(__VA_ARGS__);                                              \
-	} while (0)
+#define log_seldom(...) log_if(LOG_INFO, log_seldom_line, __VA_ARGS__)
 
 #define LOG_AT_ONCE 8
 void log_seldom_line(const char *format, ...) __attribute__((format(printf, 1, 2), cold));

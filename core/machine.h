@@ -1,4 +1,4 @@
-/* This machine, as its small files tell it. */
+/* This machine and the processes on it, as the kernel's small files tell. */
 #ifndef CORE_MACHINE_H
 #define CORE_MACHINE_H
 
@@ -16,5 +16,14 @@ bool machine_text(const char *path, char *text, size_t text_bytes);
 tutti_status machine_boot(char id[MACHINE_BOOT_BYTES]);
 /* The number of this process's namespace of a kind ("net", "pid"), or 0 if unknown. */
 uint64_t machine_namespace(const char *kind);
+
+/* The number of a pidfd's process, as this process sees it; 0 if it has ended, or cannot be seen
+ * from here. */
+int process_of(int pid_fd);
+/* Whether it is proved to have ended, or to be ending: no thread of it runs its program any more.
+ * Of processes that this one sees. */
+bool process_has_ended(int pid);
+/* By SIGSTOP, a terminal, a batch system, or a debugger. Computing and sleeping are none of it. */
+bool process_is_stopped(int pid);
 
 #endif

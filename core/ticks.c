@@ -53,13 +53,6 @@ enum ticks_kind ticks_kind_here(void)
 	return here;
 }
 
-static uint64_t realtime_now_ns(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_REALTIME, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 struct ticks_moment ticks_moment(enum ticks_kind kind)
 {
 	struct ticks_moment best = {0};
@@ -68,7 +61,7 @@ struct ticks_moment ticks_moment(enum ticks_kind kind)
 	for (int i = 0; i < TRIES; i++) {
 		uint64_t before = ticks_now(kind);
 		struct ticks_moment m = {.monotonic_ns = clock_now_ns(),
-					 .realtime_ns = realtime_now_ns()};
+					 .realtime_ns = clock_read_ns(CLOCK_REALTIME)};
 		uint64_t apart = ticks_now(kind) - before;
 		m.ticks = before + apart / 3;
 		if (apart < closest)

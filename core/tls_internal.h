@@ -1,4 +1,4 @@
-/* What tls.c, tls_context.c and tls_socket.c share: each calls only those behind it. */
+/* What tls.c and tls_context.c share: tls.c calls the other. */
 #ifndef CORE_TLS_INTERNAL_H
 #define CORE_TLS_INTERNAL_H
 
@@ -39,9 +39,6 @@ struct tls {
 const char *tls_reason(void);
 /* A new one's SSL object, ready for its handshake; NULL if there is no memory. */
 SSL *tls_context_new_ssl(struct tls *tls, bool dials);
-/* tls_socket.c: the socket, as OpenSSL sees it. */
-int tls_socket_read(BIO *bio, char *to, int bytes);
-int tls_socket_write(BIO *bio, const char *from, int bytes);
 /* Returns 0 when all of out has gone into the socket, else errno, which the kernel tells only
  * once. */
 int tls_socket_flush(struct tls *tls);

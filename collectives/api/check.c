@@ -174,8 +174,6 @@ static tutti_status check_side(struct call_args *a, int side, tutti_comm *comm)
 	return TUTTI_OK;
 }
 
-/* Where every rank has the same counts they came as those of the sending side, and are those of
- * both. */
 tutti_status check_counts(struct call_args *a, tutti_comm *comm)
 {
 	TRY(check_side(a, SEND_SIDE, comm));

@@ -84,98 +84,76 @@ static tutti_status make_call(struct call_args *a, tutti_comm *comm, const tutti
 	return status;
 }
 
+static inline struct call_args args_of(enum collective collective, const void *send, void *recv,
+				       size_t count, tutti_dtype dtype)
+{
+	return (struct call_args){.collective = collective,
+				  .dtype = dtype,
+				  .count = count,
+				  .send = send,
+				  .recv = recv};
+}
+
 tutti_status tutti_all_reduce(const void *send, void *recv, size_t count, tutti_dtype dtype,
 			      tutti_op op, tutti_comm *comm, const tutti_call *call)
 {
-	struct call_args args = {.collective = COLL_ALL_REDUCE,
-				 .dtype = dtype,
-				 .op = op,
-				 .count = count,
-				 .send = send,
-				 .recv = recv};
+	struct call_args args = args_of(COLL_ALL_REDUCE, send, recv, count, dtype);
+	args.op = op;
 	return make_call(&args, comm, call);
 }
 
 tutti_status tutti_reduce(const void *send, void *recv, size_t count, tutti_dtype dtype,
 			  tutti_op op, int root, tutti_comm *comm, const tutti_call *call)
 {
-	struct call_args args = {.collective = COLL_REDUCE,
-				 .dtype = dtype,
-				 .op = op,
-				 .root = root,
-				 .count = count,
-				 .send = send,
-				 .recv = recv};
+	struct call_args args = args_of(COLL_REDUCE, send, recv, count, dtype);
+	args.op = op;
+	args.root = root;
 	return make_call(&args, comm, call);
 }
 
 tutti_status tutti_broadcast(const void *send, void *recv, size_t count, tutti_dtype dtype,
 			     int root, tutti_comm *comm, const tutti_call *call)
 {
-	struct call_args args = {.collective = COLL_BROADCAST,
-				 .dtype = dtype,
-				 .root = root,
-				 .count = count,
-				 .send = send,
-				 .recv = recv};
+	struct call_args args = args_of(COLL_BROADCAST, send, recv, count, dtype);
+	args.root = root;
 	return make_call(&args, comm, call);
 }
 
 tutti_status tutti_all_gather(const void *send, void *recv, size_t count, tutti_dtype dtype,
 			      tutti_comm *comm, const tutti_call *call)
 {
-	struct call_args args = {.collective = COLL_ALL_GATHER,
-				 .dtype = dtype,
-				 .count = count,
-				 .send = send,
-				 .recv = recv};
+	struct call_args args = args_of(COLL_ALL_GATHER, send, recv, count, dtype);
 	return make_call(&args, comm, call);
 }
 
 tutti_status tutti_reduce_scatter(const void *send, void *recv, size_t count, tutti_dtype dtype,
 				  tutti_op op, tutti_comm *comm, const tutti_call *call)
 {
-	struct call_args args = {.collective = COLL_REDUCE_SCATTER,
-				 .dtype = dtype,
-				 .op = op,
-				 .count = count,
-				 .send = send,
-				 .recv = recv};
+	struct call_args args = args_of(COLL_REDUCE_SCATTER, send, recv, count, dtype);
+	args.op = op;
 	return make_call(&args, comm, call);
 }
 
 tutti_status tutti_gather(const void *send, void *recv, size_t count, tutti_dtype dtype, int root,
 			  tutti_comm *comm, const tutti_call *call)
 {
-	struct call_args args = {.collective = COLL_GATHER,
-				 .dtype = dtype,
-				 .root = root,
-				 .count = count,
-				 .send = send,
-				 .recv = recv};
+	struct call_args args = args_of(COLL_GATHER, send, recv, count, dtype);
+	args.root = root;
 	return make_call(&args, comm, call);
 }
 
 tutti_status tutti_scatter(const void *send, void *recv, size_t count, tutti_dtype dtype, int root,
 			   tutti_comm *comm, const tutti_call *call)
 {
-	struct call_args args = {.collective = COLL_SCATTER,
-				 .dtype = dtype,
-				 .root = root,
-				 .count = count,
-				 .send = send,
-				 .recv = recv};
+	struct call_args args = args_of(COLL_SCATTER, send, recv, count, dtype);
+	args.root = root;
 	return make_call(&args, comm, call);
 }
 
 tutti_status tutti_all_to_all(const void *send, void *recv, size_t count, tutti_dtype dtype,
 			      tutti_comm *comm, const tutti_call *call)
 {
-	struct call_args args = {.collective = COLL_ALL_TO_ALL,
-				 .dtype = dtype,
-				 .count = count,
-				 .send = send,
-				 .recv = recv};
+	struct call_args args = args_of(COLL_ALL_TO_ALL, send, recv, count, dtype);
 	return make_call(&args, comm, call);
 }
 
@@ -183,12 +161,9 @@ tutti_status tutti_all_gatherv(const void *send, void *recv, const size_t *count
 			       const size_t *offsets, tutti_dtype dtype, tutti_comm *comm,
 			       const tutti_call *call)
 {
-	struct call_args args = {.collective = COLL_ALL_GATHERV,
-				 .dtype = dtype,
-				 .counts = {counts},
-				 .offsets = {offsets},
-				 .send = send,
-				 .recv = recv};
+	struct call_args args = args_of(COLL_ALL_GATHERV, send, recv, 0, dtype);
+	args.counts[SEND_SIDE] = counts;
+	args.offsets[SEND_SIDE] = offsets;
 	return make_call(&args, comm, call);
 }
 
@@ -196,13 +171,10 @@ tutti_status tutti_reduce_scatterv(const void *send, void *recv, const size_t *c
 				   const size_t *offsets, tutti_dtype dtype, tutti_op op,
 				   tutti_comm *comm, const tutti_call *call)
 {
-	struct call_args args = {.collective = COLL_REDUCE_SCATTERV,
-				 .dtype = dtype,
-				 .op = op,
-				 .counts = {counts},
-				 .offsets = {offsets},
-				 .send = send,
-				 .recv = recv};
+	struct call_args args = args_of(COLL_REDUCE_SCATTERV, send, recv, 0, dtype);
+	args.op = op;
+	args.counts[SEND_SIDE] = counts;
+	args.offsets[SEND_SIDE] = offsets;
 	return make_call(&args, comm, call);
 }
 
@@ -210,13 +182,10 @@ tutti_status tutti_gatherv(const void *send, void *recv, const size_t *counts,
 			   const size_t *offsets, tutti_dtype dtype, int root, tutti_comm *comm,
 			   const tutti_call *call)
 {
-	struct call_args args = {.collective = COLL_GATHERV,
-				 .dtype = dtype,
-				 .root = root,
-				 .counts = {counts},
-				 .offsets = {offsets},
-				 .send = send,
-				 .recv = recv};
+	struct call_args args = args_of(COLL_GATHERV, send, recv, 0, dtype);
+	args.root = root;
+	args.counts[SEND_SIDE] = counts;
+	args.offsets[SEND_SIDE] = offsets;
 	return make_call(&args, comm, call);
 }
 
@@ -224,13 +193,10 @@ tutti_status tutti_scatterv(const void *send, void *recv, const size_t *counts,
 			    const size_t *offsets, tutti_dtype dtype, int root, tutti_comm *comm,
 			    const tutti_call *call)
 {
-	struct call_args args = {.collective = COLL_SCATTERV,
-				 .dtype = dtype,
-				 .root = root,
-				 .counts = {counts},
-				 .offsets = {offsets},
-				 .send = send,
-				 .recv = recv};
+	struct call_args args = args_of(COLL_SCATTERV, send, recv, 0, dtype);
+	args.root = root;
+	args.counts[SEND_SIDE] = counts;
+	args.offsets[SEND_SIDE] = offsets;
 	return make_call(&args, comm, call);
 }
 
@@ -239,12 +205,11 @@ tutti_status tutti_all_to_allv(const void *send, const size_t *send_counts,
 			       const size_t *recv_offsets, tutti_dtype dtype, tutti_comm *comm,
 			       const tutti_call *call)
 {
-	struct call_args args = {.collective = COLL_ALL_TO_ALLV,
-				 .dtype = dtype,
-				 .counts = {send_counts, recv_counts},
-				 .offsets = {send_offsets, recv_offsets},
-				 .send = send,
-				 .recv = recv};
+	struct call_args args = args_of(COLL_ALL_TO_ALLV, send, recv, 0, dtype);
+	args.counts[SEND_SIDE] = send_counts;
+	args.counts[RECV_SIDE] = recv_counts;
+	args.offsets[SEND_SIDE] = send_offsets;
+	args.offsets[RECV_SIDE] = recv_offsets;
 	return make_call(&args, comm, call);
 }
 

@@ -130,22 +130,12 @@ static void widen(const struct call_batch *b, int by)
 	}
 }
 
-static tutti_status start_collective(struct collected *m, const tutti_call *call)
-{
-	TRY(comm_enter(m->comm, collective_name(m->args.collective)));
-	tutti_status status = comm_call(m->comm, &m->args, call);
-	if (status == TUTTI_ERR_MEMORY)
-		comm_lacks_memory(m->comm);
-	comm_leave(m->comm);
-	return status;
-}
-
 static tutti_status start_member(struct collected *m, int timeout_ms, tutti_call *call)
 {
 	call->timeout_ms = m->timeout_ms ? m->timeout_ms : timeout_ms;
 	m->args.is_grouped = m->message.args.is_grouped = true;
 	if (m->message.p2p.side == P2P_NONE)
-		return start_collective(m, call);
+		return comm_call_alone(m->comm, &m->args, call);
 	if (call->timeout_ms)
 		m->message.timeout_ms = call->timeout_ms;
 	m->message.done = call->done;

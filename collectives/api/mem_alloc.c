@@ -63,24 +63,13 @@ static tutti_status private_free(void *ptr)
 	return TUTTI_OK;
 }
 
-static tutti_status start_alloc(struct tutti_comm *comm, size_t bytes, struct tutti_work **work)
-{
-	struct call_args args = {.collective = COLL_MEM_ALLOC, .dtype = TUTTI_U8, .count = bytes};
-	tutti_call call = {.work = work};
-
-	TRY(comm_enter(comm, "tutti_mem_alloc"));
-	tutti_status status = comm_call(comm, &args, &call);
-	if (status == TUTTI_ERR_MEMORY)
-		comm_lacks_memory(comm);
-	comm_leave(comm);
-	return status;
-}
-
 static tutti_status alloc_of_window(void **ptr, size_t bytes, struct tutti_comm *comm)
 {
+	struct call_args args = {.collective = COLL_MEM_ALLOC, .dtype = TUTTI_U8, .count = bytes};
 	struct tutti_work *work;
+	tutti_call call = {.work = &work};
 
-	TRY(start_alloc(comm, bytes, &work));
+	TRY(comm_call_alone(comm, &args, &call));
 	struct tutti_work *held = work;
 	work_retain(held);
 	tutti_status status = work_wait(&work, 0);

@@ -1,4 +1,4 @@
-/* Handles and queries of tutti.h: what may be called from any thread at any time. */
+/* Handles, queries and messages of tutti.h: what may be called from any thread at any time. */
 #include "collectives/comm/comm.h"
 #include "collectives/engine/engine.h"
 
@@ -136,4 +136,10 @@ tutti_status tutti_comm_stats(const tutti_comm *comm, tutti_stats *stats)
 	stats->collectives = tutti_comm_sequence(comm);
 	engine_stats(comm->engine, stats);
 	return TUTTI_OK;
+}
+
+/* How layers above the library explain their own failures. */
+tutti_status tutti_set_error(tutti_status status, const char *message)
+{
+	return fail(status, "%s", message ? message : "");
 }

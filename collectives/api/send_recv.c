@@ -54,9 +54,7 @@ static struct task_spec spec_of(const char *name, const struct message_args *m,
 				 .p2p = {.side = m->side, .peer = m->peer},
 				 .name = name,
 				 .algorithm = "p2p",
-				 .timeout_ms = call && call->timeout_ms
-						       ? call->timeout_ms
-						       : comm->settings.timeout_ms};
+				 .timeout_ms = comm_timeout_ms(comm, call)};
 	if (call) {
 		spec.p2p.tag = call->tag;
 		spec.p2p.source = call->source;

@@ -1,6 +1,5 @@
 /* tutti_comm_agree: one decision of all ranks that live, also on a communicator that has failed. */
-#include "collectives/comm/recovery.h"
-#include "collectives/control/control.h"
+#include "collectives/comm/join.h"
 #include "collectives/window/window.h"
 
 #include "core/cancel.h"

@@ -1,6 +1,6 @@
 /* How ranks make a communicator at a rendezvous, in rounds. After each round all know whether all
  * can go on, and if not, why. For the ranks of tutti_init, and those of a job that grows. */
-#include "collectives/comm/arrive.h"
+#include "collectives/comm/join.h"
 #include "collectives/engine/engine.h"
 
 #include "core/clock.h"

@@ -1,10 +1,64 @@
-/* One collective's way from the API to the engine: what serves it, its number, and the choice
- * between waiting here and handing out a handle. */
+/* One call's way from the API to the engine: how a thread enters a communicator, what serves the
+ * call, its number and its task, and the choice between waiting here and handing out a handle. */
 #include "collectives/comm/comm.h"
 #include "collectives/engine/engine.h"
 #include "collectives/trace/trace.h"
 
 #include "memory/ops.h"
+
+#include <sched.h>
+
+/* A callback may run before the call that it belongs to has returned to its thread: it waits for
+ * that. */
+static bool comes_after(struct tutti_comm *comm)
+{
+	int state = 0;
+	while (engine_in_callback() && state != 2) {
+		state = 0;
+		if (atomic_compare_exchange_weak_explicit(&comm->calls.is_issuing, &state, 1,
+							  memory_order_acquire,
+							  memory_order_relaxed))
+			return true;
+		sched_yield();
+	}
+	return false;
+}
+
+tutti_status comm_enter_slowly(struct tutti_comm *comm, const char *name)
+{
+	if (comes_after(comm))
+		return TUTTI_OK;
+	return fail(TUTTI_ERR_INVALID,
+		    "%s: another thread is in a call of this communicator on rank %d: one thread "
+		    "at a time issues calls",
+		    name, comm->rank);
+}
+
+void comm_lacks_memory(struct tutti_comm *comm)
+{
+	if (engine_status(comm->engine) == TUTTI_OK)
+		engine_fail(comm->engine, TUTTI_ERR_MEMORY, last_error());
+}
+
+/* Returns status; if the communicator has failed, with its error message as this thread's. */
+static tutti_status explain(const struct tutti_comm *comm, tutti_status status)
+{
+	if (engine_status(comm->engine) == TUTTI_OK)
+		return status;
+	engine_show_failure(comm->engine);
+	return fail(status, "%s", engine_error(comm->engine));
+}
+
+/* Whether call returns when it is over; from begin_wait on it waits for that. */
+static bool call_waits(const tutti_call *call)
+{
+	return !call || (!call->work && !call->done);
+}
+
+static void begin_wait(struct tutti_comm *comm)
+{
+	atomic_store_explicit(&comm->calls.is_issuing, 2, memory_order_relaxed);
+}
 
 /* What serves a call. */
 struct way {
@@ -64,6 +118,65 @@ static void take_number(struct tutti_comm *comm, const struct call_args *args,
 	atomic_store_explicit(&comm->calls.sequence, args->sequence + 1, memory_order_relaxed);
 }
 
+static tutti_status add_plan(struct tutti_comm *comm, const struct algorithm *a,
+			     struct task_spec *spec)
+{
+	struct plan_key key = {.rank = comm->rank,
+			       .size = comm->size,
+			       .root = collective_has_root(a->collective) ? spec->args.root : 0,
+			       .in_place = spec->args.send == spec->args.recv,
+			       .nodes = comm->select.nodes};
+	key.options.staged = !(comm->reach.kinds_in_place & 1u << spec->memory->id);
+	key.options.scaled = op_scalar(spec->args.op) != NULL;
+	spec->layout = layout_of(&spec->args, comm->size, algorithm_split(a, comm->size));
+	spec->width = algorithm_width(a, comm->size, key.options);
+	spec->checks_counts = spec->args.collective == COLL_ALL_TO_ALLV;
+	return plan_cache_find(comm, a, &key, &spec->plan);
+}
+
+/* The collective as a task of the engine: its plan, its sizes, its entry in the trace. */
+static tutti_status describe_task(struct tutti_comm *comm, const struct call_args *args,
+				  const struct way *way, const tutti_call *call,
+				  struct task_spec *spec)
+{
+	const struct algorithm *algorithm = way->algorithm;
+	bool has_plan = algorithm && algorithm->build;
+
+	*spec = (struct task_spec){.kind = has_plan ? &plan_tasks : &window_tasks,
+				   .args = *args,
+				   .memory = way->memory,
+				   .name = collective_name(args->collective),
+				   .algorithm = algorithm ? algorithm->name : "window",
+				   .timeout_ms = comm_timeout_ms(comm, call)};
+	if (call) {
+		spec->done = call->done;
+		spec->done_arg = call->done_arg;
+	}
+	spec->send_bytes = layout_extent(args, comm->rank, comm->size, SEND_SIDE);
+	spec->recv_bytes = layout_extent(args, comm->rank, comm->size, RECV_SIDE);
+	if (has_plan)
+		TRY(add_plan(comm, algorithm, spec));
+	spec->trace = trace_call(comm->calls.trace, args,
+				 has_plan ? (unsigned)plan_cache_index(algorithm) : TRACE_BY_WINDOW,
+				 (call_waits(call) ? 0 : TRACE_IS_ASYNC) |
+					 (args->is_grouped ? TRACE_IS_GROUPED : 0));
+	return TUTTI_OK;
+}
+
+/* Hands out the work of a call that does not wait. */
+static tutti_status submit(struct tutti_comm *comm, const struct task_spec *spec,
+			   const tutti_call *call)
+{
+	struct tutti_work *work;
+
+	TRY(engine_submit(comm->engine, spec, &work));
+	if (call->work)
+		*call->work = work;
+	else
+		work_release(work);
+	return TUTTI_OK;
+}
+
 /* An invalid call uses no sequence number: args were checked before, and what can still be refused
  * is refused before take_number. */
 tutti_status comm_call(struct tutti_comm *comm, struct call_args *args, const tutti_call *call)
@@ -78,18 +191,64 @@ tutti_status comm_call(struct tutti_comm *comm, struct call_args *args, const tu
 		args->sequence--; /* its first round's */
 	struct call_record record = call_record_of(args, comm->size, comm->calls.fingerprint);
 	args->fingerprint = record.fingerprint;
-	bool waits = comm_waits(call);
+	bool waits = call_waits(call);
 	bool is_direct = waits && way.is_window && way.memory->id == TUTTI_MEMORY_HOST;
 	if (!is_direct)
-		status = comm_describe_task(comm, args, way.algorithm, way.memory, call, &spec);
+		status = describe_task(comm, args, &way, call, &spec);
 	if (status == TUTTI_OK) {
 		take_number(comm, args, &record);
 		if (waits)
-			comm_begin_wait(comm);
+			begin_wait(comm);
 		status = is_direct ? engine_run_window(comm->engine, args,
 						       comm_timeout_ms(comm, call))
 			 : waits   ? engine_run(comm->engine, &spec)
-				   : comm_submit(comm, &spec, call);
+				   : submit(comm, &spec, call);
 	}
-	return __builtin_expect(status != TUTTI_OK, 0) ? comm_explain(comm, status) : status;
+	return __builtin_expect(status != TUTTI_OK, 0) ? explain(comm, status) : status;
+}
+
+tutti_status comm_call_alone(struct tutti_comm *comm, struct call_args *args,
+			     const tutti_call *call)
+{
+	TRY(comm_enter(comm, collective_name(args->collective)));
+	tutti_status status = comm_call(comm, args, call);
+	if (status == TUTTI_ERR_MEMORY)
+		comm_lacks_memory(comm);
+	comm_leave(comm);
+	return status;
+}
+
+/* A send or recv uses no sequence number of the communicator's: which message it is among the
+ * trace's operations is its number there. */
+static void trace_message(struct tutti_comm *comm, struct task_spec *spec, const tutti_call *call)
+{
+	const struct call_args *args = &spec->args;
+	unsigned flags = call_waits(call) ? 0 : TRACE_IS_ASYNC;
+	uint64_t number = atomic_load_explicit(&comm->calls.trace->issued, memory_order_relaxed);
+
+	if (args->is_grouped)
+		flags |= TRACE_IS_GROUPED;
+	spec->trace =
+		trace_note(comm->calls.trace,
+			   trace_what(number, spec->p2p.side == P2P_SEND ? TRACE_SEND : TRACE_RECV,
+				      (unsigned)args->dtype, TRACE_BY_MESSAGE, flags),
+			   trace_size(args->count, spec->p2p.peer));
+}
+
+tutti_status comm_call_message(struct tutti_comm *comm, struct task_spec *spec,
+			       const tutti_call *call)
+{
+	TRY(comm_enter(comm, spec->name));
+	tutti_status status = engine_status(comm->engine);
+	if (status == TUTTI_OK) {
+		trace_message(comm, spec, call);
+		if (call_waits(call)) {
+			begin_wait(comm);
+			status = engine_run(comm->engine, spec);
+		} else {
+			status = submit(comm, spec, call);
+		}
+	}
+	comm_leave(comm);
+	return status == TUTTI_OK ? status : explain(comm, status);
 }

@@ -1,7 +1,6 @@
 /* A communicator from its first byte to its last: made empty, described (describe.c), introduced to
  * the others (topology.c), then its engine is started. Other ranks see it only then. */
 #include "collectives/comm/join.h"
-#include "collectives/comm/plan_cache.h"
 #include "collectives/control/control.h"
 #include "collectives/engine/engine.h"
 #include "collectives/trace/trace.h"

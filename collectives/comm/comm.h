@@ -104,7 +104,7 @@ struct tutti_comm {
 	struct comm_calls calls;
 	struct select select;
 	bool has_links; /* select.links were in TUTTI_LINKS, on all ranks                */
-	struct cached_plan *plans[ALGORITHMS_MAX]; /* by algorithm: plan_cache.h         */
+	struct cached_plan *plans[ALGORITHMS_MAX]; /* by algorithm       */
 	struct comm_settings settings;
 	struct comm_identity identity;
 	struct comm_place place;
@@ -134,19 +134,14 @@ void comm_free(struct tutti_comm *comm);
 tutti_status comm_call(struct tutti_comm *comm, struct call_args *args, const tutti_call *call);
 /* What comm_call would refuse, without making the call. */
 tutti_status comm_check_call(const struct tutti_comm *comm, const struct call_args *args);
-/* call_message.c: issues a checked send or recv. It enters and leaves by itself. */
+/* Enters, calls and leaves. */
+tutti_status comm_call_alone(struct tutti_comm *comm, struct call_args *args,
+			     const tutti_call *call);
+/* Issues a checked send or recv. It enters and leaves by itself. */
 tutti_status comm_call_message(struct tutti_comm *comm, struct task_spec *spec,
 			       const tutti_call *call);
 
-/* call_task.c: the collective as a task of the engine, by algorithm; NULL: by the window. */
-tutti_status comm_describe_task(struct tutti_comm *comm, const struct call_args *args,
-			       const struct algorithm *algorithm, const struct memory_kind *memory,
-			       const tutti_call *call, struct task_spec *spec);
-/* Hands out the work of a call that does not wait. */
-tutti_status comm_submit(struct tutti_comm *comm, const struct task_spec *spec,
-			 const tutti_call *call);
-
-/* enter.c. One thread at a time is between comm_enter and comm_leave: INVALID, with a message that
+/* One thread at a time is between comm_enter and comm_leave: INVALID, with a message that
  * begins with name, while another thread is. A blocking call leaves when it returns (and sets
  * is_issuing to 2 before it waits), an asynchronous one when it is submitted. A callback may run
  * before its own call's submission has returned: it waits for that, which is short. */
@@ -167,23 +162,19 @@ static inline void comm_leave(struct tutti_comm *comm)
 {
 	atomic_store_explicit(&comm->calls.is_issuing, 0, memory_order_release);
 }
-/* Whether call returns when it is over; from comm_begin_wait on it waits for that. */
-static inline bool comm_waits(const tutti_call *call)
-{
-	return !call || (!call->work && !call->done);
-}
-static inline void comm_begin_wait(struct tutti_comm *comm)
-{
-	atomic_store_explicit(&comm->calls.is_issuing, 2, memory_order_relaxed);
-}
 static inline int comm_timeout_ms(const struct tutti_comm *comm, const tutti_call *call)
 {
 	return call && call->timeout_ms ? call->timeout_ms : comm->settings.timeout_ms;
 }
-/* Returns status; if the communicator has failed, with its error message as this thread's. */
-tutti_status comm_explain(const struct tutti_comm *comm, tutti_status status);
 /* This rank has no memory for the call that it is in, which the other ranks make and would wait
  * for: the communicator fails, with the thread's last error message. */
 void comm_lacks_memory(struct tutti_comm *comm);
+
+/* plan_cache.c: a plan serves every size, pointer and dtype; built when first asked for. MEMORY. */
+tutti_status plan_cache_find(struct tutti_comm *comm, const struct algorithm *algorithm,
+			     const struct plan_key *key, const struct plan **plan);
+void plan_cache_free(struct tutti_comm *comm);
+/* Its row in the table of algorithms. */
+int plan_cache_index(const struct algorithm *algorithm);
 
 #endif

@@ -9,8 +9,7 @@
  *     reports      have all ranks arrived?
  *
  * and tell the new ones, so that all of them have the new communicator, or none. */
-#include "collectives/comm/arrive.h"
-#include "collectives/comm/recovery.h"
+#include "collectives/comm/join.h"
 #include "collectives/engine/engine.h"
 
 #include "core/clock.h"

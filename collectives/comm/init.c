@@ -1,5 +1,5 @@
 /* tutti_init and its kin: from a launcher's environment, or a config, to a communicator. */
-#include "collectives/comm/arrive.h"
+#include "collectives/comm/join.h"
 
 #include "core/auth.h"
 #include "core/clock.h"

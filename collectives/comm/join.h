@@ -1,11 +1,13 @@
-/* Inside comm/: the steps by which ranks make a communicator, and what they tell each other for
- * that. */
+/* Inside comm/: the steps by which ranks make a communicator, what they tell each other for that,
+ * and how those of one that has failed come together. */
 #ifndef COLLECTIVES_COMM_JOIN_H
 #define COLLECTIVES_COMM_JOIN_H
 
 #include "collectives/comm/comm.h"
+#include "collectives/control/control.h"
 #include "collectives/window/window.h"
 #include "core/wait.h"
+#include "rendezvous/rendezvous.h"
 
 /* What a rank tells the others when it joins. All ranks have the same layout of it: the version is
  * checked. */
@@ -84,5 +86,39 @@ tutti_status measure_links(struct tutti_comm *comm, struct links *links);
 /* The key of this host's links, of so many ranks on so many cores, in the file TUTTI_LINKS. Returns
  * key. */
 const char *measure_key(const struct tutti_comm *comm, char *key, size_t key_bytes);
+
+/* arrive.c: how ranks make a communicator at a rendezvous. */
+
+/* The meeting of ranks that have arrived, until comm_conclude. */
+struct arrival {
+	struct rendezvous *meeting; /* NULL: it is over */
+	uint64_t deadline;
+};
+
+/* Fills in comm, which is empty (comm_new), within its timeout: OK on all ranks, or an error on
+ * all that have not died. parent_rank: this rank's in the communicator that grows; -1 if new. */
+tutti_status comm_arrive(struct tutti_comm *comm, const struct job *job, int parent_rank,
+			 struct arrival *arrival);
+/* Ends the meeting, also after an error. If the communicator has grown, the old ranks (parent_rank)
+ * pass what they have agreed on as decided, and get it back. New ranks pass OK, and get the error
+ * if an old rank has one or is missing. So no rank has joined what the others have given up. */
+tutti_status comm_conclude(struct tutti_comm *comm, struct arrival *arrival, tutti_status decided);
+
+/* comm_describe for a new communicator: an error, too, if the files that the environment names
+ * cannot be used. */
+tutti_status arrive_describe(struct tutti_comm *comm, struct member *member);
+
+/* agree.c: what tutti_comm_agree, _shrink and _grow have in common. */
+
+/* comm_enter and comm_leave around a call that works on a failed communicator too: waits of this
+ * thread in between end only when the communicator is aborted again (core/cancel.h). */
+tutti_status comm_enter_recovery(struct tutti_comm *comm, const char *name);
+void comm_leave_recovery(struct tutti_comm *comm);
+/* Puts question to the ranks of comm that still take part (consensus.h). which: a call adds a
+ * multiple of 4 to its own number of these for each question. Fills in number, has_ended and arg,
+ * which is comm for wait as well. */
+enum { CALL_AGREE, CALL_SHRINK, CALL_GROW };
+tutti_status comm_ask(struct tutti_comm *comm, struct consensus_question *question, uint32_t which,
+		      uint8_t *marks, void *records);
 
 #endif

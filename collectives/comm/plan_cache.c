@@ -1,5 +1,5 @@
 /* The plans of a communicator, by algorithm, and there by what a plan depends on besides. */
-#include "collectives/comm/plan_cache.h"
+#include "collectives/comm/comm.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -9,8 +9,6 @@
  * When one of the group is missing in a later answer, all of them know it, drop what they have
  * begun and ask again which ranks are there. */
 #include "collectives/comm/join.h"
-#include "collectives/comm/recovery.h"
-#include "collectives/control/control.h"
 #include "collectives/engine/engine.h"
 
 #include "core/clock.h"

@@ -202,42 +202,37 @@ static tutti_status allocate(struct split *s)
 	return TUTTI_ERR_MEMORY;
 }
 
-static tutti_status run(struct split *s, int color, int key, struct tutti_comm **out)
+static tutti_status run(struct tutti_comm *parent, enum collective collective, int color, int key,
+			const tutti_config *config, struct tutti_comm **out)
 {
-	TRY(comm_enter(s->parent, collective_name(s->collective)));
-	tutti_status status = allocate(s);
+	tutti_config inherited = comm_config(parent);
+	struct split s = {.parent = parent,
+			  .collective = collective,
+			  .config = config ? config : &inherited,
+			  .deadline_ns = deadline_after_ms(parent->settings.timeout_ms)};
+
+	TRY(comm_enter(parent, collective_name(collective)));
+	tutti_status status = allocate(&s);
 	if (status == TUTTI_OK)
-		status = make_all(s, color, key);
-	comm_leave(s->parent);
+		status = make_all(&s, color, key);
+	comm_leave(parent);
 	if (status == TUTTI_OK)
-		*out = s->child;
+		*out = s.child;
 	else
-		give_up(s);
-	free(s->members);
-	free(s->asks);
-	free(s->gathered);
+		give_up(&s);
+	free(s.members);
+	free(s.asks);
+	free(s.gathered);
 	return status;
 }
 
 tutti_status comm_split(struct tutti_comm *parent, int color, int key, const tutti_config *config,
 			struct tutti_comm **child)
 {
-	tutti_config inherited = comm_config(parent);
-	struct split s = {.parent = parent,
-			  .collective = COLL_SPLIT,
-			  .config = config ? config : &inherited,
-			  .deadline_ns = deadline_after_ms(parent->settings.timeout_ms)};
-
-	return run(&s, color, key, child);
+	return run(parent, COLL_SPLIT, color, key, config, child);
 }
 
 tutti_status comm_dup(struct tutti_comm *parent, struct tutti_comm **copy)
 {
-	tutti_config inherited = comm_config(parent);
-	struct split s = {.parent = parent,
-			  .collective = COLL_DUP,
-			  .config = &inherited,
-			  .deadline_ns = deadline_after_ms(parent->settings.timeout_ms)};
-
-	return run(&s, 0, 0, copy);
+	return run(parent, COLL_DUP, 0, 0, NULL, copy);
 }

@@ -132,9 +132,4 @@ bool agreement_owes(const struct agreement *a, int rank);
 /* Whether a connection to rank is of use. */
 bool agreement_needs(const struct agreement *a, int rank);
 
-static inline const uint8_t *agreement_record(const struct agreement *a, int rank)
-{
-	return a->value + a->size + (size_t)rank * a->record_bytes;
-}
-
 #endif

@@ -21,7 +21,6 @@ static uint8_t *record_at(const struct agreement *a, uint8_t *value, int rank)
 	return value + a->size + (size_t)rank * a->record_bytes;
 }
 
-/* A new ballot, above all that this rank has heard of. */
 void agreement_begin_ballot(struct agreement *a)
 {
 	struct agreement_seat *own = &a->seats[a->rank];

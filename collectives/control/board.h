@@ -100,8 +100,5 @@ const char *board_who(const struct board *board, int rank, char *text, size_t te
 /* Decides failure, unless something was decided before. */
 tutti_status board_decide(struct board *board, const struct failure *failure);
 
-/* Whether an awaited rank has been stopped for too long. */
-tutti_status board_check_stopped(struct board *board, const struct board_wait *wait,
-				 uint64_t now_ns);
 
 #endif

@@ -1,5 +1,5 @@
-/* See consensus_link.h. */
-#include "collectives/control/consensus_link.h"
+/* Connections of the consensus: see consensus_internal.h. */
+#include "collectives/control/consensus_internal.h"
 #include "collectives/control/deadlines.h"
 
 #include "core/clock.h"

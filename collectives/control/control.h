@@ -11,7 +11,6 @@
 #include "collectives/control/consensus.h"
 #include "collectives/control/deadlines.h"
 #include "collectives/control/failure.h"
-#include "collectives/control/suspicion.h"
 
 #include <tutti/transport.h>
 

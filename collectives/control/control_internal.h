@@ -25,7 +25,6 @@
 
 #include "collectives/control/control.h"
 #include "collectives/control/deadlines.h"
-#include "collectives/control/suspicion.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -138,24 +137,19 @@ static inline struct control_ring *ring_of(struct control *control)
 	return (struct control_ring *)control;
 }
 
-/* ring_wait.c: of the ring's kind */
-void ring_check(struct control *control, const struct control_wait *wait);
-void ring_ask(struct control *control, uint64_t sequence);
-const char *ring_missing(struct control *control, uint64_t sequence, char *text, size_t text_bytes);
-bool ring_all_agree(struct control *control, uint64_t sequence);
-
 /* ring_link.c */
 void control_post(struct control_link *link, const struct control_message *message);
 /* Drops the messages that wait in the queue: message replaces them. */
 void control_post_last(struct control_link *link, const struct control_message *message);
-/* Posts what was decided (FAILED). */
-void control_post_failure(struct control_link *link);
 void control_listen(struct control_link *link);
 /* Begins to send the next message that waits, unless one is being sent. */
 void control_flush(struct control_link *link);
 struct control_link *control_other(struct control_link *link); /* NULL: of two ranks */
 /* The first failure stays, and all ranks are told. */
 void control_decide(struct control_ring *c, const struct failure *failure);
+tutti_status control_connect(struct control_link *link); /* to link->peer */
+/* Another neighbour for each link that was cut. Nothing of theirs may be on the done list. */
+void control_repair(struct control_ring *c);
 
 /* "Rank 3 (process 311 on box)". Returns text. */
 const char *control_who(const struct control_ring *c, int rank, char *text, size_t text_bytes);
@@ -168,11 +162,6 @@ bool control_pass(struct control_ring *c);
 void control_settle(struct control_ring *c);
 /* Unlocks, and hands out what was decided and sent before. */
 void control_unlock(struct control_ring *c);
-
-/* ring_repair.c */
-tutti_status control_connect(struct control_link *link); /* to link->peer */
-/* Another neighbour for each link that was cut. Nothing of theirs may be on the done list. */
-void control_repair(struct control_ring *c);
 
 /* ring_watch.c */
 void control_watch(struct control_ring *c); /* a wait lasts */

@@ -1,5 +1,9 @@
-/* What of a failure another rank reports as its own, and what becomes a peer's failure. */
+/* What of a failure another rank reports as its own, what becomes a peer's failure, and when a
+ * suspicion is one. */
 #include "collectives/control/failure.h"
+
+#include "collectives/control/deadlines.h"
+#include "core/clock.h"
 
 #include <stdio.h>
 
@@ -14,4 +18,38 @@ struct failure failure_of_peer(int rank, const struct failure *theirs, char *tex
 	failure.status = TUTTI_ERR_PEER;
 	failure.message = text;
 	return failure;
+}
+
+bool suspicion_may_be_explained(tutti_status status)
+{
+	return status == TUTTI_ERR_PEER || status == TUTTI_ERR_MISMATCH;
+}
+
+/* A connection may have broken because its other end saw the mismatch, so a mismatch replaces a
+ * broken connection. */
+bool suspicion_note(struct suspicion *s, const struct failure *failure, uint64_t now_ns)
+{
+	bool is_better =
+		s->failure.status == TUTTI_ERR_PEER && failure->status == TUTTI_ERR_MISMATCH;
+
+	if (suspicion_is_open(s) && !is_better)
+		return false;
+	snprintf(s->message, sizeof s->message, "%s", failure->message);
+	s->failure = *failure;
+	s->failure.message = s->message;
+	s->since_ns = now_ns;
+	return true;
+}
+
+bool suspicion_is_over(const struct suspicion *s, bool all_agree, uint64_t now_ns)
+{
+	bool has_call = s->failure.sequence != NO_CALL;
+	int ms = has_call ? EXPLAIN_LOST_MS : EXPLAIN_LOST_MESSAGE_MS;
+
+	if (suspicion_is_mismatch(s)) {
+		if (has_call && all_agree)
+			return true;
+		ms = EXPLAIN_MISMATCH_MS;
+	}
+	return suspicion_is_open(s) && now_ns - s->since_ns > MS_TO_NS(ms);
 }

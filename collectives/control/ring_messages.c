@@ -4,7 +4,7 @@
 
 #include "core/clock.h"
 #include "core/log.h"
-#include "core/process.h"
+#include "core/machine.h"
 
 #include <stdio.h>
 #include <string.h>

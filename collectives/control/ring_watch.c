@@ -5,7 +5,7 @@
 #include "collectives/control/control_internal.h"
 
 #include "core/clock.h"
-#include "core/process.h"
+#include "core/machine.h"
 
 #include <stdio.h>
 

@@ -77,7 +77,7 @@ void engine_clean_up(struct engine *e); /* after a failure; once */
  * lock and will. */
 void engine_try_clean(struct engine *e);
 
-/* wake.c, helper.c: the process's one helper thread */
+/* helper_list.c, helper.c: the process's one helper thread */
 int wake_open(void);  /* the descriptor to sleep on, or -1 with errno; the helper alone */
 void wake_close(void);
 void wake_may_sleep(bool may); /* the helper is about to sleep, or awake again */

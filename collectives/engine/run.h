@@ -94,10 +94,9 @@ static inline uint8_t *run_address(const struct run *r, struct ref ref, uint32_t
 /* run_message.c: what transports are to know of io, the message of step s. */
 void run_lay_message(const struct lane_run *l, const struct step *s, struct step_io *io);
 
-/* run_failure.c: io, of a step, has failed. */
+/* run_words.c: io, of a step, has failed. */
 void run_step_failed(struct engine *e, struct engine_io *io);
-
-/* run_words.c: for error messages and the trace; all return text, but run_waits_for */
+/* For error messages and the trace; all return text, but run_waits_for */
 const char *run_explain(const struct run *run, char *text, size_t text_bytes);
 /* How far it is, and what it waits for first. */
 const char *run_progress_text(const struct run *run, char *text, size_t text_bytes);

@@ -1,9 +1,16 @@
-/* Text for error messages and the trace: the progress of a run, and what it waits for. */
+/* Text for error messages and the trace: the progress of a run, what it waits for, and what a step
+ * that failed comes to, mostly because its connection did. */
 #include "collectives/engine/run.h"
 
 #include "core/rank_list.h"
 
 #include <stdio.h>
+#include <string.h>
+
+static bool waits(const struct lane_run *l, bool sends)
+{
+	return l->lane->peer >= 0 && l->lane->sends == sends && l->posted != l->retired;
+}
 
 /* Lists the peers of the lanes that have something posted, in one direction. Returns how many. */
 static int list_peers(const struct run *r, bool sends, char *text, size_t text_bytes)
@@ -12,9 +19,8 @@ static int list_peers(const struct run *r, bool sends, char *text, size_t text_b
 
 	rank_list_begin(&list, text, text_bytes);
 	for (uint32_t i = 0; i < r->plan->lane_count; i++) {
-		const struct lane_run *l = &r->lanes[i];
-		if (l->lane->peer >= 0 && l->lane->sends == sends && l->posted != l->retired)
-			rank_list_add(&list, l->lane->peer);
+		if (waits(&r->lanes[i], sends))
+			rank_list_add(&list, r->lanes[i].lane->peer);
 	}
 	rank_list_end(&list);
 	return list.count;
@@ -29,31 +35,29 @@ static void count_steps(const struct run *r, uint64_t *done, uint64_t *all)
 		*done += r->plan->count - r->left[s % r->slots];
 }
 
-/* The oldest message on the first lane that waits. */
-static const struct step_io *next_message(const struct run *r, bool sends)
+/* The first lane that waits, or NULL: to receive, else to send. */
+static const struct lane_run *waiting_lane(const struct run *r)
 {
-	for (uint32_t i = 0; i < r->plan->lane_count; i++) {
-		const struct lane_run *l = &r->lanes[i];
-		if (l->lane->peer >= 0 && l->lane->sends == sends && l->posted != l->retired)
-			return &l->ios[l->retired % l->depth];
-	}
+	for (int sends = 0; sends < 2; sends++)
+		for (uint32_t i = 0; i < r->plan->lane_count; i++)
+			if (waits(&r->lanes[i], sends))
+				return &r->lanes[i];
 	return NULL;
 }
 
 const char *run_progress_text(const struct run *r, char *text, size_t text_bytes)
 {
-	const struct step_io *io = next_message(r, false);
+	const struct lane_run *l = waiting_lane(r);
 	uint64_t done, all;
 	char where[96] = "";
 
 	count_steps(r, &done, &all);
-	if (!io)
-		io = next_message(r, true);
-	if (!io) {
+	if (!l) {
 		snprintf(text, text_bytes, "%llu of %llu steps are done", (unsigned long long)done,
 			 (unsigned long long)all);
 		return text;
 	}
+	const struct step_io *io = &l->ios[l->retired % l->depth]; /* its oldest message */
 	const struct step *s = &r->plan->steps[io->step];
 	const struct tutti_conn *conn = io->base.op.io.conn;
 	if (conn)
@@ -85,15 +89,50 @@ const char *run_explain(const struct run *r, char *text, size_t text_bytes)
 
 int run_waits_for(const struct run *r)
 {
-	int to = -1;
+	const struct lane_run *l = waiting_lane(r);
+	return l ? l->lane->peer : -1;
+}
 
-	for (uint32_t i = 0; i < r->plan->lane_count; i++) {
-		const struct lane_run *l = &r->lanes[i];
-		if (l->lane->peer < 0 || l->posted == l->retired)
-			continue;
-		if (!l->lane->sends)
-			return l->lane->peer;
-		to = l->lane->peer;
-	}
-	return to;
+/* Call records do not contain the counts of a pair, so this rank writes the error message. */
+static void counts_differ(struct engine *e, const struct tutti_work *work,
+			  const struct tutti_io *io)
+{
+	char text[ERROR_BYTES];
+	int peer = io->conn->peer;
+	size_t count = work->spec.args.counts[RECV_SIDE][peer];
+
+	snprintf(text, sizeof text,
+		 "The ranks did not make the same call: in %s #%llu rank %d expects %zu elements "
+		 "from rank %d, which sends another number or made another call (%.200s)",
+		 work->spec.name, (unsigned long long)work->spec.args.sequence, e->config.rank,
+		 count, peer, io->conn->error);
+	if (!engine_suspect(e, work, peer, TUTTI_ERR_MISMATCH, text))
+		engine_set_failure(e, TUTTI_ERR_MISMATCH, FAILURE_NO_RANK, text);
+}
+
+/* The message of the connection, then the progress of the run. */
+static void connection_lost(struct engine *e, const struct run *r, const struct tutti_io *io)
+{
+	const char *why = io->conn->error;
+	char whole[ERROR_BYTES], progress[200];
+	size_t bytes = strlen(why);
+
+	if (bytes > 0 && why[bytes - 1] == '.')
+		bytes--;
+	snprintf(whole, sizeof whole, "%.*s; %s", bytes < 220 ? (int)bytes : 220, why,
+		 run_progress_text(r, progress, sizeof progress));
+	engine_lost(e, r->work, io->conn->peer, io->status, whole);
+}
+
+void run_step_failed(struct engine *e, struct engine_io *own)
+{
+	const struct tutti_io *io = &own->op.io;
+	const struct run *r = ((struct step_io *)own)->lane->run;
+
+	if (!io->conn || io->conn->status == TUTTI_OK)
+		engine_fail_in(e, r->work, io->status, tutti_status_string(io->status));
+	else if (io->status == TUTTI_ERR_MISMATCH && r->work->spec.checks_counts)
+		counts_differ(e, r->work, io);
+	else
+		connection_lost(e, r, io);
 }

@@ -4,9 +4,8 @@
  *     p2p_receive.c   what comes in on a channel
  *     p2p_send.c      eager sends, requests, data
  *     p2p_match.c     which message is for which recv
- *     p2p_post.c      headers, control messages, slots and their credit
+ *     p2p_post.c      lists, ios, headers, control messages, slots and their credit
  *     p2p_failure.c   peers that are gone, calls that do not fit, words
- *     p2p_state.c     lists and ios
  *
  * On the wire everything is a header of fixed size, some followed by a payload; both are ordinary
  * ios.
@@ -177,20 +176,6 @@ struct p2p {
 	uint64_t unsent_until_ns;
 };
 
-/* p2p_state.c */
-void p2p_push(struct p2p_queue *q, struct p2p_message *m);
-struct p2p_message *p2p_find_id(const struct p2p_queue *q, uint32_t id); /* or NULL */
-/* Takes m, which is on q, off. */
-void p2p_remove(struct p2p_queue *q, struct p2p_message *m);
-void p2p_done(struct p2p_message *m); /* ends its work                                 */
-void p2p_ready_io(struct p2p_io *io, enum p2p_what what, struct p2p_peer *peer, void *of);
-/* ios that belong to no work keep the engine moving. */
-void p2p_hold(struct p2p *p, int ios);
-void p2p_let_go(struct p2p *p);
-void p2p_receive_on(struct p2p_message *m); /* ends it when nothing is missing        */
-/* Where a slot lies in the memory of all slots of one side; of P2P_SLOTS: how long that is. */
-size_t p2p_slot_offset(uint32_t slot);
-
 static inline struct engine *p2p_engine(const struct p2p_peer *peer)
 {
 	return peer->p2p->engine;
@@ -228,6 +213,18 @@ void p2p_nonsense(struct p2p_peer *peer, const char *what);
 void p2p_check_gone(struct p2p *p);
 
 /* p2p_post.c */
+void p2p_push(struct p2p_queue *q, struct p2p_message *m);
+struct p2p_message *p2p_find_id(const struct p2p_queue *q, uint32_t id); /* or NULL */
+/* Takes m, which is on q, off. */
+void p2p_remove(struct p2p_queue *q, struct p2p_message *m);
+void p2p_done(struct p2p_message *m); /* ends its work                                 */
+void p2p_ready_io(struct p2p_io *io, enum p2p_what what, struct p2p_peer *peer, void *of);
+/* ios that belong to no work keep the engine moving. */
+void p2p_hold(struct p2p *p, int ios);
+void p2p_let_go(struct p2p *p);
+void p2p_receive_on(struct p2p_message *m); /* ends it when nothing is missing        */
+/* Where a slot lies in the memory of all slots of one side; of P2P_SLOTS: how long that is. */
+size_t p2p_slot_offset(uint32_t slot);
 void p2p_post_io(struct p2p_peer *peer, struct p2p_io *io, bool sends, void *buf, size_t bytes);
 void p2p_post_header(struct p2p_peer *peer, struct p2p_io *io, struct p2p_header *h);
 struct p2p_header p2p_header_of(const struct p2p_message *m, enum p2p_kind kind, uint32_t id);

@@ -34,8 +34,6 @@ struct builder {
 };
 
 /* After a failure (failed) nothing is appended any more, and plan_end says so. */
-void builder_open(struct plan *plan);
-void builder_free(struct builder *builder);
 struct tracked *builder_chunk(struct plan *plan, struct ref r);
 /* A fresh chunk of scratch. */
 struct ref builder_scratch(struct plan *plan, uint32_t shape, enum tmp_pool pool);

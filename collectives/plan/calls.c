@@ -4,6 +4,7 @@
 #include "memory/dtype.h"
 #include "memory/ops.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 
 const char *const collective_names[COLL_COUNT] = {
@@ -28,45 +29,20 @@ const char *const collective_names[COLL_COUNT] = {
 
 const char *call_in_words(const struct call_summary *n, char *text, size_t text_bytes)
 {
-	const char *name = collective_name((enum collective)n->collective);
-	const char *type = dtype_name((tutti_dtype)n->dtype), *op;
-	char op_text[OPS_NAME_BYTES + 16];
-	unsigned long long count = n->count, sequence = n->sequence;
+	enum collective c = (enum collective)n->collective, pattern = collective_pattern(c);
+	bool has_dtype = (unsigned)c < COLL_SPLIT && c != COLL_BARRIER;
+	bool has_count = c != COLL_ALL_TO_ALLV && c != COLL_SPLIT && c != COLL_DUP;
+	char op[OPS_NAME_BYTES + 16], count[24] = "", sum[sizeof op + 2] = "", root[24] = "";
 
-	op = op_identity_name((uint32_t)n->op, op_text, sizeof op_text);
-	switch (n->collective) {
-	case COLL_ALL_REDUCE:
-	case COLL_REDUCE_SCATTER:
-	case COLL_REDUCE_SCATTERV:
-		snprintf(text, text_bytes, "%s(%s, %llu, %s) as #%llu", name, type, count, op,
-			 sequence);
-		break;
-	case COLL_REDUCE:
-		snprintf(text, text_bytes, "%s(%s, %llu, %s, root %d) as #%llu", name, type, count,
-			 op, n->root, sequence);
-		break;
-	case COLL_BROADCAST:
-	case COLL_GATHER:
-	case COLL_GATHERV:
-	case COLL_SCATTER:
-	case COLL_SCATTERV:
-		snprintf(text, text_bytes, "%s(%s, %llu, root %d) as #%llu", name, type, count,
-			 n->root, sequence);
-		break;
-	case COLL_ALL_GATHER:
-	case COLL_ALL_GATHERV:
-	case COLL_ALL_TO_ALL:
-		snprintf(text, text_bytes, "%s(%s, %llu) as #%llu", name, type, count, sequence);
-		break;
-	case COLL_ALL_TO_ALLV:
-		snprintf(text, text_bytes, "%s(%s) as #%llu", name, type, sequence);
-		break;
-	case COLL_SPLIT:
-	case COLL_DUP:
-		snprintf(text, text_bytes, "%s() as #%llu", name, sequence);
-		break;
-	default:
-		snprintf(text, text_bytes, "%s(%llu) as #%llu", name, count, sequence);
-	}
+	if (has_count)
+		snprintf(count, sizeof count, "%s%llu", has_dtype ? ", " : "",
+			 (unsigned long long)n->count);
+	if (collective_reduces(pattern))
+		snprintf(sum, sizeof sum, ", %s", op_identity_name((uint32_t)n->op, op, sizeof op));
+	if (collective_has_root(pattern))
+		snprintf(root, sizeof root, ", root %d", n->root);
+	snprintf(text, text_bytes, "%s(%s%s%s%s) as #%llu", collective_name(c),
+		 has_dtype ? dtype_name((tutti_dtype)n->dtype) : "", count, sum, root,
+		 (unsigned long long)n->sequence);
 	return text;
 }

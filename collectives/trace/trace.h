@@ -206,7 +206,7 @@ void trace_ended_late(const struct trace_mark *mark, bool failed);
  * one. */
 void trace_waits(struct trace *trace, const struct trace_wait *wait);
 
-/* trace_dump.c: for a communicator that has failed: into the folder, unless it is NULL. */
+/* trace_file.c: for a communicator that has failed: into the folder, unless it is NULL. */
 void trace_dump_failure(const char *folder);
 
 #endif

@@ -1,5 +1,5 @@
 /* Turns the words of an entry into numbers and names. */
-#include "collectives/trace/trace_entry.h"
+#include "collectives/trace/trace_log.h"
 
 #include "memory/dtype.h"
 

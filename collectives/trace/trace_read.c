@@ -1,6 +1,6 @@
 /* Reads traces while they are being written, perhaps by another process, which may be hostile: each
  * number is checked before it is used. */
-#include "collectives/trace/trace_entry.h"
+#include "collectives/trace/trace_log.h"
 
 #include "core/status.h"
 

@@ -1,15 +1,42 @@
 /* One shared allocation: a memfd with a region for each rank, as this process has it mapped. */
-#include "collectives/window/allocation.h"
-
 #include "collectives/window/allocations.h"
+
+#include "core/auth.h"
 #include "core/machine.h"
 #include "core/shared_memory.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+static uint64_t token;
+
+/* A forked child is another process. */
+uint64_t process_token(void)
+{
+	static pthread_mutex_t token_lock = PTHREAD_MUTEX_INITIALIZER;
+	static pid_t owner;
+	uint64_t result;
+
+	pthread_mutex_lock(&token_lock);
+	if (owner != getpid()) {
+		owner = getpid();
+		do
+			auth_random(&token, sizeof token);
+		while (!token);
+	}
+	result = token;
+	pthread_mutex_unlock(&token_lock);
+	return result;
+}
+
+uint64_t process_token_at(void)
+{
+	return (uintptr_t)&token;
+}
 
 bool allocation_is_gone(const struct allocation *a, int rank)
 {

@@ -12,25 +12,24 @@ static struct {
 	} entries[ALLOCATIONS_MAX];
 } table;
 
-void allocation_table_begin(void)
+void allocation_table_write(const struct allocation *list)
 {
+	uint32_t count = 0;
+
 	atomic_fetch_add(&table.version, 1);
-}
-
-void allocation_table_add(uint32_t i, struct allocation_entry entry)
-{
-	atomic_store_explicit(&table.entries[i].first, entry.first, memory_order_release);
-	atomic_store_explicit(&table.entries[i].end, entry.end, memory_order_release);
-	atomic_store_explicit(&table.entries[i].id, entry.id, memory_order_release);
-}
-
-void allocation_table_end(uint32_t count)
-{
+	for (const struct allocation *a = list; a; a = a->next) {
+		uintptr_t first = (uintptr_t)a->base, end = first + a->stride * (size_t)a->size;
+		if (a->owned == 0 || a->is_withdrawn)
+			continue;
+		atomic_store_explicit(&table.entries[count].first, first, memory_order_release);
+		atomic_store_explicit(&table.entries[count].end, end, memory_order_release);
+		atomic_store_explicit(&table.entries[count++].id, a->id, memory_order_release);
+	}
 	atomic_store_explicit(&table.count, count, memory_order_release);
 	atomic_fetch_add(&table.version, 1);
 }
 
-static struct reach allocation_table_find(uintptr_t ptr, size_t bytes, uint32_t count)
+static struct reach find(uintptr_t ptr, size_t bytes, uint32_t count)
 {
 	uint32_t low = 0, high = count < ALLOCATIONS_MAX ? count : ALLOCATIONS_MAX;
 
@@ -58,7 +57,7 @@ struct reach memory_find(const void *ptr, size_t bytes)
 	for (;;) {
 		uint32_t version = atomic_load_explicit(&table.version, memory_order_acquire);
 		uint32_t count = atomic_load_explicit(&table.count, memory_order_acquire);
-		struct reach reach = allocation_table_find((uintptr_t)ptr, bytes, count);
+		struct reach reach = find((uintptr_t)ptr, bytes, count);
 		if (!(version & 1) &&
 		    atomic_load_explicit(&table.version, memory_order_relaxed) == version)
 			return reach;

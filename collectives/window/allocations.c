@@ -7,7 +7,6 @@
  * reach it. What is freed gives its pages back at once; what remains is address space. */
 #include "collectives/window/allocations.h"
 
-#include "collectives/window/allocation.h"
 #include "core/shared_memory.h"
 
 #include <pthread.h>
@@ -15,23 +14,6 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct allocation *allocations; /* under lock, in the order of addresses */
-
-/* Under lock. */
-static void allocation_table_write(void)
-{
-	uint32_t count = 0;
-
-	allocation_table_begin();
-	for (struct allocation *a = allocations; a; a = a->next) {
-		uintptr_t first = (uintptr_t)a->base;
-		if (a->owned > 0 && !a->is_withdrawn)
-			allocation_table_add(
-				count++,
-				(struct allocation_entry){
-					first, first + a->stride * (size_t)a->size, a->id});
-	}
-	allocation_table_end(count);
-}
 
 static uint8_t *base_for(const struct window *w, uint64_t id)
 {
@@ -83,7 +65,7 @@ static tutti_status insert(struct allocation *a)
 static void own(struct allocation *a, int rank)
 {
 	allocation_own(a, rank);
-	allocation_table_write();
+	allocation_table_write(allocations);
 }
 
 /* Under lock: unmaps what no rank uses any more. */
@@ -118,7 +100,7 @@ static void disown(struct allocation *a, int rank)
 	if (a->owned == 0)
 		mprotect(region, a->stride, PROT_NONE);
 	atomic_store(&a->users[rank].is_freed, 1);
-	allocation_table_write();
+	allocation_table_write(allocations);
 	reap();
 }
 
@@ -173,7 +155,7 @@ static void discard(uint64_t id)
 			break;
 		}
 	}
-	allocation_table_write();
+	allocation_table_write(allocations);
 }
 
 void memory_discard(uint64_t id)
@@ -246,7 +228,7 @@ tutti_status window_mem_withdraw(struct window *w)
 								 a->stride);
 		}
 	}
-	allocation_table_write();
+	allocation_table_write(allocations);
 	pthread_mutex_unlock(&lock);
 	return status;
 }

@@ -7,10 +7,9 @@
  * that it sends minus that of every block that it expects. Over all ranks every block is added once
  * and taken away once, so the sums cancel when all agree. Only when they do not, the rows are
  * searched for the block to name. */
-#include "collectives/window/counts.h"
+#include "collectives/window/window_internal.h"
 
 #include "collectives/window/blocks.h"
-#include "collectives/window/window_failure.h"
 
 #include <assert.h>
 

@@ -22,17 +22,12 @@
  * WINDOW_LINES waits for the reader; so the reader compares for equality. The search for room may
  * find a newer number. Numbers wrap: "newer" is the sign of the difference. A header of 0 is no
  * line, as no fingerprint is 0. */
-#include "collectives/window/entry.h"
+#include "collectives/window/window_internal.h"
 
 #include "collectives/window/allocations.h"
 #include "collectives/window/blocks.h"
-#include "collectives/window/counts.h"
 #include "collectives/window/doorbell.h"
-#include "collectives/window/reading.h"
-#include "collectives/window/small.h"
 #include "collectives/window/staged.h"
-#include "collectives/window/window_failure.h"
-#include "collectives/window/zero_copy.h"
 #include "core/prefetch.h"
 #include "memory/dtype.h"
 #include "memory/ops.h"

@@ -1,7 +1,7 @@
 /* The leader's part in joining: it gathers the others, makes the segment and passes it to each. */
 #include "collectives/window/window_join.h"
 
-#include "collectives/window/reading.h"
+#include "collectives/window/window_internal.h"
 #include "core/admission.h"
 #include "core/cancel.h"
 #include "core/clock.h"

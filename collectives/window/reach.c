@@ -1,6 +1,6 @@
 /* Which buffers of the ranks a zero-copy call uses, and whether all ranks reach them. A rank says
  * in its line where its own buffers are. All ranks decide alike, from all lines. */
-#include "collectives/window/zero_copy.h"
+#include "collectives/window/window_internal.h"
 
 #include "collectives/window/allocations.h"
 #include "collectives/window/blocks.h"

@@ -13,12 +13,11 @@
  * too. And memory that cannot be read is no failure: the rank says so before it says that it is
  * done, and then all ranks stage this call and all later ones. If a rank has died, that is noticed
  * there. */
-#include "collectives/window/reading.h"
+#include "collectives/window/window_internal.h"
 
 #include "collectives/window/allocations.h"
 #include "collectives/window/doorbell.h"
 #include "collectives/window/staged.h"
-#include "collectives/window/window_failure.h"
 #include "core/log.h"
 
 #include <errno.h>

@@ -3,6 +3,7 @@
 
 #include "core/rank_list.h"
 
+#include <sched.h>
 #include <stdio.h>
 
 static bool has_posted(const struct window *w, uint32_t number, int rank)
@@ -34,16 +35,6 @@ bool progress_lacks(const struct window *w, const struct window_run *run, struct
 		return rank < run->peers &&
 		       (uint32_t)line_header_of(w, run->number, rank) != run->number;
 	return need_concerns(w, run, need, rank) && !word_reached(w, need.word, rank, need.value);
-}
-
-/* After so many calls from a root it may have no room. */
-bool progress_trails(const struct window *w, const struct window_run *run, struct need need,
-		     int rank)
-{
-	if (run->phase == PHASE_SMALL && run->number - w->met >= WINDOW_LINES &&
-	    !has_posted(w, run->number, rank))
-		return true;
-	return progress_lacks(w, run, need, rank);
 }
 
 int window_waits_for(const struct window *w, const struct window_run *run)
@@ -98,4 +89,61 @@ const char *window_progress_text(const struct window_run *run, char *text, size_
 			 : progress_at_lines(run)     ? "its line is posted"
 						      : "all its steps are done");
 	return text;
+}
+
+/* Which ranks share this one's CPU. With more ranks than cores, a rank that waits gives the CPU
+ * away when it waits for another rank on that CPU. Otherwise it does so only when a root that has
+ * run ahead may be waiting for one of them: a rank that is not awaited would go on to its caller's
+ * own work, and keep the CPU for that long from one that is in a call.
+ *
+ * Every rank says where it runs whenever it waits. It may have moved when another rank looks, so
+ * this is a hint: a wrong one costs a switch of threads or a few microseconds. */
+
+/* Whether run waits for rank, or rank is so far behind that the root may wait for it: after so many
+ * calls from a root it may have no room. */
+static bool trails(const struct window *w, const struct window_run *run, struct need need, int rank)
+{
+	if (run->phase == PHASE_SMALL && run->number - w->met >= WINDOW_LINES &&
+	    !has_posted(w, run->number, rank))
+		return true;
+	return progress_lacks(w, run, need, rank);
+}
+
+/* 1 + the CPU; 0 where the kernel does not tell. About a nanosecond: the C library looks it up in
+ * memory. The word is written only when it changes, since the others have it in their caches. */
+static int32_t say(struct window *w)
+{
+	int32_t cpu = sched_getcpu() + 1;
+
+	if (atomic_load_explicit(&w->area->cpu, memory_order_relaxed) != cpu)
+		atomic_store_explicit(&w->area->cpu, cpu, memory_order_relaxed);
+	return cpu;
+}
+
+bool same_cpu_trails(struct window *w, const struct window_run *run)
+{
+	struct need need = progress_need(w, run);
+	int32_t here = say(w);
+
+	for (int rank = 0; rank < w->size; rank++) {
+		int32_t there = atomic_load_explicit(&w->at.areas[rank].cpu, memory_order_relaxed);
+		/* A look at the lines of ranks elsewhere would take them from their writers. */
+		if ((there == here || !there || !here) && rank != w->rank &&
+		    trails(w, run, need, rank))
+			return true;
+	}
+	return false;
+}
+
+static int32_t cpu_of(const void *window, int rank)
+{
+	const struct window *w = window;
+	return atomic_load_explicit(&w->at.areas[rank].cpu, memory_order_relaxed);
+}
+
+void same_cpu_begin(struct window *w, bool spreads)
+{
+	w->spread.is_on = spreads;
+	w->spread.ranks_here =
+		(struct spread_ranks){.size = w->size, .me = w->rank, .cpu_of = cpu_of, .arg = w};
 }

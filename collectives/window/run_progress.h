@@ -47,9 +47,6 @@ struct need progress_need(const struct window *window, const struct window_run *
 /* Whether run waits for rank, need being progress_need's. */
 bool progress_lacks(const struct window *window, const struct window_run *run, struct need need,
 		    int rank);
-/* The same, or rank is so far behind that the root may wait for it. */
-bool progress_trails(const struct window *window, const struct window_run *run, struct need need,
-		     int rank);
 /* Whether run may get on, or a rank has failed. A wait looks here again and again. */
 static inline bool progress_is_ready(const struct window *w, const struct window_run *run)
 {
@@ -62,5 +59,11 @@ static inline bool progress_is_ready(const struct window *w, const struct window
 		lacks = window_waits_for(w, run) >= 0;
 	return !lacks || board_has_failed(&w->board);
 }
+
+/* Which ranks share this one's CPU, and moving to one with fewer. Once. spreads: the thread that
+ * waits may move to a CPU with fewer ranks. */
+void same_cpu_begin(struct window *window, bool spreads);
+/* Whether a rank on this CPU is in the way of run, so that this one should give it the CPU. */
+bool same_cpu_trails(struct window *window, const struct window_run *run);
 
 #endif

@@ -1,7 +1,7 @@
 /* Calls whose data fits the ranks' lines: each rank posts its data with its line, and reads the
  * others' data in theirs. One wait in all. Up to LINE_PAYLOAD bytes that is one cache line from
  * each rank to each other. (What an all_to_allv puts into lines is in counts.c.) */
-#include "collectives/window/small.h"
+#include "collectives/window/window_internal.h"
 
 #include "collectives/window/blocks.h"
 #include "collectives/plan/plan.h"

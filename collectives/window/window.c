@@ -1,15 +1,11 @@
 /* A run, from its line to its end: see the lines of the other ranks, then go the path that all
  * lines decide. entry.c has what comes before the post; the paths are small.c, counts.c, staged.c,
  * zero_copy.c, reading.c and window_alloc.c. */
-#include "collectives/window/counts.h"
+#include "collectives/window/window_internal.h"
+
 #include "collectives/window/doorbell.h"
-#include "collectives/window/entry.h"
-#include "collectives/window/reading.h"
-#include "collectives/window/same_cpu.h"
-#include "collectives/window/small.h"
+#include "collectives/window/run_progress.h"
 #include "collectives/window/staged.h"
-#include "collectives/window/window_failure.h"
-#include "collectives/window/zero_copy.h"
 #include "core/clock.h"
 
 /* window_advance returns after so many steps; each moves a slot or so at the most. */
@@ -154,13 +150,6 @@ static tutti_status ended(struct window *w, struct window_run *run, tutti_status
 	return status;
 }
 
-static uint64_t coarse_now_ns(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 tutti_status window_advance(struct window *w, struct window_run *run, bool *moved)
 {
 	int peer = run->peer;
@@ -169,7 +158,7 @@ tutti_status window_advance(struct window *w, struct window_run *run, bool *move
 
 	*moved = run->peer != peer || run->phase != phase || run->step != step;
 	if (status == TUTTI_IN_PROGRESS && !*moved) {
-		tutti_status trouble = failure_check(w, run, coarse_now_ns());
+		tutti_status trouble = failure_check(w, run, clock_read_ns(CLOCK_MONOTONIC_COARSE));
 		status = trouble == TUTTI_OK ? status : trouble;
 	}
 	return ended(w, run, status);

@@ -22,7 +22,7 @@ struct window_config {
 	uint64_t comm_id[2];
 	size_t window_bytes; /* of shared memory for each rank */
 	struct wait_policy policy;
-	bool spreads;      /* ranks that share cores move to CPUs with fewer: same_cpu.c */
+	bool spreads;      /* ranks that share cores move to CPUs with fewer: run_progress.c */
 	size_t read_bytes; /* from so many bytes on reading.c may be used; never if 0 */
 	int cores;         /* that the node's ranks may use together */
 	/* NULL, or where a rank that could not join leaves a descriptor, by which the others learn
@@ -40,7 +40,7 @@ tutti_status window_join(struct window **window, const struct window_config *con
 tutti_status window_join_all(struct window **windows, const struct window_config *configs, int n);
 void window_destroy(struct window *window); /* leaves; NULL is fine */
 
-struct window_path;  /* progress.h */
+struct window_path;  /* run_progress.h */
 struct window_moves; /* staged.h */
 
 /* An operation in flight. It lives in the work; the window keeps no pointer to one that is done.

@@ -2,7 +2,6 @@
  * sockets of the join; all map it, and use it when all could. */
 #include "collectives/window/allocations.h"
 
-#include "collectives/window/allocation.h"
 #include "collectives/window/doorbell.h"
 #include "collectives/window/run_progress.h"
 #include "core/shared_memory.h"

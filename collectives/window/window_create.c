@@ -2,8 +2,7 @@
 #include "collectives/window/window_internal.h"
 
 #include "collectives/window/doorbell.h"
-#include "collectives/window/reading.h"
-#include "collectives/window/same_cpu.h"
+#include "collectives/window/run_progress.h"
 
 #include <stdlib.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 /* What can end a run badly, the messages that say why, and what becomes of the window then. */
-#include "collectives/window/window_failure.h"
+#include "collectives/window/window_internal.h"
 
 #include "collectives/window/run_progress.h"
 

@@ -69,6 +69,88 @@ tutti_status window_create(struct window **window, struct segment *segment,
 /* window.c: moves run to its next post at the most, and looks after nothing else. */
 tutti_status window_advance_once(struct window *window, struct window_run *run);
 
+/* entry.c: how a run enters */
+
+/* OK when there is room. */
+tutti_status entry_see_room(struct window *window, struct window_run *run);
+/* There is room: says what this rank has to say. */
+void entry_post(struct window *window, struct window_run *run);
+/* From here on run waits for the lines of all ranks. */
+void entry_wait_for_all(const struct window *window, struct window_run *run);
+
+/* small.c: calls whose data fits the ranks' lines */
+
+/* Whether all data of run fits; sets run->payload. The same on all ranks. */
+bool small_fits(const struct window *window, struct window_run *run);
+/* Before the line is posted. */
+void small_write(struct window *window, const struct window_run *run);
+/* After it was posted, where every rank has a core: pushes what this rank has written to the
+ * others, and fetches what it will write in a next call of this length. */
+void small_hand_over(struct window *window, const struct window_run *run);
+/* What can be done before the others' lines are there, and when they are. */
+void small_prepare(struct window *window, const struct window_run *run);
+void small_finish(struct window *window, const struct window_run *run);
+
+/* counts.c: blocks of different lengths; what a rank tells the others of them, so that all ranks
+ * cut the call alike and none copies more than the other side has room for */
+
+/* Writes this rank's row, where the call needs one, before its line. */
+void counts_publish(struct window *window, struct window_run *run);
+/* An all_to_allv, with all lines there: whether all blocks that are sent are expected. MISMATCH, on
+ * all ranks alike, when one is not. */
+tutti_status counts_agree(const struct window *window, const struct window_run *run);
+/* An all_to_allv: says in buffers what this rank sends, and puts it into its payload if it fits. */
+void counts_write(struct window *window, const struct window_run *run,
+		  struct line_buffers *buffers);
+/* Copies it out; false, on all ranks alike, when some rank's did not fit. */
+bool counts_finish(struct window *window, const struct window_run *run);
+
+/* zero_copy.c: buffers that all ranks of the window can reach (tutti_mem_alloc) */
+
+/* With all lines there: run goes this path; false, on every rank alike: it cannot. */
+bool zero_copy_begin(struct window *window, struct window_run *run);
+
+/* reach.c */
+/* Says in buffers where this rank's are, or an id of 0 where the others cannot reach one that they
+ * would use. Returns whether the call may go without staging, for all that this rank knows. */
+bool reach_publish(struct window *window, const struct window_run *run,
+		   struct line_buffers *buffers);
+/* With all ranks' lines: whether every buffer is reachable. The same on every rank. Sets
+ * run->is_shared. */
+bool reach_all(struct window *window, struct window_run *run);
+/* Whether the others use a buffer of rank. */
+bool reach_lends(const struct window_run *run, int rank);
+/* Whether, by the root's line, the root and the others may share the work. All lines decide. */
+bool reach_may_share(struct window *window, const struct window_run *run,
+		     const struct line_buffers *root);
+
+/* reading.c: ordinary buffers that are only copied, read where they lie in the other process
+ * (process_vm_readv) */
+
+/* Before the others look: how they can know this process. */
+void read_say_process(struct window *window);
+/* When all have said it: whether this rank can read what all others have in memory. */
+void read_find_out(struct window *window, size_t read_bytes);
+/* Says in buffers whether this rank would read, and returns that. */
+bool read_publish(struct window *window, const struct window_run *run,
+		  struct line_buffers *buffers);
+/* With all lines there: run goes this path; false, on every rank alike: some rank would not. */
+bool read_begin(struct window *window, struct window_run *run);
+
+/* window_failure.c: what can end a run badly */
+
+/* From now on all calls fail with status and last_error, unless they do already. OK: nothing. */
+void failure_keep(struct window *window, tutti_status status);
+/* MISMATCH: the line of peer disagrees with this rank's. */
+tutti_status failure_mismatch(struct window *window, const struct window_run *run, int peer);
+tutti_status failure_timeout(const struct window *window, const struct window_run *run,
+			     uint64_t timeout_ns);
+/* What can end a run that does not move, apart from its deadline. OK: nothing. */
+tutti_status failure_check(struct window *window, const struct window_run *run, uint64_t now_ns);
+/* This rank's call in words. Returns text. */
+const char *failure_call_text(const struct window *window, const struct window_run *run, char *text,
+			      size_t text_bytes);
+
 static inline size_t line_index(const struct window *w, uint32_t number, int rank)
 {
 	return (size_t)(number % WINDOW_LINES) * (size_t)w->size + (size_t)rank;

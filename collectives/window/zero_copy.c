@@ -17,7 +17,7 @@
  * No rank returns before all have said that they are done with its buffers, or one has failed. The
  * caller of a failed call uses its buffers again, so data that was read counts only if no rank had
  * failed by then. The inputs of a scaled sum must be multiplied first, so it is always staged. */
-#include "collectives/window/zero_copy.h"
+#include "collectives/window/window_internal.h"
 
 #include "collectives/window/blocks.h"
 #include "collectives/window/doorbell.h"

@@ -1,7 +1,7 @@
 /* What would break: a rank that joins a job that grows, and is told that it has joined, though
  * those that were there gave that up at the last moment. It would go on by itself, with others of
  * its kind: two jobs out of one. */
-#include "collectives/comm/recovery.h"
+#include "collectives/comm/join.h"
 
 #include <tutti/tutti.h>
 

@@ -1,7 +1,7 @@
 /* What would break: ranks that live, and of which one misses what they have agreed on, or is left
  * out, because a connection between them has broken: with any message that is lost, and while one
  * of the two has not come yet. */
-#include "collectives/control/consensus_link.h"
+#include "collectives/control/consensus_internal.h"
 #include "collectives/control/consensus.h"
 #include "transport/registry.h"
 #include "transport/shm/shm.h"

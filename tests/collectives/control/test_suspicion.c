@@ -1,6 +1,6 @@
 /* Would break: a broken connection or an unexpected message is the failure at once, though somebody
  * knows why it came, or never is. In virtual time. */
-#include "collectives/control/suspicion.h"
+#include "collectives/control/failure.h"
 
 #include "collectives/control/deadlines.h"
 #include "core/clock.h"

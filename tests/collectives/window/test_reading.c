@@ -4,7 +4,7 @@
 #include "window_team.h"
 
 #include "collectives/window/run_progress.h"
-#include "collectives/window/reading.h"
+#include "collectives/window/window_internal.h"
 #include "core/clock.h"
 
 #include <string.h>

@@ -3,7 +3,6 @@
 #include "window_team.h"
 
 #include "collectives/window/run_progress.h"
-#include "collectives/window/same_cpu.h"
 
 #include <sched.h>
 

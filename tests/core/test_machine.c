@@ -1,6 +1,6 @@
 /* Would break: a rank that is stopped could not be told from one that computes or sleeps, or one
  * that has ended would be taken for another process with its number. */
-#include "core/process.h"
+#include "core/machine.h"
 
 #include <signal.h>
 #include <sys/syscall.h>
