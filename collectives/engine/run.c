@@ -2,6 +2,8 @@
  * the completions. Nothing here waits, allocates or recurses. */
 #include "collectives/engine/run.h"
 
+#include "core/poison.h"
+
 #include <assert.h>
 
 void run_refill(struct run *r, uint32_t slot)
@@ -112,6 +114,7 @@ static struct step_io *take_io(struct lane_run *l, uint32_t step, uint32_t slice
 {
 	struct step_io *io = &l->ios[l->posted++ % l->depth];
 
+	poison(&io->base.op, sizeof io->base.op);
 	io->step = step;
 	io->slice = slice;
 	io->is_done = io->has_landed = false;

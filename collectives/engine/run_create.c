@@ -2,6 +2,7 @@
  * block, which later calls use again. */
 #include "collectives/engine/run.h"
 
+#include "core/poison.h"
 #include "memory/dtype.h"
 
 #include <stdio.h>
@@ -114,8 +115,10 @@ static struct run *block_of(struct engine *e, size_t bytes)
 			return r;
 		}
 	struct run *r = aligned_alloc(64, (bytes + 63) / 64 * 64);
-	if (r)
+	if (r) {
+		poison(r, bytes);
 		r->block_bytes = bytes;
+	}
 	return r;
 }
 
@@ -123,6 +126,10 @@ static struct run *block_of(struct engine *e, size_t bytes)
  * block that was unused for longest is freed first. */
 static void run_recycle(struct engine *e, struct run *r)
 {
+	size_t block_bytes = r->block_bytes;
+
+	poison(r, block_bytes);
+	r->block_bytes = block_bytes;
 	r->next_free = e->runs.free;
 	e->runs.free = r;
 	if (e->runs.free_count < FREE_RUNS_MAX) {

@@ -2,6 +2,7 @@
  * part ends. How threads wait is in progress.c. */
 #include "collectives/engine/engine_internal.h"
 
+#include "core/poison.h"
 #include "memory/ops.h"
 
 #include <stdio.h>
@@ -22,6 +23,7 @@ struct tutti_work *work_new(struct engine *e)
 	work->tables = tables;
 	work->table_room = room;
 	work->engine = e;
+	poison(&work->window, sizeof work->window); /* window_begin writes it */
 	work->refs = 2; /* one for the engine until the work ends, one for the caller */
 	atomic_fetch_add_explicit(&e->refs, 1, memory_order_relaxed);
 	return work;
@@ -53,6 +55,19 @@ static void free_whole(struct tutti_work *whole)
 }
 
 /* Works stay on a list of free ones until the engine ends. */
+static void recycle(struct engine *e, struct tutti_work *work)
+{
+	size_t *tables = work->tables, room = work->table_room;
+
+	poison(work, sizeof *work);
+	work->tables = tables;
+	work->table_room = room;
+	pthread_mutex_lock(&e->lists.lock);
+	work->next = e->lists.free;
+	e->lists.free = work;
+	pthread_mutex_unlock(&e->lists.lock);
+}
+
 static void unref(struct tutti_work *work)
 {
 	struct engine *e = work->engine;
@@ -62,10 +77,7 @@ static void unref(struct tutti_work *work)
 		free_whole(work);
 		return;
 	}
-	pthread_mutex_lock(&e->lists.lock);
-	work->next = e->lists.free;
-	e->lists.free = work;
-	pthread_mutex_unlock(&e->lists.lock);
+	recycle(e, work);
 	engine_unref(e);
 }
 

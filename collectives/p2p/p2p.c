@@ -6,6 +6,7 @@
 #include "collectives/p2p/p2p.h"
 
 #include "core/clock.h"
+#include "core/poison.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -153,6 +154,7 @@ static void finish(struct engine *e, struct tutti_work *work)
 
 	if (!m)
 		return; /* it did not begin */
+	poison(m, sizeof *m);
 	m->next = e->p2p->free_messages;
 	e->p2p->free_messages = m;
 	work->message = NULL;

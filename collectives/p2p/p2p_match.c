@@ -2,6 +2,8 @@
  * recvs were posted. */
 #include "collectives/p2p/p2p_internal.h"
 
+#include "core/poison.h"
+
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,6 +117,7 @@ static void forget(struct p2p_arrival *a)
 	if (a->data)
 		return;
 	a->peer->requests--;
+	poison(a, sizeof *a);
 	a->next = p->free_arrivals;
 	p->free_arrivals = a;
 }

@@ -2,6 +2,8 @@
  * messages, and the slots of short messages with the credit for them. */
 #include "collectives/p2p/p2p_internal.h"
 
+#include "core/poison.h"
+
 #include <assert.h>
 #include <stdlib.h>
 
@@ -163,7 +165,10 @@ void p2p_free_slot(struct p2p_peer *peer, struct p2p_slot *slot)
 {
 	if (slot->flying || slot->is_lent)
 		return;
-	struct p2p_slot **list = &peer->free_slots[p2p_class_of(p2p_slot_id(slot, peer))];
+	int c = p2p_class_of(p2p_slot_id(slot, peer));
+	struct p2p_slot **list = &peer->free_slots[c];
+	poison(&slot->header, sizeof slot->header);
+	poison(slot->data, p2p_classes[c].bytes);
 	slot->next_free = *list;
 	*list = slot;
 }

@@ -28,6 +28,7 @@
 #include "collectives/window/blocks.h"
 #include "collectives/window/doorbell.h"
 #include "collectives/window/staged.h"
+#include "core/poison.h"
 #include "core/prefetch.h"
 #include "memory/dtype.h"
 #include "memory/ops.h"
@@ -158,6 +159,7 @@ void entry_post(struct window *w, struct window_run *run)
 
 void window_begin(struct window *w, struct window_run *run, const struct call_args *args)
 {
+	poison(run, sizeof *run);
 	run->args = *args;
 	run->step = run->steps = 0;
 	run->pieces = 0;

@@ -37,7 +37,7 @@ def said_with_who(root):
     found = []
     for path in tables.files_of(root):
         if path.split("/")[0] in (*tables.LIBRARY, "include") and path.endswith((".c", ".h")):
-            for comment in re.findall(r"/\*(.*?)\*/", tables.text_of(root, path), re.S):
+            for comment in re.findall(r"/\*([^*]*(?:\*(?!/)[^*]*)*)\*/", tables.text_of(root, path)):
                 text = " ".join(re.sub(r"^\s*\*", "", comment, flags=re.M).split())
                 found += [(path, said) for said in re.findall(r"(?:^|[.:!?] )(Who [^.]*)", text)]
     return found
@@ -46,15 +46,16 @@ def said_with_who(root):
 def main():
     root, update = sys.argv[1], "--update" in sys.argv[2:]
     forms = replaced(root)
-    # As whole words and as whole parts of identifiers.
-    any_form = "|".join(sorted((form.replace(" ", "[ _]") for form in forms), key=len, reverse=True))
-    pattern = re.compile(f"(?<![a-z])({any_form})(?![a-z])", re.I)
+    # As whole words and as whole parts of identifiers; those of two words apart, since one expression for all is slow.
+    pairs = "|".join(form.replace(" ", "[ _]") for form in forms if " " in form) or "0"
+    pairs = re.compile(f"(?<![a-z])({pairs})(?![a-z])")
     counts = Counter()
     for path in tables.files_of(root):
         if path.startswith(UNREAD):
             continue
-        for form in pattern.findall(path + "\n" + tables.text_of(root, path)):
-            counts[folder_of(path), forms[form.lower().replace("_", " ")][0]] += 1
+        text = (path + "\n" + tables.text_of(root, path)).lower()
+        for form in [word for word in re.findall("[a-z]+", text) if word in forms] + pairs.findall(text):
+            counts[folder_of(path), forms[form.replace("_", " ")][0]] += 1
     instead = {word: say for word, say in forms.values()}
     found = {(folder, word.replace(" ", "_"), str(count)): f"times in this folder; say: {instead[word]}"
              for (folder, word), count in counts.items()}

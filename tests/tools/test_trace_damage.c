@@ -1,3 +1,4 @@
+/* slow: 3 s */
 /* What would break: tutti-trace and tutti-top themselves, by what they read. Pages and files of
  * random bytes, right ones with some bytes changed, cut off anywhere: they are refused or read,
  * without a crash. */

@@ -284,7 +284,7 @@ static void test_poisoned(void **state)
 	assert_int_equal(ranks_as_threads(2, poisoned, NULL), 0);
 #else
 	(void)poisoned;
-	print_message("this build does not poison what is freed: debug builds do\n");
+	print_message("release builds do not poison what is given back\n");
 	skip();
 #endif
 }
