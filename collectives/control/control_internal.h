@@ -8,7 +8,7 @@
  *              these ranks wait, compute or have finished.
  *     WHO      goes round once before a deadline; ranks that have not made the call put their name
  *              on it.
- *     DEAD     a neighbour's connection ended without a word. Matters to calls that become slow
+ *     LOST     a neighbour's connection ended without a word. Matters to calls that become slow
  *              afterwards.
  *     FAILED   a rank's communicator has failed, and why. The receiver passes it on.
  *     LEAVING  tutti_comm_destroy, after so many calls.
@@ -63,14 +63,14 @@ struct control {
 #define CONTROL_QUEUE   16 /* messages to be sent; when it is full the newest are dropped */
 #define CONTROL_MISSING 100
 
-enum control_message_kind { CONTROL_HELLO, CONTROL_CALLS, CONTROL_WHO, CONTROL_DEAD, CONTROL_FAILED,
+enum control_message_kind { CONTROL_HELLO, CONTROL_CALLS, CONTROL_WHO, CONTROL_LOST, CONTROL_FAILED,
 		    CONTROL_LEAVING, CONTROL_WATCH, CONTROL_HERE };
 
 /* All ranks lay it out alike: same library, same machine word order, checked when they joined. */
 struct control_message {
 	uint32_t kind, count;   /* count: of calls or ranks; WATCH: ranks to go                  */
 	int32_t origin;         /* whose calls, question, failure                                */
-	int32_t status, rank;   /* FAILED, DEAD                                                  */
+	int32_t status, rank;   /* FAILED, LOST                                                  */
 	uint32_t is_common;     /* FAILED                                                        */
 	uint64_t first;         /* sequence of calls[0]; WHO: the call; FAILED: failure.sequence  */
 	uint64_t issued;        /* LEAVING: calls made                                           */
@@ -122,9 +122,9 @@ struct control_ring {
 	uint64_t answer_to;             /* WHO came back: sequence + 1                   */
 	int32_t missing[CONTROL_MISSING];
 	uint32_t missing_count;
-	int dead;                       /* a rank that is lost, or -1                    */
-	uint64_t dead_ns;               /* when this rank heard of it                    */
-	char death[ERROR_BYTES];
+	int lost;                       /* a rank whose connection ended, or -1          */
+	uint64_t lost_ns;               /* when this rank heard of it                    */
+	char lost_message[ERROR_BYTES];
 	bool has_failed;                /* FAILED is on its way: nothing else matters    */
 	bool is_leaving;                /* LEAVING was said                              */
 	bool is_delivered;              /* on_failure was called, once the lock was free       */

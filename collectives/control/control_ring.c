@@ -42,11 +42,11 @@ static void check(struct control *control, const struct control_wait *wait)
 	control_compare_kept(c);
 	if (sequence != NO_CALL)
 		look_for_leavers(c, sequence);
-	if (c->dead >= 0 && wait->is_urgent)
+	if (c->lost >= 0 && wait->is_urgent)
 		control_decide(c, &(struct failure){.status = TUTTI_ERR_PEER,
-						    .rank = c->dead,
+						    .rank = c->lost,
 						    .sequence = sequence,
-						    .message = c->death});
+						    .message = c->lost_message});
 	control_watch(c);
 	control_measure_silence(c);
 	if (sequence != NO_CALL && c->slow_told != sequence + 1 && !c->has_failed) {
@@ -163,9 +163,9 @@ static bool is_settled(struct control_ring *c, tutti_status *status)
 	for (int i = 0; i < c->link_count; i++)
 		all_up &= c->links[i].is_up;
 	*status = c->has_failed ? c->decided.status : TUTTI_OK;
-	if (*status == TUTTI_OK && !all_up && c->dead >= 0 &&
-	    clock_now_ns() >= c->dead_ns + MS_TO_NS(LAST_WORD_MS))
-		*status = fail(TUTTI_ERR_PEER, "%s", c->death);
+	if (*status == TUTTI_OK && !all_up && c->lost >= 0 &&
+	    clock_now_ns() >= c->lost_ns + MS_TO_NS(LAST_WORD_MS))
+		*status = fail(TUTTI_ERR_PEER, "%s", c->lost_message);
 	else if (*status != TUTTI_OK)
 		fail(*status, "%s", c->message);
 	pthread_mutex_unlock(&c->lock);
@@ -292,7 +292,7 @@ tutti_status control_create(struct control **out, const struct control_config *c
 	c->base.kind = &ring;
 	c->config = *config;
 	c->link_count = config->size > 2 ? 2 : 1;
-	c->dead = -1;
+	c->lost = -1;
 	pthread_mutex_init(&c->lock, NULL);
 	tutti_done_init(&c->done);
 	for (int i = 0; i < c->link_count && status == TUTTI_OK; i++)

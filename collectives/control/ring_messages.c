@@ -24,19 +24,19 @@ static void take_failure(struct control_link *l, struct control_message *m)
 }
 
 /* Passed on once round the ring. */
-static void take_death(struct control_link *l, struct control_message *m)
+static void take_lost(struct control_link *l, struct control_message *m)
 {
 	struct control_ring *c = l->ring;
 	if (m->rank < 0 || m->rank >= c->config.size)
 		return;
 	c->known[m->rank].is_gone = true;
-	if (c->dead >= 0)
+	if (c->lost >= 0)
 		return;
 	m->text[ERROR_BYTES - 1] = '\0';
-	c->dead = m->rank;
-	c->dead_ns = clock_now_ns();
-	memcpy(c->death, m->text, sizeof c->death);
-	log_info("%s", c->death);
+	c->lost = m->rank;
+	c->lost_ns = clock_now_ns();
+	memcpy(c->lost_message, m->text, sizeof c->lost_message);
+	log_info("%s", c->lost_message);
 	for (int i = 0; i < c->link_count; i++)
 		if (&c->links[i] != l)
 			control_post(&c->links[i], m);
@@ -56,7 +56,7 @@ static void connection_ended(struct control_link *l)
 	struct control_ring *c = l->ring;
 	const struct tutti_conn *conn = l->conn;
 	struct control_message m = {
-		.kind = CONTROL_DEAD, .origin = c->config.rank, .rank = l->peer};
+		.kind = CONTROL_LOST, .origin = c->config.rank, .rank = l->peer};
 	char who[128];
 	size_t end = strlen(conn->error);
 
@@ -67,7 +67,7 @@ static void connection_ended(struct control_link *l)
 	snprintf(m.text, sizeof m.text, "%s %s: %.*s.", control_who(c, l->peer, who, sizeof who),
 		 what_happened(c, l->peer), (int)end, conn->error);
 	if (conn->status == TUTTI_ERR_PEER)
-		take_death(l, &m);
+		take_lost(l, &m);
 	else
 		control_decide(c, &(struct failure){.status = conn->status,
 						    .rank = FAILURE_NO_RANK,
@@ -123,7 +123,7 @@ static void take_question(struct control_link *l, struct control_message *m)
  * the caller's hands. */
 static bool is_sound(const struct control_ring *c, const struct control_message *m)
 {
-	int size = c->config.size, least = m->kind == CONTROL_DEAD ? 0 : -1;
+	int size = c->config.size, least = m->kind == CONTROL_LOST ? 0 : -1;
 
 	if (m->origin < 0 || m->origin >= size || m->rank < least || m->rank >= size)
 		return false;
@@ -150,8 +150,8 @@ static void take(struct control_link *l)
 	case CONTROL_WHO:
 		take_question(l, m);
 		break;
-	case CONTROL_DEAD:
-		take_death(l, m);
+	case CONTROL_LOST:
+		take_lost(l, m);
 		break;
 	case CONTROL_FAILED:
 		take_failure(l, m);
