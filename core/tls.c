@@ -138,7 +138,7 @@ static bool skip_empty(struct tls_place *p)
 }
 
 /* To is where they are copied, or NULL. Returns how many there were. */
-static size_t take(struct tls_place *p, uint8_t *to, size_t bytes)
+static size_t take_bytes(struct tls_place *p, uint8_t *to, size_t bytes)
 {
 	size_t done = 0;
 
@@ -161,12 +161,12 @@ static const uint8_t *next_record(struct tls *t, struct tls_place *p, size_t *by
 
 	*bytes = left < TLS_RECORD_BYTES && p->count > 1 ? 0 : left;
 	if (*bytes == 0) {
-		*bytes = take(p, t->stage, TLS_RECORD_BYTES);
+		*bytes = take_bytes(p, t->stage, TLS_RECORD_BYTES);
 		return t->stage;
 	}
 	if (*bytes > TLS_RECORD_BYTES)
 		*bytes = TLS_RECORD_BYTES;
-	take(p, NULL, *bytes);
+	take_bytes(p, NULL, *bytes);
 	return here;
 }
 
@@ -201,7 +201,7 @@ ssize_t tls_send(struct tls *t, const struct iovec *iov, int count)
 	assert(t->is_up && !t->is_ending);
 	for (int i = 0; i < t->count; i++)
 		sealed += t->sealed[t->first + i].bytes;
-	seen = take(&p, NULL, sealed);
+	seen = take_bytes(&p, NULL, sealed);
 	assert(seen == sealed); /* it offers again what it was not told of */
 	for (;;) {
 		rc = tls_socket_flush(t);

@@ -218,7 +218,7 @@ static void take_head(struct caller *c, struct host *host)
 	}
 }
 
-static void take(struct caller *c, struct host *host)
+static void take_answer(struct caller *c, struct host *host)
 {
 	switch (c->stage) {
 	case CALLER_HELLO:
@@ -264,7 +264,7 @@ void caller_read(struct caller *c, struct host *host)
 			continue;
 		}
 		if (c->have == c->need) {
-			take(c, host);
+			take_answer(c, host);
 			continue;
 		}
 		ssize_t n = pull(c);
@@ -279,6 +279,6 @@ void caller_read(struct caller *c, struct host *host)
 		else
 			c->is_closed = true; /* closed or broken */
 		if (!c->is_closed && c->have == c->need)
-			take(c, host);
+			take_answer(c, host);
 	}
 }

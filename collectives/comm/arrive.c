@@ -23,7 +23,7 @@ struct common_result {
 	struct links median;
 };
 
-static tutti_status judge(const struct tutti_comm *comm, const struct arrival_report *all)
+static tutti_status judge_reports(const struct tutti_comm *comm, const struct arrival_report *all)
 {
 	int cause = outcome_cause(&all[0].outcome, sizeof *all, comm->size, NULL, 0);
 
@@ -81,7 +81,7 @@ static tutti_status agree(struct tutti_comm *comm, struct rendezvous *meeting, t
 		met = rendezvous_all_gather(meeting, &mine, sizeof mine, all, deadline);
 	}
 	if (met == TUTTI_OK)
-		met = judge(comm, all);
+		met = judge_reports(comm, all);
 	if (met == TUTTI_OK) {
 		sum_up(comm, all, links, common);
 		met = note_parents(comm, all);

@@ -17,7 +17,6 @@ struct consensus;
 struct control_peer;
 struct engine;
 struct task_spec;
-struct memory_kind;
 struct recorder;
 struct route;
 struct trace;

@@ -56,8 +56,8 @@ static uint64_t left_ns(uint64_t until_ns)
 	return until_ns > now_ns ? until_ns - now_ns : 0;
 }
 
-static tutti_status ask(struct grow *g, enum grow_phase phase, const void *record,
-			size_t record_bytes)
+static tutti_status ask_phase(struct grow *g, enum grow_phase phase, const void *record,
+			      size_t record_bytes)
 {
 	struct consensus_question question = {
 		.name = NAME,
@@ -84,7 +84,7 @@ static tutti_status compare(struct grow *g, enum grow_phase phase, struct grow_r
 	const struct grow_report *all = g->records;
 
 	outcome_set(&own->outcome, status);
-	TRY(ask(g, phase, own, sizeof *own));
+	TRY(ask_phase(g, phase, own, sizeof *own));
 	int cause =
 		outcome_cause(&all[0].outcome, sizeof *all, g->old->size, g->marks, MARK_MEMBER);
 	if (cause < 0)
@@ -176,7 +176,7 @@ static tutti_status get_ready(struct grow *g)
 	int32_t size = g->size;
 	int server = -1;
 
-	TRY(ask(g, ASK_PRESENCE, &size, sizeof size));
+	TRY(ask_phase(g, ASK_PRESENCE, &size, sizeof size));
 	TRY(check_sizes(g));
 	choose_numbers(g);
 	int number = g->numbers[g->old->rank];

@@ -50,8 +50,8 @@ static void wake_others(void *arg, uint64_t waited_ns)
 }
 
 /* IN_PROGRESS: one of the group is missing; all others have the same answer. */
-static tutti_status ask(struct shrink *s, enum shrink_phase phase, const void *record,
-			size_t record_bytes)
+static tutti_status ask_phase(struct shrink *s, enum shrink_phase phase, const void *record,
+			      size_t record_bytes)
 {
 	struct consensus_question question = {.name = NAME,
 					      .record = record,
@@ -76,7 +76,7 @@ static void remember(struct shrink *s, tutti_status status)
 
 /* All have the same reports, and so come to the same result. IN_PROGRESS: a rank may have died, try
  * again. */
-static tutti_status judge(const struct shrink *s, bool *all_have_window)
+static tutti_status judge_reports(const struct shrink *s, bool *all_have_window)
 {
 	const struct shrink_report *all = s->records;
 	int cause =
@@ -95,8 +95,8 @@ static tutti_status judge(const struct shrink *s, bool *all_have_window)
 static tutti_status report(struct shrink *s, enum shrink_phase phase, bool *all_have_window)
 {
 	s->own.has_window = s->child && s->child->window;
-	TRY(ask(s, phase, &s->own, sizeof s->own));
-	return judge(s, all_have_window);
+	TRY(ask_phase(s, phase, &s->own, sizeof s->own));
+	return judge_reports(s, all_have_window);
 }
 
 /* After this nothing of ours touches a caller's buffer on behalf of the old communicator. */
@@ -111,7 +111,7 @@ static tutti_status find_group(struct shrink *s)
 	const struct tutti_comm *old = s->old;
 	uint8_t none = 0;
 
-	TRY(ask(s, ASK_PRESENCE, &none, sizeof none));
+	TRY(ask_phase(s, ASK_PRESENCE, &none, sizeof none));
 	s->size = 0;
 	for (int r = 0; r < old->size; r++) {
 		if (s->marks[r] != MARK_MEMBER)
@@ -179,7 +179,7 @@ static tutti_status gather_members(struct shrink *s)
 
 	remember(s, status);
 	mine.status = (int32_t)status;
-	TRY(ask(s, ASK_MEMBERS, &mine, sizeof mine));
+	TRY(ask_phase(s, ASK_MEMBERS, &mine, sizeof mine));
 	for (int i = 0; i < s->size; i++)
 		s->members[i] = all[s->ranks[i]];
 	if (status == TUTTI_OK) {

@@ -56,7 +56,7 @@ static tutti_status check_alike(const struct split *s, const struct ask *a, cons
 }
 
 /* Each rank checks all children, so all decide the same without another round. */
-static tutti_status ask(struct split *s, int color, int key)
+static tutti_status gather_requests(struct split *s, int color, int key)
 {
 	struct ask mine = {.color = color, .key = key, .rank = s->parent->rank};
 	size_t n = (size_t)s->parent->size;
@@ -178,7 +178,7 @@ static tutti_status make_all(struct split *s, int color, int key)
 {
 	bool unused;
 
-	TRY(ask(s, color, key));
+	TRY(gather_requests(s, color, key));
 	TRY(meet(s, color));
 	if (s->child)
 		split_remember(s, start_child(s));

@@ -148,7 +148,8 @@ static void take_proposal(struct agreement *a, int from, const struct agreement_
 	a->seats[from].due = AGREEMENT_ACCEPT;
 }
 
-static void take(struct agreement *a, int from, const struct agreement_message *m, uint64_t now_ns)
+static void take_by_kind(struct agreement *a, int from, const struct agreement_message *m,
+			 uint64_t now_ns)
 {
 	switch (m->kind) {
 	case AGREEMENT_CALL:
@@ -219,7 +220,7 @@ void agreement_hear(struct agreement *a, int from, const struct agreement_messag
 		s->is_suspect = false;
 		elect(a, now_ns);
 	}
-	take(a, from, m, now_ns);
+	take_by_kind(a, from, m, now_ns);
 }
 
 /* Until when this rank waits for its leader to say something. */

@@ -1,3 +1,5 @@
+/* The board: the words in shared memory by which ranks of a node know of each other's calls, ends
+ * and failures. How a waiting rank looks at them is in board_wait.c. */
 #include "collectives/control/board.h"
 
 #include "core/rank_list.h"

@@ -1,6 +1,7 @@
 /* Control's inside: what a kind of control does, and the ring: its messages, its links, and what
  * its files know of each other. The ring's messages:
  *
+ *     HELLO    the first message on a connection: which rank this is.
  *     CALLS    the last calls of a rank whose wait has become slow. A rank that has made them too
  *              compares: the first pair that differs is the mismatch. If they agree it tells its
  *              other neighbour. A rank that has not come so far keeps them, passes them on and
@@ -166,7 +167,7 @@ void control_unlock(struct control_ring *c);
 /* ring_watch.c */
 void control_watch(struct control_ring *c); /* a wait lasts */
 void control_take_watch(struct control_link *link, const struct control_message *message);
-void control_measure_silence(struct control_ring *c);  /* measures silence */
+void control_measure_silence(struct control_ring *c);
 
 /* ring_calls.c */
 void control_send_calls(struct control_link *link, uint64_t first, uint64_t last);

@@ -59,7 +59,7 @@ static void check(struct control *control, const struct control_wait *wait)
 	control_unlock(c);
 }
 
-static void ask(struct control *control, uint64_t sequence)
+static void ask_missing(struct control *control, uint64_t sequence)
 {
 	struct control_ring *c = ring_of(control);
 	struct control_message m = {
@@ -256,7 +256,7 @@ static void destroy(struct control *control)
 }
 
 static const struct control_kind ring = {.check = check,
-					 .ask = ask,
+					 .ask = ask_missing,
 					 .missing = missing,
 					 .all_agree = all_agree,
 					 .fail = tell,

@@ -1,8 +1,8 @@
 /* How long anything waits before a communicator fails, and while it does: the tables of
  * docs/failure.md and docs/consensus.md, which tests/house compares with this file. Users may set
  * TUTTI_TIMEOUT_MS and TUTTI_SILENCE_MS (core/env.h). */
-#ifndef COLLECTIVES_CONTROL_LOSTLINES_H
-#define COLLECTIVES_CONTROL_LOSTLINES_H
+#ifndef COLLECTIVES_CONTROL_DEADLINES_H
+#define COLLECTIVES_CONTROL_DEADLINES_H
 
 /* Waits. */
 #define SLOW_MS                 20   /* a wait looks around from here on ... */

@@ -130,7 +130,7 @@ static bool is_sound(const struct control_ring *c, const struct control_message 
 	return m->kind != CONTROL_FAILED || status_is_error(m->status);
 }
 
-static void take(struct control_link *l)
+static void take_ring_message(struct control_link *l)
 {
 	struct control_message *m = &l->received;
 
@@ -187,7 +187,7 @@ bool control_pass(struct control_ring *c)
 		if (io == &l->out) {
 			l->is_sending = false;
 		} else {
-			take(l);
+			take_ring_message(l);
 			control_listen(l);
 		}
 		control_flush(l);

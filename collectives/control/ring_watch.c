@@ -24,7 +24,7 @@ static uint64_t interval_ns(const struct control_ring *c)
 }
 
 /* If the neighbour was asked a moment ago, all ranks behind it have been asked, too. */
-static void ask(struct control_link *l, uint32_t hops)
+static void ask_sign_of_life(struct control_link *l, uint32_t hops)
 {
 	struct control_ring *c = l->ring;
 	struct control_message m = {.kind = CONTROL_WATCH, .origin = c->config.rank, .count = hops};
@@ -53,7 +53,7 @@ void control_watch(struct control_ring *c)
 	c->slow_ns = now;
 	if (now - c->slow_since_ns >= interval_ns(c))
 		for (int i = 0; i < c->link_count; i++)
-			ask(&c->links[i], (uint32_t)c->config.size);
+			ask_sign_of_life(&c->links[i], (uint32_t)c->config.size);
 }
 
 void control_take_watch(struct control_link *l, const struct control_message *m)
@@ -64,7 +64,7 @@ void control_take_watch(struct control_link *l, const struct control_message *m)
 
 	control_post(l, &here);
 	if (on && m->count > 1 && c->config.silence_ms)
-		ask(on, m->count - 1);
+		ask_sign_of_life(on, m->count - 1);
 }
 
 static void give_up(struct control_link *l)

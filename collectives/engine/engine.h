@@ -110,7 +110,7 @@ void engine_settle_failure(struct engine *engine);
 /* For a rank in no call: asks around as a slow call would. Returns whether it has failed. */
 bool engine_is_broken(struct engine *engine);
 const char *engine_error(const struct engine *engine); /* "" until it failed */
-/* The rank that has died, when that was the failure; else -1. */
+/* The rank that the failure is about, where it is one other rank (PEER); else -1. */
 int engine_failed_peer(const struct engine *engine);
 /* Before a caller hears of the failure, without any lock: writes the trace if wanted, once. */
 void engine_show_failure(struct engine *engine);

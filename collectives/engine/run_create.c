@@ -60,7 +60,7 @@ struct arena {
 	size_t used;
 };
 
-static void *take(struct arena *a, size_t n, size_t size)
+static void *arena_take(struct arena *a, size_t n, size_t size)
 {
 	size_t at = a->used;
 	a->used += (n * size + 63) / 64 * 64;
@@ -72,10 +72,10 @@ static void lay_out_lane(struct run *r, struct arena *a, uint32_t i)
 	const struct lane *l = &r->plan->lanes[i];
 	uint32_t depth = lane_depth(r, l), srcs = l->peer < 0 ? r->plan->max_refs : 2;
 	uint32_t pieces = l->peer < 0 || r->plan->max_refs == 1 ? 0 : r->plan->max_refs;
-	struct step_io *ios = take(a, depth, sizeof *ios);
-	const void **src = take(a, (size_t)depth * srcs, sizeof *src);
-	struct tutti_piece *piece = take(a, (size_t)depth * pieces, sizeof *piece);
-	uint8_t *landing = l->reduces ? take(a, depth, r->slice_stride) : NULL;
+	struct step_io *ios = arena_take(a, depth, sizeof *ios);
+	const void **src = arena_take(a, (size_t)depth * srcs, sizeof *src);
+	struct tutti_piece *piece = arena_take(a, (size_t)depth * pieces, sizeof *piece);
+	uint8_t *landing = l->reduces ? arena_take(a, depth, r->slice_stride) : NULL;
 
 	if (!a->base)
 		return;
@@ -95,13 +95,14 @@ static size_t lay_out(struct run *r, uint8_t *base)
 	struct arena a = {base, 0};
 	const struct plan *p = r->plan;
 
-	take(&a, 1, sizeof *r);
-	r->left = take(&a, r->slots, sizeof *r->left);
-	r->pending = take(&a, (size_t)p->count * r->slots, sizeof *r->pending);
-	r->lanes = take(&a, p->lane_count, sizeof *r->lanes);
+	arena_take(&a, 1, sizeof *r);
+	r->left = arena_take(&a, r->slots, sizeof *r->left);
+	r->pending = arena_take(&a, (size_t)p->count * r->slots, sizeof *r->pending);
+	r->lanes = arena_take(&a, p->lane_count, sizeof *r->lanes);
 	for (uint32_t i = 0; i < p->lane_count; i++)
 		lay_out_lane(r, &a, i);
-	r->tmp[POOL_HOST] = take(&a, (size_t)p->pool_chunks[POOL_HOST] * r->slots, r->slice_stride);
+	r->tmp[POOL_HOST] =
+		arena_take(&a, (size_t)p->pool_chunks[POOL_HOST] * r->slots, r->slice_stride);
 	return a.used;
 }
 

@@ -1,6 +1,6 @@
-/* Waits that last: what the engine looks at once a call has turned slow. Deadlines; who may know
- * why it does not come to its end (the window, the control ring); and connections that broke, whose
- * message counts only when no other rank has a better one. */
+/* Waits that last: what the engine looks at once a call has turned slow. These are its deadline;
+ * the window or the control ring, which may know why the call does not end; and connections that
+ * broke, whose message counts only when no other rank has a better one. */
 #include "collectives/engine/engine_internal.h"
 
 #include "collectives/control/control.h"

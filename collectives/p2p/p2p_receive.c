@@ -109,7 +109,7 @@ static void take_data(struct p2p_peer *peer, const struct p2p_header *h)
 	land(peer, m->buf + m->moved, h->bytes);
 }
 
-static void take(struct p2p_peer *peer, const struct p2p_header *h)
+static void take_header(struct p2p_peer *peer, const struct p2p_header *h)
 {
 	if (h->returned_count > sizeof h->returned) {
 		p2p_nonsense(peer, "too many slots back");
@@ -152,7 +152,7 @@ void p2p_heard(struct p2p_peer *peer)
 	struct p2p_header h = peer->in;
 	assert(!peer->lands_in && !peer->lands_at);
 	peer->is_heard = true;
-	take(peer, &h);
+	take_header(peer, &h);
 	if (!peer->has_left && !p2p_engine(peer)->failure.stop && !peer->mismatch.is_flying)
 		p2p_post_io(peer, &peer->header_in, false, &peer->in, sizeof peer->in);
 }

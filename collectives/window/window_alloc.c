@@ -87,7 +87,7 @@ static tutti_status receive(struct window *w, struct window_run *run, int *fd)
 
 /* The others' part. A rank of the leader's process, or the second of another one, finds it mapped.
  */
-static tutti_status take(struct window *w, struct window_run *run)
+static tutti_status take_memory(struct window *w, struct window_run *run)
 {
 	tutti_status status = TUTTI_OK;
 	int fd = -1;
@@ -144,7 +144,7 @@ static void say_outcome(struct rank_area *area, tutti_status status)
 static tutti_status memory_step(struct window *w, struct window_run *run)
 {
 	if (run->step == 0) {
-		say_outcome(w->area, w->rank == 0 ? make(w, run) : take(w, run));
+		say_outcome(w->area, w->rank == 0 ? make(w, run) : take_memory(w, run));
 		word_post(w, WORD_STAGED, w->generation + 1);
 		word_post(w, WORD_TAKEN, w->generation + 1);
 	} else {

@@ -89,7 +89,7 @@ static void add_all(struct log *log)
 		closedir(dir);
 }
 
-static int take(struct sample *sample, const struct options *o, bool says_why)
+static int take_sample(struct sample *sample, const struct options *o, bool says_why)
 {
 	*sample = (struct sample){.ns = (int64_t)clock_now_ns()};
 	if (o->word_count)
@@ -116,10 +116,10 @@ int main(int argc, char **argv)
 	code = parse(&o, argc, argv);
 	if (code >= 0)
 		return output_end(code);
-	code = take(&before, &o, true);
+	code = take_sample(&before, &o, true);
 	while (!o.word_count || before.log.count) {
 		rest(o.interval_s);
-		take(&now, &o, false);
+		take_sample(&now, &o, false);
 		if (clears && !o.once)
 			fputs("\033[H\033[2J", stdout);
 		sample_print(&before, &now, stdout);

@@ -69,7 +69,8 @@ static bool is_untold(const struct part *part, size_t n)
 	return false;
 }
 
-static void judge(struct meeting *m, const struct summary *s, const struct part *part, size_t n)
+static void judge_meeting(struct meeting *m, const struct summary *s, const struct part *part,
+			  size_t n)
 {
 	const struct part *first = part, *before = NULL;
 
@@ -134,7 +135,7 @@ static void find_meetings(struct summary *s, const struct parts *parts)
 		struct meeting *m = &s->meetings[s->meeting_count];
 		end = parts_end(parts, i);
 		find_times(&parts->part[i], end - i);
-		judge(m, s, &parts->part[i], end - i);
+		judge_meeting(m, s, &parts->part[i], end - i);
 		if (!m->is_told)
 			continue;
 		s->meeting_count++;

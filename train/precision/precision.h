@@ -62,7 +62,7 @@ void kernel_scale(void *out, tutti_dtype dtype, const void *x, tutti_dtype x_dty
 		  float by);
 
 /* In f64, in eight sums that are added in order: the same bits for the same array, but not if the
- * array is divided otherwise (see exact_sum.h). */
+ * array is divided otherwise (see exact_sum.c). */
 double kernel_sum_of_squares(const void *x, tutti_dtype dtype, size_t count);
 /* The index of the first infinity or NaN, or count. */
 size_t kernel_first_nonfinite(const void *x, tutti_dtype dtype, size_t count);

@@ -62,7 +62,7 @@ tutti_status grads_keep(tutti_trainer *trainer)
 
 /* Waits for a flight rather than take a larger slot: so the planned slots suffice in plain order.
  */
-static tutti_status take(tutti_trainer *trainer, size_t bytes, char **memory)
+static tutti_status take_flight_memory(tutti_trainer *trainer, size_t bytes, char **memory)
 {
 	while (trainer->flights.count > 0 && !pool_has(&trainer->memory.grad_pool, bytes))
 		TRY(flight_finish(trainer));
@@ -76,7 +76,7 @@ tutti_status grad_make(tutti_trainer *trainer, int b)
 
 	if (!bucket->span->is_trained || bucket->span->keeps_grad || bucket->grad)
 		return TUTTI_OK;
-	TRY(take(trainer, bucket->span->count * dtype_bytes(dtype), &bucket->grad));
+	TRY(take_flight_memory(trainer, bucket->span->count * dtype_bytes(dtype), &bucket->grad));
 	zero(bucket->grad, dtype, bucket->span->count);
 	return TUTTI_OK;
 }
@@ -95,7 +95,7 @@ static tutti_status load(tutti_trainer *trainer, struct flight *flight)
 		return TUTTI_OK;
 	}
 	if (!span->keeps_grad) {
-		TRY(take(trainer, span->count * dtype_bytes(wire), &flight->copy));
+		TRY(take_flight_memory(trainer, span->count * dtype_bytes(wire), &flight->copy));
 		flight->wire = flight->copy;
 		kernel_convert(flight->wire, wire, bucket->grad, grad, span->count);
 		return TUTTI_OK;

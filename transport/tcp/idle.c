@@ -1,6 +1,6 @@
-/* What the peers of a rank need of it while it is in no call. Bytes of its last messages may have
- * been in a socket that broke, and a peer waits for them; or a peer asks for its connection back,
- * to send again what it has lost itself.
+/* What a rank does for its peers while it is in no call. A socket with bytes of its last messages
+ * may have broken, and the peer waits for these bytes; or a peer asks for its connection back, to
+ * send its own bytes again.
  *
  * The thread that does this sleeps on an epoll of its own, the alarm: only the ends of sockets and
  * new connections wake it, and not the messages of a rank that computes or is in a call with

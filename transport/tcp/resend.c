@@ -2,11 +2,11 @@
  *
  * An io is done when its bytes have gone into the kernel, and some of them may be on their way
  * then. So the last bytes that went into the socket are kept in a ring, as many as the kernel
- * says (SIOCOUTQ) the peer's kernel has not got yet. What that has got is not lost: it can be
- * read of a socket that was reset, and is taken out before the socket is given up. Then each end
- * says how many bytes it has had, and the other goes on from there: first what is kept, then
- * what is new. No acknowledgement is ever sent, and a receiver that reads nothing for long holds
- * up no other rank. */
+ * says (SIOCOUTQ) the peer's kernel has not got yet. Bytes that the peer's kernel has are not
+ * lost: they can be read from a socket that was reset, and are, before the socket is closed. Then
+ * each end says how many bytes it has received, and the other goes on from there: first the bytes
+ * in the ring, then new ones. No acknowledgement is ever sent, and a receiver that reads nothing
+ * for long holds up no other rank. */
 #include "transport/tcp/conn.h"
 
 #include <endian.h>

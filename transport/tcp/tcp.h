@@ -44,7 +44,7 @@
 #define TCP_CHANNELS     256    /* of one peer */
 #define TCP_PENDING       64     /* accepted and not yet proved, besides one per rank */
 #define TCP_EPOCH_SHIFT  12     /* in the terms of a greeting */
-#define TCP_TICK_MS      50     /* how exact these times are */
+#define TCP_TICK_MS      50     /* between two looks at the deadlines of connections */
 #define TCP_EVENTS       64     /* taken from epoll at once */
 #define TCP_TEXT_BYTES   64     /* an address as text */
 #define TCP_CONGESTION_BYTES 16 /* the kernel's bound on such a name */
