@@ -126,6 +126,6 @@ tutti_status work_wait(struct tutti_work **work, int timeout_ms);
 tutti_status work_test(struct tutti_work *work, bool *is_done);
 void work_release(struct tutti_work *work);
 void work_retain(struct tutti_work *work);        /* one release more is due */
-void *work_memory(const struct tutti_work *work); /* COLL_MEM_ALLOC's result */
+void *work_memory(const struct tutti_work *work); /* what an allocation's call returns */
 
 #endif

@@ -20,7 +20,7 @@ bool engine_in_doubt(struct engine *e);
 /* engine_failure.c */
 /* The call that waits for room has waited too long, or what keeps it out has. */
 void engine_fail_outside(struct engine *e);
-/* "all_reduce #128 (ring)". Returns text. */
+/* The call: its name, number and algorithm. Returns text. */
 const char *collective_words(const struct tutti_work *work, char *text, size_t text_bytes);
 /* The window has failed a call; the error message is this thread's last error. */
 void engine_window_failed(struct engine *e, const struct tutti_work *work, tutti_status status);

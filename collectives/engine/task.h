@@ -49,7 +49,7 @@ struct task_kind {
 	/* What work, which is not over, waits for, in words. Returns a rank of it, or -1. */
 	int (*explain)(struct engine *e, const struct tutti_work *work, char *text,
 		       size_t text_bytes);
-	/* The call, for error messages: "all_reduce #128 (ring)". Returns text. */
+	/* The call, for error messages: its name, number and algorithm. Returns text. */
 	const char *(*words)(const struct tutti_work *work, char *text, size_t text_bytes);
 };
 
@@ -222,7 +222,7 @@ void engine_set_failure(struct engine *e, tutti_status status, int rank, const c
 /* The failure of work's call. */
 void engine_fail_in(struct engine *e, const struct tutti_work *work, tutti_status status,
 		    const char *why);
-/* "rank 3: all_reduce #128 (ring): " and why. text has ERROR_BYTES; returns it. */
+/* "rank 3: ", the call in words, and why. text has ERROR_BYTES; returns it. */
 const char *engine_in_words(const struct engine *e, const struct tutti_work *work, const char *why,
 			    char *text);
 /* watch.c: work's connection to peer is lost, for why; that is the failure unless a rank knows

@@ -1,8 +1,8 @@
 """layers.py ROOT [--objects FOLDER] [--update]: who may know whom.
 
 layers.txt has the folders from the bottom up. Prints each include, and with --objects each linked symbol, that points
-to a higher folder or to a sibling, each include of a header that doors.txt does not give, and each cycle of more than two files that link each other; exits with 1 when there
-is one. What upward.txt and cycles.txt list is let through, and a line of theirs that is no longer needed is an error;
+to a higher folder or to a sibling, each include of a header that doors.txt does not give, each cycle of headers that
+include each other, and each cycle of more than two files that link each other; exits with 1 when there is one. What upward.txt and cycles.txt list is let through, and a line of theirs that is no longer needed is an error;
 --update writes both anew. FOLDER has the object of a.c as a.c.o."""
 import argparse
 import os
@@ -15,7 +15,7 @@ sys.dont_write_bytecode = True
 import tables
 
 SOURCES = tables.LIBRARY + ("include", "launch", "perf", "examples", "bindings", "tools")
-INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"]+)"|<(tutti/[^>]+)>)', re.M)
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"]+)"|<([^>]+)>|(.*))', re.M)
 API = "tutti_*"
 
 
@@ -69,8 +69,12 @@ class Layers:
             there == name or there.startswith(name + "/") for name in seen)
 
 
-def target_of(root, source, header):
-    """The path from the root of what a file includes."""
+def target_of(root, source, quoted, bracketed):
+    """The path from the root of what a file includes; None for the system's headers."""
+    if bracketed:
+        there = [path for path in (bracketed, "include/" + bracketed) if os.path.isfile(os.path.join(root, path))]
+        return there[0] if there else "include/" + bracketed if bracketed.startswith("tutti/") else None
+    header = quoted
     near = os.path.normpath(os.path.join(os.path.dirname(source), header))
     for path in (near, header, "include/" + header):
         if os.path.exists(os.path.join(root, path)):
@@ -79,16 +83,25 @@ def target_of(root, source, header):
 
 
 def included(root, layers, found):
-    """Adds the includes that are not allowed to found. Returns the number of headers that are not there."""
-    bad = 0
+    """Adds the includes that are not allowed to found. Returns the number of headers that are not there or include
+    each other."""
+    bad, between_headers = 0, defaultdict(set)
     for source in tables.files_of(root):
         if source.split("/")[0] not in SOURCES or not source.endswith((".c", ".h", ".cc")):
             continue
         if source.split("/")[0] in tables.LIBRARY and os.path.dirname(source) not in layers.height:
             print(f"{source}: its folder is not in layers.txt")
             bad += 1
-        for names in INCLUDE.findall(tables.text_of(root, source)):
-            target = target_of(root, source, names[0] or names[1])
+        for quoted, bracketed, other in INCLUDE.findall(tables.text_of(root, source)):
+            if other:
+                print(f"{source}: includes {other}, which is not a name")
+                bad += 1
+                continue
+            target = target_of(root, source, quoted, bracketed)
+            if not target:
+                continue
+            if source.endswith(".h") and target.endswith(".h"):
+                between_headers[source].add(target)
             if not os.path.exists(os.path.join(root, target)):
                 print(f"{source}: includes {target}, which is not there")
                 bad += 1
@@ -96,6 +109,9 @@ def included(root, layers, found):
                 found[source, target] = "may not be included"
             elif layers.is_private(source, target):
                 found[source, target] = f"is no door of {os.path.dirname(target)} (tests/house/doors.txt)"
+    for cycle in cycles_of(between_headers, 2):
+        print("headers that include each other: " + " ".join(cycle))
+        bad += 1
     return bad
 
 
@@ -112,7 +128,7 @@ def linked(root, objects):
     text = subprocess.run(["nm", "-A", "-P"] + paths, capture_output=True, text=True, check=True).stdout
     for line in text.split("\n"):
         match = re.match(r"(.*\.c)\.o: (\S+) (\w)", line)
-        if match and match[3] == "U":
+        if match and match[3] in "Uwv":
             wanted.append((os.path.relpath(match[1], objects), match[2]))
         elif match and match[3].isupper():
             defined[match[2]] = os.path.relpath(match[1], objects)
@@ -123,8 +139,8 @@ def linked(root, objects):
     return links
 
 
-def cycles_of(links):
-    """The sets of files that reach each other, by Tarjan, if larger than a pair."""
+def cycles_of(links, least=3):
+    """The sets of at least so many files that reach each other, by Tarjan."""
     number, low, path, found = {}, {}, [], []
 
     def visit(file):
@@ -138,7 +154,7 @@ def cycles_of(links):
                 low[file] = min(low[file], number[other])
         if low[file] == number[file]:
             at = path.index(file)
-            if len(path) - at > 2:
+            if len(path) - at >= least:
                 found.append(sorted(path[at:]))
             del path[at:]
 

@@ -2,7 +2,7 @@
 
 Prints, for the window and for tcp, what was on the stack when the first bytes were copied into shared memory or handed
 to a socket, and before that when their message was handed to the transport; and then
-`Window: N functions in M files; TCP: N functions in M files`."""
+`Window: N functions in M files; TCP: N functions in M files, N to queue the message and N to send it`."""
 import subprocess
 import sys
 
@@ -50,7 +50,8 @@ def main():
                 if (function, file) not in shown:
                     print(f"    {'  ' * depth}{function}  {'/'.join(file.split('/')[-2:])}")
                     shown.append((function, file))
-        found.append(f"{name}: {len(shown)} functions in {files_in(shown)} files")
+        split = f", {len(posted)} to queue the message and {len(shown) - len(posted)} to send it" if way == "tcp" else ""
+        found.append(f"{name}: {len(shown)} functions in {files_in(shown)} files{split}")
     print("; ".join(found))
 
 

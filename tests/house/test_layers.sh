@@ -70,6 +70,12 @@ while read -r file header target; do
 done <<<"$forbidden"
 plant core/a.c '  #  include "core/gone.h"'
 seen '^core/a.c: includes core/gone.h, which is not there'
+plant core/a.c '#include <collectives/plan/plan.h>' collectives/plan/plan.h ''
+seen '^core/a.c collectives/plan/plan.h: may not be included'
+plant core/a.c '#include HEADER_OF_PLANS'
+seen '^core/a.c: includes HEADER_OF_PLANS, which is not a name'
+plant core/a.h '#include "core/b.h"' core/b.h '#include "core/a.h"'
+seen '^headers that include each other: core/a.h core/b.h'
 plant collectives/attic/a.c ''
 seen '^collectives/attic/a.c: its folder is not in layers.txt'
 plant core/a.c ''
@@ -83,6 +89,9 @@ touch "$tree/collectives/engine/engine.h"
 seen '^collectives/comm/a.c collectives/engine/run.h: is no door of collectives/engine'
 
 plant core/a.c 'int b(void); int a(void) { return b(); }' memory/b.c 'int b(void); int b(void) { return 0; }'
+compile core/a.c memory/b.c
+seen '^core/a.c memory/b.c: may not be linked: b' "$scratch/objects"
+plant core/a.c 'int b(void) __attribute__((weak)); int a(void) { return b(); }' memory/b.c 'int b(void); int b(void) { return 0; }'
 compile core/a.c memory/b.c
 seen '^core/a.c memory/b.c: may not be linked: b' "$scratch/objects"
 echo 'core/a.c memory/b.c  a reason' >"$tree/tests/house/upward.txt"
@@ -105,13 +114,14 @@ layers . --objects "$BUILD_DIR/CMakeFiles/tutti_objects.dir" || failures=1
 names_users()
 {
 	grep -rniE 'all_?reduce|all_?gather|reduce_?scatter|\bbroadcast|\bbarrier|COLL_[A-Z]|\b(tcp|shm|verbs|ucx|cuda)\b|transport_(tcp|shm|sim)|\bsim_' \
-		"$1" --include='*.c'
+		"$1" --include='*.[ch]'
 }
 
 # names_transports FOLDER...: prints where files that may not know a transport by its name do.
 names_transports()
 {
-	grep -rnE '"\^?(tcp|shm|sim)"|\btransport_(tcp|shm|sim)\b' --include='*.[ch]' "$@" 2>/dev/null
+	grep -rnE '"\^?(tcp|shm|sim)\b|\btransport_(tcp|shm|sim)\b' --include='*.[ch]' "$@" 2>/dev/null |
+		grep -vE '"tcp://"|TUTTI_TRANSPORTS|^core/env.h:' # a URL of torchrun's, and the help of a variable
 }
 
 mkdir -p "$scratch/engine"
@@ -119,10 +129,10 @@ for line in 'static void all_reduce(void);' 'if (c == COLL_BARRIER)' 'extern con
 	echo "$line" >"$scratch/engine/engine.c"
 	names_users "$scratch/engine" >/dev/null || complain "unseen in the engine: $line"
 done
-for line in '	if (strcmp(list[i]->name, "tcp") == 0)' 'extern const struct tutti_transport transport_shm;'; do
+for line in '	if (strcmp(list[i]->name, "tcp") == 0)' '	if (strncmp(name, "tcp:", 4) == 0)' 'extern const struct tutti_transport transport_shm;'; do
 	echo "$line" >"$scratch/engine/describe.c"
 	names_transports "$scratch/engine" >/dev/null || complain "unseen: a transport's name: $line"
 done
 names_users collectives/engine && complain "the engine may name no collective and no transport"
-names_transports core memory rendezvous collectives train launch && complain "only transport/ may know a transport by its name"
+names_transports core memory rendezvous collectives train launch tools perf && complain "only transport/ may know a transport by its name"
 exit $failures

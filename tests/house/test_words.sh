@@ -32,6 +32,9 @@ seen '^tests/core widget 1: '
 rm "$tree/tests/core/widget_list.c"
 echo 'int tcp_widget_max; /* hand_back */' >"$tree/core/room/a.c"
 seen "'core widget 2' is no longer so"
+echo 'int isWidget; /* Widgeting is to hand' >"$tree/core/room/a.c"
+echo ' * back. */' >>"$tree/core/room/a.c"
+words "$tree" || complain "counts other than 2 and 1: $(cat "$scratch/said")" # other cases, endings and lines count
 words "$tree" --update
 printf '/* It ends.\n * Who waits is told so. */\nint a; /* Who asks, who waits */\n' >"$tree/core/b.h"
 seen "^core/b.h: .*'Who waits is told so'"

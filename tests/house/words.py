@@ -20,7 +20,8 @@ def replaced(root):
     forms = {}
     for row in re.findall(r"^\| ([a-z, ]+) \| (.+) \|$", text, re.M)[1:]:
         first, *others = row[0].split(", ")
-        forms.update({form: (first, row[1]) for form in [first, *others]})
+        endings = [first + "s", first + "ing", first.removesuffix("e") + "ing"] if " " not in first else []
+        forms.update({form: (first, row[1]) for form in [first, *others, *endings]})
     if not forms:
         sys.exit("words.py: docs/glossary.md has no table of words below '## Not these words'")
     return forms
@@ -47,15 +48,17 @@ def main():
     root, update = sys.argv[1], "--update" in sys.argv[2:]
     forms = replaced(root)
     # As whole words and as whole parts of identifiers; those of two words apart, since one expression for all is slow.
-    pairs = "|".join(form.replace(" ", "[ _]") for form in forms if " " in form) or "0"
+    pairs = "|".join(form.replace(" ", r"[\s_*]+") for form in forms if " " in form) or "0"
     pairs = re.compile(f"(?<![a-z])({pairs})(?![a-z])")
     counts = Counter()
     for path in tables.files_of(root):
         if path.startswith(UNREAD):
             continue
-        text = (path + "\n" + tables.text_of(root, path)).lower()
-        for form in [word for word in re.findall("[a-z]+", text) if word in forms] + pairs.findall(text):
-            counts[folder_of(path), forms[form.replace("_", " ")][0]] += 1
+        text = path + "\n" + tables.text_of(root, path)
+        words = [word.lower() for word in re.findall("[A-Z]?[a-z]+|[A-Z]+", text)]
+        said = [word for word in words if word in forms]
+        for form in said + [" ".join(re.split(r"[\s_*]+", pair)) for pair in pairs.findall(text.lower())]:
+            counts[folder_of(path), forms[form][0]] += 1
     instead = {word: say for word, say in forms.values()}
     found = {(folder, word.replace(" ", "_"), str(count)): f"times in this folder; say: {instead[word]}"
              for (folder, word), count in counts.items()}
