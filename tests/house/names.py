@@ -8,7 +8,7 @@ from collections import defaultdict
 sys.dont_write_bytecode = True
 import tables
 
-STRUCT = re.compile(r"^(?:static |extern |const |typedef )*(?:struct|union)\s+(\w+)\s*\{", re.M)
+STRUCT = re.compile(r"^(?:static |extern |const |typedef )*(?:struct|union)\s+(?:__attribute__\(\(.*\)\)\s*)?(\w+)\s*\{", re.M)
 
 
 def main():

@@ -22,7 +22,7 @@ echo 'a 2' >"$table"
 seen "'a 2' has no reason"
 rm "$table" "$tree/core/a.h"
 printf 'struct a {\n\tint b;\n};\nstatic struct a c;\n' >"$tree/core/b.h"
-printf 'static const struct a {\n\tint b;\n} c[] = {{1}};\n' >"$tree/train/model/a.c"
+printf 'struct __attribute__((packed)) a {\n\tint b;\n};\n' >"$tree/train/model/a.c"
 seen '^struct:a 2: stands for several things: core/b.h train/model/a.c$'
 echo 'struct:a 3  a reason' >"$table"
 seen "'struct:a 3' is no longer so: remove this line"
