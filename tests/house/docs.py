@@ -74,6 +74,8 @@ def check_names(tree, page, said):
         called = re.fullmatch(r"(\w+)\(\)", span)
         if called and called[1] not in tree.called:
             said(page, span, "there is no such function")
+        if re.fullmatch(r"\w+_\w+", span) and span not in tree.parts:
+            said(page, span, "no such name in the sources")
         tag = re.fullmatch(r"struct (\w+)", span)
         if tag and tag[1] not in tree.tags:
             said(page, span, "there is no such struct")
@@ -194,10 +196,12 @@ class Tree:
             self.dirs.update("/".join(parts[:i]) for i in range(1, len(parts)))
         self.folders = "|".join(sorted({path.split("/")[0] for path in self.files if "/" in path and path[0] != "."}))
         self.words, self.called, self.tags = set(), set(), set()
-        for path in self.files:
+        self.parts = {name.partition(".")[0] for name in self.names}
+        for path in self.files - {"tests/house/docs_invented.txt"}:
             if path.endswith((".c", ".h", ".cc", ".py", ".sh", ".txt", ".in")) or path.startswith(("script/", "perf/")):
                 text = tables.text_of(root, path)
                 self.words.update(re.findall(r"\b(?:tutti|TUTTI)_\w+", text))
+                self.parts.update(re.findall(r"\b\w+_\w+", text))
                 self.called.update(re.findall(r"\b(\w+)\(", text))
                 self.tags.update(re.findall(r"\bstruct (\w+)", text))
 

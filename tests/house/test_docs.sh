@@ -63,7 +63,7 @@ See [the picture](docs/architecture.md#all) of `core/env.h`, `host.c`, `engine_r
 sed -i 's/of `core/\nof `core/' "$tree/README.md"
 python3 tests/house/docs.py "$tree" || complain "a page without faults is refused"
 page "See [this](docs/gone.md) and [that](docs/architecture.md#nowhere), core/gone.c, \`gone.h\`, \`engine_walk()\`,
-\`struct motor\`. Call tutti_start with TUTTI_POT=1.
+\`struct motor\` and \`RUN_SLOTZ\`. Call tutti_start with TUTTI_POT=1.
 $(printf 'word %.0s' {1..30})
 
 | 2 | TCP | 9.99 |"
@@ -73,6 +73,7 @@ refused 'README.md docs/gone.md: a link to nothing' \
 	'README.md gone.h: there is no file of that name' \
 	'README.md engine_walk(): there is no such function' \
 	'README.md struct_motor: there is no such struct' \
+	'README.md RUN_SLOTZ: no such name' \
 	'README.md tutti_start: no such name' \
 	'README.md TUTTI_POT: no such name' \
 	'README.md width: lines of more than 100 columns: 1, 3' \
