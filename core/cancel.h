@@ -1,6 +1,6 @@
-/* A thread that meets others waits deep down, for sockets with deadlines, and another thread may
- * want it back sooner. It says once how it finds out, instead of through all that lies between:
- * then all its deadlines have passed. */
+/* Cancels the waits of a thread before their deadlines. The thread names a function once, with
+ * cancel_begin, and its waits ask that function. Once the function returns true, all deadlines of
+ * the thread count as passed. So no function between has to pass a cancellation hook on. */
 #ifndef CORE_CANCEL_H
 #define CORE_CANCEL_H
 

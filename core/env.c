@@ -1,4 +1,4 @@
-/* The table of TUTTI_ variables, read and checked. What they mean is their users' business. */
+/* The table of TUTTI_ variables, read and checked. Other files use their values. */
 #include "core/env.h"
 
 #include "core/log.h"

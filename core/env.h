@@ -27,7 +27,7 @@
 	X(spread, "TUTTI_SPREAD", "0 or 1", 0, 1, 1,                                               \
 	  "0: with more ranks than cores it is left to the kernel where each of them runs")        \
 	X(read, "TUTTI_READ", "bytes", 0, 1099511627776, 131072,                                   \
-	  "from there on two ranks that only copy read each other's buffers; 0: never")            \
+	  "from this on, two ranks that only copy read each other's buffers; 0: never")            \
 	X(window_bytes, "TUTTI_WINDOW_BYTES", "bytes", 65536, 1073741824, 8388608,                 \
 	  "shared staging memory of each rank")                                                    \
 	X(scratch_bytes, "TUTTI_SCRATCH_BYTES", "bytes", 65536, 1073741824, 4194304,               \
@@ -39,7 +39,7 @@
 	X(tls, "TUTTI_TLS", "0 or 1", 0, 1, 0,                                                     \
 	  "1: all bytes over tcp are encrypted, by TLS 1.3")                                       \
 	X(reconnect, "TUTTI_RECONNECT", "0 to 2", 0, 2, 1,                                         \
-	  "a broken tcp connection is made again, 1: but on loopback, 2: always; 0: never")        \
+	  "a broken tcp connection is made again, 1: not on loopback, 2: always; 0: never")        \
 	X(reconnect_ms, "TUTTI_RECONNECT_MS", "ms", 100, 86400000, 10000,                          \
 	  "for how long that is tried")                                                            \
 	X(reconnect_tries, "TUTTI_RECONNECT_TRIES", "attempts", 1, 1000000, 1000,                  \

@@ -1,5 +1,4 @@
-/* What a fork leaves in the child is a flag, set before fork returns there, and none of our
- * sockets. */
+/* A fork leaves a flag in the child, set before fork returns there, and none of our sockets. */
 #include "core/forks.h"
 
 #include "core/status.h"

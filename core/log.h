@@ -28,8 +28,8 @@ void log_set_rank(int rank);           /* this thread's lines say "rank N" from 
 #define log_info(...)  log_if(LOG_INFO, log_line, __VA_ARGS__)
 #define log_debug(...) log_if(LOG_DEBUG, log_line, __VA_ARGS__)
 
-/* What connections without a proof can make us write, as often as they like: a few lines at once,
- * then one a second, which says how many were left out. All threads share them. */
+/* For lines that connections without a proof can make us write as often as they like. It writes a
+ * few at once, then one a second, which says how many were left out. All threads share them. */
 #define log_seldom(...) log_if(LOG_INFO, log_seldom_line, __VA_ARGS__)
 
 #define LOG_AT_ONCE 8

@@ -26,10 +26,10 @@ static inline void wait_for_stores(void)
 #endif
 }
 
-/* What this core has written goes out to the cache that the cores share, where another one finds it
- * sooner than in here. No-op where it is not known, as above. It may overtake the store, and the
- * line is fetched twice then: hence wait_for_stores. The next store pays for it, so such lines want
- * prefetch_to_write, too. */
+/* Moves a line that this core has written to the cache that the cores share, where another core
+ * finds it sooner than in this core's cache. No-op where it is not known, as above. It may overtake
+ * the store, and the line is fetched twice then: hence wait_for_stores. The next store pays for it,
+ * so such lines want prefetch_to_write, too. */
 static inline void push_out(const void *at)
 {
 #if defined(__x86_64__)

@@ -31,7 +31,7 @@ static bool is_trusted(const char *clock)
 }
 #endif
 
-static void look(void)
+static void find_kind(void)
 {
 #if defined(__x86_64__)
 	char name[48] = "";
@@ -49,7 +49,7 @@ static void look(void)
 
 enum ticks_kind ticks_kind_here(void)
 {
-	pthread_once(&once, look);
+	pthread_once(&once, find_kind);
 	return here;
 }
 

@@ -254,7 +254,7 @@ ssize_t tls_recv(struct tls *t, const struct iovec *iov, int count)
 	t->is_short = false;
 	for (int i = 0; i < count; i++) {
 		for (size_t at = 0, got; at < iov[i].iov_len; at += got, all += got) {
-			/* What came last was all there was. */
+			/* The last read of the socket emptied it. */
 			if (all > 0 && t->is_short && !openssl.SSL_has_pending(t->ssl))
 				return (ssize_t)all;
 			if (!open_some(t, openssl.SSL_read_ex, (char *)iov[i].iov_base + at,

@@ -77,7 +77,7 @@ static BIO_METHOD *method;
 
 /* The key is of one connection, so its name says nothing. */
 static const char identity[] = "tutti";
-/* TLS_AES_128_GCM_SHA256. What counts of it is its hash, which the other cipher has too. */
+/* TLS_AES_128_GCM_SHA256. Only its hash matters, which the other cipher has too. */
 static const uint8_t cipher_of_key[2] = {0x13, 0x01};
 
 /* Where instructions for AES are missing it is ten times slower than ChaCha20. */

@@ -258,7 +258,7 @@ int ranks_restart(struct ranks *ranks, const struct start *s, struct rank *rank,
 	return code;
 }
 
-static void look(struct ranks *ranks, struct rank *rank)
+static void note_if_ended(struct ranks *ranks, struct rank *rank)
 {
 	siginfo_t info = {0};
 
@@ -281,7 +281,7 @@ struct rank *ranks_observe(struct ranks *ranks)
 	for (int i = 0; i < ranks->n; i++) {
 		struct rank *rank = &ranks->rank[i];
 
-		look(ranks, rank);
+		note_if_ended(ranks, rank);
 		if (has_failed(rank) && (!failed || (rank->exit_signal && !failed->exit_signal)))
 			failed = rank;
 	}

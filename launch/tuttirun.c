@@ -15,8 +15,8 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-/* So that no pipe of ours becomes a rank's stdout. What is written to a missing stdout is lost,
- * and seen to be. */
+/* So that no pipe of ours becomes a rank's stdout. Output to a missing stdout is lost, and the
+ * writer sees an error. */
 static void open_missing_streams(void)
 {
 	int fd;

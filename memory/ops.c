@@ -10,18 +10,17 @@
 #include <stdio.h>
 #include <string.h>
 
-#define BUILT_IN        8
 #define IDENTITY_SCALED UINT32_C(32)        /* no built-in op, and no hash */
 #define IDENTITY_USER   (UINT32_C(1) << 31) /* set in every hash           */
 
-static const char *const built_in[BUILT_IN] = {
-	[TUTTI_SUM] = "sum", [TUTTI_PROD] = "prod", [TUTTI_MIN] = "min", [TUTTI_MAX] = "max",
-	[TUTTI_AVG] = "avg", [TUTTI_BAND] = "band", [TUTTI_BOR] = "bor", [TUTTI_BXOR] = "bxor",
-};
+#define TEXT(name, text, ...) [TUTTI_##name] = text,
+static const char *const built_in[OPS_BUILT_IN] = {OPS_LIST(TEXT)};
+_Static_assert((int)OPS_BUILT_IN <= (int)OPS_FIRST && OPS_BUILT_IN <= IDENTITY_SCALED,
+	       "built-in ops come before created ones");
 
-/* A place for a created op. Its number is OPS_FIRST + place + OPS_MOST * turn: no two ops of a
- * place share one, and places are given in turn, so that a number comes again after two thousand
- * million others. */
+/* A place for a created op. An op's number is OPS_FIRST + place + OPS_MOST * turn, and turn grows
+ * with each op of the place. Places are given in turn, so that a number is used again only after
+ * two thousand million other ops. */
 struct created {
 	/* The op that the fields below belong to, or 0. Stored last, released; find acquires. A
 	 * place is written only while it is neither live nor held, so a thread that may look at an
@@ -64,22 +63,22 @@ static struct created *find_live(tutti_op op)
 
 bool op_is_known(tutti_op op)
 {
-	return (uint32_t)op < BUILT_IN || find_live(op);
+	return (uint32_t)op < OPS_BUILT_IN || find_live(op);
 }
 
 bool op_fits(tutti_op op, tutti_dtype dtype)
 {
 	if (dtype_bytes(dtype) == 0)
 		return false;
-	if ((uint32_t)op < BUILT_IN)
-		return op < TUTTI_BAND || !dtype_is_float(dtype);
+	if ((uint32_t)op < OPS_BUILT_IN)
+		return !op_is_bitwise(op) || !dtype_is_float(dtype);
 	const struct created *c = find_live(op);
 	return c && (!c->is_scaled || c->dtype == dtype);
 }
 
 const char *op_name(tutti_op op)
 {
-	if ((uint32_t)op < BUILT_IN)
+	if ((uint32_t)op < OPS_BUILT_IN)
 		return built_in[op];
 	const struct created *c = find(op);
 	return c ? c->name : "?";
@@ -93,7 +92,7 @@ uint32_t op_identity(tutti_op op)
 
 const char *op_identity_name(uint32_t identity, char *name, size_t name_bytes)
 {
-	const char *found = identity < BUILT_IN           ? built_in[identity]
+	const char *found = identity < OPS_BUILT_IN       ? built_in[identity]
 			    : identity & IDENTITY_USER    ? "a user op not known on this rank"
 			    : identity == IDENTITY_SCALED ? "scaled sum"
 							  : "?";

@@ -10,6 +10,27 @@
 
 #include <stdbool.h>
 
+/* The built-in ops: X(the number's name, the op's name, whether it is bitwise: of integers only).
+ * The order is tutti.h's and is checked at compile time; an op of tutti.h that lacks a line here
+ * does not compile (-Wswitch in op_is_bitwise). */
+#define OPS_LIST(X)                                                                                \
+	X(SUM, "sum", false)                                                                       \
+	X(PROD, "prod", false)                                                                     \
+	X(MIN, "min", false)                                                                       \
+	X(MAX, "max", false)                                                                       \
+	X(AVG, "avg", false)                                                                       \
+	X(BAND, "band", true)                                                                      \
+	X(BOR, "bor", true)                                                                        \
+	X(BXOR, "bxor", true)
+
+#define OPS_COUNT(name, ...) OPS_PLACE_##name,
+enum { OPS_LIST(OPS_COUNT) OPS_BUILT_IN };
+#undef OPS_COUNT
+#define OPS_CHECK(name, ...)                                                                       \
+	_Static_assert((int)OPS_PLACE_##name == (int)TUTTI_##name, "OPS_LIST has tutti.h's order");
+OPS_LIST(OPS_CHECK)
+#undef OPS_CHECK
+
 #define OPS_FIRST      64       /* the number of the first created op                          */
 #define OPS_MOST       1024     /* created and not destroyed, or still held by a call          */
 #define OPS_NAME_BYTES 64       /* with the zero at the end                                    */
@@ -20,6 +41,20 @@ struct op_user {
 	void *arg;
 };
 
+/* A bitwise one is built in, and works on integers only. */
+static inline bool op_is_bitwise(tutti_op op)
+{
+	switch (op) {
+#define OPS_CASE(name, text, is_bitwise)                                                           \
+	case TUTTI_##name:                                                                         \
+		return is_bitwise;
+		OPS_LIST(OPS_CASE)
+#undef OPS_CASE
+	case TUTTI_OP_MAX_:
+		break;
+	}
+	return false;
+}
 /* Built in, or created and not destroyed. */
 bool op_is_known(tutti_op op);
 /* Known, and works on dtype: bitwise ones on integers only, a scaled sum on its own dtype only, a

@@ -5,13 +5,13 @@
 #ifndef MEMORY_REDUCE_KERNELS_H
 #define MEMORY_REDUCE_KERNELS_H
 
+#include "memory/ops.h"
 #include "memory/reduce.h"
 
 #include <stdbool.h>
 
 #define REDUCE_DTYPES      14
-#define REDUCE_OPS         8
-#define REDUCE_FUSED 8
+#define REDUCE_FUSED       8
 #define REDUCE_BLOCK_BYTES 2048 /* of accumulators: a block and its partials stay in L1 */
 
 /* scale()'s arguments. */
@@ -33,7 +33,8 @@ struct reduce_kernels {
 	void (*widen[REDUCE_DTYPES])(void *acc, const void *src, size_t n);
 	void (*narrow[REDUCE_DTYPES])(void *dst, const void *acc, size_t n);
 	/* out = a (op) b; out may be a or b. Not for dtypes that are widened, nor for AVG. */
-	void (*merge[REDUCE_DTYPES][REDUCE_OPS])(void *out, const void *a, const void *b, size_t n);
+	void (*merge[REDUCE_DTYPES][OPS_BUILT_IN])(void *out, const void *a, const void *b,
+						   size_t n);
 	/* dst = scalar * src; dst may be src. Not for widened dtypes. NaNs are canonical. */
 	void (*scale[REDUCE_DTYPES])(void *dst, const void *src, const void *scalar, size_t n);
 	void (*copy)(void *dst, const void *src, size_t bytes); /* a short one */

@@ -1,3 +1,4 @@
+/* The names and sizes of element types and operations. */
 #include "elements.h"
 
 #include <math.h>
@@ -28,10 +29,11 @@ static const struct dtype dtypes[DTYPES] = {
 	[TUTTI_U64] = {"uint64", "u64", 8, -1, 0, false},
 };
 
-static const char *const ops[OPS] = {
-	[TUTTI_SUM] = "sum", [TUTTI_PROD] = "prod", [TUTTI_MIN] = "min", [TUTTI_MAX] = "max",
-	[TUTTI_AVG] = "avg", [TUTTI_BAND] = "band", [TUTTI_BOR] = "bor", [TUTTI_BXOR] = "bxor",
-};
+#define WORD(name, word, ...) word,
+static const char *const ops[OPS] = {OPERATIONS(WORD)};
+#define CHECK(name, ...)                                                                           \
+	_Static_assert((int)OPERATION_##name == (int)TUTTI_##name, "in tutti.h's order");
+OPERATIONS(CHECK)
 
 const char *element_name(tutti_dtype dtype)
 {
@@ -79,9 +81,22 @@ const char *operation_name(tutti_op op)
 	return ops[op];
 }
 
+bool operation_is_bitwise(tutti_op op)
+{
+	switch (op) {
+#define CASE(name, word, is_bitwise)                                                               \
+	case TUTTI_##name:                                                                         \
+		return is_bitwise;
+		OPERATIONS(CASE)
+	case TUTTI_OP_MAX_:
+		break;
+	}
+	return false;
+}
+
 bool operation_fits(tutti_op op, tutti_dtype dtype)
 {
-	return op < TUTTI_BAND || !element_is_float(dtype);
+	return !operation_is_bitwise(op) || !element_is_float(dtype);
 }
 
 bool operation_parse(const char *name, tutti_op *op)

@@ -1,3 +1,4 @@
+/* Writes the results as JSON. */
 #include "json.h"
 
 #include "library.h"

@@ -1,3 +1,4 @@
+/* Tutti behind the calls of tutti.h: what it can measure, and its name. */
 #include "library.h"
 
 #include <stdio.h>

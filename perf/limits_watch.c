@@ -1,3 +1,4 @@
+/* Waits for processes, and ends all of them as soon as one has failed. */
 #include "limits_watch.h"
 
 #include <errno.h>
@@ -16,7 +17,7 @@ static pid_t fail(const char *what)
 	return -1;
 }
 
-/* What ends the parent ends the process: it may spin, and wait for others. */
+/* The process ends with its parent: it may spin, and wait for others. */
 pid_t watch_fork(struct watch *w)
 {
 	int ends[2];

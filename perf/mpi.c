@@ -72,7 +72,7 @@ static MPI_Datatype type_of(tutti_dtype dtype)
 	}
 }
 
-/* What is only moved may be of a type of the same size. */
+/* Elements that are only moved may be of another type of the same size. */
 static MPI_Datatype moved_type(tutti_dtype dtype)
 {
 	MPI_Datatype type = type_of(dtype);

@@ -1,3 +1,4 @@
+/* Reads nccl-tests' options and ours, and refuses what makes no sense. */
 #include "options.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* Writes to stdout, and says why where that fails. */
 #include "output.h"
 
 #include <errno.h>

@@ -137,7 +137,8 @@ static tutti_status sweep_one(struct job *j, struct sample sample)
 	return TUTTI_OK;
 }
 
-/* Types outside, then operations, as nccl-tests has it. What reduces nothing has one operation. */
+/* Types outside, then operations, as nccl-tests has it. A collective that reduces nothing has one
+ * operation. */
 static tutti_status sweep(struct job *j)
 {
 	const struct options *o = j->bench.options;

@@ -1,3 +1,4 @@
+/* Reads how much memory is left, and writes sizes in words. */
 #include "ram.h"
 
 #include <limits.h>

@@ -1,3 +1,4 @@
+/* Takes the times of calls, and judges them. */
 #include "stamps.h"
 
 #include <stdlib.h>

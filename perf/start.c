@@ -1,3 +1,4 @@
+/* Starts the ranks: through tuttirun, or as threads. */
 #include "start.h"
 
 #include <errno.h>

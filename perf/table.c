@@ -1,3 +1,4 @@
+/* Writes nccl-tests' table. */
 #include "table.h"
 
 #include "library.h"

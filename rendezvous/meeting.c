@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define HOW_IT_LEFT 80
+
 tutti_status meeting_init(struct meeting *m, int size, uint64_t deadline_ns)
 {
 	*m = (struct meeting){.size = size, .has_tls = -1, .deadline_ns = deadline_ns};
@@ -130,14 +132,19 @@ static bool open_round(struct meeting *m, int rank, size_t bytes)
 	return true;
 }
 
-static const char *how_it_left(bool said_bye)
+/* The beginning of a message: how rank left. text has HOW_IT_LEFT bytes. Returns it. */
+static const char *how_it_left(char *text, int rank, bool said_bye)
 {
-	return said_bye ? "left" : "went away (has it died?)";
+	snprintf(text, HOW_IT_LEFT,
+		 said_bye ? "rank %d left" : "the connection to rank %d was lost (has it died?)",
+		 rank);
+	return text;
 }
 
-/* A round can not be completed without those that have left. */
+/* A round cannot be completed without the ranks that have left. */
 static void check_presence(struct meeting *m)
 {
+	char how[HOW_IT_LEFT];
 	int first = 0;
 
 	if (!m->gather || m->left == 0)
@@ -145,8 +152,8 @@ static void check_presence(struct meeting *m)
 	while (m->seats[first] < SEAT_LEFT)
 		first++;
 	meeting_fail(m, TUTTI_ERR_PEER,
-		     "rank %d %s while the other ranks still exchange what joining needs", first,
-		     how_it_left(m->seats[first] == SEAT_LEFT));
+		     "%s while the other ranks still exchange what joining needs",
+		     how_it_left(how, first, m->seats[first] == SEAT_LEFT));
 }
 
 uint8_t *meeting_record(struct meeting *m, int rank, size_t bytes, uint64_t deadline_ns)
@@ -186,19 +193,20 @@ bool meeting_gave(struct meeting *m, int rank)
 
 void meeting_leave(struct meeting *m, int rank, bool said_bye)
 {
+	char how[HOW_IT_LEFT];
+
 	if (m->seats[rank] >= SEAT_LEFT)
 		return;
+	how_it_left(how, rank, said_bye);
 	bool mid_round = m->seats[rank] == SEAT_GAVE;
 	m->seats[rank] = said_bye ? SEAT_LEFT : SEAT_LOST;
 	m->left++;
 	if (!m->is_complete)
-		meeting_fail(m, TUTTI_ERR_PEER,
-			     "rank %d %s while the %d ranks of the job were joining", rank,
-			     how_it_left(said_bye), m->size);
+		meeting_fail(m, TUTTI_ERR_PEER, "%s while the %d ranks of the job were joining",
+			     how, m->size);
 	else if (mid_round || (m->gather && !said_bye))
-		meeting_fail(m, TUTTI_ERR_PEER,
-			     "rank %d %s while the ranks exchanged what joining needs", rank,
-			     how_it_left(said_bye));
+		meeting_fail(m, TUTTI_ERR_PEER, "%s while the ranks exchanged what joining needs",
+			     how);
 	else
 		check_presence(m);
 }

@@ -16,6 +16,7 @@ static tutti_status write_line(int fd, const char *url)
 	char line[URL_BYTES + 1];
 	int n = snprintf(line, sizeof line, "%s\n", url);
 
+	errno = ENOSPC; /* a short write sets none */
 	return write(fd, line, (size_t)n) == n && fsync(fd) == 0 ? TUTTI_OK : TUTTI_ERR_SYSTEM;
 }
 

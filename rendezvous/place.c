@@ -71,8 +71,8 @@ static tutti_status parse_tutti(struct job *job, const char *rest)
 	return TUTTI_OK;
 }
 
-/* What may be shown of a URL that is none of ours: a secret may be anywhere but before "://", and
- * of a host and port behind the first slash. */
+/* How many bytes of a URL that is none of ours may be shown. The URL may have a secret anywhere
+ * behind "://", and a host and port anywhere behind the first slash. */
 static int scheme_bytes(const char *url)
 {
 	size_t n = strcspn(url, ":/");

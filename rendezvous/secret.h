@@ -24,7 +24,7 @@ tutti_status secret_check_here(const struct job *job);
 tutti_status secret_listen(const struct job *job, int *unix_fd);
 tutti_status secret_ask(const struct job *job, uint64_t deadline_ns, uint8_t key[TUTTI_KEY_BYTES],
 			int *real_port);
-/* What that answers, as it came: MISMATCH when it makes no sense. */
+/* Reads the answer to secret_ask. MISMATCH: it is no offer. */
 tutti_status secret_take_offer(const uint8_t offer[OFFER_BYTES], uint8_t key[TUTTI_KEY_BYTES],
 			       int *real_port);
 

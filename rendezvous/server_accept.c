@@ -90,7 +90,7 @@ static bool drop_oldest(struct server_loop *s)
 	return true;
 }
 
-/* What a new connection says is read at once, so that it is further on when others come. */
+/* Reads the first bytes of a new connection at once, so that it is further on when others come. */
 static void add_pending(struct server_loop *s, int fd)
 {
 	struct caller *c;
@@ -142,7 +142,8 @@ void server_offer_key(struct server_loop *s)
 		if (net_unix_check(fd, NULL) != TUTTI_OK)
 			log_seldom("refused the job's secret: %s", last_error());
 		else if (send(fd, offer, sizeof offer, MSG_NOSIGNAL) < 0)
-			log_seldom("a process went away before it got the job's secret");
+			log_seldom("the connection to a process was lost before it got the job's "
+				   "secret");
 		close(fd);
 	}
 	sodium_memzero(offer, sizeof offer);

@@ -9,7 +9,7 @@
 /* How long a caller may take to prove the secret, and again to say its name. */
 #define HANDSHAKE_MS 10000
 #define PENDING_MAX  256   /* connections that have proved nothing: the oldest goes first */
-#define LINGER_MS    2000  /* after a failure, or when rank 0 went away                        */
+#define LINGER_MS    2000  /* after a failure, or rank 0 has been lost                         */
 #define IDLE_MIN_MS  60000 /* a meeting without a round ends after this, or its joining time   */
 #define POLL_MAX_MS  60000
 

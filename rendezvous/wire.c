@@ -127,7 +127,8 @@ tutti_status wire_lost(const struct wire *w, tutti_status status)
 
 	if (status == TUTTI_ERR_PEER)
 		return fail(status,
-			    "%s, which serves the joining ranks at %s, went away (has it died?)",
+			    "the connection to %s, which serves the joining ranks at %s, was lost "
+			    "(has it died?)",
 			    who, w->where);
 	if (status == TUTTI_ERR_TIMEOUT)
 		return fail(status,

@@ -2,8 +2,9 @@
  *
  * A forward before the micro-batch's first backward counts. A unit is finished when as many of its
  * backwards have ended. A parameter is final when all units that use it and ran forward are
- * finished. Functions here wait for other ranks only for all_done, at the beginning of a step, and
- * with sharded parameters for a unit's values. */
+ * finished. Functions here wait for other ranks at the beginning of a step (all_done), for a unit's
+ * values where parameters are sharded, and for a bucket that is in flight from the micro-batch
+ * before. */
 #include "train/base/base.h"
 #include "train/precision/precision.h"
 #include "train/strategies/strategies.h"

@@ -31,8 +31,8 @@ static tutti_status exchange(tutti_trainer *trainer, tutti_status local)
 	if (first.status == TUTTI_OK)
 		failure_note(&first, params_compare_order(trainer));
 	if (first.status != TUTTI_OK)
-		trainer_abort(trainer); /* others wait for what did not start here */
-	/* Before the reports, which a rank that has given up does not send. */
+		trainer_abort(trainer); /* other ranks wait for calls that were not made here */
+	/* The gradients come before the reports: a rank that has failed sends no reports. */
 	failure_note(&first, grads_wait(trainer));
 	if (first.status == TUTTI_OK && !trainer_is_local(trainer))
 		failure_note(&first, trainer_all_gather(trainer, trainer->step.reports,
@@ -64,10 +64,10 @@ static void count_step(tutti_trainer *trainer)
 }
 
 /* With local SGD the other ranks' step counts, and all ranks average at the same steps. */
-static void count_missed(tutti_trainer *trainer)
+static void count_missed(tutti_trainer *trainer, const struct train_failure *own)
 {
 	trainer->local.missed = trainer->step.reports[trainer->rank].missing;
-	trainer->local.missed_status = trainer->step.reports[trainer->rank].status;
+	trainer->local.failed = *own;
 	count_step(trainer);
 }
 
@@ -86,12 +86,10 @@ static tutti_status finish(tutti_trainer *trainer, tutti_status local, tutti_ste
 	if (status == TUTTI_OK)
 		status = params_drop(trainer);
 	if (status == TUTTI_OK) {
-		status = reports_check(trainer, &info->items);
+		status = reports_check(trainer, &own, &info->items);
 		if (status != TUTTI_OK && trainer_is_local(trainer))
-			count_missed(trainer);
+			count_missed(trainer, &own);
 	}
-	if (status != TUTTI_OK && status == local)
-		return failure_return(&own); /* its message says more */
 	if (status == TUTTI_OK)
 		status = measure(trainer, info, factor);
 	if (status != TUTTI_OK)

@@ -27,37 +27,65 @@ void report_fill(tutti_trainer *trainer, tutti_status local)
 				     .is_uneven = trainer->step.is_uneven};
 }
 
-/* step, so: "this step" and what follows, for the message. */
-static tutti_status check_finished(const tutti_trainer *trainer, int rank, const char *step,
-				   const char *so)
+/* Which step of a rank is looked at. */
+struct looked_at {
+	int rank;
+	const char *step, *so; /* "this step" and what follows, for the message */
+};
+
+static bool has_failed(const tutti_trainer *trainer, int rank)
 {
 	const struct step_report *report = &trainer->step.reports[rank];
 
-	if (report->status != TUTTI_OK && report->missing < 0)
+	return report->status != TUTTI_OK && report->missing < 0;
+}
+
+/* why: of that rank, if it has failed. */
+static tutti_status check_finished(const tutti_trainer *trainer, struct looked_at at,
+				   const struct train_failure *why)
+{
+	const struct step_report *report = &trainer->step.reports[at.rank];
+
+	if (has_failed(trainer, at.rank))
 		return train_fail((tutti_status)report->status,
-				  "Rank %d could not make its optimizer state in %s, so %s.", rank,
-				  step, so);
+				  "Rank %d could not make its optimizer state in %s, so %s: %s",
+				  at.rank, at.step, at.so, why->message);
 	if (report->missing < 0)
 		return TUTTI_OK;
 	const struct param *param = &trainer->model.params[report->missing];
 	return train_invalid("Rank %d did not finish the gradient of parameter '%s' of unit '%s' "
 			     "in %s, so %s: end every backward of its units, call "
 			     "tutti_grad_ready, or register it as TUTTI_PARAM_MAY_BE_UNUSED.",
-			     rank, param->name, trainer->model.units[param->unit].name, step, so);
+			     at.rank, param->name, trainer->model.units[param->unit].name, at.step,
+			     at.so);
+}
+
+/* Collective if that rank has failed: it tells the others why. own: this rank's failure. */
+static tutti_status check_told(tutti_trainer *trainer, struct looked_at at,
+			       const struct train_failure *own)
+{
+	if (!has_failed(trainer, at.rank))
+		return check_finished(trainer, at, NULL);
+	struct train_failure why = *own;
+	TRY(trainer_broadcast(trainer, &why, sizeof why, TUTTI_U8, at.rank));
+	return check_finished(trainer, at, &why);
 }
 
 tutti_status reports_exchange_missed(tutti_trainer *trainer)
 {
 	struct step_report *own = &trainer->step.reports[trainer->rank];
+	const struct train_failure failed = trainer->local.failed;
 
 	own->missing = trainer->local.missed;
-	own->status = trainer->local.missed_status;
+	own->status = failed.status;
 	trainer->local.missed = -1;
-	trainer->local.missed_status = TUTTI_OK;
+	trainer->local.failed = (struct train_failure){0};
 	TRY(trainer_all_gather(trainer, trainer->step.reports, sizeof *own));
 	for (int r = 0; r < trainer->size; r++)
-		TRY(check_finished(trainer, r, "a step since the last average",
-				   "ranks do not average"));
+		TRY(check_told(trainer,
+			       (struct looked_at){r, "a step since the last average",
+						  "ranks do not average"},
+			       &failed));
 	return TUTTI_OK;
 }
 
@@ -65,13 +93,13 @@ tutti_status reports_exchange_missed(tutti_trainer *trainer)
  * have the same number of them. */
 static tutti_status check_evenness(const tutti_trainer *trainer, int rank)
 {
-	const struct step_report *own = &trainer->step.reports[rank],
+	const struct step_report *report = &trainer->step.reports[rank],
 				 *first = &trainer->step.reports[0];
-	bool is_power = (own->batches & (own->batches - 1)) == 0;
+	bool is_power = (report->batches & (report->batches - 1)) == 0;
 
 	if (trainer->config.deterministic != 2 || trainer->size == 1 ||
-	    (is_power && !own->is_uneven && own->batches == first->batches &&
-	     own->items == first->items))
+	    (is_power && !report->is_uneven && report->batches == first->batches &&
+	     report->items == first->items))
 		return TUTTI_OK;
 	char others[64] = "";
 	if (rank > 0)
@@ -79,15 +107,15 @@ static tutti_status check_evenness(const tutti_trainer *trainer, int rank)
 	return train_invalid("deterministic = 2 needs as many micro-batches on every rank, a power "
 			     "of two, all of the same items; rank %d had %g items in %d%s%s, so no "
 			     "rank updates.",
-			     rank, own->items, own->batches,
-			     own->is_uneven ? " of unequal numbers" : "", others);
+			     rank, report->items, report->batches,
+			     report->is_uneven ? " of unequal numbers" : "", others);
 }
 
-static tutti_status check_report(const tutti_trainer *trainer, int rank)
+static tutti_status check_report(tutti_trainer *trainer, int rank, const struct train_failure *own)
 {
 	const struct step_report *report = &trainer->step.reports[rank];
 
-	TRY(check_finished(trainer, rank, "this step", "no rank updates"));
+	TRY(check_told(trainer, (struct looked_at){rank, "this step", "no rank updates"}, own));
 	if (trainer->layout.by_unit && report->order != trainer->step.reports[0].order)
 		return train_fail(
 			TUTTI_ERR_MISMATCH,
@@ -97,16 +125,18 @@ static tutti_status check_report(const tutti_trainer *trainer, int rank)
 	return check_evenness(trainer, rank);
 }
 
-tutti_status reports_check(const tutti_trainer *trainer, double *items)
+tutti_status reports_check(tutti_trainer *trainer, const struct train_failure *own, double *items)
 {
 	double sum = 0;
 
 	if (trainer_is_local(trainer)) {
 		*items = trainer->step.items;
-		return check_finished(trainer, trainer->rank, "this step", "it does not update");
+		return check_finished(
+			trainer,
+			(struct looked_at){trainer->rank, "this step", "it does not update"}, own);
 	}
 	for (int r = 0; r < trainer->size; r++) {
-		TRY(check_report(trainer, r));
+		TRY(check_report(trainer, r, own));
 		sum += trainer->step.reports[r].items;
 	}
 	if (sum <= 0)

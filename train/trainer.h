@@ -40,8 +40,9 @@ tutti_status compare_models(tutti_trainer *trainer);
 /* Sets this rank's report of the step. local: why it cannot update, or OK. */
 void report_fill(tutti_trainer *trainer, tutti_status local);
 /* Concludes from all reports, with the same result on every rank, or with local SGD from this
- * rank's: OK, with the items of the step, if all ranks can update. */
-tutti_status reports_check(const tutti_trainer *trainer, double *items);
+ * rank's: OK, with the items of the step, if all ranks can update. own: the failure that this rank
+ * has reported; if it is the first one, the others are told its message. */
+tutti_status reports_check(tutti_trainer *trainer, const struct train_failure *own, double *items);
 /* Local SGD, collective: OK if no rank has failed in a step since the last average. */
 tutti_status reports_exchange_missed(tutti_trainer *trainer);
 /* After an update, collective: averages ranks and compares replicas if this step is one of those.

@@ -51,9 +51,10 @@ struct piece_state {
 	int32_t optimizer, has_m, has_v;
 };
 
-/* Makes the optimizer state that the root has. Sets *failed if there is no room. */
+/* Makes the optimizer state that the root has. Keeps in *failed why there is no room: calls on the
+ * communicator follow, and with them this thread's last error goes. */
 static tutti_status make_state(tutti_trainer *trainer, const tutti_trainer *before,
-			       struct piece *to, int root, tutti_status *failed)
+			       struct piece *to, int root, struct train_failure *failed)
 {
 	struct piece_state state = {0};
 
@@ -64,10 +65,10 @@ static tutti_status make_state(tutti_trainer *trainer, const tutti_trainer *befo
 	}
 	TRY(trainer_broadcast(trainer, &state, sizeof state, TUTTI_U8, root));
 	trainer->tensors[to->param].optimizer = state.optimizer;
-	if (state.has_m && *failed == TUTTI_OK)
-		*failed = state_make(trainer, to, STATE_M);
-	if (state.has_v && *failed == TUTTI_OK)
-		*failed = state_make(trainer, to, STATE_V);
+	if (state.has_m && failed->status == TUTTI_OK)
+		failure_note(failed, state_make(trainer, to, STATE_M));
+	if (state.has_v && failed->status == TUTTI_OK)
+		failure_note(failed, state_make(trainer, to, STATE_V));
 	return TUTTI_OK;
 }
 
@@ -89,11 +90,11 @@ static tutti_status copy_piece(tutti_trainer *trainer, const tutti_trainer *befo
 
 static tutti_status copy_pieces(tutti_trainer *trainer, const tutti_trainer *before, int root)
 {
-	tutti_status failed = TUTTI_OK;
+	struct train_failure failed = {0};
 
 	for (int i = 0; i < trainer->piece_count; i++)
 		TRY(make_state(trainer, before, &trainer->pieces[i], root, &failed));
-	TRY(trainer_agree(trainer, failed));
+	TRY(trainer_agree(trainer, failure_return(&failed)));
 	for (int i = 0; i < trainer->piece_count; i++) {
 		struct piece *piece = &trainer->pieces[i];
 		TRY(copy_piece(trainer, before, piece, root));

@@ -4,7 +4,7 @@
 
 #include <tutti/transport.h>
 
-/* What from has goes to the end of to. Returns whether that was anything. */
+/* Moves all ios of from to the end of to. Returns whether there were any. */
 static inline int done_list_take(struct tutti_done *to, struct tutti_done *from)
 {
 	if (!from->head)

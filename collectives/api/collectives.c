@@ -7,6 +7,7 @@
 #include "collectives/plan/plan.h"
 #include "core/forks.h"
 #include "memory/dtype.h"
+#include "memory/ops.h"
 
 /* The common case, in which check_arguments would find nothing: a call that waits, outside groups,
  * with a built-in op that all dtypes have. */
@@ -21,7 +22,8 @@ static inline bool has_plain_arguments(const struct call_args *a, enum collectiv
 	if (__builtin_mul_overflow(a->count, element * (size_t)comm->size, &bytes) ||
 	    bytes > PTRDIFF_MAX)
 		return false;
-	if (collective_reduces(pattern) && (unsigned)a->op >= (unsigned)TUTTI_BAND)
+	if (collective_reduces(pattern) &&
+	    ((uint32_t)a->op >= OPS_BUILT_IN || op_is_bitwise(a->op))) /* a single comparison */
 		return false;
 	return !collective_has_root(pattern) || (unsigned)a->root < (unsigned)comm->size;
 }

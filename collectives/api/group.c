@@ -59,8 +59,8 @@ static tutti_status new_collected(struct call_batch *b, struct tutti_comm *comm,
 		size_t room = b->room ? 2 * b->room : 16;
 		struct collected *members = realloc(b->members, room * sizeof *members);
 		if (!members)
-			return fail(TUTTI_ERR_MEMORY, "no memory for a group of %zu calls",
-				    b->count + 1);
+			return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for a group of %zu calls",
+				    comm->rank, b->count + 1);
 		b->members = members;
 		b->room = room;
 	}
@@ -80,7 +80,9 @@ static tutti_status copy_tables(struct collected *m)
 		return TUTTI_OK;
 	m->tables = malloc(4 * n * sizeof *m->tables);
 	if (!m->tables)
-		return fail(TUTTI_ERR_MEMORY, "no memory for the counts of a call in a group");
+		return fail(TUTTI_ERR_MEMORY,
+			    "rank %d: no memory for the counts of a call in a group",
+			    m->comm->rank);
 	for (int t = 0; t < 4; t++) {
 		if (!*tables[t])
 			continue;

@@ -146,6 +146,16 @@ static tutti_status open_control(struct tutti_comm *comm, struct control **contr
 }
 
 /* Other processes see a hash of the id: enough to tell communicators apart, too little to join. */
+/* A trace has room for so many algorithms, and for names so long. More is another TRACE_VERSION. */
+_Static_assert(ALGORITHMS <= TRACE_ALGORITHMS, "TRACE_ALGORITHMS in trace.h is too small");
+#define CHECK_NAME(COLLECTIVE, collective, name, ...)                                              \
+	_Static_assert(sizeof #name <= sizeof((struct trace_page *)0)->algorithms[0],              \
+		       #name " is too long for a trace");
+#define CHECK_NOTHING(COLLECTIVE)
+ALGORITHM_TABLE(CHECK_NAME, CHECK_NOTHING)
+#undef CHECK_NAME
+#undef CHECK_NOTHING
+
 static tutti_status open_trace(struct tutti_comm *comm)
 {
 	struct trace_about about = {.name = (comm->identity.id[0] ^ comm->identity.id[1] >> 7) *

@@ -22,8 +22,7 @@ struct route;
 struct trace;
 struct window;
 
-#define HOST_ID_BYTES  96
-#define ALGORITHMS_MAX 64 /* as many rows as the table may have */
+#define HOST_ID_BYTES 96
 
 /* The calls of this rank. */
 struct comm_calls {
@@ -103,7 +102,7 @@ struct tutti_comm {
 	struct comm_calls calls;
 	struct select select;
 	bool has_links; /* select.links were in TUTTI_LINKS, on all ranks                */
-	struct cached_plan *plans[ALGORITHMS_MAX]; /* by algorithm       */
+	struct cached_plan *plans[ALGORITHMS]; /* by algorithm       */
 	struct comm_settings settings;
 	struct comm_identity identity;
 	struct comm_place place;

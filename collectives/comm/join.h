@@ -26,7 +26,8 @@ struct member_address {
 	X("TUTTI_TLS", env->tls) \
 	X("TUTTI_RECONNECT", env->reconnect) \
 	X("config.deterministic", comm->settings.deterministic)
-#define MEMBER_SETTINGS_COUNT 8
+#define COUNT_SETTING(name, value) +1
+enum { MEMBER_SETTINGS_COUNT = 0 MEMBER_SETTINGS(COUNT_SETTING) };
 
 struct member {
 	struct cpu_location cpu_location;

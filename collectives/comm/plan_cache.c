@@ -16,7 +16,7 @@ int plan_cache_index(const struct algorithm *a)
 {
 	int index = (int)(a - algorithm_at(0));
 
-	assert(index >= 0 && index < ALGORITHMS_MAX);
+	assert(index >= 0 && index < ALGORITHMS);
 	return index;
 }
 
@@ -48,7 +48,7 @@ tutti_status plan_cache_find(struct tutti_comm *comm, const struct algorithm *a,
 
 void plan_cache_free(struct tutti_comm *comm)
 {
-	for (int i = 0; i < ALGORITHMS_MAX; i++)
+	for (int i = 0; i < ALGORITHMS; i++)
 		while (comm->plans[i]) {
 			struct cached_plan *c = comm->plans[i];
 			comm->plans[i] = c->next;

@@ -137,7 +137,7 @@ static tutti_status derive_identity(const struct shrink *s)
 	uint8_t *what = malloc(bytes);
 
 	if (!what)
-		return fail(TUTTI_ERR_MEMORY, "no memory for %zu bytes", bytes);
+		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for %zu bytes", old->rank, bytes);
 	memcpy(what, of, sizeof of);
 	memcpy(what + sizeof of, s->marks, (size_t)old->size);
 	comm_derive_identity(s->child, old, "survivors' key", "survivors' id", what, bytes);

@@ -105,7 +105,8 @@ static tutti_status make_child(struct split *s, int color, struct member *mine)
 	derive_identity(s, color);
 	s->members = calloc((size_t)size, sizeof *s->members);
 	if (!s->members)
-		return fail(TUTTI_ERR_MEMORY, "no memory for a child of %d ranks", size);
+		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for a child of %d ranks", rank,
+			    size);
 	for (int r = 0; r < size; r++)
 		s->child->parent.ranks[r] = asks[r].rank;
 	TRY(comm_describe(s->child, mine));
@@ -154,7 +155,8 @@ static void give_up(struct split *s)
 
 	if (!s->child)
 		return;
-	snprintf(text, sizeof text, "rank %d has given this communicator up: %.400s",
+	snprintf(text, sizeof text,
+		 "rank %d aborted this communicator while it was being made: %.400s",
 		 s->child->rank, last_error());
 	if (s->child->engine)
 		engine_fail(s->child->engine, TUTTI_ERR_ABORTED, text);

@@ -121,8 +121,8 @@ void agreement_hear(struct agreement *a, int from, const struct agreement_messag
 void agreement_mark_dead(struct agreement *a, int rank, uint64_t now_ns);
 /* To be called after each of these, and from time to time. */
 void agreement_step(struct agreement *a, uint64_t now_ns);
-/* Whether there is a message for rank, which the caller then sends: m. What m points to stays as
- * it is until the next call for a. */
+/* Whether there is a message for rank, which the caller then sends: m. The memory that m
+ * points to stays as it is until the next call for a. */
 bool agreement_say(struct agreement *a, int rank, struct agreement_message *m, uint64_t now_ns);
 /* Messages to rank and from rank may be lost: those that matter are sent again. All messages may
  * come twice, and late: ballots tell which count. */

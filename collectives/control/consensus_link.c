@@ -102,7 +102,7 @@ tutti_status consensus_link_send(struct consensus_link *l, uint64_t number, size
 					 .record_bytes = (uint32_t)record_bytes};
 	l->out.body_bytes = (uint32_t)body_bytes(&l->out, l->size);
 	if (!make_room(&l->out_bytes, &l->out_room, l->out.body_bytes))
-		return fail(TUTTI_ERR_MEMORY, "no memory for %u bytes to rank %d",
+		return fail(TUTTI_ERR_MEMORY, "no memory for a message of %u bytes to rank %d",
 			    l->out.body_bytes, l->peer);
 	at = l->out_bytes;
 	if (m->gone)

@@ -66,8 +66,8 @@ struct control_wait {
 	bool is_urgent;    /* a death matters, though the rank may have done its part */
 };
 
-/* Asks around for a wait that lasts, as often as is worth it: to be called again and again. What it
- * finds comes by on_failure. */
+/* Asks around for a wait that lasts, as often as is worth it: to be called again and again.
+ * on_failure reports a failure that it finds. */
 void control_check(struct control *control, const struct control_wait *wait);
 /* A connection has ended (PEER), or brought what was not expected (MISMATCH). The rank at its other
  * end may have failed, and its reason be on the way. False: no rank could explain it. */
@@ -76,10 +76,11 @@ bool control_suspect(struct control *control, const struct failure *failure, uin
 const struct failure *control_suspicion(const struct control *control);
 /* The same, once its time to be explained is over. */
 const struct failure *control_unexplained(struct control *control, uint64_t now_ns);
-/* The deadline of call sequence is near: who has not made it? Asked before control_missing. */
+/* The deadline of call sequence is near: asks which ranks have not made it, for
+ * control_missing. */
 void control_ask(struct control *control, uint64_t sequence);
-/* The answer, as "ranks 1, 3"; "": none, or not known. text has RANK_LIST_LEAST bytes or more.
- * Returns it. */
+/* The ranks that have not made it, as "ranks 1, 3"; "": all have, or no answer has come. text has
+ * RANK_LIST_LEAST bytes or more. Returns it. */
 const char *control_missing(struct control *control, uint64_t sequence, char *text,
 			    size_t text_bytes);
 /* What this rank has found on the board, or NULL. */
@@ -92,8 +93,8 @@ void control_fail(struct control *control, const struct failure *failure, int pe
 /* The helper thread's. Whether the helper thread has to serve it: a ring. */
 bool control_needs_helper(const struct control *control);
 void control_progress(struct control *control);
-/* What to sleep on, after which progress is due. Returns 1, 0 (there is no such descriptor), or -1:
- * it is due now. *timeout_ms (-1: none) is lowered to when it is due in any case. */
+/* Finds when control_progress is due. Returns 1 (when fd is ready), 0 (there is no descriptor to
+ * wait for), or -1 (now). Lowers *timeout_ms (-1: no limit) to the time when it is due anyway. */
 int control_arm(struct control *control, struct pollfd *fd, int *timeout_ms);
 
 #endif

@@ -6,6 +6,7 @@
 #include "core/clock.h"
 
 #include <stdio.h>
+#include <string.h>
 
 struct failure failure_of_peer(int rank, const struct failure *theirs, char *text)
 {
@@ -14,7 +15,11 @@ struct failure failure_of_peer(int rank, const struct failure *theirs, char *tex
 	if (theirs->is_common || theirs->status == TUTTI_ERR_MISMATCH ||
 	    theirs->status == TUTTI_ERR_PEER || theirs->status == TUTTI_ERR_ABORTED)
 		return failure;
-	snprintf(text, ERROR_BYTES, "Rank %d has failed: %.440s", rank, theirs->message);
+	/* That rank's own message begins with its number. */
+	int begins = snprintf(text, ERROR_BYTES, "rank %d: ", rank);
+	bool has_name = strncmp(theirs->message, text, (size_t)begins) == 0;
+	snprintf(text, ERROR_BYTES, "Rank %d has failed: %.440s", rank,
+		 theirs->message + (has_name ? begins : 0));
 	failure.status = TUTTI_ERR_PEER;
 	failure.message = text;
 	return failure;

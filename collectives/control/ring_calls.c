@@ -46,15 +46,15 @@ static void report(struct control_ring *c, int rank_a, const struct call_record 
 					    .message = text});
 }
 
-enum outcome { ALIKE, UNKNOWN, DIFFER };
+enum comparison { ALIKE, UNKNOWN, DIFFER };
 
 /* The first call of theirs that we know differs: either it is the mismatch, or one before it is,
  * and our records of those before go back: the two ranks go back together until they find it. */
-static enum outcome compare(struct control_link *l, const struct control_message *m)
+static enum comparison compare(struct control_link *l, const struct control_message *m)
 {
 	struct control_ring *c = l->ring;
 	const struct recorder *r = c->config.recorder;
-	enum outcome outcome = UNKNOWN;
+	enum comparison comparison = UNKNOWN;
 
 	for (uint32_t i = 0; i < m->count; i++) {
 		uint64_t sequence = m->first + i;
@@ -62,7 +62,7 @@ static enum outcome compare(struct control_link *l, const struct control_message
 		if (!recorder_find(r, sequence, &mine))
 			continue;
 		if (mine.fingerprint == m->calls[i].fingerprint) {
-			outcome = ALIKE;
+			comparison = ALIKE;
 			continue;
 		}
 		if (is_same_call(&mine, &m->calls[i]) && sequence > 0 &&
@@ -75,7 +75,7 @@ static enum outcome compare(struct control_link *l, const struct control_message
 		report(c, m->origin, &m->calls[i], c->config.rank, &mine, sequence);
 		return DIFFER;
 	}
-	return outcome;
+	return comparison;
 }
 
 /* This rank has made none of the calls that both neighbours have made, and yet knows that they
@@ -174,8 +174,8 @@ void control_compare_kept(struct control_ring *c)
 		struct control_link *l = &c->links[i];
 		if (!l->is_keeping || c->has_failed)
 			continue;
-		enum outcome outcome = compare(l, &l->kept);
-		if (outcome == DIFFER || issued >= end_of(&l->kept))
+		enum comparison comparison = compare(l, &l->kept);
+		if (comparison == DIFFER || issued >= end_of(&l->kept))
 			l->is_keeping = false;
 		else
 			answer_from_behind(l, &l->kept);

@@ -123,7 +123,7 @@ static void close_conn(struct control_link *l)
 	conn->endpoint->transport->close(conn);
 }
 
-/* What waits for the neighbour that is gone (a failure, perhaps) is for the next one. */
+/* Messages that wait for the neighbour that is gone, such as a failure, go to the next one. */
 static void move_on(struct control_link *l)
 {
 	struct control_ring *c = l->ring;

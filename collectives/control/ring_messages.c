@@ -135,8 +135,9 @@ static void take_ring_message(struct control_link *l)
 	struct control_message *m = &l->received;
 
 	if (!is_sound(l->ring, m)) {
-		log_info("rank %d: its neighbour %d says what makes no sense", l->ring->config.rank,
-			 l->peer);
+		log_info("rank %d dropped a message of the control ring: rank %d sent kind %u, "
+			 "origin %d, rank %d and status %d, of which one is out of range",
+			 l->ring->config.rank, l->peer, m->kind, m->origin, m->rank, m->status);
 		return;
 	}
 	l->is_awaited = false;

@@ -87,6 +87,12 @@ void engine_fail_in(struct engine *e, const struct tutti_work *work, tutti_statu
 		engine_set_failure(e, status, FAILURE_NO_RANK, engine_in_words(e, work, why, text));
 }
 
+static bool ends_with_stop(const char *text)
+{
+	size_t n = strlen(text);
+	return n > 0 && strchr(".?!", text[n - 1]);
+}
+
 /* What all are told, and what this rank was doing: in work, or in its oldest. */
 void engine_fail_with_call(struct engine *e, const struct failure *failure,
 			   const struct tutti_work *work)
@@ -100,9 +106,9 @@ void engine_fail_with_call(struct engine *e, const struct failure *failure,
 		return;
 	}
 	work_explain(e, work, who, sizeof who);
-	snprintf(text, sizeof text, "%.220s Rank %d was in %s and waited %.150s%s",
-		 failure->message, e->config.rank, call_words(work, call, sizeof call), who,
-		 who[strlen(who) - 1] == '?' ? "" : ".");
+	snprintf(text, sizeof text, "%.260s%s Rank %d was in %s and waited %.110s%s",
+		 failure->message, ends_with_stop(failure->message) ? "" : ".", e->config.rank,
+		 call_words(work, call, sizeof call), who, ends_with_stop(who) ? "" : ".");
 	engine_set_failure(e, failure->status, failure->rank, text);
 }
 
@@ -117,6 +123,8 @@ void engine_window_failed(struct engine *e, const struct tutti_work *work, tutti
 		engine_fail_with_call(e, found, work);
 	else if (status == TUTTI_ERR_MISMATCH)
 		engine_set_failure(e, status, FAILURE_NO_RANK, why);
+	else if (status == TUTTI_ERR_TIMEOUT)
+		engine_timed_out(e, work);
 	else
 		engine_fail_in(e, work, status, why);
 }

@@ -24,6 +24,8 @@ void engine_fail_outside(struct engine *e);
 const char *collective_words(const struct tutti_work *work, char *text, size_t text_bytes);
 /* The window has failed a call; the error message is this thread's last error. */
 void engine_window_failed(struct engine *e, const struct tutti_work *work, tutti_status status);
+/* watch.c: work's deadline has passed. Says what it waited for, and which ranks are not in it. */
+void engine_timed_out(struct engine *e, const struct tutti_work *work);
 /* Fails with failure, which all ranks are told, and adds the call that this rank was in: work,
  * or if NULL its oldest. */
 void engine_fail_with_call(struct engine *e, const struct failure *failure,

@@ -15,7 +15,7 @@ int work_explain(struct engine *e, const struct tutti_work *work, char *text, si
 	return work->spec.kind->explain(e, work, text, text_bytes);
 }
 
-static void tell(struct engine *e, const struct trace_mark *mark, int rank, const char *text)
+static void tell_trace(struct engine *e, const struct trace_mark *mark, int rank, const char *text)
 {
 	struct trace_wait wait = {.ticks = ticks_now(trace_clock), .rank = rank};
 	uint64_t issued = atomic_load_explicit(&e->config.trace->issued, memory_order_relaxed);
@@ -39,7 +39,7 @@ void work_tell(struct engine *e, const struct tutti_work *work, uint64_t now)
 	char text[sizeof((struct trace_wait *)0)->text];
 
 	if (is_due(e, mark, now))
-		tell(e, mark, work_explain(e, work, text, sizeof text), text);
+		tell_trace(e, mark, work_explain(e, work, text, sizeof text), text);
 }
 
 void window_tell(struct engine *e, struct window_run *run, const struct trace_mark *mark,
@@ -51,5 +51,5 @@ void window_tell(struct engine *e, struct window_run *run, const struct trace_ma
 		return;
 	snprintf(text, sizeof text, "for %s",
 		 window_explain(e->config.window, run, ranks, sizeof ranks));
-	tell(e, mark, window_waits_for(e->config.window, run), text);
+	tell_trace(e, mark, window_waits_for(e->config.window, run), text);
 }

@@ -148,24 +148,6 @@ static void issue_step(struct engine *e, struct lane_run *l, uint32_t step, uint
 		conn->endpoint->transport->recv(conn, &io->base.op.io);
 }
 
-/* A round has `interleave` slices. In a round the order is step by step, and slice by slice in a
- * step. */
-static void advance_cursor(struct lane_run *l)
-{
-	const struct run *r = l->run;
-	uint32_t in_round =
-		r->slices - l->base < r->interleave ? r->slices - l->base : r->interleave;
-
-	if (++l->offset < in_round)
-		return;
-	l->offset = 0;
-	if (++l->index < l->lane->count)
-		return;
-	l->index = 0;
-	l->base += in_round;
-	l->is_issued = l->base == r->slices;
-}
-
 static void leave_stream(struct engine *e, struct lane_run *l)
 {
 	struct stream *s = l->stream;
@@ -191,16 +173,6 @@ static struct lane_run *take_dirty(struct engine *e)
 	return l;
 }
 
-/* Whether l's next step has to wait. A slice starts when the slice that used its slot before has
- * finished on this rank. */
-static bool must_wait(const struct lane_run *l, uint32_t step, uint32_t slice)
-{
-	const struct run *r = l->run;
-
-	return slice >= r->finished + r->slots ||
-	       r->pending[(size_t)step * r->slots + slice % r->slots];
-}
-
 bool run_issue(struct engine *e)
 {
 	struct lane_run *l = take_dirty(e);
@@ -211,11 +183,13 @@ bool run_issue(struct engine *e)
 	if (!r->is_started || l->is_issued || (l->stream && l->stream->head != l))
 		return true;
 	while (!l->is_issued && l->posted - l->retired < l->depth && !e->failure.stop) {
-		uint32_t slice = l->base + l->offset;
-		uint32_t step = r->plan->order[l->lane->first + l->index];
-		if (must_wait(l, step, slice))
+		uint32_t slice = cursor_slice(&l->cursor);
+		uint32_t step = r->plan->order[l->lane->first + l->cursor.index];
+		const uint32_t *pending = &r->pending[(size_t)step * r->slots];
+		if (cursor_must_wait(&l->cursor, pending, r->slots, r->finished))
 			return true;
-		advance_cursor(l);
+		if (cursor_advance(&l->cursor, l->lane->count, r->slices, r->interleave))
+			l->is_issued = true;
 		issue_step(e, l, step, slice);
 	}
 	if (l->is_issued)

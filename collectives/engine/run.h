@@ -2,6 +2,7 @@
 #ifndef COLLECTIVES_ENGINE_RUN_H
 #define COLLECTIVES_ENGINE_RUN_H
 
+#include "collectives/engine/cursor.h"
 #include "collectives/engine/engine_internal.h"
 
 #define RUN_INTERLEAVE   4    /* slices whose steps alternate on a lane                        */
@@ -25,7 +26,7 @@ struct lane_run {
 	const struct lane *lane;
 	struct stream *stream; /* NULL: local                                       */
 	struct lane_run *next_in_stream, *next_dirty;
-	uint32_t base, index, offset;    /* cursor: first slice of the round, step, slice in it */
+	struct cursor cursor;
 	uint32_t posted, retired, depth; /* ios[posted % depth] is the next free one          */
 	bool is_dirty, is_issued;        /* is_issued: the cursor is at the end               */
 	struct step_io *ios;

@@ -53,7 +53,7 @@ struct task_kind {
 	const char *(*words)(const struct tutti_work *work, char *text, size_t text_bytes);
 };
 
-/* What uses the engine's endpoints and its lock besides works: messages that were sent and are
+/* A user of the engine's endpoints and its lock that is no work: messages that were sent and are
  * done for their caller. */
 struct engine_user {
 	bool (*is_drained)(struct engine *e); /* all has left, or has had its time */

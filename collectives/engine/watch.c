@@ -18,17 +18,20 @@ static uint64_t age(const struct tutti_work *work, uint64_t now)
 	return now > start ? now - start : 0;
 }
 
-static void explain_wait(struct engine *e, struct tutti_work *work)
+void engine_timed_out(struct engine *e, const struct tutti_work *work)
 {
-	char who[360], absent[128] = "", text[ERROR_BYTES];
+	char who[300], absent[128] = "", text[ERROR_BYTES];
+
 	work_explain(e, work, who, sizeof who);
 	if (is_collective(work) && e->config.control)
 		control_missing(e->config.control, work->spec.args.sequence, absent, sizeof absent);
 	if (absent[0])
-		snprintf(text, sizeof text, "waited %d ms %.330s; not in this call: %s",
+		snprintf(text, sizeof text,
+			 "waited %d ms %s; not in this call: %s. "
+			 "TUTTI_TIMEOUT_MS sets how long to wait.",
 			 work->spec.timeout_ms, who, absent);
 	else
-		snprintf(text, sizeof text, "waited %d ms %.330s%s", work->spec.timeout_ms, who,
+		snprintf(text, sizeof text, "waited %d ms %s%s", work->spec.timeout_ms, who,
 			 work->message ? "" : "; is every rank alive and in this call?");
 	engine_fail_in(e, work, TUTTI_ERR_TIMEOUT, text);
 }
@@ -177,11 +180,12 @@ void engine_watch(struct engine *e)
 	if (late) {
 		const struct failure *suspected =
 			e->config.control ? control_suspicion(e->config.control) : NULL;
-		/* A connection that broke just before may be of one whose deadline came first. */
+		/* A suspected mismatch explains more than this deadline. A connection that broke
+		 * does not: the deadline of the rank at its other end may have passed first. */
 		if (is_mismatch(suspected))
 			fail_with(e, suspected);
 		else
-			explain_wait(e, late);
+			engine_timed_out(e, late);
 		return;
 	}
 	if (lasts >= MS_TO_NS(SLOW_MS))

@@ -15,7 +15,7 @@ struct window_call {
 	uint64_t since_ns;
 };
 
-static void note(struct window_call *c)
+static void note_in_trace(struct window_call *c)
 {
 	if (!c->e->config.trace || c->mark.entry)
 		return;
@@ -26,7 +26,7 @@ static void note(struct window_call *c)
 static void note_end(struct window_call *c, tutti_status status)
 {
 	if (__builtin_expect(status != TUTTI_OK, 0))
-		note(c);
+		note_in_trace(c);
 	if (c->mark.entry)
 		trace_ended(&c->mark, status != TUTTI_OK);
 	else if (c->e->config.trace)
@@ -39,7 +39,7 @@ static void while_waiting(void *arg)
 	struct engine *e = c->e;
 	uint64_t now = clock_now_ns();
 
-	note(c);
+	note_in_trace(c);
 	if (e->works.newest || e->loose)
 		engine_pass(e);
 	if (!c->since_ns)
@@ -94,7 +94,7 @@ tutti_status engine_run_window(struct engine *e, const struct call_args *args, i
 	}
 	window_begin(e->config.window, &run, args);
 	if (trace_is_timed(args))
-		note(&call);
+		note_in_trace(&call);
 	tutti_status status = window_drive(e->config.window, &run, (uint64_t)timeout_ms * 1000000u,
 					   &e->failure.stop, while_waiting, &call);
 	note_end(&call, status);

@@ -16,7 +16,8 @@ tutti_status work_new_whole(struct tutti_work **out, struct engine *e, size_t co
 {
 	struct whole *block = calloc(1, sizeof *block + 2 * count * sizeof block->tables[0]);
 	if (!block)
-		return fail(TUTTI_ERR_MEMORY, "no memory for a group of %zu calls", count);
+		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for a group of %zu calls",
+			    e->config.rank, count);
 	tutti_status status = TUTTI_OK;
 	if (call->done && !e->config.now_ns)
 		status = helper_attach(e); /* it calls done */

@@ -1,5 +1,5 @@
 /* Point-to-point as the engine knows it: what is kept for an engine and for each peer, and a send's
- * or recv's way in and out. What travels is elsewhere. */
+ * or recv's way in and out. Other files send and receive the messages. */
 #include "collectives/p2p/p2p_internal.h"
 
 #include "collectives/control/control.h"

@@ -176,7 +176,7 @@ void p2p_free_slot(struct p2p_peer *peer, struct p2p_slot *slot)
 void p2p_take_back(struct p2p_peer *peer, uint32_t id)
 {
 	if (!peer->slots || id >= P2P_SLOTS || !peer->slots[id].is_lent) {
-		p2p_nonsense(peer, "a slot back that it does not have");
+		p2p_nonsense(peer, "back a slot that it did not have");
 		return;
 	}
 	peer->slots[id].is_lent = false;

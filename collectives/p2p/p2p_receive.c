@@ -57,11 +57,12 @@ static void take_eager(struct p2p_peer *peer, const struct p2p_header *h)
 {
 	if (!is_sound(h) || h->id >= P2P_SLOTS ||
 	    h->bytes > p2p_classes[p2p_class_of(h->id)].bytes) {
-		p2p_nonsense(peer, "a short message of nonsense");
+		p2p_nonsense(peer,
+			     "a short message whose dtype, count, tag or slot is out of range");
 		return;
 	}
 	if (is_lent(peer, h->id)) {
-		p2p_nonsense(peer, "two messages for one slot");
+		p2p_nonsense(peer, "a message in a slot that it has not got back");
 		return;
 	}
 	struct p2p_message *m = p2p_find_recv(peer, h->tag);
@@ -83,7 +84,7 @@ static void take_eager(struct p2p_peer *peer, const struct p2p_header *h)
 static void take_request(struct p2p_peer *peer, const struct p2p_header *h)
 {
 	if (!is_sound(h)) {
-		p2p_nonsense(peer, "a request of nonsense");
+		p2p_nonsense(peer, "a request whose dtype, count or tag is out of range");
 		return;
 	}
 	struct p2p_message *m = p2p_find_recv(peer, h->tag);
@@ -102,7 +103,7 @@ static void take_data(struct p2p_peer *peer, const struct p2p_header *h)
 {
 	struct p2p_message *m = p2p_find_id(&peer->receiving, h->id);
 	if (!m || h->bytes == 0 || h->bytes > m->bytes - m->moved) {
-		p2p_nonsense(peer, "data that nobody asked for");
+		p2p_nonsense(peer, "data that this rank has not asked for");
 		return;
 	}
 	peer->lands_in = m;
@@ -112,7 +113,7 @@ static void take_data(struct p2p_peer *peer, const struct p2p_header *h)
 static void take_header(struct p2p_peer *peer, const struct p2p_header *h)
 {
 	if (h->returned_count > sizeof h->returned) {
-		p2p_nonsense(peer, "too many slots back");
+		p2p_nonsense(peer, "more returned slots than a header holds");
 		return;
 	}
 	for (int i = 0; i < h->returned_count; i++)
@@ -142,7 +143,7 @@ static void take_header(struct p2p_peer *peer, const struct p2p_header *h)
 		p2p_check_gone(peer->p2p);
 		break;
 	default:
-		p2p_nonsense(peer, "a header of no kind");
+		p2p_nonsense(peer, "a header of an unknown kind");
 	}
 }
 

@@ -90,4 +90,8 @@ enum width {
 	X(BARRIER, barrier, knomial, CUT_NONE, ADDS_ANYHOW, 0, WIDTH_LOG) \
 	WINDOW(BARRIER)
 
+/* How many rows there are; algorithms are numbered from 0. */
+#define ALGORITHM_TABLE_ONE(...) +1
+enum { ALGORITHMS = 0 ALGORITHM_TABLE(ALGORITHM_TABLE_ONE, ALGORITHM_TABLE_ONE) };
+
 #endif

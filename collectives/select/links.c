@@ -65,9 +65,10 @@ static double busy(double all_alike, double mean, double busiest, double share)
 	return busiest > mean ? busiest + mean / 8 : mean + busiest / 8;
 }
 
-/* alpha and beta were measured while all ranks of the node sent, so their parts of a core are in
- * them. A round costs a few switches of threads besides: about a third of alpha with 4 and with 8
- * ranks on 2 cores. One way they are fewer, since ranks run ahead of each other. */
+/* alpha and beta were measured while all ranks of the node sent, so they include that ranks share
+ * cores. A round also costs a few thread switches: about a third of alpha with 4 and with 8 ranks
+ * on 2 cores. An algorithm that sends one way has fewer of them: its ranks run ahead of each
+ * other. */
 static double shared_seconds(const struct links *links, const struct cost *c, double share,
 			     double bytes, double slice)
 {
@@ -232,6 +233,9 @@ void links_append(const struct links *links, const char *path, const char *key)
 		n += snprintf(line + n, sizeof line - (size_t)n, " %.9g", field[f]);
 	line[n++] = '\n';
 	int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0600);
+	/* A short write sets no errno. */
+	if (fd >= 0)
+		errno = ENOSPC;
 	if (fd < 0 || write(fd, line, (size_t)n) != n) /* one write, so that ranks do not mix */
 		log_info("%s: the measured links cannot be kept: %s", path, strerror(errno));
 	if (fd >= 0)

@@ -51,6 +51,7 @@ struct select {
 	bool has_window, deterministic;
 	size_t slice_bytes, scratch_bytes; /* 256 KiB, 4 MiB if 0                             */
 	struct links links;                /* see select_prepare                              */
+	_Static_assert(ALGORITHMS <= INT8_MAX, "cheapest has their numbers");
 	int8_t cheapest[COLL_PATTERNS][SELECT_SIZES]; /* in the table, for sums of f32        */
 	int rules;
 	struct select_rule rule[SELECT_RULES_MAX];

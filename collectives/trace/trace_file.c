@@ -152,8 +152,8 @@ static bool is_foreign(const char *path)
 }
 
 /* Named by the process's first rank, not by its number: a job that is started again and again has
- * as many files as ranks. What goes wrong here is no failure: the caller has one already, and says
- * it after this. */
+ * as many files as ranks. An error here is no failure: the caller has one already, and reports it
+ * after this. */
 void trace_dump_failure(const char *folder)
 {
 	char path[PATH_BYTES];

@@ -39,9 +39,9 @@ struct trace_comm {
 	char way[40];
 	int status; /* tutti_status: the sticky failure                               */
 	uint64_t issued;
-	uint64_t waits_index; /* which operation has told what it waits for ...              */
+	uint64_t waits_index; /* the operation that has told what it waits for ...              */
 	int waits_rank;       /* ... a rank of it, or -1 ...                                */
-	char waits[232];      /* ... in words; "": none has                                 */
+	char waits[232];      /* ... in words; "": no operation has told                    */
 	struct trace_op *ops; /* in their order                                             */
 	size_t op_count;
 };

@@ -153,7 +153,9 @@ tutti_status trace_open(struct trace **trace, const struct trace_about *about,
 		first_rank = first_rank < 0 ? about->rank : first_rank;
 	}
 	pthread_mutex_unlock(&lock);
-	return leaf ? TUTTI_OK : fail(TUTTI_ERR_MEMORY, "no memory for a communicator's trace");
+	return leaf ? TUTTI_OK
+		    : fail(TUTTI_ERR_MEMORY, "rank %d: no memory for a communicator's trace",
+			   about->rank);
 }
 
 /* Under the lock: it is not in use any more. */

@@ -194,7 +194,9 @@ tutti_status trace_read(struct trace_process *p, const struct trace_page *page, 
 	for (uint32_t i = 0; i < page->slots; i++) {
 		struct trace_comm *comm = make_room(p);
 		if (!comm)
-			return fail(TUTTI_ERR_MEMORY, "no memory for what is on a trace");
+			return fail(TUTTI_ERR_MEMORY,
+				    "no memory to read the trace of %s, which has %u communicators",
+				    who, page->slots);
 		if (read_slot(comm, &page->slot[i], &reading))
 			p->comm_count++;
 		else

@@ -4,7 +4,7 @@
  * They are known by address (memory_find, on the way of every long call)
  * and by id (memory_base). An allocation stays mapped here until every rank has freed its region:
  * until then another rank may still say "my buffer is in there", and all must agree that all can
- * reach it. What is freed gives its pages back at once; what remains is address space. */
+ * reach it. A freed region gives its pages back at once; its addresses stay taken. */
 #include "collectives/window/allocations.h"
 
 #include "core/shared_memory.h"
@@ -111,7 +111,8 @@ tutti_status memory_map(struct window *w, struct window_run *run, int fd)
 	tutti_status status;
 
 	if (!a)
-		return fail(TUTTI_ERR_MEMORY, "No memory to record a shared allocation.");
+		return fail(TUTTI_ERR_MEMORY,
+			    "Rank %d has no memory to record a shared allocation.", w->rank);
 	status = shared_memory_open(&a->memory, fd, a->bytes, use);
 	if (status == TUTTI_OK) {
 		a->base = a->memory->base;

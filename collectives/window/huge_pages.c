@@ -14,8 +14,8 @@
 #endif
 
 #define HUGE_PAGE ((size_t)2 << 20)
-/* In one call to the kernel, which tries hard for every large page: after a call that fails it is
- * not asked for the rest. */
+/* The bytes of one madvise call. The kernel works long on every large page, so the first call that
+ * fails is the last one. */
 #define AT_ONCE ((size_t)16 << 20)
 
 void window_mem_enlarge(void *ptr, size_t bytes, int ranks)

@@ -19,10 +19,10 @@ struct gathering {
 	const struct window_config *config;
 	int *sockets, *pids, missing;
 	struct admission pending;
-	struct caller {
+	struct pending_connection {
 		struct admission_entry entry; /* on no list: this place is free */
 		int fd;
-	} callers[JOIN_PENDING_MAX];
+	} connections[JOIN_PENDING_MAX];
 };
 
 /* False: nothing has come yet. A connection that is no rank's is closed silently. */
@@ -48,17 +48,17 @@ static bool take_hello(struct gathering *g, int fd)
 	return true;
 }
 
-static void drop(struct gathering *g, struct caller *caller)
+static void drop(struct gathering *g, struct pending_connection *c)
 {
-	admission_remove(&g->pending, &caller->entry);
-	close(caller->fd);
+	admission_remove(&g->pending, &c->entry);
+	close(c->fd);
 }
 
 /* The name of the socket is secret, but others on the machine can look it up. Connections of other
  * users, and those that say nothing, must keep no rank out. */
 static tutti_status accept_pending(struct gathering *g, int listener, uint64_t deadline_ns)
 {
-	struct caller *caller = g->callers;
+	struct pending_connection *c = g->connections;
 	int fd;
 
 	TRY(net_accept(listener, deadline_ns, &fd));
@@ -69,11 +69,11 @@ static tutti_status accept_pending(struct gathering *g, int listener, uint64_t d
 	if (take_hello(g, fd))
 		return TUTTI_OK;
 	while (!admission_has_room(&g->pending))
-		drop(g, (struct caller *)admission_oldest(&g->pending, false));
-	while (caller->entry.link)
-		caller++;
-	caller->fd = fd;
-	admission_add(&g->pending, &caller->entry);
+		drop(g, (struct pending_connection *)admission_oldest(&g->pending, false));
+	while (c->entry.link)
+		c++;
+	c->fd = fd;
+	admission_add(&g->pending, &c->entry);
 	return TUTTI_OK;
 }
 
@@ -85,14 +85,14 @@ static tutti_status gather_some(struct gathering *g, int listener, const struct 
 	nfds_t n = 0;
 
 	for (struct admission_entry *e = g->pending.oldest; e; e = e->next)
-		fds[n++] = (struct pollfd){((struct caller *)e)->fd, POLLIN, 0};
+		fds[n++] = (struct pollfd){((struct pending_connection *)e)->fd, POLLIN, 0};
 	fds[n] = (struct pollfd){listener, POLLIN, 0};
 	if (poll(fds, n + 1, sleep_ms) < 0)
-		return TUTTI_OK; /* EINTR: the caller comes again */
+		return TUTTI_OK; /* EINTR: it comes again */
 	n = 0;
 	for (struct admission_entry *e = g->pending.oldest; e; e = next) {
 		next = e->next;
-		if (fds[n++].revents && take_hello(g, ((struct caller *)e)->fd))
+		if (fds[n++].revents && take_hello(g, ((struct pending_connection *)e)->fd))
 			admission_remove(&g->pending, e);
 	}
 	if (fds[n].revents)
@@ -112,7 +112,7 @@ static tutti_status gather(struct gathering *g, int listener, const struct join_
 				      g->config->size);
 	}
 	while (g->pending.oldest)
-		drop(g, (struct caller *)g->pending.oldest);
+		drop(g, (struct pending_connection *)g->pending.oldest);
 	return status;
 }
 
@@ -226,7 +226,8 @@ tutti_status window_lead_at(struct window **window, const struct window_config *
 	for (size_t i = 0; g.sockets && i < n; i++)
 		g.sockets[i] = -1;
 	if (!g.sockets || !g.pids)
-		fail(status, "No memory to gather %d ranks.", config->size);
+		fail(status, "Rank %d has no memory to gather %d ranks.", config->rank,
+		     config->size);
 	else
 		status = lead(&w, config, &g, listener, p);
 	close(listener);

@@ -84,10 +84,11 @@ const char *window_progress_text(const struct window_run *run, char *text, size_
 			 run->steps);
 	else
 		snprintf(text, text_bytes, "%s",
-			 run->phase == PHASE_ROOM     ? "before its line: other ranks lag behind"
-			 : run->phase == PHASE_FAILED ? "begun after the failure"
-			 : progress_at_lines(run)     ? "its line is posted"
-						      : "all its steps are done");
+			 run->phase == PHASE_ROOM
+				 ? "this rank's line is not posted, as other ranks lag behind"
+			 : run->phase == PHASE_FAILED ? "the call began after the failure"
+			 : progress_at_lines(run)     ? "this rank's line is posted"
+						      : "all steps of this rank are done");
 	return text;
 }
 

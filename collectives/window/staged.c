@@ -82,8 +82,8 @@ static size_t broadcast_piece(const struct window *w, const struct window_run *r
 }
 
 /* All ranks touch a piece three times, so it is short from early on; but a round costs the more the
- * more ranks take turns. What another core reads must not be in the writer's first-level cache any
- * more, where it takes three times as long: so no less than 64 KiB. */
+ * more ranks take turns. Data that another core reads should have left the writer's first-level
+ * cache, where a read takes three times as long: so no less than 64 KiB. */
 static size_t all_reduce_piece(const struct window *w, const struct window_run *run)
 {
 	size_t size = (size_t)w->size, each = size * ALL_REDUCE_EACH;

@@ -44,7 +44,7 @@ struct window_path;  /* run_progress.h */
 struct window_moves; /* staged.h */
 
 /* An operation in flight. It lives in the work; the window keeps no pointer to one that is done.
- * What comes after args is the window's own. The arrays of args (counts, offsets) live as long as
+ * The members after args are the window's own. The arrays of args (counts, offsets) live as long as
  * the run. */
 struct window_run {
 	struct call_args args;

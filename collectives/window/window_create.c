@@ -31,7 +31,8 @@ tutti_status window_create(struct window **window, struct segment *segment,
 	struct window *w = calloc(1, sizeof *w);
 
 	if (!w)
-		return fail(TUTTI_ERR_MEMORY, "No memory for a window of %d ranks.", config->size);
+		return fail(TUTTI_ERR_MEMORY, "Rank %d has no memory for a window of %d ranks.",
+			    config->rank, config->size);
 	w->rank = config->rank;
 	w->size = config->size;
 	w->policy = config->policy;
@@ -51,7 +52,8 @@ tutti_status window_create(struct window **window, struct segment *segment,
 	board_begin(&w->board);
 	if (!allocate(w)) {
 		window_destroy(w);
-		return fail(TUTTI_ERR_MEMORY, "No memory for a window of %d ranks.", config->size);
+		return fail(TUTTI_ERR_MEMORY, "Rank %d has no memory for a window of %d ranks.",
+			    config->rank, config->size);
 	}
 	read_say_process(w);
 	w->segment = segment;

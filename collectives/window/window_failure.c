@@ -80,15 +80,12 @@ tutti_status failure_mismatch(struct window *w, const struct window_run *run, in
 tutti_status failure_timeout(const struct window *w, const struct window_run *run,
 			     uint64_t timeout_ns)
 {
-	char who[256], call[128], progress[64];
+	char who[256], progress[64];
 
-	return fail(TUTTI_ERR_TIMEOUT,
-		    "Rank %d waited %.3f s in %s (window: %s), and %s did not come. A rank may "
-		    "be slow, stopped or in another call. TUTTI_TIMEOUT_MS sets how long to wait.",
-		    w->rank, (double)timeout_ns * 1e-9,
-		    failure_call_text(w, run, call, sizeof call),
-		    window_progress_text(run, progress, sizeof progress),
-		    window_explain(w, run, who, sizeof who));
+	return fail(TUTTI_ERR_TIMEOUT, "waited %llu ms for %s; %s",
+		    (unsigned long long)(timeout_ns / 1000000u),
+		    window_explain(w, run, who, sizeof who),
+		    window_progress_text(run, progress, sizeof progress));
 }
 
 /* While one rank is late, another that has come may already disagree. */

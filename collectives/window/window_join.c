@@ -65,7 +65,8 @@ static tutti_status follow(struct window **window, const struct window_config *c
 	TRY(net_send_all(socket, &hello, sizeof hello, deadline_ns));
 	TRY(receive_segment(&segment, socket, config->size, deadline_ns));
 	status = sockets ? window_create(window, segment, config)
-			 : fail(TUTTI_ERR_MEMORY, "No memory to join a window.");
+			 : fail(TUTTI_ERR_MEMORY, "Rank %d has no memory to join a window.",
+				config->rank);
 	if (status != TUTTI_OK) {
 		segment_drop(segment);
 		result = (int32_t)status;

@@ -75,10 +75,12 @@ static tutti_status find_or_map(struct segment **segment, int fd)
 	struct segment *s;
 
 	if (pread(fd, &geometry, sizeof geometry, 0) != (ssize_t)sizeof geometry)
-		return fail_errno("The head of the window cannot be read");
+		return fail_errno(
+			"The geometry cannot be read from the window's shared memory (pread)");
 	if (!geometry_is_sound(&geometry))
-		return fail(TUTTI_ERR_MISMATCH, "The memory that was passed here is no window "
-						"(have all ranks the same version of Tutti?).");
+		return fail(TUTTI_ERR_MISMATCH,
+			    "The shared memory that another rank of this node passed is no window "
+			    "(have all ranks the same version of Tutti?).");
 	TRY(shared_memory_open(&memory, fd, geometry.total_bytes, use));
 	for (s = segments; s && s->memory != memory; s = s->next)
 		;
@@ -87,7 +89,8 @@ static tutti_status find_or_map(struct segment **segment, int fd)
 		s->users++;
 	} else if (!(s = segment_new(geometry.size))) {
 		shared_memory_close(memory);
-		return fail(TUTTI_ERR_MEMORY, "No memory for a window.");
+		return fail(TUTTI_ERR_MEMORY, "No memory for a window of %u ranks.",
+			    (unsigned)geometry.size);
 	} else {
 		s->memory = memory;
 		s->head = memory->base;
@@ -180,7 +183,8 @@ tutti_status window_segment_create(const struct geometry *geometry, struct segme
 
 	TRY(shared_memory_create("tutti-window", geometry->total_bytes, fd));
 	if (pwrite(*fd, geometry, sizeof *geometry, 0) != (ssize_t)sizeof *geometry)
-		status = fail_errno("The head of the window cannot be written");
+		status = fail_errno(
+			"The geometry cannot be written to the window's shared memory (pwrite)");
 	else
 		status = window_segment_open(&s, *fd);
 	if (status == TUTTI_OK)

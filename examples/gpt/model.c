@@ -102,7 +102,7 @@ static const float embedding_std = 0.1f, weight_std = 0.08f;
 
 static void init_block(const struct gpt *gpt, const struct gpt_block_ids *ids)
 {
-	/* What adds to the residual stream starts smaller, the more layers do. */
+	/* Layers that add to the residual stream start smaller, the more of them there are. */
 	float small = weight_std / sqrtf(2 * (float)gpt->shape.layers);
 
 	must(tutti_param_init_constant(gpt->trainer, ids->norm1_w, 1));

@@ -110,7 +110,7 @@ static int index_of(const char *name, const char *const *names)
 	return -1;
 }
 
-static int take(struct options *o, const struct setting *setting, const char *text)
+static int set_option(struct options *o, const struct setting *setting, const char *text)
 {
 	static const char *const strategies[] = {"ddp",  "zero1",     "zero2", "fsdp",
 						 "hsdp", "local_sgd", NULL};
@@ -208,7 +208,7 @@ int options_read(struct options *o, int argc, char **argv)
 			fputs(usage, stderr);
 			return 3;
 		}
-		if (!take(o, &settings[which], optarg))
+		if (!set_option(o, &settings[which], optarg))
 			return complain(settings[which].name, optarg);
 	}
 	if (o->channels % o->heads != 0)

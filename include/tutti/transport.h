@@ -22,8 +22,9 @@
  *   failure    when a conn fails, every io posted on it, and every later one, completes with the
  *              same status, and conn->error holds one message that names the peer. A failed conn
  *              touches no buffer. Its other end fails too, with PEER, also if it connects later.
- *   ownership  an io and its buffer belong to the transport from send/recv until the io is on the
+  *   ownership  an io and its buffer belong to the transport from send/recv until the io is on the
  *              done list, or until close(conn) returns.
+ *   remains    a process that is killed leaves no file, folder or name behind.
  */
 #ifndef TUTTI_TRANSPORT_H
 #define TUTTI_TRANSPORT_H
@@ -160,7 +161,8 @@ static inline struct tutti_io *tutti_done_pop(struct tutti_done *done)
 
 struct tutti_endpoint_config {
 	int rank, size;                     /* in the communicator                             */
-	const char *host_id;                /* equal for ranks that count as one machine       */
+	const char *host_id;                /* equal for ranks that count as one machine: boot, */
+	                                    /* network namespace and TUTTI_HOST_ID, no user    */
 	uint64_t comm_id[2];                /* the same on all ranks, unguessable              */
 	uint8_t key[TUTTI_KEY_BYTES];       /* proves membership of the job to its peers       */
 	const char *address;                /* a local address to prefer, or NULL              */
@@ -197,7 +199,9 @@ struct tutti_transport {
 	uint32_t kinds;                     /* memory that send reads and recv writes in place */
 
 	/* Makes this rank's endpoint: listeners, the address. Errors: SYSTEM, MEMORY,
-	 * UNSUPPORTED. */
+	 * UNSUPPORTED; they fail the communicator. A transport that cannot work here, where
+	 * others may, returns OK and an address of 0 bytes: no rank reaches it. (Those of this
+	 * library leave the reason by fail(), core/status.h, in both cases.) */
 	tutti_status (*open)(struct tutti_endpoint **endpoint,
 	                     const struct tutti_endpoint_config *config);
 	/* How well peer can be reached: 0 not at all; the larger the better (MB/s, roughly). Both
@@ -216,15 +220,17 @@ struct tutti_transport {
 	void (*recv)(struct tutti_conn *conn, struct tutti_io *io);
 	/* Moves what can be moved, appends what finished; 0 when nothing happened. */
 	int (*progress)(struct tutti_endpoint *endpoint, struct tutti_done *done);
-	/* Forgets what is posted (those ios appear on no done list) and frees the conn. What was
-	 * sent and had completed still reaches a peer that receives it. NULL is fine. */
+	/* Forgets what is posted (those ios appear on no done list) and frees the conn. Sends
+	 * that had completed still reach a peer that receives them. NULL is fine. */
 	void (*close)(struct tutti_conn *conn);
 	void (*destroy)(struct tutti_endpoint *endpoint);   /* after its conns; NULL is fine   */
 
 	/* Optional from here on; NULL where a transport has none. */
 
 	/* A descriptor that turns readable, after arm returned 0, when progress has work again:
-	 * what a thread with nothing to do sleeps on. arm returns 1 when there is work already. */
+	 * what a thread with nothing to do sleeps on; the same until destroy. arm returns 1 when
+	 * there is work already. Other threads may use the endpoint meanwhile: a post of theirs
+	 * need not make it readable, since its thread makes progress or wakes the sleeper. */
 	int (*event_fd)(struct tutti_endpoint *endpoint);
 	int (*arm)(struct tutti_endpoint *endpoint);
 	/* Registers memory of a kind, so that ios may carry io->map. */

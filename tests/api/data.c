@@ -21,7 +21,9 @@ static const struct {
 	[TUTTI_I32] = {"i32", 4, 0},      [TUTTI_U32] = {"u32", 4, 0},
 	[TUTTI_I64] = {"i64", 8, 0},      [TUTTI_U64] = {"u64", 8, 0},
 };
-static const char *const ops[OPS] = {"sum", "prod", "min", "max", "avg", "band", "bor", "bxor"};
+
+#define NAME(op, name, ...) name,
+static const char *const ops[OPS_BUILT_IN] = {OPS_LIST(NAME)};
 
 /* What MIN and MAX are tried on, in order; index 0 is NaN, which wins always. */
 static const double ordered[] = {(double)NAN, -448,     -3, -2, -1, -0.015625, -0.0,
@@ -56,7 +58,7 @@ const char *data_op_name(const struct data *d)
 
 bool data_fits(tutti_op op, tutti_dtype dtype)
 {
-	return op < TUTTI_BAND || !data_is_float(dtype);
+	return !op_is_bitwise(op) || !data_is_float(dtype);
 }
 
 /* x in the dtype's bits; NaNs become the canonical one. */
@@ -180,30 +182,48 @@ static uint64_t expect_ordered(const struct data *d, size_t i)
 	return ordered_bits[d->dtype][best];
 }
 
-static uint64_t expect_exact(const struct data *d, size_t i)
+static uint64_t expect_product(const struct data *d, size_t i)
 {
 	double product = 1;
+	for (int rank = 0; rank < d->ranks; rank++)
+		product *= factor(d, rank, i);
+	return data_bits_of(product, d->dtype);
+}
+
+static uint64_t expect_exact_sum(const struct data *d, size_t i)
+{
 	bool is_minus_zero = d->maker == DATA_SCALED; /* when all products are */
 	int sum = 0;
 
-	if (d->op == TUTTI_MIN || d->op == TUTTI_MAX)
-		return expect_ordered(d, i);
 	for (int rank = 0; rank < d->ranks; rank++) {
-		product *= factor(d, rank, i);
 		int x = small_integer(d, rank, i), by = data_scalar(d, rank);
 		sum += x * by;
 		is_minus_zero &= x * by == 0 && (x < 0 || by < 0);
 	}
 	if (is_minus_zero)
 		return data_bits_of(-0.0, d->dtype);
-	if (d->op == TUTTI_PROD)
-		return data_bits_of(product, d->dtype);
 	if (d->op == TUTTI_AVG && d->dtype == TUTTI_F64)
 		return data_bits_of((double)sum / d->ranks, d->dtype);
 	if (d->op == TUTTI_AVG)
 		return data_bits_of((double)((float)sum / (float)d->ranks), d->dtype);
 	return sum >= -INTEGERS && sum <= INTEGERS ? integer_bits[d->dtype][sum + INTEGERS]
 						   : data_bits_of(sum, d->dtype);
+}
+
+static uint64_t expect_exact(const struct data *d, size_t i)
+{
+	switch ((int)d->op) {
+	case TUTTI_SUM:
+	case TUTTI_AVG:
+		return expect_exact_sum(d, i);
+	case TUTTI_PROD:
+		return expect_product(d, i);
+	case TUTTI_MIN:
+	case TUTTI_MAX:
+		return expect_ordered(d, i);
+	default:
+		twin_lacks_op(d->op);
+	}
 }
 
 /* The fixed association: by distance 1, 2, 4, ... */
@@ -246,7 +266,10 @@ static __int128 widen(uint64_t bits, tutti_dtype dtype)
 static uint64_t combine(uint64_t x, uint64_t y, tutti_dtype dtype, tutti_op op)
 {
 	bool less = widen(x, dtype) < widen(y, dtype);
-	switch ((int)op) {
+	switch (op) { /* without a default: an op that has no case does not compile */
+	case TUTTI_SUM:
+	case TUTTI_AVG:
+		return x + y;
 	case TUTTI_PROD:
 		return x * y;
 	case TUTTI_MIN:
@@ -259,9 +282,10 @@ static uint64_t combine(uint64_t x, uint64_t y, tutti_dtype dtype, tutti_op op)
 		return x | y;
 	case TUTTI_BXOR:
 		return x ^ y;
-	default:
-		return x + y;
+	case TUTTI_OP_MAX_:
+		break;
 	}
+	twin_lacks_op(op);
 }
 
 static uint64_t expect_integer(const struct data *d, size_t i)

@@ -3,13 +3,14 @@
 #ifndef TESTS_API_DATA_H
 #define TESTS_API_DATA_H
 
+#include "../../memory/ops.h"
+
 #include <tutti/tutti.h>
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #define DTYPES 14
-#define OPS 8
 
 enum data_kind {
 	DATA_BITS,              /* any bits: for collectives that only move them                 */

@@ -5,6 +5,8 @@
  * layout, every algorithm that there is, short slices, small windows, memory of tutti_mem_alloc,
  * every set of instructions, the same on all ranks and another on each. Each time they reduce the
  * same data in every way, and compare hashes of the results with those of the first time. */
+#include "../../memory/ops.h"
+
 #include <tutti/tutti.h>
 
 #include <math.h>
@@ -23,7 +25,7 @@
 #define SETS_MOST  5
 #define MIXED      (-1) /* each rank has other instructions than the next */
 
-enum { OP_USER = TUTTI_BXOR + 1, OP_SCALED }; /* ops of the caller's, after those of tutti.h */
+enum { OP_USER = OPS_BUILT_IN, OP_SCALED }; /* ops of the caller's, after those of tutti.h */
 enum call { ALL_REDUCE, REDUCE, SCATTERV, SCATTER, CALLS };
 
 /* One reduction of `count` elements of every rank. */
@@ -163,11 +165,27 @@ static void add_item(int dtype, int op, size_t count)
 	struct item *item = &items[n_items++];
 	size_t bytes = dtypes[dtype].bytes;
 
+	if (n_items > ITEMS_MOST)
+		die("more than %d items", ITEMS_MOST);
 	*item = (struct item){.dtype = (tutti_dtype)dtype, .op = op, .count = count};
 	if (!(item->in = malloc(count * bytes)))
 		die("no memory");
 	for (size_t i = 0; i < count; i++)
 		put(item->in + i * bytes, element(item, i, rank), bytes);
+}
+
+/* Of the bitwise ops one stands for all. An average of integers has an item of its own. */
+static bool is_tried(int op, int dtype)
+{
+	bool is_float = dtypes[dtype].exponent;
+
+	if (op == OP_USER)
+		return dtype == TUTTI_F32 || dtype == TUTTI_F64;
+	if (op == OP_SCALED)
+		return is_float || dtype == TUTTI_I32;
+	if (op_is_bitwise((tutti_op)op))
+		return !is_float && op == TUTTI_BXOR;
+	return is_float || op != TUTTI_AVG;
 }
 
 static void add_items(void)
@@ -177,9 +195,7 @@ static void add_items(void)
 	for (int dtype = 0; dtype < DTYPES; dtype++) {
 		bool is_float = dtypes[dtype].exponent;
 		for (int op = TUTTI_SUM; op <= OP_SCALED; op++)
-			if (op <= TUTTI_MAX || (is_float ? op == TUTTI_AVG : op == TUTTI_BXOR) ||
-			    (op == OP_USER && (dtype == TUTTI_F32 || dtype == TUTTI_F64)) ||
-			    (op == OP_SCALED && (is_float || dtype == TUTTI_I32)))
+			if (is_tried(op, dtype))
 				add_item(dtype, op,
 					 is_float && op == TUTTI_SUM ? 1009 : counts[n_items % 5]);
 	}
@@ -359,7 +375,7 @@ static const char *set_of(const struct way *way)
 	return way->simd ? sets[way->simd - 1] : NULL;
 }
 
-/* Who is where, and which algorithm is forced for what it exists for. */
+/* The ranks of each host, and which algorithm is forced for what it exists for. */
 static void enter(const struct way *way)
 {
 	static const char *const layouts[] = {"one node", "2 nodes", "2 nodes in turn"};

@@ -101,7 +101,7 @@ static void draw(struct part *p, uint64_t *random)
 				.dtype = (tutti_dtype)random_below(random, DTYPES),
 				.ranks = p->place.size};
 	do
-		p->data.op = (tutti_op)random_below(random, OPS);
+		p->data.op = (tutti_op)random_below(random, OPS_BUILT_IN);
 	while (!data_fits(p->data.op, p->data.dtype));
 	if (traits[p->name].reduces)
 		own_op_draw(&p->data, random);

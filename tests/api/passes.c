@@ -104,7 +104,7 @@ void pass_small(struct api *api)
 	struct list list = {0};
 
 	for (int dtype = 0; dtype < DTYPES; dtype++) {
-		for (int op = 0; op < OPS; op++)
+		for (int op = 0; op < OPS_BUILT_IN; op++)
 			if (data_fits((tutti_op)op, (tutti_dtype)dtype))
 				add_reductions(api, &list, (tutti_dtype)dtype, (tutti_op)op,
 					       DATA_BUILT_IN);
@@ -119,7 +119,7 @@ static tutti_op random_op(struct api *api, tutti_dtype dtype)
 {
 	tutti_op op;
 	do
-		op = (tutti_op)random_below(&api->shared, OPS);
+		op = (tutti_op)random_below(&api->shared, OPS_BUILT_IN);
 	while (!data_fits(op, dtype));
 	return op;
 }

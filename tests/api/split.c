@@ -119,7 +119,7 @@ static struct call_spec draw_call(struct api *api)
 	tutti_op op;
 
 	do
-		op = (tutti_op)random_below(&api->shared, OPS);
+		op = (tutti_op)random_below(&api->shared, OPS_BUILT_IN);
 	while (!data_fits(op, dtype));
 	spec.count = spec.name == CALL_BARRIER ? 0 : random_below(&api->shared, most);
 	spec.shared_memory = (enum call_style)random_below(&api->shared, STYLES);

@@ -70,7 +70,8 @@ static bool is_private(const void *ptr)
 	return kind[3] == 'p';
 }
 
-/* Who is here, and a sum of theirs. Any error but a death is wrong; false if a rank has died. */
+/* The ranks that are here, and a sum of theirs. Any error but a death is wrong; false if a rank has
+ * died. */
 static bool work_once(void)
 {
 	int ids[RANKS_MOST], sum = 0;

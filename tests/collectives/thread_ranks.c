@@ -1,3 +1,4 @@
+/* Ranks as threads: starts them, and collects what they return. */
 #include "tests/collectives/thread_ranks.h"
 
 #include <stdio.h>

@@ -94,7 +94,7 @@ static bool is_summons(const struct event *e)
 static bool is_given_up(const struct event *e)
 {
 	return e->status == TUTTI_ERR_ABORTED &&
-	       strstr(e->message, "has given this communicator up: ");
+	       strstr(e->message, "aborted this communicator while it was being made: ");
 }
 
 static bool is_right_status(const struct event *e, const struct blame *b)

@@ -75,7 +75,7 @@ static bool is_well(const struct truth *t, int rank, int from)
 	       !is_across(t, rank, from);
 }
 
-/* Who is missing, and should not be. */
+/* The ranks that are missing and should not be. */
 static void judge_missing(struct verdict *v, const struct board *board, const struct truth *t,
 			  int rank, const struct event *e, uint32_t members, const char *what)
 {

@@ -85,7 +85,7 @@ struct wish {
 void scenario_draw(struct scenario *s, uint64_t seed, const struct wish *wish);
 /* Whether a seed can have that: a socket's fault needs sockets, a host's needs hosts. */
 bool scenario_is_possible(const struct wish *wish);
-/* Who there may be, by number: the ranks, and who comes anew. */
+/* How many processes there may be: the ranks, and those that join later. */
 int scenario_seats(const struct scenario *s);
 /* The fault that the run is about: the last one. */
 const struct fault *scenario_fault(const struct scenario *s);

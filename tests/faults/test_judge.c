@@ -190,7 +190,7 @@ static void test_another_status(void **state)
 	expect(1, "is not what happened");
 	write_death();
 	event_of(1, HAD_FAILURE)->status = TUTTI_ERR_ABORTED;
-	say(1, "rank 0 has given this communicator up: rank 2 has died");
+	say(1, "rank 0 aborted this communicator while it was being made: rank 2 has died");
 	expect(0, "");
 }
 
@@ -306,7 +306,7 @@ static void test_growth(void **state)
 	assert_non_null(strstr(verdict.text, "rank 0 could not grow though nothing had happened"));
 	assert_non_null(strstr(verdict.text, "rank 1 has grown, and rank 0 has not"));
 	assert_non_null(strstr(verdict.text, "rank 4 has grown, and rank 0 has not"));
-	/* Who was to come did not come in time, because it was stopped; or for nothing. */
+	/* The joiner did not come in time, because it was stopped; or for no reason. */
 	for (int is_stopped = 0; is_stopped < 2; is_stopped++) {
 		write_growth();
 		truth.absent = 1u << RANKS;
@@ -438,7 +438,8 @@ static void test_words(void **state)
 	assert_int_equal(words_read("ranks 1, 3 and 5 to 7 are missing; rank 9 has failed", c), 6);
 	assert_int_equal(c[4].rank, 7);
 	assert_int_equal(c[5].kind, CLAIM_FAILED);
-	assert_int_equal(words_read("rank 0, which serves, went away", c), 1);
+	assert_int_equal(words_read("the connection to rank 0 was lost (has it died?)", c), 1);
+	assert_int_equal(c[0].kind, CLAIM_GONE);
 	assert_int_equal(words_read("Rank 12 (process 34 on (a) box) is silent: it", c), 1);
 	assert_int_equal(c[0].pid, 34);
 	assert_int_equal(words_read("thanks to all ranks", c), 0);

@@ -11,7 +11,7 @@ static const struct {
 	enum claim_kind kind;
 } verbs[] = {
 	{"has died", CLAIM_DEAD},    {"has ended", CLAIM_DEAD},    {"has left", CLAIM_GONE},
-	{"went away", CLAIM_GONE},   {"left", CLAIM_GONE},         {"closed", CLAIM_GONE},
+	{"was lost", CLAIM_GONE},    {"left", CLAIM_GONE},         {"closed", CLAIM_GONE},
 	{"is lost", CLAIM_GONE},     {"is gone", CLAIM_GONE},      {"is stopped", CLAIM_SILENT},
 	{"is silent", CLAIM_SILENT}, {"has failed", CLAIM_FAILED}, {"refuses", CLAIM_GONE},
 };

@@ -8,7 +8,7 @@
 enum claim_kind {
 	CLAIM_NAMED,  /* only mentioned                                              */
 	CLAIM_DEAD,   /* has died, has ended: its process                            */
-	CLAIM_GONE,   /* has left, is lost, went away, closed a connection           */
+	CLAIM_GONE,   /* has left, is lost, was lost, closed a connection           */
 	CLAIM_SILENT, /* is stopped, is silent                                       */
 	CLAIM_FAILED, /* "has failed": and why is said next                          */
 };

@@ -1,9 +1,9 @@
 """docs.py ROOT [BUILD]: what the documents claim and a command can check.
 
-Links resolve; paths, functions and public names exist; variables are those of core/env.h, algorithms those of
-the table; options are in the programs'
---help (with BUILD); the picture of the folders is that of layers.txt, the table of locks that of the mutexes; lines are
-short. Exits with 1 after complaints.
+Links resolve; blocks of code are closed; paths, functions and public names exist; variables are those of core/env.h,
+algorithms those of the table; numbers behind a constant are those of its #define; options are in the programs' --help
+(with BUILD); the picture of the folders is that of layers.txt, the table of locks that of the mutexes; README's ratios
+are those of performance.md; lines are short. Exits with 1 after complaints.
 docs_invented.txt has the names that a page makes up for a walk."""
 import os
 import re
@@ -28,15 +28,22 @@ class Page:
     def __init__(self, root, path):
         self.path, self.text = path, tables.text_of(root, path)
         self.prose, self.code = [], []  # (number, line)
-        fenced = previous_is_code = False
+        self.bad_fences = []  # (number of the line, why)
+        opened = 0  # the line of the fence that is open
+        previous_is_code = False
         blank = True
         for number, line in enumerate(self.text.split("\n"), 1):
-            if line.lstrip().startswith("```"):
-                fenced = not fenced
+            fence = re.fullmatch(r"\s*```(.*)", line)
+            if fence and re.fullmatch(r"" if opened else r"[\w+-]*", fence[1].rstrip()):
+                opened = 0 if opened else number
                 continue
-            is_code = fenced or (line.startswith("    ") and (blank or previous_is_code))
+            if fence:
+                self.bad_fences.append((number, "text behind a fence other than the language of a block that it opens"))
+            is_code = opened or (line.startswith("    ") and (blank or previous_is_code))
             (self.code if is_code else self.prose).append((number, line))
             previous_is_code, blank = is_code, not line.strip()
+        if opened:
+            self.bad_fences.append((opened, "opens a block that is not closed"))
 
     def spans(self):
         """What stands in backticks, also over the end of a line."""
@@ -71,17 +78,23 @@ def check_names(tree, page, said):
     for span in page.spans():
         if re.fullmatch(rf"[\w./-]+{SUFFIXES}", span) and os.path.basename(span) not in tree.names:
             said(page, span, "there is no file of that name")
-        called = re.fullmatch(r"(\w+)\(\)", span)
-        if called and called[1] not in tree.called:
-            said(page, span, "there is no such function")
         if re.fullmatch(r"\w+_\w+", span) and span not in tree.parts:
             said(page, span, "no such name in the sources")
         tag = re.fullmatch(r"struct (\w+)", span)
         if tag and tag[1] not in tree.tags:
             said(page, span, "there is no such struct")
+    whole_spans = [span for span in page.spans() if re.fullmatch(r"\w+\(\)", span)]
+    for called in whole_spans + [name for _, line in page.code for name in re.findall(r"\b\w+\(\)", line)]:
+        if called[:-2] not in tree.called:
+            said(page, called, "there is no such function")
     for name in set(re.findall(r"\b(tutti_[a-z0-9_]*[a-z0-9]|TUTTI_[A-Z0-9_]*[A-Z0-9])\b(?!_|\*|\.)", page.text)):
         if name not in tree.words:
             said(page, name, "no such name in the sources")
+
+
+def check_fences(page, said):
+    for number, why in page.bad_fences:
+        said(page, f"line {number}", why)
 
 
 def check_options(helps, page, said):
@@ -101,6 +114,21 @@ def check_options(helps, page, said):
         option = re.match(r"--[a-z][\w-]*", span)
         if option and option[0] not in known:
             said(page, span, "no program here has this option")
+
+
+def check_verbs(verbs, page, said):
+    for line in [line for _, line in page.code] + page.spans():
+        for verb in re.findall(r"\btutti-plan ([a-z]+)", line):
+            if verb not in verbs:
+                said(page, f"tutti-plan {verb}", "not in the program's --help")
+
+
+def check_numbers(tree, page, said):
+    """NAME (1,024): the number of its #define, or of one of them."""
+    for name, number in re.findall(r"\b([A-Z][A-Z0-9_]+[A-Z0-9])`?\s\(([\d,]+)\)", page.text):
+        defined = tree.numbers.get(name)
+        if defined and number.replace(",", "") not in defined:
+            said(page, f"{name} {number}", f"is {' or '.join(sorted(defined))} in the sources")
 
 
 def check_widths(page, said):
@@ -162,6 +190,21 @@ def check_ratios(pages, said):
         for row in re.findall(r"^\| \d+ \| (?:shared memory|zero copy|TCP) \|.*$", page.text, re.M):
             if page.path == "README.md" and row not in rows:
                 said(page, row, "is not a row of docs/performance.md")
+        if page.path == "README.md" and "*Fast.*" in page.text:
+            check_range(page, said)
+
+
+def check_range(page, said):
+    """What README promises is the least and the greatest ratio of its rows of shared memory."""
+    cells = " ".join(re.findall(r"^\| \d+ \| shared memory \|(.*)$", page.text, re.M))
+    ratios = [float(cell) for cell in re.findall(r"\d+\.\d+", cells)]
+    promise = re.search(r"([\d.]+) to ([\d.]+)", page.text.partition("*Fast.*")[2].partition("\n- ")[0])
+    if not promise or not ratios:
+        said(page, "Fast", "has no range of ratios, or there is no table of them")
+        return
+    least, greatest = f"{min(ratios):.1f}", f"{max(ratios):.1f}"
+    if promise.groups() != (least, greatest):
+        said(page, promise[0], f"its table has {least} to {greatest}")
 
 
 def check_picture(root, pages, said):
@@ -196,6 +239,7 @@ class Tree:
             self.dirs.update("/".join(parts[:i]) for i in range(1, len(parts)))
         self.folders = "|".join(sorted({path.split("/")[0] for path in self.files if "/" in path and path[0] != "."}))
         self.words, self.called, self.tags = set(), set(), set()
+        self.numbers = {}  # {name: those of its #defines}
         self.parts = {name.partition(".")[0] for name in self.names}
         for path in self.files - {"tests/house/docs_invented.txt"}:
             if path.endswith((".c", ".h", ".cc", ".py", ".sh", ".txt", ".in")) or path.startswith(("script/", "perf/")):
@@ -204,6 +248,8 @@ class Tree:
                 self.parts.update(re.findall(r"\b\w+_\w+", text))
                 self.called.update(re.findall(r"\b(\w+)\(", text))
                 self.tags.update(re.findall(r"\bstruct (\w+)", text))
+                for name, number in re.findall(r"^#define\s+(\w+)\s+(\d+)u?\b", text, re.M):
+                    self.numbers.setdefault(name, set()).add(number)
 
 
 def helps_of(root, build):
@@ -225,7 +271,8 @@ def helps_of(root, build):
 
 
 def options_in(text):
-    return set(re.findall(r"(?<![\w-])--?[A-Za-z][\w-]*", text))
+    """The options, and the verbs of tutti-plan."""
+    return set(re.findall(r"(?<![\w-])--?[A-Za-z][\w-]*", text)) | set(re.findall(r"tutti-plan ([a-z]+)", text))
 
 
 def main():
@@ -238,10 +285,13 @@ def main():
     pages, tree = pages_of(root), Tree(root)
     helps = helps_of(root, build) if build else None
     for page in pages:
+        check_fences(page, said)
         check_links(root, page, said)
         check_names(tree, page, said)
         check_widths(page, said)
+        check_numbers(tree, page, said)
         if helps:
+            check_verbs(helps["tutti-plan"], page, said)
             check_options(helps, page, said)
     check_variables(root, pages, said)
     check_algorithms(root, pages, said)

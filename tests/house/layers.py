@@ -1,10 +1,14 @@
-"""layers.py ROOT [--objects FOLDER] [--update]: who may know whom.
+"""layers.py ROOT [--objects FOLDER] [--programs BUILD] [--update]: who may know whom.
 
 layers.txt has the folders from the bottom up. Prints each include, and with --objects each linked symbol, that points
-to a higher folder or to a sibling, each include of a header that doors.txt does not give, each cycle of headers that
-include each other, and each cycle of more than two files that link each other; exits with 1 when there is one. What upward.txt and cycles.txt list is let through, and a line of theirs that is no longer needed is an error;
---update writes both anew. FOLDER has the object of a.c as a.c.o."""
+to a higher folder or to a sibling, each include of a header that doors.txt does not give, each folder of the library
+that has headers and no line there, each cycle of headers that include each other, and each cycle of more than two files
+that link each other; exits with 1 when there is one. What upward.txt and cycles.txt list is let through, and a line of
+theirs that is no longer needed is an error; --update writes both anew. FOLDER has the object of a.c as a.c.o.
+--programs looks for cycles in the programs, too: BUILD is CMake's folder, which has the object of perf/a.c as
+perf/CMakeFiles/PART.dir/a.c.o. A part is a program or a library of objects."""
 import argparse
+import glob
 import os
 import re
 import subprocess
@@ -16,6 +20,7 @@ import tables
 
 SOURCES = tables.LIBRARY + ("include", "launch", "perf", "examples", "bindings", "tools")
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"]+)"|<([^>]+)>|(.*))', re.M)
+PROGRAMS = ("tools", "launch", "perf")
 API = "tutti_*"
 
 
@@ -33,14 +38,18 @@ class Layers:
                 self.sees[folder] = seen.split() if colon else None
 
     def read_doors(self, root, path):
-        """{folder: the headers that other folders may include}."""
+        """{folder: the headers that other folders may include}. A folder may have several lines."""
         self.doors = {}
         for line in tables.lines_of(path):
             folder, _, headers = line.partition(":")
-            self.doors[folder] = headers.split()
+            self.doors.setdefault(folder, []).extend(headers.split())
             for name in [folder] + [f"{folder}/{header}" for header in headers.split()]:
                 if not os.path.exists(os.path.join(root, name)):
                     self.complaints.append(f"{path}: there is no {name}")
+        for folder in self.height:
+            has_headers = glob.glob(os.path.join(root, folder, "*.h"))
+            if folder.split("/")[0] in tables.LIBRARY and has_headers and folder not in self.doors:
+                self.complaints.append(f"{path}: {folder} has headers and no line")
 
     def is_private(self, source, target):
         """Whether a file of the library includes a header that is no door of the header's folder."""
@@ -115,27 +124,49 @@ def included(root, layers, found):
     return bad
 
 
-def linked(root, objects):
-    """{file: {file: symbols}}: who links whose symbols."""
-    paths = []
-    for folder, _, names in os.walk(objects):
-        paths += [os.path.join(folder, name) for name in names if name.endswith(".c.o")]
-    # A build folder may have objects of files that have moved since.
-    paths = [path for path in paths if os.path.exists(os.path.join(root, os.path.relpath(path, objects)[:-2]))]
-    if not paths:
-        sys.exit(f"layers.py: there are no objects in {objects}")
-    defined, wanted = {}, []
-    text = subprocess.run(["nm", "-A", "-P"] + paths, capture_output=True, text=True, check=True).stdout
+def parts_of(build):
+    """{folder of objects: folder of their sources} of all programs."""
+    parts = {part: folder for folder in PROGRAMS for part in glob.glob(f"{build}/{folder}/CMakeFiles/*.dir")}
+    for folder in PROGRAMS:
+        if folder not in parts.values():
+            sys.exit(f"layers.py: there are no objects of {folder} in {build}")
+    return parts
+
+
+def objects_of(root, part, sources):
+    """{path of an object: its source, from the root}."""
+    found = {}
+    for folder, _, names in os.walk(part):
+        for path in [os.path.join(folder, name) for name in names if name.endswith((".c.o", ".cc.o"))]:
+            source = os.path.normpath(os.path.join(sources, os.path.relpath(path, part)[:-2]))
+            # A build folder may have objects of files that have moved since.
+            if os.path.exists(os.path.join(root, source)):
+                found[path] = source
+    return found
+
+
+def linked(root, parts):
+    """{file: {file: symbols}}: who links whose symbols. parts is {folder of objects: folder of their sources}. Several
+    parts may define a symbol, such as main: a file links its own part's, else that of every part."""
+    objects = {path: (part, source) for part, sources in parts.items()
+               for path, source in objects_of(root, part, sources).items()}
+    if not objects:
+        sys.exit(f"layers.py: there are no objects in {' '.join(parts)}")
+    defined, wanted = defaultdict(lambda: defaultdict(set)), []
+    text = subprocess.run(["nm", "-A", "-P"] + sorted(objects), capture_output=True, text=True, check=True).stdout
     for line in text.split("\n"):
-        match = re.match(r"(.*\.c)\.o: (\S+) (\w)", line)
+        match = re.match(r"(.*\.cc?\.o): (\S+) (\w)", line)
         if match and match[3] in "Uwv":
-            wanted.append((os.path.relpath(match[1], objects), match[2]))
+            wanted.append((*objects[match[1]], match[2]))
         elif match and match[3].isupper():
-            defined[match[2]] = os.path.relpath(match[1], objects)
+            part, source = objects[match[1]]
+            defined[match[2]][part].add(source)
     links = defaultdict(lambda: defaultdict(list))
-    for source, symbol in wanted:
-        if defined.get(symbol, source) != source:
-            links[source][defined[symbol]].append(symbol)
+    for part, source, symbol in wanted:
+        definers = defined.get(symbol, {})
+        for target in definers.get(part) or set().union(*definers.values()):
+            if target != source and symbol not in links[source][target]:
+                links[source][target].append(symbol)
     return links
 
 
@@ -179,23 +210,27 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("root")
     parser.add_argument("--objects")
+    parser.add_argument("--programs")
     parser.add_argument("--update", action="store_true")
     options = parser.parse_args()
     house = os.path.join(options.root, "tests/house")
     layers = Layers(options.root, os.path.join(house, "layers.txt"))
     layers.read_doors(options.root, os.path.join(house, "doors.txt"))
     print("".join(complaint + "\n" for complaint in layers.complaints), end="")
-    upward = {}
+    upward, cycles = {}, []
     bad = len(layers.complaints) + included(options.root, layers, upward)
     if options.objects:
-        links = linked(options.root, options.objects)
+        links = linked(options.root, {options.objects: ""})
         for source, targets in links.items():
             for target, symbols in targets.items():
                 symbols = [symbol for symbol in symbols if not layers.allows(source, target, symbol)]
                 if symbols:
                     upward.setdefault((source, target), "may not be linked: " + " ".join(symbols))
-        cycles = named(cycles_of(links))
-        bad += tables.judge(os.path.join(house, "cycles.txt"), cycles, options.update)
+        cycles += cycles_of(links)
+    if options.programs:
+        cycles += cycles_of(linked(options.root, parts_of(options.programs)))
+    if options.objects or options.programs:
+        bad += tables.judge(os.path.join(house, "cycles.txt"), named(cycles), options.update)
     bad += tables.judge(os.path.join(house, "upward.txt"), upward, options.update)
     sys.exit(bad != 0)
 

@@ -8,7 +8,9 @@ from collections import defaultdict
 sys.dont_write_bytecode = True
 import tables
 
-STRUCT = re.compile(r"^(?:static |extern |const |typedef )*(?:struct|union)\s+(?:__attribute__\(\(.*\)\)\s*)?(\w+)\s*\{", re.M)
+# At the beginning of a line, so that also tags inside of other structs count.
+STRUCT = re.compile(r"^\s*(?:static |extern |const |typedef )*(?:struct|union|enum)\s+(?:__attribute__\(\(.*\)\)\s*)?(\w+)\s*\{",
+                    re.M)
 
 
 def main():

@@ -9,7 +9,8 @@ tree=$scratch/tree
 mkdir -p "$tree"/{docs,core,memory,script,tests/house,include/tutti,collectives/plan}
 echo 'X(BARRIER, barrier, tree, 0) WINDOW(BARRIER)' >"$tree/collectives/plan/algorithm_table.h"
 echo 'X(port, "TUTTI_PORT", "port", 0, 65535, 0, "where")' >"$tree/core/env.h"
-echo 'tutti_status tutti_init(void); struct engine; int engine_run(void);' >"$tree/include/tutti/tutti.h"
+echo 'tutti_status tutti_init(void); struct engine; int engine_run(void);
+#define ENGINE_MAX 1024 /* works */' >"$tree/include/tutti/tutti.h"
 printf 'core\nmemory\n' >"$tree/tests/house/layers.txt"
 echo 'static pthread_mutex_t lock;' >"$tree/core/queue.c"
 touch "$tree/memory/host.c" "$tree/tests/house/docs_invented.txt"
@@ -63,7 +64,7 @@ See [the picture](docs/architecture.md#all) of `core/env.h`, `host.c`, `engine_r
 sed -i 's/of `core/\nof `core/' "$tree/README.md"
 python3 tests/house/docs.py "$tree" || complain "a page without faults is refused"
 page "See [this](docs/gone.md) and [that](docs/architecture.md#nowhere), core/gone.c, \`gone.h\`, \`engine_walk()\`,
-\`struct motor\` and \`RUN_SLOTZ\`. Call tutti_start with TUTTI_POT=1.
+\`struct motor\` and \`RUN_SLOTZ\`, at most ENGINE_MAX (1,023). Call tutti_start with TUTTI_POT=1.
 $(printf 'word %.0s' {1..30})
 
 | 2 | TCP | 9.99 |"
@@ -76,8 +77,55 @@ refused 'README.md docs/gone.md: a link to nothing' \
 	'README.md RUN_SLOTZ: no such name' \
 	'README.md tutti_start: no such name' \
 	'README.md TUTTI_POT: no such name' \
+	'README.md ENGINE_MAX_1,023: is 1024 in the sources' \
 	'README.md width: lines of more than 100 columns: 1, 3' \
 	'README.md |_2_|_TCP_|_9.99_|: is not a row of docs/performance.md'
+page 'Text.
+
+``` cmake --build build/dev
+in the block ```
+
+More text.
+
+```c
+void engine_run(void); engine_stop()
+```
+
+   ```
+   core/gone.c
+'
+refused 'README.md line_3: text behind a fence other than the language' \
+	'README.md line_12: opens a block that is not closed' \
+	'README.md engine_stop(): there is no such function' \
+	'README.md core/gone.c: there is no such file'
+# The range of README's first promise.
+ratios='<!-- peers -->
+| 2 | shared memory | 1.55 | 3.16 |
+| 8 | shared memory | 1.43 | |
+| 2 | TCP | 1.09 | 4.20 |
+<!-- end -->'
+# promise TEXT: the pages with that promise.
+promise()
+{
+	page "- *Fast.* On one machine $1 times as fast as any.
+$ratios"
+	echo "$ratios" >"$tree/docs/performance.md"
+}
+promise '1.3 to 3.2'
+refused 'README.md 1.3_to_3.2: its table has 1.4 to 3.2'
+promise '1.4 to 3.1'
+refused 'README.md 1.4_to_3.1: its table has 1.4 to 3.2'
+promise 'often'
+refused 'README.md Fast: has no range of ratios'
+promise '1.4 to 3.2'
+echo >"$tree/memory/host.c"
+python3 tests/house/docs.py "$tree" || complain "the right range is refused"
+rm "$tree/docs/performance.md"
+echo '#define P2P_SLOTS 170u' >"$tree/core/slots.h"
+page 'It has `P2P_SLOTS`
+(171) slots.'
+refused 'README.md P2P_SLOTS_171: is 170 in the sources'
+rm "$tree/core/slots.h"
 echo 'pthread_mutex_t lock;' >"$tree/memory/host.c"
 environment=${environment/TUTTI_PORT /TUTTI_PORTS}
 environment=${environment/tree,/ring,}
@@ -98,7 +146,7 @@ options=$scratch/options
 mkdir -p "$options"
 git ls-files -co --exclude-standard | grep -E '\.md$|^(perf|script|tests/house|include|collectives/plan)/|^core/env.h' |
 	xargs -I{} cp --parents {} "$options" 2>/dev/null
-printf '%s\n' '' '    perf/compare --rank 2' '    tuttirun -n 4 all_reduce_perf --zero' '`script/chaos --forever`, `--neverheard`' >>"$options/README.md"
+printf '%s\n' '' '    perf/compare --rank 2' '    tutti-plan draw barrier' '    tuttirun -n 4 all_reduce_perf --zero' '`script/chaos --forever`, `--neverheard`' >>"$options/README.md"
 seen_options()
 {
 	grep -qF "README.md $1" "$scratch/said" || complain "unseen: $1"
@@ -106,6 +154,7 @@ seen_options()
 python3 tests/house/docs.py "$options" "$BUILD_DIR" >"$scratch/said"
 seen_options 'perf/compare_--rank:'
 seen_options 'all_reduce_perf_--zero:'
+seen_options 'tutti-plan_draw:'
 seen_options 'script/chaos_--forever:'
 seen_options '--neverheard:'
 

@@ -23,9 +23,10 @@ for header in tutti/tutti.h tutti/train.h tutti/transport.h; do
 done
 strict="-Wall -Wextra -Wno-psabi -Werror -fsyntax-only -I. -Iinclude -D_GNU_SOURCE"
 library="core memory transport rendezvous collectives train"
-# A header that a file of the library includes before anything else has just been compiled so.
-# shellcheck disable=SC2086
-find $library -name '*.c' -exec grep -hm1 '^ *# *[a-z]' {} + | sed -n 's/^ *# *include *"\(.*\)".*/\1/p' | sort -u >"$first"
+# A header that a file of the library includes before anything else has just been compiled so, if that file is
+# part of this build.
+grep -oE '"file": "[^"]+\.c"' "$BUILD_DIR/compile_commands.json" | sed -E "s|.*\"($SOURCE_DIR/)?([^\"]+)\"|\2|" |
+	grep -E "^(${library// /|})/" | sort -u | xargs grep -hm1 '^ *# *[a-z]' | sed -n 's/^ *# *include *"\(.*\)".*/\1/p' | sort -u >"$first"
 # shellcheck disable=SC2086
 for header in $(find $library -name '*.h' | grep -vxFf "$first"); do
 	grep -q '^#ifndef' "$header" || continue    # a template, included with its parameters defined

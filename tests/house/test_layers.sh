@@ -34,10 +34,19 @@ compile()
 	done
 }
 
-# seen TEXT: the planted tree is refused, with this.
+# compile_part PART FILE...: to where CMake would put the objects of this part of perf's programs.
+compile_part()
+{
+	mkdir -p "$scratch/objects/"{tools,launch}/CMakeFiles/a.dir "$scratch/objects/perf/CMakeFiles/$1.dir"
+	for file in "${@:2}"; do
+		gcc -c "$tree/perf/$file" -o "$scratch/objects/perf/CMakeFiles/$1.dir/$file.o"
+	done
+}
+
+# seen TEXT OPTION...: the planted tree is refused, with this.
 seen()
 {
-	layers "$tree" ${2:+--objects "$2"} >"$scratch/said" && complain "unseen: $1"
+	layers "$tree" "${@:2}" >"$scratch/said" && complain "unseen: $1"
 	grep -q "$1" "$scratch/said" || complain "not '$1', but: $(cat "$scratch/said")"
 }
 
@@ -87,28 +96,44 @@ echo 'collectives/engine: engine.h' >"$tree/tests/house/doors.txt"
 seen 'doors.txt: there is no collectives/engine/engine.h'
 touch "$tree/collectives/engine/engine.h"
 seen '^collectives/comm/a.c collectives/engine/run.h: is no door of collectives/engine'
+echo 'collectives/engine: run.h' >>"$tree/tests/house/doors.txt"
+layers "$tree" || complain "a second line of a folder does not count"
+rm "$tree/tests/house/doors.txt"
+seen 'doors.txt: collectives/engine has headers and no line'
 
 plant core/a.c 'int b(void); int a(void) { return b(); }' memory/b.c 'int b(void); int b(void) { return 0; }'
 compile core/a.c memory/b.c
-seen '^core/a.c memory/b.c: may not be linked: b' "$scratch/objects"
+seen '^core/a.c memory/b.c: may not be linked: b' --objects "$scratch/objects"
 plant core/a.c 'int b(void) __attribute__((weak)); int a(void) { return b(); }' memory/b.c 'int b(void); int b(void) { return 0; }'
 compile core/a.c memory/b.c
-seen '^core/a.c memory/b.c: may not be linked: b' "$scratch/objects"
+seen '^core/a.c memory/b.c: may not be linked: b' --objects "$scratch/objects"
 echo 'core/a.c memory/b.c  a reason' >"$tree/tests/house/upward.txt"
 layers "$tree" --objects "$scratch/objects" || complain "an excuse does not count"
 rm "$tree/core/a.c"
-seen "'core/a.c memory/b.c' is no longer so: remove this line" "$scratch/objects"
+seen "'core/a.c memory/b.c' is no longer so: remove this line" --objects "$scratch/objects"
 plant train/a.c 'int tutti_b(void); int a(void) { return tutti_b(); }' core/b.c 'int tutti_b(void) { return 0; }'
 compile train/a.c core/b.c
 layers "$tree" --objects "$scratch/objects" || complain "train may not call the public functions"
 plant core/a.c 'int b(void); int a(void) { return b(); }' core/b.c 'int c(void); int b(void) { return c(); }' \
 	core/c.c 'int a(void); int c(void) { return a(); }'
 compile core/a.c core/b.c core/c.c
-seen '^core 3: files that link each other' "$scratch/objects"
+seen '^core 3: files that link each other' --objects "$scratch/objects"
 echo 'core 3  a reason' >"$tree/tests/house/cycles.txt"
 layers "$tree" --objects "$scratch/objects" || complain "an excused cycle does not count"
+plant perf/a.c 'int b(void); int a(void) { return b(); } int main(void) { return a(); }' perf/b.c 'int c(void); int b(void) { return c(); }' \
+	perf/c.c 'int a(void); int c(void) { return a(); }'
+compile_part program a.c
+compile_part shared b.c c.c
+seen '^perf 3: files that link each other' --programs "$scratch/objects"
+plant perf/a.c 'int b(void); int a(void) { return b(); } int main(void) { return a(); }' perf/b.c 'int c(void); int b(void) { return c(); }' \
+	perf/c.c 'int a(void); int c(void) { return a(); }' perf/d.c 'int a(void) { return 0; } int main(void) { return a(); }'
+compile_part program a.c b.c
+compile_part other c.c d.c
+layers "$tree" --programs "$scratch/objects" || complain "functions of one name in two programs are a cycle"
+rm -rf "$scratch/objects/launch"
+layers "$tree" --programs "$scratch/objects" 2>"$scratch/said" && complain "unseen: no objects of launch"
 
-layers . --objects "$BUILD_DIR/CMakeFiles/tutti_objects.dir" || failures=1
+layers . --objects "$BUILD_DIR/CMakeFiles/tutti_objects.dir" --programs "$BUILD_DIR" || failures=1
 
 # names_users FOLDER: prints where the files of an engine name a collective or a transport.
 names_users()

@@ -24,8 +24,12 @@ rm "$table" "$tree/core/a.h"
 printf 'struct a {\n\tint b;\n};\nstatic struct a c;\n' >"$tree/core/b.h"
 printf 'struct __attribute__((packed)) a {\n\tint b;\n};\n' >"$tree/train/model/a.c"
 seen '^struct:a 2: stands for several things: core/b.h train/model/a.c$'
+printf 'struct d {\n\tstruct a {\n\t\tint b;\n\t} c;\n};\nenum a { A };\n' >"$tree/train/model/a.c"
+seen '^struct:a 2: stands for several things: core/b.h train/model/a.c$'
 echo 'struct:a 3  a reason' >"$table"
 seen "'struct:a 3' is no longer so: remove this line"
 
 python3 tests/house/names.py . || failures=1
+# The folder says it already.
+git ls-files tests/train | grep /test_train_ && complain "tests of train are named after the module alone"
 exit $failures

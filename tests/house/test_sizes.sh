@@ -14,11 +14,22 @@ function_of()
 	printf '}\n'
 }
 mkdir -p "$scratch/core"
-function_of 70 >"$scratch/core/a.c"
+{ echo '/* f. */'; function_of 70; } >"$scratch/core/a.c"
 tests/house/sizes "$scratch" || failures=1
-function_of 71 >"$scratch/core/a.c"
+function_of 3 >"$scratch/core/a.c"
+tests/house/sizes "$scratch" | grep -q 'core/a.c does not open with a comment' ||
+	{ echo "a file that does not say what it is went unseen"; failures=1; }
+{ echo "/* f. */"; function_of 71; } >"$scratch/core/a.c"
 tests/house/sizes "$scratch" >/dev/null && echo "a long function went unseen" && failures=1
-yes 'int a;' | head -n 601 >"$scratch/core/a.c"
+mkdir -p "$scratch/tests/house"
+printf '# Long.\ncore/a.c:f a reason\n' >"$scratch/tests/house/long.txt"
+tests/house/sizes "$scratch" || { echo "a long function was not excused"; failures=1; }
+echo 'core/gone.c a reason' >>"$scratch/tests/house/long.txt"
+tests/house/sizes "$scratch" | grep -q '^tests/house/long.txt: core/gone.c is not long: remove this line$' ||
+	{ echo "a line without a long file went unseen"; failures=1; }
+tests/house/sizes "$scratch" >/dev/null && echo "a line without a long file did no harm" && failures=1
+rm "$scratch/tests/house/long.txt"
+{ echo '/* a. */'; yes 'int a;' | head -n 600; } >"$scratch/core/a.c"
 tests/house/sizes "$scratch" >/dev/null && echo "a long file went unseen" && failures=1
 # line COLUMNS: with a tab in it
 line()

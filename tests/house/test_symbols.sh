@@ -34,6 +34,22 @@ cat "$SOURCE_DIR"/include/tutti/{tutti,train}.h | gcc -fpreprocessed -dD -E -P -
 comm -13 "$scratch/there" "$scratch/declared" >"$scratch/missing"
 [ ! -s "$scratch/missing" ] ||
 	complain "declared, but not in libtutti.so: $(tr '\n' ' ' <"$scratch/missing")"
+comm -23 "$scratch/there" "$scratch/declared" >"$scratch/hidden"
+[ ! -s "$scratch/hidden" ] || complain "in libtutti.so, but in no public header: $(tr '\n' ' ' <"$scratch/hidden")"
+
+# Failure is decided behind control.h: only these folders call the board, and consensus.
+# callers OBJECTS PREFIX FOLDERS: prints the others.
+callers()
+{
+	(cd "$1" && find . -name '*.o' -exec nm -Au {} + 2>/dev/null) | grep " U $2" | grep -vE "^\./(.*/)?collectives/($3)/"
+}
+mkdir -p "$scratch/collectives/p2p"
+echo 'void board_leave(void); void f(void); void f(void) { board_leave(); }' >"$scratch/p.c"
+gcc -c -o "$scratch/collectives/p2p/p.c.o" "$scratch/p.c"
+callers "$scratch" board_ 'control|window|comm' >/dev/null || complain "p2p that calls the board went unseen"
+objects=$(dirname "$(find "$BUILD_DIR" -path '*/collectives/control' -type d | head -1)")/..
+callers "$objects" board_ 'control|window|comm' && complain "only control, window and comm call the board"
+callers "$objects" consensus_ 'control|comm' && complain "only control and comm call consensus"
 
 # A function of ours that has the name of a library's would be called in its place, by us and without a word.
 local_json=$(nm --defined-only "$so" | awk 'NF >= 3 { print $3 }' | sort -u)

@@ -40,5 +40,35 @@ printf '/* It ends.\n * Who waits is told so. */\nint a; /* Who asks, who waits 
 seen "^core/b.h: .*'Who waits is told so'"
 seen "^core/b.h: .*'Who asks, who waits'"
 
+rm "$tree/core/b.h"
+mkdir -p "$tree/tools" "$tree/tests/fuzz/seeds/shm" "$tree/tests/mutants"
+# Comments of both kinds, texts of the programs, and the tools.
+printf '// It ends.\n// Who waits is told so.\nint a;\n' >"$tree/core/b.h"
+seen "^core/b.h: .*'Who waits is told so'"
+printf 'char quote = %s; const char *a = "It ends. "\n\t"Who waits is told so";\n' "'\"'" >"$tree/core/b.h"
+seen "^core/b.h: .*'Who waits is told so'"
+printf '/* Says "Who?" */ const char *a = "//", *b = "of Who";\n' >"$tree/core/b.h"
+words "$tree" || complain "refused: $(cat "$scratch/said")"
+mv "$tree/core/b.h" "$tree/tools/b.c"
+echo '/* Who waits */' >>"$tree/tools/b.c"
+seen "^tools/b.c: .*'Who waits'"
+rm "$tree/tools/b.c"
+
+# The names of seeds, not their bytes; and of mutants.
+echo widget >"$tree/tests/fuzz/seeds/shm/bytes"
+words "$tree" || complain "reads a seed: $(cat "$scratch/said")"
+touch "$tree/tests/fuzz/seeds/shm/many_widgets" "$tree/tests/mutants/hand_back.patch"
+seen '^tests/fuzz widget 1: '
+seen '^tests/mutants hand_back 1: '
+rm "$tree/tests/fuzz/seeds/shm/many_widgets" "$tree/tests/mutants/hand_back.patch"
+touch "$tree/tests/fuzz/seeds/shm/many_notes"
+seen '^tests/fuzz notes 1: .*call records'
+rm "$tree/tests/fuzz/seeds/shm/many_notes"
+
+# A word of the fixed list needs its row in the glossary.
+printf '# why\nwidgets\nlost word\n' >"$tree/tests/house/old_words.txt"
+seen "no row with 'lost word'"
+grep -q "'widgets'" "$scratch/said" && complain "a row that is there is missed: $(cat "$scratch/said")"
+
 words . || { cat "$scratch/said"; failures=1; }
 exit $failures

@@ -1,7 +1,7 @@
 """words.py ROOT [--update]: counts the words that docs/glossary.md replaces, by folder, and compares with words.txt.
 
-Exits with 1 when a count has risen, when it has fallen and words.txt still has the higher one, and when a statement in
-a comment of the library begins with "Who"."""
+Exits with 1 when a count has risen, when it has fallen and words.txt still has the higher one, when the glossary has no
+row for a word of old_words.txt, and when a statement in a comment or text of a C file begins with "Who"."""
 import os
 import re
 import sys
@@ -10,8 +10,17 @@ from collections import Counter
 sys.dont_write_bytecode = True
 import tables
 
-# The glossary and what was counted have the words themselves; seeds are inputs of any bytes.
-UNREAD = ("docs/glossary.md", "tests/house/words.txt", "tests/fuzz/seeds/")
+# These have the words themselves.
+UNREAD = ("docs/glossary.md", "tests/house/words.txt", "tests/house/old_words.txt")
+SEEDS = "tests/fuzz/seeds/"  # inputs of any bytes: only their names are read
+
+# In names of seeds and mutants alone: elsewhere a note may be a note.
+NAMED = (SEEDS, "tests/mutants/")
+NOT_NAMED = {"notes": ("notes", "call records")}
+
+# A comment, with the // lines that follow; a text, with the texts that follow; a character.
+C_WORDS = re.compile(r"""/\*(?P<comment>.*?)\*/|(?P<lines>//[^\n]*(?:\n\s*//[^\n]*)*)"""
+                     r"""|(?P<text>"(?:\\.|[^"\\])*"(?:\s*"(?:\\.|[^"\\])*")*)|'(?:\\.|[^'\\])*'""", re.S)
 
 
 def replaced(root):
@@ -34,14 +43,22 @@ def folder_of(path):
 
 
 def said_with_who(root):
-    """[(path, text)]: what in comments of the library begins with a free relative instead of a noun."""
+    """[(path, statement)]: those in comments and texts of C files that begin with a free relative instead of a noun."""
     found = []
     for path in tables.files_of(root):
-        if path.split("/")[0] in (*tables.LIBRARY, "include") and path.endswith((".c", ".h")):
-            for comment in re.findall(r"/\*([^*]*(?:\*(?!/)[^*]*)*)\*/", tables.text_of(root, path)):
-                text = " ".join(re.sub(r"^\s*\*", "", comment, flags=re.M).split())
-                found += [(path, said) for said in re.findall(r"(?:^|[.:!?] )(Who [^.]*)", text)]
+        if not path.endswith((".c", ".h")) or "Who " not in tables.text_of(root, path):
+            continue
+        for match in C_WORDS.finditer(tables.text_of(root, path)):
+            said = re.sub(r"^\s*\*", "", match["comment"] or "", flags=re.M)
+            said += re.sub(r"^\s*//", "", match["lines"] or "", flags=re.M)
+            said += re.sub(r"\\n", " ", re.sub(r'(?<!\\)"\s*"', "", match["text"] or '""')[1:-1])
+            found += [(path, who) for who in re.findall(r"(?:^|[.:;!?] )(Who [^.]*)", " ".join(said.split()))]
     return found
+
+
+def without_row(root, forms):
+    """The words of old_words.txt that the glossary lacks."""
+    return [word for word in tables.lines_of(os.path.join(root, "tests/house/old_words.txt")) if word not in forms]
 
 
 def main():
@@ -54,21 +71,27 @@ def main():
     for path in tables.files_of(root):
         if path.startswith(UNREAD):
             continue
-        text = path + "\n" + tables.text_of(root, path)
+        text = path if path.startswith(SEEDS) else path + "\n" + tables.text_of(root, path)
         words = [word.lower() for word in re.findall("[A-Z]?[a-z]+|[A-Z]+", text)]
         said = [word for word in words if word in forms]
         for form in said + [" ".join(re.split(r"[\s_*]+", pair)) for pair in pairs.findall(text.lower())]:
             counts[folder_of(path), forms[form][0]] += 1
-    instead = {word: say for word, say in forms.values()}
+        if path.startswith(NAMED):
+            for word in re.findall("[a-z]+", os.path.basename(path)):
+                counts[folder_of(path), word] += word in NOT_NAMED
+    instead = {word: say for word, say in [*forms.values(), *NOT_NAMED.values()]}
     found = {(folder, word.replace(" ", "_"), str(count)): f"times in this folder; say: {instead[word]}"
-             for (folder, word), count in counts.items()}
+             for (folder, word), count in counts.items() if count}
     bad = tables.judge(os.path.join(root, "tests/house/words.txt"), found, update)
     if bad:
         print("If there are fewer than there were: python3 tests/house/words.py . --update")
     vague = said_with_who(root)
     for path, said in vague:
         print(f"{path}: say which rank, thread or caller: '{said}'")
-    sys.exit(bad != 0 or bool(vague))
+    lost = without_row(root, forms)
+    for word in lost:
+        print(f"docs/glossary.md: no row with '{word}', which tests/house/old_words.txt keeps out")
+    sys.exit(bad != 0 or bool(vague) or bool(lost))
 
 
 main()

@@ -90,7 +90,7 @@ static bool is_told(const struct job_of *job, enum shim_kind kind, int victim)
 	static const char *const gone[] = {"has left the communicator",
 					   "missing",
 					   "left while",
-					   "went away",
+					   "was lost",
 					   "closed its connection",
 					   "lost its connection",
 					   "refuses the connection of"};

@@ -99,7 +99,7 @@ static bool is_end_of_wait(const struct job_of *job)
 {
 	return job->status == TUTTI_ERR_TIMEOUT || job->status == TUTTI_ERR_PEER ||
 	       (job->status == TUTTI_ERR_ABORTED &&
-		strstr(job->error, "has given this communicator up: "));
+		strstr(job->error, "aborted this communicator while it was being made: "));
 }
 
 static int count_ended(const struct outcome *outcomes, int size, int victim)

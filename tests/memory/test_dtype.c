@@ -42,6 +42,7 @@ static void unknown_values(void **state)
 		assert_false(dtype_is_float(dtype));
 		assert_false(op_fits(TUTTI_SUM, dtype));
 		assert_false(op_is_known((tutti_op)unknown[i]));
+		assert_false(op_is_bitwise((tutti_op)unknown[i]));
 		assert_string_equal(op_name((tutti_op)unknown[i]), "?");
 		assert_false(op_fits((tutti_op)unknown[i], TUTTI_I32));
 	}
@@ -50,8 +51,9 @@ static void unknown_values(void **state)
 static void which_ops_fit(void **state)
 {
 	(void)state;
-	for (int op = TUTTI_SUM; op <= TUTTI_BXOR; op++) {
-		bool is_bitwise = op >= TUTTI_BAND;
+	for (int op = TUTTI_SUM; op < OPS_BUILT_IN; op++) {
+		bool is_bitwise = op == TUTTI_BAND || op == TUTTI_BOR || op == TUTTI_BXOR;
+		assert_int_equal(op_is_bitwise((tutti_op)op), is_bitwise);
 		assert_true(op_is_known((tutti_op)op));
 		assert_true(strlen(op_name((tutti_op)op)) >= 3);
 		for (int dtype = TUTTI_F32; dtype <= TUTTI_U64; dtype++) {

@@ -84,7 +84,7 @@ static void reductions_keep_to_their_buffers(void **state)
 	(void)state;
 	for (int k = 0; k < n; k++)
 		for (int dtype = 0; dtype < REDUCE_DTYPES; dtype++)
-			for (int op = 0; op < REDUCE_OPS; op++)
+			for (int op = 0; op < OPS_BUILT_IN; op++)
 				for (int n_src = 1; n_src <= SOURCES; n_src++)
 					if (op_fits((tutti_op)op, (tutti_dtype)dtype) &&
 					    (op == TUTTI_SUM || op == TUTTI_AVG || n_src < 4))

@@ -92,7 +92,7 @@ static void identities_follow_names(void **state)
 	assert_int_not_equal(op_identity(a), op_identity(c));
 	assert_int_equal(op_identity(s), op_identity(t));
 	assert_int_not_equal(op_identity(s), op_identity(a));
-	for (int op = 0; op < REDUCE_OPS; op++) {
+	for (int op = 0; op < OPS_BUILT_IN; op++) {
 		assert_int_equal(op_identity((tutti_op)op), op);
 		assert_int_not_equal(op_identity(s), op);
 		assert_string_equal(op_identity_name((uint32_t)op, text, sizeof text),
@@ -135,7 +135,7 @@ static void a_held_op_outlives_its_end(void **state)
 static void built_in_ops_are_not_held_nor_destroyed(void **state)
 {
 	(void)state;
-	for (int op = -1; op < REDUCE_OPS; op++) {
+	for (int op = -1; op < OPS_BUILT_IN; op++) {
 		op_hold((tutti_op)op);
 		op_release((tutti_op)op);
 		op_remove((tutti_op)op);

@@ -237,7 +237,7 @@ static void every_dtype_op_and_shape(void **state)
 {
 	(void)state;
 	for (int dtype = 0; dtype < REDUCE_DTYPES; dtype++) {
-		for (int op = 0; op < REDUCE_OPS; op++) {
+		for (int op = 0; op < OPS_BUILT_IN; op++) {
 			if (op_fits((tutti_op)op, (tutti_dtype)dtype))
 				check_dtype_and_op((tutti_dtype)dtype, (tutti_op)op);
 		}

@@ -177,7 +177,7 @@ typedef void each_fn(tutti_dtype dtype, tutti_op op);
 static void every_dtype_and_op(each_fn *each)
 {
 	for (int dtype = 0; dtype < REDUCE_DTYPES; dtype++)
-		for (int op = 0; op < REDUCE_OPS; op++)
+		for (int op = 0; op < OPS_BUILT_IN; op++)
 			if (op_fits((tutti_op)op, (tutti_dtype)dtype))
 				each((tutti_dtype)dtype, (tutti_op)op);
 }
@@ -370,9 +370,24 @@ static void merge_by_distance(const struct reduce_kernels *k, const struct reduc
 			merge_rows(k, of, rows[s], rows[s + far]);
 }
 
+/* No association rounds, so that all give the same bits. */
 static bool is_exact(tutti_dtype dtype, tutti_op op)
 {
-	return op == TUTTI_MIN || op == TUTTI_MAX || (!dtype_is_float(dtype) && op != TUTTI_AVG);
+	switch (op) { /* without a default: an op that has no case does not compile */
+	case TUTTI_SUM:
+	case TUTTI_PROD:
+		return !dtype_is_float(dtype);
+	case TUTTI_MIN:
+	case TUTTI_MAX:
+	case TUTTI_BAND:
+	case TUTTI_BOR:
+	case TUTTI_BXOR:
+		return true;
+	case TUTTI_AVG:
+	case TUTTI_OP_MAX_:
+		break;
+	}
+	return false;
 }
 
 static void groupings_of(tutti_dtype dtype, tutti_op op)

@@ -50,23 +50,40 @@ static union value combine_floats(union value x, union value y, tutti_dtype dtyp
 {
 	union value r = {.u = 0};
 
-	if (dtype == TUTTI_F64) {
-		r.d = op == TUTTI_PROD                     ? x.d * y.d
-		      : op == TUTTI_SUM || op == TUTTI_AVG ? x.d + y.d
-							   : min_max(x.d, y.d, op == TUTTI_MIN);
+	switch ((int)op) {
+	case TUTTI_SUM:
+	case TUTTI_AVG:
+		if (dtype == TUTTI_F64)
+			r.d = x.d + y.d;
+		else
+			r.f = x.f + y.f;
 		return r;
+	case TUTTI_PROD:
+		if (dtype == TUTTI_F64)
+			r.d = x.d * y.d;
+		else
+			r.f = x.f * y.f;
+		return r;
+	case TUTTI_MIN:
+	case TUTTI_MAX:
+		if (dtype == TUTTI_F64)
+			r.d = min_max(x.d, y.d, op == TUTTI_MIN);
+		else
+			r.f = (float)min_max(x.f, y.f, op == TUTTI_MIN);
+		return r;
+	default:
+		twin_lacks_op(op);
 	}
-	r.f = op == TUTTI_PROD                     ? x.f * y.f
-	      : op == TUTTI_SUM || op == TUTTI_AVG ? x.f + y.f
-						   : (float)min_max(x.f, y.f, op == TUTTI_MIN);
-	return r;
 }
 
 static uint64_t combine_integers(uint64_t x, uint64_t y, tutti_dtype dtype, tutti_op op)
 {
 	bool less = is_signed(dtype) ? (int64_t)x < (int64_t)y : x < y;
 
-	switch ((int)op) {
+	switch (op) { /* without a default: an op that has no case does not compile */
+	case TUTTI_SUM:
+	case TUTTI_AVG:
+		return x + y;
 	case TUTTI_PROD:
 		return x * y;
 	case TUTTI_MIN:
@@ -79,9 +96,10 @@ static uint64_t combine_integers(uint64_t x, uint64_t y, tutti_dtype dtype, tutt
 		return x | y;
 	case TUTTI_BXOR:
 		return x ^ y;
-	default:
-		return x + y;
+	case TUTTI_OP_MAX_:
+		break;
 	}
+	twin_lacks_op(op);
 }
 
 static uint64_t average(const union value *v, int n, tutti_dtype dtype, int divisor)

@@ -9,6 +9,15 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* What a twin does with an op that it has no case for: a sum in its place would pass for it. */
+_Noreturn static inline void twin_lacks_op(tutti_op op)
+{
+	fprintf(stderr, "the twin does not know op %d\n", (int)op);
+	abort();
+}
 
 struct twin_format {
 	int exponent, mantissa; /* bits */

@@ -25,15 +25,23 @@ all_right 1
 grep -q '^# all_reduce_perf (Tutti [0-9.]* (.*)), 2 ranks,' out || complain "the header: $(head -1 out)"
 
 # ---- every type and operation, every root
+# perf/elements.h has the operations, with false those of all types; 6 of the 14 types are floats.
+of_all=$(grep -c '^	X(.*, false)' "$SOURCE_DIR/perf/elements.h")
+of_integers=$(grep -c '^	X(.*, true)' "$SOURCE_DIR/perf/elements.h")
+of_types=$((14 * of_all + 8 * of_integers))
+for word in $(sed -n 's/^	X([A-Z]*, "\([a-z]*\)".*/\1/p' "$SOURCE_DIR/perf/elements.h"); do
+	"$bin/all_reduce_perf" --help | grep -q -- "--op .*\b$word\b" || complain "--help does not name $word"
+done
+[ "$of_types" -ge 94 ] || complain "$of_all and $of_integers operations are found in perf/elements.h"
 expect_rows 0 $run "$bin/all_reduce_perf" -t 3 -d all -o all -b 1K -e 1K -n 2
-all_right 94                       # 6 float types x 5 operations + 8 integer types x 8
+all_right $of_types
 expect_rows 0 $run "$bin/reduce_scatter_perf" -t 2 -d all -o all -b 1K -e 1K -n 2
-all_right 94
+all_right $of_types
 expect_rows 0 $run "$bin/all_gather_perf" -t 2 -d all -b 1K -e 1K -n 2
 all_right 14
 for ranks in 4 8; do
 	expect_rows 0 $run "$bin/all_reduce_perf" -t $ranks -d bfloat16 -o all -b 256 -e 64K -f 256 -n 2
-	all_right 10
+	all_right $((2 * of_all))       # two sizes
 done
 for collective in broadcast reduce gather scatter; do
 	expect_rows 0 $run "$bin/${collective}_perf" -t 3 -r all -b 1K -e 1K -n 2

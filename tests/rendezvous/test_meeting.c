@@ -161,19 +161,20 @@ static void the_dead_are_named(void **state)
 
 	(void)state;
 	meeting_leave(&m, 1, false);
-	expect(&m, TUTTI_ERR_PEER, "rank 1 went away (has it died?) while the 3 ranks");
+	expect(&m, TUTTI_ERR_PEER,
+	       "the connection to rank 1 was lost (has it died?) while the 3 ranks");
 	meeting_finish(&m);
 
 	m = with(3, 3);
 	give(&m, 0, "abc", false);
 	meeting_leave(&m, 2, false);
-	expect(&m, TUTTI_ERR_PEER, "rank 2 went away");
+	expect(&m, TUTTI_ERR_PEER, "the connection to rank 2 was lost");
 	meeting_finish(&m);
 
 	m = with(3, 3);
 	give(&m, 0, "abc", false);
 	meeting_leave(&m, 0, false);
-	expect(&m, TUTTI_ERR_PEER, "rank 0 went away");
+	expect(&m, TUTTI_ERR_PEER, "the connection to rank 0 was lost");
 	meeting_finish(&m);
 }
 
@@ -201,7 +202,8 @@ static void leaving_is_no_failure_until_somebody_waits(void **state)
 	meeting_leave(&m, 1, false);
 	assert_int_equal(m.status, TUTTI_OK);
 	assert_null(meeting_record(&m, 0, 4, 500));
-	expect(&m, TUTTI_ERR_PEER, "rank 1 went away (has it died?) while the other ranks");
+	expect(&m, TUTTI_ERR_PEER,
+	       "the connection to rank 1 was lost (has it died?) while the other ranks");
 	meeting_finish(&m);
 }
 

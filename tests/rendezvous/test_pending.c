@@ -332,7 +332,7 @@ static void nor_for_ever(void **state)
 
 	(void)state;
 	join_by(&shut, runs);
-	ranks_expect(&runs[1], TUTTI_ERR_PEER, "went away");
+	ranks_expect(&runs[1], TUTTI_ERR_PEER, "was lost");
 	join_by(&keeps_hanging_up, runs + 2);
 	ranks_expect(&runs[3], TUTTI_ERR_TIMEOUT, "hangs up before");
 	assert_true(keeps_hanging_up.hung_up > 3);

@@ -323,7 +323,7 @@ static void nonsense_after_the_welcome_counts_as_death(void **state)
 		frame_put(bytes, nonsense[i]);
 		assert_int_equal(net_send_all(fd, bytes, FRAME_BYTES, ranks_later()), TUTTI_OK);
 		ranks_finish(&runs[0]);
-		ranks_expect(&runs[0], TUTTI_ERR_PEER, "rank 1 went away");
+		ranks_expect(&runs[0], TUTTI_ERR_PEER, "the connection to rank 1 was lost");
 		close(fd);
 	}
 }
@@ -530,7 +530,7 @@ static void death_while_joining_is_said_to_all(void **state)
 	ranks_start(&runs[2]);
 	ranks_finish(&runs[0]);
 	ranks_finish(&runs[2]);
-	ranks_expect(&runs[0], TUTTI_ERR_PEER, "rank 1 went away (has it died?)");
+	ranks_expect(&runs[0], TUTTI_ERR_PEER, "the connection to rank 1 was lost (has it died?)");
 	/* Rank 2 may have come so late that nobody is there any more to tell it. */
 	assert_int_not_equal(runs[2].status, TUTTI_OK);
 }

@@ -11,6 +11,7 @@ foreach(name open pwrite ftruncate fallocate fsync mkdir rename rmdir)
 endforeach()
 # One rank's disk is full.
 target_link_options(test_save_full_disk PRIVATE LINKER:--wrap=fallocate LINKER:--wrap=pwrite)
+target_link_options(test_offload_full_disk PRIVATE LINKER:--wrap=posix_fallocate)
 # Watches where a rank begins to wait.
 foreach(name work_wait all_gather all_reduce)
 	target_link_options(test_exposed_seconds PRIVATE LINKER:--wrap=tutti_${name})

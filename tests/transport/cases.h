@@ -18,6 +18,10 @@ void test_both_connect(void **state);
 void test_communicators(void **state);
 void test_early_connect(void **state);
 
+/* opening.c: what open and reach do where a transport cannot work */
+void test_few_descriptors(void **state);
+void test_reach(void **state);
+
 /* pieces.c: messages whose bytes lie in many places */
 void test_pieces_random(void **state);
 void test_pieces_of_one_byte(void **state);
@@ -48,6 +52,7 @@ void test_threads_never_miss(void **state);
 /* processes.c: ranks in processes of their own */
 void test_processes_exchange(void **state);
 void test_process_killed(void **state);
+void test_killed_leave_nothing(void **state);
 void test_process_leaves(void **state);
 
 #endif

@@ -31,6 +31,8 @@ static const struct CMUnitTest everywhere[] = {
 };
 
 static const struct CMUnitTest real[] = {
+	cmocka_unit_test(test_few_descriptors),
+	cmocka_unit_test(test_reach),
 	cmocka_unit_test(test_gone_before_connect),
 	cmocka_unit_test(test_threads_never_miss),
 };
@@ -41,9 +43,8 @@ static const struct CMUnitTest sleeping[] = {
 };
 
 static const struct CMUnitTest processes[] = {
-	cmocka_unit_test(test_stopped),
-	cmocka_unit_test(test_processes_exchange),
-	cmocka_unit_test(test_process_killed),
+	cmocka_unit_test(test_stopped),        cmocka_unit_test(test_processes_exchange),
+	cmocka_unit_test(test_process_killed), cmocka_unit_test(test_killed_leave_nothing),
 	cmocka_unit_test(test_process_leaves),
 };
 

@@ -6,11 +6,13 @@
 
 #include "core/clock.h"
 
+#include <dirent.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -285,6 +287,92 @@ void test_process_killed(void **state)
 		assert_int_equal(write(f.sockets[r], &go, 1), 1);
 	for (int r = 0; r < MEMBERS; r += 2)
 		assert_int_equal(family_reap(&f, r), 0);
+}
+
+/* Ranks 0 and 1 are connected; rank 2 has called connect and does no more. */
+static void names_main(struct member *m)
+{
+	uint64_t out = 1, in;
+	struct post posts[2];
+
+	if (m->rank < 2) {
+		member_send(m, &posts[0], 1 - m->rank, &out, sizeof out);
+		member_recv(m, &posts[1], 1 - m->rank, &in, sizeof in);
+		member_expect(m, posts, 2, TUTTI_OK);
+	}
+	member_tell(m, 1);
+	for (;;)
+		pause();
+}
+
+static int count_names(const char *path)
+{
+	DIR *folder = opendir(path);
+	int count = 0;
+
+	for (struct dirent *e; folder && (e = readdir(folder));)
+		if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0) {
+			fprintf(stderr, "%s/%s is left\n", path, e->d_name);
+			count++;
+		}
+	if (folder)
+		closedir(folder);
+	return count;
+}
+
+/* From here on no other program has names in what this process takes for /tmp and /dev/shm. */
+static bool take_own_folders(void)
+{
+	return unshare(CLONE_NEWNS) == 0 &&
+	       mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+	       mount("names", "/tmp", "tmpfs", 0, NULL) == 0 &&
+	       mount("names", "/dev/shm", "tmpfs", 0, NULL) == 0;
+}
+
+/* In a process of its own; its exit code: 1 if names are left, 77 if only TMPDIR could be looked
+ * at.
+ */
+static int names_of_killed(void)
+{
+	char folder[] = "/tmp/tutti-names-XXXXXX";
+	bool has_folders = take_own_folders();
+	struct family f;
+	int count;
+
+	assert_non_null(mkdtemp(folder));
+	setenv("TMPDIR", folder, 1);
+	f = family_start(names_main);
+	for (int r = 0; r < MEMBERS; r++)
+		family_hear(&f, r);
+	for (int r = 0; r < MEMBERS; r++)
+		kill(f.pids[r], SIGKILL);
+	for (int r = 0; r < MEMBERS; r++)
+		assert_true(WIFSIGNALED(family_reap(&f, r)));
+	count = count_names(folder);
+	rmdir(folder);
+	if (has_folders)
+		count += count_names("/tmp") + count_names("/dev/shm");
+	return count > 0 ? 1 : has_folders ? 0 : 77;
+}
+
+/* All are killed at once, so that no rank can remove what another one has made. */
+void test_killed_leave_nothing(void **state)
+{
+	int status;
+	pid_t pid;
+
+	(void)state;
+	fflush(NULL);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		setenv("CMOCKA_TEST_ABORT", "1", 1); /* the other cases are the parent's */
+		_exit(names_of_killed());
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+		skip();
+	assert_int_equal(status, 0);
 }
 
 /* Rank 1 sends, closes and exits; what had completed then arrives although nobody was waiting for

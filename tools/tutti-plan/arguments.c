@@ -131,7 +131,7 @@ static bool parse_dtype(const char *text, tutti_dtype *dtype)
 
 static bool parse_op(const char *text, tutti_op *op)
 {
-	for (int o = TUTTI_SUM; o <= TUTTI_BXOR; o++)
+	for (int o = TUTTI_SUM; o < OPS_BUILT_IN; o++)
 		if (strcmp(op_name((tutti_op)o), text) == 0) {
 			*op = (tutti_op)o;
 			return true;
@@ -173,6 +173,48 @@ static bool parse_value(struct arguments *a, const struct parameter *p, const ch
 	return false;
 }
 
+/* What the kind's values are, for the message about one that is none. */
+static const char *values_of(const struct parameter *p, char *text, size_t bytes)
+{
+	int n = 0;
+
+	switch (p->kind) {
+	case RANK:
+		snprintf(text, bytes, "a number from 0 to %d", RANKS_MAX - 1);
+		return text;
+	case NODES:
+		snprintf(text, bytes, "a number from 1 to %d", RANKS_MAX);
+		return text;
+	case RANGES:
+		return "a number of ranks";
+	case EFFORT:
+		return "a number from 0.001 to 10000";
+	case BYTES:
+		snprintf(text, bytes, "a size such as 64K or 1M, of %zu bytes at least", p->least);
+		return text;
+	case SECONDS:
+		return "a time such as 500ns or 20us";
+	case RATE:
+		return "a rate such as 1.2GB/s or 100Gbit/s";
+	case DTYPE:
+		for (int d = 0; dtype_bytes((tutti_dtype)d) && n < (int)bytes; d++)
+			n += snprintf(text + n, bytes - (size_t)n, "%s%s", n ? ", " : "",
+				      dtype_name((tutti_dtype)d));
+		return text;
+	case OP:
+		for (int o = 0; o < OPS_BUILT_IN && n < (int)bytes; o++)
+			n += snprintf(text + n, bytes - (size_t)n, "%s%s", n ? ", " : "",
+				      op_name((tutti_op)o));
+		return text;
+	case DAMAGE:
+		return "drop, shift, double or edge, and :RANK:STEP[:WHICH]";
+	case FLAG:
+	case TEXT:
+		break;
+	}
+	return "the name of a file";
+}
+
 static void fill_longs(struct option longs[PARAMETERS + 2])
 {
 	for (int i = 0; i < PARAMETERS; i++)
@@ -187,6 +229,7 @@ static void fill_longs(struct option longs[PARAMETERS + 2])
 int arguments_parse(struct arguments *a, int argc, char **argv)
 {
 	struct option longs[PARAMETERS + 2];
+	char text[200];
 	int option, code;
 
 	*a = (struct arguments){.collective = COLL_COUNT,
@@ -209,7 +252,8 @@ int arguments_parse(struct arguments *a, int argc, char **argv)
 					   argv[optind - 1]);
 		const struct parameter *p = &parameters[option - 256];
 		if (!parse_value(a, p, optarg))
-			return usage_error("'%s' is not a value for --%s.", optarg, p->name);
+			return usage_error("'%s' is not a value for --%s, which takes %s.", optarg,
+					   p->name, values_of(p, text, sizeof text));
 	}
 	if ((code = arguments_words(a, argc - optind, argv + optind)) >= 0)
 		return code;

@@ -26,8 +26,8 @@ static bool check_set(struct cases *c, struct plan_set *set, struct finding *f)
 	look_build_all(set);
 	if (d && (d->rank < 0 || d->rank >= set->size ||
 		  !damage_plan(set->of[d->rank], d->damage, d->step, d->which)))
-		ok = check_says(f, "Rank %d's step %u cannot be damaged in this way.", d->rank,
-				d->step);
+		ok = finding_says(f, "Rank %d's step %u cannot be damaged in this way.", d->rank,
+				  d->step);
 	ok = ok && check_plans(set, f);
 	look_free_all(set);
 	c->checked++;

@@ -4,19 +4,6 @@
 
 #include "tools/must.h"
 
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-
-bool check_says(struct finding *f, const char *format, ...)
-{
-	va_list args;
-	va_start(args, format);
-	vsnprintf(f->text, sizeof f->text, format, args);
-	va_end(args);
-	return false;
-}
-
 static bool check_refs(const struct plan *p, uint32_t step, struct finding *f)
 {
 	struct refs sides[2] = {look_reads(p, step), look_writes(p, step)};
@@ -24,10 +11,10 @@ static bool check_refs(const struct plan *p, uint32_t step, struct finding *f)
 		for (uint32_t i = 0; i < sides[side].n; i++) {
 			struct ref r = sides[side].at[i];
 			if (r.buf >= BUF_COUNT || r.chunk >= p->chunks[r.buf])
-				return check_says(f,
-						  "Rank %d: step %u names chunk %u of buffer %u, "
-						  "which there is not.",
-						  p->rank, step, r.chunk, r.buf);
+				return finding_says(f,
+						    "Rank %d: step %u names chunk %u of buffer %u, "
+						    "which there is not.",
+						    p->rank, step, r.chunk, r.buf);
 		}
 	return true;
 }
@@ -46,15 +33,15 @@ static bool check_step(const struct plan *p, uint32_t step, struct finding *f)
 		return false;
 	look_step_in_words(p, step, words, sizeof words);
 	if (has_peer(s) && (s->peer < 0 || s->peer >= p->size || s->peer == p->rank))
-		return check_says(f, "Rank %d: %s has no such peer.", p->rank, words);
+		return finding_says(f, "Rank %d: %s has no such peer.", p->rank, words);
 	if (s->lane >= p->lane_count || p->lanes[s->lane].peer != (has_peer(s) ? s->peer : -1) ||
 	    p->lanes[s->lane].sends != (s->kind == STEP_SEND))
-		return check_says(f, "Rank %d: %s is on a lane that leads elsewhere.", p->rank,
-				  words);
+		return finding_says(f, "Rank %d: %s is on a lane that leads elsewhere.", p->rank,
+				    words);
 	for (uint32_t k = 0; k < s->succs; k++)
 		if (p->edges[s->succ + k] >= p->count)
-			return check_says(f, "Rank %d: step %u is waited for by step %u of %u.",
-					  p->rank, step, p->edges[s->succ + k], p->count);
+			return finding_says(f, "Rank %d: step %u is waited for by step %u of %u.",
+					    p->rank, step, p->edges[s->succ + k], p->count);
 	return true;
 }
 
@@ -68,15 +55,16 @@ static bool check_lanes(const struct plan *p, struct finding *f)
 		for (uint32_t i = 0; i < p->lanes[l].count && ok; i++) {
 			uint32_t step = p->order[p->lanes[l].first + i];
 			if (step >= p->count || p->steps[step].lane != l)
-				ok = check_says(f, "Rank %d: lane %u has step %u of another lane.",
-						p->rank, l, step);
+				ok = finding_says(f,
+						  "Rank %d: lane %u has step %u of another lane.",
+						  p->rank, l, step);
 			else
 				times[step]++;
 		}
 	for (uint32_t s = 0; s < p->count && ok; s++)
 		if (times[s] != 1)
-			ok = check_says(f, "Rank %d: step %u is issued %u times.", p->rank, s,
-					times[s]);
+			ok = finding_says(f, "Rank %d: step %u is issued %u times.", p->rank, s,
+					  times[s]);
 	free(times);
 	return ok;
 }
@@ -89,9 +77,9 @@ static bool check_counts(const struct plan *p, struct finding *f)
 
 	for (uint32_t s = 0; s < p->count && ok; s++)
 		if (before.first[s + 1] - before.first[s] != p->steps[s].deps)
-			ok = check_says(f, "Rank %d: %s waits for %u steps, but %u lead to it.",
-					p->rank, look_step_in_words(p, s, words, sizeof words),
-					p->steps[s].deps, before.first[s + 1] - before.first[s]);
+			ok = finding_says(f, "Rank %d: %s waits for %u steps, but %u lead to it.",
+					  p->rank, look_step_in_words(p, s, words, sizeof words),
+					  p->steps[s].deps, before.first[s + 1] - before.first[s]);
 	look_before_free(&before);
 	return ok;
 }
@@ -113,25 +101,4 @@ bool check_plans(const struct plan_set *set, struct finding *f)
 {
 	return check_arrays(set, f) && check_messages(set, f) && check_order(set, f) &&
 	       check_execution(set, false, f) && check_execution(set, true, f);
-}
-
-void lane_map_open(struct lane_map *map, const struct plan_set *set)
-{
-	size_t n = (size_t)set->size;
-
-	map->size = set->size;
-	for (int sends = 0; sends < 2; sends++)
-		map->of[sends] = must_alloc(n * n, sizeof(uint32_t));
-	for (int r = 0; r < set->size; r++)
-		for (uint32_t l = 0; l < set->of[r]->lane_count; l++) {
-			const struct lane *lane = &set->of[r]->lanes[l];
-			if (lane->peer >= 0)
-				map->of[lane->sends][(size_t)r * n + (size_t)lane->peer] = l + 1;
-		}
-}
-
-void lane_map_close(struct lane_map *map)
-{
-	free(map->of[0]);
-	free(map->of[1]);
 }

@@ -4,6 +4,7 @@
 #include "events.h"
 #include "tools/must.h"
 
+#include "collectives/engine/cursor.h"
 #include "collectives/engine/run.h"
 
 #include <math.h>
@@ -12,7 +13,7 @@
 enum { ARRIVES, LANDED, SENT, COMPUTED };
 
 struct lane_clock {
-	uint32_t base, index, offset;      /* cursor: as in run.c                             */
+	struct cursor cursor;
 	uint32_t posted, retired, depth;   /* ios                                             */
 	uint32_t started, landed, matched; /* messages: on their way; here; of a posted io    */
 	uint32_t ios;                      /* the lane's first                                */
@@ -244,35 +245,19 @@ static void post(struct clock *c, uint32_t lane, uint32_t step, uint32_t slice)
 	}
 }
 
-static bool advance_cursor(struct clock *c, uint32_t lane)
-{
-	struct lane_clock *l = &c->lanes[lane];
-	uint32_t left = c->slices.count - l->base;
-	uint32_t in_round = left < c->interleave ? left : c->interleave;
-
-	if (++l->offset < in_round)
-		return true;
-	l->offset = 0;
-	if (++l->index < c->world->lanes[lane].count)
-		return true;
-	l->index = 0;
-	l->base += in_round;
-	return l->base < c->slices.count;
-}
-
 static void issue(struct clock *c, uint32_t lane)
 {
 	const struct world_lane *l = &c->world->lanes[lane];
 	struct lane_clock *at = &c->lanes[lane];
 
 	at->is_dirty = false;
-	while (at->base < c->slices.count && at->posted - at->retired < at->depth) {
-		uint32_t slice = at->base + at->offset;
-		uint32_t step = c->world->order[l->first + at->index];
-		if (slice >= c->ranks[l->rank].finished + c->slots ||
-		    c->pending[(size_t)step * c->slots + slice % c->slots])
+	while (at->cursor.base < c->slices.count && at->posted - at->retired < at->depth) {
+		uint32_t slice = cursor_slice(&at->cursor);
+		uint32_t step = c->world->order[l->first + at->cursor.index];
+		const uint32_t *pending = &c->pending[(size_t)step * c->slots];
+		if (cursor_must_wait(&at->cursor, pending, c->slots, c->ranks[l->rank].finished))
 			return;
-		advance_cursor(c, lane);
+		cursor_advance(&at->cursor, l->count, c->slices.count, c->interleave);
 		post(c, lane, step, slice);
 	}
 }

@@ -10,9 +10,9 @@ static void wrong(struct execution *x, int rank, uint32_t step, const char *what
 {
 	char words[512];
 	if (!x->failed)
-		check_says(x->finding, "Rank %d: %s %s.", rank,
-			   look_step_in_words(x->ranks[rank].plan, step, words, sizeof words),
-			   what);
+		finding_says(x->finding, "Rank %d: %s %s.", rank,
+			     look_step_in_words(x->ranks[rank].plan, step, words, sizeof words),
+			     what);
 	x->failed = true;
 }
 
@@ -173,11 +173,12 @@ static void check_chunk(struct execution *x, int rank, struct ref r)
 		snprintf(wanted, sizeof wanted, "rank %d", want.rank);
 	if (s->writer[cell] != NONE)
 		look_step_in_words(s->plan, s->writer[cell], last, sizeof last);
-	check_says(x->finding,
-		   "Rank %d: %s should end with block %u of %s; what it has, %s, %s. It was last "
-		   "written by %s.",
-		   rank, look_refs_in_words((struct refs){&r, 1}, chunk, sizeof chunk), want.block,
-		   wanted, value_in_words(&x->values, has, held, sizeof held), wrong, last);
+	finding_says(x->finding,
+		     "Rank %d: %s should end with block %u of %s; what it has, %s, %s. It was last "
+		     "written by %s.",
+		     rank, look_refs_in_words((struct refs){&r, 1}, chunk, sizeof chunk),
+		     want.block, wanted, value_in_words(&x->values, has, held, sizeof held), wrong,
+		     last);
 	x->failed = true;
 }
 
@@ -194,8 +195,8 @@ static void check_barrier(struct execution *x, int rank)
 					    &twice);
 	if ((lacks = value_lacks(&x->values, heard, x->set->size)) < 0)
 		return;
-	check_says(x->finding, "Rank %d leaves the barrier without having heard of rank %d.", rank,
-		   lacks);
+	finding_says(x->finding, "Rank %d leaves the barrier without having heard of rank %d.",
+		     rank, lacks);
 	x->failed = true;
 }
 

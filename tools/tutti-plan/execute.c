@@ -178,8 +178,8 @@ static void check_ended(struct execution *x)
 	    (!find_undone(x, true, &rank, &step) && !find_undone(x, false, &rank, &step)))
 		return;
 	look_step_in_words(x->ranks[rank].plan, step, words, sizeof words);
-	check_says(x->finding, "Rank %d: %s never ends%s.", rank, words,
-		   x->rendezvous ? " when sends wait for their receives" : "");
+	finding_says(x->finding, "Rank %d: %s never ends%s.", rank, words,
+		     x->rendezvous ? " when sends wait for their receives" : "");
 	x->failed = true;
 }
 

@@ -4,6 +4,7 @@
 #define TUTTI_PLAN_EXECUTE_H
 
 #include "check.h"
+#include "lane_map.h"
 #include "value.h"
 
 #define NONE UINT32_MAX

@@ -1,6 +1,7 @@
 /* Messages match by position: the k-th that a rank sends to a peer is the k-th that the peer
  * receives from it. So both must count alike, and be equally long. */
 #include "check.h"
+#include "lane_map.h"
 
 #include <stdio.h>
 
@@ -42,10 +43,10 @@ static bool alone(const struct plan *p, uint32_t lane, uint32_t k, struct findin
 
 	look_step_in_words(p, step, words, sizeof words);
 	if (p->lanes[lane].sends)
-		return check_says(f, "Rank %d: %s is message %u to rank %d, which receives %u.",
-				  p->rank, words, k + 1, p->steps[step].peer, k);
-	return check_says(f, "Rank %d: %s waits for message %u of rank %d, which sends %u.",
-			  p->rank, words, k + 1, p->steps[step].peer, k);
+		return finding_says(f, "Rank %d: %s is message %u to rank %d, which receives %u.",
+				    p->rank, words, k + 1, p->steps[step].peer, k);
+	return finding_says(f, "Rank %d: %s waits for message %u of rank %d, which sends %u.",
+			    p->rank, words, k + 1, p->steps[step].peer, k);
 }
 
 static bool check_pair(const struct plan_set *set, const struct lane_map *map, int from, int to,
@@ -60,7 +61,7 @@ static bool check_pair(const struct plan_set *set, const struct lane_map *map, i
 		uint32_t send = step_at(a, out - 1, k), recv = step_at(b, in - 1, k);
 		char send_words[512], recv_words[512];
 		if (!is_as_long(set, a, send, b, recv))
-			return check_says(
+			return finding_says(
 				f, "Rank %d: %s meets rank %d's %s, of other chunks.", from,
 				look_step_in_words(a, send, send_words, sizeof send_words), to,
 				look_step_in_words(b, recv, recv_words, sizeof recv_words));

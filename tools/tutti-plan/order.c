@@ -67,10 +67,10 @@ static bool races(const struct history *h, uint32_t from, uint32_t step, struct 
 		  struct finding *f)
 {
 	char earlier[512], later[512], chunk[64];
-	return check_says(f, "Rank %d: %s does not wait for %s, though both use %s.", h->plan->rank,
-			  look_step_in_words(h->plan, step, later, sizeof later),
-			  look_step_in_words(h->plan, from, earlier, sizeof earlier),
-			  look_refs_in_words((struct refs){&r, 1}, chunk, sizeof chunk));
+	return finding_says(f, "Rank %d: %s does not wait for %s, though both use %s.",
+			    h->plan->rank, look_step_in_words(h->plan, step, later, sizeof later),
+			    look_step_in_words(h->plan, from, earlier, sizeof earlier),
+			    look_refs_in_words((struct refs){&r, 1}, chunk, sizeof chunk));
 }
 
 static bool reads(struct history *h, uint32_t step, struct ref r, struct finding *f)

@@ -11,7 +11,6 @@
 #include <string.h>
 
 #define POINTS_MAX 20
-#define CURVES_MAX 32
 
 /* 2, 4, 8 ... and the number itself. */
 static int list_ranks(int most, int *ranks)
@@ -145,7 +144,7 @@ static int draw(const struct arguments *a, struct chart *chart)
 
 int simulate(const struct arguments *a)
 {
-	struct curve curves[CURVES_MAX];
+	struct curve curves[ALGORITHMS];
 	int ranks[POINTS_MAX], points = list_ranks(a->ranges[0].first, ranks), n = 0;
 	char title[120], machine[2][200];
 	struct question q = {.root = a->root < 0 ? 0 : a->root,
@@ -158,7 +157,7 @@ int simulate(const struct arguments *a)
 	machine_in_words(a, machine);
 	printf("%s, predicted, not measured\n%s\n%s%s", title, machine[0], machine[1],
 	       machine[1][0] ? "\n" : "");
-	for (int i = 0; algorithm_at(i) && n < CURVES_MAX; i++) {
+	for (int i = 0; algorithm_at(i); i++) {
 		q.algorithm = algorithm_at(i);
 		if (q.algorithm->collective != a->collective || !q.algorithm->build)
 			continue;

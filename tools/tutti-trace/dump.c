@@ -15,7 +15,7 @@ int write_out(const struct arguments *arguments, const struct log *log)
 	return ATTACH_OK; /* whether it could be written is found out in the end */
 }
 
-/* What could be read is written; the first thing that could not is the exit code. */
+/* Writes all traces that can be read. The exit code is that of the first one that cannot. */
 int dump(const struct arguments *arguments)
 {
 	struct log log = {0};

@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* train_error.c: the layer uses the public API only, so it stores messages with tutti_set_error,
+/* agreed_failure.c: the layer uses the public API only, so it stores messages with tutti_set_error,
  * and tutti_comm_error(NULL) returns them. */
 
 /* Returns a failure to the caller. The function that detected the failure has stored the message.
@@ -46,7 +46,8 @@ tutti_status failure_return(const struct train_failure *failure);
 void failure_note(struct train_failure *first, tutti_status status);
 
 /* Collective: OK if own is OK on every rank. Otherwise all ranks return the same failure: of the
- * first rank whose error does not follow from another rank's, if there is one. */
+ * first rank whose error does not follow from another rank's, if there is one. own's message is
+ * this thread's last error: if other calls came between, failure_note has kept it. */
 tutti_status failure_agree(tutti_comm *comm, tutti_status own);
 /* Collective: all ranks return the failure of rank root, which is not OK. Elsewhere its message
  * begins with "On rank 3: ". */
@@ -56,7 +57,8 @@ tutti_status failure_broadcast(tutti_comm *comm, struct train_failure *failure, 
  * said otherwise, with the file and errno in the message. A file beyond RLIMIT_FSIZE is a failure,
  * too, and no signal. */
 
-/* SYSTEM, with "what 'path' failed: " and errno's text. Keeps errno. */
+/* SYSTEM, with "what 'path' failed: " and errno's text, and with a full disk the host and what to
+ * do. Keeps errno. */
 tutti_status disk_fail(const char *what, const char *path);
 
 enum { DISK_PATH_BYTES = 4096 }; /* the kernel opens no longer path */
@@ -72,9 +74,12 @@ tutti_status disk_read(int fd, const char *path, void *data, size_t bytes, uint6
 tutti_status disk_write(int fd, const char *path, const void *data, size_t bytes, uint64_t at);
 /* Adds empty space at the end, or removes it. */
 tutti_status disk_resize(int fd, const char *path, uint64_t bytes);
-/* Makes an empty file that long, and takes its room: what is written later needs no more. Where the
+/* Makes the file that long, and takes its room: what is written later needs no more. Where the
  * file system cannot take room it is disk_resize. */
 tutti_status disk_take_room(int fd, const char *path, uint64_t bytes);
+/* The same for a file that will be mapped: its blocks are written where the file system cannot take
+ * room, since mapped memory without a block ends the process by SIGBUS. */
+tutti_status disk_take_blocks(int fd, const char *path, uint64_t bytes);
 /* The file, the folder's list of names, or the path's own name survives a crash of the machine. */
 tutti_status disk_sync(int fd, const char *path);
 tutti_status disk_sync_folder(const char *path);

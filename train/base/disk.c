@@ -11,14 +11,30 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* Says what to do; and for a full disk which one, since ranks may have disks of their own. */
+static void explain(char text[128], int error)
+{
+	char host[41] = "";
+
+	gethostname(host, sizeof host - 1); /* cut if it is longer */
+	if (error == ENOSPC || error == EDQUOT)
+		snprintf(text, 128,
+			 ": on host '%s' %s is full: make room there, or choose another folder.",
+			 host, error == EDQUOT ? "the quota" : "this disk");
+	else
+		snprintf(text, 128, "%s",
+			 error == EFBIG ? ": `ulimit -f` sets how long a file may be." : ".");
+}
+
 tutti_status disk_fail(const char *what, const char *path)
 {
 	int error = errno;
-	char words[100];
-	tutti_status status =
-		train_fail(TUTTI_ERR_SYSTEM, "%s '%s' failed: %s (errno %d).", what,
-			   path_shown(path), strerror_r(error, words, sizeof words), error);
+	char words[100], more[128];
 
+	explain(more, error);
+	tutti_status status =
+		train_fail(TUTTI_ERR_SYSTEM, "%s '%s' failed: %s (errno %d)%s", what,
+			   path_shown(path), strerror_r(error, words, sizeof words), error, more);
 	errno = error;
 	return status;
 }
@@ -145,6 +161,15 @@ tutti_status disk_take_room(int fd, const char *path, uint64_t bytes)
 		return TUTTI_OK;
 	return errno == EOPNOTSUPP || errno == ENOSYS ? disk_resize(fd, path, bytes)
 						      : disk_fail("Taking room in", path);
+}
+
+tutti_status disk_take_blocks(int fd, const char *path, uint64_t bytes)
+{
+	struct held_signal held = hold_signal();
+
+	errno = posix_fallocate(fd, 0, (off_t)bytes);
+	let_signal_go(&held);
+	return errno == 0 ? TUTTI_OK : disk_fail("Taking room in", path);
 }
 
 tutti_status disk_write(int fd, const char *path, const void *data, size_t bytes, uint64_t at)

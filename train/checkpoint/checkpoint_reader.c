@@ -15,7 +15,7 @@ struct checkpoint {
 	char path[DISK_PATH_BYTES];
 	struct checkpoint_index index;
 	struct safetensors *headers; /* by rank; file_bytes 0: not read yet */
-	int open_rank, fd;           /* -1: none */
+	int open_rank, fd;           /* the file that is open; -1: no file is */
 	char open_path[DISK_PATH_BYTES];
 	char *portion; /* PORTION_BYTES, for checksums */
 };

@@ -85,7 +85,7 @@ static tutti_status open_file(struct exporting *out, const char *file)
 	if (!is_maker)
 		return TUTTI_OK;
 	TRY(disk_write(out->fd, out->temporary, plan->header, (size_t)plan->data_at, 0));
-	return disk_resize(out->fd, out->temporary, plan->file_bytes);
+	return disk_take_room(out->fd, out->temporary, plan->file_bytes);
 }
 
 static uint64_t place_of(const struct exporting *out, const char *name)

@@ -55,7 +55,7 @@ static void set_numbers(const struct loading *in)
 	trainer->steps = (uint64_t)in->counts[0];
 	trainer->owes_update = trainer->local.needs_average = false;
 	trainer->local.missed = -1;
-	trainer->local.missed_status = TUTTI_OK;
+	trainer->local.failed = (struct train_failure){0};
 	trainer->updates = (uint64_t)in->counts[1];
 	trainer->skipped_param = -1;
 	loss_scale_resume(&trainer->scale, &trainer->config, &scale);

@@ -21,7 +21,7 @@ struct metric {
 };
 
 /* A number in a record: all_gather copies bits. */
-union word {
+union metric_number {
 	double real;
 	int64_t integer;
 };
@@ -37,7 +37,7 @@ struct tutti_metrics {
 	bool has_begun;                 /* the ranks' tables were compared, and are closed */
 	int counted;                    /* steps since the last row */
 	int64_t last_step;
-	union word *records;            /* one of each rank */
+	union metric_number *records;            /* one of each rank */
 	struct logs *logs;              /* NULL on other ranks than 0 */
 	struct train_failure failure;          /* rank 0: of the last row's files, until other
 					        * ranks know it */

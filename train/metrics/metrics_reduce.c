@@ -18,7 +18,7 @@ static size_t record_words(const tutti_metrics *metrics)
 	return HEAD_WORDS + METRIC_WORDS * (size_t)metrics->count;
 }
 
-static union word *record_of(const tutti_metrics *metrics, int rank)
+static union metric_number *record_of(const tutti_metrics *metrics, int rank)
 {
 	return metrics->records + (size_t)rank * record_words(metrics);
 }
@@ -63,7 +63,7 @@ static tutti_status begin(tutti_metrics *metrics)
 /* Fills this rank's record, and clears the metrics for the next interval. */
 static void pack(tutti_metrics *metrics)
 {
-	union word *next = record_of(metrics, metrics->rank);
+	union metric_number *next = record_of(metrics, metrics->rank);
 
 	next[WORD_STEP].integer = metrics->last_step;
 	next[WORD_STATUS].integer = metrics->failure.status;
@@ -98,7 +98,8 @@ static void reduce(tutti_metrics *metrics, int m)
 	double value = 0, items = 0;
 
 	for (int r = 0; r < ranks; r++) {
-		const union word *pair = record_of(metrics, r) + HEAD_WORDS + METRIC_WORDS * m;
+		const union metric_number *pair =
+			record_of(metrics, r) + HEAD_WORDS + METRIC_WORDS * m;
 		if (!(pair[1].real > 0))
 			continue;
 		value = items > 0 ? metric_combine(kind, value, pair[0].real) : pair[0].real;

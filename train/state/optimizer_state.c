@@ -4,7 +4,6 @@
 #include "train/base/base.h"
 #include "train/state/trainer_state.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -19,14 +18,12 @@ static tutti_status open_file(const tutti_trainer *trainer, char path[DISK_PATH_
 	if (fd < 0)
 		return disk_fail("Making the file of offload_dir", path);
 	unlink(path);
-	errno = posix_fallocate(fd, 0, (off_t)bytes);
-	if (errno) {
-		tutti_status status = disk_fail("Taking room for optimizer state in", path);
+	tutti_status status = disk_take_blocks(fd, path, bytes);
+	if (status == TUTTI_OK)
+		*file = fd;
+	else
 		close(fd);
-		return status;
-	}
-	*file = fd;
-	return TUTTI_OK;
+	return status;
 }
 
 static tutti_status map_file(tutti_trainer *trainer, struct state_file *state)

@@ -4,6 +4,7 @@
 #ifndef TRAIN_TRAINER_STATE_H
 #define TRAIN_TRAINER_STATE_H
 
+#include "train/base/base.h"
 #include "train/precision/precision.h"
 #include "train/state/pieces.h"
 #include "train/state/slot_pool.h"
@@ -15,7 +16,7 @@ enum { TREE_LEVELS = 32 };
 struct tensor {
 	int pending;   /* units that still add to the gradient in this micro-batch */
 	bool is_ready; /* the gradient is final in this micro-batch */
-	int optimizer; /* the tutti_optimizer_kind that its state belongs to; -1: none */
+	int optimizer; /* the tutti_optimizer_kind that its state belongs to; -1: it has no state */
 };
 
 /* A bucket: a span of parameters at run time. Pointers are to the span's first element. */
@@ -127,9 +128,9 @@ struct step_progress {
 
 /* Local SGD: what has happened since the last average. */
 struct local_steps {
-	int missed;            /* a parameter without hook, or -1 */
-	int32_t missed_status; /* why this rank could not update */
-	bool needs_average;    /* a step was done */
+	int missed;                  /* a parameter without hook, or -1 */
+	struct train_failure failed; /* why this rank could not update */
+	bool needs_average;          /* a step was done */
 };
 
 struct tutti_trainer {

@@ -27,7 +27,7 @@ static void identity_add(uint64_t identity[2], const void *bytes, size_t n)
 			identity[k] = (identity[k] ^ p[i]) * 0x100000001b3u;
 }
 
-/* What cannot be read stays zero: then the host id alone tells machines apart. */
+/* A half that cannot be read stays zero: then the host id alone tells machines apart. */
 static tutti_status identity_of(uint64_t identity[2], const char *host_id)
 {
 	char boot[MACHINE_BOOT_BYTES] = "";

@@ -41,7 +41,7 @@ static void refuse_all(struct tcp_endpoint *ep, const char *why)
 			tcp_conn_refuse(c, kept);
 }
 
-/* What a new connection says is read at once, so that it is further on when others come. */
+/* Reads the first bytes of a new connection at once, so that it is further on when others come. */
 static void accepted_add(struct tcp_endpoint *ep, int fd, const struct sockaddr *sockaddr)
 {
 	struct tcp_accepted *a = calloc(1, sizeof *a);

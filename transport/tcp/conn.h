@@ -87,7 +87,7 @@ void tcp_conn_add_alarm(struct tcp_conn *c); /* while it is up, if there is an a
 /* Everything posted ends with status; the message says which rank and why. */
 void tcp_conn_fail(struct tcp_conn *c, tutti_status status, const char *format, ...)
 	__attribute__((format(printf, 3, 4), cold));
-/* The same when what has come is taken, for the peer will send no more. */
+/* The same, after all bytes that have arrived were received: the peer sends no more. */
 void tcp_conn_fail_after_drain(struct tcp_conn *c, tutti_status status, const char *format, ...)
 	__attribute__((format(printf, 3, 4), cold));
 /* This process lacks what the conn needs. */

@@ -89,8 +89,8 @@ static const char *take_hello(struct tcp_endpoint *ep, struct tcp_accepted *a)
 	return NULL;
 }
 
-/* What came on the socket whose place it takes is not sent again: the peer was told by its kernel
- * that it had arrived. */
+/* The peer does not resend bytes that came on the older socket: its kernel has told it that they
+ * arrived. */
 static bool leave_older_socket(struct tcp_endpoint *ep, struct tcp_conn *c, struct tcp_accepted *a)
 {
 	struct tcp_accepted *other = c ? NULL : tcp_accepted_find(ep, a->peer, a->channel);

@@ -99,9 +99,9 @@ int tcp_take_events(struct tcp_endpoint *ep)
 	return n;
 }
 
-/* The peer receives nothing any more. What it sent before is still there for receives to come:
- * until they have had it, sends end well, for one that completes says no more than that its buffer
- * is free. */
+/* The peer receives nothing any more. Receives to come still find the bytes that it sent before:
+ * until they have received those, sends end well, for one that completes says no more than that its
+ * buffer is free. */
 static bool end_writing(struct tcp_conn *c)
 {
 	bool moved = c->sends.head != NULL;

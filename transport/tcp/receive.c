@@ -282,7 +282,7 @@ static ssize_t read_socket(struct tcp_conn *c, struct payload_places *p)
 	return n;
 }
 
-/* What the socket before this one held comes first. */
+/* The bytes that the socket before this one held come first. */
 static size_t read_unread(struct tcp_unread *unread, const struct payload_places *p)
 {
 	size_t done = 0;

@@ -19,8 +19,8 @@ void tcp_send(struct tutti_conn *conn, struct tutti_io *io)
 	tcp_conn_post(c, &c->sends, io);
 }
 
-/* What goes into one system call. Headers and small payloads are copied side by side, for a place
- * costs the kernel more than a copy of this size. */
+/* The parts that one system call sends. Headers and small payloads are copied side by side, for a
+ * place costs the kernel more than a copy of this size. */
 struct tcp_batch {
 	struct iovec iov[BATCH_PLACES];
 	int iov_count;
@@ -192,8 +192,8 @@ bool tcp_send_some(struct tcp_conn *c)
 		}
 		if (n < (ssize_t)b.bytes)
 			c->may_write = false;
-		/* What the peer sent before it went away is still received first. Only the first
-		 * error says what happened. */
+		/* Messages that the peer sent before it went away are still received first. Only
+		 * the first error says what happened. */
 		if (n < 0 && errno != EAGAIN && !c->write_error)
 			c->write_error = errno;
 	}

@@ -21,8 +21,8 @@ static struct span with_bit(struct span slots, int first, int bit)
 }
 
 /* Slot i holds a block that has to go i further in all; in the round of a bit those that have it go
- * on by that much. What arrives rests in landed until the slot it is for has been sent: a block
- * with no higher bit has come home, the others go further. */
+ * on by that much. A block that arrives rests in landed until the slot it is for has been sent: a
+ * block with no higher bit has come home, the others go further. */
 void bruck_all_to_all(struct plan *p, struct group g, struct span in, struct span out)
 {
 	int n = g.size;

@@ -62,6 +62,47 @@ static void test_abort(void **state)
 	}
 }
 
+static void assert_says(const tutti_comm *comm, const char *words)
+{
+	if (!strstr(tutti_comm_error(comm), words))
+		fail_msg("not '%s' but: %s", words, tutti_comm_error(comm));
+}
+
+/* Rank 1 makes no call, so rank 0's call fails: one text for all ways to wait. Rank 1 is then told
+ * rank 0's message. */
+static void time_out(const char *transports, bool is_async)
+{
+	tutti_comm *comms[2];
+	tutti_work *work = NULL;
+	tutti_call call = {.work = is_async ? &work : NULL, .timeout_ms = 50};
+	tutti_config config = {.transports = transports};
+	tutti_status status;
+
+	assert_int_equal(tutti_init_all(comms, 2, &config), TUTTI_OK);
+	status = tutti_barrier(comms[0], &call);
+	if (status == TUTTI_OK)
+		status = tutti_work_wait(&work, 0);
+	assert_int_equal(status, TUTTI_ERR_TIMEOUT);
+	assert_says(comms[0], "rank 0: barrier #0 (");
+	assert_says(comms[0], "): waited 50 ms for rank 1; ");
+	assert_says(comms[0], "; not in this call: rank 1. TUTTI_TIMEOUT_MS sets how long");
+	assert_int_equal(tutti_barrier(comms[1], NULL), TUTTI_ERR_PEER);
+	assert_says(comms[1], "Rank 0 has failed: barrier #0 (");
+	assert_says(comms[1], "not in this call: rank 1. ");
+	for (int r = 0; r < 2; r++)
+		tutti_comm_destroy(comms[r]);
+}
+
+static void test_timeout(void **state)
+{
+	(void)state;
+	for (int is_async = 0; is_async < 2; is_async++) {
+		time_out(NULL, is_async);
+		time_out("shm", is_async);
+		time_out("tcp", is_async);
+	}
+}
+
 /* A thread that gets a failure from a wait, or a test, can ask for its message without the
  * communicator. */
 static void test_messages(void **state)
@@ -261,7 +302,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_abort),     cmocka_unit_test(test_messages),
 		cmocka_unit_test(test_measuring), cmocka_unit_test(test_flight),
-		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_refused),   cmocka_unit_test(test_timeout),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

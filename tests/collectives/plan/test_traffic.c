@@ -1,8 +1,9 @@
 /* Without this an algorithm could send more bytes or messages than it says, or be built out of
  * another that does: what every rank sends and receives is counted, and what all do together is
- * exact. */
+ * exact. And its cost could have other bytes, of the busiest link, of all ranks or of one. */
 #include "tests/collectives/sim_ranks.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -231,6 +232,37 @@ static void holds(const struct algorithm *a, int size, const char *what, double 
 			 a->name, size, what, is, at_most);
 }
 
+/* Of all ranks; most: of one that has the most. In units. */
+struct traffic {
+	double total, most_sent, most_received;
+};
+
+static void near(const struct algorithm *a, int size, const char *what, double says, double is,
+		 double times)
+{
+	if (says < is * (1 - 1e-6) || says > is * times * (1 + 1e-6))
+		fail_msg("%s %s, %d ranks: the cost has %g as %s; by the plans it is %g",
+			 collective_name(a->collective), a->name, size, says, what, is);
+}
+
+/* A cost never says less than the plans send. It may say more: where a power of two stands for the
+ * number of ranks, or up and down are one after the other. */
+static void check_cost(const struct algorithm *a, int size, const struct traffic *t)
+{
+	struct cost c = a->cost((struct topology){size, 1});
+	bool are_alike = c.mean.messages <= 0;
+	double mean = are_alike ? c.link[LINK_LOCAL].bytes : c.mean.bytes;
+
+	if (size < 3 || a->collective == COLL_BARRIER)
+		return;
+	near(a, size, "link.bytes", c.link[LINK_LOCAL].bytes, fmax(t->most_sent, t->most_received),
+	     2.5);
+	near(a, size, "mean.bytes", mean, t->total / size, are_alike ? 2.3 : 1.5);
+	if (!are_alike)
+		near(a, size, "busiest.bytes", c.busiest.bytes,
+		     fmax(t->most_sent, t->most_received / 2), 2);
+}
+
 /* Counts that divide into all parts, and one slice. */
 static void count_traffic(const struct algorithm *a, int size)
 {
@@ -247,7 +279,7 @@ static void count_traffic(const struct algorithm *a, int size)
 	struct sim_ranks ranks;
 	struct trial_run run;
 	double unit = a->collective == COLL_BARRIER ? 4 : 4 * (double)t.count, p = size;
-	double total = 0;
+	struct traffic traffic = {0};
 
 	sim_ranks_open(&ranks, &config);
 	trial_start(&run, &ranks, &t, NULL, NULL);
@@ -255,15 +287,18 @@ static void count_traffic(const struct algorithm *a, int size)
 	for (int r = 0; r < size; r++) {
 		tutti_stats stats = {0};
 		engine_stats(ranks.engines[r], &stats);
-		total += (double)stats.sent_bytes / unit;
-		holds(a, size, "what a rank sends", (double)stats.sent_bytes / unit,
-		      claim->sends(p));
-		holds(a, size, "what a rank receives", (double)stats.received_bytes / unit,
-		      claim->receives(p));
+		double sent = (double)stats.sent_bytes / unit;
+		double received = (double)stats.received_bytes / unit;
+		traffic.total += sent;
+		traffic.most_sent = fmax(traffic.most_sent, sent);
+		traffic.most_received = fmax(traffic.most_received, received);
+		holds(a, size, "what a rank sends", sent, claim->sends(p));
+		holds(a, size, "what a rank receives", received, claim->receives(p));
 		holds(a, size, "a rank's messages", (double)stats.messages, claim->messages(p));
 	}
-	holds(a, size, "what all send", total, claim->total(p));
-	holds(a, size, "what nobody sends", claim->total(p), total);
+	holds(a, size, "what all send", traffic.total, claim->total(p));
+	holds(a, size, "what nobody sends", claim->total(p), traffic.total);
+	check_cost(a, size, &traffic);
 	assert_null(trial_end(&run));
 	sim_ranks_close(&ranks);
 }

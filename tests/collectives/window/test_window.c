@@ -83,7 +83,7 @@ static void every_type(struct window *window, int rank, void *arg)
 	uint64_t i = 0;
 
 	for (int dtype = 0; dtype <= TUTTI_U64; dtype++) {
-		for (uint64_t o = 0; o < 10; o++) {
+		for (uint64_t o = 0; o < TEAM_OPS; o++) {
 			tutti_op op = team_op(o, (tutti_dtype)dtype);
 			if (o > 0 && op == TUTTI_SUM)
 				continue;

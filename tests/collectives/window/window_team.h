@@ -5,6 +5,7 @@
 #define TESTS_COLLECTIVES_WINDOW_WINDOW_TEAM_H
 
 #include "collectives/window/window.h"
+#include "memory/ops.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,6 +63,7 @@ static inline uint64_t team_random(uint64_t a, uint64_t b, uint64_t c)
 #define TEAM_SCALED ((tutti_op)1000000)
 #define TEAM_USER   ((tutti_op)1000001) /* a sum; of i32 only */
 /* One that fits, drawn from random. */
+#define TEAM_OPS (OPS_BUILT_IN + 2)
 tutti_op team_op(uint64_t random, tutti_dtype dtype);
 
 struct call {

@@ -6,6 +6,8 @@
 #include "memory/dtype.h"
 #include "memory/ops.h"
 
+#include "tests/memory/twin.h"
+
 #include <string.h>
 
 bool call_reduces(enum collective c)
@@ -16,11 +18,12 @@ bool call_reduces(enum collective c)
 
 tutti_op team_op(uint64_t random, tutti_dtype dtype)
 {
-	tutti_op op = (tutti_op)(random % 10);
+	uint64_t number = random % TEAM_OPS;
+	tutti_op op = (tutti_op)number;
 
-	if (op == 8)
+	if (number == OPS_BUILT_IN)
 		return TEAM_SCALED;
-	if (op == 9)
+	if (number > OPS_BUILT_IN)
 		return dtype == TUTTI_I32 ? TEAM_USER : TUTTI_SUM;
 	return op_fits(op, dtype) ? op : TUTTI_SUM;
 }
@@ -62,7 +65,12 @@ int64_t call_value(const struct call *call, int rank, int block, size_t index)
 
 static int64_t combine(tutti_op op, int64_t a, int64_t b)
 {
-	switch (op) {
+	switch ((uint32_t)op) {
+	case TUTTI_SUM:
+	case TUTTI_AVG:
+	case (uint32_t)TEAM_SCALED:
+	case (uint32_t)TEAM_USER:
+		return a + b;
 	case TUTTI_PROD:
 		return a * b;
 	case TUTTI_MIN:
@@ -76,7 +84,7 @@ static int64_t combine(tutti_op op, int64_t a, int64_t b)
 	case TUTTI_BXOR:
 		return a ^ b;
 	default:
-		return a + b;
+		twin_lacks_op(op);
 	}
 }
 

@@ -207,7 +207,8 @@ static int on_a_small_disk(void)
 	int fds = saved_fds();
 	while (status == TUTTI_OK && step < 1000)
 		status = save(++step);
-	int result = failed_well(status, "' failed: No space left on device (errno 28).", step - 1);
+	int result =
+		failed_well(status, "' failed: No space left on device (errno 28): ", step - 1);
 	return result || saved_fds() == fds ? result : 6;
 }
 
@@ -224,7 +225,7 @@ static int with_short_files(void)
 
 	if (save(1) != TUTTI_OK || setrlimit(RLIMIT_FSIZE, &limit) != 0)
 		return 5;
-	return failed_well(save(2), "' failed: File too large (errno 27).", 1);
+	return failed_well(save(2), "' failed: File too large (errno 27): `ulimit -f`", 1);
 }
 
 static void large_file(void **state)

@@ -78,7 +78,9 @@ static void check_words(tutti_comm *comm)
 	snprintf(start, sizeof start, "On rank %d: ", FULL_RANK);
 	snprintf(file, sizeof file, "/part-%05d-of-%05d", FULL_RANK, RANKS);
 	CHECK(strstr(error, file) != NULL);
-	CHECK(strstr(error, "failed: No space left on device (errno 28).") != NULL);
+	CHECK(strstr(error, "failed: No space left on device (errno 28): on host '") != NULL);
+	CHECK(strstr(error, "' this disk is full: make room there, or choose another folder.") !=
+	      NULL);
 	if (tutti_rank(comm) != FULL_RANK)
 		CHECK(strncmp(error, start, strlen(start)) == 0);
 }

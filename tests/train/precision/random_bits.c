@@ -1,3 +1,4 @@
+/* Random words, lengths and values of a floating point type, from one state. */
 #include "tests/train/precision/random_bits.h"
 
 #include "tests/random.h"

@@ -65,7 +65,8 @@ static void offloaded(tutti_comm *comm, void *arg)
 	CHECK(tutti_trainer_stats(toy.trainer, &stats) == TUTTI_OK);
 	CHECK(stats.optimizer_bytes == 0);
 	toy_destroy(&toy);
-	/* The folder is missing on one rank: no rank updates, and all name that rank. */
+	/* The folder is missing on one rank: no rank updates, and all name that rank and the file.
+	 */
 	tutti_train_config missing = run->config;
 	missing.param_dtype = TUTTI_F32;
 	missing.offload_dir = tutti_rank(comm) == 1 ? "/nowhere/at/all" : run->config.offload_dir;
@@ -73,8 +74,8 @@ static void offloaded(tutti_comm *comm, void *arg)
 	toy_train(&toy, comm, &missing);
 	toy_micro_batch(&toy, TUTTI_PASS_LAST, 0, SAMPLES);
 	CHECK_ERROR(tutti_step(toy.trainer, &toy_adamw, 1, NULL), TUTTI_ERR_SYSTEM,
-		    tutti_rank(comm) == 1 ? "'/nowhere/at/all/"
-					  : "Rank 1 could not make its optimizer");
+		    "Rank 1 could not make its optimizer state in this step, so no rank updates: "
+		    "Making the file of offload_dir '/nowhere/at/all/");
 	toy_destroy(&toy);
 }
 
