@@ -11,7 +11,7 @@
 
 #define POLYNOMIAL 0x82f63b78u /* with its lowest power first */
 
-/* What is left of each byte divided by it. */
+/* The remainder of each byte divided by it. */
 static uint32_t left_over[256];
 static pthread_once_t filled = PTHREAD_ONCE_INIT;
 

@@ -118,7 +118,7 @@ static tutti_status check_names(void)
 	return TUTTI_OK;
 }
 
-/* What a suffix multiplies by; 0 if it is unknown. */
+/* The factor of a suffix; 0 if it is unknown. */
 static int64_t suffix_factor(const char *suffix, bool is_bytes)
 {
 	static const char letters[] = "KMG";

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What is in such a file, as far as there is room. False: nothing, or there is no such file. */
+/* Reads such a file, as far as there is room. False: nothing, or there is no such file. */
 bool machine_text(const char *path, char *text, size_t text_bytes);
 
 /* The kernel's name for this run of it; "" where it tells none. SYSTEM: no descriptor is left. */

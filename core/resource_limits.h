@@ -1,4 +1,4 @@
-/* What a process runs short of when the system refuses it something, in words. */
+/* Names, in words, the limit that a process has reached when the system refuses it something. */
 #ifndef CORE_RESOURCE_LIMITS_H
 #define CORE_RESOURCE_LIMITS_H
 

@@ -13,7 +13,7 @@ enum ticks_kind {
 	TICKS_KINDS,
 };
 
-/* What this machine has: the kernel's word for it, looked up once. */
+/* The clock that the kernel says this machine has, looked up once. */
 enum ticks_kind ticks_kind_here(void);
 
 /* kind: ticks_kind_here(), or TICKS_NS. Does not wait for loads and stores before it. */

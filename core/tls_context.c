@@ -1,4 +1,4 @@
-/* What all connections have in common: TLS 1.3 and nothing older, a key that both ends have and
+/* Common to all connections: TLS 1.3 and nothing older, a key that both ends have and
  * fresh Diffie-Hellman keys besides, no certificates, no tickets, the cipher that is faster on
  * these CPUs. */
 #include "core/tls_internal.h"

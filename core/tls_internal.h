@@ -1,4 +1,4 @@
-/* What tls.c and tls_context.c share: tls.c calls the other. */
+/* Shared by tls.c and tls_context.c: tls.c calls the other. */
 #ifndef CORE_TLS_INTERNAL_H
 #define CORE_TLS_INTERNAL_H
 
@@ -20,7 +20,7 @@ struct tls {
 	int error, write_error;       /* errno; write_error: nothing more can be written */
 	char error_text[80];
 
-	/* What the socket said while OpenSSL last asked it for bytes. */
+	/* The socket's status when OpenSSL last asked it for bytes. */
 	bool is_empty; /* not now */
 	bool is_short; /* less than it was asked for */
 	bool is_cut;   /* the end: no more will come */

@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* What is said on the pipe, in one piece: shorter than PIPE_BUF. */
+/* A message on the pipe, in one piece: shorter than PIPE_BUF. */
 struct word {
 	int local;
 	pid_t group; /* 0: it has none any more */

@@ -1,5 +1,5 @@
-/* The terminal's input on its way to rank 0, which cannot read the terminal itself: it leads a process
- * group of its own, and a terminal stops readers outside the foreground group. */
+/* The terminal's input on its way to rank 0, which cannot read the terminal itself: it leads a
+ * process group of its own, and a terminal stops readers outside the foreground group. */
 #ifndef LAUNCH_INPUT_H
 #define LAUNCH_INPUT_H
 
@@ -12,7 +12,7 @@ struct input {
 	char data[4096];
 };
 
-/* What to wait for; fd -1: nothing now. */
+/* The descriptor to wait for; fd -1: none now. */
 struct pollfd input_interest(const struct input *input);
 void input_pump(struct input *input);      /* after poll said so */
 

@@ -109,7 +109,7 @@ static int may_join(void)
 	return options_have_secret() || (insecure && strcmp(insecure, "1") == 0);
 }
 
-/* What single options cannot show: those that need each other. */
+/* Checks of options that need each other. */
 static int check(const struct options *o, int own_port, int node_given)
 {
 	if (o->ranks == 0)

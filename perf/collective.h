@@ -1,4 +1,4 @@
-/* What one benchmark program says about its collective; everything else is the driver's. */
+/* One benchmark program's description of its collective; everything else is the driver's. */
 #ifndef PERF_COLLECTIVE_H
 #define PERF_COLLECTIVE_H
 
@@ -28,7 +28,7 @@ struct operation {
 	const tutti_call *call; /* NULL: blocking */
 };
 
-/* What arrived at one rank in one iteration. */
+/* The data that arrived at one rank in one iteration. */
 struct arrival {
 	const struct values *values;
 	const unsigned char *recv;

@@ -45,7 +45,7 @@ static void put_number(const struct json *j, const char *key, size_t number)
 	fprintf(j->file, "\"%s\": %zu, ", key, number);
 }
 
-/* What the command line says, by its options' long names. */
+/* The command line, by its options' long names. */
 static void put_settings(const struct json *j, const struct bench *b)
 {
 	const struct options *o = b->options;

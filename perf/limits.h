@@ -19,7 +19,7 @@ struct raw_line {
 	float payload[4];
 };
 
-/* What many tries of one thing found. */
+/* The results of many tries of one thing. */
 struct spread {
 	double best, low, middle, high; /* quartiles; best: least time, highest rate */
 };

@@ -1,4 +1,4 @@
-/* What a rank costs as a process: time to join, processor time while idle, memory. */
+/* The cost of a rank as a process: time to join, processor time while idle, memory. */
 #include "limits.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* What the measurements found, as JSON: figures with names, and rows of bandwidths. */
+/* The measurements' results, as JSON: figures with names, and rows of bandwidths. */
 #include "limits.h"
 #include "whole_file.h"
 

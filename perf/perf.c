@@ -166,7 +166,7 @@ struct plan {
 	const struct collective *collective;
 };
 
-/* What the line asks for and cannot get, as a message; NULL: nothing. */
+/* Says which wish of the command line cannot be met; NULL: all can. */
 static const char *impossible(const struct plan *plan, int ranks)
 {
 	const struct options *o = plan->options;

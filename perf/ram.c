@@ -31,7 +31,8 @@ static double number_in(const char *path, const char *name)
 	return value;
 }
 
-/* What a group may still take. Pages of files that are not in use give way, as in "available". */
+/* The memory that a group may still take. Pages of files that are not in use give way, as in
+ * "available". */
 static double group_left(const char *folder, const char *limit, const char *usage,
 			 const char *given_back)
 {

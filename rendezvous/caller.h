@@ -35,7 +35,7 @@ struct caller {
 	uint64_t bye_deadline_ns;
 };
 
-/* What a caller needs to know of its server. */
+/* The server, as a caller sees it. */
 struct host {
 	struct meeting meeting;
 	uint8_t key[TUTTI_KEY_BYTES];

@@ -1,4 +1,4 @@
-/* What launchers leave in the environment: a table with a row for each. */
+/* The variables that launchers set: a table with a row for each. */
 #ifndef RENDEZVOUS_LAUNCHER_H
 #define RENDEZVOUS_LAUNCHER_H
 

@@ -32,7 +32,7 @@ static inline void server_config_close(const struct server_config *config)
 			close(fds[i]);
 }
 
-/* What the Unix socket hands out. */
+/* The Unix socket hands out the key and the port. */
 #define OFFER_BYTES (TUTTI_KEY_BYTES + 4)
 
 /* If server is NULL, no thread waits for it, and it frees itself. */

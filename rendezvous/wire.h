@@ -22,7 +22,7 @@ struct wire {
 	char where[HOST_BYTES + 16];
 };
 
-/* What the dialer's end greets with: which place it looks for, and how it means to go on. */
+/* The greeting of the dialer's end: which place it looks for, and how it means to go on. */
 void wire_context(uint8_t context[AUTH_CONTEXT_BYTES], bool has_tls);
 /* From here on by TLS; the greeting is over. */
 tutti_status wire_secure(struct wire *wire, const struct auth *auth, uint64_t deadline_ns);

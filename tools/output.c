@@ -1,4 +1,4 @@
-/* What the tools say besides their results. */
+/* The tools' words besides their results. */
 #include "tools/output.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* What ranks tell each other at the end of a step, and what all of them conclude from it. */
+/* The ranks' reports at the end of a step, and the conclusion that all of them draw. */
 #include "train/trainer.h"
 
 #include "train/base/base.h"

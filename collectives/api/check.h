@@ -1,4 +1,4 @@
-/* What is checked of a call's arguments before it uses a sequence number or sends anything. An
+/* The checks of a call's arguments before it uses a sequence number or sends anything. An
  * error is INVALID (UNSUPPORTED for a stream without CUDA), with a message that begins with the
  * call's name. */
 #ifndef COLLECTIVES_API_CHECK_H

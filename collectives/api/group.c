@@ -18,7 +18,7 @@ struct collected {
 	size_t *tables; /* of a v-variant: copies of its counts and offsets                    */
 };
 
-/* What a thread has collected. */
+/* The calls that a thread has collected. */
 struct call_batch {
 	int depth;
 	struct collected *members;

@@ -10,14 +10,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* What a rank tells the others in a round. */
+/* A rank's message in a round. */
 struct arrival_report {
 	struct outcome outcome;
 	int32_t has_window, has_links, parent_rank;
 	struct links links;
 };
 
-/* What all ranks have, and the median of what they measured. */
+/* True if all ranks have it, and the median of their measurements. */
 struct common_result {
 	bool windows, links;
 	struct links median;

@@ -60,7 +60,7 @@ static void begin_wait(struct tutti_comm *comm)
 	atomic_store_explicit(&comm->calls.is_issuing, 2, memory_order_relaxed);
 }
 
-/* What serves a call. */
+/* How a call is served. */
 struct way {
 	const struct algorithm *algorithm; /* NULL: of a mem_alloc; it may be the window's     */
 	bool is_window;

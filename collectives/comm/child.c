@@ -1,4 +1,4 @@
-/* What a communicator takes over from the one that it is split, copied or shrunk from. */
+/* The parts that a communicator takes over from the one that it is split, copied or shrunk from. */
 #include "collectives/comm/join.h"
 #include "collectives/control/control.h"
 

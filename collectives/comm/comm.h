@@ -35,7 +35,7 @@ struct comm_calls {
 	size_t *packed[2]; /* by side: the offsets of a v-variant that was called without   */
 };
 
-/* What the caller and the environment want. */
+/* Set by the caller and the environment. */
 struct comm_settings {
 	struct env env; /* its texts are our own: children are made from them            */
 	int timeout_ms;
@@ -43,7 +43,7 @@ struct comm_settings {
 	char *filter; /* of transports, or NULL                                          */
 };
 
-/* What tells this communicator from all others, on all its ranks. */
+/* Tells this communicator from all others, on all its ranks. */
 struct comm_identity {
 	uint64_t id[2];
 	uint8_t key[TUTTI_KEY_BYTES];
@@ -123,14 +123,14 @@ tutti_status comm_grow(struct tutti_comm *comm, int size, const tutti_config *co
 		       struct tutti_comm **grown);
 tutti_status comm_agree(struct tutti_comm *comm, int *flag);
 
-/* What comm was made with, for one more like it. Its texts are comm's. */
+/* The config that comm was made with, for one more like it. Its texts are comm's. */
 tutti_config comm_config(const struct tutti_comm *comm);
 /* NULL is fine. Works in flight end first. */
 void comm_free(struct tutti_comm *comm);
 
 /* call.c: issues one call whose arguments were checked, between comm_enter and comm_leave. */
 tutti_status comm_call(struct tutti_comm *comm, struct call_args *args, const tutti_call *call);
-/* What comm_call would refuse, without making the call. */
+/* Whether comm_call would refuse it, without making the call. */
 tutti_status comm_check_call(const struct tutti_comm *comm, const struct call_args *args);
 /* Enters, calls and leaves. */
 tutti_status comm_call_alone(struct tutti_comm *comm, struct call_args *args,

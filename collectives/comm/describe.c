@@ -1,4 +1,4 @@
-/* What a rank tells the others when it joins: its host, its settings, and the addresses of its
+/* A rank's message to the others when it joins: its host, its settings, and the addresses of its
  * endpoints, which it opens for that. */
 #include "collectives/comm/join.h"
 #include "collectives/control/control.h"

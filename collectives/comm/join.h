@@ -9,8 +9,8 @@
 #include "core/wait.h"
 #include "rendezvous/rendezvous.h"
 
-/* What a rank tells the others when it joins. All ranks have the same layout of it: the version is
- * checked. */
+/* A rank's message to the others when it joins. All ranks have the same layout of it: the version
+ * is checked. */
 struct member_address {
 	char transport[16];
 	uint32_t bytes;

@@ -40,7 +40,7 @@ enum agreement_end {
 	AGREEMENT_NO_QUORUM     /* not decided here, and it never will be                      */
 };
 
-/* What a value says of each rank. */
+/* A value's entry for each rank. */
 enum agreement_mark { MARK_NO_CANDIDATE, MARK_MEMBER, MARK_DEAD, MARK_MISSING };
 
 struct agreement_message {

@@ -1,4 +1,4 @@
-/* What agreement.c (all ranks' part) and agreement_lead.c (a leader's) need of each other. */
+/* Shared by agreement.c (all ranks' part) and agreement_lead.c (a leader's). */
 #ifndef COLLECTIVES_CONTROL_AGREEMENT_INTERNAL_H
 #define COLLECTIVES_CONTROL_AGREEMENT_INTERNAL_H
 
@@ -27,7 +27,7 @@ static inline void agreement_decide(struct agreement *a, const uint8_t *value)
 void agreement_begin_ballot(struct agreement *a);
 /* The messages to a leader: JOIN, ACCEPT, REFUSE. */
 void agreement_take_answer(struct agreement *a, int from, const struct agreement_message *m);
-/* What a leader does when time has passed. */
+/* The leader's step when time has passed. */
 void agreement_lead(struct agreement *a, uint64_t now_ns);
 
 #endif

@@ -1,4 +1,4 @@
-/* What the leader of an agreement does: it calls, counts who has joined, proposes and decides.
+/* The leader's part of an agreement: it calls, counts who has joined, proposes and decides.
  *
  * It proposes what may have been decided before. May it have been? A leader's own value is *fresh*:
  * it knew that nothing could have been decided until then. Such a value is decided when all its

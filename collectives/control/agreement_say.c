@@ -1,4 +1,4 @@
-/* What a rank has to say in an agreement, and to whom: see agreement.h. */
+/* Chooses a rank's messages in an agreement, and their receivers: see agreement.h. */
 #include "collectives/control/agreement_internal.h"
 
 bool agreement_needs(const struct agreement *a, int rank)

@@ -69,7 +69,7 @@ static inline struct recorder *board_recorder(const struct board *board)
 	return &board->places[board->rank].recorder;
 }
 
-/* What has been decided here, by a look or by board_tell; NULL: nothing. From any thread. */
+/* The failure that a look or board_tell has decided here; NULL: none. From any thread. */
 const struct failure *board_decided(struct board *board);
 
 /* All looks return OK, or the status of what they have decided. Its message, the same on all ranks,
@@ -81,8 +81,8 @@ tutti_status board_failure(struct board *board);
  * callers have written since may be in it. */
 tutti_status board_failure_while_reading(struct board *board);
 
-/* What can end a wait that lasts, looked for at a pace of its own: a failure, another call, a rank
- * that has ended or left, a stopped one. OK: nothing. */
+/* Looks, at a pace of its own, for a reason to end a wait that lasts: a failure, another call, a
+ * rank that has ended or left, a stopped one. OK: nothing. */
 tutti_status board_check(struct board *board, const struct board_wait *wait, uint64_t now_ns);
 /* The same for call sequence, or NO_CALL, that goes by messages: which ranks it waits for is not
  * known here. is_bad: a rank is gone whether or not it made that call. */

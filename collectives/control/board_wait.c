@@ -1,4 +1,4 @@
-/* What can end a wait that lasts, by what the board and the kernel say of the other ranks. */
+/* Reasons to end a wait that lasts, from the board and the kernel's word of the other ranks. */
 #include "collectives/control/board.h"
 
 #include "collectives/control/deadlines.h"

@@ -1,4 +1,4 @@
-/* What both kinds of control do, and which of the two it is. */
+/* The part that both kinds of control share, and calls of the one that it is. */
 #include "collectives/control/control_internal.h"
 
 void control_bind(struct control *c, void (*on_failure)(void *arg, const struct failure *failure),

@@ -72,7 +72,7 @@ void control_check(struct control *control, const struct control_wait *wait);
 /* A connection has ended (PEER), or brought what was not expected (MISMATCH). The rank at its other
  * end may have failed, and its reason be on the way. False: no rank could explain it. */
 bool control_suspect(struct control *control, const struct failure *failure, uint64_t now_ns);
-/* What is suspected, or NULL. */
+/* The suspected failure, or NULL. */
 const struct failure *control_suspicion(const struct control *control);
 /* The same, once its time to be explained is over. */
 const struct failure *control_unexplained(struct control *control, uint64_t now_ns);
@@ -83,7 +83,7 @@ void control_ask(struct control *control, uint64_t sequence);
  * RANK_LIST_LEAST bytes or more. Returns it. */
 const char *control_missing(struct control *control, uint64_t sequence, char *text,
 			    size_t text_bytes);
-/* What this rank has found on the board, or NULL. */
+/* The failure that this rank has found on the board, or NULL. */
 const struct failure *control_found(struct control *control);
 
 /* From any thread. This rank's communicator has failed, with so many calls that were not done: the

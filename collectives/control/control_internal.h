@@ -48,7 +48,7 @@ struct control_kind {
 	int (*arm)(struct control *c, struct pollfd *fd, int *timeout_ms);
 };
 
-/* What both kinds have. */
+/* The part that both kinds have. */
 struct control {
 	const struct control_kind *kind;
 	void (*on_failure)(void *arg, const struct failure *failure);
@@ -101,7 +101,7 @@ struct control_link {
 	uint32_t queue_at, queued;
 };
 
-/* What is known of a rank. */
+/* The ring's knowledge of a rank. */
 struct control_known {
 	bool is_gone, has_left;         /* has_left: after left_at calls                 */
 	uint64_t left_at;

@@ -18,7 +18,7 @@ struct quorum {
 
 /* Of a communicator without ancestors: its ranks are the voters. */
 tutti_status quorum_begin(struct quorum *quorum, int size);
-/* What is left of old: ranks (old ones, size of them) in their new order. */
+/* The part of old that is left: ranks (old ones, size of them) in their new order. */
 tutti_status quorum_follow(struct quorum *quorum, const struct quorum *old, const int *ranks,
 			   int size);
 /* All of old's ranks, in the old order. */

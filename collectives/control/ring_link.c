@@ -1,4 +1,4 @@
-/* What the ring's files have in common: the failure that is decided once, and its connections, each
+/* Used by all of the ring's files: the failure that is decided once, and its connections, each
  * with a queue of messages, to the two neighbours. Where one of these has left or died, the next
  * rank in that direction follows. Both ends of the gap see it and connect to each other, so the
  * ring closes without a word. */

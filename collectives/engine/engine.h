@@ -59,7 +59,7 @@ void engine_destroy(struct engine *engine);
 
 enum p2p_side { P2P_NONE, P2P_SEND, P2P_RECV };
 
-/* What a send or recv has besides buffer, count and dtype. */
+/* A send or recv, besides buffer, count and dtype. */
 struct p2p_args {
 	enum p2p_side side;
 	int peer; /* recv: or TUTTI_ANY                                          */
@@ -71,7 +71,7 @@ struct p2p_args {
 struct task_kind;
 extern const struct task_kind plan_tasks, window_tasks;
 
-/* What to do: a plan with its buffers, a send or recv, or a call for the window. */
+/* A task to do: a plan with its buffers, a send or recv, or a call for the window. */
 struct task_spec {
 	const struct task_kind *kind;
 	const struct plan *plan; /* lives as long as the engine                   */

@@ -1,4 +1,4 @@
-/* What the files of the engine have for each other, by file. Under the engine's lock unless it says
+/* Shared among the engine's files, by file. Under the engine's lock unless it says
  * otherwise. */
 #ifndef COLLECTIVES_ENGINE_ENGINE_INTERNAL_H
 #define COLLECTIVES_ENGINE_ENGINE_INTERNAL_H
@@ -12,7 +12,7 @@ void engine_disconnect(struct engine *e); /* closes connections and endpoints */
 struct pollfd;
 int engine_arm(struct engine *e, struct pollfd *fds, int max);
 void engine_disarm(struct engine *e);
-/* What peers need of a rank that is in no call. */
+/* Service for peers while this rank is in no call. */
 void engine_resend(struct engine *e, struct resend *resend);
 /* Whether bytes that were sent may still be lost, though all works are over. */
 bool engine_in_doubt(struct engine *e);

@@ -1,4 +1,4 @@
-/* What a kind of task sees of the engine: the struct itself, works, and ios. A kind is a plan
+/* The engine, as a kind of task sees it: the struct itself, works, and ios. A kind is a plan
  * (run.c), a call of the window (window_task.c) or a message (collectives/p2p). Everything here
  * is under the engine's lock unless it says otherwise. */
 #ifndef COLLECTIVES_ENGINE_TASK_H
@@ -31,7 +31,7 @@ struct io_owner {
 	void (*failed)(struct engine *e, struct engine_io *io);
 };
 
-/* What the engine posts. Transports see op.io, memory kinds op. */
+/* An operation that the engine posts. Transports see op.io, memory kinds op. */
 struct engine_io {
 	struct memory_io op;
 	const struct io_owner *owner;
@@ -46,7 +46,7 @@ struct task_kind {
 	void (*prepared)(struct engine *e, struct tutti_work *work);
 	/* The work is over, well or not: gives back what begin took. NULL if there is nothing. */
 	void (*finish)(struct engine *e, struct tutti_work *work);
-	/* What work, which is not over, waits for, in words. Returns a rank of it, or -1. */
+	/* Says in words what work, which is not over, waits for. Returns a rank of it, or -1. */
 	int (*explain)(struct engine *e, const struct tutti_work *work, char *text,
 		       size_t text_bytes);
 	/* The call, for error messages: its name, number and algorithm. Returns text. */
@@ -75,7 +75,7 @@ struct bounce {
 
 enum work_stage { WORK_PREPARES, WORK_RUNS, WORK_CLEANS_UP };
 
-/* What the one work of a group holds. */
+/* The calls that the one work of a group holds. */
 struct work_parts {
 	struct tutti_work **part; /* so many, each held once                            */
 	size_t count;
@@ -134,7 +134,7 @@ struct engine_runs {
 	int free_count;
 };
 
-/* What the looks at a wait that lasts remember. Under the engine's lock. */
+/* The state of the looks at a wait that lasts. Under the engine's lock. */
 struct engine_watch {
 	uint32_t passes;
 	uint64_t looked_ns;   /* when watch.c last asked around */
@@ -171,7 +171,7 @@ struct resend {
 	bool is_due; /* now, or as soon as the lock can be had */
 };
 
-/* What the helper thread knows of the engine. */
+/* The helper thread's part of the engine. */
 struct engine_help {
 	struct engine *next;    /* this and is_attached: under the lock of the helper's list */
 	bool is_attached;
@@ -210,7 +210,7 @@ static inline uint64_t engine_now(const struct engine *e)
 	return e->config.now_ns ? e->config.now_ns(e->config.now_arg) : clock_now_ns();
 }
 
-/* What kinds of task and groups of calls use; engine_internal.h has the rest. */
+/* For kinds of task and groups of calls; engine_internal.h has the rest. */
 /* connections.c */
 /* A connection of its own on a channel that is not 0: the caller's to keep and to close. */
 struct tutti_conn *engine_connect(struct engine *e, int peer, int channel);

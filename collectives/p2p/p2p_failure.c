@@ -1,4 +1,4 @@
-/* What goes wrong between two ranks: peers that are gone, a send and a recv that do not fit,
+/* Failures between two ranks: peers that are gone, a send and a recv that do not fit,
  * nonsense; and how sends and recvs are put into words. */
 #include "collectives/p2p/p2p_internal.h"
 

@@ -63,7 +63,7 @@ struct p2p_header {
 };
 _Static_assert(sizeof(struct p2p_header) == 64, "a cache line");
 
-/* What an io of ours is. */
+/* The kind of an io of ours. */
 enum p2p_what { P2P_HEADER_IN, P2P_PAYLOAD_IN, P2P_SLOT_OUT, P2P_MESSAGE_OUT, P2P_NOTE_OUT };
 
 struct p2p_peer;

@@ -1,4 +1,4 @@
-/* What goes out: short messages through slots, requests and the data of long ones. */
+/* The sender's side: short messages through slots, requests and the data of long ones. */
 #include "collectives/p2p/p2p_internal.h"
 
 #include <string.h>

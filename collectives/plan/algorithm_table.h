@@ -13,7 +13,7 @@ enum cut { CUT_NONE, CUT_HALVES, CUT_RANKS, CUT_RANKS_TWICE };
  * type (for powers of two of ranks only, or for all); or in an order of its own. */
 enum adds { ADDS_ONCE, ADDS_FIXED, ADDS_FIXED_POW2, ADDS_ANYHOW };
 
-/* What an algorithm needs. */
+/* An algorithm's conditions. */
 enum {
 	NEEDS_NODES = 1,        /* several nodes of equally many ranks */
 	NEEDS_EQUAL_BLOCKS = 2, /* no v-variants                       */

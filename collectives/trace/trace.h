@@ -54,7 +54,7 @@ struct trace_about {
 	char way[40];  /* "window", or the transports                                   */
 };
 
-/* What an operation has been waiting for, if the wait is long. */
+/* The cause of an operation's wait, if the wait is long. */
 struct trace_wait {
 	uint64_t index, ticks; /* of the operation; when this was written               */
 	int32_t rank, reserved; /* rank: one it waits for, or -1                         */

@@ -81,7 +81,7 @@ tutti_status trace_write_file(const char *path, const struct trace_process *proc
 
 /* trace_entry.c: one entry of a page, read while it may be being written. */
 
-/* What the entries of a page are read with. */
+/* The page whose entries are read, and its clock. */
 struct page_reading {
 	struct ticks_moment start, now;
 	const struct trace_page *page;

@@ -11,7 +11,7 @@
  * others. */
 #define ALL_REDUCE_READS 4096u
 
-/* What is best with a core for every rank, and with fewer: a slot that stays in a core's cache;
+/* The best sizes with a core for every rank, and with fewer: a slot that stays in a core's cache;
  * where every wait is a switch of threads, few long pieces are better. */
 #define ROOMY_SLOT          (128u << 10)
 #define OVERSUBSCRIBED_SLOT (1u << 20)

@@ -27,7 +27,7 @@
 
 static const struct window_path path; /* at the end */
 
-/* What one step moves, so that advance never takes long. */
+/* The limit of one step, so that advance never takes long. */
 #define STEP_BYTES  ((size_t)256 << 10)
 #define READS_NEVER UINT64_MAX
 /* Times as many bytes, see worth_from: docs/measurements/reading.md. */
@@ -90,7 +90,7 @@ static uint64_t all_read_from(struct window *w)
 	return w->reads_from;
 }
 
-/* What this rank copies out of rank's send buffer, and to where in its recv: elements. */
+/* The range that this rank copies out of rank's send buffer, and its place in recv: elements. */
 static struct range block_from(const struct window *w, const struct window_run *run, int rank,
 			       size_t *to)
 {

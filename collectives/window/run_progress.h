@@ -8,7 +8,7 @@
  * of which SMALL are the data. STEPS: it goes its path. */
 enum phase { PHASE_ROOM, PHASE_LINES, PHASE_SMALL, PHASE_STEPS, PHASE_DONE, PHASE_FAILED };
 
-/* What the next step of a run waits for: a word of the other ranks, or of those that matter. */
+/* The condition of a run's next step: a word of the other ranks, or of those that matter. */
 struct need {
 	enum word word;
 	uint64_t value; /* 0 when it waits for nothing */
@@ -42,7 +42,7 @@ static inline bool progress_at_lines(const struct window_run *run)
 
 /* Whether run, which has not posted its line, must not do so before rank has come further. */
 bool progress_lacks_room(const struct window *window, const struct window_run *run, int rank);
-/* What the step that run has come to waits for. */
+/* The condition of the step that run has come to. */
 struct need progress_need(const struct window *window, const struct window_run *run);
 /* Whether run waits for rank, need being progress_need's. */
 bool progress_lacks(const struct window *window, const struct window_run *run, struct need need,

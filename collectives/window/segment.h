@@ -59,7 +59,7 @@ struct line_buffers {
 };
 _Static_assert(sizeof(struct line_buffers) <= LINE_PAYLOAD, "the body is an all_to_allv's data");
 
-/* What a rank says about one other rank in its row: of the block that it sends to it, but in
+/* An entry about one other rank in a rank's row: of the block that it sends to it, but in
  * gatherv, where the root tells what it receives from it. */
 struct row_entry {
 	uint64_t count, offset; /* elements; where they begin in the buffer */

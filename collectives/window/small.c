@@ -43,7 +43,7 @@ static size_t place_of(const struct window_run *run, int rank)
 	return elements * run->unit;
 }
 
-/* What this rank puts into its payload: bytes [0, first) and [second, end). Data that only this
+/* This rank's part of its payload: bytes [0, first) and [second, end). Data that only this
  * rank would read stays out, but for scaled inputs, which have no other place. */
 struct written {
 	size_t first, second, end;

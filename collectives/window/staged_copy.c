@@ -1,5 +1,5 @@
-/* What lies in the pieces of a staged collective that only copies. In a broadcast and in gathers a
- * rank stages one block, a slot full of it at a time. In scatter and all_to_all it stages a
+/* The contents of the pieces of a staged collective that only copies. In a broadcast and in gathers
+ * a rank stages one block, a slot full of it at a time. In scatter and all_to_all it stages a
  * stream: the blocks for the other ranks one behind the other, from the next rank's on, cut into
  * slots. A rank that has a part in a piece copies it out. So slots are full whatever the blocks'
  * lengths, and in an all_to_all of long blocks every rank reads from another one. A rank's block

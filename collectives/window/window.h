@@ -62,7 +62,7 @@ struct window_run {
 	uint32_t step, steps; /* of the path */
 	const struct window_path *path;
 	const struct window_moves *moves; /* of the staged path */
-	/* What the call is about: elements, but where bytes are said. */
+	/* The call's sizes, in elements, but where bytes are said. */
 	enum collective pattern;    /* collective_pattern() of it */
 	size_t unit;                /* bytes of an element */
 	size_t own, largest, total; /* this rank's block, the largest block, all blocks */
@@ -104,7 +104,7 @@ int window_waits_for(const struct window *window, const struct window_run *run);
 /* Tells the other ranks that this one has failed: their runs end with this message, and with PEER,
  * or MISMATCH or ABORTED if that is the status. */
 void window_fail(struct window *window, tutti_status status, const char *reason);
-/* What its ranks know of each other besides their data. Lives as long as the window. */
+/* The ranks' knowledge of each other, besides their data. Lives as long as the window. */
 struct board;
 struct board *window_board(struct window *window);
 

@@ -1,4 +1,4 @@
-/* What can end a run badly, the messages that say why, and what becomes of the window then. */
+/* The failures of a run, their messages, and the state of the window afterwards. */
 #include "collectives/window/window_internal.h"
 
 #include "collectives/window/run_progress.h"

@@ -87,7 +87,7 @@ void small_write(struct window *window, const struct window_run *run);
 /* After it was posted, where every rank has a core: pushes what this rank has written to the
  * others, and fetches what it will write in a next call of this length. */
 void small_hand_over(struct window *window, const struct window_run *run);
-/* What can be done before the others' lines are there, and when they are. */
+/* The work that is possible before the others' lines are there, and when they are. */
 void small_prepare(struct window *window, const struct window_run *run);
 void small_finish(struct window *window, const struct window_run *run);
 
@@ -145,7 +145,8 @@ void failure_keep(struct window *window, tutti_status status);
 tutti_status failure_mismatch(struct window *window, const struct window_run *run, int peer);
 tutti_status failure_timeout(const struct window *window, const struct window_run *run,
 			     uint64_t timeout_ns);
-/* What can end a run that does not move, apart from its deadline. OK: nothing. */
+/* Looks for a reason to end a run that does not move, apart from its deadline. OK: there is
+ * none. */
 tutti_status failure_check(struct window *window, const struct window_run *run, uint64_t now_ns);
 /* This rank's call in words. Returns text. */
 const char *failure_call_text(const struct window *window, const struct window_run *run, char *text,
@@ -184,7 +185,7 @@ static inline uint64_t line_header(const struct window_run *run)
 	return run->number | (uint64_t)run->args.fingerprint << 32;
 }
 
-/* What rank said in its line of this run. */
+/* The content of rank's line in this run. */
 static inline struct line_buffers line_buffers_of(const struct window *w,
 						  const struct window_run *run, int rank)
 {

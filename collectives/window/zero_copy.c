@@ -25,7 +25,7 @@
 
 static const struct window_path path; /* at the end */
 
-/* What one step moves, so that advance never takes long. */
+/* The limit of one step, so that advance never takes long. */
 #define STEP_BYTES (256u << 10)
 
 /* Of a block of count elements, those that the root moves: the last, in whole lines. */
@@ -43,7 +43,7 @@ static int turn_of(const struct window *w, const struct window_run *run)
 	return turn < 0 ? turn + w->size : turn;
 }
 
-/* What this rank moves, in elements: its share, or as much of each block as of all. */
+/* This rank's part, in elements: its share, or as much of each block as of all. */
 static struct range own_share(const struct window *w, struct window_run *run)
 {
 	size_t most = 0;

@@ -1,4 +1,4 @@
-/* What a transport is: how bytes get from one rank to another.
+/* A transport: how bytes get from one rank to another.
  *
  * A transport is a table of functions (struct tutti_transport), one constant per kind of wire. It
  * knows nothing of collectives. Everything it does for one rank of one communicator hangs off an

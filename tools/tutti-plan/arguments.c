@@ -173,7 +173,7 @@ static bool parse_value(struct arguments *a, const struct parameter *p, const ch
 	return false;
 }
 
-/* What the kind's values are, for the message about one that is none. */
+/* The kind's values, for the message about one that is none. */
 static const char *values_of(const struct parameter *p, char *text, size_t bytes)
 {
 	int n = 0;

@@ -36,22 +36,23 @@ struct arguments {
 #define RANKS_MAX       65536
 #define CHECK_RANKS_MAX 1024
 
-/* -1: there is something to do. Else the exit code: 0 after --help, 2 after a bad line and a message. */
+/* -1: there is something to do. Else the exit code: 0 after --help, 2 after a bad line and a
+ * message. */
 int arguments_parse(struct arguments *arguments, int argc, char **argv);
 
-/* words.c: the n words that are no options, after these; returns as arguments_parse. "8" or "1-64,100":
- * how many ranks; false: it is not like that. */
+/* words.c: the n words that are no options, after these; returns as arguments_parse. "8" or
+ * "1-64,100": how many ranks; false: it is not like that. */
 int arguments_words(struct arguments *arguments, int n, char **words);
 bool arguments_ranges(struct arguments *arguments, const char *text);
 
-/* machine.c: what was not given is as it was measured, or as the library assumes where nothing was; an alpha
- * without an overhead is all overhead, and without nodes there is one kind of link. Returns as
- * arguments_parse. */
+/* machine.c: what was not given is as it was measured, or as the library assumes where nothing was;
+ * an alpha without an overhead is all overhead, and without nodes there is one kind of link.
+ * Returns as arguments_parse. */
 int machine_complete(struct arguments *arguments);
 /* A line, or one for what is between nodes and one for what is inside; else the second is "". */
 void machine_in_words(const struct arguments *arguments, char text[2][200]);
 
-/* What the verbs do; each returns the exit code. */
+/* The verbs; each returns the exit code. */
 int show(const struct arguments *arguments);
 int check(const struct arguments *arguments);
 int explain(const struct arguments *arguments);

@@ -1,5 +1,5 @@
-/* What steps do to what chunks hold: reading, writing, adding; and whether that is allowed, and in
- * the end what the collective promises. */
+/* The effect of steps on the contents of chunks: reading, writing, adding; and whether that is
+ * allowed, and in the end what the collective promises. */
 #include "execute.h"
 
 #include "tools/must.h"
@@ -143,7 +143,7 @@ void contents_fill(struct execution *x, int rank)
 	}
 }
 
-/* What is wrong with a chunk's value, or NULL. */
+/* Says what is wrong with a chunk's value, or NULL. */
 static const char *mistake(const struct execution *x, uint32_t has, struct content want)
 {
 	const struct value *v = &x->values.value[has];

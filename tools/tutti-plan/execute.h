@@ -1,5 +1,5 @@
-/* Inside check_execution: execute.c moves lanes on, contents.c knows what steps do to what chunks hold, promise.c
- * what they hold before and after. */
+/* Inside check_execution: execute.c moves lanes on, contents.c knows what steps do to what chunks
+ * hold, promise.c what they hold before and after. */
 #ifndef TUTTI_PLAN_EXECUTE_H
 #define TUTTI_PLAN_EXECUTE_H
 
@@ -48,8 +48,8 @@ struct execution {
 void contents_fill(struct execution *x, int rank);
 uint32_t contents_read(struct execution *x, int rank, uint32_t step, struct ref ref);
 void contents_write(struct execution *x, int rank, uint32_t step, struct ref ref, uint32_t value);
-/* What a step does that sends and receives nothing, or RECV_REDUCE with what has come; its n operands are in
- * x->operands. */
+/* The effect of a step that sends and receives nothing, or RECV_REDUCE with what has come; its n
+ * operands are in x->operands. */
 void contents_compute(struct execution *x, int rank, uint32_t step, uint32_t n);
 /* Rank's chunks after the call: are they what was promised? */
 void contents_check(struct execution *x, int rank);

@@ -79,7 +79,7 @@ static void print_power(int shift)
 
 #define LARGEST 36 /* sizes up to 2^36 */
 
-/* What the library chooses by itself for powers of two, as rules that say the same. */
+/* The library's own choices for powers of two, as rules that say the same. */
 static void print_rules(struct select select, struct call_args args)
 {
 	const struct algorithm *last = NULL, *best;

@@ -1,4 +1,4 @@
-/* What a check has found wrong. */
+/* A fault that a check has found. */
 #ifndef TUTTI_PLAN_FINDING_H
 #define TUTTI_PLAN_FINDING_H
 

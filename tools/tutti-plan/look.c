@@ -1,4 +1,4 @@
-/* What is in a plan, and how to say it. */
+/* Says what is in a plan. */
 #include "look.h"
 
 #include "tools/must.h"

@@ -1,5 +1,5 @@
-/* Looks into plans: those of all ranks together, what a step reads and writes, which steps it waits for, and
- * how to say so. The rest of the program knows a plan's arrays through this. */
+/* Looks into plans: those of all ranks together, what a step reads and writes, which steps it waits
+ * for, and how to say so. The rest of the program knows a plan's arrays through this. */
 #ifndef TUTTI_PLAN_LOOK_H
 #define TUTTI_PLAN_LOOK_H
 
@@ -17,14 +17,14 @@ struct plan_set {
 	struct plan **of;       /* by rank                                                     */
 };
 
-/* The plan of one rank, of a set whose other fields have been filled in; all of them, in set->of. Both end the
- * program when there is no memory. */
+/* The plan of one rank, of a set whose other fields have been filled in; all of them, in set->of.
+ * Both end the program when there is no memory. */
 struct plan *look_build(const struct plan_set *set, int rank);
 void look_build_all(struct plan_set *set);
 void look_free_all(struct plan_set *set);
 struct nodes look_nodes(const struct plan_set *set);
 
-/* What the plan takes in memory: a communicator keeps one for every kind of call that it makes. */
+/* The plan's memory: a communicator keeps one for every kind of call that it makes. */
 size_t look_bytes(const struct plan *plan);
 
 /* refs[0..n-1], in the order in which they count. */
@@ -34,11 +34,12 @@ struct refs {
 };
 struct refs look_reads(const struct plan *plan, uint32_t step);
 struct refs look_writes(const struct plan *plan, uint32_t step);
-/* What goes over the wire: the chunks as long as those of the message of a step with a peer. */
+/* The bytes on the wire: the chunks as long as those of the message of a step with a peer. */
 struct refs look_message(const struct plan *plan, uint32_t step);
 bool look_receives(const struct plan *plan, uint32_t step);
 
-/* Where a chunk lies: numbers below look_cells, the same for two chunks that are the same memory. */
+/* Where a chunk lies: numbers below look_cells, the same for two chunks that are the same
+ * memory. */
 uint32_t look_cells(const struct plan *plan);
 uint32_t look_cell(const struct plan *plan, struct ref ref, bool in_place);
 

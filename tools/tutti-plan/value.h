@@ -1,5 +1,5 @@
-/* What a chunk holds while a plan is executed symbolically: whose contributions to which block, and whether
- * they are complete and scaled. Values are numbers; 0 is nothing at all. */
+/* The contents of a chunk while a plan is executed symbolically: whose contributions to which
+ * block, and whether they are complete and scaled. Values are numbers; 0 is nothing at all. */
 #ifndef TUTTI_PLAN_VALUE_H
 #define TUTTI_PLAN_VALUE_H
 

@@ -1,4 +1,4 @@
-/* What tutti-trace is to do: the verb, its options, and processes or files. */
+/* The arguments of tutti-trace: the verb, its options, and processes or files. */
 #include "merge.h"
 
 #include "tools/attach.h"

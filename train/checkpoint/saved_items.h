@@ -1,4 +1,4 @@
-/* What this rank writes to a checkpoint: flat ranges, and where their values lie. By kind:
+/* This rank's part of a checkpoint: flat ranges, and where their values lie. By kind:
  *
  *     param      each parameter in f32 (the master copy); a frozen one of 16 bits as it is
  *     low        with stochastic rounding: the rounded parameter

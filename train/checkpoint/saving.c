@@ -30,7 +30,7 @@ void checkpoint_abandon(tutti_trainer *trainer)
 	trainer->saving = NULL;
 }
 
-/* What rank 0 has made. */
+/* The checkpoint's directory, which rank 0 has made. */
 struct folder {
 	int64_t step;
 	char temporary[CHECKPOINT_NAME_BYTES];

@@ -75,7 +75,7 @@ struct unit_events {
 	int next; /* of a plan: the expected next event */
 };
 
-/* What each rank tells all others at the end of a step. */
+/* A rank's report to all others at the end of a step. */
 struct step_report {
 	double items;
 	uint64_t order;     /* a hash of the order of its units in this step */
@@ -157,7 +157,7 @@ struct tutti_trainer {
 	} files[STATES]; /* optimizer state in offload_dir; without that each piece has memory */
 	struct trainer_memory memory;
 
-	/* What is under way. */
+	/* The operations under way. */
 	struct flights flights;
 	struct micro_batch batch;
 	struct step_progress step;

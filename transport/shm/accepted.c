@@ -138,7 +138,7 @@ void shm_accepted_adopt(struct shm_conn *conn, struct shm_accepted *accepted)
 		shm_connect_fail(conn, status, last_error());
 }
 
-/* What a hello that is for us leads to. False: drop it. */
+/* Acts on a hello that is for us. False: drop it. */
 static bool take_hello(struct shm_endpoint *endpoint, struct shm_accepted *accepted,
 		       const struct shm_hello *hello, int memfd)
 {

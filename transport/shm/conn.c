@@ -5,7 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* What precedes a payload. It begins at a multiple of 64 and so never wraps: a small message is one
+/* The header of a payload. It begins at a multiple of 64 and so never wraps: a small message is one
  * cache line, and two messages never share one. */
 struct shm_frame {
 	uint64_t bytes;

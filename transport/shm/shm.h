@@ -37,7 +37,7 @@
 #define SHM_REDIAL_MS     1                     /* when the peer's backlog is full               */
 #define SHM_LOOK_PASSES   32                    /* idle passes between two looks at the sockets  */
 
-/* What epoll's data points to. */
+/* epoll's data points to one of these. */
 enum shm_watched { SHM_LISTENER, SHM_TIMER, SHM_ACCEPTED, SHM_CONN };
 
 struct shm_watch {

@@ -1,4 +1,4 @@
-/* What an endpoint tells its peers, and where to dial. */
+/* The address that an endpoint gives its peers, and where to dial. */
 #ifndef TRANSPORT_TCP_ADDRESS_H
 #define TRANSPORT_TCP_ADDRESS_H
 

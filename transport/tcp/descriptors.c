@@ -1,4 +1,4 @@
-/* What the endpoint's epolls watch, and its timer. */
+/* The descriptors that the endpoint's epolls watch, and its timer. */
 #include "transport/tcp/tcp.h"
 
 #include "core/forks.h"

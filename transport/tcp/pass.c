@@ -122,7 +122,7 @@ static bool has_to_send(const struct tcp_conn *c)
 	return c->sends.head || tcp_must_resend(c);
 }
 
-/* What follows from a visit. moved: so far. Returns whether anything has. */
+/* Acts on the result of a visit. moved: so far. Returns whether anything has. */
 static bool end_visit(struct tcp_conn *c, bool moved, bool is_direct)
 {
 	if (c->is_lost) {

@@ -7,7 +7,7 @@
 #define TCP_POSITION_BYTES 8    /* of a stream; a connection that reconnects begins with it */
 #define TCP_STREAM_CLOSED    UINT64_MAX /* for a position: this connection was closed */
 
-/* What a socket still held when it broke, or when another one took its place. */
+/* The bytes that a socket still held when it broke, or when another one took its place. */
 struct tcp_unread {
 	uint8_t *bytes;
 	size_t at, end, room;

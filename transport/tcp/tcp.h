@@ -49,7 +49,7 @@
 #define TCP_TEXT_BYTES   64     /* an address as text */
 #define TCP_CONGESTION_BYTES 16 /* the kernel's bound on such a name */
 
-/* What epoll's data points to. */
+/* epoll's data points to one of these. */
 enum tcp_watched { WATCH_LISTENER, WATCH_TIMER, WATCH_ACCEPTED, WATCH_CONN, WATCH_ALARM };
 
 struct tcp_watch {
