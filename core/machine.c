@@ -1,4 +1,4 @@
-/* What /proc says of the machine that this process sees, and of the processes on it. Reading it
+/* /proc's word of the machine that this process sees, and of the processes on it. Reading it
  * takes some 10 us. */
 #include "core/machine.h"
 

@@ -204,8 +204,8 @@ static void fill(struct bench *b, const struct sample *s, int slots)
 	}
 }
 
-/* What arrived, and what was sent: that must be as it was, where nothing had to arrive in its
- * place. */
+/* Checks the values that arrived, and those that were sent: these must be as they were, where
+ * nothing had to arrive in its place. */
 static uint64_t count_wrong(const struct bench *b, const struct sample *s, int slots)
 {
 	uint64_t wrong = 0;

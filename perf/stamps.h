@@ -36,7 +36,7 @@ double stamps_seconds(const struct stamps *stamps, size_t n);
  * clock of ranks on one machine. */
 tutti_status stamps_early(const struct stamps *stamps, size_t n, tutti_comm *comm, uint64_t *early);
 
-/* What room for that many takes, with what sorting them does. */
+/* The memory for that many, with the memory that sorting takes. */
 size_t latencies_bytes(size_t room);
 /* Room for that many; false without memory. */
 bool latencies_init(struct latencies *latencies, size_t room);

@@ -1,4 +1,4 @@
-/* What every rank sends and what must arrive, exactly.
+/* The values that every rank sends, and those that must arrive, exactly.
  *
  * The values differ by rank, by index and by iteration, and are such that a reduction gives the
  * same bits in whatever order and with whatever rounding of partial results it is computed: sums

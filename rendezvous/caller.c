@@ -1,5 +1,5 @@
-/* What a connection says, in the order of its stages. One that has proved nothing and says anything
- * wrong is closed without an answer; a rank that breaks the protocol counts as gone. */
+/* A connection's messages, in the order of its stages. One that has proved nothing and says
+ * anything wrong is closed without an answer; a rank that breaks the protocol counts as gone. */
 #include "rendezvous/caller.h"
 
 #include "core/log.h"

@@ -1,5 +1,5 @@
-/* What the server of a meeting knows: which ranks have come, what they gave in this round, and
- * why it has failed. Pure state: no sockets, no clock; the caller brings the time. */
+/* The state of a meeting, as its server knows it: which ranks have come, what they gave in this
+ * round, and why it has failed. Pure state: no sockets, no clock; the caller brings the time. */
 #ifndef RENDEZVOUS_MEETING_H
 #define RENDEZVOUS_MEETING_H
 

@@ -1,4 +1,4 @@
-/* What the server of a meeting does, turn by turn, without its thread (server.c), so that a test
+/* The work of a meeting's server, turn by turn, without its thread (server.c), so that a test
  * can take the turns itself. */
 #ifndef RENDEZVOUS_SERVER_LOOP_H
 #define RENDEZVOUS_SERVER_LOOP_H

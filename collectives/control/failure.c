@@ -1,5 +1,5 @@
-/* What of a failure another rank reports as its own, what becomes a peer's failure, and when a
- * suspicion is one. */
+/* A failure as this rank reports it when another rank has reported it; suspicions, and when they
+ * become failures. */
 #include "collectives/control/failure.h"
 
 #include "collectives/control/deadlines.h"

@@ -1,4 +1,4 @@
-/* What forward leaves for backward. */
+/* The values that forward leaves for backward. */
 #ifndef EXAMPLES_GPT_ACTIVATIONS_H
 #define EXAMPLES_GPT_ACTIVATIONS_H
 

@@ -9,7 +9,7 @@
 /* out (n, outs) = in (n, ins) * weight (ins, outs) + bias (outs) */
 void linear_forward(float *out, const float *in, const float *weight, const float *bias, int n,
 		    int ins, int outs);
-/* What linear_backward reads and writes. scratch has room for ins * outs. */
+/* The arrays that linear_backward reads and writes. scratch has room for ins * outs. */
 struct linear_grads {
 	float *in, *weight, *bias, *scratch;
 };

@@ -70,7 +70,7 @@ static float learn(const struct sample *s, float weight)
 	return error * error;
 }
 
-/* What n samples of a batch add to its mean loss, which is returned, and to its mean gradient. */
+/* Adds n samples of a batch to its mean gradient, and returns their part of its mean loss. */
 static float forward_backward(int n)
 {
 	float loss = 0;

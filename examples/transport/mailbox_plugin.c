@@ -32,7 +32,7 @@ struct mail_conn {
 	struct tutti_done sends, recvs; /* posted, in order; a done list serves as a queue      */
 };
 
-/* What a peer is told. It reaches us if it is in this process. */
+/* The address that a peer is given. It reaches us if it is in this process. */
 struct mail_address {
 	char magic[8];
 	int64_t pid;

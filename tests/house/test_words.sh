@@ -39,6 +39,8 @@ words "$tree" --update
 printf '/* It ends.\n * Who waits is told so. */\nint a; /* Who asks, who waits */\n' >"$tree/core/b.h"
 seen "^core/b.h: .*'Who waits is told so'"
 seen "^core/b.h: .*'Who asks, who waits'"
+printf '/* What ranks send: numbers. */\n' >"$tree/core/b.h"
+seen "^core/b.h: .*'What ranks send: numbers'"
 
 rm "$tree/core/b.h"
 mkdir -p "$tree/tools" "$tree/tests/fuzz/seeds/shm" "$tree/tests/mutants"

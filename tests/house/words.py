@@ -1,7 +1,8 @@
 """words.py ROOT [--update]: counts the words that docs/glossary.md replaces, by folder, and compares with words.txt.
 
 Exits with 1 when a count has risen, when it has fallen and words.txt still has the higher one, when the glossary has no
-row for a word of old_words.txt, and when a statement in a comment or text of a C file begins with "Who"."""
+row for a word of old_words.txt, and when a statement in a comment or text of a C file begins with "Who", or
+a comment outside tests/ with "What"."""
 import os
 import re
 import sys
@@ -46,13 +47,16 @@ def said_with_who(root):
     """[(path, statement)]: those in comments and texts of C files that begin with a free relative instead of a noun."""
     found = []
     for path in tables.files_of(root):
-        if not path.endswith((".c", ".h")) or "Who " not in tables.text_of(root, path):
+        if not path.endswith((".c", ".h")) or not re.search("Who |What ", tables.text_of(root, path)):
             continue
         for match in C_WORDS.finditer(tables.text_of(root, path)):
             said = re.sub(r"^\s*\*", "", match["comment"] or "", flags=re.M)
             said += re.sub(r"^\s*//", "", match["lines"] or "", flags=re.M)
             said += re.sub(r"\\n", " ", re.sub(r'(?<!\\)"\s*"', "", match["text"] or '""')[1:-1])
-            found += [(path, who) for who in re.findall(r"(?:^|[.:;!?] )(Who [^.]*)", " ".join(said.split()))]
+            said = " ".join(said.split())
+            found += [(path, who) for who in re.findall(r"(?:^|[.:;!?] )(Who [^.]*)", said)]
+            if not path.startswith("tests/") and match["comment"] and said.startswith("What "):
+                found.append((path, said.split(".")[0]))
     return found
 
 
@@ -87,7 +91,7 @@ def main():
         print("If there are fewer than there were: python3 tests/house/words.py . --update")
     vague = said_with_who(root)
     for path, said in vague:
-        print(f"{path}: say which rank, thread or caller: '{said}'")
+        print(f"{path}: begin with a noun: which rank, thread, value: '{said}'")
     lost = without_row(root, forms)
     for word in lost:
         print(f"docs/glossary.md: no row with '{word}', which tests/house/old_words.txt keeps out")

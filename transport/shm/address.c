@@ -1,6 +1,6 @@
-/* What a shm endpoint tells its peers, and which peers share its node: the same machine since the
- * same boot, network namespace (it holds the abstract sockets), user, and host id (which tests and
- * users set to make one machine count as several). */
+/* The address that a shm endpoint gives its peers, and which peers share its node: the same machine
+ * since the same boot, network namespace (it holds the abstract sockets), user, and host id (which
+ * tests and users set to make one machine count as several). */
 #include "transport/shm/shm.h"
 
 #include "core/machine.h"

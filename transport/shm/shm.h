@@ -45,7 +45,7 @@ struct shm_watch {
 	int fd;                         /* or -1                                                */
 };
 
-/* What a hello asks for: rings, whose memfd comes along, or to be told if the peer leaves first.
+/* A hello's request: rings, whose memfd comes along, or to be told if the peer leaves first.
  */
 enum shm_purpose { SHM_RINGS = 1, SHM_AWAIT = 2 };
 

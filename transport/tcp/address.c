@@ -1,5 +1,5 @@
-/* What an endpoint tells its peers: which machine it is on, its port, and the addresses of its
- * interfaces. And the other way: in which order to dial what a peer has told. */
+/* The address that an endpoint gives its peers: which machine it is on, its port, and the addresses
+ * of its interfaces. And the other way: in which order to dial what a peer has told. */
 #include "transport/tcp/address.h"
 
 #include "core/log.h"

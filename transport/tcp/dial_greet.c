@@ -1,4 +1,4 @@
-/* What the dialing end says at an address until the connection is up, or it gives that address up:
+/* The dialing end's messages at an address until the connection is up, or it gives that address up:
  * its hello, its proof, TLS's handshake, and how far it has come in the stream.
  *
  * Both ends may dial. The dialing end is up when it sends its proof, the accepting end when that

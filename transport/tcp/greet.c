@@ -1,6 +1,6 @@
-/* What an accepted connection says, until nothing is missing of its greeting: a hello, the proof
- * that it knows the job's key, TLS's handshake, and how far it has come in the stream. One that
- * says anything wrong, or nothing for too long, is dropped and does no harm. */
+/* The messages of an accepted connection, until nothing is missing of its greeting: a hello, the
+ * proof that it knows the job's key, TLS's handshake, and how far it has come in the stream. One
+ * that says anything wrong, or nothing for too long, is dropped and does no harm. */
 #include "transport/tcp/accepted.h"
 
 #include "core/log.h"

@@ -1,4 +1,4 @@
-/* What a rank does for its peers while it is in no call. A socket with bytes of its last messages
+/* Service for peers while a rank is in no call. A socket with bytes of its last messages
  * may have broken, and the peer waits for these bytes; or a peer asks for its connection back, to
  * send its own bytes again.
  *
