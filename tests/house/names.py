@@ -1,4 +1,4 @@
-"""names.py ROOT [--update]: prints names that files of several folders of the library have, and tags that several
+"""names.py ROOT [--update]: prints names that files of several folders of the library have, and tags, also of include/, that several
 structs have; exits with 1 when there is one that same_name.txt does not list, or that lists what is no longer so."""
 import os
 import re
@@ -8,9 +8,8 @@ from collections import defaultdict
 sys.dont_write_bytecode = True
 import tables
 
-# At the beginning of a line, so that also tags inside of other structs count.
-STRUCT = re.compile(r"^\s*(?:static |extern |const |typedef )*(?:struct|union|enum)\s+(?:__attribute__\(\(.*\)\)\s*)?(\w+)\s*\{",
-                    re.M)
+# Anywhere, so that also tags inside of other structs, and of types of functions and variables, count.
+STRUCT = re.compile(r"\b(?:struct|union|enum)\s+(?:__attribute__\(\(.*\)\)\s*)?(\w+)\s*\{")
 
 
 def main():
@@ -18,6 +17,7 @@ def main():
     named = defaultdict(set)
     for path in tables.library_files(root):
         named[os.path.splitext(os.path.basename(path))[0]].add(os.path.dirname(path))
+    for path in tables.library_files(root) + [p for p in tables.files_of(root) if p.startswith("include/")]:
         for tag in STRUCT.findall(tables.text_of(root, path)):
             named["struct:" + tag].add(path)
     found = {(name, str(len(paths))): "stands for several things: " + " ".join(sorted(paths))

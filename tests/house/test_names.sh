@@ -26,6 +26,12 @@ printf 'struct __attribute__((packed)) a {\n\tint b;\n};\n' >"$tree/train/model/
 seen '^struct:a 2: stands for several things: core/b.h train/model/a.c$'
 printf 'struct d {\n\tstruct a {\n\t\tint b;\n\t} c;\n};\nenum a { A };\n' >"$tree/train/model/a.c"
 seen '^struct:a 2: stands for several things: core/b.h train/model/a.c$'
+printf 'static struct a { int b; } c;\n' >"$tree/train/model/a.c"
+seen '^struct:a 2: stands for several things: core/b.h train/model/a.c$'
+mkdir -p "$tree/include/tutti"
+mv "$tree/train/model/a.c" "$tree/include/tutti/public.h"
+seen '^struct:a 2: stands for several things: core/b.h include/tutti/public.h$'
+mv "$tree/include/tutti/public.h" "$tree/train/model/a.c"
 echo 'struct:a 3  a reason' >"$table"
 seen "'struct:a 3' is no longer so: remove this line"
 
