@@ -1,5 +1,6 @@
-"""names.py ROOT [--update]: prints names that files of several folders of the library have, and tags, also of include/, that several
-structs have; exits with 1 when there is one that same_name.txt does not list, or that lists what is no longer so."""
+"""names.py ROOT [--update]: prints names that files of several folders of the library have, and tags that several
+structs of the library and of include/ have; exits with 1 when there is one that same_name.txt does not list, or that
+lists what is no longer so."""
 import os
 import re
 import sys
