@@ -91,7 +91,12 @@ static bool time_out(const char *transports, bool is_async, int timeout_ms)
 	bool is_answered = strstr(tutti_comm_error(comms[0]), "; not in this call: ") != NULL;
 	if (is_answered)
 		assert_says(comms[0], "; not in this call: rank 1. TUTTI_TIMEOUT_MS sets how long");
-	assert_int_equal(tutti_barrier(comms[1], NULL), TUTTI_ERR_PEER);
+	/* Its first barrier ends well if rank 0's part of it comes before the news: no second does.
+	 */
+	status = tutti_barrier(comms[1], NULL);
+	if (status == TUTTI_OK)
+		status = tutti_barrier(comms[1], NULL);
+	assert_int_equal(status, TUTTI_ERR_PEER);
 	assert_says(comms[1], "Rank 0 has failed: barrier #0 (");
 	if (is_answered)
 		assert_says(comms[1], "not in this call: rank 1. ");
