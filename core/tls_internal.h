@@ -20,7 +20,7 @@ struct tls {
 	int error, write_error;       /* errno; write_error: nothing more can be written */
 	char error_text[80];
 
-	/* The socket's status when OpenSSL last asked it for bytes. */
+	/* The state of the socket when OpenSSL last asked it for bytes. */
 	bool is_empty; /* not now */
 	bool is_short; /* less than it was asked for */
 	bool is_cut;   /* the end: no more will come */

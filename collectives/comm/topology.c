@@ -187,8 +187,8 @@ static void find_near(struct tutti_comm *comm, const struct member *members)
 	}
 }
 
-/* The window, board or ring that this node's ranks use together. A child has those of its parent,
- * as its relatives use them too. */
+/* The cores that this node's ranks may use together. A child has those of its parent, as its
+ * relatives use them too. */
 static tutti_status find_cores(struct tutti_comm *comm, const struct member *members)
 {
 	const struct wait_cpus **sets;

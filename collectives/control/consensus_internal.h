@@ -1,5 +1,5 @@
-/* Shared by consensus.c (its life, and asking) and inquiry.c (a question under way, and what was
- * decided before) know of each other. */
+/* Shared by consensus.c (its life, and asking) and inquiry.c (a question under way, and the
+ * decisions before it). */
 #ifndef COLLECTIVES_CONTROL_CONSENSUS_INTERNAL_H
 #define COLLECTIVES_CONTROL_CONSENSUS_INTERNAL_H
 

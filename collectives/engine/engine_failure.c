@@ -93,7 +93,7 @@ static bool ends_with_stop(const char *text)
 	return n > 0 && strchr(".?!", text[n - 1]);
 }
 
-/* The message for all ranks, and this rank's own operation: work, or its oldest. */
+/* Adds this rank's own operation, which is work or its oldest, to the message for all ranks. */
 void engine_fail_with_call(struct engine *e, const struct failure *failure,
 			   const struct tutti_work *work)
 {

@@ -27,7 +27,7 @@
 
 static const struct window_path path; /* at the end */
 
-/* The limit of one step, so that advance never takes long. */
+/* The most that one step moves, so that advance never takes long. */
 #define STEP_BYTES  ((size_t)256 << 10)
 #define READS_NEVER UINT64_MAX
 /* Times as many bytes, see worth_from: docs/measurements/reading.md. */

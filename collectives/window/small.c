@@ -43,8 +43,8 @@ static size_t place_of(const struct window_run *run, int rank)
 	return elements * run->unit;
 }
 
-/* This rank's part of its payload: bytes [0, first) and [second, end). Data that only this
- * rank would read stays out, but for scaled inputs, which have no other place. */
+/* The part of its payload that this rank writes: bytes [0, first) and [second, end). Data that only
+ * this rank would read stays out, but for scaled inputs, which have no other place. */
 struct written {
 	size_t first, second, end;
 };

@@ -15,7 +15,7 @@ void staged_agree(struct window *window, struct window_run *run);
 /* Whether it is a reduce whose root does it all. */
 bool staged_by_root(const struct window_run *run);
 
-/* The contents of a collective's pieces. stage, take and finish put what they do into the
+/* How a collective's data go through its pieces. stage, take and finish put what they do into the
  * window's weave, which runs when the round is complete. */
 struct window_moves {
 	/* Sets each and pieces, the same on all ranks (but all_to_allv: this rank's; staged_agree

@@ -1,13 +1,13 @@
 /* The contents of the pieces of a staged collective that reduces. take is an n-ary reduction of
  * this rank's part of the piece out of all slots at once.
  *
- * * For all_reduce the result goes back into the very lines of the slots that it was read from: no
+ * For all_reduce the result goes back into the very lines of the slots that it was read from: no
  * lines of a result area to fetch, and each owner copies out what lies in its own slot. reduce does
  * the same, but only the root's slot gets the result, so all ranks reduce and only one copies out.
  *
- * * Where the root of a reduce does it alone, the others stage all and are gone.
+ * Where the root of a reduce does it alone, the others stage all and are gone.
  *
- * * The input of a scaled sum is multiplied on its way into the slot; this rank's own part goes
+ * The input of a scaled sum is multiplied on its way into the slot; this rank's own part goes
  * there, too, and is reduced from there. */
 #include "collectives/window/staged.h"
 

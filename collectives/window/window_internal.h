@@ -145,8 +145,7 @@ void failure_keep(struct window *window, tutti_status status);
 tutti_status failure_mismatch(struct window *window, const struct window_run *run, int peer);
 tutti_status failure_timeout(const struct window *window, const struct window_run *run,
 			     uint64_t timeout_ns);
-/* Looks for a reason to end a run that does not move, apart from its deadline. OK: there is
- * none. */
+/* Looks for a reason, besides its deadline, to end a run that does not move. OK: none. */
 tutti_status failure_check(struct window *window, const struct window_run *run, uint64_t now_ns);
 /* This rank's call in words. Returns text. */
 const char *failure_call_text(const struct window *window, const struct window_run *run, char *text,

@@ -25,7 +25,7 @@
 
 static const struct window_path path; /* at the end */
 
-/* The limit of one step, so that advance never takes long. */
+/* The most that one step moves, so that advance never takes long. */
 #define STEP_BYTES (256u << 10)
 
 /* Of a block of count elements, those that the root moves: the last, in whole lines. */

@@ -43,7 +43,7 @@ def folder_of(path):
     return "/".join(parts[:min(2, len(parts) - 1)]) if parts[0] == "tests" else parts[0] if parts[1:] else "."
 
 
-def said_with_who(root):
+def free_relatives(root):
     """[(path, statement)]: those in comments and texts of C files that begin with a free relative instead of a noun."""
     found = []
     for path in tables.files_of(root):
@@ -89,7 +89,7 @@ def main():
     bad = tables.judge(os.path.join(root, "tests/house/words.txt"), found, update)
     if bad:
         print("If there are fewer than there were: python3 tests/house/words.py . --update")
-    vague = said_with_who(root)
+    vague = free_relatives(root)
     for path, said in vague:
         print(f"{path}: begin with a noun: which rank, thread, value: '{said}'")
     lost = without_row(root, forms)

@@ -38,8 +38,7 @@ struct refs look_writes(const struct plan *plan, uint32_t step);
 struct refs look_message(const struct plan *plan, uint32_t step);
 bool look_receives(const struct plan *plan, uint32_t step);
 
-/* Where a chunk lies: numbers below look_cells, the same for two chunks that are the same
- * memory. */
+/* Where a chunk lies: numbers below look_cells, the same for two chunks in the same memory. */
 uint32_t look_cells(const struct plan *plan);
 uint32_t look_cell(const struct plan *plan, struct ref ref, bool in_place);
 

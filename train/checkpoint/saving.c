@@ -30,7 +30,7 @@ void checkpoint_abandon(tutti_trainer *trainer)
 	trainer->saving = NULL;
 }
 
-/* The checkpoint's directory, which rank 0 has made. */
+/* The temporary directory that rank 0 has made, and for which step. */
 struct folder {
 	int64_t step;
 	char temporary[CHECKPOINT_NAME_BYTES];

@@ -37,7 +37,7 @@
 #define SHM_REDIAL_MS     1                     /* when the peer's backlog is full               */
 #define SHM_LOOK_PASSES   32                    /* idle passes between two looks at the sockets  */
 
-/* epoll's data points to one of these. */
+/* The kinds of descriptors in the epoll; its data points to a struct shm_watch. */
 enum shm_watched { SHM_LISTENER, SHM_TIMER, SHM_ACCEPTED, SHM_CONN };
 
 struct shm_watch {
@@ -45,8 +45,7 @@ struct shm_watch {
 	int fd;                         /* or -1                                                */
 };
 
-/* A hello's request: rings, whose memfd comes along, or to be told if the peer leaves first.
- */
+/* A hello asks for rings, whose memfd comes along, or to be told if the peer leaves first. */
 enum shm_purpose { SHM_RINGS = 1, SHM_AWAIT = 2 };
 
 #define SHM_MAGIC 0x31306d73u                       /* the form of the hello and of the frames   */

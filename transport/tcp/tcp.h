@@ -49,7 +49,7 @@
 #define TCP_TEXT_BYTES   64     /* an address as text */
 #define TCP_CONGESTION_BYTES 16 /* the kernel's bound on such a name */
 
-/* epoll's data points to one of these. */
+/* The kinds of descriptors in the epolls; their data points to a struct tcp_watch. */
 enum tcp_watched { WATCH_LISTENER, WATCH_TIMER, WATCH_ACCEPTED, WATCH_CONN, WATCH_ALARM };
 
 struct tcp_watch {

@@ -91,8 +91,7 @@ static bool time_out(const char *transports, bool is_async, int timeout_ms)
 	bool is_answered = strstr(tutti_comm_error(comms[0]), "; not in this call: ") != NULL;
 	if (is_answered)
 		assert_says(comms[0], "; not in this call: rank 1. TUTTI_TIMEOUT_MS sets how long");
-	/* Its first barrier ends well if rank 0's part of it comes before the news: no second does.
-	 */
+	/* The first ends well if rank 0's message for it comes before the news of the failure. */
 	status = tutti_barrier(comms[1], NULL);
 	if (status == TUTTI_OK)
 		status = tutti_barrier(comms[1], NULL);
