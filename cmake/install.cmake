@@ -1,5 +1,5 @@
-# What `cmake --install` puts where: headers, both libraries, tuttirun and the perf programs, tutti.pc and the
-# CMake package. All of it may be moved afterwards.
+# What `cmake --install` puts where: headers, both libraries, tuttirun and the perf programs, tutti.pc, the
+# CMake package, and the documents with the small programs. All of it may be moved afterwards.
 include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Tutti)
@@ -12,6 +12,13 @@ write_basic_package_version_file(TuttiConfigVersion.cmake COMPATIBILITY SameMino
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/TuttiConfig.cmake
 	${CMAKE_CURRENT_BINARY_DIR}/TuttiConfigVersion.cmake DESTINATION ${package_dir})
 
+# Pages link each other, so they lie as they do here.
+set(doc_dir ${CMAKE_INSTALL_DATADIR}/doc/tutti)
+install(FILES README.md LICENSE DESTINATION ${doc_dir})
+install(FILES perf/README.md DESTINATION ${doc_dir}/perf)
+install(DIRECTORY docs DESTINATION ${doc_dir})
+install(DIRECTORY examples/calls examples/link examples/tutorial DESTINATION ${doc_dir}/examples)
+
 # tutti.pc finds its prefix from where it lies: as many steps up as the library folder is deep.
 set(pc_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 cmake_path(RELATIVE_PATH CMAKE_INSTALL_PREFIX
@@ -23,5 +30,11 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/tutti.pc DESTINATION ${pc_dir})
 
 get_property(programs GLOBAL PROPERTY TUTTI_INSTALLED_PROGRAMS)
 if(programs)
+	add_library(tutti_version_option OBJECT cmake/version_option.c)
+	target_compile_definitions(tutti_version_option PRIVATE TUTTI_VERSION="${PROJECT_VERSION}")
+	target_link_libraries(tutti_version_option PRIVATE tutti_warnings)
+	foreach(program IN LISTS programs)
+		target_link_libraries(${program} PRIVATE tutti_version_option)
+	endforeach()
 	install(TARGETS ${programs} RUNTIME)
 endif()

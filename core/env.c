@@ -101,13 +101,24 @@ static tutti_status unknown_name(const char *name)
 		    name, list);
 }
 
+/* Variables of the layers above: bindings, and programs' own. */
+static bool is_of_others(const char *entry)
+{
+	static const char *const prefixes[] = {"TUTTI_EXT_", "TUTTI_PY_", "TUTTI_TORCH_"};
+
+	for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
+		if (strncmp(entry, prefixes[i], strlen(prefixes[i])) == 0)
+			return true;
+	return false;
+}
+
 static tutti_status check_names(void)
 {
 	for (char **entry = environ; entry && *entry; entry++) {
 		char name[NAME_MAX_BYTES + 1];
 		bool is_known = false;
 
-		if (strncmp(*entry, PREFIX, strlen(PREFIX)) != 0)
+		if (strncmp(*entry, PREFIX, strlen(PREFIX)) != 0 || is_of_others(*entry))
 			continue;
 		snprintf(name, sizeof name, "%.*s", (int)strcspn(*entry, "="), *entry);
 		for (size_t i = 0; i < NAMES && !is_known; i++)
@@ -199,7 +210,9 @@ static tutti_status load_text(const struct env_text *t, const char *text, const 
 
 static enum log_level level_named(const char *name)
 {
-	if (!name || strcmp(name, "off") == 0)
+	if (!name)
+		return LOG_NOTICE;
+	if (strcmp(name, "off") == 0)
 		return LOG_OFF;
 	return strcmp(name, "info") == 0 ? LOG_INFO : LOG_DEBUG;
 }

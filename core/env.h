@@ -18,6 +18,8 @@
 	  "where rank 0 serves the store when the launcher owns MASTER_PORT; 0: probed")           \
 	X(restarted, "TUTTI_RESTARTED", "restarts", 0, 1000000, 0,                                 \
 	  "not 0: this process joins a job that runs, when its ranks call tutti_comm_grow")        \
+	X(max_restarts, "TUTTI_MAX_RESTARTS", "restarts", 0, 1000000, 0,                           \
+	  "how many failed ranks are started again; 0: tutti_recover waits for none")              \
 	X(insecure, "TUTTI_INSECURE", "0 or 1", 0, 1, 0,                                           \
 	  "1: join across machines without a secret")                                              \
 	X(window, "TUTTI_WINDOW", "0 or 1", 0, 1, 1,                                               \
@@ -25,7 +27,7 @@
 	X(huge_pages, "TUTTI_HUGE_PAGES", "0 or 1", 0, 1, 1,                                       \
 	  "0: tutti_mem_alloc takes 2 MiB pages only where the system gives them by itself")       \
 	X(spread, "TUTTI_SPREAD", "0 or 1", 0, 1, 1,                                               \
-	  "0: with more ranks than cores it is left to the kernel where each of them runs")        \
+	  "0: it is left to the kernel where each rank runs")                                      \
 	X(read, "TUTTI_READ", "bytes", 0, 1099511627776, 131072,                                   \
 	  "from this on, two ranks that only copy read each other's buffers; 0: never")            \
 	X(window_bytes, "TUTTI_WINDOW_BYTES", "bytes", 65536, 1073741824, 8388608,                 \
@@ -48,7 +50,8 @@
 #define ENV_TEXTS(X)                                                                               \
 	X(simd, "TUTTI_SIMD", "base|avx2|avx512|avx512_bf16|avx512_fp16",                          \
 	  "the instructions of reductions; by itself the latest of the CPU")                       \
-	X(log, "TUTTI_LOG", "off|info|debug", "what is written to stderr")                         \
+	X(log, "TUTTI_LOG", "off|info|debug",                                                      \
+	  "what is written to stderr; by itself waits that last and errors that no call returns")  \
 	X(secret, "TUTTI_SECRET", "", "the job's secret")                                          \
 	X(secret_file, "TUTTI_SECRET_FILE", "", "a file with the job's secret")                    \
 	X(transports, "TUTTI_TRANSPORTS", "", "shm,tcp: only these; ^shm: all but these")          \

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-enum log_level log_level = LOG_OFF;
+enum log_level log_level = LOG_NOTICE;
 static _Thread_local int log_rank = -1;
 
 void log_set_rank(int rank)

@@ -1,8 +1,9 @@
-/* Logging: silent by default; TUTTI_LOG=info or debug writes whole lines to stderr. */
+/* Logging: whole lines on stderr. By default only notices: for what a rank waits long, and
+ * errors that no call can return. TUTTI_LOG=off, info or debug says less or more. */
 #ifndef CORE_LOG_H
 #define CORE_LOG_H
 
-enum log_level { LOG_OFF, LOG_INFO, LOG_DEBUG };
+enum log_level { LOG_OFF, LOG_NOTICE, LOG_INFO, LOG_DEBUG };
 
 extern enum log_level log_level;       /* read and set with log_at and log_set_level only */
 
@@ -25,6 +26,7 @@ void log_set_rank(int rank);           /* this thread's lines say "rank N" from 
 		if (log_at(level))                                                                 \
 			line(__VA_ARGS__);                                                         \
 	} while (0)
+#define log_notice(...) log_if(LOG_NOTICE, log_line, __VA_ARGS__)
 #define log_info(...)  log_if(LOG_INFO, log_line, __VA_ARGS__)
 #define log_debug(...) log_if(LOG_DEBUG, log_line, __VA_ARGS__)
 

@@ -111,12 +111,35 @@ bool process_has_ended(int pid)
 	return has_ended && threads > 0;
 }
 
-bool process_is_stopped(int pid)
+#define FIELD_STATE       3
+#define FIELD_START_CODE  26
+#define FIELD_START_STACK 28 /* 0 where this process may not know it */
+
+static uint64_t stat_field(const char *at, int field)
 {
+	for (int i = FIELD_STATE; at && i < field; i++)
+		if ((at = strchr(at, ' ')))
+			at++;
+	return at ? strtoull(at, NULL, 10) : 0;
+}
+
+struct process_look process_look(int pid)
+{
+	struct process_look look = {0};
 	char path[64], text[1024];
 	const char *at;
 
 	snprintf(path, sizeof path, "/proc/%d/stat", pid);
 	at = pid > 0 ? read_stat(path, text, sizeof text) : NULL;
-	return at && (*at == 'T' || *at == 't');
+	if (!at)
+		return look;
+	uint64_t stack = stat_field(at, FIELD_START_STACK);
+	look.is_stopped = *at == 'T' || *at == 't';
+	look.program = stack ? stack ^ stat_field(at, FIELD_START_CODE) << 16 : 0;
+	return look;
+}
+
+bool process_is_stopped(int pid)
+{
+	return process_look(pid).is_stopped;
 }

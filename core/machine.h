@@ -23,7 +23,14 @@ int process_of(int pid_fd);
 /* Whether it is proved to have ended, or to be ending: no thread of it runs its program any more.
  * Of processes that this one sees. */
 bool process_has_ended(int pid);
-/* By SIGSTOP, a terminal, a batch system, or a debugger. Computing and sleeping are none of it. */
+struct process_look {
+	bool is_stopped; /* by SIGSTOP, a terminal, a batch system, a debugger; not by sleeping */
+	/* Another number after an exec: where the kernel has put the program and its stack. 0:
+	 * unknown. (The same program without randomized addresses gets the same number.) */
+	uint64_t program;
+};
+/* One read of /proc; all zero for a process that this one does not see. */
+struct process_look process_look(int pid);
 bool process_is_stopped(int pid);
 
 #endif

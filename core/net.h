@@ -13,6 +13,14 @@
 /* host NULL: all interfaces. port 0: any; *bound_port (may be NULL) says which. When SYSTEM is
  * returned errno says why (EADDRINUSE: another process has the port). */
 tutti_status net_listen(const char *host, int port, int backlog, int *fd, int *bound_port);
+/* From now on port 0 does not mean this one in this process: a job meets there, and may again. */
+void net_reserve_port(int port);
+/* To listen or to connect with; -1 with errno. Its option, SO_REUSEADDR, lets a port be listened on
+ * although connections of ours have it, or had it a minute ago. */
+int net_tcp_socket(int family);
+/* Whether both ends of a connection are this socket: connect to a port of this machine on which no
+ * process listens may take that port. Closing it leaves nothing behind then. */
+bool net_met_itself(int fd);
 /* One attempt at each of host's addresses: IN_PROGRESS when none answers now (errno says why), so
  * that the caller may try elsewhere or again. Names are looked up by the system's resolver, whose
  * time is its own. */

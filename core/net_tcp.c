@@ -9,6 +9,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -56,19 +57,62 @@ static int port_of(int fd)
 	return ntohs(((struct sockaddr_in *)&address)->sin_port);
 }
 
-/* Returns the listening socket, or -1 with errno. */
-static int listen_at(const struct addrinfo *at, int backlog)
+/* A bit for each port. Only added to, and read on its own. */
+static _Atomic uint64_t reserved[65536 / 64];
+
+void net_reserve_port(int port)
 {
-	int one = 1, zero = 0;
-	int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	atomic_fetch_or(&reserved[port / 64], UINT64_C(1) << port % 64);
+}
+
+static bool is_reserved(int port)
+{
+	return atomic_load(&reserved[port / 64]) >> port % 64 & 1;
+}
+
+int net_tcp_socket(int family)
+{
+	int one = 1;
+	int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	if (fd >= 0)
+		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+	return fd;
+}
+
+/* Returns the bound socket, or -1 with errno. */
+static int bind_at(const struct addrinfo *at)
+{
+	int zero = 0, fd = net_tcp_socket(at->ai_family);
 
 	if (fd < 0)
 		return -1;
-	/* The port of a job that has just ended may be used again at once. */
-	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
 	if (at->ai_family == AF_INET6) /* [::] serves IPv4 too */
 		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof zero);
-	if (bind(fd, at->ai_addr, at->ai_addrlen) == 0 && listen(fd, backlog) == 0)
+	if (bind(fd, at->ai_addr, at->ai_addrlen) == 0)
+		return fd;
+	close_keeping_errno(fd);
+	return -1;
+}
+
+/* The same on any port. A reserved one is held while others are tried, or it would come again. */
+static int bind_anywhere(const struct addrinfo *at)
+{
+	int fd = bind_at(at), other;
+
+	if (fd < 0 || !is_reserved(port_of(fd)))
+		return fd;
+	other = bind_anywhere(at);
+	close_keeping_errno(fd);
+	return other;
+}
+
+/* Returns the listening socket, or -1 with errno. */
+static int listen_at(const struct addrinfo *at, int port, int backlog)
+{
+	int fd = port ? bind_at(at) : bind_anywhere(at);
+
+	if (fd < 0 || listen(fd, backlog) == 0)
 		return fd;
 	close_keeping_errno(fd);
 	return -1;
@@ -87,7 +131,7 @@ tutti_status net_listen(const char *host, int port, int backlog, int *fd, int *b
 	for (int i = 0; i < 2 && listener < 0; i++)
 		for (struct addrinfo *at = list; at && listener < 0; at = at->ai_next)
 			if (host ? i == 0 : at->ai_family == families[i])
-				listener = listen_at(at, backlog);
+				listener = listen_at(at, port, backlog);
 	freeaddrinfo(list);
 	if (listener < 0)
 		return fail_errno("cannot listen on %.200s:%d", host ? host : "*", port);
@@ -97,15 +141,19 @@ tutti_status net_listen(const char *host, int port, int backlog, int *fd, int *b
 	return TUTTI_OK;
 }
 
-/* A connect to a free port of this machine's ephemeral range may meet itself. */
-static bool met_itself(int fd)
+bool net_met_itself(int fd)
 {
+	const struct linger reset = {.l_onoff = 1, .l_linger = 0};
 	struct sockaddr_storage here = {0}, there = {0};
 	socklen_t here_length = sizeof here, there_length = sizeof there;
 
-	return getsockname(fd, (struct sockaddr *)&here, &here_length) == 0 &&
-	       getpeername(fd, (struct sockaddr *)&there, &there_length) == 0 &&
-	       here_length == there_length && memcmp(&here, &there, here_length) == 0;
+	if (getsockname(fd, (struct sockaddr *)&here, &here_length) != 0 ||
+	    getpeername(fd, (struct sockaddr *)&there, &there_length) != 0 ||
+	    here_length != there_length || memcmp(&here, &there, here_length) != 0)
+		return false;
+	/* Closed in peace it would keep its port, which another rank may be about to bind. */
+	setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+	return true;
 }
 
 /* 0, or the errno of a connect that was begun on fd. */
@@ -118,7 +166,7 @@ static int connect_outcome(int fd, uint64_t deadline_ns)
 		return ETIMEDOUT;
 	if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) < 0)
 		return errno;
-	if (error == 0 && met_itself(fd))
+	if (error == 0 && net_met_itself(fd))
 		return ECONNREFUSED;
 	return error;
 }
@@ -127,7 +175,7 @@ static int connect_outcome(int fd, uint64_t deadline_ns)
 static tutti_status connect_to(const struct addrinfo *to, uint64_t deadline_ns, int *fd)
 {
 	int one = 1, error = 0;
-	int s = socket(to->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int s = net_tcp_socket(to->ai_family);
 
 	if (s < 0 && errno == EAFNOSUPPORT)
 		return TUTTI_IN_PROGRESS;

@@ -1,19 +1,25 @@
 /* How long to look before sleeping; what was tried is in docs/measurements/small_calls.md. */
 #include "core/wait.h"
 
+#include "core/clock.h"
+
 #include <pthread.h>
 #include <sched.h>
 #include <unistd.h>
 
-/* With a core each: about 10 us of looks with a pause, then 1-2 ms of looks with a yield. A
- * yield costs a third of a microsecond when nothing else wants the core, and gives it away when
- * something does: the machine's other programs, or the very rank that is waited for. */
-#define SPINS_ALONE  200u
-#define YIELDS_ALONE 4000u
-/* With more threads than cores. */
-#define YIELDS_OVERSUBSCRIBED 20u
-/* About 4 us: by so much the CPUs' turns of eight ranks on two differ at the most. */
-#define APART_OVERSUBSCRIBED 80u
+/* With a core each: then 1-2 ms of yields, as one costs a third of a microsecond when nothing else
+ * wants the core. */
+#define SPIN_NS_ALONE 10000u
+#define YIELDS_ALONE  4000u
+/* With more threads than cores. By so much the CPUs' turns of eight ranks on two differ at most. */
+#define SPIN_NS_SHARED 4000u
+#define YIELDS_SHARED  20u
+/* Reading the clock costs about as much as a look with a pause. */
+#define LOOKS_PER_CLOCK 8u
+/* After a yield that has lasted so long another program had its turn ... */
+#define TURN_NS 200000u
+/* ... and the thread is taken to share its core with it for so long. */
+#define SHARED_NS 50000000u
 
 static pthread_once_t counted = PTHREAD_ONCE_INIT;
 static int own_cores;
@@ -73,8 +79,9 @@ int wait_cpus_together(const struct wait_cpus *const *sets, int n)
 struct wait_policy wait_policy_on(int threads, int cores)
 {
 	if (threads <= cores)
-		return (struct wait_policy){.spins = SPINS_ALONE, .yields = YIELDS_ALONE};
-	return (struct wait_policy){.yields = YIELDS_OVERSUBSCRIBED, .apart = APART_OVERSUBSCRIBED};
+		return (struct wait_policy){.spin_ns = SPIN_NS_ALONE, .yields = YIELDS_ALONE};
+	return (struct wait_policy){
+		.spin_ns = SPIN_NS_SHARED, .yields = YIELDS_SHARED, .shares_cores = true};
 }
 
 static inline void pause_core(void)
@@ -86,28 +93,52 @@ static inline void pause_core(void)
 #endif
 }
 
-bool wait_again(struct wait *w)
+/* Until when another program is taken to want this thread's core. */
+static _Thread_local uint64_t shared_until_ns;
+
+/* Whether there is time left to spin. */
+static bool may_spin(struct wait *w)
 {
-	if (w->looks < w->policy.spins) {
-		w->looks++;
-		pause_core();
+	if (++w->looks % LOOKS_PER_CLOCK)
 		return true;
-	}
-	if (w->looks - w->policy.spins < w->policy.yields) {
-		w->looks++;
-		sched_yield();
+	uint64_t now = clock_now_ns();
+	if (!w->since_ns)
+		w->since_ns = now;
+	if (now - w->since_ns < w->policy.spin_ns)
 		return true;
-	}
+	w->looks--; /* the next look reads the clock again */
 	return false;
 }
 
-bool wait_again_apart(struct wait *w)
+static bool yield_alone(void)
 {
-	if (w->apart < w->policy.apart) {
-		w->apart++;
+	uint64_t before = clock_now_ns();
+
+	if (before < shared_until_ns)
+		return false;
+	sched_yield();
+	uint64_t after = clock_now_ns();
+	if (after - before > TURN_NS)
+		shared_until_ns = after + SHARED_NS;
+	return true;
+}
+
+static bool yield_to_ranks(struct wait *w)
+{
+	sched_yield();
+	w->looks = 0;
+	w->since_ns = 0;
+	return true;
+}
+
+bool wait_again_for(struct wait *w, bool is_near)
+{
+	if (!is_near && may_spin(w)) {
 		pause_core();
 		return true;
 	}
-	w->apart = 0;
-	return wait_again(w);
+	if (w->yields == w->policy.yields)
+		return false;
+	w->yields++;
+	return w->policy.shares_cores || is_near ? yield_to_ranks(w) : yield_alone();
 }

@@ -1,10 +1,12 @@
 /* How a thread waits for another rank: the one place that says when to spin, yield and sleep.
  *
  * With at least a core per waiting thread of this node a look costs nothing and waking up costs 30
- * us: spin long, then yield. With more threads than cores a spin keeps the one waited for from
- * running: yield at once, sleep after ~20. But not where all that is waited for runs on other CPUs:
- * then those on this one wait for the same, and a switch to them and back only makes this one late.
- * Helper threads count as ranks' threads. */
+ * us: spin, then yield. But where another program wants the core too, a yield lasts as long as that
+ * program's turn, and a thread that has slept runs as soon as it is woken: there spin, then sleep.
+ * With more threads than cores a spin keeps the one waited for from running: yield at once, sleep
+ * after ~20. But not where all that is waited for runs on other CPUs: then those on this one wait
+ * for the same, and a switch to them and back only makes this one late. Helper threads count as
+ * ranks' threads. */
 #ifndef CORE_WAIT_H
 #define CORE_WAIT_H
 
@@ -12,14 +14,15 @@
 #include <stdint.h>
 
 struct wait_policy {
-	uint32_t spins;        /* looks with a pause between them                              */
-	uint32_t yields;       /* then looks with sched_yield between them; then sleep         */
-	uint32_t apart;        /* looks with a pause before each yield that lets no thread on  */
+	uint32_t spin_ns;  /* looks with a pause between them, for so long ...           */
+	uint32_t yields;   /* ... then looks with sched_yield between them; then sleep   */
+	bool shares_cores; /* more threads than cores: it spins again after each yield   */
 };
 
 struct wait {
 	struct wait_policy policy;
-	uint32_t looks, apart;
+	uint32_t looks, yields;
+	uint64_t since_ns; /* when it began to spin; 0 before the clock was read */
 };
 
 /* threads: how many threads of this node may wait at the same time; cores: that they may use. */
@@ -39,15 +42,16 @@ int wait_cpus_together(const struct wait_cpus *const *sets, int n);
 
 static inline void wait_begin(struct wait *w, struct wait_policy policy)
 {
-	w->policy = policy;
-	w->looks = w->apart = 0;
+	*w = (struct wait){.policy = policy};
 }
 
 /* After a look that found nothing. False: it is time to sleep (futex, poll), at most 1 ms a time.
- */
-bool wait_again(struct wait *w);
-/* The same, when this thread has reason to believe that whatever it waits for runs on other CPUs.
- */
-bool wait_again_apart(struct wait *w);
+ * is_near: what it waits for may be waiting for this very CPU. */
+bool wait_again_for(struct wait *w, bool is_near);
+/* The same where nobody knows on which CPU that is. */
+static inline bool wait_again(struct wait *w)
+{
+	return wait_again_for(w, w->policy.shares_cores);
+}
 
 #endif

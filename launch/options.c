@@ -11,7 +11,8 @@
 
 static const char usage_line[] =
 	"usage: tuttirun -n RANKS [--nnodes N --node-rank K --master HOST:PORT] [--master-port P]\n"
-	"                [--timeout S] [--max-restarts R] [-p] [--] PROGRAM [ARGUMENTS]\n";
+	"                [--timeout S] [--max-restarts R] [--restart rank|job]\n"
+	"                [--bind-to core|numa|none] [-p] [--] PROGRAM [ARGUMENTS]\n";
 
 static const char help[] =
 	"\n"
@@ -23,11 +24,29 @@ static const char help[] =
 	"      --master H:P    where rank 0 serves: a name or address of machine 0, and a port\n"
 	"      --master-port P the port (29500); where it is taken, the next free one, with one "
 	"machine\n"
-	"      --timeout S     ends the job after S seconds, with exit code 124\n"
+	"      --timeout S     ends the job after S seconds, with exit code 124, and says which "
+	"call\n"
+	"                      of Tutti each rank is in\n"
+	"      --trace-dir D   sets TUTTI_TRACE_DIR: the folder of traces of failures, and of all\n"
+	"                      ranks when S seconds are over\n"
 	"      --max-restarts R\n"
 	"                      starts failed ranks of this machine again, R times in all (0)\n"
+	"      --restart rank|job\n"
+	"                      with --max-restarts: the failed rank alone, which the others take "
+	"in\n"
+	"                      by tutti_comm_grow; or all ranks of this machine. Default: that "
+	"rank,\n"
+	"                      and all where no rank calls tutti_comm_grow within 5 s\n"
+	"      --bind-to core  each rank to its part of the cores; where there are more ranks "
+	"than\n"
+	"                      cores, or another tuttirun has bound ranks to them, to none "
+	"(default)\n"
+	"      --bind-to numa  each rank to the cores of one NUMA node\n"
+	"      --bind-to none\n"
+	"      --report-bindings\n"
+	"                      says on stderr to which cores each rank is bound, or why to none\n"
 	"  -p, --prefix        begins every line with the rank it came from\n"
-	"  -h, --help\n"
+	"  -h, --help, --version\n"
 	"\n"
 	"The first rank that fails ends the job: the others have 0.5 s to say why they fail, too,\n"
 	"then get SIGTERM and, 2 s later, SIGKILL; tuttirun exits with that rank's code, or with\n"
@@ -35,10 +54,16 @@ static const char help[] =
 	"not be passed on to stdout.\n"
 	"With --max-restarts a failed rank is started again instead, with TUTTI_RESTARTED in its\n"
 	"environment: it joins the others when they call tutti_comm_grow. Once a rank has ended\n"
-	"well, or R are used up, the next failure ends the job.\n"
+	"well, or R are used up, the next failure ends the job. With --restart job all ranks are\n"
+	"ended as above and started again, without TUTTI_RESTARTED. By default that is done where\n"
+	"a rank that was started again waits 5 s for the others to call tutti_comm_grow, or one\n"
+	"of them exits with an error first; and where none of them is left. Jobs of several\n"
+	"machines need the same --restart on each; their default is rank.\n"
 	"SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on; a second SIGINT kills.\n"
 	"Ranks find RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, NODE_RANK, MASTER_ADDR,\n"
-	"MASTER_PORT and TUTTI_SECRET in their environment. On one machine the secret is fresh "
+	"MASTER_PORT and TUTTI_SECRET in their environment; also OMP_NUM_THREADS, MKL_NUM_THREADS\n"
+	"and OPENBLAS_NUM_THREADS, the number of cores of a rank, where they are not set. On one "
+	"machine the secret is fresh "
 	"for\n"
 	"every job, unless TUTTI_SECRET or TUTTI_SECRET_FILE is set; for several, set one of "
 	"them,\n"
@@ -78,6 +103,33 @@ static int parse_seconds(const char *text, double *value)
 		return 0;
 	*value = s;
 	return 1;
+}
+
+/* The number of a name in a list that ends with NULL, or -1. */
+static int choice(const char *text, const char *const *names)
+{
+	for (int i = 0; names[i]; i++)
+		if (strcmp(text, names[i]) == 0)
+			return i;
+	return -1;
+}
+
+static int parse_restart(const char *text, enum restart *value)
+{
+	static const char *const names[] = {"rank", "job", NULL};
+	int i = choice(text, names);
+
+	*value = (enum restart)(RESTART_RANK + i);
+	return i >= 0;
+}
+
+static int parse_bind_to(const char *text, enum bind_to *value)
+{
+	static const char *const names[] = {"core", "numa", "none", NULL};
+	int i = choice(text, names);
+
+	*value = (enum bind_to)(BIND_CORE + i);
+	return i >= 0;
 }
 
 /* "host:port" or "[v6 address]:port". Cuts text in place. */
@@ -132,9 +184,58 @@ static int check(const struct options *o, int own_port, int node_given)
 	return -1;
 }
 
+enum {
+	NNODES = 256,
+	NODE_RANK,
+	MASTER,
+	MASTER_PORT,
+	TIMEOUT,
+	TRACE_DIR,
+	MAX_RESTARTS,
+	RESTART,
+	BIND_TO,
+	REPORT
+};
+
+/* Options that were given, where their values do not tell. */
+struct given {
+	int port, node;
+};
+
+/* False: the value of an option is none. */
+static int take(struct options *o, struct given *given, int option, char *value)
+{
+	switch (option) {
+	case 'n':
+		return parse_int(value, 1, RANKS_MAX, &o->ranks);
+	case NNODES:
+		return parse_int(value, 1, 65536, &o->nodes);
+	case NODE_RANK:
+		return given->node = parse_int(value, 0, 65535, &o->node_rank);
+	case MASTER:
+		return parse_master(value, &o->master_host, &o->master_port);
+	case MASTER_PORT:
+		return given->port = parse_int(value, 1, 65535, &o->master_port);
+	case TIMEOUT:
+		return parse_seconds(value, &o->timeout_s);
+	case TRACE_DIR:
+		o->trace_dir = value;
+		return *value != '\0';
+	case MAX_RESTARTS:
+		return parse_int(value, 0, 1000000, &o->max_restarts);
+	case RESTART:
+		return parse_restart(value, &o->restart);
+	case BIND_TO:
+		return parse_bind_to(value, &o->bind_to);
+	case REPORT:
+		return o->report_bindings = 1;
+	default:
+		return o->prefix = 1;
+	}
+}
+
 int options_parse(struct options *o, int argc, char **argv)
 {
-	enum { NNODES = 256, NODE_RANK, MASTER, MASTER_PORT, TIMEOUT, MAX_RESTARTS };
 	static const struct option longs[] = {
 		{"ranks", 1, NULL, 'n'},
 		{"nnodes", 1, NULL, NNODES},
@@ -142,53 +243,33 @@ int options_parse(struct options *o, int argc, char **argv)
 		{"master", 1, NULL, MASTER},
 		{"master-port", 1, NULL, MASTER_PORT},
 		{"timeout", 1, NULL, TIMEOUT},
+		{"trace-dir", 1, NULL, TRACE_DIR},
 		{"max-restarts", 1, NULL, MAX_RESTARTS},
+		{"restart", 1, NULL, RESTART},
+		{"bind-to", 1, NULL, BIND_TO},
+		{"report-bindings", 0, NULL, REPORT},
 		{"prefix", 0, NULL, 'p'},
 		{"help", 0, NULL, 'h'},
 		{NULL, 0, NULL, 0},
 	};
-	int own_port = 0, node_given = 0, ok = 1, which = -1, c;
+	struct given given = {0};
+	int which = -1, c;
 
 	*o = (struct options){.nodes = 1};
 	opterr = 0;
 	while ((c = getopt_long(argc, argv, "+:n:ph", longs, &which)) != -1) {
-		switch (c) {
-		case 'n':
-			ok = parse_int(optarg, 1, RANKS_MAX, &o->ranks);
-			break;
-		case NNODES:
-			ok = parse_int(optarg, 1, 65536, &o->nodes);
-			break;
-		case NODE_RANK:
-			ok = node_given = parse_int(optarg, 0, 65535, &o->node_rank);
-			break;
-		case MASTER:
-			ok = parse_master(optarg, &o->master_host, &o->master_port);
-			break;
-		case MASTER_PORT:
-			ok = own_port = parse_int(optarg, 1, 65535, &o->master_port);
-			break;
-		case TIMEOUT:
-			ok = parse_seconds(optarg, &o->timeout_s);
-			break;
-		case MAX_RESTARTS:
-			ok = parse_int(optarg, 0, 1000000, &o->max_restarts);
-			break;
-		case 'p':
-			o->prefix = 1;
-			break;
-		case 'h':
+		if (c == 'h') {
 			printf("%s%s", usage_line, help);
 			return 0;
-		case ':':
-			return wrong("%s needs a value.", argv[optind - 1]);
-		default:
-			return wrong("unknown option %s.", argv[optind - 1]);
 		}
-		if (!ok)
+		if (c == ':')
+			return wrong("%s needs a value.", argv[optind - 1]);
+		if (c == '?')
+			return wrong("unknown option %s.", argv[optind - 1]);
+		if (!take(o, &given, c, optarg))
 			return wrong("'%s' is not a value for --%s.", optarg,
 				     c == 'n' ? "ranks" : longs[which].name);
 	}
 	o->program = argv + optind;
-	return check(o, own_port, node_given);
+	return check(o, given.port, given.node);
 }

@@ -4,13 +4,22 @@
 
 #define RANKS_MAX 4096 /* on one node */
 
+/* Of ranks that have failed: those alone, or with all others. BY_NEED: alone, as long as a rank may call
+ * tutti_comm_grow. */
+enum restart { RESTART_BY_NEED, RESTART_RANK, RESTART_JOB };
+enum bind_to { BIND_DEFAULT, BIND_CORE, BIND_NUMA, BIND_NONE };
+
 struct options {
 	int ranks;               /* -n: on this node                                          */
 	int nodes, node_rank;    /* one node unless --nnodes                                  */
 	const char *master_host; /* --master; NULL: this machine                              */
 	int master_port;         /* 0: the first free one                                     */
+	const char *trace_dir;   /* --trace-dir, or NULL                                      */
 	double timeout_s;        /* 0 if there is none                                        */
 	int max_restarts;        /* of failed ranks, on this node, all together               */
+	enum restart restart;
+	enum bind_to bind_to;    /* BIND_DEFAULT: to cores, where there is hwloc               */
+	int report_bindings;     /* a line a rank                                             */
 	int prefix;              /* lines start with "[rank] "                                */
 	char **program;          /* argv of the ranks, NULL-terminated                        */
 };

@@ -1,6 +1,8 @@
 /* Lines from the streams of the ranks into the sinks. */
 #include "output.h"
 
+#include "now.h"
+
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
@@ -26,7 +28,7 @@ static size_t piece(const struct stream *s, const char *data, size_t rest)
 {
 	const char *newline;
 
-	if (s->is_raw)
+	if (s->is_raw || (s->is_mid_line && !memchr(data, '\n', rest)))
 		return rest;
 	newline = memchr(data, '\n', rest);
 	if (newline)
@@ -34,10 +36,35 @@ static size_t piece(const struct stream *s, const char *data, size_t rest)
 	return rest == STREAM_BYTES || s->fd < 0 ? rest : 0;
 }
 
+/* The writer's next bytes begin a line. */
+static void end_line(struct sink *sink)
+{
+	if (sink->is_mid_line)
+		append(sink, "\n", 1);
+	if (sink->writer)
+		sink->writer->is_mid_line = false;
+	sink->writer = NULL;
+}
+
+uint64_t sink_line_due_ms(const struct sink *sink)
+{
+	if (!sink->writer || sink->writer->bytes > 0 || sink->bytes == SINK_BYTES)
+		return UINT64_MAX;
+	return sink->written_ms + LINE_MS;
+}
+
+void sink_end_late_line(struct sink *sink)
+{
+	if (now_ms() >= sink_line_due_ms(sink))
+		end_line(sink);
+}
+
 void stream_pass(struct stream *s)
 {
 	size_t done = 0, n;
 
+	if (s->sink->writer && s->sink->writer != s)
+		return;
 	while ((n = piece(s, s->data + done, s->bytes - done)) > 0) {
 		size_t prefix = s->is_mid_line ? 0 : strlen(s->prefix);
 		bool ends = s->data[done + n - 1] == '\n';
@@ -49,7 +76,10 @@ void stream_pass(struct stream *s)
 		append(s->sink, s->data + done, n);
 		if (is_last && !ends)
 			append(s->sink, "\n", 1); /* so that the next rank's line is its own */
-		s->is_mid_line = !ends;
+		s->is_mid_line = !ends && !is_last;
+		s->sink->writer = s->is_mid_line && !s->is_raw ? s : NULL;
+		if (s->is_mid_line)
+			s->sink->written_ms = now_ms();
 		done += n;
 	}
 	drop(s->data, &s->bytes, done);
@@ -66,6 +96,8 @@ void stream_close(struct stream *s)
 		close(s->fd);
 	s->fd = -1;
 	stream_pass(s);
+	if (s->sink->writer == s && s->bytes == 0 && s->sink->bytes < SINK_BYTES)
+		end_line(s->sink);
 }
 
 bool stream_pump(struct stream *s)
@@ -118,7 +150,6 @@ void sink_say(struct sink *sink, const char *line)
 			sink->error = errno;
 		return;
 	}
-	if (sink->is_mid_line)
-		append(sink, "\n", 1);
+	end_line(sink);
 	append(sink, line, n);
 }

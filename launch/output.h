@@ -2,12 +2,14 @@
  *
  * A stream is one rank's stdout or stderr, a sink is ours. A line goes from stream to sink when the
  * sink has room; while it has none the stream is not read, and the rank waits as it would for any slow
- * reader. Lines longer than a buffer travel in pieces. */
+ * reader. Lines longer than a buffer travel in pieces, and the other streams wait until such a line
+ * ends; a rank that goes on with it only later finds it ended. */
 #ifndef LAUNCH_OUTPUT_H
 #define LAUNCH_OUTPUT_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #define STREAM_BYTES 65536
 #define SINK_BYTES   (2 * STREAM_BYTES)
@@ -17,6 +19,8 @@ struct sink {
 	int error;                   /* why it cannot be written; EPIPE: its reader has left */
 	bool is_given_up;            /* and the ranks' streams to it are closed             */
 	bool is_mid_line;
+	struct stream *writer;       /* it is within a line of this stream; or NULL        */
+	uint64_t written_ms;         /* when that line was last written on                 */
 	size_t bytes;
 	char data[SINK_BYTES];
 };
@@ -37,6 +41,13 @@ bool stream_pump(struct stream *stream);
 void stream_pass(struct stream *stream);
 bool stream_has_room(const struct stream *stream);
 void stream_close(struct stream *stream);
+
+/* How long other streams wait for the rest of a line. */
+#define LINE_MS 1000
+/* When they have waited so long; UINT64_MAX if none has to wait. */
+uint64_t sink_line_due_ms(const struct sink *sink);
+/* Ends the line if that time has come. */
+void sink_end_late_line(struct sink *sink);
 
 /* One write that does not block, given that poll said POLLOUT. */
 void sink_write(struct sink *sink);

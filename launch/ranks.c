@@ -25,12 +25,25 @@ static void set_number(const char *name, long value)
 	setenv(name, text, 1);
 }
 
+/* The libraries' own default is all cores of the machine, for each rank. */
+static void set_threads(int cores)
+{
+	static const char *const names[] = {"OMP_NUM_THREADS", "MKL_NUM_THREADS",
+					    "OPENBLAS_NUM_THREADS"};
+
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+		if (!getenv(names[i]))
+			set_number(names[i], cores);
+}
+
 static void set_environment(const struct start *s, int local, int number, int restart)
 {
 	const struct options *o = s->options;
 
 	if (restart > 0)
 		set_number("TUTTI_RESTARTED", restart); /* it joins the ranks that are there */
+	if (o->max_restarts > 0 && o->restart != RESTART_JOB)
+		set_number("TUTTI_MAX_RESTARTS", o->max_restarts); /* tutti_recover waits */
 	set_number("RANK", number);
 	set_number("WORLD_SIZE", (long)o->nodes * o->ranks);
 	set_number("LOCAL_RANK", local);
@@ -41,6 +54,9 @@ static void set_environment(const struct start *s, int local, int number, int re
 	set_number("MASTER_PORT", s->meeting->port);
 	set_number("TUTTIRUN_JOB",
 		   s->launcher); /* by this the library knows which tuttirun started it */
+	if (s->words->fd >= 0)
+		setenv("TUTTIRUN_SOCKET", s->words->name, 1);
+	set_threads(bindings_cores(s->bindings, local, o));
 	if (s->meeting->secret[0])
 		setenv("TUTTI_SECRET", s->meeting->secret, 1);
 }
@@ -72,6 +88,7 @@ __attribute__((noreturn)) static void become(const struct start *s, const struct
 		_exit(1);
 	guard_join(s->guard, local);
 	set_environment(s, local, number, restart);
+	bindings_apply(s->bindings, local);
 	set_input(p, restart ? -1 : local);
 	dup2(p->out[1], STDOUT_FILENO);
 	dup2(p->err[1], STDERR_FILENO);
@@ -160,7 +177,7 @@ static void stream_init(struct stream *stream, struct sink *sink, int fd, const 
 		snprintf(stream->prefix, sizeof stream->prefix, "[%d] ", number);
 }
 
-/* restart 0: for the first time. */
+/* restart 0: for the first time; or WITH_ALL. */
 static int start_one(struct ranks *ranks, const struct start *s, int local, int restart)
 {
 	struct rank *rank = &ranks->rank[local];
@@ -253,6 +270,7 @@ int ranks_restart(struct ranks *ranks, const struct start *s, struct rank *rank,
 	code = start_one(ranks, s, (int)(rank - ranks->rank), restart);
 	if (code == 0) {
 		rank->has_ended = false;
+		rank->is_new = restart != WITH_ALL;
 		ranks->alive++;
 	}
 	return code;

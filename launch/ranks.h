@@ -2,9 +2,11 @@
 #ifndef LAUNCH_RANKS_H
 #define LAUNCH_RANKS_H
 
+#include "binding.h"
 #include "guard.h"
 #include "meeting.h"
 #include "output.h"
+#include "words.h"
 
 #include <signal.h>
 #include <sys/types.h>
@@ -16,6 +18,7 @@ struct rank {
 	int number;               /* in the whole job                                       */
 	pid_t pid;                /* 0: not started                                         */
 	bool has_ended;
+	bool is_new;              /* started again alone, and no rank has called tutti_comm_grow since */
 	int exit_code, exit_signal;
 	struct stream out, err;
 };
@@ -31,6 +34,8 @@ struct start {
 	const struct options *options;
 	const struct meeting *meeting;
 	const struct guard *guard;
+	const struct bindings *bindings;
+	const struct words *words;
 	const sigset_t *signals;             /* the mask the ranks shall have               */
 	pid_t launcher;
 };
@@ -42,8 +47,9 @@ int ranks_start(struct ranks *ranks, const struct start *start);
 struct rank *ranks_observe(struct ranks *ranks);
 /* Whether any has ended well. */
 bool ranks_any_done(const struct ranks *ranks);
-/* Starts a rank again that has failed and whose output was read, as the restart of this number.
- * Kills the processes that it has left behind. Returns as ranks_start. */
+/* Starts a rank again that has ended and whose output was read: as the restart of this number, or,
+ * with WITH_ALL, as the whole job is. Kills the processes that it has left behind. Returns as ranks_start. */
+#define WITH_ALL (-1)
 int ranks_restart(struct ranks *ranks, const struct start *start, struct rank *rank, int restart);
 void ranks_signal(const struct ranks *ranks, int signal);
 /* Reaps all that were started, waiting for them; the guard forgets them. */

@@ -73,6 +73,7 @@ void relay_move(struct ranks *r, const struct pollfd *polls, int turn)
 			sink_write(sink);
 		if (sink->error && !sink->is_given_up)
 			give_up(r, sink);
+		sink_end_late_line(sink);
 	}
 	/* Another one begins each time, so that a talkative rank does not keep the others out. */
 	for (int k = 0; k < streams(r); k++) {
@@ -82,6 +83,13 @@ void relay_move(struct ranks *r, const struct pollfd *polls, int turn)
 		if (polls[AT_STREAMS + i].revents)
 			stream_pump(stream_of(r, i));
 	}
+}
+
+uint64_t relay_due_ms(const struct ranks *r)
+{
+	uint64_t out = sink_line_due_ms(&r->out), err = sink_line_due_ms(&r->err);
+
+	return out < err ? out : err;
 }
 
 void relay_leave(struct ranks *r, bool with_output)

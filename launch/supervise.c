@@ -1,8 +1,11 @@
 /* One poll loop over signals, input, output and deadlines, until the job is over. */
 #include "supervise.h"
 
+#include "hangs.h"
 #include "input.h"
+#include "now.h"
 #include "relay.h"
+#include "restart.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -12,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #define LAST_WORDS_MS   500   /* from a failure to SIGTERM: the others say why they fail, too    */
@@ -29,20 +31,13 @@ struct job {
 	struct input input;
 	int signal_fd;
 	int exit_code, interrupts, restarts, turn;
-	bool is_ending; /* a failure, the timeout or a signal ends the job       */
+	bool is_ending;     /* a failure, the timeout or a signal ends the job       */
+	bool is_restarting; /* all ranks are ended, to be started again              */
 	uint64_t timeout_at, term_at, kill_at, leave_at;
-	struct pollfd *poll; /* signals, input, then those of relay.c                 */
+	struct pollfd *poll; /* signals, input, words, then those of relay.c                */
 };
 
-enum { AT_SIGNALS, AT_INPUT, AT_RELAY };
-
-static uint64_t now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
+enum { AT_SIGNALS, AT_INPUT, AT_WORDS, AT_RELAY };
 
 void supervise_signals(sigset_t *signals)
 {
@@ -58,6 +53,7 @@ void supervise_signals(sigset_t *signals)
 static void end_job(struct job *j, int exit_code, unsigned after_ms)
 {
 	j->exit_code = exit_code;
+	j->is_restarting = false;
 	if (j->is_ending)
 		return;
 	j->is_ending = true;
@@ -102,14 +98,7 @@ static void report(struct job *j, struct rank *rank, const char *rest)
 	sink_say(&j->ranks->err, line);
 }
 
-/* Ranks that have ended well cannot be joined any more; without our stdout it would end again. */
-static bool may_restart(const struct job *j, const struct rank *failed)
-{
-	return !j->is_ending && j->restarts < j->options->max_restarts &&
-	       !ranks_any_done(j->ranks) && !is_cut_off(j, failed);
-}
-
-static void restart(struct job *j, struct rank *rank)
+static void restart_one(struct job *j, struct rank *rank)
 {
 	char rest[80];
 
@@ -119,6 +108,73 @@ static void restart(struct job *j, struct rank *rank)
 	int code = ranks_restart(j->ranks, j->start, rank, j->restarts);
 	if (code != 0)
 		end_job(j, code, 0);
+}
+
+/* All ranks are ended as at the end of a job; restart_all comes when none is left. */
+static void begin_restart(struct job *j, unsigned after_ms)
+{
+	j->is_restarting = true;
+	j->term_at = now_ms() + after_ms;
+	j->kill_at = j->term_at + FAILED_GRACE_MS;
+}
+
+static const char *all_again(const struct job *j, char text[120])
+{
+	char who[40] = "it is";
+
+	if (j->ranks->n > 1)
+		snprintf(who, sizeof who, "all %d ranks are", j->ranks->n);
+	snprintf(text, 120, "%s%s started again (restart %d of %d)", who,
+		 j->options->nodes > 1 ? " of this machine" : "", j->restarts,
+		 j->options->max_restarts);
+	return text;
+}
+
+static void restart_with_all(struct job *j, struct rank *failed, enum answer answer)
+{
+	char again[120], rest[200];
+
+	j->restarts += answer == ANSWER_ALL;
+	snprintf(rest, sizeof rest, "; %s%s",
+		 answer == ANSWER_ALL ? "" : "no rank has called tutti_comm_grow before: ",
+		 all_again(j, again));
+	report(j, failed, rest);
+	begin_restart(j, LAST_WORDS_MS);
+}
+
+static void restart_all(struct job *j)
+{
+	j->is_restarting = false;
+	j->term_at = j->kill_at = j->leave_at = NEVER;
+	for (int i = 0; i < j->ranks->n; i++) {
+		int code = ranks_restart(j->ranks, j->start, &j->ranks->rank[i], WITH_ALL);
+
+		if (code == 0)
+			continue;
+		end_job(j, code, 0);
+		return;
+	}
+}
+
+/* Words of ranks that were started again, or that take those in. */
+static void hear_ranks(struct job *j)
+{
+	char line[240], again[120];
+	int word;
+
+	while ((word = words_next(j->start->words)) != 0) {
+		for (int i = 0; word == 'g' && i < j->ranks->n; i++)
+			j->ranks->rank[i].is_new = false;
+		if (word != 'w' || j->is_ending || j->is_restarting ||
+		    !restart_falls_back(j->ranks, j->options))
+			continue;
+		snprintf(line, sizeof line,
+			 "tuttirun: a rank that was started again waits, and no rank has called "
+			 "tutti_comm_grow for 5 s: %s\n",
+			 all_again(j, again));
+		sink_say(&j->ranks->err, line);
+		begin_restart(j, 0);
+	}
 }
 
 static void end_for(struct job *j, struct rank *failed)
@@ -134,12 +190,29 @@ static void end_for(struct job *j, struct rank *failed)
 	end_job(j, code_of(j, failed), is_cut_off(j, failed) ? 0 : LAST_WORDS_MS);
 }
 
-static void observe(struct job *j)
+/* Returns one that has failed and is not started again. Without our stdout it would fail again. */
+static struct rank *restart_failed(struct job *j)
 {
 	struct rank *failed;
 
-	while ((failed = ranks_observe(j->ranks)) && may_restart(j, failed))
-		restart(j, failed);
+	while ((failed = ranks_observe(j->ranks)) && !j->is_ending && !j->is_restarting &&
+	       j->options->max_restarts > 0 && !is_cut_off(j, failed)) {
+		enum answer answer = restart_answer(j->ranks, failed, j->options, j->restarts);
+
+		if (answer == ANSWER_END)
+			break;
+		if (answer == ANSWER_ALONE)
+			restart_one(j, failed);
+		else
+			restart_with_all(j, failed, answer);
+	}
+	return j->is_restarting ? NULL : failed;
+}
+
+static void observe(struct job *j)
+{
+	struct rank *failed = restart_failed(j);
+
 	if (failed && j->exit_code == 0)
 		end_for(j, failed);
 	if (j->ranks->alive == 0 && j->leave_at == NEVER)
@@ -158,6 +231,10 @@ static void pass_end_signal(struct job *j, int signal)
 	if (!j->is_ending)
 		j->kill_at = now_ms() + ASKED_GRACE_MS;
 	j->is_ending = true;
+	if (j->is_restarting) {
+		j->is_restarting = false;
+		observe(j); /* perhaps no rank is left to end */
+	}
 }
 
 static void handle_signal(struct job *j, int signal)
@@ -199,6 +276,7 @@ static void handle_deadlines(struct job *j)
 			 "tuttirun: the job was ended: it ran longer than %g s (--timeout)\n",
 			 j->options->timeout_s);
 		sink_say(&j->ranks->err, line);
+		hangs_report(j->ranks, j->start);
 		end_job(j, 124, 0);
 	}
 	if (now_ms() >= j->term_at) {
@@ -218,6 +296,7 @@ static int until_deadline(const struct job *j)
 
 	at = j->term_at < at ? j->term_at : at;
 	at = j->kill_at < at ? j->kill_at : at;
+	at = relay_due_ms(j->ranks) < at ? relay_due_ms(j->ranks) : at;
 	if (j->leave_at > now) /* later only a reader of ours is waited for */
 		at = j->leave_at < at ? j->leave_at : at;
 	if (at == NEVER)
@@ -233,6 +312,12 @@ static bool is_over(struct job *j)
 
 	if (j->ranks->alive > 0)
 		return false;
+	if (j->is_restarting && is_late)
+		relay_leave(j->ranks, true);
+	if (j->is_restarting && (is_late || relay_is_empty(j->ranks)))
+		restart_all(j);
+	if (j->ranks->alive > 0 || j->is_restarting)
+		return false;
 	if (is_late)
 		relay_leave(j->ranks, j->is_ending);
 	if (is_late && j->is_ending)
@@ -244,6 +329,7 @@ static void turn(struct job *j)
 {
 	j->poll[AT_SIGNALS] = (struct pollfd){.fd = j->signal_fd, .events = POLLIN};
 	j->poll[AT_INPUT] = input_interest(&j->input);
+	j->poll[AT_WORDS] = (struct pollfd){.fd = j->start->words->fd, .events = POLLIN};
 	relay_interests(j->ranks, j->poll + AT_RELAY);
 	if (poll(j->poll, (nfds_t)(AT_RELAY + relay_polls(j->ranks)), until_deadline(j)) < 0)
 		return; /* interrupted: look again */
@@ -252,6 +338,8 @@ static void turn(struct job *j)
 	relay_move(j->ranks, j->poll + AT_RELAY, ++j->turn);
 	if (j->poll[AT_SIGNALS].revents)
 		handle_signals(j);
+	if (j->poll[AT_WORDS].revents)
+		hear_ranks(j);
 	handle_deadlines(j);
 }
 

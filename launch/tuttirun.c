@@ -1,6 +1,7 @@
 /* tuttirun: starts the ranks of a job on this machine, passes output and signals through, and ends
  * all, or starts it again, when one fails. It knows nothing of what the ranks say to each other; to
  * the library it is a set of environment variables (set_environment in ranks.c). */
+#include "binding.h"
 #include "guard.h"
 #include "meeting.h"
 #include "options.h"
@@ -10,9 +11,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 /* So that no pipe of ours becomes a rank's stdout. Output to a missing stdout is lost, and the
@@ -28,10 +31,10 @@ static void open_missing_streams(void)
 		close(fd);
 }
 
-/* Two pipes a rank, and some: more than the usual 1,024 when there are many ranks. */
+/* Two pipes a rank, a claim a core, and some: more than the usual 1,024 when there are many. */
 static void allow_descriptors(int ranks)
 {
-	rlim_t needed = 2 * (rlim_t)ranks + 32;
+	rlim_t needed = 2 * (rlim_t)ranks + (rlim_t)get_nprocs() + 32;
 	struct rlimit limit;
 
 	if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed)
@@ -77,18 +80,29 @@ int main(int argc, char **argv)
 	int code = options_parse(&options, argc, argv);
 	int signal_fd;
 	struct guard guard;
-	struct start start = {&options, &meeting, &guard, &signals, getpid()};
+	struct words words;
+	struct start start = {&options, &meeting, &guard, NULL, &words, &signals, getpid()};
+	struct bindings *bindings;
 
 	if (code >= 0)
 		return code ? code : end_of_help();
 	open_missing_streams();
+	if (options.trace_dir)
+		setenv("TUTTI_TRACE_DIR", options.trace_dir, 1);
 	allow_descriptors(options.ranks);
 	code = meeting_prepare(&meeting, &options);
 	if (code != 0)
 		return code;
+	code = bindings_make(&bindings, &options);
+	if (code != 0)
+		return code;
+	start.bindings = bindings;
+	if (options.report_bindings)
+		bindings_report(bindings, &options);
 	signal_fd = take_signals(&signals);
 	if (signal_fd < 0)
 		return 1;
+	words = words_open();
 	guard = guard_start();
 	code = ranks_start(&ranks, &start);
 	if (code == 0) {
@@ -96,5 +110,6 @@ int main(int argc, char **argv)
 		ranks_finish(&ranks, &guard);
 	}
 	guard_end(&guard);
+	bindings_free(bindings);
 	return code;
 }

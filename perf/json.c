@@ -68,6 +68,7 @@ static void put_settings(const struct json *j, const struct bench *b)
 	put_number(j, "unalign", (size_t)o->unalign);
 	put_number(j, "average", (size_t)o->average);
 	put_number(j, "zero_copy", (size_t)o->zero_copy);
+	put_number(j, "load", (size_t)o->load);
 	fprintf(j->file, "\"percentiles\": %d},\n", o->percentiles);
 }
 

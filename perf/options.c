@@ -1,6 +1,8 @@
 /* Reads nccl-tests' options and ours, and refuses what makes no sense. */
 #include "options.h"
 
+#include "load.h"
+
 #include <errno.h>
 #include <getopt.h>
 #include <math.h>
@@ -15,13 +17,14 @@
 #define RANKS_MAX       4096     /* that tuttirun starts */
 #define PERCENTILES_MAX 10000000 /* calls whose times are kept: 80 MB */
 
-enum { DIRTY = 256, ZERO_COPY, RANKS, PERCENTILES };
+enum { DIRTY = 256, ZERO_COPY, RANKS, PERCENTILES, LOAD };
 
 static const char usage_line[] =
 	"usage: %s [--ranks N] [-b MIN] [-e MAX] [-i STEP | -f FACTOR] [-n ITERATIONS]\n"
 	"       [-w WARMUPS] [-m CALLS] [-c 0|1] [-d TYPE] [-o OP] [-r ROOT] [-z 0|1] [-t N] [-g "
 	"N]\n"
-	"       [-u ELEMENTS] [-a 0|1|2|3] [--dirty 0|1] [--zero-copy] [--percentiles] [-J FILE]\n";
+	"       [-u ELEMENTS] [-a 0|1|2|3] [--dirty 0|1] [--zero-copy] [--percentiles] [--load N]\n"
+	"       [-J FILE]\n";
 
 static const char help[] =
 	"\n"
@@ -52,8 +55,9 @@ static const char help[] =
 	"                        the most, each call being as long as on its slowest rank; a look "
 	"at the\n"
 	"                        clock is in every time, and the header says how long that takes\n"
+	"      --load N          N busy processes beside the ranks of each machine (0)\n"
 	"  -J, --json FILE       the same as JSON, too\n"
-	"  -h, --help\n";
+	"  -h, --help, --version\n";
 
 __attribute__((format(printf, 1, 2))) static int wrong(const char *format, ...)
 {
@@ -189,6 +193,8 @@ static bool parse_one(struct options *o, struct given *given, int option, const 
 	case 'J':
 		o->json = text;
 		return *text != '\0';
+	case LOAD:
+		return parse_within(text, 0, LOAD_MAX, &o->load);
 	case DIRTY:
 		return parse_within(text, 0, 1, &o->dirty);
 	default:
@@ -253,7 +259,7 @@ int options_parse(struct options *o, int argc, char **argv, const struct collect
 		{"dirty", 1, NULL, DIRTY},   {"zero-copy", 0, NULL, ZERO_COPY},
 		{"ranks", 1, NULL, RANKS},   {"help", 0, NULL, 'h'},
 		{"json", 1, NULL, 'J'},      {"percentiles", 0, NULL, PERCENTILES},
-		{NULL, 0, NULL, 0},
+		{"load", 1, NULL, LOAD},     {NULL, 0, NULL, 0},
 	};
 	struct given given = {.gpus = 1};
 	int option;

@@ -23,6 +23,7 @@ struct options {
 	int zero_copy;
 	int percentiles;  /* also of single calls */
 	const char *json; /* -J FILE */
+	int load;         /* --load: busy processes beside the ranks of a machine */
 	int ranks;        /* --ranks: processes to start; 0: this one is a rank */
 };
 

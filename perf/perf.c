@@ -4,6 +4,7 @@
 #include "bench.h"
 #include "json.h"
 #include "library.h"
+#include "load.h"
 #include "options.h"
 #include "output.h"
 #include "ram.h"
@@ -18,6 +19,7 @@ struct job {
 	struct bench bench;
 	struct table table;
 	struct json json;  /* rank 0's */
+	struct load load;  /* of the first rank of a machine */
 	bool is_refused;   /* it cannot begin, and a message has said why */
 	bool is_unwritten; /* the table could not be written; rank 0 has said why */
 };
@@ -210,6 +212,8 @@ static tutti_status can_begin(struct job *j, const struct plan *plan, tutti_comm
 	const struct options *o = plan->options;
 	int32_t can = has_room(plan, comm);
 
+	if (can && tutti_local_rank(comm) == 0)
+		can = load_start(&j->load, o->load);
 	if (can && o->json && tutti_rank(comm) == 0)
 		can = json_open(&j->json, o->json);
 	TRY(tutti_all_reduce(&can, &can, 1, TUTTI_I32, TUTTI_MIN, comm, NULL));
@@ -259,6 +263,7 @@ static int run(tutti_comm *comm, const void *arg)
 		fprintf(stderr, "%s: rank %d: %s%s%s\n", program_invocation_short_name,
 			tutti_rank(comm), tutti_status_string(status),
 			*tutti_comm_error(NULL) ? ": " : ".", tutti_comm_error(NULL));
+	load_stop(&job.load);
 	bench_finish(&job.bench);
 	if (status != TUTTI_OK || !is_written)
 		return 3;

@@ -48,6 +48,9 @@ void table_begin(const struct bench *b)
 		       stamps_clock_ns());
 	if (o->check && !bench_is_checked(b))
 		printf("# Not verified: that takes one clock, and there are several nodes.\n");
+	if (o->load)
+		printf("# Beside the ranks of each machine: %d busy process%s.\n", o->load,
+		       o->load == 1 ? "" : "es");
 	if (b->ranks == 1)
 		printf("# One rank talks to nobody: use --ranks N, -t N or a launcher.\n");
 	print_header(o->percentiles);

@@ -71,10 +71,12 @@ void caller_tell(struct caller *c, const struct meeting *m)
 static ssize_t push(struct caller *c)
 {
 	size_t of_body = c->sent > c->out_bytes ? c->sent - c->out_bytes : 0;
-	struct iovec iov[2] = {{c->out + c->sent - of_body, c->out_bytes - (c->sent - of_body)},
-			       {(void *)(uintptr_t)(c->body + of_body), c->body_bytes - of_body}};
+	struct iovec iov[2] = {{c->out + c->sent - of_body, c->out_bytes - (c->sent - of_body)}};
 	struct msghdr message = {.msg_iov = iov, .msg_iovlen = c->body_bytes ? 2 : 1};
 
+	if (c->body_bytes) /* else there is no body to point into */
+		iov[1] = (struct iovec){(void *)(uintptr_t)(c->body + of_body),
+					c->body_bytes - of_body};
 	return c->tls ? tls_send(c->tls, iov, (int)message.msg_iovlen)
 		      : sendmsg(c->fd, &message, MSG_NOSIGNAL);
 }

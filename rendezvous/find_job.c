@@ -1,13 +1,16 @@
 /* Which rank this process is: the config says it first, then the launcher. */
+#include "rendezvous/find_server.h"
 #include "rendezvous/launcher.h"
 #include "rendezvous/place.h"
 
 #include "core/log.h"
+#include "core/net.h"
 #include "core/status.h"
 
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -60,7 +63,8 @@ static tutti_status find_who(struct job *job, const tutti_config *config,
 	struct job launched = *job;
 
 	TRY(config_who(job, config));
-	if (launcher && (job->size == 0 || !config->rendezvous)) {
+	/* A world of one meets nobody, so it need not agree with the launcher. */
+	if (launcher && job->size != 1 && (job->size == 0 || !config->rendezvous)) {
 		snprintf(launched.launcher, sizeof launched.launcher, "%s", launcher->name);
 		TRY(launcher->who(&launched));
 		if (job->size == 0)
@@ -95,6 +99,25 @@ static tutti_status find_where(struct job *job, const tutti_config *config, cons
 		job->port_is_taken = 0;
 	}
 	return TUTTI_OK;
+}
+
+void job_reserve_ports(const struct env *env)
+{
+	const char *master = getenv("MASTER_PORT");
+	int port = master ? atoi(master) : 0;
+
+	if (port > 0 && port <= 65535) /* others are refused where they are used */
+		net_reserve_port(port);
+	if (env->port)
+		net_reserve_port((int)env->port);
+}
+
+static void reserve_ports_of(const struct job *job)
+{
+	int last = job->port_is_taken ? job->port + PROBED_PORTS : job->port;
+
+	for (int port = job->port; port > 0 && port <= last && port <= 65535; port++)
+		net_reserve_port(port);
 }
 
 static tutti_status copy_secret(struct job *job, const char *from, const char *secret, size_t n)
@@ -185,6 +208,7 @@ tutti_status job_find_again(struct job *job, int rank, int size, int server,
 	TRY(find_where(&found, config, env, launcher_here()));
 	TRY(find_secret(&found, config, env));
 	TRY(set_growing(&found, server));
+	reserve_ports_of(&found);
 	*job = found;
 	return TUTTI_OK;
 }
@@ -210,6 +234,7 @@ tutti_status job_find(struct job *job, const tutti_config *config, const struct 
 	TRY(find_secret(&found, config, env));
 	if (env->restarted && found.size > 1)
 		TRY(set_growing(&found, -1));
+	reserve_ports_of(&found);
 	*job = found;
 	log_info("rank %d of %d (%s)", job->rank, job->size, job->launcher);
 	return TUTTI_OK;

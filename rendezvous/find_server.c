@@ -4,6 +4,7 @@
 
 #include "core/net.h"
 #include "core/cancel.h"
+#include "core/long_wait.h"
 #include "rendezvous/secret.h"
 
 #include <errno.h>
@@ -212,6 +213,23 @@ static tutti_status find(struct dial *dial, const struct job *job, const struct 
 	return TUTTI_OK;
 }
 
+static const char *missing_side(const struct job *job)
+{
+	return job->is_served    ? "the process that called tutti_rendezvous_open"
+	       : job->is_growing ? "a running job that calls tutti_comm_grow"
+				 : "rank 0";
+}
+
+static void say_wait(const struct dial *dial, const struct job *job)
+{
+	if (job->meeting == JOB_FILE)
+		long_wait_say("%s, by the file %.300s", missing_side(job), job->path);
+	else
+		long_wait_say("%s at %.200s:%d", missing_side(job), job->host, dial->port);
+	if (job->is_growing)
+		rendezvous_tell_launcher(LAUNCHER_WAITS);
+}
+
 /* met: why a process that answered was passed over; OK: none answered. */
 static tutti_status give_up(const struct kept_error *met, const struct job *job, uint64_t begun_ns)
 {
@@ -221,9 +239,7 @@ static tutti_status give_up(const struct kept_error *met, const struct job *job,
 	snprintf(why, sizeof why, "%s", met->status != TUTTI_OK ? met->message : last_error());
 	return fail(status, "rank %d of %d gave up after %llu ms: %.380s: %s is missing", job->rank,
 		    job->size, (unsigned long long)(clock_now_ns() - begun_ns) / 1000000, why,
-		    job->is_served    ? "the process that called tutti_rendezvous_open"
-		    : job->is_growing ? "a running job that calls tutti_comm_grow"
-				      : "rank 0");
+		    missing_side(job));
 }
 
 /* The process that answered is not the one looked for, which may come there yet. */
@@ -242,6 +258,7 @@ tutti_status find_server(struct dial *dial, const struct job *job, const struct 
 	struct call call = {dial, job, ATTEMPT_MIN_MS, deadline_ns};
 	uint64_t begun_ns = clock_now_ns();
 	struct kept_error met = {.status = TUTTI_OK};
+	struct long_wait wait = {0};
 
 	for (int attempt = 0;; attempt++) {
 		tutti_status status = find(dial, job, env, deadline_ns);
@@ -257,6 +274,8 @@ tutti_status find_server(struct dial *dial, const struct job *job, const struct 
 			return status;
 		if (clock_now_ns() >= cancel_deadline(deadline_ns))
 			return give_up(&met, job, begun_ns);
+		if (long_wait_is_due(&wait, clock_now_ns()))
+			say_wait(dial, job);
 		net_pause(attempt, deadline_ns);
 	}
 }

@@ -119,6 +119,7 @@ static tutti_status join_serving(struct rendezvous *r, const struct job *job, co
 	struct server_config config = {.listen_fd = -1,
 				       .unix_fd = -1,
 				       .own_fd = -1,
+				       .rank = job->rank,
 				       .size = job->size,
 				       .deadline_ns = deadline_ns};
 	bool is_file = job->meeting == JOB_FILE;
@@ -136,6 +137,7 @@ static tutti_status join_serving(struct rendezvous *r, const struct job *job, co
 	else
 		snprintf(r->wire.where, sizeof r->wire.where, "%s:%d", job->host, config.port);
 	log_info("serves the joining ranks at %s", r->wire.where);
+	snprintf(config.where, sizeof config.where, "%s", r->wire.where);
 	status = start_serving(r, job, &config);
 	if (status == TUTTI_OK)
 		status = await_welcome(r, deadline_ns);
@@ -272,26 +274,4 @@ void rendezvous_leave(struct rendezvous *r, uint64_t deadline_ns)
 	finish(r);
 	if (message[0])
 		fail(TUTTI_ERR_INTERNAL, "%s", message); /* kept: the caller knows the status */
-}
-
-tutti_status rendezvous_serve(char *url, size_t url_bytes, const struct env *env)
-{
-	struct server_config config = {.listen_fd = -1,
-				       .unix_fd = -1,
-				       .own_fd = -1,
-				       .deadline_ns = deadline_after_ms(env->timeout_ms)};
-	char secret[SECRET_HEX_BYTES];
-	tutti_status status;
-
-	place_secret(secret);
-	secret_key(config.key, secret, "", 0);
-	TRY(place_listen(NULL, 0, &config.listen_fd, &config.port));
-	status = place_url(url, url_bytes, secret, config.port, env);
-	if (status == TUTTI_OK)
-		status = server_start(NULL, &config);
-	else
-		server_config_close(&config);
-	sodium_memzero(&config.key, sizeof config.key);
-	sodium_memzero(secret, sizeof secret);
-	return status;
 }

@@ -41,6 +41,9 @@ tutti_status job_find(struct job *job, const tutti_config *config, const struct 
  * serves the others. */
 tutti_status job_find_again(struct job *job, int rank, int size, int server,
                             const tutti_config *config, const struct env *env);
+/* Keeps the ports where the environment says that ranks meet from this process's other listeners,
+ * as job_find does with the job's: one that stayed there would keep later meetings out. */
+void job_reserve_ports(const struct env *env);
 /* Whether the place is on this machine, so that this process may serve there. */
 bool job_is_here(const struct job *job);
 
@@ -59,7 +62,16 @@ void rendezvous_identity(const struct rendezvous *rendezvous, uint8_t key[TUTTI_
 /* NULL is fine. Rank 0 stays until every rank that joined has its last answer, or the deadline. */
 void rendezvous_leave(struct rendezvous *rendezvous, uint64_t deadline_ns);
 
+/* A word to tuttirun, if it has started this process. */
+enum launcher_word {
+	LAUNCHER_GROWS = 'g', /* calls tutti_comm_grow                                      */
+	LAUNCHER_WAITS = 'w', /* was started again, and no rank calls tutti_comm_grow       */
+};
+void rendezvous_tell_launcher(enum launcher_word word);
+
 /* tutti_rendezvous_open's server: a thread that serves one meeting, wherever rank 0 is. */
 tutti_status rendezvous_serve(char *url, size_t url_bytes, const struct env *env);
+/* Ends it. OK if no server of this process has this URL (any more); INVALID: it is no such URL. */
+tutti_status rendezvous_unserve(const char *url);
 
 #endif

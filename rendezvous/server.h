@@ -7,6 +7,7 @@
 
 #include <tutti/transport.h>
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <unistd.h>
 
@@ -19,6 +20,8 @@ struct server_config {
 	int own_fd;                         /* rank 0's connection, made already; or -1        */
 	int port;
 	uint8_t key[TUTTI_KEY_BYTES];
+	int rank;                           /* of this process; -1: none                       */
+	char where[272];                    /* its address, for messages                       */
 	int size;                           /* 0 if the first rank says it                     */
 	uint64_t deadline_ns;               /* of joining                                      */
 };
@@ -35,8 +38,11 @@ static inline void server_config_close(const struct server_config *config)
 /* The Unix socket hands out the key and the port. */
 #define OFFER_BYTES (TUTTI_KEY_BYTES + 4)
 
-/* If server is NULL, no thread waits for it, and it frees itself. */
+/* If server is NULL, no thread waits for it: it is open, and frees itself. */
 tutti_status server_start(struct server **server, const struct server_config *config);
+/* Ends this process's open server with this key and waits for its thread; the ranks that wait there
+ * fail. False: there is none, or it has ended. */
+bool server_stop(const uint8_t key[TUTTI_KEY_BYTES]);
 /* Waits for the thread: it ends when all ranks have left, or when the time that its own rank's
  * BYE or a failure leaves is over. */
 void server_join(struct server *server);

@@ -31,7 +31,7 @@ bool server_make_room(struct server_loop *s)
 	if (!callers)
 		return false;
 	s->callers = callers;
-	polls = realloc(s->polls, (size_t)(capacity + 2) * sizeof *polls);
+	polls = realloc(s->polls, (size_t)(capacity + 3) * sizeof *polls);
 	if (!polls)
 		return false;
 	s->polls = polls;

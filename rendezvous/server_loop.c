@@ -142,12 +142,32 @@ static bool is_over(const struct server_loop *s, uint64_t now_ns)
 	if (now_ns >= s->stop_ns)
 		return true;
 	if (m->status != TUTTI_OK) {
-		bool all_know =
-			m->is_complete || m->status == TUTTI_ERR_TIMEOUT || s->told >= m->size;
+		bool all_know = m->is_complete || m->status == TUTTI_ERR_TIMEOUT || s->is_stopped ||
+				s->told >= m->size;
 		return (nobody && all_know && s->failed_ns && !own_is_to_hear(s)) ||
 		       now_ns >= linger_until(s);
 	}
 	return m->is_complete && (nobody || now_ns >= s->idle_ns);
+}
+
+static bool waits_for_ranks(const struct meeting *m)
+{
+	return m->status == TUTTI_OK && m->size > 0 && (!m->is_complete || m->gather);
+}
+
+static void say_missing(struct server_loop *s)
+{
+	const struct meeting *m = &s->host.meeting;
+	char missing[180];
+
+	if (!waits_for_ranks(m)) {
+		s->wait = (struct long_wait){0};
+		return;
+	}
+	if (!long_wait_is_due(&s->wait, s->now_ns))
+		return;
+	meeting_list(m, m->is_complete ? SEAT_GAVE : SEAT_TAKEN, missing, sizeof missing);
+	long_wait_say("%s of %d at %s", missing, m->size, s->config.where);
 }
 
 static uint64_t wake_at(const struct server_loop *s)
@@ -159,6 +179,8 @@ static uint64_t wake_at(const struct server_loop *s)
 		at = m->deadline_ns;
 	if (m->is_complete && s->idle_ns < at)
 		at = s->idle_ns;
+	if (waits_for_ranks(m) && s->wait.due_ns && s->wait.due_ns < at)
+		at = s->wait.due_ns;
 	if (linger_until(s) < at)
 		at = linger_until(s);
 	return admission_due_ns(&s->pending) < at ? admission_due_ns(&s->pending) : at;
@@ -177,6 +199,18 @@ static bool has_more(const struct server_loop *s, const struct caller *c)
 	return c->tls && tls_may_have_more(c->tls) && (events_of(s, c) & POLLIN);
 }
 
+/* Ranks that have come are told; no other one can come. */
+static void stop(struct server_loop *s)
+{
+	s->is_stopped = true;
+	s->stop_fd = -1;
+	server_loop_close_listeners(s);
+	drop_pending(s);
+	meeting_fail(&s->host.meeting, TUTTI_ERR_PEER,
+		     "the rendezvous was closed while ranks were joining "
+		     "(tutti_rendezvous_close)");
+}
+
 /* Waits for something to happen, and reads and writes what can be. */
 static void serve(struct server_loop *s, int most_ms)
 {
@@ -190,7 +224,8 @@ static void serve(struct server_loop *s, int most_ms)
 	}
 	s->polls[n] = (struct pollfd){.fd = s->config.listen_fd, .events = POLLIN};
 	s->polls[n + 1] = (struct pollfd){.fd = s->config.unix_fd, .events = POLLIN};
-	if (poll(s->polls, (nfds_t)n + 2, is_waiting ? deadline_poll_ms(wake_at(s), max_ms) : 0) <=
+	s->polls[n + 2] = (struct pollfd){.fd = s->stop_fd, .events = POLLIN};
+	if (poll(s->polls, (nfds_t)n + 3, is_waiting ? deadline_poll_ms(wake_at(s), max_ms) : 0) <=
 		    0 &&
 	    is_waiting)
 		return;
@@ -204,6 +239,10 @@ static void serve(struct server_loop *s, int most_ms)
 		server_read_caller(s, c);
 		if (c == s->own && c->said_bye)
 			s->stop_ns = c->bye_deadline_ns;
+	}
+	if (s->polls[n + 2].revents) {
+		stop(s);
+		return;
 	}
 	if (s->polls[n + 1].revents)
 		server_offer_key(s);
@@ -220,6 +259,7 @@ bool server_loop_turn(struct server_loop *s, int most_ms)
 	server_expire_pending(s, s->now_ns);
 	free_closed(s);
 	meeting_tick(&s->host.meeting, s->now_ns);
+	say_missing(s);
 	speak(s, s->now_ns);
 	return true;
 }
@@ -234,6 +274,7 @@ static tutti_status prepare(struct server_loop *s, const struct server_config *c
 	memcpy(s->host.key, config->key, TUTTI_KEY_BYTES);
 	auth_random(s->welcome, sizeof s->welcome);
 	s->stop_ns = DEADLINE_NONE;
+	s->stop_fd = -1;
 	s->idle_for_ns = left_ns > least_ns ? left_ns : least_ns;
 	s->now_ns = now_ns;
 	s->idle_ns = now_ns + s->idle_for_ns;

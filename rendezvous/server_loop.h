@@ -3,6 +3,7 @@
 #ifndef RENDEZVOUS_SERVER_LOOP_H
 #define RENDEZVOUS_SERVER_LOOP_H
 
+#include "core/long_wait.h"
 #include "rendezvous/caller.h"
 #include "rendezvous/server.h"
 
@@ -17,11 +18,14 @@ struct server_loop {
 	struct admission pending;
 	int count, capacity, told;
 	int turned_away;      /* in a row, for want of memory: ranks come again */
+	int stop_fd;          /* server.c's: readable when it is to stop, or -1 */
+	bool is_stopped;
 	uint8_t welcome[FRAME_WELCOME_BYTES];
 	uint64_t failed_ns;   /* 0 until it fails                               */
 	uint64_t stop_ns;     /* rank 0, whose process this is, waits no longer */
 	uint64_t idle_for_ns, idle_ns;
 	uint64_t now_ns;      /* at the end of the last turn                    */
+	struct long_wait wait; /* for ranks                                     */
 };
 
 /* server_loop.c */

@@ -2,6 +2,7 @@
 #include "tools/attach.h"
 
 #include "core/status.h"
+#include "tools/job.h"
 #include "tools/must.h"
 
 #include <dirent.h>
@@ -77,25 +78,6 @@ static enum attach_code code_of(tutti_status status)
 						 : ATTACH_FAILED;
 }
 
-/* Looks at one descriptor; NO_TUTTI: it is no trace. */
-static enum attach_code look_at(int dir, const char *name, int pid, struct trace_process *process,
-				char *why, size_t why_bytes)
-{
-	char link[sizeof LINK + 1];
-	ssize_t n = readlinkat(dir, name, link, sizeof link);
-
-	if (n != sizeof LINK - 1 || memcmp(link, LINK, sizeof LINK - 1) != 0)
-		return ATTACH_NO_TUTTI;
-	int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	if (fd < 0) /* it was closed just now */
-		return ATTACH_NO_TUTTI;
-	tutti_status status = read_fd(fd, pid, process);
-	close(fd);
-	if (status != TUTTI_OK && status != TUTTI_IN_PROGRESS)
-		snprintf(why, why_bytes, "%s.", last_error());
-	return code_of(status);
-}
-
 static enum attach_code refused(int pid, int error, char *why, size_t why_bytes)
 {
 	if (error == ENOENT || error == ESRCH) {
@@ -107,6 +89,27 @@ static enum attach_code refused(int pid, int error, char *why, size_t why_bytes)
 		 "this user has not.",
 		 pid, strerror(error));
 	return ATTACH_REFUSED;
+}
+
+/* Looks at one descriptor; NO_TUTTI: it is no trace. */
+static enum attach_code look_at(int dir, const char *name, int pid, struct trace_process *process,
+				char *why, size_t why_bytes)
+{
+	char link[sizeof LINK + 1];
+	ssize_t n = readlinkat(dir, name, link, sizeof link);
+
+	if (n < 0 && errno == EACCES) /* root without capabilities may list them all the same */
+		return refused(pid, errno, why, why_bytes);
+	if (n != sizeof LINK - 1 || memcmp(link, LINK, sizeof LINK - 1) != 0)
+		return ATTACH_NO_TUTTI;
+	int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	if (fd < 0) /* it was closed just now */
+		return ATTACH_NO_TUTTI;
+	tutti_status status = read_fd(fd, pid, process);
+	close(fd);
+	if (status != TUTTI_OK && status != TUTTI_IN_PROGRESS)
+		snprintf(why, why_bytes, "%s.", last_error());
+	return code_of(status);
 }
 
 enum attach_code attach_read(int pid, struct trace_process *process, char *why, size_t why_bytes)
@@ -161,6 +164,30 @@ bool parse_pid(const char *word, int *pid)
 	return true;
 }
 
+/* Adds what the processes of a job have. */
+static enum attach_code attach_job(struct log *log, int launcher, char *why, size_t why_bytes)
+{
+	struct job_list list = job_list(launcher);
+	enum attach_code code = ATTACH_NO_TUTTI;
+	char why_not[600];
+
+	snprintf(why, why_bytes, "No rank of tuttirun, process %d, has a communicator now.",
+		 launcher);
+	for (size_t i = 0; i < list.count; i++) {
+		struct trace_process process;
+		enum attach_code one =
+			attach_read(list.processes[i].pid, &process, why_not, sizeof why_not);
+
+		if (one == ATTACH_OK)
+			log_add(log, &process);
+		else if (one != ATTACH_NO_TUTTI)
+			snprintf(why, why_bytes, "%s", why_not);
+		code = one == ATTACH_OK || code == ATTACH_NO_TUTTI ? one : code;
+	}
+	free(list.processes);
+	return code;
+}
+
 enum attach_code attach_all(struct log *log, char *const *pids, int count, bool says_why)
 {
 	enum attach_code first = ATTACH_OK;
@@ -170,9 +197,13 @@ enum attach_code attach_all(struct log *log, char *const *pids, int count, bool 
 		char why[600];
 		int pid = 0;
 		parse_pid(pids[i], &pid);
-		enum attach_code code = attach_read(pid, &process, why, sizeof why);
-		if (code == ATTACH_OK)
+		bool is_job = job_is_launcher(pid);
+		enum attach_code code = is_job ? attach_job(log, pid, why, sizeof why)
+					       : attach_read(pid, &process, why, sizeof why);
+		if (code == ATTACH_OK && !is_job)
 			log_add(log, &process);
+		else if (code == ATTACH_OK)
+			continue;
 		else if (says_why)
 			fprintf(stderr, "%s: %s\n", program_invocation_short_name, why);
 		first = first == ATTACH_OK ? code : first;

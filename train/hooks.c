@@ -50,8 +50,10 @@ static tutti_status ask_all_done(tutti_trainer *trainer, double items, int *all_
 
 static tutti_status begin_step(tutti_trainer *trainer, double items)
 {
+	trainer->step.may_finish = false;
 	if (trainer->owes_update) /* the caller has updated without tutti_params_updated */
 		TRY(step_run_scheduled(trainer));
+	TRY(shadow_fetch(trainer));
 	for (int b = 0; b < trainer->model.buffer_count; b++) {
 		const struct buffer *buffer = &trainer->model.buffers[b];
 		TRY(trainer_broadcast(trainer, buffer->data, buffer->count, buffer->dtype, 0));

@@ -4,6 +4,8 @@
 #include "train/strategies/strategies.h"
 #include "train/trainer.h"
 
+#include <stdlib.h>
+
 enum { CHUNK = 1024 };
 
 void *tutti_param_data(tutti_trainer *trainer, int param)
@@ -12,14 +14,27 @@ void *tutti_param_data(tutti_trainer *trainer, int param)
 		return NULL;
 	if (publish_wait(trainer, trainer->layout.places[param].span) != TUTTI_OK)
 		return NULL;
-	return param_data(trainer, param);
+	void *data = param_data(trainer, param);
+	if (!data)
+		train_invalid("tutti_param_data: parameter '%s' is not gathered: with sharded "
+			      "parameters it is there from a begin to the end of a unit that uses "
+			      "it.",
+			      trainer->model.params[param].name);
+	return data;
 }
 
 void *tutti_param_grad(tutti_trainer *trainer, int param)
 {
 	if (trainer_check_param(trainer, "tutti_param_grad", param) != TUTTI_OK)
 		return NULL;
-	return param_grad(trainer, param);
+	void *grad = param_grad(trainer, param);
+	const struct param *of = &trainer->model.params[param];
+	if (!grad)
+		train_invalid("tutti_param_grad: parameter '%s' %s.", of->name,
+			      param_is_trained(of) ? "has no gradient now: it is there in the "
+						     "backward of a unit that uses it"
+						   : "is frozen and has no gradient");
+	return grad;
 }
 
 static size_t larger(size_t a, size_t b)
@@ -133,10 +148,40 @@ tutti_status tutti_param_read(tutti_trainer *trainer, int param, size_t first, s
 	return TUTTI_OK;
 }
 
+/* MISMATCH on all ranks: one of them passes something else than rank 0. */
+static tutti_status compare_values(tutti_trainer *trainer, int param, size_t first, size_t count,
+				   const float *values)
+{
+	const uint64_t range[3] = {(uint64_t)param, first, count};
+	uint64_t *hashes = calloc((size_t)trainer->size, sizeof *hashes);
+	int other = 1;
+
+	TRY(trainer_agree(trainer, hashes ? TUTTI_OK : train_no_memory("a trainer's tables")));
+	hashes[trainer->rank] =
+		random_mix(random_hash(range, sizeof range) ^
+			   (count ? random_hash(values, count * sizeof *values) : 0));
+	tutti_status status = trainer_all_gather(trainer, hashes, sizeof *hashes);
+	while (other < trainer->size && hashes[other] == hashes[0])
+		other++;
+	free(hashes);
+	TRY(status);
+	if (other == trainer->size)
+		return TUTTI_OK;
+	return train_fail(TUTTI_ERR_MISMATCH,
+			  "tutti_param_write: rank %d passes other values, or another range, than "
+			  "rank 0, so no rank sets any: pass the same on all ranks. Here it is "
+			  "elements %zu to %zu of parameter '%s'.",
+			  other, first, first + count, trainer->model.params[param].name);
+}
+
 tutti_status tutti_param_write(tutti_trainer *trainer, int param, size_t first, size_t count,
 			       const float *values)
 {
-	TRY(check_range(trainer, "tutti_param_write", param, first, count, values));
+	TRY(trainer_check(trainer, "tutti_param_write"));
+	tutti_status status =
+		check_range(trainer, "tutti_param_write", param, first, count, values);
+	TRY(trainer_agree(trainer, status));
+	TRY(compare_values(trainer, param, first, count, values));
 	TRY(prepare_to_set(trainer, "tutti_param_write", param));
 	if (count)
 		set_values(trainer, param, first, count, values);
@@ -171,6 +216,7 @@ tutti_status tutti_params_updated(tutti_trainer *trainer)
 {
 	TRY(trainer_check(trainer, "tutti_params_updated"));
 	TRY(trainer_check_no_unit(trainer, "tutti_params_updated"));
+	shadow_expire(trainer);
 	pieces_narrow(trainer);
 	bool owed = trainer->owes_update;
 	TRY(params_publish(trainer));

@@ -32,8 +32,12 @@ static tutti_status exchange(tutti_trainer *trainer, tutti_status local)
 		failure_note(&first, params_compare_order(trainer));
 	if (first.status != TUTTI_OK)
 		trainer_abort(trainer); /* other ranks wait for calls that were not made here */
-	/* The gradients come before the reports: a rank that has failed sends no reports. */
+	/* The gradients come before the reports: a rank that has failed sends no reports. So a rank
+	 * that has all reports knows that every rank has its gradients. */
 	failure_note(&first, grads_wait(trainer));
+	if (first.status == TUTTI_OK)
+		failure_note(&first, shadow_fetch_sums(trainer));
+	trainer->step.may_finish = first.status == TUTTI_OK;
 	if (first.status == TUTTI_OK && !trainer_is_local(trainer))
 		failure_note(&first, trainer_all_gather(trainer, trainer->step.reports,
 							sizeof *trainer->step.reports));
@@ -60,6 +64,9 @@ static tutti_status measure(tutti_trainer *trainer, tutti_step_info *info, float
 static void count_step(tutti_trainer *trainer)
 {
 	trainer->steps++;
+	trainer->step.may_finish = false;
+	trainer->last.group_count = 0;
+	trainer->last.is_callers = false;
 	trainer->local.needs_average = trainer_is_local(trainer);
 }
 
@@ -151,6 +158,14 @@ static tutti_status wait_for_values(tutti_trainer *trainer)
 	return TUTTI_OK;
 }
 
+static void keep_step(struct last_step *last, const tutti_optimizer *groups, int num_groups,
+		      float factor)
+{
+	memcpy(last->groups, groups, (size_t)num_groups * sizeof *groups);
+	last->group_count = num_groups;
+	last->factor = factor;
+}
+
 tutti_status tutti_step(tutti_trainer *trainer, const tutti_optimizer *groups, int num_groups,
 			tutti_step_info *info)
 {
@@ -162,11 +177,13 @@ tutti_status tutti_step(tutti_trainer *trainer, const tutti_optimizer *groups, i
 	TRY(optimizer_check(trainer, groups, num_groups));
 	struct train_failure first = {0};
 	uint64_t before = trainer->steps;
-	failure_note(&first, finish(trainer, optimizer_prepare(trainer, groups), info, &factor));
+	failure_note(&first, finish(trainer, optimizer_prepare(trainer, groups, num_groups), info,
+				    &factor));
 	if (trainer->steps == before)
 		return failure_return(&first);
 	if (first.status == TUTTI_OK && !info->skipped) {
 		trainer->updates++;
+		keep_step(&trainer->last, groups, num_groups, factor);
 		if (info->items > 0) /* with local SGD a rank may have none */
 			failure_note(&first, optimizer_update(trainer, groups, factor));
 		failure_note(&first, wait_for_values(trainer));
@@ -184,11 +201,15 @@ tutti_status tutti_grads_finish(tutti_trainer *trainer, tutti_step_info *info)
 
 	info = info ? info : &own;
 	TRY(check_step(trainer, "tutti_grads_finish"));
+	if (trainer->shadow.is_kept)
+		return train_invalid("tutti_grads_finish: a shadow makes the updates of tutti_step "
+				     "only: set config.shadow to 0.");
 	struct train_failure first = {0};
 	uint64_t before = trainer->steps;
 	failure_note(&first, finish(trainer, TUTTI_OK, info, &factor));
 	if (trainer->steps == before)
 		return failure_return(&first);
+	trainer->last.is_callers = true;
 	if (first.status == TUTTI_OK)
 		optimizer_scale(trainer, factor);
 	trainer->owes_update = first.status == TUTTI_OK && !info->skipped;

@@ -52,6 +52,8 @@ static tutti_status check_counts(const tutti_train_config *c)
 		if (counts[i].value < 0)
 			return train_invalid("tutti_train_config: %s is %d; it cannot be negative.",
 					     counts[i].name, counts[i].value);
+	if (c->shadow < 0 || c->shadow > 1)
+		return train_invalid("tutti_train_config: shadow is %d, not 0 or 1.", c->shadow);
 	if (c->deterministic < 0 || c->deterministic > 2)
 		return train_invalid("tutti_train_config: deterministic is %d, not 0, 1 or 2.",
 				     c->deterministic);

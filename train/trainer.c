@@ -158,7 +158,8 @@ static tutti_status build(tutti_trainer *trainer, const tutti_model *model)
 	TRY(agree_on_memory(trainer));
 	TRY(split(trainer));
 	TRY(memory_place(trainer));
-	TRY(trainer_agree(trainer, pieces_make(trainer)));
+	tutti_status made = pieces_make(trainer);
+	TRY(trainer_agree(trainer, made == TUTTI_OK ? shadow_make(trainer) : made));
 	loss_scale_init(&trainer->scale, &trainer->config);
 	trainer->skipped_param = trainer->local.missed = -1;
 	TRY(broadcast_values(trainer));
@@ -229,6 +230,8 @@ void tutti_trainer_destroy(tutti_trainer *trainer)
 	free(trainer->shares);
 	free(trainer->step.events);
 	free(trainer->offload_dir);
+	free(trainer->checkpoint_dir);
+	free(trainer->last.groups);
 	free(trainer->plan.list);
 	free(trainer->seen.list);
 	model_finish(&trainer->model);

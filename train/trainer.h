@@ -3,7 +3,8 @@
  *   trainer.c           tutti_trainer_create and tutti_trainer_destroy
  *   train_config.c      checks of a config
  *   model_compare.c     compares the model of all ranks
- *   trainer_continue.c  takes over the values of an earlier trainer
+ *   trainer_continue.c  takes over the values of earlier trainers
+ *   holdings.c          which rank holds what of these
  *   hooks.c             micro-batches and hooks
  *   step.c              the end of a step
  *   step_reports.c      what ranks tell each other there

@@ -1,23 +1,55 @@
-/* tutti_trainer_continue: a trainer on a new communicator takes over the values of earlier
- * trainers. The rank whose earlier trainer has most steps broadcasts its values. */
+/* tutti_trainer_continue: a trainer on a new communicator takes over where earlier trainers have
+ * come to. All go on from the step of the rank that has finished most. A rank that has not finished
+ * that step does so from what it has (struct last_step). Then each rank copies, or receives, the
+ * elements that it is to hold from ranks that held them: as their own, or as a neighbour's shadow
+ * (holdings.c). What no rank holds any more comes from the newest checkpoint. */
 #include "train/base/base.h"
-#include "train/precision/precision.h"
-#include "train/state/trainer_state.h"
+#include "train/checkpoint/checkpoint.h"
+#include "train/holdings.h"
+#include "train/optimizer/optimizer.h"
+#include "train/strategies/strategies.h"
+#include "train/trainer.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* The earlier trainer of a rank. steps is -1 if there is none. */
 struct earlier_trainer {
-	int64_t steps, updates;
-	int64_t is_split; /* it has only a part of the state */
+	int64_t steps;
+	int64_t has_dir; /* of checkpoints */
 };
+
+/* Numbers that all ranks have after a step; the optimizer groups follow. */
+struct step_numbers {
+	uint64_t updates;
+	struct loss_scale scale;
+	float factor;
+	int32_t group_count, is_callers;
+};
+
+struct takeover {
+	tutti_trainer *trainer, *before; /* before: NULL on a new rank */
+	struct earlier_trainer *earlier; /* one a rank */
+	struct holdings holdings;
+	double *state;               /* by parameter: its optimizer, and whether m, v lack */
+	int root;                    /* a rank with most steps */
+	int64_t steps;               /* that it has finished, or -1 */
+	struct step_numbers numbers; /* of that step */
+};
+
+enum { STATE_NUMBERS = 3 };
 
 static bool is_same_model(const tutti_trainer *a, const tutti_trainer *b)
 {
 	if (a->model.param_count != b->model.param_count ||
+	    a->model.buffer_count != b->model.buffer_count ||
 	    a->config.param_dtype != b->config.param_dtype)
 		return false;
+	for (int i = 0; i < a->model.buffer_count; i++)
+		if (a->model.buffers[i].count != b->model.buffers[i].count ||
+		    a->model.buffers[i].dtype != b->model.buffers[i].dtype)
+			return false;
 	for (int p = 0; p < a->model.param_count; p++)
 		if (a->model.params[p].count != b->model.params[p].count ||
 		    param_is_trained(&a->model.params[p]) != param_is_trained(&b->model.params[p]))
@@ -36,133 +68,347 @@ static int best_of(const struct earlier_trainer *earlier, int size)
 	return best;
 }
 
-static tutti_status copy(tutti_trainer *trainer, float *to, const float *from, size_t count,
-			 int root)
+static tutti_status compare_steps(struct takeover *t)
 {
-	if (trainer->rank == root && from)
-		memmove(to, from, count * sizeof *to);
-	else if (trainer->rank == root)
-		memset(to, 0, count * sizeof *to); /* the root has no such state */
-	return trainer_broadcast(trainer, to, count, TUTTI_F32, root);
-}
-
-/* The optimizer state that a piece has on the root. */
-struct piece_state {
-	int32_t optimizer, has_m, has_v;
-};
-
-/* Makes the optimizer state that the root has. Keeps in *failed why there is no room: calls on the
- * communicator follow, and with them this thread's last error goes. */
-static tutti_status make_state(tutti_trainer *trainer, const tutti_trainer *before,
-			       struct piece *to, int root, struct train_failure *failed)
-{
-	struct piece_state state = {0};
-
-	if (trainer->rank == root) {
-		const struct piece *from = piece_of(before, to->param);
-		state = (struct piece_state){before->tensors[to->param].optimizer, from->m != NULL,
-					     from->v != NULL};
-	}
-	TRY(trainer_broadcast(trainer, &state, sizeof state, TUTTI_U8, root));
-	trainer->tensors[to->param].optimizer = state.optimizer;
-	if (state.has_m && failed->status == TUTTI_OK)
-		failure_note(failed, state_make(trainer, to, STATE_M));
-	if (state.has_v && failed->status == TUTTI_OK)
-		failure_note(failed, state_make(trainer, to, STATE_V));
+	t->earlier[t->trainer->rank] = (struct earlier_trainer){.steps = -1};
+	if (t->before)
+		t->earlier[t->trainer->rank] = (struct earlier_trainer){
+			(int64_t)t->before->steps, t->before->checkpoint_dir != NULL};
+	TRY(trainer_all_gather(t->trainer, t->earlier, sizeof *t->earlier));
+	t->root = best_of(t->earlier, t->trainer->size);
+	t->steps = t->earlier[t->root].steps;
 	return TUTTI_OK;
 }
 
-static tutti_status copy_piece(tutti_trainer *trainer, const tutti_trainer *before,
-			       struct piece *to, int root)
+/* The root's numbers of its last step, and the groups into the caller's memory. */
+static tutti_status share_numbers(struct takeover *t, tutti_optimizer **groups)
 {
-	const struct piece none = {0};
-	const struct piece *from = trainer->rank == root ? piece_of(before, to->param) : &none;
-	float *places[] = {to->value, to->m, to->v}, *values[] = {from->value, from->m, from->v};
-	tutti_dtype dtype = trainer->config.param_dtype;
+	tutti_trainer *trainer = t->trainer;
+	bool is_root = trainer->rank == t->root;
 
-	for (int i = 0; i < 3; i++)
-		if (places[i])
-			TRY(copy(trainer, places[i], values[i], to->count, root));
-	if (to->low && trainer->rank == root)
-		memcpy(to->low, from->low, to->count * dtype_bytes(dtype));
-	return to->low ? trainer_broadcast(trainer, to->low, to->count, dtype, root) : TUTTI_OK;
+	if (is_root)
+		t->numbers = (struct step_numbers){
+			t->before->updates, t->before->scale, t->before->last.factor,
+			t->before->last.group_count, t->before->last.is_callers};
+	TRY(trainer_broadcast(trainer, &t->numbers, sizeof t->numbers, TUTTI_U8, t->root));
+	size_t bytes = (size_t)t->numbers.group_count * sizeof **groups;
+	*groups = malloc(bytes + 1);
+	TRY(trainer_agree(trainer, *groups ? TUTTI_OK : train_no_memory("optimizer groups")));
+	if (is_root)
+		memcpy(*groups, t->before->last.groups, bytes);
+	return bytes ? trainer_broadcast(trainer, *groups, bytes, TUTTI_U8, t->root) : TUTTI_OK;
 }
 
-static tutti_status copy_pieces(tutti_trainer *trainer, const tutti_trainer *before, int root)
+/* This rank has all gradients of the step that the root has finished. */
+static bool may_finish(const struct takeover *t)
 {
+	return t->before && t->before->step.may_finish && !t->numbers.is_callers &&
+	       (int64_t)t->before->steps + 1 == t->steps;
+}
+
+static void finish_step(struct takeover *t, const tutti_optimizer *groups)
+{
+	tutti_trainer *before = t->before;
+
+	before->steps++;
+	before->updates = t->numbers.updates;
+	before->scale = t->numbers.scale;
+	before->step.may_finish = false;
+	before->last.group_count = 0; /* nobody needs it any more */
+	if (t->numbers.group_count > 0)
+		optimizer_update_alone(before, groups, t->numbers.factor);
+}
+
+/* Brings all ranks to the root's step that can come to it. */
+static tutti_status catch_up(struct takeover *t)
+{
+	tutti_optimizer *groups = NULL;
+	tutti_status status = share_numbers(t, &groups);
+
+	if (status == TUTTI_OK && may_finish(t))
+		finish_step(t, groups);
+	free(groups);
+	return status;
+}
+
+/* This rank's earlier trainer, if it is of the step that all continue from. */
+static const tutti_trainer *holder(const struct takeover *t)
+{
+	return t->before && (int64_t)t->before->steps == t->steps ? t->before : NULL;
+}
+
+static float *state_of(const struct piece *piece, int which)
+{
+	return which == STATE_M ? piece->m : piece->v;
+}
+
+/* This rank holds elements of the parameter without such state. Then no update has used it yet; a
+ * rank that has begun one may have made it, of zeros. */
+static bool lacks_state(const tutti_trainer *before, int param, int which)
+{
+	const struct piece *held[] = {piece_of(before, param), shadow_piece_of(before, param)};
+
+	for (int kind = 0; kind < HELD_KINDS; kind++)
+		if (held[kind] && !state_of(held[kind], which))
+			return true;
+	return false;
+}
+
+static bool has_state(const struct takeover *t, int param, int which)
+{
+	return t->state[STATE_NUMBERS * param + which] == 0;
+}
+
+/* Makes the optimizer state that all holders have, and clears what they have not. */
+static tutti_status make_state_of(struct takeover *t, struct piece *piece)
+{
+	for (int which = STATE_M; which <= STATE_V; which++)
+		if (has_state(t, piece->param, which))
+			TRY(state_make(t->trainer, piece, which));
+		else if (state_of(piece, which))
+			memset(state_of(piece, which), 0, piece->count * sizeof(float));
+	return TUTTI_OK;
+}
+
+static tutti_status make_state(struct takeover *t)
+{
+	tutti_trainer *trainer = t->trainer;
+	const tutti_trainer *before = holder(t);
+	size_t params = (size_t)trainer->model.param_count;
 	struct train_failure failed = {0};
 
+	for (int p = 0; p < trainer->model.param_count; p++) {
+		double *state = &t->state[STATE_NUMBERS * p];
+		state[0] = before ? before->tensors[p].optimizer : -1;
+		for (int which = STATE_M; which <= STATE_V; which++)
+			state[which] = before && lacks_state(before, p, which);
+	}
+	if (params)
+		TRY(trainer_all_reduce(trainer, t->state, STATE_NUMBERS * params, TUTTI_MAX));
 	for (int i = 0; i < trainer->piece_count; i++)
-		TRY(make_state(trainer, before, &trainer->pieces[i], root, &failed));
-	TRY(trainer_agree(trainer, failure_return(&failed)));
-	for (int i = 0; i < trainer->piece_count; i++) {
-		struct piece *piece = &trainer->pieces[i];
-		TRY(copy_piece(trainer, before, piece, root));
-		state_let_go(trainer, piece, 0, piece->count);
+		failure_note(&failed, make_state_of(t, &trainer->pieces[i]));
+	for (size_t p = 0; p < params; p++)
+		trainer->tensors[p].optimizer = (int)t->state[STATE_NUMBERS * p];
+	return trainer_agree(trainer, failure_return(&failed));
+}
+
+/* The arrays of a piece, one after another. Pieces of the same parameter have the same ones. */
+enum { ARRAYS = 4 };
+
+static void *array_of(const tutti_trainer *trainer, const struct piece *piece, int a,
+		      size_t element)
+{
+	float *const values[] = {piece->value, piece->m, piece->v};
+
+	if (a < 3)
+		return values[a] ? values[a] + (element - piece->first) : NULL;
+	return piece->low
+		       ? element_at(piece->low, trainer->config.param_dtype, element - piece->first)
+		       : NULL;
+}
+
+static bool has_array(const struct takeover *t, int param, int a)
+{
+	bool is_wide = t->trainer->config.param_dtype == TUTTI_F32;
+
+	if (a == 0)
+		return is_wide || param_is_trained(&t->trainer->model.params[param]);
+	return a == 3 ? !is_wide : has_state(t, param, a);
+}
+
+/* Elements [first, last) of a parameter, on their way to one rank or, if to is -1, to all. */
+struct transfer {
+	int param, to;
+	size_t first, last;
+	struct source source;
+};
+
+static tutti_status move_array(struct takeover *t, const struct transfer *move, int a)
+{
+	tutti_trainer *trainer = t->trainer;
+	tutti_dtype dtype = a == 3 ? trainer->config.param_dtype : TUTTI_F32;
+	size_t count = move->last - move->first;
+	bool sends = trainer->rank == move->source.rank;
+	bool receives = move->to < 0 || trainer->rank == move->to;
+	const struct piece *piece = !sends ? NULL
+				    : move->source.kind == HELD_SHADOW
+					    ? shadow_piece_of(t->before, move->param)
+					    : piece_of(t->before, move->param);
+	const void *from = sends ? array_of(trainer, piece, a, move->first) : NULL;
+	void *to =
+		receives ? array_of(trainer, piece_of(trainer, move->param), a, move->first) : NULL;
+
+	if (sends && receives)
+		memmove(to, from, count * dtype_bytes(dtype));
+	if (move->to < 0)
+		return trainer_broadcast(trainer, to, count, dtype, move->source.rank);
+	if (sends == receives)
+		return TUTTI_OK;
+	return sends ? tutti_send(from, count, dtype, move->to, trainer->comm, NULL)
+		     : tutti_recv(to, count, dtype, move->source.rank, trainer->comm, NULL);
+}
+
+/* Moves the elements of range, which all are somewhere. */
+static tutti_status move_range(struct takeover *t, int param, struct element_range range, int to)
+{
+	struct transfer move = {.param = param, .to = to};
+
+	for (size_t i = range.first; i < range.last; i = move.last) {
+		holdings_find(&t->holdings, param, i, to < 0 ? t->root : to, &move.source);
+		move.first = i;
+		move.last = smaller(move.source.last, range.last);
+		for (int a = 0; a < ARRAYS; a++)
+			if (has_array(t, param, a))
+				TRY(move_array(t, &move, a));
 	}
 	return TUTTI_OK;
 }
 
-static tutti_status copy_scale(tutti_trainer *trainer, const tutti_trainer *before, int root)
+/* All ranks go through all transfers in the same order, so each finds its partner. */
+static tutti_status move_param(struct takeover *t, int p)
 {
-	struct loss_scale scale = trainer->rank == root ? before->scale : trainer->scale;
+	tutti_trainer *trainer = t->trainer;
+	const struct param_span *span = bucket_of(trainer, p)->span;
+	struct element_range all = {0, trainer->model.params[p].count};
 
-	TRY(trainer_broadcast(trainer, &scale, sizeof scale, TUTTI_U8, root));
-	loss_scale_resume(&trainer->scale, &trainer->config, &scale);
+	if (!span->is_split)
+		return move_range(t, p, all, -1);
+	for (int r = 0; r < trainer->size; r++) {
+		struct element_range part = span_part(span, r % trainer->layout.shard_size);
+		TRY(move_range(t, p, param_part(&trainer->layout, &trainer->model, p, part), r));
+	}
 	return TUTTI_OK;
 }
 
-static tutti_status copy_all(tutti_trainer *trainer, const tutti_trainer *before,
-			     struct earlier_trainer *earlier, int64_t *steps)
+/* Steps begin with rank 0's buffers, and rank 0 may be new. */
+static tutti_status move_buffers(struct takeover *t)
 {
-	struct earlier_trainer *own = &earlier[trainer->rank];
+	for (int i = 0; i < t->trainer->model.buffer_count; i++) {
+		const struct buffer *to = &t->trainer->model.buffers[i];
+		if (t->trainer->rank == t->root)
+			memmove(to->data, t->before->model.buffers[i].data,
+				to->count * dtype_bytes(to->dtype));
+		TRY(trainer_broadcast(t->trainer, to->data, to->count, to->dtype, t->root));
+	}
+	return TUTTI_OK;
+}
 
-	*own = (struct earlier_trainer){.steps = -1};
-	if (before)
-		*own = (struct earlier_trainer){(int64_t)before->steps, (int64_t)before->updates,
-						before->layout.shard_size > 1};
-	TRY(trainer_all_gather(trainer, earlier, sizeof *earlier));
-	int root = best_of(earlier, trainer->size);
-	*steps = earlier[root].steps > 0 ? earlier[root].steps : 0;
-	if (earlier[root].steps < 0)
+static tutti_status move_all(struct takeover *t)
+{
+	tutti_trainer *trainer = t->trainer;
+
+	TRY(params_begin_write(trainer));
+	TRY(move_buffers(t));
+	TRY(make_state(t));
+	for (int p = 0; p < trainer->model.param_count; p++)
+		TRY(move_param(t, p));
+	for (int i = 0; i < trainer->piece_count; i++)
+		state_let_go(trainer, &trainer->pieces[i], 0, trainer->pieces[i].count);
+	loss_scale_resume(&trainer->scale, &trainer->config, &t->numbers.scale);
+	trainer->steps = (uint64_t)t->steps;
+	trainer->updates = t->numbers.updates;
+	TRY(params_publish(trainer));
+	return shadow_fetch(trainer);
+}
+
+/* A rank's folder of checkpoints is for those that have none, too. */
+static tutti_status share_dir(struct takeover *t)
+{
+	tutti_trainer *trainer = t->trainer;
+	char dir[DISK_PATH_BYTES] = "";
+	int root = 0;
+
+	while (root < trainer->size && !t->earlier[root].has_dir)
+		root++;
+	if (root == trainer->size)
 		return TUTTI_OK;
-	if (trainer->layout.shard_size > 1 || earlier[root].is_split)
-		return train_fail(TUTTI_ERR_UNSUPPORTED,
-				  "tutti_trainer_continue: no other rank has the sharded state of "
-				  "a dead rank: load a checkpoint.");
-	TRY(copy_pieces(trainer, before, root));
-	TRY(copy_scale(trainer, before, root));
-	trainer->steps = (uint64_t)earlier[root].steps;
-	trainer->updates = (uint64_t)earlier[root].updates;
-	return TUTTI_OK;
+	const char *own = t->before ? t->before->checkpoint_dir : NULL;
+	if (trainer->rank == root)
+		snprintf(dir, sizeof dir, "%s", own);
+	TRY(trainer_broadcast(trainer, dir, sizeof dir, TUTTI_U8, root));
+	return trainer_agree(trainer, checkpoint_keep_dir(trainer, own ? own : dir));
 }
 
-static tutti_status prepare(const tutti_trainer *trainer, const tutti_trainer *before,
-			    struct earlier_trainer **earlier)
+/* Some elements were on no other rank than those that died. */
+static tutti_status load_newest(struct takeover *t, int param, size_t element)
 {
+	tutti_trainer *trainer = t->trainer;
+	char lost[320], dir[DISK_PATH_BYTES];
+	int64_t step = -1;
+
+	snprintf(lost, sizeof lost,
+		 "no rank has element %zu of parameter '%s' at step %" PRId64
+		 ": ranks died that had no copy elsewhere",
+		 element, trainer->model.params[param].name, t->steps);
+	if (!trainer->checkpoint_dir)
+		return train_fail(TUTTI_ERR_UNSUPPORTED,
+				  "tutti_trainer_continue: %s, and none has saved or loaded a "
+				  "checkpoint: start again, or load one.",
+				  lost);
+	snprintf(dir, sizeof dir, "%s", trainer->checkpoint_dir);
+	TRY(tutti_load(trainer, dir, &step));
+	if (step < 0)
+		return train_fail(TUTTI_ERR_UNSUPPORTED,
+				  "tutti_trainer_continue: %s, and no checkpoint is in '%s' yet: "
+				  "start again.",
+				  lost, path_shown(dir));
+	t->steps = (int64_t)trainer->steps;
+	TRY(shadow_fetch(trainer));
+	return train_fail(TUTTI_OK,
+			  "tutti_trainer_continue: %s; continued from the checkpoint of step "
+			  "%" PRId64 " in '%s'.",
+			  lost, step, path_shown(dir));
+}
+
+static tutti_status take_over(struct takeover *t)
+{
+	size_t element;
+	int param;
+
+	TRY(compare_steps(t));
+	if (t->steps < 0)
+		return TUTTI_OK;
+	TRY(share_dir(t));
+	TRY(catch_up(t));
+	TRY(holdings_gather(&t->holdings, t->trainer, holder(t)));
+	if (holdings_miss(&t->holdings, &t->trainer->model, &param, &element))
+		return load_newest(t, param, element);
+	TRY(move_all(t));
+	return trainer_agree(t->trainer, TUTTI_OK); /* all have all */
+}
+
+static tutti_status prepare(struct takeover *t)
+{
+	const tutti_trainer *trainer = t->trainer;
+
 	TRY(trainer_check_closed(trainer, "tutti_trainer_continue"));
-	if (before && !is_same_model(trainer, before))
+	if (t->before && !is_same_model(trainer, t->before))
 		return train_invalid(
 			"tutti_trainer_continue: the two trainers have different models.");
-	*earlier = calloc((size_t)trainer->size, sizeof **earlier);
-	return *earlier ? TUTTI_OK : train_no_memory("a trainer's tables");
+	t->earlier = calloc((size_t)trainer->size, sizeof *t->earlier);
+	t->state = calloc(STATE_NUMBERS * (size_t)trainer->model.param_count + 1, sizeof *t->state);
+	if (!t->earlier || !t->state)
+		return train_no_memory("a trainer's tables");
+	return holdings_make(&t->holdings, trainer);
 }
 
+/* before is the caller's to destroy, and const to it; but it may have a step to finish. */
 tutti_status tutti_trainer_continue(tutti_trainer *trainer, const tutti_trainer *before,
 				    int64_t *steps)
 {
-	struct earlier_trainer *earlier = NULL;
-	int64_t done = 0;
+	struct takeover t = {.trainer = trainer, .before = (tutti_trainer *)before};
 
 	TRY(trainer_check(trainer, "tutti_trainer_continue"));
 	if (!steps || before == trainer)
 		return train_invalid("tutti_trainer_continue needs a place for the steps, and an "
 				     "earlier trainer that is not the new one.");
-	tutti_status status = trainer_agree(trainer, prepare(trainer, before, &earlier));
+	tutti_status status = trainer_agree(trainer, prepare(&t));
 	if (status == TUTTI_OK)
-		status = copy_all(trainer, before, earlier, &done);
-	free(earlier);
+		status = take_over(&t);
+	free(t.earlier);
+	free(t.state);
+	holdings_free(&t.holdings);
 	if (status == TUTTI_OK)
-		*steps = done;
+		*steps = t.steps > 0 ? t.steps : 0;
 	return status;
 }

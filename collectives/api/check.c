@@ -105,11 +105,12 @@ static bool is_in_place(const struct call_args *a, const tutti_comm *comm)
 
 	if (pattern == COLL_ALL_REDUCE || pattern == COLL_REDUCE || pattern == COLL_BROADCAST)
 		return a->send == a->recv; /* what follows comes to the same */
+	if (pattern == COLL_ALL_TO_ALL)
+		return a->send == a->recv; /* send is copied first */
 	for (int side = 0; side < 2; side++)
 		own[side] = blocks_of(a, side, comm->size) == 1 ? 0 : comm->rank;
-	return pattern != COLL_ALL_TO_ALL &&
-	       block_of(a, comm, SEND_SIDE, own[SEND_SIDE]).first ==
-		       block_of(a, comm, RECV_SIDE, own[RECV_SIDE]).first;
+	return block_of(a, comm, SEND_SIDE, own[SEND_SIDE]).first ==
+	       block_of(a, comm, RECV_SIDE, own[RECV_SIDE]).first;
 }
 
 tutti_status check_buffers(const struct call_args *a, const tutti_comm *comm)
@@ -174,15 +175,78 @@ static tutti_status check_side(struct call_args *a, int side, tutti_comm *comm)
 	return TUTTI_OK;
 }
 
+/* One behind the other, as nearly all callers have them: nothing needs to be sorted. */
+static bool are_in_order(const size_t *counts, const size_t *offsets, int size)
+{
+	size_t end = 0;
+
+	for (int i = 0; i < size; i++) {
+		if (counts[i] && offsets[i] < end)
+			return false;
+		if (counts[i])
+			end = offsets[i] + counts[i];
+	}
+	return true;
+}
+
+struct recv_block {
+	size_t first, end;
+	int rank;
+};
+
+static int compare_blocks(const void *a, const void *b)
+{
+	const struct recv_block *x = a, *y = b;
+	return x->first < y->first ? -1 : x->first > y->first;
+}
+
+static tutti_status check_sorted(const struct recv_block *blocks, int n, const char *name)
+{
+	for (int i = 1; i < n; i++) {
+		const struct recv_block *a = &blocks[i - 1], *b = &blocks[i];
+		if (b->first < a->end)
+			return fail(TUTTI_ERR_INVALID,
+				    "%s: blocks of recv overlap: that of rank %d is elements %zu "
+				    "to %zu, that of rank %d %zu to %zu",
+				    name, a->rank, a->first, a->end - 1, b->rank, b->first,
+				    b->end - 1);
+	}
+	return TUTTI_OK;
+}
+
+/* The data of two ranks must not go to one place. */
+static tutti_status check_received(const struct call_args *a, const tutti_comm *comm)
+{
+	const size_t *counts = a->counts[RECV_SIDE], *offsets = a->offsets[RECV_SIDE];
+	const char *name = collective_name(a->collective);
+	int n = 0;
+
+	if (!a->recv || blocks_of(a, RECV_SIDE, comm->size) == 1 ||
+	    are_in_order(counts, offsets, comm->size))
+		return TUTTI_OK;
+	struct recv_block *blocks = malloc((size_t)comm->size * sizeof *blocks);
+	if (!blocks)
+		return fail(TUTTI_ERR_MEMORY, "rank %d: %s: no memory for %d blocks", comm->rank,
+			    name, comm->size);
+	for (int i = 0; i < comm->size; i++)
+		if (counts[i])
+			blocks[n++] = (struct recv_block){offsets[i], offsets[i] + counts[i], i};
+	qsort(blocks, (size_t)n, sizeof *blocks, compare_blocks);
+	tutti_status status = check_sorted(blocks, n, name);
+	free(blocks);
+	return status;
+}
+
 tutti_status check_counts(struct call_args *a, tutti_comm *comm)
 {
 	TRY(check_side(a, SEND_SIDE, comm));
 	if (a->collective != COLL_ALL_TO_ALLV) {
 		a->counts[RECV_SIDE] = a->counts[SEND_SIDE];
 		a->offsets[RECV_SIDE] = a->offsets[SEND_SIDE];
-		return TUTTI_OK;
+		return check_received(a, comm);
 	}
 	TRY(check_side(a, RECV_SIDE, comm));
+	TRY(check_received(a, comm));
 	size_t out = a->counts[SEND_SIDE][comm->rank], in = a->counts[RECV_SIDE][comm->rank];
 	return out == in ? TUTTI_OK
 			 : fail(TUTTI_ERR_INVALID,

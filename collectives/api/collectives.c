@@ -42,9 +42,8 @@ static bool are_plainly_right(const struct call_args *a, enum collective pattern
 		return pattern == COLL_BARRIER;
 	if ((s < r ? r - s : s - r) >= block * (size_t)comm->size)
 		return true;
-	return pattern != COLL_ALL_TO_ALL &&
-	       s + (collective_has_blocks(pattern, SEND_SIDE) ? own : 0) ==
-		       r + (collective_has_blocks(pattern, RECV_SIDE) ? own : 0);
+	return s + (collective_has_blocks(pattern, SEND_SIDE) ? own : 0) ==
+	       r + (collective_has_blocks(pattern, RECV_SIDE) ? own : 0);
 }
 
 /* Buffers that only the root has are not looked at elsewhere. */

@@ -39,6 +39,14 @@ tutti_status tutti_rendezvous_open(char *url, size_t url_bytes)
 	return rendezvous_serve(url, url_bytes, &env);
 }
 
+tutti_status tutti_rendezvous_close(const char *url)
+{
+	last_error_clear();
+	if (!url)
+		return fail(TUTTI_ERR_INVALID, "tutti_rendezvous_close: url is NULL");
+	return rendezvous_unserve(url);
+}
+
 /* comm, and where its result goes. */
 static tutti_status check(const char *name, const tutti_comm *comm, const char *result_name,
 			  const void *result)
@@ -57,6 +65,45 @@ tutti_status tutti_comm_split(tutti_comm *comm, int color, int key, const tutti_
 	group_note_errors();
 	TRY(group_refuse("tutti_comm_split"));
 	return comm_split(comm, color, key, config, child);
+}
+
+static tutti_status check_list(const tutti_comm *comm, const int *ranks, int n)
+{
+	static const char name[] = "tutti_comm_create_from";
+	bool is_listed = false;
+
+	if (!ranks || n < 1 || n > comm->size)
+		return fail(TUTTI_ERR_INVALID,
+			    "%s: ranks is %p and n is %d: it lists 1 to %d ranks", name,
+			    (const void *)ranks, n, comm->size);
+	for (int i = 0; i < n; i++) {
+		if (ranks[i] < 0 || ranks[i] >= comm->size)
+			return fail(TUTTI_ERR_INVALID, "%s: ranks[%d] is %d, not in 0..%d", name, i,
+				    ranks[i], comm->size - 1);
+		for (int k = 0; k < i; k++)
+			if (ranks[k] == ranks[i])
+				return fail(TUTTI_ERR_INVALID, "%s: ranks lists rank %d twice",
+					    name, ranks[i]);
+		is_listed |= ranks[i] == comm->rank;
+	}
+	if (is_listed)
+		return TUTTI_OK;
+	return fail(TUTTI_ERR_INVALID,
+		    "%s: rank %d is not in ranks: only those that are listed call it", name,
+		    comm->rank);
+}
+
+tutti_status tutti_comm_create_from(tutti_comm *comm, const int *ranks, int n, int tag,
+				    const tutti_config *config, tutti_comm **child)
+{
+	TRY(check("tutti_comm_create_from", comm, "child", child));
+	group_note_errors();
+	TRY(group_refuse("tutti_comm_create_from"));
+	TRY(check_list(comm, ranks, n));
+	if (tag < 0)
+		return fail(TUTTI_ERR_INVALID,
+			    "tutti_comm_create_from: tag is %d: it must not be negative", tag);
+	return comm_create_from(comm, ranks, n, tag, config, child);
 }
 
 tutti_status tutti_comm_dup(tutti_comm *comm, tutti_comm **copy)
@@ -80,6 +127,15 @@ tutti_status tutti_comm_grow(tutti_comm *comm, int size, const tutti_config *con
 	TRY(check("tutti_comm_grow", comm, "grown", grown));
 	TRY(group_refuse("tutti_comm_grow"));
 	return comm_grow(comm, size, config, grown);
+}
+
+tutti_status tutti_recover(tutti_comm **comm, int size)
+{
+	TRY(check("tutti_recover", comm ? *comm : NULL, "comm", comm));
+	TRY(group_refuse("tutti_recover"));
+	if (size < 1)
+		return fail(TUTTI_ERR_INVALID, "tutti_recover: size is %d: it is at least 1", size);
+	return comm_recover(comm, size);
 }
 
 tutti_status tutti_comm_agree(tutti_comm *comm, int *flag)

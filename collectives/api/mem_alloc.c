@@ -88,18 +88,18 @@ static tutti_status alloc_of_window(void **ptr, size_t bytes, struct tutti_comm 
 tutti_status tutti_mem_alloc(void **ptr, size_t bytes, tutti_comm *comm)
 {
 	last_error_clear();
+	group_note_errors();
 	TRY(forks_check("tutti_mem_alloc"));
 	if (!ptr || !comm)
 		return fail(TUTTI_ERR_INVALID, "tutti_mem_alloc: %s is NULL", ptr ? "comm" : "ptr");
 	if (bytes > (size_t)PTRDIFF_MAX / (size_t)comm->size)
 		return fail(TUTTI_ERR_INVALID, "tutti_mem_alloc: %zu bytes on each of %d ranks",
 			    bytes, comm->size);
+	TRY(group_refuse("tutti_mem_alloc"));
 	if (engine_status(comm->engine) != TUTTI_OK)
 		return fail(engine_status(comm->engine), "%s", engine_error(comm->engine));
 	if (!comm->window)
 		return private_alloc(ptr, bytes);
-	group_note_errors();
-	TRY(group_refuse("tutti_mem_alloc"));
 	return alloc_of_window(ptr, bytes, comm);
 }
 

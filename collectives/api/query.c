@@ -42,6 +42,15 @@ tutti_status tutti_work_test(tutti_work *work, int *is_done)
 	return status;
 }
 
+tutti_status tutti_work_cancel(tutti_work *work)
+{
+	last_error_clear();
+	if (!work)
+		return fail(TUTTI_ERR_INVALID, "tutti_work_cancel: work is NULL");
+	TRY(forks_check("tutti_work_cancel"));
+	return work_cancel(work);
+}
+
 void tutti_work_release(tutti_work **work)
 {
 	if (!work || !*work)

@@ -3,6 +3,7 @@
 #include "collectives/window/window.h"
 
 #include "core/cancel.h"
+#include "core/machine.h"
 
 #include <stdlib.h>
 
@@ -27,10 +28,15 @@ void comm_leave_recovery(struct tutti_comm *comm)
 	comm_leave(comm);
 }
 
+/* As this machine's kernel has it. */
 static bool has_ended(void *arg, int rank)
 {
 	const struct tutti_comm *comm = arg;
-	return comm->window && board_has_ended(window_board(comm->window), rank);
+	const struct control_peer *peer = comm->reach.peers ? &comm->reach.peers[rank] : NULL;
+
+	if (comm->window)
+		return board_has_ended(window_board(comm->window), rank);
+	return peer && peer->is_visible && process_has_ended(peer->process);
 }
 
 tutti_status comm_ask(struct tutti_comm *comm, struct consensus_question *question, uint32_t which,

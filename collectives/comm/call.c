@@ -78,6 +78,13 @@ static tutti_status find_memory(const struct call_args *a, const struct memory_k
 	return TUTTI_OK;
 }
 
+/* An all_to_all in place would overwrite blocks that it still has to send. */
+static bool copies_send(const struct call_args *args)
+{
+	return args->send && args->send == args->recv &&
+	       collective_pattern(args->collective) == COLL_ALL_TO_ALL;
+}
+
 static tutti_status find_way(const struct tutti_comm *comm, const struct call_args *args,
 			     struct way *way)
 {
@@ -97,6 +104,9 @@ static tutti_status find_way(const struct tutti_comm *comm, const struct call_ar
 		return fail(TUTTI_ERR_INVALID, "%s: %s works on host memory only, not on %s memory",
 			    collective_name(args->collective), op_name(args->op),
 			    way->memory->name);
+	if (way->memory->id != TUTTI_MEMORY_HOST && copies_send(args))
+		return fail(TUTTI_ERR_INVALID, "%s: in place it needs host memory, not %s memory",
+			    collective_name(args->collective), way->memory->name);
 	return TUTTI_OK;
 }
 
@@ -124,7 +134,7 @@ static tutti_status add_plan(struct tutti_comm *comm, const struct algorithm *a,
 	struct plan_key key = {.rank = comm->rank,
 			       .size = comm->size,
 			       .root = collective_has_root(a->collective) ? spec->args.root : 0,
-			       .in_place = spec->args.send == spec->args.recv,
+			       .in_place = spec->args.send == spec->args.recv && !spec->copies_send,
 			       .nodes = comm->select.nodes};
 	key.options.staged = !(comm->reach.kinds_in_place & 1u << spec->memory->id);
 	key.options.scaled = op_scalar(spec->args.op) != NULL;
@@ -154,6 +164,7 @@ static tutti_status describe_task(struct tutti_comm *comm, const struct call_arg
 	}
 	spec->send_bytes = layout_extent(args, comm->rank, comm->size, SEND_SIDE);
 	spec->recv_bytes = layout_extent(args, comm->rank, comm->size, RECV_SIDE);
+	spec->copies_send = copies_send(args);
 	if (has_plan)
 		TRY(add_plan(comm, algorithm, spec));
 	spec->trace = trace_call(comm->calls.trace, args,
@@ -192,7 +203,8 @@ tutti_status comm_call(struct tutti_comm *comm, struct call_args *args, const tu
 	struct call_record record = call_record_of(args, comm->size, comm->calls.fingerprint);
 	args->fingerprint = record.fingerprint;
 	bool waits = call_waits(call);
-	bool is_direct = waits && way.is_window && way.memory->id == TUTTI_MEMORY_HOST;
+	bool is_direct =
+		waits && way.is_window && way.memory->id == TUTTI_MEMORY_HOST && !copies_send(args);
 	if (!is_direct)
 		status = describe_task(comm, args, &way, call, &spec);
 	if (status == TUTTI_OK) {

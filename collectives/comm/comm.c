@@ -61,6 +61,8 @@ tutti_status comm_new(struct tutti_comm **out, const tutti_config *config, const
 	comm->settings.env = *env;
 	comm->settings.timeout_ms = config->timeout_ms ? config->timeout_ms : (int)env->timeout_ms;
 	comm->settings.deterministic = config->deterministic;
+	if (config->name)
+		snprintf(comm->settings.name, sizeof comm->settings.name, "%s", config->name);
 	if (!copy_texts(&comm->settings,
 			config->transports ? config->transports : env->transports)) {
 		comm_free(comm);
@@ -74,7 +76,8 @@ tutti_config comm_config(const struct tutti_comm *comm)
 {
 	return (tutti_config){.transports = comm->settings.filter,
 			      .timeout_ms = comm->settings.timeout_ms,
-			      .deterministic = comm->settings.deterministic};
+			      .deterministic = comm->settings.deterministic,
+			      .name = comm->settings.name[0] ? comm->settings.name : NULL};
 }
 
 struct window_config comm_window_config(struct tutti_comm *comm)
@@ -206,7 +209,7 @@ tutti_status comm_start(struct tutti_comm *comm)
 		.linger_ms = (int)comm->settings.env.reconnect_ms,
 		.policy = wait_policy_on(comm->place.ranks_on_host, comm->place.cores),
 		.helper_policy = wait_policy_on(2 * comm->place.ranks_on_host, comm->place.cores)};
-	if (!comm->window && config.policy.apart) {
+	if (!comm->window) {
 		memcpy(config.near, comm->place.near, sizeof config.near);
 		config.ranks_near_count = comm->place.ranks_near_count;
 		config.ranks_near_me = comm->place.local_rank;
@@ -220,6 +223,7 @@ tutti_status comm_start(struct tutti_comm *comm)
 	TRY(open_trace(comm));
 	config.trace = comm->calls.trace;
 	config.trace_dir = comm->settings.env.trace_dir;
+	memcpy(config.name, comm->settings.name, sizeof config.name);
 	TRY(open_control(comm, &config.control));
 	TRY(start_engine(comm, &config));
 	free(comm->reach.routes);

@@ -3,6 +3,7 @@
 #ifndef COLLECTIVES_COMM_COMM_H
 #define COLLECTIVES_COMM_COMM_H
 
+#include "collectives/engine/engine.h"
 #include "collectives/plan/plan.h"
 #include "collectives/select/select.h"
 #include "core/env.h"
@@ -41,6 +42,7 @@ struct comm_settings {
 	int timeout_ms;
 	bool deterministic;
 	char *filter; /* of transports, or NULL                                          */
+	char name[ENGINE_NAME_BYTES]; /* or ""                                           */
 };
 
 /* Tells this communicator from all others, on all its ranks. */
@@ -111,17 +113,22 @@ struct tutti_comm {
 	struct comm_recovery recovery;
 };
 
-/* init.c, split.c, shrink.c, grow.c, agree.c: what tutti.h says of these, for arguments that are
- * not NULL where it needs them, outside groups. */
+/* init.c, split.c, create_from.c, shrink.c, grow.c, agree.c: what tutti.h says of these, for
+ * arguments that are not NULL where it needs them, outside groups. */
 tutti_status comm_init(struct tutti_comm **comm, const tutti_config *config);
 tutti_status comm_init_all(struct tutti_comm **comms, int n, const tutti_config *config);
 tutti_status comm_split(struct tutti_comm *parent, int color, int key, const tutti_config *config,
 			struct tutti_comm **child);
 tutti_status comm_dup(struct tutti_comm *parent, struct tutti_comm **copy);
+tutti_status comm_create_from(struct tutti_comm *parent, const int *ranks, int n, int tag,
+			      const tutti_config *config, struct tutti_comm **child);
 tutti_status comm_shrink(struct tutti_comm *comm, struct tutti_comm **survivors);
 tutti_status comm_grow(struct tutti_comm *comm, int size, const tutti_config *config,
 		       struct tutti_comm **grown);
 tutti_status comm_agree(struct tutti_comm *comm, int *flag);
+
+/* recover.c: *comm is always a communicator, the old one or one in its place. */
+tutti_status comm_recover(struct tutti_comm **comm, int size);
 
 /* The config that comm was made with, for one more like it. Its texts are comm's. */
 tutti_config comm_config(const struct tutti_comm *comm);

@@ -215,6 +215,7 @@ static tutti_status grow(struct grow *g)
 	struct grow_report own = {0};
 
 	g->old->recovery.calls++;
+	rendezvous_tell_launcher(LAUNCHER_GROWS);
 	TRY(get_ready(g));
 	log_info(NAME ": %d ranks wait for %d new ones", g->count, g->size - g->count);
 	tutti_status status = compare(g, ASK_REPORTS, &own, arrive(g));
@@ -254,6 +255,8 @@ static void inherit(struct grow *g, const tutti_config *config)
 		g->config.deterministic = old.deterministic;
 	if (!g->config.timeout_ms)
 		g->config.timeout_ms = old.timeout_ms;
+	if (!g->config.name)
+		g->config.name = old.name;
 	if (!g->config.transports)
 		g->config.transports = old.transports;
 }

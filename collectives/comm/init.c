@@ -12,6 +12,14 @@
 
 static const tutti_config no_config;
 
+static bool is_name(const char *name)
+{
+	size_t n = 0;
+	while (n < ENGINE_NAME_BYTES && name[n] >= ' ' && name[n] <= '~')
+		n++;
+	return n > 0 && n < ENGINE_NAME_BYTES && name[n] == 0;
+}
+
 tutti_status comm_check_config(const tutti_config *config)
 {
 	if (config->timeout_ms < 0)
@@ -24,6 +32,10 @@ tutti_status comm_check_config(const tutti_config *config)
 	if (config->deterministic < 0 || config->deterministic > 1)
 		return fail(TUTTI_ERR_INVALID, "config.deterministic is %d: it must be 0 or 1",
 			    config->deterministic);
+	if (config->name && !is_name(config->name))
+		return fail(TUTTI_ERR_INVALID,
+			    "config.name is not 1 to %d printable characters of ASCII",
+			    ENGINE_NAME_BYTES - 1);
 	if (memcmp(config->reserved, no_config.reserved, sizeof config->reserved) != 0)
 		return fail(TUTTI_ERR_INVALID,
 			    "config.reserved is not zero: zero-initialise the config");
@@ -34,6 +46,7 @@ tutti_status comm_check_config(const tutti_config *config)
 static tutti_status load_settings(struct env *env)
 {
 	TRY(env_load(env));
+	job_reserve_ports(env);
 	return reduce_use(env->simd);
 }
 

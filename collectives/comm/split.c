@@ -34,7 +34,7 @@ static int compare_asks(const void *first, const void *second)
 		return a->color < b->color ? -1 : 1;
 	if (a->key != b->key)
 		return a->key < b->key ? -1 : 1;
-	return a->rank < b->rank ? -1 : a->rank > b->rank;
+	return a->place < b->place ? -1 : a->place > b->place;
 }
 
 /* Neighbours in one child. */
@@ -45,21 +45,21 @@ static tutti_status check_alike(const struct split *s, const struct ask *a, cons
 
 	if (is_number && a->deterministic == b->deterministic)
 		return TUTTI_OK;
-	return fail(
-		TUTTI_ERR_INVALID,
-		"%s #%llu: rank %d has config.%s %s, rank %d has %s, and both are in the child of "
-		"color %d: all its ranks need the same",
-		collective_name(s->collective), (unsigned long long)s->sequence, a->rank,
-		is_number ? "deterministic" : "transports",
-		is_number ? numbers[a->deterministic != 0] : a->transports, b->rank,
-		is_number ? numbers[b->deterministic != 0] : b->transports, (int)a->color);
+	return fail(TUTTI_ERR_INVALID,
+		    "%s: rank %d has config.%s %s, rank %d has %s, and both are in the child of "
+		    "color %d: all its ranks need the same",
+		    split_name(s).text, split_rank(s, a->place),
+		    is_number ? "deterministic" : "transports",
+		    is_number ? numbers[a->deterministic != 0] : a->transports,
+		    split_rank(s, b->place),
+		    is_number ? numbers[b->deterministic != 0] : b->transports, (int)a->color);
 }
 
 /* Each rank checks all children, so all decide the same without another round. */
 static tutti_status gather_requests(struct split *s, int color, int key)
 {
-	struct ask mine = {.color = color, .key = key, .rank = s->parent->rank};
-	size_t n = (size_t)s->parent->size;
+	struct ask mine = {.color = color, .key = key, .place = s->me};
+	size_t n = (size_t)s->count;
 
 	if (color >= 0)
 		split_remember(s, prepare_ask(s, &mine));
@@ -80,8 +80,10 @@ static void derive_identity(const struct split *s, int color)
 	const struct tutti_comm *parent = s->parent;
 	struct {
 		uint64_t parent[2], sequence;
-		int64_t color;
-	} of = {{parent->identity.id[0], parent->identity.id[1]}, s->sequence, color};
+		int64_t color; /* below 0: a tag */
+	} of = {{parent->identity.id[0], parent->identity.id[1]},
+		s->sequence,
+		s->list ? -1 - (int64_t)s->tag : color};
 
 	_Static_assert(sizeof of == 32, "no padding in what is hashed");
 	comm_derive_identity(s->child, parent, "child's key", "child's id", &of, sizeof of);
@@ -90,13 +92,13 @@ static void derive_identity(const struct split *s, int color)
 /* This rank's part of its child, and what the child's other ranks must know. */
 static tutti_status make_child(struct split *s, int color, struct member *mine)
 {
-	const struct ask *asks = s->asks, *end = asks + s->parent->size;
+	const struct ask *asks = s->asks, *end = asks + s->count;
 	int size = 0, rank = 0;
 
 	for (; asks->color != color; asks++)
 		;
 	for (; asks + size < end && asks[size].color == color; size++)
-		if (asks[size].rank == s->parent->rank)
+		if (asks[size].place == s->me)
 			rank = size;
 	s->ours = asks;
 	s->rank = rank;
@@ -108,7 +110,7 @@ static tutti_status make_child(struct split *s, int color, struct member *mine)
 		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for a child of %d ranks", rank,
 			    size);
 	for (int r = 0; r < size; r++)
-		s->child->parent.ranks[r] = asks[r].rank;
+		s->child->parent.ranks[r] = split_rank(s, asks[r].place);
 	TRY(comm_describe(s->child, mine));
 	/* A copy has its parent's quorum. */
 	if (size < s->parent->size)
@@ -131,12 +133,12 @@ static tutti_status meet(struct split *s, int color)
 		split_remember(s, make_child(s, color, &mine));
 	mine.status = s->own.status;
 	TRY(split_all_gather(s, &mine, sizeof mine, all));
-	for (int r = 0; r < s->parent->size; r++)
+	for (int r = 0; r < s->count; r++)
 		if (all[r].status != TUTTI_OK)
 			return split_explain(s);
 	if (s->child) {
 		for (int r = 0; r < s->child->size; r++)
-			s->members[r] = all[s->ours[r].rank];
+			s->members[r] = all[s->ours[r].place];
 		split_remember(s, comm_meet(s->child, s->members));
 	}
 	TRY(split_agree(s, &all_have_window));
@@ -190,7 +192,7 @@ static tutti_status make_all(struct split *s, int color, int key)
 /* Without memory this rank cannot begin, and fails the parent, for the other ranks wait for it. */
 static tutti_status allocate(struct split *s)
 {
-	size_t n = (size_t)s->parent->size;
+	size_t n = (size_t)s->count;
 	size_t most = sizeof(struct member);
 
 	_Static_assert(sizeof(struct member) >= sizeof(struct outcome), "the longest answer");
@@ -199,9 +201,27 @@ static tutti_status allocate(struct split *s)
 	if (s->asks && s->gathered)
 		return TUTTI_OK;
 	fail(TUTTI_ERR_MEMORY, "rank %d: %s: no memory for the answers of %d ranks",
-	     s->parent->rank, collective_name(s->collective), s->parent->size);
+	     s->parent->rank, split_name(s).text, s->count);
 	engine_fail(s->parent->engine, TUTTI_ERR_MEMORY, last_error());
 	return TUTTI_ERR_MEMORY;
+}
+
+tutti_status split_run(struct split *s, int color, int key, struct tutti_comm **out)
+{
+	tutti_status status = allocate(s);
+
+	if (status == TUTTI_OK)
+		status = make_all(s, color, key);
+	if (!s->list)
+		comm_leave(s->parent);
+	if (status == TUTTI_OK)
+		*out = s->child;
+	else
+		give_up(s);
+	free(s->members);
+	free(s->asks);
+	free(s->gathered);
+	return status;
 }
 
 static tutti_status run(struct tutti_comm *parent, enum collective collective, int color, int key,
@@ -211,21 +231,12 @@ static tutti_status run(struct tutti_comm *parent, enum collective collective, i
 	struct split s = {.parent = parent,
 			  .collective = collective,
 			  .config = config ? config : &inherited,
+			  .count = parent->size,
+			  .me = parent->rank,
 			  .deadline_ns = deadline_after_ms(parent->settings.timeout_ms)};
 
 	TRY(comm_enter(parent, collective_name(collective)));
-	tutti_status status = allocate(&s);
-	if (status == TUTTI_OK)
-		status = make_all(&s, color, key);
-	comm_leave(parent);
-	if (status == TUTTI_OK)
-		*out = s.child;
-	else
-		give_up(&s);
-	free(s.members);
-	free(s.asks);
-	free(s.gathered);
-	return status;
+	return split_run(&s, color, key, out);
 }
 
 tutti_status comm_split(struct tutti_comm *parent, int color, int key, const tutti_config *config,

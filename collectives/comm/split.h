@@ -1,5 +1,6 @@
 /* Inside comm/: how children are made over their parent, by internal all_gathers in its order of
- * calls. Round by round
+ * calls; or, of a child that its members alone make, by messages among them (create_from.c). Round
+ * by round
  *
  *     asks      what each rank wants; so each rank knows all groups and whether they are valid
  *     members   the addresses of the ranks of the children: their endpoints are open
@@ -13,10 +14,11 @@
 #define COLLECTIVES_COMM_SPLIT_H
 
 #include "collectives/comm/join.h"
+#include "collectives/engine/engine.h"
 #include "core/outcome.h"
 
 struct ask {
-	int32_t color, key, rank, deterministic, status;
+	int32_t color, key, place, deterministic, status;
 	char transports[60];
 };
 
@@ -24,19 +26,45 @@ struct split {
 	struct tutti_comm *parent;
 	enum collective collective;
 	const tutti_config *config; /* the caller's, or the parent's                      */
-	uint64_t sequence, deadline_ns;
+	const int *list;            /* the ranks of the parent that take part; NULL: all  */
+	int count, me;              /* how many; this rank's place among them             */
+	int tag;                    /* with a list: of the call                           */
+	uint64_t sequence, deadline_ns; /* with a list: a random number                  */
 	int round;
 	int rank, size;         /* of this rank in its child; size 0 so far             */
 	struct outcome own;     /* this rank's status so far                        */
-	struct ask *asks;       /* of all ranks of the parent: by color, key, rank  */
+	struct ask *asks;       /* of all that take part: by color, key, rank       */
 	const struct ask *ours; /* ... and there the first of our child             */
-	void *gathered;         /* a round's answers, by rank of the parent         */
+	void *gathered;         /* a round's answers, by place                      */
 	struct member *members; /* of the child, in its order                       */
 	struct tutti_comm *child;
 };
 
-/* One round: bytes of each rank of the parent, in its order. */
+/* The rank of the parent at a place among those that take part. */
+static inline int split_rank(const struct split *split, int place)
+{
+	return split->list ? split->list[place] : place;
+}
+/* The call, for messages. */
+struct split_name {
+	char text[48];
+};
+struct split_name split_name(const struct split *split);
+/* Makes the child, or fails. The parent was entered, or there is a list. */
+tutti_status split_run(struct split *split, int color, int key, struct tutti_comm **child);
+/* One round: bytes of each rank that takes part, by place. */
 tutti_status split_all_gather(struct split *split, const void *mine, size_t bytes, void *all);
+
+/* split_list.c, for where there is a list: the same; */
+tutti_status list_all_gather(struct split *split, const void *mine, size_t bytes, void *all);
+/* the place of the lowest rank; */
+int list_leader(const struct split *split);
+/* one message; or one to or from each other rank, whose buffers are stride bytes apart. */
+tutti_status list_exchange(struct split *split, enum p2p_side side, void *buf, size_t bytes,
+			   int place);
+tutti_status list_exchange_all(struct split *split, enum p2p_side side, void *buf, size_t bytes,
+			       size_t stride);
+
 /* Keeps this rank's error until the next round in which it can be told. */
 void split_remember(struct split *split, tutti_status status);
 /* The round after a failure, to which all ranks come: they return its status and message. */

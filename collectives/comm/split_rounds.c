@@ -15,8 +15,22 @@ static int left_ms(const struct split *s)
 	return now + 1000000u < s->deadline_ns ? (int)((s->deadline_ns - now) / 1000000u) : 1;
 }
 
+struct split_name split_name(const struct split *s)
+{
+	struct split_name name;
+
+	if (s->list)
+		snprintf(name.text, sizeof name.text, "comm_create_from (tag %d)", s->tag);
+	else
+		snprintf(name.text, sizeof name.text, "%s #%llu", collective_name(s->collective),
+			 (unsigned long long)s->sequence);
+	return name;
+}
+
 tutti_status split_all_gather(struct split *s, const void *mine, size_t bytes, void *all)
 {
+	if (s->list)
+		return list_all_gather(s, mine, bytes, all);
 	tutti_call call = {.timeout_ms = left_ms(s)};
 	struct call_args args = {.collective = s->collective,
 				 .dtype = TUTTI_U8,
@@ -50,13 +64,12 @@ tutti_status split_explain(struct split *s)
 	const struct outcome *all = s->gathered;
 
 	TRY(split_all_gather(s, &s->own, sizeof s->own, s->gathered));
-	int cause = outcome_cause(all, sizeof *all, s->parent->size, NULL, 0);
+	int cause = outcome_cause(all, sizeof *all, s->count, NULL, 0);
 	if (cause >= 0)
-		return fail(status_said(all[cause].status), "%s #%llu: rank %d%.*s",
-			    collective_name(s->collective), (unsigned long long)s->sequence, cause,
-			    ERROR_BYTES - 1, all[cause].message);
-	return fail(TUTTI_ERR_INTERNAL, "%s #%llu: a rank has failed without a message",
-		    collective_name(s->collective), (unsigned long long)s->sequence);
+		return fail(status_said(all[cause].status), "%s: rank %d%.*s", split_name(s).text,
+			    split_rank(s, cause), ERROR_BYTES - 1, all[cause].message);
+	return fail(TUTTI_ERR_INTERNAL, "%s: a rank has failed without a message",
+		    split_name(s).text);
 }
 
 tutti_status split_agree(struct split *s, bool *all_have_window)
@@ -65,11 +78,11 @@ tutti_status split_agree(struct split *s, bool *all_have_window)
 	struct split_report mine = {s->own.status, s->child && s->child->window};
 
 	TRY(split_all_gather(s, &mine, sizeof mine, all));
-	for (int r = 0; r < s->parent->size; r++)
+	for (int r = 0; r < s->count; r++)
 		if (all[r].status != TUTTI_OK)
 			return split_explain(s);
 	*all_have_window = s->child != NULL;
 	for (int r = 0; s->child && r < s->child->size; r++)
-		*all_have_window &= all[s->ours[r].rank].has_window;
+		*all_have_window &= all[s->ours[r].place].has_window;
 	return TUTTI_OK;
 }

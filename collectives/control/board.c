@@ -13,6 +13,7 @@ void board_begin(struct board *b)
 {
 	pthread_mutex_init(&b->lock, NULL);
 	b->places[b->rank].pid = (int32_t)getpid();
+	b->places[b->rank].program = process_look(getpid()).program;
 }
 
 /* The first failure stays. */
@@ -152,8 +153,18 @@ bool board_has_left(const struct board *b, int rank)
 	return atomic_load_explicit(&b->places[rank].recorder.has_left, memory_order_acquire);
 }
 
+bool board_is_replaced(const struct board *b, int rank, struct process_look *look)
+{
+	uint64_t program = b->places[rank].program;
+
+	*look = process_look(process_of(b->pid_fds[rank]));
+	return program && look->program && look->program != program;
+}
+
 bool board_has_ended(const struct board *b, int rank)
 {
 	struct pollfd fd = {b->pid_fds[rank], POLLIN, 0};
-	return fd.fd >= 0 && poll(&fd, 1, 0) > 0;
+	struct process_look look;
+
+	return fd.fd >= 0 && (poll(&fd, 1, 0) > 0 || board_is_replaced(b, rank, &look));
 }

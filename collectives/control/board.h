@@ -9,6 +9,7 @@
 
 #include "collectives/control/failure.h"
 #include "collectives/trace/trace.h"
+#include "core/machine.h"
 
 #include <pthread.h>
 
@@ -18,6 +19,7 @@ struct board_place {
 	int32_t rank;
 	uint32_t is_common;
 	int32_t pid; /* as the rank numbers itself: it may be in another namespace */
+	uint64_t program; /* struct process_look; another one by now: exec */
 	char message[ERROR_BYTES];
 	struct recorder recorder;
 };
@@ -34,6 +36,7 @@ struct board {
 	char message[ERROR_BYTES];
 	uint64_t compared_ns; /* when board_check last compared calls ... */
 	uint64_t checked_ns;  /* ... and looked for deaths */
+	int replaced;         /* 1 + a rank whose process was found to run another program, or 0 */
 	struct {
 		int silence_ms; /* a rank may be stopped for so long, or for ever if 0 */
 		int rank;       /* 1 + the rank that was found stopped, or 0 */
@@ -88,10 +91,16 @@ tutti_status board_check(struct board *board, const struct board_wait *wait, uin
  * known here. is_bad: a rank is gone whether or not it made that call. */
 tutti_status board_check_call(struct board *board, uint64_t sequence, bool is_bad);
 
+/* A deadline has passed: TIMEOUT when another rank is stopped. */
+tutti_status board_check_late(struct board *board);
+
 /* MISMATCH when another rank has made another call than this one. */
 tutti_status board_compare(struct board *board);
 bool board_has_left(const struct board *board, int rank);
-bool board_has_ended(const struct board *board, int rank); /* its process, for sure */
+/* For sure: its process has ended, or runs another program. */
+bool board_has_ended(const struct board *board, int rank);
+/* One read of /proc, which tells more than the rank's descriptor: that it runs another program. */
+bool board_is_replaced(const struct board *board, int rank, struct process_look *look);
 /* The ranks that have not made call sequence, as "ranks 1, 3"; "" for none. Returns text. */
 const char *board_missing(const struct board *board, uint64_t sequence, char *text,
 			  size_t text_bytes);

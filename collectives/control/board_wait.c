@@ -13,7 +13,8 @@
 static uint64_t interval_ns(const struct board *b)
 {
 	int ms = b->stopped.silence_ms / 4;
-	return MS_TO_NS(ms < BOARD_WATCH_MS ? ms : BOARD_WATCH_MS);
+	bool is_sooner = b->stopped.silence_ms && ms < BOARD_WATCH_MS;
+	return MS_TO_NS(is_sooner ? ms : BOARD_WATCH_MS);
 }
 
 /* Stopped by SIGSTOP, a debugger, a batch system: the kernel says that of every process of the
@@ -28,35 +29,59 @@ static bool awaits(const struct board_wait *wait, int rank)
 	return !wait->awaits || wait->awaits(wait->arg, rank);
 }
 
-/* Returns 1 + the first stopped rank from where the last look ended, or 0. */
-static int find_stopped(struct board *b, const struct board_wait *wait)
+/* The first rank that is stopped, or runs another program, from where the last look ended. */
+static void look_at_processes(struct board *b, const struct board_wait *wait)
 {
+	b->stopped.rank = 0;
+	b->stopped.lasts_ns = 0;
 	for (int i = 0, looks = 0; i < b->size && looks < AT_ONCE; i++) {
 		int rank = b->stopped.next++ % b->size;
 		b->stopped.next %= b->size;
-		if (rank == b->rank || !awaits(wait, rank))
+		struct process_look look;
+		if (rank == b->rank || b->pid_fds[rank] < 0 || !awaits(wait, rank))
 			continue;
 		looks++;
-		if (is_stopped(b, rank))
-			return rank + 1;
+		if (board_is_replaced(b, rank, &look))
+			b->replaced = rank + 1;
+		else if (look.is_stopped && b->stopped.silence_ms)
+			b->stopped.rank = rank + 1;
+		if (b->replaced == rank + 1 || b->stopped.rank)
+			return;
 	}
-	return 0;
 }
 
-static tutti_status give_up(struct board *b)
+static tutti_status decide_stopped(struct board *b, int rank, const char *why)
 {
 	char text[ERROR_BYTES], who[128];
 
 	TRY(board_failure(b)); /* another rank may have told it already */
-	snprintf(text, sizeof text,
-		 "%s is stopped (SIGSTOP, or a debugger), for %.1f s by now (TUTTI_SILENCE_MS; 0: "
-		 "wait for ever).",
-		 board_who(b, b->stopped.rank - 1, who, sizeof who),
-		 (double)b->stopped.lasts_ns * 1e-9);
+	snprintf(text, sizeof text, "%s is stopped (SIGSTOP, or a debugger), %s.",
+		 board_who(b, rank, who, sizeof who), why);
 	return board_decide(b, &(struct failure){.status = TUTTI_ERR_TIMEOUT,
 						 .rank = FAILURE_NO_RANK,
 						 .is_common = true,
 						 .message = text});
+}
+
+static tutti_status give_up(struct board *b)
+{
+	char why[100];
+
+	snprintf(why, sizeof why, "for %.1f s by now (TUTTI_SILENCE_MS; 0: wait for ever)",
+		 (double)b->stopped.lasts_ns * 1e-9);
+	return decide_stopped(b, b->stopped.rank - 1, why);
+}
+
+tutti_status board_check_late(struct board *b)
+{
+	char why[100];
+
+	snprintf(why, sizeof why,
+		 "and the deadline of a call of rank %d has passed (TUTTI_TIMEOUT_MS)", b->rank);
+	for (int rank = 0; rank < b->size; rank++)
+		if (rank != b->rank && is_stopped(b, rank))
+			return decide_stopped(b, rank, why);
+	return TUTTI_OK;
 }
 
 /* Whether an awaited rank has been stopped for too long. */
@@ -65,12 +90,11 @@ static tutti_status check_stopped(struct board *b, const struct board_wait *wait
 	uint64_t passed = now_ns - b->stopped.looked_ns, interval = interval_ns(b);
 	int rank = b->stopped.rank - 1;
 
-	if (b->stopped.silence_ms == 0 || passed < interval)
+	if (passed < interval)
 		return TUTTI_OK;
 	b->stopped.looked_ns = now_ns;
 	if (rank < 0 || !awaits(wait, rank) || !is_stopped(b, rank)) {
-		b->stopped.rank = find_stopped(b, wait);
-		b->stopped.lasts_ns = 0;
+		look_at_processes(b, wait);
 		return TUTTI_OK;
 	}
 	/* Where this process was itself stopped, or starved, little of the time counts. */
@@ -92,7 +116,10 @@ static tutti_status decide_gone(struct board *b, int rank)
 		snprintf(text, sizeof text, "%s has left the communicator after %llu calls.", who,
 			 (unsigned long long)recorder_issued(&b->places[rank].recorder));
 	else
-		snprintf(text, sizeof text, "%s has died.", who);
+		snprintf(text, sizeof text, "%s %s.", who,
+			 b->replaced == rank + 1
+				 ? "has ended: its process runs another program (exec)"
+				 : "has died");
 	return board_decide(
 		b, &(struct failure){.status = TUTTI_ERR_PEER, .rank = rank, .message = text});
 }
@@ -109,6 +136,8 @@ static tutti_status check_all_gone(struct board *b, const struct board_wait *wai
 	for (int rank = 0; rank < b->size; rank++)
 		if (board_has_left(b, rank))
 			TRY(check_gone(b, wait, rank));
+	if (b->replaced)
+		TRY(check_gone(b, wait, b->replaced - 1));
 	for (int first = 0; first < b->size; first += POLL_AT_ONCE) {
 		struct pollfd fds[POLL_AT_ONCE];
 		int n = b->size - first < POLL_AT_ONCE ? b->size - first : POLL_AT_ONCE;
@@ -139,6 +168,13 @@ tutti_status board_check(struct board *b, const struct board_wait *wait, uint64_
 	return check_stopped(b, wait, now_ns);
 }
 
+/* Without a read of /proc, which has its own pace. */
+static bool is_known_to_have_ended(const struct board *b, int rank)
+{
+	struct pollfd fd = {b->pid_fds[rank], POLLIN, 0};
+	return fd.fd >= 0 && (b->replaced == rank + 1 || poll(&fd, 1, 0) > 0);
+}
+
 tutti_status board_check_call(struct board *b, uint64_t sequence, bool is_bad)
 {
 	struct board_wait wait = {NULL, NULL};
@@ -148,7 +184,7 @@ tutti_status board_check_call(struct board *b, uint64_t sequence, bool is_bad)
 	TRY(board_compare(b));
 	for (int rank = 0; rank < b->size; rank++) {
 		bool left = board_has_left(b, rank), made_it;
-		if (rank == b->rank || (!left && !board_has_ended(b, rank)))
+		if (rank == b->rank || (!left && !is_known_to_have_ended(b, rank)))
 			continue;
 		/* Outside of calls a rank may leave: a send to it learns that on its channel. */
 		made_it = sequence == NO_CALL ||

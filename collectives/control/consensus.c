@@ -1,6 +1,7 @@
 /* See consensus.h. A question under way is in inquiry.c. */
 #include "collectives/control/consensus_internal.h"
 
+#include "collectives/control/deadlines.h"
 #include "core/clock.h"
 #include "core/rank_list.h"
 
@@ -169,7 +170,8 @@ tutti_status consensus_ask(struct consensus *c, const struct consensus_question 
 					  .record = question->record,
 					  .record_bytes = question->record_bytes,
 					  .quorum = &c->quorum,
-					  .grace_ns = (uint64_t)c->config.timeout_ms * 1000000u,
+					  /* Ranks whose call has the same deadline come late. */
+					  .grace_ns = MS_TO_NS(c->config.timeout_ms + ANSWERS_MS),
 					  .late_ns = question->late_ns,
 					  .now_ns = q.begun_ns};
 

@@ -84,6 +84,7 @@ struct inquiry {
 	const struct consensus_question *question;
 	struct agreement agreement;
 	uint64_t begun_ns;
+	uint64_t kernel_asked_ns; /* when it was last asked which processes have ended     */
 	uint64_t goodbye_ns; /* once it has ended                                         */
 	tutti_status status; /* not OK: this rank gives up                                */
 };

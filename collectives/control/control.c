@@ -33,7 +33,7 @@ void control_check(struct control *c, const struct control_wait *wait)
 	c->kind->check(c, wait);
 	/* Behind the records of this call, so that the answer says whether all ranks agree. */
 	if (suspected && suspected->status == TUTTI_ERR_MISMATCH && suspected->sequence != NO_CALL)
-		control_ask(c, suspected->sequence);
+		control_ask(c, suspected->sequence, 0);
 }
 
 bool control_suspect(struct control *c, const struct failure *failure, uint64_t now_ns)
@@ -62,10 +62,9 @@ const struct failure *control_unexplained(struct control *c, uint64_t now_ns)
 	return suspicion_is_over(&c->suspicion, all_agree, now_ns) ? suspected : NULL;
 }
 
-void control_ask(struct control *c, uint64_t sequence)
+bool control_ask(struct control *c, uint64_t sequence, uint64_t deadline_ns)
 {
-	if (c->kind->ask)
-		c->kind->ask(c, sequence);
+	return c->kind->ask(c, sequence, deadline_ns);
 }
 
 const char *control_missing(struct control *c, uint64_t sequence, char *text, size_t text_bytes)

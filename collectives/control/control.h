@@ -76,9 +76,11 @@ bool control_suspect(struct control *control, const struct failure *failure, uin
 const struct failure *control_suspicion(const struct control *control);
 /* The same, once its time to be explained is over. */
 const struct failure *control_unexplained(struct control *control, uint64_t now_ns);
-/* The deadline of call sequence is near: asks which ranks have not made it, for
- * control_missing. */
-void control_ask(struct control *control, uint64_t sequence);
+/* Asks all ranks whether they are there and have made call sequence, or NO_CALL, for
+ * control_missing; once for each deadline that has passed, or 0: none has. Returns, when called
+ * again and again, whether answers are still to come. After a deadline on_failure reports a rank
+ * that is stopped, or gives no answer. */
+bool control_ask(struct control *control, uint64_t sequence, uint64_t deadline_ns);
 /* The ranks that have not made it, as "ranks 1, 3"; "": all have, or no answer has come. text has
  * RANK_LIST_LEAST bytes or more. Returns it. */
 const char *control_missing(struct control *control, uint64_t sequence, char *text,

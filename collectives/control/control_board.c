@@ -15,6 +15,12 @@ static struct board *board_of(struct control *control)
 	return ((struct control_board *)control)->board;
 }
 
+static void report(struct control_board *c)
+{
+	c->is_delivered = true;
+	c->base.on_failure(c->base.arg, board_decided(c->board));
+}
+
 static void check(struct control *control, const struct control_wait *wait)
 {
 	struct control_board *c = (struct control_board *)control;
@@ -22,8 +28,19 @@ static void check(struct control *control, const struct control_wait *wait)
 	if (c->is_delivered ||
 	    board_check_call(c->board, wait->sequence, wait->is_urgent) == TUTTI_OK)
 		return;
-	c->is_delivered = true;
-	control->on_failure(control->arg, board_decided(c->board));
+	report(c);
+}
+
+/* Memory answers at once. */
+static bool ask(struct control *control, uint64_t sequence, uint64_t deadline_ns)
+{
+	struct control_board *c = (struct control_board *)control;
+	(void)sequence;
+
+	if (!deadline_ns || c->is_delivered || board_check_late(c->board) == TUTTI_OK)
+		return false;
+	report(c);
+	return true;
 }
 
 static const char *missing(struct control *control, uint64_t sequence, char *text,
@@ -56,6 +73,7 @@ static void destroy(struct control *control)
 }
 
 static const struct control_kind board = {.check = check,
+					  .ask = ask,
 					  .missing = missing,
 					  .found = found,
 					  .fail = tell,

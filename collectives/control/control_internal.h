@@ -7,8 +7,9 @@
  *              other neighbour. A rank that has not come so far keeps them, passes them on and
  *              compares later. So the records of any two ranks that differ meet somewhere, whether
  *              these ranks wait, compute or have finished.
- *     WHO      goes round once before a deadline; ranks that have not made the call put their name
- *              on it.
+ *     WHO      goes round both ways after a deadline, and one way with a mismatch; ranks that have
+ *              not made the call put their name on it. After a deadline a rank that does not take
+ *              it is stopped, or its machine is gone: a failure.
  *     LOST     a neighbour's connection ended without a word. Matters to calls that become slow
  *              afterwards.
  *     FAILED   a rank's communicator has failed, and why. The receiver passes it on.
@@ -16,7 +17,7 @@
  *     WATCH    are you there? Asked of both neighbours while a wait lasts, and passed on, so that
  *              every rank is asked. A rank that gives no sign of life for silence_ms is stopped, or
  *              its machine is gone: a failure.
- *     HERE     the answer, to the neighbour alone.
+ *     HERE     the answer to WATCH and WHO, to the neighbour alone.
  *
  * While all goes well nothing is sent. The helper thread serves the ring, so a rank that computes
  * passes messages on as well. Where a neighbour leaves or dies the ring is closed again: the next
@@ -33,7 +34,7 @@
 /* A kind of control. */
 struct control_kind {
 	void (*check)(struct control *c, const struct control_wait *wait);
-	void (*ask)(struct control *c, uint64_t sequence);
+	bool (*ask)(struct control *c, uint64_t sequence, uint64_t deadline_ns);
 	const char *(*missing)(struct control *c, uint64_t sequence, char *text, size_t text_bytes);
 	/* Whether all ranks are known to have made call sequence, and the same call. */
 	bool (*all_agree)(struct control *c, uint64_t sequence);
@@ -72,9 +73,9 @@ struct control_message {
 	uint32_t kind, count;   /* count: of calls or ranks; WATCH: ranks to go                  */
 	int32_t origin;         /* whose calls, question, failure                                */
 	int32_t status, rank;   /* FAILED, LOST                                                  */
-	uint32_t is_common;     /* FAILED                                                        */
+	uint32_t is_common;     /* FAILED; WHO: a deadline has passed                            */
 	uint64_t first;         /* sequence of calls[0]; WHO: the call; FAILED: failure.sequence  */
-	uint64_t issued;        /* LEAVING: calls made                                           */
+	uint64_t issued;        /* LEAVING: calls made; WHO: the origin's number of the question */
 	union {
 		struct call_record calls[CONTROL_CALLS_MOST];
 		int32_t ranks[CONTROL_MISSING];
@@ -90,6 +91,7 @@ struct control_link {
 	bool is_cut;                    /* its conn is to be closed, and another found   */
 	bool is_later;                  /* peer is not the first neighbour               */
 	bool is_awaited;                /* a sign of life is awaited                     */
+	int asker;                      /* ... for WHO of this rank, after its deadline; or -1 */
 	uint64_t watched_ns, silent_ns; /* when WATCH was sent; how long awaited         */
 	uint64_t told;                  /* the peer has our calls before this one        */
 	uint64_t answered;              /* calls of this rank when it last answered      */
@@ -107,6 +109,15 @@ struct control_known {
 	uint64_t left_at;
 };
 
+/* WHO, as its origin remembers it. */
+struct control_question {
+	uint64_t sequence, deadline_ns;
+	uint64_t number;                /* 0: nothing was asked yet                      */
+	bool is_posted, is_answered;
+	int32_t missing[CONTROL_MISSING];
+	uint32_t missing_count;
+};
+
 struct control_ring {
 	struct control base;
 	struct control_config config;
@@ -117,12 +128,10 @@ struct control_ring {
 	struct tutti_done done;
 	bool needs_helper;              /* for kept records, or ios that are done        */
 	bool some_have_left;
-	uint64_t slow_told, asked;      /* sequence + 1                                  */
+	uint64_t slow_told;             /* sequence + 1                                  */
 	uint64_t slow_since_ns, slow_ns; /* when a slow wait first and last looked       */
 	uint64_t ticked_ns;             /* when silence was last measured                */
-	uint64_t answer_to;             /* WHO came back: sequence + 1                   */
-	int32_t missing[CONTROL_MISSING];
-	uint32_t missing_count;
+	struct control_question question;
 	int lost;                       /* a rank whose connection ended, or -1          */
 	uint64_t lost_ns;               /* when this rank heard of it                    */
 	char lost_message[ERROR_BYTES];
@@ -167,7 +176,16 @@ void control_unlock(struct control_ring *c);
 /* ring_watch.c */
 void control_watch(struct control_ring *c); /* a wait lasts */
 void control_take_watch(struct control_link *link, const struct control_message *message);
+/* Sends WHO on. After a deadline the neighbour has to answer. */
+void control_post_question(struct control_link *link, const struct control_message *message);
 void control_measure_silence(struct control_ring *c);
+
+/* ring_question.c */
+bool control_ring_ask(struct control *control, uint64_t sequence, uint64_t deadline_ns);
+const char *control_ring_missing(struct control *control, uint64_t sequence, char *text,
+				 size_t text_bytes);
+bool control_ring_all_agree(struct control *control, uint64_t sequence);
+void control_take_question(struct control_link *link, struct control_message *message);
 
 /* ring_calls.c */
 void control_send_calls(struct control_link *link, uint64_t first, uint64_t last);

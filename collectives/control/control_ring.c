@@ -4,7 +4,6 @@
 
 #include "core/cancel.h"
 #include "core/clock.h"
-#include "core/rank_list.h"
 
 #include <assert.h>
 #include <poll.h>
@@ -57,48 +56,6 @@ static void check(struct control *control, const struct control_wait *wait)
 	}
 	control_settle(c);
 	control_unlock(c);
-}
-
-static void ask_missing(struct control *control, uint64_t sequence)
-{
-	struct control_ring *c = ring_of(control);
-	struct control_message m = {
-		.kind = CONTROL_WHO, .origin = c->config.rank, .first = sequence};
-
-	pthread_mutex_lock(&c->lock);
-	if (c->asked != sequence + 1) {
-		c->asked = sequence + 1;
-		control_post(
-			&c->links[c->links[c->link_count - 1].peer < 0 ? 0 : c->link_count - 1],
-			&m);
-		control_settle(c);
-	}
-	control_unlock(c);
-}
-
-static const char *missing(struct control *control, uint64_t sequence, char *text,
-			   size_t text_bytes)
-{
-	struct control_ring *c = ring_of(control);
-	struct rank_list list;
-
-	rank_list_begin(&list, text, text_bytes);
-	pthread_mutex_lock(&c->lock);
-	control_settle(c);
-	for (uint32_t i = 0; c->answer_to == sequence + 1 && i < c->missing_count; i++)
-		rank_list_add(&list, (int)c->missing[i]);
-	control_unlock(c);
-	return rank_list_end(&list);
-}
-
-static bool all_agree(struct control *control, uint64_t sequence)
-{
-	struct control_ring *c = ring_of(control);
-	pthread_mutex_lock(&c->lock);
-	control_settle(c);
-	bool agree = !c->has_failed && c->answer_to == sequence + 1 && c->missing_count == 0;
-	control_unlock(c);
-	return agree;
 }
 
 #define CONTROL_BLIND_MS 10 /* between two looks at a transport that cannot be slept on     */
@@ -256,9 +213,9 @@ static void destroy(struct control *control)
 }
 
 static const struct control_kind ring = {.check = check,
-					 .ask = ask_missing,
-					 .missing = missing,
-					 .all_agree = all_agree,
+					 .ask = control_ring_ask,
+					 .missing = control_ring_missing,
+					 .all_agree = control_ring_all_agree,
 					 .fail = tell,
 					 .wait = wait_up,
 					 .leave = leave,
@@ -271,6 +228,7 @@ static tutti_status connect_link(struct control_ring *c, int i)
 	struct control_link *l = &c->links[i];
 
 	l->ring = c;
+	l->asker = -1;
 	l->peer = (c->config.rank + (i ? 1 : c->config.size - 1)) % c->config.size;
 	return control_connect(l);
 }

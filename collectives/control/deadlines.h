@@ -9,7 +9,8 @@
 #define SLOW_MS                 20   /* a wait looks around from here on ... */
 #define LOOK_AROUND_MS          1    /* ... as often as this */
 #define DEATH_MATTERS_MS        1000 /* a death fails any wait that lasts longer */
-#define ASK_MISSING_MS          1000 /* before a deadline, at most: who is missing? */
+#define ANSWER_MS               1000 /* a neighbour that is asked after a deadline answers */
+#define ANSWERS_MS              2000 /* a call waits past its deadline for all answers, at most */
 #define END_WELL_MS             200  /* calls that the failed rank has finished may end */
 
 /* Suspicions. */
@@ -20,7 +21,7 @@
 /* The board. */
 #define BOARD_COMPARE_MS        20   /* between two comparisons of call records */
 #define BOARD_DEATHS_MS         5    /* between two looks for deaths */
-#define BOARD_WATCH_MS          250  /* between two looks at one stopped process, at most */
+#define BOARD_WATCH_MS          250  /* between two looks at processes, at most */
 
 /* The ring. */
 #define RING_LOOK_MS            50   /* kept call records, and silence, are looked at */

@@ -45,7 +45,7 @@ static tutti_status decisions_answer(const struct consensus *c, struct consensus
 	return consensus_link_send(l, l->in.number, record_bytes, &m);
 }
 
-#define SLEEP_MS  5 /* at most: the end of a process does not wake this thread */
+#define SLEEP_MS  5 /* at most: the end of a process does not wake this thread, which looks */
 #define CALL_BITS 24
 
 static tutti_status other_call(const struct inquiry *q, const struct consensus_link *l)
@@ -122,12 +122,15 @@ static void look_for_the_dead(struct inquiry *q, uint64_t now_ns)
 {
 	struct consensus *c = q->consensus;
 	const struct consensus_question *question = q->question;
+	bool asks_kernel = question->has_ended && now_ns >= q->kernel_asked_ns + MS_TO_NS(SLEEP_MS);
 
+	if (asks_kernel)
+		q->kernel_asked_ns = now_ns;
 	for (int r = 0; r < c->config.size; r++) {
 		if (r == c->config.rank || q->agreement.seats[r].is_dead)
 			continue;
 		if (consensus_link_is_refused(&c->links[r]) ||
-		    (question->has_ended && question->has_ended(question->arg, r))) {
+		    (asks_kernel && question->has_ended(question->arg, r))) {
 			log_info("rank %d is gone", r);
 			agreement_mark_dead(&q->agreement, r, now_ns);
 		}

@@ -119,6 +119,7 @@ static void close_conn(struct control_link *l)
 
 	l->conn = NULL;
 	l->is_cut = l->is_sending = l->is_awaited = false;
+	l->asker = -1;
 	l->queued = 0;
 	conn->endpoint->transport->close(conn);
 }

@@ -92,31 +92,10 @@ static void greet(struct control_link *l)
 	struct control_ring *c = l->ring;
 
 	l->is_up = true;
-	if (l->is_later)
-		c->slow_told = c->asked = 0;
-}
-
-/* A rank that has not made the call adds its name; back at the origin the list is the answer. */
-static void take_question(struct control_link *l, struct control_message *m)
-{
-	struct control_ring *c = l->ring;
-	struct control_link *on = control_other(l);
-
-	if (m->count > CONTROL_MISSING)
-		return;
-	control_compare_kept(
-		c); /* records that came before the question are compared before it goes on */
-	if (m->origin == c->config.rank) {
-		memcpy(c->missing, m->ranks, m->count * sizeof c->missing[0]);
-		c->missing_count = m->count;
-		c->answer_to = m->first + 1;
-		return;
+	if (l->is_later) {
+		c->slow_told = 0;
+		c->question.is_posted = false;
 	}
-	if (c->known[m->origin].is_gone)
-		return; /* no rank waits for the answer, and none would stop the question */
-	if (recorder_issued(c->config.recorder) <= m->first && m->count < CONTROL_MISSING)
-		m->ranks[m->count++] = c->config.rank;
-	control_post(on ? on : l, m);
 }
 
 /* Ranks that are none would take no message from the ring, and a status that is none would end in
@@ -141,6 +120,7 @@ static void take_ring_message(struct control_link *l)
 		return;
 	}
 	l->is_awaited = false;
+	l->asker = -1;
 	switch ((enum control_message_kind)m->kind) {
 	case CONTROL_HELLO:
 		greet(l);
@@ -149,7 +129,7 @@ static void take_ring_message(struct control_link *l)
 		control_take_calls(l, m);
 		break;
 	case CONTROL_WHO:
-		take_question(l, m);
+		control_take_question(l, m);
 		break;
 	case CONTROL_LOST:
 		take_lost(l, m);

@@ -23,6 +23,16 @@ static uint64_t interval_ns(const struct control_ring *c)
 	return interval < most ? interval : most;
 }
 
+static void await_answer(struct control_link *l)
+{
+	if (l->is_awaited)
+		return;
+	control_measure_silence(l->ring);
+	l->is_awaited = true;
+	l->silent_ns = 0;
+	l->ring->needs_helper = true;
+}
+
 /* If the neighbour was asked a moment ago, all ranks behind it have been asked, too. */
 static void ask_sign_of_life(struct control_link *l, uint32_t hops)
 {
@@ -33,12 +43,7 @@ static void ask_sign_of_life(struct control_link *l, uint32_t hops)
 	if (!l->conn || !l->is_up || (l->watched_ns && now - l->watched_ns < interval_ns(c)))
 		return;
 	l->watched_ns = now;
-	if (!l->is_awaited) {
-		control_measure_silence(c);
-		l->is_awaited = true;
-		l->silent_ns = 0;
-		c->needs_helper = true;
-	}
+	await_answer(l);
 	control_post(l, &m);
 }
 
@@ -67,24 +72,52 @@ void control_take_watch(struct control_link *l, const struct control_message *m)
 		ask_sign_of_life(on, m->count - 1);
 }
 
+static bool is_stopped(const struct control_link *l)
+{
+	const struct control_peer *peer = &l->ring->config.peers[l->peer];
+	return peer->is_visible && process_is_stopped(peer->process);
+}
+
+/* How long a neighbour may be silent. */
+static uint64_t limit_ns(const struct control_link *l)
+{
+	uint64_t silence = l->ring->config.silence_ms ? silence_ns(l->ring) : UINT64_MAX;
+	bool is_sooner = l->asker >= 0 && MS_TO_NS(ANSWER_MS) < silence;
+	return is_sooner ? MS_TO_NS(ANSWER_MS) : silence;
+}
+
 static void give_up(struct control_link *l)
 {
 	struct control_ring *c = l->ring;
-	const struct control_peer *peer = &c->config.peers[l->peer];
-	bool is_stopped = peer->is_visible && process_is_stopped(peer->process);
-	char text[ERROR_BYTES], who[128];
+	char text[ERROR_BYTES], who[128], why[100] = "(TUTTI_SILENCE_MS; 0: wait for ever)";
 
-	snprintf(text, sizeof text,
-		 "%s %s: it has not answered rank %d for %.1f s (TUTTI_SILENCE_MS; 0: wait for "
-		 "ever).",
+	if (l->asker >= 0)
+		snprintf(why, sizeof why,
+			 "and the deadline of a call of rank %d has passed (TUTTI_TIMEOUT_MS)",
+			 l->asker);
+	snprintf(text, sizeof text, "%s %s: it has not answered rank %d for %.1f s %s.",
 		 control_who(c, l->peer, who, sizeof who),
-		 is_stopped ? "is stopped (SIGSTOP, or a debugger)"
-			    : "is silent: stopped, or its machine or the way there is gone",
-		 c->config.rank, (double)l->silent_ns * 1e-9);
+		 is_stopped(l) ? "is stopped (SIGSTOP, or a debugger)"
+			       : "is silent: stopped, or its machine or the way there is gone",
+		 c->config.rank, (double)l->silent_ns * 1e-9, why);
 	control_decide(c, &(struct failure){.status = TUTTI_ERR_TIMEOUT,
 					    .rank = FAILURE_NO_RANK,
 					    .message = text,
 					    .is_common = true});
+}
+
+/* The kernel says at once which processes of this machine are stopped; other machines have to
+ * answer. */
+void control_post_question(struct control_link *l, const struct control_message *m)
+{
+	if (m->is_common && l->peer >= 0) {
+		await_answer(l);
+		l->asker = m->origin;
+		if (is_stopped(l))
+			give_up(l);
+	}
+	if (!l->ring->has_failed)
+		control_post(l, m);
 }
 
 /* A process that was stopped itself, or starved, wakes up late: what it could not hear meanwhile is
@@ -100,7 +133,7 @@ void control_measure_silence(struct control_ring *c)
 		if (!l->is_awaited)
 			continue;
 		l->silent_ns += passed;
-		if (l->silent_ns >= silence_ns(c))
+		if (l->silent_ns >= limit_ns(l))
 			give_up(l);
 	}
 }

@@ -93,10 +93,16 @@ void engine_work_ended(struct engine *e, struct tutti_work *work)
 	if (s->scratch) {
 		s->scratch_io.op.io.buf = s->scratch;
 		post(e, work, &s->scratch_io, MEMORY_FREE);
-	} else if (s->send && work->spec.recv_bytes) {
+	} else if (s->send && work->spec.recv_bytes && work->own_status == TUTTI_OK) {
 		post_copy(e, work, &s->out, work->spec.args.recv, &s->out_src);
 	} else {
 		work->next_ended = e->works.ended;
 		e->works.ended = work;
 	}
+}
+
+void engine_work_failed(struct engine *e, struct tutti_work *work, tutti_status status)
+{
+	work->own_status = status;
+	engine_work_ended(e, work);
 }

@@ -22,8 +22,10 @@ void engine_clean_up(struct engine *e)
 		for (int i = 0; i < e->config.size; i++)
 			e->links.streams[s][i] =
 				(struct stream){NULL, &e->links.streams[s][i].head};
-	while (e->works.newest)
+	while (e->works.newest) {
+		e->works.newest->own_status = TUTTI_OK;
 		work_finish(e, e->works.newest, engine_status(e));
+	}
 }
 
 /* Partner: engine_set_failure sets stop, then engine_try_clean tries the lock. One of the two

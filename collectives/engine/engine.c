@@ -1,6 +1,8 @@
 /* Making and ending an engine, and what may be asked of it at any time. */
 #include "collectives/engine/run.h"
+#include "core/log.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,14 +55,14 @@ tutti_status engine_create(struct engine **engine, const struct engine_config *c
 	e->runs.dirty_tail = &e->runs.dirty;
 	e->works.window_tail = &e->works.window_head;
 	e->lists.called_tail = &e->lists.called;
-	e->refs = 1;
+	engine_ref_owner(e);
 	tutti_status status = copy_config(e, config);
 	spread_near(&e->spread, e->config.near, config->ranks_near_count, config->ranks_near_me);
 	if (status == TUTTI_OK)
 		status = memory_host.open(&e->links.queues[TUTTI_MEMORY_HOST]);
 	if (status != TUTTI_OK) {
 		free_tables(e);
-		engine_unref(e);
+		engine_unref_owner(e);
 		return status;
 	}
 	/* Now the engine owns the endpoints and the window. */
@@ -116,7 +118,7 @@ static void drain(struct engine *e)
 	wait_begin(&w, e->config.policy);
 	for (;;) {
 		pthread_mutex_lock(&e->lock);
-		bool moved = engine_pass(e), may_leave = !e->works.newest,
+		bool moved = engine_pass(e, false), may_leave = !e->works.newest,
 		     is_over = may_leave && is_drained(e) && !must_linger(e, &until_ns);
 		engine_unlock(e);
 		if (may_leave && !has_left && e->config.control)
@@ -129,6 +131,18 @@ static void drain(struct engine *e)
 		else if (!wait_again(&w))
 			engine_sleep(e);
 	}
+}
+
+/* Ranks that waited for no other one in their last calls may have made different ones. */
+static void compare_calls(struct engine *e)
+{
+	if (!e->config.control || engine_status(e) != TUTTI_OK)
+		return;
+	pthread_mutex_lock(&e->lock);
+	control_check(e->config.control, &(struct control_wait){NO_CALL, false});
+	engine_unlock(e);
+	if (engine_status(e) == TUTTI_ERR_MISMATCH)
+		log_notice("tutti_comm_destroy on rank %d: %s", e->config.rank, engine_error(e));
 }
 
 /* Under the lock: a thread that waited for the last work may still look at the engine. */
@@ -155,15 +169,19 @@ void engine_destroy(struct engine *e)
 	if (!e)
 		return;
 	drain(e);
+	compare_calls(e);
 	if (e->user)
 		e->user->leave(e);
 	helper_detach(e);
 	control_destroy(e->config.control);
 	e->config.control = NULL;
+	/* Threads that waited for a work look at the window's memory; a nap of theirs is 1 ms. */
+	while (atomic_load(&e->help.waiters) > 0)
+		sched_yield();
 	pthread_mutex_lock(&e->lock);
 	take_apart(e);
 	pthread_mutex_unlock(&e->lock);
-	engine_unref(e);
+	engine_unref_owner(e);
 }
 
 tutti_status engine_wait_control(struct engine *e, uint64_t deadline_ns, bool (*is_over)(void *arg),

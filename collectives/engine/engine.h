@@ -26,8 +26,11 @@ struct route {
 	size_t address_bytes;
 };
 
+#define ENGINE_NAME_BYTES 32
+
 struct engine_config {
 	int rank, size;
+	char name[ENGINE_NAME_BYTES]; /* of the communicator, for messages; or ""   */
 	struct tutti_endpoint **endpoints; /* all that progress must visit; engine owns them */
 	int endpoint_count;
 	const struct route *routes; /* size of them, copied                          */
@@ -65,6 +68,8 @@ struct p2p_args {
 	int peer; /* recv: or TUTTI_ANY                                          */
 	int tag;
 	int *source; /* recv: where the sender's rank goes; or NULL                 */
+	uint64_t other_count; /* after a MISMATCH: what the peer's call has ...       */
+	uint32_t other_dtype; /* ... and peer is who that is                          */
 };
 
 /* The kinds of tasks: a plan, a call of the window; p2p/p2p.h has the third. */
@@ -80,6 +85,7 @@ struct task_spec {
 	const struct memory_kind *memory; /* of the caller's buffers                       */
 	size_t send_bytes, recv_bytes;    /* their lengths on this rank                    */
 	bool checks_counts;               /* all_to_allv: pairs compare their counts        */
+	bool copies_send;                 /* in place, but recv is written before send is out */
 	struct call_args args;
 	struct p2p_args p2p;
 	const char *name, *algorithm; /* of the call, for messages                     */
@@ -124,6 +130,7 @@ bool engine_in_callback(void);
  * IN_PROGRESS. */
 tutti_status work_wait(struct tutti_work **work, int timeout_ms);
 tutti_status work_test(struct tutti_work *work, bool *is_done);
+tutti_status work_cancel(struct tutti_work *work); /* as tutti_work_cancel */
 void work_release(struct tutti_work *work);
 void work_retain(struct tutti_work *work);        /* one release more is due */
 void *work_memory(const struct tutti_work *work); /* what an allocation's call returns */

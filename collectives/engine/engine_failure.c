@@ -38,8 +38,10 @@ static const char *call_words(const struct tutti_work *work, char *text, size_t 
 
 const char *collective_words(const struct tutti_work *work, char *text, size_t text_bytes)
 {
-	snprintf(text, text_bytes, "%s #%llu (%s)", work->spec.name,
-		 (unsigned long long)work->spec.args.sequence, work->spec.algorithm);
+	const char *name = work->engine->config.name;
+	snprintf(text, text_bytes, "%s #%llu%s%s (%s)", work->spec.name,
+		 (unsigned long long)work->spec.args.sequence, name[0] ? " of " : "", name,
+		 work->spec.algorithm);
 	return text;
 }
 

@@ -56,11 +56,14 @@ bool engine_suspect(struct engine *e, const struct tutti_work *work, int peer, t
 /* work.c */
 struct tutti_work *work_new(struct engine *e);
 void work_finish(struct engine *e, struct tutti_work *work, tutti_status status);
-void engine_unref(struct engine *e);                      /* no lock */
+/* An engine is freed when it has ended and no work of it is outside. No lock. */
+void engine_ref_owner(struct engine *e);
+void engine_unref_owner(struct engine *e);
+void engine_unref(struct engine *e); /* a work's */
 /* Calls what waits in e->called. Without any lock. Returns whether there was anything. */
 bool engine_call_back(struct engine *e);
-/* Of a group's work, no lock: one part less, which ended so; it cannot end well any more. */
-void work_part_ended(struct engine *e, struct tutti_work *whole, tutti_status status);
+/* Of a group's work: one part less, which has ended. */
+void work_part_ended(struct tutti_work *whole, const struct tutti_work *part);
 void work_count_down(struct tutti_work *whole);
 
 /* bounce.c */
@@ -68,7 +71,16 @@ void work_count_down(struct tutti_work *whole);
 void bounce_take_scratch(struct engine *e, struct tutti_work *work, size_t bytes);
 
 /* window_task.c */
-bool window_task_advance(struct engine *e); /* the first call; returns whether it moved */
+/* The first call; returns whether it moved. is_eager: this thread waits for it. */
+bool window_task_advance(struct engine *e, bool is_eager);
+/* Whether all that is in flight waits for one word of the window's memory, and for which. */
+bool window_task_awaits(struct engine *e, struct window_awaited *awaited);
+
+/* work_error.c: of a work that has ended, no lock. */
+/* Why it failed. text has ERROR_BYTES; returns it or a text that stays. */
+const char *work_error(const struct tutti_work *work, char *text);
+/* Its status; an error is this thread's last error then. */
+tutti_status work_result(const struct tutti_work *work);
 
 /* progress.c */
 bool engine_settle(struct engine *e); /* what can be done without asking an endpoint */
@@ -82,8 +94,18 @@ void engine_try_clean(struct engine *e);
 /* helper_list.c, helper.c: the process's one helper thread */
 int wake_open(void);  /* the descriptor to sleep on, or -1 with errno; the helper alone */
 void wake_close(void);
-void wake_may_sleep(bool may); /* the helper is about to sleep, or awake again */
+enum helper_state { HELPER_AWAKE, HELPER_NAPS, HELPER_SLEEPS };
+/* The helper is about to nap or sleep, or awake. Returns whether it was reminded meanwhile. */
+bool wake_set_state(enum helper_state state);
+bool wake_was_used(void); /* whether it was reminded since it last asked */
 void helper_wake(void);
+/* Works of e are in flight that no thread waits for. Where threads have always come soon, and
+ * is_urgent is false, the helper sees them at its next look, 1 ms later at the most. */
+void helper_call_for(struct engine *e, bool is_urgent);
+/* A thread has come to wait for work. */
+void helper_note_wait(const struct tutti_work *work, struct engine *e);
+/* Whether the helper is to make progress: no thread does, or will do soon. */
+bool helper_is_needed(struct engine *e);
 tutti_status helper_attach(struct engine *e);
 /* False: it does not help e. Else it cleans e up, soon. */
 bool helper_clean(struct engine *e);

@@ -7,7 +7,8 @@
 #include <unistd.h>
 
 static int wake_fd = -1;
-static atomic_int is_asleep;
+static atomic_int state;
+static atomic_bool is_used; /* helper_remind was called since the helper last looked */
 
 int wake_open(void)
 {
@@ -20,19 +21,72 @@ void wake_close(void)
 	wake_fd = -1;
 }
 
-/* Partner: helper_wake after async_works grew. Both sides write, then look at the other's. */
-void wake_may_sleep(bool may)
+/* Partner: helper_wake after async_works grew, and remind after is_used was set. Both sides write,
+ * then look at the other's. */
+bool wake_set_state(enum helper_state next)
 {
-	atomic_store(&is_asleep, may);
+	atomic_store(&state, next);
+	return atomic_load(&is_used);
+}
+
+bool wake_was_used(void)
+{
+	return atomic_load(&is_used) && atomic_exchange(&is_used, false);
 }
 
 void helper_wake(void)
 {
 	uint64_t one = 1;
-	/* Partner: wake_may_sleep. Full eventfds wake just as well. */
-	if (atomic_load(&is_asleep) && atomic_exchange(&is_asleep, 0))
+	/* Partner: wake_set_state. Full eventfds wake just as well. */
+	if (atomic_load(&state) != HELPER_AWAKE && atomic_exchange(&state, HELPER_AWAKE))
 		if (write(wake_fd, &one, sizeof one) < 0)
 			return;
+}
+
+static void remind(void)
+{
+	if (!atomic_load_explicit(&is_used, memory_order_relaxed))
+		atomic_store(&is_used, true);
+	if (atomic_load(&state) == HELPER_SLEEPS)
+		helper_wake();
+}
+
+/* So many works in a row must have been waited for soon. */
+#define PROMPT_ENOUGH 8
+
+static bool waits_come_soon(const struct engine *e)
+{
+	return atomic_load_explicit(&((struct engine *)(uintptr_t)e)->help.prompt,
+				    memory_order_relaxed) >= PROMPT_ENOUGH;
+}
+
+void helper_call_for(struct engine *e, bool is_urgent)
+{
+	if (is_urgent)
+		atomic_store_explicit(&e->help.prompt, 0, memory_order_relaxed);
+	if (waits_come_soon(e))
+		remind();
+	else
+		helper_wake();
+}
+
+/* Soon: the coarse clock has not gone on since the call was submitted. */
+void helper_note_wait(const struct tutti_work *work, struct engine *e)
+{
+	int prompt = atomic_load_explicit(&e->help.prompt, memory_order_relaxed);
+	bool is_soon = work->submitted_ns == engine_coarse_now(e);
+
+	if (!is_soon || prompt < PROMPT_ENOUGH)
+		atomic_store_explicit(&e->help.prompt, is_soon ? prompt + 1 : 0,
+				      memory_order_relaxed);
+}
+
+bool helper_is_needed(struct engine *e)
+{
+	if (atomic_load(&e->help.is_dirty) || atomic_load(&e->lists.has_called))
+		return true;
+	return atomic_load(&e->help.async_works) > 0 && atomic_load(&e->help.waiters) == 0 &&
+	       !waits_come_soon(e);
 }
 
 static struct {

@@ -12,6 +12,8 @@
 #define RESENDS_FDS     256
 #define RESEND_AGAIN_MS 5   /* after another thread had the lock                            */
 #define CONTROLS_ROUNDS 256 /* a busy helper serves the rings once in so many rounds        */
+#define NAP_MS          1
+#define NAPS            16 /* after the last asynchronous call, before it sleeps for good   */
 
 /* Partner: doze looks at it after wake_may_sleep(true); helper_wake comes after it was set. */
 static atomic_bool stops;
@@ -26,17 +28,12 @@ static bool attend(struct engine *e)
 {
 	bool moved = false;
 	if (pthread_mutex_trylock(&e->lock) == 0) {
-		moved = engine_pass(e);
+		moved = engine_pass(e, false);
 		engine_unlock(e);
 	}
 	while (engine_call_back(e))
 		moved = true;
 	return moved;
-}
-
-static bool is_busy(struct engine *e)
-{
-	return atomic_load(&e->help.async_works) > 0 || atomic_load(&e->help.is_dirty);
 }
 
 static bool has_control(struct engine *e)
@@ -138,6 +135,38 @@ static void visit_disarm(struct engine *e, void *arg)
 	}
 }
 
+static bool has_async_works(struct engine *e)
+{
+	return atomic_load(&e->help.async_works) > 0;
+}
+
+/* Between two naps no work has ended, and no thread waits for those in flight: from now on the
+ * helper does not expect one. */
+static void visit_nap(struct engine *e, void *arg)
+{
+	uint64_t ended = atomic_load_explicit(&e->help.ended, memory_order_relaxed);
+
+	(void)arg;
+	if (ended == e->help.ended_before && atomic_load(&e->help.waiters) == 0)
+		atomic_store(&e->help.prompt, 0);
+	e->help.ended_before = ended;
+}
+
+/* For how long it may sleep with nothing to do; -1 without a limit. The state is set before the
+ * look at what is in flight. */
+static int nap_ms(int *naps)
+{
+	if (wake_was_used())
+		*naps = NAPS;
+	bool is_used = wake_set_state(*naps > 0 ? HELPER_NAPS : HELPER_SLEEPS);
+	if (helper_for_each(has_async_works, visit_nap, NULL) > 0 || is_used)
+		*naps = NAPS;
+	if (*naps == 0)
+		return -1;
+	--*naps;
+	return NAP_MS;
+}
+
 static int sooner(int a_ms, int b_ms)
 {
 	return a_ms < 0 || (b_ms >= 0 && b_ms < a_ms) ? b_ms : a_ms;
@@ -156,30 +185,30 @@ static bool has_news(const struct sleep *s, int from, int to)
 
 /* Sleeps until there is an event; without a limit when nothing is in flight. Returns what is due.
  */
-static struct due doze(int wake_fd)
+static struct due doze(int wake_fd, int *naps)
 {
 	struct sleep s = {.n = 1, .control_ms = -1, .resend_ms = -1};
 	uint64_t count;
 	int ready = 1;
 
 	s.fds[0] = (struct pollfd){.fd = wake_fd, .events = POLLIN};
-	wake_may_sleep(true); /* before the look at what is in flight */
-	int busy = helper_for_each(is_busy, visit_arm, &s);
+	int nap = nap_ms(naps); /* before the look at what is in flight */
+	int busy = helper_for_each(helper_is_needed, visit_arm, &s);
 	s.resend_at = s.n;
 	helper_for_each(has_control, visit_arm_resend, &s);
 	s.controls_at = s.n;
 	helper_for_each(has_control, visit_arm_control, &s);
 	if (!s.has_work && !s.controls_due && !atomic_load(&stops))
 		ready = poll(s.fds, (nfds_t)s.n,
-			     sooner(busy == 0    ? -1
+			     sooner(busy == 0    ? nap
 				    : s.is_blind ? 1
 						 : 10,
 				    sooner(s.control_ms, s.resend_ms)));
-	wake_may_sleep(false);
+	wake_set_state(HELPER_AWAKE);
 	if (s.fds[0].revents && read(wake_fd, &count, sizeof count) < 0 && errno != EAGAIN)
 		return (struct due){true, true};
 	if (busy)
-		helper_for_each(is_busy, visit_disarm, NULL);
+		helper_for_each(helper_is_needed, visit_disarm, NULL);
 	return (struct due){
 		.controls = s.controls_due || (ready == 0 && s.control_ms >= 0) ||
 			    has_news(&s, s.controls_at, s.n),
@@ -192,6 +221,7 @@ void *helper_loop(void *arg)
 	struct wait w;
 	struct wait_policy none = {0};
 	bool has_dozed = false;
+	int naps = 0;
 	struct due due = {true, true};
 
 	wait_begin(&w, none);
@@ -205,13 +235,13 @@ void *helper_loop(void *arg)
 			helper_for_each(has_control, visit_resend, &due.resend);
 		due = (struct due){false, false};
 		has_dozed = false;
-		int busy = helper_for_each(is_busy, visit_attend, &round);
+		int busy = helper_for_each(helper_is_needed, visit_attend, &round);
 		if (round.moved) {
 			wait_begin(&w, round.policy);
 			continue;
 		}
 		if (busy == 0 || !wait_again(&w)) {
-			due = doze(*(const int *)arg);
+			due = doze(*(const int *)arg, &naps);
 			has_dozed = true;
 		}
 	}

@@ -1,4 +1,4 @@
-/* Progress: one pass over everything that is in flight. A thread that waits for a work makes it. */
+/* Progress: one pass over everything that is in flight, and sleeping until there is news. */
 #include "collectives/engine/engine_internal.h"
 
 #include "collectives/engine/run.h"
@@ -12,7 +12,7 @@ static void finish_ended(struct engine *e)
 	while (e->works.ended) {
 		struct tutti_work *work = e->works.ended;
 		e->works.ended = work->next_ended;
-		work_finish(e, work, TUTTI_OK);
+		work_finish(e, work, work->own_status);
 	}
 }
 
@@ -35,11 +35,19 @@ bool engine_settle(struct engine *e)
 	return moved;
 }
 
-bool engine_pass(struct engine *e)
+/* Asking an endpoint is a system call. While nothing in flight needs one, that is done rarely: a
+ * peer's message may need room. */
+static bool needs_endpoints(const struct engine *e)
 {
-	bool moved = false;
+	return e->works.by_message || e->loose ||
+	       (e->works.newest && !e->watch.moved && (e->watch.passes + 1) % 32 == 0);
+}
 
-	for (int i = 0; i < e->config.endpoint_count && (e->works.newest || e->loose); i++) {
+bool engine_pass(struct engine *e, bool is_eager)
+{
+	bool moved = false, asks = needs_endpoints(e);
+
+	for (int i = 0; asks && i < e->config.endpoint_count; i++) {
 		struct tutti_endpoint *ep = e->config.endpoints[i];
 		moved |= ep->transport->progress(ep, &e->links.done) > 0;
 	}
@@ -48,10 +56,11 @@ bool engine_pass(struct engine *e)
 			moved |= e->links.queues[i]->kind->progress(e->links.queues[i],
 								    &e->links.done) > 0;
 	moved |= engine_settle(e);
-	while (!e->failure.stop && window_task_advance(e)) {
+	while (!e->failure.stop && window_task_advance(e, is_eager)) {
 		moved = true;
 		engine_settle(e);
 	}
+	e->watch.moved = moved;
 	if (e->works.newest && (e->config.now_ns || ++e->watch.passes % (moved ? 256 : 32) == 0))
 		engine_watch(e);
 	if (e->failure.stop)
@@ -62,7 +71,7 @@ bool engine_pass(struct engine *e)
 bool engine_progress(struct engine *e)
 {
 	pthread_mutex_lock(&e->lock);
-	bool moved = engine_pass(e);
+	bool moved = engine_pass(e, false);
 	engine_unlock(e);
 	if (e->config.now_ns)
 		while (engine_call_back(e))
@@ -85,96 +94,4 @@ void engine_sleep(struct engine *e)
 		e->watch.passes |= 31; /* after a sleep the next pass may read the clock */
 		engine_unlock(e);
 	}
-}
-
-static void show_failure(const struct tutti_work *work)
-{
-	if (!work->parts)
-		engine_show_failure(work->engine);
-	for (size_t i = 0; work->parts && i < work->parts->engine_count; i++)
-		engine_show_failure(work->parts->engine[i]);
-}
-
-/* The waiting thread gets the error message as its last error. */
-static tutti_status result_of(const struct tutti_work *work)
-{
-	if (__builtin_expect(work->status != TUTTI_OK, 0)) {
-		show_failure(work);
-		return fail(work->status, "%s",
-			    work->parts ? work->parts->why : engine_error(work->engine));
-	}
-	return TUTTI_OK;
-}
-
-static bool is_done(struct tutti_work *work)
-{
-	return atomic_load_explicit(&work->is_done, memory_order_acquire);
-}
-
-/* If another thread holds a lock, that thread makes the progress. */
-static bool make_progress(struct tutti_work *work)
-{
-	struct engine **engine = work->parts ? work->parts->engine : &work->engine;
-	size_t count = work->parts ? work->parts->engine_count : 1;
-	bool moved = false;
-
-	for (size_t i = 0; i < count && !is_done(work); i++)
-		if (pthread_mutex_trylock(&engine[i]->lock) == 0) {
-			moved |= engine_pass(engine[i]);
-			engine_unlock(engine[i]);
-		}
-	return moved;
-}
-
-/* Wakes up at an event of one engine with unfinished parts, and for the others after 1 ms. */
-static void sleep_for(struct tutti_work *work)
-{
-	struct engine *e = work->engine;
-	for (size_t i = 0; work->parts && i < work->parts->count; i++)
-		if (!is_done(work->parts->part[i])) {
-			e = work->parts->part[i]->engine;
-			break;
-		}
-	engine_sleep(e);
-}
-
-tutti_status work_test(struct tutti_work *work, bool *done)
-{
-	if (!(*done = is_done(work))) {
-		make_progress(work);
-		*done = is_done(work);
-	}
-	return *done ? result_of(work) : TUTTI_OK;
-}
-
-/* Looking for messages costs a system call, about as much as ten looks at the lines of a window. */
-static struct wait_policy policy_of(const struct engine *e)
-{
-	struct wait_policy policy = e->config.policy;
-	if (!e->config.window)
-		policy.spins /= 10;
-	return policy;
-}
-
-tutti_status work_wait(struct tutti_work **held, int timeout_ms)
-{
-	struct tutti_work *work = *held;
-	uint64_t deadline = timeout_ms > 0 ? deadline_after_ms(timeout_ms) : DEADLINE_NONE;
-	struct wait w;
-
-	wait_begin(&w, policy_of(work->engine));
-	while (!is_done(work)) {
-		if (make_progress(work)) {
-			w.looks = 0;
-			continue;
-		}
-		if (deadline != DEADLINE_NONE && clock_now_ns() >= deadline)
-			return is_done(work) ? work_wait(held, 0) : TUTTI_IN_PROGRESS;
-		if (!wait_again(&w))
-			sleep_for(work);
-	}
-	tutti_status status = result_of(work);
-	*held = NULL;
-	work_release(work);
-	return status;
 }

@@ -29,7 +29,7 @@ static void make_room(struct engine *e, const struct task_spec *spec)
 	while (is_full(e)) {
 		if (engine_now(e) >= deadline_ns) {
 			engine_fail_outside(e);
-		} else if (!engine_pass(e) && !wait_again(&w)) {
+		} else if (!engine_pass(e, false) && !wait_again(&w)) {
 			engine_unlock(e);
 			engine_sleep(e);
 			pthread_mutex_lock(&e->lock);
@@ -65,13 +65,29 @@ static tutti_status keep_tables(struct engine *e, struct tutti_work *work)
 	return TUTTI_OK;
 }
 
+static tutti_status copy_send(struct engine *e, struct tutti_work *work)
+{
+	struct task_spec *spec = &work->spec;
+
+	if (!spec->copies_send || !spec->send_bytes)
+		return TUTTI_OK;
+	if (!(work->send_copy = malloc(spec->send_bytes)))
+		return fail(TUTTI_ERR_MEMORY, "rank %d: %s in place: no memory for %zu bytes",
+			    e->config.rank, spec->name, spec->send_bytes);
+	memcpy(work->send_copy, spec->args.send, spec->send_bytes);
+	spec->args.send = work->send_copy;
+	return TUTTI_OK;
+}
+
 static tutti_status new_work(struct engine *e, const struct task_spec *spec,
 			     struct tutti_work **work)
 {
 	TRY(open_queue(e, spec->memory));
-	*work = work_new(e);
-	return *work ? TUTTI_OK
-		     : fail(TUTTI_ERR_MEMORY, "rank %d: no memory for a call", e->config.rank);
+	if (!(*work = work_new(e)))
+		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for a call", e->config.rank);
+	if (spec->memory->id != TUTTI_MEMORY_HOST)
+		memset(&(*work)->bounce, 0, sizeof(*work)->bounce);
+	return TUTTI_OK;
 }
 
 static void add_work(struct engine *e, struct tutti_work *work)
@@ -81,6 +97,7 @@ static void add_work(struct engine *e, struct tutti_work *work)
 		e->works.newest->prev = work;
 	e->works.newest = work;
 	e->works.count++;
+	e->works.by_message += work->spec.kind != &window_tasks;
 	if (work->is_async)
 		atomic_fetch_add(&e->help.async_works, 1);
 }
@@ -112,9 +129,13 @@ static tutti_status submit(struct engine *e, const struct task_spec *spec, bool 
 	work->spec = *spec;
 	op_hold(spec->args.op);
 	work->is_async = is_async;
-	work->deadline_ns = engine_now(e) + (uint64_t)spec->timeout_ms * 1000000u;
+	work->submitted_ns = engine_coarse_now(e);
+	work->deadline_ns = work->submitted_ns + MS_TO_NS(spec->timeout_ms) +
+			    (e->config.now_ns ? 0 : COARSE_NS);
 	add_work(e, work);
 	status = keep_tables(e, work);
+	if (status == TUTTI_OK)
+		status = copy_send(e, work);
 	if (status == TUTTI_OK)
 		status = spec->kind->begin(e, work);
 	if (status != TUTTI_OK) {
@@ -149,7 +170,7 @@ tutti_status engine_submit(struct engine *e, const struct task_spec *spec, struc
 		engine_settle(e);
 	engine_unlock(e);
 	if (status == TUTTI_OK && !e->config.now_ns)
-		helper_wake();
+		helper_call_for(e, spec->done != NULL);
 	return status;
 }
 
@@ -158,14 +179,14 @@ static tutti_status drain_loose(struct engine *e)
 {
 	pthread_mutex_lock(&e->lock);
 	if (e->loose && !e->failure.stop)
-		engine_pass(e);
+		engine_pass(e, false);
 	bool is_over = !e->loose || e->config.now_ns;
 	engine_unlock(e);
 	if (is_over)
 		return TUTTI_OK;
 	tutti_status status = e->help.is_attached ? TUTTI_OK : helper_attach(e);
 	if (status == TUTTI_OK)
-		helper_wake();
+		helper_call_for(e, true);
 	else
 		engine_fail(e, status, last_error());
 	return status;

@@ -51,6 +51,10 @@ struct task_kind {
 		       size_t text_bytes);
 	/* The call, for error messages: its name, number and algorithm. Returns text. */
 	const char *(*words)(const struct tutti_work *work, char *text, size_t text_bytes);
+	/* Takes work back if it still can; then it may be ended. NULL: it never can. */
+	bool (*cancel)(struct engine *e, struct tutti_work *work);
+	/* Why work ended by itself with an error (engine_work_failed). NULL: it never does. */
+	void (*why)(const struct tutti_work *work, char *text, size_t text_bytes);
 };
 
 /* A user of the engine's endpoints and its lock that is no work: messages that were sent and are
@@ -86,25 +90,29 @@ struct work_parts {
 	char why[ERROR_BYTES];
 };
 
+/* The members before tables are cleared for each new work; the rest is written when it is needed,
+ * and all of bounce is cleared where the memory is not the host's. */
 struct tutti_work {
 	struct engine *engine;
 	struct tutti_work *next, *prev; /* in flight; next alone: free, or waiting for callback */
 	struct tutti_work *next_window, *next_ended;
-	struct task_spec spec;
-	size_t *tables; /* the counts and offsets of a v-variant; kept for later works */
-	size_t table_room;
-	enum work_stage stage;
-	bool is_async, has_begun; /* has_begun: window_begin was called                */
-	uint64_t deadline_ns;
+	uint64_t submitted_ns, deadline_ns; /* by the coarse clock */
 	struct run *run;
-	struct window_run window;
 	struct p2p_message *message; /* a send or recv                                  */
-	struct bounce bounce;
 	struct tutti_work *whole; /* the group's work that this is a part of; or NULL    */
 	struct work_parts *parts; /* of a group's work; it is on none of the lists       */
+	void *send_copy;         /* of a call that copies its send; or NULL             */
+	enum work_stage stage;
+	bool is_async, has_begun; /* has_begun: window_begin was called                */
 	atomic_int refs;          /* any thread                                        */
 	atomic_int is_done; /* any thread; its release publishes status          */
 	tutti_status status;
+	tutti_status own_status; /* its own failure, which is not the communicator's; or OK */
+	size_t *tables; /* the counts and offsets of a v-variant; kept for later works */
+	size_t table_room;
+	struct task_spec spec;
+	struct window_run window;
+	struct bounce bounce;
 };
 
 /* How the peers are reached. Under the engine's lock. */
@@ -120,11 +128,14 @@ struct engine_links {
 struct engine_works {
 	struct tutti_work *newest; /* the first of the list */
 	atomic_int count;          /* any thread reads it */
+	int by_message;            /* so many of them are no calls of the window */
 	int groups;                /* that start their calls now, without waiting for room */
 	const struct task_spec *outside; /* the call that waits for room, or NULL, ... */
 	uint64_t outside_since_ns;      /* ... and since when */
 	struct tutti_work *window_head, **window_tail; /* calls of the window, in order */
 	struct tutti_work *ended; /* to be finished by engine_settle */
+	struct tutti_work *free;
+	int made; /* all works of the engine: in flight, free, and in the hands of callers */
 };
 
 /* The runs of plans. Under the engine's lock. */
@@ -138,7 +149,10 @@ struct engine_runs {
 struct engine_watch {
 	uint32_t passes;
 	uint64_t looked_ns;   /* when watch.c last asked around */
+	bool moved;           /* the last pass did */
 	uint64_t told_ns;     /* when the trace was last told what is waited for */
+	uint64_t late_ns;     /* the last deadline that passed ... */
+	uint64_t asked_ns;    /* ... and when the other ranks were asked about it */
 	uint64_t reported_ns; /* when the failure that another rank reported was first looked at */
 };
 
@@ -160,8 +174,9 @@ struct engine_failure {
 /* Works that are over. Any thread, under the lock in here; nothing is called under it. */
 struct engine_lists {
 	pthread_mutex_t lock;
-	struct tutti_work *free;
 	struct tutti_work *called, **called_tail; /* their callback was not called yet */
+	atomic_bool has_called;              /* there are such; any thread reads it */
+	struct tutti_work *_Atomic released; /* by callers; without the lock        */
 };
 
 /* While this rank is in no call: the descriptors that wake the helper when a peer needs bytes sent
@@ -177,6 +192,10 @@ struct engine_help {
 	bool is_attached;
 	struct resend resend;   /* the helper thread alone */
 	atomic_int async_works; /* any thread: in flight, so that there is something to do */
+	atomic_int waiters;     /* any thread: threads that wait for a work, and make progress */
+	atomic_int prompt; /* any thread: works in a row that a thread waited for soon */
+	_Atomic uint64_t ended; /* works; written under the engine's lock, the helper reads it */
+	uint64_t ended_before;  /* the same at its last nap; the helper thread alone         */
 	atomic_int is_dirty;    /* any thread: has failed, and the helper is to clean up */
 };
 
@@ -202,12 +221,19 @@ struct engine {
 	struct engine_lists lists;
 	struct engine_help help;
 	struct engine_traffic traffic;
-	atomic_int refs; /* any thread: the owner, and every work outside */
+	atomic_int refs; /* any thread: the owner's, groups', and after the end those outside */
 };
 
 static inline uint64_t engine_now(const struct engine *e)
 {
 	return e->config.now_ns ? e->config.now_ns(e->config.now_arg) : clock_now_ns();
+}
+
+/* The same by a clock that is cheap to read, and late by COARSE_NS at the most. */
+#define COARSE_NS 10000000u
+static inline uint64_t engine_coarse_now(const struct engine *e)
+{
+	return e->config.now_ns ? engine_now(e) : clock_read_ns(CLOCK_MONOTONIC_COARSE);
 }
 
 /* For kinds of task and groups of calls; engine_internal.h has the rest. */
@@ -234,7 +260,8 @@ void engine_lost(struct engine *e, const struct tutti_work *work, int peer, tutt
 void engine_unlock(struct engine *e);
 
 /* progress.c */
-bool engine_pass(struct engine *e); /* one pass over everything */
+/* One pass over everything; is_eager: by a thread that waits. Returns whether anything moved. */
+bool engine_pass(struct engine *e, bool is_eager);
 /* Sleeps, without the lock, until an endpoint or the window has news, or 1 ms. */
 void engine_sleep(struct engine *e);
 
@@ -244,6 +271,8 @@ tutti_status bounce_prepare(struct engine *e, struct tutti_work *work);
 /* The plan, window operation or message of work is over: gives host copies and scratch back, and
  * finishes work at the end of the pass. */
 void engine_work_ended(struct engine *e, struct tutti_work *work);
+/* The same with an error that is work's alone: the communicator stays well. */
+void engine_work_failed(struct engine *e, struct tutti_work *work, tutti_status status);
 
 /* work_parts.c */
 /* A group's work: made for up to count parts; then parts are added, and it is sealed. false: it

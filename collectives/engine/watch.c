@@ -100,18 +100,19 @@ static bool is_mismatch(const struct failure *suspected)
 	return suspected && suspected->status == TUTTI_ERR_MISMATCH;
 }
 
-/* There is one question at a time: control's own, about the call that a mismatch was seen in, or
- * else about the call whose deadline comes next. */
-static void ask_around(struct engine *e, const struct tutti_work *next, uint64_t now)
+/* Any rank may be why it is late: the rank that late waits for may itself wait. */
+static bool awaits_answers(struct engine *e, const struct tutti_work *late, uint64_t now)
 {
-	const struct failure *suspected = control_suspicion(e->config.control);
-	uint64_t early = MS_TO_NS(next->spec.timeout_ms) / 2;
+	uint64_t sequence = is_collective(late) ? late->spec.args.sequence : NO_CALL;
 
-	if (early > MS_TO_NS(ASK_MISSING_MS))
-		early = MS_TO_NS(ASK_MISSING_MS);
-	if (next->deadline_ns - now < early &&
-	    !(is_mismatch(suspected) && suspected->sequence != NO_CALL))
-		control_ask(e->config.control, next->spec.args.sequence);
+	if (!e->config.control)
+		return false;
+	if (e->watch.late_ns != late->deadline_ns) {
+		e->watch.late_ns = late->deadline_ns;
+		e->watch.asked_ns = now;
+	}
+	return now - e->watch.asked_ns < MS_TO_NS(ANSWERS_MS) &&
+	       control_ask(e->config.control, sequence, late->deadline_ns);
 }
 
 void engine_ask_around(struct engine *e)
@@ -163,36 +164,37 @@ void engine_act_on_failure(struct engine *e)
 void engine_watch(struct engine *e)
 {
 	uint64_t now = engine_now(e);
-	struct tutti_work *late = NULL, *oldest = NULL, *next = NULL, *first = NULL;
+	struct tutti_work *late = NULL, *oldest = NULL, *first = NULL;
 	uint64_t lasts = 0;
 
 	for (struct tutti_work *work = e->works.newest; work;
 	     work = work->next) { /* the oldest is last */
 		if (work->deadline_ns <= now)
 			late = work;
-		if (is_collective(work)) {
+		if (is_collective(work))
 			oldest = work;
-			next = !next || work->deadline_ns < next->deadline_ns ? work : next;
-		}
 		lasts = age(work, now);
 		first = work;
 	}
+	if (late && e->failure.report_state)
+		return; /* engine_unlock acts on what another rank has said */
 	if (late) {
 		const struct failure *suspected =
 			e->config.control ? control_suspicion(e->config.control) : NULL;
 		/* A suspected mismatch explains more than this deadline. A connection that broke
 		 * does not: the deadline of the rank at its other end may have passed first. */
-		if (is_mismatch(suspected))
+		if (is_mismatch(suspected)) {
 			fail_with(e, suspected);
-		else
+			return;
+		}
+		if (!awaits_answers(e, late, now)) {
 			engine_timed_out(e, late);
-		return;
+			return;
+		}
 	}
 	if (lasts >= MS_TO_NS(SLOW_MS))
 		work_tell(e, first, now);
 	if (!e->config.control)
 		return;
-	if (next)
-		ask_around(e, next, now);
 	look_around(e, oldest, lasts, now);
 }

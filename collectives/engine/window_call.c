@@ -41,7 +41,7 @@ static void while_waiting(void *arg)
 
 	note_in_trace(c);
 	if (e->works.newest || e->loose)
-		engine_pass(e);
+		engine_pass(e, false);
 	if (!c->since_ns)
 		c->since_ns = now;
 	if (now - c->since_ns >= MS_TO_NS(SLOW_MS))

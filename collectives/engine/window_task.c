@@ -5,6 +5,20 @@
 #include <assert.h>
 #include <stdio.h>
 
+/* Posting a line copies this much at the most. */
+#define POST_IN_SUBMIT 4096u
+
+static void start(struct engine *e, struct tutti_work *work)
+{
+	struct call_args args = work->spec.args;
+	if (work->bounce.send) {
+		args.send = work->bounce.send;
+		args.recv = work->bounce.recv;
+	}
+	window_begin(e->config.window, &work->window, &args);
+	work->has_begun = true;
+}
+
 static tutti_status begin(struct engine *e, struct tutti_work *work)
 {
 	assert(e->config.window);
@@ -14,27 +28,25 @@ static tutti_status begin(struct engine *e, struct tutti_work *work)
 	work->next_window = NULL;
 	*e->works.window_tail = work;
 	e->works.window_tail = &work->next_window;
+	/* The sooner its line is posted the sooner the other ranks get on. */
+	if (e->works.window_head == work && work->stage == WORK_RUNS &&
+	    work->spec.send_bytes + work->spec.recv_bytes <= POST_IN_SUBMIT)
+		start(e, work);
 	return TUTTI_OK;
 }
 
 /* One operation of the window at a time: the head of the queue. */
-bool window_task_advance(struct engine *e)
+bool window_task_advance(struct engine *e, bool is_eager)
 {
 	struct tutti_work *work = e->works.window_head;
 	bool moved = false;
 
 	if (!work || work->stage != WORK_RUNS)
 		return false;
-	if (!work->has_begun) {
-		struct call_args args = work->spec.args;
-		if (work->bounce.send) {
-			args.send = work->bounce.send;
-			args.recv = work->bounce.recv;
-		}
-		window_begin(e->config.window, &work->window, &args);
-		work->has_begun = true;
-	}
-	tutti_status status = window_advance(e->config.window, &work->window, &moved);
+	if (!work->has_begun)
+		start(e, work);
+	tutti_status status = (is_eager ? window_advance_eagerly
+					: window_advance)(e->config.window, &work->window, &moved);
 	if (status == TUTTI_IN_PROGRESS)
 		return moved;
 	if (status != TUTTI_OK) {
@@ -47,6 +59,14 @@ bool window_task_advance(struct engine *e)
 	}
 	engine_work_ended(e, work);
 	return true;
+}
+
+bool window_task_awaits(struct engine *e, struct window_awaited *awaited)
+{
+	struct tutti_work *work = e->works.window_head;
+
+	return !e->failure.stop && work && work->has_begun && !e->works.by_message && !e->loose &&
+	       window_awaits(e->config.window, &work->window, awaited);
 }
 
 static int explain(struct engine *e, const struct tutti_work *work, char *text, size_t text_bytes)

@@ -5,45 +5,95 @@
 #include "core/poison.h"
 #include "memory/ops.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct tutti_work *work_new(struct engine *e)
+static void free_engine(struct engine *e)
 {
-	pthread_mutex_lock(&e->lists.lock);
-	struct tutti_work *work = e->lists.free;
-	if (work)
-		e->lists.free = work->next;
-	pthread_mutex_unlock(&e->lists.lock);
-	if (!work && !(work = calloc(1, sizeof *work)))
-		return NULL;
-	size_t *tables = work->tables, room = work->table_room;
-	memset(work, 0, sizeof *work);
-	work->tables = tables;
-	work->table_room = room;
-	work->engine = e;
-	poison(&work->window, sizeof work->window); /* window_begin writes it */
-	work->refs = 2; /* one for the engine until the work ends, one for the caller */
-	atomic_fetch_add_explicit(&e->refs, 1, memory_order_relaxed);
-	return work;
-}
-
-void engine_unref(struct engine *e)
-{
-	if (atomic_fetch_sub_explicit(&e->refs, 1, memory_order_acq_rel) != 1)
-		return;
-	while (e->lists.free) {
-		struct tutti_work *work = e->lists.free;
-		e->lists.free = work->next;
-		free(work->tables);
-		free(work);
-	}
 	pthread_mutex_destroy(&e->lock);
 	pthread_mutex_destroy(&e->failure.lock);
 	pthread_mutex_destroy(&e->lists.lock);
 	free(e->failure.trace_dir);
 	free(e);
+}
+
+/* Works that callers have released. CLOSED: the engine has ended, and nobody collects them. */
+#define CLOSED ((struct tutti_work *)1)
+/* The owner's share of refs: more than there ever are works. */
+#define OWNER (1 << 30)
+
+static void free_list(struct tutti_work *work)
+{
+	while (work) {
+		struct tutti_work *next = work->next;
+		free(work->tables);
+		free(work);
+		work = next;
+	}
+}
+
+static struct tutti_work *take_free(struct engine *e)
+{
+	/* Partner: recycle. */
+	if (!e->works.free)
+		e->works.free =
+			atomic_exchange_explicit(&e->lists.released, NULL, memory_order_acquire);
+	struct tutti_work *work = e->works.free;
+	if (work)
+		e->works.free = work->next;
+	return work;
+}
+
+struct tutti_work *work_new(struct engine *e)
+{
+	struct tutti_work *work = take_free(e);
+	if (!work) {
+		if (!(work = calloc(1, sizeof *work)))
+			return NULL;
+		e->works.made++;
+	}
+	memset(work, 0, offsetof(struct tutti_work, tables));
+	work->bounce.send = NULL;
+	work->bounce.scratch = NULL;
+	work->bounce.preparing = 0;
+	work->engine = e;
+	/* One for the engine until the work ends, one for the caller. */
+	atomic_store_explicit(&work->refs, 2, memory_order_relaxed);
+	return work;
+}
+
+void engine_ref_owner(struct engine *e)
+{
+	atomic_store(&e->refs, OWNER);
+}
+
+void engine_unref(struct engine *e)
+{
+	if (atomic_fetch_sub_explicit(&e->refs, 1, memory_order_acq_rel) == 1)
+		free_engine(e);
+}
+
+static int list_length(const struct tutti_work *work)
+{
+	int length = 0;
+	for (; work; work = work->next)
+		length++;
+	return length;
+}
+
+/* Works that callers still hold keep the engine. */
+void engine_unref_owner(struct engine *e)
+{
+	struct tutti_work *released = atomic_exchange(&e->lists.released, CLOSED);
+	int outside = e->works.made - list_length(e->works.free) - list_length(released);
+
+	free_list(e->works.free);
+	free_list(released);
+	e->works.free = NULL;
+	if (atomic_fetch_sub(&e->refs, OWNER - outside) == OWNER - outside)
+		free_engine(e);
 }
 
 static void free_whole(struct tutti_work *whole)
@@ -54,31 +104,34 @@ static void free_whole(struct tutti_work *whole)
 	free(whole); /* its parts' tables are in the same block */
 }
 
-/* Works stay on a list of free ones until the engine ends. */
+/* A work is used again as long as its engine lives. */
 static void recycle(struct engine *e, struct tutti_work *work)
 {
-	size_t *tables = work->tables, room = work->table_room;
+	struct tutti_work *first = atomic_load_explicit(&e->lists.released, memory_order_relaxed);
 
-	poison(work, sizeof *work);
-	work->tables = tables;
-	work->table_room = room;
-	pthread_mutex_lock(&e->lists.lock);
-	work->next = e->lists.free;
-	e->lists.free = work;
-	pthread_mutex_unlock(&e->lists.lock);
+	poison(work, offsetof(struct tutti_work, tables));
+	do {
+		if (first == CLOSED) {
+			work->next = NULL;
+			free_list(work);
+			engine_unref(e);
+			return;
+		}
+		work->next = first;
+	} while (!atomic_compare_exchange_weak_explicit(
+		&e->lists.released, &first, work, memory_order_acq_rel, memory_order_relaxed));
 }
 
 static void unref(struct tutti_work *work)
 {
-	struct engine *e = work->engine;
-	if (atomic_fetch_sub_explicit(&work->refs, 1, memory_order_acq_rel) != 1)
+	/* The only holder needs no read-modify-write. */
+	if (atomic_load_explicit(&work->refs, memory_order_acquire) != 1 &&
+	    atomic_fetch_sub_explicit(&work->refs, 1, memory_order_acq_rel) != 1)
 		return;
-	if (work->parts) {
+	if (work->parts)
 		free_whole(work);
-		return;
-	}
-	recycle(e, work);
-	engine_unref(e);
+	else
+		recycle(work->engine, work);
 }
 
 void work_release(struct tutti_work *work)
@@ -101,6 +154,8 @@ static void unlink_work(struct engine *e, struct tutti_work *work)
 	if (work->next)
 		work->next->prev = work->prev;
 	e->works.count--;
+	e->works.by_message -= work->spec.kind != &window_tasks;
+	atomic_store_explicit(&e->help.ended, e->help.ended + 1, memory_order_relaxed);
 }
 
 /* The helper thread calls done functions, without any lock. */
@@ -110,6 +165,7 @@ static void hand_to_helper(struct engine *e, struct tutti_work *work)
 	work->next = NULL;
 	*e->lists.called_tail = work;
 	e->lists.called_tail = &work->next;
+	atomic_store(&e->lists.has_called, true);
 	pthread_mutex_unlock(&e->lists.lock);
 	if (!e->config.now_ns)
 		helper_wake();
@@ -135,10 +191,11 @@ bool engine_call_back(struct engine *e)
 	struct tutti_work *work = e->lists.called;
 	if (work && !(e->lists.called = work->next))
 		e->lists.called_tail = &e->lists.called;
+	atomic_store(&e->lists.has_called, e->lists.called != NULL);
 	pthread_mutex_unlock(&e->lists.lock);
 	if (!work)
 		return false;
-	engine_show_failure(e);
+	work_result(work);
 	is_calling_back = true;
 	work->spec.done(work->spec.done_arg, work->status);
 	is_calling_back = false;
@@ -175,10 +232,11 @@ void work_count_down(struct tutti_work *whole)
 	end(whole->engine, whole);
 }
 
-void work_part_ended(struct engine *e, struct tutti_work *whole, tutti_status status)
+void work_part_ended(struct tutti_work *whole, const struct tutti_work *part)
 {
-	if (status != TUTTI_OK)
-		work_note_error(whole, status, engine_error(e));
+	char text[ERROR_BYTES];
+	if (part->status != TUTTI_OK)
+		work_note_error(whole, part->status, work_error(part, text));
 	work_count_down(whole);
 }
 
@@ -193,10 +251,12 @@ void work_finish(struct engine *e, struct tutti_work *work, tutti_status status)
 		work->spec.kind->finish(e, work);
 	free(work->bounce.send);
 	work->bounce.send = NULL;
+	free(work->send_copy);
+	work->send_copy = NULL;
 	work->status = status;
 	end(e, work);
-	if (whole)
-		work_part_ended(e, whole, status);
+	if (whole) /* it holds work */
+		work_part_ended(whole, work);
 }
 
 void *work_memory(const struct tutti_work *work)

@@ -31,6 +31,7 @@ tutti_status work_new_whole(struct tutti_work **out, struct engine *e, size_t co
 	block->parts.left = 1;
 	whole->parts = &block->parts;
 	whole->engine = e;
+	whole->submitted_ns = engine_coarse_now(e);
 	atomic_fetch_add_explicit(&e->refs, 1, memory_order_relaxed);
 	whole->spec.done = call->done;
 	whole->spec.done_arg = call->done_arg;
@@ -58,7 +59,7 @@ void work_add_part(struct tutti_work *whole, struct tutti_work *part)
 	atomic_fetch_add_explicit(&whole->parts->left, 1, memory_order_relaxed);
 	pthread_mutex_lock(&e->lock);
 	if (part->is_done)
-		work_part_ended(e, whole, part->status);
+		work_part_ended(whole, part);
 	else
 		part->whole = whole;
 	engine_unlock(e);

@@ -148,6 +148,18 @@ static void prepared(struct engine *e, struct tutti_work *work)
 	p2p_send_on(work->message->peer);
 }
 
+/* A recv on the list of those that wait has met no message. */
+static bool cancel(struct engine *e, struct tutti_work *work)
+{
+	struct p2p_message *m = work->message;
+	struct p2p_queue *q = m->peer ? &m->peer->posted : &e->p2p->any;
+
+	if (work->spec.p2p.side == P2P_SEND || !p2p_has(q, m))
+		return false;
+	p2p_remove(q, m);
+	return true;
+}
+
 static void finish(struct engine *e, struct tutti_work *work)
 {
 	struct p2p_message *m = work->message;
@@ -173,6 +185,13 @@ static void io_done(struct engine *e, struct engine_io *io)
 		p2p_sent(own);
 }
 
+static void lose_leg(struct p2p_leg *leg)
+{
+	leg->flying--;
+	if (leg->message->is_misfit)
+		p2p_end_misfit(leg->message);
+}
+
 /* A lost peer is a failure only for calls that wait for it. A message that was done for its caller
  * and is lost for another reason is a failure of the communicator. */
 static void io_failed(struct engine *e, struct engine_io *io)
@@ -183,7 +202,7 @@ static void io_failed(struct engine *e, struct engine_io *io)
 
 	p2p_lose(peer, &io->op.io);
 	if (own->what == P2P_MESSAGE_OUT)
-		((struct p2p_leg *)own->of)->flying--;
+		lose_leg(own->of);
 	else if (own->what != P2P_HEADER_IN && own->what != P2P_PAYLOAD_IN)
 		p2p_sent(own);
 	bool is_late = status == TUTTI_ERR_PEER || status == TUTTI_ERR_TIMEOUT;
@@ -257,7 +276,7 @@ static void leave(struct engine *e)
 		say_goodbye(e->p2p);
 	while (!e->failure.stop && !e->config.now_ns && any_leaving(e->p2p) &&
 	       clock_now_ns() < deadline) {
-		if (engine_pass(e) || wait_again(&w))
+		if (engine_pass(e, false) || wait_again(&w))
 			continue;
 		engine_unlock(e);
 		engine_sleep(e);
@@ -297,4 +316,6 @@ const struct task_kind p2p_tasks = {.begin = begin,
 				    .prepared = prepared,
 				    .finish = finish,
 				    .explain = p2p_explain,
-				    .words = p2p_in_words};
+				    .words = p2p_in_words,
+				    .cancel = cancel,
+				    .why = p2p_why};

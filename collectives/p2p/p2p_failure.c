@@ -32,6 +32,8 @@ static bool all_gone(const struct p2p *p)
 static struct p2p_peer *waits_in_vain(const struct p2p *p, const struct p2p_message *m)
 {
 	struct p2p_peer *last = NULL;
+	if (m->is_misfit)
+		return NULL; /* it ends when the io of its answer has ended */
 	if (m->peer)
 		return p2p_is_gone(m->peer) ? m->peer : NULL;
 	for (int r = 0; r < p->engine->config.size; r++) {
@@ -137,20 +139,39 @@ void p2p_nonsense(struct p2p_peer *peer, const char *what)
 	engine_set_failure(p2p_engine(peer), TUTTI_ERR_INTERNAL, FAILURE_NO_RANK, text);
 }
 
-/* The same message on both ranks. */
-void p2p_fail_mismatch(struct p2p_peer *peer, bool is_sender, const struct p2p_header *h)
+void p2p_end_misfit(struct p2p_message *m)
 {
-	int own = p2p_engine(peer)->config.rank;
-	char text[ERROR_BYTES];
+	if (!p2p_is_flying(m))
+		engine_work_failed(m->work->engine, m->work, TUTTI_ERR_MISMATCH);
+}
 
-	snprintf(
-		text, sizeof text,
-		"rank %d called send(%s, %llu, tag %d) to rank %d, which called recv(%s, %llu, tag "
-		"%d) for it: count and dtype of both must be equal",
-		is_sender ? own : peer->rank, dtype_name((tutti_dtype)h->dtype),
-		(unsigned long long)h->count, h->tag, is_sender ? peer->rank : own,
-		dtype_name((tutti_dtype)h->recv_dtype), (unsigned long long)h->recv_count, h->tag);
-	engine_set_failure(p2p_engine(peer), TUTTI_ERR_MISMATCH, FAILURE_NO_RANK, text);
+void p2p_misfit(struct p2p_message *m, struct p2p_peer *peer, const struct p2p_header *other)
+{
+	struct p2p_args *args = &m->work->spec.p2p;
+
+	m->is_misfit = true;
+	args->peer = peer->rank;
+	args->other_count = other->count;
+	args->other_dtype = other->dtype;
+	p2p_end_misfit(m);
+}
+
+/* The same message on both ranks. */
+static void misfit_words(const struct tutti_work *work, char *text, size_t text_bytes)
+{
+	const struct task_spec *spec = &work->spec;
+	bool sends = spec->p2p.side == P2P_SEND;
+	int own = work->engine->config.rank;
+	unsigned long long count = spec->args.count, other = spec->p2p.other_count;
+	const char *dtype = dtype_name(spec->args.dtype);
+	const char *other_dtype = dtype_name((tutti_dtype)spec->p2p.other_dtype);
+
+	snprintf(text, text_bytes,
+		 "rank %d called send(%s, %llu, tag %d) to rank %d, which called recv(%s, %llu, "
+		 "tag %d) for it: count and dtype of both must be equal",
+		 sends ? own : spec->p2p.peer, sends ? dtype : other_dtype, sends ? count : other,
+		 spec->p2p.tag, sends ? spec->p2p.peer : own, sends ? other_dtype : dtype,
+		 sends ? other : count, spec->p2p.tag);
 }
 
 static void call_words(const struct tutti_work *work, enum p2p_side side, char *text, size_t bytes)
@@ -177,9 +198,21 @@ const char *p2p_in_words(const struct tutti_work *work, char *text, size_t text_
 	char call[80], peer[40];
 	enum p2p_side side = work->spec.p2p.side;
 	call_words(work, side, call, sizeof call);
-	snprintf(text, text_bytes, "%s %s %s", call, side == P2P_SEND ? "to" : "from",
-		 peer_words(work, peer, sizeof peer));
+	const char *name = work->engine->config.name;
+	snprintf(text, text_bytes, "%s %s %s%s%s", call, side == P2P_SEND ? "to" : "from",
+		 peer_words(work, peer, sizeof peer), name[0] ? " of " : "", name);
 	return text;
+}
+
+void p2p_why(const struct tutti_work *work, char *text, size_t text_bytes)
+{
+	char call[140];
+
+	if (work->own_status == TUTTI_ERR_MISMATCH)
+		misfit_words(work, text, text_bytes);
+	else
+		snprintf(text, text_bytes, "rank %d: %s was cancelled (tutti_work_cancel)",
+			 work->engine->config.rank, p2p_in_words(work, call, sizeof call));
 }
 
 int p2p_explain(struct engine *e, const struct tutti_work *work, char *text, size_t text_bytes)

@@ -16,7 +16,7 @@
  *     CLEAR           receiver  ... a recv has asked for it ...
  *     DATA, payload   sender    ... in pieces, each with a header, between the callers' buffers
  *     CREDIT          receiver  slots that are free again; every other header may carry some too
- *     MISMATCH        receiver  the recv that met a message has another count or dtype
+ *     MISMATCH        receiver  ... or the recv that met it has another count or dtype
  *     LEAVING         either    the last one: tutti_comm_destroy
  */
 #ifndef COLLECTIVES_P2P_P2P_INTERNAL_H
@@ -55,11 +55,9 @@ struct p2p_header {
 	uint32_t kind;
 	int32_t tag;
 	uint32_t dtype;
-	uint32_t id;           /* EAGER: the slot; REQUEST, CLEAR, DATA: the sender's number      */
-	uint64_t count, bytes; /* of the message; DATA: bytes of the piece                 */
-	uint64_t recv_count;   /* MISMATCH: what the recv has                              */
-	uint32_t recv_dtype;
-	uint8_t returned_count, returned[19];
+	uint32_t id;           /* EAGER: the slot; all others: the sender's number         */
+	uint64_t count, bytes; /* of the message; MISMATCH: of the recv; DATA: of the piece */
+	uint8_t returned_count, returned[31];
 };
 _Static_assert(sizeof(struct p2p_header) == 64, "a cache line");
 
@@ -95,6 +93,7 @@ struct p2p_message {
 	uint64_t stamp; /* recv: when it was posted                                     */
 	bool is_ready;  /* buf is filled                                                */
 	bool is_met;    /* recv: it has met its message; send: the peer is clear for it */
+	bool is_misfit; /* it has met one of another count or dtype, and ends with that */
 	struct p2p_leg legs[P2P_LEGS];
 };
 
@@ -110,6 +109,7 @@ struct p2p_arrival {
 	uint64_t stamp;
 	uint8_t *data;             /* eager: its slot                                     */
 	bool is_used, has_landed;  /* eager: the slot is taken; the payload is there      */
+	bool is_unwanted;          /* eager: its recv did not fit                         */
 	struct p2p_message *taker; /* eager: the recv that waits for it to land           */
 	struct p2p_message *own;   /* this rank's own send, too long for a slot           */
 };
@@ -145,7 +145,7 @@ struct p2p_peer {
 	struct p2p_queue requested; /* sends that wait for their CLEAR                      */
 	uint32_t next_id;
 	struct p2p_slot *slots, *free_slots[P2P_CLASSES]; /* slots: NULL until one is needed */
-	struct p2p_note credit, mismatch, leaving;
+	struct p2p_note credit, leaving;
 
 	struct p2p_queue posted;    /* recvs that wait for a message                        */
 	struct p2p_queue receiving; /* recvs whose data come                                */
@@ -186,6 +186,14 @@ static inline const struct task_spec *p2p_spec(const struct p2p_message *m)
 	return &m->work->spec;
 }
 
+static inline bool p2p_is_flying(const struct p2p_message *m)
+{
+	for (int i = 0; i < P2P_LEGS; i++)
+		if (m->legs[i].flying)
+			return true;
+	return false;
+}
+
 static inline bool p2p_is_self(const struct p2p_peer *peer)
 {
 	return peer->rank == peer->p2p->engine->config.rank;
@@ -206,14 +214,18 @@ bool p2p_is_gone(const struct p2p_peer *peer);
 void p2p_lose(struct p2p_peer *peer, const struct tutti_io *io);
 const char *p2p_in_words(const struct tutti_work *work, char *text, size_t text_bytes);
 int p2p_explain(struct engine *e, const struct tutti_work *work, char *text, size_t text_bytes);
-/* h is of the message, with what the recv has. is_sender: the message is this rank's. */
-void p2p_fail_mismatch(struct p2p_peer *peer, bool is_sender, const struct p2p_header *h);
+/* m has met a call of peer's with other's count and dtype: it ends with MISMATCH, once no io of it
+ * is flying. The communicator stays well. */
+void p2p_misfit(struct p2p_message *m, struct p2p_peer *peer, const struct p2p_header *other);
+void p2p_end_misfit(struct p2p_message *m);
+void p2p_why(const struct tutti_work *work, char *text, size_t text_bytes);
 void p2p_nonsense(struct p2p_peer *peer, const char *what);
 /* Fails the engine when a message waits for a peer that is gone. */
 void p2p_check_gone(struct p2p *p);
 
 /* p2p_post.c */
 void p2p_push(struct p2p_queue *q, struct p2p_message *m);
+bool p2p_has(const struct p2p_queue *q, const struct p2p_message *m);
 struct p2p_message *p2p_find_id(const struct p2p_queue *q, uint32_t id); /* or NULL */
 /* Takes m, which is on q, off. */
 void p2p_remove(struct p2p_queue *q, struct p2p_message *m);
@@ -243,10 +255,12 @@ void p2p_post(struct p2p_message *m); /* a recv looks for its message           
 /* The recv that a message is for, taken off its list; NULL if there is none yet. */
 struct p2p_message *p2p_find_recv(struct p2p_peer *peer, int tag);
 bool p2p_fits(const struct p2p_message *m, const struct p2p_header *h);
-/* recv has another count or dtype than h: both ranks fail, the sender is told first. */
-void p2p_mismatch(struct p2p_message *recv, struct p2p_peer *peer, const struct p2p_header *h);
+/* recv has another count or dtype than the request h, whose sender is told. */
+void p2p_refuse(struct p2p_message *recv, struct p2p_peer *peer, const struct p2p_header *h);
+void p2p_meet(struct p2p_message *m, struct p2p_arrival *a); /* m is on no list, a is kept */
 struct p2p_arrival *p2p_keep_request(struct p2p_peer *peer, const struct p2p_header *h);
 struct p2p_arrival *p2p_keep_eager(struct p2p_peer *peer, const struct p2p_header *h);
+void p2p_drop(struct p2p_arrival *a); /* eager, unwanted: the slot is free once it has landed */
 void p2p_hand_over(struct p2p_arrival *a, struct p2p_message *m); /* eager, landed: copies     */
 void p2p_send_self(struct p2p_message *m);
 void p2p_forget_unexpected(struct p2p_peer *peer);
@@ -254,6 +268,7 @@ void p2p_forget_unexpected(struct p2p_peer *peer);
 /* p2p_send.c */
 void p2p_send_on(struct p2p_peer *peer); /* what the outbox has ready              */
 void p2p_cleared(struct p2p_peer *peer, uint32_t id);
+void p2p_refused(struct p2p_peer *peer, const struct p2p_header *h);
 void p2p_sent(struct p2p_io *io); /* an io out has ended                    */
 
 /* p2p_receive.c */

@@ -131,22 +131,37 @@ void p2p_forget_unexpected(struct p2p_peer *peer)
 	}
 }
 
-/* The sender is told before this rank's connections close. */
-void p2p_mismatch(struct p2p_message *recv, struct p2p_peer *peer, const struct p2p_header *h)
+void p2p_refuse(struct p2p_message *recv, struct p2p_peer *peer, const struct p2p_header *h)
 {
-	struct p2p_note *mismatch = &peer->mismatch;
-	const struct task_spec *spec = p2p_spec(recv);
-
 	recv->peer = peer;
-	if (mismatch->is_flying)
+	if (!p2p_is_gone(peer))
+		p2p_send_header(recv, P2P_MISMATCH, h->id);
+	p2p_misfit(recv, peer, h);
+}
+
+void p2p_drop(struct p2p_arrival *a)
+{
+	a->is_unwanted = true;
+	if (!a->has_landed)
 		return;
-	mismatch->header = *h;
-	mismatch->header.recv_count = spec->args.count;
-	mismatch->header.recv_dtype = spec->args.dtype;
-	if (p2p_is_self(peer) || p2p_is_gone(peer))
-		p2p_fail_mismatch(peer, false, &mismatch->header);
-	else
-		p2p_note(peer, mismatch, P2P_MISMATCH);
+	a->is_used = false;
+	p2p_give_back(a->peer, a->header.id);
+}
+
+/* The send of a copied message is over, so its rank is not told. */
+static void meet_misfit(struct p2p_message *m, struct p2p_arrival *a)
+{
+	struct p2p_header own = p2p_header_of(m, P2P_MISMATCH, 0);
+
+	if (!a->data && !a->own) {
+		p2p_refuse(m, a->peer, &a->header);
+		return;
+	}
+	if (a->own)
+		p2p_misfit(a->own, a->peer, &own);
+	p2p_misfit(m, a->peer, &a->header);
+	if (a->data)
+		p2p_drop(a);
 }
 
 static void receive_copy(struct p2p_message *m, const void *data)
@@ -165,13 +180,13 @@ void p2p_hand_over(struct p2p_arrival *a, struct p2p_message *m)
 	p2p_give_back(a->peer, a->header.id);
 }
 
-static void meet(struct p2p_message *m, struct p2p_arrival *a)
+void p2p_meet(struct p2p_message *m, struct p2p_arrival *a)
 {
 	struct p2p_peer *peer = a->peer;
 
 	take_off(a);
 	if (!p2p_fits(m, &a->header)) {
-		p2p_mismatch(m, peer, &a->header);
+		meet_misfit(m, a);
 		forget(a);
 		return;
 	}
@@ -224,7 +239,7 @@ void p2p_post(struct p2p_message *m)
 	struct p2p_arrival *a = peer ? find_arrival(peer, tag) : find_any_arrival(p, tag);
 
 	if (a) {
-		meet(m, a);
+		p2p_meet(m, a);
 		return;
 	}
 	p2p_push(peer ? &peer->posted : &p->any, m);
@@ -240,7 +255,9 @@ void p2p_send_self(struct p2p_message *m)
 	struct p2p_slot *slot;
 
 	if (recv && !p2p_fits(recv, &h)) {
-		p2p_mismatch(recv, peer, &h);
+		struct p2p_header other = p2p_header_of(recv, P2P_MISMATCH, 0);
+		p2p_misfit(recv, peer, &h);
+		p2p_misfit(m, peer, &other);
 	} else if (recv) {
 		recv->peer = peer;
 		receive_copy(recv, m->buf);

@@ -29,6 +29,14 @@ void p2p_push(struct p2p_queue *q, struct p2p_message *m)
 	q->tail = &m->next;
 }
 
+bool p2p_has(const struct p2p_queue *q, const struct p2p_message *m)
+{
+	const struct p2p_message *at = q->head;
+	while (at && at != m)
+		at = at->next;
+	return at;
+}
+
 struct p2p_message *p2p_find_id(const struct p2p_queue *q, uint32_t id)
 {
 	struct p2p_message *m = q->head;
@@ -236,8 +244,6 @@ void p2p_note_sent(struct p2p_peer *peer, struct p2p_note *note)
 {
 	note->is_flying = false;
 	p2p_let_go(peer->p2p);
-	if (note == &peer->mismatch)
-		p2p_fail_mismatch(peer, false, &note->header);
 	for (int c = 0; c < P2P_CLASSES && note == &peer->credit; c++)
 		send_credit(peer, c);
 }

@@ -38,12 +38,14 @@ void p2p_landed(struct p2p_peer *peer)
 	a->has_landed = true;
 	if (a->taker)
 		p2p_hand_over(a, a->taker);
+	else if (a->is_unwanted)
+		p2p_drop(a);
 }
 
 static bool is_sound(const struct p2p_header *h)
 {
 	size_t element = dtype_bytes((tutti_dtype)h->dtype);
-	return element && h->tag >= 0 && h->count <= (size_t)PTRDIFF_MAX / element &&
+	return element && h->count <= (size_t)PTRDIFF_MAX / element &&
 	       h->bytes == h->count * element;
 }
 
@@ -67,18 +69,19 @@ static void take_eager(struct p2p_peer *peer, const struct p2p_header *h)
 	}
 	struct p2p_message *m = p2p_find_recv(peer, h->tag);
 	peer->payload_in.base.op.io.bytes = h->bytes;
-	if (!m) {
-		struct p2p_arrival *a = peer->lands_at = p2p_keep_eager(peer, h);
-		if (a)
-			land(peer, a->data, h->bytes);
-	} else if (p2p_fits(m, h)) {
+	if (m && p2p_fits(m, h)) {
 		m->peer = peer;
 		peer->lands_in = m;
 		p2p_give_back(peer, h->id);
 		land(peer, m->buf, h->bytes);
-	} else {
-		p2p_mismatch(m, peer, h);
+		return;
 	}
+	struct p2p_arrival *a = peer->lands_at = p2p_keep_eager(peer, h);
+	if (!a)
+		return;
+	if (m)
+		p2p_meet(m, a);
+	land(peer, a->data, h->bytes);
 }
 
 static void take_request(struct p2p_peer *peer, const struct p2p_header *h)
@@ -95,7 +98,7 @@ static void take_request(struct p2p_peer *peer, const struct p2p_header *h)
 		m->is_met = true;
 		p2p_send_clear(m, h->id);
 	} else {
-		p2p_mismatch(m, peer, h);
+		p2p_refuse(m, peer, h);
 	}
 }
 
@@ -136,7 +139,7 @@ static void take_header(struct p2p_peer *peer, const struct p2p_header *h)
 	case P2P_CREDIT:
 		break;
 	case P2P_MISMATCH:
-		p2p_fail_mismatch(peer, true, h);
+		p2p_refused(peer, h);
 		break;
 	case P2P_LEAVING:
 		peer->has_left = peer->p2p->any_gone = true;
@@ -154,6 +157,6 @@ void p2p_heard(struct p2p_peer *peer)
 	assert(!peer->lands_in && !peer->lands_at);
 	peer->is_heard = true;
 	take_header(peer, &h);
-	if (!peer->has_left && !p2p_engine(peer)->failure.stop && !peer->mismatch.is_flying)
+	if (!peer->has_left && !p2p_engine(peer)->failure.stop)
 		p2p_post_io(peer, &peer->header_in, false, &peer->in, sizeof peer->in);
 }

@@ -75,36 +75,45 @@ static void send_piece(struct p2p_message *m, struct p2p_leg *leg)
 	m->moved += bytes;
 }
 
-static bool is_flying(const struct p2p_message *m)
-{
-	for (int i = 0; i < P2P_LEGS; i++)
-		if (m->legs[i].flying)
-			return true;
-	return false;
-}
-
 static void send_pieces(struct p2p_message *m)
 {
 	for (int i = 0; i < P2P_LEGS; i++)
 		if (!m->legs[i].flying && m->moved < m->bytes && !m->peer->is_lost)
 			send_piece(m, &m->legs[i]);
-	if (m->moved < m->bytes || is_flying(m))
+	if (m->moved < m->bytes || p2p_is_flying(m))
 		return;
 	count_sent(m->work->engine, m->bytes);
 	p2p_done(m);
 }
 
-void p2p_cleared(struct p2p_peer *peer, uint32_t id)
+/* The message that an answer is about. */
+static struct p2p_message *take_requested(struct p2p_peer *peer, uint32_t id)
 {
 	struct p2p_message *m = p2p_find_id(&peer->requested, id);
 
-	if (!m) {
+	if (m)
+		p2p_remove(&peer->requested, m);
+	else
 		p2p_nonsense(peer, "an answer to a request that was not made");
+	return m;
+}
+
+void p2p_cleared(struct p2p_peer *peer, uint32_t id)
+{
+	struct p2p_message *m = take_requested(peer, id);
+
+	if (!m)
 		return;
-	}
-	p2p_remove(&peer->requested, m);
 	m->is_met = true;
 	send_pieces(m);
+}
+
+void p2p_refused(struct p2p_peer *peer, const struct p2p_header *h)
+{
+	struct p2p_message *m = take_requested(peer, h->id);
+
+	if (m)
+		p2p_misfit(m, peer, h);
 }
 
 void p2p_sent(struct p2p_io *io)
@@ -121,7 +130,9 @@ void p2p_sent(struct p2p_io *io)
 	} else {
 		struct p2p_leg *leg = io->of;
 		leg->flying--;
-		if (p2p_spec(leg->message)->p2p.side == P2P_RECV)
+		if (leg->message->is_misfit)
+			p2p_end_misfit(leg->message);
+		else if (p2p_spec(leg->message)->p2p.side == P2P_RECV)
 			p2p_receive_on(leg->message);
 		else if (leg->message->is_met)
 			send_pieces(leg->message);

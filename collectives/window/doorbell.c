@@ -47,18 +47,16 @@ static void doorbell_leave(struct window *w)
 	atomic_fetch_sub(&w->at.head->sleepers, 1);
 }
 
-void doorbell_sleep(struct window *w, const struct window_run *run)
+void window_sleep(const struct window_awaited *awaited)
 {
+	struct window *w = awaited->window;
 	struct timespec timeout = {0, SLEEP_NS};
 	uint32_t doorbell = atomic_load(&w->area->doorbell);
-	int peer = window_waits_for(w, run);
 
-	if (peer < 0)
-		return;
-	atomic_store(&w->area->sleeps_for, (uint32_t)peer + 1);
+	atomic_store(&w->area->sleeps_for, (uint32_t)awaited->rank + 1);
 	doorbell_enter(w);
 	/* EINTR, EAGAIN and ETIMEDOUT all mean: look again. */
-	if (!progress_is_ready(w, run))
+	if (!window_has_come(awaited))
 		syscall(SYS_futex, &w->area->doorbell, FUTEX_WAIT, doorbell, &timeout, NULL, 0);
 	doorbell_leave(w);
 	atomic_store(&w->area->sleeps_for, 0);

@@ -6,8 +6,6 @@
 #include "collectives/window/window_internal.h"
 
 void doorbell_open(struct window *window); /* once, at join */
-/* The calling thread, until a rank that run waits for posts; 1 ms at the most. */
-void doorbell_sleep(struct window *window, const struct window_run *run);
 void doorbell_wake(struct window *window); /* the ranks that sleep for this one, or are armed */
 void doorbell_wake_all(void *window);          /* a board calls it */
 void doorbell_full_fence(struct window *window);

@@ -150,7 +150,7 @@ void entry_post(struct window *w, struct window_run *run)
 	/* The others have this rank's next line in their caches. It is taken from them now, while
 	 * this rank waits, and not when it posts that line. */
 	prefetch_to_write(line_of(w, run->number + 1, w->rank));
-	if (run->is_small && run->payload > LINE_PAYLOAD && w->policy.spins)
+	if (run->is_small && run->payload > LINE_PAYLOAD && !w->policy.shares_cores)
 		small_hand_over(w, run);
 	if (run->is_small)
 		small_prepare(w, run);

@@ -35,7 +35,7 @@ static uint64_t round_up(uint64_t bytes, uint64_t unit)
 static void set_lines(struct geometry *g, const struct window_config *config)
 {
 	uint64_t most = config->window_bytes / (2 * WINDOW_LINES) / WINDOW_ALIGN * WINDOW_ALIGN;
-	bool is_roomy = config->policy.spins != 0;
+	bool is_roomy = !config->policy.shares_cores;
 
 	g->line_bytes = round_up(LINE_BODY + LINE_BODY_BYTES, WINDOW_ALIGN);
 	g->small_bytes = is_roomy ? ROOMY_SMALL : OVERSUBSCRIBED_SMALL;
@@ -57,7 +57,7 @@ static void set_lines(struct geometry *g, const struct window_config *config)
 
 static uint64_t longest_by_root(const struct geometry *g, const struct window_config *config)
 {
-	bool is_roomy = config->policy.spins != 0;
+	bool is_roomy = !config->policy.shares_cores;
 
 	if (g->size == 2)
 		return (is_roomy ? BY_ROOT_PAIR : BY_ROOT_OVERSUBSCRIBED) * g->slot_bytes;
@@ -73,14 +73,14 @@ static uint64_t longest_by_root(const struct geometry *g, const struct window_co
 tutti_status geometry_choose(struct geometry *g, const struct window_config *config)
 {
 	uint64_t size = (uint64_t)config->size, fixed;
-	uint64_t slot = config->policy.spins ? ROOMY_SLOT : OVERSUBSCRIBED_SLOT;
+	uint64_t slot = config->policy.shares_cores ? OVERSUBSCRIBED_SLOT : ROOMY_SLOT;
 
 	if (config->size > WINDOW_MAX_RANKS)
 		return fail(TUTTI_ERR_UNSUPPORTED,
 			    "A window takes %d ranks at the most, and %d are on this node.",
 			    WINDOW_MAX_RANKS, config->size);
 	g->size = config->size;
-	g->shares_cores = config->policy.spins == 0;
+	g->shares_cores = config->policy.shares_cores;
 	set_lines(g, config);
 	g->row_bytes = round_up(size * sizeof(struct row_entry), WINDOW_ALIGN);
 	fixed = WINDOW_LINES * (g->line_bytes + g->body_bytes) + 2 * g->row_bytes +

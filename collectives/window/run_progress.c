@@ -57,6 +57,33 @@ static struct window_run before_failure(const struct window_run *run)
 	return before;
 }
 
+static _Atomic uint64_t *awaited_word(const struct window *w, const struct window_run *run,
+				      int rank)
+{
+	if (run->phase == PHASE_STEPS)
+		return &w->at.areas[rank].words[progress_need(w, run).word].value;
+	return &line_of(w, run->phase == PHASE_ROOM ? run->room : run->number, rank)->header;
+}
+
+bool window_awaits(struct window *w, const struct window_run *run, struct window_awaited *awaited)
+{
+	int rank = window_waits_for(w, run);
+
+	if (rank < 0)
+		return false;
+	*awaited = (struct window_awaited){
+		.window = w, .word = awaited_word(w, run, rank), .rank = rank};
+	awaited->was = atomic_load_explicit(awaited->word, memory_order_acquire);
+	awaited->is_near = same_cpu_trails(w, run);
+	return !progress_is_ready(w, run); /* it may have come before the word was read */
+}
+
+bool window_has_come(const struct window_awaited *awaited)
+{
+	return atomic_load_explicit(awaited->word, memory_order_acquire) != awaited->was ||
+	       board_has_failed(&awaited->window->board);
+}
+
 const char *window_explain(const struct window *w, const struct window_run *run, char *text,
 			   size_t text_bytes)
 {
@@ -110,21 +137,22 @@ static bool trails(const struct window *w, const struct window_run *run, struct 
 	return progress_lacks(w, run, need, rank);
 }
 
-/* 1 + the CPU; 0 where the kernel does not tell. About a nanosecond: the C library looks it up in
- * memory. The word is written only when it changes, since the others have it in their caches. */
-static int32_t say(struct window *w)
+/* The word is written only when it changes, since the others have it in their caches. */
+static void say_cpu(const void *window, int32_t cpu)
 {
-	int32_t cpu = sched_getcpu() + 1;
+	const struct window *w = window;
 
 	if (atomic_load_explicit(&w->area->cpu, memory_order_relaxed) != cpu)
 		atomic_store_explicit(&w->area->cpu, cpu, memory_order_relaxed);
-	return cpu;
 }
 
 bool same_cpu_trails(struct window *w, const struct window_run *run)
 {
 	struct need need = progress_need(w, run);
-	int32_t here = say(w);
+	/* 0 where the kernel does not tell. About a nanosecond: the C library looks it up. */
+	int32_t here = sched_getcpu() + 1;
+
+	say_cpu(w, here);
 
 	for (int rank = 0; rank < w->size; rank++) {
 		int32_t there = atomic_load_explicit(&w->at.areas[rank].cpu, memory_order_relaxed);
@@ -145,6 +173,6 @@ static int32_t cpu_of(const void *window, int rank)
 void same_cpu_begin(struct window *w, bool spreads)
 {
 	w->spread.is_on = spreads;
-	w->spread.ranks_here =
-		(struct spread_ranks){.size = w->size, .me = w->rank, .cpu_of = cpu_of, .arg = w};
+	w->spread.ranks_here = (struct spread_ranks){
+		.size = w->size, .me = w->rank, .cpu_of = cpu_of, .say = say_cpu, .arg = w};
 }

@@ -150,11 +150,16 @@ static tutti_status ended(struct window *w, struct window_run *run, tutti_status
 	return status;
 }
 
-tutti_status window_advance(struct window *w, struct window_run *run, bool *moved)
+static int eager_looks(const struct window *w)
+{
+	return w->policy.shares_cores ? 1 : EAGER_LOOKS;
+}
+
+static tutti_status advance(struct window *w, struct window_run *run, int looks, bool *moved)
 {
 	int peer = run->peer;
 	uint32_t phase = run->phase, step = run->step;
-	tutti_status status = move(w, run, STEPS_AT_ONCE, 1);
+	tutti_status status = move(w, run, STEPS_AT_ONCE, looks);
 
 	*moved = run->peer != peer || run->phase != phase || run->step != step;
 	if (status == TUTTI_IN_PROGRESS && !*moved) {
@@ -162,6 +167,16 @@ tutti_status window_advance(struct window *w, struct window_run *run, bool *move
 		status = trouble == TUTTI_OK ? status : trouble;
 	}
 	return ended(w, run, status);
+}
+
+tutti_status window_advance(struct window *w, struct window_run *run, bool *moved)
+{
+	return advance(w, run, 1, moved);
+}
+
+tutti_status window_advance_eagerly(struct window *w, struct window_run *run, bool *moved)
+{
+	return advance(w, run, eager_looks(w), moved);
 }
 
 tutti_status window_advance_once(struct window *w, struct window_run *run)
@@ -196,24 +211,33 @@ static tutti_status check(struct window *w, struct window_run *run, struct wait_
 	return TUTTI_IN_PROGRESS;
 }
 
+static void sleep_for(struct window *w, const struct window_run *run)
+{
+	struct window_awaited awaited;
+
+	if (window_awaits(w, run, &awaited))
+		window_sleep(&awaited);
+}
+
 /* Waits until run may get on (IN_PROGRESS), or must not wait any longer. */
 static tutti_status wait_for_peers(struct window *w, struct window_run *run, struct wait_limit *p)
 {
 	struct wait wait;
+	bool is_near = false;
 
 	wait_begin(&wait, w->policy);
 	spread_wait(&w->spread);
 	for (uint32_t looks = 1; !progress_is_ready(w, run); looks++) {
-		bool is_tired =
-			!(w->policy.apart && !same_cpu_trails(w, run) ? wait_again_apart(&wait)
-								      : wait_again(&wait));
+		if (w->policy.shares_cores || looks % LOOKS_PER_CHECK == 1)
+			is_near = same_cpu_trails(w, run);
+		bool is_tired = !wait_again_for(&wait, is_near);
 		if (is_tired || looks % LOOKS_PER_CHECK == 0) {
 			tutti_status status = check(w, run, p);
 			if (status != TUTTI_IN_PROGRESS)
 				return status;
 		}
 		if (is_tired)
-			doorbell_sleep(w, run);
+			sleep_for(w, run);
 	}
 	return TUTTI_IN_PROGRESS;
 }
@@ -222,7 +246,7 @@ tutti_status window_drive(struct window *w, struct window_run *run, uint64_t tim
 			  const _Atomic int *stop, void (*background)(void *arg), void *arg)
 {
 	struct wait_limit wait_limit = {timeout_ns, 0, stop, background, arg};
-	int looks = w->policy.spins ? EAGER_LOOKS : 1;
+	int looks = eager_looks(w);
 	tutti_status status;
 
 	/* A long run is many short waits: its deadline is checked between them, too. */

@@ -22,7 +22,7 @@ struct window_config {
 	uint64_t comm_id[2];
 	size_t window_bytes; /* of shared memory for each rank */
 	struct wait_policy policy;
-	bool spreads;      /* ranks that share cores move to CPUs with fewer: run_progress.c */
+	bool spreads;      /* ranks that share a CPU move to one with fewer: run_progress.c */
 	size_t read_bytes; /* from so many bytes on reading.c may be used; never if 0 */
 	int cores;         /* that the node's ranks may use together */
 	/* NULL, or where a rank that could not join leaves a descriptor, by which the others learn
@@ -88,6 +88,8 @@ void window_begin(struct window *window, struct window_run *run, const struct ca
 /* Moves it as far as it goes without waiting. OK: done. IN_PROGRESS: not yet; *moved says whether
  * anything happened. Else an error, with its message in last_error. */
 tutti_status window_advance(struct window *window, struct window_run *run, bool *moved);
+/* For a thread that waits: looks for a missing line for a fraction of a microsecond. */
+tutti_status window_advance_eagerly(struct window *window, struct window_run *run, bool *moved);
 /* After window_begin. Returns when the run is done, at the deadline (TIMEOUT; the message names the
  * missing ranks), when *stop is not 0 (ABORTED), or when a rank has died or failed (PEER). It reads
  * the clock only in waits that turn slow. background is called now and then while it waits; it must
@@ -107,6 +109,22 @@ void window_fail(struct window *window, tutti_status status, const char *reason)
 /* The ranks' knowledge of each other, besides their data. Lives as long as the window. */
 struct board;
 struct board *window_board(struct window *window);
+
+/* The word that a run waits for, for a thread that looks without the engine's lock: when it has
+ * changed, or a rank has failed, the run may have got on. */
+struct window_awaited {
+	struct window *window;
+	_Atomic uint64_t *word;
+	uint64_t was;
+	int rank;     /* whose word it is */
+	bool is_near; /* a rank that it waits for was last seen on this CPU */
+};
+/* False: run may get on already. May move the thread to another CPU, as window_drive. */
+bool window_awaits(struct window *window, const struct window_run *run,
+		   struct window_awaited *awaited);
+bool window_has_come(const struct window_awaited *awaited);
+/* Until it comes, 1 ms at the most. */
+void window_sleep(const struct window_awaited *awaited);
 
 /* For a thread that sleeps on descriptors. window_arm true: run may get on already. False: it may
  * get on when the descriptor is readable. window_disarm when the thread is awake again. */

@@ -40,7 +40,7 @@ tutti_status window_create(struct window **window, struct segment *segment,
 	w->number = w->others = w->met = WINDOW_FIRST_NUMBER;
 	w->at = segment_places(segment);
 	w->area = w->at.areas + w->rank;
-	same_cpu_begin(w, config->spreads && config->policy.apart);
+	same_cpu_begin(w, config->spreads);
 	w->geometry = segment->geometry;
 	w->board = (struct board){.rank = config->rank,
 				  .size = config->size,

@@ -77,11 +77,11 @@ tutti_status failure_mismatch(struct window *w, const struct window_run *run, in
 		    call_of(w, run, high, second, sizeof second));
 }
 
-tutti_status failure_timeout(const struct window *w, const struct window_run *run,
-			     uint64_t timeout_ns)
+tutti_status failure_timeout(struct window *w, const struct window_run *run, uint64_t timeout_ns)
 {
 	char who[256], progress[64];
 
+	TRY(board_check_late(&w->board)); /* perhaps one that another rank waits for */
 	return fail(TUTTI_ERR_TIMEOUT, "waited %llu ms for %s; %s",
 		    (unsigned long long)(timeout_ns / 1000000u),
 		    window_explain(w, run, who, sizeof who),

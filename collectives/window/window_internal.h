@@ -143,7 +143,7 @@ bool read_begin(struct window *window, struct window_run *run);
 void failure_keep(struct window *window, tutti_status status);
 /* MISMATCH: the line of peer disagrees with this rank's. */
 tutti_status failure_mismatch(struct window *window, const struct window_run *run, int peer);
-tutti_status failure_timeout(const struct window *window, const struct window_run *run,
+tutti_status failure_timeout(struct window *window, const struct window_run *run,
 			     uint64_t timeout_ns);
 /* Looks for a reason, besides its deadline, to end a run that does not move. OK: none. */
 tutti_status failure_check(struct window *window, const struct window_run *run, uint64_t now_ns);

@@ -1,7 +1,8 @@
-/* With more ranks than cores all ranks are always ready to run, and the kernel's balancing may
- * leave them on one core for a tenth of a second; every call then takes as long as that core does.
- * So where one CPU has two ranks more than another, one of them moves there: by its affinity, which
- * is set back at once, so that the kernel may move it again.
+/* Ranks that wait for each other are always ready to run, and the kernel's balancing may leave two
+ * of them on one core, for a tenth of a second or for good, while another core has none; every call
+ * then takes as long as that core does. So where one CPU has two ranks more than another, one of
+ * them moves there: by its affinity, which is set back at once, so that the kernel may move it
+ * again.
  *
  * It cannot see other programs. So a move is a trial: when the new CPU has much less time for ranks
  * than the old one, the thread goes back, and does not try again soon. */
@@ -151,6 +152,8 @@ void spread_look(struct spread *s)
 	s->looked_ns = now;
 	s->used_ns = used_ns();
 	s->cpu = sched_getcpu() + 1;
+	if (node->say)
+		node->say(node->arg, s->cpu);
 	if (s->cpu <= 0 || !count_ranks(node, ranks, &highest, s->cpu))
 		return;
 	s->ranks = ranks[s->cpu];

@@ -14,6 +14,8 @@ struct spread_ranks {
 	int size, me;
 	/* 1 + the CPU that a rank is on; 0 if unknown. */
 	int32_t (*cpu_of)(const void *arg, int rank);
+	/* Tells the others, before each look, that this rank is there; NULL: they ask for it. */
+	void (*say)(const void *arg, int32_t cpu);
 	const void *arg;
 	/* Where nothing changes, looks come this far apart, 0.1 s at most; 0 keeps them close. */
 	uint64_t pace_most_ns;

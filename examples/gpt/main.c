@@ -2,7 +2,8 @@
  *
  *     gpt                                   alone
  *     tuttirun -n 4 gpt my_text.txt         on four ranks
- *     tuttirun -n 4 --max-restarts 9 gpt    on four ranks, of which nine may die
+ *     tuttirun -n 4 --max-restarts 9 --restart rank gpt
+ *                                           on four ranks, of which nine may die
  *
  * The batch of a step is the same however many ranks share it: every sequence is drawn by its
  * number, and rank r of n takes its n-th part. Gradients are sums over characters and the trainer
@@ -12,7 +13,8 @@
  *
  * When a rank dies the others hear of it by the call they are in, and go on from the last step
  * that any of them has finished, with the rank that is started in its place: see regroup. Where a
- * rank's part of the state was nowhere else (zero1 to hsdp), all go on from the last checkpoint. */
+ * rank's part of the state was nowhere else (zero1 to fsdp without --shadow), all go on from the
+ * last checkpoint. */
 #include "run.h"
 
 #include <errno.h>
@@ -28,15 +30,18 @@ static void drop(struct run *run)
 	run->trainer = NULL;
 }
 
-/* From the newest checkpoint, or where the trainer before has come to. */
+/* Where the trainer before has come to, or from the newest checkpoint. */
 static void catch_up(struct run *run)
 {
 	const struct options *o = &run->options;
-	bool is_whole = o->config.strategy == TUTTI_DDP;
+	tutti_status status = tutti_trainer_continue(run->next.trainer, run->trainer, &run->done);
 
-	if (o->save && !is_whole)
-		drop(run); /* its parts are of no use without those of the dead */
-	must(tutti_trainer_continue(run->next.trainer, run->trainer, &run->done));
+	if (status == TUTTI_ERR_UNSUPPORTED) { /* parts died, and no checkpoint was saved yet */
+		fprintf(stderr, "gpt: %s\n", tutti_comm_error(NULL));
+		run->done = 0;
+	} else {
+		must(status);
+	}
 	if (o->save && run->done == 0) {
 		must(tutti_load(run->next.trainer, o->save, &run->done));
 		run->done = run->done > 0 ? run->done : 0;

@@ -35,6 +35,7 @@ static const char usage[] =
 	"  --local-steps N       local_sgd: steps between averages (10), of which --steps is a "
 	"multiple\n"
 	"  --whole-tensors       shards are whole tensors\n"
+	"  --shadow              zero1, zero2, fsdp: each rank keeps its neighbour's part too\n"
 	"  --memory-limit N      bytes that a rank's trainer may hold (no limit)\n"
 	"  --offload FOLDER      optimizer state in files there\n"
 	"  --save FOLDER         checkpoints; the newest one there is loaded first\n"
@@ -77,6 +78,7 @@ static const struct setting {
 	{"shard-size", INT, FIELD(config.shard_size), 1, 65536},
 	{"local-steps", INT, FIELD(config.local_sgd_steps), 1, 1e9},
 	{"whole-tensors", FLAG, FIELD(config.whole_tensors), 0, 0},
+	{"shadow", FLAG, FIELD(config.shadow), 0, 0},
 	{"memory-limit", SIZE, FIELD(config.memory_limit), 1, 9e15},
 	{"offload", TEXT, FIELD(config.offload_dir), 0, 0},
 	{"save", TEXT, FIELD(save), 0, 0},

@@ -90,6 +90,7 @@ static void bad_setup(struct api *api, uint64_t sequence)
 	tutti_config config = {.rank = 3, .world_size = 2, .rendezvous = "tcp://127.0.0.1:1"};
 	tutti_comm *comm = NULL;
 	int inside = 0;
+	void *memory;
 
 	INVALID(tutti_init(NULL, NULL));
 	INVALID(tutti_init(&comm, &config));
@@ -98,6 +99,9 @@ static void bad_setup(struct api *api, uint64_t sequence)
 	INVALID(tutti_init_all(&comm, 0, NULL));
 	INVALID(tutti_mem_free(&inside));
 	INVALID(tutti_mem_alloc(NULL, 100, api->comm));
+	CHECK_OK(api, tutti_group_begin());
+	INVALID(tutti_mem_alloc(&memory, 100, api->comm));
+	INVALID(tutti_group_end(NULL));
 }
 
 static void bad_ops(struct api *api, uint64_t sequence)

@@ -1,6 +1,6 @@
-/* grow_main kills|more|secret|absent|left [rounds]: a rank of a job that new ranks join. `ranks -k
- * -r` starts those that are killed again, with TUTTI_RESTARTED. SEED decides who goes when: all
- * ranks know it, new ones are told.
+/* grow_main kills|recover|fewer|more|secret|absent|left [rounds]: a rank of a job that new ranks
+ * join. `ranks -k -r` starts those that are killed again, with TUTTI_RESTARTED. SEED decides who
+ * goes when: all ranks know it, new ones are told. recover: as kills, by tutti_recover.
  *
  * What it must never see: a rank that hangs (ranks has a deadline), numbers or sums that are wrong,
  * a new rank that is not told what the others know, a job that ends because a rank lacks the
@@ -34,7 +34,7 @@ static tutti_comm *comm;
 static struct state state;
 static int id, size;         /* of the whole job, for good                             */
 static int pids[RANKS_MOST]; /* by rank, of the present processes                      */
-static bool is_dying;
+static bool is_dying, is_at_once;
 static int32_t data[COUNT];
 
 #define CHECK(condition, ...)                                                                      \
@@ -185,8 +185,22 @@ static void check_numbers(const tutti_comm *grown)
 	CHECK(here == tutti_size(comm), "%d were there, not %d", here, tutti_size(comm));
 }
 
+/* In place, by one call. */
+static void recover_at_once(void)
+{
+	do {
+		CHECK_OK(tutti_recover(&comm, size));
+		CHECK(tutti_rank(comm) == id && tutti_size(comm) == size, "rank %d of %d",
+		      tutti_rank(comm), tutti_size(comm));
+	} while (!learn());
+}
+
 static void recover(void)
 {
+	if (is_at_once) {
+		recover_at_once();
+		return;
+	}
 	for (;;) {
 		tutti_comm *grown = NULL;
 		shrink();
@@ -249,6 +263,30 @@ static void join_late(int ranks, const char *rendezvous)
 	for (int r = 0; r < ranks; r++)
 		CHECK((tutti_parent_rank(comm, r) < 0) == (r >= id), "rank %d was there", r);
 	CHECK(work_once(), "the first call");
+}
+
+/* Nobody starts dead ranks again: the last rank dies, then the first one. Without a death, and with
+ * a size that is there already, all get a new communicator. */
+static void fewer(void)
+{
+	int left = size;
+
+	CHECK_OK(tutti_init(&comm, NULL));
+	CHECK(tutti_recover(NULL, size) == TUTTI_ERR_INVALID, "NULL");
+	CHECK(tutti_recover(&(tutti_comm *){NULL}, size) == TUTTI_ERR_INVALID, "NULL inside");
+	CHECK(tutti_recover(&comm, 0) == TUTTI_ERR_INVALID, "to nothing");
+	CHECK(work_once(), "after the errors");
+	CHECK_OK(tutti_recover(&comm, size));
+	CHECK(tutti_size(comm) == size && work_once(), "without a death");
+	for (int i = 0; i < 2 && left > 1; i++) {
+		if (id == (i == 0 ? size - 1 : 0))
+			kill(getpid(), SIGKILL);
+		while (work_once())
+			;
+		CHECK_OK(tutti_recover(&comm, size));
+		CHECK(tutti_size(comm) == --left, "%d ranks, not %d", tutti_size(comm), left);
+		CHECK(work_once(), "the first call");
+	}
 }
 
 /* One rank, then two, then all. */
@@ -384,6 +422,11 @@ int main(int argc, char **argv)
 	size = number("WORLD_SIZE");
 	if (strcmp(pass, "kills") == 0)
 		kills(argc > 2 ? atoi(argv[2]) : 5);
+	else if (strcmp(pass, "recover") == 0) {
+		is_at_once = true;
+		kills(argc > 2 ? atoi(argv[2]) : 5);
+	} else if (strcmp(pass, "fewer") == 0)
+		fewer();
 	else if (strcmp(pass, "more") == 0)
 		more();
 	else if (strcmp(pass, "secret") == 0)

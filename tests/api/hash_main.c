@@ -1,10 +1,10 @@
 /* Would break: the promise of config.deterministic, that bits depend on nothing but the data and
  * the number of ranks; and that all ranks have the same bits without it.
  *
- * hash_main N: N ranks, each a process, join again and again: with every transport, every node
- * layout, every algorithm that there is, short slices, small windows, memory of tutti_mem_alloc,
- * every set of instructions, the same on all ranks and another on each. Each time they reduce the
- * same data in every way, and compare hashes of the results with those of the first time. */
+ * hash_main N [SECONDS]: N ranks, each a process, join again and again: with every transport, every
+ * node layout, every algorithm that there is, short slices, small windows, memory of
+ * tutti_mem_alloc, every set of instructions, the same on all ranks and another on each. Each
+ * time they reduce the same data in every way, and compare the hashes with the first ones. */
 #include "../../memory/ops.h"
 
 #include <tutti/tutti.h>
@@ -564,24 +564,24 @@ static void run_ways(void)
 	}
 }
 
-/* Not yet a rank: `ranks`, who lies beside this program, starts N. */
-static int start(const char *self, const char *n)
+/* Not yet a rank: `ranks`, which lies beside this program, starts N. */
+static int start(const char *self, const char *n, const char *seconds)
 {
 	char ranks[4096];
 	const char *end = strrchr(self, '/');
 
 	snprintf(ranks, sizeof ranks, "%.*s/ranks", end ? (int)(end - self) : 1, end ? self : ".");
-	execl(ranks, ranks, "-n", n, self, (char *)NULL);
+	execl(ranks, ranks, "-n", n, "-t", seconds, self, (char *)NULL);
 	perror(ranks);
 	return 2;
 }
 
 int main(int argc, char **argv)
 {
-	if (argc == 2)
-		return start(argv[0], argv[1]);
+	if (argc == 2 || argc == 3)
+		return start(argv[0], argv[1], argc == 3 ? argv[2] : "110");
 	if (!getenv("RANK") || !getenv("WORLD_SIZE")) {
-		fprintf(stderr, "hash_main N\n");
+		fprintf(stderr, "hash_main N [SECONDS]\n");
 		return 2;
 	}
 	rank = atoi(getenv("RANK"));

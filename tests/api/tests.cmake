@@ -237,8 +237,9 @@ api_threads_test(proof_tcp 3 ENVIRONMENT ${tcp} ARGUMENTS --proof --quick ${ever
 api_threads_test(proof_shm 4 ENVIRONMENT ${shm} ARGUMENTS --proof --quick ${everything})
 
 # The same bits by every path.
+math(EXPR deadline "${test_timeout} - 10")
 foreach(n 2 3 4 5 7 8)
-	add_test(NAME api/hash_${n} COMMAND hash_main ${n})
+	add_test(NAME api/hash_${n} COMMAND hash_main ${n} ${deadline})
 	tutti_test_properties(api/hash_${n} api)
 endforeach()
 
@@ -298,6 +299,13 @@ endforeach()
 api_grow_test(kills_shm 4 3 RANKS ${again} ${shm_ranks} ARGUMENTS kills)
 api_grow_test(kills_two_machines 6 4 RANKS ${again} -2 ARGUMENTS kills)
 foreach(n 2 3 5)
+	api_grow_test(recover ${n} 1 RANKS ${again} -e TUTTI_MAX_RESTARTS=1 ARGUMENTS recover)
+	api_grow_test(recover_tcp ${n} 2 RANKS ${again} ${tcp_ranks} -e TUTTI_MAX_RESTARTS=1 ARGUMENTS recover)
+	api_grow_test(fewer ${n} 1 RANKS -k ARGUMENTS fewer)
+	api_grow_test(fewer_tcp ${n} 1 RANKS -k ${tcp_ranks} ARGUMENTS fewer)
+endforeach()
+api_grow_test(nobody 3 1 RANKS -k -e TUTTI_MAX_RESTARTS=1 -e TUTTI_TIMEOUT_MS=3000 ARGUMENTS fewer)
+foreach(n 2 3 5)
 	api_grow_test(more ${n} 1 ARGUMENTS more)
 	api_grow_test(more_tcp ${n} 1 RANKS ${tcp_ranks} ARGUMENTS more)
 endforeach()
@@ -311,7 +319,7 @@ api_grow_test(left 3 1 RANKS -k -e TUTTI_TIMEOUT_MS=3000 ARGUMENTS left)
 # Large buffers on more than two ranks, all paths, and ranks that are given up after seconds.
 tutti_label_tests(slow "^api/(threads_)?(default|shm|tcp|tls|two_machines|ring|doubling|direct|window|proof)[a-z_]*_[3-8]$")
 tutti_label_tests(slow "^api/hash_")
-tutti_label_tests(slow "^api/(survive_stop|grow_left)_")
+tutti_label_tests(slow "^api/(survive_stop|grow_left|grow_nobody)_")
 # Under ASan, of the processes (all but threads) those whose first number is 1, 4, 6, 7 or 8 are left out: ranks, also of
 # random programs and of jobs of which ranks die, and two sets of instructions. Of the threads 2, 3 and 8 are enough.
 tutti_label_tests(no_asan "^api/([^t]|t[cwl])[a-z_]*_[14678]($|_)")

@@ -2,6 +2,7 @@
 #include "rank_processes.h"
 
 #include "core/clock.h"
+#include "tests/limit.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -61,7 +62,7 @@ static void be_rank(int rank, const struct way *way, const char *const *variable
 			       .timeout_ms = 40000};
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	alarm(LIFE_S);
+	test_limit(LIFE_S);
 	snprintf(node, sizeof node, "node%d", rank * way->nodes / PROCESSES);
 	setenv("TUTTI_HOST_ID", node, 1);
 	setenv("TUTTI_WINDOW", way->window, 1);
@@ -85,7 +86,7 @@ static pid_t serve(void)
 	assert_true(pid >= 0);
 	if (pid == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		alarm(2 * LIFE_S);
+		test_limit(2 * LIFE_S);
 		tutti_status status = tutti_rendezvous_open(shared->url, sizeof shared->url);
 		atomic_store(&shared->serves, status == TUTTI_OK ? 1 : -1);
 		for (;;)

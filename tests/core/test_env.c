@@ -123,6 +123,18 @@ static void other_programs_variables_are_theirs(void **state)
 	setenv("TUTTITEST_X", "1", 1);
 	setenv("MY_TUTTI_X", "1", 1);
 	assert_int_equal(env_load(&env), TUTTI_OK);
+	/* Of layers above the library, which read and check their own. */
+	setenv("TUTTI_EXT_ANYTHING", "", 1);
+	setenv("TUTTI_PY_ANYTHING", "1", 1);
+	setenv("TUTTI_TORCH_TIMEOUT_MS", "1", 1);
+	if (env_load(&env) != TUTTI_OK)
+		fail_msg("%s", last_error());
+	unsetenv("TUTTI_EXT_ANYTHING");
+	unsetenv("TUTTI_PY_ANYTHING");
+	unsetenv("TUTTI_TORCH_TIMEOUT_MS");
+	expect_refused("TUTTI_EXT", "1", "TUTTI_EXT is not a variable of Tutti");
+	expect_refused("TUTTI_PYTHON", "1", "TUTTI_PYTHON is not a variable of Tutti");
+	expect_refused("TUTTI_EXTRA_X", "1", "TUTTI_EXTRA_X is not a variable of Tutti");
 }
 
 static void bytes_take_suffixes(void **state)
@@ -164,6 +176,8 @@ static void choices_are_checked(void **state)
 	expect_refused("TUTTI_LOG", "loud", "TUTTI_LOG=loud is not one of off|info|debug");
 	expect_refused("TUTTI_LOG", "inf", "is not one of");
 	expect_refused("TUTTI_LOG", "off|info", "is not one of");
+	assert_int_equal(env_load(&env), TUTTI_OK);
+	assert_true(log_at(LOG_NOTICE));
 	assert_false(log_at(LOG_INFO));
 	setenv("TUTTI_LOG", "info", 1);
 	assert_int_equal(env_load(&env), TUTTI_OK);
@@ -175,7 +189,7 @@ static void choices_are_checked(void **state)
 	assert_true(log_at(LOG_DEBUG));
 	setenv("TUTTI_LOG", "off", 1);
 	assert_int_equal(env_load(&env), TUTTI_OK);
-	assert_false(log_at(LOG_INFO));
+	assert_false(log_at(LOG_NOTICE));
 }
 
 static void an_empty_secret_is_not_no_secret(void **state)

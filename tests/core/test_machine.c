@@ -1,5 +1,5 @@
 /* Would break: a rank that is stopped could not be told from one that computes or sleeps, or one
- * that has ended would be taken for another process with its number. */
+ * that has ended would be taken for another process with its number, or an exec go unnoticed. */
 #include "core/machine.h"
 
 #include <signal.h>
@@ -48,6 +48,36 @@ static void test_states(void **state)
 	close(fd);
 }
 
+/* Forked: the same program; after exec another one, whose address the kernel draws. */
+static void test_programs(void **state)
+{
+	uint64_t own = process_look(getpid()).program;
+	pid_t pid = start(), other;
+	int ends[2];
+	char byte;
+
+	(void)state;
+	assert_true(own != 0);
+	assert_true(process_look(pid).program == own);
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	assert_true(process_look(pid).program == 0);
+	assert_int_equal(pipe(ends), 0);
+	other = fork();
+	assert_true(other >= 0);
+	if (other == 0) {
+		dup2(ends[1], STDOUT_FILENO);
+		execlp("sh", "sh", "-c", "echo; exec sleep 100", (char *)NULL);
+		_exit(2);
+	}
+	assert_int_equal(read(ends[0], &byte, 1), 1);
+	assert_true(process_look(other).program != own);
+	kill(other, SIGKILL);
+	waitpid(other, NULL, 0);
+	close(ends[0]);
+	close(ends[1]);
+}
+
 static void test_nobody(void **state)
 {
 	(void)state;
@@ -65,6 +95,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_states),
+		cmocka_unit_test(test_programs),
 		cmocka_unit_test(test_nobody),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

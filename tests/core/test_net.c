@@ -5,25 +5,22 @@
 #include "core/clock.h"
 #include "core/status.h"
 #include "tests/entries.h"
+#include "tests/limit.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/time.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/unit.h"
@@ -225,47 +222,6 @@ static void no_listener_is_named(void **state)
 	assert_int_equal(fd, -1);
 }
 
-static void write_text(const char *path, const char *text)
-{
-	int fd = open(path, O_WRONLY);
-
-	if (fd < 0 || write(fd, text, strlen(text)) < 0)
-		_exit(77);
-	close(fd);
-}
-
-/* On loopback, a connect to a free port of the ephemeral range gets that very port as its own now
- * and then, and meets itself. In a network of its own with two such ports it nearly always does. */
-static void nobody_meets_himself(void **state)
-{
-	int status = -1;
-	pid_t child = fork();
-
-	(void)state;
-	if (child == 0) {
-		struct ifreq loopback = {.ifr_name = "lo"};
-		int met, fd;
-
-		alarm(60);
-		if (unshare(CLONE_NEWNET) != 0)
-			_exit(77);
-		fd = socket(AF_INET, SOCK_DGRAM, 0);
-		loopback.ifr_flags = IFF_UP;
-		if (ioctl(fd, SIOCSIFFLAGS, &loopback) != 0)
-			_exit(77);
-		write_text("/proc/sys/net/ipv4/ip_local_port_range", "40000 40001");
-		for (int i = 0; i < 200; i++)
-			if (net_try_connect("127.0.0.1", 40000 + i % 2, later(), &met) !=
-			    TUTTI_IN_PROGRESS)
-				_exit(1);
-		_exit(0);
-	}
-	assert_int_equal(waitpid(child, &status, 0), child);
-	if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
-		skip(); /* a network of one's own needs root */
-	assert_int_equal(status, 0);
-}
-
 static void a_taken_port_is_named(void **state)
 {
 	int listener, other = -1, port;
@@ -407,7 +363,6 @@ int main(void)
 		TEST(a_closed_end_is_a_peer_error),
 		TEST(no_other_end_is_a_peer_error),
 		TEST(no_listener_is_named),
-		TEST(nobody_meets_himself),
 		TEST(a_taken_port_is_named),
 		TEST(an_unknown_name_is_named),
 		TEST(too_many_files_are_explained),

@@ -4,6 +4,7 @@
 
 #include "core/clock.h"
 #include "core/status.h"
+#include "tests/limit.h"
 #include "tests/entries.h"
 
 #include <errno.h>
@@ -92,7 +93,7 @@ static void another_user_is_refused(void **state)
 	child = fork();
 	if (child == 0) {
 		int refused = 1, mine;
-		alarm(20);
+		test_limit(20);
 		if (setresuid(65534, 65534, 65534) == 0 &&
 		    net_unix_connect(name, &mine) == TUTTI_OK)
 			refused = net_unix_check(mine, NULL) == TUTTI_ERR_AUTH ? 0 : 2;

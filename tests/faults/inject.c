@@ -94,7 +94,7 @@ static void ask_driver(struct inject *s, const struct fault *f, int number)
 
 static bool is_of_ranks(enum kind kind)
 {
-	return kind == KIND_KILL || kind == KIND_STOP || kind == KIND_NAP || kind == KIND_ABORT;
+	return kind == KIND_KILL || is_long_stop(kind) || kind == KIND_NAP || kind == KIND_ABORT;
 }
 
 static bool is_at(const struct fault *f, enum point point, int segment, int step)

@@ -32,11 +32,22 @@ void job_signal(const struct job *job, uint32_t ranks, int signal)
 			kill(job->running[r], signal);
 }
 
-static const struct fault *fault_of_rank(const struct job *job, int rank, enum kind a, enum kind b)
+static bool is_stop(enum kind kind)
+{
+	return is_long_stop(kind) || kind == KIND_NAP;
+}
+
+static bool is_kill(enum kind kind)
+{
+	return kind == KIND_KILL;
+}
+
+static const struct fault *fault_of_rank(const struct job *job, int rank,
+					 bool (*is)(enum kind kind))
 {
 	for (int i = 0; i < job->s->fault_count; i++) {
 		const struct fault *f = &job->s->faults[i];
-		if ((f->kind == a || f->kind == b) && (f->victims >> rank & 1))
+		if (is(f->kind) && (f->victims >> rank & 1))
 			return f;
 	}
 	return NULL;
@@ -57,7 +68,7 @@ static bool have_gone_on(const struct job *job, bool to_their_ends)
 static void wake(struct job *job)
 {
 	for (int r = 0; r < scenario_seats(job->s); r++) {
-		const struct fault *f = fault_of_rank(job, r, KIND_STOP, KIND_NAP);
+		const struct fault *f = fault_of_rank(job, r, is_stop);
 		if (!job->stopped_ns[r] || !job->running[r] || !f)
 			continue;
 		bool is_due = f->kind == KIND_NAP
@@ -74,13 +85,13 @@ static void wake(struct job *job)
 /* Several that were stopped wake up one after the other, as the last one sees it. */
 static void note_stop(struct job *job, int rank)
 {
-	const struct fault *f = fault_of_rank(job, rank, KIND_STOP, KIND_NAP);
+	const struct fault *f = fault_of_rank(job, rank, is_stop);
 
 	if (!f)
 		return;
 	job->stopped_ns[rank] = clock_now_ns();
 	job->has_happened = true;
-	if (f->kind == KIND_STOP)
+	if (is_long_stop(f->kind))
 		job->truth.silent_ns[rank] =
 			atomic_load(&job->board->seats[rank].inject_ns[f - job->s->faults]);
 }
@@ -136,7 +147,7 @@ static void look_after(struct job *job)
 static void find_truth(struct job *job)
 {
 	for (int r = 0; r < scenario_seats(job->s); r++) {
-		const struct fault *f = fault_of_rank(job, r, KIND_KILL, KIND_KILL);
+		const struct fault *f = fault_of_rank(job, r, is_kill);
 		const struct seat *seat = &job->board->seats[r];
 		if (f && WIFSIGNALED(job->status[r]) && WTERMSIG(job->status[r]) == SIGKILL &&
 		    !job->has_hung) {

@@ -118,8 +118,8 @@ static bool may_decide(const struct board *board, const struct truth *t, int ran
 
 	for (int r = 0; r < scenario_seats(t->scenario); r++) {
 		uint64_t over = over_ns(board, t, r);
-		bool is_proved =
-			over && over <= e->at_ns && !t->is_unproved[r] && !is_across(t, r, rank);
+		bool is_proved = over && over <= e->at_ns && !t->is_unproved[r] &&
+				 !t->silent_ns[r] && !is_across(t, r, rank);
 		if (!(group >> r & 1))
 			continue;
 		if (is_proved)

@@ -13,12 +13,13 @@
 #else
 #define SLOWDOWN 1
 #endif
-#define TIMEOUT_MS (5000 * SLOWDOWN)
-#define SILENCE_MS (1500 * SLOWDOWN)
+#define TIMEOUT_MS      (5000 * SLOWDOWN)
+#define SILENCE_MS      (1500 * SLOWDOWN)
+#define LATE_SILENCE_MS 60000 /* KIND_LATE */
 
 const char *const way_names[WAYS] = {"window", "shm", "tcp", "nodes", "hosts"};
-const char *const kind_names[KINDS] = {"kill",  "stop", "nap",  "abort", "close",
-				       "reset", "loss", "flap", "cut",   "vanish"};
+const char *const kind_names[KINDS] = {"kill", "stop", "nap", "abort",  "close", "reset",
+				       "loss", "flap", "cut", "vanish", "late"};
 const char *const point_names[POINTS] = {"init",   "call",    "split", "agree",
 					 "shrink", "destroy", "grow"};
 
@@ -37,7 +38,7 @@ static uint32_t below(uint64_t *random, uint32_t n)
 
 /* The chance of one in all that are possible. */
 static const int way_weights[WAYS] = {3, 3, 5, 4, 6};
-static const int kind_weights[KINDS] = {8, 3, 2, 2, 3, 4, 2, 3, 2, 2};
+static const int kind_weights[KINDS] = {8, 3, 2, 2, 3, 4, 2, 3, 2, 2, 3};
 /* Grow only where it is asked for by name: what it has found is not repaired yet
  * (docs/reliability.md). */
 static const int point_weights[POINTS] = {2, 6, 2, 2, 3, 2, 3};
@@ -179,6 +180,7 @@ static void draw_fault(const struct scenario *s, struct fault *f, uint64_t *rand
 	switch (f->kind) {
 	case KIND_KILL:
 	case KIND_STOP:
+	case KIND_LATE:
 		f->victims = draw_victims(s, random, others);
 		break;
 	case KIND_NAP:
@@ -219,6 +221,15 @@ static void draw_job(struct scenario *s, uint64_t *random)
 	s->silence_ms = SILENCE_MS;
 }
 
+/* The shrink loses a rank more. */
+static void draw_late(struct scenario *s, int point, uint64_t *random)
+{
+	if (below(random, 4) == 0 && point != POINT_SHRINK)
+		s->ranks = 2;
+	s->hosts = s->hosts < s->ranks ? s->hosts : s->ranks;
+	s->silence_ms = LATE_SILENCE_MS;
+}
+
 /* A new rank has the fault instead, as well, or not. */
 static void draw_joiner(const struct scenario *s, struct fault *f, uint64_t *random)
 {
@@ -249,6 +260,8 @@ void scenario_draw(struct scenario *s, uint64_t seed, const struct wish *wish)
 	} while (!fits((int)s->way, kind) ||
 		 (point == POINT_GROW && !fits_grow((int)s->way, kind)));
 	draw_job(s, &random);
+	if (kind == KIND_LATE)
+		draw_late(s, point, &random);
 	if (point == POINT_GROW) {
 		s->grows = true;
 		s->ranks = s->ranks < RANKS_MOST ? s->ranks : RANKS_MOST - 1;

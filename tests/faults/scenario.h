@@ -32,6 +32,7 @@ enum kind {
 	KIND_FLAP,   /* a host's link goes down, and soon up again                           */
 	KIND_CUT,    /* the hosts fall into two groups that do not reach each other          */
 	KIND_VANISH, /* a host's link goes down for good, and its ranks with it              */
+	KIND_LATE,   /* KIND_STOP where deadlines pass before TUTTI_SILENCE_MS               */
 	KINDS,
 };
 
@@ -87,6 +88,12 @@ void scenario_draw(struct scenario *s, uint64_t seed, const struct wish *wish);
 bool scenario_is_possible(const struct wish *wish);
 /* How many processes there may be: the ranks, and those that join later. */
 int scenario_seats(const struct scenario *s);
+/* SIGSTOP until the others have gone on. */
+static inline bool is_long_stop(enum kind kind)
+{
+	return kind == KIND_STOP || kind == KIND_LATE;
+}
+
 /* The fault that the run is about: the last one. */
 const struct fault *scenario_fault(const struct scenario *s);
 int scenario_host(const struct scenario *s, int rank);

@@ -463,9 +463,9 @@ static void test_seeds(void **state)
 		uint32_t all = (1u << scenario_seats(&a)) - 1, gone = f->victims;
 		if (a.fault_count > 1)
 			gone |= a.faults[0].victims;
-		assert_true(a.ranks >= 3 && a.ranks <= RANKS_MOST);
+		assert_true(a.ranks >= (f->kind == KIND_LATE ? 2 : 3) && a.ranks <= RANKS_MOST);
 		assert_true((gone & ~all) == 0);
-		if (f->kind == KIND_KILL || f->kind == KIND_STOP)
+		if (f->kind == KIND_KILL || is_long_stop(f->kind))
 			assert_true(f->victims != 0 && gone != all);
 		kinds[f->kind]++;
 		points[f->point]++;

@@ -153,7 +153,7 @@ static void do_one(struct ring *r, struct input *in)
 						     (what & 16) != 0});
 		break;
 	case 2:
-		control_ask(r->control, own_sequence(r, in));
+		control_ask(r->control, own_sequence(r, in), what & 8 ? 1 + what : 0);
 		control_missing(r->control, own_sequence(r, in), text, sizeof text);
 		suspect(r, in);
 		break;

@@ -1,6 +1,7 @@
 /* Runs a harness over kept inputs: files, or folders of them. What would break is said by the
  * sanitizer, by an assertion, or by the alarm. */
 #include "fuzz.h"
+#include "tests/limit.h"
 
 #include <dirent.h>
 #include <string.h>
@@ -32,9 +33,9 @@ static void run_file(const char *path)
 	memcpy(copy, bytes, n);
 	printf("%s: %zu bytes\n", path, n);
 	fflush(stdout);
-	alarm(INPUT_SECONDS);
+	test_limit(INPUT_SECONDS);
 	fuzz_one(copy, n);
-	alarm(0);
+	test_limit(0);
 	free(copy);
 	runs++;
 }

@@ -1,6 +1,6 @@
 """docs.py ROOT [BUILD]: what the documents claim and a command can check.
 
-Links resolve; blocks of code are closed; paths, functions and public names exist; variables are those of core/env.h,
+Links resolve; blocks of code are closed; paths, functions and public names exist, on some pages in the headers; variables are those of core/env.h,
 algorithms those of the table; numbers behind a constant are those of its #define; options are in the programs' --help
 (with BUILD); the picture of the folders is that of layers.txt, the table of locks that of the mutexes; README's ratios
 are those of performance.md; lines are short. Exits with 1 after complaints.
@@ -15,6 +15,7 @@ import tables
 
 WIDTH = 100
 ENVIRONMENT, LAYERS_PAGE = "docs/environment.md", "docs/architecture.md"
+PUBLIC_PAGES = ("docs/coming-from.md",)
 ALGORITHMS = "collectives/plan/algorithm_table.h"
 SUFFIXES = r"\.(?:c|h|cc|py|sh|md|txt|svg|cmake|patch)"
 BUILT = {"tuttirun": "launch", "tutti-plan": "tools", "tutti-trace": "tools", "tutti-top": "tools", "gpt": "examples/gpt",
@@ -90,6 +91,15 @@ def check_names(tree, page, said):
     for name in set(re.findall(r"\b(tutti_[a-z0-9_]*[a-z0-9]|TUTTI_[A-Z0-9_]*[A-Z0-9])\b(?!_|\*|\.)", page.text)):
         if name not in tree.words:
             said(page, name, "no such name in the sources")
+
+
+def check_public(root, page, said):
+    """A page for users of other libraries names what our headers have, also where the sources have more."""
+    declared = set(re.findall(r"\b(?:tutti|TUTTI)_\w+", "".join(tables.text_of(root, f"include/tutti/{name}.h")
+                                                               for name in ("tutti", "train"))))
+    variables = set(re.findall(r'"(TUTTI_[A-Z_]+)"', tables.text_of(root, "core/env.h")))
+    for name in sorted(set(re.findall(r"\b(?:tutti|TUTTI)_\w+", page.text)) - declared - variables):
+        said(page, name, "is not in the public headers")
 
 
 def check_fences(page, said):
@@ -290,6 +300,8 @@ def main():
         check_names(tree, page, said)
         check_widths(page, said)
         check_numbers(tree, page, said)
+        if page.path in PUBLIC_PAGES:
+            check_public(root, page, said)
         if helps:
             check_verbs(helps["tutti-plan"], page, said)
             check_options(helps, page, said)

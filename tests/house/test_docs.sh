@@ -11,6 +11,7 @@ echo 'X(BARRIER, barrier, tree, 0) WINDOW(BARRIER)' >"$tree/collectives/plan/alg
 echo 'X(port, "TUTTI_PORT", "port", 0, 65535, 0, "where")' >"$tree/core/env.h"
 echo 'tutti_status tutti_init(void); struct engine; int engine_run(void);
 #define ENGINE_MAX 1024 /* works */' >"$tree/include/tutti/tutti.h"
+echo 'enum { TUTTI_DDP };' >"$tree/include/tutti/train.h"
 printf 'core\nmemory\n' >"$tree/tests/house/layers.txt"
 echo 'static pthread_mutex_t lock;' >"$tree/core/queue.c"
 touch "$tree/memory/host.c" "$tree/tests/house/docs_invented.txt"
@@ -121,6 +122,12 @@ promise '1.4 to 3.2'
 echo >"$tree/memory/host.c"
 python3 tests/house/docs.py "$tree" || complain "the right range is refused"
 rm "$tree/docs/performance.md"
+echo 'void tutti_hidden(void);' >"$tree/core/hidden.h"
+echo '| `tutti_init` | `TUTTI_DDP` | TUTTI_PORT | `tutti_hidden` |' >"$tree/docs/coming-from.md"
+page ''
+refused 'docs/coming-from.md tutti_hidden: is not in the public headers'
+[ "$(grep -c . "$scratch/said")" = 1 ] || complain "more than that: $(cat "$scratch/said")"
+rm "$tree/core/hidden.h" "$tree/docs/coming-from.md"
 echo '#define P2P_SLOTS 170u' >"$tree/core/slots.h"
 page 'It has `P2P_SLOTS`
 (171) slots.'

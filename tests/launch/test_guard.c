@@ -4,6 +4,7 @@
 #include "launch/guard.h"
 
 #include "launch/options.h"
+#include "tests/limit.h"
 
 #include <signal.h>
 #include <stdint.h>
@@ -112,6 +113,6 @@ int main(void)
 		cmocka_unit_test(test_an_end_in_order),
 	};
 
-	alarm(60);
+	test_limit(60);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

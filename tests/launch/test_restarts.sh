@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# slow: 9 s
 # What would break: failed ranks that are started again, how often, what is said of it, and a job that goes on
 # through kills.
 set -u
@@ -35,7 +36,7 @@ expect 7 $run -n 2 --max-restarts 2 sh -c '[ $RANK = 0 ] && exec sleep 60; exit 
 said 2 'rank 1 \(pid [0-9]+\) exited with code 7; it is started again \(restart [12] of 2\)$'
 said 1 'exited with code 7; the job was ended after 2 of 2 restarts$'
 # shellcheck disable=SC2016
-expect 7 $run -n 2 --max-restarts 3 sh -c 'exit 7'
+expect 7 $run -n 2 --max-restarts 3 --restart rank sh -c 'exit 7'
 said 3 'started again'
 
 # ---- who fails when another has ended well ends the job; without the option nobody comes back
@@ -56,16 +57,77 @@ done
 exit 99
 END
 # shellcheck disable=SC2016
-expect 0 $run -n 1 --max-restarts 1 sh -c '[ -n "$TUTTI_RESTARTED" ] && exec sh wait_end
+expect 0 $run -n 1 --max-restarts 1 --restart rank sh -c '[ -n "$TUTTI_RESTARTED" ] && exec sh wait_end
 	sleep 60 >/dev/null 2>&1 & echo $! >child; kill -9 $$'
 
 # ---- ranks that shrink and grow through kills: the job ends well, and every kill was a restart
 for n in 2 4; do
-	expect 0 env SEED=$n TUTTI_TIMEOUT_MS=30000 $run -n $n --max-restarts 1000 "$BUILD_DIR/tests/grow_main" kills 4
+	expect 0 env SEED=$n TUTTI_TIMEOUT_MS=30000 $run -n $n --max-restarts 1000 --restart rank \
+		"$BUILD_DIR/tests/grow_main" kills 4
 	grep -q 'started again (restart 1 of 1000)' err || complain "nobody was killed: $(cat err)"
 done
 
+# ---- --restart job: all ranks, as at first, also those that had ended well
+# shellcheck disable=SC2016
+expect 7 $run -n 4 --max-restarts 2 --restart job sh -c 'echo $RANK ${TUTTI_RESTARTED:-no}; : >"begun.$RANK"
+	[ $RANK = 3 ] && exit 0; [ $RANK = 2 ] || exec sleep 60; for r in 0 1 3; do sh wait_for begun.$r; done; exit 7'
+[ "$(sort out | uniq -c | tr -s ' \n' ' ')" = ' 3 0 no 3 1 no 3 2 no 3 3 no ' ] || complain "who ran: $(sort out | uniq -c)"
+said 1 'rank 2 \(pid [0-9]+\) exited with code 7; all 4 ranks are started again \(restart 1 of 2\)$'
+said 1 'rank 2 \(pid [0-9]+\) exited with code 7; all 4 ranks are started again \(restart 2 of 2\)$'
+said 1 'exited with code 7; the job was ended after 2 of 2 restarts$'
+# What they have written is passed on, and what they have started ends with them.
+rm -f child
+# shellcheck disable=SC2016
+expect 0 $run -n 2 --max-restarts 1 --restart job sh -c '[ -e child ] && exec sh wait_end
+	if [ $RANK = 0 ]; then exec sleep 60; fi
+	sleep 60 >/dev/null 2>&1 & seq 20000; echo $! >child.new; mv child.new child; exit 1'
+[ "$(grep -c . out)" = 20000 ] || complain "lines were lost: $(wc -l <out)"
+# shellcheck disable=SC2016
+$run -n 1 --max-restarts 1000000 --restart job sh -c 'echo $PPID; exit 3' >lines 2>err & launcher=$!
+for _ in $(seq 3000); do [ -e lines ] && [ "$(wc -l <lines)" -gt 3 ] && break; sleep 0.01; done
+kill -TERM "$(head -1 lines)"
+wait $launcher
+case $? in 3 | 143) ;; *) complain "SIGTERM while ranks are started again: $(tail -2 err)" ;; esac
+
+# ---- without --restart: a program that ends on an error is started again as a whole, at the cost of one restart
+cat >torchrun_way <<'END2'
+: >"here.$RANK"
+[ -e second ] && exit 0
+if [ "$RANK" = 2 ]; then
+	[ -n "${TUTTI_RESTARTED-}" ] && { : >again; exec sleep 60; }
+	for r in 0 1 3; do sh wait_for here.$r; done
+	exit 1
+fi
+[ "$RANK" = 0 ] || exec sleep 60
+sh wait_for again
+: >second
+exit 1
+END2
+expect 0 $run -n 4 --max-restarts 1 sh torchrun_way
+said 1 'rank 2 \(pid [0-9]+\) exited with code 1; it is started again \(restart 1 of 1\)$'
+said 1 'rank 0 .* code 1; no rank has called tutti_comm_grow before: all 4 ranks are started again \(restart 1 of 1\)$'
+# With one rank there is none that could call it.
+# shellcheck disable=SC2016
+expect 0 $run -n 1 --max-restarts 1 sh -c '[ -z "$TUTTI_RESTARTED" ] || exit 5; [ -e once ] || { : >once; exit 1; }'
+said 1 'it is started again \(restart 1 of 1\)$'
+
+# ---- a rank that was started again and finds no rank that calls tutti_comm_grow
+cat >no_grow <<'END2'
+if [ "$RANK" = 0 ]; then
+	[ -e third ] && exit 0
+	: >third
+	exec sleep 200
+fi
+[ -e failed ] || { : >failed; kill -9 $$; }
+[ -n "${TUTTI_RESTARTED-}" ] && exec "$@"
+exit 0
+END2
+expect 0 $run -n 2 --max-restarts 1 sh no_grow "$BUILD_DIR/perf/all_reduce_perf" -b 4 -e 4
+said 1 'tutti: rank 1: still waits for a running job that calls tutti_comm_grow at 127.0.0.1:[0-9]+$'
+said 1 'no rank has called tutti_comm_grow for 5 s: all 2 ranks are started again \(restart 1 of 1\)$'
+
 # ---- bad lines
+expect 2 $run -n 2 --restart all true
 expect 2 $run -n 2 --max-restarts -1 true
 expect 2 $run -n 2 --max-restarts some true
 exit $failures

@@ -48,6 +48,17 @@ expect 0 $run -n 1 printf 'a\0b\nlast'
 cmp -s out <(printf 'a\0b\nlast') || complain "one rank's output is not passed byte for byte"
 expect 0 $run -n 2 sh -c 'head -c 300000 /dev/zero | tr "\0" x; echo'
 [ "$(wc -c <out) $(wc -l <out)" = "600002 2" ] || complain "lines longer than any buffer: $(wc out)"
+# shellcheck disable=SC2016
+expect 0 $run -p -n 2 sh -c 'for _ in 1 2 3; do head -c 300000 /dev/zero | tr "\0" $RANK; echo; done'
+[ "$(sort out | tr -s 01)" = "$(printf '[0] 0\n%.0s' 1 2 3; printf '[1] 1\n%.0s' 1 2 3)" ] ||
+	complain "long lines of two ranks are mixed: $(tr -s 01 <out | cut -c 1-200)"
+# A rank that stops within a long line does not keep the others out: what they write is read, in lines of its own.
+# shellcheck disable=SC2016
+expect 0 $run -p -n 2 sh -c 'if [ $RANK = 0 ]; then head -c 100000 /dev/zero | tr "\0" 0
+		: >begun; while [ ! -e over ]; do sleep 0.01; done; echo
+	else while [ ! -e begun ]; do sleep 0.01; done; head -c 300000 /dev/zero | tr "\0" 1; echo; : >over; fi'
+[ "$(tr -s 01 <out | grep -vc '^\[0\] 0*$')" = 1 ] && tr -s 01 <out | grep -qx '\[1\] 1' ||
+	complain "a line that does not end: $(tr -s 01 <out | cut -c 1-200)"
 $run -n 4 yes 2>err | head -1 >out
 [ "${PIPESTATUS[0]}" = 141 ] || complain "the end of its reader did not end the job"
 [ ! -s err ] || complain "noise about a reader that has left: $(cat err)"

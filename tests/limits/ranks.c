@@ -1,4 +1,5 @@
 /* See ranks.h. */
+#include "tests/limit.h"
 #include "tests/limits/ranks.h"
 
 #include "core/clock.h"
@@ -30,7 +31,7 @@ static _Noreturn void be_a_rank(const struct scene *scene, int rank, int port)
 	for (int kind = 0; kind < SHIM_KINDS; kind++)
 		calls[kind] = shim_calls((enum shim_kind)kind);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	alarm(RANKS_ALARM_S);
+	test_limit(RANKS_ALARM_S);
 	setenv("TUTTI_WINDOW", scene->window ? "1" : "0", 1);
 	o->job = (struct job_of){.rank = rank,
 				 .size = scene->size,

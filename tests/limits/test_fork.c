@@ -2,6 +2,7 @@
  * what children do, must not disturb the job, and a call in the child must be refused instead of
  * hanging. */
 #include "core/clock.h"
+#include "tests/limit.h"
 #include "tests/limits/job.h"
 
 #include <pthread.h>
@@ -71,7 +72,7 @@ static void in_child(void (*what)(void))
 	assert_true(pid >= 0);
 	if (pid == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		alarm(20);
+		test_limit(20);
 		what();
 		exit(0); /* with all that runs at exit */
 	}
@@ -193,7 +194,7 @@ static void die_leaving_a_child(tutti_comm *comm)
 
 	(void)comm;
 	if (pid == 0) {
-		alarm(60);
+		test_limit(60);
 		for (;;)
 			pause();
 	}
@@ -236,7 +237,7 @@ static pid_t start_rank(int rank, int port, const char *transports)
 	if (pid > 0)
 		return pid;
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	alarm(60);
+	test_limit(60);
 	snprintf(where, sizeof where, "tcp://127.0.0.1:%d", port);
 	if (tutti_init(&comm, &config) != TUTTI_OK ||
 	    tutti_all_reduce(&word, &sum, 1, TUTTI_I64, TUTTI_SUM, comm, NULL) != TUTTI_OK) {

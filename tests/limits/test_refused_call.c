@@ -1,6 +1,7 @@
 /* Breaks when a rank that has no memory for a call leaves the others waiting for it, though it does
  * not leave the communicator: they must hear of it, and it must not go on as if nothing had been.
  */
+#include "tests/limit.h"
 #include "tests/limits/shim.h"
 
 #include <tutti/tutti.h>
@@ -68,7 +69,7 @@ static void refuse(const char *transports, tutti_status (*call)(tutti_comm *comm
 	pthread_t threads[RANKS];
 	pthread_barrier_t turn;
 
-	alarm(100);
+	test_limit(100);
 	pthread_barrier_init(&turn, NULL, RANKS);
 	assert_int_equal(tutti_init_all(comms, RANKS, &config), TUTTI_OK);
 	for (int r = 0; r < RANKS; r++) {

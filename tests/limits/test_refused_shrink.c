@@ -2,6 +2,7 @@
  * not its own, or lets the ranks disagree on whether they go on. The ranks are threads; some of
  * their requests are refused in turn, with LIMITS_ALL=1 every one. */
 #include "core/clock.h"
+#include "tests/limit.h"
 #include "tests/limits/job.h"
 #include "tests/limits/shim.h"
 
@@ -71,7 +72,7 @@ static bool try(const char *transports, long number, long *requests)
 
 	snprintf(what, sizeof what, "request %ld for memory, %s", number,
 		 transports ? transports : "window");
-	alarm(60);
+	test_limit(60);
 	assert_int_equal(tutti_init_all(comms, RANKS, &config), TUTTI_OK);
 	tutti_comm_abort(comms[0]);
 	long before = shim_calls(SHIM_MEMORY);
@@ -94,7 +95,7 @@ static bool try(const char *transports, long number, long *requests)
 	if (job_open_files() != files || fcntl(guard, F_GETFD) < 0)
 		fail_msg("%s: %d descriptors, not %d", what, job_open_files(), files);
 	close(guard);
-	alarm(0);
+	test_limit(0);
 	return number >= 0 && was_refused;
 }
 

@@ -2,6 +2,7 @@
  * it, leaks, or leaves the other ranks waiting. The ranks are threads; some of their requests are
  * refused in turn, with LIMITS_ALL=1 every one. */
 #include "core/clock.h"
+#include "tests/limit.h"
 #include "tests/limits/job.h"
 #include "tests/limits/shim.h"
 
@@ -155,7 +156,7 @@ static bool try(tutti_strategy strategy, long number, long *requests)
 	char what[100];
 
 	snprintf(what, sizeof what, "strategy %d, request %ld for memory", (int)strategy, number);
-	alarm(60);
+	test_limit(60);
 	pthread_barrier_init(&made, NULL, RANKS);
 	assert_int_equal(tutti_init_all(comms, RANKS, &config), TUTTI_OK);
 	long before = shim_calls(SHIM_MEMORY), blocks = shim_blocks();
@@ -172,7 +173,7 @@ static bool try(tutti_strategy strategy, long number, long *requests)
 	int ms = (int)((clock_now_ns() - begun_ns) / 1000000);
 	*requests = shim_calls(SHIM_MEMORY) - before;
 	pthread_barrier_destroy(&made);
-	alarm(0);
+	test_limit(0);
 	judge(ranks, was_refused && number >= 0, ms, what);
 	if (shim_blocks() > blocks)
 		fail_msg("%s: %ld blocks are left of %ld", what, shim_blocks(), blocks);

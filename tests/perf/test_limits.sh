@@ -6,7 +6,7 @@ set -u
 . "$SOURCE_DIR/tests/scratch.sh"
 unset TUTTI_SECRET TUTTI_SECRET_FILE
 program=$BUILD_DIR/perf/limits
-limits="timeout -k 5 200 $program"
+limits="timeout -k 5 800 $program"
 
 says()
 {
@@ -70,7 +70,7 @@ of_limits()
 # ended PID: waits until it has; then its exit code is in $got.
 ended()
 {
-	timeout 100 tail --pid "$1" -f /dev/null || {
+	timeout 600 tail --pid "$1" -f /dev/null || {
 		complain "limits does not end"
 		kill -KILL "$1"
 	}
@@ -119,7 +119,7 @@ done
 kill -STOP "$child"                                      # it does not end by itself
 kill -KILL $pid
 wait $pid 2>/dev/null
-if ! timeout 10 tail --pid "$child" -f /dev/null; then
+if ! timeout 100 tail --pid "$child" -f /dev/null; then
 	complain "a process of limits lives on"
 	kill -KILL "$child"
 fi

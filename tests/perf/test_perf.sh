@@ -49,6 +49,14 @@ for collective in broadcast reduce gather scatter; do
 	[ "$(awk '{ print $5 }' rows | xargs)" = "0 1 2" ] || complain "-r all: $(cat rows)"
 done
 
+# ---- beside busy processes, which end with it
+expect_rows 0 $run env "LOAD_OF=$$" "$bin/all_reduce_perf" --ranks 2 --load 3 -b 64 -e 64 -n 2000 -J load.json
+all_right 1
+grep -q '^# Beside the ranks of each machine: 3 busy processes' out || complain "the load is not in the header: $(cat out)"
+grep -q '"load": 3' load.json || complain "the load is not in load.json"
+left=$(grep -lzx "LOAD_OF=$$" /proc/[0-9]*/environ 2>/dev/null)
+[ -z "$left" ] || complain "busy processes are left: $left"
+
 # ---- ways to call
 for options in "-m 3" "-z 0" "-u 1" "-a 0" "-a 2" "-a 3" "-w 0" "--zero-copy"; do
 	# shellcheck disable=SC2086

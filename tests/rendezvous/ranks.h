@@ -6,6 +6,7 @@
 #include "core/net.h"
 #include "core/status.h"
 #include "rendezvous/rendezvous.h"
+#include "tests/limit.h"
 #include "tests/ports.h"
 #include "tests/entries.h"
 
@@ -166,7 +167,7 @@ static inline pid_t ranks_fork_one(struct rank_run *run)
 
 	if (child != 0)
 		return child;
-	alarm(60);
+	test_limit(60);
 	ranks_main(run);
 	if (run->status != TUTTI_OK)
 		fprintf(stderr, "rank %d: %s\n", run->job.rank, run->error);

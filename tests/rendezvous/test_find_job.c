@@ -291,6 +291,26 @@ static void the_config_comes_first(void **state)
 	check("config", 1, 2, "node1", 29500);
 }
 
+static void a_world_of_one_is_no_part_of_the_job(void **state)
+{
+	(void)state;
+	set_all("RANK=2 WORLD_SIZE=4 LOCAL_RANK=2 LOCAL_WORLD_SIZE=4 TUTTIRUN_JOB=1" MASTER);
+	config = (tutti_config){.world_size = 1};
+	if (job_find(&job, &config, &env) != TUTTI_OK)
+		fail_msg("%s", last_error());
+	assert_string_equal(job.launcher, "config");
+	assert_int_equal(job.rank, 0);
+	assert_int_equal(job.size, 1);
+	assert_int_equal(job.meeting, JOB_ALONE);
+	check_local(-1, -1);
+	set_all("RANK=2 WORLD_SIZE=nonsense");
+	assert_int_equal(job_find(&job, &config, &env), TUTTI_OK);
+	/* Ranks that a restart adds come to a job of several. */
+	env.restarted = 1;
+	assert_int_equal(job_find(&job, &config, &env), TUTTI_OK);
+	assert_int_equal(job.is_growing, 0);
+}
+
 static void impossible_configs_are_refused(void **state)
 {
 	(void)state;
@@ -509,6 +529,7 @@ int main(void)
 		TEST(slurm),
 		TEST(host_lists),
 		TEST(the_config_comes_first),
+		TEST(a_world_of_one_is_no_part_of_the_job),
 		TEST(impossible_configs_are_refused),
 		TEST(urls),
 		TEST(lists_of_hosts),

@@ -3,6 +3,7 @@
 #include "core/auth.h"
 #include "rendezvous/frame.h"
 #include "rendezvous/secret.h"
+#include "tests/limit.h"
 #include "tests/rendezvous/ranks.h"
 
 #include <errno.h>
@@ -147,7 +148,7 @@ static void few_descriptors_are_for_ranks(void **state)
 		ranks_prepare(runs, 2, port);
 		small = limit;
 		small.rlim_cur = (rlim_t)open_descriptors() + 12;
-		alarm(60);
+		test_limit(60);
 		if (setrlimit(RLIMIT_NOFILE, &small) != 0)
 			_exit(2);
 		ranks_main(&runs[0]);
@@ -357,7 +358,7 @@ int main(void)
 	};
 	struct rlimit limit;
 
-	alarm(200);
+	test_limit(200);
 	if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur < 2 * CALLERS + 600) {
 		limit.rlim_cur = limit.rlim_max < 4096 ? limit.rlim_max : 4096;
 		setrlimit(RLIMIT_NOFILE, &limit);

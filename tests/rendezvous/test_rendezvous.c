@@ -1,6 +1,7 @@
 /* Breaks when ranks cannot meet, or meet wrongly: 1 to 64 of them, as threads and as processes,
  * over TCP, a file and a URL, with a secret and without. What goes wrong is in
  * test_rendezvous_failures.c. */
+#include "tests/limit.h"
 #include "tests/rendezvous/ranks.h"
 #include "tests/threads.h"
 
@@ -310,7 +311,7 @@ int main(void)
 	};
 	int failed;
 
-	alarm(110);
+	test_limit(110);
 	failed = cmocka_run_group_tests(tests, NULL, NULL);
 	/* The servers of URLs end on their own, a moment after their ranks. */
 	for (uint64_t end = deadline_after_ms(10000);

@@ -1,4 +1,5 @@
 /* Breaks when the others do not learn that a rank has died, or forget it while they leave. */
+#include "tests/limit.h"
 #include "tests/rendezvous/ranks.h"
 
 #include <netinet/in.h>
@@ -106,6 +107,6 @@ int main(void)
 		cmocka_unit_test(leaving_keeps_the_message),
 	};
 
-	alarm(110);
+	test_limit(110);
 	return ranks_end(cmocka_run_group_tests(tests, NULL, NULL), fds);
 }

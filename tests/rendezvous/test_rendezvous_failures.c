@@ -6,6 +6,7 @@
 #include "rendezvous/frame.h"
 #include "rendezvous/place.h"
 #include "rendezvous/secret.h"
+#include "tests/limit.h"
 #include "tests/rendezvous/ranks.h"
 
 #define SHORT_MS 500
@@ -562,6 +563,6 @@ int main(void)
 		cmocka_unit_test(death_while_joining_is_said_to_all),
 	};
 
-	alarm(110);
+	test_limit(110);
 	return ranks_end(cmocka_run_group_tests(tests, NULL, NULL), fds);
 }

@@ -2,6 +2,7 @@
  * machines without a secret), or when a join that cannot succeed there does not say why. */
 #include "rendezvous/place.h"
 #include "rendezvous/secret.h"
+#include "tests/limit.h"
 #include "tests/rendezvous/ranks.h"
 
 #include <signal.h>
@@ -85,7 +86,7 @@ static void another_user_gets_no_key(void **state)
 	snprintf(name, sizeof name, "tutti-rendezvous-0-%d", runs[0].job.port);
 	child = fork();
 	if (child == 0) {
-		alarm(60);
+		test_limit(60);
 		if (setresuid(65534, 65534, 65534) != 0)
 			_exit(2);
 		while (net_unix_connect(name, &fd) != TUTTI_OK)
@@ -119,7 +120,7 @@ static void another_users_key_is_not_taken(void **state)
 	child = fork();
 	if (child == 0) {
 		char name[64], offer[36] = "a key of his";
-		alarm(60);
+		test_limit(60);
 		snprintf(name, sizeof name, "tutti-rendezvous-0-%d", runs[1].job.port);
 		if (setresuid(65534, 65534, 65534) != 0 ||
 		    net_unix_listen(name, 4, &listener) != TUTTI_OK ||
@@ -239,6 +240,6 @@ int main(void)
 		cmocka_unit_test(a_url_nobody_uses_ends),
 	};
 
-	alarm(110);
+	test_limit(110);
 	return ranks_end(cmocka_run_group_tests(tests, NULL, NULL), fds);
 }

@@ -6,15 +6,17 @@
 #include "core/net.h"
 #include "rendezvous/frame.h"
 #include "rendezvous/secret.h"
+#include "tests/limit.h"
 #include "tests/rendezvous/ranks.h"
 
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 
-/* The server of 3 ranks, whose joining time is over; *own is rank 0's end. */
-static struct server_loop *late_server(int *own, uint8_t key[TUTTI_KEY_BYTES])
+/* The server of 3 ranks; *own is rank 0's end. */
+static struct server_loop *new_server(int *own, uint8_t key[TUTTI_KEY_BYTES], uint64_t deadline_ns)
 {
 	struct server_config config = {
-		.listen_fd = -1, .unix_fd = -1, .size = 3, .deadline_ns = clock_now_ns()};
+		.listen_fd = -1, .unix_fd = -1, .size = 3, .deadline_ns = deadline_ns};
 	struct server_loop *loop;
 	int pair[2];
 
@@ -28,21 +30,24 @@ static struct server_loop *late_server(int *own, uint8_t key[TUTTI_KEY_BYTES])
 	return loop;
 }
 
+static struct server_loop *late_server(int *own, uint8_t key[TUTTI_KEY_BYTES])
+{
+	return new_server(own, key, clock_now_ns());
+}
+
 static void take_turns(struct server_loop *loop, int turns)
 {
 	for (int i = 0; i < turns; i++)
 		assert_true(server_loop_turn(loop, 0));
 }
 
-/* Says which rank it is, with the server's turns between, and returns what it hears. */
-static tutti_status join_late(struct server_loop *loop, int own, const uint8_t key[TUTTI_KEY_BYTES],
-			      char error[ERROR_BYTES])
+/* Says which rank it is, with the server's turns between. */
+static void join(struct server_loop *loop, int own, const uint8_t key[TUTTI_KEY_BYTES])
 {
 	static const uint8_t context[AUTH_CONTEXT_BYTES] = "tutti rendezvous";
-	uint8_t hello[AUTH_HELLO_BYTES], answer[AUTH_ANSWER_BYTES], head[FRAME_BYTES];
+	uint8_t hello[AUTH_HELLO_BYTES], answer[AUTH_ANSWER_BYTES];
 	uint8_t reply[AUTH_PROOF_BYTES + FRAME_BYTES + FRAME_HELLO_BYTES] = {0};
 	struct auth auth;
-	struct frame f;
 
 	auth_hello(&auth, key, context, hello);
 	assert_int_equal(net_send_all(own, hello, sizeof hello, ranks_later()), TUTTI_OK);
@@ -54,6 +59,14 @@ static tutti_status join_late(struct server_loop *loop, int own, const uint8_t k
 	put_u32(reply + AUTH_PROOF_BYTES + FRAME_BYTES + 8, 3);
 	assert_int_equal(net_send_all(own, reply, sizeof reply, ranks_later()), TUTTI_OK);
 	take_turns(loop, 2);
+}
+
+/* What the failed meeting has told this rank. */
+static tutti_status hear(int own, char error[ERROR_BYTES])
+{
+	uint8_t head[FRAME_BYTES];
+	struct frame f;
+
 	assert_int_equal(net_recv_all(own, head, sizeof head, 0), TUTTI_OK);
 	f = frame_get(head);
 	assert_int_equal(f.kind, FRAME_FAILURE);
@@ -72,7 +85,8 @@ static void its_own_rank_hears_why_however_late(void **state)
 
 	(void)state;
 	take_turns(loop, 10);
-	assert_int_equal(join_late(loop, own, key, error), TUTTI_ERR_TIMEOUT);
+	join(loop, own, key);
+	assert_int_equal(hear(own, error), TUTTI_ERR_TIMEOUT);
 	assert_non_null(strstr(error, "missing"));
 	close(own);
 	take_turns(loop, 1);
@@ -94,13 +108,35 @@ static void a_rank_that_gives_up_ends_it(void **state)
 	server_loop_free(loop);
 }
 
+static void a_closed_one_tells_who_waits(void **state)
+{
+	uint8_t key[TUTTI_KEY_BYTES];
+	char error[ERROR_BYTES];
+	int own;
+	struct server_loop *loop = new_server(&own, key, ranks_later());
+	int stop_fd = eventfd(1, EFD_CLOEXEC);
+
+	(void)state;
+	join(loop, own, key);
+	loop->stop_fd = stop_fd;
+	take_turns(loop, 3); /* it stays until that has been read */
+	assert_int_equal(hear(own, error), TUTTI_ERR_PEER);
+	assert_non_null(strstr(error, "tutti_rendezvous_close"));
+	close(own);
+	take_turns(loop, 1);
+	assert_false(server_loop_turn(loop, 0));
+	server_loop_free(loop);
+	close(stop_fd);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(its_own_rank_hears_why_however_late),
 		cmocka_unit_test(a_rank_that_gives_up_ends_it),
+		cmocka_unit_test(a_closed_one_tells_who_waits),
 	};
 
-	alarm(60);
+	test_limit(60);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

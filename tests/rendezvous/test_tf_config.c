@@ -125,6 +125,15 @@ static void what_is_missing_is_named(void **state)
 	refused("{\"cluster\": {\"worker\": [\"a\"]}, \"task\": {\"type\": \"worker\", \"index\": "
 		"0}}",
 		"names \"a\" where host:port");
+	refused("{\"cluster\": {\"worker\": [\"\"]}, \"task\": {\"type\": \"worker\", \"index\": "
+		"0}}",
+		"names \"\" where host:port");
+	refused("{\"cluster\": {\"worker\": [\"a:1\", \"\"]}, "
+		"\"task\": {\"type\": \"worker\", \"index\": 0}}",
+		"names \"\" where host:port");
+	refused("{\"cluster\": {\"worker\": [\":1\"]}, "
+		"\"task\": {\"type\": \"worker\", \"index\": 0}}",
+		"names \":1\" where host:port");
 }
 
 static void what_is_not_json_is_refused(void **state)

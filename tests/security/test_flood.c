@@ -2,6 +2,7 @@
 /* Breaks when attackers at its doors can disturb a job: delay its joining beyond measure, change a
  * value, take its descriptors or memory, or make it talk. Ranks are processes; hundreds of
  * attackers come before, while and after they join. FLOOD_SEED repeats a run. */
+#include "tests/limit.h"
 #include "tests/security/flood.h"
 
 #include "core/clock.h"
@@ -156,7 +157,7 @@ static _Noreturn void be_a_rank(const struct scene *scene, int rank, int port, i
 	int files;
 	size_t bytes;
 
-	alarm(120);
+	test_limit(120);
 	dup2(log_fd, STDERR_FILENO);
 	setenv("TUTTI_LOG", "info", 1);
 	setenv("TUTTI_WINDOW", scene->window ? "1" : "0", 1);

@@ -2,6 +2,7 @@
  * shm. Also what is said of a URL that is none: it may have a secret in it. */
 #include "collectives/comm/comm.h"
 #include "core/net.h"
+#include "tests/limit.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -81,7 +82,7 @@ static _Noreturn void be_a_rank(int rank, int port, bool has_window)
 	tutti_comm *comm;
 	int code;
 
-	alarm(60);
+	test_limit(60);
 	setenv("TUTTI_WINDOW", has_window ? "1" : "0", 1);
 	snprintf(where, sizeof where, "tcp://127.0.0.1:%d", port);
 	if (tutti_init(&comm, &config) != TUTTI_OK) {

@@ -1,5 +1,6 @@
 /* trace_page_main KIND: a process that has something else under the name of a trace: random, short,
- * unsealed, version. Says that it is ready, and lives until stdin ends. */
+ * unsealed, version; or, hidden, a process of which no descriptor may be seen. Says that it is
+ * ready, and lives until stdin ends. */
 #include "collectives/trace/trace.h"
 
 #include <fcntl.h>
@@ -7,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 int main(int argc, char **argv)
@@ -30,9 +32,13 @@ int main(int argc, char **argv)
 		n += (size_t)write(fd, content + n, bytes - n);
 	if (strcmp(kind, "unsealed") != 0)
 		fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+	if (strcmp(kind, "hidden") == 0)
+		prctl(PR_SET_DUMPABLE, 0);
 	puts("ready");
 	fflush(stdout);
 	while (getchar() != EOF)
 		;
+	free(content);
+	close(fd);
 	return 0;
 }

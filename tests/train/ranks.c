@@ -1,4 +1,5 @@
 /* Ranks as threads and as processes. */
+#include "tests/limit.h"
 #include "tests/train/ranks.h"
 
 #include <pthread.h>
@@ -78,7 +79,7 @@ static int process_main(const tutti_config *config, rank_fn fn, void *arg)
 {
 	tutti_comm *comm;
 
-	alarm(100);
+	test_limit(100);
 	if (tutti_init(&comm, config) != TUTTI_OK) {
 		check_failed(__FILE__, __LINE__, "tutti_init");
 		return 1;

@@ -5,7 +5,7 @@
 # step is lost or done twice, and the parameters have the bits of a job in which no rank died.
 set -u
 gpt="$BUILD_DIR/examples/gpt/gpt --steps 61 --grow-wait 60"
-run="timeout -k 5 100 $BUILD_DIR/launch/tuttirun -n 3 --max-restarts 50"
+run="timeout -k 5 100 $BUILD_DIR/launch/tuttirun -n 3 --max-restarts 50 --restart rank"
 . "$SOURCE_DIR/tests/scratch.sh"
 unset TUTTI_SECRET TUTTI_SECRET_FILE TUTTI_RESTARTED
 

@@ -6,9 +6,12 @@
  * bits of one rank that trains without interruption. */
 #include "tests/train/ranks.h"
 #include "tests/train/toy.h"
+#include "train/checkpoint/safetensors.h"
 
 #include <math.h>
 #include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "tests/unit.h"
@@ -207,40 +210,240 @@ static void from_nothing(tutti_comm *comm, void *arg)
 	toy_destroy(&toy);
 }
 
-/* Rank 1's earlier trainer has another type, then sharded state. All ranks fail, and nothing
- * changes. */
+/* Rank 1's earlier trainer has another type. All ranks fail, and nothing changes. */
 static void refused(tutti_comm *comm, void *arg)
 {
 	(void)arg;
-	const tutti_train_config split = {.strategy = TUTTI_ZERO1};
 	const tutti_train_config narrow = {.param_dtype =
 						   tutti_rank(comm) == 1 ? TUTTI_BF16 : TUTTI_F32};
 	float first[TOY_PARAMS][TOY_MAX], then[TOY_PARAMS][TOY_MAX];
-	struct toy other, parts, toy;
+	struct toy other, toy;
 	int64_t steps = -7;
 	tutti_comm *own;
 
 	CHECK(tutti_comm_split(comm, tutti_rank(comm), 0, NULL, &own) == TUTTI_OK);
 	toy_register(&other, own, 0);
 	toy_train(&other, own, &narrow);
-	toy_register(&parts, comm, 0);
-	toy_train(&parts, comm, &split);
 	toy_register(&toy, comm, 0);
 	toy_train(&toy, comm, NULL);
 	read_values(toy.trainer, first);
 	CHECK_ERROR(tutti_trainer_continue(toy.trainer, other.trainer, &steps), TUTTI_ERR_INVALID,
 		    tutti_rank(comm) == 1 ? "different models" : "On rank 1: ");
-	CHECK_ERROR(tutti_trainer_continue(toy.trainer, parts.trainer, &steps),
-		    TUTTI_ERR_UNSUPPORTED, "load a checkpoint");
-	CHECK_ERROR(tutti_trainer_continue(parts.trainer, toy.trainer, &steps),
-		    TUTTI_ERR_UNSUPPORTED, "load a checkpoint");
 	CHECK(steps == -7);
 	read_values(toy.trainer, then);
 	CHECK(memcmp(first, then, sizeof then) == 0);
 	toy_destroy(&toy);
-	toy_destroy(&parts);
 	toy_destroy(&other);
 	tutti_comm_destroy(own);
+}
+
+/* ---- parts on other ranks ----------------------------------------------------------------- */
+
+enum { LAST_SAVED = 2, FINISHED = 4 };
+
+/* Some ranks lose their earlier trainers, as if they had died. */
+struct loss {
+	tutti_train_config before, after;
+	int ranks, lost[RANKS]; /* 1: this rank */
+	const char *dir;        /* checkpoints, or NULL */
+	int64_t steps;          /* from which they go on, or -1: an error */
+	const char *says;       /* its message, or of the checkpoint */
+	float values[TOY_PARAMS][TOY_MAX];
+};
+
+/* To the end, and with a checkpoint on the way. */
+static void train_and_save(struct toy *toy, const struct loss *loss)
+{
+	train(toy, 0, LAST_SAVED);
+	if (loss->dir) {
+		CHECK(tutti_save(toy->trainer, loss->dir, LAST_SAVED) == TUTTI_OK);
+		CHECK(tutti_save_wait(toy->trainer) == TUTTI_OK);
+	}
+	train(toy, LAST_SAVED, FINISHED);
+}
+
+static void lose(tutti_comm *comm, void *arg)
+{
+	struct loss *loss = arg;
+	float values[TOY_PARAMS][TOY_MAX];
+	tutti_comm *copy;
+	struct toy before, after;
+	int64_t steps = -7;
+
+	toy_register(&before, comm, 0);
+	toy_train(&before, comm, &loss->before);
+	train_and_save(&before, loss);
+	if (loss->lost[before.rank]) {
+		toy_destroy(&before);
+		before.trainer = NULL;
+		before.model = NULL;
+	}
+	CHECK(tutti_comm_dup(comm, &copy) == TUTTI_OK);
+	start_again(&after, copy, &loss->after);
+	tutti_status status = tutti_trainer_continue(after.trainer, before.trainer, &steps);
+	if (loss->says)
+		CHECK_MESSAGE(loss->says);
+	toy_destroy(&before);
+	CHECK(steps == (loss->steps < 0 ? -7 : loss->steps));
+	CHECK(status == (loss->steps < 0 ? TUTTI_ERR_UNSUPPORTED : TUTTI_OK));
+	if (status == TUTTI_OK) {
+		train(&after, (int)steps, STEPS);
+		read_values(after.trainer, values);
+		if (after.rank == 0)
+			memcpy(loss->values, values, sizeof values);
+	}
+	toy_destroy(&after);
+	tutti_comm_destroy(copy);
+}
+
+static tutti_train_config sharded(tutti_strategy strategy, int shadow)
+{
+	return (tutti_train_config){.strategy = strategy,
+				    .seed = 7,
+				    .loss_scale = -1,
+				    .deterministic = 1,
+				    .max_grad_norm = 2,
+				    .shard_size = strategy == TUTTI_HSDP ? 2 : 0,
+				    .shadow = shadow};
+}
+
+static void check_loss(struct loss loss)
+{
+	struct scene calm = {.config = sharded(TUTTI_DDP, 0)};
+
+	assert_int_equal(ranks_as_threads(1, undisturbed, &calm), 0);
+	assert_int_equal(ranks_as_threads(loss.ranks, lose, &loss), 0);
+	if (loss.steps >= 0 && memcmp(loss.values, calm.values, sizeof calm.values) != 0)
+		fail_msg("strategy %d, then %d, on %d ranks: other values",
+			 (int)loss.before.strategy, (int)loss.after.strategy, loss.ranks);
+}
+
+/* Whatever the strategies are, before and after. */
+static void test_other_strategies(void **state)
+{
+	(void)state;
+	for (tutti_strategy from = TUTTI_DDP; from <= TUTTI_HSDP; from++)
+		for (tutti_strategy to = TUTTI_DDP; to <= TUTTI_HSDP; to++)
+			check_loss((struct loss){.before = sharded(from, 0),
+						 .after = sharded(to, 1),
+						 .ranks = 4,
+						 .steps = FINISHED});
+}
+
+/* Ranks 0 and 2 die at once: each has its shadow, or its replica. */
+static void test_two_apart(void **state)
+{
+	(void)state;
+	for (tutti_strategy s = TUTTI_DDP; s <= TUTTI_FSDP; s++)
+		check_loss((struct loss){.before = sharded(s, 1),
+					 .after = sharded(s, 1),
+					 .ranks = 4,
+					 .lost = {1, 0, 1},
+					 .steps = FINISHED});
+	check_loss((struct loss){.before = sharded(TUTTI_HSDP, 0),
+				 .after = sharded(TUTTI_HSDP, 0),
+				 .ranks = 4,
+				 .lost = {1, 0, 0, 1},
+				 .steps = FINISHED});
+}
+
+/* Ranks 0 and 1 are neighbours: rank 0's part died with its shadow. Without a checkpoint this is
+ * said; with one they go on from there. The same without shadows. */
+static void test_no_copy_left(void **state)
+{
+	const int lost[][RANKS] = {{1, 1}, {0, 1}};
+	char folder[] = "/tmp/tutti_continue_XXXXXX", command[64];
+
+	(void)state;
+	assert_non_null(mkdtemp(folder));
+	for (int shadow = 0; shadow < 2; shadow++)
+		for (tutti_strategy s = TUTTI_ZERO1; s <= TUTTI_FSDP; s++) {
+			struct loss loss = {.before = sharded(s, shadow),
+					    .after = sharded(s, shadow),
+					    .ranks = 3,
+					    .steps = -1,
+					    .says = "ranks died that had no copy elsewhere, and "
+						    "none has saved"};
+			memcpy(loss.lost, lost[!shadow], sizeof loss.lost);
+			check_loss(loss);
+			if (jansson_needed() != TUTTI_OK)
+				continue; /* a build without checkpoints */
+			loss.dir = folder;
+			loss.steps = LAST_SAVED;
+			loss.says = "continued from the checkpoint of step 2 in";
+			check_loss(loss);
+		}
+	snprintf(command, sizeof command, "rm -r %s", folder);
+	assert_int_equal(system(command), 0);
+}
+
+static void rejects(tutti_comm *comm, void *arg)
+{
+	(void)arg;
+	const tutti_train_config config = sharded(TUTTI_ZERO1, 1), wrong = {.shadow = 2};
+	struct toy toy;
+	tutti_trainer *none = NULL;
+
+	toy_register(&toy, comm, 0);
+	CHECK_ERROR(tutti_trainer_create(&none, toy.model, comm, &wrong), TUTTI_ERR_INVALID,
+		    "shadow is 2");
+	toy_train(&toy, comm, &config);
+	CHECK(tutti_micro_batch(toy.trainer, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
+	CHECK_ERROR(tutti_grads_finish(toy.trainer, NULL), TUTTI_ERR_INVALID,
+		    "a shadow makes the updates of tutti_step only");
+	toy_destroy(&toy);
+}
+
+static size_t held(const tutti_train_stats *stats)
+{
+	return stats->param_bytes + stats->grad_bytes + stats->optimizer_bytes;
+}
+
+/* A shadow is as large as the estimate says, and costs a rank its part of the gradients a step. */
+static void costs(tutti_comm *comm, void *arg)
+{
+	tutti_train_config config = *(const tutti_train_config *)arg;
+	uint64_t sent[2];
+	double most[2];
+
+	for (config.shadow = 0; config.shadow < 2; config.shadow++) {
+		tutti_train_stats stats, estimate;
+		struct toy toy;
+		toy_register(&toy, comm, 0);
+		CHECK(tutti_memory_estimate(toy.model, toy.size, &config, &estimate) == TUTTI_OK);
+		toy_train(&toy, comm, &config);
+		train(&toy, 0, 1);
+		CHECK(tutti_trainer_stats(toy.trainer, &stats) == TUTTI_OK);
+		toy_destroy(&toy);
+		sent[config.shadow] = stats.sent_grad_bytes;
+		most[config.shadow] = (double)held(&stats);
+		CHECK(tutti_all_reduce(&most[config.shadow], &most[config.shadow], 1, TUTTI_F64,
+				       TUTTI_MAX, comm, NULL) == TUTTI_OK);
+		CHECK((size_t)most[config.shadow] == held(&estimate));
+	}
+	double more = (double)(sent[1] - sent[0]), elements = 0;
+	for (int p = 0; p < TOY_PARAMS; p++)
+		elements += (double)toy_count(p);
+	CHECK(tutti_all_reduce(&more, &more, 1, TUTTI_F64, TUTTI_SUM, comm, NULL) == TUTTI_OK);
+	CHECK(more == 4 * elements);
+	CHECK(most[1] > most[0]);
+}
+
+static void test_costs(void **state)
+{
+	(void)state;
+	for (tutti_strategy s = TUTTI_ZERO1; s <= TUTTI_FSDP; s++)
+		for (int is_narrow = 0; is_narrow < 2; is_narrow++) {
+			tutti_train_config config = sharded(s, 0);
+			config.param_dtype = is_narrow ? TUTTI_BF16 : TUTTI_F32;
+			assert_int_equal(ranks_as_threads(3, costs, &config), 0);
+		}
+}
+
+static void test_rejects(void **state)
+{
+	(void)state;
+	assert_int_equal(ranks_as_threads(2, rejects, NULL), 0);
 }
 
 static void test_from_nothing(void **state)
@@ -264,6 +467,11 @@ int main(void)
 		cmocka_unit_test(test_of_16_bits),
 		cmocka_unit_test(test_from_nothing),
 		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_other_strategies),
+		cmocka_unit_test(test_two_apart),
+		cmocka_unit_test(test_no_copy_left),
+		cmocka_unit_test(test_costs),
+		cmocka_unit_test(test_rejects),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

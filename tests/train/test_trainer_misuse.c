@@ -1,5 +1,6 @@
 /* What would break: calls in the middle of what they would destroy, norms beyond f32, and hooks
  * whose cost grows with what is in flight. */
+#include "tests/limit.h"
 #include "tests/train/ranks.h"
 
 #include <math.h>
@@ -169,6 +170,6 @@ int main(void)
 		cmocka_unit_test(test_too_large),
 		cmocka_unit_test(test_many_buckets),
 	};
-	alarm(120);
+	test_limit(120);
 	return cmocka_run_group_tests(tests_of_misuse, NULL, NULL);
 }

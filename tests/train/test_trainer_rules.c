@@ -1,6 +1,7 @@
 /* What would break: local SGD whose ranks pair different steps, or save and average what differs;
  * and rules without a check: uneven steps with deterministic = 2, a folder's name that is gone,
  * values that are freed. */
+#include "tests/limit.h"
 #include "tests/train/ranks.h"
 #include "tests/train/toy.h"
 
@@ -297,6 +298,6 @@ int main(void)
 		cmocka_unit_test(test_16_bits),    cmocka_unit_test(test_folder_is_copied),
 		cmocka_unit_test(test_poisoned),
 	};
-	alarm(120);
+	test_limit(120);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,3 +19,7 @@ endforeach()
 # Counts how often hooks test what is in flight.
 target_link_options(test_trainer_misuse PRIVATE LINKER:--wrap=tutti_work_test)
 target_link_options(test_trainer_failures PRIVATE LINKER:--wrap=tutti_work_wait)
+# A rank dies at each of its calls.
+foreach(name all_reduce all_gather all_gatherv reduce_scatterv broadcast work_wait)
+	target_link_options(test_continue_deaths PRIVATE LINKER:--wrap=tutti_${name})
+endforeach()

@@ -1,6 +1,7 @@
 /* Cases of the suite: ranks in processes of their own. The parent only introduces them to each
  * other and looks at their exit statuses; every rank is a child, which says what went wrong on
  * stderr. */
+#include "tests/limit.h"
 #include "tests/transport/cases.h"
 #include "tests/transport/world.h"
 
@@ -155,7 +156,7 @@ static struct family family_start(void (*rank_main)(struct member *m))
 		if (f.pids[r] == 0) {
 			struct member m = {.rank = r, .parent = ends[1]};
 			prctl(PR_SET_PDEATHSIG, SIGKILL);
-			alarm(2 * WORLD_TIMEOUT_MS / 1000);
+			test_limit(2 * WORLD_TIMEOUT_MS / 1000);
 			member_open(&m, number);
 			rank_main(&m);
 			member_leave(&m);

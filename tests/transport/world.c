@@ -127,7 +127,7 @@ void world_pump_only(struct world *w, int rank, int passes)
 		pump_one(w, rank);
 }
 
-bool world_pump(struct world *w)
+static bool pump_all(struct world *w)
 {
 	bool moved = false;
 
@@ -136,6 +136,13 @@ bool world_pump(struct world *w)
 			moved |= pump_one(w, r);
 	if (!moved && subject->world_step)
 		moved = subject->world_step(w->context) != 0;
+	return moved;
+}
+
+bool world_pump(struct world *w)
+{
+	bool moved = pump_all(w);
+
 	if (!moved)
 		sched_yield();
 	return moved;
@@ -144,7 +151,7 @@ bool world_pump(struct world *w)
 void world_pump_for(struct world *w, int passes)
 {
 	for (int i = 0; i < passes; i++)
-		world_pump(w);
+		pump_all(w);
 }
 
 void world_finish(struct world *w, const struct post *posts, int n)

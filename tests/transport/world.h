@@ -53,8 +53,10 @@ void post_send(struct post *post, struct tutti_conn *conn, const void *buf, size
 	       uint32_t tag);
 void post_recv(struct post *post, struct tutti_conn *conn, void *buf, size_t bytes, uint32_t tag);
 
-/* One pass over all endpoints (and the simulated world). Returns whether anything happened. */
+/* One pass over all endpoints (and the simulated world). Returns whether anything happened; if not,
+ * others had the core. */
 bool world_pump(struct world *w);
+/* So many passes, which keep the core: beside busy processes each yield takes milliseconds. */
 void world_pump_for(struct world *w, int passes);
 /* Passes over one endpoint alone. */
 void world_pump_only(struct world *w, int rank, int passes);

@@ -58,7 +58,7 @@ static const char help[] =
 	"  --svg FILE          simulate: draws time against ranks\n"
 	"  --effort N          simulate: at most N million steps for a point of a curve; beyond,\n"
 	"                      the cost formula goes on from the last point (20)\n"
-	"  --help\n";
+	"  --help, --version\n";
 
 /* How an option's value is read. */
 enum kind { FLAG, RANK, NODES, RANGES, EFFORT, BYTES, SECONDS, RATE, DTYPE, OP, DAMAGE, TEXT };

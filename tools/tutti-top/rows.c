@@ -1,6 +1,8 @@
 /* Prints the table of tutti-top. */
 #include "rows.h"
 
+#include "tools/must.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -91,36 +93,61 @@ static void print_row(const struct trace_process *p, const struct trace_comm *c,
 	fputc('\n', file);
 }
 
-static int by_rank(const void *a, const void *b)
-{
-	const struct trace_process *x = a, *y = b;
-	uint64_t x_name = x->comm_count ? x->comms[0].name : 0;
-	uint64_t y_name = y->comm_count ? y->comms[0].name : 0;
-	int x_rank = x->comm_count ? x->comms[0].rank : 0;
-	int y_rank = y->comm_count ? y->comms[0].rank : 0;
+/* A line of the table: a communicator of a process. */
+struct row {
+	const struct trace_process *process;
+	const struct trace_comm *comm;
+};
 
-	if (x_name != y_name)
-		return x_name < y_name ? -1 : 1;
-	return (x_rank > y_rank) - (x_rank < y_rank);
+static int compare(int64_t a, int64_t b)
+{
+	return (a > b) - (a < b);
 }
 
-void sample_print(const struct sample *before, struct sample *now, FILE *file)
+/* The communicators of most ranks first. */
+static int by_comm_and_rank(const void *a, const void *b)
+{
+	const struct row *x = a, *y = b;
+	int order = compare(y->comm->size, x->comm->size);
+
+	if (order == 0)
+		order = (x->comm->name > y->comm->name) - (x->comm->name < y->comm->name);
+	if (order == 0)
+		order = compare(x->comm->rank, y->comm->rank);
+	return order ? order : compare(x->process->pid, y->process->pid);
+}
+
+static struct row *sorted_rows(const struct log *log, size_t *count)
+{
+	struct row *rows = NULL;
+	size_t room = 0, n = 0;
+
+	for (size_t i = 0; i < log->count; i++)
+		for (size_t c = 0; c < log->processes[i].comm_count; c++) {
+			rows = must_grow(rows, n, &room, sizeof *rows);
+			rows[n++] = (struct row){&log->processes[i], &log->processes[i].comms[c]};
+		}
+	if (n)
+		qsort(rows, n, sizeof *rows, by_comm_and_rank);
+	*count = n;
+	return rows;
+}
+
+void sample_print(const struct sample *before, const struct sample *now, FILE *file)
 {
 	double seconds = (double)(now->ns - before->ns) * 1e-9;
-	size_t rows = 0;
+	size_t count;
+	struct row *rows = sorted_rows(&now->log, &count);
 
-	if (now->log.count)
-		qsort(now->log.processes, now->log.count, sizeof *now->log.processes, by_rank);
 	fprintf(file, "%8s %4s %5s  %-8s %-24s %-9s %10s %-10s %11s %11s\n", "PID", "RANK", "RANKS",
 		"COMM", "OPERATION", "STATE", "SINCE", "WAITS FOR", "CALLS/S", "MB/S");
-	for (size_t i = 0; i < now->log.count; i++) {
-		const struct trace_process *p = &now->log.processes[i];
-		for (size_t c = 0; c < p->comm_count; c++, rows++)
-			print_row(
-				p, &p->comms[c],
-				rates_of(find(before, p->pid, &p->comms[c]), &p->comms[c], seconds),
-				file);
+	for (size_t i = 0; i < count; i++) {
+		const struct trace_process *p = rows[i].process;
+		const struct trace_comm *c = rows[i].comm;
+
+		print_row(p, c, rates_of(find(before, p->pid, c), c, seconds), file);
 	}
-	if (!rows)
+	if (!count)
 		fputs("No process that this user may look at has a communicator of Tutti.\n", file);
+	free(rows);
 }

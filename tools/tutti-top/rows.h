@@ -11,6 +11,6 @@ struct sample {
 };
 
 /* now, and what has happened since before. */
-void sample_print(const struct sample *before, struct sample *now, FILE *file);
+void sample_print(const struct sample *before, const struct sample *now, FILE *file);
 
 #endif

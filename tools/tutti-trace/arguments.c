@@ -10,16 +10,20 @@
 static const char help[] =
 	"usage: tutti-trace dump [-o FILE] PID...\n"
 	"       tutti-trace merge [-o FILE] [--all] FILE...\n"
+	"       tutti-trace calls PID...\n"
 	"\n"
 	"dump writes what running processes remember of their communicators: the last 1,024\n"
 	"operations of each, with times, and what they wait for. The processes need not help, and\n"
-	"may hang. merge puts the dumps of several ranks on one time line, and says which rank\n"
+	"may hang. calls prints the call that each rank is in, and for how long. A PID is that of "
+	"a\n"
+	"rank, or of tuttirun: then it stands for the ranks of that job. merge puts the dumps of "
+	"several ranks on one time line, and says which rank\n"
 	"came last to each collective.\n"
 	"\n"
 	"  -o, --output FILE  instead of stdout; merge's report then goes to stdout, else to "
 	"stderr\n"
 	"  -a, --all          the report has a line for every collective, not for the ten worst\n"
-	"  -h, --help\n"
+	"  -h, --help, --version\n"
 	"\n"
 	"Both write JSON that https://ui.perfetto.dev and chrome://tracing open, and that merge\n"
 	"reads. A rank whose communicator failed writes the same to TUTTI_TRACE_DIR.\n"
@@ -34,9 +38,12 @@ static int check(const struct arguments *a)
 
 	if (a->all && !a->merges)
 		return usage_error("--all is for merge.");
+	if (a->output && a->calls)
+		return usage_error("--output is for dump and merge.");
 	if (a->word_count == 0)
 		return usage_error(a->merges ? "merge needs files: the dumps of ranks."
-					     : "dump needs the number of a process.");
+					     : "%s needs the number of a process.",
+				   a->calls ? "calls" : "dump");
 	for (int i = 0; !a->merges && i < a->word_count; i++)
 		if (!parse_pid(a->words[i], &pid))
 			return usage_error("'%s' is not the number of a process.", a->words[i]);
@@ -68,11 +75,12 @@ int arguments_parse(struct arguments *a, int argc, char **argv)
 		a->output = c == 'o' ? optarg : a->output;
 	}
 	if (optind == argc)
-		return usage_error("What shall be done: dump or merge?");
+		return usage_error("What shall be done: dump, merge or calls?");
 	const char *verb = argv[optind];
 	a->merges = strcmp(verb, "merge") == 0;
-	if (!a->merges && strcmp(verb, "dump") != 0)
-		return usage_error("'%s' is neither dump nor merge.", verb);
+	a->calls = strcmp(verb, "calls") == 0;
+	if (!a->merges && !a->calls && strcmp(verb, "dump") != 0)
+		return usage_error("'%s' is neither dump, merge nor calls.", verb);
 	a->words = argv + optind + 1;
 	a->word_count = argc - optind - 1;
 	return check(a);

@@ -12,6 +12,8 @@ int main(int argc, char **argv)
 		return OUTPUT_FAILED;
 	code = arguments_parse(&arguments, argc, argv);
 	if (code < 0)
-		code = arguments.merges ? merge(&arguments) : dump(&arguments);
+		code = arguments.merges  ? merge(&arguments)
+		       : arguments.calls ? calls(&arguments)
+					 : dump(&arguments);
 	return output_end(code);
 }

@@ -39,7 +39,7 @@ void late_report(const struct log *log, const struct parts *parts, bool all, FIL
 
 /* arguments.c: tutti-trace's command line. */
 struct arguments {
-	bool merges;        /* else it dumps                             */
+	bool merges, calls; /* else it dumps                             */
 	const char *output; /* NULL: stdout                              */
 	bool all;           /* merge: every collective in the report    */
 	char **words;       /* processes or files                        */
@@ -51,6 +51,7 @@ int arguments_parse(struct arguments *arguments, int argc, char **argv);
 
 /* The verbs; what they return is the exit code. */
 int dump(const struct arguments *arguments);
+int calls(const struct arguments *arguments);
 int merge(const struct arguments *arguments);
 /* dump.c: to where the arguments say. */
 int write_out(const struct arguments *arguments, const struct log *log);

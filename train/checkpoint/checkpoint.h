@@ -5,6 +5,8 @@
 
 #include <tutti/train.h>
 
+/* Keeps the folder's name (copied) for tutti_trainer_continue. MEMORY. */
+tutti_status checkpoint_keep_dir(tutti_trainer *trainer, const char *dir);
 /* Removes a checkpoint without tutti_save_wait. Local. */
 void checkpoint_abandon(tutti_trainer *trainer);
 

@@ -2,6 +2,7 @@
  * is changed (load_check.c), and each rank reads what it holds. */
 #include "train/checkpoint/loading.h"
 
+#include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/checkpoint_dir.h"
 #include "train/checkpoint/safetensors.h"
 #include "train/precision/precision.h"
@@ -53,7 +54,7 @@ static void set_numbers(const struct loading *in)
 	for (int p = 0; p < trainer->model.param_count; p++)
 		trainer->tensors[p].optimizer = in->optimizers[p];
 	trainer->steps = (uint64_t)in->counts[0];
-	trainer->owes_update = trainer->local.needs_average = false;
+	trainer->owes_update = trainer->local.needs_average = trainer->step.may_finish = false;
 	trainer->local.missed = -1;
 	trainer->local.failed = (struct train_failure){0};
 	trainer->updates = (uint64_t)in->counts[1];
@@ -113,7 +114,10 @@ static tutti_status load_found(tutti_trainer *trainer, const char *dir,
 
 	if (!found->path[0])
 		return TUTTI_OK;
-	TRY(trainer_agree(trainer, disk_path(path, "%s%s", dir, strrchr(found->path, '/'))));
+	tutti_status status = disk_path(path, "%s%s", dir, strrchr(found->path, '/'));
+	if (status == TUTTI_OK)
+		status = checkpoint_keep_dir(trainer, dir);
+	TRY(trainer_agree(trainer, status));
 	return load(trainer, path);
 }
 

@@ -30,6 +30,17 @@ void checkpoint_abandon(tutti_trainer *trainer)
 	trainer->saving = NULL;
 }
 
+tutti_status checkpoint_keep_dir(tutti_trainer *trainer, const char *dir)
+{
+	char *copy = strdup(dir);
+
+	if (!copy)
+		return train_no_memory("a folder's name");
+	free(trainer->checkpoint_dir);
+	trainer->checkpoint_dir = copy;
+	return TUTTI_OK;
+}
+
 /* The temporary directory that rank 0 has made, and for which step. */
 struct folder {
 	int64_t step;
@@ -96,8 +107,8 @@ static tutti_status begin(tutti_trainer *trainer, const char *dir, int64_t step)
 	struct folder folder;
 
 	trainer->saving = calloc(1, sizeof *trainer->saving);
-	TRY(trainer_agree(trainer,
-			  trainer->saving ? TUTTI_OK : train_no_memory("saving a checkpoint")));
+	TRY(trainer_agree(trainer, trainer->saving ? checkpoint_keep_dir(trainer, dir)
+						   : train_no_memory("saving a checkpoint")));
 	TRY(make_folder(trainer, dir, step, &folder));
 	return trainer_agree(trainer, stage(trainer, dir, &folder));
 }

@@ -19,6 +19,29 @@ tutti_dtype span_sum_dtype(const struct param_span *span, const tutti_train_conf
 	return config->grad_dtype == config->reduce_dtype ? config->reduce_dtype : TUTTI_F32;
 }
 
+bool layout_has_shadow(const struct model_layout *layout, const tutti_train_config *config)
+{
+	return config->shadow && layout->shard_size > 1 && config->strategy != TUTTI_HSDP;
+}
+
+/* Of the left neighbour's part: parameters, state as of AdamW, and gradients. */
+static size_t shadow_bytes(const struct model_layout *layout, const struct tutti_model *model,
+			   const tutti_train_config *config, const struct param_span *span,
+			   int shard_rank)
+{
+	int owner = (shard_rank + layout->shard_size - 1) % layout->shard_size;
+	struct element_range range = span_part(span, owner);
+	size_t part = part_elements(layout, model, span, range);
+	size_t width = dtype_bytes(config->param_dtype);
+
+	if (!layout_has_shadow(layout, config) || !span->is_split)
+		return 0;
+	if (!span->is_trained)
+		return width * part;
+	return ((width < sizeof(float) ? width : 0) + 3 * sizeof(float)) * part +
+	       dtype_bytes(span_sum_dtype(span, config)) * (range.last - range.first);
+}
+
 /* Elements of the span whose gradient is copied before it is sent. */
 static size_t copied_elements(const struct param_span *span, const struct tutti_model *model,
 			      const tutti_train_config *config)
@@ -45,6 +68,7 @@ static void need_span(const struct model_layout *layout, const struct tutti_mode
 	size_t width = dtype_bytes(config->param_dtype);
 
 	stats->param_bytes += width * (span->is_sharded ? part : all);
+	stats->optimizer_bytes += shadow_bytes(layout, model, config, span, shard_rank);
 	if (!span->is_trained)
 		return;
 	if (span->keeps_grad)

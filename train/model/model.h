@@ -149,6 +149,9 @@ tutti_status memory_for_slots(const struct model_layout *layout, const struct tu
 /* MEMORY, with the sum, when needed is more than memory_limit. */
 tutti_status memory_check(const tutti_train_config *config, const tutti_train_stats *needed);
 
+/* Each rank keeps the part of its left neighbour, too. HSDP needs none: the other shard groups have
+ * each part. */
+bool layout_has_shadow(const struct model_layout *layout, const tutti_train_config *config);
 /* Gradients are sent. Only local SGD sends none. */
 bool config_has_wire(const tutti_train_config *config);
 /* The type of a span's reduced gradients. */

@@ -6,6 +6,7 @@
 #include "train/strategies/strategies.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 static const char *const kind_names[] = {"TUTTI_ADAMW", "TUTTI_SGD"};
 
@@ -67,15 +68,38 @@ static bool needs(const tutti_optimizer *group, int which)
 	return group->kind == TUTTI_ADAMW || (which == STATE_M && group->momentum != 0);
 }
 
-tutti_status optimizer_prepare(tutti_trainer *trainer, const tutti_optimizer *groups)
+static tutti_status prepare_pieces(tutti_trainer *trainer, struct piece *pieces, int count,
+				   const tutti_optimizer *groups)
 {
-	for (int i = 0; i < trainer->piece_count; i++) {
-		struct piece *piece = &trainer->pieces[i];
-		const tutti_optimizer *group = &groups[trainer->model.params[piece->param].group];
-		for (int which = STATE_M; piece->sum && which <= STATE_V; which++)
+	for (int i = 0; i < count; i++) {
+		const tutti_optimizer *group =
+			&groups[trainer->model.params[pieces[i].param].group];
+		for (int which = STATE_M; pieces[i].sum && which <= STATE_V; which++)
 			if (needs(group, which))
-				TRY(state_make(trainer, piece, which));
+				TRY(state_make(trainer, &pieces[i], which));
 	}
+	return TUTTI_OK;
+}
+
+/* Room to keep the groups, when the step is finished. */
+static tutti_status keep_room(struct last_step *last, int num_groups)
+{
+	if (num_groups <= last->group_room)
+		return TUTTI_OK;
+	tutti_optimizer *more = realloc(last->groups, (size_t)num_groups * sizeof *more);
+	if (!more)
+		return train_no_memory("%d optimizer groups", num_groups);
+	last->groups = more;
+	last->group_room = num_groups;
+	return TUTTI_OK;
+}
+
+tutti_status optimizer_prepare(tutti_trainer *trainer, const tutti_optimizer *groups,
+			       int num_groups)
+{
+	TRY(keep_room(&trainer->last, num_groups));
+	TRY(prepare_pieces(trainer, trainer->pieces, trainer->piece_count, groups));
+	TRY(prepare_pieces(trainer, trainer->shadow.pieces, trainer->shadow.piece_count, groups));
 	for (int p = 0; p < trainer->model.param_count; p++)
 		if (param_is_trained(&trainer->model.params[p]))
 			trainer->tensors[p].optimizer =
@@ -127,21 +151,39 @@ static void update_piece(const tutti_trainer *trainer, const struct piece *piece
 	}
 }
 
+static void update_pieces(const tutti_trainer *trainer, const struct piece *pieces, int count,
+			  const tutti_optimizer *groups, float scale)
+{
+	for (int i = 0; i < count; i++) {
+		const struct param *param = &trainer->model.params[pieces[i].param];
+		tutti_optimizer group = groups[param->group];
+		if (param->flags & TUTTI_PARAM_NO_DECAY)
+			group.weight_decay = 0;
+		if (pieces[i].sum)
+			update_piece(trainer, &pieces[i], &group, scale);
+	}
+}
+
+/* All pieces are updated, whatever fails: this rank's part is that of one step. */
 tutti_status optimizer_update(tutti_trainer *trainer, const tutti_optimizer *groups, float scale)
 {
+	struct train_failure first = {0};
+
 	for (int b = 0; b < trainer->layout.trained_count; b++) {
 		const struct bucket *bucket = &trainer->buckets[b];
-		for (int i = 0; i < bucket->piece_count; i++) {
-			const struct piece *piece = &trainer->pieces[bucket->first_piece + i];
-			const struct param *param = &trainer->model.params[piece->param];
-			tutti_optimizer group = groups[param->group];
-			if (param->flags & TUTTI_PARAM_NO_DECAY)
-				group.weight_decay = 0;
-			update_piece(trainer, piece, &group, scale);
-		}
-		TRY(publish_bucket(trainer, b));
+		update_pieces(trainer, trainer->pieces + bucket->first_piece, bucket->piece_count,
+			      groups, scale);
+		if (first.status == TUTTI_OK)
+			failure_note(&first, publish_bucket(trainer, b));
 	}
-	return TUTTI_OK;
+	update_pieces(trainer, trainer->shadow.pieces, trainer->shadow.piece_count, groups, scale);
+	return failure_return(&first);
+}
+
+void optimizer_update_alone(tutti_trainer *trainer, const tutti_optimizer *groups, float scale)
+{
+	update_pieces(trainer, trainer->pieces, trainer->piece_count, groups, scale);
+	update_pieces(trainer, trainer->shadow.pieces, trainer->shadow.piece_count, groups, scale);
 }
 
 /* The author's gradient is the sum itself, or a copy. Without loss in f32 it is computed from the

@@ -14,11 +14,14 @@ tutti_status norm_sum_of_squares(tutti_trainer *trainer, double *sum, int *bad_p
 /* INVALID unless the groups are good for this model. */
 tutti_status optimizer_check(const tutti_trainer *trainer, const tutti_optimizer *groups,
 			     int num_groups);
-/* Makes the state that pieces lack, zero. MEMORY, SYSTEM. */
-tutti_status optimizer_prepare(tutti_trainer *trainer, const tutti_optimizer *groups);
-/* Makes update number trainer->updates, counted from 1, with the gradient sum * scale. Sends each
- * bucket's values to the other ranks. */
+/* Makes the state that pieces lack, zero, and room for trainer->last.groups. MEMORY, SYSTEM. */
+tutti_status optimizer_prepare(tutti_trainer *trainer, const tutti_optimizer *groups,
+			       int num_groups);
+/* Makes update number trainer->updates, counted from 1, with the gradient sum * scale, of this
+ * rank's pieces and its shadow. Sends each bucket's values to the other ranks. */
 tutti_status optimizer_update(tutti_trainer *trainer, const tutti_optimizer *groups, float scale);
+/* The same without sending: the trainer's communicators have failed. */
+void optimizer_update_alone(tutti_trainer *trainer, const tutti_optimizer *groups, float scale);
 /* Multiplies sums, and the gradients that the author sees, by scale. */
 void optimizer_scale(tutti_trainer *trainer, float scale);
 

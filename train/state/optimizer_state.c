@@ -48,7 +48,7 @@ tutti_status state_make(tutti_trainer *trainer, struct piece *piece, int which)
 
 	if (*place)
 		return TUTTI_OK;
-	if (trainer->config.offload_dir) {
+	if (trainer->config.offload_dir && !piece->is_shadow) {
 		if (!trainer->files[which].values)
 			TRY(map_file(trainer, &trainer->files[which]));
 		*place = trainer->files[which].values + piece->state_first;
@@ -68,7 +68,7 @@ enum { FOLIO_BYTES = 2 << 20 };
 void state_let_go(const tutti_trainer *trainer, const struct piece *piece, size_t first,
 		  size_t count)
 {
-	if (!piece->sum) /* frozen: not in the files */
+	if (!piece->sum || piece->is_shadow) /* not in the files */
 		return;
 	size_t begin = (piece->state_first + first) * sizeof(float) / FOLIO_BYTES;
 	size_t end = (piece->state_first + first + count) * sizeof(float) / FOLIO_BYTES + 1;

@@ -7,6 +7,7 @@
 
 #include <tutti/train.h>
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* The optimizer state of a piece, by kind. */
@@ -22,6 +23,7 @@ struct piece {
 	void *sum;           /* the reduced gradient; NULL: frozen */
 	tutti_dtype sum_dtype;
 	size_t save_first, save_count; /* what this rank saves: replicas divide the work */
+	bool is_shadow;                /* of the left neighbour's part: always in memory */
 };
 
 /* Makes the pieces of buckets that have been placed. Local. */

@@ -55,10 +55,33 @@ void trainer_abort(const tutti_trainer *trainer)
 			tutti_comm_abort(own[i]);
 }
 
+static bool has_failed(const tutti_trainer *trainer)
+{
+	const tutti_comm *all[] = {trainer->comm, trainer->gather, trainer->reduce,
+				   trainer->replicas};
+
+	for (int i = 0; i < 4; i++)
+		if (all[i] && tutti_comm_status(all[i]) != TUTTI_OK)
+			return true;
+	return false;
+}
+
+/* With HSDP a communicator has failed on the ranks of one group, where a rank has died. Other ranks
+ * wait for these in groups without a dead rank, and must hear of it. Keeps the last error. */
+static void pass_failure_on(const tutti_trainer *trainer, tutti_status status)
+{
+	if (!trainer->gather || !trainer->replicas || !has_failed(trainer))
+		return;
+	struct train_failure why = failure_of(status);
+	trainer_abort(trainer);
+	failure_return(&why);
+}
+
 tutti_status group_status(const tutti_trainer *trainer, tutti_status status, enum rank_group group)
 {
 	if (status == TUTTI_OK)
 		return TUTTI_OK;
+	pass_failure_on(trainer, status);
 	int shards = trainer->layout.shard_size, first = trainer->rank - trainer->shard_rank;
 	struct train_failure why = failure_of(status);
 	/* Another trainer has aborted: its caller does not know this communicator. */
@@ -81,6 +104,26 @@ tutti_status group_status(const tutti_trainer *trainer, tutti_status status, enu
 	return train_fail(status,
 			  "Among replicas, whose rank r is the job's rank %d + %d r: %.300s%s",
 			  trainer->shard_rank, shards, why.message, hint);
+}
+
+tutti_status bucket_status(const tutti_trainer *trainer, const struct bucket *bucket,
+			   const char *what, tutti_status status)
+{
+	const struct param_span *span = bucket->span;
+	const struct param *first = &trainer->model.params[span->params[0]];
+	const struct param *last = &trainer->model.params[span->params[span->param_count - 1]];
+
+	if (status == TUTTI_OK)
+		return TUTTI_OK;
+	struct train_failure why = failure_of(status);
+	if (trainer->layout.by_unit)
+		return train_fail(status, "%s unit '%.127s': %.340s", what,
+				  trainer->model.units[first->unit].name, why.message);
+	if (first == last)
+		return train_fail(status, "%s parameter '%.127s': %.340s", what, first->name,
+				  why.message);
+	return train_fail(status, "%s parameters '%.80s' to '%.80s': %.300s", what, first->name,
+			  last->name, why.message);
 }
 
 /* A single rank does not wait. */
@@ -117,8 +160,10 @@ static tutti_status finish_call(tutti_trainer *trainer, tutti_status status, tut
 
 static tutti_status count_other(tutti_trainer *trainer, tutti_status status, uint64_t sent)
 {
-	if (status != TUTTI_OK)
+	if (status != TUTTI_OK) {
+		pass_failure_on(trainer, status);
 		return status;
+	}
 	trainer->stats.sent_other_bytes += sent;
 	trainer->stats.collectives++;
 	return TUTTI_OK;
@@ -193,6 +238,14 @@ tutti_status trainer_shard_broadcast(tutti_trainer *trainer, float *values, size
 	status = finish_call(trainer, status, &work, IN_SHARD_GROUP);
 	return count_other(trainer, status,
 			   gather_bytes(count * sizeof *values, trainer->layout.shard_size));
+}
+
+tutti_status trainer_messages_end(tutti_trainer *trainer)
+{
+	tutti_work *work = NULL;
+	tutti_call call = {.work = &work};
+
+	return finish_call(trainer, tutti_group_end(&call), &work, IN_SHARD_GROUP);
 }
 
 tutti_status trainer_average(tutti_trainer *trainer, float *values, size_t count, size_t elements)

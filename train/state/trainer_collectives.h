@@ -34,6 +34,9 @@ tutti_status trainer_agree(tutti_trainer *trainer, tutti_status own);
 /* Among the ranks of a shard group. */
 tutti_status trainer_shard_gather(tutti_trainer *trainer, void *all, size_t bytes_each);
 tutti_status trainer_shard_broadcast(tutti_trainer *trainer, float *values, size_t count, int root);
+/* Messages within a shard group: tutti_group_begin, sends and receives on trainer->reduce, then
+ * this call, which waits for all. */
+tutti_status trainer_messages_end(tutti_trainer *trainer);
 /* Among replicas. elements: those of count that are no padding. */
 tutti_status trainer_average(tutti_trainer *trainer, float *values, size_t count, size_t elements);
 
@@ -52,6 +55,10 @@ tutti_status trainer_wait(tutti_trainer *trainer, tutti_work **work, enum rank_g
  * failure gives the job's numbers of its ranks, or is the message of the caller's communicator if
  * that has failed. */
 tutti_status group_status(const tutti_trainer *trainer, tutti_status status, enum rank_group group);
+/* Returns status. The message of a failure begins with what was done, and with which unit or
+ * parameters: "Gathering unit 'h.3': ". */
+tutti_status bucket_status(const tutti_trainer *trainer, const struct bucket *bucket,
+			   const char *what, tutti_status status);
 /* Aborts the trainer's own communicators. Waits on this rank end. */
 void trainer_abort(const tutti_trainer *trainer);
 

@@ -169,6 +169,7 @@ void memory_free(tutti_trainer *trainer)
 	for (int r = 0; r < REGIONS; r++)
 		if (trainer->memory.regions[r])
 			tutti_mem_free(trainer->memory.regions[r]);
+	shadow_free(trainer);
 	pieces_free(trainer);
 	free(trainer->buckets);
 	free(trainer->flights.ring);

@@ -7,6 +7,7 @@
 #include "train/base/base.h"
 #include "train/precision/precision.h"
 #include "train/state/pieces.h"
+#include "train/state/shadow.h"
 #include "train/state/slot_pool.h"
 #include "train/state/trainer_collectives.h"
 
@@ -124,6 +125,17 @@ struct step_progress {
 	double items, batch_items; /* on this rank, of the step and of its first micro-batch */
 	bool is_uneven;            /* micro-batches had unequal items */
 	struct step_report *reports; /* one a rank */
+	/* Gradients and report are complete: if another rank has finished this step, this one can
+	 * do so from what it has, and that rank's numbers. */
+	bool may_finish;
+};
+
+/* The last finished step, as all ranks know it. */
+struct last_step {
+	tutti_optimizer *groups;
+	int32_t group_count, group_room; /* 0: there was no update */
+	float factor;                    /* the gradient is factor times its sum */
+	bool is_callers;                 /* the update is the caller's own */
 };
 
 /* Local SGD: what has happened since the last average. */
@@ -156,6 +168,7 @@ struct tutti_trainer {
 		size_t bytes;
 	} files[STATES]; /* optimizer state in offload_dir; without that each piece has memory */
 	struct trainer_memory memory;
+	struct shadow shadow;
 
 	/* The operations under way. */
 	struct flights flights;
@@ -167,11 +180,13 @@ struct tutti_trainer {
 	struct local_steps local;
 	bool owes_update;        /* after tutti_grads_finish, until tutti_params_updated */
 	uint64_t steps, updates; /* finished steps; those with an update */
+	struct last_step last;
 	struct loss_scale scale;
 	int skipped_param;
 	struct share *shares;  /* of the norm: one a rank of the shard group */
 	tutti_train_stats stats;
 	struct saving *saving; /* the checkpoint that is being saved, or NULL */
+	char *checkpoint_dir;  /* of the last save or load, or NULL */
 };
 
 /* Local SGD: each rank steps alone. */

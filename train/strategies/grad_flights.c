@@ -73,10 +73,12 @@ struct flight *flight_add(tutti_trainer *trainer, const struct flight *flight)
 
 tutti_status flight_start(tutti_trainer *trainer, struct flight *flight)
 {
-	flight->failed =
+	tutti_status status =
 		trainer->reduce
 			? group_status(trainer, reduce_shards(trainer, flight), IN_SHARD_GROUP)
 			: group_status(trainer, reduce_replicas(trainer, flight), AMONG_REPLICAS);
+	flight->failed = bucket_status(trainer, &trainer->buckets[flight->bucket],
+				       "Reducing gradients of", status);
 	return flight->failed;
 }
 
@@ -112,7 +114,8 @@ static tutti_status advance(tutti_trainer *trainer, struct flight *flight, bool 
 		return train_fail(flight->failed,
 				  "This step has no gradients: an earlier call of it "
 				  "failed, and its error says why.");
-	flight->failed = progress(trainer, flight, wait);
+	flight->failed = bucket_status(trainer, &trainer->buckets[flight->bucket],
+				       "Reducing gradients of", progress(trainer, flight, wait));
 	return flight->failed;
 }
 

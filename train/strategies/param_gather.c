@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+static const char GATHERING[] = "Gathering";
+
 enum { EVENT_STEP = -1, MOST_EVENTS = 1 << 16 };
 
 static bool unit_uses(const tutti_trainer *trainer, int unit, int span)
@@ -103,18 +105,22 @@ static tutti_status bucket_gather(tutti_trainer *trainer, struct bucket *bucket,
 	if (bucket->data)
 		return TUTTI_OK;
 	TRY(pool_take(trainer, &trainer->memory.data_pool, bytes, &bucket->data));
-	TRY(exchange_events(trainer, bucket->events, event, &bucket->checking));
-	return trainer_gather(trainer, bucket, bucket->shard, bucket->data);
+	tutti_status status = exchange_events(trainer, bucket->events, event, &bucket->checking);
+	if (status == TUTTI_OK)
+		status = trainer_gather(trainer, bucket, bucket->shard, bucket->data);
+	return bucket_status(trainer, bucket, GATHERING, status);
 }
 
 static tutti_status bucket_arrive(tutti_trainer *trainer, struct bucket *bucket)
 {
 	bool is_new = bucket->checking != NULL;
 
-	TRY(trainer_wait(trainer, &bucket->checking, IN_SHARD_GROUP));
+	TRY(bucket_status(trainer, bucket, GATHERING,
+			  trainer_wait(trainer, &bucket->checking, IN_SHARD_GROUP)));
 	if (is_new)
 		TRY(compare_events(trainer, bucket->events));
-	return trainer_wait(trainer, &bucket->gathering, IN_SHARD_GROUP);
+	return bucket_status(trainer, bucket, GATHERING,
+			     trainer_wait(trainer, &bucket->gathering, IN_SHARD_GROUP));
 }
 
 static tutti_status bucket_free(tutti_trainer *trainer, struct bucket *bucket)
@@ -140,6 +146,7 @@ tutti_status params_drop(tutti_trainer *trainer)
 
 tutti_status params_begin_write(tutti_trainer *trainer)
 {
+	shadow_expire(trainer);
 	TRY(publish_wait_all(trainer));
 	return params_drop(trainer);
 }

@@ -67,7 +67,9 @@ tutti_status publish_wait(tutti_trainer *trainer, int b)
 
 	if (bucket->span->is_sharded)
 		return TUTTI_OK;
-	tutti_status status = trainer_wait(trainer, &bucket->gathering, IN_SHARD_GROUP);
+	tutti_status status =
+		bucket_status(trainer, bucket, "Sending updated",
+			      trainer_wait(trainer, &bucket->gathering, IN_SHARD_GROUP));
 	if (bucket->copy && status == TUTTI_OK)
 		copy_extern(trainer, bucket, bucket->copy, false);
 	pool_give(trainer, &trainer->memory.data_pool, &bucket->copy);

@@ -4,6 +4,7 @@
 
 #include "core/clock.h"
 #include "core/log.h"
+#include "core/net.h"
 #include "core/resource_limits.h"
 #include "core/status.h"
 #include "transport/tcp/accepted.h"
@@ -34,7 +35,7 @@ static bool dial_one(struct tcp_conn *c, const struct tcp_address *address)
 	int error = 0;
 
 	tcp_address_print(sockaddr, c->where);
-	c->watch.fd = socket(sockaddr->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	c->watch.fd = net_tcp_socket(sockaddr->sa_family);
 	if (c->watch.fd < 0) {
 		c->dial->is_full |= errno == EMFILE || errno == ENFILE;
 		return false;

@@ -9,6 +9,7 @@
 #include "transport/tcp/dial.h"
 
 #include "core/clock.h"
+#include "core/net.h"
 #include "transport/tcp/accepted.h"
 
 #include <endian.h>
@@ -183,6 +184,8 @@ void tcp_dial_event(struct tcp_conn *c)
 	if (c->state == CONN_DIALING) {
 		if (getsockopt(c->watch.fd, SOL_SOCKET, SO_ERROR, &error, &error_bytes) != 0)
 			error = errno;
+		if (!error && net_met_itself(c->watch.fd))
+			error = ECONNREFUSED;
 		if (error) {
 			c->dial->refused += error == ECONNREFUSED;
 			tcp_dial_give_up(c, strerror(error));

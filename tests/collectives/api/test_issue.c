@@ -1,5 +1,6 @@
 /* Would break: threads that share a communicator. Two that issue calls at once must be told, with
  * nothing sent; everything else may be called from any thread at any time. */
+#include "tests/limit.h"
 #include <tutti/tutti.h>
 
 #include <pthread.h>
@@ -273,6 +274,6 @@ int main(void)
 		cmocka_unit_test(test_contention),
 		cmocka_unit_test(test_oversubscribed),
 	};
-	alarm(200);
+	test_limit(200);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
  * and nobody says why. */
 #include "core/clock.h"
 #include "transport/registry.h"
+#include "tests/limit.h"
 
 #include <tutti/tutti.h>
 
@@ -24,8 +25,8 @@
 #define SHORT      1 /* the rank that lacks descriptors        */
 #define FEWEST     4 /* with less it does not come to the meeting */
 #define MOST       40
-#define SOON_MS    6000
-#define TIMEOUT_MS 60000
+#define SOON_MS    (TIMEOUT_MS / 2)
+#define TIMEOUT_MS 120000
 
 static struct told {
 	atomic_int serves;
@@ -78,7 +79,7 @@ static void be_rank(int rank, const struct way *way, int n)
 	uint64_t start = clock_now_ns();
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	alarm(TIMEOUT_MS / 1000 + 20);
+	test_limit(TIMEOUT_MS / 1000 + 20);
 	snprintf(node, sizeof node, "node%d", rank * way->nodes / RANKS);
 	setenv("TUTTI_HOST_ID", node, 1);
 	setenv("TUTTI_WINDOW", way->window, 1);
@@ -103,7 +104,7 @@ static pid_t serve(void)
 	assert_true(pid >= 0);
 	if (pid == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		alarm(200);
+		test_limit(200);
 		tutti_status status = tutti_rendezvous_open(shared->url, sizeof shared->url);
 		atomic_store(&shared->serves, status == TUTTI_OK ? 1 : -1);
 		for (;;)

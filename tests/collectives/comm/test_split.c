@@ -1,6 +1,7 @@
 /* Would break: what may be asked of a split and what not, what children inherit and what they are
  * called, what is left behind. That children work is tests/api/split.c's. */
 #include "split_team.h"
+#include "tests/limit.h"
 #include "tests/threads.h"
 
 #include <string.h>
@@ -334,6 +335,6 @@ int main(void)
 		cmocka_unit_test(test_alone),   cmocka_unit_test(test_out_of_place),
 		cmocka_unit_test(test_traffic),
 	};
-	alarm(250);
+	test_limit(250);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

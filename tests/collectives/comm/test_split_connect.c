@@ -3,6 +3,7 @@
 #include "split_team.h"
 
 #include "core/clock.h"
+#include "tests/limit.h"
 
 #include <sched.h>
 #include <unistd.h>
@@ -76,6 +77,6 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_nobody_comes),
 	};
-	alarm(250);
+	test_limit(250);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* Without this tutti_comm_abort could take long, be unheard by some, or leave a destroy that hangs:
  * any ranks, in any order, at any moment, whatever the ranks are doing. Ranks are threads. */
 #include "core/clock.h"
+#include "tests/limit.h"
 
 #include <tutti/tutti.h>
 
@@ -302,6 +303,6 @@ int main(void)
 
 	seed = given ? strtoull(given, NULL, 0) : clock_now_ns();
 	print_message("SEED=%llu\n", (unsigned long long)seed);
-	alarm(500); /* a hang ends here */
+	test_limit(500); /* a hang ends here */
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
  * up. Ranks are threads. */
 #include "collectives/control/agreement.h"
 #include "core/clock.h"
+#include "tests/limit.h"
 
 #include <tutti/tutti.h>
 
@@ -285,6 +286,6 @@ int main(void)
 		cmocka_unit_test(test_no_memory),
 	};
 
-	alarm(400); /* a hang ends here */
+	test_limit(400); /* a hang ends here */
 	return cmocka_run_group_tests(tests, find_place, NULL);
 }

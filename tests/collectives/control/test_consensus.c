@@ -6,6 +6,7 @@
 #include "transport/registry.h"
 #include "transport/shm/shm.h"
 #include "transport/tcp/conn.h"
+#include "tests/limit.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -208,6 +209,6 @@ int main(void)
 		cmocka_unit_test(broken_before_the_other_comes),
 	};
 
-	alarm(100);
+	test_limit(100);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/unit.h"
@@ -147,6 +148,37 @@ static void test_deaths(void **state)
 	deaths("among others", dies_as_anybody);
 }
 
+/* ---- another program ----------------------------------------------------------------------- */
+
+/* Its process lives on, without the memory and the descriptors of the rank. */
+static void execs(tutti_comm *comm)
+{
+	must(sum(comm, 6));
+	if (tutti_rank(comm) == ODD) {
+		processes_wait(&shared->here[0], PROCESSES - 1);
+		happens();
+		execlp("sleep", "sleep", "100", (char *)NULL);
+		_exit(2);
+	}
+	atomic_fetch_add(&shared->here[0], 1);
+	processes_report(comm, sum(comm, 0));
+}
+
+static void kill_it_after_the_others(void)
+{
+	processes_wait(&shared->ended, PROCESSES - 1);
+	kill(shared->pids[ODD], SIGKILL);
+}
+
+static void test_another_program(void **state)
+{
+	(void)state;
+	for (int w = 0; w < way_count; w++) {
+		processes_run(&ways[w], NULL, execs, kill_it_after_the_others, 1u << ODD);
+		look_at_deaths("another program", &ways[w]);
+	}
+}
+
 /* ---- silence ------------------------------------------------------------------------------- */
 
 static const char *const short_silence[] = {"TUTTI_SILENCE_MS=700", NULL};
@@ -244,6 +276,24 @@ static void computes(tutti_comm *comm)
 	processes_report(comm, sum(comm, 3));
 }
 
+/* Children of a rank are no part of it, before exec and after. */
+static void starts_programs(tutti_comm *comm)
+{
+	must(sum(comm, 6));
+	if (tutti_rank(comm) == ODD) {
+		uint64_t until = deadline_after_ms(SILENCE_MS);
+		while (clock_now_ns() < until) {
+			pid_t child = fork();
+			if (child == 0) {
+				execlp("true", "true", (char *)NULL);
+				_exit(2);
+			}
+			waitpid(child, NULL, 0);
+		}
+	}
+	processes_report(comm, sum(comm, 3));
+}
+
 static void stops_for_a_while(tutti_comm *comm)
 {
 	must(sum(comm, 6));
@@ -291,6 +341,8 @@ static void test_not_silent(void **state)
 	(void)state;
 	for (int w = 0; w < way_count; w++) {
 		processes_run(&ways[w], short_silence, computes, NULL, 0);
+		all_are_well(&ways[w]);
+		processes_run(&ways[w], short_silence, starts_programs, NULL, 0);
 		all_are_well(&ways[w]);
 		processes_run(&ways[w], never, stops_for_a_while, wake_after_a_while, 0);
 		all_are_well(&ways[w]);
@@ -347,9 +399,8 @@ static void test_ring_is_closed(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_deaths),
-		cmocka_unit_test(test_stopped),
-		cmocka_unit_test(test_not_silent),
+		cmocka_unit_test(test_deaths),         cmocka_unit_test(test_another_program),
+		cmocka_unit_test(test_stopped),        cmocka_unit_test(test_not_silent),
 		cmocka_unit_test(test_ring_is_closed),
 	};
 #if defined(__SANITIZE_THREAD__)

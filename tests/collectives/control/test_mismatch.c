@@ -1,6 +1,7 @@
 /* Would break: ranks that make different calls. Every rank of the communicator, whether it waits in
  * the call, has left it or comes later, gets a message that names both calls; nobody hangs, and
  * no call ends well with wrong bits. Over every way in which ranks can be connected. */
+#include "tests/limit.h"
 #include "tests/collectives/any_call.h"
 
 #include <pthread.h>
@@ -126,14 +127,14 @@ static void open_ranks(tutti_comm **comms, int n, const struct way *way)
  * end a hang. */
 static void run_ranks(struct rank *ranks, tutti_comm **comms, int n, void *(*body)(void *))
 {
-	alarm(50);
+	test_limit(50);
 	for (int r = 0; r < n; r++) {
 		ranks[r].comm = comms[r];
 		assert_int_equal(pthread_create(&ranks[r].thread, NULL, body, &ranks[r]), 0);
 	}
 	for (int r = 0; r < n; r++)
 		pthread_join(ranks[r].thread, NULL);
-	alarm(0);
+	test_limit(0);
 }
 
 static void close_ranks(tutti_comm **comms, int n)

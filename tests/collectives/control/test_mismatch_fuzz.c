@@ -2,6 +2,7 @@
  * count, dtype, op, root or collective, a call too many or too few, waiting at other places. No
  * rank hangs, none has a call that ends well with wrong bits, and in the end all know of the
  * mismatch. */
+#include "tests/limit.h"
 #include "tests/collectives/any_call.h"
 #include "tests/random.h"
 
@@ -219,14 +220,14 @@ static void trial(uint64_t seed)
 	set_way(way);
 	assert_int_equal(tutti_init_all(comms, n, &config), TUTTI_OK);
 	make_programs(ranks, n, &seed);
-	alarm(50);
+	test_limit(50);
 	for (int r = 0; r < n; r++) {
 		ranks[r].comm = comms[r];
 		assert_int_equal(pthread_create(&ranks[r].thread, NULL, run, &ranks[r]), 0);
 	}
 	for (int r = 0; r < n; r++)
 		pthread_join(ranks[r].thread, NULL);
-	alarm(0);
+	test_limit(0);
 	for (int r = 0; r < n; r++)
 		if (ranks[r].is_wrong || ranks[r].status != TUTTI_ERR_MISMATCH ||
 		    !says_what_differs(tutti_comm_error(comms[r]))) {

@@ -120,9 +120,9 @@ static void test_helpers_count(void **state)
 	assert_int_equal(tutti_init_all(comms, n, NULL), TUTTI_OK);
 	for (int r = 0; r < n; r++) {
 		const struct engine_config *config = &comms[r]->engine->config;
-		assert_true(config->policy.spins > 0);
+		assert_false(config->policy.shares_cores);
 		if (CPU_COUNT(&cores) <= 64)
-			assert_int_equal(config->helper_policy.spins, 0);
+			assert_true(config->helper_policy.shares_cores);
 	}
 	for (int r = 0; r < n; r++)
 		tutti_comm_destroy(comms[r]);

@@ -298,21 +298,59 @@ static void test_leaving(void **state)
 	everywhere(sent_and_left);
 }
 
+static void expect_mismatch(struct rank *r, const char *what, tutti_status status)
+{
+	if (status != TUTTI_ERR_MISMATCH ||
+	    !strstr(tutti_comm_error(r->comm),
+		    "rank 0 called send(f32, 50000, tag 3) to rank 1, which called recv(f32, "
+		    "49999, tag 3)"))
+		report_wrong(r, what, status);
+}
+
+static void note_status(void *arg, tutti_status status)
+{
+	atomic_store((atomic_int *)arg, (int)status);
+}
+
+/* The calls of ranks 0 and 1 that differ end with an error each, however they were made: blocking,
+ * with a callback, in a group. All ranks go on. */
 static void mismatch(struct rank *r)
 {
-	static float big[50000];
-	tutti_status status = TUTTI_OK;
+	static float out[50000], in[50000];
 	tutti_call call = {.tag = 3};
-	if (r->size == 1 || r->rank > 1)
-		return;
-	if (r->rank == 0)
-		status = tutti_send(big, 50000, TUTTI_F32, 1, r->comm, &call);
-	else
-		status = tutti_recv(big, 49999, TUTTI_F32, 0, r->comm, &call);
-	if (status != TUTTI_ERR_MISMATCH ||
-	    !strstr(tutti_comm_error(r->comm), "send(f32, 50000, tag 3) to rank 1") ||
-	    !strstr(tutti_comm_error(r->comm), "recv(f32, 49999, tag 3)"))
-		report_wrong(r, "a send and a recv that differ", status);
+	float sum = 1;
+
+	for (int how = 0; how < 3 && r->size > 1 && r->rank < 2; how++) {
+		atomic_int noted = TUTTI_IN_PROGRESS;
+		tutti_work *work = NULL;
+		tutti_call called = {
+			.tag = 3, .work = &work, .done = note_status, .done_arg = &noted};
+		const tutti_call *c = how == 1 ? &called : &call;
+		if (how == 2)
+			tutti_group_begin();
+		tutti_status status = r->rank == 0
+					      ? tutti_send(out, 50000, TUTTI_F32, 1, r->comm, c)
+					      : tutti_recv(in, 49999, TUTTI_F32, 0, r->comm, c);
+		if (how == 2) {
+			expect(r, "a sum in a group",
+			       tutti_all_reduce(&sum, &sum, 1, TUTTI_F32, TUTTI_SUM, r->other,
+						NULL));
+			status = tutti_group_end(NULL);
+		}
+		if (how == 1)
+			status = tutti_work_wait(&work, 0);
+		expect_mismatch(r, "a send and a recv that differ", status);
+		while (how == 1 && atomic_load(&noted) == TUTTI_IN_PROGRESS)
+			sched_yield();
+		if (how == 1 && atomic_load(&noted) != TUTTI_ERR_MISMATCH)
+			report_wrong(r, "the callback's status", (tutti_status)noted);
+	}
+	if (r->size > 1 && r->rank > 1)
+		expect(r, "a sum in a group",
+		       tutti_all_reduce(&sum, &sum, 1, TUTTI_F32, TUTTI_SUM, r->other, NULL));
+	ring(r);
+	expect(r, "all_reduce",
+	       tutti_all_reduce(&sum, &sum, 1, TUTTI_F32, TUTTI_SUM, r->comm, NULL));
 }
 
 static void late(struct rank *r)

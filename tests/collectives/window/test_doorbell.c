@@ -3,6 +3,7 @@
 #include "window_team.h"
 
 #include "collectives/window/window_internal.h"
+#include "tests/limit.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -45,7 +46,7 @@ static void test_doorbell(void **state)
 	struct window *windows[2];
 
 	(void)state;
-	alarm(100);
+	test_limit(100);
 	team_open(&team, windows);
 	for (int round = 0; round < 2000; round++) {
 		struct late s = {.window = windows[1],
@@ -70,7 +71,7 @@ static void test_doorbell(void **state)
 	}
 	assert_int_equal(atomic_load(&windows[0]->at.head->sleepers), 0);
 	team_close(windows, 2);
-	alarm(0);
+	test_limit(0);
 }
 
 /* What came before window_arm is there; after window_disarm the descriptor is quiet again. Killed:

@@ -4,6 +4,7 @@
 
 #include "core/shared_memory.h"
 #include "core/status.h"
+#include "tests/limit.h"
 
 #include <tutti/tutti.h>
 
@@ -213,6 +214,6 @@ int main(void)
 		cmocka_unit_test(as_the_variable_says),
 	};
 
-	alarm(250);
+	test_limit(250);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

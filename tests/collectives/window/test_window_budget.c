@@ -1,6 +1,7 @@
 /* Would break: jobs of many ranks on one node, if the shared memory of a rank grew with their
  * number. Bytes, not times: perf/scale has those. */
 #include "collectives/window/window_internal.h"
+#include "tests/limit.h"
 
 #include <tutti/tutti.h>
 
@@ -24,13 +25,13 @@ static size_t budget(int ranks, size_t window_bytes)
 	       sizeof(struct segment_head) + 4 * (size_t)PAGE;
 }
 
-static struct geometry geometry_of(int ranks, size_t window_bytes, uint32_t spins)
+static struct geometry geometry_of(int ranks, size_t window_bytes, bool shares_cores)
 {
 	struct window_config config = {.size = ranks, .window_bytes = window_bytes};
 	struct geometry g;
 
 	config.policy = wait_policy_on(1, wait_cores());
-	config.policy.spins = spins;
+	config.policy.shares_cores = shares_cores;
 	assert_int_equal(geometry_choose(&g, &config), TUTTI_OK);
 	return g;
 }
@@ -44,8 +45,8 @@ static void bounded_for_any_number_of_ranks(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof windows / sizeof *windows; i++) {
 		for (int ranks = 2; ranks <= WINDOW_MAX_RANKS; ranks += 1 + ranks / 8) {
-			for (uint32_t spins = 0; spins < 2; spins++) {
-				struct geometry g = geometry_of(ranks, windows[i], spins);
+			for (int shares = 0; shares < 2; shares++) {
+				struct geometry g = geometry_of(ranks, windows[i], shares);
 
 				assert_true(g.total_bytes <= budget(ranks, windows[i]));
 				assert_true(g.slot_bytes > 0);
@@ -62,6 +63,7 @@ static void cores_are_those_of_all_ranks(void **state)
 	struct geometry on_two, on_three;
 
 	(void)state;
+	config.policy.shares_cores = true;
 	config.cores = 2;
 	assert_int_equal(geometry_choose(&on_two, &config), TUTTI_OK);
 	config.cores = 3;
@@ -74,11 +76,11 @@ static void cores_are_those_of_all_ranks(void **state)
 static void nothing_but_rows_grows(void **state)
 {
 	(void)state;
-	for (uint32_t spins = 0; spins < 2; spins++) {
-		struct geometry few = geometry_of(2, WINDOW_BYTES, spins);
+	for (int shares = 0; shares < 2; shares++) {
+		struct geometry few = geometry_of(2, WINDOW_BYTES, shares);
 
 		for (int ranks = 4; ranks <= 128; ranks *= 2) {
-			struct geometry many = geometry_of(ranks, WINDOW_BYTES, spins);
+			struct geometry many = geometry_of(ranks, WINDOW_BYTES, shares);
 			size_t rows = 2 * (size_t)ranks * sizeof(struct row_entry);
 
 			assert_int_equal(many.slot_bytes, few.slot_bytes);
@@ -157,6 +159,6 @@ int main(void)
 		cmocka_unit_test(bounded_as_mapped),
 	};
 
-	alarm(250);
+	test_limit(250);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

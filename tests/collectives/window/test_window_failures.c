@@ -6,6 +6,7 @@
 #include "collectives/window/window_internal.h"
 #include "core/clock.h"
 #include "core/status.h"
+#include "tests/limit.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -181,7 +182,7 @@ static void test_deadline_at_the_line(void **state)
 	struct call_args args = call(COLL_BARRIER, 0, 0, 0);
 
 	(void)state;
-	alarm(60);
+	test_limit(60);
 	for (int oversubscribed = 0; oversubscribed < 2; oversubscribed++) {
 		team.is_oversubscribed = oversubscribed;
 		team_open(&team, windows);
@@ -192,7 +193,7 @@ static void test_deadline_at_the_line(void **state)
 		assert_says("waited 20 ms for rank 2; ");
 		team_close(windows, 3);
 	}
-	alarm(0);
+	test_limit(0);
 }
 
 /* All came, but one does not go on. */
@@ -203,7 +204,7 @@ static void test_deadline_in_the_middle(void **state)
 	struct window_run runs[3];
 
 	(void)state;
-	alarm(60);
+	test_limit(60);
 	team_open(&team, windows);
 	for (int rank = 0; rank < 3; rank++) {
 		struct call_args args = call(COLL_ALL_REDUCE, 200000, 0, rank);
@@ -217,7 +218,7 @@ static void test_deadline_in_the_middle(void **state)
 			 TUTTI_ERR_TIMEOUT);
 	assert_says("waited 20 ms for rank 1; ");
 	team_close(windows, 3);
-	alarm(0);
+	test_limit(0);
 }
 
 struct waiter {
@@ -242,7 +243,7 @@ static void *wait_in_drive(void *arg)
 static void test_stop_and_failures(void **state)
 {
 	(void)state;
-	alarm(60);
+	test_limit(60);
 	for (int kind = 0; kind < 4; kind++) {
 		struct team team = {.size = 2, .is_oversubscribed = kind & 1};
 		struct window *windows[2];
@@ -261,7 +262,7 @@ static void test_stop_and_failures(void **state)
 			assert_non_null(strstr(w.error, "The card of rank 1 is on fire."));
 		team_close(windows, 2);
 	}
-	alarm(0);
+	test_limit(0);
 }
 
 /* A sleeper on descriptors hears of a failure, too. Killed: doorbell_wake_all left out of

@@ -5,6 +5,7 @@
 #include "collectives/window/window_internal.h"
 #include "core/clock.h"
 #include "core/status.h"
+#include "tests/limit.h"
 
 #include <sched.h>
 #include <string.h>
@@ -139,7 +140,7 @@ static void test_reach(void **state)
 		pids[rank] = fork();
 		assert_true(pids[rank] >= 0);
 		if (pids[rank] == 0) {
-			alarm(100);
+			test_limit(100);
 			reach_member(id, rank);
 			_exit(0);
 		}

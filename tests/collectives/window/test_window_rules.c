@@ -8,6 +8,7 @@
 #include "core/clock.h"
 #include "core/status.h"
 #include "memory/dtype.h"
+#include "tests/limit.h"
 
 #include <limits.h>
 #include <poll.h>
@@ -325,7 +326,7 @@ static void test_missed_sleeper_wakes(void **state)
 	struct line *line;
 
 	(void)state;
-	alarm(60);
+	test_limit(60);
 	team_open(&team, windows);
 	s.window = windows[0];
 	assert_int_equal(pthread_create(&thread, NULL, sleep_in_drive, &s), 0);
@@ -336,7 +337,7 @@ static void test_missed_sleeper_wakes(void **state)
 	pthread_join(thread, NULL);
 	assert_int_equal(s.status, TUTTI_OK);
 	team_close(windows, 2);
-	alarm(0);
+	test_limit(0);
 }
 
 /* A sleeper is woken, not only timed: with the timer alone, 300 sleeps are 0.3 s, and waking must
@@ -349,7 +350,7 @@ static void test_post_rings(void **state)
 	uint32_t rings = 0;
 
 	(void)state;
-	alarm(60);
+	test_limit(60);
 	team_open(&team, windows);
 	s.window = windows[0];
 	while (!rings) {
@@ -365,7 +366,7 @@ static void test_post_rings(void **state)
 		rings = atomic_load(&windows[0]->area->doorbell);
 	}
 	team_close(windows, 2);
-	alarm(0);
+	test_limit(0);
 }
 
 static void *half_driven(void *arg)
@@ -389,7 +390,7 @@ static void test_drive_takes_over(void **state)
 	static int32_t a[COUNT], b[COUNT];
 
 	(void)state;
-	alarm(60);
+	test_limit(60);
 	team_open(&team, windows);
 	for (int round = 0; round < 20; round++) {
 		struct sleeper s = {.window = windows[0]};
@@ -422,7 +423,7 @@ static void test_drive_takes_over(void **state)
 		}
 	}
 	team_close(windows, 2);
-	alarm(0);
+	test_limit(0);
 }
 
 struct litmus {
@@ -469,9 +470,9 @@ static void test_litmus(void **state)
 	int lost = 0;
 
 	(void)state;
-	if (wait_policy_on(2, wait_cores()).spins == 0)
+	if (wait_policy_on(2, wait_cores()).shares_cores)
 		skip();
-	alarm(100);
+	test_limit(100);
 	team_open(&team, windows);
 	l.window = windows[1];
 	assert_int_equal(pthread_create(&thread, NULL, post_at_once, &l), 0);
@@ -495,7 +496,7 @@ static void test_litmus(void **state)
 	pthread_join(thread, NULL);
 	assert_int_equal(lost, 0);
 	team_close(windows, 2);
-	alarm(0);
+	test_limit(0);
 }
 
 int main(void)

@@ -1,4 +1,4 @@
-/* Would break: more ranks than cores stay where they came to be, all on one core; or they move
+/* Would break: ranks stay where they came to be, all on one core; or they move
  * where other programs run, and stay there; or a rank's affinity is not what its program made it.
  * CPUs and time are made up. */
 #include "window_team.h"
@@ -244,14 +244,64 @@ static void test_when(void **state)
 	assert_false(comm_window_config(&comm).spreads);
 }
 
+static int set_up_few(void **state)
+{
+	struct team team = {.size = RANKS, .has_cores = true};
+
+	(void)state;
+	now_ns = used_ns = 5000u * MS;
+	memset(&mask, 0xff, sizeof mask);
+	CPU_ZERO(&cpuset);
+	for (size_t cpu = 4; cpu < 4 + RANKS; cpu++)
+		CPU_SET(cpu, &cpuset);
+	team_open(&team, windows);
+	moves = 0;
+	return 0;
+}
+
+/* As many ranks as cores. */
+static void test_few(void **state)
+{
+	(void)state;
+	assert_true(windows[0]->spread.is_on);
+	for (int rank = 0; rank < RANKS; rank++)
+		atomic_store(&windows[rank]->area->cpu, 4 + 1);
+	for (int rank = RANKS; rank-- > 1;) {
+		wait_for(rank, 20, 25);
+		assert_int_equal(moves, RANKS - rank);
+	}
+	wait_for(0, 20, 99);
+	assert_int_equal(moves, RANKS - 1);
+	for (int rank = 0; rank < RANKS; rank++)
+		for (int other = 0; other < rank; other++)
+			assert_int_not_equal(cpu_of(rank), cpu_of(other));
+}
+
+/* Such ranks say it nowhere else. */
+static void test_says(void **state)
+{
+	(void)state;
+	here = 6;
+	spread_look(&windows[2]->spread);
+	assert_int_equal(cpu_of(2), 6);
+}
+
 #define spread_test(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		spread_test(test_spread), spread_test(test_not_at_once),    spread_test(test_mask),
-		spread_test(test_bound),  spread_test(test_bound_on_trial), spread_test(test_taken),
-		spread_test(test_shared), spread_test(test_taken_back),     spread_test(test_when),
+		spread_test(test_spread),
+		spread_test(test_not_at_once),
+		spread_test(test_mask),
+		spread_test(test_bound),
+		spread_test(test_bound_on_trial),
+		spread_test(test_taken),
+		cmocka_unit_test_setup_teardown(test_few, set_up_few, tear_down),
+		cmocka_unit_test_setup_teardown(test_says, set_up_few, tear_down),
+		spread_test(test_shared),
+		spread_test(test_taken_back),
+		spread_test(test_when),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

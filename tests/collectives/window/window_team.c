@@ -4,6 +4,7 @@
 #include "core/clock.h"
 #include "core/status.h"
 #include "core/wait.h"
+#include "tests/limit.h"
 
 #include <limits.h>
 #include <pthread.h>
@@ -29,7 +30,7 @@ static struct window_config config_for(const struct team *team, int rank, const 
 				       {id[0], id[1]},
 				       team->window_bytes,
 				       wait_policy_on(team->size, wait_cores()),
-				       team->is_oversubscribed,
+				       team->is_oversubscribed || team->has_cores,
 				       team->read_bytes,
 				       wait_cores(),
 				       NULL};
@@ -37,6 +38,8 @@ static struct window_config config_for(const struct team *team, int rank, const 
 		config.window_bytes = 8u << 20;
 	if (team->is_oversubscribed)
 		config.policy = wait_policy_on(INT_MAX, wait_cores());
+	if (team->has_cores)
+		config.policy = wait_policy_on(1, 1);
 	return config;
 }
 
@@ -86,7 +89,7 @@ static void process_main(const struct team *team, int rank, const uint64_t id[2]
 	struct window_config config = config_for(team, rank, id);
 	struct window *window;
 
-	alarm(100);
+	test_limit(100);
 	team_check(window_join(&window, &config, deadline_after_ms(60000), NULL, NULL) == TUTTI_OK,
 		   "%s", last_error());
 	team->member(window, rank, team->arg);
@@ -150,7 +153,7 @@ static pid_t start_to_kill(const struct team_kill *kill, const uint64_t *id, int
 
 	if (pid != 0)
 		return pid;
-	alarm(100);
+	test_limit(100);
 	team_check(window_join(&window, &config, deadline_after_ms(60000), NULL, NULL) == TUTTI_OK,
 		   "%s", last_error());
 	call_until_failed(kill, window, rank, shared);

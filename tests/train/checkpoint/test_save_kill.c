@@ -5,6 +5,7 @@
  * continues. The toy's sums are exact, so all jobs have the bits of an undisturbed training.
  *
  * KILLS=50 test_save_kill: that many kills. */
+#include "tests/limit.h"
 #include "tests/train/ranks.h"
 #include "tests/train/saved.h"
 #include "tests/train/toy.h"
@@ -187,7 +188,7 @@ static void be_rank(const struct job *job, int rank, int64_t steps)
 	tutti_comm *comm;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	alarm(LIFE_S);
+	test_limit(LIFE_S);
 	tutti_status status = tutti_init(&comm, &config);
 	if (status == TUTTI_OK) {
 		make_toy(&toy, comm, TUTTI_FSDP);

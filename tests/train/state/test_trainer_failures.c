@@ -1,5 +1,6 @@
 /* What would break: a wait inside a trainer that the deadline or an abort of the caller's
  * communicator does not end; and failures without a message, or with wrong rank numbers. */
+#include "tests/limit.h"
 #include "tests/train/ranks.h"
 #include "tests/train/toy.h"
 
@@ -282,6 +283,6 @@ int main(void)
 		cmocka_unit_test(test_inherits),   cmocka_unit_test(test_messages),
 		cmocka_unit_test(test_ends_early), cmocka_unit_test(test_wrong_on_one),
 	};
-	alarm(120);
+	test_limit(120);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

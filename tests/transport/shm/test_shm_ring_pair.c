@@ -1,6 +1,7 @@
 /* Would break: pending connections that disturb others, a damaged peer that makes its neighbour
  * fail, a sleeping rank that is not woken, memory that depends on /dev/shm or stays behind. (What
  * all transports have in common: test_shm.c.) */
+#include "tests/limit.h"
 #include "tests/transport/world.h"
 
 #include "transport/shm/shm.h"
@@ -221,7 +222,7 @@ static void test_other_user(void **state)
 		struct shared_memory *segment;
 		int memory, fd;
 		char byte;
-		alarm(20);
+		test_limit(20);
 		if (setuid(65534) < 0 ||
 		    ring_pair_create(&segment, SHM_RING_BYTES, &memory) != TUTTI_OK)
 			_exit(2);
@@ -420,7 +421,7 @@ static void send_for_ever(const struct tutti_endpoint *parent, int pipe)
 	struct post posts[2];
 	uint8_t *buf = calloc(1, bytes);
 
-	alarm(60);
+	test_limit(60);
 	if (transport_shm.open(&mine, &config) != TUTTI_OK ||
 	    write(pipe, mine, sizeof *mine) != (ssize_t)sizeof *mine ||
 	    transport_shm.connect(mine, 0, 0, parent->address, parent->address_bytes, &conn) !=
@@ -558,6 +559,6 @@ int main(void)
 
 	subject = &shm;
 	test_seed = 1;
-	alarm(100);
+	test_limit(100);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
 
 #include "core/clock.h"
 #include "core/status.h"
+#include "tests/limit.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -237,7 +238,7 @@ static void run_processes(uint64_t seed)
 	for (int r = 0; r < RANKS; r++) {
 		if ((pids[r] = fork()) == 0) {
 			struct rank me = {.board = board, .rank = r};
-			alarm(100);
+			test_limit(100);
 			run_rank(&me);
 			_exit(0);
 		}
@@ -258,7 +259,7 @@ int main(void)
 
 	printf("TEST_SEED=%llu\n", (unsigned long long)seed);
 	fflush(stdout);
-	alarm(100);
+	test_limit(100);
 	for (uint64_t i = 0; i < 3; i++) {
 		run_processes(seed + i);
 		run_threads(seed + i + 100);

@@ -1,5 +1,6 @@
 /* Would break: which socket of a connection is believed, and that both streams go on at the byte at
  * which the last socket left them. The other end is made by hand. */
+#include "tests/limit.h"
 #include "tests/transport/hand.h"
 
 #include "transport/registry.h"
@@ -237,6 +238,6 @@ int main(void)
 
 	hand_setup();
 	subject = &reconnecting;
-	alarm(2 * WORLD_TIMEOUT_MS / 1000);
+	test_limit(2 * WORLD_TIMEOUT_MS / 1000);
 	return cmocka_run_group_tests_name("tcp_epochs", tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
 /* Would break: that a rank which has left its last call gives its peers what a reset took of it,
  * whether it computes or leaves the communicator; and that an abort waits for none of this. Ranks
  * of one process, in a network of its own. */
+#include "tests/limit.h"
 #include "tests/transport/network.h"
 
 #include <tutti/tutti.h>
@@ -128,7 +129,7 @@ int main(void)
 	setenv("TUTTI_WINDOW", "0", 1);
 	setenv("TUTTI_RECONNECT", "2", 1);
 	setenv("TUTTI_ALGO", "broadcast=direct", 1);
-	alarm(200);
+	test_limit(200);
 	for (int i = 0; i < 5; i++) {
 		a_rank_that_computes();
 		a_rank_that_leaves();

@@ -1,0 +1,194 @@
+/* Waiting for a work. The thread that waits makes the progress: a pass under the engine's lock,
+ * then looks without it. Where all that is in flight waits for one word of the window's memory it
+ * looks at that word alone. The helper thread keeps away meanwhile. */
+#include "collectives/engine/engine_internal.h"
+
+#include "core/status.h"
+
+#define LOOKS_PER_PASS 64u
+
+static bool is_done(struct tutti_work *work)
+{
+	return atomic_load_explicit(&work->is_done, memory_order_acquire);
+}
+
+/* The engines that work, or a part of it, is on. */
+struct engines {
+	struct engine **engine;
+	size_t count;
+};
+
+static struct engines engines_of(struct tutti_work *work)
+{
+	if (work->parts)
+		return (struct engines){work->parts->engine, work->parts->engine_count};
+	return (struct engines){&work->engine, 1};
+}
+
+/* The result of a pass. */
+struct found {
+	bool moved, has_word; /* has_word: no more than awaited can move the work */
+	struct window_awaited awaited;
+};
+
+/* If another thread holds a lock, that thread makes the progress. has_slept: clocks are due. */
+static struct found make_progress(struct tutti_work *work, bool has_slept)
+{
+	struct engines on = engines_of(work);
+	struct found found = {0};
+
+	for (size_t i = 0; i < on.count && !is_done(work); i++) {
+		struct engine *e = on.engine[i];
+		if (pthread_mutex_trylock(&e->lock) != 0)
+			continue;
+		if (has_slept)
+			e->watch.passes |= 31; /* as after engine_sleep */
+		found.moved |= engine_pass(e, true);
+		if (!found.moved && on.count == 1)
+			found.has_word = window_task_awaits(e, &found.awaited);
+		engine_unlock(e);
+	}
+	return found;
+}
+
+/* Wakes up at an event of one engine with unfinished parts, and for the others after 1 ms. */
+static void sleep_for(struct tutti_work *work)
+{
+	struct engine *e = work->engine;
+	for (size_t i = 0; work->parts && i < work->parts->count; i++)
+		if (!is_done(work->parts->part[i])) {
+			e = work->parts->part[i]->engine;
+			break;
+		}
+	engine_sleep(e);
+}
+
+/* Returns when a pass may find something, or has to look at clocks; true: it has slept. */
+static bool look_at_memory(struct tutti_work *work, const struct window_awaited *awaited,
+			   struct wait *w)
+{
+	for (unsigned looks = 0; looks < LOOKS_PER_PASS; looks++) {
+		if (window_has_come(awaited) || is_done(work))
+			return false;
+		if (!wait_again_for(w, awaited->is_near)) {
+			window_sleep(awaited);
+			return true;
+		}
+		if (awaited->is_near) /* the others may have gone on, or to other CPUs */
+			return false;
+	}
+	return false;
+}
+
+/* IN_PROGRESS: the deadline has passed. */
+static tutti_status wait_in_turns(struct tutti_work *work, uint64_t deadline_ns)
+{
+	struct wait w;
+	bool has_slept = false;
+
+	wait_begin(&w, work->engine->config.policy);
+	while (!is_done(work)) {
+		struct found found = make_progress(work, has_slept);
+		has_slept = false;
+		if (found.moved) {
+			wait_begin(&w, w.policy);
+			continue;
+		}
+		if (deadline_ns != DEADLINE_NONE && clock_now_ns() >= deadline_ns)
+			return is_done(work) ? TUTTI_OK : TUTTI_IN_PROGRESS;
+		if (found.has_word)
+			has_slept = look_at_memory(work, &found.awaited, &w);
+		else if (!wait_again(&w))
+			sleep_for(work);
+	}
+	return TUTTI_OK;
+}
+
+static tutti_status wait_long(struct tutti_work *work, int timeout_ms)
+{
+	struct engines on = engines_of(work);
+	uint64_t deadline = timeout_ms > 0 ? deadline_after_ms(timeout_ms) : DEADLINE_NONE;
+
+	for (size_t i = 0; i < on.count; i++)
+		atomic_fetch_add(&on.engine[i]->help.waiters, 1);
+	tutti_status status = wait_in_turns(work, deadline);
+	for (size_t i = 0; i < on.count; i++) {
+		/* Partner: the helper's is_busy. Then it helps what is left. */
+		if (atomic_fetch_sub(&on.engine[i]->help.waiters, 1) == 1 &&
+		    atomic_load(&on.engine[i]->help.async_works) > 0)
+			helper_call_for(on.engine[i], false);
+	}
+	return status;
+}
+
+static void note_wait(struct tutti_work *work)
+{
+	struct engines on = engines_of(work);
+
+	for (size_t i = 0; i < on.count; i++)
+		helper_note_wait(work, on.engine[i]);
+}
+
+tutti_status work_wait(struct tutti_work **held, int timeout_ms)
+{
+	struct tutti_work *work = *held;
+
+	if (!is_done(work)) {
+		note_wait(work);
+		make_progress(work, false);
+		if (!is_done(work))
+			TRY(wait_long(work, timeout_ms));
+	}
+	tutti_status status = work_result(work);
+	*held = NULL;
+	work_release(work);
+	return status;
+}
+
+/* A caller that tests again and again lets others run as a thread that waits does. */
+static void give_way(struct tutti_work *work)
+{
+	static _Thread_local struct wait between;
+
+	if (!wait_again(&between))
+		wait_begin(&between, work->engine->config.policy);
+}
+
+tutti_status work_test(struct tutti_work *work, bool *done)
+{
+	if (!(*done = is_done(work))) {
+		struct found found = make_progress(work, false);
+		*done = is_done(work);
+		if (!*done && !found.moved)
+			give_way(work);
+	}
+	return *done ? work_result(work) : TUTTI_OK;
+}
+
+tutti_status work_cancel(struct tutti_work *work)
+{
+	struct engine *e = work->engine;
+	const char *name = work->spec.name;
+	bool is_cancelled = false;
+
+	if (work->parts)
+		return fail(TUTTI_ERR_INVALID,
+			    "tutti_work_cancel: work is a group's: its calls cannot be cancelled");
+	if (!work->spec.kind->cancel)
+		return fail(TUTTI_ERR_INVALID,
+			    "tutti_work_cancel: work is of %s: only a recv can be cancelled", name);
+	pthread_mutex_lock(&e->lock);
+	if (!is_done(work) && !e->failure.stop && work->stage == WORK_RUNS)
+		is_cancelled = work->spec.kind->cancel(e, work);
+	if (is_cancelled) {
+		engine_work_failed(e, work, TUTTI_ERR_ABORTED);
+		engine_settle(e);
+	}
+	engine_unlock(e);
+	if (is_cancelled)
+		return TUTTI_OK;
+	return fail(TUTTI_ERR_INVALID,
+		    "tutti_work_cancel: work is a %s: only a recv that has met no message can be "
+		    "cancelled",
+		    name);
+}

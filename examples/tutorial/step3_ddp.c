@@ -1,0 +1,155 @@
+/* Step 3 of docs/tutorial.md: DDP. A layer's gradients travel while the next layer computes. */
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <tutti/train.h>
+
+#define MUST(call)                                                                                 \
+	((call) == TUTTI_OK ? (void)0 : (fprintf(stderr, "%s\n", tutti_comm_error(NULL)), exit(1)))
+enum { HIDDEN = 32, BATCH = 64, STEPS = 400, IN = 3 * HIDDEN, OUT = HIDDEN + 1 };
+
+static float params[IN + OUT]; /* as they begin */
+static float x[BATCH], y[BATCH], z[BATCH], hidden[BATCH][HIDDEN], error[BATCH];
+
+/* The same number for the same seed and index, in [-1, 1]. */
+static float uniform(uint32_t seed, uint32_t index)
+{
+	uint32_t hash = seed * 2654435761u + index;
+
+	hash = (hash ^ (hash >> 16)) * 2246822519u;
+	hash = (hash ^ (hash >> 13)) * 3266489917u;
+	return (float)((hash ^ (hash >> 16)) >> 8) / 8388608.0f - 1;
+}
+
+static void init(void)
+{
+	for (uint32_t i = 0; i < IN; i++)
+		params[i] = 2 * uniform(1, i);
+	for (uint32_t i = 0; i < OUT; i++)
+		params[IN + i] = 0.3f * uniform(2, i);
+}
+
+/* Samples first .. first + n - 1 of an endless data set. */
+static void load(int first, int n)
+{
+	for (int i = 0; i < n; i++) {
+		x[i] = uniform(3, (uint32_t)(first + i));
+		y[i] = uniform(4, (uint32_t)(first + i));
+		z[i] = sinf(3 * x[i]) * cosf(2 * y[i]);
+	}
+}
+
+static void forward_in(const float *w, int n)
+{
+	for (int i = 0; i < n; i++)
+		for (int h = 0; h < HIDDEN; h++)
+			hidden[i][h] = tanhf(w[3 * h] * x[i] + w[3 * h + 1] * y[i] + w[3 * h + 2]);
+}
+
+/* Returns the sum of the squared errors. */
+static double forward_out(const float *w, int n)
+{
+	double loss = 0;
+
+	for (int i = 0; i < n; i++) {
+		error[i] = w[HIDDEN] - z[i];
+		for (int h = 0; h < HIDDEN; h++)
+			error[i] += w[h] * hidden[i][h];
+		loss += (double)(error[i] * error[i]);
+	}
+	return loss;
+}
+
+/* Adds the gradient of the sum; hidden becomes the gradient of what tanhf got. */
+static void backward_out(const float *w, float *grad, int n)
+{
+	for (int i = 0; i < n; i++) {
+		grad[HIDDEN] += 2 * error[i];
+		for (int h = 0; h < HIDDEN; h++) {
+			grad[h] += 2 * error[i] * hidden[i][h];
+			hidden[i][h] = 2 * error[i] * w[h] * (1 - hidden[i][h] * hidden[i][h]);
+		}
+	}
+}
+
+static void backward_in(float *grad, int n)
+{
+	for (int i = 0; i < n; i++)
+		for (int h = 0; h < HIDDEN; h++) {
+			grad[3 * h] += hidden[i][h] * x[i];
+			grad[3 * h + 1] += hidden[i][h] * y[i];
+			grad[3 * h + 2] += hidden[i][h];
+		}
+}
+
+/* Two units of one parameter each; both are numbered 0 and 1, in the order of forward. */
+static tutti_trainer *describe(tutti_comm *comm)
+{
+	/* A bucket for each layer: this network is far smaller than the usual bucket. */
+	const tutti_train_config config = {.strategy = TUTTI_DDP, .bucket_bytes = 1};
+	const int64_t counts[] = {IN, OUT};
+	const char *names[] = {"in", "out"};
+	tutti_model *model;
+	tutti_trainer *trainer;
+
+	MUST(tutti_model_create(&model));
+	for (int i = 0; i < 2; i++) {
+		int unit = tutti_model_unit(model, names[i]);
+		int param = tutti_model_param(model, unit, names[i], 1, &counts[i], 0);
+		MUST(param == i ? TUTTI_OK : TUTTI_ERR_INVALID);
+	}
+	MUST(tutti_trainer_create(&trainer, model, comm, &config));
+	tutti_model_destroy(model);
+	MUST(tutti_param_write(trainer, 0, 0, IN, params));
+	MUST(tutti_param_write(trainer, 1, 0, OUT, params + IN));
+	return trainer;
+}
+
+/* One step over n samples: returns the mean loss of all ranks' samples. */
+static double learn(tutti_trainer *trainer, int n)
+{
+	const tutti_optimizer sgd = {.kind = TUTTI_SGD, .lr = 0.1f};
+	const float *in = tutti_param_data(trainer, 0), *out = tutti_param_data(trainer, 1);
+	float *grad_in = tutti_param_grad(trainer, 0), *grad_out = tutti_param_grad(trainer, 1);
+	double items = n;
+
+	MUST(tutti_micro_batch(trainer, TUTTI_PASS_LAST, items, NULL));
+	MUST(tutti_forward_begin(trainer, 0));
+	forward_in(in, n);
+	MUST(tutti_forward_end(trainer, 0));
+	MUST(tutti_forward_begin(trainer, 1));
+	double loss = forward_out(out, n);
+	MUST(tutti_forward_end(trainer, 1));
+	MUST(tutti_backward_begin(trainer, 1));
+	backward_out(out, grad_out, n);
+	MUST(tutti_backward_end(trainer, 1));
+	MUST(tutti_backward_begin(trainer, 0));
+	backward_in(grad_in, n);
+	MUST(tutti_backward_end(trainer, 0));
+	MUST(tutti_step(trainer, &sgd, 1, NULL));
+	MUST(tutti_means(trainer, &loss, &items, &loss, 1));
+	return loss;
+}
+
+int main(void)
+{
+	tutti_comm *comm;
+
+	MUST(tutti_init(&comm, NULL));
+	int rank = tutti_rank(comm), size = tutti_size(comm);
+	int first = BATCH * rank / size, last = BATCH * (rank + 1) / size;
+
+	init();
+	tutti_trainer *trainer = describe(comm);
+	for (int step = 0; step < STEPS; step++) {
+		load(step * BATCH + first, last - first);
+		double loss = learn(trainer, last - first);
+		if (rank == 0 && step % 100 == 99)
+			printf("step %3d  loss %.3f\n", step + 1, loss);
+	}
+	tutti_trainer_destroy(trainer);
+	tutti_comm_destroy(comm);
+	return 0;
+}

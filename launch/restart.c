@@ -1,0 +1,50 @@
+/* A program that goes on in place calls tutti_comm_grow in the ranks that are left; one that knows
+ * no restarts ends them with an error. By what they do the launcher knows which program it runs. */
+#include "restart.h"
+
+#include <signal.h>
+
+static bool any_is_new(const struct ranks *ranks)
+{
+	for (int i = 0; i < ranks->n; i++)
+		if (ranks->rank[i].is_new)
+			return true;
+	return false;
+}
+
+/* Some rank that may still call tutti_comm_grow. */
+static bool any_can_grow(const struct ranks *ranks)
+{
+	for (int i = 0; i < ranks->n; i++)
+		if (!ranks->rank[i].has_ended && !ranks->rank[i].is_new)
+			return true;
+	return false;
+}
+
+/* It was not killed: it gave up. */
+static bool gave_up(const struct rank *failed)
+{
+	return !failed->exit_signal || failed->exit_signal == SIGABRT;
+}
+
+bool restart_falls_back(const struct ranks *ranks, const struct options *o)
+{
+	return o->restart == RESTART_BY_NEED && o->nodes == 1 && any_is_new(ranks);
+}
+
+enum answer restart_answer(const struct ranks *ranks, const struct rank *failed,
+			   const struct options *o, int used)
+{
+	bool is_one_machine = o->restart == RESTART_BY_NEED && o->nodes == 1;
+
+	/* Ranks that have ended well cannot be joined any more. */
+	if (o->restart != RESTART_JOB && ranks_any_done(ranks))
+		return ANSWER_END;
+	if (restart_falls_back(ranks, o) && !failed->is_new && gave_up(failed))
+		return ANSWER_ALL_TOO;
+	if (used >= o->max_restarts)
+		return ANSWER_END;
+	if (o->restart == RESTART_JOB || (is_one_machine && !any_can_grow(ranks)))
+		return ANSWER_ALL;
+	return ANSWER_ALONE;
+}

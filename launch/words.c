@@ -1,0 +1,60 @@
+/* A socket with an abstract name, to which other users' words do not count. */
+#include "words.h"
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+struct words words_open(void)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	struct words words = {.fd = -1};
+	uint64_t bits;
+	int yes = 1;
+
+	if (getrandom(&bits, sizeof bits, 0) != (ssize_t)sizeof bits)
+		return words;
+	snprintf(words.name, sizeof words.name, "tuttirun-words-%016llx", (unsigned long long)bits);
+	memcpy(address.sun_path + 1, words.name, strlen(words.name));
+	words.fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (words.fd < 0)
+		return words;
+	if (setsockopt(words.fd, SOL_SOCKET, SO_PASSCRED, &yes, sizeof yes) == 0 &&
+	    bind(words.fd, (struct sockaddr *)&address,
+		 (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(words.name))) == 0)
+		return words;
+	close(words.fd);
+	words.fd = -1;
+	return words;
+}
+
+static int is_ours(struct msghdr *message)
+{
+	const struct cmsghdr *head = CMSG_FIRSTHDR(message);
+	struct ucred sender;
+
+	if (!head || head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_CREDENTIALS)
+		return 0;
+	memcpy(&sender, CMSG_DATA(head), sizeof sender);
+	return sender.uid == getuid();
+}
+
+int words_next(const struct words *words)
+{
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(struct ucred))];
+	char word = 0;
+	struct iovec into = {&word, 1};
+	struct msghdr message = {.msg_iov = &into, .msg_iovlen = 1, .msg_control = control};
+
+	do {
+		message.msg_controllen = sizeof control;
+		if (recvmsg(words->fd, &message, MSG_CMSG_CLOEXEC) != 1)
+			return 0;
+	} while (!is_ours(&message));
+	return word;
+}

@@ -1,0 +1,15 @@
+/* Words of the ranks on what tuttirun cannot see: rendezvous/tell_launcher.c sends them. */
+#ifndef LAUNCH_WORDS_H
+#define LAUNCH_WORDS_H
+
+struct words {
+	int fd;        /* -1: they cannot tell anything                                      */
+	char name[40]; /* of the socket                                                      */
+};
+
+struct words words_open(void);
+/* The next word, or 0. 'g': a rank calls tutti_comm_grow; 'w': one that was started again finds no
+ * rank that does. */
+int words_next(const struct words *words);
+
+#endif

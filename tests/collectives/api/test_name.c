@@ -1,0 +1,73 @@
+/* Without this a message would not say which communicator a call was on, or a name could be one
+ * that breaks a line of it. */
+#include <tutti/tutti.h>
+
+#include <string.h>
+
+#include "tests/unit.h"
+
+static void expect_words(tutti_comm *comm, const char *words)
+{
+	if (!strstr(tutti_comm_error(comm), words))
+		fail_msg("expected '%s', got: %s", words, tutti_comm_error(comm));
+}
+
+/* A child has its parent's name, or that of its own config. */
+static void test_in_messages(void **state)
+{
+	char name[] = "tensor";
+	tutti_config config = {.name = name, .transports = "shm"}, own = {.name = "data"}, found;
+	tutti_comm *comms[2], *alone, *copy, *child;
+	tutti_call soon = {.timeout_ms = 20};
+	int x = 0;
+	(void)state;
+
+	assert_int_equal(tutti_init_all(comms, 2, &config), TUTTI_OK);
+	assert_int_equal(tutti_init_all(&alone, 1, &config), TUTTI_OK);
+	memset(name, 'x', 6);
+	assert_int_equal(tutti_recv(&x, 1, TUTTI_I32, 1, comms[0], &soon), TUTTI_ERR_TIMEOUT);
+	expect_words(comms[0], "recv(i32, 1, tag 0) from rank 1 of tensor: ");
+	tutti_comm_destroy(comms[0]);
+	tutti_comm_destroy(comms[1]);
+	assert_int_equal(tutti_init_all(comms, 2, &own), TUTTI_OK);
+	assert_int_equal(tutti_all_reduce(&x, &x, 1, TUTTI_I32, TUTTI_SUM, comms[0], &soon),
+			 TUTTI_ERR_TIMEOUT);
+	expect_words(comms[0], "all_reduce #0 of data (");
+	tutti_comm_destroy(comms[0]);
+	tutti_comm_destroy(comms[1]);
+	assert_int_equal(tutti_comm_dup(alone, &copy), TUTTI_OK);
+	assert_int_equal(tutti_comm_split(alone, 0, 0, &own, &child), TUTTI_OK);
+	assert_int_equal(tutti_comm_config(copy, &found), TUTTI_OK);
+	assert_string_equal(found.name, "tensor");
+	assert_int_equal(tutti_comm_config(child, &found), TUTTI_OK);
+	assert_string_equal(found.name, "data");
+	tutti_comm_destroy(child);
+	tutti_comm_destroy(copy);
+	tutti_comm_destroy(alone);
+}
+
+static void test_bad_names(void **state)
+{
+	static const char *const bad[] = {"", "two\nlines", "\x7f", "n\xc3\xa4me",
+					  "of more than thirty-one letters."};
+	tutti_config config = {.name = "of no more than thirty letters."};
+	tutti_comm *comm;
+	(void)state;
+
+	assert_int_equal(tutti_init_all(&comm, 1, &config), TUTTI_OK);
+	tutti_comm_destroy(comm);
+	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+		config.name = bad[i];
+		assert_int_equal(tutti_init_all(&comm, 1, &config), TUTTI_ERR_INVALID);
+		expect_words(NULL, "config.name");
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_in_messages),
+		cmocka_unit_test(test_bad_names),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

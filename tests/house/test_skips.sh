@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# What would break: a test that is skipped where it must run, and script/test passes all the same; or one of its lines says less
+# than the others. CMake and ctest are fakes.
+set -u
+. "$SOURCE_DIR/tests/scratch.sh"
+
+mkdir -p bin tree/script tree/tests/core tree/build/dev/Testing/Temporary
+cp "$SOURCE_DIR/script/test" tree/script/
+printf '#!/bin/bash\n' | tee bin/cmake tree/script/bootstrap >bin/ctest
+chmod +x bin/* tree/script/*
+cat >>bin/ctest <<'END'
+echo '1/3 Test #1: core/test_net ....   Passed    0.01 sec'
+echo '2/3 Test #2: core/test_tls ....***Skipped   0.01 sec'
+echo '3/3 Test #3: core/test_wait ...   Passed    0.01 sec'
+END
+cat >tree/build/dev/Testing/Temporary/LastTest.log <<'END'
+1/3 Test: core/test_net
+[  SKIPPED ] one_family
+[  SKIPPED ] 1 test(s), listed below:
+[  SKIPPED ] one_family
+END
+
+# says CODE LINE...: script/test ends so, and has these lines.
+says()
+{
+	local code=$1 line
+	shift
+	expect "$code" env PATH="$scratch/bin:$PATH" tree/script/test core
+	for line; do
+		grep -qxF -- "$line" out || complain "no line '$line' in: $(cat out err)"
+	done
+}
+
+echo '* core/test_tls it is not installed' >tree/tests/skips.txt
+says 1 '    skipped: core/test_tls (it is not installed)' \
+	'    FAILED: core/test_net:one_family was skipped, and tests/skips.txt does not allow it' \
+	'    2 passed, 1 failed' '2 passed, 1 failed, 1 skipped'
+echo '* core/test_net:one_family there is but one' >>tree/tests/skips.txt
+says 0 '    2 passed, 0 failed' '2 passed, 0 failed, 2 skipped'
+exit $failures

@@ -1,0 +1,61 @@
+/* A child process with a network of its own: loopback alone, whose systems' own ports are few. */
+#ifndef TESTS_OWN_NETWORK_H
+#define TESTS_OWN_NETWORK_H
+
+#include <fcntl.h>
+#include <net/if.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* In the child: what holds nowhere else ends it, and says where. */
+#define OWN_NETWORK_NEED(condition)                                                                \
+	do {                                                                                       \
+		if (!(condition)) {                                                                \
+			fprintf(stderr, "%s:%d: not %s: %s\n", __FILE__, __LINE__, #condition,     \
+				last_error());                                                     \
+			_exit(1);                                                                  \
+		}                                                                                  \
+	} while (0)
+
+/* Ports that are asked for as any, or that connect takes, are from first to last. */
+static inline bool own_network_enter(int first, int last)
+{
+	struct ifreq loopback = {.ifr_name = "lo", .ifr_flags = IFF_UP};
+	char range[32];
+	int n = snprintf(range, sizeof range, "%d %d", first, last);
+
+	if (unshare(CLONE_NEWNET) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0)
+		return false;
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	bool is_up = fd >= 0 && ioctl(fd, SIOCSIFFLAGS, &loopback) == 0;
+	close(fd);
+	fd = open("/proc/sys/net/ipv4/ip_local_port_range", O_WRONLY | O_CLOEXEC);
+	is_up = is_up && fd >= 0 && write(fd, range, (size_t)n) == n;
+	close(fd);
+	return is_up;
+}
+
+/* Runs body there. Returns its process's status: 0, or 77 << 8 where that is not allowed. */
+static inline int own_network_run(int first, int last, void (*body)(void))
+{
+	int status = -1;
+	pid_t child = fork();
+
+	if (child == 0) {
+		alarm(100);
+		if (!own_network_enter(first, last))
+			_exit(77);
+		body();
+		_exit(0);
+	}
+	return waitpid(child, &status, 0) == child ? status : -1;
+}
+
+#endif

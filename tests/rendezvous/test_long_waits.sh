@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# slow: 6 s
+# What would break: a job that does not begin says nothing for five minutes of what it waits for.
+set -u
+. "$SOURCE_DIR/tests/scratch.sh"
+unset TUTTI_SECRET TUTTI_SECRET_FILE TUTTI_RESTARTED TUTTI_LOG
+perf="$BUILD_DIR/perf/all_reduce_perf -b 4 -e 4"
+jobs=()
+trap 'kill -KILL "${jobs[@]}"; wait "${jobs[@]}" 2>/dev/null; rm -rf "$scratch"' EXIT
+
+# begin NAME RANKS WORDS: a job in which only the ranks of a list join; its stderr is in the file NAME.
+begin()
+{
+	: >"$1"
+	# shellcheck disable=SC2016
+	"$BUILD_DIR/launch/tuttirun" --timeout 200 -n 8 sh -c 'case " $1 " in *" $RANK "*) shift; exec "$@" ;; esac
+		exec sleep 200' - "$2" env $3 $perf 2>"$1" >out.$1 &
+	jobs+=($!)
+}
+
+# says NAME PATTERN: within reasonable time.
+says()
+{
+	for _ in $(seq 1000); do
+		grep -qE "$2" "$1" && return
+		sleep 0.1
+	done
+	complain "no '$2' in $1: $(head -3 "$1")"
+}
+
+begin quiet '0 1' 'TUTTI_LOG=off'
+begin missing '0 1 3 4 6 7' ''
+begin store '1' ''
+begin grow '1' 'TUTTI_RESTARTED=1'
+says missing '^tutti: rank 0: still waits for ranks 2, 5 of 8 at 127.0.0.1:[0-9]+$'
+says store '^tutti: rank 1: still waits for rank 0 at 127.0.0.1:[0-9]+$'
+says grow '^tutti: rank [0-9]: still waits for a running job that calls tutti_comm_grow at 127.0.0.1:[0-9]+$'
+[ ! -s quiet ] || complain "TUTTI_LOG=off: $(cat quiet)"
+[ "$(wc -l <missing)" = 1 ] || complain "more than one rank says it, or more than once: $(cat missing)"
+exit $failures

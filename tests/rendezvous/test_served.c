@@ -1,0 +1,114 @@
+/* Breaks when a rendezvous that no rank joins cannot be closed, leaves its thread or a socket
+ * behind, or when closing one disturbs another. */
+#include "rendezvous/place.h"
+#include "tests/rendezvous/ranks.h"
+
+#include <tutti/tutti.h>
+
+static struct env env = {.timeout_ms = LONG_MS};
+
+static int open_one(char url[URL_BYTES])
+{
+	struct job job = {0};
+
+	assert_int_equal(rendezvous_serve(url, URL_BYTES, &env), TUTTI_OK);
+	assert_int_equal(place_parse(&job, url), TUTTI_OK);
+	return job.port;
+}
+
+static bool is_served(int port)
+{
+	tutti_status status;
+	int fd;
+
+	status = net_try_connect("127.0.0.1", port, ranks_later(), &fd);
+	if (status == TUTTI_OK)
+		close(fd);
+	return status == TUTTI_OK;
+}
+
+static void a_closed_one_is_gone(void **state)
+{
+	char url[URL_BYTES], other_url[URL_BYTES];
+	int fds = open_descriptors(), port = open_one(url), other = open_one(other_url);
+
+	(void)state;
+	assert_true(is_served(port));
+	assert_int_equal(tutti_rendezvous_close(url), TUTTI_OK);
+	assert_false(is_served(port));
+	assert_true(is_served(other));
+	assert_int_equal(tutti_rendezvous_close(url), TUTTI_OK); /* it has ended */
+	assert_int_equal(tutti_rendezvous_close(other_url), TUTTI_OK);
+	assert_false(is_served(other));
+	assert_int_equal(open_descriptors(), fds);
+}
+
+static void other_urls_are_none_to_close(void **state)
+{
+	char url[URL_BYTES];
+
+	(void)state;
+	assert_int_equal(tutti_rendezvous_close(NULL), TUTTI_ERR_INVALID);
+	assert_int_equal(tutti_rendezvous_close(""), TUTTI_ERR_INVALID);
+	assert_int_equal(tutti_rendezvous_close("tcp://h:1"), TUTTI_ERR_INVALID);
+	assert_non_null(strstr(last_error(), "tutti_rendezvous_open"));
+	assert_int_equal(tutti_rendezvous_close("tutti://h:1/abc"), TUTTI_ERR_INVALID);
+	snprintf(url, sizeof url, "tutti://127.0.0.1:1/%064d", 1);
+	assert_int_equal(tutti_rendezvous_close(url), TUTTI_OK);
+}
+
+/* Its copy of the server has no thread to wait for. */
+static void a_forked_child_closes_nothing(void **state)
+{
+	char url[URL_BYTES];
+	int port = open_one(url), status = -1;
+	pid_t child = fork();
+
+	(void)state;
+	if (child == 0) {
+		alarm(60);
+		_exit(tutti_rendezvous_close(url));
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	assert_true(is_served(port));
+	assert_int_equal(tutti_rendezvous_close(url), TUTTI_OK);
+	assert_false(is_served(port));
+}
+
+/* The ranks end it at the same time, by leaving. */
+static void both_may_end_it(void **state)
+{
+	struct rank_run runs[2];
+	char url[URL_BYTES];
+
+	(void)state;
+	for (int i = 0; i < 100; i++) {
+		int port = open_one(url);
+		ranks_prepare(runs, 2, port);
+		for (int r = 0; r < 2; r++) {
+			runs[r].job.secret[0] = '\0';
+			assert_int_equal(place_parse(&runs[r].job, url), TUTTI_OK);
+			runs[r].rounds = i % 3;
+		}
+		ranks_run(runs, 2);
+		ranks_expect_well(runs, 2);
+		assert_int_equal(tutti_rendezvous_close(url), TUTTI_OK);
+		assert_false(is_served(port));
+	}
+}
+
+int main(void)
+{
+	test_ports(); /* its descriptor is not counted */
+	int fds = open_descriptors();
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_closed_one_is_gone),
+		cmocka_unit_test(other_urls_are_none_to_close),
+		cmocka_unit_test(a_forked_child_closes_nothing),
+		cmocka_unit_test(both_may_end_it),
+	};
+
+	alarm(110);
+	return ranks_end(cmocka_run_group_tests(tests, NULL, NULL), fds);
+}

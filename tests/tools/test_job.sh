@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# What would break: finding the rank that a job hangs in, by the number of its tuttirun alone.
+set -u
+trace="timeout -k 5 60 $BUILD_DIR/tools/tutti-trace"
+top="timeout -k 5 60 $BUILD_DIR/tools/tutti-top"
+. "$SOURCE_DIR/tests/scratch.sh"
+unset TUTTI_TRACE_DIR
+mkfifo go
+
+said()
+{
+	grep -qE -- "$1" "${2:-out}" || complain "no '$1' in ${2:-out}: $(head -c 2000 "${2:-out}")"
+}
+
+# Ranks 0, 2 and 3 are in their sixth all_reduce, for which rank 1 does not come; rank 2 runs below a shell. Rank 4 has
+# nothing to do with it: it is started by the same tuttirun.
+cat >program <<'END2'
+[ "$RANK" = 4 ] && exec sleep 100
+export WORLD_SIZE=4 LOCAL_WORLD_SIZE=4
+[ "$RANK" = 2 ] && { "$@"; exit; }
+exec "$@"
+END2
+"$BUILD_DIR/launch/tuttirun" --timeout 100 -n 5 sh program "$BUILD_DIR/tests/trace_main" reduce:5 wait:1:go reduce:1 >log 2>&1 &
+job=$!
+trap 'kill -KILL $job; wait $job 2>/dev/null; rm -rf "$scratch"' EXIT
+
+# until_calls PATTERN: tutti-trace calls says that of the job.
+until_calls()
+{
+	for _ in $(seq 200); do
+		$trace calls $job >out 2>err && grep -qE -- "$1" out && return
+		sleep 0.05
+	done
+	complain "no '$1' in: $(cat out err log)"
+}
+
+for r in 0 2 3; do
+	until_calls "^rank $r \(pid [0-9]+\) is in all_reduce #5 of communicator [0-9a-f]{8} for [0-9.]+ s and waits for rank 1$"
+done
+said '^rank 1 \(pid [0-9]+\) is not in a call of Tutti; its last one was all_reduce #4, [0-9.]+ s ago$'
+said '^rank 4 \(pid [0-9]+\) is not in a call of Tutti, and has no communicator$'
+[ "$(sed 's/^rank \([0-9]\).*/\1/' out | tr -d '\n')" = 01234 ] || complain "not a line a rank, in their order: $(cat out)"
+
+# ---- the table, in the order of ranks, and the dump of the whole job
+expect 0 $top --once -i 0.05 $job
+[ "$(awk 'NR > 1 { printf "%s", $2 }' out)" = 0123 ] || complain "tutti-top's ranks: $(cat out)"
+[ "$(awk 'NR > 1 { print $4 }' out | sort -u | wc -l)" = 1 ] || complain "one communicator: $(cat out)"
+expect 0 $trace dump $job -o all.json
+[ "$(grep -o '"process_name"' all.json | wc -l)" = 4 ] || complain "not four ranks: $(head -c 1500 all.json)"
+
+# ---- a job without communicators, and bad lines
+"$BUILD_DIR/launch/tuttirun" --timeout 100 -n 1 sleep 100 & other=$!
+trap 'kill -KILL $job $other; wait $job $other 2>/dev/null; rm -rf "$scratch"' EXIT
+until grep -q '[0-9]' "/proc/$other/task/$other/children" && [ "$(cat /proc/$other/comm)" = tuttirun ]; do sleep 0.01; done
+expect 4 $trace dump $other
+said "^tutti-trace: No rank of tuttirun, process $other, has a communicator now\.$" err
+expect 4 $top --once -i 0.05 $other
+expect 2 $trace calls
+expect 2 $trace calls -o file $job
+exit $failures

@@ -1,0 +1,52 @@
+/* What would break: finding the ranks of one communicator in the table of tutti-top. */
+#include "tools/tutti-top/rows.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/unit.h"
+
+/* The world and a part of it, as each process has them. */
+static struct trace_comm comms[4][2] = {
+	{{.name = 7, .rank = 0, .size = 4}, {.name = 3, .rank = 0, .size = 2}},
+	{{.name = 7, .rank = 1, .size = 4}, {.name = 5, .rank = 0, .size = 2}},
+	{{.name = 7, .rank = 2, .size = 4}, {.name = 3, .rank = 1, .size = 2}},
+	{{.name = 7, .rank = 3, .size = 4}, {.name = 5, .rank = 1, .size = 2}},
+};
+
+static void ranks_of_a_communicator_are_together(void **state)
+{
+	static const int expected[8][2] = {{11, 0}, {14, 1}, {12, 2}, {13, 3},
+					   {11, 0}, {12, 1}, {14, 0}, {13, 1}};
+	struct trace_process processes[4] = {
+		{.pid = 13, .comms = comms[3], .comm_count = 2},
+		{.pid = 11, .comms = comms[0], .comm_count = 2},
+		{.pid = 14, .comms = comms[1], .comm_count = 2},
+		{.pid = 12, .comms = comms[2], .comm_count = 2},
+	};
+	struct sample now = {.ns = 1000, .log = {processes, 4}}, before = {0};
+	char line[400];
+	FILE *file = tmpfile();
+	int pid, rank;
+
+	(void)state;
+	assert_non_null(file);
+	sample_print(&before, &now, file);
+	rewind(file);
+	assert_non_null(fgets(line, sizeof line, file)); /* the heading */
+	for (int i = 0; i < 8; i++) {
+		assert_non_null(fgets(line, sizeof line, file));
+		assert_int_equal(sscanf(line, "%d %d", &pid, &rank), 2);
+		if (pid != expected[i][0] || rank != expected[i][1])
+			fail_msg("line %d is of process %d, rank %d: not of %d, rank %d", i, pid,
+				 rank, expected[i][0], expected[i][1]);
+	}
+	fclose(file);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(ranks_of_a_communicator_are_together)};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

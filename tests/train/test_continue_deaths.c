@@ -1,0 +1,399 @@
+/* slow: 6 s */
+/* What would break: training that goes on after a rank has died at a bad moment: a step that is
+ * lost, or done on some ranks only, a shadow that is not what its owner had, or parts that come
+ * from the wrong rank.
+ *
+ * The ranks are threads. One of them dies at its n-th call that communicates, for each n in a step:
+ * it aborts its communicators, and makes no further call. Or another rank's calls end there, so
+ * that it is behind the others when that one dies. The others go on with a new rank in its place,
+ * or without one. Gradients are small integers, so the result has the bits of one rank that trains
+ * without interruption. */
+#include "tests/train/ranks.h"
+#include "tests/train/toy.h"
+#include "train/state/trainer_state.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/unit.h"
+
+enum { MOST_RANKS = 5, SAMPLES = 8, SKIPPED = 1, STEPS = 5 };
+
+/* ---- death -------------------------------------------------------------------------------- */
+
+/* This rank's calls come to an end: it aborts its communicators before a call, or after one that
+ * the others need from it, and returns an error from there on. */
+static _Thread_local struct {
+	bool is_counting, is_over, ends_after;
+	int calls, ends_at; /* 0: never */
+	const struct toy *toy;
+	tutti_comm *comm;
+} own;
+
+static void end(void)
+{
+	own.is_over = true;
+	tutti_comm_abort(own.comm);
+	trainer_abort(own.toy->trainer);
+}
+
+/* False: there are no calls any more. *is_last: this is the last one. */
+static bool begins_call(bool *is_last)
+{
+	bool is_end = own.is_counting && !own.is_over && ++own.calls == own.ends_at;
+
+	*is_last = is_end && own.ends_after;
+	if (is_end && !own.ends_after)
+		end();
+	return !own.is_over;
+}
+
+static tutti_status ends_call(tutti_status status, bool is_last)
+{
+	if (is_last)
+		end();
+	return own.is_over ? tutti_set_error(TUTTI_ERR_ABORTED, "the end of this rank's calls")
+			   : status;
+}
+
+/* The calls of a trainer that communicate. */
+#define WRAP(name, parameters, arguments)                                                          \
+	tutti_status __real_tutti_##name parameters;                                               \
+	tutti_status __wrap_tutti_##name parameters;                                               \
+	tutti_status __wrap_tutti_##name parameters                                                \
+	{                                                                                          \
+		bool is_last;                                                                      \
+		bool is_made = begins_call(&is_last);                                              \
+		return ends_call(is_made ? __real_tutti_##name arguments : TUTTI_OK, is_last);     \
+	}
+WRAP(all_reduce,
+     (const void *send, void *recv, size_t count, tutti_dtype dtype, tutti_op op, tutti_comm *comm,
+      const tutti_call *call),
+     (send, recv, count, dtype, op, comm, call))
+WRAP(all_gather,
+     (const void *send, void *recv, size_t count, tutti_dtype dtype, tutti_comm *comm,
+      const tutti_call *call),
+     (send, recv, count, dtype, comm, call))
+WRAP(all_gatherv,
+     (const void *send, void *recv, const size_t *counts, const size_t *offsets, tutti_dtype dtype,
+      tutti_comm *comm, const tutti_call *call),
+     (send, recv, counts, offsets, dtype, comm, call))
+WRAP(reduce_scatterv,
+     (const void *send, void *recv, const size_t *counts, const size_t *offsets, tutti_dtype dtype,
+      tutti_op op, tutti_comm *comm, const tutti_call *call),
+     (send, recv, counts, offsets, dtype, op, comm, call))
+WRAP(broadcast,
+     (const void *send, void *recv, size_t count, tutti_dtype dtype, int root, tutti_comm *comm,
+      const tutti_call *call),
+     (send, recv, count, dtype, root, comm, call))
+
+/* A wait that has begun ends with the abort, and lets its work go. */
+tutti_status __real_tutti_work_wait(tutti_work **work, int timeout_ms);
+tutti_status __wrap_tutti_work_wait(tutti_work **work, int timeout_ms);
+tutti_status __wrap_tutti_work_wait(tutti_work **work, int timeout_ms)
+{
+	bool is_last;
+	tutti_status status;
+
+	begins_call(&is_last);
+	do
+		status = __real_tutti_work_wait(work, timeout_ms);
+	while (is_last && status == TUTTI_IN_PROGRESS);
+	return status == TUTTI_IN_PROGRESS ? status : ends_call(status, is_last);
+}
+
+/* ---- one rank ----------------------------------------------------------------------------- */
+
+struct scene {
+	tutti_train_config config, after; /* after: of the new trainers */
+	int ranks, victim, dies_in, dies_at;
+	/* -1, or a rank that lives, whose calls end with its call number dies_at of that step. So
+	 * the others may finish a step that it cannot, and the victim dies after that. */
+	int behind;
+	bool is_replaced;
+	pthread_barrier_t barrier;
+	tutti_comm *next[MOST_RANKS]; /* after the death */
+	int64_t finished[MOST_RANKS]; /* by then, or -1 */
+	int calls[MOST_RANKS];        /* in that step, without a death */
+	float values[TOY_PARAMS][TOY_MAX];
+};
+
+static tutti_status pass(struct toy *toy, int number)
+{
+	tutti_trainer *t = toy->trainer;
+	int from = number * 1000 + SAMPLES * toy->rank / toy->size;
+	int to = number * 1000 + SAMPLES * (toy->rank + 1) / toy->size;
+
+	TRY(tutti_micro_batch(t, TUTTI_PASS_LAST, to - from, NULL));
+	for (int u = 0; u < TOY_UNITS; u++) {
+		TRY(tutti_forward_begin(t, u));
+		TRY(tutti_forward_end(t, u));
+	}
+	for (int u = TOY_UNITS - 1; u >= 0; u--) {
+		TRY(tutti_backward_begin(t, u));
+		toy_backward(toy, u, from, to);
+		if (u == 1 && number == SKIPPED)
+			((float *)tutti_param_grad(t, 3))[9] = INFINITY;
+		TRY(tutti_backward_end(t, u));
+	}
+	return TUTTI_OK;
+}
+
+/* Steps from first on, to the end or an error. */
+static tutti_status train(struct toy *toy, const struct scene *scene, int first)
+{
+	for (int number = first; number < STEPS; number++) {
+		own.is_counting = scene && number == scene->dies_in;
+		TRY(pass(toy, number));
+		TRY(tutti_step(toy->trainer, &toy_adamw, 1, NULL));
+	}
+	return TUTTI_OK;
+}
+
+static void read_values(tutti_trainer *t, float values[TOY_PARAMS][TOY_MAX])
+{
+	memset(values, 0, sizeof(float[TOY_PARAMS][TOY_MAX]));
+	for (int p = 0; p < TOY_PARAMS; p++)
+		CHECK(tutti_param_read(t, p, 0, toy_count(p), values[p]) == TUTTI_OK);
+}
+
+static void calm(tutti_comm *comm, void *arg)
+{
+	struct scene *scene = arg;
+	struct toy toy;
+
+	toy_register(&toy, comm, 0);
+	toy_train(&toy, comm, &scene->config);
+	CHECK(train(&toy, NULL, 0) == TUTTI_OK);
+	read_values(toy.trainer, scene->values);
+	toy_destroy(&toy);
+}
+
+static tutti_comm *next_of(const struct scene *scene, int rank)
+{
+	if (scene->is_replaced)
+		return scene->next[rank];
+	return scene->next[rank < scene->victim ? rank : rank - 1];
+}
+
+static int64_t most(const struct scene *scene)
+{
+	int64_t steps = -1;
+
+	for (int r = 0; r < scene->ranks; r++)
+		steps = scene->finished[r] > steps ? scene->finished[r] : steps;
+	return steps;
+}
+
+static void go_on(struct scene *scene, struct toy *before, int rank)
+{
+	tutti_comm *comm = next_of(scene, rank);
+	float values[TOY_PARAMS][TOY_MAX];
+	struct toy toy;
+	int64_t steps = -7;
+
+	toy_register(&toy, comm, 0);
+	toy_train(&toy, comm, &scene->after);
+	tutti_status status = tutti_trainer_continue(toy.trainer, before->trainer, &steps);
+	if (status == TUTTI_ERR_UNSUPPORTED && scene->dies_in == 0) {
+		CHECK_MESSAGE("start again"); /* the first shadow was not there yet */
+		steps = 0;
+	} else {
+		CHECK(status == TUTTI_OK);
+	}
+	CHECK(steps == most(scene));
+	toy_destroy(before); /* nothing of it is used any more */
+	CHECK(train(&toy, NULL, (int)steps) == TUTTI_OK);
+	CHECK(tutti_check_replicas(toy.trainer) == TUTTI_OK);
+	read_values(toy.trainer, values);
+	if (tutti_rank(comm) == 0)
+		memcpy(scene->values, values, sizeof values);
+	toy_destroy(&toy);
+}
+
+static void rank_main(tutti_comm *comm, void *arg)
+{
+	struct scene *scene = arg;
+	int rank = tutti_rank(comm);
+	struct toy toy;
+
+	memset(&own, 0, sizeof own);
+	own.comm = comm;
+	own.toy = &toy;
+	own.ends_after = rank == scene->behind;
+	if (rank == (scene->behind < 0 ? scene->victim : scene->behind))
+		own.ends_at = scene->dies_at;
+	toy_register(&toy, comm, 0);
+	toy_train(&toy, comm, &scene->config);
+	CHECK((train(&toy, scene, 0) == TUTTI_OK) == (scene->dies_at == 0));
+	own.is_counting = false;
+	scene->finished[rank] = rank == scene->victim ? -1 : (int64_t)toy.trainer->steps;
+	if (scene->dies_at == 0)
+		scene->calls[rank] = own.calls;
+	own.is_over = false;
+	if (rank == scene->victim && scene->dies_at > 0) {
+		toy_destroy(&toy);
+		toy = (struct toy){0};
+	}
+	pthread_barrier_wait(&scene->barrier);
+	if (scene->dies_at > 0 && (rank != scene->victim || scene->is_replaced))
+		go_on(scene, &toy, rank);
+	else
+		toy_destroy(&toy);
+}
+
+/* ---- all scenes --------------------------------------------------------------------------- */
+
+static float expected[TOY_PARAMS][TOY_MAX];
+
+static void run(struct scene *scene)
+{
+	int left = scene->is_replaced ? scene->ranks : scene->ranks - 1;
+
+	pthread_barrier_init(&scene->barrier, NULL, (unsigned)scene->ranks);
+	assert_int_equal(tutti_init_all(scene->next, left, NULL), TUTTI_OK);
+	int failed = ranks_as_threads(scene->ranks, rank_main, scene);
+	for (int r = 0; r < left; r++)
+		tutti_comm_destroy(scene->next[r]);
+	pthread_barrier_destroy(&scene->barrier);
+	if (failed || (scene->dies_at > 0 && memcmp(scene->values, expected, sizeof expected) != 0))
+		fail_msg("strategy %d, %d ranks: rank %d died at call %d of step %d, rank %d was "
+			 "behind, and it was %s: %s",
+			 (int)scene->config.strategy, scene->ranks, scene->victim, scene->dies_at,
+			 scene->dies_in, scene->behind,
+			 scene->is_replaced ? "replaced" : "not replaced",
+			 failed ? "see above" : "other values");
+}
+
+static tutti_train_config config_of(tutti_strategy strategy)
+{
+	return (tutti_train_config){.strategy = strategy,
+				    .seed = 7,
+				    .loss_scale = -1,
+				    .deterministic = 1,
+				    .max_grad_norm = 2,
+				    .bucket_bytes = 128,
+				    .shadow = 1};
+}
+
+/* With a new rank in its place, or without. */
+static void replaced_or_not(struct scene *scene, bool is_replaced)
+{
+	scene->is_replaced = is_replaced;
+	scene->after = scene->config;
+	if (scene->config.strategy == TUTTI_HSDP && !is_replaced)
+		scene->after.strategy = TUTTI_FSDP; /* its groups do not fit any more */
+	run(scene);
+}
+
+/* Each rank dies at one in stride of its calls in a step. */
+static void each_call(tutti_train_config config, int ranks, int dies_in, int stride)
+{
+	for (int victim = 0; victim < ranks; victim++) {
+		struct scene scene = {.config = config,
+				      .after = config,
+				      .ranks = ranks,
+				      .victim = victim,
+				      .behind = -1,
+				      .dies_in = dies_in,
+				      .is_replaced = true};
+		run(&scene);
+		int calls = scene.calls[victim];
+		assert_true(calls > 5);
+		for (int n = 1 + victim % stride, i = victim; n <= calls; n += stride, i++) {
+			scene.dies_at = n;
+			replaced_or_not(&scene, i % 2);
+		}
+		scene.behind = (victim + 1) % ranks;
+		calls = scene.calls[scene.behind];
+		for (int n = calls; n > calls - 4; n--) {
+			scene.dies_at = n;
+			replaced_or_not(&scene, n % 2);
+		}
+	}
+}
+
+static void expect(tutti_train_config config)
+{
+	struct scene scene = {.config = config};
+
+	scene.config.strategy = TUTTI_DDP;
+	scene.config.shard_size = 0;
+	assert_int_equal(ranks_as_threads(1, calm, &scene), 0);
+	memcpy(expected, scene.values, sizeof expected);
+}
+
+static void sweep(tutti_strategy strategy)
+{
+	tutti_train_config config = config_of(strategy);
+
+	expect(config);
+	each_call(config, 2, 2, 3);
+	each_call(config, 3, 2, 7);
+	each_call(config, 3, SKIPPED, 17);
+	each_call(config, 4, 2, 17);
+	each_call(config, 5, 0, 23);
+}
+
+static void test_ddp(void **state)
+{
+	(void)state;
+	sweep(TUTTI_DDP);
+}
+
+static void test_zero1(void **state)
+{
+	(void)state;
+	sweep(TUTTI_ZERO1);
+}
+
+static void test_zero2(void **state)
+{
+	(void)state;
+	sweep(TUTTI_ZERO2);
+}
+
+static void test_fsdp(void **state)
+{
+	(void)state;
+	sweep(TUTTI_FSDP);
+}
+
+/* The other shard group has each part, without a shadow. */
+static void test_hsdp(void **state)
+{
+	tutti_train_config config = config_of(TUTTI_HSDP);
+
+	(void)state;
+	config.shard_size = 2;
+	config.shadow = 0;
+	expect(config);
+	each_call(config, 4, 2, 7);
+}
+
+/* A shadow rounds as its owner does. */
+static void test_of_16_bits(void **state)
+{
+	static const tutti_strategy strategies[] = {TUTTI_ZERO1, TUTTI_ZERO2, TUTTI_FSDP};
+
+	(void)state;
+	for (int s = 0; s < 3; s++) {
+		tutti_train_config config = config_of(strategies[s]);
+		config.param_dtype = TUTTI_BF16;
+		config.stochastic_rounding = 1;
+		expect(config);
+		each_call(config, 3, 2, 5);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_ddp),   cmocka_unit_test(test_zero1),
+		cmocka_unit_test(test_zero2), cmocka_unit_test(test_fsdp),
+		cmocka_unit_test(test_hsdp),  cmocka_unit_test(test_of_16_bits),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,135 @@
+/* tutti-trace calls: a line for each rank, on the call that it is in. */
+#include "merge.h"
+
+#include "tools/job.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static double seconds(int64_t since_ns, int64_t now_ns)
+{
+	return now_ns > since_ns ? (double)(now_ns - since_ns) * 1e-9 : 0;
+}
+
+/* "all_reduce #17", "send to 3". Returns text. */
+static const char *name_of(const struct trace_op *op, char text[60])
+{
+	if (op->sequence >= 0)
+		snprintf(text, 60, "%s #%" PRId64, op->name, op->sequence);
+	else if (op->peer >= 0)
+		snprintf(text, 60, "%s %s %d", op->name,
+			 strcmp(op->name, "send") == 0 ? "to" : "from", op->peer);
+	else
+		snprintf(text, 60, "%s from any", op->name);
+	return text;
+}
+
+/* The calls that are under way on a communicator. Returns how many there are. */
+static int print_running(int rank, const struct trace_process *p, const struct trace_comm *c)
+{
+	char name[60];
+	int count = 0;
+
+	for (size_t k = 0; k < c->op_count; k++) {
+		const struct trace_op *op = &c->ops[k];
+
+		if (op->state != TRACE_STATE_RUNS)
+			continue;
+		printf("rank %d (pid %d) is in %s of communicator %08x for %.3f s", rank, p->pid,
+		       name_of(op, name), (unsigned)(c->name >> 32),
+		       seconds(op->begin_ns, p->now_ns));
+		if (c->waits[0] && c->waits_index == op->index)
+			printf(" and waits %s", c->waits);
+		printf("\n");
+		count++;
+	}
+	return count;
+}
+
+static const struct trace_op *last_of(const struct trace_process *p)
+{
+	const struct trace_op *last = NULL;
+
+	for (size_t i = 0; i < p->comm_count; i++) {
+		const struct trace_comm *c = &p->comms[i];
+		const struct trace_op *op = c->op_count ? &c->ops[c->op_count - 1] : NULL;
+
+		if (op && (!last || op->begin_ns > last->begin_ns))
+			last = op;
+	}
+	return last;
+}
+
+static void print_process(int rank, const struct trace_process *p)
+{
+	const struct trace_op *last = last_of(p);
+	char name[60];
+	int running = 0;
+
+	for (size_t i = 0; i < p->comm_count; i++)
+		running += print_running(rank, p, &p->comms[i]);
+	if (running)
+		return;
+	printf("rank %d (pid %d) is not in a call of Tutti", rank, p->pid);
+	if (last)
+		printf("; its last one was %s, %.3f s ago", name_of(last, name),
+		       seconds(last->end_ns == TRACE_UNKNOWN ? last->begin_ns : last->end_ns,
+			       p->now_ns));
+	printf("\n");
+}
+
+/* True: the process has communicators. why: else the reason. */
+static bool try_process(int pid, int rank, enum attach_code *code, char *why, size_t why_bytes)
+{
+	struct trace_process process;
+
+	*code = attach_read(pid, &process, why, why_bytes);
+	if (*code != ATTACH_OK)
+		return false;
+	print_process(rank < 0 && process.comm_count ? process.comms[0].rank : rank, &process);
+	trace_process_free(&process);
+	return true;
+}
+
+static void print_job(int launcher)
+{
+	struct job_list list = job_list(launcher);
+	enum attach_code code;
+	bool has_line = false;
+	char why[600];
+
+	for (size_t i = 0; i < list.count; i++) {
+		const struct job_process *p = &list.processes[i];
+
+		has_line &= p->pid != p->leader;
+		has_line |= try_process(p->pid, p->rank, &code, why, sizeof why);
+		if (!has_line && code != ATTACH_NO_TUTTI)
+			fprintf(stderr, "tutti-trace: %s\n", why);
+		if (!has_line && (i + 1 == list.count || p[1].leader != p->leader))
+			printf("rank %d (pid %d) is not in a call of Tutti, and has no "
+			       "communicator\n",
+			       p->rank, p->leader);
+	}
+	free(list.processes);
+}
+
+int calls(const struct arguments *arguments)
+{
+	enum attach_code first = ATTACH_OK, code;
+	char why[600];
+
+	for (int i = 0; i < arguments->word_count; i++) {
+		int pid = 0;
+
+		parse_pid(arguments->words[i], &pid);
+		if (job_is_launcher(pid)) {
+			print_job(pid);
+			continue;
+		}
+		if (!try_process(pid, -1, &code, why, sizeof why))
+			fprintf(stderr, "tutti-trace: %s\n", why);
+		first = first == ATTACH_OK ? code : first;
+	}
+	return first;
+}
