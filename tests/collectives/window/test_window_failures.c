@@ -265,6 +265,32 @@ static void test_stop_and_failures(void **state)
 	test_limit(0);
 }
 
+/* Rank 1 posts its last line and fails after rank 0's look at the lines, and before rank 0's look
+ * at the board. A call that waits for more than lines fails. */
+static void test_all_lines_came(void **state)
+{
+	static const size_t counts[] = {3, 200000};
+
+	(void)state;
+	for (int is_long = 0; is_long < 2; is_long++) {
+		struct team team = {.size = 2};
+		struct window *windows[2];
+		struct window_run runs[2];
+
+		team_open(&team, windows);
+		for (int rank = 0; rank < 2; rank++) {
+			struct call_args args = call(COLL_ALL_REDUCE, counts[is_long], 0, rank);
+			begin(windows[rank], &runs[rank], &args);
+		}
+		window_fail(windows[1], TUTTI_ERR_PEER, "rank 1 has failed");
+		assert_int_equal(failure_check(windows[0], &runs[0], clock_now_ns()),
+				 is_long ? TUTTI_ERR_PEER : TUTTI_OK);
+		assert_int_equal(advance(windows[0], &runs[0]),
+				 is_long ? TUTTI_IN_PROGRESS : TUTTI_OK);
+		team_close(windows, 2);
+	}
+}
+
 /* A sleeper on descriptors hears of a failure, too. Killed: doorbell_wake_all left out of
  * window_fail.
  */
@@ -381,6 +407,7 @@ int main(void)
 		cmocka_unit_test(test_deadline_at_the_line),
 		cmocka_unit_test(test_deadline_in_the_middle),
 		cmocka_unit_test(test_stop_and_failures),
+		cmocka_unit_test(test_all_lines_came),
 		cmocka_unit_test(test_failure_rings),
 		cmocka_unit_test(test_a_call_after_a_failure),
 		cmocka_unit_test(test_kill_in_the_middle),
