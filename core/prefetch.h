@@ -18,6 +18,11 @@ static inline void prefetch_to_write(const void *at)
 #endif
 }
 
+static inline void prefetch_to_read(const void *at)
+{
+	__builtin_prefetch(at, 0);
+}
+
 /* Returns when what this core has stored so far is in its cache. */
 static inline void wait_for_stores(void)
 {

@@ -9,14 +9,19 @@
 #include "memory/dtype.h"
 #include "memory/ops.h"
 
-/* The common case, in which check_arguments would find nothing: a call that waits, outside groups,
- * with a built-in op that all dtypes have. */
+static inline bool is_plain_call(const tutti_call *call)
+{
+	return !call || (!call->stream && call->timeout_ms >= 0);
+}
+
+/* The common case, in which check_arguments would find nothing: a call outside groups, with a
+ * built-in op that all dtypes have. */
 static inline bool has_plain_arguments(const struct call_args *a, enum collective pattern,
 				       const tutti_comm *comm, const tutti_call *call)
 {
 	size_t element = dtype_bytes(a->dtype), bytes;
 
-	if (call || !comm || atomic_load_explicit(&group_threads, memory_order_relaxed) ||
+	if (!is_plain_call(call) || !comm || atomic_load_explicit(&group_threads, memory_order_relaxed) ||
 	    !element || forks_is_orphan)
 		return false;
 	if (__builtin_mul_overflow(a->count, element * (size_t)comm->size, &bytes) ||

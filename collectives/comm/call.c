@@ -188,6 +188,23 @@ static tutti_status submit(struct tutti_comm *comm, const struct task_spec *spec
 	return TUTTI_OK;
 }
 
+/* The same of a call of the window on host memory. */
+static tutti_status submit_to_window(struct tutti_comm *comm, const struct call_args *args,
+				     const struct way *way, const tutti_call *call)
+{
+	struct task_spec spec;
+	struct tutti_work *work = NULL;
+
+	if (call->work && !call->done)
+		work = engine_submit_alone(comm->engine, args, comm_timeout_ms(comm, call));
+	if (work) {
+		*call->work = work;
+		return TUTTI_OK;
+	}
+	TRY(describe_task(comm, args, way, call, &spec));
+	return submit(comm, &spec, call);
+}
+
 /* An invalid call uses no sequence number: args were checked before, and what can still be refused
  * is refused before take_number. */
 tutti_status comm_call(struct tutti_comm *comm, struct call_args *args, const tutti_call *call)
@@ -204,17 +221,20 @@ tutti_status comm_call(struct tutti_comm *comm, struct call_args *args, const tu
 	args->fingerprint = record.fingerprint;
 	bool waits = call_waits(call);
 	bool is_direct =
-		waits && way.is_window && way.memory->id == TUTTI_MEMORY_HOST && !copies_send(args);
+		way.is_window && way.memory->id == TUTTI_MEMORY_HOST && !copies_send(args);
 	if (!is_direct)
 		status = describe_task(comm, args, &way, call, &spec);
 	if (status == TUTTI_OK) {
 		take_number(comm, args, &record);
 		if (waits)
 			begin_wait(comm);
-		status = is_direct ? engine_run_window(comm->engine, args,
-						       comm_timeout_ms(comm, call))
-			 : waits   ? engine_run(comm->engine, &spec)
-				   : submit(comm, &spec, call);
+		int timeout_ms = comm_timeout_ms(comm, call);
+		if (waits)
+			status = is_direct ? engine_run_window(comm->engine, args, timeout_ms)
+					   : engine_run(comm->engine, &spec);
+		else
+			status = is_direct ? submit_to_window(comm, args, &way, call)
+					   : submit(comm, &spec, call);
 	}
 	return __builtin_expect(status != TUTTI_OK, 0) ? explain(comm, status) : status;
 }

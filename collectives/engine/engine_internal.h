@@ -55,6 +55,8 @@ bool engine_suspect(struct engine *e, const struct tutti_work *work, int peer, t
 
 /* work.c */
 struct tutti_work *work_new(struct engine *e);
+/* As work_release of one that has ended, with the lock. False: it is held elsewhere, too. */
+bool work_give_back(struct engine *e, struct tutti_work *work);
 void work_finish(struct engine *e, struct tutti_work *work, tutti_status status);
 /* An engine is freed when it has ended and no work of it is outside. No lock. */
 void engine_ref_owner(struct engine *e);
@@ -83,6 +85,7 @@ const char *work_error(const struct tutti_work *work, char *text);
 tutti_status work_result(const struct tutti_work *work);
 
 /* progress.c */
+void engine_finish_ended(struct engine *e); /* the works whose tasks are over */
 bool engine_settle(struct engine *e); /* what can be done without asking an endpoint */
 
 /* clean_up.c */

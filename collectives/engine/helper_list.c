@@ -70,15 +70,17 @@ void helper_call_for(struct engine *e, bool is_urgent)
 		helper_wake();
 }
 
-/* Soon: the coarse clock has not gone on since the call was submitted. */
+/* Soon: the coarse clock has not gone on since the call was submitted. After enough of them it is
+ * looked at for every PROMPT_ENOUGH-th. */
 void helper_note_wait(const struct tutti_work *work, struct engine *e)
 {
-	int prompt = atomic_load_explicit(&e->help.prompt, memory_order_relaxed);
-	bool is_soon = work->submitted_ns == engine_coarse_now(e);
+	int prompt = 1 + atomic_load_explicit(&e->help.prompt, memory_order_relaxed);
 
-	if (!is_soon || prompt < PROMPT_ENOUGH)
-		atomic_store_explicit(&e->help.prompt, is_soon ? prompt + 1 : 0,
-				      memory_order_relaxed);
+	if (prompt <= PROMPT_ENOUGH || prompt == 2 * PROMPT_ENOUGH) {
+		bool is_soon = work->submitted_ns == engine_coarse_now(e);
+		prompt = !is_soon ? 0 : prompt > PROMPT_ENOUGH ? PROMPT_ENOUGH : prompt;
+	}
+	atomic_store_explicit(&e->help.prompt, prompt, memory_order_relaxed);
 }
 
 bool helper_is_needed(struct engine *e)

@@ -7,7 +7,7 @@
 
 #include <poll.h>
 
-static void finish_ended(struct engine *e)
+void engine_finish_ended(struct engine *e)
 {
 	while (e->works.ended) {
 		struct tutti_work *work = e->works.ended;
@@ -31,7 +31,7 @@ bool engine_settle(struct engine *e)
 		}
 		moved = true;
 	}
-	finish_ended(e);
+	engine_finish_ended(e);
 	return moved;
 }
 

@@ -1,6 +1,8 @@
 /* A call becomes a work, and its task begins. */
 #include "collectives/engine/engine_internal.h"
 
+#include "memory/ops.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,8 +92,12 @@ static tutti_status new_work(struct engine *e, const struct task_spec *spec,
 	return TUTTI_OK;
 }
 
-static void add_work(struct engine *e, struct tutti_work *work)
+static void begin_life(struct engine *e, struct tutti_work *work, bool is_async)
 {
+	work->is_async = is_async;
+	work->submitted_ns = engine_coarse_now(e);
+	work->deadline_ns = work->submitted_ns + MS_TO_NS(work->spec.timeout_ms) +
+			    (e->config.now_ns ? 0 : COARSE_NS);
 	work->next = e->works.newest;
 	if (e->works.newest)
 		e->works.newest->prev = work;
@@ -128,11 +134,7 @@ static tutti_status submit(struct engine *e, const struct task_spec *spec, bool 
 		return refuse(e, spec, status);
 	work->spec = *spec;
 	op_hold(spec->args.op);
-	work->is_async = is_async;
-	work->submitted_ns = engine_coarse_now(e);
-	work->deadline_ns = work->submitted_ns + MS_TO_NS(spec->timeout_ms) +
-			    (e->config.now_ns ? 0 : COARSE_NS);
-	add_work(e, work);
+	begin_life(e, work, is_async);
 	status = keep_tables(e, work);
 	if (status == TUTTI_OK)
 		status = copy_send(e, work);
@@ -172,6 +174,56 @@ tutti_status engine_submit(struct engine *e, const struct task_spec *spec, struc
 	if (status == TUTTI_OK && !e->config.now_ns)
 		helper_call_for(e, spec->done != NULL);
 	return status;
+}
+
+/* The caller's spec would be filled and then copied, which takes longer than the rest. */
+static void fill_alone(struct task_spec *spec, struct engine *e, const struct call_args *args,
+		       int timeout_ms)
+{
+	spec->kind = &window_tasks;
+	spec->memory = &memory_host;
+	spec->args = *args;
+	spec->name = collective_name(args->collective);
+	spec->algorithm = "window";
+	spec->timeout_ms = timeout_ms;
+	spec->send_bytes = spec->recv_bytes = 0;
+	if (!trace_is_short(args)) {
+		spec->send_bytes = layout_extent(args, e->config.rank, e->config.size, SEND_SIDE);
+		spec->recv_bytes = layout_extent(args, e->config.rank, e->config.size, RECV_SIDE);
+	}
+	spec->copies_send = false;
+	spec->p2p.side = P2P_NONE;
+	spec->done = NULL;
+	spec->trace = (struct trace_mark){0};
+	if (e->config.trace)
+		spec->trace = trace_call(e->config.trace, args, TRACE_BY_WINDOW, TRACE_IS_ASYNC);
+	if (trace_is_timed(args))
+		trace_began(&spec->trace);
+}
+
+static bool is_plain(const struct engine *e, const struct call_args *args)
+{
+	return !args->counts[SEND_SIDE] && !args->is_grouped &&
+	       (unsigned)args->op < OPS_BUILT_IN && e->help.is_attached && !e->config.now_ns;
+}
+
+struct tutti_work *engine_submit_alone(struct engine *e, const struct call_args *args,
+				       int timeout_ms)
+{
+	struct tutti_work *work = NULL;
+
+	if (!is_plain(e, args) || pthread_mutex_trylock(&e->lock) != 0)
+		return NULL;
+	if (!e->works.newest && !e->failure.stop && !e->failure.report_state &&
+	    e->links.queues[TUTTI_MEMORY_HOST] && (work = work_new(e))) {
+		fill_alone(&work->spec, e, args, timeout_ms);
+		begin_life(e, work, true);
+		window_tasks.begin(e, work);
+	}
+	engine_unlock(e);
+	if (work)
+		helper_call_for(e, false);
+	return work;
 }
 
 /* A send that was copied may still be in flight when its call has ended: the helper moves it on. */

@@ -47,8 +47,10 @@ bool window_task_advance(struct engine *e, bool is_eager)
 		start(e, work);
 	tutti_status status = (is_eager ? window_advance_eagerly
 					: window_advance)(e->config.window, &work->window, &moved);
-	if (status == TUTTI_IN_PROGRESS)
+	if (status == TUTTI_IN_PROGRESS) {
+		trace_began_late(&work->spec.trace);
 		return moved;
+	}
 	if (status != TUTTI_OK) {
 		engine_window_failed(e, work, status);
 		return true;

@@ -134,6 +134,16 @@ static void unref(struct tutti_work *work)
 		recycle(work->engine, work);
 }
 
+bool work_give_back(struct engine *e, struct tutti_work *work)
+{
+	if (atomic_load_explicit(&work->refs, memory_order_acquire) != 1)
+		return false;
+	poison(work, offsetof(struct tutti_work, tables));
+	work->next = e->works.free;
+	e->works.free = work;
+	return true;
+}
+
 void work_release(struct tutti_work *work)
 {
 	if (work)
@@ -245,7 +255,8 @@ void work_finish(struct engine *e, struct tutti_work *work, tutti_status status)
 	struct tutti_work *whole = work->whole;
 
 	op_release(work->spec.args.op);
-	trace_ended_late(&work->spec.trace, status != TUTTI_OK);
+	if (status != TUTTI_OK || !trace_ended_at_once(&work->spec.trace, &work->spec.args))
+		trace_ended_late(&work->spec.trace, status != TUTTI_OK);
 	unlink_work(e, work);
 	if (work->spec.kind->finish)
 		work->spec.kind->finish(e, work);

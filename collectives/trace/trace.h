@@ -171,14 +171,18 @@ static inline bool trace_is_timed(const struct call_args *a)
 }
 
 /* A short collective through the window, after its end: one word, which is there or not. */
+static inline uint64_t trace_short_what(const struct call_args *a)
+{
+	return a->sequence << 32 | (uint64_t)a->collective << 24 | (uint64_t)a->dtype << 20 |
+	       a->count << 13 | (uint64_t)a->root << 4 | TRACE_AT_ONCE | TRACE_IS_VALID;
+}
+
 static inline void trace_short(struct trace *t, const struct call_args *a)
 {
 	uint64_t index = atomic_load_explicit(&t->issued, memory_order_relaxed);
-	uint64_t what = a->sequence << 32 | (uint64_t)a->collective << 24 |
-			(uint64_t)a->dtype << 20 | a->count << 13 | (uint64_t)a->root << 4 |
-			TRACE_AT_ONCE | TRACE_IS_VALID;
 
-	atomic_store_explicit(&t->ops[index % TRACE_OPS].what, what, memory_order_release);
+	atomic_store_explicit(&t->ops[index % TRACE_OPS].what, trace_short_what(a),
+			      memory_order_release);
 	atomic_store_explicit(&t->issued, index + 1, memory_order_release);
 }
 
@@ -198,9 +202,38 @@ static inline void trace_ended(const struct trace_mark *mark, bool failed)
 			      memory_order_relaxed);
 }
 
-/* By any thread, at any time: nothing happens when it has ended, or its entry is another's by now.
- */
-void trace_ended_late(const struct trace_mark *mark, bool failed);
+/* By a thread that keeps others from beginning TRACE_OPS operations meanwhile, as with the engine's
+ * lock. Nothing happens when it has ended, or its entry is another's by now. */
+static inline bool trace_is_in_flight(const struct trace_mark *mark)
+{
+	return mark->entry && atomic_load_explicit(&mark->entry->ended, memory_order_relaxed) ==
+				      (TRACE_IN_FLIGHT | mark->index);
+}
+
+static inline void trace_ended_late(const struct trace_mark *mark, bool failed)
+{
+	if (trace_is_in_flight(mark))
+		trace_ended(mark, failed);
+}
+
+/* The same for a short collective through the window, whose beginning needs no look at the clock:
+ * it waits, ... */
+static inline void trace_began_late(const struct trace_mark *mark)
+{
+	if (mark->entry && !atomic_load_explicit(&mark->entry->began, memory_order_relaxed))
+		trace_began(mark);
+}
+
+/* ... or it is over before it has waited: then its entry is one word, as trace_short's. */
+static inline bool trace_ended_at_once(const struct trace_mark *mark, const struct call_args *a)
+{
+	if (!trace_is_in_flight(mark) ||
+	    atomic_load_explicit(&mark->entry->began, memory_order_relaxed))
+		return false;
+	atomic_store_explicit(&mark->entry->what, trace_short_what(a) | TRACE_IS_ASYNC,
+			      memory_order_release);
+	return true;
+}
 
 /* Says what an operation waits for. By one thread at a time; readers see the old text or the new
  * one. */

@@ -203,16 +203,6 @@ void trace_each_page(void (*visit)(void *arg, const struct trace_page *page), vo
 	pthread_mutex_unlock(&lock);
 }
 
-void trace_ended_late(const struct trace_mark *mark, bool failed)
-{
-	if (!mark->entry)
-		return;
-	uint64_t now = ticks_now(trace_clock) & TRACE_TIME, is = TRACE_IN_FLIGHT | mark->index;
-	atomic_compare_exchange_strong_explicit(&mark->entry->ended, &is,
-						failed ? now | TRACE_FAILED : now,
-						memory_order_relaxed, memory_order_relaxed);
-}
-
 void trace_waits(struct trace *t, const struct trace_wait *wait)
 {
 	uint64_t version = atomic_load_explicit(&t->wait_version, memory_order_relaxed);

@@ -155,6 +155,9 @@ void entry_post(struct window *w, struct window_run *run)
 	if (run->is_small)
 		small_prepare(w, run);
 	set_peers(w, run);
+	/* An asynchronous call looks at the first line only in its wait. To be fetched now saves
+	 * that wait one of the line's two ways between the cores. */
+	prefetch_to_read(line_of(w, run->number, run->peer < run->peers ? run->peer : w->rank));
 }
 
 void window_begin(struct window *w, struct window_run *run, const struct call_args *args)

@@ -189,6 +189,40 @@ static void test_late_end(void **state)
 	trace_close(t);
 }
 
+/* An asynchronous call gets a time when it waits. One that never does is one word in the end. */
+static void test_late_begin(void **state)
+{
+	struct call_args args = {.collective = COLL_BROADCAST,
+				 .dtype = TUTTI_F32,
+				 .count = 3,
+				 .root = 5,
+				 .sequence = 4};
+	struct trace *t = open_one(14, 0, 8);
+	struct trace_mark prompt = trace_call(t, &args, TRACE_BY_WINDOW, TRACE_IS_ASYNC);
+	struct trace_mark slow = trace_call(t, &args, TRACE_BY_WINDOW, TRACE_IS_ASYNC);
+	(void)state;
+	trace_began_late(&slow);
+	assert_true(trace_ended_at_once(&prompt, &args));
+	assert_false(trace_ended_at_once(&slow, &args));
+	trace_ended_late(&slow, false);
+	struct trace_process p = read_all();
+	const struct trace_op *op = find(&p, 14)->ops;
+	for (int i = 0; i < 2; i++) {
+		assert_string_equal(op[i].name, "broadcast");
+		assert_int_equal(op[i].sequence, 4);
+		assert_int_equal(op[i].count, 3);
+		assert_int_equal(op[i].peer, 5);
+		assert_true(op[i].is_async);
+		assert_int_equal(op[i].state, TRACE_STATE_DONE);
+	}
+	assert_true(op[0].end_ns == TRACE_UNKNOWN && op[1].end_ns >= op[1].begin_ns);
+	for (uint64_t i = 0; i < TRACE_OPS; i++)
+		note_over(t, 5 + i, false);
+	assert_false(trace_ended_at_once(&prompt, &args)); /* its entry is another call's by now */
+	trace_process_free(&p);
+	trace_close(t);
+}
+
 static void test_many_communicators(void **state)
 {
 	struct trace *traces[3 * TRACE_SLOTS];
@@ -293,6 +327,7 @@ int main(void)
 		cmocka_unit_test(test_long_ago),
 		cmocka_unit_test(test_late_end),
 		cmocka_unit_test(test_waits),
+		cmocka_unit_test(test_late_begin),
 		cmocka_unit_test(test_many_communicators),
 		cmocka_unit_test(test_no_mixture),
 	};
