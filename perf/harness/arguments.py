@@ -5,7 +5,7 @@ import os
 import signal
 import tempfile
 
-from harness import contenders, rounds, sizes
+from harness import contenders, load, rounds, sizes
 
 MAX_RANKS = 1024
 TYPES = ("float", "double", "half", "bfloat16", "int8", "int32", "int64")
@@ -35,6 +35,12 @@ def size_list(text):
         raise argparse.ArgumentTypeError(f"'{text}' is not a list of sizes such as 16,1K or 8-64M*4") from None
 
 
+def busy_processes(text):
+    if not text.isdecimal() or int(text) > load.MOST:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of busy processes from 0 to {load.MOST}")
+    return int(text)
+
+
 def at_least(least, why):
     def parse(text):
         if not text.isdecimal() or int(text) < least:
@@ -52,6 +58,10 @@ def between(low, high):
         return value
     parse.__name__ = "number"
     return parse
+
+
+def add_load(parser):
+    parser.add_argument("--load", type=busy_processes, default=0, metavar="N", help="busy processes beside the ranks (0)")
 
 
 def check_out(parser, folder):

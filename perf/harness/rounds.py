@@ -83,6 +83,7 @@ class Settings:
         self.rounds = given.get("rounds", 8)
         self.dirty = given.get("dirty", True)
         self.in_place = given.get("in_place", True)
+        self.load = given.get("load", 0)
         self.timeout = given.get("timeout", 120)
         self.env = given.get("env")
         self.wrap = given.get("wrap", ())
@@ -130,6 +131,8 @@ class Rounds:
         first = turn == 0
         options = ["-d", dtype, "-c", str(int(first)), "--dirty", str(int(self.settings.dirty)), "-w", "2",
                    "-n", str(bounds_of(sizes)[0] if first else iterations[key])]
+        if self.settings.load:
+            options += ["--load", str(self.settings.load)]
         env = contender.environment(self.settings.env)
         command = contender.command(self.place.collective, self.place.ranks, self.settings.wrap)
         try:

@@ -94,6 +94,19 @@ static const char *option(char **argv, const char *name)
 	return "";
 }
 
+/* A line in a file beside the program for every start with --load. */
+static void note_load(char **argv)
+{
+	char name[4096];
+	FILE *file;
+
+	snprintf(name, sizeof name, "%s.loads", argv[0]);
+	if (!*option(argv, "--load") || !(file = fopen(name, "a")))
+		return;
+	fprintf(file, "%s\n", option(argv, "--load"));
+	fclose(file);
+}
+
 static void write_rows(char **argv, const struct behaviour *b, uint64_t state)
 {
 	long size = atol(option(argv, "-b")), last = atol(option(argv, "-e"));
@@ -125,6 +138,7 @@ int main(int argc, char **argv)
 	long start = count_start(argv[0]);
 
 	(void)argc;
+	note_load(argv);
 	if (start < b.first)
 		strcpy(b.what, "x1");
 	printf("# fake_perf (fake), 2 ranks\n");

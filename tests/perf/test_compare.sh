@@ -36,6 +36,14 @@ assert result["complete"] and len(result["points"]) == 3, result
 assert all(len(t) == 4 for p in result["points"] for t in p["times_us"].values())
 END
 
+# ---- beside busy processes, which each program makes
+compare 0 --sizes 16 --rounds 2 --load 3 --out loaded
+json loaded 'd["settings"]["busy processes"] == 3'
+grep -h . build/perf/*.loads | sort -u >loads
+[ "$(cat loads)" = 3 ] || complain "the programs were started with other loads: $(cat loads)"
+compare 2 --load 2000
+says "'2000' is not a number of busy processes from 0 to 1024"
+
 # ---- every way to talk, several types, what has no size
 compare 0 --over shm,tcp --sizes 64K --rounds 2 --dtype float,bfloat16 --collectives all_reduce,barrier --out all
 says 'tcp,self'

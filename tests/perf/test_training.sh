@@ -18,6 +18,13 @@ awk -F, 'NR > 1 && !($5 > 0 && $6 >= 0 && $6 < 100 && $7 > 1) { bad = 1 } END { 
 $training $small --steps 20 --ranks 2 --rounds 1 --strategies local_sgd >out 2>&1 || complain "local_sgd: $(cat out)"
 grep -q '^| local_sgd, 2 ranks, shm | [0-9]* |' out || complain "no row of local_sgd: $(cat out)"
 
+# Beside busy processes, which end with it.
+# shellcheck disable=SC2086
+LOAD_OF=$$ $training $small --rounds 1 --strategies ddp --load 2 >out 2>&1 || complain "--load: $(cat out)"
+grep -q '1 rounds, 2 busy processes' out || complain "--load is not said: $(cat out)"
+left=$(grep -lzx "LOAD_OF=$$" /proc/[0-9]*/environ 2>/dev/null)
+[ -z "$left" ] || complain "busy processes are left: $left"
+
 # A gpt that ends with another loss on two ranks is found out, and one that fails.
 mkdir -p fake/examples/gpt fake/launch
 cat >fake/examples/gpt/gpt <<'END'

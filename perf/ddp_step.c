@@ -1,0 +1,276 @@
+/* ddp_step: one training step of a perceptron through the trainer's hooks, against the same step on
+ * each rank alone and an all_reduce of as many bytes. What DDP hides of the second beside the first
+ * shows in the ratio; it is for loaded machines (--load), too. */
+#include "load.h"
+#include "output.h"
+
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <tutti/train.h>
+
+#define MUST(call)                                                                                 \
+	((call) == TUTTI_OK                                                                        \
+		 ? (void)0                                                                         \
+		 : (fprintf(stderr, "ddp_step: %s\n", tutti_comm_error(NULL)), exit(3)))
+
+enum { LAYERS = 5, WIDTH = 1000, PARAMS = LAYERS * WIDTH * WIDTH };
+enum { SAMPLES_MAX = 256, ROUNDS_MAX = 1000 };
+enum { ALONE, WIRE, DDP, WAYS };
+
+static const char usage[] =
+	"usage: ddp_step [--rounds N] [--samples N] [--load N], under tuttirun or another launcher\n"
+	"A step of a perceptron of 5 million parameters, three ways in turns: on each rank alone; an\n"
+	"all_reduce of as many bytes as it has gradients; and a DDP step of all ranks.\n"
+	"  --rounds N   counted ones, 1 to 1000 (20); one before them is not\n"
+	"  --samples N  of a rank in a step, 1 to 256 (8)\n"
+	"  --load N     N busy processes beside the ranks of each machine (0)\n"
+	"  -h, --help\n"
+	"Exit code: 0; 2 for a line that cannot be understood; 3 when a call failed.\n";
+
+struct options {
+	int rounds, samples, load;
+};
+
+/* The ranks' own data; the weights are the trainers'. x[l] goes into layer l. */
+static float x[LAYERS + 1][SAMPLES_MAX][WIDTH], dx[SAMPLES_MAX][WIDTH], dz[SAMPLES_MAX][WIDTH];
+
+static double now_ms(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+}
+
+static tutti_trainer *make_trainer(tutti_comm *comm)
+{
+	const tutti_train_config config = {.strategy = TUTTI_DDP};
+	const int64_t shape[] = {WIDTH, WIDTH};
+	tutti_trainer *trainer;
+	tutti_model *model;
+
+	MUST(tutti_model_create(&model));
+	for (int l = 0; l < LAYERS; l++) {
+		char name[16];
+		snprintf(name, sizeof name, "layer.%d", l);
+		int unit = tutti_model_unit(model, name);
+		MUST(tutti_model_param(model, unit, name, 2, shape, 0) == l ? TUTTI_OK
+									    : TUTTI_ERR_INVALID);
+	}
+	MUST(tutti_trainer_create(&trainer, model, comm, &config));
+	tutti_model_destroy(model);
+	return trainer;
+}
+
+static float dot(const float *a, const float *b)
+{
+	float sums[16] = {0}, sum = 0;
+	for (int i = 0; i + 16 <= WIDTH; i += 16)
+		for (int k = 0; k < 16; k++)
+			sums[k] += a[i + k] * b[i + k];
+	for (int i = WIDTH / 16 * 16; i < WIDTH; i++)
+		sum += a[i] * b[i];
+	for (int k = 0; k < 16; k++)
+		sum += sums[k];
+	return sum;
+}
+
+static void add_scaled(float *to, const float *from, float factor)
+{
+	for (int i = 0; i < WIDTH; i++)
+		to[i] += factor * from[i];
+}
+
+/* x[l + 1] = max(0, w x[l]), w (WIDTH, WIDTH). */
+static void forward(const float *w, int l, int samples)
+{
+	for (int row = 0; row < WIDTH; row++)
+		for (int s = 0; s < samples; s++) {
+			float z = dot(w + (size_t)row * WIDTH, x[l][s]);
+			x[l + 1][s][row] = z > 0 ? z : 0;
+		}
+}
+
+/* From dz = dloss / d x[l + 1]: adds dw, and makes dz that of x[l]. */
+static void backward(const float *w, float *dw, int l, int samples)
+{
+	memset(dx, 0, sizeof dx[0] * (size_t)samples);
+	for (int row = 0; row < WIDTH; row++)
+		for (int s = 0; s < samples; s++) {
+			float d = x[l + 1][s][row] > 0 ? dz[s][row] : 0;
+			add_scaled(dw + (size_t)row * WIDTH, x[l][s], d);
+			add_scaled(dx[s], w + (size_t)row * WIDTH, d);
+		}
+	memcpy(dz, dx, sizeof dz[0] * (size_t)samples);
+}
+
+static void step(tutti_trainer *trainer, int samples)
+{
+	const tutti_optimizer sgd = {.kind = TUTTI_SGD, .lr = 1e-4f};
+
+	MUST(tutti_micro_batch(trainer, TUTTI_PASS_LAST, samples, NULL));
+	for (int l = 0; l < LAYERS; l++) {
+		MUST(tutti_forward_begin(trainer, l));
+		forward(tutti_param_data(trainer, l), l, samples);
+		MUST(tutti_forward_end(trainer, l));
+	}
+	for (int s = 0; s < samples; s++)
+		for (int i = 0; i < WIDTH; i++)
+			dz[s][i] = x[LAYERS][s][i] - 1;
+	for (int l = LAYERS - 1; l >= 0; l--) {
+		MUST(tutti_backward_begin(trainer, l));
+		backward(tutti_param_data(trainer, l), tutti_param_grad(trainer, l), l, samples);
+		MUST(tutti_backward_end(trainer, l));
+	}
+	MUST(tutti_step(trainer, &sgd, 1, NULL));
+}
+
+struct setting {
+	tutti_comm *comm;
+	tutti_trainer *trainers[WAYS]; /* of WIRE none */
+	float *gradients;
+	int samples;
+};
+
+/* Milliseconds, of the slowest rank. */
+static double measure(const struct setting *at, int way)
+{
+	MUST(tutti_barrier(at->comm, NULL));
+	double took = now_ms();
+	if (way == WIRE)
+		MUST(tutti_all_reduce(at->gradients, at->gradients, PARAMS, TUTTI_F32, TUTTI_AVG,
+				      at->comm, NULL));
+	else
+		step(at->trainers[way], at->samples);
+	took = now_ms() - took;
+	MUST(tutti_all_reduce(&took, &took, 1, TUTTI_F64, TUTTI_MAX, at->comm, NULL));
+	return took;
+}
+
+static int compare(const void *a, const void *b)
+{
+	double left = *(const double *)a, right = *(const double *)b;
+	return (left > right) - (left < right);
+}
+
+/* Sorts them. */
+static double median(double *values, int n)
+{
+	qsort(values, (size_t)n, sizeof *values, compare);
+	return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+static double ms[WAYS][ROUNDS_MAX], ratio[ROUNDS_MAX];
+
+static void report(const struct options *o, const struct setting *at)
+{
+	for (int i = 0; i < o->rounds; i++)
+		ratio[i] = ms[DDP][i] / (ms[ALONE][i] + ms[WIRE][i]);
+	double middle = median(ratio, o->rounds), low = ratio[o->rounds / 4],
+	       high = ratio[o->rounds - 1 - o->rounds / 4];
+	if (tutti_rank(at->comm) == 0) {
+		printf("# %d ranks, %d busy processes, %d samples, %d rounds; medians, ms\n",
+		       tutti_size(at->comm), o->load, o->samples, o->rounds);
+		printf("# %10s %10s %10s   ddp / (alone + wire)\n", "alone", "wire", "ddp");
+		printf("  %10.2f %10.2f %10.2f   %.2f (%.2f-%.2f)\n", median(ms[ALONE], o->rounds),
+		       median(ms[WIRE], o->rounds), median(ms[DDP], o->rounds), middle, low, high);
+	}
+}
+
+static void measure_all(const struct options *o, const struct setting *at)
+{
+	for (int round = -1; round < o->rounds; round++)
+		for (int i = 0; i < WAYS; i++) {
+			int way = (i + round + WAYS) % WAYS; /* each begins some rounds */
+			double took = measure(at, way);
+			if (round >= 0)
+				ms[way][round] = took;
+		}
+	report(o, at);
+}
+
+static int number(const char *text, int least, int most)
+{
+	char *end;
+	long value = strtol(text, &end, 10);
+
+	if (*text >= '0' && *text <= '9' && !*end && value >= least && value <= most)
+		return (int)value;
+	fprintf(stderr, "ddp_step: '%s' is not a number from %d to %d.\n%s", text, least, most,
+		usage);
+	exit(2);
+}
+
+static struct options options_of(int argc, char **argv)
+{
+	static const struct option names[] = {{"rounds", required_argument, NULL, 'r'},
+					      {"samples", required_argument, NULL, 's'},
+					      {"load", required_argument, NULL, 'l'},
+					      {"help", no_argument, NULL, 'h'},
+					      {0}};
+	struct options o = {.rounds = 20, .samples = 8};
+
+	for (int c; (c = getopt_long(argc, argv, "h", names, NULL)) != -1;) {
+		if (c == 'h') {
+			fputs(usage, stdout);
+			exit(fflush(stdout) == 0 ? 0 : 3);
+		}
+		if (c == '?') {
+			fputs(usage, stderr);
+			exit(2);
+		}
+		*(c == 'r' ? &o.rounds : c == 's' ? &o.samples : &o.load) =
+			number(optarg, c != 'l', c == 's' ? SAMPLES_MAX : ROUNDS_MAX);
+	}
+	if (optind < argc)
+		number(argv[optind], 1, 0);
+	return o;
+}
+
+/* Activations stay near 1: relu halves the variance of what it gets. */
+static void fill(const struct setting *at)
+{
+	float *row = at->gradients;
+
+	for (int l = 0; l < LAYERS; l++) {
+		for (size_t i = 0; i < (size_t)WIDTH * WIDTH; i++)
+			row[i] = ((float)tutti_random(1, 0, (uint64_t)l, i) / 4294967296.0f - 0.5f) *
+				 0.155f;
+		for (int way = ALONE; way < WAYS; way += DDP)
+			MUST(tutti_param_write(at->trainers[way], l, 0, (size_t)WIDTH * WIDTH, row));
+	}
+	for (int s = 0; s < SAMPLES_MAX; s++)
+		for (int i = 0; i < WIDTH; i++)
+			x[0][s][i] = (float)((s * 31 + i * 17) % 100) / 50;
+}
+
+int main(int argc, char **argv)
+{
+	struct options o = options_of(argc, argv);
+	struct setting at = {.samples = o.samples};
+	const tutti_config one = {.world_size = 1};
+	struct load load = {0};
+	tutti_comm *alone;
+
+	if (!output_open())
+		return 3;
+	MUST(tutti_init(&at.comm, NULL));
+	MUST(tutti_init(&alone, &one));
+	at.trainers[ALONE] = make_trainer(alone);
+	at.trainers[DDP] = make_trainer(at.comm);
+	MUST((at.gradients = malloc(sizeof(float) * PARAMS)) ? TUTTI_OK : TUTTI_ERR_MEMORY);
+	fill(&at);
+	if (tutti_local_rank(at.comm) == 0 && !load_start(&load, o.load))
+		return 3;
+	measure_all(&o, &at);
+	load_stop(&load);
+	tutti_trainer_destroy(at.trainers[ALONE]);
+	tutti_trainer_destroy(at.trainers[DDP]);
+	free(at.gradients);
+	tutti_comm_destroy(alone);
+	tutti_comm_destroy(at.comm);
+	output_flush();
+	return output_is_well() ? 0 : 3;
+}

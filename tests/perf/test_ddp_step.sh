@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# slow: 3 s
+# What would break: a step under load that nobody can measure, busy processes that are left, a flag that is passed over.
+set -u
+. "$SOURCE_DIR/tests/perf/common.sh"
+step="timeout -k 5 100 $BUILD_DIR/perf/ddp_step"
+tuttirun="$BUILD_DIR/launch/tuttirun"
+
+for load in 0 2; do
+	expect 0 env "LOAD_OF=$$" timeout -k 5 100 "$tuttirun" -n 2 "$BUILD_DIR/perf/ddp_step" --rounds 2 --samples 1 --load $load
+	grep -q "^# 2 ranks, $load busy processes, 1 samples, 2 rounds" out || complain "the head: $(cat out)"
+	awk '!/^#/ { n++; if (!($1 > 0 && $2 > 0 && $3 > 0 && $4 > 0)) bad = 1 } END { exit bad || n != 1 }' out ||
+		complain "the row: $(cat out)"
+	left=$(grep -lzx "LOAD_OF=$$" /proc/[0-9]*/environ 2>/dev/null)
+	[ -z "$left" ] || complain "busy processes are left: $left"
+done
+expect 0 $step --help
+for wrong in "--rounds 0" "--rounds 1001" "--samples 257" "--load x" "--load -1" "--no-such-flag" "5"; do
+	# shellcheck disable=SC2086
+	expect 2 $step $wrong
+	grep -q '^usage: ddp_step' err || complain "$wrong: no usage: $(cat err)"
+done
+expect 3 env RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=9 TUTTI_TIMEOUT_MS=200 $step --rounds 1
+grep -q '^ddp_step: ' err || complain "no message: $(cat err)"
+exit $failures
