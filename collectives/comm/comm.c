@@ -169,6 +169,7 @@ static tutti_status open_trace(struct tutti_comm *comm)
 				    .node_rank = comm->place.node_rank,
 				    .num_nodes = comm->place.num_nodes};
 
+	snprintf(about.title, sizeof about.title, "%s", comm->settings.name);
 	if (comm->window)
 		snprintf(about.way, sizeof about.way, "window");
 	else

@@ -23,6 +23,24 @@ static uint64_t all_reduce_bytes(size_t bytes, int ranks)
 	return 2 * (uint64_t)(ranks - 1) * bytes / (uint64_t)ranks;
 }
 
+const char *bucket_label(const tutti_trainer *trainer, const struct bucket *bucket,
+			 struct bucket_label *label)
+{
+	const struct param_span *span = bucket->span;
+	const struct param *first = &trainer->model.params[span->params[0]];
+	const struct param *last = &trainer->model.params[span->params[span->param_count - 1]];
+
+	if (trainer->layout.by_unit)
+		snprintf(label->text, sizeof label->text, "unit %.50s",
+			 trainer->model.units[first->unit].name);
+	else if (first == last)
+		snprintf(label->text, sizeof label->text, "parameter %.45s", first->name);
+	else
+		snprintf(label->text, sizeof label->text, "parameters %.20s to %.20s", first->name,
+			 last->name);
+	return label->text;
+}
+
 void trainer_count_reduced(tutti_trainer *trainer, size_t bytes, int ranks, bool is_all)
 {
 	trainer->stats.sent_grad_bytes +=
@@ -35,7 +53,9 @@ tutti_status trainer_gather(tutti_trainer *trainer, struct bucket *bucket, const
 {
 	const struct param_span *span = bucket->span;
 	tutti_dtype dtype = trainer->config.param_dtype;
-	tutti_call call = {.work = &bucket->gathering};
+	struct bucket_label label;
+	tutti_call call = {.work = &bucket->gathering,
+			   .label = bucket_label(trainer, bucket, &label)};
 
 	trainer->stats.sent_param_bytes +=
 		gather_bytes(span->elements * dtype_bytes(dtype), trainer->layout.shard_size);
