@@ -201,9 +201,15 @@ void p2p_say_unfit(const struct p2p_peer *peer, const struct p2p_header *send,
 	log_notice("%s; the send had ended with TUTTI_OK", text);
 }
 
+/* Tags below 0 are those of comm_create_from, whose messages callers do not know. */
 static void call_words(const struct tutti_work *work, enum p2p_side side, char *text, size_t bytes)
 {
 	const struct task_spec *spec = &work->spec;
+
+	if (spec->p2p.tag < 0) {
+		snprintf(text, bytes, "%s (tag %d)", spec->name, -1 - spec->p2p.tag);
+		return;
+	}
 	snprintf(text, bytes, "%s(%s, %zu, tag %d)", side == P2P_SEND ? "send" : "recv",
 		 dtype_name(spec->args.dtype), spec->args.count, spec->p2p.tag);
 }
@@ -226,8 +232,9 @@ const char *p2p_in_words(const struct tutti_work *work, char *text, size_t text_
 	enum p2p_side side = work->spec.p2p.side;
 	call_words(work, side, call, sizeof call);
 	const char *name = work->engine->config.name;
-	snprintf(text, text_bytes, "%s %s %s%s%s", call, side == P2P_SEND ? "to" : "from",
-		 peer_words(work, peer, sizeof peer), name[0] ? " of " : "", name);
+	const char *with = work->spec.p2p.tag < 0 ? "with" : side == P2P_SEND ? "to" : "from";
+	snprintf(text, text_bytes, "%s %s %s%s%s", call, with, peer_words(work, peer, sizeof peer),
+		 name[0] ? " of " : "", name);
 	return text;
 }
 
