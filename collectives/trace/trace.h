@@ -57,7 +57,7 @@ struct trace_about {
 
 #define TRACE_LABEL_WORDS 7
 
-/* The purpose of an operation, in the words of its caller. Only operations that have one write it. */
+/* The purpose of an operation, in its caller's words. Only operations that have one write it. */
 struct trace_label {
 	_Atomic uint64_t of; /* the slot's generation << 32 | the operation's index; 0: of none */
 	_Atomic uint64_t text[TRACE_LABEL_WORDS];
