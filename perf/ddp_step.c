@@ -21,8 +21,10 @@ enum { SAMPLES_MAX = 256, ROUNDS_MAX = 1000 };
 enum { ALONE, WIRE, DDP, WAYS };
 
 static const char usage[] =
-	"usage: ddp_step [--rounds N] [--samples N] [--load N], under tuttirun or another launcher\n"
-	"A step of a perceptron of 5 million parameters, three ways in turns: on each rank alone; an\n"
+	"usage: ddp_step [--rounds N] [--samples N] [--load N], under tuttirun or another "
+	"launcher\n"
+	"A step of a perceptron of 5 million parameters, three ways in turns: on each rank alone; "
+	"an\n"
 	"all_reduce of as many bytes as it has gradients; and a DDP step of all ranks.\n"
 	"  --rounds N   counted ones, 1 to 1000 (20); one before them is not\n"
 	"  --samples N  of a rank in a step, 1 to 256 (8)\n"
@@ -221,7 +223,9 @@ static struct options options_of(int argc, char **argv)
 			fputs(usage, stderr);
 			exit(2);
 		}
-		*(c == 'r' ? &o.rounds : c == 's' ? &o.samples : &o.load) =
+		*(c == 'r'   ? &o.rounds
+		  : c == 's' ? &o.samples
+			     : &o.load) =
 			number(optarg, c != 'l', c == 's' ? SAMPLES_MAX : ROUNDS_MAX);
 	}
 	if (optind < argc)
@@ -236,10 +240,12 @@ static void fill(const struct setting *at)
 
 	for (int l = 0; l < LAYERS; l++) {
 		for (size_t i = 0; i < (size_t)WIDTH * WIDTH; i++)
-			row[i] = ((float)tutti_random(1, 0, (uint64_t)l, i) / 4294967296.0f - 0.5f) *
-				 0.155f;
+			row[i] =
+				((float)tutti_random(1, 0, (uint64_t)l, i) / 4294967296.0f - 0.5f) *
+				0.155f;
 		for (int way = ALONE; way < WAYS; way += DDP)
-			MUST(tutti_param_write(at->trainers[way], l, 0, (size_t)WIDTH * WIDTH, row));
+			MUST(tutti_param_write(at->trainers[way], l, 0, (size_t)WIDTH * WIDTH,
+					       row));
 	}
 	for (int s = 0; s < SAMPLES_MAX; s++)
 		for (int i = 0; i < WIDTH; i++)

@@ -21,8 +21,9 @@ static inline bool has_plain_arguments(const struct call_args *a, enum collectiv
 {
 	size_t element = dtype_bytes(a->dtype), bytes;
 
-	if (!is_plain_call(call) || !comm || atomic_load_explicit(&group_threads, memory_order_relaxed) ||
-	    !element || forks_is_orphan)
+	if (!is_plain_call(call) || !comm ||
+	    atomic_load_explicit(&group_threads, memory_order_relaxed) || !element ||
+	    forks_is_orphan)
 		return false;
 	if (__builtin_mul_overflow(a->count, element * (size_t)comm->size, &bytes) ||
 	    bytes > PTRDIFF_MAX)

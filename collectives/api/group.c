@@ -15,6 +15,7 @@ struct collected {
 	struct call_args args;
 	struct task_spec message;
 	int timeout_ms;
+	const char *label;
 	size_t *tables; /* of a v-variant: copies of its counts and offsets                    */
 };
 
@@ -65,7 +66,9 @@ static tutti_status new_collected(struct call_batch *b, struct tutti_comm *comm,
 		b->room = room;
 	}
 	*m = &b->members[b->count];
-	**m = (struct collected){.comm = comm, .timeout_ms = call ? call->timeout_ms : 0};
+	**m = (struct collected){.comm = comm,
+				 .timeout_ms = call ? call->timeout_ms : 0,
+				 .label = call ? call->label : NULL};
 	return TUTTI_OK;
 }
 
@@ -135,6 +138,7 @@ static void widen(const struct call_batch *b, int by)
 static tutti_status start_member(struct collected *m, int timeout_ms, tutti_call *call)
 {
 	call->timeout_ms = m->timeout_ms ? m->timeout_ms : timeout_ms;
+	call->label = m->label;
 	m->args.is_grouped = m->message.args.is_grouped = true;
 	if (m->message.p2p.side == P2P_NONE)
 		return comm_call_alone(m->comm, &m->args, call);

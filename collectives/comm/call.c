@@ -167,6 +167,8 @@ static tutti_status describe_task(struct tutti_comm *comm, const struct call_arg
 	spec->copies_send = copies_send(args);
 	if (has_plan)
 		TRY(add_plan(comm, algorithm, spec));
+	if (call && call->label)
+		trace_label(comm->calls.trace, call->label);
 	spec->trace = trace_call(comm->calls.trace, args,
 				 has_plan ? (unsigned)plan_cache_index(algorithm) : TRACE_BY_WINDOW,
 				 (call_waits(call) ? 0 : TRACE_IS_ASYNC) |
@@ -220,8 +222,8 @@ tutti_status comm_call(struct tutti_comm *comm, struct call_args *args, const tu
 	struct call_record record = call_record_of(args, comm->size, comm->calls.fingerprint);
 	args->fingerprint = record.fingerprint;
 	bool waits = call_waits(call);
-	bool is_direct =
-		way.is_window && way.memory->id == TUTTI_MEMORY_HOST && !copies_send(args);
+	bool is_direct = way.is_window && way.memory->id == TUTTI_MEMORY_HOST &&
+			 !copies_send(args) && !(call && call->label);
 	if (!is_direct)
 		status = describe_task(comm, args, &way, call, &spec);
 	if (status == TUTTI_OK) {
@@ -260,6 +262,8 @@ static void trace_message(struct tutti_comm *comm, struct task_spec *spec, const
 
 	if (args->is_grouped)
 		flags |= TRACE_IS_GROUPED;
+	if (call && call->label)
+		trace_label(comm->calls.trace, call->label);
 	spec->trace =
 		trace_note(comm->calls.trace,
 			   trace_what(number, spec->p2p.side == P2P_SEND ? TRACE_SEND : TRACE_RECV,

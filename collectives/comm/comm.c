@@ -8,6 +8,7 @@
 #include "core/clock.h"
 #include "core/forks.h"
 #include "core/log.h"
+#include "core/poison.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -168,6 +169,7 @@ static tutti_status open_trace(struct tutti_comm *comm)
 				    .node_rank = comm->place.node_rank,
 				    .num_nodes = comm->place.num_nodes};
 
+	snprintf(about.title, sizeof about.title, "%s", comm->settings.name);
 	if (comm->window)
 		snprintf(about.way, sizeof about.way, "window");
 	else
@@ -288,6 +290,7 @@ void comm_free(struct tutti_comm *comm)
 	free(comm->reach.peers);
 	free(comm->parent.ranks);
 	free_texts(&comm->settings);
+	poison(comm, sizeof *comm); /* a layer above may still know it */
 	free(comm);
 	forks_forget();
 }

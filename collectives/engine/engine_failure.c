@@ -7,12 +7,25 @@
 #include <stdio.h>
 #include <string.h>
 
+/* A message that was composed without the engine, or on another rank, may lack it. */
+static bool has_name(const struct engine *e, const char *message)
+{
+	char of[ENGINE_NAME_BYTES + 8];
+
+	snprintf(of, sizeof of, " of %s", e->config.name);
+	return !e->config.name[0] || strstr(message, of) || strstr(message, "Communicator ");
+}
+
 void engine_set_failure(struct engine *e, tutti_status status, int rank, const char *message)
 {
 	pthread_mutex_lock(&e->failure.lock);
 	bool is_first = !atomic_load_explicit(&e->failure.stop, memory_order_relaxed);
 	if (is_first) {
-		snprintf(e->failure.error, sizeof e->failure.error, "%s", message);
+		if (has_name(e, message))
+			snprintf(e->failure.error, sizeof e->failure.error, "%s", message);
+		else
+			snprintf(e->failure.error, sizeof e->failure.error, "Communicator %s: %s",
+				 e->config.name, message);
 		atomic_store_explicit(&e->failure.peer, rank + 1, memory_order_relaxed);
 		atomic_store_explicit(&e->failure.status, (int)status, memory_order_release);
 		/* Partner: every wait of this communicator looks at stop. */

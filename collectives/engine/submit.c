@@ -203,8 +203,8 @@ static void fill_alone(struct task_spec *spec, struct engine *e, const struct ca
 
 static bool is_plain(const struct engine *e, const struct call_args *args)
 {
-	return !args->counts[SEND_SIDE] && !args->is_grouped &&
-	       (unsigned)args->op < OPS_BUILT_IN && e->help.is_attached && !e->config.now_ns;
+	return !args->counts[SEND_SIDE] && !args->is_grouped && (unsigned)args->op < OPS_BUILT_IN &&
+	       e->help.is_attached && !e->config.now_ns;
 }
 
 struct tutti_work *engine_submit_alone(struct engine *e, const struct call_args *args,

@@ -2,6 +2,7 @@
  * nonsense; and how sends and recvs are put into words. */
 #include "collectives/p2p/p2p_internal.h"
 
+#include "core/log.h"
 #include "core/rank_list.h"
 #include "memory/dtype.h"
 
@@ -156,27 +157,59 @@ void p2p_misfit(struct p2p_message *m, struct p2p_peer *peer, const struct p2p_h
 	p2p_end_misfit(m);
 }
 
+struct shape {
+	uint64_t count;
+	uint32_t dtype;
+};
+
+/* A send or recv of this rank, and the peer's call that it has met. */
+struct misfit {
+	bool sends;
+	int peer, tag;
+	struct shape own, other;
+};
+
 /* The same message on both ranks. */
-static void misfit_words(const struct tutti_work *work, char *text, size_t text_bytes)
+static void misfit_words(const struct engine *e, const struct misfit *m, char *text,
+			 size_t text_bytes)
 {
-	const struct task_spec *spec = &work->spec;
-	bool sends = spec->p2p.side == P2P_SEND;
-	int own = work->engine->config.rank;
-	unsigned long long count = spec->args.count, other = spec->p2p.other_count;
-	const char *dtype = dtype_name(spec->args.dtype);
-	const char *other_dtype = dtype_name((tutti_dtype)spec->p2p.other_dtype);
+	const struct shape *send = m->sends ? &m->own : &m->other;
+	const struct shape *recv = m->sends ? &m->other : &m->own;
+	const char *name = e->config.name;
 
 	snprintf(text, text_bytes,
-		 "rank %d called send(%s, %llu, tag %d) to rank %d, which called recv(%s, %llu, "
-		 "tag %d) for it: count and dtype of both must be equal",
-		 sends ? own : spec->p2p.peer, sends ? dtype : other_dtype, sends ? count : other,
-		 spec->p2p.tag, sends ? spec->p2p.peer : own, sends ? other_dtype : dtype,
-		 sends ? other : count, spec->p2p.tag);
+		 "rank %d called send(%s, %llu, tag %d) to rank %d%s%s, which called recv(%s, "
+		 "%llu, tag %d) for it: count and dtype of both must be equal",
+		 m->sends ? e->config.rank : m->peer, dtype_name((tutti_dtype)send->dtype),
+		 (unsigned long long)send->count, m->tag, m->sends ? m->peer : e->config.rank,
+		 name[0] ? " of " : "", name, dtype_name((tutti_dtype)recv->dtype),
+		 (unsigned long long)recv->count, m->tag);
 }
 
+void p2p_say_unfit(const struct p2p_peer *peer, const struct p2p_header *send,
+		   const struct p2p_header *recv)
+{
+	char text[320];
+
+	misfit_words(p2p_engine(peer),
+		     &(struct misfit){true,
+				      peer->rank,
+				      send->tag,
+				      {send->count, send->dtype},
+				      {recv->count, recv->dtype}},
+		     text, sizeof text);
+	log_notice("%s; the send had ended with TUTTI_OK", text);
+}
+
+/* Tags below 0 are those of comm_create_from, whose messages callers do not know. */
 static void call_words(const struct tutti_work *work, enum p2p_side side, char *text, size_t bytes)
 {
 	const struct task_spec *spec = &work->spec;
+
+	if (spec->p2p.tag < 0) {
+		snprintf(text, bytes, "%s (tag %d)", spec->name, -1 - spec->p2p.tag);
+		return;
+	}
 	snprintf(text, bytes, "%s(%s, %zu, tag %d)", side == P2P_SEND ? "send" : "recv",
 		 dtype_name(spec->args.dtype), spec->args.count, spec->p2p.tag);
 }
@@ -199,17 +232,25 @@ const char *p2p_in_words(const struct tutti_work *work, char *text, size_t text_
 	enum p2p_side side = work->spec.p2p.side;
 	call_words(work, side, call, sizeof call);
 	const char *name = work->engine->config.name;
-	snprintf(text, text_bytes, "%s %s %s%s%s", call, side == P2P_SEND ? "to" : "from",
-		 peer_words(work, peer, sizeof peer), name[0] ? " of " : "", name);
+	const char *with = work->spec.p2p.tag < 0 ? "with" : side == P2P_SEND ? "to" : "from";
+	snprintf(text, text_bytes, "%s %s %s%s%s", call, with, peer_words(work, peer, sizeof peer),
+		 name[0] ? " of " : "", name);
 	return text;
 }
 
 void p2p_why(const struct tutti_work *work, char *text, size_t text_bytes)
 {
+	const struct task_spec *spec = &work->spec;
 	char call[140];
 
 	if (work->own_status == TUTTI_ERR_MISMATCH)
-		misfit_words(work, text, text_bytes);
+		misfit_words(work->engine,
+			     &(struct misfit){spec->p2p.side == P2P_SEND,
+					      spec->p2p.peer,
+					      spec->p2p.tag,
+					      {spec->args.count, spec->args.dtype},
+					      {spec->p2p.other_count, spec->p2p.other_dtype}},
+			     text, text_bytes);
 	else
 		snprintf(text, text_bytes, "rank %d: %s was cancelled (tutti_work_cancel)",
 			 work->engine->config.rank, p2p_in_words(work, call, sizeof call));

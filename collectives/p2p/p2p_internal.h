@@ -17,6 +17,7 @@
  *     DATA, payload   sender    ... in pieces, each with a header, between the callers' buffers
  *     CREDIT          receiver  slots that are free again; every other header may carry some too
  *     MISMATCH        receiver  ... or the recv that met it has another count or dtype
+ *     UNFIT           receiver  the same of a short message, whose send is over
  *     LEAVING         either    the last one: tutti_comm_destroy
  */
 #ifndef COLLECTIVES_P2P_P2P_INTERNAL_H
@@ -48,6 +49,7 @@ enum p2p_kind {
 	P2P_CREDIT,
 	P2P_MISMATCH,
 	P2P_LEAVING,
+	P2P_UNFIT,
 };
 
 /* All ranks lay it out alike, as struct member. */
@@ -55,8 +57,8 @@ struct p2p_header {
 	uint32_t kind;
 	int32_t tag;
 	uint32_t dtype;
-	uint32_t id;           /* EAGER: the slot; all others: the sender's number         */
-	uint64_t count, bytes; /* of the message; MISMATCH: of the recv; DATA: of the piece */
+	uint32_t id;           /* EAGER, UNFIT: the slot; all others: the sender's number  */
+	uint64_t count, bytes; /* of the message; MISMATCH, UNFIT: the recv; DATA: the piece */
 	uint8_t returned_count, returned[31];
 };
 _Static_assert(sizeof(struct p2p_header) == 64, "a cache line");
@@ -121,7 +123,8 @@ struct p2p_slot {
 	struct p2p_io header_io, payload_io;
 	uint8_t *data;
 	int flying;
-	bool is_lent; /* the receiver has not given it back                          */
+	bool is_lent;  /* the receiver has not given it back                          */
+	bool is_unfit; /* the recv that met it has another count or dtype             */
 };
 
 /* A control message with an io of its own. */
@@ -218,6 +221,9 @@ int p2p_explain(struct engine *e, const struct tutti_work *work, char *text, siz
  * is flying. The communicator stays well. */
 void p2p_misfit(struct p2p_message *m, struct p2p_peer *peer, const struct p2p_header *other);
 void p2p_end_misfit(struct p2p_message *m);
+/* Says on stderr that send, which is over, has met peer's recv, of another count or dtype. */
+void p2p_say_unfit(const struct p2p_peer *peer, const struct p2p_header *send,
+		   const struct p2p_header *recv);
 void p2p_why(const struct tutti_work *work, char *text, size_t text_bytes);
 void p2p_nonsense(struct p2p_peer *peer, const char *what);
 /* Fails the engine when a message waits for a peer that is gone. */
@@ -255,7 +261,7 @@ void p2p_post(struct p2p_message *m); /* a recv looks for its message           
 /* The recv that a message is for, taken off its list; NULL if there is none yet. */
 struct p2p_message *p2p_find_recv(struct p2p_peer *peer, int tag);
 bool p2p_fits(const struct p2p_message *m, const struct p2p_header *h);
-/* recv has another count or dtype than the request h, whose sender is told. */
+/* recv has another count or dtype than the message h, whose sender is told. */
 void p2p_refuse(struct p2p_message *recv, struct p2p_peer *peer, const struct p2p_header *h);
 void p2p_meet(struct p2p_message *m, struct p2p_arrival *a); /* m is on no list, a is kept */
 struct p2p_arrival *p2p_keep_request(struct p2p_peer *peer, const struct p2p_header *h);
@@ -269,6 +275,7 @@ void p2p_forget_unexpected(struct p2p_peer *peer);
 void p2p_send_on(struct p2p_peer *peer); /* what the outbox has ready              */
 void p2p_cleared(struct p2p_peer *peer, uint32_t id);
 void p2p_refused(struct p2p_peer *peer, const struct p2p_header *h);
+void p2p_unfit(struct p2p_peer *peer, const struct p2p_header *h);
 void p2p_sent(struct p2p_io *io); /* an io out has ended                    */
 
 /* p2p_receive.c */

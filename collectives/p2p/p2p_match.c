@@ -134,8 +134,8 @@ void p2p_forget_unexpected(struct p2p_peer *peer)
 void p2p_refuse(struct p2p_message *recv, struct p2p_peer *peer, const struct p2p_header *h)
 {
 	recv->peer = peer;
-	if (!p2p_is_gone(peer))
-		p2p_send_header(recv, P2P_MISMATCH, h->id);
+	if (!p2p_is_gone(peer) && !p2p_is_self(peer))
+		p2p_send_header(recv, h->kind == P2P_EAGER ? P2P_UNFIT : P2P_MISMATCH, h->id);
 	p2p_misfit(recv, peer, h);
 }
 
@@ -148,18 +148,13 @@ void p2p_drop(struct p2p_arrival *a)
 	p2p_give_back(a->peer, a->header.id);
 }
 
-/* The send of a copied message is over, so its rank is not told. */
 static void meet_misfit(struct p2p_message *m, struct p2p_arrival *a)
 {
 	struct p2p_header own = p2p_header_of(m, P2P_MISMATCH, 0);
 
-	if (!a->data && !a->own) {
-		p2p_refuse(m, a->peer, &a->header);
-		return;
-	}
 	if (a->own)
 		p2p_misfit(a->own, a->peer, &own);
-	p2p_misfit(m, a->peer, &a->header);
+	p2p_refuse(m, a->peer, &a->header);
 	if (a->data)
 		p2p_drop(a);
 }

@@ -141,6 +141,9 @@ static void take_header(struct p2p_peer *peer, const struct p2p_header *h)
 	case P2P_MISMATCH:
 		p2p_refused(peer, h);
 		break;
+	case P2P_UNFIT:
+		p2p_unfit(peer, h);
+		break;
 	case P2P_LEAVING:
 		peer->has_left = peer->p2p->any_gone = true;
 		p2p_check_gone(peer->p2p);

@@ -18,6 +18,7 @@ static void send_eager(struct p2p_message *m, struct p2p_slot *slot)
 	slot->header = p2p_header_of(m, P2P_EAGER, p2p_slot_id(slot, peer));
 	slot->flying = m->bytes ? 2 : 1;
 	slot->is_lent = true;
+	slot->is_unfit = false;
 	p2p_ready_io(&slot->header_io, P2P_SLOT_OUT, peer, slot);
 	p2p_ready_io(&slot->payload_io, P2P_SLOT_OUT, peer, slot);
 	p2p_hold(p, slot->flying);
@@ -114,6 +115,19 @@ void p2p_refused(struct p2p_peer *peer, const struct p2p_header *h)
 
 	if (m)
 		p2p_misfit(m, peer, h);
+}
+
+/* Once a message, so a peer cannot make this rank write without end. */
+void p2p_unfit(struct p2p_peer *peer, const struct p2p_header *h)
+{
+	struct p2p_slot *slot = peer->slots && h->id < P2P_SLOTS ? &peer->slots[h->id] : NULL;
+
+	if (!slot || !slot->is_lent || slot->is_unfit) {
+		p2p_nonsense(peer, "an answer to a message that it was not sent");
+		return;
+	}
+	slot->is_unfit = true;
+	p2p_say_unfit(peer, &slot->header, h);
 }
 
 void p2p_sent(struct p2p_io *io)

@@ -52,6 +52,15 @@ struct trace_about {
 	uint64_t name; /* the same on all its ranks, and no other communicator's        */
 	int32_t rank, size, node_rank, num_nodes;
 	char way[40];  /* "window", or the transports                                   */
+	char title[32]; /* config.name, or ""                                           */
+};
+
+#define TRACE_LABEL_WORDS 7
+
+/* The purpose of an operation, in its caller's words. Only operations that have one write it. */
+struct trace_label {
+	_Atomic uint64_t of; /* the slot's generation << 32 | the operation's index; 0: of none */
+	_Atomic uint64_t text[TRACE_LABEL_WORDS];
 };
 
 /* The cause of an operation's wait, if the wait is long. */
@@ -74,12 +83,13 @@ struct trace {
 	_Alignas(128) _Atomic uint64_t issued; /* operations begun                          */
 	_Atomic uint64_t sequence;             /* of a late collective                      */
 	_Alignas(4096) struct trace_entry ops[TRACE_OPS];
+	_Alignas(4096) struct trace_label labels[TRACE_OPS];
 };
 
 #define TRACE_SLOTS   16u
 #define TRACE_MAGIC   UINT64_C(0x6563617274747574) /* "tuttrace" */
 #define TRACE_NAME    "tutti-trace"                /* of the file that has no name in any folder */
-#define TRACE_VERSION 2u
+#define TRACE_VERSION 3u
 
 /* The head of a page, written before readers can see it. */
 struct trace_page {
@@ -142,6 +152,9 @@ static inline struct trace_mark trace_note(struct trace *t, uint64_t what, uint6
 	atomic_store_explicit(&t->issued, index + 1, memory_order_release);
 	return (struct trace_mark){e, (uint32_t)index};
 }
+
+/* Of the operation that is noted next. label: NULL is fine. */
+void trace_label(struct trace *trace, const char *label);
 
 /* A collective. */
 static inline struct trace_mark trace_call(struct trace *t, const struct call_args *a,

@@ -53,8 +53,7 @@ static struct words unpack(uint64_t what)
 	uint64_t kind = what >> 24 & 255, dtype = what >> 20 & 15, count = what >> 13 & 127;
 
 	return (struct words){trace_what(what >> 32, (unsigned)kind, (unsigned)dtype,
-					 TRACE_BY_WINDOW,
-					 TRACE_AT_ONCE | (what & TRACE_IS_ASYNC)),
+					 TRACE_BY_WINDOW, TRACE_AT_ONCE | (what & TRACE_IS_ASYNC)),
 			      trace_size(count, (int)(what >> 4 & 511)), 0, 0};
 }
 

@@ -21,6 +21,7 @@ struct trace_op {
 	uint64_t index;    /* among the communicator's operations                            */
 	int64_t sequence;  /* among its collectives; -1 for a message                       */
 	char name[20], dtype[12], algorithm[20];
+	char label[56]; /* what it is for; "": its caller did not say                   */
 	uint64_t count, bytes; /* as the API counts them                                     */
 	int peer;          /* of a message; or the root; or -1                              */
 	enum trace_state state;
@@ -36,7 +37,7 @@ struct trace_op {
 struct trace_comm {
 	uint64_t name;
 	int rank, size, node_rank, num_nodes;
-	char way[40];
+	char way[40], title[32]; /* title: config.name, or ""                               */
 	int status; /* tutti_status: the sticky failure                               */
 	uint64_t issued;
 	uint64_t waits_index; /* the operation that has told what it waits for ...              */

@@ -203,6 +203,22 @@ void trace_each_page(void (*visit)(void *arg, const struct trace_page *page), vo
 	pthread_mutex_unlock(&lock);
 }
 
+/* Partner: trace_read, which looks at of before and after the text. */
+void trace_label(struct trace *t, const char *label)
+{
+	uint64_t index = atomic_load_explicit(&t->issued, memory_order_relaxed);
+	uint64_t generation = atomic_load_explicit(&t->generation, memory_order_relaxed);
+	struct trace_label *l = &t->labels[index % TRACE_OPS];
+	char text[8 * TRACE_LABEL_WORDS] = "";
+
+	if (!label)
+		return;
+	snprintf(text, sizeof text, "%s", label);
+	atomic_store_explicit(&l->of, 0, memory_order_relaxed);
+	store_words(l->text, text, TRACE_LABEL_WORDS);
+	atomic_store_explicit(&l->of, generation << 32 | (uint32_t)index, memory_order_release);
+}
+
 void trace_waits(struct trace *t, const struct trace_wait *wait)
 {
 	uint64_t version = atomic_load_explicit(&t->wait_version, memory_order_relaxed);

@@ -68,6 +68,21 @@ static void set_between(struct trace_comm *c, const struct page_reading *reading
 	}
 }
 
+/* A label that is being written is left out. */
+static void read_label(struct trace_op *op, const struct trace *t)
+{
+	const struct trace_label *l = &t->labels[op->index % TRACE_OPS];
+	uint64_t of = trace_load(&t->generation) << 32 | (uint32_t)op->index;
+
+	_Static_assert(sizeof op->label == 8 * TRACE_LABEL_WORDS, "label");
+	if (trace_load(&l->of) != of)
+		return;
+	load_words(op->label, l->text, TRACE_LABEL_WORDS);
+	if (trace_load(&l->of) != of)
+		op->label[0] = '\0';
+	trace_clean(op->label, sizeof op->label);
+}
+
 static void read_ops(struct trace_comm *c, const struct trace *t,
 		     const struct page_reading *reading)
 {
@@ -77,6 +92,7 @@ static void read_ops(struct trace_comm *c, const struct trace *t,
 	for (uint64_t i = first; i < end; i++) {
 		struct trace_op *op = &c->ops[c->op_count];
 		*op = (struct trace_op){.index = i};
+		read_label(op, t);
 		c->op_count += trace_entry_read(op, &t->ops[i % TRACE_OPS], newest, reading);
 	}
 	after = trace_load(&t->issued);
@@ -126,6 +142,8 @@ static bool read_slot(struct trace_comm *c, const struct trace *t,
 	c->num_nodes = about.num_nodes;
 	memcpy(c->way, about.way, sizeof c->way);
 	trace_clean(c->way, sizeof c->way);
+	memcpy(c->title, about.title, sizeof c->title);
+	trace_clean(c->title, sizeof c->title);
 	c->status = (int)(trace_load(&t->failed) & 0xffff);
 	c->waits_rank = -1;
 	read_wait(c, t);

@@ -55,6 +55,8 @@ static void write_args(FILE *file, const struct trace_comm *c, const struct trac
 	fprintf(file, ",\"bytes\":%" PRIu64 ",\"count\":%" PRIu64 ",\"dtype\":\"%s\"", op->bytes,
 		op->count, op->dtype);
 	fprintf(file, ",\"algorithm\":\"%s\",\"peer\":%d", op->algorithm, op->peer);
+	if (op->label[0])
+		fprintf(file, ",\"label\":\"%s\"", op->label);
 	if (op->last_by_ns)
 		write_us(file, "came_last_by_us", op->last_by_ns);
 	if (op->is_grouped)
@@ -120,8 +122,9 @@ static void write_events(struct events *e, const struct trace_process *p, size_t
 	write_name(e, "process_name", pid, 0, text);
 	for (size_t c = 0; c < p->comm_count; c++) {
 		const struct trace_comm *comm = &p->comms[c];
-		snprintf(text, sizeof text, "rank %d of %d, communicator %016" PRIx64 " (%s)",
-			 comm->rank, comm->size, comm->name, comm->way);
+		snprintf(text, sizeof text, "rank %d of %d, communicator %016" PRIx64 "%s%s (%s)",
+			 comm->rank, comm->size, comm->name, comm->title[0] ? " " : "", comm->title,
+			 comm->way);
 		write_name(e, "thread_name", pid, c + 1, text);
 		for (size_t k = 0; k < comm->op_count; k++)
 			write_op(e, p, pid, c + 1, &comm->ops[k]);
@@ -149,6 +152,21 @@ static void write_whole_op(FILE *file, const struct trace_op *op, int64_t start_
 	fputc(']', file);
 }
 
+/* Those of the operations that have one. */
+static void write_labels(FILE *file, const struct trace_comm *c)
+{
+	const char *before = ",\"labels\":[";
+
+	for (size_t k = 0; k < c->op_count; k++) {
+		if (!c->ops[k].label[0])
+			continue;
+		fprintf(file, "%s[%" PRIu64 ",\"%s\"]", before, c->ops[k].index, c->ops[k].label);
+		before = ",";
+	}
+	if (before[1] == '\0')
+		fputc(']', file);
+}
+
 static void write_whole_comm(FILE *file, const struct trace_comm *c, int64_t start_ns)
 {
 	fprintf(file,
@@ -159,6 +177,9 @@ static void write_whole_comm(FILE *file, const struct trace_comm *c, int64_t sta
 	if (c->waits[0])
 		fprintf(file, ",\"waits\":{\"index\":%" PRIu64 ",\"rank\":%d,\"text\":\"%s\"}",
 			c->waits_index, c->waits_rank, c->waits);
+	if (c->title[0])
+		fprintf(file, ",\"title\":\"%s\"", c->title);
+	write_labels(file, c);
 	fputs(",\"operations\":[", file);
 	for (size_t k = 0; k < c->op_count; k++) {
 		fputs(k ? ",\n" : "\n", file);

@@ -34,6 +34,7 @@ static void make_page(void)
 	page = aligned_alloc(4096, PAGE_BYTES);
 	MUST(right_page && page && trace_open(&t, &about, algorithm_name) == TUTTI_OK);
 	for (uint64_t i = 0; i < 40; i++) {
+		trace_label(t, i % 3 ? NULL : "unit h.3");
 		struct trace_mark mark = trace_note(
 			t, trace_what(i, (unsigned)i % COLL_COUNT, 0, (unsigned)i % 9, 0),
 			trace_size(i, 0));

@@ -44,9 +44,31 @@ static void ranks_of_a_communicator_are_together(void **state)
 	fclose(file);
 }
 
+/* The name of a communicator, and what its operation is for. */
+static void names_are_shown(void **state)
+{
+	struct trace_op op = {.sequence = 3, .name = "all_gather", .label = "unit h.3"};
+	struct trace_comm comm = {
+		.name = 7, .size = 1, .title = "grads", .ops = &op, .op_count = 1};
+	struct trace_process process = {.pid = 11, .comms = &comm, .comm_count = 1};
+	struct sample now = {.ns = 1000, .log = {&process, 1}}, before = {0};
+	char text[1000];
+	FILE *file = tmpfile();
+
+	(void)state;
+	assert_non_null(file);
+	sample_print(&before, &now, file);
+	rewind(file);
+	text[fread(text, 1, sizeof text - 1, file)] = '\0';
+	fclose(file);
+	assert_non_null(strstr(text, "00000000 grads "));
+	assert_non_null(strstr(text, "  (unit h.3)\n"));
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(ranks_of_a_communicator_are_together)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(ranks_of_a_communicator_are_together),
+					   cmocka_unit_test(names_are_shown)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

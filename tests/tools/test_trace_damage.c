@@ -45,6 +45,7 @@ static void make_page(void)
 	assert_int_equal(trace_open(&t, &about, algorithm_name), TUTTI_OK);
 	for (uint64_t i = 0; i < 1500; i++) {
 		unsigned n = (unsigned)i;
+		trace_label(t, i % 3 ? NULL : "unit h.3");
 		struct trace_mark mark =
 			trace_note(t, trace_what(i, n % COLL_COUNT, 0, n % 9, 0), trace_size(i, 0));
 		trace_began(&mark);
@@ -109,7 +110,7 @@ static void test_random_slots(void **state)
 static void test_cut_pages(void **state)
 {
 	(void)state;
-	for (size_t length = 0; length < PAGE_BYTES; length += 1 + next() % 5000) {
+	for (size_t length = 0; length < PAGE_BYTES; length += 1 + next() % 15000) {
 		uint8_t *page = aligned_alloc(4096, (length + 4095) / 4096 * 4096 + 4096);
 		memcpy(page, right_page, length);
 		use_page(page, length);

@@ -313,6 +313,8 @@ static void test_round_trip(void **state)
 	add_op(&log, 1, "all_gather", 5 * MS + 1, 0);
 	log.processes[1].comms[0].waits_rank = 0;
 	snprintf(log.processes[1].comms[0].waits, 20, "for rank 0");
+	snprintf(log.processes[1].comms[0].title, 20, "grads");
+	snprintf(log.processes[1].comms[0].ops[0].label, 20, "unit h.3");
 	FILE *file = open_memstream(&text, &bytes);
 	trace_write(file, log.processes, log.count);
 	fclose(file);
@@ -328,6 +330,9 @@ static void test_round_trip(void **state)
 	assert_true(c->ops[0].end_ns == TRACE_UNKNOWN);
 	assert_int_equal(again.processes[0].comms[0].ops[0].end_ns, 6 * MS);
 	assert_string_equal(c->waits, "for rank 0");
+	assert_string_equal(c->title, "grads");
+	assert_string_equal(c->ops[0].label, "unit h.3");
+	assert_string_equal(again.processes[0].comms[0].ops[0].label, "");
 	assert_int_equal(c->waits_rank, 0);
 	assert_true(c->name == 77);
 	free(text);

@@ -1,5 +1,5 @@
-/* What would break: calls in the middle of what they would destroy, norms beyond f32, and hooks
- * whose cost grows with what is in flight. */
+/* What would break: calls in the middle of what they would destroy, or after it, norms beyond f32,
+ * and hooks whose cost grows with what is in flight. */
 #include "tests/limit.h"
 #include "tests/train/ranks.h"
 
@@ -71,6 +71,35 @@ static void test_in_the_middle(void **state)
 	for (int s = 0; s < STRATEGIES; s++) {
 		tutti_train_config config = {.strategy = strategies[s]};
 		assert_int_equal(ranks_as_threads(2, in_the_middle, &config), 0);
+	}
+}
+
+/* As after tutti_recover: the trainer's communicator is gone, and rank 0's last gradients are on
+ * their way to a rank that will not send its own. */
+static void without_its_comm(tutti_comm *comm, void *arg)
+{
+	tutti_comm *own;
+
+	CHECK(tutti_comm_dup(comm, &own) == TUTTI_OK);
+	tutti_trainer *t = make(own, arg, 2);
+	CHECK(tutti_micro_batch(t, TUTTI_PASS_LAST, 1, NULL) == TUTTI_OK);
+	for (int u = 0; u < 2; u++)
+		CHECK(tutti_forward_begin(t, u) == TUTTI_OK && tutti_forward_end(t, u) == TUTTI_OK);
+	backward(t, 1, 1);
+	CHECK(tutti_backward_begin(t, 0) == TUTTI_OK);
+	if (tutti_rank(comm) == 0)
+		CHECK(tutti_backward_end(t, 0) == TUTTI_OK);
+	CHECK(tutti_barrier(comm, NULL) == TUTTI_OK);
+	tutti_comm_destroy(own);
+	tutti_trainer_destroy(t);
+}
+
+static void test_without_its_comm(void **state)
+{
+	(void)state;
+	for (int s = 0; s < STRATEGIES; s++) {
+		tutti_train_config config = {.strategy = strategies[s], .bucket_bytes = 1};
+		assert_int_equal(ranks_as_threads(2, without_its_comm, &config), 0);
 	}
 }
 
@@ -167,6 +196,7 @@ int main(void)
 {
 	const struct CMUnitTest tests_of_misuse[] = {
 		cmocka_unit_test(test_in_the_middle),
+		cmocka_unit_test(test_without_its_comm),
 		cmocka_unit_test(test_too_large),
 		cmocka_unit_test(test_many_buckets),
 	};

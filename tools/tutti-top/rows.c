@@ -81,11 +81,14 @@ static void print_row(const struct trace_process *p, const struct trace_comm *c,
 	bool waits =
 		op && op->state == TRACE_STATE_RUNS && c->waits[0] && c->waits_index == op->index;
 
-	fprintf(file, "%8d %4d %5d  %08x", p->pid, c->rank, c->size, (unsigned)(c->name >> 32));
+	fprintf(file, "%8d %4d %5d  %08x %-10s", p->pid, c->rank, c->size,
+		(unsigned)(c->name >> 32), c->title[0] ? c->title : "-");
 	print_operation(op, p->now_ns, file);
 	if (waits && c->waits_rank >= 0)
 		snprintf(who, sizeof who, "rank %d", c->waits_rank);
 	fprintf(file, " %-10s %11.1f %11.3f", who, rates.calls, rates.bytes * 1e-6);
+	if (op && op->label[0])
+		fprintf(file, "  (%s)", op->label);
 	if (waits)
 		fprintf(file, "  %s", c->waits);
 	if (c->status != TUTTI_OK)
@@ -139,8 +142,9 @@ void sample_print(const struct sample *before, const struct sample *now, FILE *f
 	size_t count;
 	struct row *rows = sorted_rows(&now->log, &count);
 
-	fprintf(file, "%8s %4s %5s  %-8s %-24s %-9s %10s %-10s %11s %11s\n", "PID", "RANK", "RANKS",
-		"COMM", "OPERATION", "STATE", "SINCE", "WAITS FOR", "CALLS/S", "MB/S");
+	fprintf(file, "%8s %4s %5s  %-8s %-10s %-24s %-9s %10s %-10s %11s %11s\n", "PID", "RANK",
+		"RANKS", "COMM", "NAME", "OPERATION", "STATE", "SINCE", "WAITS FOR", "CALLS/S",
+		"MB/S");
 	for (size_t i = 0; i < count; i++) {
 		const struct trace_process *p = rows[i].process;
 		const struct trace_comm *c = rows[i].comm;

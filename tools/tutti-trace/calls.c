@@ -12,23 +12,29 @@ static double seconds(int64_t since_ns, int64_t now_ns)
 	return now_ns > since_ns ? (double)(now_ns - since_ns) * 1e-9 : 0;
 }
 
-/* "all_reduce #17", "send to 3". Returns text. */
-static const char *name_of(const struct trace_op *op, char text[60])
+enum { NAME_BYTES = 120 };
+
+/* "all_reduce #17", "send to 3 (unit h.3)". Returns text. */
+static const char *name_of(const struct trace_op *op, char text[NAME_BYTES])
 {
+	int n;
+
 	if (op->sequence >= 0)
-		snprintf(text, 60, "%s #%" PRId64, op->name, op->sequence);
+		n = snprintf(text, NAME_BYTES, "%s #%" PRId64, op->name, op->sequence);
 	else if (op->peer >= 0)
-		snprintf(text, 60, "%s %s %d", op->name,
-			 strcmp(op->name, "send") == 0 ? "to" : "from", op->peer);
+		n = snprintf(text, NAME_BYTES, "%s %s %d", op->name,
+			     strcmp(op->name, "send") == 0 ? "to" : "from", op->peer);
 	else
-		snprintf(text, 60, "%s from any", op->name);
+		n = snprintf(text, NAME_BYTES, "%s from any", op->name);
+	if (op->label[0])
+		snprintf(text + n, NAME_BYTES - (size_t)n, " (%s)", op->label);
 	return text;
 }
 
 /* The calls that are under way on a communicator. Returns how many there are. */
 static int print_running(int rank, const struct trace_process *p, const struct trace_comm *c)
 {
-	char name[60];
+	char name[NAME_BYTES];
 	int count = 0;
 
 	for (size_t k = 0; k < c->op_count; k++) {
@@ -36,9 +42,9 @@ static int print_running(int rank, const struct trace_process *p, const struct t
 
 		if (op->state != TRACE_STATE_RUNS)
 			continue;
-		printf("rank %d (pid %d) is in %s of communicator %08x for %.3f s", rank, p->pid,
-		       name_of(op, name), (unsigned)(c->name >> 32),
-		       seconds(op->begin_ns, p->now_ns));
+		printf("rank %d (pid %d) is in %s of communicator %08x%s%s for %.3f s", rank,
+		       p->pid, name_of(op, name), (unsigned)(c->name >> 32), c->title[0] ? " " : "",
+		       c->title, seconds(op->begin_ns, p->now_ns));
 		if (c->waits[0] && c->waits_index == op->index)
 			printf(" and waits %s", c->waits);
 		printf("\n");
@@ -64,7 +70,7 @@ static const struct trace_op *last_of(const struct trace_process *p)
 static void print_process(int rank, const struct trace_process *p)
 {
 	const struct trace_op *last = last_of(p);
-	char name[60];
+	char name[NAME_BYTES];
 	int running = 0;
 
 	for (size_t i = 0; i < p->comm_count; i++)

@@ -111,6 +111,28 @@ static const char *parse_ops(json_t *array, struct trace_comm *c, int64_t start_
 	return NULL;
 }
 
+/* Numbers of operations, in their order, and what these are for. */
+static const char *parse_labels(json_t *array, struct trace_comm *c)
+{
+	json_int_t index;
+	const char *text;
+	json_t *value;
+	size_t i, k = 0;
+
+	json_array_foreach(array, i, value)
+	{
+		if (json_unpack_ex(value, NULL, JSON_STRICT, "[Is]", &index, &text) != 0 ||
+		    !is_in(index, 0, COUNT_MOST))
+			return "a label is damaged";
+		while (k < c->op_count && c->ops[k].index < (uint64_t)index)
+			k++;
+		if (k == c->op_count || c->ops[k].index != (uint64_t)index ||
+		    !copy_text(c->ops[k].label, sizeof c->ops[k].label, text))
+			return "a label is of no operation, or too long";
+	}
+	return NULL;
+}
+
 static const char *parse_waits(json_t *value, struct trace_comm *c)
 {
 	json_int_t index, rank;
@@ -129,14 +151,14 @@ static const char *parse_waits(json_t *value, struct trace_comm *c)
 static const char *parse_comm(json_t *value, struct trace_comm *c, int64_t start_ns)
 {
 	json_int_t rank, size, node, nodes, status, issued;
-	json_t *waits = NULL, *operations;
-	const char *name, *way, *problem;
+	json_t *waits = NULL, *labels = NULL, *operations;
+	const char *name, *way, *title = "", *problem;
 	char *end;
 
-	if (json_unpack_ex(value, NULL, 0, "{ss,sI,sI,sI,sI,ss,sI,sI,s?o,so}", "name", &name,
-			   "rank", &rank, "size", &size, "node", &node, "nodes", &nodes, "way",
-			   &way, "status", &status, "issued", &issued, "waits", &waits,
-			   "operations", &operations) != 0)
+	if (json_unpack_ex(value, NULL, 0, "{ss,sI,sI,sI,sI,ss,sI,sI,s?s,s?o,s?o,so}", "name",
+			   &name, "rank", &rank, "size", &size, "node", &node, "nodes", &nodes,
+			   "way", &way, "status", &status, "issued", &issued, "title", &title,
+			   "labels", &labels, "waits", &waits, "operations", &operations) != 0)
 		return "a communicator lacks something";
 	c->name = strtoull(name, &end, 16);
 	if (*end || end == name)
@@ -145,7 +167,7 @@ static const char *parse_comm(json_t *value, struct trace_comm *c, int64_t start
 	    !is_in(nodes, 1, RANK_MOST) || !is_in(status, 0, 0xffff) ||
 	    !is_in(issued, 0, COUNT_MOST))
 		return bad_number;
-	if (!copy_text(c->way, sizeof c->way, way))
+	if (!copy_text(c->way, sizeof c->way, way) || !copy_text(c->title, sizeof c->title, title))
 		return "a communicator has a text that is too long";
 	c->rank = (int)rank;
 	c->size = (int)size;
@@ -154,7 +176,9 @@ static const char *parse_comm(json_t *value, struct trace_comm *c, int64_t start
 	c->status = (int)status;
 	c->issued = (uint64_t)issued;
 	problem = waits ? parse_waits(waits, c) : NULL;
-	return problem ? problem : parse_ops(operations, c, start_ns);
+	if (!problem)
+		problem = parse_ops(operations, c, start_ns);
+	return problem ? problem : parse_labels(labels, c);
 }
 
 static const char *parse_comms(json_t *array, struct trace_process *p)

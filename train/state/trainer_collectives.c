@@ -23,6 +23,24 @@ static uint64_t all_reduce_bytes(size_t bytes, int ranks)
 	return 2 * (uint64_t)(ranks - 1) * bytes / (uint64_t)ranks;
 }
 
+const char *bucket_label(const tutti_trainer *trainer, const struct bucket *bucket,
+			 struct bucket_label *label)
+{
+	const struct param_span *span = bucket->span;
+	const struct param *first = &trainer->model.params[span->params[0]];
+	const struct param *last = &trainer->model.params[span->params[span->param_count - 1]];
+
+	if (trainer->layout.by_unit)
+		snprintf(label->text, sizeof label->text, "unit %.50s",
+			 trainer->model.units[first->unit].name);
+	else if (first == last)
+		snprintf(label->text, sizeof label->text, "parameter %.45s", first->name);
+	else
+		snprintf(label->text, sizeof label->text, "parameters %.20s to %.20s", first->name,
+			 last->name);
+	return label->text;
+}
+
 void trainer_count_reduced(tutti_trainer *trainer, size_t bytes, int ranks, bool is_all)
 {
 	trainer->stats.sent_grad_bytes +=
@@ -35,7 +53,9 @@ tutti_status trainer_gather(tutti_trainer *trainer, struct bucket *bucket, const
 {
 	const struct param_span *span = bucket->span;
 	tutti_dtype dtype = trainer->config.param_dtype;
-	tutti_call call = {.work = &bucket->gathering};
+	struct bucket_label label;
+	tutti_call call = {.work = &bucket->gathering,
+			   .label = bucket_label(trainer, bucket, &label)};
 
 	trainer->stats.sent_param_bytes +=
 		gather_bytes(span->elements * dtype_bytes(dtype), trainer->layout.shard_size);
@@ -66,6 +86,12 @@ static bool has_failed(const tutti_trainer *trainer)
 	return false;
 }
 
+/* Of the caller's communicator. A trainer that is being destroyed does not know it any more. */
+static tutti_status callers_status(const tutti_trainer *trainer)
+{
+	return trainer->comm ? tutti_comm_status(trainer->comm) : TUTTI_OK;
+}
+
 /* With HSDP a communicator has failed on the ranks of one group, where a rank has died. Other ranks
  * wait for these in groups without a dead rank, and must hear of it. Keeps the last error. */
 static void pass_failure_on(const tutti_trainer *trainer, tutti_status status)
@@ -91,9 +117,8 @@ tutti_status group_status(const tutti_trainer *trainer, tutti_status status, enu
 			: "";
 
 	/* The trainer's own communicators have failed with the caller's. */
-	if (tutti_comm_status(trainer->comm) != TUTTI_OK)
-		return tutti_set_error(tutti_comm_status(trainer->comm),
-				       tutti_comm_error(trainer->comm));
+	if (callers_status(trainer) != TUTTI_OK)
+		return tutti_set_error(callers_status(trainer), tutti_comm_error(trainer->comm));
 	if (trainer->config.strategy != TUTTI_HSDP)
 		return train_fail(status, "%.400s%s", why.message, hint);
 	if (group == IN_SHARD_GROUP)
@@ -144,7 +169,7 @@ tutti_status trainer_wait(tutti_trainer *trainer, tutti_work **work, enum rank_g
 	double begin = seconds_now();
 	tutti_status status;
 	while ((status = tutti_work_wait(work, CHECK_MS)) == TUTTI_IN_PROGRESS)
-		if (tutti_comm_status(trainer->comm) != TUTTI_OK)
+		if (callers_status(trainer) != TUTTI_OK)
 			trainer_abort(trainer);
 	count_wait(trainer, begin);
 	return group_status(trainer, status, group);

@@ -55,6 +55,12 @@ tutti_status trainer_wait(tutti_trainer *trainer, tutti_work **work, enum rank_g
  * failure gives the job's numbers of its ranks, or is the message of the caller's communicator if
  * that has failed. */
 tutti_status group_status(const tutti_trainer *trainer, tutti_status status, enum rank_group group);
+/* The purpose of a bucket's calls, for traces: "unit h.3", or parameters. Returns label's text. */
+struct bucket_label {
+	char text[56];
+};
+const char *bucket_label(const tutti_trainer *trainer, const struct bucket *bucket,
+			 struct bucket_label *label);
 /* Returns status. The message of a failure begins with what was done, and with which unit or
  * parameters: "Gathering unit 'h.3': ". */
 tutti_status bucket_status(const tutti_trainer *trainer, const struct bucket *bucket,

@@ -37,7 +37,8 @@ static tutti_status reduce_shards(tutti_trainer *trainer, struct flight *flight)
 	const struct param_span *span = bucket->span;
 	tutti_dtype dtype = trainer->config.reduce_dtype;
 	size_t width = dtype_bytes(dtype);
-	tutti_call call = {.work = &flight->work};
+	struct bucket_label label;
+	tutti_call call = {.work = &flight->work, .label = bucket_label(trainer, bucket, &label)};
 
 	flight->stage = FLIGHT_SHARDS;
 	trainer_count_reduced(trainer, span->elements * width, trainer->layout.shard_size,
@@ -53,7 +54,8 @@ static tutti_status reduce_replicas(tutti_trainer *trainer, struct flight *fligh
 {
 	const struct bucket *bucket = &trainer->buckets[flight->bucket];
 	size_t count = bucket->part.last - bucket->part.first;
-	tutti_call call = {.work = &flight->work};
+	struct bucket_label label;
+	tutti_call call = {.work = &flight->work, .label = bucket_label(trainer, bucket, &label)};
 
 	flight->stage = FLIGHT_REPLICAS;
 	trainer_count_reduced(trainer, bucket->part_elements * dtype_bytes(bucket->sum_dtype),

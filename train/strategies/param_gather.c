@@ -73,9 +73,9 @@ static tutti_status compare_events(tutti_trainer *trainer, const int32_t *events
 }
 
 static tutti_status exchange_events(tutti_trainer *trainer, int32_t *events, int32_t event,
-				    tutti_work **work)
+				    const char *label, tutti_work **work)
 {
-	tutti_call call = {.work = work};
+	tutti_call call = {.work = work, .label = label};
 
 	events[trainer->shard_rank] = event;
 	trainer->stats.sent_other_bytes += (size_t)(trainer->layout.shard_size - 1) * sizeof event;
@@ -93,7 +93,7 @@ tutti_status params_compare_order(tutti_trainer *trainer)
 	if (!trainer->layout.by_unit || !trainer->gather)
 		return TUTTI_OK;
 	int32_t *events = trainer->step.events;
-	TRY(exchange_events(trainer, events, EVENT_STEP, &work));
+	TRY(exchange_events(trainer, events, EVENT_STEP, "order of units", &work));
 	TRY(trainer_wait(trainer, &work, IN_SHARD_GROUP));
 	return compare_events(trainer, events);
 }
@@ -101,11 +101,14 @@ tutti_status params_compare_order(tutti_trainer *trainer)
 static tutti_status bucket_gather(tutti_trainer *trainer, struct bucket *bucket, int32_t event)
 {
 	size_t bytes = bucket->span->count * dtype_bytes(trainer->config.param_dtype);
+	struct bucket_label label;
 
 	if (bucket->data)
 		return TUTTI_OK;
 	TRY(pool_take(trainer, &trainer->memory.data_pool, bytes, &bucket->data));
-	tutti_status status = exchange_events(trainer, bucket->events, event, &bucket->checking);
+	tutti_status status =
+		exchange_events(trainer, bucket->events, event,
+				bucket_label(trainer, bucket, &label), &bucket->checking);
 	if (status == TUTTI_OK)
 		status = trainer_gather(trainer, bucket, bucket->shard, bucket->data);
 	return bucket_status(trainer, bucket, GATHERING, status);

@@ -35,6 +35,15 @@ static void test_in_messages(void **state)
 	expect_words(comms[0], "all_reduce #0 of data (");
 	tutti_comm_destroy(comms[0]);
 	tutti_comm_destroy(comms[1]);
+	assert_int_equal(tutti_init_all(comms, 2, &own), TUTTI_OK);
+	assert_int_equal(tutti_comm_abort(comms[1]), TUTTI_OK);
+	assert_int_equal(tutti_barrier(comms[0], NULL), TUTTI_ERR_ABORTED);
+	for (int i = 0; i < 2; i++)
+		assert_string_equal(tutti_comm_error(comms[i]),
+				    "Communicator data: tutti_comm_abort "
+				    "was called on rank 1");
+	tutti_comm_destroy(comms[0]);
+	tutti_comm_destroy(comms[1]);
 	assert_int_equal(tutti_comm_dup(alone, &copy), TUTTI_OK);
 	assert_int_equal(tutti_comm_split(alone, 0, 0, &own, &child), TUTTI_OK);
 	assert_int_equal(tutti_comm_config(copy, &found), TUTTI_OK);
@@ -44,6 +53,36 @@ static void test_in_messages(void **state)
 	tutti_comm_destroy(child);
 	tutti_comm_destroy(copy);
 	tutti_comm_destroy(alone);
+}
+
+/* Both ranks are told by the message of the one that finds out. */
+static void test_in_mismatches(void **state)
+{
+	static const char *const transports[] = {"shm", "tcp"};
+	(void)state;
+
+	for (int t = 0; t < 2; t++) {
+		tutti_config config = {.name = "data", .transports = transports[t]};
+		tutti_comm *comms[2];
+		tutti_work *works[2];
+		int x[2] = {0}, y[2];
+
+		assert_int_equal(tutti_init_all(comms, 2, &config), TUTTI_OK);
+		for (int i = 0; i < 2; i++) {
+			tutti_call call = {.work = &works[i]};
+			assert_int_equal(tutti_all_reduce(&x[i], &y[i], 1, TUTTI_I32,
+							  i ? TUTTI_MAX : TUTTI_SUM, comms[i],
+							  &call),
+					 TUTTI_OK);
+		}
+		for (int i = 0; i < 2; i++) {
+			assert_int_equal(tutti_work_wait(&works[i], 0), TUTTI_ERR_MISMATCH);
+			expect_words(comms[i], "Communicator data: The ranks did not make the same "
+					       "call: rank 0 called all_reduce(");
+		}
+		for (int i = 0; i < 2; i++)
+			tutti_comm_destroy(comms[i]);
+	}
 }
 
 static void test_bad_names(void **state)
@@ -67,6 +106,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_in_messages),
+		cmocka_unit_test(test_in_mismatches),
 		cmocka_unit_test(test_bad_names),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

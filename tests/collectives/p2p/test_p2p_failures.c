@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tests/unit.h"
 
@@ -51,15 +52,52 @@ static bool all_are(const void *buf, uint8_t byte, size_t bytes)
 	return true;
 }
 
-/* Both calls end with words, the sender's only if it was not copied; both ranks stay well. */
+/* What is written to stderr in between. */
+struct capture {
+	FILE *file;
+	int own; /* the stderr of before */
+};
+
+static void capture_begin(struct capture *c)
+{
+	c->file = tmpfile();
+	c->own = dup(STDERR_FILENO);
+	assert_true(c->file && c->own >= 0 && dup2(fileno(c->file), STDERR_FILENO) >= 0);
+}
+
+static void capture_end(struct capture *c, char *text, size_t bytes)
+{
+	assert_true(dup2(c->own, STDERR_FILENO) >= 0);
+	close(c->own);
+	rewind(c->file);
+	text[fread(text, 1, bytes - 1, c->file)] = '\0';
+	fclose(c->file);
+}
+
+/* The rank of a send that was over writes one line. */
+static void expect_said(const char *text, const char *words, bool is_copied)
+{
+	const char *line = strstr(text, words);
+
+	if (is_copied ? !line || !strstr(line, "the send had ended with TUTTI_OK\n") ||
+				strchr(line, '\n')[1]
+		      : *text)
+		fail_msg("expected %s '%s' on stderr, got: '%s'", is_copied ? "one" : "no", words,
+			 text);
+}
+
+/* Both calls end with words, or the sender, which was copied, says them; both ranks stay well. */
 static void mismatch_of(const struct sim_call *send, const struct sim_call *recv, bool send_first,
 			const char *words)
 {
 	bool is_copied = send->count * 4 <= P2P_EAGER_BYTES;
 	struct sim_ranks ranks;
 	struct tutti_work *s = NULL, *r;
+	struct capture capture;
+	char said[1000];
 
 	sim_messages_open(&ranks, 3, 11);
+	capture_begin(&capture);
 	memset(recv->buf, 0x5a, 400000);
 	if (send_first)
 		s = sim_issue(ranks.engines[1], send);
@@ -76,6 +114,9 @@ static void mismatch_of(const struct sim_call *send, const struct sim_call *recv
 	if (!is_copied)
 		expect_words(words);
 	assert_true(all_are(recv->buf, 0x5a, 400000));
+	expect_next_pair(&ranks, 10001); /* an idle rank hears of it in its next call */
+	capture_end(&capture, said, sizeof said);
+	expect_said(said, words, is_copied);
 	for (uint32_t i = 0; i <= P2P_SLOTS; i++) /* the slot has come back */
 		expect_next_pair(&ranks, 10001);
 	expect_next_pair(&ranks, 99999);

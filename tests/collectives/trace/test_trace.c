@@ -271,12 +271,51 @@ static void test_waits(void **state)
 
 #define OPS_WRITTEN 400000
 
+/* An operation has the label that was given for it, and no earlier one's of its place. */
+static void test_labels(void **state)
+{
+	char text[100], longest[56];
+	(void)state;
+
+	memset(text, 'x', sizeof text - 1);
+	text[sizeof text - 1] = '\0';
+	memset(longest, 'x', sizeof longest - 1);
+	longest[sizeof longest - 1] = '\0';
+	for (int again = 0; again < 2; again++) { /* the second one is in the first one's place */
+		struct trace *t = open_one(13, 0, 2);
+		for (uint64_t i = 0; i < TRACE_OPS + 8; i++) {
+			trace_label(t, again        ? NULL
+				       : i % 4 == 0 ? "unit \"h\""
+				       : i % 4 == 1 ? text
+						    : NULL);
+			i % 2 ? note_over(t, i, false) : (void)note(t, i);
+		}
+		for (uint64_t i = TRACE_OPS + 8; i < TRACE_OPS + 16; i++)
+			note_at_once(t, i); /* in the places of labelled ones */
+		struct trace_process p = read_all();
+		const struct trace_comm *c = find(&p, 13);
+		assert_int_equal(c->op_count, TRACE_OPS);
+		for (size_t k = 0; k < c->op_count; k++) {
+			uint64_t i = c->ops[k].index;
+			bool has = !again && i < TRACE_OPS + 8;
+			assert_string_equal(c->ops[k].label, has && i % 4 == 0   ? "unit 'h'"
+							     : has && i % 4 == 1 ? longest
+										 : "");
+		}
+		trace_process_free(&p);
+		trace_close(t);
+	}
+}
+
 static atomic_bool is_over;
 
 static void *write_many(void *arg)
 {
 	struct trace *t = arg;
+	char label[24];
 	for (uint64_t i = 0; i < OPS_WRITTEN; i++) {
+		snprintf(label, sizeof label, "for %llu", (unsigned long long)i);
+		trace_label(t, i % 8 ? NULL : label);
 		struct trace_wait wait = {.index = i, .rank = (int)(i % 4)};
 		snprintf(wait.text, sizeof wait.text, "%llu", (unsigned long long)i);
 		if (i % 2)
@@ -304,6 +343,8 @@ static void test_no_mixture(void **state)
 		for (size_t i = 0; i < c->op_count; i++) {
 			uint64_t count = c->ops[i].index;
 			assert_true((uint64_t)c->ops[i].sequence == count);
+			if (c->ops[i].label[0])
+				assert_true(strtoull(c->ops[i].label + 4, NULL, 10) == count);
 			assert_true(c->ops[i].count == (count % 2 ? count : count % TRACE_SHORT));
 		}
 		if (c->waits[0])
@@ -321,15 +362,11 @@ static void test_no_mixture(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_states),
-		cmocka_unit_test(test_between),
-		cmocka_unit_test(test_the_last_ones),
-		cmocka_unit_test(test_long_ago),
-		cmocka_unit_test(test_late_end),
-		cmocka_unit_test(test_waits),
-		cmocka_unit_test(test_late_begin),
-		cmocka_unit_test(test_many_communicators),
-		cmocka_unit_test(test_no_mixture),
+		cmocka_unit_test(test_states),        cmocka_unit_test(test_between),
+		cmocka_unit_test(test_the_last_ones), cmocka_unit_test(test_long_ago),
+		cmocka_unit_test(test_late_end),      cmocka_unit_test(test_waits),
+		cmocka_unit_test(test_late_begin),    cmocka_unit_test(test_many_communicators),
+		cmocka_unit_test(test_labels),        cmocka_unit_test(test_no_mixture),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
