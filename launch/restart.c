@@ -4,12 +4,13 @@
 
 #include <signal.h>
 
-static bool any_is_new(const struct ranks *ranks)
+int restart_waiting(const struct ranks *ranks)
 {
+	int count = 0;
+
 	for (int i = 0; i < ranks->n; i++)
-		if (ranks->rank[i].is_new)
-			return true;
-	return false;
+		count += ranks->rank[i].is_new;
+	return count;
 }
 
 /* Some rank that may still call tutti_comm_grow. */
@@ -29,7 +30,7 @@ static bool gave_up(const struct rank *failed)
 
 bool restart_falls_back(const struct ranks *ranks, const struct options *o)
 {
-	return o->restart == RESTART_BY_NEED && o->nodes == 1 && any_is_new(ranks);
+	return o->restart == RESTART_BY_NEED && o->nodes == 1 && restart_waiting(ranks) > 0;
 }
 
 enum answer restart_answer(const struct ranks *ranks, const struct rank *failed,
@@ -40,7 +41,8 @@ enum answer restart_answer(const struct ranks *ranks, const struct rank *failed,
 	/* Ranks that have ended well cannot be joined any more. */
 	if (o->restart != RESTART_JOB && ranks_any_done(ranks))
 		return ANSWER_END;
-	if (restart_falls_back(ranks, o) && !failed->is_new && gave_up(failed))
+	if (restart_falls_back(ranks, o) && !failed->is_new &&
+	    (gave_up(failed) || used >= o->max_restarts || !any_can_grow(ranks)))
 		return ANSWER_ALL_TOO;
 	if (used >= o->max_restarts)
 		return ANSWER_END;
