@@ -190,7 +190,8 @@ static void hear_waiting(struct job *j)
 		say_waiting(j, all_again(j, again));
 		begin_restart(j, 0);
 	} else if (!j->has_advised) {
-		say_waiting(j, "a program that ends on an error needs --restart job, on each machine");
+		say_waiting(j,
+			    "a program that ends on an error needs --restart job, on each machine");
 		j->has_advised = true;
 	}
 }

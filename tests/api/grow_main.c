@@ -1,6 +1,6 @@
-/* grow_main kills|recover|fewer|more|secret|absent|left|lingers [rounds]: a rank of a job that new ranks
- * join. `ranks -k -r` starts those that are killed again, with TUTTI_RESTARTED. SEED decides who
- * goes when: all ranks know it, new ones are told. recover: as kills, by tutti_recover.
+/* grow_main kills|recover|fewer|more|secret|absent|left|lingers [rounds]: a rank of a job that new
+ * ranks join. `ranks -k -r` starts those that are killed again, with TUTTI_RESTARTED. SEED decides
+ * who goes when: all ranks know it, new ones are told. recover: as kills, by tutti_recover.
  *
  * What it must never see: a rank that hangs (ranks has a deadline), numbers or sums that are wrong,
  * a new rank that is not told what the others know, a job that ends because a rank lacks the
