@@ -36,7 +36,7 @@ bool restart_falls_back(const struct ranks *ranks, const struct options *o)
 enum answer restart_answer(const struct ranks *ranks, const struct rank *failed,
 			   const struct options *o, int used)
 {
-	bool is_one_machine = o->restart == RESTART_BY_NEED && o->nodes == 1;
+	bool may_be_all = o->nodes == 1 && (o->restart != RESTART_RANK || ranks->n > 1);
 
 	/* Ranks that have ended well cannot be joined any more. */
 	if (o->restart != RESTART_JOB && ranks_any_done(ranks))
@@ -46,7 +46,7 @@ enum answer restart_answer(const struct ranks *ranks, const struct rank *failed,
 		return ANSWER_ALL_TOO;
 	if (used >= o->max_restarts)
 		return ANSWER_END;
-	if (o->restart == RESTART_JOB || (is_one_machine && !any_can_grow(ranks)))
+	if (o->restart == RESTART_JOB || (may_be_all && !any_can_grow(ranks)))
 		return ANSWER_ALL;
 	return ANSWER_ALONE;
 }

@@ -125,6 +125,10 @@ for killed in 2 4; do
 	said 1 'it is started again \(restart 1 of 1\)$'
 	said 1 'Killed\); no rank has called tutti_comm_grow before: all 4 ranks are started again \(restart 1 of 1\)$'
 done
+rm -f again.*
+expect 0 $run -n 4 --max-restarts 4 --restart rank sh killed_at_once 4
+said 3 'it is started again \(restart [123] of 4\)$'
+said 1 'Killed\); all 4 ranks are started again \(restart 4 of 4\)$'
 # A process may end after the others have begun to grow: the next one to end is not taken for one that gives up.
 expect 0 env TUTTI_TIMEOUT_MS=30000 $run -n 3 --max-restarts 9 "$BUILD_DIR/tests/grow_main" lingers
 said 2 'exited with code 1; it is started again \(restart [12] of 9\)$'
