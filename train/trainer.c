@@ -210,6 +210,7 @@ void tutti_trainer_destroy(tutti_trainer *trainer)
 {
 	if (!trainer)
 		return;
+	trainer->comm = NULL; /* tutti_recover may have destroyed it */
 	checkpoint_abandon(trainer);
 	if (trainer->step.state != STEP_CLOSED) /* other ranks may never join what is in flight */
 		trainer_abort(trainer);

@@ -8,6 +8,7 @@
 #include "core/clock.h"
 #include "core/forks.h"
 #include "core/log.h"
+#include "core/poison.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -288,6 +289,7 @@ void comm_free(struct tutti_comm *comm)
 	free(comm->reach.peers);
 	free(comm->parent.ranks);
 	free_texts(&comm->settings);
+	poison(comm, sizeof *comm);
 	free(comm);
 	forks_forget();
 }

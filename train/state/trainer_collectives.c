@@ -66,6 +66,12 @@ static bool has_failed(const tutti_trainer *trainer)
 	return false;
 }
 
+/* Of the caller's communicator: OK once that may be gone. */
+static tutti_status callers_status(const tutti_trainer *trainer)
+{
+	return trainer->comm ? tutti_comm_status(trainer->comm) : TUTTI_OK;
+}
+
 /* With HSDP a communicator has failed on the ranks of one group, where a rank has died. Other ranks
  * wait for these in groups without a dead rank, and must hear of it. Keeps the last error. */
 static void pass_failure_on(const tutti_trainer *trainer, tutti_status status)
@@ -91,7 +97,7 @@ tutti_status group_status(const tutti_trainer *trainer, tutti_status status, enu
 			: "";
 
 	/* The trainer's own communicators have failed with the caller's. */
-	if (tutti_comm_status(trainer->comm) != TUTTI_OK)
+	if (callers_status(trainer) != TUTTI_OK)
 		return tutti_set_error(tutti_comm_status(trainer->comm),
 				       tutti_comm_error(trainer->comm));
 	if (trainer->config.strategy != TUTTI_HSDP)
@@ -144,7 +150,7 @@ tutti_status trainer_wait(tutti_trainer *trainer, tutti_work **work, enum rank_g
 	double begin = seconds_now();
 	tutti_status status;
 	while ((status = tutti_work_wait(work, CHECK_MS)) == TUTTI_IN_PROGRESS)
-		if (tutti_comm_status(trainer->comm) != TUTTI_OK)
+		if (callers_status(trainer) != TUTTI_OK)
 			trainer_abort(trainer);
 	count_wait(trainer, begin);
 	return group_status(trainer, status, group);
