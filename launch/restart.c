@@ -13,11 +13,11 @@ int restart_waiting(const struct ranks *ranks)
 	return count;
 }
 
-/* Some rank that may still call tutti_comm_grow. */
+/* Some rank may still call tutti_comm_grow. */
 static bool any_can_grow(const struct ranks *ranks)
 {
 	for (int i = 0; i < ranks->n; i++)
-		if (!ranks->rank[i].has_ended && !ranks->rank[i].is_new)
+		if (!ranks->rank[i].has_ended && !ranks->rank[i].is_new && !ranks->rank[i].waits)
 			return true;
 	return false;
 }
@@ -28,6 +28,17 @@ static bool gave_up(const struct rank *failed)
 	return !failed->exit_signal || failed->exit_signal == SIGABRT;
 }
 
+/* A single rank does without others. */
+static bool may_be_all(const struct ranks *ranks, const struct options *o)
+{
+	return o->nodes == 1 && (o->restart != RESTART_RANK || ranks->n > 1);
+}
+
+bool restart_none_left(const struct ranks *ranks, const struct options *o)
+{
+	return may_be_all(ranks, o) && !any_can_grow(ranks);
+}
+
 bool restart_falls_back(const struct ranks *ranks, const struct options *o)
 {
 	return o->restart == RESTART_BY_NEED && o->nodes == 1 && restart_waiting(ranks) > 0;
@@ -36,8 +47,6 @@ bool restart_falls_back(const struct ranks *ranks, const struct options *o)
 enum answer restart_answer(const struct ranks *ranks, const struct rank *failed,
 			   const struct options *o, int used)
 {
-	bool may_be_all = o->nodes == 1 && (o->restart != RESTART_RANK || ranks->n > 1);
-
 	/* Ranks that have ended well cannot be joined any more. */
 	if (o->restart != RESTART_JOB && ranks_any_done(ranks))
 		return ANSWER_END;
@@ -46,7 +55,7 @@ enum answer restart_answer(const struct ranks *ranks, const struct rank *failed,
 		return ANSWER_ALL_TOO;
 	if (used >= o->max_restarts)
 		return ANSWER_END;
-	if (o->restart == RESTART_JOB || (may_be_all && !any_can_grow(ranks)))
+	if (o->restart == RESTART_JOB || restart_none_left(ranks, o))
 		return ANSWER_ALL;
 	return ANSWER_ALONE;
 }

@@ -16,6 +16,8 @@ enum answer restart_answer(const struct ranks *ranks, const struct rank *failed,
                            const struct options *options, int used);
 /* Ranks that were started again, since when no rank has called tutti_comm_grow. */
 int restart_waiting(const struct ranks *ranks);
+/* Whether all are started again because no rank can take the others in. */
+bool restart_none_left(const struct ranks *ranks, const struct options *options);
 /* Whether all are started again when no rank calls tutti_comm_grow. */
 bool restart_falls_back(const struct ranks *ranks, const struct options *options);
 

@@ -179,13 +179,15 @@ static void say_waiting(const struct job *j, const char *rest)
 	sink_say(&j->ranks->err, line);
 }
 
-static void hear_waiting(struct job *j)
+static void hear_waiting(struct job *j, struct rank *rank)
 {
 	char again[120];
 
+	if (rank)
+		rank->waits = true;
 	if (j->is_ending || j->is_restarting || restart_waiting(j->ranks) == 0)
 		return;
-	if (restart_falls_back(j->ranks, j->options)) {
+	if (restart_falls_back(j->ranks, j->options) || restart_none_left(j->ranks, j->options)) {
 		count_as_one(j);
 		say_waiting(j, all_again(j, again));
 		begin_restart(j, 0);
@@ -199,13 +201,14 @@ static void hear_waiting(struct job *j)
 /* Words of ranks that were started again, or that take those in. */
 static void hear_ranks(struct job *j)
 {
+	pid_t from;
 	int word;
 
-	while ((word = words_next(j->start->words)) != 0) {
+	while ((word = words_next(j->start->words, &from)) != 0) {
 		for (int i = 0; word == 'g' && i < j->ranks->n; i++)
-			j->ranks->rank[i].is_new = false;
+			j->ranks->rank[i].is_new = j->ranks->rank[i].waits = false;
 		if (word == 'w')
-			hear_waiting(j);
+			hear_waiting(j, ranks_of(j->ranks, from));
 	}
 }
 
