@@ -271,6 +271,7 @@ int ranks_restart(struct ranks *ranks, const struct start *s, struct rank *rank,
 	if (code == 0) {
 		rank->has_ended = false;
 		rank->is_new = restart != WITH_ALL;
+		rank->waits = false;
 		ranks->alive++;
 	}
 	return code;
@@ -290,6 +291,16 @@ static void note_if_ended(struct ranks *ranks, struct rank *rank)
 		rank->exit_code = info.si_status;
 	else
 		rank->exit_signal = info.si_status;
+}
+
+struct rank *ranks_of(const struct ranks *ranks, pid_t process)
+{
+	pid_t group = getpgid(process);
+
+	for (int i = 0; i < ranks->n; i++)
+		if (group > 0 && ranks->rank[i].pid == group)
+			return &ranks->rank[i];
+	return NULL;
 }
 
 struct rank *ranks_observe(struct ranks *ranks)

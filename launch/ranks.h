@@ -19,6 +19,7 @@ struct rank {
 	pid_t pid;                /* 0: not started                                         */
 	bool has_ended;
 	bool is_new;              /* started again alone, and no rank has called tutti_comm_grow since */
+	bool waits;               /* ... or it has said that none does */
 	int exit_code, exit_signal;
 	struct stream out, err;
 };
@@ -42,6 +43,8 @@ struct start {
 
 /* Starts all; returns 0, or the exit code after a message on stderr, with none left running. */
 int ranks_start(struct ranks *ranks, const struct start *start);
+/* The rank in whose process group that process is, or NULL. */
+struct rank *ranks_of(const struct ranks *ranks, pid_t process);
 /* Looks which ranks have ended; returns one that has failed, or NULL. Among several it is one that was killed:
  * more likely the cause than an exit, which may be a survivor's complaint. Never blocks. */
 struct rank *ranks_observe(struct ranks *ranks);

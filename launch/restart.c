@@ -4,19 +4,20 @@
 
 #include <signal.h>
 
-static bool any_is_new(const struct ranks *ranks)
+int restart_waiting(const struct ranks *ranks)
 {
+	int count = 0;
+
 	for (int i = 0; i < ranks->n; i++)
-		if (ranks->rank[i].is_new)
-			return true;
-	return false;
+		count += ranks->rank[i].is_new;
+	return count;
 }
 
-/* Some rank that may still call tutti_comm_grow. */
+/* Some rank may still call tutti_comm_grow. */
 static bool any_can_grow(const struct ranks *ranks)
 {
 	for (int i = 0; i < ranks->n; i++)
-		if (!ranks->rank[i].has_ended && !ranks->rank[i].is_new)
+		if (!ranks->rank[i].has_ended && !ranks->rank[i].is_new && !ranks->rank[i].waits)
 			return true;
 	return false;
 }
@@ -27,24 +28,34 @@ static bool gave_up(const struct rank *failed)
 	return !failed->exit_signal || failed->exit_signal == SIGABRT;
 }
 
+/* A single rank does without others. */
+static bool may_be_all(const struct ranks *ranks, const struct options *o)
+{
+	return o->nodes == 1 && (o->restart != RESTART_RANK || ranks->n > 1);
+}
+
+bool restart_none_left(const struct ranks *ranks, const struct options *o)
+{
+	return may_be_all(ranks, o) && !any_can_grow(ranks);
+}
+
 bool restart_falls_back(const struct ranks *ranks, const struct options *o)
 {
-	return o->restart == RESTART_BY_NEED && o->nodes == 1 && any_is_new(ranks);
+	return o->restart == RESTART_BY_NEED && o->nodes == 1 && restart_waiting(ranks) > 0;
 }
 
 enum answer restart_answer(const struct ranks *ranks, const struct rank *failed,
 			   const struct options *o, int used)
 {
-	bool is_one_machine = o->restart == RESTART_BY_NEED && o->nodes == 1;
-
 	/* Ranks that have ended well cannot be joined any more. */
 	if (o->restart != RESTART_JOB && ranks_any_done(ranks))
 		return ANSWER_END;
-	if (restart_falls_back(ranks, o) && !failed->is_new && gave_up(failed))
+	if (restart_falls_back(ranks, o) && !failed->is_new &&
+	    (gave_up(failed) || used >= o->max_restarts || !any_can_grow(ranks)))
 		return ANSWER_ALL_TOO;
 	if (used >= o->max_restarts)
 		return ANSWER_END;
-	if (o->restart == RESTART_JOB || (is_one_machine && !any_can_grow(ranks)))
+	if (o->restart == RESTART_JOB || restart_none_left(ranks, o))
 		return ANSWER_ALL;
 	return ANSWER_ALONE;
 }

@@ -33,6 +33,7 @@ struct job {
 	int exit_code, interrupts, restarts, turn;
 	bool is_ending;     /* a failure, the timeout or a signal ends the job       */
 	bool is_restarting; /* all ranks are ended, to be started again              */
+	bool has_advised;   /* said once that --restart job may be what is needed    */
 	uint64_t timeout_at, term_at, kill_at, leave_at;
 	struct pollfd *poll; /* signals, input, words, then those of relay.c                */
 };
@@ -120,21 +121,32 @@ static void begin_restart(struct job *j, unsigned after_ms)
 
 static const char *all_again(const struct job *j, char text[120])
 {
-	char who[40] = "it is";
+	char who[60] = "it is";
 
 	if (j->ranks->n > 1)
-		snprintf(who, sizeof who, "all %d ranks are", j->ranks->n);
-	snprintf(text, 120, "%s%s started again (restart %d of %d)", who,
-		 j->options->nodes > 1 ? " of this machine" : "", j->restarts,
+		snprintf(who, sizeof who, "all %d ranks%s are", j->ranks->n,
+			 j->options->nodes > 1 ? " of this machine" : "");
+	snprintf(text, 120, "%s started again (restart %d of %d)", who, j->restarts,
 		 j->options->max_restarts);
 	return text;
+}
+
+/* All ranks, and those that wait to be taken in: one restart. */
+static void count_as_one(struct job *j)
+{
+	int waiting = restart_waiting(j->ranks);
+
+	j->restarts -= waiting > 1 ? waiting - 1 : 0;
 }
 
 static void restart_with_all(struct job *j, struct rank *failed, enum answer answer)
 {
 	char again[120], rest[200];
 
-	j->restarts += answer == ANSWER_ALL;
+	if (answer == ANSWER_ALL)
+		j->restarts++;
+	else
+		count_as_one(j);
 	snprintf(rest, sizeof rest, "; %s%s",
 		 answer == ANSWER_ALL ? "" : "no rank has called tutti_comm_grow before: ",
 		 all_again(j, again));
@@ -156,34 +168,60 @@ static void restart_all(struct job *j)
 	}
 }
 
+static void say_waiting(const struct job *j, const char *rest)
+{
+	char line[300];
+
+	snprintf(line, sizeof line,
+		 "tuttirun: a rank that was started again waits, and no rank has called "
+		 "tutti_comm_grow for 5 s: %s\n",
+		 rest);
+	sink_say(&j->ranks->err, line);
+}
+
+static void hear_waiting(struct job *j, struct rank *rank)
+{
+	char again[120];
+
+	if (rank)
+		rank->waits = true;
+	if (j->is_ending || j->is_restarting || restart_waiting(j->ranks) == 0)
+		return;
+	if (restart_falls_back(j->ranks, j->options) || restart_none_left(j->ranks, j->options)) {
+		count_as_one(j);
+		say_waiting(j, all_again(j, again));
+		begin_restart(j, 0);
+	} else if (!j->has_advised) {
+		say_waiting(j,
+			    "a program that ends on an error needs --restart job, on each machine");
+		j->has_advised = true;
+	}
+}
+
 /* Words of ranks that were started again, or that take those in. */
 static void hear_ranks(struct job *j)
 {
-	char line[240], again[120];
+	pid_t from;
 	int word;
 
-	while ((word = words_next(j->start->words)) != 0) {
+	while ((word = words_next(j->start->words, &from)) != 0) {
 		for (int i = 0; word == 'g' && i < j->ranks->n; i++)
-			j->ranks->rank[i].is_new = false;
-		if (word != 'w' || j->is_ending || j->is_restarting ||
-		    !restart_falls_back(j->ranks, j->options))
-			continue;
-		snprintf(line, sizeof line,
-			 "tuttirun: a rank that was started again waits, and no rank has called "
-			 "tutti_comm_grow for 5 s: %s\n",
-			 all_again(j, again));
-		sink_say(&j->ranks->err, line);
-		begin_restart(j, 0);
+			j->ranks->rank[i].is_new = j->ranks->rank[i].waits = false;
+		if (word == 'w')
+			hear_waiting(j, ranks_of(j->ranks, from));
 	}
 }
 
 static void end_for(struct job *j, struct rank *failed)
 {
-	char rest[80] = "";
+	char rest[120] = "";
 
 	if (j->options->max_restarts > 0)
-		snprintf(rest, sizeof rest, "; the job was ended after %d of %d restarts",
-			 j->restarts, j->options->max_restarts);
+		snprintf(rest, sizeof rest, "; the job was ended after %d of %d restarts%s",
+			 j->restarts, j->options->max_restarts,
+			 j->restarts < j->options->max_restarts && ranks_any_done(j->ranks)
+				 ? ": another rank has ended well"
+				 : "");
 	else if (j->ranks->n * j->options->nodes > 1)
 		snprintf(rest, sizeof rest, "; the job was ended");
 	report(j, failed, rest);
@@ -211,8 +249,10 @@ static struct rank *restart_failed(struct job *j)
 
 static void observe(struct job *j)
 {
-	struct rank *failed = restart_failed(j);
+	struct rank *failed;
 
+	hear_ranks(j); /* what a rank has said before its end */
+	failed = restart_failed(j);
 	if (failed && j->exit_code == 0)
 		end_for(j, failed);
 	if (j->ranks->alive == 0 && j->leave_at == NEVER)

@@ -33,7 +33,7 @@ struct words words_open(void)
 	return words;
 }
 
-static int is_ours(struct msghdr *message)
+static int is_ours(struct msghdr *message, pid_t *from)
 {
 	const struct cmsghdr *head = CMSG_FIRSTHDR(message);
 	struct ucred sender;
@@ -41,10 +41,11 @@ static int is_ours(struct msghdr *message)
 	if (!head || head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_CREDENTIALS)
 		return 0;
 	memcpy(&sender, CMSG_DATA(head), sizeof sender);
+	*from = sender.pid;
 	return sender.uid == getuid();
 }
 
-int words_next(const struct words *words)
+int words_next(const struct words *words, pid_t *from)
 {
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(struct ucred))];
 	char word = 0;
@@ -55,6 +56,6 @@ int words_next(const struct words *words)
 		message.msg_controllen = sizeof control;
 		if (recvmsg(words->fd, &message, MSG_CMSG_CLOEXEC) != 1)
 			return 0;
-	} while (!is_ours(&message));
+	} while (!is_ours(&message, from));
 	return word;
 }

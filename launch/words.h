@@ -2,6 +2,8 @@
 #ifndef LAUNCH_WORDS_H
 #define LAUNCH_WORDS_H
 
+#include <sys/types.h>
+
 struct words {
 	int fd;        /* -1: they cannot tell anything                                      */
 	char name[40]; /* of the socket                                                      */
@@ -9,7 +11,7 @@ struct words {
 
 struct words words_open(void);
 /* The next word, or 0. 'g': a rank calls tutti_comm_grow; 'w': one that was started again finds no
- * rank that does. */
-int words_next(const struct words *words);
+ * rank that does. from: its process. */
+int words_next(const struct words *words, pid_t *from);
 
 #endif

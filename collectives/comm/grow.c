@@ -222,6 +222,8 @@ static tutti_status grow(struct grow *g)
 	status = comm_conclude(g->grown, &g->arrival, status);
 	if (status != TUTTI_OK)
 		drop(g);
+	else
+		rendezvous_tell_launcher(LAUNCHER_GROWS); /* of ranks that it started meanwhile */
 	return status;
 }
 

@@ -129,6 +129,9 @@ bool agreement_say(struct agreement *a, int rank, struct agreement_message *m, u
 void agreement_repeat(struct agreement *a, int rank);
 /* Whether a has ended and rank still relies on this rank to hear of it. */
 bool agreement_owes(const struct agreement *a, int rank);
+/* Whether this rank, as far as it knows, waits for rank: as its leader, or to hear of it as its
+ * leader. */
+bool agreement_awaits(const struct agreement *a, int rank);
 /* Whether a connection to rank is of use. */
 bool agreement_needs(const struct agreement *a, int rank);
 

@@ -84,6 +84,15 @@ static bool is_awaited(const struct agreement *a, int rank)
 	return s->has_joined && !s->has_accepted;
 }
 
+bool agreement_awaits(const struct agreement *a, int rank)
+{
+	if (a->end != AGREEMENT_OPEN)
+		return false;
+	if (a->leader == a->rank)
+		return is_awaited(a, rank);
+	return rank == a->leader && !a->seats[rank].heard_ns;
+}
+
 /* Since when this rank has been waited for. */
 static uint64_t awaited_since(const struct agreement *a, int rank)
 {

@@ -5,6 +5,8 @@
 
 #include "collectives/control/consensus.h"
 
+#include "core/long_wait.h"
+
 #include <stdatomic.h>
 
 /* consensus_link.c: a connection of the consensus to one rank. A message is a head, and what the
@@ -86,6 +88,7 @@ struct inquiry {
 	uint64_t begun_ns;
 	uint64_t kernel_asked_ns; /* when it was last asked which processes have ended     */
 	uint64_t goodbye_ns; /* once it has ended                                         */
+	struct long_wait wait;
 	tutti_status status; /* not OK: this rank gives up                                */
 };
 

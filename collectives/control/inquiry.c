@@ -6,6 +6,7 @@
 #include "core/cancel.h"
 #include "core/clock.h"
 #include "core/log.h"
+#include "core/rank_list.h"
 
 #include <poll.h>
 #include <stdlib.h>
@@ -229,6 +230,21 @@ static bool is_over(struct inquiry *q, uint64_t now_ns)
 	return is_silent(q) || now_ns >= q->goodbye_ns;
 }
 
+static void say_awaited(struct inquiry *q, uint64_t now_ns)
+{
+	char text[180];
+	struct rank_list list;
+
+	if (!long_wait_is_due(&q->wait, now_ns))
+		return;
+	rank_list_begin(&list, text, sizeof text);
+	for (int r = 0; r < q->consensus->config.size; r++)
+		if (agreement_awaits(&q->agreement, r))
+			rank_list_add(&list, r);
+	if (list.count > 0)
+		long_wait_say("%s in %s", rank_list_end(&list), q->question->name);
+}
+
 void inquiry_run(struct inquiry *q)
 {
 	struct consensus *c = q->consensus;
@@ -242,6 +258,7 @@ void inquiry_run(struct inquiry *q)
 		speak(q, now_ns);
 		if (is_over(q, now_ns))
 			return;
+		say_awaited(q, now_ns);
 		moved |= pass(q);
 		if (question->wait && q->agreement.end == AGREEMENT_OPEN)
 			question->wait(question->arg, now_ns - q->begun_ns);

@@ -1,6 +1,6 @@
-/* grow_main kills|recover|fewer|more|secret|absent|left [rounds]: a rank of a job that new ranks
- * join. `ranks -k -r` starts those that are killed again, with TUTTI_RESTARTED. SEED decides who
- * goes when: all ranks know it, new ones are told. recover: as kills, by tutti_recover.
+/* grow_main kills|recover|fewer|more|secret|absent|left|lingers [rounds]: a rank of a job that new
+ * ranks join. `ranks -k -r` starts those that are killed again, with TUTTI_RESTARTED. SEED decides
+ * who goes when: all ranks know it, new ones are told. recover: as kills, by tutti_recover.
  *
  * What it must never see: a rank that hangs (ranks has a deadline), numbers or sums that are wrong,
  * a new rank that is not told what the others know, a job that ends because a rank lacks the
@@ -9,12 +9,14 @@
 
 #include <tutti/tutti.h>
 
+#include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -413,6 +415,45 @@ static void left(void)
 		kill(pids[size - 1], SIGKILL);
 }
 
+/* Until the ranks that are left wait for new ones. */
+static void wait_for_meeting(void)
+{
+	const struct timespec pause = {0, 1000000};
+	struct sockaddr_in place = {.sin_family = AF_INET,
+				    .sin_port = htons((uint16_t)number("MASTER_PORT")),
+				    .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	int fd;
+
+	while ((fd = socket(AF_INET, SOCK_STREAM, 0)) >= 0 &&
+	       connect(fd, (struct sockaddr *)&place, sizeof place) != 0) {
+		close(fd);
+		nanosleep(&pause, NULL);
+	}
+	CHECK(fd >= 0, "no socket");
+	close(fd);
+}
+
+/* Rank 1 leaves, and its process ends only when the others grow. Then rank 2 exits with an error:
+ * the launcher knows that the program goes on in place. */
+static void lingers(void)
+{
+	CHECK_OK(tutti_init(&comm, NULL));
+	for (int32_t phase = 0;; phase++) {
+		CHECK_OK(tutti_all_reduce(&phase, &phase, 1, TUTTI_I32, TUTTI_MAX, comm, NULL));
+		if (phase == 2)
+			return;
+		if (id == phase + 1) {
+			tutti_comm_destroy(comm);
+			if (phase == 0)
+				wait_for_meeting();
+			exit(1);
+		}
+		while (work_once())
+			;
+		CHECK_OK(tutti_recover(&comm, size));
+	}
+}
+
 int main(int argc, char **argv)
 {
 	const char *seed = getenv("SEED"), *pass = argc > 1 ? argv[1] : "kills";
@@ -435,6 +476,8 @@ int main(int argc, char **argv)
 		absent();
 	else if (strcmp(pass, "left") == 0)
 		left();
+	else if (strcmp(pass, "lingers") == 0)
+		lingers();
 	else
 		CHECK(false, "no pass is named %s", pass);
 	tutti_comm_destroy(comm);

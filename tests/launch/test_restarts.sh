@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# slow: 9 s
+# slow: 22 s
 # What would break: failed ranks that are started again, how often, what is said of it, and a job that goes on
 # through kills.
 set -u
@@ -43,6 +43,7 @@ said 3 'started again'
 # shellcheck disable=SC2016
 expect 5 $run -n 2 --max-restarts 5 sh -c '[ $RANK = 0 ] && { echo $$ >first; exit 0; }
 	sh wait_for first; while [ -d /proc/$(cat first) ] && ! grep -q "^State:.Z" /proc/$(cat first)/status; do sleep 0.01; done; exit 5'
+said 1 'code 5; the job was ended after 0 of 5 restarts: another rank has ended well$'
 # shellcheck disable=SC2016
 expect 137 $run -n 2 sh -c '[ $RANK = 0 ] && exec sleep 60; kill -9 $$'
 said 0 'started again'
@@ -75,6 +76,9 @@ expect 7 $run -n 4 --max-restarts 2 --restart job sh -c 'echo $RANK ${TUTTI_REST
 said 1 'rank 2 \(pid [0-9]+\) exited with code 7; all 4 ranks are started again \(restart 1 of 2\)$'
 said 1 'rank 2 \(pid [0-9]+\) exited with code 7; all 4 ranks are started again \(restart 2 of 2\)$'
 said 1 'exited with code 7; the job was ended after 2 of 2 restarts$'
+# shellcheck disable=SC2016
+expect 7 env TUTTI_SECRET=s $run -n 2 --nnodes 2 --node-rank 1 --master 127.0.0.1:29500 --max-restarts 1 --restart job sh -c 'exit 7'
+said 1 'code 7; all 2 ranks of this machine are started again \(restart 1 of 1\)$'
 # What they have written is passed on, and what they have started ends with them.
 rm -f child
 # shellcheck disable=SC2016
@@ -106,6 +110,28 @@ END2
 expect 0 $run -n 4 --max-restarts 1 sh torchrun_way
 said 1 'rank 2 \(pid [0-9]+\) exited with code 1; it is started again \(restart 1 of 1\)$'
 said 1 'rank 0 .* code 1; no rank has called tutti_comm_grow before: all 4 ranks are started again \(restart 1 of 1\)$'
+# Several that are killed at once are one restart, also where none was left.
+cat >killed_at_once <<'END2'
+[ -n "${TUTTI_RESTARTED-}" ] && exec sleep 60
+[ -e "again.$RANK" ] && exit 0
+: >"again.$RANK"
+[ "$RANK" -lt "$1" ] || exec sleep 60
+for r in 0 1 2 3; do sh wait_for again.$r; done
+kill -9 $$
+END2
+expect 0 $run -n 4 --max-restarts 1 sh killed_at_once 2
+said 1 'it is started again \(restart 1 of 1\)$'
+said 1 'Killed\); no rank has called tutti_comm_grow before: all 4 ranks are started again \(restart 1 of 1\)$'
+rm -f again.*
+expect 0 $run -n 4 --max-restarts 1 sh killed_at_once 4
+said 1 'all 4 ranks are started again \(restart 1 of 1\)$'
+rm -f again.*
+expect 0 $run -n 4 --max-restarts 4 --restart rank sh killed_at_once 4
+said 1 'Killed\); all 4 ranks are started again \(restart [1-4] of 4\)$'
+# A process may end after the others have begun to grow: the next one to end is not taken for one that gives up.
+expect 0 env TUTTI_TIMEOUT_MS=30000 $run -n 3 --max-restarts 9 "$BUILD_DIR/tests/grow_main" lingers
+said 2 'exited with code 1; it is started again \(restart [12] of 9\)$'
+said 0 'all 3 ranks'
 # With one rank there is none that could call it.
 # shellcheck disable=SC2016
 expect 0 $run -n 1 --max-restarts 1 sh -c '[ -z "$TUTTI_RESTARTED" ] || exit 5; [ -e once ] || { : >once; exit 1; }'
@@ -125,6 +151,28 @@ END2
 expect 0 $run -n 2 --max-restarts 1 sh no_grow "$BUILD_DIR/perf/all_reduce_perf" -b 4 -e 4
 said 1 'tutti: rank 1: still waits for a running job that calls tutti_comm_grow at 127.0.0.1:[0-9]+$'
 said 1 'no rank has called tutti_comm_grow for 5 s: all 2 ranks are started again \(restart 1 of 1\)$'
+# With --restart rank, and on several machines, what it may need is said.
+rm -f third failed
+expect 3 env TUTTI_TIMEOUT_MS=6000 $run -n 2 --max-restarts 1 --restart rank sh no_grow "$BUILD_DIR/perf/all_reduce_perf" -b 4 -e 4
+said 1 'no rank has called tutti_comm_grow for 5 s: a program that ends on an error needs --restart job, on each machine$'
+
+# The others may die after they have called tutti_comm_grow: then none is left that could take new ranks in.
+cat >none_left <<'END2'
+if [ -n "${TUTTI_RESTARTED-}" ]; then
+	: >"back.$RANK"
+	sh wait_for grown
+	exec "$@"
+fi
+[ -e grown ] && exit 0
+[ "$RANK" = 0 ] || kill -9 $$
+sh wait_for back.1
+env RANK=0 WORLD_SIZE=1 LOCAL_WORLD_SIZE=1 "$BUILD_DIR/tests/grow_main" absent
+: >grown
+kill -9 $$
+END2
+rm -f grown back.*
+expect 0 env TUTTI_TIMEOUT_MS=30000 $run -n 2 --max-restarts 3 --restart rank sh none_left "$BUILD_DIR/perf/all_reduce_perf" -b 4 -e 4
+said 1 'no rank has called tutti_comm_grow for 5 s: all 2 ranks are started again \(restart 2 of 3\)$'
 
 # ---- bad lines
 expect 2 $run -n 2 --restart all true

@@ -32,9 +32,13 @@ begin quiet '0 1' 'TUTTI_LOG=off'
 begin missing '0 1 3 4 6 7' ''
 begin store '1' ''
 begin grow '1' 'TUTTI_RESTARTED=1'
+# The last rank is stopped, and the others shrink.
+TUTTI_TIMEOUT_MS=9000 TUTTI_SILENCE_MS=500 "$BUILD_DIR/launch/tuttirun" --timeout 200 -n 3 "$BUILD_DIR/tests/grow_main" left 2>shrink >out.shrink &
+jobs+=($!)
 says missing '^tutti: rank 0: still waits for ranks 2, 5 of 8 at 127.0.0.1:[0-9]+$'
 says store '^tutti: rank 1: still waits for rank 0 at 127.0.0.1:[0-9]+$'
 says grow '^tutti: rank [0-9]: still waits for a running job that calls tutti_comm_grow at 127.0.0.1:[0-9]+$'
+says shrink '^tutti: rank 0: still waits for rank 2 in tutti_comm_shrink$'
 [ ! -s quiet ] || complain "TUTTI_LOG=off: $(cat quiet)"
 [ "$(wc -l <missing)" = 1 ] || complain "more than one rank says it, or more than once: $(cat missing)"
 exit $failures

@@ -213,12 +213,14 @@ static void go_on(struct scene *scene, struct toy *before, int rank)
 	toy_destroy(&toy);
 }
 
-static void rank_main(tutti_comm *comm, void *arg)
+static void rank_main(tutti_comm *all, void *arg)
 {
 	struct scene *scene = arg;
-	int rank = tutti_rank(comm);
+	int rank = tutti_rank(all);
+	tutti_comm *comm = NULL;
 	struct toy toy;
 
+	CHECK(tutti_comm_dup(all, &comm) == TUTTI_OK);
 	memset(&own, 0, sizeof own);
 	own.comm = comm;
 	own.toy = &toy;
@@ -238,6 +240,7 @@ static void rank_main(tutti_comm *comm, void *arg)
 		toy = (struct toy){0};
 	}
 	pthread_barrier_wait(&scene->barrier);
+	tutti_comm_destroy(comm); /* as tutti_recover does */
 	if (scene->dies_at > 0 && (rank != scene->victim || scene->is_replaced))
 		go_on(scene, &toy, rank);
 	else
