@@ -1,8 +1,8 @@
 /* How ranks agree when their communicator may have failed. The consensus has an endpoint of its
- * own, which is not looked at while all goes well; ranks that share memory open theirs when they
- * first need it, and find each other's address there (consensus_rest). A connection is made when an agreement needs it,
- * and stays as long as the consensus. If a rank connects before this one takes part, the kernel
- * keeps its connection.
+ * own, which is not looked at while all goes well. Ranks that share memory open theirs when they
+ * first need it, and find each other's address there (consensus_rest). A connection is made when an
+ * agreement needs it, and stays as long as the consensus. If a rank connects before this one takes
+ * part, the kernel keeps its connection.
  *
  * A rank is proved dead when its process has ended (as far as the caller can see), or when no
  * process listens at its address any more. A connection that breaks proves nothing, and neither

@@ -97,21 +97,37 @@ static tutti_status take_memory(struct window *w, struct window_run *run)
 	return status;
 }
 
+static int rank_without(const struct window *w)
+{
+	int rank = 0;
+
+	while (rank < w->size && w->at.areas[rank].memory_status == TUTTI_OK)
+		rank++;
+	return rank < w->size ? rank : -1;
+}
+
+void window_outcome_text(const struct window *w, const struct window_run *run, char *text,
+			 size_t text_bytes)
+{
+	int rank = rank_without(w);
+
+	snprintf(text, text_bytes,
+		 "tutti_mem_alloc of %zu bytes on each of %d ranks: rank %d has failed: %.*s.",
+		 run->args.count, w->size, rank, MEMORY_ERROR_BYTES - 1,
+		 rank < 0 ? "" : w->at.areas[rank].memory_error);
+}
+
 /* All ranks decide alike: all have the memory, or none. */
 static tutti_status outcome_of(struct window *w, struct window_run *run)
 {
-	for (int rank = 0; rank < w->size; rank++) {
-		if (w->at.areas[rank].memory_status == TUTTI_OK)
-			continue;
-		memory_discard(run->memory_id);
-		run->memory = NULL;
-		return fail(TUTTI_ERR_MEMORY,
-			    "tutti_mem_alloc of %zu bytes on each of %d ranks: rank %d has failed: "
-			    "%.*s.",
-			    run->args.count, w->size, rank, MEMORY_ERROR_BYTES - 1,
-			    w->at.areas[rank].memory_error);
-	}
-	return TUTTI_OK;
+	char text[ERROR_BYTES];
+
+	if (rank_without(w) < 0)
+		return TUTTI_OK;
+	memory_discard(run->memory_id);
+	run->memory = NULL;
+	window_outcome_text(w, run, text, sizeof text);
+	return fail(TUTTI_ERR_MEMORY, "%s", text);
 }
 
 static bool of_leader(const struct window *w, const struct window_run *run, int rank)
