@@ -55,6 +55,11 @@ tutti_status net_again(int fd, short events, const char *what, uint64_t deadline
 tutti_status net_unix_listen(const char *name, int backlog, int *fd);
 tutti_status net_unix_connect(const char *name, int *fd);
 tutti_status net_unix_check(int fd, int *pid);
+/* A socket under such a name that net_unix_ring makes readable, and that can ring others itself.
+ * What comes means nothing: any process of the machine may ring. net_unix_quiet takes it. */
+tutti_status net_unix_doorbell(const char *name, int *fd);
+void net_unix_ring(int fd, const char *name);
+void net_unix_quiet(int fd);
 /* n descriptors (at most 64) with bytes of payload (at least 1). Receiver owns what it gets. */
 tutti_status net_send_fds(int fd, const void *data, size_t bytes, const int *fds, int n,
                           uint64_t deadline_ns);

@@ -12,7 +12,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define FDS_MAX 64
+#define FDS_MAX   64
+#define RINGS_MAX 64
 
 static tutti_status unix_address(const char *name, struct sockaddr_un *address, socklen_t *length)
 {
@@ -75,6 +76,46 @@ tutti_status net_unix_connect(const char *name, int *fd)
 	if (error == ECONNREFUSED || error == EAGAIN)
 		return TUTTI_IN_PROGRESS;
 	return fail_errno("cannot connect to the Unix socket @%s", name);
+}
+
+tutti_status net_unix_doorbell(const char *name, int *fd)
+{
+	struct sockaddr_un address;
+	socklen_t length = 0; /* as gcc does not see that fail() never returns OK */
+	int s;
+
+	TRY(unix_address(name, &address, &length));
+	s = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (s < 0)
+		return fail_errno("cannot make a Unix socket");
+	if (bind(s, (struct sockaddr *)&address, length) < 0) {
+		fail_errno("cannot be rung at the Unix socket @%s", name);
+		close(s);
+		return TUTTI_ERR_SYSTEM;
+	}
+	*fd = s;
+	return TUTTI_OK;
+}
+
+/* A doorbell that is full rings already, and one that is gone is not listened to. */
+void net_unix_ring(int fd, const char *name)
+{
+	struct sockaddr_un address;
+	socklen_t length;
+
+	if (unix_address(name, &address, &length) != TUTTI_OK)
+		return;
+	ssize_t n = sendto(fd, "", 1, MSG_NOSIGNAL, (struct sockaddr *)&address, length);
+	(void)n;
+}
+
+/* So many that a flood of them holds up no rank. */
+void net_unix_quiet(int fd)
+{
+	char byte;
+
+	for (int i = 0; i < RINGS_MAX && recv(fd, &byte, 1, 0) >= 0; i++)
+		;
 }
 
 tutti_status net_unix_check(int fd, int *pid)

@@ -3,6 +3,7 @@
 #include "collectives/engine/engine.h"
 
 #include "core/forks.h"
+#include "core/outcome.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -63,6 +64,72 @@ static tutti_status private_free(void *ptr)
 	return TUTTI_OK;
 }
 
+/* A rank's part of an allocation without a window. */
+struct alloc_report {
+	uint64_t bytes;
+	struct outcome outcome;
+};
+
+/* As in a window: all have the memory or none, and different sizes are different calls. */
+static tutti_status judge(struct tutti_comm *comm, const struct alloc_report *all)
+{
+	int cause = outcome_cause(&all[0].outcome, sizeof *all, comm->size, NULL, 0);
+
+	for (int r = 1; r < comm->size; r++)
+		if (all[r].bytes != all[0].bytes) {
+			fail(TUTTI_ERR_MISMATCH,
+			     "The ranks did not make the same call: rank 0 called mem_alloc(%llu), "
+			     "rank %d called mem_alloc(%llu).",
+			     (unsigned long long)all[0].bytes, r, (unsigned long long)all[r].bytes);
+			engine_fail(comm->engine, TUTTI_ERR_MISMATCH, last_error());
+			return TUTTI_ERR_MISMATCH;
+		}
+	if (cause < 0)
+		return TUTTI_OK;
+	return fail(status_said(all[cause].outcome.status),
+		    "tutti_mem_alloc of %zu bytes on each of %d ranks: rank %d has failed: %.400s",
+		    (size_t)all[0].bytes, comm->size, cause, all[cause].outcome.message);
+}
+
+static tutti_status agree(struct tutti_comm *comm, size_t bytes, tutti_status status)
+{
+	struct alloc_report mine = {.bytes = bytes};
+	struct alloc_report *all = calloc((size_t)comm->size, sizeof *all);
+	struct call_args args = {.collective = COLL_ALL_GATHER,
+				 .dtype = TUTTI_U8,
+				 .count = sizeof mine,
+				 .send = &mine,
+				 .recv = all};
+
+	if (!all) {
+		fail(TUTTI_ERR_MEMORY, "rank %d: tutti_mem_alloc: no memory for %d reports",
+		     comm->rank, comm->size);
+		comm_lacks_memory(comm);
+		return TUTTI_ERR_MEMORY;
+	}
+	outcome_set(&mine.outcome, status);
+	status = comm_call_alone(comm, &args, NULL);
+	if (status == TUTTI_OK)
+		status = judge(comm, all);
+	free(all);
+	return status;
+}
+
+static tutti_status alloc_of_process(void **ptr, size_t bytes, struct tutti_comm *comm)
+{
+	void *memory = NULL;
+	tutti_status status = private_alloc(&memory, bytes);
+
+	if (comm->size > 1)
+		status = agree(comm, bytes, status);
+	if (status != TUTTI_OK) {
+		private_free(memory);
+		return status;
+	}
+	*ptr = memory;
+	return TUTTI_OK;
+}
+
 static tutti_status alloc_of_window(void **ptr, size_t bytes, struct tutti_comm *comm)
 {
 	struct call_args args = {.collective = COLL_MEM_ALLOC, .dtype = TUTTI_U8, .count = bytes};
@@ -99,7 +166,7 @@ tutti_status tutti_mem_alloc(void **ptr, size_t bytes, tutti_comm *comm)
 	if (engine_status(comm->engine) != TUTTI_OK)
 		return fail(engine_status(comm->engine), "%s", engine_error(comm->engine));
 	if (!comm->window)
-		return private_alloc(ptr, bytes);
+		return alloc_of_process(ptr, bytes, comm);
 	return alloc_of_window(ptr, bytes, comm);
 }
 

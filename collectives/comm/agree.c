@@ -35,8 +35,16 @@ static bool has_ended(void *arg, int rank)
 	const struct control_peer *peer = comm->reach.peers ? &comm->reach.peers[rank] : NULL;
 
 	if (comm->window)
-		return board_has_ended(window_board(comm->window), rank);
+		return board_has_ended(window_board(comm->window), rank) ||
+		       board_has_no_consensus(window_board(comm->window), rank);
 	return peer && peer->is_visible && process_has_ended(peer->process);
+}
+
+static size_t find_address(void *arg, int rank, uint8_t address[TUTTI_ADDRESS_BYTES])
+{
+	const struct tutti_comm *comm = arg;
+
+	return comm->window ? board_find_consensus(window_board(comm->window), rank, address) : 0;
 }
 
 tutti_status comm_ask(struct tutti_comm *comm, struct consensus_question *question, uint32_t which,
@@ -44,7 +52,9 @@ tutti_status comm_ask(struct tutti_comm *comm, struct consensus_question *questi
 {
 	question->number = CONSENSUS_NUMBER(comm->recovery.calls, which);
 	question->has_ended = has_ended;
+	question->find_address = find_address;
 	question->arg = comm;
+	TRY(comm_wake_consensus(comm));
 	return consensus_ask(comm->recovery.consensus, question, marks, records);
 }
 

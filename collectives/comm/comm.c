@@ -120,8 +120,10 @@ static void end_refusal(struct tutti_comm *comm)
 void comm_keep_window(struct tutti_comm *comm, bool all_have_it)
 {
 	end_refusal(comm);
-	if (all_have_it)
+	if (all_have_it) {
+		consensus_rest(comm->recovery.consensus);
 		return;
+	}
 	window_destroy(comm->window);
 	comm->window = NULL;
 }
@@ -173,7 +175,7 @@ static tutti_status open_trace(struct tutti_comm *comm)
 	if (comm->window)
 		snprintf(about.way, sizeof about.way, "window");
 	else
-		transport_names(comm->reach.transports, comm->reach.endpoint_count, about.way,
+		transport_names(comm->reach.transports, comm->reach.transport_count, about.way,
 				sizeof about.way);
 	return trace_open(&comm->calls.trace, &about, algorithm_name);
 }
@@ -253,6 +255,8 @@ void comm_close(struct tutti_comm *comm)
 	char message[ERROR_BYTES];
 
 	snprintf(message, sizeof message, "%s", last_error());
+	if (comm->window && consensus_is_at_rest(comm->recovery.consensus))
+		board_tell_consensus(window_board(comm->window), NULL, 0);
 	if (comm->engine) {
 		engine_show_failure(comm->engine);
 		engine_destroy(comm->engine);

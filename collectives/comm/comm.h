@@ -73,8 +73,9 @@ struct comm_parent {
 
 /* How the ranks reach each other. */
 struct comm_reach {
-	const struct tutti_transport *transports[TRANSPORTS_MAX];
-	struct tutti_endpoint *endpoints[TRANSPORTS_MAX];
+	const struct tutti_transport *transports[TRANSPORTS_MAX]; /* that may be used */
+	int transport_count;
+	struct tutti_endpoint *endpoints[TRANSPORTS_MAX]; /* once the others are known: in use */
 	int endpoint_count;
 	struct route *routes;    /* only while joining                                   */
 	uint32_t kinds_in_place; /* memory that every transport in use reads and writes  */

@@ -26,18 +26,25 @@ static tutti_status find_host_id(char *id, size_t bytes, const struct env *env)
  * of its own. */
 #define CONSENSUS_MS (20 * 86400000)
 
+static tutti_status open_consensus_endpoint(struct tutti_endpoint **endpoint,
+					    const struct tutti_transport *transport,
+					    const struct tutti_endpoint_config *config)
+{
+	struct tutti_endpoint_config own = *config;
+
+	own.comm_id[0] = ~own.comm_id[0];
+	own.timeout_ms = CONSENSUS_MS;
+	return transport->open(endpoint, &own);
+}
+
 static tutti_status open_consensus(struct tutti_comm *comm, const struct tutti_transport *transport,
 				   const struct tutti_endpoint_config *config)
 {
 	struct consensus_config consensus = {
 		.rank = comm->rank, .size = comm->size, .timeout_ms = comm->settings.timeout_ms};
 
-	if (transport) {
-		struct tutti_endpoint_config own = *config;
-		own.comm_id[0] = ~own.comm_id[0];
-		own.timeout_ms = CONSENSUS_MS;
-		TRY(transport->open(&consensus.endpoint, &own));
-	}
+	if (transport)
+		TRY(open_consensus_endpoint(&consensus.endpoint, transport, config));
 	return consensus_create(&comm->recovery.consensus, &consensus);
 }
 
@@ -52,9 +59,8 @@ static tutti_status open_control(struct tutti_comm *comm, const struct tutti_tra
 	return open_consensus(comm, transport, config);
 }
 
-static tutti_status open_endpoints(struct tutti_comm *comm)
+static struct tutti_endpoint_config endpoint_config(const struct tutti_comm *comm)
 {
-	struct comm_reach *reach = &comm->reach;
 	struct tutti_endpoint_config config = {
 		.rank = comm->rank,
 		.size = comm->size,
@@ -67,17 +73,42 @@ static tutti_status open_endpoints(struct tutti_comm *comm)
 		.reconnect = (int)comm->settings.env.reconnect,
 		.reconnect_ms = (int)comm->settings.env.reconnect_ms,
 		.reconnect_tries = (int)comm->settings.env.reconnect_tries};
+
+	memcpy(config.key, comm->identity.key, sizeof config.key);
+	return config;
+}
+
+tutti_status comm_wake_consensus(struct tutti_comm *comm)
+{
+	struct consensus *consensus = comm->recovery.consensus;
+	struct tutti_endpoint_config config = endpoint_config(comm);
+	const struct comm_reach *reach = &comm->reach;
+	struct tutti_endpoint *endpoint = NULL;
+
+	if (!consensus_is_at_rest(consensus))
+		return TUTTI_OK;
+	tutti_status status = open_consensus_endpoint(
+		&endpoint, transport_widest(reach->transports, reach->transport_count), &config);
+	consensus_wake(consensus, endpoint, status);
+	board_tell_consensus(window_board(comm->window), endpoint ? endpoint->address : NULL,
+			     endpoint ? endpoint->address_bytes : 0);
+	return status;
+}
+
+static tutti_status open_endpoints(struct tutti_comm *comm)
+{
+	struct comm_reach *reach = &comm->reach;
+	struct tutti_endpoint_config config = endpoint_config(comm);
 	const struct tutti_transport *list[TRANSPORTS_MAX];
 	bool can_be_found = false;
 	char why[ERROR_BYTES];
 	int count;
 
-	memcpy(config.key, comm->identity.key, sizeof config.key);
 	TRY(transport_list(list, &count, comm->settings.filter, &comm->settings.env));
 	for (int i = 0; i < count; i++) {
 		TRY(list[i]->open(&reach->endpoints[reach->endpoint_count], &config));
-		can_be_found |= reach->endpoints[reach->endpoint_count]->address_bytes > 0;
-		reach->transports[reach->endpoint_count++] = list[i];
+		can_be_found |= reach->endpoints[reach->endpoint_count++]->address_bytes > 0;
+		reach->transports[reach->transport_count++] = list[i];
 	}
 	if (!can_be_found && comm->size > 1) {
 		snprintf(why, sizeof why, "%.400s", last_error());
@@ -120,7 +151,7 @@ static tutti_status describe(struct tutti_comm *comm, struct member *m)
 		snprintf(a->transport, sizeof a->transport, "%s", comm->reach.transports[i]->name);
 		note_address(a, comm->reach.endpoints[i]);
 	}
-	transport_names(comm->reach.transports, comm->reach.endpoint_count, m->transports,
+	transport_names(comm->reach.transports, comm->reach.transport_count, m->transports,
 			sizeof m->transports);
 	note_address(&m->control, comm->reach.control_endpoint);
 	note_address(&m->consensus, consensus_endpoint(comm->recovery.consensus));

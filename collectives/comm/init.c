@@ -98,8 +98,10 @@ static tutti_status open_windows(struct tutti_comm **comms, int n)
 		for (int r = 0; r < n; r++)
 			configs[r] = comm_window_config(comms[r]);
 		status = window_join_all(windows, configs, n);
-		for (int r = 0; status == TUTTI_OK && r < n; r++)
+		for (int r = 0; status == TUTTI_OK && r < n; r++) {
 			comms[r]->window = windows[r];
+			comm_keep_window(comms[r], true);
+		}
 		if (status != TUTTI_OK)
 			log_info("no window, messages instead: %s", last_error());
 	}

@@ -60,6 +60,8 @@ struct window_config comm_window_config(struct tutti_comm *comm);
 void comm_open_window(struct tutti_comm *comm, uint64_t deadline_ns, bool (*is_over)(void *arg),
 		      void *arg);
 void comm_keep_window(struct tutti_comm *comm, bool all_have_it);
+/* describe.c: opens what consensus_rest has closed, before a question. OK: it takes part. */
+tutti_status comm_wake_consensus(struct tutti_comm *comm);
 tutti_status comm_start(struct tutti_comm *comm);
 /* After comm_start of all ranks of this process, and before other ranks are told that the
  * communicator is there: returns when the control ring is up, or fails soon after is_over(arg) (may

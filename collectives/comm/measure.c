@@ -186,7 +186,7 @@ const char *measure_key(const struct tutti_comm *comm, char *key, size_t key_byt
 {
 	int n = snprintf(key, key_bytes, "%s:%dr%dc:", comm->place.host_id, comm->place.local_size,
 			 comm->place.cores);
-	transport_names(comm->reach.transports, comm->reach.endpoint_count, key + n,
+	transport_names(comm->reach.transports, comm->reach.transport_count, key + n,
 			key_bytes - (size_t)n);
 	for (char *c = key; *c; c++)
 		if (isspace((unsigned char)*c))

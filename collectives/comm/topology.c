@@ -237,6 +237,24 @@ static tutti_status find_route(struct tutti_comm *comm, const struct member *mem
 	return TUTTI_OK;
 }
 
+/* No peer dials an endpoint by which this rank does not reach it. */
+static void close_unused_endpoints(struct comm_reach *reach, int size)
+{
+	int kept = 0;
+
+	for (int i = 0; i < reach->endpoint_count; i++) {
+		struct tutti_endpoint *ep = reach->endpoints[i];
+		int peer = 0;
+		while (peer < size && reach->routes[peer].endpoint != ep)
+			peer++;
+		if (peer < size)
+			reach->endpoints[kept++] = ep;
+		else
+			ep->transport->destroy(ep);
+	}
+	reach->endpoint_count = kept;
+}
+
 /* The control ring goes by one transport; where that does not reach, the ring is open. */
 static void find_peer(struct tutti_comm *comm, const struct member *members, int r)
 {
@@ -289,6 +307,7 @@ tutti_status comm_meet(struct tutti_comm *comm, const struct member *members)
 	for (int peer = 0; peer < comm->size; peer++)
 		if (peer != comm->rank)
 			TRY(find_route(comm, members, peer));
+	close_unused_endpoints(reach, comm->size);
 	TRY(find_peers(comm, members));
 	for (int peer = 0; peer < comm->size; peer++)
 		TRY(consensus_introduce(comm->recovery.consensus, peer,

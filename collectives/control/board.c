@@ -127,6 +127,36 @@ tutti_status board_compare(struct board *b)
 	return TUTTI_OK;
 }
 
+#define CONSENSUS_GONE UINT32_MAX
+
+void board_tell_consensus(struct board *b, const uint8_t *address, size_t bytes)
+{
+	struct board_place *own = &b->places[b->rank];
+
+	if (bytes)
+		memcpy(own->consensus_address, address, bytes);
+	/* Pairs with the acquire in board_find_consensus. */
+	atomic_store_explicit(&own->consensus_bytes, bytes ? (uint32_t)bytes : CONSENSUS_GONE,
+			      memory_order_release);
+}
+
+size_t board_find_consensus(const struct board *b, int rank, uint8_t *address)
+{
+	const struct board_place *place = &b->places[rank];
+	uint32_t bytes = atomic_load_explicit(&place->consensus_bytes, memory_order_acquire);
+
+	if (bytes > sizeof place->consensus_address)
+		return 0;
+	memcpy(address, place->consensus_address, bytes);
+	return bytes;
+}
+
+bool board_has_no_consensus(const struct board *b, int rank)
+{
+	return atomic_load_explicit(&b->places[rank].consensus_bytes, memory_order_acquire) ==
+	       CONSENSUS_GONE;
+}
+
 const char *board_missing(const struct board *b, uint64_t sequence, char *text, size_t text_bytes)
 {
 	struct rank_list list;

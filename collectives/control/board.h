@@ -11,6 +11,8 @@
 #include "collectives/trace/trace.h"
 #include "core/machine.h"
 
+#include <tutti/transport.h>
+
 #include <pthread.h>
 
 /* In shared memory, written by its rank alone. */
@@ -21,6 +23,8 @@ struct board_place {
 	int32_t pid; /* as the rank numbers itself: it may be in another namespace */
 	uint64_t program; /* struct process_look; another one by now: exec */
 	char message[ERROR_BYTES];
+	_Atomic uint32_t consensus_bytes; /* of its consensus's address; 0: it rests; or GONE */
+	uint8_t consensus_address[TUTTI_ADDRESS_BYTES];
 	struct recorder recorder;
 };
 
@@ -96,6 +100,11 @@ tutti_status board_check_late(struct board *board);
 
 /* MISMATCH when another rank has made another call than this one. */
 tutti_status board_compare(struct board *board);
+/* Where this rank's consensus listens (consensus.h); NULL and 0: it takes part in no question. */
+void board_tell_consensus(struct board *board, const uint8_t *address, size_t bytes);
+/* Returns the bytes of rank's, or 0: it rests, or rank takes part in no question. */
+size_t board_find_consensus(const struct board *board, int rank, uint8_t *address);
+bool board_has_no_consensus(const struct board *board, int rank);
 bool board_has_left(const struct board *board, int rank);
 /* For sure: its process has ended, or runs another program. */
 bool board_has_ended(const struct board *board, int rank);

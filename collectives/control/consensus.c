@@ -72,6 +72,38 @@ const struct tutti_endpoint *consensus_endpoint(const struct consensus *c)
 	return c->config.endpoint;
 }
 
+void consensus_rest(struct consensus *c)
+{
+	if (!c->config.endpoint)
+		return;
+	c->config.endpoint->transport->destroy(c->config.endpoint);
+	c->config.endpoint = NULL;
+	for (int r = 0; r < c->config.size; r++)
+		c->links[r].address_bytes = 0;
+	c->is_at_rest = true;
+}
+
+bool consensus_is_at_rest(const struct consensus *c)
+{
+	return c->is_at_rest;
+}
+
+static void fail_for_good(struct consensus *c, tutti_status status)
+{
+	c->failed = status;
+	snprintf(c->error, sizeof c->error, "%s", last_error());
+}
+
+void consensus_wake(struct consensus *c, struct tutti_endpoint *endpoint, tutti_status status)
+{
+	c->is_at_rest = false;
+	c->config.endpoint = endpoint;
+	for (int r = 0; r < c->config.size; r++)
+		c->links[r].endpoint = endpoint;
+	if (!endpoint)
+		fail_for_good(c, status);
+}
+
 struct consensus *consensus_hold(struct consensus *c)
 {
 	atomic_fetch_add(&c->holders, 1);
@@ -186,11 +218,9 @@ tutti_status consensus_ask(struct consensus *c, const struct consensus_question 
 		status = conclude(&q, marks, records);
 	}
 	agreement_finish(&q.agreement);
-	if (status != TUTTI_OK) {
-		/* This rank may not know the decision, so it must not take part in the next one. */
-		c->failed = status;
-		snprintf(c->error, sizeof c->error, "%s", last_error());
-	}
+	/* This rank may not know the decision, so it must not take part in the next one. */
+	if (status != TUTTI_OK)
+		fail_for_good(c, status);
 	return status;
 }
 

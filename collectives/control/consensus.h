@@ -1,7 +1,8 @@
 /* How ranks agree when their communicator may have failed. The consensus has an endpoint of its
- * own, which is not looked at while all goes well. A connection is made when an agreement needs it,
- * and stays as long as the consensus. If a rank connects before this one takes part, the kernel
- * keeps its connection.
+ * own, which is not looked at while all goes well. Ranks that share memory open theirs when they
+ * first need it, and find each other's address there (consensus_rest). A connection is made when an
+ * agreement needs it, and stays as long as the consensus. If a rank connects before this one takes
+ * part, the kernel keeps its connection.
  *
  * A rank is proved dead when its process has ended (as far as the caller can see), or when no
  * process listens at its address any more. A connection that breaks proves nothing, and neither
@@ -33,6 +34,13 @@ tutti_status consensus_descend(struct consensus *consensus, const struct consens
 const struct quorum *consensus_quorum(const struct consensus *consensus);
 /* For its address; NULL in a world of one. */
 const struct tutti_endpoint *consensus_endpoint(const struct consensus *consensus);
+/* Before the first question: closes the endpoint and forgets the addresses. */
+void consensus_rest(struct consensus *consensus);
+bool consensus_is_at_rest(const struct consensus *consensus);
+/* The rest is over. endpoint is owned from the call on; NULL: it could not be opened, with
+ * last_error(), and every question fails with status. */
+void consensus_wake(struct consensus *consensus, struct tutti_endpoint *endpoint,
+                    tutti_status status);
 struct consensus *consensus_hold(struct consensus *consensus);
 void consensus_drop(struct consensus *consensus); /* the last one closes it; NULL is fine */
 
@@ -46,6 +54,8 @@ struct consensus_question {
 	size_t record_bytes;            /* the same on all ranks                               */
 	uint64_t late_ns;               /* other ranks may come this much later than this one  */
 	bool (*has_ended)(void *arg, int rank); /* whether rank's process has, for sure        */
+	/* The address of a rank that was not introduced, and its bytes; 0: not known so far */
+	size_t (*find_address)(void *arg, int rank, uint8_t address[TUTTI_ADDRESS_BYTES]);
 	void (*wait)(void *arg, uint64_t waited_ns); /* while ranks are missing; or NULL */
 	void *arg;
 };

@@ -73,7 +73,7 @@ struct consensus {
 	struct tutti_done done;
 	bool *members; /* by rank: whether it takes part in the next question              */
 	struct quorum quorum;
-	bool misses;
+	bool misses, is_at_rest;
 	struct decision past[DECISIONS];
 	int past_at;
 	tutti_status failed; /* OK, or why consensus ended here                            */

@@ -138,6 +138,15 @@ static void look_for_the_dead(struct inquiry *q, uint64_t now_ns)
 	}
 }
 
+static bool open_link(const struct inquiry *q, struct consensus_link *l)
+{
+	const struct consensus_question *question = q->question;
+
+	if (!l->address_bytes && question->find_address)
+		l->address_bytes = question->find_address(question->arg, l->peer, l->address);
+	return consensus_link_open(l);
+}
+
 static void speak(struct inquiry *q, uint64_t now_ns)
 {
 	struct consensus *c = q->consensus;
@@ -145,8 +154,8 @@ static void speak(struct inquiry *q, uint64_t now_ns)
 
 	for (int r = 0; r < c->config.size && q->status == TUTTI_OK; r++) {
 		struct consensus_link *l = &c->links[r];
-		if (!agreement_needs(&q->agreement, r) || !consensus_link_open(l) ||
-		    l->is_sending || l->is_lost || !agreement_say(&q->agreement, r, &m, now_ns))
+		if (!agreement_needs(&q->agreement, r) || !open_link(q, l) || l->is_sending ||
+		    l->is_lost || !agreement_say(&q->agreement, r, &m, now_ns))
 			continue;
 		q->status =
 			consensus_link_send(l, q->question->number, q->question->record_bytes, &m);

@@ -51,7 +51,7 @@ bool window_task_advance(struct engine *e, bool is_eager)
 		trace_began_late(&work->spec.trace);
 		return moved;
 	}
-	if (status != TUTTI_OK) {
+	if (status != TUTTI_OK && status != work->window.outcome) {
 		engine_window_failed(e, work, status);
 		return true;
 	}
@@ -59,7 +59,10 @@ bool window_task_advance(struct engine *e, bool is_eager)
 		e->works.window_tail = &e->works.window_head;
 		engine_disarm(e); /* the next submit wakes the helper */
 	}
-	engine_work_ended(e, work);
+	if (status == TUTTI_OK)
+		engine_work_ended(e, work);
+	else
+		engine_work_failed(e, work, status);
 	return true;
 }
 
@@ -85,5 +88,11 @@ static int explain(struct engine *e, const struct tutti_work *work, char *text, 
 	return window_waits_for(e->config.window, &work->window);
 }
 
+/* The ranks have agreed on it, and go on. */
+static void why(const struct tutti_work *work, char *text, size_t text_bytes)
+{
+	window_outcome_text(work->engine->config.window, &work->window, text, text_bytes);
+}
+
 const struct task_kind window_tasks = {
-	.begin = begin, .explain = explain, .words = collective_words};
+	.begin = begin, .explain = explain, .words = collective_words, .why = why};

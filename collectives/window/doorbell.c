@@ -1,6 +1,7 @@
-/* Sleeping and waking: the futex of a thread that waits in window_drive, and the event fd of one
- * that sleeps on descriptors. A rank that posts only loads one word, head->sleepers, while no rank
- * sleeps.
+/* Sleeping and waking: the futex of a thread that waits in window_drive, and the doorbell of one
+ * that sleeps on descriptors. The doorbell is a socket whose name lies in the rank's area. A rank
+ * makes its own when it first needs one, to sleep on it or to ring another. A rank that posts only
+ * loads one word, head->sleepers, while no rank sleeps.
  *
  * A sleeper counts itself, looks once more, then sleeps. A poster stores its flag, then loads the
  * count. Both could miss each other if the poster's load overtook its store. A futex sleep is
@@ -10,15 +11,19 @@
 #include "collectives/window/doorbell.h"
 
 #include "collectives/window/run_progress.h"
+#include "core/auth.h"
+#include "core/log.h"
+#include "core/net.h"
 
-#include <errno.h>
 #include <linux/futex.h>
 #include <linux/membarrier.h>
+#include <stdio.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-#define SLEEP_NS 1000000
+#define SLEEP_NS            1000000
+#define DOORBELL_NAME_BYTES 32
 
 static long membarrier(int command)
 {
@@ -62,19 +67,59 @@ void window_sleep(const struct window_awaited *awaited)
 	atomic_store(&w->area->sleeps_for, 0);
 }
 
+static void doorbell_name(char name[DOORBELL_NAME_BYTES], uint64_t number)
+{
+	snprintf(name, DOORBELL_NAME_BYTES, "tutti-doorbell-%016llx", (unsigned long long)number);
+}
+
+/* -1: it cannot be made now, and nobody can ring. Sleeps on descriptors are short (10 ms). */
+static int doorbell_of(struct window *w)
+{
+	char name[DOORBELL_NAME_BYTES];
+	uint64_t number;
+	int fd = atomic_load(&w->doorbell), none = -1;
+
+	if (fd >= 0)
+		return fd;
+	auth_random(&number, sizeof number);
+	doorbell_name(name, number);
+	if (net_unix_doorbell(name, &fd) != TUTTI_OK) {
+		log_seldom("%s", last_error());
+		return -1;
+	}
+	if (!atomic_compare_exchange_strong(&w->doorbell, &none,
+					    fd)) { /* another thread was first */
+		close(fd);
+		return none;
+	}
+	/* Pairs with ring. */
+	atomic_store_explicit(&w->area->doorbell_id, number, memory_order_release);
+	return fd;
+}
+
+static void ring(struct window *w, int rank)
+{
+	uint64_t number =
+		atomic_load_explicit(&w->at.areas[rank].doorbell_id, memory_order_acquire);
+	char name[DOORBELL_NAME_BYTES];
+	int own = number ? doorbell_of(w) : -1;
+
+	doorbell_name(name, number);
+	if (own >= 0)
+		net_unix_ring(own, name);
+}
+
 static void wake(struct window *w, int rank)
 {
-	uint64_t one = 1;
 	struct rank_area *area = &w->at.areas[rank];
 
 	if (atomic_load(&area->sleeps_for)) {
 		atomic_fetch_add(&area->doorbell, 1);
 		syscall(SYS_futex, &area->doorbell, FUTEX_WAKE, 1, NULL, NULL, 0);
 	}
-	/* The first rank to disarm it writes. A counter that is full wakes, too. */
-	if (atomic_load(&area->is_armed) && atomic_exchange(&area->is_armed, 0) &&
-	    write(w->segment->event_fds[rank], &one, sizeof one) < 0 && errno != EAGAIN)
-		fail_errno("Rank %d cannot be woken (eventfd)", rank);
+	/* The first rank to disarm it rings. */
+	if (atomic_load(&area->is_armed) && atomic_exchange(&area->is_armed, 0))
+		ring(w, rank);
 }
 
 void doorbell_wake(struct window *w)
@@ -96,11 +141,12 @@ void doorbell_wake_all(void *window)
 
 int window_event_fd(struct window *w)
 {
-	return w->segment->event_fds[w->rank];
+	return doorbell_of(w);
 }
 
 bool window_arm(struct window *w, const struct window_run *run)
 {
+	doorbell_of(w);
 	doorbell_enter(w);
 	w->is_armed = true;
 	atomic_store(&w->area->is_armed, 1);
@@ -114,14 +160,12 @@ bool window_arm(struct window *w, const struct window_run *run)
 
 void window_disarm(struct window *w)
 {
-	uint64_t writes;
-
 	if (!w->is_armed)
 		return;
 	w->is_armed = false;
 	doorbell_leave(w);
 	atomic_store(&w->area->is_armed, 0);
-	/* There may be nothing to read. A later write only makes the next sleep short. */
-	if (read(w->segment->event_fds[w->rank], &writes, sizeof writes) < 0)
-		return;
+	/* A later ring only makes the next sleep short. */
+	if (atomic_load(&w->doorbell) >= 0)
+		net_unix_quiet(atomic_load(&w->doorbell));
 }

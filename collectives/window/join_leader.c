@@ -135,31 +135,31 @@ static void forget_own_process(struct segment *s, const int *pids)
 	}
 }
 
-static tutti_status welcome_one(const struct segment *s, int memory, const struct gathering *g,
-				int to, uint64_t deadline_ns)
+/* fds: the segment's memory, and the members' end of the mail. */
+static tutti_status welcome_one(const struct segment *s, const int fds[2],
+				const struct gathering *g, int to, uint64_t deadline_ns)
 {
 	struct join_welcome welcome = {TUTTI_OK, {0}};
 	int socket = g->sockets[to];
 
 	for (int rank = 0; rank < s->size; rank++)
 		welcome.has_process[rank] = s->pid_fds[rank] >= 0 && g->pids[rank] != g->pids[to];
-	TRY(net_send_fds(socket, &welcome, sizeof welcome, &memory, 1, deadline_ns));
-	for (int rank = 0; rank < s->size; rank++) {
-		int fds[2] = {s->event_fds[rank], s->pid_fds[rank]};
-		TRY(net_send_fds(socket, &rank, sizeof rank, fds, 1 + welcome.has_process[rank],
-				 deadline_ns));
-	}
+	TRY(net_send_fds(socket, &welcome, sizeof welcome, fds, 2, deadline_ns));
+	for (int rank = 0; rank < s->size; rank++)
+		if (welcome.has_process[rank])
+			TRY(net_send_fds(socket, &rank, sizeof rank, &s->pid_fds[rank], 1,
+					 deadline_ns));
 	return TUTTI_OK;
 }
 
 /* Passes the segment to all, and finds out whether all have it. */
-static tutti_status welcome_all(const struct segment *s, int memory, const struct gathering *g,
-				uint64_t deadline_ns)
+static tutti_status welcome_all(const struct segment *s, const int fds[2],
+				const struct gathering *g, uint64_t deadline_ns)
 {
 	int32_t answer;
 
 	for (int rank = 1; rank < s->size; rank++)
-		TRY(welcome_one(s, memory, g, rank, deadline_ns));
+		TRY(welcome_one(s, fds, g, rank, deadline_ns));
 	for (int rank = 1; rank < s->size; rank++) {
 		TRY(net_recv_all(g->sockets[rank], &answer, sizeof answer, deadline_ns));
 		if (answer != TUTTI_OK)
@@ -170,25 +170,40 @@ static tutti_status welcome_all(const struct segment *s, int memory, const struc
 	return TUTTI_OK;
 }
 
+static tutti_status open_mail(struct window *w, int *members_end)
+{
+	int ends[2];
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
+		return fail_errno("Rank %d cannot make the sockets that memory goes over", w->rank);
+	w->memory.mail = ends[0];
+	*members_end = ends[1];
+	return TUTTI_OK;
+}
+
 static tutti_status make_window(struct window **window, const struct window_config *config,
 				struct gathering *g, uint64_t deadline_ns)
 {
 	struct geometry geometry;
 	struct segment *segment;
 	tutti_status status;
-	int memory;
+	int fds[2] = {-1, -1};
 
 	TRY(geometry_choose(&geometry, config));
-	TRY(window_segment_create(&geometry, &segment, &memory));
+	TRY(window_segment_create(&geometry, &segment, &fds[0]));
 	open_processes(segment, g->pids);
 	status = window_create(window, segment, config);
 	if (status != TUTTI_OK) {
 		segment_drop(segment);
 	} else {
-		status = welcome_all(segment, memory, g, deadline_ns);
+		status = open_mail(*window, &fds[1]);
+		if (status == TUTTI_OK)
+			status = welcome_all(segment, fds, g, deadline_ns);
 		forget_own_process(segment, g->pids);
 	}
-	close(memory);
+	close(fds[0]);
+	if (fds[1] >= 0)
+		close(fds[1]);
 	return status;
 }
 
@@ -200,8 +215,10 @@ static tutti_status lead(struct window **window, const struct window_config *con
 	g->pids[0] = (int)getpid();
 	TRY(gather(g, listener, p));
 	status = make_window(window, config, g, p->deadline_ns);
-	if (status == TUTTI_OK)
+	if (status == TUTTI_OK) {
+		segment_share_processes((*window)->segment);
 		read_find_out(*window, config->read_bytes);
+	}
 	/* A member that cannot be told any more finds out at its deadline. */
 	for (int rank = 1; rank < config->size; rank++) {
 		int32_t result = (int32_t)status;
@@ -231,19 +248,14 @@ tutti_status window_lead_at(struct window **window, const struct window_config *
 	else
 		status = lead(&w, config, &g, listener, p);
 	close(listener);
-	free(g.pids);
-	if (w)
-		w->memory.sockets = g.sockets;
-	if (status == TUTTI_OK) {
-		*window = w;
-		return status;
-	}
-	for (size_t i = 0; !w && g.sockets && i < n; i++) {
+	for (size_t i = 0; g.sockets && i < n; i++)
 		if (g.sockets[i] >= 0)
 			close(g.sockets[i]);
-	}
-	if (!w)
-		free(g.sockets);
-	window_destroy(w);
+	free(g.sockets);
+	free(g.pids);
+	if (status == TUTTI_OK)
+		*window = w;
+	else
+		window_destroy(w);
 	return status;
 }

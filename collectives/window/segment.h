@@ -83,7 +83,8 @@ struct rank_area {
 	struct word_line words[WORDS];
 	_Alignas(WINDOW_ALIGN) _Atomic uint32_t doorbell; /* the futex; written by wakers */
 	_Atomic uint32_t sleeps_for; /* 1 + the rank it waits for; 0 while it is awake */
-	_Atomic uint32_t is_armed;   /* it sleeps on its event fd */
+	_Atomic uint32_t is_armed;   /* it sleeps on its doorbell */
+	_Atomic uint64_t doorbell_id;      /* in the name of its doorbell, or 0 */
 	_Alignas(WINDOW_ALIGN) _Atomic int32_t cpu; /* 1 + where it was last, or 0 */
 	tutti_status memory_status; /* of the last COLL_MEM_ALLOC; before WORD_TAKEN */
 	char memory_error[MEMORY_ERROR_BYTES];
@@ -117,7 +118,7 @@ struct segment {
 	struct segment_head *head;
 	struct geometry geometry; /* as it was checked: other processes can write the head */
 	int size, users;
-	int *event_fds; /* one per rank */
+	bool watches;   /* pid_fds are processes.c's */
 	int *pid_fds;   /* one per rank; -1 for this process, or unknown */
 };
 
@@ -139,9 +140,17 @@ tutti_status window_segment_create(const struct geometry *geometry, struct segme
 				   int *fd);
 tutti_status window_segment_open(struct segment **segment, int fd);
 struct places segment_places(const struct segment *segment);
-/* The descriptors that came for rank: kept, or closed where this process has them already. */
-void segment_take_fds(struct segment *segment, int rank, int event_fd, int pid_fd);
+/* The descriptor that came for rank's process: kept, or closed where this process has it. */
+void segment_take_process(struct segment *segment, int rank, int pid_fd);
+/* Once all ranks have joined: one descriptor for each of their processes, for all segments. */
+void segment_share_processes(struct segment *segment);
 void segment_hold(struct segment *segment); /* one segment_drop more is due */
 void segment_drop(struct segment *segment); /* NULL is fine */
+
+/* processes.c: the processes of other ranks, each watched by one descriptor however many segments
+ * they share with this one. token: process_token() there, or 0. Returns the descriptor to use, and
+ * closes pid_fd if it is another. */
+int processes_watch(uint64_t token, int pid_fd);
+void processes_forget(int pid_fd);
 
 #endif

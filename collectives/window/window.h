@@ -88,6 +88,9 @@ void window_begin(struct window *window, struct window_run *run, const struct ca
 /* Moves it as far as it goes without waiting. OK: done. IN_PROGRESS: not yet; *moved says whether
  * anything happened. Else an error, with its message in last_error. */
 tutti_status window_advance(struct window *window, struct window_run *run, bool *moved);
+/* Why run ended with its outcome, an error that leaves the ranks in step. */
+void window_outcome_text(const struct window *window, const struct window_run *run, char *text,
+                         size_t text_bytes);
 /* For a thread that waits: looks for a missing line for a fraction of a microsecond. */
 tutti_status window_advance_eagerly(struct window *window, struct window_run *run, bool *moved);
 /* After window_begin. Returns when the run is done, at the deadline (TIMEOUT; the message names the

@@ -1,11 +1,12 @@
-/* The run of COLL_MEM_ALLOC: the leader makes the memory and passes it to the others over the
- * sockets of the join; all map it, and use it when all could. */
+/* The run of COLL_MEM_ALLOC: the leader makes the memory and passes it to the others; all map it,
+ * and use it when all could. */
 #include "collectives/window/allocations.h"
 
 #include "collectives/window/doorbell.h"
 #include "collectives/window/run_progress.h"
 #include "core/shared_memory.h"
 #include "core/clock.h"
+#include "core/log.h"
 #include "core/net.h"
 
 #include <stdio.h>
@@ -51,33 +52,26 @@ static tutti_status check_room(const struct window *w, const struct window_run *
 
 static tutti_status pass_on(struct window *w, const struct window_run *run, int fd)
 {
-	for (int rank = 1; w->memory.sockets && rank < w->size; rank++)
-		TRY(net_send_fds(w->memory.sockets[rank], &run->memory_id, sizeof run->memory_id,
-				 &fd, 1, clock_now_ns() + PASS_TIMEOUT_NS));
+	for (int rank = 1; w->memory.mail >= 0 && rank < w->size; rank++)
+		TRY(net_send_fds(w->memory.mail, &run->memory_id, sizeof run->memory_id, &fd, 1,
+				 clock_now_ns() + PASS_TIMEOUT_NS));
 	return TUTTI_OK;
 }
 
 /* The leader's part. */
-static tutti_status make(struct window *w, struct window_run *run)
+static tutti_status make(struct window *w, struct window_run *run, int *fd)
 {
-	tutti_status status;
-	int fd;
-
 	TRY(check_room(w, run));
-	TRY(shared_memory_create("tutti-memory", allocation_bytes(w, run->args.count), &fd));
-	status = memory_map(w, run, fd);
-	if (status == TUTTI_OK)
-		status = pass_on(w, run, fd);
-	close(fd);
-	return status;
+	TRY(shared_memory_create("tutti-memory", allocation_bytes(w, run->args.count), fd));
+	return memory_map(w, run, *fd);
 }
 
-/* The leader has sent it already. The memory of an earlier run that failed may lie before it. */
+/* The leader sends it now. The memory of an earlier run that failed may lie before it. */
 static tutti_status receive(struct window *w, struct window_run *run, int *fd)
 {
 	for (;;) {
 		uint64_t id;
-		TRY(net_recv_fds(w->memory.sockets[0], &id, sizeof id, fd, 1,
+		TRY(net_recv_fds(w->memory.mail, &id, sizeof id, fd, 1,
 				 clock_now_ns() + PASS_TIMEOUT_NS));
 		if (id == run->memory_id)
 			return TUTTI_OK;
@@ -94,7 +88,7 @@ static tutti_status take_memory(struct window *w, struct window_run *run)
 
 	if (w->at.areas[0].memory_status != TUTTI_OK)
 		return w->at.areas[0].memory_status;
-	if (w->memory.sockets)
+	if (w->memory.mail >= 0)
 		TRY(receive(w, run, &fd));
 	if (!memory_adopt(w, run))
 		status = memory_map(w, run, fd);
@@ -103,21 +97,37 @@ static tutti_status take_memory(struct window *w, struct window_run *run)
 	return status;
 }
 
+static int rank_without(const struct window *w)
+{
+	int rank = 0;
+
+	while (rank < w->size && w->at.areas[rank].memory_status == TUTTI_OK)
+		rank++;
+	return rank < w->size ? rank : -1;
+}
+
+void window_outcome_text(const struct window *w, const struct window_run *run, char *text,
+			 size_t text_bytes)
+{
+	int rank = rank_without(w);
+
+	snprintf(text, text_bytes,
+		 "tutti_mem_alloc of %zu bytes on each of %d ranks: rank %d has failed: %.*s.",
+		 run->args.count, w->size, rank, MEMORY_ERROR_BYTES - 1,
+		 rank < 0 ? "" : w->at.areas[rank].memory_error);
+}
+
 /* All ranks decide alike: all have the memory, or none. */
 static tutti_status outcome_of(struct window *w, struct window_run *run)
 {
-	for (int rank = 0; rank < w->size; rank++) {
-		if (w->at.areas[rank].memory_status == TUTTI_OK)
-			continue;
-		memory_discard(run->memory_id);
-		run->memory = NULL;
-		return fail(TUTTI_ERR_MEMORY,
-			    "tutti_mem_alloc of %zu bytes on each of %d ranks: rank %d has failed: "
-			    "%.*s.",
-			    run->args.count, w->size, rank, MEMORY_ERROR_BYTES - 1,
-			    w->at.areas[rank].memory_error);
-	}
-	return TUTTI_OK;
+	char text[ERROR_BYTES];
+
+	if (rank_without(w) < 0)
+		return TUTTI_OK;
+	memory_discard(run->memory_id);
+	run->memory = NULL;
+	window_outcome_text(w, run, text, sizeof text);
+	return fail(TUTTI_ERR_MEMORY, "%s", text);
 }
 
 static bool of_leader(const struct window *w, const struct window_run *run, int rank)
@@ -141,15 +151,34 @@ static void say_outcome(struct rank_area *area, tutti_status status)
 		snprintf(area->memory_error, sizeof area->memory_error, "%s", last_error());
 }
 
+/* The others take it while it is sent: for a message to each of many ranks a socket has no room.
+ * Where sending fails some rank gets none, and says so. */
+static void lead(struct window *w, struct window_run *run)
+{
+	int fd = -1;
+	tutti_status status = make(w, run, &fd);
+
+	say_outcome(w->area, status);
+	word_post(w, WORD_STAGED, w->generation + 1);
+	if (status == TUTTI_OK && pass_on(w, run, fd) != TUTTI_OK)
+		log_info("memory was not passed to all ranks: %s", last_error());
+	if (fd >= 0)
+		close(fd);
+}
+
 static tutti_status memory_step(struct window *w, struct window_run *run)
 {
-	if (run->step == 0) {
-		say_outcome(w->area, w->rank == 0 ? make(w, run) : take_memory(w, run));
-		word_post(w, WORD_STAGED, w->generation + 1);
-		word_post(w, WORD_TAKEN, w->generation + 1);
-	} else {
+	if (run->step > 0) {
 		run->outcome = outcome_of(w, run);
+		return TUTTI_OK;
 	}
+	if (w->rank == 0) {
+		lead(w, run);
+	} else {
+		say_outcome(w->area, take_memory(w, run));
+		word_post(w, WORD_STAGED, w->generation + 1);
+	}
+	word_post(w, WORD_TAKEN, w->generation + 1);
 	return TUTTI_OK;
 }
 

@@ -33,6 +33,8 @@ tutti_status window_create(struct window **window, struct segment *segment,
 	if (!w)
 		return fail(TUTTI_ERR_MEMORY, "Rank %d has no memory for a window of %d ranks.",
 			    config->rank, config->size);
+	w->memory.mail = -1;
+	atomic_init(&w->doorbell, -1);
 	w->rank = config->rank;
 	w->size = config->size;
 	w->policy = config->policy;
@@ -66,16 +68,15 @@ void window_destroy(struct window *w)
 {
 	if (!w)
 		return;
-	for (int i = 0; w->memory.sockets && i < (w->rank == 0 ? w->size : 1); i++) {
-		if (w->memory.sockets[i] >= 0)
-			close(w->memory.sockets[i]);
-	}
+	if (w->memory.mail >= 0)
+		close(w->memory.mail);
+	if (atomic_load(&w->doorbell) >= 0)
+		close(atomic_load(&w->doorbell));
 	for (int word = 0; word < WORDS; word++)
 		free(w->seen[word]);
 	if (w->segment)
 		board_leave(&w->board);
 	segment_drop(w->segment);
-	free(w->memory.sockets);
 	free(w->scratch.src);
 	free(w->scratch.dst);
 	free(w->scratch.peer_send);

@@ -32,7 +32,9 @@ struct shared_allocations {
 		uint64_t id;
 		uint8_t *base;
 	} known[KNOWN_ALLOCATIONS]; /* memory_base's answers; they never change */
-	int *sockets; /* leader: one per rank; others: [0] to the leader; or NULL */
+	/* One end of a pair of sockets, the leader's to pass memory to all; or -1. The others share
+	 * the other end: each takes a message of its own. */
+	int mail;
 };
 
 struct window {
@@ -51,6 +53,7 @@ struct window {
 	struct prepared_reduction prepared; /* what a call in the lines is to do with them */
 	struct weave weave;                 /* what the staged round in flight is to do */
 	struct segment *segment;
+	atomic_int doorbell; /* see doorbell.c; -1: none so far */
 	struct shared_allocations memory;
 	struct spread spread;
 	uint64_t reads_from; /* the most of all ranks', or 0 until it is known */

@@ -4,12 +4,13 @@
  * know.
  *
  *     member -> leader   hello     its rank
- *     leader -> member   welcome   the segment; then, rank by rank, its doorbell and its process
+ *     leader -> member   welcome   the segment, and where memory will come; then the processes
  *     member -> leader   a status
  *     leader -> member   a status: OK when all ranks said OK
  *
  * So all ranks get their window, or none does. A rank that cannot join lets the others know while
- * they wait (join_refuse). The sockets stay open, to pass tutti_mem_alloc's memory. */
+ * they wait (join_refuse). The sockets are closed then: tutti_mem_alloc's memory comes over a pair
+ * of sockets of which the leader has one end, and all others the other. */
 #include "collectives/window/window_join.h"
 
 #include "collectives/window/window_internal.h"
@@ -21,53 +22,65 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static tutti_status receive_segment(struct segment **segment, int socket, int size,
+static tutti_status receive_processes(struct segment *s, const struct join_welcome *welcome,
+				      int socket, int size, uint64_t deadline_ns)
+{
+	if (s->size != size)
+		return fail(TUTTI_ERR_MISMATCH, "the window is for %d ranks, not %d", s->size,
+			    size);
+	for (int i = 0; i < size; i++) {
+		int rank, pid_fd;
+		if (!welcome->has_process[i])
+			continue;
+		TRY(net_recv_fds(socket, &rank, sizeof rank, &pid_fd, 1, deadline_ns));
+		segment_take_process(s, i, pid_fd);
+	}
+	return TUTTI_OK;
+}
+
+static tutti_status receive_segment(struct segment **segment, int *mail, int socket, int size,
 				    uint64_t deadline_ns)
 {
 	struct join_welcome welcome;
 	struct segment *s;
-	int memory;
+	int fds[2];
 	tutti_status status;
 
-	TRY(net_recv_fds(socket, &welcome, sizeof welcome, &memory, 1, deadline_ns));
-	status = window_segment_open(&s, memory);
-	close(memory);
-	TRY(status);
-	if (s->size != size)
-		status = fail(TUTTI_ERR_MISMATCH, "the window is for %d ranks, not %d", s->size,
-			      size);
-	for (int i = 0; i < size && status == TUTTI_OK; i++) {
-		int rank, fds[2] = {-1, -1};
-		status = net_recv_fds(socket, &rank, sizeof rank, fds,
-				      welcome.has_process[i] ? 2 : 1, deadline_ns);
-		if (status == TUTTI_OK)
-			segment_take_fds(s, i, fds[0], fds[1]);
+	TRY(net_recv_fds(socket, &welcome, sizeof welcome, fds, 2, deadline_ns));
+	status = window_segment_open(&s, fds[0]);
+	close(fds[0]);
+	if (status == TUTTI_OK) {
+		status = receive_processes(s, &welcome, socket, size, deadline_ns);
+		if (status != TUTTI_OK)
+			segment_drop(s);
 	}
 	if (status != TUTTI_OK) {
-		segment_drop(s);
+		close(fds[1]);
 		return status;
 	}
 	*segment = s;
+	*mail = fds[1];
 	return TUTTI_OK;
 }
 
-/* sockets NULL: there is no memory for it, which the leader must hear. */
-static tutti_status follow(struct window **window, const struct window_config *config,
-			   const int *sockets, int socket, uint64_t deadline_ns)
+static tutti_status follow(struct window **window, const struct window_config *config, int socket,
+			   uint64_t deadline_ns)
 {
 	struct join_hello hello = {
 		HELLO_MAGIC, {config->comm_id[0], config->comm_id[1]}, config->rank, config->size};
 	struct segment *segment;
 	int32_t result = TUTTI_OK;
 	tutti_status status;
+	int mail;
 
 	TRY(net_unix_check(socket, NULL));
 	TRY(net_send_all(socket, &hello, sizeof hello, deadline_ns));
-	TRY(receive_segment(&segment, socket, config->size, deadline_ns));
-	status = sockets ? window_create(window, segment, config)
-			 : fail(TUTTI_ERR_MEMORY, "Rank %d has no memory to join a window.",
-				config->rank);
-	if (status != TUTTI_OK) {
+	TRY(receive_segment(&segment, &mail, socket, config->size, deadline_ns));
+	status = window_create(window, segment, config);
+	if (status == TUTTI_OK) {
+		(*window)->memory.mail = mail;
+	} else {
+		close(mail);
 		segment_drop(segment);
 		result = (int32_t)status;
 	}
@@ -77,6 +90,7 @@ static tutti_status follow(struct window **window, const struct window_config *c
 	if (result != TUTTI_OK)
 		return fail(status_said(result), "the leader gave up (%s)",
 			    tutti_status_string(status_said(result)));
+	segment_share_processes(segment);
 	read_find_out(*window, config->read_bytes);
 	return TUTTI_OK;
 }
@@ -84,18 +98,10 @@ static tutti_status follow(struct window **window, const struct window_config *c
 tutti_status window_follow_over(struct window **window, const struct window_config *config,
 				int socket, uint64_t deadline_ns)
 {
-	int *sockets = malloc(sizeof *sockets);
 	struct window *w = NULL;
-	tutti_status status;
+	tutti_status status = follow(&w, config, socket, deadline_ns);
 
-	status = follow(&w, config, sockets, socket, deadline_ns);
-	if (w) {
-		sockets[0] = socket;
-		w->memory.sockets = sockets;
-	} else {
-		close(socket);
-		free(sockets);
-	}
+	close(socket);
 	if (status == TUTTI_OK)
 		*window = w;
 	else

@@ -22,7 +22,7 @@ struct join_hello {
 
 struct join_welcome {
 	int32_t status;
-	uint8_t has_process[WINDOW_MAX_RANKS]; /* a pidfd follows the doorbell */
+	uint8_t has_process[WINDOW_MAX_RANKS]; /* a pidfd follows */
 };
 
 /* Where the leader listens. */

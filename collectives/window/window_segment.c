@@ -5,7 +5,6 @@
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -16,25 +15,12 @@ static struct segment *segments;
 
 static void segment_free(struct segment *s)
 {
-	for (int i = 0; i < s->size; i++) {
-		if (s->event_fds && s->event_fds[i] >= 0)
-			close(s->event_fds[i]);
-		if (s->pid_fds && s->pid_fds[i] >= 0)
-			close(s->pid_fds[i]);
-	}
+	for (int i = 0; s->pid_fds && i < s->size; i++)
+		if (s->pid_fds[i] >= 0)
+			s->watches ? processes_forget(s->pid_fds[i]) : (void)close(s->pid_fds[i]);
 	shared_memory_close(s->memory);
-	free(s->event_fds);
 	free(s->pid_fds);
 	free(s);
-}
-
-static int *no_fds(int size)
-{
-	int *fds = malloc((size_t)size * sizeof *fds);
-
-	for (int i = 0; fds && i < size; i++)
-		fds[i] = -1;
-	return fds;
 }
 
 static struct segment *segment_new(int size)
@@ -45,12 +31,13 @@ static struct segment *segment_new(int size)
 		return NULL;
 	s->size = size;
 	s->users = 1;
-	s->event_fds = no_fds(size);
-	s->pid_fds = no_fds(size);
-	if (!s->event_fds || !s->pid_fds) {
+	s->pid_fds = malloc((size_t)size * sizeof *s->pid_fds);
+	if (!s->pid_fds) {
 		segment_free(s);
 		return NULL;
 	}
+	for (int i = 0; i < size; i++)
+		s->pid_fds[i] = -1;
 	return s;
 }
 
@@ -111,20 +98,28 @@ tutti_status window_segment_open(struct segment **segment, int fd)
 	return status;
 }
 
-void segment_take_fds(struct segment *s, int rank, int event_fd, int pid_fd)
+void segment_take_process(struct segment *s, int rank, int pid_fd)
 {
 	pthread_mutex_lock(&segments_lock);
-	bool is_known = s->event_fds[rank] >= 0;
-	if (!is_known) {
-		s->event_fds[rank] = event_fd;
-		s->pid_fds[rank] = pid_fd;
-	}
-	pthread_mutex_unlock(&segments_lock);
+	bool is_known = s->pid_fds[rank] >= 0;
 	if (!is_known)
-		return;
-	close(event_fd);
-	if (pid_fd >= 0)
+		s->pid_fds[rank] = pid_fd;
+	pthread_mutex_unlock(&segments_lock);
+	if (is_known)
 		close(pid_fd);
+}
+
+/* No window of this segment is up in this process before the first of its ranks comes here. */
+void segment_share_processes(struct segment *s)
+{
+	const struct rank_area *areas = segment_places(s).areas;
+
+	pthread_mutex_lock(&segments_lock);
+	for (int rank = 0; rank < s->size && !s->watches; rank++)
+		if (s->pid_fds[rank] >= 0)
+			s->pid_fds[rank] = processes_watch(areas[rank].process, s->pid_fds[rank]);
+	s->watches = true;
+	pthread_mutex_unlock(&segments_lock);
 }
 
 struct places segment_places(const struct segment *s)
@@ -165,16 +160,6 @@ void segment_drop(struct segment *s)
 		segment_free(s);
 }
 
-static tutti_status make_doorbells(struct segment *s)
-{
-	for (int i = 0; i < s->size; i++) {
-		s->event_fds[i] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-		if (s->event_fds[i] < 0)
-			return fail_errno("The doorbell of rank %d cannot be made (eventfd)", i);
-	}
-	return TUTTI_OK;
-}
-
 tutti_status window_segment_create(const struct geometry *geometry, struct segment **segment,
 				   int *fd)
 {
@@ -187,10 +172,7 @@ tutti_status window_segment_create(const struct geometry *geometry, struct segme
 			"The geometry cannot be written to the window's shared memory (pwrite)");
 	else
 		status = window_segment_open(&s, *fd);
-	if (status == TUTTI_OK)
-		status = make_doorbells(s);
 	if (status != TUTTI_OK) {
-		segment_drop(s);
 		close(*fd);
 		return status;
 	}

@@ -8,9 +8,10 @@
 #include <errno.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
-tutti_status shm_watch_add(struct shm_endpoint *endpoint, struct shm_watch *watch)
+static tutti_status add(struct shm_endpoint *endpoint, struct shm_watch *watch)
 {
 	struct epoll_event event = {.events = EPOLLIN, .data.ptr = watch};
 
@@ -18,6 +19,41 @@ tutti_status shm_watch_add(struct shm_endpoint *endpoint, struct shm_watch *watc
 		return fail_errno("rank %d cannot watch a socket", endpoint->rank);
 	forks_own(watch->fd);
 	return TUTTI_OK;
+}
+
+tutti_status shm_epoll_open(struct shm_endpoint *endpoint)
+{
+	if (endpoint->epoll_fd >= 0)
+		return TUTTI_OK;
+	endpoint->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	if (endpoint->epoll_fd < 0)
+		return fail_errno("rank %d cannot watch sockets (epoll_create1)", endpoint->rank);
+	if (endpoint->listener.fd < 0 || add(endpoint, &endpoint->listener) == TUTTI_OK)
+		return TUTTI_OK;
+	close(endpoint->epoll_fd);
+	endpoint->epoll_fd = -1;
+	return TUTTI_ERR_SYSTEM;
+}
+
+tutti_status shm_watch_add(struct shm_endpoint *endpoint, struct shm_watch *watch)
+{
+	TRY(shm_epoll_open(endpoint));
+	return add(endpoint, watch);
+}
+
+bool shm_timer_open(struct shm_endpoint *endpoint)
+{
+	struct shm_watch *timer = &endpoint->timer;
+
+	if (timer->fd >= 0)
+		return true;
+	timer->fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	if (timer->fd >= 0 && shm_watch_add(endpoint, timer) == TUTTI_OK)
+		return true;
+	if (timer->fd >= 0)
+		close(timer->fd);
+	timer->fd = -1;
+	return false;
 }
 
 /* While another process has a copy of the descriptor (a forked child) an epoll keeps it. */

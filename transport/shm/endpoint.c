@@ -3,6 +3,7 @@
 
 #include "core/auth.h"
 #include "core/clock.h"
+#include "core/forks.h"
 #include "core/log.h"
 #include "core/net.h"
 #include "core/status.h"
@@ -49,17 +50,8 @@ static tutti_status open_door(struct shm_endpoint *endpoint, const char *host_id
 		return TUTTI_OK;
 	}
 	TRY(listen_somewhere(endpoint, host_id));
-	return shm_watch_add(endpoint, &endpoint->listener);
-}
-
-static tutti_status open_descriptors(struct shm_endpoint *endpoint, const char *host_id)
-{
-	endpoint->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-	endpoint->timer.fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-	if (endpoint->epoll_fd < 0 || endpoint->timer.fd < 0)
-		return fail_errno("Rank %d cannot make its shared memory endpoint", endpoint->rank);
-	TRY(open_door(endpoint, host_id));
-	return shm_watch_add(endpoint, &endpoint->timer);
+	forks_own(endpoint->listener.fd);
+	return TUTTI_OK;
 }
 
 static void shm_destroy(struct tutti_endpoint *base)
@@ -104,7 +96,7 @@ static tutti_status shm_open(struct tutti_endpoint **out,
 	endpoint->timer = (struct shm_watch){SHM_TIMER, -1};
 	tutti_done_init(&endpoint->done);
 	admission_init(&endpoint->pending, SHM_PENDING, SHM_PENDING_MS);
-	tutti_status status = open_descriptors(endpoint, config->host_id);
+	tutti_status status = open_door(endpoint, config->host_id);
 	if (status != TUTTI_OK) {
 		shm_destroy(&endpoint->base);
 		return status;
@@ -124,12 +116,15 @@ static int shm_reach(struct tutti_endpoint *endpoint, int peer, const uint8_t *a
 	return SHM_REACH;
 }
 
-static void set_timer(struct shm_endpoint *endpoint, uint64_t due_ns)
+/* False: there is none. */
+static bool set_timer(struct shm_endpoint *endpoint, uint64_t due_ns)
 {
 	struct itimerspec when = {0};
 
 	if (due_ns == DEADLINE_NONE && !endpoint->is_timed)
-		return;
+		return true;
+	if (!shm_timer_open(endpoint))
+		return false;
 	endpoint->is_timed = due_ns != DEADLINE_NONE;
 	if (endpoint->is_timed) {
 		when.it_value.tv_sec = (time_t)(due_ns / 1000000000u);
@@ -139,6 +134,7 @@ static void set_timer(struct shm_endpoint *endpoint, uint64_t due_ns)
 	}
 	int rc = timerfd_settime(endpoint->timer.fd, TFD_TIMER_ABSTIME, &when, NULL);
 	assert(rc == 0);
+	return true;
 }
 
 static void disarm(struct shm_endpoint *endpoint)
@@ -158,9 +154,11 @@ static void kick(struct shm_endpoint *endpoint)
 	set_timer(endpoint, 0);
 }
 
-static int shm_event_fd(struct tutti_endpoint *endpoint)
+static int shm_event_fd(struct tutti_endpoint *base)
 {
-	return ((struct shm_endpoint *)endpoint)->epoll_fd;
+	struct shm_endpoint *endpoint = (struct shm_endpoint *)base;
+
+	return shm_epoll_open(endpoint) == TUTTI_OK ? endpoint->epoll_fd : -1;
 }
 
 static int shm_arm(struct tutti_endpoint *base)
@@ -173,12 +171,13 @@ static int shm_arm(struct tutti_endpoint *base)
 		shm_conn_sleeps(conn, true);
 		is_work = shm_conn_has_work(conn);
 	}
-	/* Doorbells that are left from earlier would keep event_fd readable. */
-	if (is_work || shm_look(endpoint)) {
+	/* Doorbells that are left from earlier would keep event_fd readable. Without a descriptor
+	 * to sleep on the caller looks again and again. */
+	if (is_work || shm_look(endpoint) || shm_epoll_open(endpoint) != TUTTI_OK ||
+	    !set_timer(endpoint, shm_due_ns(endpoint))) {
 		disarm(endpoint);
 		return 1;
 	}
-	set_timer(endpoint, shm_due_ns(endpoint));
 	return 0;
 }
 

@@ -91,14 +91,26 @@ static bool unsettled_look(struct shm_endpoint *endpoint, uint64_t now_ns)
 	return endpoint->unsettled != before;
 }
 
-bool shm_look(struct shm_endpoint *endpoint)
+static bool look_at_sockets(struct shm_endpoint *endpoint)
 {
 	struct epoll_event events[EVENTS];
-	int n = epoll_wait(endpoint->epoll_fd, events, EVENTS, 0);
-	bool is_anything = n > 0;
+	int n;
 
+	if (endpoint->epoll_fd < 0) {
+		if (endpoint->listener.fd >= 0)
+			shm_accept_some(endpoint);
+		return endpoint->epoll_fd >= 0; /* for what has come */
+	}
+	n = epoll_wait(endpoint->epoll_fd, events, EVENTS, 0);
 	for (int i = 0; i < n; i++)
 		event(endpoint, events[i].data.ptr);
+	return n > 0;
+}
+
+bool shm_look(struct shm_endpoint *endpoint)
+{
+	bool is_anything = look_at_sockets(endpoint);
+
 	if (endpoint->unsettled || endpoint->pending.count) {
 		uint64_t now_ns = clock_now_ns();
 		is_anything |= unsettled_look(endpoint, now_ns);

@@ -130,6 +130,10 @@ bool shm_address_read(const struct tutti_endpoint *endpoint, const uint8_t *addr
 		      size_t address_bytes, char name[40]);
 
 /* descriptors.c */
+/* An endpoint that is not used has its listener alone: epoll and timer are made when they are
+ * needed. */
+tutti_status shm_epoll_open(struct shm_endpoint *endpoint);
+bool shm_timer_open(struct shm_endpoint *endpoint);
 tutti_status shm_watch_add(struct shm_endpoint *endpoint, struct shm_watch *watch);
 void shm_watch_close(struct shm_endpoint *endpoint, struct shm_watch *watch);
 /* Bytes that wait at a socket are taken. False: the other end is gone. */

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -199,6 +200,32 @@ static void test_allocations_end(void **state)
 				    .arg = &size};
 		assert_int_equal(team_run(&team), 0);
 	}
+}
+
+/* The ranks take what the leader sends one by one, for its socket has no room for all of it.
+ * Killed: the others are told to take it only when all is sent. */
+static void pass_through_little_room(struct window *window, int rank, void *arg)
+{
+	const int least = 1;
+
+	(void)arg;
+	team_check(rank != 0 || setsockopt(window->memory.mail, SOL_SOCKET, SO_SNDBUF, &least,
+					   sizeof least) == 0,
+		   "SO_SNDBUF");
+	for (int i = 0; i < 3; i++) {
+		uint8_t *arena = team_alloc(window, BYTES);
+		call_on(window, rank, TEAM_RANKS, COLL_ALL_REDUCE, arena, false);
+		team_check(window_mem_free(arena) == TUTTI_OK, "%s", last_error());
+	}
+}
+
+static void test_little_room(void **state)
+{
+	struct team team = {
+		.size = TEAM_RANKS, .are_processes = true, .member = pass_through_little_room};
+
+	(void)state;
+	assert_int_equal(team_run(&team), 0);
 }
 
 /* Rank 1 stores into rank 0's region after rank 0 has taken it back.
@@ -451,6 +478,7 @@ int main(void)
 		cmocka_unit_test(test_zero_copy),
 		cmocka_unit_test(test_reach),
 		cmocka_unit_test(test_allocations_end),
+		cmocka_unit_test(test_little_room),
 		cmocka_unit_test(test_late_waker),
 		cmocka_unit_test(test_late),
 		cmocka_unit_test(test_lost_taker),
