@@ -157,6 +157,7 @@ tutti_status work_wait(struct tutti_work **held, int timeout_ms)
 			*held = NULL;
 			return TUTTI_OK;
 		}
+		make_progress(work, false);
 		if (!is_done(work))
 			TRY(wait_long(work, timeout_ms));
 	}
