@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -40,16 +41,22 @@ static inline long test_limit_load(void)
 	return load;
 }
 
-static inline void test_limit_look(int signal_number)
+/* False, and the alarm is set again: there is time left. For a signal handler. */
+static inline bool test_limit_is_over(void)
 {
 	long cores = test_limit_now.cores, load = test_limit_load();
 	long most = test_limit_now.seconds * (load > cores ? load : cores) / cores;
 	long left = test_limit_now.begun + most - test_limit_clock();
 
-	if (left > 0) {
+	if (left > 0)
 		alarm((unsigned)left);
+	return left <= 0;
+}
+
+static inline void test_limit_look(int signal_number)
+{
+	if (!test_limit_is_over())
 		return;
-	}
 	signal(signal_number, SIG_DFL);
 	raise(signal_number);
 }
