@@ -94,7 +94,7 @@ static tutti_status share_numbers(struct takeover *t, tutti_optimizer **groups)
 	size_t bytes = (size_t)t->numbers.group_count * sizeof **groups;
 	*groups = malloc(bytes + 1);
 	TRY(trainer_agree(trainer, *groups ? TUTTI_OK : train_no_memory("optimizer groups")));
-	if (is_root)
+	if (is_root && bytes > 0)
 		memcpy(*groups, t->before->last.groups, bytes);
 	return bytes ? trainer_broadcast(trainer, *groups, bytes, TUTTI_U8, t->root) : TUTTI_OK;
 }

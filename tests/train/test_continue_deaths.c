@@ -32,6 +32,8 @@ static _Thread_local struct {
 	tutti_comm *comm;
 } own;
 
+tutti_status __real_tutti_work_wait(tutti_work **work, int timeout_ms);
+
 static void end(void)
 {
 	own.is_over = true;
@@ -50,10 +52,13 @@ static bool begins_call(bool *is_last)
 	return !own.is_over;
 }
 
-static tutti_status ends_call(tutti_status status, bool is_last)
+/* A call that fails leaves no work. */
+static tutti_status ends_call(tutti_status status, tutti_work **work, bool is_last)
 {
 	if (is_last)
 		end();
+	if (is_last && work)
+		__real_tutti_work_wait(work, 0);
 	return own.is_over ? tutti_set_error(TUTTI_ERR_ABORTED, "the end of this rank's calls")
 			   : status;
 }
@@ -66,7 +71,8 @@ static tutti_status ends_call(tutti_status status, bool is_last)
 	{                                                                                          \
 		bool is_last;                                                                      \
 		bool is_made = begins_call(&is_last);                                              \
-		return ends_call(is_made ? __real_tutti_##name arguments : TUTTI_OK, is_last);     \
+		tutti_status status = is_made ? __real_tutti_##name arguments : TUTTI_OK;          \
+		return ends_call(status, call ? call->work : NULL, is_last);                       \
 	}
 WRAP(all_reduce,
      (const void *send, void *recv, size_t count, tutti_dtype dtype, tutti_op op, tutti_comm *comm,
@@ -89,8 +95,8 @@ WRAP(broadcast,
       const tutti_call *call),
      (send, recv, count, dtype, root, comm, call))
 
-/* A wait that has begun ends with the abort, and lets its work go. */
-tutti_status __real_tutti_work_wait(tutti_work **work, int timeout_ms);
+/* A wait that has begun ends with the abort, and lets its work go. Looked at again and again, as
+ * time has it, it counts as one call. */
 tutti_status __wrap_tutti_work_wait(tutti_work **work, int timeout_ms);
 tutti_status __wrap_tutti_work_wait(tutti_work **work, int timeout_ms)
 {
@@ -101,7 +107,10 @@ tutti_status __wrap_tutti_work_wait(tutti_work **work, int timeout_ms)
 	do
 		status = __real_tutti_work_wait(work, timeout_ms);
 	while (is_last && status == TUTTI_IN_PROGRESS);
-	return status == TUTTI_IN_PROGRESS ? status : ends_call(status, is_last);
+	if (status != TUTTI_IN_PROGRESS)
+		return ends_call(status, NULL, is_last);
+	own.calls -= own.is_counting && !own.is_over;
+	return status;
 }
 
 /* ---- one rank ----------------------------------------------------------------------------- */
