@@ -300,9 +300,17 @@ static void replaced_or_not(struct scene *scene, bool is_replaced)
 	run(scene);
 }
 
-/* Each rank dies at one in stride of its calls in a step. */
+/* Sanitizers' builds take ten times as long for a run. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SPARSE 3
+#else
+#define SPARSE 1
+#endif
+
+/* Each rank dies at one in stride of its calls in a step, or SPARSE times as rarely. */
 static void each_call(tutti_train_config config, int ranks, int dies_in, int stride)
 {
+	stride *= SPARSE;
 	for (int victim = 0; victim < ranks; victim++) {
 		struct scene scene = {.config = config,
 				      .after = config,

@@ -69,7 +69,8 @@ static void assert_says(const tutti_comm *comm, const char *words)
 		fail_msg("not '%s' but: %s", words, tutti_comm_error(comm));
 }
 
-/* Rank 1 makes no call, so rank 0's call fails: one text for all ways to wait, and for rank 1. False if rank 0 had no answer, about who is missing, before its deadline. */
+/* Rank 1 makes no call, so rank 0's call fails: one text for all ways to wait, and for rank 1.
+ * False if rank 0 had no answer, about who is missing, before its deadline. */
 static bool time_out(const char *transports, bool is_async, int timeout_ms)
 {
 	tutti_comm *comms[2];
