@@ -14,7 +14,8 @@
 #endif
 
 static struct {
-	long begun, seconds, cores;
+	long begun, seconds;
+	_Atomic long cores; /* any thread */
 } test_limit_now;
 
 static inline long test_limit_clock(void)
@@ -43,10 +44,14 @@ static inline long test_limit_load(void)
 
 static inline long test_limit_cores(void)
 {
-	long cores = test_limit_now.cores ? test_limit_now.cores : sysconf(_SC_NPROCESSORS_ONLN);
+	long cores = test_limit_now.cores;
 
-	test_limit_now.cores = cores > 0 ? cores : 1;
-	return test_limit_now.cores;
+	if (cores > 0)
+		return cores;
+	cores = sysconf(_SC_NPROCESSORS_ONLN);
+	cores = cores > 0 ? cores : 1;
+	test_limit_now.cores = cores;
+	return cores;
 }
 
 /* How long that takes here now, of which it takes so long on a quiet machine. For a signal handler. */
