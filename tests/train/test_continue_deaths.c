@@ -196,6 +196,16 @@ static int64_t most(const struct scene *scene)
 	return steps;
 }
 
+/* A rank that has caught up has the numbers of its last update: if the one that it has them from
+ * dies before all have caught up, the others need them once more. */
+static void check_numbers(const tutti_trainer *before, int64_t steps)
+{
+	int groups = steps > 0 && steps - 1 != SKIPPED;
+
+	if (before && (int64_t)before->steps == steps)
+		CHECK(before->last.group_count == groups);
+}
+
 static void go_on(struct scene *scene, struct toy *before, int rank)
 {
 	tutti_comm *comm = next_of(scene, rank);
@@ -213,6 +223,7 @@ static void go_on(struct scene *scene, struct toy *before, int rank)
 		CHECK(status == TUTTI_OK);
 	}
 	CHECK(steps == most(scene));
+	check_numbers(before->trainer, steps);
 	toy_destroy(before); /* nothing of it is used any more */
 	CHECK(train(&toy, NULL, (int)steps) == TUTTI_OK);
 	CHECK(tutti_check_replicas(toy.trainer) == TUTTI_OK);
