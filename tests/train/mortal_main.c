@@ -19,7 +19,7 @@ enum { EVERY = 40, STEP_US = 2000, RECOVERY_US = 100000 };
 
 static tutti_comm *comm;
 static int64_t steps;
-static int is_doomed; /* it dies in the next step, if its timer did not end sooner */
+static int will_die; /* in the next step, if its timer did not end it sooner */
 
 /* At a random moment. SIGALRM ends the process as SIGKILL does: nothing catches it. */
 static void die_within(long us)
@@ -82,13 +82,13 @@ tutti_status __wrap_tutti_step(tutti_trainer *trainer, const tutti_optimizer *gr
 	const char *deaths = getenv("DEATHS");
 	int next = 0;
 
-	if (is_doomed)
+	if (will_die)
 		raise(SIGKILL);
 	while (has_begun(next))
 		next++;
 	if (deaths && next < atoi(deaths) && steps >= (int64_t)EVERY * (next + 1) &&
 	    begins(next, "", next)) {
-		is_doomed = 1;
+		will_die = 1;
 		die_within(STEP_US);
 	}
 	tutti_status status = __real_tutti_step(trainer, groups, num_groups, info);
@@ -106,7 +106,7 @@ tutti_status __wrap_tutti_recover(tutti_comm **of, int size)
 	while (has_begun(last + 1))
 		last++;
 	if (last % 3 == 2 && begins(last, ".again", last + 1)) {
-		is_doomed = 1;
+		will_die = 1;
 		die_within(RECOVERY_US);
 	}
 	return __real_tutti_recover(of, size);
