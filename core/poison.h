@@ -13,6 +13,7 @@ static inline void poison(void *at, size_t bytes)
 {
 #ifdef TUTTI_POISON
 	memset(at, POISON, bytes);
+	__asm__ volatile("" ::"r"(at) : "memory"); /* else left out before free() */
 #else
 	(void)at;
 	(void)bytes;

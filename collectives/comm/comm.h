@@ -101,8 +101,8 @@ struct comm_recovery {
 
 struct tutti_comm {
 	int rank, size;
-	struct engine *engine;
 	struct window *window; /* the engine's, once there is one; NULL: messages        */
+	struct engine *engine; /* free() writes into the first 16 bytes, not into this   */
 	struct comm_calls calls;
 	struct select select;
 	bool has_links; /* select.links were in TUTTI_LINKS, on all ranks                */

@@ -122,10 +122,13 @@ static void say_all(int socket, struct input *in)
 	int32_t verdict;
 
 	input_bytes(in, welcome.has_process, SIZE);
-	pass(socket, &welcome, sizeof welcome, memory, input_byte(in) ^ 1);
+	pass(socket, &welcome, sizeof welcome, memory, input_byte(in) ^ 2);
 	close(memory);
-	for (int rank = 0; rank < SIZE; rank++)
-		pass(socket, &rank, sizeof rank, -1, input_byte(in) ^ 1);
+	for (int rank = 0; rank < SIZE; rank++) {
+		uint8_t how = input_byte(in) ^ 1;
+		if (welcome.has_process[rank])
+			pass(socket, &rank, sizeof rank, -1, how);
+	}
 	verdict = (int8_t)input_byte(in);
 	fuzz_send(socket, &verdict, sizeof verdict);
 	fuzz_send(socket, in->at, in->left);

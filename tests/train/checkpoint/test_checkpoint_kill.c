@@ -42,7 +42,7 @@ static int64_t listen(int in, int words)
 
 	for (int i = 0; i < words; i++) {
 		struct pollfd ready = {.fd = in, .events = POLLIN};
-		assert_int_equal(poll(&ready, 1, GRACE_MS), 1);
+		assert_int_equal(poll(&ready, 1, (int)test_limit_stretched(GRACE_MS)), 1);
 		assert_int_equal(read(in, &step, sizeof step), sizeof step);
 	}
 	return step;
