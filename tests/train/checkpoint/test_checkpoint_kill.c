@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tests/limit.h"
 #include "tests/unit.h"
 
 enum { ROUNDS = 50, RANKS = 3, GRACE_MS = 30000 };
