@@ -58,7 +58,10 @@ static int read_tcp(const char *path, const struct inodes *inodes, struct target
 		if (sscanf(line, " %*[^:]: %*[0-9A-Fa-f]:%x %*s %x %*s %*s %*s %*s %*s %lu", &port,
 			   &state, &inode) != 3)
 			continue;
-		if (state == 10 && is_ours(inodes, inode))
+		if (state !=
+		    10) /* the kernel has those that listen first, and may have thousands */
+			break;
+		if (is_ours(inodes, inode))
 			to[n++] = (struct target){.port = (int)port};
 	}
 	if (file)
