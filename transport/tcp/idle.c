@@ -5,7 +5,8 @@
  * The thread that does this sleeps on an epoll of its own, the alarm: only the ends of sockets and
  * new connections wake it, and not the messages of a rank that computes or is in a call with
  * another thread. While a connection is being made again it sleeps on the epoll of everything. The
- * alarm is also a member of that one, so that a rank inside of a call takes its events itself. */
+ * alarm is also a member of that one, so that a rank inside of a call takes its events itself. Where
+ * no connection is ever made again there is no alarm: the listener will do. */
 #include "transport/tcp/conn.h"
 
 #include "core/log.h"
@@ -16,8 +17,8 @@
 
 #define PASSES 16
 
-/* Then this has to be known while no connection is up, or a rank that dials from a call would have
- * to wake the thread that sleeps here. */
+/* Known before a connection is up: one that is dialed from a call wakes nobody here. If none of a
+ * peer's loopback addresses answers but another does, such a connection is made again in calls. */
 static bool may_reconnect(const struct tcp_endpoint *ep)
 {
 	return tcp_would_reconnect(ep, !ep->has_far_peer);
@@ -67,7 +68,6 @@ static bool is_reconnecting_any(const struct tcp_endpoint *ep)
 	return ep->pending.count > 0 || ep->accept_again;
 }
 
-/* Where no connection is ever made again, callers are all that is news. */
 static int sleeps_on(const struct tcp_endpoint *ep)
 {
 	if (is_reconnecting_any(ep))

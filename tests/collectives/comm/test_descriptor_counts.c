@@ -17,7 +17,11 @@
 /* At rest: three listeners, the ring's connections and its epoll. */
 static const struct limits {
 	int way, at_rest, used; /* used: besides one for each rank */
-} of_ways[] = {{1, 7, 8}, {2, 6, 6}, {3, 7, 9}, {4, 6, 6}};
+	const char *reconnect;
+} of_ways[] = {
+	{1, 7, 8, NULL}, {2, 6, 6, NULL}, {2, 7, 7, "TUTTI_RECONNECT=2"},
+	{3, 7, 9, NULL}, {4, 6, 6, NULL},
+};
 static const struct limits *limits;
 
 static int before; /* of the process that starts the ranks, so that they have as many */
@@ -137,8 +141,9 @@ static void test_messages(void **state)
 	before = open_descriptors();
 	for (size_t i = 0; i < sizeof of_ways / sizeof *of_ways; i++) {
 		limits = &of_ways[i];
+		const char *const variables[] = {limits->reconnect, NULL};
 		for (process_count = 2; process_count <= PROCESSES_MOST; process_count *= 2)
-			processes_run(&ways[limits->way], NULL, send_messages, NULL, 0);
+			processes_run(&ways[limits->way], variables, send_messages, NULL, 0);
 	}
 	process_count = PROCESSES;
 }
