@@ -101,7 +101,7 @@ tutti_status net_unix_doorbell(const char *name, int *fd)
 void net_unix_ring(int fd, const char *name)
 {
 	struct sockaddr_un address;
-	socklen_t length;
+	socklen_t length = 0;
 
 	if (unix_address(name, &address, &length) != TUTTI_OK)
 		return;

@@ -55,7 +55,7 @@ static tutti_trainer *make_trainer(tutti_comm *comm)
 
 	MUST(tutti_model_create(&model));
 	for (int l = 0; l < LAYERS; l++) {
-		char name[16];
+		char name[24];
 		snprintf(name, sizeof name, "layer.%d", l);
 		int unit = tutti_model_unit(model, name);
 		MUST(tutti_model_param(model, unit, name, 2, shape, 0) == l ? TUTTI_OK

@@ -213,10 +213,17 @@ static tutti_status find(struct dial *dial, const struct job *job, const struct 
 	return TUTTI_OK;
 }
 
+/* Not one of those that grow, which know their server. */
+static bool is_new(const struct job *job)
+{
+	return job->is_growing && job->server < 0;
+}
+
 static const char *missing_side(const struct job *job)
 {
 	return job->is_served    ? "the process that called tutti_rendezvous_open"
-	       : job->is_growing ? "a running job that calls tutti_comm_grow"
+	       : is_new(job)     ? "a running job that calls tutti_comm_grow"
+	       : job->is_growing ? "the rank that is to meet the new ones in tutti_comm_grow"
 				 : "rank 0";
 }
 
@@ -226,7 +233,7 @@ static void say_wait(const struct dial *dial, const struct job *job)
 		long_wait_say("%s, by the file %.300s", missing_side(job), job->path);
 	else
 		long_wait_say("%s at %.200s:%d", missing_side(job), job->host, dial->port);
-	if (job->is_growing)
+	if (is_new(job))
 		rendezvous_tell_launcher(LAUNCHER_WAITS);
 }
 

@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -13,7 +14,8 @@
 #endif
 
 static struct {
-	long begun, seconds, cores;
+	long begun, seconds;
+	_Atomic long cores; /* any thread */
 } test_limit_now;
 
 static inline long test_limit_clock(void)
@@ -40,16 +42,41 @@ static inline long test_limit_load(void)
 	return load;
 }
 
-static inline void test_limit_look(int signal_number)
+static inline long test_limit_cores(void)
 {
-	long cores = test_limit_now.cores, load = test_limit_load();
-	long most = test_limit_now.seconds * (load > cores ? load : cores) / cores;
+	long cores = test_limit_now.cores;
+
+	if (cores > 0)
+		return cores;
+	cores = sysconf(_SC_NPROCESSORS_ONLN);
+	cores = cores > 0 ? cores : 1;
+	test_limit_now.cores = cores;
+	return cores;
+}
+
+/* How long that takes here now, of which it takes so long on a quiet machine. For a signal handler. */
+static inline long test_limit_stretched(long time)
+{
+	long cores = test_limit_cores(), load = test_limit_load();
+
+	return time * (load > cores ? load : cores) / cores;
+}
+
+/* False, and the alarm is set again: there is time left. For a signal handler. */
+static inline bool test_limit_is_over(void)
+{
+	long most = test_limit_stretched(test_limit_now.seconds);
 	long left = test_limit_now.begun + most - test_limit_clock();
 
-	if (left > 0) {
+	if (left > 0)
 		alarm((unsigned)left);
+	return left <= 0;
+}
+
+static inline void test_limit_look(int signal_number)
+{
+	if (!test_limit_is_over())
 		return;
-	}
 	signal(signal_number, SIG_DFL);
 	raise(signal_number);
 }
@@ -58,11 +85,10 @@ static inline void test_limit_look(int signal_number)
 static inline void test_limit(unsigned seconds)
 {
 	struct sigaction action = {.sa_handler = test_limit_look, .sa_flags = SA_RESTART};
-	long cores = sysconf(_SC_NPROCESSORS_ONLN);
 
+	test_limit_cores();
 	test_limit_now.begun = test_limit_clock();
 	test_limit_now.seconds = (long)seconds;
-	test_limit_now.cores = cores > 0 ? cores : 1;
 	sigaction(SIGALRM, &action, NULL);
 	alarm(seconds);
 }

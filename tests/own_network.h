@@ -2,6 +2,8 @@
 #ifndef TESTS_OWN_NETWORK_H
 #define TESTS_OWN_NETWORK_H
 
+#include "tests/limit.h"
+
 #include <fcntl.h>
 #include <net/if.h>
 #include <sched.h>
@@ -49,7 +51,7 @@ static inline int own_network_run(int first, int last, void (*body)(void))
 	pid_t child = fork();
 
 	if (child == 0) {
-		alarm(100);
+		test_limit(100);
 		if (!own_network_enter(first, last))
 			_exit(77);
 		body();

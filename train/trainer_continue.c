@@ -94,7 +94,7 @@ static tutti_status share_numbers(struct takeover *t, tutti_optimizer **groups)
 	size_t bytes = (size_t)t->numbers.group_count * sizeof **groups;
 	*groups = malloc(bytes + 1);
 	TRY(trainer_agree(trainer, *groups ? TUTTI_OK : train_no_memory("optimizer groups")));
-	if (is_root)
+	if (is_root && bytes > 0)
 		memcpy(*groups, t->before->last.groups, bytes);
 	return bytes ? trainer_broadcast(trainer, *groups, bytes, TUTTI_U8, t->root) : TUTTI_OK;
 }
@@ -106,16 +106,22 @@ static bool may_finish(const struct takeover *t)
 	       (int64_t)t->before->steps + 1 == t->steps;
 }
 
-static void finish_step(struct takeover *t, const tutti_optimizer *groups)
+/* Keeps groups: the root may die before all have finished, and others then need them from here. */
+static void finish_step(struct takeover *t, tutti_optimizer *groups)
 {
 	tutti_trainer *before = t->before;
+	int32_t count = t->numbers.group_count;
 
 	before->steps++;
 	before->updates = t->numbers.updates;
 	before->scale = t->numbers.scale;
 	before->step.may_finish = false;
-	before->last.group_count = 0; /* nobody needs it any more */
-	if (t->numbers.group_count > 0)
+	free(before->last.groups);
+	before->last = (struct last_step){.groups = groups,
+					  .group_count = count,
+					  .group_room = count,
+					  .factor = t->numbers.factor};
+	if (count > 0)
 		optimizer_update_alone(before, groups, t->numbers.factor);
 }
 
@@ -127,7 +133,8 @@ static tutti_status catch_up(struct takeover *t)
 
 	if (status == TUTTI_OK && may_finish(t))
 		finish_step(t, groups);
-	free(groups);
+	else
+		free(groups);
 	return status;
 }
 

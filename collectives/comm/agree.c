@@ -7,27 +7,6 @@
 
 #include <stdlib.h>
 
-static bool is_aborted_again(void *arg)
-{
-	struct tutti_comm *comm = arg;
-	return atomic_load(&comm->recovery.aborts) != comm->recovery.aborts_before;
-}
-
-tutti_status comm_enter_recovery(struct tutti_comm *comm, const char *name)
-{
-	TRY(comm_enter(comm, name));
-	comm->recovery.aborts_before = atomic_load(&comm->recovery.aborts);
-	cancel_begin(is_aborted_again, comm);
-	return TUTTI_OK;
-}
-
-void comm_leave_recovery(struct tutti_comm *comm)
-{
-	cancel_end();
-	consensus_leave(comm->recovery.consensus);
-	comm_leave(comm);
-}
-
 /* As this machine's kernel has it. */
 static bool has_ended(void *arg, int rank)
 {
@@ -38,6 +17,31 @@ static bool has_ended(void *arg, int rank)
 		return board_has_ended(window_board(comm->window), rank) ||
 		       board_has_no_consensus(window_board(comm->window), rank);
 	return peer && peer->is_visible && process_has_ended(peer->process);
+}
+
+/* Aborted again, or the rank that was to serve the meeting of a grow is gone: nobody else will. */
+static bool is_over(void *arg)
+{
+	const struct tutti_comm *comm = arg;
+	const struct comm_recovery *r = &comm->recovery;
+
+	return atomic_load(&r->aborts) != r->aborts_before ||
+	       (r->server > 0 && has_ended(arg, r->server - 1));
+}
+
+tutti_status comm_enter_recovery(struct tutti_comm *comm, const char *name)
+{
+	TRY(comm_enter(comm, name));
+	comm->recovery.aborts_before = atomic_load(&comm->recovery.aborts);
+	cancel_begin(is_over, comm);
+	return TUTTI_OK;
+}
+
+void comm_leave_recovery(struct tutti_comm *comm)
+{
+	cancel_end();
+	consensus_leave(comm->recovery.consensus);
+	comm_leave(comm);
 }
 
 static size_t find_address(void *arg, int rank, uint8_t address[TUTTI_ADDRESS_BYTES])

@@ -96,6 +96,7 @@ struct comm_recovery {
 	int ancestor_count;
 	atomic_uint aborts;     /* how often tutti_comm_abort was called                */
 	unsigned aborts_before; /* of aborts: they do not concern the recovery call     */
+	int server; /* of a grow that waits for it: rank + 1, or 0               */
 };
 
 struct tutti_comm {

@@ -36,6 +36,7 @@ struct grow {
 	tutti_config config; /* with what is inherited                              */
 	struct env env;
 	struct job job;
+	int server;          /* of the meeting: an old rank                         */
 	uint8_t *marks;      /* by old rank                                         */
 	int *numbers, count; /* by old rank: in the new communicator; how many      */
 	struct arrival arrival;
@@ -152,14 +153,15 @@ static tutti_status check_left_behind(const struct grow *g)
 		    least, least > 1 ? "s were" : " was", least > 1 ? "these" : "this one");
 }
 
-static tutti_status find_server(struct grow *g, int *server)
+static tutti_status find_server(struct grow *g)
 {
 	const struct grow_report *all = g->records;
 
 	for (int r = 0; r < g->old->size; r++) {
 		if (!is_member(g, r) || !all[r].is_here)
 			continue;
-		*server = g->numbers[r];
+		g->server = r;
+		g->job.server = g->numbers[r];
 		return TUTTI_OK;
 	}
 	return fail(TUTTI_ERR_INVALID,
@@ -174,7 +176,6 @@ static tutti_status get_ready(struct grow *g)
 {
 	struct grow_report own = {0};
 	int32_t size = g->size;
-	int server = -1;
 
 	TRY(ask_phase(g, ASK_PRESENCE, &size, sizeof size));
 	TRY(check_sizes(g));
@@ -185,9 +186,7 @@ static tutti_status get_ready(struct grow *g)
 	own.left_behind = left_behind(g);
 	TRY(compare(g, ASK_READINESS, &own, status));
 	TRY(check_left_behind(g));
-	TRY(find_server(g, &server));
-	g->job.server = server;
-	return TUTTI_OK;
+	return find_server(g);
 }
 
 static tutti_status arrive(struct grow *g)
@@ -197,7 +196,10 @@ static tutti_status arrive(struct grow *g)
 
 	g->arrived_ns = deadline_after_ms(timeout_ms) + (uint64_t)margin_ms * 1000000u;
 	TRY(comm_new(&g->grown, &g->config, &g->env, number, g->size));
-	return comm_arrive(g->grown, &g->job, g->old->rank, &g->arrival);
+	g->old->recovery.server = g->job.is_served || g->server == g->old->rank ? 0 : g->server + 1;
+	tutti_status status = comm_arrive(g->grown, &g->job, g->old->rank, &g->arrival);
+	g->old->recovery.server = 0;
+	return status;
 }
 
 /* Old ranks that have the new communicator learn of it by their next call. */

@@ -15,6 +15,7 @@
 
 #include "collectives/comm/join.h"
 #include "collectives/engine/engine.h"
+#include "core/long_wait.h"
 #include "core/outcome.h"
 
 struct ask {
@@ -31,6 +32,7 @@ struct split {
 	int tag;                    /* with a list: of the call                           */
 	uint64_t sequence, deadline_ns; /* with a list: a random number                  */
 	int round;
+	struct long_wait wait;  /* with a list */
 	int rank, size;         /* of this rank in its child; size 0 so far             */
 	struct outcome own;     /* this rank's status so far                        */
 	struct ask *asks;       /* of all that take part: by color, key, rank       */

@@ -6,6 +6,7 @@
 
 #include "core/clock.h"
 #include "core/net.h"
+#include "core/rank_list.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -60,12 +61,44 @@ static tutti_status begin(struct split *s, enum p2p_side side, void *buf, size_t
 	return submit(s, &spec, work);
 }
 
+enum { LOOK_MS = 500 };
+
+/* The ranks at first and later places, count of them, whose works are not over. The lowest rank
+ * knows who has not come; the others know that it has not answered. */
+static void say_awaited(const struct split *s, struct tutti_work **works, int first, int count)
+{
+	char text[180];
+	struct rank_list list;
+
+	rank_list_begin(&list, text, sizeof text);
+	for (int i = 0; i < count; i++) {
+		bool is_done = true;
+		if (works[i] && work_test(works[i], &is_done) == TUTTI_OK && !is_done)
+			rank_list_add(&list, s->list[first + i]);
+	}
+	if (list.count > 0)
+		long_wait_say("%s%s in tutti_%s", s->me == list_leader(s) ? "" : "an answer of ",
+			      rank_list_end(&list), split_name(s).text);
+}
+
+/* works[which], of count works with the ranks at first and later places. */
+static tutti_status finish(struct split *s, struct tutti_work **works, int which, int first,
+			   int count)
+{
+	tutti_status status;
+
+	while ((status = work_wait(&works[which], LOOK_MS)) == TUTTI_IN_PROGRESS)
+		if (long_wait_is_due(&s->wait, clock_now_ns()))
+			say_awaited(s, works, first, count);
+	return status;
+}
+
 tutti_status list_exchange(struct split *s, enum p2p_side side, void *buf, size_t bytes, int place)
 {
 	struct tutti_work *work = NULL;
 
 	TRY(begin(s, side, buf, bytes, place, &work));
-	return work_wait(&work, 0);
+	return finish(s, &work, 0, place, 1);
 }
 
 tutti_status list_exchange_all(struct split *s, enum p2p_side side, void *buf, size_t bytes,
@@ -84,7 +117,7 @@ tutti_status list_exchange_all(struct split *s, enum p2p_side side, void *buf, s
 				       &works[i]);
 	/* After an error all have ended, or are ended by it. */
 	for (int i = 0; works && i < s->count; i++) {
-		tutti_status ended = works[i] ? work_wait(&works[i], 0) : TUTTI_OK;
+		tutti_status ended = works[i] ? finish(s, works, i, 0, s->count) : TUTTI_OK;
 		status = status == TUTTI_OK ? ended : status;
 	}
 	free(works);

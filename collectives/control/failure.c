@@ -12,8 +12,10 @@ struct failure failure_of_peer(int rank, const struct failure *theirs, char *tex
 {
 	struct failure failure = *theirs;
 
-	if (theirs->is_common || theirs->status == TUTTI_ERR_MISMATCH ||
-	    theirs->status == TUTTI_ERR_PEER || theirs->status == TUTTI_ERR_ABORTED)
+	/* Not that rank's failure, as another one was late; or it says so already. */
+	if (theirs->is_common || theirs->status == TUTTI_ERR_TIMEOUT ||
+	    theirs->status == TUTTI_ERR_MISMATCH || theirs->status == TUTTI_ERR_PEER ||
+	    theirs->status == TUTTI_ERR_ABORTED)
 		return failure;
 	/* That rank's own message begins with its number. */
 	int begins = snprintf(text, ERROR_BYTES, "rank %d: ", rank);

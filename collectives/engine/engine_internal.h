@@ -35,7 +35,10 @@ void engine_fail_with_call(struct engine *e, const struct failure *failure,
 /* In words, and a rank of it, or -1. */
 int work_explain(struct engine *e, const struct tutti_work *work, char *text, size_t text_bytes);
 void work_tell(struct engine *e, const struct tutti_work *work, uint64_t now); /* tells the trace */
-/* The same of the window's blocking call, which has no work. */
+/* Tells the user, after a long wait, which ranks have not come to work, which makes a communicator
+ * (call_is_join). To be called again and again. */
+void join_tell(struct engine *e, const struct tutti_work *work, uint64_t now);
+/* Both, of the window's blocking call, which has no work. */
 void window_tell(struct engine *e, struct window_run *run, const struct trace_mark *mark,
 		 uint64_t now);
 

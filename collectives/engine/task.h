@@ -6,6 +6,7 @@
 
 #include "collectives/engine/engine.h"
 #include "core/clock.h"
+#include "core/long_wait.h"
 #include "core/placement/cpu_spread.h"
 #include "core/status.h"
 
@@ -151,6 +152,9 @@ struct engine_watch {
 	uint64_t looked_ns;   /* when watch.c last asked around */
 	bool moved;           /* the last pass did */
 	uint64_t told_ns;     /* when the trace was last told what is waited for */
+	uint64_t join;        /* the last call that made a communicator: its number + 1 ... */
+	struct long_wait wait; /* ... and how long it waits */
+	uint64_t absent_ns;   /* since when its absent ranks are asked for, or 0 */
 	uint64_t late_ns;     /* the last deadline that passed ... */
 	uint64_t asked_ns;    /* ... and when the other ranks were asked about it */
 	uint64_t reported_ns; /* when the failure that another rank reported was first looked at */

@@ -164,7 +164,7 @@ void engine_act_on_failure(struct engine *e)
 void engine_watch(struct engine *e)
 {
 	uint64_t now = engine_now(e);
-	struct tutti_work *late = NULL, *oldest = NULL, *first = NULL;
+	struct tutti_work *late = NULL, *oldest = NULL, *first = NULL, *join = NULL;
 	uint64_t lasts = 0;
 
 	for (struct tutti_work *work = e->works.newest; work;
@@ -173,6 +173,8 @@ void engine_watch(struct engine *e)
 			late = work;
 		if (is_collective(work))
 			oldest = work;
+		if (call_is_join(&work->spec.args))
+			join = work;
 		lasts = age(work, now);
 		first = work;
 	}
@@ -194,6 +196,8 @@ void engine_watch(struct engine *e)
 	}
 	if (lasts >= MS_TO_NS(SLOW_MS))
 		work_tell(e, first, now);
+	if (join)
+		join_tell(e, join, now);
 	if (!e->config.control)
 		return;
 	look_around(e, oldest, lasts, now);

@@ -80,9 +80,15 @@ static inline _Bool collective_has_counts(enum collective c)
 	return c >= COLL_ALL_GATHERV && c <= COLL_ALL_TO_ALLV;
 }
 
+/* It makes a communicator, of ranks that may come late. */
+static inline _Bool call_is_join(const struct call_args *args)
+{
+	return args->collective == COLL_SPLIT || args->collective == COLL_DUP;
+}
+
 static inline _Bool call_is_later_round(const struct call_args *args)
 {
-	return (args->collective == COLL_SPLIT || args->collective == COLL_DUP) && args->root > 0;
+	return call_is_join(args) && args->root > 0;
 }
 
 /* A call record as people read it: to explain a mismatch and to tell where a rank is. */

@@ -1,12 +1,14 @@
-/* ranks -n N [-t SECONDS] [-2] [-m M] [-k] [-r R] [-e NAME=VALUE]... program [argument]...
+/* ranks -n N [-t SECONDS] [-2] [-m M] [-k] [-r R] [-d MS] [-e NAME=VALUE]... program
+ * [argument]...
  *
  * Runs a program as the N ranks of a job on this machine, with the variables that launchers set,
  * and ends with 0 when all of them do. Otherwise it shows what they wrote; at the deadline, and
  * when one has failed, it ends the others. -m: the ranks, cut in M runs of the
  * same length (the last may be shorter), count as M machines; -2 is -m 2. -k: a rank that is killed
  * has ended well, if not all are. -r: it is started again, R times in all, with TUTTI_RESTARTED,
- * and some must be.
+ * and some must be. -d: TUTTI_TIMEOUT_MS, on a loaded machine more.
  */
+#include "../limit.h"
 #include "../ports.h"
 
 #include <errno.h>
@@ -169,13 +171,15 @@ static void show(int late)
 
 static int run(void)
 {
-	long long deadline = now_ms() + seconds * 1000LL;
+	long long begun = now_ms(), deadline = begun + seconds * 1000LL;
 	int failed = 0, was_failed = 0, late = 0, may_restart = restarts > 0;
 
 	while (reap(&failed) > 0) {
 		if (failed && !was_failed && now_ms() + GRACE_MS < deadline)
 			deadline = now_ms() + GRACE_MS;
 		was_failed = failed;
+		if (now_ms() > deadline && !failed)
+			deadline = begun + test_limit_stretched(seconds) * 1000LL;
 		if (now_ms() > deadline) {
 			late = 1;
 			restarts = 0;
@@ -202,7 +206,7 @@ static int run(void)
 int main(int argc, char **argv)
 {
 	int option;
-	while ((option = getopt(argc, argv, "+n:t:2m:kr:e:")) != -1) {
+	while ((option = getopt(argc, argv, "+n:t:2m:kr:d:e:")) != -1) {
 		if (option == 'n')
 			n = atoi(optarg);
 		else if (option == 't')
@@ -215,12 +219,14 @@ int main(int argc, char **argv)
 			killed_is_fine = 1;
 		else if (option == 'r')
 			restarts = atoi(optarg);
+		else if (option == 'd')
+			set_number("TUTTI_TIMEOUT_MS", (int)test_limit_stretched(atoi(optarg)));
 		else if (option != 'e' || putenv(optarg) != 0)
 			return 2;
 	}
 	if (n < 1 || n > RANKS_MOST || machines < 1 || optind == argc) {
-		fprintf(stderr, "ranks -n N [-t seconds] [-2] [-m M] [-k] [-r R] [-e "
-				"NAME=VALUE]... program "
+		fprintf(stderr, "ranks -n N [-t seconds] [-2] [-m M] [-k] [-r R] [-d MS] "
+				"[-e NAME=VALUE]... program "
 				"[argument]...\n");
 		return 2;
 	}

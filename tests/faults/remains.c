@@ -6,19 +6,17 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-static int count_in(const char *path, bool is_private)
+static int count_in(const char *path)
 {
 	DIR *folder = opendir(path);
 	struct dirent *entry;
 	int count = 0;
 
 	while (folder && (entry = readdir(folder)))
-		count += entry->d_name[0] != '.' &&
-			 (is_private || strncmp(entry->d_name, "tutti", 5) == 0);
+		count += entry->d_name[0] != '.';
 	if (folder)
 		closedir(folder);
 	return count;
@@ -26,7 +24,7 @@ static int count_in(const char *path, bool is_private)
 
 int remains_count(bool is_private)
 {
-	return count_in("/dev/shm", is_private) + count_in("/tmp", is_private);
+	return is_private ? count_in("/dev/shm") + count_in("/tmp") : 0;
 }
 
 void remains_judge(struct verdict *v, int before, bool is_private)

@@ -4,7 +4,8 @@
 
 #include "tests/faults/judge.h"
 
-/* Names in /dev/shm and /tmp; where these are this process's own, any name counts. */
+/* Names in /dev/shm and /tmp, where these are this process's own. Elsewhere 0: other programs' names,
+ * those of other tests among them, come and go. */
 int remains_count(bool is_private);
 /* Processes that nobody waits for: this one inherits them (PR_SET_CHILD_SUBREAPER). */
 void remains_judge(struct verdict *v, int before, bool is_private);

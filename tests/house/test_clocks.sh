@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What would break: waits that end too early or never when somebody sets the clock. What is built knows
+# What would break: tests that end too early beside busy processes: what bounds them is tests/limit.h, not alarm(), which goes
+# by the clock alone (mortal_main.c ends itself at random moments). And waits that end too early or never when somebody sets the clock. What is built knows
 # CLOCK_MONOTONIC only (core/clock.h); waits with a date of the calendar are not used at all. (core/ticks.c
 # asks for the date once, for readers of a trace, and train/metrics/log_file.c for readers of a log.)
 set -u
@@ -28,6 +29,11 @@ done
 echo 'clock_gettime(CLOCK_MONOTONIC, &t); run_time(x); /* the time (of day) */' >"$scratch/core/a.c"
 uses "$scratch" && { echo "that was no use"; failures=1; }
 
+if grep -rnE '\b(alarm|setitimer)\(' --include='*.c' --include='*.h' --exclude-dir=perf tests |
+	grep -vE '^tests/(limit\.h|limits/test_hang_limit\.c|core/test_net\.c|train/mortal_main\.c):'; then
+	echo "^ goes by the clock; tests/limit.h counts what a test computes"
+	failures=1
+fi
 if uses .; then
 	echo "^ depends on the calendar's clock, which may jump"
 	failures=1

@@ -19,7 +19,7 @@ static void set_load(long each)
 	FILE *file = fopen(load_file, "w");
 
 	assert_non_null(file);
-	fprintf(file, "%ld.99 1.00 1.00 1/100 1000\n", each * test_limit_now.cores);
+	fprintf(file, "%ld.99 1.00 1.00 1/100 1000\n", each * test_limit_cores());
 	fclose(file);
 }
 
@@ -56,11 +56,21 @@ static void test_seconds_of_a_busy_machine(void **state)
 	assert_int_equal(look_after(3 * SECONDS, 3), -1);
 }
 
+static void test_stretched(void **state)
+{
+	(void)state;
+	set_load(1);
+	assert_int_equal(test_limit_stretched(3000), 3000);
+	set_load(9);
+	assert_int_equal(test_limit_stretched(3000), 27000);
+}
+
 static void test_load_unknown(void **state)
 {
 	(void)state;
 	assert_int_equal(unlink(load_file), 0);
 	assert_int_equal(test_limit_load(), 0);
+	assert_int_equal(test_limit_stretched(3000), 3000);
 }
 
 /* The whole of it: a process that waits for nothing, and nobody is busy. */
@@ -84,6 +94,7 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_seconds_of_a_busy_machine),
+		cmocka_unit_test(test_stretched),
 		cmocka_unit_test(test_load_unknown),
 		cmocka_unit_test(test_hang),
 	};

@@ -35,10 +35,29 @@ begin grow '1' 'TUTTI_RESTARTED=1'
 # The last rank is stopped, and the others shrink.
 TUTTI_TIMEOUT_MS=9000 TUTTI_SILENCE_MS=500 "$BUILD_DIR/launch/tuttirun" --timeout 200 -n 3 "$BUILD_DIR/tests/grow_main" left 2>shrink >out.shrink &
 jobs+=($!)
+# Rank 2 comes to no call that makes a child.
+for call in split dup create_from; do
+	for wire in shm tcp window; do
+		: >"$call.$wire"
+		transports=TUTTI_TRANSPORTS=$wire
+		[ "$wire" = window ] && transports=TUTTI_WINDOW=1
+		env "$transports" "$BUILD_DIR/launch/tuttirun" --timeout 200 -n 4 "$BUILD_DIR/tests/absent_main" "$call" 2>"$call.$wire" >/dev/null &
+		jobs+=($!)
+	done
+done
 says missing '^tutti: rank 0: still waits for ranks 2, 5 of 8 at 127.0.0.1:[0-9]+$'
 says store '^tutti: rank 1: still waits for rank 0 at 127.0.0.1:[0-9]+$'
 says grow '^tutti: rank [0-9]: still waits for a running job that calls tutti_comm_grow at 127.0.0.1:[0-9]+$'
 says shrink '^tutti: rank 0: still waits for rank 2 in tutti_comm_shrink$'
+for wire in shm tcp window; do
+	for call in split dup; do
+		for rank in 0 1 3; do
+			says "$call.$wire" "^tutti: rank $rank: still waits for rank 2 in tutti_comm_$call\$"
+		done
+	done
+	says "create_from.$wire" '^tutti: rank 0: still waits for rank 2 in tutti_comm_create_from \(tag 5\)$'
+	says "create_from.$wire" '^tutti: rank 1: still waits for an answer of rank 0 in tutti_comm_create_from \(tag 5\)$'
+done
 [ ! -s quiet ] || complain "TUTTI_LOG=off: $(cat quiet)"
 [ "$(wc -l <missing)" = 1 ] || complain "more than one rank says it, or more than once: $(cat missing)"
 exit $failures

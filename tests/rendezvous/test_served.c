@@ -1,6 +1,7 @@
 /* Breaks when a rendezvous that no rank joins cannot be closed, leaves its thread or a socket
  * behind, or when closing one disturbs another. */
 #include "rendezvous/place.h"
+#include "tests/limit.h"
 #include "tests/rendezvous/ranks.h"
 
 #include <tutti/tutti.h>
@@ -66,7 +67,7 @@ static void a_forked_child_closes_nothing(void **state)
 
 	(void)state;
 	if (child == 0) {
-		alarm(60);
+		test_limit(60);
 		_exit(tutti_rendezvous_close(url));
 	}
 	assert_int_equal(waitpid(child, &status, 0), child);
@@ -109,6 +110,6 @@ int main(void)
 		cmocka_unit_test(both_may_end_it),
 	};
 
-	alarm(110);
+	test_limit(110);
 	return ranks_end(cmocka_run_group_tests(tests, NULL, NULL), fds);
 }

@@ -1,6 +1,7 @@
 /* Breaks when ranks with TLS do not meet, or meet ranks without: at rank 0's, at a file, at a
  * server that is no rank. */
 #include "core/tls.h"
+#include "tests/limit.h"
 #include "tests/rendezvous/ranks.h"
 
 #define SECRET "the secret of this test"
@@ -83,7 +84,7 @@ static void another_secret_is_refused(void **state)
 	prepare(runs, 2);
 	strcpy(runs[1].job.secret, "another");
 	for (int r = 0; r < 2; r++)
-		runs[r].timeout_ms = 1000;
+		runs[r].timeout_ms = (int)test_limit_stretched(1000);
 	ranks_run(runs, 2);
 	ranks_expect(&runs[0], TUTTI_ERR_TIMEOUT, "rank 1 missing");
 	ranks_expect(&runs[1], TUTTI_ERR_AUTH, "cannot prove");

@@ -23,3 +23,10 @@ target_link_options(test_trainer_failures PRIVATE LINKER:--wrap=tutti_work_wait)
 foreach(name all_reduce all_gather all_gatherv reduce_scatterv broadcast work_wait)
 	target_link_options(test_continue_deaths PRIVATE LINKER:--wrap=tutti_${name})
 endforeach()
+# examples/recover, of which ranks die (test_recover.sh).
+add_executable(mortal_main train/mortal_main.c ${PROJECT_SOURCE_DIR}/examples/recover/in_place.c
+	${PROJECT_SOURCE_DIR}/examples/recover/perceptron.c)
+target_link_libraries(mortal_main PRIVATE tutti_warnings tutti m)
+foreach(name trainer_create trainer_continue step recover)
+	target_link_options(mortal_main PRIVATE LINKER:--wrap=tutti_${name})
+endforeach()

@@ -1,6 +1,7 @@
 /* What would break: a rank that joins a job that grows, and is told that it has joined, though
  * those that were there gave that up at the last moment. It would go on by itself, with others of
- * its kind: two jobs out of one. */
+ * its kind: two jobs out of one. Or ranks that wait until their deadline for the one among them
+ * that was to meet the new ones, and has died. */
 #include "collectives/comm/join.h"
 
 #include <tutti/tutti.h>
@@ -12,13 +13,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/limit.h"
 #include "tests/unit.h"
 
-#define ASK_REPORTS 2 /* grow.c's third question */
+enum { ASK_READINESS = 1, ASK_REPORTS }; /* grow.c's questions, from the second on */
 
 enum { ENDS_WELL, IS_WRONG = 10 };
 
-static bool dies_at_verdict; /* in this process */
+static bool dies_at_verdict, dies_when_ready; /* in this process */
 
 tutti_status __real_comm_ask(struct tutti_comm *comm, struct consensus_question *question,
 			     uint32_t which, uint8_t *marks, void *records);
@@ -31,7 +33,10 @@ tutti_status __wrap_comm_ask(struct tutti_comm *comm, struct consensus_question 
 {
 	if (dies_at_verdict && which == 4 * ASK_REPORTS + CALL_GROW)
 		raise(SIGKILL);
-	return __real_comm_ask(comm, question, which, marks, records);
+	tutti_status status = __real_comm_ask(comm, question, which, marks, records);
+	if (dies_when_ready && which == 4 * ASK_READINESS + CALL_GROW)
+		raise(SIGKILL);
+	return status;
 }
 
 static char place[128], meeting[160];
@@ -50,21 +55,6 @@ static _Noreturn void end(bool is_right, const char *what, tutti_status status)
 	_exit(is_right ? ENDS_WELL : IS_WRONG);
 }
 
-/* Ranks 0 and 1 are there; rank 1 dies, and rank 0 hears of it. */
-static _Noreturn void be_there(int rank)
-{
-	tutti_config config = config_of(rank, 2, place), later = {.rendezvous = meeting};
-	tutti_comm *comm, *grown = NULL;
-
-	tutti_status status = tutti_init(&comm, &config);
-	if (status != TUTTI_OK)
-		end(false, "init", status);
-	dies_at_verdict = rank == 1;
-	status = tutti_comm_grow(comm, 3, &later, &grown);
-	tutti_comm_destroy(comm);
-	end(status == TUTTI_ERR_PEER && !grown, "grow", status);
-}
-
 static _Noreturn void come(void)
 {
 	tutti_config config = config_of(2, 3, meeting);
@@ -76,38 +66,88 @@ static _Noreturn void come(void)
 	    "the new rank's init", status);
 }
 
-static void nobody_joins_what_was_given_up(void **state)
+/* Ranks 0 and 1 are there; rank 1 dies, and rank 0 hears of it. */
+static void be_there(int rank)
+{
+	tutti_config config = config_of(rank, 2, place), later = {.rendezvous = meeting};
+	tutti_comm *comm, *grown = NULL;
+
+	if (rank == 2)
+		come();
+	tutti_status status = tutti_init(&comm, &config);
+	if (status != TUTTI_OK)
+		end(false, "init", status);
+	dies_at_verdict = rank == 1;
+	status = tutti_comm_grow(comm, 3, &later, &grown);
+	tutti_comm_destroy(comm);
+	end(status == TUTTI_ERR_PEER && !grown, "grow", status);
+}
+
+/* Rank 0 dies before it serves, and rank 1 hears of it long before its deadline. */
+static void lose_server(int rank)
+{
+	tutti_config config = config_of(rank, 2, place);
+	tutti_config later = {.rendezvous = meeting, .timeout_ms = 24 * 3600 * 1000};
+	tutti_comm *comm, *grown = NULL;
+
+	test_limit(60);
+	tutti_status status = tutti_init(&comm, &config);
+	if (status != TUTTI_OK)
+		end(false, "init", status);
+	dies_when_ready = rank == 0;
+	status = tutti_comm_grow(comm, 3, &later, &grown);
+	tutti_comm_destroy(comm);
+	end(status == TUTTI_ERR_PEER && !grown, "grow", status);
+}
+
+/* codes: how they ended. */
+static void run(int ranks, void (*be)(int rank), int *codes)
 {
 	char folder[] = "/tmp/tutti-verdict-XXXXXX";
-	int codes[3];
 	pid_t pids[3];
 
-	(void)state;
 	assert_non_null(mkdtemp(folder));
 	snprintf(place, sizeof place, "file://%s/first", folder);
 	snprintf(meeting, sizeof meeting, "file://%s/second", folder);
-	for (int r = 0; r < 3; r++) {
+	for (int r = 0; r < ranks; r++) {
 		pids[r] = fork();
 		assert_true(pids[r] >= 0);
-		if (pids[r] == 0 && r == 2)
-			come();
 		if (pids[r] == 0)
-			be_there(r);
+			be(r);
 	}
-	for (int r = 0; r < 3; r++)
+	for (int r = 0; r < ranks; r++)
 		assert_int_equal(waitpid(pids[r], &codes[r], 0), pids[r]);
-	assert_true(WIFSIGNALED(codes[1]) && WTERMSIG(codes[1]) == SIGKILL);
-	assert_int_equal(codes[0], ENDS_WELL);
-	assert_int_equal(codes[2], ENDS_WELL);
 	unlink(place + strlen("file://"));
 	unlink(meeting + strlen("file://"));
 	assert_int_equal(rmdir(folder), 0);
+}
+
+static void nobody_joins_what_was_given_up(void **state)
+{
+	int codes[3];
+
+	(void)state;
+	run(3, be_there, codes);
+	assert_true(WIFSIGNALED(codes[1]) && WTERMSIG(codes[1]) == SIGKILL);
+	assert_int_equal(codes[0], ENDS_WELL);
+	assert_int_equal(codes[2], ENDS_WELL);
+}
+
+static void nobody_waits_for_a_dead_server(void **state)
+{
+	int codes[2];
+
+	(void)state;
+	run(2, lose_server, codes);
+	assert_true(WIFSIGNALED(codes[0]) && WTERMSIG(codes[0]) == SIGKILL);
+	assert_int_equal(codes[1], ENDS_WELL);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(nobody_joins_what_was_given_up),
+		cmocka_unit_test(nobody_waits_for_a_dead_server),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -251,7 +251,7 @@ static void *send_too_little_before_timeout(void *arg)
 	int rank = tutti_rank(r->comm);
 	size_t sends[3] = {rank == 2 ? 0 : 10, 10, 10}, receives[3] = {10, 10, 10};
 	float send[30] = {0}, recv[30];
-	tutti_call soon = {.timeout_ms = 800};
+	tutti_call soon = {.timeout_ms = (int)test_limit_stretched(800)};
 
 	if (rank == 0)
 		atomic_store(&told, 0);

@@ -1,5 +1,7 @@
 /* Would break: ranks that name different roots in calls in which no rank waits for another, and
  * make no call after them, all end well with different data, and no rank says a word. */
+#include "tests/limit.h"
+
 #include <tutti/tutti.h>
 
 #include <stdio.h>
@@ -61,7 +63,7 @@ static void run_job(enum program program, const char *log, char *text, size_t by
 	pid_t pid = fork();
 	assert_true(pid >= 0);
 	if (pid == 0) {
-		alarm(100);
+		test_limit(100);
 		dup2(ends[1], STDERR_FILENO);
 		log ? setenv("TUTTI_LOG", log, 1) : unsetenv("TUTTI_LOG");
 		be_job(program);

@@ -340,7 +340,7 @@ static void test_a_call_after_a_failure(void **state)
 				    "the call began after the failure");
 		assert_int_equal(runs[1].peer, 2); /* explain looks at the ranks from here on */
 		assert_int_equal(window_waits_for(windows[1], &runs[1]), -1);
-		assert_int_equal(advance(windows[1], &runs[1]), TUTTI_ERR_PEER);
+		assert_int_equal(advance(windows[1], &runs[1]), TUTTI_ERR_TIMEOUT);
 		assert_says("Rank 0 waits no longer.");
 		team_close(windows, 2);
 	}

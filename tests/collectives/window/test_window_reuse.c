@@ -116,7 +116,7 @@ static int fail_between(enum collective collective, int victim, int root, bool i
 			assert_null(memchr(players[rank].send, LATER, 2 * RANKS * BLOCK));
 			well++;
 		} else if (rank != victim) {
-			assert_int_equal(players[rank].status, TUTTI_ERR_PEER);
+			assert_int_equal(players[rank].status, TUTTI_ERR_TIMEOUT);
 			assert_non_null(strstr(last_error(), "waited too long"));
 		}
 	}

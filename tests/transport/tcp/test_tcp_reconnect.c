@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #define RANKS    3
@@ -367,7 +368,8 @@ static void test_dead_peer(void **state)
 	(void)state;
 	for (int dead = 0; dead < 2; dead++) {
 		struct post recv, send;
-		uint64_t word, begun;
+		uint64_t word;
+		clock_t begun;
 		struct world w;
 		world_open(&w, 2);
 		world_pair(&w, 0, 1, 0);
@@ -382,12 +384,13 @@ static void test_dead_peer(void **state)
 		((struct tcp_endpoint *)w.endpoints[dead])->listener.fd = -1;
 		close(conn_at(&w, dead, 1 - dead, 0)->watch.fd);
 		conn_at(&w, dead, 1 - dead, 0)->watch.fd = -1;
-		begun = clock_now_ns();
+		begun = clock();
 		while (!recv.is_done)
 			world_pump_only(&w, 1 - dead, 1);
 		assert_int_equal(recv.io.status, TUTTI_ERR_PEER);
-		/* A tenth of a second; the promise is one. Three, for a loaded machine. */
-		assert_true(clock_now_ns() - begun < 3000000000u);
+		/* A tenth of a second; the promise is one. It looked all the time: what it has
+		 * computed is how long that was, beside busy processes too. */
+		assert_true(clock() - begun < CLOCKS_PER_SEC);
 		if (!strstr(w.conns[1 - dead][dead][0]->error, "refuses the connection"))
 			fail_msg("%s", w.conns[1 - dead][dead][0]->error);
 		world_close(&w);
