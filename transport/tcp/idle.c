@@ -5,8 +5,8 @@
  * The thread that does this sleeps on an epoll of its own, the alarm: only the ends of sockets and
  * new connections wake it, and not the messages of a rank that computes or is in a call with
  * another thread. While a connection is being made again it sleeps on the epoll of everything. The
- * alarm is also a member of that one, so that a rank inside of a call takes its events itself. Where
- * no connection is ever made again there is no alarm: the listener will do. */
+ * alarm is also a member of that one, so that a rank inside of a call takes its events itself.
+ * Where no connection is ever made again there is no alarm: the listener will do. */
 #include "transport/tcp/conn.h"
 
 #include "core/log.h"
