@@ -26,6 +26,7 @@ const struct way ways[] = {
 const int way_count = sizeof ways / sizeof ways[0];
 
 struct shared *shared;
+int process_count = PROCESSES;
 
 bool processes_open(void)
 {
@@ -57,13 +58,13 @@ static void be_rank(int rank, const struct way *way, const char *const *variable
 	char node[16];
 	tutti_comm *comm;
 	tutti_config config = {.rank = rank,
-			       .world_size = PROCESSES,
+			       .world_size = process_count,
 			       .rendezvous = shared->url,
 			       .timeout_ms = 40000};
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	test_limit(LIFE_S);
-	snprintf(node, sizeof node, "node%d", rank * way->nodes / PROCESSES);
+	snprintf(node, sizeof node, "node%d", rank * way->nodes / process_count);
 	setenv("TUTTI_HOST_ID", node, 1);
 	setenv("TUTTI_WINDOW", way->window, 1);
 	setenv("TUTTI_TRANSPORTS", way->transports, 1);
@@ -105,7 +106,7 @@ void processes_run(const struct way *way, const char *const *variables, void (*b
 
 	memset(shared, 0, sizeof *shared);
 	server = serve();
-	for (int r = 0; r < PROCESSES; r++) {
+	for (int r = 0; r < process_count; r++) {
 		pid_t pid = fork();
 		assert_true(pid >= 0);
 		if (pid == 0)
@@ -114,7 +115,7 @@ void processes_run(const struct way *way, const char *const *variables, void (*b
 	}
 	if (meanwhile)
 		meanwhile();
-	for (int r = 0; r < PROCESSES; r++) {
+	for (int r = 0; r < process_count; r++) {
 		int status = 0;
 		while (waitpid(shared->pids[r], &status, 0) < 0 && errno == EINTR)
 			;

@@ -10,7 +10,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define PROCESSES 5
+#define PROCESSES      5
+#define PROCESSES_MOST 8
 
 struct way {
 	const char *name, *window, *transports;
@@ -31,10 +32,11 @@ struct shared {
 		int failed, first_failed;
 		uint64_t at_ns;
 		char error[600];
-	} reports[PROCESSES];
-	pid_t pids[PROCESSES];
+	} reports[PROCESSES_MOST];
+	pid_t pids[PROCESSES_MOST];
 };
 extern struct shared *shared;
+extern int process_count; /* of the next run; PROCESSES unless a test says otherwise */
 
 /* false: this machine has no memory for it. Before anything else. */
 bool processes_open(void);

@@ -213,7 +213,7 @@ static void open_place(struct param_place *p, uint8_t how)
 	tcp_watch_close(p->ep, &p->ep->listener);
 	snprintf(p->name, sizeof p->name, "tutti-fuzz-tcp-%d-%u", (int)getpid(), places++);
 	MUST(net_unix_listen(p->name, 100, &p->ep->listener.fd) == TUTTI_OK);
-	MUST(tcp_watch_add(p->ep, &p->ep->listener, EPOLLIN) == TUTTI_OK);
+	MUST(tcp_epoll_open(p->ep) == TUTTI_OK);
 	tutti_done_init(&p->done);
 	for (int g = 0; g < CLIENTS; g++)
 		p->client[g] = -1;

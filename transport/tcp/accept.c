@@ -74,12 +74,23 @@ static void accepted_add(struct tcp_endpoint *ep, int fd, const struct sockaddr 
 	}
 }
 
+/* None is accepted that could not be watched then: a rank that is hung up on dials again, and that
+ * takes time. */
+static bool can_watch(struct tcp_endpoint *ep)
+{
+	if (tcp_epoll_open(ep) == TUTTI_OK)
+		return true;
+	log_seldom("tcp: rank %d cannot accept connections: %s", ep->rank, last_error());
+	refuse_all(ep, last_error());
+	return false;
+}
+
 void tcp_accept_all(struct tcp_endpoint *ep)
 {
 	char files[OPEN_FILES_LIMIT_BYTES];
 
 	ep->accept_again = false;
-	for (int i = 0; i < ACCEPTS_MAX; i++) {
+	for (int i = 0; i < ACCEPTS_MAX && can_watch(ep); i++) {
 		struct sockaddr_storage from = {0};
 		socklen_t bytes = sizeof from;
 		int fd = accept4(ep->listener.fd, (struct sockaddr *)&from, &bytes,

@@ -228,6 +228,24 @@ int tcp_address_reach(const struct tcp_endpoint *ep, const uint8_t *address, siz
 	return mine.count && theirs.count ? OTHER_MACHINE_MBS : 0;
 }
 
+/* The machine's others are told to dial the address that TUTTI_ADDRESS names. */
+static bool is_preferred(const struct blob *blob, bool is_near)
+{
+	return blob->count && (blob->flags & FLAG_PREFERRED) &&
+	       !(is_near && (blob->flags & FLAG_FOREIGN));
+}
+
+bool tcp_address_is_far(const struct tcp_endpoint *ep, const uint8_t *address, size_t bytes)
+{
+	struct blob mine, theirs;
+
+	if (!blob_read(&mine, ep->base.address, ep->base.address_bytes) ||
+	    !blob_read(&theirs, address, bytes))
+		return false;
+	return !is_same_machine(&mine, &theirs) || is_preferred(&mine, true) ||
+	       is_preferred(&theirs, true);
+}
+
 static void address_from_item(struct tcp_address *address, const struct item *item, uint16_t port)
 {
 	memset(address, 0, sizeof *address);
@@ -258,8 +276,7 @@ int tcp_address_candidates(const struct tcp_endpoint *ep, const uint8_t *address
 	    !blob_read(&theirs, address, bytes))
 		return 0;
 	is_near = is_same_machine(&mine, &theirs);
-	if (theirs.count && (theirs.flags & FLAG_PREFERRED) &&
-	    !(is_near && (theirs.flags & FLAG_FOREIGN)))
+	if (is_preferred(&theirs, is_near))
 		address_from_item(&list[count++], &theirs.items[next++], theirs.port);
 	if (is_near)
 		address_from_item(&list[count++], &loopback, theirs.port);

@@ -15,6 +15,8 @@ struct tcp_address {
 
 tutti_status tcp_address_make(struct tcp_endpoint *ep, const char *preferred);
 int tcp_address_reach(const struct tcp_endpoint *ep, const uint8_t *address, size_t bytes);
+/* Whether the first connection that either end tries goes over a network. */
+bool tcp_address_is_far(const struct tcp_endpoint *ep, const uint8_t *address, size_t bytes);
 /* Candidates in the order in which to try them. Returns how many. */
 int tcp_address_candidates(const struct tcp_endpoint *ep, const uint8_t *address, size_t bytes,
 			   struct tcp_address list[TCP_CANDIDATES]);

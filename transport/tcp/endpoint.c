@@ -1,7 +1,8 @@
-/* The endpoint: a listener, an epoll of everything, and progress. */
+/* The endpoint: its life, and the table of functions. */
 #include "transport/tcp/tcp.h"
 
 #include "core/clock.h"
+#include "core/forks.h"
 #include "core/net.h"
 #include "core/status.h"
 #include "transport/registry.h"
@@ -14,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/timerfd.h>
 #include <unistd.h>
 
 #define PENDING_MS 10000 /* for the proof, and again for what follows it */
@@ -32,7 +32,9 @@ static void tune_listener(struct tcp_endpoint *ep)
 
 static int tcp_event_fd(struct tutti_endpoint *endpoint)
 {
-	return ((struct tcp_endpoint *)endpoint)->epoll_fd;
+	struct tcp_endpoint *ep = (struct tcp_endpoint *)endpoint;
+
+	return tcp_epoll_open(ep) == TUTTI_OK ? ep->epoll_fd : -1;
 }
 
 static void tcp_destroy(struct tutti_endpoint *endpoint)
@@ -66,21 +68,14 @@ static void tcp_destroy(struct tutti_endpoint *endpoint)
 	free(ep);
 }
 
-static tutti_status open_descriptors(struct tcp_endpoint *ep)
+static tutti_status open_listener(struct tcp_endpoint *ep)
 {
 	int backlog = ep->size > SOMAXCONN ? ep->size : SOMAXCONN;
 
 	TRY(net_listen(NULL, 0, backlog, &ep->listener.fd, &ep->port));
+	forks_own(ep->listener.fd);
 	tune_listener(ep);
-	ep->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-	if (ep->epoll_fd < 0)
-		return fail_errno("rank %d cannot open its tcp endpoint (epoll_create1)", ep->rank);
-	ep->timer.fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
-	if (ep->timer.fd < 0)
-		return fail_errno("rank %d cannot open its tcp endpoint (timerfd_create)",
-				  ep->rank);
-	TRY(tcp_watch_add(ep, &ep->listener, EPOLLIN));
-	return tcp_watch_add(ep, &ep->timer, EPOLLIN);
+	return TUTTI_OK;
 }
 
 static tutti_status tcp_open(struct tutti_endpoint **endpoint,
@@ -112,7 +107,7 @@ static tutti_status tcp_open(struct tutti_endpoint **endpoint,
 	tutti_done_init(&ep->finished);
 	status = ep->has_tls ? tls_load() : TUTTI_OK;
 	if (status == TUTTI_OK)
-		status = open_descriptors(ep);
+		status = open_listener(ep);
 	if (status == TUTTI_OK)
 		status = tcp_address_make(ep, config->address);
 	if (status != TUTTI_OK) {
@@ -136,6 +131,7 @@ static tutti_status tcp_connect(struct tutti_endpoint *endpoint, int peer, int c
 	TRY(tcp_conn_new(&c, ep, peer, channel));
 	memcpy(c->resend.address, address, address_bytes);
 	c->resend.address_bytes = address_bytes;
+	ep->has_far_peer |= tcp_address_is_far(ep, address, address_bytes);
 	if (tcp_accepted_adopt(c)) {
 		*conn = &c->base;
 		return TUTTI_OK;
@@ -162,7 +158,10 @@ static int tcp_reach(struct tutti_endpoint *endpoint, int peer, const uint8_t *a
 {
 	struct tcp_endpoint *ep = (struct tcp_endpoint *)endpoint;
 
-	return peer == ep->rank ? 0 : tcp_address_reach(ep, address, address_bytes);
+	if (peer == ep->rank)
+		return 0;
+	ep->has_far_peer |= tcp_address_is_far(ep, address, address_bytes);
+	return tcp_address_reach(ep, address, address_bytes);
 }
 
 const struct tutti_transport transport_tcp = {

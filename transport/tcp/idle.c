@@ -5,7 +5,8 @@
  * The thread that does this sleeps on an epoll of its own, the alarm: only the ends of sockets and
  * new connections wake it, and not the messages of a rank that computes or is in a call with
  * another thread. While a connection is being made again it sleeps on the epoll of everything. The
- * alarm is also a member of that one, so that a rank inside of a call takes its events itself. */
+ * alarm is also a member of that one, so that a rank inside of a call takes its events itself.
+ * Where no connection is ever made again there is no alarm: the listener will do. */
 #include "transport/tcp/conn.h"
 
 #include "core/log.h"
@@ -16,6 +17,13 @@
 
 #define PASSES 16
 
+/* Known before a connection is up: one that is dialed from a call wakes nobody here. If none of a
+ * peer's loopback addresses answers but another does, such a connection is made again in calls. */
+static bool may_reconnect(const struct tcp_endpoint *ep)
+{
+	return tcp_would_reconnect(ep, !ep->has_far_peer);
+}
+
 static tutti_status open_alarm(struct tcp_endpoint *ep)
 {
 	struct epoll_event callers = {.events = EPOLLIN | EPOLLET, .data.ptr = &ep->listener};
@@ -25,7 +33,8 @@ static tutti_status open_alarm(struct tcp_endpoint *ep)
 	    epoll_ctl(ep->alarm.fd, EPOLL_CTL_ADD, ep->listener.fd, &callers) != 0)
 		return fail_errno("rank %d cannot watch its tcp connections between calls (epoll)",
 				  ep->rank);
-	TRY(tcp_watch_add(ep, &ep->alarm, EPOLLIN));
+	if (ep->epoll_fd >= 0)
+		TRY(tcp_watch_add(ep, &ep->alarm, EPOLLIN));
 	for (struct tcp_conn *c = ep->conns; c; c = c->next)
 		if (c->state == CONN_UP)
 			tcp_conn_add_alarm(c);
@@ -59,18 +68,25 @@ static bool is_reconnecting_any(const struct tcp_endpoint *ep)
 	return ep->pending.count > 0 || ep->accept_again;
 }
 
+static int sleeps_on(const struct tcp_endpoint *ep)
+{
+	if (is_reconnecting_any(ep))
+		return ep->epoll_fd;
+	return ep->alarm.fd >= 0 ? ep->alarm.fd : ep->listener.fd;
+}
+
 int tcp_mend(struct tutti_endpoint *endpoint, int *fd)
 {
 	struct tcp_endpoint *ep = (struct tcp_endpoint *)endpoint;
 
 	*fd = -1;
-	if (ep->reconnect == 0 || !has_alarm(ep))
+	if (ep->reconnect == 0 || (may_reconnect(ep) && !has_alarm(ep)))
 		return 0;
 	for (int pass = 0; pass < PASSES; pass++) {
 		int events = tcp_take_events(ep);
 		if (events == 0 && !has_repairs(ep)) {
-			*fd = is_reconnecting_any(ep) ? ep->epoll_fd : ep->alarm.fd;
-			return 0;
+			*fd = sleeps_on(ep);
+			return tcp_lacks_timer(ep);
 		}
 		tcp_visit_busy(ep);
 	}

@@ -3,14 +3,17 @@
 #include "transport/tcp/accepted.h"
 
 #include "core/clock.h"
+#include "core/net.h"
 #include "transport/done_list.h"
 #include "transport/tcp/dial.h"
 
+#include <poll.h>
 #include <unistd.h>
 
 #define DIRECT_CONNS 2   /* so few are polled without asking epoll */
 #define LOOK_EVERY   16u /* passes, when epoll need not be asked at all */
 #define CALM         64  /* visits without need of epoll, until it is left */
+#define BLIND_MS     1   /* between two looks where there is no descriptor to sleep on */
 
 static void conn_event(struct tcp_conn *c, uint32_t events)
 {
@@ -34,21 +37,27 @@ static void conn_event(struct tcp_conn *c, uint32_t events)
 		c->may_write = true;
 }
 
-static void take_tick(struct tcp_endpoint *ep)
+static void tick(struct tcp_endpoint *ep)
 {
-	uint64_t ticks, now = clock_now_ns();
-	struct tcp_conn *c = ep->conns, *next;
+	uint64_t now = clock_now_ns();
+	struct tcp_conn *next;
 
-	if (read(ep->timer.fd, &ticks, sizeof ticks) != (ssize_t)sizeof ticks)
-		return;
 	tcp_accept_tick(ep, now);
-	for (; c; c = next) {
+	for (struct tcp_conn *c = ep->conns; c; c = next) {
 		next = c->next;
 		if (c->state == CONN_CLOSING)
 			tcp_conn_linger(c, now);
 		else if (c->state < CONN_UP)
 			tcp_dial_tick(c, now);
 	}
+}
+
+static void take_tick(struct tcp_endpoint *ep)
+{
+	uint64_t ticks;
+
+	if (read(ep->timer.fd, &ticks, sizeof ticks) == (ssize_t)sizeof ticks)
+		tick(ep);
 }
 
 static void take_event(struct tcp_endpoint *ep, const struct epoll_event *event)
@@ -87,10 +96,23 @@ static int take_events(struct tcp_endpoint *ep, int epoll_fd)
 	return n > 0 ? n : 0;
 }
 
+/* Before there is an epoll the listener alone may have news. */
+static int look_at_listener(struct tcp_endpoint *ep)
+{
+	if (ep->accept_again || !net_has_caller(ep->listener.fd))
+		return 0;
+	tcp_accept_all(ep);
+	return 1;
+}
+
 int tcp_take_events(struct tcp_endpoint *ep)
 {
-	int n = take_events(ep, ep->epoll_fd);
+	int n = ep->epoll_fd < 0 ? look_at_listener(ep) : take_events(ep, ep->epoll_fd);
 
+	if (tcp_tick_by_clock(ep)) {
+		tick(ep);
+		n++;
+	}
 	if (!ep->has_rung)
 		return n;
 	ep->has_rung = false;
@@ -206,11 +228,15 @@ static bool has_work(const struct tcp_endpoint *ep)
 }
 
 /* Takes the edges that epoll holds: from then on its descriptor is readable only when a new one
- * comes. */
+ * comes. Where there is no descriptor to sleep on, the caller looks again a little later. */
 int tcp_arm(struct tutti_endpoint *endpoint)
 {
 	struct tcp_endpoint *ep = (struct tcp_endpoint *)endpoint;
 
+	if (tcp_epoll_open(ep) != TUTTI_OK || tcp_lacks_timer(ep)) {
+		poll(NULL, 0, BLIND_MS);
+		return 1;
+	}
 	/* They will not be looked at for a while. */
 	for (struct tcp_conn *c = ep->busy; c; c = c->next_busy)
 		if (c->state == CONN_UP)

@@ -68,9 +68,11 @@ struct tcp_endpoint {
 	bool has_tls;
 	int port;
 	char congestion[TCP_CONGESTION_BYTES]; /* the system's control; "": unknown */
-	int epoll_fd;
-	struct tcp_watch listener, timer;
+	int epoll_fd;           /* of everything; -1 until there is something to watch */
+	struct tcp_watch listener;
+	struct tcp_watch timer; /* none unless it ticks */
 	struct tcp_watch alarm; /* another epoll: what must not wait for the next call; or none */
+	bool has_far_peer;      /* connections over a network are expected */
 	bool has_rung;
 	struct tcp_conn *conns, *busy;
 	struct tcp_accepted *accepted;
@@ -79,6 +81,7 @@ struct tcp_endpoint {
 	int turned_away;          /* in a row, for want of memory: ranks dial again */
 	int unsettled;            /* conns that are connecting or closing */
 	bool is_ticking, accept_again;
+	uint64_t tick_ns;         /* the next one, where the timer could not be had */
 	struct tutti_done finished; /* ios that ended outside of progress */
 
 	/* progress looks at epoll when wants_look, else only at the conns it expects news from */
@@ -109,10 +112,17 @@ void tcp_tune_timeout(int fd, int ms); /* of a silent peer's kernel; 0 for the s
 void tcp_tune_loopback(int fd);
 void tcp_tune_remote(const struct tcp_endpoint *ep, int fd);
 
-/* descriptors.c */
+/* descriptors.c: an endpoint that is not used has its listener alone. */
+tutti_status tcp_epoll_open(struct tcp_endpoint *ep);
 tutti_status tcp_watch_add(struct tcp_endpoint *ep, struct tcp_watch *watch, uint32_t events);
 void tcp_watch_close(struct tcp_endpoint *ep, struct tcp_watch *watch);
 void tcp_ticking(struct tcp_endpoint *ep); /* after unsettled, pending or accept_again changed */
+/* Whether a tick is due that no timer tells, for want of a descriptor. */
+bool tcp_tick_by_clock(struct tcp_endpoint *ep);
+static inline bool tcp_lacks_timer(const struct tcp_endpoint *ep)
+{
+	return ep->is_ticking && ep->timer.fd < 0;
+}
 
 /* dial_greet.c: what both ends prove to each other: which communicator, and which rank calls
  * which. */
