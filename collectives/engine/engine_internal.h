@@ -57,6 +57,13 @@ bool engine_suspect(struct engine *e, const struct tutti_work *work, int peer, t
 		    const char *message);
 
 /* work.c */
+/* So many works more are in flight. Only the lock's holder writes it, so that no read-modify-write
+ * is needed. */
+static inline void works_count(struct engine *e, int more)
+{
+	int count = atomic_load_explicit(&e->works.count, memory_order_relaxed);
+	atomic_store_explicit(&e->works.count, count + more, memory_order_relaxed);
+}
 struct tutti_work *work_new(struct engine *e);
 /* As work_release of one that has ended, with the lock. False: it is held elsewhere, too. */
 bool work_give_back(struct engine *e, struct tutti_work *work);
@@ -76,6 +83,9 @@ void work_count_down(struct tutti_work *whole);
 void bounce_take_scratch(struct engine *e, struct tutti_work *work, size_t bytes);
 
 /* window_task.c */
+/* Posts the line of a call that begins at once, before the rest of work is filled: the other ranks
+ * wait for that line alone. */
+void window_task_post(struct engine *e, struct tutti_work *work, const struct call_args *args);
 /* The first call; returns whether it moved. is_eager: this thread waits for it. */
 bool window_task_advance(struct engine *e, bool is_eager);
 /* Whether all that is in flight waits for one word of the window's memory, and for which. */

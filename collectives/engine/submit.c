@@ -102,7 +102,7 @@ static void begin_life(struct engine *e, struct tutti_work *work, bool is_async)
 	if (e->works.newest)
 		e->works.newest->prev = work;
 	e->works.newest = work;
-	e->works.count++;
+	works_count(e, 1);
 	e->works.by_message += work->spec.kind != &window_tasks;
 	if (work->is_async)
 		atomic_fetch_add(&e->help.async_works, 1);
@@ -216,6 +216,8 @@ struct tutti_work *engine_submit_alone(struct engine *e, const struct call_args 
 		return NULL;
 	if (!e->works.newest && !e->failure.stop && !e->failure.report_state &&
 	    e->links.queues[TUTTI_MEMORY_HOST] && (work = work_new(e))) {
+		if (trace_is_short(args))
+			window_task_post(e, work, args);
 		fill_alone(&work->spec, e, args, timeout_ms);
 		begin_life(e, work, true);
 		window_tasks.begin(e, work);

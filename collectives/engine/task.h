@@ -105,6 +105,7 @@ struct tutti_work {
 	void *send_copy;         /* of a call that copies its send; or NULL             */
 	enum work_stage stage;
 	bool is_async, has_begun; /* has_begun: window_begin was called                */
+	bool is_waited;           /* by the thread that has the engine's lock now, and ends it */
 	atomic_int refs;          /* any thread                                        */
 	atomic_int is_done; /* any thread; its release publishes status          */
 	tutti_status status;

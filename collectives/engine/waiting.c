@@ -42,7 +42,9 @@ static bool finish_alone(struct tutti_work *work)
 		return false;
 	if (e->works.window_head == work && e->works.newest == work && !work->next && !e->loose &&
 	    window_task_advance(e, true)) {
+		work->is_waited = !work->spec.done; /* else the helper ends it */
 		engine_finish_ended(e);
+		work->is_waited = false;
 		is_over = is_done(work) && work->status == TUTTI_OK && work_give_back(e, work);
 	}
 	engine_unlock(e);

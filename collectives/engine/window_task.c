@@ -8,6 +8,12 @@
 /* Posting a line copies this much at the most. */
 #define POST_IN_SUBMIT 4096u
 
+void window_task_post(struct engine *e, struct tutti_work *work, const struct call_args *args)
+{
+	window_begin(e->config.window, &work->window, args);
+	work->has_begun = true;
+}
+
 static void start(struct engine *e, struct tutti_work *work)
 {
 	struct call_args args = work->spec.args;
@@ -15,8 +21,7 @@ static void start(struct engine *e, struct tutti_work *work)
 		args.send = work->bounce.send;
 		args.recv = work->bounce.recv;
 	}
-	window_begin(e->config.window, &work->window, &args);
-	work->has_begun = true;
+	window_task_post(e, work, &args);
 }
 
 static tutti_status begin(struct engine *e, struct tutti_work *work)
@@ -29,7 +34,7 @@ static tutti_status begin(struct engine *e, struct tutti_work *work)
 	*e->works.window_tail = work;
 	e->works.window_tail = &work->next_window;
 	/* The sooner its line is posted the sooner the other ranks get on. */
-	if (e->works.window_head == work && work->stage == WORK_RUNS &&
+	if (!work->has_begun && e->works.window_head == work && work->stage == WORK_RUNS &&
 	    work->spec.send_bytes + work->spec.recv_bytes <= POST_IN_SUBMIT)
 		start(e, work);
 	return TUTTI_OK;

@@ -163,7 +163,7 @@ static void unlink_work(struct engine *e, struct tutti_work *work)
 		e->works.newest = work->next;
 	if (work->next)
 		work->next->prev = work->prev;
-	e->works.count--;
+	works_count(e, -1);
 	e->works.by_message -= work->spec.kind != &window_tasks;
 	atomic_store_explicit(&e->help.ended, e->help.ended + 1, memory_order_relaxed);
 }
@@ -185,7 +185,11 @@ static void no_longer_async(struct engine *e, struct tutti_work *work)
 {
 	if (work->is_async)
 		atomic_fetch_sub(&e->help.async_works, 1);
-	unref(work);
+	/* The caller's reference is this thread's then, so nobody else counts. */
+	if (work->is_waited && atomic_load_explicit(&work->refs, memory_order_relaxed) == 2)
+		atomic_store_explicit(&work->refs, 1, memory_order_relaxed);
+	else
+		unref(work);
 }
 
 static _Thread_local bool is_calling_back;
