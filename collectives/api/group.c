@@ -129,7 +129,7 @@ static void widen(const struct call_batch *b, int by)
 {
 	for (size_t i = 0; i < b->count; i++) {
 		struct engine *e = b->members[i].comm->engine;
-		pthread_mutex_lock(&e->lock);
+		engine_lock(e);
 		e->works.groups += by;
 		engine_unlock(e);
 	}

@@ -34,6 +34,8 @@ void engine_clean_up(struct engine *e)
 void engine_unlock(struct engine *e)
 {
 	for (;;) {
+		if (e->works.alone && (e->failure.report_state || e->failure.stop))
+			engine_enlist(e);
 		if (e->failure.report_state && !e->failure.stop)
 			engine_act_on_failure(e);
 		if (e->failure.stop)
@@ -41,14 +43,14 @@ void engine_unlock(struct engine *e)
 		bool is_clean = e->failure.is_clean;
 		pthread_mutex_unlock(&e->lock);
 		if (is_clean || (!e->failure.stop && e->failure.report_state != REPORT_NEW) ||
-		    pthread_mutex_trylock(&e->lock) != 0)
+		    !engine_trylock(e))
 			return;
 	}
 }
 
 void engine_try_clean(struct engine *e)
 {
-	if (pthread_mutex_trylock(&e->lock) == 0)
+	if (engine_trylock(e))
 		engine_unlock(e);
 }
 
@@ -60,6 +62,6 @@ void engine_fail(struct engine *e, tutti_status status, const char *message)
 
 void engine_settle_failure(struct engine *e)
 {
-	pthread_mutex_lock(&e->lock);
+	engine_lock(e);
 	engine_unlock(e); /* cleans up */
 }

@@ -117,7 +117,7 @@ static void drain(struct engine *e)
 	struct wait w;
 	wait_begin(&w, e->config.policy);
 	for (;;) {
-		pthread_mutex_lock(&e->lock);
+		engine_lock(e);
 		bool moved = engine_pass(e, false), may_leave = !e->works.newest,
 		     is_over = may_leave && is_drained(e) && !must_linger(e, &until_ns);
 		engine_unlock(e);
@@ -138,7 +138,7 @@ static void compare_calls(struct engine *e)
 {
 	if (!e->config.control || engine_status(e) != TUTTI_OK)
 		return;
-	pthread_mutex_lock(&e->lock);
+	engine_lock(e);
 	control_check(e->config.control, &(struct control_wait){NO_CALL, false});
 	engine_unlock(e);
 	if (engine_status(e) == TUTTI_ERR_MISMATCH)
@@ -178,7 +178,7 @@ void engine_destroy(struct engine *e)
 	/* Threads that waited for a work look at the window's memory; a nap of theirs is 1 ms. */
 	while (atomic_load(&e->help.waiters) > 0)
 		sched_yield();
-	pthread_mutex_lock(&e->lock);
+	engine_lock(e);
 	take_apart(e);
 	pthread_mutex_unlock(&e->lock);
 	engine_unref_owner(e);
@@ -195,7 +195,7 @@ tutti_status engine_wait_control(struct engine *e, uint64_t deadline_ns, bool (*
 bool engine_is_broken(struct engine *e)
 {
 	if (engine_status(e) == TUTTI_OK) {
-		pthread_mutex_lock(&e->lock);
+		engine_lock(e);
 		engine_ask_around(e);
 		engine_unlock(e);
 	}
@@ -224,7 +224,7 @@ void engine_stats(const struct engine *engine, tutti_stats *stats)
 
 void engine_forget_stats(struct engine *e)
 {
-	pthread_mutex_lock(&e->lock);
+	engine_lock(e);
 	atomic_store_explicit(&e->traffic.messages, 0, memory_order_relaxed);
 	atomic_store_explicit(&e->traffic.sent_bytes, 0, memory_order_relaxed);
 	atomic_store_explicit(&e->traffic.received_bytes, 0, memory_order_relaxed);

@@ -40,7 +40,7 @@ void engine_set_failure(struct engine *e, tutti_status status, int rank, const c
 		control_fail(e->config.control,
 			     &(struct failure){
 				     .status = status, .rank = rank, .message = e->failure.error},
-			     e->works.count);
+			     e->works.count + (e->works.alone != NULL));
 }
 
 /* The call by its name, whatever kind it is. Returns text. */

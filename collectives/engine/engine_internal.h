@@ -78,6 +78,11 @@ bool engine_call_back(struct engine *e);
 void work_part_ended(struct tutti_work *whole, const struct tutti_work *part);
 void work_count_down(struct tutti_work *whole);
 
+/* alone.c */
+/* A call beside which nothing is in flight needs no whole pass. True: it is over and well, and work
+ * is the engine's again. By its waiting thread, without the lock. */
+bool work_end_alone(struct tutti_work *work);
+
 /* bounce.c */
 /* Scratch of so many bytes in the memory of work's kind; comes with the kind's prepared. */
 void bounce_take_scratch(struct engine *e, struct tutti_work *work, size_t bytes);
@@ -88,6 +93,8 @@ void bounce_take_scratch(struct engine *e, struct tutti_work *work, size_t bytes
 void window_task_post(struct engine *e, struct tutti_work *work, const struct call_args *args);
 /* The first call; returns whether it moved. is_eager: this thread waits for it. */
 bool window_task_advance(struct engine *e, bool is_eager);
+/* The first call has come so far. Returns whether it is over. */
+bool window_task_advanced(struct engine *e, struct tutti_work *work, tutti_status status);
 /* Whether all that is in flight waits for one word of the window's memory, and for which. */
 bool window_task_awaits(struct engine *e, struct window_awaited *awaited);
 
@@ -96,6 +103,10 @@ bool window_task_awaits(struct engine *e, struct window_awaited *awaited);
 const char *work_error(const struct tutti_work *work, char *text);
 /* Its status; an error is this thread's last error then. */
 tutti_status work_result(const struct tutti_work *work);
+
+/* submit.c */
+/* Its deadline begins, and its place among the works. */
+void work_begin_life(struct engine *e, struct tutti_work *work, bool is_async);
 
 /* progress.c */
 void engine_finish_ended(struct engine *e); /* the works whose tasks are over */
@@ -120,6 +131,8 @@ void helper_wake(void);
 void helper_call_for(struct engine *e, bool is_urgent);
 /* A thread has come to wait for work. */
 void helper_note_wait(const struct tutti_work *work, struct engine *e);
+/* Whether asynchronous works are in flight. */
+bool helper_has_works(struct engine *e);
 /* Whether the helper is to make progress: no thread does, or will do soon. */
 bool helper_is_needed(struct engine *e);
 tutti_status helper_attach(struct engine *e);

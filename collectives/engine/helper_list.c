@@ -83,11 +83,16 @@ void helper_note_wait(const struct tutti_work *work, struct engine *e)
 	atomic_store_explicit(&e->help.prompt, prompt, memory_order_relaxed);
 }
 
+bool helper_has_works(struct engine *e)
+{
+	return e->works.alone || atomic_load(&e->help.async_works) > 0;
+}
+
 bool helper_is_needed(struct engine *e)
 {
 	if (atomic_load(&e->help.is_dirty) || atomic_load(&e->lists.has_called))
 		return true;
-	return atomic_load(&e->help.async_works) > 0 && atomic_load(&e->help.waiters) == 0 &&
+	return helper_has_works(e) && atomic_load(&e->help.waiters) == 0 &&
 	       !waits_come_soon(e);
 }
 

@@ -27,7 +27,7 @@ void helper_loop_stop(bool is_over)
 static bool attend(struct engine *e)
 {
 	bool moved = false;
-	if (pthread_mutex_trylock(&e->lock) == 0) {
+	if (engine_trylock(e)) {
 		moved = engine_pass(e, false);
 		engine_unlock(e);
 	}
@@ -64,7 +64,7 @@ struct sleep {
 static void visit_arm(struct engine *e, void *arg)
 {
 	struct sleep *s = arg;
-	if (pthread_mutex_trylock(&e->lock) != 0) {
+	if (!engine_trylock(e)) {
 		s->is_blind = true;
 		return;
 	}
@@ -86,7 +86,7 @@ static void visit_resend(struct engine *e, void *arg)
 	if (!*all && !e->help.resend.is_due)
 		return;
 	e->help.resend.is_due = true;
-	if (pthread_mutex_trylock(&e->lock) != 0)
+	if (!engine_trylock(e))
 		return;
 	engine_resend(e, &e->help.resend);
 	engine_unlock(e);
@@ -128,16 +128,11 @@ static void visit_arm_control(struct engine *e, void *arg)
 static void visit_disarm(struct engine *e, void *arg)
 {
 	(void)arg;
-	if (pthread_mutex_trylock(&e->lock) == 0) {
+	if (engine_trylock(e)) {
 		engine_disarm(e);
 		e->watch.passes |= 31; /* after a sleep the clock is cheap: see engine_pass */
 		engine_unlock(e);
 	}
-}
-
-static bool has_async_works(struct engine *e)
-{
-	return atomic_load(&e->help.async_works) > 0;
 }
 
 /* Between two naps no work has ended, and no thread waits for those in flight: from now on the
@@ -159,7 +154,7 @@ static int nap_ms(int *naps)
 	if (wake_was_used())
 		*naps = NAPS;
 	bool is_used = wake_set_state(*naps > 0 ? HELPER_NAPS : HELPER_SLEEPS);
-	if (helper_for_each(has_async_works, visit_nap, NULL) > 0 || is_used)
+	if (helper_for_each(helper_has_works, visit_nap, NULL) > 0 || is_used)
 		*naps = NAPS;
 	if (*naps == 0)
 		return -1;

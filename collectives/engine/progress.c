@@ -70,7 +70,7 @@ bool engine_pass(struct engine *e, bool is_eager)
 
 bool engine_progress(struct engine *e)
 {
-	pthread_mutex_lock(&e->lock);
+	engine_lock(e);
 	bool moved = engine_pass(e, false);
 	engine_unlock(e);
 	if (e->config.now_ns)
@@ -83,13 +83,13 @@ void engine_sleep(struct engine *e)
 {
 	struct pollfd fds[8];
 	int n = 0;
-	if (pthread_mutex_trylock(&e->lock) == 0) { /* else another thread makes progress */
+	if (engine_trylock(e)) { /* else another thread makes progress */
 		n = e->failure.stop ? -1 : engine_arm(e, fds, 8);
 		engine_unlock(e);
 	}
 	if (n >= 0)
 		poll(fds, (nfds_t)n, 1);
-	if (pthread_mutex_trylock(&e->lock) == 0) {
+	if (engine_trylock(e)) {
 		engine_disarm(e);
 		e->watch.passes |= 31; /* after a sleep the next pass may read the clock */
 		engine_unlock(e);

@@ -34,7 +34,7 @@ static void make_room(struct engine *e, const struct task_spec *spec)
 		} else if (!engine_pass(e, false) && !wait_again(&w)) {
 			engine_unlock(e);
 			engine_sleep(e);
-			pthread_mutex_lock(&e->lock);
+			engine_lock(e);
 		}
 	}
 	e->works.outside = NULL;
@@ -92,10 +92,11 @@ static tutti_status new_work(struct engine *e, const struct task_spec *spec,
 	return TUTTI_OK;
 }
 
-static void begin_life(struct engine *e, struct tutti_work *work, bool is_async)
+void work_begin_life(struct engine *e, struct tutti_work *work, bool is_async)
 {
 	work->is_async = is_async;
-	work->submitted_ns = engine_coarse_now(e);
+	if (!work->submitted_ns)
+		work->submitted_ns = engine_coarse_now(e);
 	work->deadline_ns = work->submitted_ns + MS_TO_NS(work->spec.timeout_ms) +
 			    (e->config.now_ns ? 0 : COARSE_NS);
 	work->next = e->works.newest;
@@ -134,7 +135,7 @@ static tutti_status submit(struct engine *e, const struct task_spec *spec, bool 
 		return refuse(e, spec, status);
 	work->spec = *spec;
 	op_hold(spec->args.op);
-	begin_life(e, work, is_async);
+	work_begin_life(e, work, is_async);
 	status = keep_tables(e, work);
 	if (status == TUTTI_OK)
 		status = copy_send(e, work);
@@ -166,7 +167,7 @@ tutti_status engine_submit(struct engine *e, const struct task_spec *spec, struc
 		if (attached != TUTTI_OK) /* the other ranks wait for this call */
 			return refuse(e, spec, attached);
 	}
-	pthread_mutex_lock(&e->lock);
+	engine_lock(e);
 	tutti_status status = submit(e, spec, true, work);
 	if (status == TUTTI_OK)
 		engine_settle(e);
@@ -176,62 +177,10 @@ tutti_status engine_submit(struct engine *e, const struct task_spec *spec, struc
 	return status;
 }
 
-/* The caller's spec would be filled and then copied, which takes longer than the rest. */
-static void fill_alone(struct task_spec *spec, struct engine *e, const struct call_args *args,
-		       int timeout_ms)
-{
-	spec->kind = &window_tasks;
-	spec->memory = &memory_host;
-	spec->args = *args;
-	spec->name = collective_name(args->collective);
-	spec->algorithm = "window";
-	spec->timeout_ms = timeout_ms;
-	spec->send_bytes = spec->recv_bytes = 0;
-	if (!trace_is_short(args)) {
-		spec->send_bytes = layout_extent(args, e->config.rank, e->config.size, SEND_SIDE);
-		spec->recv_bytes = layout_extent(args, e->config.rank, e->config.size, RECV_SIDE);
-	}
-	spec->copies_send = false;
-	spec->p2p.side = P2P_NONE;
-	spec->done = NULL;
-	spec->trace = (struct trace_mark){0};
-	if (e->config.trace)
-		spec->trace = trace_call(e->config.trace, args, TRACE_BY_WINDOW, TRACE_IS_ASYNC);
-	if (trace_is_timed(args))
-		trace_began(&spec->trace);
-}
-
-static bool is_plain(const struct engine *e, const struct call_args *args)
-{
-	return !args->counts[SEND_SIDE] && !args->is_grouped && (unsigned)args->op < OPS_BUILT_IN &&
-	       e->help.is_attached && !e->config.now_ns;
-}
-
-struct tutti_work *engine_submit_alone(struct engine *e, const struct call_args *args,
-				       int timeout_ms)
-{
-	struct tutti_work *work = NULL;
-
-	if (!is_plain(e, args) || pthread_mutex_trylock(&e->lock) != 0)
-		return NULL;
-	if (!e->works.newest && !e->failure.stop && !e->failure.report_state &&
-	    e->links.queues[TUTTI_MEMORY_HOST] && (work = work_new(e))) {
-		if (trace_is_short(args))
-			window_task_post(e, work, args);
-		fill_alone(&work->spec, e, args, timeout_ms);
-		begin_life(e, work, true);
-		window_tasks.begin(e, work);
-	}
-	engine_unlock(e);
-	if (work)
-		helper_call_for(e, false);
-	return work;
-}
-
 /* A send that was copied may still be in flight when its call has ended: the helper moves it on. */
 static tutti_status drain_loose(struct engine *e)
 {
-	pthread_mutex_lock(&e->lock);
+	engine_lock(e);
 	if (e->loose && !e->failure.stop)
 		engine_pass(e, false);
 	bool is_over = !e->loose || e->config.now_ns;
@@ -250,7 +199,7 @@ tutti_status engine_run(struct engine *e, const struct task_spec *spec)
 {
 	struct tutti_work *work;
 
-	pthread_mutex_lock(&e->lock);
+	engine_lock(e);
 	tutti_status status = submit(e, spec, false, &work);
 	if (status == TUTTI_OK)
 		engine_settle(e);

@@ -105,7 +105,6 @@ struct tutti_work {
 	void *send_copy;         /* of a call that copies its send; or NULL             */
 	enum work_stage stage;
 	bool is_async, has_begun; /* has_begun: window_begin was called                */
-	bool is_waited;           /* by the thread that has the engine's lock now, and ends it */
 	atomic_int refs;          /* any thread                                        */
 	atomic_int is_done; /* any thread; its release publishes status          */
 	tutti_status status;
@@ -129,7 +128,8 @@ struct engine_links {
 /* The works in flight, and the calls that are to become works. Under the engine's lock. */
 struct engine_works {
 	struct tutti_work *newest; /* the first of the list */
-	atomic_int count;          /* any thread reads it */
+	struct tutti_work *_Atomic alone; /* alone.c: the only call, or NULL; any thread reads it */
+	atomic_int count;          /* without alone; any thread reads it */
 	int by_message;            /* so many of them are no calls of the window */
 	int groups;                /* that start their calls now, without waiting for room */
 	const struct task_spec *outside; /* the call that waits for room, or NULL, ... */
@@ -242,6 +242,25 @@ static inline uint64_t engine_coarse_now(const struct engine *e)
 }
 
 /* For kinds of task and groups of calls; engine_internal.h has the rest. */
+/* alone.c */
+/* The call that is alone takes its place among the works. */
+void engine_enlist(struct engine *e);
+/* How all others take the lock. */
+static inline void engine_lock(struct engine *e)
+{
+	pthread_mutex_lock(&e->lock);
+	if (__builtin_expect(e->works.alone != NULL, 0))
+		engine_enlist(e);
+}
+static inline bool engine_trylock(struct engine *e)
+{
+	if (pthread_mutex_trylock(&e->lock) != 0)
+		return false;
+	if (__builtin_expect(e->works.alone != NULL, 0))
+		engine_enlist(e);
+	return true;
+}
+
 /* connections.c */
 /* A connection of its own on a channel that is not 0: the caller's to keep and to close. */
 struct tutti_conn *engine_connect(struct engine *e, int peer, int channel);

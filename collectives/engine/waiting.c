@@ -31,26 +31,6 @@ struct found {
 	struct window_awaited awaited;
 };
 
-/* A call of the window beside which nothing is in flight needs no whole pass. True: it is over and
- * well, and work is the engine's again. */
-static bool finish_alone(struct tutti_work *work)
-{
-	struct engine *e = work->engine;
-	bool is_over = false;
-
-	if (work->parts || pthread_mutex_trylock(&e->lock) != 0)
-		return false;
-	if (e->works.window_head == work && e->works.newest == work && !work->next && !e->loose &&
-	    window_task_advance(e, true)) {
-		work->is_waited = !work->spec.done; /* else the helper ends it */
-		engine_finish_ended(e);
-		work->is_waited = false;
-		is_over = is_done(work) && work->status == TUTTI_OK && work_give_back(e, work);
-	}
-	engine_unlock(e);
-	return is_over;
-}
-
 /* If another thread holds a lock, that thread makes the progress. has_slept: clocks are due. */
 static struct found make_progress(struct tutti_work *work, bool has_slept)
 {
@@ -59,7 +39,7 @@ static struct found make_progress(struct tutti_work *work, bool has_slept)
 
 	for (size_t i = 0; i < on.count && !is_done(work); i++) {
 		struct engine *e = on.engine[i];
-		if (pthread_mutex_trylock(&e->lock) != 0)
+		if (!engine_trylock(e))
 			continue;
 		if (has_slept)
 			e->watch.passes |= 31; /* as after engine_sleep */
@@ -135,7 +115,7 @@ static tutti_status wait_long(struct tutti_work *work, int timeout_ms)
 	for (size_t i = 0; i < on.count; i++) {
 		/* Partner: the helper's is_busy. Then it helps what is left. */
 		if (atomic_fetch_sub(&on.engine[i]->help.waiters, 1) == 1 &&
-		    atomic_load(&on.engine[i]->help.async_works) > 0)
+		    helper_has_works(on.engine[i]))
 			helper_call_for(on.engine[i], false);
 	}
 	return status;
@@ -155,7 +135,7 @@ tutti_status work_wait(struct tutti_work **held, int timeout_ms)
 
 	if (!is_done(work)) {
 		note_wait(work);
-		if (finish_alone(work)) {
+		if (work_end_alone(work)) {
 			*held = NULL;
 			return TUTTI_OK;
 		}
@@ -201,7 +181,7 @@ tutti_status work_cancel(struct tutti_work *work)
 	if (!work->spec.kind->cancel)
 		return fail(TUTTI_ERR_INVALID,
 			    "tutti_work_cancel: work is of %s: only a recv can be cancelled", name);
-	pthread_mutex_lock(&e->lock);
+	engine_lock(e);
 	if (!is_done(work) && !e->failure.stop && work->stage == WORK_RUNS)
 		is_cancelled = work->spec.kind->cancel(e, work);
 	if (is_cancelled) {

@@ -87,7 +87,7 @@ tutti_status engine_run_window(struct engine *e, const struct call_args *args, i
 	struct window_run run;
 	struct window_call call = {.e = e, .run = &run};
 
-	pthread_mutex_lock(&e->lock);
+	engine_lock(e);
 	if (__builtin_expect(e->works.window_head || e->failure.stop, 0)) {
 		pthread_mutex_unlock(&e->lock);
 		return queue_call(e, args, timeout_ms);

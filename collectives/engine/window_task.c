@@ -52,9 +52,14 @@ bool window_task_advance(struct engine *e, bool is_eager)
 		start(e, work);
 	tutti_status status = (is_eager ? window_advance_eagerly
 					: window_advance)(e->config.window, &work->window, &moved);
+	return window_task_advanced(e, work, status) || moved;
+}
+
+bool window_task_advanced(struct engine *e, struct tutti_work *work, tutti_status status)
+{
 	if (status == TUTTI_IN_PROGRESS) {
 		trace_began_late(&work->spec.trace);
-		return moved;
+		return false;
 	}
 	if (status != TUTTI_OK && status != work->window.outcome) {
 		engine_window_failed(e, work, status);

@@ -185,11 +185,7 @@ static void no_longer_async(struct engine *e, struct tutti_work *work)
 {
 	if (work->is_async)
 		atomic_fetch_sub(&e->help.async_works, 1);
-	/* The caller's reference is this thread's then, so nobody else counts. */
-	if (work->is_waited && atomic_load_explicit(&work->refs, memory_order_relaxed) == 2)
-		atomic_store_explicit(&work->refs, 1, memory_order_relaxed);
-	else
-		unref(work);
+	unref(work);
 }
 
 static _Thread_local bool is_calling_back;

@@ -57,7 +57,7 @@ void work_add_part(struct tutti_work *whole, struct tutti_work *part)
 	whole->parts->part[whole->parts->count++] = part;
 	add_engine(whole->parts, e);
 	atomic_fetch_add_explicit(&whole->parts->left, 1, memory_order_relaxed);
-	pthread_mutex_lock(&e->lock);
+	engine_lock(e);
 	if (part->is_done)
 		work_part_ended(whole, part);
 	else

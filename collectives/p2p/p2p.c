@@ -271,7 +271,7 @@ static void leave(struct engine *e)
 	struct wait w;
 
 	wait_begin(&w, e->config.policy);
-	pthread_mutex_lock(&e->lock);
+	engine_lock(e);
 	if (!e->failure.stop)
 		say_goodbye(e->p2p);
 	while (!e->failure.stop && !e->config.now_ns && any_leaving(e->p2p) &&
@@ -280,7 +280,7 @@ static void leave(struct engine *e)
 			continue;
 		engine_unlock(e);
 		engine_sleep(e);
-		pthread_mutex_lock(&e->lock);
+		engine_lock(e);
 	}
 	if (!e->failure.is_clean)
 		close_all(e);

@@ -1,12 +1,14 @@
 /* Breaks when a thread that waits for a call of the window asks descriptors, when tests in a loop
  * keep the core, when works stay where they are because the helper expects a thread to wait for
- * them, or when a thread still looks at a window that has gone. */
+ * them, when a call that is alone is lost, or when a thread still looks at a window that has gone.
+ */
 #include "collectives/comm/comm.h"
 #include "collectives/engine/engine_internal.h"
 #include "core/clock.h"
 
 #include <pthread.h>
 #include <sched.h>
+#include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -110,6 +112,81 @@ static void test_nobody_waits(void **state)
 	}
 }
 
+/* work NULL: it blocks. By any thread. */
+static void sum(int rank, float *x, tutti_work **work)
+{
+	tutti_call call = {.work = work};
+
+	*x = (float)rank + 1;
+	if (tutti_all_reduce(x, x, 1, TUTTI_F32, TUTTI_SUM, comms[rank], &call) != TUTTI_OK)
+		abort();
+}
+
+/* More blocking calls follow one that is alone than the window has lines. */
+static void *call_behind(void *arg)
+{
+	int rank = *(int *)arg;
+	float x, y;
+	tutti_work *work;
+
+	for (int round = 0; round < 20; round++) {
+		sum(rank, &x, &work);
+		for (int i = 0; i < 40; i++) {
+			sum(rank, &y, NULL);
+			if (y != 3)
+				abort();
+		}
+		if (tutti_work_wait(&work, 0) != TUTTI_OK || x != 3)
+			abort();
+	}
+	return NULL;
+}
+
+static void test_calls_behind(void **state)
+{
+	int ranks[RANKS] = {0, 1};
+	pthread_t thread;
+
+	(void)state;
+	assert_int_equal(pthread_create(&thread, NULL, call_behind, &ranks[0]), 0);
+	call_behind(&ranks[1]);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
+/* Its handle is released, calls follow it, or the communicator fails, before it is anything but a
+ * line. */
+static void test_alone(void **state)
+{
+	float first[RANKS], second[RANKS];
+	tutti_work *behind[RANKS];
+
+	(void)state;
+	if (!comms[0]->window)
+		skip();
+	for (int calls = 0; calls < 64; calls++) {
+		submit(0);
+		submit(1);
+		finish();
+	}
+	for (int round = 0; round < 64; round++) {
+		for (int rank = 0; rank < RANKS; rank++) {
+			sum(rank, &first[rank], &works[rank]);
+			if (round % 2)
+				tutti_work_release(&works[rank]);
+			sum(rank, &second[rank], &behind[rank]);
+		}
+		for (int rank = 0; rank < RANKS; rank++) {
+			assert_int_equal(tutti_work_wait(&behind[rank], 0), TUTTI_OK);
+			assert_true(first[rank] == 3 && second[rank] == 3);
+			if (round % 2 == 0)
+				assert_int_equal(tutti_work_wait(&works[rank], 0), TUTTI_OK);
+		}
+	}
+	submit(0);
+	tutti_comm_abort(comms[0]);
+	assert_int_equal(tutti_work_wait(&works[0], 0), TUTTI_ERR_ABORTED);
+}
+
 static void *wait_for_0(void *arg)
 {
 	*(tutti_status *)arg = tutti_work_wait(&works[0], 0);
@@ -141,6 +218,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_tests, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_nobody_waits, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_alone, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_calls_behind, set_up, tear_down),
 		cmocka_unit_test(test_destroy),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

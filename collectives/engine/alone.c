@@ -1,0 +1,131 @@
+/* An asynchronous call of the window beside which nothing is in flight, most often of a program
+ * that soon waits for it. A short one posts its line and is alone: its work is filled in and takes
+ * its place among the others when another thread, or another call, takes the engine's lock. Most
+ * are over before. */
+#include "collectives/engine/engine_internal.h"
+
+#include <assert.h>
+
+static bool is_plain(const struct engine *e, const struct call_args *args)
+{
+	return !args->counts[SEND_SIDE] && !args->is_grouped && (unsigned)args->op < OPS_BUILT_IN &&
+	       e->help.is_attached && !e->config.now_ns;
+}
+
+/* All but timeout_ms and the trace. The caller's spec would be filled and then copied, which takes
+ * longer than the rest. */
+static void fill(struct task_spec *spec, const struct engine *e, const struct call_args *args)
+{
+	spec->kind = &window_tasks;
+	spec->memory = &memory_host;
+	spec->args = *args;
+	spec->name = collective_name(args->collective);
+	spec->algorithm = "window";
+	spec->send_bytes = spec->recv_bytes = 0;
+	if (!trace_is_short(args)) {
+		spec->send_bytes = layout_extent(args, e->config.rank, e->config.size, SEND_SIDE);
+		spec->recv_bytes = layout_extent(args, e->config.rank, e->config.size, RECV_SIDE);
+	}
+	spec->copies_send = false;
+	spec->p2p.side = P2P_NONE;
+	spec->done = NULL;
+}
+
+static void enlist(struct engine *e, struct tutti_work *work, const struct call_args *args)
+{
+	fill(&work->spec, e, args);
+	work_begin_life(e, work, true);
+	window_tasks.begin(e, work);
+}
+
+void engine_enlist(struct engine *e)
+{
+	struct tutti_work *work = e->works.alone;
+
+	enlist(e, work, &work->window.args);
+	/* Partner: helper_has_works, which looks at it before async_works. */
+	e->works.alone = NULL;
+}
+
+/* The other ranks wait for its line, so that goes first. */
+static void begin_alone(struct engine *e, struct tutti_work *work, const struct call_args *args)
+{
+	window_task_post(e, work, args);
+	work->submitted_ns = engine_coarse_now(e);
+	/* Partner: the helper, as in helper_wake. */
+	e->works.alone = work;
+}
+
+struct tutti_work *engine_submit_alone(struct engine *e, const struct call_args *args,
+				       int timeout_ms)
+{
+	struct tutti_work *work = NULL;
+
+	if (!is_plain(e, args) || !engine_trylock(e))
+		return NULL;
+	if (!e->works.newest && !e->failure.stop && !e->failure.report_state &&
+	    e->links.queues[TUTTI_MEMORY_HOST] && (work = work_new(e))) {
+		if (trace_is_short(args))
+			begin_alone(e, work, args);
+		work->spec.timeout_ms = timeout_ms;
+		work->spec.trace = (struct trace_mark){0};
+		if (e->config.trace)
+			work->spec.trace = trace_call(e->config.trace, args, TRACE_BY_WINDOW,
+						      TRACE_IS_ASYNC);
+		if (trace_is_timed(args))
+			trace_began(&work->spec.trace);
+		if (!trace_is_short(args))
+			enlist(e, work, args);
+	}
+	engine_unlock(e);
+	if (work)
+		helper_call_for(e, false);
+	return work;
+}
+
+/* The lock's holder has the engine's reference to work, and this thread the caller's. */
+static void end(struct engine *e, struct tutti_work *work)
+{
+	const struct trace_mark *mark = &work->spec.trace;
+
+	if (!trace_ended_at_once(mark, &work->window.args))
+		trace_ended_late(mark, false);
+	atomic_store_explicit(&e->help.ended, e->help.ended + 1, memory_order_relaxed);
+	atomic_store_explicit(&e->works.alone, NULL, memory_order_release);
+	assert(atomic_load_explicit(&work->refs, memory_order_relaxed) == 2);
+	atomic_store_explicit(&work->refs, 1, memory_order_relaxed);
+	work_give_back(e, work);
+}
+
+static bool end_if_over(struct engine *e, struct tutti_work *work)
+{
+	bool moved;
+	tutti_status status = window_advance_eagerly(e->config.window, &work->window, &moved);
+
+	if (status == TUTTI_OK) {
+		end(e, work);
+		return true;
+	}
+	engine_enlist(e);
+	window_task_advanced(e, work, status);
+	return false;
+}
+
+bool work_end_alone(struct tutti_work *work)
+{
+	struct engine *e = work->engine;
+	bool is_over = false;
+
+	if (work->parts || pthread_mutex_trylock(&e->lock) != 0)
+		return false;
+	if (e->works.alone == work) {
+		is_over = end_if_over(e, work);
+	} else if (e->works.window_head == work && e->works.newest == work && !work->next &&
+		   !e->loose && window_task_advance(e, true)) {
+		engine_finish_ended(e);
+		is_over = atomic_load(&work->is_done) && work->status == TUTTI_OK &&
+			  work_give_back(e, work);
+	}
+	engine_unlock(e);
+	return is_over;
+}
