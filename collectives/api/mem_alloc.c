@@ -95,7 +95,7 @@ static tutti_status agree(struct tutti_comm *comm, size_t bytes, tutti_status st
 {
 	struct alloc_report mine = {.bytes = bytes};
 	struct alloc_report *all = calloc((size_t)comm->size, sizeof *all);
-	struct call_args args = {.collective = COLL_ALL_GATHER,
+	struct call_args args = {.collective = COLL_MEM_REPORT,
 				 .dtype = TUTTI_U8,
 				 .count = sizeof mine,
 				 .send = &mine,
