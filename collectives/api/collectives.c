@@ -4,6 +4,7 @@
 #include "collectives/api/check.h"
 #include "collectives/api/group.h"
 
+#include "collectives/engine/engine.h"
 #include "collectives/plan/plan.h"
 #include "core/forks.h"
 #include "memory/dtype.h"
@@ -78,8 +79,11 @@ static tutti_status make_call(struct call_args *a, tutti_comm *comm, const tutti
 	enum collective pattern = collective_pattern(a->collective);
 
 	last_error_clear();
-	if (!has_plain_arguments(a, pattern, comm, call))
-		TRY(check_arguments(a, comm, call));
+	if (!has_plain_arguments(a, pattern, comm, call)) {
+		tutti_status checked = check_arguments(a, comm, call);
+		if (checked != TUTTI_OK)
+			return comm ? engine_name_error(comm->engine, checked) : checked;
+	}
 	TRY(comm_enter(comm, collective_name(a->collective)));
 	bool is_collected = group_is_open();
 	tutti_status status = check_operands(a, pattern, comm);
@@ -88,7 +92,8 @@ static tutti_status make_call(struct call_args *a, tutti_comm *comm, const tutti
 	if (__builtin_expect(status == TUTTI_ERR_MEMORY && !is_collected, 0))
 		comm_lacks_memory(comm);
 	comm_leave(comm);
-	return status;
+	return __builtin_expect(status != TUTTI_OK, 0) ? engine_name_error(comm->engine, status)
+						       : status;
 }
 
 static inline struct call_args args_of(enum collective collective, const void *send, void *recv,
