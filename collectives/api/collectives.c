@@ -79,11 +79,8 @@ static tutti_status make_call(struct call_args *a, tutti_comm *comm, const tutti
 	enum collective pattern = collective_pattern(a->collective);
 
 	last_error_clear();
-	if (!has_plain_arguments(a, pattern, comm, call)) {
-		tutti_status checked = check_arguments(a, comm, call);
-		if (checked != TUTTI_OK)
-			return comm ? engine_name_error(comm->engine, checked) : checked;
-	}
+	if (!has_plain_arguments(a, pattern, comm, call))
+		TRY(check_arguments(a, comm, call));
 	TRY(comm_enter(comm, collective_name(a->collective)));
 	bool is_collected = group_is_open();
 	tutti_status status = check_operands(a, pattern, comm);

@@ -126,10 +126,9 @@ static void test_group(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_memory),
-					   cmocka_unit_test(test_sizes),
-					   cmocka_unit_test(test_another_call),
-					   cmocka_unit_test(test_group)};
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_memory), cmocka_unit_test(test_sizes),
+		cmocka_unit_test(test_another_call), cmocka_unit_test(test_group)};
 
 	return processes_open() ? cmocka_run_group_tests(tests, NULL, NULL) : 1;
 }

@@ -393,8 +393,8 @@ static void test_ring_is_closed(void **state)
 			const struct report *got = &shared->reports[r];
 			if (got->status != TUTTI_ERR_ABORTED || turns_until(got) > REMOTE_TURNS)
 				fail_msg("%s: rank %d: %d turns: %s: %s", ways[w].name, r,
-					 turns_until(got),
-					 tutti_status_string(got->status), got->error);
+					 turns_until(got), tutti_status_string(got->status),
+					 got->error);
 		}
 	}
 }

@@ -86,7 +86,8 @@ static void expect_said(const char *text, const char *words, bool is_copied)
 			 text);
 }
 
-/* The recv knows its sender. Both calls end with words, or the sender, which was copied, says them; both ranks stay well. */
+/* The recv knows its sender. Both calls end with words, or the sender, which was copied, says them;
+ * both ranks stay well. */
 static void mismatch_of(const struct sim_call *send, const struct sim_call *recv, bool send_first,
 			const char *words)
 {
