@@ -71,6 +71,18 @@ tutti_status fail(tutti_status status, const char *format, ...)
 	return status;
 }
 
+tutti_status fail_before(tutti_status status, const char *before)
+{
+	char text[ERROR_BYTES];
+	bool is_kept = kept_error && strcmp(kept_error->message, message) == 0;
+
+	snprintf(text, sizeof text, "%.100s%.400s", before, message);
+	memcpy(message, text, sizeof text);
+	if (is_kept)
+		memcpy(kept_error->message, text, sizeof text);
+	return status;
+}
+
 void fail_keep(struct kept_error *kept)
 {
 	kept_error = kept;

@@ -42,6 +42,9 @@ tutti_status fail(tutti_status status, const char *format, ...)
  * of. Status SYSTEM. */
 tutti_status fail_errno(const char *format, ...) __attribute__((format(printf, 1, 2), cold));
 
+/* Puts before in front of this thread's last message, also of a kept one. Returns status. */
+tutti_status fail_before(tutti_status status, const char *before) __attribute__((cold));
+
 /* The first failure of this thread from fail_keep on is kept there too; NULL: no more. */
 struct kept_error {
 	tutti_status status; /* TUTTI_OK: none yet */

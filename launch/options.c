@@ -57,19 +57,15 @@ static const char help[] =
 	"well, or R are used up, the next failure ends the job. With --restart job all ranks are\n"
 	"ended as above and started again, without TUTTI_RESTARTED. By default that is done where\n"
 	"a rank that was started again waits 5 s for the others to call tutti_comm_grow, or one\n"
-	"of them exits with an error first; and where none of them, or no restart, is left: as "
-	"one\n"
-	"restart with those before. With --restart rank only where no rank is left. Jobs of\n"
+	"of them exits with an error first; and where none of them, or no restart, is left: as\n"
+	"one restart with those before. With --restart rank only where no rank is left. Jobs of\n"
 	"several machines need the same --restart on each; their default is rank.\n"
 	"SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on; a second SIGINT kills.\n"
 	"Ranks find RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, NODE_RANK, MASTER_ADDR,\n"
 	"MASTER_PORT and TUTTI_SECRET in their environment; also OMP_NUM_THREADS, MKL_NUM_THREADS\n"
-	"and OPENBLAS_NUM_THREADS, the number of cores of a rank, where they are not set. On one "
-	"machine the secret is fresh "
-	"for\n"
-	"every job, unless TUTTI_SECRET or TUTTI_SECRET_FILE is set; for several, set one of "
-	"them,\n"
-	"the same on all.\n";
+	"and OPENBLAS_NUM_THREADS, the number of cores of a rank, where they are not set. On one\n"
+	"machine the secret is fresh for every job, unless TUTTI_SECRET or TUTTI_SECRET_FILE is\n"
+	"set; for several, set one of them, the same on all.\n";
 
 __attribute__((format(printf, 1, 2))) static int wrong(const char *format, ...)
 {

@@ -20,11 +20,10 @@
 enum { DIRTY = 256, ZERO_COPY, RANKS, PERCENTILES, LOAD };
 
 static const char usage_line[] =
-	"usage: %s [--ranks N] [-b MIN] [-e MAX] [-i STEP | -f FACTOR] [-n ITERATIONS]\n"
-	"       [-w WARMUPS] [-m CALLS] [-c 0|1] [-d TYPE] [-o OP] [-r ROOT] [-z 0|1] [-t N] [-g "
-	"N]\n"
-	"       [-u ELEMENTS] [-a 0|1|2|3] [--dirty 0|1] [--zero-copy] [--percentiles] [--load N]\n"
-	"       [-J FILE]\n";
+	"usage: %s [--ranks N] [-b MIN] [-e MAX] [-i STEP | -f FACTOR]\n"
+	"       [-n ITERATIONS] [-w WARMUPS] [-m CALLS] [-c 0|1] [-d TYPE] [-o OP] [-r ROOT]\n"
+	"       [-z 0|1] [-t N] [-g N] [-u ELEMENTS] [-a 0|1|2|3] [--dirty 0|1] [--zero-copy]\n"
+	"       [--percentiles] [--load N] [-J FILE]\n";
 
 static const char help[] =
 	"\n"

@@ -2,6 +2,7 @@
 #include "collectives/api/check.h"
 
 #include "collectives/api/group.h"
+#include "collectives/engine/engine.h"
 #include "collectives/plan/plan.h"
 #include "core/forks.h"
 #include "memory/dtype.h"
@@ -53,8 +54,8 @@ static tutti_status check_op(const char *name, tutti_op op, tutti_dtype dtype)
 	return TUTTI_OK;
 }
 
-tutti_status check_arguments(const struct call_args *a, const tutti_comm *comm,
-			     const tutti_call *call)
+static tutti_status check_all(const struct call_args *a, const tutti_comm *comm,
+			      const tutti_call *call)
 {
 	enum collective pattern = collective_pattern(a->collective);
 	const char *name = collective_name(a->collective);
@@ -66,6 +67,14 @@ tutti_status check_arguments(const struct call_args *a, const tutti_comm *comm,
 		return fail(TUTTI_ERR_INVALID, "%s: root %d is not in 0..%d", name, a->root,
 			    comm->size - 1);
 	return TUTTI_OK;
+}
+
+tutti_status check_arguments(const struct call_args *a, const tutti_comm *comm,
+			     const tutti_call *call)
+{
+	tutti_status status = check_all(a, comm, call);
+
+	return comm ? engine_name_error(comm->engine, status) : status;
 }
 
 /* Bytes of memory; numbers, since as pointers they may lie outside of all memory. */

@@ -4,6 +4,7 @@
 #include "collectives/api/check.h"
 #include "collectives/api/group.h"
 
+#include "collectives/engine/engine.h"
 #include "collectives/plan/plan.h"
 #include "core/forks.h"
 #include "memory/dtype.h"
@@ -88,7 +89,8 @@ static tutti_status make_call(struct call_args *a, tutti_comm *comm, const tutti
 	if (__builtin_expect(status == TUTTI_ERR_MEMORY && !is_collected, 0))
 		comm_lacks_memory(comm);
 	comm_leave(comm);
-	return status;
+	return __builtin_expect(status != TUTTI_OK, 0) ? engine_name_error(comm->engine, status)
+						       : status;
 }
 
 static inline struct call_args args_of(enum collective collective, const void *send, void *recv,

@@ -55,7 +55,8 @@ static tutti_status check(const char *name, const tutti_comm *comm, const char *
 	TRY(forks_check(name));
 	if (comm && result)
 		return TUTTI_OK;
-	return fail(TUTTI_ERR_INVALID, "%s: %s is NULL", name, comm ? result_name : "comm");
+	fail(TUTTI_ERR_INVALID, "%s: %s is NULL", name, comm ? result_name : "comm");
+	return comm ? engine_name_error(comm->engine, TUTTI_ERR_INVALID) : TUTTI_ERR_INVALID;
 }
 
 tutti_status tutti_comm_split(tutti_comm *comm, int color, int key, const tutti_config *config,
@@ -64,14 +65,16 @@ tutti_status tutti_comm_split(tutti_comm *comm, int color, int key, const tutti_
 	TRY(check("tutti_comm_split", comm, "child", child));
 	group_note_errors();
 	TRY(group_refuse("tutti_comm_split"));
-	return comm_split(comm, color, key, config, child);
+	return engine_name_error(comm->engine, comm_split(comm, color, key, config, child));
 }
 
-static tutti_status check_list(const tutti_comm *comm, const int *ranks, int n)
+static tutti_status check_list(const tutti_comm *comm, const int *ranks, int n, int tag)
 {
 	static const char name[] = "tutti_comm_create_from";
 	bool is_listed = false;
 
+	if (tag < 0)
+		return fail(TUTTI_ERR_INVALID, "%s: tag is %d: it must not be negative", name, tag);
 	if (!ranks || n < 1 || n > comm->size)
 		return fail(TUTTI_ERR_INVALID,
 			    "%s: ranks is %p and n is %d: it lists 1 to %d ranks", name,
@@ -99,11 +102,10 @@ tutti_status tutti_comm_create_from(tutti_comm *comm, const int *ranks, int n, i
 	TRY(check("tutti_comm_create_from", comm, "child", child));
 	group_note_errors();
 	TRY(group_refuse("tutti_comm_create_from"));
-	TRY(check_list(comm, ranks, n));
-	if (tag < 0)
-		return fail(TUTTI_ERR_INVALID,
-			    "tutti_comm_create_from: tag is %d: it must not be negative", tag);
-	return comm_create_from(comm, ranks, n, tag, config, child);
+	tutti_status status = check_list(comm, ranks, n, tag);
+	if (status == TUTTI_OK)
+		status = comm_create_from(comm, ranks, n, tag, config, child);
+	return engine_name_error(comm->engine, status);
 }
 
 tutti_status tutti_comm_dup(tutti_comm *comm, tutti_comm **copy)
@@ -111,14 +113,14 @@ tutti_status tutti_comm_dup(tutti_comm *comm, tutti_comm **copy)
 	TRY(check("tutti_comm_dup", comm, "copy", copy));
 	group_note_errors();
 	TRY(group_refuse("tutti_comm_dup"));
-	return comm_dup(comm, copy);
+	return engine_name_error(comm->engine, comm_dup(comm, copy));
 }
 
 tutti_status tutti_comm_shrink(tutti_comm *comm, tutti_comm **survivors)
 {
 	TRY(check("tutti_comm_shrink", comm, "survivors", survivors));
 	TRY(group_refuse("tutti_comm_shrink"));
-	return comm_shrink(comm, survivors);
+	return engine_name_error(comm->engine, comm_shrink(comm, survivors));
 }
 
 tutti_status tutti_comm_grow(tutti_comm *comm, int size, const tutti_config *config,
@@ -126,7 +128,7 @@ tutti_status tutti_comm_grow(tutti_comm *comm, int size, const tutti_config *con
 {
 	TRY(check("tutti_comm_grow", comm, "grown", grown));
 	TRY(group_refuse("tutti_comm_grow"));
-	return comm_grow(comm, size, config, grown);
+	return engine_name_error(comm->engine, comm_grow(comm, size, config, grown));
 }
 
 tutti_status tutti_recover(tutti_comm **comm, int size)
@@ -135,14 +137,15 @@ tutti_status tutti_recover(tutti_comm **comm, int size)
 	TRY(group_refuse("tutti_recover"));
 	if (size < 1)
 		return fail(TUTTI_ERR_INVALID, "tutti_recover: size is %d: it is at least 1", size);
-	return comm_recover(comm, size);
+	tutti_status status = comm_recover(comm, size);
+	return engine_name_error((*comm)->engine, status);
 }
 
 tutti_status tutti_comm_agree(tutti_comm *comm, int *flag)
 {
 	TRY(check("tutti_comm_agree", comm, "flag", flag));
 	TRY(group_refuse("tutti_comm_agree"));
-	return comm_agree(comm, flag);
+	return engine_name_error(comm->engine, comm_agree(comm, flag));
 }
 
 tutti_status tutti_comm_abort(tutti_comm *comm)

@@ -95,7 +95,7 @@ static tutti_status agree(struct tutti_comm *comm, size_t bytes, tutti_status st
 {
 	struct alloc_report mine = {.bytes = bytes};
 	struct alloc_report *all = calloc((size_t)comm->size, sizeof *all);
-	struct call_args args = {.collective = COLL_ALL_GATHER,
+	struct call_args args = {.collective = COLL_MEM_REPORT,
 				 .dtype = TUTTI_U8,
 				 .count = sizeof mine,
 				 .send = &mine,
@@ -165,9 +165,8 @@ tutti_status tutti_mem_alloc(void **ptr, size_t bytes, tutti_comm *comm)
 	TRY(group_refuse("tutti_mem_alloc"));
 	if (engine_status(comm->engine) != TUTTI_OK)
 		return fail(engine_status(comm->engine), "%s", engine_error(comm->engine));
-	if (!comm->window)
-		return alloc_of_process(ptr, bytes, comm);
-	return alloc_of_window(ptr, bytes, comm);
+	return engine_name_error(comm->engine, comm->window ? alloc_of_window(ptr, bytes, comm)
+							    : alloc_of_process(ptr, bytes, comm));
 }
 
 tutti_status tutti_mem_free(void *ptr)

@@ -68,10 +68,13 @@ static tutti_status pass_on(const char *name, const struct message_args *m, stru
 			    const tutti_call *call)
 {
 	last_error_clear();
-	TRY(check(name, m, comm, call));
-	struct task_spec spec = spec_of(name, m, comm, call);
-	return group_is_open() ? group_add_message(comm, &spec, call)
-			       : comm_call_message(comm, &spec, call);
+	tutti_status status = check(name, m, comm, call);
+	if (status == TUTTI_OK) {
+		struct task_spec spec = spec_of(name, m, comm, call);
+		status = group_is_open() ? group_add_message(comm, &spec, call)
+					 : comm_call_message(comm, &spec, call);
+	}
+	return status != TUTTI_OK && comm ? engine_name_error(comm->engine, status) : status;
 }
 
 tutti_status tutti_send(const void *buf, size_t count, tutti_dtype dtype, int peer,

@@ -28,10 +28,11 @@ tutti_status comm_enter_slowly(struct tutti_comm *comm, const char *name)
 {
 	if (comes_after(comm))
 		return TUTTI_OK;
-	return fail(TUTTI_ERR_INVALID,
-		    "%s: another thread is in a call of this communicator on rank %d: one thread "
-		    "at a time issues calls",
-		    name, comm->rank);
+	fail(TUTTI_ERR_INVALID,
+	     "%s: another thread is in a call of this communicator on rank %d: one thread at a "
+	     "time issues calls",
+	     name, comm->rank);
+	return engine_name_error(comm->engine, TUTTI_ERR_INVALID);
 }
 
 void comm_lacks_memory(struct tutti_comm *comm)

@@ -28,6 +28,8 @@
 #include "collectives/control/control.h"
 #include "collectives/control/deadlines.h"
 
+#include "core/long_wait.h"
+
 #include <pthread.h>
 #include <stdbool.h>
 
@@ -126,6 +128,7 @@ struct control_ring {
 	struct control_link links[CONTROL_LINKS];
 	int link_count;
 	struct tutti_done done;
+	struct long_wait wait;          /* for the neighbours to connect                 */
 	bool needs_helper;              /* for kept records, or ios that are done        */
 	bool some_have_left;
 	uint64_t slow_told;             /* sequence + 1                                  */

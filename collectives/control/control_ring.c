@@ -129,6 +129,25 @@ static bool is_settled(struct control_ring *c, tutti_status *status)
 	return all_up || *status != TUTTI_OK;
 }
 
+static void say_awaited(struct control_ring *c)
+{
+	char text[600] = "";
+	size_t used = 0;
+
+	pthread_mutex_lock(&c->lock);
+	for (int i = 0; i < c->link_count; i++) {
+		int r = c->links[i].peer;
+		if (!c->links[i].is_up && r >= 0 && used < sizeof text)
+			used += (size_t)snprintf(text + used, sizeof text - used,
+						 "%srank %d (process %d on %s)", used ? ", " : "",
+						 r, c->config.peers[r].process,
+						 c->config.peers[r].host);
+	}
+	pthread_mutex_unlock(&c->lock);
+	if (used > 0)
+		long_wait_say("%s to connect in a communicator of %d", text, c->config.size);
+}
+
 static tutti_status wait_up(struct control *control, uint64_t deadline_ns,
 			    bool (*is_over)(void *arg), void *arg)
 {
@@ -151,6 +170,8 @@ static tutti_status wait_up(struct control *control, uint64_t deadline_ns,
 				    "rank %d was not connected to its neighbours in time: are "
 				    "their processes stopped?",
 				    c->config.rank);
+		if (long_wait_is_due(&c->wait, clock_now_ns()))
+			say_awaited(c);
 		if ((n = arm(control, &fd, &ms)) >= 0)
 			poll(&fd, (nfds_t)n, ms);
 	}

@@ -124,6 +124,9 @@ const char *engine_error(const struct engine *engine); /* "" until it failed */
 int engine_failed_peer(const struct engine *engine);
 /* Before a caller hears of the failure, without any lock: writes the trace if wanted, once. */
 void engine_show_failure(struct engine *engine);
+/* Of a call that returns status: this thread's error says which communicator it is about, where
+ * that has a name. Returns status. */
+tutti_status engine_name_error(const struct engine *engine, tutti_status status);
 void engine_stats(const struct engine *engine, tutti_stats *stats);
 void engine_forget_stats(struct engine *engine); /* counts messages from here on */
 

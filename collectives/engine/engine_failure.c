@@ -16,6 +16,16 @@ static bool has_name(const struct engine *e, const char *message)
 	return !e->config.name[0] || strstr(message, of) || strstr(message, "Communicator ");
 }
 
+tutti_status engine_name_error(const struct engine *e, tutti_status status)
+{
+	char before[ENGINE_NAME_BYTES + 20];
+
+	if (status == TUTTI_OK || has_name(e, last_error()))
+		return status;
+	snprintf(before, sizeof before, "Communicator %s: ", e->config.name);
+	return fail_before(status, before);
+}
+
 void engine_set_failure(struct engine *e, tutti_status status, int rank, const char *message)
 {
 	pthread_mutex_lock(&e->failure.lock);

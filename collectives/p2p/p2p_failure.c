@@ -142,8 +142,10 @@ void p2p_nonsense(struct p2p_peer *peer, const char *what)
 
 void p2p_end_misfit(struct p2p_message *m)
 {
-	if (!p2p_is_flying(m))
-		engine_work_failed(m->work->engine, m->work, TUTTI_ERR_MISMATCH);
+	if (p2p_is_flying(m))
+		return;
+	p2p_name_source(m, m->work->spec.p2p.peer);
+	engine_work_failed(m->work->engine, m->work, TUTTI_ERR_MISMATCH);
 }
 
 void p2p_misfit(struct p2p_message *m, struct p2p_peer *peer, const struct p2p_header *other)

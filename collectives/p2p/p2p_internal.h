@@ -235,6 +235,7 @@ bool p2p_has(const struct p2p_queue *q, const struct p2p_message *m);
 struct p2p_message *p2p_find_id(const struct p2p_queue *q, uint32_t id); /* or NULL */
 /* Takes m, which is on q, off. */
 void p2p_remove(struct p2p_queue *q, struct p2p_message *m);
+void p2p_name_source(struct p2p_message *m, int rank); /* in call.source of a recv        */
 void p2p_done(struct p2p_message *m); /* ends its work                                 */
 void p2p_ready_io(struct p2p_io *io, enum p2p_what what, struct p2p_peer *peer, void *of);
 /* ios that belong to no work keep the engine moving. */

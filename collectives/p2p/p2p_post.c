@@ -77,11 +77,17 @@ void p2p_let_go(struct p2p *p)
 		atomic_fetch_sub(&p->engine->help.async_works, 1);
 }
 
+void p2p_name_source(struct p2p_message *m, int rank)
+{
+	const struct p2p_args *args = &m->work->spec.p2p;
+
+	if (args->side == P2P_RECV && args->source)
+		*args->source = rank;
+}
+
 void p2p_done(struct p2p_message *m)
 {
-	struct task_spec *spec = &m->work->spec;
-	if (spec->p2p.side == P2P_RECV && spec->p2p.source)
-		*spec->p2p.source = m->peer->rank;
+	p2p_name_source(m, m->peer->rank);
 	engine_work_ended(m->work->engine, m->work);
 }
 

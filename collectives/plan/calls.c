@@ -24,6 +24,7 @@ const char *const collective_names[COLL_COUNT] = {
 	[COLL_ALL_TO_ALLV] = "all_to_allv",
 	[COLL_SPLIT] = "comm_split",
 	[COLL_DUP] = "comm_dup",
+	[COLL_MEM_REPORT] = "mem_alloc",
 	[COLL_MEM_ALLOC] = "mem_alloc",
 };
 
@@ -31,7 +32,7 @@ const char *call_in_words(const struct call_summary *n, char *text, size_t text_
 {
 	enum collective c = (enum collective)n->collective, pattern = collective_pattern(c);
 	bool has_dtype = (unsigned)c < COLL_SPLIT && c != COLL_BARRIER;
-	bool has_count = c != COLL_ALL_TO_ALLV && c != COLL_SPLIT && c != COLL_DUP;
+	bool has_count = c < COLL_ALL_TO_ALLV || c == COLL_MEM_ALLOC;
 	char op[OPS_NAME_BYTES + 16], count[24] = "", sum[sizeof op + 2] = "", root[24] = "";
 
 	if (has_count)

@@ -26,6 +26,7 @@ enum collective {
 	COLL_ALL_TO_ALLV,
 	COLL_SPLIT, /* all_gathers of what the ranks ask for: root is the round,    */
 	COLL_DUP,   /* counted from 0; all rounds have one sequence number          */
+	COLL_MEM_REPORT, /* mem_alloc without a window: an all_gather of the results */
 	COLL_MEM_ALLOC, /* not data: agrees on a piece of shared memory              */
 	COLL_COUNT,
 };
@@ -36,7 +37,7 @@ static inline enum collective collective_pattern(enum collective c)
 {
 	static const enum collective of[] = {COLL_ALL_GATHER, COLL_REDUCE_SCATTER, COLL_GATHER,
 	                                     COLL_SCATTER,    COLL_ALL_TO_ALL,     COLL_ALL_GATHER,
-	                                     COLL_ALL_GATHER};
+	                                     COLL_ALL_GATHER, COLL_ALL_GATHER};
 	return c >= COLL_PATTERNS && c < COLL_MEM_ALLOC ? of[c - COLL_PATTERNS] : c;
 }
 

@@ -114,12 +114,12 @@ static const struct algorithm *cheapest(const struct select *s, const struct cal
 	return find_cheapest(s, args, (double)(1ull << size));
 }
 
-/* TUTTI_ALGO speaks of the caller's calls, not of the all_gather inside a split. */
+/* TUTTI_ALGO speaks of the caller's calls, not of the all_gather inside of others. */
 static const struct algorithm *forced(const struct select *s, enum collective collective,
 				      size_t bytes)
 {
 	enum collective pattern = collective_pattern(collective);
-	if (collective == COLL_SPLIT || collective == COLL_DUP)
+	if (collective >= COLL_SPLIT)
 		return NULL;
 	for (int i = 0; i < s->rules; i++)
 		if (s->rule[i].collective == pattern && bytes >= s->rule[i].first &&

@@ -5,7 +5,9 @@
 #include "core/admission.h"
 #include "core/cancel.h"
 #include "core/clock.h"
+#include "core/long_wait.h"
 #include "core/net.h"
+#include "core/rank_list.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -100,11 +102,26 @@ static tutti_status gather_some(struct gathering *g, int listener, const struct 
 	return g->missing > 0 ? join_still_worth(p, g->config) : TUTTI_OK;
 }
 
+static void say_missing(const struct gathering *g)
+{
+	char text[180];
+	struct rank_list list;
+
+	rank_list_begin(&list, text, sizeof text);
+	for (int r = 1; r < g->config->size; r++)
+		if (g->sockets[r] < 0)
+			rank_list_add(&list, r);
+	long_wait_say("%s of the node's %d to share memory", rank_list_end(&list), g->config->size);
+}
+
 static tutti_status gather(struct gathering *g, int listener, const struct join_wait *p)
 {
 	tutti_status status = TUTTI_OK;
+	struct long_wait wait = {0};
 
 	while (g->missing > 0 && status == TUTTI_OK) {
+		if (long_wait_is_due(&wait, clock_now_ns()))
+			say_missing(g);
 		status = gather_some(g, listener, p);
 		if (g->missing > 0 && status == TUTTI_OK &&
 		    clock_now_ns() >= cancel_deadline(p->deadline_ns))

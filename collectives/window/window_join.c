@@ -16,6 +16,7 @@
 #include "collectives/window/window_internal.h"
 #include "core/cancel.h"
 #include "core/clock.h"
+#include "core/long_wait.h"
 #include "core/net.h"
 
 #include <stdio.h>
@@ -126,6 +127,7 @@ static tutti_status connect_to_leader(const struct window_config *config, const 
 {
 	char name[64];
 	tutti_status status;
+	struct long_wait wait = {0};
 
 	window_socket_name(name, sizeof name, config->comm_id);
 	for (int attempt = 0;; attempt++) {
@@ -138,6 +140,8 @@ static tutti_status connect_to_leader(const struct window_config *config, const 
 				    "the node's first rank did not listen at the Unix socket @%s "
 				    "before the deadline: is its process stopped?",
 				    name);
+		if (long_wait_is_due(&wait, clock_now_ns()))
+			long_wait_say("rank 0 of the node's %d to share memory", config->size);
 		net_pause(attempt % JOIN_PAUSES, p->deadline_ns);
 	}
 }

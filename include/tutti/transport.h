@@ -228,9 +228,11 @@ struct tutti_transport {
 	/* Optional from here on; NULL where a transport has none. */
 
 	/* A descriptor that turns readable, after arm returned 0, when progress has work again:
-	 * what a thread with nothing to do sleeps on; the same until destroy. arm returns 1 when
-	 * there is work already. Other threads may use the endpoint meanwhile: a post of theirs
-	 * need not make it readable, since its thread makes progress or wakes the sleeper. */
+	 * what a thread with nothing to do sleeps on; the same until destroy. -1: no descriptor is
+	 * to be had, and arm returns 1 until there is one, so that its caller looks again. arm
+	 * also returns 1 when there is work already. Other threads may use the endpoint meanwhile:
+	 * a post of theirs need not make it readable, since its thread makes progress or wakes the
+	 * sleeper. */
 	int (*event_fd)(struct tutti_endpoint *endpoint);
 	int (*arm)(struct tutti_endpoint *endpoint);
 	/* Registers memory of a kind, so that ios may carry io->map. */

@@ -35,10 +35,17 @@ bool processes_open(void)
 	return shared != MAP_FAILED;
 }
 
+void processes_happens(void)
+{
+	atomic_store(&shared->happened_ns, clock_now_ns());
+	atomic_store(&shared->happened_at, atomic_load(&shared->turns));
+}
+
 void processes_report(tutti_comm *comm, tutti_status status)
 {
 	struct report *r = &shared->reports[tutti_rank(comm)];
 	r->at_ns = clock_now_ns();
+	r->at = atomic_load(&shared->turns);
 	r->status = status;
 	r->failed = tutti_comm_failed(comm, &r->first_failed, 1);
 	snprintf(r->error, sizeof r->error, "%s", tutti_comm_error(comm));
@@ -98,14 +105,40 @@ static pid_t serve(void)
 	return pid;
 }
 
+/* Counts turns, each a rest and some computing, as a rank that waits needs both: what takes ranks
+ * long because the machine is busy takes as many turns. */
+static pid_t pace(void)
+{
+	pid_t pid = fork();
+
+	assert_true(pid >= 0);
+	if (pid > 0)
+		return pid;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	for (;;) {
+		volatile unsigned work = 0;
+		poll(NULL, 0, 5);
+		while (work < 300000)
+			work++;
+		atomic_fetch_add(&shared->turns, 1);
+	}
+}
+
+static void end(pid_t pid)
+{
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+}
+
 void processes_run(const struct way *way, const char *const *variables, void (*body)(tutti_comm *),
 		   void (*meanwhile)(void), unsigned may_die)
 {
 	int failures = 0;
-	pid_t server;
+	pid_t server, pacer;
 
 	memset(shared, 0, sizeof *shared);
 	server = serve();
+	pacer = pace();
 	for (int r = 0; r < process_count; r++) {
 		pid_t pid = fork();
 		assert_true(pid >= 0);
@@ -124,7 +157,7 @@ void processes_run(const struct way *way, const char *const *variables, void (*b
 			print_error("%s: rank %d ended with %#x\n", way->name, r, (unsigned)status);
 		failures += !is_well;
 	}
-	kill(server, SIGKILL);
-	waitpid(server, NULL, 0);
+	end(pacer);
+	end(server);
 	assert_int_equal(failures, 0);
 }

@@ -24,12 +24,14 @@ extern const int way_count;
 struct shared {
 	atomic_int ended;   /* ranks that have reported                                   */
 	atomic_int here[4]; /* for the bodies: ranks that have come to some place         */
+	atomic_int turns;   /* of the pacer: 5 ms each, and longer where the cores are busy */
+	atomic_int happened_at; /* turn */
 	_Atomic uint64_t happened_ns;
 	atomic_int serves; /* 1: at url; -1: not                                         */
 	char url[512];
 	struct report {
 		tutti_status status;
-		int failed, first_failed;
+		int failed, first_failed, at; /* at: turn */
 		uint64_t at_ns;
 		char error[600];
 	} reports[PROCESSES_MOST];
@@ -40,6 +42,8 @@ extern int process_count; /* of the next run; PROCESSES unless a test says other
 
 /* false: this machine has no memory for it. Before anything else. */
 bool processes_open(void);
+/* Something has happened, from which turns are counted. */
+void processes_happens(void);
 /* As rank: what has become of it. */
 void processes_report(tutti_comm *comm, tutti_status status);
 void processes_wait(const atomic_int *counter, int n);

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What would break: a user who reports a problem cannot say which version of a program it was.
+# What would break: a user who reports a problem cannot say which version of a program it was; or a line of --help does
+# not fit a terminal of 100 columns.
 set -u
 failures=0
 prefix=$(mktemp -d)
@@ -16,7 +17,9 @@ for program in "$prefix"/bin/*; do
 		failures=1
 	fi
 	timeout 60 "$program" --version >/dev/full && { echo "FAILED: $name --version cannot be written"; failures=1; }
-	timeout 60 "$program" --help 2>&1 | grep -q -e '--version' || { echo "FAILED: $name --help: no --version"; failures=1; }
+	help=$(timeout 60 "$program" --help 2>&1)
+	grep -q -e '--version' <<<"$help" || { echo "FAILED: $name --help: no --version"; failures=1; }
+	! grep -E '.{101}' <<<"$help" || { echo "FAILED: $name --help: a line of more than 100 columns"; failures=1; }
 	count=$((count + 1))
 done
 [ "$count" -ge 13 ] || { echo "FAILED: only $count programs are installed"; failures=1; }

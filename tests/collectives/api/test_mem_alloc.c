@@ -1,7 +1,7 @@
 /* no_asan: it limits addresses */
 /* no_tsan: its ranks are processes, which TSan sees nothing of */
 /* Would break: what tutti_mem_alloc returns, on which ranks, and what stays healthy, depends on how
- * the ranks are connected. */
+ * the ranks are connected; or a rank is told of a call that nobody made. */
 #include "tests/collectives/rank_processes.h"
 
 #include <stdio.h>
@@ -68,6 +68,21 @@ static void one_wants_more(tutti_comm *comm)
 	processes_report(comm, TUTTI_OK);
 }
 
+/* What the ranks hear of is the calls that they made. */
+static void one_calls_another(tutti_comm *comm)
+{
+	tutti_status status;
+	void *memory;
+
+	check(comm, sum(comm) == TUTTI_OK, "well before");
+	status = tutti_rank(comm) == ODD ? tutti_barrier(comm, NULL)
+					 : tutti_mem_alloc(&memory, 4096, comm);
+	check(comm, status == TUTTI_ERR_MISMATCH, "a MISMATCH");
+	check(comm, strstr(tutti_comm_error(comm), "mem_alloc(") != NULL, "told of mem_alloc");
+	check(comm, strstr(tutti_comm_error(comm), "barrier(") != NULL, "told of the barrier");
+	processes_report(comm, TUTTI_OK);
+}
+
 static void in_a_group(tutti_comm *comm)
 {
 	void *memory;
@@ -97,6 +112,12 @@ static void test_sizes(void **state)
 	on_all_ways(one_wants_more);
 }
 
+static void test_another_call(void **state)
+{
+	(void)state;
+	on_all_ways(one_calls_another);
+}
+
 static void test_group(void **state)
 {
 	(void)state;
@@ -105,9 +126,9 @@ static void test_group(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_memory),
-					   cmocka_unit_test(test_sizes),
-					   cmocka_unit_test(test_group)};
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_memory), cmocka_unit_test(test_sizes),
+		cmocka_unit_test(test_another_call), cmocka_unit_test(test_group)};
 
 	return processes_open() ? cmocka_run_group_tests(tests, NULL, NULL) : 1;
 }

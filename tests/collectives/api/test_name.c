@@ -85,6 +85,47 @@ static void test_in_mismatches(void **state)
 	}
 }
 
+/* Of calls that cannot begin, and of those that make communicators or agree. */
+static void test_in_other_errors(void **state)
+{
+	const tutti_config config = {.name = "data", .timeout_ms = 200};
+	const tutti_call wrong = {.timeout_ms = -1};
+	tutti_comm *comms[3], *made = NULL;
+	int x = 0, flag = 0, twice[2] = {0, 0};
+	(void)state;
+
+	assert_int_equal(tutti_init_all(comms, 3, &config), TUTTI_OK);
+	assert_int_equal(tutti_broadcast(&x, &x, 1, TUTTI_I32, 7, comms[0], NULL),
+			 TUTTI_ERR_INVALID);
+	assert_string_equal(tutti_comm_error(comms[0]),
+			    "Communicator data: broadcast: root 7 is not in 0..2");
+	assert_int_equal(tutti_all_reduce(&x, NULL, 1, TUTTI_I32, TUTTI_SUM, comms[0], NULL),
+			 TUTTI_ERR_INVALID);
+	expect_words(comms[0], "Communicator data: all_reduce: recv is NULL");
+	assert_int_equal(tutti_send(&x, 1, TUTTI_I32, 1, comms[0], &wrong), TUTTI_ERR_INVALID);
+	expect_words(comms[0], "Communicator data: send: ");
+	assert_int_equal(tutti_comm_dup(comms[0], NULL), TUTTI_ERR_INVALID);
+	expect_words(comms[0], "Communicator data: tutti_comm_dup: ");
+	assert_int_equal(tutti_comm_create_from(comms[0], twice, 2, 0, NULL, &made),
+			 TUTTI_ERR_INVALID);
+	expect_words(comms[0], "Communicator data: tutti_comm_create_from: ");
+	tutti_group_begin();
+	assert_int_equal(tutti_recv(&x, 1, TUTTI_I32, 3, comms[0], NULL), TUTTI_ERR_INVALID);
+	assert_int_equal(tutti_group_end(NULL), TUTTI_ERR_INVALID);
+	expect_words(NULL, "Communicator data: recv: peer 3");
+	for (int shrinks = 0; shrinks < 2; shrinks++) {
+		tutti_status status = shrinks ? tutti_comm_shrink(comms[0], &made)
+					      : tutti_comm_agree(comms[0], &flag);
+		assert_int_equal(status, TUTTI_ERR_TIMEOUT);
+		expect_words(NULL, shrinks ? "Communicator data: tutti_comm_shrink: "
+					   : "Communicator data: tutti_comm_agree: ");
+		for (int i = 0; i < 3; i++)
+			tutti_comm_destroy(comms[i]);
+		if (!shrinks)
+			assert_int_equal(tutti_init_all(comms, 3, &config), TUTTI_OK);
+	}
+}
+
 static void test_bad_names(void **state)
 {
 	static const char *const bad[] = {"", "two\nlines", "\x7f", "n\xc3\xa4me",
@@ -107,6 +148,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_in_messages),
 		cmocka_unit_test(test_in_mismatches),
+		cmocka_unit_test(test_in_other_errors),
 		cmocka_unit_test(test_bad_names),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -25,15 +25,14 @@
 #define SHORT      1 /* the rank that lacks descriptors        */
 #define FEWEST     4 /* with less it does not come to the meeting */
 #define MOST       40
-#define SOON_MS    (TIMEOUT_MS / 2)
-#define TIMEOUT_MS 120000
+#define TIMEOUT_MS 86400000 /* a rank that needs it hangs ... */
+#define HANGS_S    140      /* ... and ends here          */
 
 static struct told {
 	atomic_int serves;
 	char url[512];
 	struct {
 		tutti_status status;
-		double ms;
 		char error[600];
 	} ranks[RANKS];
 } * shared;
@@ -76,10 +75,9 @@ static void be_rank(int rank, const struct way *way, int n)
 			       .world_size = RANKS,
 			       .rendezvous = shared->url,
 			       .timeout_ms = TIMEOUT_MS};
-	uint64_t start = clock_now_ns();
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	test_limit(TIMEOUT_MS / 1000 + 20);
+	test_limit(HANGS_S);
 	snprintf(node, sizeof node, "node%d", rank * way->nodes / RANKS);
 	setenv("TUTTI_HOST_ID", node, 1);
 	setenv("TUTTI_WINDOW", way->window, 1);
@@ -91,7 +89,6 @@ static void be_rank(int rank, const struct way *way, int n)
 	if (status == TUTTI_OK)
 		status = call_everybody(comm);
 	shared->ranks[rank].status = status;
-	shared->ranks[rank].ms = (double)(clock_now_ns() - start) * 1e-6;
 	snprintf(shared->ranks[rank].error, sizeof shared->ranks[rank].error, "%s",
 		 tutti_comm_error(NULL));
 	tutti_comm_destroy(comm);
@@ -150,11 +147,9 @@ static void look(const struct way *way, int n)
 
 	for (int r = 0; r < RANKS; r++) {
 		bool is_like = (shared->ranks[r].status == TUTTI_OK) == (first == TUTTI_OK);
-		bool is_soon = shared->ranks[r].ms < SOON_MS;
 		bool says = first == TUTTI_OK || says_why(shared->ranks[r].error);
-		if (!is_like || !is_soon || !says)
-			fail_msg("%s, %d files: rank %d after %.0f ms: %s: %s (rank %d: %s)",
-				 way->name, n, r, shared->ranks[r].ms,
+		if (!is_like || !says)
+			fail_msg("%s, %d files: rank %d: %s: %s (rank %d: %s)", way->name, n, r,
 				 tutti_status_string(shared->ranks[r].status),
 				 shared->ranks[r].error, SHORT, shared->ranks[SHORT].error);
 	}

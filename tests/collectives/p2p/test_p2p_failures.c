@@ -86,7 +86,8 @@ static void expect_said(const char *text, const char *words, bool is_copied)
 			 text);
 }
 
-/* Both calls end with words, or the sender, which was copied, says them; both ranks stay well. */
+/* The recv knows its sender. Both calls end with words, or the sender, which was copied, says them;
+ * both ranks stay well. */
 static void mismatch_of(const struct sim_call *send, const struct sim_call *recv, bool send_first,
 			const char *words)
 {
@@ -110,6 +111,8 @@ static void mismatch_of(const struct sim_call *send, const struct sim_call *recv
 	sim_ranks_run(&ranks);
 	assert_int_equal(sim_ended(r), TUTTI_ERR_MISMATCH);
 	expect_words(words);
+	assert_int_equal(*recv->source, 1);
+	*recv->source = -1;
 	assert_int_equal(sim_ended(s), is_copied ? TUTTI_OK : TUTTI_ERR_MISMATCH);
 	if (!is_copied)
 		expect_words(words);
@@ -130,7 +133,8 @@ static void test_mismatch(void **arg)
 {
 	static float big[100000], other[100000];
 	struct sim_call send = {P2P_SEND, big, 100, TUTTI_F32, 2, 3, NULL, 0, false};
-	struct sim_call recv = {P2P_RECV, other, 50, TUTTI_F32, 1, 3, NULL, 0, false};
+	int source = -1;
+	struct sim_call recv = {P2P_RECV, other, 50, TUTTI_F32, 1, 3, &source, 0, false};
 	(void)arg;
 
 	for (int first = 0; first < 2; first++) {

@@ -1,9 +1,10 @@
 /* Would break: coming together: wrong connections, a rank that does not come, what is left
- * behind, a machine with next to no /dev/shm. */
+ * behind, a wait without a word, a machine with next to no /dev/shm. */
 #include "window_team.h"
 
 #include "collectives/window/window_join.h"
 #include "core/clock.h"
+#include "core/long_wait.h"
 #include "core/status.h"
 #include "tests/limit.h"
 #include "tests/entries.h"
@@ -13,6 +14,8 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
@@ -105,26 +108,85 @@ static void test_wrong_connections(void **state)
 	test_limit(0);
 }
 
-static void alone(const uint64_t *id, int rank)
+/* Each look of a rank that waits is a long wait. */
+static char said[200];
+
+bool __wrap_long_wait_is_due(struct long_wait *wait, uint64_t now_ns);
+void __wrap_long_wait_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+bool __wrap_long_wait_is_due(struct long_wait *wait, uint64_t now_ns)
+{
+	(void)wait;
+	(void)now_ns;
+	return true;
+}
+
+void __wrap_long_wait_say(const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(said, sizeof said, format, args);
+	va_end(args);
+}
+
+static bool has_said(void *what)
+{
+	return strcmp(said, what) == 0;
+}
+
+static void waits_for(const uint64_t *id, int rank, char *what)
 {
 	struct window_config c = config(id, rank, 3);
 	struct window *window;
 
-	team_check(window_join(&window, &c, deadline_after_ms(100), NULL, NULL) ==
+	team_check(window_join(&window, &c, deadline_after_ms(60000), has_said, what) ==
 			   TUTTI_ERR_UNSUPPORTED,
 		   "joined alone");
-	team_check(strstr(last_error(), rank ? "shares no memory" : "1 of 3 ranks did not come"),
-		   "%s", last_error());
+	team_check(has_said(what), "said '%s'", said);
+}
+
+static void leads(const uint64_t *id, int rank)
+{
+	struct window_config c = config(id, rank, 3);
+	struct window *window;
+	char what[] = "rank 1 of the node's 3 to share memory";
+
+	waits_for(id, rank, what);
+	team_check(window_join(&window, &c, deadline_after_ms(0), NULL, NULL) ==
+			   TUTTI_ERR_UNSUPPORTED,
+		   "joined alone");
+	team_check(strstr(last_error(), "2 of 3 ranks did not come"), "%s", last_error());
+}
+
+static void follows(const uint64_t *id, int rank)
+{
+	struct window_config c = config(id, rank, 3);
+	struct window *window;
+
+	team_check(window_join(&window, &c, deadline_after_ms(60000), NULL, NULL) ==
+			   TUTTI_ERR_UNSUPPORTED,
+		   "joined alone");
+	team_check(strstr(last_error(), "shares no memory"), "%s", last_error());
+}
+
+static void has_no_leader(const uint64_t *id, int rank)
+{
+	char what[] = "rank 0 of the node's 3 to share memory";
+
+	waits_for(id, rank, what);
 }
 
 static void test_missing_rank(void **state)
 {
 	uint64_t id[2] = {clock_now_ns(), (uint64_t)getpid() + 1};
-	pid_t leader = start(alone, id, 0), other = start(alone, id, 2);
+	pid_t leader = start(leads, id, 0), other = start(follows, id, 2);
 
 	(void)state;
 	assert_int_equal(end(leader), 0);
 	assert_int_equal(end(other), 0);
+	id[0]++;
+	assert_int_equal(end(start(has_no_leader, id, 1)), 0);
 }
 
 static void test_too_little_room(void **state)

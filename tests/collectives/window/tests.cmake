@@ -20,3 +20,5 @@ endif()
 if(CMAKE_C_FLAGS MATCHES "-fsanitize=thread")
 	set_source_files_properties(collectives/window/window_values.c PROPERTIES COMPILE_OPTIONS "-fno-sanitize=thread;-O2")
 endif()
+# Every wait is a long one.
+target_link_options(test_window_join PRIVATE LINKER:--wrap=long_wait_is_due LINKER:--wrap=long_wait_say)
