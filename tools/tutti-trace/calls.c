@@ -53,6 +53,8 @@ static int print_running(int rank, const struct trace_process *p, const struct t
 	return count;
 }
 
+/* Short calls that were over at once have no time: such a call may be as old as the one before it
+ * that has one. */
 static const struct trace_op *last_of(const struct trace_process *p)
 {
 	const struct trace_op *last = NULL;
@@ -61,7 +63,7 @@ static const struct trace_op *last_of(const struct trace_process *p)
 		const struct trace_comm *c = &p->comms[i];
 		const struct trace_op *op = c->op_count ? &c->ops[c->op_count - 1] : NULL;
 
-		if (op && (!last || op->begin_ns > last->begin_ns))
+		if (op && (!last || op->earliest_ns > last->earliest_ns))
 			last = op;
 	}
 	return last;
@@ -79,8 +81,9 @@ static void print_process(int rank, const struct trace_process *p)
 		return;
 	printf("rank %d (pid %d) is not in a call of Tutti", rank, p->pid);
 	if (last)
-		printf("; its last one was %s, %.3f s ago", name_of(last, name),
-		       seconds(last->end_ns == TRACE_UNKNOWN ? last->begin_ns : last->end_ns,
+		printf("; its last one was %s, %s%.3f s ago", name_of(last, name),
+		       last->earliest_ns < last->latest_ns ? "at most " : "",
+		       seconds(last->end_ns == TRACE_UNKNOWN ? last->earliest_ns : last->end_ns,
 			       p->now_ns));
 	printf("\n");
 }
