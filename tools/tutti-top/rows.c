@@ -66,7 +66,8 @@ static void print_operation(const struct trace_op *op, int64_t now_ns, FILE *fil
 		snprintf(what, sizeof what, "%s %s %d", op->name,
 			 strcmp(op->name, "send") == 0 ? "to" : "from", op->peer);
 	else
-		snprintf(what, sizeof what, "%s from any", op->name);
+		snprintf(what, sizeof what, "%s%s", op->name,
+			 strcmp(op->name, "recv") == 0 ? " from any" : "");
 	since = op->state == TRACE_STATE_RUNS || op->end_ns == TRACE_UNKNOWN ? op->earliest_ns
 									     : op->end_ns;
 	/* <: a short call that was over at once has no time of its own. */

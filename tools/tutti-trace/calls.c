@@ -25,7 +25,8 @@ static const char *name_of(const struct trace_op *op, char text[NAME_BYTES])
 		n = snprintf(text, NAME_BYTES, "%s %s %d", op->name,
 			     strcmp(op->name, "send") == 0 ? "to" : "from", op->peer);
 	else
-		n = snprintf(text, NAME_BYTES, "%s from any", op->name);
+		n = snprintf(text, NAME_BYTES, "%s%s", op->name,
+			     strcmp(op->name, "recv") == 0 ? " from any" : "");
 	if (op->label[0])
 		snprintf(text + n, NAME_BYTES - (size_t)n, " (%s)", op->label);
 	return text;
@@ -116,8 +117,8 @@ static void print_job(int launcher)
 		if (!has_line && code != ATTACH_NO_TUTTI)
 			fprintf(stderr, "tutti-trace: %s\n", why);
 		if (!has_line && (i + 1 == list.count || p[1].leader != p->leader))
-			printf("rank %d (pid %d) is not in a call of Tutti, and has no "
-			       "communicator\n",
+			printf("rank %d (pid %d) has no communicator: it waits in tutti_init, or "
+			       "is not in a call of Tutti\n",
 			       p->rank, p->leader);
 	}
 	free(list.processes);
