@@ -73,10 +73,12 @@ __attribute__((format(printf, 1, 2))) static int wrong(const char *format, ...)
 
 static int wrong_value(int option, const char *value)
 {
-	if (option == DIRTY || option == RANKS)
-		return wrong("'%s' is not a value for --%s.", value,
-			     option == RANKS ? "ranks" : "dirty");
-	return wrong("'%s' is not a value for -%c.", value, option);
+	if (option < DIRTY)
+		return wrong("'%s' is not a value for -%c.", value, option);
+	return wrong("'%s' is not a value for --%s.", value,
+		     option == RANKS  ? "ranks"
+		     : option == LOAD ? "load"
+				      : "dirty");
 }
 
 /* Digits and nothing else: no sign, no blank. */

@@ -150,7 +150,7 @@ tutti_status tutti_memory_estimate(const tutti_model *model, int world_size,
 	TRY(config_check(config));
 	TRY(config_check_model(config, model));
 	TRY(config_check_world(config, world_size, world_size));
-	TRY(layout_make(&layout, model, config, layout_shard_size(config, world_size, world_size)));
+	TRY(layout_make(&layout, model, config, world_size, world_size));
 	memset(stats, 0, sizeof *stats);
 	for (int r = 0; r < layout.shard_size; r++) {
 		tutti_train_stats one = {0};

@@ -136,12 +136,11 @@ static tutti_status check_nodes(tutti_trainer *trainer, int node)
 static tutti_status plan_memory(tutti_trainer *trainer, int node)
 {
 	const tutti_train_config *config = &trainer->config;
-	int shards = layout_shard_size(config, trainer->size, node);
 
 	TRY(config_check_world(config, trainer->size, node));
-	TRY(layout_make(&trainer->layout, &trainer->model, config, shards));
-	trainer->shard_rank = trainer->rank % shards;
-	trainer->replica_count = trainer->size / shards;
+	TRY(layout_make(&trainer->layout, &trainer->model, config, trainer->size, node));
+	trainer->shard_rank = trainer->rank % trainer->layout.shard_size;
+	trainer->replica_count = trainer->layout.replica_count;
 	TRY(memory_tables(trainer));
 	return norm_create(trainer);
 }

@@ -1,5 +1,6 @@
 /* tutti_comm_agree: one decision of all ranks that live, also on a communicator that has failed. */
 #include "collectives/comm/join.h"
+#include "collectives/trace/trace.h"
 #include "collectives/window/window.h"
 
 #include "core/cancel.h"
@@ -29,17 +30,25 @@ static bool is_over(void *arg)
 	       (r->server > 0 && has_ended(arg, r->server - 1));
 }
 
-tutti_status comm_enter_recovery(struct tutti_comm *comm, const char *name)
+tutti_status comm_enter_recovery(struct tutti_comm *comm, const char *name, unsigned trace_kind)
 {
+	struct trace *trace = comm->calls.trace;
+
 	TRY(comm_enter(comm, name));
+	uint64_t number = atomic_load_explicit(&trace->issued, memory_order_relaxed);
+	comm->recovery.mark =
+		trace_note(trace, trace_what(number, trace_kind, TUTTI_U8, TRACE_BY_MESSAGE, 0),
+			   trace_size(0, -1));
+	trace_began(&comm->recovery.mark);
 	comm->recovery.aborts_before = atomic_load(&comm->recovery.aborts);
 	cancel_begin(is_over, comm);
 	return TUTTI_OK;
 }
 
-void comm_leave_recovery(struct tutti_comm *comm)
+void comm_leave_recovery(struct tutti_comm *comm, tutti_status status)
 {
 	cancel_end();
+	trace_ended(&comm->recovery.mark, status != TUTTI_OK);
 	consensus_leave(comm->recovery.consensus);
 	comm_leave(comm);
 }
@@ -92,7 +101,7 @@ static tutti_status agree(struct tutti_comm *comm, int *flag, uint8_t *marks, in
 
 tutti_status comm_agree(struct tutti_comm *comm, int *flag)
 {
-	TRY(comm_enter_recovery(comm, "tutti_comm_agree"));
+	TRY(comm_enter_recovery(comm, "tutti_comm_agree", TRACE_AGREE));
 	uint8_t *marks = calloc((size_t)comm->size, 1);
 	int32_t *flags = calloc((size_t)comm->size, sizeof *flags);
 	tutti_status status;
@@ -103,6 +112,6 @@ tutti_status comm_agree(struct tutti_comm *comm, int *flag)
 			      comm->size);
 	free(marks);
 	free(flags);
-	comm_leave_recovery(comm);
+	comm_leave_recovery(comm, status);
 	return status;
 }

@@ -97,6 +97,7 @@ struct comm_recovery {
 	atomic_uint aborts;     /* how often tutti_comm_abort was called                */
 	unsigned aborts_before; /* of aborts: they do not concern the recovery call     */
 	int server; /* of a grow that waits for it: rank + 1, or 0               */
+	struct trace_mark mark; /* the recovery call under way                          */
 };
 
 struct tutti_comm {

@@ -276,9 +276,9 @@ tutti_status comm_grow(struct tutti_comm *comm, int size, const tutti_config *co
 	TRY(env_load(&g.env));
 	inherit(&g, config);
 	TRY(comm_check_config(&g.config));
-	TRY(comm_enter_recovery(comm, NAME));
+	TRY(comm_enter_recovery(comm, NAME, TRACE_GROW));
 	tutti_status status = run(&g, grown);
-	comm_leave_recovery(comm);
+	comm_leave_recovery(comm, status);
 	if (status == TUTTI_OK)
 		last_error_clear(); /* what was tried again is no error */
 	return status;

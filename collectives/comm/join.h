@@ -115,8 +115,8 @@ tutti_status arrive_describe(struct tutti_comm *comm, struct member *member);
 
 /* comm_enter and comm_leave around a call that works on a failed communicator too: waits of this
  * thread in between end only when the communicator is aborted again (core/cancel.h). */
-tutti_status comm_enter_recovery(struct tutti_comm *comm, const char *name);
-void comm_leave_recovery(struct tutti_comm *comm);
+tutti_status comm_enter_recovery(struct tutti_comm *comm, const char *name, unsigned trace_kind);
+void comm_leave_recovery(struct tutti_comm *comm, tutti_status status);
 /* Puts question to the ranks of comm that still take part (consensus.h). which: a call adds a
  * multiple of 4 to its own number of these for each question. Fills in number, has_ended and arg,
  * which is comm for wait as well. */

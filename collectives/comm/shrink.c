@@ -278,9 +278,9 @@ static tutti_status run(struct tutti_comm *old, tutti_comm **survivors)
 
 tutti_status comm_shrink(struct tutti_comm *comm, struct tutti_comm **survivors)
 {
-	TRY(comm_enter_recovery(comm, NAME));
+	TRY(comm_enter_recovery(comm, NAME, TRACE_SHRINK));
 	tutti_status status = run(comm, survivors);
-	comm_leave_recovery(comm);
+	comm_leave_recovery(comm, status);
 	if (status == TUTTI_OK)
 		last_error_clear(); /* what was tried again is no error */
 	return status;

@@ -20,8 +20,8 @@
 
 #define TRACE_OPS 1024u /* a power of two */
 
-/* The kinds of operations besides the collectives. */
-enum { TRACE_SEND = 0x40, TRACE_RECV };
+/* The kinds of operations besides the collectives: messages, and calls of the living alone. */
+enum { TRACE_SEND = 0x40, TRACE_RECV, TRACE_AGREE, TRACE_SHRINK, TRACE_GROW };
 
 /* The number of an algorithm, whose name is on the page, or: */
 #define TRACE_ALGORITHMS 64u
@@ -40,7 +40,7 @@ enum { TRACE_IS_VALID = 1, TRACE_IS_ASYNC = 2, TRACE_IS_GROUPED = 4, TRACE_AT_ON
 
 struct trace_entry {
 	/* number << 32 | kind << 24 | dtype << 16 | algorithm << 8 | flags. number: the low half of
-	 * a collective's sequence, or of a message's index. AT_ONCE:
+	 * a collective's sequence, or of another operation's index. AT_ONCE:
 	 * number << 32 | kind << 24 | dtype << 20 | count << 13 | root << 4 | flags */
 	_Atomic uint64_t what;
 	_Atomic uint64_t size; /* peer or root + 1 << 40 | count                              */
@@ -89,7 +89,7 @@ struct trace {
 #define TRACE_SLOTS   16u
 #define TRACE_MAGIC   UINT64_C(0x6563617274747574) /* "tuttrace" */
 #define TRACE_NAME    "tutti-trace"                /* of the file that has no name in any folder */
-#define TRACE_VERSION 3u
+#define TRACE_VERSION 4u
 
 /* The head of a page, written before readers can see it. */
 struct trace_page {

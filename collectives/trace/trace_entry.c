@@ -22,11 +22,19 @@ static int64_t time_of(const struct page_reading *reading, uint64_t word)
 	return (int64_t)ticks_to_ns(&reading->start, &reading->now, word & TRACE_TIME);
 }
 
+/* Collectives alone have numbers that their ranks have in common. */
+static bool has_number(unsigned kind)
+{
+	return kind < TRACE_SEND || kind > TRACE_GROW;
+}
+
 static void name_kind(struct trace_op *op, unsigned kind)
 {
-	const char *name = kind == TRACE_SEND   ? "send"
-			   : kind == TRACE_RECV ? "recv"
-						: collective_name((enum collective)kind);
+	static const char *const others[] = {"send", "recv", "comm_agree", "comm_shrink",
+					     "comm_grow"};
+	const char *name = has_number(kind) ? collective_name((enum collective)kind)
+					    : others[kind - TRACE_SEND];
+
 	snprintf(op->name, sizeof op->name, "%s", name);
 }
 
@@ -95,7 +103,7 @@ bool trace_entry_read(struct trace_op *op, const struct trace_entry *e, uint64_t
 	name_kind(op, kind);
 	name_algorithm(op, (unsigned)(w.what >> 8 & 255), reading->page);
 	snprintf(op->dtype, sizeof op->dtype, "%s", dtype_bytes(dtype) ? dtype_name(dtype) : "?");
-	op->sequence = is_message ? -1 : (int64_t)((newest + (uint64_t)ahead) & INT64_MAX);
+	op->sequence = has_number(kind) ? (int64_t)((newest + (uint64_t)ahead) & INT64_MAX) : -1;
 	op->count = w.size & TRACE_COUNT_MAX;
 	op->bytes = op->count * dtype_bytes(dtype);
 	op->peer = is_message || has_root(kind) ? (int)(w.size >> 40) - 1 : -1;

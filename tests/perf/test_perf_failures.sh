@@ -10,6 +10,12 @@ says()
 	grep -qE -- "$1" err || complain "no '$1' in: $(cat err)"
 }
 
+# ---- a bad value: the message names the option
+for option in -n --dirty --ranks --load; do
+	expect 2 "$perf" $option x
+	says "'x' is not a value for $option\.\$"
+done
+
 # ---- a call that is refused before anything is measured, and one that is refused then
 for how in "-t 2" "--ranks 2"; do
 	# shellcheck disable=SC2086

@@ -65,10 +65,37 @@ static void names_are_shown(void **state)
 	assert_non_null(strstr(text, "  (unit h.3)\n"));
 }
 
+/* A call without a time of its own: it can be as old as the one before it. */
+static void a_call_without_a_time_is_not_made_younger(void **state)
+{
+	struct trace_op op = {.name = "all_reduce",
+			      .state = TRACE_STATE_DONE,
+			      .earliest_ns = 1000000000,
+			      .begin_ns = 5000000000,
+			      .latest_ns = 9000000000,
+			      .end_ns = TRACE_UNKNOWN};
+	struct trace_comm comm = {.size = 1, .ops = &op, .op_count = 1};
+	struct trace_process process = {
+		.pid = 11, .comms = &comm, .comm_count = 1, .now_ns = 9000000000};
+	struct sample now = {.ns = 1000, .log = {&process, 1}}, before = {0};
+	char text[1000];
+	FILE *file = tmpfile();
+
+	(void)state;
+	assert_non_null(file);
+	sample_print(&before, &now, file);
+	rewind(file);
+	text[fread(text, 1, sizeof text - 1, file)] = '\0';
+	fclose(file);
+	assert_non_null(strstr(text, " <8.000 s "));
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(ranks_of_a_communicator_are_together),
-					   cmocka_unit_test(names_are_shown)};
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(ranks_of_a_communicator_are_together),
+		cmocka_unit_test(names_are_shown),
+		cmocka_unit_test(a_call_without_a_time_is_not_made_younger)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

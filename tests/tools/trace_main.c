@@ -4,6 +4,7 @@
  * in a group, then by itself say:FIFO       writes "RANK PID" wait:RANK:FIFO this rank reads until
  * the fifo's other end is closed dump:FILE      tutti_trace_dump fail:RANK      this rank aborts;
  * the others wait for it in a barrier, until they know
+ * agree, shrink, grow    that call
  */
 #include <tutti/tutti.h>
 
@@ -89,6 +90,27 @@ static void come_to_fail(tutti_comm *comm, int rank)
 		die("a barrier of a failed communicator");
 }
 
+/* Calls of the living ranks, for which this one waits. */
+static void agree(tutti_comm *comm)
+{
+	int flag = 1;
+	must(tutti_comm_agree(comm, &flag), "tutti_comm_agree");
+}
+
+static void shrink(tutti_comm *comm)
+{
+	tutti_comm *survivors;
+	must(tutti_comm_shrink(comm, &survivors), "tutti_comm_shrink");
+	tutti_comm_destroy(survivors);
+}
+
+static void grow(tutti_comm *comm)
+{
+	tutti_comm *grown;
+	must(tutti_comm_grow(comm, tutti_size(comm) + 1, NULL, &grown), "tutti_comm_grow");
+	tutti_comm_destroy(grown);
+}
+
 static void run(tutti_comm *comm, char *word)
 {
 	char *value = strchr(word, ':');
@@ -105,6 +127,12 @@ static void run(tutti_comm *comm, char *word)
 		must(tutti_trace_dump(value), "tutti_trace_dump");
 	else if (strncmp(word, "fail", n) == 0)
 		come_to_fail(comm, atoi(value));
+	else if (strncmp(word, "agree", n) == 0)
+		agree(comm);
+	else if (strncmp(word, "shrink", n) == 0)
+		shrink(comm);
+	else if (strncmp(word, "grow", n) == 0)
+		grow(comm);
 	else
 		die(word);
 }

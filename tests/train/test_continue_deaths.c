@@ -404,6 +404,17 @@ static void test_hsdp(void **state)
 	each_call(config, 4, 2, 7);
 }
 
+/* A single group, as on one machine without shard_size, has no other copy than shadows. */
+static void test_hsdp_of_one_group(void **state)
+{
+	tutti_train_config config = config_of(TUTTI_HSDP);
+
+	(void)state;
+	config.shard_size = 3;
+	expect(config);
+	each_call(config, 3, 2, 7);
+}
+
 /* A shadow rounds as its owner does. */
 static void test_of_16_bits(void **state)
 {
@@ -422,9 +433,10 @@ static void test_of_16_bits(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_ddp),   cmocka_unit_test(test_zero1),
-		cmocka_unit_test(test_zero2), cmocka_unit_test(test_fsdp),
-		cmocka_unit_test(test_hsdp),  cmocka_unit_test(test_of_16_bits),
+		cmocka_unit_test(test_ddp),        cmocka_unit_test(test_zero1),
+		cmocka_unit_test(test_zero2),      cmocka_unit_test(test_fsdp),
+		cmocka_unit_test(test_hsdp),       cmocka_unit_test(test_hsdp_of_one_group),
+		cmocka_unit_test(test_of_16_bits),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,7 +53,7 @@ static const struct trace_op *operation_of(const struct trace_comm *c)
 
 static void print_operation(const struct trace_op *op, int64_t now_ns, FILE *file)
 {
-	char what[48] = "-";
+	char what[48] = "-", ago[32];
 	int64_t since;
 
 	if (!op) {
@@ -66,11 +66,14 @@ static void print_operation(const struct trace_op *op, int64_t now_ns, FILE *fil
 		snprintf(what, sizeof what, "%s %s %d", op->name,
 			 strcmp(op->name, "send") == 0 ? "to" : "from", op->peer);
 	else
-		snprintf(what, sizeof what, "%s from any", op->name);
-	since = op->state == TRACE_STATE_RUNS || op->end_ns == TRACE_UNKNOWN ? op->begin_ns
+		snprintf(what, sizeof what, "%s%s", op->name,
+			 strcmp(op->name, "recv") == 0 ? " from any" : "");
+	since = op->state == TRACE_STATE_RUNS || op->end_ns == TRACE_UNKNOWN ? op->earliest_ns
 									     : op->end_ns;
-	fprintf(file, " %-24s %-9s %8.3f s", what, trace_state_names[op->state],
-		now_ns > since ? (double)(now_ns - since) * 1e-9 : 0.0);
+	/* <: a short call that was over at once has no time of its own. */
+	snprintf(ago, sizeof ago, "%s%.3f s", op->earliest_ns < op->latest_ns ? "<" : "",
+		 now_ns > since ? (double)(now_ns - since) * 1e-9 : 0.0);
+	fprintf(file, " %-24s %-9s %10s", what, trace_state_names[op->state], ago);
 }
 
 static void print_row(const struct trace_process *p, const struct trace_comm *c, struct rates rates,

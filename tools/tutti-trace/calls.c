@@ -25,7 +25,8 @@ static const char *name_of(const struct trace_op *op, char text[NAME_BYTES])
 		n = snprintf(text, NAME_BYTES, "%s %s %d", op->name,
 			     strcmp(op->name, "send") == 0 ? "to" : "from", op->peer);
 	else
-		n = snprintf(text, NAME_BYTES, "%s from any", op->name);
+		n = snprintf(text, NAME_BYTES, "%s%s", op->name,
+			     strcmp(op->name, "recv") == 0 ? " from any" : "");
 	if (op->label[0])
 		snprintf(text + n, NAME_BYTES - (size_t)n, " (%s)", op->label);
 	return text;
@@ -53,6 +54,8 @@ static int print_running(int rank, const struct trace_process *p, const struct t
 	return count;
 }
 
+/* Short calls that were over at once have no time: such a call may be as old as the one before it
+ * that has one. */
 static const struct trace_op *last_of(const struct trace_process *p)
 {
 	const struct trace_op *last = NULL;
@@ -61,7 +64,7 @@ static const struct trace_op *last_of(const struct trace_process *p)
 		const struct trace_comm *c = &p->comms[i];
 		const struct trace_op *op = c->op_count ? &c->ops[c->op_count - 1] : NULL;
 
-		if (op && (!last || op->begin_ns > last->begin_ns))
+		if (op && (!last || op->earliest_ns > last->earliest_ns))
 			last = op;
 	}
 	return last;
@@ -79,8 +82,9 @@ static void print_process(int rank, const struct trace_process *p)
 		return;
 	printf("rank %d (pid %d) is not in a call of Tutti", rank, p->pid);
 	if (last)
-		printf("; its last one was %s, %.3f s ago", name_of(last, name),
-		       seconds(last->end_ns == TRACE_UNKNOWN ? last->begin_ns : last->end_ns,
+		printf("; its last one was %s, %s%.3f s ago", name_of(last, name),
+		       last->earliest_ns < last->latest_ns ? "at most " : "",
+		       seconds(last->end_ns == TRACE_UNKNOWN ? last->earliest_ns : last->end_ns,
 			       p->now_ns));
 	printf("\n");
 }
@@ -113,8 +117,8 @@ static void print_job(int launcher)
 		if (!has_line && code != ATTACH_NO_TUTTI)
 			fprintf(stderr, "tutti-trace: %s\n", why);
 		if (!has_line && (i + 1 == list.count || p[1].leader != p->leader))
-			printf("rank %d (pid %d) is not in a call of Tutti, and has no "
-			       "communicator\n",
+			printf("rank %d (pid %d) has no communicator: it waits in tutti_init, or "
+			       "is not in a call of Tutti\n",
 			       p->rank, p->leader);
 	}
 	free(list.processes);

@@ -21,7 +21,7 @@ tutti_dtype span_sum_dtype(const struct param_span *span, const tutti_train_conf
 
 bool layout_has_shadow(const struct model_layout *layout, const tutti_train_config *config)
 {
-	return config->shadow && layout->shard_size > 1 && config->strategy != TUTTI_HSDP;
+	return config->shadow && layout->shard_size > 1 && layout->replica_count == 1;
 }
 
 /* Of the left neighbour's part: parameters, state as of AdamW, and gradients. */

@@ -104,7 +104,7 @@ struct model_layout {
 	int trained_count;
 	struct param_place *places; /* one per parameter */
 	int **unit_spans;     /* the spans that each unit uses; each list ends with -1 */
-	int shard_size;
+	int shard_size, replica_count; /* the ranks of a shard group; the groups */
 	bool by_unit; /* FSDP: a span belongs to one unit, and starts when the unit has ended */
 	size_t *cut_memory;
 	int *param_memory, *unit_memory;
@@ -115,7 +115,7 @@ struct model_layout {
 int layout_shard_size(const tutti_train_config *config, int world_size, int node);
 /* MEMORY leaves nothing to free. */
 tutti_status layout_make(struct model_layout *layout, const struct tutti_model *model,
-			 const tutti_train_config *config, int shard_size);
+			 const tutti_train_config *config, int world_size, int node);
 void layout_finish(struct model_layout *layout);
 
 /* The part of a span that a rank of the shard group has: all of it if the span is not split. */

@@ -224,9 +224,13 @@ static tutti_status fill(struct model_layout *layout, const struct tutti_model *
 }
 
 tutti_status layout_make(struct model_layout *layout, const struct tutti_model *model,
-			 const tutti_train_config *config, int shard_size)
+			 const tutti_train_config *config, int world_size, int node)
 {
-	*layout = (struct model_layout){.shard_size = shard_size, .by_unit = shards_params(config)};
+	int shard_size = layout_shard_size(config, world_size, node);
+
+	*layout = (struct model_layout){.shard_size = shard_size,
+					.replica_count = world_size / shard_size,
+					.by_unit = shards_params(config)};
 	tutti_status status = fill(layout, model, config);
 	if (status != TUTTI_OK)
 		layout_finish(layout);
