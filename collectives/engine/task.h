@@ -128,7 +128,8 @@ struct engine_links {
 /* The works in flight, and the calls that are to become works. Under the engine's lock. */
 struct engine_works {
 	struct tutti_work *newest; /* the first of the list */
-	struct tutti_work *_Atomic alone; /* alone.c: the only call, or NULL; any thread reads it */
+	/* alone.c: the only call, without a spec; or NULL. Any thread reads the pointer. */
+	struct tutti_work *_Atomic alone;
 	atomic_int count;          /* without alone; any thread reads it */
 	int by_message;            /* so many of them are no calls of the window */
 	int groups;                /* that start their calls now, without waiting for room */

@@ -172,17 +172,15 @@ tutti_status work_test(struct tutti_work *work, bool *done)
 tutti_status work_cancel(struct tutti_work *work)
 {
 	struct engine *e = work->engine;
-	const char *name = work->spec.name;
 	bool is_cancelled = false;
 
 	if (work->parts)
 		return fail(TUTTI_ERR_INVALID,
 			    "tutti_work_cancel: work is a group's: its calls cannot be cancelled");
-	if (!work->spec.kind->cancel)
-		return fail(TUTTI_ERR_INVALID,
-			    "tutti_work_cancel: work is of %s: only a recv can be cancelled", name);
 	engine_lock(e);
-	if (!is_done(work) && !e->failure.stop && work->stage == WORK_RUNS)
+	const char *name = work->spec.name;
+	bool never = !work->spec.kind->cancel;
+	if (!never && !is_done(work) && !e->failure.stop && work->stage == WORK_RUNS)
 		is_cancelled = work->spec.kind->cancel(e, work);
 	if (is_cancelled) {
 		engine_work_failed(e, work, TUTTI_ERR_ABORTED);
@@ -191,6 +189,9 @@ tutti_status work_cancel(struct tutti_work *work)
 	engine_unlock(e);
 	if (is_cancelled)
 		return TUTTI_OK;
+	if (never)
+		return fail(TUTTI_ERR_INVALID,
+			    "tutti_work_cancel: work is of %s: only a recv can be cancelled", name);
 	return fail(TUTTI_ERR_INVALID,
 		    "tutti_work_cancel: work is a %s: only a recv that has met no message can be "
 		    "cancelled",
