@@ -94,7 +94,6 @@ static void end(struct engine *e, struct tutti_work *work)
 	atomic_store_explicit(&e->works.alone, NULL, memory_order_release);
 	assert(atomic_load_explicit(&work->refs, memory_order_relaxed) == 2);
 	atomic_store_explicit(&work->refs, 1, memory_order_relaxed);
-	work_give_back(e, work);
 }
 
 static bool end_if_over(struct engine *e, struct tutti_work *work)
@@ -123,9 +122,11 @@ bool work_end_alone(struct tutti_work *work)
 	} else if (e->works.window_head == work && e->works.newest == work && !work->next &&
 		   !e->loose && window_task_advance(e, true)) {
 		engine_finish_ended(e);
-		is_over = atomic_load(&work->is_done) && work->status == TUTTI_OK &&
-			  work_give_back(e, work);
+		is_over = atomic_load(&work->is_done) && work->status == TUTTI_OK;
 	}
 	engine_unlock(e);
+	/* Until here the work keeps the engine, which another thread may be destroying. */
+	if (is_over)
+		work_release(work);
 	return is_over;
 }

@@ -65,8 +65,6 @@ static inline void works_count(struct engine *e, int more)
 	atomic_store_explicit(&e->works.count, count + more, memory_order_relaxed);
 }
 struct tutti_work *work_new(struct engine *e);
-/* As work_release of one that has ended, with the lock. False: it is held elsewhere, too. */
-bool work_give_back(struct engine *e, struct tutti_work *work);
 void work_finish(struct engine *e, struct tutti_work *work, tutti_status status);
 /* An engine is freed when it has ended and no work of it is outside. No lock. */
 void engine_ref_owner(struct engine *e);
@@ -80,7 +78,7 @@ void work_count_down(struct tutti_work *whole);
 
 /* alone.c */
 /* A call beside which nothing is in flight needs no whole pass. True: it is over and well, and work
- * is the engine's again. By its waiting thread, without the lock. */
+ * is released. By its waiting thread, without the lock. */
 bool work_end_alone(struct tutti_work *work);
 
 /* bounce.c */

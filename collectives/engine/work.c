@@ -134,16 +134,6 @@ static void unref(struct tutti_work *work)
 		recycle(work->engine, work);
 }
 
-bool work_give_back(struct engine *e, struct tutti_work *work)
-{
-	if (atomic_load_explicit(&work->refs, memory_order_acquire) != 1)
-		return false;
-	poison(work, offsetof(struct tutti_work, tables));
-	work->next = e->works.free;
-	e->works.free = work;
-	return true;
-}
-
 void work_release(struct tutti_work *work)
 {
 	if (work)
