@@ -12,41 +12,6 @@ static bool is_plain(const struct engine *e, const struct call_args *args)
 	       e->help.is_attached && !e->config.now_ns;
 }
 
-/* All but timeout_ms and the trace. The caller's spec would be filled and then copied, which takes
- * longer than the rest. */
-static void fill(struct task_spec *spec, const struct engine *e, const struct call_args *args)
-{
-	spec->kind = &window_tasks;
-	spec->memory = &memory_host;
-	spec->args = *args;
-	spec->name = collective_name(args->collective);
-	spec->algorithm = "window";
-	spec->send_bytes = spec->recv_bytes = 0;
-	if (!trace_is_short(args)) {
-		spec->send_bytes = layout_extent(args, e->config.rank, e->config.size, SEND_SIDE);
-		spec->recv_bytes = layout_extent(args, e->config.rank, e->config.size, RECV_SIDE);
-	}
-	spec->copies_send = false;
-	spec->p2p.side = P2P_NONE;
-	spec->done = NULL;
-}
-
-static void enlist(struct engine *e, struct tutti_work *work, const struct call_args *args)
-{
-	fill(&work->spec, e, args);
-	work_begin_life(e, work, true);
-	window_tasks.begin(e, work);
-}
-
-void engine_enlist(struct engine *e)
-{
-	struct tutti_work *work = e->works.alone;
-
-	enlist(e, work, &work->window.args);
-	/* Partner: helper_has_works, which looks at it before async_works. */
-	e->works.alone = NULL;
-}
-
 /* The other ranks wait for its line, so that goes first. */
 static void begin_alone(struct engine *e, struct tutti_work *work, const struct call_args *args)
 {
@@ -70,12 +35,12 @@ struct tutti_work *engine_submit_alone(struct engine *e, const struct call_args 
 		work->spec.timeout_ms = timeout_ms;
 		work->spec.trace = (struct trace_mark){0};
 		if (e->config.trace)
-			work->spec.trace = trace_call(e->config.trace, args, TRACE_BY_WINDOW,
-						      TRACE_IS_ASYNC);
+			work->spec.trace =
+				trace_call(e->config.trace, args, TRACE_BY_WINDOW, TRACE_IS_ASYNC);
 		if (trace_is_timed(args))
 			trace_began(&work->spec.trace);
 		if (!trace_is_short(args))
-			enlist(e, work, args);
+			work_enlist(e, work, args);
 	}
 	engine_unlock(e);
 	if (work)

@@ -7,7 +7,7 @@
 
 /* connections.c */
 struct tutti_conn *engine_conn(struct engine *e, int peer); /* NULL: the engine has failed   */
-void engine_disconnect(struct engine *e); /* closes connections and endpoints */
+void engine_disconnect(struct engine *e);                   /* closes connections and endpoints */
 /* Fills fds with what to sleep on. Returns how many, or -1 if there is work already. */
 struct pollfd;
 int engine_arm(struct engine *e, struct pollfd *fds, int max);
@@ -65,6 +65,8 @@ static inline void works_count(struct engine *e, int more)
 	atomic_store_explicit(&e->works.count, count + more, memory_order_relaxed);
 }
 struct tutti_work *work_new(struct engine *e);
+/* Its deadline begins, and its place among the works. */
+void work_begin_life(struct engine *e, struct tutti_work *work, bool is_async);
 void work_finish(struct engine *e, struct tutti_work *work, tutti_status status);
 /* An engine is freed when it has ended and no work of it is outside. No lock. */
 void engine_ref_owner(struct engine *e);
@@ -75,6 +77,10 @@ bool engine_call_back(struct engine *e);
 /* Of a group's work: one part less, which has ended. */
 void work_part_ended(struct tutti_work *whole, const struct tutti_work *part);
 void work_count_down(struct tutti_work *whole);
+
+/* enlist.c */
+/* work is made from args; alone.c has given it its timeout_ms and its entry in the trace. */
+void work_enlist(struct engine *e, struct tutti_work *work, const struct call_args *args);
 
 /* alone.c */
 /* A call beside which nothing is in flight needs no whole pass. True: it is over and well, and work
@@ -102,13 +108,9 @@ const char *work_error(const struct tutti_work *work, char *text);
 /* Its status; an error is this thread's last error then. */
 tutti_status work_result(const struct tutti_work *work);
 
-/* submit.c */
-/* Its deadline begins, and its place among the works. */
-void work_begin_life(struct engine *e, struct tutti_work *work, bool is_async);
-
 /* progress.c */
 void engine_finish_ended(struct engine *e); /* the works whose tasks are over */
-bool engine_settle(struct engine *e); /* what can be done without asking an endpoint */
+bool engine_settle(struct engine *e);       /* what can be done without asking an endpoint */
 
 /* clean_up.c */
 void engine_clean_up(struct engine *e); /* after a failure; once */
@@ -117,7 +119,7 @@ void engine_clean_up(struct engine *e); /* after a failure; once */
 void engine_try_clean(struct engine *e);
 
 /* helper_list.c, helper.c: the process's one helper thread */
-int wake_open(void);  /* the descriptor to sleep on, or -1 with errno; the helper alone */
+int wake_open(void); /* the descriptor to sleep on, or -1 with errno; the helper alone */
 void wake_close(void);
 enum helper_state { HELPER_AWAKE, HELPER_NAPS, HELPER_SLEEPS };
 /* The helper is about to nap or sleep, or awake. Returns whether it was reminded meanwhile. */

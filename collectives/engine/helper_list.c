@@ -92,8 +92,7 @@ bool helper_is_needed(struct engine *e)
 {
 	if (atomic_load(&e->help.is_dirty) || atomic_load(&e->lists.has_called))
 		return true;
-	return helper_has_works(e) && atomic_load(&e->help.waiters) == 0 &&
-	       !waits_come_soon(e);
+	return helper_has_works(e) && atomic_load(&e->help.waiters) == 0 && !waits_come_soon(e);
 }
 
 static struct {

@@ -243,10 +243,10 @@ static inline uint64_t engine_coarse_now(const struct engine *e)
 }
 
 /* For kinds of task and groups of calls; engine_internal.h has the rest. */
-/* alone.c */
+/* enlist.c */
 /* The call that is alone takes its place among the works. */
 void engine_enlist(struct engine *e);
-/* How all others take the lock. */
+/* How the lock is taken, but by alone.c itself. */
 static inline void engine_lock(struct engine *e)
 {
 	pthread_mutex_lock(&e->lock);

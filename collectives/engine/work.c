@@ -145,6 +145,23 @@ void work_retain(struct tutti_work *work)
 	atomic_fetch_add_explicit(&work->refs, 1, memory_order_relaxed);
 }
 
+void work_begin_life(struct engine *e, struct tutti_work *work, bool is_async)
+{
+	work->is_async = is_async;
+	if (!work->submitted_ns)
+		work->submitted_ns = engine_coarse_now(e);
+	work->deadline_ns = work->submitted_ns + MS_TO_NS(work->spec.timeout_ms) +
+			    (e->config.now_ns ? 0 : COARSE_NS);
+	work->next = e->works.newest;
+	if (e->works.newest)
+		e->works.newest->prev = work;
+	e->works.newest = work;
+	works_count(e, 1);
+	e->works.by_message += work->spec.kind != &window_tasks;
+	if (work->is_async)
+		atomic_fetch_add(&e->help.async_works, 1);
+}
+
 static void unlink_work(struct engine *e, struct tutti_work *work)
 {
 	if (work->prev)
