@@ -151,11 +151,13 @@ static void judge_message(struct verdict *v, const struct board *board, const st
 {
 	struct claim claims[CLAIMS_MOST];
 	int count = words_read(e->message, claims), here = -1;
-	uint32_t named = 0;
+	uint32_t named = 0, members = 0;
 
-	for (int i = 0; i < e->size; i++)
+	for (int i = 0; i < e->size; i++) {
+		members |= 1u << e->ids[i];
 		if (e->ids[i] == rank)
 			here = i;
+	}
 	for (int i = 0; i < count; i++) {
 		const struct claim *c = &claims[i];
 		if (c->rank >= e->size) {
@@ -175,7 +177,8 @@ static void judge_message(struct verdict *v, const struct board *board, const st
 		if (wrong)
 			judge_complain(v, "rank %d: %s %d: %s", rank, wrong, who, e->message);
 	}
-	if (!(named & b->all))
+	/* A child without them is kept waiting by a rank that waits for them. */
+	if (!(named & b->all) && (members & b->all || !(named & ~(1u << rank))))
 		judge_complain(v, "rank %d: the message names none of %#x: %s", rank, b->all,
 			       e->message);
 	/* tutti_init makes calls of its own. */

@@ -163,6 +163,24 @@ static void test_nobody_is_named(void **state)
 	expect(1, "names none of");
 }
 
+/* In a child that the victim is not in, a rank waits for one that waits for the victim. */
+static void test_child_without_victim(void **state)
+{
+	(void)state;
+	for (int names = 0; names < 2; names++) {
+		write_death();
+		struct event *e = event_of(0, HAD_FAILURE);
+		e->size = 2;
+		e->ids[0] = 3;
+		e->ids[1] = 0;
+		say(0, names ? "rank 1: barrier #0 (direct): waited 5 ms; not in this call: rank 0."
+			     : "rank 1: barrier #0 (direct): waited 5 ms.");
+		memset(&verdict, 0, sizeof verdict);
+		judge(&verdict, board, &truth);
+		assert_int_equal(strstr(verdict.text, "names none of") == NULL, names);
+	}
+}
+
 static void test_another_process(void **state)
 {
 	(void)state;
@@ -488,6 +506,7 @@ int main(void)
 		cmocka_unit_test(test_another_is_named),
 		cmocka_unit_test(test_the_living_have_not_died),
 		cmocka_unit_test(test_nobody_is_named),
+		cmocka_unit_test(test_child_without_victim),
 		cmocka_unit_test(test_another_process),
 		cmocka_unit_test(test_another_call),
 		cmocka_unit_test(test_another_status),
