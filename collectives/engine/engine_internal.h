@@ -7,7 +7,7 @@
 
 /* connections.c */
 struct tutti_conn *engine_conn(struct engine *e, int peer); /* NULL: the engine has failed   */
-void engine_disconnect(struct engine *e);                   /* closes connections and endpoints */
+void engine_disconnect(struct engine *e); /* closes connections and endpoints */
 /* Fills fds with what to sleep on. Returns how many, or -1 if there is work already. */
 struct pollfd;
 int engine_arm(struct engine *e, struct pollfd *fds, int max);
@@ -110,7 +110,7 @@ tutti_status work_result(const struct tutti_work *work);
 
 /* progress.c */
 void engine_finish_ended(struct engine *e); /* the works whose tasks are over */
-bool engine_settle(struct engine *e);       /* what can be done without asking an endpoint */
+bool engine_settle(struct engine *e); /* what can be done without asking an endpoint */
 
 /* clean_up.c */
 void engine_clean_up(struct engine *e); /* after a failure; once */
@@ -119,7 +119,7 @@ void engine_clean_up(struct engine *e); /* after a failure; once */
 void engine_try_clean(struct engine *e);
 
 /* helper_list.c, helper.c: the process's one helper thread */
-int wake_open(void); /* the descriptor to sleep on, or -1 with errno; the helper alone */
+int wake_open(void);  /* the descriptor to sleep on, or -1 with errno; the helper alone */
 void wake_close(void);
 enum helper_state { HELPER_AWAKE, HELPER_NAPS, HELPER_SLEEPS };
 /* The helper is about to nap or sleep, or awake. Returns whether it was reminded meanwhile. */

@@ -44,6 +44,20 @@ static void ranks_of_a_communicator_are_together(void **state)
 	fclose(file);
 }
 
+#define TABLE_BYTES 1000
+
+static void print_table(struct trace_process *process, char text[TABLE_BYTES])
+{
+	struct sample now = {.ns = 1000, .log = {process, 1}}, before = {0};
+	FILE *file = tmpfile();
+
+	assert_non_null(file);
+	sample_print(&before, &now, file);
+	rewind(file);
+	text[fread(text, 1, TABLE_BYTES - 1, file)] = '\0';
+	fclose(file);
+}
+
 /* The name of a communicator, and what its operation is for. */
 static void names_are_shown(void **state)
 {
@@ -51,16 +65,10 @@ static void names_are_shown(void **state)
 	struct trace_comm comm = {
 		.name = 7, .size = 1, .title = "grads", .ops = &op, .op_count = 1};
 	struct trace_process process = {.pid = 11, .comms = &comm, .comm_count = 1};
-	struct sample now = {.ns = 1000, .log = {&process, 1}}, before = {0};
-	char text[1000];
-	FILE *file = tmpfile();
+	char text[TABLE_BYTES];
 
 	(void)state;
-	assert_non_null(file);
-	sample_print(&before, &now, file);
-	rewind(file);
-	text[fread(text, 1, sizeof text - 1, file)] = '\0';
-	fclose(file);
+	print_table(&process, text);
 	assert_non_null(strstr(text, "00000000 grads "));
 	assert_non_null(strstr(text, "  (unit h.3)\n"));
 }
@@ -77,16 +85,10 @@ static void a_call_without_a_time_is_not_made_younger(void **state)
 	struct trace_comm comm = {.size = 1, .ops = &op, .op_count = 1};
 	struct trace_process process = {
 		.pid = 11, .comms = &comm, .comm_count = 1, .now_ns = 9000000000};
-	struct sample now = {.ns = 1000, .log = {&process, 1}}, before = {0};
-	char text[1000];
-	FILE *file = tmpfile();
+	char text[TABLE_BYTES];
 
 	(void)state;
-	assert_non_null(file);
-	sample_print(&before, &now, file);
-	rewind(file);
-	text[fread(text, 1, sizeof text - 1, file)] = '\0';
-	fclose(file);
+	print_table(&process, text);
 	assert_non_null(strstr(text, " <8.000 s "));
 }
 
