@@ -86,8 +86,8 @@ static tutti_status micro_batch(struct toy *toy)
 	return tutti_step(toy->trainer, &toy_adamw, 1, NULL);
 }
 
-/* Rank 0 gives up before its first unit. Which bucket the others wait for when they learn of it is
- * a question of time. */
+/* Rank 0 gives up before its first unit. Which bucket or unit the others are at when they learn of
+ * it is a question of time. */
 static void named(tutti_comm *comm, void *arg)
 {
 	const tutti_train_config config = {.strategy = *(const tutti_strategy *)arg,
@@ -102,7 +102,7 @@ static void named(tutti_comm *comm, void *arg)
 	if (toy.rank > 0)
 		CHECK_ERROR(micro_batch(&toy), TUTTI_ERR_ABORTED,
 			    config.strategy == TUTTI_FSDP
-				    ? "Gathering unit 'unit.0': "
+				    ? "Gathering unit 'unit."
 				    : "Reducing gradients of parameters 'param.");
 	toy_destroy(&toy);
 }
