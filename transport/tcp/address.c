@@ -15,7 +15,8 @@
 #define MAGIC       0x31706374u /* "tcp1" */
 #define FIXED_BYTES 16          /* magic 4, machine 8, port 2, flags 1, count 1 */
 #define ITEM_BYTES  17          /* family 1, address 16 */
-#define ITEMS       ((TUTTI_ADDRESS_BYTES - FIXED_BYTES) / ITEM_BYTES)
+#define ROOM_BYTES  32 /* left for fabrics, whose addresses begin with this one (transport/oob) */
+#define ITEMS       ((TUTTI_ADDRESS_BYTES - ROOM_BYTES - FIXED_BYTES) / ITEM_BYTES)
 
 #define SAME_MACHINE_MBS  3000
 #define OTHER_MACHINE_MBS 1000
