@@ -45,7 +45,9 @@
 	X(reconnect_ms, "TUTTI_RECONNECT_MS", "ms", 100, 86400000, 10000,                          \
 	  "for how long that is tried")                                                            \
 	X(reconnect_tries, "TUTTI_RECONNECT_TRIES", "attempts", 1, 1000000, 1000,                  \
-	  "and how often")
+	  "and how often")                                                                         \
+	X(verbs_gid, "TUTTI_VERBS_GID", "index", 0, 255, 255,                                      \
+	  "the GID of RDMA ports; 255: RoCE v2 and IPv4 where there is")
 
 #define ENV_TEXTS(X)                                                                               \
 	X(simd, "TUTTI_SIMD", "base|avx2|avx512|avx512_bf16|avx512_fp16",                          \

@@ -8,7 +8,13 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct tutti_transport *const built_in[] = {&transport_shm, &transport_tcp};
+static const struct tutti_transport *const built_in[] = {
+	&transport_shm,
+#ifdef TUTTI_VERBS
+	&transport_verbs,
+#endif
+	&transport_tcp,
+};
 
 #define BUILT_IN ((int)(sizeof built_in / sizeof *built_in))
 _Static_assert(BUILT_IN < TRANSPORTS_MAX, "a plugin has room");

@@ -11,6 +11,9 @@
 #define TRANSPORTS_MAX 8
 
 extern const struct tutti_transport transport_shm, transport_tcp;
+#ifdef TUTTI_VERBS
+extern const struct tutti_transport transport_verbs;
+#endif
 
 /* The transports that filter ("shm,tcp" or "^verbs"; NULL: all) admits. INVALID names an unknown
  * one and lists those that are here. */

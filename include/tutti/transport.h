@@ -175,6 +175,7 @@ struct tutti_endpoint_config {
 	                                    /* Alike on all ranks, too                         */
 	int reconnect_ms, reconnect_tries;  /* for how long and how often that is tried        */
 	int tls;                            /* 1: tcp's bytes go through TLS; alike on all ranks */
+	int gid;                            /* verbs: 0 the best of each port, else index + 1  */
 };
 
 /* Bases: a transport's own structs begin with these. */

@@ -1,3 +1,4 @@
+/* The out-of-band connection: three messages of a tcp conn, and then notes. */
 #include "transport/oob/oob.h"
 
 #include "core/status.h"
@@ -27,6 +28,8 @@ tutti_status oob_open(struct oob_endpoint **out, const struct tutti_endpoint_con
 	/* A proof for the communicator's own tcp endpoint is none for this one. */
 	for (size_t i = 0; fabric[i]; i++)
 		own.comm_id[1] = own.comm_id[1] * 31 + (uint8_t)fabric[i];
+	/* A fabric does not get back what was on its way when it broke. */
+	own.reconnect = own.checksum = 0;
 	endpoint->news_end = &endpoint->news;
 	tutti_status status = transport_tcp.open(&endpoint->tcp, &own);
 	if (status != TUTTI_OK) {
@@ -41,6 +44,11 @@ const struct tutti_endpoint *oob_tcp(const struct oob_endpoint *endpoint)
 {
 	assert(endpoint->tcp->address_bytes <= TUTTI_ADDRESS_BYTES - OOB_ROOM_BYTES);
 	return endpoint->tcp;
+}
+
+bool oob_reaches(struct oob_endpoint *endpoint, int peer, const uint8_t *address, size_t bytes)
+{
+	return transport_tcp.reach(endpoint->tcp, peer, address, bytes) > 0;
 }
 
 void oob_destroy(struct oob_endpoint *endpoint)
@@ -220,9 +228,4 @@ int oob_event_fd(struct oob_endpoint *endpoint)
 int oob_arm(struct oob_endpoint *endpoint)
 {
 	return endpoint->news != NULL || transport_tcp.arm(endpoint->tcp);
-}
-
-int oob_mend(struct oob_endpoint *endpoint, int *fd)
-{
-	return transport_tcp.mend(endpoint->tcp, fd);
 }

@@ -1,10 +1,10 @@
-/* oob: the out-of-band connection beside each conn of a fabric (verbs, ucx). It is a conn of the tcp
- * transport, so that all that holds there holds for the fabric too: both ends have proved the job's
- * secret before they believe each other, either may connect first, and the end of a process is seen
- * at once, which a fabric tells late or never.
+/* oob: the out-of-band connection beside each conn of a fabric (verbs, ucx). It is a conn of the
+ * tcp transport, so that all that holds there holds for the fabric too: both ends have proved the
+ * job's secret before they believe each other, either may connect first, and the end of a process
+ * is seen at once, which a fabric tells late or never.
  *
- * Over it the two ends exchange a hello (what the fabric needs to connect them), and notes. No bytes
- * of the caller's messages go this way. The same threads as the fabric's endpoint call it; nothing
+ * Over it the two ends exchange a hello (what the fabric needs to connect them), and notes. No byte
+ * of the caller's messages goes this way. The same threads as the fabric's endpoint call it; nothing
  * blocks but oob_open and oob_destroy. */
 #ifndef TRANSPORT_OOB_OOB_H
 #define TRANSPORT_OOB_OOB_H
@@ -60,6 +60,8 @@ tutti_status oob_open(struct oob_endpoint **endpoint, const struct tutti_endpoin
 		      const char *fabric);
 /* The address that peers connect to. It leaves OOB_ROOM_BYTES for what the fabric adds. */
 const struct tutti_endpoint *oob_tcp(const struct oob_endpoint *endpoint);
+/* Whether that part of a peer's address is one, and can be reached. */
+bool oob_reaches(struct oob_endpoint *endpoint, int peer, const uint8_t *address, size_t bytes);
 void oob_destroy(struct oob_endpoint *endpoint); /* after its conns; NULL is fine */
 
 /* As connect of tutti_transport. hello is copied. Errors: as tcp's connect, MEMORY. */
@@ -81,6 +83,5 @@ struct oob_conn *oob_next_news(struct oob_endpoint *endpoint);
 /* As the functions of tutti_transport. */
 int oob_event_fd(struct oob_endpoint *endpoint);
 int oob_arm(struct oob_endpoint *endpoint);
-int oob_mend(struct oob_endpoint *endpoint, int *fd);
 
 #endif

@@ -1,0 +1,144 @@
+/* The completion queue of a conn: what of its sends the peer has received, and what has come. */
+#include "transport/verbs/verbs.h"
+
+#include <arpa/inet.h>
+#include <string.h>
+
+#define BATCH 16
+
+/* The peer's end of the wire does not answer, or refuses; or this end's device has failed. */
+static bool is_peers(enum ibv_wc_status status)
+{
+	switch (status) {
+	case IBV_WC_RETRY_EXC_ERR:
+	case IBV_WC_RNR_RETRY_EXC_ERR:
+	case IBV_WC_REM_ACCESS_ERR:
+	case IBV_WC_REM_INV_REQ_ERR:
+	case IBV_WC_REM_OP_ERR:
+	case IBV_WC_REM_ABORT_ERR:
+	case IBV_WC_BAD_RESP_ERR:
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* Completions of flushed requests come behind the one that tells why. */
+static void break_off(struct verbs_conn *conn, enum ibv_wc_status status)
+{
+	const struct verbs_library *library = conn->port->device->library;
+	int rank = verbs_endpoint_of(conn)->rank;
+	const char *words = library->wc_status_str(status);
+	bool is_active;
+	const char *state = verbs_port_state(conn->port, &is_active);
+	char name[80];
+
+	if (conn->state == VERBS_ENDED || conn->state == VERBS_FAILED)
+		return;
+	verbs_port_name(conn->port, name);
+	if (is_peers(status) && is_active)
+		verbs_conn_end(
+			conn, TUTTI_ERR_PEER,
+			"rank %d (verbs, channel %d) does not take what rank %d sends by %s: "
+			"%s",
+			conn->base.peer, conn->base.channel, rank, name, words);
+	else
+		verbs_conn_end(conn, TUTTI_ERR_DEVICE,
+			       "rank %d cannot reach rank %d by %s (%s; verbs, channel %d): %s",
+			       rank, conn->base.peer, name, state, conn->base.channel, words);
+}
+
+static void acknowledge(struct verbs_conn *conn)
+{
+	const struct verbs_mark *mark = &conn->asked.marks[conn->asked.first++ % VERBS_MARKS];
+
+	conn->frames_acked = mark->frames;
+	conn->pieces_acked = mark->pieces;
+}
+
+static void arrives(struct verbs_conn *conn, struct verbs_arrival arrival)
+{
+	conn->arrived.arrivals[conn->arrived.end++ % VERBS_ARRIVALS] = arrival;
+}
+
+static void damaged(struct verbs_conn *conn)
+{
+	verbs_conn_end(conn, TUTTI_ERR_INTERNAL,
+		       "what rank %d sends to rank %d (verbs, channel %d) has a form that no rank "
+		       "sends",
+		       conn->base.peer, verbs_endpoint_of(conn)->rank, conn->base.channel);
+}
+
+static void take_piece(struct verbs_conn *conn, uint32_t number, uint64_t bytes)
+{
+	if (number != conn->pieces_received || bytes > conn->memory.chunk_bytes ||
+	    number - conn->chunk_first >= VERBS_CHUNKS) {
+		damaged(conn);
+		return;
+	}
+	conn->pieces_received++;
+	arrives(conn, (struct verbs_arrival){.is_piece = true, .bytes = (uint32_t)bytes});
+}
+
+/* Its slot is the receiver's until the message has been received, or free at once. */
+static void take_frame(struct verbs_conn *conn, uint32_t slot, uint32_t bytes)
+{
+	struct verbs_frame frame;
+
+	if (bytes < sizeof frame) {
+		damaged(conn);
+		return;
+	}
+	memcpy(&frame, conn->memory.receives + (size_t)slot * conn->memory.slot_bytes,
+	       sizeof frame);
+	conn->slots += frame.slots;
+	conn->chunks += frame.chunks;
+	if (conn->slots > VERBS_SLOTS || conn->chunks > VERBS_CHUNKS) {
+		damaged(conn);
+		return;
+	}
+	if (frame.kind == VERBS_DATA || frame.kind == VERBS_BULK) {
+		arrives(conn, (struct verbs_arrival){.slot = (uint16_t)slot, .bytes = bytes});
+		return;
+	}
+	verbs_post_receive(conn, slot);
+	if (frame.kind == VERBS_PIECE)
+		take_piece(conn, frame.number, frame.bytes);
+	else if (frame.kind == VERBS_BYE)
+		verbs_conn_end(conn, TUTTI_ERR_PEER,
+			       "rank %d (verbs, channel %d) closed its connection to rank %d",
+			       conn->base.peer, conn->base.channel, verbs_endpoint_of(conn)->rank);
+	else if (frame.kind != VERBS_CREDIT)
+		damaged(conn);
+}
+
+static void take_completion(struct verbs_conn *conn, const struct ibv_wc *wc)
+{
+	if (wc->status != IBV_WC_SUCCESS) {
+		break_off(conn, wc->status);
+	} else if (!(wc->opcode & IBV_WC_RECV)) {
+		acknowledge(conn);
+	} else if (wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
+		verbs_post_receive(conn, (uint32_t)wc->wr_id);
+		take_piece(conn, ntohl(wc->imm_data), wc->byte_len);
+	} else {
+		take_frame(conn, (uint32_t)wc->wr_id, wc->byte_len);
+	}
+}
+
+bool verbs_take_completions(struct verbs_conn *conn)
+{
+	struct ibv_wc wcs[BATCH];
+	int count = ibv_poll_cq(conn->cq, BATCH, wcs);
+
+	if (count < 0) {
+		verbs_conn_end(conn, TUTTI_ERR_DEVICE,
+			       "the completion queue of rank %d's connection to rank %d (verbs, "
+			       "channel %d) has failed",
+			       verbs_endpoint_of(conn)->rank, conn->base.peer, conn->base.channel);
+		return true;
+	}
+	for (int i = 0; i < count; i++)
+		take_completion(conn, &wcs[i]);
+	return count > 0;
+}

@@ -1,0 +1,62 @@
+/* A connection: what is posted on it, and how it moves. */
+#include "transport/verbs/verbs.h"
+
+/* Messages that have arrived are received first. While the conn waits for receives of the caller,
+ * sends end well: one that completes says no more than that its buffer is free. */
+static bool move_ended(struct verbs_conn *conn)
+{
+	bool is_moving = verbs_receive_some(conn);
+
+	if (conn->state == VERBS_FAILED)
+		return true;
+	if (conn->recvs.head || conn->arrived.first == conn->arrived.end) {
+		verbs_conn_fail(conn, conn->end_status, "%s", conn->end_error);
+		return true;
+	}
+	while (conn->sends.head) {
+		verbs_conn_complete(conn, &conn->sends, TUTTI_OK);
+		is_moving = true;
+	}
+	return is_moving;
+}
+
+bool verbs_conn_move(struct verbs_conn *conn)
+{
+	bool is_moving = false;
+
+	if (conn->state == VERBS_CONNECTING || conn->state == VERBS_FAILED)
+		return false;
+	if (conn->state != VERBS_ENDED)
+		is_moving = verbs_take_completions(conn);
+	if (conn->is_closing)
+		return is_moving;
+	if (conn->state == VERBS_ENDED) {
+		is_moving |= move_ended(conn);
+	} else {
+		is_moving |= verbs_receive_some(conn);
+		is_moving |= verbs_send_some(conn);
+		verbs_send_credit(conn);
+	}
+	if (!conn->sends.head && !conn->recvs.head &&
+	    !(conn->state == VERBS_OPEN && verbs_owes_credit(conn)))
+		verbs_conn_deactivate(conn);
+	return is_moving;
+}
+
+void verbs_conn_post(struct verbs_conn *conn, struct tutti_io *io, bool is_send)
+{
+	struct tutti_done *queue = is_send ? &conn->sends : &conn->recvs;
+	bool is_first = !queue->head;
+
+	io->conn = &conn->base;
+	tutti_io_rewind(io);
+	tutti_done_push(queue, io, TUTTI_IN_PROGRESS);
+	if (conn->state == VERBS_FAILED) {
+		verbs_conn_complete(conn, queue, conn->base.status);
+		return;
+	}
+	verbs_conn_activate(conn);
+	/* The peer may wait for it: on its way at once. */
+	if (is_send && is_first && conn->state == VERBS_OPEN)
+		verbs_send_some(conn);
+}

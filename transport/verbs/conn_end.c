@@ -1,0 +1,89 @@
+/* The end of a connection, and of what is posted on it. */
+#include "transport/verbs/verbs.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+void verbs_conn_activate(struct verbs_conn *conn)
+{
+	struct verbs_endpoint *endpoint = verbs_endpoint_of(conn);
+
+	if (conn->is_active)
+		return;
+	conn->is_active = true;
+	conn->next_active = endpoint->active;
+	conn->active_link = &endpoint->active;
+	if (endpoint->active)
+		endpoint->active->active_link = &conn->next_active;
+	endpoint->active = conn;
+}
+
+void verbs_conn_deactivate(struct verbs_conn *conn)
+{
+	if (!conn->is_active)
+		return;
+	conn->is_active = false;
+	*conn->active_link = conn->next_active;
+	if (conn->next_active)
+		conn->next_active->active_link = conn->active_link;
+}
+
+void verbs_conn_complete(struct verbs_conn *conn, struct tutti_done *queue, tutti_status status)
+{
+	tutti_done_push(&verbs_endpoint_of(conn)->done, tutti_done_pop(queue), status);
+}
+
+static void settle(struct verbs_conn *conn)
+{
+	if (conn->state < VERBS_OPEN)
+		verbs_endpoint_of(conn)->unsettled--;
+}
+
+/* The peer learns why, but from a conn that it has ended itself. */
+static void tell_peer(struct verbs_conn *conn, tutti_status status)
+{
+	struct oob_note note = {.kind = VERBS_NOTE_FAILED, .status = (int32_t)status};
+
+	if (!conn->oob.has_greeted || conn->oob.has_ended || conn->has_told)
+		return;
+	conn->has_told = true;
+	memcpy(note.text, conn->base.error, sizeof note.text);
+	oob_send_note(&conn->oob, &note);
+}
+
+void verbs_conn_fail(struct verbs_conn *conn, tutti_status status, const char *format, ...)
+{
+	va_list args;
+
+	if (conn->state == VERBS_FAILED)
+		return;
+	va_start(args, format);
+	vsnprintf(conn->base.error, sizeof conn->base.error, format, args);
+	va_end(args);
+	settle(conn);
+	conn->state = VERBS_FAILED;
+	conn->base.status = status;
+	verbs_conn_deactivate(conn);
+	tell_peer(conn, status);
+	while (conn->recvs.head)
+		verbs_conn_complete(conn, &conn->recvs, status);
+	while (conn->sends.head)
+		verbs_conn_complete(conn, &conn->sends, status);
+}
+
+void verbs_conn_end(struct verbs_conn *conn, tutti_status status, const char *format, ...)
+{
+	va_list args;
+
+	if (conn->state >= VERBS_ENDED)
+		return;
+	settle(conn);
+	conn->state = VERBS_ENDED;
+	conn->end_status = status;
+	va_start(args, format);
+	vsnprintf(conn->end_error, sizeof conn->end_error, format, args);
+	va_end(args);
+	if (conn->sends.head || conn->recvs.head)
+		verbs_conn_activate(conn);
+}

@@ -1,0 +1,166 @@
+/* Greeting the peer, and closing. Both ends send what their queue pair is called (the hello),
+ * connect it to the other's, and say that they are ready: a SEND that came earlier would find no
+ * queue pair that takes it. Closing says BYE behind the last message and goes on until the peer's
+ * device has acknowledged it. */
+#include "transport/verbs/verbs.h"
+
+#include "core/clock.h"
+#include "core/status.h"
+#include "transport/done_list.h"
+
+#include <assert.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CLOSING_MS 5000 /* for acknowledgements of the last messages */
+
+static struct verbs_conn *conn_of(struct oob_conn *oob)
+{
+	return (struct verbs_conn *)((char *)oob - offsetof(struct verbs_conn, oob));
+}
+
+static void conn_free(struct verbs_conn *conn)
+{
+	struct verbs_endpoint *endpoint = verbs_endpoint_of(conn);
+	struct verbs_conn **at = &endpoint->conns;
+
+	while (*at != conn)
+		at = &(*at)->next;
+	*at = conn->next;
+	verbs_conn_deactivate(conn);
+	if (conn->state < VERBS_OPEN)
+		endpoint->unsettled--;
+	verbs_pair_close(conn);
+	oob_close(&conn->oob);
+	free(conn);
+}
+
+tutti_status verbs_connect(struct tutti_endpoint *base, int peer, int channel,
+			   const uint8_t *address, size_t address_bytes, struct tutti_conn **out)
+{
+	struct verbs_endpoint *endpoint = (struct verbs_endpoint *)base;
+	struct verbs_conn *conn = calloc(1, sizeof *conn);
+	struct verbs_hello hello;
+
+	assert(peer != endpoint->rank && endpoint->oob);
+	if (!conn)
+		return fail(TUTTI_ERR_MEMORY, "Rank %d has no memory for a connection to rank %d.",
+			    endpoint->rank, peer);
+	conn->base.endpoint = base;
+	conn->base.peer = peer;
+	conn->base.channel = channel;
+	conn->port = &endpoint->ports[0];
+	tutti_done_init(&conn->sends);
+	tutti_done_init(&conn->recvs);
+	conn->next = endpoint->conns;
+	endpoint->conns = conn;
+	endpoint->unsettled++;
+	tutti_status status = verbs_pair_open(conn);
+	if (status == TUTTI_OK) {
+		verbs_pair_hello(conn, &hello);
+		status = oob_connect(&conn->oob, endpoint->oob, peer, channel, address,
+				     verbs_address_oob(address_bytes), &hello, sizeof hello);
+	}
+	if (status != TUTTI_OK) {
+		conn_free(conn);
+		return status;
+	}
+	*out = &conn->base;
+	return TUTTI_OK;
+}
+
+/* The peer may send from now on, and only then. */
+static void greeted(struct verbs_conn *conn)
+{
+	const struct oob_note ready = {.kind = VERBS_NOTE_READY};
+	tutti_status status = TUTTI_ERR_MISMATCH;
+	struct verbs_hello peer;
+
+	memcpy(conn->base.where, conn->oob.tcp->where, sizeof conn->base.where);
+	if (conn->oob.hello_bytes == sizeof peer) {
+		memcpy(&peer, conn->oob.hello, sizeof peer);
+		status = verbs_pair_connect(conn, &peer);
+	} else {
+		fail(status, "verbs: rank %d greets in another form: all ranks need the same Tutti",
+		     conn->base.peer);
+	}
+	if (status != TUTTI_OK) {
+		verbs_conn_fail(conn, status, "%s", last_error());
+		return;
+	}
+	conn->state = VERBS_CONNECTED;
+	oob_send_note(&conn->oob, &ready);
+}
+
+static void noted(struct verbs_conn *conn)
+{
+	const struct oob_note note = conn->oob.note;
+
+	oob_note_taken(&conn->oob);
+	if (note.kind == VERBS_NOTE_FAILED) {
+		verbs_conn_end(conn, TUTTI_ERR_PEER, "rank %d ended its connection to rank %d: %s",
+			       conn->base.peer, verbs_endpoint_of(conn)->rank, note.text);
+	} else if (conn->state == VERBS_CONNECTED) {
+		conn->state = VERBS_OPEN;
+		verbs_endpoint_of(conn)->unsettled--;
+	}
+}
+
+/* Its process, or its endpoint. What it had sent is in the completion queue by now. */
+static void peer_is_gone(struct verbs_conn *conn)
+{
+	if (conn->state == VERBS_CONNECTING) {
+		verbs_conn_fail(conn, conn->oob.status, "%s", conn->oob.error);
+		return;
+	}
+	while (conn->state < VERBS_ENDED && verbs_take_completions(conn))
+		;
+	verbs_conn_end(conn, conn->oob.status, "%s", conn->oob.error);
+}
+
+static void take_news(struct verbs_conn *conn)
+{
+	if (conn->oob.has_greeted && conn->state == VERBS_CONNECTING)
+		greeted(conn);
+	if (conn->oob.has_note)
+		noted(conn);
+	if (conn->oob.has_ended)
+		peer_is_gone(conn);
+}
+
+bool verbs_look(struct verbs_endpoint *endpoint)
+{
+	bool is_moving = oob_progress(endpoint->oob);
+
+	for (struct oob_conn *oob; (oob = oob_next_news(endpoint->oob));) {
+		take_news(conn_of(oob));
+		is_moving = true;
+	}
+	return is_moving;
+}
+
+void verbs_close_on(struct verbs_conn *conn)
+{
+	if (conn->state != VERBS_OPEN || !verbs_has_unacked(conn) || conn->oob.has_ended ||
+	    clock_now_ns() >= conn->deadline_ns)
+		conn_free(conn);
+}
+
+void verbs_close(struct tutti_conn *base)
+{
+	struct verbs_conn *conn = (struct verbs_conn *)base;
+
+	if (!conn)
+		return;
+	tutti_done_init(&conn->sends);
+	tutti_done_init(&conn->recvs);
+	done_list_forget(&verbs_endpoint_of(conn)->done, base);
+	conn->is_closing = true;
+	conn->deadline_ns = deadline_after_ms(CLOSING_MS);
+	if (conn->state == VERBS_OPEN) {
+		verbs_conn_activate(conn);
+		verbs_send_bye(conn);
+	}
+	verbs_close_on(conn);
+}

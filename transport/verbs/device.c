@@ -1,0 +1,326 @@
+/* RDMA devices: opened once in a process; their ports and GIDs; memory for them. */
+#include "transport/verbs/device.h"
+
+#include "core/forks.h"
+#include "core/status.h"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define DEVICES_FOLDER "/sys/class/infiniband"
+
+/* Guards the list and the counts of users. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct verbs_device *devices;
+
+static void device_free(struct verbs_device *device)
+{
+	if (device->pd)
+		device->library->dealloc_pd(device->pd);
+	if (device->context) {
+		forks_disown(device->context->cmd_fd);
+		forks_disown(device->context->async_fd);
+		device->library->close_device(device->context);
+	}
+	free(device);
+}
+
+static struct verbs_device *device_new(const struct verbs_library *library,
+				       struct ibv_device *found)
+{
+	struct verbs_device *device = calloc(1, sizeof *device);
+
+	if (!device)
+		return NULL;
+	device->library = library;
+	device->context = library->open_device(found);
+	if (device->context) {
+		forks_own(device->context->cmd_fd);
+		forks_own(device->context->async_fd);
+		device->pd = library->alloc_pd(device->context);
+	}
+	if (!device->pd || library->query_device(device->context, &device->limits) != 0) {
+		device_free(device);
+		return NULL;
+	}
+	device->has_immediate = found->transport_type == IBV_TRANSPORT_IB;
+	return device;
+}
+
+/* Under the lock. NULL: it cannot be opened; errno says why. */
+static struct verbs_device *device_take(const struct verbs_library *library,
+					struct ibv_device *found)
+{
+	const char *name = library->get_device_name(found);
+	struct verbs_device *device = devices;
+
+	while (device && strcmp(library->get_device_name(device->context->device), name) != 0)
+		device = device->next;
+	if (!device) {
+		device = device_new(library, found);
+		if (!device)
+			return NULL;
+		device->next = devices;
+		devices = device;
+	}
+	device->users++;
+	return device;
+}
+
+/* Under the lock. */
+static void device_leave(struct verbs_device *device)
+{
+	struct verbs_device **at = &devices;
+
+	if (--device->users > 0)
+		return;
+	while (*at != device)
+		at = &(*at)->next;
+	*at = device->next;
+	device_free(device);
+}
+
+static bool is_ipv4(const union ibv_gid *gid)
+{
+	static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+
+	return memcmp(gid->raw, mapped, sizeof mapped) == 0;
+}
+
+static bool is_link_local(const union ibv_gid *gid)
+{
+	if (is_ipv4(gid))
+		return gid->raw[12] == 169 && gid->raw[13] == 254;
+	return gid->raw[0] == 0xfe && (gid->raw[1] & 0xc0) == 0x80;
+}
+
+void verbs_gid_print(const union ibv_gid *gid, char text[64])
+{
+	if (is_ipv4(gid))
+		inet_ntop(AF_INET, gid->raw + 12, text, 64);
+	else
+		inet_ntop(AF_INET6, gid->raw, text, 64);
+}
+
+/* Of a RoCE port: the higher the better, 0: none. Routers forward RoCE v2; IPv4 is what most
+ * networks for it have; an address of the link alone reaches no other link. */
+static int gid_rank(const struct ibv_gid_entry *entry)
+{
+	int is_v2 = entry->gid_type == IBV_GID_TYPE_ROCE_V2;
+
+	return 1 + is_ipv4(&entry->gid) + 2 * !is_link_local(&entry->gid) + 4 * is_v2;
+}
+
+static bool choose_gid(struct verbs_port *port, int entries, int wanted)
+{
+	const struct verbs_library *library = port->device->library;
+	int best = 0;
+
+	for (int i = 0; i < entries && i <= UINT8_MAX; i++) {
+		struct ibv_gid_entry entry;
+		if ((wanted >= 0 && i != wanted) ||
+		    library->gid_query(port->device->context, port->number, (uint32_t)i, &entry, 0,
+				       sizeof entry) != 0 ||
+		    gid_rank(&entry) <= best)
+			continue;
+		best = gid_rank(&entry);
+		port->gid = entry.gid;
+		port->gid_index = (uint8_t)i;
+		port->wire = entry.gid_type == IBV_GID_TYPE_IB        ? VERBS_INFINIBAND
+			     : entry.gid_type == IBV_GID_TYPE_ROCE_V2 ? VERBS_ROCE_V2
+								      : VERBS_ROCE_V1;
+	}
+	return best > 0;
+}
+
+/* Lanes times the speed of one: the header has both as codes. */
+static uint32_t link_mbs(const struct ibv_port_attr *attr)
+{
+	static const struct {
+		uint8_t code;
+		uint32_t megabits;
+	} speeds[] = {{1, 2500},   {2, 5000},   {4, 10000},  {8, 10000},
+		      {16, 14000}, {32, 25000}, {64, 50000}, {128, 100000}};
+	uint32_t lanes = attr->active_width == 1   ? 1
+			 : attr->active_width == 2 ? 4
+			 : attr->active_width == 4 ? 8
+			 : attr->active_width == 8 ? 12
+						   : 2;
+
+	for (size_t i = 0; i < sizeof speeds / sizeof *speeds; i++)
+		if (speeds[i].code == attr->active_speed)
+			return lanes * speeds[i].megabits / 8;
+	return 1;
+}
+
+/* NULL: it carries messages; else what it lacks. */
+static const char *port_open(struct verbs_port *port, int gid_index)
+{
+	const struct verbs_library *library = port->device->library;
+	struct ibv_port_attr attr;
+
+	if (verbs_port_query(library, port->device->context, port->number, &attr) != 0)
+		return "cannot be queried";
+	if (attr.state != IBV_PORT_ACTIVE)
+		return library->port_state_str(attr.state);
+	if (!choose_gid(port, attr.gid_tbl_len, gid_index))
+		return gid_index < 0 ? "has no GID: its network interface needs an address"
+				     : "has no GID of the index that TUTTI_VERBS_GID names";
+	port->lid = attr.lid;
+	port->mtu = attr.active_mtu;
+	port->mbs = link_mbs(&attr);
+	return NULL;
+}
+
+/* The fastest first, and in the order of their names where they are alike. */
+static void insert(struct verbs_port ports[VERBS_PORTS], int *count, const struct verbs_port *port)
+{
+	int at = 0;
+
+	while (at < *count && ports[at].mbs >= port->mbs)
+		at++;
+	if (at == VERBS_PORTS)
+		return;
+	if (*count == VERBS_PORTS)
+		device_leave(ports[--*count].device);
+	memmove(&ports[at + 1], &ports[at], (size_t)(*count - at) * sizeof *ports);
+	ports[at] = *port;
+	ports[at].device->users++;
+	(*count)++;
+}
+
+/* Of all ports that lack something. */
+struct complaint {
+	char text[400];
+};
+
+static void complain(struct complaint *complaint, const char *device, int port, const char *what)
+{
+	size_t used = strlen(complaint->text);
+
+	snprintf(complaint->text + used, sizeof complaint->text - used, "%s%s", used ? "; " : "",
+		 device);
+	used = strlen(complaint->text);
+	if (port)
+		snprintf(complaint->text + used, sizeof complaint->text - used, ", port %d", port);
+	used = strlen(complaint->text);
+	snprintf(complaint->text + used, sizeof complaint->text - used, ": %s", what);
+}
+
+static void open_device_ports(struct verbs_port ports[VERBS_PORTS], int *count, int gid_index,
+			      const struct verbs_library *library, struct ibv_device *found,
+			      struct complaint *complaint)
+{
+	const char *name = library->get_device_name(found);
+	struct verbs_device *device = device_take(library, found);
+
+	if (!device) {
+		complain(complaint, name, 0, strerror(errno));
+		return;
+	}
+	for (uint8_t p = 1; p <= device->limits.phys_port_cnt; p++) {
+		struct verbs_port port = {.device = device, .number = p};
+		const char *lacks = port_open(&port, gid_index);
+		if (lacks)
+			complain(complaint, name, p, lacks);
+		else
+			insert(ports, count, &port);
+	}
+	device_leave(device);
+}
+
+static bool has_devices(void)
+{
+	DIR *folder = opendir(DEVICES_FOLDER);
+	bool is_any = false;
+
+	for (struct dirent *e; folder && !is_any && (e = readdir(folder));)
+		is_any = e->d_name[0] != '.';
+	if (folder)
+		closedir(folder);
+	return is_any;
+}
+
+tutti_status verbs_ports_open(struct verbs_port ports[VERBS_PORTS], int *count, int gid_index)
+{
+	const struct verbs_library *library;
+	struct complaint complaint = {""};
+	struct ibv_device **list;
+	int devices_here = 0;
+
+	*count = 0;
+	TRY(verbs_library(&library));
+	list = library->get_device_list(&devices_here);
+	if (!list)
+		return fail_errno("verbs: the RDMA devices cannot be listed (ibv_get_device_list)");
+	pthread_mutex_lock(&lock);
+	for (int i = 0; i < devices_here; i++)
+		open_device_ports(ports, count, gid_index, library, list[i], &complaint);
+	pthread_mutex_unlock(&lock);
+	library->free_device_list(list);
+	if (*count == 0)
+		return fail(TUTTI_ERR_UNSUPPORTED, "verbs: no RDMA port can be used: %s",
+			    devices_here ? complaint.text
+			    : has_devices()
+				    ? "the provider of this machine's device is not installed "
+				      "(Debian: ibverbs-providers)"
+				    : "this machine has no RDMA device");
+	return TUTTI_OK;
+}
+
+void verbs_ports_close(struct verbs_port *ports, int count)
+{
+	pthread_mutex_lock(&lock);
+	for (int i = 0; i < count; i++)
+		device_leave(ports[i].device);
+	pthread_mutex_unlock(&lock);
+}
+
+void verbs_port_name(const struct verbs_port *port, char text[80])
+{
+	snprintf(text, 80, "%s, port %d",
+		 port->device->library->get_device_name(port->device->context->device),
+		 port->number);
+}
+
+const char *verbs_port_state(const struct verbs_port *port, bool *is_active)
+{
+	const struct verbs_library *library = port->device->library;
+	struct ibv_port_attr attr;
+
+	*is_active = false;
+	if (verbs_port_query(library, port->device->context, port->number, &attr) != 0)
+		return "gone";
+	*is_active = attr.state == IBV_PORT_ACTIVE;
+	return library->port_state_str(attr.state);
+}
+
+tutti_status verbs_register(struct ibv_mr **mr, const struct verbs_device *device, void *at,
+			    size_t bytes, int access)
+{
+	struct rlimit limit = {0};
+
+	*mr = device->library->reg_mr(device->pd, at, bytes, access);
+	if (*mr)
+		return TUTTI_OK;
+	int why = errno;
+	getrlimit(RLIMIT_MEMLOCK, &limit);
+	if (why == ENOMEM && limit.rlim_cur != RLIM_INFINITY)
+		return fail(TUTTI_ERR_MEMORY,
+			    "verbs: %zu KiB cannot be locked for RDMA, since this process may lock "
+			    "%llu KiB: raise the limit (ulimit -l unlimited; memlock in "
+			    "/etc/security/limits.conf; LimitMEMLOCK=infinity of a systemd unit; "
+			    "docker run --ulimit memlock=-1)",
+			    bytes >> 10, (unsigned long long)limit.rlim_cur >> 10);
+	return fail(why == ENOMEM ? TUTTI_ERR_MEMORY : TUTTI_ERR_DEVICE,
+		    "verbs: %zu KiB cannot be registered with %s: %s", bytes >> 10,
+		    device->library->get_device_name(device->context->device), strerror(why));
+}

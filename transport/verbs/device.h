@@ -1,0 +1,53 @@
+/* RDMA devices of this machine: their ports, and how peers reach them. A device is opened once in a
+ * process, and memory is registered with it for all communicators. */
+#ifndef TRANSPORT_VERBS_DEVICE_H
+#define TRANSPORT_VERBS_DEVICE_H
+
+#include "transport/verbs/library.h"
+
+#include <stdbool.h>
+
+#define VERBS_PORTS 4 /* of all devices that one endpoint uses */
+
+/* How packets are addressed. Ports of different kinds do not reach each other. */
+enum verbs_wire { VERBS_INFINIBAND = 1, VERBS_ROCE_V1, VERBS_ROCE_V2 };
+
+struct verbs_device {
+	const struct verbs_library *library;
+	struct ibv_context *context;
+	struct ibv_pd *pd;
+	struct ibv_device_attr limits;
+	bool has_immediate; /* RDMA writes may carry immediate data */
+	int users;
+	struct verbs_device *next;
+};
+
+struct verbs_port {
+	struct verbs_device *device;
+	uint8_t number;
+	enum verbs_wire wire;
+	enum ibv_mtu mtu;
+	uint16_t lid;
+	uint8_t gid_index;
+	union ibv_gid gid;
+	uint32_t mbs; /* of its link, MB/s */
+};
+
+/* The ports that carry messages now, the fastest first. gid_index: -1, or of all ports. None is
+ * UNSUPPORTED, and the message says what each port lacks. */
+tutti_status verbs_ports_open(struct verbs_port ports[VERBS_PORTS], int *count, int gid_index);
+void verbs_ports_close(struct verbs_port *ports, int count);
+
+/* "mlx5_0, port 1" */
+void verbs_port_name(const struct verbs_port *port, char text[80]);
+/* "down", "active" and so on, as it is now. */
+const char *verbs_port_state(const struct verbs_port *port, bool *is_active);
+
+/* The GID as text: an IPv4 address where it stands for one. */
+void verbs_gid_print(const union ibv_gid *gid, char text[64]);
+
+/* Memory that the device may use; access as of ibv_reg_mr. MEMORY says how to raise the limit. */
+tutti_status verbs_register(struct ibv_mr **mr, const struct verbs_device *device, void *at,
+			    size_t bytes, int access);
+
+#endif

@@ -1,0 +1,227 @@
+/* The endpoint of verbs: one pass over its active conns, sleeping, and the table of functions. */
+#include "transport/verbs/verbs.h"
+
+#include "core/clock.h"
+#include "core/forks.h"
+#include "core/log.h"
+#include "core/status.h"
+#include "transport/done_list.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#define LOOK_PASSES 32   /* idle passes between two looks at oob */
+#define LEAVE_MS    1000 /* how long destroy waits for acknowledgements */
+#define PAUSE_MS    1
+
+/* Each conn of a large world gets less, so that all together have VERBS_BYTES. */
+static uint32_t chunk_bytes_for(int size)
+{
+	const size_t parts = 2 * VERBS_CHUNKS + (VERBS_RECEIVES + VERBS_SENDS + VERBS_CHUNK_SLOTS -
+						 1) / VERBS_CHUNK_SLOTS;
+	size_t bytes = VERBS_CHUNK_BYTES;
+
+	while (bytes > VERBS_CHUNK_LEAST && parts * bytes * (size_t)size > VERBS_BYTES)
+		bytes /= 2;
+	return (uint32_t)bytes;
+}
+
+static void verbs_destroy(struct tutti_endpoint *base)
+{
+	struct verbs_endpoint *endpoint = (struct verbs_endpoint *)base;
+	uint64_t deadline = deadline_after_ms(LEAVE_MS);
+
+	if (!endpoint)
+		return;
+	while (endpoint->conns && clock_now_ns() < deadline) {
+		struct tutti_done none;
+		tutti_done_init(&none);
+		if (!base->transport->progress(base, &none))
+			poll(NULL, 0, PAUSE_MS);
+	}
+	while (endpoint->conns) {
+		assert(endpoint->conns->is_closing); /* conns are closed first */
+		endpoint->conns->deadline_ns = 0;
+		verbs_close_on(endpoint->conns);
+	}
+	oob_destroy(endpoint->oob);
+	if (endpoint->channel) {
+		forks_disown(endpoint->channel->fd);
+		endpoint->ports[0].device->library->destroy_comp_channel(endpoint->channel);
+	}
+	verbs_ports_close(endpoint->ports, endpoint->port_count);
+	if (endpoint->epoll_fd >= 0)
+		close(endpoint->epoll_fd);
+	free(endpoint);
+}
+
+static tutti_status open_channel(struct verbs_endpoint *endpoint)
+{
+	const struct verbs_device *device = endpoint->ports[0].device;
+
+	endpoint->channel = device->library->create_comp_channel(device->context);
+	if (!endpoint->channel || fcntl(endpoint->channel->fd, F_SETFL,
+					fcntl(endpoint->channel->fd, F_GETFL) | O_NONBLOCK) != 0)
+		return fail_errno("verbs: rank %d cannot wait for completions "
+				  "(ibv_create_comp_channel)",
+				  endpoint->rank);
+	forks_own(endpoint->channel->fd);
+	return TUTTI_OK;
+}
+
+/* Where it cannot work it has no address, and other transports have to do. */
+static tutti_status open_ports(struct verbs_endpoint *endpoint,
+			       const struct tutti_endpoint_config *config)
+{
+	if (config->tls)
+		fail(TUTTI_ERR_UNSUPPORTED, "verbs: RDMA cannot encrypt, and TUTTI_TLS is 1");
+	else if (verbs_ports_open(endpoint->ports, &endpoint->port_count, config->gid - 1) ==
+			 TUTTI_OK &&
+		 open_channel(endpoint) == TUTTI_OK) {
+		TRY(oob_open(&endpoint->oob, config, "verbs"));
+		verbs_address_make(endpoint);
+		return TUTTI_OK;
+	}
+	log_info("verbs: other transports have to do: %s", last_error());
+	return TUTTI_OK;
+}
+
+static tutti_status verbs_open(struct tutti_endpoint **out,
+			       const struct tutti_endpoint_config *config)
+{
+	struct verbs_endpoint *endpoint = calloc(1, sizeof *endpoint);
+
+	if (!endpoint)
+		return fail(TUTTI_ERR_MEMORY, "Rank %d has no memory for its verbs endpoint.",
+			    config->rank);
+	endpoint->base.transport = &transport_verbs;
+	endpoint->rank = config->rank;
+	endpoint->size = config->size;
+	endpoint->chunk_bytes = chunk_bytes_for(config->size);
+	endpoint->epoll_fd = -1;
+	tutti_done_init(&endpoint->done);
+	tutti_status status = open_ports(endpoint, config);
+	if (status != TUTTI_OK) {
+		verbs_destroy(&endpoint->base);
+		return status;
+	}
+	*out = &endpoint->base;
+	return TUTTI_OK;
+}
+
+static int verbs_reach(struct tutti_endpoint *endpoint, int peer, const uint8_t *address,
+		       size_t address_bytes)
+{
+	return verbs_address_reach((struct verbs_endpoint *)endpoint, peer, address, address_bytes);
+}
+
+static bool watch(struct verbs_endpoint *endpoint, int fd)
+{
+	struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
+
+	return fd >= 0 &&
+	       (epoll_ctl(endpoint->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0 || errno == EEXIST);
+}
+
+/* -1: without descriptors to watch. */
+static int verbs_event_fd(struct tutti_endpoint *base)
+{
+	struct verbs_endpoint *endpoint = (struct verbs_endpoint *)base;
+
+	if (endpoint->epoll_fd >= 0)
+		return endpoint->epoll_fd;
+	endpoint->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	if (endpoint->epoll_fd >= 0 && endpoint->oob &&
+	    !(watch(endpoint, endpoint->channel->fd) &&
+	      watch(endpoint, oob_event_fd(endpoint->oob)))) {
+		close(endpoint->epoll_fd);
+		endpoint->epoll_fd = -1;
+	}
+	return endpoint->epoll_fd;
+}
+
+/* Takes the events that have woken a sleeper. */
+static void disarm(struct verbs_endpoint *endpoint)
+{
+	const struct verbs_library *library = endpoint->ports[0].device->library;
+	struct ibv_cq *cq;
+	void *conn;
+
+	endpoint->is_armed = false;
+	endpoint->passes = 0; /* what woke us may be oob */
+	while (library->get_cq_event(endpoint->channel, &cq, &conn) == 0)
+		library->ack_cq_events(cq, 1);
+}
+
+static int verbs_arm(struct tutti_endpoint *base)
+{
+	struct verbs_endpoint *endpoint = (struct verbs_endpoint *)base;
+	bool is_work = endpoint->done.head != NULL;
+
+	if (!endpoint->oob)
+		return verbs_event_fd(base) < 0;
+	endpoint->is_armed = true;
+	for (struct verbs_conn *conn = endpoint->active; conn && !is_work;
+	     conn = conn->next_active) {
+		/* A completion before this is no event. */
+		is_work = ibv_req_notify_cq(conn->cq, 0) != 0 || verbs_take_completions(conn) ||
+			  conn->state >= VERBS_ENDED || verbs_can_receive(conn);
+	}
+	if (is_work || verbs_look(endpoint) || verbs_event_fd(base) < 0 || oob_arm(endpoint->oob)) {
+		disarm(endpoint);
+		return 1;
+	}
+	return 0;
+}
+
+static void verbs_send(struct tutti_conn *conn, struct tutti_io *io)
+{
+	verbs_conn_post((struct verbs_conn *)conn, io, true);
+}
+
+static void verbs_recv(struct tutti_conn *conn, struct tutti_io *io)
+{
+	verbs_conn_post((struct verbs_conn *)conn, io, false);
+}
+
+static int verbs_progress(struct tutti_endpoint *base, struct tutti_done *done)
+{
+	struct verbs_endpoint *endpoint = (struct verbs_endpoint *)base;
+	bool is_moving = false;
+
+	if (!endpoint->oob)
+		return 0;
+	if (endpoint->is_armed)
+		disarm(endpoint);
+	if (endpoint->unsettled || endpoint->passes++ % LOOK_PASSES == 0)
+		is_moving = verbs_look(endpoint);
+	for (struct verbs_conn *conn = endpoint->active, *next; conn; conn = next) {
+		next = conn->next_active;
+		is_moving |= verbs_conn_move(conn);
+		if (conn->is_closing)
+			verbs_close_on(conn);
+	}
+	return done_list_take(done, &endpoint->done) || is_moving;
+}
+
+const struct tutti_transport transport_verbs = {
+	.abi = TUTTI_TRANSPORT_ABI,
+	.name = "verbs",
+	.kinds = 1u << TUTTI_MEMORY_HOST,
+	.open = verbs_open,
+	.reach = verbs_reach,
+	.connect = verbs_connect,
+	.send = verbs_send,
+	.recv = verbs_recv,
+	.progress = verbs_progress,
+	.close = verbs_close,
+	.destroy = verbs_destroy,
+	.event_fd = verbs_event_fd,
+	.arm = verbs_arm,
+};

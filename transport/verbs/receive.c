@@ -1,0 +1,102 @@
+/* Arrived messages into posted receives, in the order of arrival, which is that of the sends. */
+#include "transport/verbs/verbs.h"
+
+#include <string.h>
+
+bool verbs_can_receive(const struct verbs_conn *conn)
+{
+	return conn->recvs.head && conn->arrived.first != conn->arrived.end;
+}
+
+static void scatter(struct tutti_io *io, const uint8_t *from, size_t bytes)
+{
+	while (bytes > 0) {
+		size_t here;
+		void *to = tutti_io_here(io, &here);
+		size_t n = here < bytes ? here : bytes;
+		memcpy(to, from, n);
+		tutti_io_moved(io, n);
+		from += n;
+		bytes -= n;
+	}
+}
+
+static void finish_if_whole(struct verbs_conn *conn, struct tutti_io *io)
+{
+	if (io->moved < io->bytes)
+		return;
+	conn->in_payload[1] = false;
+	verbs_conn_complete(conn, &conn->recvs, TUTTI_OK);
+}
+
+static void damaged(struct verbs_conn *conn)
+{
+	verbs_conn_fail(conn, TUTTI_ERR_INTERNAL,
+			"rank %d (verbs, channel %d) sends to rank %d what does not belong to its "
+			"message",
+			conn->base.peer, conn->base.channel, verbs_endpoint_of(conn)->rank);
+}
+
+static void receive_piece(struct verbs_conn *conn, struct tutti_io *io,
+			  const struct verbs_arrival *arrival)
+{
+	struct verbs_memory *m = &conn->memory;
+
+	if (!arrival->is_piece || arrival->bytes > io->bytes - io->moved) {
+		damaged(conn);
+		return;
+	}
+	scatter(io, m->chunks_in + (size_t)(conn->chunk_first++ % VERBS_CHUNKS) * m->chunk_bytes,
+		arrival->bytes);
+	conn->due_chunks++;
+	finish_if_whole(conn, io);
+}
+
+static void receive_frame(struct verbs_conn *conn, struct tutti_io *io,
+			  const struct verbs_arrival *arrival)
+{
+	const uint8_t *at = conn->memory.receives + (size_t)arrival->slot * conn->memory.slot_bytes;
+	struct verbs_frame frame;
+
+	memcpy(&frame, at, sizeof frame);
+	size_t payload = arrival->bytes - sizeof frame;
+	if (arrival->is_piece || frame.number != conn->received ||
+	    (payload != frame.bytes && frame.kind == VERBS_DATA)) {
+		damaged(conn);
+		return;
+	}
+	conn->received++;
+	if (frame.bytes != io->bytes || frame.tag != io->tag) {
+		verbs_conn_fail(conn, TUTTI_ERR_MISMATCH,
+				"rank %d sent %llu bytes (tag %#x) where rank %d expects %zu bytes "
+				"(tag %#x; verbs, channel %d, message %u): the ranks did not make "
+				"the same calls",
+				conn->base.peer, (unsigned long long)frame.bytes, frame.tag,
+				verbs_endpoint_of(conn)->rank, io->bytes, io->tag,
+				conn->base.channel, frame.number);
+		return;
+	}
+	if (frame.kind == VERBS_DATA)
+		scatter(io, at + sizeof frame, payload);
+	verbs_post_receive(conn, arrival->slot);
+	conn->due_slots++;
+	conn->in_payload[1] = frame.kind == VERBS_BULK;
+	if (frame.kind == VERBS_DATA)
+		finish_if_whole(conn, io);
+}
+
+bool verbs_receive_some(struct verbs_conn *conn)
+{
+	bool is_moving = false;
+
+	while (verbs_can_receive(conn) && conn->state != VERBS_FAILED) {
+		struct verbs_arrival arrival =
+			conn->arrived.arrivals[conn->arrived.first++ % VERBS_ARRIVALS];
+		if (conn->in_payload[1])
+			receive_piece(conn, conn->recvs.head, &arrival);
+		else
+			receive_frame(conn, conn->recvs.head, &arrival);
+		is_moving = true;
+	}
+	return is_moving;
+}

@@ -1,0 +1,228 @@
+/* verbs: RDMA by InfiniBand or RoCE, a reliable connected queue pair (QP) between two ranks. What
+ * the files of this folder share.
+ *
+ *     endpoint.c     the endpoint: progress, sleeping, the table of functions
+ *     connect.c      greeting the peer through oob; closing
+ *     conn.c         a connection: what is posted on it, and how it moves
+ *     send.c         posted sends into slots and chunks of the peer
+ *     receive.c      what has arrived into posted receives
+ *     completions.c  the completion queue of a conn
+ *     queue_pair.c   its QP and its memory
+ *     conn_end.c     how it ends
+ *     address.c      what an endpoint tells its peers
+ *     device.c       devices, ports, GIDs       library.c  libibverbs, loaded at run time
+ *
+ * A file calls only files that stand below it.
+ *
+ * A message of up to a slot goes out as one SEND: a frame, then the payload. The peer has posted a
+ * slot for it. A longer one is announced by such a frame; its bytes follow in pieces, by RDMA
+ * writes into the peer's chunks, which immediate data announce (or, where the device has none, one
+ * more SEND). All of it is one queue of one QP, so it arrives in order, and the completion queue
+ * says what has come: no byte of it is looked at before.
+ *
+ * Slots and chunks are the receiver's. The sender counts those that are free; they come back with
+ * frames of the other direction, or with one of their own when half of them are due. So nothing is
+ * ever sent for which no receive is posted. */
+#ifndef TRANSPORT_VERBS_VERBS_H
+#define TRANSPORT_VERBS_VERBS_H
+
+#include "transport/oob/oob.h"
+#include "transport/registry.h"
+#include "transport/verbs/device.h"
+
+#include <tutti/transport.h>
+
+#define VERBS_SLOTS    32u /* for messages that are short, and for what announces long ones */
+#define VERBS_CHUNKS   4u
+#define VERBS_CONTROL  (VERBS_CHUNKS + 5) /* receives for pieces, for 4 of CREDIT, for BYE */
+#define VERBS_RECEIVES (VERBS_SLOTS + VERBS_CONTROL)
+#define VERBS_SENDS    64u /* frames on their way; a power of 2 */
+#define VERBS_SIGNAL   8u  /* each so many frames one asks for a completion */
+#define VERBS_INLINE   220u
+
+#define VERBS_CHUNK_BYTES ((size_t)256 << 10) /* while the world is small */
+#define VERBS_CHUNK_LEAST ((size_t)32 << 10)
+#define VERBS_CHUNK_SLOTS 32                  /* a slot is so much smaller */
+#define VERBS_BYTES       ((size_t)128 << 20) /* of all conns of a rank, were there one each */
+
+enum verbs_kind { VERBS_DATA = 1, VERBS_BULK, VERBS_PIECE, VERBS_CREDIT, VERBS_BYE };
+
+/* The beginning of what a SEND carries. slots, chunks: of this direction's peer that are free. */
+struct verbs_frame {
+	uint64_t bytes;  /* of the message; PIECE: of the piece */
+	uint32_t tag;
+	uint32_t number; /* of the message, or of the piece, in this direction */
+	uint16_t kind, slots, chunks, reserved;
+};
+
+/* How to connect to a conn; what oob exchanges. */
+struct verbs_hello {
+	uint32_t magic;
+	uint32_t qp_number, packet_number;
+	uint16_t lid;
+	uint8_t mtu, wire;
+	uint8_t gid[16];
+	uint32_t chunk_bytes, chunks_key;
+	uint64_t chunks_at; /* in the sender's memory */
+};
+
+/* Notes of oob. */
+enum { VERBS_NOTE_READY = 1, VERBS_NOTE_FAILED };
+
+/* Memory of a conn: its parts lie one after the other. */
+struct verbs_memory {
+	uint8_t *base;
+	size_t bytes;
+	uint32_t slot_bytes, chunk_bytes;
+	uint8_t *receives, *sends, *chunks_out; /* registered as local */
+	uint8_t *chunks_in;                     /* the peer writes here */
+	struct ibv_mr *local, *remote;
+};
+
+/* A frame in a slot, or a piece in a chunk, that waits for a receive. */
+struct verbs_arrival {
+	uint16_t slot;
+	bool is_piece;
+	uint32_t bytes;
+};
+
+/* A send that asked for a completion: so many frames and pieces have been received then. */
+struct verbs_mark {
+	uint32_t frames, pieces;
+};
+
+/* CONNECTING: until the peer's hello. CONNECTED: until the peer says that it is ready. ENDED: the
+ * peer is gone; what it sent before can still be received. */
+enum verbs_state { VERBS_CONNECTING, VERBS_CONNECTED, VERBS_OPEN, VERBS_ENDED, VERBS_FAILED };
+
+#define VERBS_ARRIVALS 64u /* at least VERBS_RECEIVES; a power of 2 */
+#define VERBS_MARKS    32u /* at least VERBS_SENDS / VERBS_SIGNAL + VERBS_CHUNKS + 1; the same */
+
+struct verbs_conn {
+	struct tutti_conn base;
+	struct oob_conn oob;
+	enum verbs_state state;
+	bool is_closing;      /* by the caller: it goes on until all is acknowledged             */
+	bool is_active;       /* on the endpoint's list: has ios, or is closing                  */
+	bool has_told;        /* the peer, that it has failed                                    */
+	bool in_payload[2];   /* of the first send; of the first recv                            */
+	struct verbs_conn *next, *next_active, **active_link;
+	uint64_t deadline_ns; /* of closing                                                      */
+	const struct verbs_port *port;
+	struct ibv_cq *cq;
+	struct ibv_qp *qp;
+	struct verbs_memory memory;
+	struct tutti_done sends, recvs; /* posted                                                */
+	tutti_status end_status;        /* why it has ended, and end_error                       */
+	char end_error[240];
+
+	uint32_t inline_bytes, packet_number;
+	struct verbs_hello peer;
+	uint32_t sent, frames, frames_acked; /* messages; frames                                 */
+	uint32_t pieces, pieces_acked;
+	uint32_t slots, chunks;              /* free ones of the peer                            */
+	struct {
+		struct verbs_mark marks[VERBS_MARKS];
+		uint32_t first, end;
+	} asked;                             /* completions that are to come                     */
+
+	uint32_t received, pieces_received;
+	uint32_t due_slots, due_chunks;      /* free again, and not told yet                     */
+	struct {
+		struct verbs_arrival arrivals[VERBS_ARRIVALS];
+		uint32_t first, end;
+	} arrived;
+	uint32_t chunk_first;                /* of pieces that were taken                        */
+};
+
+struct verbs_endpoint {
+	struct tutti_endpoint base;
+	int rank, size;
+	uint32_t chunk_bytes;
+	struct oob_endpoint *oob; /* NULL: no RDMA port here */
+	struct verbs_port ports[VERBS_PORTS];
+	int port_count;
+	struct ibv_comp_channel *channel;
+	int epoll_fd;
+	struct verbs_conn *conns, *active;
+	int unsettled;            /* conns that are not open yet                                 */
+	unsigned passes;
+	bool is_armed;
+	struct tutti_done done;
+};
+
+/* address.c */
+void verbs_address_make(struct verbs_endpoint *endpoint);
+/* MB/s, roughly; 0: the peer is not reached this way. */
+int verbs_address_reach(const struct verbs_endpoint *endpoint, int peer, const uint8_t *address,
+			size_t bytes);
+/* The part that oob connects to. */
+size_t verbs_address_oob(size_t bytes);
+
+/* queue_pair.c */
+/* Everything that conn needs of the device, and all receives posted. */
+tutti_status verbs_pair_open(struct verbs_conn *conn);
+void verbs_pair_hello(const struct verbs_conn *conn, struct verbs_hello *hello);
+tutti_status verbs_pair_connect(struct verbs_conn *conn, const struct verbs_hello *peer);
+/* From here on the peer writes nowhere, and the device reads no buffer. */
+void verbs_pair_close(struct verbs_conn *conn);
+void verbs_post_receive(struct verbs_conn *conn, uint32_t slot);
+
+/* completions.c: takes what has completed. Returns whether anything has. */
+bool verbs_take_completions(struct verbs_conn *conn);
+
+/* send.c */
+bool verbs_send_some(struct verbs_conn *conn);
+/* Tells the peer of free slots and chunks when they are many. */
+void verbs_send_credit(struct verbs_conn *conn);
+void verbs_send_bye(struct verbs_conn *conn);
+static inline bool verbs_owes_credit(const struct verbs_conn *conn)
+{
+	return conn->due_slots >= VERBS_SLOTS / 2 || conn->due_chunks >= VERBS_CHUNKS / 2;
+}
+static inline bool verbs_has_unacked(const struct verbs_conn *conn)
+{
+	return conn->frames != conn->frames_acked || conn->pieces != conn->pieces_acked;
+}
+
+/* receive.c */
+bool verbs_receive_some(struct verbs_conn *conn);
+bool verbs_can_receive(const struct verbs_conn *conn);
+
+/* conn.c */
+void verbs_conn_post(struct verbs_conn *conn, struct tutti_io *io, bool is_send);
+/* Moves what can be moved, a bounded amount. Returns whether anything was. */
+bool verbs_conn_move(struct verbs_conn *conn);
+
+/* conn_end.c */
+/* The head of one of its queues is done. */
+void verbs_conn_complete(struct verbs_conn *conn, struct tutti_done *queue, tutti_status status);
+void verbs_conn_activate(struct verbs_conn *conn);
+void verbs_conn_deactivate(struct verbs_conn *conn);
+/* Everything posted ends with status. */
+void verbs_conn_fail(struct verbs_conn *conn, tutti_status status, const char *format, ...)
+	__attribute__((format(printf, 3, 4), cold));
+/* No byte moves any more; what has arrived is received first, then the conn fails so. */
+void verbs_conn_end(struct verbs_conn *conn, tutti_status status, const char *format, ...)
+	__attribute__((format(printf, 3, 4), cold));
+
+/* connect.c */
+tutti_status verbs_connect(struct tutti_endpoint *endpoint, int peer, int channel,
+			   const uint8_t *address, size_t address_bytes, struct tutti_conn **conn);
+void verbs_close(struct tutti_conn *conn);
+/* Looks at oob: greetings, notes, peers that are gone. Returns whether anything happened. */
+bool verbs_look(struct verbs_endpoint *endpoint);
+/* Goes on with a conn that is closing; frees it at the end. */
+void verbs_close_on(struct verbs_conn *conn);
+
+static inline struct verbs_endpoint *verbs_endpoint_of(const struct verbs_conn *conn)
+{
+	return (struct verbs_endpoint *)conn->base.endpoint;
+}
+
+static inline uint32_t verbs_payload_most(const struct verbs_conn *conn)
+{
+	return conn->memory.slot_bytes - (uint32_t)sizeof(struct verbs_frame);
+}
+
+#endif
