@@ -16,7 +16,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#define LOOK_PASSES 32   /* idle passes between two looks at oob */
+#define LOOK_PASSES 512  /* passes between two looks at oob, which are system calls */
 #define LEAVE_MS    1000 /* how long destroy waits for acknowledgements */
 #define PAUSE_MS    1
 

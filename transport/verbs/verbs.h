@@ -33,16 +33,16 @@
 #include <tutti/transport.h>
 
 #define VERBS_SLOTS    32u /* for messages that are short, and for what announces long ones */
-#define VERBS_CHUNKS   4u
+#define VERBS_CHUNKS   16u
 #define VERBS_CONTROL  (VERBS_CHUNKS + 5) /* receives for pieces, for 4 of CREDIT, for BYE */
 #define VERBS_RECEIVES (VERBS_SLOTS + VERBS_CONTROL)
 #define VERBS_SENDS    64u /* frames on their way; a power of 2 */
 #define VERBS_SIGNAL   8u  /* each so many frames one asks for a completion */
 #define VERBS_INLINE   220u
 
-#define VERBS_CHUNK_BYTES ((size_t)256 << 10) /* while the world is small */
-#define VERBS_CHUNK_LEAST ((size_t)32 << 10)
-#define VERBS_CHUNK_SLOTS 32                  /* a slot is so much smaller */
+#define VERBS_CHUNK_BYTES ((size_t)64 << 10) /* while the world is small */
+#define VERBS_CHUNK_LEAST ((size_t)8 << 10)
+#define VERBS_CHUNK_SLOTS 8                   /* a slot is so much smaller */
 #define VERBS_BYTES       ((size_t)128 << 20) /* of all conns of a rank, were there one each */
 
 enum verbs_kind { VERBS_DATA = 1, VERBS_BULK, VERBS_PIECE, VERBS_CREDIT, VERBS_BYE };
