@@ -28,7 +28,7 @@ between rxe_left0 rxe_right0 ibv_rc_pingpong -g 1 -n 100
 
 "$SOURCE_DIR/tests/verbs/netem" 0 20
 between rxe_left0 rxe_right0 ibv_rc_pingpong -g 1 -n 10
-awk '/usec\/iter/ && $6 >= 39000 { late = 1 } END { exit !late }' out || complain "nothing is late: $(cat out)"
+awk '/usec\/iter/ && $7 >= 39000 { late = 1 } END { exit !late }' out || complain "nothing is late: $(cat out)"
 
 # ibv_rc_pingpong would not do here: if the last acknowledgement is lost, nobody is left to send it again.
 "$SOURCE_DIR/tests/verbs/netem" 5 0
