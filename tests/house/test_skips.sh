@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What would break: a test that is skipped where it must run, and script/test passes all the same; or one of its lines says less
-# than the others. CMake and ctest are fakes.
+# than the others. CMake, ctest and the guest are fakes.
 set -u
 . "$SOURCE_DIR/tests/scratch.sh"
 
@@ -21,11 +21,12 @@ cat >tree/build/dev/Testing/Temporary/LastTest.log <<'END'
 END
 
 # says CODE LINE...: script/test ends so, and has these lines.
+part=core
 says()
 {
 	local code=$1 line
 	shift
-	expect "$code" env PATH="$scratch/bin:$PATH" tree/script/test core
+	expect "$code" env PATH="$scratch/bin:$PATH" tree/script/test $part
 	for line; do
 		grep -qxF -- "$line" out || complain "no line '$line' in: $(cat out err)"
 	done
@@ -37,4 +38,17 @@ says 1 '    skipped: core/test_tls (it is not installed)' \
 	'    2 passed, 1 failed' '2 passed, 1 failed, 1 skipped'
 echo '* core/test_net:one_family there is but one' >>tree/tests/skips.txt
 says 0 '    2 passed, 0 failed' '2 passed, 0 failed, 2 skipped'
+
+# In the guest a test that hangs leaves an output without an end.
+part=guest
+mkdir tree/tests/verbs
+guest=tree/tests/verbs/guest
+printf '%s\n' '#!/bin/bash' ctest 'echo "== LastTest.log"' 'cat build/dev/Testing/Temporary/LastTest.log' >$guest
+chmod +x $guest
+says 0 '    skipped: core/test_tls (it is not installed)' '    skipped: core/test_net:one_family (there is but one)' \
+	'2 passed, 0 failed, 2 skipped'
+printf '%s\n' '#!/bin/bash' 'ctest | head -1' 'echo "it hung" >&2' 'exit 124' >$guest
+says 1 '    FAILED: the guest ended with 124' '    it hung' '1 passed, 1 failed, 0 skipped'
+printf '%s\n' '#!/bin/bash' '[ $# = 0 ] || { echo "no QEMU"; exit 1; }' >tree/script/bootstrap
+says 0 '    skipped: what needs RDMA devices (no QEMU)' '0 passed, 0 failed, 1 skipped'
 exit $failures
