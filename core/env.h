@@ -63,7 +63,9 @@
 	X(trace_dir, "TUTTI_TRACE_DIR", "",                                                        \
 	  "a folder for the traces of ranks whose communicator failed")                            \
 	X(host_id, "TUTTI_HOST_ID", "", "ranks with the same text count as one machine")           \
-	X(address, "TUTTI_ADDRESS", "", "the local address that peers connect to")
+	X(address, "TUTTI_ADDRESS", "", "the local address that peers connect to")                 \
+	X(verbs_devices, "TUTTI_VERBS_DEVICES", "",                                                \
+	  "mlx5_0,mlx5_1:2: only these RDMA devices, or ports of them")
 
 struct env {
 #define FIELD(field, name, unit, min, max, init, help) int64_t field;

@@ -176,6 +176,7 @@ struct tutti_endpoint_config {
 	int reconnect_ms, reconnect_tries;  /* for how long and how often that is tried        */
 	int tls;                            /* 1: tcp's bytes go through TLS; alike on all ranks */
 	int gid;                            /* verbs: 0 the best of each port, else index + 1  */
+	const char *devices;                /* verbs: "mlx5_0,mlx5_1:2" only these; NULL: all  */
 };
 
 /* Bases: a transport's own structs begin with these. */

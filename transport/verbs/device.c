@@ -215,9 +215,31 @@ static void complain(struct complaint *complaint, const char *device, int port, 
 	snprintf(complaint->text + used, sizeof complaint->text - used, ": %s", what);
 }
 
-static void open_device_ports(struct verbs_port ports[VERBS_PORTS], int *count, int gid_index,
-			      const struct verbs_library *library, struct ibv_device *found,
-			      struct complaint *complaint)
+/* "mlx5_0,mlx5_1:2" has all ports of mlx5_0, and port 2 of mlx5_1. */
+static bool is_wanted(const char *wanted, const char *device, int port)
+{
+	size_t n = strlen(device);
+
+	if (!wanted || !wanted[0])
+		return true;
+	for (const char *p = wanted; *p; p += strcspn(p, ","), p += *p == ',') {
+		if (strncmp(p, device, n) != 0)
+			continue;
+		if (p[n] == ',' || p[n] == '\0' || (p[n] == ':' && atoi(p + n + 1) == port))
+			return true;
+	}
+	return false;
+}
+
+/* What the caller asks for. */
+struct wish {
+	int gid_index;
+	const char *devices;
+};
+
+static void open_device_ports(struct verbs_port ports[VERBS_PORTS], int *count,
+			      const struct wish *wish, const struct verbs_library *library,
+			      struct ibv_device *found, struct complaint *complaint)
 {
 	const char *name = library->get_device_name(found);
 	struct verbs_device *device = device_take(library, found);
@@ -228,7 +250,9 @@ static void open_device_ports(struct verbs_port ports[VERBS_PORTS], int *count, 
 	}
 	for (uint8_t p = 1; p <= device->limits.phys_port_cnt; p++) {
 		struct verbs_port port = {.device = device, .number = p};
-		const char *lacks = port_open(&port, gid_index);
+		const char *lacks = is_wanted(wish->devices, name, p)
+					    ? port_open(&port, wish->gid_index)
+					    : "is not in TUTTI_VERBS_DEVICES";
 		if (lacks)
 			complain(complaint, name, p, lacks);
 		else
@@ -249,8 +273,10 @@ static bool has_devices(void)
 	return is_any;
 }
 
-tutti_status verbs_ports_open(struct verbs_port ports[VERBS_PORTS], int *count, int gid_index)
+tutti_status verbs_ports_open(struct verbs_port ports[VERBS_PORTS], int *count, int gid_index,
+			      const char *wanted)
 {
+	const struct wish wish = {gid_index, wanted};
 	const struct verbs_library *library;
 	struct complaint complaint = {""};
 	struct ibv_device **list;
@@ -263,7 +289,7 @@ tutti_status verbs_ports_open(struct verbs_port ports[VERBS_PORTS], int *count, 
 		return fail_errno("verbs: the RDMA devices cannot be listed (ibv_get_device_list)");
 	pthread_mutex_lock(&lock);
 	for (int i = 0; i < devices_here; i++)
-		open_device_ports(ports, count, gid_index, library, list[i], &complaint);
+		open_device_ports(ports, count, &wish, library, list[i], &complaint);
 	pthread_mutex_unlock(&lock);
 	library->free_device_list(list);
 	if (*count == 0)

@@ -33,9 +33,10 @@ struct verbs_port {
 	uint32_t mbs; /* of its link, MB/s */
 };
 
-/* The ports that carry messages now, the fastest first. gid_index: -1, or of all ports. None is
- * UNSUPPORTED, and the message says what each port lacks. */
-tutti_status verbs_ports_open(struct verbs_port ports[VERBS_PORTS], int *count, int gid_index);
+/* The ports that carry messages now, the fastest first. gid_index: -1, or of all ports. wanted:
+ * "mlx5_0,mlx5_1:2", or NULL for all. None is UNSUPPORTED, and the message says what each lacks. */
+tutti_status verbs_ports_open(struct verbs_port ports[VERBS_PORTS], int *count, int gid_index,
+			      const char *wanted);
 void verbs_ports_close(struct verbs_port *ports, int count);
 
 /* "mlx5_0, port 1" */

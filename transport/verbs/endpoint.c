@@ -81,8 +81,8 @@ static tutti_status open_ports(struct verbs_endpoint *endpoint,
 {
 	if (config->tls)
 		fail(TUTTI_ERR_UNSUPPORTED, "verbs: RDMA cannot encrypt, and TUTTI_TLS is 1");
-	else if (verbs_ports_open(endpoint->ports, &endpoint->port_count, config->gid - 1) ==
-			 TUTTI_OK &&
+	else if (verbs_ports_open(endpoint->ports, &endpoint->port_count, config->gid - 1,
+				  config->devices) == TUTTI_OK &&
 		 open_channel(endpoint) == TUTTI_OK) {
 		TRY(oob_open(&endpoint->oob, config, "verbs"));
 		verbs_address_make(endpoint);

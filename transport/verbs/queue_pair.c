@@ -11,11 +11,11 @@
 
 #define MAGIC 0x31717276u /* "vrq1" */
 
-/* 4.096 us * 2^15 = 134 ms without an acknowledgement, and then seven times again: no peer that
- * runs is taken for dead because packets were lost. */
+/* 4.096 us * 2^15 = 134 ms without an acknowledgement, and then six times again (soft-RoCE takes
+ * seven for no bound): no peer that runs is taken for dead because packets were lost. */
 #define ACK_TIMEOUT 15
-#define RETRIES     7
-#define RNR_RETRIES 7  /* for ever; receives are always posted */
+#define RETRIES     6
+#define RNR_RETRIES 7  /* no bound; receives are always posted */
 #define RNR_TIMER   12 /* 0.64 ms */
 
 _Static_assert(VERBS_ARRIVALS >= VERBS_RECEIVES && (VERBS_ARRIVALS & (VERBS_ARRIVALS - 1)) == 0,

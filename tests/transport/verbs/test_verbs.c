@@ -1,3 +1,4 @@
+/* guest: it needs an RDMA device */
 /* Would break: verbs is not a transport like the others (tests/transport/conformance.h). */
 #include "tests/transport/conformance.h"
 
