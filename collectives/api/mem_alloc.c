@@ -3,6 +3,7 @@
 #include "collectives/engine/engine.h"
 
 #include "core/forks.h"
+#include "core/long_lived.h"
 #include "core/outcome.h"
 
 #include <pthread.h>
@@ -165,19 +166,24 @@ tutti_status tutti_mem_alloc(void **ptr, size_t bytes, tutti_comm *comm)
 	TRY(group_refuse("tutti_mem_alloc"));
 	if (engine_status(comm->engine) != TUTTI_OK)
 		return fail(engine_status(comm->engine), "%s", engine_error(comm->engine));
-	return engine_name_error(comm->engine, comm->window ? alloc_of_window(ptr, bytes, comm)
-							    : alloc_of_process(ptr, bytes, comm));
+	TRY(engine_name_error(comm->engine, comm->window ? alloc_of_window(ptr, bytes, comm)
+							 : alloc_of_process(ptr, bytes, comm)));
+	if (bytes > 0 && long_lived_add(*ptr, bytes) != TUTTI_OK)
+		last_error_clear(); /* it works as other memory does */
+	return TUTTI_OK;
 }
 
 tutti_status tutti_mem_free(void *ptr)
 {
 	last_error_clear();
-	if (!ptr || private_free(ptr) == TUTTI_OK)
+	if (!ptr)
+		return TUTTI_OK;
+	long_lived_remove(ptr);
+	if (private_free(ptr) == TUTTI_OK)
 		return TUTTI_OK;
 	return window_mem_free(ptr);
 }
 
-/* No transport of this build registers memory, so the hint has nothing to do. */
 static tutti_status check_hint(const char *name, const void *ptr, const tutti_comm *comm)
 {
 	last_error_clear();
@@ -186,13 +192,16 @@ static tutti_status check_hint(const char *name, const void *ptr, const tutti_co
 	return TUTTI_OK;
 }
 
+/* For all communicators of the process: a device is opened once for all of them. */
 tutti_status tutti_mem_register(void *ptr, size_t bytes, tutti_comm *comm)
 {
-	(void)bytes;
-	return check_hint("tutti_mem_register", ptr, comm);
+	TRY(check_hint("tutti_mem_register", ptr, comm));
+	return bytes > 0 ? long_lived_add(ptr, bytes) : TUTTI_OK;
 }
 
 tutti_status tutti_mem_deregister(void *ptr, tutti_comm *comm)
 {
-	return check_hint("tutti_mem_deregister", ptr, comm);
+	TRY(check_hint("tutti_mem_deregister", ptr, comm));
+	long_lived_remove(ptr);
+	return TUTTI_OK;
 }

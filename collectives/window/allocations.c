@@ -7,6 +7,7 @@
  * reach it. A freed region gives its pages back at once; its addresses stay taken. */
 #include "collectives/window/allocations.h"
 
+#include "core/long_lived.h"
 #include "core/shared_memory.h"
 
 #include <pthread.h>
@@ -224,9 +225,10 @@ tutti_status window_mem_withdraw(struct window *w)
 			continue;
 		a->is_withdrawn = true;
 		for (int rank = 0; rank < a->size && status == TUTTI_OK; rank++) {
-			if (a->is_own[rank])
-				status = allocation_make_private(allocation_region(a, rank),
-								 a->stride);
+			if (!a->is_own[rank])
+				continue;
+			long_lived_remove(allocation_region(a, rank));
+			status = allocation_make_private(allocation_region(a, rank), a->stride);
 		}
 	}
 	allocation_table_write(allocations);

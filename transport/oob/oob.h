@@ -4,7 +4,7 @@
  * is seen at once, which a fabric tells late or never.
  *
  * Over it the two ends exchange a hello (what the fabric needs to connect them), and notes. No byte
- * of the caller's messages goes this way. The same threads as the fabric's endpoint call it; nothing
+ * of the caller's messages goes this way. The threads of the fabric's endpoint call it; nothing
  * blocks but oob_open and oob_destroy. */
 #ifndef TRANSPORT_OOB_OOB_H
 #define TRANSPORT_OOB_OOB_H

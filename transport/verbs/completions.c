@@ -54,6 +54,7 @@ static void acknowledge(struct verbs_conn *conn)
 
 	conn->frames_acked = mark->frames;
 	conn->pieces_acked = mark->pieces;
+	verbs_conn_complete_acked(conn);
 }
 
 static void arrives(struct verbs_conn *conn, struct verbs_arrival arrival)
@@ -71,26 +72,43 @@ static void damaged(struct verbs_conn *conn)
 
 static void take_piece(struct verbs_conn *conn, uint32_t number, uint64_t bytes)
 {
-	if (number != conn->pieces_received || bytes > conn->memory.chunk_bytes ||
-	    number - conn->chunk_first >= VERBS_CHUNKS) {
+	bool is_placed = number & VERBS_IS_PLACED;
+
+	if (((number ^ conn->pieces_received) & VERBS_NUMBER_BITS) != 0 ||
+	    bytes > (is_placed ? VERBS_IN_PLACE : conn->memory.chunk_bytes) ||
+	    conn->pieces_received - conn->chunk_first >= VERBS_CHUNKS) {
 		damaged(conn);
 		return;
 	}
 	conn->pieces_received++;
-	arrives(conn, (struct verbs_arrival){.is_piece = true, .bytes = (uint32_t)bytes});
+	arrives(conn, (struct verbs_arrival){
+			      .is_piece = true, .is_placed = is_placed, .bytes = (uint32_t)bytes});
+}
+
+static void take_grant(struct verbs_conn *conn, const uint8_t *payload, uint32_t bytes)
+{
+	struct verbs_grant grant;
+
+	if (bytes != sizeof grant) {
+		damaged(conn);
+		return;
+	}
+	memcpy(&grant, payload, sizeof grant);
+	conn->grants[grant.number % VERBS_GRANTS] = grant;
+	conn->due_slots++;
 }
 
 /* Its slot is the receiver's until the message has been received, or free at once. */
 static void take_frame(struct verbs_conn *conn, uint32_t slot, uint32_t bytes)
 {
+	const uint8_t *at = conn->memory.receives + (size_t)slot * conn->memory.slot_bytes;
 	struct verbs_frame frame;
 
 	if (bytes < sizeof frame) {
 		damaged(conn);
 		return;
 	}
-	memcpy(&frame, conn->memory.receives + (size_t)slot * conn->memory.slot_bytes,
-	       sizeof frame);
+	memcpy(&frame, at, sizeof frame);
 	conn->slots += frame.slots;
 	conn->chunks += frame.chunks;
 	if (conn->slots > VERBS_SLOTS || conn->chunks > VERBS_CHUNKS) {
@@ -101,6 +119,8 @@ static void take_frame(struct verbs_conn *conn, uint32_t slot, uint32_t bytes)
 		arrives(conn, (struct verbs_arrival){.slot = (uint16_t)slot, .bytes = bytes});
 		return;
 	}
+	if (frame.kind == VERBS_GRANT)
+		take_grant(conn, at + sizeof frame, bytes - (uint32_t)sizeof frame);
 	verbs_post_receive(conn, slot);
 	if (frame.kind == VERBS_PIECE)
 		take_piece(conn, frame.number, frame.bytes);
@@ -108,7 +128,7 @@ static void take_frame(struct verbs_conn *conn, uint32_t slot, uint32_t bytes)
 		verbs_conn_end(conn, TUTTI_ERR_PEER,
 			       "rank %d (verbs, channel %d) closed its connection to rank %d",
 			       conn->base.peer, conn->base.channel, verbs_endpoint_of(conn)->rank);
-	else if (frame.kind != VERBS_CREDIT)
+	else if (frame.kind != VERBS_CREDIT && frame.kind != VERBS_GRANT)
 		damaged(conn);
 }
 

@@ -13,10 +13,10 @@ static bool move_ended(struct verbs_conn *conn)
 		verbs_conn_fail(conn, conn->end_status, "%s", conn->end_error);
 		return true;
 	}
-	while (conn->sends.head) {
+	for (; conn->unacked.head; is_moving = true)
+		verbs_conn_complete(conn, &conn->unacked, TUTTI_OK);
+	for (; conn->sends.head; is_moving = true)
 		verbs_conn_complete(conn, &conn->sends, TUTTI_OK);
-		is_moving = true;
-	}
 	return is_moving;
 }
 
@@ -37,7 +37,7 @@ bool verbs_conn_move(struct verbs_conn *conn)
 		is_moving |= verbs_send_some(conn);
 		verbs_send_credit(conn);
 	}
-	if (!conn->sends.head && !conn->recvs.head &&
+	if (!conn->sends.head && !conn->unacked.head && !conn->recvs.head &&
 	    !(conn->state == VERBS_OPEN && verbs_owes_credit(conn)))
 		verbs_conn_deactivate(conn);
 	return is_moving;
@@ -51,11 +51,14 @@ void verbs_conn_post(struct verbs_conn *conn, struct tutti_io *io, bool is_send)
 	io->conn = &conn->base;
 	tutti_io_rewind(io);
 	tutti_done_push(queue, io, TUTTI_IN_PROGRESS);
+	conn->posted += !is_send;
 	if (conn->state == VERBS_FAILED) {
 		verbs_conn_complete(conn, queue, conn->base.status);
 		return;
 	}
 	verbs_conn_activate(conn);
+	if (!is_send)
+		verbs_send_grant(conn, io, conn->posted - 1);
 	/* The peer may wait for it: on its way at once. */
 	if (is_send && is_first && conn->state == VERBS_OPEN)
 		verbs_send_some(conn);

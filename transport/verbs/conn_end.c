@@ -34,6 +34,42 @@ void verbs_conn_complete(struct verbs_conn *conn, struct tutti_done *queue, tutt
 	tutti_done_push(&verbs_endpoint_of(conn)->done, tutti_done_pop(queue), status);
 }
 
+void verbs_conn_complete_acked(struct verbs_conn *conn)
+{
+	struct tutti_io *io;
+
+	while ((io = conn->unacked.head) &&
+	       (int32_t)(conn->pieces_acked - (uint32_t)io->in_piece) >= 0) {
+		conn->owed = (struct verbs_mark){(uint32_t)io->moved, (uint32_t)io->in_piece};
+		verbs_conn_complete(conn, &conn->unacked, TUTTI_OK);
+	}
+}
+
+bool verbs_conn_is_read(const struct verbs_conn *conn)
+{
+	return conn->in_place || conn->unacked.head;
+}
+
+bool verbs_conn_is_written(const struct verbs_conn *conn)
+{
+	int32_t ahead = (int32_t)(conn->granted - conn->received);
+
+	return ahead > 0 || (ahead == 0 && conn->in_payload[1]);
+}
+
+bool verbs_conn_owes(const struct verbs_conn *conn)
+{
+	return (int32_t)(conn->frames_acked - conn->owed.frames) < 0 ||
+	       (int32_t)(conn->pieces_acked - conn->owed.pieces) < 0;
+}
+
+static void stop(struct verbs_conn *conn)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+
+	conn->port->device->library->modify_qp(conn->qp, &attr, IBV_QP_STATE);
+}
+
 static void settle(struct verbs_conn *conn)
 {
 	if (conn->state < VERBS_OPEN)
@@ -62,12 +98,16 @@ void verbs_conn_fail(struct verbs_conn *conn, tutti_status status, const char *f
 	vsnprintf(conn->base.error, sizeof conn->base.error, format, args);
 	va_end(args);
 	settle(conn);
+	if (verbs_conn_is_read(conn) || verbs_conn_is_written(conn))
+		stop(conn);
 	conn->state = VERBS_FAILED;
 	conn->base.status = status;
 	verbs_conn_deactivate(conn);
 	tell_peer(conn, status);
 	while (conn->recvs.head)
 		verbs_conn_complete(conn, &conn->recvs, status);
+	while (conn->unacked.head)
+		verbs_conn_complete(conn, &conn->unacked, status);
 	while (conn->sends.head)
 		verbs_conn_complete(conn, &conn->sends, status);
 }
@@ -84,6 +124,6 @@ void verbs_conn_end(struct verbs_conn *conn, tutti_status status, const char *fo
 	va_start(args, format);
 	vsnprintf(conn->end_error, sizeof conn->end_error, format, args);
 	va_end(args);
-	if (conn->sends.head || conn->recvs.head)
+	if (conn->sends.head || conn->unacked.head || conn->recvs.head)
 		verbs_conn_activate(conn);
 }

@@ -53,6 +53,7 @@ tutti_status verbs_connect(struct tutti_endpoint *base, int peer, int channel,
 	conn->port = &endpoint->ports[0];
 	tutti_done_init(&conn->sends);
 	tutti_done_init(&conn->recvs);
+	tutti_done_init(&conn->unacked);
 	conn->next = endpoint->conns;
 	endpoint->conns = conn;
 	endpoint->unsettled++;
@@ -153,11 +154,20 @@ void verbs_close(struct tutti_conn *base)
 
 	if (!conn)
 		return;
+	bool is_read = verbs_conn_is_read(conn), is_written = verbs_conn_is_written(conn);
 	tutti_done_init(&conn->sends);
 	tutti_done_init(&conn->recvs);
+	tutti_done_init(&conn->unacked);
 	done_list_forget(&verbs_endpoint_of(conn)->done, base);
 	conn->is_closing = true;
 	conn->deadline_ns = deadline_after_ms(CLOSING_MS);
+	/* Buffers are the caller's again. While they are read nothing else is on its way. */
+	if (is_read || (is_written && !verbs_conn_owes(conn))) {
+		conn_free(conn);
+		return;
+	}
+	if (is_written)
+		verbs_pair_revoke(conn);
 	if (conn->state == VERBS_OPEN) {
 		verbs_conn_activate(conn);
 		verbs_send_bye(conn);

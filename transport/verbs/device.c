@@ -52,6 +52,7 @@ static struct verbs_device *device_new(const struct verbs_library *library,
 		return NULL;
 	}
 	device->has_immediate = found->transport_type == IBV_TRANSPORT_IB;
+	verbs_registered_open(device);
 	return device;
 }
 
@@ -85,6 +86,7 @@ static void device_leave(struct verbs_device *device)
 	while (*at != device)
 		at = &(*at)->next;
 	*at = device->next;
+	verbs_registered_close(device);
 	device_free(device);
 }
 
@@ -231,7 +233,7 @@ static bool is_wanted(const char *wanted, const char *device, int port)
 	return false;
 }
 
-/* What the caller asks for. */
+/* A caller's choice. */
 struct wish {
 	int gid_index;
 	const char *devices;

@@ -4,6 +4,7 @@
 #define TRANSPORT_VERBS_DEVICE_H
 
 #include "transport/verbs/library.h"
+#include "transport/verbs/registered.h"
 
 #include <stdbool.h>
 
@@ -18,6 +19,7 @@ struct verbs_device {
 	struct ibv_pd *pd;
 	struct ibv_device_attr limits;
 	bool has_immediate; /* RDMA writes may carry immediate data */
+	struct verbs_registered registered;
 	int users;
 	struct verbs_device *next;
 };

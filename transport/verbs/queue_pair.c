@@ -20,8 +20,7 @@
 
 _Static_assert(VERBS_ARRIVALS >= VERBS_RECEIVES && (VERBS_ARRIVALS & (VERBS_ARRIVALS - 1)) == 0,
 	       "each receive may wait");
-_Static_assert(VERBS_MARKS >= VERBS_SENDS / VERBS_SIGNAL + VERBS_CHUNKS + 1 &&
-		       (VERBS_MARKS & (VERBS_MARKS - 1)) == 0,
+_Static_assert(VERBS_MARKS >= VERBS_SENDS + VERBS_CHUNKS && (VERBS_MARKS & (VERBS_MARKS - 1)) == 0,
 	       "each completion that was asked for has a mark");
 
 static const struct verbs_library *library_of(const struct verbs_conn *conn)
@@ -208,6 +207,13 @@ tutti_status verbs_pair_connect(struct verbs_conn *conn, const struct verbs_hell
 	conn->slots = VERBS_SLOTS;
 	conn->chunks = VERBS_CHUNKS;
 	return TUTTI_OK;
+}
+
+void verbs_pair_revoke(struct verbs_conn *conn)
+{
+	struct ibv_qp_attr none = {.qp_access_flags = 0};
+
+	library_of(conn)->modify_qp(conn->qp, &none, IBV_QP_ACCESS_FLAGS);
 }
 
 void verbs_pair_close(struct verbs_conn *conn)

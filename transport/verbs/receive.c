@@ -46,8 +46,13 @@ static void receive_piece(struct verbs_conn *conn, struct tutti_io *io,
 		damaged(conn);
 		return;
 	}
-	scatter(io, m->chunks_in + (size_t)(conn->chunk_first++ % VERBS_CHUNKS) * m->chunk_bytes,
-		arrival->bytes);
+	if (arrival->is_placed)
+		tutti_io_moved(io, arrival->bytes);
+	else
+		scatter(io,
+			m->chunks_in + (size_t)(conn->chunk_first % VERBS_CHUNKS) * m->chunk_bytes,
+			arrival->bytes);
+	conn->chunk_first++;
 	conn->due_chunks++;
 	finish_if_whole(conn, io);
 }

@@ -46,7 +46,7 @@ static void post_frame(struct verbs_conn *conn, struct verbs_frame frame, uint32
 	conn->frames++;
 	if (place.length <= conn->inline_bytes)
 		wr.send_flags |= IBV_SEND_INLINE;
-	if (conn->frames % VERBS_SIGNAL == 0 || frame.kind == VERBS_BYE)
+	if (conn->frames % VERBS_SIGNAL == 0 || frame.kind == VERBS_BYE || frame.kind == VERBS_BULK)
 		wr.send_flags |= IBV_SEND_SIGNALED;
 	post(conn, &wr);
 }
@@ -62,6 +62,22 @@ static void gather(uint8_t *to, struct tutti_io *io, size_t bytes)
 		to += n;
 		bytes -= n;
 	}
+}
+
+/* The first send's bytes are all on their way. Its buffer is free when the device does not read it,
+ * and its turn has come. */
+static void finish_send(struct verbs_conn *conn)
+{
+	if (!conn->in_place && !conn->unacked.head) {
+		verbs_conn_complete(conn, &conn->sends, TUTTI_OK);
+		conn->owed = (struct verbs_mark){conn->frames, conn->pieces};
+		return;
+	}
+	struct tutti_io *io = tutti_done_pop(&conn->sends);
+	io->moved = conn->frames;
+	io->in_piece = conn->pieces;
+	tutti_done_push(&conn->unacked, io, TUTTI_IN_PROGRESS);
+	conn->in_place = false;
 }
 
 /* The message, or what announces it. */
@@ -80,41 +96,63 @@ static void send_frame(struct verbs_conn *conn, struct tutti_io *io)
 		gather(at + sizeof frame, io, io->bytes);
 	post_frame(conn, frame, is_short ? (uint32_t)io->bytes : 0);
 	if (is_short)
-		verbs_conn_complete(conn, &conn->sends, TUTTI_OK);
+		finish_send(conn);
 	else
 		conn->in_payload[0] = true;
 }
 
-/* A write into the peer's chunk, and what tells the peer: immediate data, or a frame. */
-static void post_piece(struct verbs_conn *conn, const uint8_t *chunk, uint32_t bytes)
+/* A write into memory of the peer, and what tells the peer: immediate data, or a frame. */
+static void post_piece(struct verbs_conn *conn, struct ibv_sge from, uint64_t to, uint32_t key,
+		       bool is_placed)
 {
-	uint32_t number = conn->pieces++;
-	struct ibv_sge place = {
-		.addr = (uintptr_t)chunk, .length = bytes, .lkey = conn->memory.local->lkey};
-	struct ibv_send_wr wr = {.sg_list = &place,
+	uint32_t number = (conn->pieces++ & VERBS_NUMBER_BITS) | (is_placed ? VERBS_IS_PLACED : 0);
+	struct ibv_send_wr wr = {.sg_list = &from,
 				 .num_sge = 1,
 				 .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
 				 .send_flags = IBV_SEND_SIGNALED,
 				 .imm_data = htonl(number),
-				 .wr.rdma = {.remote_addr = conn->peer.chunks_at +
-							    (uint64_t)(number % VERBS_CHUNKS) *
-								    conn->memory.chunk_bytes,
-					     .rkey = conn->peer.chunks_key}};
+				 .wr.rdma = {.remote_addr = to, .rkey = key}};
 
 	conn->chunks--;
-	if (!conn->port->device->has_immediate) {
+	if (!conn->port->device->has_immediate)
 		wr.opcode = IBV_WR_RDMA_WRITE;
-		post(conn, &wr);
-		post_frame(
-			conn,
-			(struct verbs_frame){.bytes = bytes, .number = number, .kind = VERBS_PIECE},
-			0);
-	} else {
-		post(conn, &wr);
-	}
+	post(conn, &wr);
+	if (!conn->port->device->has_immediate)
+		post_frame(conn,
+			   (struct verbs_frame){
+				   .bytes = from.length, .number = number, .kind = VERBS_PIECE},
+			   0);
 }
 
-static void send_piece(struct verbs_conn *conn, struct tutti_io *io)
+/* Of the message that is being sent; NULL: the peer's receive is not posted, or not registered, or
+ * of another size. */
+static const struct verbs_grant *grant_for(const struct verbs_conn *conn, const struct tutti_io *io)
+{
+	uint32_t number = conn->sent - 1;
+	const struct verbs_grant *grant = &conn->grants[number % VERBS_GRANTS];
+
+	return grant->bytes == io->bytes && grant->number == number ? grant : NULL;
+}
+
+/* The next bytes of io where they lie, if the device may read them there. Not while sends that are
+ * done have bytes on their way: closing would stop both. */
+static bool take_in_place(struct verbs_conn *conn, struct tutti_io *io, size_t most,
+			  struct ibv_sge *from)
+{
+	size_t here, left = io->bytes - io->moved, least = most < left ? most : left;
+	void *at = tutti_io_here(io, &here);
+	struct verbs_keys keys;
+
+	if (here < least || verbs_conn_owes(conn) ||
+	    !verbs_registered_find(conn->port->device, at, least, &keys))
+		return false;
+	*from = (struct ibv_sge){(uintptr_t)at, (uint32_t)least, keys.local};
+	tutti_io_moved(io, least);
+	conn->in_place = true;
+	return true;
+}
+
+static void take_copy(struct verbs_conn *conn, struct tutti_io *io, struct ibv_sge *from)
 {
 	struct verbs_memory *m = &conn->memory;
 	uint8_t *chunk = m->chunks_out + (size_t)(conn->pieces % VERBS_CHUNKS) * m->chunk_bytes;
@@ -122,11 +160,24 @@ static void send_piece(struct verbs_conn *conn, struct tutti_io *io)
 	size_t bytes = left < m->chunk_bytes ? left : m->chunk_bytes;
 
 	gather(chunk, io, bytes);
-	post_piece(conn, chunk, (uint32_t)bytes);
+	*from = (struct ibv_sge){(uintptr_t)chunk, (uint32_t)bytes, m->local->lkey};
+}
+
+static void send_piece(struct verbs_conn *conn, struct tutti_io *io)
+{
+	const struct verbs_grant *grant = grant_for(conn, io);
+	uint64_t chunk = conn->peer.chunks_at +
+			 (uint64_t)(conn->pieces % VERBS_CHUNKS) * conn->memory.chunk_bytes;
+	uint64_t to = grant ? grant->at + io->moved : chunk;
+	struct ibv_sge from;
+
+	if (!take_in_place(conn, io, grant ? VERBS_IN_PLACE : conn->memory.chunk_bytes, &from))
+		take_copy(conn, io, &from);
+	post_piece(conn, from, to, grant ? grant->key : conn->peer.chunks_key, grant != NULL);
 	if (io->moved < io->bytes)
 		return;
 	conn->in_payload[0] = false;
-	verbs_conn_complete(conn, &conn->sends, TUTTI_OK);
+	finish_send(conn);
 }
 
 static bool can_send(const struct verbs_conn *conn)
@@ -157,6 +208,27 @@ void verbs_send_credit(struct verbs_conn *conn)
 {
 	if (conn->state == VERBS_OPEN && verbs_owes_credit(conn) && has_frames(conn, 1))
 		post_frame(conn, (struct verbs_frame){.kind = VERBS_CREDIT}, 0);
+}
+
+/* Only where it costs no message its slot. */
+void verbs_send_grant(struct verbs_conn *conn, const struct tutti_io *io, uint32_t number)
+{
+	struct verbs_grant grant = {(uintptr_t)io->buf, io->bytes, 0, number};
+	struct verbs_memory *m = &conn->memory;
+	struct verbs_keys keys;
+
+	if (conn->state != VERBS_OPEN || io->pieces || io->bytes <= verbs_payload_most(conn) ||
+	    number - conn->received >= VERBS_GRANTS || conn->slots <= VERBS_SLOTS / 2 ||
+	    !has_frames(conn, SENDS_SPARE) ||
+	    !verbs_registered_find(conn->port->device, io->buf, io->bytes, &keys))
+		return;
+	grant.key = keys.remote;
+	conn->slots--;
+	conn->granted = number + 1;
+	memcpy(m->sends + (size_t)(conn->frames % VERBS_SENDS) * m->slot_bytes +
+		       sizeof(struct verbs_frame),
+	       &grant, sizeof grant);
+	post_frame(conn, (struct verbs_frame){.kind = VERBS_GRANT}, sizeof grant);
 }
 
 void verbs_send_bye(struct verbs_conn *conn)

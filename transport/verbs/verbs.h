@@ -11,6 +11,7 @@
  *     conn_end.c     how it ends
  *     address.c      what an endpoint tells its peers
  *     device.c       devices, ports, GIDs       library.c  libibverbs, loaded at run time
+ *     registered.c   memory of tutti_mem_alloc, as a device knows it
  *
  * A file calls only files that stand below it.
  *
@@ -19,6 +20,9 @@
  * writes into the peer's chunks, which immediate data announce (or, where the device has none, one
  * more SEND). All of it is one queue of one QP, so it arrives in order, and the completion queue
  * says what has come: no byte of it is looked at before.
+ *
+ * Memory that is registered (registered.h) is read where it lies. The receiver grants it: then the
+ * rest of the message is written there, and not into chunks. Neither end waits for a grant.
  *
  * Slots and chunks are the receiver's. The sender counts those that are free; they come back with
  * frames of the other direction, or with one of their own when half of them are due. So nothing is
@@ -39,20 +43,33 @@
 #define VERBS_SENDS    64u /* frames on their way; a power of 2 */
 #define VERBS_SIGNAL   8u  /* each so many frames one asks for a completion */
 #define VERBS_INLINE   220u
+#define VERBS_GRANTS   8u  /* receives ahead that the peer may write into; a power of 2 */
+#define VERBS_IN_PLACE ((size_t)1 << 20) /* of a piece that goes from or into registered memory */
 
 #define VERBS_CHUNK_BYTES ((size_t)64 << 10) /* while the world is small */
 #define VERBS_CHUNK_LEAST ((size_t)8 << 10)
 #define VERBS_CHUNK_SLOTS 8                   /* a slot is so much smaller */
 #define VERBS_BYTES       ((size_t)128 << 20) /* of all conns of a rank, were there one each */
 
-enum verbs_kind { VERBS_DATA = 1, VERBS_BULK, VERBS_PIECE, VERBS_CREDIT, VERBS_BYE };
+enum verbs_kind { VERBS_DATA = 1, VERBS_BULK, VERBS_PIECE, VERBS_GRANT, VERBS_CREDIT, VERBS_BYE };
 
 /* The beginning of what a SEND carries. slots, chunks: of this direction's peer that are free. */
 struct verbs_frame {
 	uint64_t bytes;  /* of the message; PIECE: of the piece */
 	uint32_t tag;
-	uint32_t number; /* of the message, or of the piece, in this direction */
+	uint32_t number; /* of the message in its direction; PIECE: as immediate data */
 	uint16_t kind, slots, chunks, reserved;
+};
+
+/* Immediate data: the number of the piece in its direction, and whether it lies where the receive's
+ * buffer is, and not in a chunk. */
+#define VERBS_NUMBER_BITS 0xffffffu
+#define VERBS_IS_PLACED   0x80000000u
+
+/* The peer's receive of message number: its bytes may be written there. Behind a GRANT's frame. */
+struct verbs_grant {
+	uint64_t at, bytes;
+	uint32_t key, number;
 };
 
 /* How to connect to a conn; what oob exchanges. */
@@ -82,7 +99,7 @@ struct verbs_memory {
 /* A frame in a slot, or a piece in a chunk, that waits for a receive. */
 struct verbs_arrival {
 	uint16_t slot;
-	bool is_piece;
+	bool is_piece, is_placed;
 	uint32_t bytes;
 };
 
@@ -96,7 +113,7 @@ struct verbs_mark {
 enum verbs_state { VERBS_CONNECTING, VERBS_CONNECTED, VERBS_OPEN, VERBS_ENDED, VERBS_FAILED };
 
 #define VERBS_ARRIVALS 64u /* at least VERBS_RECEIVES; a power of 2 */
-#define VERBS_MARKS    32u /* at least VERBS_SENDS / VERBS_SIGNAL + VERBS_CHUNKS + 1; the same */
+#define VERBS_MARKS    128u /* at least VERBS_SENDS + VERBS_CHUNKS; the same */
 
 struct verbs_conn {
 	struct tutti_conn base;
@@ -113,6 +130,10 @@ struct verbs_conn {
 	struct ibv_qp *qp;
 	struct verbs_memory memory;
 	struct tutti_done sends, recvs; /* posted                                                */
+	/* Sends all of whose bytes are on their way, some from where they lie. moved: the frames,
+	 * and in_piece: the pieces, that were sent by then. */
+	struct tutti_done unacked;
+	bool in_place;                  /* of the first send a piece is such a one               */
 	tutti_status end_status;        /* why it has ended, and end_error                       */
 	char end_error[240];
 
@@ -120,13 +141,16 @@ struct verbs_conn {
 	struct verbs_hello peer;
 	uint32_t sent, frames, frames_acked; /* messages; frames                                 */
 	uint32_t pieces, pieces_acked;
+	struct verbs_mark owed;              /* of sends that are done: not acknowledged yet     */
+	struct verbs_grant grants[VERBS_GRANTS];
 	uint32_t slots, chunks;              /* free ones of the peer                            */
 	struct {
 		struct verbs_mark marks[VERBS_MARKS];
 		uint32_t first, end;
 	} asked;                             /* completions that are to come                     */
 
-	uint32_t received, pieces_received;
+	uint32_t posted, received, pieces_received; /* messages; pieces                          */
+	uint32_t granted;                    /* the message behind the last that was granted     */
 	uint32_t due_slots, due_chunks;      /* free again, and not told yet                     */
 	struct {
 		struct verbs_arrival arrivals[VERBS_ARRIVALS];
@@ -164,6 +188,8 @@ size_t verbs_address_oob(size_t bytes);
 tutti_status verbs_pair_open(struct verbs_conn *conn);
 void verbs_pair_hello(const struct verbs_conn *conn, struct verbs_hello *hello);
 tutti_status verbs_pair_connect(struct verbs_conn *conn, const struct verbs_hello *peer);
+/* The peer writes nowhere any more; what this end sends still goes out. */
+void verbs_pair_revoke(struct verbs_conn *conn);
 /* From here on the peer writes nowhere, and the device reads no buffer. */
 void verbs_pair_close(struct verbs_conn *conn);
 void verbs_post_receive(struct verbs_conn *conn, uint32_t slot);
@@ -180,6 +206,8 @@ static inline bool verbs_owes_credit(const struct verbs_conn *conn)
 {
 	return conn->due_slots >= VERBS_SLOTS / 2 || conn->due_chunks >= VERBS_CHUNKS / 2;
 }
+/* The next receive that is posted, message number: the peer may write into it, if it is registered. */
+void verbs_send_grant(struct verbs_conn *conn, const struct tutti_io *io, uint32_t number);
 static inline bool verbs_has_unacked(const struct verbs_conn *conn)
 {
 	return conn->frames != conn->frames_acked || conn->pieces != conn->pieces_acked;
@@ -199,6 +227,13 @@ bool verbs_conn_move(struct verbs_conn *conn);
 void verbs_conn_complete(struct verbs_conn *conn, struct tutti_done *queue, tutti_status status);
 void verbs_conn_activate(struct verbs_conn *conn);
 void verbs_conn_deactivate(struct verbs_conn *conn);
+/* Sends whose bytes the peer has. */
+void verbs_conn_complete_acked(struct verbs_conn *conn);
+/* Whether the device may read or write buffers of the caller, and no way back but to stop it. */
+bool verbs_conn_is_read(const struct verbs_conn *conn);
+bool verbs_conn_is_written(const struct verbs_conn *conn);
+/* What sends that are done still have on their way. */
+bool verbs_conn_owes(const struct verbs_conn *conn);
 /* Everything posted ends with status. */
 void verbs_conn_fail(struct verbs_conn *conn, tutti_status status, const char *format, ...)
 	__attribute__((format(printf, 3, 4), cold));
