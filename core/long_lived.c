@@ -6,19 +6,19 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-struct block {
-	struct block *next;
+struct long_lived_block {
+	struct long_lived_block *next;
 	void *base;
 	size_t bytes;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct block *blocks;
+static struct long_lived_block *blocks;
 static struct long_lived_watcher *watchers;
 
-static struct block **find(const void *base)
+static struct long_lived_block **find(const void *base)
 {
-	struct block **at = &blocks;
+	struct long_lived_block **at = &blocks;
 
 	while (*at && (*at)->base != base)
 		at = &(*at)->next;
@@ -27,7 +27,7 @@ static struct block **find(const void *base)
 
 tutti_status long_lived_add(void *base, size_t bytes)
 {
-	struct block *block = malloc(sizeof *block);
+	struct long_lived_block *block = malloc(sizeof *block);
 
 	if (!block)
 		return fail(TUTTI_ERR_MEMORY, "no memory to record %zu bytes for registering",
@@ -36,7 +36,7 @@ tutti_status long_lived_add(void *base, size_t bytes)
 	if (*find(base)) {
 		free(block);
 	} else {
-		*block = (struct block){blocks, base, bytes};
+		*block = (struct long_lived_block){blocks, base, bytes};
 		blocks = block;
 		for (struct long_lived_watcher *w = watchers; w; w = w->next)
 			w->added(w, base, bytes);
@@ -48,7 +48,7 @@ tutti_status long_lived_add(void *base, size_t bytes)
 void long_lived_remove(void *base)
 {
 	pthread_mutex_lock(&lock);
-	struct block **at = find(base), *block = *at;
+	struct long_lived_block **at = find(base), *block = *at;
 	if (block) {
 		*at = block->next;
 		for (struct long_lived_watcher *w = watchers; w; w = w->next)
@@ -63,7 +63,7 @@ void long_lived_watch(struct long_lived_watcher *watcher)
 	pthread_mutex_lock(&lock);
 	watcher->next = watchers;
 	watchers = watcher;
-	for (struct block *b = blocks; b; b = b->next)
+	for (struct long_lived_block *b = blocks; b; b = b->next)
 		watcher->added(watcher, b->base, b->bytes);
 	pthread_mutex_unlock(&lock);
 }

@@ -95,7 +95,7 @@ static void take_grant(struct verbs_conn *conn, const uint8_t *payload, uint32_t
 	}
 	memcpy(&grant, payload, sizeof grant);
 	conn->grants[grant.number % VERBS_GRANTS] = grant;
-	conn->due_slots++;
+	conn->due.slots++;
 }
 
 /* Its slot is the receiver's until the message has been received, or free at once. */

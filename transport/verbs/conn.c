@@ -10,7 +10,7 @@ static bool move_ended(struct verbs_conn *conn)
 	if (conn->state == VERBS_FAILED)
 		return true;
 	if (conn->recvs.head || conn->arrived.first == conn->arrived.end) {
-		verbs_conn_fail(conn, conn->end_status, "%s", conn->end_error);
+		verbs_conn_fail(conn, conn->ended.status, "%s", conn->ended.error);
 		return true;
 	}
 	for (; conn->unacked.head; is_moving = true)

@@ -120,9 +120,9 @@ void verbs_conn_end(struct verbs_conn *conn, tutti_status status, const char *fo
 		return;
 	settle(conn);
 	conn->state = VERBS_ENDED;
-	conn->end_status = status;
+	conn->ended.status = status;
 	va_start(args, format);
-	vsnprintf(conn->end_error, sizeof conn->end_error, format, args);
+	vsnprintf(conn->ended.error, sizeof conn->ended.error, format, args);
 	va_end(args);
 	if (conn->sends.head || conn->unacked.head || conn->recvs.head)
 		verbs_conn_activate(conn);

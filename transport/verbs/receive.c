@@ -53,7 +53,7 @@ static void receive_piece(struct verbs_conn *conn, struct tutti_io *io,
 			m->chunks_in + (size_t)(conn->chunk_first % VERBS_CHUNKS) * m->chunk_bytes,
 			arrival->bytes);
 	conn->chunk_first++;
-	conn->due_chunks++;
+	conn->due.chunks++;
 	finish_if_whole(conn, io);
 }
 
@@ -84,7 +84,7 @@ static void receive_frame(struct verbs_conn *conn, struct tutti_io *io,
 	if (frame.kind == VERBS_DATA)
 		scatter(io, at + sizeof frame, payload);
 	verbs_post_receive(conn, arrival->slot);
-	conn->due_slots++;
+	conn->due.slots++;
 	conn->in_payload[1] = frame.kind == VERBS_BULK;
 	if (frame.kind == VERBS_DATA)
 		finish_if_whole(conn, io);

@@ -39,9 +39,9 @@ static void post_frame(struct verbs_conn *conn, struct verbs_frame frame, uint32
 				.lkey = m->local->lkey};
 	struct ibv_send_wr wr = {.sg_list = &place, .num_sge = 1, .opcode = IBV_WR_SEND};
 
-	frame.slots = (uint16_t)conn->due_slots;
-	frame.chunks = (uint16_t)conn->due_chunks;
-	conn->due_slots = conn->due_chunks = 0;
+	frame.slots = (uint16_t)conn->due.slots;
+	frame.chunks = (uint16_t)conn->due.chunks;
+	conn->due.slots = conn->due.chunks = 0;
 	memcpy(at, &frame, sizeof frame);
 	conn->frames++;
 	if (place.length <= conn->inline_bytes)

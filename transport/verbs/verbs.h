@@ -134,8 +134,10 @@ struct verbs_conn {
 	 * and in_piece: the pieces, that were sent by then. */
 	struct tutti_done unacked;
 	bool in_place;                  /* of the first send a piece is such a one               */
-	tutti_status end_status;        /* why it has ended, and end_error                       */
-	char end_error[240];
+	struct {
+		tutti_status status;
+		char error[240];
+	} ended;                        /* why it has                                            */
 
 	uint32_t inline_bytes, packet_number;
 	struct verbs_hello peer;
@@ -151,7 +153,9 @@ struct verbs_conn {
 
 	uint32_t posted, received, pieces_received; /* messages; pieces                          */
 	uint32_t granted;                    /* the message behind the last that was granted     */
-	uint32_t due_slots, due_chunks;      /* free again, and not told yet                     */
+	struct {
+		uint32_t slots, chunks;
+	} due;                               /* free again, and not told yet                     */
 	struct {
 		struct verbs_arrival arrivals[VERBS_ARRIVALS];
 		uint32_t first, end;
@@ -204,9 +208,9 @@ void verbs_send_credit(struct verbs_conn *conn);
 void verbs_send_bye(struct verbs_conn *conn);
 static inline bool verbs_owes_credit(const struct verbs_conn *conn)
 {
-	return conn->due_slots >= VERBS_SLOTS / 2 || conn->due_chunks >= VERBS_CHUNKS / 2;
+	return conn->due.slots >= VERBS_SLOTS / 2 || conn->due.chunks >= VERBS_CHUNKS / 2;
 }
-/* The next receive that is posted, message number: the peer may write into it, if it is registered. */
+/* A receive was posted, for message number: the peer may write into it, if it is registered. */
 void verbs_send_grant(struct verbs_conn *conn, const struct tutti_io *io, uint32_t number);
 static inline bool verbs_has_unacked(const struct verbs_conn *conn)
 {
@@ -232,7 +236,7 @@ void verbs_conn_complete_acked(struct verbs_conn *conn);
 /* Whether the device may read or write buffers of the caller, and no way back but to stop it. */
 bool verbs_conn_is_read(const struct verbs_conn *conn);
 bool verbs_conn_is_written(const struct verbs_conn *conn);
-/* What sends that are done still have on their way. */
+/* A send that is done still has something on its way. */
 bool verbs_conn_owes(const struct verbs_conn *conn);
 /* Everything posted ends with status. */
 void verbs_conn_fail(struct verbs_conn *conn, tutti_status status, const char *format, ...)
