@@ -275,6 +275,12 @@ static bool has_devices(void)
 	return is_any;
 }
 
+/* A library that is loaded may have others than the kernel's. */
+static bool may_have_devices(void)
+{
+	return has_devices() || verbs_library_is_loaded();
+}
+
 tutti_status verbs_ports_open(struct verbs_port ports[VERBS_PORTS], int *count, int gid_index,
 			      const char *wanted)
 {
@@ -285,6 +291,8 @@ tutti_status verbs_ports_open(struct verbs_port ports[VERBS_PORTS], int *count, 
 	int devices_here = 0;
 
 	*count = 0;
+	if (!may_have_devices())
+		return fail(TUTTI_ERR_UNSUPPORTED, "verbs: this machine has no RDMA device");
 	TRY(verbs_library(&library));
 	list = library->get_device_list(&devices_here);
 	if (!list)
@@ -297,10 +305,8 @@ tutti_status verbs_ports_open(struct verbs_port ports[VERBS_PORTS], int *count, 
 	if (*count == 0)
 		return fail(TUTTI_ERR_UNSUPPORTED, "verbs: no RDMA port can be used: %s",
 			    devices_here ? complaint.text
-			    : has_devices()
-				    ? "the provider of this machine's device is not installed "
-				      "(Debian: ibverbs-providers)"
-				    : "this machine has no RDMA device");
+					 : "the provider of this machine's device is not installed "
+					   "(Debian: ibverbs-providers)");
 	return TUTTI_OK;
 }
 

@@ -62,6 +62,15 @@ tutti_status verbs_library(const struct verbs_library **library)
 	return TUTTI_OK;
 }
 
+bool verbs_library_is_loaded(void)
+{
+	void *library = dlopen(NAME, RTLD_NOW | RTLD_NOLOAD);
+
+	if (library)
+		dlclose(library);
+	return library != NULL;
+}
+
 /* As ibv_query_port of the header, which calls the function of that name. */
 int verbs_port_query(const struct verbs_library *library, struct ibv_context *context, uint8_t port,
 		     struct ibv_port_attr *attr)

@@ -7,6 +7,7 @@
 #include <tutti/tutti.h>
 
 #include <infiniband/verbs.h>
+#include <stdbool.h>
 
 /*      result                     name                 parameters */
 #define VERBS_FUNCTIONS(X)                                                                         \
@@ -49,6 +50,9 @@ struct verbs_library {
 /* The same for all threads, loaded by the first call. UNSUPPORTED says what is missing, and which
  * package has it. */
 tutti_status verbs_library(const struct verbs_library **library);
+
+/* This process has it already; nothing is loaded. */
+bool verbs_library_is_loaded(void);
 
 /* A port of a device. Returns errno's value. */
 int verbs_port_query(const struct verbs_library *library, struct ibv_context *context, uint8_t port,

@@ -175,6 +175,18 @@ static void test_window(void **state)
 	try_numbers(&(struct way){"two nodes", "1", NULL, 2});
 }
 
+/* A fabric without a device has no address. */
+static bool works_here(const struct tutti_transport *transport)
+{
+	const struct tutti_endpoint_config config = {.size = 2, .host_id = "descriptors"};
+	struct tutti_endpoint *endpoint;
+
+	assert_int_equal(transport->open(&endpoint, &config), TUTTI_OK);
+	bool works = endpoint->address_bytes > 0;
+	transport->destroy(endpoint);
+	return works;
+}
+
 static void test_transports(void **state)
 {
 	const struct tutti_transport *list[TRANSPORTS_MAX];
@@ -183,7 +195,8 @@ static void test_transports(void **state)
 	(void)state;
 	assert_int_equal(transport_list(list, &count, NULL, NULL), TUTTI_OK);
 	for (int i = 0; i < count; i++)
-		try_numbers(&(struct way){list[i]->name, "0", list[i]->name, 1});
+		if (works_here(list[i]))
+			try_numbers(&(struct way){list[i]->name, "0", list[i]->name, 1});
 }
 
 int main(void)
