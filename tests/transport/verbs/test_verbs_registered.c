@@ -15,9 +15,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define ARENA   ((size_t)512 << 20)
+#define ARENA   ((size_t)128 << 20)
 #define PAGE    ((size_t)4096)
-#define CLASSES 18 /* of 2^n pages */
+#define CLASSES 16 /* of 2^n pages */
 
 void *__real_malloc(size_t bytes);
 void *__real_calloc(size_t n, size_t bytes);
