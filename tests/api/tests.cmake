@@ -324,10 +324,10 @@ tutti_label_tests(slow "^api/(survive_stop|grow_left|grow_nobody)_")
 # random programs and of jobs of which ranks die, and two sets of instructions. Of the threads 2, 3 and 8 are enough.
 tutti_label_tests(no_asan "^api/([^t]|t[cwl])[a-z_]*_[14678]($|_)")
 tutti_label_tests(no_asan "^api/threads_default_[14]$")
-# And with 2, 4 and 5 ranks the ways by which they are connected, and every algorithm by force; with 3 what waits for a
-# stopped rank.
+# And with 2, 4 and 5 ranks the ways by which they are connected, and every algorithm by force; what waits
+# for a stopped rank, but with 2.
 tutti_label_tests(no_asan "^api/(shm|tcp|tls|two_machines|doubling|direct|hash)_2$")
-tutti_label_tests(no_asan "^api/survive_stop_(tcp_)?3")
+tutti_label_tests(no_asan "^api/(survive_stop_(tcp_)?3|survive_stop_kill|grow_left|grow_nobody)")
 tutti_label_tests(no_asan
 	"^api/(default|shm|tcp|tls|two_machines|ring|doubling|direct|window|hash|tls_two_machines|survive_stop)_[45]($|_)")
 # Under TSan large buffers take half a minute each: once by window, shm and tcp is enough.
