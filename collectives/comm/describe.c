@@ -59,7 +59,7 @@ static tutti_status open_control(struct tutti_comm *comm, const struct tutti_tra
 	return open_consensus(comm, transport, config);
 }
 
-static struct tutti_endpoint_config endpoint_config(const struct tutti_comm *comm)
+struct tutti_endpoint_config comm_endpoint_config(const struct tutti_comm *comm)
 {
 	struct tutti_endpoint_config config = {
 		.rank = comm->rank,
@@ -83,7 +83,7 @@ static struct tutti_endpoint_config endpoint_config(const struct tutti_comm *com
 tutti_status comm_wake_consensus(struct tutti_comm *comm)
 {
 	struct consensus *consensus = comm->recovery.consensus;
-	struct tutti_endpoint_config config = endpoint_config(comm);
+	struct tutti_endpoint_config config = comm_endpoint_config(comm);
 	const struct comm_reach *reach = &comm->reach;
 	struct tutti_endpoint *endpoint = NULL;
 
@@ -100,7 +100,7 @@ tutti_status comm_wake_consensus(struct tutti_comm *comm)
 static tutti_status open_endpoints(struct tutti_comm *comm)
 {
 	struct comm_reach *reach = &comm->reach;
-	struct tutti_endpoint_config config = endpoint_config(comm);
+	struct tutti_endpoint_config config = comm_endpoint_config(comm);
 	const struct tutti_transport *list[TRANSPORTS_MAX];
 	bool can_be_found = false;
 	char why[ERROR_BYTES];

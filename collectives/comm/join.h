@@ -50,6 +50,8 @@ tutti_status comm_check_config(const tutti_config *config);
 tutti_status comm_new(struct tutti_comm **comm, const tutti_config *config, const struct env *env,
 		      int rank, int size);
 tutti_status comm_describe(struct tutti_comm *comm, struct member *member);
+/* The config that the endpoints of comm are opened with. Its texts are comm's. */
+struct tutti_endpoint_config comm_endpoint_config(const struct tutti_comm *comm);
 /* members in rank order. Finds nodes and routes; INVALID when settings disagree. */
 tutti_status comm_meet(struct tutti_comm *comm, const struct member *members);
 struct window_config comm_window_config(struct tutti_comm *comm);

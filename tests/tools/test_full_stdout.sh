@@ -24,7 +24,7 @@ for program in limits all_reduce_perf barrier_perf; do
 	told "$BUILD_DIR/perf/$program" --help
 done
 told "$BUILD_DIR/perf/scale_point" threads 2
-for program in plan trace top; do
+for program in plan trace top info; do
 	told "$BUILD_DIR/tools/tutti-$program" --help
 done
 told "$BUILD_DIR/tools/tutti-plan" show all_reduce ring 4
@@ -32,6 +32,7 @@ told "$BUILD_DIR/tools/tutti-plan" check all_reduce 2
 told "$BUILD_DIR/tools/tutti-plan" explain all_reduce 1M --ranks 4
 told "$BUILD_DIR/tools/tutti-plan" simulate all_reduce 1K --ranks 4
 told "$BUILD_DIR/tools/tutti-top" --once
+told "$BUILD_DIR/tools/tutti-info"
 # What was wrong without that keeps its exit code.
 "$BUILD_DIR/tools/tutti-plan" show nonsense >/dev/full 2>err
 [ $? = 2 ] || complain "a line that cannot be understood: $(cat err)"

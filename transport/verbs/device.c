@@ -90,6 +90,24 @@ static void device_leave(struct verbs_device *device)
 	device_free(device);
 }
 
+struct verbs_device *verbs_device_open(const struct verbs_library *library,
+				       struct ibv_device *found)
+{
+	pthread_mutex_lock(&lock);
+	struct verbs_device *device = device_take(library, found);
+	int why = errno;
+	pthread_mutex_unlock(&lock);
+	errno = why;
+	return device;
+}
+
+void verbs_device_close(struct verbs_device *device)
+{
+	pthread_mutex_lock(&lock);
+	device_leave(device);
+	pthread_mutex_unlock(&lock);
+}
+
 static bool is_ipv4(const union ibv_gid *gid)
 {
 	static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
@@ -121,6 +139,17 @@ static int gid_rank(const struct ibv_gid_entry *entry)
 	return 1 + is_ipv4(&entry->gid) + 2 * !is_link_local(&entry->gid) + 4 * is_v2;
 }
 
+void verbs_gid_explain(const struct ibv_gid_entry *entry, char text[80])
+{
+	if (entry->gid_type == IBV_GID_TYPE_IB)
+		snprintf(text, 80, "InfiniBand");
+	else
+		snprintf(text, 80, "RoCE %s%s, %s",
+			 entry->gid_type == IBV_GID_TYPE_ROCE_V2 ? "v2" : "v1, as there is no v2",
+			 is_ipv4(&entry->gid) ? ", IPv4" : "",
+			 is_link_local(&entry->gid) ? "link-local" : "not link-local");
+}
+
 static bool choose_gid(struct verbs_port *port, int entries, int wanted)
 {
 	const struct verbs_library *library = port->device->library;
@@ -143,8 +172,8 @@ static bool choose_gid(struct verbs_port *port, int entries, int wanted)
 	return best > 0;
 }
 
-/* Lanes times the speed of one: the header has both as codes. */
-static uint32_t link_mbs(const struct ibv_port_attr *attr)
+/* Lanes times the speed of one: the header has both as codes. 0: unknown. */
+static uint32_t link_megabits(const struct ibv_port_attr *attr)
 {
 	static const struct {
 		uint8_t code;
@@ -159,16 +188,39 @@ static uint32_t link_mbs(const struct ibv_port_attr *attr)
 
 	for (size_t i = 0; i < sizeof speeds / sizeof *speeds; i++)
 		if (speeds[i].code == attr->active_speed)
-			return lanes * speeds[i].megabits / 8;
-	return 1;
+			return lanes * speeds[i].megabits;
+	return 0;
 }
 
-/* NULL: it carries messages; else what it lacks. */
-static const char *port_open(struct verbs_port *port, int gid_index)
+double verbs_link_gigabits(const struct ibv_port_attr *attr)
+{
+	return link_megabits(attr) / 1e3;
+}
+
+/* "mlx5_0,mlx5_1:2" has all ports of mlx5_0, and port 2 of mlx5_1. */
+static bool is_wanted(const char *wanted, const char *device, int port)
+{
+	size_t n = strlen(device);
+
+	if (!wanted || !wanted[0])
+		return true;
+	for (const char *p = wanted; *p; p += strcspn(p, ","), p += *p == ',') {
+		if (strncmp(p, device, n) != 0)
+			continue;
+		if (p[n] == ',' || p[n] == '\0' || (p[n] == ':' && atoi(p + n + 1) == port))
+			return true;
+	}
+	return false;
+}
+
+const char *verbs_port_check(struct verbs_port *port, int gid_index, const char *wanted)
 {
 	const struct verbs_library *library = port->device->library;
+	const char *name = library->get_device_name(port->device->context->device);
 	struct ibv_port_attr attr;
 
+	if (!is_wanted(wanted, name, port->number))
+		return "is not in TUTTI_VERBS_DEVICES";
 	if (verbs_port_query(library, port->device->context, port->number, &attr) != 0)
 		return "cannot be queried";
 	if (attr.state != IBV_PORT_ACTIVE)
@@ -178,7 +230,7 @@ static const char *port_open(struct verbs_port *port, int gid_index)
 				     : "has no GID of the index that TUTTI_VERBS_GID names";
 	port->lid = attr.lid;
 	port->mtu = attr.active_mtu;
-	port->mbs = link_mbs(&attr);
+	port->mbs = link_megabits(&attr) / 8;
 	return NULL;
 }
 
@@ -217,22 +269,6 @@ static void complain(struct complaint *complaint, const char *device, int port, 
 	snprintf(complaint->text + used, sizeof complaint->text - used, ": %s", what);
 }
 
-/* "mlx5_0,mlx5_1:2" has all ports of mlx5_0, and port 2 of mlx5_1. */
-static bool is_wanted(const char *wanted, const char *device, int port)
-{
-	size_t n = strlen(device);
-
-	if (!wanted || !wanted[0])
-		return true;
-	for (const char *p = wanted; *p; p += strcspn(p, ","), p += *p == ',') {
-		if (strncmp(p, device, n) != 0)
-			continue;
-		if (p[n] == ',' || p[n] == '\0' || (p[n] == ':' && atoi(p + n + 1) == port))
-			return true;
-	}
-	return false;
-}
-
 /* A caller's choice. */
 struct wish {
 	int gid_index;
@@ -252,9 +288,7 @@ static void open_device_ports(struct verbs_port ports[VERBS_PORTS], int *count,
 	}
 	for (uint8_t p = 1; p <= device->limits.phys_port_cnt; p++) {
 		struct verbs_port port = {.device = device, .number = p};
-		const char *lacks = is_wanted(wish->devices, name, p)
-					    ? port_open(&port, wish->gid_index)
-					    : "is not in TUTTI_VERBS_DEVICES";
+		const char *lacks = verbs_port_check(&port, wish->gid_index, wish->devices);
 		if (lacks)
 			complain(complaint, name, p, lacks);
 		else
@@ -350,9 +384,7 @@ tutti_status verbs_register(struct ibv_mr **mr, const struct verbs_device *devic
 	if (why == ENOMEM && limit.rlim_cur != RLIM_INFINITY)
 		return fail(TUTTI_ERR_MEMORY,
 			    "verbs: %zu KiB cannot be locked for RDMA, since this process may lock "
-			    "%llu KiB: raise the limit (ulimit -l unlimited; memlock in "
-			    "/etc/security/limits.conf; LimitMEMLOCK=infinity of a systemd unit; "
-			    "docker run --ulimit memlock=-1)",
+			    "%llu KiB: " VERBS_RAISE_MEMLOCK,
 			    bytes >> 10, (unsigned long long)limit.rlim_cur >> 10);
 	return fail(why == ENOMEM ? TUTTI_ERR_MEMORY : TUTTI_ERR_DEVICE,
 		    "verbs: %zu KiB cannot be registered with %s: %s", bytes >> 10,

@@ -8,6 +8,10 @@
 
 #include <stdbool.h>
 
+#define VERBS_RAISE_MEMLOCK                                                                        \
+	"raise the limit (ulimit -l unlimited; memlock in /etc/security/limits.conf; "             \
+	"LimitMEMLOCK=infinity of a systemd unit; docker run --ulimit memlock=-1)"
+
 #define VERBS_PORTS 4 /* of all devices that one endpoint uses */
 
 /* How packets are addressed. Ports of different kinds do not reach each other. */
@@ -40,6 +44,17 @@ struct verbs_port {
 tutti_status verbs_ports_open(struct verbs_port ports[VERBS_PORTS], int *count, int gid_index,
 			      const char *wanted);
 void verbs_ports_close(struct verbs_port *ports, int count);
+
+/* For those that describe devices. NULL: errno says why. */
+struct verbs_device *verbs_device_open(const struct verbs_library *library,
+				       struct ibv_device *found);
+void verbs_device_close(struct verbs_device *device);
+/* Fills in a port of this device and number. NULL: it carries messages; else what it lacks. */
+const char *verbs_port_check(struct verbs_port *port, int gid_index, const char *wanted);
+/* In a second; 0: unknown. */
+double verbs_link_gigabits(const struct ibv_port_attr *attr);
+/* The properties by which a GID is chosen: "RoCE v2, IPv4, not link-local". */
+void verbs_gid_explain(const struct ibv_gid_entry *entry, char text[80]);
 
 /* "mlx5_0, port 1" */
 void verbs_port_name(const struct verbs_port *port, char text[80]);

@@ -7,6 +7,7 @@
  *     send.c         posted sends into slots and chunks of the peer
  *     receive.c      what has arrived into posted receives
  *     completions.c  the completion queue of a conn
+ *     listing.c      describes devices to people
  *     queue_pair.c   its QP and its memory
  *     conn_end.c     how it ends
  *     address.c      what an endpoint tells its peers

@@ -1,0 +1,144 @@
+/* Machines and ways as JSON. */
+#include "json.h"
+
+#include "tools/must.h"
+
+#include <jansson.h>
+#include <string.h>
+
+const bool json_is_here = true;
+
+/* Texts of the environment and names of files need not be UTF-8. */
+static json_t *text(const char *text)
+{
+	json_t *value = text ? json_string(text) : json_null();
+
+	return value ? value : must_have(json_string("(not UTF-8)"));
+}
+
+static json_t *gids_of(const struct verbs_listed_port *port)
+{
+	json_t *list = json_array();
+
+	for (int i = 0; i < port->gid_count; i++) {
+		const struct verbs_listed_gid *gid = &port->gids[i];
+		json_array_append_new(list,
+				      json_pack("{s:i, s:s, s:s, s:o, s:b, s:s}", "index",
+						gid->index, "type", gid->type, "address",
+						gid->address, "interface", text(gid->interface),
+						"chosen", gid->is_chosen, "why", gid->why));
+	}
+	return list;
+}
+
+static json_t *ports_of(const struct machine *m)
+{
+	json_t *list = json_array();
+
+	for (int i = 0; i < m->rdma.count; i++) {
+		const struct verbs_listed_port *port = &m->rdma.ports[i];
+		json_array_append_new(
+			list, json_pack("{s:o, s:i, s:s, s:s, s:f, s:i, s:i, s:b, s:o, s:o}",
+					"device", text(port->device), "port", port->number, "state",
+					port->state, "link", port->link, "gigabits", port->gigabits,
+					"mtu", port->mtu, "lid", port->lid, "used", port->is_used,
+					"lacks", text(port->lacks), "gids", gids_of(port)));
+	}
+	return list;
+}
+
+static json_t *transports_of(const struct machine *m)
+{
+	json_t *list = json_array();
+
+	for (int i = 0; i < m->transport_count; i++) {
+		const struct transport_row *row = &m->transports[i];
+		json_array_append_new(list, json_pack("{s:o, s:s, s:o}", "name", text(row->name),
+						      "state", transport_state_name(row->state),
+						      "why", text(row->why)));
+	}
+	return list;
+}
+
+static json_t *missing_of(const struct machine *m)
+{
+	json_t *list = json_array();
+
+	for (int i = 0; i < m->missing_count; i++)
+		json_array_append_new(list, json_pack("{s:s, s:s, s:s}", "name", m->missing[i].name,
+						      "serves", m->missing[i].serves, "package",
+						      m->missing[i].package));
+	return list;
+}
+
+char *json_machine(const struct machine *m, const char *ranks)
+{
+	const struct verbs_listing *rdma = &m->rdma;
+	bool has_limit = rdma->lock_bytes && rdma->lock_bytes != UINT64_MAX;
+	json_t *host = json_pack(
+		"{s:o, s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I}", "host", text(m->host),
+		"ranks", text(ranks), "works", machine_works(m), "tutti_transports",
+		text(m->filter), "transports", transports_of(m), "rdma_ports", ports_of(m),
+		"missing", missing_of(m), "lock_bytes",
+		has_limit ? json_integer((json_int_t)rdma->lock_bytes) : json_null(), "lock_advice",
+		text(rdma->lock_advice), "shm_bytes", (json_int_t)m->shm_bytes, "shm_free_bytes",
+		(json_int_t)m->shm_free_bytes);
+	char *written = must_have(json_dumps(must_have(host), 0));
+
+	json_decref(host);
+	return written;
+}
+
+static json_t *candidates_of(const struct pairs *p, int a, int b)
+{
+	json_t *list = json_array();
+
+	for (int i = 0; i < p->ranks[a].offer_count; i++) {
+		const char *name = p->ranks[a].offers[i].name;
+		char why[PAIRS_WHY_BYTES];
+		int reach = pairs_explain(p, a, b, i, why);
+		json_array_append_new(list, json_pack("{s:o, s:i, s:b, s:o}", "name", text(name),
+						      "reach", reach, "chosen",
+						      strcmp(name, pairs_way(p, a, b)) == 0, "why",
+						      text(why)));
+	}
+	return list;
+}
+
+static json_t *kinds_of(const struct pairs *p)
+{
+	json_t *list = json_array();
+
+	for (size_t k = 0; k < p->kind_count; k++) {
+		const struct pair_kind *kind = &p->kinds[k];
+		int a = kind->pairs[0][0], b = kind->pairs[0][1];
+		json_t *ranks = json_array();
+		for (size_t i = 0; i < kind->count; i++)
+			json_array_append_new(
+				ranks, json_pack("[i, i]", kind->pairs[i][0], kind->pairs[i][1]));
+		json_array_append_new(list,
+				      json_pack("{s:o, s:o, s:o, s:o}", "ranks", ranks, "messages",
+						text(pairs_way(p, a, b)), "collectives",
+						text(p->no_window ? pairs_way(p, a, b) : "window"),
+						"transports", candidates_of(p, a, b)));
+	}
+	return list;
+}
+
+void json_print(FILE *file, char *const *hosts, int count, const struct pairs *p)
+{
+	json_t *list = json_array();
+
+	for (int i = 0; i < count; i++)
+		json_array_append_new(list, json_loads(hosts[i], 0, NULL));
+	json_t *all =
+		must_have(json_pack("{s:s, s:s, s:i, s:o}", "tutti", TUTTI_VERSION, "revision",
+				    tutti_revision(), "size", p ? p->size : 1, "hosts", list));
+	if (p) {
+		json_object_set_new(all, "no_window", text(p->no_window));
+		json_object_set_new(all, "pairs", kinds_of(p));
+	}
+	json_dumpf(all, file, JSON_INDENT(2));
+	fputc('\n', file);
+	json_decref(all);
+}

@@ -1,0 +1,165 @@
+/* Looks at this machine: opens each transport as a communicator would. */
+#include "machine.h"
+
+#include "collectives/comm/join.h"
+
+#include <dlfcn.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+/* Libraries and files of Debian's packages. A library of a transport is loaded only if that may be
+ * used, since TUTTI_TRANSPORTS may leave out one that does harm. */
+static const struct {
+	const char *name, *transport, *serves, *package; /* transport: or NULL */
+} wanted[] = {
+	{"libibverbs.so.1", "verbs", "verbs", "libibverbs1"},
+	{"/etc/libibverbs.d", "verbs", "verbs: the drivers of devices", "ibverbs-providers"},
+	{"/etc/rdma/modules", "verbs", "verbs: the kernel's modules at boot", "rdma-core"},
+	{"/usr/bin/ibv_devinfo", "verbs", "looking at RDMA devices", "ibverbs-utils"},
+	{"libucp.so.0", "ucx", "ucx", "libucx0"},
+	{"libssl.so.3", NULL, "TUTTI_TLS=1", "libssl3"},
+};
+
+static bool is_listed(const struct tutti_transport *const *list, int count, const char *name)
+{
+	for (int i = 0; i < count; i++)
+		if (strcmp(list[i]->name, name) == 0)
+			return true;
+	return false;
+}
+
+static bool is_here(const char *name)
+{
+	if (name[0] == '/')
+		return access(name, F_OK) == 0;
+	void *library = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
+	if (library)
+		dlclose(library);
+	return library != NULL;
+}
+
+/* "verbs: no port" says the name of its row a second time. */
+static const char *reason_of(const char *name)
+{
+	const char *reason = last_error();
+	size_t n = strlen(name);
+
+	if (strncmp(reason, name, n) == 0 && strncmp(reason + n, ": ", 2) == 0)
+		reason += n + 2;
+	return reason[0] ? reason : "it gives no reason";
+}
+
+static void open_transport(struct transport_row *row, const struct tutti_transport *transport,
+			   const struct tutti_endpoint_config *config)
+{
+	last_error_forget();
+	if (transport->open(&row->endpoint, config) != TUTTI_OK)
+		row->endpoint = NULL;
+	if (row->endpoint && row->endpoint->address_bytes > 0)
+		return;
+	row->state = TRANSPORT_ABSENT;
+	snprintf(row->why, sizeof row->why, "%s", reason_of(row->name));
+}
+
+static void look_at_transports(struct machine *m, const struct tutti_comm *comm)
+{
+	struct tutti_endpoint_config config = comm_endpoint_config(comm);
+	const struct env *env = &comm->settings.env;
+	const struct tutti_transport *all[TRANSPORTS_MAX], *allowed[TRANSPORTS_MAX];
+	int count = 0, allowed_count = 0;
+
+	/* With ids of their own, beside the endpoints of comm; and as in a job, if this is none. */
+	config.comm_id[0] = ~config.comm_id[0];
+	config.comm_id[1] = ~config.comm_id[1];
+	config.size = comm->size > 1 ? comm->size : 2;
+	/* The communicator has made the same lists, so they can be made. */
+	transport_list(all, &count, NULL, env);
+	transport_list(allowed, &allowed_count, m->filter, env);
+	for (int i = 0; i < count; i++) {
+		struct transport_row *row = &m->transports[m->transport_count++];
+		row->name = all[i]->name;
+		if (is_listed(allowed, allowed_count, row->name)) {
+			open_transport(row, all[i], &config);
+			continue;
+		}
+		row->state = TRANSPORT_FORBIDDEN;
+		snprintf(row->why, sizeof row->why, "TUTTI_TRANSPORTS=%s leaves it out", m->filter);
+	}
+}
+
+/* NULL: this build does not have it. */
+static const struct transport_row *row_of(const struct machine *m, const char *name)
+{
+	for (int i = 0; i < m->transport_count; i++)
+		if (strcmp(m->transports[i].name, name) == 0)
+			return &m->transports[i];
+	return NULL;
+}
+
+static void add_missing(struct machine *m, const char *name, const char *serves,
+			const char *package)
+{
+	m->missing[m->missing_count++] = (struct missing_row){name, serves, package};
+}
+
+static void look_for_missing(struct machine *m)
+{
+	if (!row_of(m, "verbs"))
+		add_missing(m, "verbs", "this build: infiniband/verbs.h", "libibverbs-dev");
+	if (!row_of(m, "ucx"))
+		add_missing(m, "ucx", "this build: ucp/api/ucp.h", "libucx-dev");
+	for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+		const char *transport = wanted[i].transport;
+		const struct transport_row *row = transport ? row_of(m, transport) : NULL;
+		if (transport && (!row || row->state == TRANSPORT_FORBIDDEN))
+			continue;
+		if (!is_here(wanted[i].name))
+			add_missing(m, wanted[i].name, wanted[i].serves, wanted[i].package);
+	}
+}
+
+void machine_look(struct machine *m, const struct tutti_comm *comm)
+{
+	struct statvfs shm;
+
+	*m = (struct machine){.filter = comm->settings.filter};
+	if (gethostname(m->host, sizeof m->host - 1) != 0)
+		snprintf(m->host, sizeof m->host, "?");
+	look_at_transports(m, comm);
+	look_for_missing(m);
+#ifdef TUTTI_VERBS
+	struct tutti_endpoint_config config = comm_endpoint_config(comm);
+	/* Where it fails the transport says why. */
+	verbs_listing_make(&m->rdma, config.gid - 1, config.devices);
+#endif
+	if (statvfs("/dev/shm", &shm) == 0) {
+		m->shm_bytes = (uint64_t)shm.f_blocks * shm.f_frsize;
+		m->shm_free_bytes = (uint64_t)shm.f_bavail * shm.f_frsize;
+	}
+}
+
+void machine_close(struct machine *m)
+{
+	for (int i = 0; i < m->transport_count; i++)
+		if (m->transports[i].endpoint)
+			m->transports[i].endpoint->transport->destroy(m->transports[i].endpoint);
+#ifdef TUTTI_VERBS
+	verbs_listing_free(&m->rdma);
+#endif
+}
+
+bool machine_works(const struct machine *m)
+{
+	for (int i = 0; i < m->transport_count; i++)
+		if (m->transports[i].state == TRANSPORT_POSSIBLE)
+			return true;
+	return false;
+}
+
+const char *transport_state_name(enum transport_state state)
+{
+	return state == TRANSPORT_POSSIBLE ? "possible"
+	       : state == TRANSPORT_ABSENT ? "not here"
+					   : "forbidden";
+}

@@ -1,0 +1,182 @@
+/* tutti-info: which transports and RDMA ports there are, which of them a job's ranks use between
+ * each other, and why. */
+#include "json.h"
+
+#include "tools/must.h"
+#include "tools/output.h"
+
+#include <getopt.h>
+#include <string.h>
+
+static const char help[] =
+	"usage: tutti-info [--json]\n"
+	"       tuttirun -n N tutti-info [--json]      or torchrun, srun, mpirun\n"
+	"\n"
+	"Lists what this machine has: transports, RDMA ports with their GIDs, limits, and what is\n"
+	"missing, with the Debian package that brings it. In a job it is a rank: rank 0 lists all\n"
+	"machines, which transport each pair of ranks uses, and why. The numbers are those by "
+	"which\n"
+	"transports are compared: the highest is taken, and 0 does not connect the two.\n"
+	"\n"
+	"  -j, --json    the same as JSON\n"
+	"  -h, --help, --version\n"
+	"\n"
+	"Exit codes: 0 a job can run; 1 no transport works, or the ranks could not join, or "
+	"stdout\n"
+	"cannot be written; 2 the command line.\n";
+
+static int parse(bool *is_json, int argc, char **argv)
+{
+	static const struct option longs[] = {
+		{"json", 0, NULL, 'j'}, {"help", 0, NULL, 'h'}, {NULL, 0, NULL, 0}};
+	int c;
+
+	opterr = 0;
+	while ((c = getopt_long(argc, argv, "jh", longs, NULL)) != -1) {
+		if (c == 'h') {
+			fputs(help, stdout);
+			return 0;
+		}
+		if (c == '?')
+			return usage_error("%s is no option.", argv[optind - 1]);
+		*is_json = true;
+	}
+	if (optind < argc)
+		return usage_error("'%s' is no option.", argv[optind]);
+	return -1;
+}
+
+static int failed(const char *why)
+{
+	fprintf(stderr, "%s: %s\n", program_invocation_short_name, why);
+	return 1;
+}
+
+static void print(bool is_json, char *const *hosts, int count, const struct pairs *pairs)
+{
+	if (is_json) {
+		json_print(stdout, hosts, count, pairs);
+		return;
+	}
+	printf("Tutti %s (%s)\n", TUTTI_VERSION, tutti_revision());
+	for (int i = 0; i < count; i++)
+		printf("\n%s", hosts[i]);
+	if (!pairs)
+		return;
+	putchar('\n');
+	pairs_print(stdout, pairs);
+}
+
+static char *describe(bool is_json, const struct machine *m, const char *ranks)
+{
+	char *text = NULL;
+	size_t bytes;
+
+	if (is_json)
+		return json_machine(m, ranks);
+	FILE *file = must_have(open_memstream(&text, &bytes));
+	machine_print(file, m, ranks);
+	fclose(file);
+	return must_have(text);
+}
+
+static int look_alone(bool is_json, tutti_comm *comm)
+{
+	struct machine m;
+
+	machine_look(&m, comm);
+	char *text = describe(is_json, &m, NULL);
+	bool works = machine_works(&m);
+	print(is_json, &text, 1, NULL);
+	free(text);
+	machine_close(&m);
+	return works ? 0 : 1;
+}
+
+/* "0, 1, 5": the ranks of this rank's node, as far as there is room. */
+static void list_ranks(char *text, size_t bytes, const struct pairs *p, int rank)
+{
+	size_t used = 0;
+
+	text[0] = '\0';
+	for (int r = 0; r < p->size && used + 16 < bytes; r++)
+		if (p->ranks[r].node == p->ranks[rank].node)
+			used += (size_t)snprintf(text + used, bytes - used, "%s%d",
+						 used ? ", " : "", r);
+}
+
+/* The texts of the first ranks of all nodes, on rank 0, in one block that hosts points into. */
+static tutti_status gather_texts(tutti_comm *comm, const char *text, char **hosts, char **block)
+{
+	size_t n = (size_t)comm->size, total = 0, own = text ? strlen(text) + 1 : 0;
+	size_t *counts = must_alloc(n, sizeof *counts), *offsets = must_alloc(n, sizeof *offsets);
+
+	tutti_status status = tutti_all_gather(&own, counts, 1, TUTTI_U64, comm, NULL);
+	for (size_t r = 0; status == TUTTI_OK && r < n; r++) {
+		offsets[r] = total;
+		total += counts[r];
+	}
+	*block = must_alloc(total, 1);
+	if (status == TUTTI_OK)
+		status = tutti_gatherv(text, *block, counts, offsets, TUTTI_U8, 0, comm, NULL);
+	for (size_t r = 0; r < n; r++)
+		if (counts[r])
+			*hosts++ = *block + offsets[r];
+	free(counts);
+	free(offsets);
+	return status;
+}
+
+static tutti_status look_together(bool is_json, tutti_comm *comm)
+{
+	char ranks[4096], *block = NULL, *text = NULL;
+	char **hosts = must_alloc((size_t)comm->size, sizeof *hosts);
+	struct machine m;
+	struct pairs p;
+
+	machine_look(&m, comm);
+	tutti_status status = pairs_gather(&p, comm, &m);
+	if (status == TUTTI_OK && p.ranks[comm->rank].is_first) {
+		list_ranks(ranks, sizeof ranks, &p, comm->rank);
+		text = describe(is_json, &m, ranks);
+	}
+	if (status == TUTTI_OK)
+		status = gather_texts(comm, text, hosts, &block);
+	if (status == TUTTI_OK && comm->rank == 0)
+		print(is_json, hosts, comm->place.num_nodes, &p);
+	free(hosts);
+	free(block);
+	free(text);
+	machine_close(&m);
+	pairs_free(&p);
+	return status;
+}
+
+/* Without a launcher it is a world of its own. */
+static int join(bool is_json)
+{
+	tutti_comm *comm;
+	int code = 0;
+
+	if (tutti_init(&comm, NULL) != TUTTI_OK)
+		return failed(tutti_comm_error(NULL));
+	if (comm->size == 1)
+		code = look_alone(is_json, comm);
+	else if (look_together(is_json, comm) != TUTTI_OK)
+		code = failed(tutti_comm_error(comm));
+	tutti_comm_destroy(comm);
+	return code;
+}
+
+int main(int argc, char **argv)
+{
+	bool is_json = false;
+
+	if (!output_open())
+		return OUTPUT_FAILED;
+	int code = parse(&is_json, argc, argv);
+	if (code < 0 && is_json && !json_is_here)
+		code = failed("this build of Tutti writes no JSON: jansson was not installed "
+			      "(Debian: libjansson-dev), or TUTTI_JSON was off");
+	return output_end(code < 0 ? join(is_json) : code);
+}

@@ -1,0 +1,117 @@
+/* Tables: of a machine, and of the ways between the ranks of a job. */
+#include "machine.h"
+#include "pairs.h"
+
+#include <string.h>
+
+#define MATRIX_RANKS 32 /* of more ranks there is no matrix */
+#define PAIRS_SHOWN  8  /* of those that are connected alike */
+
+static void print_gids(FILE *f, const struct verbs_listed_port *port)
+{
+	for (int i = 0; i < port->gid_count; i++) {
+		const struct verbs_listed_gid *gid = &port->gids[i];
+		fprintf(f, "      GID %-3d %-10s %-15s %s%s%s\n", gid->index, gid->type,
+			gid->interface[0] ? gid->interface : "?", gid->address,
+			gid->is_chosen ? "  chosen: " : "", gid->why);
+	}
+}
+
+static void print_port(FILE *f, const struct verbs_listed_port *port)
+{
+	if (port->number == 0) {
+		fprintf(f, "  %s: %s\n", port->device, port->lacks);
+		return;
+	}
+	fprintf(f, "  %s, port %d: %s, %s, ", port->device, port->number, port->state, port->link);
+	if (port->gigabits > 0)
+		fprintf(f, "%g Gb/s, ", port->gigabits);
+	fprintf(f, "MTU %d, LID %d; %s%s\n", port->mtu, port->lid,
+		port->is_used    ? "used"
+		: port->lacks[0] ? "not used: "
+				 : "not used: another is as fast or faster",
+		port->lacks);
+	print_gids(f, port);
+}
+
+static void print_limits(FILE *f, const struct machine *m)
+{
+	const struct verbs_listing *rdma = &m->rdma;
+
+	if (rdma->lock_bytes == UINT64_MAX)
+		fputs("Memory that a process may lock: no limit\n", f);
+	else if (rdma->lock_bytes > 0)
+		fprintf(f, "Memory that a process may lock: %llu KiB%s%s\n",
+			(unsigned long long)rdma->lock_bytes >> 10,
+			rdma->lock_advice ? "; for verbs " : "",
+			rdma->lock_advice ? rdma->lock_advice : "");
+	fprintf(f,
+		"/dev/shm: %llu MiB, %llu MiB of it free (for ucx; Tutti's own shared memory is "
+		"not in it)\n",
+		(unsigned long long)m->shm_bytes >> 20,
+		(unsigned long long)m->shm_free_bytes >> 20);
+}
+
+void machine_print(FILE *f, const struct machine *m, const char *ranks)
+{
+	if (ranks)
+		fprintf(f, "Host %s, %s %s\n", m->host, strchr(ranks, ',') ? "ranks" : "rank",
+			ranks);
+	else
+		fprintf(f, "Host %s\n", m->host);
+	for (int i = 0; i < m->transport_count; i++) {
+		const struct transport_row *row = &m->transports[i];
+		fprintf(f, "  %-10s %s%s%s\n", row->name, transport_state_name(row->state),
+			row->why[0] ? ": " : "", row->why);
+	}
+	fprintf(f, "RDMA ports:%s\n", m->rdma.count ? "" : " none");
+	for (int i = 0; i < m->rdma.count; i++)
+		print_port(f, &m->rdma.ports[i]);
+	print_limits(f, m);
+	fprintf(f, "Missing:%s\n", m->missing_count ? "" : " nothing");
+	for (int i = 0; i < m->missing_count; i++)
+		fprintf(f, "  %s (%s); Debian: %s\n", m->missing[i].name, m->missing[i].serves,
+			m->missing[i].package);
+}
+
+static void print_matrix(FILE *f, const struct pairs *p)
+{
+	fprintf(f, "  %4s", "");
+	for (int b = 0; b < p->size; b++)
+		fprintf(f, " %-6d", b);
+	for (int a = 0; a < p->size; a++) {
+		fprintf(f, "\n  %4d", a);
+		for (int b = 0; b < p->size; b++)
+			fprintf(f, " %-6s", a == b ? "." : pairs_way(p, a, b));
+	}
+	fputc('\n', f);
+}
+
+static void print_kind(FILE *f, const struct pairs *p, const struct pair_kind *kind)
+{
+	int a = kind->pairs[0][0], b = kind->pairs[0][1];
+
+	fputs("Ranks ", f);
+	for (size_t i = 0; i < kind->count && i < PAIRS_SHOWN; i++)
+		fprintf(f, "%s%d-%d", i ? ", " : "", kind->pairs[i][0], kind->pairs[i][1]);
+	if (kind->count > PAIRS_SHOWN)
+		fprintf(f, " and %zu more", kind->count - PAIRS_SHOWN);
+	fprintf(f, ": messages by %s, collectives by %s\n", pairs_way(p, a, b),
+		p->no_window ? pairs_way(p, a, b) : "window");
+	for (int i = 0; i < p->ranks[a].offer_count; i++) {
+		char why[PAIRS_WHY_BYTES];
+		int reach = pairs_explain(p, a, b, i, why);
+		fprintf(f, "  %-10s %6d  %s\n", p->ranks[a].offers[i].name, reach, why);
+	}
+}
+
+void pairs_print(FILE *f, const struct pairs *p)
+{
+	fprintf(f, "Messages between %d ranks go by\n", p->size);
+	if (p->size <= MATRIX_RANKS)
+		print_matrix(f, p);
+	fprintf(f, "Window for collectives: %s%s\n", p->no_window ? "none: " : "yes",
+		p->no_window ? p->no_window : ", all ranks share memory");
+	for (size_t k = 0; k < p->kind_count; k++)
+		print_kind(f, p, &p->kinds[k]);
+}
