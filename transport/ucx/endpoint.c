@@ -14,6 +14,7 @@
 #define LOOK_PASSES 512 /* passes between two looks at oob, which are system calls */
 #define LEAVE_MS    300 /* how long destroy waits for peers to take the last messages */
 #define PAUSE_MS    1
+#define DESCRIPTORS 16  /* more than a context takes */
 
 static void ucx_destroy(struct tutti_endpoint *base)
 {
@@ -49,6 +50,7 @@ static tutti_status open_context(struct ucx_endpoint *endpoint)
 	ucp_config_t *config;
 
 	TRY(ucx_library(&endpoint->library));
+	TRY(ucx_needs_descriptors(DESCRIPTORS));
 	const struct ucx_library *library = endpoint->library;
 	ucs_status_t status = library->ucp_config_read(NULL, NULL, &config);
 	if (status == UCS_OK) {

@@ -3,14 +3,17 @@
 
 #include "core/status.h"
 
+#include <assert.h>
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 
-#define NAME "libucp.so.0"
+#define NAME                 "libucp.so.0"
+#define UCX_DESCRIPTORS_MOST 64
 
 static struct ucx_library loaded;
 static char reason[240]; /* why it is not, or "" */
@@ -89,6 +92,22 @@ tutti_status ucx_library(const struct ucx_library **library)
 		return fail(TUTTI_ERR_UNSUPPORTED, "ucx: %s", reason);
 	*library = &loaded;
 	return TUTTI_OK;
+}
+
+tutti_status ucx_needs_descriptors(int count)
+{
+	int fds[UCX_DESCRIPTORS_MOST], n = 0;
+	tutti_status status = TUTTI_OK;
+
+	assert(count <= UCX_DESCRIPTORS_MOST);
+	while (n < count && (fds[n] = epoll_create1(EPOLL_CLOEXEC)) >= 0)
+		n++;
+	if (n < count)
+		status = fail_errno("ucx: UCX needs up to %d descriptors, and can open %d", count,
+				    n);
+	while (n > 0)
+		close(fds[--n]);
+	return status;
 }
 
 tutti_status ucx_status(ucs_status_t status)

@@ -49,6 +49,9 @@ struct ucx_library {
  * package has it. */
 tutti_status ucx_library(const struct ucx_library **library);
 
+/* UCX ends the process where it finds none. SYSTEM: so many cannot be opened. */
+tutti_status ucx_needs_descriptors(int count);
+
 /* What UCX's status is here: PEER where the other end or the way to it is gone, DEVICE where a
  * device of this machine fails. INTERNAL: what no caller of UCX should see. */
 tutti_status ucx_status(ucs_status_t status);

@@ -10,8 +10,9 @@
 #include <sys/epoll.h>
 
 #define AM_ID          1
-#define PASSES         16  /* of UCX's progress in one of ours */
 #define CLOSING_PASSES 100 /* in which UCX gives up what was on its way */
+#define DESCRIPTORS    64  /* more than a worker takes */
+#define PASSES         16  /* of UCX's progress in one of ours */
 
 static const struct ucx_library *library_of(const struct ucx_conn *conn)
 {
@@ -130,6 +131,8 @@ tutti_status ucx_wire_open(struct ucx_conn *conn)
 		.cb = on_arrival,
 		.arg = conn};
 	const struct ucx_library *library = library_of(conn);
+
+	TRY(ucx_needs_descriptors(DESCRIPTORS));
 	ucs_status_t status = library->ucp_worker_create(ucx_endpoint_of(conn)->context, &params,
 							 &conn->wire.worker);
 
@@ -193,6 +196,8 @@ tutti_status ucx_wire_connect(struct ucx_conn *conn, const void *address)
 	if (status == UCS_OK)
 		return TUTTI_OK;
 	conn->wire.ep = NULL;
+	if (status == UCS_ERR_SHMEM_SEGMENT) /* the peer's, which is gone with it */
+		status = UCS_ERR_CONNECTION_RESET;
 	return cannot(conn, "ucp_ep_create", status);
 }
 
@@ -211,9 +216,13 @@ void ucx_wire_close(struct ucx_conn *conn)
 
 	if (!conn->wire.worker)
 		return;
+	/* Not while the two ends connect: UCX 1.13 ends the process then. It also does where
+	 * requests are left in a worker that is destroyed. */
+	bool has_requests = conn->state == UCX_OPEN && conn->wire.has_force &&
+			    (conn->busy > 0 || conn->is_flushing || ucx_conn_is_in_flight(conn));
 	conn->wire.is_closing = true;
 	ucx_wire_unwatch(conn);
-	if (conn->wire.ep && conn->wire.has_force) {
+	if (has_requests) {
 		ucs_status_ptr_t closing = library->ucp_ep_close_nbx(conn->wire.ep, &force);
 		for (int i = 0; i < CLOSING_PASSES; i++)
 			library->ucp_worker_progress(conn->wire.worker);
