@@ -68,7 +68,7 @@ static bool is_idle(const struct ucx_conn *conn)
 	if (conn->sends.head || conn->sending.head || conn->recvs.head || conn->receiving.head)
 		return false;
 	return conn->state >= UCX_ENDED ||
-	       (conn->state == UCX_OPEN && conn->busy == 0 && !conn->is_flushing &&
+	       (conn->state == UCX_OPEN && conn->busy == 0 &&
 		!conn->has_left && conn->wire.broken == UCS_OK && !ucx_owes_notice(conn));
 }
 

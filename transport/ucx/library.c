@@ -127,12 +127,11 @@ tutti_status ucx_status(ucs_status_t status)
 	case UCS_ERR_CONNECTION_RESET:
 	case UCS_ERR_ENDPOINT_TIMEOUT:
 	case UCS_ERR_CANCELED:
+	case UCS_ERR_SHMEM_SEGMENT: /* the peer's, which went with it */
 		return TUTTI_ERR_PEER;
 	case UCS_ERR_IO_ERROR:
 	case UCS_ERR_NO_DEVICE:
 		return TUTTI_ERR_DEVICE;
-	case UCS_ERR_SHMEM_SEGMENT:
-		return TUTTI_ERR_SYSTEM;
 	case UCS_ERR_UNSUPPORTED:
 	case UCS_ERR_NOT_IMPLEMENTED:
 		return TUTTI_ERR_UNSUPPORTED;

@@ -35,7 +35,6 @@
 	X(ucs_status_ptr_t, ucp_am_recv_data_nbx,                                                  \
 	  (ucp_worker_h worker, void *desc, void *buffer, size_t count,                            \
 	   const ucp_request_param_t *param))                                                      \
-	X(ucs_status_ptr_t, ucp_ep_flush_nbx, (ucp_ep_h ep, const ucp_request_param_t *param))     \
 	X(void, ucp_request_free, (void *request))                                                 \
 	X(const char *, ucs_status_string, (ucs_status_t status))
 

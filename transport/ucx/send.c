@@ -28,11 +28,13 @@ static void tell(struct ucx_conn *conn, struct ucx_header *header)
 	header->arrived = conn->told_arrived = conn->arrived;
 	header->committed = conn->told_committed = conn->completed;
 	conn->owes_ack = false;
+	conn->eager_bytes = 0;
 }
 
 bool ucx_owes_notice(const struct ucx_conn *conn)
 {
 	return conn->got - conn->told_got >= UCX_WINDOW / 2 || conn->owes_ack ||
+	       conn->eager_bytes >= UCX_OUTSTANDING / 4 ||
 	       !ucx_reached(conn->told_committed, conn->bulk_completed);
 }
 
@@ -80,6 +82,18 @@ static bool take_bulk(struct ucx_conn *conn, struct tutti_io *io, struct ucx_slo
 	return true;
 }
 
+/* Bytes of eager blocks of which the peer has not said that they have come. */
+static size_t outstanding(struct ucx_conn *conn)
+{
+	for (; conn->counted != conn->sent && ucx_reached(conn->peer_arrived, conn->counted + 1);
+	     conn->counted++) {
+		const struct ucx_slot *slot = &conn->slots[conn->counted % UCX_WINDOW];
+		if (!slot->is_bulk)
+			conn->eager_out_bytes -= (size_t)slot->header.bytes;
+	}
+	return conn->eager_out_bytes;
+}
+
 static bool send_block(struct ucx_conn *conn, struct tutti_io *io)
 {
 	uint32_t place = conn->sent % UCX_WINDOW;
@@ -89,6 +103,7 @@ static bool send_block(struct ucx_conn *conn, struct tutti_io *io)
 	size_t bytes = io->bytes;
 	bool is_bulk = io->bytes > UCX_EAGER;
 
+	outstanding(conn); /* reads the slots that have arrived */
 	*slot = (struct ucx_slot){.conn = conn,
 				  .header = {.bytes = io->bytes,
 					     .offset = io->moved,
@@ -103,6 +118,8 @@ static bool send_block(struct ucx_conn *conn, struct tutti_io *io)
 		return false;
 	tell(conn, &slot->header);
 	conn->sent++;
+	if (!is_bulk)
+		conn->eager_out_bytes += bytes;
 	*(is_bulk ? &conn->bulk_end : &conn->eager_end) = conn->sent;
 	ucx_wire_send(conn, slot, at, bytes);
 	if (io->moved < io->bytes)
@@ -113,19 +130,18 @@ static bool send_block(struct ucx_conn *conn, struct tutti_io *io)
 	return true;
 }
 
-/* A send is done when the rank may leave the library for long: no byte of it waits in UCX for a
- * pass, nor, where UCX has read the caller's buffer, what tells the peer that this was in time. */
-static void flush(struct ucx_conn *conn)
+/* A send is done when the rank may leave the library for long. So where UCX has read the caller's
+ * buffer, what tells the peer that this was in time has gone out. */
+static void finish_sends(struct ucx_conn *conn)
 {
-	bool has_told = ucx_reached(conn->told_committed, conn->bulk_completed);
-	uint32_t end = has_told ? conn->completed : conn->told_committed;
-
-	if (conn->sending.head && !conn->is_flushing && !ucx_reached(conn->flushed, end) &&
-	    conn->wire.broken == UCS_OK)
-		ucx_wire_flush(conn, end);
-	while (conn->sending.head &&
-	       ucx_reached(conn->flushed, (uint32_t)conn->sending.head->in_piece))
+	for (struct tutti_io *io; (io = conn->sending.head);) {
+		uint32_t end = (uint32_t)io->in_piece;
+		if (!ucx_reached(conn->completed, end) ||
+		    (io->bytes > UCX_EAGER &&
+		     (conn->busy_small > 0 || !ucx_reached(conn->told_committed, end))))
+			return;
 		ucx_conn_complete(conn, &conn->sending, TUTTI_OK);
+	}
 }
 
 static bool finish_blocks(struct ucx_conn *conn)
@@ -152,7 +168,8 @@ static bool may_start(struct ucx_conn *conn, const struct tutti_io *io)
 	if (conn->sent - conn->peer_got >= UCX_WINDOW ||
 	    conn->slots[conn->sent % UCX_WINDOW].is_busy)
 		return false;
-	if (io->bytes <= UCX_EAGER || !ucx_owes(conn))
+	if (io->bytes <= UCX_EAGER ? outstanding(conn) + io->bytes <= UCX_OUTSTANDING
+				   : !ucx_owes(conn))
 		return true;
 	if (!conn->has_asked && !conn->notice.is_busy) {
 		conn->has_asked = true;
@@ -174,6 +191,6 @@ bool ucx_send_some(struct ucx_conn *conn)
 		return is_moving;
 	is_moving |= finish_blocks(conn);
 	ucx_send_notice(conn);
-	flush(conn);
+	finish_sends(conn);
 	return is_moving;
 }

@@ -41,6 +41,9 @@
 #define UCX_WINDOW 32u                 /* a power of 2 */
 #define UCX_EAGER  8000u               /* with its header one packet of UCX's tcp and sm */
 #define UCX_BLOCK  ((size_t)256 << 10)
+/* Of eager blocks on their way: the kernel takes them all, also while the peer does not read. What
+ * it does not take stays in UCX until this rank comes back into the library. */
+#define UCX_OUTSTANDING ((size_t)64 << 10)
 #define UCX_STAGES 2                   /* blocks a direction whose bytes lie in pieces */
 #define UCX_DIRECT ((size_t)32 << 10)  /* a piece of so many bytes is a block of its own */
 
@@ -122,12 +125,13 @@ struct ucx_conn {
 	struct tutti_done sending, receiving; /* all blocks on their way; in_piece: their end,
 					       * piece: 1 when one went by rendezvous            */
 	uint32_t sent, completed;          /* blocks; UCX is done with all before it             */
-	uint32_t flushed, flush_end;       /* nothing of those before waits in UCX; that it does */
+	size_t eager_out_bytes;            /* of eager blocks, from counted on                   */
+	uint32_t counted;
 	uint32_t eager_end, bulk_end;      /* behind the last eager one; behind the last other   */
 	uint32_t bulk_completed;           /* behind the last of the others that is complete     */
 	uint32_t peer_got, peer_arrived, peer_committed;
-	int busy;                          /* slots, the notice too                              */
-	bool is_flushing;
+	int busy, busy_small;              /* slots, the notice too; but those of rendezvous     */
+	uint32_t eager_bytes;              /* come since the peer was told what has              */
 	uint32_t arrived, next, got;       /* blocks come; to be received next; received         */
 	uint32_t told_got, told_arrived, told_committed;
 	bool owes_ack, has_asked;          /* the peer asked for a notice; this end did          */
@@ -173,8 +177,6 @@ void ucx_wire_unwatch(struct ucx_conn *conn);
 bool ucx_wire_progress(struct ucx_conn *conn);
 /* at: the block's bytes. They and the slot stay until the slot is not busy. */
 void ucx_wire_send(struct ucx_conn *conn, struct ucx_slot *slot, const void *at, size_t bytes);
-/* What has been sent goes out by itself afterwards: then all blocks before end are flushed. */
-void ucx_wire_flush(struct ucx_conn *conn, uint32_t end);
 void ucx_wire_fetch(struct ucx_conn *conn, struct ucx_fetch *fetch, void *desc, void *to);
 
 /* send.c */

@@ -35,6 +35,7 @@ static void slot_done(struct ucx_slot *slot, ucs_status_t status)
 {
 	slot->is_busy = false;
 	slot->conn->busy--;
+	slot->conn->busy_small -= !slot->is_bulk;
 	if (status != UCS_OK)
 		broke(slot->conn, status);
 	else
@@ -104,8 +105,10 @@ static ucs_status_t on_arrival(void *arg, const void *at, size_t header_bytes, v
 		return UCS_OK;
 	}
 	*arrival = (struct ucx_arrival){header, bytes, is_bulk ? data : NULL, true};
-	if (!is_bulk)
+	if (!is_bulk) {
 		memcpy(conn->eager_in + (size_t)place * UCX_EAGER, data, bytes);
+		conn->eager_bytes += (uint32_t)bytes;
+	}
 	while (conn->arrivals[conn->arrived % UCX_WINDOW].is_here &&
 	       conn->arrivals[conn->arrived % UCX_WINDOW].header.number == conn->arrived)
 		conn->arrived++;
@@ -138,6 +141,8 @@ tutti_status ucx_wire_open(struct ucx_conn *conn)
 
 	if (status != UCS_OK) {
 		conn->wire.worker = NULL;
+		if (status == UCS_ERR_SHMEM_SEGMENT) /* of this end: /dev/shm is full */
+			status = UCS_ERR_NO_MEMORY;
 		return cannot(conn, "ucp_worker_create", status);
 	}
 	status = library->ucp_worker_set_am_recv_handler(conn->wire.worker, &handler);
@@ -196,8 +201,6 @@ tutti_status ucx_wire_connect(struct ucx_conn *conn, const void *address)
 	if (status == UCS_OK)
 		return TUTTI_OK;
 	conn->wire.ep = NULL;
-	if (status == UCS_ERR_SHMEM_SEGMENT) /* the peer's, which is gone with it */
-		status = UCS_ERR_CONNECTION_RESET;
 	return cannot(conn, "ucp_ep_create", status);
 }
 
@@ -219,7 +222,7 @@ void ucx_wire_close(struct ucx_conn *conn)
 	/* Not while the two ends connect: UCX 1.13 ends the process then. It also does where
 	 * requests are left in a worker that is destroyed. */
 	bool has_requests = conn->state == UCX_OPEN && conn->wire.has_force &&
-			    (conn->busy > 0 || conn->is_flushing || ucx_conn_is_in_flight(conn));
+			    (conn->busy > 0 || ucx_conn_is_in_flight(conn));
 	conn->wire.is_closing = true;
 	ucx_wire_unwatch(conn);
 	if (has_requests) {
@@ -259,39 +262,11 @@ void ucx_wire_send(struct ucx_conn *conn, struct ucx_slot *slot, const void *at,
 
 	slot->is_busy = true;
 	conn->busy++;
+	conn->busy_small += !slot->is_bulk;
 	ucs_status_ptr_t request = library_of(conn)->ucp_am_send_nbx(
 		conn->wire.ep, AM_ID, &slot->header, sizeof slot->header, at, bytes, &param);
 	if (!UCS_PTR_IS_PTR(request))
 		slot_done(slot, UCS_PTR_STATUS(request));
-}
-
-static void flush_done(struct ucx_conn *conn, ucs_status_t status)
-{
-	conn->is_flushing = false;
-	if (status != UCS_OK)
-		broke(conn, status);
-	else
-		conn->flushed = conn->flush_end;
-}
-
-static void on_flushed(void *request, ucs_status_t status, void *conn)
-{
-	flush_done(conn, status);
-	library_of(conn)->ucp_request_free(request);
-}
-
-void ucx_wire_flush(struct ucx_conn *conn, uint32_t end)
-{
-	const ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
-							   UCP_OP_ATTR_FIELD_USER_DATA,
-					   .cb.send = on_flushed,
-					   .user_data = conn};
-
-	conn->is_flushing = true;
-	conn->flush_end = end;
-	ucs_status_ptr_t request = library_of(conn)->ucp_ep_flush_nbx(conn->wire.ep, &param);
-	if (!UCS_PTR_IS_PTR(request))
-		flush_done(conn, UCS_PTR_STATUS(request));
 }
 
 void ucx_wire_fetch(struct ucx_conn *conn, struct ucx_fetch *fetch, void *desc, void *to)
