@@ -12,12 +12,12 @@
 /* Without RDMA, tcp and shared memory do without UCX: for those who ask for it by name. */
 #define REACH_OTHER 1
 
-struct trailer {
+struct ucx_trailer {
 	uint32_t magic, has_rdma;
 	uint64_t host;
 };
 
-_Static_assert(sizeof(struct trailer) <= OOB_ROOM_BYTES, "it fits behind oob's address");
+_Static_assert(sizeof(struct ucx_trailer) <= OOB_ROOM_BYTES, "it fits behind oob's address");
 
 static bool is_active(const char *path)
 {
@@ -48,7 +48,7 @@ bool ucx_has_rdma(void)
 void ucx_address_make(struct ucx_endpoint *endpoint, const char *host_id)
 {
 	const struct tutti_endpoint *tcp = oob_tcp(endpoint->oob);
-	struct trailer own = {
+	struct ucx_trailer own = {
 		.magic = MAGIC, .has_rdma = endpoint->has_rdma, .host = 0xcbf29ce484222325u};
 
 	for (const char *c = host_id; *c; c++)
@@ -60,7 +60,7 @@ void ucx_address_make(struct ucx_endpoint *endpoint, const char *host_id)
 
 size_t ucx_address_oob(size_t bytes)
 {
-	return bytes < sizeof(struct trailer) ? 0 : bytes - sizeof(struct trailer);
+	return bytes < sizeof(struct ucx_trailer) ? 0 : bytes - sizeof(struct ucx_trailer);
 }
 
 int ucx_address_reach(const struct ucx_endpoint *endpoint, int peer, const uint8_t *address,
@@ -68,7 +68,7 @@ int ucx_address_reach(const struct ucx_endpoint *endpoint, int peer, const uint8
 {
 	const struct tutti_endpoint *base = &endpoint->base;
 	size_t oob_bytes = ucx_address_oob(bytes);
-	struct trailer own, theirs;
+	struct ucx_trailer own, theirs;
 
 	if (base->address_bytes == 0 || oob_bytes == 0)
 		return 0;

@@ -20,7 +20,7 @@ static bool move_ended(struct ucx_conn *conn)
 	return is_moving;
 }
 
-/* What UCX says of the peer, when oob had the chance to say it better: one more pass. */
+/* UCX has lost the peer. oob gets one more pass to say it better. */
 static void break_off(struct ucx_conn *conn)
 {
 	struct ucx_endpoint *endpoint = ucx_endpoint_of(conn);
@@ -54,7 +54,7 @@ static bool move_wire(struct ucx_conn *conn)
 {
 	bool is_moving = ucx_wire_progress(conn);
 
-	if (conn->has_left && (conn->is_closing || conn->arrived == conn->peer_committed))
+	if (conn->has_left && (conn->is_closing || conn->arrived == conn->peer.committed))
 		answer_bye(conn);
 	else if (conn->wire.broken != UCS_OK)
 		break_off(conn);
@@ -68,8 +68,8 @@ static bool is_idle(const struct ucx_conn *conn)
 	if (conn->sends.head || conn->sending.head || conn->recvs.head || conn->receiving.head)
 		return false;
 	return conn->state >= UCX_ENDED ||
-	       (conn->state == UCX_OPEN && conn->busy == 0 &&
-		!conn->has_left && conn->wire.broken == UCS_OK && !ucx_owes_notice(conn));
+	       (conn->state == UCX_OPEN && conn->busy == 0 && !conn->has_left &&
+		conn->wire.broken == UCS_OK && !ucx_owes_notice(conn));
 }
 
 bool ucx_conn_move(struct ucx_conn *conn)

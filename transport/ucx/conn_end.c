@@ -37,7 +37,7 @@ void ucx_conn_complete(struct ucx_conn *conn, struct tutti_done *queue, tutti_st
 
 bool ucx_conn_is_in_flight(const struct ucx_conn *conn)
 {
-	return !ucx_reached(conn->completed, conn->bulk_end) || conn->got != conn->next;
+	return !ucx_reached(conn->completed, conn->ends.bulk) || conn->got != conn->next;
 }
 
 static void settle(struct ucx_conn *conn)
@@ -102,17 +102,17 @@ void ucx_conn_end(struct ucx_conn *conn, tutti_status status, const char *format
 
 int ucx_stage_take(struct ucx_conn *conn, int is_in)
 {
-	if (!conn->stages[is_in])
-		conn->stages[is_in] = malloc(UCX_STAGES * UCX_BLOCK);
-	if (!conn->stages[is_in]) {
+	if (!conn->stages[is_in].base)
+		conn->stages[is_in].base = malloc(UCX_STAGES * UCX_BLOCK);
+	if (!conn->stages[is_in].base) {
 		ucx_conn_fail(conn, TUTTI_ERR_MEMORY,
 			      "rank %d has no memory for messages of rank %d that lie in pieces",
 			      ucx_endpoint_of(conn)->rank, conn->base.peer);
 		return -1;
 	}
 	for (int i = 0; i < UCX_STAGES; i++) {
-		if (!conn->stage_used[is_in][i]) {
-			conn->stage_used[is_in][i] = true;
+		if (!conn->stages[is_in].used[i]) {
+			conn->stages[is_in].used[i] = true;
 			return i;
 		}
 	}
@@ -121,5 +121,5 @@ int ucx_stage_take(struct ucx_conn *conn, int is_in)
 
 uint8_t *ucx_stage_at(const struct ucx_conn *conn, int is_in, int stage)
 {
-	return conn->stages[is_in] + (size_t)stage * UCX_BLOCK;
+	return conn->stages[is_in].base + (size_t)stage * UCX_BLOCK;
 }

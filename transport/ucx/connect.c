@@ -1,6 +1,6 @@
 /* Greeting the peer, and closing. Both ends send their worker's address (the hello) and connect to
- * the other's. Closing says BYE over oob, with the number of blocks that have been sent, and goes on
- * until the peer has them all. */
+ * the other's. Closing says BYE over oob, with the number of blocks that have been sent, and goes
+ * on until the peer has them all. */
 #include "transport/ucx/ucx.h"
 
 #include "core/clock.h"
@@ -34,8 +34,8 @@ static void conn_free(struct ucx_conn *conn)
 		endpoint->unsettled--;
 	ucx_wire_close(conn);
 	oob_close(&conn->oob);
-	free(conn->stages[0]);
-	free(conn->stages[1]);
+	free(conn->stages[0].base);
+	free(conn->stages[1].base);
 	free(conn->eager_out);
 	free(conn);
 }
@@ -124,7 +124,7 @@ static void noted(struct ucx_conn *conn)
 			     conn->base.peer, ucx_endpoint_of(conn)->rank, note.text);
 	} else if (note.kind == UCX_NOTE_BYE) {
 		conn->has_left = true;
-		conn->peer_committed = (uint32_t)note.number;
+		conn->peer.committed = (uint32_t)note.number;
 		if (conn->state < UCX_ENDED)
 			ucx_conn_activate(conn);
 		else

@@ -14,7 +14,7 @@
 #define LOOK_PASSES 512 /* passes between two looks at oob, which are system calls */
 #define LEAVE_MS    300 /* how long destroy waits for peers to take the last messages */
 #define PAUSE_MS    1
-#define DESCRIPTORS 16  /* more than a context takes */
+#define DESCRIPTORS 16 /* more than a context takes */
 
 static void ucx_destroy(struct tutti_endpoint *base)
 {
@@ -77,7 +77,7 @@ static tutti_status open_oob(struct ucx_endpoint *endpoint,
 		     "ucx: messages over UCX carry no checksum, and TUTTI_CHECKSUM is 1");
 	else if (!endpoint->has_rdma && !config->is_named)
 		fail(TUTTI_ERR_UNSUPPORTED,
-		     "ucx: there is no RDMA port that works, and TUTTI_TRANSPORTS does not name ucx");
+		     "ucx: no RDMA port works here, and TUTTI_TRANSPORTS does not name ucx");
 	else if (open_context(endpoint) == TUTTI_OK) {
 		TRY(oob_open(&endpoint->oob, config, "ucx"));
 		ucx_address_make(endpoint, config->host_id);

@@ -17,6 +17,7 @@
 
 static struct ucx_library loaded;
 static char reason[240]; /* why it is not, or "" */
+static char **kept;      /* the environment while it was loaded */
 
 /* UCX reads its global settings when it is loaded. By itself it handles SIGSEGV and its like,
  * patches mmap and its like in the running process, and writes what its statuses say to stderr. A
@@ -51,14 +52,15 @@ static char **environment_with_settings(void)
 
 static void *open_library(void)
 {
-	char **before = environ, **with = environment_with_settings();
+	char **before = environ;
 	void *library;
 
-	if (!with) {
+	kept = environment_with_settings();
+	if (!kept) {
 		snprintf(reason, sizeof reason, "no memory to load " NAME);
 		return NULL;
 	}
-	environ = with;
+	environ = kept;
 	library = dlopen(NAME, RTLD_NOW | RTLD_LOCAL);
 	/* Not freed: another thread may be reading it. */
 	environ = before;

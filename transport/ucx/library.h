@@ -1,4 +1,5 @@
-/* libucp, loaded at run time, so that one binary runs with and without it: its functions by name. */
+/* libucp, loaded at run time, so that one binary runs with and without it: its functions by name,
+ * and what its statuses mean. */
 #ifndef TRANSPORT_UCX_LIBRARY_H
 #define TRANSPORT_UCX_LIBRARY_H
 
@@ -19,7 +20,7 @@
 	  (ucp_context_h context, const ucp_worker_params_t *params, ucp_worker_h *worker))        \
 	X(void, ucp_worker_destroy, (ucp_worker_h worker))                                         \
 	X(ucs_status_t, ucp_worker_get_address,                                                    \
-	  (ucp_worker_h worker, ucp_address_t * *address, size_t *bytes))                          \
+	  (ucp_worker_h worker, ucp_address_t * *address, size_t * bytes))                         \
 	X(void, ucp_worker_release_address, (ucp_worker_h worker, ucp_address_t * address))        \
 	X(ucs_status_t, ucp_worker_get_efd, (ucp_worker_h worker, int *fd))                        \
 	X(ucs_status_t, ucp_worker_arm, (ucp_worker_h worker))                                     \
@@ -51,7 +52,7 @@ tutti_status ucx_library(const struct ucx_library **library);
 /* UCX ends the process where it finds none. SYSTEM: so many cannot be opened. */
 tutti_status ucx_needs_descriptors(int count);
 
-/* What UCX's status is here: PEER where the other end or the way to it is gone, DEVICE where a
+/* UCX's status as one of ours: PEER where the other end or the way to it is gone, DEVICE where a
  * device of this machine fails. INTERNAL: what no caller of UCX should see. */
 tutti_status ucx_status(ucs_status_t status);
 

@@ -48,8 +48,8 @@ static bool is_for(struct ucx_conn *conn, const struct tutti_io *io,
 }
 
 /* False: no stage is free. */
-static bool fetch_bulk(struct ucx_conn *conn, struct tutti_io *io, const struct ucx_arrival *arrival,
-		       struct ucx_fetch *fetch)
+static bool fetch_bulk(struct ucx_conn *conn, struct tutti_io *io,
+		       const struct ucx_arrival *arrival, struct ucx_fetch *fetch)
 {
 	size_t here;
 	void *to = tutti_io_here(io, &here);
@@ -107,14 +107,14 @@ static bool finish_receives(struct ucx_conn *conn)
 		struct ucx_fetch *fetch = &conn->fetches[conn->got % UCX_WINDOW];
 		if (fetch->stage >= 0) {
 			scatter(&fetch->at, ucx_stage_at(conn, 1, fetch->stage), fetch->bytes);
-			conn->stage_used[1][fetch->stage] = false;
+			conn->stages[1].used[fetch->stage] = false;
 		}
 		is_moving = true;
 	}
 	for (struct tutti_io *io; (io = conn->receiving.head); is_moving = true) {
 		uint32_t end = (uint32_t)io->in_piece;
 		if (!ucx_reached(conn->got, end) ||
-		    (io->piece && !ucx_reached(conn->peer_committed, end)))
+		    (io->piece && !ucx_reached(conn->peer.committed, end)))
 			break;
 		ucx_conn_complete(conn, &conn->receiving, TUTTI_OK);
 	}

@@ -19,23 +19,23 @@ static void gather(uint8_t *to, struct tutti_io *io, size_t bytes)
 
 bool ucx_owes(const struct ucx_conn *conn)
 {
-	return !ucx_reached(conn->peer_arrived, conn->eager_end);
+	return !ucx_reached(conn->peer.arrived, conn->ends.eager);
 }
 
 static void tell(struct ucx_conn *conn, struct ucx_header *header)
 {
-	header->got = conn->told_got = conn->got;
-	header->arrived = conn->told_arrived = conn->arrived;
-	header->committed = conn->told_committed = conn->completed;
+	header->got = conn->told.got = conn->got;
+	header->arrived = conn->told.arrived = conn->arrived;
+	header->committed = conn->told.committed = conn->completed;
 	conn->owes_ack = false;
 	conn->eager_bytes = 0;
 }
 
 bool ucx_owes_notice(const struct ucx_conn *conn)
 {
-	return conn->got - conn->told_got >= UCX_WINDOW / 2 || conn->owes_ack ||
+	return conn->got - conn->told.got >= UCX_WINDOW / 2 || conn->owes_ack ||
 	       conn->eager_bytes >= UCX_OUTSTANDING / 4 ||
-	       !ucx_reached(conn->told_committed, conn->bulk_completed);
+	       !ucx_reached(conn->told.committed, conn->ends.completed);
 }
 
 static void send_notice(struct ucx_conn *conn, bool wants_ack)
@@ -85,13 +85,14 @@ static bool take_bulk(struct ucx_conn *conn, struct tutti_io *io, struct ucx_slo
 /* Bytes of eager blocks of which the peer has not said that they have come. */
 static size_t outstanding(struct ucx_conn *conn)
 {
-	for (; conn->counted != conn->sent && ucx_reached(conn->peer_arrived, conn->counted + 1);
-	     conn->counted++) {
-		const struct ucx_slot *slot = &conn->slots[conn->counted % UCX_WINDOW];
+	for (; conn->outstanding.from != conn->sent &&
+	       ucx_reached(conn->peer.arrived, conn->outstanding.from + 1);
+	     conn->outstanding.from++) {
+		const struct ucx_slot *slot = &conn->slots[conn->outstanding.from % UCX_WINDOW];
 		if (!slot->is_bulk)
-			conn->eager_out_bytes -= (size_t)slot->header.bytes;
+			conn->outstanding.bytes -= (size_t)slot->header.bytes;
 	}
-	return conn->eager_out_bytes;
+	return conn->outstanding.bytes;
 }
 
 static bool send_block(struct ucx_conn *conn, struct tutti_io *io)
@@ -119,8 +120,8 @@ static bool send_block(struct ucx_conn *conn, struct tutti_io *io)
 	tell(conn, &slot->header);
 	conn->sent++;
 	if (!is_bulk)
-		conn->eager_out_bytes += bytes;
-	*(is_bulk ? &conn->bulk_end : &conn->eager_end) = conn->sent;
+		conn->outstanding.bytes += bytes;
+	*(is_bulk ? &conn->ends.bulk : &conn->ends.eager) = conn->sent;
 	ucx_wire_send(conn, slot, at, bytes);
 	if (io->moved < io->bytes)
 		return true;
@@ -138,7 +139,7 @@ static void finish_sends(struct ucx_conn *conn)
 		uint32_t end = (uint32_t)io->in_piece;
 		if (!ucx_reached(conn->completed, end) ||
 		    (io->bytes > UCX_EAGER &&
-		     (conn->busy_small > 0 || !ucx_reached(conn->told_committed, end))))
+		     (conn->busy_small > 0 || !ucx_reached(conn->told.committed, end))))
 			return;
 		ucx_conn_complete(conn, &conn->sending, TUTTI_OK);
 	}
@@ -153,10 +154,10 @@ static bool finish_blocks(struct ucx_conn *conn)
 		if (!slot->is_complete)
 			break;
 		if (slot->stage >= 0)
-			conn->stage_used[0][slot->stage] = false;
+			conn->stages[0].used[slot->stage] = false;
 		conn->completed++;
 		if (slot->is_bulk)
-			conn->bulk_completed = conn->completed;
+			conn->ends.completed = conn->completed;
 	}
 	return is_moving;
 }
@@ -165,7 +166,7 @@ static bool finish_blocks(struct ucx_conn *conn)
  * have to end both at once. */
 static bool may_start(struct ucx_conn *conn, const struct tutti_io *io)
 {
-	if (conn->sent - conn->peer_got >= UCX_WINDOW ||
+	if (conn->sent - conn->peer.got >= UCX_WINDOW ||
 	    conn->slots[conn->sent % UCX_WINDOW].is_busy)
 		return false;
 	if (io->bytes <= UCX_EAGER ? outstanding(conn) + io->bytes <= UCX_OUTSTANDING

@@ -1,5 +1,5 @@
-/* Sleeping until a conn has work: an epoll of oob's descriptor and of those of the workers that have
- * something to do. The others' may be readable all the time. */
+/* Sleeping until a conn has work: an epoll of oob's descriptor and of those of the workers that
+ * have something to do. The others' may be readable all the time. */
 #include "transport/ucx/ucx.h"
 
 #include <errno.h>
@@ -37,9 +37,9 @@ static bool arm_conn(struct ucx_endpoint *endpoint, struct ucx_conn *conn)
 		ucx_wire_unwatch(conn);
 		return conn->is_active;
 	}
-	if (!conn->is_watched)
-		conn->is_watched = watch(endpoint, conn->wire.fd);
-	return !conn->is_watched || conn->wire.broken != UCS_OK || conn->has_left ||
+	if (!conn->wire.is_watched)
+		conn->wire.is_watched = watch(endpoint, conn->wire.fd);
+	return !conn->wire.is_watched || conn->wire.broken != UCS_OK || conn->has_left ||
 	       ucx_can_receive(conn) || ucx_owes_notice(conn) ||
 	       endpoint->library->ucp_worker_arm(conn->wire.worker) != UCS_OK;
 }

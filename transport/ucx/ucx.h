@@ -1,5 +1,5 @@
-/* ucx: whatever UCX finds between two ranks: InfiniBand, RoCE, shared memory, tcp. What the files of
- * this folder share.
+/* ucx: whatever UCX finds between two ranks: InfiniBand, RoCE, shared memory, tcp. What the files
+ * of this folder share.
  *
  *     endpoint.c  the endpoint: progress, the table of functions
  *     sleep.c     sleeping until a conn has work
@@ -8,7 +8,7 @@
  *     send.c      posted sends into blocks
  *     receive.c   blocks into posted receives
  *     conn_end.c  how it ends
- *     wire.c      its UCX worker and UCX endpoint; what UCX calls back
+ *     worker.c     its UCX worker and UCX endpoint; what UCX calls back
  *     address.c   what an endpoint tells its peers
  *     library.c   libucp, loaded at run time
  *
@@ -38,14 +38,14 @@
 
 #include <tutti/transport.h>
 
-#define UCX_WINDOW 32u                 /* a power of 2 */
-#define UCX_EAGER  8000u               /* with its header one packet of UCX's tcp and sm */
+#define UCX_WINDOW 32u   /* a power of 2 */
+#define UCX_EAGER  8000u /* with its header one packet of UCX's tcp and sm */
 #define UCX_BLOCK  ((size_t)256 << 10)
 /* Of eager blocks on their way: the kernel takes them all, also while the peer does not read. What
  * it does not take stays in UCX until this rank comes back into the library. */
 #define UCX_OUTSTANDING ((size_t)64 << 10)
-#define UCX_STAGES 2                   /* blocks a direction whose bytes lie in pieces */
-#define UCX_DIRECT ((size_t)32 << 10)  /* a piece of so many bytes is a block of its own */
+#define UCX_STAGES      2                  /* blocks a direction whose bytes lie in pieces */
+#define UCX_DIRECT      ((size_t)32 << 10) /* a piece of so many bytes is a block of its own */
 
 enum ucx_kind { UCX_DATA = 1, UCX_NOTICE };
 
@@ -58,7 +58,7 @@ struct ucx_header {
 	uint16_t kind, wants_ack;
 };
 
-/* What oob exchanges: this, and the worker's address behind it. */
+/* The hello of oob: this, and the worker's address behind it. */
 struct ucx_hello {
 	uint32_t magic, address_bytes;
 };
@@ -99,19 +99,19 @@ struct ucx_conn {
 	struct tutti_conn base;
 	struct oob_conn oob;
 	enum ucx_state state;
-	bool is_closing; /* by the caller: it goes on until all has arrived                      */
-	bool is_active;  /* on the endpoint's list: has something to do                          */
-	bool is_watched; /* its descriptor, by the endpoint's epoll                              */
-	bool has_told;   /* the peer, that it has failed                                         */
-	bool has_left;   /* the peer: BYE has come                                               */
+	bool is_closing;  /* by the caller: it goes on until all has arrived                      */
+	bool is_active;   /* on the endpoint's list: has something to do                          */
+	bool has_told;    /* the peer, that it has failed                                         */
+	bool has_left;    /* the peer: BYE has come                                               */
 	bool is_released; /* the peer has answered BYE                                           */
 	struct ucx_conn *next_conn, *next_active, **active_link;
 	uint64_t deadline_ns; /* of closing                                                      */
 	struct {
 		ucp_worker_h worker; /* NULL: no byte moves any more                             */
 		ucp_ep_h ep;
-		bool has_force;      /* UCX watches the peer, and ends requests at once          */
+		bool has_force; /* UCX watches the peer, and ends requests at once          */
 		bool is_closing;
+		bool is_watched; /* its descriptor, by the endpoint's epoll                  */
 		int fd;
 		ucs_status_t broken; /* what UCX has said of the peer, or UCS_OK                 */
 		bool is_looked_at;   /* oob had a chance to say it better                        */
@@ -121,26 +121,33 @@ struct ucx_conn {
 		char error[240];
 	} ended; /* why it has                                                                   */
 
-	struct tutti_done sends, recvs;    /* posted                                             */
+	struct tutti_done sends, recvs; /* posted                                             */
 	struct tutti_done sending, receiving; /* all blocks on their way; in_piece: their end,
 					       * piece: 1 when one went by rendezvous            */
-	uint32_t sent, completed;          /* blocks; UCX is done with all before it             */
-	size_t eager_out_bytes;            /* of eager blocks, from counted on                   */
-	uint32_t counted;
-	uint32_t eager_end, bulk_end;      /* behind the last eager one; behind the last other   */
-	uint32_t bulk_completed;           /* behind the last of the others that is complete     */
-	uint32_t peer_got, peer_arrived, peer_committed;
-	int busy, busy_small;              /* slots, the notice too; but those of rendezvous     */
-	uint32_t eager_bytes;              /* come since the peer was told what has              */
-	uint32_t arrived, next, got;       /* blocks come; to be received next; received         */
-	uint32_t told_got, told_arrived, told_committed;
-	bool owes_ack, has_asked;          /* the peer asked for a notice; this end did          */
+	uint32_t sent, completed; /* blocks; UCX is done with all before it             */
+	int busy, busy_small;     /* slots, the notice too; but those of rendezvous */
+	uint32_t eager_bytes;     /* come since the peer was told what has */
+	struct {
+		uint32_t eager, bulk; /* behind the last eager block; the last other        */
+		uint32_t completed;   /* behind the last other that is complete             */
+	} ends;
+	struct {
+		size_t bytes; /* of eager blocks, from block from on                */
+		uint32_t from;
+	} outstanding;
+	struct {
+		uint32_t got, arrived, committed;
+	} peer, told;                /* by the peer; to the peer                           */
+	uint32_t arrived, next, got; /* blocks come; to be received next; received         */
+	bool owes_ack, has_asked;    /* the peer asked for a notice; this end did          */
 	struct ucx_slot slots[UCX_WINDOW], notice;
 	struct ucx_arrival arrivals[UCX_WINDOW];
 	struct ucx_fetch fetches[UCX_WINDOW];
-	uint8_t *eager_out, *eager_in;     /* UCX_EAGER bytes for each of a window               */
-	uint8_t *stages[2];                /* UCX_STAGES blocks, when they are needed            */
-	bool stage_used[2][UCX_STAGES];    /* out, in                                            */
+	uint8_t *eager_out, *eager_in; /* UCX_EAGER bytes for each of a window               */
+	struct {
+		uint8_t *base; /* UCX_STAGES blocks, when they are needed            */
+		bool used[UCX_STAGES];
+	} stages[2]; /* out, in                                            */
 };
 
 struct ucx_endpoint {
@@ -152,7 +159,7 @@ struct ucx_endpoint {
 	ucp_context_h context;
 	int epoll_fd;
 	struct ucx_conn *conns, *active;
-	int unsettled;            /* conns that are not open yet                                 */
+	int unsettled; /* conns that are not open yet                                 */
 	unsigned passes;
 	struct tutti_done done;
 };
@@ -165,7 +172,7 @@ int ucx_address_reach(const struct ucx_endpoint *endpoint, int peer, const uint8
 /* The part that oob connects to. */
 size_t ucx_address_oob(size_t bytes);
 
-/* wire.c */
+/* worker.c*/
 tutti_status ucx_wire_open(struct ucx_conn *conn);
 /* The worker's address, behind room bytes. The caller frees it. */
 tutti_status ucx_wire_hello(struct ucx_conn *conn, struct ucx_hello **hello, size_t *bytes);

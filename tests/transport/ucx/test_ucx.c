@@ -1,6 +1,6 @@
 /* no_tsan: libucp is not instrumented, and its own thread shares memory with ours */
-/* Would break: ucx is not a transport like the others (tests/transport/conformance.h), over tcp or over
- * shared memory: UCX_TLS says which (tests.cmake). */
+/* Would break: ucx is not a transport like the others (tests/transport/conformance.h), over tcp or
+ * over shared memory: UCX_TLS says which (tests.cmake). */
 #include "tests/transport/conformance.h"
 
 #include "transport/registry.h"

@@ -66,12 +66,12 @@ static void on_fetched(void *request, ucs_status_t status, size_t bytes, void *f
 
 static void take_counts(struct ucx_conn *conn, const struct ucx_header *header)
 {
-	if (ucx_reached(header->got, conn->peer_got))
-		conn->peer_got = header->got;
-	if (ucx_reached(header->arrived, conn->peer_arrived))
-		conn->peer_arrived = header->arrived;
-	if (ucx_reached(header->committed, conn->peer_committed))
-		conn->peer_committed = header->committed;
+	if (ucx_reached(header->got, conn->peer.got))
+		conn->peer.got = header->got;
+	if (ucx_reached(header->arrived, conn->peer.arrived))
+		conn->peer.arrived = header->arrived;
+	if (ucx_reached(header->committed, conn->peer.committed))
+		conn->peer.committed = header->committed;
 	conn->owes_ack |= header->wants_ack != 0;
 	if (conn->state == UCX_CONNECTED) {
 		conn->state = UCX_OPEN;
@@ -160,8 +160,7 @@ tutti_status ucx_wire_hello(struct ucx_conn *conn, struct ucx_hello **out, size_
 	struct ucx_hello *hello;
 	ucp_address_t *address;
 	size_t bytes;
-	ucs_status_t status =
-		library->ucp_worker_get_address(conn->wire.worker, &address, &bytes);
+	ucs_status_t status = library->ucp_worker_get_address(conn->wire.worker, &address, &bytes);
 
 	if (status != UCS_OK)
 		return cannot(conn, "ucp_worker_get_address", status);
@@ -173,7 +172,8 @@ tutti_status ucx_wire_hello(struct ucx_conn *conn, struct ucx_hello **out, size_
 	}
 	library->ucp_worker_release_address(conn->wire.worker, address);
 	if (!hello)
-		return fail(TUTTI_ERR_MEMORY, "ucx: no memory for an address of %zu bytes, or it "
+		return fail(TUTTI_ERR_MEMORY,
+			    "ucx: no memory for an address of %zu bytes, or it "
 			    "is longer than %d: UCX_TLS or UCX_NET_DEVICES make it shorter",
 			    bytes, OOB_HELLO_MOST);
 	*out = hello;
@@ -206,9 +206,9 @@ tutti_status ucx_wire_connect(struct ucx_conn *conn, const void *address)
 
 void ucx_wire_unwatch(struct ucx_conn *conn)
 {
-	if (conn->is_watched)
+	if (conn->wire.is_watched)
 		epoll_ctl(ucx_endpoint_of(conn)->epoll_fd, EPOLL_CTL_DEL, conn->wire.fd, NULL);
-	conn->is_watched = false;
+	conn->wire.is_watched = false;
 }
 
 void ucx_wire_close(struct ucx_conn *conn)
@@ -279,8 +279,8 @@ void ucx_wire_fetch(struct ucx_conn *conn, struct ucx_fetch *fetch, void *desc, 
 		.memory_type = UCS_MEMORY_TYPE_HOST,
 		.recv_info.length = &bytes,
 		.user_data = fetch};
-	ucs_status_ptr_t request = library_of(conn)->ucp_am_recv_data_nbx(
-		conn->wire.worker, desc, to, fetch->bytes, &param);
+	ucs_status_ptr_t request = library_of(conn)->ucp_am_recv_data_nbx(conn->wire.worker, desc,
+									  to, fetch->bytes, &param);
 
 	if (!UCS_PTR_IS_PTR(request))
 		fetch_done(fetch, UCS_PTR_STATUS(request), bytes);
