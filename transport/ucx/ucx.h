@@ -40,7 +40,7 @@
 
 #define UCX_WINDOW 32u   /* a power of 2 */
 #define UCX_EAGER  8000u /* with its header one packet of UCX's tcp and sm */
-#define UCX_BLOCK  ((size_t)256 << 10)
+#define UCX_BLOCK  ((size_t)1 << 20)
 /* Of eager blocks on their way: the kernel takes them all, also while the peer does not read. What
  * it does not take stays in UCX until this rank comes back into the library. */
 #define UCX_OUTSTANDING ((size_t)64 << 10)
@@ -172,7 +172,7 @@ int ucx_address_reach(const struct ucx_endpoint *endpoint, int peer, const uint8
 /* The part that oob connects to. */
 size_t ucx_address_oob(size_t bytes);
 
-/* worker.c*/
+/* worker.c */
 tutti_status ucx_wire_open(struct ucx_conn *conn);
 /* The worker's address, behind room bytes. The caller frees it. */
 tutti_status ucx_wire_hello(struct ucx_conn *conn, struct ucx_hello **hello, size_t *bytes);
