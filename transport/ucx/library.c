@@ -16,8 +16,8 @@
 #define UCX_DESCRIPTORS_MOST 64
 
 static struct ucx_library loaded;
-static char reason[240]; /* why it is not, or "" */
-static char **kept;      /* the environment while it was loaded */
+static char reason[240];     /* why it is not, or "" */
+static char **volatile kept; /* the environment while it was loaded; volatile: no leak, to tools */
 
 /* UCX reads its global settings when it is loaded. By itself it handles SIGSEGV and its like,
  * patches mmap and its like in the running process, and writes what its statuses say to stderr. A
