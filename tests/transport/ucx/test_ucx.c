@@ -9,12 +9,24 @@
 #include "core/status.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* UCX 1.13 keeps some bytes of each peer whose shared memory had gone before it was there. */
 __attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void)
 {
 	return "leak:libuct.so\n";
+}
+
+/* LeakSanitizer of gcc 12 crashes at the end over UCX's tcp; over sm, and in tests/ucx, it looks.
+ */
+__attribute__((visibility("default"))) int __lsan_is_turned_off(void);
+int __lsan_is_turned_off(void)
+{
+	const char *wire = getenv("UCX_TLS");
+
+	return wire && strncmp(wire, "tcp", 3) == 0;
 }
 
 int main(void)
