@@ -13,6 +13,9 @@ static const struct tutti_transport *const built_in[] = {
 #ifdef TUTTI_VERBS
 	&transport_verbs,
 #endif
+#ifdef TUTTI_UCX
+	&transport_ucx,
+#endif
 	&transport_tcp,
 };
 

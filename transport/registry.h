@@ -14,6 +14,9 @@ extern const struct tutti_transport transport_shm, transport_tcp;
 #ifdef TUTTI_VERBS
 extern const struct tutti_transport transport_verbs;
 #endif
+#ifdef TUTTI_UCX
+extern const struct tutti_transport transport_ucx;
+#endif
 
 /* The transports that filter ("shm,tcp" or "^verbs"; NULL: all) admits. INVALID names an unknown
  * one and lists those that are here. */

@@ -74,7 +74,8 @@ struct tutti_endpoint_config comm_endpoint_config(const struct tutti_comm *comm)
 		.reconnect_ms = (int)comm->settings.env.reconnect_ms,
 		.reconnect_tries = (int)comm->settings.env.reconnect_tries,
 		.gid = (int)(comm->settings.env.verbs_gid + 1) % 256,
-		.devices = comm->settings.env.verbs_devices};
+		.devices = comm->settings.env.verbs_devices,
+		.is_named = comm->settings.filter && comm->settings.filter[0] != '^'};
 
 	memcpy(config.key, comm->identity.key, sizeof config.key);
 	return config;

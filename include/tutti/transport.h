@@ -177,6 +177,8 @@ struct tutti_endpoint_config {
 	int tls;                            /* 1: tcp's bytes go through TLS; alike on all ranks */
 	int gid;                            /* verbs: 0 the best of each port, else index + 1  */
 	const char *devices;                /* verbs: "mlx5_0,mlx5_1:2" only these; NULL: all  */
+	int is_named;                       /* 1: the job has named its transports by a list,  */
+	                                    /* and this may be one of them (not "^shm")        */
 };
 
 /* Bases: a transport's own structs begin with these. */

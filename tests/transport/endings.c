@@ -210,6 +210,7 @@ void test_close_ends_peer(void **state)
 	post_recv(&first, w.conns[1][0][0], &got, 1, 1);
 	post_send(&send, w.conns[0][1][0], &one, 1, 1);
 	world_expect_ok(&w, &first, 1);
+	world_expect_ok(&w, &send, 1);
 	post_recv(&recvs[0], w.conns[1][0][0], in, bytes, 1);
 	post_recv(&recvs[1], w.conns[1][0][0], in, bytes, 1);
 	post_send(&send, w.conns[1][0][0], out, bytes, 1);

@@ -192,6 +192,7 @@ struct tutti_endpoint_config config_of(int rank, int size, uint64_t number, int 
 		.reconnect = subject->reconnect,
 		.reconnect_ms = 10000,
 		.reconnect_tries = 1000,
+		.is_named = 1,
 	};
 
 	bytes_fill(config.key, sizeof config.key, test_seed);

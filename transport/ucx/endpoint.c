@@ -1,0 +1,159 @@
+/* The endpoint of ucx: one pass over its active conns, and the table of functions. */
+#include "transport/ucx/ucx.h"
+
+#include "core/clock.h"
+#include "core/log.h"
+#include "core/status.h"
+#include "transport/done_list.h"
+
+#include <assert.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define LOOK_PASSES 512 /* passes between two looks at oob, which are system calls */
+#define LEAVE_MS    300 /* how long destroy waits for peers to take the last messages */
+#define PAUSE_MS    1
+#define DESCRIPTORS 16 /* more than a context takes */
+
+static void ucx_destroy(struct tutti_endpoint *base)
+{
+	struct ucx_endpoint *endpoint = (struct ucx_endpoint *)base;
+	uint64_t deadline = deadline_after_ms(LEAVE_MS);
+
+	if (!endpoint)
+		return;
+	while (endpoint->conns && clock_now_ns() < deadline) {
+		struct tutti_done none;
+		tutti_done_init(&none);
+		endpoint->passes = 0;
+		if (!base->transport->progress(base, &none))
+			poll(NULL, 0, PAUSE_MS);
+	}
+	while (endpoint->conns) {
+		assert(endpoint->conns->is_closing); /* conns are closed first */
+		endpoint->conns->deadline_ns = 0;
+		ucx_close_on(endpoint->conns);
+	}
+	if (endpoint->context)
+		endpoint->library->ucp_cleanup(endpoint->context);
+	oob_destroy(endpoint->oob);
+	if (endpoint->epoll_fd >= 0)
+		close(endpoint->epoll_fd);
+	free(endpoint);
+}
+
+static tutti_status open_context(struct ucx_endpoint *endpoint)
+{
+	const ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES,
+				     .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP};
+	ucp_config_t *config;
+
+	TRY(ucx_library(&endpoint->library));
+	TRY(ucx_needs_descriptors(DESCRIPTORS));
+	const struct ucx_library *library = endpoint->library;
+	ucs_status_t status = library->ucp_config_read(NULL, NULL, &config);
+	if (status == UCS_OK) {
+		status = library->ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config,
+						   &endpoint->context);
+		library->ucp_config_release(config);
+	}
+	if (status == UCS_OK)
+		return TUTTI_OK;
+	endpoint->context = NULL;
+	return fail(ucx_status(status), "ucx: UCX does not start for rank %d (ucp_init): %s",
+		    endpoint->rank, library->ucs_status_string(status));
+}
+
+/* Where it cannot work, or is not wanted, it has no address, and other transports have to do. */
+static tutti_status open_oob(struct ucx_endpoint *endpoint,
+			     const struct tutti_endpoint_config *config)
+{
+	endpoint->has_rdma = ucx_has_rdma();
+	if (config->tls)
+		fail(TUTTI_ERR_UNSUPPORTED, "ucx: UCX does not encrypt, and TUTTI_TLS is 1");
+	else if (config->checksum)
+		fail(TUTTI_ERR_UNSUPPORTED,
+		     "ucx: messages over UCX carry no checksum, and TUTTI_CHECKSUM is 1");
+	else if (!endpoint->has_rdma && !config->is_named)
+		fail(TUTTI_ERR_UNSUPPORTED,
+		     "ucx: no RDMA port works here, and TUTTI_TRANSPORTS does not name ucx");
+	else if (open_context(endpoint) == TUTTI_OK) {
+		TRY(oob_open(&endpoint->oob, config, "ucx"));
+		ucx_address_make(endpoint, config->host_id);
+		return TUTTI_OK;
+	}
+	log_info("ucx: other transports have to do: %s", last_error());
+	return TUTTI_OK;
+}
+
+static tutti_status ucx_open(struct tutti_endpoint **out,
+			     const struct tutti_endpoint_config *config)
+{
+	struct ucx_endpoint *endpoint = calloc(1, sizeof *endpoint);
+
+	if (!endpoint)
+		return fail(TUTTI_ERR_MEMORY, "Rank %d has no memory for its ucx endpoint.",
+			    config->rank);
+	endpoint->base.transport = &transport_ucx;
+	endpoint->rank = config->rank;
+	endpoint->epoll_fd = -1;
+	tutti_done_init(&endpoint->done);
+	tutti_status status = open_oob(endpoint, config);
+	if (status != TUTTI_OK) {
+		ucx_destroy(&endpoint->base);
+		return status;
+	}
+	*out = &endpoint->base;
+	return TUTTI_OK;
+}
+
+static int ucx_reach(struct tutti_endpoint *endpoint, int peer, const uint8_t *address,
+		     size_t address_bytes)
+{
+	return ucx_address_reach((struct ucx_endpoint *)endpoint, peer, address, address_bytes);
+}
+
+static void ucx_send(struct tutti_conn *conn, struct tutti_io *io)
+{
+	ucx_conn_post((struct ucx_conn *)conn, io, true);
+}
+
+static void ucx_recv(struct tutti_conn *conn, struct tutti_io *io)
+{
+	ucx_conn_post((struct ucx_conn *)conn, io, false);
+}
+
+static int ucx_progress(struct tutti_endpoint *base, struct tutti_done *done)
+{
+	struct ucx_endpoint *endpoint = (struct ucx_endpoint *)base;
+	bool is_moving = false;
+
+	if (!endpoint->oob)
+		return 0;
+	if (endpoint->unsettled || endpoint->passes++ % LOOK_PASSES == 0)
+		is_moving = ucx_look(endpoint);
+	for (struct ucx_conn *conn = endpoint->active, *next; conn; conn = next) {
+		next = conn->next_active;
+		is_moving |= ucx_conn_move(conn);
+		if (conn->is_closing)
+			ucx_close_on(conn);
+	}
+	return done_list_take(done, &endpoint->done) || is_moving;
+}
+
+const struct tutti_transport transport_ucx = {
+	.abi = TUTTI_TRANSPORT_ABI,
+	.name = "ucx",
+	.kinds = 1u << TUTTI_MEMORY_HOST,
+	.open = ucx_open,
+	.reach = ucx_reach,
+	.connect = ucx_connect,
+	.send = ucx_send,
+	.recv = ucx_recv,
+	.progress = ucx_progress,
+	.close = ucx_close,
+	.destroy = ucx_destroy,
+	.event_fd = ucx_event_fd,
+	.arm = ucx_arm,
+};

@@ -1,0 +1,146 @@
+/* libucp, loaded once in a process; what its statuses mean. */
+#include "transport/ucx/library.h"
+
+#include "core/status.h"
+
+#include <assert.h>
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#define NAME                 "libucp.so.0"
+#define UCX_DESCRIPTORS_MOST 64
+
+static struct ucx_library loaded;
+static char reason[240];     /* why it is not, or "" */
+static char **volatile kept; /* the environment while it was loaded; volatile: no leak, to tools */
+
+/* UCX reads its global settings when it is loaded. By itself it handles SIGSEGV and its like,
+ * patches mmap and its like in the running process, and writes what its statuses say to stderr. A
+ * library must do none of that. A value that the user has set stays. */
+static char *const settings[] = {"UCX_HANDLE_ERRORS=none", "UCX_MEM_EVENTS=n",
+				 "UCX_LOG_LEVEL=fatal"};
+
+#define SETTINGS (sizeof settings / sizeof *settings)
+
+/* The environment of this process, and the settings. setenv() would move what other threads read
+ * meanwhile. NULL: no memory. */
+static char **environment_with_settings(void)
+{
+	size_t n = 0, at;
+	char **all;
+
+	while (environ && environ[n])
+		n++;
+	all = calloc(n + SETTINGS + 1, sizeof *all);
+	if (!all)
+		return NULL;
+	for (at = 0; at < n; at++)
+		all[at] = environ[at];
+	for (size_t i = 0; i < SETTINGS; i++) {
+		char name[32];
+		snprintf(name, sizeof name, "%.*s", (int)strcspn(settings[i], "="), settings[i]);
+		if (!getenv(name))
+			all[at++] = settings[i];
+	}
+	return all;
+}
+
+static void *open_library(void)
+{
+	char **before = environ;
+	void *library;
+
+	kept = environment_with_settings();
+	if (!kept) {
+		snprintf(reason, sizeof reason, "no memory to load " NAME);
+		return NULL;
+	}
+	environ = kept;
+	library = dlopen(NAME, RTLD_NOW | RTLD_LOCAL);
+	/* Not freed: another thread may be reading it. */
+	environ = before;
+	if (!library)
+		snprintf(reason, sizeof reason, "%s (Debian: libucx0)", dlerror());
+	return library;
+}
+
+static void load(void)
+{
+	void *library = open_library(), *symbol;
+
+	if (!library)
+		return;
+#define FUNCTION(result, name, parameters)                                                         \
+	symbol = dlsym(library, #name);                                                            \
+	if (!symbol && !reason[0])                                                                 \
+		snprintf(reason, sizeof reason,                                                    \
+			 NAME " has no %s: it is too old (UCX 1.12 or later is needed)", #name);   \
+	memcpy(&loaded.name, &symbol, sizeof symbol);
+	UCX_FUNCTIONS(FUNCTION)
+#undef FUNCTION
+}
+
+tutti_status ucx_library(const struct ucx_library **library)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, load);
+	if (reason[0])
+		return fail(TUTTI_ERR_UNSUPPORTED, "ucx: %s", reason);
+	*library = &loaded;
+	return TUTTI_OK;
+}
+
+tutti_status ucx_needs_descriptors(int count)
+{
+	int fds[UCX_DESCRIPTORS_MOST], n = 0;
+	tutti_status status = TUTTI_OK;
+
+	assert(count <= UCX_DESCRIPTORS_MOST);
+	while (n < count && (fds[n] = epoll_create1(EPOLL_CLOEXEC)) >= 0)
+		n++;
+	if (n < count)
+		status = fail_errno("ucx: UCX needs up to %d descriptors, and can open %d", count,
+				    n);
+	while (n > 0)
+		close(fds[--n]);
+	return status;
+}
+
+tutti_status ucx_status(ucs_status_t status)
+{
+	switch (status) {
+	case UCS_OK:
+		return TUTTI_OK;
+	case UCS_ERR_NO_MEMORY:
+	case UCS_ERR_NO_RESOURCE:
+	case UCS_ERR_EXCEEDS_LIMIT:
+		return TUTTI_ERR_MEMORY;
+	case UCS_ERR_UNREACHABLE:
+	case UCS_ERR_SOME_CONNECTS_FAILED:
+	case UCS_ERR_TIMED_OUT:
+	case UCS_ERR_REJECTED:
+	case UCS_ERR_NOT_CONNECTED:
+	case UCS_ERR_CONNECTION_RESET:
+	case UCS_ERR_ENDPOINT_TIMEOUT:
+	case UCS_ERR_CANCELED:
+	case UCS_ERR_SHMEM_SEGMENT: /* the peer's, which went with it */
+		return TUTTI_ERR_PEER;
+	case UCS_ERR_IO_ERROR:
+	case UCS_ERR_NO_DEVICE:
+		return TUTTI_ERR_DEVICE;
+	case UCS_ERR_UNSUPPORTED:
+	case UCS_ERR_NOT_IMPLEMENTED:
+		return TUTTI_ERR_UNSUPPORTED;
+	default:
+		break;
+	}
+	if (UCS_IS_LINK_ERROR(status))
+		return TUTTI_ERR_DEVICE;
+	return UCS_IS_ENDPOINT_ERROR(status) ? TUTTI_ERR_PEER : TUTTI_ERR_INTERNAL;
+}

@@ -1,0 +1,197 @@
+/* Posted sends into blocks: a short message is copied into memory of the conn, and is done at once;
+ * UCX reads the blocks of a long one where they lie. */
+#include "transport/ucx/ucx.h"
+
+#include <string.h>
+
+static void gather(uint8_t *to, struct tutti_io *io, size_t bytes)
+{
+	while (bytes > 0) {
+		size_t here;
+		const void *from = tutti_io_here(io, &here);
+		size_t n = here < bytes ? here : bytes;
+		memcpy(to, from, n);
+		tutti_io_moved(io, n);
+		to += n;
+		bytes -= n;
+	}
+}
+
+bool ucx_owes(const struct ucx_conn *conn)
+{
+	return !ucx_reached(conn->peer.arrived, conn->ends.eager);
+}
+
+static void tell(struct ucx_conn *conn, struct ucx_header *header)
+{
+	header->got = conn->told.got = conn->got;
+	header->arrived = conn->told.arrived = conn->arrived;
+	header->committed = conn->told.committed = conn->completed;
+	conn->owes_ack = false;
+	conn->eager_bytes = 0;
+}
+
+bool ucx_owes_notice(const struct ucx_conn *conn)
+{
+	return conn->got - conn->told.got >= UCX_WINDOW / 2 || conn->owes_ack ||
+	       conn->eager_bytes >= UCX_OUTSTANDING / 4 ||
+	       !ucx_reached(conn->told.committed, conn->ends.completed);
+}
+
+static void send_notice(struct ucx_conn *conn, bool wants_ack)
+{
+	conn->notice.conn = conn;
+	conn->notice.header = (struct ucx_header){.kind = UCX_NOTICE, .wants_ack = wants_ack};
+	tell(conn, &conn->notice.header);
+	ucx_wire_send(conn, &conn->notice, NULL, 0);
+}
+
+void ucx_send_greeting(struct ucx_conn *conn)
+{
+	send_notice(conn, false);
+}
+
+void ucx_send_notice(struct ucx_conn *conn)
+{
+	if (conn->state == UCX_OPEN && conn->wire.broken == UCS_OK && !conn->notice.is_busy &&
+	    ucx_owes_notice(conn))
+		send_notice(conn, false);
+}
+
+/* The next block's bytes: where they lie when they lie together, else in a stage. False: no stage
+ * is free. */
+static bool take_bulk(struct ucx_conn *conn, struct tutti_io *io, struct ucx_slot *slot,
+		      const uint8_t **at, size_t *bytes)
+{
+	size_t here, left = io->bytes - io->moved;
+
+	*at = tutti_io_here(io, &here);
+	*bytes = left < UCX_BLOCK ? left : UCX_BLOCK;
+	slot->stage = -1;
+	if (here >= *bytes || here >= UCX_DIRECT) {
+		*bytes = here < *bytes ? here : *bytes;
+		tutti_io_moved(io, *bytes);
+		return true;
+	}
+	slot->stage = ucx_stage_take(conn, 0);
+	if (slot->stage < 0)
+		return false;
+	uint8_t *stage = ucx_stage_at(conn, 0, slot->stage);
+	gather(stage, io, *bytes);
+	*at = stage;
+	return true;
+}
+
+/* Bytes of eager blocks of which the peer has not said that they have come. */
+static size_t outstanding(struct ucx_conn *conn)
+{
+	for (; conn->outstanding.from != conn->sent &&
+	       ucx_reached(conn->peer.arrived, conn->outstanding.from + 1);
+	     conn->outstanding.from++) {
+		const struct ucx_slot *slot = &conn->slots[conn->outstanding.from % UCX_WINDOW];
+		if (!slot->is_bulk)
+			conn->outstanding.bytes -= (size_t)slot->header.bytes;
+	}
+	return conn->outstanding.bytes;
+}
+
+static bool send_block(struct ucx_conn *conn, struct tutti_io *io)
+{
+	uint32_t place = conn->sent % UCX_WINDOW;
+	struct ucx_slot *slot = &conn->slots[place];
+	uint8_t *copy = conn->eager_out + (size_t)place * UCX_EAGER;
+	const uint8_t *at = copy;
+	size_t bytes = io->bytes;
+	bool is_bulk = io->bytes > UCX_EAGER;
+
+	outstanding(conn); /* reads the slots that have arrived */
+	*slot = (struct ucx_slot){.conn = conn,
+				  .header = {.bytes = io->bytes,
+					     .offset = io->moved,
+					     .tag = io->tag,
+					     .number = conn->sent,
+					     .kind = UCX_DATA},
+				  .is_bulk = is_bulk,
+				  .stage = -1};
+	if (!is_bulk)
+		gather(copy, io, bytes);
+	else if (!take_bulk(conn, io, slot, &at, &bytes))
+		return false;
+	tell(conn, &slot->header);
+	conn->sent++;
+	if (!is_bulk)
+		conn->outstanding.bytes += bytes;
+	*(is_bulk ? &conn->ends.bulk : &conn->ends.eager) = conn->sent;
+	ucx_wire_send(conn, slot, at, bytes);
+	if (io->moved < io->bytes)
+		return true;
+	tutti_done_pop(&conn->sends);
+	io->in_piece = conn->sent;
+	tutti_done_push(&conn->sending, io, TUTTI_IN_PROGRESS);
+	return true;
+}
+
+/* A send is done when the rank may leave the library for long. So where UCX has read the caller's
+ * buffer, what tells the peer that this was in time has gone out. */
+static void finish_sends(struct ucx_conn *conn)
+{
+	for (struct tutti_io *io; (io = conn->sending.head);) {
+		uint32_t end = (uint32_t)io->in_piece;
+		if (!ucx_reached(conn->completed, end) ||
+		    (io->bytes > UCX_EAGER &&
+		     (conn->busy_small > 0 || !ucx_reached(conn->told.committed, end))))
+			return;
+		ucx_conn_complete(conn, &conn->sending, TUTTI_OK);
+	}
+}
+
+static bool finish_blocks(struct ucx_conn *conn)
+{
+	bool is_moving = false;
+
+	for (; conn->completed != conn->sent; is_moving = true) {
+		struct ucx_slot *slot = &conn->slots[conn->completed % UCX_WINDOW];
+		if (!slot->is_complete)
+			break;
+		if (slot->stage >= 0)
+			conn->stages[0].used[slot->stage] = false;
+		conn->completed++;
+		if (slot->is_bulk)
+			conn->ends.completed = conn->completed;
+	}
+	return is_moving;
+}
+
+/* UCX reads no buffer of the caller while sends that are done may not have arrived: closing would
+ * have to end both at once. */
+static bool may_start(struct ucx_conn *conn, const struct tutti_io *io)
+{
+	if (conn->sent - conn->peer.got >= UCX_WINDOW ||
+	    conn->slots[conn->sent % UCX_WINDOW].is_busy)
+		return false;
+	if (io->bytes <= UCX_EAGER ? outstanding(conn) + io->bytes <= UCX_OUTSTANDING
+				   : !ucx_owes(conn))
+		return true;
+	if (!conn->has_asked && !conn->notice.is_busy) {
+		conn->has_asked = true;
+		send_notice(conn, true);
+	}
+	return false;
+}
+
+bool ucx_send_some(struct ucx_conn *conn)
+{
+	bool is_moving = finish_blocks(conn);
+
+	while (conn->sends.head && conn->state == UCX_OPEN && conn->wire.broken == UCS_OK &&
+	       may_start(conn, conn->sends.head) && send_block(conn, conn->sends.head)) {
+		conn->has_asked = false;
+		is_moving = true;
+	}
+	if (conn->state != UCX_OPEN)
+		return is_moving;
+	is_moving |= finish_blocks(conn);
+	ucx_send_notice(conn);
+	finish_sends(conn);
+	return is_moving;
+}
