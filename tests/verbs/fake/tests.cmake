@@ -6,7 +6,7 @@ if(HAS_VERBS)
 	target_link_libraries(fake_verbs PRIVATE tutti_flags Threads::Threads)
 	target_link_options(fake_verbs PRIVATE
 		LINKER:--version-script=${CMAKE_CURRENT_SOURCE_DIR}/verbs/fake/fake.map)
-	set_target_properties(fake_verbs PROPERTIES OUTPUT_NAME ibverbs VERSION 1 SOVERSION 1
+	set_target_properties(fake_verbs PROPERTIES C_VISIBILITY_PRESET default OUTPUT_NAME ibverbs VERSION 1 SOVERSION 1
 		LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/fake_verbs)
 	foreach(source IN LISTS sources)
 		if(source MATCHES "^transport/verbs/fake/|^verbs/test_fake_")
