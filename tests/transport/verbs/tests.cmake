@@ -1,1 +1,3 @@
-target_link_options(test_verbs_registered PRIVATE LINKER:--wrap=malloc,--wrap=calloc,--wrap=free)
+foreach(name test_verbs_registered test_verbs_fake_registered test_verbs_fake_registered_frames)
+	target_link_options(${name} PRIVATE LINKER:--wrap=malloc,--wrap=calloc,--wrap=free)
+endforeach()
