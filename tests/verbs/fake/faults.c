@@ -106,7 +106,7 @@ void fake_start(const struct fake_config *config)
 
 static void config_one(struct fake_config *config, uint64_t seed, bool is_infiniband)
 {
-	*config = (struct fake_config){.seed = seed, .delays = 8, .retry_ms = 20, .devices = 1};
+	*config = (struct fake_config){.seed = seed, .delays = 8, .retry_ms = 4, .devices = 1};
 	config->device[0].max_inline = 256;
 	config->device[0].ports = 1;
 	config->device[0].port[0] = (struct fake_port_config){.is_infiniband = is_infiniband,
