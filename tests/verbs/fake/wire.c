@@ -67,19 +67,27 @@ static bool has_gid(const struct fake_pair *pair, const union ibv_gid *gid, enum
 	return false;
 }
 
-/* Packets that are addressed so come to peer's port. */
+static const struct fake_gid *own_gid(const struct fake_pair *pair)
+{
+	return fake_gid_at(fake_device_of(pair->base.context), pair->port,
+			   pair->path.grh.sgid_index);
+}
+
+/* Packets that are addressed so come to peer's port, and are of the kind that it awaits. */
 static bool is_path_to(const struct fake_pair *pair, const struct fake_pair *peer)
 {
-	const struct fake_device *device = fake_device_of(pair->base.context);
+	const struct fake_port_config *from =
+		&fake_device_of(pair->base.context)->config.port[pair->port - 1];
 	const struct fake_port_config *to =
 		&fake_device_of(peer->base.context)->config.port[peer->port - 1];
-	const struct fake_gid *from = fake_gid_at(device, pair->port, pair->path.grh.sgid_index);
 
-	if (device->config.port[pair->port - 1].is_infiniband != to->is_infiniband)
+	if (from->is_infiniband != to->is_infiniband)
 		return false;
 	if (!pair->path.is_global)
 		return pair->path.dlid == to->lid;
-	return from && has_gid(peer, &pair->path.grh.dgid, from->type);
+	const struct fake_gid *source = own_gid(pair), *target = own_gid(peer);
+	return source && target && source->type == target->type &&
+	       has_gid(peer, &pair->path.grh.dgid, source->type);
 }
 
 /* NULL: nobody answers. */
