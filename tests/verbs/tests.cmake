@@ -24,7 +24,7 @@ if(HAS_VERBS)
 		foreach(form writes frames)
 			add_test(NAME verbs/fake_${form}_${n} COMMAND env SEED=${n}7 FAKE_FORM=${form} TUTTI_WINDOW=0
 				TUTTI_TRANSPORTS=verbs $<TARGET_FILE:api_fake> --threads ${n}
-				world split messages small bits programs)
+				world errors survivors split messages small bits programs)
 			tutti_test_properties(verbs/fake_${form}_${n} verbs threads)
 		endforeach()
 	endforeach()
