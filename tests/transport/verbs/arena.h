@@ -20,9 +20,11 @@
 void *__real_malloc(size_t bytes);
 void *__real_calloc(size_t n, size_t bytes);
 void __real_free(void *ptr);
-void *__wrap_malloc(size_t bytes);
-void *__wrap_calloc(size_t n, size_t bytes);
-void __wrap_free(void *ptr);
+/* Seen by shared objects: the linker of some builds resolves theirs to these, too. */
+#define SEEN __attribute__((visibility("default")))
+SEEN void *__wrap_malloc(size_t bytes);
+SEEN void *__wrap_calloc(size_t n, size_t bytes);
+SEEN void __wrap_free(void *ptr);
 
 static struct {
 	pthread_mutex_t lock;
