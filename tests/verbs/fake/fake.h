@@ -117,7 +117,8 @@ struct fake {
 	uint32_t numbers, keys;
 	struct fake_counts counts;
 	pthread_t thread;
-	bool has_thread, is_ending, is_settled, holds_work, holds_sent, holds_received;
+	bool has_thread, is_ending, is_settled, holds_sent, holds_received;
+	long moves_left; /* negative: no bound */
 	struct {
 		bool is_set;
 		long after;

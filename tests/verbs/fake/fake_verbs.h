@@ -107,6 +107,8 @@ void fake_set_port(int device, int port, enum ibv_port_state state);
 void fake_remove_device(int device);
 /* All queue pairs of the device that are connected break (IBV_EVENT_QP_FATAL). */
 void fake_break_pairs(int device);
+/* So many work requests are moved, and then none. */
+void fake_move_only(long requests);
 /* Nothing is moved; or no completion of this kind is handed out. */
 void fake_hold_work(bool is_held);
 void fake_hold_sent(bool is_held);

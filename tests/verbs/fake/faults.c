@@ -57,7 +57,9 @@ static void mend(void)
 	memset(fake.calls, 0, sizeof fake.calls);
 	fake.fail.is_set = false;
 	fake.refusals = 0;
-	fake.holds_work = fake.holds_sent = fake.holds_received = false;
+	fake.holds_sent = fake.holds_received = false;
+	fake.moves_left = -1;
+	fake.is_settled = false;
 	pthread_cond_broadcast(&fake.work);
 }
 
@@ -232,9 +234,18 @@ static void hold(bool *what, bool is_held)
 	fake_unlock();
 }
 
+void fake_move_only(long requests)
+{
+	fake_lock();
+	fake.moves_left = requests;
+	fake.is_settled = false;
+	pthread_cond_broadcast(&fake.work);
+	fake_unlock();
+}
+
 void fake_hold_work(bool is_held)
 {
-	hold(&fake.holds_work, is_held);
+	fake_move_only(is_held ? 0 : -1);
 }
 
 void fake_hold_sent(bool is_held)

@@ -297,6 +297,8 @@ static void complete(struct fake_pair *pair, struct fake_pair *peer, const struc
 	bool is_signaled = send->send_flags & IBV_SEND_SIGNALED || pair->is_all_signaled;
 
 	count_moved(work);
+	if (fake.moves_left > 0)
+		fake.moves_left--;
 	if (takes_receive(send->opcode)) {
 		fake_pair_complete(peer, false, peer->recvs.next++, IBV_WC_SUCCESS,
 				   is_write(send->opcode) ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV,
@@ -354,7 +356,7 @@ static void move(struct fake_pair *pair)
 static bool can_move(const struct fake_pair *pair)
 {
 	return pair->base.state == IBV_QPS_RTS && pair->sends.next < pair->sends.posted &&
-	       !fake.holds_work;
+	       fake.moves_left != 0;
 }
 
 /* The first completion that may be handed out; -1: there is none. */
