@@ -217,7 +217,7 @@ static inline bool verbs_has_unacked(const struct verbs_conn *conn)
 	return conn->frames != conn->frames_acked || conn->pieces != conn->pieces_acked;
 }
 
-/* What it has sent may still fail. */
+/* Some frame or piece is on its way, and may still fail. */
 static inline bool verbs_conn_may_fail(const struct verbs_conn *conn)
 {
 	return conn->state == VERBS_OPEN && verbs_has_unacked(conn);

@@ -75,8 +75,8 @@ struct fake_counts fake_count(void);
 /* Nothing is open, and there were no violations; else it says so on stderr. */
 bool fake_is_clean(void);
 
-/* Faults. They last until fake_mend or fake_start. */
-void fake_mend(void);
+/* Faults. They last until fake_repair or fake_start. */
+void fake_repair(void);
 
 enum fake_call {
 	FAKE_GET_DEVICE_LIST,

@@ -52,7 +52,7 @@ int fake_call_error(enum fake_call call, const struct fake_device *device)
 }
 
 /* Under the lock. */
-static void mend(void)
+static void repair(void)
 {
 	memset(fake.calls, 0, sizeof fake.calls);
 	fake.fail.is_set = false;
@@ -63,10 +63,10 @@ static void mend(void)
 	pthread_cond_broadcast(&fake.work);
 }
 
-void fake_mend(void)
+void fake_repair(void)
 {
 	fake_lock();
-	mend();
+	repair();
 	fake_unlock();
 }
 
@@ -86,7 +86,7 @@ void fake_start(const struct fake_config *config)
 	fake_lock();
 	if (fake.counts.contexts > 0)
 		fake_violation("fake_start while a device is open");
-	mend();
+	repair();
 	memset(&fake.counts, 0, sizeof fake.counts);
 	memset(fake.devices, 0, sizeof fake.devices);
 	fake.config = *config;
