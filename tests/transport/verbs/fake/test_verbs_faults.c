@@ -529,6 +529,32 @@ static void test_close_while_read(void **state)
 	}
 }
 
+/* The same, with all of the message posted and none of it read yet. */
+static void test_close_before_read(void **state)
+{
+	const size_t bytes = 4 * VERBS_CHUNK_BYTES;
+	struct post posts[2];
+
+	(void)state;
+	start_pair();
+	pass(LONG);
+	fake_settle();
+	world_pump_for(&w, 4);
+	bytes_fill(out, bytes, seed);
+	fake_hold_work(true);
+	post_send(&posts[0], w.conns[0][1][0], out, bytes, 1);
+	world_pump_for(&w, 4);
+	assert_false(posts[0].is_done);
+	world_hang_up(&w, 0, 1, 0);
+	memset(out, 0, bytes);
+	fake_repair();
+	post_recv(&posts[1], w.conns[1][0][0], in, bytes, 1);
+	world_finish(&w, &posts[1], 1);
+	if (posts[1].io.status == TUTTI_OK)
+		expect_bytes(in, bytes, seed);
+	end_pair();
+}
+
 /* Memory that cannot be registered is copied. */
 static void test_unregistered(void **state)
 {
@@ -565,6 +591,7 @@ int main(void)
 		cmocka_unit_test(test_close_when_done),
 		cmocka_unit_test(test_close_while_written),
 		cmocka_unit_test(test_close_while_read),
+		cmocka_unit_test(test_close_before_read),
 		cmocka_unit_test(test_unregistered),
 	};
 
