@@ -1,5 +1,5 @@
 if(HAS_VERBS)
-	foreach(name test_verbs_registered test_verbs_fake_registered test_verbs_fake_registered_frames)
+	foreach(name test_verbs_registered test_verbs_fake_registered test_verbs_fake_frames)
 		target_link_options(${name} PRIVATE LINKER:--wrap=malloc,--wrap=calloc,--wrap=free)
 	endforeach()
 endif()

@@ -1,5 +1,6 @@
 /* Would break: verbs on a device that has no immediate data and nothing inline: a write and a SEND
- * for each piece. */
+ * for each piece, from and into registered memory where the message is long. */
+#include "tests/transport/verbs/arena.h"
 #include "tests/transport/verbs/fake/on_fake.h"
 
 int main(void)
@@ -10,5 +11,5 @@ int main(void)
 	config.device[0].has_no_immediate = true;
 	config.device[0].is_old = true;
 	config.device[0].max_inline = 0;
-	return on_fake_conformance(&config);
+	return arena_open() ? on_fake_conformance(&config) : 1;
 }
