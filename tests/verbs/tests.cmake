@@ -14,3 +14,18 @@ foreach(n 2 3 4)
 endforeach()
 verbs_test(split_death 3 $<TARGET_FILE:api> split_death)
 verbs_test(gone_peer 4 $<TARGET_FILE:api> gone_peer)
+
+# The same program over the fake of tests/verbs/fake, its ranks as threads: everywhere, and under sanitizers.
+if(HAS_VERBS)
+	add_executable(api_fake ${api_sources} verbs/fake_ranks_main.c)
+	target_compile_definitions(api_fake PRIVATE API_PROOF)
+	target_link_libraries(api_fake PRIVATE tutti_objects tests_memory fake_verbs)
+	foreach(n 2 3 4)
+		foreach(form writes frames)
+			add_test(NAME verbs/fake_${form}_${n} COMMAND env SEED=${n}7 FAKE_FORM=${form} TUTTI_WINDOW=0
+				TUTTI_TRANSPORTS=verbs $<TARGET_FILE:api_fake> --threads ${n}
+				world errors survivors split messages small bits programs)
+			tutti_test_properties(verbs/fake_${form}_${n} verbs threads)
+		endforeach()
+	endforeach()
+endif()

@@ -167,8 +167,9 @@ static int verbs_arm(struct tutti_endpoint *base)
 	if (!endpoint->oob)
 		return verbs_event_fd(base) < 0;
 	endpoint->is_armed = true;
-	for (struct verbs_conn *conn = endpoint->active; conn && !is_work;
-	     conn = conn->next_active) {
+	for (struct verbs_conn *conn = endpoint->conns; conn && !is_work; conn = conn->next) {
+		if (!conn->is_active && !verbs_conn_may_fail(conn))
+			continue;
 		/* A completion before this is no event. */
 		is_work = ibv_req_notify_cq(conn->cq, 0) != 0 || verbs_take_completions(conn) ||
 			  conn->state >= VERBS_ENDED || verbs_can_receive(conn);
@@ -190,6 +191,22 @@ static void verbs_recv(struct tutti_conn *conn, struct tutti_io *io)
 	verbs_conn_post((struct verbs_conn *)conn, io, false);
 }
 
+/* Those that have nothing to do, but something on its way: a failure is told to the peer, which
+ * waits for it. */
+static bool look_at_idle(struct verbs_endpoint *endpoint)
+{
+	bool is_moving = false;
+
+	for (struct verbs_conn *conn = endpoint->conns; conn; conn = conn->next) {
+		if (conn->is_active || !verbs_conn_may_fail(conn))
+			continue;
+		is_moving |= verbs_take_completions(conn);
+		if (conn->state == VERBS_ENDED)
+			verbs_conn_activate(conn);
+	}
+	return is_moving;
+}
+
 static int verbs_progress(struct tutti_endpoint *base, struct tutti_done *done)
 {
 	struct verbs_endpoint *endpoint = (struct verbs_endpoint *)base;
@@ -200,7 +217,7 @@ static int verbs_progress(struct tutti_endpoint *base, struct tutti_done *done)
 	if (endpoint->is_armed)
 		disarm(endpoint);
 	if (endpoint->unsettled || endpoint->passes++ % LOOK_PASSES == 0)
-		is_moving = verbs_look(endpoint);
+		is_moving = verbs_look(endpoint) | look_at_idle(endpoint);
 	for (struct verbs_conn *conn = endpoint->active, *next; conn; conn = next) {
 		next = conn->next_active;
 		is_moving |= verbs_conn_move(conn);

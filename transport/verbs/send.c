@@ -46,7 +46,8 @@ static void post_frame(struct verbs_conn *conn, struct verbs_frame frame, uint32
 	conn->frames++;
 	if (place.length <= conn->inline_bytes)
 		wr.send_flags |= IBV_SEND_INLINE;
-	if (conn->frames % VERBS_SIGNAL == 0 || frame.kind == VERBS_BYE || frame.kind == VERBS_BULK)
+	if (conn->frames % VERBS_SIGNAL == 0 || frame.kind == VERBS_BYE ||
+	    frame.kind == VERBS_BULK || frame.kind == VERBS_PIECE)
 		wr.send_flags |= IBV_SEND_SIGNALED;
 	post(conn, &wr);
 }
@@ -101,7 +102,8 @@ static void send_frame(struct verbs_conn *conn, struct tutti_io *io)
 		conn->in_payload[0] = true;
 }
 
-/* A write into memory of the peer, and what tells the peer: immediate data, or a frame. */
+/* A write into memory of the peer, and what tells the peer: immediate data, or a frame. The latter
+ * completes: before it, the peer does not know that it has the piece. */
 static void post_piece(struct verbs_conn *conn, struct ibv_sge from, uint64_t to, uint32_t key,
 		       bool is_placed)
 {
@@ -114,8 +116,10 @@ static void post_piece(struct verbs_conn *conn, struct ibv_sge from, uint64_t to
 				 .wr.rdma = {.remote_addr = to, .rkey = key}};
 
 	conn->chunks--;
-	if (!conn->port->device->has_immediate)
+	if (!conn->port->device->has_immediate) {
 		wr.opcode = IBV_WR_RDMA_WRITE;
+		wr.send_flags = 0;
+	}
 	post(conn, &wr);
 	if (!conn->port->device->has_immediate)
 		post_frame(conn,

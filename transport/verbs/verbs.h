@@ -218,6 +218,12 @@ static inline bool verbs_has_unacked(const struct verbs_conn *conn)
 	return conn->frames != conn->frames_acked || conn->pieces != conn->pieces_acked;
 }
 
+/* Some frame or piece is on its way, and may still fail. */
+static inline bool verbs_conn_may_fail(const struct verbs_conn *conn)
+{
+	return conn->state == VERBS_OPEN && verbs_has_unacked(conn);
+}
+
 /* receive.c */
 bool verbs_receive_some(struct verbs_conn *conn);
 bool verbs_can_receive(const struct verbs_conn *conn);

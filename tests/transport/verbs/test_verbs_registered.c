@@ -1,94 +1,14 @@
 /* guest: it needs an RDMA device */
 /* Would break: messages from and into registered memory, which the devices read and write where it
- * lies: wrong bytes, or buffers that are touched after close.
- *
- * The suite's buffers of a page and more come from one registered block: the linker puts the
- * functions below in the place of malloc and its like. */
+ * lies: wrong bytes, or buffers that are touched after close. */
 #include "tests/transport/conformance.h"
+#include "tests/transport/verbs/arena.h"
 
-#include "core/long_lived.h"
 #include "transport/registry.h"
-
-#include <pthread.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-
-#define ARENA   ((size_t)128 << 20)
-#define PAGE    ((size_t)4096)
-#define CLASSES 16 /* of 2^n pages */
-
-void *__real_malloc(size_t bytes);
-void *__real_calloc(size_t n, size_t bytes);
-void __real_free(void *ptr);
-void *__wrap_malloc(size_t bytes);
-void *__wrap_calloc(size_t n, size_t bytes);
-void __wrap_free(void *ptr);
-
-static struct {
-	pthread_mutex_t lock;
-	uint8_t *base;
-	size_t used;
-	void *free[CLASSES]; /* the first word of a free one is the next */
-	uint8_t class_of[ARENA / PAGE];
-} arena = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-static void *arena_take(size_t bytes)
-{
-	uint8_t class = 0;
-	void *ptr = NULL;
-
-	while (PAGE << class < bytes)
-		class ++;
-	pthread_mutex_lock(&arena.lock);
-	if (arena.free[class]) {
-		ptr = arena.free[class];
-		memcpy(&arena.free[class], ptr, sizeof ptr);
-	} else if (arena.base && ARENA - arena.used >= PAGE << class) {
-		ptr = arena.base + arena.used;
-		arena.class_of[arena.used / PAGE] = class;
-		arena.used += PAGE << class;
-	}
-	pthread_mutex_unlock(&arena.lock);
-	return ptr;
-}
-
-void *__wrap_malloc(size_t bytes)
-{
-	void *ptr = bytes >= PAGE ? arena_take(bytes) : NULL;
-
-	return ptr ? ptr : __real_malloc(bytes);
-}
-
-void *__wrap_calloc(size_t n, size_t bytes)
-{
-	void *ptr = n * bytes >= PAGE ? arena_take(n * bytes) : NULL;
-
-	return ptr ? memset(ptr, 0, n * bytes) : __real_calloc(n, bytes);
-}
-
-void __wrap_free(void *ptr)
-{
-	size_t at = (size_t)((uint8_t *)ptr - arena.base);
-
-	if (!ptr || at >= ARENA) {
-		__real_free(ptr);
-		return;
-	}
-	pthread_mutex_lock(&arena.lock);
-	uint8_t class = arena.class_of[at / PAGE];
-	memcpy(ptr, &arena.free[class], sizeof ptr);
-	arena.free[class] = ptr;
-	pthread_mutex_unlock(&arena.lock);
-}
 
 int main(void)
 {
 	static const struct conformance verbs = {.transport = &transport_verbs};
 
-	arena.base = mmap(NULL, ARENA, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (arena.base == MAP_FAILED || long_lived_add(arena.base, ARENA) != TUTTI_OK)
-		return 1;
-	return conformance_main(&verbs);
+	return arena_open() ? conformance_main(&verbs) : 1;
 }

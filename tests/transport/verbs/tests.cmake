@@ -1,1 +1,5 @@
-target_link_options(test_verbs_registered PRIVATE LINKER:--wrap=malloc,--wrap=calloc,--wrap=free)
+if(HAS_VERBS)
+	foreach(name test_verbs_registered test_verbs_fake_registered test_verbs_fake_frames)
+		target_link_options(${name} PRIVATE LINKER:--wrap=malloc,--wrap=calloc,--wrap=free)
+	endforeach()
+endif()

@@ -1,0 +1,38 @@
+/* verbs on the fake: the suite, and that nothing was done that hardware would take amiss. */
+#include "tests/transport/verbs/fake/on_fake.h"
+
+#include "core/clock.h"
+#include "transport/registry.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+uint64_t on_fake_seed(void)
+{
+	const char *given = getenv("TEST_SEED");
+	uint64_t seed = given ? strtoull(given, NULL, 0) : clock_now_ns();
+
+	printf("TEST_SEED=%llu\n", (unsigned long long)seed);
+	fflush(stdout);
+	return seed;
+}
+
+int on_fake_conformance(const struct fake_config *config)
+{
+	static const struct conformance verbs = {.transport = &transport_verbs,
+						 .is_one_process = true};
+	struct fake_counts counts;
+	int failed;
+
+	fake_start(config);
+	failed = conformance_main(&verbs);
+	counts = fake_count();
+	printf("%ld messages, %ld of them inline; %ld writes, %ld of them with immediate data; %ld "
+	       "bytes\n",
+	       counts.sends, counts.inlines, counts.writes, counts.immediates, counts.bytes);
+	if (counts.not_ready > 0) {
+		fprintf(stderr, "%ld messages found no receive posted\n", counts.not_ready);
+		failed++;
+	}
+	return failed + !fake_is_clean();
+}

@@ -1,0 +1,13 @@
+/* verbs on the fake libibverbs of tests/verbs/fake. */
+#ifndef TESTS_TRANSPORT_VERBS_FAKE_ON_FAKE_H
+#define TESTS_TRANSPORT_VERBS_FAKE_ON_FAKE_H
+
+#include "tests/transport/world.h"
+#include "tests/verbs/fake/fake_verbs.h"
+
+/* Of TEST_SEED, or of the clock; printed. */
+uint64_t on_fake_seed(void);
+/* The suite of tests/transport/conformance.h on these devices. Returns what main does. */
+int on_fake_conformance(const struct fake_config *config);
+
+#endif
