@@ -1,4 +1,4 @@
-/* The completion queue of a conn: what of its sends the peer has received, and what has come. */
+/* The completion queues of a conn: what of its sends the peer has received, and what has come. */
 #include "transport/verbs/verbs.h"
 
 #include <arpa/inet.h>
@@ -24,42 +24,41 @@ static bool is_peers(enum ibv_wc_status status)
 }
 
 /* Completions of flushed requests come behind the one that tells why. */
-static void break_off(struct verbs_conn *conn, enum ibv_wc_status status)
+static void break_off(struct verbs_conn *conn, int r, enum ibv_wc_status status)
 {
-	const struct verbs_library *library = conn->port->device->library;
+	const struct verbs_port *port = conn->rails[r].port;
 	int rank = verbs_endpoint_of(conn)->rank;
-	const char *words = library->wc_status_str(status);
+	const char *words = port->device->library->wc_status_str(status);
 	bool is_active;
-	const char *state = verbs_port_state(conn->port, &is_active);
+	const char *state = verbs_port_state(port, &is_active);
 	char name[80];
 
-	if (conn->state == VERBS_ENDED || conn->state == VERBS_FAILED)
+	if (conn->rails[r].state != VERBS_RAIL_WORKS)
 		return;
-	verbs_port_name(conn->port, name);
+	verbs_port_name(port, name);
 	if (is_peers(status) && is_active)
-		verbs_conn_end(
-			conn, TUTTI_ERR_PEER,
+		verbs_rail_lost(
+			conn, r, TUTTI_ERR_PEER,
 			"rank %d (verbs, channel %d) does not take what rank %d sends by %s: "
 			"%s",
 			conn->base.peer, conn->base.channel, rank, name, words);
 	else
-		verbs_conn_end(conn, TUTTI_ERR_DEVICE,
-			       "rank %d cannot reach rank %d by %s (%s; verbs, channel %d): %s",
-			       rank, conn->base.peer, name, state, conn->base.channel, words);
+		verbs_rail_lost(conn, r, TUTTI_ERR_DEVICE,
+				"rank %d cannot reach rank %d by %s (%s; verbs, channel %d): %s",
+				rank, conn->base.peer, name, state, conn->base.channel, words);
 }
 
-static void acknowledge(struct verbs_conn *conn)
+static void acknowledge(struct verbs_conn *conn, struct verbs_rail *rail)
 {
-	const struct verbs_mark *mark = &conn->asked.marks[conn->asked.first++ % VERBS_MARKS];
+	const struct verbs_asked *asked = &rail->asked.of[rail->asked.first++ % VERBS_ASKED];
 
-	conn->frames_acked = mark->frames;
-	conn->pieces_acked = mark->pieces;
+	if (asked->is_frame)
+		conn->frames_acked = asked->frame;
+	if (!asked->is_piece)
+		return;
+	conn->flights[asked->piece % VERBS_CHUNKS].is_acked = true;
+	rail->pieces--;
 	verbs_conn_complete_acked(conn);
-}
-
-static void arrives(struct verbs_conn *conn, struct verbs_arrival arrival)
-{
-	conn->arrived.arrivals[conn->arrived.end++ % VERBS_ARRIVALS] = arrival;
 }
 
 static void damaged(struct verbs_conn *conn)
@@ -70,19 +69,20 @@ static void damaged(struct verbs_conn *conn)
 		       conn->base.peer, verbs_endpoint_of(conn)->rank, conn->base.channel);
 }
 
+/* By another rail it may have come before its turn. */
 static void take_piece(struct verbs_conn *conn, uint32_t number, uint64_t bytes)
 {
+	uint32_t ahead = (number - conn->pieces_in.first) & VERBS_NUMBER_BITS;
+	struct verbs_piece *piece =
+		&conn->pieces_in.of[(conn->pieces_in.first + ahead) % VERBS_CHUNKS];
 	bool is_placed = number & VERBS_IS_PLACED;
 
-	if (((number ^ conn->pieces_received) & VERBS_NUMBER_BITS) != 0 ||
-	    bytes > (is_placed ? VERBS_IN_PLACE : conn->memory.chunk_bytes) ||
-	    conn->pieces_received - conn->chunk_first >= VERBS_CHUNKS) {
+	if (ahead >= VERBS_CHUNKS || piece->is_here ||
+	    bytes > (is_placed ? VERBS_IN_PLACE : conn->memory.chunk_bytes)) {
 		damaged(conn);
 		return;
 	}
-	conn->pieces_received++;
-	arrives(conn, (struct verbs_arrival){
-			      .is_piece = true, .is_placed = is_placed, .bytes = (uint32_t)bytes});
+	*piece = (struct verbs_piece){true, is_placed, (uint32_t)bytes};
 }
 
 static void take_grant(struct verbs_conn *conn, const uint8_t *payload, uint32_t bytes)
@@ -99,9 +99,9 @@ static void take_grant(struct verbs_conn *conn, const uint8_t *payload, uint32_t
 }
 
 /* Its slot is the receiver's until the message has been received, or free at once. */
-static void take_frame(struct verbs_conn *conn, uint32_t slot, uint32_t bytes)
+static void take_frame(struct verbs_conn *conn, int rail, uint32_t slot, uint32_t bytes)
 {
-	const uint8_t *at = conn->memory.receives + (size_t)slot * conn->memory.slot_bytes;
+	const uint8_t *at = verbs_slot(conn, rail, slot);
 	struct verbs_frame frame;
 
 	if (bytes < sizeof frame) {
@@ -109,6 +109,7 @@ static void take_frame(struct verbs_conn *conn, uint32_t slot, uint32_t bytes)
 		return;
 	}
 	memcpy(&frame, at, sizeof frame);
+	conn->frames_received++;
 	conn->slots += frame.slots;
 	conn->chunks += frame.chunks;
 	if (conn->slots > VERBS_SLOTS || conn->chunks > VERBS_CHUNKS) {
@@ -116,12 +117,13 @@ static void take_frame(struct verbs_conn *conn, uint32_t slot, uint32_t bytes)
 		return;
 	}
 	if (frame.kind == VERBS_DATA || frame.kind == VERBS_BULK) {
-		arrives(conn, (struct verbs_arrival){.slot = (uint16_t)slot, .bytes = bytes});
+		conn->arrived.arrivals[conn->arrived.end++ % VERBS_ARRIVALS] =
+			(struct verbs_arrival){(uint8_t)rail, (uint8_t)slot, bytes};
 		return;
 	}
 	if (frame.kind == VERBS_GRANT)
 		take_grant(conn, at + sizeof frame, bytes - (uint32_t)sizeof frame);
-	verbs_post_receive(conn, slot);
+	verbs_post_receive(conn, rail, slot);
 	if (frame.kind == VERBS_PIECE)
 		take_piece(conn, frame.number, frame.bytes);
 	else if (frame.kind == VERBS_BYE)
@@ -132,24 +134,27 @@ static void take_frame(struct verbs_conn *conn, uint32_t slot, uint32_t bytes)
 		damaged(conn);
 }
 
-static void take_completion(struct verbs_conn *conn, const struct ibv_wc *wc)
+static void take_completion(struct verbs_conn *conn, int r, const struct ibv_wc *wc)
 {
+	bool is_receive = wc->wr_id != VERBS_SENT;
+
+	conn->rails[r].receives -= is_receive;
 	if (wc->status != IBV_WC_SUCCESS) {
-		break_off(conn, wc->status);
-	} else if (!(wc->opcode & IBV_WC_RECV)) {
-		acknowledge(conn);
+		break_off(conn, r, wc->status);
+	} else if (!is_receive) {
+		acknowledge(conn, &conn->rails[r]);
 	} else if (wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
-		verbs_post_receive(conn, (uint32_t)wc->wr_id);
+		verbs_post_receive(conn, r, (uint32_t)wc->wr_id);
 		take_piece(conn, ntohl(wc->imm_data), wc->byte_len);
 	} else {
-		take_frame(conn, (uint32_t)wc->wr_id, wc->byte_len);
+		take_frame(conn, r, (uint32_t)wc->wr_id, wc->byte_len);
 	}
 }
 
-bool verbs_take_completions(struct verbs_conn *conn)
+static bool take_of_rail(struct verbs_conn *conn, int r)
 {
 	struct ibv_wc wcs[BATCH];
-	int count = ibv_poll_cq(conn->cq, BATCH, wcs);
+	int count = ibv_poll_cq(conn->rails[r].cq, BATCH, wcs);
 
 	if (count < 0) {
 		verbs_conn_end(conn, TUTTI_ERR_DEVICE,
@@ -159,6 +164,16 @@ bool verbs_take_completions(struct verbs_conn *conn)
 		return true;
 	}
 	for (int i = 0; i < count; i++)
-		take_completion(conn, &wcs[i]);
+		take_completion(conn, r, &wcs[i]);
 	return count > 0;
+}
+
+bool verbs_take_completions(struct verbs_conn *conn)
+{
+	bool is_any = false;
+
+	for (int r = 0; r < conn->rail_count; r++)
+		if (conn->rails[r].state != VERBS_RAIL_DEAD)
+			is_any |= take_of_rail(conn, r);
+	return is_any;
 }

@@ -28,6 +28,8 @@ bool verbs_conn_move(struct verbs_conn *conn)
 		return false;
 	if (conn->state != VERBS_ENDED)
 		is_moving = verbs_take_completions(conn);
+	if (conn->failing && conn->state < VERBS_ENDED)
+		is_moving |= verbs_failover(conn);
 	if (conn->is_closing)
 		return is_moving;
 	if (conn->state == VERBS_ENDED) {
@@ -37,7 +39,7 @@ bool verbs_conn_move(struct verbs_conn *conn)
 		is_moving |= verbs_send_some(conn);
 		verbs_send_credit(conn);
 	}
-	if (!conn->sends.head && !conn->unacked.head && !conn->recvs.head &&
+	if (!conn->sends.head && !conn->unacked.head && !conn->recvs.head && !conn->failing &&
 	    !(conn->state == VERBS_OPEN && verbs_owes_credit(conn)))
 		verbs_conn_deactivate(conn);
 	return is_moving;

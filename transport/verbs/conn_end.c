@@ -1,6 +1,8 @@
 /* The end of a connection, and of what is posted on it. */
 #include "transport/verbs/verbs.h"
 
+#include "core/log.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -38,6 +40,9 @@ void verbs_conn_complete_acked(struct verbs_conn *conn)
 {
 	struct tutti_io *io;
 
+	while (conn->pieces_acked != conn->pieces &&
+	       conn->flights[conn->pieces_acked % VERBS_CHUNKS].is_acked)
+		conn->pieces_acked++;
 	while ((io = conn->unacked.head) &&
 	       (int32_t)(conn->pieces_acked - (uint32_t)io->in_piece) >= 0) {
 		conn->owed = (struct verbs_mark){(uint32_t)io->moved, (uint32_t)io->in_piece};
@@ -63,11 +68,12 @@ bool verbs_conn_owes(const struct verbs_conn *conn)
 	       (int32_t)(conn->pieces_acked - conn->owed.pieces) < 0;
 }
 
-static void stop(struct verbs_conn *conn)
+/* The peer writes nowhere by it any more, and the device reads nothing for it. */
+static void stop(struct verbs_rail *rail)
 {
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
 
-	conn->port->device->library->modify_qp(conn->qp, &attr, IBV_QP_STATE);
+	rail->port->device->library->modify_qp(rail->qp, &attr, IBV_QP_STATE);
 }
 
 static void settle(struct verbs_conn *conn)
@@ -99,7 +105,8 @@ void verbs_conn_fail(struct verbs_conn *conn, tutti_status status, const char *f
 	va_end(args);
 	settle(conn);
 	if (verbs_conn_is_read(conn) || verbs_conn_is_written(conn))
-		stop(conn);
+		for (int r = 0; r < conn->rail_count; r++)
+			stop(&conn->rails[r]);
 	conn->state = VERBS_FAILED;
 	conn->base.status = status;
 	verbs_conn_deactivate(conn);
@@ -126,4 +133,34 @@ void verbs_conn_end(struct verbs_conn *conn, tutti_status status, const char *fo
 	va_end(args);
 	if (conn->sends.head || conn->unacked.head || conn->recvs.head)
 		verbs_conn_activate(conn);
+}
+
+static bool has_other_rail(const struct verbs_conn *conn, int rail)
+{
+	for (int r = 0; r < conn->rail_count; r++)
+		if (r != rail && conn->rails[r].state == VERBS_RAIL_WORKS)
+			return true;
+	return false;
+}
+
+void verbs_rail_lost(struct verbs_conn *conn, int r, tutti_status status, const char *format, ...)
+{
+	struct verbs_rail *rail = &conn->rails[r];
+	char error[sizeof conn->ended.error];
+	va_list args;
+
+	if (rail->state != VERBS_RAIL_WORKS || conn->state >= VERBS_ENDED)
+		return;
+	va_start(args, format);
+	vsnprintf(error, sizeof error, format, args);
+	va_end(args);
+	if (!has_other_rail(conn, r)) {
+		verbs_conn_end(conn, status, "%s", error);
+		return;
+	}
+	log_seldom("%s; the other ports have to do", error);
+	rail->state = VERBS_RAIL_LOST;
+	conn->failing++;
+	stop(rail);
+	verbs_conn_activate(conn);
 }

@@ -50,7 +50,6 @@ tutti_status verbs_connect(struct tutti_endpoint *base, int peer, int channel,
 	conn->base.endpoint = base;
 	conn->base.peer = peer;
 	conn->base.channel = channel;
-	conn->port = &endpoint->ports[0];
 	tutti_done_init(&conn->sends);
 	tutti_done_init(&conn->recvs);
 	tutti_done_init(&conn->unacked);
@@ -99,7 +98,9 @@ static void noted(struct verbs_conn *conn)
 	const struct oob_note note = conn->oob.note;
 
 	oob_note_taken(&conn->oob);
-	if (note.kind == VERBS_NOTE_FAILED) {
+	if (note.kind == VERBS_NOTE_RAIL) {
+		verbs_rail_noted(conn, &note);
+	} else if (note.kind == VERBS_NOTE_FAILED) {
 		verbs_conn_end(conn, TUTTI_ERR_PEER, "rank %d ended its connection to rank %d: %s",
 			       conn->base.peer, verbs_endpoint_of(conn)->rank, note.text);
 	} else if (conn->state == VERBS_CONNECTED) {
@@ -141,8 +142,12 @@ bool verbs_look(struct verbs_endpoint *endpoint)
 	return is_moving;
 }
 
+/* BYE comes behind all pieces, whichever rails they take. */
 void verbs_close_on(struct verbs_conn *conn)
 {
+	if (conn->state == VERBS_OPEN && !conn->has_said_bye && !conn->failing &&
+	    conn->pieces == conn->pieces_acked)
+		verbs_send_bye(conn);
 	if (conn->state != VERBS_OPEN || !verbs_has_unacked(conn) || conn->oob.has_ended ||
 	    clock_now_ns() >= conn->deadline_ns)
 		conn_free(conn);
@@ -168,9 +173,7 @@ void verbs_close(struct tutti_conn *base)
 	}
 	if (is_written)
 		verbs_pair_revoke(conn);
-	if (conn->state == VERBS_OPEN) {
+	if (conn->state == VERBS_OPEN)
 		verbs_conn_activate(conn);
-		verbs_send_bye(conn);
-	}
 	verbs_close_on(conn);
 }

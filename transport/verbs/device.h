@@ -48,6 +48,8 @@ void verbs_ports_close(struct verbs_port *ports, int count);
 /* For those that describe devices. NULL: errno says why. */
 struct verbs_device *verbs_device_open(const struct verbs_library *library,
 				       struct ibv_device *found);
+/* One more user, who closes it, too. */
+void verbs_device_hold(struct verbs_device *device);
 void verbs_device_close(struct verbs_device *device);
 /* Fills in a port of this device and number. NULL: it carries messages; else what it lacks. */
 const char *verbs_port_check(struct verbs_port *port, int gid_index, const char *wanted);

@@ -20,7 +20,8 @@
 #define LEAVE_MS    1000 /* how long destroy waits for acknowledgements */
 #define PAUSE_MS    1
 
-/* Each conn of a large world gets less, so that all together have VERBS_BYTES. */
+/* Each conn of a large world gets less, so that all together have VERBS_BYTES (and the slots of
+ * further ports). Both ends come to the same. */
 static uint32_t chunk_bytes_for(int size)
 {
 	const size_t parts = 2 * VERBS_CHUNKS + (VERBS_RECEIVES + VERBS_SENDS + VERBS_CHUNK_SLOTS -
@@ -51,27 +52,33 @@ static void verbs_destroy(struct tutti_endpoint *base)
 		verbs_close_on(endpoint->conns);
 	}
 	oob_destroy(endpoint->oob);
-	if (endpoint->channel) {
-		forks_disown(endpoint->channel->fd);
-		endpoint->ports[0].device->library->destroy_comp_channel(endpoint->channel);
-	}
+	for (int i = 0; i < endpoint->port_count; i++)
+		if (endpoint->channels[i]) {
+			forks_disown(endpoint->channels[i]->fd);
+			endpoint->ports[i].device->library->destroy_comp_channel(
+				endpoint->channels[i]);
+		}
 	verbs_ports_close(endpoint->ports, endpoint->port_count);
 	if (endpoint->epoll_fd >= 0)
 		close(endpoint->epoll_fd);
 	free(endpoint);
 }
 
-static tutti_status open_channel(struct verbs_endpoint *endpoint)
+static tutti_status open_channels(struct verbs_endpoint *endpoint)
 {
-	const struct verbs_device *device = endpoint->ports[0].device;
+	for (int i = 0; i < endpoint->port_count; i++) {
+		const struct verbs_device *device = endpoint->ports[i].device;
+		struct ibv_comp_channel *channel =
+			device->library->create_comp_channel(device->context);
 
-	endpoint->channel = device->library->create_comp_channel(device->context);
-	if (!endpoint->channel || fcntl(endpoint->channel->fd, F_SETFL,
-					fcntl(endpoint->channel->fd, F_GETFL) | O_NONBLOCK) != 0)
-		return fail_errno("verbs: rank %d cannot wait for completions "
-				  "(ibv_create_comp_channel)",
-				  endpoint->rank);
-	forks_own(endpoint->channel->fd);
+		endpoint->channels[i] = channel;
+		if (!channel ||
+		    fcntl(channel->fd, F_SETFL, fcntl(channel->fd, F_GETFL) | O_NONBLOCK) != 0)
+			return fail_errno("verbs: rank %d cannot wait for completions "
+					  "(ibv_create_comp_channel)",
+					  endpoint->rank);
+		forks_own(channel->fd);
+	}
 	return TUTTI_OK;
 }
 
@@ -83,7 +90,7 @@ static tutti_status open_ports(struct verbs_endpoint *endpoint,
 		fail(TUTTI_ERR_UNSUPPORTED, "verbs: RDMA cannot encrypt, and TUTTI_TLS is 1");
 	else if (verbs_ports_open(endpoint->ports, &endpoint->port_count, config->gid - 1,
 				  config->devices) == TUTTI_OK &&
-		 open_channel(endpoint) == TUTTI_OK) {
+		 open_channels(endpoint) == TUTTI_OK) {
 		TRY(oob_open(&endpoint->oob, config, "verbs"));
 		verbs_address_make(endpoint);
 		return TUTTI_OK;
@@ -129,6 +136,14 @@ static bool watch(struct verbs_endpoint *endpoint, int fd)
 	       (epoll_ctl(endpoint->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0 || errno == EEXIST);
 }
 
+static bool watch_all(struct verbs_endpoint *endpoint)
+{
+	for (int i = 0; i < endpoint->port_count; i++)
+		if (!watch(endpoint, endpoint->channels[i]->fd))
+			return false;
+	return watch(endpoint, oob_event_fd(endpoint->oob));
+}
+
 /* -1: without descriptors to watch. */
 static int verbs_event_fd(struct tutti_endpoint *base)
 {
@@ -137,9 +152,7 @@ static int verbs_event_fd(struct tutti_endpoint *base)
 	if (endpoint->epoll_fd >= 0)
 		return endpoint->epoll_fd;
 	endpoint->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-	if (endpoint->epoll_fd >= 0 && endpoint->oob &&
-	    !(watch(endpoint, endpoint->channel->fd) &&
-	      watch(endpoint, oob_event_fd(endpoint->oob)))) {
+	if (endpoint->epoll_fd >= 0 && endpoint->oob && !watch_all(endpoint)) {
 		close(endpoint->epoll_fd);
 		endpoint->epoll_fd = -1;
 	}
@@ -149,14 +162,27 @@ static int verbs_event_fd(struct tutti_endpoint *base)
 /* Takes the events that have woken a sleeper. */
 static void disarm(struct verbs_endpoint *endpoint)
 {
-	const struct verbs_library *library = endpoint->ports[0].device->library;
 	struct ibv_cq *cq;
 	void *conn;
 
 	endpoint->is_armed = false;
 	endpoint->passes = 0; /* what woke us may be oob */
-	while (library->get_cq_event(endpoint->channel, &cq, &conn) == 0)
-		library->ack_cq_events(cq, 1);
+	for (int i = 0; i < endpoint->port_count; i++) {
+		const struct verbs_library *library = endpoint->ports[i].device->library;
+		while (library->get_cq_event(endpoint->channels[i], &cq, &conn) == 0)
+			library->ack_cq_events(cq, 1);
+	}
+}
+
+/* A completion before this is no event. */
+static bool arm_conn(struct verbs_conn *conn)
+{
+	bool is_work = false;
+
+	for (int r = 0; r < conn->rail_count; r++)
+		is_work |= ibv_req_notify_cq(conn->rails[r].cq, 0) != 0;
+	return verbs_take_completions(conn) || is_work || conn->state >= VERBS_ENDED ||
+	       verbs_can_receive(conn);
 }
 
 static int verbs_arm(struct tutti_endpoint *base)
@@ -167,13 +193,9 @@ static int verbs_arm(struct tutti_endpoint *base)
 	if (!endpoint->oob)
 		return verbs_event_fd(base) < 0;
 	endpoint->is_armed = true;
-	for (struct verbs_conn *conn = endpoint->conns; conn && !is_work; conn = conn->next) {
-		if (!conn->is_active && !verbs_conn_may_fail(conn))
-			continue;
-		/* A completion before this is no event. */
-		is_work = ibv_req_notify_cq(conn->cq, 0) != 0 || verbs_take_completions(conn) ||
-			  conn->state >= VERBS_ENDED || verbs_can_receive(conn);
-	}
+	for (struct verbs_conn *conn = endpoint->conns; conn && !is_work; conn = conn->next)
+		if (conn->is_active || verbs_conn_may_fail(conn))
+			is_work = arm_conn(conn);
 	if (is_work || verbs_look(endpoint) || verbs_event_fd(base) < 0 || oob_arm(endpoint->oob)) {
 		disarm(endpoint);
 		return 1;

@@ -126,8 +126,8 @@ static tutti_status list_device(struct verbs_listing *listing, const struct verb
 			status = TUTTI_ERR_MEMORY;
 			break;
 		}
-		/* A connection takes the first. */
-		to->is_used = count && used[0].device == device && used[0].number == p;
+		for (int i = 0; i < count; i++)
+			to->is_used |= used[i].device == device && used[i].number == p;
 		status = list_port(to, &port, gid_index, devices);
 	}
 	verbs_ports_close(used, count);

@@ -5,7 +5,11 @@
 
 bool verbs_can_receive(const struct verbs_conn *conn)
 {
-	return conn->recvs.head && conn->arrived.first != conn->arrived.end;
+	if (!conn->recvs.head)
+		return false;
+	if (conn->in_payload[1])
+		return conn->pieces_in.of[conn->pieces_in.first % VERBS_CHUNKS].is_here;
+	return conn->arrived.first != conn->arrived.end;
 }
 
 static void scatter(struct tutti_io *io, const uint8_t *from, size_t bytes)
@@ -37,22 +41,22 @@ static void damaged(struct verbs_conn *conn)
 			conn->base.peer, conn->base.channel, verbs_endpoint_of(conn)->rank);
 }
 
-static void receive_piece(struct verbs_conn *conn, struct tutti_io *io,
-			  const struct verbs_arrival *arrival)
+static void receive_piece(struct verbs_conn *conn, struct tutti_io *io)
 {
+	uint32_t at = conn->pieces_in.first % VERBS_CHUNKS;
+	struct verbs_piece *piece = &conn->pieces_in.of[at];
 	struct verbs_memory *m = &conn->memory;
 
-	if (!arrival->is_piece || arrival->bytes > io->bytes - io->moved) {
+	if (piece->bytes > io->bytes - io->moved) {
 		damaged(conn);
 		return;
 	}
-	if (arrival->is_placed)
-		tutti_io_moved(io, arrival->bytes);
+	if (piece->is_placed)
+		tutti_io_moved(io, piece->bytes);
 	else
-		scatter(io,
-			m->chunks_in + (size_t)(conn->chunk_first % VERBS_CHUNKS) * m->chunk_bytes,
-			arrival->bytes);
-	conn->chunk_first++;
+		scatter(io, m->chunks_in + (size_t)at * m->chunk_bytes, piece->bytes);
+	piece->is_here = false;
+	conn->pieces_in.first++;
 	conn->due.chunks++;
 	finish_if_whole(conn, io);
 }
@@ -60,12 +64,12 @@ static void receive_piece(struct verbs_conn *conn, struct tutti_io *io,
 static void receive_frame(struct verbs_conn *conn, struct tutti_io *io,
 			  const struct verbs_arrival *arrival)
 {
-	const uint8_t *at = conn->memory.receives + (size_t)arrival->slot * conn->memory.slot_bytes;
+	const uint8_t *at = verbs_slot(conn, arrival->rail, arrival->slot);
 	struct verbs_frame frame;
 
 	memcpy(&frame, at, sizeof frame);
 	size_t payload = arrival->bytes - sizeof frame;
-	if (arrival->is_piece || frame.number != conn->received ||
+	if (frame.number != conn->received ||
 	    (payload != frame.bytes && frame.kind == VERBS_DATA)) {
 		damaged(conn);
 		return;
@@ -83,7 +87,7 @@ static void receive_frame(struct verbs_conn *conn, struct tutti_io *io,
 	}
 	if (frame.kind == VERBS_DATA)
 		scatter(io, at + sizeof frame, payload);
-	verbs_post_receive(conn, arrival->slot);
+	verbs_post_receive(conn, arrival->rail, arrival->slot);
 	conn->due.slots++;
 	conn->in_payload[1] = frame.kind == VERBS_BULK;
 	if (frame.kind == VERBS_DATA)
@@ -95,12 +99,12 @@ bool verbs_receive_some(struct verbs_conn *conn)
 	bool is_moving = false;
 
 	while (verbs_can_receive(conn) && conn->state != VERBS_FAILED) {
-		struct verbs_arrival arrival =
-			conn->arrived.arrivals[conn->arrived.first++ % VERBS_ARRIVALS];
 		if (conn->in_payload[1])
-			receive_piece(conn, conn->recvs.head, &arrival);
+			receive_piece(conn, conn->recvs.head);
 		else
-			receive_frame(conn, conn->recvs.head, &arrival);
+			receive_frame(
+				conn, conn->recvs.head,
+				&conn->arrived.arrivals[conn->arrived.first++ % VERBS_ARRIVALS]);
 		is_moving = true;
 	}
 	return is_moving;

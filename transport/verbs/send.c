@@ -5,53 +5,6 @@
 #include <arpa/inet.h>
 #include <string.h>
 
-/* Frames that messages leave to CREDIT and BYE. */
-#define SENDS_SPARE 8u
-
-static void post(struct verbs_conn *conn, struct ibv_send_wr *wr)
-{
-	struct ibv_send_wr *bad;
-	int why = ibv_post_send(conn->qp, wr, &bad);
-
-	if (wr->send_flags & IBV_SEND_SIGNALED)
-		conn->asked.marks[conn->asked.end++ % VERBS_MARKS] =
-			(struct verbs_mark){conn->frames, conn->pieces};
-	if (why != 0)
-		verbs_conn_end(conn, TUTTI_ERR_DEVICE,
-			       "rank %d cannot send to rank %d any more (verbs, channel %d; "
-			       "ibv_post_send): %s",
-			       verbs_endpoint_of(conn)->rank, conn->base.peer, conn->base.channel,
-			       strerror(why));
-}
-
-static bool has_frames(const struct verbs_conn *conn, uint32_t spare)
-{
-	return conn->frames - conn->frames_acked + spare < VERBS_SENDS;
-}
-
-/* The payload of so many bytes already lies behind where the frame goes. */
-static void post_frame(struct verbs_conn *conn, struct verbs_frame frame, uint32_t bytes)
-{
-	struct verbs_memory *m = &conn->memory;
-	uint8_t *at = m->sends + (size_t)(conn->frames % VERBS_SENDS) * m->slot_bytes;
-	struct ibv_sge place = {.addr = (uintptr_t)at,
-				.length = bytes + (uint32_t)sizeof frame,
-				.lkey = m->local->lkey};
-	struct ibv_send_wr wr = {.sg_list = &place, .num_sge = 1, .opcode = IBV_WR_SEND};
-
-	frame.slots = (uint16_t)conn->due.slots;
-	frame.chunks = (uint16_t)conn->due.chunks;
-	conn->due.slots = conn->due.chunks = 0;
-	memcpy(at, &frame, sizeof frame);
-	conn->frames++;
-	if (place.length <= conn->inline_bytes)
-		wr.send_flags |= IBV_SEND_INLINE;
-	if (conn->frames % VERBS_SIGNAL == 0 || frame.kind == VERBS_BYE ||
-	    frame.kind == VERBS_BULK || frame.kind == VERBS_PIECE)
-		wr.send_flags |= IBV_SEND_SIGNALED;
-	post(conn, &wr);
-}
-
 static void gather(uint8_t *to, struct tutti_io *io, size_t bytes)
 {
 	while (bytes > 0) {
@@ -84,8 +37,7 @@ static void finish_send(struct verbs_conn *conn)
 /* The message, or what announces it. */
 static void send_frame(struct verbs_conn *conn, struct tutti_io *io)
 {
-	struct verbs_memory *m = &conn->memory;
-	uint8_t *at = m->sends + (size_t)(conn->frames % VERBS_SENDS) * m->slot_bytes;
+	uint8_t *at = verbs_frame_at(conn, conn->frames);
 	bool is_short = io->bytes <= verbs_payload_most(conn);
 	struct verbs_frame frame = {.bytes = io->bytes,
 				    .tag = io->tag,
@@ -95,40 +47,26 @@ static void send_frame(struct verbs_conn *conn, struct tutti_io *io)
 	conn->slots--;
 	if (is_short)
 		gather(at + sizeof frame, io, io->bytes);
-	post_frame(conn, frame, is_short ? (uint32_t)io->bytes : 0);
+	verbs_post_frame(conn, frame, is_short ? (uint32_t)io->bytes : 0);
 	if (is_short)
 		finish_send(conn);
 	else
 		conn->in_payload[0] = true;
 }
 
-/* A write into memory of the peer, and what tells the peer: immediate data, or a frame. The latter
- * completes: before it, the peer does not know that it has the piece. */
-static void post_piece(struct verbs_conn *conn, struct ibv_sge from, uint64_t to, uint32_t key,
-		       bool is_placed)
+/* The rail with the least on its way: a faster one gets more. */
+static int choose_rail(const struct verbs_conn *conn)
 {
-	uint32_t number = (conn->pieces++ & VERBS_NUMBER_BITS) | (is_placed ? VERBS_IS_PLACED : 0);
-	struct ibv_send_wr wr = {.sg_list = &from,
-				 .num_sge = 1,
-				 .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
-				 .send_flags = IBV_SEND_SIGNALED,
-				 .imm_data = htonl(number),
-				 .wr.rdma = {.remote_addr = to, .rkey = key}};
+	int best = conn->frame_rail;
 
-	conn->chunks--;
-	if (!conn->port->device->has_immediate) {
-		wr.opcode = IBV_WR_RDMA_WRITE;
-		wr.send_flags = 0;
-	}
-	post(conn, &wr);
-	if (!conn->port->device->has_immediate)
-		post_frame(conn,
-			   (struct verbs_frame){
-				   .bytes = from.length, .number = number, .kind = VERBS_PIECE},
-			   0);
+	for (int r = 0; r < conn->rail_count; r++)
+		if (conn->rails[r].state == VERBS_RAIL_WORKS &&
+		    conn->rails[r].pieces < conn->rails[best].pieces)
+			best = r;
+	return best;
 }
 
-/* Of the message that is being sent; NULL: the peer's receive is not posted, or not registered, or
+/* Of a message that is being sent; NULL: the peer's receive is not posted, or not registered, or
  * of another size. */
 static const struct verbs_grant *grant_for(const struct verbs_conn *conn, const struct tutti_io *io)
 {
@@ -138,55 +76,117 @@ static const struct verbs_grant *grant_for(const struct verbs_conn *conn, const 
 	return grant->bytes == io->bytes && grant->number == number ? grant : NULL;
 }
 
+/* A write into memory of the peer, and what tells the peer: immediate data, or a frame. The latter
+ * completes: before it, the peer does not know that it has the piece. */
+static void post_piece(struct verbs_conn *conn, uint32_t number, const struct verbs_flight *flight,
+		       uint32_t local, uint32_t remote)
+{
+	struct verbs_rail *rail = &conn->rails[flight->rail];
+	uint32_t word = (number & VERBS_NUMBER_BITS) | (flight->is_placed ? VERBS_IS_PLACED : 0);
+	struct ibv_sge from = {flight->from, flight->bytes, local};
+	struct ibv_send_wr wr = {.sg_list = &from,
+				 .num_sge = 1,
+				 .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+				 .send_flags = IBV_SEND_SIGNALED,
+				 .imm_data = htonl(word),
+				 .wr.rdma = {.remote_addr = flight->to, .rkey = remote}};
+
+	rail->pieces++;
+	if (!rail->port->device->has_immediate) {
+		wr.opcode = IBV_WR_RDMA_WRITE;
+		wr.send_flags = 0;
+	}
+	verbs_post(conn, flight->rail, &wr,
+		   (struct verbs_asked){.is_piece = true, .piece = number});
+	if (!rail->port->device->has_immediate)
+		verbs_post_frame(conn,
+				 (struct verbs_frame){.bytes = flight->bytes,
+						      .number = word,
+						      .kind = VERBS_PIECE},
+				 0);
+}
+
 /* The next bytes of io where they lie, if the device may read them there. Not while sends that are
  * done have bytes on their way: closing would stop both. */
 static bool take_in_place(struct verbs_conn *conn, struct tutti_io *io, size_t most,
-			  struct ibv_sge *from)
+			  struct verbs_flight *flight, uint32_t *key)
 {
 	size_t here, left = io->bytes - io->moved, least = most < left ? most : left;
 	void *at = tutti_io_here(io, &here);
 	struct verbs_keys keys;
 
 	if (here < least || verbs_conn_owes(conn) ||
-	    !verbs_registered_find(conn->port->device, at, least, &keys))
+	    !verbs_registered_find(conn->rails[flight->rail].port->device, at, least, &keys))
 		return false;
-	*from = (struct ibv_sge){(uintptr_t)at, (uint32_t)least, keys.local};
+	flight->from = (uintptr_t)at;
+	flight->bytes = (uint32_t)least;
+	*key = keys.local;
 	tutti_io_moved(io, least);
 	conn->in_place = true;
 	return true;
 }
 
-static void take_copy(struct verbs_conn *conn, struct tutti_io *io, struct ibv_sge *from)
+static void take_copy(struct verbs_conn *conn, struct tutti_io *io, struct verbs_flight *flight,
+		      uint32_t *key)
 {
 	struct verbs_memory *m = &conn->memory;
 	uint8_t *chunk = m->chunks_out + (size_t)(conn->pieces % VERBS_CHUNKS) * m->chunk_bytes;
 	size_t left = io->bytes - io->moved;
-	size_t bytes = left < m->chunk_bytes ? left : m->chunk_bytes;
 
-	gather(chunk, io, bytes);
-	*from = (struct ibv_sge){(uintptr_t)chunk, (uint32_t)bytes, m->local->lkey};
+	flight->from = (uintptr_t)chunk;
+	flight->bytes = (uint32_t)(left < m->chunk_bytes ? left : m->chunk_bytes);
+	flight->is_chunk = true;
+	*key = conn->rails[flight->rail].local->lkey;
+	gather(chunk, io, flight->bytes);
 }
 
 static void send_piece(struct verbs_conn *conn, struct tutti_io *io)
 {
 	const struct verbs_grant *grant = grant_for(conn, io);
-	uint64_t chunk = conn->peer.chunks_at +
-			 (uint64_t)(conn->pieces % VERBS_CHUNKS) * conn->memory.chunk_bytes;
-	uint64_t to = grant ? grant->at + io->moved : chunk;
-	struct ibv_sge from;
+	uint32_t number = conn->pieces, local, remote;
+	struct verbs_flight *flight = &conn->flights[number % VERBS_CHUNKS];
 
-	if (!take_in_place(conn, io, grant ? VERBS_IN_PLACE : conn->memory.chunk_bytes, &from))
-		take_copy(conn, io, &from);
-	post_piece(conn, from, to, grant ? grant->key : conn->peer.chunks_key, grant != NULL);
+	*flight = (struct verbs_flight){.rail = (uint8_t)choose_rail(conn),
+					.is_placed = grant != NULL};
+	remote = grant ? grant->keys[flight->rail] : conn->rails[flight->rail].peer.chunks_key;
+	flight->to = grant ? grant->at + io->moved
+			   : conn->peer_chunks +
+				     (uint64_t)(number % VERBS_CHUNKS) * conn->memory.chunk_bytes;
+	flight->message = conn->sent - 1;
+	if (!take_in_place(conn, io, grant ? VERBS_IN_PLACE : conn->memory.chunk_bytes, flight,
+			   &local))
+		take_copy(conn, io, flight, &local);
+	conn->pieces++;
+	conn->chunks--;
+	post_piece(conn, number, flight, local, remote);
 	if (io->moved < io->bytes)
 		return;
 	conn->in_payload[0] = false;
 	finish_send(conn);
 }
 
+/* Its keys are those of another rail now. */
+void verbs_send_piece_again(struct verbs_conn *conn, uint32_t number)
+{
+	struct verbs_flight *flight = &conn->flights[number % VERBS_CHUNKS];
+	struct verbs_keys keys = {0};
+
+	flight->rail = (uint8_t)choose_rail(conn);
+	const struct verbs_rail *rail = &conn->rails[flight->rail];
+	if (flight->is_chunk)
+		keys.local = rail->local->lkey;
+	else
+		verbs_registered_find(rail->port->device, (const void *)(uintptr_t)flight->from,
+				      flight->bytes, &keys);
+	keys.remote = flight->is_placed
+			      ? conn->grants[flight->message % VERBS_GRANTS].keys[flight->rail]
+			      : rail->peer.chunks_key;
+	post_piece(conn, number, flight, keys.local, keys.remote);
+}
+
 static bool can_send(const struct verbs_conn *conn)
 {
-	if (!has_frames(conn, SENDS_SPARE))
+	if (conn->failing || !verbs_has_frames(conn, VERBS_SPARE))
 		return false;
 	if (!conn->in_payload[0])
 		return conn->slots > 0;
@@ -206,36 +206,4 @@ bool verbs_send_some(struct verbs_conn *conn)
 		is_moving = true;
 	}
 	return is_moving;
-}
-
-void verbs_send_credit(struct verbs_conn *conn)
-{
-	if (conn->state == VERBS_OPEN && verbs_owes_credit(conn) && has_frames(conn, 1))
-		post_frame(conn, (struct verbs_frame){.kind = VERBS_CREDIT}, 0);
-}
-
-/* Only where it costs no message its slot. */
-void verbs_send_grant(struct verbs_conn *conn, const struct tutti_io *io, uint32_t number)
-{
-	struct verbs_grant grant = {(uintptr_t)io->buf, io->bytes, 0, number};
-	struct verbs_memory *m = &conn->memory;
-	struct verbs_keys keys;
-
-	if (conn->state != VERBS_OPEN || io->pieces || io->bytes <= verbs_payload_most(conn) ||
-	    number - conn->received >= VERBS_GRANTS || conn->slots <= VERBS_SLOTS / 2 ||
-	    !has_frames(conn, SENDS_SPARE) ||
-	    !verbs_registered_find(conn->port->device, io->buf, io->bytes, &keys))
-		return;
-	grant.key = keys.remote;
-	conn->slots--;
-	conn->granted = number + 1;
-	memcpy(m->sends + (size_t)(conn->frames % VERBS_SENDS) * m->slot_bytes +
-		       sizeof(struct verbs_frame),
-	       &grant, sizeof grant);
-	post_frame(conn, (struct verbs_frame){.kind = VERBS_GRANT}, sizeof grant);
-}
-
-void verbs_send_bye(struct verbs_conn *conn)
-{
-	post_frame(conn, (struct verbs_frame){.kind = VERBS_BYE}, 0);
 }

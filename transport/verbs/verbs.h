@@ -1,17 +1,20 @@
-/* verbs: RDMA by InfiniBand or RoCE, a reliable connected queue pair (QP) between two ranks. What
+/* verbs: RDMA by InfiniBand or RoCE, reliable connected queue pairs (QPs) between two ranks. What
  * the files of this folder share.
  *
  *     endpoint.c     the endpoint: progress, sleeping, the table of functions
  *     connect.c      greeting the peer through oob; closing
  *     conn.c         a connection: what is posted on it, and how it moves
  *     send.c         posted sends into slots and chunks of the peer
+ *     frames.c       frames, those that are about slots and memory too
  *     receive.c      what has arrived into posted receives
- *     completions.c  the completion queue of a conn
+ *     completions.c  the completion queues of a conn
+ *     failover.c     goes on without a rail that has failed
  *     listing.c      describes devices to people
- *     queue_pair.c   its QP and its memory
+ *     queue_pair.c   a conn's rails: their QPs, and its memory
  *     conn_end.c     how it ends
  *     address.c      what an endpoint tells its peers
- *     device.c       devices, ports, GIDs       library.c  libibverbs, loaded at run time
+ *     port.c         ports, GIDs
+ *     device.c       devices                    library.c  libibverbs, loaded at run time
  *     registered.c   memory of tutti_mem_alloc, as a device knows it
  *
  * A file calls only files that stand below it.
@@ -19,8 +22,11 @@
  * A message of up to a slot goes out as one SEND: a frame, then the payload. The peer has posted a
  * slot for it. A longer one is announced by such a frame; its bytes follow in pieces, by RDMA
  * writes into the peer's chunks, which immediate data announce (or, where the device has none, one
- * more SEND). All of it is one queue of one QP, so it arrives in order, and the completion queue
- * says what has come: no byte of it is looked at before.
+ * more SEND). The completion queue says what has come: no byte of it is looked at before.
+ *
+ * A conn has a rail, a QP, for each port that both ends have. Frames take one of them, so they
+ * arrive in order; pieces take all, and their numbers say in which order. When a rail fails, both
+ * ends say what has come by it, and the rest is sent again by the others.
  *
  * Memory that is registered (registered.h) is read where it lies. The receiver grants it: then the
  * rest of the message is written there, and not into chunks. Neither end waits for a grant.
@@ -42,6 +48,7 @@
 #define VERBS_CONTROL  (VERBS_CHUNKS + 5) /* receives for pieces, for 4 of CREDIT, for BYE */
 #define VERBS_RECEIVES (VERBS_SLOTS + VERBS_CONTROL)
 #define VERBS_SENDS    64u /* frames on their way; a power of 2 */
+#define VERBS_SPARE    8u  /* of them, which messages leave to CREDIT and BYE */
 #define VERBS_SIGNAL   8u  /* each so many frames one asks for a completion */
 #define VERBS_INLINE   220u
 #define VERBS_GRANTS   8u  /* receives ahead that the peer may write into; a power of 2 */
@@ -51,6 +58,10 @@
 #define VERBS_CHUNK_LEAST ((size_t)8 << 10)
 #define VERBS_CHUNK_SLOTS 8                   /* a slot is so much smaller */
 #define VERBS_BYTES       ((size_t)128 << 20) /* of all conns of a rank, were there one each */
+
+/* Ports that a conn uses at once. */
+#define VERBS_RAILS VERBS_PORTS
+#define VERBS_SENT  (1ull << 32) /* as wr_id: a send; of a receive it is the slot */
 
 enum verbs_kind { VERBS_DATA = 1, VERBS_BULK, VERBS_PIECE, VERBS_GRANT, VERBS_CREDIT, VERBS_BYE };
 
@@ -70,43 +81,74 @@ struct verbs_frame {
 /* The peer's receive of message number: its bytes may be written there. Behind a GRANT's frame. */
 struct verbs_grant {
 	uint64_t at, bytes;
-	uint32_t key, number;
+	uint32_t keys[VERBS_RAILS];
+	uint32_t number, reserved;
+};
+
+/* How to connect to a rail. */
+struct verbs_rail_hello {
+	uint32_t qp_number, packet_number, chunks_key;
+	uint16_t lid;
+	uint8_t mtu, wire;
+	uint8_t gid[16];
 };
 
 /* How to connect to a conn; what oob exchanges. */
 struct verbs_hello {
-	uint32_t magic;
-	uint32_t qp_number, packet_number;
-	uint16_t lid;
-	uint8_t mtu, wire;
-	uint8_t gid[16];
-	uint32_t chunk_bytes, chunks_key;
+	uint32_t magic, rails;
 	uint64_t chunks_at; /* in the sender's memory */
+	uint32_t chunk_bytes, reserved;
+	struct verbs_rail_hello rail[VERBS_RAILS];
 };
 
-/* Notes of oob. */
-enum { VERBS_NOTE_READY = 1, VERBS_NOTE_FAILED };
+/* Notes of oob. RAIL: the rail of that number has failed; the text is a verbs_tally. */
+enum { VERBS_NOTE_READY = 1, VERBS_NOTE_FAILED, VERBS_NOTE_RAIL };
+
+/* Frames and pieces that have come from the peer, and bits of the pieces that came ahead of their
+ * turn, behind those. */
+struct verbs_tally {
+	uint32_t frames, pieces, ahead;
+};
 
 /* Memory of a conn: its parts lie one after the other. */
 struct verbs_memory {
 	uint8_t *base;
 	size_t bytes;
 	uint32_t slot_bytes, chunk_bytes;
-	uint8_t *receives, *sends, *chunks_out; /* registered as local */
+	uint8_t *receives, *sends, *chunks_out; /* registered as local; receives: of all rails */
 	uint8_t *chunks_in;                     /* the peer writes here */
-	struct ibv_mr *local, *remote;
 };
 
-/* A frame in a slot, or a piece in a chunk, that waits for a receive. */
+/* A frame in a slot of a rail, that waits for a receive. */
 struct verbs_arrival {
-	uint16_t slot;
-	bool is_piece, is_placed;
+	uint8_t rail, slot;
 	uint32_t bytes;
 };
 
-/* A send that asked for a completion: so many frames and pieces have been received then. */
+/* A piece that has come. */
+struct verbs_piece {
+	bool is_here, is_placed;
+	uint32_t bytes;
+};
+
+/* A piece that is on its way: enough to send it again. */
+struct verbs_flight {
+	uint64_t from, to;
+	uint32_t bytes, message;
+	uint8_t rail;
+	bool is_placed, is_chunk, is_acked;
+};
+
+/* Frames and pieces of a direction that are done. */
 struct verbs_mark {
 	uint32_t frames, pieces;
+};
+
+/* A send that asked for a completion: frames before frame, or a piece, or both have been received
+ * then. */
+struct verbs_asked {
+	bool is_frame, is_piece;
+	uint32_t frame, piece;
 };
 
 /* CONNECTING: until the peer's hello. CONNECTED: until the peer says that it is ready. ENDED: the
@@ -114,7 +156,30 @@ struct verbs_mark {
 enum verbs_state { VERBS_CONNECTING, VERBS_CONNECTED, VERBS_OPEN, VERBS_ENDED, VERBS_FAILED };
 
 #define VERBS_ARRIVALS 64u /* at least VERBS_RECEIVES; a power of 2 */
-#define VERBS_MARKS    128u /* at least VERBS_SENDS + VERBS_CHUNKS; the same */
+#define VERBS_ASKED    128u /* at least VERBS_SENDS + VERBS_CHUNKS; the same */
+
+/* LOST: nothing moves on it, and what had come is being counted. COUNTED: the peer knows it. DEAD:
+ * both know, and go on without it. */
+enum verbs_rail_state { VERBS_RAIL_WORKS, VERBS_RAIL_LOST, VERBS_RAIL_COUNTED, VERBS_RAIL_DEAD };
+
+/* A QP of a conn, by one port. */
+struct verbs_rail {
+	enum verbs_rail_state state;
+	const struct verbs_port *port;
+	struct ibv_cq *cq;
+	struct ibv_qp *qp;
+	struct ibv_mr *local, *remote;  /* the conn's memory                                   */
+	struct verbs_rail_hello peer;
+	uint32_t inline_bytes, packet_number;
+	uint32_t receives;              /* posted                                              */
+	uint32_t pieces;                /* on their way                                        */
+	struct {
+		struct verbs_asked of[VERBS_ASKED];
+		uint32_t first, end;
+	} asked;                        /* completions that are to come                        */
+	bool has_tally;                 /* the peer's, when the rail has failed                */
+	struct verbs_tally tally;
+};
 
 struct verbs_conn {
 	struct tutti_conn base;
@@ -126,9 +191,10 @@ struct verbs_conn {
 	bool in_payload[2];   /* of the first send; of the first recv                            */
 	struct verbs_conn *next, *next_active, **active_link;
 	uint64_t deadline_ns; /* of closing                                                      */
-	const struct verbs_port *port;
-	struct ibv_cq *cq;
-	struct ibv_qp *qp;
+	struct verbs_rail rails[VERBS_RAILS];
+	int rail_count, frame_rail;
+	int failing;          /* rails that are LOST or COUNTED: nothing is sent meanwhile       */
+	bool has_said_bye;
 	struct verbs_memory memory;
 	struct tutti_done sends, recvs; /* posted                                                */
 	/* Sends all of whose bytes are on their way, some from where they lie. moved: the frames,
@@ -140,19 +206,15 @@ struct verbs_conn {
 		char error[240];
 	} ended;                        /* why it has                                            */
 
-	uint32_t inline_bytes, packet_number;
-	struct verbs_hello peer;
+	uint64_t peer_chunks;                /* in the peer's memory                             */
 	uint32_t sent, frames, frames_acked; /* messages; frames                                 */
-	uint32_t pieces, pieces_acked;
+	uint32_t pieces, pieces_acked;       /* all before pieces_acked are                      */
+	struct verbs_flight flights[VERBS_CHUNKS];
 	struct verbs_mark owed;              /* of sends that are done: not acknowledged yet     */
 	struct verbs_grant grants[VERBS_GRANTS];
 	uint32_t slots, chunks;              /* free ones of the peer                            */
-	struct {
-		struct verbs_mark marks[VERBS_MARKS];
-		uint32_t first, end;
-	} asked;                             /* completions that are to come                     */
-
-	uint32_t posted, received, pieces_received; /* messages; pieces                          */
+	uint32_t posted, received;           /* messages                                         */
+	uint32_t frames_received;
 	uint32_t granted;                    /* the message behind the last that was granted     */
 	struct {
 		uint32_t slots, chunks;
@@ -160,8 +222,11 @@ struct verbs_conn {
 	struct {
 		struct verbs_arrival arrivals[VERBS_ARRIVALS];
 		uint32_t first, end;
-	} arrived;
-	uint32_t chunk_first;                /* of pieces that were taken                        */
+	} arrived;                           /* frames                                           */
+	struct {
+		struct verbs_piece of[VERBS_CHUNKS];
+		uint32_t first;              /* the next to be received                          */
+	} pieces_in;
 };
 
 struct verbs_endpoint {
@@ -171,7 +236,7 @@ struct verbs_endpoint {
 	struct oob_endpoint *oob; /* NULL: no RDMA port here */
 	struct verbs_port ports[VERBS_PORTS];
 	int port_count;
-	struct ibv_comp_channel *channel;
+	struct ibv_comp_channel *channels[VERBS_PORTS]; /* of the ports' devices */
 	int epoll_fd;
 	struct verbs_conn *conns, *active;
 	int unsettled;            /* conns that are not open yet                                 */
@@ -195,15 +260,35 @@ void verbs_pair_hello(const struct verbs_conn *conn, struct verbs_hello *hello);
 tutti_status verbs_pair_connect(struct verbs_conn *conn, const struct verbs_hello *peer);
 /* The peer writes nowhere any more; what this end sends still goes out. */
 void verbs_pair_revoke(struct verbs_conn *conn);
-/* From here on the peer writes nowhere, and the device reads no buffer. */
+/* From here on the peer writes nowhere, and the devices read no buffer. */
 void verbs_pair_close(struct verbs_conn *conn);
-void verbs_post_receive(struct verbs_conn *conn, uint32_t slot);
+void verbs_post_receive(struct verbs_conn *conn, int rail, uint32_t slot);
 
 /* completions.c: takes what has completed. Returns whether anything has. */
 bool verbs_take_completions(struct verbs_conn *conn);
 
+/* failover.c */
+/* The peer's word on a rail that has failed. */
+void verbs_rail_noted(struct verbs_conn *conn, const struct oob_note *note);
+/* While rails are failing: counts, tells the peer, sends again. Returns whether it is over. */
+bool verbs_failover(struct verbs_conn *conn);
+
 /* send.c */
 bool verbs_send_some(struct verbs_conn *conn);
+/* A piece that has not arrived, by a rail that works. */
+void verbs_send_piece_again(struct verbs_conn *conn, uint32_t number);
+
+/* frames.c */
+/* asked: what the completion says, if there will be one. On a rail that has failed nothing is
+ * posted: it is sent again when both ends have counted. */
+void verbs_post(struct verbs_conn *conn, int rail, struct ibv_send_wr *wr,
+		struct verbs_asked asked);
+bool verbs_has_frames(const struct verbs_conn *conn, uint32_t spare);
+/* Where the frame of that number goes. */
+uint8_t *verbs_frame_at(const struct verbs_conn *conn, uint32_t number);
+/* The next one; the payload of so many bytes already lies behind it. */
+void verbs_post_frame(struct verbs_conn *conn, struct verbs_frame frame, uint32_t bytes);
+void verbs_send_frame_again(struct verbs_conn *conn, uint32_t number);
 /* Tells the peer of free slots and chunks when they are many. */
 void verbs_send_credit(struct verbs_conn *conn);
 void verbs_send_bye(struct verbs_conn *conn);
@@ -238,13 +323,16 @@ bool verbs_conn_move(struct verbs_conn *conn);
 void verbs_conn_complete(struct verbs_conn *conn, struct tutti_done *queue, tutti_status status);
 void verbs_conn_activate(struct verbs_conn *conn);
 void verbs_conn_deactivate(struct verbs_conn *conn);
-/* Sends whose bytes the peer has. */
+/* The peer has pieces that are marked so: sends of which it has all are done. */
 void verbs_conn_complete_acked(struct verbs_conn *conn);
 /* Whether the device may read or write buffers of the caller, and no way back but to stop it. */
 bool verbs_conn_is_read(const struct verbs_conn *conn);
 bool verbs_conn_is_written(const struct verbs_conn *conn);
 /* A send that is done still has something on its way. */
 bool verbs_conn_owes(const struct verbs_conn *conn);
+/* A rail does not work any more. The conn goes on without it, or ends so if it was the last. */
+void verbs_rail_lost(struct verbs_conn *conn, int rail, tutti_status status, const char *format,
+		     ...) __attribute__((format(printf, 4, 5), cold));
 /* Everything posted ends with status. */
 void verbs_conn_fail(struct verbs_conn *conn, tutti_status status, const char *format, ...)
 	__attribute__((format(printf, 3, 4), cold));
@@ -264,6 +352,12 @@ void verbs_close_on(struct verbs_conn *conn);
 static inline struct verbs_endpoint *verbs_endpoint_of(const struct verbs_conn *conn)
 {
 	return (struct verbs_endpoint *)conn->base.endpoint;
+}
+
+static inline uint8_t *verbs_slot(const struct verbs_conn *conn, int rail, uint32_t slot)
+{
+	return conn->memory.receives +
+	       ((size_t)rail * VERBS_RECEIVES + slot) * conn->memory.slot_bytes;
 }
 
 static inline uint32_t verbs_payload_most(const struct verbs_conn *conn)

@@ -1,0 +1,126 @@
+/* Frames: what is posted on the rail that they take, and the ones that are about slots and memory.
+ */
+#include "transport/verbs/verbs.h"
+
+#include <string.h>
+
+void verbs_post(struct verbs_conn *conn, int r, struct ibv_send_wr *wr, struct verbs_asked asked)
+{
+	struct verbs_rail *rail = &conn->rails[r];
+	struct ibv_send_wr *bad;
+
+	if (rail->state != VERBS_RAIL_WORKS)
+		return;
+	wr->wr_id = VERBS_SENT;
+	int why = ibv_post_send(rail->qp, wr, &bad);
+	if (wr->send_flags & IBV_SEND_SIGNALED)
+		rail->asked.of[rail->asked.end++ % VERBS_ASKED] = asked;
+	if (why != 0)
+		verbs_rail_lost(conn, r, TUTTI_ERR_DEVICE,
+				"rank %d cannot send to rank %d any more (verbs, channel %d; "
+				"ibv_post_send): %s",
+				verbs_endpoint_of(conn)->rank, conn->base.peer, conn->base.channel,
+				strerror(why));
+}
+
+bool verbs_has_frames(const struct verbs_conn *conn, uint32_t spare)
+{
+	return conn->frames - conn->frames_acked + spare < VERBS_SENDS;
+}
+
+uint8_t *verbs_frame_at(const struct verbs_conn *conn, uint32_t number)
+{
+	return conn->memory.sends + (size_t)(number % VERBS_SENDS) * conn->memory.slot_bytes;
+}
+
+/* That of number; it has so many bytes of payload. */
+static void transmit(struct verbs_conn *conn, uint32_t number, uint32_t bytes, bool is_signaled)
+{
+	const struct verbs_rail *rail = &conn->rails[conn->frame_rail];
+	struct verbs_asked asked = {.is_frame = true, .frame = number + 1};
+	const uint8_t *at = verbs_frame_at(conn, number);
+	struct verbs_frame frame;
+	struct ibv_sge place = {.addr = (uintptr_t)at,
+				.length = bytes + (uint32_t)sizeof frame,
+				.lkey = rail->local->lkey};
+	struct ibv_send_wr wr = {.sg_list = &place,
+				 .num_sge = 1,
+				 .opcode = IBV_WR_SEND,
+				 .send_flags = is_signaled ? IBV_SEND_SIGNALED : 0};
+
+	memcpy(&frame, at, sizeof frame);
+	asked.is_piece = frame.kind == VERBS_PIECE;
+	asked.piece = frame.number;
+	if (place.length <= rail->inline_bytes)
+		wr.send_flags |= IBV_SEND_INLINE;
+	verbs_post(conn, conn->frame_rail, &wr, asked);
+}
+
+void verbs_post_frame(struct verbs_conn *conn, struct verbs_frame frame, uint32_t bytes)
+{
+	uint32_t number = conn->frames++;
+
+	frame.slots = (uint16_t)conn->due.slots;
+	frame.chunks = (uint16_t)conn->due.chunks;
+	conn->due.slots = conn->due.chunks = 0;
+	memcpy(verbs_frame_at(conn, number), &frame, sizeof frame);
+	transmit(conn, number, bytes,
+		 conn->frames % VERBS_SIGNAL == 0 || frame.kind == VERBS_BYE ||
+			 frame.kind == VERBS_BULK || frame.kind == VERBS_PIECE);
+}
+
+void verbs_send_frame_again(struct verbs_conn *conn, uint32_t number)
+{
+	struct verbs_frame frame;
+	uint32_t bytes = 0;
+
+	memcpy(&frame, verbs_frame_at(conn, number), sizeof frame);
+	if (frame.kind == VERBS_DATA)
+		bytes = (uint32_t)frame.bytes;
+	else if (frame.kind == VERBS_GRANT)
+		bytes = sizeof(struct verbs_grant);
+	transmit(conn, number, bytes, true);
+}
+
+void verbs_send_credit(struct verbs_conn *conn)
+{
+	if (conn->state == VERBS_OPEN && !conn->failing && verbs_owes_credit(conn) &&
+	    verbs_has_frames(conn, 1))
+		verbs_post_frame(conn, (struct verbs_frame){.kind = VERBS_CREDIT}, 0);
+}
+
+/* The keys of memory that all rails may write into. */
+static bool find_keys(const struct verbs_conn *conn, const struct tutti_io *io,
+		      uint32_t remote[VERBS_RAILS])
+{
+	for (int r = 0; r < conn->rail_count; r++) {
+		struct verbs_keys keys;
+		if (!verbs_registered_find(conn->rails[r].port->device, io->buf, io->bytes, &keys))
+			return false;
+		remote[r] = keys.remote;
+	}
+	return true;
+}
+
+/* Only where it costs no message its slot. */
+void verbs_send_grant(struct verbs_conn *conn, const struct tutti_io *io, uint32_t number)
+{
+	struct verbs_grant grant = {.at = (uintptr_t)io->buf, .bytes = io->bytes, .number = number};
+
+	if (conn->state != VERBS_OPEN || conn->failing || io->pieces ||
+	    io->bytes <= verbs_payload_most(conn) || number - conn->received >= VERBS_GRANTS ||
+	    conn->slots <= VERBS_SLOTS / 2 || !verbs_has_frames(conn, VERBS_SPARE) ||
+	    !find_keys(conn, io, grant.keys))
+		return;
+	conn->slots--;
+	conn->granted = number + 1;
+	memcpy(verbs_frame_at(conn, conn->frames) + sizeof(struct verbs_frame), &grant,
+	       sizeof grant);
+	verbs_post_frame(conn, (struct verbs_frame){.kind = VERBS_GRANT}, sizeof grant);
+}
+
+void verbs_send_bye(struct verbs_conn *conn)
+{
+	conn->has_said_bye = true;
+	verbs_post_frame(conn, (struct verbs_frame){.kind = VERBS_BYE}, 0);
+}

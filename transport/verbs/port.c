@@ -1,0 +1,273 @@
+/* Ports of RDMA devices, and their GIDs: which can be used, and which are taken. */
+#include "transport/verbs/device.h"
+
+#include "core/status.h"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEVICES_FOLDER "/sys/class/infiniband"
+
+static bool is_ipv4(const union ibv_gid *gid)
+{
+	static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+
+	return memcmp(gid->raw, mapped, sizeof mapped) == 0;
+}
+
+static bool is_link_local(const union ibv_gid *gid)
+{
+	if (is_ipv4(gid))
+		return gid->raw[12] == 169 && gid->raw[13] == 254;
+	return gid->raw[0] == 0xfe && (gid->raw[1] & 0xc0) == 0x80;
+}
+
+void verbs_gid_print(const union ibv_gid *gid, char text[64])
+{
+	if (is_ipv4(gid))
+		inet_ntop(AF_INET, gid->raw + 12, text, 64);
+	else
+		inet_ntop(AF_INET6, gid->raw, text, 64);
+}
+
+/* Of a RoCE port: the higher the better, 0: none. Routers forward RoCE v2; IPv4 is what most
+ * networks for it have; an address of the link alone reaches no other link. */
+static int gid_rank(const struct ibv_gid_entry *entry)
+{
+	int is_v2 = entry->gid_type == IBV_GID_TYPE_ROCE_V2;
+
+	return 1 + is_ipv4(&entry->gid) + 2 * !is_link_local(&entry->gid) + 4 * is_v2;
+}
+
+void verbs_gid_explain(const struct ibv_gid_entry *entry, char text[80])
+{
+	if (entry->gid_type == IBV_GID_TYPE_IB)
+		snprintf(text, 80, "InfiniBand");
+	else
+		snprintf(text, 80, "RoCE %s%s, %s",
+			 entry->gid_type == IBV_GID_TYPE_ROCE_V2 ? "v2" : "v1, as there is no v2",
+			 is_ipv4(&entry->gid) ? ", IPv4" : "",
+			 is_link_local(&entry->gid) ? "link-local" : "not link-local");
+}
+
+static bool choose_gid(struct verbs_port *port, int entries, int wanted)
+{
+	const struct verbs_library *library = port->device->library;
+	int best = 0;
+
+	for (int i = 0; i < entries && i <= UINT8_MAX; i++) {
+		struct ibv_gid_entry entry;
+		if ((wanted >= 0 && i != wanted) ||
+		    library->gid_query(port->device->context, port->number, (uint32_t)i, &entry, 0,
+				       sizeof entry) != 0 ||
+		    gid_rank(&entry) <= best)
+			continue;
+		best = gid_rank(&entry);
+		port->gid = entry.gid;
+		port->gid_index = (uint8_t)i;
+		port->wire = entry.gid_type == IBV_GID_TYPE_IB        ? VERBS_INFINIBAND
+			     : entry.gid_type == IBV_GID_TYPE_ROCE_V2 ? VERBS_ROCE_V2
+								      : VERBS_ROCE_V1;
+	}
+	return best > 0;
+}
+
+/* Lanes times the speed of one: the header has both as codes. 0: unknown. */
+static uint32_t link_megabits(const struct ibv_port_attr *attr)
+{
+	static const struct {
+		uint8_t code;
+		uint32_t megabits;
+	} speeds[] = {{1, 2500},   {2, 5000},   {4, 10000},  {8, 10000},
+		      {16, 14000}, {32, 25000}, {64, 50000}, {128, 100000}};
+	uint32_t lanes = attr->active_width == 1   ? 1
+			 : attr->active_width == 2 ? 4
+			 : attr->active_width == 4 ? 8
+			 : attr->active_width == 8 ? 12
+						   : 2;
+
+	for (size_t i = 0; i < sizeof speeds / sizeof *speeds; i++)
+		if (speeds[i].code == attr->active_speed)
+			return lanes * speeds[i].megabits;
+	return 0;
+}
+
+double verbs_link_gigabits(const struct ibv_port_attr *attr)
+{
+	return link_megabits(attr) / 1e3;
+}
+
+/* "mlx5_0,mlx5_1:2" has all ports of mlx5_0, and port 2 of mlx5_1. */
+static bool is_wanted(const char *wanted, const char *device, int port)
+{
+	size_t n = strlen(device);
+
+	if (!wanted || !wanted[0])
+		return true;
+	for (const char *p = wanted; *p; p += strcspn(p, ","), p += *p == ',') {
+		if (strncmp(p, device, n) != 0)
+			continue;
+		if (p[n] == ',' || p[n] == '\0' || (p[n] == ':' && atoi(p + n + 1) == port))
+			return true;
+	}
+	return false;
+}
+
+const char *verbs_port_check(struct verbs_port *port, int gid_index, const char *wanted)
+{
+	const struct verbs_library *library = port->device->library;
+	const char *name = library->get_device_name(port->device->context->device);
+	struct ibv_port_attr attr;
+
+	if (!is_wanted(wanted, name, port->number))
+		return "is not in TUTTI_VERBS_DEVICES";
+	if (verbs_port_query(library, port->device->context, port->number, &attr) != 0)
+		return "cannot be queried";
+	if (attr.state != IBV_PORT_ACTIVE)
+		return library->port_state_str(attr.state);
+	if (!choose_gid(port, attr.gid_tbl_len, gid_index))
+		return gid_index < 0 ? "has no GID: its network interface needs an address"
+				     : "has no GID of the index that TUTTI_VERBS_GID names";
+	port->lid = attr.lid;
+	port->mtu = attr.active_mtu;
+	port->mbs = link_megabits(&attr) / 8;
+	return NULL;
+}
+
+/* The fastest first, and in the order of their names where they are alike. */
+static void insert(struct verbs_port ports[VERBS_PORTS], int *count, const struct verbs_port *port)
+{
+	int at = 0;
+
+	while (at < *count && ports[at].mbs >= port->mbs)
+		at++;
+	if (at == VERBS_PORTS)
+		return;
+	if (*count == VERBS_PORTS)
+		verbs_device_close(ports[--*count].device);
+	memmove(&ports[at + 1], &ports[at], (size_t)(*count - at) * sizeof *ports);
+	ports[at] = *port;
+	verbs_device_hold(port->device);
+	(*count)++;
+}
+
+/* Of all ports that lack something. */
+struct complaint {
+	char text[400];
+};
+
+static void complain(struct complaint *complaint, const char *device, int port, const char *what)
+{
+	size_t used = strlen(complaint->text);
+
+	snprintf(complaint->text + used, sizeof complaint->text - used, "%s%s", used ? "; " : "",
+		 device);
+	used = strlen(complaint->text);
+	if (port)
+		snprintf(complaint->text + used, sizeof complaint->text - used, ", port %d", port);
+	used = strlen(complaint->text);
+	snprintf(complaint->text + used, sizeof complaint->text - used, ": %s", what);
+}
+
+/* A caller's choice. */
+struct wish {
+	int gid_index;
+	const char *devices;
+};
+
+static void open_device_ports(struct verbs_port ports[VERBS_PORTS], int *count,
+			      const struct wish *wish, const struct verbs_library *library,
+			      struct ibv_device *found, struct complaint *complaint)
+{
+	const char *name = library->get_device_name(found);
+	struct verbs_device *device = verbs_device_open(library, found);
+
+	if (!device) {
+		complain(complaint, name, 0, strerror(errno));
+		return;
+	}
+	for (uint8_t p = 1; p <= device->limits.phys_port_cnt; p++) {
+		struct verbs_port port = {.device = device, .number = p};
+		const char *lacks = verbs_port_check(&port, wish->gid_index, wish->devices);
+		if (lacks)
+			complain(complaint, name, p, lacks);
+		else
+			insert(ports, count, &port);
+	}
+	verbs_device_close(device);
+}
+
+static bool has_devices(void)
+{
+	DIR *folder = opendir(DEVICES_FOLDER);
+	bool is_any = false;
+
+	for (struct dirent *e; folder && !is_any && (e = readdir(folder));)
+		is_any = e->d_name[0] != '.';
+	if (folder)
+		closedir(folder);
+	return is_any;
+}
+
+/* A library that is loaded may have others than the kernel's. */
+static bool may_have_devices(void)
+{
+	return has_devices() || verbs_library_is_loaded();
+}
+
+tutti_status verbs_ports_open(struct verbs_port ports[VERBS_PORTS], int *count, int gid_index,
+			      const char *wanted)
+{
+	const struct wish wish = {gid_index, wanted};
+	const struct verbs_library *library;
+	struct complaint complaint = {""};
+	struct ibv_device **list;
+	int devices_here = 0;
+
+	*count = 0;
+	if (!may_have_devices())
+		return fail(TUTTI_ERR_UNSUPPORTED, "verbs: this machine has no RDMA device");
+	TRY(verbs_library(&library));
+	list = library->get_device_list(&devices_here);
+	if (!list)
+		return fail_errno("verbs: the RDMA devices cannot be listed (ibv_get_device_list)");
+	for (int i = 0; i < devices_here; i++)
+		open_device_ports(ports, count, &wish, library, list[i], &complaint);
+	library->free_device_list(list);
+	if (*count == 0)
+		return fail(TUTTI_ERR_UNSUPPORTED, "verbs: no RDMA port can be used: %s",
+			    devices_here ? complaint.text
+					 : "the provider of this machine's device is not installed "
+					   "(Debian: ibverbs-providers)");
+	return TUTTI_OK;
+}
+
+void verbs_ports_close(struct verbs_port *ports, int count)
+{
+	for (int i = 0; i < count; i++)
+		verbs_device_close(ports[i].device);
+}
+
+void verbs_port_name(const struct verbs_port *port, char text[80])
+{
+	snprintf(text, 80, "%s, port %d",
+		 port->device->library->get_device_name(port->device->context->device),
+		 port->number);
+}
+
+const char *verbs_port_state(const struct verbs_port *port, bool *is_active)
+{
+	const struct verbs_library *library = port->device->library;
+	struct ibv_port_attr attr;
+
+	*is_active = false;
+	if (verbs_port_query(library, port->device->context, port->number, &attr) != 0)
+		return "gone";
+	*is_active = attr.state == IBV_PORT_ACTIVE;
+	return library->port_state_str(attr.state);
+}
