@@ -487,15 +487,22 @@ static void test_close_while_written(void **state)
 {
 	(void)state;
 	for (int round = 0; round < 30; round++) {
-		struct post posts[3];
+		struct post posts[4];
+		uint64_t got;
 		start_pair();
 		post_recv(&posts[1], w.conns[1][0][0], in, LONG, 1);
 		world_pump_for(&w, round);
+		if (round % 2) {
+			post_recv(&posts[3], w.conns[0][1][0], &got, sizeof got, 1);
+			world_pump_for(&w, 4);
+			fake_settle();
+			world_pump_for(&w, 4); /* rank 0 knows that it may write */
+			fake_hold_work(true);
+		}
 		post_send(&posts[0], w.conns[0][1][0], out, LONG, 1);
 		world_pump_for(&w, 3 * round);
 		/* Closing waits for this one. */
 		if (round % 2) {
-			fake_hold_work(true);
 			post_send(&posts[2], w.conns[1][0][0], &seed, sizeof seed, 1);
 			world_finish(&w, &posts[2], 1);
 		}
