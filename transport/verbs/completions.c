@@ -98,6 +98,25 @@ static void take_grant(struct verbs_conn *conn, const uint8_t *payload, uint32_t
 	conn->due.slots++;
 }
 
+/* Completions of other rails may come behind it. */
+static void take_bye(struct verbs_conn *conn, uint32_t pieces)
+{
+	conn->pieces_in.has_end = true;
+	conn->pieces_in.end = pieces;
+}
+
+static void end_if_all_came(struct verbs_conn *conn)
+{
+	if (!conn->pieces_in.has_end)
+		return;
+	for (uint32_t n = conn->pieces_in.first; n != conn->pieces_in.end; n++)
+		if (!conn->pieces_in.of[n % VERBS_CHUNKS].is_here)
+			return;
+	verbs_conn_end(conn, TUTTI_ERR_PEER,
+		       "rank %d (verbs, channel %d) closed its connection to rank %d",
+		       conn->base.peer, conn->base.channel, verbs_endpoint_of(conn)->rank);
+}
+
 /* Its slot is the receiver's until the message has been received, or free at once. */
 static void take_frame(struct verbs_conn *conn, int rail, uint32_t slot, uint32_t bytes)
 {
@@ -127,9 +146,7 @@ static void take_frame(struct verbs_conn *conn, int rail, uint32_t slot, uint32_
 	if (frame.kind == VERBS_PIECE)
 		take_piece(conn, frame.number, frame.bytes);
 	else if (frame.kind == VERBS_BYE)
-		verbs_conn_end(conn, TUTTI_ERR_PEER,
-			       "rank %d (verbs, channel %d) closed its connection to rank %d",
-			       conn->base.peer, conn->base.channel, verbs_endpoint_of(conn)->rank);
+		take_bye(conn, frame.number);
 	else if (frame.kind != VERBS_CREDIT && frame.kind != VERBS_GRANT)
 		damaged(conn);
 }
@@ -175,5 +192,6 @@ bool verbs_take_completions(struct verbs_conn *conn)
 	for (int r = 0; r < conn->rail_count; r++)
 		if (conn->rails[r].state != VERBS_RAIL_DEAD)
 			is_any |= take_of_rail(conn, r);
+	end_if_all_came(conn);
 	return is_any;
 }

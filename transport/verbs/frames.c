@@ -122,5 +122,5 @@ void verbs_send_grant(struct verbs_conn *conn, const struct tutti_io *io, uint32
 void verbs_send_bye(struct verbs_conn *conn)
 {
 	conn->has_said_bye = true;
-	verbs_post_frame(conn, (struct verbs_frame){.kind = VERBS_BYE}, 0);
+	verbs_post_frame(conn, (struct verbs_frame){.kind = VERBS_BYE, .number = conn->pieces}, 0);
 }

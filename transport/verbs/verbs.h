@@ -226,6 +226,8 @@ struct verbs_conn {
 	struct {
 		struct verbs_piece of[VERBS_CHUNKS];
 		uint32_t first;              /* the next to be received                          */
+		uint32_t end;                /* with has_end: BYE has come, and no more come     */
+		bool has_end;
 	} pieces_in;
 };
 
