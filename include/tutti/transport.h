@@ -112,6 +112,30 @@ static inline void tutti_io_moved(struct tutti_io *io, size_t bytes)
 	}
 }
 
+/* The next bytes of a send, no more than it still has, are copied to to. */
+static inline void tutti_io_copy_out(struct tutti_io *io, void *to, size_t bytes)
+{
+	for (size_t here; bytes > 0; bytes -= here) {
+		const void *from = tutti_io_here(io, &here);
+		here = here < bytes ? here : bytes;
+		memcpy(to, from, here);
+		tutti_io_moved(io, here);
+		to = (char *)to + here;
+	}
+}
+
+/* The next bytes of a receive, no more than it still lacks, come from from. */
+static inline void tutti_io_copy_in(struct tutti_io *io, const void *from, size_t bytes)
+{
+	for (size_t here; bytes > 0; bytes -= here) {
+		void *to = tutti_io_here(io, &here);
+		here = here < bytes ? here : bytes;
+		memcpy(to, from, here);
+		tutti_io_moved(io, here);
+		from = (const char *)from + here;
+	}
+}
+
 /* For a transport that has both ends at hand: what from still has goes to where to is. */
 static inline void tutti_io_copy(struct tutti_io *to, struct tutti_io *from)
 {

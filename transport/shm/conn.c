@@ -32,16 +32,10 @@ static bool has_rings(const struct shm_conn *conn)
 
 static void activate(struct shm_conn *conn)
 {
-	struct shm_endpoint *endpoint = shm_endpoint_of(conn);
-
 	if (conn->is_active)
 		return;
 	conn->is_active = true;
-	conn->next_active = endpoint->active;
-	conn->active_link = &endpoint->active;
-	if (endpoint->active)
-		endpoint->active->active_link = &conn->next_active;
-	endpoint->active = conn;
+	LIST_INSERT_HEAD(&shm_endpoint_of(conn)->active, conn, active);
 }
 
 void shm_conn_deactivate(struct shm_conn *conn)
@@ -49,9 +43,7 @@ void shm_conn_deactivate(struct shm_conn *conn)
 	if (!conn->is_active)
 		return;
 	conn->is_active = false;
-	*conn->active_link = conn->next_active;
-	if (conn->next_active)
-		conn->next_active->active_link = conn->active_link;
+	LIST_REMOVE(conn, active);
 }
 
 static void complete(struct shm_conn *conn, struct tutti_done *queue, tutti_status status)

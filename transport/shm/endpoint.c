@@ -141,7 +141,8 @@ static void disarm(struct shm_endpoint *endpoint)
 {
 	endpoint->is_armed = false;
 	endpoint->passes = 0; /* what woke us may be a socket */
-	for (struct shm_conn *conn = endpoint->active; conn; conn = conn->next_active)
+	for (struct shm_conn *conn = LIST_FIRST(&endpoint->active); conn;
+	     conn = LIST_NEXT(conn, active))
 		shm_conn_sleeps(conn, false);
 }
 
@@ -167,7 +168,8 @@ static int shm_arm(struct tutti_endpoint *base)
 	bool is_work = endpoint->done.head != NULL;
 
 	endpoint->is_armed = true;
-	for (struct shm_conn *conn = endpoint->active; conn && !is_work; conn = conn->next_active) {
+	for (struct shm_conn *conn = LIST_FIRST(&endpoint->active); conn && !is_work;
+	     conn = LIST_NEXT(conn, active)) {
 		shm_conn_sleeps(conn, true);
 		is_work = shm_conn_has_work(conn);
 	}
@@ -249,8 +251,8 @@ static int shm_progress(struct tutti_endpoint *base, struct tutti_done *done)
 		disarm(endpoint);
 	if (endpoint->unsettled || endpoint->passes++ % SHM_LOOK_PASSES == 0)
 		is_moving = shm_look(endpoint);
-	for (struct shm_conn *conn = endpoint->active, *next; conn; conn = next) {
-		next = conn->next_active;
+	for (struct shm_conn *conn = LIST_FIRST(&endpoint->active), *next; conn; conn = next) {
+		next = LIST_NEXT(conn, active);
 		is_moving |= shm_conn_move(conn);
 	}
 	return done_list_take(done, &endpoint->done) || is_moving;

@@ -26,6 +26,7 @@
 #include "transport/shm/ring_pair.h"
 
 #include <tutti/transport.h>
+#include <sys/queue.h>
 
 #define SHM_RING_BYTES    ((size_t)256 << 10)   /* of one direction, while the world is small    */
 #define SHM_RINGS_BYTES   ((size_t)8 << 20)     /* of all conns of a rank, were there one each   */
@@ -72,7 +73,7 @@ struct shm_conn {
 	bool is_active;                 /* on the endpoint's list: has ios, and rings            */
 	bool in_payload[2];             /* of the first send; of the first recv                  */
 	struct shm_conn *next;
-	struct shm_conn *next_active, **active_link;
+	LIST_ENTRY(shm_conn) active;
 	uint64_t deadline_ns;           /* of settling                                           */
 	char name[40];                  /* the peer's listener                                   */
 	struct shared_memory *rings;
@@ -108,7 +109,8 @@ struct shm_endpoint {
 	size_t ring_bytes;
 	int epoll_fd;
 	struct shm_watch listener, timer;
-	struct shm_conn *conns, *active;
+	struct shm_conn *conns;
+	LIST_HEAD(, shm_conn) active;
 	struct shm_accepted *accepted, *closed;        /* closed: freed after a look            */
 	struct shm_accepted *spare;     /* for the next connection that is accepted              */
 	struct shm_ended *ended;

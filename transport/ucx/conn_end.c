@@ -8,16 +8,10 @@
 
 void ucx_conn_activate(struct ucx_conn *conn)
 {
-	struct ucx_endpoint *endpoint = ucx_endpoint_of(conn);
-
 	if (conn->is_active)
 		return;
 	conn->is_active = true;
-	conn->next_active = endpoint->active;
-	conn->active_link = &endpoint->active;
-	if (endpoint->active)
-		endpoint->active->active_link = &conn->next_active;
-	endpoint->active = conn;
+	LIST_INSERT_HEAD(&ucx_endpoint_of(conn)->active, conn, active);
 }
 
 void ucx_conn_deactivate(struct ucx_conn *conn)
@@ -25,9 +19,7 @@ void ucx_conn_deactivate(struct ucx_conn *conn)
 	if (!conn->is_active)
 		return;
 	conn->is_active = false;
-	*conn->active_link = conn->next_active;
-	if (conn->next_active)
-		conn->next_active->active_link = conn->active_link;
+	LIST_REMOVE(conn, active);
 }
 
 void ucx_conn_complete(struct ucx_conn *conn, struct tutti_done *queue, tutti_status status)

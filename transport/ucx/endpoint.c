@@ -133,8 +133,8 @@ static int ucx_progress(struct tutti_endpoint *base, struct tutti_done *done)
 		return 0;
 	if (endpoint->unsettled || endpoint->passes++ % LOOK_PASSES == 0)
 		is_moving = ucx_look(endpoint);
-	for (struct ucx_conn *conn = endpoint->active, *next; conn; conn = next) {
-		next = conn->next_active;
+	for (struct ucx_conn *conn = LIST_FIRST(&endpoint->active), *next; conn; conn = next) {
+		next = LIST_NEXT(conn, active);
 		is_moving |= ucx_conn_move(conn);
 		if (conn->is_closing)
 			ucx_close_on(conn);

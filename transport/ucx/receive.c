@@ -8,19 +8,6 @@ bool ucx_can_receive(const struct ucx_conn *conn)
 	return conn->recvs.head && conn->next != conn->arrived;
 }
 
-static void scatter(struct tutti_io *io, const uint8_t *from, size_t bytes)
-{
-	while (bytes > 0) {
-		size_t here;
-		void *to = tutti_io_here(io, &here);
-		size_t n = here < bytes ? here : bytes;
-		memcpy(to, from, n);
-		tutti_io_moved(io, n);
-		from += n;
-		bytes -= n;
-	}
-}
-
 /* Whether the next block belongs to io. If not, the conn has failed. */
 static bool is_for(struct ucx_conn *conn, const struct tutti_io *io,
 		   const struct ucx_arrival *arrival)
@@ -84,7 +71,7 @@ static bool receive_block(struct ucx_conn *conn, struct tutti_io *io)
 	*fetch = (struct ucx_fetch){
 		.conn = conn, .bytes = arrival->bytes, .is_done = !is_bulk, .stage = -1};
 	if (!is_bulk)
-		scatter(io, conn->eager_in + (size_t)place * UCX_EAGER, arrival->bytes);
+		tutti_io_copy_in(io, conn->eager_in + (size_t)place * UCX_EAGER, arrival->bytes);
 	else if (!fetch_bulk(conn, io, arrival, fetch))
 		return false;
 	arrival->is_here = false;
@@ -106,7 +93,8 @@ static bool finish_receives(struct ucx_conn *conn)
 	     conn->got++) {
 		struct ucx_fetch *fetch = &conn->fetches[conn->got % UCX_WINDOW];
 		if (fetch->stage >= 0) {
-			scatter(&fetch->at, ucx_stage_at(conn, 1, fetch->stage), fetch->bytes);
+			tutti_io_copy_in(&fetch->at, ucx_stage_at(conn, 1, fetch->stage),
+					 fetch->bytes);
 			conn->stages[1].used[fetch->stage] = false;
 		}
 		is_moving = true;

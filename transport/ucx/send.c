@@ -4,19 +4,6 @@
 
 #include <string.h>
 
-static void gather(uint8_t *to, struct tutti_io *io, size_t bytes)
-{
-	while (bytes > 0) {
-		size_t here;
-		const void *from = tutti_io_here(io, &here);
-		size_t n = here < bytes ? here : bytes;
-		memcpy(to, from, n);
-		tutti_io_moved(io, n);
-		to += n;
-		bytes -= n;
-	}
-}
-
 bool ucx_owes(const struct ucx_conn *conn)
 {
 	return !ucx_reached(conn->peer.arrived, conn->ends.eager);
@@ -77,7 +64,7 @@ static bool take_bulk(struct ucx_conn *conn, struct tutti_io *io, struct ucx_slo
 	if (slot->stage < 0)
 		return false;
 	uint8_t *stage = ucx_stage_at(conn, 0, slot->stage);
-	gather(stage, io, *bytes);
+	tutti_io_copy_out(io, stage, *bytes);
 	*at = stage;
 	return true;
 }
@@ -114,7 +101,7 @@ static bool send_block(struct ucx_conn *conn, struct tutti_io *io)
 				  .is_bulk = is_bulk,
 				  .stage = -1};
 	if (!is_bulk)
-		gather(copy, io, bytes);
+		tutti_io_copy_out(io, copy, bytes);
 	else if (!take_bulk(conn, io, slot, &at, &bytes))
 		return false;
 	tell(conn, &slot->header);

@@ -37,6 +37,7 @@
 #include "transport/ucx/library.h"
 
 #include <tutti/transport.h>
+#include <sys/queue.h>
 
 #define UCX_WINDOW 32u   /* a power of 2 */
 #define UCX_EAGER  8000u /* with its header one packet of UCX's tcp and sm */
@@ -104,7 +105,8 @@ struct ucx_conn {
 	bool has_told;    /* the peer, that it has failed                                         */
 	bool has_left;    /* the peer: BYE has come                                               */
 	bool is_released; /* the peer has answered BYE                                           */
-	struct ucx_conn *next_conn, *next_active, **active_link;
+	struct ucx_conn *next_conn;
+	LIST_ENTRY(ucx_conn) active;
 	uint64_t deadline_ns; /* of closing                                                      */
 	struct {
 		ucp_worker_h worker; /* NULL: no byte moves any more                             */
@@ -158,7 +160,8 @@ struct ucx_endpoint {
 	const struct ucx_library *library;
 	ucp_context_h context;
 	int epoll_fd;
-	struct ucx_conn *conns, *active;
+	struct ucx_conn *conns;
+	LIST_HEAD(, ucx_conn) active;
 	int unsettled; /* conns that are not open yet                                 */
 	unsigned passes;
 	struct tutti_done done;

@@ -9,16 +9,10 @@
 
 void verbs_conn_activate(struct verbs_conn *conn)
 {
-	struct verbs_endpoint *endpoint = verbs_endpoint_of(conn);
-
 	if (conn->is_active)
 		return;
 	conn->is_active = true;
-	conn->next_active = endpoint->active;
-	conn->active_link = &endpoint->active;
-	if (endpoint->active)
-		endpoint->active->active_link = &conn->next_active;
-	endpoint->active = conn;
+	LIST_INSERT_HEAD(&verbs_endpoint_of(conn)->active, conn, active);
 }
 
 void verbs_conn_deactivate(struct verbs_conn *conn)
@@ -26,9 +20,7 @@ void verbs_conn_deactivate(struct verbs_conn *conn)
 	if (!conn->is_active)
 		return;
 	conn->is_active = false;
-	*conn->active_link = conn->next_active;
-	if (conn->next_active)
-		conn->next_active->active_link = conn->active_link;
+	LIST_REMOVE(conn, active);
 }
 
 void verbs_conn_complete(struct verbs_conn *conn, struct tutti_done *queue, tutti_status status)

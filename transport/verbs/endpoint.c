@@ -240,8 +240,8 @@ static int verbs_progress(struct tutti_endpoint *base, struct tutti_done *done)
 		disarm(endpoint);
 	if (endpoint->unsettled || endpoint->passes++ % LOOK_PASSES == 0)
 		is_moving = verbs_look(endpoint) | look_at_idle(endpoint);
-	for (struct verbs_conn *conn = endpoint->active, *next; conn; conn = next) {
-		next = conn->next_active;
+	for (struct verbs_conn *conn = LIST_FIRST(&endpoint->active), *next; conn; conn = next) {
+		next = LIST_NEXT(conn, active);
 		is_moving |= verbs_conn_move(conn);
 		if (conn->is_closing)
 			verbs_close_on(conn);

@@ -12,19 +12,6 @@ bool verbs_can_receive(const struct verbs_conn *conn)
 	return conn->arrived.first != conn->arrived.end;
 }
 
-static void scatter(struct tutti_io *io, const uint8_t *from, size_t bytes)
-{
-	while (bytes > 0) {
-		size_t here;
-		void *to = tutti_io_here(io, &here);
-		size_t n = here < bytes ? here : bytes;
-		memcpy(to, from, n);
-		tutti_io_moved(io, n);
-		from += n;
-		bytes -= n;
-	}
-}
-
 static void finish_if_whole(struct verbs_conn *conn, struct tutti_io *io)
 {
 	if (io->moved < io->bytes)
@@ -54,7 +41,7 @@ static void receive_piece(struct verbs_conn *conn, struct tutti_io *io)
 	if (piece->is_placed)
 		tutti_io_moved(io, piece->bytes);
 	else
-		scatter(io, m->chunks_in + (size_t)at * m->chunk_bytes, piece->bytes);
+		tutti_io_copy_in(io, m->chunks_in + (size_t)at * m->chunk_bytes, piece->bytes);
 	piece->is_here = false;
 	conn->pieces_in.first++;
 	conn->due.chunks++;
@@ -86,7 +73,7 @@ static void receive_frame(struct verbs_conn *conn, struct tutti_io *io,
 		return;
 	}
 	if (frame.kind == VERBS_DATA)
-		scatter(io, at + sizeof frame, payload);
+		tutti_io_copy_in(io, at + sizeof frame, payload);
 	verbs_post_receive(conn, arrival->rail, arrival->slot);
 	conn->due.slots++;
 	conn->in_payload[1] = frame.kind == VERBS_BULK;

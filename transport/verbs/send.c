@@ -5,19 +5,6 @@
 #include <arpa/inet.h>
 #include <string.h>
 
-static void gather(uint8_t *to, struct tutti_io *io, size_t bytes)
-{
-	while (bytes > 0) {
-		size_t here;
-		const void *from = tutti_io_here(io, &here);
-		size_t n = here < bytes ? here : bytes;
-		memcpy(to, from, n);
-		tutti_io_moved(io, n);
-		to += n;
-		bytes -= n;
-	}
-}
-
 /* The first send's bytes are all on their way. Its buffer is free when the device does not read it,
  * and its turn has come. */
 static void finish_send(struct verbs_conn *conn)
@@ -46,7 +33,7 @@ static void send_frame(struct verbs_conn *conn, struct tutti_io *io)
 
 	conn->slots--;
 	if (is_short)
-		gather(at + sizeof frame, io, io->bytes);
+		tutti_io_copy_out(io, at + sizeof frame, io->bytes);
 	verbs_post_frame(conn, frame, is_short ? (uint32_t)io->bytes : 0);
 	if (is_short)
 		finish_send(conn);
@@ -137,7 +124,7 @@ static void take_copy(struct verbs_conn *conn, struct tutti_io *io, struct verbs
 	flight->bytes = (uint32_t)(left < m->chunk_bytes ? left : m->chunk_bytes);
 	flight->is_chunk = true;
 	*key = conn->rails[flight->rail].local->lkey;
-	gather(chunk, io, flight->bytes);
+	tutti_io_copy_out(io, chunk, flight->bytes);
 }
 
 static void send_piece(struct verbs_conn *conn, struct tutti_io *io)

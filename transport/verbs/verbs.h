@@ -42,6 +42,7 @@
 #include "transport/verbs/device.h"
 
 #include <tutti/transport.h>
+#include <sys/queue.h>
 
 #define VERBS_SLOTS    32u /* for messages that are short, and for what announces long ones */
 #define VERBS_CHUNKS   16u
@@ -189,7 +190,8 @@ struct verbs_conn {
 	bool is_active;       /* on the endpoint's list: has ios, or is closing                  */
 	bool has_told;        /* the peer, that it has failed                                    */
 	bool in_payload[2];   /* of the first send; of the first recv                            */
-	struct verbs_conn *next, *next_active, **active_link;
+	struct verbs_conn *next;
+	LIST_ENTRY(verbs_conn) active;
 	uint64_t deadline_ns; /* of closing                                                      */
 	struct verbs_rail rails[VERBS_RAILS];
 	int rail_count, frame_rail;
@@ -240,7 +242,8 @@ struct verbs_endpoint {
 	int port_count;
 	struct ibv_comp_channel *channels[VERBS_PORTS]; /* of the ports' devices */
 	int epoll_fd;
-	struct verbs_conn *conns, *active;
+	struct verbs_conn *conns;
+	LIST_HEAD(, verbs_conn) active;
 	int unsettled;            /* conns that are not open yet                                 */
 	unsigned passes;
 	bool is_armed;
