@@ -15,6 +15,9 @@ endforeach()
 verbs_test(split_death 3 $<TARGET_FILE:api> split_death)
 verbs_test(gone_peer 4 $<TARGET_FILE:api> gone_peer)
 
+# script/test boots a guest of its own for these, whose sides have two devices.
+tutti_label_tests(two_devices "^verbs/test_guest_failover$")
+
 # The same program over the fake of tests/verbs/fake, its ranks as threads: everywhere, and under sanitizers.
 if(HAS_VERBS)
 	add_executable(api_fake ${api_sources} verbs/fake_ranks_main.c)

@@ -29,7 +29,7 @@ static void print_port(FILE *f, const struct verbs_listed_port *port)
 	fprintf(f, "MTU %d, LID %d; %s%s\n", port->mtu, port->lid,
 		port->is_used    ? "used"
 		: port->lacks[0] ? "not used: "
-				 : "not used: another is as fast or faster",
+				 : "not used: four others are as fast or faster",
 		port->lacks);
 	print_gids(f, port);
 }

@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 uint64_t on_fake_seed(void)
 {
@@ -35,4 +36,11 @@ int on_fake_conformance(const struct fake_config *config)
 		failed++;
 	}
 	return failed + !fake_is_clean();
+}
+
+void expect_words(const char *text, const char *const *words)
+{
+	for (; *words; words++)
+		if (!strstr(text, *words))
+			fail_msg("'%s' is not in: %s", *words, text);
 }

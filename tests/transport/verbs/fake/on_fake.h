@@ -10,4 +10,8 @@ uint64_t on_fake_seed(void);
 /* The suite of tests/transport/conformance.h on these devices. Returns what main does. */
 int on_fake_conformance(const struct fake_config *config);
 
+/* Each of the words is in the text. */
+void expect_words(const char *text, const char *const *words);
+#define EXPECT_WORDS(text, ...) expect_words(text, (const char *const[]){__VA_ARGS__, NULL})
+
 #endif
