@@ -2,23 +2,57 @@
 #include "machine.h"
 
 #include "collectives/comm/join.h"
+#ifdef TUTTI_UCX
+#include "transport/ucx/library.h"
+#endif
+#ifdef TUTTI_VERBS
+#include "transport/verbs/library.h"
+#endif
 
 #include <dlfcn.h>
 #include <string.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+static bool has_verbs(void)
+{
+#ifdef TUTTI_VERBS
+	const struct verbs_library *library;
+	return verbs_library(&library) == TUTTI_OK;
+#else
+	return false;
+#endif
+}
+
+/* As the transport loads it: UCX would take over signals of this process. */
+static bool has_ucx(void)
+{
+#ifdef TUTTI_UCX
+	const struct ucx_library *library;
+	return ucx_library(&library) == TUTTI_OK;
+#else
+	return false;
+#endif
+}
+
+/* It stays: a library that was unloaded leaves memory that looks lost. */
+static bool has_openssl(void)
+{
+	return dlopen("libssl.so.3", RTLD_LAZY | RTLD_LOCAL) != NULL;
+}
+
 /* Libraries and files of Debian's packages. A library of a transport is loaded only if that may be
  * used, since TUTTI_TRANSPORTS may leave out one that does harm. */
 static const struct {
 	const char *name, *transport, *serves, *package; /* transport: or NULL */
+	bool (*is_here)(void);                           /* NULL: name is a file */
 } wanted[] = {
-	{"libibverbs.so.1", "verbs", "verbs", "libibverbs1"},
-	{"/etc/libibverbs.d", "verbs", "verbs: the drivers of devices", "ibverbs-providers"},
-	{"/etc/rdma/modules", "verbs", "verbs: the kernel's modules at boot", "rdma-core"},
-	{"/usr/bin/ibv_devinfo", "verbs", "looking at RDMA devices", "ibverbs-utils"},
-	{"libucp.so.0", "ucx", "ucx", "libucx0"},
-	{"libssl.so.3", NULL, "TUTTI_TLS=1", "libssl3"},
+	{"libibverbs.so.1", "verbs", "verbs", "libibverbs1", has_verbs},
+	{"/etc/libibverbs.d", "verbs", "verbs: the drivers of devices", "ibverbs-providers", NULL},
+	{"/etc/rdma/modules", "verbs", "verbs: the kernel's modules at boot", "rdma-core", NULL},
+	{"/usr/bin/ibv_devinfo", "verbs", "looking at RDMA devices", "ibverbs-utils", NULL},
+	{"libucp.so.0", "ucx", "ucx", "libucx0", has_ucx},
+	{"libssl.so.3", NULL, "TUTTI_TLS=1", "libssl3", has_openssl},
 };
 
 static bool is_listed(const struct tutti_transport *const *list, int count, const char *name)
@@ -27,16 +61,6 @@ static bool is_listed(const struct tutti_transport *const *list, int count, cons
 		if (strcmp(list[i]->name, name) == 0)
 			return true;
 	return false;
-}
-
-static bool is_here(const char *name)
-{
-	if (name[0] == '/')
-		return access(name, F_OK) == 0;
-	void *library = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
-	if (library)
-		dlclose(library);
-	return library != NULL;
 }
 
 /* "verbs: no port" says the name of its row a second time. */
@@ -114,7 +138,9 @@ static void look_for_missing(struct machine *m)
 		const struct transport_row *row = transport ? row_of(m, transport) : NULL;
 		if (transport && (!row || row->state == TRANSPORT_FORBIDDEN))
 			continue;
-		if (!is_here(wanted[i].name))
+		bool is_here =
+			wanted[i].is_here ? wanted[i].is_here() : access(wanted[i].name, F_OK) == 0;
+		if (!is_here)
 			add_missing(m, wanted[i].name, wanted[i].serves, wanted[i].package);
 	}
 }
