@@ -28,7 +28,7 @@ bool verbs_conn_move(struct verbs_conn *conn)
 		return false;
 	if (conn->state != VERBS_ENDED)
 		is_moving = verbs_take_completions(conn);
-	if (conn->failing && conn->state < VERBS_ENDED)
+	if (conn->failing)
 		is_moving |= verbs_failover(conn);
 	if (conn->is_closing)
 		return is_moving;

@@ -119,6 +119,7 @@ void verbs_conn_end(struct verbs_conn *conn, tutti_status status, const char *fo
 		return;
 	settle(conn);
 	conn->state = VERBS_ENDED;
+	conn->failing = 0; /* nothing is sent again */
 	conn->ended.status = status;
 	va_start(args, format);
 	vsnprintf(conn->ended.error, sizeof conn->ended.error, format, args);

@@ -7,6 +7,7 @@
 #include "transport/registry.h"
 #include "transport/verbs/verbs.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -218,6 +219,39 @@ static void test_all_break(void **state)
 	}
 }
 
+/* A conn that ends while a rail is failing keeps nobody awake, though messages wait in it. */
+static void test_ends_meanwhile(void **state)
+{
+	struct post sends_out[3], answer, recv;
+	struct verbs_conn *conn;
+	uint64_t word = 1, got = 0;
+
+	(void)state;
+	start(test_seed, 2, 8);
+	for (int i = 0; i < 3; i++)
+		post_send(&sends_out[i], world_conn(&w, 0, 1, 0), &word, sizeof word, 1);
+	world_conn(&w, 1, 0, 0);
+	world_expect_ok(&w, sends_out, 3);
+	fake_settle();
+	post_recv(&recv, w.conns[1][0][0], &got, sizeof got, 1);
+	world_expect_ok(&w, &recv, 1);
+	conn = (struct verbs_conn *)w.conns[1][0][0];
+	assert_int_not_equal(conn->arrived.first, conn->arrived.end);
+	fake_hold_received(true);
+	fake_break_pairs(0);
+	post_send(&answer, &conn->base, &word, sizeof word, 1);
+	for (int i = 0; i < 100000 && !conn->failing; i++)
+		world_pump(&w);
+	assert_int_equal(conn->failing, 1);
+	fake_fail_call(FAKE_POLL_CQ, 0, EIO);
+	world_pump_only(&w, 1, 10);
+	assert_int_equal(conn->state, VERBS_ENDED);
+	assert_int_equal(transport_verbs.arm(w.endpoints[1]), 0);
+	fake_repair();
+	world_close(&w);
+	assert_true(fake_is_clean());
+}
+
 /* Both devices carry about half of the bytes. */
 static void test_both_carry(void **state)
 {
@@ -241,9 +275,8 @@ static void test_both_carry(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_one_breaks),
-		cmocka_unit_test(test_close_behind),
-		cmocka_unit_test(test_all_break),
+		cmocka_unit_test(test_one_breaks), cmocka_unit_test(test_close_behind),
+		cmocka_unit_test(test_all_break),  cmocka_unit_test(test_ends_meanwhile),
 		cmocka_unit_test(test_both_carry),
 	};
 
