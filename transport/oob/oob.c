@@ -5,6 +5,7 @@
 #include "transport/registry.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -176,17 +177,24 @@ static void end(struct oob_conn *conn, tutti_status status, const char *error)
 	has_news(conn);
 }
 
+static void end_greeting(struct oob_conn *conn, tutti_status status, const char *why)
+{
+	snprintf(conn->own_error, sizeof conn->own_error, "rank %d is not greeted: %s",
+		 conn->tcp->peer, why);
+	end(conn, status, conn->own_error);
+}
+
 /* The peer is a rank of the job; what it says is checked all the same. */
 static void take_bytes(struct oob_conn *conn)
 {
 	if (conn->hello_bytes == 0 || conn->hello_bytes > OOB_HELLO_MOST) {
-		end(conn, TUTTI_ERR_MISMATCH,
-		    "its hello has another form: all ranks need the same Tutti");
+		end_greeting(conn, TUTTI_ERR_MISMATCH,
+			     "its hello has another form; all ranks need the same Tutti");
 		return;
 	}
 	conn->hello = malloc(conn->hello_bytes);
 	if (!conn->hello)
-		end(conn, TUTTI_ERR_MEMORY, "no memory for its hello");
+		end_greeting(conn, TUTTI_ERR_MEMORY, "no memory for its hello");
 	else
 		post(conn, &conn->in_hello, conn->hello, conn->hello_bytes, TAG_HELLO, false);
 }

@@ -42,7 +42,8 @@ struct oob_conn {
 	bool has_greeted;            /* the peer's hello is here                                */
 	bool has_ended;              /* status and error say why; nothing more comes            */
 	tutti_status status;
-	const char *error;           /* the tcp conn's, until oob_close                         */
+	const char *error;           /* until oob_close                                         */
+	char own_error[100];         /* what error is, where it is not the tcp conn's           */
 	uint8_t *hello;              /* the peer's, of hello_bytes; until oob_close             */
 	uint32_t hello_bytes;
 	struct oob_note note;        /* the last that came, while has_note                      */
