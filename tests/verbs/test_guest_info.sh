@@ -18,12 +18,11 @@ row()
 # As the kernel: "DEVICE PORT GIGABITS", then "INDEX TYPE" of each GID.
 of_kernel()
 {
-	local port type
+	local port
 	for port in /sys/class/infiniband/*/ports/*; do
 		echo "$port" "$(<"$port/rate")" | sed -E 's|.*/([^/]*)/ports/([0-9]+) ([0-9]+) Gb.*|\1 \2 \3|'
-		for type in $(ls "$port/gid_attrs/types" | sort -n); do
-			text=$(cat "$port/gid_attrs/types/$type" 2>/dev/null) && echo "$type $text"
-		done
+		# Entries that are empty cannot be read. There are 1024: a program for each would take minutes.
+		grep -s . "$port"/gid_attrs/types/* | sed 's|.*/||; s|:| |' | sort -n
 	done
 }
 of_info()
@@ -50,8 +49,9 @@ expect 0 env TUTTI_TRANSPORTS=^shm $run -n 2 $info
 row '^Ranks 0-1: messages by verbs, collectives by verbs$'
 row '^  verbs +12000  chosen'
 row '^  tcp +3000  possible, with less$'
+# Without ucx: UCX 1.13 does not work over soft-RoCE (its own ucx_perftest does not either).
 # shellcheck disable=SC2016 # each rank expands it
-expect 0 $run -n 2 sh -c '[ $RANK = 0 ] || export TUTTI_VERBS_GID=9; TUTTI_HOST_ID=$RANK exec "$@"' - $info
+expect 0 env TUTTI_TRANSPORTS=^ucx $run -n 2 sh -c '[ $RANK = 0 ] || export TUTTI_VERBS_GID=9; TUTTI_HOST_ID=$RANK exec "$@"' - $info
 row '^Ranks 0-1: messages by tcp, collectives by tcp$'
 row "^  verbs +0  not on rank 1's guest: no RDMA port can be used: rxe_left0, port 1: has no GID"
 
