@@ -108,8 +108,8 @@ static void test_wrong_connections(void **state)
 	test_limit(0);
 }
 
-/* Each look of a rank that waits is a long wait. */
-static char said[200];
+/* Each look of a rank that waits is a long wait; what it said is of its thread. */
+static _Thread_local char said[200];
 
 bool __wrap_long_wait_is_due(struct long_wait *wait, uint64_t now_ns);
 void __wrap_long_wait_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
