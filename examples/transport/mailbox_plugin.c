@@ -22,6 +22,7 @@ struct mail_endpoint {
 	int rank;
 	uint64_t comm_id[2];
 	struct mail_conn *conns;
+	struct mail_conn *closed;   /* without having met the peer, who may come yet         */
 	struct tutti_done finished; /* for the next progress                                */
 };
 
@@ -141,6 +142,29 @@ static struct mail_endpoint *find_peer(const struct mail_conn *conn)
 	return NULL;
 }
 
+/* The peer's end in one of its lists, if it has not met another. */
+static struct mail_conn *find_in(struct mail_conn *list, const struct mail_conn *conn)
+{
+	while (list && (list->base.peer != endpoint_of(conn)->rank || list->other ||
+			list->base.channel != conn->base.channel))
+		list = list->next;
+	return list;
+}
+
+/* Rule "failure": the peer's end has gone before this one came. */
+static void look_for_peer(struct mail_conn *conn)
+{
+	const struct mail_endpoint *peer = find_peer(conn);
+
+	if (!peer)
+		conn_fail(conn, TUTTI_ERR_PEER, "rank %d had left when rank %d connected to it",
+			  conn->base.peer, endpoint_of(conn)->rank);
+	else if (find_in(peer->closed, conn))
+		conn_fail(conn, TUTTI_ERR_PEER,
+			  "rank %d had closed its connection to rank %d before they met",
+			  conn->base.peer, endpoint_of(conn)->rank);
+}
+
 static int mail_progress(struct tutti_endpoint *endpoint, struct tutti_done *done)
 {
 	struct mail_endpoint *ep = (struct mail_endpoint *)endpoint;
@@ -151,10 +175,8 @@ static int mail_progress(struct tutti_endpoint *endpoint, struct tutti_done *don
 	for (struct mail_conn *conn = ep->conns; conn; conn = conn->next) {
 		if (conn->other)
 			moved |= deliver(conn, conn->other) | deliver(conn->other, conn);
-		else if (conn->base.status == TUTTI_OK && !find_peer(conn))
-			conn_fail(conn, TUTTI_ERR_PEER,
-				  "rank %d had left when rank %d connected to it", conn->base.peer,
-				  ep->rank);
+		else if (conn->base.status == TUTTI_OK)
+			look_for_peer(conn);
 	}
 	while ((io = tutti_done_pop(&ep->finished))) {
 		tutti_done_push(done, io, io->status);
@@ -176,6 +198,10 @@ static void mail_destroy(struct tutti_endpoint *endpoint)
 		if (endpoints[i] == ep)
 			endpoints[i] = NULL;
 	pthread_mutex_unlock(&lock);
+	for (struct mail_conn *conn = ep->closed, *next; conn; conn = next) {
+		next = conn->next;
+		free(conn);
+	}
 	free(ep);
 }
 
@@ -183,12 +209,9 @@ static void mail_destroy(struct tutti_endpoint *endpoint)
 static struct mail_conn *find_other(const struct mail_conn *conn)
 {
 	const struct mail_endpoint *peer = find_peer(conn);
+	struct mail_conn *other = peer ? find_in(peer->conns, conn) : NULL;
 
-	for (struct mail_conn *other = peer ? peer->conns : NULL; other; other = other->next)
-		if (other->base.peer == endpoint_of(conn)->rank && !other->other &&
-		    other->base.channel == conn->base.channel && other->base.status == TUTTI_OK)
-			return other;
-	return NULL;
+	return other && other->base.status == TUTTI_OK ? other : NULL;
 }
 
 static tutti_status mail_connect(struct tutti_endpoint *endpoint, int peer, int channel,
@@ -267,9 +290,12 @@ static void mail_close(struct tutti_conn *base)
 			conn_fail(conn->other, TUTTI_ERR_PEER,
 				  "rank %d closed its connection to rank %d",
 				  conn->other->base.peer, conn->base.peer);
+		free(conn);
+	} else {
+		conn->next = endpoint_of(conn)->closed;
+		endpoint_of(conn)->closed = conn;
 	}
 	pthread_mutex_unlock(&lock);
-	free(conn);
 }
 
 static const struct tutti_transport mailbox = {

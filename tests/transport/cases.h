@@ -36,6 +36,7 @@ void test_close_delivers(void **state);
 void test_last_notice(void **state);
 void test_close_ends_peer(void **state);
 void test_close_ends_many(void **state);
+void test_closed_early(void **state);
 void test_post_on_failed(void **state);
 void test_unused_endpoints(void **state);
 void test_never_connected(void **state);

@@ -13,21 +13,21 @@ const struct conformance *subject;
 uint64_t test_seed;
 
 static const struct CMUnitTest everywhere[] = {
-	cmocka_unit_test(test_order_and_sizes),    cmocka_unit_test(test_empty_messages),
-	cmocka_unit_test(test_unaligned),          cmocka_unit_test(test_small_messages),
-	cmocka_unit_test(test_huge_exchange),      cmocka_unit_test(test_sends_before_recvs),
-	cmocka_unit_test(test_recvs_before_sends), cmocka_unit_test(test_many_peers),
-	cmocka_unit_test(test_change_of_habit),    cmocka_unit_test(test_channels),
-	cmocka_unit_test(test_communicators),      cmocka_unit_test(test_early_connect),
-	cmocka_unit_test(test_pieces_random),      cmocka_unit_test(test_pieces_of_one_byte),
-	cmocka_unit_test(test_pieces_huge),        cmocka_unit_test(test_pieces_mismatch),
-	cmocka_unit_test(test_mismatch_bytes),     cmocka_unit_test(test_mismatch_tag),
-	cmocka_unit_test(test_close_forgets),      cmocka_unit_test(test_close_delivers),
-	cmocka_unit_test(test_close_ends_peer),    cmocka_unit_test(test_close_ends_many),
-	cmocka_unit_test(test_post_on_failed),     cmocka_unit_test(test_unused_endpoints),
-	cmocka_unit_test(test_channels_unopened),  cmocka_unit_test(test_both_connect),
-	cmocka_unit_test(test_never_connected),    cmocka_unit_test(test_left_before_connect),
-	cmocka_unit_test(test_last_notice),
+	cmocka_unit_test(test_order_and_sizes),     cmocka_unit_test(test_empty_messages),
+	cmocka_unit_test(test_unaligned),           cmocka_unit_test(test_small_messages),
+	cmocka_unit_test(test_huge_exchange),       cmocka_unit_test(test_sends_before_recvs),
+	cmocka_unit_test(test_recvs_before_sends),  cmocka_unit_test(test_many_peers),
+	cmocka_unit_test(test_change_of_habit),     cmocka_unit_test(test_channels),
+	cmocka_unit_test(test_communicators),       cmocka_unit_test(test_early_connect),
+	cmocka_unit_test(test_pieces_random),       cmocka_unit_test(test_pieces_of_one_byte),
+	cmocka_unit_test(test_pieces_huge),         cmocka_unit_test(test_pieces_mismatch),
+	cmocka_unit_test(test_mismatch_bytes),      cmocka_unit_test(test_mismatch_tag),
+	cmocka_unit_test(test_close_forgets),       cmocka_unit_test(test_close_delivers),
+	cmocka_unit_test(test_close_ends_peer),     cmocka_unit_test(test_close_ends_many),
+	cmocka_unit_test(test_closed_early),        cmocka_unit_test(test_post_on_failed),
+	cmocka_unit_test(test_unused_endpoints),    cmocka_unit_test(test_channels_unopened),
+	cmocka_unit_test(test_both_connect),        cmocka_unit_test(test_never_connected),
+	cmocka_unit_test(test_left_before_connect), cmocka_unit_test(test_last_notice),
 };
 
 static const struct CMUnitTest real[] = {

@@ -231,6 +231,36 @@ void test_close_ends_peer(void **state)
 	world_close(&w);
 }
 
+/* One end hangs up while the two are still connecting, or before the other begins. */
+void test_closed_early(void **state)
+{
+	(void)state;
+	for (int way = 0; way < 6; way++)
+		for (int passes = 0; passes < 40; passes += 1 + passes / 4) {
+			struct world w;
+			struct post recv, send;
+			uint64_t in = 0, out = 7;
+			int closer = way % 2, other = 1 - closer;
+
+			world_open(&w, 2);
+			world_conn(&w, closer, other, 0);
+			if (way < 4)
+				post_recv(&recv, world_conn(&w, other, closer, 0), &in, sizeof in,
+					  1);
+			if (way < 2)
+				post_send(&send, w.conns[other][closer][0], &out, sizeof out, 1);
+			world_pump_for(&w, passes);
+			world_hang_up(&w, closer, other, 0);
+			if (way >= 4)
+				post_recv(&recv, world_conn(&w, other, closer, 0), &in, sizeof in,
+					  1);
+			world_finish(&w, &recv, 1);
+			assert_int_equal(recv.io.status, TUTTI_ERR_PEER);
+			expect_failed(w.conns[other][closer][0], TUTTI_ERR_PEER);
+			world_close(&w);
+		}
+}
+
 /* Many peers send a last message and hang up at once: the message arrives, then the end shows. */
 void test_close_ends_many(void **state)
 {

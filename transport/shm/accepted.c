@@ -59,8 +59,8 @@ static struct shm_conn *find_conn(const struct shm_endpoint *endpoint, int peer,
 	return conn;
 }
 
-/* Here this conn has failed, and its peer may not know. */
-static bool has_failed(const struct shm_endpoint *endpoint, int peer, int channel)
+/* Here this conn has ended, and its peer may not know. */
+static bool has_ended(const struct shm_endpoint *endpoint, int peer, int channel)
 {
 	const struct shm_conn *conn = find_conn(endpoint, peer, channel);
 	const struct shm_ended *ended = endpoint->ended;
@@ -72,12 +72,12 @@ static bool has_failed(const struct shm_endpoint *endpoint, int peer, int channe
 	return ended != NULL;
 }
 
-void shm_accepted_drop_failed(struct shm_endpoint *endpoint)
+void shm_accepted_drop_ended(struct shm_endpoint *endpoint)
 {
 	endpoint->has_failed = false;
 	for (struct shm_accepted *g = endpoint->accepted, *next; g; g = next) {
 		next = g->next;
-		if (g->is_known && has_failed(endpoint, g->from, g->channel))
+		if (g->is_known && has_ended(endpoint, g->from, g->channel))
 			shm_accepted_drop(endpoint, g);
 	}
 }
@@ -149,8 +149,8 @@ static bool take_hello(struct shm_endpoint *endpoint, struct shm_accepted *accep
 		fail(TUTTI_ERR_AUTH, "it is for another communicator or rank");
 		return false;
 	}
-	if (has_failed(endpoint, hello->from, hello->channel)) {
-		fail(TUTTI_ERR_PEER, "rank %d's connection to this rank has failed already",
+	if (has_ended(endpoint, hello->from, hello->channel)) {
+		fail(TUTTI_ERR_PEER, "rank %d's connection to this rank has ended already",
 		     hello->from);
 		return false;
 	}

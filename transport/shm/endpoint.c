@@ -259,14 +259,14 @@ static int shm_progress(struct tutti_endpoint *base, struct tutti_done *done)
 }
 
 /* The peer may come for it only now. */
-static void remember_failed(struct shm_endpoint *endpoint, struct shm_conn *conn)
+static void remember_ended(struct shm_endpoint *endpoint, struct shm_conn *conn)
 {
-	if (conn->state != SHM_FAILED)
+	if (conn->state == SHM_OPEN || conn->state == SHM_ENDED)
 		return;
 	*conn->ended = (struct shm_ended){endpoint->ended, conn->base.peer, conn->base.channel};
 	endpoint->ended = conn->ended;
 	conn->ended = NULL;
-	shm_accepted_drop_failed(endpoint);
+	shm_accepted_drop_ended(endpoint);
 }
 
 static void shm_close(struct tutti_conn *base)
@@ -285,7 +285,7 @@ static void shm_close(struct tutti_conn *base)
 	shm_watch_close(endpoint, &conn->watch);
 	shared_memory_close(conn->rings);
 	done_list_forget(&endpoint->done, base);
-	remember_failed(endpoint, conn);
+	remember_ended(endpoint, conn);
 	free(conn->ended);
 	free(conn);
 }

@@ -118,7 +118,7 @@ bool shm_look(struct shm_endpoint *endpoint)
 		is_anything |= shm_accepted_expire(endpoint, now_ns);
 	}
 	if (endpoint->has_failed)
-		shm_accepted_drop_failed(endpoint);
+		shm_accepted_drop_ended(endpoint);
 	shm_accepted_free_closed(endpoint);
 	return is_anything;
 }

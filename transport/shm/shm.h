@@ -84,7 +84,8 @@ struct shm_conn {
 	struct shm_ended *ended;
 };
 
-/* A conn that had failed and has been closed: a peer that asks for it is told so. */
+/* A conn that had failed, or never had rings, and has been closed: a peer that asks for it is told
+ * so. */
 struct shm_ended {
 	struct shm_ended *next;
 	int peer, channel;
@@ -179,7 +180,7 @@ void shm_accepted_drop(struct shm_endpoint *endpoint, struct shm_accepted *accep
 void shm_accepted_free_closed(struct shm_endpoint *endpoint);
 struct shm_accepted *shm_accepted_find(const struct shm_endpoint *endpoint, int from, int channel);
 /* Closes those whose conn has failed here, so that their peers learn it. */
-void shm_accepted_drop_failed(struct shm_endpoint *endpoint);
+void shm_accepted_drop_ended(struct shm_endpoint *endpoint);
 
 /* conn.c */
 void shm_conn_settle(struct shm_conn *conn); /* the peer's endpoint is there */

@@ -22,12 +22,12 @@ enum tcp_state {
 	CONN_CLOSED
 };
 
-/* A connection that had failed, or that was made again, and has been closed: a peer that asks for
- * it is told so. */
+/* A connection that had failed, was made again, or never came up, and has been closed: a peer that
+ * asks for it is told so. */
 struct tcp_ended {
 	struct tcp_ended *next;
 	int peer, channel;
-	bool has_failed;
+	bool is_over; /* from the first socket on, and not only for one that reconnects */
 };
 
 struct tcp_conn {

@@ -140,10 +140,12 @@ static void forget_busy(struct tcp_endpoint *ep, struct tcp_conn *c)
 static void remember_ended(struct tcp_conn *c)
 {
 	struct tcp_endpoint *ep = tcp_endpoint_of(c);
+	bool is_over =
+		!c->resend.was_up || c->base.status != TUTTI_OK || c->fails_after_drain != TUTTI_OK;
 
-	*c->ended =
-		(struct tcp_ended){ep->ended, c->base.peer, c->base.channel,
-				   c->base.status != TUTTI_OK || c->fails_after_drain != TUTTI_OK};
+	if (!is_over && !c->reconnects)
+		return;
+	*c->ended = (struct tcp_ended){ep->ended, c->base.peer, c->base.channel, is_over};
 	ep->ended = c->ended;
 	c->ended = NULL;
 }
@@ -159,8 +161,7 @@ void tcp_close(struct tutti_conn *conn)
 	done_list_forget(&tcp_endpoint_of(c)->finished, conn);
 	forget_busy(tcp_endpoint_of(c), c);
 	c->is_owned = false;
-	if (c->reconnects || c->base.status != TUTTI_OK || c->fails_after_drain != TUTTI_OK)
-		remember_ended(c);
+	remember_ended(c);
 	begin_closing(c);
 	if (c->state == CONN_CLOSED)
 		tcp_conn_free(c);

@@ -57,7 +57,7 @@ static bool is_open(struct tcp_endpoint *ep, const struct tcp_conn *c, const str
 }
 
 /* The connection that it wants to go on with was closed here; or the one that it wants has failed
- * here, and what comes too late must not wait for it. */
+ * here, or was closed before it was up, and what comes too late must not wait for it. */
 static bool is_late(const struct tcp_endpoint *ep, const struct tcp_conn *c,
 		    const struct tcp_accepted *a)
 {
@@ -67,7 +67,7 @@ static bool is_late(const struct tcp_endpoint *ep, const struct tcp_conn *c,
 		return c->base.status != TUTTI_OK || c->fails_after_drain != TUTTI_OK;
 	while (ended && (ended->peer != a->peer || ended->channel != a->channel))
 		ended = ended->next;
-	return ended && (ended->has_failed || a->epoch > 0);
+	return ended && (ended->is_over || a->epoch > 0);
 }
 
 static const char *take_hello(struct tcp_endpoint *ep, struct tcp_accepted *a)
@@ -158,7 +158,7 @@ static const char *turn_away(const struct tcp_accepted *a)
 {
 	if (a->watch.tls)
 		tls_end(a->watch.tls);
-	return "its connection has failed";
+	return "its connection has ended";
 }
 
 /* Nothing is missing of its greeting. */
