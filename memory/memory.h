@@ -11,6 +11,8 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+struct memory_dma_buf;
+
 struct memory_queue {                   /* a kind's own struct begins with this */
 	const struct memory_kind *kind;
 };
@@ -44,6 +46,8 @@ struct memory_kind {
 	void (*cancel)(struct memory_queue *queue);
 	/* Also frees what was allocated through this queue and not freed. */
 	void (*close)(struct memory_queue *queue);
+	/* As memory_dma_buf; NULL where there is none. */
+	tutti_status (*dma_buf)(struct memory_dma_buf *out, void *ptr, size_t bytes);
 };
 
 extern const struct memory_kind memory_host;

@@ -21,7 +21,8 @@
  *              rely on neither. A recv never has to wait for this rank's own sends.
  *   failure    when a conn fails, every io posted on it, and every later one, completes with the
  *              same status, and conn->error holds one message that names the peer. A failed conn
- *              touches no buffer. Its other end fails too, with PEER, also if it connects later.
+ *              touches no buffer. Its other end fails too, with PEER, also if it connects later;
+ *              likewise that of a conn that was closed before both ends had connected.
   *   ownership  an io and its buffer belong to the transport from send/recv until the io is on the
  *              done list, or until close(conn) returns.
  *   remains    a process that is killed leaves no file, folder or name behind.
@@ -263,7 +264,11 @@ struct tutti_transport {
 	 * sleeper. */
 	int (*event_fd)(struct tutti_endpoint *endpoint);
 	int (*arm)(struct tutti_endpoint *endpoint);
-	/* Registers memory of a kind, so that ios may carry io->map. */
+	/* Registers memory of a kind that is not in kinds, so that ios may carry io->map: those lie
+	 * in it as a whole and have no pieces, and both ends of a message carry one, or neither
+	 * (MISMATCH). It stays until unmap, which comes behind the last such io. When a receive is
+	 * done the wire has written all of it; whether work of a GPU sees that at once is for its
+	 * driver to say. UNSUPPORTED: there is no way from this wire to this memory. */
 	tutti_status (*map)(struct tutti_endpoint *endpoint, int kind, void *ptr, size_t bytes,
 	                    void **map);
 	void (*unmap)(struct tutti_endpoint *endpoint, void *map);

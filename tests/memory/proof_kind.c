@@ -2,6 +2,7 @@
 #include "proof_kind.h"
 
 #include "core/status.h"
+#include "memory/dma_buf.h"
 #include "memory/dtype.h"
 #include "memory/ops.h"
 #include "memory/reduce.h"
@@ -305,6 +306,14 @@ static void proof_close(struct memory_queue *queue)
 	free(queue);
 }
 
+static tutti_status proof_dma_buf(struct memory_dma_buf *out, void *ptr, size_t bytes)
+{
+	(void)bytes;
+	out->fd = fcntl(arena.fd, F_DUPFD_CLOEXEC, 0);
+	out->offset = (uint64_t)((char *)ptr - arena.user);
+	return out->fd >= 0 ? TUTTI_OK : fail_errno("a descriptor of protected memory");
+}
+
 const struct memory_kind memory_proof = {
 	.name = "proof",
 	.id = PROOF_KIND,
@@ -314,4 +323,5 @@ const struct memory_kind memory_proof = {
 	.progress = proof_progress,
 	.cancel = proof_cancel,
 	.close = proof_close,
+	.dma_buf = proof_dma_buf,
 };

@@ -95,7 +95,6 @@ static void take_grant(struct verbs_conn *conn, const uint8_t *payload, uint32_t
 	}
 	memcpy(&grant, payload, sizeof grant);
 	conn->grants[grant.number % VERBS_GRANTS] = grant;
-	conn->due.slots++;
 }
 
 /* Completions of other rails may come behind it. */
@@ -135,19 +134,20 @@ static void take_frame(struct verbs_conn *conn, int rail, uint32_t slot, uint32_
 		damaged(conn);
 		return;
 	}
-	if (frame.kind == VERBS_DATA || frame.kind == VERBS_BULK) {
+	if (frame.kind == VERBS_DATA || frame.kind == VERBS_BULK || frame.kind == VERBS_MAPPED) {
 		conn->arrived.arrivals[conn->arrived.end++ % VERBS_ARRIVALS] =
 			(struct verbs_arrival){(uint8_t)rail, (uint8_t)slot, bytes};
 		return;
 	}
-	if (frame.kind == VERBS_GRANT)
+	if (frame.kind == VERBS_GRANT || frame.kind == VERBS_OWED)
 		take_grant(conn, at + sizeof frame, bytes - (uint32_t)sizeof frame);
+	conn->due.slots += frame.kind == VERBS_GRANT;
 	verbs_post_receive(conn, rail, slot);
 	if (frame.kind == VERBS_PIECE)
 		take_piece(conn, frame.number, frame.bytes);
 	else if (frame.kind == VERBS_BYE)
 		take_bye(conn, frame.number);
-	else if (frame.kind != VERBS_CREDIT && frame.kind != VERBS_GRANT)
+	else if (frame.kind < VERBS_GRANT || frame.kind > VERBS_BYE)
 		damaged(conn);
 }
 

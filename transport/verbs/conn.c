@@ -1,6 +1,8 @@
 /* A connection: what is posted on it, and how it moves. */
 #include "transport/verbs/verbs.h"
 
+#include <assert.h>
+
 /* Messages that have arrived are received first. While the conn waits for receives of the caller,
  * sends end well: one that completes says no more than that its buffer is free. */
 static bool move_ended(struct verbs_conn *conn)
@@ -37,6 +39,7 @@ bool verbs_conn_move(struct verbs_conn *conn)
 	} else {
 		is_moving |= verbs_receive_some(conn);
 		is_moving |= verbs_send_some(conn);
+		verbs_send_owed_grant(conn);
 		verbs_send_credit(conn);
 	}
 	if (!conn->sends.head && !conn->unacked.head && !conn->recvs.head && !conn->failing &&
@@ -50,6 +53,7 @@ void verbs_conn_post(struct verbs_conn *conn, struct tutti_io *io, bool is_send)
 	struct tutti_done *queue = is_send ? &conn->sends : &conn->recvs;
 	bool is_first = !queue->head;
 
+	assert(!io->map || verbs_map_covers(io->map, io));
 	io->conn = &conn->base;
 	tutti_io_rewind(io);
 	tutti_done_push(queue, io, TUTTI_IN_PROGRESS);

@@ -263,4 +263,6 @@ const struct tutti_transport transport_verbs = {
 	.destroy = verbs_destroy,
 	.event_fd = verbs_event_fd,
 	.arm = verbs_arm,
+	.map = verbs_map,
+	.unmap = verbs_unmap,
 };

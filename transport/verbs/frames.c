@@ -66,7 +66,8 @@ void verbs_post_frame(struct verbs_conn *conn, struct verbs_frame frame, uint32_
 	memcpy(verbs_frame_at(conn, number), &frame, sizeof frame);
 	transmit(conn, number, bytes,
 		 conn->frames % VERBS_SIGNAL == 0 || frame.kind == VERBS_BYE ||
-			 frame.kind == VERBS_BULK || frame.kind == VERBS_PIECE);
+			 frame.kind == VERBS_BULK || frame.kind == VERBS_MAPPED ||
+			 frame.kind == VERBS_PIECE);
 }
 
 void verbs_send_frame_again(struct verbs_conn *conn, uint32_t number)
@@ -77,7 +78,7 @@ void verbs_send_frame_again(struct verbs_conn *conn, uint32_t number)
 	memcpy(&frame, verbs_frame_at(conn, number), sizeof frame);
 	if (frame.kind == VERBS_DATA)
 		bytes = (uint32_t)frame.bytes;
-	else if (frame.kind == VERBS_GRANT)
+	else if (frame.kind == VERBS_GRANT || frame.kind == VERBS_OWED)
 		bytes = sizeof(struct verbs_grant);
 	transmit(conn, number, bytes, true);
 }
@@ -95,28 +96,49 @@ static bool find_keys(const struct verbs_conn *conn, const struct tutti_io *io,
 {
 	for (int r = 0; r < conn->rail_count; r++) {
 		struct verbs_keys keys;
-		if (!verbs_registered_find(conn->rails[r].port->device, io->buf, io->bytes, &keys))
+		if (!verbs_keys_of(conn, r, io->map, io->buf, io->bytes, &keys))
 			return false;
 		remote[r] = keys.remote;
 	}
 	return true;
 }
 
-/* Only where it costs no message its slot. */
-void verbs_send_grant(struct verbs_conn *conn, const struct tutti_io *io, uint32_t number)
+static void post_grant(struct verbs_conn *conn, const struct tutti_io *io, uint32_t number,
+		       enum verbs_kind kind)
 {
 	struct verbs_grant grant = {.at = (uintptr_t)io->buf, .bytes = io->bytes, .number = number};
 
-	if (conn->state != VERBS_OPEN || conn->failing || io->pieces ||
-	    io->bytes <= verbs_payload_most(conn) || number - conn->received >= VERBS_GRANTS ||
-	    conn->slots <= VERBS_SLOTS / 2 || !verbs_has_frames(conn, VERBS_SPARE) ||
-	    !find_keys(conn, io, grant.keys))
+	if (!find_keys(conn, io, grant.keys))
 		return;
-	conn->slots--;
-	conn->granted = number + 1;
+	conn->slots -= kind == VERBS_GRANT;
+	conn->own_grants[number % VERBS_GRANTS] = number + 1;
+	if ((int32_t)(number + 1 - conn->granted) > 0)
+		conn->granted = number + 1;
 	memcpy(verbs_frame_at(conn, conn->frames) + sizeof(struct verbs_frame), &grant,
 	       sizeof grant);
-	verbs_post_frame(conn, (struct verbs_frame){.kind = VERBS_GRANT}, sizeof grant);
+	verbs_post_frame(conn, (struct verbs_frame){.kind = (uint16_t)kind}, sizeof grant);
+}
+
+/* Only where it costs no message its slot. */
+void verbs_send_grant(struct verbs_conn *conn, const struct tutti_io *io, uint32_t number)
+{
+	bool is_long = io->bytes > verbs_payload_most(conn) || verbs_is_mapped(io);
+
+	if (conn->state == VERBS_OPEN && !conn->failing && !io->pieces && is_long &&
+	    number - verbs_first_received(conn) < VERBS_GRANTS && conn->slots > VERBS_SLOTS / 2 &&
+	    verbs_has_frames(conn, VERBS_SPARE))
+		post_grant(conn, io, number, VERBS_GRANT);
+}
+
+/* One at a time: the peer has taken it when it sends the message. */
+void verbs_send_owed_grant(struct verbs_conn *conn)
+{
+	uint32_t number = verbs_first_received(conn);
+	const struct tutti_io *io = conn->recvs.head;
+
+	if (io && verbs_is_mapped(io) && conn->own_grants[number % VERBS_GRANTS] != number + 1 &&
+	    conn->state == VERBS_OPEN && !conn->failing && verbs_has_frames(conn, 1))
+		post_grant(conn, io, number, VERBS_OWED);
 }
 
 void verbs_send_bye(struct verbs_conn *conn)

@@ -23,7 +23,7 @@ static void *find(void *library, const char *name)
 
 	if (!symbol && !reason[0])
 		snprintf(reason, sizeof reason,
-			 NAME " has no %s: it is too old (rdma-core 32 or later is needed)", name);
+			 NAME " has no %s: it is too old (rdma-core 34 or later is needed)", name);
 	return symbol;
 }
 

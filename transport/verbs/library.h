@@ -20,6 +20,8 @@
 	X(struct ibv_pd *, alloc_pd, (struct ibv_context *context))                                \
 	X(int, dealloc_pd, (struct ibv_pd *pd))                                                    \
 	X(struct ibv_mr *, reg_mr, (struct ibv_pd *pd, void *at, size_t bytes, int access))        \
+	X(struct ibv_mr *, reg_dmabuf_mr,                                                          \
+	  (struct ibv_pd *pd, uint64_t offset, size_t bytes, uint64_t iova, int fd, int access))   \
 	X(int, dereg_mr, (struct ibv_mr *mr))                                                      \
 	X(struct ibv_comp_channel *, create_comp_channel, (struct ibv_context *context))           \
 	X(int, destroy_comp_channel, (struct ibv_comp_channel *channel))                           \

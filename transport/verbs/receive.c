@@ -34,7 +34,7 @@ static void receive_piece(struct verbs_conn *conn, struct tutti_io *io)
 	struct verbs_piece *piece = &conn->pieces_in.of[at];
 	struct verbs_memory *m = &conn->memory;
 
-	if (piece->bytes > io->bytes - io->moved) {
+	if (piece->bytes > io->bytes - io->moved || (verbs_is_mapped(io) && !piece->is_placed)) {
 		damaged(conn);
 		return;
 	}
@@ -46,6 +46,11 @@ static void receive_piece(struct verbs_conn *conn, struct tutti_io *io)
 	conn->pieces_in.first++;
 	conn->due.chunks++;
 	finish_if_whole(conn, io);
+}
+
+static const char *memory_words(bool is_mapped)
+{
+	return is_mapped ? "mapped memory" : "other memory";
 }
 
 static void receive_frame(struct verbs_conn *conn, struct tutti_io *io,
@@ -72,11 +77,22 @@ static void receive_frame(struct verbs_conn *conn, struct tutti_io *io,
 				conn->base.channel, frame.number);
 		return;
 	}
+	if ((frame.kind == VERBS_MAPPED) != verbs_is_mapped(io)) {
+		verbs_conn_fail(
+			conn, TUTTI_ERR_MISMATCH,
+			"rank %d sends %zu bytes from %s where rank %d receives into %s (verbs, "
+			"channel %d, message %u): device memory is mapped on both ends, or "
+			"on neither",
+			conn->base.peer, io->bytes, memory_words(!verbs_is_mapped(io)),
+			verbs_endpoint_of(conn)->rank, memory_words(verbs_is_mapped(io)),
+			conn->base.channel, frame.number);
+		return;
+	}
 	if (frame.kind == VERBS_DATA)
 		tutti_io_copy_in(io, at + sizeof frame, payload);
 	verbs_post_receive(conn, arrival->rail, arrival->slot);
 	conn->due.slots++;
-	conn->in_payload[1] = frame.kind == VERBS_BULK;
+	conn->in_payload[1] = frame.kind != VERBS_DATA;
 	if (frame.kind == VERBS_DATA)
 		finish_if_whole(conn, io);
 }

@@ -25,11 +25,14 @@ static void finish_send(struct verbs_conn *conn)
 static void send_frame(struct verbs_conn *conn, struct tutti_io *io)
 {
 	uint8_t *at = verbs_frame_at(conn, conn->frames);
-	bool is_short = io->bytes <= verbs_payload_most(conn);
+	bool is_mapped = verbs_is_mapped(io);
+	bool is_short = io->bytes <= verbs_payload_most(conn) && !is_mapped;
 	struct verbs_frame frame = {.bytes = io->bytes,
 				    .tag = io->tag,
 				    .number = conn->sent++,
-				    .kind = is_short ? VERBS_DATA : VERBS_BULK};
+				    .kind = is_short    ? VERBS_DATA
+					    : is_mapped ? VERBS_MAPPED
+							: VERBS_BULK};
 
 	conn->slots--;
 	if (is_short)
@@ -103,8 +106,9 @@ static bool take_in_place(struct verbs_conn *conn, struct tutti_io *io, size_t m
 	struct verbs_keys keys;
 
 	if (here < least || verbs_conn_owes(conn) ||
-	    !verbs_registered_find(conn->rails[flight->rail].port->device, at, least, &keys))
+	    !verbs_keys_of(conn, flight->rail, io->map, at, least, &keys))
 		return false;
+	flight->map = io->map;
 	flight->from = (uintptr_t)at;
 	flight->bytes = (uint32_t)least;
 	*key = keys.local;
@@ -163,8 +167,8 @@ void verbs_send_piece_again(struct verbs_conn *conn, uint32_t number)
 	if (flight->is_chunk)
 		keys.local = rail->local->lkey;
 	else
-		verbs_registered_find(rail->port->device, (const void *)(uintptr_t)flight->from,
-				      flight->bytes, &keys);
+		verbs_keys_of(conn, flight->rail, flight->map,
+			      (const void *)(uintptr_t)flight->from, flight->bytes, &keys);
 	keys.remote = flight->is_placed
 			      ? conn->grants[flight->message % VERBS_GRANTS].keys[flight->rail]
 			      : rail->peer.chunks_key;
@@ -177,6 +181,9 @@ static bool can_send(const struct verbs_conn *conn)
 		return false;
 	if (!conn->in_payload[0])
 		return conn->slots > 0;
+	const struct tutti_io *io = conn->sends.head;
+	if (verbs_is_mapped(io) && (!grant_for(conn, io) || verbs_conn_owes(conn)))
+		return false;
 	return conn->chunks > 0 && conn->pieces - conn->pieces_acked < VERBS_CHUNKS;
 }
 

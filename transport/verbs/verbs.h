@@ -16,6 +16,7 @@
  *     port.c         ports, GIDs
  *     device.c       devices                    library.c  libibverbs, loaded at run time
  *     registered.c   memory of tutti_mem_alloc, as a device knows it
+ *     mapped.c       memory of GPUs, as an endpoint's devices know it
  *
  * A file calls only files that stand below it.
  *
@@ -29,7 +30,9 @@
  * ends say what has come by it, and the rest is sent again by the others.
  *
  * Memory that is registered (registered.h) is read where it lies. The receiver grants it: then the
- * rest of the message is written there, and not into chunks. Neither end waits for a grant.
+ * rest of the message is written there, and not into chunks. Neither end waits for a grant. But for
+ * memory that is mapped (of a GPU; the caller maps it, at both ends) there is no other way: its
+ * sender waits, and the receiver owes a grant to its first receive.
  *
  * Slots and chunks are the receiver's. The sender counts those that are free; they come back with
  * frames of the other direction, or with one of their own when half of them are due. So nothing is
@@ -46,7 +49,7 @@
 
 #define VERBS_SLOTS    32u /* for messages that are short, and for what announces long ones */
 #define VERBS_CHUNKS   16u
-#define VERBS_CONTROL  (VERBS_CHUNKS + 5) /* receives for pieces, for 4 of CREDIT, for BYE */
+#define VERBS_CONTROL  (VERBS_CHUNKS + 6) /* receives for pieces, 4 of CREDIT, OWED, BYE */
 #define VERBS_RECEIVES (VERBS_SLOTS + VERBS_CONTROL)
 #define VERBS_SENDS    64u /* frames on their way; a power of 2 */
 #define VERBS_SPARE    8u  /* of them, which messages leave to CREDIT and BYE */
@@ -64,7 +67,17 @@
 #define VERBS_RAILS VERBS_PORTS
 #define VERBS_SENT  (1ull << 32) /* as wr_id: a send; of a receive it is the slot */
 
-enum verbs_kind { VERBS_DATA = 1, VERBS_BULK, VERBS_PIECE, VERBS_GRANT, VERBS_CREDIT, VERBS_BYE };
+/* MAPPED: BULK from memory that is mapped. OWED: GRANT for a first receive, which takes no slot. */
+enum verbs_kind {
+	VERBS_DATA = 1,
+	VERBS_BULK,
+	VERBS_MAPPED,
+	VERBS_PIECE,
+	VERBS_GRANT,
+	VERBS_OWED,
+	VERBS_CREDIT,
+	VERBS_BYE
+};
 
 /* The beginning of what a SEND carries. slots, chunks: of this direction's peer that are free. */
 struct verbs_frame {
@@ -79,7 +92,8 @@ struct verbs_frame {
 #define VERBS_NUMBER_BITS 0xffffffu
 #define VERBS_IS_PLACED   0x80000000u
 
-/* The peer's receive of message number: its bytes may be written there. Behind a GRANT's frame. */
+/* The peer's receive of message number: its bytes may be written there. Behind the frame of GRANT
+ * or OWED. */
 struct verbs_grant {
 	uint64_t at, bytes;
 	uint32_t keys[VERBS_RAILS];
@@ -132,9 +146,12 @@ struct verbs_piece {
 	uint32_t bytes;
 };
 
+struct verbs_map;
+
 /* A piece that is on its way: enough to send it again. */
 struct verbs_flight {
 	uint64_t from, to;
+	const struct verbs_map *map;
 	uint32_t bytes, message;
 	uint8_t rail;
 	bool is_placed, is_chunk, is_acked;
@@ -218,6 +235,7 @@ struct verbs_conn {
 	uint32_t posted, received;           /* messages                                         */
 	uint32_t frames_received;
 	uint32_t granted;                    /* the message behind the last that was granted     */
+	uint32_t own_grants[VERBS_GRANTS];   /* the messages behind those that were              */
 	struct {
 		uint32_t slots, chunks;
 	} due;                               /* free again, and not told yet                     */
@@ -303,6 +321,8 @@ static inline bool verbs_owes_credit(const struct verbs_conn *conn)
 }
 /* A receive was posted, for message number: the peer may write into it, if it is registered. */
 void verbs_send_grant(struct verbs_conn *conn, const struct tutti_io *io, uint32_t number);
+/* The first receive's, if its sender waits for it, and it has none. */
+void verbs_send_owed_grant(struct verbs_conn *conn);
 static inline bool verbs_has_unacked(const struct verbs_conn *conn)
 {
 	return conn->frames != conn->frames_acked || conn->pieces != conn->pieces_acked;
@@ -312,6 +332,20 @@ static inline bool verbs_has_unacked(const struct verbs_conn *conn)
 static inline bool verbs_conn_may_fail(const struct verbs_conn *conn)
 {
 	return conn->state == VERBS_OPEN && verbs_has_unacked(conn);
+}
+
+/* mapped.c */
+tutti_status verbs_map(struct tutti_endpoint *endpoint, int kind, void *ptr, size_t bytes,
+		       void **map);
+void verbs_unmap(struct tutti_endpoint *endpoint, void *map);
+/* Of memory of this map, or of registered memory if it is NULL. False: it is neither. */
+bool verbs_keys_of(const struct verbs_conn *conn, int rail, const struct verbs_map *map,
+		   const void *ptr, size_t bytes, struct verbs_keys *keys);
+bool verbs_map_covers(const struct verbs_map *map, const struct tutti_io *io);
+/* The CPU may touch none of its bytes. */
+static inline bool verbs_is_mapped(const struct tutti_io *io)
+{
+	return io->map && io->bytes > 0;
 }
 
 /* receive.c */
@@ -353,6 +387,12 @@ void verbs_close(struct tutti_conn *conn);
 bool verbs_look(struct verbs_endpoint *endpoint);
 /* Goes on with a conn that is closing; frees it at the end. */
 void verbs_close_on(struct verbs_conn *conn);
+
+/* The message of the first receive: the one that has begun to come, or the next. */
+static inline uint32_t verbs_first_received(const struct verbs_conn *conn)
+{
+	return conn->received - conn->in_payload[1];
+}
 
 static inline struct verbs_endpoint *verbs_endpoint_of(const struct verbs_conn *conn)
 {

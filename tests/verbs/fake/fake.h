@@ -35,6 +35,8 @@ struct fake_domain {
 struct fake_region {
 	struct ibv_mr base;
 	int access;
+	uint8_t *view; /* of a dma-buf: where its bytes are; else NULL */
+	size_t view_from, view_bytes;
 	struct fake_region *next;
 };
 
@@ -114,6 +116,7 @@ struct fake {
 	struct fake_pair *pairs, **active;
 	int active_count, active_room;
 	struct fake_region *regions;
+	int views; /* regions that are of a dma-buf */
 	uint32_t numbers, keys;
 	struct fake_counts counts;
 	pthread_t thread;
@@ -161,6 +164,8 @@ static inline struct fake_device *fake_device_of(struct ibv_context *context)
 /* memory.c: the memory of sge may be used so; key is the lkey or the rkey. */
 bool fake_is_allowed(const struct ibv_pd *pd, uint64_t at, size_t bytes, uint32_t key,
 		     bool is_remote, int access);
+/* Where the device finds the byte that the program calls at. */
+uint8_t *fake_reach(uint64_t at, uint32_t key, bool is_remote);
 
 /* queues.c */
 void fake_queue_add(struct fake_queue *queue, const struct fake_completion *completion);

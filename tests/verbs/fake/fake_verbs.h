@@ -13,7 +13,8 @@
  *     faults.c   what the test has ordered to go wrong
  *
  * There is RC alone, with SEND and RDMA WRITE; no READ, no atomics, no shared receive queue, no
- * memory window. All functions may be called by any thread. */
+ * memory window. A dma-buf is a descriptor that mmap takes. All functions may be called by any
+ * thread. */
 #ifndef TESTS_VERBS_FAKE_VERBS_H
 #define TESTS_VERBS_FAKE_VERBS_H
 
@@ -41,6 +42,7 @@ struct fake_port_config {
 
 struct fake_device_config {
 	bool has_no_immediate; /* it calls itself iWARP, and refuses immediate data */
+	bool has_no_dma_buf;   /* as soft-RoCE: EOPNOTSUPP */
 	bool is_old;           /* no ibv_query_port of its own: the library's is called */
 	uint32_t max_inline;
 	int ports;
@@ -84,7 +86,7 @@ enum fake_call {
 	FAKE_QUERY_DEVICE,
 	FAKE_QUERY_PORT,
 	FAKE_ALLOC_PD,
-	FAKE_REG_MR,
+	FAKE_REG_MR, /* ibv_reg_dmabuf_mr, too */
 	FAKE_CREATE_CHANNEL,
 	FAKE_CREATE_CQ,
 	FAKE_CREATE_QP,

@@ -3,6 +3,9 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+
+#define PAGE ((size_t)4096)
 
 #undef ibv_reg_mr
 
@@ -44,29 +47,27 @@ int ibv_dealloc_pd(struct ibv_pd *pd)
 	return 0;
 }
 
-/* Remote writes are writes, too: as ibv_reg_mr(3) says, they need both flags. */
-struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *at, size_t bytes, int access)
+/* Remote writes are writes, too: as ibv_reg_mr(3) says, they need both flags. Takes region, which
+ * is freed when this fails. */
+static struct ibv_mr *add(struct ibv_pd *pd, struct fake_region *region, int error)
 {
-	struct fake_region *region = calloc(1, sizeof *region);
-	int error;
+	int access = region->access;
 
-	if (!region)
-		return NULL;
 	fake_lock();
-	error = fake_call_error(FAKE_REG_MR, fake_device_of(pd->context));
-	if ((access & IBV_ACCESS_REMOTE_WRITE && !(access & IBV_ACCESS_LOCAL_WRITE)) || bytes == 0)
+	if (error == 0)
+		error = fake_call_error(FAKE_REG_MR, fake_device_of(pd->context));
+	if ((access & IBV_ACCESS_REMOTE_WRITE && !(access & IBV_ACCESS_LOCAL_WRITE)) ||
+	    region->base.length == 0)
 		error = EINVAL;
 	if (error == 0) {
 		uint32_t key = fake.keys += 1 + fake_random(200);
-		region->base = (struct ibv_mr){.context = pd->context,
-					       .pd = pd,
-					       .addr = at,
-					       .length = bytes,
-					       .lkey = key,
-					       .rkey = key ^ 0x5a5a0000u};
-		region->access = access;
+		region->base.context = pd->context;
+		region->base.pd = pd;
+		region->base.lkey = key;
+		region->base.rkey = key ^ 0x5a5a0000u;
 		region->next = fake.regions;
 		fake.regions = region;
+		fake.views += region->view != NULL;
 		((struct fake_domain *)pd)->users++;
 		fake_context_of(pd->context)->regions++;
 		fake.counts.regions++;
@@ -74,15 +75,55 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *at, size_t bytes, int access)
 	fake_unlock();
 	if (error == 0)
 		return &region->base;
+	if (region->view)
+		munmap(region->view, region->view_bytes);
 	free(region);
 	errno = error;
 	return NULL;
 }
 
+struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *at, size_t bytes, int access)
+{
+	struct fake_region *region = calloc(1, sizeof *region);
+
+	if (!region)
+		return NULL;
+	*region = (struct fake_region){.base = {.addr = at, .length = bytes}, .access = access};
+	return add(pd, region, 0);
+}
+
+/* As the kernel: address and offset have the same place in their pages. */
+struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t bytes, uint64_t iova,
+				 int fd, int access)
+{
+	struct fake_region *region = calloc(1, sizeof *region);
+	size_t from = offset % PAGE;
+	int error = 0;
+
+	if (!region)
+		return NULL;
+	*region = (struct fake_region){.base = {.addr = (void *)(uintptr_t)iova, .length = bytes},
+				       .access = access,
+				       .view_from = from,
+				       .view_bytes = from + bytes};
+	if (fake_device_of(pd->context)->config.has_no_dma_buf)
+		error = EOPNOTSUPP;
+	else if (iova % PAGE != from)
+		error = EINVAL;
+	else
+		region->view = mmap(NULL, region->view_bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
+				    fd, (off_t)(offset - from));
+	if (region->view == MAP_FAILED) {
+		region->view = NULL;
+		error = errno;
+	}
+	return add(pd, region, error);
+}
+
 /* As with hardware, nothing says whether posted work requests name it: they fail when they run. */
 int ibv_dereg_mr(struct ibv_mr *mr)
 {
-	struct fake_region **at = &fake.regions;
+	struct fake_region **at = &fake.regions, *region = (struct fake_region *)mr;
 
 	fake_lock();
 	while (*at && &(*at)->base != mr)
@@ -90,6 +131,7 @@ int ibv_dereg_mr(struct ibv_mr *mr)
 	bool is_found = *at != NULL;
 	if (is_found) {
 		*at = (*at)->next;
+		fake.views -= region->view != NULL;
 		((struct fake_domain *)mr->pd)->users--;
 		fake_context_of(mr->context)->regions--;
 		fake.counts.regions--;
@@ -99,19 +141,35 @@ int ibv_dereg_mr(struct ibv_mr *mr)
 	fake_unlock();
 	if (!is_found)
 		return EINVAL;
-	free(mr);
+	if (region->view)
+		munmap(region->view, region->view_bytes);
+	free(region);
 	return 0;
+}
+
+static const struct fake_region *find(uint32_t key, bool is_remote)
+{
+	const struct fake_region *r = fake.regions;
+
+	while (r && key != (is_remote ? r->base.rkey : r->base.lkey))
+		r = r->next;
+	return r;
 }
 
 bool fake_is_allowed(const struct ibv_pd *pd, uint64_t at, size_t bytes, uint32_t key,
 		     bool is_remote, int access)
 {
-	for (const struct fake_region *r = fake.regions; r; r = r->next) {
-		uint64_t from = (uintptr_t)r->base.addr;
-		if (key != (is_remote ? r->base.rkey : r->base.lkey))
-			continue;
-		return r->base.pd == pd && (r->access & access) == access && at >= from &&
-		       at - from <= r->base.length && bytes <= r->base.length - (at - from);
-	}
-	return false;
+	const struct fake_region *r = find(key, is_remote);
+	uint64_t from = r ? (uintptr_t)r->base.addr : 0;
+
+	return r && r->base.pd == pd && (r->access & access) == access && at >= from &&
+	       at - from <= r->base.length && bytes <= r->base.length - (at - from);
+}
+
+uint8_t *fake_reach(uint64_t at, uint32_t key, bool is_remote)
+{
+	const struct fake_region *r = fake.views ? find(key, is_remote) : NULL;
+
+	return r && r->view ? r->view + r->view_from + (at - (uintptr_t)r->base.addr)
+			    : (uint8_t *)(uintptr_t)at;
 }

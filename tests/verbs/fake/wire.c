@@ -169,7 +169,7 @@ static uint8_t *place(const struct ibv_sge *sges, size_t at, size_t *here)
 	while (at >= sges->length)
 		at -= sges++->length;
 	*here = sges->length - at;
-	return (uint8_t *)(uintptr_t)sges->addr + at;
+	return fake_reach(sges->addr + at, sges->lkey, false);
 }
 
 static bool are_allowed(const struct ibv_pd *pd, const struct ibv_sge *sges, int count, int access)
@@ -271,7 +271,7 @@ static void move_blocks(struct fake_pair *pair, struct fake_pair *peer,
 	struct target to = {.sges = fake_work_at(&peer->recvs, peer->recvs.next)->sges};
 
 	if (is_write(work->send.opcode))
-		to.at = (uint8_t *)(uintptr_t)work->send.wr.rdma.remote_addr;
+		to.at = fake_reach(work->send.wr.rdma.remote_addr, work->send.wr.rdma.rkey, true);
 	for (; most > 0 && pair->moving.moved < pair->moving.blocks; most--) {
 		uint64_t block =
 			((uint64_t)pair->moving.moved++ * pair->moving.stride + pair->base.qp_num) %

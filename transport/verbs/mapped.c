@@ -1,0 +1,103 @@
+/* Memory of a device that the CPU may not touch, as the ports of an endpoint reach it. */
+#include "transport/verbs/verbs.h"
+
+#include "core/status.h"
+#include "memory/dma_buf.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct verbs_map {
+	uintptr_t base;
+	size_t bytes;
+	struct ibv_mr *mr[VERBS_PORTS]; /* ports of one device have one */
+};
+
+static int first_of_device(const struct verbs_endpoint *endpoint, int port)
+{
+	int p = 0;
+
+	while (endpoint->ports[p].device != endpoint->ports[port].device)
+		p++;
+	return p;
+}
+
+/* Under the address that it has here, so that peers and this rank name bytes alike. */
+static tutti_status map_by(const struct verbs_device *device, const struct memory_dma_buf *dma_buf,
+			   const struct verbs_map *map, struct ibv_mr **mr)
+{
+	*mr = device->library->reg_dmabuf_mr(device->pd, dma_buf->offset, map->bytes, map->base,
+					     dma_buf->fd,
+					     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+	if (*mr)
+		return TUTTI_OK;
+	int why = errno;
+	return fail(why == ENOMEM ? TUTTI_ERR_MEMORY : TUTTI_ERR_UNSUPPORTED,
+		    "verbs: %s cannot reach %zu KiB of device memory (ibv_reg_dmabuf_mr): %s",
+		    device->library->get_device_name(device->context->device), map->bytes >> 10,
+		    strerror(why));
+}
+
+static tutti_status map_by_all(const struct verbs_endpoint *endpoint,
+			       const struct memory_dma_buf *dma_buf, struct verbs_map *map)
+{
+	for (int p = 0; p < endpoint->port_count; p++) {
+		int first = first_of_device(endpoint, p);
+		if (first == p)
+			TRY(map_by(endpoint->ports[p].device, dma_buf, map, &map->mr[p]));
+		map->mr[p] = map->mr[first];
+	}
+	return TUTTI_OK;
+}
+
+tutti_status verbs_map(struct tutti_endpoint *base, int kind, void *ptr, size_t bytes, void **out)
+{
+	struct verbs_map *map = calloc(1, sizeof *map);
+	struct memory_dma_buf dma_buf;
+	tutti_status status;
+
+	if (!map)
+		return fail(TUTTI_ERR_MEMORY, "verbs: no memory to map device memory");
+	*map = (struct verbs_map){.base = (uintptr_t)ptr, .bytes = bytes};
+	status = memory_dma_buf(&dma_buf, kind, ptr, bytes);
+	if (status == TUTTI_OK) {
+		status = map_by_all((struct verbs_endpoint *)base, &dma_buf, map);
+		close(dma_buf.fd);
+	}
+	if (status != TUTTI_OK) {
+		verbs_unmap(base, map);
+		return status;
+	}
+	*out = map;
+	return TUTTI_OK;
+}
+
+void verbs_unmap(struct tutti_endpoint *base, void *map)
+{
+	struct verbs_endpoint *endpoint = (struct verbs_endpoint *)base;
+	struct verbs_map *mapped = map;
+
+	for (int p = 0; p < endpoint->port_count; p++)
+		if (mapped->mr[p] && first_of_device(endpoint, p) == p)
+			endpoint->ports[p].device->library->dereg_mr(mapped->mr[p]);
+	free(map);
+}
+
+bool verbs_keys_of(const struct verbs_conn *conn, int rail, const struct verbs_map *map,
+		   const void *ptr, size_t bytes, struct verbs_keys *keys)
+{
+	if (!map)
+		return verbs_registered_find(conn->rails[rail].port->device, ptr, bytes, keys);
+	*keys = (struct verbs_keys){map->mr[rail]->lkey, map->mr[rail]->rkey};
+	return true;
+}
+
+bool verbs_map_covers(const struct verbs_map *map, const struct tutti_io *io)
+{
+	uintptr_t at = (uintptr_t)io->buf;
+
+	return !io->pieces && at >= map->base && at - map->base <= map->bytes &&
+	       io->bytes <= map->bytes - (at - map->base);
+}
