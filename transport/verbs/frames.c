@@ -102,13 +102,15 @@ static bool find_keys(const struct verbs_conn *conn, const struct tutti_io *io,
 	return true;
 }
 
-/* Only where it costs no message its slot. */
+/* Only where it costs no message its slot. The peer keeps VERBS_GRANTS, that of the message which
+ * is on its way among them. */
 void verbs_send_grant(struct verbs_conn *conn, const struct tutti_io *io, uint32_t number)
 {
 	struct verbs_grant grant = {.at = (uintptr_t)io->buf, .bytes = io->bytes, .number = number};
+	uint32_t ahead = number - conn->received + conn->in_payload[1];
 
 	if (conn->state != VERBS_OPEN || conn->failing || io->pieces ||
-	    io->bytes <= verbs_payload_most(conn) || number - conn->received >= VERBS_GRANTS ||
+	    io->bytes <= verbs_payload_most(conn) || ahead >= VERBS_GRANTS ||
 	    conn->slots <= VERBS_SLOTS / 2 || !verbs_has_frames(conn, VERBS_SPARE) ||
 	    !find_keys(conn, io, grant.keys))
 		return;
