@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define DEVICES_FOLDER "/sys/class/infiniband"
@@ -102,20 +101,19 @@ double verbs_link_gigabits(const struct ibv_port_attr *attr)
 	return link_megabits(attr) / 1e3;
 }
 
-/* "mlx5_0,mlx5_1:2" has all ports of mlx5_0, and port 2 of mlx5_1. */
+/* "mlx5_0, mlx5_1:2" has all ports of mlx5_0, and port 2 of mlx5_1. */
 static bool is_wanted(const char *wanted, const char *device, int port)
 {
-	size_t n = strlen(device);
+	char name[80];
 
-	if (!wanted || !wanted[0])
-		return true;
-	for (const char *p = wanted; *p; p += strcspn(p, ","), p += *p == ',') {
-		if (strncmp(p, device, n) != 0)
-			continue;
-		if (p[n] == ',' || p[n] == '\0' || (p[n] == ':' && atoi(p + n + 1) == port))
+	snprintf(name, sizeof name, "%s:%d", device, port);
+	for (const char *p = wanted; p && *p; p += strcspn(p, ","), p += *p == ',') {
+		p += strspn(p, " ");
+		size_t n = strcspn(p, ", ");
+		if (strncmp(p, name, n) == 0 && (name[n] == ':' || name[n] == '\0'))
 			return true;
 	}
-	return false;
+	return !wanted || !wanted[0];
 }
 
 const char *verbs_port_check(struct verbs_port *port, int gid_index, const char *wanted)

@@ -63,6 +63,8 @@ static void test_ports(void **state)
 		{NULL, 0, "fake_0, port 1: down"},
 		{NULL, 6, "fake_0, port 2: has no GID of the index"},
 		{"fake_1", 0, "fake_0, port 2: is not in TUTTI_VERBS_DEVICES"},
+		{"fake_0:1, fake_0:2", 6, "fake_0, port 2: has no GID of the index"},
+		{"fake_0:2x,fake_0:21", 0, "fake_0, port 2: is not in TUTTI_VERBS_DEVICES"},
 	};
 	struct fake_config fakes;
 
