@@ -34,12 +34,14 @@ static const struct verbs_library *library_of(const struct verbs_rail *rail)
 static tutti_status fail_device(const struct verbs_conn *conn, const struct verbs_rail *rail,
 				const char *what, int why)
 {
-	char name[80];
+	char name[80], limit[VERBS_MEMLOCK_BYTES];
 
 	verbs_port_name(rail->port, name);
+	verbs_memlock_text(why, limit);
 	return fail(why == ENOMEM ? TUTTI_ERR_MEMORY : TUTTI_ERR_DEVICE,
-		    "verbs: rank %d cannot connect to rank %d by %s: %s: %s",
-		    verbs_endpoint_of(conn)->rank, conn->base.peer, name, what, strerror(why));
+		    "verbs: rank %d cannot connect to rank %d by %s: %s: %s%s%s",
+		    verbs_endpoint_of(conn)->rank, conn->base.peer, name, what, strerror(why),
+		    limit[0] ? "; " : "", limit);
 }
 
 static tutti_status open_memory(struct verbs_conn *conn)
@@ -133,18 +135,27 @@ static tutti_status modify(struct verbs_conn *conn, struct verbs_rail *rail,
 	return why == 0 ? TUTTI_OK : fail_device(conn, rail, what, why);
 }
 
+/* Returns errno's value. */
+static int post_receive(struct verbs_conn *conn, struct verbs_rail *rail, uint32_t slot)
+{
+	struct ibv_sge at = {
+		.addr = (uintptr_t)(rail->slots + (size_t)slot * conn->memory.slot_bytes),
+		.length = conn->memory.slot_bytes,
+		.lkey = rail->local->lkey};
+	struct ibv_recv_wr wr = {.wr_id = slot, .sg_list = &at, .num_sge = 1}, *bad;
+	int why = ibv_post_recv(rail->qp, &wr, &bad);
+
+	rail->receives += why == 0;
+	return why;
+}
+
 void verbs_post_receive(struct verbs_conn *conn, int r, uint32_t slot)
 {
 	struct verbs_rail *rail = &conn->rails[r];
-	struct ibv_sge at = {.addr = (uintptr_t)verbs_slot(conn, r, slot),
-			     .length = conn->memory.slot_bytes,
-			     .lkey = rail->local->lkey};
-	struct ibv_recv_wr wr = {.wr_id = slot, .sg_list = &at, .num_sge = 1}, *bad;
 
 	if (rail->state != VERBS_RAIL_WORKS)
 		return;
-	int why = ibv_post_recv(rail->qp, &wr, &bad);
-	rail->receives += why == 0;
+	int why = post_receive(conn, rail, slot);
 	if (why != 0)
 		verbs_rail_lost(conn, r, TUTTI_ERR_DEVICE,
 				"rank %d cannot receive from rank %d any more (verbs, channel %d; "
@@ -168,8 +179,11 @@ static tutti_status open_rail(struct verbs_conn *conn, int r)
 	TRY(modify(conn, rail, &init,
 		   IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
 		   "ibv_modify_qp to INIT"));
-	for (uint32_t slot = 0; slot < VERBS_RECEIVES; slot++)
-		verbs_post_receive(conn, r, slot);
+	for (uint32_t slot = 0; slot < VERBS_RECEIVES; slot++) {
+		int why = post_receive(conn, rail, slot);
+		if (why != 0)
+			return fail_device(conn, rail, "ibv_post_recv", why);
+	}
 	auth_random(&rail->packet_number, sizeof rail->packet_number);
 	rail->packet_number &= 0xffffff;
 	return TUTTI_OK;

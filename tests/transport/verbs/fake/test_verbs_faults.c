@@ -250,7 +250,9 @@ static void test_connect_fails(void **state)
 		{FAKE_REG_MR, 1, ENOMEM, TUTTI_ERR_MEMORY, "may lock 64 KiB", "ulimit -l"},
 		{FAKE_CREATE_CQ, 0, ENOMEM, TUTTI_ERR_MEMORY, "ibv_create_cq", "rank 1"},
 		{FAKE_CREATE_QP, 0, EINVAL, TUTTI_ERR_DEVICE, "ibv_create_qp", "rank 1"},
+		{FAKE_CREATE_QP, 0, ENOMEM, TUTTI_ERR_MEMORY, "may lock 64 KiB", "ulimit -l"},
 		{FAKE_MODIFY_QP, 0, EINVAL, TUTTI_ERR_DEVICE, "ibv_modify_qp to INIT", "rank 1"},
+		{FAKE_POST_RECV, 0, EINVAL, TUTTI_ERR_DEVICE, "ibv_post_recv", "rank 1"},
 	};
 	struct rlimit before, little;
 
@@ -266,6 +268,7 @@ static void test_connect_fails(void **state)
 		fake_fail_call(cases[i].call, cases[i].after, cases[i].error);
 		assert_int_equal(connect_once(), cases[i].status);
 		EXPECT_WORDS(last_error(), "verbs", cases[i].words, cases[i].reason);
+		assert_null(strstr(last_error(), "overcommit"));
 		assert_int_equal(fake_count().regions, regions);
 		assert_int_equal(fake_count().queues, 0);
 		fake_repair();
