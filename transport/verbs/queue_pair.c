@@ -357,15 +357,6 @@ tutti_status verbs_pair_connect(struct verbs_conn *conn, const struct verbs_hell
 	return TUTTI_OK;
 }
 
-void verbs_pair_revoke(struct verbs_conn *conn)
-{
-	struct ibv_qp_attr none = {.qp_access_flags = 0};
-
-	for (int r = 0; r < conn->rail_count; r++)
-		library_of(&conn->rails[r])
-			->modify_qp(conn->rails[r].qp, &none, IBV_QP_ACCESS_FLAGS);
-}
-
 void verbs_pair_close(struct verbs_conn *conn)
 {
 	while (conn->rail_count > 0)

@@ -265,8 +265,6 @@ size_t verbs_address_oob(size_t bytes);
 tutti_status verbs_pair_open(struct verbs_conn *conn);
 void verbs_pair_hello(const struct verbs_conn *conn, struct verbs_hello *hello);
 tutti_status verbs_pair_connect(struct verbs_conn *conn, const struct verbs_hello *peer);
-/* The peer writes nowhere any more; what this end sends still goes out. */
-void verbs_pair_revoke(struct verbs_conn *conn);
 /* From here on the peer writes nowhere, and the devices read no buffer. */
 void verbs_pair_close(struct verbs_conn *conn);
 void verbs_post_receive(struct verbs_conn *conn, int rail, uint32_t slot);

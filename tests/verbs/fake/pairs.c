@@ -254,8 +254,9 @@ static void set(struct fake_pair *pair, const struct ibv_qp_attr *attr, int mask
 {
 	if (mask & IBV_QP_PORT)
 		pair->port = attr->port_num;
+	/* As irdma and older bnxt_re, which take no right away. */
 	if (mask & IBV_QP_ACCESS_FLAGS)
-		pair->access = attr->qp_access_flags;
+		pair->access |= attr->qp_access_flags;
 	if (mask & IBV_QP_AV)
 		pair->path = attr->ah_attr;
 	if (mask & IBV_QP_PATH_MTU)

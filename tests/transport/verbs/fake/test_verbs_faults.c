@@ -390,9 +390,12 @@ static void test_close_when_done(void **state)
 	close_when_done(true);
 }
 
-/* The receiver closes while its registered buffer is written: from then on it is its own. */
+/* The receiver closes while its registered buffer is written: from then on it is its own. A short
+ * message that it had sent still arrives, unless the device is slow. */
 static void test_close_while_written(void **state)
 {
+	int arrived = 0;
+
 	(void)state;
 	for (int round = 0; round < 30; round++) {
 		struct post posts[4];
@@ -405,7 +408,7 @@ static void test_close_while_written(void **state)
 			world_pump_for(&w, 4);
 			fake_settle();
 			world_pump_for(&w, 4); /* rank 0 knows that it may write */
-			fake_hold_work(true);
+			fake_hold_work(round % 4 == 1);
 		}
 		post_send(&posts[0], w.conns[0][1][0], out, LONG, 1);
 		world_pump_for(&w, 3 * round);
@@ -419,11 +422,16 @@ static void test_close_while_written(void **state)
 		fake_repair();
 		fake_settle();
 		expect_bytes(in, LONG, seed + 1);
+		if (round % 4 == 3) {
+			world_finish(&w, &posts[3], 1);
+			arrived += posts[3].io.status == TUTTI_OK;
+		}
 		world_finish(&w, posts, 1);
 		fake_settle();
 		expect_bytes(in, LONG, seed + 1);
 		end_pair();
 	}
+	assert_true(arrived > 0);
 }
 
 /* The sender closes when all of a registered buffer is posted, and none of it read yet: the peer
