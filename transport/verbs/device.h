@@ -14,8 +14,9 @@
 
 #define VERBS_PORTS 4 /* of all devices that one endpoint uses */
 
-/* How packets are addressed. Ports of different kinds do not reach each other. */
-enum verbs_wire { VERBS_INFINIBAND = 1, VERBS_ROCE_V1, VERBS_ROCE_V2 };
+/* How packets are addressed. Ports of different kinds do not reach each other: the kernel refuses a
+ * path from an IPv4 address to one of IPv6. */
+enum verbs_wire { VERBS_INFINIBAND = 1, VERBS_ROCE_V1, VERBS_ROCE_V2, VERBS_ROCE_V2_IPV6 };
 
 struct verbs_device {
 	const struct verbs_library *library;

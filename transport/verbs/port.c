@@ -54,6 +54,15 @@ void verbs_gid_explain(const struct ibv_gid_entry *entry, char text[80])
 			 is_link_local(&entry->gid) ? "link-local" : "not link-local");
 }
 
+static enum verbs_wire wire_of(const struct ibv_gid_entry *entry)
+{
+	if (entry->gid_type == IBV_GID_TYPE_IB)
+		return VERBS_INFINIBAND;
+	if (entry->gid_type != IBV_GID_TYPE_ROCE_V2)
+		return VERBS_ROCE_V1;
+	return is_ipv4(&entry->gid) ? VERBS_ROCE_V2 : VERBS_ROCE_V2_IPV6;
+}
+
 static bool choose_gid(struct verbs_port *port, int entries, int wanted)
 {
 	const struct verbs_library *library = port->device->library;
@@ -69,9 +78,7 @@ static bool choose_gid(struct verbs_port *port, int entries, int wanted)
 		best = gid_rank(&entry);
 		port->gid = entry.gid;
 		port->gid_index = (uint8_t)i;
-		port->wire = entry.gid_type == IBV_GID_TYPE_IB        ? VERBS_INFINIBAND
-			     : entry.gid_type == IBV_GID_TYPE_ROCE_V2 ? VERBS_ROCE_V2
-								      : VERBS_ROCE_V1;
+		port->wire = wire_of(&entry);
 	}
 	return best > 0;
 }

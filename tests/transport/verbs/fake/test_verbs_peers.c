@@ -117,11 +117,37 @@ static void test_one_without_immediate(void **state)
 	}
 }
 
+/* RoCE v2 over IPv4 does not reach RoCE v2 over IPv6: other transports have to do. */
+static void test_families(void **state)
+{
+	struct fake_config config;
+
+	(void)state;
+	fake_config_roce(&config, test_seed);
+	config.device[1] = config.device[0];
+	config.devices = 2;
+	memset(&config.device[0].port[0].gids[2], 0, 2 * sizeof(struct fake_gid)); /* 10.0.0.1 */
+	fake_start(&config);
+	open_with("fake_0", "fake_1");
+	for (int r = 0; r < 2; r++) {
+		const struct tutti_endpoint *peer = w.endpoints[1 - r];
+		assert_int_equal(transport_verbs.reach(w.endpoints[r], 1 - r, peer->address,
+						       peer->address_bytes),
+				 0);
+	}
+	world_close(&w);
+	open_with("fake_0", "fake_0");
+	exchange();
+	world_close(&w);
+	assert_true(fake_is_clean());
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_ports_differ),
 		cmocka_unit_test(test_one_without_immediate),
+		cmocka_unit_test(test_families),
 	};
 
 	subject = &verbs;
