@@ -106,6 +106,8 @@ for words in --often -x 'machine' '--json=2' '-j x'; do
 	expect 2 $info $words
 	said '^tutti-info: .* tutti-info --help says more\.$' err
 done
+expect 2 $info -xj
+said '^tutti-info: -x is no option\.' err
 expect 1 env TUTTI_TRANSPORTS=smoke $info
 said '^tutti-info: .*there is no transport "smoke"' err
 exit $failures
