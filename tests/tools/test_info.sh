@@ -57,6 +57,19 @@ if $info | grep -qE '^  verbs +(possible|not here)' && [ -z "$(ls /sys/class/inf
 	expect 0 env LD_LIBRARY_PATH="$PWD" TUTTI_TRANSPORTS=^verbs $info
 	! grep -q libibverbs out || complain "looked for what is forbidden: $(cat out)"
 fi
+# A process that may lock nothing; root may lock all, so without root's rights.
+locking_nothing()
+{
+	local drop=
+	[ "$(id -u)" != 0 ] || drop='setpriv --bounding-set -all --inh-caps -all'
+	$drop bash -c 'ulimit -l 0; exec "$@"' - "$@"
+}
+if $info | grep -q '^Memory that a process may lock'; then
+	expect 0 locking_nothing $info
+	said '^Memory that a process may lock: 0 KiB; for verbs raise the limit \(ulimit -l unlimited'
+	expect "$json" locking_nothing $info --json
+	is 'h["lock_bytes"] == 0 and "ulimit -l" in h["lock_advice"]'
+fi
 
 # ---- plugins are transports
 expect 0 env TUTTI_TRANSPORT_PLUGIN="$BUILD_DIR/tests/mailbox_plugin.so" $info
@@ -93,6 +106,8 @@ for words in --often -x 'machine' '--json=2' '-j x'; do
 	expect 2 $info $words
 	said '^tutti-info: .* tutti-info --help says more\.$' err
 done
+expect 2 $info -xj
+said '^tutti-info: -x is no option\.' err
 expect 1 env TUTTI_TRANSPORTS=smoke $info
 said '^tutti-info: .*there is no transport "smoke"' err
 exit $failures

@@ -74,7 +74,7 @@ static json_t *missing_of(const struct machine *m)
 char *json_machine(const struct machine *m, const char *ranks)
 {
 	const struct verbs_listing *rdma = &m->rdma;
-	bool has_limit = rdma->lock_bytes && rdma->lock_bytes != UINT64_MAX;
+	bool has_limit = rdma->lock_advice || (rdma->lock_bytes && rdma->lock_bytes != UINT64_MAX);
 	json_t *host = json_pack(
 		"{s:o, s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I}", "host", text(m->host),
 		"ranks", text(ranks), "works", machine_works(m), "tutti_transports",

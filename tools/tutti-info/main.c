@@ -37,6 +37,8 @@ static int parse(bool *is_json, int argc, char **argv)
 			fputs(help, stdout);
 			return 0;
 		}
+		if (c == '?' && optopt && !strchr("jh", optopt))
+			return usage_error("-%c is no option.", optopt);
 		if (c == '?')
 			return usage_error("%s is no option.", argv[optind - 1]);
 		*is_json = true;

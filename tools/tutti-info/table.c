@@ -40,7 +40,7 @@ static void print_limits(FILE *f, const struct machine *m)
 
 	if (rdma->lock_bytes == UINT64_MAX)
 		fputs("Memory that a process may lock: no limit\n", f);
-	else if (rdma->lock_bytes > 0)
+	else if (rdma->lock_bytes > 0 || rdma->lock_advice)
 		fprintf(f, "Memory that a process may lock: %llu KiB%s%s\n",
 			(unsigned long long)rdma->lock_bytes >> 10,
 			rdma->lock_advice ? "; for verbs " : "",

@@ -61,7 +61,8 @@ static tutti_status open_context(struct ucx_endpoint *endpoint)
 	if (status == UCS_OK)
 		return TUTTI_OK;
 	endpoint->context = NULL;
-	return fail(ucx_status(status), "ucx: UCX does not start for rank %d (ucp_init): %s",
+	return fail(ucx_status(status),
+		    "ucx: UCX does not start for rank %d (ucp_init): %s; " UCX_SAYS_MORE,
 		    endpoint->rank, library->ucs_status_string(status));
 }
 

@@ -49,6 +49,9 @@ struct ucx_library {
  * package has it. */
 tutti_status ucx_library(const struct ucx_library **library);
 
+/* It writes nothing by itself: see library.c. */
+#define UCX_SAYS_MORE "UCX_LOG_LEVEL=error says more"
+
 /* UCX ends the process where it finds none. SYSTEM: so many cannot be opened. */
 tutti_status ucx_needs_descriptors(int count);
 

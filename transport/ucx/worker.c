@@ -117,7 +117,8 @@ static ucs_status_t on_arrival(void *arg, const void *at, size_t header_bytes, v
 
 static tutti_status cannot(const struct ucx_conn *conn, const char *what, ucs_status_t status)
 {
-	return fail(ucx_status(status), "ucx: rank %d cannot connect to rank %d (%s): %s",
+	return fail(ucx_status(status),
+		    "ucx: rank %d cannot connect to rank %d (%s): %s; " UCX_SAYS_MORE,
 		    ucx_endpoint_of(conn)->rank, conn->base.peer, what,
 		    library_of(conn)->ucs_status_string(status));
 }
@@ -201,6 +202,11 @@ tutti_status ucx_wire_connect(struct ucx_conn *conn, const void *address)
 	if (status == UCS_OK)
 		return TUTTI_OK;
 	conn->wire.ep = NULL;
+	if (status == UCS_ERR_UNREACHABLE) /* the peer is there, its address has come */
+		return fail(TUTTI_ERR_UNSUPPORTED,
+			    "ucx: no transport of UCX connects rank %d to rank %d; UCX_TLS and "
+			    "UCX_NET_DEVICES say which it may use",
+			    ucx_endpoint_of(conn)->rank, conn->base.peer);
 	return cannot(conn, "ucp_ep_create", status);
 }
 

@@ -26,6 +26,8 @@ static bool is_peers(enum ibv_wc_status status)
 /* Completions of flushed requests come behind the one that tells why. */
 static void break_off(struct verbs_conn *conn, int r, enum ibv_wc_status status)
 {
+	if (conn->rails[r].state != VERBS_RAIL_WORKS)
+		return;
 	const struct verbs_port *port = conn->rails[r].port;
 	int rank = verbs_endpoint_of(conn)->rank;
 	const char *words = port->device->library->wc_status_str(status);
@@ -33,8 +35,6 @@ static void break_off(struct verbs_conn *conn, int r, enum ibv_wc_status status)
 	const char *state = verbs_port_state(port, &is_active);
 	char name[80];
 
-	if (conn->rails[r].state != VERBS_RAIL_WORKS)
-		return;
 	verbs_port_name(port, name);
 	if (is_peers(status) && is_active)
 		verbs_rail_lost(

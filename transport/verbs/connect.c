@@ -13,7 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CLOSING_MS 5000 /* for acknowledgements of the last messages */
+#define CLOSING_MS  5000 /* for acknowledgements of the last messages */
+#define STOPPING_MS 20   /* for them, where close itself waits */
 
 static struct verbs_conn *conn_of(struct oob_conn *oob)
 {
@@ -143,14 +144,32 @@ bool verbs_look(struct verbs_endpoint *endpoint)
 }
 
 /* BYE comes behind all pieces, whichever rails they take. */
-void verbs_close_on(struct verbs_conn *conn)
+static void say_bye(struct verbs_conn *conn)
 {
 	if (conn->state == VERBS_OPEN && !conn->has_said_bye && !conn->failing &&
 	    conn->pieces == conn->pieces_acked)
 		verbs_send_bye(conn);
+}
+
+void verbs_close_on(struct verbs_conn *conn)
+{
+	say_bye(conn);
 	if (conn->state != VERBS_OPEN || !verbs_has_unacked(conn) || conn->oob.has_ended ||
 	    clock_now_ns() >= conn->deadline_ns)
 		conn_free(conn);
+}
+
+/* The peer may write into a buffer of the caller. Only the end of the queue pair keeps it from
+ * that: some devices (irdma, older bnxt_re) take no right to write away. The peer's device has
+ * acknowledged sends that are done in microseconds, so they are waited for. */
+static void await_acks(struct verbs_conn *conn)
+{
+	uint64_t deadline = deadline_after_ms(STOPPING_MS);
+
+	while (conn->state == VERBS_OPEN && verbs_conn_owes(conn) && clock_now_ns() < deadline) {
+		say_bye(conn);
+		verbs_take_completions(conn);
+	}
 }
 
 void verbs_close(struct tutti_conn *base)
@@ -167,12 +186,12 @@ void verbs_close(struct tutti_conn *base)
 	conn->is_closing = true;
 	conn->deadline_ns = deadline_after_ms(CLOSING_MS);
 	/* Buffers are the caller's again. While they are read nothing else is on its way. */
-	if (is_read || (is_written && !verbs_conn_owes(conn))) {
+	if (is_written)
+		await_acks(conn);
+	if (is_read || is_written) {
 		conn_free(conn);
 		return;
 	}
-	if (is_written)
-		verbs_pair_revoke(conn);
 	if (conn->state == VERBS_OPEN)
 		verbs_conn_activate(conn);
 	verbs_close_on(conn);

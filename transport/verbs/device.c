@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -108,21 +109,32 @@ void verbs_device_close(struct verbs_device *device)
 	pthread_mutex_unlock(&lock);
 }
 
+const char *verbs_memlock_text(int why, char text[VERBS_MEMLOCK_BYTES])
+{
+	struct rlimit limit;
+
+	text[0] = '\0';
+	if (why != ENOMEM || getrlimit(RLIMIT_MEMLOCK, &limit) != 0 ||
+	    limit.rlim_cur == RLIM_INFINITY)
+		return text;
+	snprintf(text, VERBS_MEMLOCK_BYTES, "this process may lock %llu KiB: " VERBS_RAISE_MEMLOCK,
+		 (unsigned long long)limit.rlim_cur >> 10);
+	errno = 0; /* with ENOMEM fail() adds what to do where memory is not locked */
+	return text;
+}
+
 tutti_status verbs_register(struct ibv_mr **mr, const struct verbs_device *device, void *at,
 			    size_t bytes, int access)
 {
-	struct rlimit limit = {0};
+	char limit[VERBS_MEMLOCK_BYTES];
 
 	*mr = device->library->reg_mr(device->pd, at, bytes, access);
 	if (*mr)
 		return TUTTI_OK;
 	int why = errno;
-	getrlimit(RLIMIT_MEMLOCK, &limit);
-	if (why == ENOMEM && limit.rlim_cur != RLIM_INFINITY)
-		return fail(TUTTI_ERR_MEMORY,
-			    "verbs: %zu KiB cannot be locked for RDMA, since this process may lock "
-			    "%llu KiB: " VERBS_RAISE_MEMLOCK,
-			    bytes >> 10, (unsigned long long)limit.rlim_cur >> 10);
+	if (verbs_memlock_text(why, limit)[0])
+		return fail(TUTTI_ERR_MEMORY, "verbs: %zu KiB cannot be locked for RDMA, since %s",
+			    bytes >> 10, limit);
 	return fail(why == ENOMEM ? TUTTI_ERR_MEMORY : TUTTI_ERR_DEVICE,
 		    "verbs: %zu KiB cannot be registered with %s: %s", bytes >> 10,
 		    device->library->get_device_name(device->context->device), strerror(why));

@@ -14,8 +14,9 @@
 
 #define VERBS_PORTS 4 /* of all devices that one endpoint uses */
 
-/* How packets are addressed. Ports of different kinds do not reach each other. */
-enum verbs_wire { VERBS_INFINIBAND = 1, VERBS_ROCE_V1, VERBS_ROCE_V2 };
+/* How packets are addressed. Ports of different kinds do not reach each other: the kernel refuses a
+ * path from an IPv4 address to one of IPv6. */
+enum verbs_wire { VERBS_INFINIBAND = 1, VERBS_ROCE_V1, VERBS_ROCE_V2, VERBS_ROCE_V2_IPV6 };
 
 struct verbs_device {
 	const struct verbs_library *library;
@@ -65,6 +66,11 @@ const char *verbs_port_state(const struct verbs_port *port, bool *is_active);
 
 /* The GID as text: an IPv4 address where it stands for one. */
 void verbs_gid_print(const union ibv_gid *gid, char text[64]);
+
+/* Where why is ENOMEM: how much this process may lock, and how to raise it; "" where there is no
+ * limit. Queues are locked, too. */
+#define VERBS_MEMLOCK_BYTES 240
+const char *verbs_memlock_text(int why, char text[VERBS_MEMLOCK_BYTES]);
 
 /* Memory that the device may use; access as of ibv_reg_mr. MEMORY says how to raise the limit. */
 tutti_status verbs_register(struct ibv_mr **mr, const struct verbs_device *device, void *at,

@@ -119,7 +119,8 @@ static void post_grant(struct verbs_conn *conn, const struct tutti_io *io, uint3
 	verbs_post_frame(conn, (struct verbs_frame){.kind = (uint16_t)kind}, sizeof grant);
 }
 
-/* Only where it costs no message its slot. */
+/* Only where it costs no message its slot. The peer keeps VERBS_GRANTS, that of the message which
+ * is on its way among them. */
 void verbs_send_grant(struct verbs_conn *conn, const struct tutti_io *io, uint32_t number)
 {
 	bool is_long = io->bytes > verbs_payload_most(conn) || verbs_is_mapped(io);

@@ -90,7 +90,8 @@ bool verbs_keys_of(const struct verbs_conn *conn, int rail, const struct verbs_m
 {
 	if (!map)
 		return verbs_registered_find(conn->rails[rail].port->device, ptr, bytes, keys);
-	*keys = (struct verbs_keys){map->mr[rail]->lkey, map->mr[rail]->rkey};
+	const struct ibv_mr *mr = map->mr[conn->rails[rail].port - verbs_endpoint_of(conn)->ports];
+	*keys = (struct verbs_keys){mr->lkey, mr->rkey};
 	return true;
 }
 

@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define DEVICES_FOLDER "/sys/class/infiniband"
@@ -55,6 +54,15 @@ void verbs_gid_explain(const struct ibv_gid_entry *entry, char text[80])
 			 is_link_local(&entry->gid) ? "link-local" : "not link-local");
 }
 
+static enum verbs_wire wire_of(const struct ibv_gid_entry *entry)
+{
+	if (entry->gid_type == IBV_GID_TYPE_IB)
+		return VERBS_INFINIBAND;
+	if (entry->gid_type != IBV_GID_TYPE_ROCE_V2)
+		return VERBS_ROCE_V1;
+	return is_ipv4(&entry->gid) ? VERBS_ROCE_V2 : VERBS_ROCE_V2_IPV6;
+}
+
 static bool choose_gid(struct verbs_port *port, int entries, int wanted)
 {
 	const struct verbs_library *library = port->device->library;
@@ -70,9 +78,7 @@ static bool choose_gid(struct verbs_port *port, int entries, int wanted)
 		best = gid_rank(&entry);
 		port->gid = entry.gid;
 		port->gid_index = (uint8_t)i;
-		port->wire = entry.gid_type == IBV_GID_TYPE_IB        ? VERBS_INFINIBAND
-			     : entry.gid_type == IBV_GID_TYPE_ROCE_V2 ? VERBS_ROCE_V2
-								      : VERBS_ROCE_V1;
+		port->wire = wire_of(&entry);
 	}
 	return best > 0;
 }
@@ -102,20 +108,19 @@ double verbs_link_gigabits(const struct ibv_port_attr *attr)
 	return link_megabits(attr) / 1e3;
 }
 
-/* "mlx5_0,mlx5_1:2" has all ports of mlx5_0, and port 2 of mlx5_1. */
+/* "mlx5_0, mlx5_1:2" has all ports of mlx5_0, and port 2 of mlx5_1. */
 static bool is_wanted(const char *wanted, const char *device, int port)
 {
-	size_t n = strlen(device);
+	char name[80];
 
-	if (!wanted || !wanted[0])
-		return true;
-	for (const char *p = wanted; *p; p += strcspn(p, ","), p += *p == ',') {
-		if (strncmp(p, device, n) != 0)
-			continue;
-		if (p[n] == ',' || p[n] == '\0' || (p[n] == ':' && atoi(p + n + 1) == port))
+	snprintf(name, sizeof name, "%s:%d", device, port);
+	for (const char *p = wanted; p && *p; p += strcspn(p, ","), p += *p == ',') {
+		p += strspn(p, " ");
+		size_t n = strcspn(p, ", ");
+		if (strncmp(p, name, n) == 0 && (name[n] == ':' || name[n] == '\0'))
 			return true;
 	}
-	return false;
+	return !wanted || !wanted[0];
 }
 
 const char *verbs_port_check(struct verbs_port *port, int gid_index, const char *wanted)

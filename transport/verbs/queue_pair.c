@@ -34,12 +34,14 @@ static const struct verbs_library *library_of(const struct verbs_rail *rail)
 static tutti_status fail_device(const struct verbs_conn *conn, const struct verbs_rail *rail,
 				const char *what, int why)
 {
-	char name[80];
+	char name[80], limit[VERBS_MEMLOCK_BYTES];
 
 	verbs_port_name(rail->port, name);
+	verbs_memlock_text(why, limit);
 	return fail(why == ENOMEM ? TUTTI_ERR_MEMORY : TUTTI_ERR_DEVICE,
-		    "verbs: rank %d cannot connect to rank %d by %s: %s: %s",
-		    verbs_endpoint_of(conn)->rank, conn->base.peer, name, what, strerror(why));
+		    "verbs: rank %d cannot connect to rank %d by %s: %s: %s%s%s",
+		    verbs_endpoint_of(conn)->rank, conn->base.peer, name, what, strerror(why),
+		    limit[0] ? "; " : "", limit);
 }
 
 static tutti_status open_memory(struct verbs_conn *conn)
@@ -133,18 +135,27 @@ static tutti_status modify(struct verbs_conn *conn, struct verbs_rail *rail,
 	return why == 0 ? TUTTI_OK : fail_device(conn, rail, what, why);
 }
 
+/* Returns errno's value. */
+static int post_receive(struct verbs_conn *conn, struct verbs_rail *rail, uint32_t slot)
+{
+	struct ibv_sge at = {
+		.addr = (uintptr_t)(rail->slots + (size_t)slot * conn->memory.slot_bytes),
+		.length = conn->memory.slot_bytes,
+		.lkey = rail->local->lkey};
+	struct ibv_recv_wr wr = {.wr_id = slot, .sg_list = &at, .num_sge = 1}, *bad;
+	int why = ibv_post_recv(rail->qp, &wr, &bad);
+
+	rail->receives += why == 0;
+	return why;
+}
+
 void verbs_post_receive(struct verbs_conn *conn, int r, uint32_t slot)
 {
 	struct verbs_rail *rail = &conn->rails[r];
-	struct ibv_sge at = {.addr = (uintptr_t)verbs_slot(conn, r, slot),
-			     .length = conn->memory.slot_bytes,
-			     .lkey = rail->local->lkey};
-	struct ibv_recv_wr wr = {.wr_id = slot, .sg_list = &at, .num_sge = 1}, *bad;
 
 	if (rail->state != VERBS_RAIL_WORKS)
 		return;
-	int why = ibv_post_recv(rail->qp, &wr, &bad);
-	rail->receives += why == 0;
+	int why = post_receive(conn, rail, slot);
 	if (why != 0)
 		verbs_rail_lost(conn, r, TUTTI_ERR_DEVICE,
 				"rank %d cannot receive from rank %d any more (verbs, channel %d; "
@@ -161,14 +172,18 @@ static tutti_status open_rail(struct verbs_conn *conn, int r)
 				   .qp_access_flags =
 					   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE};
 
+	rail->slots = conn->memory.receives + (size_t)r * VERBS_RECEIVES * conn->memory.slot_bytes;
 	TRY(register_memory(conn, rail));
 	TRY(open_queue(conn, r));
 	TRY(create_pair(conn, rail));
 	TRY(modify(conn, rail, &init,
 		   IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
 		   "ibv_modify_qp to INIT"));
-	for (uint32_t slot = 0; slot < VERBS_RECEIVES; slot++)
-		verbs_post_receive(conn, r, slot);
+	for (uint32_t slot = 0; slot < VERBS_RECEIVES; slot++) {
+		int why = post_receive(conn, rail, slot);
+		if (why != 0)
+			return fail_device(conn, rail, "ibv_post_recv", why);
+	}
 	auth_random(&rail->packet_number, sizeof rail->packet_number);
 	rail->packet_number &= 0xffffff;
 	return TUTTI_OK;
@@ -196,11 +211,20 @@ tutti_status verbs_pair_open(struct verbs_conn *conn)
 	return TUTTI_OK;
 }
 
+static bool has_immediate(const struct verbs_conn *conn)
+{
+	for (int r = 0; r < conn->rail_count; r++)
+		if (!conn->rails[r].port->device->has_immediate)
+			return false;
+	return true;
+}
+
 void verbs_pair_hello(const struct verbs_conn *conn, struct verbs_hello *hello)
 {
 	*hello = (struct verbs_hello){.magic = MAGIC,
 				      .rails = (uint32_t)conn->rail_count,
 				      .chunk_bytes = conn->memory.chunk_bytes,
+				      .has_immediate = has_immediate(conn),
 				      .chunks_at = (uintptr_t)conn->memory.chunks_in};
 	for (int r = 0; r < conn->rail_count; r++) {
 		const struct verbs_rail *rail = &conn->rails[r];
@@ -270,52 +294,67 @@ static void close_rail(struct verbs_conn *conn, struct verbs_rail *rail)
 	*rail = (struct verbs_rail){.port = rail->port};
 }
 
-/* The first ports of both, as far as they are of one kind, and of one subnet. Both ends come to the
- * same number. */
-static int common_rails(const struct verbs_conn *conn, const struct verbs_hello *peer)
+/* Packets go from one port to the other. */
+static bool is_alike(const struct verbs_rail_hello *a, const struct verbs_rail_hello *b)
 {
-	int r = 0;
+	return a->wire == b->wire &&
+	       (a->wire != VERBS_INFINIBAND || memcmp(a->gid, b->gid, sizeof a->gid / 2) == 0);
+}
 
-	for (; r < conn->rail_count && r < (int)peer->rails; r++) {
-		const struct verbs_port *port = conn->rails[r].port;
-		if (peer->rail[r].wire != port->wire ||
-		    (port->wire == VERBS_INFINIBAND &&
-		     memcmp(peer->rail[r].gid, port->gid.raw, sizeof port->gid.raw / 2) != 0))
-			break;
+/* Each port of the lower rank goes with the first one of the higher rank that is alike and free: so
+ * both ends come to the same rails, in the same order. Ports that are left over are closed. */
+static void match_rails(struct verbs_conn *conn, const struct verbs_hello *peer)
+{
+	bool is_low = verbs_endpoint_of(conn)->rank < conn->base.peer;
+	struct verbs_rail rails[VERBS_RAILS];
+	uint32_t high_used = 0, used = 0;
+	struct verbs_hello own;
+	int count = 0, end;
+
+	verbs_pair_hello(conn, &own);
+	memcpy(rails, conn->rails, sizeof rails);
+	const struct verbs_hello *low = is_low ? &own : peer, *high = is_low ? peer : &own;
+	for (uint32_t l = 0; l < low->rails; l++) {
+		uint32_t h = 0;
+		while (h < high->rails &&
+		       (high_used >> h & 1 || !is_alike(&low->rail[l], &high->rail[h])))
+			h++;
+		if (h == high->rails)
+			continue;
+		high_used |= 1u << h;
+		used |= 1u << (is_low ? l : h);
+		conn->rails[count] = rails[is_low ? l : h];
+		conn->rails[count++].peer = peer->rail[is_low ? h : l];
 	}
-	return r;
+	end = count;
+	for (int r = 0; r < conn->rail_count; r++)
+		if (!(used >> r & 1))
+			conn->rails[end++] = rails[r];
+	while (conn->rail_count > count)
+		close_rail(conn, &conn->rails[--conn->rail_count]);
 }
 
 tutti_status verbs_pair_connect(struct verbs_conn *conn, const struct verbs_hello *peer)
 {
-	int count = common_rails(conn, peer);
+	uint32_t wire = conn->rails[0].port->wire;
+	bool is_same = peer->magic == MAGIC && peer->rails <= VERBS_RAILS &&
+		       peer->chunk_bytes == conn->memory.chunk_bytes;
 
-	if (peer->magic != MAGIC || peer->chunk_bytes != conn->memory.chunk_bytes || count == 0)
+	if (is_same)
+		match_rails(conn, peer);
+	if (!is_same || conn->rail_count == 0)
 		return fail(TUTTI_ERR_MISMATCH,
 			    "verbs: rank %d wants to connect in another way (%u, %u KiB) than rank "
-			    "%d (%d, %u KiB): all ranks need the same Tutti",
+			    "%d (%u, %u KiB): all ranks need the same Tutti",
 			    conn->base.peer, peer->rail[0].wire, peer->chunk_bytes >> 10,
-			    verbs_endpoint_of(conn)->rank, conn->rails[0].port->wire,
-			    conn->memory.chunk_bytes >> 10);
-	while (conn->rail_count > count)
-		close_rail(conn, &conn->rails[--conn->rail_count]);
-	for (int r = 0; r < count; r++) {
-		conn->rails[r].peer = peer->rail[r];
+			    verbs_endpoint_of(conn)->rank, wire, conn->memory.chunk_bytes >> 10);
+	for (int r = 0; r < conn->rail_count; r++)
 		TRY(connect_rail(conn, &conn->rails[r]));
-	}
+	conn->has_immediate = has_immediate(conn) && peer->has_immediate;
 	conn->peer_chunks = peer->chunks_at;
 	conn->slots = VERBS_SLOTS;
 	conn->chunks = VERBS_CHUNKS;
 	return TUTTI_OK;
-}
-
-void verbs_pair_revoke(struct verbs_conn *conn)
-{
-	struct ibv_qp_attr none = {.qp_access_flags = 0};
-
-	for (int r = 0; r < conn->rail_count; r++)
-		library_of(&conn->rails[r])
-			->modify_qp(conn->rails[r].qp, &none, IBV_QP_ACCESS_FLAGS);
 }
 
 void verbs_pair_close(struct verbs_conn *conn)

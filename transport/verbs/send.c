@@ -82,13 +82,13 @@ static void post_piece(struct verbs_conn *conn, uint32_t number, const struct ve
 				 .wr.rdma = {.remote_addr = flight->to, .rkey = remote}};
 
 	rail->pieces++;
-	if (!rail->port->device->has_immediate) {
+	if (!conn->has_immediate) {
 		wr.opcode = IBV_WR_RDMA_WRITE;
 		wr.send_flags = 0;
 	}
 	verbs_post(conn, flight->rail, &wr,
 		   (struct verbs_asked){.is_piece = true, .piece = number});
-	if (!rail->port->device->has_immediate)
+	if (!conn->has_immediate)
 		verbs_post_frame(conn,
 				 (struct verbs_frame){.bytes = flight->bytes,
 						      .number = word,

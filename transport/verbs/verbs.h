@@ -112,7 +112,7 @@ struct verbs_rail_hello {
 struct verbs_hello {
 	uint32_t magic, rails;
 	uint64_t chunks_at; /* in the sender's memory */
-	uint32_t chunk_bytes, reserved;
+	uint32_t chunk_bytes, has_immediate;
 	struct verbs_rail_hello rail[VERBS_RAILS];
 };
 
@@ -188,6 +188,7 @@ struct verbs_rail {
 	struct ibv_qp *qp;
 	struct ibv_mr *local, *remote;  /* the conn's memory                                   */
 	struct verbs_rail_hello peer;
+	uint8_t *slots;                 /* VERBS_RECEIVES of them                              */
 	uint32_t inline_bytes, packet_number;
 	uint32_t receives;              /* posted                                              */
 	uint32_t pieces;                /* on their way                                        */
@@ -212,6 +213,7 @@ struct verbs_conn {
 	uint64_t deadline_ns; /* of closing                                                      */
 	struct verbs_rail rails[VERBS_RAILS];
 	int rail_count, frame_rail;
+	bool has_immediate;   /* the devices of both ends                                        */
 	int failing;          /* rails that are LOST or COUNTED: nothing is sent meanwhile       */
 	bool has_said_bye;
 	struct verbs_memory memory;
@@ -281,8 +283,6 @@ size_t verbs_address_oob(size_t bytes);
 tutti_status verbs_pair_open(struct verbs_conn *conn);
 void verbs_pair_hello(const struct verbs_conn *conn, struct verbs_hello *hello);
 tutti_status verbs_pair_connect(struct verbs_conn *conn, const struct verbs_hello *peer);
-/* The peer writes nowhere any more; what this end sends still goes out. */
-void verbs_pair_revoke(struct verbs_conn *conn);
 /* From here on the peer writes nowhere, and the devices read no buffer. */
 void verbs_pair_close(struct verbs_conn *conn);
 void verbs_post_receive(struct verbs_conn *conn, int rail, uint32_t slot);
@@ -401,8 +401,7 @@ static inline struct verbs_endpoint *verbs_endpoint_of(const struct verbs_conn *
 
 static inline uint8_t *verbs_slot(const struct verbs_conn *conn, int rail, uint32_t slot)
 {
-	return conn->memory.receives +
-	       ((size_t)rail * VERBS_RECEIVES + slot) * conn->memory.slot_bytes;
+	return conn->rails[rail].slots + (size_t)slot * conn->memory.slot_bytes;
 }
 
 static inline uint32_t verbs_payload_most(const struct verbs_conn *conn)

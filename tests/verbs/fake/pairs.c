@@ -216,6 +216,13 @@ static bool is_allowed(enum ibv_qp_state from, enum ibv_qp_state to, int mask)
 	return false;
 }
 
+static bool is_ipv4(const uint8_t gid[16])
+{
+	static const uint8_t mapped[12] = {[10] = 0xff, 0xff};
+
+	return memcmp(gid, mapped, sizeof mapped) == 0;
+}
+
 static bool path_is_possible(const struct fake_pair *pair, const struct ibv_ah_attr *path)
 {
 	const struct fake_device *device = fake_device_of(pair->base.context);
@@ -225,7 +232,11 @@ static bool path_is_possible(const struct fake_pair *pair, const struct ibv_ah_a
 		return false;
 	if (!path->is_global)
 		return is_infiniband && path->dlid != 0;
-	return path->grh.hop_limit > 0 && fake_gid_at(device, pair->port, path->grh.sgid_index);
+	const struct fake_gid *own = fake_gid_at(device, pair->port, path->grh.sgid_index);
+	/* The kernel does not route between IPv4 and IPv6. */
+	return path->grh.hop_limit > 0 && own &&
+	       (own->type != IBV_GID_TYPE_ROCE_V2 ||
+		is_ipv4(own->raw) == is_ipv4(path->grh.dgid.raw));
 }
 
 static int check_values(const struct fake_pair *pair, const struct ibv_qp_attr *attr, int mask)
@@ -254,8 +265,9 @@ static void set(struct fake_pair *pair, const struct ibv_qp_attr *attr, int mask
 {
 	if (mask & IBV_QP_PORT)
 		pair->port = attr->port_num;
+	/* As irdma and older bnxt_re, which take no right away. */
 	if (mask & IBV_QP_ACCESS_FLAGS)
-		pair->access = attr->qp_access_flags;
+		pair->access |= attr->qp_access_flags;
 	if (mask & IBV_QP_AV)
 		pair->path = attr->ah_attr;
 	if (mask & IBV_QP_PATH_MTU)

@@ -38,6 +38,17 @@ int on_fake_conformance(const struct fake_config *config)
 	return failed + !fake_is_clean();
 }
 
+void on_fake_post(struct post *post, struct tutti_conn *conn, bool is_send, void *buf, size_t bytes,
+		  void *map)
+{
+	memset(post, 0, sizeof *post);
+	post->io = (struct tutti_io){.buf = buf, .bytes = bytes, .tag = 1, .map = map};
+	if (is_send)
+		transport_verbs.send(conn, &post->io);
+	else
+		transport_verbs.recv(conn, &post->io);
+}
+
 void expect_words(const char *text, const char *const *words)
 {
 	for (; *words; words++)

@@ -219,6 +219,54 @@ static void test_all_break(void **state)
 	}
 }
 
+/* While a message is on its way into a granted buffer, as many receives as there are grants are
+ * posted, the last into memory of another registration: what is sent again goes into the first. */
+static void test_grants_ahead(void **state)
+{
+	enum { LAST = VERBS_GRANTS };
+	struct post to[LAST + 1], from[LAST + 1];
+	uint64_t words[LAST], got[LAST];
+	uint8_t *other = malloc(MOST);
+
+	(void)state;
+	assert_non_null(other);
+	assert_int_equal(long_lived_add(other, MOST), TUTTI_OK);
+	start(test_seed, 2, 8);
+	post_recv(&to[1], world_conn(&w, 1, 0, 0), got, sizeof *got, 1);
+	post_send(&from[1], world_conn(&w, 0, 1, 0), words, sizeof *words, 1);
+	world_expect_ok(&w, &from[1], 1);
+	world_expect_ok(&w, &to[1], 1);
+	const struct verbs_conn *sender = (struct verbs_conn *)w.conns[0][1][0];
+	const struct verbs_conn *receiver = (struct verbs_conn *)w.conns[1][0][0];
+	bytes_fill(block + MOST, MOST, test_seed);
+	post_recv(&to[0], w.conns[1][0][0], block, MOST, 1);
+	while (sender->grants[1].bytes == 0)
+		world_pump(&w);
+	fake_hold_work(true);
+	post_send(&from[0], w.conns[0][1][0], block + MOST, MOST, 1);
+	assert_true(sender->rails[1].pieces > 0);
+	fake_set_port(1, 1, IBV_PORT_DOWN);
+	fake_hold_work(false);
+	while (!receiver->in_payload[1])
+		world_pump_only(&w, 1, 1);
+	for (int i = 1; i < LAST; i++)
+		post_recv(&to[i], w.conns[1][0][0], &got[i], sizeof *got, 1);
+	post_recv(&to[LAST], w.conns[1][0][0], other, MOST, 1);
+	world_expect_ok(&w, to, 1);
+	expect_bytes(block, MOST, test_seed);
+	for (int i = 1; i < LAST; i++)
+		post_send(&from[i], w.conns[0][1][0], &words[i], sizeof *words, 1);
+	post_send(&from[LAST], w.conns[0][1][0], block, MOST, 1);
+	world_expect_ok(&w, from, LAST + 1);
+	world_expect_ok(&w, to, LAST + 1);
+	expect_bytes(other, MOST, test_seed);
+	fake_repair();
+	world_close(&w);
+	assert_true(fake_is_clean());
+	long_lived_remove(other);
+	free(other);
+}
+
 /* A conn that ends while a rail is failing keeps nobody awake, though messages wait in it. */
 static void test_ends_meanwhile(void **state)
 {
@@ -277,7 +325,7 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_one_breaks), cmocka_unit_test(test_close_behind),
 		cmocka_unit_test(test_all_break),  cmocka_unit_test(test_ends_meanwhile),
-		cmocka_unit_test(test_both_carry),
+		cmocka_unit_test(test_both_carry), cmocka_unit_test(test_grants_ahead),
 	};
 
 	subject = &verbs;

@@ -250,7 +250,9 @@ static void test_connect_fails(void **state)
 		{FAKE_REG_MR, 1, ENOMEM, TUTTI_ERR_MEMORY, "may lock 64 KiB", "ulimit -l"},
 		{FAKE_CREATE_CQ, 0, ENOMEM, TUTTI_ERR_MEMORY, "ibv_create_cq", "rank 1"},
 		{FAKE_CREATE_QP, 0, EINVAL, TUTTI_ERR_DEVICE, "ibv_create_qp", "rank 1"},
+		{FAKE_CREATE_QP, 0, ENOMEM, TUTTI_ERR_MEMORY, "may lock 64 KiB", "ulimit -l"},
 		{FAKE_MODIFY_QP, 0, EINVAL, TUTTI_ERR_DEVICE, "ibv_modify_qp to INIT", "rank 1"},
+		{FAKE_POST_RECV, 0, EINVAL, TUTTI_ERR_DEVICE, "ibv_post_recv", "rank 1"},
 	};
 	struct rlimit before, little;
 
@@ -266,6 +268,7 @@ static void test_connect_fails(void **state)
 		fake_fail_call(cases[i].call, cases[i].after, cases[i].error);
 		assert_int_equal(connect_once(), cases[i].status);
 		EXPECT_WORDS(last_error(), "verbs", cases[i].words, cases[i].reason);
+		assert_null(strstr(last_error(), "overcommit"));
 		assert_int_equal(fake_count().regions, regions);
 		assert_int_equal(fake_count().queues, 0);
 		fake_repair();
@@ -387,9 +390,12 @@ static void test_close_when_done(void **state)
 	close_when_done(true);
 }
 
-/* The receiver closes while its registered buffer is written: from then on it is its own. */
+/* The receiver closes while its registered buffer is written: from then on it is its own. A short
+ * message that it had sent still arrives, unless the device is slow. */
 static void test_close_while_written(void **state)
 {
+	int arrived = 0;
+
 	(void)state;
 	for (int round = 0; round < 30; round++) {
 		struct post posts[4];
@@ -402,7 +408,7 @@ static void test_close_while_written(void **state)
 			world_pump_for(&w, 4);
 			fake_settle();
 			world_pump_for(&w, 4); /* rank 0 knows that it may write */
-			fake_hold_work(true);
+			fake_hold_work(round % 4 == 1);
 		}
 		post_send(&posts[0], w.conns[0][1][0], out, LONG, 1);
 		world_pump_for(&w, 3 * round);
@@ -416,11 +422,16 @@ static void test_close_while_written(void **state)
 		fake_repair();
 		fake_settle();
 		expect_bytes(in, LONG, seed + 1);
+		if (round % 4 == 3) {
+			world_finish(&w, &posts[3], 1);
+			arrived += posts[3].io.status == TUTTI_OK;
+		}
 		world_finish(&w, posts, 1);
 		fake_settle();
 		expect_bytes(in, LONG, seed + 1);
 		end_pair();
 	}
+	assert_true(arrived > 0);
 }
 
 /* The sender closes when all of a registered buffer is posted, and none of it read yet: the peer

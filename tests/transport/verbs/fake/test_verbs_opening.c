@@ -63,6 +63,8 @@ static void test_ports(void **state)
 		{NULL, 0, "fake_0, port 1: down"},
 		{NULL, 6, "fake_0, port 2: has no GID of the index"},
 		{"fake_1", 0, "fake_0, port 2: is not in TUTTI_VERBS_DEVICES"},
+		{"fake_0:1, fake_0:2", 6, "fake_0, port 2: has no GID of the index"},
+		{"fake_0:2x,fake_0:21", 0, "fake_0, port 2: is not in TUTTI_VERBS_DEVICES"},
 	};
 	struct fake_config fakes;
 
@@ -92,6 +94,9 @@ static void test_ports(void **state)
  * that is asked for. */
 static void test_gid(void **state)
 {
+	static const enum verbs_wire wires[] = {VERBS_ROCE_V1, VERBS_ROCE_V2_IPV6, VERBS_ROCE_V1,
+						VERBS_ROCE_V2};
+
 	(void)state;
 	for (int gid = 0; gid <= 4; gid++) {
 		struct tutti_endpoint_config config = config_of(0, 2, 60, WORLD_TIMEOUT_MS);
@@ -101,7 +106,7 @@ static void test_gid(void **state)
 		assert_int_equal(transport_verbs.open(&endpoint, &config), TUTTI_OK);
 		const struct verbs_port *port = ((struct verbs_endpoint *)endpoint)->ports;
 		assert_int_equal(port->gid_index, gid ? gid - 1 : 3);
-		assert_int_equal(port->wire, port->gid_index % 2 ? VERBS_ROCE_V2 : VERBS_ROCE_V1);
+		assert_int_equal(port->wire, wires[port->gid_index]);
 		transport_verbs.destroy(endpoint);
 		assert_true(fake_is_clean());
 	}
