@@ -3,6 +3,7 @@
  * was stopped, and ends what hangs. */
 #include "tests/faults/job.h"
 
+#include "tests/faults/fabric.h"
 #include "tests/faults/job_internal.h"
 #include "tests/faults/remains.h"
 
@@ -233,6 +234,8 @@ void job_run(const struct scenario *s, const struct job_options *options, struct
 	result->why = board ? NULL : "there is no memory";
 	if (s->way == WAY_HOSTS && !result->why)
 		result->why = hosts_open(&job.hosts, s->hosts);
+	if ((s->way == WAY_VERBS || s->way == WAY_UCX) && !result->why)
+		result->why = fabric_lacks(way_names[s->way]);
 	if (result->why)
 		return;
 	board_clear(board);
