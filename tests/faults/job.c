@@ -16,13 +16,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Several deadlines of the library, one after the other, on a busy machine. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define DEADLINE_S 360
-#else
-#define DEADLINE_S 150
-#endif
-#define LOOK_MS 2
+#define DEADLINES 30 /* of the library, one after the other, on a busy machine: the job's own */
+#define LOOK_MS   2
 
 /* ---- looking after them ---------------------------------------------------------------------- */
 
@@ -121,7 +116,8 @@ static int reap(struct job *job)
 
 static void look_after(struct job *job)
 {
-	uint64_t deadline = deadline_after_ms(DEADLINE_S * 1000);
+	int most_ms = DEADLINES * job->s->timeout_ms;
+	uint64_t deadline = deadline_after_ms(most_ms);
 	struct pollfd doorbell = {.fd = job->doorbell, .events = POLLIN};
 	uint64_t rings;
 
@@ -135,7 +131,7 @@ static void look_after(struct job *job)
 	}
 	if (!job->has_hung)
 		return;
-	judge_complain(&job->verdict, "the job hangs: it is ended after %d s", DEADLINE_S);
+	judge_complain(&job->verdict, "the job hangs: it is ended after %d s", most_ms / 1000);
 	remains_dump(job->running, job->s->ranks, job->options->tutti_trace);
 	job_signal(job, UINT32_MAX, SIGKILL);
 	while (reap(job) > 0)

@@ -16,6 +16,7 @@
 #define TIMEOUT_MS      (5000 * SLOWDOWN)
 #define SILENCE_MS      (1500 * SLOWDOWN)
 #define LATE_SILENCE_MS 60000 /* KIND_LATE */
+#define VERBS_RANKS     5
 
 const char *const way_names[WAYS] = {"window", "shm", "tcp", "nodes", "hosts", "verbs", "ucx"};
 const char *const kind_names[KINDS] = {"kill", "stop", "nap", "abort",  "close", "reset",
@@ -207,6 +208,14 @@ static void draw_fault(const struct scenario *s, struct fault *f, uint64_t *rand
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
+/* An emulated machine (tests/verbs/guest) takes seconds to connect a few ranks by verbs. */
+static void slow_down(struct scenario *s)
+{
+	s->ranks = s->ranks < VERBS_RANKS ? s->ranks : VERBS_RANKS;
+	s->timeout_ms *= 3;
+	s->silence_ms *= 3;
+}
+
 static void draw_job(struct scenario *s, uint64_t *random)
 {
 	bool is_spread = s->way == WAY_NODES || s->way == WAY_HOSTS;
@@ -220,6 +229,8 @@ static void draw_job(struct scenario *s, uint64_t *random)
 	s->is_summed = below(random, 4) == 0 && s->way != WAY_UCX; /* which cannot */
 	s->timeout_ms = TIMEOUT_MS;
 	s->silence_ms = SILENCE_MS;
+	if (s->way == WAY_VERBS)
+		slow_down(s);
 }
 
 /* The shrink loses a rank more. */
