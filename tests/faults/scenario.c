@@ -16,7 +16,7 @@
 #define TIMEOUT_MS      (5000 * SLOWDOWN)
 #define SILENCE_MS      (1500 * SLOWDOWN)
 #define LATE_SILENCE_MS 60000 /* KIND_LATE */
-#define VERBS_RANKS     5
+#define FABRIC_RANKS    5
 
 const char *const way_names[WAYS] = {"window", "shm", "tcp", "nodes", "hosts", "verbs", "ucx"};
 const char *const kind_names[KINDS] = {"kill", "stop", "nap", "abort",  "close", "reset",
@@ -208,10 +208,11 @@ static void draw_fault(const struct scenario *s, struct fault *f, uint64_t *rand
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-/* An emulated machine (tests/verbs/guest) takes seconds to connect a few ranks by verbs. */
+/* An emulated machine (tests/verbs/guest) takes seconds to connect a few ranks by verbs, and UCX
+ * takes 10 ms of a core for each connection. */
 static void slow_down(struct scenario *s)
 {
-	s->ranks = s->ranks < VERBS_RANKS ? s->ranks : VERBS_RANKS;
+	s->ranks = s->ranks < FABRIC_RANKS ? s->ranks : FABRIC_RANKS;
 	s->timeout_ms *= 3;
 	s->silence_ms *= 3;
 }
@@ -229,7 +230,7 @@ static void draw_job(struct scenario *s, uint64_t *random)
 	s->is_summed = below(random, 4) == 0 && s->way != WAY_UCX; /* which cannot */
 	s->timeout_ms = TIMEOUT_MS;
 	s->silence_ms = SILENCE_MS;
-	if (s->way == WAY_VERBS)
+	if (s->way == WAY_VERBS || s->way == WAY_UCX)
 		slow_down(s);
 }
 
