@@ -51,10 +51,10 @@ fault_test(loss shrink hosts 24)
 fault_test(cut call hosts 25)
 fault_test(vanish call hosts 26)
 
-# Of three or four ranks, in a second or two. Those over verbs need the guest.
+# Of three ranks, in a second or two alone. Those over verbs need the guest.
 fault_test(kill call ucx 8)
 fault_test(kill shrink ucx 11)
-fault_test(kill grow ucx 8)
+fault_test(nap grow ucx 8)
 fault_test(reset call ucx 11)
 fault_test(close split ucx 38)
 fault_test(kill call verbs 8)
