@@ -16,8 +16,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define DEADLINES 30 /* of the library, one after the other, on a busy machine: the job's own */
-#define LOOK_MS   2
+#define DEADLINES     30 /* of the library, one after the other, on a busy machine: the job's own */
+#define DEADLINE_MOST 360000 /* ms */
+#define LOOK_MS       2
 
 /* ---- looking after them ---------------------------------------------------------------------- */
 
@@ -116,7 +117,9 @@ static int reap(struct job *job)
 
 static void look_after(struct job *job)
 {
-	int most_ms = DEADLINES * job->s->timeout_ms;
+	int most_ms = DEADLINES * job->s->timeout_ms < DEADLINE_MOST
+			      ? DEADLINES * job->s->timeout_ms
+			      : DEADLINE_MOST;
 	uint64_t deadline = deadline_after_ms(most_ms);
 	struct pollfd doorbell = {.fd = job->doorbell, .events = POLLIN};
 	uint64_t rings;

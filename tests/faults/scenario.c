@@ -201,20 +201,23 @@ static void draw_fault(const struct scenario *s, struct fault *f, uint64_t *rand
 	}
 	/* A nap ends, and a link is up again, long before anybody may call it silence, also where
 	 * tcp waits twice as long each time before it tries again. */
-	f->lasts_ms = 20 + below(random, (uint32_t)s->silence_ms / 5);
+	f->lasts_ms = 20 + below(random, SILENCE_MS / 5);
 	f->loss_permille = 1 + (int)below(random, 30);
 	f->delay_us = (int)below(random, 10000);
 }
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-/* An emulated machine (tests/verbs/guest) takes seconds to connect a few ranks by verbs, and UCX
- * takes 10 ms of a core for each connection. */
-static void slow_down(struct scenario *s)
+/* An emulated machine (tests/verbs/guest) takes seconds to connect a few ranks by verbs, minutes
+ * where others are busy; UCX takes 10 ms of a core for each connection. Few kinds wait for a
+ * deadline: the others may have a long one. */
+static void slow_down(struct scenario *s, enum kind kind)
 {
+	int factor = s->way == WAY_VERBS && !is_long_stop(kind) ? 12 : 3;
+
 	s->ranks = s->ranks < FABRIC_RANKS ? s->ranks : FABRIC_RANKS;
-	s->timeout_ms *= 3;
-	s->silence_ms *= 3;
+	s->timeout_ms *= factor;
+	s->silence_ms *= factor;
 }
 
 static void draw_job(struct scenario *s, uint64_t *random)
@@ -230,8 +233,6 @@ static void draw_job(struct scenario *s, uint64_t *random)
 	s->is_summed = below(random, 4) == 0 && s->way != WAY_UCX; /* which cannot */
 	s->timeout_ms = TIMEOUT_MS;
 	s->silence_ms = SILENCE_MS;
-	if (s->way == WAY_VERBS || s->way == WAY_UCX)
-		slow_down(s);
 }
 
 /* The shrink loses a rank more. */
@@ -273,6 +274,8 @@ void scenario_draw(struct scenario *s, uint64_t seed, const struct wish *wish)
 	} while (!fits((int)s->way, kind) ||
 		 (point == POINT_GROW && !fits_grow((int)s->way, kind)));
 	draw_job(s, &random);
+	if (s->way == WAY_VERBS || s->way == WAY_UCX)
+		slow_down(s, (enum kind)kind);
 	if (kind == KIND_LATE)
 		draw_late(s, point, &random);
 	if (point == POINT_GROW) {
