@@ -29,9 +29,9 @@ static bool set_up(const char *name, bool is_up)
 	return is_done;
 }
 
-bool hosts_leave_world(void)
+bool hosts_leave_world(bool keeps_network)
 {
-	if (unshare(CLONE_NEWNET | CLONE_NEWNS) != 0)
+	if (unshare(CLONE_NEWNS | (keeps_network ? 0 : CLONE_NEWNET)) != 0)
 		return false;
 	return set_up("lo", true) && mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
 	       mount("none", "/dev/shm", "tmpfs", 0, "size=1g") == 0 &&

@@ -15,9 +15,9 @@ struct hosts {
 	int spaces[HOSTS_MOST], tuns[HOSTS_MOST];
 };
 
-/* A network of this process's own, with loopback only, and a /dev/shm and /tmp of its own, empty.
- * false: not allowed here. */
-bool hosts_leave_world(void);
+/* A /dev/shm and /tmp of this process's own, empty, and, unless it keeps this machine's, a network
+ * with loopback only. false: not allowed here. */
+bool hosts_leave_world(bool keeps_network);
 /* NULL, or the message why not. */
 const char *hosts_open(struct hosts *h, int count);
 void hosts_close(struct hosts *h);

@@ -19,13 +19,14 @@ static uint32_t hosts_of(const struct scenario *s, uint32_t ranks)
 }
 
 /* What TUTTI_RECONNECT says; but a meeting, which is where ranks are in tutti_init and
- * tutti_comm_grow, is not made again.
+ * tutti_comm_grow, is not made again, and neither is what verbs and ucx have beside their own.
  */
 static bool reconnects(const struct scenario *s, const struct fault *f,
 		       const struct broken_socket *socket)
 {
-	return f->kind == KIND_RESET && f->point != POINT_INIT && f->point != POINT_GROW &&
-	       s->reconnect != 0 && (s->reconnect == 2 || !socket->is_of_loopback);
+	return s->way != WAY_VERBS && s->way != WAY_UCX && f->kind == KIND_RESET &&
+	       f->point != POINT_INIT && f->point != POINT_GROW && s->reconnect != 0 &&
+	       (s->reconnect == 2 || !socket->is_of_loopback);
 }
 
 /* true: done, or never to be. */

@@ -29,11 +29,14 @@ static void set_number(const char *name, int value)
 
 static void set_transports(const struct scenario *s, int rank)
 {
-	static const char *const transports[WAYS] = {"shm,tcp", "shm", "tcp", "shm,tcp", "shm,tcp"};
-	bool has_window = s->way != WAY_SHM && s->way != WAY_TCP;
+	static const char *const transports[WAYS] = {"shm,tcp", "shm",   "tcp", "shm,tcp",
+						     "shm,tcp", "verbs", "ucx"};
+	bool has_window = s->way == WAY_WINDOW;
 	char host[32];
 
 	setenv("TUTTI_TRANSPORTS", transports[s->way], 1);
+	if (s->way == WAY_UCX)
+		setenv("UCX_TLS", s->seed % 2 ? "tcp,self" : "sm,self", 1);
 	/* Nodes have windows in one half of the scenarios. */
 	if (s->way == WAY_NODES || s->way == WAY_HOSTS)
 		has_window = s->seed % 2;

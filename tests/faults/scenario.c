@@ -16,8 +16,9 @@
 #define TIMEOUT_MS      (5000 * SLOWDOWN)
 #define SILENCE_MS      (1500 * SLOWDOWN)
 #define LATE_SILENCE_MS 60000 /* KIND_LATE */
+#define FABRIC_RANKS    5
 
-const char *const way_names[WAYS] = {"window", "shm", "tcp", "nodes", "hosts"};
+const char *const way_names[WAYS] = {"window", "shm", "tcp", "nodes", "hosts", "verbs", "ucx"};
 const char *const kind_names[KINDS] = {"kill", "stop", "nap", "abort",  "close", "reset",
 				       "loss", "flap", "cut", "vanish", "late"};
 const char *const point_names[POINTS] = {"init",   "call",    "split", "agree",
@@ -36,8 +37,9 @@ static uint32_t below(uint64_t *random, uint32_t n)
 	return (uint32_t)random_below(random, n);
 }
 
-/* The chance of one in all that are possible. */
-static const int way_weights[WAYS] = {3, 3, 5, 4, 6};
+/* The chance of one in all that are possible. What not every machine has is left to those who ask
+ * for it: a seed means the same everywhere. */
+static const int way_weights[WAYS] = {3, 3, 5, 4, 6, 0, 0};
 static const int kind_weights[KINDS] = {8, 3, 2, 2, 3, 4, 2, 3, 2, 2, 3};
 /* Grow only where it is asked for by name: what it has found is not repaired yet
  * (docs/reliability.md). */
@@ -199,12 +201,24 @@ static void draw_fault(const struct scenario *s, struct fault *f, uint64_t *rand
 	}
 	/* A nap ends, and a link is up again, long before anybody may call it silence, also where
 	 * tcp waits twice as long each time before it tries again. */
-	f->lasts_ms = 20 + below(random, (uint32_t)s->silence_ms / 5);
+	f->lasts_ms = 20 + below(random, SILENCE_MS / 5);
 	f->loss_permille = 1 + (int)below(random, 30);
 	f->delay_us = (int)below(random, 10000);
 }
 
 /* ---- all of it ------------------------------------------------------------------------------- */
+
+/* An emulated machine (tests/verbs/guest) takes seconds to connect a few ranks by verbs, minutes
+ * where others are busy; UCX takes 10 ms of a core for each connection. Few kinds wait for a
+ * deadline: the others may have a long one. */
+static void slow_down(struct scenario *s, enum kind kind)
+{
+	int factor = s->way == WAY_VERBS && !is_long_stop(kind) ? 12 : 3;
+
+	s->ranks = s->ranks < FABRIC_RANKS ? s->ranks : FABRIC_RANKS;
+	s->timeout_ms *= factor;
+	s->silence_ms *= factor;
+}
 
 static void draw_job(struct scenario *s, uint64_t *random)
 {
@@ -216,7 +230,7 @@ static void draw_job(struct scenario *s, uint64_t *random)
 	s->has_memory = below(random, 3) == 0;
 	s->segments = 1 + (int)below(random, SEGMENTS_MOST);
 	s->steps = 3 + (int)below(random, 4);
-	s->is_summed = below(random, 4) == 0;
+	s->is_summed = below(random, 4) == 0 && s->way != WAY_UCX; /* which cannot */
 	s->timeout_ms = TIMEOUT_MS;
 	s->silence_ms = SILENCE_MS;
 }
@@ -260,6 +274,8 @@ void scenario_draw(struct scenario *s, uint64_t seed, const struct wish *wish)
 	} while (!fits((int)s->way, kind) ||
 		 (point == POINT_GROW && !fits_grow((int)s->way, kind)));
 	draw_job(s, &random);
+	if (s->way == WAY_VERBS || s->way == WAY_UCX)
+		slow_down(s, (enum kind)kind);
 	if (kind == KIND_LATE)
 		draw_late(s, point, &random);
 	if (point == POINT_GROW) {

@@ -18,6 +18,8 @@ enum way {
 	WAY_TCP,    /* one node, messages by tcp          */
 	WAY_NODES,  /* two or three nodes by TUTTI_HOST_ID: shm within, tcp across            */
 	WAY_HOSTS,  /* the same, but each node has a network of its own, and a wire joins them */
+	WAY_VERBS,  /* one node, messages by verbs: no seed draws it, it is asked for by name */
+	WAY_UCX,    /* one node, messages by ucx: likewise                                    */
 	WAYS,
 };
 

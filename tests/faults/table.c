@@ -85,7 +85,10 @@ void table_write(const struct table *t, FILE *file)
 	fprintf(file, "| what | in |");
 	for (int w = 0; w < WAYS; w++)
 		fprintf(file, " %s |", way_names[w]);
-	fprintf(file, " too late | failures |\n|---|---|---|---|---|---|---|---|---|\n");
+	fprintf(file, " too late | failures |\n|");
+	for (int column = 0; column < WAYS + 4; column++)
+		fprintf(file, "---|");
+	fprintf(file, "\n");
 	for (int k = 0; k < KINDS; k++)
 		for (int p = 0; p < POINTS; p++) {
 			struct cell row = {0};

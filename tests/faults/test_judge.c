@@ -494,7 +494,26 @@ static void test_seeds(void **state)
 	for (int i = 0; i < POINTS; i++)
 		assert_true(points[i] > 100);
 	for (int i = 0; i < WAYS; i++)
-		assert_true(ways[i] > 100);
+		assert_true(i == WAY_VERBS || i == WAY_UCX ? ways[i] == 0 : ways[i] > 100);
+}
+
+/* No seed draws them by itself; asked for, they have the faults of processes and of sockets. */
+static void test_fabrics(void **state)
+{
+	(void)state;
+	for (int way = WAY_VERBS; way <= WAY_UCX; way++) {
+		int kinds[KINDS] = {0};
+		for (uint64_t seed = 1; seed <= 1000; seed++) {
+			struct scenario s;
+			scenario_draw(&s, seed, &(struct wish){way, -1, -1, -1});
+			assert_int_equal(s.way, way);
+			assert_true(s.hosts == 1 && !(way == WAY_UCX && s.is_summed));
+			kinds[scenario_fault(&s)->kind]++;
+		}
+		for (int i = 0; i < KINDS; i++)
+			assert_true(i >= KIND_LOSS && i <= KIND_VANISH ? kinds[i] == 0
+								       : kinds[i] > 30);
+	}
 }
 
 int main(void)
@@ -523,6 +542,7 @@ int main(void)
 		cmocka_unit_test(test_verdicts),
 		cmocka_unit_test(test_words),
 		cmocka_unit_test(test_seeds),
+		cmocka_unit_test(test_fabrics),
 	};
 
 	board = board_open();

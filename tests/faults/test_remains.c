@@ -35,7 +35,7 @@ static void a_name_that_is_left(void **state)
 
 	(void)state;
 	if (child == 0)
-		_exit(hosts_leave_world() ? complaints_of_a_name(true) : 77);
+		_exit(hosts_leave_world(false) ? complaints_of_a_name(true) : 77);
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_true(WIFEXITED(status));
 	if (WEXITSTATUS(status) == 77)

@@ -51,5 +51,20 @@ fault_test(loss shrink hosts 24)
 fault_test(cut call hosts 25)
 fault_test(vanish call hosts 26)
 
+# Of three ranks, in a second or two alone. Those over verbs need the guest.
+fault_test(kill call ucx 8)
+fault_test(kill shrink ucx 11)
+fault_test(nap grow ucx 8)
+fault_test(reset call ucx 11)
+fault_test(close split ucx 38)
+fault_test(kill call verbs 8)
+fault_test(kill shrink verbs 11)
+fault_test(kill agree verbs 8)
+fault_test(nap call verbs 8)
+fault_test(abort call verbs 8)
+fault_test(reset call verbs 11)
+fault_test(close split verbs 8)
+tutti_label_tests(guest "^faults/.*_verbs_")
+
 # What is stopped or cut off is given up after seconds.
 tutti_label_tests(slow "^faults/(stop|late|cut|vanish|kill_init)_")

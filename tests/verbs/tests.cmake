@@ -14,6 +14,14 @@ foreach(n 2 3 4)
 endforeach()
 verbs_test(split_death 3 $<TARGET_FILE:api> split_death)
 verbs_test(gone_peer 4 $<TARGET_FILE:api> gone_peer)
+# Ranks are killed; the others shrink, and where new ones are started in their place they grow.
+foreach(n 2 3 4)
+	verbs_test(survive_kills ${n} -k $<TARGET_FILE:survive_main> kills)
+endforeach()
+verbs_test(survive_memory 3 -k $<TARGET_FILE:survive_main> memory)
+verbs_test(grow_kills 2 -k -r 100 -d 60000 $<TARGET_FILE:grow_main> kills 2)
+verbs_test(grow_kills 3 -k -r 100 -d 60000 $<TARGET_FILE:grow_main> kills 2)
+verbs_test(grow_recover 4 -k -r 100 -d 60000 -e TUTTI_MAX_RESTARTS=1 $<TARGET_FILE:grow_main> recover 1)
 
 # script/test boots a guest of its own for these, whose sides have two devices.
 tutti_label_tests(two_devices "^verbs/test_guest_failover$")
@@ -23,6 +31,13 @@ if(HAS_VERBS)
 	add_executable(api_fake ${api_sources} verbs/fake_ranks_main.c)
 	target_compile_definitions(api_fake PRIVATE API_PROOF)
 	target_link_libraries(api_fake PRIVATE tutti_objects tests_memory fake_verbs)
+	# And agree, shrink and grow that end by an abort.
+	add_executable(abort_recovery_fake collectives/control/test_abort_recovery.c verbs/fake_ranks_main.c)
+	target_compile_definitions(abort_recovery_fake PRIVATE RECOVERS_OVER_VERBS)
+	target_link_libraries(abort_recovery_fake PRIVATE tutti_objects PkgConfig::CMOCKA fake_verbs)
+	target_link_options(abort_recovery_fake PRIVATE LINKER:--wrap=agreement_init)
+	add_test(NAME verbs/fake_abort_recovery COMMAND abort_recovery_fake)
+	tutti_test_properties(verbs/fake_abort_recovery verbs threads slow)
 	foreach(n 2 3 4)
 		foreach(form writes frames)
 			add_test(NAME verbs/fake_${form}_${n} COMMAND env SEED=${n}7 FAKE_FORM=${form} TUTTI_WINDOW=0
