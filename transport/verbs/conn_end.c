@@ -49,7 +49,7 @@ bool verbs_conn_is_read(const struct verbs_conn *conn)
 
 bool verbs_conn_is_written(const struct verbs_conn *conn)
 {
-	int32_t ahead = (int32_t)(conn->granted - conn->received);
+	int32_t ahead = (int32_t)(conn->granted.end - conn->received);
 
 	return ahead > 0 || (ahead == 0 && conn->in_payload[1]);
 }

@@ -111,9 +111,9 @@ static void post_grant(struct verbs_conn *conn, const struct tutti_io *io, uint3
 	if (!find_keys(conn, io, grant.keys))
 		return;
 	conn->slots -= kind == VERBS_GRANT;
-	conn->own_grants[number % VERBS_GRANTS] = number + 1;
-	if ((int32_t)(number + 1 - conn->granted) > 0)
-		conn->granted = number + 1;
+	conn->granted.of[number % VERBS_GRANTS] = number + 1;
+	if ((int32_t)(number + 1 - conn->granted.end) > 0)
+		conn->granted.end = number + 1;
 	memcpy(verbs_frame_at(conn, conn->frames) + sizeof(struct verbs_frame), &grant,
 	       sizeof grant);
 	verbs_post_frame(conn, (struct verbs_frame){.kind = (uint16_t)kind}, sizeof grant);
@@ -137,7 +137,7 @@ void verbs_send_owed_grant(struct verbs_conn *conn)
 	uint32_t number = verbs_first_received(conn);
 	const struct tutti_io *io = conn->recvs.head;
 
-	if (io && verbs_is_mapped(io) && conn->own_grants[number % VERBS_GRANTS] != number + 1 &&
+	if (io && verbs_is_mapped(io) && conn->granted.of[number % VERBS_GRANTS] != number + 1 &&
 	    conn->state == VERBS_OPEN && !conn->failing && verbs_has_frames(conn, 1))
 		post_grant(conn, io, number, VERBS_OWED);
 }

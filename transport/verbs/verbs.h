@@ -236,8 +236,10 @@ struct verbs_conn {
 	uint32_t slots, chunks;              /* free ones of the peer                            */
 	uint32_t posted, received;           /* messages                                         */
 	uint32_t frames_received;
-	uint32_t granted;                    /* the message behind the last that was granted     */
-	uint32_t own_grants[VERBS_GRANTS];   /* the messages behind those that were              */
+	struct {
+		uint32_t of[VERBS_GRANTS];   /* the messages behind those that were granted      */
+		uint32_t end;                /* the one behind the last                          */
+	} granted;
 	struct {
 		uint32_t slots, chunks;
 	} due;                               /* free again, and not told yet                     */
