@@ -31,4 +31,6 @@ if(HAS_VERBS)
 			tutti_test_properties(verbs/fake_${form}_${n} verbs threads)
 		endforeach()
 	endforeach()
+	# Under TSan each form once with more than two ranks.
+	tutti_label_tests(no_tsan "^verbs/fake_(writes_[23]|frames_[24])$")
 endif()
