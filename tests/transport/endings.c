@@ -314,7 +314,7 @@ void test_unused_endpoints(void **state)
 		world_close(&w);
 	}
 	/* Conns that never carried anything, closed before and after they are up. */
-	for (int passes = 0; passes < 30; passes++) {
+	for (int passes = 0; passes < 30; passes += 30 / (int)world_part(30)) {
 		world_open(&w, 3);
 		world_pair(&w, 0, 1, 0);
 		world_pair(&w, 2, 1, 1);

@@ -14,7 +14,7 @@
 
 #define N      24 /* messages of a direction */
 #define MOST   ((size_t)2500000)
-#define ROUNDS whole_or(60, 30, 9)
+#define ROUNDS whole_or(60, 20, 9)
 
 static const struct conformance verbs = {.transport = &transport_verbs, .is_one_process = true};
 static struct world w;
@@ -199,7 +199,7 @@ static const struct tutti_conn *fail_for_certain(int rank)
 
 static void test_all_break(void **state)
 {
-	const uint64_t rounds = (uint64_t)whole_or(8, 8, 2);
+	const uint64_t rounds = (uint64_t)whole_or(8, 4, 2);
 
 	(void)state;
 	for (uint64_t round = 0; round < rounds; round++) {
