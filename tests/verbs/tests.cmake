@@ -2,7 +2,7 @@
 function(verbs_test name n)
 	add_test(NAME verbs/${name}_${n} COMMAND $<TARGET_FILE:ranks> -n ${n} -t 200 -e SEED=${n} -e TUTTI_WINDOW=0
 		-e TUTTI_TRANSPORTS=verbs ${ARGN})
-	tutti_test_properties(verbs/${name}_${n} verbs guest beside)
+	tutti_test_properties(verbs/${name}_${n} verbs guest)
 endfunction()
 
 set(quick)
@@ -37,6 +37,7 @@ if(HAS_VERBS)
 			tutti_test_properties(verbs/fake_${form}_${n} verbs threads)
 		endforeach()
 	endforeach()
-	# Under TSan each form once with more than two ranks.
+	# Under sanitizers each form once with more than two ranks; under ASan also with two.
 	tutti_label_tests(no_tsan "^verbs/fake_(writes_[23]|frames_[24])$")
+	tutti_label_tests(no_asan "^verbs/fake_(writes_3|frames_4)$")
 endif()

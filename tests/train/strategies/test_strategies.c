@@ -139,7 +139,7 @@ static void test_same_bits(void **state)
 				       .micro_batches = micro_batches,
 				       .deterministic = 1};
 		assert_int_equal(ranks_as_threads(1, train, &expected), 0);
-		same_bits(&expected, whole_or(8, 8, 4));
+		same_bits(&expected, whole_or(8, 4, 4));
 	}
 }
 
@@ -295,7 +295,7 @@ static void count_bytes(tutti_comm *comm, void *arg)
 
 static void test_bytes(void **state)
 {
-	const int most = whole_or(8, 8, 2);
+	const int most = whole_or(8, 4, 2);
 
 	(void)state;
 	for (int micro_batches = 1; micro_batches <= 3; micro_batches += 2)
