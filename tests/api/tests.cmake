@@ -333,4 +333,6 @@ tutti_label_tests(no_asan
 # Under TSan large buffers take half a minute each: once by window, shm and tcp is enough.
 if(CMAKE_C_FLAGS MATCHES "-fsanitize=thread")
 	tutti_label_tests(no_tsan "^api/threads_(default_large_[148]|proof[a-z_]*_large|tls_large)")
+	# Of small ones on 8 ranks the random programs are enough.
+	tutti_label_tests(no_tsan "^api/threads_default_8$")
 endif()

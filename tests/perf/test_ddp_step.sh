@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # slow: 3 s
+# no_asan: tests/train runs the steps of a trainer under ASan
 # What would break: a step under load that nobody can measure, busy processes that are left, a flag that is passed over.
 set -u
 . "$SOURCE_DIR/tests/perf/common.sh"

@@ -2,6 +2,7 @@
 /* What would break: tutti-trace and tutti-top themselves, by what they read. Pages and files of
  * random bytes, right ones with some bytes changed, cut off anywhere: they are refused or read,
  * without a crash. */
+#include "tests/whole.h"
 #include "tools/tutti-trace/merge.h"
 
 #include "collectives/select/select.h"
@@ -79,7 +80,7 @@ static void test_pages(void **state)
 {
 	uint8_t *page = aligned_alloc(4096, PAGE_BYTES);
 	(void)state;
-	for (int i = 0; i < PAGES; i++) {
+	for (int i = 0; i < whole_or(PAGES, PAGES / 3, PAGES); i++) {
 		size_t damages = next() % 200, from = i % 3 ? sizeof(struct trace_page) : 0;
 		memcpy(page, right_page, PAGE_BYTES);
 		for (size_t d = 0; d < damages; d++) {
@@ -184,7 +185,7 @@ static void test_files(void **state)
 	    strstr(why, "jansson was not installed"))
 		skip();
 	assert_true(use_file(right));
-	for (int i = 0; i < FILES; i++) {
+	for (int i = 0; i < whole_or(FILES, FILES / 3, FILES); i++) {
 		size_t at = next() % bytes, out = next() % 12;
 		const char *piece = pieces[next() % (sizeof pieces / sizeof *pieces)];
 		size_t keep = bytes - at > out ? bytes - at - out : 0;

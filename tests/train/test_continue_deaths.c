@@ -10,6 +10,7 @@
  * without interruption. */
 #include "tests/train/ranks.h"
 #include "tests/train/toy.h"
+#include "tests/whole.h"
 #include "train/state/trainer_state.h"
 
 #include <math.h>
@@ -312,27 +313,13 @@ static void replaced_or_not(struct scene *scene, bool is_replaced)
 	run(scene);
 }
 
-/* Sanitizers' builds take ten times as long for a run. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SPARSE 3
-#else
-#define SPARSE 1
-#endif
-
-/* Under TSan more ranks would do the same in more threads: there TEST_WHOLE=1 tries them. */
-static bool is_whole(void)
-{
-#ifdef __SANITIZE_THREAD__
-	return getenv("TEST_WHOLE") != NULL;
-#else
-	return true;
-#endif
-}
-
-/* Each rank dies at one in stride of its calls in a step, or SPARSE times as rarely. */
+/* Each rank dies at one in stride of its calls in a step, or with sanitizers more rarely; and it
+ * dies when another one's calls have come to an end, at the last ones of a step. */
 static void each_call(tutti_train_config config, int ranks, int dies_in, int stride)
 {
-	stride *= SPARSE;
+	const int last_ones = whole_or(4, 2, 1);
+
+	stride *= whole_or(1, 6, 9);
 	for (int victim = 0; victim < ranks; victim++) {
 		struct scene scene = {.config = config,
 				      .after = config,
@@ -344,13 +331,14 @@ static void each_call(tutti_train_config config, int ranks, int dies_in, int str
 		run(&scene);
 		int calls = scene.calls[victim];
 		assert_true(calls > 5);
-		for (int n = 1 + victim % stride, i = victim; n <= calls; n += stride, i++) {
+		for (int n = 1 + victim * stride / ranks, i = victim; n <= calls;
+		     n += stride, i++) {
 			scene.dies_at = n;
 			replaced_or_not(&scene, i % 2);
 		}
 		scene.behind = (victim + 1) % ranks;
 		calls = scene.calls[scene.behind];
-		for (int n = calls; n > calls - 4; n--) {
+		for (int n = calls; n > calls - last_ones; n--) {
 			scene.dies_at = n;
 			replaced_or_not(&scene, n % 2);
 		}
@@ -373,8 +361,8 @@ static void sweep(tutti_strategy strategy)
 
 	expect(config);
 	each_call(config, 3, 2, 7);
-	if (!is_whole())
-		return;
+	if (whole_or(0, 0, 1))
+		return; /* more ranks would do the same in more threads */
 	each_call(config, 2, 2, 3);
 	each_call(config, 3, SKIPPED, 17);
 	each_call(config, 4, 2, 17);

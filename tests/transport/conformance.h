@@ -30,6 +30,8 @@ struct conformance {
 	bool has_tls;        /* tcp: with TUTTI_TLS=1                            */
 	int reconnect;       /* tcp: as TUTTI_RECONNECT                          */
 	bool is_one_process; /* reaches only ranks of its own process    */
+	int costs;           /* where a byte takes a hundred times as long: long messages have one in
+	                      * so many, and there are fewer rounds; 0: all of them      */
 };
 
 int conformance_main(const struct conformance *subject);

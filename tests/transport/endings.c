@@ -344,7 +344,7 @@ void test_unused_endpoints(void **state)
 		world_close(&w);
 	}
 	/* Conns that never carried anything, closed before and after they are up. */
-	for (int passes = 0; passes < 30; passes++) {
+	for (int passes = 0; passes < 30; passes += 30 / (int)world_part(30)) {
 		world_open(&w, 3);
 		world_pair(&w, 0, 1, 0);
 		world_pair(&w, 2, 1, 1);
@@ -376,8 +376,9 @@ static bool waits_for_peer(int rank, int timeout_ms)
 		post_send(&posts[2], world_conn(&w, peer, rank, 0), &out, sizeof out, 1);
 		post_recv(&posts[3], w.conns[peer][rank][0], &words[1], sizeof out, 1);
 		world_finish(&w, posts, 4);
-		/* On a machine that is busy elsewhere the peer's own connect may take too long. */
-		is_late = w.conns[peer][rank][0]->status == TUTTI_ERR_TIMEOUT;
+		/* On a machine that is busy elsewhere it may take either too long to connect. */
+		is_late = w.conns[peer][rank][0]->status == TUTTI_ERR_TIMEOUT ||
+			  w.conns[rank][peer][0]->status == TUTTI_ERR_TIMEOUT;
 	}
 	if (!is_late) {
 		world_expect_ok(&w, posts, 4);

@@ -65,7 +65,7 @@ static void stream_check(struct stream *s)
 
 void test_order_and_sizes(void **state)
 {
-	enum { MESSAGES = 300 };
+	const int messages = (int)world_part(300);
 	uint64_t random = test_seed;
 	struct world w;
 	struct stream to, from;
@@ -74,13 +74,13 @@ void test_order_and_sizes(void **state)
 	(void)state;
 	world_open(&w, 2);
 	world_pair(&w, 0, 1, 0);
-	stream_init(&to, MESSAGES, 300000, &random);
-	stream_init(&from, MESSAGES, 300000, &random);
-	while (next[0] + next[1] + next[2] + next[3] < 4 * MESSAGES) {
+	stream_init(&to, messages, 300000, &random);
+	stream_init(&from, messages, 300000, &random);
+	while (next[0] + next[1] + next[2] + next[3] < 4 * messages) {
 		size_t kind = random_below(&random, 5);
 		struct stream *s = kind < 2 ? &to : &from;
 		int i = kind < 4 ? next[kind] : 0;
-		if (kind == 4 || i == MESSAGES)
+		if (kind == 4 || i == messages)
 			world_pump_for(&w, (int)random_below(&random, 4));
 		else if (kind % 2 == 0)
 			post_send(&s->sends[i], w.conns[s == &from][s == &to][0], s->out[i],
@@ -88,13 +88,13 @@ void test_order_and_sizes(void **state)
 		else
 			post_recv(&s->recvs[i], w.conns[s == &to][s == &from][0], s->in[i],
 				  s->bytes[i], (uint32_t)i);
-		if (kind < 4 && i < MESSAGES)
+		if (kind < 4 && i < messages)
 			next[kind]++;
 	}
-	world_expect_ok(&w, to.recvs, MESSAGES);
-	world_expect_ok(&w, from.recvs, MESSAGES);
-	world_expect_ok(&w, to.sends, MESSAGES);
-	world_expect_ok(&w, from.sends, MESSAGES);
+	world_expect_ok(&w, to.recvs, messages);
+	world_expect_ok(&w, from.recvs, messages);
+	world_expect_ok(&w, to.sends, messages);
+	world_expect_ok(&w, from.sends, messages);
 	stream_check(&to);
 	stream_check(&from);
 	world_close(&w);
@@ -182,7 +182,7 @@ void test_small_messages(void **state)
 /* Both directions at once, each message far larger than any buffer on the way. */
 void test_huge_exchange(void **state)
 {
-	const size_t bytes = ((size_t)64 << 20) + 3;
+	const size_t bytes = world_part((size_t)64 << 20) + 3;
 	struct world w;
 	struct post sends[2], recvs[2];
 	void *out[2], *in[2];
@@ -210,7 +210,7 @@ void test_huge_exchange(void **state)
  * although this rank's own send is stuck. */
 void test_sends_before_recvs(void **state)
 {
-	const size_t bytes = (size_t)24 << 20;
+	const size_t bytes = world_part((size_t)24 << 20);
 	struct world w;
 	struct post sends[2], recvs[2];
 	void *out[2], *in[2];
@@ -319,7 +319,7 @@ static void ping_pong(struct world *w, int a, int b, int times)
  * not fit anywhere, and then all peers at once. */
 void test_change_of_habit(void **state)
 {
-	const size_t bytes = (size_t)16 << 20;
+	const size_t bytes = world_part((size_t)16 << 20);
 	struct world w;
 	struct post send, recvs[WORLD_RANKS], sends[WORLD_RANKS];
 	void *out = bytes_new(bytes, 4), *in = bytes_new(bytes, 0);
@@ -356,7 +356,7 @@ void test_change_of_habit(void **state)
 /* Channels are independent: one without a receive holds up no other. */
 void test_channels(void **state)
 {
-	const size_t bytes = (size_t)12 << 20;
+	const size_t bytes = world_part((size_t)12 << 20);
 	struct world w;
 	struct post stuck, stuck_recv, sends[WORLD_CHANNELS], recvs[WORLD_CHANNELS];
 	uint64_t in[WORLD_CHANNELS] = {0}, out[WORLD_CHANNELS];
@@ -435,11 +435,12 @@ void test_channels_unopened(void **state)
  * then: there is one conn in the end, and it loses nothing. */
 void test_both_connect(void **state)
 {
-	enum { ROUNDS = 60, N = 3 };
+	enum { N = 3 };
+	const int rounds = (int)world_part(60);
 	uint64_t random = test_seed;
 
 	(void)state;
-	for (int round = 0; round < ROUNDS; round++) {
+	for (int round = 0; round < rounds; round++) {
 		int first = (int)random_below(&random, 2);
 		struct post sends[2][N], recvs[2][N];
 		uint64_t out[2][N], in[2][N] = {{0}};

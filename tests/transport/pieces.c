@@ -202,7 +202,7 @@ void test_pieces_of_one_byte(void **state)
  * are stuck before the first recv is posted. */
 void test_pieces_huge(void **state)
 {
-	const size_t bytes = ((size_t)24 << 20) + 5;
+	const size_t bytes = world_part((size_t)24 << 20) + 5;
 	uint64_t random = test_seed;
 	struct scatter out[2], in[2];
 	struct world w;

@@ -101,7 +101,7 @@ static void finish_asleep(struct world *w, int rank, const struct post *post)
 /* What wakes a sleeper: a message, a peer that makes room, a peer that connects, one that goes. */
 void test_wakes_for_message(void **state)
 {
-	const size_t bytes = (size_t)16 << 20;
+	const size_t bytes = world_part((size_t)16 << 20);
 	struct world w;
 	struct post send, recv;
 	uint64_t out = 5, in = 0;
@@ -245,6 +245,7 @@ static void *sleeper_main(void *arg)
 {
 	const size_t stride = 3 << 20;
 	struct sleeper *s = arg;
+	const int rounds = (int)world_part(ROUNDS);
 	uint8_t *buf = malloc(2 * THREADS * stride);
 
 	for (int p = 0; p < THREADS && buf; p++) {
@@ -254,7 +255,7 @@ static void *sleeper_main(void *arg)
 						other->address_bytes, &s->w->conns[s->rank][p][0]))
 			snprintf(s->problem, sizeof s->problem, "connect: %s", last_error());
 	}
-	for (int round = 0; buf && round < ROUNDS && !s->problem[0]; round++)
+	for (int round = 0; buf && round < rounds && !s->problem[0]; round++)
 		round_of_all(s, round, buf, buf + THREADS * stride, stride);
 	free(buf);
 	return NULL;

@@ -7,6 +7,11 @@
 #include <stdio.h>
 #include <string.h>
 
+size_t world_part(size_t whole)
+{
+	return subject->costs ? whole / (size_t)subject->costs : whole;
+}
+
 void world_open(struct world *w, int size)
 {
 	world_open_with(w, size, WORLD_TIMEOUT_MS);

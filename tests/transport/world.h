@@ -41,6 +41,8 @@ struct world {
 extern const struct conformance *subject;
 extern uint64_t test_seed;
 
+/* So many bytes or rounds, or fewer where the subject says that they cost much. */
+size_t world_part(size_t whole);
 void world_open(struct world *w, int size);
 void world_open_with(struct world *w, int size, int timeout_ms);
 void world_close(struct world *w); /* conns first, then endpoints */

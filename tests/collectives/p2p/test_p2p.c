@@ -1,3 +1,4 @@
+/* no_tsan: it has one thread */
 /* Without this a send could meet another recv than the one it is for, lose bytes, wait behind
  * another tag's, or make a receiver keep more than its bound. Over the simulated network: any order
  * of delivery, by seed. */

@@ -5,6 +5,7 @@
 #include "tests/collectives/sim_ranks.h"
 
 #include "tests/memory/proof_kind.h"
+#include "tests/whole.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,19 +14,14 @@
 #include "tests/unit.h"
 
 /* How many ranks are tried, and of algorithms whose messages grow like the logarithm of the ranks.
- * Under ASan more would run the same lines again: there TEST_WHOLE=1 tries them (script/test
- * --whole). */
+ */
 struct most {
 	int ranks, of_log;
 };
 
 static struct most most(void)
 {
-#if defined(__SANITIZE_ADDRESS__)
-	if (!getenv("TEST_WHOLE"))
-		return (struct most){16, 127};
-#endif
-	return (struct most){64, 1000};
+	return (struct most){whole_or(64, 16, 64), whole_or(1000, 127, 1000)};
 }
 
 static void check(const struct trial *trial, int size, size_t slice, uint64_t seed)

@@ -1,3 +1,4 @@
+/* no_tsan: it has one thread */
 /* Without this an algorithm could send more bytes or messages than it says, or be built out of
  * another that does: what every rank sends and receives is counted, and what all do together is
  * exact. And its cost could have other bytes, of the busiest link, of all ranks or of one. */

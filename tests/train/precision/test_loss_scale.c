@@ -1,3 +1,4 @@
+/* no_tsan: other tests of the trainer run the same code with fewer models */
 /* What would break: a dynamic loss scale that never grows again, grows too soon, or at different
  * steps on different ranks: it doubles after 2000 steps without an infinity, counted from the last
  * one that had any. */

@@ -1,3 +1,4 @@
+/* no_tsan: other tests of the trainer run the same code with fewer models */
 /* What would break: 16-bit training that differs between strategies, in the master copy, in the
  * rounded parameters, or in the random numbers of rounding, which depend on (seed, step, parameter,
  * element) and never on the rank. BF16 and F16 hold the toy's integer sums, so every strategy and

@@ -1,3 +1,4 @@
+/* no_tsan: what is offloaded belongs to one rank, and no other thread sees it */
 /* What would break: optimizer state in offload_dir's files that stays in memory, which memory_limit
  * does not count. The kernel reports how much of the mapped files is in memory. */
 #include "tests/train/ranks.h"

@@ -2,6 +2,7 @@
  * moment and any way, the others carry on and nothing is lost, doubled or torn; when all fail, an
  * error that says so. */
 #include "tests/transport/verbs/fake/on_fake.h"
+#include "tests/whole.h"
 
 #include "core/long_lived.h"
 #include "transport/registry.h"
@@ -13,7 +14,7 @@
 
 #define N      24 /* messages of a direction */
 #define MOST   ((size_t)2500000)
-#define ROUNDS 60
+#define ROUNDS whole_or(60, 20, 9)
 
 static const struct conformance verbs = {.transport = &transport_verbs, .is_one_process = true};
 static struct world w;
@@ -133,8 +134,10 @@ static void break_rail_and_pump(uint64_t *random, int device)
 /* Two or three rails, of which one breaks, and then maybe another. */
 static void test_one_breaks(void **state)
 {
+	const uint64_t rounds = (uint64_t)ROUNDS;
+
 	(void)state;
-	for (uint64_t round = 0; round < ROUNDS; round++) {
+	for (uint64_t round = 0; round < rounds; round++) {
 		uint64_t random = test_seed + round;
 		int rails = 2 + (int)(round % 2);
 		start(random, rails, 8);
@@ -154,8 +157,10 @@ static void test_one_breaks(void **state)
 /* Closing at once delivers what is done, by whichever rail it went. */
 static void test_close_behind(void **state)
 {
+	const uint64_t rounds = (uint64_t)ROUNDS;
+
 	(void)state;
-	for (uint64_t round = 0; round < ROUNDS; round++) {
+	for (uint64_t round = 0; round < rounds; round++) {
 		uint64_t random = test_seed + round;
 		struct post send, recv;
 		uint8_t *copied = malloc(MOST);
@@ -194,8 +199,10 @@ static const struct tutti_conn *fail_for_certain(int rank)
 
 static void test_all_break(void **state)
 {
+	const uint64_t rounds = (uint64_t)whole_or(8, 4, 2);
+
 	(void)state;
-	for (uint64_t round = 0; round < 8; round++) {
+	for (uint64_t round = 0; round < rounds; round++) {
 		uint64_t random = test_seed + round;
 		start(random, 2, 8);
 		post_all(&random);

@@ -1,3 +1,4 @@
+/* no_tsan: test_verbs_fake runs the same tests, and verbs/fake_frames_3 without immediate data */
 /* Would break: verbs on a device that has no immediate data and nothing inline: a write and a SEND
  * for each piece, from and into registered memory where the message is long. */
 #include "tests/transport/verbs/arena.h"

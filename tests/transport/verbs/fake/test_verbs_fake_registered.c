@@ -1,3 +1,5 @@
+/* no_tsan: test_verbs_fake runs the same tests, and test_verbs_failover from and into registered
+ * memory */
 /* Would break: messages from and into registered memory, which the device reads and writes where it
  * lies: wrong bytes, or buffers that are touched after close. On InfiniBand, whose ports are named
  * by a LID, and with little inline. */
