@@ -9,6 +9,7 @@
 
 #include <assert.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,8 +33,8 @@ static void conn_free(struct ucx_conn *conn)
 	ucx_conn_deactivate(conn);
 	if (conn->state < UCX_OPEN)
 		endpoint->unsettled--;
+	oob_close(&conn->oob); /* first: it says why the peer does not reach UCX's part any more */
 	ucx_wire_close(conn);
-	oob_close(&conn->oob);
 	free(conn->stages[0].base);
 	free(conn->stages[1].base);
 	free(conn->eager_out);
@@ -91,29 +92,6 @@ tutti_status ucx_connect(struct tutti_endpoint *base, int peer, int channel, con
 	return TUTTI_OK;
 }
 
-static void greeted(struct ucx_conn *conn)
-{
-	const struct oob_conn *oob = &conn->oob;
-	tutti_status status = TUTTI_ERR_MISMATCH;
-	struct ucx_hello hello = {0};
-
-	memcpy(conn->base.where, oob->tcp->where, sizeof conn->base.where);
-	if (oob->hello_bytes > sizeof hello)
-		memcpy(&hello, oob->hello, sizeof hello);
-	if (hello.magic == MAGIC && hello.address_bytes == oob->hello_bytes - sizeof hello)
-		status = ucx_wire_connect(conn, oob->hello + sizeof hello);
-	else
-		fail(status, "ucx: rank %d greets in another form: all ranks need the same Tutti",
-		     conn->base.peer);
-	if (status != TUTTI_OK) {
-		ucx_conn_fail(conn, status, "%s", last_error());
-		return;
-	}
-	conn->state = UCX_CONNECTED;
-	ucx_conn_activate(conn);
-	ucx_send_greeting(conn);
-}
-
 static void noted(struct ucx_conn *conn)
 {
 	const struct oob_note note = conn->oob.note, ack = {.kind = UCX_NOTE_BYE_ACK};
@@ -144,6 +122,43 @@ static void peer_is_gone(struct ucx_conn *conn)
 	for (int i = 0; i < DRAIN_PASSES && conn->state < UCX_ENDED && ucx_wire_progress(conn); i++)
 		;
 	ucx_conn_end(conn, conn->oob.status, "%s", conn->oob.error);
+}
+
+/* UCX does not say whether the peer has gone meanwhile; oob does. One that has failed, too, says so
+ * in a note: then both have a reason of their own. */
+static void cannot_connect(struct ucx_conn *conn, tutti_status status)
+{
+	char why[sizeof conn->base.error];
+
+	snprintf(why, sizeof why, "%s", last_error());
+	oob_progress(conn->oob.endpoint);
+	if (conn->oob.has_ended && !conn->oob.has_note)
+		peer_is_gone(conn);
+	else
+		ucx_conn_fail(conn, status, "%s", why);
+}
+
+static void greeted(struct ucx_conn *conn)
+{
+	const struct oob_conn *oob = &conn->oob;
+	tutti_status status = TUTTI_ERR_MISMATCH;
+	struct ucx_hello hello = {0};
+
+	memcpy(conn->base.where, oob->tcp->where, sizeof conn->base.where);
+	if (oob->hello_bytes > sizeof hello)
+		memcpy(&hello, oob->hello, sizeof hello);
+	if (hello.magic == MAGIC && hello.address_bytes == oob->hello_bytes - sizeof hello)
+		status = ucx_wire_connect(conn, oob->hello + sizeof hello);
+	else
+		fail(status, "ucx: rank %d greets in another form: all ranks need the same Tutti",
+		     conn->base.peer);
+	if (status != TUTTI_OK) {
+		cannot_connect(conn, status);
+		return;
+	}
+	conn->state = UCX_CONNECTED;
+	ucx_conn_activate(conn);
+	ucx_send_greeting(conn);
 }
 
 static void take_news(struct ucx_conn *conn)
