@@ -320,6 +320,7 @@ api_grow_test(left 3 1 RANKS -k -d 2000 ARGUMENTS left)
 tutti_label_tests(slow "^api/(threads_)?(default|shm|tcp|tls|two_machines|ring|doubling|direct|window|proof)[a-z_]*_[3-8]$")
 tutti_label_tests(slow "^api/hash_")
 tutti_label_tests(slow "^api/(survive_stop|grow_left|grow_nobody)_")
+tutti_label_tests(waits "^api/(survive_stop|grow_left|grow_nobody)_")
 # Under ASan, of the processes (all but threads) those whose first number is 1, 4, 6, 7 or 8 are left out: ranks, also of
 # random programs and of jobs of which ranks die, and two sets of instructions. Of the threads 2, 3 and 8 are enough.
 tutti_label_tests(no_asan "^api/([^t]|t[cwl])[a-z_]*_[14678]($|_)")

@@ -21,7 +21,7 @@ foreach(program IN LISTS programs)
 endforeach()
 
 # MPI's ranks spin: next to another test both would be slow.
-set_tests_properties(perf/test_openmpi perf/test_mpich PROPERTIES PROCESSORS 3)
+set_tests_properties(perf/test_openmpi perf/test_mpich PROPERTIES PROCESSORS 6)
 
 # Stands for all benchmark programs where their times must be known.
 add_executable(fake_perf perf/fake_main.c)
