@@ -125,6 +125,20 @@ static void ucx_recv(struct tutti_conn *conn, struct tutti_io *io)
 	ucx_conn_post((struct ucx_conn *)conn, io, false);
 }
 
+static bool look_at_idle(struct ucx_endpoint *endpoint)
+{
+	bool is_moving = false;
+
+	for (struct ucx_conn *conn = endpoint->conns; conn; conn = conn->next_conn) {
+		if (!ucx_is_in_doubt(conn))
+			continue;
+		is_moving |= ucx_wire_progress(conn);
+		if (conn->wire.broken != UCS_OK)
+			ucx_conn_activate(conn);
+	}
+	return is_moving;
+}
+
 static int ucx_progress(struct tutti_endpoint *base, struct tutti_done *done)
 {
 	struct ucx_endpoint *endpoint = (struct ucx_endpoint *)base;
@@ -133,7 +147,7 @@ static int ucx_progress(struct tutti_endpoint *base, struct tutti_done *done)
 	if (!endpoint->oob)
 		return 0;
 	if (endpoint->unsettled || endpoint->passes++ % LOOK_PASSES == 0)
-		is_moving = ucx_look(endpoint);
+		is_moving = ucx_look(endpoint) | look_at_idle(endpoint);
 	for (struct ucx_conn *conn = LIST_FIRST(&endpoint->active), *next; conn; conn = next) {
 		next = LIST_NEXT(conn, active);
 		is_moving |= ucx_conn_move(conn);

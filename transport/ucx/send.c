@@ -9,6 +9,11 @@ bool ucx_owes(const struct ucx_conn *conn)
 	return !ucx_reached(conn->peer.arrived, conn->ends.eager);
 }
 
+bool ucx_is_in_doubt(const struct ucx_conn *conn)
+{
+	return conn->state == UCX_OPEN && !conn->is_active && ucx_owes(conn);
+}
+
 static void tell(struct ucx_conn *conn, struct ucx_header *header)
 {
 	header->got = conn->told.got = conn->got;

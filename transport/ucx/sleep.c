@@ -33,7 +33,7 @@ int ucx_event_fd(struct tutti_endpoint *base)
 /* True: there is work at once. */
 static bool arm_conn(struct ucx_endpoint *endpoint, struct ucx_conn *conn)
 {
-	if (!conn->is_active || !conn->wire.worker) {
+	if ((!conn->is_active && !ucx_is_in_doubt(conn)) || !conn->wire.worker) {
 		ucx_wire_unwatch(conn);
 		return conn->is_active;
 	}

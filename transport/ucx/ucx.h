@@ -198,6 +198,8 @@ void ucx_send_greeting(struct ucx_conn *conn);
 bool ucx_owes_notice(const struct ucx_conn *conn);
 /* Sends that are done may not have come to the peer. */
 bool ucx_owes(const struct ucx_conn *conn);
+/* Nothing is posted, but a send that is done may still be lost: then the peer is to be told. */
+bool ucx_is_in_doubt(const struct ucx_conn *conn);
 
 /* receive.c */
 bool ucx_receive_some(struct ucx_conn *conn);

@@ -1,0 +1,84 @@
+/* no_tsan: libucp is not instrumented, and its own thread shares memory with ours */
+/* Would break: the connection of UCX is reset while a message is on its way whose send is done: the
+ * receiver waits for it for ever. */
+#include "tests/transport/world.h"
+
+#include "transport/registry.h"
+#include "transport/tcp/conn.h"
+#include "transport/ucx/ucx.h"
+
+#include <stdlib.h>
+#include <sys/socket.h>
+
+#define FDS 1024
+
+static const struct conformance ucx = {.transport = &transport_ucx, .is_one_process = true};
+static struct world w;
+
+static bool is_of_oob(int fd)
+{
+	for (int rank = 0; rank < 2; rank++) {
+		const struct ucx_conn *conn = (const struct ucx_conn *)w.conns[rank][1 - rank][0];
+		if (fd == ((const struct tcp_conn *)conn->oob.tcp)->watch.fd)
+			return true;
+	}
+	return false;
+}
+
+/* Of each connection that UCX has, the end with the lower or the higher port. Returns how many. */
+static int reset_some(bool is_higher)
+{
+	const struct sockaddr none = {.sa_family = AF_UNSPEC};
+	int count = 0;
+
+	for (int fd = 0; fd < FDS; fd++) {
+		struct sockaddr_in own, peer;
+		socklen_t bytes = sizeof own, peer_bytes = sizeof peer;
+		if (getsockname(fd, (struct sockaddr *)&own, &bytes) != 0 ||
+		    own.sin_family != AF_INET ||
+		    getpeername(fd, (struct sockaddr *)&peer, &peer_bytes) != 0 || is_of_oob(fd) ||
+		    (ntohs(own.sin_port) > ntohs(peer.sin_port)) != is_higher)
+			continue;
+		assert_int_equal(connect(fd, &none, sizeof none), 0);
+		count++;
+	}
+	return count;
+}
+
+static void test_reset(void **state)
+{
+	uint64_t out = 7, in = 0;
+	struct post send, recv;
+
+	(void)state;
+	for (int round = 0; round < 4; round++) {
+		world_open(&w, 2);
+		for (int rank = 0; rank < 2; rank++) {
+			post_recv(&recv, world_conn(&w, rank, 1 - rank, 0), &in, sizeof in, 1);
+			post_send(&send, world_conn(&w, 1 - rank, rank, 0), &out, sizeof out, 1);
+			world_expect_ok(&w, &recv, 1);
+			world_expect_ok(&w, &send, 1);
+		}
+		int sender = round / 2;
+		post_send(&send, w.conns[sender][1 - sender][0], &out, sizeof out, 1);
+		while (!send.is_done)
+			world_pump_only(&w, sender, 1);
+		assert_int_equal(send.io.status, TUTTI_OK);
+		assert_true(reset_some(round % 2) > 0);
+		for (int i = 0; i < 2; i++) { /* the message may have come before */
+			post_recv(&recv, w.conns[1 - sender][sender][0], &in, sizeof in, 1);
+			world_finish(&w, &recv, 1);
+		}
+		assert_int_equal(recv.io.status, TUTTI_ERR_PEER);
+		world_close(&w);
+	}
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {cmocka_unit_test(test_reset)};
+
+	setenv("UCX_TLS", "tcp,self", 1);
+	subject = &ucx;
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
