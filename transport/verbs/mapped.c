@@ -25,8 +25,9 @@ static int first_of_device(const struct verbs_endpoint *endpoint, int port)
 }
 
 /* Under the address that it has here, so that peers and this rank name bytes alike. */
-static tutti_status map_by(const struct verbs_device *device, const struct memory_dma_buf *dma_buf,
-			   const struct verbs_map *map, struct ibv_mr **mr)
+static tutti_status map_by(const struct verbs_device *device, int rank,
+			   const struct memory_dma_buf *dma_buf, const struct verbs_map *map,
+			   struct ibv_mr **mr)
 {
 	*mr = device->library->reg_dmabuf_mr(device->pd, dma_buf->offset, map->bytes, map->base,
 					     dma_buf->fd,
@@ -35,9 +36,10 @@ static tutti_status map_by(const struct verbs_device *device, const struct memor
 		return TUTTI_OK;
 	int why = errno;
 	return fail(why == ENOMEM ? TUTTI_ERR_MEMORY : TUTTI_ERR_UNSUPPORTED,
-		    "verbs: %s cannot reach %zu KiB of device memory (ibv_reg_dmabuf_mr): %s",
-		    device->library->get_device_name(device->context->device), map->bytes >> 10,
-		    strerror(why));
+		    "verbs: rank %d's %s cannot reach %zu KiB of device memory "
+		    "(ibv_reg_dmabuf_mr): %s",
+		    rank, device->library->get_device_name(device->context->device),
+		    map->bytes >> 10, strerror(why));
 }
 
 static tutti_status map_by_all(const struct verbs_endpoint *endpoint,
@@ -46,7 +48,8 @@ static tutti_status map_by_all(const struct verbs_endpoint *endpoint,
 	for (int p = 0; p < endpoint->port_count; p++) {
 		int first = first_of_device(endpoint, p);
 		if (first == p)
-			TRY(map_by(endpoint->ports[p].device, dma_buf, map, &map->mr[p]));
+			TRY(map_by(endpoint->ports[p].device, endpoint->rank, dma_buf, map,
+				   &map->mr[p]));
 		map->mr[p] = map->mr[first];
 	}
 	return TUTTI_OK;
@@ -54,16 +57,18 @@ static tutti_status map_by_all(const struct verbs_endpoint *endpoint,
 
 tutti_status verbs_map(struct tutti_endpoint *base, int kind, void *ptr, size_t bytes, void **out)
 {
+	struct verbs_endpoint *endpoint = (struct verbs_endpoint *)base;
 	struct verbs_map *map = calloc(1, sizeof *map);
 	struct memory_dma_buf dma_buf;
 	tutti_status status;
 
 	if (!map)
-		return fail(TUTTI_ERR_MEMORY, "verbs: no memory to map device memory");
+		return fail(TUTTI_ERR_MEMORY, "Rank %d has no memory to map device memory.",
+			    endpoint->rank);
 	*map = (struct verbs_map){.base = (uintptr_t)ptr, .bytes = bytes};
 	status = memory_dma_buf(&dma_buf, kind, ptr, bytes);
 	if (status == TUTTI_OK) {
-		status = map_by_all((struct verbs_endpoint *)base, &dma_buf, map);
+		status = map_by_all(endpoint, &dma_buf, map);
 		close(dma_buf.fd);
 	}
 	if (status != TUTTI_OK) {

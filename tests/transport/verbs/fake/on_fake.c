@@ -3,6 +3,7 @@
 #include "tests/whole.h"
 
 #include "core/clock.h"
+#include "core/long_lived.h"
 #include "transport/registry.h"
 
 #include <stdio.h>
@@ -37,6 +38,19 @@ int on_fake_conformance(const struct fake_config *config)
 		failed++;
 	}
 	return failed + !fake_is_clean();
+}
+
+uint8_t *on_fake_registered(size_t bytes)
+{
+	static uint8_t *all[2]; /* so that none of them is a leak */
+	static int count;
+	uint8_t *block = malloc(bytes);
+
+	if (!block || count == 2 || long_lived_add(block, bytes) != TUTTI_OK) {
+		fprintf(stderr, "no memory that is registered: %s\n", last_error());
+		exit(1);
+	}
+	return all[count++] = block;
 }
 
 void on_fake_post(struct post *post, struct tutti_conn *conn, bool is_send, void *buf, size_t bytes,

@@ -14,6 +14,9 @@ int on_fake_conformance(const struct fake_config *config);
 void on_fake_post(struct post *post, struct tutti_conn *conn, bool is_send, void *buf, size_t bytes,
 		  void *map);
 
+/* So many bytes that the devices know (core/long_lived.h), until the process ends. */
+uint8_t *on_fake_registered(size_t bytes);
+
 /* Each of the words is in the text. */
 void expect_words(const char *text, const char *const *words);
 #define EXPECT_WORDS(text, ...) expect_words(text, (const char *const[]){__VA_ARGS__, NULL})

@@ -499,15 +499,7 @@ int main(void)
 
 	subject = &verbs;
 	seed = test_seed = on_fake_seed();
-	out = malloc(LONG);
-	in = malloc(LONG);
-	if (!out || !in || long_lived_add(out, LONG) != TUTTI_OK ||
-	    long_lived_add(in, LONG) != TUTTI_OK)
-		return 1;
-	int failed = cmocka_run_group_tests(tests, NULL, NULL);
-	long_lived_remove(out);
-	long_lived_remove(in);
-	free(out);
-	free(in);
-	return failed;
+	out = on_fake_registered(LONG);
+	in = on_fake_registered(LONG);
+	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -305,7 +305,7 @@ static void test_refusals(void **state)
 	world_open(&w, 2);
 	assert_int_equal(transport_verbs.map(w.endpoints[0], PROOF_KIND, areas[0][0], 64, &map),
 			 TUTTI_ERR_UNSUPPORTED);
-	EXPECT_WORDS(last_error(), "fake_1", "ibv_reg_dmabuf_mr", "not supported");
+	EXPECT_WORDS(last_error(), "rank 0", "fake_1", "ibv_reg_dmabuf_mr", "not supported");
 	world_close(&w);
 	assert_true(fake_is_clean());
 }

@@ -3,7 +3,6 @@
 #include "tests/memory/proof_kind.h"
 #include "tests/transport/verbs/fake/on_fake.h"
 
-#include "core/long_lived.h"
 #include "transport/registry.h"
 #include "transport/verbs/verbs.h"
 
@@ -179,17 +178,9 @@ int main(void)
 
 	subject = &verbs;
 	test_seed = on_fake_seed();
-	out = malloc(BYTES);
-	in = malloc(BYTES);
+	out = on_fake_registered(BYTES);
+	in = on_fake_registered(BYTES);
 	if (proof_kind_use(test_seed) != TUTTI_OK || !(protected = proof_alloc(BYTES)))
 		return 1;
-	if (!out || !in || long_lived_add(out, BYTES) != TUTTI_OK ||
-	    long_lived_add(in, BYTES) != TUTTI_OK)
-		return 1;
-	int failed = cmocka_run_group_tests(tests, NULL, NULL);
-	long_lived_remove(out);
-	long_lived_remove(in);
-	free(out);
-	free(in);
-	return failed;
+	return cmocka_run_group_tests(tests, NULL, NULL);
 }
