@@ -28,6 +28,7 @@
 	X(ctx_push_current, cuCtxPushCurrent_v2, (CUcontext context))                              \
 	X(ctx_pop_current, cuCtxPopCurrent_v2, (CUcontext * context))                              \
 	X(ctx_get_current, cuCtxGetCurrent, (CUcontext * context))                                 \
+	X(ctx_get_device, cuCtxGetDevice, (CUdevice * device))                                     \
 	X(ctx_set_current, cuCtxSetCurrent, (CUcontext context))                                   \
 	X(ctx_enable_peer_access, cuCtxEnablePeerAccess, (CUcontext peer, unsigned flags))         \
 	/* Memory. */                                                                              \

@@ -57,6 +57,8 @@ static tutti_status host_do(struct memory_io *io)
 	case MEMORY_SCALE:
 		scale(io->dst, io->src[0], op_scalar(io->reduce_op), io->count, io->dtype);
 		return TUTTI_OK;
+	case MEMORY_AFTER:
+		break; /* it has no streams */
 	}
 	return fail(TUTTI_ERR_INTERNAL, "Host memory has no operation %d.", (int)io->op);
 }

@@ -15,23 +15,36 @@ struct memory_dma_buf;
 
 struct memory_queue {                   /* a kind's own struct begins with this */
 	const struct memory_kind *kind;
+	char error[240];                /* why its last failed operation failed, or ""   */
 };
 
+/* AFTER does nothing: it finishes when the work is over that its stream had when it was posted. */
 enum memory_op {
-	MEMORY_ALLOC, MEMORY_FREE, MEMORY_COPY, MEMORY_REDUCE, MEMORY_FINISH, MEMORY_SCALE
+	MEMORY_ALLOC, MEMORY_FREE, MEMORY_COPY, MEMORY_REDUCE, MEMORY_FINISH, MEMORY_SCALE,
+	MEMORY_AFTER
 };
 
 /* One posted operation. Owned by the kind until it is on the done list. */
 struct memory_io {
 	struct tutti_io io;             /* alloc writes io.buf; alloc and free use io.bytes      */
 	enum memory_op op;
-	void *dst;                      /* all that move data                                    */
-	const void *const *src;         /* copy, scale: one; the array lives as long as the io   */
+	void *dst;                      /* all that move data; after: the stream; alloc: a       */
+	                                /* buffer of the call                                    */
+	const void *const *src;         /* copy, scale: one; the array lives as long as the io.  */
+	                                /* after: a buffer of the call                           */
 	int n_src;
 	size_t count;                   /* elements; copy: bytes                                 */
 	tutti_dtype dtype;
 	tutti_op reduce_op;             /* scale: the scaled sum, whose scalar it takes */
 	int divisor;                    /* as in memory/reduce.h                                 */
+	void *ticket;                   /* the kind's own                                        */
+};
+
+/* Streams wait at a gate until the host opens it. It is used again and again. */
+struct memory_gate {
+	const struct memory_kind *kind; /* whose streams; NULL: there is no gate                 */
+	_Atomic uint32_t *word;
+	uint32_t open;                  /* the word's value then                                 */
 };
 
 struct memory_kind {
@@ -48,6 +61,20 @@ struct memory_kind {
 	void (*close)(struct memory_queue *queue);
 	/* As memory_dma_buf; NULL where there is none. */
 	tutti_status (*dma_buf)(struct memory_dma_buf *out, void *ptr, size_t bytes);
+
+	/* Host memory that this kind copies to and from without the CPU; near is a buffer of the
+	 * call. NULL: all memory is. The queue frees what was not given back. */
+	void *(*host_alloc)(struct memory_queue *queue, size_t bytes, const void *near);
+	void (*host_free)(struct memory_queue *queue, void *ptr);
+
+	/* Of a kind with streams; else NULL. near is a buffer of the call: it says which device's
+	 * default stream is meant. Any thread. */
+	/* Whether calls may be ordered by this stream: INVALID, UNSUPPORTED. */
+	tutti_status (*stream_check)(void *stream, const void *near);
+	tutti_status (*gate_take)(struct memory_gate *gate);
+	/* The stream's later work waits until the gate is open. */
+	tutti_status (*gate_wait)(const struct memory_gate *gate, void *stream, const void *near);
+	void (*gate_open)(struct memory_gate *gate); /* and gives it back */
 };
 
 extern const struct memory_kind memory_host;

@@ -17,9 +17,6 @@ tutti_status check_call(const char *name, const tutti_call *call)
 	if (call->timeout_ms < 0)
 		return fail(TUTTI_ERR_INVALID, "%s: call.timeout_ms is %d: it must not be negative",
 			    name, call->timeout_ms);
-	if (call->stream && !group_is_open())
-		return fail(TUTTI_ERR_UNSUPPORTED,
-			    "%s: call.stream is set, but this build has no CUDA", name);
 	return TUTTI_OK;
 }
 

@@ -12,7 +12,7 @@
 
 static inline bool is_plain_call(const tutti_call *call)
 {
-	return !call || (!call->stream && call->timeout_ms >= 0);
+	return !call || call->timeout_ms >= 0;
 }
 
 /* The common case, in which check_arguments would find nothing: a call outside groups, with a

@@ -27,6 +27,7 @@ struct call_batch {
 	struct kept_error error; /* the first error of a member                            */
 };
 
+static const tutti_call no_call; /* of a group that ends with a NULL call: it waits */
 static _Thread_local struct call_batch *open_batch;
 atomic_int group_threads;
 
@@ -135,6 +136,7 @@ static void widen(const struct call_batch *b, int by)
 	}
 }
 
+/* call: work, done and stream are the group's. */
 static tutti_status start_member(struct collected *m, int timeout_ms, tutti_call *call)
 {
 	call->timeout_ms = m->timeout_ms ? m->timeout_ms : timeout_ms;
@@ -151,7 +153,8 @@ static tutti_status start_member(struct collected *m, int timeout_ms, tutti_call
 
 /* A call that cannot start does not stop the others of the group: other ranks have started theirs.
  */
-static tutti_status start_all(struct call_batch *b, struct tutti_work *whole, int timeout_ms)
+static tutti_status start_all(struct call_batch *b, struct tutti_work *whole,
+			      const tutti_call *group)
 {
 	tutti_status first = TUTTI_OK;
 	char why[ERROR_BYTES] = "";
@@ -159,8 +162,8 @@ static tutti_status start_all(struct call_batch *b, struct tutti_work *whole, in
 	widen(b, 1);
 	for (size_t i = 0; i < b->count; i++) {
 		struct tutti_work *part = NULL;
-		tutti_call call = {.work = &part};
-		tutti_status status = start_member(&b->members[i], timeout_ms, &call);
+		tutti_call call = {.work = &part, .stream = group->stream};
+		tutti_status status = start_member(&b->members[i], group->timeout_ms, &call);
 		if (status == TUTTI_OK) {
 			work_add_part(whole, part);
 			continue;
@@ -175,29 +178,62 @@ static tutti_status start_all(struct call_batch *b, struct tutti_work *whole, in
 	return first == TUTTI_OK ? TUTTI_OK : fail(first, "%s", why);
 }
 
+/* The kind of memory with streams whose buffers all calls use; or NULL. */
+static const struct memory_kind *stream_kind_of(const struct call_batch *b)
+{
+	const struct memory_kind *kind = NULL;
+
+	for (size_t i = 0; i < b->count; i++) {
+		const struct collected *m = &b->members[i];
+		const struct call_args *a = m->message.p2p.side ? &m->message.args : &m->args;
+		kind = memory_of(a->recv ? a->recv : a->send);
+		if (!kind->stream_check)
+			return NULL;
+	}
+	return kind;
+}
+
+/* Ends a group that was started as its caller wants: with a handle, in its stream, or here. */
+static tutti_status conclude(const struct call_batch *b, struct tutti_work *whole,
+			     const tutti_call *call)
+{
+	const struct memory_kind *kind = stream_kind_of(b);
+	tutti_status status = TUTTI_OK;
+
+	if (call->work) {
+		*call->work = whole;
+		return TUTTI_OK;
+	}
+	if (!call->done && (!kind || call == &no_call))
+		return work_wait(&whole, 0);
+	if (!call->done)
+		status = work_wait_stream(whole, kind, call->stream);
+	work_release(whole);
+	return status;
+}
+
 /* One call is its own group's work. It is issued like the others and only then waited for, since a
  * call of a group does not wait for room. */
 static tutti_status run_alone(struct call_batch *b, const tutti_call *call)
 {
 	struct tutti_work *work;
-	tutti_call own = {.work = call->work, .done = call->done, .done_arg = call->done_arg};
-	bool waits = !call->work && !call->done;
+	tutti_call own = {.work = &work,
+			  .stream = call->stream,
+			  .done = call->done,
+			  .done_arg = call->done_arg};
 
-	if (waits)
-		own.work = &work;
 	widen(b, 1);
 	tutti_status status = start_member(&b->members[0], call->timeout_ms, &own);
 	widen(b, -1);
-	return status == TUTTI_OK && waits ? work_wait(&work, 0) : status;
+	return status == TUTTI_OK ? conclude(b, work, call) : status;
 }
 
 static tutti_status run(struct call_batch *b, const tutti_call *call)
 {
-	static const tutti_call none;
 	struct tutti_work *whole;
 
 	if (!call)
-		call = &none;
+		call = &no_call;
 	if (b->count == 0) {
 		if (call->done)
 			call->done(call->done_arg, TUTTI_OK);
@@ -206,19 +242,13 @@ static tutti_status run(struct call_batch *b, const tutti_call *call)
 	if (b->count == 1)
 		return run_alone(b, call);
 	TRY(work_new_whole(&whole, b->members[0].comm->engine, b->count, call));
-	tutti_status status = start_all(b, whole, call->timeout_ms);
+	tutti_status status = start_all(b, whole, call);
 	bool any = work_seal(whole);
 	if (!any) { /* nothing was started: the caller hears of it here, once */
 		work_release(whole);
 		return status;
 	}
-	if (!call->work && !call->done)
-		return work_wait(&whole, 0);
-	if (call->work)
-		*call->work = whole;
-	else
-		work_release(whole);
-	return TUTTI_OK;
+	return conclude(b, whole, call);
 }
 
 tutti_status tutti_group_begin(void)

@@ -50,10 +50,18 @@ static tutti_status explain(const struct tutti_comm *comm, tutti_status status)
 	return fail(status, "%s", engine_error(comm->engine));
 }
 
-/* Whether call returns when it is over; from begin_wait on it waits for that. */
-static bool call_waits(const tutti_call *call)
+/* How a call ends for its caller. */
+enum ending {
+	WAITS,     /* it returns when it is over; from begin_wait on it waits for that */
+	IN_STREAM, /* it returns at once, and the later work of its stream waits       */
+	HANDLED,   /* it returns at once, and a handle or a callback says the rest     */
+};
+
+static enum ending ending_of(const tutti_call *call, const struct memory_kind *memory)
 {
-	return !call || (!call->work && !call->done);
+	if (call && (call->work || call->done))
+		return HANDLED;
+	return call && memory->stream_check ? IN_STREAM : WAITS;
 }
 
 static void begin_wait(struct tutti_comm *comm)
@@ -66,6 +74,8 @@ struct way {
 	const struct algorithm *algorithm; /* NULL: of a mem_alloc; it may be the window's     */
 	bool is_window;
 	const struct memory_kind *memory;
+	const struct memory_kind *stream_kind; /* NULL: it is in no stream's order             */
+	enum ending ending;
 };
 
 /* The kind of memory of the call's buffers; a rank that has none of them here says host. */
@@ -109,6 +119,29 @@ static tutti_status find_way(const struct tutti_comm *comm, const struct call_ar
 		return fail(TUTTI_ERR_INVALID, "%s: in place it needs host memory, not %s memory",
 			    collective_name(args->collective), way->memory->name);
 	return TUTTI_OK;
+}
+
+/* Calls on device memory are in the order of a stream, and those on host memory that name one. */
+static tutti_status find_stream(const struct call_args *args, const tutti_call *call,
+				struct way *way)
+{
+	void *stream = call ? call->stream : NULL;
+	const void *near = args->recv ? args->recv : args->send;
+	bool is_device = way->memory->stream_check != NULL;
+
+	way->ending = ending_of(call, way->memory);
+	way->stream_kind = NULL;
+	if (__builtin_expect(!is_device && !stream, 1))
+		return TUTTI_OK;
+	way->stream_kind = is_device ? way->memory : memory_kind(TUTTI_MEMORY_CUDA);
+	if (!way->stream_kind)
+		return fail(TUTTI_ERR_UNSUPPORTED,
+			    "%s: call.stream is set, but there is no CUDA driver, libcuda.so.1",
+			    collective_name(args->collective));
+	if (copies_send(args))
+		return fail(TUTTI_ERR_INVALID, "%s: in place it goes without call.stream",
+			    collective_name(args->collective));
+	return way->stream_kind->stream_check(stream, is_device ? near : NULL);
 }
 
 tutti_status comm_check_call(const struct tutti_comm *comm, const struct call_args *args)
@@ -156,10 +189,12 @@ static tutti_status describe_task(struct tutti_comm *comm, const struct call_arg
 	*spec = (struct task_spec){.kind = has_plan ? &plan_tasks : &window_tasks,
 				   .args = *args,
 				   .memory = way->memory,
+				   .stream_kind = way->stream_kind,
 				   .name = collective_name(args->collective),
 				   .algorithm = algorithm ? algorithm->name : "window",
 				   .timeout_ms = comm_timeout_ms(comm, call)};
 	if (call) {
+		spec->stream = call->stream;
 		spec->done = call->done;
 		spec->done_arg = call->done_arg;
 	}
@@ -172,23 +207,28 @@ static tutti_status describe_task(struct tutti_comm *comm, const struct call_arg
 		trace_label(comm->calls.trace, call->label);
 	spec->trace = trace_call(comm->calls.trace, args,
 				 has_plan ? (unsigned)plan_cache_index(algorithm) : TRACE_BY_WINDOW,
-				 (call_waits(call) ? 0 : TRACE_IS_ASYNC) |
+				 (way->ending == WAITS ? 0 : TRACE_IS_ASYNC) |
 					 (args->is_grouped ? TRACE_IS_GROUPED : 0));
 	return TUTTI_OK;
 }
 
-/* Hands out the work of a call that does not wait. */
+/* Hands out the work of a call that does not wait, or puts its end into its stream. */
 static tutti_status submit(struct tutti_comm *comm, const struct task_spec *spec,
-			   const tutti_call *call)
+			   enum ending ending, const tutti_call *call)
 {
 	struct tutti_work *work;
+	tutti_status status = TUTTI_OK;
 
 	TRY(engine_submit(comm->engine, spec, &work));
+	if (ending == IN_STREAM)
+		status = work_wait_stream(work, spec->stream_kind, spec->stream);
+	if (status != TUTTI_OK) /* the stream would go on too early */
+		engine_fail(comm->engine, status, last_error());
 	if (call->work)
 		*call->work = work;
 	else
 		work_release(work);
-	return TUTTI_OK;
+	return status;
 }
 
 /* The same of a call of the window on host memory. */
@@ -205,7 +245,7 @@ static tutti_status submit_to_window(struct tutti_comm *comm, const struct call_
 		return TUTTI_OK;
 	}
 	TRY(describe_task(comm, args, way, call, &spec));
-	return submit(comm, &spec, call);
+	return submit(comm, &spec, way->ending, call);
 }
 
 /* An invalid call uses no sequence number: args were checked before, and what can still be refused
@@ -217,13 +257,14 @@ tutti_status comm_call(struct tutti_comm *comm, struct call_args *args, const tu
 	tutti_status status = TUTTI_OK;
 
 	TRY(find_way(comm, args, &way));
+	TRY(find_stream(args, call, &way));
 	args->sequence = atomic_load_explicit(&comm->calls.sequence, memory_order_relaxed);
 	if (call_is_later_round(args))
 		args->sequence--; /* its first round's */
 	struct call_record record = call_record_of(args, comm->size, comm->calls.fingerprint);
 	args->fingerprint = record.fingerprint;
-	bool waits = call_waits(call);
-	bool is_direct = way.is_window && way.memory->id == TUTTI_MEMORY_HOST &&
+	bool waits = way.ending == WAITS;
+	bool is_direct = way.is_window && way.memory->id == TUTTI_MEMORY_HOST && !way.stream_kind &&
 			 !copies_send(args) && !(call && call->label);
 	if (!is_direct)
 		status = describe_task(comm, args, &way, call, &spec);
@@ -237,7 +278,7 @@ tutti_status comm_call(struct tutti_comm *comm, struct call_args *args, const tu
 					   : engine_run(comm->engine, &spec);
 		else
 			status = is_direct ? submit_to_window(comm, args, &way, call)
-					   : submit(comm, &spec, call);
+					   : submit(comm, &spec, way.ending, call);
 	}
 	return __builtin_expect(status != TUTTI_OK, 0) ? explain(comm, status) : status;
 }
@@ -255,10 +296,11 @@ tutti_status comm_call_alone(struct tutti_comm *comm, struct call_args *args,
 
 /* A send or recv uses no sequence number of the communicator's: which message it is among the
  * trace's operations is its number there. */
-static void trace_message(struct tutti_comm *comm, struct task_spec *spec, const tutti_call *call)
+static void trace_message(struct tutti_comm *comm, struct task_spec *spec, enum ending ending,
+			  const tutti_call *call)
 {
 	const struct call_args *args = &spec->args;
-	unsigned flags = call_waits(call) ? 0 : TRACE_IS_ASYNC;
+	unsigned flags = ending == WAITS ? 0 : TRACE_IS_ASYNC;
 	uint64_t number = atomic_load_explicit(&comm->calls.trace->issued, memory_order_relaxed);
 
 	if (args->is_grouped)
@@ -275,15 +317,20 @@ static void trace_message(struct tutti_comm *comm, struct task_spec *spec, const
 tutti_status comm_call_message(struct tutti_comm *comm, struct task_spec *spec,
 			       const tutti_call *call)
 {
+	struct way way = {.memory = spec->memory};
+
+	TRY(find_stream(&spec->args, call, &way));
+	spec->stream_kind = way.stream_kind;
+	spec->stream = call ? call->stream : NULL;
 	TRY(comm_enter(comm, spec->name));
 	tutti_status status = engine_status(comm->engine);
 	if (status == TUTTI_OK) {
-		trace_message(comm, spec, call);
-		if (call_waits(call)) {
+		trace_message(comm, spec, way.ending, call);
+		if (way.ending == WAITS) {
 			begin_wait(comm);
 			status = engine_run(comm->engine, spec);
 		} else {
-			status = submit(comm, spec, call);
+			status = submit(comm, spec, way.ending, call);
 		}
 	}
 	comm_leave(comm);

@@ -4,6 +4,8 @@
 #include "core/auth.h"
 #include "core/clock.h"
 #include "core/log.h"
+#include "cuda/device.h"
+#include "cuda/kind.h"
 #include "memory/reduce.h"
 #include "rendezvous/rendezvous.h"
 
@@ -20,15 +22,28 @@ static bool is_name(const char *name)
 	return n > 0 && n < ENGINE_NAME_BYTES && name[n] == 0;
 }
 
+/* number is an ordinal + 1, or 0. */
+static tutti_status check_device(int number)
+{
+	int devices = number ? cuda_device_count() : 0;
+
+	if (number && !memory_kind(TUTTI_MEMORY_CUDA))
+		return fail(TUTTI_ERR_UNSUPPORTED, "config.device is %d, but there is no CUDA: %s",
+			    number, cuda_driver() ? "TUTTI_CUDA is 0" : cuda_driver_missing());
+	if (number < 0 || number > devices)
+		return fail(TUTTI_ERR_INVALID,
+			    "config.device is %d: CUDA device 0 is 1, and there are %d (0, if the "
+			    "program has not initialised CUDA)",
+			    number, devices);
+	return TUTTI_OK;
+}
+
 tutti_status comm_check_config(const tutti_config *config)
 {
 	if (config->timeout_ms < 0)
 		return fail(TUTTI_ERR_INVALID, "config.timeout_ms is %d: it must not be negative",
 			    config->timeout_ms);
-	if (config->device)
-		return fail(TUTTI_ERR_UNSUPPORTED,
-			    "config.device is %d, but this build has no CUDA: set it to 0",
-			    config->device);
+	TRY(check_device(config->device));
 	if (config->deterministic < 0 || config->deterministic > 1)
 		return fail(TUTTI_ERR_INVALID, "config.deterministic is %d: it must be 0 or 1",
 			    config->deterministic);
@@ -47,6 +62,8 @@ static tutti_status load_settings(struct env *env)
 {
 	TRY(env_load(env));
 	job_reserve_ports(env);
+	if (env->cuda)
+		cuda_kind_use();
 	return reduce_use(env->simd);
 }
 

@@ -1,5 +1,6 @@
-/* Memory that the CPU may not touch: a task's scratch in it, or host copies of the caller's
- * buffers, asked for before the task runs and given back when it has ended. */
+/* Preparations of a task: the earlier work of its stream ends; for memory that the CPU may not
+ * touch it gets host copies of the caller's buffers, or scratch in that memory. They are given back
+ * when it has ended. */
 #include "collectives/engine/engine_internal.h"
 
 #include <stdlib.h>
@@ -8,13 +9,23 @@ static void bounce_done(struct engine *e, struct engine_io *io);
 static void bounce_failed(struct engine *e, struct engine_io *io);
 static const struct io_owner bounce_owner = {.done = bounce_done, .failed = bounce_failed};
 
-static void post(struct engine *e, struct tutti_work *work, struct engine_io *io, enum memory_op op)
+static struct memory_queue *queue_of(struct engine *e, const struct tutti_work *work)
 {
-	struct memory_queue *q = e->links.queues[work->spec.memory->id];
+	return e->links.queues[work->spec.memory->id];
+}
+
+static void post_on(struct memory_queue *q, struct engine *e, struct tutti_work *work,
+		    struct engine_io *io, enum memory_op op)
+{
 	io->owner = &bounce_owner;
 	io->work = work;
 	io->op.op = op;
 	q->kind->post(q, &io->op, &e->links.done);
+}
+
+static void post(struct engine *e, struct tutti_work *work, struct engine_io *io, enum memory_op op)
+{
+	post_on(queue_of(e, work), e, work, io, op);
 }
 
 static void post_copy(struct engine *e, struct tutti_work *work, struct engine_io *io, void *dst,
@@ -26,79 +37,162 @@ static void post_copy(struct engine *e, struct tutti_work *work, struct engine_i
 	post(e, work, io, MEMORY_COPY);
 }
 
+static const void *a_buffer(const struct task_spec *spec)
+{
+	return spec->args.recv ? spec->args.recv : spec->args.send;
+}
+
+static void *alloc_copies(struct engine *e, struct tutti_work *work, size_t bytes)
+{
+	struct memory_queue *q = queue_of(e, work);
+
+	return q->kind->host_alloc ? q->kind->host_alloc(q, bytes, a_buffer(&work->spec))
+				   : malloc(bytes);
+}
+
+void bounce_free(struct engine *e, struct tutti_work *work)
+{
+	struct memory_queue *q = queue_of(e, work);
+
+	if (work->bounce.send && q->kind->host_free)
+		q->kind->host_free(q, work->bounce.send);
+	else
+		free(work->bounce.send);
+	work->bounce.send = NULL;
+}
+
 /* The window and p2p touch host memory only. Calls on other memory use host copies, so all ranks
  * take the same path. */
-tutti_status bounce_prepare(struct engine *e, struct tutti_work *work)
+static tutti_status make_copies(struct engine *e, struct tutti_work *work)
+{
+	struct bounce *s = &work->bounce;
+	const struct task_spec *spec = &work->spec;
+	size_t bytes = spec->send_bytes + spec->recv_bytes;
+
+	if (!(s->send = alloc_copies(e, work, bytes + 1)))
+		return fail(TUTTI_ERR_MEMORY, "rank %d: %s: no memory for %zu bytes of host copies",
+			    e->config.rank, spec->name, bytes);
+	s->recv = s->send + spec->send_bytes;
+	return TUTTI_OK;
+}
+
+/* Bytes between the blocks of a v-variant keep their values. */
+static bool has_gaps(const struct task_spec *spec)
+{
+	return spec->args.counts[RECV_SIDE] && spec->recv_bytes;
+}
+
+/* The stream's earlier work is over: the rest of what is needed. An io may be done at once. */
+static void post_rest(struct engine *e, struct tutti_work *work)
 {
 	struct bounce *s = &work->bounce;
 	const struct task_spec *spec = &work->spec;
 
-	s->send = malloc(spec->send_bytes + spec->recv_bytes + 1);
-	if (!s->send)
-		return fail(TUTTI_ERR_MEMORY, "rank %d: %s: no memory for %zu bytes of host copies",
-			    e->config.rank, spec->name, spec->send_bytes + spec->recv_bytes);
-	s->recv = s->send + spec->send_bytes;
-	s->in_src = spec->args.send;
-	s->out_src = s->recv;
-	s->in.op.count = spec->send_bytes;
-	s->out.op.count = spec->recv_bytes;
-	bool has_gaps = spec->args.counts[RECV_SIDE] && spec->recv_bytes;
-	s->preparing = (spec->send_bytes != 0) + has_gaps;
-	if (s->preparing)
-		work->stage = WORK_PREPARES;
-	if (spec->send_bytes)
+	if (s->scratch_bytes) {
+		s->scratch_io.op.io.bytes = s->scratch_bytes;
+		s->scratch_io.op.dst = (void *)(uintptr_t)a_buffer(spec);
+		post(e, work, &s->scratch_io, MEMORY_ALLOC);
+	}
+	if (s->send && spec->send_bytes) {
+		s->in_src = spec->args.send;
+		s->in.op.count = spec->send_bytes;
 		post_copy(e, work, &s->in, s->send, &s->in_src);
-	if (has_gaps) { /* bytes between the blocks keep their values */
+	}
+	if (s->send && has_gaps(spec)) {
 		s->gaps_src = spec->args.recv;
 		s->gaps.op.count = spec->recv_bytes;
 		post_copy(e, work, &s->gaps, s->recv, &s->gaps_src);
 	}
-	return TUTTI_OK;
 }
 
-void bounce_take_scratch(struct engine *e, struct tutti_work *work, size_t bytes)
+tutti_status bounce_prepare(struct engine *e, struct tutti_work *work, struct bounce_needs needs)
 {
-	struct engine_io *io = &work->bounce.scratch_io;
+	struct bounce *s = &work->bounce;
+	const struct task_spec *spec = &work->spec;
+	bool copies = needs.copies && (spec->memory->id != TUTTI_MEMORY_HOST ||
+				       (needs.is_early && spec->stream_kind));
 
-	io->op.io.bytes = bytes;
-	post(e, work, io, MEMORY_ALLOC);
+	if (copies)
+		TRY(make_copies(e, work));
+	s->scratch_bytes = needs.scratch_bytes;
+	s->preparing = (spec->stream_kind != NULL) + (s->scratch_bytes != 0);
+	if (copies)
+		s->preparing += (spec->send_bytes != 0) + has_gaps(spec);
+	s->is_early = needs.is_early;
+	work->stage = s->preparing && !s->is_early ? WORK_PREPARES : WORK_RUNS;
+	if (!spec->stream_kind) {
+		post_rest(e, work);
+		return TUTTI_OK;
+	}
+	s->after_src = a_buffer(spec);
+	s->after.op.dst = spec->stream;
+	s->after.op.src = &s->after_src;
+	post_on(e->links.queues[spec->stream_kind->id], e, work, &s->after, MEMORY_AFTER);
+	return TUTTI_OK;
 }
 
 static void bounce_failed(struct engine *e, struct engine_io *io)
 {
-	engine_fail_in(e, io->work, io->op.io.status, tutti_status_string(io->op.io.status));
+	const struct tutti_work *work = io->work;
+	const struct memory_kind *kind =
+		io == &work->bounce.after ? work->spec.stream_kind : work->spec.memory;
+
+	engine_fail_in(e, work, io->op.io.status, engine_queue_error(e, kind, io->op.io.status));
 }
 
-static void bounce_done(struct engine *e, struct engine_io *io)
+/* All that work needed is there. */
+static void run(struct engine *e, struct tutti_work *work)
 {
-	struct tutti_work *work = io->work;
-	if (work->stage == WORK_CLEANS_UP) { /* its scratch is freed, or its result is copied out */
-		work->next_ended = e->works.ended;
-		e->works.ended = work;
-		return;
-	}
-	if (work->bounce.preparing && --work->bounce.preparing)
-		return;
-	if (io == &work->bounce.scratch_io)
-		work->bounce.scratch = io->op.io.buf;
 	work->stage = WORK_RUNS;
 	if (work->spec.kind->prepared)
 		work->spec.kind->prepared(e, work);
 }
 
-void engine_work_ended(struct engine *e, struct tutti_work *work)
+/* Gives back what the task had, and its result to the caller. */
+static void clean_up(struct engine *e, struct tutti_work *work)
 {
 	struct bounce *s = &work->bounce;
-	work->stage = WORK_CLEANS_UP;
+
 	if (s->scratch) {
 		s->scratch_io.op.io.buf = s->scratch;
 		post(e, work, &s->scratch_io, MEMORY_FREE);
 	} else if (s->send && work->spec.recv_bytes && work->own_status == TUTTI_OK) {
+		s->out_src = s->recv;
+		s->out.op.count = work->spec.recv_bytes;
 		post_copy(e, work, &s->out, work->spec.args.recv, &s->out_src);
 	} else {
 		work->next_ended = e->works.ended;
 		e->works.ended = work;
 	}
+}
+
+static void bounce_done(struct engine *e, struct engine_io *io)
+{
+	struct tutti_work *work = io->work;
+	struct bounce *s = &work->bounce;
+
+	if (s->preparing == 0) { /* its scratch is freed, or its result is copied out */
+		work->next_ended = e->works.ended;
+		e->works.ended = work;
+		return;
+	}
+	if (io == &s->after)
+		post_rest(e, work);
+	if (io == &s->scratch_io)
+		s->scratch = io->op.io.buf;
+	if (--s->preparing > 0)
+		return;
+	if (!s->is_early)
+		run(e, work);
+	else if (work->stage == WORK_CLEANS_UP)
+		clean_up(e, work);
+}
+
+void engine_work_ended(struct engine *e, struct tutti_work *work)
+{
+	work->stage = WORK_CLEANS_UP;
+	if (work->bounce.preparing == 0) /* else its stream's earlier work lasts */
+		clean_up(e, work);
 }
 
 void engine_work_failed(struct engine *e, struct tutti_work *work, tutti_status status)

@@ -151,12 +151,12 @@ static void take_apart(struct engine *e)
 	engine_disconnect(e);
 	window_destroy(e->config.window);
 	e->config.window = NULL;
+	run_free_all(e);
 	for (int i = 0; i < TUTTI_MEMORY_KINDS; i++)
 		if (e->links.queues[i]) {
 			e->links.queues[i]->kind->close(e->links.queues[i]);
 			e->links.queues[i] = NULL;
 		}
-	run_free_all(e);
 	if (e->user)
 		e->user->free(e);
 	free_tables(e);

@@ -83,6 +83,9 @@ struct task_spec {
 	struct layout layout;
 	uint32_t width;                   /* scratch chunks it needs, the same on all ranks */
 	const struct memory_kind *memory; /* of the caller's buffers                       */
+	/* It begins after the work that stream has now; NULL: it is in no stream's order. */
+	const struct memory_kind *stream_kind;
+	void *stream;
 	size_t send_bytes, recv_bytes;    /* their lengths on this rank                    */
 	bool checks_counts;               /* all_to_allv: pairs compare their counts        */
 	bool copies_send;                 /* in place, but recv is written before send is out */
@@ -139,6 +142,10 @@ tutti_status work_wait(struct tutti_work **work, int timeout_ms);
 tutti_status work_test(struct tutti_work *work, bool *is_done);
 tutti_status work_cancel(struct tutti_work *work); /* as tutti_work_cancel */
 void work_release(struct tutti_work *work);
+/* The later work of a stream, of a kind of memory that has such, waits for work. From any thread.
+ */
+tutti_status work_wait_stream(struct tutti_work *work, const struct memory_kind *kind,
+			      void *stream);
 void work_retain(struct tutti_work *work);        /* one release more is due */
 void *work_memory(const struct tutti_work *work); /* what an allocation's call returns */
 

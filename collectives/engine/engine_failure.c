@@ -53,6 +53,14 @@ void engine_set_failure(struct engine *e, tutti_status status, int rank, const c
 			     e->works.count + (e->works.alone != NULL));
 }
 
+const char *engine_queue_error(const struct engine *e, const struct memory_kind *kind,
+			       tutti_status status)
+{
+	const struct memory_queue *q = e->links.queues[kind->id];
+
+	return q && q->error[0] ? q->error : tutti_status_string(status);
+}
+
 /* The call by its name, whatever kind it is. Returns text. */
 static const char *call_words(const struct tutti_work *work, char *text, size_t text_bytes)
 {

@@ -20,6 +20,9 @@ bool engine_in_doubt(struct engine *e);
 /* engine_failure.c */
 /* The call that waits for room has waited too long, or what keeps it out has. */
 void engine_fail_outside(struct engine *e);
+/* Why an operation of this kind of memory failed, which ended with status. */
+const char *engine_queue_error(const struct engine *e, const struct memory_kind *kind,
+			       tutti_status status);
 /* The call: its name, number and algorithm. Returns text. */
 const char *collective_words(const struct tutti_work *work, char *text, size_t text_bytes);
 /* The window has failed a call; the error message is this thread's last error. */
@@ -88,8 +91,7 @@ void work_enlist(struct engine *e, struct tutti_work *work, const struct call_ar
 bool work_end_alone(struct tutti_work *work);
 
 /* bounce.c */
-/* Scratch of so many bytes in the memory of work's kind; comes with the kind's prepared. */
-void bounce_take_scratch(struct engine *e, struct tutti_work *work, size_t bytes);
+void bounce_free(struct engine *e, struct tutti_work *work); /* its host copies */
 
 /* window_task.c */
 /* Posts the line of a call that begins at once, before the rest of work is filled: the other ranks

@@ -8,6 +8,7 @@ static void fill(struct task_spec *spec, const struct engine *e, const struct ca
 {
 	spec->kind = &window_tasks;
 	spec->memory = &memory_host;
+	spec->stream_kind = NULL;
 	spec->args = *args;
 	spec->name = collective_name(args->collective);
 	spec->algorithm = "window";

@@ -37,6 +37,7 @@ struct lane_run {
 struct run {
 	struct tutti_work *work;
 	struct run *next_free;
+	const struct memory_kind *kind; /* that copies from and to the block */
 	size_t block_bytes;
 	const struct plan *plan;
 	uint8_t *base[2], *tmp[2]; /* IN, OUT; POOL_HOST, POOL_KIND                     */

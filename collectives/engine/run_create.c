@@ -106,21 +106,40 @@ static size_t lay_out(struct run *r, uint8_t *base)
 	return a.used;
 }
 
-static struct run *block_of(struct engine *e, size_t bytes)
+static struct run *new_block(struct engine *e, const struct task_spec *spec, size_t bytes)
+{
+	const struct memory_kind *kind = spec->memory;
+	const void *near = spec->args.recv ? spec->args.recv : spec->args.send;
+	struct run *r = kind->host_alloc ? kind->host_alloc(e->links.queues[kind->id], bytes, near)
+					 : aligned_alloc(64, (bytes + 63) / 64 * 64);
+
+	if (r) {
+		poison(r, bytes);
+		r->kind = kind;
+		r->block_bytes = bytes;
+	}
+	return r;
+}
+
+static void free_block(struct engine *e, struct run *r)
+{
+	if (r->kind->host_free)
+		r->kind->host_free(e->links.queues[r->kind->id], r);
+	else
+		free(r);
+}
+
+static struct run *block_of(struct engine *e, const struct task_spec *spec, size_t bytes)
 {
 	for (struct run **at = &e->runs.free; *at; at = &(*at)->next_free)
-		if ((*at)->block_bytes >= bytes && (*at)->block_bytes / 4 <= bytes + 65536) {
+		if ((*at)->block_bytes >= bytes && (*at)->block_bytes / 4 <= bytes + 65536 &&
+		    (*at)->kind == spec->memory) {
 			struct run *r = *at;
 			*at = r->next_free;
 			e->runs.free_count--;
 			return r;
 		}
-	struct run *r = aligned_alloc(64, (bytes + 63) / 64 * 64);
-	if (r) {
-		poison(r, bytes);
-		r->block_bytes = bytes;
-	}
-	return r;
+	return new_block(e, spec, bytes);
 }
 
 /* A communicator keeps a few blocks, so that the calls of a training loop allocate nothing. The
@@ -128,8 +147,10 @@ static struct run *block_of(struct engine *e, size_t bytes)
 static void run_recycle(struct engine *e, struct run *r)
 {
 	size_t block_bytes = r->block_bytes;
+	const struct memory_kind *kind = r->kind;
 
 	poison(r, block_bytes);
+	r->kind = kind;
 	r->block_bytes = block_bytes;
 	r->next_free = e->runs.free;
 	e->runs.free = r;
@@ -140,7 +161,7 @@ static void run_recycle(struct engine *e, struct run *r)
 	struct run **last = &e->runs.free;
 	while ((*last)->next_free)
 		last = &(*last)->next_free;
-	free(*last);
+	free_block(e, *last);
 	*last = NULL;
 }
 
@@ -149,7 +170,7 @@ void run_free_all(struct engine *e)
 	while (e->runs.free) {
 		struct run *r = e->runs.free;
 		e->runs.free = r->next_free;
-		free(r);
+		free_block(e, r);
 	}
 }
 
@@ -171,11 +192,12 @@ static tutti_status run_create(struct engine *e, struct tutti_work *work)
 	struct run head = {.work = work, .plan = work->spec.plan};
 	cut(e, &head, &work->spec);
 	size_t bytes = lay_out(&head, NULL);
-	struct run *r = block_of(e, bytes);
+	struct run *r = block_of(e, &work->spec, bytes);
 	if (!r)
 		return fail(TUTTI_ERR_MEMORY, "rank %d: %s: no memory for %zu bytes of scratch",
 			    e->config.rank, work->spec.name, bytes);
 	head.block_bytes = r->block_bytes;
+	head.kind = r->kind;
 	*r = head;
 	lay_out(r, (uint8_t *)r);
 	r->base[BUF_IN] = (uint8_t *)(uintptr_t)work->spec.args.send;
@@ -193,18 +215,15 @@ static tutti_status begin(struct engine *e, struct tutti_work *work)
 	const struct run *r = work->run;
 	size_t bytes = (size_t)r->plan->pool_chunks[POOL_KIND] * r->slots * r->slice_stride;
 
-	if (bytes) {
-		bounce_take_scratch(e, work, bytes);
-		return TUTTI_OK;
-	}
-	work->stage = WORK_RUNS;
-	run_start(e, work->run);
+	TRY(bounce_prepare(e, work, (struct bounce_needs){.scratch_bytes = bytes}));
+	if (work->stage == WORK_RUNS)
+		run_start(e, work->run);
 	return TUTTI_OK;
 }
 
 static void prepared(struct engine *e, struct tutti_work *work)
 {
-	work->run->tmp[POOL_KIND] = work->bounce.scratch;
+	work->run->tmp[POOL_KIND] = work->bounce.scratch_bytes ? work->bounce.scratch : NULL;
 	run_start(e, work->run);
 }
 

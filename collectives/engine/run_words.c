@@ -130,7 +130,8 @@ void run_step_failed(struct engine *e, struct engine_io *own)
 	const struct run *r = ((struct step_io *)own)->lane->run;
 
 	if (!io->conn || io->conn->status == TUTTI_OK)
-		engine_fail_in(e, r->work, io->status, tutti_status_string(io->status));
+		engine_fail_in(e, r->work, io->status,
+			       engine_queue_error(e, r->work->spec.memory, io->status));
 	else if (io->status == TUTTI_ERR_MISMATCH && r->work->spec.checks_counts)
 		counts_differ(e, r->work, io);
 	else

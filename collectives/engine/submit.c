@@ -85,9 +85,11 @@ static tutti_status new_work(struct engine *e, const struct task_spec *spec,
 			     struct tutti_work **work)
 {
 	TRY(open_queue(e, spec->memory));
+	if (spec->stream_kind)
+		TRY(open_queue(e, spec->stream_kind));
 	if (!(*work = work_new(e)))
 		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for a call", e->config.rank);
-	if (spec->memory->id != TUTTI_MEMORY_HOST)
+	if (spec->memory->id != TUTTI_MEMORY_HOST || spec->stream_kind)
 		memset(&(*work)->bounce, 0, sizeof(*work)->bounce);
 	return TUTTI_OK;
 }
@@ -139,7 +141,7 @@ static tutti_status submit(struct engine *e, const struct task_spec *spec, bool 
 static bool needs_helper(const struct engine *e, const struct task_spec *spec)
 {
 	return !e->config.now_ns && !e->help.is_attached &&
-	       (e->config.size > 1 || spec->done || spec->p2p.side ||
+	       (e->config.size > 1 || spec->done || spec->p2p.side || spec->stream_kind ||
 		spec->memory->id != TUTTI_MEMORY_HOST);
 }
 

@@ -68,14 +68,16 @@ struct engine_user {
 	void (*free)(struct engine *e);
 };
 
-/* For memory that the CPU may not touch: host copies of the caller's buffers, or scratch in that
- * memory. */
+/* Preparations of a task: the earlier work of the call's stream, and for memory that the CPU may
+ * not touch host copies of the caller's buffers, or scratch in that memory. */
 struct bounce {
 	uint8_t *send, *recv; /* one block; NULL: no copies were needed            */
 	void *scratch;        /* or NULL                                           */
-	struct engine_io in, gaps, out, scratch_io;
-	const void *in_src, *gaps_src, *out_src;
-	int preparing; /* copies still to come before it runs              */
+	size_t scratch_bytes;
+	struct engine_io after, in, gaps, out, scratch_io;
+	const void *after_src, *in_src, *gaps_src, *out_src;
+	int preparing; /* ios still to come before it runs                 */
+	bool is_early; /* it runs before they have come                    */
 };
 
 enum work_stage { WORK_PREPARES, WORK_RUNS, WORK_CLEANS_UP };
@@ -92,7 +94,7 @@ struct work_parts {
 };
 
 /* The members before tables are cleared for each new work; the rest is written when it is needed,
- * and all of bounce is cleared where the memory is not the host's. */
+ * and all of bounce is cleared where the memory is not the host's or a stream is waited for. */
 struct tutti_work {
 	struct engine *engine;
 	struct tutti_work *next, *prev; /* in flight; next alone: free, or waiting for callback */
@@ -112,6 +114,7 @@ struct tutti_work {
 	size_t *tables; /* the counts and offsets of a v-variant; kept for later works */
 	size_t table_room;
 	struct task_spec spec;
+	struct memory_gate gate; /* where streams wait for its end; or none           */
 	struct window_run window;
 	struct bounce bounce;
 };
@@ -291,8 +294,16 @@ bool engine_pass(struct engine *e, bool is_eager);
 void engine_sleep(struct engine *e);
 
 /* bounce.c */
-/* Host copies of the caller's buffers, where the CPU may not touch these: begins to fill them. */
-tutti_status bounce_prepare(struct engine *e, struct tutti_work *work);
+/* Begins the preparations of work: its stream's earlier work, host copies of the caller's buffers,
+ * scratch in their memory. If there are any its stage is WORK_PREPARES then, and the kind's
+ * prepared comes later; else it is WORK_RUNS. */
+struct bounce_needs {
+	bool copies; /* where the CPU may not touch the buffers */
+	/* A recv: runs at once, into a copy, which goes to its buffer after the stream's work. */
+	bool is_early;
+	size_t scratch_bytes;
+};
+tutti_status bounce_prepare(struct engine *e, struct tutti_work *work, struct bounce_needs needs);
 /* The plan, window operation or message of work is over: gives host copies and scratch back, and
  * finishes work at the end of the pass. */
 void engine_work_ended(struct engine *e, struct tutti_work *work);

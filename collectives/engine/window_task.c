@@ -27,9 +27,7 @@ static void start(struct engine *e, struct tutti_work *work)
 static tutti_status begin(struct engine *e, struct tutti_work *work)
 {
 	assert(e->config.window);
-	work->stage = WORK_RUNS;
-	if (work->spec.memory->id != TUTTI_MEMORY_HOST)
-		TRY(bounce_prepare(e, work));
+	TRY(bounce_prepare(e, work, (struct bounce_needs){.copies = true}));
 	work->next_window = NULL;
 	*e->works.window_tail = work;
 	e->works.window_tail = &work->next_window;

@@ -55,8 +55,10 @@ struct tutti_work *work_new(struct engine *e)
 		e->works.made++;
 	}
 	memset(work, 0, offsetof(struct tutti_work, tables));
+	work->gate.kind = NULL;
 	work->bounce.send = NULL;
 	work->bounce.scratch = NULL;
+	work->bounce.scratch_bytes = 0;
 	work->bounce.preparing = 0;
 	work->engine = e;
 	/* One for the engine until the work ends, one for the caller. */
@@ -267,8 +269,9 @@ void work_finish(struct engine *e, struct tutti_work *work, tutti_status status)
 	unlink_work(e, work);
 	if (work->spec.kind->finish)
 		work->spec.kind->finish(e, work);
-	free(work->bounce.send);
-	work->bounce.send = NULL;
+	bounce_free(e, work);
+	if (work->gate.kind)
+		work->gate.kind->gate_open(&work->gate);
 	free(work->send_copy);
 	work->send_copy = NULL;
 	work->status = status;

@@ -121,9 +121,7 @@ static tutti_status begin(struct engine *e, struct tutti_work *work)
 	const struct task_spec *spec = &work->spec;
 	bool sends = spec->p2p.side == P2P_SEND;
 
-	work->stage = WORK_RUNS;
-	if (spec->memory->id != TUTTI_MEMORY_HOST)
-		TRY(bounce_prepare(e, work));
+	TRY(bounce_prepare(e, work, (struct bounce_needs){.copies = true, .is_early = !sends}));
 	struct p2p *p = p2p_of(e);
 	struct p2p_message *m = p ? new_message(p) : NULL;
 	if (!m)

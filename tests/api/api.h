@@ -1,6 +1,7 @@
 /* The test of the public API from the outside: one rank's context, checks, and the passes. The
  * program knows <tutti/tutti.h> and nothing else of the library, but for the proof kind of memory,
- * which is there when the program is linked with the objects (API_PROOF).
+ * which is there when the program is linked with the objects (API_PROOF), and for GPUs' memory,
+ * where there is a CUDA driver.
  *
  * Every rank runs the same passes with the same seed: what a call is comes from the shared random
  * numbers, how this rank makes it (in place, alignment, memory, waiting) from its own. */
@@ -26,7 +27,8 @@ struct api {
 	uint64_t shared, own; /* states of the random numbers */
 	char *arena;          /* of tutti_mem_alloc; NULL: not supported here */
 	size_t arena_bytes, arena_used;
-	bool proof;  /* the proof kind's memory is in play */
+	int device;   /* the kind of buffer in play that the CPU may not touch; or 0 */
+	void *stream; /* this rank's, where that is a GPU's; else NULL               */
 	bool forced; /* TUTTI_ALGO is set: what it cannot do is UNSUPPORTED */
 	bool exact;  /* sums of floats follow the fixed tree, rounded once */
 	bool quick;  /* a sample instead of everything */

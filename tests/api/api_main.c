@@ -1,10 +1,13 @@
-/* The program: api [--threads N] [--simd K|mixed] [--proof] [--forced] [--exact] [--quick] pass ...
+/* The program: api [--threads N] [--simd K|mixed] [--proof|--cuda] [--forced] [--exact] [--quick]
+ * pass ...
  *
  * Without --threads it is one rank of a job that the environment describes. */
 #include "api.h"
 
 #include "buffer.h"
 #include "data.h"
+
+#include "../cuda/gpu.h"
 
 #ifdef API_PROOF
 #include "../memory/proof_kind.h"
@@ -115,6 +118,10 @@ static void run_passes(const struct options *options, tutti_comm *comm)
 	api.shared = api.seed;
 	api.own = api.seed + 1000003 * ((uint64_t)api.rank + 1);
 	CHECK(&api, api.size <= API_RANKS, "at most %d ranks", API_RANKS);
+	if (api.device == BUFFER_CUDA) {
+		gpu_use(api.rank % gpu_count());
+		api.stream = gpu_stream();
+	}
 	buffer_arena_open(&api, arena_bytes(options));
 	for (int i = 0; i < PASSES; i++)
 		if (options->wanted[i])
@@ -124,6 +131,8 @@ static void run_passes(const struct options *options, tutti_comm *comm)
 	CHECK_OK(&api, tutti_barrier(comm, NULL));
 	if (api.arena)
 		buffer_arena_close(&api);
+	if (api.stream)
+		gpu_stream_free(api.stream);
 	tutti_comm_destroy(comm);
 }
 
@@ -162,7 +171,8 @@ static void run_threads(const struct options *options)
 static void usage(const char *argument)
 {
 	fprintf(stderr,
-		"'%s'? api [--threads N] [--proof] [--forced] [--exact] [--quick] pass ...\n",
+		"'%s'? api [--threads N] [--proof|--cuda] [--forced] [--exact] [--quick] pass "
+		"...\n",
 		argument);
 	exit(2);
 }
@@ -170,12 +180,22 @@ static void usage(const char *argument)
 static void use_proof(struct options *options)
 {
 #ifdef API_PROOF
-	options->api.proof = true;
+	options->api.device = BUFFER_PROOF;
 	CHECK_OK(&options->api, proof_kind_use(options->api.seed));
 #else
 	(void)options;
 	usage("--proof without the objects");
 #endif
+}
+
+static void use_cuda(struct options *options)
+{
+	if (gpu_open()) {
+		options->api.device = BUFFER_CUDA;
+		return;
+	}
+	fprintf(stderr, "there is no CUDA driver, or no device\n");
+	exit(77);
 }
 
 /* The set of that number among the CPU's; in turn, by ranks and sets, where it is "mixed". */
@@ -218,6 +238,8 @@ static void parse(struct options *options, int argc, char **argv)
 			use_simd(options, argv[++i]);
 		else if (strcmp(argv[i], "--proof") == 0)
 			use_proof(options);
+		else if (strcmp(argv[i], "--cuda") == 0)
+			use_cuda(options);
 		else if (strcmp(argv[i], "--forced") == 0)
 			options->api.forced = true;
 		else if (strcmp(argv[i], "--exact") == 0)

@@ -1,6 +1,8 @@
 /* Issuing, completing and checking calls in all the ways there are. */
 #include "batch.h"
 
+#include "../cuda/gpu.h"
+
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +32,7 @@ struct notice {
 struct flight {
 	const struct call_spec *spec;
 	enum call_mode mode;
-	bool in_place, skipped;
+	bool in_place, skipped, in_stream;
 	struct buffer send, recv; /* in place: recv has both, send nothing                 */
 	size_t send_bytes, recv_bytes, own; /* own: offset of the own block where it is shared */
 	const char *send_ptr;
@@ -82,10 +84,10 @@ static enum buffer_kind random_kind(struct api *api, enum call_style shared_memo
 	uint64_t r = random_below(&api->own, 4);
 	if (shared_memory == STYLE_ALL)
 		return BUFFER_SHARED;
-	if (shared_memory == STYLE_NONE && !api->proof)
+	if (shared_memory == STYLE_NONE && !api->device)
 		return BUFFER_HOST;
-	if (api->proof && r < 2)
-		return BUFFER_PROOF;
+	if (api->device && r < 2)
+		return (enum buffer_kind)api->device;
 	return r == 3 ? BUFFER_SHARED : BUFFER_HOST;
 }
 
@@ -109,10 +111,10 @@ static void make_buffers(struct api *api, struct flight *f)
 	enum call_style style = f->spec->shared_memory;
 	enum buffer_kind kind = random_kind(api, style), other = random_kind(api, style);
 	if (f->spec->data.maker == DATA_USER) { /* host memory only */
-		kind = kind == BUFFER_PROOF ? BUFFER_HOST : kind;
-		other = other == BUFFER_PROOF ? BUFFER_HOST : other;
+		kind = buffer_is_device(kind) ? BUFFER_HOST : kind;
+		other = buffer_is_device(other) ? BUFFER_HOST : other;
 	}
-	bool mixed = (kind == BUFFER_PROOF) != (other == BUFFER_PROOF);
+	bool mixed = buffer_is_device(kind) != buffer_is_device(other);
 
 	sizes_of(api, f);
 	if (f->in_place) {
@@ -185,7 +187,7 @@ static void start(struct api *api, struct flight *f)
 {
 	char text[100];
 	uint64_t before = tutti_comm_sequence(api->comm);
-	tutti_call call = {0};
+	tutti_call call = {.stream = f->in_stream ? api->stream : NULL};
 	bool has_done = f->mode == MODE_DONE || f->mode == MODE_RELEASE;
 
 	if (f->mode >= MODE_WAIT && f->mode != MODE_DONE)
@@ -243,6 +245,10 @@ static void complete(struct api *api, struct flight *f)
 
 	if (f->skipped)
 		return;
+	if (f->in_stream && f->work && random_below(&api->own, 2))
+		CHECK_OK(api, tutti_work_wait_stream(f->work, api->stream));
+	if (f->mode == MODE_ZERO && f->in_stream)
+		gpu_sync(api->stream);
 	if (f->mode == MODE_POLL)
 		poll_work(api, f);
 	if (f->mode == MODE_SHORT_WAITS)
@@ -372,6 +378,7 @@ static void flight_open(struct api *api, struct flight *f, const struct call_spe
 	/* Not the host's: without work and done it would only be enqueued. */
 	if (f->mode == MODE_ZERO && f->recv.kind == BUFFER_PROOF)
 		f->mode = MODE_NULL;
+	f->in_stream = f->mode != MODE_NULL && f->recv.kind == BUFFER_CUDA;
 	fill_buffers(api, f);
 }
 

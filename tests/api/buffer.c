@@ -1,6 +1,8 @@
 /* Guarded buffers. */
 #include "buffer.h"
 
+#include "../cuda/gpu.h"
+
 #ifdef API_PROOF
 #include "../memory/proof_kind.h"
 #endif
@@ -52,7 +54,9 @@ static void block_write(const struct buffer *b, size_t at, const void *from, siz
 		return;
 	}
 #endif
-	if (bytes)
+	if (b->kind == BUFFER_CUDA)
+		gpu_write(b->block + at, from, bytes);
+	else if (bytes)
 		memcpy(b->block + at, from, bytes);
 }
 
@@ -64,7 +68,9 @@ static void block_read(const struct buffer *b, size_t at, void *to, size_t bytes
 		return;
 	}
 #endif
-	if (bytes)
+	if (b->kind == BUFFER_CUDA)
+		gpu_read(to, b->block + at, bytes);
+	else if (bytes)
 		memcpy(to, b->block + at, bytes);
 }
 
@@ -81,6 +87,8 @@ void buffer_create(struct buffer *b, struct api *api, enum buffer_kind kind, siz
 	if (kind == BUFFER_PROOF)
 		b->block = proof_alloc(b->whole);
 #endif
+	if (kind == BUFFER_CUDA)
+		b->block = gpu_alloc(b->whole);
 	if (b->block == NULL) {
 		b->kind = BUFFER_HOST;
 		b->block = malloc(b->whole);
@@ -98,6 +106,8 @@ void buffer_destroy(struct buffer *b)
 {
 	if (b->kind == BUFFER_HOST)
 		free(b->block);
+	if (b->kind == BUFFER_CUDA)
+		gpu_free(b->block);
 #ifdef API_PROOF
 	if (b->kind == BUFFER_PROOF)
 		proof_free(b->block);

@@ -8,7 +8,13 @@ enum buffer_kind {
 	BUFFER_HOST,   /* ordinary memory */
 	BUFFER_SHARED, /* inside of what tutti_mem_alloc gave */
 	BUFFER_PROOF,  /* memory that the CPU may not touch */
+	BUFFER_CUDA,   /* memory of a GPU, which it may not touch either */
 };
+
+static inline bool buffer_is_device(enum buffer_kind kind)
+{
+	return kind == BUFFER_PROOF || kind == BUFFER_CUDA;
+}
 
 struct buffer {
 	enum buffer_kind kind;

@@ -49,7 +49,9 @@ static void draw(struct api *api, struct letter *letters, int round)
 static enum buffer_kind any_kind(struct api *api)
 {
 	uint64_t r = random_below(&api->own, 4);
-	return api->proof && r < 2 ? BUFFER_PROOF : r == 3 ? BUFFER_SHARED : BUFFER_HOST;
+	if (api->device && r < 2)
+		return (enum buffer_kind)api->device;
+	return r == 3 ? BUFFER_SHARED : BUFFER_HOST;
 }
 
 static size_t bytes_of(const struct letter *l)

@@ -2,11 +2,12 @@
 # as users do; `api_objects` is linked with the objects, for the proof kind of memory and for sanitizers
 # that want to see everything.
 set(api_sources api_main.c batch.c buffer.c data.c endings.c errors.c
-	messages.c own_ops.c part.c part_issue.c passes.c programs.c split.c survivors.c)
+	messages.c own_ops.c part.c part_issue.c passes.c programs.c split.c survivors.c ../cuda/gpu.c)
 list(TRANSFORM api_sources PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/api/)
 
 add_executable(api ${api_sources})
-target_link_libraries(api PRIVATE tutti_warnings tutti Threads::Threads m)
+target_link_libraries(api PRIVATE tutti_warnings tutti Threads::Threads m ${CMAKE_DL_LIBS})
+target_include_directories(api PRIVATE ${PROJECT_SOURCE_DIR})
 tutti_test_helpers(memory)
 add_executable(api_objects ${api_sources})
 target_compile_definitions(api_objects PRIVATE API_PROOF)

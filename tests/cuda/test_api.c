@@ -16,7 +16,7 @@
 	typedef CUresult name##_fn parameters;                                                     \
 	_Static_assert(__builtin_types_compatible_p(__typeof__(symbol), name##_fn), #symbol);
 #define CHECK_VALUE(name, value) _Static_assert((int)name == (value), #name);
-#define CHECK_SIZE(type, bytes) _Static_assert(sizeof(type) == (bytes), #type);
+#define CHECK_SIZE(type, bytes)  _Static_assert(sizeof(type) == (bytes), #type);
 CUDA_FUNCTIONS(CHECK_FUNCTION)
 CUDA_GRAPH_FUNCTIONS(CHECK_FUNCTION)
 CUDA_VALUES(CHECK_VALUE)

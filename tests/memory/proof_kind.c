@@ -261,6 +261,8 @@ static tutti_status do_io(struct memory_io *io)
 	case MEMORY_FINISH:
 		reduce_finish(reach(io->dst), io->count, io->dtype, io->reduce_op, io->divisor);
 		return TUTTI_OK;
+	case MEMORY_AFTER:
+		break; /* it has no streams */
 	}
 	return fail(TUTTI_ERR_INTERNAL, "Protected memory has no operation %d.", (int)io->op);
 }

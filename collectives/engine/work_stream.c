@@ -1,0 +1,39 @@
+/* Streams that wait for the end of a work, at a gate that work_finish opens. */
+#include "collectives/engine/engine_internal.h"
+
+/* A failure opens the gate, too: no stream waits for what cannot come. */
+static tutti_status wait_at_gate(struct tutti_work *work, const struct memory_kind *kind,
+				 void *stream)
+{
+	const struct call_args *args = &work->spec.args;
+	const void *buffer = args->recv ? args->recv : args->send;
+
+	if (atomic_load_explicit(&work->is_done, memory_order_acquire))
+		return TUTTI_OK;
+	if (!work->gate.kind)
+		TRY(kind->gate_take(&work->gate));
+	return kind->gate_wait(&work->gate, stream, work->spec.memory == kind ? buffer : NULL);
+}
+
+static tutti_status wait_for_one(struct tutti_work *work, const struct memory_kind *kind,
+				 void *stream)
+{
+	struct engine *e = work->engine;
+
+	/* Partner: end, in work.c. Its engine may be gone. */
+	if (atomic_load_explicit(&work->is_done, memory_order_acquire))
+		return TUTTI_OK;
+	engine_lock(e);
+	tutti_status status = wait_at_gate(work, kind, stream);
+	engine_unlock(e);
+	return status;
+}
+
+tutti_status work_wait_stream(struct tutti_work *work, const struct memory_kind *kind, void *stream)
+{
+	if (!work->parts)
+		return wait_for_one(work, kind, stream);
+	for (size_t i = 0; i < work->parts->count; i++)
+		TRY(wait_for_one(work->parts->part[i], kind, stream));
+	return TUTTI_OK;
+}

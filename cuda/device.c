@@ -1,0 +1,204 @@
+/* Opening devices: context, kernels, what the hardware has. */
+#include "cuda/device.h"
+
+#include "core/status.h"
+#include "cuda/kernels/image.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A device appears here when it is whole, and stays. */
+static struct cuda_device *_Atomic devices[CUDA_DEVICES_MAX];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of opening */
+
+static const struct {
+	const char *name;
+	int threads;
+} kernels[CUDA_KERNEL_COUNT] = {
+#define ROW(name, threads) {"tutti_" #name, threads},
+	CUDA_KERNELS(ROW)
+#undef ROW
+};
+
+int cuda_device_count(void)
+{
+	const struct cuda_driver *cuda = cuda_driver();
+	int count = 0;
+
+	if (!cuda || cuda->device_get_count(&count) != CUDA_SUCCESS)
+		return 0;
+	return count < CUDA_DEVICES_MAX ? count : CUDA_DEVICES_MAX;
+}
+
+static tutti_status load_image(CUlibrary *library)
+{
+	const struct cuda_driver *cuda = cuda_driver();
+	CUresult error =
+		cuda->library_load_data(library, cuda_kernels_image, NULL, NULL, 0, NULL, NULL, 0);
+
+	if (error != CUDA_SUCCESS && !cuda_kernels_are_built)
+		return fail(TUTTI_ERR_UNSUPPORTED,
+			    "this build of Tutti has no CUDA kernels: there was no nvcc");
+	if (error == CUDA_ERROR_NO_BINARY_FOR_GPU)
+		return fail(TUTTI_ERR_UNSUPPORTED,
+			    "Tutti's CUDA kernels need a GPU of compute capability 7.5 or later");
+	return cuda_status(error, "library_load_data");
+}
+
+/* All of them now: a kernel that is loaded while another one waits for it would never come. */
+static tutti_status load_kernels(struct cuda_device *device)
+{
+	const struct cuda_driver *cuda = cuda_driver();
+	CUlibrary library;
+	CUkernel kernel;
+
+	TRY(load_image(&library));
+	for (int i = 0; i < CUDA_KERNEL_COUNT; i++) {
+		int blocks = 0;
+		CUDA_TRY(library_get_kernel, &kernel, library, kernels[i].name);
+		CUDA_TRY(kernel_get_function, &device->kernels[i], kernel);
+		CUDA_TRY(occupancy_max_active_blocks, &blocks, device->kernels[i],
+			 kernels[i].threads, 0);
+		device->blocks_at_once[i] = blocks * device->multiprocessors;
+	}
+	return TUTTI_OK;
+}
+
+static tutti_status make(struct cuda_device *device)
+{
+	const struct cuda_driver *cuda = cuda_driver();
+	struct cuda_visit visit;
+	CUdevice number;
+
+	CUDA_TRY(device_get, &number, device->ordinal);
+	CUDA_TRY(device_get_attribute, &device->multiprocessors,
+		 CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, number);
+	CUDA_TRY(primary_ctx_retain, &device->context, number);
+	TRY(cuda_enter(device, &visit));
+	tutti_status status = load_kernels(device);
+	cuda_leave(&visit);
+	return status;
+}
+
+static tutti_status open_new(int ordinal)
+{
+	struct cuda_device *device = calloc(1, sizeof *device);
+
+	if (!device)
+		return fail(TUTTI_ERR_MEMORY, "no memory for CUDA device %d", ordinal);
+	device->ordinal = ordinal;
+	tutti_status status = make(device);
+	if (status == TUTTI_OK)
+		atomic_store_explicit(&devices[ordinal], device, memory_order_release);
+	else
+		free(device);
+	return status;
+}
+
+tutti_status cuda_device_open(struct cuda_device **device, int ordinal)
+{
+	tutti_status status = TUTTI_OK;
+
+	if (ordinal < 0 || ordinal >= CUDA_DEVICES_MAX)
+		return fail(TUTTI_ERR_INVALID, "there is no CUDA device %d", ordinal);
+	if (!atomic_load_explicit(&devices[ordinal], memory_order_acquire)) {
+		pthread_mutex_lock(&lock);
+		if (!atomic_load_explicit(&devices[ordinal], memory_order_acquire))
+			status = open_new(ordinal);
+		pthread_mutex_unlock(&lock);
+	}
+	if (status == TUTTI_OK)
+		*device = atomic_load_explicit(&devices[ordinal], memory_order_acquire);
+	return status;
+}
+
+tutti_status cuda_device_of(struct cuda_device **device, const void *ptr)
+{
+	const struct cuda_driver *cuda = cuda_driver();
+	int ordinal;
+
+	CUDA_TRY(pointer_get_attribute, &ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+		 (CUdeviceptr)(uintptr_t)ptr);
+	return cuda_device_open(device, ordinal);
+}
+
+static bool is_default(CUstream stream)
+{
+	return !stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+}
+
+/* The number that cuda_device_open takes, of the device that a context is of. */
+static tutti_status ordinal_of(CUcontext context, int *ordinal)
+{
+	const struct cuda_driver *cuda = cuda_driver();
+	CUcontext popped;
+	CUdevice number, other;
+
+	CUDA_TRY(ctx_push_current, context);
+	CUresult error = cuda->ctx_get_device(&number);
+	cuda->ctx_pop_current(&popped);
+	TRY(cuda_status(error, "ctx_get_device"));
+	for (*ordinal = 0; *ordinal < CUDA_DEVICES_MAX; ++*ordinal) {
+		CUDA_TRY(device_get, &other, *ordinal);
+		if (other == number)
+			return TUTTI_OK;
+	}
+	return fail(TUTTI_ERR_UNSUPPORTED, "there are more than %d CUDA devices", CUDA_DEVICES_MAX);
+}
+
+tutti_status cuda_device_of_stream(struct cuda_device **device, CUstream stream, const void *ptr)
+{
+	const struct cuda_driver *cuda = cuda_driver();
+	CUcontext context = NULL;
+	int ordinal;
+
+	if (is_default(stream))
+		CUDA_TRY(ctx_get_current, &context);
+	else
+		CUDA_TRY(stream_get_ctx, stream, &context);
+	if (!context && !ptr)
+		return fail(TUTTI_ERR_INVALID,
+			    "a default stream is meant, but no device is current in this thread");
+	if (!context)
+		return cuda_device_of(device, ptr);
+	TRY(ordinal_of(context, &ordinal));
+	TRY(cuda_device_open(device, ordinal));
+	if ((*device)->context != context)
+		return fail(
+			TUTTI_ERR_INVALID,
+			"call.stream belongs to a context that is not its device's primary one");
+	return TUTTI_OK;
+}
+
+tutti_status cuda_enter(const struct cuda_device *device, struct cuda_visit *visit)
+{
+	const struct cuda_driver *cuda = cuda_driver();
+
+	CUDA_TRY(ctx_push_current, device->context);
+	visit->mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	cuda->thread_exchange_stream_capture_mode(&visit->mode);
+	return TUTTI_OK;
+}
+
+void cuda_leave(struct cuda_visit *visit)
+{
+	const struct cuda_driver *cuda = cuda_driver();
+	CUcontext context;
+
+	cuda->thread_exchange_stream_capture_mode(&visit->mode);
+	cuda->ctx_pop_current(&context);
+}
+
+tutti_status cuda_launch(const struct cuda_device *device, enum cuda_kernel kernel, unsigned blocks,
+			 CUstream stream, const void *args)
+{
+	const struct cuda_driver *cuda = cuda_driver();
+	void *parameters[] = {(void *)(uintptr_t)args};
+
+	CUDA_TRY(launch_kernel, device->kernels[kernel], blocks, 1, 1,
+		 (unsigned)kernels[kernel].threads, 1, 1, 0, stream, parameters, NULL);
+	return TUTTI_OK;
+}

@@ -1,0 +1,48 @@
+/* The GPUs of this process. A device is opened when its memory is first used and stays open to the
+ * process's end, with its primary context, which is the CUDA runtime's, too. */
+#ifndef CUDA_DEVICE_H
+#define CUDA_DEVICE_H
+
+#include "cuda/driver.h"
+#include "cuda/kernels/table.h"
+
+#include <stdbool.h>
+
+#define CUDA_DEVICES_MAX 64
+
+/* The kernels, by name: CUDA_KERNEL_reduce, ... */
+#define CUDA_KERNEL_NUMBER(name, threads) CUDA_KERNEL_##name,
+enum cuda_kernel { CUDA_KERNELS(CUDA_KERNEL_NUMBER) CUDA_KERNEL_COUNT };
+#undef CUDA_KERNEL_NUMBER
+
+struct cuda_device {
+	int ordinal;
+	CUcontext context;
+	int multiprocessors;
+	CUfunction kernels[CUDA_KERNEL_COUNT];
+	int blocks_at_once[CUDA_KERNEL_COUNT]; /* that the device holds, of a kernel */
+};
+
+/* How many there are; 0 without a driver, or while the caller has not initialised CUDA. */
+int cuda_device_count(void);
+/* DEVICE, MEMORY; UNSUPPORTED: this build has no kernels for it. Any thread. */
+tutti_status cuda_device_open(struct cuda_device **device, int ordinal);
+/* The device whose memory ptr is. */
+tutti_status cuda_device_of(struct cuda_device **device, const void *ptr);
+/* The device that stream belongs to. The default streams: the one whose context is current in this
+ * thread, else that of ptr. INVALID: the stream's context is no primary one. */
+tutti_status cuda_device_of_stream(struct cuda_device **device, CUstream stream, const void *ptr);
+
+/* Between the two the device's context is this thread's, and calls that stream captures of other
+ * threads forbid are allowed: none of ours goes to their streams. */
+struct cuda_visit {
+	CUstreamCaptureMode mode;
+};
+tutti_status cuda_enter(const struct cuda_device *device, struct cuda_visit *visit);
+void cuda_leave(struct cuda_visit *visit);
+
+/* Starts a kernel of so many blocks; args is its one parameter. Between enter and leave. */
+tutti_status cuda_launch(const struct cuda_device *device, enum cuda_kernel kernel,
+                         unsigned blocks, CUstream stream, const void *args);
+
+#endif

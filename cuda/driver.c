@@ -1,0 +1,81 @@
+/* Finds the driver and its functions, and puts its errors into words. */
+#include "cuda/driver.h"
+
+#include "core/status.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#define LIBRARY "libcuda.so.1"
+
+static struct cuda_driver functions;
+static char missing[240]; /* why it is not there, or "" */
+
+static void find(void *library, const char *name, void *function)
+{
+	void *symbol = dlsym(library, name);
+
+	memcpy(function, &symbol, sizeof symbol);
+	if (!symbol && !missing[0])
+		snprintf(missing, sizeof missing, LIBRARY " has no %s: the driver is too old",
+			 name);
+}
+
+static void load(void)
+{
+	void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+	if (!library) {
+		snprintf(missing, sizeof missing, "%s", dlerror());
+		return;
+	}
+#define FIND(name, symbol, parameters) find(library, #symbol, &functions.name);
+	CUDA_FUNCTIONS(FIND)
+#undef FIND
+	if (missing[0])
+		dlclose(library);
+}
+
+static void load_once(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, load);
+}
+
+const struct cuda_driver *cuda_driver(void)
+{
+	load_once();
+	return missing[0] ? NULL : &functions;
+}
+
+const char *cuda_driver_missing(void)
+{
+	load_once();
+	return missing;
+}
+
+static const char *symbol_of(const char *name)
+{
+#define SYMBOL(function, symbol, parameters)                                                       \
+	if (strcmp(name, #function) == 0)                                                          \
+		return #symbol;
+	CUDA_FUNCTIONS(SYMBOL)
+#undef SYMBOL
+	return name;
+}
+
+tutti_status cuda_status(CUresult error, const char *call)
+{
+	const char *name = NULL, *text = NULL;
+	tutti_status status =
+		error == CUDA_ERROR_OUT_OF_MEMORY ? TUTTI_ERR_MEMORY : TUTTI_ERR_DEVICE;
+
+	if (error == CUDA_SUCCESS)
+		return TUTTI_OK;
+	functions.get_error_name(error, &name);
+	functions.get_error_string(error, &text);
+	return fail(status, "%s failed with %s (%u: %s)", symbol_of(call),
+		    name ? name : "an unknown error", error, text ? text : "no text");
+}

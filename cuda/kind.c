@@ -1,0 +1,71 @@
+/* The kind's table, and how it knows its memory. */
+#include "cuda/kind.h"
+
+#include "core/log.h"
+#include "core/status.h"
+#include "cuda/device.h"
+
+#include <pthread.h>
+#include <stdint.h>
+
+/* Memory that CUDA does not know, and a caller that has not initialised it, give an error. Pinned
+ * host memory is the host's. */
+static bool cuda_owns(const void *ptr)
+{
+	unsigned type = 0;
+	CUresult error = cuda_driver()->pointer_get_attribute(
+		&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)(uintptr_t)ptr);
+
+	return error == CUDA_SUCCESS && type == CU_MEMORYTYPE_DEVICE;
+}
+
+static tutti_status cuda_stream_check(void *stream, const void *near)
+{
+	const struct cuda_driver *cuda = cuda_driver();
+	CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+	struct cuda_device *device;
+	struct cuda_visit visit;
+
+	TRY(cuda_device_of_stream(&device, stream, near));
+	TRY(cuda_enter(device, &visit));
+	CUresult error = cuda->stream_get_capture_info(stream, &capture, NULL, NULL, NULL, NULL);
+	cuda_leave(&visit);
+	TRY(cuda_status(error, "stream_get_capture_info"));
+	if (capture != CU_STREAM_CAPTURE_STATUS_NONE)
+		return fail(TUTTI_ERR_UNSUPPORTED,
+			    "call.stream is being captured, which this communicator cannot be");
+	return TUTTI_OK;
+}
+
+static const struct memory_kind cuda_kind = {
+	.name = "cuda",
+	.id = TUTTI_MEMORY_CUDA,
+	.owns = cuda_owns,
+	.open = cuda_queue_open,
+	.post = cuda_queue_post,
+	.progress = cuda_queue_progress,
+	.cancel = cuda_queue_cancel,
+	.close = cuda_queue_close,
+	.dma_buf = cuda_dma_buf,
+	.host_alloc = cuda_host_alloc,
+	.host_free = cuda_host_free,
+	.stream_check = cuda_stream_check,
+	.gate_take = cuda_gate_take,
+	.gate_wait = cuda_gate_wait,
+	.gate_open = cuda_gate_open,
+};
+
+static void use(void)
+{
+	if (!cuda_driver())
+		log_debug("no device buffers: %s", cuda_driver_missing());
+	else if (memory_register(&cuda_kind) != TUTTI_OK)
+		log_notice("no device buffers: %s", last_error());
+}
+
+void cuda_kind_use(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, use);
+}

@@ -1,0 +1,28 @@
+/* The memory kind "cuda": memory of this process's GPUs. */
+#ifndef CUDA_KIND_H
+#define CUDA_KIND_H
+
+#include "memory/memory.h"
+
+/* Registers the kind where there is a driver. Once is enough. Any thread. */
+void cuda_kind_use(void);
+
+/* For kind.c: its other files. */
+/* queue.c */
+tutti_status cuda_queue_open(struct memory_queue **queue);
+void cuda_queue_post(struct memory_queue *queue, struct memory_io *io, struct tutti_done *done);
+int cuda_queue_progress(struct memory_queue *queue, struct tutti_done *done);
+void cuda_queue_cancel(struct memory_queue *queue);
+void cuda_queue_close(struct memory_queue *queue);
+void *cuda_host_alloc(struct memory_queue *queue, size_t bytes, const void *near);
+void cuda_host_free(struct memory_queue *queue, void *ptr);
+
+/* dma_buf.c */
+tutti_status cuda_dma_buf(struct memory_dma_buf *out, void *ptr, size_t bytes);
+
+/* gates.c */
+tutti_status cuda_gate_take(struct memory_gate *gate);
+tutti_status cuda_gate_wait(const struct memory_gate *gate, void *stream, const void *near);
+void cuda_gate_open(struct memory_gate *gate);
+
+#endif

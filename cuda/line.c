@@ -1,0 +1,257 @@
+/* Operations as copies and kernels, each with an event behind it that says when it has ended. */
+#include "cuda/line.h"
+
+#include "core/clock.h"
+#include "core/log.h"
+#include "core/status.h"
+#include "cuda/reduce.h"
+
+#include <sched.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define CANCEL_MS                                                                                  \
+	10000u /* for what is on the stream to end: copies, and kernels that wait for none */
+
+static struct memory_io *memory_io_of(struct tutti_io *io)
+{
+	return (struct memory_io *)io;
+}
+
+tutti_status cuda_line_create(struct cuda_line **out, struct cuda_device *device)
+{
+	const struct cuda_driver *cuda = cuda_driver();
+	struct cuda_line *line = calloc(1, sizeof *line);
+	struct cuda_visit visit;
+
+	if (!line)
+		return fail(TUTTI_ERR_MEMORY, "no memory for a stream of CUDA device %d",
+			    device->ordinal);
+	line->device = device;
+	line->tail = &line->head;
+	tutti_status status = cuda_enter(device, &visit);
+	if (status == TUTTI_OK) {
+		status = cuda_status(
+			cuda->stream_create_with_priority(&line->stream, CU_STREAM_NON_BLOCKING, 0),
+			"stream_create_with_priority");
+		cuda_leave(&visit);
+	}
+	if (status != TUTTI_OK) {
+		free(line);
+		return status;
+	}
+	*out = line;
+	return TUTTI_OK;
+}
+
+static tutti_status take_event(struct cuda_line *line, CUevent *event)
+{
+	const struct cuda_driver *cuda = cuda_driver();
+
+	if (line->event_count) {
+		*event = line->events[--line->event_count];
+		return TUTTI_OK;
+	}
+	CUDA_TRY(event_create, event, CU_EVENT_DISABLE_TIMING);
+	return TUTTI_OK;
+}
+
+static void give_event(struct cuda_line *line, CUevent event)
+{
+	const struct cuda_driver *cuda = cuda_driver();
+
+	if (line->event_count == line->event_room) {
+		size_t room = line->event_room ? 2 * line->event_room : 16;
+		CUevent *events = realloc(line->events, room * sizeof *events);
+		if (!events) {
+			cuda->event_destroy(event);
+			return;
+		}
+		line->events = events;
+		line->event_room = room;
+	}
+	line->events[line->event_count++] = event;
+}
+
+static tutti_status put(struct cuda_line *line, struct memory_io *io)
+{
+	const struct cuda_driver *cuda = cuda_driver();
+
+	switch (io->op) {
+	case MEMORY_COPY:
+		if (io->count)
+			CUDA_TRY(memcpy_async, (CUdeviceptr)(uintptr_t)io->dst,
+				 (CUdeviceptr)(uintptr_t)io->src[0], io->count, line->stream);
+		return TUTTI_OK;
+	case MEMORY_REDUCE:
+		return cuda_reduce(line->device, line->stream, io);
+	case MEMORY_FINISH:
+		return cuda_finish(line->device, line->stream, io);
+	case MEMORY_SCALE:
+		return cuda_scale(line->device, line->stream, io);
+	case MEMORY_AFTER:
+		return TUTTI_OK;
+	case MEMORY_ALLOC:
+	case MEMORY_FREE:
+		break;
+	}
+	return fail(TUTTI_ERR_INTERNAL, "a stream has no operation %d", (int)io->op);
+}
+
+static tutti_status put_with_event(struct cuda_line *line, struct memory_io *io)
+{
+	const struct cuda_driver *cuda = cuda_driver();
+	CUstream stream = io->op == MEMORY_AFTER ? io->dst : line->stream;
+	CUevent event;
+
+	TRY(put(line, io));
+	TRY(take_event(line, &event));
+	CUresult error = cuda->event_record(event, stream);
+	if (error != CUDA_SUCCESS) {
+		give_event(line, event);
+		return cuda_status(error, "event_record");
+	}
+	io->ticket = event;
+	return TUTTI_OK;
+}
+
+tutti_status cuda_line_post(struct cuda_line *line, struct memory_io *io)
+{
+	struct cuda_visit visit;
+
+	TRY(cuda_enter(line->device, &visit));
+	tutti_status status = put_with_event(line, io);
+	cuda_leave(&visit);
+	if (status != TUTTI_OK)
+		return status;
+	if (io->op == MEMORY_AFTER) {
+		io->io.next = line->after;
+		line->after = &io->io;
+	} else {
+		io->io.next = NULL;
+		*line->tail = &io->io;
+		line->tail = &io->io.next;
+	}
+	return TUTTI_OK;
+}
+
+/* Whether it has ended, with a status: else IN_PROGRESS. */
+static tutti_status ended(struct cuda_line *line, struct tutti_io *io, char *error,
+			  size_t error_bytes)
+{
+	const struct cuda_driver *cuda = cuda_driver();
+	CUevent event = memory_io_of(io)->ticket;
+	CUresult result = cuda->event_query(event);
+
+	if (result == CUDA_ERROR_NOT_READY)
+		return TUTTI_IN_PROGRESS;
+	give_event(line, event);
+	tutti_status status = cuda_status(result, "event_query");
+	if (status != TUTTI_OK)
+		snprintf(error, error_bytes, "work on CUDA device %d has failed: %s",
+			 line->device->ordinal, last_error());
+	return status;
+}
+
+static int finish_in_order(struct cuda_line *line, struct tutti_done *done, char *error,
+			   size_t error_bytes)
+{
+	int count = 0;
+
+	for (struct tutti_io *io; (io = line->head); count++) {
+		tutti_status status = ended(line, io, error, error_bytes);
+		if (status == TUTTI_IN_PROGRESS)
+			break;
+		if (!(line->head = io->next))
+			line->tail = &line->head;
+		tutti_done_push(done, io, status);
+	}
+	return count;
+}
+
+static int finish_after(struct cuda_line *line, struct tutti_done *done, char *error,
+			size_t error_bytes)
+{
+	int count = 0;
+
+	for (struct tutti_io **at = &line->after, *io; (io = *at);) {
+		tutti_status status = ended(line, io, error, error_bytes);
+		if (status == TUTTI_IN_PROGRESS) {
+			at = &io->next;
+			continue;
+		}
+		*at = io->next;
+		tutti_done_push(done, io, status);
+		count++;
+	}
+	return count;
+}
+
+int cuda_line_progress(struct cuda_line *line, struct tutti_done *done, char *error,
+		       size_t error_bytes)
+{
+	struct cuda_visit visit;
+
+	if ((!line->head && !line->after) || cuda_enter(line->device, &visit) != TUTTI_OK)
+		return 0;
+	int count = finish_in_order(line, done, error, error_bytes) +
+		    finish_after(line, done, error, error_bytes);
+	cuda_leave(&visit);
+	return count;
+}
+
+/* Nothing of ours on a stream waits for another rank, so this ends soon unless the device hangs. */
+static void drain(struct cuda_line *line)
+{
+	const struct cuda_driver *cuda = cuda_driver();
+	uint64_t deadline_ns = deadline_after_ms(CANCEL_MS);
+
+	while (cuda->stream_query(line->stream) == CUDA_ERROR_NOT_READY) {
+		if (clock_now_ns() > deadline_ns) {
+			log_notice("CUDA device %d does not finish copies of a call that has "
+				   "failed: its buffers may still change",
+				   line->device->ordinal);
+			return;
+		}
+		sched_yield();
+	}
+}
+
+static void forget(struct cuda_line *line, struct tutti_io *list)
+{
+	for (; list; list = list->next)
+		give_event(line, memory_io_of(list)->ticket);
+}
+
+void cuda_line_cancel(struct cuda_line *line)
+{
+	struct cuda_visit visit;
+
+	if (cuda_enter(line->device, &visit) != TUTTI_OK)
+		return;
+	drain(line);
+	forget(line, line->head);
+	forget(line, line->after);
+	line->head = line->after = NULL;
+	line->tail = &line->head;
+	cuda_leave(&visit);
+}
+
+void cuda_line_destroy(struct cuda_line *line)
+{
+	const struct cuda_driver *cuda = cuda_driver();
+	struct cuda_visit visit;
+
+	if (!line)
+		return;
+	cuda_line_cancel(line);
+	if (cuda_enter(line->device, &visit) == TUTTI_OK) {
+		while (line->event_count)
+			cuda->event_destroy(line->events[--line->event_count]);
+		cuda->stream_destroy(line->stream);
+		cuda_leave(&visit);
+	}
+	free(line->events);
+	free(line);
+}
