@@ -1,0 +1,95 @@
+/* The calls that put work in a stream, but for kernels. */
+#include "tests/cuda/driver/capture.h"
+#include "tests/cuda/driver/region.h"
+#include "tests/cuda/driver/stream.h"
+
+/* Whether the memory is neither a device's nor pinned. */
+static bool is_pageable(CUdeviceptr address)
+{
+	return region_find(address) == NULL && !region_is_reserved(address);
+}
+
+/* A copy to or from pageable memory has ended when the call returns, unless it is captured. */
+CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream handle)
+{
+	struct op op = {.kind = OP_COPY, .to = to, .from = from, .bytes = bytes};
+	bool is_captured;
+	CUstream stream;
+
+	TRY(stream_of(handle, &stream));
+	if (bytes == 0)
+		return CUDA_SUCCESS;
+	if (to == 0 || from == 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&driver_lock);
+	CUcontext context = stream->context;
+	CUresult error = capture_add(stream, &op, &is_captured);
+	if (error == CUDA_SUCCESS && !is_captured) {
+		struct task *task = task_hold(stream_add(stream, &op, NULL));
+		if (is_pageable(to) || is_pageable(from)) {
+			task_wait(task);
+			error = context->error;
+		}
+		task_drop(task);
+	}
+	pthread_mutex_unlock(&driver_lock);
+	return error;
+}
+
+CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t bytes, CUstream handle)
+{
+	struct op op = {.kind = OP_SET, .to = to, .value = value, .bytes = bytes};
+	CUstream stream;
+
+	TRY(stream_of(handle, &stream));
+	if (bytes == 0)
+		return CUDA_SUCCESS;
+	pthread_mutex_lock(&driver_lock);
+	bool is_known = !is_pageable(to);
+	pthread_mutex_unlock(&driver_lock);
+	return is_known ? stream_enqueue(stream, &op) : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult enqueue_word(CUstream handle, const struct op *op)
+{
+	CUstream stream;
+
+	TRY(stream_of(handle, &stream));
+	pthread_mutex_lock(&driver_lock);
+	bool is_known = !is_pageable(op->to);
+	pthread_mutex_unlock(&driver_lock);
+	if (!is_known || op->to % sizeof(uint32_t) != 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	return stream_enqueue(stream, op);
+}
+
+CUresult cuStreamWaitValue32_v2(CUstream handle, CUdeviceptr address, uint32_t value,
+                                unsigned flags)
+{
+	struct op op = {.kind = OP_WAIT, .to = address, .value = value, .flags = flags};
+
+	if (flags > CU_STREAM_WAIT_VALUE_EQ)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	return enqueue_word(handle, &op);
+}
+
+CUresult cuStreamWriteValue32_v2(CUstream handle, CUdeviceptr address, uint32_t value,
+                                 unsigned flags)
+{
+	struct op op = {.kind = OP_WRITE, .to = address, .value = value};
+
+	if (flags != CU_STREAM_WRITE_VALUE_DEFAULT)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	return enqueue_word(handle, &op);
+}
+
+CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void *data)
+{
+	struct op op = {.kind = OP_HOST, .function = function, .data = data};
+	CUstream stream;
+
+	TRY(stream_of(handle, &stream));
+	if (function == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	return stream_enqueue(stream, &op);
+}

@@ -1,0 +1,20 @@
+/* Kernels: the product's, and a few of the driver's own tests. */
+#ifndef TESTS_CUDA_KERNEL_H
+#define TESTS_CUDA_KERNEL_H
+
+#include "tests/cuda/driver/own_kernels.h"
+
+struct kernel {
+	const char *name;
+	unsigned threads; /* of a block */
+	size_t argument_bytes;
+	void (*run_block)(const void *arguments, struct kernel_block *block);
+};
+
+/* A kernel of one context. */
+struct CUfunc_st {
+	const struct kernel *kernel;
+	CUcontext context;
+};
+
+#endif
