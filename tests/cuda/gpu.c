@@ -2,6 +2,7 @@
 #include "gpu.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,30 +70,90 @@ static CUdeviceptr address(const void *ptr)
 	return (CUdeviceptr)(uintptr_t)ptr;
 }
 
+/* Memory that was given back is used again and never freed: the driver would wait for all that runs
+ * on the device, which may be a call of another rank that waits for this one. */
+struct kept {
+	struct kept *next;
+	CUcontext context; /* NULL: the host's */
+	size_t bytes;
+	void *ptr;
+	bool is_used;
+};
+static struct kept *all;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static struct kept *find_free(CUcontext context, size_t bytes)
+{
+	struct kept *k = all;
+
+	while (k && (k->is_used || k->context != context || k->bytes != bytes))
+		k = k->next;
+	return k;
+}
+
+static struct kept *add(CUcontext context, size_t bytes)
+{
+	struct kept *k = malloc(sizeof *k);
+	CUdeviceptr pointer = 0;
+
+	*k = (struct kept){all, context, bytes, NULL, false};
+	if (context)
+		GPU(mem_alloc, &pointer, bytes);
+	else
+		GPU(mem_host_alloc, &k->ptr, bytes,
+		    CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
+	if (context)
+		k->ptr = (void *)(uintptr_t)pointer;
+	all = k;
+	return k;
+}
+
+static void *take(CUcontext context, size_t bytes)
+{
+	size_t room = 256;
+
+	while (room < bytes)
+		room *= 2;
+	pthread_mutex_lock(&lock);
+	struct kept *k = find_free(context, room);
+	if (!k)
+		k = add(context, room);
+	k->is_used = true;
+	pthread_mutex_unlock(&lock);
+	return k->ptr;
+}
+
+static void give(const void *ptr)
+{
+	pthread_mutex_lock(&lock);
+	struct kept *k = all;
+	while (k->ptr != ptr)
+		k = k->next;
+	k->is_used = false;
+	pthread_mutex_unlock(&lock);
+}
+
 void *gpu_alloc(size_t bytes)
 {
-	CUdeviceptr pointer;
+	CUcontext context;
 
-	GPU(mem_alloc, &pointer, bytes);
-	return (void *)(uintptr_t)pointer;
+	GPU(ctx_get_current, &context);
+	return take(context, bytes);
 }
 
 void gpu_free(void *ptr)
 {
-	GPU(mem_free, address(ptr));
+	give(ptr);
 }
 
 void *gpu_alloc_pinned(size_t bytes)
 {
-	void *ptr;
-
-	GPU(mem_host_alloc, &ptr, bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
-	return ptr;
+	return take(NULL, bytes);
 }
 
 void gpu_free_pinned(void *ptr)
 {
-	GPU(mem_free_host, ptr);
+	give(ptr);
 }
 
 /* On a stream of its own: the legacy one would wait for all others of the process. */

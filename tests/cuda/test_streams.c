@@ -27,9 +27,10 @@ enum what {
 	WHATS
 };
 
-/* One rank's buffers on the GPU, and what goes in and comes out behind its stream's gate. */
+/* One rank's buffers, and what goes in and comes out behind its stream's gate. They are made before
+ * the first call: freeing waits for all that runs on the GPU, and so perhaps for this rank. */
 struct ride {
-	int32_t *in, *out, *garbage; /* pinned; in and out have room for 8 * N */
+	int32_t *in, *out, *garbage, *host; /* pinned */
 	int32_t *send, *recv;
 	_Atomic uint32_t *gate;
 	CUstream stream;
@@ -53,6 +54,7 @@ static void open_ride(struct ride *d, const struct rank *r)
 	d->in = gpu_alloc_pinned(bytes);
 	d->out = gpu_alloc_pinned(bytes);
 	d->garbage = gpu_alloc_pinned(bytes);
+	d->host = gpu_alloc_pinned(bytes);
 	d->send = gpu_alloc(bytes);
 	d->recv = gpu_alloc(bytes);
 	d->gate = gpu_alloc_pinned(sizeof *d->gate);
@@ -68,6 +70,7 @@ static void close_ride(struct ride *d)
 	gpu_free_pinned(d->in);
 	gpu_free_pinned(d->out);
 	gpu_free_pinned(d->garbage);
+	gpu_free_pinned(d->host);
 	gpu_free_pinned((void *)(uintptr_t)d->gate);
 	gpu_free(d->send);
 	gpu_free(d->recv);
@@ -196,7 +199,7 @@ static void in_stream(struct rank *r, enum what what, struct ride *d)
 /* A handle, for which another stream waits. */
 static void with_handle(struct rank *r, enum what what, struct ride *d)
 {
-	tutti_work *work;
+	tutti_work *work = NULL;
 	tutti_call call = {.stream = d->stream, .work = &work};
 	CUstream other = gpu_stream();
 
@@ -224,21 +227,17 @@ static void blocking(struct rank *r, enum what what, struct ride *d)
 /* Host memory that the stream still has to fill. */
 static void host_memory(struct rank *r, enum what what, struct ride *d)
 {
-	struct ride host = {.send = calloc(1, bytes_of(r)), .recv = calloc(1, bytes_of(r))};
-	int32_t *pinned = gpu_alloc_pinned(bytes_of(r));
-	tutti_work *work;
+	struct ride host = {.send = d->host, .recv = calloc(1, bytes_of(r))};
+	tutti_work *work = NULL;
 	tutti_call call = {.stream = d->stream, .work = &work};
 
-	free(host.send);
-	host.send = pinned;
-	memset(pinned, GARBAGE, bytes_of(r));
+	memset(d->host, GARBAGE, bytes_of(r));
 	hold(d, r, d->stream);
-	gpu_copy_in(d->stream, pinned, d->send, bytes_of(r));
+	gpu_copy_in(d->stream, d->host, d->send, bytes_of(r));
 	expect(r, "a call on host memory", issue(r, what, &host, &call));
 	atomic_store(d->gate, 1);
 	expect(r, "work_wait", tutti_work_wait(&work, 0));
 	check(r, what, host.recv, "host memory");
-	gpu_free_pinned(pinned);
 	free(host.recv);
 }
 

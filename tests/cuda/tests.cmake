@@ -1,5 +1,25 @@
-# Ranks on GPUs: those of the fake driver, unless TUTTI_GPU_TESTS names a real one's.
+# Ranks on GPUs: those of the fake driver. script/gpu-test runs the same programs on real ones.
 tutti_test_helpers(memory)
 set(memory_helpers ${helpers})
 tutti_test_helpers(collectives)
 target_link_libraries(test_streams PRIVATE ${memory_helpers} ${helpers})
+add_dependencies(test_streams fake_cuda)
+add_dependencies(api_objects fake_cuda)
+tutti_fake_cuda(cuda/test_streams)
+
+# The API's tests on device buffers: processes that share one GPU or have one each, and threads.
+set(cuda_passes world errors messages small large bits flight programs)
+foreach(n 1 2 4 8)
+	api_test(cuda ${n} ARGUMENTS --cuda --quick ${cuda_passes})
+	tutti_fake_cuda(api/cuda_${n})
+endforeach()
+api_test(cuda_gpus 3 ARGUMENTS --cuda --quick ${cuda_passes})
+tutti_fake_cuda(api/cuda_gpus_3 FAKE_CUDA_DEVICES=3)
+foreach(way shm tcp)
+	api_test(cuda_${way} 3 RANKS ${${way}_ranks} ARGUMENTS --cuda --quick ${cuda_passes})
+	tutti_fake_cuda(api/cuda_${way}_3)
+endforeach()
+api_threads_test(cuda 3 ARGUMENTS --cuda --quick ${cuda_passes})
+tutti_fake_cuda(api/threads_cuda_3)
+api_threads_test(cuda_tcp 2 ENVIRONMENT ${tcp} ARGUMENTS --cuda --quick ${cuda_passes})
+tutti_fake_cuda(api/threads_cuda_tcp_2 FAKE_CUDA_DEVICES=2)

@@ -115,6 +115,15 @@ CUresult cuCtxPopCurrent_v2(CUcontext *context)
 	return CUDA_SUCCESS;
 }
 
+CUresult cuCtxGetDevice(CUdevice *device)
+{
+	CUcontext context;
+
+	TRY(context_current(&context));
+	*device = context->gpu;
+	return CUDA_SUCCESS;
+}
+
 CUresult cuCtxGetCurrent(CUcontext *context)
 {
 	TRY(driver_enter());

@@ -19,9 +19,11 @@ CUDA_KERNELS(RUN)
 #undef RUN
 
 static const struct kernel kernels[] = {
-#define LINE(name, threads) {#name, threads, sizeof(struct name##_args), run_##name},
-	OWN_KERNELS(LINE)
+#define OWN(name, threads)  {#name, threads, sizeof(struct name##_args), run_##name},
+#define LINE(name, threads) {"tutti_" #name, threads, sizeof(struct name##_args), run_##name},
+	OWN_KERNELS(OWN)
 	CUDA_KERNELS(LINE)
+#undef OWN
 #undef LINE
 };
 #define N_KERNELS (sizeof kernels / sizeof *kernels)

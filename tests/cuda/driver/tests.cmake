@@ -1,6 +1,6 @@
 # libcuda.so.1, made of shared memory and threads. Programs that load libcuda find it where LD_LIBRARY_PATH says so.
 file(GLOB fake_cuda_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/cuda/driver/*.c
-	${PROJECT_SOURCE_DIR}/cuda/kernels/*.c)
+	${CMAKE_CURRENT_SOURCE_DIR}/cuda/kernels/blocks.c)
 list(FILTER fake_cuda_sources EXCLUDE REGEX "(/test_[^/]*|_main)\\.c$")
 add_library(fake_cuda SHARED ${fake_cuda_sources})
 target_link_libraries(fake_cuda PRIVATE tutti_flags Threads::Threads)
