@@ -77,35 +77,34 @@ DEVICE void store_packet(void *p, struct packet packet)
 	atomic_store_explicit(&half[0], packet.half[0], memory_order_relaxed);
 }
 
-DEVICE uint32_t load_acquire(const uint32_t *p)
+DEVICE uint64_t load_acquire(const uint64_t *p)
 {
-	_Atomic uint32_t *word = kernel_reach(p, sizeof *p, 0);
+	_Atomic uint64_t *word = kernel_reach(p, sizeof *p, 0);
 	return atomic_load_explicit(word, memory_order_acquire);
 }
 
-DEVICE void store_release(uint32_t *p, uint32_t value)
+DEVICE void store_release(uint64_t *p, uint64_t value)
 {
-	_Atomic uint32_t *word = kernel_reach(p, sizeof *p, 1);
+	_Atomic uint64_t *word = kernel_reach(p, sizeof *p, 1);
 	atomic_store_explicit(word, value, memory_order_release);
 }
 
-DEVICE uint32_t load_relaxed(const uint32_t *p)
+DEVICE uint64_t load_relaxed(const uint64_t *p)
 {
-	_Atomic uint32_t *word = kernel_reach(p, sizeof *p, 0);
+	_Atomic uint64_t *word = kernel_reach(p, sizeof *p, 0);
 	return atomic_load_explicit(word, memory_order_relaxed);
 }
 
-DEVICE void store_relaxed(uint32_t *p, uint32_t value)
+DEVICE void store_relaxed(uint64_t *p, uint64_t value)
 {
-	_Atomic uint32_t *word = kernel_reach(p, sizeof *p, 1);
+	_Atomic uint64_t *word = kernel_reach(p, sizeof *p, 1);
 	atomic_store_explicit(word, value, memory_order_relaxed);
 }
 
-DEVICE uint32_t compare_and_swap(uint32_t *p, uint32_t expected, uint32_t value)
+DEVICE uint64_t exchange_flag(uint64_t *p, uint64_t value)
 {
-	_Atomic uint32_t *word = kernel_reach(p, sizeof *p, 1);
-	atomic_compare_exchange_strong(word, &expected, value);
-	return expected;
+	_Atomic uint64_t *word = kernel_reach(p, sizeof *p, 1);
+	return atomic_exchange_explicit(word, value, memory_order_relaxed);
 }
 
 DEVICE void spin_pause(void)
