@@ -151,11 +151,13 @@ DEVICE void packets_body(const struct packets_args *a, struct kernel_block *bloc
 		packets_send(a, &call, packets_share(a, block->index, t, PACKET_BYTES), t);
 	}
 	block_barrier();
-	for (int t = thread_first(); t < PACKET_THREADS; t += thread_step()) {
-		int is_well = (unsigned)t >= size || channel_await(&call, (unsigned)t) != NULL;
-		if (!is_well || !packets_receive(a, &call, packets_share(a, block->index, t, PACKET_BYTES), t))
+	/* A rank that makes another call may send no packets; so its greeting is looked at first. */
+	for (int t = thread_first(); t < PACKET_THREADS; t += thread_step())
+		if ((unsigned)t < size && !channel_await(&call, (unsigned)t))
 			s.has_failed = 1;
-	}
+	for (int t = thread_first(); t < PACKET_THREADS; t += thread_step())
+		if (!packets_receive(a, &call, packets_share(a, block->index, t, PACKET_BYTES), t))
+			s.has_failed = 1;
 	block_barrier();
 	for (int t = thread_first(); t < PACKET_THREADS; t += thread_step()) {
 		if (!s.has_failed && a->reduces && packets_go(a, 0, rank))
