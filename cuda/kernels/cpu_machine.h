@@ -60,21 +60,24 @@ DEVICE void store_8(void *p, uint64_t bits, int bytes)
 	memcpy(kernel_reach(p, (size_t)bytes, 1), &bits, (size_t)bytes);
 }
 
-/* A packet's halves are apart, as PTX allows; relaxed. */
+/* A packet's halves are apart, as PTX allows. */
+DEVICE _Atomic uint64_t *half_of(const void *p, int i, int writes)
+{
+	return kernel_reach((const char *)p + i * 8, 8, writes);
+}
+
 DEVICE struct packet load_packet(const void *p)
 {
-	_Atomic uint64_t *half = kernel_reach(p, sizeof(struct packet), 0);
 	struct packet packet;
-	packet.half[1] = atomic_load_explicit(&half[1], memory_order_relaxed);
-	packet.half[0] = atomic_load_explicit(&half[0], memory_order_relaxed);
+	packet.half[1] = atomic_load_explicit(half_of(p, 1, 0), memory_order_relaxed);
+	packet.half[0] = atomic_load_explicit(half_of(p, 0, 0), memory_order_relaxed);
 	return packet;
 }
 
 DEVICE void store_packet(void *p, struct packet packet)
 {
-	_Atomic uint64_t *half = kernel_reach(p, sizeof packet, 1);
-	atomic_store_explicit(&half[1], packet.half[1], memory_order_relaxed);
-	atomic_store_explicit(&half[0], packet.half[0], memory_order_relaxed);
+	atomic_store_explicit(half_of(p, 1, 1), packet.half[1], memory_order_relaxed);
+	atomic_store_explicit(half_of(p, 0, 1), packet.half[0], memory_order_relaxed);
 }
 
 DEVICE uint64_t load_acquire(const uint64_t *p)
