@@ -2,7 +2,7 @@
 #include "cuda/device.h"
 
 #include "core/status.h"
-#include "cuda/kernels/image.h"
+#include "cuda/kernels/kernels_image.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
