@@ -11,6 +11,9 @@
 #define ok(call)          assert_int_equal(call, CUDA_SUCCESS)
 #define fails(call, with) assert_int_equal(call, with)
 
+/* Loaded before any capture, which forbids that. */
+static CUlibrary kernel_library;
+
 /* The first use of the driver, in this environment; the context of the device is current then. */
 static inline CUcontext use_gpu(int gpu)
 {
@@ -19,6 +22,8 @@ static inline CUcontext use_gpu(int gpu)
 	ok(cuInit(0));
 	ok(cuDevicePrimaryCtxRetain(&context, gpu));
 	ok(cuCtxSetCurrent(context));
+	if (kernel_library == NULL)
+		ok(cuLibraryLoadData(&kernel_library, "any", NULL, NULL, 0, NULL, NULL, 0));
 	return context;
 }
 
@@ -71,14 +76,11 @@ static inline uint32_t read_word(CUdeviceptr from, CUstream stream)
 
 static inline CUfunction kernel(const char *name)
 {
-	CUlibrary library;
 	CUkernel found;
 	CUfunction function;
 
-	ok(cuLibraryLoadData(&library, "any", NULL, NULL, 0, NULL, NULL, 0));
-	ok(cuLibraryGetKernel(&found, library, name));
+	ok(cuLibraryGetKernel(&found, kernel_library, name));
 	ok(cuKernelGetFunction(&function, found));
-	ok(cuLibraryUnload(library));
 	return function;
 }
 
