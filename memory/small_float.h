@@ -28,18 +28,27 @@ struct small_float {
 	uint32_t nan_first;
 };
 
-#define SMALL_F16  ((struct small_float){5, 10, 0x7c00, 0x7e00, 0x7c01})
-#define SMALL_E5M2 ((struct small_float){5, 2, 0x7c, 0x7e, 0x7d})
-#define SMALL_E4M3 ((struct small_float){4, 3, 0x7f, 0x7f, 0x7f})
+/* nvcc reads this, too: for GPUs, as C++. */
+#ifdef __CUDACC__
+#define SMALL_FLOAT_INLINE static __device__ __forceinline__
+#define SMALL_FLOAT(...)   (small_float{__VA_ARGS__})
+#else
+#define SMALL_FLOAT_INLINE static inline
+#define SMALL_FLOAT(...)   ((struct small_float){__VA_ARGS__})
+#endif
 
-static inline float f32_of_bits(uint32_t bits)
+#define SMALL_F16  SMALL_FLOAT(5, 10, 0x7c00, 0x7e00, 0x7c01)
+#define SMALL_E5M2 SMALL_FLOAT(5, 2, 0x7c, 0x7e, 0x7d)
+#define SMALL_E4M3 SMALL_FLOAT(4, 3, 0x7f, 0x7f, 0x7f)
+
+SMALL_FLOAT_INLINE float f32_of_bits(uint32_t bits)
 {
 	float x;
 	memcpy(&x, &bits, sizeof x);
 	return x;
 }
 
-static inline uint32_t bits_of_f32(float x)
+SMALL_FLOAT_INLINE uint32_t bits_of_f32(float x)
 {
 	uint32_t bits;
 	memcpy(&bits, &x, sizeof bits);
@@ -47,13 +56,13 @@ static inline uint32_t bits_of_f32(float x)
 }
 
 /* The number to add to the exponent field of f to get f32's. */
-static inline uint32_t small_bias(struct small_float f)
+SMALL_FLOAT_INLINE uint32_t small_bias(struct small_float f)
 {
 	return (128u - (1u << (f.exponent - 1))) << 23;
 }
 
 /* The f32 with the value of small's bits; a NaN of any payload stays a NaN. */
-static inline float small_widen(uint32_t small, struct small_float f)
+SMALL_FLOAT_INLINE float small_widen(uint32_t small, struct small_float f)
 {
 	uint32_t magnitude = small & ((1u << (f.exponent + f.mantissa)) - 1);
 	uint32_t sign = (small >> (f.exponent + f.mantissa)) << 31;
@@ -70,7 +79,7 @@ static inline float small_widen(uint32_t small, struct small_float f)
 }
 
 /* The nearest of f's numbers. */
-static inline uint32_t small_narrow(float x, struct small_float f)
+SMALL_FLOAT_INLINE uint32_t small_narrow(float x, struct small_float f)
 {
 	uint32_t all = bits_of_f32(x), magnitude = all & 0x7fffffff;
 	uint32_t sign = (all >> 31) << (f.exponent + f.mantissa);
@@ -88,13 +97,13 @@ static inline uint32_t small_narrow(float x, struct small_float f)
 	return small >= f.nan_first ? f.nan : small | sign;
 }
 
-static inline float bf16_widen(uint16_t small)
+SMALL_FLOAT_INLINE float bf16_widen(uint16_t small)
 {
 	return f32_of_bits((uint32_t)small << 16);
 }
 
 /* x is no NaN, or the canonical one. */
-static inline uint16_t bf16_narrow(float x)
+SMALL_FLOAT_INLINE uint16_t bf16_narrow(float x)
 {
 	uint32_t bits = bits_of_f32(x);
 	return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);

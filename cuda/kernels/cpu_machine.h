@@ -1,0 +1,126 @@
+/* The CPU's side of kernel_machine.h. Data are moved by plain accesses, so that ThreadSanitizer sees
+ * a flag that is missing. */
+#ifndef CUDA_KERNELS_CPU_MACHINE_H
+#define CUDA_KERNELS_CPU_MACHINE_H
+
+#include "cuda/kernels/block.h"
+#include "memory/small_float.h"
+
+#include <sched.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#define DEVICE       __attribute__((unused)) static inline
+#define DEVICE_OUT   __attribute__((unused)) static
+#define BLOCK_SHARED
+#define UNROLL
+#define NO_UNROLL
+
+#define KERNEL(name)                                                                               \
+	void name##_block(const struct name##_args *args, struct kernel_block *block)              \
+	{                                                                                          \
+		name##_body(args, block);                                                          \
+	}
+
+DEVICE int thread_first(void)
+{
+	return 0;
+}
+
+DEVICE int thread_step(void)
+{
+	return 1;
+}
+
+DEVICE void block_barrier(void)
+{
+}
+
+DEVICE struct vector load_vector(const void *p)
+{
+	struct vector v;
+	memcpy(&v, kernel_reach(p, sizeof v, 0), sizeof v);
+	return v;
+}
+
+DEVICE void store_vector(void *p, struct vector v)
+{
+	memcpy(kernel_reach(p, sizeof v, 1), &v, sizeof v);
+}
+
+DEVICE uint64_t load_8(const void *p, int bytes)
+{
+	uint64_t bits = 0;
+	memcpy(&bits, kernel_reach(p, (size_t)bytes, 0), (size_t)bytes);
+	return bits;
+}
+
+DEVICE void store_8(void *p, uint64_t bits, int bytes)
+{
+	memcpy(kernel_reach(p, (size_t)bytes, 1), &bits, (size_t)bytes);
+}
+
+/* A packet's halves are apart, as PTX allows; relaxed. */
+DEVICE struct packet load_packet(const void *p)
+{
+	_Atomic uint64_t *half = kernel_reach(p, sizeof(struct packet), 0);
+	struct packet packet;
+	packet.half[1] = atomic_load_explicit(&half[1], memory_order_relaxed);
+	packet.half[0] = atomic_load_explicit(&half[0], memory_order_relaxed);
+	return packet;
+}
+
+DEVICE void store_packet(void *p, struct packet packet)
+{
+	_Atomic uint64_t *half = kernel_reach(p, sizeof packet, 1);
+	atomic_store_explicit(&half[1], packet.half[1], memory_order_relaxed);
+	atomic_store_explicit(&half[0], packet.half[0], memory_order_relaxed);
+}
+
+DEVICE uint32_t load_acquire(const uint32_t *p)
+{
+	_Atomic uint32_t *word = kernel_reach(p, sizeof *p, 0);
+	return atomic_load_explicit(word, memory_order_acquire);
+}
+
+DEVICE void store_release(uint32_t *p, uint32_t value)
+{
+	_Atomic uint32_t *word = kernel_reach(p, sizeof *p, 1);
+	atomic_store_explicit(word, value, memory_order_release);
+}
+
+DEVICE uint32_t load_relaxed(const uint32_t *p)
+{
+	_Atomic uint32_t *word = kernel_reach(p, sizeof *p, 0);
+	return atomic_load_explicit(word, memory_order_relaxed);
+}
+
+DEVICE void store_relaxed(uint32_t *p, uint32_t value)
+{
+	_Atomic uint32_t *word = kernel_reach(p, sizeof *p, 1);
+	atomic_store_explicit(word, value, memory_order_relaxed);
+}
+
+DEVICE uint32_t compare_and_swap(uint32_t *p, uint32_t expected, uint32_t value)
+{
+	_Atomic uint32_t *word = kernel_reach(p, sizeof *p, 1);
+	atomic_compare_exchange_strong(word, &expected, value);
+	return expected;
+}
+
+DEVICE void spin_pause(void)
+{
+	sched_yield();
+}
+
+DEVICE float widen_f16(uint32_t bits)
+{
+	return small_widen(bits, SMALL_F16);
+}
+
+DEVICE uint32_t narrow_f16(float x)
+{
+	return small_narrow(x, SMALL_F16);
+}
+
+#endif

@@ -1,0 +1,160 @@
+/* The GPU's side of kernel_machine.h. Device addresses are global, so that generic and global ones
+ * are the same number. */
+#ifndef CUDA_KERNELS_GPU_MACHINE_H
+#define CUDA_KERNELS_GPU_MACHINE_H
+
+struct kernel_block {
+	unsigned index, count;
+};
+
+#define DEVICE       static __device__ __forceinline__
+#define DEVICE_OUT   static __device__ __noinline__ /* compiled once a kernel */
+#define BLOCK_SHARED __shared__
+#define UNROLL       _Pragma("unroll")
+#define NO_UNROLL    _Pragma("unroll 1")
+
+/* One block a multiprocessor is enough: 512 threads with 8 vectors of 16 bytes each are 64 KiB in
+ * flight, twice what an H200's memory needs. So a thread may have 128 registers. */
+#define KERNEL(name)                                                                               \
+	extern "C" __global__ void __launch_bounds__(THREADS_OF_##name, 1)                         \
+		tutti_##name(const __grid_constant__ struct name##_args args)                      \
+	{                                                                                          \
+		struct kernel_block block = {blockIdx.x, gridDim.x};                               \
+		name##_body(&args, &block);                                                        \
+	}
+
+DEVICE int thread_first(void)
+{
+	return (int)threadIdx.x;
+}
+
+DEVICE int thread_step(void)
+{
+	return (int)blockDim.x;
+}
+
+DEVICE void block_barrier(void)
+{
+	__syncthreads();
+}
+
+DEVICE struct vector load_vector(const void *p)
+{
+	struct vector v;
+	asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+		     : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3])
+		     : "l"(p)
+		     : "memory");
+	return v;
+}
+
+DEVICE void store_vector(void *p, struct vector v)
+{
+	asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.w[0]), "r"(v.w[1]),
+		     "r"(v.w[2]), "r"(v.w[3])
+		     : "memory");
+}
+
+DEVICE uint64_t load_8(const void *p, int bytes)
+{
+	uint32_t low = 0, high = 0;
+	if (bytes == 8)
+		asm volatile("ld.global.v2.u32 {%0, %1}, [%2];"
+			     : "=r"(low), "=r"(high)
+			     : "l"(p)
+			     : "memory");
+	else if (bytes == 4)
+		asm volatile("ld.global.u32 %0, [%1];" : "=r"(low) : "l"(p) : "memory");
+	else if (bytes == 2)
+		asm volatile("ld.global.u16 %0, [%1];" : "=r"(low) : "l"(p) : "memory");
+	else
+		asm volatile("ld.global.u8 %0, [%1];" : "=r"(low) : "l"(p) : "memory");
+	return low | (uint64_t)high << 32;
+}
+
+DEVICE void store_8(void *p, uint64_t bits, int bytes)
+{
+	uint32_t low = (uint32_t)bits, high = (uint32_t)(bits >> 32);
+	if (bytes == 8)
+		asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(p), "r"(low), "r"(high)
+			     : "memory");
+	else if (bytes == 4)
+		asm volatile("st.global.u32 [%0], %1;" ::"l"(p), "r"(low) : "memory");
+	else if (bytes == 2)
+		asm volatile("st.global.u16 [%0], %1;" ::"l"(p), "r"(low) : "memory");
+	else
+		asm volatile("st.global.u8 [%0], %1;" ::"l"(p), "r"(low) : "memory");
+}
+
+DEVICE struct packet load_packet(const void *p)
+{
+	struct packet packet;
+	asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
+		     : "=l"(packet.half[0]), "=l"(packet.half[1])
+		     : "l"(p)
+		     : "memory");
+	return packet;
+}
+
+DEVICE void store_packet(void *p, struct packet packet)
+{
+	asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(packet.half[0]),
+		     "l"(packet.half[1])
+		     : "memory");
+}
+
+DEVICE uint32_t load_acquire(const uint32_t *p)
+{
+	uint32_t value;
+	asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(p) : "memory");
+	return value;
+}
+
+DEVICE void store_release(uint32_t *p, uint32_t value)
+{
+	asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(p), "r"(value) : "memory");
+}
+
+DEVICE uint32_t load_relaxed(const uint32_t *p)
+{
+	uint32_t value;
+	asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(p) : "memory");
+	return value;
+}
+
+DEVICE void store_relaxed(uint32_t *p, uint32_t value)
+{
+	asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(p), "r"(value) : "memory");
+}
+
+/* Returns what was there; memory of the host may be meant. */
+DEVICE uint32_t compare_and_swap(uint32_t *p, uint32_t expected, uint32_t value)
+{
+	uint32_t was;
+	asm volatile("atom.acq_rel.sys.global.cas.b32 %0, [%1], %2, %3;"
+		     : "=r"(was)
+		     : "l"(p), "r"(expected), "r"(value)
+		     : "memory");
+	return was;
+}
+
+DEVICE void spin_pause(void)
+{
+}
+
+DEVICE float widen_f16(uint32_t bits)
+{
+	float x;
+	asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"((unsigned short)bits));
+	return x;
+}
+
+/* x is no NaN, or the canonical one. */
+DEVICE uint32_t narrow_f16(float x)
+{
+	unsigned short bits;
+	asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+	return x != x ? 0x7e00 : bits;
+}
+
+#endif

@@ -1,0 +1,3 @@
+// All kernels, for GPUs. Compiled by cmake/cuda.cmake into the image that the library carries.
+#include "cuda/kernels/reduce_kernel.h"
+#include "cuda/kernels/scale_kernel.h"

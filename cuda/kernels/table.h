@@ -1,0 +1,11 @@
+/* The kernels: X(name, threads of a block). Each has struct name_args (args.h), the GPU's entry
+ * tutti_name, and name_block() for CPUs (block.h). */
+#ifndef CUDA_KERNELS_TABLE_H
+#define CUDA_KERNELS_TABLE_H
+
+#define CUDA_KERNELS(X)                                                                            \
+	X(reduce, 512)                                                                             \
+	X(reduce_wide, 512)                                                                        \
+	X(scale, 512)
+
+#endif

@@ -1,0 +1,39 @@
+/* Launches on threads; memory is where it is. */
+#include "launch.h"
+
+#include <assert.h>
+#include <pthread.h>
+
+void *kernel_reach(const void *pointer, size_t bytes, int writes)
+{
+	(void)bytes;
+	(void)writes;
+	return (void *)(uintptr_t)pointer;
+}
+
+static void *run_block(void *arg)
+{
+	struct launch_thread *t = arg;
+
+	t->launch->fn(t->launch->args, &t->block);
+	return NULL;
+}
+
+void launch_start(struct launch *l, kernel_block_fn *fn, const void *args, unsigned blocks)
+{
+	assert(blocks >= 1 && blocks <= LAUNCH_BLOCKS);
+	l->fn = fn;
+	l->args = args;
+	l->blocks = blocks;
+	for (unsigned b = 0; b < blocks; b++) {
+		l->threads[b] = (struct launch_thread){.launch = l, .block = {b, blocks}};
+		if (pthread_create(&l->threads[b].thread, NULL, run_block, &l->threads[b]) != 0)
+			assert(!"a thread starts");
+	}
+}
+
+void launch_wait(struct launch *l)
+{
+	for (unsigned b = 0; b < l->blocks; b++)
+		pthread_join(l->threads[b].thread, NULL);
+}
