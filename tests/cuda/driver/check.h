@@ -68,7 +68,7 @@ static inline CUdeviceptr address(const void *p)
 /* The word there; what is in the stream has ended then. */
 static inline uint32_t read_word(CUdeviceptr from, CUstream stream)
 {
-	uint32_t word;
+	uint32_t word = 0;
 
 	ok(cuMemcpyAsync(address(&word), from, sizeof word, stream));
 	return word;

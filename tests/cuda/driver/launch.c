@@ -8,7 +8,7 @@
 #include <setjmp.h>
 #include <stdlib.h>
 
-#define KNOWN 4 /* regions that a block remembers */
+#define KNOWN 16 /* regions that a block remembers */
 
 /* Lives on the stack of the stream's thread, until its blocks have ended. */
 struct launch {
@@ -109,8 +109,8 @@ CUresult launch_run(const struct op *op, CUcontext context)
 	return error;
 }
 
-/* The address of the memory for the driver. What may not be reached ends the kernel, and the context;
- * an error of the context ends all of its kernels. */
+/* The address of the memory for the driver. What may not be reached ends the kernel, and the
+ * context; an error of the context ends all of its kernels. */
 static void *find(const void *pointer, size_t bytes)
 {
 	CUdeviceptr address = (CUdeviceptr)(uintptr_t)pointer;

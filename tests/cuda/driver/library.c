@@ -19,10 +19,11 @@ CUDA_KERNELS(RUN)
 #undef RUN
 
 static const struct kernel kernels[] = {
-#define LINE(name, threads) {#name, threads, sizeof(struct name##_args), run_##name},
-	OWN_KERNELS(LINE)
-	CUDA_KERNELS(LINE)
+#define LINE(name, threads) {"tutti_" #name, threads, sizeof(struct name##_args), run_##name},
+#define OWN(name, threads)  {#name, threads, sizeof(struct name##_args), run_##name},
+	CUDA_KERNELS(LINE) OWN_KERNELS(OWN)
 #undef LINE
+#undef OWN
 };
 #define N_KERNELS (sizeof kernels / sizeof *kernels)
 
@@ -34,8 +35,8 @@ struct CUlib_st {
 
 /* Any image will do: the kernels are in here. */
 CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jit_options,
-                           void **jit_values, unsigned jit_count, CUlibraryOption *options,
-                           void **values, unsigned count)
+			   void **jit_values, unsigned jit_count, CUlibraryOption *options,
+			   void **values, unsigned count)
 {
 	(void)jit_options, (void)jit_values, (void)jit_count, (void)options, (void)values;
 	(void)count;
@@ -89,7 +90,7 @@ CUresult cuKernelGetFunction(CUfunction *function, CUkernel handle)
 }
 
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction function, int threads,
-                                                     size_t shared_bytes)
+						     size_t shared_bytes)
 {
 	CUcontext context;
 
@@ -104,8 +105,8 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction fun
 }
 
 CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
-                        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
-                        CUstream handle, void **parameters, void **extra)
+			unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+			CUstream handle, void **parameters, void **extra)
 {
 	CUstream stream;
 	CUresult error;

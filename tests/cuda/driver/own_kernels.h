@@ -2,17 +2,7 @@
 #ifndef TESTS_CUDA_OWN_KERNELS_H
 #define TESTS_CUDA_OWN_KERNELS_H
 
-#include "tests/cuda/driver/driver.h"
-
-#if __has_include("cuda/kernels/table.h")
-#include "cuda/kernels/table.h"
-#else
-struct kernel_block {
-	unsigned index, count;
-};
-void *kernel_reach(const void *device_pointer, size_t bytes, int writes);
-#define CUDA_KERNELS(X)
-#endif
+#include "cuda/kernels/block.h"
 
 #define OWN_KERNELS(X)                                                                             \
 	X(fake_fill, 32)                                                                           \

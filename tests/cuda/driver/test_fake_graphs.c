@@ -1,5 +1,5 @@
-/* Capture into graphs and their replay: which nodes, in which order, how often; and each way in which
- * a capture fails. */
+/* Capture into graphs and their replay: which nodes, in which order, how often; and each way in
+ * which a capture fails. */
 #include "tests/cuda/driver/check.h"
 #include "tests/cuda/driver/own_kernels.h"
 #include "tests/limit.h"
@@ -63,7 +63,8 @@ static void count(void *calls)
 	++*(int *)calls;
 }
 
-/* Every kind of node, in two streams. The words of p: 0 copied, 1 counted by a kernel, 2 written. */
+/* Every kind of node, in two streams. The words of p: 0 copied, 1 counted by a kernel, 2 written.
+ */
 static void every_node_is_replayed(void **state)
 {
 	CUdeviceptr p = device_memory(12);
@@ -297,7 +298,7 @@ static void threads_forbid_each_other(void **state)
 		CUresult allocates, ends;
 	} cases[] = {
 		{GLOBAL, GLOBAL, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
-	         CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD},
+		 CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD},
 		{GLOBAL, THREAD_LOCAL, CUDA_SUCCESS, CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD},
 		{GLOBAL, RELAXED, CUDA_SUCCESS, CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD},
 		{THREAD_LOCAL, GLOBAL, CUDA_SUCCESS, CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD},

@@ -59,9 +59,9 @@ static int hear(int from, void *data, size_t bytes)
 	char control[CMSG_SPACE(sizeof fd)] = {0};
 	struct iovec part = {data, bytes};
 	struct msghdr message = {.msg_iov = &part,
-	                         .msg_iovlen = 1,
-	                         .msg_control = control,
-	                         .msg_controllen = sizeof control};
+				 .msg_iovlen = 1,
+				 .msg_control = control,
+				 .msg_controllen = sizeof control};
 
 	assert_int_equal(recvmsg(from, &message, 0), bytes);
 	struct cmsghdr *c = CMSG_FIRSTHDR(&message);
@@ -92,8 +92,8 @@ static void end_well(struct child child)
 	close(child.socket);
 }
 
-/* On device 1, opens what it is told of, which lies on device 0; writes its first and reads its second
- * word; ends when told. */
+/* On device 1, opens what it is told of, which lies on device 0; writes its first and reads its
+ * second word; ends when told. */
 static void open_handles(int parent)
 {
 	CUipcMemHandle handle;
@@ -188,7 +188,7 @@ static void memory_of_the_dead(void **state)
 static CUdeviceptr map_piece(CUmemGenericAllocationHandle piece, int gpu)
 {
 	CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, gpu},
-	                          CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+				  CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
 	CUdeviceptr p;
 
 	ok(cuMemAddressReserve(&p, 2 * PIECE, 0, 0, 0));
@@ -216,14 +216,14 @@ static void import_piece(int parent)
 	use_gpu(1);
 	fd = hear(parent, &word, sizeof word);
 	ok(cuMemImportFromShareableHandle(&piece, (void *)(intptr_t)fd,
-	                                  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+					  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
 	close(fd);
 	CUdeviceptr p = map_piece(piece, 1);
 	ok(cuMemcpyAsync(p + 4, p, 4, NULL));
 	ok(cuStreamSynchronize(NULL));
 	unmap_piece(p);
 	fails(cuMemImportFromShareableHandle(&piece, (void *)(intptr_t)parent,
-	                                     CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+					     CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
 	      CUDA_ERROR_INVALID_VALUE);
 	tell_word(parent, 0);
 }
@@ -231,8 +231,9 @@ static void import_piece(int parent)
 static void memory_by_descriptor(void **state)
 {
 	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-	                            .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-	                            .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+				    .requestedHandleTypes =
+					    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+				    .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
 	struct child child = start("import");
 	CUmemGenericAllocationHandle piece;
 	size_t granularity, left, left_then, total;
