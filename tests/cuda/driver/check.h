@@ -14,6 +14,16 @@
 /* Loaded before any capture, which forbids that. */
 static CUlibrary kernel_library;
 
+static inline CUfunction kernel(const char *name)
+{
+	CUkernel found;
+	CUfunction function;
+
+	ok(cuLibraryGetKernel(&found, kernel_library, name));
+	ok(cuKernelGetFunction(&function, found));
+	return function;
+}
+
 /* The first use of the driver, in this environment; the context of the device is current then. */
 static inline CUcontext use_gpu(int gpu)
 {
@@ -24,6 +34,9 @@ static inline CUcontext use_gpu(int gpu)
 	ok(cuCtxSetCurrent(context));
 	if (kernel_library == NULL)
 		ok(cuLibraryLoadData(&kernel_library, "any", NULL, NULL, 0, NULL, NULL, 0));
+	kernel("fake_fill"); /* loads it, which waits for the kernels that run */
+	kernel("fake_meet");
+	kernel("fake_wait");
 	return context;
 }
 
@@ -72,16 +85,6 @@ static inline uint32_t read_word(CUdeviceptr from, CUstream stream)
 
 	ok(cuMemcpyAsync(address(&word), from, sizeof word, stream));
 	return word;
-}
-
-static inline CUfunction kernel(const char *name)
-{
-	CUkernel found;
-	CUfunction function;
-
-	ok(cuLibraryGetKernel(&found, kernel_library, name));
-	ok(cuKernelGetFunction(&function, found));
-	return function;
 }
 
 static inline void launch(const char *name, unsigned blocks, void *arguments, CUstream stream)

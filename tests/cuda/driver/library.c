@@ -1,6 +1,7 @@
 /* Kernels as programs load and launch them. Each takes one parameter: a struct. */
 #include "tests/cuda/driver/capture.h"
 #include "tests/cuda/driver/kernel.h"
+#include "tests/cuda/driver/region.h"
 #include "tests/cuda/driver/stream.h"
 
 #include <stdlib.h>
@@ -71,7 +72,8 @@ CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *nam
 	return CUDA_ERROR_NOT_FOUND;
 }
 
-/* The kernel in the current context. */
+/* The kernel in the current context. The first time loads it, for which a driver may wait until the
+ * context is idle ("lazy loading" in CUDA's programming guide); so this one does. */
 CUresult cuKernelGetFunction(CUfunction *function, CUkernel handle)
 {
 	const struct kernel *kernel = (const struct kernel *)handle;
@@ -82,6 +84,8 @@ CUresult cuKernelGetFunction(CUfunction *function, CUkernel handle)
 		return CUDA_ERROR_INVALID_HANDLE;
 	pthread_mutex_lock(&driver_lock);
 	CUfunction f = &functions[context->gpu][kernel - kernels];
+	if (f->kernel == NULL)
+		context_wait(context);
 	f->kernel = kernel;
 	f->context = context;
 	pthread_mutex_unlock(&driver_lock);

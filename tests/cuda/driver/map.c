@@ -15,7 +15,7 @@
 #define GARBAGE     0xa7
 #define MAGIC       UINT64_C(0x74757474696d656d)
 
-/* Behind the memory in its file, for whoever imports it. */
+/* Behind the memory in its file, for the process that imports it. */
 struct trailer {
 	uint64_t magic, bytes;
 	int32_t gpu;
