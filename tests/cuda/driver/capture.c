@@ -67,7 +67,7 @@ CUresult capture_add(CUstream stream, const struct op *op, bool *is_captured)
 	*is_captured = stream->capture != NULL;
 	if (*is_captured) {
 		CUgraphNode node = graph_add(stream->capture->graph, op, stream->context,
-		                             stream->last, stream->n_last);
+					     stream->last, stream->n_last);
 		set_last(stream, &node, 1);
 	}
 	return CUDA_SUCCESS;
@@ -234,11 +234,11 @@ CUresult cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode)
 	} else {
 		struct capture *capture = must_alloc(sizeof *capture);
 		*capture = (struct capture){.next = captures,
-		                            .id = ++ids,
-		                            .mode = mode,
-		                            .thread = pthread_self(),
-		                            .origin = stream,
-		                            .graph = graph_create()};
+					    .id = ++ids,
+					    .mode = mode,
+					    .thread = pthread_self(),
+					    .origin = stream,
+					    .graph = graph_create()};
 		captures = capture;
 		stream->capture = capture;
 		set_last(stream, NULL, 0);
@@ -299,7 +299,7 @@ CUresult cuStreamEndCapture(CUstream handle, CUgraph *graph)
 	else if (capture->origin != stream)
 		error = CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
 	else if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
-	         !pthread_equal(capture->thread, pthread_self()))
+		 !pthread_equal(capture->thread, pthread_self()))
 		error = CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
 	else
 		error = end(capture, graph);
@@ -308,7 +308,7 @@ CUresult cuStreamEndCapture(CUstream handle, CUgraph *graph)
 }
 
 CUresult cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamCaptureStatus *status, uint64_t *id,
-                                   CUgraph *graph, const CUgraphNode **dependencies, size_t *count)
+				   CUgraph *graph, const CUgraphNode **dependencies, size_t *count)
 {
 	CUstream stream;
 
@@ -318,9 +318,9 @@ CUresult cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamCaptureStatus *statu
 	pthread_mutex_lock(&driver_lock);
 	const struct capture *capture = stream->capture;
 	CUresult error = check_implicit(stream, false);
-	*status = capture == NULL        ? CU_STREAM_CAPTURE_STATUS_NONE
-	          : capture->is_invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
-	                                 : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+	*status = capture == NULL       ? CU_STREAM_CAPTURE_STATUS_NONE
+		  : capture->is_invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
+					: CU_STREAM_CAPTURE_STATUS_ACTIVE;
 	if (*status == CU_STREAM_CAPTURE_STATUS_ACTIVE) {
 		if (id)
 			*id = capture->id;

@@ -11,6 +11,19 @@
 #define ok(call)          assert_int_equal(call, CUDA_SUCCESS)
 #define fails(call, with) assert_int_equal(call, with)
 
+/* Loaded before any capture, which forbids that. */
+static CUlibrary kernel_library;
+
+static inline CUfunction kernel(const char *name)
+{
+	CUkernel found;
+	CUfunction function;
+
+	ok(cuLibraryGetKernel(&found, kernel_library, name));
+	ok(cuKernelGetFunction(&function, found));
+	return function;
+}
+
 /* The first use of the driver, in this environment; the context of the device is current then. */
 static inline CUcontext use_gpu(int gpu)
 {
@@ -19,6 +32,11 @@ static inline CUcontext use_gpu(int gpu)
 	ok(cuInit(0));
 	ok(cuDevicePrimaryCtxRetain(&context, gpu));
 	ok(cuCtxSetCurrent(context));
+	if (kernel_library == NULL)
+		ok(cuLibraryLoadData(&kernel_library, "any", NULL, NULL, 0, NULL, NULL, 0));
+	kernel("fake_fill"); /* loads it, which waits for the kernels that run */
+	kernel("fake_meet");
+	kernel("fake_wait");
 	return context;
 }
 
@@ -63,23 +81,10 @@ static inline CUdeviceptr address(const void *p)
 /* The word there; what is in the stream has ended then. */
 static inline uint32_t read_word(CUdeviceptr from, CUstream stream)
 {
-	uint32_t word;
+	uint32_t word = 0;
 
 	ok(cuMemcpyAsync(address(&word), from, sizeof word, stream));
 	return word;
-}
-
-static inline CUfunction kernel(const char *name)
-{
-	CUlibrary library;
-	CUkernel found;
-	CUfunction function;
-
-	ok(cuLibraryLoadData(&library, "any", NULL, NULL, 0, NULL, NULL, 0));
-	ok(cuLibraryGetKernel(&found, library, name));
-	ok(cuKernelGetFunction(&function, found));
-	ok(cuLibraryUnload(library));
-	return function;
 }
 
 static inline void launch(const char *name, unsigned blocks, void *arguments, CUstream stream)

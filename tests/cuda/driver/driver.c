@@ -67,6 +67,7 @@ static void read_settings(void)
 	settings.memory = number("FAKE_CUDA_MEMORY", (size_t)1 << 30);
 	settings.sms = (unsigned)number("FAKE_CUDA_SMS", 4);
 	settings.blocks_per_sm = (unsigned)number("FAKE_CUDA_BLOCKS_PER_SM", 2);
+	settings.connections = (unsigned)number("FAKE_CUDA_CONNECTIONS", 0) % (MAX_CONNECTIONS + 1);
 	settings.machine = getenv("FAKE_CUDA_MACHINE");
 	if (settings.gpus > MAX_GPUS)
 		settings.gpus = MAX_GPUS;

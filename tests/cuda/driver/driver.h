@@ -8,7 +8,8 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-#define MAX_GPUS 16
+#define MAX_GPUS        16
+#define MAX_CONNECTIONS 32
 
 #define TRY(call)                                                                                  \
 	do {                                                                                       \
@@ -24,6 +25,8 @@ struct CUctx_st {
 	CUresult error;      /* sticky: every later call gives it */
 	unsigned peers;      /* bit of each device whose memory its kernels and copies may reach */
 	struct CUstream_st *legacy, *streams; /* streams: all of them, the legacy one included */
+	unsigned n_streams;                   /* that have been */
+	struct task *connections[MAX_CONNECTIONS]; /* the last one of each, held */
 };
 
 /* What the environment says, read by the first cuInit. */
@@ -32,6 +35,7 @@ struct settings {
 	unsigned peers[MAX_GPUS]; /* bits of the devices whose memory it can map */
 	size_t memory;            /* bytes of each device */
 	unsigned sms, blocks_per_sm;
+	unsigned connections; /* FAKE_CUDA_CONNECTIONS; 0: one for each stream */
 	const char *machine; /* FAKE_CUDA_MACHINE: the file whose locks stand for devices, or NULL */
 };
 

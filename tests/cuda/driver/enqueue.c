@@ -64,7 +64,7 @@ static CUresult enqueue_word(CUstream handle, const struct op *op)
 }
 
 CUresult cuStreamWaitValue32_v2(CUstream handle, CUdeviceptr address, uint32_t value,
-                                unsigned flags)
+				unsigned flags)
 {
 	struct op op = {.kind = OP_WAIT, .to = address, .value = value, .flags = flags};
 
@@ -74,7 +74,7 @@ CUresult cuStreamWaitValue32_v2(CUstream handle, CUdeviceptr address, uint32_t v
 }
 
 CUresult cuStreamWriteValue32_v2(CUstream handle, CUdeviceptr address, uint32_t value,
-                                 unsigned flags)
+				 unsigned flags)
 {
 	struct op op = {.kind = OP_WRITE, .to = address, .value = value};
 

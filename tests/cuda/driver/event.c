@@ -18,7 +18,7 @@ CUresult cuEventCreate(CUevent *event, unsigned flags)
 	return CUDA_SUCCESS;
 }
 
-/* Whoever waits for its task holds the task. */
+/* Threads that wait for its task hold the task. */
 CUresult cuEventDestroy_v2(CUevent event)
 {
 	TRY(driver_enter());

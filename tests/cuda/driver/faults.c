@@ -1,5 +1,5 @@
-/* Errors on purpose: FAKE_CUDA_FAULTS="seed:what=n,what=n". Seed 0: at the n-th call; else at one of
- * the first n, which the seed chooses. */
+/* Errors on purpose: FAKE_CUDA_FAULTS="seed:what=n,what=n". Seed 0: at the n-th call; else at one
+ * of the first n, which the seed chooses. */
 #include "tests/cuda/driver/driver.h"
 
 #include <stdatomic.h>

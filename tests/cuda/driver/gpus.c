@@ -176,7 +176,7 @@ CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer)
 }
 
 CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attribute, CUdevice from,
-                                 CUdevice to)
+				 CUdevice to)
 {
 	TRY(driver_enter());
 	if (!is_gpu(from) || !is_gpu(to) || from == to)

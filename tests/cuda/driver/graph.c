@@ -1,5 +1,5 @@
-/* Graphs, and graphs that can be launched: their nodes lie in streams of their own, so that what does
- * not come after one another runs at once. */
+/* Graphs, and graphs that can be launched: their nodes lie in streams of their own, so that what
+ * does not come after one another runs at once. */
 #include "tests/cuda/driver/graph.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@ CUgraph graph_create(void)
 }
 
 CUgraphNode graph_add(CUgraph graph, const struct op *op, CUcontext context, CUgraphNode *after,
-                      size_t n_after)
+		      size_t n_after)
 {
 	CUgraphNode node = must_alloc(sizeof *node);
 	CUgraphNode *more = must_alloc((graph->n + 1) * sizeof(CUgraphNode));
@@ -55,10 +55,10 @@ CUresult cuGraphDestroy(CUgraph graph)
 }
 
 struct CUgraphExec_st {
-	CUgraph graph;        /* a copy */
-	CUstream *lanes;      /* of each node; many have the same */
-	struct task **tasks;  /* of the launch that is being made */
-	struct task *ended;   /* of the launch before, held */
+	CUgraph graph;       /* a copy */
+	CUstream *lanes;     /* of each node; many have the same */
+	struct task **tasks; /* of the launch that is being made */
+	struct task *ended;  /* of the launch before, held */
 };
 
 /* A copy that nobody else holds. */
@@ -78,7 +78,8 @@ static CUgraph copy(const struct CUgraph_st *graph)
 	return all;
 }
 
-/* The stream of a node that it comes after, unless another one follows there already. With the lock. */
+/* The stream of a node that it comes after, unless another one follows there already. With the
+ * lock. */
 static CUstream choose_lane(CUgraphExec exec, CUgraphNode node)
 {
 	for (size_t i = 0; i < node->n_after; i++) {

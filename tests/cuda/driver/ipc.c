@@ -38,12 +38,12 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr pointer)
 	if (region && region->kind == REGION_ALLOCATED) {
 		const struct arena *a = &arenas[region->gpu];
 		struct handle h = {.token = a->header->token,
-		                   .id = region->id,
-		                   .offset = (uint64_t)(region->shadow - a->shadow) + ARENA_HEADER,
-		                   .bytes = region->bytes,
-		                   .pid = getpid(),
-		                   .fd = a->fd,
-		                   .gpu = region->gpu};
+				   .id = region->id,
+				   .offset = (uint64_t)(region->shadow - a->shadow) + ARENA_HEADER,
+				   .bytes = region->bytes,
+				   .pid = getpid(),
+				   .fd = a->fd,
+				   .gpu = region->gpu};
 		while (&a->header->slots[h.slot].id != region->owner)
 			h.slot++;
 		*handle = (CUipcMemHandle){{0}};
@@ -85,13 +85,13 @@ static CUresult map(int fd, const struct handle *h, CUcontext context, CUdevicep
 	if (o->user_map == MAP_FAILED || shadow == MAP_FAILED)
 		return CUDA_ERROR_MAP_FAILED;
 	struct region like = {.user = (uintptr_t)o->user_map + skip,
-	                      .bytes = h->bytes,
-	                      .shadow = shadow + skip,
-	                      .kind = REGION_IPC,
-	                      .gpu = h->gpu,
-	                      .context = context,
-	                      .access = 1U << context->gpu,
-	                      .owner = o};
+			      .bytes = h->bytes,
+			      .shadow = shadow + skip,
+			      .kind = REGION_IPC,
+			      .gpu = h->gpu,
+			      .context = context,
+			      .access = 1U << context->gpu,
+			      .owner = o};
 	region_reserve((uintptr_t)o->user_map, o->map_bytes);
 	region_add(&like);
 	*pointer = (CUdeviceptr)like.user;
@@ -104,8 +104,8 @@ static bool reopen(const struct handle *h, CUcontext context, CUdeviceptr *point
 
 	for (struct region *r; (r = region_next(from)); from = r->user + 1) {
 		struct opened *o = r->owner;
-		if (r->kind != REGION_IPC || r->context != context ||
-		    o->handle.token != h->token || o->handle.id != h->id)
+		if (r->kind != REGION_IPC || r->context != context || o->handle.token != h->token ||
+		    o->handle.id != h->id)
 			continue;
 		o->times++;
 		*pointer = (CUdeviceptr)r->user;
@@ -151,8 +151,8 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pointer, CUipcMemHandle handle, unsi
 	return open_handle(&h, context, pointer);
 }
 
-/* The last close unmaps. The caller has seen to it that nothing uses the memory any more; what still
- * does gets an illegal address. */
+/* The last close unmaps. The caller has seen to it that nothing uses the memory any more; what
+ * still does gets an illegal address. */
 CUresult cuIpcCloseMemHandle(CUdeviceptr pointer)
 {
 	CUcontext context;

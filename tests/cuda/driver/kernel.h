@@ -2,6 +2,7 @@
 #ifndef TESTS_CUDA_KERNEL_H
 #define TESTS_CUDA_KERNEL_H
 
+#include "tests/cuda/driver/driver.h"
 #include "tests/cuda/driver/own_kernels.h"
 
 struct kernel {

@@ -8,7 +8,7 @@
 #include <setjmp.h>
 #include <stdlib.h>
 
-#define KNOWN 4 /* regions that a block remembers */
+#define KNOWN 16 /* regions that a block remembers */
 
 /* Lives on the stack of the stream's thread, until its blocks have ended. */
 struct launch {
@@ -19,9 +19,10 @@ struct launch {
 };
 
 static struct processors {
+	pthread_cond_t launched;
 	struct launch *launches; /* whose blocks have not all begun; in order */
 	unsigned threads;
-} processors[MAX_GPUS];
+} processors[MAX_GPUS] = {[0 ... MAX_GPUS - 1] = {.launched = PTHREAD_COND_INITIALIZER}};
 
 /* The block that this thread runs. */
 static _Thread_local struct {
@@ -56,7 +57,7 @@ static void *processor_thread(void *argument)
 	for (;;) {
 		struct launch *launch = p->launches;
 		if (launch == NULL) {
-			pthread_cond_wait(&driver_changed, &driver_lock);
+			pthread_cond_wait(&p->launched, &driver_lock);
 			continue;
 		}
 		unsigned index = launch->begun++;
@@ -100,7 +101,7 @@ CUresult launch_run(const struct op *op, CUcontext context)
 		end = &(*end)->next;
 	*end = &launch;
 	start_threads(p, op->blocks);
-	pthread_cond_broadcast(&driver_changed);
+	pthread_cond_broadcast(&p->launched);
 	while (launch.ended < op->blocks)
 		pthread_cond_wait(&driver_changed, &driver_lock);
 	error = context->error;
@@ -109,8 +110,8 @@ CUresult launch_run(const struct op *op, CUcontext context)
 	return error;
 }
 
-/* The address of the memory for the driver. What may not be reached ends the kernel, and the context;
- * an error of the context ends all of its kernels. */
+/* The address of the memory for the driver. What may not be reached ends the kernel, and the
+ * context; an error of the context ends all of its kernels. */
 static void *find(const void *pointer, size_t bytes)
 {
 	CUdeviceptr address = (CUdeviceptr)(uintptr_t)pointer;

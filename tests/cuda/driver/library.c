@@ -1,6 +1,7 @@
 /* Kernels as programs load and launch them. Each takes one parameter: a struct. */
 #include "tests/cuda/driver/capture.h"
 #include "tests/cuda/driver/kernel.h"
+#include "tests/cuda/driver/region.h"
 #include "tests/cuda/driver/stream.h"
 
 #include <stdlib.h>
@@ -19,12 +20,11 @@ CUDA_KERNELS(RUN)
 #undef RUN
 
 static const struct kernel kernels[] = {
-#define OWN(name, threads)  {#name, threads, sizeof(struct name##_args), run_##name},
 #define LINE(name, threads) {"tutti_" #name, threads, sizeof(struct name##_args), run_##name},
-	OWN_KERNELS(OWN)
-	CUDA_KERNELS(LINE)
-#undef OWN
+#define OWN(name, threads)  {#name, threads, sizeof(struct name##_args), run_##name},
+	CUDA_KERNELS(LINE) OWN_KERNELS(OWN)
 #undef LINE
+#undef OWN
 };
 #define N_KERNELS (sizeof kernels / sizeof *kernels)
 
@@ -36,8 +36,8 @@ struct CUlib_st {
 
 /* Any image will do: the kernels are in here. */
 CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jit_options,
-                           void **jit_values, unsigned jit_count, CUlibraryOption *options,
-                           void **values, unsigned count)
+			   void **jit_values, unsigned jit_count, CUlibraryOption *options,
+			   void **values, unsigned count)
 {
 	(void)jit_options, (void)jit_values, (void)jit_count, (void)options, (void)values;
 	(void)count;
@@ -72,7 +72,8 @@ CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *nam
 	return CUDA_ERROR_NOT_FOUND;
 }
 
-/* The kernel in the current context. */
+/* The kernel in the current context. The first time loads it, for which a driver may wait until the
+ * context is idle ("lazy loading" in CUDA's programming guide); so this one does. */
 CUresult cuKernelGetFunction(CUfunction *function, CUkernel handle)
 {
 	const struct kernel *kernel = (const struct kernel *)handle;
@@ -83,6 +84,8 @@ CUresult cuKernelGetFunction(CUfunction *function, CUkernel handle)
 		return CUDA_ERROR_INVALID_HANDLE;
 	pthread_mutex_lock(&driver_lock);
 	CUfunction f = &functions[context->gpu][kernel - kernels];
+	if (f->kernel == NULL)
+		context_wait(context);
 	f->kernel = kernel;
 	f->context = context;
 	pthread_mutex_unlock(&driver_lock);
@@ -91,7 +94,7 @@ CUresult cuKernelGetFunction(CUfunction *function, CUkernel handle)
 }
 
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction function, int threads,
-                                                     size_t shared_bytes)
+						     size_t shared_bytes)
 {
 	CUcontext context;
 
@@ -106,8 +109,8 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction fun
 }
 
 CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
-                        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
-                        CUstream handle, void **parameters, void **extra)
+			unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+			CUstream handle, void **parameters, void **extra)
 {
 	CUstream stream;
 	CUresult error;

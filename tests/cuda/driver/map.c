@@ -1,4 +1,5 @@
-/* Memory in pieces of 2 MiB that a program maps where it likes, and other processes by a descriptor. */
+/* Memory in pieces of 2 MiB that a program maps where it likes, and other processes by a
+ * descriptor. */
 #include "tests/cuda/driver/capture.h"
 #include "tests/cuda/driver/ipc.h"
 #include "tests/cuda/driver/region.h"
@@ -14,7 +15,7 @@
 #define GARBAGE     0xa7
 #define MAGIC       UINT64_C(0x74757474696d656d)
 
-/* Behind the memory in its file, for whoever imports it. */
+/* Behind the memory in its file, for the process that imports it. */
 struct trailer {
 	uint64_t magic, bytes;
 	int32_t gpu;
@@ -58,7 +59,7 @@ static CUresult check_prop(const CUmemAllocationProp *prop)
 }
 
 CUresult cuMemGetAllocationGranularity(size_t *bytes, const CUmemAllocationProp *prop,
-                                       CUmemAllocationGranularity_flags option)
+				       CUmemAllocationGranularity_flags option)
 {
 	(void)option;
 	TRY(driver_enter());
@@ -87,7 +88,7 @@ static int make_file(size_t bytes, int gpu)
 }
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
-                     const CUmemAllocationProp *prop, unsigned long long flags)
+		     const CUmemAllocationProp *prop, unsigned long long flags)
 {
 	TRY(driver_enter());
 	TRY(check_prop(prop));
@@ -102,10 +103,10 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	struct piece *piece = must_alloc(sizeof *piece);
 	*piece = (struct piece){.fd = make_file(bytes, prop->location.id),
-	                        .gpu = prop->location.id,
-	                        .bytes = bytes,
-	                        .can_export = prop->requestedHandleTypes != 0,
-	                        .holders = 1};
+				.gpu = prop->location.id,
+				.bytes = bytes,
+				.can_export = prop->requestedHandleTypes != 0,
+				.holders = 1};
 	*handle = (CUmemGenericAllocationHandle)(uintptr_t)piece;
 	return CUDA_SUCCESS;
 }
@@ -122,7 +123,7 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 }
 
 CUresult cuMemAddressReserve(CUdeviceptr *pointer, size_t bytes, size_t alignment, CUdeviceptr near,
-                             unsigned long long flags)
+			     unsigned long long flags)
 {
 	size_t align = alignment > GRANULARITY ? alignment : GRANULARITY;
 
@@ -130,8 +131,8 @@ CUresult cuMemAddressReserve(CUdeviceptr *pointer, size_t bytes, size_t alignmen
 	TRY(driver_enter());
 	if (pointer == NULL || !is_whole(bytes) || flags != 0 || (align & (align - 1)) != 0)
 		return CUDA_ERROR_INVALID_VALUE;
-	char *all = mmap(NULL, bytes + align, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-	                 -1, 0);
+	char *all = mmap(NULL, bytes + align, PROT_NONE,
+			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (all == MAP_FAILED)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	size_t before = (align - (uintptr_t)all % align) % align;
@@ -166,7 +167,7 @@ CUresult cuMemAddressFree(CUdeviceptr pointer, size_t bytes)
 
 /* Nothing can reach the memory until cuMemSetAccess. */
 CUresult cuMemMap(CUdeviceptr pointer, size_t bytes, size_t offset,
-                  CUmemGenericAllocationHandle handle, unsigned long long flags)
+		  CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
 	struct piece *piece = (struct piece *)(uintptr_t)handle;
 	uintptr_t at = (uintptr_t)pointer;
@@ -178,20 +179,20 @@ CUresult cuMemMap(CUdeviceptr pointer, size_t bytes, size_t offset,
 	pthread_mutex_lock(&driver_lock);
 	struct region *next = region_next(at);
 	bool is_free = region_is_reserved(pointer) && region_is_reserved(pointer + bytes - 1) &&
-	               region_find(pointer) == NULL && !(next && next->user < at + bytes);
+		       region_find(pointer) == NULL && !(next && next->user < at + bytes);
 	pthread_mutex_unlock(&driver_lock);
 	if (!is_free)
 		return CUDA_ERROR_INVALID_VALUE;
 	shadow = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, piece->fd, 0);
-	if (shadow == MAP_FAILED || mmap((void *)at, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED,
-	                                 piece->fd, 0) == MAP_FAILED)
+	if (shadow == MAP_FAILED ||
+	    mmap((void *)at, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, piece->fd, 0) == MAP_FAILED)
 		return CUDA_ERROR_MAP_FAILED;
 	struct region like = {.user = at,
-	                      .bytes = bytes,
-	                      .shadow = shadow,
-	                      .kind = REGION_MAPPED,
-	                      .gpu = piece->gpu,
-	                      .owner = piece};
+			      .bytes = bytes,
+			      .shadow = shadow,
+			      .kind = REGION_MAPPED,
+			      .gpu = piece->gpu,
+			      .owner = piece};
 	pthread_mutex_lock(&driver_lock);
 	piece->holders++;
 	region_add(&like);
@@ -241,7 +242,8 @@ static CUresult check_access(uintptr_t at, size_t bytes, const CUmemAccessDesc *
 	int gpu = access->location.id;
 
 	if (access->location.type != CU_MEM_LOCATION_TYPE_DEVICE || gpu < 0 ||
-	    gpu >= settings.gpus || (access->flags && access->flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE))
+	    gpu >= settings.gpus ||
+	    (access->flags && access->flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE))
 		return CUDA_ERROR_INVALID_VALUE;
 	for (uintptr_t from = at; from < at + bytes; from += region_find(from)->bytes)
 		if (!gpu_can_reach(gpu, region_find(from)->gpu))
@@ -266,7 +268,7 @@ static CUresult set_access(uintptr_t at, size_t bytes, const CUmemAccessDesc *ac
 }
 
 CUresult cuMemSetAccess(CUdeviceptr pointer, size_t bytes, const CUmemAccessDesc *access,
-                        size_t count)
+			size_t count)
 {
 	TRY(driver_enter());
 	TRY(fault_here(FAULT_PEER));
@@ -278,7 +280,7 @@ CUresult cuMemSetAccess(CUdeviceptr pointer, size_t bytes, const CUmemAccessDesc
 
 /* The descriptor is the caller's. */
 CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle handle,
-                                      CUmemAllocationHandleType type, unsigned long long flags)
+				      CUmemAllocationHandleType type, unsigned long long flags)
 {
 	struct piece *piece = (struct piece *)(uintptr_t)handle;
 
@@ -295,7 +297,7 @@ CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle ha
 
 /* in is the descriptor itself; it stays the caller's. */
 CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *in,
-                                        CUmemAllocationHandleType type)
+					CUmemAllocationHandleType type)
 {
 	struct trailer trailer;
 	int from = (int)(intptr_t)in;
@@ -307,18 +309,18 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, vo
 	TRY(fault_here(FAULT_IPC));
 	if (fstat(from, &file) != 0 || file.st_size < (off_t)sizeof trailer ||
 	    pread(from, &trailer, sizeof trailer, file.st_size - (off_t)sizeof trailer) !=
-	            (ssize_t)sizeof trailer ||
+		    (ssize_t)sizeof trailer ||
 	    trailer.magic != MAGIC)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (trailer.gpu >= settings.gpus)
 		return CUDA_ERROR_INVALID_DEVICE;
 	struct piece *piece = must_alloc(sizeof *piece);
 	*piece = (struct piece){.fd = fcntl(from, F_DUPFD_CLOEXEC, 0),
-	                        .gpu = trailer.gpu,
-	                        .bytes = trailer.bytes,
-	                        .can_export = true,
-	                        .is_imported = true,
-	                        .holders = 1};
+				.gpu = trailer.gpu,
+				.bytes = trailer.bytes,
+				.can_export = true,
+				.is_imported = true,
+				.holders = 1};
 	*handle = (CUmemGenericAllocationHandle)(uintptr_t)piece;
 	return CUDA_SUCCESS;
 }

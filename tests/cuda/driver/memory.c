@@ -90,13 +90,13 @@ static CUresult allocate(CUcontext context, size_t bytes, CUdeviceptr *pointer)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	offset = (size_t)(user - a->user);
 	struct region like = {.user = (uintptr_t)user,
-	                      .bytes = bytes,
-	                      .shadow = a->shadow + offset,
-	                      .kind = REGION_ALLOCATED,
-	                      .gpu = context->gpu,
-	                      .context = context,
-	                      .access = 1U << context->gpu,
-	                      .owner = &a->header->slots[slot]};
+			      .bytes = bytes,
+			      .shadow = a->shadow + offset,
+			      .kind = REGION_ALLOCATED,
+			      .gpu = context->gpu,
+			      .context = context,
+			      .access = 1U << context->gpu,
+			      .owner = &a->header->slots[slot]};
 	memset(like.shadow, GARBAGE, bytes);
 	a->header->slots[slot].offset = offset + ARENA_HEADER;
 	a->header->slots[slot].bytes = bytes;
@@ -125,12 +125,13 @@ static void forget(struct region *region)
 {
 	struct arena *a = &arenas[region->gpu];
 	size_t page = (size_t)sysconf(_SC_PAGESIZE), offset = (size_t)(region->shadow - a->shadow);
-	size_t from = (offset + page - 1) & ~(page - 1), to = (offset + region->bytes) & ~(page - 1);
+	size_t from = (offset + page - 1) & ~(page - 1),
+	       to = (offset + region->bytes) & ~(page - 1);
 	atomic_uint_fast64_t *slot_id = region->owner; /* the first member of the slot */
 
 	atomic_store(slot_id, 0);
 	if (from < to && fallocate(a->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-	                           (off_t)(from + ARENA_HEADER), (off_t)(to - from)) != 0)
+				   (off_t)(from + ARENA_HEADER), (off_t)(to - from)) != 0)
 		abort();
 	memory_give(region->gpu, region->bytes);
 	region_remove(region);
@@ -199,12 +200,12 @@ CUresult cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	memset(memory, GARBAGE, bytes);
 	struct region like = {.user = (uintptr_t)memory,
-	                      .bytes = bytes,
-	                      .shadow = memory,
-	                      .kind = REGION_HOST,
-	                      .gpu = context->gpu,
-	                      .context = context,
-	                      .access = (1U << MAX_GPUS) - 1};
+			      .bytes = bytes,
+			      .shadow = memory,
+			      .kind = REGION_HOST,
+			      .gpu = context->gpu,
+			      .context = context,
+			      .access = (1U << MAX_GPUS) - 1};
 	pthread_mutex_lock(&driver_lock);
 	region_add(&like);
 	pthread_mutex_unlock(&driver_lock);

@@ -11,11 +11,11 @@
 #include <string.h>
 #include <time.h>
 
-#define LOOKS     64     /* at a word, before a thread waits between two looks */
-#define PAUSE_NS  100000 /* nobody says when the CPU writes a word */
+#define LOOKS    64     /* at a word, before a thread waits between two looks */
+#define PAUSE_NS 100000 /* nobody says when the CPU writes a word */
 
 int driver_thread(pthread_t *thread, const pthread_attr_t *attributes, void *(*function)(void *),
-                  void *argument)
+		  void *argument)
 {
 	sigset_t all, before;
 	int error;

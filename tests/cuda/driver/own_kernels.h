@@ -3,7 +3,6 @@
 #define TESTS_CUDA_OWN_KERNELS_H
 
 #include "cuda/kernels/block.h"
-#include "tests/cuda/driver/driver.h"
 
 #define OWN_KERNELS(X)                                                                             \
 	X(fake_fill, 32)                                                                           \

@@ -2,15 +2,15 @@
 #include "tests/cuda/driver/region.h"
 
 static CUresult attribute_of(const struct region *region, CUpointer_attribute attribute,
-                             void *value)
+			     void *value)
 {
 	switch (attribute) {
 	case CU_POINTER_ATTRIBUTE_CONTEXT:
 		*(CUcontext *)value = region->context;
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-		*(unsigned *)value = region->kind == REGION_HOST ? CU_MEMORYTYPE_HOST
-		                                                 : CU_MEMORYTYPE_DEVICE;
+		*(unsigned *)value =
+			region->kind == REGION_HOST ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
 		*(unsigned long long *)value = region->id;
@@ -64,7 +64,7 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr p
 }
 
 CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr pointer, size_t bytes,
-                                       CUmemRangeHandleType type, unsigned long long flags)
+				       CUmemRangeHandleType type, unsigned long long flags)
 {
 	CUcontext context;
 

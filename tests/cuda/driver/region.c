@@ -14,13 +14,13 @@ static struct reservation {
 	struct reservation *next;
 	uintptr_t user;
 	size_t bytes;
-} *reservations;
+} * reservations;
 
 static struct shadow {
 	struct shadow *next;
 	char *at;
 	size_t bytes;
-} *retired;
+} * retired;
 static unsigned running;
 
 /* Index of the first region that ends behind the address. */

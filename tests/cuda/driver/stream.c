@@ -84,6 +84,13 @@ static void unlink_stream(CUstream s)
 	*at = s->next;
 }
 
+static void free_stream(CUstream s)
+{
+	pthread_cond_destroy(&s->added);
+	free(s->last);
+	free(s);
+}
+
 static void *stream_thread(void *argument)
 {
 	CUstream s = argument;
@@ -93,12 +100,11 @@ static void *stream_thread(void *argument)
 		if (s->head)
 			run_task(s);
 		else
-			pthread_cond_wait(&driver_changed, &driver_lock);
+			pthread_cond_wait(&s->added, &driver_lock);
 	}
 	unlink_stream(s);
 	pthread_mutex_unlock(&driver_lock);
-	free(s->last);
-	free(s);
+	free_stream(s);
 	return NULL;
 }
 
@@ -108,6 +114,8 @@ CUstream stream_create(CUcontext context, unsigned flags)
 
 	s->context = context;
 	s->flags = flags;
+	s->connection = context->n_streams++;
+	pthread_cond_init(&s->added, NULL);
 	s->next = context->streams;
 	context->streams = s;
 	return s;
@@ -117,12 +125,11 @@ void stream_destroy(CUstream s)
 {
 	s->is_destroyed = true;
 	if (s->has_thread) {
-		pthread_cond_broadcast(&driver_changed);
+		pthread_cond_signal(&s->added);
 		return;
 	}
 	unlink_stream(s);
-	free(s->last);
-	free(s);
+	free_stream(s);
 }
 
 static void start_thread(CUstream s)
@@ -154,6 +161,20 @@ static void order(CUstream s, struct task *task)
 			task_after(task, other->tail);
 }
 
+/* Streams that share a connection to the device run what was enqueued first first: a device has a
+ * few (CUDA_DEVICE_MAX_CONNECTIONS), and the program does not know which streams share one. */
+static void share_connection(CUstream s, struct task *task)
+{
+	struct task **last;
+
+	if (settings.connections == 0)
+		return;
+	last = &s->context->connections[s->connection % settings.connections];
+	task_after(task, *last);
+	task_drop(*last);
+	*last = task_hold(task);
+}
+
 struct task *stream_add(CUstream s, const struct op *op, struct task *after)
 {
 	struct task *task = must_alloc(sizeof *task);
@@ -162,12 +183,13 @@ struct task *stream_add(CUstream s, const struct op *op, struct task *after)
 	task->holders = 1;
 	task_after(task, after);
 	order(s, task);
+	share_connection(s, task);
 	if (s->tail)
 		s->tail->next = task;
 	else
 		s->head = task;
 	s->tail = task;
 	start_thread(s);
-	pthread_cond_broadcast(&driver_changed);
+	pthread_cond_signal(&s->added);
 	return task;
 }

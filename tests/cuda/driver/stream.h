@@ -6,7 +6,7 @@
 
 #include <time.h>
 
-/* An operation in a stream. Whoever holds it may wait for its end. */
+/* An operation in a stream. Each holder may wait for its end. */
 struct task {
 	struct op op;
 	struct task *next;
@@ -22,6 +22,8 @@ struct CUstream_st {
 	CUstream next; /* of the context's streams */
 	unsigned flags;
 	bool has_thread, is_destroyed;
+	pthread_cond_t added; /* a task, to the idle stream */
+	unsigned connection;  /* see share_connection() in stream.c */
 	struct task *head, *tail;
 	struct capture *capture; /* see capture.h */
 	size_t n_last;           /* the nodes that the next one of this stream comes after */

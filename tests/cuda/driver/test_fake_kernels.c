@@ -1,10 +1,11 @@
-/* Launches: arguments as they were, memory that may be reached, and no more blocks at once than there
- * are places. */
+/* Launches: arguments as they were, memory that may be reached, and no more blocks at once than
+ * there are places. */
 #include "tests/cuda/driver/check.h"
 #include "tests/cuda/driver/own_kernels.h"
 #include "tests/limit.h"
 
 #include <sched.h>
+#include <tutti/tutti.h>
 #include <stdatomic.h>
 
 /* Two processors with two places each. */
@@ -46,6 +47,31 @@ static void kernels_compute(void **state)
 	ok(cuStreamDestroy_v2(s));
 	ok(cuMemFree_v2(p));
 	ok(cuMemFreeHost(pinned));
+}
+
+/* The product's kernels are there, too. */
+static void kernels_of_the_library(void **state)
+{
+	float a = 1.5F, b = 2, sum;
+	CUdeviceptr p = device_memory(8), q = device_memory(4);
+	struct reduce_args args = {.dst = {word_at(q)},
+				   .src = {word_at(p), word_at(p + 4)},
+				   .count = 1,
+				   .n_dst = 1,
+				   .n_src = 2,
+				   .dtype = TUTTI_F32,
+				   .op = TUTTI_SUM,
+				   .divisor = 1};
+	void *parameters[] = {&args};
+
+	(void)state;
+	ok(cuMemcpyAsync(p, address(&a), 4, NULL));
+	ok(cuMemcpyAsync(p + 4, address(&b), 4, NULL));
+	ok(cuLaunchKernel(kernel("tutti_reduce"), 3, 1, 1, 512, 1, 1, 0, NULL, parameters, NULL));
+	ok(cuMemcpyAsync(address(&sum), q, 4, NULL));
+	assert_true(sum == 3.5F);
+	ok(cuMemFree_v2(p));
+	ok(cuMemFree_v2(q));
 }
 
 static void launches_are_checked(void **state)
@@ -165,6 +191,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(kernels_compute),
+		cmocka_unit_test(kernels_of_the_library),
 		cmocka_unit_test(launches_are_checked),
 		cmocka_unit_test(kernels_meet),
 		cmocka_unit_test(no_more_blocks_than_places),

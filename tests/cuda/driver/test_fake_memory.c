@@ -1,5 +1,5 @@
-/* Device memory of the driver: the CPU faults on it; copies reach exactly what is allocated; pointers
- * say what they are. */
+/* Device memory of the driver: the CPU faults on it; copies reach exactly what is allocated;
+ * pointers say what they are. */
 #include "tests/cuda/driver/check.h"
 
 #include <signal.h>

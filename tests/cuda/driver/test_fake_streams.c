@@ -304,9 +304,9 @@ static void forks_have_no_driver(void **state)
 	(void)state;
 	if (child == 0)
 		_exit(cuInit(0) == CUDA_ERROR_NOT_INITIALIZED &&
-		                      cuStreamSynchronize(NULL) == CUDA_ERROR_NOT_INITIALIZED
-		              ? 0
-		              : 1);
+				      cuStreamSynchronize(NULL) == CUDA_ERROR_NOT_INITIALIZED
+			      ? 0
+			      : 1);
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_int_equal(status, 0);
 }

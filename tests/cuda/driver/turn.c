@@ -23,9 +23,9 @@ static void open_file(void)
 		abort();
 }
 
-/* The locks are the process's, which loses them however it ends. Where two processes with two devices
- * each hold one and want the other, they would wait for ever, which no GPU does, since it interrupts
- * kernels: EDEADLK, and then both run. */
+/* The locks are the process's, which loses them however it ends. Where two processes with two
+ * devices each hold one and want the other, they would wait for ever, which no GPU does, since it
+ * interrupts kernels: EDEADLK, and then both run. */
 static void lock_byte(int gpu, short type)
 {
 	struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = gpu, .l_len = 1};

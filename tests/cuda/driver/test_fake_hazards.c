@@ -1,0 +1,86 @@
+/* What a driver may do and programs must live with: streams that share a connection to the device
+ * run in the order of enqueuing, and a kernel that is loaded late waits for an idle device. */
+#include "tests/cuda/driver/check.h"
+#include "tests/cuda/driver/own_kernels.h"
+#include "tests/limit.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+
+/* Of two connections: the default stream has the first, a the second, b the first and c the second.
+ */
+static void streams_share_connections(void **state)
+{
+	_Atomic uint32_t *gate = pinned_memory(4);
+	CUstream a = new_stream(CU_STREAM_NON_BLOCKING), b = new_stream(CU_STREAM_NON_BLOCKING);
+	CUstream c = new_stream(CU_STREAM_NON_BLOCKING);
+	CUdeviceptr p = device_memory(4);
+
+	(void)state;
+	ok(cuStreamWaitValue32_v2(a, address((void *)(uintptr_t)gate), 1, 0));
+	ok(cuMemsetD8Async(p, 1, 4, c));
+	ok(cuMemsetD8Async(p, 2, 4, b));
+	ok(cuStreamSynchronize(b));
+	fails(cuStreamQuery(c), CUDA_ERROR_NOT_READY);
+	assert_int_equal(read_word(p, b), 0x02020202);
+	atomic_store(gate, 1);
+	ok(cuStreamSynchronize(c));
+	assert_int_equal(read_word(p, b), 0x01010101);
+	ok(cuStreamDestroy_v2(a));
+	ok(cuStreamDestroy_v2(b));
+	ok(cuStreamDestroy_v2(c));
+	ok(cuMemFree_v2(p));
+	ok(cuMemFreeHost((void *)(uintptr_t)gate));
+}
+
+static _Atomic int is_loaded;
+
+static void *load_kernel(void *unused)
+{
+	(void)unused;
+	use_gpu(0);
+	kernel("tutti_scale");
+	atomic_store(&is_loaded, 1);
+	return NULL;
+}
+
+static void loading_waits(void **state)
+{
+	_Atomic uint32_t *gate = pinned_memory(4);
+	CUstream s = new_stream(CU_STREAM_NON_BLOCKING);
+	struct fake_wait_args wait = {(const uint32_t *)(uintptr_t)gate, 1};
+	pthread_t thread;
+
+	(void)state;
+	launch("fake_wait", 1, &wait, s);
+	pthread_create(&thread, NULL, load_kernel, NULL);
+	for (int i = 0; i < 1000; i++)
+		sched_yield();
+	assert_int_equal(atomic_load(&is_loaded), 0);
+	atomic_store(gate, 1);
+	pthread_join(thread, NULL);
+	ok(cuStreamSynchronize(s));
+	kernel("tutti_scale"); /* loaded already */
+	ok(cuStreamDestroy_v2(s));
+	ok(cuMemFreeHost((void *)(uintptr_t)gate));
+}
+
+static int begin(void **state)
+{
+	(void)state;
+	use_gpu(0);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(streams_share_connections),
+		cmocka_unit_test(loading_waits),
+	};
+
+	test_limit(60);
+	setenv("FAKE_CUDA_CONNECTIONS", "2", 1);
+	return cmocka_run_group_tests(tests, begin, NULL);
+}

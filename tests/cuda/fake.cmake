@@ -1,0 +1,15 @@
+# libcuda.so.1, made of shared memory and threads. Programs that load libcuda find it where LD_LIBRARY_PATH says so.
+file(GLOB fake_cuda_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/cuda/driver/*.c)
+list(FILTER fake_cuda_sources EXCLUDE REGEX "/test_[^/]*\\.c$")
+list(APPEND fake_cuda_sources ${CMAKE_CURRENT_SOURCE_DIR}/cuda/kernels/blocks.c)
+add_library(fake_cuda SHARED ${fake_cuda_sources})
+target_link_libraries(fake_cuda PRIVATE tutti_flags Threads::Threads)
+set(fake_cuda_folder ${CMAKE_CURRENT_BINARY_DIR}/cuda/driver)
+# Its threads never end, so it is never unloaded.
+set_target_properties(fake_cuda PROPERTIES OUTPUT_NAME cuda VERSION 1 SOVERSION 1
+	LIBRARY_OUTPUT_DIRECTORY ${fake_cuda_folder} LINK_OPTIONS "-Wl,-z,nodelete")
+
+# tutti_fake_cuda(TEST FAKE_CUDA_DEVICES=4 ...): the test's programs load this driver, with these settings.
+function(tutti_fake_cuda test)
+	set_property(TEST ${test} APPEND PROPERTY ENVIRONMENT "LD_LIBRARY_PATH=${fake_cuda_folder}" ${ARGN})
+endfunction()
