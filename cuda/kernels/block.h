@@ -4,6 +4,7 @@
 #define CUDA_KERNELS_BLOCK_H
 
 #include "cuda/kernels/args.h"
+#include "cuda/kernels/channel.h"
 #include "cuda/kernels/table.h"
 
 #include <stddef.h>

@@ -60,52 +60,54 @@ DEVICE void store_8(void *p, uint64_t bits, int bytes)
 	memcpy(kernel_reach(p, (size_t)bytes, 1), &bits, (size_t)bytes);
 }
 
-/* A packet's halves are apart, as PTX allows; relaxed. */
+/* A packet's halves are apart, as PTX allows. */
+DEVICE _Atomic uint64_t *half_of(const void *p, int i, int writes)
+{
+	return kernel_reach((const char *)p + i * 8, 8, writes);
+}
+
 DEVICE struct packet load_packet(const void *p)
 {
-	_Atomic uint64_t *half = kernel_reach(p, sizeof(struct packet), 0);
 	struct packet packet;
-	packet.half[1] = atomic_load_explicit(&half[1], memory_order_relaxed);
-	packet.half[0] = atomic_load_explicit(&half[0], memory_order_relaxed);
+	packet.half[1] = atomic_load_explicit(half_of(p, 1, 0), memory_order_relaxed);
+	packet.half[0] = atomic_load_explicit(half_of(p, 0, 0), memory_order_relaxed);
 	return packet;
 }
 
 DEVICE void store_packet(void *p, struct packet packet)
 {
-	_Atomic uint64_t *half = kernel_reach(p, sizeof packet, 1);
-	atomic_store_explicit(&half[1], packet.half[1], memory_order_relaxed);
-	atomic_store_explicit(&half[0], packet.half[0], memory_order_relaxed);
+	atomic_store_explicit(half_of(p, 1, 1), packet.half[1], memory_order_relaxed);
+	atomic_store_explicit(half_of(p, 0, 1), packet.half[0], memory_order_relaxed);
 }
 
-DEVICE uint32_t load_acquire(const uint32_t *p)
+DEVICE uint64_t load_acquire(const uint64_t *p)
 {
-	_Atomic uint32_t *word = kernel_reach(p, sizeof *p, 0);
+	_Atomic uint64_t *word = kernel_reach(p, sizeof *p, 0);
 	return atomic_load_explicit(word, memory_order_acquire);
 }
 
-DEVICE void store_release(uint32_t *p, uint32_t value)
+DEVICE void store_release(uint64_t *p, uint64_t value)
 {
-	_Atomic uint32_t *word = kernel_reach(p, sizeof *p, 1);
+	_Atomic uint64_t *word = kernel_reach(p, sizeof *p, 1);
 	atomic_store_explicit(word, value, memory_order_release);
 }
 
-DEVICE uint32_t load_relaxed(const uint32_t *p)
+DEVICE uint64_t load_relaxed(const uint64_t *p)
 {
-	_Atomic uint32_t *word = kernel_reach(p, sizeof *p, 0);
+	_Atomic uint64_t *word = kernel_reach(p, sizeof *p, 0);
 	return atomic_load_explicit(word, memory_order_relaxed);
 }
 
-DEVICE void store_relaxed(uint32_t *p, uint32_t value)
+DEVICE void store_relaxed(uint64_t *p, uint64_t value)
 {
-	_Atomic uint32_t *word = kernel_reach(p, sizeof *p, 1);
+	_Atomic uint64_t *word = kernel_reach(p, sizeof *p, 1);
 	atomic_store_explicit(word, value, memory_order_relaxed);
 }
 
-DEVICE uint32_t compare_and_swap(uint32_t *p, uint32_t expected, uint32_t value)
+DEVICE uint64_t exchange_flag(uint64_t *p, uint64_t value)
 {
-	_Atomic uint32_t *word = kernel_reach(p, sizeof *p, 1);
-	atomic_compare_exchange_strong(word, &expected, value);
-	return expected;
+	_Atomic uint64_t *word = kernel_reach(p, sizeof *p, 1);
+	return atomic_exchange_explicit(word, value, memory_order_relaxed);
 }
 
 DEVICE void spin_pause(void)

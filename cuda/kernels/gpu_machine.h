@@ -103,37 +103,37 @@ DEVICE void store_packet(void *p, struct packet packet)
 		     : "memory");
 }
 
-DEVICE uint32_t load_acquire(const uint32_t *p)
+DEVICE uint64_t load_acquire(const uint64_t *p)
 {
-	uint32_t value;
-	asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(p) : "memory");
+	uint64_t value;
+	asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(p) : "memory");
 	return value;
 }
 
-DEVICE void store_release(uint32_t *p, uint32_t value)
+DEVICE void store_release(uint64_t *p, uint64_t value)
 {
-	asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(p), "r"(value) : "memory");
+	asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(p), "l"(value) : "memory");
 }
 
-DEVICE uint32_t load_relaxed(const uint32_t *p)
+DEVICE uint64_t load_relaxed(const uint64_t *p)
 {
-	uint32_t value;
-	asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(p) : "memory");
+	uint64_t value;
+	asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(p) : "memory");
 	return value;
 }
 
-DEVICE void store_relaxed(uint32_t *p, uint32_t value)
+DEVICE void store_relaxed(uint64_t *p, uint64_t value)
 {
-	asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(p), "r"(value) : "memory");
+	asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(p), "l"(value) : "memory");
 }
 
-/* Returns what was there; memory of the host may be meant. */
-DEVICE uint32_t compare_and_swap(uint32_t *p, uint32_t expected, uint32_t value)
+/* Returns what was there. Among the blocks of one GPU. */
+DEVICE uint64_t exchange_flag(uint64_t *p, uint64_t value)
 {
-	uint32_t was;
-	asm volatile("atom.acq_rel.sys.global.cas.b32 %0, [%1], %2, %3;"
-		     : "=r"(was)
-		     : "l"(p), "r"(expected), "r"(value)
+	uint64_t was;
+	asm volatile("atom.relaxed.gpu.global.exch.b64 %0, [%1], %2;"
+		     : "=l"(was)
+		     : "l"(p), "l"(value)
 		     : "memory");
 	return was;
 }

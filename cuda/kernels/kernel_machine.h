@@ -19,8 +19,10 @@
 #define CUDA_KERNELS_KERNEL_MACHINE_H
 
 #include "cuda/kernels/args.h"
+#include "cuda/kernels/channel.h"
 #include "cuda/kernels/table.h"
 
+#include <assert.h>
 #include <stddef.h>
 #include <stdint.h>
 

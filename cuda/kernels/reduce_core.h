@@ -89,23 +89,18 @@ DEVICE struct vector sum_of_vectors(const struct vector *raw, int n, float facto
 	return out;
 }
 
-/* Of each of n sources the first of `count` vectors of which there are `left`, all loaded before any
- * is used; n is a constant. */
+/* count vectors of each of n sources, all loaded before any is used; both are constants. */
 DEVICE void sum_vectors(const struct reduce_job *job, const char *const *src, uint64_t at,
-			uint64_t left, float factor, int n, int dtype)
+			float factor, int count, int n, int dtype)
 {
-	const int count = GROUP / n;
 	struct vector raw[GROUP];
 	uint64_t step = job->threads * sizeof(struct vector);
 
 	UNROLL
 	for (int k = 0; k < count * n; k++)
-		if ((uint64_t)(k / n) * job->threads < left)
-			raw[k] = load_vector(src[k % n] + at + (uint64_t)(k / n) * step);
+		raw[k] = load_vector(src[k % n] + at + (uint64_t)(k / n) * step);
 	UNROLL
 	for (int k = 0; k < count; k++) {
-		if ((uint64_t)k * job->threads >= left)
-			continue;
 		struct vector out = sum_of_vectors(raw + k * n, n, factor, dtype);
 		NO_UNROLL
 		for (int d = 0; d < job->n_dst; d++)
@@ -115,6 +110,7 @@ DEVICE void sum_vectors(const struct reduce_job *job, const char *const *src, ui
 
 DEVICE void sum_n(const struct reduce_job *job, struct job_units units, int n, int dtype)
 {
+	const int count = GROUP / n;
 	const char *src[GROUP];
 	uint64_t i = job->thread, threads = job->threads;
 	/* To divide by a power of two is to multiply by its reciprocal, to the last bit. */
@@ -123,8 +119,10 @@ DEVICE void sum_n(const struct reduce_job *job, struct job_units units, int n, i
 	UNROLL
 	for (int s = 0; s < n; s++)
 		src[s] = (const char *)job->src[s];
-	for (; i < units.n; i += (uint64_t)(GROUP / n) * threads)
-		sum_vectors(job, src, units.first + i * 16, units.n - i, factor, n, dtype);
+	for (; i + (uint64_t)(count - 1) * threads < units.n; i += (uint64_t)count * threads)
+		sum_vectors(job, src, units.first + i * 16, factor, count, n, dtype);
+	for (; count > 1 && i < units.n; i += threads)
+		sum_vectors(job, src, units.first + i * 16, factor, 1, n, dtype);
 }
 
 DEVICE void sum_any(const struct reduce_job *job, struct job_units units, int dtype)

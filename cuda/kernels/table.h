@@ -6,6 +6,8 @@
 #define CUDA_KERNELS(X)                                                                            \
 	X(reduce, 512)                                                                             \
 	X(reduce_wide, 512)                                                                        \
-	X(scale, 512)
+	X(scale, 512)                                                                              \
+	X(packets, 512)                                                                            \
+	X(lines, 512)
 
 #endif

@@ -1,0 +1,31 @@
+#!/bin/sh
+# build_kernels.sh TOOLS SOURCE OUTPUT ARCHITECTURE...: cuda/kernels/kernels.cu as OUTPUT.fatbin, for each architecture
+# (80 is sm_80), and as PTX of compute_75 for later ones. TOOLS is the folder of nvcc. Beside it OUTPUT.ptx, and
+# OUTPUT.resources, which says for each architecture what ptxas and nvlink report.
+#
+# Functions are compiled for themselves (ptxas -c) and then linked: kernels share them. ptxas alone compiles all of them
+# anew for each kernel, which takes five times as long and gives twice the bytes.
+set -e
+tools=$1 source=$2 output=$3
+shift 3
+"$tools/nvcc" -ptx -std=c++17 -O3 -fmad=false -Werror all-warnings -Xcompiler=-Wall -arch=compute_75 \
+	-I "$source" -I "$source/include" "$source/cuda/kernels/kernels.cu" -o "$output.ptx"
+: >"$output.resources"
+images="--image3=kind=ptx,sm=75,file=$output.ptx"
+for architecture; do
+	part=$output.sm_$architecture
+	for command in "ptxas -c -v -O3 -arch=sm_$architecture $output.ptx -o $part.o" \
+		"nvlink -v -arch=sm_$architecture $part.o -o $part.cubin"; do
+		echo "sm_$architecture: ${command%% *}" >>"$output.resources"
+		# shellcheck disable=SC2086
+		"$tools"/$command >>"$output.resources" 2>&1 || {
+			cat "$output.resources" >&2
+			exit 1
+		}
+	done
+	images="$images --image3=kind=elf,sm=$architecture,file=$part.cubin"
+	rm "$part.o"
+done
+# shellcheck disable=SC2086
+"$tools/fatbinary" -64 --create="$output.fatbin" --compress-all $images
+rm "$output".sm_*.cubin

@@ -1,0 +1,138 @@
+/* What the kernels of ranks that map each other's GPU memory share: the segment of each rank, in
+ * its GPU's memory, and the words that its host reads. Both sides include this.
+ *
+ * Block b of a rank's kernel talks to block b of the other ranks' kernels only: they are channel b.
+ * A channel counts its calls: the epoch of a call is one more than that of the channel's last call,
+ * which lies in the segment, so that a captured graph may be replayed. All ranks launch equally
+ * many blocks for a call, and a rank's calls of one communicator follow each other in stream order;
+ * so all ranks agree on the epochs of each channel.
+ *
+ * Every call of a channel begins with a greeting {epoch, fingerprint} from every rank to every
+ * rank, and no rank ends a call without every greeting. So when rank A has ended call e + 1, rank B
+ * has begun it, and so has ended call e. Hence two slots suffice for what A writes to B before it
+ * knows that B is there (greetings and packets): those of e + 2 may overwrite those of e. With one
+ * slot those of e + 1 would overwrite what B may not have read. Steps need one slot: a rank leaves
+ * a call of lines only when all ranks have read the others' steps.
+ *
+ * Epochs wrap from 2^32 - 1 to 2, so that their parity goes on and none is 0. A slot may hold packets
+ * that are 2^32 calls old; so each is cleared every 2^30 calls. */
+#ifndef CUDA_KERNELS_CHANNEL_H
+#define CUDA_KERNELS_CHANNEL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define CHANNEL_RANKS   32
+#define CHANNELS_MOST   64
+#define CHANNEL_REGIONS 64
+#define CHANNEL_ALIGN   128 /* shares of channels and slices of ranks begin at multiples, in bytes */
+
+#define PACKET_CHANNELS 8   /* calls of packets have no more blocks                    */
+#define PACKET_SLOT     512 /* packets of a channel from one rank                      */
+#define PACKET_BYTES    8   /* of data in a packet                                     */
+#define PACKETS_MOST    (PACKET_CHANNELS * PACKET_SLOT * PACKET_BYTES) /* bytes a rank */
+
+/* From one rank to another, at the start of a call. For packets the word is all. */
+struct channel_greeting {
+	uint64_t word;      /* epoch << 32 | fingerprint; stored last                      */
+	uint64_t send;      /* the place of what the reader gets; see channel_place()      */
+	uint64_t recv;      /* the place of the writer's result                            */
+	uint64_t bytes;     /* what the reader gets                                        */
+	uint64_t most;      /* the most that any rank gets of the writer                   */
+	uint64_t unused[3];
+};
+
+struct channel {
+	uint64_t epoch; /* of the last call; only this rank's kernel touches it */
+	uint64_t unused[7];
+	uint64_t steps[CHANNEL_RANKS];                      /* epoch << 32 | step, of each rank */
+	struct channel_greeting greetings[2][CHANNEL_RANKS]; /* of each parity and rank          */
+};
+
+/* A segment: this; then for each channel of packets 2 slots of each rank, and what lies in packets
+ * of each rank, unpacked; then the staging of each channel. All of it is zero at the beginning. */
+struct channel_segment {
+	uint64_t has_failed; /* the error record is taken */
+	uint64_t unused[15];
+	struct channel channels[CHANNELS_MOST];
+};
+
+enum channel_failure { CHANNEL_OTHER_CALL = 1, CHANNEL_OTHER_BYTES };
+
+/* In pinned memory of the host, one for each rank. Kernels read `abort` while they wait. */
+struct channel_host {
+	uint64_t abort;                   /* not 0: all kernels end; set by the host or a kernel   */
+	uint64_t error;                   /* a channel_failure; stored last, after those below      */
+	uint64_t peer, fingerprint;       /* who differs, and what it has                          */
+	uint64_t bytes;                   /* that the peer sends                                   */
+	uint64_t unused[3];
+	uint64_t started[CHANNELS_MOST];  /* epochs: a kernel runs where they differ */
+	uint64_t finished[CHANNELS_MOST];
+};
+
+/* Where a buffer lies, for all ranks: in which region that all map, and how far from its start. In
+ * region 0, which starts at 0, addresses are the same for all: ranks of one process. */
+#define CHANNEL_NOWHERE UINT64_MAX /* not all map it: it goes through staging */
+
+/* Of every call of a channel. */
+struct channel_args {
+	void *segments[CHANNEL_RANKS]; /* as this rank maps them        */
+	struct channel_host *host;     /* as the device maps it         */
+	const uint64_t *regions;       /* in device memory: where region i of rank r starts, as this
+	                                * rank maps it, at [r * CHANNEL_REGIONS + i] */
+	uint64_t staging_bytes;        /* of a channel: a multiple of 4 * CHANNEL_ALIGN * size */
+	uint32_t size, rank, fingerprint, unused;
+};
+
+/* A block of `bytes` from each sender to each receiver; at most PACKETS_MOST. The grid has a block
+ * for each PACKET_SLOT * PACKET_BYTES of them, and at least one. */
+struct packets_args {
+	struct channel_args channel;
+	const void *send;
+	void *recv;
+	uint64_t bytes, send_stride, recv_stride; /* strides: from a rank's block to the next's */
+	int32_t sender, receiver;                 /* a rank; -1: all                            */
+	int32_t reduces;                          /* all blocks become one                      */
+	int32_t dtype, op, divisor;
+};
+
+enum channel_move {
+	CHANNEL_PULL,          /* recv_bytes[s] from each rank s to recv + recv_offset[s]         */
+	CHANNEL_REDUCE_MINE,   /* recv = what all ranks send to this one, reduced                 */
+	CHANNEL_REDUCE_SLICES, /* rank r reduces slice r of all ranks' send, for root or for all  */
+};
+
+struct lines_args {
+	struct channel_args channel;
+	const void *send;
+	void *recv;
+	uint64_t send_place, recv_place;                                 /* or CHANNEL_NOWHERE */
+	uint64_t send_offset[CHANNEL_RANKS], send_bytes[CHANNEL_RANKS];  /* for each rank      */
+	uint64_t recv_offset[CHANNEL_RANKS], recv_bytes[CHANNEL_RANKS];  /* from each rank     */
+	int32_t move;
+	int32_t root;         /* who gets the slices; -1: all                     */
+	int32_t send_is_same; /* all ranks get the same bytes: they are staged once */
+	int32_t dtype, op, divisor;
+};
+
+#ifdef __CUDACC__
+#define CHANNEL_INLINE static __host__ __device__ inline
+#else
+#define CHANNEL_INLINE static inline
+#endif
+
+CHANNEL_INLINE uint64_t channel_place(uint32_t region, uint64_t offset)
+{
+	return (uint64_t)region << 56 | offset;
+}
+
+CHANNEL_INLINE uint64_t channel_segment_bytes(uint32_t size, uint32_t channels,
+                                               uint64_t staging_bytes)
+{
+	uint64_t packets = 16ull * 2 * PACKET_SLOT, unpacked = (uint64_t)PACKET_BYTES * PACKET_SLOT;
+
+	return sizeof(struct channel_segment) + PACKET_CHANNELS * size * (packets + unpacked) +
+	       channels * staging_bytes;
+}
+
+#endif

@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# Breaks when the kernels' PTX lacks what the design relies on: packets of two 64-bit words in one instruction, flags with
+# release and acquire at system scope, vectors of 16 bytes; or has what it may not have: loads through the cache that is not
+# coherent, contraction, approximation, flushed subnormals.
+set -euo pipefail
+ptx=$BUILD_DIR/kernels.ptx
+[ -e "$ptx" ] || {
+	echo "nvcc is not installed"
+	exit 77
+}
+
+# kernel NAME: its text, with all functions that come before it: they are inlined, or shared.
+kernel()
+{
+	sed -n "/^.visible .entry tutti_$1(/,/^}/p" "$ptx"
+}
+
+has()
+{
+	grep -qE -- "$2" <<<"$(kernel "$1")" || {
+		echo "$1 lacks: $2"
+		exit 1
+	}
+}
+
+has packets 'st\.relaxed\.sys\.global\.v2\.u64'
+has packets 'ld\.relaxed\.sys\.global\.v2\.u64'
+has packets 'ld\.acquire\.sys\.global\.u64'
+has packets 'st\.relaxed\.sys\.global\.u64'
+has lines 'st\.release\.sys\.global\.u64'
+has lines 'ld\.acquire\.sys\.global\.u64'
+for kernel in packets lines; do
+	has $kernel 'ld\.relaxed\.sys\.global\.u64' # the abort word
+	has $kernel 'bar\.sync|barrier\.sync'
+done
+for access in 'ld\.global\.v4\.u32' 'st\.global\.v4\.u32'; do
+	grep -qE "$access" "$ptx" || {
+		echo "no $access"
+		exit 1
+	}
+done
+# (An estimate begins the division of integers of 128 bits, which averages of 64 bits need; it ends exact.)
+if sed '/^\.func.*average_[IU]64/,/^}/d' "$ptx" | grep -nE '\.nc\.|ldu\.|fma\.rn\.f(32|64)|\.ftz|\.approx|\.volatile' | head -5 | grep .; then
+	echo "this may not be there"
+	exit 1
+fi
