@@ -51,7 +51,7 @@ static void kernels_compute(void **state)
 /* The product's kernels are there, too. */
 static void kernels_of_the_library(void **state)
 {
-	float a = 1.5F, b = 2, sum;
+	float a = 1.5F, b = 2, sum = 0;
 	CUdeviceptr p = device_memory(8), q = device_memory(4);
 	struct reduce_args args = {.dst = {word_at(q)},
 				   .src = {word_at(p), word_at(p + 4)},
