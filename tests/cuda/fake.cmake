@@ -9,7 +9,16 @@ set(fake_cuda_folder ${CMAKE_CURRENT_BINARY_DIR}/cuda/driver)
 set_target_properties(fake_cuda PROPERTIES OUTPUT_NAME cuda VERSION 1 SOVERSION 1
 	LIBRARY_OUTPUT_DIRECTORY ${fake_cuda_folder} LINK_OPTIONS "-Wl,-z,nodelete")
 
-# tutti_fake_cuda(TEST FAKE_CUDA_DEVICES=4 ...): the test's programs load this driver, with these settings.
+# tutti_fake_cuda(TEST FAKE_CUDA_DEVICES=4 ...): the test's programs load this driver, with these settings:
+#     FAKE_CUDA_DEVICES=1            how many GPUs
+#     FAKE_CUDA_PEERS=all            which reach each other: all, none, or pairs such as 0-1,2-3
+#     FAKE_CUDA_MEMORY=1073741824    bytes of each; it takes what is used
+#     FAKE_CUDA_SMS=4                multiprocessors of each
+#     FAKE_CUDA_BLOCKS_PER_SM=2      blocks that one holds: further ones wait, as on a GPU
+#     FAKE_CUDA_CONNECTIONS=0        so many queues to a GPU, which streams share; 0: each stream has its own
+#     FAKE_CUDA_MACHINE=file         processes with the same file have the same GPUs, and take turns with kernels
+#     FAKE_CUDA_DELAY=seed           threads yield at random
+#     FAKE_CUDA_FAULTS=seed:what=n,...  errors on purpose: cuda/driver/faults.c
 function(tutti_fake_cuda test)
 	set_property(TEST ${test} APPEND PROPERTY ENVIRONMENT "LD_LIBRARY_PATH=${fake_cuda_folder}" ${ARGN})
 endfunction()

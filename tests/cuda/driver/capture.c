@@ -31,14 +31,6 @@ static void set_last(CUstream stream, const CUgraphNode *nodes, size_t n)
 	stream->n_last = n;
 }
 
-void capture_leave(CUstream stream)
-{
-	if (stream->capture && stream->capture->origin == stream)
-		stream->capture->is_invalid = true;
-	stream->capture = NULL;
-	set_last(stream, NULL, 0);
-}
-
 /* The legacy default stream would wait for streams of its context that are being captured. */
 static CUresult check_implicit(CUstream stream, bool invalidates)
 {
@@ -261,6 +253,12 @@ static bool is_joined(const struct capture *capture)
 	return true;
 }
 
+static void leave(CUstream stream)
+{
+	stream->capture = NULL;
+	set_last(stream, NULL, 0);
+}
+
 static CUresult end(struct capture *capture, CUgraph *graph)
 {
 	CUresult error = CUDA_SUCCESS;
@@ -273,7 +271,7 @@ static CUresult end(struct capture *capture, CUgraph *graph)
 	for (int i = 0; i < settings.gpus; i++)
 		for (CUstream s = contexts[i].streams; s; s = s->next)
 			if (s->capture == capture)
-				capture_leave(s);
+				leave(s);
 	while (*at != capture)
 		at = &(*at)->next;
 	*at = capture->next;
@@ -282,6 +280,20 @@ static CUresult end(struct capture *capture, CUgraph *graph)
 		graph_free(capture->graph);
 	free(capture);
 	return error;
+}
+
+void capture_leave(CUstream stream)
+{
+	struct capture *capture = stream->capture;
+	CUgraph graph;
+
+	if (capture == NULL)
+		return;
+	capture->is_invalid = true;
+	if (capture->origin == stream)
+		end(capture, &graph);
+	else
+		leave(stream);
 }
 
 CUresult cuStreamEndCapture(CUstream handle, CUgraph *graph)

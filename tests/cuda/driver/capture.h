@@ -9,6 +9,7 @@
 CUresult capture_add(CUstream stream, const struct op *op, bool *is_captured);
 CUresult capture_record(CUstream stream, CUevent event, bool *is_captured);
 CUresult capture_wait(CUstream stream, CUevent event, bool *is_captured);
+/* For a stream that is destroyed: a capture that began in it ends, another one fails. */
 void capture_leave(CUstream stream);
 
 /* Without the lock. Whether the calling thread may make a call that is not for a stream, such as an

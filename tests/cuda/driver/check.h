@@ -5,6 +5,7 @@
 #include "tests/cuda/driver/prototypes.h"
 #include "tests/unit.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,6 +39,13 @@ static inline CUcontext use_gpu(int gpu)
 	kernel("fake_meet");
 	kernel("fake_wait");
 	return context;
+}
+
+/* Gives what should not happen a chance. */
+static inline void let_others_run(void)
+{
+	for (int i = 0; i < 1000; i++)
+		sched_yield();
 }
 
 static inline CUdeviceptr device_memory(size_t bytes)

@@ -86,9 +86,12 @@ static void read_settings(void)
 CUresult cuInit(unsigned flags)
 {
 	CUresult error = CUDA_SUCCESS;
+	int known = atomic_load(&owner);
 
 	if (flags != 0)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (known != 0 && known != getpid()) /* a thread of the parent may have held the lock */
+		return CUDA_ERROR_NOT_INITIALIZED;
 	pthread_mutex_lock(&driver_lock);
 	if (atomic_load(&owner) == 0) {
 		read_settings();
@@ -97,8 +100,6 @@ CUresult cuInit(unsigned flags)
 	}
 	if (settings.gpus <= 0)
 		error = CUDA_ERROR_NO_DEVICE;
-	else if (atomic_load(&owner) != getpid())
-		error = CUDA_ERROR_NOT_INITIALIZED;
 	pthread_mutex_unlock(&driver_lock);
 	return error;
 }

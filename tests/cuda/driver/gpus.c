@@ -106,7 +106,7 @@ CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device)
 	if (!is_gpu(device))
 		return CUDA_ERROR_INVALID_DEVICE;
 	memset(uuid, 0, sizeof *uuid);
-	snprintf(uuid->bytes, sizeof uuid->bytes, "fake gpu %d", device);
+	snprintf(uuid->bytes, sizeof uuid->bytes, "fake gpu %02u", (unsigned)device % 100);
 	return CUDA_SUCCESS;
 }
 

@@ -132,6 +132,54 @@ static void branches_run_at_once(void **state)
 	ok(cuMemFreeHost(came));
 }
 
+static void count_one(void *calls)
+{
+	atomic_fetch_add((_Atomic int *)calls, 1);
+}
+
+/* While a branch of the first launch waits, no branch of the second one begins. */
+static void launches_do_not_overlap(void **state)
+{
+	_Atomic uint32_t *gate = pinned_memory(4);
+	_Atomic int calls = 0;
+
+	(void)state;
+	ok(cuStreamBeginCapture_v2(s, GLOBAL));
+	fork_here();
+	ok(cuLaunchHostFunc(s, count_one, &calls));
+	ok(cuStreamWaitValue32_v2(fork_stream, address((void *)(uintptr_t)gate), 1, 0));
+	join_here();
+	CUgraphExec exec = end_capture();
+	ok(cuGraphLaunch(exec, s));
+	ok(cuGraphLaunch(exec, fork_stream));
+	while (atomic_load(&calls) == 0)
+		sched_yield();
+	let_others_run();
+	assert_int_equal(atomic_load(&calls), 1);
+	atomic_store(gate, 1);
+	ok(cuStreamSynchronize(fork_stream));
+	assert_int_equal(atomic_load(&calls), 2);
+	ok(cuGraphExecDestroy(exec));
+	ok(cuMemFreeHost((void *)(uintptr_t)gate));
+}
+
+/* Streams that are destroyed while they capture. */
+static void destroyed_streams_end_captures(void **state)
+{
+	CUstream origin = new_stream(0), other = new_stream(0);
+	CUgraph graph;
+
+	(void)state;
+	ok(cuStreamBeginCapture_v2(origin, GLOBAL));
+	ok(cuStreamDestroy_v2(origin));
+	ok(cuMemFree_v2(device_memory(64))); /* nothing forbids it */
+	ok(cuStreamBeginCapture_v2(s, GLOBAL));
+	ok(cuEventRecord(forked, s));
+	ok(cuStreamWaitEvent(other, forked, 0));
+	ok(cuStreamDestroy_v2(other));
+	fails(cuStreamEndCapture(s, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+}
+
 static void a_capture_has_a_number(void **state)
 {
 	CUstreamCaptureStatus status;
@@ -347,6 +395,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_node_is_replayed),
 		cmocka_unit_test(branches_run_at_once),
+		cmocka_unit_test(launches_do_not_overlap),
+		cmocka_unit_test(destroyed_streams_end_captures),
 		cmocka_unit_test(a_capture_has_a_number),
 		cmocka_unit_test(forks_must_join),
 		cmocka_unit_test(calls_that_fail_a_capture),

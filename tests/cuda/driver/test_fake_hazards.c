@@ -5,7 +5,6 @@
 #include "tests/limit.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 
 /* Of two connections: the default stream has the first, a the second, b the first and c the second.
@@ -22,6 +21,7 @@ static void streams_share_connections(void **state)
 	ok(cuMemsetD8Async(p, 1, 4, c));
 	ok(cuMemsetD8Async(p, 2, 4, b));
 	ok(cuStreamSynchronize(b));
+	let_others_run();
 	fails(cuStreamQuery(c), CUDA_ERROR_NOT_READY);
 	assert_int_equal(read_word(p, b), 0x02020202);
 	atomic_store(gate, 1);
@@ -34,14 +34,14 @@ static void streams_share_connections(void **state)
 	ok(cuMemFreeHost((void *)(uintptr_t)gate));
 }
 
-static _Atomic int is_loaded;
+static _Atomic int steps; /* that the other thread has done */
 
 static void *load_kernel(void *unused)
 {
 	(void)unused;
 	use_gpu(0);
 	kernel("tutti_scale");
-	atomic_store(&is_loaded, 1);
+	atomic_store(&steps, 1);
 	return NULL;
 }
 
@@ -55,13 +55,41 @@ static void loading_waits(void **state)
 	(void)state;
 	launch("fake_wait", 1, &wait, s);
 	pthread_create(&thread, NULL, load_kernel, NULL);
-	for (int i = 0; i < 1000; i++)
-		sched_yield();
-	assert_int_equal(atomic_load(&is_loaded), 0);
+	let_others_run();
+	assert_int_equal(atomic_load(&steps), 0);
 	atomic_store(gate, 1);
 	pthread_join(thread, NULL);
 	ok(cuStreamSynchronize(s));
 	kernel("tutti_scale"); /* loaded already */
+	ok(cuStreamDestroy_v2(s));
+	ok(cuMemFreeHost((void *)(uintptr_t)gate));
+}
+
+static void *free_memory(void *memory)
+{
+	use_gpu(0);
+	ok(cuMemFree_v2((CUdeviceptr)(uintptr_t)memory));
+	atomic_store(&steps, 2);
+	return NULL;
+}
+
+/* cuMemFree waits for the work that may still use the memory. */
+static void freeing_waits(void **state)
+{
+	_Atomic uint32_t *gate = pinned_memory(4);
+	CUstream s = new_stream(CU_STREAM_NON_BLOCKING);
+	CUdeviceptr p = device_memory(4);
+	pthread_t thread;
+
+	(void)state;
+	ok(cuStreamWaitValue32_v2(s, address((void *)(uintptr_t)gate), 1, 0));
+	ok(cuMemsetD8Async(p, 1, 4, s));
+	pthread_create(&thread, NULL, free_memory, (void *)(uintptr_t)p);
+	let_others_run();
+	assert_int_equal(atomic_load(&steps), 1);
+	atomic_store(gate, 1);
+	pthread_join(thread, NULL);
+	ok(cuStreamSynchronize(s));
 	ok(cuStreamDestroy_v2(s));
 	ok(cuMemFreeHost((void *)(uintptr_t)gate));
 }
@@ -78,6 +106,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(streams_share_connections),
 		cmocka_unit_test(loading_waits),
+		cmocka_unit_test(freeing_waits),
 	};
 
 	test_limit(60);

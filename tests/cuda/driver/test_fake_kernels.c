@@ -4,7 +4,6 @@
 #include "tests/cuda/driver/own_kernels.h"
 #include "tests/limit.h"
 
-#include <sched.h>
 #include <tutti/tutti.h>
 #include <stdatomic.h>
 
@@ -52,7 +51,7 @@ static void kernels_compute(void **state)
 /* The product's kernels are there, too. */
 static void kernels_of_the_library(void **state)
 {
-	float a = 1.5F, b = 2, sum;
+	float a = 1.5F, b = 2, sum = 0;
 	CUdeviceptr p = device_memory(8), q = device_memory(4);
 	struct reduce_args args = {.dst = {word_at(q)},
 				   .src = {word_at(p), word_at(p + 4)},
@@ -135,8 +134,7 @@ static void no_more_blocks_than_places(void **state)
 	while (atomic_load(came) < PLACES)
 		;
 	launch("fake_meet", 1, &args, b);
-	for (int i = 0; i < 1000; i++)
-		sched_yield();
+	let_others_run();
 	assert_int_equal(atomic_load(came), PLACES);
 	fails(cuStreamQuery(b), CUDA_ERROR_NOT_READY);
 	atomic_fetch_add(came, 1);

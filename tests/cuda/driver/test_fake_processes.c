@@ -207,6 +207,31 @@ static void unmap_piece(CUdeviceptr p)
 	ok(cuMemAddressFree(p, 2 * PIECE));
 }
 
+/* No two pieces at one address, and none outside of a reservation. */
+static void mappings_do_not_overlap(void **state)
+{
+	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+				    .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+	CUmemGenericAllocationHandle one, two;
+	CUdeviceptr p;
+
+	(void)state;
+	use_gpu(0);
+	ok(cuMemCreate(&one, PIECE, &prop, 0));
+	ok(cuMemCreate(&two, 2 * PIECE, &prop, 0));
+	ok(cuMemAddressReserve(&p, 2 * PIECE, 0, 0, 0));
+	fails(cuMemMap(p + PIECE, 2 * PIECE, 0, two, 0), CUDA_ERROR_INVALID_VALUE);
+	ok(cuMemMap(p, 2 * PIECE, 0, two, 0));
+	fails(cuMemMap(p + PIECE, PIECE, 0, one, 0), CUDA_ERROR_INVALID_VALUE);
+	ok(cuMemUnmap(p, 2 * PIECE));
+	ok(cuMemMap(p + PIECE, PIECE, 0, one, 0));
+	fails(cuMemMap(p, 2 * PIECE, 0, two, 0), CUDA_ERROR_INVALID_VALUE);
+	ok(cuMemUnmap(p + PIECE, PIECE));
+	ok(cuMemRelease(one));
+	ok(cuMemRelease(two));
+	ok(cuMemAddressFree(p, 2 * PIECE));
+}
+
 static void import_piece(int parent)
 {
 	CUmemGenericAllocationHandle piece;
@@ -316,9 +341,8 @@ static const struct {
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(memory_by_handle),
-		cmocka_unit_test(memory_of_the_dead),
-		cmocka_unit_test(memory_by_descriptor),
+		cmocka_unit_test(memory_by_handle),        cmocka_unit_test(memory_of_the_dead),
+		cmocka_unit_test(mappings_do_not_overlap), cmocka_unit_test(memory_by_descriptor),
 		cmocka_unit_test(kernels_take_turns),
 	};
 	char machine[] = "/tmp/test_fake_processes.XXXXXX";

@@ -118,6 +118,7 @@ static void the_legacy_stream_waits(void **state)
 	ok(cuEventRecord(legacy, NULL));
 	ok(cuEventRecord(in_free, free_stream));
 	ok(cuEventSynchronize(in_free));
+	let_others_run();
 	fails(cuEventQuery(legacy), CUDA_ERROR_NOT_READY);
 	open_gate(gate);
 	ok(cuEventSynchronize(legacy));
@@ -126,6 +127,7 @@ static void the_legacy_stream_waits(void **state)
 	ok(cuEventRecord(in_blocking, blocking));
 	ok(cuEventRecord(in_free, free_stream));
 	ok(cuEventSynchronize(in_free));
+	let_others_run();
 	fails(cuEventQuery(in_blocking), CUDA_ERROR_NOT_READY);
 	open_gate(gate2);
 	ok(cuEventSynchronize(in_blocking));
