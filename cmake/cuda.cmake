@@ -2,10 +2,10 @@
 # short text, and the library says so when a device is used.
 set(TUTTI_CUDA_ARCHITECTURES 80 90 100 CACHE STRING "GPUs that kernels are compiled for; later ones take PTX")
 if(TUTTI_CUDA)
-	find_program(TUTTI_NVCC NAMES nvcc HINTS ENV CUDACXX PATHS /usr/local/cuda/bin)
-	if(NOT TUTTI_NVCC AND DEFINED ENV{CUDACXX})
-		set(TUTTI_NVCC $ENV{CUDACXX} CACHE FILEPATH "" FORCE)
+	if(DEFINED ENV{CUDACXX})
+		set(TUTTI_NVCC $ENV{CUDACXX} CACHE FILEPATH "nvcc")
 	endif()
+	find_program(TUTTI_NVCC nvcc PATHS /usr/local/cuda/bin)
 endif()
 if(TUTTI_CUDA AND TUTTI_NVCC)
 	file(REAL_PATH ${TUTTI_NVCC} nvcc)

@@ -1,4 +1,4 @@
-/* What kernels are given: plain data, the same bytes on the host and on the GPU. Pointers are the
+/* The arguments of kernels: plain data, the same bytes on the host and on the GPU. Pointers are the
  * device's. Any grid is right; a block a multiprocessor or two is fast. Numbers of dtypes and ops
  * are those of tutti.h. */
 #ifndef CUDA_KERNELS_ARGS_H

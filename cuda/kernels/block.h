@@ -13,7 +13,8 @@ struct kernel_block {
 	unsigned index, count; /* of this block, and how many the launch has */
 };
 
-/* Whoever links the blocks says where bytes of device memory, or of a peer's, lie. */
+/* The program that links the blocks has this function: it says where bytes of device memory, or of
+ * a peer's, lie. */
 void *kernel_reach(const void *pointer, size_t bytes, int writes);
 
 #define KERNEL_BLOCK(name, threads)                                                                \

@@ -1,5 +1,5 @@
-/* What the kernels of ranks that map each other's GPU memory share: the segment of each rank, in
- * its GPU's memory, and the words that its host reads. Both sides include this.
+/* The memory that kernels share whose ranks map each other's GPU memory: the segment of each rank,
+ * in its GPU's memory, and the words that its host reads. Both sides include this.
  *
  * Block b of a rank's kernel talks to block b of the other ranks' kernels only: they are channel b.
  * A channel counts its calls: the epoch of a call is one more than that of the channel's last call,
@@ -9,13 +9,14 @@
  *
  * Every call of a channel begins with a greeting {epoch, fingerprint} from every rank to every
  * rank, and no rank ends a call without every greeting. So when rank A has ended call e + 1, rank B
- * has begun it, and so has ended call e. Hence two slots suffice for what A writes to B before it
- * knows that B is there (greetings and packets): those of e + 2 may overwrite those of e. With one
- * slot those of e + 1 would overwrite what B may not have read. Steps need one slot: a rank leaves
- * a call of lines only when all ranks have read the others' steps.
+ * has begun it, and so has ended call e. Hence two slots suffice for greetings and packets, which A
+ * writes to B before it knows that B is there: those of e + 2 may overwrite those of e. With one
+ * slot those of e + 1 would overwrite some that B may not have read. Steps need one slot: a rank
+ * leaves a call of lines only when all ranks have done all steps, and tells its next one only when
+ * all have begun the next call.
  *
- * Epochs wrap from 2^32 - 1 to 2, so that their parity goes on and none is 0. A slot may hold packets
- * that are 2^32 calls old; so each is cleared every 2^30 calls. */
+ * Epochs wrap from 2^32 - 1 to 2, so that their parity goes on and none is 0. A slot may hold
+ * packets that are 2^32 calls old; so each is cleared every 2^30 calls. */
 #ifndef CUDA_KERNELS_CHANNEL_H
 #define CUDA_KERNELS_CHANNEL_H
 
@@ -25,7 +26,7 @@
 #define CHANNEL_RANKS   32
 #define CHANNELS_MOST   64
 #define CHANNEL_REGIONS 64
-#define CHANNEL_ALIGN   128 /* shares of channels and slices of ranks begin at multiples, in bytes */
+#define CHANNEL_ALIGN   128 /* where shares of channels and slices of ranks begin */
 
 #define PACKET_CHANNELS 8   /* calls of packets have no more blocks                    */
 #define PACKET_SLOT     512 /* packets of a channel from one rank                      */
@@ -45,8 +46,8 @@ struct channel_greeting {
 struct channel {
 	uint64_t epoch; /* of the last call; only this rank's kernel touches it */
 	uint64_t unused[7];
-	uint64_t steps[CHANNEL_RANKS];                      /* epoch << 32 | step, of each rank */
-	struct channel_greeting greetings[2][CHANNEL_RANKS]; /* of each parity and rank          */
+	uint64_t steps[CHANNEL_RANKS]; /* epoch << 32 | step, of each rank */
+	struct channel_greeting greetings[2][CHANNEL_RANKS]; /* of each parity and rank */
 };
 
 /* A segment: this; then for each channel of packets 2 slots of each rank, and what lies in packets
@@ -61,12 +62,12 @@ enum channel_failure { CHANNEL_OTHER_CALL = 1, CHANNEL_OTHER_BYTES };
 
 /* In pinned memory of the host, one for each rank. Kernels read `abort` while they wait. */
 struct channel_host {
-	uint64_t abort;                   /* not 0: all kernels end; set by the host or a kernel   */
-	uint64_t error;                   /* a channel_failure; stored last, after those below      */
-	uint64_t peer, fingerprint;       /* who differs, and what it has                          */
-	uint64_t bytes;                   /* that the peer sends                                   */
+	uint64_t abort;             /* not 0: all kernels end; set by the host or a kernel */
+	uint64_t error;             /* a channel_failure; stored last, after those below    */
+	uint64_t peer, fingerprint; /* the rank that differs, and its fingerprint           */
+	uint64_t bytes;             /* that the peer sends                                  */
 	uint64_t unused[3];
-	uint64_t started[CHANNELS_MOST];  /* epochs: a kernel runs where they differ */
+	uint64_t started[CHANNELS_MOST]; /* epochs: a kernel runs where the two differ       */
 	uint64_t finished[CHANNELS_MOST];
 };
 
@@ -106,9 +107,9 @@ struct lines_args {
 	struct channel_args channel;
 	const void *send;
 	void *recv;
-	uint64_t send_place, recv_place;                                 /* or CHANNEL_NOWHERE */
-	uint64_t send_offset[CHANNEL_RANKS], send_bytes[CHANNEL_RANKS];  /* for each rank      */
-	uint64_t recv_offset[CHANNEL_RANKS], recv_bytes[CHANNEL_RANKS];  /* from each rank     */
+	uint64_t send_place, recv_place;                                /* or CHANNEL_NOWHERE */
+	uint64_t send_offset[CHANNEL_RANKS], send_bytes[CHANNEL_RANKS]; /* for each rank      */
+	uint64_t recv_offset[CHANNEL_RANKS], recv_bytes[CHANNEL_RANKS]; /* from each rank     */
 	int32_t move;
 	int32_t root;         /* who gets the slices; -1: all                     */
 	int32_t send_is_same; /* all ranks get the same bytes: they are staged once */

@@ -1,4 +1,4 @@
-/* What all calls of a channel do: they greet, wait, fail and end. See channel.h. */
+/* Steps of every call of a channel: to greet, wait, fail and end. See channel.h. */
 #ifndef CUDA_KERNELS_CHANNEL_CORE_H
 #define CUDA_KERNELS_CHANNEL_CORE_H
 
@@ -6,7 +6,7 @@
 #include "cuda/kernels/kernel_machine.h"
 
 #define EPOCHS_A_CLEARING (1u << 30)
-#define TURNS_A_LOOK      64 /* of a wait, between two looks at the abort word in the host's memory */
+#define TURNS_A_LOOK      64 /* of a wait, between two looks at the abort word of the host */
 
 /* One call of one channel, as its block sees it. */
 struct channel_call {
@@ -28,19 +28,20 @@ DEVICE struct channel *channel_of(const struct channel_call *call, uint32_t rank
 DEVICE char *packets_of(const struct channel_call *call, uint32_t to, uint32_t from)
 {
 	uint64_t slot = (call->index * 2u + (call->epoch & 1)) * call->args->size + from;
+	char *slots = (char *)(segment_of(call->args, to) + 1);
 
-	return (char *)(segment_of(call->args, to) + 1) + slot * PACKET_SLOT * sizeof(struct packet);
+	return slots + slot * PACKET_SLOT * sizeof(struct packet);
 }
 
-/* What came from a rank, out of its packets. */
+/* The data of a rank's packets. */
 DEVICE char *unpacked_of(const struct channel_call *call, uint32_t from)
 {
 	uint32_t size = call->args->size;
-	uint64_t packets = (uint64_t)PACKET_CHANNELS * 2 * size * PACKET_SLOT * sizeof(struct packet);
-	uint64_t slot = (uint64_t)call->index * size + from;
+	uint64_t slots = (uint64_t)PACKET_CHANNELS * 2 * size * PACKET_SLOT;
+	uint64_t place = (uint64_t)call->index * size + from;
 
-	return (char *)(segment_of(call->args, call->args->rank) + 1) + packets +
-	       slot * PACKET_SLOT * PACKET_BYTES;
+	return (char *)(segment_of(call->args, call->args->rank) + 1) +
+	       slots * sizeof(struct packet) + place * PACKET_SLOT * PACKET_BYTES;
 }
 
 DEVICE char *staging_of(const struct channel_call *call, uint32_t rank)
@@ -71,7 +72,7 @@ DEVICE struct channel_call channel_begin(const struct channel_args *args, uint32
 	return call;
 }
 
-/* After a turn of a wait that was in vain: whether the wait is over, since the call has failed. */
+/* After a turn of a wait: whether the wait is over, since the call has failed. */
 DEVICE int wait_fails(const struct channel_call *call, unsigned *turns)
 {
 	if (++*turns % TURNS_A_LOOK == 0 && load_relaxed(&call->args->host->abort) != 0)
@@ -158,7 +159,7 @@ DEVICE void channel_started(const struct channel_call *call)
 DEVICE void channel_finished(const struct channel_call *call)
 {
 	store_relaxed(&channel_of(call, call->args->rank)->epoch, call->epoch);
-	store_release(&call->args->host->finished[call->index], call->epoch);
+	store_relaxed(&call->args->host->finished[call->index], call->epoch);
 }
 
 /* Part `index` of `parts`, of bytes that begin at a multiple of CHANNEL_ALIGN. */

@@ -1,5 +1,5 @@
-/* The CPU's side of kernel_machine.h. Data are moved by plain accesses, so that ThreadSanitizer sees
- * a flag that is missing. */
+/* The CPU's side of kernel_machine.h. Data are moved by plain accesses, so that ThreadSanitizer
+ * sees where a flag is missing. */
 #ifndef CUDA_KERNELS_CPU_MACHINE_H
 #define CUDA_KERNELS_CPU_MACHINE_H
 

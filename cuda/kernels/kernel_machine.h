@@ -1,14 +1,14 @@
-/* What a kernel's body is made of: PTX on a GPU, C11 on a CPU.
+/* The parts that a kernel's body is made of: PTX on a GPU, C11 on a CPU.
  *
  * A body is a sequence of phases. A phase is
  *     for (int t = thread_first(); t < THREADS; t += thread_step())
- * which is one turn on a GPU and all turns on a CPU; what a thread knows ends with the phase, unless
- * it is in BLOCK_SHARED memory. block_barrier() lies between a phase and one that reads what other
- * threads have written; on a CPU a turn may not wait for a later turn of its own block.
+ * which is one turn on a GPU and all turns on a CPU; a thread's variables end with the phase, but
+ * for those in BLOCK_SHARED memory. block_barrier() lies between a phase and one that reads what
+ * other threads have written; on a CPU a turn may not wait for a later turn of its own block.
  *
  * Ordinary loads and stores are weak. A flag that is stored with release, after block_barrier(),
  * publishes what all threads of the block have stored before; a flag that is loaded with acquire,
- * before block_barrier(), makes that visible to all threads of the block that has loaded it. Both are at
+ * before block_barrier(), makes that visible to all threads of the block that loads. Both are at
  * system scope, so it holds between GPUs, too. No load goes through the read-only cache
  * (ld.global.nc), which is not coherent with peers' stores.
  *

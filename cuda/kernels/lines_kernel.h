@@ -15,7 +15,7 @@
 #define LINE_THREADS THREADS_OF_lines
 #define STEP_LEAVE   UINT32_MAX
 
-/* What the block knows of all ranks once they have arrived. */
+/* The block's knowledge of all ranks once they have arrived. */
 struct arrivals {
 	char *send[CHANNEL_RANKS], *recv[CHANNEL_RANKS]; /* if they are mapped */
 	int send_is_mapped[CHANNEL_RANKS], recv_is_mapped[CHANNEL_RANKS];
@@ -284,12 +284,11 @@ DEVICE void reduce_staged(const struct lines_call *l, uint32_t chunk)
 		if (!thread_and_rank(l, t))
 			continue;
 		l->s->src[t] = piece_of(l, (uint32_t)t, chunk, l->rank) + slice.first;
+		uint32_t to = a->root < 0 ? (uint32_t)t : (uint32_t)a->root;
 		if (t < n_dst)
-			l->s->dst[t] =
-				a->move == CHANNEL_REDUCE_MINE
-					? (char *)a->recv + share.first
-					: result_of(l, a->root < 0 ? (uint32_t)t : (uint32_t)a->root,
-						    chunk) + slice.first;
+			l->s->dst[t] = a->move == CHANNEL_REDUCE_MINE
+					       ? (char *)a->recv + share.first
+					       : result_of(l, to, chunk) + slice.first;
 	}
 	lines_reduce(l, n_dst, slice.bytes);
 }

@@ -1,6 +1,6 @@
-/* Short calls: every rank writes what others need into their memory, each 8 bytes with two copies
- * of the epoch. One trip, and no barrier between ranks. Packet i of a slot is handled by thread i
- * on both sides. */
+/* Short calls: every rank writes the data that others need into their memory, each 8 bytes with two
+ * copies of the epoch. One trip, and no barrier between ranks. Packet i of a slot is handled by
+ * thread i on both sides. */
 #ifndef CUDA_KERNELS_PACKETS_KERNEL_H
 #define CUDA_KERNELS_PACKETS_KERNEL_H
 
@@ -40,8 +40,9 @@ DEVICE int packets_go(const struct packets_args *a, uint32_t from, uint32_t to)
 	       (a->receiver < 0 || (uint32_t)a->receiver == to);
 }
 
-/* What channel `index` carries of a block, from packet t on, but at most `most` bytes. */
-DEVICE struct share packets_share(const struct packets_args *a, unsigned index, int t, uint64_t most)
+/* The part of a block that channel `index` carries, from packet t on, but at most `most` bytes. */
+DEVICE struct share packets_share(const struct packets_args *a, unsigned index, int t,
+				  uint64_t most)
 {
 	uint64_t at = index * (uint64_t)(PACKET_SLOT * PACKET_BYTES) + (unsigned)t * PACKET_BYTES;
 	uint64_t rest = at < a->bytes ? a->bytes - at : 0;
@@ -67,41 +68,81 @@ DEVICE void packets_send(const struct packets_args *a, const struct channel_call
 	}
 }
 
-/* 0 if the call fails. */
-DEVICE int packet_await(const struct channel_call *call, uint32_t from, int t, uint64_t *data)
+DEVICE int packet_is_there(const struct channel_call *call, struct packet packet)
 {
-	const char *p = packets_of(call, call->args->rank, from) + (unsigned)t * sizeof(struct packet);
+	return packet.half[0] >> 32 == call->epoch && packet.half[1] >> 32 == call->epoch;
+}
+
+DEVICE uint64_t data_of(struct packet packet)
+{
+	return (uint32_t)packet.half[0] | packet.half[1] << 32;
+}
+
+/* Packet t of each rank first + s whose bit s is in `wanted`: they are asked for at once, since a
+ * look takes as long as the call. 0 if the call fails. */
+DEVICE int packets_await(const struct channel_call *call, uint32_t first, unsigned wanted, int t,
+			 struct packet *packets)
+{
+	const char *p = packets_of(call, call->args->rank, first) + (unsigned)t * sizeof *packets;
 	unsigned turns = 0;
 
 	for (;;) {
-		struct packet packet = load_packet(p);
-		if (packet.half[0] >> 32 == call->epoch && packet.half[1] >> 32 == call->epoch) {
-			*data = (uint32_t)packet.half[0] | packet.half[1] << 32;
+		UNROLL
+		for (unsigned s = 0; s < GROUP; s++)
+			if (wanted >> s & 1)
+				packets[s] = load_packet(p + s * PACKET_SLOT * sizeof *packets);
+		UNROLL
+		for (unsigned s = 0; s < GROUP; s++)
+			if (packet_is_there(call, packets[s]))
+				wanted &= ~(1u << s);
+		if (wanted == 0)
 			return 1;
-		}
 		if (wait_fails(call, &turns))
 			return 0;
 	}
 }
 
+/* Data of a packet, or of this rank's own buffer, go to the result, or to where they are
+ * reduced. */
+DEVICE void packet_keep(const struct packets_args *a, const struct channel_call *call,
+			struct share mine, uint32_t from, int t, uint64_t data)
+{
+	char *to = (char *)a->recv + from * a->recv_stride + mine.first;
+
+	if (a->reduces)
+		store_data(unpacked_of(call, from) + t * PACKET_BYTES, data, PACKET_BYTES);
+	else
+		store_data(to, data, mine.bytes);
+}
+
+/* 0 if the call fails. */
 DEVICE int packets_receive(const struct packets_args *a, const struct channel_call *call,
 			   struct share mine, int t)
 {
 	uint32_t rank = a->channel.rank;
+	const char *own = (const char *)a->send + rank * a->send_stride + mine.first;
 
-	for (uint32_t from = 0; from < a->channel.size && mine.bytes > 0; from++) {
-		char *to = (char *)a->recv + from * a->recv_stride + mine.first;
-		uint64_t data;
-		if (!packets_go(a, from, rank))
-			continue;
-		if (a->reduces)
-			to = unpacked_of(call, from) + t * PACKET_BYTES;
-		if (from == rank)
-			data = load_data((const char *)a->send + rank * a->send_stride + mine.first,
-					 mine.bytes);
-		else if (!packet_await(call, from, t, &data))
+	if (mine.bytes == 0)
+		return 1;
+	if (packets_go(a, rank, rank))
+		packet_keep(a, call, mine, rank, t, load_data(own, mine.bytes));
+	NO_UNROLL
+	for (uint32_t first = 0; first < a->channel.size; first += GROUP) {
+		struct packet packets[GROUP];
+		unsigned wanted = 0;
+		UNROLL
+		for (uint32_t s = 0; s < GROUP; s++) {
+			uint32_t from = first + s;
+			packets[s].half[0] = packets[s].half[1] = 0;
+			if (from < a->channel.size && from != rank && packets_go(a, from, rank))
+				wanted |= 1u << s;
+		}
+		if (!packets_await(call, first, wanted, t, packets))
 			return 0;
-		store_data(to, data, a->reduces ? PACKET_BYTES : mine.bytes);
+		UNROLL
+		for (uint32_t s = 0; s < GROUP; s++)
+			if (wanted >> s & 1)
+				packet_keep(a, call, mine, first + s, t, data_of(packets[s]));
 	}
 	return 1;
 }
@@ -151,13 +192,15 @@ DEVICE void packets_body(const struct packets_args *a, struct kernel_block *bloc
 		packets_send(a, &call, packets_share(a, block->index, t, PACKET_BYTES), t);
 	}
 	block_barrier();
-	/* A rank that makes another call may send no packets; so its greeting is looked at first. */
+	/* A rank that makes another call may send no packets: its greeting is looked at first. */
 	for (int t = thread_first(); t < PACKET_THREADS; t += thread_step())
 		if ((unsigned)t < size && !channel_await(&call, (unsigned)t))
 			s.has_failed = 1;
-	for (int t = thread_first(); t < PACKET_THREADS; t += thread_step())
-		if (!packets_receive(a, &call, packets_share(a, block->index, t, PACKET_BYTES), t))
+	for (int t = thread_first(); t < PACKET_THREADS; t += thread_step()) {
+		struct share mine = packets_share(a, block->index, t, PACKET_BYTES);
+		if (!packets_receive(a, &call, mine, t))
 			s.has_failed = 1;
+	}
 	block_barrier();
 	for (int t = thread_first(); t < PACKET_THREADS; t += thread_step()) {
 		if (!s.has_failed && a->reduces && packets_go(a, 0, rank))

@@ -44,8 +44,8 @@ DEVICE ACC OF(tree_of_op)(const ACC *v, int n, int dtype, int op)
 #undef TREE_CASE
 }
 
-/* What a thread keeps of a unit between groups: level l holds, of each element, the subtree of 2^l
- * groups where bit l of the number of groups is set. */
+/* The partial results that a thread keeps of a unit between groups: level l holds, of each element,
+ * the subtree of 2^l groups where bit l of the number of groups is set. */
 struct OF(levels) {
 	ACC at[LEVELS][UNIT_MOST];
 	unsigned groups;
@@ -77,6 +77,12 @@ DEVICE void OF(merge_levels)(struct OF(levels) *levels, const struct reduce_job 
 		if (levels->groups >> l & 1)
 			x = OF(merge)(dtype, job->op, levels->at[l][e], x);
 	levels->at[0][e] = x;
+}
+
+DEVICE uint64_t OF(result)(const struct OF(levels) *levels, const struct reduce_job *job, int e,
+			   int dtype)
+{
+	return OF(put)(dtype, OF(divide)(levels->at[0][e], job->divisor));
 }
 
 /* elements: of a whole unit, or 1. */
@@ -129,7 +135,7 @@ DEVICE void OF(reduce_any)(const struct reduce_job *job, struct job_units units,
 		for (int e = 0; e < UNIT_ELEMENTS(dtype); e++)
 			if (e < elements)
 				vector_put(&out, e, element_bytes(dtype),
-					   OF(put)(dtype, OF(divide)(levels.at[0][e], job->divisor)));
+					   OF(result)(&levels, job, e, dtype));
 		NO_UNROLL
 		for (int d = 0; d < job->n_dst; d++)
 			store_elements((char *)job->dst[d] + at, out, elements, dtype);

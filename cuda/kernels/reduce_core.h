@@ -159,7 +159,7 @@ DEVICE void sum_any(const struct reduce_job *job, struct job_units units, int dt
 	{                                                                                          \
 		struct job_units units = units_of(job, 16, TUTTI_##name);                          \
 		sum_any(job, units, TUTTI_##name);                                                 \
-		reduce_any_f32(job, units, units.n, TUTTI_##name);                                         \
+		reduce_any_f32(job, units, units.n, TUTTI_##name);                                 \
 	}
 SUM_FAST(F32)
 SUM_FAST(BF16)

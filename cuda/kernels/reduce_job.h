@@ -24,7 +24,7 @@ struct job_units {
 	uint64_t head, first, n, elements;
 };
 
-/* What a thread takes at once where nothing is unrolled. */
+/* So many elements a thread takes at once where nothing is unrolled. */
 #define UNIT_MOST            4
 #define UNIT_ELEMENTS(dtype) (element_bytes(dtype) == 8 ? 2 : UNIT_MOST)
 #define UNIT_BYTES(dtype)    (UNIT_ELEMENTS(dtype) * element_bytes(dtype))

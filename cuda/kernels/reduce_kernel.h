@@ -4,7 +4,7 @@
 
 #include "cuda/kernels/reduce_core.h"
 
-#define REDUCE_BODY(name, may_be_fast)                                                                          \
+#define REDUCE_BODY(name, may_be_fast)                                                             \
 	DEVICE void name##_body(const struct name##_args *args, struct kernel_block *block)        \
 	{                                                                                          \
 		for (int t = thread_first(); t < THREADS_OF_##name; t += thread_step()) {          \

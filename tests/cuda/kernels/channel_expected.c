@@ -10,9 +10,9 @@
 
 #include "tests/unit.h"
 
-static const char *const names[] = {"all_reduce", "reduce",  "reduce_scatter", "all_gather",
-				    "broadcast",  "gather",  "scatter",        "all_to_all",
-				    "all_to_allv"};
+static const char *const names[] = {"all_reduce", "reduce",     "reduce_scatter",
+				    "all_gather", "broadcast",  "gather",
+				    "scatter",    "all_to_all", "all_to_allv"};
 
 static void expect_reduced(const struct world *w, const struct world_call *c, int rank, char *out)
 {
@@ -66,13 +66,13 @@ void world_check(const struct world *w, const struct world_call *c)
 		else
 			expect_copied(w, c, r, want);
 		for (size_t i = 0; i < c->recv_bytes[r]; i++)
-			if (c->recv[r][i] != want[i])
+			if (c->got[r][i] != want[i])
 				fail_msg("%s by %s of %zu %s, %s, %d ranks, %u blocks, root %d%s: "
 					 "rank %d differs at byte %zu",
 					 names[c->kind], c->by_packets ? "packets" : "lines",
 					 c->counts[0][0], dtype_name(c->dtype), op_name(c->op),
-					 w->size, c->blocks, c->root, c->in_place ? ", in place" : "",
-					 r, i);
+					 w->size, c->blocks, c->root,
+					 c->in_place ? ", in place" : "", r, i);
 		free(want);
 	}
 }

@@ -154,6 +154,7 @@ void world_prepare(const struct world *w, struct world_call *c, uint64_t *seed)
 		place_buffers(c, w, r);
 		c->sent[r] = zeroed(c->send_bytes[r] + 1);
 		memcpy(c->sent[r], c->send[r], c->send_bytes[r]);
+		c->got[r] = zeroed(c->recv_bytes[r] + 1);
 	}
 }
 
@@ -162,6 +163,7 @@ void world_release(const struct world *w, struct world_call *c)
 	for (int r = 0; r < w->size; r++) {
 		free(c->memory[r]);
 		free(c->sent[r]);
+		free(c->got[r]);
 	}
 }
 
@@ -221,12 +223,13 @@ static void lines_arguments(const struct world *w, const struct world_call *c, i
 				 .recv = c->recv[rank],
 				 .send_place = place(c->send[rank], c->send_is_mapped[rank], rank),
 				 .recv_place = place(c->recv[rank], c->recv_is_mapped[rank], rank),
-				 .move = is_sliced               ? CHANNEL_REDUCE_SLICES
+				 .move = is_sliced          ? CHANNEL_REDUCE_SLICES
 					 : reduces(c->kind) ? CHANNEL_REDUCE_MINE
 							    : CHANNEL_PULL,
 				 .root = to_root ? c->root : -1,
 				 .send_is_same = is_sliced || c->kind == CALL_ALL_GATHER ||
-						 c->kind == CALL_BROADCAST || c->kind == CALL_GATHER,
+						 c->kind == CALL_BROADCAST ||
+						 c->kind == CALL_GATHER,
 				 .dtype = (int)c->dtype,
 				 .op = (int)c->op,
 				 .divisor = w->size};
@@ -273,6 +276,15 @@ struct rank_program {
 	pthread_t thread;
 };
 
+static void use_buffers(struct world_call *c, int r)
+{
+	memcpy(c->got[r], c->recv[r], c->recv_bytes[r]);
+	if (c->is_repeated)
+		return;
+	memset(c->send[r], 0x5a, c->send_bytes[r]);
+	memset(c->recv[r], 0x5a, c->recv_bytes[r]);
+}
+
 static void *run_program(void *arg)
 {
 	struct rank_program *p = arg;
@@ -282,6 +294,7 @@ static void *run_program(void *arg)
 		struct launch launch;
 		world_start(p->world, &p->calls[i], p->rank, &launch, &args);
 		launch_wait(&launch);
+		use_buffers(&p->calls[i], p->rank);
 	}
 	return NULL;
 }

@@ -30,6 +30,7 @@ enum call_kind {
 struct world_call {
 	enum call_kind kind;
 	bool by_packets, in_place;
+	bool is_repeated; /* its buffers are used by a later call, too */
 	bool send_is_mapped[WORLD_RANKS], recv_is_mapped[WORLD_RANKS];
 	tutti_dtype dtype;
 	tutti_op op;
@@ -38,7 +39,8 @@ struct world_call {
 	size_t counts[WORLD_RANKS][WORLD_RANKS];
 	/* Filled by world_prepare(). */
 	char *memory[WORLD_RANKS], *send[WORLD_RANKS], *recv[WORLD_RANKS];
-	char *sent[WORLD_RANKS]; /* a copy of send, for what is expected */
+	char *sent[WORLD_RANKS]; /* a copy of send, for what is expected                          */
+	char *got[WORLD_RANKS];  /* a copy of recv, made as soon as this rank's call has ended    */
 	size_t send_bytes[WORLD_RANKS], recv_bytes[WORLD_RANKS];
 };
 
@@ -63,7 +65,8 @@ void world_args(const struct world *w, const struct world_call *call, int rank,
                 struct packets_args *packets, struct lines_args *lines);
 void world_start(const struct world *w, const struct world_call *call, int rank,
                  struct launch *launch, void *args);
-/* All ranks do all calls, in order; each at its own pace. */
+/* All ranks do all calls, in order; each at its own pace. When a call has ended on a rank, that rank
+ * takes its result and uses the buffers for something else. */
 void world_run(const struct world *w, struct world_call *calls, int n);
 /* Fails the test where a rank has not what it should have. */
 void world_check(const struct world *w, const struct world_call *call);

@@ -76,13 +76,13 @@ static void greet_by_hand(const struct world *w, const struct world_call *call, 
 		for (unsigned c = 0; c < call->blocks; c++) {
 			struct channel_segment *segment = w->segments[r];
 			segment->channels[c].greetings[(FIRST_EPOCH + 1) & 1][dead] =
-				(struct channel_greeting){
-					.word = (uint64_t)(FIRST_EPOCH + 1) << 32 |
-						w->fingerprints[dead],
-					.send = lines.send_place,
-					.recv = lines.recv_place,
-					.bytes = lines.send_bytes[r],
-					.most = lines.send_bytes[r]};
+				(struct channel_greeting){.word = (uint64_t)(FIRST_EPOCH + 1)
+									  << 32 |
+								  w->fingerprints[dead],
+							  .send = lines.send_place,
+							  .recv = lines.recv_place,
+							  .bytes = lines.send_bytes[r],
+							  .most = lines.send_bytes[r]};
 		}
 }
 
@@ -183,6 +183,32 @@ static void ranks_make_different_calls(void **state)
 	}
 }
 
+/* The host has read it, and may read it again. */
+static void the_first_failure_stays(void **state)
+{
+	struct world w;
+	struct world_call call;
+
+	(void)state;
+	world_create(&w, 4, FIRST_EPOCH);
+	make_call(&w, &call, CALL_ALL_REDUCE, true, true);
+	for (int odd = 2; odd >= 1; odd--) {
+		for (int r = 0; r < w.size; r++) {
+			w.hosts[r]->abort = 0;
+			w.fingerprints[r] = r == odd ? 77 : 78;
+		}
+		for (int r = 0; r < w.size; r++)
+			world_start(&w, &call, r, &launches[r], &arguments[r]);
+		for (int r = 0; r < w.size; r++)
+			launch_wait(&launches[r]);
+		assert_int_equal(w.hosts[0]->error, CHANNEL_OTHER_CALL);
+		assert_int_equal(w.hosts[0]->peer, 2);
+		assert_int_equal(w.hosts[0]->abort, 1);
+	}
+	world_release(&w, &call);
+	world_destroy(&w);
+}
+
 /* Rank 1 expects fewer bytes of rank 0 than that sends; it has the record, and its host ends the
  * others. */
 static void ranks_differ_in_bytes(void **state)
@@ -217,6 +243,7 @@ int main(void)
 		cmocka_unit_test(a_rank_never_comes),
 		cmocka_unit_test(a_rank_dies_after_its_greeting),
 		cmocka_unit_test(ranks_make_different_calls),
+		cmocka_unit_test(the_first_failure_stays),
 		cmocka_unit_test(ranks_differ_in_bytes),
 	};
 

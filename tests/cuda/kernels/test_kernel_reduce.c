@@ -34,8 +34,13 @@ static uint64_t random_bits(tutti_dtype dtype, int flavour)
 	static const uint32_t f32[] = {0,          0x80000000, 0x7f800000, 0xff800000, 0x7fc00000,
 				       0xffc00001, 0x7f800001, 0xff812345, 1,          0x80000001,
 				       0x007fffff, 0x00800000, 0x7f7fffff, 0xff7fffff, 0x3f800000};
-	static const uint64_t edges[] = {0, 1, UINT64_MAX, UINT64_MAX >> 1, UINT64_C(1) << 63,
-					 UINT64_C(0x7ff0000000000000), UINT64_C(0x7ff8000000000001)};
+	static const uint64_t edges[] = {0,
+					 1,
+					 UINT64_MAX,
+					 UINT64_MAX >> 1,
+					 UINT64_C(1) << 63,
+					 UINT64_C(0x7ff0000000000000),
+					 UINT64_C(0x7ff8000000000001)};
 	unsigned unused = 64 - 8 * (unsigned)dtype_bytes(dtype);
 	uint64_t bits = random_next(&seed);
 	float f = (float)((double)(bits >> 40) / (1 << 24) * 4 - 2);
@@ -91,8 +96,9 @@ static void check_equal(const struct shape *s, const char *got, const char *want
 			memcpy(&w, want + i * bytes, bytes);
 			fail_msg("%s of %s, %d sources, count %zu, divisor %d, %u blocks, element "
 				 "%zu: got %#llx, want %#llx",
-				 op_name(s->op), dtype_name(s->dtype), s->n_src, s->count, s->divisor,
-				 s->blocks, i, (unsigned long long)g, (unsigned long long)w);
+				 op_name(s->op), dtype_name(s->dtype), s->n_src, s->count,
+				 s->divisor, s->blocks, i, (unsigned long long)g,
+				 (unsigned long long)w);
 		}
 }
 
@@ -188,7 +194,8 @@ static void every_dtype_op_and_shape(void **state)
 					struct shape s = {.dtype = (tutti_dtype)dtype,
 							  .op = (tutti_op)op,
 							  .n_src = n_sources[n],
-							  .n_dst = 1 + (int)draw(REDUCE_KERNEL_DSTS),
+							  .n_dst =
+								  1 + (int)draw(REDUCE_KERNEL_DSTS),
 							  .count = draw(draw(2) ? 40 : COUNT_MOST),
 							  .blocks = 1 + (unsigned)draw(3),
 							  .in_place = (int)draw(2)};
