@@ -62,8 +62,10 @@ INTEGER_DTYPES(REDUCE_ANY)
 	{                                                                                          \
 		for (uint64_t i = job->thread; i < job->count; i += job->threads) {                \
 			wide sum = 0;                                                              \
-			for (int s = 0; s < job->n_src; s++)                                       \
-				sum += (type)load_element((const type *)job->src[s] + i, sizeof(type)); \
+			for (int s = 0; s < job->n_src; s++) {                                     \
+				const type *p = (const type *)job->src[s] + i;                     \
+				sum += (type)load_element(p, sizeof(type));                        \
+			}                                                                          \
 			uint64_t bits = (uint64_t)(sum / job->divisor);                            \
 			for (int d = 0; d < job->n_dst; d++)                                       \
 				store_element((type *)job->dst[d] + i, bits, sizeof(type));        \

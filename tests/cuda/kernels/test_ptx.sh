@@ -9,7 +9,7 @@ ptx=$BUILD_DIR/kernels.ptx
 	exit 77
 }
 
-# kernel NAME: its text, with all functions that come before it: they are inlined, or shared.
+# kernel NAME: its text; functions of channels are inlined.
 kernel()
 {
 	sed -n "/^.visible .entry tutti_$1(/,/^}/p" "$ptx"
@@ -23,6 +23,9 @@ has()
 	}
 }
 
+for kernel in $(sed -n 's/^\tX(\([a-z_]*\), .*/\1/p' "$SOURCE_DIR/cuda/kernels/table.h"); do
+	has "$kernel" '\.maxntid 512, 1, 1'
+done
 has packets 'st\.relaxed\.sys\.global\.v2\.u64'
 has packets 'ld\.relaxed\.sys\.global\.v2\.u64'
 has packets 'ld\.acquire\.sys\.global\.u64'

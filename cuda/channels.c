@@ -1,0 +1,331 @@
+/* Channels: made, connected to those of the other ranks, watched, and ended. */
+#include "cuda/channels_internal.h"
+
+#include "core/auth.h"
+#include "core/clock.h"
+#include "core/log.h"
+#include "core/status.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SETTLE_MS 10000u
+
+static uint8_t own_process[16];
+
+static void draw_process(void)
+{
+	auth_random(own_process, sizeof own_process);
+}
+
+int cuda_channels_device(int wanted)
+{
+	const struct cuda_driver *cuda = cuda_driver();
+	CUcontext context = NULL;
+	struct cuda_device *device;
+
+	if (wanted >= 0)
+		return wanted;
+	if (!cuda || cuda->ctx_get_current(&context) != CUDA_SUCCESS || !context)
+		return -1;
+	/* A context that is no device's primary one has no channels. */
+	return cuda_device_of_stream(&device, NULL, NULL) == TUTTI_OK ? device->ordinal : -1;
+}
+
+static size_t channel_staging(int size, size_t staging_bytes)
+{
+	size_t unit = (size_t)4 * CHANNEL_ALIGN * (size_t)size;
+	size_t units = staging_bytes / CHANNELS_MOST / unit;
+
+	return (units ? units : 1) * unit;
+}
+
+static tutti_status describe(const struct cuda_channels *c, struct cuda_part *part)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	const struct cuda_driver *cuda = cuda_driver();
+	CUdevice number;
+	CUuuid uuid;
+
+	pthread_once(&once, draw_process);
+	CUDA_TRY(device_get, &number, c->device->ordinal);
+	CUDA_TRY(device_get_uuid, &uuid, number);
+	memcpy(part->process, own_process, sizeof part->process);
+	memcpy(part->gpu, uuid.bytes, sizeof part->gpu);
+	memcpy(part->handle, c->segment->handle.reserved, sizeof part->handle);
+	part->segment = c->segment->memory;
+	part->blocks = (uint32_t)(c->device->blocks_at_once[CUDA_KERNEL_lines] <
+						  c->device->blocks_at_once[CUDA_KERNEL_packets]
+					  ? c->device->blocks_at_once[CUDA_KERNEL_lines]
+					  : c->device->blocks_at_once[CUDA_KERNEL_packets]);
+	part->is_there = 1;
+	return TUTTI_OK;
+}
+
+static tutti_status make_stream(struct cuda_channels *c)
+{
+	const struct cuda_driver *cuda = cuda_driver();
+	struct cuda_visit visit;
+
+	TRY(cuda_enter(c->device, &visit));
+	CUresult error =
+		cuda->stream_create_with_priority(&c->stream, CU_STREAM_NON_BLOCKING, 0);
+	if (error == CUDA_SUCCESS)
+		error = cuda->event_create(&c->fork, CU_EVENT_DISABLE_TIMING);
+	if (error == CUDA_SUCCESS)
+		error = cuda->event_create(&c->latest, CU_EVENT_DISABLE_TIMING);
+	if (error == CUDA_SUCCESS)
+		error = cuda->event_create(&c->captured, CU_EVENT_DISABLE_TIMING);
+	cuda_leave(&visit);
+	return cuda_status(error, "stream_create_with_priority");
+}
+
+tutti_status cuda_channels_create(struct cuda_channels **out, struct cuda_part *part, int ordinal,
+				  int rank, int size, size_t staging_bytes)
+{
+	struct cuda_channels *c;
+
+	if (size > CHANNEL_RANKS)
+		return fail(TUTTI_ERR_UNSUPPORTED, "kernels of %d ranks do not wait for each other: %d are the most",
+			    size, CHANNEL_RANKS);
+	if (!(c = calloc(1, sizeof *c)))
+		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for its channels", rank);
+	c->rank = rank;
+	c->size = size;
+	c->staging = channel_staging(size, staging_bytes);
+	tutti_status status = cuda_device_open(&c->device, ordinal);
+	if (status == TUTTI_OK)
+		status = cuda_segment_take(
+			&c->segment, c->device,
+			channel_segment_bytes((uint32_t)size, CHANNELS_MOST, c->staging));
+	if (status == TUTTI_OK)
+		status = make_stream(c);
+	if (status == TUTTI_OK)
+		status = describe(c, part);
+	if (status != TUTTI_OK) {
+		cuda_channels_destroy(c);
+		return status;
+	}
+	*out = c;
+	return TUTTI_OK;
+}
+
+static bool is_same(const uint8_t *a, const uint8_t *b)
+{
+	return memcmp(a, b, 16) == 0;
+}
+
+/* Of all ranks the fewest blocks that fit beside those of the ranks that share its GPU. There half
+ * of them is left for other communicators. */
+static unsigned count_channels(const struct cuda_channels *c, const struct cuda_part *parts)
+{
+	unsigned most = CHANNELS_MOST;
+
+	for (int r = 0; r < c->size; r++) {
+		unsigned sharing = 0, each;
+		for (int k = 0; k < c->size; k++)
+			sharing += is_same(parts[k].gpu, parts[r].gpu);
+		each = parts[r].blocks / (sharing > 1 ? 2 * sharing : 1);
+		most = each < most ? each : most;
+	}
+	return most;
+}
+
+static tutti_status check_parts(const struct cuda_channels *c, const struct cuda_part *parts)
+{
+	for (int r = 0; r < c->size; r++) {
+		if (!parts[r].is_there)
+			return fail(TUTTI_ERR_UNSUPPORTED, "rank %d has no GPU", r);
+		for (int k = 0; k < r; k++)
+			if (is_same(parts[k].gpu, parts[r].gpu) &&
+			    !is_same(parts[k].process, parts[r].process))
+				return fail(TUTTI_ERR_UNSUPPORTED,
+					    "ranks %d and %d are processes that share a GPU: their "
+					    "kernels take turns",
+					    k, r);
+	}
+	return TUTTI_OK;
+}
+
+/* A GPU that this process does not see (CUDA_VISIBLE_DEVICES) cannot be mapped. */
+static tutti_status find_gpu(const struct cuda_part *part, int rank, int *ordinal)
+{
+	const struct cuda_driver *cuda = cuda_driver();
+	CUdevice number;
+	CUuuid uuid;
+
+	for (*ordinal = 0; *ordinal < cuda_device_count(); ++*ordinal) {
+		CUDA_TRY(device_get, &number, *ordinal);
+		CUDA_TRY(device_get_uuid, &uuid, number);
+		if (memcmp(uuid.bytes, part->gpu, sizeof uuid.bytes) == 0)
+			return TUTTI_OK;
+	}
+	return fail(TUTTI_ERR_UNSUPPORTED, "the GPU of rank %d is not visible to this process", rank);
+}
+
+static tutti_status may_reach(const struct cuda_channels *c, int ordinal, int rank)
+{
+	const struct cuda_driver *cuda = cuda_driver();
+	CUdevice mine, theirs;
+	int can = 0;
+
+	CUDA_TRY(device_get, &mine, c->device->ordinal);
+	CUDA_TRY(device_get, &theirs, ordinal);
+	CUDA_TRY(device_can_access_peer, &can, mine, theirs);
+	return can ? TUTTI_OK
+		   : fail(TUTTI_ERR_UNSUPPORTED,
+			  "the GPUs of ranks %d and %d do not reach each other's memory", c->rank,
+			  rank);
+}
+
+static tutti_status reach_thread(struct cuda_channels *c, const struct cuda_part *part, int ordinal)
+{
+	const struct cuda_driver *cuda = cuda_driver();
+	struct cuda_device *peer;
+
+	TRY(cuda_device_open(&peer, ordinal));
+	if (peer != c->device) {
+		CUresult error = cuda->ctx_enable_peer_access(peer->context, 0);
+		if (error != CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED)
+			TRY(cuda_status(error, "ctx_enable_peer_access"));
+	}
+	return part->segment ? TUTTI_OK : fail(TUTTI_ERR_INTERNAL, "a rank has no segment");
+}
+
+static tutti_status map_process(struct cuda_channels *c, const struct cuda_part *part, int r)
+{
+	const struct cuda_driver *cuda = cuda_driver();
+	CUipcMemHandle handle;
+
+	memcpy(handle.reserved, part->handle, sizeof handle.reserved);
+	CUDA_TRY(ipc_open_mem_handle, &c->segments[r], handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+	c->is_opened[r] = true;
+	return TUTTI_OK;
+}
+
+static tutti_status connect_to(struct cuda_channels *c, const struct cuda_part *part, int r)
+{
+	int ordinal;
+
+	c->segments[r] = part->segment;
+	if (r == c->rank)
+		return TUTTI_OK;
+	TRY(find_gpu(part, r, &ordinal));
+	if (ordinal != c->device->ordinal)
+		TRY(may_reach(c, ordinal, r));
+	if (is_same(part->process, own_process))
+		return reach_thread(c, part, ordinal);
+	c->is_one_process = false;
+	return map_process(c, part, r);
+}
+
+tutti_status cuda_channels_connect(struct cuda_channels *c, const struct cuda_part *parts)
+{
+	struct cuda_visit visit;
+	tutti_status status = TUTTI_OK;
+
+	TRY(check_parts(c, parts));
+	c->is_one_process = true;
+	c->count = count_channels(c, parts);
+	if (c->count == 0)
+		return fail(TUTTI_ERR_UNSUPPORTED,
+			    "a GPU does not hold a kernel of each of its ranks at once");
+	TRY(cuda_enter(c->device, &visit));
+	for (int r = 0; status == TUTTI_OK && r < c->size; r++)
+		status = connect_to(c, &parts[r], r);
+	cuda_leave(&visit);
+	for (int r = 0; r < c->size; r++)
+		c->shares_default |= r != c->rank && is_same(parts[r].gpu, parts[c->rank].gpu);
+	return status;
+}
+
+unsigned cuda_channels_count(const struct cuda_channels *c)
+{
+	return c->count;
+}
+
+bool cuda_channels_share_default(const struct cuda_channels *c)
+{
+	return c->shares_default;
+}
+
+/* Words of the record, which kernels write and read meanwhile. */
+static uint64_t look(const uint64_t *word)
+{
+	return atomic_load_explicit((_Atomic uint64_t *)(uintptr_t)word, memory_order_acquire);
+}
+
+void cuda_channels_abort(struct cuda_channels *c)
+{
+	atomic_store((_Atomic uint64_t *)&c->segment->host->abort, 1);
+	atomic_store(&c->has_failed, true);
+}
+
+static bool is_running(const struct cuda_channels *c)
+{
+	const struct channel_host *host = c->segment->host;
+
+	for (unsigned i = 0; i < c->count; i++)
+		if (look(&host->started[i]) != look(&host->finished[i]))
+			return true;
+	return false;
+}
+
+void cuda_channels_settle(struct cuda_channels *c)
+{
+	uint64_t deadline_ns = deadline_after_ms(SETTLE_MS);
+
+	while (is_running(c)) {
+		if (clock_now_ns() > deadline_ns) {
+			log_notice("rank %d: kernels of a call that has failed do not end on CUDA "
+				   "device %d: its buffers may still change",
+				   c->rank, c->device->ordinal);
+			return;
+		}
+		sched_yield();
+	}
+}
+
+uint32_t cuda_channels_error(const struct cuda_channels *c, int *peer)
+{
+	uint64_t error = look(&c->segment->host->error);
+
+	*peer = (int)look(&c->segment->host->peer);
+	return (uint32_t)error;
+}
+
+static void close_device(struct cuda_channels *c)
+{
+	const struct cuda_driver *cuda = cuda_driver();
+	struct cuda_visit visit;
+
+	if (cuda_enter(c->device, &visit) != TUTTI_OK)
+		return;
+	for (int r = 0; r < c->size && !c->has_failed; r++)
+		if (c->is_opened[r])
+			cuda->ipc_close_mem_handle(c->segments[r]);
+	if (c->fork)
+		cuda->event_destroy(c->fork);
+	if (c->latest)
+		cuda->event_destroy(c->latest);
+	if (c->captured)
+		cuda->event_destroy(c->captured);
+	if (c->stream)
+		cuda->stream_destroy(c->stream);
+	cuda_leave(&visit);
+}
+
+void cuda_channels_destroy(struct cuda_channels *c)
+{
+	if (!c)
+		return;
+	if (c->device)
+		close_device(c);
+	/* Kernels that a stream has not begun yet will look at it, after a failure. */
+	if (c->segment && !c->has_failed)
+		cuda_segment_give(c->segment);
+	free(c);
+}

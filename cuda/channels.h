@@ -1,0 +1,70 @@
+/* Ranks that map each other's GPU memory: each has a segment on its GPU, which the kernels of all
+ * of them read and write (cuda/kernels/channel.h), and a record in pinned memory, by which its host
+ * sees how far they are and stops them. A rank's calls follow each other in the order in which they
+ * are launched, whatever their streams. One thread at a time, but for cuda_channels_abort. */
+#ifndef CUDA_CHANNELS_H
+#define CUDA_CHANNELS_H
+
+#include "cuda/device.h"
+#include "cuda/kernels/channel.h"
+
+struct cuda_channels;
+
+/* A rank's message to the others; the same bytes on all machines. */
+struct cuda_part {
+	uint8_t process[16]; /* a random number of its process         */
+	uint8_t gpu[16];     /* its GPU's UUID                         */
+	uint8_t handle[64];  /* by which other processes map its segment */
+	uint64_t segment;    /* where it lies in its process           */
+	uint32_t blocks;     /* that its GPU holds at once             */
+	uint32_t is_there;   /* 0: this rank has no GPU                */
+};
+
+/* This rank's device: an ordinal of the caller's, or -1: the one that is current in this thread.
+ * Returns it, or -1 if there is none. */
+int cuda_channels_device(int wanted);
+
+/* Makes this rank's segment, on that device, for so many ranks; staging_bytes of it are for buffers
+ * that not all ranks map. UNSUPPORTED: too many ranks; DEVICE, MEMORY. */
+tutti_status cuda_channels_create(struct cuda_channels **channels, struct cuda_part *part,
+                                  int ordinal, int rank, int size, size_t staging_bytes);
+/* parts by rank. UNSUPPORTED, with the reason: a rank without a GPU, two processes that share one,
+ * or GPUs that do not reach each other. */
+tutti_status cuda_channels_connect(struct cuda_channels *channels, const struct cuda_part *parts);
+/* NULL is fine. After a failure what is still to run finds its memory in place: it is kept. */
+void cuda_channels_destroy(struct cuda_channels *channels);
+
+/* How many channels a call may use, the same on all ranks. */
+unsigned cuda_channels_count(const struct cuda_channels *channels);
+/* Where ptr, of a buffer of this rank, lies for all ranks, or CHANNEL_NOWHERE. INVALID: it is
+ * memory of another device. */
+tutti_status cuda_channels_place(const struct cuda_channels *channels, const void *ptr,
+                                 uint64_t *place);
+
+/* Starts a call with so many blocks; fills in args.channel but for the fingerprint. in_stream: it
+ * goes into stream, and else behind stream's earlier work into a stream of its own. *used: the
+ * stream in which it is. *is_captured: it will run when a graph is launched. */
+enum cuda_kernel_of_channels { CUDA_PACKETS, CUDA_LINES };
+struct cuda_channels_launch {
+	enum cuda_kernel_of_channels kernel;
+	unsigned blocks;
+	void *args; /* struct packets_args or lines_args */
+	const void *near; /* a buffer of the call         */
+	void *stream;
+	bool in_stream;
+};
+tutti_status cuda_channels_launch(struct cuda_channels *channels,
+                                  const struct cuda_channels_launch *launch, void **used,
+                                  bool *is_captured);
+/* Whether a default stream is shared with another rank's: then a call in it would wait for one
+ * behind it. */
+bool cuda_channels_share_default(const struct cuda_channels *channels);
+
+/* From any thread: all kernels of this rank end, those to come too. */
+void cuda_channels_abort(struct cuda_channels *channels);
+/* After an abort: returns when none runs, or after 10 s. */
+void cuda_channels_settle(struct cuda_channels *channels);
+/* What a kernel of this rank has found wrong: 0, or a channel_failure and whose. */
+uint32_t cuda_channels_error(const struct cuda_channels *channels, int *peer);
+
+#endif

@@ -1,0 +1,29 @@
+/* Channels, as their own files see them. */
+#ifndef CUDA_CHANNELS_INTERNAL_H
+#define CUDA_CHANNELS_INTERNAL_H
+
+#include "cuda/channels.h"
+#include "cuda/segment.h"
+
+#include <stdatomic.h>
+
+struct cuda_channels {
+	struct cuda_device *device;
+	struct cuda_segment *segment;
+	CUdeviceptr segments[CHANNEL_RANKS]; /* of all ranks, as this one maps them          */
+	bool is_opened[CHANNEL_RANKS];       /* by a handle                                  */
+	int rank, size;
+	unsigned count;                      /* of channels that a call may use              */
+	size_t staging;                      /* of a channel                                 */
+	bool is_one_process;                 /* all ranks are in this one                    */
+	bool shares_default;
+	atomic_bool has_failed;
+	CUstream stream;                     /* for calls that are in no stream of the caller's */
+	CUevent fork;                        /* what that stream waits for                   */
+	CUevent latest;                      /* behind the latest call, of those not captured */
+	bool has_latest;
+	CUevent captured;                    /* behind the latest that was captured, ...      */
+	uint64_t capture;                    /* ... in the capture of this id; 0: none yet    */
+};
+
+#endif

@@ -1,0 +1,122 @@
+/* Calls of channels as kernels in streams: one after the other, whatever the streams. */
+#include "cuda/channels_internal.h"
+
+#include "core/status.h"
+#include "memory/memory.h"
+
+#include <string.h>
+
+tutti_status cuda_channels_place(const struct cuda_channels *c, const void *ptr, uint64_t *place)
+{
+	const struct cuda_driver *cuda = cuda_driver();
+	CUdeviceptr pointer = (CUdeviceptr)(uintptr_t)ptr;
+	int ordinal = -1, is_plain = 0;
+
+	*place = CHANNEL_NOWHERE;
+	if (!ptr)
+		return TUTTI_OK;
+	CUDA_TRY(pointer_get_attribute, &ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, pointer);
+	if (ordinal != c->device->ordinal)
+		return fail(TUTTI_ERR_INVALID,
+			    "a buffer is memory of CUDA device %d, and rank %d of this "
+			    "communicator has device %d",
+			    ordinal, c->rank, c->device->ordinal);
+	/* Peers reach cuMemAlloc's memory; that of pools only where its owner has said so. */
+	cuda->pointer_get_attribute(&is_plain, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+				    pointer);
+	if (c->is_one_process && is_plain)
+		*place = channel_place(0, pointer);
+	return TUTTI_OK;
+}
+
+/* The id of the capture that stream takes part in, or 0. */
+static tutti_status capture_of(CUstream stream, uint64_t *id)
+{
+	const struct cuda_driver *cuda = cuda_driver();
+	CUstreamCaptureStatus status;
+
+	*id = 0;
+	CUDA_TRY(stream_get_capture_info, stream, &status, id, NULL, NULL, NULL);
+	if (status == CU_STREAM_CAPTURE_STATUS_NONE)
+		*id = 0;
+	return TUTTI_OK;
+}
+
+/* Behind the rank's latest call. In a capture only calls of the same one are before it: those of
+ * other graphs, and those outside, are ordered by the program that launches the graph. */
+static tutti_status follow_latest(struct cuda_channels *c, CUstream stream, uint64_t capture)
+{
+	const struct cuda_driver *cuda = cuda_driver();
+
+	if (capture == 0 && c->has_latest)
+		CUDA_TRY(stream_wait_event, stream, c->latest, 0);
+	if (capture != 0 && capture == c->capture)
+		CUDA_TRY(stream_wait_event, stream, c->captured, 0);
+	return TUTTI_OK;
+}
+
+static tutti_status note_latest(struct cuda_channels *c, CUstream stream, uint64_t capture)
+{
+	const struct cuda_driver *cuda = cuda_driver();
+
+	CUDA_TRY(event_record, capture ? c->captured : c->latest, stream);
+	c->has_latest |= capture == 0;
+	c->capture = capture ? capture : c->capture;
+	return TUTTI_OK;
+}
+
+/* The stream of our own, behind what the caller's has now. */
+static tutti_status fork_from(struct cuda_channels *c, CUstream stream)
+{
+	const struct cuda_driver *cuda = cuda_driver();
+
+	CUDA_TRY(event_record, c->fork, stream);
+	CUDA_TRY(stream_wait_event, c->stream, c->fork, 0);
+	return TUTTI_OK;
+}
+
+static void fill_in(const struct cuda_channels *c, struct channel_args *a)
+{
+	for (int r = 0; r < c->size; r++)
+		a->segments[r] = (void *)(uintptr_t)c->segments[r];
+	a->host = (struct channel_host *)(uintptr_t)c->segment->host_address;
+	a->regions = (const uint64_t *)(uintptr_t)c->segment->regions;
+	a->staging_bytes = c->staging;
+	a->size = (uint32_t)c->size;
+	a->rank = (uint32_t)c->rank;
+}
+
+static tutti_status start(struct cuda_channels *c, const struct cuda_channels_launch *l,
+			  CUstream stream, bool *is_captured)
+{
+	bool is_packets = l->kernel == CUDA_PACKETS;
+	uint64_t capture;
+
+	if (is_packets)
+		fill_in(c, &((struct packets_args *)l->args)->channel);
+	else
+		fill_in(c, &((struct lines_args *)l->args)->channel);
+	TRY(capture_of(stream, &capture));
+	TRY(follow_latest(c, stream, capture));
+	TRY(cuda_launch(c->device, is_packets ? CUDA_KERNEL_packets : CUDA_KERNEL_lines, l->blocks,
+			stream, l->args));
+	*is_captured = capture != 0;
+	return note_latest(c, stream, capture);
+}
+
+tutti_status cuda_channels_launch(struct cuda_channels *c, const struct cuda_channels_launch *l,
+				  void **used, bool *is_captured)
+{
+	CUstream stream = l->in_stream ? l->stream : c->stream;
+	struct cuda_visit visit;
+	tutti_status status = TUTTI_OK;
+
+	TRY(cuda_enter(c->device, &visit));
+	if (!l->in_stream)
+		status = fork_from(c, l->stream);
+	if (status == TUTTI_OK)
+		status = start(c, l, stream, is_captured);
+	cuda_leave(&visit);
+	*used = stream;
+	return status;
+}

@@ -1,0 +1,99 @@
+/* Segments: taken from those that are free, or allocated. */
+#include "cuda/segment.h"
+
+#include "core/status.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct cuda_segment *free_segments;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the list */
+
+#define REGION_BYTES (CHANNEL_RANKS * CHANNEL_REGIONS * sizeof(uint64_t))
+
+static struct cuda_segment *find_free(const struct cuda_device *device, size_t bytes)
+{
+	struct cuda_segment **at = &free_segments, *segment;
+
+	pthread_mutex_lock(&lock);
+	while (*at && ((*at)->device != device || (*at)->bytes != bytes))
+		at = &(*at)->next;
+	if ((segment = *at))
+		*at = segment->next;
+	pthread_mutex_unlock(&lock);
+	return segment;
+}
+
+void cuda_segment_give(struct cuda_segment *segment)
+{
+	pthread_mutex_lock(&lock);
+	segment->next = free_segments;
+	free_segments = segment;
+	pthread_mutex_unlock(&lock);
+}
+
+/* A GPU without IPC (some virtual ones) still serves ranks of one process. */
+static tutti_status allocate(struct cuda_segment *s)
+{
+	const struct cuda_driver *cuda = cuda_driver();
+	void *host;
+
+	CUDA_TRY(mem_alloc, &s->memory, s->bytes + REGION_BYTES);
+	CUDA_TRY(mem_host_alloc, &host, sizeof *s->host,
+		 CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
+	CUDA_TRY(mem_host_get_device_pointer, &s->host_address, host, 0);
+	s->host = host;
+	s->regions = s->memory + s->bytes;
+	cuda->ipc_get_mem_handle(&s->handle, s->memory);
+	return TUTTI_OK;
+}
+
+static tutti_status clear(struct cuda_segment *s)
+{
+	const struct cuda_driver *cuda = cuda_driver();
+	CUstream stream;
+
+	memset(s->host, 0, sizeof *s->host);
+	CUDA_TRY(stream_create_with_priority, &stream, CU_STREAM_NON_BLOCKING, 0);
+	tutti_status status = cuda_status(
+		cuda->memset_d8_async(s->memory, 0, s->bytes + REGION_BYTES, stream),
+		"memset_d8_async");
+	if (status == TUTTI_OK)
+		status = cuda_status(cuda->stream_synchronize(stream), "stream_synchronize");
+	cuda->stream_destroy(stream);
+	return status;
+}
+
+/* What an error leaves behind is small, and the device's state is in doubt. */
+static tutti_status make(struct cuda_segment *s, bool is_new)
+{
+	struct cuda_visit visit;
+
+	TRY(cuda_enter(s->device, &visit));
+	tutti_status status = is_new ? allocate(s) : TUTTI_OK;
+	if (status == TUTTI_OK)
+		status = clear(s);
+	cuda_leave(&visit);
+	return status;
+}
+
+tutti_status cuda_segment_take(struct cuda_segment **out, const struct cuda_device *device,
+			       size_t bytes)
+{
+	struct cuda_segment *s = find_free(device, bytes);
+	bool is_new = s == NULL;
+
+	if (is_new && !(s = calloc(1, sizeof *s)))
+		return fail(TUTTI_ERR_MEMORY, "no memory for a segment of CUDA device %d",
+			    device->ordinal);
+	s->device = device;
+	s->bytes = bytes;
+	tutti_status status = make(s, is_new);
+	if (status != TUTTI_OK) {
+		free(s);
+		return status;
+	}
+	*out = s;
+	return TUTTI_OK;
+}

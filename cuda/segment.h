@@ -1,0 +1,26 @@
+/* Memory that a rank's channels need: its segment, on its GPU, and its record, in pinned memory.
+ * It is used again by later communicators, and never freed: other processes may still map it. */
+#ifndef CUDA_SEGMENT_H
+#define CUDA_SEGMENT_H
+
+#include "cuda/device.h"
+#include "cuda/kernels/channel.h"
+
+struct cuda_segment {
+	struct cuda_segment *next;     /* of those that are free                        */
+	const struct cuda_device *device;
+	size_t bytes;
+	CUdeviceptr memory, regions;   /* regions: CHANNEL_REGIONS words for each rank  */
+	struct channel_host *host;     /* its record ...                                */
+	CUdeviceptr host_address;      /* ... as the device sees it                     */
+	CUipcMemHandle handle;
+};
+
+/* Zero-filled, of at least so many bytes, with regions of CHANNEL_RANKS ranks. DEVICE, MEMORY. Any
+ * thread. */
+tutti_status cuda_segment_take(struct cuda_segment **segment, const struct cuda_device *device,
+                               size_t bytes);
+/* For others to take. Without it the memory is kept for kernels that are still to run. */
+void cuda_segment_give(struct cuda_segment *segment);
+
+#endif
