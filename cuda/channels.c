@@ -264,7 +264,7 @@ void cuda_channels_abort(struct cuda_channels *c)
 	atomic_store(&c->has_failed, true);
 }
 
-static bool is_running(const struct cuda_channels *c)
+bool cuda_channels_is_running(const struct cuda_channels *c)
 {
 	const struct channel_host *host = c->segment->host;
 
@@ -278,7 +278,7 @@ void cuda_channels_settle(struct cuda_channels *c)
 {
 	uint64_t deadline_ns = deadline_after_ms(SETTLE_MS);
 
-	while (is_running(c)) {
+	while (cuda_channels_is_running(c)) {
 		if (clock_now_ns() > deadline_ns) {
 			log_notice("rank %d: kernels of a call that has failed do not end on CUDA "
 				   "device %d: its buffers may still change",

@@ -62,6 +62,8 @@ bool cuda_channels_share_default(const struct cuda_channels *channels);
 
 /* From any thread: all kernels of this rank end, those to come too. */
 void cuda_channels_abort(struct cuda_channels *channels);
+/* Whether a kernel of this rank has begun and not ended. */
+bool cuda_channels_is_running(const struct cuda_channels *channels);
 /* After an abort: returns when none runs, or after 10 s. */
 void cuda_channels_settle(struct cuda_channels *channels);
 /* What a kernel of this rank has found wrong: 0, or a channel_failure and whose. */

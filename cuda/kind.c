@@ -50,6 +50,7 @@ static const struct memory_kind cuda_kind = {
 	.host_alloc = cuda_host_alloc,
 	.host_free = cuda_host_free,
 	.stream_check = cuda_stream_check,
+	.stream_join = cuda_stream_join,
 	.gate_take = cuda_gate_take,
 	.gate_wait = cuda_gate_wait,
 	.gate_open = cuda_gate_open,

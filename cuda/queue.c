@@ -123,3 +123,16 @@ void cuda_host_free(struct memory_queue *queue, void *ptr)
 {
 	cuda_blocks_give(&queue_of(queue)->blocks, ptr);
 }
+
+tutti_status cuda_stream_join(const struct memory_io *io, void *stream, const void *near)
+{
+	const struct cuda_driver *cuda = cuda_driver();
+	struct cuda_device *device;
+	struct cuda_visit visit;
+
+	TRY(cuda_device_of_stream(&device, stream, near));
+	TRY(cuda_enter(device, &visit));
+	CUresult error = cuda->stream_wait_event(stream, io->ticket, 0);
+	cuda_leave(&visit);
+	return cuda_status(error, "stream_wait_event");
+}

@@ -71,6 +71,8 @@ struct memory_kind {
 	 * default stream is meant. Any thread. */
 	/* Whether calls may be ordered by this stream: INVALID, UNSUPPORTED. */
 	tutti_status (*stream_check)(void *stream, const void *near);
+	/* The stream's later work waits for an AFTER that is posted and not done. */
+	tutti_status (*stream_join)(const struct memory_io *io, void *stream, const void *near);
 	tutti_status (*gate_take)(struct memory_gate *gate);
 	/* The stream's later work waits until the gate is open. */
 	tutti_status (*gate_wait)(const struct memory_gate *gate, void *stream, const void *near);

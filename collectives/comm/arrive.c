@@ -13,13 +13,15 @@
 /* A rank's message in a round. */
 struct arrival_report {
 	struct outcome outcome;
-	int32_t has_window, has_links, parent_rank;
+	uint32_t has; /* comm_has */
+	int32_t has_links, parent_rank;
 	struct links links;
 };
 
 /* True if all ranks have it, and the median of their measurements. */
 struct common_result {
-	bool windows, links;
+	uint32_t has;
+	bool links;
 	struct links median;
 };
 
@@ -35,9 +37,9 @@ static void sum_up(const struct tutti_comm *comm, const struct arrival_report *a
 		   struct links *room, struct common_result *c)
 {
 	size_t n = (size_t)comm->size;
-	*c = (struct common_result){true, true, links_default()};
+	*c = (struct common_result){HAS_ALL, true, links_default()};
 	for (int r = 0; r < comm->size; r++) {
-		c->windows &= all[r].has_window;
+		c->has &= all[r].has;
 		c->links &= all[r].has_links;
 		room[r] = all[r].links;
 	}
@@ -66,7 +68,7 @@ static tutti_status note_parents(struct tutti_comm *comm, const struct arrival_r
 static tutti_status agree(struct tutti_comm *comm, struct rendezvous *meeting, tutti_status status,
 			  struct common_result *common, uint64_t deadline)
 {
-	struct arrival_report mine = {.has_window = comm->window != NULL,
+	struct arrival_report mine = {.has = comm_has(comm),
 				      .has_links = comm->has_links,
 				      .parent_rank = comm->parent.rank,
 				      .links = comm->select.links};
@@ -100,7 +102,7 @@ static tutti_status open_window(struct tutti_comm *comm, struct rendezvous *meet
 	comm_open_window(comm, deadline, NULL, NULL);
 	TRY(agree(comm, meeting, TUTTI_OK, &all, deadline));
 	comm->has_links = all.links;
-	comm_keep_window(comm, all.windows);
+	comm_keep(comm, all.has);
 	return TUTTI_OK;
 }
 

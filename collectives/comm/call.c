@@ -1,6 +1,7 @@
 /* One call's way from the API to the engine: how a thread enters a communicator, what serves the
  * call, its number and its task, and the choice between waiting here and handing out a handle. */
 #include "collectives/comm/comm.h"
+#include "collectives/device/device.h"
 #include "collectives/engine/engine.h"
 #include "collectives/trace/trace.h"
 
@@ -75,6 +76,7 @@ struct way {
 	bool is_window;
 	const struct memory_kind *memory;
 	const struct memory_kind *stream_kind; /* NULL: it is in no stream's order             */
+	bool is_on_device;
 	enum ending ending;
 };
 
@@ -111,6 +113,12 @@ static tutti_status find_way(const struct tutti_comm *comm, const struct call_ar
 		way->is_window = !way->algorithm->build;
 	}
 	TRY(find_memory(args, &way->memory));
+	if (comm->device && way->memory->id == TUTTI_MEMORY_CUDA &&
+	    device_serves(comm->device, args)) {
+		way->is_on_device = true;
+		way->is_window = false;
+		way->algorithm = NULL;
+	}
 	if (way->memory->id != TUTTI_MEMORY_HOST && op_user(args->op))
 		return fail(TUTTI_ERR_INVALID, "%s: %s works on host memory only, not on %s memory",
 			    collective_name(args->collective), op_name(args->op),
@@ -122,8 +130,8 @@ static tutti_status find_way(const struct tutti_comm *comm, const struct call_ar
 }
 
 /* Calls on device memory are in the order of a stream, and those on host memory that name one. */
-static tutti_status find_stream(const struct call_args *args, const tutti_call *call,
-				struct way *way)
+static tutti_status find_stream(const struct tutti_comm *comm, const struct call_args *args,
+				const tutti_call *call, struct way *way)
 {
 	void *stream = call ? call->stream : NULL;
 	const void *near = args->recv ? args->recv : args->send;
@@ -131,6 +139,8 @@ static tutti_status find_stream(const struct call_args *args, const tutti_call *
 
 	way->ending = ending_of(call, way->memory);
 	way->stream_kind = NULL;
+	if (way->is_on_device)
+		return device_check(comm->device, args, call);
 	if (__builtin_expect(!is_device && !stream, 1))
 		return TUTTI_OK;
 	way->stream_kind = is_device ? way->memory : memory_kind(TUTTI_MEMORY_CUDA);
@@ -178,6 +188,13 @@ static tutti_status add_plan(struct tutti_comm *comm, const struct algorithm *a,
 	return plan_cache_find(comm, a, &key, &spec->plan);
 }
 
+static const struct task_kind *kind_of(const struct way *way)
+{
+	if (way->is_on_device)
+		return &device_tasks;
+	return way->algorithm && way->algorithm->build ? &plan_tasks : &window_tasks;
+}
+
 /* The collective as a task of the engine: its plan, its sizes, its entry in the trace. */
 static tutti_status describe_task(struct tutti_comm *comm, const struct call_args *args,
 				  const struct way *way, const tutti_call *call,
@@ -186,12 +203,16 @@ static tutti_status describe_task(struct tutti_comm *comm, const struct call_arg
 	const struct algorithm *algorithm = way->algorithm;
 	bool has_plan = algorithm && algorithm->build;
 
-	*spec = (struct task_spec){.kind = has_plan ? &plan_tasks : &window_tasks,
+	*spec = (struct task_spec){.kind = kind_of(way),
 				   .args = *args,
 				   .memory = way->memory,
 				   .stream_kind = way->stream_kind,
 				   .name = collective_name(args->collective),
-				   .algorithm = algorithm ? algorithm->name : "window",
+				   .algorithm = algorithm           ? algorithm->name
+						: way->is_on_device ? "device"
+								    : "window",
+				   .device = comm->device,
+				   .is_in_stream = way->ending == IN_STREAM,
 				   .timeout_ms = comm_timeout_ms(comm, call)};
 	if (call) {
 		spec->stream = call->stream;
@@ -206,7 +227,9 @@ static tutti_status describe_task(struct tutti_comm *comm, const struct call_arg
 	if (call && call->label)
 		trace_label(comm->calls.trace, call->label);
 	spec->trace = trace_call(comm->calls.trace, args,
-				 has_plan ? (unsigned)plan_cache_index(algorithm) : TRACE_BY_WINDOW,
+				 has_plan            ? (unsigned)plan_cache_index(algorithm)
+				 : way->is_on_device ? TRACE_BY_DEVICE
+						     : TRACE_BY_WINDOW,
 				 (way->ending == WAITS ? 0 : TRACE_IS_ASYNC) |
 					 (args->is_grouped ? TRACE_IS_GROUPED : 0));
 	return TUTTI_OK;
@@ -220,7 +243,7 @@ static tutti_status submit(struct tutti_comm *comm, const struct task_spec *spec
 	tutti_status status = TUTTI_OK;
 
 	TRY(engine_submit(comm->engine, spec, &work));
-	if (ending == IN_STREAM)
+	if (ending == IN_STREAM && spec->kind != &device_tasks)
 		status = work_wait_stream(work, spec->stream_kind, spec->stream);
 	if (status != TUTTI_OK) /* the stream would go on too early */
 		engine_fail(comm->engine, status, last_error());
@@ -257,7 +280,7 @@ tutti_status comm_call(struct tutti_comm *comm, struct call_args *args, const tu
 	tutti_status status = TUTTI_OK;
 
 	TRY(find_way(comm, args, &way));
-	TRY(find_stream(args, call, &way));
+	TRY(find_stream(comm, args, call, &way));
 	args->sequence = atomic_load_explicit(&comm->calls.sequence, memory_order_relaxed);
 	if (call_is_later_round(args))
 		args->sequence--; /* its first round's */
@@ -319,7 +342,7 @@ tutti_status comm_call_message(struct tutti_comm *comm, struct task_spec *spec,
 {
 	struct way way = {.memory = spec->memory};
 
-	TRY(find_stream(&spec->args, call, &way));
+	TRY(find_stream(comm, &spec->args, call, &way));
 	spec->stream_kind = way.stream_kind;
 	spec->stream = call ? call->stream : NULL;
 	TRY(comm_enter(comm, spec->name));

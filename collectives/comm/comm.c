@@ -62,6 +62,7 @@ tutti_status comm_new(struct tutti_comm **out, const tutti_config *config, const
 	comm->settings.env = *env;
 	comm->settings.timeout_ms = config->timeout_ms ? config->timeout_ms : (int)env->timeout_ms;
 	comm->settings.deterministic = config->deterministic;
+	comm->settings.device = config->device - 1;
 	if (config->name)
 		snprintf(comm->settings.name, sizeof comm->settings.name, "%s", config->name);
 	if (!copy_texts(&comm->settings,
@@ -78,6 +79,7 @@ tutti_config comm_config(const struct tutti_comm *comm)
 	return (tutti_config){.transports = comm->settings.filter,
 			      .timeout_ms = comm->settings.timeout_ms,
 			      .deterministic = comm->settings.deterministic,
+			      .device = comm->settings.device + 1,
 			      .name = comm->settings.name[0] ? comm->settings.name : NULL};
 }
 
@@ -126,6 +128,25 @@ void comm_keep_window(struct tutti_comm *comm, bool all_have_it)
 	}
 	window_destroy(comm->window);
 	comm->window = NULL;
+}
+
+uint32_t comm_has(const struct tutti_comm *comm)
+{
+	return (comm->window ? HAS_WINDOW : 0u) | (comm->device ? HAS_DEVICE : 0u);
+}
+
+void comm_keep_device(struct tutti_comm *comm, bool all_have_it)
+{
+	if (all_have_it)
+		return;
+	device_close(comm->device);
+	comm->device = NULL;
+}
+
+void comm_keep(struct tutti_comm *comm, uint32_t all_have)
+{
+	comm_keep_window(comm, all_have & HAS_WINDOW);
+	comm_keep_device(comm, all_have & HAS_DEVICE);
 }
 
 /* A window's ranks have its board. The others make a ring. */
@@ -225,6 +246,10 @@ tutti_status comm_start(struct tutti_comm *comm)
 		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for a flight recorder",
 			    comm->rank);
 	TRY(open_trace(comm));
+	if (comm->device) {
+		config.on_failure = device_fail;
+		config.on_failure_arg = comm->device;
+	}
 	config.trace = comm->calls.trace;
 	config.trace_dir = comm->settings.env.trace_dir;
 	memcpy(config.name, comm->settings.name, sizeof config.name);
@@ -265,6 +290,8 @@ void comm_close(struct tutti_comm *comm)
 		for (int i = 0; i < comm->reach.endpoint_count; i++)
 			comm->reach.endpoints[i]->transport->destroy(comm->reach.endpoints[i]);
 	}
+	device_close(comm->device);
+	comm->device = NULL;
 	if (comm->reach.control_endpoint)
 		comm->reach.control_endpoint->transport->destroy(comm->reach.control_endpoint);
 	comm->reach.control_endpoint = NULL;

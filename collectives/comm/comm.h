@@ -16,6 +16,7 @@
 struct cached_plan;
 struct consensus;
 struct control_peer;
+struct device;
 struct engine;
 struct task_spec;
 struct recorder;
@@ -41,6 +42,7 @@ struct comm_settings {
 	struct env env; /* its texts are our own: children are made from them            */
 	int timeout_ms;
 	bool deterministic;
+	int device;   /* the ordinal of a CUDA device; -1: the one that is current       */
 	char *filter; /* of transports, or NULL                                          */
 	char name[ENGINE_NAME_BYTES]; /* or ""                                           */
 };
@@ -103,6 +105,7 @@ struct comm_recovery {
 struct tutti_comm {
 	int rank, size;
 	struct window *window; /* the engine's, once there is one; NULL: messages        */
+	struct device *device; /* for buffers of GPUs that all ranks map; or NULL        */
 	struct engine *engine; /* free() writes into the first 16 bytes, not into this   */
 	struct comm_calls calls;
 	struct select select;

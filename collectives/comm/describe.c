@@ -128,6 +128,16 @@ static void note_address(struct member_address *to, const struct tutti_endpoint 
 	memcpy(to->address, endpoint->address, endpoint->address_bytes);
 }
 
+static void open_device(struct tutti_comm *comm, struct member *m)
+{
+	struct device_config config = {.rank = comm->rank,
+				       .size = comm->size,
+				       .ordinal = comm->settings.device,
+				       .staging_bytes = (size_t)comm->settings.env.window_bytes};
+
+	device_open(&comm->device, &m->gpu, &config);
+}
+
 static tutti_status describe(struct tutti_comm *comm, struct member *m)
 {
 #define VALUE(name, value) value,
@@ -158,6 +168,8 @@ static tutti_status describe(struct tutti_comm *comm, struct member *m)
 			sizeof m->transports);
 	note_address(&m->control, comm->reach.control_endpoint);
 	note_address(&m->consensus, consensus_endpoint(comm->recovery.consensus));
+	if (env->cuda > 1)
+		open_device(comm, m);
 	return TUTTI_OK;
 }
 

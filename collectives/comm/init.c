@@ -152,6 +152,16 @@ static tutti_status connect_all(struct tutti_comm **comms, int n)
 	return TUTTI_OK;
 }
 
+static void keep_devices(struct tutti_comm **comms, int n)
+{
+	uint32_t all_have = HAS_DEVICE;
+
+	for (int r = 0; r < n; r++)
+		all_have &= comm_has(comms[r]);
+	for (int r = 0; r < n; r++)
+		comm_keep_device(comms[r], all_have);
+}
+
 static tutti_status join_all(struct tutti_comm **comms, int n, const tutti_config *config,
 			     const struct env *env)
 {
@@ -173,6 +183,8 @@ static tutti_status join_all(struct tutti_comm **comms, int n, const tutti_confi
 	}
 	for (int r = 0; status == TUTTI_OK && r < n; r++)
 		status = comm_meet(comms[r], members);
+	if (status == TUTTI_OK)
+		keep_devices(comms, n);
 	if (status == TUTTI_OK && n > 1 && comms[0]->reach.may_have_window)
 		status = open_windows(comms, n);
 	for (int r = 0; status == TUTTI_OK && r < n; r++)

@@ -5,6 +5,7 @@
 
 #include "collectives/comm/comm.h"
 #include "collectives/control/control.h"
+#include "collectives/device/device.h"
 #include "collectives/window/window.h"
 #include "core/wait.h"
 #include "rendezvous/rendezvous.h"
@@ -32,6 +33,7 @@ enum { MEMBER_SETTINGS_COUNT = 0 MEMBER_SETTINGS(COUNT_SETTING) };
 struct member {
 	struct cpu_location cpu_location;
 	struct wait_cpus cpus; /* that it may use                                       */
+	struct cuda_part gpu;  /* and how the others map its memory                     */
 	char version[16], host_id[HOST_ID_BYTES];
 	char host[64]; /* its name, for messages                                */
 	int64_t settings[MEMBER_SETTINGS_COUNT];
@@ -62,6 +64,12 @@ struct window_config comm_window_config(struct tutti_comm *comm);
 void comm_open_window(struct tutti_comm *comm, uint64_t deadline_ns, bool (*is_over)(void *arg),
 		      void *arg);
 void comm_keep_window(struct tutti_comm *comm, bool all_have_it);
+/* What a rank of comm has that is of use only if all have it; the others' and its own are combined
+ * by &. comm_keep keeps what all have, and closes the rest. */
+enum { HAS_WINDOW = 1, HAS_DEVICE = 2, HAS_ALL = 3 };
+uint32_t comm_has(const struct tutti_comm *comm);
+void comm_keep(struct tutti_comm *comm, uint32_t all_have);
+void comm_keep_device(struct tutti_comm *comm, bool all_have_it);
 /* describe.c: opens what consensus_rest has closed, before a question. OK: it takes part. */
 tutti_status comm_wake_consensus(struct tutti_comm *comm);
 tutti_status comm_start(struct tutti_comm *comm);

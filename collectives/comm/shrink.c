@@ -24,7 +24,7 @@ enum shrink_phase { ASK_PRESENCE, ASK_MEMBERS, ASK_WINDOWS, ASK_REPORTS, PHASES 
 
 struct shrink_report {
 	struct outcome outcome;
-	int32_t has_window;
+	uint32_t has; /* comm_has of the child */
 };
 
 struct shrink {
@@ -76,15 +76,15 @@ static void remember(struct shrink *s, tutti_status status)
 
 /* All have the same reports, and so come to the same result. IN_PROGRESS: a rank may have died, try
  * again. */
-static tutti_status judge_reports(const struct shrink *s, bool *all_have_window)
+static tutti_status judge_reports(const struct shrink *s, uint32_t *all_have)
 {
 	const struct shrink_report *all = s->records;
 	int cause =
 		outcome_cause(&all[0].outcome, sizeof *all, s->old->size, s->marks, MARK_MEMBER);
 
-	*all_have_window = true;
+	*all_have = HAS_ALL;
 	for (int i = 0; i < s->size; i++)
-		*all_have_window &= all[s->ranks[i]].has_window != 0;
+		*all_have &= all[s->ranks[i]].has;
 	if (cause < 0)
 		return TUTTI_OK;
 	return outcome_is_secondary(&all[cause].outcome)
@@ -92,11 +92,11 @@ static tutti_status judge_reports(const struct shrink *s, bool *all_have_window)
 		       : outcome_fail(&all[cause].outcome, cause, NAME ": ");
 }
 
-static tutti_status report(struct shrink *s, enum shrink_phase phase, bool *all_have_window)
+static tutti_status report(struct shrink *s, enum shrink_phase phase, uint32_t *all_have)
 {
-	s->own.has_window = s->child && s->child->window;
+	s->own.has = s->child ? comm_has(s->child) : 0;
 	TRY(ask_phase(s, phase, &s->own, sizeof s->own));
-	return judge_reports(s, all_have_window);
+	return judge_reports(s, all_have);
 }
 
 /* After this nothing of ours touches a caller's buffer on behalf of the old communicator. */
@@ -201,21 +201,21 @@ static bool anybody_died(void *arg)
 
 static tutti_status form(struct shrink *s)
 {
-	bool all_have_window;
+	uint32_t all_have;
 
 	TRY(gather_members(s));
 	if (s->own.outcome.status == TUTTI_OK && s->size > 1)
 		comm_open_window(s->child, deadline_after_ms(s->child->settings.timeout_ms),
 				 anybody_died, s);
-	TRY(report(s, ASK_WINDOWS, &all_have_window));
+	TRY(report(s, ASK_WINDOWS, &all_have));
 	if (s->child)
-		comm_keep_window(s->child, all_have_window);
+		comm_keep(s->child, all_have);
 	tutti_status status = comm_start(s->child);
 	if (status == TUTTI_OK)
 		status = comm_connect(s->child, deadline_after_ms(s->child->settings.timeout_ms),
 				      NULL, NULL);
 	remember(s, status);
-	return report(s, ASK_REPORTS, &all_have_window);
+	return report(s, ASK_REPORTS, &all_have);
 }
 
 /* Other ranks' parts of it fail too. */

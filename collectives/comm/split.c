@@ -127,7 +127,7 @@ static bool parent_has_failed(void *parent)
 static tutti_status meet(struct split *s, int color)
 {
 	struct member mine = {0}, *all = s->gathered;
-	bool all_have_window;
+	uint32_t all_have;
 
 	if (color >= 0)
 		split_remember(s, make_child(s, color, &mine));
@@ -141,12 +141,12 @@ static tutti_status meet(struct split *s, int color)
 			s->members[r] = all[s->ours[r].place];
 		split_remember(s, comm_meet(s->child, s->members));
 	}
-	TRY(split_agree(s, &all_have_window));
+	TRY(split_agree(s, &all_have));
 	if (s->child)
 		comm_open_window(s->child, s->deadline_ns, parent_has_failed, s->parent);
-	TRY(split_agree(s, &all_have_window));
+	TRY(split_agree(s, &all_have));
 	if (s->child)
-		comm_keep_window(s->child, all_have_window);
+		comm_keep(s->child, all_have);
 	return TUTTI_OK;
 }
 
@@ -180,7 +180,7 @@ static tutti_status start_child(struct split *s)
 
 static tutti_status make_all(struct split *s, int color, int key)
 {
-	bool unused;
+	uint32_t unused;
 
 	TRY(gather_requests(s, color, key));
 	TRY(meet(s, color));

@@ -71,7 +71,7 @@ tutti_status list_exchange_all(struct split *split, enum p2p_side side, void *bu
 void split_remember(struct split *split, tutti_status status);
 /* The round after a failure, to which all ranks come: they return its status and message. */
 tutti_status split_explain(struct split *split);
-/* OK when all ranks are. *all_have_window: those of this rank's child. */
-tutti_status split_agree(struct split *split, bool *all_have_window);
+/* OK when all ranks are. *all_have: of this rank's child, for comm_keep. */
+tutti_status split_agree(struct split *split, uint32_t *all_have);
 
 #endif

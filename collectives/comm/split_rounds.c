@@ -6,7 +6,8 @@
 #include <stdio.h>
 
 struct split_report {
-	int32_t status, has_window;
+	int32_t status;
+	uint32_t has; /* comm_has of its child */
 };
 
 static int left_ms(const struct split *s)
@@ -72,17 +73,17 @@ tutti_status split_explain(struct split *s)
 		    split_name(s).text);
 }
 
-tutti_status split_agree(struct split *s, bool *all_have_window)
+tutti_status split_agree(struct split *s, uint32_t *all_have)
 {
 	struct split_report *all = s->gathered;
-	struct split_report mine = {s->own.status, s->child && s->child->window};
+	struct split_report mine = {s->own.status, s->child ? comm_has(s->child) : 0};
 
 	TRY(split_all_gather(s, &mine, sizeof mine, all));
 	for (int r = 0; r < s->count; r++)
 		if (all[r].status != TUTTI_OK)
 			return split_explain(s);
-	*all_have_window = s->child != NULL;
+	*all_have = HAS_ALL;
 	for (int r = 0; s->child && r < s->child->size; r++)
-		*all_have_window &= all[s->ours[r].place].has_window;
+		*all_have &= all[s->ours[r].place].has;
 	return TUTTI_OK;
 }

@@ -284,6 +284,26 @@ static tutti_status find_peers(struct tutti_comm *comm, const struct member *mem
 	return TUTTI_OK;
 }
 
+/* It cannot fail: without a device there is the engine. */
+static tutti_status find_device(struct tutti_comm *comm, const struct member *members)
+{
+	struct cuda_part *parts;
+
+	if (!comm->device)
+		return TUTTI_OK;
+	if (!(parts = calloc((size_t)comm->size, sizeof *parts)))
+		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for the GPUs of %d ranks",
+			    comm->rank, comm->size);
+	for (int r = 0; r < comm->size; r++)
+		parts[r] = members[r].gpu;
+	if (comm->place.num_nodes > 1 || !device_connect(comm->device, parts)) {
+		device_close(comm->device);
+		comm->device = NULL;
+	}
+	free(parts);
+	return TUTTI_OK;
+}
+
 tutti_status comm_meet(struct tutti_comm *comm, const struct member *members)
 {
 	struct comm_reach *reach = &comm->reach;
@@ -309,6 +329,7 @@ tutti_status comm_meet(struct tutti_comm *comm, const struct member *members)
 			TRY(find_route(comm, members, peer));
 	close_unused_endpoints(reach, comm->size);
 	TRY(find_peers(comm, members));
+	TRY(find_device(comm, members));
 	for (int peer = 0; peer < comm->size; peer++)
 		TRY(consensus_introduce(comm->recovery.consensus, peer,
 					members[peer].consensus.address,

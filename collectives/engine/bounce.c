@@ -124,6 +124,7 @@ tutti_status bounce_prepare(struct engine *e, struct tutti_work *work, struct bo
 		post_rest(e, work);
 		return TUTTI_OK;
 	}
+	s->is_held = true;
 	s->after_src = a_buffer(spec);
 	s->after.op.dst = spec->stream;
 	s->after.op.src = &s->after_src;
@@ -176,8 +177,10 @@ static void bounce_done(struct engine *e, struct engine_io *io)
 		e->works.ended = work;
 		return;
 	}
-	if (io == &s->after)
+	if (io == &s->after) {
+		s->is_held = false;
 		post_rest(e, work);
+	}
 	if (io == &s->scratch_io)
 		s->scratch = io->op.io.buf;
 	if (--s->preparing > 0)

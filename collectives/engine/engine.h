@@ -16,6 +16,7 @@
 
 #include <tutti/transport.h>
 
+struct device;
 struct engine;
 struct tutti_work;
 
@@ -45,6 +46,9 @@ struct engine_config {
 	/* The ranks of this node, this one included, if they are to be spread over its CPUs. */
 	struct cpu_location near[CPU_LOCATIONS_MAX];
 	int ranks_near_count, ranks_near_me;
+	/* NULL, or called once, under the lock, when the engine fails, before works end. */
+	void (*on_failure)(void *arg);
+	void *on_failure_arg;
 	uint64_t (*now_ns)(void *arg); /* NULL: the machine's clock. With a clock of its own
 					* the engine moves by engine_progress alone      */
 	void *now_arg;
@@ -86,6 +90,8 @@ struct task_spec {
 	/* It begins after the work that stream has now; NULL: it is in no stream's order. */
 	const struct memory_kind *stream_kind;
 	void *stream;
+	bool is_in_stream;     /* the stream's later work waits for it: no handle, no callback */
+	struct device *device; /* of a call that it serves                                     */
 	size_t send_bytes, recv_bytes;    /* their lengths on this rank                    */
 	bool checks_counts;               /* all_to_allv: pairs compare their counts        */
 	bool copies_send;                 /* in place, but recv is written before send is out */

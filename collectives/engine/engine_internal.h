@@ -23,8 +23,6 @@ void engine_fail_outside(struct engine *e);
 /* Why an operation of this kind of memory failed, which ended with status. */
 const char *engine_queue_error(const struct engine *e, const struct memory_kind *kind,
 			       tutti_status status);
-/* The call: its name, number and algorithm. Returns text. */
-const char *collective_words(const struct tutti_work *work, char *text, size_t text_bytes);
 /* The window has failed a call; the error message is this thread's last error. */
 void engine_window_failed(struct engine *e, const struct tutti_work *work, tutti_status status);
 /* watch.c: work's deadline has passed. Says what it waited for, and which ranks are not in it. */

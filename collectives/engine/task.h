@@ -56,6 +56,12 @@ struct task_kind {
 	bool (*cancel)(struct engine *e, struct tutti_work *work);
 	/* Why work ended by itself with an error (engine_work_failed). NULL: it never does. */
 	void (*why)(const struct tutti_work *work, char *text, size_t text_bytes);
+	/* Whether it has not begun, because the earlier work of its stream lasts: then its deadline
+	 * does not pass. NULL: its preparations say so. */
+	bool (*is_held)(const struct tutti_work *work);
+	/* What the kind's streams may wait for instead of a gate: an AFTER behind all that it does.
+	 * NULL: there is none. */
+	const struct memory_io *(*end_of)(const struct tutti_work *work);
 };
 
 /* A user of the engine's endpoints and its lock that is no work: messages that were sent and are
@@ -78,6 +84,7 @@ struct bounce {
 	const void *after_src, *in_src, *gaps_src, *out_src;
 	int preparing; /* ios still to come before it runs                 */
 	bool is_early; /* it runs before they have come                    */
+	bool is_held;  /* the stream's earlier work is not over            */
 };
 
 enum work_stage { WORK_PREPARES, WORK_RUNS, WORK_CLEANS_UP };
@@ -270,6 +277,8 @@ static inline bool engine_trylock(struct engine *e)
 struct tutti_conn *engine_connect(struct engine *e, int peer, int channel);
 
 /* engine_failure.c */
+/* Of a collective: its name, number and algorithm. Returns text. */
+const char *collective_words(const struct tutti_work *work, char *text, size_t text_bytes);
 /* The first failure stays, and the other ranks are told. rank: as in struct failure. From any
  * thread. The holder of the lock, perhaps this thread, cleans up when it lets go. */
 void engine_set_failure(struct engine *e, tutti_status status, int rank, const char *message);

@@ -12,6 +12,16 @@ static bool is_collective(const struct tutti_work *work)
 	return work->spec.args.fingerprint != 0;
 }
 
+/* The earlier work of a call's stream may take any time. */
+static void put_off_deadline(struct tutti_work *work, uint64_t now)
+{
+	bool is_held = work->spec.kind->is_held ? work->spec.kind->is_held(work)
+						: work->bounce.is_held;
+
+	if (is_held)
+		work->deadline_ns = now + MS_TO_NS(work->spec.timeout_ms);
+}
+
 static uint64_t age(const struct tutti_work *work, uint64_t now)
 {
 	uint64_t start = work->deadline_ns - (uint64_t)work->spec.timeout_ms * 1000000u;
@@ -169,6 +179,7 @@ void engine_watch(struct engine *e)
 
 	for (struct tutti_work *work = e->works.newest; work;
 	     work = work->next) { /* the oldest is last */
+		put_off_deadline(work, now);
 		if (work->deadline_ns <= now)
 			late = work;
 		if (is_collective(work))

@@ -60,6 +60,7 @@ struct tutti_work *work_new(struct engine *e)
 	work->bounce.scratch = NULL;
 	work->bounce.scratch_bytes = 0;
 	work->bounce.preparing = 0;
+	work->bounce.is_held = false;
 	work->engine = e;
 	/* One for the engine until the work ends, one for the caller. */
 	atomic_store_explicit(&work->refs, 2, memory_order_relaxed);

@@ -10,6 +10,8 @@ static tutti_status wait_at_gate(struct tutti_work *work, const struct memory_ki
 
 	if (atomic_load_explicit(&work->is_done, memory_order_acquire))
 		return TUTTI_OK;
+	if (work->spec.kind->end_of && work->spec.memory == kind)
+		return kind->stream_join(work->spec.kind->end_of(work), stream, buffer);
 	if (!work->gate.kind)
 		TRY(kind->gate_take(&work->gate));
 	return kind->gate_wait(&work->gate, stream, work->spec.memory == kind ? buffer : NULL);

@@ -25,7 +25,7 @@ enum { TRACE_SEND = 0x40, TRACE_RECV, TRACE_AGREE, TRACE_SHRINK, TRACE_GROW };
 
 /* The number of an algorithm, whose name is on the page, or: */
 #define TRACE_ALGORITHMS 64u
-enum { TRACE_BY_WINDOW = 0xfe, TRACE_BY_MESSAGE = 0xff };
+enum { TRACE_BY_DEVICE = 0xfd, TRACE_BY_WINDOW = 0xfe, TRACE_BY_MESSAGE = 0xff };
 
 /* Flags in what. IS_VALID: so that it is never 0. AT_ONCE: it was over before the clock was read,
  * and so short that all is in that word (trace_short). */

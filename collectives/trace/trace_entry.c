@@ -41,6 +41,7 @@ static void name_kind(struct trace_op *op, unsigned kind)
 static void name_algorithm(struct trace_op *op, unsigned number, const struct trace_page *page)
 {
 	const char *name = number == TRACE_BY_WINDOW    ? "window"
+			   : number == TRACE_BY_DEVICE  ? "device"
 			   : number == TRACE_BY_MESSAGE ? "p2p"
 			   : number < TRACE_ALGORITHMS  ? page->algorithms[number]
 							: "";

@@ -119,7 +119,7 @@ static void run_passes(const struct options *options, tutti_comm *comm)
 	api.own = api.seed + 1000003 * ((uint64_t)api.rank + 1);
 	CHECK(&api, api.size <= API_RANKS, "at most %d ranks", API_RANKS);
 	if (api.device == BUFFER_CUDA) {
-		gpu_use(api.rank % gpu_count());
+		gpu_use(options->threads ? 0 : api.rank % gpu_count());
 		api.stream = gpu_stream();
 	}
 	buffer_arena_open(&api, arena_bytes(options));
@@ -156,6 +156,8 @@ static void run_threads(const struct options *options)
 	int n = options->threads;
 
 	CHECK(&options->api, n >= 1 && n <= API_RANKS, "--threads %d", n);
+	if (options->api.device == BUFFER_CUDA)
+		gpu_use(0);
 	CHECK_OK(&options->api, tutti_init_all(comms, n, NULL));
 	for (int i = 0; i < n; i++) {
 		CHECK(&options->api, tutti_rank(comms[i]) == i, "communicator %d is rank %d", i,
@@ -254,7 +256,7 @@ static void parse(struct options *options, int argc, char **argv)
 int main(int argc, char **argv)
 {
 	struct options options = {.api = {.rank = -1}};
-	const char *seed = getenv("SEED");
+	const char *seed = getenv("SEED"), *rank = getenv("RANK");
 	tutti_comm *comm;
 
 	data_init();
@@ -264,6 +266,8 @@ int main(int argc, char **argv)
 		run_threads(&options);
 		return 0;
 	}
+	if (options.api.device == BUFFER_CUDA)
+		gpu_use(rank ? atoi(rank) % gpu_count() : 0);
 	CHECK_OK(&options.api, tutti_init(&comm, NULL));
 	run_passes(&options, comm);
 	return 0;

@@ -1,0 +1,89 @@
+/* A rank's part of the device: made, checked and ended. */
+#include "collectives/device/device_internal.h"
+
+#include "core/log.h"
+#include "core/status.h"
+#include "memory/dtype.h"
+#include "memory/memory.h"
+#include "memory/ops.h"
+
+#include <stdlib.h>
+
+void device_open(struct device **out, struct cuda_part *part, const struct device_config *config)
+{
+	struct device *d;
+	int ordinal;
+
+	*out = NULL;
+	part->is_there = 0;
+	if (!memory_kind(TUTTI_MEMORY_CUDA) ||
+	    (ordinal = cuda_channels_device(config->ordinal)) < 0)
+		return;
+	if (!(d = calloc(1, sizeof *d)))
+		return;
+	d->rank = config->rank;
+	d->size = config->size;
+	if (cuda_channels_create(&d->channels, part, ordinal, d->rank, d->size,
+				 config->staging_bytes) != TUTTI_OK) {
+		log_info("no kernels that wait for each other: %s", last_error());
+		part->is_there = 0;
+		free(d);
+		return;
+	}
+	*out = d;
+}
+
+bool device_connect(struct device *d, const struct cuda_part *parts)
+{
+	if (cuda_channels_connect(d->channels, parts) == TUTTI_OK)
+		return true;
+	log_info("no kernels that wait for each other: %s", last_error());
+	return false;
+}
+
+void device_close(struct device *d)
+{
+	if (!d)
+		return;
+	cuda_channels_destroy(d->channels);
+	free(d);
+}
+
+void device_fail(void *device)
+{
+	struct device *d = device;
+
+	cuda_channels_abort(d->channels);
+	cuda_channels_settle(d->channels);
+}
+
+/* Scaled sums have a scalar for each rank, which its plan multiplies with first. */
+bool device_serves(const struct device *d, const struct call_args *args)
+{
+	(void)d;
+	return args->collective != COLL_BARRIER && args->collective < COLL_SPLIT &&
+	       !op_scalar(args->op);
+}
+
+static bool is_default_stream(const void *stream)
+{
+	return !stream || stream == CU_STREAM_LEGACY;
+}
+
+tutti_status device_check(const struct device *d, const struct call_args *args,
+			  const tutti_call *call)
+{
+	const char *name = collective_name(args->collective);
+	uint64_t place;
+
+	TRY(cuda_channels_place(d->channels, args->send, &place));
+	TRY(cuda_channels_place(d->channels, args->recv, &place));
+	if (call && !call->work && !call->done && is_default_stream(call->stream) &&
+	    cuda_channels_share_default(d->channels))
+		return fail(TUTTI_ERR_INVALID,
+			    "%s: threads that share a GPU share its default stream, where one "
+			    "rank's call would wait for another's behind it: set call.stream to a "
+			    "stream of this rank",
+			    name);
+	return TUTTI_OK;
+}

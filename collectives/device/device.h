@@ -1,0 +1,38 @@
+/* Collectives of ranks whose GPUs reach each other's memory: one kernel a call, which waits for the
+ * kernels of the other ranks (docs/cuda.md). The host starts them and looks on. */
+#ifndef COLLECTIVES_DEVICE_DEVICE_H
+#define COLLECTIVES_DEVICE_DEVICE_H
+
+#include "collectives/engine/engine.h"
+#include "cuda/channels.h"
+
+/* A rank's part of it; not NULL where all ranks have one. */
+struct device;
+
+struct device_config {
+	int rank, size;
+	int ordinal;          /* of a CUDA device; -1: the one that is current in this thread */
+	size_t staging_bytes; /* of each rank, for buffers that the others do not map         */
+};
+
+/* Opens this rank's part and describes it to the others. Without one, which is no failure, *device
+ * is NULL and part says so. */
+void device_open(struct device **device, struct cuda_part *part, const struct device_config *config);
+/* parts: of all ranks, in rank order. false: there is no way; the log says why. */
+bool device_connect(struct device *device, const struct cuda_part *parts);
+/* NULL is fine. After the engine. */
+void device_close(struct device *device);
+
+/* Whether it serves this call on the cuda kind's memory: depends on what all ranks agree on. */
+bool device_serves(const struct device *device, const struct call_args *args);
+/* Whether this rank may make the call, in this stream: INVALID. is_async: with work or done. */
+tutti_status device_check(const struct device *device, const struct call_args *args,
+			  const tutti_call *call);
+
+/* A failure: kernels of this rank end, and none touches a buffer afterwards. For engine_config. */
+void device_fail(void *device);
+
+/* A task whose spec has a device. */
+extern const struct task_kind device_tasks;
+
+#endif

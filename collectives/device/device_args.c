@@ -1,0 +1,166 @@
+/* A call becomes the arguments of a kernel: short ones of packets, the others of lines. Both are
+ * the same on all ranks, as far as it matters: they follow from what ranks agree on. */
+#include "collectives/device/device_internal.h"
+
+#include "core/status.h"
+#include "memory/dtype.h"
+#include "memory/ops.h"
+
+#include <string.h>
+
+/* A block has so much to do at the least: 512 threads, 16 bytes each, several times. */
+#define BLOCK_BYTES (32u << 10)
+
+/* A call, in bytes. */
+struct shape {
+	enum collective pattern;
+	size_t element;
+	size_t block; /* bytes of a rank's block; of v-variants 0 */
+	bool has_counts, is_root;
+};
+
+static struct shape shape_of(const struct device *d, const struct call_args *a)
+{
+	struct shape s = {.pattern = collective_pattern(a->collective),
+			  .element = dtype_bytes(a->dtype),
+			  .has_counts = collective_has_counts(a->collective)};
+
+	s.block = s.has_counts ? 0 : a->count * s.element;
+	s.is_root = collective_has_root(s.pattern) && a->root == d->rank;
+	return s;
+}
+
+static unsigned packet_blocks(const struct shape *s)
+{
+	size_t each = (size_t)PACKET_SLOT * PACKET_BYTES;
+
+	return s->block <= each ? 1 : (unsigned)((s->block + each - 1) / each);
+}
+
+static bool is_short(const struct device *d, const struct shape *s)
+{
+	return !s->has_counts && s->block <= PACKETS_MOST &&
+	       packet_blocks(s) <= cuda_channels_count(d->channels);
+}
+
+static void fill_packets(const struct call_args *a, const struct shape *s, struct packets_args *p)
+{
+	bool from_root = s->pattern == COLL_BROADCAST || s->pattern == COLL_SCATTER;
+	bool to_root = s->pattern == COLL_REDUCE || s->pattern == COLL_GATHER;
+
+	p->send = a->send;
+	p->recv = a->recv;
+	p->bytes = s->block;
+	p->send_stride = collective_has_blocks(s->pattern, SEND_SIDE) ? s->block : 0;
+	p->recv_stride = collective_has_blocks(s->pattern, RECV_SIDE) ? s->block : 0;
+	p->sender = from_root ? a->root : -1;
+	p->receiver = to_root ? a->root : -1;
+	p->reduces = collective_reduces(s->pattern);
+}
+
+static size_t count_of(const struct call_args *a, int side, int rank)
+{
+	return a->counts[side] ? a->counts[side][rank] : a->count;
+}
+
+static size_t offset_of(const struct call_args *a, int side, int rank)
+{
+	return a->counts[side] ? a->offsets[side][rank] : (size_t)rank * a->count;
+}
+
+/* This rank sends to every rank, or the root to each, or each to the root. */
+static void fill_send(const struct device *d, const struct call_args *a, const struct shape *s,
+		      struct lines_args *l)
+{
+	bool has_blocks = collective_has_blocks(s->pattern, SEND_SIDE);
+	bool from_root = s->pattern == COLL_BROADCAST || s->pattern == COLL_SCATTER;
+
+	l->send_is_same = !has_blocks;
+	for (int r = 0; r < d->size; r++) {
+		bool sends = !from_root || s->is_root;
+		bool goes = s->pattern != COLL_GATHER || r == a->root;
+		size_t count = has_blocks ? count_of(a, SEND_SIDE, r)
+					  : count_of(a, SEND_SIDE, d->rank);
+		l->send_bytes[r] = sends && goes ? count * s->element : 0;
+		l->send_offset[r] = has_blocks ? offset_of(a, SEND_SIDE, r) * s->element : 0;
+	}
+}
+
+static void fill_recv(const struct device *d, const struct call_args *a, const struct shape *s,
+		      struct lines_args *l)
+{
+	bool has_blocks = collective_has_blocks(s->pattern, RECV_SIDE);
+	bool from_root = s->pattern == COLL_BROADCAST || s->pattern == COLL_SCATTER;
+
+	for (int r = 0; r < d->size; r++) {
+		bool comes = !from_root || r == a->root;
+		bool gets = s->pattern != COLL_GATHER || s->is_root;
+		size_t count = has_blocks ? count_of(a, RECV_SIDE, r)
+					  : count_of(a, RECV_SIDE, d->rank);
+		l->recv_bytes[r] = comes && gets ? count * s->element : 0;
+		l->recv_offset[r] = has_blocks ? offset_of(a, RECV_SIDE, r) * s->element : 0;
+	}
+}
+
+static tutti_status fill_lines(const struct device *d, const struct call_args *a,
+			       const struct shape *s, struct lines_args *l)
+{
+	bool to_root = s->pattern == COLL_REDUCE || s->pattern == COLL_GATHER;
+
+	l->send = a->send;
+	l->recv = a->recv;
+	TRY(cuda_channels_place(d->channels, a->send, &l->send_place));
+	TRY(cuda_channels_place(d->channels, a->recv, &l->recv_place));
+	l->move = s->pattern == COLL_REDUCE_SCATTER     ? CHANNEL_REDUCE_MINE
+		  : collective_reduces(s->pattern) ? CHANNEL_REDUCE_SLICES
+							: CHANNEL_PULL;
+	l->root = to_root ? a->root : -1;
+	fill_send(d, a, s, l);
+	if (l->move == CHANNEL_PULL)
+		fill_recv(d, a, s, l);
+	return TUTTI_OK;
+}
+
+/* Of all_to_allv ranks know only their own counts. */
+static unsigned line_blocks(const struct device *d, const struct call_args *a,
+			    const struct shape *s)
+{
+	unsigned most = cuda_channels_count(d->channels);
+	size_t bytes = s->has_counts ? a->count * s->element : s->block * (size_t)d->size;
+	size_t blocks = bytes / BLOCK_BYTES + 1;
+
+	if (a->collective == COLL_ALL_TO_ALLV)
+		return most;
+	return blocks < most ? (unsigned)blocks : most;
+}
+
+tutti_status device_prepare(const struct device *d, const struct call_args *a,
+			    union device_args *args, struct cuda_channels_launch *launch)
+{
+	struct shape s = shape_of(d, a);
+	int divisor = a->op == TUTTI_AVG ? d->size : 0;
+
+	memset(args, 0, sizeof *args);
+	launch->args = args;
+	launch->near = a->recv ? a->recv : a->send;
+	if (is_short(d, &s)) {
+		struct packets_args *p = &args->packets;
+		fill_packets(a, &s, p);
+		p->dtype = (int32_t)a->dtype;
+		p->op = (int32_t)a->op;
+		p->divisor = divisor;
+		p->channel.fingerprint = a->fingerprint;
+		launch->kernel = CUDA_PACKETS;
+		launch->blocks = packet_blocks(&s);
+		return TUTTI_OK;
+	}
+	struct lines_args *l = &args->lines;
+	TRY(fill_lines(d, a, &s, l));
+	l->dtype = (int32_t)a->dtype;
+	l->op = (int32_t)a->op;
+	l->divisor = divisor;
+	l->channel.fingerprint = a->fingerprint;
+	launch->kernel = CUDA_LINES;
+	launch->blocks = line_blocks(d, a, &s);
+	return TUTTI_OK;
+}

@@ -1,0 +1,101 @@
+/* A call on the device as a task of the engine: its kernel is started in begin, and the engine looks
+ * until it has ended. A call that is captured into a graph is over at once. */
+#include "collectives/control/control.h"
+#include "collectives/device/device_internal.h"
+#include "collectives/engine/task.h"
+
+#include <stdio.h>
+
+static void kernel_ended(struct engine *e, struct engine_io *io);
+static void kernel_failed(struct engine *e, struct engine_io *io);
+static const struct io_owner device_owner = {.done = kernel_ended, .failed = kernel_failed};
+
+/* Posts what is done when the stream has come here. */
+static void await_stream(struct engine *e, struct tutti_work *work, void *stream)
+{
+	struct memory_queue *q = e->links.queues[TUTTI_MEMORY_CUDA];
+	struct bounce *b = &work->bounce;
+
+	b->after_src = work->spec.args.recv ? work->spec.args.recv : work->spec.args.send;
+	b->after.owner = &device_owner;
+	b->after.work = work;
+	b->after.op.op = MEMORY_AFTER;
+	b->after.op.dst = stream;
+	b->after.op.src = &b->after_src;
+	q->kind->post(q, &b->after.op, &e->links.done);
+}
+
+static tutti_status begin(struct engine *e, struct tutti_work *work)
+{
+	const struct task_spec *spec = &work->spec;
+	struct cuda_channels_launch launch = {.stream = spec->stream,
+					      .in_stream = spec->is_in_stream};
+	union device_args args;
+	bool is_captured = false;
+	void *used;
+
+	TRY(device_prepare(spec->device, &spec->args, &args, &launch));
+	TRY(cuda_channels_launch(spec->device->channels, &launch, &used, &is_captured));
+	work->stage = WORK_RUNS;
+	if (is_captured)
+		engine_work_ended(e, work);
+	else
+		await_stream(e, work, used);
+	return TUTTI_OK;
+}
+
+/* Kernels of different calls have met. The records of the calls say more than fingerprints. */
+static void explain_mismatch(struct engine *e, const struct tutti_work *work, int peer)
+{
+	char text[120];
+
+	if (e->config.control)
+		control_check(e->config.control,
+			      &(struct control_wait){work->spec.args.sequence, true});
+	snprintf(text, sizeof text, "rank %d made another call on its GPU", peer);
+	engine_fail_in(e, work, TUTTI_ERR_MISMATCH, text);
+}
+
+static void kernel_ended(struct engine *e, struct engine_io *io)
+{
+	struct tutti_work *work = io->work;
+	int peer;
+
+	if (cuda_channels_error(work->spec.device->channels, &peer))
+		explain_mismatch(e, work, peer);
+	else
+		engine_work_ended(e, work);
+}
+
+static void kernel_failed(struct engine *e, struct engine_io *io)
+{
+	engine_fail_in(e, io->work, io->op.io.status,
+		       e->links.queues[TUTTI_MEMORY_CUDA]->error);
+}
+
+static int explain(struct engine *e, const struct tutti_work *work, char *text, size_t text_bytes)
+{
+	(void)e;
+	snprintf(text, text_bytes, "for %s",
+		 cuda_channels_is_running(work->spec.device->channels)
+			 ? "the kernels of the other ranks"
+			 : "the earlier work of its stream");
+	return -1;
+}
+
+/* Its deadline begins when the stream has come to it. */
+static bool is_held(const struct tutti_work *work)
+{
+	return !cuda_channels_is_running(work->spec.device->channels);
+}
+
+static const struct memory_io *end_of(const struct tutti_work *work)
+{
+	return &work->bounce.after.op;
+}
+
+const struct task_kind device_tasks = {.begin = begin,
+				       .explain = explain,
+				       .words = collective_words,
+				       .is_held = is_held,
+				       .end_of = end_of};
