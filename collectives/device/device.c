@@ -74,10 +74,9 @@ tutti_status device_check(const struct device *d, const struct call_args *args,
 			  const tutti_call *call)
 {
 	const char *name = collective_name(args->collective);
-	uint64_t place;
+	uint64_t send, recv;
 
-	TRY(cuda_channels_place(d->channels, args->send, &place));
-	TRY(cuda_channels_place(d->channels, args->recv, &place));
+	TRY(device_places(d, args, &send, &recv));
 	if (call && !call->work && !call->done && is_default_stream(call->stream) &&
 	    cuda_channels_share_default(d->channels))
 		return fail(TUTTI_ERR_INVALID,

@@ -11,6 +11,16 @@
 /* A block has so much to do at the least: 512 threads, 16 bytes each, several times. */
 #define BLOCK_BYTES (32u << 10)
 
+static bool comes_from_root(enum collective pattern)
+{
+	return pattern == COLL_BROADCAST || pattern == COLL_SCATTER;
+}
+
+static bool goes_to_root(enum collective pattern)
+{
+	return pattern == COLL_REDUCE || pattern == COLL_GATHER;
+}
+
 /* A call, in bytes. */
 struct shape {
 	enum collective pattern;
@@ -45,16 +55,13 @@ static bool is_short(const struct device *d, const struct shape *s)
 
 static void fill_packets(const struct call_args *a, const struct shape *s, struct packets_args *p)
 {
-	bool from_root = s->pattern == COLL_BROADCAST || s->pattern == COLL_SCATTER;
-	bool to_root = s->pattern == COLL_REDUCE || s->pattern == COLL_GATHER;
-
 	p->send = a->send;
 	p->recv = a->recv;
 	p->bytes = s->block;
 	p->send_stride = collective_has_blocks(s->pattern, SEND_SIDE) ? s->block : 0;
 	p->recv_stride = collective_has_blocks(s->pattern, RECV_SIDE) ? s->block : 0;
-	p->sender = from_root ? a->root : -1;
-	p->receiver = to_root ? a->root : -1;
+	p->sender = comes_from_root(s->pattern) ? a->root : -1;
+	p->receiver = goes_to_root(s->pattern) ? a->root : -1;
 	p->reduces = collective_reduces(s->pattern);
 }
 
@@ -73,7 +80,7 @@ static void fill_send(const struct device *d, const struct call_args *a, const s
 		      struct lines_args *l)
 {
 	bool has_blocks = collective_has_blocks(s->pattern, SEND_SIDE);
-	bool from_root = s->pattern == COLL_BROADCAST || s->pattern == COLL_SCATTER;
+	bool from_root = comes_from_root(s->pattern);
 
 	l->send_is_same = !has_blocks;
 	for (int r = 0; r < d->size; r++) {
@@ -90,7 +97,7 @@ static void fill_recv(const struct device *d, const struct call_args *a, const s
 		      struct lines_args *l)
 {
 	bool has_blocks = collective_has_blocks(s->pattern, RECV_SIDE);
-	bool from_root = s->pattern == COLL_BROADCAST || s->pattern == COLL_SCATTER;
+	bool from_root = comes_from_root(s->pattern);
 
 	for (int r = 0; r < d->size; r++) {
 		bool comes = !from_root || r == a->root;
@@ -102,19 +109,33 @@ static void fill_recv(const struct device *d, const struct call_args *a, const s
 	}
 }
 
+/* A buffer that this rank does not have is in nobody's way. */
+static tutti_status place_of(const struct device *d, const void *ptr, bool is_used, uint64_t *place)
+{
+	*place = channel_place(0, 0);
+	return is_used ? cuda_channels_place(d->channels, ptr, place) : TUTTI_OK;
+}
+
+tutti_status device_places(const struct device *d, const struct call_args *a, uint64_t *send,
+			   uint64_t *recv)
+{
+	enum collective pattern = collective_pattern(a->collective);
+	bool is_root = a->root == d->rank;
+
+	TRY(place_of(d, a->send, is_root || !comes_from_root(pattern), send));
+	return place_of(d, a->recv, is_root || !goes_to_root(pattern), recv);
+}
+
 static tutti_status fill_lines(const struct device *d, const struct call_args *a,
 			       const struct shape *s, struct lines_args *l)
 {
-	bool to_root = s->pattern == COLL_REDUCE || s->pattern == COLL_GATHER;
-
 	l->send = a->send;
 	l->recv = a->recv;
-	TRY(cuda_channels_place(d->channels, a->send, &l->send_place));
-	TRY(cuda_channels_place(d->channels, a->recv, &l->recv_place));
+	TRY(device_places(d, a, &l->send_place, &l->recv_place));
 	l->move = s->pattern == COLL_REDUCE_SCATTER     ? CHANNEL_REDUCE_MINE
 		  : collective_reduces(s->pattern) ? CHANNEL_REDUCE_SLICES
 							: CHANNEL_PULL;
-	l->root = to_root ? a->root : -1;
+	l->root = goes_to_root(s->pattern) ? a->root : -1;
 	fill_send(d, a, s, l);
 	if (l->move == CHANNEL_PULL)
 		fill_recv(d, a, s, l);

@@ -16,6 +16,9 @@ union device_args {
 };
 /* device_args.c: which kernel, with how many blocks, and all of its arguments but those that
  * cuda_channels_launch fills in. */
+/* Where the buffers lie, for all ranks: as cuda_channels_place. */
+tutti_status device_places(const struct device *device, const struct call_args *call,
+			   uint64_t *send, uint64_t *recv);
 tutti_status device_prepare(const struct device *device, const struct call_args *call,
 			    union device_args *args, struct cuda_channels_launch *launch);
 

@@ -81,6 +81,13 @@ DEVICE int wait_fails(const struct channel_call *call, unsigned *turns)
 	return 0;
 }
 
+/* A kernel that comes after a failure finds all greetings there, perhaps, and must not touch buffers
+ * that the ranks have given back meanwhile. By one thread, beside the wait for greetings. */
+DEVICE int channel_is_aborted(const struct channel_call *call)
+{
+	return load_relaxed(&call->args->host->abort) != 0;
+}
+
 /* The first failure of this rank is recorded; all its kernels end. */
 DEVICE void channel_fail(const struct channel_call *call, uint32_t what, uint32_t peer,
 			 uint32_t fingerprint, uint64_t bytes)

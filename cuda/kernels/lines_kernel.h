@@ -357,9 +357,12 @@ DEVICE void lines_body(const struct lines_args *a, struct kernel_block *block)
 			lines_greet(&l, (uint32_t)t);
 	}
 	block_barrier();
-	for (int t = thread_first(); t < LINE_THREADS; t += thread_step())
+	for (int t = thread_first(); t < LINE_THREADS; t += thread_step()) {
+		if (t == LINE_THREADS - 1 && channel_is_aborted(&l.call))
+			s.has_failed = 1;
 		if (thread_and_rank(&l, t))
 			lines_arrive(&l, (uint32_t)t);
+	}
 	block_barrier();
 	int is_well = !s.has_failed && (all_are_mapped(&l) ? lines_mapped(&l) : lines_staged(&l)) &&
 		      lines_meet(&l, STEP_LEAVE);

@@ -171,7 +171,7 @@ DEVICE void packets_body(const struct packets_args *a, struct kernel_block *bloc
 	BLOCK_SHARED struct {
 		const void *src[CHANNEL_RANKS];
 		void *dst[1];
-		int has_failed;
+		int is_refused, has_failed; /* set before the second barrier, and behind it */
 	} s;
 	struct channel_call call = channel_begin(&a->channel, block->index);
 	uint32_t rank = a->channel.rank, size = a->channel.size;
@@ -179,7 +179,7 @@ DEVICE void packets_body(const struct packets_args *a, struct kernel_block *bloc
 	for (int t = thread_first(); t < PACKET_THREADS; t += thread_step()) {
 		if (t == 0) {
 			channel_started(&call);
-			s.has_failed = 0;
+			s.is_refused = s.has_failed = 0;
 			s.dst[0] = (char *)a->recv + packets_share(a, block->index, 0, 0).first;
 		}
 		if ((unsigned)t < size) {
@@ -193,12 +193,16 @@ DEVICE void packets_body(const struct packets_args *a, struct kernel_block *bloc
 	}
 	block_barrier();
 	/* A rank that makes another call may send no packets: its greeting is looked at first. */
-	for (int t = thread_first(); t < PACKET_THREADS; t += thread_step())
+	for (int t = thread_first(); t < PACKET_THREADS; t += thread_step()) {
+		if (t == PACKET_THREADS - 1 && channel_is_aborted(&call))
+			s.is_refused = 1;
 		if ((unsigned)t < size && !channel_await(&call, (unsigned)t))
-			s.has_failed = 1;
+			s.is_refused = 1;
+	}
+	block_barrier();
 	for (int t = thread_first(); t < PACKET_THREADS; t += thread_step()) {
 		struct share mine = packets_share(a, block->index, t, PACKET_BYTES);
-		if (!packets_receive(a, &call, mine, t))
+		if (s.is_refused || !packets_receive(a, &call, mine, t))
 			s.has_failed = 1;
 	}
 	block_barrier();

@@ -79,11 +79,15 @@ static void notice_wait(struct api *api, struct notice *notice, const char *what
 	CHECK_OK(api, notice->status);
 }
 
-static enum buffer_kind random_kind(struct api *api, enum call_style shared_memory)
+/* The ranks of a call have GPUs' memory, or none has: kernels wait for kernels. */
+static enum buffer_kind random_kind(struct api *api, const struct call_spec *spec)
 {
 	uint64_t r = random_below(&api->own, 4);
+	enum call_style shared_memory = spec->shared_memory;
 	if (shared_memory == STYLE_ALL)
 		return BUFFER_SHARED;
+	if (api->device == BUFFER_CUDA)
+		return spec->data.seed % 2 ? BUFFER_CUDA : r == 3 ? BUFFER_SHARED : BUFFER_HOST;
 	if (shared_memory == STYLE_NONE && !api->device)
 		return BUFFER_HOST;
 	if (api->device && r < 2)
@@ -108,8 +112,7 @@ static void sizes_of(struct api *api, struct flight *f)
 /* Both pointers; the buffers of one call are of one kind as far as the CPU may not touch it. */
 static void make_buffers(struct api *api, struct flight *f)
 {
-	enum call_style style = f->spec->shared_memory;
-	enum buffer_kind kind = random_kind(api, style), other = random_kind(api, style);
+	enum buffer_kind kind = random_kind(api, f->spec), other = random_kind(api, f->spec);
 	if (f->spec->data.maker == DATA_USER) { /* host memory only */
 		kind = buffer_is_device(kind) ? BUFFER_HOST : kind;
 		other = buffer_is_device(other) ? BUFFER_HOST : other;

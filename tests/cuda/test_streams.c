@@ -246,6 +246,7 @@ static void every_call(struct rank *r)
 	struct ride d;
 
 	open_ride(&d, r);
+	blocking(r, ALL_REDUCE, &d); /* loads kernels, for which the driver may wait for streams */
 	for (int what = 0; what < WHATS; what++) {
 		in_stream(r, (enum what)what, &d);
 		with_handle(r, (enum what)what, &d);
@@ -318,6 +319,19 @@ static void test_every_call(void **state)
 	on_all(every_call);
 }
 
+/* The thread that makes the communicators has a GPU: so have all ranks, and their kernels wait for
+ * each other. */
+static void test_on_device(void **state)
+{
+	(void)state;
+	gpu_use(0);
+	on_all(every_call);
+	on_all(chain);
+	with_ranks(2, NULL, 1, failure);
+	with_ranks(5, NULL, 1, failure);
+	GPU(ctx_set_current, NULL);
+}
+
 static void test_chain(void **state)
 {
 	(void)state;
@@ -336,6 +350,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_every_call),
 		cmocka_unit_test(test_chain),
+		cmocka_unit_test(test_on_device),
 		cmocka_unit_test(test_failure),
 	};
 
