@@ -281,6 +281,7 @@ tutti_status comm_call(struct tutti_comm *comm, struct call_args *args, const tu
 
 	TRY(find_way(comm, args, &way));
 	TRY(find_stream(comm, args, call, &way));
+	args->is_on_device = way.is_on_device;
 	args->sequence = atomic_load_explicit(&comm->calls.sequence, memory_order_relaxed);
 	if (call_is_later_round(args))
 		args->sequence--; /* its first round's */

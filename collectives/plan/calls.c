@@ -42,8 +42,8 @@ const char *call_in_words(const struct call_summary *n, char *text, size_t text_
 		snprintf(sum, sizeof sum, ", %s", op_identity_name((uint32_t)n->op, op, sizeof op));
 	if (collective_has_root(pattern))
 		snprintf(root, sizeof root, ", root %d", n->root);
-	snprintf(text, text_bytes, "%s(%s%s%s%s) as #%llu", collective_name(c),
+	snprintf(text, text_bytes, "%s(%s%s%s%s) as #%llu%s", collective_name(c),
 		 has_dtype ? dtype_name((tutti_dtype)n->dtype) : "", count, sum, root,
-		 (unsigned long long)n->sequence);
+		 (unsigned long long)n->sequence, n->is_on_device ? " on GPUs" : "");
 	return text;
 }

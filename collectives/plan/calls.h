@@ -61,6 +61,7 @@ struct call_args {
 	uint64_t sequence;            /* of this communicator                                   */
 	uint32_t fingerprint;         /* of everything that ranks must agree on; never 0        */
 	_Bool is_grouped;             /* here: it is part of a group                            */
+	_Bool is_on_device;           /* kernels of all ranks meet                              */
 };
 
 static inline _Bool collective_has_root(enum collective pattern)
@@ -95,6 +96,7 @@ static inline _Bool call_is_later_round(const struct call_args *args)
 /* A call record as people read it: to explain a mismatch and to tell where a rank is. */
 struct call_summary {
 	int collective, dtype, op, root; /* op: its op_identity(), perhaps of another rank */
+	_Bool is_on_device;
 	uint64_t count, sequence;
 };
 

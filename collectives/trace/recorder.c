@@ -80,7 +80,8 @@ bool recorders_differ(const struct recorder *a, const struct recorder *b, uint64
 struct call_summary call_record_summary(const struct call_record *n, uint64_t sequence)
 {
 	return (struct call_summary){.collective = (int)(n->what >> 48),
-				     .dtype = (int)(n->what >> 40 & 255),
+				     .dtype = (int)(n->what >> 40 & 127),
+				     .is_on_device = n->what >> 47 & 1,
 				     .op = (int)n->op,
 				     .root = (int)(uint32_t)n->what,
 				     .count = n->count,

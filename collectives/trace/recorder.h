@@ -19,7 +19,7 @@
 
 /* A call record, as it is compared and as it travels; four words. */
 struct call_record {
-	uint64_t what;        /* collective << 48 | dtype << 40 | root                           */
+	uint64_t what;        /* collective << 48 | is_on_device << 47 | dtype << 40 | root      */
 	uint32_t op, counts;  /* op_identity(); a hash of the counts of a v-call, or 0           */
 	uint64_t count;
 	uint32_t sequence;    /* its low bits: enough among RECORDER_CALLS                       */
@@ -47,8 +47,8 @@ static inline struct call_record call_record_of(const struct call_args *a, int s
 						uint32_t previous)
 {
 	struct call_record n = {
-		.what = (uint64_t)a->collective << 48 | (uint64_t)(a->dtype & 255) << 40 |
-			(uint32_t)a->root,
+		.what = (uint64_t)a->collective << 48 | (uint64_t)a->is_on_device << 47 |
+			(uint64_t)(a->dtype & 127) << 40 | (uint32_t)a->root,
 		.op = (int)a->op < OPS_FIRST ? (uint32_t)a->op : op_identity(a->op),
 		.count = a->count,
 		.sequence = (uint32_t)a->sequence};

@@ -2,10 +2,12 @@
 tutti_test_helpers(memory)
 set(memory_helpers ${helpers})
 tutti_test_helpers(collectives)
-target_link_libraries(test_streams PRIVATE ${memory_helpers} ${helpers})
-add_dependencies(test_streams fake_cuda)
+foreach(name test_streams test_device)
+	target_link_libraries(${name} PRIVATE ${memory_helpers} ${helpers})
+	add_dependencies(${name} fake_cuda)
+	tutti_fake_cuda(cuda/${name} FAKE_CUDA_SMS=64)
+endforeach()
 add_dependencies(api_objects fake_cuda)
-tutti_fake_cuda(cuda/test_streams)
 
 # The API's tests on device buffers: processes that share one GPU or have one each, and threads.
 set(cuda_passes world errors messages small large bits flight programs)
