@@ -71,8 +71,7 @@ static tutti_status make_stream(struct cuda_channels *c)
 	struct cuda_visit visit;
 
 	TRY(cuda_enter(c->device, &visit));
-	CUresult error =
-		cuda->stream_create_with_priority(&c->stream, CU_STREAM_NON_BLOCKING, 0);
+	CUresult error = cuda->stream_create_with_priority(&c->stream, CU_STREAM_NON_BLOCKING, 0);
 	if (error == CUDA_SUCCESS)
 		error = cuda->event_create(&c->fork, CU_EVENT_DISABLE_TIMING);
 	if (error == CUDA_SUCCESS)
@@ -89,8 +88,9 @@ tutti_status cuda_channels_create(struct cuda_channels **out, struct cuda_part *
 	struct cuda_channels *c;
 
 	if (size > CHANNEL_RANKS)
-		return fail(TUTTI_ERR_UNSUPPORTED, "kernels of %d ranks do not wait for each other: %d are the most",
-			    size, CHANNEL_RANKS);
+		return fail(TUTTI_ERR_UNSUPPORTED,
+			    "kernels of %d ranks do not wait for each other: %d are the most", size,
+			    CHANNEL_RANKS);
 	if (!(c = calloc(1, sizeof *c)))
 		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for its channels", rank);
 	c->rank = rank;
@@ -163,7 +163,8 @@ static tutti_status find_gpu(const struct cuda_part *part, int rank, int *ordina
 		if (memcmp(uuid.bytes, part->gpu, sizeof uuid.bytes) == 0)
 			return TUTTI_OK;
 	}
-	return fail(TUTTI_ERR_UNSUPPORTED, "the GPU of rank %d is not visible to this process", rank);
+	return fail(TUTTI_ERR_UNSUPPORTED, "the GPU of rank %d is not visible to this process",
+		    rank);
 }
 
 static tutti_status may_reach(const struct cuda_channels *c, int ordinal, int rank)

@@ -66,7 +66,7 @@ void cuda_channels_abort(struct cuda_channels *channels);
 bool cuda_channels_is_running(const struct cuda_channels *channels);
 /* After an abort: returns when none runs, or after 10 s. */
 void cuda_channels_settle(struct cuda_channels *channels);
-/* What a kernel of this rank has found wrong: 0, or a channel_failure and whose. */
+/* The channel_failure that a kernel of this rank has found, or 0, and the rank that it is about. */
 uint32_t cuda_channels_error(const struct cuda_channels *channels, int *peer);
 
 #endif

@@ -56,16 +56,16 @@ static tutti_status clear(struct cuda_segment *s)
 
 	memset(s->host, 0, sizeof *s->host);
 	CUDA_TRY(stream_create_with_priority, &stream, CU_STREAM_NON_BLOCKING, 0);
-	tutti_status status = cuda_status(
-		cuda->memset_d8_async(s->memory, 0, s->bytes + REGION_BYTES, stream),
-		"memset_d8_async");
+	tutti_status status =
+		cuda_status(cuda->memset_d8_async(s->memory, 0, s->bytes + REGION_BYTES, stream),
+			    "memset_d8_async");
 	if (status == TUTTI_OK)
 		status = cuda_status(cuda->stream_synchronize(stream), "stream_synchronize");
 	cuda->stream_destroy(stream);
 	return status;
 }
 
-/* What an error leaves behind is small, and the device's state is in doubt. */
+/* An error leaves memory behind: the device's state is in doubt then. */
 static tutti_status make(struct cuda_segment *s, bool is_new)
 {
 	struct cuda_visit visit;

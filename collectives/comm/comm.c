@@ -270,9 +270,8 @@ tutti_status comm_start(struct tutti_comm *comm)
 	log_info("rank %d of %d, node %d of %d, window %s%s, %d rank%s on %d core%s", comm->rank,
 		 comm->size, comm->place.node_rank, comm->place.num_nodes,
 		 comm->window ? "on" : "off", comm->device ? ", GPUs on" : "",
-		 comm->place.ranks_on_host,
-		 comm->place.ranks_on_host == 1 ? "" : "s", comm->place.cores,
-		 comm->place.cores == 1 ? "" : "s");
+		 comm->place.ranks_on_host, comm->place.ranks_on_host == 1 ? "" : "s",
+		 comm->place.cores, comm->place.cores == 1 ? "" : "s");
 	return TUTTI_OK;
 }
 

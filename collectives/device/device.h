@@ -17,7 +17,8 @@ struct device_config {
 
 /* Opens this rank's part and describes it to the others. Without one, which is no failure, *device
  * is NULL and part says so. */
-void device_open(struct device **device, struct cuda_part *part, const struct device_config *config);
+void device_open(struct device **device, struct cuda_part *part,
+		 const struct device_config *config);
 /* parts: of all ranks, in rank order. false: there is no way; the log says why. */
 bool device_connect(struct device *device, const struct cuda_part *parts);
 /* NULL is fine. After the engine. */

@@ -22,38 +22,39 @@ static bool goes_to_root(enum collective pattern)
 }
 
 /* A call, in bytes. */
-struct shape {
+struct call_shape {
 	enum collective pattern;
 	size_t element;
 	size_t block; /* bytes of a rank's block; of v-variants 0 */
 	bool has_counts, is_root;
 };
 
-static struct shape shape_of(const struct device *d, const struct call_args *a)
+static struct call_shape shape_of(const struct device *d, const struct call_args *a)
 {
-	struct shape s = {.pattern = collective_pattern(a->collective),
-			  .element = dtype_bytes(a->dtype),
-			  .has_counts = collective_has_counts(a->collective)};
+	struct call_shape s = {.pattern = collective_pattern(a->collective),
+			       .element = dtype_bytes(a->dtype),
+			       .has_counts = collective_has_counts(a->collective)};
 
 	s.block = s.has_counts ? 0 : a->count * s.element;
 	s.is_root = collective_has_root(s.pattern) && a->root == d->rank;
 	return s;
 }
 
-static unsigned packet_blocks(const struct shape *s)
+static unsigned packet_blocks(const struct call_shape *s)
 {
 	size_t each = (size_t)PACKET_SLOT * PACKET_BYTES;
 
 	return s->block <= each ? 1 : (unsigned)((s->block + each - 1) / each);
 }
 
-static bool is_short(const struct device *d, const struct shape *s)
+static bool is_short(const struct device *d, const struct call_shape *s)
 {
 	return !s->has_counts && s->block <= PACKETS_MOST &&
 	       packet_blocks(s) <= cuda_channels_count(d->channels);
 }
 
-static void fill_packets(const struct call_args *a, const struct shape *s, struct packets_args *p)
+static void fill_packets(const struct call_args *a, const struct call_shape *s,
+			 struct packets_args *p)
 {
 	p->send = a->send;
 	p->recv = a->recv;
@@ -76,7 +77,7 @@ static size_t offset_of(const struct call_args *a, int side, int rank)
 }
 
 /* This rank sends to every rank, or the root to each, or each to the root. */
-static void fill_send(const struct device *d, const struct call_args *a, const struct shape *s,
+static void fill_send(const struct device *d, const struct call_args *a, const struct call_shape *s,
 		      struct lines_args *l)
 {
 	bool has_blocks = collective_has_blocks(s->pattern, SEND_SIDE);
@@ -86,14 +87,14 @@ static void fill_send(const struct device *d, const struct call_args *a, const s
 	for (int r = 0; r < d->size; r++) {
 		bool sends = !from_root || s->is_root;
 		bool goes = s->pattern != COLL_GATHER || r == a->root;
-		size_t count = has_blocks ? count_of(a, SEND_SIDE, r)
-					  : count_of(a, SEND_SIDE, d->rank);
+		size_t count =
+			has_blocks ? count_of(a, SEND_SIDE, r) : count_of(a, SEND_SIDE, d->rank);
 		l->send_bytes[r] = sends && goes ? count * s->element : 0;
 		l->send_offset[r] = has_blocks ? offset_of(a, SEND_SIDE, r) * s->element : 0;
 	}
 }
 
-static void fill_recv(const struct device *d, const struct call_args *a, const struct shape *s,
+static void fill_recv(const struct device *d, const struct call_args *a, const struct call_shape *s,
 		      struct lines_args *l)
 {
 	bool has_blocks = collective_has_blocks(s->pattern, RECV_SIDE);
@@ -102,8 +103,8 @@ static void fill_recv(const struct device *d, const struct call_args *a, const s
 	for (int r = 0; r < d->size; r++) {
 		bool comes = !from_root || r == a->root;
 		bool gets = s->pattern != COLL_GATHER || s->is_root;
-		size_t count = has_blocks ? count_of(a, RECV_SIDE, r)
-					  : count_of(a, RECV_SIDE, d->rank);
+		size_t count =
+			has_blocks ? count_of(a, RECV_SIDE, r) : count_of(a, RECV_SIDE, d->rank);
 		l->recv_bytes[r] = comes && gets ? count * s->element : 0;
 		l->recv_offset[r] = has_blocks ? offset_of(a, RECV_SIDE, r) * s->element : 0;
 	}
@@ -127,14 +128,14 @@ tutti_status device_places(const struct device *d, const struct call_args *a, ui
 }
 
 static tutti_status fill_lines(const struct device *d, const struct call_args *a,
-			       const struct shape *s, struct lines_args *l)
+			       const struct call_shape *s, struct lines_args *l)
 {
 	l->send = a->send;
 	l->recv = a->recv;
 	TRY(device_places(d, a, &l->send_place, &l->recv_place));
-	l->move = s->pattern == COLL_REDUCE_SCATTER     ? CHANNEL_REDUCE_MINE
-		  : collective_reduces(s->pattern) ? CHANNEL_REDUCE_SLICES
-							: CHANNEL_PULL;
+	l->move = s->pattern == COLL_REDUCE_SCATTER ? CHANNEL_REDUCE_MINE
+		  : collective_reduces(s->pattern)  ? CHANNEL_REDUCE_SLICES
+						    : CHANNEL_PULL;
 	l->root = goes_to_root(s->pattern) ? a->root : -1;
 	fill_send(d, a, s, l);
 	if (l->move == CHANNEL_PULL)
@@ -144,7 +145,7 @@ static tutti_status fill_lines(const struct device *d, const struct call_args *a
 
 /* Of all_to_allv ranks know only their own counts. */
 static unsigned line_blocks(const struct device *d, const struct call_args *a,
-			    const struct shape *s)
+			    const struct call_shape *s)
 {
 	unsigned most = cuda_channels_count(d->channels);
 	size_t bytes = s->has_counts ? a->count * s->element : s->block * (size_t)d->size;
@@ -158,7 +159,7 @@ static unsigned line_blocks(const struct device *d, const struct call_args *a,
 tutti_status device_prepare(const struct device *d, const struct call_args *a,
 			    union device_args *args, struct cuda_channels_launch *launch)
 {
-	struct shape s = shape_of(d, a);
+	struct call_shape s = shape_of(d, a);
 	int divisor = a->op == TUTTI_AVG ? d->size : 0;
 
 	memset(args, 0, sizeof *args);

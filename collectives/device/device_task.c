@@ -1,5 +1,5 @@
-/* A call on the device as a task of the engine: its kernel is started in begin, and the engine looks
- * until it has ended. A call that is captured into a graph is over at once. */
+/* A call on the device as a task of the engine: its kernel is started in begin, and the engine
+ * looks until it has ended. A call that is captured into a graph is over at once. */
 #include "collectives/control/control.h"
 #include "collectives/device/device_internal.h"
 #include "collectives/engine/task.h"
@@ -69,8 +69,7 @@ static void kernel_ended(struct engine *e, struct engine_io *io)
 
 static void kernel_failed(struct engine *e, struct engine_io *io)
 {
-	engine_fail_in(e, io->work, io->op.io.status,
-		       e->links.queues[TUTTI_MEMORY_CUDA]->error);
+	engine_fail_in(e, io->work, io->op.io.status, e->links.queues[TUTTI_MEMORY_CUDA]->error);
 }
 
 static int explain(struct engine *e, const struct tutti_work *work, char *text, size_t text_bytes)

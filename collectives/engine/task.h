@@ -59,8 +59,8 @@ struct task_kind {
 	/* Whether it has not begun, because the earlier work of its stream lasts: then its deadline
 	 * does not pass. NULL: its preparations say so. */
 	bool (*is_held)(const struct tutti_work *work);
-	/* What the kind's streams may wait for instead of a gate: an AFTER behind all that it does.
-	 * NULL: there is none. */
+	/* An AFTER behind all that it does, for which streams may wait instead of a gate. NULL:
+	 * there is none. */
 	const struct memory_io *(*end_of)(const struct tutti_work *work);
 };
 

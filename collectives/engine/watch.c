@@ -15,8 +15,8 @@ static bool is_collective(const struct tutti_work *work)
 /* The earlier work of a call's stream may take any time. */
 static void put_off_deadline(struct tutti_work *work, uint64_t now)
 {
-	bool is_held = work->spec.kind->is_held ? work->spec.kind->is_held(work)
-						: work->bounce.is_held;
+	bool is_held =
+		work->spec.kind->is_held ? work->spec.kind->is_held(work) : work->bounce.is_held;
 
 	if (is_held)
 		work->deadline_ns = now + MS_TO_NS(work->spec.timeout_ms);

@@ -181,12 +181,14 @@ static void handles(struct rank *r)
 	fill(r, &b, N, 0);
 	for (int i = 0; i < ROUNDS; i++) {
 		call.work = &works[i];
-		expect(r, "a call", tutti_all_reduce(i ? b.recv : b.send, b.recv, N, TUTTI_F32,
-						     i ? TUTTI_MAX : TUTTI_SUM, r->comm, &call));
+		expect(r, "a call",
+		       tutti_all_reduce(i ? b.recv : b.send, b.recv, N, TUTTI_F32,
+					i ? TUTTI_MAX : TUTTI_SUM, r->comm, &call));
 		expect(r, "wait_stream", tutti_work_wait_stream(works[i], b.stream));
 	}
-	expect(r, "all_gather", tutti_all_gather(b.recv, b.all, N, TUTTI_F32, r->comm,
-						 &(tutti_call){.stream = b.stream}));
+	expect(r, "all_gather",
+	       tutti_all_gather(b.recv, b.all, N, TUTTI_F32, r->comm,
+				&(tutti_call){.stream = b.stream}));
 	check(r, &b, N, 0);
 	for (int i = ROUNDS - 1; i >= 0; i--)
 		expect(r, "work_wait", tutti_work_wait(&works[i], 0));
@@ -254,8 +256,8 @@ static void test_refusals(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_graphs),  cmocka_unit_test(test_handles),
-		cmocka_unit_test(test_differ),  cmocka_unit_test(test_late),
+		cmocka_unit_test(test_graphs),   cmocka_unit_test(test_handles),
+		cmocka_unit_test(test_differ),   cmocka_unit_test(test_late),
 		cmocka_unit_test(test_refusals),
 	};
 
