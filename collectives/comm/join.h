@@ -64,8 +64,8 @@ struct window_config comm_window_config(struct tutti_comm *comm);
 void comm_open_window(struct tutti_comm *comm, uint64_t deadline_ns, bool (*is_over)(void *arg),
 		      void *arg);
 void comm_keep_window(struct tutti_comm *comm, bool all_have_it);
-/* Parts of comm that a rank may lack, and that are of use only if all have them: those that all have
- * are the & of the ranks'. comm_keep keeps these, and closes the rest. */
+/* Parts of comm that a rank may lack, and that are of use only if all have them: those are the & of
+ * the ranks'. comm_keep keeps these, and closes the rest. */
 enum { HAS_WINDOW = 1, HAS_DEVICE = 2, HAS_ALL = 3 };
 uint32_t comm_has(const struct tutti_comm *comm);
 void comm_keep(struct tutti_comm *comm, uint32_t all_have);

@@ -9,6 +9,7 @@
 
 #include "core/clock.h"
 
+#include <dlfcn.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -219,6 +220,16 @@ static void end(struct job *job, int before)
 	remains_judge(&job->verdict, before, job->options->is_private);
 }
 
+/* Without loading it: the ranks are forked from here, and initialise it themselves. */
+static bool has_gpus(void)
+{
+	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+
+	if (library)
+		dlclose(library);
+	return library != NULL;
+}
+
 void job_run(const struct scenario *s, const struct job_options *options, struct result *result)
 {
 	static struct board *board;
@@ -235,6 +246,8 @@ void job_run(const struct scenario *s, const struct job_options *options, struct
 		result->why = hosts_open(&job.hosts, s->hosts);
 	if ((s->way == WAY_VERBS || s->way == WAY_UCX) && !result->why)
 		result->why = fabric_lacks(way_names[s->way]);
+	if (s->way == WAY_GPUS && !result->why && !has_gpus())
+		result->why = "there is no CUDA driver";
 	if (result->why)
 		return;
 	board_clear(board);

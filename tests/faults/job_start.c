@@ -30,8 +30,8 @@ static void set_number(const char *name, int value)
 static void set_transports(const struct scenario *s, int rank)
 {
 	static const char *const transports[WAYS] = {"shm,tcp", "shm",   "tcp", "shm,tcp",
-						     "shm,tcp", "verbs", "ucx"};
-	bool has_window = s->way == WAY_WINDOW;
+						     "shm,tcp", "verbs", "ucx", "shm,tcp"};
+	bool has_window = s->way == WAY_WINDOW || s->way == WAY_GPUS;
 	char host[32];
 
 	setenv("TUTTI_TRANSPORTS", transports[s->way], 1);

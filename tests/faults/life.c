@@ -3,6 +3,8 @@
  * begins a new generation with a program of its own. */
 #include "tests/faults/life.h"
 
+#include "tests/cuda/gpu.h"
+
 #include "core/clock.h"
 #include "tests/entries.h"
 
@@ -263,11 +265,17 @@ int life_run(const struct scenario *scenario, struct board *board, int id, int d
 {
 	static struct life one;
 	struct life *life = &one;
+	bool has_gpu = scenario->way == WAY_GPUS && gpu_open();
+	if (has_gpu) {
+		gpu_use(id % gpu_count());
+		gpu_free(gpu_alloc(1)); /* the driver's own descriptors */
+	}
 	int before = open_descriptors();
 
 	*life = (struct life){.scenario = scenario, .seat = &board->seats[id], .id = id};
 	life->api = (struct api){.rank = id,
 				 .size = scenario->ranks,
+				 .device = has_gpu ? BUFFER_CUDA : 0,
 				 .seed = scenario->seed,
 				 .own = scenario->seed + 1000003 * ((uint64_t)id + 1)};
 	for (int r = 0; r < scenario->ranks; r++)

@@ -18,7 +18,8 @@
 #define LATE_SILENCE_MS 60000 /* KIND_LATE */
 #define FABRIC_RANKS    5
 
-const char *const way_names[WAYS] = {"window", "shm", "tcp", "nodes", "hosts", "verbs", "ucx"};
+const char *const way_names[WAYS] = {"window", "shm",   "tcp", "nodes",
+				     "hosts",  "verbs", "ucx", "gpus"};
 const char *const kind_names[KINDS] = {"kill", "stop", "nap", "abort",  "close", "reset",
 				       "loss", "flap", "cut", "vanish", "late"};
 const char *const point_names[POINTS] = {"init",   "call",    "split", "agree",
@@ -64,8 +65,8 @@ static bool fits(int way, int kind)
 	if (is_of_network)
 		return way == WAY_HOSTS;
 	if (kind == KIND_RESET)
-		return way != WAY_WINDOW && way != WAY_SHM;
-	return kind != KIND_CLOSE || way != WAY_WINDOW;
+		return way != WAY_WINDOW && way != WAY_GPUS && way != WAY_SHM;
+	return kind != KIND_CLOSE || (way != WAY_WINDOW && way != WAY_GPUS);
 }
 
 /* Where new ranks look for the others, a rank has to be left: a host may have none. */

@@ -20,6 +20,7 @@ enum way {
 	WAY_HOSTS,  /* the same, but each node has a network of its own, and a wire joins them */
 	WAY_VERBS,  /* one node, messages by verbs: no seed draws it, it is asked for by name */
 	WAY_UCX,    /* one node, messages by ucx: likewise                                    */
+	WAY_GPUS,   /* one node, a GPU for each rank, whose kernels meet: likewise            */
 	WAYS,
 };
 

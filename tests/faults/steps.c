@@ -2,6 +2,7 @@
  * it is, all ranks of the communicator draw from one seed. */
 #include "tests/faults/life.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define SPOILED 0x3c
@@ -25,8 +26,15 @@ static struct place place_of(struct api *api)
 
 static void spoil(const struct buffer *b)
 {
-	if (b->kind == BUFFER_HOST && b->data && b->bytes)
-		memset(b->data, SPOILED, b->bytes);
+	static char spoiled[4096];
+
+	memset(spoiled, SPOILED, sizeof spoiled);
+	if (b->kind == BUFFER_SHARED || !b->data)
+		return;
+	for (size_t at = 0, n; at < b->bytes; at += n) {
+		n = b->bytes - at < sizeof spoiled ? b->bytes - at : sizeof spoiled;
+		buffer_write((struct buffer *)(uintptr_t)b, at, spoiled, n);
+	}
 }
 
 /* The library may not touch its buffers any more: they are kept, and looked at later. */
@@ -42,12 +50,18 @@ static void leave(struct life *life, const struct part *p)
 
 static void check_spoiled(struct life *life, const struct buffer *b)
 {
-	if (b->kind != BUFFER_HOST || !b->data)
-		return;
-	for (size_t i = 0; i < b->bytes; i++)
-		CHECK(&life->api, b->data[i] == SPOILED,
+	char *bytes = malloc(b->bytes + 1);
+
+	CHECK(&life->api, bytes, "no memory for %zu bytes", b->bytes);
+	if (b->kind != BUFFER_SHARED && b->data)
+		buffer_read(b, 0, bytes, b->bytes);
+	for (size_t i = 0; b->kind != BUFFER_SHARED && b->data && i < b->bytes; i++)
+		CHECK(&life->api, bytes[i] == SPOILED,
 		      "byte %zu of %zu of a buffer was written to after its call had failed", i,
 		      b->bytes);
+	free(bytes);
+	if (b->kind == BUFFER_SHARED || !b->data)
+		return;
 	CHECK(&life->api, buffer_guards_hold(b), "bytes beside a buffer were written");
 }
 
