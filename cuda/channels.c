@@ -265,21 +265,27 @@ void cuda_channels_abort(struct cuda_channels *c)
 	atomic_store(&c->has_failed, true);
 }
 
-bool cuda_channels_is_running(const struct cuda_channels *c)
+bool cuda_channels_is_running(const struct cuda_channels *c, uint64_t *ended)
 {
 	const struct channel_host *host = c->segment->host;
+	uint64_t sum = 0;
+	bool runs = false;
 
-	for (unsigned i = 0; i < c->count; i++)
-		if (look(&host->started[i]) != look(&host->finished[i]))
-			return true;
-	return false;
+	for (unsigned i = 0; i < c->count; i++) {
+		uint64_t finished = look(&host->finished[i]);
+		runs |= look(&host->started[i]) != finished;
+		sum += finished;
+	}
+	if (ended)
+		*ended = sum;
+	return runs;
 }
 
 void cuda_channels_settle(struct cuda_channels *c)
 {
 	uint64_t deadline_ns = deadline_after_ms(SETTLE_MS);
 
-	while (cuda_channels_is_running(c)) {
+	while (cuda_channels_is_running(c, NULL)) {
 		if (clock_now_ns() > deadline_ns) {
 			log_notice("rank %d: kernels of a call that has failed do not end on CUDA "
 				   "device %d: its buffers may still change",
@@ -326,7 +332,7 @@ void cuda_channels_destroy(struct cuda_channels *c)
 	if (c->device)
 		close_device(c);
 	/* Kernels that a stream has not begun yet will look at it, after a failure. */
-	if (c->segment && !c->has_failed)
-		cuda_segment_give(c->segment);
+	if (c->segment)
+		(c->has_failed ? cuda_segment_keep : cuda_segment_give)(c->segment);
 	free(c);
 }

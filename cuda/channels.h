@@ -62,8 +62,9 @@ bool cuda_channels_share_default(const struct cuda_channels *channels);
 
 /* From any thread: all kernels of this rank end, those to come too. */
 void cuda_channels_abort(struct cuda_channels *channels);
-/* Whether a kernel of this rank has begun and not ended. */
-bool cuda_channels_is_running(const struct cuda_channels *channels);
+/* Whether a kernel of this rank has begun and not ended. *ended, which may be NULL: a number that
+ * changes whenever one ends. */
+bool cuda_channels_is_running(const struct cuda_channels *channels, uint64_t *ended);
 /* After an abort: returns when none runs, or after 10 s. */
 void cuda_channels_settle(struct cuda_channels *channels);
 /* The channel_failure that a kernel of this rank has found, or 0, and the rank that it is about. */

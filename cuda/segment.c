@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct cuda_segment *free_segments;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the list */
+static struct cuda_segment *free_segments, *kept_segments;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the lists */
 
 #define REGION_BYTES (CHANNEL_RANKS * CHANNEL_REGIONS * sizeof(uint64_t))
 
@@ -25,12 +25,22 @@ static struct cuda_segment *find_free(const struct cuda_device *device, size_t b
 	return segment;
 }
 
-void cuda_segment_give(struct cuda_segment *segment)
+static void put(struct cuda_segment **list, struct cuda_segment *segment)
 {
 	pthread_mutex_lock(&lock);
-	segment->next = free_segments;
-	free_segments = segment;
+	segment->next = *list;
+	*list = segment;
 	pthread_mutex_unlock(&lock);
+}
+
+void cuda_segment_give(struct cuda_segment *segment)
+{
+	put(&free_segments, segment);
+}
+
+void cuda_segment_keep(struct cuda_segment *segment)
+{
+	put(&kept_segments, segment);
 }
 
 /* A GPU without IPC (some virtual ones) still serves ranks of one process. */

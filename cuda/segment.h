@@ -20,7 +20,8 @@ struct cuda_segment {
  * thread. */
 tutti_status cuda_segment_take(struct cuda_segment **segment, const struct cuda_device *device,
                                size_t bytes);
-/* For others to take. Without it the memory is kept for kernels that are still to run. */
+/* For others to take; or kept as it is, for kernels that are still to run. */
 void cuda_segment_give(struct cuda_segment *segment);
+void cuda_segment_keep(struct cuda_segment *segment);
 
 #endif

@@ -246,10 +246,9 @@ tutti_status comm_start(struct tutti_comm *comm)
 		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for a flight recorder",
 			    comm->rank);
 	TRY(open_trace(comm));
-	if (comm->device) {
-		config.on_failure = device_fail;
-		config.on_failure_arg = comm->device;
-	}
+	if (comm->device)
+		config.device = (struct engine_device){device_fail, device_runs, comm->device};
+	config.timeout_ms = comm->settings.timeout_ms;
 	config.trace = comm->calls.trace;
 	config.trace_dir = comm->settings.env.trace_dir;
 	memcpy(config.name, comm->settings.name, sizeof config.name);

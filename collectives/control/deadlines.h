@@ -37,6 +37,7 @@
 #define LINK_REST_MS            50   /* between two connections, after eight that failed */
 
 /* Others. */
+#define REPLAYS_MS              100  /* between two looks at kernels of captured calls */
 #define WAKE_OTHERS_MS          200  /* a shrink fails a communicator in which others may wait */
 #define LEAVING_MS              1000 /* a rank's last words to the peers of its sends and recvs */
 

@@ -57,6 +57,11 @@ void device_fail(void *device)
 	cuda_channels_settle(d->channels);
 }
 
+bool device_runs(void *device, uint64_t *ended)
+{
+	return cuda_channels_is_running(((struct device *)device)->channels, ended);
+}
+
 /* Scaled sums have a scalar for each rank, which its plan multiplies with first. */
 bool device_serves(const struct device *d, const struct call_args *args)
 {

@@ -30,8 +30,10 @@ bool device_serves(const struct device *device, const struct call_args *args);
 tutti_status device_check(const struct device *device, const struct call_args *args,
 			  const tutti_call *call);
 
-/* A failure: kernels of this rank end, and none touches a buffer afterwards. For engine_config. */
+/* For struct engine_device. After a failure the kernels of this rank end, and none touches a buffer
+ * afterwards. */
 void device_fail(void *device);
+bool device_runs(void *device, uint64_t *ended);
 
 /* A task whose spec has a device. */
 extern const struct task_kind device_tasks;

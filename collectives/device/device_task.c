@@ -37,10 +37,12 @@ static tutti_status begin(struct engine *e, struct tutti_work *work)
 	TRY(device_prepare(spec->device, &spec->args, &args, &launch));
 	TRY(cuda_channels_launch(spec->device->channels, &launch, &used, &is_captured));
 	work->stage = WORK_RUNS;
-	if (is_captured)
+	if (is_captured) {
+		engine_expect_replays(e);
 		engine_work_ended(e, work);
-	else
+	} else {
 		await_stream(e, work, used);
+	}
 	return TUTTI_OK;
 }
 
@@ -76,7 +78,7 @@ static int explain(struct engine *e, const struct tutti_work *work, char *text, 
 {
 	(void)e;
 	snprintf(text, text_bytes, "for %s",
-		 cuda_channels_is_running(work->spec.device->channels)
+		 cuda_channels_is_running(work->spec.device->channels, NULL)
 			 ? "the kernels of the other ranks"
 			 : "the earlier work of its stream");
 	return -1;
@@ -85,7 +87,7 @@ static int explain(struct engine *e, const struct tutti_work *work, char *text, 
 /* Its deadline begins when the stream has come to it. */
 static bool is_held(const struct tutti_work *work)
 {
-	return !cuda_channels_is_running(work->spec.device->channels);
+	return !cuda_channels_is_running(work->spec.device->channels, NULL);
 }
 
 static const struct memory_io *end_of(const struct tutti_work *work)

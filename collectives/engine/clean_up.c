@@ -9,8 +9,8 @@ void engine_clean_up(struct engine *e)
 	e->failure.is_clean = true;
 	atomic_store(&e->help.is_dirty, 0);
 	engine_disconnect(e);
-	if (e->config.on_failure)
-		e->config.on_failure(e->config.on_failure_arg);
+	if (e->config.device.fail)
+		e->config.device.fail(e->config.device.arg);
 	for (int i = 0; i < TUTTI_MEMORY_KINDS; i++)
 		if (e->links.queues[i])
 			e->links.queues[i]->kind->cancel(e->links.queues[i]);

@@ -29,6 +29,13 @@ struct route {
 
 #define ENGINE_NAME_BYTES 32
 
+/* Kernels of this rank that wait for those of others; all NULL: there are none. Under the lock. */
+struct engine_device {
+	void (*fail)(void *arg); /* the engine has: they are to end, before works do */
+	bool (*runs)(void *arg, uint64_t *ended); /* whether one does, and a count of ends */
+	void *arg;
+};
+
 struct engine_config {
 	int rank, size;
 	char name[ENGINE_NAME_BYTES]; /* of the communicator, for messages; or ""   */
@@ -46,9 +53,8 @@ struct engine_config {
 	/* The ranks of this node, this one included, if they are to be spread over its CPUs. */
 	struct cpu_location near[CPU_LOCATIONS_MAX];
 	int ranks_near_count, ranks_near_me;
-	/* NULL, or called once, under the lock, when the engine fails, before works end. */
-	void (*on_failure)(void *arg);
-	void *on_failure_arg;
+	struct engine_device device;
+	int timeout_ms; /* of captured calls */
 	uint64_t (*now_ns)(void *arg); /* NULL: the machine's clock. With a clock of its own
 					* the engine moves by engine_progress alone      */
 	void *now_arg;

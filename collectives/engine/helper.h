@@ -16,6 +16,10 @@ void helper_list_remove(struct engine *e);
 int helper_for_each(bool (*is_one)(struct engine *e), void (*visit)(struct engine *e, void *arg),
 		    void *arg);
 
+/* replays.c: engines with captured calls, and a look at one. */
+bool helper_has_replays(struct engine *e);
+void helper_look_at_replays(struct engine *e, void *arg);
+
 /* helper_loop.c: the thread; wake_fd points to what wakes it. It ends soon after
  * helper_loop_stop(true). */
 void *helper_loop(void *wake_fd);

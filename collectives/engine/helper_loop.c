@@ -3,6 +3,8 @@
  * no call. It sleeps in poll while nothing is in flight. */
 #include "collectives/engine/helper.h"
 
+#include "collectives/control/control.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <unistd.h>
@@ -167,6 +169,18 @@ static int sooner(int a_ms, int b_ms)
 	return a_ms < 0 || (b_ms >= 0 && b_ms < a_ms) ? b_ms : a_ms;
 }
 
+static void visit_nothing(struct engine *e, void *arg)
+{
+	(void)e;
+	(void)arg;
+}
+
+/* When to look at captured calls again, or -1. */
+static int replays_ms(void)
+{
+	return helper_for_each(helper_has_replays, visit_nothing, NULL) > 0 ? REPLAYS_MS : -1;
+}
+
 struct due {
 	bool controls, resend; /* resend: that of all engines, not only where it was put off */
 };
@@ -198,7 +212,7 @@ static struct due doze(int wake_fd, int *naps)
 			     sooner(busy == 0    ? nap
 				    : s.is_blind ? 1
 						 : 10,
-				    sooner(s.control_ms, s.resend_ms)));
+				    sooner(replays_ms(), sooner(s.control_ms, s.resend_ms))));
 	wake_set_state(HELPER_AWAKE);
 	if (s.fds[0].revents && read(wake_fd, &count, sizeof count) < 0 && errno != EAGAIN)
 		return (struct due){true, true};
@@ -228,6 +242,8 @@ void *helper_loop(void *arg)
 			helper_for_each(has_control, visit_control, NULL);
 		if (has_dozed || due.resend)
 			helper_for_each(has_control, visit_resend, &due.resend);
+		if (has_dozed)
+			helper_for_each(helper_has_replays, helper_look_at_replays, NULL);
 		due = (struct due){false, false};
 		has_dozed = false;
 		int busy = helper_for_each(helper_is_needed, visit_attend, &round);

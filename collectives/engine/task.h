@@ -169,6 +169,8 @@ struct engine_watch {
 	uint64_t absent_ns;   /* since when its absent ranks are asked for, or 0 */
 	uint64_t late_ns;     /* the last deadline that passed ... */
 	uint64_t asked_ns;    /* ... and when the other ranks were asked about it */
+	/* replays.c: when it last looked, what had ended then, and since when that is so. */
+	uint64_t replays_looked_ns, replays_ended, replays_since_ns;
 	uint64_t reported_ns; /* when the failure that another rank reported was first looked at */
 };
 
@@ -212,6 +214,7 @@ struct engine_help {
 	atomic_int prompt; /* any thread: works in a row that a thread waited for soon */
 	_Atomic uint64_t ended; /* works; written under the engine's lock, the helper reads it */
 	uint64_t ended_before;  /* the same at its last nap; the helper thread alone         */
+	atomic_bool replays;    /* any thread: calls were captured, and may run at any time */
 	atomic_int is_dirty;    /* any thread: has failed, and the helper is to clean up */
 };
 
@@ -318,6 +321,10 @@ tutti_status bounce_prepare(struct engine *e, struct tutti_work *work, struct bo
 void engine_work_ended(struct engine *e, struct tutti_work *work);
 /* The same with an error that is work's alone: the communicator stays well. */
 void engine_work_failed(struct engine *e, struct tutti_work *work, tutti_status status);
+
+/* replays.c */
+/* A call has been captured. */
+void engine_expect_replays(struct engine *e);
 
 /* work_parts.c */
 /* A group's work: made for up to count parts; then parts are added, and it is sealed. false: it

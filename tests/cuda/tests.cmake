@@ -9,6 +9,9 @@ foreach(name test_streams test_device)
 endforeach()
 add_dependencies(api_objects fake_cuda)
 
+tutti_fake_cuda(cuda/test_replays FAKE_CUDA_DEVICES=3)
+add_dependencies(test_replays fake_cuda)
+
 # The API's tests on device buffers: processes that share one GPU or have one each, and threads.
 set(cuda_passes world errors messages small large bits flight programs)
 foreach(n 1 2 4 8)

@@ -1,0 +1,60 @@
+/* Calls that were captured run without a work, whenever their graph is launched. So from the first
+ * capture on the helper thread looks at the device now and then: whether a kernel waits in vain. */
+#include "collectives/engine/helper.h"
+
+#include "collectives/control/control.h"
+
+#include <stdio.h>
+
+void engine_expect_replays(struct engine *e)
+{
+	atomic_store(&e->help.replays, true);
+	helper_wake();
+}
+
+bool helper_has_replays(struct engine *e)
+{
+	return atomic_load_explicit(&e->help.replays, memory_order_relaxed);
+}
+
+static void waits_in_vain(struct engine *e, uint64_t lasts)
+{
+	char text[200];
+
+	if (lasts >= MS_TO_NS(SLOW_MS) && e->config.control)
+		control_check(e->config.control, &(struct control_wait){NO_CALL, true});
+	if (e->failure.stop || lasts < MS_TO_NS(e->config.timeout_ms))
+		return;
+	snprintf(text, sizeof text,
+		 "rank %d: a captured call: waited %d ms for the kernels of other ranks; have all "
+		 "launched the same graphs? TUTTI_TIMEOUT_MS sets how long to wait.",
+		 e->config.rank, e->config.timeout_ms);
+	engine_set_failure(e, TUTTI_ERR_TIMEOUT, FAILURE_NO_RANK, text);
+}
+
+static void look(struct engine *e)
+{
+	uint64_t now = engine_now(e), ended;
+	bool runs = e->config.device.runs(e->config.device.arg, &ended);
+
+	/* Calls that have a work are watched by that. */
+	if (!runs || ended != e->watch.replays_ended || e->works.newest) {
+		e->watch.replays_ended = ended;
+		e->watch.replays_since_ns = now;
+		return;
+	}
+	waits_in_vain(e, now - e->watch.replays_since_ns);
+}
+
+void helper_look_at_replays(struct engine *e, void *arg)
+{
+	(void)arg;
+	if (!engine_trylock(e))
+		return;
+	if (!e->failure.stop &&
+	    engine_now(e) - e->watch.replays_looked_ns >= MS_TO_NS(REPLAYS_MS)) {
+		e->watch.replays_looked_ns = engine_now(e);
+		look(e);
+	}
+	engine_unlock(e);
+}
