@@ -1,5 +1,6 @@
 /* Channels: made, connected to those of the other ranks, watched, and ended. */
 #include "cuda/channels_internal.h"
+#include "cuda/regions.h"
 
 #include "core/auth.h"
 #include "core/clock.h"
@@ -314,6 +315,9 @@ static void close_device(struct cuda_channels *c)
 	for (int r = 0; r < c->size && !c->has_failed; r++)
 		if (c->is_opened[r])
 			cuda->ipc_close_mem_handle(c->segments[r]);
+	for (int i = 0; i < CHANNEL_RANKS * CHANNEL_REGIONS && !c->has_failed; i++)
+		if (c->mapped[i])
+			cuda->ipc_close_mem_handle(c->mapped[i]);
 	if (c->fork)
 		cuda->event_destroy(c->fork);
 	if (c->latest)
@@ -329,6 +333,7 @@ void cuda_channels_destroy(struct cuda_channels *c)
 {
 	if (!c)
 		return;
+	cuda_regions_forget(c);
 	if (c->device)
 		close_device(c);
 	/* Kernels that a stream has not begun yet will look at it, after a failure. */

@@ -12,6 +12,7 @@ struct cuda_channels {
 	struct cuda_segment *segment;
 	CUdeviceptr segments[CHANNEL_RANKS]; /* of all ranks, as this one maps them          */
 	bool is_opened[CHANNEL_RANKS];       /* by a handle                                  */
+	CUdeviceptr mapped[CHANNEL_RANKS * CHANNEL_REGIONS]; /* regions, by a handle; or 0   */
 	int rank, size;
 	unsigned count;                      /* of channels that a call may use              */
 	size_t staging;                      /* of a channel                                 */

@@ -1,5 +1,6 @@
 /* Calls of channels as kernels in streams: one after the other, whatever the streams. */
 #include "cuda/channels_internal.h"
+#include "cuda/regions.h"
 
 #include "core/status.h"
 #include "memory/memory.h"
@@ -21,6 +22,8 @@ tutti_status cuda_channels_place(const struct cuda_channels *c, const void *ptr,
 			    "a buffer is memory of CUDA device %d, and rank %d of this "
 			    "communicator has device %d",
 			    ordinal, c->rank, c->device->ordinal);
+	if (cuda_region_find(c, ptr, place))
+		return TUTTI_OK;
 	/* Peers reach cuMemAlloc's memory; that of pools only where its owner has said so. */
 	cuda->pointer_get_attribute(&is_plain, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
 				    pointer);

@@ -1,5 +1,6 @@
 /* tutti_mem_alloc: memory of the window where the ranks share one, else this process's own. */
 #include "collectives/api/group.h"
+#include "collectives/device/device.h"
 #include "collectives/engine/engine.h"
 
 #include "core/forks.h"
@@ -65,10 +66,11 @@ static tutti_status private_free(void *ptr)
 	return TUTTI_OK;
 }
 
-/* A rank's part of an allocation without a window. */
+/* A rank's part of an allocation without a window, or on GPUs. */
 struct alloc_report {
 	uint64_t bytes;
 	struct outcome outcome;
+	struct cuda_region region;
 };
 
 /* As in a window: all have the memory or none, and different sizes are different calls. */
@@ -92,27 +94,72 @@ static tutti_status judge(struct tutti_comm *comm, const struct alloc_report *al
 		    (size_t)all[0].bytes, comm->size, cause, all[cause].outcome.message);
 }
 
-static tutti_status agree(struct tutti_comm *comm, size_t bytes, tutti_status status)
+static tutti_status new_reports(struct tutti_comm *comm, struct alloc_report **all)
 {
-	struct alloc_report mine = {.bytes = bytes};
-	struct alloc_report *all = calloc((size_t)comm->size, sizeof *all);
+	if ((*all = calloc((size_t)comm->size, sizeof **all)))
+		return TUTTI_OK;
+	fail(TUTTI_ERR_MEMORY, "rank %d: tutti_mem_alloc: no memory for %d reports", comm->rank,
+	     comm->size);
+	comm_lacks_memory(comm);
+	return TUTTI_ERR_MEMORY;
+}
+
+/* all: room for the reports of all ranks. */
+static tutti_status gather(struct tutti_comm *comm, struct alloc_report *mine, tutti_status status,
+			   struct alloc_report *all)
+{
 	struct call_args args = {.collective = COLL_MEM_REPORT,
 				 .dtype = TUTTI_U8,
-				 .count = sizeof mine,
-				 .send = &mine,
+				 .count = sizeof *mine,
+				 .send = mine,
 				 .recv = all};
 
-	if (!all) {
-		fail(TUTTI_ERR_MEMORY, "rank %d: tutti_mem_alloc: no memory for %d reports",
-		     comm->rank, comm->size);
-		comm_lacks_memory(comm);
-		return TUTTI_ERR_MEMORY;
-	}
-	outcome_set(&mine.outcome, status);
-	status = comm_call_alone(comm, &args, NULL);
-	if (status == TUTTI_OK)
-		status = judge(comm, all);
+	outcome_set(&mine->outcome, status);
+	TRY(comm_call_alone(comm, &args, NULL));
+	return judge(comm, all);
+}
+
+static tutti_status agree(struct tutti_comm *comm, size_t bytes, tutti_status status)
+{
+	struct alloc_report mine = {.bytes = bytes}, *all;
+
+	TRY(new_reports(comm, &all));
+	status = gather(comm, &mine, status, all);
 	free(all);
+	return status;
+}
+
+/* Each rank makes its part, and then maps those of the others. */
+static tutti_status make_on_device(void **memory, size_t bytes, struct tutti_comm *comm,
+				   struct alloc_report *all)
+{
+	struct alloc_report mine = {.bytes = bytes};
+	struct cuda_region *regions = calloc((size_t)comm->size, sizeof *regions);
+	tutti_status status =
+		regions ? device_mem_alloc(comm->device, bytes, memory, &mine.region)
+			: fail(TUTTI_ERR_MEMORY, "no memory for %d regions", comm->size);
+
+	status = gather(comm, &mine, status, all);
+	for (int r = 0; status == TUTTI_OK && r < comm->size; r++)
+		regions[r] = all[r].region;
+	if (status == TUTTI_OK)
+		status = gather(comm, &mine, device_mem_map(comm->device, regions), all);
+	free(regions);
+	return status;
+}
+
+static tutti_status alloc_on_device(void **ptr, size_t bytes, struct tutti_comm *comm)
+{
+	struct alloc_report *all;
+	void *memory = NULL;
+
+	TRY(new_reports(comm, &all));
+	tutti_status status = make_on_device(&memory, bytes, comm, all);
+	free(all);
+	if (status == TUTTI_OK)
+		*ptr = memory;
+	else if (memory)
+		device_mem_free(memory);
 	return status;
 }
 
@@ -166,6 +213,8 @@ tutti_status tutti_mem_alloc(void **ptr, size_t bytes, tutti_comm *comm)
 	TRY(group_refuse("tutti_mem_alloc"));
 	if (engine_status(comm->engine) != TUTTI_OK)
 		return fail(engine_status(comm->engine), "%s", engine_error(comm->engine));
+	if (comm->device && comm->settings.device >= 0)
+		return engine_name_error(comm->engine, alloc_on_device(ptr, bytes, comm));
 	TRY(engine_name_error(comm->engine, comm->window ? alloc_of_window(ptr, bytes, comm)
 							 : alloc_of_process(ptr, bytes, comm)));
 	if (bytes > 0 && long_lived_add(*ptr, bytes) != TUTTI_OK)
@@ -177,6 +226,8 @@ tutti_status tutti_mem_free(void *ptr)
 {
 	last_error_clear();
 	if (!ptr)
+		return TUTTI_OK;
+	if (device_mem_free(ptr))
 		return TUTTI_OK;
 	long_lived_remove(ptr);
 	if (private_free(ptr) == TUTTI_OK)

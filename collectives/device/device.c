@@ -91,3 +91,19 @@ tutti_status device_check(const struct device *d, const struct call_args *args,
 			    name);
 	return TUTTI_OK;
 }
+
+tutti_status device_mem_alloc(struct device *d, size_t bytes, void **ptr,
+			      struct cuda_region *region)
+{
+	return cuda_region_alloc(d->channels, bytes, ptr, region);
+}
+
+tutti_status device_mem_map(struct device *d, const struct cuda_region *regions)
+{
+	return cuda_region_map(d->channels, regions);
+}
+
+bool device_mem_free(void *ptr)
+{
+	return cuda_region_free(ptr);
+}

@@ -5,6 +5,7 @@
 
 #include "collectives/engine/engine.h"
 #include "cuda/channels.h"
+#include "cuda/regions.h"
 
 /* A rank's part of it; not NULL where all ranks have one. */
 struct device;
@@ -23,6 +24,14 @@ void device_open(struct device **device, struct cuda_part *part,
 bool device_connect(struct device *device, const struct cuda_part *parts);
 /* NULL is fine. After the engine. */
 void device_close(struct device *device);
+
+/* tutti_mem_alloc's memory of this rank's GPU: made, then mapped by all, whose reports are by rank.
+ * As cuda_region_alloc and _map. */
+tutti_status device_mem_alloc(struct device *device, size_t bytes, void **ptr,
+			      struct cuda_region *region);
+tutti_status device_mem_map(struct device *device, const struct cuda_region *regions);
+/* From any thread. false: it is no such memory. */
+bool device_mem_free(void *ptr);
 
 /* Whether it serves this call on the cuda kind's memory: depends on what all ranks agree on. */
 bool device_serves(const struct device *device, const struct call_args *args);

@@ -1,17 +1,12 @@
 /* A graph whose calls wait for a rank that has died, or that launches nothing: its stream would
  * wait for ever, and no call of the host would notice. Ranks are processes with a GPU each. */
-#include "gpu.h"
+#include "gpu_ranks.h"
 
 #include "tests/limit.h"
-#include "tests/ports.h"
-
-#include <tutti/tutti.h>
 
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 
 #include "tests/unit.h"
 
@@ -20,22 +15,6 @@
 
 enum ending { DIES, STAYS_AWAY };
 
-static void set_number(const char *name, int number)
-{
-	char text[16];
-
-	snprintf(text, sizeof text, "%d", number);
-	setenv(name, text, 1);
-}
-
-static void must(tutti_status status, const char *what)
-{
-	if (status == TUTTI_OK)
-		return;
-	fprintf(stderr, "%s: %s: %s\n", what, tutti_status_string(status), tutti_comm_error(NULL));
-	_exit(1);
-}
-
 static CUgraphExec capture(tutti_comm *comm, CUstream stream, void *send, void *recv)
 {
 	CUgraph graph;
@@ -43,7 +22,8 @@ static CUgraphExec capture(tutti_comm *comm, CUstream stream, void *send, void *
 	tutti_call call = {.stream = stream};
 
 	GPU(stream_begin_capture, stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
-	must(tutti_all_reduce(send, recv, N, TUTTI_F32, TUTTI_SUM, comm, &call), "all_reduce");
+	gpu_rank_must(tutti_all_reduce(send, recv, N, TUTTI_F32, TUTTI_SUM, comm, &call),
+		      "all_reduce");
 	GPU(stream_end_capture, stream, &graph);
 	GPU(graph_instantiate, &exec, graph, 0);
 	return exec;
@@ -62,27 +42,19 @@ static int look(tutti_comm *comm, enum ending ending)
 	return is_right ? 0 : 1;
 }
 
-static int rank_main(int rank, int port, enum ending ending)
+static int rank_main(int rank, int arg)
 {
+	enum ending ending = (enum ending)arg;
+	tutti_config config = {.timeout_ms = ending == DIES ? 20000 : 500};
 	tutti_comm *comm;
 
-	test_limit(60);
-	set_number("RANK", rank);
-	set_number("WORLD_SIZE", RANKS);
-	set_number("MASTER_PORT", port);
-	setenv("MASTER_ADDR", "127.0.0.1", 1);
-	set_number("TUTTI_TIMEOUT_MS", ending == DIES ? 20000 : 500);
-	if (!gpu_open())
-		return 77;
-	gpu_use(rank % gpu_count());
-	must(tutti_init(&comm, &(tutti_config){.timeout_ms = ending == DIES ? 20000 : 500}),
-	     "init");
+	gpu_rank_must(tutti_init(&comm, &config), "init");
 	CUstream stream = gpu_stream();
 	void *send = gpu_alloc(N * sizeof(float)), *recv = gpu_alloc(N * sizeof(float));
 	CUgraphExec exec = capture(comm, stream, send, recv);
 	GPU(graph_launch, exec, stream);
 	gpu_sync(stream);
-	must(tutti_barrier(comm, NULL), "barrier");
+	gpu_rank_must(tutti_barrier(comm, NULL), "barrier");
 	if (rank == 1 && ending == DIES)
 		raise(SIGKILL);
 	if (rank != 1)
@@ -96,39 +68,16 @@ static int rank_main(int rank, int port, enum ending ending)
 	return result;
 }
 
-static void run(enum ending ending)
-{
-	pid_t pids[RANKS];
-	int port = test_ports() + (int)ending;
-
-	for (int r = 0; r < RANKS; r++) {
-		pids[r] = fork();
-		assert_true(pids[r] >= 0);
-		if (pids[r] == 0)
-			_exit(rank_main(r, port, ending));
-	}
-	for (int r = 0; r < RANKS; r++) {
-		int status;
-		assert_int_equal(waitpid(pids[r], &status, 0), pids[r]);
-		if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
-			skip();
-		if (r == 1 && ending == DIES)
-			assert_true(WIFSIGNALED(status));
-		else
-			assert_int_equal(status, 0);
-	}
-}
-
 static void test_death(void **state)
 {
 	(void)state;
-	run(DIES);
+	gpu_ranks_run(RANKS, rank_main, DIES, 1u << 1);
 }
 
 static void test_absence(void **state)
 {
 	(void)state;
-	run(STAYS_AWAY);
+	gpu_ranks_run(RANKS, rank_main, STAYS_AWAY, 0);
 }
 
 int main(void)

@@ -9,8 +9,10 @@ foreach(name test_streams test_device)
 endforeach()
 add_dependencies(api_objects fake_cuda)
 
-tutti_fake_cuda(cuda/test_replays FAKE_CUDA_DEVICES=3)
-add_dependencies(test_replays fake_cuda)
+foreach(name test_replays test_symmetric)
+	add_dependencies(${name} fake_cuda)
+	tutti_fake_cuda(cuda/${name} FAKE_CUDA_DEVICES=3)
+endforeach()
 
 # The API's tests on device buffers: processes that share one GPU or have one each, and threads.
 set(cuda_passes world errors messages small large bits flight programs)

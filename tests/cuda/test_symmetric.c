@@ -1,0 +1,148 @@
+/* tutti_mem_alloc's memory on GPUs: a part that another rank maps wrongly, a place that is not
+ * found, so that bytes go through staging, or a number that is used twice. */
+#include "gpu_ranks.h"
+
+#include "collectives/comm/comm.h"
+#include "cuda/channels.h"
+#include "tests/limit.h"
+#include "tests/random.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/unit.h"
+
+#define RANKS 3
+#define BYTES ((size_t)1 << 20)
+#define CALLS 25
+
+/* device_internal.h's, of which the channels are the first member. */
+static struct cuda_channels *channels_of(const tutti_comm *comm)
+{
+	return *(struct cuda_channels **)(void *)comm->device;
+}
+
+static void check_place(const tutti_comm *comm, void *ptr, bool is_mapped)
+{
+	uint64_t place;
+
+	gpu_rank_must(cuda_channels_place(channels_of(comm), ptr, &place), "place");
+	if ((place != CHANNEL_NOWHERE) != is_mapped) {
+		fprintf(stderr, "%p %s\n", ptr, is_mapped ? "is not mapped" : "is mapped");
+		exit(1);
+	}
+}
+
+static int32_t value(int rank, int call, size_t i)
+{
+	return (int32_t)((uint32_t)rank * 7919u + (uint32_t)call * 104729u + (uint32_t)i);
+}
+
+static int32_t sum(int call, size_t i)
+{
+	uint32_t s = 0;
+
+	for (int r = 0; r < RANKS; r++)
+		s += (uint32_t)value(r, call, i);
+	return (int32_t)s;
+}
+
+/* A sum from anywhere in one block to anywhere in the other; where is drawn by each rank. */
+static void one_call(tutti_comm *comm, int32_t *const blocks[2], int call, uint64_t *own, size_t n)
+{
+	static int32_t host[BYTES / 4];
+	size_t room = BYTES / 4 - n;
+	int32_t *send = blocks[call % 2] + random_below(own, room + 1);
+	int32_t *recv = blocks[(call + 1) % 2] + random_below(own, room + 1);
+
+	for (size_t i = 0; i < n; i++)
+		host[i] = value(tutti_rank(comm), call, i);
+	gpu_write(send, host, n * 4);
+	gpu_rank_must(tutti_all_reduce(send, recv, n, TUTTI_I32, TUTTI_SUM, comm, NULL), "sum");
+	gpu_read(host, recv, n * 4);
+	for (size_t i = 0; i < n; i++)
+		if (host[i] != sum(call, i)) {
+			fprintf(stderr, "rank %d, call %d of %zu: element %zu is %d\n",
+				tutti_rank(comm), call, n, i, host[i]);
+			exit(1);
+		}
+}
+
+static void check_zero(const void *ptr)
+{
+	static char host[BYTES];
+
+	gpu_read(host, ptr, BYTES);
+	for (size_t i = 0; i < BYTES; i++)
+		if (host[i]) {
+			fprintf(stderr, "byte %zu of new memory is %d\n", i, host[i]);
+			exit(1);
+		}
+}
+
+static int rank_main(int rank, int seed)
+{
+	tutti_config config = {.device = rank % gpu_count() + 1};
+	uint64_t shared = (uint64_t)seed, own = (uint64_t)seed * 31 + (uint64_t)rank;
+	tutti_comm *comm;
+	void *blocks[2];
+
+	gpu_rank_must(tutti_init(&comm, &config), "init");
+	for (int round = 0; round < 3; round++) {
+		for (int b = 0; b < 2; b++) {
+			gpu_rank_must(tutti_mem_alloc(&blocks[b], BYTES, comm), "mem_alloc");
+			check_zero(blocks[b]);
+			check_place(comm, (char *)blocks[b] + BYTES - 1, true);
+		}
+		for (int call = 0; call < CALLS; call++)
+			one_call(comm, (int32_t *const *)(void *)blocks, call, &own,
+				 random_below(&shared, call % 2 ? 100 : BYTES / 8));
+		/* Not all at once, and in any order. */
+		gpu_rank_must(tutti_mem_free(blocks[rank % 2]), "mem_free");
+		gpu_rank_must(tutti_mem_free(blocks[(rank + 1) % 2]), "mem_free");
+	}
+	check_place(comm, gpu_alloc(100), false);
+	gpu_rank_must(tutti_mem_alloc(&blocks[0], 100, comm), "mem_alloc");
+	tutti_comm_destroy(comm);
+	gpu_rank_must(tutti_mem_free(blocks[0]), "mem_free after the end");
+	return 0;
+}
+
+/* Ranks ask for different sizes. */
+static int differ(int rank, int unused)
+{
+	tutti_config config = {.device = rank % gpu_count() + 1};
+	tutti_comm *comm;
+	void *ptr;
+
+	(void)unused;
+	gpu_rank_must(tutti_init(&comm, &config), "init");
+	tutti_status status = tutti_mem_alloc(&ptr, rank == 1 ? 200 : 100, comm);
+	tutti_comm_destroy(comm);
+	return status == TUTTI_ERR_MISMATCH ? 0 : 1;
+}
+
+static void test_calls(void **state)
+{
+	(void)state;
+	print_message("seed 7\n");
+	gpu_ranks_run(RANKS, rank_main, 7, 0);
+}
+
+static void test_differ(void **state)
+{
+	(void)state;
+	gpu_ranks_run(RANKS, differ, 0, 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_calls),
+		cmocka_unit_test(test_differ),
+	};
+
+	test_limit(150);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
