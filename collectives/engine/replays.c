@@ -1,5 +1,6 @@
 /* Calls that were captured run without a work, whenever their graph is launched. So from the first
- * capture on the helper thread looks at the device now and then: whether a kernel waits in vain. */
+ * capture on the helper thread looks at the device now and then: whether a kernel waits for one
+ * that does not come. */
 #include "collectives/engine/helper.h"
 
 #include "collectives/control/control.h"
@@ -17,7 +18,7 @@ bool helper_has_replays(struct engine *e)
 	return atomic_load_explicit(&e->help.replays, memory_order_relaxed);
 }
 
-static void waits_in_vain(struct engine *e, uint64_t lasts)
+static void stays_alone(struct engine *e, uint64_t lasts)
 {
 	char text[200];
 
@@ -43,7 +44,7 @@ static void look(struct engine *e)
 		e->watch.replays_since_ns = now;
 		return;
 	}
-	waits_in_vain(e, now - e->watch.replays_since_ns);
+	stays_alone(e, now - e->watch.replays_since_ns);
 }
 
 void helper_look_at_replays(struct engine *e, void *arg)
