@@ -195,6 +195,23 @@ static void handles(struct rank *r)
 	close_buffers(&b);
 }
 
+/* Calls in turns in two streams that the caller does not order. */
+static void two_streams(struct rank *r)
+{
+	struct buffers b[2];
+
+	for (int k = 0; k < 2; k++) {
+		open_buffers(&b[k], r);
+		fill(r, &b[k], N, k);
+	}
+	for (int i = 0; i < ROUNDS; i++)
+		issue(r, &b[i % 2], i % 2 ? FEW : N);
+	for (int k = 0; k < 2; k++)
+		check(r, &b[k], k ? FEW : N, k);
+	for (int k = 0; k < 2; k++)
+		close_buffers(&b[k]);
+}
+
 static void refusals(struct rank *r)
 {
 	struct buffers b;
@@ -228,6 +245,7 @@ static void test_handles(void **state)
 {
 	(void)state;
 	on_sizes(handles);
+	on_sizes(two_streams);
 }
 
 static void test_differ(void **state)
