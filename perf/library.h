@@ -11,7 +11,7 @@ struct request {
 	tutti_dtype dtype;
 	tutti_op op;
 	int root;
-	bool in_place, is_async, is_zero_copy;
+	bool in_place, is_async, is_zero_copy, is_on_gpu;
 };
 
 const char *library_name(void); /* with its version: "Tutti 0.1.0 (4f2a96b0c1d2)" */
