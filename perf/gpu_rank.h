@@ -17,7 +17,7 @@ struct gpu_rank;
 int gpu_rank_count(const char **why);
 /* The GPU of the rank with that number on its machine: the ranks take turns. It is current in this
  * thread from now on. A failure here and below is DEVICE: a message is this thread's last error, and
- * comm is aborted, so that no rank waits for this one. */
+ * comm (or NULL) is aborted, so that no rank waits for this one. */
 tutti_status gpu_rank_open(struct gpu_rank **gpu, int local_rank, tutti_comm *comm);
 /* NULL is fine. */
 void gpu_rank_close(struct gpu_rank *gpu);

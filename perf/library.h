@@ -1,5 +1,6 @@
 /* The library that is measured behind the calls of tutti.h: Tutti, or a peer that makes those calls
- * with its own. A program is linked with one of library.c, mpi.c and gloo.cc. */
+ * with its own. A program is linked with one of library.c, mpi.c, gloo.cc
+ * and nccl.c. */
 #ifndef PERF_LIBRARY_H
 #define PERF_LIBRARY_H
 
