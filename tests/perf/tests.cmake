@@ -32,3 +32,4 @@ target_sources(test_bench_gpu PRIVATE ${driver}/bench.c ${driver}/bench_gpu.c ${
 	${driver}/stamps.c ${driver}/values.c ${driver}/elements.c ${CMAKE_CURRENT_SOURCE_DIR}/cuda/gpu.c)
 add_dependencies(test_bench_gpu fake_cuda)
 tutti_fake_cuda(perf/test_bench_gpu)
+target_link_libraries(nccl_plugin PRIVATE tutti)
