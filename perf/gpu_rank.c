@@ -99,8 +99,8 @@ static tutti_status judge(const struct gpu_rank *gpu, CUresult error, const char
 	if (error == CUDA_SUCCESS)
 		return TUTTI_OK;
 	cuda.get_error_name(error, &name);
-	snprintf(text, sizeof text, "%s failed with %s (%u) on %s",
-		 symbol_of(call), name ? name : "an unknown error", error, gpu->name);
+	snprintf(text, sizeof text, "%s failed with %s (%u) on %s", symbol_of(call),
+		 name ? name : "an unknown error", error, gpu->name);
 	if (gpu->comm)
 		tutti_comm_abort(gpu->comm);
 	return tutti_set_error(TUTTI_ERR_DEVICE, text);

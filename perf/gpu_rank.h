@@ -37,7 +37,7 @@ tutti_status gpu_rank_wait(struct gpu_rank *gpu);
 /* Between two events that have happened. */
 tutti_status gpu_rank_seconds(struct gpu_rank *gpu, int from, int to, double *seconds);
 
-/* What goes into the stream between begin and end becomes a graph instead, in place of the one
+/* The stream's work between begin and end becomes a graph instead, in place of the one
  * before. end: also after a failure, which status is; then there is no graph, and status is
  * returned. */
 tutti_status gpu_rank_capture_begin(struct gpu_rank *gpu);

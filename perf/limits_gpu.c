@@ -1,4 +1,4 @@
-/* What a GPU's memory and its way to the host can do: the parameters of perf/gpu_model.py. */
+/* The rates of a GPU's memory and of its way to the host: the parameters of perf/gpu_model.py. */
 #include "gpu_rank.h"
 #include "limits.h"
 

@@ -1,6 +1,6 @@
-/* NCCL behind the calls that the benchmark driver makes, so that it is measured by the very same loop.
- * Its ranks are threads; libnccl.so.2 is loaded at run time, and these are our own declarations of
- * it. What the driver sends between ranks on the host goes by nccl_host.c. */
+/* NCCL behind the calls that the benchmark driver makes, so that it is measured by the very same
+ * loop. Its ranks are threads; libnccl.so.2 is loaded at run time, and these are our own
+ * declarations of it. What the driver sends between ranks on the host goes by nccl_host.c. */
 #include "gpu_rank.h"
 #include "library.h"
 #include "nccl_host.h"
@@ -36,8 +36,8 @@ typedef struct {
 		      stream_t stream))                                                            \
 	X(ReduceScatter, (const void *send, void *recv, size_t count, int type, int op,            \
 			  ncclComm_t comm, stream_t stream))                                       \
-	X(Send, (const void *send, size_t count, int type, int peer, ncclComm_t comm,              \
-		 stream_t stream))                                                                 \
+	X(Send,                                                                                    \
+	  (const void *send, size_t count, int type, int peer, ncclComm_t comm, stream_t stream))  \
 	X(Recv, (void *recv, size_t count, int type, int peer, ncclComm_t comm, stream_t stream))  \
 	X(GroupStart, (void))                                                                      \
 	X(GroupEnd, (void))

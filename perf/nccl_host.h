@@ -1,5 +1,4 @@
-/* What threads say to each other on the host: meetings and small reductions, which end when one of
- * them has failed. For nccl.c. */
+/* Meetings and small reductions of threads on the host, which end when one of them has failed. For nccl.c. */
 #ifndef PERF_NCCL_HOST_H
 #define PERF_NCCL_HOST_H
 

@@ -22,7 +22,8 @@ enum { DIRTY = 256, ZERO_COPY, RANKS, PERCENTILES, LOAD };
 static const char usage_line[] =
 	"usage: %s [--ranks N] [-b MIN] [-e MAX] [-i STEP | -f FACTOR]\n"
 	"       [-n ITERATIONS] [-w WARMUPS] [-m CALLS] [-c 0|1] [-d TYPE] [-o OP] [-r ROOT]\n"
-	"       [-z 0|1] [-t N] [-g N] [-G N] [-u ELEMENTS] [-a 0|1|2|3] [--dirty 0|1] [--zero-copy]\n"
+	"       [-z 0|1] [-t N] [-g N] [-G N] [-u ELEMENTS] [-a 0|1|2|3] [--dirty 0|1] "
+	"[--zero-copy]\n"
 	"       [--percentiles] [--load N] [-J FILE]\n";
 
 static const char help[] =
@@ -231,7 +232,7 @@ static int check_sizes(struct options *o, const struct given *given)
 	return -1;
 }
 
-/* What does not go together with -g, or without it. */
+/* Options that exclude -g, or need it. */
 static int check_gpus(struct options *o, const struct given *given, const struct collective *c)
 {
 	if (o->graphs && !o->gpus)
@@ -282,19 +283,31 @@ static int check(struct options *o, const struct given *given, const struct coll
 int options_parse(struct options *o, int argc, char **argv, const struct collective *c)
 {
 	static const struct option longs[] = {
-		{"minbytes", 1, NULL, 'b'},  {"maxbytes", 1, NULL, 'e'},
-		{"stepbytes", 1, NULL, 'i'}, {"stepfactor", 1, NULL, 'f'},
-		{"iters", 1, NULL, 'n'},     {"warmup_iters", 1, NULL, 'w'},
-		{"agg_iters", 1, NULL, 'm'}, {"check", 1, NULL, 'c'},
-		{"datatype", 1, NULL, 'd'},  {"op", 1, NULL, 'o'},
-		{"root", 1, NULL, 'r'},      {"blocking", 1, NULL, 'z'},
-		{"nthreads", 1, NULL, 't'},  {"ngpus", 1, NULL, 'g'},
+		{"minbytes", 1, NULL, 'b'},
+		{"maxbytes", 1, NULL, 'e'},
+		{"stepbytes", 1, NULL, 'i'},
+		{"stepfactor", 1, NULL, 'f'},
+		{"iters", 1, NULL, 'n'},
+		{"warmup_iters", 1, NULL, 'w'},
+		{"agg_iters", 1, NULL, 'm'},
+		{"check", 1, NULL, 'c'},
+		{"datatype", 1, NULL, 'd'},
+		{"op", 1, NULL, 'o'},
+		{"root", 1, NULL, 'r'},
+		{"blocking", 1, NULL, 'z'},
+		{"nthreads", 1, NULL, 't'},
+		{"ngpus", 1, NULL, 'g'},
 		{"cudagraph", 1, NULL, 'G'},
-		{"unalign", 1, NULL, 'u'},   {"average", 1, NULL, 'a'},
-		{"dirty", 1, NULL, DIRTY},   {"zero-copy", 0, NULL, ZERO_COPY},
-		{"ranks", 1, NULL, RANKS},   {"help", 0, NULL, 'h'},
-		{"json", 1, NULL, 'J'},      {"percentiles", 0, NULL, PERCENTILES},
-		{"load", 1, NULL, LOAD},     {NULL, 0, NULL, 0},
+		{"unalign", 1, NULL, 'u'},
+		{"average", 1, NULL, 'a'},
+		{"dirty", 1, NULL, DIRTY},
+		{"zero-copy", 0, NULL, ZERO_COPY},
+		{"ranks", 1, NULL, RANKS},
+		{"help", 0, NULL, 'h'},
+		{"json", 1, NULL, 'J'},
+		{"percentiles", 0, NULL, PERCENTILES},
+		{"load", 1, NULL, LOAD},
+		{NULL, 0, NULL, 0},
 	};
 	struct given given = {0};
 	int option;

@@ -1,5 +1,6 @@
-/* In place of libnccl.so.2, for perf/nccl.c: NCCL's functions by those of Tutti, with NCCL's numbers of
- * types and operations, as nccl.h has them. One communicator, whose ranks are threads. */
+/* In place of libnccl.so.2, for perf/nccl.c: NCCL's functions by those of Tutti, with NCCL's
+ * numbers of types and operations, as nccl.h has them. One communicator, whose ranks are threads.
+ */
 #include <tutti/tutti.h>
 
 #include <pthread.h>
@@ -10,8 +11,8 @@ typedef struct {
 } ncclUniqueId;
 typedef tutti_comm *ncclComm_t;
 
-static const tutti_dtype types[] = {TUTTI_I8,  TUTTI_U8,  TUTTI_I32, TUTTI_U32,
-				    TUTTI_I64, TUTTI_U64, TUTTI_F16, TUTTI_F32,
+static const tutti_dtype types[] = {TUTTI_I8,  TUTTI_U8,   TUTTI_I32,     TUTTI_U32,
+				    TUTTI_I64, TUTTI_U64,  TUTTI_F16,     TUTTI_F32,
 				    TUTTI_F64, TUTTI_BF16, TUTTI_F8_E4M3, TUTTI_F8_E5M2};
 static const tutti_op ops[] = {TUTTI_SUM, TUTTI_PROD, TUTTI_MAX, TUTTI_MIN, TUTTI_AVG};
 

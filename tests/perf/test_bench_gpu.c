@@ -1,5 +1,6 @@
 /* What would break: benchmarks on GPUs whose results nobody looked at, or whose graphs are launched
- * once and believed afterwards. The calls here are copies by the driver, and go wrong on purpose. */
+ * once and believed afterwards. The calls here are copies by the driver, and go wrong on purpose.
+ */
 #include "perf/bench.h"
 
 #include "tests/cuda/gpu.h"

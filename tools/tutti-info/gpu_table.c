@@ -3,8 +3,7 @@
 
 static void print_gpu(FILE *f, int number, const struct gpu_row *row)
 {
-	fprintf(f,
-		"  %d: %s, %s, PCI %s, %zu MiB, compute capability %d.%d, %d multiprocessors\n",
+	fprintf(f, "  %d: %s, %s, PCI %s, %zu MiB, compute capability %d.%d, %d multiprocessors\n",
 		number, row->name, row->uuid, row->pci, row->bytes >> 20, row->major, row->minor,
 		row->multiprocessors);
 	fprintf(f, "      dma-buf %s, POSIX descriptors %s, fabric handles %s, multicast %s; ",

@@ -1,4 +1,4 @@
-/* What lies between two GPUs: NVLink, as libnvidia-ml.so.1 says where it is, or PCIe, as the folders
+/* The way between two GPUs: NVLink, as libnvidia-ml.so.1 says where it is, or PCIe, as the folders
  * of sysfs show. */
 #include "gpus.h"
 

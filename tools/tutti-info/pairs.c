@@ -137,8 +137,9 @@ static void sort_pairs(struct pairs *p)
 	for (int a = 0; a < p->size; a++)
 		for (int b = a + 1; b < p->size; b++) {
 			char text[1024];
-			size_t used = (size_t)snprintf(text, sizeof text, "%s %d", pairs_way(p, a, b),
-						       (int)pairs_relation(p, a, b));
+			size_t used =
+				(size_t)snprintf(text, sizeof text, "%s %d", pairs_way(p, a, b),
+						 (int)pairs_relation(p, a, b));
 			for (int i = 0; i < p->ranks[a].offer_count; i++) {
 				const struct offer *own = &p->ranks[a].offers[i];
 				const struct offer *theirs = offer_of(&p->ranks[b], own->name);
