@@ -49,27 +49,36 @@ said '^skipped .* memcheck: '
 said '^[0-9]+ passed, 0 failed, [0-9]+ skipped, in [0-9]+ s$'
 [ "$(tail -n 1 out)" = "$(cat gpu-test/summary.txt)" ] || complain "summary.txt: $(cat gpu-test/summary.txt)"
 
-expect 0 timeout 300 "$perf" --quick --driver "$driver" --build "$PWD/build" --out "$PWD/gpu-perf"
-said '^gpu_copy_gbs '
-said '^skipped .* nccl: it does not know the driver in '
-said '^# Shared memory: Tutti '
-said '^### all_reduce, bfloat16, 2 ranks as threads, 2 a GPU, by stream$'
-said '^### all_reduce, float, 2 ranks as processes, 2 a GPU, by stream$'
-said '^\| 64 KiB \| [0-9.]+ \| [0-9.]+ \| [0-9.]+ \| [0-9.]+ \| [0-9.]+ \| - \| - \|$'
-[ "$(grep -c '^### ' gpu-perf/table.md)" -ge 10 ] || complain "table.md: $(cat gpu-perf/table.md)"
-
-# ---- a step that fails, and a rest without time: all is counted, and shown
+# ---- the tables, with an NCCL that calls Tutti, as in test_nccl.sh; and a step that fails: the others go on, and it is shown
+mkdir nccl
+ln -s "$driver/libcuda.so.1" nccl
+ln -s "$BUILD_DIR/tests/nccl_plugin.so" nccl/libnccl.so.2
 rm build/perf/gather_perf
 printf '#!/bin/sh\necho it breaks\nexit 1\n' >build/perf/gather_perf
 chmod +x build/perf/gather_perf
-expect 1 timeout 300 "$perf" --quick --driver "$driver" --build "$PWD/build" --out "$PWD/gpu-perf"
+expect 1 timeout 300 "$perf" --quick --driver "$PWD/nccl" --build "$PWD/build" --out "$PWD/gpu-perf"
+said '^gpu_copy_gbs '
+said '^ok .* NCCL 2\.30\.4, several ranks on a GPU$'
 said '^FAILED .* gather_2_stream: exit code 1 from: '
 said '^    it breaks$'
 said '^ok .* all_to_all_2_stream$'
+said '^# Shared memory: NCCL 2\.30\.4, Tutti '
+said '^### all_reduce, bfloat16, 2 ranks as threads, 2 a GPU, by stream$'
+said '^### all_reduce, float, 2 ranks as processes, 2 a GPU, by stream$'
+said '^\| 64 KiB \| [0-9.]+ \| [0-9.]+ \| [0-9.]+ \| [0-9.]+ \| [0-9.]+ \| - \| - \|$'
+said '^\| 64 KiB \| [0-9.]+ \| [0-9.]+ \| [0-9.]+ \| [0-9.]+ \| [0-9.]+ \| [0-9.]+ \| [0-9.]+ \|$'
+said '^[0-9]+ passed, [12] failed, [0-9]+ skipped, in [0-9]+ s$'
 said '^    gather_2_stream: exit code 1$'
-expect 1 timeout 300 "$test" --quick --seconds 1 --driver "$driver" --build "$PWD/build" --out "$PWD/gpu-test"
-said '^NO TIME .* threads_2$'
-said '^    threads_2: there was no time$'
+[ "$(grep -c '^### ' gpu-perf/table.md)" -ge 10 ] || complain "table.md: $(cat gpu-perf/table.md)"
+
+# ---- no time: all is counted, and shown
+for script in "$test" "$perf"; do
+	expect 1 timeout 300 "$script" --quick --seconds 1 --driver "$driver" --build "$PWD/build" --out "$PWD/late"
+	said '^NO TIME .* '
+	said '^0 passed, [0-9]+ failed, [0-9]+ skipped, in [0-9]+ s$'
+	said '^    [a-z_0-9]+: there was no time$'
+done
+said '^skipped .* nccl: there is none beside the driver in '
 
 # ---- the model alone
 expect 0 python3 "$SOURCE_DIR/perf/gpu_model.py" --predict 2 8
