@@ -3,9 +3,13 @@
  * return of the last call; then everything that arrived is compared. A burst is one call, or as
  * many as keep the buffers small: so a call of a microsecond is not timed by a clock that takes a
  * tenth of one, and no call finds data that it has seen before. For percentiles the clock is looked
- * at before and after every call of a burst. */
+ * at before and after every call of a burst.
+ *
+ * On a GPU the buffers are written and compared in images of them in host memory, and the clock is
+ * the GPU's: events in the stream that has the calls. bench_gpu.c has what differs. */
 #include "bench.h"
 
+#include "bench_gpu.h"
 #include "ram.h"
 
 #include <errno.h>
@@ -14,6 +18,7 @@
 #include <string.h>
 
 #define BURST_BYTES 32768
+#define GPU_BURST   (8 << 20) /* bytes: GPUs have larger caches, and starting them takes longer */
 #define ALIGNMENT   64
 #define POISON      0xa5
 
@@ -42,14 +47,21 @@ static size_t stride_of(const struct options *o, const struct shape *shape, size
 	return (bytes + ALIGNMENT) / ALIGNMENT * ALIGNMENT;
 }
 
+static size_t burst_bytes(const struct options *o)
+{
+	return o->gpus ? GPU_BURST : BURST_BYTES;
+}
+
 /* How many iterations; never more than there is room for their stamps. */
 static int burst_of(const struct bench *b, size_t stride)
 {
 	const struct options *o = b->options;
-	size_t n = BURST_BYTES / stride / (size_t)o->aggregated;
+	size_t n = burst_bytes(o) / stride / (size_t)o->aggregated;
 
 	if (!is_touched(o))
-		n = bench_is_stamped(b) ? STAMPS_MAX : (size_t)o->iterations;
+		n = (size_t)o->iterations;
+	if (bench_is_stamped(b) && n > STAMPS_MAX)
+		n = STAMPS_MAX;
 	n = n < 1 ? 1 : n;
 	return n < (size_t)o->iterations ? (int)n : o->iterations;
 }
@@ -58,7 +70,7 @@ static int burst_of(const struct bench *b, size_t stride)
 static size_t area_bytes_of(const struct bench *b)
 {
 	const struct options *o = b->options;
-	size_t most = BURST_BYTES;
+	size_t most = burst_bytes(o);
 
 	if (!b->collective->shape)
 		return most;
@@ -107,7 +119,9 @@ static tutti_status area_open(const struct bench *b, unsigned char **area)
 {
 	void *memory = NULL;
 
-	if (b->options->zero_copy) {
+	if (b->gpu) {
+		TRY(gpu_rank_alloc_host(b->gpu, &memory, b->area_bytes));
+	} else if (b->options->zero_copy) {
 		TRY(tutti_mem_alloc(&memory, b->area_bytes, b->comm));
 	} else {
 		if (posix_memalign(&memory, 4096, b->area_bytes) != 0)
@@ -120,7 +134,9 @@ static tutti_status area_open(const struct bench *b, unsigned char **area)
 
 static void area_close(const struct bench *b, unsigned char *area)
 {
-	if (area && b->options->zero_copy)
+	if (b->gpu)
+		gpu_rank_free_host(b->gpu, area);
+	else if (area && b->options->zero_copy)
 		tutti_mem_free(area);
 	else
 		free(area);
@@ -144,6 +160,8 @@ tutti_status bench_init(struct bench *b, const struct options *o, const struct c
 	if (o->percentiles && !latencies_init(&b->latencies, (size_t)o->iterations))
 		return no_memory(b, (double)latencies_bytes((size_t)o->iterations),
 				 "the times of all calls (-n)");
+	if (o->gpus)
+		TRY(bench_gpu_open(b));
 	TRY(area_open(b, &b->send));
 	return area_open(b, &b->recv);
 }
@@ -160,12 +178,14 @@ void bench_finish(struct bench *b)
 {
 	area_close(b, b->send);
 	area_close(b, b->recv);
+	bench_gpu_close(b);
 	values_finish(&b->values);
 	latencies_finish(&b->latencies);
 	free(b->works);
 }
 
-/* Where call number slot of a burst has its buffers. In place both lie in the receiving area. */
+/* Where call number slot of a burst has its buffers, or with a GPU their images. In place both lie
+ * in the receiving area. */
 static struct operation buffers(const struct bench *b, const struct sample *s, int slot)
 {
 	size_t element = b->values.element_bytes;
@@ -188,12 +208,18 @@ static struct operation buffers(const struct bench *b, const struct sample *s, i
 	};
 }
 
+/* Bytes of each area that so many calls have. */
+static size_t area_used(const struct bench *b, const struct sample *s, int slots)
+{
+	return (size_t)slots * stride_of(b->options, &s->shape, b->values.element_bytes);
+}
+
 static struct span sent(const struct bench *b, const struct sample *s, int slot)
 {
 	return (struct span){.iteration = b->iteration + (uint64_t)slot, .count = s->shape.send};
 }
 
-static void fill(struct bench *b, const struct sample *s, int slots)
+static tutti_status fill(struct bench *b, const struct sample *s, int slots)
 {
 	for (int slot = 0; slot < slots; slot++) {
 		struct operation o = buffers(b, s, slot);
@@ -202,6 +228,7 @@ static void fill(struct bench *b, const struct sample *s, int slots)
 			memset(o.recv, POISON, s->shape.recv * b->values.element_bytes);
 		values_fill(&b->values, b->rank, sent(b, s, slot), (void *)o.send);
 	}
+	return b->gpu ? bench_gpu_put(b, area_used(b, s, slots)) : TUTTI_OK;
 }
 
 /* Checks the values that arrived, and those that were sent: these must be as they were, where
@@ -243,10 +270,26 @@ static tutti_status iterate_async(struct bench *b, const struct sample *s, int f
 	return TUTTI_OK;
 }
 
+/* In the order of the stream; -z 1: and waited for. */
+static tutti_status iterate_on_gpu(struct bench *b, const struct sample *s, int first)
+{
+	tutti_call call = {.stream = gpu_rank_stream(b->gpu)};
+
+	for (int i = 0; i < b->options->aggregated; i++) {
+		struct operation o = bench_gpu_place(b, buffers(b, s, first + i));
+
+		o.call = &call;
+		TRY(b->collective->call(&o));
+	}
+	return b->options->blocking ? gpu_rank_wait(b->gpu) : TUTTI_OK;
+}
+
 static tutti_status iterate_once(struct bench *b, const struct sample *s, int first)
 {
 	struct operation o = buffers(b, s, first);
 
+	if (b->gpu)
+		return iterate_on_gpu(b, s, first);
 	if (b->options->aggregated > 1 || b->options->blocking == 0)
 		return iterate_async(b, s, first);
 	return b->collective->call(&o);
@@ -273,6 +316,41 @@ static tutti_status iterate_stamped(struct bench *b, const struct sample *s, int
 	return TUTTI_OK;
 }
 
+/* By the clock of the host. */
+static tutti_status time_calls(struct bench *b, const struct sample *s, int n, double *seconds)
+{
+	uint64_t start = stamps_now();
+
+	if (bench_is_stamped(b)) {
+		TRY(iterate_stamped(b, s, n));
+		*seconds = stamps_seconds(&b->stamps, (size_t)n);
+		return TUTTI_OK;
+	}
+	TRY(iterate(b, s, n));
+	*seconds = (double)(stamps_now() - start) * 1e-9;
+	return TUTTI_OK;
+}
+
+/* By events: before the first call, and after the last one or, for percentiles, after each. */
+static tutti_status time_on_gpu(struct bench *b, const struct sample *s, int n, double *seconds)
+{
+	int calls = is_touched(b->options) ? b->options->aggregated : 0, marks = 1;
+
+	TRY(gpu_rank_mark(b->gpu, 0));
+	if (b->is_captured)
+		TRY(gpu_rank_launch(b->gpu));
+	for (int i = 0; !b->is_captured && i < n; i++) {
+		TRY(iterate_once(b, s, i * calls));
+		if (bench_is_stamped(b) && i + 1 < n)
+			TRY(gpu_rank_mark(b->gpu, marks++));
+	}
+	TRY(gpu_rank_mark(b->gpu, marks));
+	TRY(gpu_rank_wait(b->gpu));
+	if (bench_is_stamped(b))
+		TRY(bench_gpu_stamps(b, n));
+	return gpu_rank_seconds(b->gpu, 0, marks, seconds);
+}
+
 static tutti_status verify(struct bench *b, struct sample *s, int n)
 {
 	uint64_t early;
@@ -280,7 +358,11 @@ static tutti_status verify(struct bench *b, struct sample *s, int n)
 	if (!bench_is_checked(b))
 		return TUTTI_OK;
 	if (b->collective->wrong) {
-		s->wrong += count_wrong(b, s, n * b->options->aggregated);
+		int slots = n * b->options->aggregated;
+
+		if (b->gpu)
+			TRY(bench_gpu_get(b, area_used(b, s, slots)));
+		s->wrong += count_wrong(b, s, slots);
 		return TUTTI_OK;
 	}
 	TRY(stamps_early(&b->stamps, (size_t)n, b->comm, &early));
@@ -291,21 +373,38 @@ static tutti_status verify(struct bench *b, struct sample *s, int n)
 static tutti_status burst(struct bench *b, struct sample *s, int n)
 {
 	int slots = n * b->options->aggregated;
-	bool is_stamped = bench_is_stamped(b);
-	uint64_t start;
+	double seconds;
 
 	if (is_touched(b->options) && b->collective->shape)
-		fill(b, s, slots);
+		TRY(fill(b, s, slots));
 	TRY(tutti_barrier(b->comm, NULL));
-	start = stamps_now();
-	TRY(is_stamped ? iterate_stamped(b, s, n) : iterate(b, s, n));
-	s->seconds += is_stamped ? stamps_seconds(&b->stamps, (size_t)n)
-				 : (double)(stamps_now() - start) * 1e-9;
+	TRY(b->gpu ? time_on_gpu(b, s, n, &seconds) : time_calls(b, s, n, &seconds));
+	s->seconds += seconds;
 	if (b->options->percentiles)
 		latencies_add(&b->latencies, &b->stamps, (size_t)n);
 	TRY(verify(b, s, n));
 	b->iteration += (uint64_t)slots;
 	return TUTTI_OK;
+}
+
+/* The burst as a graph, which is launched -G times; the first launch is not timed, since with it
+ * the graph comes to the GPU. */
+static tutti_status burst_of_graphs(struct bench *b, struct sample *s, int n)
+{
+	double before = s->seconds;
+	tutti_status status;
+
+	TRY(gpu_rank_capture_begin(b->gpu));
+	status = iterate(b, s, n);
+	TRY(gpu_rank_capture_end(b->gpu, status));
+	b->is_captured = true;
+	for (int i = 0; i <= b->options->graphs && status == TUTTI_OK; i++) {
+		status = burst(b, s, n);
+		if (i == 0)
+			s->seconds = before;
+	}
+	b->is_captured = false;
+	return status;
 }
 
 /* seconds and wrong of all ranks: the sum of wrong, and of seconds what -a asks for. */
@@ -329,16 +428,16 @@ tutti_status bench_measure(struct bench *b, struct sample *s)
 
 	s->wrong = 0;
 	if (!is_touched(o) && b->collective->shape)
-		fill(b, s, o->aggregated);
+		TRY(fill(b, s, o->aggregated));
 	for (int i = 0; i < o->warmups; i++)
 		TRY(burst(b, s, 1));
 	s->seconds = 0;
 	b->latencies.count = 0;
 	for (int done = 0; done < o->iterations; done += n) {
 		n = o->iterations - done < most ? o->iterations - done : most;
-		TRY(burst(b, s, n));
+		TRY(o->graphs ? burst_of_graphs(b, s, n) : burst(b, s, n));
 	}
-	s->seconds /= (double)o->iterations * o->aggregated;
+	s->seconds /= (double)o->iterations * o->aggregated * (o->graphs ? o->graphs : 1);
 	TRY(combine(b, s));
 	return o->percentiles ? latencies_combine(&b->latencies, b->comm, &s->percentiles)
 			      : TUTTI_OK;

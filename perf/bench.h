@@ -2,6 +2,7 @@
 #ifndef PERF_BENCH_H
 #define PERF_BENCH_H
 
+#include "gpu_rank.h"
 #include "options.h"
 #include "stamps.h"
 
@@ -18,8 +19,11 @@ struct bench {
 	const struct collective *collective;
 	tutti_comm *comm;
 	int rank, ranks;
+	struct gpu_rank *gpu;        /* NULL: the buffers are in host memory                     */
 	size_t area_bytes;
-	unsigned char *send, *recv;  /* area_bytes each                                          */
+	unsigned char *send, *recv;  /* area_bytes each; with a GPU the host's images of ...     */
+	unsigned char *gpu_send, *gpu_recv; /* ... these                                         */
+	bool is_captured;            /* the calls of the burst that runs are gpu's graph         */
 	tutti_work **works;          /* one for each call of an iteration                        */
 	struct values values;        /* of the dtype and op that are measured now                */
 	struct stamps stamps;        /* of the burst that runs, where calls are timed singly     */
@@ -40,12 +44,14 @@ struct sample {
 
 /* Bytes of memory that the whole sweep takes for each rank. */
 double bench_needs(const struct options *options, const struct collective *collective, int ranks);
-/* Takes that memory. */
+/* Takes that memory. With -g there is a GPU. */
 tutti_status bench_init(struct bench *bench, const struct options *options,
                         const struct collective *collective, tutti_comm *comm);
 /* The values that samples of that type and operation are made of, instead of those before. */
 tutti_status bench_values(struct bench *bench, const struct sample *sample);
 void bench_finish(struct bench *bench);
+/* The most that this machine has. With a GPU. */
+int bench_ranks_per_gpu(const struct bench *bench);
 /* Whether every call is timed by itself: for percentiles, and to verify a barrier. */
 bool bench_is_stamped(const struct bench *bench);
 /* Whether what is measured can be verified, and -c asks for it. */

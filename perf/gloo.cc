@@ -127,6 +127,8 @@ const char *library_name(void)
 
 const char *library_refuses(const struct request *r)
 {
+	if (r->is_on_gpu)
+		return "the programs of Gloo measure memory of the host, no -g";
 	if (r->is_async)
 		return "the programs of Gloo make blocking calls only, no -z 0 and no -m";
 	if (r->is_zero_copy)
@@ -374,6 +376,12 @@ int tutti_num_nodes(const tutti_comm *)
 const char *tutti_comm_error(const tutti_comm *)
 {
 	return message;
+}
+
+tutti_status tutti_set_error(tutti_status status, const char *text)
+{
+	snprintf(message, sizeof message, "%s", text);
+	return status;
 }
 
 const char *tutti_status_string(tutti_status status)

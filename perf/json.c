@@ -65,6 +65,8 @@ static void put_settings(const struct json *j, const struct bench *b)
 	fprintf(j->file, "\"root\": %d, ", o->root);
 	put_number(j, "blocking", (size_t)o->blocking);
 	put_number(j, "nthreads", (size_t)o->threads);
+	put_number(j, "ngpus", (size_t)o->gpus);
+	put_number(j, "cudagraph", (size_t)o->graphs);
 	put_number(j, "unalign", (size_t)o->unalign);
 	put_number(j, "average", (size_t)o->average);
 	put_number(j, "zero_copy", (size_t)o->zero_copy);
@@ -80,6 +82,11 @@ void json_begin(struct json *j, const struct bench *b)
 	put_text(j, "program", program_invocation_short_name);
 	put_text(j, "library", library_name());
 	fprintf(j->file, "\"ranks\": %d,\n", b->ranks);
+	put_text(j, "memory", b->gpu ? "cuda" : "host");
+	if (b->gpu) {
+		put_text(j, "gpu", gpu_rank_name(b->gpu));
+		put_number(j, "ranks_per_gpu", (size_t)bench_ranks_per_gpu(b));
+	}
 	put_settings(j, b);
 	fputs(" \"rows\": [", j->file);
 }

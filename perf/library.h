@@ -1,5 +1,6 @@
 /* The library that is measured behind the calls of tutti.h: Tutti, or a peer that makes those calls
- * with its own. A program is linked with one of library.c, mpi.c and gloo.cc. */
+ * with its own. A program is linked with one of library.c, mpi.c, gloo.cc
+ * and nccl.c. */
 #ifndef PERF_LIBRARY_H
 #define PERF_LIBRARY_H
 
@@ -11,7 +12,7 @@ struct request {
 	tutti_dtype dtype;
 	tutti_op op;
 	int root;
-	bool in_place, is_async, is_zero_copy;
+	bool in_place, is_async, is_zero_copy, is_on_gpu;
 };
 
 const char *library_name(void); /* with its version: "Tutti 0.1.0 (4f2a96b0c1d2)" */

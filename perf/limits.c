@@ -20,6 +20,7 @@ static const struct part {
 	{"join", "how long tutti_init takes", limits_join},
 	{"idle", "processor time of a rank that has nothing to do", limits_idle},
 	{"memory", "of a rank", limits_memory},
+	{"gpu", "a GPU's memory, and its way to the host", limits_gpu},
 };
 
 #define PARTS (sizeof parts / sizeof *parts)

@@ -87,6 +87,7 @@ int limits_call(void);      /* one blocking call against the fastest path */
 int limits_join(void);      /* how long 8 ranks take to join */
 int limits_idle(void);      /* what the helper thread uses */
 int limits_memory(void);    /* of each rank */
+int limits_gpu(void);       /* a GPU's memory, and its way to the host; skipped without one */
 
 #if defined(__x86_64__)
 #define pause_core() __builtin_ia32_pause()

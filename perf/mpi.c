@@ -131,6 +131,8 @@ static const char *refuses_reduce(const struct request *r)
 
 const char *library_refuses(const struct request *r)
 {
+	if (r->is_on_gpu)
+		return "the programs of MPI measure memory of the host, no -g";
 	if (r->is_async)
 		return "the programs of MPI make blocking calls only, no -z 0 and no -m";
 	if (r->is_zero_copy)
@@ -208,6 +210,12 @@ const char *tutti_comm_error(const tutti_comm *comm)
 {
 	(void)comm;
 	return message;
+}
+
+tutti_status tutti_set_error(tutti_status status, const char *text)
+{
+	message = text;
+	return status;
 }
 
 const char *tutti_status_string(tutti_status status)

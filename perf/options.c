@@ -22,7 +22,8 @@ enum { DIRTY = 256, ZERO_COPY, RANKS, PERCENTILES, LOAD };
 static const char usage_line[] =
 	"usage: %s [--ranks N] [-b MIN] [-e MAX] [-i STEP | -f FACTOR]\n"
 	"       [-n ITERATIONS] [-w WARMUPS] [-m CALLS] [-c 0|1] [-d TYPE] [-o OP] [-r ROOT]\n"
-	"       [-z 0|1] [-t N] [-g N] [-u ELEMENTS] [-a 0|1|2|3] [--dirty 0|1] [--zero-copy]\n"
+	"       [-z 0|1] [-t N] [-g N] [-G N] [-u ELEMENTS] [-a 0|1|2|3] [--dirty 0|1] "
+	"[--zero-copy]\n"
 	"       [--percentiles] [--load N] [-J FILE]\n";
 
 static const char help[] =
@@ -31,7 +32,11 @@ static const char help[] =
 	"of\n"
 	"                        the job that tuttirun, torchrun, mpirun or srun has started\n"
 	"  -t, --nthreads N      ranks as threads of this process\n"
-	"  -g, --ngpus N         -t times as many: on a CPU each is a thread too\n"
+	"  -g, --ngpus N         buffers in memory of GPUs, and N ranks for each -t, as threads. "
+	"Ranks\n"
+	"                        take the machine's GPUs in turn, so several may have the same\n"
+	"  -G, --cudagraph N     captures the iterations in a CUDA graph, and launches it N times "
+	"(0)\n"
 	"  -b, --minbytes SIZE   first size of the sweep, K, M and G allowed (32M)\n"
 	"  -e, --maxbytes SIZE   last size (32M)\n"
 	"  -i, --stepbytes SIZE  from one size to the next: so much more (1M)\n"
@@ -44,7 +49,9 @@ static const char help[] =
 	"(float)\n"
 	"  -o, --op OP           sum prod min max avg, band bor bxor of integers, all (sum)\n"
 	"  -r, --root RANK       or all (0)\n"
-	"  -z, --blocking 0|1    0: asynchronous calls, waited for (1)\n"
+	"  -z, --blocking 0|1    0: asynchronous calls, waited for (1); with -g in a stream, 1: "
+	"each is\n"
+	"                        waited for (0)\n"
 	"  -u, --unalign N       buffers begin N elements past a cache line (0)\n"
 	"  -a, --average 0..3    time of rank 0, mean, least or most of all ranks (1)\n"
 	"      --dirty 0|1       writes the buffers before every iteration even with -c 0 (1)\n"
@@ -152,8 +159,8 @@ static bool parse_root(const char *text, int *value)
 }
 
 struct given {
-	bool min, max, step, factor;
-	int step_factor, gpus;
+	bool min, max, step, factor, blocking;
+	int step_factor;
 };
 
 static bool parse_one(struct options *o, struct given *given, int option, const char *text)
@@ -182,11 +189,13 @@ static bool parse_one(struct options *o, struct given *given, int option, const 
 	case 'r':
 		return parse_root(text, &o->root);
 	case 'z':
-		return parse_within(text, 0, 1, &o->blocking);
+		return given->blocking = parse_within(text, 0, 1, &o->blocking);
 	case 't':
 		return parse_within(text, 1, 1024, &o->threads);
 	case 'g':
-		return parse_within(text, 1, 1024, &given->gpus);
+		return parse_within(text, 1, 1024, &o->gpus);
+	case 'G':
+		return parse_int(text, 0, &o->graphs);
 	case 'u':
 		return parse_within(text, 0, 65536, &o->unalign);
 	case 'a':
@@ -223,9 +232,34 @@ static int check_sizes(struct options *o, const struct given *given)
 	return -1;
 }
 
+/* Options that exclude -g, or need it. */
+static int check_gpus(struct options *o, const struct given *given, const struct collective *c)
+{
+	if (o->graphs && !o->gpus)
+		return wrong("-G is for memory of GPUs: it needs -g.");
+	if (!o->gpus)
+		return -1;
+	if (!c->shape)
+		return wrong("a barrier has no buffers: no -g.");
+	if (o->zero_copy)
+		return wrong("--zero-copy is memory of the host: no -g.");
+	if (!given->blocking)
+		o->blocking = 0;
+	if (o->graphs && o->blocking)
+		return wrong("-z 1 waits for each call, which a graph cannot: no -G.");
+	if (o->graphs && o->percentiles)
+		return wrong("--percentiles times single calls, and -G whole graphs.");
+	return -1;
+}
+
 static int check(struct options *o, const struct given *given, const struct collective *c)
 {
-	o->threads *= given->gpus;
+	int code = check_gpus(o, given, c);
+
+	if (code >= 0)
+		return code;
+	if (o->gpus)
+		o->threads *= o->gpus;
 	if (o->threads > 1024)
 		return wrong("-t times -g is %d; 1024 ranks in a process are the most.",
 			     o->threads);
@@ -249,20 +283,33 @@ static int check(struct options *o, const struct given *given, const struct coll
 int options_parse(struct options *o, int argc, char **argv, const struct collective *c)
 {
 	static const struct option longs[] = {
-		{"minbytes", 1, NULL, 'b'},  {"maxbytes", 1, NULL, 'e'},
-		{"stepbytes", 1, NULL, 'i'}, {"stepfactor", 1, NULL, 'f'},
-		{"iters", 1, NULL, 'n'},     {"warmup_iters", 1, NULL, 'w'},
-		{"agg_iters", 1, NULL, 'm'}, {"check", 1, NULL, 'c'},
-		{"datatype", 1, NULL, 'd'},  {"op", 1, NULL, 'o'},
-		{"root", 1, NULL, 'r'},      {"blocking", 1, NULL, 'z'},
-		{"nthreads", 1, NULL, 't'},  {"ngpus", 1, NULL, 'g'},
-		{"unalign", 1, NULL, 'u'},   {"average", 1, NULL, 'a'},
-		{"dirty", 1, NULL, DIRTY},   {"zero-copy", 0, NULL, ZERO_COPY},
-		{"ranks", 1, NULL, RANKS},   {"help", 0, NULL, 'h'},
-		{"json", 1, NULL, 'J'},      {"percentiles", 0, NULL, PERCENTILES},
-		{"load", 1, NULL, LOAD},     {NULL, 0, NULL, 0},
+		{"minbytes", 1, NULL, 'b'},
+		{"maxbytes", 1, NULL, 'e'},
+		{"stepbytes", 1, NULL, 'i'},
+		{"stepfactor", 1, NULL, 'f'},
+		{"iters", 1, NULL, 'n'},
+		{"warmup_iters", 1, NULL, 'w'},
+		{"agg_iters", 1, NULL, 'm'},
+		{"check", 1, NULL, 'c'},
+		{"datatype", 1, NULL, 'd'},
+		{"op", 1, NULL, 'o'},
+		{"root", 1, NULL, 'r'},
+		{"blocking", 1, NULL, 'z'},
+		{"nthreads", 1, NULL, 't'},
+		{"ngpus", 1, NULL, 'g'},
+		{"cudagraph", 1, NULL, 'G'},
+		{"unalign", 1, NULL, 'u'},
+		{"average", 1, NULL, 'a'},
+		{"dirty", 1, NULL, DIRTY},
+		{"zero-copy", 0, NULL, ZERO_COPY},
+		{"ranks", 1, NULL, RANKS},
+		{"help", 0, NULL, 'h'},
+		{"json", 1, NULL, 'J'},
+		{"percentiles", 0, NULL, PERCENTILES},
+		{"load", 1, NULL, LOAD},
+		{NULL, 0, NULL, 0},
 	};
-	struct given given = {.gpus = 1};
+	struct given given = {0};
 	int option;
 
 	*o = (struct options){
@@ -280,7 +327,7 @@ int options_parse(struct options *o, int argc, char **argv, const struct collect
 		.average = 1,
 	};
 	opterr = 0;
-	while ((option = getopt_long(argc, argv, ":b:e:i:f:n:w:m:c:d:o:r:z:t:g:u:a:J:h", longs,
+	while ((option = getopt_long(argc, argv, ":b:e:i:f:n:w:m:c:d:o:r:z:t:g:G:u:a:J:h", longs,
 				     NULL)) != -1) {
 		if (option == 'h') {
 			printf(usage_line, program_invocation_short_name);

@@ -18,6 +18,8 @@ struct options {
 	int dtype, op, root;            /* -d -o -r; ALL */
 	int blocking;                   /* -z */
 	int threads;                    /* -t times -g: ranks in this process */
+	int gpus;                       /* -g; 0: not given, and buffers are in host memory */
+	int graphs;                     /* -G: launches of a graph; 0: no graph */
 	int unalign;                    /* -u: the buffers' first element */
 	int average;                    /* -a */
 	int zero_copy;

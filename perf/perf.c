@@ -28,7 +28,8 @@ static struct request request_of(const struct options *o, const struct collectiv
 {
 	return (struct request){
 		.collective = c,
-		.is_async = o->aggregated > 1 || o->blocking == 0,
+		.is_async = !o->gpus && (o->aggregated > 1 || o->blocking == 0),
+		.is_on_gpu = o->gpus > 0,
 		.is_zero_copy = o->zero_copy,
 	};
 }
@@ -205,12 +206,24 @@ static bool has_room(const struct plan *plan, tutti_comm *comm)
 	return false;
 }
 
+/* Whether there is a GPU, if one is asked for. */
+static bool has_gpu(const struct options *o, tutti_comm *comm)
+{
+	const char *why;
+
+	if (!o->gpus || gpu_rank_count(&why) > 0)
+		return true;
+	if (tutti_local_rank(comm) == 0)
+		fprintf(stderr, "%s: %s.\n", program_invocation_short_name, why);
+	return false;
+}
+
 /* Collective, and before anything is taken: whether there is memory on all machines, and the file
  * for rank 0. */
 static tutti_status can_begin(struct job *j, const struct plan *plan, tutti_comm *comm)
 {
 	const struct options *o = plan->options;
-	int32_t can = has_room(plan, comm);
+	int32_t can = has_gpu(o, comm) && has_room(plan, comm);
 
 	if (can && tutti_local_rank(comm) == 0)
 		can = load_start(&j->load, o->load);

@@ -42,7 +42,7 @@ void table_begin(const struct bench *b)
 	       o->min_bytes, o->max_bytes, o->step_factor ? o->step_factor : o->step_bytes,
 	       o->step_factor ? "factor" : "bytes", o->warmups, o->iterations, o->aggregated,
 	       o->check > 0, o->check || o->dirty, o->zero_copy);
-	if (bench_is_stamped(b))
+	if (bench_is_stamped(b) && !b->gpu)
 		printf("# Every call is timed by itself: one look at the clock, %.0f ns, is in "
 		       "each.\n",
 		       stamps_clock_ns());
@@ -51,6 +51,11 @@ void table_begin(const struct bench *b)
 	if (o->load)
 		printf("# Beside the ranks of each machine: %d busy process%s.\n", o->load,
 		       o->load == 1 ? "" : "es");
+	if (b->gpu)
+		printf("# Buffers on GPUs: %s, %d rank%s each; times by events%s.\n",
+		       gpu_rank_name(b->gpu), bench_ranks_per_gpu(b),
+		       bench_ranks_per_gpu(b) == 1 ? "" : "s",
+		       o->graphs ? ", of a CUDA graph" : "");
 	if (b->ranks == 1)
 		printf("# One rank talks to nobody: use --ranks N, -t N or a launcher.\n");
 	print_header(o->percentiles);

@@ -1,19 +1,11 @@
-# The public API as processes and as threads, in every way ranks can be connected. `api` uses the library
+# The public API as processes and as threads, in every way ranks can be connected. `api` (programs.cmake) uses the library
 # as users do; `api_objects` is linked with the objects, for the proof kind of memory and for sanitizers
 # that want to see everything.
-set(api_sources api_main.c batch.c buffer.c data.c endings.c errors.c
-	messages.c own_ops.c part.c part_issue.c passes.c programs.c split.c survivors.c ../cuda/gpu.c)
-list(TRANSFORM api_sources PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/api/)
-
-add_executable(api ${api_sources})
-target_link_libraries(api PRIVATE tutti_warnings tutti Threads::Threads m ${CMAKE_DL_LIBS})
-target_include_directories(api PRIVATE ${PROJECT_SOURCE_DIR})
+include(${CMAKE_CURRENT_SOURCE_DIR}/api/programs.cmake)
 tutti_test_helpers(memory)
 add_executable(api_objects ${api_sources})
 target_compile_definitions(api_objects PRIVATE API_PROOF)
 target_link_libraries(api_objects PRIVATE tutti_objects tests_memory)
-add_executable(ranks api/ranks_main.c)
-target_link_libraries(ranks PRIVATE tutti_warnings)
 add_executable(hash_main api/hash_main.c)
 target_link_libraries(hash_main PRIVATE tutti_warnings tutti m)
 add_dependencies(hash_main ranks)

@@ -20,7 +20,7 @@ done
 expect_rows 0 $run "$bin/all_reduce_perf" -b 16 -e 64 -f 2
 all_right 3
 grep -q 'One rank talks to nobody' out || complain "a run of one rank says nothing about it"
-expect_rows 0 $run "$bin/all_reduce_perf" -t 1 -g 2 -b 64 -e 64
+expect_rows 0 $run "$bin/all_reduce_perf" -t 2 -b 64 -e 64
 all_right 1
 grep -q '^# all_reduce_perf (Tutti [0-9.]* (.*)), 2 ranks,' out || complain "the header: $(head -1 out)"
 

@@ -10,7 +10,14 @@
 
 #include <getopt.h>
 
-static const struct collective reducing = {.name = "all_reduce", .is_reduced = true};
+static struct shape shape(size_t elements, struct place at)
+{
+	(void)at;
+	return (struct shape){.count = elements};
+}
+
+static const struct collective reducing = {
+	.name = "all_reduce", .is_reduced = true, .shape = shape};
 
 /* Parses a line of words. */
 static int parse(const char *line, struct options *options)
@@ -82,6 +89,7 @@ static void letters_mean_what_they_mean_in_nccl_tests(void **state)
 	assert_int_equal(o.root, 2);
 	assert_int_equal(o.blocking, 0);
 	assert_int_equal(o.threads, 6);
+	assert_int_equal(o.gpus, 3);
 	assert_int_equal(o.unalign, 5);
 	assert_int_equal(o.average, 3);
 	assert_int_equal(parse("-d all -o all -r all", &o), -1);
@@ -94,6 +102,25 @@ static void letters_mean_what_they_mean_in_nccl_tests(void **state)
 	assert_int_equal(o.max_bytes, 64);
 	assert_int_equal(o.iterations, 1);
 	assert_int_equal(o.zero_copy, 1);
+}
+
+/* Without -g buffers are the host's, and calls are waited for, as on GPUs only with -z 1. */
+static void gpus_are_asked_for(void **state)
+{
+	struct options o;
+
+	(void)state;
+	assert_int_equal(parse("-t 2", &o), -1);
+	assert_int_equal(o.gpus, 0);
+	assert_int_equal(o.blocking, 1);
+	assert_int_equal(parse("-g 4 -G 5", &o), -1);
+	assert_int_equal(o.threads, 4);
+	assert_int_equal(o.graphs, 5);
+	assert_int_equal(o.blocking, 0);
+	assert_int_equal(parse("--ranks 2 --ngpus 1 -z 1", &o), -1);
+	assert_int_equal(o.gpus, 1);
+	assert_int_equal(o.ranks, 2);
+	assert_int_equal(o.blocking, 1);
 }
 
 static void defaults_are_nccl_tests(void **state)
@@ -222,6 +249,12 @@ static const char *const bad_lines[] = {
 	"-a 4",
 	"-t 0",
 	"-g 0",
+	"-G 2",
+	"-g 2 -G -1",
+	"-g 2 -G 1x",
+	"-g 2 --zero-copy",
+	"-g 2 -G 2 -z 1",
+	"-g 2 -G 2 --percentiles",
 	"-u -1",
 	"-t 1024 -g 2",
 	"--ranks 0",
@@ -258,6 +291,7 @@ int main(void)
 		cmocka_unit_test(sweeps_end),
 		cmocka_unit_test(a_single_size_may_be_given_alone),
 		cmocka_unit_test(letters_mean_what_they_mean_in_nccl_tests),
+		cmocka_unit_test(gpus_are_asked_for),
 		cmocka_unit_test(defaults_are_nccl_tests),
 		cmocka_unit_test(bad_lines_are_usage_errors),
 		cmocka_unit_test(empty_values_are_usage_errors),

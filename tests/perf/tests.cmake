@@ -4,7 +4,7 @@ target_sources(test_values PRIVATE ${driver}/values.c ${driver}/elements.c)
 target_sources(test_perf_options PRIVATE ${driver}/options.c ${driver}/elements.c)
 target_sources(test_ram PRIVATE ${driver}/ram.c)
 target_sources(test_stamps PRIVATE ${driver}/stamps.c)
-target_sources(test_bench PRIVATE ${driver}/bench.c ${driver}/ram.c ${driver}/stamps.c ${driver}/values.c ${driver}/elements.c)
+target_sources(test_bench PRIVATE ${driver}/bench.c ${driver}/bench_gpu.c ${driver}/gpu_rank.c ${driver}/ram.c ${driver}/stamps.c ${driver}/values.c ${driver}/elements.c)
 
 # Benchmarks that go wrong: the collective's program and what spoils its calls.
 set(wraps all_reduce all_gather reduce_scatter broadcast reduce gather scatter all_to_all barrier)
@@ -26,3 +26,10 @@ set_tests_properties(perf/test_openmpi perf/test_mpich PROPERTIES PROCESSORS 6)
 # Stands for all benchmark programs where their times must be known.
 add_executable(fake_perf perf/fake_main.c)
 target_link_libraries(fake_perf PRIVATE tutti_warnings)
+
+# On the GPUs of the fake driver.
+target_sources(test_bench_gpu PRIVATE ${driver}/bench.c ${driver}/bench_gpu.c ${driver}/gpu_rank.c ${driver}/ram.c
+	${driver}/stamps.c ${driver}/values.c ${driver}/elements.c ${CMAKE_CURRENT_SOURCE_DIR}/cuda/gpu.c)
+add_dependencies(test_bench_gpu fake_cuda)
+tutti_fake_cuda(perf/test_bench_gpu)
+target_link_libraries(nccl_plugin PRIVATE tutti)

@@ -71,15 +71,61 @@ static json_t *missing_of(const struct machine *m)
 	return list;
 }
 
+static json_t *gpu_rows_of(const struct gpus *g)
+{
+	json_t *list = json_array();
+
+	for (int i = 0; i < g->count; i++) {
+		const struct gpu_row *row = &g->rows[i];
+		json_array_append_new(
+			list,
+			json_pack(
+				"{s:o, s:s, s:s, s:I, s:[i, i], s:i, s:i, s:b, s:b, s:b, s:b, s:s}",
+				"name", text(row->name), "uuid", row->uuid, "pci", row->pci,
+				"bytes", (json_int_t)row->bytes, "compute_capability", row->major,
+				row->minor, "multiprocessors", row->multiprocessors, "numa_node",
+				row->numa_node, "dma_buf", row->has_dma_buf, "posix_descriptors",
+				row->has_descriptors, "fabric_handles", row->has_fabric,
+				"multicast", row->has_multicast, "to_host",
+				row->uses_host_pages ? "C2C" : "PCIe"));
+	}
+	return list;
+}
+
+static json_t *gpu_links_of(const struct gpus *g)
+{
+	json_t *list = json_array();
+
+	for (int i = 0; i < g->count * g->count; i++) {
+		const struct gpu_link *link = &g->links[i];
+		if (i / g->count == i % g->count)
+			continue;
+		json_array_append_new(list, json_pack("{s:i, s:i, s:b, s:i, s:b, s:s}", "from",
+						      i / g->count, "to", i % g->count, "can_map",
+						      link->can_map, "performance_rank",
+						      link->performance_rank, "native_atomics",
+						      link->has_atomics, "way", link->way));
+	}
+	return list;
+}
+
+static json_t *gpus_of(const struct gpus *g)
+{
+	return json_pack("{s:o, s:i, s:b, s:o, s:o}", "missing",
+			 text(g->missing[0] ? g->missing : NULL), "driver_version",
+			 g->driver_version, "kernels", g->has_kernels, "list", gpu_rows_of(g),
+			 "links", gpu_links_of(g));
+}
+
 char *json_machine(const struct machine *m, const char *ranks)
 {
 	const struct verbs_listing *rdma = &m->rdma;
 	bool has_limit = rdma->lock_advice || (rdma->lock_bytes && rdma->lock_bytes != UINT64_MAX);
 	json_t *host = json_pack(
-		"{s:o, s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I}", "host", text(m->host),
-		"ranks", text(ranks), "works", machine_works(m), "tutti_transports",
-		text(m->filter), "transports", transports_of(m), "rdma_ports", ports_of(m),
-		"missing", missing_of(m), "lock_bytes",
+		"{s:o, s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I}", "host",
+		text(m->host), "ranks", text(ranks), "works", machine_works(m), "tutti_transports",
+		text(m->filter), "transports", transports_of(m), "rdma_ports", ports_of(m), "gpus",
+		gpus_of(&m->gpus), "missing", missing_of(m), "lock_bytes",
 		has_limit ? json_integer((json_int_t)rdma->lock_bytes) : json_null(), "lock_advice",
 		text(rdma->lock_advice), "shm_bytes", (json_int_t)m->shm_bytes, "shm_free_bytes",
 		(json_int_t)m->shm_free_bytes);
@@ -116,11 +162,13 @@ static json_t *kinds_of(const struct pairs *p)
 		for (size_t i = 0; i < kind->count; i++)
 			json_array_append_new(
 				ranks, json_pack("[i, i]", kind->pairs[i][0], kind->pairs[i][1]));
-		json_array_append_new(list,
-				      json_pack("{s:o, s:o, s:o, s:o}", "ranks", ranks, "messages",
-						text(pairs_way(p, a, b)), "collectives",
-						text(p->no_window ? pairs_way(p, a, b) : "window"),
-						"transports", candidates_of(p, a, b)));
+		json_array_append_new(
+			list, json_pack("{s:o, s:o, s:s, s:s, s:o, s:o}", "ranks", ranks,
+					"messages", text(pairs_way(p, a, b)), "device_buffers",
+					gpus_path(pairs_relation(p, a, b)), "gpus",
+					gpus_relation_text(pairs_relation(p, a, b)), "collectives",
+					text(p->no_window ? pairs_way(p, a, b) : "window"),
+					"transports", candidates_of(p, a, b)));
 	}
 	return list;
 }

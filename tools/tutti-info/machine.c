@@ -159,6 +159,7 @@ void machine_look(struct machine *m, const struct tutti_comm *comm)
 	/* Where it fails the transport says why. */
 	verbs_listing_make(&m->rdma, config.gid - 1, config.devices);
 #endif
+	gpus_look(&m->gpus, comm->settings.env.cuda);
 	if (statvfs("/dev/shm", &shm) == 0) {
 		m->shm_bytes = (uint64_t)shm.f_blocks * shm.f_frsize;
 		m->shm_free_bytes = (uint64_t)shm.f_bavail * shm.f_frsize;
@@ -173,6 +174,7 @@ void machine_close(struct machine *m)
 #ifdef TUTTI_VERBS
 	verbs_listing_free(&m->rdma);
 #endif
+	gpus_free(&m->gpus);
 }
 
 bool machine_works(const struct machine *m)

@@ -1,9 +1,10 @@
-/* This machine: its transports, RDMA ports and limits, and what is missing. */
+/* This machine: its transports, RDMA ports, GPUs and limits, and what is missing. */
 #ifndef TOOLS_TUTTI_INFO_MACHINE_H
 #define TOOLS_TUTTI_INFO_MACHINE_H
 
 #include "collectives/comm/comm.h"
 #include "core/status.h"
+#include "gpus.h"
 #include "transport/registry.h"
 #include "transport/verbs/listing.h"
 
@@ -32,6 +33,7 @@ struct machine {
 	struct missing_row missing[16];
 	int missing_count;
 	struct verbs_listing rdma;
+	struct gpus gpus;
 	uint64_t shm_bytes, shm_free_bytes; /* of /dev/shm; 0: there is none */
 };
 
@@ -44,5 +46,7 @@ const char *transport_state_name(enum transport_state state);
 
 /* ranks: those of a job that are on this machine, as "0, 1, 5"; or NULL. */
 void machine_print(FILE *file, const struct machine *machine, const char *ranks);
+/* gpu_table.c: its part of that. */
+void gpus_print(FILE *file, const struct gpus *gpus);
 
 #endif

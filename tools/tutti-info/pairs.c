@@ -7,11 +7,19 @@
 
 #include <string.h>
 
+/* The one that tutti_init takes where config.device does not say another. -1: none. */
+static int own_gpu(const tutti_comm *comm, const struct machine *m)
+{
+	return m->gpus.count > 0 ? comm->place.local_rank % m->gpus.count : -1;
+}
+
 static void present(struct presentation *self, const tutti_comm *comm, const struct machine *m)
 {
 	snprintf(self->host, sizeof self->host, "%s", m->host);
 	self->node = comm->place.node_rank;
 	self->is_first = comm->place.local_rank == 0;
+	if (own_gpu(comm, m) >= 0)
+		snprintf(self->gpu, sizeof self->gpu, "%s", m->gpus.rows[own_gpu(comm, m)].uuid);
 	self->offer_count = m->transport_count;
 	for (int i = 0; i < m->transport_count; i++) {
 		const struct transport_row *row = &m->transports[i];
@@ -39,6 +47,9 @@ static void look_at_peer(struct view *view, const tutti_comm *comm, const struct
 {
 	const struct tutti_endpoint *chosen = comm->engine->links.routes[rank].endpoint;
 
+	view->relation = (int32_t)gpus_relation(&m->gpus, own_gpu(comm, m), peer->gpu);
+	if (view->relation != GPUS_NONE && peer->node != comm->place.node_rank)
+		view->relation = GPUS_APART;
 	snprintf(view->way, sizeof view->way, "%s", chosen ? chosen->transport->name : "");
 	for (int i = 0; i < m->transport_count; i++) {
 		const struct transport_row *row = &m->transports[i];
@@ -72,6 +83,11 @@ static const struct view *view_of(const struct pairs *p, int a, int b)
 const char *pairs_way(const struct pairs *p, int a, int b)
 {
 	return view_of(p, a, b)->way;
+}
+
+enum gpu_relation pairs_relation(const struct pairs *p, int a, int b)
+{
+	return (enum gpu_relation)view_of(p, a, b)->relation;
 }
 
 int pairs_explain(const struct pairs *p, int a, int b, int i, char why[PAIRS_WHY_BYTES])
@@ -115,13 +131,15 @@ static void add_pair(struct pairs *p, const char *signature, int a, int b)
 	kind->pairs[kind->count++][1] = b;
 }
 
-/* Alike: the same transport, and each of the others lacks the same. */
+/* Alike: the same transport, their GPUs lie alike, and each of the others lacks the same. */
 static void sort_pairs(struct pairs *p)
 {
 	for (int a = 0; a < p->size; a++)
 		for (int b = a + 1; b < p->size; b++) {
 			char text[1024];
-			size_t used = (size_t)snprintf(text, sizeof text, "%s", pairs_way(p, a, b));
+			size_t used =
+				(size_t)snprintf(text, sizeof text, "%s %d", pairs_way(p, a, b),
+						 (int)pairs_relation(p, a, b));
 			for (int i = 0; i < p->ranks[a].offer_count; i++) {
 				const struct offer *own = &p->ranks[a].offers[i];
 				const struct offer *theirs = offer_of(&p->ranks[b], own->name);

@@ -18,6 +18,7 @@ struct offer {
 struct presentation {
 	char host[64];
 	int32_t node, is_first; /* of its node's ranks */
+	char gpu[GPU_UUID_BYTES]; /* which it has by LOCAL_RANK; "": none */
 	int32_t offer_count;
 	struct offer offers[TRANSPORTS_MAX];
 };
@@ -26,6 +27,7 @@ struct presentation {
 struct view {
 	char way[16];                  /* the transport of messages, or "" */
 	int32_t reach[TRANSPORTS_MAX]; /* by this rank's offers; 0: not reached */
+	int32_t relation;              /* enum gpu_relation */
 };
 
 /* Pairs that are connected alike. */
@@ -50,6 +52,8 @@ tutti_status pairs_gather(struct pairs *pairs, tutti_comm *comm, const struct ma
 void pairs_free(struct pairs *pairs);
 /* The transport of messages between two ranks. */
 const char *pairs_way(const struct pairs *pairs, int a, int b);
+/* How their GPUs lie to each other. */
+enum gpu_relation pairs_relation(const struct pairs *pairs, int a, int b);
 /* Why it is an offer of rank a, or why not. Returns the number by which transports are compared. */
 int pairs_explain(const struct pairs *pairs, int a, int b, int offer, char why[PAIRS_WHY_BYTES]);
 

@@ -67,6 +67,7 @@ void machine_print(FILE *f, const struct machine *m, const char *ranks)
 	fprintf(f, "RDMA ports:%s\n", m->rdma.count ? "" : " none");
 	for (int i = 0; i < m->rdma.count; i++)
 		print_port(f, &m->rdma.ports[i]);
+	gpus_print(f, &m->gpus);
 	print_limits(f, m);
 	fprintf(f, "Missing:%s\n", m->missing_count ? "" : " nothing");
 	for (int i = 0; i < m->missing_count; i++)
@@ -98,6 +99,9 @@ static void print_kind(FILE *f, const struct pairs *p, const struct pair_kind *k
 		fprintf(f, " and %zu more", kind->count - PAIRS_SHOWN);
 	fprintf(f, ": messages by %s, collectives by %s\n", pairs_way(p, a, b),
 		p->no_window ? pairs_way(p, a, b) : "window");
+	if (pairs_relation(p, a, b) != GPUS_NONE)
+		fprintf(f, "  device buffers by %s: %s\n", gpus_path(pairs_relation(p, a, b)),
+			gpus_relation_text(pairs_relation(p, a, b)));
 	for (int i = 0; i < p->ranks[a].offer_count; i++) {
 		char why[PAIRS_WHY_BYTES];
 		int reach = pairs_explain(p, a, b, i, why);

@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# slow: 3 s
+# What would break: what tutti-info says of GPUs, of the links between them, and of what moves the device buffers of each
+# pair of ranks; with the fake driver, and without one.
+set -u
+info="timeout -k 5 60 $BUILD_DIR/tools/tutti-info"
+run="timeout -k 5 100 $BUILD_DIR/launch/tuttirun"
+. "$SOURCE_DIR/tests/scratch.sh"
+unset WORLD_SIZE RANK TUTTI_TRANSPORTS TUTTI_WINDOW TUTTI_HOST_ID
+
+said()
+{
+	grep -qE -- "$1" out || complain "no '$1' in: $(cat out)"
+}
+
+# is EXPRESSION: of what a --json wrote into ./out, as Python's j, with g the GPUs of its first machine.
+is()
+{
+	command -v python3 >/dev/null || return 0
+	grep -q '^{' out || { grep -q 'jansson was not installed' err || complain "no JSON: $(cat out err)"; return 0; }
+	python3 - "$1" <<-'END' || complain "not so: $1 in: $(cat out)"
+		import json, sys
+		j = json.load(open("out"))
+		g = j["hosts"][0]["gpus"]
+		sys.exit(not eval(sys.argv[1]))
+	END
+}
+json=$($info --json >/dev/null 2>&1; echo $?) # 1: a build without jansson
+driver=$BUILD_DIR/tests/cuda/driver
+
+# ---- no driver: a file of its name that is none, and one that the settings leave alone
+mkdir none nvml
+: >none/libcuda.so.1
+: >none/libnvidia-ml.so.1
+expect 0 env LD_LIBRARY_PATH="$PWD/none" $info
+said '^GPUs: none: no CUDA driver: .*libcuda\.so\.1: .*; this build has (no )?kernels'
+expect "$json" env LD_LIBRARY_PATH="$PWD/none" $info --json
+is 'g["missing"].startswith("no CUDA driver: ") and g["list"] == g["links"] == [] and g["driver_version"] == 0'
+expect 0 env LD_LIBRARY_PATH="$driver" TUTTI_CUDA=0 $info
+said '^GPUs: none: TUTTI_CUDA is 0; '
+expect 0 env LD_LIBRARY_PATH="$PWD/none" $run -n 2 $info
+! grep -q 'device buffers' out || complain "device buffers without a GPU: $(cat out)"
+
+# ---- one GPU, and three of which two reach each other
+export LD_LIBRARY_PATH="$driver:$PWD/none"
+expect 0 $info
+said '^GPUs: CUDA driver 13\.0; this build has (no )?kernels'
+said '^  0: Shared memory, GPU-66616b65-[0-9a-f-]*, PCI 0000:01:00\.0, 1024 MiB, compute capability 9\.0, 4 multiprocessors$'
+said '^      dma-buf no, POSIX descriptors yes, fabric handles no, multicast no; to the host by PCIe$'
+! grep -q 'Between GPUs' out || complain "links of one GPU: $(cat out)"
+export FAKE_CUDA_DEVICES=3 FAKE_CUDA_PEERS=0-1
+expect 0 $info
+said "^  0-1: .*; each can map the other's memory; performance rank 0, native atomics yes$"
+said "^  1-2: .*; neither can map the other's memory;"
+expect "$json" $info --json
+is 'g["missing"] is None and g["driver_version"] == 13000 and len(g["list"]) == 3 and len(g["links"]) == 6'
+is '[(l["from"], l["to"]) for l in g["links"] if l["can_map"]] == [(0, 1), (1, 0)]'
+is 'g["list"][1]["pci"] == "0000:02:00.0" and g["list"][1]["bytes"] == 1 << 30 and g["list"][0]["compute_capability"] == [9, 0]'
+is 'len({r["uuid"] for r in g["list"]}) == 3 and g["list"][0]["posix_descriptors"] and not g["list"][0]["dma_buf"]'
+is 'all(l["way"].startswith(("PCIe", "not known")) for l in g["links"])'
+
+# ---- NVLink, where NVML is
+ln -s "$BUILD_DIR/tests/nvml_plugin.so" nvml/libnvidia-ml.so.1
+expect "$json" env LD_LIBRARY_PATH="$driver:$PWD/nvml" $info --json
+is '{(l["from"], l["to"]) for l in g["links"] if l["way"] == "NVLink"} == {(0, 1), (1, 0)}'
+
+# ---- jobs: ranks take the GPUs in turn
+expect 0 $run -n 4 $info
+said "^  device buffers by engine: each can map the other's memory$"
+said '^  device buffers by engine: both have the same GPU$'
+expect "$json" $run -n 4 $info --json
+is "{tuple(r): k['gpus'] for k in j['pairs'] for r in k['ranks']} == {(0, 3): 'both have the same GPU', \
+	(0, 1): \"each can map the other's memory\", (1, 3): \"each can map the other's memory\", \
+	(0, 2): \"they cannot map each other's memory\", (1, 2): \"they cannot map each other's memory\", \
+	(2, 3): \"they cannot map each other's memory\"}"
+is "all(k['device_buffers'] == 'engine' for k in j['pairs'])"
+# shellcheck disable=SC2016 # each rank expands it
+expect "$json" $run -n 2 sh -c 'TUTTI_HOST_ID=$RANK exec "$@"' - $info --json
+is "j['pairs'][0]['gpus'] == 'they are on different machines'"
+# A rank without a driver.
+# shellcheck disable=SC2016
+expect "$json" $run -n 2 sh -c 'TUTTI_CUDA=$RANK exec "$@"' - $info --json
+is "j['pairs'][0]['gpus'] == 'a rank has no GPU' and j['pairs'][0]['device_buffers'] == 'none'"
+exit $failures
