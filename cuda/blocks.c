@@ -4,6 +4,7 @@
 #include "core/status.h"
 
 #include <assert.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -47,39 +48,68 @@ static tutti_status allocate(struct cuda_block *b)
 	return status;
 }
 
-static tutti_status add(struct cuda_blocks *blocks, const struct cuda_device *device, bool is_host,
-			size_t bytes, struct cuda_block **out)
+static struct cuda_block *left;                          /* by queues that have ended */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of that list */
+
+static struct cuda_block **find(struct cuda_block **list, const struct cuda_device *device,
+				bool is_host, size_t bytes)
+{
+	struct cuda_block **best = NULL;
+
+	for (struct cuda_block **at = list; *at; at = &(*at)->next) {
+		const struct cuda_block *b = *at;
+		if (!b->is_used && b->is_host == is_host && b->device == device &&
+		    b->bytes >= bytes && (!best || b->bytes < (*best)->bytes))
+			best = at;
+	}
+	return best;
+}
+
+/* Of a power of two of bytes that another queue has left, or NULL. */
+static struct cuda_block *take_left(const struct cuda_device *device, bool is_host, size_t bytes)
+{
+	struct cuda_block *b = NULL;
+
+	pthread_mutex_lock(&lock);
+	struct cuda_block **at = find(&left, device, is_host, bytes);
+	if (at && (*at)->bytes <= 2 * bytes) {
+		b = *at;
+		*at = b->next;
+	}
+	pthread_mutex_unlock(&lock);
+	return b;
+}
+
+static tutti_status make(const struct cuda_device *device, bool is_host, size_t bytes,
+			 struct cuda_block **out)
 {
 	struct cuda_block *b = malloc(sizeof *b);
 
 	if (!b)
 		return fail(TUTTI_ERR_MEMORY, "no memory for a block's entry");
-	*b = (struct cuda_block){
-		.device = device, .bytes = rounded(bytes), .is_host = is_host, .is_used = true};
+	*b = (struct cuda_block){.device = device, .bytes = bytes, .is_host = is_host};
 	tutti_status status = allocate(b);
-	if (status != TUTTI_OK) {
+	if (status != TUTTI_OK)
 		free(b);
-		return status;
-	}
-	b->next = blocks->all;
-	blocks->all = b;
-	*out = b;
-	return TUTTI_OK;
+	else
+		*out = b;
+	return status;
 }
 
 tutti_status cuda_blocks_take(struct cuda_blocks *blocks, const struct cuda_device *device,
 			      bool is_host, size_t bytes, void **ptr)
 {
-	struct cuda_block *best = NULL;
+	struct cuda_block **found = find(&blocks->all, device, is_host, bytes);
+	struct cuda_block *b = found ? *found : take_left(device, is_host, rounded(bytes));
 
-	for (struct cuda_block *b = blocks->all; b; b = b->next)
-		if (!b->is_used && b->is_host == is_host && b->device == device &&
-		    b->bytes >= bytes && (!best || b->bytes < best->bytes))
-			best = b;
-	if (!best)
-		TRY(add(blocks, device, is_host, bytes, &best));
-	best->is_used = true;
-	*ptr = best->ptr;
+	if (!b)
+		TRY(make(device, is_host, rounded(bytes), &b));
+	if (!found) {
+		b->next = blocks->all;
+		blocks->all = b;
+	}
+	b->is_used = true;
+	*ptr = b->ptr;
 	return TUTTI_OK;
 }
 
@@ -93,26 +123,15 @@ void cuda_blocks_give(struct cuda_blocks *blocks, void *ptr)
 	b->is_used = false;
 }
 
-static void give_back(const struct cuda_block *b)
+void cuda_blocks_leave(struct cuda_blocks *blocks)
 {
-	const struct cuda_driver *cuda = cuda_driver();
-	struct cuda_visit visit;
-
-	if (cuda_enter(b->device, &visit) != TUTTI_OK)
-		return; /* the context is gone, and the memory with it */
-	if (b->is_host)
-		cuda->mem_free_host(b->ptr);
-	else
-		cuda->mem_free((CUdeviceptr)(uintptr_t)b->ptr);
-	cuda_leave(&visit);
-}
-
-void cuda_blocks_free(struct cuda_blocks *blocks)
-{
+	pthread_mutex_lock(&lock);
 	while (blocks->all) {
 		struct cuda_block *b = blocks->all;
 		blocks->all = b->next;
-		give_back(b);
-		free(b);
+		b->is_used = false;
+		b->next = left;
+		left = b;
 	}
+	pthread_mutex_unlock(&lock);
 }

@@ -1,5 +1,6 @@
-/* Blocks of memory that a queue has allocated, and uses again. They are given back to the driver
- * only at the end: freeing may wait for kernels, and a kernel may wait for this rank. */
+/* Blocks of memory that a queue takes, and uses again; those of queues that have ended serve later
+ * ones. They are not given back to the driver before the process ends: freeing waits for all kernels
+ * of a device, and one of another communicator may wait for this rank. */
 #ifndef CUDA_BLOCKS_H
 #define CUDA_BLOCKS_H
 
@@ -15,6 +16,7 @@ struct cuda_blocks {
 tutti_status cuda_blocks_take(struct cuda_blocks *blocks, const struct cuda_device *device,
                               bool is_host, size_t bytes, void **ptr);
 void cuda_blocks_give(struct cuda_blocks *blocks, void *ptr);
-void cuda_blocks_free(struct cuda_blocks *blocks);
+/* All of them, for other queues. */
+void cuda_blocks_leave(struct cuda_blocks *blocks);
 
 #endif

@@ -244,6 +244,11 @@ tutti_status cuda_channels_connect(struct cuda_channels *c, const struct cuda_pa
 	return status;
 }
 
+int cuda_channels_ordinal(const struct cuda_channels *c)
+{
+	return c->device->ordinal;
+}
+
 unsigned cuda_channels_count(const struct cuda_channels *c)
 {
 	return c->count;

@@ -34,6 +34,8 @@ tutti_status cuda_channels_connect(struct cuda_channels *channels, const struct 
 /* NULL is fine. After a failure what is still to run finds its memory in place: it is kept. */
 void cuda_channels_destroy(struct cuda_channels *channels);
 
+/* Of this rank's device. */
+int cuda_channels_ordinal(const struct cuda_channels *channels);
 /* How many channels a call may use, the same on all ranks. */
 unsigned cuda_channels_count(const struct cuda_channels *channels);
 /* Where ptr, of a buffer of this rank, lies for all ranks, or CHANNEL_NOWHERE. INVALID: it is

@@ -102,7 +102,7 @@ void cuda_queue_close(struct memory_queue *queue)
 
 	for (int i = 0; i < CUDA_DEVICES_MAX; i++)
 		cuda_line_destroy(q->lines[i]);
-	cuda_blocks_free(&q->blocks);
+	cuda_blocks_leave(&q->blocks);
 	free(q);
 }
 

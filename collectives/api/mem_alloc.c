@@ -213,7 +213,7 @@ tutti_status tutti_mem_alloc(void **ptr, size_t bytes, tutti_comm *comm)
 	TRY(group_refuse("tutti_mem_alloc"));
 	if (engine_status(comm->engine) != TUTTI_OK)
 		return fail(engine_status(comm->engine), "%s", engine_error(comm->engine));
-	if (comm->device && comm->settings.device >= 0)
+	if (comm->device && comm->settings.device_memory)
 		return engine_name_error(comm->engine, alloc_on_device(ptr, bytes, comm));
 	TRY(engine_name_error(comm->engine, comm->window ? alloc_of_window(ptr, bytes, comm)
 							 : alloc_of_process(ptr, bytes, comm)));

@@ -63,6 +63,7 @@ tutti_status comm_new(struct tutti_comm **out, const tutti_config *config, const
 	comm->settings.timeout_ms = config->timeout_ms ? config->timeout_ms : (int)env->timeout_ms;
 	comm->settings.deterministic = config->deterministic;
 	comm->settings.device = config->device - 1;
+	comm->settings.device_memory = config->device > 0;
 	if (config->name)
 		snprintf(comm->settings.name, sizeof comm->settings.name, "%s", config->name);
 	if (!copy_texts(&comm->settings,
@@ -79,7 +80,8 @@ tutti_config comm_config(const struct tutti_comm *comm)
 	return (tutti_config){.transports = comm->settings.filter,
 			      .timeout_ms = comm->settings.timeout_ms,
 			      .deterministic = comm->settings.deterministic,
-			      .device = comm->settings.device + 1,
+			      .device =
+				      comm->settings.device_memory ? comm->settings.device + 1 : 0,
 			      .name = comm->settings.name[0] ? comm->settings.name : NULL};
 }
 

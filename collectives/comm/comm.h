@@ -42,7 +42,8 @@ struct comm_settings {
 	struct env env; /* its texts are our own: children are made from them            */
 	int timeout_ms;
 	bool deterministic;
-	int device;   /* the ordinal of a CUDA device; -1: the one that is current       */
+	int device; /* the ordinal of a CUDA device; -1: the one that is current         */
+	bool device_memory; /* tutti_mem_alloc gives memory of it: the caller has named it */
 	char *filter; /* of transports, or NULL                                          */
 	char name[ENGINE_NAME_BYTES]; /* or ""                                           */
 };

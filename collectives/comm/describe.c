@@ -136,6 +136,8 @@ static void open_device(struct tutti_comm *comm, struct member *m)
 				       .staging_bytes = (size_t)comm->settings.env.window_bytes};
 
 	device_open(&comm->device, &m->gpu, &config);
+	if (comm->device) /* children may be made by another thread */
+		comm->settings.device = device_ordinal(comm->device);
 }
 
 static tutti_status describe(struct tutti_comm *comm, struct member *m)

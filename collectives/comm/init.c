@@ -152,6 +152,15 @@ static tutti_status connect_all(struct tutti_comm **comms, int n)
 	return TUTTI_OK;
 }
 
+/* Ranks of one process take the devices in turn, from the one that is named, or current. */
+static int device_of_rank(const tutti_config *config, int rank)
+{
+	int first = memory_kind(TUTTI_MEMORY_CUDA) ? cuda_channels_device(config->device - 1) : -1;
+	int count = first < 0 ? 0 : cuda_device_count();
+
+	return count ? (first + rank) % count : -1;
+}
+
 static void keep_devices(struct tutti_comm **comms, int n)
 {
 	uint32_t all_have = HAS_DEVICE;
@@ -176,6 +185,7 @@ static tutti_status join_all(struct tutti_comm **comms, int n, const tutti_confi
 	for (int r = 0; status == TUTTI_OK && r < n; r++) {
 		status = comm_new(&comms[r], config, env, r, n);
 		if (status == TUTTI_OK) {
+			comms[r]->settings.device = device_of_rank(config, r);
 			memcpy(comms[r]->identity.id, id, sizeof id);
 			memcpy(comms[r]->identity.key, key, sizeof key);
 			status = arrive_describe(comms[r], &members[r]);

@@ -33,6 +33,11 @@ void device_open(struct device **out, struct cuda_part *part, const struct devic
 	*out = d;
 }
 
+int device_ordinal(const struct device *d)
+{
+	return cuda_channels_ordinal(d->channels);
+}
+
 bool device_connect(struct device *d, const struct cuda_part *parts)
 {
 	if (cuda_channels_connect(d->channels, parts) == TUTTI_OK)

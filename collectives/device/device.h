@@ -20,6 +20,7 @@ struct device_config {
  * is NULL and part says so. */
 void device_open(struct device **device, struct cuda_part *part,
 		 const struct device_config *config);
+int device_ordinal(const struct device *device);
 /* parts: of all ranks, in rank order. false: there is no way; the log says why. */
 bool device_connect(struct device *device, const struct cuda_part *parts);
 /* NULL is fine. After the engine. */

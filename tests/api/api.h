@@ -28,7 +28,8 @@ struct api {
 	char *arena;          /* of tutti_mem_alloc; NULL: not supported here */
 	size_t arena_bytes, arena_used;
 	int device;   /* the kind of buffer in play that the CPU may not touch; or 0 */
-	void *stream; /* this rank's, where that is a GPU's; else NULL               */
+	int gpu;      /* this rank's, where that is a GPU's                          */
+	void *stream; /* likewise, else NULL                                         */
 	bool forced; /* TUTTI_ALGO is set: what it cannot do is UNSUPPORTED */
 	bool exact;  /* sums of floats follow the fixed tree, rounded once */
 	bool quick;  /* a sample instead of everything */

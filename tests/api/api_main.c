@@ -119,7 +119,8 @@ static void run_passes(const struct options *options, tutti_comm *comm)
 	api.own = api.seed + 1000003 * ((uint64_t)api.rank + 1);
 	CHECK(&api, api.size <= API_RANKS, "at most %d ranks", API_RANKS);
 	if (api.device == BUFFER_CUDA) {
-		gpu_use(options->threads ? 0 : api.rank % gpu_count());
+		api.gpu = api.rank % gpu_count(); /* tutti_init_all's, too */
+		gpu_use(api.gpu);
 		api.stream = gpu_stream();
 	}
 	buffer_arena_open(&api, arena_bytes(options));

@@ -87,8 +87,10 @@ void buffer_create(struct buffer *b, struct api *api, enum buffer_kind kind, siz
 	if (kind == BUFFER_PROOF)
 		b->block = proof_alloc(b->whole);
 #endif
-	if (kind == BUFFER_CUDA)
+	if (kind == BUFFER_CUDA) {
+		gpu_use(api->gpu); /* this thread may be one that a pass has made */
 		b->block = gpu_alloc(b->whole);
+	}
 	if (b->block == NULL) {
 		b->kind = BUFFER_HOST;
 		b->block = malloc(b->whole);

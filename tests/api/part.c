@@ -186,8 +186,8 @@ static void create_buffers(struct part *p, struct api *api)
 	size_t width = data_bytes(p->data.dtype);
 	bool shared = p->all_shared || random_below(&api->own, 4) == 0;
 	enum buffer_kind kind = shared ? BUFFER_SHARED : BUFFER_HOST;
-	/* All ranks of the call, or none. */
-	if (api->device && p->data.seed % 2 && p->data.maker != DATA_USER)
+	/* All ranks of the call, or none. A letter has a call, and so would only be enqueued. */
+	if (api->device && p->data.seed % 2 && p->data.maker != DATA_USER && p->name != PART_LETTER)
 		kind = (enum buffer_kind)api->device;
 	bool sends_own = p->send.blocks < p->recv.blocks;
 	struct layout *larger = sends_own ? &p->recv : &p->send;

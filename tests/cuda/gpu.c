@@ -55,14 +55,25 @@ int gpu_count(void)
 	return count;
 }
 
+/* Retained once, by the first thread. */
+static CUcontext context_of(int device)
+{
+	static CUcontext contexts[64];
+	static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
+	CUdevice number;
+
+	pthread_mutex_lock(&opening);
+	if (!contexts[device]) {
+		GPU(device_get, &number, device);
+		GPU(primary_ctx_retain, &contexts[device], number);
+	}
+	pthread_mutex_unlock(&opening);
+	return contexts[device];
+}
+
 void gpu_use(int device)
 {
-	CUdevice number;
-	CUcontext context;
-
-	GPU(device_get, &number, device);
-	GPU(primary_ctx_retain, &context, number);
-	GPU(ctx_set_current, context);
+	GPU(ctx_set_current, context_of(device));
 }
 
 static CUdeviceptr address(const void *ptr)

@@ -28,5 +28,8 @@ foreach(way shm tcp)
 endforeach()
 api_threads_test(cuda 3 ARGUMENTS --cuda --quick ${cuda_passes})
 tutti_fake_cuda(api/threads_cuda_3)
+# A seed with which one rank destroys a communicator while another's kernel waits for it in a second one.
+api_threads_test(cuda_destroy 2 ENVIRONMENT SEED=2 ARGUMENTS --cuda --quick programs)
+tutti_fake_cuda(api/threads_cuda_destroy_2 FAKE_CUDA_SMS=64)
 api_threads_test(cuda_tcp 2 ENVIRONMENT ${tcp} ARGUMENTS --cuda --quick ${cuda_passes})
 tutti_fake_cuda(api/threads_cuda_tcp_2 FAKE_CUDA_DEVICES=2)

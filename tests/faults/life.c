@@ -276,6 +276,7 @@ int life_run(const struct scenario *scenario, struct board *board, int id, int d
 	life->api = (struct api){.rank = id,
 				 .size = scenario->ranks,
 				 .device = has_gpu ? BUFFER_CUDA : 0,
+				 .gpu = has_gpu ? id % gpu_count() : 0,
 				 .seed = scenario->seed,
 				 .own = scenario->seed + 1000003 * ((uint64_t)id + 1)};
 	for (int r = 0; r < scenario->ranks; r++)

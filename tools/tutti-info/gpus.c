@@ -141,11 +141,10 @@ enum gpu_relation gpus_relation(const struct gpus *g, int own, const char *uuid)
 	return GPUS_UNSEEN;
 }
 
-/* Here collectives/device is to be asked which pairs its kernels connect. It is not built yet: the
- * engine moves all device buffers. */
+/* Of the pair alone: kernels meet only where all pairs of a communicator can (docs/cuda.md). */
 const char *gpus_path(enum gpu_relation relation)
 {
-	return relation == GPUS_NONE ? "none" : "engine";
+	return relation == GPUS_NONE ? "none" : relation == GPUS_PEERS ? "kernels" : "engine";
 }
 
 const char *gpus_relation_text(enum gpu_relation relation)
