@@ -389,6 +389,10 @@ static tutti_status prepare(struct takeover *t)
 	const tutti_trainer *trainer = t->trainer;
 
 	TRY(trainer_check_closed(trainer, "tutti_trainer_continue"));
+	if (trainer->device || (t->before && t->before->device))
+		return train_fail(TUTTI_ERR_UNSUPPORTED,
+				  "tutti_trainer_continue is not built yet with on_device: load a "
+				  "checkpoint.");
 	if (t->before && !is_same_model(trainer, t->before))
 		return train_invalid(
 			"tutti_trainer_continue: the two trainers have different models.");

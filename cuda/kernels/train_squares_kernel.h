@@ -2,7 +2,7 @@
  * no grid: train/precision/exact_sum.c says how.
  *
  * A block adds the squares of a tile to bins in shared memory, one for each exponent. The mantissa's
- * square is below 2^48, so 64 bits hold a tile of 2^16. Threads next to each other have bins of
+ * square is below 2^48, so 64 bits hold a tile of up to 2^16. Threads next to each other have bins of
  * their own, in banks of their own: neighbours often have the same exponent, and would wait for
  * each other. */
 #ifndef CUDA_KERNELS_TRAIN_SQUARES_KERNEL_H
@@ -10,7 +10,7 @@
 
 #include "cuda/kernels/train_core.h"
 
-#define SQUARES_TILE    65536u
+#define SQUARES_TILE    16384u
 #define SQUARES_WAYS    8
 #define SQUARES_THREADS THREADS_OF_train_squares
 #define NONFINITE       (TRAIN_SQUARES_EXPONENTS - 1)

@@ -30,3 +30,8 @@ target_link_libraries(mortal_main PRIVATE tutti_warnings tutti m)
 foreach(name trainer_create trainer_continue step recover)
 	target_link_options(mortal_main PRIVATE LINKER:--wrap=tutti_${name})
 endforeach()
+# Trainers on GPUs: those of the fake driver. tests/cuda/gpu.c has what a program needs of CUDA.
+tutti_test_helpers(cuda)
+target_link_libraries(test_device_training PRIVATE ${helpers})
+add_dependencies(test_device_training fake_cuda)
+tutti_fake_cuda(train/device/test_device_training FAKE_CUDA_DEVICES=2)

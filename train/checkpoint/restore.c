@@ -66,15 +66,17 @@ tutti_status restore_state(tutti_trainer *trainer, struct piece *piece, int whic
 {
 	if (stored->tensor)
 		TRY(state_make(trainer, piece, which));
-	float *values = which == STATE_M ? piece->m : piece->v;
+	float read[CHUNK], *values = which == STATE_M ? piece->m : piece->v;
 	if (!values)
 		return TUTTI_OK;
 	for (size_t done = 0, n; done < piece->count; done += n) {
 		n = smaller(CHUNK, piece->count - done);
-		if (stored->tensor)
-			TRY(read_floats(stored, piece->first + done, n, values + done));
-		else
-			memset(values + done, 0, n * sizeof *values);
+		if (stored->tensor) {
+			TRY(read_floats(stored, piece->first + done, n, read));
+			values_write(trainer, values + done, TUTTI_F32, read, n);
+		} else {
+			values_zero(trainer, values + done, n * sizeof *values);
+		}
 		state_let_go(trainer, piece, done, n);
 	}
 	return TUTTI_OK;

@@ -111,14 +111,20 @@ tutti_status optimizer_prepare(tutti_trainer *trainer, const tutti_optimizer *gr
  */
 enum { STRIDE = 1 << 14 };
 
+static struct kernel_rounding rounding_keys(const tutti_trainer *trainer, const struct piece *piece,
+					    size_t first)
+{
+	return (struct kernel_rounding){.seed = trainer->config.seed,
+					.step = trainer->updates,
+					.param = piece->param,
+					.first = piece->first + first};
+}
+
 static void round_values(const tutti_trainer *trainer, const struct piece *piece, size_t first,
 			 size_t count)
 {
 	tutti_dtype dtype = trainer->config.param_dtype;
-	const struct kernel_rounding keys = {.seed = trainer->config.seed,
-					     .step = trainer->updates,
-					     .param = piece->param,
-					     .first = piece->first + first};
+	const struct kernel_rounding keys = rounding_keys(trainer, piece, first);
 
 	if (trainer->config.stochastic_rounding)
 		kernel_narrow_at_random(element_at(piece->low, dtype, first), piece->value + first,
@@ -126,6 +132,26 @@ static void round_values(const tutti_trainer *trainer, const struct piece *piece
 	else
 		kernel_convert(element_at(piece->low, dtype, first), dtype, piece->value + first,
 			       TUTTI_F32, count);
+}
+
+/* On the device, at once. */
+static void update_on_device(const tutti_trainer *trainer, const struct piece *piece,
+			     const tutti_optimizer *group, float scale)
+{
+	const struct kernel_update update = {.value = piece->value,
+					     .m = piece->m,
+					     .v = piece->v,
+					     .grad = piece->sum,
+					     .grad_dtype = piece->sum_dtype,
+					     .count = piece->count,
+					     .scale = scale};
+	const struct kernel_rounding keys = rounding_keys(trainer, piece, 0);
+	const struct device_low low = {.values = piece->low,
+				       .dtype = trainer->config.param_dtype,
+				       .at_random =
+					       trainer->config.stochastic_rounding ? &keys : NULL};
+
+	device_update(trainer->device, &update, group, (double)trainer->updates, &low);
 }
 
 static void update_piece(const tutti_trainer *trainer, const struct piece *piece,
@@ -159,7 +185,9 @@ static void update_pieces(const tutti_trainer *trainer, const struct piece *piec
 		tutti_optimizer group = groups[param->group];
 		if (param->flags & TUTTI_PARAM_NO_DECAY)
 			group.weight_decay = 0;
-		if (pieces[i].sum)
+		if (pieces[i].sum && trainer->device)
+			update_on_device(trainer, &pieces[i], &group, scale);
+		else if (pieces[i].sum)
 			update_piece(trainer, &pieces[i], &group, scale);
 	}
 }
@@ -195,13 +223,14 @@ static void scale_piece(tutti_trainer *trainer, const struct piece *piece, float
 	void *grad = grads ? element_at(grads, dtype, piece->first) : NULL;
 
 	if (grad && dtype == TUTTI_F32) {
-		kernel_scale(grad, TUTTI_F32, piece->sum, piece->sum_dtype, piece->count, scale);
+		values_scale(trainer, grad, TUTTI_F32, piece->sum, piece->sum_dtype, piece->count,
+			     scale);
 		return;
 	}
-	kernel_scale(piece->sum, piece->sum_dtype, piece->sum, piece->sum_dtype, piece->count,
-		     scale);
+	values_scale(trainer, piece->sum, piece->sum_dtype, piece->sum, piece->sum_dtype,
+		     piece->count, scale);
 	if (grad && grad != piece->sum)
-		kernel_convert(grad, dtype, piece->sum, piece->sum_dtype, piece->count);
+		values_convert(trainer, grad, dtype, piece->sum, piece->sum_dtype, piece->count);
 }
 
 void optimizer_scale(tutti_trainer *trainer, float scale)

@@ -1,6 +1,6 @@
-/* Optimizer state, in memory or in mapped files. A file is unlinked at once, so that it goes with
- * the process. Its space is allocated at once, so that a full disk is an error here and not a
- * signal later. */
+/* Optimizer state, in memory, on the device or in mapped files. A file is unlinked at once, so that
+ * it goes with the process. Its space is allocated at once, so that a full disk is an error here
+ * and not a signal later. */
 #include "train/base/base.h"
 #include "train/state/trainer_state.h"
 
@@ -42,22 +42,44 @@ static tutti_status map_file(tutti_trainer *trainer, struct state_file *state)
 	return TUTTI_OK;
 }
 
+/* One array for all pieces. */
+static tutti_status place_on_device(tutti_trainer *trainer, struct state_file *state)
+{
+	size_t bytes = trainer->state_count * sizeof(float);
+	void *values;
+
+	TRY(device_alloc(trainer->device, &values, bytes));
+	device_fill(trainer->device, values, 0, bytes);
+	*state = (struct state_file){values, bytes};
+	return TUTTI_OK;
+}
+
+static tutti_status make_array(tutti_trainer *trainer, int which)
+{
+	struct state_file *state = &trainer->files[which];
+
+	if (state->values)
+		return TUTTI_OK;
+	return trainer->device ? place_on_device(trainer, state) : map_file(trainer, state);
+}
+
 tutti_status state_make(tutti_trainer *trainer, struct piece *piece, int which)
 {
 	float **places[STATES] = {&piece->value, &piece->m, &piece->v}, **place = places[which];
 
 	if (*place)
 		return TUTTI_OK;
-	if (trainer->config.offload_dir && !piece->is_shadow) {
-		if (!trainer->files[which].values)
-			TRY(map_file(trainer, &trainer->files[which]));
+	bool is_array = trainer->device || (trainer->config.offload_dir && !piece->is_shadow);
+	if (is_array) {
+		TRY(make_array(trainer, which));
 		*place = trainer->files[which].values + piece->state_first;
-		return TUTTI_OK;
+	} else {
+		*place = calloc(piece->count, sizeof **place);
+		if (!*place)
+			return train_no_memory("optimizer state");
 	}
-	*place = calloc(piece->count, sizeof **place);
-	if (!*place)
-		return train_no_memory("optimizer state");
-	trainer->stats.optimizer_bytes += piece->count * sizeof **place;
+	if (trainer->device || !is_array)
+		trainer->stats.optimizer_bytes += piece->count * sizeof **place;
 	return TUTTI_OK;
 }
 
@@ -68,7 +90,7 @@ enum { FOLIO_BYTES = 2 << 20 };
 void state_let_go(const tutti_trainer *trainer, const struct piece *piece, size_t first,
 		  size_t count)
 {
-	if (!piece->sum || piece->is_shadow) /* not in the files */
+	if (!piece->sum || piece->is_shadow || trainer->device) /* not in the files */
 		return;
 	size_t begin = (piece->state_first + first) * sizeof(float) / FOLIO_BYTES;
 	size_t end = (piece->state_first + first + count) * sizeof(float) / FOLIO_BYTES + 1;
@@ -84,9 +106,9 @@ void state_let_go(const tutti_trainer *trainer, const struct piece *piece, size_
 
 void state_free(tutti_trainer *trainer)
 {
-	bool is_mapped = trainer->config.offload_dir != NULL;
+	bool is_array = trainer->device || trainer->config.offload_dir;
 
-	for (int i = 0; i < trainer->piece_count && !is_mapped; i++) {
+	for (int i = 0; i < trainer->piece_count && !is_array; i++) {
 		struct piece *piece = &trainer->pieces[i];
 		free(piece->m);
 		free(piece->v);
@@ -94,6 +116,8 @@ void state_free(tutti_trainer *trainer)
 			free(piece->value);
 	}
 	for (int which = 0; which < STATES; which++)
-		if (trainer->files[which].values)
+		if (trainer->files[which].values && trainer->device)
+			device_free(trainer->device, trainer->files[which].values);
+		else if (trainer->files[which].values)
 			munmap(trainer->files[which].values, trainer->files[which].bytes);
 }

@@ -4,7 +4,6 @@
 #include "train/base/base.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 static size_t replica_cut(size_t count, int sharer, int sharers)
 {
@@ -52,6 +51,8 @@ static void add_piece(tutti_trainer *trainer, const struct bucket *bucket, int p
 	share_saving(trainer, bucket, piece);
 }
 
+enum { STATE_UNIT = 16 };
+
 tutti_status pieces_make(tutti_trainer *trainer)
 {
 	trainer->pieces = calloc((size_t)trainer->model.param_count + 1, sizeof *trainer->pieces);
@@ -64,11 +65,12 @@ tutti_status pieces_make(tutti_trainer *trainer)
 			add_piece(trainer, bucket, bucket->span->params[i]);
 		bucket->piece_count = trainer->piece_count - bucket->first_piece;
 	}
-	size_t state = 0;
+	/* On a device elements move by four. */
+	size_t state = 0, unit = trainer->device ? STATE_UNIT : 1;
 	for (int i = 0; i < trainer->piece_count; i++) {
 		struct piece *piece = &trainer->pieces[i];
 		piece->state_first = state;
-		state += piece->sum ? piece->count : 0;
+		state += piece->sum ? (piece->count + unit - 1) / unit * unit : 0;
 	}
 	trainer->state_count = state;
 	for (int i = 0; i < trainer->piece_count; i++)
@@ -91,10 +93,9 @@ void piece_read(const tutti_trainer *trainer, const struct piece *piece, size_t 
 	tutti_dtype dtype = trainer->config.param_dtype;
 
 	if (piece->value)
-		memcpy(values, piece->value + first, count * sizeof *values);
+		values_read(trainer, values, piece->value + first, TUTTI_F32, count);
 	else
-		kernel_convert(values, TUTTI_F32, element_at(piece->low, dtype, first), dtype,
-			       count);
+		values_read(trainer, values, element_at(piece->low, dtype, first), dtype, count);
 	state_let_go(trainer, piece, first, count);
 }
 
@@ -104,10 +105,9 @@ void piece_write(tutti_trainer *trainer, const struct piece *piece, size_t first
 	tutti_dtype dtype = trainer->config.param_dtype;
 
 	if (piece->value)
-		memcpy(piece->value + first, values, count * sizeof *values);
+		values_write(trainer, piece->value + first, TUTTI_F32, values, count);
 	if (piece->low)
-		kernel_convert(element_at(piece->low, dtype, first), dtype, values, TUTTI_F32,
-			       count);
+		values_write(trainer, element_at(piece->low, dtype, first), dtype, values, count);
 	state_let_go(trainer, piece, first, count);
 }
 
@@ -120,11 +120,11 @@ static void convert_piece(const tutti_trainer *trainer, const struct piece *piec
 	for (size_t first = 0, n; first < piece->count; first += n) {
 		float *value = piece->value + first;
 		void *low = element_at(piece->low, dtype, first);
-		n = smaller(STRIDE, piece->count - first);
+		n = trainer->device ? piece->count : smaller(STRIDE, piece->count - first);
 		if (is_widened)
-			kernel_convert(value, TUTTI_F32, low, dtype, n);
+			values_convert(trainer, value, TUTTI_F32, low, dtype, n);
 		else
-			kernel_convert(low, dtype, value, TUTTI_F32, n);
+			values_convert(trainer, low, dtype, value, TUTTI_F32, n);
 		state_let_go(trainer, piece, first, n);
 	}
 }
@@ -155,7 +155,7 @@ uint64_t piece_hash(const tutti_trainer *trainer, const struct piece *piece)
 
 	for (size_t first = 0, n; first < piece->count; first += n) {
 		n = smaller(STRIDE, piece->count - first);
-		hash = random_mix(hash ^ random_hash(element_at(values, dtype, first),
+		hash = random_mix(hash ^ values_hash(trainer, element_at(values, dtype, first),
 						     n * dtype_bytes(dtype)));
 		state_let_go(trainer, piece, first, n);
 	}

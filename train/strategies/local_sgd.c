@@ -8,8 +8,8 @@ static tutti_status average_piece(tutti_trainer *trainer, const struct piece *pi
 {
 	TRY(trainer_average(trainer, piece->value, piece->count, piece->count));
 	if (piece->low)
-		kernel_convert(piece->low, trainer->config.param_dtype, piece->value, TUTTI_F32,
-			       piece->count);
+		values_convert(trainer, piece->low, trainer->config.param_dtype, piece->value,
+			       TUTTI_F32, piece->count);
 	return TUTTI_OK;
 }
 

@@ -1,6 +1,6 @@
-/* Breaks when a kernel of training gives other bits than train/precision, which does the same on the
- * host: any dtypes, counts, alignments and numbers of blocks, subnormal numbers, infinities and NaNs;
- * or writes beside its arrays. */
+/* Breaks when a kernel of training gives other bits than train/precision, which does the same on
+ * the host: any dtypes, counts, alignments and numbers of blocks, subnormal numbers, infinities and
+ * NaNs; or writes beside its arrays. */
 #include "launch.h"
 #include "tests/random.h"
 #include "train/precision/precision.h"
@@ -143,8 +143,10 @@ static void updates(void **state)
 		fill(&v, TUTTI_F32, count, flavour);
 		fill(&grad, grad_dtype, count, flavour);
 		fill(&low, low_dtype, count, 0);
-		struct kernel_update u = {host(&value), has_m ? host(&m) : NULL, host(&v),
-					  host(&grad),  grad_dtype,              count, 0.7f};
+		struct kernel_update u = {host(&value), has_m ? host(&m) : NULL,
+					  host(&v),     host(&grad),
+					  grad_dtype,   count,
+					  0.7f};
 		if (o.kind == TUTTI_ADAMW)
 			kernel_adamw(&u, &o, number);
 		else
