@@ -24,7 +24,7 @@ _Thread_local const struct toy_memory *toy_memory;
 
 static void *extern_memory(float *own)
 {
-	return toy_memory ? toy_memory->alloc(TOY_MAX * sizeof *own) : own;
+	return toy_memory && toy_memory->alloc ? toy_memory->alloc(TOY_MAX * sizeof *own) : own;
 }
 
 void toy_register(struct toy *toy, tutti_comm *comm, int is_extern)

@@ -2,10 +2,8 @@
 /* What would break: a trainer on a GPU that has other bits than the one in host memory, or that
  * reads gradients before the stream has written them. Each variant is trained in both, with the
  * same number of ranks, as threads that share a GPU and as processes. */
-#include "tests/cuda/gpu.h"
 #include "tests/limit.h"
-#include "tests/train/ranks.h"
-#include "tests/train/toy.h"
+#include "tests/train/device/device_rank.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -70,84 +68,13 @@ struct run {
 	tutti_step_info infos[STEPS];
 };
 
-/* A rank's memory for what its stream is to add. */
-static _Thread_local struct {
-	CUstream stream;
-	char *room;
-	size_t used;
-	tutti_dtype grad_dtype;
-} here;
-
-enum { ROOM = 1 << 20 };
-
-/* A sum in pinned memory, which has the gradient meanwhile. */
-struct addition {
-	size_t n;
-	tutti_dtype dtype;
-	float what[TOY_MAX], grad[TOY_MAX];
-};
-
-/* Small integers, which bf16 holds as the upper half of f32. */
-static void add_numbers(tutti_dtype dtype, void *grad, const float *what, size_t n)
-{
-	for (size_t i = 0; i < n; i++) {
-		uint16_t *low = (uint16_t *)grad + i;
-		uint32_t bits = (uint32_t)*low << 16;
-		float sum;
-		if (dtype == TUTTI_F32) {
-			((float *)grad)[i] += what[i];
-			continue;
-		}
-		memcpy(&sum, &bits, sizeof sum);
-		sum += what[i];
-		memcpy(&bits, &sum, sizeof sum);
-		*low = (uint16_t)(bits >> 16);
-	}
-}
-
-static void add_on_host(void *grad, const float *what, size_t n)
-{
-	add_numbers(here.grad_dtype, grad, what, n);
-}
-
-static void run_addition(void *data)
-{
-	struct addition *a = data;
-
-	add_numbers(a->dtype, a->grad, a->what, a->n);
-}
-
-/* In the stream, without waiting. */
-static void add_in_stream(void *grad, const float *what, size_t n)
-{
-	struct addition *a = (struct addition *)(void *)(here.room + here.used);
-	size_t bytes = n * (here.grad_dtype == TUTTI_F32 ? 4 : 2);
-
-	here.used += sizeof *a;
-	assert_true(here.used <= ROOM);
-	*a = (struct addition){.n = n, .dtype = here.grad_dtype};
-	memcpy(a->what, what, n * sizeof *what);
-	gpu_copy_in(here.stream, a->grad, grad, bytes);
-	GPU(launch_host_func, here.stream, run_addition, a);
-	gpu_copy_in(here.stream, grad, a->grad, bytes);
-}
-
-static void *no_alloc(size_t bytes)
-{
-	(void)bytes;
-	return NULL;
-}
-
-static const struct toy_memory of_host = {no_alloc, add_on_host},
-			       of_device = {gpu_alloc, add_in_stream};
-
 static void close_gate(_Atomic uint32_t *gate)
 {
 	CUdeviceptr word;
 
 	atomic_store(gate, 0);
 	GPU(mem_host_get_device_pointer, &word, (void *)(uintptr_t)gate, 0);
-	GPU(stream_wait_value32, here.stream, word, 1, CU_STREAM_WAIT_VALUE_EQ);
+	GPU(stream_wait_value32, device_rank.stream, word, 1, CU_STREAM_WAIT_VALUE_EQ);
 }
 
 static const tutti_optimizer *optimizers(tutti_optimizer groups[2], int step)
@@ -172,7 +99,7 @@ static void train_step(struct toy *toy, struct run *run, int step, _Atomic uint3
 	tutti_step_info info;
 	int last = micro_batches(run) - 1;
 
-	here.used = 0;
+	device_rank_reuse();
 	for (int m = 0; m <= last; m++) {
 		if (m == last && gate)
 			close_gate(gate);
@@ -187,21 +114,6 @@ static void train_step(struct toy *toy, struct run *run, int step, _Atomic uint3
 	toy_micro_batch(toy, TUTTI_PASS_EVAL, step, SAMPLES);
 }
 
-static void begin_device(tutti_comm *comm)
-{
-	CHECK(gpu_open());
-	gpu_use(tutti_rank(comm) % gpu_count());
-	here.stream = gpu_stream();
-	here.room = gpu_alloc_pinned(ROOM);
-}
-
-static void end_device(void)
-{
-	gpu_sync(here.stream);
-	gpu_free_pinned(here.room);
-	gpu_stream_free(here.stream);
-}
-
 static void train(tutti_comm *comm, void *arg)
 {
 	struct run *run = arg;
@@ -210,12 +122,7 @@ static void train(tutti_comm *comm, void *arg)
 	float values[TOY_MAX];
 	struct toy toy;
 
-	if (run->on_device)
-		begin_device(comm);
-	here.grad_dtype = config.grad_dtype;
-	config.on_device = run->on_device;
-	config.stream = run->on_device ? here.stream : NULL;
-	toy_memory = run->on_device ? &of_device : run->variant->is_extern ? NULL : &of_host;
+	device_rank_begin(comm, &config, run->on_device);
 	if (run->on_device && run->variant->is_gated)
 		gate = gpu_alloc_pinned(sizeof *gate);
 	toy_register(&toy, comm, run->variant->is_extern);
@@ -231,8 +138,7 @@ static void train(tutti_comm *comm, void *arg)
 			memcpy(run->values[p], values, toy_count(p) * sizeof *values);
 	}
 	toy_destroy(&toy);
-	if (run->on_device)
-		end_device();
+	device_rank_end();
 }
 
 static void compare(const struct run *got, const struct run *want)
