@@ -76,7 +76,7 @@ static tutti_status stage_range(tutti_trainer *trainer, const struct saved_items
 	for (size_t done = 0, n; done < count; done += n) {
 		n = smaller(count - done, VALUES_VIEW_BYTES / width);
 		const void *portion = values + done * width;
-		if (piece)
+		if (piece && !(piece->is_offloaded && items->values[i] != piece->low))
 			portion = values_view(trainer, portion, n * width);
 		TRY(checkpoint_writer_values(trainer->saving->save, i, portion, n * width));
 		if (piece)

@@ -64,6 +64,7 @@ void device_close(struct train_device *d)
 		}
 		if (d->staging)
 			cuda->mem_free_host(d->staging);
+		tiles_free(&d->tiles);
 		cuda_leave(&visit);
 	}
 	free(d);
@@ -134,15 +135,14 @@ static tutti_status wait(struct train_device *d)
 	return TUTTI_OK;
 }
 
-/* Between the two calls are made on the device. False: it has failed. */
-static bool enter(struct train_device *d, struct cuda_visit *visit)
+bool device_enter(struct train_device *d, struct cuda_visit *visit)
 {
 	if (d->failed.status == TUTTI_OK)
 		failure_note(&d->failed, cuda_enter(d->cuda, visit));
 	return d->failed.status == TUTTI_OK;
 }
 
-static void leave(struct train_device *d, struct cuda_visit *visit, tutti_status status)
+void device_leave(struct train_device *d, struct cuda_visit *visit, tutti_status status)
 {
 	failure_note(&d->failed, status);
 	cuda_leave(visit);
@@ -152,16 +152,16 @@ void device_fill(struct train_device *d, void *to, unsigned char value, size_t b
 {
 	struct cuda_visit visit;
 
-	if (bytes && enter(d, &visit))
-		leave(d, &visit, fill(d, to, value, bytes));
+	if (bytes && device_enter(d, &visit))
+		device_leave(d, &visit, fill(d, to, value, bytes));
 }
 
 void device_copy(struct train_device *d, void *to, const void *from, size_t bytes)
 {
 	struct cuda_visit visit;
 
-	if (bytes && enter(d, &visit))
-		leave(d, &visit, copy(d, to, from, bytes));
+	if (bytes && device_enter(d, &visit))
+		device_leave(d, &visit, copy(d, to, from, bytes));
 }
 
 static tutti_status read_staged(struct train_device *d, const void *from, size_t bytes)
@@ -175,8 +175,8 @@ const void *device_view(struct train_device *d, const void *from, size_t bytes)
 	struct cuda_visit visit;
 
 	assert(bytes <= DEVICE_VIEW_BYTES);
-	if (bytes && enter(d, &visit))
-		leave(d, &visit, read_staged(d, from, bytes));
+	if (bytes && device_enter(d, &visit))
+		device_leave(d, &visit, read_staged(d, from, bytes));
 	if (d->failed.status != TUTTI_OK)
 		memset(d->staging, 0, bytes);
 	return d->staging;
@@ -203,8 +203,8 @@ void device_write(struct train_device *d, void *to, const void *host, size_t byt
 
 	for (size_t at = 0, n; at < bytes; at += n) {
 		n = smaller(DEVICE_VIEW_BYTES, bytes - at);
-		if (enter(d, &visit))
-			leave(d, &visit,
-			      write_part(d, (char *)to + at, (const char *)host + at, n));
+		if (device_enter(d, &visit))
+			device_leave(d, &visit,
+				     write_part(d, (char *)to + at, (const char *)host + at, n));
 	}
 }

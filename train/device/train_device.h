@@ -1,8 +1,8 @@
 /* The door of device/: memory of one GPU, and there the arithmetic of precision/, with the same
  * bits, in the order of one stream. Nothing else in train/ knows CUDA.
  *
- *   order     all but device_read, _write, _view, _squares_end, _free and _close return
- *             at once.
+ *   order     all but device_read, _write, _view, _update_tiles, _squares_end, _free and _close
+ *             return at once.
  *   failures  the first one stays: device_failure() has it. From then on nothing is done, and what
  *             is read is zero.
  *   threads   one at a time. */
@@ -53,6 +53,20 @@ void device_add(struct train_device *device, void *sum, tutti_dtype sum_dtype, c
 		tutti_dtype x_dtype, size_t count);
 void device_scale(struct train_device *device, void *out, tutti_dtype dtype, const void *x,
 		  tutti_dtype x_dtype, size_t count, float by);
+
+/* An update on the host of arrays whose gradient and result are the device's. Tile by tile the
+ * gradient comes down, update sets the result, and that goes up, while the next tile is on its way
+ * down. The last tiles are still going up on return. */
+struct device_tiles {
+	const void *grad;
+	void *result;
+	size_t grad_width, result_width; /* bytes of an element */
+	size_t count;
+	/* Of elements first to first + count. grad and result are the tile's. */
+	void (*update)(void *arg, size_t first, size_t count, const void *grad, void *result);
+	void *arg;
+};
+void device_update_tiles(struct train_device *device, const struct device_tiles *tiles);
 
 /* Sums of squares, of DEVICE_SUMS sets of arrays: begin, any number of adds, end, which adds each
  * set to sums[set], and sets bad[set] to the least param of an array with an infinity or NaN, or

@@ -120,18 +120,78 @@ static struct kernel_rounding rounding_keys(const tutti_trainer *trainer, const 
 					.first = piece->first + first};
 }
 
-static void round_values(const tutti_trainer *trainer, const struct piece *piece, size_t first,
-			 size_t count)
-{
-	tutti_dtype dtype = trainer->config.param_dtype;
-	const struct kernel_rounding keys = rounding_keys(trainer, piece, first);
+/* The update of a piece in host memory. */
+struct host_update {
+	const tutti_trainer *trainer;
+	const struct piece *piece;
+	const tutti_optimizer *group;
+	float scale;
+};
 
-	if (trainer->config.stochastic_rounding)
-		kernel_narrow_at_random(element_at(piece->low, dtype, first), piece->value + first,
-					count, &keys);
+static void round_values(const struct host_update *u, size_t first, size_t count, void *low)
+{
+	tutti_dtype dtype = u->trainer->config.param_dtype;
+	const struct kernel_rounding keys = rounding_keys(u->trainer, u->piece, first);
+	const float *value = u->piece->value + first;
+
+	if (u->trainer->config.stochastic_rounding)
+		kernel_narrow_at_random(low, value, count, &keys);
 	else
-		kernel_convert(element_at(piece->low, dtype, first), dtype, piece->value + first,
-			       TUTTI_F32, count);
+		kernel_convert(low, dtype, value, TUTTI_F32, count);
+}
+
+/* Elements first to first + count, whose gradients begin at grad. low: where they are rounded to,
+ * or NULL. */
+static void update_range(const struct host_update *u, size_t first, size_t count, const void *grad,
+			 void *low)
+{
+	const struct piece *piece = u->piece;
+	const struct kernel_update update = {.value = piece->value + first,
+					     .m = piece->m ? piece->m + first : NULL,
+					     .v = piece->v ? piece->v + first : NULL,
+					     .grad = grad,
+					     .grad_dtype = piece->sum_dtype,
+					     .count = count,
+					     .scale = u->scale};
+
+	if (u->group->kind == TUTTI_ADAMW)
+		kernel_adamw(&update, u->group, (double)u->trainer->updates);
+	else
+		kernel_sgd(&update, u->group);
+	if (low)
+		round_values(u, first, count, low);
+	state_let_go(u->trainer, piece, first, count);
+}
+
+/* One tile of an offloaded piece. */
+static void update_tile(void *arg, size_t first, size_t count, const void *grad, void *low)
+{
+	const struct host_update *u = arg;
+	const char *grads = grad;
+	size_t grad_width = dtype_bytes(u->piece->sum_dtype);
+	size_t low_width = dtype_bytes(u->trainer->config.param_dtype);
+
+	for (size_t done = 0, n; done < count; done += n) {
+		n = smaller(STRIDE, count - done);
+		update_range(u, first + done, n, grads + done * grad_width,
+			     (char *)low + done * low_width);
+	}
+}
+
+static void update_offloaded(tutti_trainer *trainer, struct host_update *u)
+{
+	const struct piece *piece = u->piece;
+	const struct device_tiles tiles = {.grad = piece->sum,
+					   .result = piece->low,
+					   .grad_width = dtype_bytes(piece->sum_dtype),
+					   .result_width = dtype_bytes(trainer->config.param_dtype),
+					   .count = piece->count,
+					   .update = update_tile,
+					   .arg = u};
+
+	device_update_tiles(trainer->device, &tiles);
+	trainer->stats.offload_down_bytes += piece->count * tiles.grad_width;
+	trainer->stats.offload_up_bytes += piece->count * tiles.result_width;
 }
 
 /* On the device, at once. */
@@ -154,30 +214,33 @@ static void update_on_device(const tutti_trainer *trainer, const struct piece *p
 	device_update(trainer->device, &update, group, (double)trainer->updates, &low);
 }
 
-static void update_piece(const tutti_trainer *trainer, const struct piece *piece,
-			 const tutti_optimizer *group, float scale)
+static void update_on_host(const struct host_update *u)
 {
-	for (size_t first = 0; first < piece->count; first += STRIDE) {
-		size_t count = smaller(STRIDE, piece->count - first);
-		struct kernel_update update = {
-			.value = piece->value + first,
-			.m = piece->m ? piece->m + first : NULL,
-			.v = piece->v ? piece->v + first : NULL,
-			.grad = element_at(piece->sum, piece->sum_dtype, first),
-			.grad_dtype = piece->sum_dtype,
-			.count = count,
-			.scale = scale};
-		if (group->kind == TUTTI_ADAMW)
-			kernel_adamw(&update, group, (double)trainer->updates);
-		else
-			kernel_sgd(&update, group);
-		if (piece->low)
-			round_values(trainer, piece, first, count);
-		state_let_go(trainer, piece, first, count);
+	const struct piece *piece = u->piece;
+
+	for (size_t first = 0, n; first < piece->count; first += n) {
+		void *low = piece->low
+				    ? element_at(piece->low, u->trainer->config.param_dtype, first)
+				    : NULL;
+		n = smaller(STRIDE, piece->count - first);
+		update_range(u, first, n, element_at(piece->sum, piece->sum_dtype, first), low);
 	}
 }
 
-static void update_pieces(const tutti_trainer *trainer, const struct piece *pieces, int count,
+static void update_piece(tutti_trainer *trainer, const struct piece *piece,
+			 const tutti_optimizer *group, float scale)
+{
+	struct host_update u = {trainer, piece, group, scale};
+
+	if (piece->is_offloaded)
+		update_offloaded(trainer, &u);
+	else if (trainer->device)
+		update_on_device(trainer, piece, group, scale);
+	else
+		update_on_host(&u);
+}
+
+static void update_pieces(tutti_trainer *trainer, const struct piece *pieces, int count,
 			  const tutti_optimizer *groups, float scale)
 {
 	for (int i = 0; i < count; i++) {
@@ -185,9 +248,7 @@ static void update_pieces(const tutti_trainer *trainer, const struct piece *piec
 		tutti_optimizer group = groups[param->group];
 		if (param->flags & TUTTI_PARAM_NO_DECAY)
 			group.weight_decay = 0;
-		if (pieces[i].sum && trainer->device)
-			update_on_device(trainer, &pieces[i], &group, scale);
-		else if (pieces[i].sum)
+		if (pieces[i].sum)
 			update_piece(trainer, &pieces[i], &group, scale);
 	}
 }

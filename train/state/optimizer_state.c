@@ -43,13 +43,19 @@ static tutti_status map_file(tutti_trainer *trainer, struct state_file *state)
 }
 
 /* One array for all pieces. */
-static tutti_status place_on_device(tutti_trainer *trainer, struct state_file *state)
+static tutti_status place_in_memory(tutti_trainer *trainer, struct state_file *state)
 {
 	size_t bytes = trainer->state_count * sizeof(float);
-	void *values;
+	void *values = NULL;
 
-	TRY(device_alloc(trainer->device, &values, bytes));
-	device_fill(trainer->device, values, 0, bytes);
+	if (trainer_offloads(trainer)) {
+		values = calloc(trainer->state_count, sizeof(float));
+		if (!values)
+			return train_no_memory("optimizer state");
+	} else {
+		TRY(device_alloc(trainer->device, &values, bytes));
+		device_fill(trainer->device, values, 0, bytes);
+	}
 	*state = (struct state_file){values, bytes};
 	return TUTTI_OK;
 }
@@ -60,7 +66,8 @@ static tutti_status make_array(tutti_trainer *trainer, int which)
 
 	if (state->values)
 		return TUTTI_OK;
-	return trainer->device ? place_on_device(trainer, state) : map_file(trainer, state);
+	return trainer->config.offload_dir ? map_file(trainer, state)
+					   : place_in_memory(trainer, state);
 }
 
 tutti_status state_make(tutti_trainer *trainer, struct piece *piece, int which)
@@ -78,7 +85,7 @@ tutti_status state_make(tutti_trainer *trainer, struct piece *piece, int which)
 		if (!*place)
 			return train_no_memory("optimizer state");
 	}
-	if (trainer->device || !is_array)
+	if (!is_array || (trainer->device && !trainer_offloads(trainer)))
 		trainer->stats.optimizer_bytes += piece->count * sizeof **place;
 	return TUTTI_OK;
 }
@@ -90,7 +97,7 @@ enum { FOLIO_BYTES = 2 << 20 };
 void state_let_go(const tutti_trainer *trainer, const struct piece *piece, size_t first,
 		  size_t count)
 {
-	if (!piece->sum || piece->is_shadow || trainer->device) /* not in the files */
+	if (!piece->sum || piece->is_shadow || !trainer->config.offload_dir) /* not in the files */
 		return;
 	size_t begin = (piece->state_first + first) * sizeof(float) / FOLIO_BYTES;
 	size_t end = (piece->state_first + first + count) * sizeof(float) / FOLIO_BYTES + 1;
@@ -102,6 +109,18 @@ void state_let_go(const tutti_trainer *trainer, const struct piece *piece, size_
 		if (file->values)
 			madvise((char *)file->values + from, to - from, MADV_DONTNEED);
 	}
+}
+
+static void free_array(const tutti_trainer *trainer, const struct state_file *state)
+{
+	if (!state->values)
+		return;
+	if (trainer->config.offload_dir)
+		munmap(state->values, state->bytes);
+	else if (trainer_offloads(trainer))
+		free(state->values);
+	else
+		device_free(trainer->device, state->values);
 }
 
 void state_free(tutti_trainer *trainer)
@@ -116,8 +135,5 @@ void state_free(tutti_trainer *trainer)
 			free(piece->value);
 	}
 	for (int which = 0; which < STATES; which++)
-		if (trainer->files[which].values && trainer->device)
-			device_free(trainer->device, trainer->files[which].values);
-		else if (trainer->files[which].values)
-			munmap(trainer->files[which].values, trainer->files[which].bytes);
+		free_array(trainer, &trainer->files[which]);
 }

@@ -168,8 +168,8 @@ struct tutti_trainer {
 	struct state_file {
 		float *values; /* NULL: not made */
 		size_t bytes;
-	} files[STATES]; /* optimizer state in offload_dir, or on the device; else each piece has
-			  * memory */
+	} files[STATES]; /* optimizer state in offload_dir, or of a trainer on a device, there or
+			  * offloaded; else each piece has memory */
 	struct trainer_memory memory;
 	struct shadow shadow;
 
@@ -196,6 +196,12 @@ struct tutti_trainer {
 static inline bool trainer_is_local(const tutti_trainer *trainer)
 {
 	return trainer->config.strategy == TUTTI_LOCAL_SGD;
+}
+
+/* Optimizer state of a trainer on a device is in host memory, or in files. */
+static inline bool trainer_offloads(const tutti_trainer *trainer)
+{
+	return trainer->device && (trainer->config.offload_optimizer || trainer->config.offload_dir);
 }
 
 static inline struct bucket *bucket_of(const tutti_trainer *trainer, int param)

@@ -1,6 +1,7 @@
 /* Gradients of the toy, on the host or in a stream. */
 #include "tests/train/device/device_rank.h"
 
+#include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,15 +67,22 @@ static void add_in_stream(void *grad, const float *what, size_t n)
 static const struct toy_memory of_host = {NULL, add_on_host},
 			       of_device = {gpu_alloc, add_in_stream};
 
+static void open_driver(void)
+{
+	CHECK(gpu_open());
+}
+
 void device_rank_begin(tutti_comm *comm, tutti_train_config *config, bool on_device)
 {
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
 	device_rank = (struct device_rank){.grad_dtype = config->grad_dtype};
 	toy_memory = on_device ? &of_device : &of_host;
 	config->on_device = on_device;
 	config->stream = NULL;
 	if (!on_device)
 		return;
-	CHECK(gpu_open());
+	pthread_once(&once, open_driver);
 	gpu_use(tutti_rank(comm) % gpu_count());
 	config->stream = device_rank.stream = gpu_stream();
 	device_rank.room = gpu_alloc_pinned(ROOM);

@@ -67,7 +67,7 @@ static void save_and_load(tutti_comm *comm, void *arg)
 	device_rank_end();
 
 	device_rank_begin(comm, &config, job->loads_on_device);
-	config.seed++; /* what is not loaded differs */
+	config.seed += !config.stochastic_rounding; /* what is not loaded differs */
 	toy_register(&toy, comm, 0);
 	toy_train(&toy, comm, &config);
 	CHECK(tutti_load(toy.trainer, saved_dir, &step) == TUTTI_OK && step == 2);
@@ -107,11 +107,23 @@ static void test_bf16(void **state)
 		.strategy = TUTTI_ZERO2, .seed = 5, .param_dtype = TUTTI_BF16});
 }
 
+static void test_offloaded(void **state)
+{
+	(void)state;
+	round_trip((tutti_train_config){.strategy = TUTTI_FSDP, .seed = 6, .offload_optimizer = 1});
+	round_trip((tutti_train_config){.strategy = TUTTI_ZERO1,
+					.seed = 7,
+					.param_dtype = TUTTI_BF16,
+					.stochastic_rounding = 1,
+					.offload_optimizer = 1});
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_f32, saved_setup, saved_teardown),
 		cmocka_unit_test_setup_teardown(test_bf16, saved_setup, saved_teardown),
+		cmocka_unit_test_setup_teardown(test_offloaded, saved_setup, saved_teardown),
 	};
 
 	test_limit(300);

@@ -146,10 +146,6 @@ static void unbuilt(tutti_comm *comm, void *arg)
 		{{.on_device = 1}, TUTTI_ERR_UNSUPPORTED, "on_device needs CUDA"},
 		{{.on_device = 2}, TUTTI_ERR_INVALID, "on_device is 2"},
 		{{.on_device = 1, .shadow = 1}, TUTTI_ERR_UNSUPPORTED, "shadow"},
-		{{.on_device = 1, .offload_dir = "/tmp"}, TUTTI_ERR_UNSUPPORTED, "offload_dir"},
-		{{.on_device = 1, .offload_optimizer = 1},
-		 TUTTI_ERR_UNSUPPORTED,
-		 "offload_optimizer"},
 		{{.stream = (void *)1}, TUTTI_ERR_INVALID, "stream needs on_device"},
 	};
 	tutti_model *model;
