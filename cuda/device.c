@@ -52,12 +52,13 @@ static tutti_status load_image(CUlibrary *library)
 static tutti_status load_kernels(struct cuda_device *device)
 {
 	const struct cuda_driver *cuda = cuda_driver();
+	CUlibrary library;
 	CUkernel kernel;
 
-	TRY(load_image(&device->library));
+	TRY(load_image(&library));
 	for (int i = 0; i < CUDA_KERNEL_COUNT; i++) {
 		int blocks = 0;
-		CUDA_TRY(library_get_kernel, &kernel, device->library, kernels[i].name);
+		CUDA_TRY(library_get_kernel, &kernel, library, kernels[i].name);
 		CUDA_TRY(kernel_get_function, &device->kernels[i], kernel);
 		CUDA_TRY(occupancy_max_active_blocks, &blocks, device->kernels[i],
 			 kernels[i].threads, 0);

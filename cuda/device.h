@@ -18,7 +18,6 @@ enum cuda_kernel { CUDA_KERNELS(CUDA_KERNEL_NUMBER) CUDA_KERNEL_COUNT };
 struct cuda_device {
 	int ordinal;
 	CUcontext context;
-	CUlibrary library; /* of the kernels */
 	int multiprocessors;
 	CUfunction kernels[CUDA_KERNEL_COUNT];
 	int blocks_at_once[CUDA_KERNEL_COUNT]; /* that the device holds, of a kernel */

@@ -17,7 +17,8 @@ struct piece {
 	int param;           /* index in the model */
 	size_t first, count; /* elements of the parameter; count > 0 */
 	float *value;        /* the f32 parameter, or its master copy; NULL: frozen, of 16 bits */
-	void *low;           /* the parameter that value is rounded to: of 16 bits, or offloaded */
+	void *low;           /* the parameter that value is rounded to, of 16 bits or offloaded;
+			      * or NULL */
 	float *m, *v;        /* optimizer state, or NULL */
 	size_t state_first;  /* index in the files of state */
 	void *sum;           /* the reduced gradient; NULL: frozen */

@@ -201,7 +201,9 @@ static inline bool trainer_is_local(const tutti_trainer *trainer)
 /* Optimizer state of a trainer on a device is in host memory, or in files. */
 static inline bool trainer_offloads(const tutti_trainer *trainer)
 {
-	return trainer->device && (trainer->config.offload_optimizer || trainer->config.offload_dir);
+	const tutti_train_config *c = &trainer->config;
+
+	return trainer->device && (c->offload_optimizer || c->offload_dir);
 }
 
 static inline struct bucket *bucket_of(const tutti_trainer *trainer, int param)
