@@ -25,7 +25,7 @@ struct piece {
 	tutti_dtype sum_dtype;
 	size_t save_first, save_count; /* what this rank saves: replicas divide the work */
 	bool is_shadow;                /* of the left neighbour's part: always in memory */
-	bool is_offloaded;             /* value, m and v are in host memory, the rest on the device */
+	bool is_offloaded;             /* value, m, v are in host memory, all else on a GPU */
 };
 
 /* Makes the pieces of buckets that have been placed. Local. */
