@@ -157,17 +157,17 @@ static tutti_status open_device(tutti_trainer *trainer)
 {
 	if (!trainer->config.on_device)
 		return TUTTI_OK;
-	TRY(device_open(&trainer->device, trainer->config.stream));
+	TRY(train_device_open(&trainer->device, trainer->config.stream));
 	for (int p = 0; p < trainer->model.param_count; p++) {
 		const struct param *param = &trainer->model.params[p];
-		bool has_grad = !param_is_trained(param) || device_has(param->grad);
+		bool has_grad = !param_is_trained(param) || train_device_has(param->grad);
 		if (param->is_extern)
-			TRY(check_place(device_has(param->data) && has_grad, "parameter",
+			TRY(check_place(train_device_has(param->data) && has_grad, "parameter",
 					param->name));
 	}
 	for (int b = 0; b < trainer->model.buffer_count; b++) {
 		const struct buffer *buffer = &trainer->model.buffers[b];
-		TRY(check_place(!device_has(buffer->data), "buffer", buffer->name));
+		TRY(check_place(!train_device_has(buffer->data), "buffer", buffer->name));
 	}
 	return TUTTI_OK;
 }
@@ -191,7 +191,8 @@ static tutti_status build(tutti_trainer *trainer, const tutti_model *model)
 	trainer->skipped_param = trainer->local.missed = -1;
 	TRY(broadcast_values(trainer));
 	pieces_widen(trainer); /* master copies begin with the broadcast values */
-	return trainer->device ? trainer_agree(trainer, device_failure(trainer->device)) : TUTTI_OK;
+	return trainer->device ? trainer_agree(trainer, train_device_failure(trainer->device))
+			       : TUTTI_OK;
 }
 
 static tutti_status check_arguments(tutti_trainer **trainer, const tutti_model *model,
@@ -248,7 +249,7 @@ void tutti_trainer_destroy(tutti_trainer *trainer)
 		params_drop(trainer);
 	}
 	memory_free(trainer);
-	device_close(trainer->device);
+	train_device_close(trainer->device);
 	layout_finish(&trainer->layout);
 	tutti_comm_destroy(trainer->gather);
 	tutti_comm_destroy(trainer->reduce);

@@ -25,12 +25,12 @@ struct train_device {
 };
 
 /* Between the two calls are made on the device. False: it has failed. */
-bool device_enter(struct train_device *device, struct cuda_visit *visit);
-void device_leave(struct train_device *device, struct cuda_visit *visit, tutti_status status);
-/* For device_close, on the device. */
+bool train_device_enter(struct train_device *device, struct cuda_visit *visit);
+void train_device_leave(struct train_device *device, struct cuda_visit *visit, tutti_status status);
+/* For train_device_close, on the device. */
 void tiles_free(struct tiles *tiles);
 
-static inline CUdeviceptr device_address(const void *ptr)
+static inline CUdeviceptr train_device_address(const void *ptr)
 {
 	return (CUdeviceptr)(uintptr_t)ptr;
 }

@@ -41,8 +41,8 @@ static size_t width(tutti_dtype dtype)
 	return dtype == TUTTI_F32 ? sizeof(float) : sizeof(uint16_t);
 }
 
-void device_update(struct train_device *d, const struct kernel_update *u, const tutti_optimizer *o,
-		   double number, const struct device_low *low)
+void train_device_update(struct train_device *d, const struct kernel_update *u,
+			 const tutti_optimizer *o, double number, const struct device_low *low)
 {
 	bool is_adamw = o->kind == TUTTI_ADAMW;
 	struct adamw_numbers n = is_adamw ? adamw_numbers(o, number) : (struct adamw_numbers){0};
@@ -75,8 +75,8 @@ void device_update(struct train_device *d, const struct kernel_update *u, const 
 	}
 }
 
-void device_convert(struct train_device *d, void *out, tutti_dtype dtype, const void *x,
-		    tutti_dtype x_dtype, size_t count)
+void train_device_convert(struct train_device *d, void *out, tutti_dtype dtype, const void *x,
+			  tutti_dtype x_dtype, size_t count)
 {
 	const struct train_map_args args = {.out = out,
 					    .x = x,
@@ -86,13 +86,13 @@ void device_convert(struct train_device *d, void *out, tutti_dtype dtype, const 
 					    .x_dtype = (int32_t)x_dtype};
 
 	if (dtype == x_dtype)
-		device_copy(d, out, x, count * width(dtype));
+		train_device_copy(d, out, x, count * width(dtype));
 	else
 		launch(d, CUDA_KERNEL_train_map, count, &args);
 }
 
-void device_add(struct train_device *d, void *sum, tutti_dtype sum_dtype, const void *x,
-		tutti_dtype x_dtype, size_t count)
+void train_device_add(struct train_device *d, void *sum, tutti_dtype sum_dtype, const void *x,
+		      tutti_dtype x_dtype, size_t count)
 {
 	const struct train_map_args args = {.out = sum,
 					    .x = x,
@@ -104,8 +104,8 @@ void device_add(struct train_device *d, void *sum, tutti_dtype sum_dtype, const 
 	launch(d, CUDA_KERNEL_train_map, count, &args);
 }
 
-void device_scale(struct train_device *d, void *out, tutti_dtype dtype, const void *x,
-		  tutti_dtype x_dtype, size_t count, float by)
+void train_device_scale(struct train_device *d, void *out, tutti_dtype dtype, const void *x,
+			tutti_dtype x_dtype, size_t count, float by)
 {
 	const struct train_map_args args = {.out = out,
 					    .x = x,
@@ -123,17 +123,17 @@ static uint64_t *words_of(const struct train_device *d, int set)
 	return d->words + set * TRAIN_SQUARES_WORDS;
 }
 
-void device_squares_begin(struct train_device *d)
+void train_device_squares_begin(struct train_device *d)
 {
 	for (int set = 0; set < DEVICE_SUMS; set++) {
 		uint64_t *words = words_of(d, set);
-		device_fill(d, words, 0, TRAIN_SQUARES_WORST * sizeof *words);
-		device_fill(d, words + TRAIN_SQUARES_WORST, 0xff, sizeof *words);
+		train_device_fill(d, words, 0, TRAIN_SQUARES_WORST * sizeof *words);
+		train_device_fill(d, words + TRAIN_SQUARES_WORST, 0xff, sizeof *words);
 	}
 }
 
-void device_squares_add(struct train_device *d, int set, const void *x, tutti_dtype dtype,
-			size_t count, int param)
+void train_device_squares_add(struct train_device *d, int set, const void *x, tutti_dtype dtype,
+			      size_t count, int param)
 {
 	const struct train_squares_args args = {.x = x,
 						.sums = words_of(d, set),
@@ -144,12 +144,12 @@ void device_squares_add(struct train_device *d, int set, const void *x, tutti_dt
 	launch(d, CUDA_KERNEL_train_squares, count, &args);
 }
 
-void device_squares_end(struct train_device *d, struct exact_sum sums[DEVICE_SUMS],
-			int64_t bad[DEVICE_SUMS])
+void train_device_squares_end(struct train_device *d, struct exact_sum sums[DEVICE_SUMS],
+			      int64_t bad[DEVICE_SUMS])
 {
 	uint64_t words[DEVICE_SUMS][TRAIN_SQUARES_WORDS];
 
-	device_read(d, words, d->words, sizeof words);
+	train_device_read(d, words, d->words, sizeof words);
 	for (int set = 0; set < DEVICE_SUMS; set++) {
 		exact_sum_add_halves(&sums[set], words[set]);
 		bad[set] = words[set][2 * TRAIN_SQUARES_EXPONENTS - 2]

@@ -61,8 +61,8 @@ static tutti_status fetch(const struct passage *p, size_t tile)
 
 	if (tile >= p->tiles)
 		return TUTTI_OK;
-	CUDA_TRY(memcpy_async, device_address(d->tiles.grad[tile % TILES]), device_address(from),
-		 elements_of(p, tile) * width, d->stream);
+	CUDA_TRY(memcpy_async, train_device_address(d->tiles.grad[tile % TILES]),
+		 train_device_address(from), elements_of(p, tile) * width, d->stream);
 	CUDA_TRY(event_record, d->tiles.is_down[tile % TILES], d->stream);
 	return TUTTI_OK;
 }
@@ -74,8 +74,9 @@ static tutti_status send(const struct passage *p, size_t tile)
 	size_t width = p->of->result_width;
 	const char *to = (const char *)p->of->result + tile * TILE_ELEMENTS * width;
 
-	CUDA_TRY(memcpy_async, device_address(to), device_address(d->tiles.result[tile % TILES]),
-		 elements_of(p, tile) * width, d->stream);
+	CUDA_TRY(memcpy_async, train_device_address(to),
+		 train_device_address(d->tiles.result[tile % TILES]), elements_of(p, tile) * width,
+		 d->stream);
 	CUDA_TRY(event_record, d->tiles.is_up[tile % TILES], d->stream);
 	return TUTTI_OK;
 }
@@ -99,11 +100,11 @@ static tutti_status pass(const struct passage *p)
 	return TUTTI_OK;
 }
 
-void device_update_tiles(struct train_device *d, const struct device_tiles *of)
+void train_device_update_tiles(struct train_device *d, const struct device_tiles *of)
 {
 	const struct passage p = {d, of, (of->count + TILE_ELEMENTS - 1) / TILE_ELEMENTS};
 	struct cuda_visit visit;
 
-	if (device_enter(d, &visit))
-		device_leave(d, &visit, pass(&p));
+	if (train_device_enter(d, &visit))
+		train_device_leave(d, &visit, pass(&p));
 }

@@ -29,7 +29,7 @@ static tutti_status check_stream(void *stream)
 	return TUTTI_OK;
 }
 
-tutti_status device_open(struct train_device **device, void *stream)
+tutti_status train_device_open(struct train_device **device, void *stream)
 {
 	struct cuda_device *cuda;
 	struct cuda_visit visit;
@@ -48,11 +48,11 @@ tutti_status device_open(struct train_device **device, void *stream)
 	if (status == TUTTI_OK)
 		*device = d;
 	else
-		device_close(d);
+		train_device_close(d);
 	return status;
 }
 
-void device_close(struct train_device *d)
+void train_device_close(struct train_device *d)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	struct cuda_visit visit;
@@ -60,7 +60,7 @@ void device_close(struct train_device *d)
 	if (d && cuda_enter(d->cuda, &visit) == TUTTI_OK) {
 		if (d->words) {
 			cuda->stream_synchronize(d->stream);
-			cuda->mem_free(device_address(d->words));
+			cuda->mem_free(train_device_address(d->words));
 		}
 		if (d->staging)
 			cuda->mem_free_host(d->staging);
@@ -70,23 +70,23 @@ void device_close(struct train_device *d)
 	free(d);
 }
 
-tutti_status device_failure(const struct train_device *d)
+tutti_status train_device_failure(const struct train_device *d)
 {
 	return failure_return(&d->failed);
 }
 
-bool device_has(const void *ptr)
+bool train_device_has(const void *ptr)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	unsigned type = 0;
 
 	return cuda &&
 	       cuda->pointer_get_attribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-					   device_address(ptr)) == CUDA_SUCCESS &&
+					   train_device_address(ptr)) == CUDA_SUCCESS &&
 	       type == CU_MEMORYTYPE_DEVICE;
 }
 
-tutti_status device_alloc(struct train_device *d, void **ptr, size_t bytes)
+tutti_status train_device_alloc(struct train_device *d, void **ptr, size_t bytes)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	struct cuda_visit visit;
@@ -99,7 +99,7 @@ tutti_status device_alloc(struct train_device *d, void **ptr, size_t bytes)
 	return status;
 }
 
-void device_free(struct train_device *d, void *ptr)
+void train_device_free(struct train_device *d, void *ptr)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	struct cuda_visit visit;
@@ -107,7 +107,7 @@ void device_free(struct train_device *d, void *ptr)
 	if (!ptr || cuda_enter(d->cuda, &visit) != TUTTI_OK)
 		return; /* the context is gone, and the memory with it */
 	cuda->stream_synchronize(d->stream);
-	cuda->mem_free(device_address(ptr));
+	cuda->mem_free(train_device_address(ptr));
 	cuda_leave(&visit);
 }
 
@@ -115,7 +115,7 @@ static tutti_status fill(struct train_device *d, void *to, unsigned char value, 
 {
 	const struct cuda_driver *cuda = cuda_driver();
 
-	CUDA_TRY(memset_d8_async, device_address(to), value, bytes, d->stream);
+	CUDA_TRY(memset_d8_async, train_device_address(to), value, bytes, d->stream);
 	return TUTTI_OK;
 }
 
@@ -123,7 +123,8 @@ static tutti_status copy(struct train_device *d, void *to, const void *from, siz
 {
 	const struct cuda_driver *cuda = cuda_driver();
 
-	CUDA_TRY(memcpy_async, device_address(to), device_address(from), bytes, d->stream);
+	CUDA_TRY(memcpy_async, train_device_address(to), train_device_address(from), bytes,
+		 d->stream);
 	return TUTTI_OK;
 }
 
@@ -135,33 +136,33 @@ static tutti_status wait(struct train_device *d)
 	return TUTTI_OK;
 }
 
-bool device_enter(struct train_device *d, struct cuda_visit *visit)
+bool train_device_enter(struct train_device *d, struct cuda_visit *visit)
 {
 	if (d->failed.status == TUTTI_OK)
 		failure_note(&d->failed, cuda_enter(d->cuda, visit));
 	return d->failed.status == TUTTI_OK;
 }
 
-void device_leave(struct train_device *d, struct cuda_visit *visit, tutti_status status)
+void train_device_leave(struct train_device *d, struct cuda_visit *visit, tutti_status status)
 {
 	failure_note(&d->failed, status);
 	cuda_leave(visit);
 }
 
-void device_fill(struct train_device *d, void *to, unsigned char value, size_t bytes)
+void train_device_fill(struct train_device *d, void *to, unsigned char value, size_t bytes)
 {
 	struct cuda_visit visit;
 
-	if (bytes && device_enter(d, &visit))
-		device_leave(d, &visit, fill(d, to, value, bytes));
+	if (bytes && train_device_enter(d, &visit))
+		train_device_leave(d, &visit, fill(d, to, value, bytes));
 }
 
-void device_copy(struct train_device *d, void *to, const void *from, size_t bytes)
+void train_device_copy(struct train_device *d, void *to, const void *from, size_t bytes)
 {
 	struct cuda_visit visit;
 
-	if (bytes && device_enter(d, &visit))
-		device_leave(d, &visit, copy(d, to, from, bytes));
+	if (bytes && train_device_enter(d, &visit))
+		train_device_leave(d, &visit, copy(d, to, from, bytes));
 }
 
 static tutti_status read_staged(struct train_device *d, const void *from, size_t bytes)
@@ -170,13 +171,13 @@ static tutti_status read_staged(struct train_device *d, const void *from, size_t
 	return wait(d);
 }
 
-const void *device_view(struct train_device *d, const void *from, size_t bytes)
+const void *train_device_view(struct train_device *d, const void *from, size_t bytes)
 {
 	struct cuda_visit visit;
 
 	assert(bytes <= DEVICE_VIEW_BYTES);
-	if (bytes && device_enter(d, &visit))
-		device_leave(d, &visit, read_staged(d, from, bytes));
+	if (bytes && train_device_enter(d, &visit))
+		train_device_leave(d, &visit, read_staged(d, from, bytes));
 	if (d->failed.status != TUTTI_OK)
 		memset(d->staging, 0, bytes);
 	return d->staging;
@@ -189,22 +190,23 @@ static tutti_status write_part(struct train_device *d, char *to, const char *hos
 	return wait(d);
 }
 
-void device_read(struct train_device *d, void *host, const void *from, size_t bytes)
+void train_device_read(struct train_device *d, void *host, const void *from, size_t bytes)
 {
 	for (size_t at = 0, n; at < bytes; at += n) {
 		n = smaller(DEVICE_VIEW_BYTES, bytes - at);
-		memcpy((char *)host + at, device_view(d, (const char *)from + at, n), n);
+		memcpy((char *)host + at, train_device_view(d, (const char *)from + at, n), n);
 	}
 }
 
-void device_write(struct train_device *d, void *to, const void *host, size_t bytes)
+void train_device_write(struct train_device *d, void *to, const void *host, size_t bytes)
 {
 	struct cuda_visit visit;
 
 	for (size_t at = 0, n; at < bytes; at += n) {
 		n = smaller(DEVICE_VIEW_BYTES, bytes - at);
-		if (device_enter(d, &visit))
-			device_leave(d, &visit,
-				     write_part(d, (char *)to + at, (const char *)host + at, n));
+		if (train_device_enter(d, &visit))
+			train_device_leave(
+				d, &visit,
+				write_part(d, (char *)to + at, (const char *)host + at, n));
 	}
 }

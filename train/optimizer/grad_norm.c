@@ -48,18 +48,18 @@ static tutti_status add_on_device(tutti_trainer *trainer, struct share *split, s
 	struct exact_sum sums[DEVICE_SUMS] = {{{0}, 0}};
 	int64_t bad[DEVICE_SUMS];
 
-	device_squares_begin(trainer->device);
+	train_device_squares_begin(trainer->device);
 	for (int i = 0; i < trainer->piece_count; i++) {
 		const struct piece *piece = &trainer->pieces[i];
 		if (piece->sum)
-			device_squares_add(
+			train_device_squares_add(
 				trainer->device, bucket_of(trainer, piece->param)->span->is_split,
 				piece->sum, piece->sum_dtype, piece->count, piece->param);
 	}
-	device_squares_end(trainer->device, sums, bad);
+	train_device_squares_end(trainer->device, sums, bad);
 	*whole = (struct share){.exact = sums[0], .bad_param = bad[0]};
 	*split = (struct share){.exact = sums[1], .bad_param = bad[1]};
-	tutti_status status = device_failure(trainer->device);
+	tutti_status status = train_device_failure(trainer->device);
 	if (status != TUTTI_OK)
 		trainer_abort(trainer); /* other ranks wait for this one's sum */
 	return status;

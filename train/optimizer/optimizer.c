@@ -189,7 +189,7 @@ static void update_offloaded(tutti_trainer *trainer, struct host_update *u)
 					   .update = update_tile,
 					   .arg = u};
 
-	device_update_tiles(trainer->device, &tiles);
+	train_device_update_tiles(trainer->device, &tiles);
 	trainer->stats.offload_down_bytes += piece->count * tiles.grad_width;
 	trainer->stats.offload_up_bytes += piece->count * tiles.result_width;
 }
@@ -211,7 +211,7 @@ static void update_on_device(const tutti_trainer *trainer, const struct piece *p
 				       .at_random =
 					       trainer->config.stochastic_rounding ? &keys : NULL};
 
-	device_update(trainer->device, &update, group, (double)trainer->updates, &low);
+	train_device_update(trainer->device, &update, group, (double)trainer->updates, &low);
 }
 
 static void update_on_host(const struct host_update *u)

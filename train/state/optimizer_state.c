@@ -53,8 +53,8 @@ static tutti_status place_in_memory(tutti_trainer *trainer, struct state_file *s
 		if (!values)
 			return train_no_memory("optimizer state");
 	} else {
-		TRY(device_alloc(trainer->device, &values, bytes));
-		device_fill(trainer->device, values, 0, bytes);
+		TRY(train_device_alloc(trainer->device, &values, bytes));
+		train_device_fill(trainer->device, values, 0, bytes);
 	}
 	*state = (struct state_file){values, bytes};
 	return TUTTI_OK;
@@ -120,7 +120,7 @@ static void free_array(const tutti_trainer *trainer, const struct state_file *st
 	else if (trainer_offloads(trainer))
 		free(state->values);
 	else
-		device_free(trainer->device, state->values);
+		train_device_free(trainer->device, state->values);
 }
 
 void state_free(tutti_trainer *trainer)

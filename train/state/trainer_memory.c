@@ -103,16 +103,16 @@ tutti_status values_share(tutti_trainer *trainer, void **values, size_t bytes)
 {
 	if (!trainer->device)
 		return tutti_mem_alloc(values, bytes, trainer->comm);
-	tutti_status status = device_alloc(trainer->device, values, bytes);
+	tutti_status status = train_device_alloc(trainer->device, values, bytes);
 	if (status == TUTTI_OK)
-		device_fill(trainer->device, *values, 0, bytes);
+		train_device_fill(trainer->device, *values, 0, bytes);
 	return trainer_agree(trainer, status);
 }
 
 void values_unshare(const tutti_trainer *trainer, void *values)
 {
 	if (trainer->device)
-		device_free(trainer->device, values);
+		train_device_free(trainer->device, values);
 	else if (values)
 		tutti_mem_free(values);
 }

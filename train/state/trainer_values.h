@@ -1,6 +1,6 @@
 /* Where the trainer's values lie, host memory or a GPU's, and what is done with arrays of them
  * there: on the calling thread, or in the order of config.stream. A failure of the GPU stays
- * (device_failure), and the end of the step returns it. */
+ * (train_device_failure), and the end of the step returns it. */
 #ifndef TRAIN_TRAINER_VALUES_H
 #define TRAIN_TRAINER_VALUES_H
 
