@@ -1,3 +1,4 @@
+/* slow: 12 s */
 /* What would break: a GPU whose memory is full, or that fails, and ends in a hang, a crash, or a
  * failure on some ranks only; memory or a stream of the wrong kind that is taken. */
 #include "tests/limit.h"
