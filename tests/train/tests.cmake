@@ -32,7 +32,7 @@ foreach(name trainer_create trainer_continue step recover)
 endforeach()
 # Trainers on GPUs: those of the fake driver. tests/cuda/gpu.c has what a program needs of CUDA.
 tutti_test_helpers(cuda)
-foreach(name training checkpoint failures offload rules)
+foreach(name training checkpoint continue failures offload rules)
 	target_link_libraries(test_device_${name} PRIVATE ${helpers})
 	add_dependencies(test_device_${name} fake_cuda)
 	tutti_fake_cuda(train/device/test_device_${name} FAKE_CUDA_DEVICES=2)

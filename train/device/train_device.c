@@ -149,6 +149,14 @@ void train_device_leave(struct train_device *d, struct cuda_visit *visit, tutti_
 	cuda_leave(visit);
 }
 
+void train_device_wait(struct train_device *d)
+{
+	struct cuda_visit visit;
+
+	if (train_device_enter(d, &visit))
+		train_device_leave(d, &visit, wait(d));
+}
+
 void train_device_fill(struct train_device *d, void *to, unsigned char value, size_t bytes)
 {
 	struct cuda_visit visit;

@@ -1,8 +1,8 @@
 /* The door of device/: memory of one GPU, and there the arithmetic of precision/, with the same
  * bits, in the order of one stream. Nothing else in train/ knows CUDA.
  *
- *   order     all but train_device_read, _write, _view, _update_tiles, _squares_end, _free and
- *             _close return at once.
+ *   order     all but train_device_wait, _read, _write, _view, _update_tiles, _squares_end,
+ *             _free and _close return at once.
  *   failures  the first one stays: train_device_failure() has it. From then on nothing is done, and
  *             what is read is zero.
  *   threads   one at a time. */
@@ -28,8 +28,11 @@ bool train_device_has(const void *ptr);
 /* MEMORY, DEVICE. */
 tutti_status train_device_alloc(struct train_device *device, void **ptr, size_t bytes);
 void train_device_free(struct train_device *device, void *ptr);
+/* Returns when the stream has come to here. */
+void train_device_wait(struct train_device *device);
 /* All bytes become value. */
 void train_device_fill(struct train_device *device, void *to, unsigned char value, size_t bytes);
+/* Either may also be host memory: then it must not change until the stream has come to here. */
 void train_device_copy(struct train_device *device, void *to, const void *from, size_t bytes);
 /* Up to DEVICE_VIEW_BYTES, in host memory until the next read, write or view. */
 enum { DEVICE_VIEW_BYTES = 1 << 20 };

@@ -6,6 +6,7 @@
 
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -88,6 +89,17 @@ tutti_status state_make(tutti_trainer *trainer, struct piece *piece, int which)
 	if (!is_array || (trainer->device && !trainer_offloads(trainer)))
 		trainer->stats.optimizer_bytes += piece->count * sizeof **place;
 	return TUTTI_OK;
+}
+
+void state_clear(const tutti_trainer *trainer, const struct piece *piece, int which)
+{
+	float *values = which == STATE_M ? piece->m : piece->v;
+	size_t bytes = piece->count * sizeof *values;
+
+	if (piece->is_offloaded)
+		memset(values, 0, bytes);
+	else
+		values_zero(trainer, values, bytes);
 }
 
 /* For a missing page the kernel maps the whole folio that it holds in memory: pages that were let

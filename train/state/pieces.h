@@ -57,6 +57,8 @@ uint64_t piece_hash(const tutti_trainer *trainer, const struct piece *piece);
 /* Makes a piece's master copy, m or v, zero, unless it is there: in memory, or in a file below
  * offload_dir. MEMORY, SYSTEM (the file). */
 tutti_status state_make(tutti_trainer *trainer, struct piece *piece, int which);
+/* Sets the piece's m or v, which is there, to zero. */
+void state_clear(const tutti_trainer *trainer, const struct piece *piece, int which);
 /* Tells the kernel that these elements' pages of files need not stay in memory. */
 void state_let_go(const tutti_trainer *trainer, const struct piece *piece, size_t first,
 		  size_t count);
