@@ -70,9 +70,6 @@ static tutti_status check_device(const tutti_train_config *c)
 				     c->on_device);
 	if (c->stream && !c->on_device)
 		return train_invalid("tutti_train_config: stream needs on_device.");
-	if (c->on_device && c->shadow)
-		return train_fail(TUTTI_ERR_UNSUPPORTED,
-				  "tutti_train_config: shadow is not built yet with on_device.");
 	return TUTTI_OK;
 }
 

@@ -71,20 +71,33 @@ static tutti_status make_array(tutti_trainer *trainer, int which)
 					   : place_in_memory(trainer, state);
 }
 
+static tutti_status make_own(const tutti_trainer *trainer, const struct piece *piece, float **place)
+{
+	size_t bytes = piece->count * sizeof **place;
+	void *values;
+
+	if (!trainer->device || piece->is_offloaded) {
+		*place = calloc(1, bytes);
+		return *place ? TUTTI_OK : train_no_memory("optimizer state");
+	}
+	TRY(values_alloc(trainer, &values, bytes, "optimizer state"));
+	values_zero(trainer, values, bytes);
+	*place = values;
+	return TUTTI_OK;
+}
+
 tutti_status state_make(tutti_trainer *trainer, struct piece *piece, int which)
 {
 	float **places[STATES] = {&piece->value, &piece->m, &piece->v}, **place = places[which];
 
 	if (*place)
 		return TUTTI_OK;
-	bool is_array = trainer->device || (trainer->config.offload_dir && !piece->is_shadow);
+	bool is_array = !piece->is_shadow && (trainer->device || trainer->config.offload_dir);
 	if (is_array) {
 		TRY(make_array(trainer, which));
 		*place = trainer->files[which].values + piece->state_first;
 	} else {
-		*place = calloc(piece->count, sizeof **place);
-		if (!*place)
-			return train_no_memory("optimizer state");
+		TRY(make_own(trainer, piece, place));
 	}
 	if (!is_array || (trainer->device && !trainer_offloads(trainer)))
 		trainer->stats.optimizer_bytes += piece->count * sizeof **place;

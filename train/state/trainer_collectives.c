@@ -292,7 +292,7 @@ tutti_status trainer_shard_broadcast(tutti_trainer *trainer, float *values, size
 tutti_status trainer_messages_end(tutti_trainer *trainer)
 {
 	tutti_work *work = NULL;
-	tutti_call call = {.work = &work};
+	tutti_call call = {.work = &work, .stream = trainer->config.stream};
 
 	return finish_call(trainer, tutti_group_end(&call), &work, IN_SHARD_GROUP);
 }

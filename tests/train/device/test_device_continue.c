@@ -12,8 +12,8 @@ enum { SAMPLES = 8, RANKS = 2, STOP = 2, STEPS = 4 };
 
 struct scene {
 	tutti_train_config first, second;
-	bool on_device, continues;
-	float values[TOY_PARAMS][TOY_MAX]; /* at the end, rank 0's */
+	bool on_device, continues, is_lost; /* is_lost: rank 1's first trainer */
+	float values[TOY_PARAMS][TOY_MAX];  /* at the end, rank 0's */
 };
 
 static void steps(struct toy *toy, int first, int last)
@@ -26,8 +26,9 @@ static void steps(struct toy *toy, int first, int last)
 }
 
 /* With other first values, which must go. */
-static void go_on(struct toy *toy, struct toy *before, tutti_comm *comm, tutti_train_config config)
+static void go_on(struct toy *toy, struct toy *before, tutti_comm *comm, const struct scene *scene)
 {
+	tutti_train_config config = scene->second;
 	int64_t done = -1;
 
 	config.on_device = device_rank.stream != NULL;
@@ -35,7 +36,8 @@ static void go_on(struct toy *toy, struct toy *before, tutti_comm *comm, tutti_t
 	config.seed = 99;
 	toy_register(toy, comm, 0);
 	toy_train(toy, comm, &config);
-	CHECK(tutti_trainer_continue(toy->trainer, before->trainer, &done) == TUTTI_OK);
+	tutti_trainer *held = scene->is_lost && toy->rank == 1 ? NULL : before->trainer;
+	CHECK(tutti_trainer_continue(toy->trainer, held, &done) == TUTTI_OK);
 	CHECK(done == STOP);
 	toy_destroy(before);
 }
@@ -52,7 +54,7 @@ static void run(tutti_comm *comm, void *arg)
 	toy_train(now, comm, &config);
 	steps(now, 0, STOP);
 	if (scene->continues) {
-		go_on(&toys[1], now, comm, scene->second);
+		go_on(&toys[1], now, comm, scene);
 		now = &toys[1];
 	}
 	steps(now, STOP, STEPS);
@@ -88,6 +90,31 @@ static void test_f32(void **state)
 	same_bits(ddp, fsdp);
 	same_bits(zero1, fsdp);
 	same_bits(fsdp, zero1);
+}
+
+/* What rank 1 had comes from rank 0's shadow. */
+static void lose_one(tutti_train_config config)
+{
+	struct scene want = {.first = config},
+		     got = {config, config, .on_device = true, .continues = true, .is_lost = true};
+
+	want.first.shadow = want.first.offload_optimizer = 0;
+	got.first.shadow = got.second.shadow = 1;
+	assert_int_equal(ranks_as_threads(RANKS, run, &want), 0);
+	assert_int_equal(ranks_as_threads(RANKS, run, &got), 0);
+	assert_memory_equal(got.values, want.values, sizeof got.values);
+}
+
+static void test_shadow(void **state)
+{
+	(void)state;
+	lose_one((tutti_train_config){.strategy = TUTTI_FSDP});
+	lose_one((tutti_train_config){.strategy = TUTTI_ZERO1, .offload_optimizer = 1});
+	lose_one((tutti_train_config){.strategy = TUTTI_ZERO2, .param_dtype = TUTTI_BF16});
+	lose_one((tutti_train_config){.strategy = TUTTI_FSDP,
+				      .param_dtype = TUTTI_BF16,
+				      .stochastic_rounding = 1,
+				      .offload_optimizer = 1});
 }
 
 static void test_bf16(void **state)
@@ -133,6 +160,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_f32),
 		cmocka_unit_test(test_bf16),
+		cmocka_unit_test(test_shadow),
 		cmocka_unit_test(test_misfit),
 	};
 

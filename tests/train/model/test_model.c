@@ -145,7 +145,6 @@ static void unbuilt(tutti_comm *comm, void *arg)
 	} configs[] = {
 		{{.on_device = 1}, TUTTI_ERR_UNSUPPORTED, "on_device needs CUDA"},
 		{{.on_device = 2}, TUTTI_ERR_INVALID, "on_device is 2"},
-		{{.on_device = 1, .shadow = 1}, TUTTI_ERR_UNSUPPORTED, "shadow"},
 		{{.stream = (void *)1}, TUTTI_ERR_INVALID, "stream needs on_device"},
 	};
 	tutti_model *model;
