@@ -17,9 +17,11 @@ static void describe_config(FILE *text, const tutti_train_config *c)
 		c->bucket_bytes, c->prefetch_units, c->keep_after_forward, c->whole_tensors);
 	fprintf(text,
 		"config with deterministic %d, check_replicas_every %d, memory_limit %zu, "
-		"local_sgd_steps %d, local_sgd_state %d, shard_size %d, seed %llu, shadow %d\n",
+		"local_sgd_steps %d, local_sgd_state %d, shard_size %d, seed %llu, shadow %d, "
+		"on_device %d\n",
 		c->deterministic, c->check_replicas_every, c->memory_limit, c->local_sgd_steps,
-		c->local_sgd_state, c->shard_size, (unsigned long long)c->seed, c->shadow);
+		c->local_sgd_state, c->shard_size, (unsigned long long)c->seed, c->shadow,
+		c->on_device);
 }
 
 static void describe_param(FILE *text, const struct tutti_model *model, int p)

@@ -63,16 +63,13 @@ static tutti_status check_counts(const tutti_train_config *c)
 	return TUTTI_OK;
 }
 
-/* The training layer has no device memory yet. */
-static tutti_status check_built(const tutti_train_config *c)
+static tutti_status check_device(const tutti_train_config *c)
 {
-	const char *name = c->on_device ? "on_device" : c->stream ? "stream" : NULL;
-
-	if (name)
-		return train_fail(
-			TUTTI_ERR_UNSUPPORTED,
-			"tutti_train_config: %s is not built yet: parameters are in host memory.",
-			name);
+	if (c->on_device < 0 || c->on_device > 1)
+		return train_invalid("tutti_train_config: on_device is %d, not 0 or 1.",
+				     c->on_device);
+	if (c->stream && !c->on_device)
+		return train_invalid("tutti_train_config: stream needs on_device.");
 	return TUTTI_OK;
 }
 
@@ -83,7 +80,7 @@ tutti_status config_check(const tutti_train_config *c)
 	if (c->strategy < TUTTI_DDP || c->strategy > TUTTI_LOCAL_SGD)
 		return train_invalid("tutti_train_config: there is no strategy %d.",
 				     (int)c->strategy);
-	TRY(check_built(c));
+	TRY(check_device(c));
 	TRY(check_dtypes(c));
 	TRY(check_counts(c));
 	if (!(c->max_grad_norm >= 0) || isinf(c->max_grad_norm))

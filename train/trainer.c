@@ -72,9 +72,9 @@ static tutti_status broadcast_values(tutti_trainer *trainer)
 {
 	for (int p = 0; p < trainer->model.param_count; p++)
 		if (trainer->model.params[p].is_extern)
-			TRY(trainer_broadcast(trainer, trainer->model.params[p].data,
-					      trainer->model.params[p].count,
-					      trainer->config.param_dtype, 0));
+			TRY(trainer_broadcast_values(trainer, trainer->model.params[p].data,
+						     trainer->model.params[p].count,
+						     trainer->config.param_dtype, 0));
 	return TUTTI_OK;
 }
 
@@ -145,6 +145,33 @@ static tutti_status plan_memory(tutti_trainer *trainer, int node)
 	return norm_create(trainer);
 }
 
+static tutti_status check_place(bool is_there, const char *what, const char *name)
+{
+	return is_there ? TUTTI_OK
+			: train_invalid("With on_device %s '%s' must lie in %s memory.", what, name,
+					strcmp(what, "buffer") == 0 ? "host" : "device");
+}
+
+/* The caller's memory must be where the trainer reads it. */
+static tutti_status open_device(tutti_trainer *trainer)
+{
+	if (!trainer->config.on_device)
+		return TUTTI_OK;
+	TRY(train_device_open(&trainer->device, trainer->config.stream));
+	for (int p = 0; p < trainer->model.param_count; p++) {
+		const struct param *param = &trainer->model.params[p];
+		bool has_grad = !param_is_trained(param) || train_device_has(param->grad);
+		if (param->is_extern)
+			TRY(check_place(train_device_has(param->data) && has_grad, "parameter",
+					param->name));
+	}
+	for (int b = 0; b < trainer->model.buffer_count; b++) {
+		const struct buffer *buffer = &trainer->model.buffers[b];
+		TRY(check_place(!train_device_has(buffer->data), "buffer", buffer->name));
+	}
+	return TUTTI_OK;
+}
+
 /* If one rank fails, all fail. */
 static tutti_status build(tutti_trainer *trainer, const tutti_model *model)
 {
@@ -152,6 +179,7 @@ static tutti_status build(tutti_trainer *trainer, const tutti_model *model)
 
 	TRY(trainer_agree(trainer, make_tables(trainer, model)));
 	TRY(compare_models(trainer));
+	TRY(trainer_agree(trainer, open_device(trainer)));
 	TRY(check_nodes(trainer, node));
 	TRY(trainer_agree(trainer, plan_memory(trainer, node)));
 	TRY(agree_on_memory(trainer));
@@ -163,7 +191,8 @@ static tutti_status build(tutti_trainer *trainer, const tutti_model *model)
 	trainer->skipped_param = trainer->local.missed = -1;
 	TRY(broadcast_values(trainer));
 	pieces_widen(trainer); /* master copies begin with the broadcast values */
-	return TUTTI_OK;
+	return trainer->device ? trainer_agree(trainer, train_device_failure(trainer->device))
+			       : TUTTI_OK;
 }
 
 static tutti_status check_arguments(tutti_trainer **trainer, const tutti_model *model,
@@ -220,6 +249,7 @@ void tutti_trainer_destroy(tutti_trainer *trainer)
 		params_drop(trainer);
 	}
 	memory_free(trainer);
+	train_device_close(trainer->device);
 	layout_finish(&trainer->layout);
 	tutti_comm_destroy(trainer->gather);
 	tutti_comm_destroy(trainer->reduce);

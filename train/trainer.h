@@ -18,14 +18,15 @@
  *   optimizer/    the norm of gradients and the update
  *   strategies/   gathers and publishes parameters, reduces gradients
  *   state/        struct tutti_trainer, where its values lie, its collectives
+ *   device/       the same arithmetic on a GPU, and its memory; the only room that knows CUDA
  *   precision/    arithmetic on arrays, exact sums, the loss scale
  *   model/        units and parameters, the layout of their values, the bytes they take
  *   metrics/      the log files of a run; uses base/ only
  *   data/         the samples of a rank; uses base/ only
  *   base/         errors, files, tables, random numbers, UTF-8
  *
- * A room has one door: the header of its name, or trainer_state.h of state/. No file includes
- * headers of metrics/ or data/ from outside. */
+ * A room has one door: the header of its name, trainer_state.h of state/, or train_device.h of
+ * device/. No file includes headers of metrics/ or data/ from outside. */
 #ifndef TRAIN_TRAINER_H
 #define TRAIN_TRAINER_H
 

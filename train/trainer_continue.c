@@ -173,7 +173,7 @@ static tutti_status make_state_of(struct takeover *t, struct piece *piece)
 		if (has_state(t, piece->param, which))
 			TRY(state_make(t->trainer, piece, which));
 		else if (state_of(piece, which))
-			memset(state_of(piece, which), 0, piece->count * sizeof(float));
+			state_clear(t->trainer, piece, which);
 	return TUTTI_OK;
 }
 
@@ -230,6 +230,27 @@ struct transfer {
 	struct source source;
 };
 
+/* Offloaded arrays are in host memory. */
+static void copy_array(const tutti_trainer *trainer, void *to, const void *from, size_t bytes)
+{
+	if (!trainer->device || (!train_device_has(to) && !train_device_has(from)))
+		memmove(to, from, bytes);
+	else
+		values_copy(trainer, to, from, bytes);
+}
+
+/* In the order of the stream: both ranks have filled or cleared the array there. */
+static tutti_status pass_array(tutti_trainer *trainer, void *values, size_t count,
+			       tutti_dtype dtype, int peer, bool sends)
+{
+	tutti_work *work = NULL;
+	tutti_call call = {.work = &work, .stream = trainer->config.stream};
+
+	TRY(sends ? tutti_send(values, count, dtype, peer, trainer->comm, &call)
+		  : tutti_recv(values, count, dtype, peer, trainer->comm, &call));
+	return tutti_work_wait(&work, 0);
+}
+
 static tutti_status move_array(struct takeover *t, const struct transfer *move, int a)
 {
 	tutti_trainer *trainer = t->trainer;
@@ -246,13 +267,13 @@ static tutti_status move_array(struct takeover *t, const struct transfer *move, 
 		receives ? array_of(trainer, piece_of(trainer, move->param), a, move->first) : NULL;
 
 	if (sends && receives)
-		memmove(to, from, count * dtype_bytes(dtype));
+		copy_array(trainer, to, from, count * dtype_bytes(dtype));
 	if (move->to < 0)
-		return trainer_broadcast(trainer, to, count, dtype, move->source.rank);
+		return trainer_broadcast_values(trainer, to, count, dtype, move->source.rank);
 	if (sends == receives)
 		return TUTTI_OK;
-	return sends ? tutti_send(from, count, dtype, move->to, trainer->comm, NULL)
-		     : tutti_recv(to, count, dtype, move->source.rank, trainer->comm, NULL);
+	return sends ? pass_array(trainer, (void *)from, count, dtype, move->to, true)
+		     : pass_array(trainer, to, count, dtype, move->source.rank, false);
 }
 
 /* Moves the elements of range, which all are somewhere. */
@@ -304,6 +325,8 @@ static tutti_status move_all(struct takeover *t)
 {
 	tutti_trainer *trainer = t->trainer;
 
+	if (t->before && t->before->device)
+		train_device_wait(t->before->device); /* it may have finished its step just now */
 	TRY(params_begin_write(trainer));
 	TRY(move_buffers(t));
 	TRY(make_state(t));
@@ -311,6 +334,8 @@ static tutti_status move_all(struct takeover *t)
 		TRY(move_param(t, p));
 	for (int i = 0; i < trainer->piece_count; i++)
 		state_let_go(trainer, &trainer->pieces[i], 0, trainer->pieces[i].count);
+	if (trainer_offloads(trainer) && trainer->config.param_dtype == TUTTI_F32)
+		pieces_narrow(trainer); /* other types were moved, too */
 	loss_scale_resume(&trainer->scale, &trainer->config, &t->numbers.scale);
 	trainer->steps = (uint64_t)t->steps;
 	trainer->updates = t->numbers.updates;
@@ -381,7 +406,8 @@ static tutti_status take_over(struct takeover *t)
 	if (holdings_miss(&t->holdings, &t->trainer->model, &param, &element))
 		return load_newest(t, param, element);
 	TRY(move_all(t));
-	return trainer_agree(t->trainer, TUTTI_OK); /* all have all */
+	/* All have all. */
+	return trainer_agree(t->trainer, trainer_check(t->trainer, "tutti_trainer_continue"));
 }
 
 static tutti_status prepare(struct takeover *t)
@@ -389,6 +415,9 @@ static tutti_status prepare(struct takeover *t)
 	const tutti_trainer *trainer = t->trainer;
 
 	TRY(trainer_check_closed(trainer, "tutti_trainer_continue"));
+	if (t->before && !trainer->device != !t->before->device)
+		return train_invalid("tutti_trainer_continue: one of the two trainers is on a GPU, "
+				     "and one is not.");
 	if (t->before && !is_same_model(trainer, t->before))
 		return train_invalid(
 			"tutti_trainer_continue: the two trainers have different models.");

@@ -6,6 +6,7 @@
 #include "cuda/kernels/args.h"
 #include "cuda/kernels/channel.h"
 #include "cuda/kernels/table.h"
+#include "cuda/kernels/train_args.h"
 
 #include <stddef.h>
 

@@ -21,6 +21,7 @@
 #include "cuda/kernels/args.h"
 #include "cuda/kernels/channel.h"
 #include "cuda/kernels/table.h"
+#include "cuda/kernels/train_args.h"
 
 #include <assert.h>
 #include <stddef.h>

@@ -3,3 +3,6 @@
 #include "cuda/kernels/packets_kernel.h"
 #include "cuda/kernels/reduce_kernel.h"
 #include "cuda/kernels/scale_kernel.h"
+#include "cuda/kernels/train_map_kernel.h"
+#include "cuda/kernels/train_squares_kernel.h"
+#include "cuda/kernels/train_update_kernel.h"

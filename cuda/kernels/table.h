@@ -4,6 +4,9 @@
 #define CUDA_KERNELS_TABLE_H
 
 #define CUDA_KERNELS(X)                                                                            \
+	X(train_update, 512)                                                                       \
+	X(train_map, 512)                                                                          \
+	X(train_squares, 512)                                                                      \
 	X(reduce, 512)                                                                             \
 	X(reduce_wide, 512)                                                                        \
 	X(scale, 512)                                                                              \

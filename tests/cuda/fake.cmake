@@ -3,7 +3,7 @@ file(GLOB fake_cuda_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/cuda/d
 list(FILTER fake_cuda_sources EXCLUDE REGEX "/test_[^/]*\\.c$")
 list(APPEND fake_cuda_sources ${CMAKE_CURRENT_SOURCE_DIR}/cuda/kernels/blocks.c)
 add_library(fake_cuda SHARED ${fake_cuda_sources})
-target_link_libraries(fake_cuda PRIVATE tutti_flags Threads::Threads)
+target_link_libraries(fake_cuda PRIVATE tutti_flags Threads::Threads m)
 set(fake_cuda_folder ${CMAKE_CURRENT_BINARY_DIR}/cuda/driver)
 # Its threads never end, so it is never unloaded.
 set_target_properties(fake_cuda PROPERTIES OUTPUT_NAME cuda VERSION 1 SOVERSION 1

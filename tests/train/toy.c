@@ -20,6 +20,13 @@ size_t toy_count(int param)
 	return (size_t)counts[param];
 }
 
+_Thread_local const struct toy_memory *toy_memory;
+
+static void *extern_memory(float *own)
+{
+	return toy_memory && toy_memory->alloc ? toy_memory->alloc(TOY_MAX * sizeof *own) : own;
+}
+
 void toy_register(struct toy *toy, tutti_comm *comm, int is_extern)
 {
 	char name[32];
@@ -37,8 +44,9 @@ void toy_register(struct toy *toy, tutti_comm *comm, int is_extern)
 		snprintf(name, sizeof name, "param.%d", p);
 		int id = is_extern
 				 ? tutti_model_param_extern(toy->model, units[p], name, 1,
-							    &counts[p], TUTTI_F32, toy->data[p],
-							    toy->grad[p], 0)
+							    &counts[p], TUTTI_F32,
+							    extern_memory(toy->data[p]),
+							    extern_memory(toy->grad[p]), 0)
 				 : tutti_model_param(toy->model, units[p], name, 1, &counts[p], 0);
 		CHECK(id == p);
 	}
@@ -70,13 +78,23 @@ static int uses(int unit, int param)
 	return units[param] == unit || (param == 0 && unit == TOY_UNITS - 1);
 }
 
+static void add(float *grad, const float *what, size_t n)
+{
+	if (toy_memory)
+		toy_memory->add(grad, what, n);
+	for (size_t i = 0; i < n && !toy_memory; i++)
+		grad[i] += what[i];
+}
+
 void toy_backward(struct toy *toy, int unit, int first, int last)
 {
 	for (int p = 0; p < TOY_PARAMS; p++) {
-		float *grad = tutti_param_grad(toy->trainer, p);
-		for (size_t i = 0; uses(unit, p) && grad && i < toy_count(p); i++)
+		float *grad = tutti_param_grad(toy->trainer, p), sums[TOY_MAX] = {0};
+		for (size_t i = 0; i < toy_count(p); i++)
 			for (int sample = first; sample < last; sample++)
-				grad[i] += (float)piece(p, i, unit, sample);
+				sums[i] += (float)piece(p, i, unit, sample);
+		if (uses(unit, p) && grad)
+			add(grad, sums, toy_count(p));
 	}
 }
 

@@ -8,6 +8,14 @@
 
 enum { TOY_UNITS = 4, TOY_PARAMS = 7, TOY_MAX = 64 };
 
+/* Where a rank's values lie. Set before toy_register; NULL: float in host memory. */
+struct toy_memory {
+	void *(*alloc)(size_t bytes); /* what the caller owns; NULL: in struct toy */
+	/* Adds n numbers to a gradient. */
+	void (*add)(void *grad, const float *what, size_t n);
+};
+extern _Thread_local const struct toy_memory *toy_memory;
+
 struct toy {
 	tutti_model *model;
 	tutti_trainer *trainer;

@@ -101,7 +101,12 @@ static tutti_status write_piece(const struct exporting *out, const struct piece 
 	const char *values = piece->low ? piece->low : (const char *)piece->value;
 	uint64_t at = place_of(out, param->name) + piece->first * width + skipped;
 
-	return disk_write(out->fd, out->temporary, values + skipped, bytes, at);
+	for (size_t done = 0, n; done < bytes; done += n) {
+		n = smaller(VALUES_VIEW_BYTES, bytes - done);
+		const void *part = values_view(out->trainer, values + skipped + done, n);
+		TRY(disk_write(out->fd, out->temporary, part, n, at + done));
+	}
+	return trainer_check(out->trainer, "tutti_export_safetensors");
 }
 
 static tutti_status write_all(const struct exporting *out)

@@ -36,7 +36,7 @@ static tutti_status load_piece(const struct loading *in, struct piece *piece)
 	/* Stochastic rounding is not repeated. */
 	if (piece->low && config->stochastic_rounding && low.tensor &&
 	    low.dtype == config->param_dtype)
-		TRY(read_tensor(low.file, low.tensor, piece->first, piece->count, piece->low));
+		TRY(restore_low(in->trainer, piece, &low));
 	if (!piece->sum)
 		return TUTTI_OK;
 	TRY(restore_state(in->trainer, piece, STATE_M, &m));

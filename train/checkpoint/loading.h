@@ -46,6 +46,9 @@ const char *restore_difference(const struct param *param, int ndim, const int64_
 /* Sets the piece and what is rounded from it. */
 tutti_status restore_piece(tutti_trainer *trainer, const struct piece *piece,
 			   const struct stored_tensor *stored);
+/* Sets the rounded values alone. */
+tutti_status restore_low(tutti_trainer *trainer, const struct piece *piece,
+			 const struct stored_tensor *stored);
 /* Sets STATE_M or STATE_V of the piece, if it has that; to zeros if the file does not. */
 tutti_status restore_state(tutti_trainer *trainer, struct piece *piece, int which,
 			   const struct stored_tensor *stored);

@@ -61,20 +61,36 @@ tutti_status restore_piece(tutti_trainer *trainer, const struct piece *piece,
 	return TUTTI_OK;
 }
 
+/* Numbers of this type do not change on the way through f32. */
+tutti_status restore_low(tutti_trainer *trainer, const struct piece *piece,
+			 const struct stored_tensor *stored)
+{
+	tutti_dtype dtype = trainer->config.param_dtype;
+	float values[CHUNK];
+
+	for (size_t done = 0, n; done < piece->count; done += n) {
+		n = smaller(CHUNK, piece->count - done);
+		TRY(read_floats(stored, piece->first + done, n, values));
+		values_write(trainer, element_at(piece->low, dtype, done), dtype, values, n);
+	}
+	return TUTTI_OK;
+}
+
 tutti_status restore_state(tutti_trainer *trainer, struct piece *piece, int which,
 			   const struct stored_tensor *stored)
 {
 	if (stored->tensor)
 		TRY(state_make(trainer, piece, which));
-	float *values = which == STATE_M ? piece->m : piece->v;
+	float read[CHUNK], *values = which == STATE_M ? piece->m : piece->v;
 	if (!values)
 		return TUTTI_OK;
 	for (size_t done = 0, n; done < piece->count; done += n) {
 		n = smaller(CHUNK, piece->count - done);
 		if (stored->tensor)
-			TRY(read_floats(stored, piece->first + done, n, values + done));
+			TRY(read_floats(stored, piece->first + done, n, read));
 		else
-			memset(values + done, 0, n * sizeof *values);
+			memset(read, 0, n * sizeof *read);
+		piece_set(trainer, piece, values + done, n, read);
 		state_let_go(trainer, piece, done, n);
 	}
 	return TUTTI_OK;

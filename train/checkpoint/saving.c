@@ -11,8 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PORTION_BYTES = 1 << 20 };
-
 struct saving {
 	struct checkpoint_dir dir; /* rank 0's */
 	struct checkpoint_writer *save;
@@ -66,7 +64,8 @@ static tutti_status make_folder(tutti_trainer *trainer, const char *dir, int64_t
 	return trainer_agree(trainer, status);
 }
 
-/* Hands values over in portions, so that pages of mapped state can be let go. */
+/* Hands values over in portions, so that pages of mapped state can be let go, and those of a device
+ * fit in host memory. */
 static tutti_status stage_range(tutti_trainer *trainer, const struct saved_items *items, size_t i)
 {
 	const struct checkpoint_range *range = &items->ranges[i];
@@ -75,9 +74,11 @@ static tutti_status stage_range(tutti_trainer *trainer, const struct saved_items
 	const char *values = items->values[i];
 
 	for (size_t done = 0, n; done < count; done += n) {
-		n = smaller(count - done, PORTION_BYTES / width);
-		TRY(checkpoint_writer_values(trainer->saving->save, i, values + done * width,
-					     n * width));
+		n = smaller(count - done, VALUES_VIEW_BYTES / width);
+		const void *portion = values + done * width;
+		if (piece && !(piece->is_offloaded && items->values[i] != piece->low))
+			portion = values_view(trainer, portion, n * width);
+		TRY(checkpoint_writer_values(trainer->saving->save, i, portion, n * width));
 		if (piece)
 			state_let_go(trainer, piece, (size_t)range->first - piece->first + done, n);
 	}
@@ -99,7 +100,7 @@ static tutti_status stage(tutti_trainer *trainer, const char *dir, const struct 
 	for (size_t i = 0; status == TUTTI_OK && i < items.count; i++)
 		status = stage_range(trainer, &items, i);
 	saved_items_free(&items);
-	return status;
+	return status == TUTTI_OK ? trainer_check(trainer, "tutti_save") : status;
 }
 
 static tutti_status begin(tutti_trainer *trainer, const char *dir, int64_t step)

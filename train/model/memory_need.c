@@ -77,7 +77,7 @@ static void need_span(const struct model_layout *layout, const struct tutti_mode
 			dtype_bytes(config->reduce_dtype) * copied_elements(span, model, config);
 	else
 		stats->grad_bytes += dtype_bytes(span_sum_dtype(span, config)) * part;
-	if (!config->offload_dir)
+	if (!config->offload_dir && !(config->on_device && config->offload_optimizer))
 		stats->optimizer_bytes += (width < sizeof(float) ? 3 : 2) * sizeof(float) * part;
 }
 

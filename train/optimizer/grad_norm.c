@@ -1,4 +1,5 @@
-/* Sums of squares over pieces, then over the ranks of the shard group in their order. */
+/* Sums of squares over pieces, then over the ranks of the shard group in their order. On a device
+ * they are exact, with or without deterministic. */
 
 #include "train/base/base.h"
 #include "train/optimizer/optimizer.h"
@@ -9,7 +10,7 @@
 
 /* One rank's sums, of the pieces that only this rank of the shard group has. */
 struct share {
-	struct exact_sum exact; /* with deterministic */
+	struct exact_sum exact; /* with deterministic, or on a device */
 	double sum;
 	int64_t bad_param; /* -1: all are finite */
 };
@@ -41,6 +42,29 @@ static void add_pieces(const tutti_trainer *trainer, bool is_split, struct share
 	}
 }
 
+/* Both kinds of pieces at once, so that the host waits for the device once. */
+static tutti_status add_on_device(tutti_trainer *trainer, struct share *split, struct share *whole)
+{
+	struct exact_sum sums[DEVICE_SUMS] = {{{0}, 0}};
+	int64_t bad[DEVICE_SUMS];
+
+	train_device_squares_begin(trainer->device);
+	for (int i = 0; i < trainer->piece_count; i++) {
+		const struct piece *piece = &trainer->pieces[i];
+		if (piece->sum)
+			train_device_squares_add(
+				trainer->device, bucket_of(trainer, piece->param)->span->is_split,
+				piece->sum, piece->sum_dtype, piece->count, piece->param);
+	}
+	train_device_squares_end(trainer->device, sums, bad);
+	*whole = (struct share){.exact = sums[0], .bad_param = bad[0]};
+	*split = (struct share){.exact = sums[1], .bad_param = bad[1]};
+	tutti_status status = train_device_failure(trainer->device);
+	if (status != TUTTI_OK)
+		trainer_abort(trainer); /* other ranks wait for this one's sum */
+	return status;
+}
+
 static void merge(struct share *sum, const struct share *more)
 {
 	exact_sum_merge(&sum->exact, &more->exact);
@@ -54,12 +78,17 @@ tutti_status norm_sum_of_squares(tutti_trainer *trainer, double *sum, int *bad_p
 	struct share *shares = trainer->shares, all;
 	int ranks = trainer->layout.shard_size;
 
-	add_pieces(trainer, true, &shares[trainer->shard_rank]);
+	if (trainer->device) {
+		TRY(add_on_device(trainer, &shares[trainer->shard_rank], &all));
+	} else {
+		add_pieces(trainer, true, &shares[trainer->shard_rank]);
+		add_pieces(trainer, false, &all);
+	}
 	TRY(trainer_shard_gather(trainer, shares, sizeof *shares));
-	add_pieces(trainer, false, &all);
 	for (int r = 0; r < ranks; r++)
 		merge(&all, &shares[r]);
-	*sum = trainer->config.deterministic ? exact_sum_value(&all.exact) : all.sum;
+	bool is_exact = trainer->config.deterministic || trainer->device;
+	*sum = is_exact ? exact_sum_value(&all.exact) : all.sum;
 	*bad_param = (int)all.bad_param;
 	return TUTTI_OK;
 }

@@ -111,47 +111,136 @@ tutti_status optimizer_prepare(tutti_trainer *trainer, const tutti_optimizer *gr
  */
 enum { STRIDE = 1 << 14 };
 
-static void round_values(const tutti_trainer *trainer, const struct piece *piece, size_t first,
-			 size_t count)
+static struct kernel_rounding rounding_keys(const tutti_trainer *trainer, const struct piece *piece,
+					    size_t first)
 {
-	tutti_dtype dtype = trainer->config.param_dtype;
-	const struct kernel_rounding keys = {.seed = trainer->config.seed,
-					     .step = trainer->updates,
-					     .param = piece->param,
-					     .first = piece->first + first};
-
-	if (trainer->config.stochastic_rounding)
-		kernel_narrow_at_random(element_at(piece->low, dtype, first), piece->value + first,
-					count, &keys);
-	else
-		kernel_convert(element_at(piece->low, dtype, first), dtype, piece->value + first,
-			       TUTTI_F32, count);
+	return (struct kernel_rounding){.seed = trainer->config.seed,
+					.step = trainer->updates,
+					.param = piece->param,
+					.first = piece->first + first};
 }
 
-static void update_piece(const tutti_trainer *trainer, const struct piece *piece,
-			 const tutti_optimizer *group, float scale)
+/* The update of a piece in host memory. */
+struct host_update {
+	const tutti_trainer *trainer;
+	const struct piece *piece;
+	const tutti_optimizer *group;
+	float scale;
+};
+
+static void round_values(const struct host_update *u, size_t first, size_t count, void *low)
 {
-	for (size_t first = 0; first < piece->count; first += STRIDE) {
-		size_t count = smaller(STRIDE, piece->count - first);
-		struct kernel_update update = {
-			.value = piece->value + first,
-			.m = piece->m ? piece->m + first : NULL,
-			.v = piece->v ? piece->v + first : NULL,
-			.grad = element_at(piece->sum, piece->sum_dtype, first),
-			.grad_dtype = piece->sum_dtype,
-			.count = count,
-			.scale = scale};
-		if (group->kind == TUTTI_ADAMW)
-			kernel_adamw(&update, group, (double)trainer->updates);
-		else
-			kernel_sgd(&update, group);
-		if (piece->low)
-			round_values(trainer, piece, first, count);
-		state_let_go(trainer, piece, first, count);
+	tutti_dtype dtype = u->trainer->config.param_dtype;
+	const struct kernel_rounding keys = rounding_keys(u->trainer, u->piece, first);
+	const float *value = u->piece->value + first;
+
+	if (u->trainer->config.stochastic_rounding)
+		kernel_narrow_at_random(low, value, count, &keys);
+	else
+		kernel_convert(low, dtype, value, TUTTI_F32, count);
+}
+
+/* Elements first to first + count, whose gradients begin at grad. low: where they are rounded to,
+ * or NULL. */
+static void update_range(const struct host_update *u, size_t first, size_t count, const void *grad,
+			 void *low)
+{
+	const struct piece *piece = u->piece;
+	const struct kernel_update update = {.value = piece->value + first,
+					     .m = piece->m ? piece->m + first : NULL,
+					     .v = piece->v ? piece->v + first : NULL,
+					     .grad = grad,
+					     .grad_dtype = piece->sum_dtype,
+					     .count = count,
+					     .scale = u->scale};
+
+	if (u->group->kind == TUTTI_ADAMW)
+		kernel_adamw(&update, u->group, (double)u->trainer->updates);
+	else
+		kernel_sgd(&update, u->group);
+	if (low)
+		round_values(u, first, count, low);
+	state_let_go(u->trainer, piece, first, count);
+}
+
+/* One tile of an offloaded piece. */
+static void update_tile(void *arg, size_t first, size_t count, const void *grad, void *low)
+{
+	const struct host_update *u = arg;
+	const char *grads = grad;
+	size_t grad_width = dtype_bytes(u->piece->sum_dtype);
+	size_t low_width = dtype_bytes(u->trainer->config.param_dtype);
+
+	for (size_t done = 0, n; done < count; done += n) {
+		n = smaller(STRIDE, count - done);
+		update_range(u, first + done, n, grads + done * grad_width,
+			     (char *)low + done * low_width);
 	}
 }
 
-static void update_pieces(const tutti_trainer *trainer, const struct piece *pieces, int count,
+static void update_offloaded(tutti_trainer *trainer, struct host_update *u)
+{
+	const struct piece *piece = u->piece;
+	const struct device_tiles tiles = {.grad = piece->sum,
+					   .result = piece->low,
+					   .grad_width = dtype_bytes(piece->sum_dtype),
+					   .result_width = dtype_bytes(trainer->config.param_dtype),
+					   .count = piece->count,
+					   .update = update_tile,
+					   .arg = u};
+
+	train_device_update_tiles(trainer->device, &tiles);
+	trainer->stats.offload_down_bytes += piece->count * tiles.grad_width;
+	trainer->stats.offload_up_bytes += piece->count * tiles.result_width;
+}
+
+/* On the device, at once. */
+static void update_on_device(const tutti_trainer *trainer, const struct piece *piece,
+			     const tutti_optimizer *group, float scale)
+{
+	const struct kernel_update update = {.value = piece->value,
+					     .m = piece->m,
+					     .v = piece->v,
+					     .grad = piece->sum,
+					     .grad_dtype = piece->sum_dtype,
+					     .count = piece->count,
+					     .scale = scale};
+	const struct kernel_rounding keys = rounding_keys(trainer, piece, 0);
+	const struct device_low low = {.values = piece->low,
+				       .dtype = trainer->config.param_dtype,
+				       .at_random =
+					       trainer->config.stochastic_rounding ? &keys : NULL};
+
+	train_device_update(trainer->device, &update, group, (double)trainer->updates, &low);
+}
+
+static void update_on_host(const struct host_update *u)
+{
+	const struct piece *piece = u->piece;
+
+	for (size_t first = 0, n; first < piece->count; first += n) {
+		void *low = piece->low
+				    ? element_at(piece->low, u->trainer->config.param_dtype, first)
+				    : NULL;
+		n = smaller(STRIDE, piece->count - first);
+		update_range(u, first, n, element_at(piece->sum, piece->sum_dtype, first), low);
+	}
+}
+
+static void update_piece(tutti_trainer *trainer, const struct piece *piece,
+			 const tutti_optimizer *group, float scale)
+{
+	struct host_update u = {trainer, piece, group, scale};
+
+	if (piece->is_offloaded)
+		update_offloaded(trainer, &u);
+	else if (trainer->device)
+		update_on_device(trainer, piece, group, scale);
+	else
+		update_on_host(&u);
+}
+
+static void update_pieces(tutti_trainer *trainer, const struct piece *pieces, int count,
 			  const tutti_optimizer *groups, float scale)
 {
 	for (int i = 0; i < count; i++) {
@@ -195,13 +284,14 @@ static void scale_piece(tutti_trainer *trainer, const struct piece *piece, float
 	void *grad = grads ? element_at(grads, dtype, piece->first) : NULL;
 
 	if (grad && dtype == TUTTI_F32) {
-		kernel_scale(grad, TUTTI_F32, piece->sum, piece->sum_dtype, piece->count, scale);
+		values_scale(trainer, grad, TUTTI_F32, piece->sum, piece->sum_dtype, piece->count,
+			     scale);
 		return;
 	}
-	kernel_scale(piece->sum, piece->sum_dtype, piece->sum, piece->sum_dtype, piece->count,
-		     scale);
+	values_scale(trainer, piece->sum, piece->sum_dtype, piece->sum, piece->sum_dtype,
+		     piece->count, scale);
 	if (grad && grad != piece->sum)
-		kernel_convert(grad, dtype, piece->sum, piece->sum_dtype, piece->count);
+		values_convert(trainer, grad, dtype, piece->sum, piece->sum_dtype, piece->count);
 }
 
 void optimizer_scale(tutti_trainer *trainer, float scale)

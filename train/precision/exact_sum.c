@@ -121,6 +121,17 @@ void exact_sum_add(struct exact_sum *sum, const void *x, tutti_dtype dtype, size
 	}
 }
 
+void exact_sum_add_halves(struct exact_sum *sum, const uint64_t halves[2 * EXPONENTS])
+{
+	for (unsigned e = 0; e < NONFINITE; e++) {
+		unsigned shift = e ? 2 * (e - 1) : 0;
+		add_shifted(sum, halves[2 * e], shift);
+		add_shifted(sum, halves[2 * e + 1], shift + 32);
+	}
+	sum->nonfinite += (int64_t)halves[2 * NONFINITE];
+	carry(sum);
+}
+
 void exact_sum_merge(struct exact_sum *sum, const struct exact_sum *other)
 {
 	for (int i = 0; i < EXACT_SUM_LIMBS; i++)

@@ -98,15 +98,26 @@ static void write_block(const struct kernel_table *k, void *out, tutti_dtype dty
 	(dtype == TUTTI_BF16 ? k->narrow_bf16 : k->narrow_f16)((uint16_t *)out + first, x, n);
 }
 
+struct adamw_numbers adamw_numbers(const tutti_optimizer *o, double number)
+{
+	return (struct adamw_numbers){.beta1 = o->beta1,
+				      .beta2 = o->beta2,
+				      .eps = o->eps,
+				      .keep = 1 - o->lr * o->weight_decay,
+				      .rate = (float)(o->lr / (1 - pow(o->beta1, number))),
+				      .bias2 = (float)(1 / sqrt(1 - pow(o->beta2, number)))};
+}
+
 void kernel_adamw(const struct kernel_update *u, const tutti_optimizer *o, double number)
 {
+	struct adamw_numbers n = adamw_numbers(o, number);
 	struct kernel_adamw a = {.scale = u->scale,
-				 .beta1 = o->beta1,
-				 .beta2 = o->beta2,
-				 .eps = o->eps,
-				 .keep = 1 - o->lr * o->weight_decay,
-				 .rate = (float)(o->lr / (1 - pow(o->beta1, number))),
-				 .bias2 = (float)(1 / sqrt(1 - pow(o->beta2, number)))};
+				 .beta1 = n.beta1,
+				 .beta2 = n.beta2,
+				 .eps = n.eps,
+				 .keep = n.keep,
+				 .rate = n.rate,
+				 .bias2 = n.bias2};
 	float block[BLOCK];
 	fenv_t before;
 	const struct kernel_table *k = begin(&before);
@@ -155,20 +166,28 @@ void kernel_convert(void *out, tutti_dtype dtype, const void *x, tutti_dtype x_d
 	end(&before);
 }
 
+struct rounding_key rounding_key(const struct kernel_rounding *r, size_t count)
+{
+	uint64_t key = random_mix(random_mix(random_mix(r->seed) + r->step) + (uint64_t)r->param);
+	uint64_t index = r->first, left = (UINT64_C(1) << 32) - (uint32_t)index;
+
+	return (struct rounding_key){random_mix(key + (index >> 32)),
+				     count < left ? count : (size_t)left};
+}
+
 void kernel_narrow_at_random(void *out, const float *x, size_t count,
 			     const struct kernel_rounding *r)
 {
-	uint64_t key = random_mix(random_mix(random_mix(r->seed) + r->step) + (uint64_t)r->param);
+	struct kernel_rounding from = *r;
+	struct rounding_key next;
 	uint16_t *to = out;
 	fenv_t before;
 	const struct kernel_table *k = begin(&before);
 
-	for (size_t i = 0, n; i < count; i += n) {
-		uint64_t index = (uint64_t)r->first + i;
-		uint64_t left = (UINT64_C(1) << 32) - (uint32_t)index;
-		n = count - i < left ? count - i : (size_t)left;
-		k->narrow_at_random(to + i, x + i, n, random_mix(key + (index >> 32)),
-				    (uint32_t)index);
+	for (size_t i = 0; i < count; i += next.count) {
+		from.first = r->first + i;
+		next = rounding_key(&from, count - i);
+		k->narrow_at_random(to + i, x + i, next.count, next.key, (uint32_t)from.first);
 	}
 	end(&before);
 }

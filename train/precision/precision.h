@@ -29,6 +29,13 @@ struct kernel_update {
 	float scale;
 };
 
+/* The numbers of AdamW's update number, counted from 1: keep = 1 - lr weight_decay, rate and bias2
+ * are the corrected ones. */
+struct adamw_numbers {
+	float beta1, beta2, eps, keep, rate, bias2;
+};
+struct adamw_numbers adamw_numbers(const tutti_optimizer *o, double number);
+
 /* Makes update number, counted from 1, with o's lr, beta1, beta2, eps and weight_decay:
  *   g = grad * scale; m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g g;
  *   value = (1 - lr weight_decay) value
@@ -54,6 +61,13 @@ struct kernel_rounding {
  * are kept. A finite number stays finite. */
 void kernel_narrow_at_random(void *out, const float *x, size_t count,
 			     const struct kernel_rounding *r);
+/* Of r's first element: the key of narrow_at_random in kernel_table.h, which holds for all elements
+ * whose index has the same upper 32 bits; and how many of count those are. */
+struct rounding_key {
+	uint64_t key;
+	size_t count;
+};
+struct rounding_key rounding_key(const struct kernel_rounding *r, size_t count);
 
 /* sum += x. */
 void kernel_add(void *sum, tutti_dtype sum_dtype, const void *x, tutti_dtype x_dtype, size_t count);
@@ -86,6 +100,10 @@ struct exact_sum {
 /* Adds the squares of an array of F32, BF16 or F16. Leaves every limb in [0, 2^32): equal sums have
  * equal bytes. */
 void exact_sum_add(struct exact_sum *sum, const void *x, tutti_dtype dtype, size_t count);
+/* The same, where others have added the squares of mantissas of 24 bits: halves[2 e] and halves[2 e
+ * + 1] are sums of the lower and upper 32 bits of those of exponent field e. Those of field 255 are
+ * counted. */
+void exact_sum_add_halves(struct exact_sum *sum, const uint64_t halves[512]);
 /* Adds other to sum, as an all_reduce does. Leaves the limbs as exact_sum_add does. */
 void exact_sum_merge(struct exact_sum *sum, const struct exact_sum *other);
 /* The nearest f64, ties to even. Limbs may be those of an all_reduce. NaN if an element was not

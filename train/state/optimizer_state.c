@@ -1,11 +1,12 @@
-/* Optimizer state, in memory or in mapped files. A file is unlinked at once, so that it goes with
- * the process. Its space is allocated at once, so that a full disk is an error here and not a
- * signal later. */
+/* Optimizer state, in memory, on the device or in mapped files. A file is unlinked at once, so that
+ * it goes with the process. Its space is allocated at once, so that a full disk is an error here
+ * and not a signal later. */
 #include "train/base/base.h"
 #include "train/state/trainer_state.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -42,23 +43,76 @@ static tutti_status map_file(tutti_trainer *trainer, struct state_file *state)
 	return TUTTI_OK;
 }
 
+/* One array for all pieces. */
+static tutti_status place_in_memory(tutti_trainer *trainer, struct state_file *state)
+{
+	size_t bytes = trainer->state_count * sizeof(float);
+	void *values = NULL;
+
+	if (trainer_offloads(trainer)) {
+		values = calloc(trainer->state_count, sizeof(float));
+		if (!values)
+			return train_no_memory("optimizer state");
+	} else {
+		TRY(train_device_alloc(trainer->device, &values, bytes));
+		train_device_fill(trainer->device, values, 0, bytes);
+	}
+	*state = (struct state_file){values, bytes};
+	return TUTTI_OK;
+}
+
+static tutti_status make_array(tutti_trainer *trainer, int which)
+{
+	struct state_file *state = &trainer->files[which];
+
+	if (state->values)
+		return TUTTI_OK;
+	return trainer->config.offload_dir ? map_file(trainer, state)
+					   : place_in_memory(trainer, state);
+}
+
+static tutti_status make_own(const tutti_trainer *trainer, const struct piece *piece, float **place)
+{
+	size_t bytes = piece->count * sizeof **place;
+	void *values;
+
+	if (!trainer->device || piece->is_offloaded) {
+		*place = calloc(1, bytes);
+		return *place ? TUTTI_OK : train_no_memory("optimizer state");
+	}
+	TRY(values_alloc(trainer, &values, bytes, "optimizer state"));
+	values_zero(trainer, values, bytes);
+	*place = values;
+	return TUTTI_OK;
+}
+
 tutti_status state_make(tutti_trainer *trainer, struct piece *piece, int which)
 {
 	float **places[STATES] = {&piece->value, &piece->m, &piece->v}, **place = places[which];
 
 	if (*place)
 		return TUTTI_OK;
-	if (trainer->config.offload_dir && !piece->is_shadow) {
-		if (!trainer->files[which].values)
-			TRY(map_file(trainer, &trainer->files[which]));
+	bool is_array = !piece->is_shadow && (trainer->device || trainer->config.offload_dir);
+	if (is_array) {
+		TRY(make_array(trainer, which));
 		*place = trainer->files[which].values + piece->state_first;
-		return TUTTI_OK;
+	} else {
+		TRY(make_own(trainer, piece, place));
 	}
-	*place = calloc(piece->count, sizeof **place);
-	if (!*place)
-		return train_no_memory("optimizer state");
-	trainer->stats.optimizer_bytes += piece->count * sizeof **place;
+	if (!is_array || (trainer->device && !trainer_offloads(trainer)))
+		trainer->stats.optimizer_bytes += piece->count * sizeof **place;
 	return TUTTI_OK;
+}
+
+void state_clear(const tutti_trainer *trainer, const struct piece *piece, int which)
+{
+	float *values = which == STATE_M ? piece->m : piece->v;
+	size_t bytes = piece->count * sizeof *values;
+
+	if (piece->is_offloaded)
+		memset(values, 0, bytes);
+	else
+		values_zero(trainer, values, bytes);
 }
 
 /* For a missing page the kernel maps the whole folio that it holds in memory: pages that were let
@@ -68,7 +122,7 @@ enum { FOLIO_BYTES = 2 << 20 };
 void state_let_go(const tutti_trainer *trainer, const struct piece *piece, size_t first,
 		  size_t count)
 {
-	if (!piece->sum || piece->is_shadow) /* not in the files */
+	if (!piece->sum || piece->is_shadow || !trainer->config.offload_dir) /* not in the files */
 		return;
 	size_t begin = (piece->state_first + first) * sizeof(float) / FOLIO_BYTES;
 	size_t end = (piece->state_first + first + count) * sizeof(float) / FOLIO_BYTES + 1;
@@ -82,11 +136,23 @@ void state_let_go(const tutti_trainer *trainer, const struct piece *piece, size_
 	}
 }
 
+static void free_array(const tutti_trainer *trainer, const struct state_file *state)
+{
+	if (!state->values)
+		return;
+	if (trainer->config.offload_dir)
+		munmap(state->values, state->bytes);
+	else if (trainer_offloads(trainer))
+		free(state->values);
+	else
+		train_device_free(trainer->device, state->values);
+}
+
 void state_free(tutti_trainer *trainer)
 {
-	bool is_mapped = trainer->config.offload_dir != NULL;
+	bool is_array = trainer->device || trainer->config.offload_dir;
 
-	for (int i = 0; i < trainer->piece_count && !is_mapped; i++) {
+	for (int i = 0; i < trainer->piece_count && !is_array; i++) {
 		struct piece *piece = &trainer->pieces[i];
 		free(piece->m);
 		free(piece->v);
@@ -94,6 +160,5 @@ void state_free(tutti_trainer *trainer)
 			free(piece->value);
 	}
 	for (int which = 0; which < STATES; which++)
-		if (trainer->files[which].values)
-			munmap(trainer->files[which].values, trainer->files[which].bytes);
+		free_array(trainer, &trainer->files[which]);
 }

@@ -39,7 +39,8 @@ static void add_piece(tutti_trainer *trainer, const struct bucket *bucket, int p
 	char *values = param->is_extern ? (char *)param->data + own.first * width
 		       : bucket->shard  ? bucket->shard + (element - bucket->part.first) * width
 					: bucket->data + element * width;
-	if (width == sizeof(float))
+	piece->is_offloaded = bucket->span->is_trained && trainer_offloads(trainer);
+	if (width == sizeof(float) && !piece->is_offloaded)
 		piece->value = (float *)(void *)values;
 	else
 		piece->low = values;
@@ -51,6 +52,8 @@ static void add_piece(tutti_trainer *trainer, const struct bucket *bucket, int p
 					      : bucket->grad + element * sum_width;
 	share_saving(trainer, bucket, piece);
 }
+
+enum { STATE_UNIT = 16 };
 
 tutti_status pieces_make(tutti_trainer *trainer)
 {
@@ -64,11 +67,12 @@ tutti_status pieces_make(tutti_trainer *trainer)
 			add_piece(trainer, bucket, bucket->span->params[i]);
 		bucket->piece_count = trainer->piece_count - bucket->first_piece;
 	}
-	size_t state = 0;
+	/* On a device elements move by four. */
+	size_t state = 0, unit = trainer->device ? STATE_UNIT : 1;
 	for (int i = 0; i < trainer->piece_count; i++) {
 		struct piece *piece = &trainer->pieces[i];
 		piece->state_first = state;
-		state += piece->sum ? piece->count : 0;
+		state += piece->sum ? (piece->count + unit - 1) / unit * unit : 0;
 	}
 	trainer->state_count = state;
 	for (int i = 0; i < trainer->piece_count; i++)
@@ -90,12 +94,22 @@ void piece_read(const tutti_trainer *trainer, const struct piece *piece, size_t 
 {
 	tutti_dtype dtype = trainer->config.param_dtype;
 
-	if (piece->value)
+	if (piece->is_offloaded)
 		memcpy(values, piece->value + first, count * sizeof *values);
+	else if (piece->value)
+		values_read(trainer, values, piece->value + first, TUTTI_F32, count);
 	else
-		kernel_convert(values, TUTTI_F32, element_at(piece->low, dtype, first), dtype,
-			       count);
+		values_read(trainer, values, element_at(piece->low, dtype, first), dtype, count);
 	state_let_go(trainer, piece, first, count);
+}
+
+void piece_set(const tutti_trainer *trainer, const struct piece *piece, float *values, size_t count,
+	       const float *to)
+{
+	if (piece->is_offloaded)
+		memcpy(values, to, count * sizeof *values);
+	else
+		values_write(trainer, values, TUTTI_F32, to, count);
 }
 
 void piece_write(tutti_trainer *trainer, const struct piece *piece, size_t first, size_t count,
@@ -104,14 +118,21 @@ void piece_write(tutti_trainer *trainer, const struct piece *piece, size_t first
 	tutti_dtype dtype = trainer->config.param_dtype;
 
 	if (piece->value)
-		memcpy(piece->value + first, values, count * sizeof *values);
+		piece_set(trainer, piece, piece->value + first, count, values);
 	if (piece->low)
-		kernel_convert(element_at(piece->low, dtype, first), dtype, values, TUTTI_F32,
-			       count);
+		values_write(trainer, element_at(piece->low, dtype, first), dtype, values, count);
 	state_let_go(trainer, piece, first, count);
 }
 
 enum { STRIDE = 1 << 14 };
+
+/* On a device at once. */
+static size_t stride_of(const tutti_trainer *trainer, const struct piece *piece, size_t first)
+{
+	bool is_at_once = trainer->device && !piece->is_offloaded;
+
+	return is_at_once ? piece->count : smaller(STRIDE, piece->count - first);
+}
 
 static void convert_piece(const tutti_trainer *trainer, const struct piece *piece, bool is_widened)
 {
@@ -120,13 +141,23 @@ static void convert_piece(const tutti_trainer *trainer, const struct piece *piec
 	for (size_t first = 0, n; first < piece->count; first += n) {
 		float *value = piece->value + first;
 		void *low = element_at(piece->low, dtype, first);
-		n = smaller(STRIDE, piece->count - first);
-		if (is_widened)
-			kernel_convert(value, TUTTI_F32, low, dtype, n);
+		n = stride_of(trainer, piece, first);
+		if (piece->is_offloaded && is_widened)
+			values_read(trainer, value, low, dtype, n);
+		else if (piece->is_offloaded)
+			values_write(trainer, low, dtype, value, n);
+		else if (is_widened)
+			values_convert(trainer, value, TUTTI_F32, low, dtype, n);
 		else
-			kernel_convert(low, dtype, value, TUTTI_F32, n);
+			values_convert(trainer, low, dtype, value, TUTTI_F32, n);
 		state_let_go(trainer, piece, first, n);
 	}
+}
+
+void piece_narrow(const tutti_trainer *trainer, const struct piece *piece)
+{
+	if (piece->low && piece->value)
+		convert_piece(trainer, piece, false);
 }
 
 /* Converts all pieces that have a master copy. */
@@ -154,9 +185,11 @@ uint64_t piece_hash(const tutti_trainer *trainer, const struct piece *piece)
 	uint64_t hash = 0;
 
 	for (size_t first = 0, n; first < piece->count; first += n) {
-		n = smaller(STRIDE, piece->count - first);
-		hash = random_mix(hash ^ random_hash(element_at(values, dtype, first),
-						     n * dtype_bytes(dtype)));
+		n = stride_of(trainer, piece, first);
+		const void *at = element_at(values, dtype, first);
+		size_t bytes = n * dtype_bytes(dtype);
+		hash = random_mix(hash ^ (piece->is_offloaded ? random_hash(at, bytes)
+							      : values_hash(trainer, at, bytes)));
 		state_let_go(trainer, piece, first, n);
 	}
 	return hash;

@@ -17,13 +17,15 @@ struct piece {
 	int param;           /* index in the model */
 	size_t first, count; /* elements of the parameter; count > 0 */
 	float *value;        /* the f32 parameter, or its master copy; NULL: frozen, of 16 bits */
-	void *low;           /* the parameter of 16 bits that value is rounded to, or NULL */
+	void *low;           /* the parameter that value is rounded to, of 16 bits or offloaded;
+			      * or NULL */
 	float *m, *v;        /* optimizer state, or NULL */
 	size_t state_first;  /* index in the files of state */
 	void *sum;           /* the reduced gradient; NULL: frozen */
 	tutti_dtype sum_dtype;
 	size_t save_first, save_count; /* what this rank saves: replicas divide the work */
 	bool is_shadow;                /* of the left neighbour's part: always in memory */
+	bool is_offloaded;             /* value, m, v are in host memory, all else on a GPU */
 };
 
 /* Makes the pieces of buckets that have been placed. Local. */
@@ -37,12 +39,17 @@ struct piece *piece_of(const tutti_trainer *trainer, int param);
 /* Copies elements [first, first + count) of the piece, as f32. */
 void piece_read(const tutti_trainer *trainer, const struct piece *piece, size_t first, size_t count,
 		float *values);
+/* Sets elements of value, m or v, on this rank. */
+void piece_set(const tutti_trainer *trainer, const struct piece *piece, float *values, size_t count,
+	       const float *to);
 /* Sets elements and rounds them, on this rank. Other ranks see them after params_publish. */
 void piece_write(tutti_trainer *trainer, const struct piece *piece, size_t first, size_t count,
 		 const float *values);
-/* Sets all master copies from the 16-bit parameters. */
+/* Sets all master copies from the parameters. */
 void pieces_widen(const tutti_trainer *trainer);
-/* Sets the 16-bit parameters from all master copies. */
+/* Sets the piece's parameter from its master copy, if it has one. */
+void piece_narrow(const tutti_trainer *trainer, const struct piece *piece);
+/* Sets the parameters from all master copies. */
 void pieces_narrow(const tutti_trainer *trainer);
 /* A hash of the value's bits. */
 uint64_t piece_hash(const tutti_trainer *trainer, const struct piece *piece);
@@ -50,6 +57,8 @@ uint64_t piece_hash(const tutti_trainer *trainer, const struct piece *piece);
 /* Makes a piece's master copy, m or v, zero, unless it is there: in memory, or in a file below
  * offload_dir. MEMORY, SYSTEM (the file). */
 tutti_status state_make(tutti_trainer *trainer, struct piece *piece, int which);
+/* Sets the piece's m or v, which is there, to zero. */
+void state_clear(const tutti_trainer *trainer, const struct piece *piece, int which);
 /* Tells the kernel that these elements' pages of files need not stay in memory. */
 void state_let_go(const tutti_trainer *trainer, const struct piece *piece, size_t first,
 		  size_t count);

@@ -35,10 +35,12 @@ static tutti_status make_sums(tutti_trainer *trainer)
 	for (int b = 0; b < trainer->layout.span_count; b++)
 		bytes += slot_bytes(sum_bytes(trainer, b));
 	shadow->sums = calloc((size_t)trainer->layout.span_count + 1, sizeof *shadow->sums);
-	shadow->memory = malloc(bytes + 1);
-	if (!shadow->sums || !shadow->memory)
+	if (!shadow->sums)
 		return train_no_memory("the gradients of a shadow");
-	char *next = shadow->memory;
+	void *memory;
+	TRY(values_alloc(trainer, &memory, bytes + 1, "the gradients of a shadow"));
+	shadow->memory = memory;
+	char *next = memory;
 	for (int b = 0; b < trainer->layout.span_count; b++) {
 		shadow->sums[b] = sum_bytes(trainer, b) ? next : NULL;
 		next += slot_bytes(sum_bytes(trainer, b));
@@ -52,10 +54,10 @@ static tutti_status make_values(tutti_trainer *trainer, struct piece *piece)
 {
 	size_t width = dtype_bytes(trainer->config.param_dtype);
 
-	if (width < sizeof(float)) {
-		piece->low = calloc(piece->count, width);
-		if (!piece->low)
-			return train_no_memory("the values of a shadow");
+	if (width < sizeof(float) || piece->is_offloaded) {
+		TRY(values_alloc(trainer, &piece->low, piece->count * width,
+				 "the values of a shadow"));
+		values_zero(trainer, piece->low, piece->count * width);
 		trainer->stats.optimizer_bytes += piece->count * width;
 	}
 	return width < sizeof(float) && !piece->sum ? TUTTI_OK
@@ -77,7 +79,9 @@ static tutti_status add_piece(tutti_trainer *trainer, int b, int p)
 				.first = range.first,
 				.count = range.last - range.first,
 				.sum_dtype = bucket->sum_dtype,
-				.is_shadow = true};
+				.is_shadow = true,
+				.is_offloaded =
+					bucket->span->is_trained && trainer_offloads(trainer)};
 	if (shadow->sums[b])
 		piece->sum = shadow->sums[b] + at * dtype_bytes(bucket->sum_dtype);
 	return make_values(trainer, piece);
@@ -109,14 +113,18 @@ void shadow_free(tutti_trainer *trainer)
 	struct shadow *shadow = &trainer->shadow;
 
 	for (int i = 0; i < shadow->piece_count; i++) {
-		free(shadow->pieces[i].low);
-		free(shadow->pieces[i].value);
-		free(shadow->pieces[i].m);
-		free(shadow->pieces[i].v);
+		const struct piece *piece = &shadow->pieces[i];
+		float *const state[STATES] = {piece->value, piece->m, piece->v};
+		values_free(trainer, piece->low);
+		for (int which = 0; which < STATES; which++)
+			if (piece->is_offloaded)
+				free(state[which]);
+			else
+				values_free(trainer, state[which]);
 	}
 	free(shadow->pieces);
 	free(shadow->sums);
-	free(shadow->memory);
+	values_free(trainer, shadow->memory);
 	*shadow = (struct shadow){0};
 }
 

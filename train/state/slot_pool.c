@@ -4,9 +4,8 @@
 #include "train/base/base.h"
 
 #include <stdlib.h>
-#include <string.h>
 
-enum { SLOT_ALIGNMENT = 64, NO_SLOT = -1 };
+enum { NO_SLOT = -1 };
 
 static tutti_status add(struct slot_pool *pool, struct pool_slot slot)
 {
@@ -60,7 +59,7 @@ tutti_status pool_fill(tutti_trainer *trainer, struct slot_pool *pool)
 
 	if (bytes == 0)
 		return TUTTI_OK;
-	TRY(tutti_mem_alloc(&pool->region, bytes, trainer->comm));
+	TRY(values_share(trainer, &pool->region, bytes));
 	trainer->memory.held_bytes += bytes;
 	char *next = pool->region;
 	for (int i = 0; i < pool->count; i++) {
@@ -74,8 +73,7 @@ static tutti_status make_own(tutti_trainer *trainer, struct pool_slot *slot)
 {
 	void *memory;
 
-	if (posix_memalign(&memory, SLOT_ALIGNMENT, slot->bytes) != 0)
-		return train_no_memory("%zu bytes of a whole unit or gradient", slot->bytes);
+	TRY(values_alloc(trainer, &memory, slot->bytes, "a whole unit or gradient"));
 	slot->memory = memory;
 	slot->is_local = true;
 	trainer->memory.held_bytes += slot->bytes;
@@ -93,7 +91,7 @@ tutti_status pool_fill_local(tutti_trainer *trainer, struct slot_pool *pool)
 static void unmake(tutti_trainer *trainer, struct pool_slot *slot)
 {
 	if (slot->is_local) {
-		free(slot->memory);
+		values_free(trainer, slot->memory);
 		trainer->memory.held_bytes -= slot->bytes;
 	}
 	*slot = (struct pool_slot){0};
@@ -194,8 +192,7 @@ void pool_give(tutti_trainer *trainer, struct slot_pool *pool, char **memory)
 		if (slot->memory != *memory)
 			continue;
 #ifdef TUTTI_POISON
-		/* NaN in every floating type: a late reader notices. */
-		memset(slot->memory, 0xff, slot->used);
+		values_poison(trainer, slot->memory, slot->used);
 #endif
 		trainer->memory.transient_bytes -= slot->used;
 		slot->used = 0;
@@ -203,13 +200,12 @@ void pool_give(tutti_trainer *trainer, struct slot_pool *pool, char **memory)
 	}
 }
 
-void pool_free(struct slot_pool *pool)
+void pool_free(const tutti_trainer *trainer, struct slot_pool *pool)
 {
 	for (int i = 0; i < pool->count; i++)
 		if (pool->slots[i].is_local)
-			free(pool->slots[i].memory);
-	if (pool->region)
-		tutti_mem_free(pool->region);
+			values_free(trainer, pool->slots[i].memory);
+	values_unshare(trainer, pool->region);
 	free(pool->slots);
 	*pool = (struct slot_pool){0};
 }

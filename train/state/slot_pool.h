@@ -17,7 +17,7 @@ struct pool_slot {
 struct slot_pool {
 	struct pool_slot *slots;
 	int count;
-	void *region; /* from tutti_mem_alloc, for all slots that were planned at create */
+	void *region; /* shared: for all slots that were planned at create */
 };
 
 /* Plans the slots that these sizes, smallest first, need at once and the pool lacks. Frees the
@@ -25,7 +25,7 @@ struct slot_pool {
 tutti_status pool_plan(struct slot_pool *pool, struct slot_sizes *all);
 /* Makes the memory of planned slots. Collective. */
 tutti_status pool_fill(tutti_trainer *trainer, struct slot_pool *pool);
-void pool_free(struct slot_pool *pool);
+void pool_free(const tutti_trainer *trainer, struct slot_pool *pool);
 
 /* Bytes that are planned and not made. */
 size_t pool_missing(const struct slot_pool *pool);

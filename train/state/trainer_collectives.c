@@ -55,6 +55,7 @@ tutti_status trainer_gather(tutti_trainer *trainer, struct bucket *bucket, const
 	tutti_dtype dtype = trainer->config.param_dtype;
 	struct bucket_label label;
 	tutti_call call = {.work = &bucket->gathering,
+			   .stream = trainer->config.stream,
 			   .label = bucket_label(trainer, bucket, &label)};
 
 	trainer->stats.sent_param_bytes +=
@@ -175,6 +176,15 @@ tutti_status trainer_wait(tutti_trainer *trainer, tutti_work **work, enum rank_g
 	return group_status(trainer, status, group);
 }
 
+tutti_status trainer_wait_values(tutti_trainer *trainer, tutti_work **work)
+{
+	if (!trainer->device || !*work)
+		return trainer_wait(trainer, work, IN_SHARD_GROUP);
+	tutti_status status = tutti_work_wait_stream(*work, trainer->config.stream);
+	tutti_work_release(work);
+	return group_status(trainer, status, IN_SHARD_GROUP);
+}
+
 /* Finishes a call whose start has returned status. */
 static tutti_status finish_call(tutti_trainer *trainer, tutti_status status, tutti_work **work,
 				enum rank_group group)
@@ -229,6 +239,20 @@ tutti_status trainer_broadcast(tutti_trainer *trainer, void *data, size_t count,
 	return count_blocking(trainer, status, sent, begin);
 }
 
+tutti_status trainer_broadcast_values(tutti_trainer *trainer, void *values, size_t count,
+				      tutti_dtype dtype, int root)
+{
+	tutti_work *work = NULL;
+	tutti_call call = {.work = &work, .stream = trainer->config.stream};
+	double begin = seconds_now();
+	tutti_status status =
+		tutti_broadcast(values, values, count, dtype, root, trainer->comm, &call);
+	if (status == TUTTI_OK)
+		status = tutti_work_wait(&work, 0);
+	uint64_t sent = gather_bytes(count * dtype_bytes(dtype), trainer->size);
+	return count_blocking(trainer, status, sent, begin);
+}
+
 tutti_status trainer_agree(tutti_trainer *trainer, tutti_status own)
 {
 	double begin = seconds_now();
@@ -268,7 +292,7 @@ tutti_status trainer_shard_broadcast(tutti_trainer *trainer, float *values, size
 tutti_status trainer_messages_end(tutti_trainer *trainer)
 {
 	tutti_work *work = NULL;
-	tutti_call call = {.work = &work};
+	tutti_call call = {.work = &work, .stream = trainer->config.stream};
 
 	return finish_call(trainer, tutti_group_end(&call), &work, IN_SHARD_GROUP);
 }
@@ -276,7 +300,7 @@ tutti_status trainer_messages_end(tutti_trainer *trainer)
 tutti_status trainer_average(tutti_trainer *trainer, float *values, size_t count, size_t elements)
 {
 	tutti_work *work = NULL;
-	tutti_call call = {.work = &work};
+	tutti_call call = {.work = &work, .stream = trainer->config.stream};
 
 	trainer->stats.sent_param_bytes +=
 		all_reduce_bytes(elements * sizeof *values, trainer->size);

@@ -13,7 +13,7 @@
 struct bucket;
 
 /* INVALID, with a message that begins with the function's name, unless trainer and param are good.
- */
+ * DEVICE: its GPU has failed. */
 tutti_status trainer_check(const tutti_trainer *trainer, const char *function);
 tutti_status trainer_check_param(const tutti_trainer *trainer, const char *function, int param);
 /* INVALID while a unit is open. */
@@ -23,11 +23,14 @@ tutti_status trainer_check_closed(const tutti_trainer *trainer, const char *func
 /* INVALID between two averages of local SGD: each rank has values of its own there. */
 tutti_status trainer_check_averaged(const tutti_trainer *trainer, const char *function);
 
-/* Among all ranks. */
+/* Among all ranks, of host memory. */
 tutti_status trainer_all_reduce(tutti_trainer *trainer, double *values, size_t count, tutti_op op);
 tutti_status trainer_all_gather(tutti_trainer *trainer, void *all, size_t bytes_each);
 tutti_status trainer_broadcast(tutti_trainer *trainer, void *data, size_t count, tutti_dtype dtype,
 			       int root);
+/* The trainer's values. */
+tutti_status trainer_broadcast_values(tutti_trainer *trainer, void *values, size_t count,
+				      tutti_dtype dtype, int root);
 /* failure_agree on the ranks of comm. */
 tutti_status trainer_agree(tutti_trainer *trainer, tutti_status own);
 
@@ -51,6 +54,9 @@ enum rank_group { IN_SHARD_GROUP, AMONG_REPLICAS };
 
 /* Waits, and counts the time as exposed. Ends early when the caller's communicator has failed. */
 tutti_status trainer_wait(tutti_trainer *trainer, tutti_work **work, enum rank_group group);
+/* The same for gathered values. On a device config.stream waits instead, and a failure comes with
+ * the next call on trainer->gather, in the same step. */
+tutti_status trainer_wait_values(tutti_trainer *trainer, tutti_work **work);
 /* Returns status, the result of a call on a communicator of the trainer's own. The message of a
  * failure gives the job's numbers of its ranks, or is the message of the caller's communicator if
  * that has failed. */

@@ -1,5 +1,5 @@
 /* The memory of a trainer. Memory that ranks of a node read from each other (parameters, gradients,
- * slots) is from tutti_mem_alloc, one region of each class. */
+ * slots) is shared (values_share), one region of each class. */
 #include "train/state/trainer_state.h"
 
 #include "train/base/base.h"
@@ -99,6 +99,24 @@ static void place_bucket(tutti_trainer *trainer, struct bucket *bucket, char *ne
 		bucket->sum = bucket->wire + bucket->part.first * dtype_bytes(bucket->sum_dtype);
 }
 
+tutti_status values_share(tutti_trainer *trainer, void **values, size_t bytes)
+{
+	if (!trainer->device)
+		return tutti_mem_alloc(values, bytes, trainer->comm);
+	tutti_status status = train_device_alloc(trainer->device, values, bytes);
+	if (status == TUTTI_OK)
+		train_device_fill(trainer->device, *values, 0, bytes);
+	return trainer_agree(trainer, status);
+}
+
+void values_unshare(const tutti_trainer *trainer, void *values)
+{
+	if (trainer->device)
+		train_device_free(trainer->device, values);
+	else if (values)
+		tutti_mem_free(values);
+}
+
 static tutti_status place_regions(tutti_trainer *trainer)
 {
 	size_t bytes[REGIONS] = {0};
@@ -111,7 +129,7 @@ static tutti_status place_regions(tutti_trainer *trainer)
 	}
 	for (int r = 0; r < REGIONS; r++) {
 		if (bytes[r])
-			TRY(tutti_mem_alloc(&trainer->memory.regions[r], bytes[r], trainer->comm));
+			TRY(values_share(trainer, &trainer->memory.regions[r], bytes[r]));
 		next[r] = trainer->memory.regions[r];
 	}
 	for (int b = 0; b < trainer->layout.span_count; b++)
@@ -162,13 +180,12 @@ void memory_free(tutti_trainer *trainer)
 	for (int b = 0; trainer->buckets && b < trainer->layout.span_count; b++) {
 		free(trainer->buckets[b].events);
 		for (int level = 0; level < TREE_LEVELS; level++)
-			free(trainer->buckets[b].levels[level]);
+			values_free(trainer, trainer->buckets[b].levels[level]);
 	}
-	pool_free(&trainer->memory.data_pool);
-	pool_free(&trainer->memory.grad_pool);
+	pool_free(trainer, &trainer->memory.data_pool);
+	pool_free(trainer, &trainer->memory.grad_pool);
 	for (int r = 0; r < REGIONS; r++)
-		if (trainer->memory.regions[r])
-			tutti_mem_free(trainer->memory.regions[r]);
+		values_unshare(trainer, trainer->memory.regions[r]);
 	shadow_free(trainer);
 	pieces_free(trainer);
 	free(trainer->buckets);

@@ -10,6 +10,7 @@
 #include "train/state/shadow.h"
 #include "train/state/slot_pool.h"
 #include "train/state/trainer_collectives.h"
+#include "train/state/trainer_values.h"
 
 enum { TREE_LEVELS = 32 };
 
@@ -90,7 +91,7 @@ enum { REGION_DATA, REGION_GRAD, REGION_WIRE, REGIONS };
 
 /* The values' memory of this rank, and how much of it there is. */
 struct trainer_memory {
-	void *regions[REGIONS]; /* from tutti_mem_alloc */
+	void *regions[REGIONS]; /* from tutti_mem_alloc, or on the device */
 	struct slot_pool data_pool, grad_pool;
 	size_t transient_bytes; /* in slots now */
 	size_t held_bytes;      /* what memory_limit limits: optimizer state as of AdamW, and slots,
@@ -154,6 +155,7 @@ struct tutti_trainer {
 	tutti_comm *comm;            /* the caller's: for small collectives */
 	tutti_comm *gather, *reduce; /* of the shard group; NULL: it has one rank */
 	tutti_comm *replicas;        /* of the ranks with the same part; NULL: one shard group */
+	struct train_device *device; /* where all values lie; NULL: host memory */
 	int rank, size, shard_rank, replica_count;
 
 	/* Where its values lie. */
@@ -166,7 +168,8 @@ struct tutti_trainer {
 	struct state_file {
 		float *values; /* NULL: not made */
 		size_t bytes;
-	} files[STATES]; /* optimizer state in offload_dir; without that each piece has memory */
+	} files[STATES]; /* optimizer state in offload_dir, or of a trainer on a device, there or
+			  * offloaded; else each piece has memory */
 	struct trainer_memory memory;
 	struct shadow shadow;
 
@@ -193,6 +196,14 @@ struct tutti_trainer {
 static inline bool trainer_is_local(const tutti_trainer *trainer)
 {
 	return trainer->config.strategy == TUTTI_LOCAL_SGD;
+}
+
+/* Optimizer state of a trainer on a device is in host memory, or in files. */
+static inline bool trainer_offloads(const tutti_trainer *trainer)
+{
+	const tutti_train_config *c = &trainer->config;
+
+	return trainer->device && (c->offload_optimizer || c->offload_dir);
 }
 
 static inline struct bucket *bucket_of(const tutti_trainer *trainer, int param)

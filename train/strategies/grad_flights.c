@@ -25,9 +25,9 @@ static void add_to_sum(const tutti_trainer *trainer, const struct flight *flight
 	if (bucket->span->keeps_grad)
 		return;
 	if (bucket->has_sum)
-		kernel_add(bucket->sum, bucket->sum_dtype, part, dtype, count);
+		values_add(trainer, bucket->sum, bucket->sum_dtype, part, dtype, count);
 	else
-		kernel_convert(bucket->sum, bucket->sum_dtype, part, dtype, count);
+		values_convert(trainer, bucket->sum, bucket->sum_dtype, part, dtype, count);
 	bucket->has_sum = true;
 }
 
@@ -38,7 +38,9 @@ static tutti_status reduce_shards(tutti_trainer *trainer, struct flight *flight)
 	tutti_dtype dtype = trainer->config.reduce_dtype;
 	size_t width = dtype_bytes(dtype);
 	struct bucket_label label;
-	tutti_call call = {.work = &flight->work, .label = bucket_label(trainer, bucket, &label)};
+	tutti_call call = {.work = &flight->work,
+			   .stream = trainer->config.stream,
+			   .label = bucket_label(trainer, bucket, &label)};
 
 	flight->stage = FLIGHT_SHARDS;
 	trainer_count_reduced(trainer, span->elements * width, trainer->layout.shard_size,
@@ -55,7 +57,9 @@ static tutti_status reduce_replicas(tutti_trainer *trainer, struct flight *fligh
 	const struct bucket *bucket = &trainer->buckets[flight->bucket];
 	size_t count = bucket->part.last - bucket->part.first;
 	struct bucket_label label;
-	tutti_call call = {.work = &flight->work, .label = bucket_label(trainer, bucket, &label)};
+	tutti_call call = {.work = &flight->work,
+			   .stream = trainer->config.stream,
+			   .label = bucket_label(trainer, bucket, &label)};
 
 	flight->stage = FLIGHT_REPLICAS;
 	trainer_count_reduced(trainer, bucket->part_elements * dtype_bytes(bucket->sum_dtype),

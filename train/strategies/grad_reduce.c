@@ -11,8 +11,6 @@
 #include "train/strategies/grad_flights.h"
 #include "train/strategies/strategies.h"
 
-#include <string.h>
-
 /* Deterministic modes keep gradients whole until the end of the step. */
 static bool bucket_reduces(const tutti_trainer *trainer, const struct bucket *bucket)
 {
@@ -22,17 +20,13 @@ static bool bucket_reduces(const tutti_trainer *trainer, const struct bucket *bu
 	       (!bucket->span->keeps_grad && !trainer->config.deterministic);
 }
 
-static void zero(void *values, tutti_dtype dtype, size_t count)
-{
-	memset(values, 0, count * dtype_bytes(dtype));
-}
-
 void grads_zero(tutti_trainer *trainer)
 {
 	for (int p = 0; p < trainer->model.param_count; p++) {
 		void *grad = param_grad(trainer, p);
+		size_t count = trainer->model.params[p].count;
 		if (grad)
-			zero(grad, trainer->config.grad_dtype, trainer->model.params[p].count);
+			values_zero(trainer, grad, count * dtype_bytes(trainer->config.grad_dtype));
 	}
 	for (int b = 0; b < trainer->layout.trained_count; b++)
 		trainer->buckets[b].has_sum = false;
@@ -76,8 +70,9 @@ tutti_status grad_make(tutti_trainer *trainer, int b)
 
 	if (!bucket->span->is_trained || bucket->span->keeps_grad || bucket->grad)
 		return TUTTI_OK;
-	TRY(take_flight_memory(trainer, bucket->span->count * dtype_bytes(dtype), &bucket->grad));
-	zero(bucket->grad, dtype, bucket->span->count);
+	size_t bytes = bucket->span->count * dtype_bytes(dtype);
+	TRY(take_flight_memory(trainer, bytes, &bucket->grad));
+	values_zero(trainer, bucket->grad, bytes);
 	return TUTTI_OK;
 }
 
@@ -97,7 +92,7 @@ static tutti_status load(tutti_trainer *trainer, struct flight *flight)
 	if (!span->keeps_grad) {
 		TRY(take_flight_memory(trainer, span->count * dtype_bytes(wire), &flight->copy));
 		flight->wire = flight->copy;
-		kernel_convert(flight->wire, wire, bucket->grad, grad, span->count);
+		values_convert(trainer, flight->wire, wire, bucket->grad, grad, span->count);
 		return TUTTI_OK;
 	}
 	for (int i = 0; i < span->param_count; i++) {
@@ -105,7 +100,8 @@ static tutti_status load(tutti_trainer *trainer, struct flight *flight)
 		char *to = flight->wire + trainer->layout.places[p].offset * dtype_bytes(wire);
 		const void *from = param_grad(trainer, p);
 		if (from != to)
-			kernel_convert(to, wire, from, grad, trainer->model.params[p].count);
+			values_convert(trainer, to, wire, from, grad,
+				       trainer->model.params[p].count);
 	}
 	return TUTTI_OK;
 }

@@ -5,8 +5,6 @@
 #include "train/model/model.h"
 #include "train/strategies/strategies.h"
 
-#include <stdlib.h>
-
 /* The levels of the tree after the micro-batch that begins now; 1 without a tree. */
 static int levels_after(const tutti_trainer *trainer)
 {
@@ -62,10 +60,11 @@ static tutti_status make_levels(tutti_trainer *trainer, int levels)
 {
 	for (int b = 0; b < trainer->layout.trained_count; b++)
 		for (int level = trainer->step.kept_levels; level < levels; level++) {
-			float **sums = &trainer->buckets[b].levels[level];
-			*sums = malloc(trainer->layout.spans[b].count * sizeof(float));
-			if (!*sums)
-				return train_no_memory("the partial sums of deterministic = 2");
+			void *sums;
+			TRY(values_alloc(trainer, &sums,
+					 trainer->layout.spans[b].count * sizeof(float),
+					 "the partial sums of deterministic = 2"));
+			trainer->buckets[b].levels[level] = sums;
 		}
 	return TUTTI_OK;
 }
@@ -74,7 +73,7 @@ static void drop_levels(tutti_trainer *trainer, int levels)
 {
 	for (int b = 0; b < trainer->layout.trained_count; b++)
 		for (int level = trainer->step.kept_levels; level < levels; level++) {
-			free(trainer->buckets[b].levels[level]);
+			values_free(trainer, trainer->buckets[b].levels[level]);
 			trainer->buckets[b].levels[level] = NULL;
 		}
 }

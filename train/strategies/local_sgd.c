@@ -7,9 +7,7 @@
 static tutti_status average_piece(tutti_trainer *trainer, const struct piece *piece)
 {
 	TRY(trainer_average(trainer, piece->value, piece->count, piece->count));
-	if (piece->low)
-		kernel_convert(piece->low, trainer->config.param_dtype, piece->value, TUTTI_F32,
-			       piece->count);
+	piece_narrow(trainer, piece);
 	return TUTTI_OK;
 }
 
@@ -23,7 +21,8 @@ static tutti_status average_state(tutti_trainer *trainer, const struct piece *pi
 
 static bool lies_together(const tutti_trainer *trainer, const struct bucket *bucket)
 {
-	return !bucket->span->has_extern && trainer->config.param_dtype == TUTTI_F32;
+	return !bucket->span->has_extern && trainer->config.param_dtype == TUTTI_F32 &&
+	       !trainer_offloads(trainer);
 }
 
 tutti_status local_sgd_average(tutti_trainer *trainer)

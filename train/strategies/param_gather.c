@@ -123,7 +123,7 @@ static tutti_status bucket_arrive(tutti_trainer *trainer, struct bucket *bucket)
 	if (is_new)
 		TRY(compare_events(trainer, bucket->events));
 	return bucket_status(trainer, bucket, GATHERING,
-			     trainer_wait(trainer, &bucket->gathering, IN_SHARD_GROUP));
+			     trainer_wait_values(trainer, &bucket->gathering));
 }
 
 static tutti_status bucket_free(tutti_trainer *trainer, struct bucket *bucket)

@@ -5,8 +5,6 @@
 #include "train/base/base.h"
 #include "train/strategies/strategies.h"
 
-#include <string.h>
-
 /* Copies between the caller's memory and the slot: this rank's part (out), or all of it (in). */
 static void copy_extern(const tutti_trainer *trainer, const struct bucket *bucket, char *slot,
 			bool is_out)
@@ -23,10 +21,10 @@ static void copy_extern(const tutti_trainer *trainer, const struct bucket *bucke
 		struct element_range own =
 			param_part(&trainer->layout, &trainer->model, p, bucket->part);
 		if (is_out)
-			memcpy(there + own.first * width, here + own.first * width,
-			       (own.last - own.first) * width);
+			values_copy(trainer, there + own.first * width, here + own.first * width,
+				    (own.last - own.first) * width);
 		else
-			memcpy(here, there, param->count * width);
+			values_copy(trainer, here, there, param->count * width);
 	}
 }
 
@@ -67,9 +65,8 @@ tutti_status publish_wait(tutti_trainer *trainer, int b)
 
 	if (bucket->span->is_sharded)
 		return TUTTI_OK;
-	tutti_status status =
-		bucket_status(trainer, bucket, "Sending updated",
-			      trainer_wait(trainer, &bucket->gathering, IN_SHARD_GROUP));
+	tutti_status status = bucket_status(trainer, bucket, "Sending updated",
+					    trainer_wait_values(trainer, &bucket->gathering));
 	if (bucket->copy && status == TUTTI_OK)
 		copy_extern(trainer, bucket, bucket->copy, false);
 	pool_give(trainer, &trainer->memory.data_pool, &bucket->copy);

@@ -5,7 +5,6 @@
 #include "train/strategies/grad_flights.h"
 
 #include <assert.h>
-#include <string.h>
 
 static void add_levels(const tutti_trainer *trainer, const struct bucket *bucket, int last)
 {
@@ -15,7 +14,7 @@ static void add_levels(const tutti_trainer *trainer, const struct bucket *bucket
 		       count = trainer->model.params[p].count;
 		for (int level = 0; level < last; level++)
 			if (trainer->step.micro_batches >> level & 1)
-				kernel_add(param_grad(trainer, p), TUTTI_F32,
+				values_add(trainer, param_grad(trainer, p), TUTTI_F32,
 					   bucket->levels[level] + offset, TUTTI_F32, count);
 	}
 }
@@ -32,9 +31,9 @@ void sum_tree_push(tutti_trainer *trainer, int b)
 	for (int i = 0; i < bucket->span->param_count; i++) {
 		int p = bucket->span->params[i];
 		size_t bytes = trainer->model.params[p].count * sizeof(float);
-		memcpy(bucket->levels[level] + trainer->layout.places[p].offset,
-		       param_grad(trainer, p), bytes);
-		memset(param_grad(trainer, p), 0, bytes);
+		values_copy(trainer, bucket->levels[level] + trainer->layout.places[p].offset,
+			    param_grad(trainer, p), bytes);
+		values_zero(trainer, param_grad(trainer, p), bytes);
 	}
 }
 

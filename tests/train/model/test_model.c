@@ -140,10 +140,12 @@ static void unbuilt(tutti_comm *comm, void *arg)
 	(void)arg;
 	static const struct {
 		tutti_train_config config;
+		tutti_status status;
 		const char *name;
 	} configs[] = {
-		{{.on_device = 1}, "on_device"},
-		{{.stream = (void *)1}, "stream"},
+		{{.on_device = 1}, TUTTI_ERR_UNSUPPORTED, "on_device needs CUDA"},
+		{{.on_device = 2}, TUTTI_ERR_INVALID, "on_device is 2"},
+		{{.stream = (void *)1}, TUTTI_ERR_INVALID, "stream needs on_device"},
 	};
 	tutti_model *model;
 	tutti_trainer *trainer;
@@ -154,7 +156,7 @@ static void unbuilt(tutti_comm *comm, void *arg)
 	CHECK(tutti_model_param(model, 0, "w", 2, shape, 0) == 0);
 	for (size_t i = 0; i < sizeof configs / sizeof *configs; i++)
 		CHECK_ERROR(tutti_trainer_create(&trainer, model, comm, &configs[i].config),
-			    TUTTI_ERR_UNSUPPORTED, configs[i].name);
+			    configs[i].status, configs[i].name);
 	CHECK(tutti_model_state(model, "s", &step, sizeof step, 0) == 0);
 	CHECK(tutti_model_state(model, "none", NULL, 0, 0) == 1);
 	CHECK(tutti_model_state(model, "s", &step, sizeof step, 1) == -1);
