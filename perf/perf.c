@@ -2,6 +2,7 @@
 #include "collective.h"
 
 #include "bench.h"
+#include "gpu_rank.h"
 #include "json.h"
 #include "library.h"
 #include "load.h"
@@ -283,6 +284,19 @@ static int run(tutti_comm *comm, const void *arg)
 	return job.is_refused ? 2 : job.table.failed ? 1 : 0;
 }
 
+/* A GPU is current before the communicators are made: so their kernels may meet. A failure comes
+ * again when the ranks open theirs. */
+static struct gpu_rank *open_first_gpu(const struct options *o)
+{
+	const char *why, *local = getenv("LOCAL_RANK");
+	struct gpu_rank *gpu = NULL;
+
+	if (!o->gpus || gpu_rank_count(&why) == 0 ||
+	    gpu_rank_open(&gpu, local && o->threads == 1 ? atoi(local) : 0, NULL) != TUTTI_OK)
+		return NULL;
+	return gpu;
+}
+
 static int benchmark(int argc, char **argv, const struct collective *collective)
 {
 	struct options options;
@@ -294,15 +308,18 @@ static int benchmark(int argc, char **argv, const struct collective *collective)
 		return code;
 	if (options.ranks && (code = start_processes(options.ranks, argc, argv)) >= 0)
 		return code;
-	if (options.threads > 1)
-		return start_threads(options.threads, run, &plan);
-	if (tutti_init(&comm, NULL) != TUTTI_OK) {
+	struct gpu_rank *first = open_first_gpu(&options);
+	if (options.threads > 1) {
+		code = start_threads(options.threads, run, &plan);
+	} else if (tutti_init(&comm, NULL) != TUTTI_OK) {
 		fprintf(stderr, "%s: tutti_init failed: %s\n", program_invocation_short_name,
 			tutti_comm_error(NULL));
-		return 3;
+		code = 3;
+	} else {
+		code = run(comm, &plan);
+		tutti_comm_destroy(comm);
 	}
-	code = run(comm, &plan);
-	tutti_comm_destroy(comm);
+	gpu_rank_close(first);
 	return code;
 }
 

@@ -113,7 +113,7 @@ int start_threads(int n, int (*body)(tutti_comm *comm, const void *arg), const v
 	if (!threads || !comms) {
 		fprintf(stderr, "%s: no memory for %d threads.\n", program_invocation_short_name,
 			n);
-	} else if (!make_gpu_current(on_gpus) || tutti_init_all(comms, n, NULL) != TUTTI_OK) {
+	} else if (tutti_init_all(comms, n, NULL) != TUTTI_OK) {
 		fprintf(stderr, "%s: tutti_init_all of %d ranks failed: %s\n",
 			program_invocation_short_name, n, tutti_comm_error(NULL));
 	} else {
