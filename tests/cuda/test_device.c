@@ -169,6 +169,42 @@ static void late(struct rank *r)
 	close_buffers(&b);
 }
 
+/* Rank 1 has nothing to send or to get, and no buffer. */
+static void empty_varying(struct rank *r, const struct buffers *b, const tutti_call *call)
+{
+	size_t counts[RANKS_MAX], own[RANKS_MAX];
+	bool is_empty = r->rank == 1;
+	float *mine = is_empty ? NULL : b->send, *here = is_empty ? NULL : b->all;
+
+	for (int i = 0; i < r->size; i++) {
+		counts[i] = i == 1 ? 0 : FEW;
+		own[i] = is_empty ? 0 : counts[i];
+	}
+	expect(r, "gatherv",
+	       tutti_gatherv(mine, here, counts, NULL, TUTTI_F32, 0, r->comm, call));
+	expect(r, "scatterv",
+	       tutti_scatterv(here, mine, counts, NULL, TUTTI_F32, 0, r->comm, call));
+	expect(r, "all_to_allv",
+	       tutti_all_to_allv(mine, own, NULL, here, own, NULL, TUTTI_F32, r->comm, call));
+	expect(r, "no elements",
+	       tutti_all_reduce(mine, here, 0, TUTTI_F32, TUTTI_SUM, r->comm, call));
+}
+
+static void nothing(struct rank *r)
+{
+	struct buffers b;
+	tutti_call call = {.stream = NULL};
+
+	open_buffers(&b, r);
+	call.stream = b.stream;
+	fill(r, &b, N, 0);
+	empty_varying(r, &b, &call);
+	empty_varying(r, &b, NULL);
+	issue(r, &b, N);
+	check(r, &b, N, 0);
+	close_buffers(&b);
+}
+
 /* A handle on a device's call, for which other streams and the host wait. */
 static void handles(struct rank *r)
 {
@@ -230,6 +266,12 @@ static void test_handles(void **state)
 	on_sizes(handles);
 }
 
+static void test_nothing(void **state)
+{
+	(void)state;
+	on_sizes(nothing);
+}
+
 static void test_differ(void **state)
 {
 	(void)state;
@@ -258,6 +300,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_graphs),   cmocka_unit_test(test_handles),
 		cmocka_unit_test(test_differ),   cmocka_unit_test(test_late),
+		cmocka_unit_test(test_nothing),
 		cmocka_unit_test(test_refusals),
 	};
 
