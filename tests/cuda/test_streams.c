@@ -303,6 +303,28 @@ static void failure(struct rank *r)
 	close_ride(&d);
 }
 
+/* Those that are behind a stream's earlier work hear of a failure, too, before that has ended. */
+static void failure_while_held(struct rank *r)
+{
+	struct ride d;
+	tutti_work *work = NULL;
+	tutti_call call = {.work = &work};
+
+	open_ride(&d, r);
+	blocking(r, ALL_REDUCE, &d); /* loads kernels */
+	call.stream = d.stream;
+	hold(&d, r, d.stream);
+	expect(r, "a call before the abort", issue(r, ALL_REDUCE, &d, &call));
+	expect(r, "barrier", tutti_barrier(r->other, NULL));
+	if (r->rank == 0)
+		tutti_comm_abort(r->comm);
+	if (tutti_work_wait(&work, 0) != TUTTI_ERR_ABORTED)
+		report_wrong(r, "the failure was not seen", TUTTI_OK);
+	atomic_store(d.gate, 1);
+	gpu_sync(d.stream);
+	close_ride(&d);
+}
+
 static void on_all(void (*body)(struct rank *))
 {
 	static const char *const ways[] = {NULL, "shm", "tcp"};
@@ -329,6 +351,7 @@ static void test_on_device(void **state)
 	on_all(chain);
 	with_ranks(2, NULL, 1, failure);
 	with_ranks(5, NULL, 1, failure);
+	with_ranks(3, NULL, 1, failure_while_held);
 	GPU(ctx_set_current, NULL);
 }
 
@@ -343,6 +366,8 @@ static void test_failure(void **state)
 	(void)state;
 	with_ranks(2, NULL, 1, failure);
 	with_ranks(3, "tcp", 1, failure);
+	with_ranks(3, NULL, 1, failure_while_held);
+	with_ranks(2, "tcp", 1, failure_while_held);
 }
 
 int main(void)
