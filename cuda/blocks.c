@@ -1,9 +1,10 @@
-/* A list, looked through for the smallest block that is large enough: there are few. */
+/* Lists, looked through for the smallest block that is large enough: there are few. */
 #include "cuda/blocks.h"
 
 #include "core/status.h"
 
 #include <assert.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -14,6 +15,10 @@ struct cuda_block {
 	size_t bytes;
 	bool is_host, is_used;
 };
+
+/* Of queues that have ended, for those to come. */
+static struct cuda_block *spare;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of spare */
 
 #define SMALLEST 4096u
 
@@ -67,19 +72,49 @@ static tutti_status add(struct cuda_blocks *blocks, const struct cuda_device *de
 	return TUTTI_OK;
 }
 
+/* Where the list has the smallest that will do; NULL: nowhere. */
+static struct cuda_block **find(struct cuda_block **list, const struct cuda_device *device,
+				bool is_host, size_t bytes)
+{
+	struct cuda_block **best = NULL;
+
+	for (struct cuda_block **at = list; *at; at = &(*at)->next) {
+		const struct cuda_block *b = *at;
+		if (!b->is_used && b->is_host == is_host && b->device == device &&
+		    b->bytes >= bytes && (!best || b->bytes < (*best)->bytes))
+			best = at;
+	}
+	return best;
+}
+
+/* One of the spare blocks becomes one of these. */
+static struct cuda_block *take_spare(struct cuda_blocks *blocks, const struct cuda_device *device,
+				     bool is_host, size_t bytes)
+{
+	struct cuda_block *b = NULL;
+
+	pthread_mutex_lock(&lock);
+	struct cuda_block **at = find(&spare, device, is_host, bytes);
+	if (at) {
+		b = *at;
+		*at = b->next;
+		b->next = blocks->all;
+		blocks->all = b;
+	}
+	pthread_mutex_unlock(&lock);
+	return b;
+}
+
 tutti_status cuda_blocks_take(struct cuda_blocks *blocks, const struct cuda_device *device,
 			      bool is_host, size_t bytes, void **ptr)
 {
-	struct cuda_block *best = NULL;
+	struct cuda_block **own = find(&blocks->all, device, is_host, bytes);
+	struct cuda_block *b = own ? *own : take_spare(blocks, device, is_host, bytes);
 
-	for (struct cuda_block *b = blocks->all; b; b = b->next)
-		if (!b->is_used && b->is_host == is_host && b->device == device &&
-		    b->bytes >= bytes && (!best || b->bytes < best->bytes))
-			best = b;
-	if (!best)
-		TRY(add(blocks, device, is_host, bytes, &best));
-	best->is_used = true;
-	*ptr = best->ptr;
+	if (!b)
+		TRY(add(blocks, device, is_host, bytes, &b));
+	b->is_used = true;
+	*ptr = b->ptr;
 	return TUTTI_OK;
 }
 
@@ -93,26 +128,15 @@ void cuda_blocks_give(struct cuda_blocks *blocks, void *ptr)
 	b->is_used = false;
 }
 
-static void give_back(const struct cuda_block *b)
-{
-	const struct cuda_driver *cuda = cuda_driver();
-	struct cuda_visit visit;
-
-	if (cuda_enter(b->device, &visit) != TUTTI_OK)
-		return; /* the context is gone, and the memory with it */
-	if (b->is_host)
-		cuda->mem_free_host(b->ptr);
-	else
-		cuda->mem_free((CUdeviceptr)(uintptr_t)b->ptr);
-	cuda_leave(&visit);
-}
-
 void cuda_blocks_free(struct cuda_blocks *blocks)
 {
+	pthread_mutex_lock(&lock);
 	while (blocks->all) {
 		struct cuda_block *b = blocks->all;
 		blocks->all = b->next;
-		give_back(b);
-		free(b);
+		b->is_used = false;
+		b->next = spare;
+		spare = b;
 	}
+	pthread_mutex_unlock(&lock);
 }

@@ -1,5 +1,6 @@
-/* Blocks of memory that a queue has allocated, and uses again. They are given back to the driver
- * only at the end: freeing may wait for kernels, and a kernel may wait for this rank. */
+/* Blocks of memory that a queue has allocated, and uses again. When it ends the process's other
+ * queues get them, never the driver: freeing waits for all that runs on the device, which may be a
+ * call of another communicator, or of another rank, that waits for this one. */
 #ifndef CUDA_BLOCKS_H
 #define CUDA_BLOCKS_H
 

@@ -325,6 +325,28 @@ static void failure_while_held(struct rank *r)
 	close_ride(&d);
 }
 
+/* A communicator goes while calls of another one are held, perhaps by a rank that waits for this. */
+static void destroy_while_held(struct rank *r)
+{
+	struct ride d;
+	tutti_call call = {.stream = NULL};
+
+	open_ride(&d, r);
+	blocking(r, ALL_REDUCE, &d); /* loads kernels */
+	for (int what = 0; what < WHATS; what++)
+		expect(r, "a call",
+		       issue(&(struct rank){.comm = r->other, .rank = r->rank, .size = r->size},
+			     (enum what)what, &d, NULL));
+	call.stream = d.stream;
+	hold(&d, r, d.stream);
+	expect(r, "a call", issue(r, ALL_REDUCE, &d, &call));
+	tutti_comm_destroy(r->other);
+	r->other = NULL;
+	atomic_store(d.gate, 1);
+	gpu_sync(d.stream);
+	close_ride(&d);
+}
+
 static void on_all(void (*body)(struct rank *))
 {
 	static const char *const ways[] = {NULL, "shm", "tcp"};
@@ -361,6 +383,16 @@ static void test_chain(void **state)
 	on_all(chain);
 }
 
+static void test_destroy(void **state)
+{
+	(void)state;
+	with_ranks(2, "tcp", 1, destroy_while_held);
+	with_ranks(3, NULL, 1, destroy_while_held);
+	gpu_use(0);
+	with_ranks(3, NULL, 1, destroy_while_held);
+	GPU(ctx_set_current, NULL);
+}
+
 static void test_failure(void **state)
 {
 	(void)state;
@@ -377,6 +409,7 @@ int main(void)
 		cmocka_unit_test(test_chain),
 		cmocka_unit_test(test_on_device),
 		cmocka_unit_test(test_failure),
+		cmocka_unit_test(test_destroy),
 	};
 
 	test_limit(300);
