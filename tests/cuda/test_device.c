@@ -209,8 +209,7 @@ static void empty_varying(struct rank *r, const struct buffers *b, const tutti_c
 		counts[i] = i == 1 ? 0 : FEW;
 		own[i] = is_empty ? 0 : counts[i];
 	}
-	expect(r, "gatherv",
-	       tutti_gatherv(mine, here, counts, NULL, TUTTI_F32, 0, r->comm, call));
+	expect(r, "gatherv", tutti_gatherv(mine, here, counts, NULL, TUTTI_F32, 0, r->comm, call));
 	expect(r, "scatterv",
 	       tutti_scatterv(here, mine, counts, NULL, TUTTI_F32, 0, r->comm, call));
 	expect(r, "all_to_allv",
@@ -328,10 +327,9 @@ static void test_refusals(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_graphs),   cmocka_unit_test(test_handles),
-		cmocka_unit_test(test_differ),   cmocka_unit_test(test_late),
-		cmocka_unit_test(test_nothing),
-		cmocka_unit_test(test_refusals),
+		cmocka_unit_test(test_graphs),  cmocka_unit_test(test_handles),
+		cmocka_unit_test(test_differ),  cmocka_unit_test(test_late),
+		cmocka_unit_test(test_nothing), cmocka_unit_test(test_refusals),
 	};
 
 	test_limit(300);

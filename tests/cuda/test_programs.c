@@ -176,8 +176,7 @@ static void run(struct program *p, struct step *s, tutti_comm *comm, CUstream st
 		call.work = &work;
 	if (s->ending == CALLED)
 		call.done = note_call, call.done_arg = s;
-	gpu_copy_in(stream, s->what == IN_PLACE ? s->recv : s->send, s->in,
-		    MOST * sizeof(int32_t));
+	gpu_copy_in(stream, s->what == IN_PLACE ? s->recv : s->send, s->in, MOST * sizeof(int32_t));
 	if (s->ending == BLOCKING)
 		gpu_sync(stream);
 	expect(r, "a call", issue(s, r, comm, s->ending == BLOCKING ? NULL : &call));

@@ -341,7 +341,8 @@ static void failure_while_held(struct rank *r)
 	close_ride(&d);
 }
 
-/* A communicator goes while calls of another one are held, perhaps by a rank that waits for this. */
+/* A communicator goes while calls of another one are held, perhaps by a rank that waits for this.
+ */
 static void destroy_while_held(struct rank *r)
 {
 	struct ride d;
@@ -424,10 +425,8 @@ static void test_failure(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_every_call),
-		cmocka_unit_test(test_chain),
-		cmocka_unit_test(test_on_device),
-		cmocka_unit_test(test_failure),
+		cmocka_unit_test(test_every_call), cmocka_unit_test(test_chain),
+		cmocka_unit_test(test_on_device),  cmocka_unit_test(test_failure),
 		cmocka_unit_test(test_destroy),
 	};
 
