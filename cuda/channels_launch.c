@@ -90,36 +90,42 @@ static void fill_in(const struct cuda_channels *c, struct channel_args *a)
 }
 
 static tutti_status start(struct cuda_channels *c, const struct cuda_channels_launch *l,
-			  CUstream stream, bool *is_captured)
+			  CUstream stream, uint64_t capture)
 {
 	bool is_packets = l->kernel == CUDA_PACKETS;
-	uint64_t capture;
 
 	if (is_packets)
 		fill_in(c, &((struct packets_args *)l->args)->channel);
 	else
 		fill_in(c, &((struct lines_args *)l->args)->channel);
-	TRY(capture_of(stream, &capture));
 	TRY(follow_latest(c, stream, capture));
 	TRY(cuda_launch(c->device, is_packets ? CUDA_KERNEL_packets : CUDA_KERNEL_lines, l->blocks,
 			stream, l->args));
-	*is_captured = capture != 0;
 	return note_latest(c, stream, capture);
+}
+
+/* A captured call has no end that a later one could wait for, so it stays in the caller's stream: a
+ * graph whose streams do not come together again is invalid. */
+static tutti_status launch(struct cuda_channels *c, const struct cuda_channels_launch *l,
+			   void **used, bool *is_captured)
+{
+	uint64_t capture;
+
+	TRY(capture_of(l->stream, &capture));
+	*is_captured = capture != 0;
+	*used = l->in_stream || *is_captured ? l->stream : c->stream;
+	if (*used != l->stream)
+		TRY(fork_from(c, l->stream));
+	return start(c, l, *used, capture);
 }
 
 tutti_status cuda_channels_launch(struct cuda_channels *c, const struct cuda_channels_launch *l,
 				  void **used, bool *is_captured)
 {
-	CUstream stream = l->in_stream ? l->stream : c->stream;
 	struct cuda_visit visit;
-	tutti_status status = TUTTI_OK;
 
 	TRY(cuda_enter(c->device, &visit));
-	if (!l->in_stream)
-		status = fork_from(c, l->stream);
-	if (status == TUTTI_OK)
-		status = start(c, l, stream, is_captured);
+	tutti_status status = launch(c, l, used, is_captured);
 	cuda_leave(&visit);
-	*used = stream;
 	return status;
 }

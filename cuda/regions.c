@@ -100,7 +100,7 @@ tutti_status cuda_region_alloc(struct cuda_channels *c, size_t bytes, void **ptr
 			       struct cuda_region *region)
 {
 	struct cuda_visit visit;
-	struct part *p;
+	struct part *p = NULL;
 
 	region->number = 0;
 	TRY(cuda_enter(c->device, &visit));

@@ -91,6 +91,11 @@ static tutti_status find_memory(const struct call_args *a, const struct memory_k
 	return TUTTI_OK;
 }
 
+static bool has_buffers(const struct call_args *args)
+{
+	return args->send || args->recv;
+}
+
 /* An all_to_all in place would overwrite blocks that it still has to send. */
 static bool copies_send(const struct call_args *args)
 {
@@ -113,9 +118,10 @@ static tutti_status find_way(const struct tutti_comm *comm, const struct call_ar
 		way->is_window = !way->algorithm->build;
 	}
 	TRY(find_memory(args, &way->memory));
-	if (comm->device && way->memory->id == TUTTI_MEMORY_CUDA &&
-	    device_serves(comm->device, args)) {
+	if (comm->device && device_serves(comm->device, args) &&
+	    (way->memory->id == TUTTI_MEMORY_CUDA || !has_buffers(args))) {
 		way->is_on_device = true;
+		way->memory = memory_kind(TUTTI_MEMORY_CUDA);
 		way->is_window = false;
 		way->algorithm = NULL;
 	}

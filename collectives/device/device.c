@@ -67,12 +67,26 @@ bool device_runs(void *device, uint64_t *ended)
 	return cuda_channels_is_running(((struct device *)device)->channels, ended);
 }
 
+/* Whether a rank may have no buffer, and so cannot tell whether those of the others are on GPUs. Of
+ * all_to_allv ranks know only their own counts: there such a rank takes it that they are. */
+static bool may_lack_buffers(const struct device *d, const struct call_args *args)
+{
+	enum collective pattern = collective_pattern(args->collective);
+
+	if (args->collective == COLL_ALL_TO_ALLV)
+		return false;
+	if (collective_has_counts(args->collective) && collective_has_root(pattern))
+		for (int r = 0; r < d->size; r++)
+			if (args->counts[SEND_SIDE][r] == 0)
+				return true;
+	return args->count == 0;
+}
+
 /* Scaled sums have a scalar for each rank, which its plan multiplies with first. */
 bool device_serves(const struct device *d, const struct call_args *args)
 {
-	(void)d;
 	return args->collective != COLL_BARRIER && args->collective < COLL_SPLIT &&
-	       !op_scalar(args->op);
+	       !op_scalar(args->op) && !may_lack_buffers(d, args);
 }
 
 static bool is_default_stream(const void *stream)

@@ -3,7 +3,9 @@
  * when it has ended. */
 #include "collectives/engine/engine_internal.h"
 
+#include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 static void bounce_done(struct engine *e, struct engine_io *io);
 static void bounce_failed(struct engine *e, struct engine_io *io);
@@ -70,8 +72,10 @@ static tutti_status make_copies(struct engine *e, struct tutti_work *work)
 	size_t bytes = spec->send_bytes + spec->recv_bytes;
 
 	if (!(s->send = alloc_copies(e, work, bytes + 1)))
-		return fail(TUTTI_ERR_MEMORY, "rank %d: %s: no memory for %zu bytes of host copies",
-			    e->config.rank, spec->name, bytes);
+		return fail(TUTTI_ERR_MEMORY,
+			    "rank %d: %s: no memory for %zu bytes of host copies: %s",
+			    e->config.rank, spec->name, bytes,
+			    spec->memory->host_alloc ? last_error() : strerror(errno));
 	s->recv = s->send + spec->send_bytes;
 	return TUTTI_OK;
 }

@@ -84,7 +84,8 @@ static bool waits_for_anybody(const struct engine *e)
 	return false;
 }
 
-/* lasts: of the oldest work, be it a message; oldest: the oldest collective. */
+/* lasts: since the oldest work, be it a message, was submitted: other ranks may fail while its
+ * stream's earlier work keeps it from beginning. oldest: the oldest collective. */
 static void look_around(struct engine *e, const struct tutti_work *oldest, uint64_t lasts,
 			uint64_t now)
 {
@@ -211,5 +212,5 @@ void engine_watch(struct engine *e)
 		join_tell(e, join, now);
 	if (!e->config.control)
 		return;
-	look_around(e, oldest, lasts, now);
+	look_around(e, oldest, first ? now - first->submitted_ns : 0, now);
 }

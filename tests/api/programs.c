@@ -1,6 +1,7 @@
 /* Random programs: from one seed, the same on all ranks, steps of any collectives, letters and
  * groups on the world, its children and theirs, several in flight at once and waited for in any
  * order. STEPS says how many; SEED repeats one. */
+#include "../cuda/gpu.h"
 #include "part.h"
 
 #include <stdio.h>
@@ -129,13 +130,17 @@ static void issue_one(struct program *program, struct flight *f)
 	tutti_call recv_call = {.work = &f->work, .tag = p->tag, .source = &p->source};
 	bool is_blocking = f->ending == BLOCKING && (p->name != PART_LETTER || p->from != p->to);
 
-	if (is_blocking)
+	if (is_blocking) {
 		send_call.work = recv_call.work = NULL;
+		send_call.stream = recv_call.stream = program->api->stream;
+	}
 	bool is_plain = is_blocking && p->name != PART_LETTER;
 	tutti_status status = part_issue(p, &send_call, is_plain ? NULL : &recv_call);
 	f->is_skipped = program->api->forced && status == TUTTI_ERR_UNSUPPORTED;
 	if (!f->is_skipped)
 		check_call(program, f, status, "issued");
+	if (is_blocking && !is_plain && program->api->stream) /* device memory: it has not waited */
+		gpu_sync(program->api->stream);
 }
 
 static void issue_group(struct program *program, struct flight *f)

@@ -67,6 +67,28 @@ static void check(struct rank *r, const struct buffers *b, size_t n, int round)
 		}
 }
 
+/* The same by calls with handles, and by a group. */
+static void issue_handles(struct rank *r, const struct buffers *b, size_t n)
+{
+	tutti_work *works[2];
+	tutti_call call = {.stream = b->stream, .work = &works[0]};
+
+	expect(r, "all_reduce",
+	       tutti_all_reduce(b->send, b->recv, n, TUTTI_F32, TUTTI_SUM, r->comm, &call));
+	expect(r, "wait_stream", tutti_work_wait_stream(works[0], b->stream));
+	call.work = &works[1];
+	expect(r, "all_reduce of the sum",
+	       tutti_all_reduce(b->recv, b->recv, n, TUTTI_F32, TUTTI_MAX, r->comm, &call));
+	expect(r, "wait_stream", tutti_work_wait_stream(works[1], b->stream));
+	expect(r, "work_wait", tutti_work_wait(&works[0], 0));
+	tutti_work_release(&works[1]);
+	call.work = NULL;
+	expect(r, "group_begin", tutti_group_begin());
+	tutti_all_gather(b->recv, b->all, n, TUTTI_F32, r->comm, NULL);
+	tutti_all_gather(b->recv, b->all, n, TUTTI_F32, r->comm, NULL);
+	expect(r, "group_end", tutti_group_end(&call));
+}
+
 static void fill(const struct rank *r, const struct buffers *b, size_t n, int round)
 {
 	for (size_t i = 0; i < n; i++)
@@ -75,7 +97,9 @@ static void fill(const struct rank *r, const struct buffers *b, size_t n, int ro
 	gpu_sync(b->stream); /* b->in is used again */
 }
 
-static void replay(struct rank *r, size_t n)
+typedef void (*issue_fn)(struct rank *, const struct buffers *, size_t n);
+
+static void replay(struct rank *r, size_t n, issue_fn issue_captured)
 {
 	struct buffers b;
 	CUgraph graph;
@@ -86,7 +110,7 @@ static void replay(struct rank *r, size_t n)
 	issue(r, &b, n);
 	check(r, &b, n, 0);
 	GPU(stream_begin_capture, b.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
-	issue(r, &b, n);
+	issue_captured(r, &b, n);
 	GPU(stream_end_capture, b.stream, &graph);
 	GPU(graph_instantiate, &exec, graph, 0);
 	for (int round = 1; round < ROUNDS; round++) {
@@ -105,12 +129,17 @@ static void replay(struct rank *r, size_t n)
 
 static void replay_short(struct rank *r)
 {
-	replay(r, FEW);
+	replay(r, FEW, issue);
 }
 
 static void replay_long(struct rank *r)
 {
-	replay(r, N);
+	replay(r, N, issue);
+}
+
+static void replay_handles(struct rank *r)
+{
+	replay(r, N, issue_handles);
 }
 
 /* One rank has another count. */
@@ -166,6 +195,41 @@ static void late(struct rank *r)
 			report_wrong(r, "no deadline", TUTTI_OK);
 	}
 	tutti_barrier(r->other, NULL);
+	close_buffers(&b);
+}
+
+/* Rank 1 has nothing to send or to get, and no buffer. */
+static void empty_varying(struct rank *r, const struct buffers *b, const tutti_call *call)
+{
+	size_t counts[RANKS_MAX], own[RANKS_MAX];
+	bool is_empty = r->rank == 1;
+	float *mine = is_empty ? NULL : b->send, *here = is_empty ? NULL : b->all;
+
+	for (int i = 0; i < r->size; i++) {
+		counts[i] = i == 1 ? 0 : FEW;
+		own[i] = is_empty ? 0 : counts[i];
+	}
+	expect(r, "gatherv", tutti_gatherv(mine, here, counts, NULL, TUTTI_F32, 0, r->comm, call));
+	expect(r, "scatterv",
+	       tutti_scatterv(here, mine, counts, NULL, TUTTI_F32, 0, r->comm, call));
+	expect(r, "all_to_allv",
+	       tutti_all_to_allv(mine, own, NULL, here, own, NULL, TUTTI_F32, r->comm, call));
+	expect(r, "no elements",
+	       tutti_all_reduce(mine, here, 0, TUTTI_F32, TUTTI_SUM, r->comm, call));
+}
+
+static void nothing(struct rank *r)
+{
+	struct buffers b;
+	tutti_call call = {.stream = NULL};
+
+	open_buffers(&b, r);
+	call.stream = b.stream;
+	fill(r, &b, N, 0);
+	empty_varying(r, &b, &call);
+	empty_varying(r, &b, NULL);
+	issue(r, &b, N);
+	check(r, &b, N, 0);
 	close_buffers(&b);
 }
 
@@ -239,6 +303,7 @@ static void test_graphs(void **state)
 	(void)state;
 	on_sizes(replay_short);
 	on_sizes(replay_long);
+	on_sizes(replay_handles);
 }
 
 static void test_handles(void **state)
@@ -246,6 +311,12 @@ static void test_handles(void **state)
 	(void)state;
 	on_sizes(handles);
 	on_sizes(two_streams);
+}
+
+static void test_nothing(void **state)
+{
+	(void)state;
+	on_sizes(nothing);
 }
 
 static void test_differ(void **state)
@@ -274,9 +345,9 @@ static void test_refusals(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_graphs),   cmocka_unit_test(test_handles),
-		cmocka_unit_test(test_differ),   cmocka_unit_test(test_late),
-		cmocka_unit_test(test_refusals),
+		cmocka_unit_test(test_graphs),  cmocka_unit_test(test_handles),
+		cmocka_unit_test(test_differ),  cmocka_unit_test(test_late),
+		cmocka_unit_test(test_nothing), cmocka_unit_test(test_refusals),
 	};
 
 	test_limit(300);

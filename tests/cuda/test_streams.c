@@ -303,6 +303,67 @@ static void failure(struct rank *r)
 	close_ride(&d);
 }
 
+/* More pinned memory than there is. */
+static inline void no_copies(struct rank *r)
+{
+	struct ride d;
+	int peer = 1 - r->rank;
+	tutti_status status;
+
+	open_ride(&d, r);
+	status = r->rank == 0 ? tutti_send(d.send, (size_t)1 << 46, TUTTI_U8, peer, r->comm, NULL)
+			      : tutti_recv(d.recv, 1, TUTTI_U8, peer, r->comm, NULL);
+	if (status == TUTTI_OK || !strstr(tutti_comm_error(r->comm), "ank 0") ||
+	    !strstr(tutti_comm_error(r->comm), "cuMemHostAlloc"))
+		report_wrong(r, "the failure is not explained", status);
+	close_ride(&d);
+}
+
+/* Those that are behind a stream's earlier work hear of a failure, too, before that has ended. */
+static void failure_while_held(struct rank *r)
+{
+	struct ride d;
+	tutti_work *work = NULL;
+	tutti_call call = {.work = &work};
+
+	open_ride(&d, r);
+	blocking(r, ALL_REDUCE, &d); /* loads kernels */
+	call.stream = d.stream;
+	hold(&d, r, d.stream);
+	expect(r, "a call before the abort", issue(r, ALL_REDUCE, &d, &call));
+	expect(r, "barrier", tutti_barrier(r->other, NULL));
+	if (r->rank == 0)
+		tutti_comm_abort(r->comm);
+	if (tutti_work_wait(&work, 0) != TUTTI_ERR_ABORTED)
+		report_wrong(r, "the failure was not seen", TUTTI_OK);
+	atomic_store(d.gate, 1);
+	gpu_sync(d.stream);
+	close_ride(&d);
+}
+
+/* A communicator goes while calls of another one are held, perhaps by a rank that waits for this.
+ */
+static void destroy_while_held(struct rank *r)
+{
+	struct ride d;
+	tutti_call call = {.stream = NULL};
+
+	open_ride(&d, r);
+	blocking(r, ALL_REDUCE, &d); /* loads kernels */
+	for (int what = 0; what < WHATS; what++)
+		expect(r, "a call",
+		       issue(&(struct rank){.comm = r->other, .rank = r->rank, .size = r->size},
+			     (enum what)what, &d, NULL));
+	call.stream = d.stream;
+	hold(&d, r, d.stream);
+	expect(r, "a call", issue(r, ALL_REDUCE, &d, &call));
+	tutti_comm_destroy(r->other);
+	r->other = NULL;
+	atomic_store(d.gate, 1);
+	gpu_sync(d.stream);
+	close_ride(&d);
+}
+
 static void on_all(void (*body)(struct rank *))
 {
 	static const char *const ways[] = {NULL, "shm", "tcp"};
@@ -329,6 +390,7 @@ static void test_on_device(void **state)
 	on_all(chain);
 	with_ranks(2, NULL, 1, failure);
 	with_ranks(5, NULL, 1, failure);
+	with_ranks(3, NULL, 1, failure_while_held);
 	GPU(ctx_set_current, NULL);
 }
 
@@ -338,20 +400,34 @@ static void test_chain(void **state)
 	on_all(chain);
 }
 
+static void test_destroy(void **state)
+{
+	(void)state;
+	with_ranks(2, "tcp", 1, destroy_while_held);
+	with_ranks(3, NULL, 1, destroy_while_held);
+	gpu_use(0);
+	with_ranks(3, NULL, 1, destroy_while_held);
+	GPU(ctx_set_current, NULL);
+}
+
 static void test_failure(void **state)
 {
 	(void)state;
 	with_ranks(2, NULL, 1, failure);
 	with_ranks(3, "tcp", 1, failure);
+	with_ranks(3, NULL, 1, failure_while_held);
+	with_ranks(2, "tcp", 1, failure_while_held);
+#if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__ /* end the program for it */
+	with_ranks(2, NULL, 1, no_copies);
+#endif
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_every_call),
-		cmocka_unit_test(test_chain),
-		cmocka_unit_test(test_on_device),
-		cmocka_unit_test(test_failure),
+		cmocka_unit_test(test_every_call), cmocka_unit_test(test_chain),
+		cmocka_unit_test(test_on_device),  cmocka_unit_test(test_failure),
+		cmocka_unit_test(test_destroy),
 	};
 
 	test_limit(300);
