@@ -133,10 +133,24 @@ static tutti_status check_nodes(tutti_trainer *trainer, int node)
 	return TUTTI_OK;
 }
 
+/* tutti_mem_alloc gives a GPU's memory there. */
+static tutti_status check_shared_memory(const tutti_trainer *trainer)
+{
+	tutti_config config;
+
+	TRY(tutti_comm_config(trainer->comm, &config));
+	if (config.device && !trainer->config.on_device)
+		return train_invalid("The communicator was made with config.device, so the memory "
+				     "that its ranks share is their GPUs': set "
+				     "tutti_train_config.on_device, or make one without device.");
+	return TUTTI_OK;
+}
+
 static tutti_status plan_memory(tutti_trainer *trainer, int node)
 {
 	const tutti_train_config *config = &trainer->config;
 
+	TRY(check_shared_memory(trainer));
 	TRY(config_check_world(config, trainer->size, node));
 	TRY(layout_make(&trainer->layout, &trainer->model, config, trainer->size, node));
 	trainer->shard_rank = trainer->rank % trainer->layout.shard_size;

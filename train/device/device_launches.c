@@ -1,5 +1,5 @@
 /* Launches of the kernels of training. cuda/kernels has what they do. */
-#include "train/device/device_internal.h"
+#include "train/device/train_device_internal.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* Updates on the host. While it updates a tile the next gradient comes down and the last result
  * goes up, each through one of two buffers. All copies are in the order of the stream. */
-#include "train/device/device_internal.h"
+#include "train/device/train_device_internal.h"
 
 /* Where tiles of an array are. */
 struct passage {

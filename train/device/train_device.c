@@ -1,5 +1,5 @@
 /* Memory of a GPU, and copies in the order of a stream. */
-#include "train/device/device_internal.h"
+#include "train/device/train_device_internal.h"
 
 #include <assert.h>
 #include <stdlib.h>

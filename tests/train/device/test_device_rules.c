@@ -141,11 +141,30 @@ static void test_own_update(void **state)
 		  (tutti_train_config){.strategy = TUTTI_ZERO2, .param_dtype = TUTTI_BF16});
 }
 
+/* It would have got the memory that the ranks share, which is a GPU's. */
+static void test_host_trainer(void **state)
+{
+	tutti_train_config config = {.strategy = TUTTI_DDP};
+	tutti_comm *comm;
+	struct toy toy;
+
+	(void)state;
+	gpu_use(0);
+	assert_int_equal(tutti_init_all(&comm, 1, &(tutti_config){.device = 1}), TUTTI_OK);
+	toy_register(&toy, comm, 0);
+	assert_int_equal(tutti_trainer_create(&toy.trainer, toy.model, comm, &config),
+			 TUTTI_ERR_INVALID);
+	assert_non_null(strstr(tutti_comm_error(NULL), "on_device"));
+	tutti_model_destroy(toy.model);
+	tutti_comm_destroy(comm);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_skip),
 		cmocka_unit_test(test_own_update),
+		cmocka_unit_test(test_host_trainer),
 	};
 
 	test_limit(300);

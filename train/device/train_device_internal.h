@@ -1,6 +1,6 @@
 /* Between the files of device/. */
-#ifndef TRAIN_DEVICE_INTERNAL_H
-#define TRAIN_DEVICE_INTERNAL_H
+#ifndef TRAIN_DEVICE_TRAIN_DEVICE_INTERNAL_H
+#define TRAIN_DEVICE_TRAIN_DEVICE_INTERNAL_H
 
 #include "cuda/device.h"
 #include "cuda/kernels/train_args.h"
