@@ -43,6 +43,8 @@ unsigned cuda_channels_count(const struct cuda_channels *channels);
 tutti_status cuda_channels_place(const struct cuda_channels *channels, const void *ptr,
                                  uint64_t *place);
 
+/* Whether kernels may run in a stream: INVALID when it is not of this device. */
+tutti_status cuda_channels_check_stream(const struct cuda_channels *channels, void *stream);
 /* Starts a call with so many blocks; fills in args.channel but for the fingerprint. in_stream: it
  * goes into stream, and else behind stream's earlier work into a stream of its own. *used: the
  * stream in which it is. *is_captured: it will run when a graph is launched. */

@@ -32,6 +32,22 @@ tutti_status cuda_channels_place(const struct cuda_channels *c, const void *ptr,
 	return TUTTI_OK;
 }
 
+tutti_status cuda_channels_check_stream(const struct cuda_channels *c, void *stream)
+{
+	const struct cuda_driver *cuda = cuda_driver();
+	CUcontext context;
+
+	if (!stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD)
+		return TUTTI_OK; /* the device's own */
+	CUDA_TRY(stream_get_ctx, stream, &context);
+	if (context == c->device->context)
+		return TUTTI_OK;
+	return fail(TUTTI_ERR_INVALID,
+		    "call.stream is not of the primary context of CUDA device %d, which rank %d "
+		    "of this communicator has",
+		    c->device->ordinal, c->rank);
+}
+
 /* The id of the capture that stream takes part in, or 0. */
 static tutti_status capture_of(CUstream stream, uint64_t *id)
 {

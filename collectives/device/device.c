@@ -101,6 +101,7 @@ tutti_status device_check(const struct device *d, const struct call_args *args,
 	uint64_t send, recv;
 
 	TRY(device_places(d, args, &send, &recv));
+	TRY(cuda_channels_check_stream(d->channels, call ? call->stream : NULL));
 	if (call && !call->work && !call->done && is_default_stream(call->stream) &&
 	    cuda_channels_share_default(d->channels))
 		return fail(TUTTI_ERR_INVALID,

@@ -7,15 +7,17 @@
 
 #include <stdio.h>
 
-void engine_expect_replays(struct engine *e)
-{
-	atomic_store(&e->help.replays, true);
-	helper_wake();
-}
-
 bool helper_has_replays(struct engine *e)
 {
 	return atomic_load_explicit(&e->help.replays, memory_order_relaxed);
+}
+
+void engine_expect_replays(struct engine *e)
+{
+	if (!helper_has_replays(e)) /* the first look may find that a kernel runs already */
+		e->watch.replays_since_ns = engine_now(e);
+	atomic_store(&e->help.replays, true);
+	helper_wake();
 }
 
 static void stays_alone(struct engine *e, uint64_t lasts)

@@ -68,6 +68,32 @@ static int rank_main(int rank, int arg)
 	return result;
 }
 
+/* A stream of another GPU is refused, and comm stays well. */
+static int foreign_main(int rank, int arg)
+{
+	tutti_comm *comm;
+
+	(void)arg;
+	gpu_rank_must(tutti_init(&comm, NULL), "init");
+	void *buffer = gpu_alloc(N * sizeof(float));
+	gpu_use((rank + 1) % gpu_count());
+	tutti_call call = {.stream = gpu_stream()};
+	tutti_status status =
+		tutti_all_reduce(buffer, buffer, N, TUTTI_F32, TUTTI_SUM, comm, &call);
+	gpu_use(rank % gpu_count());
+	if (gpu_count() > 1 && status != TUTTI_ERR_INVALID)
+		fprintf(stderr, "a stream of another GPU: %s\n", tutti_status_string(status));
+	gpu_rank_must(tutti_barrier(comm, NULL), "barrier");
+	tutti_comm_destroy(comm);
+	return gpu_count() > 1 && status != TUTTI_ERR_INVALID;
+}
+
+static void test_foreign_stream(void **state)
+{
+	(void)state;
+	gpu_ranks_run(RANKS, foreign_main, 0, 0);
+}
+
 static void test_death(void **state)
 {
 	(void)state;
@@ -85,6 +111,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_death),
 		cmocka_unit_test(test_absence),
+		cmocka_unit_test(test_foreign_stream),
 	};
 
 	test_limit(150);
