@@ -73,8 +73,7 @@ static tutti_status make_stream(struct cuda_channels *c)
 
 	TRY(cuda_enter(c->device, &visit));
 	CUresult error = cuda->stream_create_with_priority(&c->stream, CU_STREAM_NON_BLOCKING, 0);
-	if (error == CUDA_SUCCESS)
-		error = cuda->event_create(&c->fork, CU_EVENT_DISABLE_TIMING);
+	error = cuda->event_create(&c->fork, CU_EVENT_DISABLE_TIMING);
 	if (error == CUDA_SUCCESS)
 		error = cuda->event_create(&c->latest, CU_EVENT_DISABLE_TIMING);
 	if (error == CUDA_SUCCESS)

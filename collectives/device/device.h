@@ -36,7 +36,7 @@ bool device_mem_free(void *ptr);
 
 /* Whether it serves this call on the cuda kind's memory: depends on what all ranks agree on. */
 bool device_serves(const struct device *device, const struct call_args *args);
-/* Whether this rank may make the call, in this stream: INVALID. is_async: with work or done. */
+/* Whether this rank may make the call, in this stream: INVALID. */
 tutti_status device_check(const struct device *device, const struct call_args *args,
 			  const tutti_call *call);
 
