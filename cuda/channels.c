@@ -66,20 +66,25 @@ static tutti_status describe(const struct cuda_channels *c, struct cuda_part *pa
 	return TUTTI_OK;
 }
 
-static tutti_status make_stream(struct cuda_channels *c)
+static tutti_status make_events(struct cuda_channels *c)
 {
 	const struct cuda_driver *cuda = cuda_driver();
+
+	CUDA_TRY(stream_create_with_priority, &c->stream, CU_STREAM_NON_BLOCKING, 0);
+	CUDA_TRY(event_create, &c->fork, CU_EVENT_DISABLE_TIMING);
+	CUDA_TRY(event_create, &c->latest, CU_EVENT_DISABLE_TIMING);
+	CUDA_TRY(event_create, &c->captured, CU_EVENT_DISABLE_TIMING);
+	return TUTTI_OK;
+}
+
+static tutti_status make_stream(struct cuda_channels *c)
+{
 	struct cuda_visit visit;
 
 	TRY(cuda_enter(c->device, &visit));
-	CUresult error = cuda->stream_create_with_priority(&c->stream, CU_STREAM_NON_BLOCKING, 0);
-	error = cuda->event_create(&c->fork, CU_EVENT_DISABLE_TIMING);
-	if (error == CUDA_SUCCESS)
-		error = cuda->event_create(&c->latest, CU_EVENT_DISABLE_TIMING);
-	if (error == CUDA_SUCCESS)
-		error = cuda->event_create(&c->captured, CU_EVENT_DISABLE_TIMING);
+	tutti_status status = make_events(c);
 	cuda_leave(&visit);
-	return cuda_status(error, "stream_create_with_priority");
+	return status;
 }
 
 tutti_status cuda_channels_create(struct cuda_channels **out, struct cuda_part *part, int ordinal,
