@@ -27,7 +27,7 @@ DEVICE void sgd_element(const struct train_update_args *a, float *value, float *
 
 DEVICE void update_some(const struct train_update_args *a, uint64_t i, int n)
 {
-	float value[FOUR], m[FOUR], v[FOUR], grad[FOUR];
+	float value[FOUR], m[FOUR] = {0}, v[FOUR] = {0}, grad[FOUR];
 
 	load_floats(value, a->value, i, TUTTI_F32, n);
 	load_floats(grad, a->grad, i, a->grad_dtype, n);
