@@ -26,6 +26,7 @@ static CUgraphExec capture(tutti_comm *comm, CUstream stream, void *send, void *
 		      "all_reduce");
 	GPU(stream_end_capture, stream, &graph);
 	GPU(graph_instantiate, &exec, graph, 0);
+	GPU(graph_destroy, graph);
 	return exec;
 }
 
