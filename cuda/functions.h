@@ -29,20 +29,16 @@
 	X(ctx_pop_current, cuCtxPopCurrent_v2, (CUcontext * context))                              \
 	X(ctx_get_current, cuCtxGetCurrent, (CUcontext * context))                                 \
 	X(ctx_get_device, cuCtxGetDevice, (CUdevice * device))                                     \
-	X(ctx_set_current, cuCtxSetCurrent, (CUcontext context))                                   \
 	X(ctx_enable_peer_access, cuCtxEnablePeerAccess, (CUcontext peer, unsigned flags))         \
 	/* Memory. */                                                                              \
 	X(pointer_get_attribute, cuPointerGetAttribute,                                            \
 	  (void *value, CUpointer_attribute attribute, CUdeviceptr pointer))                       \
-	X(mem_get_info, cuMemGetInfo_v2, (size_t *free_bytes, size_t *total))                      \
 	X(mem_alloc, cuMemAlloc_v2, (CUdeviceptr * pointer, size_t bytes))                         \
 	X(mem_free, cuMemFree_v2, (CUdeviceptr pointer))                                           \
 	X(mem_host_alloc, cuMemHostAlloc, (void **pointer, size_t bytes, unsigned flags))          \
 	X(mem_free_host, cuMemFreeHost, (void *pointer))                                           \
 	X(mem_host_get_device_pointer, cuMemHostGetDevicePointer_v2,                               \
 	  (CUdeviceptr * pointer, void *host, unsigned flags))                                     \
-	X(mem_get_address_range, cuMemGetAddressRange_v2,                                          \
-	  (CUdeviceptr * base, size_t *bytes, CUdeviceptr pointer))                                \
 	X(mem_get_handle_for_address_range, cuMemGetHandleForAddressRange,                         \
 	  (void *handle, CUdeviceptr pointer, size_t bytes, CUmemRangeHandleType type,             \
 	   unsigned long long flags))                                                              \
@@ -55,6 +51,55 @@
 	X(ipc_open_mem_handle, cuIpcOpenMemHandle_v2,                                              \
 	  (CUdeviceptr * pointer, CUipcMemHandle handle, unsigned flags))                          \
 	X(ipc_close_mem_handle, cuIpcCloseMemHandle, (CUdeviceptr pointer))                        \
+	/* Streams and events. */                                                                  \
+	X(stream_create_with_priority, cuStreamCreateWithPriority,                                 \
+	  (CUstream * stream, unsigned flags, int priority))                                       \
+	X(stream_destroy, cuStreamDestroy_v2, (CUstream stream))                                   \
+	X(stream_get_ctx, cuStreamGetCtx, (CUstream stream, CUcontext *context))                   \
+	X(stream_query, cuStreamQuery, (CUstream stream))                                          \
+	X(stream_synchronize, cuStreamSynchronize, (CUstream stream))                              \
+	X(stream_wait_event, cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned flags))  \
+	X(stream_wait_value32, cuStreamWaitValue32_v2,                                             \
+	  (CUstream stream, CUdeviceptr address, uint32_t value, unsigned flags))                  \
+	X(stream_get_capture_info, cuStreamGetCaptureInfo_v2,                                      \
+	  (CUstream stream, CUstreamCaptureStatus *status, uint64_t *id, CUgraph *graph,           \
+	   const CUgraphNode **dependencies, size_t *count))                                       \
+	X(thread_exchange_stream_capture_mode, cuThreadExchangeStreamCaptureMode,                  \
+	  (CUstreamCaptureMode * mode))                                                            \
+	X(event_create, cuEventCreate, (CUevent * event, unsigned flags))                          \
+	X(event_destroy, cuEventDestroy_v2, (CUevent event))                                       \
+	X(event_record, cuEventRecord, (CUevent event, CUstream stream))                           \
+	X(event_query, cuEventQuery, (CUevent event))                                              \
+	X(event_synchronize, cuEventSynchronize, (CUevent event))                                  \
+	/* Kernels. */                                                                             \
+	X(library_load_data, cuLibraryLoadData,                                                    \
+	  (CUlibrary * library, const void *code, CUjit_option *jit_options, void **jit_values,    \
+	   unsigned jit_count, CUlibraryOption *options, void **values, unsigned count))           \
+	X(library_unload, cuLibraryUnload, (CUlibrary library))                                    \
+	X(library_get_kernel, cuLibraryGetKernel,                                                  \
+	  (CUkernel * kernel, CUlibrary library, const char *name))                                \
+	X(kernel_get_function, cuKernelGetFunction, (CUfunction * function, CUkernel kernel))      \
+	X(occupancy_max_active_blocks, cuOccupancyMaxActiveBlocksPerMultiprocessor,                \
+	  (int *blocks, CUfunction function, int threads, size_t shared_bytes))                    \
+	X(launch_kernel, cuLaunchKernel,                                                           \
+	  (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,                 \
+	   unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,            \
+	   CUstream stream, void **parameters, void **extra))
+
+/* Others, which perf and the tests call: of programs that make graphs, and that map memory. */
+#define CUDA_PROGRAM_FUNCTIONS(X)                                                                  \
+	X(stream_begin_capture, cuStreamBeginCapture_v2,                                           \
+	  (CUstream stream, CUstreamCaptureMode mode))                                             \
+	X(stream_end_capture, cuStreamEndCapture, (CUstream stream, CUgraph *graph))               \
+	X(graph_instantiate, cuGraphInstantiateWithFlags,                                          \
+	  (CUgraphExec * exec, CUgraph graph, unsigned long long flags))                           \
+	X(graph_launch, cuGraphLaunch, (CUgraphExec exec, CUstream stream))                        \
+	X(graph_exec_destroy, cuGraphExecDestroy, (CUgraphExec exec))                              \
+	X(graph_destroy, cuGraphDestroy, (CUgraph graph))                                          \
+	X(ctx_set_current, cuCtxSetCurrent, (CUcontext context))                                   \
+	X(mem_get_info, cuMemGetInfo_v2, (size_t *free_bytes, size_t *total))                      \
+	X(mem_get_address_range, cuMemGetAddressRange_v2,                                          \
+	  (CUdeviceptr * base, size_t *bytes, CUdeviceptr pointer))                                \
 	X(mem_get_allocation_granularity, cuMemGetAllocationGranularity,                           \
 	  (size_t *bytes, const CUmemAllocationProp *prop,                                         \
 	   CUmemAllocationGranularity_flags option))                                               \
@@ -77,54 +122,9 @@
 	   unsigned long long flags))                                                              \
 	X(mem_import_from_shareable_handle, cuMemImportFromShareableHandle,                        \
 	  (CUmemGenericAllocationHandle * handle, void *in, CUmemAllocationHandleType type))       \
-	/* Streams and events. */                                                                  \
-	X(stream_create_with_priority, cuStreamCreateWithPriority,                                 \
-	  (CUstream * stream, unsigned flags, int priority))                                       \
-	X(stream_destroy, cuStreamDestroy_v2, (CUstream stream))                                   \
-	X(stream_get_ctx, cuStreamGetCtx, (CUstream stream, CUcontext *context))                   \
-	X(stream_query, cuStreamQuery, (CUstream stream))                                          \
-	X(stream_synchronize, cuStreamSynchronize, (CUstream stream))                              \
-	X(stream_wait_event, cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned flags))  \
-	X(stream_wait_value32, cuStreamWaitValue32_v2,                                             \
-	  (CUstream stream, CUdeviceptr address, uint32_t value, unsigned flags))                  \
 	X(stream_write_value32, cuStreamWriteValue32_v2,                                           \
 	  (CUstream stream, CUdeviceptr address, uint32_t value, unsigned flags))                  \
-	X(stream_get_capture_info, cuStreamGetCaptureInfo_v2,                                      \
-	  (CUstream stream, CUstreamCaptureStatus *status, uint64_t *id, CUgraph *graph,           \
-	   const CUgraphNode **dependencies, size_t *count))                                       \
-	X(thread_exchange_stream_capture_mode, cuThreadExchangeStreamCaptureMode,                  \
-	  (CUstreamCaptureMode * mode))                                                            \
 	X(launch_host_func, cuLaunchHostFunc, (CUstream stream, CUhostFn function, void *data))    \
-	X(event_create, cuEventCreate, (CUevent * event, unsigned flags))                          \
-	X(event_destroy, cuEventDestroy_v2, (CUevent event))                                       \
-	X(event_record, cuEventRecord, (CUevent event, CUstream stream))                           \
-	X(event_query, cuEventQuery, (CUevent event))                                              \
-	X(event_synchronize, cuEventSynchronize, (CUevent event))                                  \
-	X(event_elapsed_time, cuEventElapsedTime, (float *ms, CUevent from, CUevent to))        \
-	/* Kernels. */                                                                             \
-	X(library_load_data, cuLibraryLoadData,                                                    \
-	  (CUlibrary * library, const void *code, CUjit_option *jit_options, void **jit_values,    \
-	   unsigned jit_count, CUlibraryOption *options, void **values, unsigned count))           \
-	X(library_unload, cuLibraryUnload, (CUlibrary library))                                    \
-	X(library_get_kernel, cuLibraryGetKernel,                                                  \
-	  (CUkernel * kernel, CUlibrary library, const char *name))                                \
-	X(kernel_get_function, cuKernelGetFunction, (CUfunction * function, CUkernel kernel))      \
-	X(occupancy_max_active_blocks, cuOccupancyMaxActiveBlocksPerMultiprocessor,                \
-	  (int *blocks, CUfunction function, int threads, size_t shared_bytes))                    \
-	X(launch_kernel, cuLaunchKernel,                                                           \
-	  (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,                 \
-	   unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,            \
-	   CUstream stream, void **parameters, void **extra))
-
-/* Those that a program which makes graphs calls: perf and the tests. */
-#define CUDA_GRAPH_FUNCTIONS(X)                                                                    \
-	X(stream_begin_capture, cuStreamBeginCapture_v2,                                           \
-	  (CUstream stream, CUstreamCaptureMode mode))                                             \
-	X(stream_end_capture, cuStreamEndCapture, (CUstream stream, CUgraph *graph))               \
-	X(graph_instantiate, cuGraphInstantiateWithFlags,                                          \
-	  (CUgraphExec * exec, CUgraph graph, unsigned long long flags))                           \
-	X(graph_launch, cuGraphLaunch, (CUgraphExec exec, CUstream stream))                        \
-	X(graph_exec_destroy, cuGraphExecDestroy, (CUgraphExec exec))                              \
-	X(graph_destroy, cuGraphDestroy, (CUgraph graph))
+	X(event_elapsed_time, cuEventElapsedTime, (float *ms, CUevent from, CUevent to))
 
 #endif

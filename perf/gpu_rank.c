@@ -14,7 +14,7 @@
 static struct {
 #define MEMBER(name, symbol, parameters) CUresult(*name) parameters;
 	CUDA_FUNCTIONS(MEMBER)
-	CUDA_GRAPH_FUNCTIONS(MEMBER)
+	CUDA_PROGRAM_FUNCTIONS(MEMBER)
 #undef MEMBER
 } cuda;
 static char missing[300]; /* why there are none, or "" */
@@ -65,7 +65,7 @@ static void load(void)
 	}
 #define FIND(name, symbol, parameters) find(library, #symbol, &cuda.name);
 	CUDA_FUNCTIONS(FIND)
-	CUDA_GRAPH_FUNCTIONS(FIND)
+	CUDA_PROGRAM_FUNCTIONS(FIND)
 #undef FIND
 	if (!missing[0])
 		look_for_devices();
@@ -86,7 +86,7 @@ static const char *symbol_of(const char *call)
 	if (strcmp(call, #function) == 0)                                                          \
 		return #symbol;
 	CUDA_FUNCTIONS(SYMBOL)
-	CUDA_GRAPH_FUNCTIONS(SYMBOL)
+	CUDA_PROGRAM_FUNCTIONS(SYMBOL)
 #undef SYMBOL
 	return call;
 }

@@ -30,7 +30,7 @@ bool gpu_open(void)
 		return false;
 #define FIND(name, symbol, parameters) find(library, #symbol, &gpu.name);
 	CUDA_FUNCTIONS(FIND)
-	CUDA_GRAPH_FUNCTIONS(FIND)
+	CUDA_PROGRAM_FUNCTIONS(FIND)
 #undef FIND
 	return gpu.init(0) == CUDA_SUCCESS && gpu.device_get_count(&count) == CUDA_SUCCESS &&
 	       count > 0;

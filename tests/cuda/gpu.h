@@ -10,7 +10,7 @@
 struct gpu_functions {
 #define GPU_MEMBER(name, symbol, parameters) CUresult(*name) parameters;
 	CUDA_FUNCTIONS(GPU_MEMBER)
-	CUDA_GRAPH_FUNCTIONS(GPU_MEMBER)
+	CUDA_PROGRAM_FUNCTIONS(GPU_MEMBER)
 #undef GPU_MEMBER
 };
 extern struct gpu_functions gpu;

@@ -17,7 +17,7 @@ static void every_function_is_there(void **state)
 	assert_non_null(driver);
 #define IS_THERE(name, symbol, parameters) assert_non_null(dlsym(driver, #symbol));
 	CUDA_FUNCTIONS(IS_THERE)
-	CUDA_GRAPH_FUNCTIONS(IS_THERE)
+	CUDA_PROGRAM_FUNCTIONS(IS_THERE)
 	*(void **)&init = dlsym(driver, "cuInit");
 	*(void **)&get_count = dlsym(driver, "cuDeviceGetCount");
 	assert_int_equal(init(0), CUDA_SUCCESS);
