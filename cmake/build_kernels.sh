@@ -10,7 +10,7 @@ tools=$1 source=$2 output=$3
 shift 3
 "$tools/nvcc" -ptx -std=c++17 -O3 -fmad=false -Werror all-warnings -Xcompiler=-Wall -arch=compute_75 \
 	-I "$source" -I "$source/include" "$source/cuda/kernels/kernels.cu" -o "$output.ptx"
-: >"$output.resources"
+"$tools/nvcc" --version | sed -n 's/.*release \([0-9.]*\),.*/nvcc \1/p' >"$output.resources"
 images="--image3=kind=ptx,sm=75,file=$output.ptx"
 for architecture; do
 	part=$output.sm_$architecture

@@ -22,10 +22,13 @@ if [ "${1:-}" = --update ]; then
 	{ sed -n '/^#/p' "$here/resources.txt" && measured; } >"$here/resources.new"
 	mv "$here/resources.new" "$here/resources.txt"
 fi
-diff <(sed '/^#/d' "$here/resources.txt") <(measured) || {
+# Each nvcc gives out registers in its own way.
+if [ "# $(sed -n '/^nvcc /p' "$report")" != "$(head -1 "$here/resources.txt")" ]; then
+	echo "not compared with resources.txt, which is of another nvcc"
+elif ! diff <(sed '/^#/d' "$here/resources.txt") <(measured); then
 	echo "differs from resources.txt"
 	exit 1
-}
+fi
 # Registers are given out in units of 8 a thread; 64 Ki are there for a block of 512 threads.
 measured | awk 'int(($3 + 7) / 8) * 8 * 512 > 65536 { print $1, $2 " does not fit: " $3 " registers"; bad = 1 } END { exit bad }'
 sed -n 's/.* \([0-9]*\) bytes spill stores.*/\1/p' "$report" |
