@@ -13,8 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SETTLE_MS 10000u
-
 static uint8_t own_process[16];
 
 static void draw_process(void)
@@ -293,7 +291,7 @@ bool cuda_channels_is_running(const struct cuda_channels *c, uint64_t *ended)
 
 void cuda_channels_settle(struct cuda_channels *c)
 {
-	uint64_t deadline_ns = deadline_after_ms(SETTLE_MS);
+	uint64_t deadline_ns = deadline_after_ms(CUDA_END_MS);
 
 	while (cuda_channels_is_running(c, NULL)) {
 		if (clock_now_ns() > deadline_ns) {

@@ -37,7 +37,7 @@ tutti_status cuda_channels_check_stream(const struct cuda_channels *c, void *str
 	const struct cuda_driver *cuda = cuda_driver();
 	CUcontext context;
 
-	if (!stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD)
+	if (cuda_stream_is_default(stream))
 		return TUTTI_OK; /* the device's own */
 	CUDA_TRY(stream_get_ctx, stream, &context);
 	if (context == c->device->context)

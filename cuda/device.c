@@ -76,9 +76,15 @@ static tutti_status make(struct cuda_device *device)
 	CUDA_TRY(device_get_attribute, &device->multiprocessors,
 		 CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, number);
 	CUDA_TRY(primary_ctx_retain, &device->context, number);
-	TRY(cuda_enter(device, &visit));
-	tutti_status status = load_kernels(device);
-	cuda_leave(&visit);
+	tutti_status status = cuda_enter(device, &visit);
+	if (status == TUTTI_OK) {
+		status = load_kernels(device);
+		if (status != TUTTI_OK && device->library)
+			cuda->library_unload(device->library);
+		cuda_leave(&visit);
+	}
+	if (status != TUTTI_OK) /* every later call would retain it once more */
+		cuda->primary_ctx_release(number);
 	return status;
 }
 
@@ -124,11 +130,6 @@ tutti_status cuda_device_of(struct cuda_device **device, const void *ptr)
 	return cuda_device_open(device, ordinal);
 }
 
-static bool is_default(CUstream stream)
-{
-	return !stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
-}
-
 /* The number that cuda_device_open takes, of the device that a context is of. */
 static tutti_status ordinal_of(CUcontext context, int *ordinal)
 {
@@ -154,7 +155,7 @@ tutti_status cuda_device_of_stream(struct cuda_device **device, CUstream stream,
 	CUcontext context = NULL;
 	int ordinal;
 
-	if (is_default(stream))
+	if (cuda_stream_is_default(stream))
 		CUDA_TRY(ctx_get_current, &context);
 	else
 		CUDA_TRY(stream_get_ctx, stream, &context);

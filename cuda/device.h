@@ -9,6 +9,7 @@
 #include <stdbool.h>
 
 #define CUDA_DEVICES_MAX 64
+#define CUDA_END_MS      10000u /* after a failure: for what runs on a device to end */
 
 /* The kernels, by name: CUDA_KERNEL_reduce, ... */
 #define CUDA_KERNEL_NUMBER(name, threads) CUDA_KERNEL_##name,
@@ -30,6 +31,11 @@ int cuda_device_count(void);
 tutti_status cuda_device_open(struct cuda_device **device, int ordinal);
 /* The device whose memory ptr is. */
 tutti_status cuda_device_of(struct cuda_device **device, const void *ptr);
+/* The legacy one, or the thread's: of whichever device is current. */
+static inline bool cuda_stream_is_default(CUstream stream)
+{
+	return !stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+}
 /* The device that stream belongs to. The default streams: the one whose context is current in this
  * thread, else that of ptr. INVALID: the stream's context is no primary one. */
 tutti_status cuda_device_of_stream(struct cuda_device **device, CUstream stream, const void *ptr);

@@ -11,9 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define CANCEL_MS                                                                                  \
-	10000u /* for what is on the stream to end: copies, and kernels that wait for none */
-
 static struct memory_io *memory_io_of(struct tutti_io *io)
 {
 	return (struct memory_io *)io;
@@ -205,7 +202,7 @@ int cuda_line_progress(struct cuda_line *line, struct tutti_done *done, char *er
 static void drain(struct cuda_line *line)
 {
 	const struct cuda_driver *cuda = cuda_driver();
-	uint64_t deadline_ns = deadline_after_ms(CANCEL_MS);
+	uint64_t deadline_ns = deadline_after_ms(CUDA_END_MS);
 
 	while (cuda->stream_query(line->stream) == CUDA_ERROR_NOT_READY) {
 		if (clock_now_ns() > deadline_ns) {

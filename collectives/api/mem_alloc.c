@@ -1,4 +1,5 @@
-/* tutti_mem_alloc: memory of the window where the ranks share one, else this process's own. */
+/* tutti_mem_alloc: memory of the ranks' GPUs where the config names them, else of the window where
+ * the ranks share one, else this process's own. */
 #include "collectives/api/group.h"
 #include "collectives/device/device.h"
 #include "collectives/engine/engine.h"
