@@ -208,8 +208,8 @@ static tutti_status conclude(const struct call_batch *b, struct tutti_work *whol
 		return work_wait(&whole, 0);
 	if (!call->done)
 		status = work_wait_stream(whole, kind, call->stream);
-	for (size_t i = 0; status != TUTTI_OK && i < b->count; i++) /* it would go on too early */
-		engine_fail(b->members[i].comm->engine, status, last_error());
+	for (size_t i = 0; status != TUTTI_OK && i < b->count; i++)
+		engine_fail_stream(b->members[i].comm->engine, status, "a group");
 	work_release(whole);
 	return status;
 }

@@ -251,8 +251,8 @@ static tutti_status submit(struct tutti_comm *comm, const struct task_spec *spec
 	TRY(engine_submit(comm->engine, spec, &work));
 	if (ending == IN_STREAM && spec->kind != &device_tasks)
 		status = work_wait_stream(work, spec->stream_kind, spec->stream);
-	if (status != TUTTI_OK) /* the stream would go on too early */
-		engine_fail(comm->engine, status, last_error());
+	if (status != TUTTI_OK)
+		engine_fail_stream(comm->engine, status, spec->name);
 	if (call->work)
 		*call->work = work;
 	else

@@ -25,17 +25,28 @@ static void await_stream(struct engine *e, struct tutti_work *work, void *stream
 	q->kind->post(q, &b->after.op, &e->links.done);
 }
 
-static tutti_status begin(struct engine *e, struct tutti_work *work)
+static tutti_status launch(const struct task_spec *spec, void **used, bool *is_captured)
 {
-	const struct task_spec *spec = &work->spec;
 	struct cuda_channels_launch launch = {.stream = spec->stream,
 					      .in_stream = spec->is_in_stream};
 	union device_args args;
-	bool is_captured = false;
-	void *used;
 
 	TRY(device_prepare(spec->device, &spec->args, &args, &launch));
-	TRY(cuda_channels_launch(spec->device->channels, &launch, &used, &is_captured));
+	return cuda_channels_launch(spec->device->channels, &launch, used, is_captured);
+}
+
+static tutti_status begin(struct engine *e, struct tutti_work *work)
+{
+	bool is_captured = false;
+	char call[120], before[160];
+	void *used;
+	tutti_status status = launch(&work->spec, &used, &is_captured);
+
+	if (status != TUTTI_OK) {
+		snprintf(before, sizeof before, "rank %d: %s: ", e->config.rank,
+			 collective_words(work, call, sizeof call));
+		return fail_before(status, before);
+	}
 	work->stage = WORK_RUNS;
 	if (is_captured) {
 		engine_expect_replays(e);

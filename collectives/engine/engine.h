@@ -158,6 +158,9 @@ void work_release(struct tutti_work *work);
  */
 tutti_status work_wait_stream(struct tutti_work *work, const struct memory_kind *kind,
 			      void *stream);
+/* That has failed with status for a call of this name: the stream goes on too early, so engine
+ * fails. */
+void engine_fail_stream(struct engine *engine, tutti_status status, const char *name);
 void work_retain(struct tutti_work *work);        /* one release more is due */
 void *work_memory(const struct tutti_work *work); /* what an allocation's call returns */
 

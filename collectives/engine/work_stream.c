@@ -1,6 +1,8 @@
 /* Streams that wait for the end of a work, at a gate that work_finish opens. */
 #include "collectives/engine/engine_internal.h"
 
+#include <stdio.h>
+
 /* A failure opens the gate, too: no stream waits for what cannot come. */
 static tutti_status wait_at_gate(struct tutti_work *work, const struct memory_kind *kind,
 				 void *stream)
@@ -38,4 +40,13 @@ tutti_status work_wait_stream(struct tutti_work *work, const struct memory_kind 
 	for (size_t i = 0; i < work->parts->count; i++)
 		TRY(wait_for_one(work->parts->part[i], kind, stream));
 	return TUTTI_OK;
+}
+
+void engine_fail_stream(struct engine *e, tutti_status status, const char *name)
+{
+	char text[ERROR_BYTES];
+
+	snprintf(text, sizeof text, "rank %d: %s: its stream cannot be made to wait: %.380s",
+		 e->config.rank, name, last_error());
+	engine_fail(e, status, text);
 }

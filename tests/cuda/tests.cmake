@@ -9,7 +9,7 @@ foreach(name test_streams test_device test_programs)
 endforeach()
 add_dependencies(api_objects fake_cuda)
 
-foreach(name test_replays test_symmetric)
+foreach(name test_driver_errors test_replays test_symmetric)
 	add_dependencies(${name} fake_cuda)
 	tutti_fake_cuda(cuda/${name} FAKE_CUDA_DEVICES=3)
 endforeach()
