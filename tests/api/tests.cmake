@@ -36,21 +36,25 @@ function(api_test name n)
 	tutti_test_properties(api/${name}_${n} api)
 endfunction()
 
-# api_threads_test(NAME N [ENVIRONMENT variable=value...] [ARGUMENTS argument...]): N threads of one process,
-# in which sanitizers see all ranks. ThreadSanitizer takes half a minute for large buffers: there they are a test of
-# their own, threads_NAME_large_N.
+# api_threads_test(NAME N [ENVIRONMENT variable=value...] [FAKE_CUDA variable=value...] [ARGUMENTS argument...]): N threads
+# of one process, in which sanitizers see all ranks; with --cuda on GPUs of the fake driver. ThreadSanitizer takes half a
+# minute for large buffers: there they are a test of their own, threads_NAME_large_N.
 function(api_threads_test name n)
-	cmake_parse_arguments(PARSE_ARGV 2 api "" "" "ENVIRONMENT;ARGUMENTS")
+	cmake_parse_arguments(PARSE_ARGV 2 api "" "" "ENVIRONMENT;FAKE_CUDA;ARGUMENTS")
 	if(CMAKE_C_FLAGS MATCHES "-fsanitize=thread" AND "large" IN_LIST api_ARGUMENTS AND "small" IN_LIST api_ARGUMENTS)
 		set(large ${api_ARGUMENTS})
 		list(REMOVE_ITEM large ${everything})
-		api_threads_test(${name}_large ${n} ENVIRONMENT ${api_ENVIRONMENT} ARGUMENTS ${large} large)
+		api_threads_test(${name}_large ${n} ENVIRONMENT ${api_ENVIRONMENT} FAKE_CUDA ${api_FAKE_CUDA}
+			ARGUMENTS ${large} large)
 		list(REMOVE_ITEM api_ARGUMENTS large)
 	endif()
 	tutti_test_skip(skip ${api_ENVIRONMENT})
 	add_test(NAME api/threads_${name}_${n} COMMAND ${skip} env SEED=${n}7 ${api_ENVIRONMENT}
 		$<TARGET_FILE:api_objects> --threads ${n} ${api_ARGUMENTS})
 	tutti_test_properties(api/threads_${name}_${n} api threads)
+	if("--cuda" IN_LIST api_ARGUMENTS)
+		tutti_fake_cuda(api/threads_${name}_${n} ${api_FAKE_CUDA})
+	endif()
 endfunction()
 
 set(shm TUTTI_WINDOW=0 TUTTI_TRANSPORTS=shm)
