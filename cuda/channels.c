@@ -34,9 +34,14 @@ int cuda_channels_device(int wanted)
 	return cuda_device_of_stream(&device, NULL, NULL) == TUTTI_OK ? device->ordinal : -1;
 }
 
+static size_t staging_unit(int size)
+{
+	return (size_t)4 * CHANNEL_ALIGN * (size_t)size;
+}
+
 static size_t channel_staging(int size, size_t staging_bytes)
 {
-	size_t unit = (size_t)4 * CHANNEL_ALIGN * (size_t)size;
+	size_t unit = staging_unit(size);
 	size_t units = staging_bytes / CHANNELS_MOST / unit;
 
 	return (units ? units : 1) * unit;
@@ -86,18 +91,13 @@ static tutti_status make_stream(struct cuda_channels *c)
 }
 
 tutti_status cuda_channels_create(struct cuda_channels **out, struct cuda_part *part, int ordinal,
-				  int rank, int size, size_t staging_bytes)
+				  int most, size_t staging_bytes)
 {
 	struct cuda_channels *c;
+	int size = most < CHANNEL_RANKS ? most : CHANNEL_RANKS;
 
-	if (size > CHANNEL_RANKS)
-		return fail(TUTTI_ERR_UNSUPPORTED,
-			    "kernels of %d ranks do not wait for each other: %d are the most", size,
-			    CHANNEL_RANKS);
 	if (!(c = calloc(1, sizeof *c)))
-		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for its channels", rank);
-	c->rank = rank;
-	c->size = size;
+		return fail(TUTTI_ERR_MEMORY, "no memory for the channels of a rank");
 	c->staging = channel_staging(size, staging_bytes);
 	tutti_status status = cuda_device_open(&c->device, ordinal);
 	if (status == TUTTI_OK)
@@ -226,11 +226,19 @@ static tutti_status connect_to(struct cuda_channels *c, const struct cuda_part *
 	return map_process(c, part, r);
 }
 
-tutti_status cuda_channels_connect(struct cuda_channels *c, const struct cuda_part *parts)
+tutti_status cuda_channels_connect(struct cuda_channels *c, const struct cuda_part *parts, int rank,
+				   int size)
 {
 	struct cuda_visit visit;
 	tutti_status status = TUTTI_OK;
 
+	if (size > CHANNEL_RANKS)
+		return fail(TUTTI_ERR_UNSUPPORTED,
+			    "kernels of %d ranks do not wait for each other: %d are the most", size,
+			    CHANNEL_RANKS);
+	c->rank = rank;
+	c->size = size;
+	c->staging -= c->staging % staging_unit(size); /* it was made for more ranks */
 	TRY(check_parts(c, parts));
 	c->is_one_process = true;
 	c->count = count_channels(c, parts);
@@ -249,6 +257,11 @@ tutti_status cuda_channels_connect(struct cuda_channels *c, const struct cuda_pa
 int cuda_channels_ordinal(const struct cuda_channels *c)
 {
 	return c->device->ordinal;
+}
+
+void *cuda_channels_stream(const struct cuda_channels *c)
+{
+	return c->stream;
 }
 
 unsigned cuda_channels_count(const struct cuda_channels *c)

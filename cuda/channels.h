@@ -24,13 +24,14 @@ struct cuda_part {
  * Returns it, or -1 if there is none. */
 int cuda_channels_device(int wanted);
 
-/* Makes this rank's segment, on that device, for so many ranks; staging_bytes of it are for buffers
- * that not all ranks map. UNSUPPORTED: too many ranks; DEVICE, MEMORY. */
+/* Makes this rank's segment, on that device, for at most so many ranks; staging_bytes of it are for
+ * buffers that not all ranks map. DEVICE, MEMORY. */
 tutti_status cuda_channels_create(struct cuda_channels **channels, struct cuda_part *part,
-                                  int ordinal, int rank, int size, size_t staging_bytes);
-/* parts by rank. UNSUPPORTED, with the reason: a rank without a GPU, two processes that share one,
- * or GPUs that do not reach each other. */
-tutti_status cuda_channels_connect(struct cuda_channels *channels, const struct cuda_part *parts);
+                                  int ordinal, int most, size_t staging_bytes);
+/* This rank is `rank` of `size` then, whose parts these are. UNSUPPORTED, with the reason: too many
+ * ranks, one without a GPU, two processes that share one, or GPUs that do not reach each other. */
+tutti_status cuda_channels_connect(struct cuda_channels *channels, const struct cuda_part *parts,
+                                   int rank, int size);
 /* NULL is fine. After a failure what is still to run finds its memory in place: it is kept. */
 void cuda_channels_destroy(struct cuda_channels *channels);
 
@@ -54,9 +55,10 @@ struct cuda_channels_launch {
 	unsigned blocks;
 	void *args; /* struct packets_args or lines_args */
 	const void *near; /* a buffer of the call         */
-	void *stream;
+	void *stream; /* or the channels' own, see cuda_channels_stream */
 	bool in_stream;
 };
+void *cuda_channels_stream(const struct cuda_channels *channels);
 tutti_status cuda_channels_launch(struct cuda_channels *channels,
                                   const struct cuda_channels_launch *launch, void **used,
                                   bool *is_captured);

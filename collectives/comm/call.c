@@ -76,7 +76,8 @@ struct way {
 	bool is_window;
 	const struct memory_kind *memory;
 	const struct memory_kind *stream_kind; /* NULL: it is in no stream's order             */
-	bool is_on_device;
+	bool is_on_device;                     /* ... */
+	bool is_across;                        /* ... and by messages between nodes */
 	enum ending ending;
 };
 
@@ -103,6 +104,21 @@ static bool copies_send(const struct call_args *args)
 	       collective_pattern(args->collective) == COLL_ALL_TO_ALL;
 }
 
+static const struct algorithm *two_level(void)
+{
+	return algorithm_find(COLL_ALL_REDUCE, "two_level");
+}
+
+/* Whether the ranks of each node do their part on their GPUs, and the nodes exchange messages. */
+static bool goes_across(const struct tutti_comm *comm, const struct call_args *args,
+			const struct way *way)
+{
+	return comm->device && way->memory->id == TUTTI_MEMORY_CUDA &&
+	       device_serves_across(comm->device, args) &&
+	       !select_why_not(&comm->select, two_level(), args) &&
+	       (!comm->select.rules || way->algorithm == two_level());
+}
+
 static tutti_status find_way(const struct tutti_comm *comm, const struct call_args *args,
 			     struct way *way)
 {
@@ -118,6 +134,10 @@ static tutti_status find_way(const struct tutti_comm *comm, const struct call_ar
 		way->is_window = !way->algorithm->build;
 	}
 	TRY(find_memory(args, &way->memory));
+	if (goes_across(comm, args, way)) {
+		way->is_across = true;
+		way->algorithm = two_level();
+	}
 	if (comm->device && device_serves(comm->device, args) &&
 	    (way->memory->id == TUTTI_MEMORY_CUDA || !has_buffers(args))) {
 		way->is_on_device = true;
@@ -145,8 +165,10 @@ static tutti_status find_stream(const struct tutti_comm *comm, const struct call
 
 	way->ending = ending_of(call, way->memory);
 	way->stream_kind = NULL;
+	if (way->is_on_device || way->is_across)
+		TRY(device_check(comm->device, args, call));
 	if (way->is_on_device)
-		return device_check(comm->device, args, call);
+		return TUTTI_OK;
 	if (__builtin_expect(!is_device && !stream, 1))
 		return TUTTI_OK;
 	way->stream_kind = is_device ? way->memory : memory_kind(TUTTI_MEMORY_CUDA);
@@ -188,6 +210,8 @@ static tutti_status add_plan(struct tutti_comm *comm, const struct algorithm *a,
 			       .nodes = comm->select.nodes};
 	key.options.staged = !(comm->reach.kinds_in_place & 1u << spec->memory->id);
 	key.options.scaled = op_scalar(spec->args.op) != NULL;
+	key.options.across = spec->kind == &device_across_tasks;
+	key.in_place |= key.options.across;
 	spec->layout = layout_of(&spec->args, comm->size, algorithm_split(a, comm->size));
 	spec->width = algorithm_width(a, comm->size, key.options);
 	spec->checks_counts = spec->args.collective == COLL_ALL_TO_ALLV;
@@ -198,6 +222,8 @@ static const struct task_kind *kind_of(const struct way *way)
 {
 	if (way->is_on_device)
 		return &device_tasks;
+	if (way->is_across)
+		return &device_across_tasks;
 	return way->algorithm && way->algorithm->build ? &plan_tasks : &window_tasks;
 }
 
@@ -287,7 +313,7 @@ tutti_status comm_call(struct tutti_comm *comm, struct call_args *args, const tu
 
 	TRY(find_way(comm, args, &way));
 	TRY(find_stream(comm, args, call, &way));
-	args->is_on_device = way.is_on_device;
+	args->is_on_device = way.is_on_device || way.is_across;
 	args->sequence = atomic_load_explicit(&comm->calls.sequence, memory_order_relaxed);
 	if (call_is_later_round(args))
 		args->sequence--; /* its first round's */

@@ -130,8 +130,7 @@ static void note_address(struct member_address *to, const struct tutti_endpoint 
 
 static void open_device(struct tutti_comm *comm, struct member *m)
 {
-	struct device_config config = {.rank = comm->rank,
-				       .size = comm->size,
+	struct device_config config = {.most = comm->size,
 				       .ordinal = comm->settings.device,
 				       .staging_bytes = (size_t)comm->settings.env.window_bytes};
 

@@ -28,7 +28,8 @@ tutti_status plan_cache_find(struct tutti_comm *comm, const struct algorithm *a,
 	for (c = *list; c; c = c->next)
 		if (c->root == key->root && c->in_place == key->in_place &&
 		    c->options.staged == key->options.staged &&
-		    c->options.scaled == key->options.scaled) {
+		    c->options.scaled == key->options.scaled &&
+		    c->options.across == key->options.across) {
 			*plan = c->plan;
 			return TUTTI_OK;
 		}

@@ -287,16 +287,21 @@ static tutti_status find_peers(struct tutti_comm *comm, const struct member *mem
 /* It cannot fail: without a device there is the engine. */
 static tutti_status find_device(struct tutti_comm *comm, const struct member *members)
 {
+	const struct nodes *nodes = comm->select.nodes;
+	struct group ranks = {.me = comm->rank, .size = comm->size, .stride = 1};
 	struct cuda_part *parts;
 
 	if (!comm->device)
 		return TUTTI_OK;
+	if (nodes)
+		ranks = group_in_node(nodes, comm->rank);
 	if (!(parts = calloc((size_t)comm->size, sizeof *parts)))
 		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for the GPUs of %d ranks",
 			    comm->rank, comm->size);
-	for (int r = 0; r < comm->size; r++)
-		parts[r] = members[r].gpu;
-	if (comm->place.num_nodes > 1 || !device_connect(comm->device, parts)) {
+	for (int r = 0; r < ranks.size; r++)
+		parts[r] = members[member(ranks, r)].gpu;
+	if ((comm->place.num_nodes > 1 && !nodes) ||
+	    !device_connect(comm->device, parts, ranks, nodes != NULL)) {
 		device_close(comm->device);
 		comm->device = NULL;
 	}

@@ -9,6 +9,8 @@
 
 #include <stdlib.h>
 
+#define ACROSS_BYTES (64u << 10)
+
 void device_open(struct device **out, struct cuda_part *part, const struct device_config *config)
 {
 	struct device *d;
@@ -21,9 +23,8 @@ void device_open(struct device **out, struct cuda_part *part, const struct devic
 		return;
 	if (!(d = calloc(1, sizeof *d)))
 		return;
-	d->rank = config->rank;
-	d->size = config->size;
-	if (cuda_channels_create(&d->channels, part, ordinal, d->rank, d->size,
+	d->across_tail = &d->across;
+	if (cuda_channels_create(&d->channels, part, ordinal, config->most,
 				 config->staging_bytes) != TUTTI_OK) {
 		log_info("no kernels that wait for each other: %s", last_error());
 		part->is_there = 0;
@@ -38,9 +39,14 @@ int device_ordinal(const struct device *d)
 	return cuda_channels_ordinal(d->channels);
 }
 
-bool device_connect(struct device *d, const struct cuda_part *parts)
+bool device_connect(struct device *d, const struct cuda_part *parts, struct group ranks,
+		    bool is_of_node)
 {
-	if (cuda_channels_connect(d->channels, parts) == TUTTI_OK)
+	d->rank = ranks.me;
+	d->size = ranks.size;
+	d->ranks = ranks;
+	d->is_of_node = is_of_node;
+	if (cuda_channels_connect(d->channels, parts, d->rank, d->size) == TUTTI_OK)
 		return true;
 	log_info("no kernels that wait for each other: %s", last_error());
 	return false;
@@ -85,8 +91,15 @@ static bool may_lack_buffers(const struct device *d, const struct call_args *arg
 /* Scaled sums have a scalar for each rank, which its plan multiplies with first. */
 bool device_serves(const struct device *d, const struct call_args *args)
 {
-	return args->collective != COLL_BARRIER && args->collective < COLL_SPLIT &&
-	       !op_scalar(args->op) && !may_lack_buffers(d, args);
+	return !d->is_of_node && args->collective != COLL_BARRIER &&
+	       args->collective < COLL_SPLIT && !op_scalar(args->op) && !may_lack_buffers(d, args);
+}
+
+/* Two kernels and a plan: a short call is over sooner without the kernels. */
+bool device_serves_across(const struct device *d, const struct call_args *args)
+{
+	return d->is_of_node && args->collective == COLL_ALL_REDUCE && !op_scalar(args->op) &&
+	       args->count * dtype_bytes(args->dtype) >= ACROSS_BYTES;
 }
 
 static bool is_default_stream(const void *stream)
@@ -102,6 +115,8 @@ tutti_status device_check(const struct device *d, const struct call_args *args,
 
 	TRY(device_places(d, args, &send, &recv));
 	TRY(cuda_channels_check_stream(d->channels, call ? call->stream : NULL));
+	if (d->is_of_node) /* its kernels are in a stream of their own */
+		return TUTTI_OK;
 	if (call && !call->work && !call->done && is_default_stream(call->stream) &&
 	    cuda_channels_share_default(d->channels))
 		return fail(TUTTI_ERR_INVALID,
@@ -120,7 +135,11 @@ tutti_status device_mem_alloc(struct device *d, size_t bytes, void **ptr,
 
 tutti_status device_mem_map(struct device *d, const struct cuda_region *regions)
 {
-	return cuda_region_map(d->channels, regions);
+	struct cuda_region of_ranks[CHANNEL_RANKS];
+
+	for (int i = 0; i < d->size; i++)
+		of_ranks[i] = regions[member(d->ranks, i)];
+	return cuda_region_map(d->channels, of_ranks);
 }
 
 bool device_mem_free(void *ptr)

@@ -4,6 +4,7 @@
 #define COLLECTIVES_DEVICE_DEVICE_H
 
 #include "collectives/engine/engine.h"
+#include "collectives/plan/plan.h"
 #include "cuda/channels.h"
 #include "cuda/regions.h"
 
@@ -11,7 +12,7 @@
 struct device;
 
 struct device_config {
-	int rank, size;
+	int most;             /* so many ranks at the most                                    */
 	int ordinal;          /* of a CUDA device; -1: the one that is current in this thread */
 	size_t staging_bytes; /* of each rank, for buffers that the others do not map         */
 };
@@ -21,13 +22,15 @@ struct device_config {
 void device_open(struct device **device, struct cuda_part *part,
 		 const struct device_config *config);
 int device_ordinal(const struct device *device);
-/* parts: of all ranks, in rank order. false: there is no way; the log says why. */
-bool device_connect(struct device *device, const struct cuda_part *parts);
+/* With the parts of all ranks; or, in a communicator of several nodes, with those of this rank's
+ * node, which are a group of its ranks. false: there is no way; the log says why. */
+bool device_connect(struct device *device, const struct cuda_part *parts, struct group ranks,
+		    bool is_of_node);
 /* NULL is fine. After the engine. */
 void device_close(struct device *device);
 
-/* tutti_mem_alloc's memory of this rank's GPU: made, then mapped by all, whose reports are by rank.
- * As cuda_region_alloc and _map. */
+/* tutti_mem_alloc's memory of this rank's GPU: made, then mapped by those who have part. regions: of
+ * all ranks of the communicator. As cuda_region_alloc and _map. */
 tutti_status device_mem_alloc(struct device *device, size_t bytes, void **ptr,
 			      struct cuda_region *region);
 tutti_status device_mem_map(struct device *device, const struct cuda_region *regions);
@@ -36,6 +39,8 @@ bool device_mem_free(void *ptr);
 
 /* Whether it serves this call on the cuda kind's memory: depends on what all ranks agree on. */
 bool device_serves(const struct device *device, const struct call_args *args);
+/* Whether the ranks of a node do their part of it there: the plan two_level does the rest. */
+bool device_serves_across(const struct device *device, const struct call_args *args);
 /* Whether this rank may make the call, in this stream: INVALID. */
 tutti_status device_check(const struct device *device, const struct call_args *args,
 			  const tutti_call *call);
@@ -45,7 +50,7 @@ tutti_status device_check(const struct device *device, const struct call_args *a
 void device_fail(void *device);
 bool device_runs(void *device, uint64_t *ended);
 
-/* A task whose spec has a device. */
-extern const struct task_kind device_tasks;
+/* Tasks whose spec has a device: the second with a plan of two_level whose option across is set. */
+extern const struct task_kind device_tasks, device_across_tasks;
 
 #endif

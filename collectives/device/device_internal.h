@@ -3,10 +3,14 @@
 #define COLLECTIVES_DEVICE_DEVICE_INTERNAL_H
 
 #include "collectives/device/device.h"
+#include "collectives/engine/task.h"
 
 struct device {
 	struct cuda_channels *channels;
-	int rank, size;
+	int rank, size;     /* of this rank among those that have part, ...     */
+	struct group ranks; /* ... and which ranks of the communicator they are */
+	bool is_of_node;    /* there are others, on other nodes                 */
+	struct tutti_work *across, **across_tail; /* calls across nodes, in order: engine's lock */
 };
 
 /* A call as the arguments of a kernel. */
@@ -21,5 +25,16 @@ tutti_status device_places(const struct device *device, const struct call_args *
 			   uint64_t *send, uint64_t *recv);
 tutti_status device_prepare(const struct device *device, const struct call_args *call,
 			    union device_args *args, struct cuda_channels_launch *launch);
+/* Of a call across nodes: this rank's share of the node's sum, or all shares from all ranks. */
+tutti_status device_prepare_share(const struct device *device, const struct task_spec *spec,
+				  bool gathers, union device_args *args,
+				  struct cuda_channels_launch *launch);
+
+/* device_task.c: posts what owner hears of when stream has come here. */
+void device_await(struct engine *e, struct tutti_work *work, void *stream,
+		  const struct io_owner *owner);
+void device_failed(struct engine *e, struct engine_io *io); /* for owner */
+/* A kernel of work has ended. false: not well, and the communicator has failed. */
+bool device_is_well(struct engine *e, const struct tutti_work *work);
 
 #endif

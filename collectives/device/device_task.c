@@ -7,17 +7,16 @@
 #include <stdio.h>
 
 static void kernel_ended(struct engine *e, struct engine_io *io);
-static void kernel_failed(struct engine *e, struct engine_io *io);
-static const struct io_owner device_owner = {.done = kernel_ended, .failed = kernel_failed};
+static const struct io_owner device_owner = {.done = kernel_ended, .failed = device_failed};
 
-/* Posts what is done when the stream has come here. */
-static void await_stream(struct engine *e, struct tutti_work *work, void *stream)
+void device_await(struct engine *e, struct tutti_work *work, void *stream,
+		  const struct io_owner *owner)
 {
 	struct memory_queue *q = e->links.queues[TUTTI_MEMORY_CUDA];
 	struct bounce *b = &work->bounce;
 
 	b->after_src = work->spec.args.recv ? work->spec.args.recv : work->spec.args.send;
-	b->after.owner = &device_owner;
+	b->after.owner = owner;
 	b->after.work = work;
 	b->after.op.op = MEMORY_AFTER;
 	b->after.op.dst = stream;
@@ -52,7 +51,7 @@ static tutti_status begin(struct engine *e, struct tutti_work *work)
 		engine_expect_replays(e);
 		engine_work_ended(e, work);
 	} else {
-		await_stream(e, work, used);
+		device_await(e, work, used, &device_owner);
 	}
 	return TUTTI_OK;
 }
@@ -65,22 +64,28 @@ static void explain_mismatch(struct engine *e, const struct tutti_work *work, in
 	if (e->config.control)
 		control_check(e->config.control,
 			      &(struct control_wait){work->spec.args.sequence, true});
-	snprintf(text, sizeof text, "rank %d made another call on its GPU", peer);
+	snprintf(text, sizeof text, "rank %d made another call on its GPU",
+		 member(work->spec.device->ranks, peer));
 	engine_fail_in(e, work, TUTTI_ERR_MISMATCH, text);
+}
+
+bool device_is_well(struct engine *e, const struct tutti_work *work)
+{
+	int peer;
+
+	if (!cuda_channels_error(work->spec.device->channels, &peer))
+		return true;
+	explain_mismatch(e, work, peer);
+	return false;
 }
 
 static void kernel_ended(struct engine *e, struct engine_io *io)
 {
-	struct tutti_work *work = io->work;
-	int peer;
-
-	if (cuda_channels_error(work->spec.device->channels, &peer))
-		explain_mismatch(e, work, peer);
-	else
-		engine_work_ended(e, work);
+	if (device_is_well(e, io->work))
+		engine_work_ended(e, io->work);
 }
 
-static void kernel_failed(struct engine *e, struct engine_io *io)
+void device_failed(struct engine *e, struct engine_io *io)
 {
 	engine_fail_in(e, io->work, io->op.io.status, e->links.queues[TUTTI_MEMORY_CUDA]->error);
 }

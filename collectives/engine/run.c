@@ -24,13 +24,21 @@ static void mark_dirty(struct engine *e, struct lane_run *l)
 	e->runs.dirty_tail = &l->next_dirty;
 }
 
+static void plan_ended(struct engine *e, const struct run *r)
+{
+	if (r->work->spec.kind->plan_ended)
+		r->work->spec.kind->plan_ended(e, r->work);
+	else
+		engine_work_ended(e, r->work);
+}
+
 void run_start(struct engine *e, struct run *r)
 {
 	r->is_started = true;
 	for (uint32_t i = 0; i < r->plan->lane_count; i++)
 		mark_dirty(e, &r->lanes[i]);
 	if (r->plan->count == 0)
-		engine_work_ended(e, r->work);
+		plan_ended(e, r);
 }
 
 static void slice_done(struct engine *e, struct run *r)
@@ -40,7 +48,7 @@ static void slice_done(struct engine *e, struct run *r)
 		r->finished++;
 	}
 	if (r->finished == r->slices) {
-		engine_work_ended(e, r->work);
+		plan_ended(e, r);
 		return;
 	}
 	for (uint32_t i = 0; i < r->plan->lane_count; i++)

@@ -45,6 +45,8 @@ struct task_kind {
 	tutti_status (*begin)(struct engine *e, struct tutti_work *work);
 	/* The host copies or the scratch that begin asked for are there. NULL: not needed. */
 	void (*prepared)(struct engine *e, struct tutti_work *work);
+	/* The plan that work ran has ended. NULL: so has work. */
+	void (*plan_ended)(struct engine *e, struct tutti_work *work);
 	/* The work is over, well or not: gives back what begin took. NULL if there is nothing. */
 	void (*finish)(struct engine *e, struct tutti_work *work);
 	/* Says in words what work, which is not over, waits for. Returns a rank of it, or -1. */
@@ -87,6 +89,12 @@ struct bounce {
 	bool is_held;  /* the stream's earlier work is not over            */
 };
 
+/* A call whose kernels and plan take turns: see collectives/device/across_task.c. */
+struct across {
+	struct tutti_work *next; /* behind it, in order of submission */
+	int phase;
+};
+
 enum work_stage { WORK_PREPARES, WORK_RUNS, WORK_CLEANS_UP };
 
 /* The calls that the one work of a group holds. */
@@ -124,6 +132,7 @@ struct tutti_work {
 	struct memory_gate gate; /* where streams wait for its end; or none           */
 	struct window_run window;
 	struct bounce bounce;
+	struct across across;
 };
 
 /* How the peers are reached. Under the engine's lock. */

@@ -70,6 +70,7 @@ struct plan_options {
 	bool staged; /* IN and OUT are memory that no transport touches: every byte on its
 		      * way passes through host chunks of TMP                          */
 	bool scaled; /* each rank's input counts times its scalar                       */
+	bool across; /* of two levels only what goes between nodes: GPUs do the rest    */
 };
 
 struct plan {

@@ -13,6 +13,8 @@ foreach(name test_driver_errors test_replays test_symmetric)
 	add_dependencies(${name} fake_cuda)
 	tutti_fake_cuda(cuda/${name} FAKE_CUDA_DEVICES=3)
 endforeach()
+add_dependencies(test_across fake_cuda)
+tutti_fake_cuda(cuda/test_across FAKE_CUDA_DEVICES=8)
 
 # The API's tests on device buffers: processes that share one GPU or have one each, and threads.
 set(cuda_passes world errors messages small large bits flight programs)

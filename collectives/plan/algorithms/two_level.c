@@ -26,11 +26,14 @@ void two_level_all_reduce(struct plan *p, struct group g, struct span in, struct
 	struct group node = group_in_node(g.nodes, g.me), lane = group_across(g.nodes, g.me);
 	struct span share = part(out, node.me, node.size);
 
-	plan_partial(p, true);
-	direct_reduce_scatter(p, node, in, share);
-	plan_partial(p, false);
+	if (!p->options.across) {
+		plan_partial(p, true);
+		direct_reduce_scatter(p, node, in, share);
+		plan_partial(p, false);
+	}
 	(lane.size <= FEW_NODES ? direct_all_reduce : ring_all_reduce)(p, lane, share, share);
-	direct_all_gather(p, node, share, out);
+	if (!p->options.across)
+		direct_all_gather(p, node, share, out);
 }
 
 /* Ranks of a node first add up, for each lane, what its ranks on all nodes will get. */
