@@ -29,8 +29,8 @@ bool device_connect(struct device *device, const struct cuda_part *parts, struct
 /* NULL is fine. After the engine. */
 void device_close(struct device *device);
 
-/* tutti_mem_alloc's memory of this rank's GPU: made, then mapped by those who have part. regions: of
- * all ranks of the communicator. As cuda_region_alloc and _map. */
+/* tutti_mem_alloc's memory of this rank's GPU: made, then mapped by those who have part. regions:
+ * of all ranks of the communicator. As cuda_region_alloc and _map. */
 tutti_status device_mem_alloc(struct device *device, size_t bytes, void **ptr,
 			      struct cuda_region *region);
 tutti_status device_mem_map(struct device *device, const struct cuda_region *regions);
