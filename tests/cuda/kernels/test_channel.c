@@ -94,7 +94,7 @@ static void run_calls(struct world *w, int by)
 
 static void run_worlds(int by, uint32_t first_epoch)
 {
-	int rounds = whole_or(16, 8, 6);
+	int rounds = whole_or(16, 5, 2);
 
 	for (int i = 0; i < rounds; i++) {
 		struct world w;

@@ -5,6 +5,7 @@
 #include "memory/ops.h"
 #include "memory/reduce.h"
 #include "tests/random.h"
+#include "tests/whole.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -184,13 +185,15 @@ static const int n_sources[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 17, 32, 33, 70};
 
 static void every_dtype_op_and_shape(void **state)
 {
+	int flavours = whole_or(3, 2, 1);
+
 	(void)state;
 	for (int dtype = 0; dtype < (int)DTYPE_COUNT; dtype++)
 		for (int op = 0; op < OPS_BUILT_IN; op++) {
 			if (!op_fits((tutti_op)op, (tutti_dtype)dtype))
 				continue;
 			for (size_t n = 0; n < sizeof n_sources / sizeof n_sources[0]; n++)
-				for (int flavour = 0; flavour < 3; flavour++) {
+				for (int flavour = 0; flavour < flavours; flavour++) {
 					struct shape s = {.dtype = (tutti_dtype)dtype,
 							  .op = (tutti_op)op,
 							  .n_src = n_sources[n],
@@ -212,7 +215,7 @@ static void sums_of_many_vectors(void **state)
 	static const tutti_dtype dtypes[] = {TUTTI_F32, TUTTI_BF16, TUTTI_F16, TUTTI_F64, TUTTI_I8};
 
 	(void)state;
-	for (int round = 0; round < 60; round++) {
+	for (int round = 0; round < whole_or(60, 30, 10); round++) {
 		struct shape s = {.dtype = dtypes[draw(5)],
 				  .op = draw(2) ? TUTTI_SUM : TUTTI_AVG,
 				  .n_src = 1 + (int)draw(8),
@@ -250,7 +253,7 @@ static void scaled_inputs(void **state)
 	static char want[ROOM], result[ROOM] __attribute__((aligned(64)));
 
 	(void)state;
-	for (int round = 0; round < 300; round++) {
+	for (int round = 0; round < whole_or(300, 150, 60); round++) {
 		struct shape s = {.dtype = (tutti_dtype)draw(DTYPE_COUNT),
 				  .count = draw(draw(2) ? 40 : COUNT_MOST),
 				  .n_src = 1,
