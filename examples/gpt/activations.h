@@ -14,12 +14,13 @@ struct block_activations {
 
 struct gpt_activations {
 	int sequences, n;                             /* of the last forward                  */
-	const unsigned char *tokens;
+	unsigned char *tokens, *targets;
 	struct block_activations blocks[GPT_MAX_LAYERS];
 	float *out, *norm, *logits;                   /* of the head; out: the last stream    */
 	struct norm_stats stats;
 	float *stream_grad, *wide_grad, *narrow_grad, *scratch;
-	float *memory;
+	double *loss;
+	float *memory;                                /* of place.h, as all of these         */
 };
 
 #endif

@@ -1,41 +1,20 @@
-/* The GPT: which layers, in which units, and where the hooks are. The arithmetic is in layers.c.
+/* The GPT: which layers, in which units, and where the hooks are. The arithmetic is in layers.c, or
+ * for a GPU in examples/gpt_cuda/layers.c.
  *
  * Each unit's part is between its begin and its end, in forward and in backward. That is all the
  * trainer needs: the end of a unit's backward starts its gradients on their way to the other ranks.
  */
 #include "activations.h"
-
-#include <string.h>
-
-/* bf16 is the upper half of f32. f16 has 5 bits of exponent, whose zero is that of the smallest
- * numbers, in steps of 2 to the power of -24. */
-static float widened(uint16_t x, tutti_dtype dtype)
-{
-	uint32_t sign = (uint32_t)(x & 0x8000) << 16, exponent = x >> 10 & 31, fraction = x & 0x3ff;
-	uint32_t bits = sign | (exponent == 31 ? 255u : exponent + 112) << 23 | fraction << 13;
-	float wide;
-
-	if (dtype == TUTTI_BF16)
-		bits = (uint32_t)x << 16;
-	else if (exponent == 0)
-		return (sign ? -0x1p-24f : 0x1p-24f) * (float)fraction;
-	memcpy(&wide, &bits, sizeof wide);
-	return wide;
-}
-
-static const float *widen(float *wide, const uint16_t *narrow, size_t count, tutti_dtype dtype)
-{
-	for (size_t i = 0; i < count; i++)
-		wide[i] = widened(narrow[i], dtype);
-	return wide;
-}
+#include "place.h"
 
 static const float *data(const struct gpt *gpt, int param)
 {
 	const void *values = tutti_param_data(gpt->trainer, param);
-	return gpt->dtype == TUTTI_F32
-		       ? values
-		       : widen(gpt->wide[param], values, gpt->counts[param], gpt->dtype);
+
+	if (gpt->dtype == TUTTI_F32)
+		return values;
+	widen(gpt->wide[param], values, gpt->counts[param], gpt->dtype);
+	return gpt->wide[param];
 }
 
 static float *grad(const struct gpt *gpt, int param)
@@ -56,39 +35,22 @@ static struct attention_shape attention_of(const struct gpt *gpt)
 					gpt->shape.channels, gpt->shape.heads};
 }
 
-/* x (n, c) = token_w (vocab, c)[token] + position_w (length, c)[position] */
-static void embed_forward(struct gpt *gpt)
+static struct embedding_shape embedding_of(const struct gpt *gpt)
 {
-	const struct gpt_activations *a = gpt->activations;
-	const float *token_w = data(gpt, gpt->token_w), *position_w = data(gpt, gpt->position_w);
-	float *x = stream_after(gpt, -1);
-	int c = gpt->shape.channels;
-
-	for (int r = 0; r < a->n; r++)
-		for (int j = 0; j < c; j++)
-			x[r * c + j] = token_w[a->tokens[r] * c + j] +
-				       position_w[r % gpt->shape.length * c + j];
+	return (struct embedding_shape){gpt->activations->n, gpt->shape.length, gpt->shape.channels,
+					gpt->shape.vocab};
 }
 
-static void embed_backward(struct gpt *gpt)
+static void embedding_forward(struct gpt *gpt)
 {
-	const struct gpt_activations *a = gpt->activations;
-	float *token_grad = grad(gpt, gpt->token_w), *position_grad = grad(gpt, gpt->position_w);
-	int c = gpt->shape.channels;
-
-	for (int r = 0; r < a->n; r++)
-		for (int j = 0; j < c; j++) {
-			float dx = a->stream_grad[r * c + j];
-			token_grad[a->tokens[r] * c + j] += dx;
-			position_grad[r % gpt->shape.length * c + j] += dx;
-		}
+	embed_forward(stream_after(gpt, -1), gpt->activations->tokens, data(gpt, gpt->token_w),
+		      data(gpt, gpt->position_w), embedding_of(gpt));
 }
 
-/* out (count) = a + b */
-static void add(float *out, const float *a, const float *b, int count)
+static void embedding_backward(struct gpt *gpt)
 {
-	for (int i = 0; i < count; i++)
-		out[i] = a[i] + b[i];
+	embed_backward(grad(gpt, gpt->token_w), grad(gpt, gpt->position_w),
+		       gpt->activations->stream_grad, gpt->activations->tokens, embedding_of(gpt));
 }
 
 /* middle = in + proj(attention(qkv(norm1(in)))); out = middle + down(gelu(up(norm2(middle)))) */
@@ -145,30 +107,28 @@ static void block_backward(struct gpt *gpt, int layer)
 	layernorm_backward(norm1, a->narrow_grad, b->in, b->stats1, data(gpt, id->norm1_w), n, c);
 }
 
-/* logits (n, vocab) = norm(out (n, c)) * transposed token_w (vocab, c) */
+/* logits = norm(out) * transposed token_w */
 static void head_forward(struct gpt *gpt)
 {
 	const struct gpt_activations *a = gpt->activations;
-	int n = a->n, c = gpt->shape.channels, vocab = gpt->shape.vocab;
+	int n = a->n, c = gpt->shape.channels;
 
 	layernorm_forward(a->norm, a->stats, a->out, data(gpt, gpt->norm_w), data(gpt, gpt->norm_b),
 			  n, c);
-	transpose(a->scratch, data(gpt, gpt->token_w), vocab, c);
-	memset(a->logits, 0, (size_t)(n * vocab) * sizeof(float));
-	matmul_add(a->logits, a->norm, a->scratch, n, c, vocab);
+	scores_forward(a->logits, a->scratch, a->norm, data(gpt, gpt->token_w), n, c,
+		       gpt->shape.vocab);
 }
 
 /* logits are their own gradient by now. */
 static void head_backward(struct gpt *gpt)
 {
 	const struct gpt_activations *a = gpt->activations;
-	int n = a->n, c = gpt->shape.channels, vocab = gpt->shape.vocab;
+	int n = a->n, c = gpt->shape.channels;
 	struct norm_grads norm = {a->stream_grad, grad(gpt, gpt->norm_w), grad(gpt, gpt->norm_b)};
 
-	memset(a->narrow_grad, 0, (size_t)(n * c) * sizeof(float));
-	matmul_add(a->narrow_grad, a->logits, data(gpt, gpt->token_w), n, vocab, c);
-	matmul_transposed_add(grad(gpt, gpt->token_w), a->logits, a->norm, vocab, n, c);
-	memset(a->stream_grad, 0, (size_t)(n * c) * sizeof(float));
+	scores_backward(a->narrow_grad, grad(gpt, gpt->token_w), a->logits, a->norm,
+			data(gpt, gpt->token_w), n, c, gpt->shape.vocab);
+	clear(a->stream_grad, (size_t)n * (size_t)c);
 	layernorm_backward(norm, a->narrow_grad, a->out, a->stats, data(gpt, gpt->norm_w), n, c);
 }
 
@@ -176,11 +136,11 @@ void gpt_forward(struct gpt *gpt, const unsigned char *tokens, int sequences)
 {
 	tutti_trainer *trainer = gpt->trainer;
 
-	gpt->activations->tokens = tokens;
 	gpt->activations->sequences = sequences;
 	gpt->activations->n = sequences * gpt->shape.length;
+	place_upload(gpt->activations->tokens, tokens, (size_t)gpt->activations->n);
 	must(tutti_forward_begin(trainer, gpt->embed_unit));
-	embed_forward(gpt);
+	embedding_forward(gpt);
 	must(tutti_forward_end(trainer, gpt->embed_unit));
 	for (int l = 0; l < gpt->shape.layers; l++) {
 		must(tutti_forward_begin(trainer, gpt->blocks[l].unit));
@@ -194,18 +154,28 @@ void gpt_forward(struct gpt *gpt, const unsigned char *tokens, int sequences)
 
 const float *gpt_logits(const struct gpt *gpt)
 {
-	return gpt->activations->logits;
+	size_t count = (size_t)gpt->activations->n * (size_t)gpt->shape.vocab;
+
+	return place_view(gpt->activations->logits, count * sizeof(float));
 }
 
-double gpt_loss(struct gpt *gpt, const unsigned char *targets, int with_gradient)
+void gpt_loss(struct gpt *gpt, const unsigned char *targets, int with_gradient)
 {
-	float *logits = gpt->activations->logits, scale = tutti_grad_scale(gpt->trainer);
-	int n = gpt->activations->n, vocab = gpt->shape.vocab;
-	double loss = softmax_loss(logits, targets, n, vocab, with_gradient);
+	const struct gpt_activations *a = gpt->activations;
+	const float scale = tutti_grad_scale(gpt->trainer);
 
-	for (int i = 0; with_gradient && scale != 1 && i < n * vocab; i++)
-		logits[i] *= scale;
-	return loss;
+	place_upload(a->targets, targets, (size_t)a->n);
+	softmax_loss(a->loss, a->logits, a->targets, a->n, gpt->shape.vocab,
+		     with_gradient ? &scale : NULL);
+}
+
+double gpt_loss_sum(struct gpt *gpt)
+{
+	static const double zero;
+	double sum = *(const double *)place_view(gpt->activations->loss, sizeof sum);
+
+	place_upload(gpt->activations->loss, &zero, sizeof zero);
+	return sum;
 }
 
 void gpt_backward(struct gpt *gpt)
@@ -221,6 +191,6 @@ void gpt_backward(struct gpt *gpt)
 		must(tutti_backward_end(trainer, gpt->blocks[l].unit));
 	}
 	must(tutti_backward_begin(trainer, gpt->embed_unit));
-	embed_backward(gpt);
+	embedding_backward(gpt);
 	must(tutti_backward_end(trainer, gpt->embed_unit));
 }

@@ -45,9 +45,11 @@ uint64_t gpt_fingerprint(const struct gpt *gpt);
 /* tokens (sequences, length). Afterwards gpt_logits has the scores of every next token. */
 void gpt_forward(struct gpt *gpt, const unsigned char *tokens, int sequences);
 const float *gpt_logits(const struct gpt *gpt);        /* (sequences, length, vocab) */
-/* The cross entropy summed over all targets (sequences, length). Logits turn into gradients for gpt_backward
- * when with_gradient. */
-double gpt_loss(struct gpt *gpt, const unsigned char *targets, int with_gradient);
+/* Adds the cross entropy with all targets (sequences, length) to a sum. Logits turn into gradients for
+ * gpt_backward when with_gradient. */
+void gpt_loss(struct gpt *gpt, const unsigned char *targets, int with_gradient);
+/* That sum since the last call. Only it and gpt_logits wait for a GPU. */
+double gpt_loss_sum(struct gpt *gpt);
 void gpt_backward(struct gpt *gpt);
 
 /* For calls that can only fail when ranks or machines do: says why, and goes where rescue says when a rank has died or

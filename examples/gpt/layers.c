@@ -1,69 +1,93 @@
-/* The layers of a GPT, forward and backward side by side.
+/* The layers of a GPT on the CPU, forward and backward side by side.
  *
  * Loops are written so that compilers vectorize them without being allowed to reorder sums: the
- * innermost one runs along a row and its additions are independent. */
+ * innermost one runs along a row and its additions are independent. examples/gpt_cuda/layers.c is
+ * the same for a GPU. */
 #include "layers.h"
+
+#include "matmul.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Where the time goes: compiled for more than one instruction set, chosen when the program starts.
- */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__)
-#define MULTIVERSIONED __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define MULTIVERSIONED
-#endif
-
-/* c (cols) += x[0] * b (4, cols) row 0 + ... + x[3] * row 3 */
-static inline void add_rows(float *restrict c, const float x[4], const float *restrict b, int cols)
+void clear(float *x, size_t count)
 {
-	const float *b0 = b, *b1 = b + cols, *b2 = b + 2 * cols, *b3 = b + 3 * cols;
-
-	for (int j = 0; j < cols; j++)
-		c[j] += x[0] * b0[j] + x[1] * b1[j] + x[2] * b2[j] + x[3] * b3[j];
+	memset(x, 0, count * sizeof *x);
 }
 
+/* bf16 is the upper half of f32. f16 has 5 bits of exponent, whose zero is that of the smallest
+ * numbers, in steps of 2 to the power of -24. */
+static float widened(uint16_t x, tutti_dtype dtype)
+{
+	uint32_t sign = (uint32_t)(x & 0x8000) << 16, exponent = x >> 10 & 31, fraction = x & 0x3ff;
+	uint32_t bits = sign | (exponent == 31 ? 255u : exponent + 112) << 23 | fraction << 13;
+	float wide;
+
+	if (dtype == TUTTI_BF16)
+		bits = (uint32_t)x << 16;
+	else if (exponent == 0)
+		return (sign ? -0x1p-24f : 0x1p-24f) * (float)fraction;
+	memcpy(&wide, &bits, sizeof wide);
+	return wide;
+}
+
+void widen(float *wide, const uint16_t *narrow, size_t count, tutti_dtype dtype)
+{
+	for (size_t i = 0; i < count; i++)
+		wide[i] = widened(narrow[i], dtype);
+}
+
+void embed_forward(float *out, const unsigned char *tokens, const float *token_w,
+		   const float *position_w, struct embedding_shape s)
+{
+	int c = s.channels;
+
+	for (int r = 0; r < s.n; r++)
+		for (int j = 0; j < c; j++)
+			out[r * c + j] =
+				token_w[tokens[r] * c + j] + position_w[r % s.length * c + j];
+}
+
+void embed_backward(float *token_grad, float *position_grad, const float *out_grad,
+		    const unsigned char *tokens, struct embedding_shape s)
+{
+	int c = s.channels;
+
+	for (int r = 0; r < s.n; r++)
+		for (int j = 0; j < c; j++) {
+			float dx = out_grad[r * c + j];
+			token_grad[tokens[r] * c + j] += dx;
+			position_grad[r % s.length * c + j] += dx;
+		}
+}
+
+void scores_forward(float *scores, float *scratch, const float *in, const float *token_w, int n,
+		    int c, int vocab)
+{
+	transpose(scratch, token_w, vocab, c);
+	memset(scores, 0, (size_t)(n * vocab) * sizeof *scores);
+	matmul_add(scores, in, scratch, n, c, vocab);
+}
+
+void scores_backward(float *in_grad, float *token_grad, const float *scores_grad, const float *in,
+		     const float *token_w, int n, int c, int vocab)
+{
+	memset(in_grad, 0, (size_t)(n * c) * sizeof *in_grad);
+	matmul_add(in_grad, scores_grad, token_w, n, vocab, c);
+	matmul_transposed_add(token_grad, scores_grad, in, vocab, n, c);
+}
+
+void add(float *out, const float *a, const float *b, int count)
+{
+	for (int i = 0; i < count; i++)
+		out[i] = a[i] + b[i];
+}
+
+/* c (cols) += x * b (cols) */
 static inline void add_row(float *restrict c, float x, const float *restrict b, int cols)
 {
 	for (int j = 0; j < cols; j++)
 		c[j] += x * b[j];
-}
-
-MULTIVERSIONED
-void matmul_add(float *c, const float *a, const float *b, int rows, int inner, int cols)
-{
-	for (int r = 0; r < rows; r++) {
-		const float *x = a + r * inner;
-		int i = 0;
-		for (; i + 4 <= inner; i += 4)
-			add_rows(c + r * cols, x + i, b + i * cols, cols);
-		for (; i < inner; i++)
-			add_row(c + r * cols, x[i], b + i * cols, cols);
-	}
-}
-
-MULTIVERSIONED
-void matmul_transposed_add(float *c, const float *a, const float *b, int rows, int inner, int cols)
-{
-	int i = 0;
-
-	for (; i + 4 <= inner; i += 4)
-		for (int r = 0; r < rows; r++) {
-			const float *x = a + i * rows + r;
-			const float four[4] = {x[0], x[rows], x[2 * rows], x[3 * rows]};
-			add_rows(c + r * cols, four, b + i * cols, cols);
-		}
-	for (; i < inner; i++)
-		for (int r = 0; r < rows; r++)
-			add_row(c + r * cols, a[i * rows + r], b + i * cols, cols);
-}
-
-void transpose(float *out, const float *in, int rows, int cols)
-{
-	for (int r = 0; r < rows; r++)
-		for (int c = 0; c < cols; c++)
-			out[c * rows + r] = in[r * cols + c];
 }
 
 void linear_forward(float *out, const float *in, const float *weight, const float *bias, int n,
@@ -167,6 +191,11 @@ static void attend(float *weights, const struct head *head, int t)
 		weights[u] /= sum;
 }
 
+size_t attention_scratch(struct attention_shape s)
+{
+	return (size_t)s.length;
+}
+
 void attention_forward(float *out, float *weights, const float *qkv, struct attention_shape s)
 {
 	memset(out, 0, (size_t)(s.sequences * s.length * s.channels) * sizeof *out);
@@ -242,23 +271,26 @@ void gelu_backward(float *grad, const float *in, int count)
 	}
 }
 
-double softmax_loss(float *logits, const unsigned char *targets, int n, int vocab,
-		    int with_gradient)
+void softmax_loss(double *sum, float *logits, const unsigned char *targets, int n, int vocab,
+		  const float *grad_scale)
 {
+	const float scale = grad_scale ? *grad_scale : 1;
 	double loss = 0;
 
 	for (int r = 0; r < n; r++) {
-		float *x = logits + r * vocab, most = x[0], sum = 0, right = x[targets[r]];
+		float *x = logits + r * vocab, most = x[0], all = 0, right = x[targets[r]];
 		for (int v = 1; v < vocab; v++)
 			most = x[v] > most ? x[v] : most;
 		for (int v = 0; v < vocab; v++)
-			sum += expf(x[v] - most);
-		loss += (double)(logf(sum) - (right - most));
-		if (!with_gradient)
+			all += expf(x[v] - most);
+		loss += (double)(logf(all) - (right - most));
+		if (!grad_scale)
 			continue;
 		for (int v = 0; v < vocab; v++)
-			x[v] = expf(x[v] - most) / sum;
+			x[v] = expf(x[v] - most) / all;
 		x[targets[r]] -= 1;
+		for (int v = 0; scale != 1 && v < vocab; v++)
+			x[v] *= scale;
 	}
-	return loss;
+	*sum += loss;
 }

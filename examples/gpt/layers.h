@@ -1,10 +1,40 @@
 /* The layers of a GPT on plain arrays: forward and backward side by side. They know nothing of ranks,
  * trainers or models.
  *
+ * There are two of each: layers.c computes on the CPU, examples/gpt_cuda/layers.c launches kernels
+ * on arrays of a GPU and returns at once. A program links one. Arrays are of place.h.
+ *
  * Shapes: rows are tokens, n of them. Backward functions add (+=) to the gradients of parameters and, but
  * where a comment says otherwise, write those of activations. */
 #ifndef EXAMPLES_GPT_LAYERS_H
 #define EXAMPLES_GPT_LAYERS_H
+
+#include <tutti/tutti.h>
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* x (count) = 0 */
+void clear(float *x, size_t count);
+/* wide (count) = narrow (count), which is bf16 or f16 */
+void widen(float *wide, const uint16_t *narrow, size_t count, tutti_dtype dtype);
+
+struct embedding_shape {
+	int n, length, channels, vocab;
+};
+/* out (n, channels) = token_w (vocab, channels)[token] + position_w (length, channels)[position] */
+void embed_forward(float *out, const unsigned char *tokens, const float *token_w,
+		   const float *position_w, struct embedding_shape shape);
+void embed_backward(float *token_grad, float *position_grad, const float *out_grad,
+		    const unsigned char *tokens, struct embedding_shape shape);
+/* scores (n, vocab) = in (n, c) * transposed token_w (vocab, c). scratch has room for vocab * c. */
+void scores_forward(float *scores, float *scratch, const float *in, const float *token_w, int n,
+		    int c, int vocab);
+void scores_backward(float *in_grad, float *token_grad, const float *scores_grad, const float *in,
+		     const float *token_w, int n, int c, int vocab);
+
+/* out (count) = a + b */
+void add(float *out, const float *a, const float *b, int count);
 
 /* out (n, outs) = in (n, ins) * weight (ins, outs) + bias (outs) */
 void linear_forward(float *out, const float *in, const float *weight, const float *bias, int n,
@@ -15,13 +45,6 @@ struct linear_grads {
 };
 void linear_backward(const struct linear_grads *grads, const float *out_grad, const float *in,
 		     const float *weight, int n, int ins, int outs);
-
-/* c (rows, cols) += a (rows, inner) * b (inner, cols) */
-void matmul_add(float *c, const float *a, const float *b, int rows, int inner, int cols);
-/* c (rows, cols) += transposed a (inner, rows) * b (inner, cols) */
-void matmul_transposed_add(float *c, const float *a, const float *b, int rows, int inner, int cols);
-/* out (cols, rows) = transposed in (rows, cols) */
-void transpose(float *out, const float *in, int rows, int cols);
 
 /* out (n, c) = (in (n, c) - mean (n)) * rstd (n) * weight (c) + bias (c); mean and rstd are kept. */
 struct norm_stats {
@@ -42,7 +65,8 @@ struct attention_shape {
 /* Causal attention within each sequence. qkv (sequences, length, 3, channels),
  * weights (sequences, heads, length, length), out (sequences, length, channels). */
 void attention_forward(float *out, float *weights, const float *qkv, struct attention_shape shape);
-/* scratch (length). */
+/* Floats of the scratch that backward needs. */
+size_t attention_scratch(struct attention_shape shape);
 void attention_backward(float *qkv_grad, float *scratch, const float *out_grad, const float *qkv,
 			const float *weights, struct attention_shape shape);
 
@@ -51,8 +75,9 @@ void gelu_forward(float *out, const float *in, int count);
 /* grad: of out, becomes that of in */
 void gelu_backward(float *grad, const float *in, int count);
 
-/* Cross entropy of softmax(logits (n, vocab)) with targets (n). Returns the sum over n; logits become their
- * own gradient when with_gradient. */
-double softmax_loss(float *logits, const unsigned char *targets, int n, int vocab, int with_gradient);
+/* Adds the cross entropy of softmax(logits (n, vocab)) with targets (n), summed over n, to *sum, which is an array
+ * of place.h, too. grad_scale: logits become their own gradient times that; NULL: they stay. */
+void softmax_loss(double *sum, float *logits, const unsigned char *targets, int n, int vocab,
+		  const float *grad_scale);
 
 #endif

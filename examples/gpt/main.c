@@ -15,6 +15,7 @@
  * that any of them has finished, with the rank that is started in its place: see regroup. Where a
  * rank's part of the state was nowhere else (zero1 to fsdp without --shadow), all go on from the
  * last checkpoint. */
+#include "place.h"
 #include "run.h"
 
 #include <errno.h>
@@ -192,6 +193,8 @@ int main(int argc, char **argv)
 		fprintf(stderr, "gpt: %s\n", error);
 		return 2;
 	}
+	if (place_open(&run.options) != 0)
+		return 2;
 	join(&run);
 	if (open_losses(&run) != 0)
 		return 2;

@@ -1,5 +1,6 @@
 /* The GPT's parameters and its memory: what is registered, first values, activations. */
 #include "activations.h"
+#include "place.h"
 
 #include <limits.h>
 #include <math.h>
@@ -132,6 +133,8 @@ static void lay_out(struct gpt_activations *a, struct gpt_shape s, int sequences
 	size_t length = (size_t)s.length, n = (size_t)sequences * length, c = (size_t)s.channels;
 	size_t heads = (size_t)s.heads, vocab = (size_t)s.vocab;
 	size_t widest = vocab > 4 * c ? vocab : 4 * c;
+	size_t weights = attention_scratch(
+		(struct attention_shape){sequences, s.length, s.channels, s.heads});
 
 	for (int l = 0; l < s.layers; l++) {
 		struct block_activations *b = &a->blocks[l];
@@ -157,7 +160,10 @@ static void lay_out(struct gpt_activations *a, struct gpt_shape s, int sequences
 	a->stream_grad = carve(room, n * c);
 	a->wide_grad = carve(room, n * 4 * c);
 	a->narrow_grad = carve(room, n * c);
-	a->scratch = carve(room, c * widest > length ? c * widest : length);
+	a->scratch = carve(room, c * widest > weights ? c * widest : weights);
+	a->tokens = (unsigned char *)carve(room, n / sizeof(float) + 1);
+	a->targets = (unsigned char *)carve(room, n / sizeof(float) + 1);
+	a->loss = (double *)carve(room, sizeof(double) / sizeof(float));
 }
 
 /* Parameters of 16 bits are computed with in f32. */
@@ -165,7 +171,7 @@ static void make_room_for_wide(struct gpt *gpt, tutti_dtype dtype)
 {
 	gpt->dtype = dtype;
 	for (int p = 0; p < gpt->params && dtype != TUTTI_F32; p++) {
-		gpt->wide[p] = malloc(gpt->counts[p] * sizeof(float));
+		gpt->wide[p] = place_alloc(gpt->counts[p] * sizeof(float));
 		if (!gpt->wide[p]) {
 			fprintf(stderr, "gpt: there is no memory for the parameters in f32\n");
 			exit(1);
@@ -188,7 +194,7 @@ static struct gpt_activations *make_activations(struct gpt_shape shape, int sequ
 			sequences, shape.length, room.largest, INT_MAX);
 		exit(1);
 	}
-	room.memory = a ? calloc(room.used, sizeof(float)) : NULL;
+	room.memory = a ? place_alloc(room.used * sizeof(float)) : NULL;
 	if (!room.memory) {
 		fprintf(stderr, "gpt: there is no memory for %d sequences\n", sequences);
 		exit(1);
@@ -242,11 +248,11 @@ uint64_t gpt_fingerprint(const struct gpt *gpt)
 void gpt_finish(struct gpt *gpt)
 {
 	if (gpt->activations)
-		free(gpt->activations->memory);
+		place_free(gpt->activations->memory);
 	free(gpt->activations);
 	gpt->activations = NULL;
 	for (int p = 0; p < gpt->params; p++) {
-		free(gpt->wide[p]);
+		place_free(gpt->wide[p]);
 		gpt->wide[p] = NULL;
 	}
 }

@@ -2,6 +2,7 @@
 #include "options.h"
 
 #include "gpt.h"
+#include "place.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -12,7 +13,7 @@
 #include <string.h>
 
 static const char usage[] =
-	"usage: gpt [options] [file or folder ...]\n"
+	" [options] [file or folder ...]\n"
 	"Trains a small character-level GPT on the text (default: /usr/share/common-licenses), "
 	"alone or on\n"
 	"every rank that tuttirun, torchrun, srun or mpirun starts.\n"
@@ -89,6 +90,7 @@ static const struct setting {
 	{"sample", INT, FIELD(sample), 0, 1e9},
 	{"grow-wait", INT, FIELD(grow_wait_s), 1, 86400},
 	{"dump-loss", TEXT, FIELD(dump_loss), 0, 0},
+	{"matmul", TEXT, FIELD(matmul), 0, 0},
 };
 enum { SETTINGS = sizeof settings / sizeof *settings };
 
@@ -156,9 +158,15 @@ static int set_option(struct options *o, const struct setting *setting, const ch
 	return 1;
 }
 
+static void print_usage(FILE *to)
+{
+	fprintf(to, "usage: %s%s%s", place_program, usage, place_usage);
+}
+
 static int complain(const char *name, const char *text)
 {
-	fprintf(stderr, "gpt: --%s %s is not possible\n%s", name, text, usage);
+	fprintf(stderr, "gpt: --%s %s is not possible\n", name, text);
+	print_usage(stderr);
 	return 3;
 }
 
@@ -203,11 +211,11 @@ int options_read(struct options *o, int argc, char **argv)
 		.config = {.max_grad_norm = 1, .check_replicas_every = 50, .local_sgd_steps = 10}};
 	while ((option = getopt_long(argc, argv, "h", longs, &which)) != -1) {
 		if (option == 'h') {
-			fputs(usage, stdout);
+			print_usage(stdout);
 			return 1;
 		}
 		if (option == '?') {
-			fputs(usage, stderr);
+			print_usage(stderr);
 			return 3;
 		}
 		if (!set_option(o, &settings[which], optarg))

@@ -18,6 +18,7 @@ struct options {
 	int report_every, sample;             /* steps; characters written at the end              */
 	const char *export_to;               /* one safetensors file, at the end                  */
 	const char *log;                     /* metrics                                           */
+	const char *matmul;                  /* gpt_cuda: how matrices are multiplied             */
 	char *const *paths;
 	int path_count;
 };

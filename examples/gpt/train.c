@@ -38,15 +38,13 @@ static float learning_rate(const struct options *o, int step)
 	return (float)o->lr * rise * (0.5f + 0.5f * cosf(3.14159265f * done));
 }
 
-/* All micro-batches of a step: returns the loss summed over this rank's characters, which *items
- * counts. */
-static double pass_all(struct run *run, int step, double *items)
+/* All micro-batches of a step: returns the number of this rank's characters. */
+static double pass_all(struct run *run, int step)
 {
 	const struct options *o = &run->options;
 	int64_t sequences = load_batch(run, step), parts = o->micro_batches;
-	double loss = 0;
+	double items = 0;
 
-	*items = 0;
 	for (int m = 0; m < parts; m++) {
 		int first = (int)(sequences * m / parts);
 		int last = (int)(sequences * (m + 1) / parts);
@@ -56,11 +54,11 @@ static double pass_all(struct run *run, int step, double *items)
 				       m + 1 < parts ? TUTTI_PASS_ACCUMULATE : TUTTI_PASS_LAST,
 				       part, NULL));
 		gpt_forward(&run->gpt, run->tokens + row, last - first);
-		loss += gpt_loss(&run->gpt, run->targets + row, 1);
+		gpt_loss(&run->gpt, run->targets + row, 1);
 		gpt_backward(&run->gpt);
-		*items += part;
+		items += part;
 	}
-	return loss;
+	return items;
 }
 
 void log_start(struct run *run)
@@ -100,9 +98,10 @@ static double train_step(struct run *run, int step)
 				       .eps = 1e-8f,
 				       .weight_decay = 0.1f};
 	tutti_step_info info;
-	double items, mean, loss = pass_all(run, step, &items);
+	double mean, items = pass_all(run, step);
 
 	must(tutti_step(run->trainer, &adamw, 1, &info));
+	double loss = gpt_loss_sum(&run->gpt); /* waits for a GPU's update */
 	if (info.skipped && run->rank == 0)
 		printf("%s\n", tutti_comm_error(NULL));
 	run->done = step + 1;

@@ -61,7 +61,8 @@ static double loss_of(struct small_gpt *small)
 {
 	must(tutti_micro_batch(small->trainer, TUTTI_PASS_EVAL, 1, NULL));
 	gpt_forward(&small->gpt, small->tokens, SEQUENCES);
-	return gpt_loss(&small->gpt, small->targets, 0);
+	gpt_loss(&small->gpt, small->targets, 0);
+	return gpt_loss_sum(&small->gpt);
 }
 
 /* The slope of the loss along one coordinate, from four points: the error falls with the fourth
@@ -98,6 +99,7 @@ static void gradients(tutti_comm *comm, void *arg)
 	must(tutti_micro_batch(small.trainer, TUTTI_PASS_LAST, 1, NULL));
 	gpt_forward(&small.gpt, small.tokens, SEQUENCES);
 	gpt_loss(&small.gpt, small.targets, 1);
+	CHECK(gpt_loss_sum(&small.gpt) > 0); /* which begins anew */
 	gpt_backward(&small.gpt);
 	must(tutti_grads_finish(small.trainer, NULL));
 	CHECK(gpt_param_count(&small.gpt) < 8192);
@@ -154,7 +156,8 @@ static void train(tutti_comm *comm, void *arg)
 		load(&small, step, first, last);
 		must(tutti_micro_batch(small.trainer, TUTTI_PASS_LAST, items, NULL));
 		gpt_forward(&small.gpt, small.tokens, last - first);
-		double loss = gpt_loss(&small.gpt, small.targets, 1);
+		gpt_loss(&small.gpt, small.targets, 1);
+		double loss = gpt_loss_sum(&small.gpt);
 		gpt_backward(&small.gpt);
 		must(tutti_step(small.trainer, &adamw, 1, &info));
 		must(tutti_means(small.trainer, &loss, &items, &mean, 1));

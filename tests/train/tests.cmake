@@ -1,6 +1,7 @@
 # The gradients and losses of the example's own layers.
-target_sources(test_gpt_layers PRIVATE ${PROJECT_SOURCE_DIR}/examples/gpt/gpt.c
-	${PROJECT_SOURCE_DIR}/examples/gpt/model.c ${PROJECT_SOURCE_DIR}/examples/gpt/layers.c)
+foreach(source gpt model layers matmul host)
+	target_sources(test_gpt_layers PRIVATE ${PROJECT_SOURCE_DIR}/examples/gpt/${source}.c)
+endforeach()
 # Counts the memory of tutti_mem_alloc.
 target_link_options(test_memory_estimate PRIVATE LINKER:--wrap=tutti_mem_alloc)
 target_link_options(test_memory_limit PRIVATE LINKER:--wrap=tutti_mem_alloc)
