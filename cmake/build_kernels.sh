@@ -1,15 +1,15 @@
 #!/bin/sh
-# build_kernels.sh TOOLS SOURCE OUTPUT ARCHITECTURE...: cuda/kernels/kernels.cu as OUTPUT.fatbin, for each architecture
-# (80 is sm_80), and as PTX of compute_75 for later ones. TOOLS is the folder of nvcc. Beside it OUTPUT.ptx, and
+# build_kernels.sh TOOLS SOURCE KERNELS OUTPUT ARCHITECTURE...: KERNELS, a file below SOURCE, as OUTPUT.fatbin, for each
+# architecture (80 is sm_80), and as PTX of compute_75 for later ones. TOOLS is the folder of nvcc. Beside it OUTPUT.ptx, and
 # OUTPUT.resources, which says for each architecture what ptxas and nvlink report.
 #
 # Functions are compiled for themselves (ptxas -c) and then linked: kernels share them. ptxas alone compiles all of them
 # anew for each kernel, which takes five times as long and gives twice the bytes.
 set -e
-tools=$1 source=$2 output=$3
-shift 3
+tools=$1 source=$2 kernels=$3 output=$4
+shift 4
 "$tools/nvcc" -ptx -std=c++17 -O3 -fmad=false -Werror all-warnings -Xcompiler=-Wall -arch=compute_75 \
-	-I "$source" -I "$source/include" "$source/cuda/kernels/kernels.cu" -o "$output.ptx"
+	-I "$source" -I "$source/include" "$source/$kernels" -o "$output.ptx"
 "$tools/nvcc" --version | sed -n 's/.*release \([0-9.]*\),.*/nvcc \1/p' >"$output.resources"
 images="--image3=kind=ptx,sm=75,file=$output.ptx"
 for architecture; do

@@ -1,5 +1,5 @@
-# The kernels for GPUs, as an image that cuda/kernels/kernels_image.c takes into the library. Without nvcc the image is a
-# short text, and the library says so when a device is used.
+# Kernels for GPUs, as an image that cuda/kernels/kernels_image.c takes into the library, or into a program of an example.
+# Without nvcc the image is a short text, and the library says so when a device is used.
 set(TUTTI_CUDA_ARCHITECTURES 80 90 100 CACHE STRING "GPUs that kernels are compiled for; later ones take PTX")
 if(TUTTI_CUDA)
 	if(DEFINED ENV{CUDACXX})
@@ -7,18 +7,27 @@ if(TUTTI_CUDA)
 	endif()
 	find_program(TUTTI_NVCC nvcc PATHS /usr/local/cuda/bin)
 endif()
-if(TUTTI_CUDA AND TUTTI_NVCC)
-	file(REAL_PATH ${TUTTI_NVCC} nvcc)
-	get_filename_component(cuda_tools ${nvcc} DIRECTORY)
-	set(kernels ${CMAKE_CURRENT_BINARY_DIR}/kernels)
-	file(GLOB kernel_sources CONFIGURE_DEPENDS cuda/kernels/*.h cuda/kernels/*.cu)
-	add_custom_command(OUTPUT ${kernels}.fatbin BYPRODUCTS ${kernels}.ptx ${kernels}.resources
-		COMMAND sh ${PROJECT_SOURCE_DIR}/cmake/build_kernels.sh ${cuda_tools} ${PROJECT_SOURCE_DIR} ${kernels}
-			${TUTTI_CUDA_ARCHITECTURES}
-		DEPENDS ${kernel_sources} memory/small_float.h include/tutti/tutti.h cmake/build_kernels.sh
-		COMMENT "Compiling kernels for GPUs" VERBATIM)
-	set_source_files_properties(cuda/kernels/kernels_image.c PROPERTIES
-		OBJECT_DEPENDS ${kernels}.fatbin COMPILE_DEFINITIONS CUDA_KERNELS_IMAGE="${kernels}.fatbin")
-else()
+if(NOT TUTTI_CUDA OR NOT TUTTI_NVCC)
 	message(STATUS "no kernels for GPUs: there is no nvcc, or TUTTI_CUDA is OFF")
 endif()
+
+# tutti_kernels(NAME FILE.cu HEADERS...): an image for the targets of this folder. HEADERS are patterns.
+function(tutti_kernels name source)
+	if(NOT TUTTI_CUDA OR NOT TUTTI_NVCC)
+		return()
+	endif()
+	file(REAL_PATH ${TUTTI_NVCC} nvcc)
+	get_filename_component(cuda_tools ${nvcc} DIRECTORY)
+	file(RELATIVE_PATH kernels ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR}/${source})
+	set(image ${CMAKE_CURRENT_BINARY_DIR}/${name})
+	file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/cuda/kernels/*.h ${ARGN})
+	add_custom_command(OUTPUT ${image}.fatbin BYPRODUCTS ${image}.ptx ${image}.resources
+		COMMAND sh ${PROJECT_SOURCE_DIR}/cmake/build_kernels.sh ${cuda_tools} ${PROJECT_SOURCE_DIR} ${kernels} ${image}
+			${TUTTI_CUDA_ARCHITECTURES}
+		DEPENDS ${headers} ${source} ${PROJECT_SOURCE_DIR}/memory/small_float.h ${PROJECT_SOURCE_DIR}/include/tutti/tutti.h
+			${PROJECT_SOURCE_DIR}/cmake/build_kernels.sh
+		COMMENT "Compiling ${kernels} for GPUs" VERBATIM)
+	set_source_files_properties(${PROJECT_SOURCE_DIR}/cuda/kernels/kernels_image.c PROPERTIES
+		OBJECT_DEPENDS ${image}.fatbin COMPILE_DEFINITIONS CUDA_KERNELS_IMAGE="${image}.fatbin")
+endfunction()
+tutti_kernels(kernels cuda/kernels/kernels.cu)

@@ -165,7 +165,7 @@ void gpt_loss(struct gpt *gpt, const unsigned char *targets, int with_gradient)
 	const float scale = tutti_grad_scale(gpt->trainer);
 
 	place_upload(a->targets, targets, (size_t)a->n);
-	softmax_loss(a->loss, a->logits, a->targets, a->n, gpt->shape.vocab,
+	softmax_loss(a->loss, a->logits, a->targets, a->narrow_grad, a->n, gpt->shape.vocab,
 		     with_gradient ? &scale : NULL);
 }
 

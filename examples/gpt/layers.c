@@ -271,12 +271,13 @@ void gelu_backward(float *grad, const float *in, int count)
 	}
 }
 
-void softmax_loss(double *sum, float *logits, const unsigned char *targets, int n, int vocab,
-		  const float *grad_scale)
+void softmax_loss(double *sum, float *logits, const unsigned char *targets, float *scratch, int n,
+		  int vocab, const float *grad_scale)
 {
 	const float scale = grad_scale ? *grad_scale : 1;
 	double loss = 0;
 
+	(void)scratch;
 	for (int r = 0; r < n; r++) {
 		float *x = logits + r * vocab, most = x[0], all = 0, right = x[targets[r]];
 		for (int v = 1; v < vocab; v++)

@@ -76,8 +76,8 @@ void gelu_forward(float *out, const float *in, int count);
 void gelu_backward(float *grad, const float *in, int count);
 
 /* Adds the cross entropy of softmax(logits (n, vocab)) with targets (n), summed over n, to *sum, which is an array
- * of place.h, too. grad_scale: logits become their own gradient times that; NULL: they stay. */
-void softmax_loss(double *sum, float *logits, const unsigned char *targets, int n, int vocab,
-		  const float *grad_scale);
+ * of place.h, too. grad_scale: logits become their own gradient times that; NULL: they stay. scratch (n). */
+void softmax_loss(double *sum, float *logits, const unsigned char *targets, float *scratch, int n,
+		  int vocab, const float *grad_scale);
 
 #endif

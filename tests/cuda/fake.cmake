@@ -1,7 +1,9 @@
 # libcuda.so.1, made of shared memory and threads. Programs that load libcuda find it where LD_LIBRARY_PATH says so.
 file(GLOB fake_cuda_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/cuda/driver/*.c)
 list(FILTER fake_cuda_sources EXCLUDE REGEX "/test_[^/]*\\.c$")
-list(APPEND fake_cuda_sources ${CMAKE_CURRENT_SOURCE_DIR}/cuda/kernels/blocks.c)
+foreach(blocks blocks gpt_blocks)
+	list(APPEND fake_cuda_sources ${CMAKE_CURRENT_SOURCE_DIR}/cuda/kernels/${blocks}.c)
+endforeach()
 add_library(fake_cuda SHARED ${fake_cuda_sources})
 target_link_libraries(fake_cuda PRIVATE tutti_flags Threads::Threads m)
 set(fake_cuda_folder ${CMAKE_CURRENT_BINARY_DIR}/cuda/driver)
@@ -10,6 +12,11 @@ target_compile_options(fake_cuda PRIVATE -ftls-model=initial-exec)
 # Its threads never end, so it is never unloaded.
 set_target_properties(fake_cuda PROPERTIES OUTPUT_NAME cuda VERSION 1 SOVERSION 1
 	LIBRARY_OUTPUT_DIRECTORY ${fake_cuda_folder} LINK_OPTIONS "-Wl,-z,nodelete")
+# And a cuBLAS made of it, for examples/gpt_cuda.
+add_library(fake_cublas SHARED cuda/cublas/cublas.c)
+target_link_libraries(fake_cublas PRIVATE tutti_flags fake_cuda)
+set_target_properties(fake_cublas PROPERTIES OUTPUT_NAME cublas VERSION 13 SOVERSION 13
+	LIBRARY_OUTPUT_DIRECTORY ${fake_cuda_folder})
 
 # tutti_fake_cuda(TEST FAKE_CUDA_DEVICES=4 ...): the test's programs load this driver, with these settings:
 #     FAKE_CUDA_DEVICES=1            how many GPUs

@@ -1,4 +1,4 @@
-/* Kernels: the product's, and a few of the driver's own tests. */
+/* Kernels: the product's, those of examples/gpt_cuda, and a few of the driver's own tests. */
 #ifndef TESTS_CUDA_KERNEL_H
 #define TESTS_CUDA_KERNEL_H
 

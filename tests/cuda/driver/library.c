@@ -3,6 +3,7 @@
 #include "tests/cuda/driver/kernel.h"
 #include "tests/cuda/driver/region.h"
 #include "tests/cuda/driver/stream.h"
+#include "tests/cuda/kernels/gpt_blocks.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,12 +18,13 @@
 	}
 OWN_KERNELS(RUN)
 CUDA_KERNELS(RUN)
+GPT_KERNELS(RUN)
 #undef RUN
 
 static const struct kernel kernels[] = {
 #define LINE(name, threads) {"tutti_" #name, threads, sizeof(struct name##_args), run_##name},
 #define OWN(name, threads)  {#name, threads, sizeof(struct name##_args), run_##name},
-	CUDA_KERNELS(LINE) OWN_KERNELS(OWN)
+	CUDA_KERNELS(LINE) GPT_KERNELS(LINE) OWN_KERNELS(OWN)
 #undef LINE
 #undef OWN
 };
