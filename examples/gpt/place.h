@@ -18,7 +18,7 @@ void *place_alloc(size_t bytes);
 void place_free(void *ptr);
 /* The layers that come later see it. host may change at once. */
 void place_upload(void *to, const void *host, size_t bytes);
-/* What is there once the layers before have run, for the CPU to read until the next view. */
+/* The bytes there once the layers before have run, for the CPU to read until the next view. */
 const void *place_view(const void *from, size_t bytes);
 
 #endif

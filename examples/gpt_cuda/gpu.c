@@ -25,6 +25,7 @@ struct pinned {
 	size_t room;
 };
 
+/* Until the process ends. */
 static struct gpu {
 	struct {
 #define MEMBER(name, symbol, parameters) CUresult(*name) parameters;
@@ -32,6 +33,7 @@ static struct gpu {
 #undef MEMBER
 	} cuda;
 	CUstream stream;
+	CUlibrary library;
 	CUfunction kernels[GPT_KERNEL_COUNT];
 	unsigned most_blocks;
 	struct upload {
@@ -98,9 +100,8 @@ static int local_rank(void)
 
 static int load_kernels(void)
 {
-	CUlibrary library;
 	CUkernel kernel;
-	CUresult error = gpu.cuda.library_load_data(&library, cuda_kernels_image, NULL, NULL, 0,
+	CUresult error = gpu.cuda.library_load_data(&gpu.library, cuda_kernels_image, NULL, NULL, 0,
 						    NULL, NULL, 0);
 
 	if (error != CUDA_SUCCESS && !cuda_kernels_are_built) {
@@ -109,7 +110,7 @@ static int load_kernels(void)
 	}
 	gpu_must(error, "cuLibraryLoadData");
 	for (int i = 0; i < GPT_KERNEL_COUNT; i++) {
-		GPU(library_get_kernel, &kernel, library, names[i]);
+		GPU(library_get_kernel, &kernel, gpu.library, names[i]);
 		GPU(kernel_get_function, &gpu.kernels[i], kernel);
 	}
 	return 0;

@@ -19,7 +19,8 @@ static struct {
 #define MEMBER(name, symbol, parameters) cublasStatus_t(*name) parameters;
 	CUBLAS_FUNCTIONS(MEMBER)
 #undef MEMBER
-	cublasHandle_t handle; /* NULL: plain */
+	cublasHandle_t handle;
+	bool is_used; /* else plain */
 } cublas;
 
 static void *open_library(void)
@@ -36,8 +37,11 @@ static void *open_library(void)
 static const char *open_cublas(void)
 {
 	static char why[200];
-	void *library = open_library(), *symbol;
+	void *library, *symbol;
 
+	if (cublas.handle)
+		return NULL;
+	library = open_library();
 	if (!library)
 		return "neither libcublas.so.13 nor libcublas.so.12 can be loaded";
 #define FIND(name, function, parameters)                                                           \
@@ -62,10 +66,11 @@ int matmul_open(const char *how)
 		fprintf(stderr, "gpt_cuda: --matmul %s is neither cublas nor plain\n", how);
 		return -1;
 	}
-	const char *why = how && strcmp(how, "plain") == 0 ? NULL : open_cublas();
+	bool is_plain = how && strcmp(how, "plain") == 0;
+	const char *why = is_plain ? NULL : open_cublas();
+	cublas.is_used = !is_plain && !why;
 	if (!why)
 		return 0;
-	cublas.handle = NULL;
 	fprintf(stderr, "gpt_cuda: no cuBLAS: %s%s\n", why,
 		how ? "" : "; matrices are multiplied by kernels of this program (--matmul plain)");
 	return how ? -1 : 0;
@@ -98,7 +103,7 @@ void matmul(const struct matmul *m)
 	if (m->rows == 0 || m->cols == 0 || m->inner == 0)
 		return; /* of a rank without sequences; inner is 0 for its gradients only, which add
 			 */
-	if (cublas.handle) {
+	if (cublas.is_used) {
 		multiply_by_cublas(m);
 		return;
 	}

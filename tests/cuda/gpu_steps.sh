@@ -51,7 +51,7 @@ gpu_is_here()
 where()
 {
 	local path
-	for path in "$build"/{tests,perf,tools,launch,api,.}/"$1"; do
+	for path in "$build"/{tests,perf,tools,launch,api,examples/gpt,examples/gpt_cuda,.}/"$1"; do
 		[ -x "$path" ] && [ -f "$path" ] && echo "$path" && return
 	done
 	return 1

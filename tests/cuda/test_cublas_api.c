@@ -1,5 +1,5 @@
-/* What would break: calls of cuBLAS with other parameters or values than it has. Where its headers are installed the
- * compiler compares them; the program only says whether it did. */
+/* What would break: calls of cuBLAS with other parameters or values than it has. Where its headers
+ * are installed the compiler compares them; the program only says whether it did. */
 #include "examples/gpt_cuda/cublas.h"
 
 #include <stdio.h>

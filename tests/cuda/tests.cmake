@@ -43,3 +43,12 @@ endforeach()
 target_sources(test_gpt_kernels PRIVATE ${PROJECT_SOURCE_DIR}/examples/gpt_cuda/layers.c
 	${PROJECT_SOURCE_DIR}/examples/gpt_cuda/matmul.c)
 target_link_libraries(test_gpt_kernels PRIVATE cpu_layers)
+# On the fake driver, as that program.
+foreach(name test_gpt_stream test_gpt_matmul)
+	foreach(source gpu layers matmul)
+		target_sources(${name} PRIVATE ${PROJECT_SOURCE_DIR}/examples/gpt_cuda/${source}.c)
+	endforeach()
+	add_dependencies(${name} fake_cublas)
+	tutti_fake_cuda(cuda/${name})
+endforeach()
+target_sources(test_gpt_stream PRIVATE ${PROJECT_SOURCE_DIR}/examples/gpt/gpt.c ${PROJECT_SOURCE_DIR}/examples/gpt/model.c)

@@ -39,11 +39,14 @@ for program in api ranks; do ln -s "$BUILD_DIR/tests/$program" build/tests; done
 ln -s "$BUILD_DIR"/perf/*_perf "$BUILD_DIR/perf/limits" build/perf
 ln -s "$BUILD_DIR/tools/tutti-info" build/tools
 ln -s "$BUILD_DIR/launch/tuttirun" build/launch
+ln -s "$BUILD_DIR"/examples/{gpt/gpt,gpt_cuda/gpt_cuda} build
 expect 0 timeout 300 "$test" --quick --driver "$driver" --build "$PWD/build" --out "$PWD/gpu-test"
 said '^ok .* threads_2$'
 said '^ok .* death_2$'
 said '^ok .* stream_all_to_all_2$'
 said '^(ok .* graph_all_reduce_2$|skipped .* graph_all_reduce_2: this communicator cannot be captured$)'
+said '^ok .* gpt_cublas_fsdp_2$'
+said '^ok .* gpt_plain_ddp_1$'
 said '^skipped .* test_streams: cmocka is not installed$'
 said '^skipped .* memcheck: '
 said '^[0-9]+ passed, 0 failed, [0-9]+ skipped, in [0-9]+ s$'
@@ -62,6 +65,7 @@ said '^ok .* NCCL 2\.30\.4, several ranks on a GPU$'
 said '^FAILED .* gather_2_stream: exit code 1 from: '
 said '^    it breaks$'
 said '^ok .* all_to_all_2_stream$'
+said '^    gpt_cuda, 2 ranks: [0-9]+ tokens/s$'
 said '^# Shared memory: NCCL 2\.30\.4, Tutti '
 said '^### all_reduce, bfloat16, 2 ranks as threads, 2 a GPU, by stream$'
 said '^### all_reduce, float, 2 ranks as processes, 2 a GPU, by stream$'

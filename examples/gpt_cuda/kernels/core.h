@@ -1,5 +1,5 @@
-/* What the kernels of gpt_cuda share. cuda/kernels/kernel_machine.h says how bodies are written: nvcc reads them, and for
- * tests on a machine without a GPU the C compiler. */
+/* Shared parts of the kernels of gpt_cuda. cuda/kernels/kernel_machine.h says how bodies are written: nvcc reads them, and
+ * for tests on a machine without a GPU the C compiler. */
 #ifndef EXAMPLES_GPT_CUDA_KERNELS_CORE_H
 #define EXAMPLES_GPT_CUDA_KERNELS_CORE_H
 
@@ -43,7 +43,7 @@ DEVICE int group_of(int t)
 	return t / LANES;
 }
 
-/* What the lanes of each group have, and what it comes to. */
+/* A number of each lane, and one of each group that is made of them. */
 struct groups {
 	float part[GROUPS][LANES], all[GROUPS];
 };

@@ -16,6 +16,7 @@ enum { CUBLAS_VALUES(VALUE) };
 
 typedef struct cublasContext {
 	CUstream stream;
+	CUlibrary library;
 	CUfunction gemm;
 	unsigned mode;
 } * cublasHandle_t;
@@ -27,15 +28,16 @@ CUBLAS_FUNCTIONS(DECLARE)
 
 cublasStatus_t cublasCreate_v2(cublasHandle_t *handle)
 {
-	CUlibrary library;
 	CUkernel kernel;
 
 	*handle = calloc(1, sizeof **handle);
-	if (cuLibraryLoadData(&library, "", NULL, NULL, 0, NULL, NULL, 0) == CUDA_SUCCESS &&
-	    cuLibraryGetKernel(&kernel, library, "fake_gemm") == CUDA_SUCCESS &&
+	if (cuLibraryLoadData(&(*handle)->library, "", NULL, NULL, 0, NULL, NULL, 0) ==
+		    CUDA_SUCCESS &&
+	    cuLibraryGetKernel(&kernel, (*handle)->library, "fake_gemm") == CUDA_SUCCESS &&
 	    cuKernelGetFunction(&(*handle)->gemm, kernel) == CUDA_SUCCESS)
 		return CUBLAS_STATUS_SUCCESS;
 	free(*handle);
+	*handle = NULL;
 	return CUBLAS_STATUS_NOT_INITIALIZED;
 }
 

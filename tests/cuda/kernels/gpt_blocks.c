@@ -1,4 +1,5 @@
-/* All kernels of examples/gpt_cuda, for CPUs. The driver of tests/cuda/driver has this file, too. */
+/* All kernels of examples/gpt_cuda, for CPUs. The driver of tests/cuda/driver has this file, too.
+ */
 #include "tests/cuda/kernels/gpt_blocks.h"
 
 #include "examples/gpt_cuda/kernels/map_kernel.h"
