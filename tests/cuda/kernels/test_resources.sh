@@ -31,5 +31,6 @@ elif ! diff <(sed '/^#/d' "$here/resources.txt") <(measured); then
 fi
 # Registers are given out in units of 8 a thread; 64 Ki are there for a block of 512 threads.
 measured | awk 'int(($3 + 7) / 8) * 8 * 512 > 65536 { print $1, $2 " does not fit: " $3 " registers"; bad = 1 } END { exit bad }'
-sed -n 's/.* \([0-9]*\) bytes spill stores.*/\1/p' "$report" |
+# Nor may those of the example.
+sed -n 's/.* \([0-9]*\) bytes spill stores.*/\1/p' "$report" "$BUILD_DIR/examples/gpt_cuda/gpt_kernels.resources" |
 	awk -v most=$most_saved '$1 > most { print "a function spills " $1 " bytes"; bad = 1 } END { exit bad }'
