@@ -32,6 +32,7 @@ static struct gpu {
 		CUDA_FUNCTIONS(MEMBER)
 #undef MEMBER
 	} cuda;
+	int ordinal;
 	CUstream stream;
 	CUlibrary library;
 	CUfunction kernels[GPT_KERNEL_COUNT];
@@ -50,15 +51,25 @@ static const char *const names[] = {
 #undef NAME
 };
 
-static void gpu_must(CUresult error, const char *call)
+static const char *symbol_of(const char *name)
+{
+#define SYMBOL(function, symbol, parameters)                                                       \
+	if (strcmp(name, #function) == 0)                                                          \
+		return #symbol;
+	CUDA_FUNCTIONS(SYMBOL)
+#undef SYMBOL
+	return name;
+}
+
+static void gpu_must(CUresult error, const char *function)
 {
 	const char *name = NULL;
 
 	if (error == CUDA_SUCCESS)
 		return;
 	gpu.cuda.get_error_name(error, &name);
-	fprintf(stderr, "gpt_cuda: %s failed with %s (%u)\n", call,
-		name ? name : "an unknown error", error);
+	fprintf(stderr, "gpt_cuda: %s failed with %s (%u) on GPU %d\n", symbol_of(function),
+		name ? name : "an unknown error", error, gpu.ordinal);
 	exit(1);
 }
 
@@ -108,7 +119,7 @@ static int load_kernels(void)
 		fprintf(stderr, "gpt_cuda: this build has no CUDA kernels: there was no nvcc\n");
 		return -1;
 	}
-	gpu_must(error, "cuLibraryLoadData");
+	gpu_must(error, "library_load_data");
 	for (int i = 0; i < GPT_KERNEL_COUNT; i++) {
 		GPU(library_get_kernel, &kernel, gpu.library, names[i]);
 		GPU(kernel_get_function, &gpu.kernels[i], kernel);
@@ -129,7 +140,8 @@ int place_open(struct options *options)
 	if (gpu.cuda.init(0) != CUDA_SUCCESS ||
 	    gpu.cuda.device_get_count(&devices) != CUDA_SUCCESS || devices == 0)
 		return refuse("the driver has no device");
-	GPU(device_get, &device, local_rank() % devices);
+	gpu.ordinal = local_rank() % devices;
+	GPU(device_get, &device, gpu.ordinal);
 	GPU(device_get_attribute, &multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
 	    device);
 	GPU(primary_ctx_retain, &context, device);
