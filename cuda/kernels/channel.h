@@ -16,7 +16,9 @@
  * all have begun the next call.
  *
  * Epochs wrap from 2^32 - 1 to 2, so that their parity goes on and none is 0. A slot may hold
- * packets that are 2^32 calls old; so each is cleared every 2^30 calls. */
+ * packets that are 2^32 calls old; so each is cleared every 2^30 calls.
+ *
+ * Where processes share a GPU no kernel waits; struct turn_args has what they do instead. */
 #ifndef CUDA_KERNELS_CHANNEL_H
 #define CUDA_KERNELS_CHANNEL_H
 
@@ -53,8 +55,9 @@ struct channel {
 /* A segment: this; then for each channel of packets 2 slots of each rank, and what lies in packets
  * of each rank, unpacked; then the staging of each channel. All of it is zero at the beginning. */
 struct channel_segment {
-	uint64_t has_failed; /* the error record is taken */
-	uint64_t unused[15];
+	uint64_t has_failed; /* the error record is taken              */
+	uint64_t staged;     /* by turns: blocks that have staged      */
+	uint64_t unused[14];
 	struct channel channels[CHANNELS_MOST];
 };
 
@@ -116,6 +119,47 @@ struct lines_args {
 	int32_t dtype, op, divisor;
 };
 
+/* By turns: a call is a sequence of turns, in each of which a rank's kernel stages a chunk of what
+ * the rank sends, in the rank's own memory, the stream waits until all ranks have staged theirs, and
+ * a second kernel moves them to recv. The host counts turns, over all calls of a communicator; all
+ * ranks count alike.
+ *
+ * A turn has the half of the staging, and the slot of the greetings, that its parity says. Rank A
+ * overwrites those of turn t in turn t + 2. Before, its stream has waited for turn t + 1 of every
+ * rank B, which B tells after its own turn t, in which B read them. So nobody needs to leave.
+ *
+ * For the same reason B is at most one turn ahead of A while A waits for turn t: B tells turn t + 2
+ * only behind A's turn t. So 4 bits, one for each turn in a row, tell turns apart for ever. */
+enum turn_phase { TURN_STAGE, TURN_MOVE };
+
+/* A word on which the rank's stream waits, by CU_STREAM_WAIT_VALUE_AND. The peer's kernels store the
+ * one half; the other one is the rank's own, so that no peer takes back that it is released. */
+struct turn_flag {
+	uint16_t turn;     /* turn_bit() of the peer's latest  */
+	uint16_t released; /* 1: the rank waits for none more  */
+	uint32_t unused[15];
+};
+
+/* In host memory that all ranks of the node map, one for each rank: its CPU must be able to end its
+ * stream's waits, whatever the GPU's queues hold. */
+struct turn_page {
+	uint64_t token;         /* drawn: which page it is            */
+	uint64_t staging;       /* where it lies in its process       */
+	uint8_t handle[64];     /* by which other processes map it    */
+	uint64_t unused[6];
+	struct turn_flag flags[CHANNEL_RANKS]; /* of each peer        */
+};
+
+struct turn_args {
+	struct lines_args lines;                /* staging_bytes: of a channel, in one half  */
+	struct turn_page *pages[CHANNEL_RANKS]; /* as the device maps them                   */
+	void *staging[CHANNEL_RANKS];
+	uint64_t half_bytes;
+	uint32_t phase, turn, call; /* call: a number for the record, of this rank's calls  */
+	uint32_t chunk, chunks;
+	uint32_t unused;
+};
+
 #ifdef __CUDACC__
 #define CHANNEL_INLINE static __host__ __device__ inline
 #else
@@ -125,6 +169,25 @@ struct lines_args {
 CHANNEL_INLINE uint64_t channel_place(uint32_t region, uint64_t offset)
 {
 	return (uint64_t)region << 56 | offset;
+}
+
+CHANNEL_INLINE uint32_t turn_bit(uint32_t turn)
+{
+	return 1u << (turn & 3);
+}
+
+/* The bits of a flag of which one must be there before a stream goes on behind a turn. */
+CHANNEL_INLINE uint32_t turn_bits_awaited(uint32_t turn)
+{
+	return turn_bit(turn) | turn_bit(turn + 1) | 1u << 16;
+}
+
+/* What one rank sends to another in a turn, by one channel. */
+CHANNEL_INLINE uint64_t turn_piece_bytes(const struct lines_args *a)
+{
+	uint64_t bytes = a->channel.staging_bytes;
+
+	return (a->send_is_same ? bytes : bytes / a->channel.size) / CHANNEL_ALIGN * CHANNEL_ALIGN;
 }
 
 CHANNEL_INLINE uint64_t channel_segment_bytes(uint32_t size, uint32_t channels,

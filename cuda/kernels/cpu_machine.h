@@ -110,6 +110,18 @@ DEVICE uint64_t exchange_flag(uint64_t *p, uint64_t value)
 	return atomic_exchange_explicit(word, value, memory_order_relaxed);
 }
 
+DEVICE uint64_t add_flag(uint64_t *p, uint64_t value)
+{
+	_Atomic uint64_t *word = kernel_reach(p, sizeof *p, 1);
+	return atomic_fetch_add_explicit(word, value, memory_order_acq_rel);
+}
+
+DEVICE void store_release_16(uint16_t *p, uint32_t value)
+{
+	_Atomic uint16_t *word = kernel_reach(p, sizeof *p, 1);
+	atomic_store_explicit(word, (uint16_t)value, memory_order_release);
+}
+
 DEVICE void spin_pause(void)
 {
 	sched_yield();

@@ -138,6 +138,23 @@ DEVICE uint64_t exchange_flag(uint64_t *p, uint64_t value)
 	return was;
 }
 
+/* Returns what was there. Among the blocks of one GPU; release and acquire, too. */
+DEVICE uint64_t add_flag(uint64_t *p, uint64_t value)
+{
+	uint64_t was;
+	asm volatile("atom.acq_rel.gpu.global.add.u64 %0, [%1], %2;"
+		     : "=l"(was)
+		     : "l"(p), "l"(value)
+		     : "memory");
+	return was;
+}
+
+DEVICE void store_release_16(uint16_t *p, uint32_t value)
+{
+	asm volatile("st.release.sys.global.u16 [%0], %1;" ::"l"(p), "h"((uint16_t)value)
+		     : "memory");
+}
+
 DEVICE void spin_pause(void)
 {
 }

@@ -6,3 +6,4 @@
 #include "cuda/kernels/train_map_kernel.h"
 #include "cuda/kernels/train_squares_kernel.h"
 #include "cuda/kernels/train_update_kernel.h"
+#include "cuda/kernels/turn_kernel.h"

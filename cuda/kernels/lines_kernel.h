@@ -31,6 +31,7 @@ struct lines_call {
 	struct arrivals *s;
 	struct channel_call call;
 	uint32_t channels, rank, size;
+	const struct turn_args *turn; /* by turns; NULL: this kernel does all chunks */
 };
 
 DEVICE int thread_and_rank(const struct lines_call *l, int t)
@@ -210,20 +211,32 @@ DEVICE void reduce_mapped(const struct lines_call *l)
 
 /* ---- through staging ---- */
 
-/* A half has room for pieces for each rank, or for one for all, and for results. */
+/* A half has room for pieces for each rank, or for one for all, and for results, which turns do
+ * without. */
 DEVICE uint64_t piece_bytes(const struct lines_call *l)
 {
 	uint64_t half = l->a->channel.staging_bytes / 2;
 
+	if (l->turn)
+		return turn_piece_bytes(l->a);
 	return (l->a->send_is_same ? half / 2 : half / l->size) / CHANNEL_ALIGN * CHANNEL_ALIGN;
+}
+
+/* Of this channel. By turns a half has a part for each channel, so that calls of any grid take the
+ * halves in turns; else a channel's staging has two halves. */
+DEVICE char *staged_half(const struct lines_call *l, uint32_t rank, uint32_t chunk)
+{
+	uint64_t bytes = l->a->channel.staging_bytes;
+
+	if (l->turn)
+		return (char *)l->turn->staging[rank] + (l->turn->turn & 1) * l->turn->half_bytes +
+		       l->call.index * bytes;
+	return staging_of(&l->call, rank) + (chunk & 1) * (bytes / 2);
 }
 
 DEVICE char *piece_of(const struct lines_call *l, uint32_t rank, uint32_t chunk, uint32_t to)
 {
-	uint64_t half = l->a->channel.staging_bytes / 2;
-
-	return staging_of(&l->call, rank) + (chunk & 1) * half +
-	       (l->a->send_is_same ? 0 : to * piece_bytes(l));
+	return staged_half(l, rank, chunk) + (l->a->send_is_same ? 0 : to * piece_bytes(l));
 }
 
 /* Only where all get the same. */
@@ -346,7 +359,8 @@ DEVICE void lines_body(const struct lines_args *a, struct kernel_block *block)
 			       channel_begin(&a->channel, block->index),
 			       block->count,
 			       a->channel.rank,
-			       a->channel.size};
+			       a->channel.size,
+			       NULL};
 
 	for (int t = thread_first(); t < LINE_THREADS; t += thread_step()) {
 		if (t == 0) {
