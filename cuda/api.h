@@ -29,7 +29,7 @@ typedef unsigned CUdevice_attribute, CUdevice_P2PAttribute, CUpointer_attribute;
 typedef unsigned CUmemRangeHandleType, CUmemAllocationHandleType, CUmemAllocationType;
 typedef unsigned CUmemAllocationGranularity_flags, CUmemLocationType, CUmemAccess_flags;
 typedef unsigned CUstreamCaptureStatus, CUstreamCaptureMode;
-typedef unsigned CUjit_option, CUlibraryOption;
+typedef unsigned CUjit_option, CUlibraryOption, CUstreamBatchMemOpType;
 
 typedef struct CUuuid_st {
 	char bytes[16];
@@ -60,6 +60,22 @@ typedef struct CUmemAccessDesc_st {
 	CUmemLocation location;
 	CUmemAccess_flags flags;
 } CUmemAccessDesc;
+
+/* Of the operations only waits are declared. */
+typedef union CUstreamBatchMemOpParams_union {
+	CUstreamBatchMemOpType operation;
+	struct {
+		CUstreamBatchMemOpType operation;
+		CUdeviceptr address;
+		union {
+			uint32_t value;
+			uint64_t value64;
+		};
+		unsigned flags;
+		CUdeviceptr alias; /* the driver's */
+	} waitValue;
+	uint64_t pad[6];
+} CUstreamBatchMemOpParams;
 
 #define CUDA_VALUE(name, value) name = value,
 enum { CUDA_VALUES(CUDA_VALUE) };

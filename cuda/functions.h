@@ -37,6 +37,7 @@
 	X(mem_free, cuMemFree_v2, (CUdeviceptr pointer))                                           \
 	X(mem_host_alloc, cuMemHostAlloc, (void **pointer, size_t bytes, unsigned flags))          \
 	X(mem_free_host, cuMemFreeHost, (void *pointer))                                           \
+	X(mem_host_register, cuMemHostRegister_v2, (void *pointer, size_t bytes, unsigned flags))  \
 	X(mem_host_get_device_pointer, cuMemHostGetDevicePointer_v2,                               \
 	  (CUdeviceptr * pointer, void *host, unsigned flags))                                     \
 	X(mem_get_handle_for_address_range, cuMemGetHandleForAddressRange,                         \
@@ -61,6 +62,8 @@
 	X(stream_wait_event, cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned flags))  \
 	X(stream_wait_value32, cuStreamWaitValue32_v2,                                             \
 	  (CUstream stream, CUdeviceptr address, uint32_t value, unsigned flags))                  \
+	X(stream_batch_mem_op, cuStreamBatchMemOp_v2,                                              \
+	  (CUstream stream, unsigned count, CUstreamBatchMemOpParams *ops, unsigned flags))        \
 	X(stream_get_capture_info, cuStreamGetCaptureInfo_v2,                                      \
 	  (CUstream stream, CUstreamCaptureStatus *status, uint64_t *id, CUgraph *graph,           \
 	   const CUgraphNode **dependencies, size_t *count))                                       \

@@ -24,6 +24,7 @@
 	X(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, 701)                                                 \
 	X(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, 704)                                             \
 	X(CUDA_ERROR_CONTEXT_IS_DESTROYED, 709)                                                    \
+	X(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, 712)                                          \
 	X(CUDA_ERROR_LAUNCH_FAILED, 719)                                                           \
 	X(CUDA_ERROR_NOT_PERMITTED, 800)                                                           \
 	X(CUDA_ERROR_NOT_SUPPORTED, 801)                                                           \
@@ -66,9 +67,13 @@
 	X(CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, 1)                                                   \
 	X(CU_MEMHOSTALLOC_PORTABLE, 1)                                                             \
 	X(CU_MEMHOSTALLOC_DEVICEMAP, 2)                                                            \
+	X(CU_MEMHOSTREGISTER_PORTABLE, 1)                                                          \
+	X(CU_MEMHOSTREGISTER_DEVICEMAP, 2)                                                         \
 	X(CU_STREAM_NON_BLOCKING, 1)                                                               \
 	X(CU_STREAM_WAIT_VALUE_GEQ, 0)                                                             \
 	X(CU_STREAM_WAIT_VALUE_EQ, 1)                                                              \
+	X(CU_STREAM_WAIT_VALUE_AND, 2)                                                             \
+	X(CU_STREAM_MEM_OP_WAIT_VALUE_32, 1)                                                       \
 	X(CU_STREAM_WRITE_VALUE_DEFAULT, 0)                                                        \
 	X(CU_STREAM_CAPTURE_STATUS_NONE, 0)                                                        \
 	X(CU_STREAM_CAPTURE_STATUS_ACTIVE, 1)                                                      \
@@ -85,6 +90,7 @@
 	X(CUipcMemHandle, 64)                                                                      \
 	X(CUmemLocation, 8)                                                                        \
 	X(CUmemAllocationProp, 32)                                                                 \
-	X(CUmemAccessDesc, 12)
+	X(CUmemAccessDesc, 12)                                                                     \
+	X(CUstreamBatchMemOpParams, 48)
 
 #endif

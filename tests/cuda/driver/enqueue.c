@@ -3,6 +3,8 @@
 #include "tests/cuda/driver/region.h"
 #include "tests/cuda/driver/stream.h"
 
+#define MOST_BATCHED 255 /* operations */
+
 /* Whether the memory is neither a device's nor pinned. */
 static bool is_pageable(CUdeviceptr address)
 {
@@ -68,9 +70,27 @@ CUresult cuStreamWaitValue32_v2(CUstream handle, CUdeviceptr address, uint32_t v
 {
 	struct op op = {.kind = OP_WAIT, .to = address, .value = value, .flags = flags};
 
-	if (flags > CU_STREAM_WAIT_VALUE_EQ)
+	if (flags > CU_STREAM_WAIT_VALUE_AND)
 		return CUDA_ERROR_NOT_SUPPORTED;
 	return enqueue_word(handle, &op);
+}
+
+/* Waits alone. Real drivers refuse all of them or none, too. */
+CUresult cuStreamBatchMemOp_v2(CUstream handle, unsigned count, CUstreamBatchMemOpParams *ops,
+			       unsigned flags)
+{
+	CUresult error = CUDA_SUCCESS;
+
+	TRY(driver_enter());
+	if (ops == NULL || count == 0 || count > MOST_BATCHED || flags != 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	for (unsigned i = 0; i < count; i++)
+		if (ops[i].operation != CU_STREAM_MEM_OP_WAIT_VALUE_32)
+			return CUDA_ERROR_NOT_SUPPORTED;
+	for (unsigned i = 0; error == CUDA_SUCCESS && i < count; i++)
+		error = cuStreamWaitValue32_v2(handle, ops[i].waitValue.address,
+					       ops[i].waitValue.value, ops[i].waitValue.flags);
+	return error;
 }
 
 CUresult cuStreamWriteValue32_v2(CUstream handle, CUdeviceptr address, uint32_t value,

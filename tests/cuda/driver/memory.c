@@ -213,6 +213,36 @@ CUresult cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags)
 	return CUDA_SUCCESS;
 }
 
+/* Memory of the program's own, such as what it shares with other processes. */
+CUresult cuMemHostRegister_v2(void *pointer, size_t bytes, unsigned flags)
+{
+	CUcontext context;
+	CUresult error = CUDA_SUCCESS;
+
+	TRY(context_working(&context));
+	if (pointer == NULL || bytes == 0 ||
+	    flags > (CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP))
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(capture_forbids());
+	TRY(fault_here(FAULT_MEMORY));
+	struct region like = {.user = (uintptr_t)pointer,
+			      .bytes = bytes,
+			      .shadow = pointer,
+			      .kind = REGION_HOST,
+			      .gpu = context->gpu,
+			      .context = context,
+			      .access = (1U << MAX_GPUS) - 1,
+			      .owner = &driver_lock /* not cuMemFreeHost's */};
+	pthread_mutex_lock(&driver_lock);
+	struct region *next = region_next(like.user);
+	if (region_find((CUdeviceptr)like.user) || (next && next->user - like.user < bytes))
+		error = CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+	else
+		region_add(&like);
+	pthread_mutex_unlock(&driver_lock);
+	return error;
+}
+
 CUresult cuMemFreeHost(void *pointer)
 {
 	CUcontext context;
@@ -222,7 +252,8 @@ CUresult cuMemFreeHost(void *pointer)
 	TRY(capture_forbids());
 	pthread_mutex_lock(&driver_lock);
 	region = region_find((CUdeviceptr)(uintptr_t)pointer);
-	if (region && region->user == (uintptr_t)pointer && region->kind == REGION_HOST) {
+	if (region && region->user == (uintptr_t)pointer && region->kind == REGION_HOST &&
+	    region->owner == NULL) {
 		context_wait(region->context);
 		region = region_find((CUdeviceptr)(uintptr_t)pointer);
 	} else {

@@ -73,6 +73,8 @@ static CUresult run_copy(const struct op *op, int gpu)
 
 static bool has_come(uint32_t word, uint32_t value, unsigned flags)
 {
+	if (flags == CU_STREAM_WAIT_VALUE_AND)
+		return (word & value) != 0;
 	return flags == CU_STREAM_WAIT_VALUE_EQ ? word == value : (int32_t)(word - value) >= 0;
 }
 

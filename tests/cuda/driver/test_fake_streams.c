@@ -79,6 +79,43 @@ static void words_are_compared(void **state)
 	ok(cuMemFree_v2(word));
 }
 
+static CUstreamBatchMemOpParams wait_for_bits(CUdeviceptr word, uint32_t bits)
+{
+	CUstreamBatchMemOpParams op = {.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32};
+
+	op.waitValue.address = word;
+	op.waitValue.value = bits;
+	op.waitValue.flags = CU_STREAM_WAIT_VALUE_AND;
+	return op;
+}
+
+/* Several at once, in memory of the program that is registered; any bit will do. */
+static void bits_are_awaited(void **state)
+{
+	CUstream s = new_stream(CU_STREAM_NON_BLOCKING);
+	uint32_t *words = aligned_alloc(4096, 4096);
+	CUdeviceptr at;
+
+	(void)state;
+	memset(words, 0, 4096);
+	fails(cuMemHostGetDevicePointer_v2(&at, words, 0), CUDA_ERROR_INVALID_VALUE);
+	ok(cuMemHostRegister_v2(words, 4096, CU_MEMHOSTREGISTER_PORTABLE));
+	fails(cuMemHostRegister_v2(words, 4096, 0), CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+	fails(cuMemFreeHost(words), CUDA_ERROR_INVALID_VALUE);
+	ok(cuMemHostGetDevicePointer_v2(&at, words, 0));
+	CUstreamBatchMemOpParams ops[2] = {wait_for_bits(at, 6), wait_for_bits(at + 4, 8)};
+	ok(cuStreamBatchMemOp_v2(s, 2, ops, 0));
+	fails(cuStreamQuery(s), CUDA_ERROR_NOT_READY);
+	__atomic_store_n(&words[0], 5, __ATOMIC_SEQ_CST);
+	fails(cuStreamQuery(s), CUDA_ERROR_NOT_READY);
+	__atomic_store_n(&words[1], 0x18, __ATOMIC_SEQ_CST);
+	ok(cuStreamSynchronize(s));
+	fails(cuStreamBatchMemOp_v2(s, 2, ops, 1), CUDA_ERROR_INVALID_VALUE);
+	ops[1].operation = 77;
+	fails(cuStreamBatchMemOp_v2(s, 2, ops, 0), CUDA_ERROR_NOT_SUPPORTED);
+	ok(cuStreamDestroy_v2(s));
+}
+
 /* Through an event that is destroyed before it comes to pass. */
 static void streams_wait_for_events(void **state)
 {
@@ -318,6 +355,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(work_waits_for_a_word),
 		cmocka_unit_test(words_are_compared),
+		cmocka_unit_test(bits_are_awaited),
 		cmocka_unit_test(streams_wait_for_events),
 		cmocka_unit_test(the_legacy_stream_waits),
 		cmocka_unit_test(each_thread_has_a_stream),
