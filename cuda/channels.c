@@ -1,6 +1,7 @@
 /* Channels: made, connected to those of the other ranks, watched, and ended. */
 #include "cuda/channels_internal.h"
 #include "cuda/regions.h"
+#include "cuda/turns.h"
 
 #include "core/auth.h"
 #include "core/clock.h"
@@ -65,6 +66,7 @@ static tutti_status describe(const struct cuda_channels *c, struct cuda_part *pa
 						  c->device->blocks_at_once[CUDA_KERNEL_packets]
 					  ? c->device->blocks_at_once[CUDA_KERNEL_lines]
 					  : c->device->blocks_at_once[CUDA_KERNEL_packets]);
+	cuda_turns_describe(c, part);
 	part->is_there = 1;
 	return TUTTI_OK;
 }
@@ -99,6 +101,7 @@ tutti_status cuda_channels_create(struct cuda_channels **out, struct cuda_part *
 	if (!(c = calloc(1, sizeof *c)))
 		return fail(TUTTI_ERR_MEMORY, "no memory for the channels of a rank");
 	c->staging = channel_staging(size, staging_bytes);
+	c->staging_config = staging_bytes;
 	tutti_status status = cuda_device_open(&c->device, ordinal);
 	if (status == TUTTI_OK)
 		status = cuda_segment_take(
@@ -121,9 +124,10 @@ static bool is_same(const uint8_t *a, const uint8_t *b)
 	return memcmp(a, b, 16) == 0;
 }
 
-/* Of all ranks the fewest blocks that fit beside those of the ranks that share its GPU. There half
- * of them is left for other communicators. */
-static unsigned count_channels(const struct cuda_channels *c, const struct cuda_part *parts)
+/* Of all ranks the fewest blocks. Where they wait for each other, as many as fit beside those of
+ * the ranks that share the GPU; half of them is left for other communicators. */
+static unsigned count_channels(const struct cuda_channels *c, const struct cuda_part *parts,
+			       bool by_turns)
 {
 	unsigned most = CHANNELS_MOST;
 
@@ -131,7 +135,7 @@ static unsigned count_channels(const struct cuda_channels *c, const struct cuda_
 		unsigned sharing = 0, each;
 		for (int k = 0; k < c->size; k++)
 			sharing += is_same(parts[k].gpu, parts[r].gpu);
-		each = parts[r].blocks / (sharing > 1 ? 2 * sharing : 1);
+		each = parts[r].blocks / (sharing > 1 && !by_turns ? 2 * sharing : 1);
 		most = each < most ? each : most;
 	}
 	return most;
@@ -139,17 +143,9 @@ static unsigned count_channels(const struct cuda_channels *c, const struct cuda_
 
 static tutti_status check_parts(const struct cuda_channels *c, const struct cuda_part *parts)
 {
-	for (int r = 0; r < c->size; r++) {
+	for (int r = 0; r < c->size; r++)
 		if (!parts[r].is_there)
 			return fail(TUTTI_ERR_UNSUPPORTED, "rank %d has no GPU", r);
-		for (int k = 0; k < r; k++)
-			if (is_same(parts[k].gpu, parts[r].gpu) &&
-			    !is_same(parts[k].process, parts[r].process))
-				return fail(TUTTI_ERR_UNSUPPORTED,
-					    "ranks %d and %d are processes that share a GPU: their "
-					    "kernels take turns",
-					    k, r);
-	}
 	return TUTTI_OK;
 }
 
@@ -240,17 +236,23 @@ tutti_status cuda_channels_connect(struct cuda_channels *c, const struct cuda_pa
 	c->size = size;
 	c->staging -= c->staging % staging_unit(size); /* it was made for more ranks */
 	TRY(check_parts(c, parts));
+	bool by_turns = cuda_turns_are_needed(parts, c->size);
+	if (!by_turns)
+		cuda_turn_page_drop(&c->segment->page);
 	c->is_one_process = true;
-	c->count = count_channels(c, parts);
+	c->count = count_channels(c, parts, by_turns);
 	if (c->count == 0)
 		return fail(TUTTI_ERR_UNSUPPORTED,
 			    "a GPU does not hold a kernel of each of its ranks at once");
 	TRY(cuda_enter(c->device, &visit));
 	for (int r = 0; status == TUTTI_OK && r < c->size; r++)
 		status = connect_to(c, &parts[r], r);
+	if (status == TUTTI_OK && by_turns)
+		status = cuda_turns_connect(c, parts);
 	cuda_leave(&visit);
 	for (int r = 0; r < c->size; r++)
-		c->shares_default |= r != c->rank && is_same(parts[r].gpu, parts[c->rank].gpu);
+		c->shares_default |= r != c->rank && is_same(parts[r].gpu, parts[c->rank].gpu) &&
+				     is_same(parts[r].process, own_process);
 	return status;
 }
 
@@ -283,6 +285,8 @@ static uint64_t look(const uint64_t *word)
 void cuda_channels_abort(struct cuda_channels *c)
 {
 	atomic_store((_Atomic uint64_t *)&c->segment->host->abort, 1);
+	if (c->turns)
+		cuda_turns_release(c);
 	atomic_store(&c->has_failed, true);
 }
 
@@ -335,6 +339,7 @@ static void close_device(struct cuda_channels *c)
 	for (int r = 0; r < c->size && !c->has_failed; r++)
 		if (c->is_opened[r])
 			cuda->ipc_close_mem_handle(c->segments[r]);
+	cuda_turns_close(c->turns, !c->has_failed);
 	for (int i = 0; i < CHANNEL_RANKS * CHANNEL_REGIONS && !c->has_failed; i++)
 		if (c->mapped[i])
 			cuda->ipc_close_mem_handle(c->mapped[i]);

@@ -1,6 +1,7 @@
 /* Ranks that map each other's GPU memory: each has a segment on its GPU, which the kernels of all
  * of them read and write (cuda/kernels/channel.h), and a record in pinned memory, by which its host
- * sees how far they are and stops them. A rank's calls follow each other in the order in which they
+ * sees how far they are and stops them. Where processes share a GPU kernels cannot wait for each
+ * other: there calls go by turns, in which the streams wait. A rank's calls follow each other in the order in which they
  * are launched, whatever their streams. One thread at a time, but for cuda_channels_abort. */
 #ifndef CUDA_CHANNELS_H
 #define CUDA_CHANNELS_H
@@ -16,6 +17,8 @@ struct cuda_part {
 	uint8_t gpu[16];     /* its GPU's UUID                         */
 	uint8_t handle[64];  /* by which other processes map its segment */
 	uint64_t segment;    /* where it lies in its process           */
+	uint64_t page, page_token; /* of its flags, for calls by turns; 0: it has none */
+	uint32_t page_fd, pid;     /* by which other processes open it                 */
 	uint32_t blocks;     /* that its GPU holds at once             */
 	uint32_t is_there;   /* 0: this rank has no GPU                */
 };
@@ -29,7 +32,7 @@ int cuda_channels_device(int wanted);
 tutti_status cuda_channels_create(struct cuda_channels **channels, struct cuda_part *part,
                                   int ordinal, int most, size_t staging_bytes);
 /* This rank is `rank` of `size` then, whose parts these are. UNSUPPORTED, with the reason: too many
- * ranks, one without a GPU, two processes that share one, or GPUs that do not reach each other. */
+ * ranks, one without a GPU, or GPUs that do not reach each other. */
 tutti_status cuda_channels_connect(struct cuda_channels *channels, const struct cuda_part *parts,
                                    int rank, int size);
 /* NULL is fine. After a failure what is still to run finds its memory in place: it is kept. */
@@ -37,6 +40,10 @@ void cuda_channels_destroy(struct cuda_channels *channels);
 
 /* Of this rank's device. */
 int cuda_channels_ordinal(const struct cuda_channels *channels);
+/* Whether its calls are by turns: all of CUDA_TURNS, none captured. The same on all ranks. */
+bool cuda_channels_take_turns(const struct cuda_channels *channels);
+/* Bytes that a call of a rank may stage, or more than any. */
+size_t cuda_channels_most(const struct cuda_channels *channels);
 /* How many channels a call may use, the same on all ranks. */
 unsigned cuda_channels_count(const struct cuda_channels *channels);
 /* Where ptr, of a buffer of this rank, lies for all ranks, or CHANNEL_NOWHERE. INVALID: it is
@@ -44,16 +51,18 @@ unsigned cuda_channels_count(const struct cuda_channels *channels);
 tutti_status cuda_channels_place(const struct cuda_channels *channels, const void *ptr,
                                  uint64_t *place);
 
-/* Whether kernels may run in a stream: INVALID when it is not of this device. */
+/* Whether kernels may run in a stream: INVALID when it is not of this device; UNSUPPORTED when it
+ * is captured, and calls are by turns. */
 tutti_status cuda_channels_check_stream(const struct cuda_channels *channels, void *stream);
 /* Starts a call with so many blocks; fills in args.channel but for the fingerprint. in_stream: it
  * goes into stream, and else behind stream's earlier work into a stream of its own. *used: the
  * stream in which it is. *is_captured: it will run when a graph is launched. */
-enum cuda_kernel_of_channels { CUDA_PACKETS, CUDA_LINES };
+enum cuda_kernel_of_channels { CUDA_PACKETS, CUDA_LINES, CUDA_TURNS };
 struct cuda_channels_launch {
 	enum cuda_kernel_of_channels kernel;
 	unsigned blocks;
-	void *args; /* struct packets_args or lines_args */
+	void *args; /* struct packets_args, lines_args or turn_args */
+	size_t most; /* of turns: bytes that any rank sends to any, as all ranks know */
 	const void *near; /* a buffer of the call         */
 	void *stream; /* or the channels' own, see cuda_channels_stream */
 	bool in_stream;

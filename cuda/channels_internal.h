@@ -7,6 +7,19 @@
 
 #include <stdatomic.h>
 
+/* By turns: what this rank knows of the others' pages and staging, and how far it is. */
+struct cuda_turns {
+	struct turn_page *views[CHANNEL_RANKS]; /* pages as this process maps them ...    */
+	CUdeviceptr pages[CHANNEL_RANKS];       /* ... and as the device does             */
+	CUdeviceptr staging[CHANNEL_RANKS];
+	bool is_here[CHANNEL_RANKS];   /* it is this process                              */
+	bool is_mapped[CHANNEL_RANKS]; /* the staging, by a handle                        */
+	bool is_cut[CHANNEL_RANKS];    /* its staging cannot be mapped                    */
+	bool is_complete;              /* all staging has been asked for                  */
+	size_t half_bytes;             /* of the staging                                  */
+	uint32_t turn, calls;          /* the next turn; calls so far                     */
+};
+
 struct cuda_channels {
 	struct cuda_device *device;
 	struct cuda_segment *segment;
@@ -16,6 +29,8 @@ struct cuda_channels {
 	int rank, size;
 	unsigned count;                      /* of channels that a call may use              */
 	size_t staging;                      /* of a channel                                 */
+	size_t staging_config;               /* of a rank, as it was asked for               */
+	struct cuda_turns *turns;            /* NULL: kernels wait for each other            */
 	bool is_one_process;                 /* all ranks are in this one                    */
 	bool shares_default;
 	atomic_bool has_failed;

@@ -1,6 +1,7 @@
 /* Calls of channels as kernels in streams: one after the other, whatever the streams. */
 #include "cuda/channels_internal.h"
 #include "cuda/regions.h"
+#include "cuda/turns.h"
 
 #include "core/status.h"
 #include "memory/memory.h"
@@ -32,22 +33,6 @@ tutti_status cuda_channels_place(const struct cuda_channels *c, const void *ptr,
 	return TUTTI_OK;
 }
 
-tutti_status cuda_channels_check_stream(const struct cuda_channels *c, void *stream)
-{
-	const struct cuda_driver *cuda = cuda_driver();
-	CUcontext context;
-
-	if (cuda_stream_is_default(stream))
-		return TUTTI_OK; /* the device's own */
-	CUDA_TRY(stream_get_ctx, stream, &context);
-	if (context == c->device->context)
-		return TUTTI_OK;
-	return fail(TUTTI_ERR_INVALID,
-		    "call.stream is not of the primary context of CUDA device %d, which rank %d "
-		    "of this communicator has",
-		    c->device->ordinal, c->rank);
-}
-
 /* The id of the capture that stream takes part in, or 0. */
 static tutti_status capture_of(CUstream stream, uint64_t *id)
 {
@@ -59,6 +44,40 @@ static tutti_status capture_of(CUstream stream, uint64_t *id)
 	if (status == CU_STREAM_CAPTURE_STATUS_NONE)
 		*id = 0;
 	return TUTTI_OK;
+}
+
+/* Turns are counted by the host: those of a replay would be of the past. */
+static tutti_status check_not_captured(const struct cuda_channels *c, CUstream stream)
+{
+	struct cuda_visit visit;
+	uint64_t capture;
+
+	TRY(cuda_enter(c->device, &visit));
+	tutti_status status = capture_of(stream, &capture);
+	cuda_leave(&visit);
+	TRY(status);
+	return capture == 0 ? TUTTI_OK
+			    : fail(TUTTI_ERR_UNSUPPORTED,
+				   "call.stream is being captured, which this communicator cannot "
+				   "be: processes share a GPU");
+}
+
+tutti_status cuda_channels_check_stream(const struct cuda_channels *c, void *stream)
+{
+	const struct cuda_driver *cuda = cuda_driver();
+	CUcontext context;
+
+	if (c->turns)
+		TRY(check_not_captured(c, stream));
+	if (cuda_stream_is_default(stream))
+		return TUTTI_OK; /* the device's own */
+	CUDA_TRY(stream_get_ctx, stream, &context);
+	if (context == c->device->context)
+		return TUTTI_OK;
+	return fail(TUTTI_ERR_INVALID,
+		    "call.stream is not of the primary context of CUDA device %d, which rank %d "
+		    "of this communicator has",
+		    c->device->ordinal, c->rank);
 }
 
 /* Behind the rank's latest call. In a capture only calls of the same one are before it: those of
@@ -105,18 +124,27 @@ static void fill_in(const struct cuda_channels *c, struct channel_args *a)
 	a->rank = (uint32_t)c->rank;
 }
 
+/* The arguments of each kernel begin with those of its channel, or with lines that do. */
+_Static_assert(offsetof(struct packets_args, channel) == 0, "packets_args begins so");
+_Static_assert(offsetof(struct lines_args, channel) == 0, "lines_args begins so");
+_Static_assert(offsetof(struct turn_args, lines) == 0, "turn_args begins so");
+
+static tutti_status put(struct cuda_channels *c, const struct cuda_channels_launch *l,
+			CUstream stream)
+{
+	if (l->kernel == CUDA_TURNS)
+		return cuda_turns_launch(c, l, stream);
+	return cuda_launch(c->device,
+			   l->kernel == CUDA_PACKETS ? CUDA_KERNEL_packets : CUDA_KERNEL_lines,
+			   l->blocks, stream, l->args);
+}
+
 static tutti_status start(struct cuda_channels *c, const struct cuda_channels_launch *l,
 			  CUstream stream, uint64_t capture)
 {
-	bool is_packets = l->kernel == CUDA_PACKETS;
-
-	if (is_packets)
-		fill_in(c, &((struct packets_args *)l->args)->channel);
-	else
-		fill_in(c, &((struct lines_args *)l->args)->channel);
+	fill_in(c, l->args);
 	TRY(follow_latest(c, stream, capture));
-	TRY(cuda_launch(c->device, is_packets ? CUDA_KERNEL_packets : CUDA_KERNEL_lines, l->blocks,
-			stream, l->args));
+	TRY(put(c, l, stream));
 	return note_latest(c, stream, capture);
 }
 

@@ -1,6 +1,7 @@
 /* Segments: taken from those that are free, or allocated. */
 #include "cuda/segment.h"
 
+#include "core/log.h"
 #include "core/status.h"
 
 #include <pthread.h>
@@ -40,6 +41,7 @@ void cuda_segment_give(struct cuda_segment *segment)
 
 void cuda_segment_keep(struct cuda_segment *segment)
 {
+	cuda_turn_page_hide(&segment->page);
 	put(&kept_segments, segment);
 }
 
@@ -75,6 +77,28 @@ static tutti_status clear(struct cuda_segment *s)
 	return status;
 }
 
+/* Of another size, since the environment has changed, it stays taken. */
+tutti_status cuda_segment_stage(struct cuda_segment *s, size_t bytes)
+{
+	const struct cuda_driver *cuda = cuda_driver();
+
+	if (s->staging && s->staging_bytes == bytes)
+		return TUTTI_OK;
+	CUDA_TRY(mem_alloc, &s->staging, bytes);
+	s->staging_bytes = bytes;
+	CUDA_TRY(ipc_get_mem_handle, &s->staging_handle, s->staging);
+	return TUTTI_OK;
+}
+
+/* Without a page there are no turns. */
+static void make_page(struct cuda_segment *s)
+{
+	if (s->page.page)
+		cuda_turn_page_renew(&s->page);
+	else if (cuda_turn_page_make(&s->page) != TUTTI_OK)
+		log_info("CUDA device %d: %s", s->device->ordinal, last_error());
+}
+
 /* An error leaves memory behind: the device's state is in doubt then. */
 static tutti_status make(struct cuda_segment *s, bool is_new)
 {
@@ -99,8 +123,10 @@ tutti_status cuda_segment_take(struct cuda_segment **out, const struct cuda_devi
 			    device->ordinal);
 	s->device = device;
 	s->bytes = bytes;
+	make_page(s);
 	tutti_status status = make(s, is_new);
 	if (status != TUTTI_OK) {
+		cuda_turn_page_drop(&s->page);
 		free(s);
 		return status;
 	}

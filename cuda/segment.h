@@ -5,6 +5,7 @@
 
 #include "cuda/device.h"
 #include "cuda/kernels/channel.h"
+#include "cuda/turn_page.h"
 
 struct cuda_segment {
 	struct cuda_segment *next;     /* of those that are free                        */
@@ -14,12 +15,18 @@ struct cuda_segment {
 	struct channel_host *host;     /* its record ...                                */
 	CUdeviceptr host_address;      /* ... as the device sees it                     */
 	CUipcMemHandle handle;
+	struct cuda_turn_page page;    /* NULL: it could not be made                    */
+	CUdeviceptr staging;           /* for calls by turns: memory of its own; or 0   */
+	size_t staging_bytes;
+	CUipcMemHandle staging_handle;
 };
 
 /* Zero-filled, of at least so many bytes, with regions of CHANNEL_RANKS ranks. DEVICE, MEMORY. Any
  * thread. */
 tutti_status cuda_segment_take(struct cuda_segment **segment, const struct cuda_device *device,
                                size_t bytes);
+/* Allocates its staging, of so many bytes, where it has none. In the device's context. */
+tutti_status cuda_segment_stage(struct cuda_segment *segment, size_t bytes);
 /* For others to take; or kept as it is, for kernels that are still to run. */
 void cuda_segment_give(struct cuda_segment *segment);
 void cuda_segment_keep(struct cuda_segment *segment);

@@ -88,18 +88,32 @@ static bool may_lack_buffers(const struct device *d, const struct call_args *arg
 	return args->count == 0;
 }
 
+/* By turns all ranks must know how many there are. Of all_to_allv ranks know only their own counts;
+ * a call of too many turns would fill its stream. */
+static bool takes_few_turns(const struct device *d, const struct call_args *args)
+{
+	bool has_blocks = collective_has_blocks(collective_pattern(args->collective), SEND_SIDE);
+	size_t pieces = has_blocks ? (size_t)d->size : 1;
+
+	if (!cuda_channels_take_turns(d->channels))
+		return true;
+	return args->collective != COLL_ALL_TO_ALLV &&
+	       device_most(d, args) <= cuda_channels_most(d->channels) / pieces;
+}
+
 /* Scaled sums have a scalar for each rank, which its plan multiplies with first. */
 bool device_serves(const struct device *d, const struct call_args *args)
 {
 	return !d->is_of_node && args->collective != COLL_BARRIER &&
-	       args->collective < COLL_SPLIT && !op_scalar(args->op) && !may_lack_buffers(d, args);
+	       args->collective < COLL_SPLIT && !op_scalar(args->op) && !may_lack_buffers(d, args) &&
+	       takes_few_turns(d, args);
 }
 
 /* Two kernels and a plan: a short call is over sooner without the kernels. */
 bool device_serves_across(const struct device *d, const struct call_args *args)
 {
 	return d->is_of_node && args->collective == COLL_ALL_REDUCE && !op_scalar(args->op) &&
-	       args->count * dtype_bytes(args->dtype) >= ACROSS_BYTES;
+	       args->count * dtype_bytes(args->dtype) >= ACROSS_BYTES && takes_few_turns(d, args);
 }
 
 static bool is_default_stream(const void *stream)

@@ -1,4 +1,5 @@
-/* A call becomes the arguments of a kernel: short ones of packets, the others of lines. Both are
+/* A call becomes the arguments of a kernel: short ones of packets, the others of lines, and all of
+ * turns where the ranks' kernels cannot wait for each other. They are
  * the same on all ranks, as far as it matters: they follow from what ranks agree on. */
 #include "collectives/device/device_internal.h"
 
@@ -156,35 +157,55 @@ static unsigned line_blocks(const struct device *d, const struct call_args *a,
 	return blocks < most ? (unsigned)blocks : most;
 }
 
+size_t device_most(const struct device *d, const struct call_args *a)
+{
+	size_t most = a->counts[SEND_SIDE] ? 0 : a->count;
+
+	for (int r = 0; a->counts[SEND_SIDE] && r < d->size; r++)
+		most = a->counts[SEND_SIDE][r] > most ? a->counts[SEND_SIDE][r] : most;
+	return most * dtype_bytes(a->dtype);
+}
+
+static void prepare_packets(const struct device *d, const struct call_args *a,
+			    const struct call_shape *s, struct packets_args *p)
+{
+	fill_packets(a, s, p);
+	p->dtype = (int32_t)a->dtype;
+	p->op = (int32_t)a->op;
+	p->divisor = a->op == TUTTI_AVG ? d->size : 0;
+	p->channel.fingerprint = a->fingerprint;
+}
+
+static tutti_status prepare_lines(const struct device *d, const struct call_args *a,
+				  const struct call_shape *s, struct lines_args *l)
+{
+	TRY(fill_lines(d, a, s, l));
+	l->dtype = (int32_t)a->dtype;
+	l->op = (int32_t)a->op;
+	l->divisor = a->op == TUTTI_AVG ? d->size : 0;
+	l->channel.fingerprint = a->fingerprint;
+	return TUTTI_OK;
+}
+
 tutti_status device_prepare(const struct device *d, const struct call_args *a,
 			    union device_args *args, struct cuda_channels_launch *launch)
 {
 	struct call_shape s = shape_of(d, a);
-	int divisor = a->op == TUTTI_AVG ? d->size : 0;
+	bool by_turns = cuda_channels_take_turns(d->channels);
 
 	memset(args, 0, sizeof *args);
 	launch->args = args;
 	launch->near = a->recv ? a->recv : a->send;
-	if (is_short(d, &s)) {
-		struct packets_args *p = &args->packets;
-		fill_packets(a, &s, p);
-		p->dtype = (int32_t)a->dtype;
-		p->op = (int32_t)a->op;
-		p->divisor = divisor;
-		p->channel.fingerprint = a->fingerprint;
+	if (!by_turns && is_short(d, &s)) {
 		launch->kernel = CUDA_PACKETS;
 		launch->blocks = packet_blocks(&s);
+		prepare_packets(d, a, &s, &args->packets);
 		return TUTTI_OK;
 	}
-	struct lines_args *l = &args->lines;
-	TRY(fill_lines(d, a, &s, l));
-	l->dtype = (int32_t)a->dtype;
-	l->op = (int32_t)a->op;
-	l->divisor = divisor;
-	l->channel.fingerprint = a->fingerprint;
-	launch->kernel = CUDA_LINES;
+	launch->kernel = by_turns ? CUDA_TURNS : CUDA_LINES;
 	launch->blocks = line_blocks(d, a, &s);
-	return TUTTI_OK;
+	launch->most = device_most(d, a);
+	return prepare_lines(d, a, &s, by_turns ? &args->turn.lines : &args->lines);
 }
 
 /* Whose chunks the plan takes for the share of each rank of the node. */
@@ -214,7 +235,8 @@ tutti_status device_prepare_share(const struct device *d, const struct task_spec
 				  bool gathers, union device_args *args,
 				  struct cuda_channels_launch *launch)
 {
-	struct lines_args *l = &args->lines;
+	bool by_turns = cuda_channels_take_turns(d->channels);
+	struct lines_args *l = by_turns ? &args->turn.lines : &args->lines;
 	const struct call_args *a = &spec->args;
 	struct call_shape s = shape_of(d, a);
 	uint64_t own;
@@ -222,6 +244,7 @@ tutti_status device_prepare_share(const struct device *d, const struct task_spec
 	memset(args, 0, sizeof *args);
 	fill_shares(d, spec, l->send_offset, l->send_bytes);
 	own = l->send_offset[d->rank];
+	launch->most = l->send_bytes[0]; /* the last shares may be shorter */
 	l->send = gathers ? a->recv : a->send;
 	l->recv = gathers ? a->recv : (char *)a->recv + own;
 	l->recv_place = CHANNEL_NOWHERE;
@@ -240,7 +263,7 @@ tutti_status device_prepare_share(const struct device *d, const struct task_spec
 	}
 	launch->args = args;
 	launch->near = a->recv;
-	launch->kernel = CUDA_LINES;
+	launch->kernel = by_turns ? CUDA_TURNS : CUDA_LINES;
 	launch->blocks = line_blocks(d, a, &s);
 	return TUTTI_OK;
 }

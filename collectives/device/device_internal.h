@@ -17,12 +17,15 @@ struct device {
 union device_args {
 	struct packets_args packets;
 	struct lines_args lines;
+	struct turn_args turn;
 };
 /* device_args.c: which kernel, with how many blocks, and all of its arguments but those that
  * cuda_channels_launch fills in. */
 /* Where the buffers lie, for all ranks: as cuda_channels_place. */
 tutti_status device_places(const struct device *device, const struct call_args *call,
 			   uint64_t *send, uint64_t *recv);
+/* Bytes that any rank sends to any; of all_to_allv no rank knows them. */
+size_t device_most(const struct device *device, const struct call_args *call);
 tutti_status device_prepare(const struct device *device, const struct call_args *call,
 			    union device_args *args, struct cuda_channels_launch *launch);
 /* Of a call across nodes: this rank's share of the node's sum, or all shares from all ranks. */

@@ -132,6 +132,8 @@ struct lines_args {
  * only behind A's turn t. So 4 bits, one for each turn in a row, tell turns apart for ever. */
 enum turn_phase { TURN_STAGE, TURN_MOVE };
 
+#define TURN_RELEASED 0x10000u /* turn_flag.released, as a bit of the word */
+
 /* A word on which the rank's stream waits, by CU_STREAM_WAIT_VALUE_AND. The peer's kernels store the
  * one half; the other one is the rank's own, so that no peer takes back that it is released. */
 struct turn_flag {
@@ -179,7 +181,7 @@ CHANNEL_INLINE uint32_t turn_bit(uint32_t turn)
 /* The bits of a flag of which one must be there before a stream goes on behind a turn. */
 CHANNEL_INLINE uint32_t turn_bits_awaited(uint32_t turn)
 {
-	return turn_bit(turn) | turn_bit(turn + 1) | 1u << 16;
+	return turn_bit(turn) | turn_bit(turn + 1) | TURN_RELEASED;
 }
 
 /* What one rank sends to another in a turn, by one channel. */
