@@ -109,6 +109,7 @@ static void map_all(struct cuda_channels *c)
 			log_notice("rank %d cannot map the staging of rank %d, and waits for it: "
 				   "%s",
 				   c->rank, r, last_error());
+			last_error_clear(); /* of no call */
 		}
 	turns->is_complete = true;
 }

@@ -9,21 +9,28 @@ foreach(name test_streams test_device test_programs)
 endforeach()
 add_dependencies(api_objects fake_cuda)
 
-foreach(name test_driver_errors test_replays test_symmetric)
+foreach(name test_driver_errors test_replays test_symmetric test_turns)
 	add_dependencies(${name} fake_cuda)
 	tutti_fake_cuda(cuda/${name} FAKE_CUDA_DEVICES=3)
 endforeach()
 add_dependencies(test_across fake_cuda)
 tutti_fake_cuda(cuda/test_across FAKE_CUDA_DEVICES=8)
 
-# The API's tests on device buffers: processes that share one GPU or have one each, and threads.
+# The API's tests on device buffers: processes that share one GPU, or two GPUs, or have one each, and threads.
 set(cuda_passes world errors messages small large bits flight programs)
-foreach(n 1 2 4 8)
-	api_test(cuda ${n} ARGUMENTS --cuda --quick ${cuda_passes})
-	tutti_fake_cuda(api/cuda_${n})
+# Those that share one keep off each other's kernels, so that one that waits for another process never ends; with little
+# staging their calls take several turns.
+foreach(n_and_window "1 8388608" "2 65536" "4 262144" "8 1048576")
+	separate_arguments(n_and_window)
+	list(GET n_and_window 0 n)
+	list(GET n_and_window 1 window_bytes)
+	api_test(cuda ${n} RANKS -e TUTTI_WINDOW_BYTES=${window_bytes} ARGUMENTS --cuda --quick ${cuda_passes})
+	tutti_fake_cuda(api/cuda_${n} FAKE_CUDA_MACHINE=${CMAKE_CURRENT_BINARY_DIR}/cuda_${n}.machine)
 endforeach()
 api_test(cuda_gpus 3 ARGUMENTS --cuda --quick ${cuda_passes})
 tutti_fake_cuda(api/cuda_gpus_3 FAKE_CUDA_DEVICES=3)
+api_test(cuda_pairs 4 ARGUMENTS --cuda --quick ${cuda_passes})
+tutti_fake_cuda(api/cuda_pairs_4 FAKE_CUDA_DEVICES=2 FAKE_CUDA_MACHINE=${CMAKE_CURRENT_BINARY_DIR}/cuda_pairs.machine)
 foreach(way shm tcp)
 	api_test(cuda_${way} 3 RANKS ${${way}_ranks} ARGUMENTS --cuda --quick ${cuda_passes})
 	tutti_fake_cuda(api/cuda_${way}_3)

@@ -1,0 +1,381 @@
+/* slow: 10 s */
+/* Processes that share a GPU: calls that go by the engine or end wrong, a call in a graph, a stream
+ * that stays when a rank differs, does not come, dies, or has failed before the stream came to the
+ * call. On the fake driver kernels of one process keep off those of the others, so that one that
+ * waits for another process never ends. */
+#include "gpu_ranks.h"
+
+#include "collectives/comm/comm.h"
+#include "cuda/channels.h"
+#include "tests/limit.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/unit.h"
+
+#define N      ((size_t)500000) /* floats: several turns, with the smallest window */
+#define FEW    ((size_t)100)
+#define ROUNDS 4
+#define MOST   8 /* ranks */
+
+struct gpu_rank {
+	tutti_comm *comm;
+	float *host, *send, *recv;
+	CUstream stream;
+};
+
+/* device_internal.h's, of which the channels are the first member. */
+static struct cuda_channels *channels_of(const tutti_comm *comm)
+{
+	return *(struct cuda_channels **)(void *)comm->device;
+}
+
+static void must(bool is_so, const char *what)
+{
+	if (is_so)
+		return;
+	fprintf(stderr, "not so: %s\n", what);
+	_exit(1);
+}
+
+static void open_rank(struct gpu_rank *r, const tutti_config *like)
+{
+	tutti_config config = *like;
+
+	config.device = 1; /* all have the same */
+	gpu_use(0);
+	gpu_rank_must(tutti_init(&r->comm, &config), "init");
+	must(r->comm->device && cuda_channels_take_turns(channels_of(r->comm)),
+	     "the ranks take turns");
+	r->host = malloc(N * sizeof *r->host);
+	r->send = gpu_alloc(N * sizeof *r->send);
+	r->recv = gpu_alloc(N * sizeof *r->recv);
+	r->stream = gpu_stream();
+}
+
+static uint64_t ended_on_device(const struct gpu_rank *r)
+{
+	uint64_t ended;
+
+	cuda_channels_is_running(channels_of(r->comm), &ended);
+	return ended;
+}
+
+static void fill(const struct gpu_rank *r, size_t n, int round)
+{
+	for (size_t i = 0; i < n; i++)
+		r->host[i] = (float)(tutti_rank(r->comm) + round) + (float)(i % 7);
+	gpu_write(r->send, r->host, n * sizeof *r->host);
+}
+
+static void check(const struct gpu_rank *r, size_t n, int round)
+{
+	int size = tutti_size(r->comm);
+	float sum = (float)(size * (size - 1) / 2 + size * round);
+
+	gpu_read(r->host, r->recv, n * sizeof *r->host);
+	for (size_t i = 0; i < n; i++)
+		if (r->host[i] != sum + (float)(i % 7) * (float)size) {
+			fprintf(stderr, "rank %d, round %d: element %zu is %g\n",
+				tutti_rank(r->comm), round, i, (double)r->host[i]);
+			_exit(1);
+		}
+}
+
+static tutti_status sum_up(const struct gpu_rank *r, size_t n, const tutti_call *call)
+{
+	return tutti_all_reduce(r->send, r->recv, n, TUTTI_F32, TUTTI_SUM, r->comm, call);
+}
+
+/* In streams, with handles, and without either; long and short ones. */
+static void calls(struct gpu_rank *r)
+{
+	CUstream streams[2] = {r->stream, gpu_stream()};
+
+	for (int round = 0; round < ROUNDS; round++) {
+		size_t n = round % 2 ? FEW : N - (size_t)round;
+		tutti_work *work = NULL;
+		tutti_call call = {.stream = streams[round % 2]};
+		uint64_t before = ended_on_device(r);
+
+		fill(r, n, round);
+		gpu_rank_must(sum_up(r, n, &call), "in a stream");
+		gpu_sync(call.stream);
+		check(r, n, round);
+		must(ended_on_device(r) != before, "a call in a stream is on the device");
+		before = ended_on_device(r);
+		call.work = &work;
+		gpu_rank_must(sum_up(r, n, &call), "with a handle");
+		gpu_rank_must(tutti_work_wait(&work, 0), "wait");
+		check(r, n, round);
+		must(ended_on_device(r) != before, "a call with a handle is on the device");
+		gpu_rank_must(sum_up(r, n, NULL), "that waits");
+		check(r, n, round);
+	}
+	gpu_stream_free(streams[1]);
+}
+
+/* Ranks do not know each other's counts of an all_to_allv, and so not the number of turns. */
+static void by_engine(struct gpu_rank *r)
+{
+	size_t counts[MOST];
+	uint64_t before = ended_on_device(r);
+
+	for (int i = 0; i < tutti_size(r->comm); i++)
+		counts[i] = FEW;
+	gpu_rank_must(tutti_all_to_allv(r->send, counts, NULL, r->recv, counts, NULL, TUTTI_F32,
+					r->comm, NULL),
+		      "all_to_allv");
+	must(ended_on_device(r) == before, "all_to_allv goes by the engine");
+}
+
+static int run_calls(int rank, int unused)
+{
+	struct gpu_rank r;
+
+	(void)rank;
+	(void)unused;
+	open_rank(&r, &(tutti_config){.rank = 0});
+	calls(&r);
+	by_engine(&r);
+	calls(&r);
+	tutti_comm_destroy(r.comm);
+	return 0;
+}
+
+/* Two threads of each process are ranks, too. */
+static void *run_thread(void *arg)
+{
+	const tutti_config *config = arg;
+	struct gpu_rank r;
+
+	open_rank(&r, config);
+	for (int round = 0; round < ROUNDS; round++) {
+		tutti_call call = {.stream = r.stream};
+		size_t n = round % 2 ? FEW : N;
+		fill(&r, n, round);
+		gpu_rank_must(sum_up(&r, n, &call), "of a thread");
+		gpu_sync(r.stream);
+		check(&r, n, round);
+	}
+	must(sum_up(&r, FEW, &(tutti_call){.stream = NULL}) == TUTTI_ERR_INVALID,
+	     "threads share a default stream");
+	tutti_comm_destroy(r.comm);
+	return NULL;
+}
+
+static int run_threads(int rank, int processes)
+{
+	tutti_config configs[2];
+	pthread_t threads[2];
+	char meeting[64];
+
+	snprintf(meeting, sizeof meeting, "tcp://127.0.0.1:%s", getenv("MASTER_PORT"));
+	for (int t = 0; t < 2; t++) {
+		configs[t] = (tutti_config){.rank = 2 * rank + t,
+					    .world_size = 2 * processes,
+					    .rendezvous = meeting};
+		pthread_create(&threads[t], NULL, run_thread, &configs[t]);
+	}
+	for (int t = 0; t < 2; t++)
+		pthread_join(threads[t], NULL);
+	return 0;
+}
+
+static int run_captured(int rank, int unused)
+{
+	struct gpu_rank r;
+	CUgraph graph;
+
+	(void)rank;
+	(void)unused;
+	open_rank(&r, &(tutti_config){.rank = 0});
+	uint64_t before = tutti_comm_sequence(r.comm);
+	GPU(stream_begin_capture, r.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+	tutti_status status = sum_up(&r, FEW, &(tutti_call){.stream = r.stream});
+	must(status == TUTTI_ERR_UNSUPPORTED, "turns are not captured");
+	must(strstr(tutti_comm_error(NULL), "processes share a GPU") != NULL, "with the reason");
+	GPU(stream_end_capture, r.stream, &graph);
+	must(tutti_comm_sequence(r.comm) == before, "a refused call has no number");
+	calls(&r);
+	tutti_comm_destroy(r.comm);
+	return 0;
+}
+
+static void await_failure(const struct gpu_rank *r, tutti_status status, const char *says)
+{
+	while (tutti_comm_status(r->comm) == TUTTI_OK)
+		usleep(1000);
+	if (tutti_comm_status(r->comm) == status && strstr(tutti_comm_error(r->comm), says))
+		return;
+	fprintf(stderr, "%s, not %s with '%s': %s\n",
+		tutti_status_string(tutti_comm_status(r->comm)), tutti_status_string(status), says,
+		tutti_comm_error(r->comm));
+	_exit(1);
+}
+
+/* Behind a call that is well, rank 1 makes another one than the rest, with other turns. */
+static int run_different(int rank, int unused)
+{
+	struct gpu_rank r;
+	tutti_call call = {.timeout_ms = 20000};
+
+	(void)unused;
+	open_rank(&r, &(tutti_config){.rank = 0});
+	call.stream = r.stream;
+	gpu_rank_must(sum_up(&r, FEW, &call), "the first");
+	gpu_rank_must(sum_up(&r, rank == 1 ? FEW : N, &call), "the second");
+	sum_up(&r, FEW, &call);
+	gpu_sync(r.stream);
+	await_failure(&r, TUTTI_ERR_MISMATCH, "rank 1");
+	tutti_comm_destroy(r.comm);
+	return 0;
+}
+
+/* Rank 0 does not come to the second call. */
+static int run_late(int rank, int unused)
+{
+	struct gpu_rank r;
+	tutti_comm *other;
+	tutti_call call = {.timeout_ms = 500};
+
+	(void)unused;
+	open_rank(&r, &(tutti_config){.rank = 0});
+	gpu_rank_must(tutti_comm_dup(r.comm, &other), "dup");
+	call.stream = r.stream;
+	gpu_rank_must(sum_up(&r, FEW, &call), "the first");
+	if (rank > 0)
+		for (int i = 0; i < 3; i++)
+			sum_up(&r, N, &call);
+	gpu_sync(r.stream);
+	if (rank > 0)
+		await_failure(&r, TUTTI_ERR_TIMEOUT, "rank 0");
+	gpu_rank_must(tutti_barrier(other, NULL), "barrier");
+	tutti_comm_destroy(other);
+	tutti_comm_destroy(r.comm);
+	return 0;
+}
+
+/* Rank 0's stream comes to its calls after they have failed, and after the others told it turns. */
+static int run_held(int rank, int unused)
+{
+	struct gpu_rank r;
+	tutti_call call = {.timeout_ms = 20000};
+	uint32_t *gate = gpu_alloc_pinned(sizeof *gate);
+	CUdeviceptr address;
+
+	(void)unused;
+	open_rank(&r, &(tutti_config){.rank = 0});
+	call.stream = r.stream;
+	GPU(mem_host_get_device_pointer, &address, gate, 0);
+	__atomic_store_n(gate, 0, __ATOMIC_SEQ_CST);
+	if (rank == 0)
+		GPU(stream_wait_value32, r.stream, address, 1, CU_STREAM_WAIT_VALUE_GEQ);
+	gpu_rank_must(sum_up(&r, N, &call), "a call");
+	gpu_rank_must(sum_up(&r, N, &call), "another one");
+	if (rank == 1)
+		gpu_rank_must(tutti_comm_abort(r.comm), "abort");
+	await_failure(&r, TUTTI_ERR_ABORTED, "");
+	__atomic_store_n(gate, 1, __ATOMIC_SEQ_CST);
+	gpu_sync(r.stream);
+	tutti_comm_destroy(r.comm);
+	return 0;
+}
+
+/* Rank 1 is killed before its n-th call: before the first one nobody has mapped its staging. */
+static int run_killed(int rank, int n)
+{
+	struct gpu_rank r;
+	tutti_call call = {.timeout_ms = 30000};
+
+	open_rank(&r, &(tutti_config){.rank = 0});
+	call.stream = r.stream;
+	for (int i = 0; i < n; i++)
+		gpu_rank_must(sum_up(&r, i % 2 ? N : FEW, &call), "a call before");
+	gpu_sync(r.stream);
+	tutti_barrier(r.comm, NULL);
+	if (rank == 1)
+		raise(SIGKILL);
+	for (int i = 0; i < 3; i++)
+		sum_up(&r, N, &call);
+	gpu_sync(r.stream);
+	await_failure(&r, TUTTI_ERR_PEER, "ank 1");
+	tutti_comm_destroy(r.comm);
+	return 0;
+}
+
+static void test_calls(void **state)
+{
+	(void)state;
+	gpu_ranks_run(2, run_calls, 0, 0);
+	gpu_ranks_run(3, run_calls, 0, 0);
+	gpu_ranks_run(8, run_calls, 0, 0);
+}
+
+static void test_threads(void **state)
+{
+	(void)state;
+	/* A stream that waits must not keep off one whose call it waits for. */
+	setenv("FAKE_CUDA_CONNECTIONS", "0", 1);
+	gpu_ranks_run(2, run_threads, 2, 0);
+	setenv("FAKE_CUDA_CONNECTIONS", "1", 1);
+}
+
+static void test_captured(void **state)
+{
+	(void)state;
+	gpu_ranks_run(2, run_captured, 0, 0);
+}
+
+static void test_different(void **state)
+{
+	(void)state;
+	gpu_ranks_run(2, run_different, 0, 0);
+	gpu_ranks_run(4, run_different, 0, 0);
+}
+
+static void test_late(void **state)
+{
+	(void)state;
+	gpu_ranks_run(2, run_late, 0, 0);
+	gpu_ranks_run(4, run_late, 0, 0);
+}
+
+static void test_held(void **state)
+{
+	(void)state;
+	gpu_ranks_run(3, run_held, 0, 0);
+}
+
+static void test_killed(void **state)
+{
+	(void)state;
+	gpu_ranks_run(2, run_killed, 0, 1u << 1);
+	gpu_ranks_run(3, run_killed, 0, 1u << 1);
+	gpu_ranks_run(3, run_killed, 2, 1u << 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_calls),    cmocka_unit_test(test_threads),
+		cmocka_unit_test(test_captured), cmocka_unit_test(test_different),
+		cmocka_unit_test(test_late),     cmocka_unit_test(test_held),
+		cmocka_unit_test(test_killed),
+	};
+	char machine[] = "/tmp/test_turns.XXXXXX";
+
+	test_limit(200);
+	close(mkstemp(machine));
+	setenv("FAKE_CUDA_MACHINE", machine, 1);
+	setenv("FAKE_CUDA_CONNECTIONS", "1", 1); /* a stream that waits keeps all others off */
+	setenv("TUTTI_WINDOW_BYTES", "65536", 1);
+	int failed = cmocka_run_group_tests(tests, NULL, NULL);
+	unlink(machine);
+	return failed;
+}
