@@ -237,8 +237,6 @@ tutti_status cuda_channels_connect(struct cuda_channels *c, const struct cuda_pa
 	c->staging -= c->staging % staging_unit(size); /* it was made for more ranks */
 	TRY(check_parts(c, parts));
 	bool by_turns = cuda_turns_are_needed(parts, c->size);
-	if (!by_turns)
-		cuda_turn_page_drop(&c->segment->page);
 	c->is_one_process = true;
 	c->count = count_channels(c, parts, by_turns);
 	if (c->count == 0)

@@ -41,7 +41,6 @@ void cuda_segment_give(struct cuda_segment *segment)
 
 void cuda_segment_keep(struct cuda_segment *segment)
 {
-	cuda_turn_page_hide(&segment->page);
 	put(&kept_segments, segment);
 }
 
@@ -126,7 +125,6 @@ tutti_status cuda_segment_take(struct cuda_segment **out, const struct cuda_devi
 	make_page(s);
 	tutti_status status = make(s, is_new);
 	if (status != TUTTI_OK) {
-		cuda_turn_page_drop(&s->page);
 		free(s);
 		return status;
 	}

@@ -1,4 +1,4 @@
-/* Pages of this process, and those that it has opened, in one list. */
+/* The memfds that this process has made or opened, in one list. */
 #include "cuda/turn_page.h"
 
 #include "core/auth.h"
@@ -8,128 +8,153 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-_Static_assert(sizeof(struct turn_page) <= TURN_PAGE_BYTES, "a page's flags fit in it");
+#define SLOT_BYTES ((size_t)4096)
+#define SLOTS      64u /* pages of a file */
+#define FILE_BYTES (SLOTS * SLOT_BYTES)
+
+_Static_assert(sizeof(struct turn_page) <= SLOT_BYTES, "a page fits in its slot");
 
 static const struct shared_memory_use use = {.most_users = 2}; /* the list, and one that looks */
 
-static struct opened {
-	struct opened *next;
+static struct file {
+	struct file *next;
 	struct shared_memory *memory;
-} * all;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the list */
+	bool is_pinned;
+} * files;
+static int own_fd;            /* of the latest that is this process's own, ... */
+static struct file *own_file; /* ... which is NULL at first                    */
+static unsigned own_slots;    /* that are taken                                */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all this */
 
-static void draw_token(struct turn_page *page)
+static struct turn_page *page_at(const struct file *file, uint32_t slot)
 {
-	auth_random(&page->token, sizeof page->token);
+	return (struct turn_page *)(void *)((char *)file->memory->base + slot * SLOT_BYTES);
 }
 
-/* Under the lock. */
-static tutti_status keep(int fd, struct turn_page **page)
+/* The file's entry in the list. Under the lock, as are the next ones. */
+static tutti_status keep(int fd, struct file **out)
 {
 	struct shared_memory *memory;
+	struct file *file = files;
 
-	TRY(shared_memory_open(&memory, fd, TURN_PAGE_BYTES, use));
-	*page = memory->base;
-	for (const struct opened *o = all; o; o = o->next)
-		if (o->memory == memory) {
-			shared_memory_close(memory);
-			return TUTTI_OK;
-		}
-	struct opened *o = malloc(sizeof *o);
-	if (!o) {
+	TRY(shared_memory_open(&memory, fd, FILE_BYTES, use));
+	while (file && file->memory != memory)
+		file = file->next;
+	if (file) {
+		shared_memory_close(memory); /* it is held once */
+	} else if ((file = malloc(sizeof *file))) {
+		*file = (struct file){.next = files, .memory = memory};
+		files = file;
+	} else {
 		shared_memory_close(memory);
-		return fail(TUTTI_ERR_MEMORY, "no memory for an entry of a page");
+		return fail(TUTTI_ERR_MEMORY, "no memory for an entry of flags");
 	}
-	*o = (struct opened){all, memory};
-	all = o;
+	*out = file;
 	return TUTTI_OK;
 }
 
-static tutti_status keep_locked(int fd, struct turn_page **page)
+static tutti_status make_file(void)
 {
-	pthread_mutex_lock(&lock);
-	tutti_status status = keep(fd, page);
-	pthread_mutex_unlock(&lock);
-	return status;
-}
-
-tutti_status cuda_turn_page_make(struct cuda_turn_page *own)
-{
+	struct file *file;
 	int fd;
 
-	TRY(shared_memory_create("tutti-turns", TURN_PAGE_BYTES, &fd));
-	tutti_status status = keep_locked(fd, &own->page);
+	TRY(shared_memory_create("tutti-turns", FILE_BYTES, &fd));
+	tutti_status status = keep(fd, &file);
 	if (status != TUTTI_OK) {
 		close(fd);
 		return status;
 	}
-	own->fd = fd;
-	draw_token(own->page);
+	own_fd = fd;
+	own_file = file;
+	own_slots = 0;
 	return TUTTI_OK;
+}
+
+static tutti_status make(struct cuda_turn_page *own)
+{
+	if (!own_file || own_slots == SLOTS)
+		TRY(make_file());
+	own->fd = (uint32_t)own_fd;
+	own->slot = own_slots++;
+	own->page = page_at(own_file, own->slot);
+	auth_random(&own->page->token, sizeof own->page->token);
+	return TUTTI_OK;
+}
+
+tutti_status cuda_turn_page_make(struct cuda_turn_page *own)
+{
+	pthread_mutex_lock(&lock);
+	tutti_status status = make(own);
+	pthread_mutex_unlock(&lock);
+	return status;
 }
 
 void cuda_turn_page_renew(struct cuda_turn_page *own)
 {
 	memset(own->page, 0, sizeof *own->page);
-	draw_token(own->page);
+	auth_random(&own->page->token, sizeof own->page->token);
 }
 
-void cuda_turn_page_hide(struct cuda_turn_page *own)
+tutti_status cuda_turn_page_open(struct turn_page **out, uint32_t pid, uint32_t fd, uint32_t slot,
+				 uint64_t token)
 {
-	if (own->page && own->fd >= 0)
-		close(own->fd);
-	own->fd = -1;
-}
-
-void cuda_turn_page_drop(struct cuda_turn_page *own)
-{
-	struct opened **at = &all, *o;
-
-	cuda_turn_page_hide(own);
-	pthread_mutex_lock(&lock);
-	while ((o = *at) && o->memory->base != own->page)
-		at = &o->next;
-	if (o) {
-		*at = o->next;
-		shared_memory_close(o->memory);
-		free(o);
-	}
-	pthread_mutex_unlock(&lock);
-	own->page = NULL;
-}
-
-tutti_status cuda_turn_page_open(struct turn_page **out, uint32_t pid, uint32_t fd, uint64_t token)
-{
-	struct turn_page *page = NULL;
+	struct file *file = NULL;
 	char path[64];
 
 	snprintf(path, sizeof path, "/proc/%u/fd/%u", pid, fd);
 	int opened = open(path, O_RDWR | O_CLOEXEC);
-	if (opened < 0)
-		return fail(TUTTI_ERR_UNSUPPORTED, "%s, a page of flags, cannot be opened", path);
-	tutti_status status = keep_locked(opened, &page);
+	if (opened < 0 || slot >= SLOTS) {
+		if (opened >= 0)
+			close(opened);
+		return fail(TUTTI_ERR_UNSUPPORTED, "%s, the flags of a rank, cannot be opened",
+			    path);
+	}
+	pthread_mutex_lock(&lock);
+	tutti_status status = keep(opened, &file);
+	pthread_mutex_unlock(&lock);
 	close(opened);
 	TRY(status);
-	if (page->token != token) /* of another view of processes, perhaps */
-		return fail(TUTTI_ERR_UNSUPPORTED, "%s is not the page of flags that it should be",
-			    path);
-	*out = page;
+	if (page_at(file, slot)->token != token) /* of another view of processes, perhaps */
+		return fail(TUTTI_ERR_UNSUPPORTED, "%s does not have the flags of a rank", path);
+	*out = page_at(file, slot);
+	return TUTTI_OK;
+}
+
+static struct file *file_of(const struct turn_page *page)
+{
+	struct file *file = files;
+
+	while (file && (uintptr_t)page - (uintptr_t)file->memory->base >= FILE_BYTES)
+		file = file->next;
+	return file;
+}
+
+static tutti_status pin(struct file *file, const struct turn_page *page, CUdeviceptr *address)
+{
+	const struct cuda_driver *cuda = cuda_driver();
+	char *base = file->memory->base;
+
+	if (!file->is_pinned)
+		CUDA_TRY(mem_host_register, base, FILE_BYTES,
+			 CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+	file->is_pinned = true;
+	CUDA_TRY(mem_host_get_device_pointer, address, base, 0);
+	*address += (uintptr_t)page - (uintptr_t)base;
 	return TUTTI_OK;
 }
 
 tutti_status cuda_turn_page_pin(struct turn_page *page, CUdeviceptr *address)
 {
-	const struct cuda_driver *cuda = cuda_driver();
-	CUresult error = cuda->mem_host_register(
-		page, TURN_PAGE_BYTES, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
-
-	if (error != CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED)
-		TRY(cuda_status(error, "mem_host_register"));
-	CUDA_TRY(mem_host_get_device_pointer, address, page, 0);
-	return TUTTI_OK;
+	pthread_mutex_lock(&lock);
+	struct file *file = file_of(page);
+	tutti_status status = file ? pin(file, page, address)
+				   : fail(TUTTI_ERR_INTERNAL, "flags that are in no file");
+	pthread_mutex_unlock(&lock);
+	return status;
 }

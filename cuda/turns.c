@@ -38,7 +38,8 @@ void cuda_turns_describe(const struct cuda_channels *c, struct cuda_part *part)
 
 	part->page = (uint64_t)(uintptr_t)own->page;
 	part->page_token = own->page ? own->page->token : 0;
-	part->page_fd = (uint32_t)own->fd;
+	part->page_fd = own->fd;
+	part->page_slot = own->slot;
 	part->pid = (uint32_t)getpid();
 }
 
@@ -53,7 +54,7 @@ static tutti_status find_page(struct cuda_channels *c, const struct cuda_part *p
 	turns->views[r] = (struct turn_page *)(uintptr_t)parts[r].page;
 	if (!is_here)
 		TRY(cuda_turn_page_open(&turns->views[r], parts[r].pid, parts[r].page_fd,
-					parts[r].page_token));
+					parts[r].page_slot, parts[r].page_token));
 	return cuda_turn_page_pin(turns->views[r], &turns->pages[r]);
 }
 

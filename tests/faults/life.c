@@ -3,6 +3,7 @@
  * begins a new generation with a program of its own. */
 #include "tests/faults/life.h"
 
+#include "cuda/turn_page.h"
 #include "tests/cuda/gpu.h"
 
 #include "core/clock.h"
@@ -268,7 +269,9 @@ int life_run(const struct scenario *scenario, struct board *board, int id, int d
 	bool has_gpu = scenario->way == WAY_GPUS && gpu_open();
 	if (has_gpu) {
 		gpu_use(id % gpu_count());
-		gpu_free(gpu_alloc(1)); /* the driver's own descriptors */
+		gpu_free(gpu_alloc(1)); /* the driver's own descriptors, ... */
+		struct cuda_turn_page page;
+		cuda_turn_page_make(&page); /* ... and the one that the library keeps */
 	}
 	int before = open_descriptors();
 

@@ -1,5 +1,6 @@
 /* What the machine is, as the environment has it, and who may call the driver. */
 #include "tests/cuda/driver/driver.h"
+#include "tests/cuda/driver/turn.h"
 
 #include <sched.h>
 #include <stdatomic.h>
@@ -69,6 +70,7 @@ static void read_settings(void)
 	settings.blocks_per_sm = (unsigned)number("FAKE_CUDA_BLOCKS_PER_SM", 2);
 	settings.connections = (unsigned)number("FAKE_CUDA_CONNECTIONS", 0) % (MAX_CONNECTIONS + 1);
 	settings.machine = getenv("FAKE_CUDA_MACHINE");
+	turn_open();
 	if (settings.gpus > MAX_GPUS)
 		settings.gpus = MAX_GPUS;
 	read_peers(getenv("FAKE_CUDA_PEERS"));

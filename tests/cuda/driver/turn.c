@@ -14,10 +14,11 @@ static struct {
 } turns[MAX_GPUS] = {[0 ... MAX_GPUS - 1] = {PTHREAD_MUTEX_INITIALIZER, 0}};
 
 static int file = -1;
-static pthread_once_t file_once = PTHREAD_ONCE_INIT;
 
-static void open_file(void)
+void turn_open(void)
 {
+	if (settings.machine == NULL)
+		return;
 	file = open(settings.machine, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	if (file < 0)
 		abort();
@@ -30,7 +31,6 @@ static void lock_byte(int gpu, short type)
 {
 	struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = gpu, .l_len = 1};
 
-	pthread_once(&file_once, open_file);
 	while (fcntl(file, F_SETLKW, &lock) != 0 && errno == EINTR)
 		;
 }

@@ -3,6 +3,8 @@
 #ifndef TESTS_CUDA_TURN_H
 #define TESTS_CUDA_TURN_H
 
+/* Once, when the settings are known. */
+void turn_open(void);
 /* Without the driver's lock. Any number of kernels of one process. */
 void turn_take(int gpu);
 void turn_give(int gpu);
