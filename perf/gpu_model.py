@@ -6,6 +6,7 @@ FOLDER has the -J files of script/gpu-perf, and gpu.json of `limits gpu`. Writes
 describes the model. It is on paper: bytes over a bandwidth, launches, waits; no figure of it is fitted to Tutti."""
 import glob
 import json
+import math
 import os
 import sys
 
@@ -20,6 +21,8 @@ PARAMETERS = {
     "wait": 0.66e-6,      # s: all ranks' flags once, and ...
     "wait_peer": 0.27e-6, # s: ... for each rank
     "lines_share": 0.9,   # of the copy's bandwidth, that a kernel reaches which reads from all and writes to all
+    "slice": 144e-6,      # s: from one process's work on the GPU to another's
+    "staging": 64 << 20,  # bytes: by turns, what a rank sends in one turn (half of 16 TUTTI_WINDOW_BYTES)
     "host": 20e9,         # bytes/s: the window's reductions and copies of all ranks together, on CPUs
 }
 PACKETS = 32 << 10  # bytes: by packets up to here
@@ -51,6 +54,23 @@ def on_device(p, collective, ranks, ranks_per_gpu, size, is_graph):
         # Twice the bytes, with their flags, written to every rank and read by it.
         return start + wait + 4 * ranks * to_each * ranks * here / p["copy"]
     return start + 2 * wait + traffic(collective, ranks, size) * here / (p["copy"] * p["lines_share"])
+
+
+def by_turns(p, collective, ranks, ranks_per_gpu, size):
+    """Seconds of one call of processes that share a GPU: all of them stage, and then all move, in each turn."""
+    staged, moved = {  # bytes that a rank stages at the most; read and written in GPU memory by all ranks together
+        "all_reduce": (size, 2 * size * ranks + size * (ranks + 1) * ranks),
+        "all_gather": (size / ranks, 2 * size + 2 * size * ranks),
+        "all_to_all": (size, 4 * size * ranks),
+        "broadcast": (size, 2 * size + 2 * size * ranks),
+        "reduce_scatter": (size, 2 * size * ranks + size * ranks + size),
+        "reduce": (size, 2 * size * ranks + size * ranks + size),
+        "gather": (size / ranks, 4 * size),
+        "scatter": (size, 4 * size),
+    }[collective]
+    turns = max(1, math.ceil(staged / p["staging"]))
+    here = ranks_per_gpu / ranks
+    return p["launch"] + turns * ranks_per_gpu * p["slice"] + moved * here / (p["copy"] * p["lines_share"])
 
 
 def by_engine(p, collective, ranks, ranks_per_gpu, size):
@@ -109,7 +129,10 @@ def table(p, kind, runs):
              "| size | us | busbw GB/s | on the device: predicted us | of it | by the engine: predicted us | NCCL us | NCCL / Tutti |",
              "|---|---|---|---|---|---|---|---|"]
     for size in sorted(set(ours) | set(theirs)):
-        device = on_device(p, collective, ranks, per_gpu, size, how == "graph") * 1e6
+        if ranks_as == "processes" and per_gpu > 1:
+            device = by_turns(p, collective, ranks, per_gpu, size) * 1e6
+        else:
+            device = on_device(p, collective, ranks, per_gpu, size, how == "graph") * 1e6
         engine = by_engine(p, collective, ranks, per_gpu, size) * 1e6
         us, bus = (ours[size]["time_us"], ours[size]["busbw"]) if size in ours else (None, None)
         nccl = theirs[size]["time_us"] if size in theirs else None
@@ -168,12 +191,13 @@ def report(folder):
 
 def predict(counts):
     p = PARAMETERS
-    print("| size | " + " | ".join(f"{n} ranks, graph | stream | engine" for n in counts) + " |")
-    print("|---" * (1 + 3 * len(counts)) + "|")
+    print("| size | " + " | ".join(f"{n} ranks, graph | stream | turns | engine" for n in counts) + " |")
+    print("|---" * (1 + 4 * len(counts)) + "|")
     size = 8
     while size <= 256 << 20:
         cells = [f"{1e6 * t:.1f}" for n in counts for t in (on_device(p, "all_reduce", n, n, size, True),
                                                               on_device(p, "all_reduce", n, n, size, False),
+                                                              by_turns(p, "all_reduce", n, n, size),
                                                               by_engine(p, "all_reduce", n, n, size))]
         print(f"| {text_of(size)} | " + " | ".join(cells) + " |")
         size *= 8 if size < 64 << 20 else 4

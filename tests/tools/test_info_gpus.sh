@@ -67,13 +67,13 @@ is '{(l["from"], l["to"]) for l in g["links"] if l["way"] == "NVLink"} == {(0, 1
 # ---- jobs: ranks take the GPUs in turn
 expect 0 $run -n 4 $info
 said "^  device buffers by kernels: each can map the other's memory$"
-said '^  device buffers by engine: both have the same GPU$'
+said '^  device buffers by turns: both have the same GPU$'
 expect "$json" $run -n 4 $info --json
 is "{tuple(r): k['gpus'] for k in j['pairs'] for r in k['ranks']} == {(0, 3): 'both have the same GPU', \
 	(0, 1): \"each can map the other's memory\", (1, 3): \"each can map the other's memory\", \
 	(0, 2): \"they cannot map each other's memory\", (1, 2): \"they cannot map each other's memory\", \
 	(2, 3): \"they cannot map each other's memory\"}"
-is "all(k['device_buffers'] == ('kernels' if 'each can' in k['gpus'] else 'engine') for k in j['pairs'])"
+is "all(k['device_buffers'] == ('kernels' if 'each can' in k['gpus'] else 'turns' if 'same' in k['gpus'] else 'engine') for k in j['pairs'])"
 # shellcheck disable=SC2016 # each rank expands it
 expect "$json" $run -n 2 sh -c 'TUTTI_HOST_ID=$RANK exec "$@"' - $info --json
 is "j['pairs'][0]['gpus'] == 'they are on different machines'"

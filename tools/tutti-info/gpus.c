@@ -141,10 +141,20 @@ enum gpu_relation gpus_relation(const struct gpus *g, int own, const char *uuid)
 	return GPUS_UNSEEN;
 }
 
-/* Of the pair alone: kernels meet only where all pairs of a communicator can (docs/cuda.md). */
+/* Of the pair alone: kernels meet only where those of all pairs of a communicator can, and all take
+ * turns where one pair has to (docs/cuda.md). */
 const char *gpus_path(enum gpu_relation relation)
 {
-	return relation == GPUS_NONE ? "none" : relation == GPUS_PEERS ? "kernels" : "engine";
+	switch (relation) {
+	case GPUS_NONE:
+		return "none";
+	case GPUS_PEERS:
+		return "kernels";
+	case GPUS_SAME:
+		return "turns";
+	default:
+		return "engine";
+	}
 }
 
 const char *gpus_relation_text(enum gpu_relation relation)

@@ -52,7 +52,7 @@ enum gpu_relation {
 /* On one machine: from GPU number own to the one with that uuid. own -1, or an empty uuid: a rank
  * has none. */
 enum gpu_relation gpus_relation(const struct gpus *gpus, int own, const char *uuid);
-/* The part of the library that moves the device buffers of such a pair: "engine". */
+/* How the device buffers of such a pair of processes move: "engine", "kernels" or "turns". */
 const char *gpus_path(enum gpu_relation relation);
 const char *gpus_relation_text(enum gpu_relation relation);
 
