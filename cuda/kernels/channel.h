@@ -184,7 +184,7 @@ CHANNEL_INLINE uint32_t turn_bits_awaited(uint32_t turn)
 	return turn_bit(turn) | turn_bit(turn + 1) | TURN_RELEASED;
 }
 
-/* What one rank sends to another in a turn, by one channel. */
+/* The most that a rank sends to another in a turn, by one channel. */
 CHANNEL_INLINE uint64_t turn_piece_bytes(const struct lines_args *a)
 {
 	uint64_t bytes = a->channel.staging_bytes;

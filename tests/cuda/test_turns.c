@@ -177,9 +177,8 @@ static int run_threads(int rank, int processes)
 
 	snprintf(meeting, sizeof meeting, "tcp://127.0.0.1:%s", getenv("MASTER_PORT"));
 	for (int t = 0; t < 2; t++) {
-		configs[t] = (tutti_config){.rank = 2 * rank + t,
-					    .world_size = 2 * processes,
-					    .rendezvous = meeting};
+		configs[t] = (tutti_config){
+			.rank = 2 * rank + t, .world_size = 2 * processes, .rendezvous = meeting};
 		pthread_create(&threads[t], NULL, run_thread, &configs[t]);
 	}
 	for (int t = 0; t < 2; t++)
