@@ -359,6 +359,8 @@ void cuda_channels_destroy(struct cuda_channels *c)
 	cuda_regions_forget(c);
 	if (c->device)
 		close_device(c);
+	if (c->segment && !c->has_failed)
+		cuda_segment_end_turns(c->segment);
 	/* Kernels that a stream has not begun yet will look at it, after a failure. */
 	if (c->segment)
 		(c->has_failed ? cuda_segment_keep : cuda_segment_give)(c->segment);

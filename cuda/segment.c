@@ -5,6 +5,7 @@
 #include "core/status.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,12 +14,29 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the lists */
 
 #define REGION_BYTES (CHANNEL_RANKS * CHANNEL_REGIONS * sizeof(uint64_t))
 
+static bool is_read(const struct cuda_segment *s)
+{
+	for (int r = 0; r < CHANNEL_RANKS; r++) {
+		struct turn_page *page = (struct turn_page *)(uintptr_t)s->readers[r].page;
+		if (page && atomic_load((_Atomic uint64_t *)&page->token) == s->readers[r].token &&
+		    !atomic_load((_Atomic uint64_t *)&page->is_over))
+			return true;
+	}
+	return false;
+}
+
+void cuda_segment_end_turns(struct cuda_segment *s)
+{
+	if (s->page.page)
+		atomic_store((_Atomic uint64_t *)&s->page.page->is_over, 1);
+}
+
 static struct cuda_segment *find_free(const struct cuda_device *device, size_t bytes)
 {
 	struct cuda_segment **at = &free_segments, *segment;
 
 	pthread_mutex_lock(&lock);
-	while (*at && ((*at)->device != device || (*at)->bytes != bytes))
+	while (*at && ((*at)->device != device || (*at)->bytes != bytes || is_read(*at)))
 		at = &(*at)->next;
 	if ((segment = *at))
 		*at = segment->next;
@@ -122,6 +140,7 @@ tutti_status cuda_segment_take(struct cuda_segment **out, const struct cuda_devi
 			    device->ordinal);
 	s->device = device;
 	s->bytes = bytes;
+	memset(s->readers, 0, sizeof s->readers);
 	make_page(s);
 	tutti_status status = make(s, is_new);
 	if (status != TUTTI_OK) {

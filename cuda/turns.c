@@ -55,6 +55,8 @@ static tutti_status find_page(struct cuda_channels *c, const struct cuda_part *p
 	if (!is_here)
 		TRY(cuda_turn_page_open(&turns->views[r], parts[r].pid, parts[r].page_fd,
 					parts[r].page_slot, parts[r].page_token));
+	if (r != c->rank)
+		c->segment->readers[r] = (struct cuda_reader){turns->views[r], parts[r].page_token};
 	return cuda_turn_page_pin(turns->views[r], &turns->pages[r]);
 }
 

@@ -148,7 +148,8 @@ struct turn_page {
 	uint64_t token;         /* drawn: which page it is            */
 	uint64_t staging;       /* where it lies in its process       */
 	uint8_t handle[64];     /* by which other processes map it    */
-	uint64_t unused[6];
+	uint64_t is_over;       /* this rank reads no staging any more */
+	uint64_t unused[5];
 	struct turn_flag flags[CHANNEL_RANKS]; /* of each peer        */
 };
 

@@ -6,7 +6,7 @@
 #include "gpu_ranks.h"
 
 #include "collectives/comm/comm.h"
-#include "cuda/channels.h"
+#include "cuda/channels_internal.h"
 #include "tests/limit.h"
 
 #include <pthread.h>
@@ -206,6 +206,36 @@ static int run_captured(int rank, int unused)
 	return 0;
 }
 
+static CUdeviceptr staging_of(const tutti_comm *comm)
+{
+	return channels_of(comm)->segment->staging;
+}
+
+/* Rank 1 may still read what rank 0 has staged, when rank 0 has destroyed the communicator. */
+static int run_one_after_the_other(int rank, int unused)
+{
+	struct gpu_rank r;
+	tutti_comm *first, *second, *third;
+
+	(void)unused;
+	open_rank(&r, &(tutti_config){.rank = 0});
+	gpu_rank_must(tutti_comm_dup(r.comm, &first), "dup");
+	CUdeviceptr staging = staging_of(first);
+	if (rank == 0)
+		tutti_comm_destroy(first);
+	gpu_rank_must(tutti_comm_dup(r.comm, &second), "dup");
+	must(rank == 1 || staging_of(second) != staging, "staging is not used while it is read");
+	if (rank == 1)
+		tutti_comm_destroy(first);
+	gpu_rank_must(tutti_barrier(r.comm, NULL), "barrier");
+	gpu_rank_must(tutti_comm_dup(r.comm, &third), "dup");
+	must(staging_of(third) == staging, "and used again afterwards");
+	tutti_comm_destroy(second);
+	tutti_comm_destroy(third);
+	tutti_comm_destroy(r.comm);
+	return 0;
+}
+
 static void await_failure(const struct gpu_rank *r, tutti_status status, const char *says)
 {
 	while (tutti_comm_status(r->comm) == TUTTI_OK)
@@ -331,6 +361,12 @@ static void test_captured(void **state)
 	gpu_ranks_run(2, run_captured, 0, 0);
 }
 
+static void test_one_after_the_other(void **state)
+{
+	(void)state;
+	gpu_ranks_run(2, run_one_after_the_other, 0, 0);
+}
+
 static void test_different(void **state)
 {
 	(void)state;
@@ -365,7 +401,7 @@ int main(void)
 		cmocka_unit_test(test_calls),    cmocka_unit_test(test_threads),
 		cmocka_unit_test(test_captured), cmocka_unit_test(test_different),
 		cmocka_unit_test(test_late),     cmocka_unit_test(test_held),
-		cmocka_unit_test(test_killed),
+		cmocka_unit_test(test_killed),   cmocka_unit_test(test_one_after_the_other),
 	};
 	char machine[] = "/tmp/test_turns.XXXXXX";
 
