@@ -105,8 +105,8 @@ static bool takes_few_turns(const struct device *d, const struct call_args *args
 bool device_serves(const struct device *d, const struct call_args *args)
 {
 	return !d->is_of_node && args->collective != COLL_BARRIER &&
-	       args->collective < COLL_SPLIT && !op_scalar(args->op) && !may_lack_buffers(d, args) &&
-	       takes_few_turns(d, args);
+	       args->collective < COLL_SPLIT && !op_scalar(args->op) &&
+	       !may_lack_buffers(d, args) && takes_few_turns(d, args);
 }
 
 /* Two kernels and a plan: a short call is over sooner without the kernels. */
