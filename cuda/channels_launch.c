@@ -108,15 +108,9 @@ static void fill_in(const struct cuda_channels *c, struct channel_args *a)
 static tutti_status start(struct cuda_channels *c, const struct cuda_channels_launch *l,
 			  CUstream stream, uint64_t capture)
 {
-	bool is_packets = l->kernel == CUDA_PACKETS;
-
-	if (is_packets)
-		fill_in(c, &((struct packets_args *)l->args)->channel);
-	else
-		fill_in(c, &((struct lines_args *)l->args)->channel);
+	fill_in(c, l->args);
 	TRY(follow_latest(c, stream, capture));
-	TRY(cuda_launch(c->device, is_packets ? CUDA_KERNEL_packets : CUDA_KERNEL_lines, l->blocks,
-			stream, l->args));
+	TRY(cuda_launch(c->device, l->kernel, l->blocks, stream, l->args));
 	return note_latest(c, stream, capture);
 }
 
@@ -144,4 +138,17 @@ tutti_status cuda_channels_launch(struct cuda_channels *c, const struct cuda_cha
 	tutti_status status = launch(c, l, used, is_captured);
 	cuda_leave(&visit);
 	return status;
+}
+
+/* A stream that cannot be asked is refused later, when it is used. */
+bool cuda_channels_captures(const struct cuda_channels *c, void *stream)
+{
+	struct cuda_visit visit;
+	uint64_t capture = 0;
+
+	if (!stream || stream == CU_STREAM_LEGACY || cuda_enter(c->device, &visit) != TUTTI_OK)
+		return false; /* the legacy stream cannot be captured */
+	tutti_status status = capture_of(stream, &capture);
+	cuda_leave(&visit);
+	return status == TUTTI_OK && capture != 0;
 }

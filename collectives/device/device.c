@@ -7,6 +7,7 @@
 #include "memory/memory.h"
 #include "memory/ops.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 void device_open(struct device **out, struct cuda_part *part, const struct device_config *config)
@@ -65,6 +66,26 @@ void device_fail(void *device)
 bool device_runs(void *device, uint64_t *ended)
 {
 	return cuda_channels_is_running(((struct device *)device)->channels, ended);
+}
+
+bool device_differs(void *device, char *text, size_t text_bytes)
+{
+	const struct device *d = device;
+	struct cuda_channels_error error = cuda_channels_error(d->channels);
+
+	if (error.what != CHANNEL_OTHER_MESSAGE)
+		snprintf(text, text_bytes, "rank %d made another call on its GPU", error.peer);
+	else if (error.bytes != error.expected)
+		snprintf(text, text_bytes,
+			 "rank %d sent a message of %llu bytes, and the recv is for %llu",
+			 error.peer, (unsigned long long)error.bytes,
+			 (unsigned long long)error.expected);
+	else
+		snprintf(text, text_bytes,
+			 "rank %d sent a message of another dtype, or with another tag, than the "
+			 "recv is for",
+			 error.peer);
+	return error.what != 0;
 }
 
 /* Whether a rank may have no buffer, and so cannot tell whether those of the others are on GPUs. Of

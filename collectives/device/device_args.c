@@ -172,7 +172,7 @@ tutti_status device_prepare(const struct device *d, const struct call_args *a,
 		p->op = (int32_t)a->op;
 		p->divisor = divisor;
 		p->channel.fingerprint = a->fingerprint;
-		launch->kernel = CUDA_PACKETS;
+		launch->kernel = CUDA_KERNEL_packets;
 		launch->blocks = packet_blocks(&s);
 		return TUTTI_OK;
 	}
@@ -182,7 +182,7 @@ tutti_status device_prepare(const struct device *d, const struct call_args *a,
 	l->op = (int32_t)a->op;
 	l->divisor = divisor;
 	l->channel.fingerprint = a->fingerprint;
-	launch->kernel = CUDA_LINES;
+	launch->kernel = CUDA_KERNEL_lines;
 	launch->blocks = line_blocks(d, a, &s);
 	return TUTTI_OK;
 }

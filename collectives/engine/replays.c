@@ -35,11 +35,28 @@ static void stays_alone(struct engine *e, uint64_t lasts)
 	engine_set_failure(e, TUTTI_ERR_TIMEOUT, FAILURE_NO_RANK, text);
 }
 
+/* The records of the calls, where there are such, say more than the kernels do. */
+static void differ(struct engine *e, const char *how)
+{
+	char text[ERROR_BYTES];
+
+	if (e->config.control)
+		control_check(e->config.control, &(struct control_wait){NO_CALL, true});
+	snprintf(text, sizeof text, "rank %d: a captured call: %s", e->config.rank, how);
+	engine_set_failure(e, TUTTI_ERR_MISMATCH, FAILURE_NO_RANK, text);
+}
+
 static void look(struct engine *e)
 {
 	uint64_t now = engine_now(e), ended;
 	bool runs = e->config.device.runs(e->config.device.arg, &ended);
+	char how[200];
 
+	/* Calls that have a work tell it by that. */
+	if (!e->works.newest && e->config.device.differs(e->config.device.arg, how, sizeof how)) {
+		differ(e, how);
+		return;
+	}
 	/* Calls that have a work are watched by that. */
 	if (!runs || ended != e->watch.replays_ended || e->works.newest) {
 		e->watch.replays_ended = ended;

@@ -20,6 +20,8 @@
 #ifndef CUDA_KERNELS_CHANNEL_H
 #define CUDA_KERNELS_CHANNEL_H
 
+#include "cuda/kernels/message_box.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -45,30 +47,34 @@ struct channel_greeting {
 
 struct channel {
 	uint64_t epoch; /* of the last call; only this rank's kernel touches it */
-	uint64_t unused[7];
+	uint64_t messages; /* how many kernels of messages had a block of this number; the same */
+	uint64_t unused[6];
 	uint64_t steps[CHANNEL_RANKS]; /* epoch << 32 | step, of each rank */
 	struct channel_greeting greetings[2][CHANNEL_RANKS]; /* of each parity and rank */
 };
 
 /* A segment: this; then for each channel of packets 2 slots of each rank, and what lies in packets
- * of each rank, unpacked; then the staging of each channel. All of it is zero at the beginning. */
+ * of each rank, unpacked; then a box for each rank; then the staging of each channel. All of it is
+ * zero at the beginning. */
 struct channel_segment {
 	uint64_t has_failed; /* the error record is taken */
 	uint64_t unused[15];
 	struct channel channels[CHANNELS_MOST];
 };
 
-enum channel_failure { CHANNEL_OTHER_CALL = 1, CHANNEL_OTHER_BYTES };
+enum channel_failure { CHANNEL_OTHER_CALL = 1, CHANNEL_OTHER_BYTES, CHANNEL_OTHER_MESSAGE };
 
 /* In pinned memory of the host, one for each rank. Kernels read `abort` while they wait. */
 struct channel_host {
 	uint64_t abort;             /* not 0: all kernels end; set by the host or a kernel */
 	uint64_t error;             /* a channel_failure; stored last, after those below    */
 	uint64_t peer, fingerprint; /* the rank that differs, and its fingerprint           */
-	uint64_t bytes;             /* that the peer sends                                  */
-	uint64_t unused[3];
+	uint64_t bytes, expected;   /* that the peer sends, and that this rank expects      */
+	uint64_t unused[2];
 	uint64_t started[CHANNELS_MOST]; /* epochs: a kernel runs where the two differ       */
 	uint64_t finished[CHANNELS_MOST];
+	uint64_t messages_started[CHANNELS_MOST]; /* the same of kernels of messages         */
+	uint64_t messages_finished[CHANNELS_MOST];
 };
 
 /* Where a buffer lies, for all ranks: in which region that all map, and how far from its start. In
@@ -116,6 +122,28 @@ struct lines_args {
 	int32_t dtype, op, divisor;
 };
 
+/* All messages of a call, of which each moves on when it can, whatever the others wait for. A queue
+ * has those to one peer or from it, in order. Ranks need not have equally many blocks. */
+#define MESSAGES_MOST 128 /* so that the arguments are less than 4 KiB */
+
+struct message_queue {
+	uint8_t peer, sends;
+	uint16_t first, end; /* items */
+};
+
+struct message_item {
+	void *ptr; /* of a send: not written */
+	uint64_t bytes;
+	uint64_t fingerprint; /* the same on both sides */
+};
+
+struct messages_args {
+	struct channel_args channel;
+	struct message_queue queues[2 * CHANNEL_RANKS];
+	struct message_item items[MESSAGES_MOST];
+	uint32_t n_queues, n_lanes; /* lanes: that the longest message uses */
+};
+
 #ifdef __CUDACC__
 #define CHANNEL_INLINE static __host__ __device__ inline
 #else
@@ -127,12 +155,18 @@ CHANNEL_INLINE uint64_t channel_place(uint32_t region, uint64_t offset)
 	return (uint64_t)region << 56 | offset;
 }
 
-CHANNEL_INLINE uint64_t channel_segment_bytes(uint32_t size, uint32_t channels,
-                                               uint64_t staging_bytes)
+/* Where the boxes begin, from the start of a segment. */
+CHANNEL_INLINE uint64_t channel_boxes_offset(uint32_t size)
 {
 	uint64_t packets = 16ull * 2 * PACKET_SLOT, unpacked = (uint64_t)PACKET_BYTES * PACKET_SLOT;
 
-	return sizeof(struct channel_segment) + PACKET_CHANNELS * size * (packets + unpacked) +
+	return sizeof(struct channel_segment) + PACKET_CHANNELS * size * (packets + unpacked);
+}
+
+CHANNEL_INLINE uint64_t channel_segment_bytes(uint32_t size, uint32_t channels,
+                                               uint64_t staging_bytes)
+{
+	return channel_boxes_offset(size) + size * sizeof(struct message_box) +
 	       channels * staging_bytes;
 }
 

@@ -93,7 +93,8 @@ DEVICE void lines_arrive(const struct lines_call *l, uint32_t from)
 	l->s->most[from] = load_8(&g->most, 8);
 	bytes = load_8(&g->bytes, 8);
 	if (l->a->move == CHANNEL_PULL && bytes != l->a->recv_bytes[from]) {
-		channel_fail(&l->call, CHANNEL_OTHER_BYTES, from, l->a->channel.fingerprint, bytes);
+		channel_fail(&l->call, CHANNEL_OTHER_BYTES, from, l->a->channel.fingerprint, bytes,
+			     l->a->recv_bytes[from]);
 		l->s->has_failed = 1;
 	}
 }

@@ -11,6 +11,7 @@
 	X(reduce_wide, 512)                                                                        \
 	X(scale, 512)                                                                              \
 	X(packets, 512)                                                                            \
-	X(lines, 512)
+	X(lines, 512)                                                                              \
+	X(messages, 512)
 
 #endif

@@ -177,7 +177,7 @@ static uint64_t place(const char *address, bool is_mapped, int rank)
 			: channel_place(ARENA_REGION, (uintptr_t)address - 4096);
 }
 
-static void channel_arguments(const struct world *w, int rank, struct channel_args *a)
+void world_channel_args(const struct world *w, int rank, struct channel_args *a)
 {
 	memcpy(a->segments, w->segments, sizeof w->segments);
 	a->host = w->hosts[rank];
@@ -210,7 +210,7 @@ static void packets_arguments(const struct world *w, const struct world_call *c,
 				   .dtype = (int)c->dtype,
 				   .op = (int)c->op,
 				   .divisor = w->size};
-	channel_arguments(w, rank, &a->channel);
+	world_channel_args(w, rank, &a->channel);
 }
 
 static void lines_arguments(const struct world *w, const struct world_call *c, int rank,
@@ -240,7 +240,7 @@ static void lines_arguments(const struct world *w, const struct world_call *c, i
 					     : block_bytes(c, rank, p);
 		a->recv_bytes[p] = block_bytes(c, p, rank);
 	}
-	channel_arguments(w, rank, &a->channel);
+	world_channel_args(w, rank, &a->channel);
 }
 
 void world_args(const struct world *w, const struct world_call *c, int rank,
