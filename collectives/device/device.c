@@ -5,7 +5,6 @@
 #include "core/status.h"
 #include "memory/dtype.h"
 #include "memory/memory.h"
-#include "memory/ops.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -103,11 +102,10 @@ static bool may_lack_buffers(const struct device *d, const struct call_args *arg
 	return args->count == 0;
 }
 
-/* Scaled sums have a scalar for each rank, which its plan multiplies with first. */
 bool device_serves(const struct device *d, const struct call_args *args)
 {
 	return args->collective != COLL_BARRIER && args->collective < COLL_SPLIT &&
-	       !op_scalar(args->op) && !may_lack_buffers(d, args);
+	       !may_lack_buffers(d, args);
 }
 
 static bool is_default_stream(const void *stream)

@@ -160,7 +160,8 @@ tutti_status device_prepare(const struct device *d, const struct call_args *a,
 			    union device_args *args, struct cuda_channels_launch *launch)
 {
 	struct call_shape s = shape_of(d, a);
-	int divisor = a->op == TUTTI_AVG ? d->size : 0;
+	int divisor = a->op == TUTTI_AVG ? d->size : 0, op = (int)op_kernel(a->op);
+	const void *scalar = op_scalar(a->op);
 
 	memset(args, 0, sizeof *args);
 	launch->args = args;
@@ -169,8 +170,11 @@ tutti_status device_prepare(const struct device *d, const struct call_args *a,
 		struct packets_args *p = &args->packets;
 		fill_packets(a, &s, p);
 		p->dtype = (int32_t)a->dtype;
-		p->op = (int32_t)a->op;
+		p->op = op;
 		p->divisor = divisor;
+		p->is_scaled = scalar != NULL;
+		if (scalar)
+			memcpy(&p->scalar, scalar, s.element);
 		p->channel.fingerprint = a->fingerprint;
 		launch->kernel = CUDA_KERNEL_packets;
 		launch->blocks = packet_blocks(&s);
@@ -179,8 +183,13 @@ tutti_status device_prepare(const struct device *d, const struct call_args *a,
 	struct lines_args *l = &args->lines;
 	TRY(fill_lines(d, a, &s, l));
 	l->dtype = (int32_t)a->dtype;
-	l->op = (int32_t)a->op;
+	l->op = op;
 	l->divisor = divisor;
+	l->is_scaled = scalar != NULL;
+	if (scalar) {
+		memcpy(&l->scalar, scalar, s.element);
+		l->send_place = CHANNEL_NOWHERE;
+	}
 	l->channel.fingerprint = a->fingerprint;
 	launch->kernel = CUDA_KERNEL_lines;
 	launch->blocks = line_blocks(d, a, &s);

@@ -98,9 +98,10 @@ struct packets_args {
 	const void *send;
 	void *recv;
 	uint64_t bytes, send_stride, recv_stride; /* strides: from a rank's block to the next's */
+	uint64_t scalar;                          /* this rank's, if is_scaled: see lines_args  */
 	int32_t sender, receiver;                 /* a rank; -1: all                            */
 	int32_t reduces;                          /* all blocks become one                      */
-	int32_t dtype, op, divisor;
+	int32_t dtype, op, divisor, is_scaled;
 };
 
 enum channel_move {
@@ -119,6 +120,10 @@ struct lines_args {
 	int32_t move;
 	int32_t root;         /* who gets the slices; -1: all                     */
 	int32_t send_is_same; /* all ranks get the same bytes: they are staged once */
+	/* Of a scaled sum what this rank sends is multiplied by its scalar, the bits of one element
+	 * in the low bytes, on its way into packets or staging: send_place is CHANNEL_NOWHERE. */
+	int32_t is_scaled;
+	uint64_t scalar;
 	int32_t dtype, op, divisor;
 };
 

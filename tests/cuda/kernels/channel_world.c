@@ -207,6 +207,8 @@ static void packets_arguments(const struct world *w, const struct world_call *c,
 				   .sender = from_root ? c->root : -1,
 				   .receiver = to_root ? c->root : -1,
 				   .reduces = reduces(c->kind),
+				   .is_scaled = c->is_scaled,
+				   .scalar = c->scalars[rank],
 				   .dtype = (int)c->dtype,
 				   .op = (int)c->op,
 				   .divisor = w->size};
@@ -219,20 +221,22 @@ static void lines_arguments(const struct world *w, const struct world_call *c, i
 	bool is_sliced = c->kind == CALL_ALL_REDUCE || c->kind == CALL_REDUCE;
 	bool to_root = c->kind == CALL_REDUCE || c->kind == CALL_GATHER;
 
-	*a = (struct lines_args){.send = c->send[rank],
-				 .recv = c->recv[rank],
-				 .send_place = place(c->send[rank], c->send_is_mapped[rank], rank),
-				 .recv_place = place(c->recv[rank], c->recv_is_mapped[rank], rank),
-				 .move = is_sliced          ? CHANNEL_REDUCE_SLICES
-					 : reduces(c->kind) ? CHANNEL_REDUCE_MINE
-							    : CHANNEL_PULL,
-				 .root = to_root ? c->root : -1,
-				 .send_is_same = is_sliced || c->kind == CALL_ALL_GATHER ||
-						 c->kind == CALL_BROADCAST ||
-						 c->kind == CALL_GATHER,
-				 .dtype = (int)c->dtype,
-				 .op = (int)c->op,
-				 .divisor = w->size};
+	*a = (struct lines_args){
+		.send = c->send[rank],
+		.recv = c->recv[rank],
+		.send_place = place(c->send[rank], c->send_is_mapped[rank] && !c->is_scaled, rank),
+		.is_scaled = c->is_scaled,
+		.scalar = c->scalars[rank],
+		.recv_place = place(c->recv[rank], c->recv_is_mapped[rank], rank),
+		.move = is_sliced          ? CHANNEL_REDUCE_SLICES
+			: reduces(c->kind) ? CHANNEL_REDUCE_MINE
+					   : CHANNEL_PULL,
+		.root = to_root ? c->root : -1,
+		.send_is_same = is_sliced || c->kind == CALL_ALL_GATHER ||
+				c->kind == CALL_BROADCAST || c->kind == CALL_GATHER,
+		.dtype = (int)c->dtype,
+		.op = (int)c->op,
+		.divisor = w->size};
 	for (int p = 0; p < w->size; p++) {
 		a->send_offset[p] = send_offset(w, c, rank, p);
 		a->recv_offset[p] = recv_offset(w, c, p, rank);

@@ -30,6 +30,8 @@ enum call_kind {
 struct world_call {
 	enum call_kind kind;
 	bool by_packets, in_place;
+	bool is_scaled; /* op is the sum, and scalars are the ranks' */
+	uint64_t scalars[WORLD_RANKS];
 	bool is_repeated; /* its buffers are used by a later call, too */
 	bool send_is_mapped[WORLD_RANKS], recv_is_mapped[WORLD_RANKS];
 	tutti_dtype dtype;
