@@ -217,7 +217,7 @@ static tutti_status describe_task(struct tutti_comm *comm, const struct call_arg
 				   .algorithm = algorithm           ? algorithm->name
 						: way->is_on_device ? "device"
 								    : "window",
-				   .device = comm->device,
+				   .device = way->is_on_device ? comm->device : NULL,
 				   .is_in_stream = way->ending == IN_STREAM,
 				   .timeout_ms = comm_timeout_ms(comm, call)};
 	if (call) {
@@ -378,6 +378,8 @@ tutti_status comm_call_captured(struct tutti_comm *comm, const struct task_spec 
 	spec.device = comm->device;
 	spec.algorithm = "device";
 	spec.stream = call->stream;
+	spec.done = call->done;
+	spec.done_arg = call->done_arg;
 	spec.messages = messages;
 	spec.message_count = n;
 	TRY(comm_enter(comm, spec.name));

@@ -48,7 +48,7 @@ static int look(tutti_comm *comm, enum ending ending)
 static int rank_main(int rank, int arg)
 {
 	enum ending ending = (enum ending)arg;
-	tutti_config config = {.timeout_ms = ending == DIES ? 20000 : 500};
+	tutti_config config = {.timeout_ms = ending == DIES ? 20000 : 2000}; /* of joining, too */
 	tutti_comm *comm;
 
 	gpu_rank_must(tutti_init(&comm, &config), "init");
@@ -113,7 +113,7 @@ static int turn_ring(CUgraphExec exec, CUstream stream, int rank, void *send, vo
 static int ring_main(int rank, int arg)
 {
 	enum ending ending = (enum ending)arg;
-	tutti_config config = {.timeout_ms = ending == DIES ? 20000 : 500};
+	tutti_config config = {.timeout_ms = ending == DIES ? 20000 : 2000}; /* of joining, too */
 	tutti_comm *comm;
 	int wrong = 0;
 

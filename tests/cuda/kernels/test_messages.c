@@ -202,7 +202,7 @@ static void set_counts(const struct world *w, uint64_t count)
 static void run_worlds(uint64_t count)
 {
 	static struct exchange exchanges[CALLS];
-	int rounds = whole_or(4, 2, 2);
+	int rounds = whole_or(4, 2, 1);
 
 	for (int i = 0; i < rounds; i++) {
 		struct world w;
@@ -412,6 +412,6 @@ int main(void)
 	seed = given ? strtoull(given, NULL, 0) : (uint64_t)time(NULL);
 	printf("SEED=%llu\n", (unsigned long long)seed);
 	fflush(stdout);
-	test_limit(120);
+	test_limit(240);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
