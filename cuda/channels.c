@@ -48,6 +48,10 @@ static size_t channel_staging(int size, size_t staging_bytes)
 	return (units ? units : 1) * unit;
 }
 
+/* The kernels that wait for those of other ranks. */
+static const enum cuda_kernel waiting[] = {CUDA_KERNEL_packets, CUDA_KERNEL_lines,
+					   CUDA_KERNEL_messages};
+
 static tutti_status describe(const struct cuda_channels *c, struct cuda_part *part)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -62,10 +66,11 @@ static tutti_status describe(const struct cuda_channels *c, struct cuda_part *pa
 	memcpy(part->gpu, uuid.bytes, sizeof part->gpu);
 	memcpy(part->handle, c->segment->handle.reserved, sizeof part->handle);
 	part->segment = c->segment->memory;
-	part->blocks = (uint32_t)(c->device->blocks_at_once[CUDA_KERNEL_lines] <
-						  c->device->blocks_at_once[CUDA_KERNEL_packets]
-					  ? c->device->blocks_at_once[CUDA_KERNEL_lines]
-					  : c->device->blocks_at_once[CUDA_KERNEL_packets]);
+	part->blocks = UINT32_MAX;
+	for (size_t i = 0; i < sizeof waiting / sizeof *waiting; i++) {
+		uint32_t blocks = (uint32_t)c->device->blocks_at_once[waiting[i]];
+		part->blocks = blocks < part->blocks ? blocks : part->blocks;
+	}
 	cuda_turns_describe(c, part);
 	part->is_there = 1;
 	return TUTTI_OK;
@@ -288,17 +293,25 @@ void cuda_channels_abort(struct cuda_channels *c)
 	atomic_store(&c->has_failed, true);
 }
 
+static bool any_runs(const uint64_t *started, const uint64_t *finished, unsigned n, uint64_t *ended)
+{
+	bool runs = false;
+
+	for (unsigned i = 0; i < n; i++) {
+		uint64_t end = look(&finished[i]);
+		runs |= look(&started[i]) != end;
+		*ended += end;
+	}
+	return runs;
+}
+
 bool cuda_channels_is_running(const struct cuda_channels *c, uint64_t *ended)
 {
 	const struct channel_host *host = c->segment->host;
 	uint64_t sum = 0;
-	bool runs = false;
+	bool runs = any_runs(host->started, host->finished, c->count, &sum);
 
-	for (unsigned i = 0; i < c->count; i++) {
-		uint64_t finished = look(&host->finished[i]);
-		runs |= look(&host->started[i]) != finished;
-		sum += finished;
-	}
+	runs |= any_runs(host->messages_started, host->messages_finished, c->count, &sum);
 	if (ended)
 		*ended = sum;
 	return runs;
@@ -319,12 +332,15 @@ void cuda_channels_settle(struct cuda_channels *c)
 	}
 }
 
-uint32_t cuda_channels_error(const struct cuda_channels *c, int *peer)
+struct cuda_channels_error cuda_channels_error(const struct cuda_channels *c)
 {
-	uint64_t error = look(&c->segment->host->error);
+	const struct channel_host *host = c->segment->host;
+	struct cuda_channels_error error = {.what = (uint32_t)look(&host->error)};
 
-	*peer = (int)look(&c->segment->host->peer);
-	return (uint32_t)error;
+	error.peer = (int)look(&host->peer);
+	error.bytes = look(&host->bytes);
+	error.expected = look(&host->expected);
+	return error;
 }
 
 static void close_device(struct cuda_channels *c)

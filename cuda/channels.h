@@ -41,7 +41,7 @@ void cuda_channels_destroy(struct cuda_channels *channels);
 
 /* Of this rank's device. */
 int cuda_channels_ordinal(const struct cuda_channels *channels);
-/* Whether its calls are by turns: all of CUDA_TURNS, none captured. The same on all ranks. */
+/* Whether its calls are by turns: all of CUDA_KERNEL_turn, none captured. The same on all ranks. */
 bool cuda_channels_take_turns(const struct cuda_channels *channels);
 /* Bytes that a call of a rank may stage, or more than any. */
 size_t cuda_channels_most(const struct cuda_channels *channels);
@@ -58,11 +58,10 @@ tutti_status cuda_channels_check_stream(const struct cuda_channels *channels, vo
 /* Starts a call with so many blocks; fills in args.channel but for the fingerprint. in_stream: it
  * goes into stream, and else behind stream's earlier work into a stream of its own. *used: the
  * stream in which it is. *is_captured: it will run when a graph is launched. */
-enum cuda_kernel_of_channels { CUDA_PACKETS, CUDA_LINES, CUDA_TURNS };
 struct cuda_channels_launch {
-	enum cuda_kernel_of_channels kernel;
+	enum cuda_kernel kernel; /* packets, lines, messages or turn */
 	unsigned blocks;
-	void *args; /* struct packets_args, lines_args or turn_args */
+	void *args;  /* of it: a struct channel_args is its first member */
 	size_t most; /* of turns: bytes that any rank sends to any, as all ranks know */
 	const void *near; /* a buffer of the call         */
 	void *stream; /* or the channels' own, see cuda_channels_stream */
@@ -72,6 +71,8 @@ void *cuda_channels_stream(const struct cuda_channels *channels);
 tutti_status cuda_channels_launch(struct cuda_channels *channels,
                                   const struct cuda_channels_launch *launch, void **used,
                                   bool *is_captured);
+/* Whether what goes into stream now goes into a graph. */
+bool cuda_channels_captures(const struct cuda_channels *channels, void *stream);
 /* Whether a default stream is shared with another rank's: then a call in it would wait for one
  * behind it. */
 bool cuda_channels_share_default(const struct cuda_channels *channels);
@@ -83,7 +84,13 @@ void cuda_channels_abort(struct cuda_channels *channels);
 bool cuda_channels_is_running(const struct cuda_channels *channels, uint64_t *ended);
 /* After an abort: returns when none runs, or after 10 s. */
 void cuda_channels_settle(struct cuda_channels *channels);
-/* The channel_failure that a kernel of this rank has found, or 0, and the rank that it is about. */
-uint32_t cuda_channels_error(const struct cuda_channels *channels, int *peer);
+/* The channel_failure that a kernel of this rank has found, or 0; the rank that it is about, and how
+ * many bytes that sends and this rank expects. */
+struct cuda_channels_error {
+	uint32_t what;
+	int peer;
+	uint64_t bytes, expected;
+};
+struct cuda_channels_error cuda_channels_error(const struct cuda_channels *channels);
 
 #endif

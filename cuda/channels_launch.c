@@ -127,16 +127,15 @@ static void fill_in(const struct cuda_channels *c, struct channel_args *a)
 /* The arguments of each kernel begin with those of its channel, or with lines that do. */
 _Static_assert(offsetof(struct packets_args, channel) == 0, "packets_args begins so");
 _Static_assert(offsetof(struct lines_args, channel) == 0, "lines_args begins so");
+_Static_assert(offsetof(struct messages_args, channel) == 0, "messages_args begins so");
 _Static_assert(offsetof(struct turn_args, lines) == 0, "turn_args begins so");
 
 static tutti_status put(struct cuda_channels *c, const struct cuda_channels_launch *l,
 			CUstream stream)
 {
-	if (l->kernel == CUDA_TURNS)
-		return cuda_turns_launch(c, l, stream);
-	return cuda_launch(c->device,
-			   l->kernel == CUDA_PACKETS ? CUDA_KERNEL_packets : CUDA_KERNEL_lines,
-			   l->blocks, stream, l->args);
+	return l->kernel == CUDA_KERNEL_turn
+		       ? cuda_turns_launch(c, l, stream)
+		       : cuda_launch(c->device, l->kernel, l->blocks, stream, l->args);
 }
 
 static tutti_status start(struct cuda_channels *c, const struct cuda_channels_launch *l,
@@ -172,4 +171,17 @@ tutti_status cuda_channels_launch(struct cuda_channels *c, const struct cuda_cha
 	tutti_status status = launch(c, l, used, is_captured);
 	cuda_leave(&visit);
 	return status;
+}
+
+/* A stream that cannot be asked is refused later, when it is used. */
+bool cuda_channels_captures(const struct cuda_channels *c, void *stream)
+{
+	struct cuda_visit visit;
+	uint64_t capture = 0;
+
+	if (!stream || stream == CU_STREAM_LEGACY || cuda_enter(c->device, &visit) != TUTTI_OK)
+		return false; /* the legacy stream cannot be captured */
+	tutti_status status = capture_of(stream, &capture);
+	cuda_leave(&visit);
+	return status == TUTTI_OK && capture != 0;
 }

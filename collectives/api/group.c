@@ -4,6 +4,7 @@
 #include "collectives/api/check.h"
 #include "collectives/engine/task.h"
 #include "core/forks.h"
+#include "cuda/kernels/channel.h"
 #include "memory/ops.h"
 
 #include <stdlib.h>
@@ -16,7 +17,8 @@ struct collected {
 	struct task_spec message;
 	int timeout_ms;
 	const char *label;
-	size_t *tables; /* of a v-variant: copies of its counts and offsets                    */
+	size_t *tables;   /* of a v-variant: copies of its counts and offsets                    */
+	bool is_captured; /* a message, into a graph: issued with others, after the calls       */
 };
 
 /* The calls that a thread has collected. */
@@ -151,31 +153,102 @@ static tutti_status start_member(struct collected *m, int timeout_ms, tutti_call
 	return comm_call_message(m->comm, &m->message, call);
 }
 
+/* The messages that one communicator captures: which, and how many there would be. */
+struct captured {
+	const struct task_spec *messages[MESSAGES_MOST];
+	size_t count;
+};
+
+/* Those of the communicator of member i, if that is the first of them; else none. */
+static void gather_captured(const struct call_batch *b, size_t i, struct captured *c)
+{
+	const struct tutti_comm *comm = b->members[i].comm;
+
+	c->count = 0;
+	for (size_t k = 0; k < b->count; k++) {
+		const struct collected *m = &b->members[k];
+		if (!m->is_captured || m->comm != comm)
+			continue;
+		if (k < i) {
+			c->count = 0;
+			return;
+		}
+		if (c->count < MESSAGES_MOST)
+			c->messages[c->count] = &m->message;
+		c->count++;
+	}
+}
+
+/* Before anything starts: what of it goes into a graph, and whether it can. */
+static tutti_status find_captured(struct call_batch *b, void *stream)
+{
+	struct captured c;
+
+	for (size_t i = 0; i < b->count; i++) {
+		struct collected *m = &b->members[i];
+		m->is_captured = m->message.p2p.side && comm_captures(m->comm, stream);
+		m->message.args.is_grouped = true;
+	}
+	for (size_t i = 0; i < b->count; i++) {
+		if (!b->members[i].is_captured)
+			continue;
+		gather_captured(b, i, &c);
+		if (c.count > 0)
+			TRY(comm_check_captured(b->members[i].comm, c.messages, c.count, stream));
+	}
+	return TUTTI_OK;
+}
+
+/* Of member i, or of all that are captured with it. */
+static tutti_status start(struct call_batch *b, size_t i, int timeout_ms, tutti_call *call)
+{
+	struct collected *m = &b->members[i];
+	struct captured c;
+
+	if (!m->is_captured)
+		return start_member(m, timeout_ms, call);
+	gather_captured(b, i, &c);
+	if (c.count == 0)
+		return TUTTI_OK;
+	call->label = m->label;
+	return comm_call_captured(m->comm, c.messages, c.count, call);
+}
+
 /* A call that cannot start does not stop the others of the group: other ranks have started theirs.
  */
-static tutti_status start_all(struct call_batch *b, struct tutti_work *whole,
-			      const tutti_call *group)
+static void start_some(struct call_batch *b, struct tutti_work *whole, const tutti_call *group,
+		       bool captured, struct kept_error *first)
 {
-	tutti_status first = TUTTI_OK;
-	char why[ERROR_BYTES] = "";
-
-	widen(b, 1);
 	for (size_t i = 0; i < b->count; i++) {
 		struct tutti_work *part = NULL;
 		tutti_call call = {.work = &part, .stream = group->stream};
-		tutti_status status = start_member(&b->members[i], group->timeout_ms, &call);
-		if (status == TUTTI_OK) {
-			work_add_part(whole, part);
+		if (b->members[i].is_captured != captured)
 			continue;
-		}
+		tutti_status status = start(b, i, group->timeout_ms, &call);
+		if (part)
+			work_add_part(whole, part);
+		if (status == TUTTI_OK)
+			continue;
 		work_note_error(whole, status, last_error());
-		if (first == TUTTI_OK) {
-			first = status;
-			memcpy(why, last_error(), strlen(last_error()) + 1);
+		if (first->status == TUTTI_OK) {
+			first->status = status;
+			memcpy(first->message, last_error(), strlen(last_error()) + 1);
 		}
 	}
+}
+
+/* Messages into a graph are one kernel, which waits for others': it comes behind the collectives of
+ * the group, on all ranks. */
+static tutti_status start_all(struct call_batch *b, struct tutti_work *whole,
+			      const tutti_call *group)
+{
+	struct kept_error first = {.status = TUTTI_OK};
+
+	widen(b, 1);
+	start_some(b, whole, group, false, &first);
+	start_some(b, whole, group, true, &first);
 	widen(b, -1);
-	return first == TUTTI_OK ? TUTTI_OK : fail(first, "%s", why);
+	return first.status == TUTTI_OK ? TUTTI_OK : fail(first.status, "%s", first.message);
 }
 
 /* The kind of memory with streams whose buffers all calls use; or NULL. */
@@ -243,6 +316,7 @@ static tutti_status run(struct call_batch *b, const tutti_call *call)
 	}
 	if (b->count == 1)
 		return run_alone(b, call);
+	TRY(find_captured(b, call->stream));
 	TRY(work_new_whole(&whole, b->members[0].comm->engine, b->count, call));
 	tutti_status status = start_all(b, whole, call);
 	bool any = work_seal(whole);

@@ -243,7 +243,8 @@ static tutti_status describe_task(struct tutti_comm *comm, const struct call_arg
 				   .algorithm = algorithm           ? algorithm->name
 						: way->is_on_device ? "device"
 								    : "window",
-				   .device = comm->device,
+				   .device = way->is_on_device || way->is_across ? comm->device
+										 : NULL,
 				   .is_in_stream = way->ending == IN_STREAM,
 				   .timeout_ms = comm_timeout_ms(comm, call)};
 	if (call) {
@@ -370,11 +371,63 @@ static void trace_message(struct tutti_comm *comm, struct task_spec *spec, enum 
 			   trace_size(args->count, spec->p2p.peer));
 }
 
+bool comm_captures(const struct tutti_comm *comm, void *stream)
+{
+	return comm->device && device_captures(comm->device, stream);
+}
+
+tutti_status comm_check_captured(const struct tutti_comm *comm,
+				 const struct task_spec *const *messages, size_t n, void *stream)
+{
+	return device_check_messages(comm->device, messages, n, stream);
+}
+
+/* All but the first, which has the work, are over at once. */
+static void trace_captured(struct tutti_comm *comm, const struct task_spec *const *messages,
+			   size_t n, const tutti_call *call)
+{
+	for (size_t i = n; i-- > 1;) {
+		struct task_spec spec = *messages[i];
+		trace_message(comm, &spec, HANDLED, call);
+		trace_began(&spec.trace);
+		trace_ended_late(&spec.trace, false);
+	}
+}
+
+tutti_status comm_call_captured(struct tutti_comm *comm, const struct task_spec *const *messages,
+				size_t n, const tutti_call *call)
+{
+	struct task_spec spec = *messages[0];
+
+	TRY(device_check_messages(comm->device, messages, n, call->stream));
+	spec.kind = &device_message_tasks;
+	spec.memory = memory_kind(TUTTI_MEMORY_CUDA);
+	spec.device = comm->device;
+	spec.algorithm = "device";
+	spec.stream = call->stream;
+	spec.done = call->done;
+	spec.done_arg = call->done_arg;
+	spec.messages = messages;
+	spec.message_count = n;
+	TRY(comm_enter(comm, spec.name));
+	tutti_status status = engine_status(comm->engine);
+	if (status == TUTTI_OK) {
+		trace_captured(comm, messages, n, call);
+		trace_message(comm, &spec, HANDLED, call);
+		status = submit(comm, &spec, HANDLED, call);
+	}
+	comm_leave(comm);
+	return status == TUTTI_OK ? status : explain(comm, status);
+}
+
 tutti_status comm_call_message(struct tutti_comm *comm, struct task_spec *spec,
 			       const tutti_call *call)
 {
 	struct way way = {.memory = spec->memory};
+	const struct task_spec *message = spec;
 
+	if (call && comm_captures(comm, call->stream))
+		return comm_call_captured(comm, &message, 1, call);
 	TRY(find_stream(comm, &spec->args, call, &way));
 	spec->stream_kind = way.stream_kind;
 	spec->stream = call ? call->stream : NULL;

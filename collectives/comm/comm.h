@@ -149,6 +149,13 @@ tutti_status comm_check_call(const struct tutti_comm *comm, const struct call_ar
 /* Enters, calls and leaves. */
 tutti_status comm_call_alone(struct tutti_comm *comm, struct call_args *args,
 			     const tutti_call *call);
+/* Whether what goes into stream goes into a graph, and comm can have sends and receives there.
+ * Those of a group are checked, and issued, together. */
+bool comm_captures(const struct tutti_comm *comm, void *stream);
+tutti_status comm_check_captured(const struct tutti_comm *comm,
+				 const struct task_spec *const *messages, size_t n, void *stream);
+tutti_status comm_call_captured(struct tutti_comm *comm, const struct task_spec *const *messages,
+				size_t n, const tutti_call *call);
 /* Issues a checked send or recv. It enters and leaves by itself. */
 tutti_status comm_call_message(struct tutti_comm *comm, struct task_spec *spec,
 			       const tutti_call *call);

@@ -5,8 +5,8 @@
 #include "core/status.h"
 #include "memory/dtype.h"
 #include "memory/memory.h"
-#include "memory/ops.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #define ACROSS_BYTES (64u << 10)
@@ -73,6 +73,26 @@ bool device_runs(void *device, uint64_t *ended)
 	return cuda_channels_is_running(((struct device *)device)->channels, ended);
 }
 
+bool device_differs(void *device, char *text, size_t text_bytes)
+{
+	const struct device *d = device;
+	struct cuda_channels_error error = cuda_channels_error(d->channels);
+	int peer = member(d->ranks, error.peer);
+
+	if (error.what != CHANNEL_OTHER_MESSAGE)
+		snprintf(text, text_bytes, "rank %d made another call on its GPU", peer);
+	else if (error.bytes != error.expected)
+		snprintf(text, text_bytes,
+			 "rank %d sent a message of %llu bytes, and the recv is for %llu", peer,
+			 (unsigned long long)error.bytes, (unsigned long long)error.expected);
+	else
+		snprintf(text, text_bytes,
+			 "rank %d sent a message of another dtype, or with another tag, than the "
+			 "recv is for",
+			 peer);
+	return error.what != 0;
+}
+
 /* Whether a rank may have no buffer, and so cannot tell whether those of the others are on GPUs. Of
  * all_to_allv ranks know only their own counts: there such a rank takes it that they are. */
 static bool may_lack_buffers(const struct device *d, const struct call_args *args)
@@ -101,12 +121,11 @@ static bool takes_few_turns(const struct device *d, const struct call_args *args
 	       device_most(d, args) <= cuda_channels_most(d->channels) / pieces;
 }
 
-/* Scaled sums have a scalar for each rank, which its plan multiplies with first. */
 bool device_serves(const struct device *d, const struct call_args *args)
 {
 	return !d->is_of_node && args->collective != COLL_BARRIER &&
-	       args->collective < COLL_SPLIT && !op_scalar(args->op) &&
-	       !may_lack_buffers(d, args) && takes_few_turns(d, args);
+	       args->collective < COLL_SPLIT && !may_lack_buffers(d, args) &&
+	       takes_few_turns(d, args);
 }
 
 /* Two kernels and a plan: a short call is over sooner without the kernels. */

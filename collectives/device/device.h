@@ -49,8 +49,19 @@ tutti_status device_check(const struct device *device, const struct call_args *a
  * afterwards. */
 void device_fail(void *device);
 bool device_runs(void *device, uint64_t *ended);
+bool device_differs(void *device, char *text, size_t text_bytes);
 
 /* Tasks whose spec has a device: the second with a plan of two_level whose option across is set. */
 extern const struct task_kind device_tasks, device_across_tasks;
+
+/* Sends and receives go by a kernel where they are captured into a graph, all of a group by one:
+ * a kernel that waits for its receiver would keep the others of this rank behind it. */
+bool device_captures(const struct device *device, void *stream);
+/* Whether this rank may capture these, whose specs have buffers, peers and tags: INVALID. */
+tutti_status device_check_messages(const struct device *device,
+				   const struct task_spec *const *messages, size_t n,
+				   void *stream);
+/* A task whose spec has a device and messages. It is over when it has begun. */
+extern const struct task_kind device_message_tasks;
 
 #endif

@@ -169,20 +169,32 @@ size_t device_most(const struct device *d, const struct call_args *a)
 static void prepare_packets(const struct device *d, const struct call_args *a,
 			    const struct call_shape *s, struct packets_args *p)
 {
+	const void *scalar = op_scalar(a->op);
+
 	fill_packets(a, s, p);
 	p->dtype = (int32_t)a->dtype;
-	p->op = (int32_t)a->op;
+	p->op = (int32_t)op_kernel(a->op);
 	p->divisor = a->op == TUTTI_AVG ? d->size : 0;
+	p->is_scaled = scalar != NULL;
+	if (scalar)
+		memcpy(&p->scalar, scalar, s->element);
 	p->channel.fingerprint = a->fingerprint;
 }
 
 static tutti_status prepare_lines(const struct device *d, const struct call_args *a,
 				  const struct call_shape *s, struct lines_args *l)
 {
+	const void *scalar = op_scalar(a->op);
+
 	TRY(fill_lines(d, a, s, l));
 	l->dtype = (int32_t)a->dtype;
-	l->op = (int32_t)a->op;
+	l->op = (int32_t)op_kernel(a->op);
 	l->divisor = a->op == TUTTI_AVG ? d->size : 0;
+	l->is_scaled = scalar != NULL;
+	if (scalar) {
+		memcpy(&l->scalar, scalar, s->element);
+		l->send_place = CHANNEL_NOWHERE;
+	}
 	l->channel.fingerprint = a->fingerprint;
 	return TUTTI_OK;
 }
@@ -197,12 +209,12 @@ tutti_status device_prepare(const struct device *d, const struct call_args *a,
 	launch->args = args;
 	launch->near = a->recv ? a->recv : a->send;
 	if (!by_turns && is_short(d, &s)) {
-		launch->kernel = CUDA_PACKETS;
+		launch->kernel = CUDA_KERNEL_packets;
 		launch->blocks = packet_blocks(&s);
 		prepare_packets(d, a, &s, &args->packets);
 		return TUTTI_OK;
 	}
-	launch->kernel = by_turns ? CUDA_TURNS : CUDA_LINES;
+	launch->kernel = by_turns ? CUDA_KERNEL_turn : CUDA_KERNEL_lines;
 	launch->blocks = line_blocks(d, a, &s);
 	launch->most = device_most(d, a);
 	return prepare_lines(d, a, &s, by_turns ? &args->turn.lines : &args->lines);
@@ -263,7 +275,7 @@ tutti_status device_prepare_share(const struct device *d, const struct task_spec
 	}
 	launch->args = args;
 	launch->near = a->recv;
-	launch->kernel = by_turns ? CUDA_TURNS : CUDA_LINES;
+	launch->kernel = by_turns ? CUDA_KERNEL_turn : CUDA_KERNEL_lines;
 	launch->blocks = line_blocks(d, a, &s);
 	return TUTTI_OK;
 }

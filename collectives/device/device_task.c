@@ -57,25 +57,21 @@ static tutti_status begin(struct engine *e, struct tutti_work *work)
 }
 
 /* Kernels of different calls have met. The records of the calls say more than fingerprints. */
-static void explain_mismatch(struct engine *e, const struct tutti_work *work, int peer)
+static void explain_mismatch(struct engine *e, const struct tutti_work *work, const char *how)
 {
-	char text[120];
-
 	if (e->config.control)
 		control_check(e->config.control,
 			      &(struct control_wait){work->spec.args.sequence, true});
-	snprintf(text, sizeof text, "rank %d made another call on its GPU",
-		 member(work->spec.device->ranks, peer));
-	engine_fail_in(e, work, TUTTI_ERR_MISMATCH, text);
+	engine_fail_in(e, work, TUTTI_ERR_MISMATCH, how);
 }
 
 bool device_is_well(struct engine *e, const struct tutti_work *work)
 {
-	int peer;
+	char how[200];
 
-	if (!cuda_channels_error(work->spec.device->channels, &peer))
+	if (!device_differs(work->spec.device, how, sizeof how))
 		return true;
-	explain_mismatch(e, work, peer);
+	explain_mismatch(e, work, how);
 	return false;
 }
 

@@ -33,6 +33,8 @@ struct route {
 struct engine_device {
 	void (*fail)(void *arg); /* the engine has: they are to end, before works do */
 	bool (*runs)(void *arg, uint64_t *ended); /* whether one does, and a count of ends */
+	/* Whether one has found that the ranks' calls differ; says how. */
+	bool (*differs)(void *arg, char *text, size_t text_bytes);
 	void *arg;
 };
 
@@ -103,6 +105,9 @@ struct task_spec {
 	bool copies_send;                 /* in place, but recv is written before send is out */
 	struct call_args args;
 	struct p2p_args p2p;
+	/* Sends and receives that are captured together; they live until begin has returned. */
+	const struct task_spec *const *messages;
+	size_t message_count;
 	const char *name, *algorithm; /* of the call, for messages                     */
 	struct trace_mark trace;
 	int timeout_ms;

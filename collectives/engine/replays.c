@@ -35,13 +35,40 @@ static void stays_alone(struct engine *e, uint64_t lasts)
 	engine_set_failure(e, TUTTI_ERR_TIMEOUT, FAILURE_NO_RANK, text);
 }
 
+/* The records of the calls, where there are such, say more than the kernels do. */
+static void differ(struct engine *e, const char *how)
+{
+	char text[ERROR_BYTES];
+
+	if (e->config.control)
+		control_check(e->config.control, &(struct control_wait){NO_CALL, true});
+	snprintf(text, sizeof text, "rank %d: a captured call: %s", e->config.rank, how);
+	engine_set_failure(e, TUTTI_ERR_MISMATCH, FAILURE_NO_RANK, text);
+}
+
+/* A call that has a work is watched by that, and says by that how ranks differ. Other works, such
+ * as a recv that is posted for good, know nothing of kernels. */
+static bool has_device_call(const struct engine *e)
+{
+	for (const struct tutti_work *work = e->works.newest; work; work = work->next)
+		if (work->spec.device)
+			return true;
+	return false;
+}
+
 static void look(struct engine *e)
 {
 	uint64_t now = engine_now(e), ended;
 	bool runs = e->config.device.runs(e->config.device.arg, &ended);
+	char how[200];
 
-	/* Calls that have a work are watched by that. */
-	if (!runs || ended != e->watch.replays_ended || e->works.newest) {
+	bool differs = e->config.device.differs(e->config.device.arg, how, sizeof how);
+
+	if (differs && !has_device_call(e)) {
+		differ(e, how);
+		return;
+	}
+	if (!runs || ended != e->watch.replays_ended || has_device_call(e)) {
 		e->watch.replays_ended = ended;
 		e->watch.replays_since_ns = now;
 		return;

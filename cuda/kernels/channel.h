@@ -22,6 +22,8 @@
 #ifndef CUDA_KERNELS_CHANNEL_H
 #define CUDA_KERNELS_CHANNEL_H
 
+#include "cuda/kernels/message_box.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -47,13 +49,15 @@ struct channel_greeting {
 
 struct channel {
 	uint64_t epoch; /* of the last call; only this rank's kernel touches it */
-	uint64_t unused[7];
+	uint64_t messages; /* how many kernels of messages had a block of this number; the same */
+	uint64_t unused[6];
 	uint64_t steps[CHANNEL_RANKS]; /* epoch << 32 | step, of each rank */
 	struct channel_greeting greetings[2][CHANNEL_RANKS]; /* of each parity and rank */
 };
 
 /* A segment: this; then for each channel of packets 2 slots of each rank, and what lies in packets
- * of each rank, unpacked; then the staging of each channel. All of it is zero at the beginning. */
+ * of each rank, unpacked; then a box for each rank; then the staging of each channel. All of it is
+ * zero at the beginning. */
 struct channel_segment {
 	uint64_t has_failed; /* the error record is taken              */
 	uint64_t staged;     /* by turns: blocks that have staged      */
@@ -61,17 +65,19 @@ struct channel_segment {
 	struct channel channels[CHANNELS_MOST];
 };
 
-enum channel_failure { CHANNEL_OTHER_CALL = 1, CHANNEL_OTHER_BYTES };
+enum channel_failure { CHANNEL_OTHER_CALL = 1, CHANNEL_OTHER_BYTES, CHANNEL_OTHER_MESSAGE };
 
 /* In pinned memory of the host, one for each rank. Kernels read `abort` while they wait. */
 struct channel_host {
 	uint64_t abort;             /* not 0: all kernels end; set by the host or a kernel */
 	uint64_t error;             /* a channel_failure; stored last, after those below    */
 	uint64_t peer, fingerprint; /* the rank that differs, and its fingerprint           */
-	uint64_t bytes;             /* that the peer sends                                  */
-	uint64_t unused[3];
+	uint64_t bytes, expected;   /* that the peer sends, and that this rank expects      */
+	uint64_t unused[2];
 	uint64_t started[CHANNELS_MOST]; /* epochs: a kernel runs where the two differ       */
 	uint64_t finished[CHANNELS_MOST];
+	uint64_t messages_started[CHANNELS_MOST]; /* the same of kernels of messages         */
+	uint64_t messages_finished[CHANNELS_MOST];
 };
 
 /* Where a buffer lies, for all ranks: in which region that all map, and how far from its start. In
@@ -95,9 +101,10 @@ struct packets_args {
 	const void *send;
 	void *recv;
 	uint64_t bytes, send_stride, recv_stride; /* strides: from a rank's block to the next's */
+	uint64_t scalar;                          /* this rank's, if is_scaled: see lines_args  */
 	int32_t sender, receiver;                 /* a rank; -1: all                            */
 	int32_t reduces;                          /* all blocks become one                      */
-	int32_t dtype, op, divisor;
+	int32_t dtype, op, divisor, is_scaled;
 };
 
 enum channel_move {
@@ -116,7 +123,33 @@ struct lines_args {
 	int32_t move;
 	int32_t root;         /* who gets the slices; -1: all                     */
 	int32_t send_is_same; /* all ranks get the same bytes: they are staged once */
+	/* Of a scaled sum what this rank sends is multiplied by its scalar, the bits of one element
+	 * in the low bytes, on its way into packets or staging: send_place is CHANNEL_NOWHERE. */
+	int32_t is_scaled;
+	uint64_t scalar;
 	int32_t dtype, op, divisor;
+};
+
+/* All messages of a call, of which each moves on when it can, whatever the others wait for. A queue
+ * has those to one peer or from it, in order. Ranks need not have equally many blocks. */
+#define MESSAGES_MOST 128 /* so that the arguments are less than 4 KiB */
+
+struct message_queue {
+	uint8_t peer, sends;
+	uint16_t first, end; /* items */
+};
+
+struct message_item {
+	void *ptr; /* of a send: not written */
+	uint64_t bytes;
+	uint64_t fingerprint; /* the same on both sides */
+};
+
+struct messages_args {
+	struct channel_args channel;
+	struct message_queue queues[2 * CHANNEL_RANKS];
+	struct message_item items[MESSAGES_MOST];
+	uint32_t n_queues, n_lanes; /* lanes: that the longest message uses */
 };
 
 /* By turns: a call is a sequence of turns, in each of which a rank's kernel stages a chunk of what
@@ -193,12 +226,18 @@ CHANNEL_INLINE uint64_t turn_piece_bytes(const struct lines_args *a)
 	return (a->send_is_same ? bytes : bytes / a->channel.size) / CHANNEL_ALIGN * CHANNEL_ALIGN;
 }
 
-CHANNEL_INLINE uint64_t channel_segment_bytes(uint32_t size, uint32_t channels,
-                                               uint64_t staging_bytes)
+/* Where the boxes begin, from the start of a segment. */
+CHANNEL_INLINE uint64_t channel_boxes_offset(uint32_t size)
 {
 	uint64_t packets = 16ull * 2 * PACKET_SLOT, unpacked = (uint64_t)PACKET_BYTES * PACKET_SLOT;
 
-	return sizeof(struct channel_segment) + PACKET_CHANNELS * size * (packets + unpacked) +
+	return sizeof(struct channel_segment) + PACKET_CHANNELS * size * (packets + unpacked);
+}
+
+CHANNEL_INLINE uint64_t channel_segment_bytes(uint32_t size, uint32_t channels,
+                                               uint64_t staging_bytes)
+{
+	return channel_boxes_offset(size) + size * sizeof(struct message_box) +
 	       channels * staging_bytes;
 }
 

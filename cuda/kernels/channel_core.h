@@ -90,7 +90,7 @@ DEVICE int channel_is_aborted(const struct channel_call *call)
 
 /* The first failure of this rank is recorded; all its kernels end. */
 DEVICE void channel_fail(const struct channel_call *call, uint32_t what, uint32_t peer,
-			 uint32_t fingerprint, uint64_t bytes)
+			 uint32_t fingerprint, uint64_t bytes, uint64_t expected)
 {
 	struct channel_host *host = call->args->host;
 
@@ -98,6 +98,7 @@ DEVICE void channel_fail(const struct channel_call *call, uint32_t what, uint32_
 		store_relaxed(&host->peer, peer);
 		store_relaxed(&host->fingerprint, fingerprint);
 		store_relaxed(&host->bytes, bytes);
+		store_relaxed(&host->expected, expected);
 		store_release(&host->error, what);
 	}
 	store_release(&host->abort, 1);
@@ -116,7 +117,7 @@ DEVICE const struct channel_greeting *channel_await(const struct channel_call *c
 			return NULL;
 	if ((uint32_t)word == call->args->fingerprint)
 		return greeting;
-	channel_fail(call, CHANNEL_OTHER_CALL, peer, (uint32_t)word, 0);
+	channel_fail(call, CHANNEL_OTHER_CALL, peer, (uint32_t)word, 0, 0);
 	return NULL;
 }
 

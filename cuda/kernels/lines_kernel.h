@@ -11,6 +11,7 @@
 #include "cuda/kernels/channel_core.h"
 #include "cuda/kernels/copy_core.h"
 #include "cuda/kernels/reduce_core.h"
+#include "cuda/kernels/scale_core.h"
 
 #define LINE_THREADS THREADS_OF_lines
 #define STEP_LEAVE   UINT32_MAX
@@ -94,7 +95,8 @@ DEVICE void lines_arrive(const struct lines_call *l, uint32_t from)
 	l->s->most[from] = load_8(&g->most, 8);
 	bytes = load_8(&g->bytes, 8);
 	if (l->a->move == CHANNEL_PULL && bytes != l->a->recv_bytes[from]) {
-		channel_fail(&l->call, CHANNEL_OTHER_BYTES, from, l->a->channel.fingerprint, bytes);
+		channel_fail(&l->call, CHANNEL_OTHER_BYTES, from, l->a->channel.fingerprint, bytes,
+			     l->a->recv_bytes[from]);
 		l->s->has_failed = 1;
 	}
 }
@@ -258,6 +260,16 @@ DEVICE struct share chunk_share(const struct lines_call *l, uint64_t bytes, uint
 	return share;
 }
 
+DEVICE void lines_scale(const struct lines_args *a, void *to, const void *from, uint64_t bytes)
+{
+	for (int t = thread_first(); t < LINE_THREADS; t += thread_step()) {
+		struct reduce_job job = {&to, &from, 1, 1,
+					 bytes / (uint64_t)element_bytes(a->dtype),
+					 a->dtype, TUTTI_PROD, 0, (unsigned)t, LINE_THREADS};
+		scale_in_kernel(&job, a->scalar);
+	}
+}
+
 DEVICE void stage(const struct lines_call *l, uint32_t chunk)
 {
 	const struct lines_args *a = l->a;
@@ -267,8 +279,12 @@ DEVICE void stage(const struct lines_call *l, uint32_t chunk)
 		/* A root that gathers is the only one that gets something. */
 		uint32_t who = a->send_is_same && a->root >= 0 ? (uint32_t)a->root : to;
 		struct share share = chunk_share(l, a->send_bytes[who], chunk);
-		lines_copy(piece_of(l, l->rank, chunk, to),
-			   (const char *)a->send + a->send_offset[who] + share.first, share.bytes);
+		char *piece = piece_of(l, l->rank, chunk, to);
+		const char *from = (const char *)a->send + a->send_offset[who] + share.first;
+		if (a->is_scaled)
+			lines_scale(a, piece, from, share.bytes);
+		else
+			lines_copy(piece, from, share.bytes);
 	}
 }
 

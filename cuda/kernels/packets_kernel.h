@@ -6,6 +6,7 @@
 
 #include "cuda/kernels/channel_core.h"
 #include "cuda/kernels/reduce_core.h"
+#include "cuda/kernels/scale_core.h"
 
 #define PACKET_THREADS THREADS_OF_packets
 static_assert((int)PACKET_THREADS == PACKET_SLOT, "thread i handles packet i");
@@ -51,6 +52,15 @@ DEVICE struct share packets_share(const struct packets_args *a, unsigned index, 
 	return share;
 }
 
+/* The data of a packet to `to`: its share of what this rank sends there. */
+DEVICE uint64_t packet_data(const struct packets_args *a, struct share mine, uint32_t to)
+{
+	uint64_t data =
+		load_data((const char *)a->send + to * a->send_stride + mine.first, mine.bytes);
+
+	return a->is_scaled ? scale_word(data, a->scalar, a->dtype) : data;
+}
+
 DEVICE void packets_send(const struct packets_args *a, const struct channel_call *call,
 			 struct share mine, int t)
 {
@@ -60,8 +70,7 @@ DEVICE void packets_send(const struct packets_args *a, const struct channel_call
 		uint32_t to = rank + i < size ? rank + i : rank + i - size;
 		if (!packets_go(a, rank, to))
 			continue;
-		uint64_t data = load_data((const char *)a->send + to * a->send_stride + mine.first,
-					  mine.bytes);
+		uint64_t data = packet_data(a, mine, to);
 		struct packet packet = {
 			{word_of(call, (uint32_t)data), word_of(call, (uint32_t)(data >> 32))}};
 		store_packet(packets_of(call, to, rank) + (unsigned)t * sizeof packet, packet);
@@ -120,12 +129,11 @@ DEVICE int packets_receive(const struct packets_args *a, const struct channel_ca
 			   struct share mine, int t)
 {
 	uint32_t rank = a->channel.rank;
-	const char *own = (const char *)a->send + rank * a->send_stride + mine.first;
 
 	if (mine.bytes == 0)
 		return 1;
 	if (packets_go(a, rank, rank))
-		packet_keep(a, call, mine, rank, t, load_data(own, mine.bytes));
+		packet_keep(a, call, mine, rank, t, packet_data(a, mine, rank));
 	NO_UNROLL
 	for (uint32_t first = 0; first < a->channel.size; first += GROUP) {
 		struct packet packets[GROUP];

@@ -12,6 +12,7 @@
 	X(scale, 512)                                                                              \
 	X(packets, 512)                                                                            \
 	X(lines, 512)                                                                              \
+	X(messages, 512)                                                                           \
 	X(turn, 512)
 
 #endif

@@ -77,9 +77,10 @@ DEVICE void turn_compare(const struct lines_call *l, uint32_t from)
 	uint64_t word = load_8(&g->word, 8), bytes = load_8(&g->bytes, 8);
 
 	if (word != turn_word(l))
-		channel_fail(&l->call, CHANNEL_OTHER_CALL, from, (uint32_t)word, 0);
+		channel_fail(&l->call, CHANNEL_OTHER_CALL, from, (uint32_t)word, 0, 0);
 	else if (l->a->move == CHANNEL_PULL && bytes != l->a->recv_bytes[from])
-		channel_fail(&l->call, CHANNEL_OTHER_BYTES, from, l->a->channel.fingerprint, bytes);
+		channel_fail(&l->call, CHANNEL_OTHER_BYTES, from, l->a->channel.fingerprint, bytes,
+			     l->a->recv_bytes[from]);
 	else
 		return;
 	l->s->has_failed = 1;

@@ -10,8 +10,10 @@
 
 #include "tests/unit.h"
 
-#define RANKS 3
-#define N     20000
+#define RANKS  3
+#define N      20000
+#define ROUNDS 4
+#define MANY   200000 /* more than a mailbox has room for */
 
 enum ending { DIES, STAYS_AWAY };
 
@@ -46,7 +48,7 @@ static int look(tutti_comm *comm, enum ending ending)
 static int rank_main(int rank, int arg)
 {
 	enum ending ending = (enum ending)arg;
-	tutti_config config = {.timeout_ms = ending == DIES ? 20000 : 500};
+	tutti_config config = {.timeout_ms = ending == DIES ? 20000 : 2000}; /* of joining, too */
 	tutti_comm *comm;
 
 	gpu_rank_must(tutti_init(&comm, &config), "init");
@@ -67,6 +69,74 @@ static int rank_main(int rank, int arg)
 	GPU(graph_exec_destroy, exec);
 	tutti_comm_destroy(comm);
 	return result;
+}
+
+/* A ring of messages, in a group. */
+static CUgraphExec capture_ring(tutti_comm *comm, CUstream stream, const void *send, void *recv)
+{
+	int rank = tutti_rank(comm);
+	CUgraph graph;
+	CUgraphExec exec;
+	tutti_call call = {.stream = stream};
+
+	GPU(stream_begin_capture, stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+	gpu_rank_must(tutti_group_begin(), "group_begin");
+	gpu_rank_must(tutti_send(send, MANY, TUTTI_I32, (rank + 1) % RANKS, comm, NULL), "send");
+	gpu_rank_must(tutti_recv(recv, MANY, TUTTI_I32, (rank + RANKS - 1) % RANKS, comm, NULL),
+		      "recv");
+	gpu_rank_must(tutti_group_end(&call), "group_end");
+	GPU(stream_end_capture, stream, &graph);
+	GPU(graph_instantiate, &exec, graph, 0);
+	GPU(graph_destroy, graph);
+	return exec;
+}
+
+/* Returns how many of the numbers that came are wrong. */
+static int turn_ring(CUgraphExec exec, CUstream stream, int rank, void *send, void *recv, int round)
+{
+	static int words[MANY];
+	int wrong = 0;
+
+	for (int i = 0; i < MANY; i++)
+		words[i] = i ^ (rank * 1000 + round);
+	gpu_write(send, words, sizeof words);
+	GPU(graph_launch, exec, stream);
+	gpu_sync(stream);
+	gpu_read(words, recv, sizeof words);
+	for (int i = 0; i < MANY; i++)
+		wrong += words[i] != (i ^ ((rank + RANKS - 1) % RANKS * 1000 + round));
+	return wrong;
+}
+
+/* After some rounds rank 1 dies, or stays away, and the others wait for it: its recv, and its
+ * send. */
+static int ring_main(int rank, int arg)
+{
+	enum ending ending = (enum ending)arg;
+	tutti_config config = {.timeout_ms = ending == DIES ? 20000 : 2000}; /* of joining, too */
+	tutti_comm *comm;
+	int wrong = 0;
+
+	gpu_rank_must(tutti_init(&comm, &config), "init");
+	CUstream stream = gpu_stream();
+	void *send = gpu_alloc(MANY * sizeof(int)), *recv = gpu_alloc(MANY * sizeof(int));
+	CUgraphExec exec = capture_ring(comm, stream, send, recv);
+	for (int round = 0; round < ROUNDS; round++)
+		wrong += turn_ring(exec, stream, rank, send, recv, round);
+	gpu_rank_must(tutti_barrier(comm, NULL), "barrier");
+	if (wrong)
+		fprintf(stderr, "rank %d: %d words are wrong\n", rank, wrong);
+	if (rank == 1 && ending == DIES)
+		raise(SIGKILL);
+	if (rank != 1)
+		GPU(graph_launch, exec, stream);
+	gpu_sync(stream);
+	while (rank == 1 && tutti_comm_status(comm) == TUTTI_OK)
+		tutti_barrier(comm, NULL);
+	int result = rank == 1 ? 0 : look(comm, ending);
+	GPU(graph_exec_destroy, exec);
+	tutti_comm_destroy(comm);
+	return result || wrong;
 }
 
 /* A stream of another GPU is refused, and comm stays well. */
@@ -107,11 +177,23 @@ static void test_absence(void **state)
 	gpu_ranks_run(RANKS, rank_main, STAYS_AWAY, 0);
 }
 
+static void test_message_death(void **state)
+{
+	(void)state;
+	gpu_ranks_run(RANKS, ring_main, DIES, 1u << 1);
+}
+
+static void test_message_absence(void **state)
+{
+	(void)state;
+	gpu_ranks_run(RANKS, ring_main, STAYS_AWAY, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_death),
-		cmocka_unit_test(test_absence),
+		cmocka_unit_test(test_death),          cmocka_unit_test(test_absence),
+		cmocka_unit_test(test_message_death),  cmocka_unit_test(test_message_absence),
 		cmocka_unit_test(test_foreign_stream),
 	};
 

@@ -2,7 +2,7 @@
 tutti_test_helpers(memory)
 set(memory_helpers ${helpers})
 tutti_test_helpers(collectives)
-foreach(name test_streams test_device test_programs)
+foreach(name test_captured test_scaled test_streams test_device test_programs)
 	target_link_libraries(${name} PRIVATE ${memory_helpers} ${helpers})
 	add_dependencies(${name} fake_cuda)
 	tutti_fake_cuda(cuda/${name} FAKE_CUDA_SMS=64)

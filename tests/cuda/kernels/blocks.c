@@ -1,5 +1,6 @@
 /* All kernels, for CPUs. The driver of tests/cuda/driver has this file, too. */
 #include "cuda/kernels/lines_kernel.h"
+#include "cuda/kernels/messages_kernel.h"
 #include "cuda/kernels/packets_kernel.h"
 #include "cuda/kernels/reduce_kernel.h"
 #include "cuda/kernels/scale_kernel.h"

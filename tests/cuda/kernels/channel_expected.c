@@ -18,13 +18,21 @@ static void expect_reduced(const struct world *w, const struct world_call *c, in
 {
 	size_t count = c->counts[0][0], at = 0;
 	const void *src[WORLD_RANKS];
-	void *dst = out;
+	void *scaled[WORLD_RANKS] = {NULL}, *dst = out;
 
 	if (c->kind == CALL_REDUCE_SCATTER)
 		at = (size_t)rank * count * dtype_bytes(c->dtype);
-	for (int r = 0; r < w->size; r++)
+	for (int r = 0; r < w->size; r++) {
 		src[r] = c->sent[r] + at;
+		if (!c->is_scaled)
+			continue;
+		scaled[r] = malloc(count * dtype_bytes(c->dtype) + 1);
+		scale(scaled[r], src[r], &c->scalars[r], count, c->dtype);
+		src[r] = scaled[r];
+	}
 	reduce(&dst, 1, src, w->size, count, c->dtype, c->op, w->size);
+	for (int r = 0; r < w->size; r++)
+		free(scaled[r]);
 }
 
 /* The block of rank `from` in what it has sent, for `to`. */

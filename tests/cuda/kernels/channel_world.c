@@ -177,7 +177,7 @@ static uint64_t place(const char *address, bool is_mapped, int rank)
 			: channel_place(ARENA_REGION, (uintptr_t)address - 4096);
 }
 
-static void channel_arguments(const struct world *w, int rank, struct channel_args *a)
+void world_channel_args(const struct world *w, int rank, struct channel_args *a)
 {
 	memcpy(a->segments, w->segments, sizeof w->segments);
 	a->host = w->hosts[rank];
@@ -207,10 +207,12 @@ static void packets_arguments(const struct world *w, const struct world_call *c,
 				   .sender = from_root ? c->root : -1,
 				   .receiver = to_root ? c->root : -1,
 				   .reduces = reduces(c->kind),
+				   .is_scaled = c->is_scaled,
+				   .scalar = c->scalars[rank],
 				   .dtype = (int)c->dtype,
 				   .op = (int)c->op,
 				   .divisor = w->size};
-	channel_arguments(w, rank, &a->channel);
+	world_channel_args(w, rank, &a->channel);
 }
 
 static void lines_arguments(const struct world *w, const struct world_call *c, int rank,
@@ -219,20 +221,22 @@ static void lines_arguments(const struct world *w, const struct world_call *c, i
 	bool is_sliced = c->kind == CALL_ALL_REDUCE || c->kind == CALL_REDUCE;
 	bool to_root = c->kind == CALL_REDUCE || c->kind == CALL_GATHER;
 
-	*a = (struct lines_args){.send = c->send[rank],
-				 .recv = c->recv[rank],
-				 .send_place = place(c->send[rank], c->send_is_mapped[rank], rank),
-				 .recv_place = place(c->recv[rank], c->recv_is_mapped[rank], rank),
-				 .move = is_sliced          ? CHANNEL_REDUCE_SLICES
-					 : reduces(c->kind) ? CHANNEL_REDUCE_MINE
-							    : CHANNEL_PULL,
-				 .root = to_root ? c->root : -1,
-				 .send_is_same = is_sliced || c->kind == CALL_ALL_GATHER ||
-						 c->kind == CALL_BROADCAST ||
-						 c->kind == CALL_GATHER,
-				 .dtype = (int)c->dtype,
-				 .op = (int)c->op,
-				 .divisor = w->size};
+	*a = (struct lines_args){
+		.send = c->send[rank],
+		.recv = c->recv[rank],
+		.send_place = place(c->send[rank], c->send_is_mapped[rank] && !c->is_scaled, rank),
+		.is_scaled = c->is_scaled,
+		.scalar = c->scalars[rank],
+		.recv_place = place(c->recv[rank], c->recv_is_mapped[rank], rank),
+		.move = is_sliced          ? CHANNEL_REDUCE_SLICES
+			: reduces(c->kind) ? CHANNEL_REDUCE_MINE
+					   : CHANNEL_PULL,
+		.root = to_root ? c->root : -1,
+		.send_is_same = is_sliced || c->kind == CALL_ALL_GATHER ||
+				c->kind == CALL_BROADCAST || c->kind == CALL_GATHER,
+		.dtype = (int)c->dtype,
+		.op = (int)c->op,
+		.divisor = w->size};
 	for (int p = 0; p < w->size; p++) {
 		a->send_offset[p] = send_offset(w, c, rank, p);
 		a->recv_offset[p] = recv_offset(w, c, p, rank);
@@ -240,7 +244,7 @@ static void lines_arguments(const struct world *w, const struct world_call *c, i
 					     : block_bytes(c, rank, p);
 		a->recv_bytes[p] = block_bytes(c, p, rank);
 	}
-	channel_arguments(w, rank, &a->channel);
+	world_channel_args(w, rank, &a->channel);
 }
 
 void world_args(const struct world *w, const struct world_call *c, int rank,

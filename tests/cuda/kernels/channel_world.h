@@ -30,6 +30,8 @@ enum call_kind {
 struct world_call {
 	enum call_kind kind;
 	bool by_packets, in_place;
+	bool is_scaled; /* op is the sum, and scalars are the ranks' */
+	uint64_t scalars[WORLD_RANKS];
 	bool is_repeated; /* its buffers are used by a later call, too */
 	bool send_is_mapped[WORLD_RANKS], recv_is_mapped[WORLD_RANKS];
 	tutti_dtype dtype;
@@ -61,6 +63,7 @@ void world_set_epoch(struct world *w, uint32_t epoch);
 /* Makes buffers with random bytes, and frees them. */
 void world_prepare(const struct world *w, struct world_call *call, uint64_t *seed);
 void world_release(const struct world *w, struct world_call *call);
+void world_channel_args(const struct world *w, int rank, struct channel_args *args);
 void world_args(const struct world *w, const struct world_call *call, int rank,
                 struct packets_args *packets, struct lines_args *lines);
 void world_start(const struct world *w, const struct world_call *call, int rank,

@@ -51,6 +51,10 @@ static void draw_call(const struct world *w, struct world_call *c, bool by_packe
 		c->dtype = (tutti_dtype)draw(DTYPE_COUNT);
 		c->op = (tutti_op)draw(OPS_BUILT_IN);
 	} while (!op_fits(c->op, c->dtype));
+	c->is_scaled = c->kind <= CALL_REDUCE_SCATTER && draw(3) == 0;
+	c->op = c->is_scaled ? TUTTI_SUM : c->op;
+	for (int r = 0; r < w->size; r++)
+		c->scalars[r] = random_next(&seed);
 	c->blocks = 1 + (unsigned)draw(WORLD_CHANNELS);
 	c->root = (int)draw((uint64_t)w->size);
 	c->in_place = draw(2) != 0;
@@ -142,6 +146,7 @@ static void old_packets_are_cleared(void **state)
 		for (int i = 0; i < 2; i++) {
 			draw_call(&w, &calls[i], true);
 			calls[i].kind = CALL_ALL_GATHER;
+			calls[i].is_scaled = false;
 			calls[i].blocks = 1;
 			for (int a = 0; a < 3; a++)
 				for (int b = 0; b < 3; b++)

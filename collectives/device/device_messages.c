@@ -1,0 +1,114 @@
+/* Sends and receives that are captured: those of one call become one kernel, whenever the graph is
+ * launched. Their work is over at once. */
+#include "collectives/device/device_internal.h"
+#include "collectives/engine/task.h"
+#include "cuda/messages.h"
+
+#include "core/status.h"
+#include "memory/memory.h"
+
+#include <stdio.h>
+#include <string.h>
+
+bool device_captures(const struct device *d, void *stream)
+{
+	return !d->is_of_node && !cuda_channels_take_turns(d->channels) &&
+	       cuda_channels_captures(d->channels, stream);
+}
+
+static void *buffer_of(const struct task_spec *m)
+{
+	return m->p2p.side == P2P_SEND ? (void *)(uintptr_t)m->args.send : m->args.recv;
+}
+
+static tutti_status check(const struct device *d, const struct task_spec *m)
+{
+	uint64_t place;
+
+	if (m->p2p.peer == TUTTI_ANY)
+		return fail(TUTTI_ERR_INVALID,
+			    "recv: call.stream is being captured, and a graph's recv names its "
+			    "peer: it cannot be TUTTI_ANY");
+	if (m->args.count == 0)
+		return TUTTI_OK;
+	if (m->memory->id != TUTTI_MEMORY_CUDA)
+		return fail(TUTTI_ERR_INVALID,
+			    "%s: call.stream is being captured, and buf is %s memory: a graph's "
+			    "is memory of CUDA device %d",
+			    m->name, m->memory->name, cuda_channels_ordinal(d->channels));
+	return cuda_channels_place(d->channels, buffer_of(m), &place);
+}
+
+tutti_status device_check_messages(const struct device *d, const struct task_spec *const *messages,
+				   size_t n, void *stream)
+{
+	if (n > MESSAGES_MOST)
+		return fail(TUTTI_ERR_INVALID,
+			    "a group that is captured has %zu sends and receives of one "
+			    "communicator: %d are the most",
+			    n, MESSAGES_MOST);
+	TRY(cuda_channels_check_stream(d->channels, stream));
+	for (size_t i = 0; i < n; i++)
+		TRY(check(d, messages[i]));
+	return TUTTI_OK;
+}
+
+/* FNV-1a, of what both sides must agree on. */
+static uint64_t fingerprint(const struct task_spec *m)
+{
+	const uint64_t words[] = {m->args.count, (uint64_t)m->args.dtype, (uint64_t)m->p2p.tag};
+	uint64_t hash = UINT64_C(0xcbf29ce484222325);
+
+	for (size_t i = 0; i < 8 * sizeof words / sizeof *words; i++)
+		hash = (hash ^ (words[i / 8] >> (i % 8 * 8) & 0xff)) * UINT64_C(0x100000001b3);
+	return hash;
+}
+
+static tutti_status launch(const struct task_spec *spec)
+{
+	struct cuda_message messages[MESSAGES_MOST];
+	struct messages_args args;
+	void *used;
+	bool is_captured;
+
+	memset(&args, 0, sizeof args);
+	for (size_t i = 0; i < spec->message_count; i++) {
+		const struct task_spec *m = spec->messages[i];
+		messages[i] =
+			(struct cuda_message){m->p2p.side == P2P_SEND, m->p2p.peer, buffer_of(m),
+					      m->send_bytes + m->recv_bytes, fingerprint(m)};
+	}
+	struct cuda_channels_launch launch = {.kernel = CUDA_KERNEL_messages,
+					      .args = &args,
+					      .stream = spec->stream,
+					      .in_stream = true};
+	launch.blocks = cuda_messages_fill(&args, messages, (unsigned)spec->message_count,
+					   cuda_channels_count(spec->device->channels));
+	return cuda_channels_launch(spec->device->channels, &launch, &used, &is_captured);
+}
+
+static const char *words(const struct tutti_work *work, char *text, size_t text_bytes)
+{
+	const struct p2p_args *p2p = &work->spec.p2p;
+
+	snprintf(text, text_bytes, "captured %s %s rank %d", work->spec.name,
+		 p2p->side == P2P_SEND ? "to" : "from", p2p->peer);
+	return text;
+}
+
+static tutti_status begin(struct engine *e, struct tutti_work *work)
+{
+	tutti_status status = launch(&work->spec);
+	char call[80], before[120];
+
+	if (status != TUTTI_OK) {
+		snprintf(before, sizeof before, "rank %d: %s: ", e->config.rank,
+			 words(work, call, sizeof call));
+		return fail_before(status, before);
+	}
+	engine_expect_replays(e);
+	engine_work_ended(e, work);
+	return TUTTI_OK;
+}
+
+const struct task_kind device_message_tasks = {.begin = begin, .words = words};
