@@ -146,6 +146,20 @@ static tutti_status check_shared_memory(const tutti_trainer *trainer)
 	return TUTTI_OK;
 }
 
+/* The trainer's own communicators are made with the same device. */
+static tutti_status agree_on_mapping(tutti_trainer *trainer)
+{
+	tutti_config config;
+
+	if (!trainer->device)
+		return TUTTI_OK;
+	TRY(tutti_comm_config(trainer->comm, &config));
+	double all_have = config.device > 0;
+	TRY(trainer_all_reduce(trainer, &all_have, 1, TUTTI_MIN));
+	trainer->memory.is_mapped = all_have > 0;
+	return TUTTI_OK;
+}
+
 static tutti_status plan_memory(tutti_trainer *trainer, int node)
 {
 	const tutti_train_config *config = &trainer->config;
@@ -197,6 +211,7 @@ static tutti_status build(tutti_trainer *trainer, const tutti_model *model)
 	TRY(check_nodes(trainer, node));
 	TRY(trainer_agree(trainer, plan_memory(trainer, node)));
 	TRY(agree_on_memory(trainer));
+	TRY(agree_on_mapping(trainer));
 	TRY(split(trainer));
 	TRY(memory_place(trainer));
 	tutti_status made = pieces_make(trainer);

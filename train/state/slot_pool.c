@@ -53,15 +53,15 @@ size_t pool_missing(const struct slot_pool *pool)
 	return bytes;
 }
 
-tutti_status pool_fill(tutti_trainer *trainer, struct slot_pool *pool)
+tutti_status pool_fill(tutti_trainer *trainer, struct slot_pool *pool, tutti_comm *comm)
 {
 	size_t bytes = pool_missing(pool);
 
 	if (bytes == 0)
 		return TUTTI_OK;
-	TRY(values_share(trainer, &pool->region, bytes));
+	TRY(values_share(trainer, &pool->region, comm, bytes));
 	trainer->memory.held_bytes += bytes;
-	char *next = pool->region;
+	char *next = pool->region.memory;
 	for (int i = 0; i < pool->count; i++) {
 		pool->slots[i].memory = next;
 		next += pool->slots[i].bytes;
@@ -205,7 +205,7 @@ void pool_free(const tutti_trainer *trainer, struct slot_pool *pool)
 	for (int i = 0; i < pool->count; i++)
 		if (pool->slots[i].is_local)
 			values_free(trainer, pool->slots[i].memory);
-	values_unshare(trainer, pool->region);
+	values_unshare(trainer, &pool->region);
 	free(pool->slots);
 	*pool = (struct slot_pool){0};
 }

@@ -5,6 +5,7 @@
 #define TRAIN_SLOT_POOL_H
 
 #include "train/model/model.h"
+#include "train/state/trainer_values.h"
 
 struct pool_slot {
 	char *memory; /* NULL: not made */
@@ -17,14 +18,14 @@ struct pool_slot {
 struct slot_pool {
 	struct pool_slot *slots;
 	int count;
-	void *region; /* shared: for all slots that were planned at create */
+	struct shared_values region; /* for all slots that were planned at create */
 };
 
 /* Plans the slots that these sizes, smallest first, need at once and the pool lacks. Frees the
  * sizes. */
 tutti_status pool_plan(struct slot_pool *pool, struct slot_sizes *all);
-/* Makes the memory of planned slots. Collective. */
-tutti_status pool_fill(tutti_trainer *trainer, struct slot_pool *pool);
+/* Makes the memory of planned slots, for collectives on comm. Collective. */
+tutti_status pool_fill(tutti_trainer *trainer, struct slot_pool *pool, tutti_comm *comm);
 void pool_free(const tutti_trainer *trainer, struct slot_pool *pool);
 
 /* Bytes that are planned and not made. */

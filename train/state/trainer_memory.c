@@ -99,22 +99,66 @@ static void place_bucket(tutti_trainer *trainer, struct bucket *bucket, char *ne
 		bucket->sum = bucket->wire + bucket->part.first * dtype_bytes(bucket->sum_dtype);
 }
 
-tutti_status values_share(tutti_trainer *trainer, void **values, size_t bytes)
+/* Asks for a byte first: without kernels that reach each other tutti_mem_alloc gives memory of the
+ * host. */
+static tutti_status map_on_devices(void **memory, tutti_comm *comm, size_t bytes, bool *is_there)
 {
-	if (!trainer->device)
-		return tutti_mem_alloc(values, bytes, trainer->comm);
-	tutti_status status = train_device_alloc(trainer->device, values, bytes);
-	if (status == TUTTI_OK)
-		train_device_fill(trainer->device, *values, 0, bytes);
-	return trainer_agree(trainer, status);
+	void *probe;
+
+	TRY(tutti_mem_alloc(&probe, 1, comm));
+	*is_there = train_device_has(probe);
+	tutti_mem_free(probe);
+	return *is_there ? tutti_mem_alloc(memory, bytes, comm) : TUTTI_OK;
 }
 
-void values_unshare(const tutti_trainer *trainer, void *values)
+/* The ranks of comm do the same. */
+static tutti_status share_on_device(const tutti_trainer *trainer, struct shared_values *values,
+				    tutti_comm *comm, size_t bytes)
+{
+	bool is_there = false;
+	void *memory = NULL;
+
+	if (trainer->memory.is_mapped)
+		TRY(map_on_devices(&memory, comm, bytes, &is_there));
+	if (!is_there) {
+		TRY(train_device_alloc(trainer->device, &memory, bytes));
+		train_device_fill(trainer->device, memory, 0, bytes);
+	}
+	*values = (struct shared_values){memory, is_there};
+	return TUTTI_OK;
+}
+
+tutti_status values_share(tutti_trainer *trainer, struct shared_values *values, tutti_comm *comm,
+			  size_t bytes)
 {
 	if (trainer->device)
-		train_device_free(trainer->device, values);
-	else if (values)
-		tutti_mem_free(values);
+		return trainer_agree(trainer, share_on_device(trainer, values, comm, bytes));
+	values->is_of_mem_alloc = true;
+	return tutti_mem_alloc(&values->memory, bytes, trainer->comm);
+}
+
+void values_unshare(const tutti_trainer *trainer, const struct shared_values *values)
+{
+	if (!values->is_of_mem_alloc) {
+		values_free(trainer, values->memory);
+		return;
+	}
+	if (trainer->device)
+		train_device_wait(trainer->device); /* it is used again, in another stream */
+	if (values->memory)
+		tutti_mem_free(values->memory);
+}
+
+/* The communicator whose calls have the memory of a class. The sums of FSDP are reduced among
+ * replicas. */
+static tutti_comm *comm_of_region(const tutti_trainer *trainer, int region)
+{
+	tutti_comm *first = region == REGION_DATA   ? trainer->gather
+			    : region == REGION_WIRE ? trainer->reduce
+						    : trainer->replicas;
+	tutti_comm *second = region == REGION_GRAD ? trainer->reduce : trainer->replicas;
+
+	return first ? first : second;
 }
 
 static tutti_status place_regions(tutti_trainer *trainer)
@@ -129,8 +173,9 @@ static tutti_status place_regions(tutti_trainer *trainer)
 	}
 	for (int r = 0; r < REGIONS; r++) {
 		if (bytes[r])
-			TRY(values_share(trainer, &trainer->memory.regions[r], bytes[r]));
-		next[r] = trainer->memory.regions[r];
+			TRY(values_share(trainer, &trainer->memory.regions[r],
+					 comm_of_region(trainer, r), bytes[r]));
+		next[r] = trainer->memory.regions[r].memory;
 	}
 	for (int b = 0; b < trainer->layout.span_count; b++)
 		place_bucket(trainer, &trainer->buckets[b], next);
@@ -171,8 +216,8 @@ tutti_status memory_tables(tutti_trainer *trainer)
 tutti_status memory_place(tutti_trainer *trainer)
 {
 	TRY(place_regions(trainer));
-	TRY(pool_fill(trainer, &trainer->memory.data_pool));
-	return pool_fill(trainer, &trainer->memory.grad_pool);
+	TRY(pool_fill(trainer, &trainer->memory.data_pool, comm_of_region(trainer, REGION_DATA)));
+	return pool_fill(trainer, &trainer->memory.grad_pool, comm_of_region(trainer, REGION_WIRE));
 }
 
 void memory_free(tutti_trainer *trainer)
@@ -185,7 +230,7 @@ void memory_free(tutti_trainer *trainer)
 	pool_free(trainer, &trainer->memory.data_pool);
 	pool_free(trainer, &trainer->memory.grad_pool);
 	for (int r = 0; r < REGIONS; r++)
-		values_unshare(trainer, trainer->memory.regions[r]);
+		values_unshare(trainer, &trainer->memory.regions[r]);
 	shadow_free(trainer);
 	pieces_free(trainer);
 	free(trainer->buckets);

@@ -91,7 +91,8 @@ enum { REGION_DATA, REGION_GRAD, REGION_WIRE, REGIONS };
 
 /* The values' memory of this rank, and how much of it there is. */
 struct trainer_memory {
-	void *regions[REGIONS]; /* from tutti_mem_alloc, or on the device */
+	struct shared_values regions[REGIONS];
+	bool is_mapped;         /* all ranks have named their GPUs to the caller's communicator */
 	struct slot_pool data_pool, grad_pool;
 	size_t transient_bytes; /* in slots now */
 	size_t held_bytes;      /* what memory_limit limits: optimizer state as of AdamW, and slots,

@@ -12,9 +12,16 @@ tutti_status values_alloc(const tutti_trainer *trainer, void **values, size_t by
 /* NULL is allowed. The GPU's are free when the stream has come to here. */
 void values_free(const tutti_trainer *trainer, void *values);
 
-/* Memory for collectives, zero, of the same size on all ranks. Collective; trainer_memory.c. */
-tutti_status values_share(tutti_trainer *trainer, void **values, size_t bytes);
-void values_unshare(const tutti_trainer *trainer, void *values);
+/* Memory for collectives on comm, zero, of the same size on all ranks. Where all ranks have named a
+ * device to the caller's communicator, the GPUs of comm's ranks map it. Collective among all ranks;
+ * trainer_memory.c. */
+struct shared_values {
+	void *memory;
+	bool is_of_mem_alloc;
+};
+tutti_status values_share(tutti_trainer *trainer, struct shared_values *values, tutti_comm *comm,
+			  size_t bytes);
+void values_unshare(const tutti_trainer *trainer, const struct shared_values *values);
 
 void values_zero(const tutti_trainer *trainer, void *values, size_t bytes);
 /* Fills what is given back, so that a late reader notices. */

@@ -21,6 +21,7 @@ struct outcome {
 struct job {
 	struct outcome *out;
 	tutti_strategy strategy;
+	bool is_named;   /* the communicator has the ranks' devices */
 	char faults[64]; /* of rank 1 */
 };
 
@@ -56,14 +57,19 @@ static void with_faults(tutti_comm *comm, void *arg)
 	const struct job *job = arg;
 	tutti_train_config config = {.strategy = job->strategy};
 	int rank = tutti_rank(comm);
+	tutti_comm *named = NULL;
 	struct toy toy;
 
 	if (rank == 1)
 		setenv("FAKE_CUDA_FAULTS", job->faults, 1);
 	device_rank_begin(comm, &config, true);
+	if (job->is_named)
+		CHECK(tutti_comm_split(comm, 0, rank, &(tutti_config){.device = rank + 1},
+				       &named) == TUTTI_OK);
 	toy_register(&toy, comm, 0);
-	job->out->status[rank] = run(&toy, comm, &config);
+	job->out->status[rank] = run(&toy, named ? named : comm, &config);
 	toy_destroy(&toy);
+	tutti_comm_destroy(named);
 	job->out->has_failed[rank] = 0;
 	/* No device_rank_end: a GPU that has failed has no streams to synchronise. */
 }
@@ -105,6 +111,27 @@ static void test_no_memory(void **state)
 	(void)state;
 	each_call("memory", 1, TUTTI_FSDP, TUTTI_ERR_MEMORY);
 	each_call("memory", 1, TUTTI_DDP, TUTTI_ERR_MEMORY);
+}
+
+/* Memory that the other ranks map. A communicator that has none for its kernels goes without them,
+ * so not every failure is one of the trainer. */
+static void test_no_mapped_memory(void **state)
+{
+	struct outcome *out =
+		mmap(NULL, sizeof *out, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct job job = {.out = out, .strategy = TUTTI_FSDP, .is_named = true};
+	int failed = 0;
+
+	(void)state;
+	assert_true(out != MAP_FAILED);
+	for (int n = 2; n < 30; n++)
+		if (fails_together(&job, "memory", n)) {
+			assert_int_equal(out->status[1], TUTTI_ERR_MEMORY);
+			failed++;
+		}
+	printf("mapped memory: %d failures\n", failed);
+	assert_in_range(failed, 6, 28);
+	munmap(out, sizeof *out);
 }
 
 static void test_failing_gpu(void **state)
@@ -159,6 +186,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_no_memory),
+		cmocka_unit_test(test_no_mapped_memory),
 		cmocka_unit_test(test_failing_gpu),
 	};
 
