@@ -57,7 +57,11 @@ static tutti_status allocate(struct part *p)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 
-	CUDA_TRY(mem_alloc, &p->memory, p->bytes);
+	CUresult error = cuda->mem_alloc(&p->memory, p->bytes);
+	if (error == CUDA_ERROR_OUT_OF_MEMORY)
+		return fail(TUTTI_ERR_MEMORY, "CUDA device %d has no %zu bytes left",
+			    p->device->ordinal, p->bytes);
+	TRY(cuda_status(error, "mem_alloc"));
 	cuda->ipc_get_mem_handle(&p->handle, p->memory); /* a process alone needs none */
 	return TUTTI_OK;
 }

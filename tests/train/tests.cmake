@@ -37,6 +37,10 @@ foreach(name training checkpoint continue failures mapped offload rules)
 	add_dependencies(test_device_${name} fake_cuda)
 	tutti_fake_cuda(train/device/test_device_${name} FAKE_CUDA_DEVICES=2)
 endforeach()
-# Four GPUs, and the launches of kernels are looked at.
-tutti_fake_cuda(train/device/test_device_mapped FAKE_CUDA_DEVICES=4)
+# Two GPUs a rank.
+foreach(name training checkpoint continue failures rules)
+	tutti_fake_cuda(train/device/test_device_${name} FAKE_CUDA_DEVICES=4)
+endforeach()
+# The launches of kernels are looked at.
+tutti_fake_cuda(train/device/test_device_mapped FAKE_CUDA_DEVICES=8)
 target_link_options(test_device_mapped PRIVATE LINKER:--wrap=cuda_channels_launch)

@@ -16,23 +16,25 @@ enum { SAMPLES = 8, STEPS = 2, LARGE = 40000 };
 
 struct variant {
 	const char *name;
-	int ranks;
+	int ranks, gpus;
 	tutti_train_config config;
 };
 
 static const struct variant variants[] = {
-	{"ddp", 2, {.strategy = TUTTI_DDP}},
+	{"ddp", 2, 1, {.strategy = TUTTI_DDP}},
 	{"ddp in bf16",
 	 2,
+	 1,
 	 {.strategy = TUTTI_DDP, .param_dtype = TUTTI_BF16, .reduce_dtype = TUTTI_BF16}},
-	{"zero1", 2, {.strategy = TUTTI_ZERO1}},
-	{"zero2", 2, {.strategy = TUTTI_ZERO2}},
+	{"zero1", 2, 1, {.strategy = TUTTI_ZERO1}},
+	{"zero2 on two GPUs each", 2, 2, {.strategy = TUTTI_ZERO2}},
 	{"zero2 in bf16",
 	 2,
+	 1,
 	 {.strategy = TUTTI_ZERO2, .param_dtype = TUTTI_BF16, .reduce_dtype = TUTTI_BF16}},
-	{"fsdp", 2, {.strategy = TUTTI_FSDP}},
-	{"hsdp", 4, {.strategy = TUTTI_HSDP, .shard_size = 2}},
-	{"local sgd", 2, {.strategy = TUTTI_LOCAL_SGD, .local_sgd_steps = 1}},
+	{"fsdp", 2, 1, {.strategy = TUTTI_FSDP}},
+	{"hsdp on two GPUs each", 4, 2, {.strategy = TUTTI_HSDP, .shard_size = 2}},
+	{"local sgd", 2, 1, {.strategy = TUTTI_LOCAL_SGD, .local_sgd_steps = 1}},
 };
 
 /* Of this process. */
@@ -79,12 +81,12 @@ static void train(tutti_comm *comm, const tutti_train_config *config)
 /* And again: the second trainer takes the first one's memory. */
 static int rank_main(int rank, int v)
 {
-	tutti_config config = {.device = rank % gpu_count() + 1, .timeout_ms = 20000};
+	tutti_config config = {.device = device_rank_gpu(rank, 0) + 1, .timeout_ms = 20000};
 	tutti_train_config train_config = variants[v].config;
 	tutti_comm *comm;
 
 	gpu_rank_must(tutti_init(&comm, &config), "init");
-	device_rank_begin(comm, &train_config, true);
+	device_rank_begin_on(comm, &train_config, variants[v].gpus);
 	for (int i = 0; i < 2; i++)
 		train(comm, &train_config);
 	device_rank_end();
@@ -113,6 +115,7 @@ static int some_named(int rank, int unused)
 	tutti_comm *comm;
 
 	(void)unused;
+	gpu_use(device_rank_gpu(rank, 0));
 	gpu_rank_must(tutti_init(&comm, &config), "init");
 	device_rank_begin(comm, &train_config, true);
 	train(comm, &train_config);
@@ -130,7 +133,7 @@ static void test_some_named(void **state)
 /* GPUs that do not reach each other: tutti_mem_alloc would give memory of the host. */
 static int apart(int rank, int unused)
 {
-	tutti_config config = {.device = rank + 1, .timeout_ms = 20000};
+	tutti_config config = {.device = device_rank_gpu(rank, 0) + 1, .timeout_ms = 20000};
 	tutti_train_config train_config = {.strategy = TUTTI_ZERO1};
 	tutti_comm *comm;
 
